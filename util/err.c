@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "util/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "util/clock.h"
+#include "util/log.h"
+
+static _Thread_local struct tei_err err_last;
+
+static const struct {
+	int code;
+	const char *name;
+} err_names[] = {
+	{ TEI_OK, "success" },
+	{ TEI_ERR_INVALID, "invalid argument" },
+	{ TEI_ERR_TOO_MANY, "too many requests" },
+	{ TEI_ERR_NOT_REGISTERED, "address not registered" },
+	{ TEI_ERR_BUSY, "busy" },
+	{ TEI_ERR_NO_DEVICE, "device not found" },
+	{ TEI_ERR_OVERLAP, "address overlaps a registered range" },
+	{ TEI_ERR_UNSUPPORTED, "unsupported transport" },
+	{ TEI_ERR_DNS, "name resolution failed" },
+	{ TEI_ERR_SOCKET, "socket error" },
+	{ TEI_ERR_JSON, "malformed JSON" },
+	{ TEI_ERR_REJECTED, "handshake rejected" },
+	{ TEI_ERR_METADATA, "metadata error" },
+	{ TEI_ERR_ENDPOINT, "endpoint error" },
+	{ TEI_ERR_CONTEXT, "rail error" },
+	{ TEI_ERR_NUMA, "NUMA error" },
+	{ TEI_ERR_CLOCK, "clock error" },
+	{ TEI_ERR_MEMORY, "out of memory" },
+	{ TEI_ERR_NOT_IMPLEMENTED, "not implemented" },
+};
+
+int tei_err_transfer_code(int code)
+{
+	if (code == TEI_ERR_NOT_IMPLEMENTED)
+		return 999;
+	return code < 0 ? -code : code;
+}
+
+const char *tei_err_name(int code)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(err_names) / sizeof(err_names[0]); i++)
+		if (err_names[i].code == code)
+			return err_names[i].name;
+	return "unknown error";
+}
+
+void tei_err_set_last(const struct tei_err *err)
+{
+	if (err != &err_last)
+		err_last = *err;
+}
+
+const struct tei_err *tei_err_last(void)
+{
+	return &err_last;
+}
+
+int tei_err_fail(struct tei_err *err, int code, const char *subsys,
+		 const char *hint, const char *fmt, ...)
+{
+	struct tei_err e;
+	va_list ap;
+
+	memset(&e, 0, sizeof(e));
+	e.code = code;
+	e.when_ns = tei_now_ns();
+	va_start(ap, fmt);
+	vsnprintf(e.text, sizeof(e.text), fmt, ap);
+	va_end(ap);
+	if (hint)
+		snprintf(e.hint, sizeof(e.hint), "%s", hint);
+	TEI_ERROR(subsys, "%s (%s)%s%s", e.text, tei_err_name(code),
+		  hint ? "; " : "", hint ? hint : "");
+	tei_err_set_last(&e);
+	if (err)
+		*err = e;
+	return code;
+}

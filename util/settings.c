@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "util/settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ROW_UINT(n, f, lo, hi, d, u, h) \
+	{ n, TEI_SETTING_UINT, offsetof(struct tei_settings, f), lo, hi, d, u, h }
+#define ROW_INT(n, f, lo, hi, d, u, h) \
+	{ n, TEI_SETTING_INT, offsetof(struct tei_settings, f), lo, hi, d, u, h }
+#define ROW_BOOL(n, f, d, h) \
+	{ n, TEI_SETTING_BOOL, offsetof(struct tei_settings, f), 0, 1, d, "", h }
+#define ROW_TEXT(n, f, d, h) \
+	{ n, TEI_SETTING_STRING, offsetof(struct tei_settings, f), 0, \
+	  sizeof(((struct tei_settings *)0)->f) - 1, d, "", h }
+
+static const struct tei_setting_row settings_rows[] = {
+	ROW_UINT("MC_NUM_CQ_PER_CTX", lanes_per_rail, 1, 16, "1", "",
+		 "initiating lanes (endpoint, completion queue) per rail"),
+	ROW_UINT("MC_NUM_COMP_CHANNELS_PER_CTX", comp_channels, 1, 16, "1", "",
+		 "accepted for compatibility; each lane has one wait object"),
+	ROW_UINT("MC_IB_PORT", ib_port, 1, 255, "1", "",
+		 "port of an RDMA device used when MOONRAIL_DEVICES names it without one"),
+	ROW_INT("MC_GID_INDEX", gid_index, -1, 255, "-1", "",
+		"GID index shown in descriptors; -1 leaves the choice to the provider"),
+	ROW_UINT("MC_MAX_CQE_PER_CTX", cq_size, 64, 65536, "4096", "entries",
+		 "completion queue size asked for"),
+	ROW_UINT("MC_MAX_EP_PER_CTX", max_paths, 1, 65536, "256", "",
+		 "initiating connections per rail"),
+	ROW_UINT("MC_NUM_QP_PER_EP", qp_per_ep, 1, 16, "2", "",
+		 "accepted for compatibility; the provider owns its queue pairs"),
+	ROW_UINT("MC_MAX_SGE", max_sge, 1, 64, "4", "",
+		 "local pieces per posted operation, bounded by the provider's limit"),
+	ROW_UINT("MC_MAX_WR", max_wr, 4, 16384, "256", "",
+		 "operations posted per lane at a time; transmit queue size asked for"),
+	ROW_UINT("MC_MAX_INLINE", max_inline, 0, 4096, "64", "bytes",
+		 "inject size asked for, bounded by the provider's limit"),
+	ROW_UINT("MC_MTU", mtu, 256, 65536, "4096", "bytes",
+		 "accepted for compatibility; the provider negotiates the MTU"),
+	ROW_UINT("MC_WORKERS_PER_CTX", workers, 1, 16, "1", "",
+		 "copy threads for transfers inside this host"),
+	ROW_UINT("MC_SLICE_SIZE", slice_size, 4096, 67108864, "65536", "bytes",
+		 "smallest piece that a large request is cut into"),
+	ROW_UINT("MOONRAIL_SLICE_MAX", slice_max, 4096, 1073741824, "1048576",
+		 "bytes", "largest piece that a large request is cut into"),
+	ROW_UINT("MC_RETRY_CNT", retry_cnt, 0, 128, "9", "",
+		 "times a piece is posted again after an error"),
+	ROW_UINT("MC_SLICE_TIMEOUT", slice_timeout_s, 1, 3600, "10", "s",
+		 "a task ends when nothing has progressed for this long"),
+	ROW_BOOL("MC_PATH_ROUNDROBIN", path_roundrobin, "0",
+		 "use the peer's rails in turn instead of the best one"),
+	ROW_UINT("MC_MIN_RPC_PORT", min_rpc_port, 1, 65535, "15000", "",
+		 "lowest port of the control channel"),
+	ROW_UINT("MC_MAX_RPC_PORT", max_rpc_port, 1, 65535, "17000", "",
+		 "highest port of the control channel"),
+	ROW_UINT("MC_HANDSHAKE_CONNECT_TIMEOUT", connect_timeout_s, 1, 3600, "5",
+		 "s", "limit of one exchange over the control channel"),
+	ROW_BOOL("MC_USE_IPV6", use_ipv6, "0",
+		 "prefer IPv6 addresses for the control channel and rails"),
+	ROW_TEXT("MC_TCP_BIND_ADDRESS", tcp_bind_address, "",
+		 "address the control channel binds and publishes"),
+	ROW_TEXT("MC_METADATA_CLUSTER_ID", cluster_id, "",
+		 "prefix of the keys in the metadata store"),
+	ROW_TEXT("MC_TE_FILTERS", filters, "",
+		 "comma list: only these interfaces or RDMA devices become rails"),
+	ROW_TEXT("MC_CUSTOM_TOPO_JSON", custom_topo, "",
+		 "file with the priority matrix, instead of discovery"),
+	ROW_BOOL("MC_FORCE_TCP", force_tcp, "0",
+		 "auto_discover installs tcp even where RDMA devices exist"),
+	ROW_TEXT("MOONRAIL_PROVIDER", provider, "",
+		 "libfabric provider of all rails, for example tcp;ofi_rxm"),
+	ROW_TEXT("MOONRAIL_DEVICES", devices, "",
+		 "comma list of interfaces, RDMA devices or addresses to use as rails"),
+	ROW_BOOL("MOONRAIL_LOCAL", local, "1",
+		 "auto_discover copies directly inside a process and a host"),
+	ROW_UINT("MOONRAIL_SPIN_US", spin_us, 0, 1000000, "50", "us",
+		 "the progress thread spins this long after activity, then sleeps"),
+	ROW_UINT("MOONRAIL_FENCE_MS", fence_ms, 10, 60000, "500", "ms",
+		 "how long to wait for a peer's answer to a fence"),
+	ROW_UINT("MOONRAIL_MAX_PEERS", max_peers, 1, 1048576, "16384", "",
+		 "peers held at a time; more are refused"),
+	ROW_UINT("MOONRAIL_MAX_NOTIFIES", max_notifies, 1, 1048576, "4096", "",
+		 "notifications held for getNotifsFromEngine; more are refused"),
+};
+
+const struct tei_setting_row *tei_settings_table(size_t *count)
+{
+	*count = sizeof(settings_rows) / sizeof(settings_rows[0]);
+	return settings_rows;
+}
+
+static bool settings_parse_bool(const char *text, bool *out)
+{
+	static const char *const yes[] = { "1", "true", "yes", "on" };
+	static const char *const no[] = { "0", "false", "no", "off" };
+	size_t i;
+
+	for (i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+		if (!strcasecmp(text, yes[i]) || !strcasecmp(text, no[i])) {
+			*out = !strcasecmp(text, yes[i]);
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool settings_parse_int(const struct tei_setting_row *row,
+			       const char *text, int64_t *out)
+{
+	long long v;
+	char *end;
+
+	if (text[0] != '-' && (text[0] < '0' || text[0] > '9'))
+		return false;
+	errno = 0;
+	v = strtoll(text, &end, 10);
+	if (errno || end == text || *end || v < row->min || v > row->max)
+		return false;
+	*out = v;
+	return true;
+}
+
+static bool settings_store(struct tei_settings *s,
+			   const struct tei_setting_row *row, const char *text)
+{
+	char *field = (char *)s + row->offset;
+	int64_t v;
+	bool b;
+
+	switch (row->type) {
+	case TEI_SETTING_UINT:
+	case TEI_SETTING_INT:
+		if (!settings_parse_int(row, text, &v))
+			return false;
+		if (row->type == TEI_SETTING_UINT)
+			*(uint32_t *)(void *)field = (uint32_t)v;
+		else
+			*(int32_t *)(void *)field = (int32_t)v;
+		return true;
+	case TEI_SETTING_BOOL:
+		if (!settings_parse_bool(text, &b))
+			return false;
+		*(bool *)(void *)field = b;
+		return true;
+	case TEI_SETTING_STRING:
+		if (strlen(text) > (size_t)row->max)
+			return false;
+		strcpy(field, text);
+		return true;
+	}
+	return false;
+}
+
+static int settings_reject(struct tei_err *err,
+			   const struct tei_setting_row *row, const char *text)
+{
+	switch (row->type) {
+	case TEI_SETTING_BOOL:
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "%s=%.32s: not one of 0, 1, true, false, yes, no, on, off",
+				    row->name, text);
+	case TEI_SETTING_STRING:
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "%s: longer than %lld characters",
+				    row->name, (long long)row->max);
+	default:
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "%s=%.32s: not a whole number from %lld to %lld",
+				    row->name, text, (long long)row->min,
+				    (long long)row->max);
+	}
+}
+
+int tei_settings_load(struct tei_settings *out, struct tei_err *err)
+{
+	struct tei_settings s;
+	const char *text;
+	size_t i, n = sizeof(settings_rows) / sizeof(settings_rows[0]);
+
+	memset(&s, 0, sizeof(s));
+	for (i = 0; i < n; i++) {
+		text = getenv(settings_rows[i].name);
+		if (!text || !*text)
+			text = settings_rows[i].def;
+		if (!settings_store(&s, &settings_rows[i], text))
+			return settings_reject(err, &settings_rows[i], text);
+	}
+	if (s.min_rpc_port > s.max_rpc_port)
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "MC_MIN_RPC_PORT=%u is above MC_MAX_RPC_PORT=%u",
+				    s.min_rpc_port, s.max_rpc_port);
+	if (s.slice_max < s.slice_size)
+		s.slice_max = s.slice_size;
+	*out = s;
+	return 0;
+}
+
+bool tei_settings_value(const struct tei_settings *s,
+			const struct tei_setting_row *row, char *buf,
+			size_t len)
+{
+	const char *field = (const char *)s + row->offset;
+	const char *env = getenv(row->name);
+
+	switch (row->type) {
+	case TEI_SETTING_UINT:
+		snprintf(buf, len, "%u", *(const uint32_t *)(const void *)field);
+		break;
+	case TEI_SETTING_INT:
+		snprintf(buf, len, "%d", *(const int32_t *)(const void *)field);
+		break;
+	case TEI_SETTING_BOOL:
+		snprintf(buf, len, "%d", *(const bool *)(const void *)field);
+		break;
+	case TEI_SETTING_STRING:
+		snprintf(buf, len, "%s", field);
+		break;
+	}
+	return env && *env;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_UTIL_SETTINGS_H
+#define TEI_UTIL_SETTINGS_H
+
+/*
+ * Tunables: one table row each (name, type, range, default, help), read from
+ * the environment once per engine and constant afterwards. Strict: a value
+ * that does not parse or is out of range is an error that states the range.
+ * The table is the source of the man page's section, checked by script.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/err.h"
+
+#define TEI_SETTING_TEXT	4096
+
+/*
+ * Created by the engine (by value), read only after tei_settings_load, so any
+ * thread may read it.
+ */
+struct tei_settings {
+	/* rails and endpoints */
+	uint32_t lanes_per_rail;	/* MC_NUM_CQ_PER_CTX */
+	uint32_t comp_channels;		/* MC_NUM_COMP_CHANNELS_PER_CTX */
+	uint32_t ib_port;		/* MC_IB_PORT */
+	int32_t gid_index;		/* MC_GID_INDEX, -1: provider's choice */
+	uint32_t cq_size;		/* MC_MAX_CQE_PER_CTX */
+	uint32_t max_paths;		/* MC_MAX_EP_PER_CTX, per rail */
+	uint32_t qp_per_ep;		/* MC_NUM_QP_PER_EP */
+	uint32_t max_sge;		/* MC_MAX_SGE */
+	uint32_t max_wr;		/* MC_MAX_WR, posted per lane */
+	uint32_t max_inline;		/* MC_MAX_INLINE, bytes */
+	uint32_t mtu;			/* MC_MTU, bytes */
+	uint32_t workers;		/* MC_WORKERS_PER_CTX */
+	uint32_t slice_size;		/* MC_SLICE_SIZE, bytes, the floor */
+	uint32_t slice_max;		/* MOONRAIL_SLICE_MAX, bytes, the ceiling */
+	uint32_t retry_cnt;		/* MC_RETRY_CNT */
+	uint32_t slice_timeout_s;	/* MC_SLICE_TIMEOUT, seconds */
+	bool path_roundrobin;		/* MC_PATH_ROUNDROBIN */
+	/* control channel */
+	uint32_t min_rpc_port;		/* MC_MIN_RPC_PORT */
+	uint32_t max_rpc_port;		/* MC_MAX_RPC_PORT */
+	uint32_t connect_timeout_s;	/* MC_HANDSHAKE_CONNECT_TIMEOUT */
+	bool use_ipv6;			/* MC_USE_IPV6 */
+	char tcp_bind_address[256];	/* MC_TCP_BIND_ADDRESS, "": choose */
+	char cluster_id[256];		/* MC_METADATA_CLUSTER_ID */
+	/* choice of rails */
+	char filters[TEI_SETTING_TEXT];	/* MC_TE_FILTERS, comma list */
+	char custom_topo[TEI_SETTING_TEXT]; /* MC_CUSTOM_TOPO_JSON, a file */
+	bool force_tcp;			/* MC_FORCE_TCP */
+	char provider[64];		/* MOONRAIL_PROVIDER, "": by capability */
+	char devices[TEI_SETTING_TEXT];	/* MOONRAIL_DEVICES, comma list */
+	bool local;			/* MOONRAIL_LOCAL: same-host shortcuts */
+	/* limits */
+	uint32_t spin_us;		/* MOONRAIL_SPIN_US, microseconds */
+	uint32_t fence_ms;		/* MOONRAIL_FENCE_MS, milliseconds */
+	uint32_t max_peers;		/* MOONRAIL_MAX_PEERS */
+	uint32_t max_notifies;		/* MOONRAIL_MAX_NOTIFIES held */
+};
+
+enum tei_setting_type {
+	TEI_SETTING_UINT,
+	TEI_SETTING_INT,
+	TEI_SETTING_BOOL,		/* 0/1, true/false, yes/no, on/off */
+	TEI_SETTING_STRING,
+};
+
+struct tei_setting_row {
+	const char *name;		/* environment variable */
+	enum tei_setting_type type;
+	size_t offset;			/* in struct tei_settings */
+	int64_t min, max;		/* for strings: max is the length limit */
+	const char *def;		/* text, parsed like a value */
+	const char *unit;		/* "bytes", "s", "" */
+	const char *help;		/* effect on the libfabric side */
+};
+
+/* The table; *count gets its length. */
+const struct tei_setting_row *tei_settings_table(size_t *count);
+
+/*
+ * Reads the environment. 0, or TEI_ERR_INVALID with err filled (name, value
+ * and range) and *out untouched. An empty variable counts as unset.
+ */
+int tei_settings_load(struct tei_settings *out, struct tei_err *err);
+
+/*
+ * Value in force as text into buf, and true when it came from the
+ * environment rather than the default.
+ */
+bool tei_settings_value(const struct tei_settings *s,
+			const struct tei_setting_row *row, char *buf,
+			size_t len);
+
+#endif /* TEI_UTIL_SETTINGS_H */
