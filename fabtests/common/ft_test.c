@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabtests/common/ft_test.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "fabtests/common/ft_clock.h"
+
+static struct {
+	pthread_mutex_t lock;	/* guards all */
+	unsigned int made;
+	unsigned int failed;
+} test_count = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void test_line(const char *head, const char *text, va_list args)
+{
+	fputs(head, stdout);
+	vprintf(text, args);
+	putchar('\n');
+	fflush(stdout);
+}
+
+bool ft_ok(bool cond, const char *name, ...)
+{
+	va_list args;
+
+	va_start(args, name);
+	pthread_mutex_lock(&test_count.lock);
+	test_count.made++;
+	test_count.failed += !cond;
+	test_line(cond ? "ok - " : "not ok - ", name, args);
+	pthread_mutex_unlock(&test_count.lock);
+	va_end(args);
+	return cond;
+}
+
+void ft_diag(const char *text, ...)
+{
+	va_list args;
+
+	va_start(args, text);
+	pthread_mutex_lock(&test_count.lock);
+	test_line("# ", text, args);
+	pthread_mutex_unlock(&test_count.lock);
+	va_end(args);
+}
+
+int ft_skip(const char *reason, ...)
+{
+	va_list args;
+
+	va_start(args, reason);
+	pthread_mutex_lock(&test_count.lock);
+	test_line("SKIP: ", reason, args);
+	pthread_mutex_unlock(&test_count.lock);
+	va_end(args);
+	return FT_SKIPPED;
+}
+
+int ft_result(void)
+{
+	int result;
+
+	pthread_mutex_lock(&test_count.lock);
+	result = test_count.made && !test_count.failed ? FT_PASS : FT_FAIL;
+	pthread_mutex_unlock(&test_count.lock);
+	return result;
+}
+
+bool ft_wait_until(ft_cond_fn fn, void *arg, unsigned int ms)
+{
+	uint64_t deadline = ft_now_ns() + (uint64_t)ms * 1000000;
+	struct timespec pause = { .tv_nsec = 1000000 };
+
+	while (!fn(arg)) {
+		if (ft_now_ns() >= deadline)
+			return fn(arg);
+		nanosleep(&pause, NULL);
+	}
+	return true;
+}
