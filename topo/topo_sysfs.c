@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo/topo_int.h"
+
+#define TOPO_SYS_DEPTH	4	/* netdevs stacked on netdevs */
+
+/* First line of a small file without its newline; false if unreadable. */
+static bool topo_sys_read(char *buf, size_t len, const char *dir,
+			  const char *name, const char *leaf)
+{
+	char path[TOPO_PATH];
+	FILE *f;
+	bool ok;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s/%s", dir, name,
+			     leaf) >= sizeof(path))
+		return false;
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	ok = fgets(buf, (int)len, f) != NULL;
+	fclose(f);
+	if (ok)
+		buf[strcspn(buf, "\n")] = '\0';
+	return ok;
+}
+
+static int topo_sys_node(const char *dir, const char *name, const char *leaf)
+{
+	char buf[32];
+	char *end;
+	long node;
+
+	if (!topo_sys_read(buf, sizeof(buf), dir, name, leaf))
+		return -1;
+	node = strtol(buf, &end, 10);
+	return end != buf && !*end && node >= 0 && node <= UINT16_MAX ?
+	       (int)node : -1;
+}
+
+/* The PCI address in the path that dir/name/device links to, the last one. */
+static void topo_sys_pci(const char *dir, const char *name,
+			 struct tei_topo_pci *pci)
+{
+	char path[TOPO_PATH], *real, *part, *save = NULL;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s/device", dir,
+			     name) >= sizeof(path))
+		return;
+	real = realpath(path, NULL);
+	if (!real)
+		return;
+	for (part = strtok_r(real, "/", &save); part;
+	     part = strtok_r(NULL, "/", &save))
+		topo_pci_parse(part, pci);
+	free(real);
+}
+
+static uint64_t topo_sys_rate(const char *text, uint64_t unit)
+{
+	char *end;
+	double v = strtod(text, &end);
+
+	return end != text && v > 0 && v < 1e6 ? (uint64_t)(v * (double)unit) : 0;
+}
+
+static void topo_sys_take(const char *dir, const char *name,
+			  struct topo_sys_nic *nic)
+{
+	int node = topo_sys_node(dir, name, "device/numa_node");
+
+	if (node >= 0)
+		nic->node = node;
+	topo_sys_pci(dir, name, &nic->pci);
+}
+
+static void topo_sys_netdev(const char *dir, const char *name, int depth,
+			    struct topo_sys_nic *nic);
+
+/* A bond, VLAN or bridge is where all that is below it is, if that is one. */
+static void topo_sys_lower(const char *dir, const char *name, int depth,
+			   struct topo_sys_nic *nic)
+{
+	struct topo_sys_nic lower = { .node = -1 };
+	char path[TOPO_PATH];
+	struct dirent *e;
+	int count = 0, node = -1;
+	DIR *d;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >=
+	    sizeof(path))
+		return;
+	d = opendir(path);
+	if (!d)
+		return;
+	while ((e = readdir(d))) {
+		if (strncmp(e->d_name, "lower_", 6))
+			continue;
+		lower.node = -1;
+		topo_sys_netdev(dir, e->d_name + 6, depth + 1, &lower);
+		node = count++ && lower.node != node ? -2 : lower.node;
+		if (node == -2)
+			break;
+	}
+	closedir(d);
+	if (node >= 0)
+		nic->node = node;
+	if (count == 1)
+		nic->pci = lower.pci;
+}
+
+static void topo_sys_netdev(const char *dir, const char *name, int depth,
+			    struct topo_sys_nic *nic)
+{
+	char buf[64];
+
+	if (depth > TOPO_SYS_DEPTH)
+		return;
+	topo_sys_take(dir, name, nic);
+	if (topo_sys_read(buf, sizeof(buf), dir, name, "speed") && !nic->speed)
+		nic->speed = topo_sys_rate(buf, 1000000);
+	if (nic->node < 0 && !nic->pci.known)
+		topo_sys_lower(dir, name, depth, nic);
+}
+
+static void topo_sys_rdma(const char *dir, const char *netdir,
+			  const char *name, struct topo_sys_nic *nic)
+{
+	char buf[64];
+
+	topo_sys_take(dir, name, nic);
+	if (!nic->speed &&
+	    topo_sys_read(buf, sizeof(buf), dir, name, "ports/1/rate"))
+		nic->speed = topo_sys_rate(buf, 1000000000);
+	/* a software device: where its netdev is */
+	if (nic->node < 0 && !nic->pci.known &&
+	    topo_sys_read(buf, sizeof(buf), dir, name, "parent") && *buf &&
+	    !strchr(buf, '/'))
+		topo_sys_netdev(netdir, buf, 0, nic);
+}
+
+void topo_sys_nic(const char *sysfs, const char *device,
+		  struct topo_sys_nic *nic)
+{
+	char net[TOPO_PATH], rdma[TOPO_PATH];
+
+	if (!*device || *device == '.' || strchr(device, '/') ||
+	    strlen(sysfs) > TOPO_PATH / 2)
+		return;
+	snprintf(net, sizeof(net), "%s/class/net", sysfs);
+	snprintf(rdma, sizeof(rdma), "%s/class/infiniband", sysfs);
+	topo_sys_rdma(rdma, net, device, nic);
+	if (nic->node < 0 && !nic->pci.known)
+		topo_sys_netdev(net, device, 0, nic);
+}
+
+int topo_sys_pci_node(const char *sysfs, const struct tei_topo_pci *pci)
+{
+	char dir[TOPO_PATH], addr[16];
+
+	topo_pci_text(pci, addr);
+	if (!*addr || (size_t)snprintf(dir, sizeof(dir), "%s/bus/pci/devices",
+				       sysfs) >= sizeof(dir))
+		return -1;
+	return topo_sys_node(dir, addr, "numa_node");
+}
+
+size_t topo_sys_nodes(const char *sysfs, int *nodes, size_t max)
+{
+	char buf[4096], *p = buf, *end;
+	unsigned long first, last;
+	size_t n = 0;
+
+	if (!topo_sys_read(buf, sizeof(buf), sysfs, "devices/system/node",
+			   "online"))
+		return 0;
+	while (*p) {
+		first = last = strtoul(p, &end, 10);
+		if (end == p)
+			break;
+		if (*end == '-')
+			last = strtoul(end + 1, &end, 10);
+		for (; first <= last && n < max; first++)
+			nodes[n++] = (int)first;
+		p = *end == ',' ? end + 1 : end;
+		if (*end && *end != ',')
+			break;
+	}
+	return n;
+}
