@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Builds out of tree as well: ../configure leaves a stub that includes this
+# file. Objects go to ./build, wherever make runs. V=1 shows the commands.
+
+SRCDIR := $(patsubst %/,%,$(dir $(lastword $(MAKEFILE_LIST))))
+VERSION := $(shell cat $(SRCDIR)/VERSION)
+SOMAJOR := $(firstword $(subst ., ,$(VERSION)))
+B := build
+
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+.PHONY: all lib tools tests check demo install uninstall clean distclean
+.PHONY: check-abi check-headers check-layers check-man check-style stats FORCE
+
+all: lib tools tests man
+
+ifeq ($(filter clean distclean,$(MAKECMDGOALS)),)
+-include config.mak
+endif
+
+# Runs again with the same arguments when the script is newer.
+config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
+	$(SRCDIR)/configure $(CONFIGURE_ARGS)
+
+MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/moonrail api \
+	  fabtests
+-include $(MODULES:%=$(SRCDIR)/%/module.mk)
+
+# --- how to compile ---------------------------------------------------------
+
+Q = @
+say = @printf '  %-8s%s\n' '$(1)' '$(2)'
+ifeq ($(V),1)
+Q =
+say = @:
+endif
+
+WARN_CFLAGS = -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes \
+	      -Wold-style-definition
+BASE_CFLAGS = -std=c11 -D_GNU_SOURCE -include config.h -I$(SRCDIR) \
+	      -I$(SRCDIR)/api -fPIC -fvisibility=hidden -pthread \
+	      $(FABRIC_CFLAGS) $(WARN_CFLAGS) $(EXTRA_CFLAGS)
+LIBS = $(FABRIC_LIBS) -lhwloc -lnuma -lcjson
+# $(1): libraries. Only what is needed is recorded.
+link_libs = -pthread -Wl,--as-needed $(1)
+RPATH = -Wl,-rpath,'$$ORIGIN/../lib'
+
+# Changes when a command line would; everything built depends on it.
+FLAGS_TEXT = $(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) $(LIBS)
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(FLAGS_TEXT))' | cmp -s - $@ || \
+		printf '%s\n' '$(subst ','\'',$(FLAGS_TEXT))' >$@
+
+$(B)/%.o: $(SRCDIR)/%.c $(B)/flags config.mak
+	@mkdir -p $(@D)
+	$(call say,CC,$*.c)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# --- library ----------------------------------------------------------------
+
+LIB_OBJS = $(SRCS:%.c=$(B)/%.o)
+SONAME = libmoonrail.so.$(SOMAJOR)
+REAL_SO = libmoonrail.so.$(VERSION)
+MAP = $(SRCDIR)/api/moonrail.map
+# clang leaves a sanitizer's symbols of a shared library undefined.
+ifneq ($(WITH_SANITIZE),yes)
+DEFS_LDFLAGS = -Wl,-z,defs
+endif
+
+SO = $(B)/lib/libmoonrail.so
+lib: $(SO) $(B)/lib/libmoonrail.a $(B)/lib/moonrail.pc
+
+$(B)/lib/$(REAL_SO): $(LIB_OBJS) $(MAP) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$(REAL_SO))
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
+		-Wl,-soname,$(SONAME) -Wl,--version-script=$(MAP) \
+		$(DEFS_LDFLAGS) -o $@ $(LIB_OBJS) $(call link_libs,$(LIBS))
+
+$(SO): $(B)/lib/$(REAL_SO)
+	@ln -sf $(REAL_SO) $(B)/lib/$(SONAME)
+	@ln -sf $(SONAME) $(B)/lib/libtransfer_engine.so
+	@ln -sf $(SONAME) $@
+
+# One object in which only the API is global.
+$(B)/lib/libmoonrail.a: $(LIB_OBJS) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,AR,$(@F))
+	$(Q)ld -r -o $(B)/lib/moonrail.o $(LIB_OBJS)
+	$(Q)objcopy --localize-hidden $(B)/lib/moonrail.o
+	@rm -f $@
+	$(Q)ar rcs $@ $(B)/lib/moonrail.o
+	@ln -sf $(@F) $(B)/lib/libtransfer_engine.a
+
+# The same with nothing hidden, for unit tests; never installed.
+$(B)/test/libmoonrail-test.a: $(LIB_OBJS) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,AR,$(@F))
+	@rm -f $@
+	$(Q)ar rcs $@ $(LIB_OBJS)
+
+$(B)/lib/moonrail.pc: $(SRCDIR)/api/moonrail.pc.in config.mak $(SRCDIR)/VERSION
+	@mkdir -p $(@D)
+	$(Q)sed -e 's|@prefix@|$(prefix)|' -e 's|@libdir@|$(libdir)|' \
+		-e 's|@includedir@|$(includedir)|' \
+		-e 's|@VERSION@|$(VERSION)|' \
+		-e 's|@LIBS_PRIVATE@|$(LIBS) -pthread|' $< >$@
+
+# --- programs: tools, functional tests --------------------------------------
+
+COMMON_OBJS = $(FABTESTS_COMMON_SRCS:%.c=$(B)/%.o)
+
+# program FOLDER,NAME: from SRCS_<name>, LIBS_<name>.
+define program
+OBJS_$(2) := $$(SRCS_$(2):%.c=$(B)/%.o)
+PROGRAM_OBJS += $$(OBJS_$(2))
+$(B)/$(1)/$(2): $$(OBJS_$(2)) $$(COMMON_OBJS) $(SO) $(B)/flags
+	@mkdir -p $$(@D)
+	$$(call say,LINK,$(2))
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(EXTRA_LDFLAGS) -o $$@ \
+		$$(OBJS_$(2)) $$(COMMON_OBJS) -L$(B)/lib -lmoonrail \
+		$$(RPATH) $$(call link_libs,$$(FABRIC_LINK_$(2)) $$(LIBS_$(2)))
+endef
+$(foreach t,$(TOOLS),$(eval $(call program,bin,$(t))))
+$(foreach t,$(FUNC_TESTS),$(eval $(call program,fabtests,$(t))))
+# A program that calls libfabric itself takes the same one as the library.
+$(foreach t,$(TOOLS) $(FUNC_TESTS),$(if $(filter -lfabric,$(LIBS_$(t))),\
+	$(eval FABRIC_LINK_$(t) = $(FABRIC_LIBS))))
+
+TOOL_FILES = $(TOOLS:%=$(B)/bin/%)
+FUNC_FILES = $(FUNC_TESTS:%=$(B)/fabtests/%)
+tools: $(TOOL_FILES)
+
+# --- unit tests -------------------------------------------------------------
+
+SUPPORT_OBJS = $(B)/util/tei_test.o
+
+# unit_test MODULE: from TEST_SRCS_<module>.
+define unit_test
+TEST_OBJS_$(1) := $$(TEST_SRCS_$(1):%.c=$(B)/%.o)
+TEST_OBJS += $$(TEST_OBJS_$(1))
+$(B)/test/$(1)_test: $$(TEST_OBJS_$(1)) $(SUPPORT_OBJS) \
+		$(B)/test/libmoonrail-test.a $(B)/flags
+	@mkdir -p $$(@D)
+	$$(call say,LINK,$(1)_test)
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(EXTRA_LDFLAGS) -o $$@ \
+		$$(TEST_OBJS_$(1)) $(SUPPORT_OBJS) \
+		$(B)/test/libmoonrail-test.a \
+		$$(call link_libs,$$(LIBS) $$(LIBS_$(1)_test) -lcunit)
+endef
+$(foreach t,$(UNIT_TESTS),$(eval $(call unit_test,$(t))))
+UNIT_FILES = $(UNIT_TESTS:%=$(B)/test/%_test)
+
+ifeq ($(WITH_TESTS),yes)
+tests: $(UNIT_FILES) $(FUNC_FILES)
+else
+tests:
+endif
+
+# check T=pattern: only the tests whose name holds the pattern; several
+# patterns are separated by spaces. TIMEOUT_<name> replaces the 120 seconds.
+timed = $(1)$(if $(TIMEOUT_$(notdir $(1))),=$(TIMEOUT_$(notdir $(1))))
+CHECKS = $(UNIT_FILES) $(FUNC_FILES) $(SCRIPT_TESTS:%=$(SRCDIR)/%)
+check: all
+ifneq ($(WITH_TESTS),yes)
+	@echo 'configured with --disable-tests' >&2; exit 1
+endif
+	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
+		SANITIZE='$(WITH_SANITIZE)' \
+		sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)' \
+		$(foreach t,$(CHECKS),$(call timed,$(t)))
+
+demo: lib tools
+	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
+		sh $(SRCDIR)/fabtests/scripts/demo.sh
+
+# --- manual pages -----------------------------------------------------------
+
+MAN_SRCS = $(wildcard $(SRCDIR)/man/*.[137])
+MAN_PAGES = $(MAN_SRCS:$(SRCDIR)/man/%=$(B)/man/%)
+.PHONY: man
+man: $(MAN_PAGES)
+
+$(B)/man/%: $(SRCDIR)/man/% $(SRCDIR)/VERSION $(SRCDIR)/scripts/man_page
+	@mkdir -p $(@D)
+	$(Q)sh $(SRCDIR)/scripts/man_page fill $< $(VERSION) >$@
+
+# --- install ----------------------------------------------------------------
+
+HEADERS = moonrail.h transfer_engine_c.h
+LIB_LINKS = $(SONAME) libmoonrail.so libtransfer_engine.so libtransfer_engine.a
+man_page = sh $(SRCDIR)/scripts/man_page
+
+install: lib tools man
+	install -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(includedir)' \
+		'$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(bindir)'
+	install -m 755 $(B)/lib/$(REAL_SO) '$(DESTDIR)$(libdir)'
+	install -m 644 $(B)/lib/libmoonrail.a '$(DESTDIR)$(libdir)'
+	ln -sf $(REAL_SO) '$(DESTDIR)$(libdir)/$(SONAME)'
+	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libmoonrail.so'
+	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libtransfer_engine.so'
+	ln -sf libmoonrail.a '$(DESTDIR)$(libdir)/libtransfer_engine.a'
+	install -m 644 $(HEADERS:%=$(SRCDIR)/api/%) '$(DESTDIR)$(includedir)'
+	install -m 644 $(B)/lib/moonrail.pc '$(DESTDIR)$(pkgconfigdir)'
+	$(if $(TOOLS),install -m 755 $(TOOL_FILES) '$(DESTDIR)$(bindir)')
+	$(if $(MAN_PAGES),$(man_page) install '$(DESTDIR)$(mandir)' $(MAN_PAGES))
+
+uninstall: man
+	cd '$(DESTDIR)$(libdir)' && rm -f $(REAL_SO) libmoonrail.a $(LIB_LINKS)
+	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS)
+	rm -f '$(DESTDIR)$(pkgconfigdir)/moonrail.pc'
+	$(if $(TOOLS),cd '$(DESTDIR)$(bindir)' && rm -f $(TOOLS))
+	$(if $(MAN_PAGES),$(man_page) remove '$(DESTDIR)$(mandir)' $(MAN_PAGES))
+
+# --- checks of the sources --------------------------------------------------
+
+CHECK_ENV = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' CC='$(CC)' \
+	    CXX='$(if $(filter yes,$(HAVE_CXX)),$(CXX))' \
+	    CFLAGS='$(BASE_CFLAGS)' VERSION='$(VERSION)' TOOLS='$(TOOLS)'
+
+check-abi: lib
+	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_abi
+check-headers: config.mak
+	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_headers
+check-layers:
+	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_layers
+check-man: lib man $(B)/scripts/settings_rows
+	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_man
+check-style:
+	@$(CHECK_ENV) LIB_SRCS='$(SRCS)' sh $(SRCDIR)/scripts/check_style
+stats:
+	@$(CHECK_ENV) sh $(SRCDIR)/scripts/stats
+
+$(B)/scripts/settings_rows: $(B)/scripts/settings_rows.o \
+		$(B)/test/libmoonrail-test.a
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) -o $@ $^ \
+		$(call link_libs,$(LIBS))
+
+# --- the rest ---------------------------------------------------------------
+
+clean:
+	rm -rf $(B)
+distclean: clean
+	rm -f config.h config.mak config.log
+
+ALL_OBJS = $(sort $(LIB_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
+	   $(SUPPORT_OBJS) $(B)/scripts/settings_rows.o)
+-include $(ALL_OBJS:.o=.d)

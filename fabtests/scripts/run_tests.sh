@@ -1,0 +1,153 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# run_tests.sh PATTERNS TEST[=SECONDS]…
+#
+# Runs the tests one after the other, those whose name holds one of PATTERNS
+# ("": all). A test is a program, or a shell script that may say "# timeout: N"
+# near its top. Exit 0 is a pass, 77 a skip (its last line is the reason),
+# anything else, a timeout included, a failure. Each "ok - NAME",
+# "not ok - NAME" and "skip - NAME: REASON" line that a test prints counts as
+# one; a test that prints none counts as one itself.
+#
+# BUILD (logs go to BUILD/test-logs) and SRC are handed on to the tests. The
+# last line is "N passed, N failed, N skipped"; exit 1 if any failed or none ran.
+set -u
+
+patterns=$1
+shift
+: "${BUILD:?}" "${SRC:?}"
+export BUILD SRC
+logs=$BUILD/test-logs
+mkdir -p "$logs"
+skips=$logs/skips
+: >"$skips"
+passed=0 failed=0 skipped=0
+running=''
+
+# Sanitized programs are slow, and map their shadow where a randomised
+# layout of many bits may put something else.
+slower=1
+no_aslr=''
+if [ "${SANITIZE:-no}" = yes ]; then
+	slower=3
+	! setarch "$(uname -m)" -R true 2>/dev/null ||
+		no_aslr="setarch $(uname -m) -R"
+	supp=$SRC/fabtests/scripts
+	export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
+	export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$supp/lsan.supp:print_suppressions=0}"
+	export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$supp/tsan.supp:halt_on_error=0:exitcode=66}"
+	export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+fi
+
+stop_running()
+{
+	[ -z "$running" ] || kill -KILL -- "-$running" 2>/dev/null
+	running=''
+}
+trap 'stop_running; exit 1' HUP INT TERM
+
+wanted()
+{
+	[ -n "$patterns" ] || return 0
+	for pattern in $patterns; do
+		case $1 in
+		*"$pattern"*) return 0 ;;
+		esac
+	done
+	return 1
+}
+
+limit_of()
+{
+	limit=${2:-}
+	case $1 in
+	*.sh) [ -n "$limit" ] || limit=$(sed -n \
+		'1,20s/^# timeout: \([0-9]\{1,\}\).*/\1/p' "$1") ;;
+	esac
+	echo $((${limit:-120} * slower))
+}
+
+# run_one FILE SECONDS LOG: the exit status. timeout(1) makes a process group
+# of the test; what is left of it afterwards is killed.
+run_one()
+{
+	case $1 in
+	*.sh) set -- "$2" "$3" sh "$1" ;;
+	*) set -- "$2" "$3" "$1" ;;
+	esac
+	seconds=$1 log=$2
+	shift 2
+	# shellcheck disable=SC2086
+	timeout -k 5 "$seconds" $no_aslr "$@" </dev/null >"$log" 2>&1 &
+	running=$!
+	wait "$running"
+	status=$?
+	stop_running
+	return "$status"
+}
+
+count()
+{
+	grep -c "$1" "$2" || :
+}
+
+# tally NAME STATUS SECONDS LOG
+tally()
+{
+	ok=$(count '^ok - ' "$4")
+	bad=$(count '^not ok - ' "$4")
+	left=$(count '^skip - ' "$4")
+	sed -n 's/^skip - //p' "$4" | sed "s|^|$1: |" >>"$skips"
+	why=''
+	case $2 in
+	0)	[ $((ok + bad + left)) -gt 0 ] || ok=1 ;;
+	77)	if [ "$left" -eq 0 ]; then
+			left=1
+			printf '%s: %s\n' "$1" "$(tail -n 1 "$4")" >>"$skips"
+		fi ;;
+	124|137) bad=$((bad + 1)) why="ended after $3 s, its limit" ;;
+	*)	[ "$bad" -gt 0 ] || { bad=1; why="exit status $2"; } ;;
+	esac
+	passed=$((passed + ok))
+	failed=$((failed + bad))
+	skipped=$((skipped + left))
+}
+
+# report NAME START LOG
+report()
+{
+	took=$(($(date +%s) - $2))
+	if [ "$bad" -gt 0 ]; then
+		printf 'FAIL  %-24s %s s  %s\n' "$1" "$took" "$why"
+		printf -- '----- %s\n' "$3"
+		cat "$3"
+		printf -- '-----\n'
+	elif [ "$ok" -gt 0 ]; then
+		printf 'PASS  %-24s %s s  %s cases\n' "$1" "$took" "$ok"
+	else
+		printf 'SKIP  %-24s %s s\n' "$1" "$took"
+	fi
+}
+
+for test; do
+	file=${test%=*}
+	own=''
+	[ "$file" = "$test" ] || own=${test##*=}
+	name=${file##*/}
+	name=${name%.sh}
+	wanted "$name" || continue
+	limit=$(limit_of "$file" "$own")
+	log=$logs/$name.log
+	start=$(date +%s)
+	run_one "$file" "$limit" "$log"
+	tally "$name" "$?" "$limit" "$log"
+	report "$name" "$start" "$log"
+done
+
+if [ -s "$skips" ]; then
+	printf '\nSkipped:\n'
+	sed 's/^/  /' "$skips"
+fi
+printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

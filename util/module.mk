@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-2-Clause
+SRCS += \
+	util/err.c \
+	util/log.c \
+	util/settings.c \
+	# EOL
+
+TEST_SRCS_util = \
+	util/err_test.c \
+	util/list_test.c \
+	util/lock_test.c \
+	util/log_test.c \
+	util/settings_test.c \
+	util/util_test_main.c \
+	# EOL
+
+UNIT_TESTS += util
