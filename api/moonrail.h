@@ -17,6 +17,9 @@
 extern "C" {
 #endif
 
+/* The library is built with everything else hidden. */
+#pragma GCC visibility push(default)
+
 #define TE_VERSION_MAJOR 0
 #define TE_VERSION_MINOR 1
 #define TE_VERSION_PATCH 0
@@ -95,6 +98,8 @@ int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
  * with its terminator. Returns the length of the whole text, or -1.
  */
 int te_settings_text(transfer_engine_t engine, char *buf, size_t len);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -41,6 +41,9 @@
 extern "C" {
 #endif
 
+/* The library is built with everything else hidden. */
+#pragma GCC visibility push(default)
+
 typedef void *transfer_engine_t;
 typedef void *transport_t;
 
@@ -296,6 +299,8 @@ int showLinks(transfer_engine_t engine, char *buf, size_t len, int json);
  * library installs no handler unless this is called. 0 or a negative code.
  */
 int enableGracefulShutdown(transfer_engine_t engine);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }
