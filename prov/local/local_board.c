@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * THE BOARD: what the two ends of a copy agree on without talking.
+ *
+ * A context has two boards of the same layout: a private one for copies of
+ * its own process, and one in a memfd for other processes. The latter is the
+ * cookie: it is mapped at the address that the identity names, and initiators
+ * open it as /proc/PID/fd/N (the kernel asks for ptrace access), check that it
+ * is a tmpfs file sealed against growing and shrinking, so that no access can
+ * fault, and map its tables read-only and its slots writable.
+ *
+ * Region tables. There are two; bit 0 of the generation picks the one in
+ * force. The target writes the other one, then stores generation + 1. So a
+ * target that is stopped anywhere, even in the middle of a registration,
+ * leaves a valid table. A reader searches the table that the generation
+ * picked and reads the generation again: entries are stored with release and
+ * loaded with acquire, so whoever has seen a word of a later table also sees
+ * the later generation, and searches again.
+ *
+ * In-copy slots. Target and initiator run Dekker's handshake:
+ *
+ *	initiator, for each piece		target, removing a region
+ *	I1 claim a slot, arm it with the range	T1 publish without the region
+ *	I2 is the range in the tables?		T2 look at every slot
+ *	I3 copy					T3 wait while one is armed
+ *	I4 clear the slot			   on the range
+ *
+ * I1, I2, T1 and T2 are sequentially consistent: either I2 sees T1 and the
+ * piece is refused, or T2 sees I1 and waits for I4. A slot seen clear once
+ * after T1 is done with, whoever claims it later is refused at I2; so the scan
+ * goes forward only and cannot be starved. Where the wait hits its deadline
+ * the region is published again.
+ *
+ * A slot is owned by one word, pid and start time, set by one compare and
+ * swap, so there is no moment at which a death leaves an owner unnamed. A dead
+ * owner's slot is freed by anyone: the pidfd tells death, and it tells it only
+ * after the last thread left the kernel, hence after the copy. The range of a
+ * freed slot may be stale until the next owner has armed it; that only makes
+ * the target wait for that owner. A stopped owner is alive: its thread may
+ * stand between I2 and I3.
+ *
+ * Everything in a peer's board, and in our own memfd board, may be scribbled
+ * on by who has ptrace access. No count or index from it is used unclamped, no
+ * address from it is followed: addresses to copy come from the caller and are
+ * only compared with the tables. The target's own truth is the heap array in
+ * the context; own copies are checked against the private board.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "prov/local/local_int.h"
+#include "util/clock.h"
+
+#define BOARD_NAME		"moonrail-local"
+#define BOARD_SEALS		(F_SEAL_SHRINK | F_SEAL_GROW)
+#define BOARD_TRIES		1024	/* of a reader, against a moving table */
+#define BOARD_YIELDS		64	/* of a drain, before it sleeps */
+#define BOARD_SLEEP_NS		(50 * 1000)
+#define BOARD_CHECK_EVERY	16	/* sleeps between looks at the owner */
+
+struct local_board *local_board_private(bool *wiped_by_fork)
+{
+	struct local_board *b;
+
+	b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (b == MAP_FAILED)
+		return NULL;
+	*wiped_by_fork = !madvise(b, sizeof(*b), MADV_WIPEONFORK);
+	return b;
+}
+
+static struct local_board *board_map(int fd, int prot)
+{
+	struct local_board *b;
+	int err;
+
+	b = mmap(NULL, sizeof(*b), prot, MAP_SHARED, fd, 0);
+	if (b == MAP_FAILED)
+		return NULL;
+	if (madvise(b, sizeof(*b), MADV_DONTFORK)) {
+		err = errno;
+		munmap(b, sizeof(*b));
+		errno = err;
+		return NULL;
+	}
+	return b;
+}
+
+struct local_board *local_board_shared(int *out_fd)
+{
+	struct local_board *b;
+	int fd, err;
+
+	fd = memfd_create(BOARD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return NULL;
+	if (ftruncate(fd, sizeof(*b)) ||
+	    fcntl(fd, F_ADD_SEALS, BOARD_SEALS | F_SEAL_SEAL))
+		goto err_close;
+	b = board_map(fd, PROT_READ | PROT_WRITE);
+	if (!b)
+		goto err_close;
+	*out_fd = fd;
+	return b;
+
+err_close:
+	err = errno;
+	close(fd);
+	errno = err;
+	return NULL;
+}
+
+void local_board_unmap(struct local_board *b)
+{
+	munmap(b, sizeof(*b));
+}
+
+static enum tei_local_reason board_reason(int err)
+{
+	switch (err) {
+	case EACCES:
+	case EPERM:
+		return TEI_LOCAL_NO_PERMISSION;
+	case EMFILE:
+	case ENFILE:
+	case ENOMEM:
+		return TEI_LOCAL_NO_RESOURCE;
+	default:
+		return TEI_LOCAL_BAD_COOKIE;
+	}
+}
+
+/* A file that can neither block, nor have side effects, nor fault. */
+static bool board_file_fits(int fd)
+{
+	struct statfs fs;
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISREG(st.st_mode) &&
+	       st.st_size == (off_t)sizeof(struct local_board) &&
+	       !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC;
+}
+
+/* The number may name anything, a device say: look before opening. */
+static enum tei_local_reason board_open(pid_t pid, int number, int *out)
+{
+	enum tei_local_reason reason = TEI_LOCAL_BAD_COOKIE;
+	char path[64];
+	int look, fd, seals;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, number);
+	look = open(path, O_PATH | O_CLOEXEC);
+	if (look < 0)
+		return board_reason(errno);
+	if (!board_file_fits(look))
+		goto out_look;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", look);
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0) {
+		reason = board_reason(errno);
+		goto out_look;
+	}
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & BOARD_SEALS) != BOARD_SEALS ||
+	    !board_file_fits(fd)) {
+		close(fd);
+		goto out_look;
+	}
+	*out = fd;
+	reason = TEI_LOCAL_OK;
+out_look:
+	close(look);
+	return reason;
+}
+
+enum tei_local_reason local_board_attach(pid_t pid, int number,
+					 struct local_board **out)
+{
+	enum tei_local_reason reason;
+	struct local_board *b;
+	int fd;
+
+	reason = board_open(pid, number, &fd);
+	if (reason != TEI_LOCAL_OK)
+		return reason;
+	b = board_map(fd, PROT_READ);
+	if (b && mprotect(b->slots, sizeof(b->slot_room),
+			  PROT_READ | PROT_WRITE)) {
+		local_board_unmap(b);
+		b = NULL;
+	}
+	reason = b ? TEI_LOCAL_OK : board_reason(errno);
+	close(fd);
+	if (b)
+		*out = b;
+	return reason;
+}
+
+/* ---- tables ------------------------------------------------------------ */
+
+void local_board_publish(struct local_board *b, uint64_t generation,
+			 const struct local_region *regions, uint32_t count)
+{
+	unsigned int which = generation & 1;
+	struct local_entry *e = b->table[which];
+	uint64_t n = 0;
+	uint32_t i;
+
+	for (i = 0; i < count; i++) {
+		if (regions[i].removing)
+			continue;
+		atomic_store_explicit(&e[n].base, regions[i].base,
+				      memory_order_release);
+		atomic_store_explicit(&e[n].end, regions[i].end,
+				      memory_order_release);
+		atomic_store_explicit(&e[n].flags, regions[i].accessible ?
+				      LOCAL_ACCESSIBLE : 0,
+				      memory_order_release);
+		n++;
+	}
+	atomic_store_explicit(&b->head.count[which], n, memory_order_release);
+	atomic_store(&b->head.generation, generation);
+}
+
+static uint64_t board_get(_Atomic uint64_t *word)
+{
+	return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static bool board_search(struct local_board *b, unsigned int which,
+			 uint64_t addr, uint64_t end, uint64_t flags)
+{
+	struct local_entry *e = b->table[which];
+	uint64_t lo = 0, hi = board_get(&b->head.count[which]), mid;
+
+	if (hi > TEI_LOCAL_REGIONS)
+		hi = TEI_LOCAL_REGIONS;
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (board_get(&e[mid].base) <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo)
+		return false;
+	e += lo - 1;
+	return board_get(&e->base) <= addr && end <= board_get(&e->end) &&
+	       (board_get(&e->flags) & flags) == flags;
+}
+
+bool local_board_covers(struct local_board *b, uint64_t addr, uint64_t len,
+			uint64_t flags)
+{
+	uint64_t generation;
+	bool found;
+	int i;
+
+	if (addr > UINT64_MAX - len)
+		return false;
+	for (i = 0; i < BOARD_TRIES; i++) {
+		generation = atomic_load(&b->head.generation);
+		found = board_search(b, generation & 1, addr, addr + len,
+				     flags);
+		if (atomic_load(&b->head.generation) == generation)
+			return found;
+	}
+	return false;
+}
+
+/* ---- slots ------------------------------------------------------------- */
+
+static void slot_arm(struct local_slot *s, const uint64_t base[2],
+		     const uint64_t end[2])
+{
+	atomic_store_explicit(&s->base[0], base[0], memory_order_relaxed);
+	atomic_store_explicit(&s->base[1], base[1], memory_order_relaxed);
+	atomic_store_explicit(&s->end[1], end[1], memory_order_relaxed);
+	atomic_store(&s->end[0], end[0]);
+}
+
+/* Threads start at different slots and find theirs free as a rule. */
+static uint32_t slot_hint(uint64_t owner)
+{
+	uint64_t h = (uint64_t)pthread_self() ^ owner;
+
+	return (uint32_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+}
+
+struct local_slot *local_slot_enter(struct local_board *b, uint64_t owner,
+				    const uint64_t base[2],
+				    const uint64_t end[2])
+{
+	uint32_t i, at = slot_hint(owner);
+	struct local_slot *s;
+	uint64_t none;
+
+	for (i = 0; i < LOCAL_SLOTS; i++) {
+		s = &b->slots[(at + i) % LOCAL_SLOTS];
+		none = 0;
+		if (atomic_load_explicit(&s->owner, memory_order_relaxed) ||
+		    !atomic_compare_exchange_strong(&s->owner, &none, owner))
+			continue;
+		slot_arm(s, base, end);
+		return s;
+	}
+	return NULL;
+}
+
+void local_slot_leave(struct local_slot *s)
+{
+	atomic_store_explicit(&s->end[0], 0, memory_order_release);
+	atomic_store_explicit(&s->end[1], 0, memory_order_release);
+	atomic_store_explicit(&s->owner, 0, memory_order_release);
+}
+
+/* The owner of a slot that is armed on the range, else 0. */
+static uint64_t slot_holder(struct local_slot *s, uint64_t base, uint64_t end)
+{
+	uint64_t owner = atomic_load(&s->owner);
+	uint64_t e0, e1, b0, b1;
+
+	if (!owner)
+		return 0;
+	e0 = atomic_load(&s->end[0]);
+	e1 = board_get(&s->end[1]);
+	b0 = board_get(&s->base[0]);
+	b1 = board_get(&s->base[1]);
+	return local_overlaps(b0, e0, base, end) ||
+	       local_overlaps(b1, e1, base, end) ? owner : 0;
+}
+
+static void slot_free_dead(struct local_slot *s, uint64_t owner)
+{
+	if (!local_owner_alive(owner))
+		atomic_compare_exchange_strong(&s->owner, &owner, 0);
+}
+
+static void slot_pause(unsigned int round)
+{
+	struct timespec ts = { .tv_nsec = BOARD_SLEEP_NS };
+
+	if (round < BOARD_YIELDS)
+		sched_yield();
+	else
+		nanosleep(&ts, NULL);
+}
+
+static bool slot_drain(struct local_slot *s, uint64_t base, uint64_t end,
+		       uint64_t deadline_ns)
+{
+	unsigned int round;
+	uint64_t owner;
+
+	for (round = 0; (owner = slot_holder(s, base, end)); round++) {
+		if (round % BOARD_CHECK_EVERY == BOARD_CHECK_EVERY - 1)
+			slot_free_dead(s, owner);
+		if (tei_now_ns() >= deadline_ns) {
+			slot_free_dead(s, owner);
+			return !slot_holder(s, base, end);
+		}
+		slot_pause(round);
+	}
+	return true;
+}
+
+bool local_slots_drain(struct local_board *b, uint64_t base, uint64_t end,
+		       uint64_t deadline_ns)
+{
+	uint32_t i;
+
+	for (i = 0; i < LOCAL_SLOTS; i++) {
+		if (!slot_drain(&b->slots[i], base, end, deadline_ns))
+			return false;
+	}
+	return true;
+}
+
+void local_slots_reclaim(struct local_board *b)
+{
+	uint64_t owner;
+	uint32_t i;
+
+	for (i = 0; i < LOCAL_SLOTS; i++) {
+		owner = atomic_load(&b->slots[i].owner);
+		if (owner)
+			slot_free_dead(&b->slots[i], owner);
+	}
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* One piece: the checks before it, the copy, what a failure means. */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "prov/local/local_int.h"
+
+static bool copy_to_self(const struct local_piece *p)
+{
+	return !p->peer || p->peer->self;
+}
+
+/* memmove: the caller's ranges may overlap, and it costs the same. */
+static void copy_memory(const struct local_piece *p)
+{
+	char *remote = (char *)(uintptr_t)p->remote;
+
+	if (p->opcode == TEI_LOCAL_READ)
+		memmove(p->local, remote, p->length);
+	else
+		memmove(remote, p->local, p->length);
+}
+
+static bool copy_local_mapped(struct tei_local *ctx, void *addr, uint64_t len)
+{
+	char byte[2];
+	struct iovec local = { byte, 2 };
+	struct iovec remote[2] = { { addr, 1 },
+				   { (char *)addr + len - 1, 1 } };
+
+	return process_vm_readv(ctx->host.pid, &local, 1, remote, 2, 0) == 2;
+}
+
+static int copy_explain(const struct local_piece *p, uint64_t done,
+			int sys_errno, struct tei_err *err)
+{
+	struct tei_local *ctx = p->ctx;
+
+	switch (sys_errno) {
+	case ESRCH:
+		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
+				  sys_errno, "the process has ended");
+	case EPERM:
+		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
+				  sys_errno, "the kernel refuses access by now");
+	case ENOMEM:
+		return local_fail(ctx, err, TEI_ERR_MEMORY, p->peer,
+				  sys_errno, "the kernel has no memory to copy");
+	case EFAULT:
+		if (!copy_local_mapped(ctx, p->local + done,
+				       p->length - done))
+			return local_fail(ctx, err, TEI_ERR_INVALID, p->peer,
+					  sys_errno,
+					  "local memory near %p is not mapped",
+					  (void *)(p->local + done));
+		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
+				  sys_errno,
+				  "memory near %#llx is not mapped there",
+				  (unsigned long long)(p->remote + done));
+	default:
+		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
+				  sys_errno, "kernel copy: %s",
+				  strerrordesc_np(sys_errno));
+	}
+}
+
+static int copy_bad_cookie(const struct local_piece *p, struct tei_err *err)
+{
+	return local_fail(p->ctx, err, TEI_ERR_CONTEXT, p->peer, 0,
+			  "its cookie is gone from its memory");
+}
+
+static bool copy_cookie_right(const struct local_piece *p,
+			      const uint64_t cookie[2])
+{
+	return cookie[0] == LOCAL_MAGIC &&
+	       cookie[1] == p->peer->id.incarnation;
+}
+
+static struct iovec copy_cookie_at(const struct local_piece *p)
+{
+	return (struct iovec){ (void *)(uintptr_t)p->peer->id.cookie_addr,
+			       2 * sizeof(uint64_t) };
+}
+
+/*
+ * The cookie is read from the process itself, not from the map, since an exec
+ * keeps pid, start time and our map and replaces the memory. A read takes it
+ * along in the same call. Bytes moved, or -1 with *code set.
+ */
+static ssize_t copy_read_some(const struct local_piece *p, uint64_t done,
+			      int *code, struct tei_err *err)
+{
+	uint64_t cookie[2] = { 0, 0 };
+	struct iovec local[2] = { { cookie, sizeof(cookie) },
+				  { p->local + done, p->length - done } };
+	struct iovec remote[2] = { copy_cookie_at(p),
+				   { (void *)(uintptr_t)(p->remote + done),
+				     p->length - done } };
+	ssize_t n = process_vm_readv(p->peer->id.pid, local, 2, remote, 2, 0);
+
+	if (n < 0 && errno != EFAULT)
+		*code = copy_explain(p, done, errno, err);
+	else if (n < (ssize_t)sizeof(cookie) || !copy_cookie_right(p, cookie))
+		*code = copy_bad_cookie(p, err);
+	else if (n == (ssize_t)sizeof(cookie) && p->length > done)
+		*code = copy_explain(p, done, EFAULT, err);
+	else
+		return n - (ssize_t)sizeof(cookie);
+	return -1;
+}
+
+static ssize_t copy_write_some(const struct local_piece *p, uint64_t done,
+			       int *code, struct tei_err *err)
+{
+	uint64_t cookie[2] = { 0, 0 };
+	struct iovec local = { cookie, sizeof(cookie) };
+	struct iovec remote = copy_cookie_at(p);
+	ssize_t n = process_vm_readv(p->peer->id.pid, &local, 1, &remote, 1, 0);
+
+	if (n < 0 && errno != EFAULT) {
+		*code = copy_explain(p, done, errno, err);
+		return -1;
+	}
+	if (n != (ssize_t)sizeof(cookie) || !copy_cookie_right(p, cookie)) {
+		*code = copy_bad_cookie(p, err);
+		return -1;
+	}
+	local = (struct iovec){ p->local + done, p->length - done };
+	remote = (struct iovec){ (void *)(uintptr_t)(p->remote + done),
+				 p->length - done };
+	n = process_vm_writev(p->peer->id.pid, &local, 1, &remote, 1, 0);
+	if (n < 0 || (!n && p->length > done)) {
+		*code = copy_explain(p, done, n < 0 ? errno : EFAULT, err);
+		return -1;
+	}
+	return n;
+}
+
+/* Short counts are taken up where they ended; no progress is a failure. */
+static int copy_kernel(const struct local_piece *p, struct tei_err *err)
+{
+	uint64_t done = 0;
+	int code = 0;
+	ssize_t n;
+
+	do {
+		n = p->opcode == TEI_LOCAL_READ ?
+			copy_read_some(p, done, &code, err) :
+			copy_write_some(p, done, &code, err);
+		if (n < 0)
+			return code;
+		done += (uint64_t)n;
+	} while (done < p->length);
+	return 0;
+}
+
+bool local_piece_enter(struct local_piece *p)
+{
+	uint64_t base[2] = { p->remote, 0 };
+	uint64_t end[2] = { p->remote + p->length, 0 };
+
+	p->slot = local_slot_enter(p->peer->board, p->ctx->owner, base, end);
+	return p->slot;
+}
+
+/* Only now, in the slot, does a check hold until the bytes are copied. */
+static int copy_check(struct local_piece *p, struct tei_err *err)
+{
+	enum tei_local_reason reason = local_peer_check(p->peer);
+
+	if (reason != TEI_LOCAL_OK)
+		return local_fail(p->ctx, err, TEI_ERR_CONTEXT, p->peer, 0,
+				  "%s", tei_local_reason_text(reason));
+	if (!local_board_covers(p->peer->board, p->remote, p->length,
+				p->peer->self ? 0 : LOCAL_ACCESSIBLE))
+		return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED,
+				  p->peer, 0,
+				  "%#llx, %llu bytes: not registered there for remote access",
+				  (unsigned long long)p->remote,
+				  (unsigned long long)p->length);
+	return 0;
+}
+
+static void copy_count(const struct local_piece *p, int code)
+{
+	struct tei_local *ctx = p->ctx;
+
+	if (code) {
+		atomic_fetch_add_explicit(&ctx->errors, 1,
+					  memory_order_relaxed);
+		return;
+	}
+	atomic_fetch_add_explicit(&ctx->pieces, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(p->opcode == TEI_LOCAL_READ ?
+				  &ctx->rx_bytes : &ctx->tx_bytes, p->length,
+				  memory_order_relaxed);
+}
+
+int local_piece_run(struct local_piece *p, struct tei_err *err)
+{
+	int code = 0;
+
+	if (p->slot)
+		code = copy_check(p, err);
+	if (!code && p->ctx->before_copy)
+		p->ctx->before_copy(p->ctx->before_copy_arg);
+	if (!code && copy_to_self(p))
+		copy_memory(p);
+	else if (!code)
+		code = copy_kernel(p, err);
+	if (p->slot)
+		local_slot_leave(p->slot);
+	p->slot = NULL;
+	copy_count(p, code);
+	return code;
+}
+
+/* ---- on the caller's thread --------------------------------------------- */
+
+static int copy_args(struct tei_local *ctx, const struct local_piece *p,
+		     struct tei_err *err)
+{
+	uint64_t local = (uint64_t)(uintptr_t)p->local;
+	int rc = local_guard(ctx);
+
+	if (rc) {
+		local_explain(err, rc, 0, "%s",
+			      tei_local_reason_text(TEI_LOCAL_FORKED));
+		return rc;
+	}
+	if ((p->opcode != TEI_LOCAL_READ && p->opcode != TEI_LOCAL_WRITE) ||
+	    (!p->local && p->length) || p->length > TEI_LOCAL_COPY_MAX ||
+	    local > UINT64_MAX - p->length ||
+	    p->remote > UINT64_MAX - p->length)
+		return local_fail(ctx, err, TEI_ERR_INVALID, p->peer, 0,
+				  "copy between %p and %#llx of %llu bytes makes no sense",
+				  (void *)p->local,
+				  (unsigned long long)p->remote,
+				  (unsigned long long)p->length);
+	return 0;
+}
+
+static int copy_guarded(struct local_piece *p, struct tei_err *err)
+{
+	if (!p->peer) {
+		if (!local_board_covers(p->ctx->own, p->remote, p->length, 0))
+			return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED,
+					  NULL, 0,
+					  "%#llx, %llu bytes: not registered",
+					  (unsigned long long)p->remote,
+					  (unsigned long long)p->length);
+		return local_piece_run(p, err);
+	}
+	if (!local_piece_enter(p)) {
+		local_slots_reclaim(p->peer->board);
+		if (!local_piece_enter(p))
+			return local_fail(p->ctx, err, TEI_ERR_TOO_MANY,
+					  p->peer, 0,
+					  "all in-copy slots there are taken");
+	}
+	return local_piece_run(p, err);
+}
+
+int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
+		   enum tei_local_opcode opcode, void *local, uint64_t remote,
+		   uint64_t length, struct tei_err *err)
+{
+	struct local_piece p = { .ctx = ctx, .opcode = opcode, .local = local,
+				 .peer = peer && peer->board ? peer : NULL,
+				 .remote = remote, .length = length };
+	uint64_t base[2] = { (uint64_t)(uintptr_t)local, p.peer ? 0 : remote };
+	uint64_t end[2] = { base[0] + length, p.peer ? 0 : remote + length };
+	struct local_slot *guard;
+	int code = copy_args(ctx, &p, err);
+
+	if (code)
+		return code;
+	guard = local_slot_enter(ctx->own, ctx->owner, base, end);
+	if (!guard)
+		return local_fail(ctx, err, TEI_ERR_TOO_MANY, peer, 0,
+				  "too many threads are copying");
+	code = copy_guarded(&p, err);
+	local_slot_leave(guard);
+	return code;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "prov/local/local_int.h"
+#include "util/clock.h"
+#include "util/settings.h"
+
+#define CTX_SUBSYS	"local"
+
+int local_guard(struct tei_local *ctx)
+{
+	bool ours = ctx->wiped ?
+		atomic_load_explicit(&ctx->own->head.magic,
+				     memory_order_relaxed) == LOCAL_MAGIC :
+		getpid() == ctx->host.pid;
+
+	return ours ? 0 : TEI_ERR_CONTEXT;
+}
+
+static void ctx_fill_err(struct tei_err *err, int code, int sys_errno,
+			 const char *fmt, va_list ap)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->prov_errno = sys_errno;
+	err->when_ns = tei_now_ns();
+	strcpy(err->provider, "local");
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+}
+
+void local_explain(struct tei_err *err, int code, int sys_errno,
+		   const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!err)
+		return;
+	va_start(ap, fmt);
+	ctx_fill_err(err, code, sys_errno, fmt, ap);
+	va_end(ap);
+}
+
+static void ctx_log(struct tei_local *ctx, const struct tei_err *err)
+{
+	const char *mid = err->peer[0] ? ": " : "";
+	uint32_t left_out;
+
+	if (!tei_log_permit(&ctx->log_limit, &left_out))
+		return;
+	if (left_out)
+		TEI_ERROR(CTX_SUBSYS, "%s%s%s (%u more left out)", err->peer,
+			  mid, err->text, left_out);
+	else
+		TEI_ERROR(CTX_SUBSYS, "%s%s%s", err->peer, mid, err->text);
+}
+
+int local_fail(struct tei_local *ctx, struct tei_err *err, int code,
+	       const struct tei_local_peer *peer, int sys_errno,
+	       const char *fmt, ...)
+{
+	struct tei_err record;
+	va_list ap;
+
+	va_start(ap, fmt);
+	ctx_fill_err(&record, code, sys_errno, fmt, ap);
+	va_end(ap);
+	if (peer)
+		snprintf(record.peer, sizeof(record.peer), "process %d",
+			 peer->id.pid);
+	if (err)
+		*err = record;
+	tei_err_set_last(&record);
+	ctx_log(ctx, &record);
+	return code;
+}
+
+bool local_wait(pthread_cond_t *c, struct tei_mutex *l, uint64_t deadline_ns)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(deadline_ns / TEI_NS_PER_SEC),
+		.tv_nsec = (long)(deadline_ns % TEI_NS_PER_SEC),
+	};
+	int rc;
+
+	if (deadline_ns == UINT64_MAX)
+		rc = pthread_cond_wait(c, &l->m);
+	else
+		rc = pthread_cond_timedwait(c, &l->m, &ts);
+	tei_mutex_note_held(l);
+	return rc != ETIMEDOUT;
+}
+
+static void ctx_fill_board(struct local_board *b, uint64_t incarnation)
+{
+	atomic_store(&b->head.incarnation, incarnation);
+	atomic_store(&b->head.layout, local_layout());
+	atomic_store(&b->head.magic, LOCAL_MAGIC);
+}
+
+/* Without it other processes cannot reach us, nor we them. */
+static void ctx_share(struct tei_local *ctx)
+{
+	local_host_read(&ctx->host);
+	ctx->shared_fd = -1;
+	if (!ctx->host.usable)
+		return;
+	ctx->shared = local_board_shared(&ctx->shared_fd);
+	if (!ctx->shared) {
+		ctx->host.usable = false;
+		ctx->host.missing = "sealed memfd";
+		return;
+	}
+	ctx_fill_board(ctx->shared, ctx->incarnation);
+}
+
+static void ctx_random(struct tei_local *ctx)
+{
+	uint64_t v = 0;
+
+	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != (ssize_t)sizeof(v) || !v)
+		v = (tei_now_ns() ^ (uint64_t)getpid() << 40) + 1;
+	ctx->incarnation = v;
+}
+
+static void ctx_init_sync(struct tei_local *ctx) TEI_NO_TSA
+{
+	pthread_condattr_t attr;
+
+	tei_mutex_init(&ctx->lock);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&ctx->work, &attr);
+	pthread_cond_init(&ctx->ended, &attr);
+	pthread_condattr_destroy(&attr);
+	tei_list_init(&ctx->live);
+	tei_list_init(&ctx->queue);
+	tei_list_init(&ctx->ending);
+}
+
+int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
+		   struct tei_local **out)
+{
+	struct tei_local *ctx;
+
+	if (!settings || !out)
+		return tei_err_fail(err, TEI_ERR_INVALID, CTX_SUBSYS, NULL,
+				    "no settings or no output");
+	ctx = calloc(1, sizeof(*ctx));
+	if (!ctx)
+		goto err_memory;
+	ctx->workers = settings->workers ? settings->workers : 1;
+	ctx->spin_ns = settings->spin_us * TEI_NS_PER_US;
+	ctx->stall_ns = settings->slice_timeout_s * TEI_NS_PER_SEC;
+	ctx->threads = calloc(ctx->workers, sizeof(*ctx->threads));
+	if (!ctx->threads)
+		goto err_ctx;
+	ctx->own = local_board_private(&ctx->wiped);
+	if (!ctx->own)
+		goto err_threads;
+	ctx_random(ctx);
+	ctx_fill_board(ctx->own, ctx->incarnation);
+	ctx_share(ctx);
+	ctx->owner = local_owner(ctx->host.pid, ctx->host.start_time);
+	ctx_init_sync(ctx);
+	*out = ctx;
+	return 0;
+
+err_threads:
+	free(ctx->threads);
+err_ctx:
+	free(ctx);
+err_memory:
+	return tei_err_fail(err, TEI_ERR_MEMORY, CTX_SUBSYS, NULL,
+			    "no memory for local copies");
+}
+
+/* Nobody may start a piece in our memory; those in one get a moment. */
+static void ctx_withdraw(struct tei_local *ctx)
+{
+	if (ctx->shared)
+		atomic_store(&ctx->shared->head.incarnation, 0);
+	tei_mutex_lock(&ctx->lock);
+	local_regions_clear(ctx);
+	tei_mutex_unlock(&ctx->lock);
+	if (ctx->shared &&
+	    !local_slots_drain(ctx->shared, 0, UINT64_MAX,
+			       tei_now_ns() + TEI_NS_PER_SEC))
+		TEI_WARN(CTX_SUBSYS, "closed while another process is stopped in the middle of a copy");
+}
+
+/* A child has no threads, no shared board, and maybe other descriptors. */
+static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
+{
+	local_board_unmap(ctx->own);
+	free(ctx->regions);
+	free(ctx->threads);
+	free(ctx);
+}
+
+void tei_local_fini(struct tei_local *ctx)
+{
+	if (!ctx)
+		return;
+	if (local_guard(ctx)) {
+		ctx_free(ctx);
+		return;
+	}
+	local_pool_join(ctx);
+	ctx_withdraw(ctx);
+	if (ctx->shared) {
+		local_board_unmap(ctx->shared);
+		close(ctx->shared_fd);
+	}
+	pthread_cond_destroy(&ctx->work);
+	pthread_cond_destroy(&ctx->ended);
+	tei_mutex_fini(&ctx->lock);
+	ctx_free(ctx);
+}
+
+static uint64_t ctx_read(_Atomic uint64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void tei_local_stats(struct tei_local *ctx, struct tei_local_counters *out)
+{
+	memset(out, 0, sizeof(*out));
+	if (local_guard(ctx))
+		return;
+	out->tx_bytes = ctx_read(&ctx->tx_bytes);
+	out->rx_bytes = ctx_read(&ctx->rx_bytes);
+	out->pieces = ctx_read(&ctx->pieces);
+	out->errors = ctx_read(&ctx->errors);
+	out->queued_bytes = ctx_read(&ctx->queued_bytes);
+	tei_mutex_lock(&ctx->lock);
+	out->threads = ctx->nthreads;
+	out->regions = ctx->nregions;
+	tei_mutex_unlock(&ctx->lock);
+}

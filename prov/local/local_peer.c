@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Whom kernel copies reach, and the checks that it is still the same. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "prov/local/local_int.h"
+
+#define PEER_MAX_PID	(1 << 22)	/* the kernel's own limit */
+
+static const char *const peer_reasons[] = {
+	[TEI_LOCAL_OK] = "reachable",
+	[TEI_LOCAL_BAD_ID] = "the identity makes no sense",
+	[TEI_LOCAL_OTHER_HOST] = "another host or boot",
+	[TEI_LOCAL_OTHER_PIDNS] = "another pid namespace",
+	[TEI_LOCAL_NO_KERNEL] = "this system gives no kernel copies",
+	[TEI_LOCAL_GONE] = "the process has ended",
+	[TEI_LOCAL_RESTARTED] = "another process or context has taken its place",
+	[TEI_LOCAL_NO_PERMISSION] = "the kernel refuses access to the process",
+	[TEI_LOCAL_BAD_COOKIE] = "its cookie page is not what it should be",
+	[TEI_LOCAL_NO_RESOURCE] = "out of memory or descriptors",
+	[TEI_LOCAL_FORKED] = "a forked child cannot use its parent's context",
+};
+
+const char *tei_local_reason_text(enum tei_local_reason reason)
+{
+	unsigned int i = (unsigned int)reason;
+
+	if (i >= sizeof(peer_reasons) / sizeof(peer_reasons[0]))
+		return "unknown reason";
+	return peer_reasons[i];
+}
+
+static enum tei_local_reason peer_check_id(struct tei_local *ctx,
+					   const struct tei_local_id *id)
+{
+	if (local_guard(ctx))
+		return TEI_LOCAL_FORKED;
+	if (id->pid <= 0 || id->pid > PEER_MAX_PID || id->cookie_fd < 0 ||
+	    !id->incarnation || !id->cookie_addr ||
+	    !memchr(id->boot_id, '\0', sizeof(id->boot_id)))
+		return TEI_LOCAL_BAD_ID;
+	if (!ctx->shared)
+		return TEI_LOCAL_NO_KERNEL;
+	if (strcmp(id->boot_id, ctx->host.boot_id))
+		return TEI_LOCAL_OTHER_HOST;
+	if (id->pid_ns != ctx->host.pid_ns)
+		return TEI_LOCAL_OTHER_PIDNS;
+	return TEI_LOCAL_OK;
+}
+
+/* The pidfd first: what is read of the pid while it isn't ended is its own. */
+static enum tei_local_reason peer_open_process(struct tei_local_peer *peer)
+{
+	uint64_t start;
+	int fd = local_pidfd_open(peer->id.pid), rc;
+
+	if (fd < 0) {
+		switch (-fd) {
+		case ESRCH:
+		case EINVAL:
+			return TEI_LOCAL_GONE;
+		case EMFILE:
+		case ENFILE:
+		case ENOMEM:
+			return TEI_LOCAL_NO_RESOURCE;
+		default:
+			return TEI_LOCAL_NO_KERNEL;
+		}
+	}
+	peer->pidfd = fd;
+	rc = local_proc_start_time(peer->id.pid, &start);
+	if (local_pidfd_ended(fd))
+		return TEI_LOCAL_GONE;
+	if (rc)
+		return TEI_LOCAL_NO_PERMISSION;	/* hidden by hidepid */
+	return start == peer->id.start_time ? TEI_LOCAL_OK :
+					      TEI_LOCAL_RESTARTED;
+}
+
+static enum tei_local_reason peer_probe_reason(int err)
+{
+	switch (err) {
+	case ESRCH:
+		return TEI_LOCAL_GONE;
+	case EPERM:
+	case EACCES:
+		return TEI_LOCAL_NO_PERMISSION;
+	case ENOSYS:
+		return TEI_LOCAL_NO_KERNEL;
+	case ENOMEM:
+		return TEI_LOCAL_NO_RESOURCE;
+	default:
+		return TEI_LOCAL_BAD_COOKIE;
+	}
+}
+
+/* The memory at cookie_addr must be the board we have mapped. */
+static enum tei_local_reason peer_probe(const struct tei_local_peer *peer)
+{
+	uint64_t cookie[2] = { 0, 0 }, scratch = 0;
+	ssize_t n;
+	struct iovec local = { cookie, sizeof(cookie) };
+	struct iovec remote = { (void *)(uintptr_t)peer->id.cookie_addr,
+				sizeof(cookie) };
+
+	n = process_vm_readv(peer->id.pid, &local, 1, &remote, 1, 0);
+	if (n != (ssize_t)sizeof(cookie))
+		return peer_probe_reason(n < 0 ? errno : EFAULT);
+	if (cookie[0] != LOCAL_MAGIC)
+		return TEI_LOCAL_BAD_COOKIE;
+	if (cookie[1] != peer->id.incarnation)
+		return TEI_LOCAL_RESTARTED;
+	local = (struct iovec){ &scratch, sizeof(scratch) };
+	remote = (struct iovec){
+		(void *)(uintptr_t)(peer->id.cookie_addr +
+				    offsetof(struct local_board, scratch)),
+		sizeof(scratch) };
+	n = process_vm_writev(peer->id.pid, &local, 1, &remote, 1, 0);
+	if (n != (ssize_t)sizeof(scratch))
+		return peer_probe_reason(n < 0 ? errno : EFAULT);
+	return TEI_LOCAL_OK;
+}
+
+static enum tei_local_reason peer_attach(struct tei_local_peer *peer)
+{
+	enum tei_local_reason reason;
+	struct local_head *head;
+
+	reason = local_board_attach(peer->id.pid, peer->id.cookie_fd,
+				    &peer->board);
+	if (reason != TEI_LOCAL_OK)
+		return !peer->self && local_pidfd_ended(peer->pidfd) ?
+			TEI_LOCAL_GONE : reason;
+	head = &peer->board->head;
+	if (atomic_load(&head->magic) != LOCAL_MAGIC ||
+	    atomic_load(&head->layout) != local_layout())
+		return TEI_LOCAL_BAD_COOKIE;
+	if (atomic_load(&head->incarnation) != peer->id.incarnation)
+		return TEI_LOCAL_RESTARTED;
+	return peer->self ? TEI_LOCAL_OK : peer_probe(peer);
+}
+
+static enum tei_local_reason peer_connect(struct tei_local *ctx,
+					  struct tei_local_peer *peer)
+{
+	enum tei_local_reason reason;
+
+	peer->self = peer->id.pid == ctx->host.pid;
+	if (peer->self) {
+		if (peer->id.start_time != ctx->host.start_time)
+			return TEI_LOCAL_RESTARTED;
+		if (peer->id.incarnation == ctx->incarnation)
+			return TEI_LOCAL_OK;
+		return peer_attach(peer);
+	}
+	reason = peer_open_process(peer);
+	return reason == TEI_LOCAL_OK ? peer_attach(peer) : reason;
+}
+
+/* Contents only. A child has no mapping: see MADV_DONTFORK. */
+static void peer_fini(struct tei_local *ctx, struct tei_local_peer *peer)
+{
+	if (peer->board && !local_guard(ctx))
+		local_board_unmap(peer->board);
+	if (peer->pidfd >= 0)
+		close(peer->pidfd);
+}
+
+static enum tei_local_reason peer_make(struct tei_local *ctx,
+				       const struct tei_local_id *id,
+				       struct tei_local_peer **out)
+{
+	enum tei_local_reason reason = peer_check_id(ctx, id);
+	struct tei_local_peer *peer;
+
+	if (reason != TEI_LOCAL_OK)
+		return reason;
+	peer = calloc(1, sizeof(*peer));
+	if (!peer)
+		return TEI_LOCAL_NO_RESOURCE;
+	peer->id = *id;
+	peer->pidfd = -1;
+	reason = peer_connect(ctx, peer);
+	if (reason != TEI_LOCAL_OK) {
+		peer_fini(ctx, peer);
+		free(peer);
+		return reason;
+	}
+	*out = peer;
+	return TEI_LOCAL_OK;
+}
+
+enum tei_local_reason tei_local_peer_open(struct tei_local *ctx,
+					  const struct tei_local_id *id,
+					  struct tei_err *err,
+					  struct tei_local_peer **out)
+{
+	enum tei_local_reason reason = TEI_LOCAL_BAD_ID;
+
+	if (ctx && id && out)
+		reason = peer_make(ctx, id, out);
+	if (reason == TEI_LOCAL_NO_KERNEL && ctx->host.missing)
+		local_explain(err, TEI_ERR_UNSUPPORTED, 0, "%s: no %s",
+			      tei_local_reason_text(reason),
+			      ctx->host.missing);
+	else if (reason != TEI_LOCAL_OK)
+		local_explain(err, TEI_ERR_UNSUPPORTED, 0, "process %d: %s",
+			      id ? id->pid : 0, tei_local_reason_text(reason));
+	return reason;
+}
+
+void tei_local_peer_close(struct tei_local *ctx, struct tei_local_peer *peer)
+{
+	if (!peer)
+		return;
+	if (!local_guard(ctx))
+		local_pool_drain(ctx, peer);
+	peer_fini(ctx, peer);
+	free(peer);
+}
+
+enum tei_local_reason local_peer_check(struct tei_local_peer *peer)
+{
+	if (!peer->board)
+		return TEI_LOCAL_OK;
+	if (peer->pidfd >= 0 && local_pidfd_ended(peer->pidfd))
+		return TEI_LOCAL_GONE;
+	return atomic_load(&peer->board->head.incarnation) ==
+	       peer->id.incarnation ? TEI_LOCAL_OK : TEI_LOCAL_RESTARTED;
+}
+
+bool tei_local_peer_alive(struct tei_local_peer *peer)
+{
+	if (local_peer_check(peer) != TEI_LOCAL_OK)
+		return false;
+	return peer->self || peer_probe(peer) == TEI_LOCAL_OK;
+}
+
+bool tei_local_peer_is_self(const struct tei_local_peer *peer)
+{
+	return peer->self;
+}

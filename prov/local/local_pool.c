@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The copy threads and their queue.
+ *
+ * An operation is in ctx->live from submit until it ends, and in ctx->queue
+ * while pieces are left to start. A thread takes a piece from the head and
+ * puts the operation back at the tail, so that operations take turns, and so
+ * that other threads may take the next piece of the same one. The last piece
+ * to return ends it. Whoever ends it (pool_end) takes it off ctx->live under
+ * the lock, which happens once, and calls done without the lock; until done
+ * has returned a record on its stack is in ctx->ending, by which a canceller
+ * waits without looking at the operation, which may be freed by then.
+ *
+ * A copy of this process needs no slot: it was checked under the lock when it
+ * was submitted, and a region is withdrawn under the lock, when no live
+ * operation touches it.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "prov/local/local_int.h"
+#include "util/clock.h"
+
+#define POOL_STALL_SLEEP_NS	(100 * 1000)
+
+/* ---- the end of an operation ------------------------------------------- */
+
+static void pool_unqueue(struct tei_local *ctx, struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (tei_list_empty(&op->queue_node))
+		return;
+	tei_list_del(&op->queue_node);
+	atomic_fetch_sub_explicit(&ctx->queued, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&ctx->queued_bytes, op->length - op->next,
+				  memory_order_relaxed);
+}
+
+static void pool_enqueue(struct tei_local *ctx, struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	tei_list_add_tail(&ctx->queue, &op->queue_node);
+	atomic_fetch_add_explicit(&ctx->queued_bytes, op->length - op->next,
+				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&ctx->queued, 1, memory_order_release);
+}
+
+/* Keeps the first failure and starts no more pieces. */
+static void pool_fail(struct tei_local *ctx, struct tei_local_op *op, int code,
+		      const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	pool_unqueue(ctx, op);
+	if (op->code)
+		return;
+	op->code = code;
+	if (op->err)
+		*op->err = *err;
+}
+
+static void pool_end(struct tei_local *ctx, struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct local_ending ending = { .op = op, .peer = op->peer };
+	int code = op->code;
+	uint64_t moved = op->moved;
+
+	tei_list_del(&op->live_node);
+	op->live = false;
+	tei_list_add_tail(&ctx->ending, &ending.node);
+	tei_mutex_unlock(&ctx->lock);
+	op->done(op, code, moved);	/* op is the callee's from here on */
+	tei_mutex_lock(&ctx->lock);
+	tei_list_del(&ending.node);
+	if (ctx->waiters)
+		pthread_cond_broadcast(&ctx->ended);
+}
+
+static void pool_end_if_idle(struct tei_local *ctx, struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (!op->running && tei_list_empty(&op->queue_node))
+		pool_end(ctx, op);
+}
+
+/* ---- pieces ------------------------------------------------------------ */
+
+/* Enough pieces for all threads, none needlessly small. */
+static uint64_t pool_piece_length(struct tei_local *ctx,
+				  const struct tei_local_op *op)
+{
+	uint64_t left = op->length - op->next, n = op->length / ctx->workers;
+
+	n = (n + 4095) & ~UINT64_C(4095);
+	if (n < LOCAL_CUT_MIN)
+		n = LOCAL_CUT_MIN;
+	if (n > TEI_LOCAL_PIECE)
+		n = TEI_LOCAL_PIECE;
+	return n < left ? n : left;
+}
+
+static struct local_piece pool_cut(struct tei_local *ctx,
+				   struct tei_local_op *op)
+{
+	return (struct local_piece){
+		.ctx = ctx,
+		.peer = op->peer && op->peer->board ? op->peer : NULL,
+		.opcode = op->opcode,
+		.local = (char *)op->local + op->next,
+		.remote = op->remote + op->next,
+		.length = pool_piece_length(ctx, op),
+	};
+}
+
+/* No slot at the target: look for dead owners, let others go first. */
+static void pool_stall(struct tei_local *ctx, struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct timespec ts = { .tv_nsec = POOL_STALL_SLEEP_NS };
+	uint64_t now = tei_now_ns();
+	struct tei_err err;
+
+	if (!op->stalled_ns)
+		op->stalled_ns = now;
+	if (now - op->stalled_ns > ctx->stall_ns) {
+		local_fail(ctx, &err, TEI_ERR_TOO_MANY, op->peer, 0,
+			   "all in-copy slots there stayed taken");
+		pool_fail(ctx, op, TEI_ERR_TOO_MANY, &err);
+		pool_end_if_idle(ctx, op);
+		return;
+	}
+	pool_unqueue(ctx, op);
+	pool_enqueue(ctx, op);
+	op->running++;
+	tei_mutex_unlock(&ctx->lock);
+	local_slots_reclaim(op->peer->board);
+	nanosleep(&ts, NULL);
+	tei_mutex_lock(&ctx->lock);
+	op->running--;
+	pool_end_if_idle(ctx, op);
+}
+
+static void pool_wake_another(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	if (ctx->sleepers && !tei_list_empty(&ctx->queue))
+		pthread_cond_signal(&ctx->work);
+}
+
+/* One piece of the operation at the head of the queue. */
+static void pool_step(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	struct tei_local_op *op = tei_list_first(&ctx->queue,
+						 struct tei_local_op,
+						 queue_node);
+	struct local_piece p = pool_cut(ctx, op);
+	uint64_t length = p.length;
+	struct tei_err err;
+	int code;
+
+	if (p.peer && !local_piece_enter(&p)) {
+		pool_stall(ctx, op);
+		return;
+	}
+	pool_unqueue(ctx, op);
+	op->stalled_ns = 0;
+	op->running++;
+	op->next += length;
+	if (op->next < op->length)
+		pool_enqueue(ctx, op);
+	pool_wake_another(ctx);
+	tei_mutex_unlock(&ctx->lock);
+	code = local_piece_run(&p, &err);
+	tei_mutex_lock(&ctx->lock);
+	op->running--;
+	if (code)
+		pool_fail(ctx, op, code, &err);
+	else
+		op->moved += length;
+	pool_end_if_idle(ctx, op);
+}
+
+/* ---- threads ----------------------------------------------------------- */
+
+static void pool_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#else
+	sched_yield();
+#endif
+}
+
+/* One thread at a time spins; submitters need not wake anyone then. */
+static void pool_spin(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	uint64_t until = tei_now_ns() + ctx->spin_ns;
+
+	ctx->spinning = true;
+	tei_mutex_unlock(&ctx->lock);
+	while (!atomic_load_explicit(&ctx->queued, memory_order_acquire) &&
+	       tei_now_ns() < until)
+		pool_relax();
+	tei_mutex_lock(&ctx->lock);
+	ctx->spinning = false;
+}
+
+static void pool_idle(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	if (ctx->spin_ns && !ctx->spinning)
+		pool_spin(ctx);
+	while (tei_list_empty(&ctx->queue) && !ctx->stopping) {
+		ctx->sleepers++;
+		local_wait(&ctx->work, &ctx->lock, UINT64_MAX);
+		ctx->sleepers--;
+	}
+}
+
+static void *pool_main(void *arg)
+{
+	struct tei_local *ctx = arg;
+
+	tei_mutex_lock(&ctx->lock);
+	while (!ctx->stopping || !tei_list_empty(&ctx->queue)) {
+		if (tei_list_empty(&ctx->queue))
+			pool_idle(ctx);
+		else
+			pool_step(ctx);
+	}
+	tei_mutex_unlock(&ctx->lock);
+	return NULL;
+}
+
+/* The program's signals are for the program's threads. */
+static int pool_start_thread(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	pthread_t *t = &ctx->threads[ctx->nthreads];
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(t, NULL, pool_main, ctx);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc)
+		return rc;
+	pthread_setname_np(*t, "tei-copy");
+	ctx->nthreads++;
+	return 0;
+}
+
+/* One more thread, unless one is idle or there are enough. */
+static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	int rc;
+
+	if (ctx->nthreads == ctx->workers || ctx->sleepers || ctx->spinning)
+		return 0;
+	rc = pool_start_thread(ctx);
+	if (rc && !ctx->nthreads)
+		return local_fail(ctx, NULL, TEI_ERR_MEMORY, NULL, rc,
+				  "no copy thread: %s", strerrordesc_np(rc));
+	return 0;
+}
+
+/* ---- submit and cancel ------------------------------------------------- */
+
+static bool pool_op_sane(const struct tei_local_op *op)
+{
+	uint64_t local = (uint64_t)(uintptr_t)op->local;
+
+	return op->done && !op->live && (op->local || !op->length) &&
+	       (op->opcode == TEI_LOCAL_READ ||
+		op->opcode == TEI_LOCAL_WRITE) &&
+	       local <= UINT64_MAX - op->length &&
+	       op->remote <= UINT64_MAX - op->length;
+}
+
+static void pool_add(struct tei_local *ctx, struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	op->next = 0;
+	op->moved = 0;
+	op->stalled_ns = 0;
+	op->running = 0;
+	op->code = 0;
+	op->live = true;
+	tei_list_init(&op->queue_node);
+	tei_list_add_tail(&ctx->live, &op->live_node);
+	pool_enqueue(ctx, op);
+	if (ctx->sleepers && !ctx->spinning)
+		pthread_cond_signal(&ctx->work);
+}
+
+static int pool_submit(struct tei_local *ctx, struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	int rc;
+
+	if (ctx->stopping)
+		return TEI_ERR_CONTEXT;
+	if (!local_regions_allow(ctx, op))
+		return TEI_ERR_NOT_REGISTERED;
+	rc = pool_staff(ctx);
+	if (rc)
+		return rc;
+	pool_add(ctx, op);
+	return 0;
+}
+
+int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op)
+{
+	int rc = local_guard(ctx);
+
+	if (rc)
+		return rc;
+	if (!pool_op_sane(op))
+		return local_fail(ctx, op->err, TEI_ERR_INVALID, op->peer, 0,
+				  "copy between %p and %#llx of %llu bytes makes no sense",
+				  op->local, (unsigned long long)op->remote,
+				  (unsigned long long)op->length);
+	tei_mutex_lock(&ctx->lock);
+	rc = pool_submit(ctx, op);
+	tei_mutex_unlock(&ctx->lock);
+	if (rc)
+		return local_fail(ctx, op->err, rc, op->peer, 0,
+				  "copy between %p and %#llx of %llu bytes: %s",
+				  op->local, (unsigned long long)op->remote,
+				  (unsigned long long)op->length,
+				  tei_err_name(rc));
+	return 0;
+}
+
+static void pool_cancel(struct tei_local *ctx, struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_err err;
+
+	local_explain(&err, TEI_LOCAL_CANCELLED, 0, "cancelled");
+	pool_fail(ctx, op, TEI_LOCAL_CANCELLED, &err);
+	pool_end_if_idle(ctx, op);
+}
+
+static bool pool_is_ending(struct tei_local *ctx,
+			   const struct tei_local_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct local_ending *e;
+
+	tei_list_foreach(e, &ctx->ending, struct local_ending, node) {
+		if (e->op == op)
+			return true;
+	}
+	return false;
+}
+
+void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op)
+{
+	if (local_guard(ctx))
+		return;
+	tei_mutex_lock(&ctx->lock);
+	ctx->waiters++;
+	if (op->live)
+		pool_cancel(ctx, op);
+	while (pool_is_ending(ctx, op) || op->live)
+		local_wait(&ctx->ended, &ctx->lock, UINT64_MAX);
+	ctx->waiters--;
+	tei_mutex_unlock(&ctx->lock);
+}
+
+/* A live operation of peer (of all: NULL) that isn't cancelled yet. */
+static struct tei_local_op *pool_uncancelled(struct tei_local *ctx,
+					     const struct tei_local_peer *peer)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_local_op *op;
+
+	tei_list_foreach(op, &ctx->live, struct tei_local_op, live_node) {
+		if ((!peer || op->peer == peer) && !op->code)
+			return op;
+	}
+	return NULL;
+}
+
+static bool pool_busy_with(struct tei_local *ctx,
+			   const struct tei_local_peer *peer)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_local_op *op;
+	struct local_ending *e;
+
+	tei_list_foreach(op, &ctx->live, struct tei_local_op, live_node) {
+		if (!peer || op->peer == peer)
+			return true;
+	}
+	tei_list_foreach(e, &ctx->ending, struct local_ending, node) {
+		if (!peer || e->peer == peer)
+			return true;
+	}
+	return false;
+}
+
+void local_pool_drain(struct tei_local *ctx, const struct tei_local_peer *peer)
+{
+	struct tei_local_op *op;
+
+	tei_mutex_lock(&ctx->lock);
+	ctx->waiters++;
+	while ((op = pool_uncancelled(ctx, peer)))
+		pool_cancel(ctx, op);
+	while (pool_busy_with(ctx, peer))
+		local_wait(&ctx->ended, &ctx->lock, UINT64_MAX);
+	ctx->waiters--;
+	tei_mutex_unlock(&ctx->lock);
+}
+
+void local_pool_join(struct tei_local *ctx)
+{
+	uint32_t i, n;
+
+	tei_mutex_lock(&ctx->lock);
+	ctx->stopping = true;
+	n = ctx->nthreads;
+	pthread_cond_broadcast(&ctx->work);
+	tei_mutex_unlock(&ctx->lock);
+	local_pool_drain(ctx, NULL);
+	for (i = 0; i < n; i++)
+		pthread_join(ctx->threads[i], NULL);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Our own regions: what may be named as the target of a copy. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/local/local_int.h"
+#include "util/clock.h"
+
+#define REGION_ROOM	16u
+
+/* Index of the first region that ends behind addr. */
+static uint32_t region_index(struct tei_local *ctx, uint64_t addr)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t lo = 0, hi = ctx->nregions, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (ctx->regions[mid].end <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static void region_publish(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	ctx->generation++;
+	local_board_publish(ctx->own, ctx->generation, ctx->regions,
+			    ctx->nregions);
+	if (ctx->shared)
+		local_board_publish(ctx->shared, ctx->generation,
+				    ctx->regions, ctx->nregions);
+}
+
+static int region_make_room(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	uint32_t room = ctx->regions_room ? 2 * ctx->regions_room : REGION_ROOM;
+	struct local_region *r;
+
+	if (ctx->nregions < ctx->regions_room)
+		return 0;
+	if (ctx->nregions == TEI_LOCAL_REGIONS)
+		return TEI_ERR_TOO_MANY;
+	r = realloc(ctx->regions, room * sizeof(*r));
+	if (!r)
+		return TEI_ERR_MEMORY;
+	ctx->regions = r;
+	ctx->regions_room = room;
+	return 0;
+}
+
+static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
+			 bool accessible) TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = region_index(ctx, base);
+	struct local_region *r;
+	int rc;
+
+	if (i < ctx->nregions && ctx->regions[i].base < end)
+		return TEI_ERR_OVERLAP;
+	rc = region_make_room(ctx);
+	if (rc)
+		return rc;
+	r = &ctx->regions[i];
+	memmove(r + 1, r, (ctx->nregions - i) * sizeof(*r));
+	*r = (struct local_region){ .base = base, .end = end,
+				    .accessible = accessible };
+	ctx->nregions++;
+	region_publish(ctx);
+	return 0;
+}
+
+int tei_local_region_add(struct tei_local *ctx, const void *base,
+			 uint64_t len, bool remote_accessible)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)base;
+	int rc = local_guard(ctx);
+
+	if (rc)
+		return rc;
+	if (!base || !len || addr > UINT64_MAX - len)
+		return local_fail(ctx, NULL, TEI_ERR_INVALID, NULL, 0,
+				  "region %p of %llu bytes makes no range",
+				  base, (unsigned long long)len);
+	tei_mutex_lock(&ctx->lock);
+	rc = region_insert(ctx, addr, addr + len, remote_accessible);
+	tei_mutex_unlock(&ctx->lock);
+	if (rc)
+		return local_fail(ctx, NULL, rc, NULL, 0,
+				  "region %p of %llu bytes: %s", base,
+				  (unsigned long long)len, tei_err_name(rc));
+	return 0;
+}
+
+/* The steady region at base, or NULL. */
+static struct local_region *region_find(struct tei_local *ctx, uint64_t base,
+					uint64_t len)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = region_index(ctx, base);
+	struct local_region *r = &ctx->regions[i];
+
+	if (i == ctx->nregions || r->base != base || r->removing)
+		return NULL;
+	return !len || r->end - r->base == len ? r : NULL;
+}
+
+/* The region being removed at base; other threads may have moved it. */
+static struct local_region *region_again(struct tei_local *ctx, uint64_t base)
+	TEI_REQUIRES(ctx->lock)
+{
+	return &ctx->regions[region_index(ctx, base)];
+}
+
+static bool region_op_touches(const struct tei_local_op *op, uint64_t base,
+			      uint64_t end)
+{
+	uint64_t local = (uint64_t)(uintptr_t)op->local;
+
+	if (local_overlaps(local, local + op->length, base, end))
+		return true;
+	return (!op->peer || !op->peer->board) &&
+	       local_overlaps(op->remote, op->remote + op->length, base, end);
+}
+
+static bool region_in_use(struct tei_local *ctx, uint64_t base, uint64_t end)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_local_op *op;
+
+	tei_list_foreach(op, &ctx->live, struct tei_local_op, live_node) {
+		if (region_op_touches(op, base, end))
+			return true;
+	}
+	return false;
+}
+
+/* Waits for the queued operations of this process on the range. */
+static bool region_wait_ops(struct tei_local *ctx, uint64_t base, uint64_t end,
+			    uint64_t deadline_ns) TEI_REQUIRES(ctx->lock)
+{
+	bool used;
+
+	ctx->waiters++;
+	while ((used = region_in_use(ctx, base, end))) {
+		if (!local_wait(&ctx->ended, &ctx->lock, deadline_ns))
+			break;
+	}
+	ctx->waiters--;
+	return !used || !region_in_use(ctx, base, end);
+}
+
+static bool region_drain(struct tei_local *ctx, uint64_t base, uint64_t end,
+			 uint64_t deadline_ns)
+{
+	return local_slots_drain(ctx->own, base, end, deadline_ns) &&
+	       (!ctx->shared ||
+		local_slots_drain(ctx->shared, base, end, deadline_ns));
+}
+
+static void region_delete(struct tei_local *ctx, struct local_region *r)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = (uint32_t)(r - ctx->regions);
+
+	ctx->nregions--;
+	memmove(r, r + 1, (ctx->nregions - i) * sizeof(*r));
+}
+
+/* r is marked as being removed. The lock is dropped and taken again. */
+static int region_withdraw(struct tei_local *ctx, uint64_t base, uint64_t end,
+			   uint64_t deadline_ns) TEI_REQUIRES(ctx->lock)
+{
+	bool drained;
+
+	if (!region_wait_ops(ctx, base, end, deadline_ns)) {
+		region_again(ctx, base)->removing = false;
+		return TEI_ERR_BUSY;
+	}
+	region_publish(ctx);
+	tei_mutex_unlock(&ctx->lock);
+	drained = region_drain(ctx, base, end, deadline_ns);
+	tei_mutex_lock(&ctx->lock);
+	if (drained) {
+		region_delete(ctx, region_again(ctx, base));
+		return 0;
+	}
+	region_again(ctx, base)->removing = false;
+	region_publish(ctx);
+	return TEI_ERR_BUSY;
+}
+
+int tei_local_region_remove(struct tei_local *ctx, const void *base,
+			    uint64_t len, uint64_t deadline_ns)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)base;
+	struct local_region *r;
+	int rc = local_guard(ctx);
+
+	if (rc)
+		return rc;
+	tei_mutex_lock(&ctx->lock);
+	r = region_find(ctx, addr, len);
+	rc = TEI_ERR_NOT_REGISTERED;
+	if (r) {
+		r->removing = true;
+		rc = region_withdraw(ctx, addr, r->end, deadline_ns);
+	}
+	tei_mutex_unlock(&ctx->lock);
+	if (rc)
+		return local_fail(ctx, NULL, rc, NULL, 0,
+				  rc == TEI_ERR_BUSY ?
+				  "region %p is still being copied, it stays registered" :
+				  "no region starts at %p with that length",
+				  base);
+	return 0;
+}
+
+int tei_local_region_check(struct tei_local *ctx, const void *addr,
+			   uint64_t len)
+{
+	int rc = local_guard(ctx);
+
+	if (rc)
+		return rc;
+	return local_board_covers(ctx->own, (uint64_t)(uintptr_t)addr, len,
+				  0) ? 0 : TEI_ERR_NOT_REGISTERED;
+}
+
+/* Whether the range meets a region that is being removed. */
+static bool region_leaving(struct tei_local *ctx, uint64_t base, uint64_t end)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = region_index(ctx, base);
+
+	for (; i < ctx->nregions && ctx->regions[i].base < end; i++) {
+		if (ctx->regions[i].removing)
+			return true;
+	}
+	return false;
+}
+
+static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = region_index(ctx, base);
+	struct local_region *r = &ctx->regions[i];
+
+	if (i && ctx->regions[i - 1].end == base && base == end)
+		return !ctx->regions[i - 1].removing;
+	return i < ctx->nregions && r->base <= base && end <= r->end &&
+	       !r->removing;
+}
+
+bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
+{
+	uint64_t local = (uint64_t)(uintptr_t)op->local;
+
+	if (region_leaving(ctx, local, local + op->length))
+		return false;
+	if (op->peer && op->peer->board)
+		return true;
+	return region_holds(ctx, op->remote, op->remote + op->length);
+}
+
+void local_regions_clear(struct tei_local *ctx)
+{
+	ctx->nregions = 0;
+	region_publish(ctx);
+}
