@@ -223,7 +223,7 @@ CHECK_ENV = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' CC='$(CC)' \
 	    CFLAGS='$(BASE_CFLAGS)' VERSION='$(VERSION)' TOOLS='$(TOOLS)'
 
 check-abi: lib
-	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_abi
+	@$(CHECK_ENV) LIB_SRCS='$(SRCS)' sh $(SRCDIR)/scripts/check_abi
 check-headers: config.mak
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_headers
 check-layers:
@@ -231,7 +231,7 @@ check-layers:
 check-man: lib man $(B)/scripts/settings_rows
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_man
 check-style:
-	@$(CHECK_ENV) LIB_SRCS='$(SRCS)' sh $(SRCDIR)/scripts/check_style
+	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_style
 stats:
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/stats
 
