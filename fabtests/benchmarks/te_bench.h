@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_BENCHMARKS_TE_BENCH_H
+#define TEI_FABTESTS_BENCHMARKS_TE_BENCH_H
+
+/*
+ * te_bench: what its source files share.
+ *
+ *	te_bench.c		main, signals
+ *	te_bench_options.c	the option table and its parser
+ *	te_bench_run.c		threads, warm-up, deadline; engine and raw alike
+ *	te_bench_engine.c	an engine as the options say
+ *	te_bench_initiator.c	one step: a batch through the engine
+ *	te_bench_target.c	--mode=target
+ *	te_bench_child.c	the target as a child of this process
+ *	te_bench_demo.c		--mode=demo
+ *	te_bench_raw*.c		--mode=raw
+ *	te_bench_report.c	text and JSON
+ */
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "moonrail.h"
+#include "fabtests/common/ft_hist.h"
+#include "fabtests/common/ft_proc.h"
+
+enum bench_exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2 };
+
+enum bench_mode {
+	BENCH_INITIATOR,
+	BENCH_TARGET,
+	BENCH_LOOPBACK,
+	BENCH_RAW,
+	BENCH_DEMO,
+};
+
+/* Index of the names that --operation takes; equals OPCODE_…. */
+enum bench_operation { BENCH_READ = OPCODE_READ, BENCH_WRITE = OPCODE_WRITE };
+
+/* Fixed once parsed. Texts point into argv or are static. */
+struct bench_opts {
+	int mode;			/* enum bench_mode */
+	int operation;			/* enum bench_operation */
+	const char *metadata_server;
+	const char *local_server_name;	/* NULL: chosen by mode */
+	const char *segment_id;		/* NULL: none */
+	const char *protocol;
+	const char *device_name;	/* NULL: every device */
+	const char *provider;		/* NULL: by protocol */
+	const char *nic_priority_matrix; /* JSON or a file's name, or NULL */
+	uint64_t block_size;		/* bytes */
+	uint64_t batch_size;		/* requests */
+	uint64_t buffer_size;		/* bytes */
+	uint64_t threads;
+	uint64_t window;		/* raw: operations, 0: batches */
+	uint64_t warmup;		/* batches per thread, not counted */
+	uint64_t max_errors;
+	uint64_t seed;
+	double duration;		/* seconds */
+	bool verify;
+	bool json;
+	bool bidirectional;		/* raw */
+	bool child;			/* this is a target that we started */
+	bool help;
+	bool version;
+};
+
+/* 0, or BENCH_USAGE with a line on stderr that says what is wrong. */
+int bench_parse(int argc, char **argv, struct bench_opts *opts);
+void bench_help(void);
+const char *bench_mode_name(int mode);
+const char *bench_operation_name(int operation);
+
+/* Set by SIGINT and SIGTERM; a second one ends the process. */
+extern volatile sig_atomic_t bench_interrupted;
+
+/* --- runner -------------------------------------------------------------- */
+
+/*
+ * One thread's counters. Written by that thread; `bytes` is read by the
+ * progress bar meanwhile, the rest after the run.
+ */
+struct bench_worker {
+	unsigned int index;
+	void *ctx;			/* the mode's own, set by prepare */
+	struct bench_run *run;
+	pthread_t thread;
+	_Atomic uint64_t bytes;		/* completed payload */
+	uint64_t operations;		/* completed */
+	uint64_t errors;
+	uint64_t verified;		/* bytes compared and right */
+	uint64_t busy_ns;		/* inside transfers */
+	uint64_t now_ns;		/* a step leaves the time it ended */
+	struct ft_hist latency;
+};
+
+/*
+ * What a mode does per thread, each called on that thread. prepare and step
+ * return 0, or -1 to end the run (an error is counted by the callee). finish
+ * is called after the last step, also after an error, if prepare returned 0.
+ */
+struct bench_ops {
+	int (*prepare)(struct bench_worker *worker);
+	int (*step)(struct bench_worker *worker);
+	void (*finish)(struct bench_worker *worker);
+};
+
+struct bench_result {
+	uint64_t bytes;
+	uint64_t operations;
+	uint64_t errors;
+	uint64_t verified;
+	double seconds;
+	double rate;			/* bytes per second */
+	double cpu_seconds;
+	double target_cpu_seconds;	/* below 0: not known */
+	struct ft_hist latency;
+	char transport[32];
+	size_t n_rails;
+	struct te_rail_stats rails[64];	/* of the run alone */
+};
+
+struct bench_run {
+	const struct bench_opts *opts;
+	const struct bench_ops *ops;
+	void *arg;			/* the mode's, for prepare */
+	struct ft_proc *child;		/* asked for its CPU time, or NULL */
+	struct bench_worker *workers;
+	pthread_barrier_t start;
+	uint64_t deadline_ns;		/* set before the barrier opens */
+	atomic_bool stop;
+};
+
+/* Runs the threads and adds up. 0 or -1 where the run could not be made. */
+int bench_run(struct bench_run *run, struct bench_result *result);
+
+/* Counts one error; false when the run has to stop for it. */
+bool bench_error(struct bench_worker *worker);
+
+/* --- engine -------------------------------------------------------------- */
+
+struct bench_memory {
+	uint8_t *addr;
+	size_t size;
+};
+
+int bench_memory_get(struct bench_memory *memory, uint64_t size);
+void bench_memory_put(struct bench_memory *memory);
+
+/* NULL with a line on stderr. */
+transfer_engine_t bench_engine_open(const struct bench_opts *opts);
+
+/* Says what failed and why, from te_last_error. */
+void bench_engine_error(const char *what);
+
+/* Counters of now, or since `before` was taken. Returns how many. */
+size_t bench_rails_get(transfer_engine_t engine, struct te_rail_stats *rails,
+		       size_t max);
+size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
+			 size_t max, const struct te_rail_stats *before,
+			 size_t n_before);
+
+/*
+ * One batch: submits, waits until every task is terminal, frees. Returns how
+ * many tasks did not complete (all where the batch was refused); the first is
+ * described on stderr. Allocates nothing. *ns is the time from the submission
+ * to the last completion.
+ */
+size_t bench_transfer(transfer_engine_t engine,
+		      struct transfer_request *requests, size_t count,
+		      uint64_t *ns);
+
+/* An open segment and where its buffer is. */
+struct bench_remote {
+	segment_id_t id;
+	uint64_t addr;
+	uint64_t size;
+};
+
+int bench_remote_open(transfer_engine_t engine, const char *name,
+		      struct bench_remote *remote);
+
+/* --- target -------------------------------------------------------------- */
+
+/* The name that the target's first line has room for. */
+enum { BENCH_NAME_MAX = 512, BENCH_START_MS = 60000, BENCH_STOP_MS = 20000 };
+
+/* Starts this program as the target; name gets its first line. */
+int bench_child_start(struct ft_proc *child, const struct bench_opts *opts,
+		      const char *mode, char *name, size_t len);
+
+/* CPU seconds that it has used so far, below 0 if it does not answer. */
+double bench_child_cpu(struct ft_proc *child);
+
+/* 0 if it ended as it should. */
+int bench_child_stop(struct ft_proc *child);
+
+/* Answers "cpu"; other lines are returned as 1 in line, the end as 0. */
+int bench_serve_line(char *line, size_t len);
+
+int bench_target(const struct bench_opts *opts);
+int bench_initiator(const struct bench_opts *opts);
+int bench_loopback(const struct bench_opts *opts);
+int bench_raw(const struct bench_opts *opts);
+int bench_raw_target(const struct bench_opts *opts);
+int bench_demo(const struct bench_opts *opts);
+
+/* --- report -------------------------------------------------------------- */
+
+/* Returns the exit code that the result stands for. */
+int bench_report(const struct bench_opts *opts,
+		 const struct bench_result *result);
+
+#endif /* TEI_FABTESTS_BENCHMARKS_TE_BENCH_H */

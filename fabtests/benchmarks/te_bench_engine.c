@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fabtests/benchmarks/te_bench.h"
+#include "fabtests/common/ft_clock.h"
+
+enum { ENGINE_MATRIX_MAX = 1 << 20, ENGINE_BUFFERS = 64 };
+
+int bench_memory_get(struct bench_memory *memory, uint64_t size)
+{
+	memory->addr = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (memory->addr == MAP_FAILED) {
+		fprintf(stderr, "te_bench: no memory for %llu bytes: %s\n",
+			(unsigned long long)size, strerror(errno));
+		return -1;
+	}
+	memory->size = size;
+	return 0;
+}
+
+void bench_memory_put(struct bench_memory *memory)
+{
+	munmap(memory->addr, memory->size);
+	memory->addr = NULL;
+}
+
+void bench_engine_error(const char *what)
+{
+	struct te_error err;
+
+	memset(&err, 0, sizeof(err));
+	te_last_error(&err, sizeof(err));
+	fprintf(stderr, "te_bench: %s failed (%d)%s%s%s%s%s\n", what, err.code,
+		err.text[0] ? ": " : "", err.text,
+		err.hint[0] ? " (" : "", err.hint, err.hint[0] ? ")" : "");
+}
+
+static int engine_setenv(const struct bench_opts *opts)
+{
+	if (opts->device_name &&
+	    setenv("MOONRAIL_DEVICES", opts->device_name, 1))
+		return -1;
+	if (opts->provider && setenv("MOONRAIL_PROVIDER", opts->provider, 1))
+		return -1;
+	return 0;
+}
+
+/* The host name; one host's two processes find each other on the loopback. */
+static const char *engine_name(const struct bench_opts *opts, char *buf,
+			       size_t len)
+{
+	if (opts->local_server_name)
+		return opts->local_server_name;
+	if (opts->child || opts->mode == BENCH_LOOPBACK ||
+	    opts->mode == BENCH_DEMO)
+		return "127.0.0.1";
+	if (gethostname(buf, len))
+		return "localhost";
+	buf[len - 1] = '\0';
+	return buf;
+}
+
+/* Text that starts with a brace is JSON, else a file's name. */
+static char *engine_matrix(const char *text)
+{
+	char *matrix = NULL;
+	size_t size;
+	FILE *file;
+
+	if (text[strspn(text, " \t\n")] == '{')
+		return strdup(text);
+	file = fopen(text, "r");
+	if (file)
+		matrix = calloc(1, ENGINE_MATRIX_MAX);
+	size = matrix ? fread(matrix, 1, ENGINE_MATRIX_MAX - 1, file) : 0;
+	if (!size)
+		fprintf(stderr, "te_bench: --nic_priority_matrix=%s: %s\n",
+			text, errno ? strerror(errno) : "is empty");
+	if (file)
+		fclose(file);
+	if (size)
+		return matrix;
+	free(matrix);
+	return NULL;
+}
+
+static int engine_install(transfer_engine_t engine,
+			  const struct bench_opts *opts)
+{
+	void *args[2] = { NULL, NULL };
+	transport_t transport;
+
+	if (!strcmp(opts->protocol, "auto"))
+		return 0;
+	if (opts->nic_priority_matrix) {
+		args[0] = engine_matrix(opts->nic_priority_matrix);
+		if (!args[0])
+			return -1;
+	}
+	transport = installTransport(engine, opts->protocol,
+				     args[0] ? args : NULL);
+	if (!transport)
+		bench_engine_error("installTransport");
+	free(args[0]);
+	return transport ? 0 : -1;
+}
+
+transfer_engine_t bench_engine_open(const struct bench_opts *opts)
+{
+	transfer_engine_t engine;
+	char host[256];
+	const char *name = engine_name(opts, host, sizeof(host));
+
+	if (engine_setenv(opts))
+		return NULL;
+	engine = createTransferEngine(opts->metadata_server, name, name, 0,
+				      !strcmp(opts->protocol, "auto"));
+	if (!engine) {
+		bench_engine_error("createTransferEngine");
+		return NULL;
+	}
+	if (!engine_install(engine, opts))
+		return engine;
+	destroyTransferEngine(engine);
+	return NULL;
+}
+
+size_t bench_rails_get(transfer_engine_t engine, struct te_rail_stats *rails,
+		       size_t max)
+{
+	size_t count = max;
+
+	if (te_rail_stats(engine, rails, sizeof(*rails), &count))
+		return 0;
+	return count < max ? count : max;
+}
+
+size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
+			 size_t max, const struct te_rail_stats *before,
+			 size_t n_before)
+{
+	size_t count = bench_rails_get(engine, rails, max);
+
+	/* A rail keeps its place; new ones come at the end. */
+	for (size_t i = 0; i < count && i < n_before; i++) {
+		rails[i].tx_bytes -= before[i].tx_bytes;
+		rails[i].rx_bytes -= before[i].rx_bytes;
+		rails[i].errors -= before[i].errors;
+		rails[i].retries -= before[i].retries;
+		rails[i].slices -= before[i].slices;
+	}
+	return count;
+}
+
+static void engine_task_error(transfer_engine_t engine, batch_id_t batch,
+			      size_t task, const struct transfer_status *status)
+{
+	struct te_error err;
+
+	memset(&err, 0, sizeof(err));
+	te_task_error(engine, batch, task, &err, sizeof(err));
+	fprintf(stderr, "te_bench: request %zu ended with status %d: %s%s%s"
+		" [rail %s, peer %s]%s%s\n", task, status->status, err.text,
+		err.hint[0] ? ", " : "", err.hint, err.rail, err.peer,
+		err.flags & TE_ERROR_UNFENCED ? " unfenced" : "",
+		err.code ? "" : " (no error record)");
+}
+
+/* Waits for each in turn: the last one waited for ends the batch. */
+static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
+			  size_t count)
+{
+	struct transfer_status status = { .status = STATUS_WAITING };
+	size_t failed = 0;
+
+	for (size_t task = 0; task < count; task++) {
+		do {
+			if (getTransferStatus(engine, batch, task, &status)) {
+				bench_engine_error("getTransferStatus");
+				return count;
+			}
+		} while (status.status < STATUS_CANCELED);
+		if (__builtin_expect(status.status == STATUS_COMPLETED, 1))
+			continue;
+		if (!failed++)
+			engine_task_error(engine, batch, task, &status);
+	}
+	return failed;
+}
+
+size_t bench_transfer(transfer_engine_t engine,
+		      struct transfer_request *requests, size_t count,
+		      uint64_t *ns)
+{
+	batch_id_t batch = allocateBatchID(engine, count);
+	size_t failed = count;
+	uint64_t begin_ns;
+
+	if (batch == INVALID_BATCH) {
+		bench_engine_error("allocateBatchID");
+		return count;
+	}
+	begin_ns = ft_now_ns();
+	if (submitTransfer(engine, batch, requests, count))
+		bench_engine_error("submitTransfer");
+	else
+		failed = engine_wait(engine, batch, count);
+	*ns = ft_now_ns() - begin_ns;
+	if (freeBatchID(engine, batch)) {
+		bench_engine_error("freeBatchID");
+		failed = failed ? failed : 1;
+	}
+	return failed;
+}
+
+int bench_remote_open(transfer_engine_t engine, const char *name,
+		      struct bench_remote *remote)
+{
+	struct te_buffer buffers[ENGINE_BUFFERS];
+	size_t count = ENGINE_BUFFERS;
+
+	remote->size = 0;
+	remote->id = openSegment(engine, name);
+	if (remote->id < 0) {
+		bench_engine_error("openSegment");
+		return -1;
+	}
+	if (te_segment_buffers(engine, remote->id, buffers, sizeof(*buffers),
+			       &count)) {
+		bench_engine_error("te_segment_buffers");
+		goto err_close;
+	}
+	for (size_t i = 0; i < count && i < ENGINE_BUFFERS; i++) {
+		if (buffers[i].length <= remote->size)
+			continue;
+		remote->addr = buffers[i].addr;
+		remote->size = buffers[i].length;
+	}
+	if (remote->size)
+		return 0;
+	fprintf(stderr, "te_bench: segment %s has no buffer\n", name);
+err_close:
+	closeSegment(engine, remote->id);
+	return -1;
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * --mode=initiator and loopback. Each thread has its own part of the buffer,
+ * at the same offset at both sides, and goes through it block by block, round
+ * and round.
+ *
+ * --verify, write: the blocks are filled anew for each batch, from offset and
+ * batch number, written, read back into a second buffer and compared.
+ * --verify, read: the blocks are spoilt, read and compared with the pattern
+ * that the target filled in at its start.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/benchmarks/te_bench.h"
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_pattern.h"
+
+/* Shared by the threads, fixed while they run. */
+struct initiator {
+	const struct bench_opts *opts;
+	transfer_engine_t engine;
+	struct bench_memory memory;
+	struct bench_memory back;	/* what was read back, or empty */
+	struct bench_remote remote;
+};
+
+/* One thread's. */
+struct initiator_part {
+	struct initiator *all;
+	struct transfer_request *requests;	/* batch_size of them */
+	uint64_t *offsets;		/* of each request, in the buffer */
+	uint64_t begin;			/* of the part, in the buffer */
+	uint64_t blocks;		/* in the part */
+	uint64_t next;			/* block, below blocks */
+	uint64_t sequence;		/* batches so far */
+};
+
+static int initiator_prepare(struct bench_worker *worker)
+{
+	struct initiator *all = worker->run->arg;
+	const struct bench_opts *opts = all->opts;
+	uint64_t size = opts->buffer_size / opts->threads;
+	struct initiator_part *part = calloc(1, sizeof(*part));
+
+	if (!part)
+		return -1;
+	part->all = all;
+	part->begin = worker->index * size;
+	part->blocks = size / opts->block_size;
+	part->requests = calloc(opts->batch_size, sizeof(*part->requests));
+	part->offsets = calloc(opts->batch_size, sizeof(*part->offsets));
+	worker->ctx = part;
+	if (part->requests && part->offsets)
+		return 0;
+	free(part->requests);
+	free(part->offsets);
+	free(part);
+	return -1;
+}
+
+static void initiator_finish(struct bench_worker *worker)
+{
+	struct initiator_part *part = worker->ctx;
+
+	free(part->requests);
+	free(part->offsets);
+	free(part);
+}
+
+static void part_cut(struct initiator_part *part)
+{
+	const struct initiator *all = part->all;
+	uint64_t size = all->opts->block_size;
+
+	for (uint64_t i = 0; i < all->opts->batch_size; i++) {
+		uint64_t at = part->begin + part->next * size;
+
+		part->offsets[i] = at;
+		part->requests[i] = (struct transfer_request){
+			.opcode = all->opts->operation,
+			.source = all->memory.addr + at,
+			.target_id = all->remote.id,
+			.target_offset = all->remote.addr + at,
+			.length = size,
+		};
+		if (++part->next == part->blocks)
+			part->next = 0;
+	}
+	part->sequence++;
+}
+
+/* Makes sure that only the right bytes can compare equal. */
+static void part_prepare_blocks(struct initiator_part *part)
+{
+	const struct bench_opts *opts = part->all->opts;
+
+	for (uint64_t i = 0; i < opts->batch_size; i++) {
+		if (opts->operation == BENCH_WRITE)
+			ft_pattern_fill(part->requests[i].source,
+					part->offsets[i], opts->block_size,
+					opts->seed, part->sequence);
+		else
+			memset(part->requests[i].source, 0xa5,
+			       opts->block_size);
+	}
+}
+
+static size_t part_read_back(struct initiator_part *part)
+{
+	uint64_t ns;
+
+	for (uint64_t i = 0; i < part->all->opts->batch_size; i++) {
+		part->requests[i].opcode = OPCODE_READ;
+		part->requests[i].source = part->all->back.addr +
+					   part->offsets[i];
+	}
+	return bench_transfer(part->all->engine, part->requests,
+			      part->all->opts->batch_size, &ns);
+}
+
+static void part_mismatch(const struct initiator_part *part, uint64_t block,
+			  uint64_t at, uint64_t sequence)
+{
+	const uint8_t *bytes = part->requests[block].source;
+	uint64_t offset = part->offsets[block] + at;
+
+	fprintf(stderr, "te_bench: wrong byte at buffer offset %" PRIu64
+		" (block %" PRIu64 " of the batch, byte %" PRIu64 "): 0x%02x, "
+		"expected 0x%02x\n", offset, block, at, bytes[at],
+		ft_pattern_byte(offset, part->all->opts->seed, sequence));
+	if (part->all->opts->operation == BENCH_READ)
+		fputs("te_bench: a target that was written to before has to "
+		      "be started anew for --operation=read --verify\n",
+		      stderr);
+}
+
+static void part_compare(struct bench_worker *worker)
+{
+	struct initiator_part *part = worker->ctx;
+	const struct bench_opts *opts = part->all->opts;
+	uint64_t size = opts->block_size;
+	uint64_t sequence = opts->operation == BENCH_WRITE ? part->sequence : 0;
+
+	for (uint64_t i = 0; i < opts->batch_size; i++) {
+		size_t good = ft_pattern_check(part->requests[i].source,
+					       part->offsets[i], size,
+					       opts->seed, sequence);
+
+		if (good == size) {
+			worker->verified += size;
+			continue;
+		}
+		part_mismatch(part, i, good, sequence);
+		if (!bench_error(worker))
+			return;
+	}
+}
+
+static int part_verify(struct bench_worker *worker)
+{
+	struct initiator_part *part = worker->ctx;
+
+	if (part->all->opts->operation == BENCH_WRITE &&
+	    part_read_back(part))
+		return bench_error(worker) ? 0 : -1;
+	part_compare(worker);
+	return 0;
+}
+
+static void part_count(struct bench_worker *worker, uint64_t done, uint64_t ns)
+{
+	const struct bench_opts *opts = worker->run->opts;
+	uint64_t bytes = atomic_load_explicit(&worker->bytes,
+					      memory_order_relaxed);
+
+	bytes += done * opts->block_size;
+	atomic_store_explicit(&worker->bytes, bytes, memory_order_relaxed);
+	worker->operations += done;
+	worker->busy_ns += ns;
+	ft_hist_add(&worker->latency, ns);
+}
+
+static int initiator_step(struct bench_worker *worker)
+{
+	struct initiator_part *part = worker->ctx;
+	const struct bench_opts *opts = part->all->opts;
+	size_t failed;
+	uint64_t ns = 0;
+	int ret = 0;
+
+	part_cut(part);
+	if (opts->verify)
+		part_prepare_blocks(part);
+	failed = bench_transfer(part->all->engine, part->requests,
+				opts->batch_size, &ns);
+	part_count(worker, opts->batch_size - failed, ns);
+	for (size_t i = 0; i < failed && !ret; i++)
+		ret = bench_error(worker) ? 0 : -1;
+	if (!failed && opts->verify)
+		ret = part_verify(worker);
+	worker->now_ns = ft_now_ns();
+	return ret;
+}
+
+/* The transport of the rail that carried most. */
+static void initiator_transport(const struct bench_opts *opts,
+				struct bench_result *result)
+{
+	const struct te_rail_stats *most = NULL;
+
+	for (size_t i = 0; i < result->n_rails; i++) {
+		const struct te_rail_stats *rail = &result->rails[i];
+
+		if (rail->tx_bytes + rail->rx_bytes &&
+		    (!most || rail->tx_bytes + rail->rx_bytes >
+			      most->tx_bytes + most->rx_bytes))
+			most = rail;
+	}
+	snprintf(result->transport, sizeof(result->transport), "%s",
+		 most ? most->transport : opts->protocol);
+}
+
+static int initiator_measure(struct initiator *all, struct ft_proc *child)
+{
+	static const struct bench_ops ops = {
+		initiator_prepare, initiator_step, initiator_finish
+	};
+	static struct bench_result result;	/* too large for a stack */
+	static struct te_rail_stats before[64];
+	struct bench_run run = {
+		.opts = all->opts, .ops = &ops, .arg = all, .child = child,
+	};
+	size_t n_before = bench_rails_get(all->engine, before, 64);
+
+	if (bench_run(&run, &result))
+		return BENCH_FAILED;
+	result.n_rails = bench_rails_since(all->engine, result.rails, 64,
+					   before, n_before);
+	initiator_transport(all->opts, &result);
+	return bench_report(all->opts, &result);
+}
+
+/* Opens the segment of that name, runs, closes it. */
+static int initiator_connect(struct initiator *all, const char *name,
+			     struct ft_proc *child)
+{
+	int ret = BENCH_FAILED;
+
+	if (bench_remote_open(all->engine, name, &all->remote))
+		return BENCH_FAILED;
+	if (all->remote.size < all->opts->buffer_size)
+		fprintf(stderr, "te_bench: the target's buffer has %" PRIu64
+			" bytes: give both sides the same --buffer_size\n",
+			all->remote.size);
+	else
+		ret = initiator_measure(all, child);
+	closeSegment(all->engine, all->remote.id);
+	return ret;
+}
+
+static int initiator_register(transfer_engine_t engine,
+			      struct bench_memory *memory, uint64_t size)
+{
+	if (bench_memory_get(memory, size))
+		return -1;
+	if (!registerLocalMemory(engine, memory->addr, size, "*", 0))
+		return 0;
+	bench_engine_error("registerLocalMemory");
+	bench_memory_put(memory);
+	return -1;
+}
+
+static int initiator_unregister(transfer_engine_t engine,
+				struct bench_memory *memory)
+{
+	int ret = unregisterLocalMemory(engine, memory->addr);
+
+	if (ret)
+		bench_engine_error("unregisterLocalMemory");
+	else
+		bench_memory_put(memory);
+	return ret;
+}
+
+static int initiator_with_engine(struct initiator *all, const char *name,
+				 struct ft_proc *child)
+{
+	bool back = all->opts->verify && all->opts->operation == BENCH_WRITE;
+	int ret = BENCH_FAILED;
+
+	if (initiator_register(all->engine, &all->memory,
+			       all->opts->buffer_size))
+		return BENCH_FAILED;
+	if (back && initiator_register(all->engine, &all->back,
+				       all->opts->buffer_size))
+		goto err_unregister;
+	ret = initiator_connect(all, name, child);
+	if (back && initiator_unregister(all->engine, &all->back))
+		ret = BENCH_FAILED;
+err_unregister:
+	if (initiator_unregister(all->engine, &all->memory))
+		ret = BENCH_FAILED;
+	return ret;
+}
+
+static int initiator_run(const struct bench_opts *opts, const char *name,
+			 struct ft_proc *child)
+{
+	struct initiator all = { .opts = opts };
+	int ret;
+
+	all.engine = bench_engine_open(opts);
+	if (!all.engine)
+		return BENCH_FAILED;
+	ret = initiator_with_engine(&all, name, child);
+	destroyTransferEngine(all.engine);
+	return ret;
+}
+
+int bench_initiator(const struct bench_opts *opts)
+{
+	return initiator_run(opts, opts->segment_id, NULL);
+}
+
+int bench_loopback(const struct bench_opts *opts)
+{
+	static struct ft_proc child;	/* too large for a stack */
+	char name[BENCH_NAME_MAX];
+	int ret;
+
+	if (bench_child_start(&child, opts, "target", name, sizeof(name)))
+		return BENCH_FAILED;
+	ret = initiator_run(opts, name, &child);
+	if (bench_child_stop(&child))
+		ret = BENCH_FAILED;
+	return ret;
+}

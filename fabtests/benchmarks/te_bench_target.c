@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * --mode=target: registers one buffer, filled with the pattern of sequence 0
+ * for those who read, and waits. Its segment's name alone on the first line.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fabtests/benchmarks/te_bench.h"
+#include "fabtests/common/ft_pattern.h"
+
+/* With P2PHANDSHAKE the name is known only once the port is bound. */
+static int target_name(transfer_engine_t engine, const struct bench_opts *opts)
+{
+	char name[BENCH_NAME_MAX];
+
+	if (strcmp(opts->metadata_server, "P2PHANDSHAKE")) {
+		if (opts->local_server_name)
+			return puts(opts->local_server_name) < 0 ? -1 : 0;
+		if (gethostname(name, sizeof(name)))
+			return -1;
+	} else if (getLocalIpAndPort(engine, name, sizeof(name))) {
+		bench_engine_error("getLocalIpAndPort");
+		return -1;
+	}
+	return puts(name) < 0 ? -1 : 0;
+}
+
+/* A started target ends with its stdin, a free one with a signal. */
+static void target_wait(const struct bench_opts *opts,
+			const sigset_t *unblocked)
+{
+	char line[64];
+
+	if (opts->child) {
+		while (bench_serve_line(line, sizeof(line)))
+			;
+		return;
+	}
+	while (!bench_interrupted)
+		ppoll(NULL, 0, NULL, unblocked);
+}
+
+static int target_serve(transfer_engine_t engine,
+			const struct bench_opts *opts,
+			const struct bench_memory *memory,
+			const sigset_t *unblocked)
+{
+	int ret = BENCH_FAILED;
+
+	if (registerLocalMemory(engine, memory->addr, memory->size, "*", 1)) {
+		bench_engine_error("registerLocalMemory");
+		return BENCH_FAILED;
+	}
+	if (!target_name(engine, opts) && !fflush(stdout)) {
+		target_wait(opts, unblocked);
+		ret = BENCH_OK;
+	}
+	if (unregisterLocalMemory(engine, memory->addr)) {
+		bench_engine_error("unregisterLocalMemory");
+		ret = BENCH_FAILED;
+	}
+	return ret;
+}
+
+int bench_target(const struct bench_opts *opts)
+{
+	struct bench_memory memory;
+	transfer_engine_t engine;
+	sigset_t ends, unblocked;
+	int ret = BENCH_FAILED;
+
+	/* Taken by ppoll alone, so that none is missed; threads inherit. */
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	if (!opts->child)
+		sigprocmask(SIG_BLOCK, &ends, &unblocked);
+	if (bench_memory_get(&memory, opts->buffer_size))
+		return BENCH_FAILED;
+	ft_pattern_fill(memory.addr, 0, memory.size, opts->seed, 0);
+	engine = bench_engine_open(opts);
+	if (engine) {
+		ret = target_serve(engine, opts, &memory, &unblocked);
+		destroyTransferEngine(engine);
+	}
+	bench_memory_put(&memory);
+	return ret;
+}
