@@ -265,6 +265,7 @@ struct tei_meta_server_config {
 	uint64_t incarnation;		/* answered to a ping */
 	uint64_t frame_timeout_ns;	/* (0: 5 s) for a complete request */
 	uint32_t max_clients;		/* (0: 1024) connections at a time */
+	bool ipv6;			/* preferred where host has both */
 };
 
 /* Since start. Plain data. */

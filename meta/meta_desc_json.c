@@ -1,0 +1,774 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_int.h"
+#include "meta/meta_json.h"
+#include "util/err.h"
+
+/*
+ * Descriptor to JSON and back.
+ *
+ * Numbers: 64-bit values are integer literals, written and read digit by
+ * digit, never by way of a double. The reader also takes a string of digits,
+ * for stores and tools whose JSON library rounds above 2^53.
+ *
+ * The reader walks the text once and fills the descriptor as it goes, so that
+ * hostile text costs no more memory than an honest descriptor of its length.
+ * Order of fields is free: key counts are compared at the end.
+ */
+
+/* --- encode -------------------------------------------------------------- */
+
+static void json_field(struct meta_buf *b, const char *key)
+{
+	char last = b->len ? b->text[b->len - 1] : '{';
+
+	if (b->failed)
+		return;
+	if (last != '{' && last != '[')
+		meta_buf_bytes(b, ",", 1);
+	meta_buf_string(b, key);
+	meta_buf_bytes(b, ":", 1);
+}
+
+static void json_field_u64(struct meta_buf *b, const char *key, uint64_t v)
+{
+	json_field(b, key);
+	meta_buf_u64(b, v);
+}
+
+static void json_field_text(struct meta_buf *b, const char *key,
+			    const char *text)
+{
+	json_field(b, key);
+	meta_buf_string(b, text);
+}
+
+static void json_put_address(struct meta_buf *b,
+			     const struct tei_meta_address *a)
+{
+	json_field_u64(b, "addr_format", a->format);
+	json_field(b, "address");
+	meta_buf_hex(b, a->bytes, a->len);
+}
+
+static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d)
+{
+	json_field_text(b, "name", d->name);
+	json_field_text(b, "server_name", d->name);
+	json_field_text(b, "protocol", d->protocol);
+	if (d->version)
+		json_field_u64(b, "version", d->version);
+	if (d->incarnation)
+		json_field_u64(b, "incarnation", d->incarnation);
+	if (d->first.provider[0]) {
+		json_field(b, "first");
+		meta_buf_text(b, "{");
+		json_field_text(b, "provider", d->first.provider);
+		json_put_address(b, &d->first.address);
+		meta_buf_text(b, "}");
+	}
+	if (d->host.boot_id[0]) {
+		json_field(b, "host");
+		meta_buf_text(b, "{");
+		json_field_text(b, "boot_id", d->host.boot_id);
+		json_field_u64(b, "pid_ns", d->host.pid_ns);
+		json_field_u64(b, "pid", (uint64_t)d->host.pid);
+		json_field_u64(b, "start_ticks", d->host.start_ticks);
+		json_field_u64(b, "cookie", d->host.cookie_addr);
+		meta_buf_text(b, "}");
+	}
+}
+
+static void json_put_rail(struct meta_buf *b, const struct tei_meta_rail *r)
+{
+	meta_buf_text(b, "{");
+	json_field_text(b, "name", r->name);
+	json_field_u64(b, "lid", r->lid);
+	json_field_text(b, "gid", r->gid);
+	json_field_text(b, "provider", r->provider);
+	json_field_u64(b, "mr_mode", r->mr_mode);
+	json_put_address(b, &r->address);
+	meta_buf_text(b, "}");
+}
+
+static void json_put_buffer(struct meta_buf *b, const struct tei_meta_desc *d,
+			    const struct tei_meta_buffer *buffer)
+{
+	uint32_t i;
+
+	meta_buf_text(b, "{");
+	json_field_text(b, "name", buffer->location);
+	json_field_u64(b, "addr", buffer->addr);
+	json_field_u64(b, "length", buffer->length);
+	json_field(b, "rkey");
+	for (i = 0; i < d->rail_count; i++) {
+		meta_buf_bytes(b, i ? "," : "[", 1);
+		meta_buf_u64(b, buffer->rkey[i]);
+	}
+	meta_buf_text(b, i ? "]" : "[]");
+	if (buffer->raw) {
+		json_field(b, "raw_key");
+		for (i = 0; i < d->rail_count; i++) {
+			meta_buf_bytes(b, i ? "," : "[", 1);
+			meta_buf_hex(b, buffer->raw[i].bytes,
+				     buffer->raw[i].len);
+		}
+		meta_buf_text(b, i ? "]" : "[]");
+	}
+	meta_buf_text(b, "}");
+}
+
+static void json_put_file(struct meta_buf *b, const struct tei_meta_file *f)
+{
+	uint32_t i;
+
+	meta_buf_text(b, "{");
+	json_field_text(b, "file_path", f->path);
+	json_field_u64(b, "length", f->length);
+	json_field(b, "local_path_map");
+	meta_buf_text(b, "{");
+	for (i = 0; i < f->local_count; i++)
+		json_field_text(b, f->local[i].server, f->local[i].path);
+	meta_buf_text(b, "}}");
+}
+
+static void json_put_lists(struct meta_buf *b, const struct tei_meta_desc *d)
+{
+	uint32_t i;
+
+	json_field(b, "devices");
+	meta_buf_text(b, "[");
+	for (i = 0; i < d->rail_count; i++) {
+		meta_buf_text(b, i ? "," : "");
+		json_put_rail(b, &d->rails[i]);
+	}
+	meta_buf_text(b, "]");
+	if (d->priority_matrix) {
+		json_field(b, "priority_matrix");
+		meta_buf_text(b, d->priority_matrix);
+	}
+	json_field(b, "buffers");
+	meta_buf_text(b, "[");
+	for (i = 0; i < d->buffer_count; i++) {
+		meta_buf_text(b, i ? "," : "");
+		json_put_buffer(b, d, &d->buffers[i]);
+	}
+	for (i = 0; i < d->file_count; i++) {
+		meta_buf_text(b, i ? "," : "");
+		json_put_file(b, &d->files[i]);
+	}
+	meta_buf_text(b, "]");
+}
+
+int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
+			 size_t *len, struct tei_err *err)
+{
+	struct meta_buf b = { 0 };
+
+	meta_buf_text(&b, "{");
+	json_put_head(&b, desc);
+	json_put_lists(&b, desc);
+	meta_buf_text(&b, "}");
+	if (b.failed) {
+		free(b.text);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "segment %.64s: no memory for its text",
+				    desc->name);
+	}
+	if (b.len > TEI_META_TEXT_MAX) {
+		free(b.text);
+		return tei_err_fail(err, TEI_ERR_TOO_MANY, "meta",
+				    "register fewer, larger buffers",
+				    "segment %.64s: descriptor of %zu bytes, at most %u",
+				    desc->name, b.len, TEI_META_TEXT_MAX);
+	}
+	*json = b.text;
+	*len = b.len;
+	return 0;
+}
+
+/* --- decode -------------------------------------------------------------- */
+
+/* One decode call's, one thread's. */
+struct json_decoder {
+	struct meta_json j;
+	struct meta_desc *d;
+	int code;			/* first refusal of a well-formed text */
+	const char *why;
+	char *name, *server_name, *protocol;
+	bool have_keys;
+	uint32_t key_count;		/* per buffer, once have_keys */
+	/* the element being read */
+	struct tei_meta_rail rail;
+	struct tei_meta_first first;
+	struct tei_meta_host host;
+	struct tei_meta_buffer buffer;
+	struct tei_meta_file file;
+	struct tei_meta_address *address;	/* whose "address" comes next */
+	char *location, *path;
+	size_t location_room, path_room;
+	uint64_t rkeys[TEI_META_RAILS_MAX];
+	struct tei_meta_key raw[TEI_META_RAILS_MAX];
+	uint32_t rkey_count, raw_count;
+	bool have_raw;
+	struct tei_meta_file_path *local;
+	uint32_t local_room;
+};
+
+typedef bool (*json_parse_fn)(struct json_decoder *t);
+
+struct json_known {
+	const char *key;
+	json_parse_fn parse;
+};
+
+#define JSON_KNOWN(table) (table), sizeof(table) / sizeof((table)[0])
+
+/* Well formed, but not acceptable. */
+static bool json_refuse(struct json_decoder *t, int code, const char *why)
+{
+	if (!t->code) {
+		t->code = code == TEI_ERR_MEMORY ? code : TEI_ERR_REJECTED;
+		t->why = why;
+	}
+	return meta_json_fail(&t->j, why);
+}
+
+static bool json_taken(struct json_decoder *t, int code, const char *why)
+{
+	return code ? json_refuse(t, code, why) : true;
+}
+
+/* An object with known fields, each at most once; others are skipped. */
+static bool json_known_object(struct json_decoder *t,
+			      const struct json_known *known, size_t count)
+{
+	uint32_t seen = 0;
+	size_t i;
+
+	if (!meta_json_object(&t->j))
+		return false;
+	while (meta_json_member(&t->j)) {
+		for (i = 0; i < count; i++)
+			if (!strcmp(t->j.text, known[i].key))
+				break;
+		if (i == count) {
+			if (!meta_json_skip(&t->j))
+				return false;
+			continue;
+		}
+		if (seen & 1u << i)
+			return meta_json_fail(&t->j, "repeated field");
+		seen |= 1u << i;
+		if (!known[i].parse(t))
+			return false;
+	}
+	return !t->j.why;
+}
+
+static bool json_u32(struct json_decoder *t, uint32_t *out)
+{
+	uint64_t v;
+
+	if (!meta_json_u64(&t->j, &v))
+		return false;
+	if (v > UINT32_MAX)
+		return meta_json_fail(&t->j, "number beyond 32 bits");
+	*out = (uint32_t)v;
+	return true;
+}
+
+static bool json_fixed(struct json_decoder *t, char *out, size_t size)
+{
+	if (!meta_json_string(&t->j))
+		return false;
+	if (t->j.text_len >= size)
+		return json_refuse(t, TEI_ERR_INVALID, "text too long");
+	memcpy(out, t->j.text, t->j.text_len + 1);
+	return true;
+}
+
+static bool json_kept(struct json_decoder *t, char **out)
+{
+	if (!meta_json_string(&t->j))
+		return false;
+	*out = meta_desc_copy(t->d, t->j.text, t->j.text_len);
+	return *out || json_refuse(t, TEI_ERR_MEMORY, "no memory");
+}
+
+/* Into a buffer that is used again for the next element. */
+static bool json_reused(struct json_decoder *t, char **out, size_t *room)
+{
+	char *p;
+
+	if (!meta_json_string(&t->j))
+		return false;
+	if (t->j.text_len >= *room) {
+		p = realloc(*out, t->j.text_len + 64);
+		if (!p)
+			return json_refuse(t, TEI_ERR_MEMORY, "no memory");
+		*out = p;
+		*room = t->j.text_len + 64;
+	}
+	memcpy(*out, t->j.text, t->j.text_len + 1);
+	return true;
+}
+
+static bool json_address(struct json_decoder *t)
+{
+	if (!meta_json_string(&t->j))
+		return false;
+	if (!meta_hex_parse(t->j.text, t->address->bytes,
+			    TEI_META_ADDRESS_MAX, &t->address->len))
+		return json_refuse(t, TEI_ERR_INVALID, "bad address");
+	return true;
+}
+
+static bool json_format(struct json_decoder *t)
+{
+	return json_u32(t, &t->address->format);
+}
+
+/* first */
+
+static bool json_first_provider(struct json_decoder *t)
+{
+	return json_fixed(t, t->first.provider, sizeof(t->first.provider));
+}
+
+static bool json_first(struct json_decoder *t)
+{
+	static const struct json_known known[] = {
+		{ "addr_format", json_format },
+		{ "address", json_address },
+		{ "provider", json_first_provider },
+	};
+	const char *why = NULL;
+
+	t->address = &t->first.address;
+	if (!json_known_object(t, JSON_KNOWN(known)))
+		return false;
+	return json_taken(t, meta_desc_first(t->d, &t->first, &why), why);
+}
+
+/* host */
+
+static bool json_boot_id(struct json_decoder *t)
+{
+	return json_fixed(t, t->host.boot_id, sizeof(t->host.boot_id));
+}
+
+static bool json_pid_ns(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->host.pid_ns);
+}
+
+static bool json_pid(struct json_decoder *t)
+{
+	uint32_t pid;
+
+	if (!json_u32(t, &pid))
+		return false;
+	if (pid > INT32_MAX)
+		return json_refuse(t, TEI_ERR_INVALID, "bad host identity");
+	t->host.pid = (int32_t)pid;
+	return true;
+}
+
+static bool json_start_ticks(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->host.start_ticks);
+}
+
+static bool json_cookie(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->host.cookie_addr);
+}
+
+static bool json_host(struct json_decoder *t)
+{
+	static const struct json_known known[] = {
+		{ "boot_id", json_boot_id },
+		{ "cookie", json_cookie },
+		{ "pid", json_pid },
+		{ "pid_ns", json_pid_ns },
+		{ "start_ticks", json_start_ticks },
+	};
+	const char *why = NULL;
+
+	if (!json_known_object(t, JSON_KNOWN(known)))
+		return false;
+	return json_taken(t, meta_desc_host(t->d, &t->host, &why), why);
+}
+
+/* devices[] */
+
+static bool json_rail_name(struct json_decoder *t)
+{
+	return json_fixed(t, t->rail.name, sizeof(t->rail.name));
+}
+
+static bool json_rail_lid(struct json_decoder *t)
+{
+	return json_u32(t, &t->rail.lid);
+}
+
+static bool json_rail_gid(struct json_decoder *t)
+{
+	return json_fixed(t, t->rail.gid, sizeof(t->rail.gid));
+}
+
+static bool json_rail_provider(struct json_decoder *t)
+{
+	return json_fixed(t, t->rail.provider, sizeof(t->rail.provider));
+}
+
+static bool json_rail_mr_mode(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->rail.mr_mode);
+}
+
+static bool json_rail(struct json_decoder *t)
+{
+	static const struct json_known known[] = {
+		{ "addr_format", json_format },
+		{ "address", json_address },
+		{ "gid", json_rail_gid },
+		{ "lid", json_rail_lid },
+		{ "mr_mode", json_rail_mr_mode },
+		{ "name", json_rail_name },
+		{ "provider", json_rail_provider },
+	};
+	const char *why = NULL;
+
+	memset(&t->rail, 0, sizeof(t->rail));
+	t->address = &t->rail.address;
+	if (!json_known_object(t, JSON_KNOWN(known)))
+		return false;
+	return json_taken(t, meta_desc_rail(t->d, &t->rail, &why), why);
+}
+
+static bool json_devices(struct json_decoder *t)
+{
+	if (!meta_json_array(&t->j))
+		return false;
+	while (meta_json_element(&t->j))
+		if (!json_rail(t))
+			return false;
+	return !t->j.why;
+}
+
+/* buffers[] */
+
+static bool json_location(struct json_decoder *t)
+{
+	return json_reused(t, &t->location, &t->location_room);
+}
+
+static bool json_addr(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->buffer.addr);
+}
+
+static bool json_length(struct json_decoder *t)
+{
+	if (!meta_json_u64(&t->j, &t->buffer.length))
+		return false;
+	t->file.length = t->buffer.length;
+	return true;
+}
+
+static bool json_rkey(struct json_decoder *t)
+{
+	if (!meta_json_array(&t->j))
+		return false;
+	while (meta_json_element(&t->j)) {
+		if (t->rkey_count == TEI_META_RAILS_MAX)
+			return json_refuse(t, TEI_ERR_TOO_MANY,
+					   "too many keys");
+		if (!meta_json_u64(&t->j, &t->rkeys[t->rkey_count]))
+			return false;
+		t->rkey_count++;
+	}
+	return !t->j.why;
+}
+
+static bool json_raw_one(struct json_decoder *t, struct tei_meta_key *key)
+{
+	uint8_t bytes[TEI_META_KEY_MAX];
+
+	if (!meta_json_string(&t->j))
+		return false;
+	if (!meta_hex_parse(t->j.text, bytes, sizeof(bytes), &key->len))
+		return json_refuse(t, TEI_ERR_INVALID, "bad raw key");
+	key->bytes = (uint8_t *)meta_desc_copy(t->d, (char *)bytes, key->len);
+	return key->bytes || json_refuse(t, TEI_ERR_MEMORY, "no memory");
+}
+
+static bool json_raw_key(struct json_decoder *t)
+{
+	t->have_raw = true;
+	if (!meta_json_array(&t->j))
+		return false;
+	while (meta_json_element(&t->j)) {
+		if (t->raw_count == TEI_META_RAILS_MAX)
+			return json_refuse(t, TEI_ERR_TOO_MANY,
+					   "too many keys");
+		if (!json_raw_one(t, &t->raw[t->raw_count]))
+			return false;
+		t->raw_count++;
+	}
+	return !t->j.why;
+}
+
+static bool json_file_path(struct json_decoder *t)
+{
+	return json_reused(t, &t->path, &t->path_room);
+}
+
+static bool json_local_room(struct json_decoder *t)
+{
+	uint32_t want = 2 * t->local_room + 8;
+	struct tei_meta_file_path *p;
+
+	if (t->file.local_count < t->local_room)
+		return true;
+	p = realloc(t->local, want * sizeof(*p));
+	if (!p)
+		return json_refuse(t, TEI_ERR_MEMORY, "no memory");
+	t->local = p;
+	t->local_room = want;
+	return true;
+}
+
+static bool json_local_path_map(struct json_decoder *t)
+{
+	char *server, *path;
+
+	if (!meta_json_object(&t->j))
+		return false;
+	while (meta_json_member(&t->j)) {
+		server = meta_desc_copy(t->d, t->j.text, t->j.text_len);
+		if (!server)
+			return json_refuse(t, TEI_ERR_MEMORY, "no memory");
+		if (!json_kept(t, &path) || !json_local_room(t))
+			return false;
+		t->local[t->file.local_count].server = server;
+		t->local[t->file.local_count].path = path;
+		t->file.local_count++;
+	}
+	return !t->j.why;
+}
+
+static bool json_add_file(struct json_decoder *t)
+{
+	const char *why = NULL;
+
+	t->file.path = t->path;
+	t->file.local = t->local;
+	return json_taken(t, meta_desc_file(t->d, &t->file, &why), why);
+}
+
+static bool json_add_buffer(struct json_decoder *t)
+{
+	const char *why = NULL;
+
+	if (t->have_raw && t->raw_count != t->rkey_count)
+		return json_refuse(t, TEI_ERR_INVALID,
+				   "raw keys without their rkeys");
+	if (t->have_keys && t->rkey_count != t->key_count)
+		return json_refuse(t, TEI_ERR_INVALID,
+				   "key count is not the device count");
+	t->have_keys = true;
+	t->key_count = t->rkey_count;
+	t->buffer.location = t->location[0] ? t->location : "*";
+	t->buffer.rkey = t->rkeys;
+	t->buffer.raw = t->have_raw ? t->raw : NULL;
+	return json_taken(t, meta_desc_buffer(t->d, &t->buffer, t->rkey_count,
+					      &why), why);
+}
+
+static bool json_buffer(struct json_decoder *t)
+{
+	static const struct json_known known[] = {
+		{ "addr", json_addr },
+		{ "file_path", json_file_path },
+		{ "length", json_length },
+		{ "local_path_map", json_local_path_map },
+		{ "name", json_location },
+		{ "raw_key", json_raw_key },
+		{ "rkey", json_rkey },
+	};
+
+	memset(&t->buffer, 0, sizeof(t->buffer));
+	memset(&t->file, 0, sizeof(t->file));
+	t->location[0] = 0;
+	t->path[0] = 0;
+	t->rkey_count = 0;
+	t->raw_count = 0;
+	t->have_raw = false;
+	if (!json_known_object(t, JSON_KNOWN(known)))
+		return false;
+	return t->path[0] ? json_add_file(t) : json_add_buffer(t);
+}
+
+static bool json_buffers(struct json_decoder *t)
+{
+	if (!meta_json_array(&t->j))
+		return false;
+	while (meta_json_element(&t->j))
+		if (!json_buffer(t))
+			return false;
+	return !t->j.why;
+}
+
+/* the descriptor */
+
+static bool json_name(struct json_decoder *t)
+{
+	return json_kept(t, &t->name);
+}
+
+static bool json_server_name(struct json_decoder *t)
+{
+	return json_kept(t, &t->server_name);
+}
+
+static bool json_protocol(struct json_decoder *t)
+{
+	return json_kept(t, &t->protocol);
+}
+
+static bool json_version(struct json_decoder *t)
+{
+	return json_u32(t, &t->d->pub.version);
+}
+
+static bool json_incarnation(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->d->pub.incarnation);
+}
+
+static bool json_matrix(struct json_decoder *t)
+{
+	char c = meta_json_peek(&t->j);
+	const char *text;
+	size_t len;
+
+	if (c == 'n')
+		return meta_json_skip(&t->j);
+	if (c != '{')
+		return meta_json_fail(&t->j, "priority_matrix is no object");
+	if (!meta_json_raw(&t->j, &text, &len))
+		return false;
+	t->d->pub.priority_matrix = meta_desc_copy(t->d, text, len);
+	return t->d->pub.priority_matrix ||
+	       json_refuse(t, TEI_ERR_MEMORY, "no memory");
+}
+
+static bool json_text(struct json_decoder *t)
+{
+	static const struct json_known known[] = {
+		{ "buffers", json_buffers },
+		{ "devices", json_devices },
+		{ "first", json_first },
+		{ "host", json_host },
+		{ "incarnation", json_incarnation },
+		{ "name", json_name },
+		{ "priority_matrix", json_matrix },
+		{ "protocol", json_protocol },
+		{ "server_name", json_server_name },
+		{ "version", json_version },
+	};
+
+	return json_known_object(t, JSON_KNOWN(known)) &&
+	       meta_json_done(&t->j);
+}
+
+static bool json_whole(struct json_decoder *t)
+{
+	const char *name = t->name ? t->name : t->server_name, *why = NULL;
+	int rc;
+
+	if (t->name && t->server_name && strcmp(t->name, t->server_name))
+		return json_refuse(t, TEI_ERR_INVALID,
+				   "name and server_name differ");
+	rc = meta_desc_name(t->d, name, t->protocol, &why);
+	if (!rc && t->have_keys && t->key_count != t->d->pub.rail_count)
+		return json_refuse(t, TEI_ERR_INVALID,
+				   "key count is not the device count");
+	if (!rc)
+		rc = meta_desc_seal(t->d, &why);
+	return json_taken(t, rc, why);
+}
+
+static int json_report(struct json_decoder *t, struct tei_err *err)
+{
+	size_t at = (size_t)(t->j.p - t->j.start);
+	const char *name = t->name ? t->name : t->server_name;
+
+	if (t->j.no_memory)
+		t->code = TEI_ERR_MEMORY;
+	return tei_err_fail(err, t->code ? t->code : TEI_ERR_JSON, "meta",
+			    NULL, "descriptor of segment '%.64s': %s, at byte %zu",
+			    name ? name : "", t->j.why, at);
+}
+
+static void json_decoder_free(struct json_decoder *t)
+{
+	if (t->d)
+		tei_meta_desc_unref(&t->d->pub);
+	meta_json_fini(&t->j);
+	free(t->local);
+	free(t->location);
+	free(t->path);
+	free(t);
+}
+
+static struct json_decoder *json_decoder_new(const char *json, size_t len)
+{
+	struct json_decoder *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	meta_json_init(&t->j, json, len);
+	t->location_room = 64;
+	t->path_room = 64;
+	t->location = malloc(t->location_room);
+	t->path = malloc(t->path_room);
+	t->d = meta_desc_new();
+	if (!t->location || !t->path || !t->d) {
+		json_decoder_free(t);
+		return NULL;
+	}
+	t->d->pub.version = 0;
+	return t;
+}
+
+int tei_meta_desc_decode(const char *json, size_t len,
+			 struct tei_meta_desc **out, struct tei_err *err)
+{
+	struct json_decoder *t;
+	int rc;
+
+	if (len > TEI_META_TEXT_MAX)
+		return tei_err_fail(err, TEI_ERR_JSON, "meta", NULL,
+				    "descriptor of %zu bytes, at most %u",
+				    len, TEI_META_TEXT_MAX);
+	t = json_decoder_new(json, len);
+	if (!t)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for a descriptor");
+	if (json_text(t) && json_whole(t)) {
+		*out = &t->d->pub;
+		t->d = NULL;		/* now the caller's */
+		rc = 0;
+	} else {
+		rc = json_report(t, err);
+	}
+	json_decoder_free(t);
+	return rc;
+}

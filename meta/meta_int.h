@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_INT_H
+#define TEI_META_META_INT_H
+
+/* What the sources of meta/ share. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "meta/tei_meta.h"
+#include "util/list.h"
+
+struct addrinfo;
+
+/* --- descriptors --------------------------------------------------------- */
+
+struct meta_chunk;
+
+/*
+ * A descriptor with what its readers don't see. Strings, keys and maps live
+ * in chunks that are freed together.
+ */
+struct meta_desc {
+	struct tei_meta_desc pub;	/* first: pub's address is ours */
+	uint32_t refs;			/* atomic */
+	bool frozen;
+	/* before freeze, the creating thread only */
+	struct meta_chunk *chunks;
+	struct tei_meta_rail *rails;
+	struct tei_meta_buffer *buffers;
+	struct tei_meta_file *files;
+	uint32_t rail_room, buffer_room, file_room;
+};
+
+static inline struct meta_desc *meta_desc_of(struct tei_meta_desc *desc)
+{
+	return (struct meta_desc *)(void *)desc;
+}
+
+/*
+ * The builders below give 0 or a code with *why, a static text; nothing is
+ * logged, so that the caller can say whose descriptor it was.
+ */
+struct meta_desc *meta_desc_new(void);
+int meta_desc_name(struct meta_desc *d, const char *name, const char *protocol,
+		   const char **why);
+int meta_desc_first(struct meta_desc *d, const struct tei_meta_first *first,
+		    const char **why);
+int meta_desc_host(struct meta_desc *d, const struct tei_meta_host *host,
+		   const char **why);
+int meta_desc_rail(struct meta_desc *d, const struct tei_meta_rail *rail,
+		   const char **why);
+
+/* keys: how many rkey and raw (if given) hold; checked by meta_desc_seal. */
+int meta_desc_buffer(struct meta_desc *d, const struct tei_meta_buffer *buffer,
+		     uint32_t keys, const char **why);
+int meta_desc_file(struct meta_desc *d, const struct tei_meta_file *file,
+		   const char **why);
+int meta_desc_seal(struct meta_desc *d, const char **why);
+
+/* Copy in d's chunks, terminated; NULL without memory. */
+char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len);
+
+/* --- sockets ------------------------------------------------------------- */
+
+/*
+ * getaddrinfo for stream sockets that gives up at deadline_ns: numeric hosts
+ * are answered at once, names by a thread of their own that outlives a caller
+ * who gave up. 0, or a code with *why (static). Free with freeaddrinfo.
+ */
+int meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
+		 struct addrinfo **out, const char **why);
+
+/* Numeric "host:port" of a socket address; "?" if it is no IP address. */
+void meta_address_text(const struct sockaddr *sa, socklen_t len,
+		       char out[TEI_META_ENDPOINT_MAX]);
+void meta_address_host(const struct sockaddr *sa, socklen_t len,
+		       char out[TEI_META_HOST_MAX]);
+
+bool meta_address_loopback(const struct sockaddr *sa);
+bool meta_address_wildcard(const struct sockaddr *sa);
+
+/* Milliseconds until deadline_ns for poll, rounded up, at most an hour. */
+int meta_poll_ms(uint64_t now_ns, uint64_t deadline_ns);
+
+/* --- store --------------------------------------------------------------- */
+
+/*
+ * A back end. Each call may block until deadline_ns, on the caller's thread,
+ * and may run on several threads at once. The JSON of a publication is also
+ * served by the process's own control channel (done by the caller), so that a
+ * back end may store the address alone. NULL calls count as done, for watch
+ * as "never changes".
+ */
+struct meta_store_ops {
+	const char *scheme;
+	bool p2p;
+	int (*open)(struct tei_meta_store *store, const char *conn_string,
+		    struct tei_err *err);
+	void (*close)(struct tei_meta_store *store);
+	int (*publish)(struct tei_meta_store *store, const char *name,
+		       const char *json, size_t len, uint64_t deadline_ns,
+		       struct tei_err *err);
+	int (*withdraw)(struct tei_meta_store *store, const char *name,
+			uint64_t deadline_ns, struct tei_err *err);
+	int (*fetch)(struct tei_meta_store *store, const char *name,
+		     uint64_t deadline_ns, char **json, size_t *len,
+		     struct tei_err *err);
+	int (*resolve)(struct tei_meta_store *store, const char *server,
+		       uint64_t deadline_ns,
+		       char endpoint[TEI_META_ENDPOINT_MAX],
+		       struct tei_err *err);
+	void (*watch)(struct tei_meta_store *store, tei_meta_changed_fn fn,
+		      void *arg);
+};
+
+extern const struct meta_store_ops meta_p2p_ops;
+
+#endif /* TEI_META_META_INT_H */

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "meta/meta_int.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/log.h"
+#include "util/settings.h"
+
+static bool name_port(const char *text, uint16_t *port)
+{
+	unsigned long v = 0;
+	size_t i;
+
+	for (i = 0; text[i]; i++) {
+		if (!isdigit((unsigned char)text[i]) || i == 5)
+			return false;
+		v = v * 10 + (unsigned long)(text[i] - '0');
+	}
+	if (!i || v > UINT16_MAX)
+		return false;
+	*port = (uint16_t)v;
+	return true;
+}
+
+int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
+		   uint16_t *port)
+{
+	const char *start = text, *end, *colon = text ? strchr(text, ':') : NULL;
+	uint16_t p = 0;
+	size_t len;
+
+	if (!text)
+		return TEI_ERR_INVALID;
+	if (*text == '[') {
+		start = text + 1;
+		end = strchr(start, ']');
+		if (!end || (end[1] && end[1] != ':'))
+			return TEI_ERR_INVALID;
+		colon = end[1] ? end + 1 : NULL;
+	} else if (colon && strchr(colon + 1, ':')) {
+		colon = NULL;		/* a bare IPv6 address */
+		end = text + strlen(text);
+	} else {
+		end = colon ? colon : text + strlen(text);
+	}
+	len = (size_t)(end - start);
+	if (!len || len >= TEI_META_HOST_MAX || (colon &&
+						 !name_port(colon + 1, &p)))
+		return TEI_ERR_INVALID;
+	memcpy(host, start, len);
+	host[len] = 0;
+	*port = p;
+	return 0;
+}
+
+void tei_meta_join(const char *host, uint16_t port,
+		   char out[TEI_META_ENDPOINT_MAX])
+{
+	bool v6 = strchr(host, ':') != NULL;
+
+	snprintf(out, TEI_META_ENDPOINT_MAX, "%s%.*s%s:%u", v6 ? "[" : "",
+		 TEI_META_HOST_MAX - 1, host, v6 ? "]" : "", port);
+}
+
+static int name_key(const char *cluster, const char *kind, const char *name,
+		    char *out, size_t len)
+{
+	bool with = cluster && *cluster;
+	int n;
+
+	if (!name || !*name)
+		return TEI_ERR_INVALID;
+	n = snprintf(out, len, "mooncake/%s%s%s%s", with ? cluster : "",
+		     with ? "/" : "", kind, name);
+	return n < 0 || (size_t)n >= len ? TEI_ERR_INVALID : 0;
+}
+
+int tei_meta_rpc_key(const char *cluster, const char *server, char *out,
+		     size_t len)
+{
+	return name_key(cluster, "rpc_meta/", server, out, len);
+}
+
+int tei_meta_segment_key(const char *cluster, const char *segment, char *out,
+			 size_t len)
+{
+	bool plain = segment && !strchr(segment, '/');
+
+	return name_key(cluster, plain ? "ram/" : "", segment, out, len);
+}
+
+bool meta_address_loopback(const struct sockaddr *sa)
+{
+	const struct sockaddr_in *v4 = (const void *)sa;
+	const struct sockaddr_in6 *v6 = (const void *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+	return sa->sa_family == AF_INET6 &&
+	       IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+bool meta_address_wildcard(const struct sockaddr *sa)
+{
+	const struct sockaddr_in *v4 = (const void *)sa;
+	const struct sockaddr_in6 *v6 = (const void *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return v4->sin_addr.s_addr == htonl(INADDR_ANY);
+	return sa->sa_family == AF_INET6 &&
+	       IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+}
+
+void meta_address_host(const struct sockaddr *sa, socklen_t len,
+		       char out[TEI_META_HOST_MAX])
+{
+	if (getnameinfo(sa, len, out, TEI_META_HOST_MAX, NULL, 0,
+			NI_NUMERICHOST))
+		strcpy(out, "?");
+}
+
+void meta_address_text(const struct sockaddr *sa, socklen_t len,
+		       char out[TEI_META_ENDPOINT_MAX])
+{
+	const struct sockaddr_in *v4 = (const void *)sa;
+	const struct sockaddr_in6 *v6 = (const void *)sa;
+	char host[TEI_META_HOST_MAX];
+
+	meta_address_host(sa, len, host);
+	tei_meta_join(host, ntohs(sa->sa_family == AF_INET6 ? v6->sin6_port :
+				  v4->sin_port), out);
+}
+
+/* --- which address is ours ----------------------------------------------- */
+
+static bool name_has_prefix(const char *name, const char *const *prefixes)
+{
+	for (; *prefixes; prefixes++)
+		if (!strncmp(name, *prefixes, strlen(*prefixes)))
+			return true;
+	return false;
+}
+
+/* Bridges and the host's ends of container links lead to no other machine. */
+static bool name_is_bridge(const char *interface)
+{
+	static const char *const prefixes[] = {
+		"br-", "cali", "cni", "docker", "flannel", "lxc", "podman",
+		"veth", "virbr", NULL,
+	};
+	char path[64 + IF_NAMESIZE];
+
+	snprintf(path, sizeof(path), "/sys/class/net/%s/bridge", interface);
+	return name_has_prefix(interface, prefixes) || !access(path, F_OK);
+}
+
+static bool name_is_link_local(const struct sockaddr *sa)
+{
+	const struct sockaddr_in *v4 = (const void *)sa;
+	const struct sockaddr_in6 *v6 = (const void *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 16 == 0xa9fe;
+	return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
+/* 0 for an address that won't do, else the higher the better. */
+static int name_rank(const struct ifaddrs *i, bool ipv6)
+{
+	const unsigned int want = IFF_UP | IFF_RUNNING;
+	sa_family_t family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+
+	if (family != AF_INET && family != AF_INET6)
+		return 0;
+	if ((i->ifa_flags & want) != want || i->ifa_flags & IFF_LOOPBACK)
+		return 0;
+	if (name_is_bridge(i->ifa_name) || name_is_link_local(i->ifa_addr))
+		return 0;
+	return (family == AF_INET6) == ipv6 ? 2 : 1;
+}
+
+/* The first of the best-ranked addresses; loopback where there is none. */
+static void name_own_address(bool ipv6, char out[TEI_META_HOST_MAX])
+{
+	struct ifaddrs *list, *i, *best = NULL;
+	int rank, best_rank = 0;
+
+	strcpy(out, ipv6 ? "::1" : "127.0.0.1");
+	if (getifaddrs(&list))
+		return;
+	for (i = list; i; i = i->ifa_next) {
+		rank = name_rank(i, ipv6);
+		if (rank > best_rank) {
+			best = i;
+			best_rank = rank;
+		}
+	}
+	if (best)
+		meta_address_host(best->ifa_addr,
+				  best->ifa_addr->sa_family == AF_INET6 ?
+				  sizeof(struct sockaddr_in6) :
+				  sizeof(struct sockaddr_in), out);
+	freeifaddrs(list);
+}
+
+enum name_kind {
+	NAME_USABLE,
+	NAME_WILDCARD,		/* stands for every address */
+	NAME_HIDDEN,		/* a host name that leads to loopback only */
+};
+
+static enum name_kind name_classify(const char *host, const struct addrinfo *a)
+{
+	unsigned char bytes[sizeof(struct in6_addr)];
+	bool loopback = true;
+
+	if (meta_address_wildcard(a->ai_addr))
+		return NAME_WILDCARD;
+	for (; a; a = a->ai_next)
+		loopback = loopback && meta_address_loopback(a->ai_addr);
+	if (!loopback || !strcasecmp(host, "localhost") ||
+	    inet_pton(AF_INET, host, bytes) == 1 ||
+	    inet_pton(AF_INET6, host, bytes) == 1)
+		return NAME_USABLE;
+	return NAME_HIDDEN;
+}
+
+static int name_given(const struct tei_settings *settings, const char *host,
+		      char out[TEI_META_HOST_MAX], struct tei_err *err)
+{
+	uint64_t deadline = tei_now_ns() +
+			    settings->connect_timeout_s * TEI_NS_PER_SEC;
+	struct addrinfo *list;
+	enum name_kind kind;
+	const char *why;
+	int rc;
+
+	rc = meta_resolve(host, 0, deadline, &list, &why);
+	if (rc)
+		return tei_err_fail(err, rc, "meta",
+				    "give the address of an interface of this host",
+				    "own host '%.64s': %s", host, why);
+	kind = name_classify(host, list);
+	freeaddrinfo(list);
+	if (kind == NAME_USABLE) {
+		snprintf(out, TEI_META_HOST_MAX, "%s", host);
+		return 0;
+	}
+	name_own_address(settings->use_ipv6, out);
+	if (kind == NAME_HIDDEN)
+		TEI_WARN("meta",
+			 "own host %s leads to loopback only: using %s instead",
+			 host, out);
+	return 0;
+}
+
+int tei_meta_local_host(const struct tei_settings *settings,
+			const char *local_server_name, bool p2p,
+			char out[TEI_META_HOST_MAX], struct tei_err *err)
+{
+	const char *given = settings->tcp_bind_address;
+	char host[TEI_META_HOST_MAX];
+	uint16_t port;
+
+	if (!*given && p2p && local_server_name)
+		given = local_server_name;
+	if (!*given) {
+		name_own_address(settings->use_ipv6, out);
+		return 0;
+	}
+	if (tei_meta_split(given, host, &port))
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
+				    "write host, host:port or [v6]:port",
+				    "'%.64s' is no host", given);
+	return name_given(settings, host, out, err);
+}
+
+/* --- who this process is ------------------------------------------------- */
+
+uint64_t tei_meta_incarnation(void)
+{
+	uint64_t v = 0;
+
+	if (getrandom(&v, sizeof(v), 0) != sizeof(v))
+		v = tei_now_ns() * UINT64_C(0x9e3779b97f4a7c15) ^
+		    (uint64_t)getpid();
+	return v ? v : 1;
+}
+
+static bool name_read_file(const char *path, char *buf, size_t size)
+{
+	FILE *f = fopen(path, "re");
+	size_t n;
+
+	if (!f)
+		return false;
+	n = fread(buf, 1, size - 1, f);
+	fclose(f);
+	buf[n] = 0;
+	return n > 0;
+}
+
+/* Field 22, counted after the command's name, which may hold anything. */
+static uint64_t name_start_ticks(void)
+{
+	char stat[1024], *p;
+	int field;
+
+	if (!name_read_file("/proc/self/stat", stat, sizeof(stat)))
+		return 0;
+	p = strrchr(stat, ')');
+	for (field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	return p ? strtoull(p + 1, NULL, 10) : 0;
+}
+
+void tei_meta_host_self(uint64_t cookie_addr, struct tei_meta_host *out)
+{
+	struct stat st;
+
+	memset(out, 0, sizeof(*out));
+	if (name_read_file("/proc/sys/kernel/random/boot_id", out->boot_id,
+			   sizeof(out->boot_id)))
+		out->boot_id[strcspn(out->boot_id, "\n")] = 0;
+	if (!stat("/proc/self/ns/pid", &st))
+		out->pid_ns = st.st_ino;
+	out->pid = (int32_t)getpid();
+	out->start_ticks = name_start_ticks();
+	out->cookie_addr = cookie_addr;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_int.h"
+#include "util/clock.h"
+#include "util/err.h"
+
+/*
+ * getaddrinfo has no time limit of its own. A name is looked up on a detached
+ * thread that shares this with the caller; whoever lets go last frees it.
+ */
+struct resolve_call {
+	/* fixed */
+	char host[TEI_META_HOST_MAX];
+	char port[8];
+	/* guarded by lock */
+	pthread_mutex_t lock;
+	pthread_cond_t done_cond;
+	struct addrinfo *list;
+	int rc;
+	bool done;
+	uint32_t refs;
+};
+
+static int resolve_now(const char *host, const char *port, int flags,
+		       struct addrinfo **out)
+{
+	struct addrinfo hints = {
+		.ai_flags = flags | AI_NUMERICSERV,
+		.ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
+	};
+
+	return getaddrinfo(host, port, &hints, out);
+}
+
+static void resolve_release(struct resolve_call *c)
+{
+	bool last;
+
+	pthread_mutex_lock(&c->lock);
+	last = !--c->refs;
+	pthread_mutex_unlock(&c->lock);
+	if (!last)
+		return;
+	if (c->list)
+		freeaddrinfo(c->list);
+	pthread_cond_destroy(&c->done_cond);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static void *resolve_thread(void *arg)
+{
+	struct resolve_call *c = arg;
+	struct addrinfo *list = NULL;
+	int rc = resolve_now(c->host, c->port, 0, &list);
+
+	pthread_mutex_lock(&c->lock);
+	c->rc = rc;
+	c->list = rc ? NULL : list;
+	c->done = true;
+	pthread_cond_signal(&c->done_cond);
+	pthread_mutex_unlock(&c->lock);
+	resolve_release(c);
+	return NULL;
+}
+
+static struct resolve_call *resolve_call_new(const char *host,
+					     const char *port)
+{
+	struct resolve_call *c = calloc(1, sizeof(*c));
+	pthread_condattr_t attr;
+
+	if (!c)
+		return NULL;
+	snprintf(c->host, sizeof(c->host), "%s", host);
+	snprintf(c->port, sizeof(c->port), "%s", port);
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->done_cond, &attr);
+	pthread_condattr_destroy(&attr);
+	c->refs = 1;
+	return c;
+}
+
+/* One more reference goes to the thread. */
+static bool resolve_spawn(struct resolve_call *c)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int rc;
+
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	c->refs++;
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&thread, &attr, resolve_thread, c);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	if (rc)
+		c->refs--;
+	return !rc;
+}
+
+static int resolve_wait(struct resolve_call *c, uint64_t deadline_ns,
+			struct addrinfo **out)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(deadline_ns / TEI_NS_PER_SEC),
+		.tv_nsec = (long)(deadline_ns % TEI_NS_PER_SEC),
+	};
+	int rc = 0;
+
+	pthread_mutex_lock(&c->lock);
+	while (!c->done && !rc)
+		rc = pthread_cond_timedwait(&c->done_cond, &c->lock, &ts);
+	rc = c->done ? c->rc : EAI_AGAIN;
+	if (!rc) {
+		*out = c->list;		/* now the caller's */
+		c->list = NULL;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+int meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
+		 struct addrinfo **out, const char **why)
+{
+	struct resolve_call *c;
+	char service[8];
+	int rc;
+
+	snprintf(service, sizeof(service), "%u", port);
+	if (!resolve_now(host, service, AI_NUMERICHOST, out))
+		return 0;
+	c = resolve_call_new(host, service);
+	if (!c || !resolve_spawn(c)) {
+		if (c)
+			resolve_release(c);
+		*why = "no memory for the resolver";
+		return TEI_ERR_MEMORY;
+	}
+	rc = resolve_wait(c, deadline_ns, out);
+	resolve_release(c);
+	if (rc)
+		*why = gai_strerror(rc);
+	return rc ? TEI_ERR_DNS : 0;
+}
