@@ -13,7 +13,8 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 .PHONY: all lib tools tests check demo install uninstall clean distclean
-.PHONY: check-abi check-headers check-layers check-man check-style stats FORCE
+.PHONY: check-abi check-headers check-layers check-man check-style check-threads
+.PHONY: stats FORCE
 
 all: lib tools tests man
 
@@ -55,7 +56,7 @@ $(B)/flags: FORCE
 	@printf '%s\n' '$(subst ','\'',$(FLAGS_TEXT))' | cmp -s - $@ || \
 		printf '%s\n' '$(subst ','\'',$(FLAGS_TEXT))' >$@
 
-$(B)/%.o: $(SRCDIR)/%.c $(B)/flags config.mak
+$(B)/%.o: $(SRCDIR)/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$*.c)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -163,9 +164,14 @@ endif
 
 # check T=pattern: only the tests whose name holds the pattern; several
 # patterns are separated by spaces. TIMEOUT_<name> replaces the 120 seconds.
+# check-threads: the multi-threaded ones, for --enable-tsan.
 timed = $(1)$(if $(TIMEOUT_$(notdir $(1))),=$(TIMEOUT_$(notdir $(1))))
-CHECKS = $(UNIT_FILES) $(FUNC_FILES) $(SCRIPT_TESTS:%=$(SRCDIR)/%)
-check: all
+SCRIPT_FILES = $(SCRIPT_TESTS:%=$(SRCDIR)/%)
+CHECKS = $(UNIT_FILES) $(FUNC_FILES) $(SCRIPT_FILES)
+check-threads: CHECKS = $(UNIT_FILES) \
+	$(filter $(TSAN_TESTS:%=$(B)/fabtests/%),$(FUNC_FILES)) \
+	$(filter $(TSAN_TESTS:%=$(SRCDIR)/%),$(SCRIPT_FILES))
+check check-threads: all
 ifneq ($(WITH_TESTS),yes)
 	@echo 'configured with --disable-tests' >&2; exit 1
 endif
