@@ -8,3 +8,12 @@ SRCS += \
 	topo/topo_table.c \
 	topo/topo_text.c \
 	# EOL
+TEST_SRCS_topo = \
+	topo/topo_discover_test.c \
+	topo/topo_json_test.c \
+	topo/topo_locate_test.c \
+	topo/topo_table_test.c \
+	topo/topo_test_main.c \
+	topo/topo_text_test.c \
+	# EOL
+UNIT_TESTS += topo

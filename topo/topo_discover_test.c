@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "topo/topo_test.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "util/err.h"
+
+/* The machine of an XML file with NICs of these names, NULL-terminated. */
+static struct tei_topo *discover(const char *xml, const char *const *names)
+{
+	struct tei_topo_opts opts = { .xml_path = topo_test_data(xml) };
+	struct tei_topo_nic_desc nics[16];
+	struct tei_topo *topo = NULL;
+	size_t n;
+
+	memset(nics, 0, sizeof(nics));
+	for (n = 0; names[n]; n++)
+		nics[n].name = names[n];
+	CU_ASSERT_EQUAL_FATAL(tei_topo_discover(nics, n, &opts, &topo, NULL),
+			      0);
+	return topo;
+}
+
+static const char *const mlx8[] = {
+	"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3",
+	"mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7", NULL,
+};
+
+static void two_sockets_with_infiniband(void)
+{
+	static const char *const names[] = { "eth0", "mlx4_0", "ib0", NULL };
+	struct tei_topo *topo = discover("24em64t-2n6c2t-pci.xml", names);
+
+	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 1)->pci, "0000:05:00.0");
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 1)->numa_node, 0);
+	CU_ASSERT_EQUAL(tei_topo_location_count(topo), 5);
+	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 0), "cpu:0");
+	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 4), "cuda:2");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 mlx4_0 ib0|");
+	/* all equally far: nothing is gained by preferring none */
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"), "eth0 mlx4_0 ib0|");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"),
+			       "eth0 mlx4_0 ib0|");
+	tei_topo_free(topo);
+}
+
+static void the_matrix_tells_far_from_near(void)
+{
+	static const char *const names[] = { "eth0", "mlx4_0", NULL };
+	struct tei_topo *topo = discover("24em64t-2n6c2t-pci.xml", names);
+	char *text;
+
+	CU_ASSERT_EQUAL_FATAL(tei_topo_json(topo, &text), 0);
+	CU_ASSERT_STRING_EQUAL(text,
+		"{\"cpu:0\":[[\"eth0\",\"mlx4_0\"],[]],"
+		"\"cpu:1\":[[],[\"eth0\",\"mlx4_0\"]],"
+		"\"cuda:0\":[[\"eth0\",\"mlx4_0\"],[]],"
+		"\"cuda:1\":[[],[\"eth0\",\"mlx4_0\"]],"
+		"\"cuda:2\":[[],[\"eth0\",\"mlx4_0\"]]}");
+	free(text);
+	tei_topo_free(topo);
+}
+
+static void gpu_beside_its_nic(void)
+{
+	static const char *const names[] = { "eth0", "mlx5_0", "lo", NULL };
+	struct tei_topo *topo = discover("32em64t-2n8c2t-pci-wholeio.xml",
+					 names);
+
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"), "eth0 mlx5_0|lo");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 mlx5_0 lo|");
+	/* the only CUDA device hwloc lists; other GPUs are not CUDA's */
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"), "mlx5_0|eth0 lo");
+	CU_ASSERT_EQUAL(tei_topo_location_count(topo), 3);
+	tei_topo_free(topo);
+}
+
+static void gpus_prefer_nics_of_their_switch(void)
+{
+	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
+	char location[32], expected[64];
+	const char *row;
+	int i;
+
+	CU_ASSERT_EQUAL(tei_topo_location_count(topo), 10);
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"),
+			       "mlx5_4 mlx5_5 mlx5_6 mlx5_7|"
+			       "mlx5_0 mlx5_1 mlx5_2 mlx5_3");
+	for (i = 0; i < 8; i++) {
+		snprintf(location, sizeof(location), "cuda:%d", i);
+		snprintf(expected, sizeof(expected), "mlx5_%d mlx5_%d|",
+			 i & ~1, i | 1);
+		row = topo_test_row(topo, location);
+		CU_ASSERT(!strncmp(row, expected, strlen(expected)));
+		CU_ASSERT_EQUAL(strlen(row), 8 * strlen("mlx5_0 ") - 1);
+	}
+	tei_topo_free(topo);
+}
+
+static void off_nics_are_no_competition(void)
+{
+	struct tei_topo_opts opts = {
+		.xml_path = topo_test_data("gpu8-nic8.xml"),
+	};
+	const struct tei_topo_nic_desc nics[] = {
+		{ .name = "mlx5_0", .off = true },
+		{ .name = "mlx5_2" },
+		{ .name = "mlx5_7" },
+	};
+	struct tei_topo *topo;
+
+	CU_ASSERT_EQUAL_FATAL(tei_topo_discover(nics, 3, &opts, &topo, NULL),
+			      0);
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"), "mlx5_2|mlx5_7");
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 0)->numa_node, 0);
+	tei_topo_free(topo);
+}
+
+static void driver_numbers_win(void)
+{
+	static const struct tei_topo_gpu gpus[] = {
+		{ 0, { true, 0, 0xb5, 0, 0 } },
+		{ 1, { true, 0, 0x13, 0, 0 } },
+		{ 2, { .known = false } },
+		{ 3, { true, 7, 0x13, 0, 0 } },
+	};
+	struct tei_topo_opts opts = {
+		.xml_path = topo_test_data("gpu8-nic8.xml"),
+		.gpus = gpus, .gpu_count = 4,
+	};
+	const struct tei_topo_nic_desc nics[] = {
+		{ .name = "mlx5_0" }, { .name = "mlx5_7" },
+	};
+	struct tei_topo *topo;
+
+	CU_ASSERT_EQUAL_FATAL(tei_topo_discover(nics, 2, &opts, &topo, NULL),
+			      0);
+	CU_ASSERT_EQUAL(tei_topo_location_count(topo), 6);
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"), "mlx5_7|mlx5_0");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:1"), "mlx5_0|mlx5_7");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:2"), "mlx5_0 mlx5_7|");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:3"), "mlx5_0 mlx5_7|");
+	tei_topo_free(topo);
+}
+
+static void rails_are_found_by_device_or_pci_address(void)
+{
+	struct tei_topo_opts opts = {
+		.xml_path = topo_test_data("gpu8-nic8.xml"),
+	};
+	const struct tei_topo_nic_desc nics[] = {
+		{ .name = "10.0.0.1", .device = "ib0", .speed = 5 },
+		{ .name = "rail1", .pci = { true, 0, 0x94, 0, 0 } },
+		{ .name = "10.0.0.3", .device = "nosuch" },
+	};
+	struct tei_topo *topo;
+
+	CU_ASSERT_EQUAL_FATAL(tei_topo_discover(nics, 3, &opts, &topo, NULL),
+			      0);
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 0)->numa_node, 0);
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 0)->speed, 5);
+	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 0)->pci, "0000:14:00.0");
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 1)->numa_node, 1);
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 2)->numa_node, -1);
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"),
+			       "rail1|10.0.0.1 10.0.0.3");
+	tei_topo_free(topo);
+}
+
+static void one_node_is_near_to_everything(void)
+{
+	static const char *const names[] = { "eth1", "lo", "eth0", NULL };
+	struct tei_topo *topo = discover("vm-small.xml", names);
+
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth1 lo eth0|");
+	CU_ASSERT_EQUAL(tei_topo_location_count(topo), 1);
+	tei_topo_free(topo);
+}
+
+static void without_pci_all_are_preferred(void)
+{
+	static const char *const names[] = { "eth0", "eth1", NULL };
+	struct tei_topo *topo = discover("nopci.xml", names);
+	char *text;
+
+	CU_ASSERT_EQUAL_FATAL(tei_topo_json(topo, &text), 0);
+	CU_ASSERT_STRING_EQUAL(text, "{\"cpu:0\":[[\"eth0\",\"eth1\"],[]],"
+				     "\"cpu:1\":[[\"eth0\",\"eth1\"],[]]}");
+	free(text);
+	tei_topo_free(topo);
+}
+
+static void broken_topology_is_unknown_distance(void)
+{
+	static const char *const names[] = { "eth0", "eth1", NULL };
+	struct tei_topo *topo = discover("no-such-file.xml", names);
+
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 eth1|");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"), "eth0 eth1|");
+	tei_topo_free(topo);
+	topo = discover("README", names);
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 eth1|");
+	tei_topo_free(topo);
+}
+
+static void environment_names_the_machine(void)
+{
+	struct tei_topo *topo = NULL;
+
+	setenv("HWLOC_XMLFILE", topo_test_data("gpu8-nic8.xml"), 1);
+	CU_ASSERT_EQUAL(tei_topo_discover_all(NULL, &topo, NULL), 0);
+	unsetenv("HWLOC_XMLFILE");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+	CU_ASSERT_EQUAL(tei_topo_nic_count(topo), 16);
+	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 1)->name, "mlx5_0");
+	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 15)->pci, "0000:b6:00.0");
+	tei_topo_free(topo);
+}
+
+static void this_machine_keeps_its_nics(void)
+{
+	const struct tei_topo_nic_desc nics[] = {
+		{ .name = "lo" }, { .name = "no/such" }, { .name = ".." },
+		{ .name = "x", .pci = { true, 0xffff, 255, 31, 7 } },
+	};
+	const uint32_t *near, *other;
+	size_t n_near, n_other, i;
+	struct tei_topo *topo;
+
+	CU_ASSERT_EQUAL_FATAL(tei_topo_discover(nics, 4, NULL, &topo, NULL),
+			      0);
+	CU_ASSERT(tei_topo_location_count(topo) >= 1);
+	for (i = 0; i < tei_topo_location_count(topo); i++) {
+		CU_ASSERT(tei_topo_lookup(topo, tei_topo_location(topo, i),
+					  &near, &n_near, &other, &n_other));
+		CU_ASSERT(n_near > 0);
+		CU_ASSERT_EQUAL(n_near + n_other, 4);
+	}
+	tei_topo_free(topo);
+	CU_ASSERT_EQUAL(tei_topo_discover(nics, 4, NULL, NULL, NULL),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_topo_discover_all(NULL, NULL, NULL),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_topo_discover(NULL, 1, NULL, &topo, NULL),
+			TEI_ERR_INVALID);
+}
+
+/* --- an invented sysfs --------------------------------------------------- */
+
+static char sys_root[] = "/tmp/topo-sysfs-XXXXXX";
+
+/* Makes the file at path below the root, and the folders above it. */
+static void sys_file(const char *path, const char *text)
+{
+	char full[512], *p;
+	FILE *f;
+
+	snprintf(full, sizeof(full), "%s/%s", sys_root, path);
+	for (p = full + strlen(sys_root) + 1; (p = strchr(p, '/')); p++) {
+		*p = '\0';
+		mkdir(full, 0755);
+		*p = '/';
+	}
+	f = fopen(full, "w");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void sys_link(const char *path, const char *to)
+{
+	char full[512], target[512];
+
+	snprintf(full, sizeof(full), "%s/%s", sys_root, path);
+	snprintf(target, sizeof(target), "%s/%s", sys_root, to);
+	CU_ASSERT_EQUAL_FATAL(symlink(target, full), 0);
+}
+
+static int sys_remove(const char *path, const struct stat *st, int flag,
+		      struct FTW *ftw)
+{
+	(void)st;
+	(void)flag;
+	(void)ftw;
+	return remove(path);
+}
+
+static void sys_make(void)
+{
+	strcpy(sys_root + strlen(sys_root) - 6, "XXXXXX");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(sys_root));
+	sys_file("devices/system/node/online", "0-1\n");
+	sys_file("devices/pci0000:80/0000:80:01.0/0000:81:00.0/numa_node",
+		 "1\n");
+	sys_file("devices/pci0000:00/0000:00:04.0/virtio1/x", "");
+	sys_file("devices/pci0000:00/0000:00:04.0/numa_node", "0\n");
+	sys_file("bus/pci/devices/x", "");
+	sys_link("bus/pci/devices/0000:00:04.0",
+		 "devices/pci0000:00/0000:00:04.0");
+	sys_file("class/net/eth1/speed", "25000\n");
+	sys_link("class/net/eth1/device",
+		 "devices/pci0000:80/0000:80:01.0/0000:81:00.0");
+	sys_file("class/net/eth0/speed", "-1\n");
+	sys_link("class/net/eth0/device",
+		 "devices/pci0000:00/0000:00:04.0/virtio1");
+	sys_file("class/net/vlan5/lower_eth1", "");
+	sys_file("class/net/bond0/lower_eth1", "");
+	sys_file("class/net/bond0/lower_vlan5", "");
+	sys_file("class/net/bond1/lower_eth0", "");
+	sys_file("class/net/bond1/lower_eth1", "");
+	sys_file("class/net/loop0/lower_loop0", "");
+	sys_file("class/infiniband/rxe0/parent", "eth1\n");
+	sys_file("class/infiniband/rxe0/ports/1/rate", "10 Gb/sec (1X SDR)\n");
+	sys_file("class/infiniband/rxe1/parent", "../../x\n");
+}
+
+static void sysfs_fills_the_gaps(void)
+{
+	static const char *const names[] = {
+		"eth0", "eth1", "vlan5", "bond0", "bond1", "rxe0", "rxe1",
+		"loop0",
+	};
+	static const int nodes[] = { 0, 1, 1, 1, -1, 1, -1, -1 };
+	struct tei_topo_opts opts = {
+		.xml_path = topo_test_data("nopci.xml"), .sysfs = sys_root,
+	};
+	struct tei_topo_nic_desc nics[8];
+	struct tei_topo *topo = NULL;
+	size_t i;
+
+	sys_make();
+	memset(nics, 0, sizeof(nics));
+	for (i = 0; i < 8; i++)
+		nics[i].name = names[i];
+	CU_ASSERT_EQUAL(tei_topo_discover(nics, 8, &opts, &topo, NULL), 0);
+	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+	for (i = 0; i < 8; i++)
+		CU_ASSERT_EQUAL(tei_topo_nic(topo, i)->numa_node, nodes[i]);
+	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 0)->pci, "0000:00:04.0");
+	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 2)->pci, "0000:81:00.0");
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 0)->speed, 0);
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 1)->speed, 25000000000);
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 5)->speed, 10000000000);
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"),
+			       "eth0|eth1 vlan5 bond0 bond1 rxe0 rxe1 loop0");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"),
+			       "eth1 vlan5 bond0 rxe0|eth0 bond1 rxe1 loop0");
+	tei_topo_free(topo);
+}
+
+static void sysfs_serves_where_hwloc_fails(void)
+{
+	struct tei_topo_opts opts = {
+		.xml_path = "/no/such/file.xml", .sysfs = sys_root,
+	};
+	const struct tei_topo_nic_desc nics[] = {
+		{ .name = "eth1" },
+		{ .name = "r", .pci = { true, 0, 0, 4, 0 } },
+	};
+	struct tei_topo *topo = NULL;
+
+	sys_make();
+	CU_ASSERT_EQUAL(tei_topo_discover(nics, 2, &opts, &topo, NULL), 0);
+	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "r|eth1");
+	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"), "eth1|r");
+	tei_topo_free(topo);
+}
+
+/* --- threads ------------------------------------------------------------- */
+
+static void *topo_worker(void *arg)
+{
+	const struct tei_topo *shared = arg;
+	struct tei_topo_opts opts = { .xml_path = "/no/such/file.xml" };
+	const struct tei_topo_nic_desc nic = { .name = "a" };
+	struct tei_topo *own;
+	uint8_t ranks[8];
+	uintptr_t bad = 0;
+	char *text;
+	int i;
+
+	for (i = 0; i < 20; i++) {
+		tei_topo_ranks(shared, "cuda:3", ranks, 8);
+		bad += ranks[2] != TEI_TOPO_PREFERRED;
+		bad += tei_topo_json(shared, &text) != 0;
+		bad += tei_topo_parse(text, shared, 0, &own, NULL) != 0;
+		free(text);
+		tei_topo_free(own);
+		bad += tei_topo_discover(&nic, 1, &opts, &own, NULL) != 0;
+		tei_topo_free(own);
+	}
+	return (void *)bad;
+}
+
+static void many_threads_may_read(void)
+{
+	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
+	pthread_t threads[4];
+	void *bad;
+	int i;
+
+	for (i = 0; i < 4; i++)
+		CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL,
+						     topo_worker, topo), 0);
+	for (i = 0; i < 4; i++) {
+		pthread_join(threads[i], &bad);
+		CU_ASSERT_PTR_NULL(bad);
+	}
+	tei_topo_free(topo);
+}
+
+const struct tei_test_case discover_cases[] = {
+	{ "two_sockets_with_infiniband", two_sockets_with_infiniband },
+	{ "the_matrix_tells_far_from_near", the_matrix_tells_far_from_near },
+	{ "gpu_beside_its_nic", gpu_beside_its_nic },
+	{ "gpus_prefer_nics_of_their_switch",
+	  gpus_prefer_nics_of_their_switch },
+	{ "off_nics_are_no_competition", off_nics_are_no_competition },
+	{ "driver_numbers_win", driver_numbers_win },
+	{ "rails_are_found_by_device_or_pci_address",
+	  rails_are_found_by_device_or_pci_address },
+	{ "one_node_is_near_to_everything", one_node_is_near_to_everything },
+	{ "without_pci_all_are_preferred", without_pci_all_are_preferred },
+	{ "broken_topology_is_unknown_distance",
+	  broken_topology_is_unknown_distance },
+	{ "environment_names_the_machine", environment_names_the_machine },
+	{ "this_machine_keeps_its_nics", this_machine_keeps_its_nics },
+	{ "sysfs_fills_the_gaps", sysfs_fills_the_gaps },
+	{ "sysfs_serves_where_hwloc_fails", sysfs_serves_where_hwloc_fails },
+	{ "many_threads_may_read", many_threads_may_read },
+	{ NULL, NULL },
+};
