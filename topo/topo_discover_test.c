@@ -378,11 +378,13 @@ static void sysfs_serves_where_hwloc_fails(void)
 
 /* --- threads ------------------------------------------------------------- */
 
+static char worker_xml[4096];
+
 static void *topo_worker(void *arg)
 {
 	const struct tei_topo *shared = arg;
-	struct tei_topo_opts opts = { .xml_path = "/no/such/file.xml" };
-	const struct tei_topo_nic_desc nic = { .name = "a" };
+	struct tei_topo_opts opts = { .xml_path = worker_xml };
+	const struct tei_topo_nic_desc nic = { .name = "eth0" };
 	struct tei_topo *own;
 	uint8_t ranks[8];
 	uintptr_t bad = 0;
@@ -409,6 +411,8 @@ static void many_threads_may_read(void)
 	void *bad;
 	int i;
 
+	snprintf(worker_xml, sizeof(worker_xml), "%s",
+		 topo_test_data("vm-small.xml"));
 	for (i = 0; i < 4; i++)
 		CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL,
 						     topo_worker, topo), 0);

@@ -170,7 +170,7 @@ int topo_from_descs(const struct tei_topo_nic_desc *nics, size_t count,
 int tei_topo_create(const struct tei_topo_nic_desc *nics, size_t count,
 		    struct tei_topo **out, struct tei_err *err)
 {
-	struct tei_topo *topo;
+	struct tei_topo *topo = NULL;
 	int rc = topo_from_descs(nics, count, out ? &topo : NULL, err);
 
 	if (rc)
