@@ -28,6 +28,8 @@
 #include "fabtests/common/ft_hist.h"
 #include "fabtests/common/ft_proc.h"
 
+enum { BENCH_RAILS = 64 };
+
 enum bench_exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2 };
 
 enum bench_mode {
@@ -84,6 +86,8 @@ extern volatile sig_atomic_t bench_interrupted;
  * One thread's counters. Written by that thread; `bytes` is read by the
  * progress bar meanwhile, the rest after the run.
  */
+struct bench_run;
+
 struct bench_worker {
 	unsigned int index;
 	void *ctx;			/* the mode's own, set by prepare */
@@ -104,6 +108,8 @@ struct bench_worker {
  * is called after the last step, also after an error, if prepare returned 0.
  */
 struct bench_ops {
+	void (*begin)(struct bench_run *run);	/* once, after the warm-up, on
+						 * the caller's thread; or NULL */
 	int (*prepare)(struct bench_worker *worker);
 	int (*step)(struct bench_worker *worker);
 	void (*finish)(struct bench_worker *worker);
@@ -121,7 +127,7 @@ struct bench_result {
 	struct ft_hist latency;
 	char transport[32];
 	size_t n_rails;
-	struct te_rail_stats rails[64];	/* of the run alone */
+	struct te_rail_stats rails[BENCH_RAILS];	/* of the run alone */
 };
 
 struct bench_run {
@@ -151,6 +157,13 @@ struct bench_memory {
 int bench_memory_get(struct bench_memory *memory, uint64_t size);
 void bench_memory_put(struct bench_memory *memory);
 
+/* Maps and registers; 0, or -1 with a line on stderr and nothing held. */
+int bench_register(transfer_engine_t engine, struct bench_memory *memory,
+		   uint64_t size, bool remote);
+
+/* The reverse; memory that stays registered stays mapped. 0 or -1. */
+int bench_unregister(transfer_engine_t engine, struct bench_memory *memory);
+
 /* NULL with a line on stderr. */
 transfer_engine_t bench_engine_open(const struct bench_opts *opts);
 
@@ -168,11 +181,14 @@ size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
  * One batch: submits, waits until every task is terminal, frees. Returns how
  * many tasks did not complete (all where the batch was refused); the first is
  * described on stderr. Allocates nothing. *ns is the time from the submission
- * to the last completion.
+ * to the last completion; each, if not NULL, gets that of every request, of at
+ * most BENCH_EACH.
  */
+enum { BENCH_EACH = 64 };
+
 size_t bench_transfer(transfer_engine_t engine,
 		      struct transfer_request *requests, size_t count,
-		      uint64_t *ns);
+		      struct ft_hist *each, uint64_t *ns);
 
 /* An open segment and where its buffer is. */
 struct bench_remote {

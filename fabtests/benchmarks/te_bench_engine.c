@@ -41,6 +41,28 @@ void bench_engine_error(const char *what)
 		err.hint[0] ? " (" : "", err.hint, err.hint[0] ? ")" : "");
 }
 
+int bench_register(transfer_engine_t engine, struct bench_memory *memory,
+		   uint64_t size, bool remote)
+{
+	if (bench_memory_get(memory, size))
+		return -1;
+	if (!registerLocalMemory(engine, memory->addr, size, "*", remote))
+		return 0;
+	bench_engine_error("registerLocalMemory");
+	bench_memory_put(memory);
+	return -1;
+}
+
+int bench_unregister(transfer_engine_t engine, struct bench_memory *memory)
+{
+	if (unregisterLocalMemory(engine, memory->addr)) {
+		bench_engine_error("unregisterLocalMemory");
+		return -1;
+	}
+	bench_memory_put(memory);
+	return 0;
+}
+
 static int engine_setenv(const struct bench_opts *opts)
 {
 	if (opts->device_name &&
@@ -172,20 +194,30 @@ static void engine_task_error(transfer_engine_t engine, batch_id_t batch,
 		err.code ? "" : " (no error record)");
 }
 
+/* Its terminal status, or STATUS_WAITING. */
+static int engine_poll(transfer_engine_t engine, batch_id_t batch, size_t task,
+		       struct transfer_status *status)
+{
+	if (getTransferStatus(engine, batch, task, status)) {
+		bench_engine_error("getTransferStatus");
+		status->status = STATUS_FAILED;
+	}
+	if (status->status < STATUS_CANCELED)
+		status->status = STATUS_WAITING;
+	return status->status;
+}
+
 /* Waits for each in turn: the last one waited for ends the batch. */
 static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
 			  size_t count)
 {
-	struct transfer_status status = { .status = STATUS_WAITING };
+	struct transfer_status status;
 	size_t failed = 0;
 
 	for (size_t task = 0; task < count; task++) {
-		do {
-			if (getTransferStatus(engine, batch, task, &status)) {
-				bench_engine_error("getTransferStatus");
-				return count;
-			}
-		} while (status.status < STATUS_CANCELED);
+		while (engine_poll(engine, batch, task, &status) ==
+		       STATUS_WAITING)
+			;
 		if (__builtin_expect(status.status == STATUS_COMPLETED, 1))
 			continue;
 		if (!failed++)
@@ -194,9 +226,32 @@ static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
 	return failed;
 }
 
+/* Polls all of them in turn. */
+static size_t engine_wait_each(transfer_engine_t engine, batch_id_t batch,
+			       size_t count, uint64_t begin_ns,
+			       struct ft_hist *each)
+{
+	uint64_t waiting = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
+	struct transfer_status status;
+	size_t failed = 0;
+
+	for (size_t task = 0; waiting; task = (task + 1) % count) {
+		uint64_t bit = UINT64_C(1) << task;
+
+		if (!(waiting & bit) ||
+		    engine_poll(engine, batch, task, &status) == STATUS_WAITING)
+			continue;
+		waiting &= ~bit;
+		ft_hist_add(each, ft_now_ns() - begin_ns);
+		if (status.status != STATUS_COMPLETED && !failed++)
+			engine_task_error(engine, batch, task, &status);
+	}
+	return failed;
+}
+
 size_t bench_transfer(transfer_engine_t engine,
 		      struct transfer_request *requests, size_t count,
-		      uint64_t *ns)
+		      struct ft_hist *each, uint64_t *ns)
 {
 	batch_id_t batch = allocateBatchID(engine, count);
 	size_t failed = count;
@@ -209,6 +264,8 @@ size_t bench_transfer(transfer_engine_t engine,
 	begin_ns = ft_now_ns();
 	if (submitTransfer(engine, batch, requests, count))
 		bench_engine_error("submitTransfer");
+	else if (each)
+		failed = engine_wait_each(engine, batch, count, begin_ns, each);
 	else
 		failed = engine_wait(engine, batch, count);
 	*ns = ft_now_ns() - begin_ns;

@@ -25,6 +25,8 @@ struct initiator {
 	struct bench_memory memory;
 	struct bench_memory back;	/* what was read back, or empty */
 	struct bench_remote remote;
+	size_t n_before;
+	struct te_rail_stats before[BENCH_RAILS];	/* after the warm-up */
 };
 
 /* One thread's. */
@@ -37,6 +39,13 @@ struct initiator_part {
 	uint64_t next;			/* block, below blocks */
 	uint64_t sequence;		/* batches so far */
 };
+
+static void initiator_begin(struct bench_run *run)
+{
+	struct initiator *all = run->arg;
+
+	all->n_before = bench_rails_get(all->engine, all->before, BENCH_RAILS);
+}
 
 static int initiator_prepare(struct bench_worker *worker)
 {
@@ -118,7 +127,7 @@ static size_t part_read_back(struct initiator_part *part)
 					   part->offsets[i];
 	}
 	return bench_transfer(part->all->engine, part->requests,
-			      part->all->opts->batch_size, &ns);
+			      part->all->opts->batch_size, NULL, &ns);
 }
 
 static void part_mismatch(const struct initiator_part *part, uint64_t block,
@@ -195,7 +204,7 @@ static int initiator_step(struct bench_worker *worker)
 	if (opts->verify)
 		part_prepare_blocks(part);
 	failed = bench_transfer(part->all->engine, part->requests,
-				opts->batch_size, &ns);
+				opts->batch_size, NULL, &ns);
 	part_count(worker, opts->batch_size - failed, ns);
 	for (size_t i = 0; i < failed && !ret; i++)
 		ret = bench_error(worker) ? 0 : -1;
@@ -226,19 +235,19 @@ static void initiator_transport(const struct bench_opts *opts,
 static int initiator_measure(struct initiator *all, struct ft_proc *child)
 {
 	static const struct bench_ops ops = {
-		initiator_prepare, initiator_step, initiator_finish
+		initiator_begin, initiator_prepare, initiator_step,
+		initiator_finish
 	};
 	static struct bench_result result;	/* too large for a stack */
-	static struct te_rail_stats before[64];
 	struct bench_run run = {
 		.opts = all->opts, .ops = &ops, .arg = all, .child = child,
 	};
-	size_t n_before = bench_rails_get(all->engine, before, 64);
 
 	if (bench_run(&run, &result))
 		return BENCH_FAILED;
-	result.n_rails = bench_rails_since(all->engine, result.rails, 64,
-					   before, n_before);
+	result.n_rails = bench_rails_since(all->engine, result.rails,
+					   BENCH_RAILS, all->before,
+					   all->n_before);
 	initiator_transport(all->opts, &result);
 	return bench_report(all->opts, &result);
 }
@@ -261,47 +270,23 @@ static int initiator_connect(struct initiator *all, const char *name,
 	return ret;
 }
 
-static int initiator_register(transfer_engine_t engine,
-			      struct bench_memory *memory, uint64_t size)
-{
-	if (bench_memory_get(memory, size))
-		return -1;
-	if (!registerLocalMemory(engine, memory->addr, size, "*", 0))
-		return 0;
-	bench_engine_error("registerLocalMemory");
-	bench_memory_put(memory);
-	return -1;
-}
-
-static int initiator_unregister(transfer_engine_t engine,
-				struct bench_memory *memory)
-{
-	int ret = unregisterLocalMemory(engine, memory->addr);
-
-	if (ret)
-		bench_engine_error("unregisterLocalMemory");
-	else
-		bench_memory_put(memory);
-	return ret;
-}
-
 static int initiator_with_engine(struct initiator *all, const char *name,
 				 struct ft_proc *child)
 {
 	bool back = all->opts->verify && all->opts->operation == BENCH_WRITE;
 	int ret = BENCH_FAILED;
 
-	if (initiator_register(all->engine, &all->memory,
-			       all->opts->buffer_size))
+	if (bench_register(all->engine, &all->memory, all->opts->buffer_size,
+			   false))
 		return BENCH_FAILED;
-	if (back && initiator_register(all->engine, &all->back,
-				       all->opts->buffer_size))
+	if (back && bench_register(all->engine, &all->back,
+				   all->opts->buffer_size, false))
 		goto err_unregister;
 	ret = initiator_connect(all, name, child);
-	if (back && initiator_unregister(all->engine, &all->back))
+	if (back && bench_unregister(all->engine, &all->back))
 		ret = BENCH_FAILED;
 err_unregister:
-	if (initiator_unregister(all->engine, &all->memory))
+	if (bench_unregister(all->engine, &all->memory))
 		ret = BENCH_FAILED;
 	return ret;
 }
@@ -309,9 +294,10 @@ err_unregister:
 static int initiator_run(const struct bench_opts *opts, const char *name,
 			 struct ft_proc *child)
 {
-	struct initiator all = { .opts = opts };
+	static struct initiator all;	/* too large for a stack */
 	int ret;
 
+	all.opts = opts;
 	all.engine = bench_engine_open(opts);
 	if (!all.engine)
 		return BENCH_FAILED;

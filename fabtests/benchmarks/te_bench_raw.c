@@ -2,7 +2,8 @@
 /*
  * --mode=raw: two processes, no engine. The target prints its address, base
  * and key as hexadecimal text in its first line and reads the initiator's as
- * "peer …"; with --bidirectional it then posts what the initiator posts.
+ * "peer …"; with --bidirectional it then posts what the initiator posts. It
+ * answers "stop" with "stopped".
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -107,6 +108,7 @@ static void raw_describe(const struct bench_opts *opts,
 	snprintf(rail->provider, sizeof(rail->provider), "%s",
 		 port->info->fabric_attr->prov_name);
 	rail->tx_bytes = result->bytes;
+	rail->rx_bytes = result->bytes;
 	rail->errors = result->errors;
 }
 
@@ -114,10 +116,10 @@ static int raw_measure(struct raw_run *raw, const struct bench_opts *opts,
 		       struct ft_proc *child)
 {
 	static const struct bench_ops batches = {
-		raw_prepare, raw_step_batch, raw_finish
+		NULL, raw_prepare, raw_step_batch, raw_finish
 	};
 	static const struct bench_ops window = {
-		raw_prepare, raw_step_window, raw_finish
+		NULL, raw_prepare, raw_step_window, raw_finish
 	};
 	static struct bench_result result;	/* too large for a stack */
 	struct bench_run run = {
@@ -131,6 +133,10 @@ static int raw_measure(struct raw_run *raw, const struct bench_opts *opts,
 	raw_peer_text(&raw->ports[0].self, line, sizeof(line) - 1);
 	strcat(line, "\n");
 	if (ft_proc_send(child, line) || bench_run(&run, &result))
+		return BENCH_FAILED;
+	/* It must have ended its own transfers before our endpoint closes. */
+	if (ft_proc_send(child, "stop\n") ||
+	    ft_proc_line(child, line, sizeof(line), BENCH_STOP_MS))
 		return BENCH_FAILED;
 	raw_describe(opts, &raw->ports[0], &result);
 	return bench_report(opts, &result);
@@ -247,7 +253,7 @@ static void raw_target_serve(struct raw_target *target)
 	raw_peer_text(&target->port.self, line, sizeof(line));
 	puts(line);
 	fflush(stdout);
-	while (bench_serve_line(line, sizeof(line))) {
+	while (bench_serve_line(line, sizeof(line)) && strcmp(line, "stop")) {
 		if (raw_peer_parse(line, &target->peer))
 			continue;
 		atomic_store_explicit(&target->has_peer, true,
@@ -255,6 +261,10 @@ static void raw_target_serve(struct raw_target *target)
 	}
 	atomic_store(&target->run.stop, true);
 	pthread_join(thread, NULL);
+	puts("stopped");
+	fflush(stdout);
+	while (bench_serve_line(line, sizeof(line)))
+		;
 }
 
 int bench_raw_target(const struct bench_opts *opts)

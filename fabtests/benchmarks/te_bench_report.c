@@ -16,12 +16,15 @@ static double report_ops(const struct bench_opts *opts,
 	return result->rate / (double)opts->block_size;
 }
 
-static uint64_t report_rail_bytes(const struct te_rail_stats *rail)
+/* What --verify reads back doesn't count. */
+static uint64_t report_rail_bytes(const struct bench_opts *opts,
+				  const struct te_rail_stats *rail)
 {
-	return rail->tx_bytes + rail->rx_bytes;
+	return opts->operation == BENCH_READ ? rail->rx_bytes : rail->tx_bytes;
 }
 
-static void report_rails(const struct bench_result *result)
+static void report_rails(const struct bench_opts *opts,
+			 const struct bench_result *result)
 {
 	char size[32];
 
@@ -30,7 +33,7 @@ static void report_rails(const struct bench_result *result)
 
 		printf("  %-12s %-20s %-16s %12s  %llu errors\n",
 		       i ? "" : "rails", rail->name, rail->provider,
-		       ft_size_text(report_rail_bytes(rail), size,
+		       ft_size_text(report_rail_bytes(opts, rail), size,
 				    sizeof(size)),
 		       (unsigned long long)rail->errors);
 	}
@@ -60,7 +63,7 @@ static void report_text(const struct bench_opts *opts,
 	if (result->target_cpu_seconds >= 0)
 		printf(", target %.2f s", result->target_cpu_seconds);
 	putchar('\n');
-	report_rails(result);
+	report_rails(opts, result);
 	if (opts->verify)
 		printf("  %-12s %s\n", "verified",
 		       ft_size_text(result->verified, moved, sizeof(moved)));
@@ -68,6 +71,7 @@ static void report_text(const struct bench_opts *opts,
 }
 
 static void report_json_rails(struct ft_json *json,
+			      const struct bench_opts *opts,
 			      const struct bench_result *result)
 {
 	ft_json_open(json, "rails", '[');
@@ -77,7 +81,7 @@ static void report_json_rails(struct ft_json *json,
 		ft_json_open(json, NULL, '{');
 		ft_json_str(json, "name", rail->name);
 		ft_json_str(json, "provider", rail->provider);
-		ft_json_u64(json, "bytes", report_rail_bytes(rail));
+		ft_json_u64(json, "bytes", report_rail_bytes(opts, rail));
 		ft_json_u64(json, "errors", rail->errors);
 		ft_json_close(json, '}');
 	}
@@ -121,7 +125,7 @@ static void report_json(const struct bench_opts *opts,
 	if (result->target_cpu_seconds >= 0)
 		ft_json_num(&json, "target_cpu_seconds",
 			    result->target_cpu_seconds);
-	report_json_rails(&json, result);
+	report_json_rails(&json, opts, result);
 	ft_json_close(&json, '}');
 	putchar('\n');
 }

@@ -144,6 +144,8 @@ static void run_measure(struct bench_run *run, struct bench_result *result)
 	uint64_t begin_ns;
 
 	pthread_barrier_wait(&run->start);
+	if (run->ops->begin)
+		run->ops->begin(run);
 	if (run->child)
 		target_cpu = bench_child_cpu(run->child);
 	cpu = ft_cpu_seconds();
