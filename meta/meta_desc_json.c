@@ -368,7 +368,7 @@ static bool json_pid_ns(struct json_decoder *t)
 
 static bool json_pid(struct json_decoder *t)
 {
-	uint32_t pid;
+	uint32_t pid = 0;
 
 	if (!json_u32(t, &pid))
 		return false;

@@ -4,15 +4,19 @@
 
 /* What the sources of meta/ share. */
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
 #include "meta/tei_meta.h"
-#include "util/list.h"
 
 struct addrinfo;
+
+/* A thread with all signals blocked. 0 or an errno. */
+int meta_thread_start(pthread_t *thread, bool detached, void *(*fn)(void *),
+		      void *arg);
 
 /* --- descriptors --------------------------------------------------------- */
 
@@ -84,38 +88,5 @@ bool meta_address_wildcard(const struct sockaddr *sa);
 
 /* Milliseconds until deadline_ns for poll, rounded up, at most an hour. */
 int meta_poll_ms(uint64_t now_ns, uint64_t deadline_ns);
-
-/* --- store --------------------------------------------------------------- */
-
-/*
- * A back end. Each call may block until deadline_ns, on the caller's thread,
- * and may run on several threads at once. The JSON of a publication is also
- * served by the process's own control channel (done by the caller), so that a
- * back end may store the address alone. NULL calls count as done, for watch
- * as "never changes".
- */
-struct meta_store_ops {
-	const char *scheme;
-	bool p2p;
-	int (*open)(struct tei_meta_store *store, const char *conn_string,
-		    struct tei_err *err);
-	void (*close)(struct tei_meta_store *store);
-	int (*publish)(struct tei_meta_store *store, const char *name,
-		       const char *json, size_t len, uint64_t deadline_ns,
-		       struct tei_err *err);
-	int (*withdraw)(struct tei_meta_store *store, const char *name,
-			uint64_t deadline_ns, struct tei_err *err);
-	int (*fetch)(struct tei_meta_store *store, const char *name,
-		     uint64_t deadline_ns, char **json, size_t *len,
-		     struct tei_err *err);
-	int (*resolve)(struct tei_meta_store *store, const char *server,
-		       uint64_t deadline_ns,
-		       char endpoint[TEI_META_ENDPOINT_MAX],
-		       struct tei_err *err);
-	void (*watch)(struct tei_meta_store *store, tei_meta_changed_fn fn,
-		      void *arg);
-};
-
-extern const struct meta_store_ops meta_p2p_ops;
 
 #endif /* TEI_META_META_INT_H */

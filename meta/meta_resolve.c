@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,19 +92,11 @@ static struct resolve_call *resolve_call_new(const char *host,
 /* One more reference goes to the thread. */
 static bool resolve_spawn(struct resolve_call *c)
 {
-	sigset_t all, old;
-	pthread_attr_t attr;
 	pthread_t thread;
 	int rc;
 
-	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	c->refs++;
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&thread, &attr, resolve_thread, c);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	rc = meta_thread_start(&thread, true, resolve_thread, c);
 	if (rc)
 		c->refs--;
 	return !rc;

@@ -1,8 +1,16 @@
 # meta: descriptors, names, the control channel, stores, the segment cache
 SRCS += \
+	meta/meta_bind.c \
+	meta/meta_cache.c \
+	meta/meta_client.c \
+	meta/meta_conn.c \
 	meta/meta_desc.c \
 	meta/meta_desc_json.c \
 	meta/meta_json.c \
 	meta/meta_name.c \
+	meta/meta_p2p.c \
 	meta/meta_resolve.c \
+	meta/meta_server.c \
+	meta/meta_store.c \
+	meta/meta_thread.c \
 	# EOL

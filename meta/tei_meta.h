@@ -348,7 +348,7 @@ int tei_meta_get_desc(const char *endpoint, const char *name, bool any,
 typedef void (*tei_meta_changed_fn)(void *arg, const char *name);
 
 /*
- * Opens the back end that conn_string names. "P2PHANDSHAKE" must be written
+ * Opens the back end that conn_string names; settings must outlive the store. "P2PHANDSHAKE" must be written
  * so; schemes ("zookeeper://") are matched without regard to case. A text
  * without scheme is a list of etcd hosts. TEI_ERR_INVALID for an empty text,
  * TEI_ERR_NOT_IMPLEMENTED for a known back end that is not built in and

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "meta/meta_server_int.h"
+#include "util/clock.h"
+#include "util/err.h"
+
+static void bind_set_port(struct sockaddr *sa, uint16_t port)
+{
+	if (sa->sa_family == AF_INET6)
+		((struct sockaddr_in6 *)(void *)sa)->sin6_port = htons(port);
+	else
+		((struct sockaddr_in *)(void *)sa)->sin_port = htons(port);
+}
+
+/* A listening socket, or a negative errno. */
+static int bind_one(const struct sockaddr *sa, socklen_t len)
+{
+	const int one = 1;
+	int fd, rc;
+
+	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+		    0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (sa->sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+	if (bind(fd, sa, len) || listen(fd, SOMAXCONN)) {
+		rc = -errno;
+		close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+/* Random start, then every other port of the range, once. */
+static int bind_range(struct sockaddr *sa, socklen_t len, uint16_t min,
+		      uint16_t max)
+{
+	uint32_t count = (uint32_t)max - min + 1, i, start;
+	int fd = -EADDRINUSE;
+
+	start = (uint32_t)(tei_meta_incarnation() % count);
+	for (i = 0; i < count; i++) {
+		bind_set_port(sa, (uint16_t)(min + (start + i) % count));
+		fd = bind_one(sa, len);
+		if (fd != -EADDRINUSE && fd != -EACCES)
+			break;
+	}
+	return fd;
+}
+
+/* Lower is better. */
+static int bind_rank(const struct addrinfo *a, bool ipv6)
+{
+	return (meta_address_loopback(a->ai_addr) ? 2 : 0) +
+	       ((a->ai_family == AF_INET6) == ipv6 ? 0 : 1);
+}
+
+/* The best address that is this host's: a listening socket or -errno. */
+static int bind_best(struct tei_meta_server *s, struct addrinfo *list)
+{
+	struct addrinfo *a;
+	int rank, fd = -EADDRNOTAVAIL;
+
+	for (rank = 0; rank < 4; rank++) {
+		for (a = list; a; a = a->ai_next) {
+			if (bind_rank(a, s->config.ipv6) != rank)
+				continue;
+			fd = bind_range(a->ai_addr, a->ai_addrlen,
+					s->config.min_port,
+					s->config.max_port);
+			if (fd != -EADDRNOTAVAIL && fd != -EAFNOSUPPORT)
+				return fd;
+		}
+	}
+	return fd;
+}
+
+static int bind_learn(struct tei_meta_server *s)
+{
+	struct sockaddr_storage ss;
+	struct sockaddr *sa = (struct sockaddr *)&ss;
+	socklen_t len = sizeof(ss);
+
+	if (getsockname(s->listen_fd, sa, &len))
+		return -errno;
+	s->port = ntohs(sa->sa_family == AF_INET6 ?
+			((struct sockaddr_in6 *)(void *)sa)->sin6_port :
+			((struct sockaddr_in *)(void *)sa)->sin_port);
+	meta_address_host(sa, len, s->host);
+	meta_address_text(sa, len, s->address);
+	tei_meta_join(s->config.host, s->port, s->name);
+	return 0;
+}
+
+int meta_server_bind(struct tei_meta_server *s, struct tei_err *err)
+{
+	const char *host = s->config.host, *why = "";
+	struct addrinfo *list;
+	int rc;
+
+	rc = meta_resolve(host, 0, tei_now_ns() + s->config.frame_timeout_ns,
+			  &list, &why);
+	if (rc)
+		return tei_err_fail(err, rc, "meta", NULL,
+				    "control channel host '%.64s': %s", host,
+				    why);
+	if (meta_address_wildcard(list->ai_addr)) {
+		freeaddrinfo(list);
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "control channel host '%.64s' is no single address",
+				    host);
+	}
+	rc = bind_best(s, list);
+	freeaddrinfo(list);
+	if (rc < 0)
+		return tei_err_fail(err, TEI_ERR_SOCKET, "meta",
+				    rc == -EADDRINUSE ?
+				    "widen MC_MIN_RPC_PORT … MC_MAX_RPC_PORT" :
+				    "MC_TCP_BIND_ADDRESS names the address to bind",
+				    "control channel: no port of %.64s from %u to %u can be bound: %s",
+				    host, s->config.min_port,
+				    s->config.max_port, strerror(-rc));
+	s->listen_fd = rc;
+	rc = bind_learn(s);
+	if (rc) {
+		close(s->listen_fd);
+		return tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
+				    "control channel: own address: %s",
+				    strerror(-rc));
+	}
+	return 0;
+}

@@ -1,0 +1,692 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_int.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+/*
+ * Segments by name (hash) and by id (slot array). One lock guards all of it
+ * and is never held over a fetch.
+ *
+ * Fetching: numbered per segment. A call that needs a fetch waits for the one
+ * whose number it took: an open without "fresh" is content with the one under
+ * way, a fresh one needs one that starts later. Whoever finds none under way
+ * runs it. A segment stays while it has references (opens) or pins (calls).
+ *
+ * Ids: generation << TEI_META_SLOT_BITS | slot. Freed slots queue up, and are
+ * used again only when CACHE_REUSE_AFTER of them wait or no new slot is left,
+ * each time under the next generation.
+ */
+
+#define CACHE_REUSE_AFTER	1024
+#define CACHE_GENERATIONS	(1u << (31 - TEI_META_SLOT_BITS))
+#define CACHE_SYNC_THREADS	8
+
+/* All fields: the cache's lock, but name, which is fixed. */
+struct cache_segment {
+	struct tei_list link;		/* in its hash bucket */
+	char *name;
+	int32_t id;			/* 0: none yet */
+	uint32_t refs;			/* opens */
+	uint32_t pins;			/* calls at work with it */
+	struct tei_meta_desc *desc;	/* NULL: not fetched yet */
+	bool forgotten;			/* the next open fetches again */
+	bool self;			/* turned out to be this process */
+	bool fetching;
+	uint64_t started, done;		/* fetches, counted from 1 */
+	int result;			/* of fetch number done */
+	struct tei_err err;		/* the same */
+};
+
+struct cache_slot {
+	struct cache_segment *segment;	/* NULL: free */
+	uint32_t generation;
+	uint32_t next_free;
+};
+
+struct tei_meta_cache {
+	/* fixed */
+	struct tei_meta_store *store;
+	uint32_t max_open;
+	tei_meta_refreshed_fn fn;
+	void *arg;
+	/* order 2 of util/lock.h: guards all below and the segments */
+	struct tei_mutex lock;
+	pthread_cond_t fetched;
+	struct tei_meta_desc *local;
+	struct tei_list *buckets;
+	uint32_t bucket_count;		/* a power of two */
+	uint32_t segment_count;		/* in the hash */
+	uint32_t open_count;		/* with an id */
+	struct cache_slot *slots;	/* [slot_room]; 0 is the own segment */
+	uint32_t slot_room;
+	uint32_t slot_used;		/* never used from here on */
+	uint32_t free_first, free_last, free_count;	/* 0: none */
+};
+
+static uint32_t cache_hash(const char *name)
+{
+	uint32_t h = 2166136261u;
+
+	for (; *name; name++)
+		h = (h ^ (uint8_t)*name) * 16777619u;
+	return h;
+}
+
+static const char *cache_plain(const char *name)
+{
+	return name && *name == '/' ? name + 1 : name;
+}
+
+/* --- names --------------------------------------------------------------- */
+
+static struct cache_segment *cache_named(struct tei_meta_cache *c,
+					 const char *name)
+	TEI_REQUIRES(c->lock)
+{
+	struct tei_list *b = &c->buckets[cache_hash(name) &
+					 (c->bucket_count - 1)];
+	struct cache_segment *s;
+
+	tei_list_foreach(s, b, struct cache_segment, link)
+		if (!strcmp(s->name, name))
+			return s;
+	return NULL;
+}
+
+static struct tei_list *cache_buckets_new(uint32_t count)
+{
+	struct tei_list *b = malloc(count * sizeof(*b));
+	uint32_t i;
+
+	for (i = 0; b && i < count; i++)
+		tei_list_init(&b[i]);
+	return b;
+}
+
+/* Keeps the chains short; without memory they get longer, no harm. */
+static void cache_rehash(struct tei_meta_cache *c) TEI_REQUIRES(c->lock)
+{
+	uint32_t count = 2 * c->bucket_count, i;
+	struct tei_list *b = cache_buckets_new(count);
+	struct cache_segment *s, *tmp;
+
+	if (!b)
+		return;
+	for (i = 0; i < c->bucket_count; i++) {
+		tei_list_foreach_safe(s, tmp, &c->buckets[i],
+				      struct cache_segment, link) {
+			tei_list_del(&s->link);
+			tei_list_add_tail(&b[cache_hash(s->name) &
+					     (count - 1)], &s->link);
+		}
+	}
+	free(c->buckets);
+	c->buckets = b;
+	c->bucket_count = count;
+}
+
+static struct cache_segment *cache_add(struct tei_meta_cache *c,
+				       const char *name) TEI_REQUIRES(c->lock)
+{
+	struct cache_segment *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->name = strdup(name);
+	if (!s->name) {
+		free(s);
+		return NULL;
+	}
+	if (c->segment_count >= 2 * c->bucket_count)
+		cache_rehash(c);
+	tei_list_add_head(&c->buckets[cache_hash(name) &
+				      (c->bucket_count - 1)], &s->link);
+	c->segment_count++;
+	return s;
+}
+
+static void cache_segment_free(struct cache_segment *s)
+{
+	tei_meta_desc_unref(s->desc);
+	free(s->name);
+	free(s);
+}
+
+/* --- ids ----------------------------------------------------------------- */
+
+static bool cache_slots_grow(struct tei_meta_cache *c) TEI_REQUIRES(c->lock)
+{
+	uint32_t room = c->slot_room ? 2 * c->slot_room : 64;
+	struct cache_slot *p = realloc(c->slots, room * sizeof(*p));
+
+	if (!p)
+		return false;
+	memset(p + c->slot_room, 0, (room - c->slot_room) * sizeof(*p));
+	c->slots = p;
+	c->slot_room = room;
+	return true;
+}
+
+/* A free slot's index, 0 without memory or when all are taken. */
+static uint32_t cache_slot_take(struct tei_meta_cache *c)
+	TEI_REQUIRES(c->lock)
+{
+	bool fresh = c->slot_used < TEI_META_SLOTS;
+	uint32_t at = c->free_first;
+
+	if (at && (!fresh || c->free_count >= CACHE_REUSE_AFTER)) {
+		c->free_first = c->slots[at].next_free;
+		c->free_count--;
+		c->slots[at].generation = (c->slots[at].generation + 1) %
+					  CACHE_GENERATIONS;
+		return at;
+	}
+	if (!fresh || (c->slot_used >= c->slot_room && !cache_slots_grow(c)))
+		return 0;
+	return c->slot_used++;
+}
+
+static void cache_slot_give(struct tei_meta_cache *c, uint32_t at)
+	TEI_REQUIRES(c->lock)
+{
+	c->slots[at].segment = NULL;
+	c->slots[at].next_free = 0;
+	if (c->free_first)
+		c->slots[c->free_last].next_free = at;
+	else
+		c->free_first = at;
+	c->free_last = at;
+	c->free_count++;
+}
+
+static struct cache_segment *cache_by_id(struct tei_meta_cache *c, int32_t id)
+	TEI_REQUIRES(c->lock)
+{
+	uint32_t at = tei_meta_slot(id);
+	struct cache_slot *slot;
+
+	if (id <= 0 || !at || at >= c->slot_used)
+		return NULL;
+	slot = &c->slots[at];
+	if (slot->generation != (uint32_t)id >> TEI_META_SLOT_BITS)
+		return NULL;
+	return slot->segment;
+}
+
+static bool cache_id_make(struct tei_meta_cache *c, struct cache_segment *s)
+	TEI_REQUIRES(c->lock)
+{
+	uint32_t at;
+
+	if (c->open_count >= c->max_open)
+		return false;
+	at = cache_slot_take(c);
+	if (!at)
+		return false;
+	c->slots[at].segment = s;
+	c->open_count++;
+	s->id = (int32_t)(c->slots[at].generation << TEI_META_SLOT_BITS | at);
+	return true;
+}
+
+/* Frees the segment when nothing holds it any more. */
+static void cache_settle(struct tei_meta_cache *c, struct cache_segment *s)
+	TEI_REQUIRES(c->lock)
+{
+	if (!s->refs && s->id) {
+		cache_slot_give(c, tei_meta_slot(s->id));
+		s->id = 0;
+		c->open_count--;
+	}
+	if (s->refs || s->pins)
+		return;
+	tei_list_del(&s->link);
+	c->segment_count--;
+	cache_segment_free(s);
+}
+
+/* --- fetching ------------------------------------------------------------ */
+
+static bool cache_is_local(const struct tei_meta_cache *c,
+			   const struct tei_meta_desc *desc)
+	TEI_REQUIRES(c->lock)
+{
+	return c->local && desc->incarnation &&
+	       desc->incarnation == c->local->incarnation &&
+	       !strcmp(desc->name, c->local->name);
+}
+
+/*
+ * Runs one fetch; the lock is let go meanwhile. s is pinned by the caller, and
+ * only the one thread that fetches replaces its descriptor. A "forget" that
+ * comes during the fetch stays in force after it.
+ */
+static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
+			uint64_t deadline_ns) TEI_REQUIRES(c->lock)
+{
+	struct tei_meta_desc *before = s->desc, *desc = NULL;
+	uint64_t number = ++s->started;
+	bool forgotten = s->forgotten, differs;
+	struct tei_err err;
+	int32_t id;
+	int rc;
+
+	s->fetching = true;
+	s->forgotten = false;
+	tei_mutex_unlock(&c->lock);
+	rc = tei_meta_store_fetch(c->store, s->name, deadline_ns, &desc, &err);
+	differs = desc && !(before && tei_meta_desc_equal(before, desc));
+	tei_mutex_lock(&c->lock);
+	if (rc) {
+		s->err = err;
+		s->forgotten = s->forgotten || forgotten;
+	} else {
+		s->self = cache_is_local(c, desc);
+	}
+	if (differs)
+		s->desc = tei_meta_desc_ref(desc);
+	s->fetching = false;
+	s->done = number;
+	s->result = rc;
+	id = s->id;
+	pthread_cond_broadcast(&c->fetched);
+	tei_mutex_unlock(&c->lock);
+	if (differs && before) {
+		if (c->fn && id)
+			c->fn(c->arg, id, before, desc);
+		tei_meta_desc_unref(before);
+	}
+	tei_meta_desc_unref(desc);
+	tei_mutex_lock(&c->lock);
+}
+
+static int cache_wait(struct tei_meta_cache *c, uint64_t deadline_ns)
+	TEI_REQUIRES(c->lock) TEI_NO_TSA
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(deadline_ns / TEI_NS_PER_SEC),
+		.tv_nsec = (long)(deadline_ns % TEI_NS_PER_SEC),
+	};
+	int rc = pthread_cond_timedwait(&c->fetched, &c->lock.m, &ts);
+
+	tei_mutex_note_held(&c->lock);
+	return rc;
+}
+
+/*
+ * Sees to it that fetch number need, or a later one, was done; its result. An
+ * error was logged by whoever ran the fetch.
+ */
+static int cache_await(struct tei_meta_cache *c, struct cache_segment *s,
+		       uint64_t need, uint64_t deadline_ns, struct tei_err *err)
+	TEI_REQUIRES(c->lock)
+{
+	while (s->done < need) {
+		if (!s->fetching) {
+			cache_fetch(c, s, deadline_ns);
+		} else if (cache_wait(c, deadline_ns) && s->done < need) {
+			return tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
+					    "segment '%.64s': not fetched in time",
+					    s->name);
+		}
+	}
+	if (s->result) {
+		tei_err_set_last(&s->err);
+		if (err)
+			*err = s->err;
+	}
+	return s->result;
+}
+
+/* --- the module's calls -------------------------------------------------- */
+
+int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
+			  tei_meta_refreshed_fn fn, void *arg,
+			  struct tei_meta_cache **out, struct tei_err *err)
+{
+	struct tei_meta_cache *c = calloc(1, sizeof(*c));
+	pthread_condattr_t attr;
+
+	if (c)
+		c->buckets = cache_buckets_new(64);
+	if (!c || !c->buckets) {
+		free(c);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for the segment cache");
+	}
+	c->bucket_count = 64;
+	c->store = store;
+	c->max_open = max_open ? max_open : TEI_META_SLOTS - 1;
+	c->fn = fn;
+	c->arg = arg;
+	c->slot_used = 1;
+	tei_mutex_init(&c->lock);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->fetched, &attr);
+	pthread_condattr_destroy(&attr);
+	*out = c;
+	return 0;
+}
+
+void tei_meta_cache_destroy(struct tei_meta_cache *c) TEI_NO_TSA
+{
+	struct cache_segment *s, *tmp;
+	uint32_t i;
+
+	if (!c)
+		return;
+	for (i = 0; i < c->bucket_count; i++)
+		tei_list_foreach_safe(s, tmp, &c->buckets[i],
+				      struct cache_segment, link)
+			cache_segment_free(s);
+	tei_meta_desc_unref(c->local);
+	pthread_cond_destroy(&c->fetched);
+	tei_mutex_fini(&c->lock);
+	free(c->buckets);
+	free(c->slots);
+	free(c);
+}
+
+void tei_meta_cache_set_local(struct tei_meta_cache *c,
+			      struct tei_meta_desc *desc)
+{
+	struct tei_meta_desc *old;
+
+	if (desc)
+		tei_meta_desc_ref(desc);
+	tei_mutex_lock(&c->lock);
+	old = c->local;
+	c->local = desc;
+	tei_mutex_unlock(&c->lock);
+	tei_meta_desc_unref(old);
+}
+
+/* name's segment with one pin more, made if need be. */
+static struct cache_segment *cache_pin(struct tei_meta_cache *c,
+				       const char *name) TEI_REQUIRES(c->lock)
+{
+	struct cache_segment *s = cache_named(c, name);
+
+	if (!s)
+		s = cache_add(c, name);
+	if (s)
+		s->pins++;
+	return s;
+}
+
+static void cache_unpin(struct tei_meta_cache *c, struct cache_segment *s)
+	TEI_REQUIRES(c->lock)
+{
+	s->pins--;
+	cache_settle(c, s);
+}
+
+/* With s's descriptor at hand: its id, one reference more. */
+static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
+		       int32_t *id, struct tei_err *err) TEI_REQUIRES(c->lock)
+{
+	if (s->self && !s->id) {
+		*id = 0;
+		return 0;
+	}
+	if (!s->id && !cache_id_make(c, s))
+		return tei_err_fail(err, TEI_ERR_TOO_MANY, "meta",
+				    "close segments that are no longer used",
+				    "segment '%.64s': %u are open already",
+				    s->name, c->open_count);
+	s->refs++;
+	*id = s->id;
+	return 0;
+}
+
+static int cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
+		      uint64_t deadline_ns, int32_t *id, struct tei_err *err)
+	TEI_REQUIRES(c->lock)
+{
+	struct cache_segment *s;
+	int rc = 0;
+
+	if (c->local && !strcmp(c->local->name, name)) {
+		*id = 0;
+		return 0;
+	}
+	s = cache_pin(c, name);
+	if (!s)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for segment '%.64s'", name);
+	if (fresh || !s->desc || s->forgotten)
+		rc = cache_await(c, s, s->started + (fresh || !s->fetching),
+				 deadline_ns, err);
+	if (!rc)
+		rc = cache_grant(c, s, id, err);
+	cache_unpin(c, s);
+	return rc;
+}
+
+int tei_meta_cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
+			uint64_t deadline_ns, int32_t *id, struct tei_err *err)
+{
+	int rc;
+
+	name = cache_plain(name);
+	if (!name || !*name || strlen(name) >= TEI_META_NAME_MAX)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "segment name empty or too long");
+	tei_mutex_lock(&c->lock);
+	rc = cache_open(c, name, fresh, deadline_ns, id, err);
+	tei_mutex_unlock(&c->lock);
+	return rc;
+}
+
+int tei_meta_cache_close(struct tei_meta_cache *c, int32_t id, bool *last)
+{
+	struct cache_segment *s;
+	bool gone = false;
+
+	tei_mutex_lock(&c->lock);
+	s = cache_by_id(c, id);
+	if (s) {
+		gone = !--s->refs;
+		cache_settle(c, s);
+	}
+	tei_mutex_unlock(&c->lock);
+	if (!s && id)
+		return TEI_ERR_INVALID;
+	if (last)
+		*last = gone;
+	return 0;
+}
+
+struct tei_meta_desc *tei_meta_cache_get(struct tei_meta_cache *c, int32_t id)
+{
+	struct tei_meta_desc *desc = NULL;
+	struct cache_segment *s;
+
+	tei_mutex_lock(&c->lock);
+	s = cache_by_id(c, id);
+	if (s)
+		desc = s->desc;
+	else if (!id)
+		desc = c->local;
+	if (desc)
+		tei_meta_desc_ref(desc);
+	tei_mutex_unlock(&c->lock);
+	return desc;
+}
+
+int32_t tei_meta_cache_lookup(struct tei_meta_cache *c, const char *name)
+{
+	struct cache_segment *s;
+	int32_t id = -1;
+
+	name = cache_plain(name);
+	if (!name)
+		return -1;
+	tei_mutex_lock(&c->lock);
+	s = cache_named(c, name);
+	if (s && s->id)
+		id = s->id;
+	else if (c->local && !strcmp(c->local->name, name))
+		id = 0;
+	tei_mutex_unlock(&c->lock);
+	return id;
+}
+
+static int cache_refresh(struct tei_meta_cache *c, struct cache_segment *s,
+			 uint64_t deadline_ns, bool *changed,
+			 struct tei_err *err) TEI_REQUIRES(c->lock)
+{
+	struct tei_meta_desc *before = s->desc;
+	int rc;
+
+	if (before)
+		tei_meta_desc_ref(before);
+	s->pins++;
+	rc = cache_await(c, s, s->started + 1, deadline_ns, err);
+	if (!rc && changed)
+		*changed = s->desc != before;
+	cache_unpin(c, s);
+	tei_meta_desc_unref(before);
+	return rc;
+}
+
+int tei_meta_cache_refresh(struct tei_meta_cache *c, int32_t id,
+			   uint64_t deadline_ns, bool *changed,
+			   struct tei_err *err)
+{
+	struct cache_segment *s;
+	int rc = TEI_ERR_INVALID;
+
+	tei_mutex_lock(&c->lock);
+	s = cache_by_id(c, id);
+	if (s)
+		rc = cache_refresh(c, s, deadline_ns, changed, err);
+	tei_mutex_unlock(&c->lock);
+	if (!s)
+		return tei_err_fail(err, rc, "meta", NULL,
+				    "segment id %d is stale or was never given",
+				    id);
+	return rc;
+}
+
+/* --- refreshing all ------------------------------------------------------ */
+
+/* One sync call's, shared by its threads; freed when they are joined. */
+struct cache_sync {
+	struct tei_meta_cache *cache;	/* fixed */
+	uint64_t timeout_ns;
+	int32_t *ids;
+	uint32_t count;
+	uint32_t next;			/* atomic */
+	struct tei_mutex lock;
+	int rc;				/* lock: the first error */
+	struct tei_err err;		/* lock: the same */
+};
+
+static void *cache_sync_thread(void *arg)
+{
+	struct cache_sync *y = arg;
+	struct cache_segment *s;
+	struct tei_err err;
+	uint32_t i;
+	int rc;
+
+	while ((i = __atomic_fetch_add(&y->next, 1, __ATOMIC_RELAXED)) <
+	       y->count) {
+		rc = 0;
+		tei_mutex_lock(&y->cache->lock);
+		s = cache_by_id(y->cache, y->ids[i]);
+		if (s)			/* else closed meanwhile */
+			rc = cache_refresh(y->cache, s, tei_now_ns() +
+					   y->timeout_ns, NULL, &err);
+		tei_mutex_unlock(&y->cache->lock);
+		if (!rc)
+			continue;
+		tei_mutex_lock(&y->lock);
+		if (!y->rc) {
+			y->rc = rc;
+			y->err = err;
+		}
+		tei_mutex_unlock(&y->lock);
+	}
+	return NULL;
+}
+
+static int cache_ids(struct tei_meta_cache *c, struct cache_sync *y)
+{
+	uint32_t i;
+
+	tei_mutex_lock(&c->lock);
+	y->ids = malloc((c->open_count + 1) * sizeof(*y->ids));
+	for (i = 1; y->ids && i < c->slot_used; i++)
+		if (c->slots[i].segment)
+			y->ids[y->count++] = c->slots[i].segment->id;
+	tei_mutex_unlock(&c->lock);
+	return y->ids ? 0 : TEI_ERR_MEMORY;
+}
+
+/* The calling thread takes its share, and all of it if no thread starts. */
+static void cache_sync_run(struct cache_sync *y)
+{
+	pthread_t threads[CACHE_SYNC_THREADS - 1];
+	uint32_t n = 0;
+
+	while (n < CACHE_SYNC_THREADS - 1 && n + 1 < y->count &&
+	       !meta_thread_start(&threads[n], false, cache_sync_thread, y))
+		n++;
+	cache_sync_thread(y);
+	while (n)
+		pthread_join(threads[--n], NULL);
+}
+
+int tei_meta_cache_sync(struct tei_meta_cache *c, uint64_t timeout_ns,
+			struct tei_err *err)
+{
+	struct cache_sync y = { .cache = c, .timeout_ns = timeout_ns };
+
+	if (cache_ids(c, &y))
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory to refresh the segments");
+	tei_mutex_init(&y.lock);
+	cache_sync_run(&y);
+	tei_mutex_fini(&y.lock);
+	free(y.ids);
+	if (y.rc) {
+		tei_err_set_last(&y.err);
+		if (err)
+			*err = y.err;
+	}
+	return y.rc;
+}
+
+int tei_meta_cache_forget(struct tei_meta_cache *c, const char *name)
+{
+	struct cache_segment *s;
+
+	name = cache_plain(name);
+	if (!name || !*name)
+		return TEI_ERR_INVALID;
+	tei_mutex_lock(&c->lock);
+	s = cache_named(c, name);
+	if (s)
+		s->forgotten = true;
+	tei_mutex_unlock(&c->lock);
+	return 0;
+}
+
+uint32_t tei_meta_cache_count(struct tei_meta_cache *c)
+{
+	uint32_t n;
+
+	tei_mutex_lock(&c->lock);
+	n = c->open_count;
+	tei_mutex_unlock(&c->lock);
+	return n;
+}

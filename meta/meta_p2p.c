@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+
+#include "meta/meta_store_int.h"
+#include "util/err.h"
+
+/*
+ * P2PHANDSHAKE: no server. A segment's name is its control channel's
+ * address, so finding it means dialling it. It may have been reached by
+ * another spelling of its address than its own name, hence "any".
+ */
+
+static int p2p_resolve(struct tei_meta_store *store, const char *server,
+		       uint64_t deadline_ns,
+		       char endpoint[TEI_META_ENDPOINT_MAX],
+		       struct tei_err *err)
+{
+	char host[TEI_META_HOST_MAX];
+	uint16_t port;
+
+	(void)store;
+	(void)deadline_ns;
+	if (tei_meta_split(server, host, &port) || !port)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
+				    "with P2PHANDSHAKE a segment's name is host:port or [v6]:port",
+				    "segment '%.64s' names no address",
+				    server ? server : "");
+	tei_meta_join(host, port, endpoint);
+	return 0;
+}
+
+static int p2p_fetch(struct tei_meta_store *store, const char *name,
+		     uint64_t deadline_ns, char **json, size_t *len,
+		     struct tei_err *err)
+{
+	char endpoint[TEI_META_ENDPOINT_MAX];
+	int rc = p2p_resolve(store, name, deadline_ns, endpoint, err);
+
+	return rc ? rc : tei_meta_get_desc(endpoint, name, true, deadline_ns,
+					   json, len, err);
+}
+
+const struct meta_store_ops meta_p2p_ops = {
+	.scheme = "P2PHANDSHAKE",
+	.p2p = true,
+	.fetch = p2p_fetch,
+	.resolve = p2p_resolve,
+};

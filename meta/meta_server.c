@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "meta/meta_server_int.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/settings.h"
+
+/*
+ * One thread, one epoll set: the listener, the eventfd that wakes it for the
+ * end, and the clients. It sleeps without a time limit when there are no
+ * clients. The only lock it takes is the snapshot table's, for a look-up.
+ *
+ * Teardown: stop sets stopping and wakes the thread; the thread drops the
+ * clients and ends; stop joins it and frees the rest.
+ */
+
+#define SERVER_EVENTS	64
+#define SERVER_ACCEPTS	16			/* per round */
+#define SERVER_PAUSE_NS	(100 * TEI_NS_PER_MS)	/* out of descriptors */
+#define SERVER_TIMEOUT	(5 * TEI_NS_PER_SEC)
+#define SERVER_CLIENTS	1024
+
+/* --- snapshots ----------------------------------------------------------- */
+
+void meta_snapshot_unref(struct meta_snapshot *s)
+{
+	if (__atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	free(s->name);
+	free(s->json);
+	free(s);
+}
+
+static struct meta_snapshot *snapshot_new(const char *name, const char *json,
+					  size_t len)
+{
+	struct meta_snapshot *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->refs = 1;
+	tei_list_init(&s->link);
+	s->name = strdup(name);
+	s->json = malloc(len + 1);
+	s->len = len;
+	if (!s->name || !s->json) {
+		meta_snapshot_unref(s);
+		return NULL;
+	}
+	memcpy(s->json, json, len);
+	s->json[len] = 0;
+	return s;
+}
+
+static struct meta_snapshot *snapshot_named(struct tei_meta_server *server,
+					    const char *name, size_t len)
+	TEI_REQUIRES(server->lock)
+{
+	struct meta_snapshot *s;
+
+	tei_list_foreach(s, &server->snapshots, struct meta_snapshot, link)
+		if (strlen(s->name) == len && !memcmp(s->name, name, len))
+			return s;
+	return NULL;
+}
+
+struct meta_snapshot *meta_server_find(struct tei_meta_server *server,
+				       const char *name, size_t len, bool any)
+{
+	struct meta_snapshot *s;
+
+	tei_mutex_lock(&server->lock);
+	s = snapshot_named(server, name, len);
+	if (!s && any && !tei_list_empty(&server->snapshots))
+		s = tei_list_first(&server->snapshots, struct meta_snapshot,
+				   link);
+	if (s)
+		__atomic_fetch_add(&s->refs, 1, __ATOMIC_RELAXED);
+	tei_mutex_unlock(&server->lock);
+	return s;
+}
+
+int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
+			    const char *json, size_t len, struct tei_err *err)
+{
+	struct meta_snapshot *s, *old;
+
+	if (!name || !*name || strlen(name) >= TEI_META_NAME_MAX ||
+	    len > TEI_META_TEXT_MAX)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "cannot publish '%.64s', %zu bytes",
+				    name ? name : "", len);
+	s = snapshot_new(name, json, len);
+	if (!s)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory to publish '%.64s'", name);
+	tei_mutex_lock(&server->lock);
+	old = snapshot_named(server, name, strlen(name));
+	if (old) {
+		tei_list_insert_after(&old->link, &s->link);
+		tei_list_del(&old->link);
+	} else {
+		tei_list_add_tail(&server->snapshots, &s->link);
+	}
+	tei_mutex_unlock(&server->lock);
+	if (old)
+		meta_snapshot_unref(old);
+	return 0;
+}
+
+int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name)
+{
+	struct meta_snapshot *s;
+
+	tei_mutex_lock(&server->lock);
+	s = snapshot_named(server, name, strlen(name));
+	if (s)
+		tei_list_del(&s->link);
+	tei_mutex_unlock(&server->lock);
+	if (!s)
+		return TEI_ERR_METADATA;
+	meta_snapshot_unref(s);
+	return 0;
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+static void server_listen(struct tei_meta_server *s, bool on)
+{
+	struct epoll_event ev = {
+		.events = on ? EPOLLIN : 0,
+		.data.ptr = &s->listen_fd,
+	};
+
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->listen_fd, &ev);
+}
+
+/* Without room for another descriptor, make some or wait a little. */
+static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
+{
+	uint32_t left_out;
+
+	if (tei_log_permit(&s->log_limit, &left_out))
+		TEI_WARN("meta", "control channel %s cannot accept: %s (%u more)",
+			 s->address, strerror(errno), left_out);
+	meta_conn_evict(s);
+	server_listen(s, false);
+	s->resume_ns = now_ns + SERVER_PAUSE_NS;
+}
+
+static void server_admit(struct tei_meta_server *s, int fd,
+			 const struct sockaddr *peer, uint64_t now_ns)
+{
+	if (s->clients >= s->config.max_clients && !meta_conn_evict(s)) {
+		META_COUNT(s, evicted);
+		meta_conn_refuse_fd(fd, TEI_ERR_TOO_MANY, "too many clients");
+		return;
+	}
+	meta_conn_add(s, fd, peer, now_ns);
+}
+
+static void server_accept(struct tei_meta_server *s, uint64_t now_ns)
+{
+	struct sockaddr_storage ss;
+	socklen_t len;
+	int i, fd;
+
+	for (i = 0; i < SERVER_ACCEPTS; i++) {
+		len = sizeof(ss);
+		fd = accept4(s->listen_fd, (struct sockaddr *)&ss, &len,
+			     SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd >= 0) {
+			server_admit(s, fd, (struct sockaddr *)&ss, now_ns);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+		    errno == ENOMEM)
+			server_starved(s, now_ns);
+		return;
+	}
+}
+
+static int server_timeout(const struct tei_meta_server *s, uint64_t now_ns)
+{
+	uint64_t due = s->next_due_ns;
+
+	if (s->resume_ns && (!due || s->resume_ns < due))
+		due = s->resume_ns;
+	return due ? meta_poll_ms(now_ns, due) : -1;
+}
+
+static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
+{
+	if (s->next_due_ns && now_ns >= s->next_due_ns)
+		meta_conn_expire(s, now_ns);
+	if (s->resume_ns && now_ns >= s->resume_ns) {
+		s->resume_ns = 0;
+		server_listen(s, true);
+	}
+}
+
+static void server_round(struct tei_meta_server *s,
+			 const struct epoll_event *events, int count)
+{
+	uint64_t now = tei_now_ns();
+	bool accepts = false;
+	int i;
+
+	for (i = 0; i < count; i++) {
+		if (events[i].data.ptr == &s->listen_fd)
+			accepts = true;
+		else if (events[i].data.ptr != &s->wake_fd)
+			meta_conn_event(s, events[i].data.ptr, now);
+	}
+	if (accepts)
+		server_accept(s, now);
+	server_timers(s, now);
+	meta_conn_reap(s);
+}
+
+static void *server_thread(void *arg)
+{
+	struct tei_meta_server *s = arg;
+	struct epoll_event events[SERVER_EVENTS];
+	int n;
+
+	pthread_setname_np(pthread_self(), "moonrail-meta");
+	while (!__atomic_load_n(&s->stopping, __ATOMIC_ACQUIRE)) {
+		n = epoll_wait(s->epoll_fd, events, SERVER_EVENTS,
+			       server_timeout(s, tei_now_ns()));
+		server_round(s, events, n < 0 ? 0 : n);
+	}
+	meta_conn_drop_all(s);
+	return NULL;
+}
+
+/* --- start and stop ------------------------------------------------------ */
+
+void tei_meta_server_defaults(const struct tei_settings *settings,
+			      const char *host, uint64_t incarnation,
+			      struct tei_meta_server_config *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->host = host;
+	out->min_port = (uint16_t)settings->min_rpc_port;
+	out->max_port = (uint16_t)settings->max_rpc_port;
+	out->incarnation = incarnation;
+	out->frame_timeout_ns = settings->connect_timeout_s * TEI_NS_PER_SEC;
+	out->ipv6 = settings->use_ipv6;
+}
+
+static struct tei_meta_server *
+server_new(const struct tei_meta_server_config *config)
+{
+	struct tei_meta_server *s = calloc(1, sizeof(*s));
+	int i;
+
+	if (!s)
+		return NULL;
+	s->config = *config;
+	if (!s->config.frame_timeout_ns)
+		s->config.frame_timeout_ns = SERVER_TIMEOUT;
+	if (!s->config.max_clients)
+		s->config.max_clients = SERVER_CLIENTS;
+	s->listen_fd = -1;
+	s->epoll_fd = -1;
+	s->wake_fd = -1;
+	tei_mutex_init(&s->lock);
+	tei_list_init(&s->snapshots);
+	tei_list_init(&s->conns);
+	tei_list_init(&s->dead);
+	for (i = 0; i < META_IP_BUCKETS; i++)
+		tei_list_init(&s->ips[i]);
+	return s;
+}
+
+static void server_free(struct tei_meta_server *s) TEI_NO_TSA
+{
+	struct meta_snapshot *snap, *tmp;
+
+	tei_list_foreach_safe(snap, tmp, &s->snapshots, struct meta_snapshot,
+			      link)
+		meta_snapshot_unref(snap);
+	if (s->listen_fd >= 0)
+		close(s->listen_fd);
+	if (s->epoll_fd >= 0)
+		close(s->epoll_fd);
+	if (s->wake_fd >= 0)
+		close(s->wake_fd);
+	tei_mutex_fini(&s->lock);
+	free(s);
+}
+
+static int server_watch(struct tei_meta_server *s, int *fd)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = fd };
+
+	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, *fd, &ev);
+}
+
+int tei_meta_server_start(const struct tei_meta_server_config *config,
+			  struct tei_meta_server **out, struct tei_err *err)
+{
+	struct tei_meta_server *s;
+	int rc;
+
+	if (!config->host || !*config->host ||
+	    config->min_port > config->max_port)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "control channel: no host, or ports %u to %u",
+				    config->min_port, config->max_port);
+	s = server_new(config);
+	if (!s)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for the control channel");
+	rc = meta_server_bind(s, err);
+	if (rc)
+		goto err_free;
+	s->config.host = s->host;	/* the caller's text is not kept */
+	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->epoll_fd < 0 || s->wake_fd < 0 ||
+	    server_watch(s, &s->listen_fd) || server_watch(s, &s->wake_fd) ||
+	    (errno = meta_thread_start(&s->thread, false, server_thread, s))) {
+		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
+				  "control channel %s: %s", s->address,
+				  strerror(errno));
+		goto err_free;
+	}
+	TEI_INFO("meta", "control channel on %s", s->address);
+	*out = s;
+	return 0;
+err_free:
+	server_free(s);
+	return rc;
+}
+
+void tei_meta_server_stop(struct tei_meta_server *s)
+{
+	const uint64_t one = 1;
+	ssize_t n;
+
+	if (!s)
+		return;
+	__atomic_store_n(&s->stopping, true, __ATOMIC_RELEASE);
+	n = write(s->wake_fd, &one, sizeof(one));
+	(void)n;
+	pthread_join(s->thread, NULL);
+	server_free(s);
+}
+
+/* --- what it knows ------------------------------------------------------- */
+
+const char *tei_meta_server_name(const struct tei_meta_server *s)
+{
+	return s->name;
+}
+
+const char *tei_meta_server_address(const struct tei_meta_server *s)
+{
+	return s->address;
+}
+
+const char *tei_meta_server_host(const struct tei_meta_server *s)
+{
+	return s->host;
+}
+
+uint16_t tei_meta_server_port(const struct tei_meta_server *s)
+{
+	return s->port;
+}
+
+uint64_t tei_meta_server_incarnation(const struct tei_meta_server *s)
+{
+	return s->config.incarnation;
+}
+
+void tei_meta_server_stats(struct tei_meta_server *s,
+			   struct tei_meta_server_stats *out)
+{
+	struct tei_meta_server_stats *from = &s->stats;
+
+	out->accepted = __atomic_load_n(&from->accepted, __ATOMIC_RELAXED);
+	out->served = __atomic_load_n(&from->served, __ATOMIC_RELAXED);
+	out->rejected = __atomic_load_n(&from->rejected, __ATOMIC_RELAXED);
+	out->timed_out = __atomic_load_n(&from->timed_out, __ATOMIC_RELAXED);
+	out->evicted = __atomic_load_n(&from->evicted, __ATOMIC_RELAXED);
+	out->clients = __atomic_load_n(&from->clients, __ATOMIC_RELAXED);
+}

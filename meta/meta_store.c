@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "meta/meta_store_int.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/settings.h"
+
+/* A name this store has published, so that close can withdraw it. */
+struct store_name {
+	struct tei_list link;
+	char name[TEI_META_NAME_MAX];
+};
+
+/*
+ * Scheme to back end. P2PHANDSHAKE is a word of its own and spelt exactly so;
+ * the others are the part before "://", in either case.
+ */
+static const struct store_scheme {
+	const char *scheme;
+	const struct meta_store_ops *ops;	/* NULL: not built in */
+} store_schemes[] = {
+	{ "P2PHANDSHAKE", &meta_p2p_ops },
+	{ "zookeeper", NULL },
+	{ "etcd", NULL },
+	{ "redis", NULL },
+	{ "http", NULL },
+	{ "https", NULL },
+};
+
+#define STORE_SCHEMES	(sizeof(store_schemes) / sizeof(store_schemes[0]))
+
+static void store_built_in(char *out, size_t len)
+{
+	const char *comma = "";
+	size_t i, used = 0;
+
+	out[0] = 0;
+	for (i = 0; i < STORE_SCHEMES && used < len; i++) {
+		if (!store_schemes[i].ops)
+			continue;
+		used += (size_t)snprintf(out + used, len - used, "%s%s%s",
+					 comma, store_schemes[i].scheme,
+					 store_schemes[i].ops->p2p ? "" :
+					 "://");
+		comma = ", ";
+	}
+}
+
+static const struct store_scheme *store_scheme_of(const char *text)
+{
+	const char *sep = strstr(text, "://");
+	size_t i, len = sep ? (size_t)(sep - text) : 0;
+
+	if (!strcmp(text, store_schemes[0].scheme))
+		return &store_schemes[0];
+	for (i = 1; i < STORE_SCHEMES; i++)
+		if (sep ? strlen(store_schemes[i].scheme) == len &&
+			  !strncasecmp(text, store_schemes[i].scheme, len) :
+		    !strcmp(store_schemes[i].scheme, "etcd"))
+			return &store_schemes[i];
+	return NULL;
+}
+
+static int store_refuse(const char *text, const struct store_scheme *s,
+			struct tei_err *err)
+{
+	char built_in[96];
+
+	store_built_in(built_in, sizeof(built_in));
+	if (!s)
+		return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
+				    "metadata '%.48s': unknown scheme; built in: %s",
+				    text, built_in);
+	return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "meta", NULL,
+			    "metadata '%.48s': %s is not built in; built in: %s",
+			    text, s->scheme, built_in);
+}
+
+int tei_meta_store_open(const char *conn_string,
+			const struct tei_settings *settings,
+			struct tei_meta_store **out, struct tei_err *err)
+{
+	const struct store_scheme *scheme;
+	struct tei_meta_store *s;
+	int rc;
+
+	if (!conn_string || !*conn_string)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
+				    "P2PHANDSHAKE needs no server",
+				    "empty metadata connection string");
+	scheme = store_scheme_of(conn_string);
+	if (!scheme || !scheme->ops)
+		return store_refuse(conn_string, scheme, err);
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for the metadata store");
+	s->ops = scheme->ops;
+	s->settings = settings;
+	tei_mutex_init(&s->lock);
+	tei_list_init(&s->published);
+	rc = s->ops->open ? s->ops->open(s, conn_string, err) : 0;
+	if (rc) {
+		tei_mutex_fini(&s->lock);
+		free(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+static uint64_t store_close_deadline(const struct tei_meta_store *s)
+{
+	return tei_now_ns() + s->settings->connect_timeout_s * TEI_NS_PER_SEC;
+}
+
+void tei_meta_store_close(struct tei_meta_store *s)
+{
+	struct store_name *n, *tmp;
+
+	if (!s)
+		return;
+	tei_list_foreach_safe(n, tmp, &s->published, struct store_name, link) {
+		if (s->ops->withdraw)
+			s->ops->withdraw(s, n->name, store_close_deadline(s),
+					 NULL);
+		tei_meta_server_withdraw(s->server, n->name);
+		free(n);
+	}
+	if (s->ops->close)
+		s->ops->close(s);
+	tei_mutex_fini(&s->lock);
+	free(s);
+}
+
+bool tei_meta_store_p2p(const struct tei_meta_store *s)
+{
+	return s->ops->p2p;
+}
+
+const char *tei_meta_store_scheme(const struct tei_meta_store *s)
+{
+	return s->ops->scheme;
+}
+
+void tei_meta_store_attach(struct tei_meta_store *s,
+			   struct tei_meta_server *server)
+{
+	s->server = server;
+}
+
+static struct store_name *store_named(struct tei_meta_store *s,
+				      const char *name) TEI_REQUIRES(s->lock)
+{
+	struct store_name *n;
+
+	tei_list_foreach(n, &s->published, struct store_name, link)
+		if (!strcmp(n->name, name))
+			return n;
+	return NULL;
+}
+
+/* Remembers name; false without memory. */
+static bool store_note(struct tei_meta_store *s, const char *name)
+{
+	struct store_name *n;
+
+	tei_mutex_lock(&s->lock);
+	n = store_named(s, name);
+	if (!n) {
+		n = calloc(1, sizeof(*n));
+		if (n) {
+			strncpy(n->name, name, sizeof(n->name) - 1);
+			tei_list_add_tail(&s->published, &n->link);
+		}
+	}
+	tei_mutex_unlock(&s->lock);
+	return n != NULL;
+}
+
+static bool store_forget(struct tei_meta_store *s, const char *name)
+{
+	struct store_name *n;
+
+	tei_mutex_lock(&s->lock);
+	n = store_named(s, name);
+	if (n)
+		tei_list_del(&n->link);
+	tei_mutex_unlock(&s->lock);
+	free(n);
+	return n != NULL;
+}
+
+/*
+ * Our own server first: when the store points a peer here, the text is there.
+ */
+int tei_meta_store_publish(struct tei_meta_store *s,
+			   struct tei_meta_desc *desc, uint64_t deadline_ns,
+			   struct tei_err *err)
+{
+	char *json;
+	size_t len;
+	int rc;
+
+	if (!s->server)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "no control channel to publish '%.64s' on",
+				    desc->name);
+	rc = tei_meta_desc_encode(desc, &json, &len, err);
+	if (rc)
+		return rc;
+	rc = tei_meta_server_publish(s->server, desc->name, json, len, err);
+	if (!rc && !store_note(s, desc->name)) {
+		tei_meta_server_withdraw(s->server, desc->name);
+		rc = tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				  "no memory to publish '%.64s'", desc->name);
+	}
+	if (!rc && s->ops->publish)
+		rc = s->ops->publish(s, desc->name, json, len, deadline_ns,
+				     err);
+	free(json);
+	return rc;
+}
+
+int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
+			    uint64_t deadline_ns, struct tei_err *err)
+{
+	int rc = 0;
+
+	if (!name || !store_forget(s, name))
+		return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
+				    "'%.64s' was not published", name ? name :
+				    "");
+	if (s->ops->withdraw)
+		rc = s->ops->withdraw(s, name, deadline_ns, err);
+	tei_meta_server_withdraw(s->server, name);
+	return rc;
+}
+
+int tei_meta_store_fetch(struct tei_meta_store *s, const char *name,
+			 uint64_t deadline_ns, struct tei_meta_desc **out,
+			 struct tei_err *err)
+{
+	char *json;
+	size_t len;
+	int rc;
+
+	if (!name || !*name)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "empty segment name");
+	rc = s->ops->fetch(s, name, deadline_ns, &json, &len, err);
+	if (rc)
+		return rc;
+	rc = tei_meta_desc_decode(json, len, out, err);
+	free(json);
+	return rc;
+}
+
+int tei_meta_store_resolve(struct tei_meta_store *s, const char *server,
+			   uint64_t deadline_ns,
+			   char endpoint[TEI_META_ENDPOINT_MAX],
+			   struct tei_err *err)
+{
+	return s->ops->resolve(s, server, deadline_ns, endpoint, err);
+}
+
+void tei_meta_store_watch(struct tei_meta_store *s, tei_meta_changed_fn fn,
+			  void *arg)
+{
+	if (s->ops->watch)
+		s->ops->watch(s, fn, arg);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_WIRE_H
+#define TEI_META_META_WIRE_H
+
+/*
+ * The control channel on the wire, version 1. A client sends one frame and
+ * gets one, any number of times over one TCP connection. Every number is
+ * big-endian. A frame is this header and length bytes of payload.
+ *
+ *	PING		-				PONG	incarnation
+ *	GET_DESC	name, not terminated		DESC	JSON text
+ *	anything	-				ERROR	code, text
+ *
+ * After an ERROR to a frame that could not be understood, or when the server
+ * refuses the connection, the server closes. CHALLENGE and RESPONSE are kept
+ * for the shared secret: a server that asks for one answers the first
+ * request with CHALLENGE and admits nothing else until RESPONSE fits.
+ */
+
+#include <assert.h>
+#include <endian.h>
+#include <stdint.h>
+#include <string.h>
+
+#define META_WIRE_MAGIC		"MRcc"
+#define META_WIRE_VERSION	1
+#define META_WIRE_ERROR_TEXT	256	/* bytes, no terminator on the wire */
+
+enum meta_wire_type {
+	META_WIRE_PING = 1,
+	META_WIRE_GET_DESC = 2,
+	META_WIRE_RESPONSE = 16,	/* reserved */
+	META_WIRE_REPLY = 128,		/* set in every reply */
+	META_WIRE_PONG = 129,
+	META_WIRE_DESC = 130,
+	META_WIRE_CHALLENGE = 144,	/* reserved */
+	META_WIRE_ERROR = 255,
+};
+
+/* GET_DESC: the primary segment will do where name is unknown. */
+#define META_WIRE_ANY		1u
+
+struct meta_wire_header {		/* since 1 */
+	uint8_t magic[4];
+	uint8_t version;
+	uint8_t type;			/* enum meta_wire_type */
+	uint8_t flags[2];		/* unknown ones are refused */
+	uint8_t id[4];			/* the reply carries the request's */
+	uint8_t length[4];		/* of what follows */
+};
+static_assert(sizeof(struct meta_wire_header) == 16, "wire format");
+
+struct meta_wire_pong {			/* since 1 */
+	uint8_t incarnation[8];
+};
+static_assert(sizeof(struct meta_wire_pong) == 8, "wire format");
+
+struct meta_wire_error {		/* since 1; text follows */
+	uint8_t code[4];		/* enum tei_code, two's complement */
+};
+static_assert(sizeof(struct meta_wire_error) == 4, "wire format");
+
+static inline uint16_t meta_wire_get16(const uint8_t b[2])
+{
+	uint16_t v;
+
+	memcpy(&v, b, sizeof(v));
+	return be16toh(v);
+}
+
+static inline uint32_t meta_wire_get32(const uint8_t b[4])
+{
+	uint32_t v;
+
+	memcpy(&v, b, sizeof(v));
+	return be32toh(v);
+}
+
+static inline uint64_t meta_wire_get64(const uint8_t b[8])
+{
+	uint64_t v;
+
+	memcpy(&v, b, sizeof(v));
+	return be64toh(v);
+}
+
+static inline void meta_wire_put32(uint8_t b[4], uint32_t v)
+{
+	v = htobe32(v);
+	memcpy(b, &v, sizeof(v));
+}
+
+static inline void meta_wire_put64(uint8_t b[8], uint64_t v)
+{
+	v = htobe64(v);
+	memcpy(b, &v, sizeof(v));
+}
+
+static inline void meta_wire_fill(struct meta_wire_header *h, uint8_t type,
+				  uint16_t flags, uint32_t id, uint32_t length)
+{
+	memcpy(h->magic, META_WIRE_MAGIC, sizeof(h->magic));
+	h->version = META_WIRE_VERSION;
+	h->type = type;
+	h->flags[0] = (uint8_t)(flags >> 8);
+	h->flags[1] = (uint8_t)flags;
+	meta_wire_put32(h->id, id);
+	meta_wire_put32(h->length, length);
+}
+
+#endif /* TEI_META_META_WIRE_H */
