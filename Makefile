@@ -27,7 +27,7 @@ config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
 	$(SRCDIR)/configure $(CONFIGURE_ARGS)
 
 MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/moonrail api \
-	  fabtests
+	  fabtests scripts
 -include $(MODULES:%=$(SRCDIR)/%/module.mk)
 
 # --- how to compile ---------------------------------------------------------

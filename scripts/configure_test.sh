@@ -1,0 +1,111 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 120
+#
+# configure: what it refuses, what it writes and where, and how make replays it.
+set -u
+: "${SRC:?}"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+status=0
+
+# check CASE COMMAND…
+check()
+{
+	case=$1
+	shift
+	if "$@" >"$tmp/out" 2>&1; then
+		printf 'ok - %s\n' "$case"
+	else
+		printf 'not ok - %s\n' "$case"
+		cat "$tmp/out"
+		status=1
+	fi
+}
+
+fresh()
+{
+	rm -rf "$tmp/build"
+	mkdir "$tmp/build"
+	cd "$tmp/build" || exit 1
+}
+
+# refuses WORD OPTION…: ends with a message that holds WORD.
+refuses()
+{
+	word=$1
+	shift
+	fresh
+	if "$SRC/configure" "$@" >"$tmp/said" 2>&1; then
+		return 1
+	fi
+	cat "$tmp/said"
+	grep -qe "$word" "$tmp/said" && [ ! -e config.mak ]
+}
+
+accepts()
+{
+	fresh
+	"$SRC/configure" --disable-tests "$@"
+}
+
+help_lists_every_option()
+{
+	"$SRC/configure" --help >"$tmp/help"
+	sed -n 's/^	\(--[a-z-]*\).*).*/\1/p' "$SRC/configure" |
+	while read -r option; do
+		grep -qe " $option" "$tmp/help" || {
+			echo "$option isn't in --help"
+			return 1
+		}
+	done
+}
+
+prefix_with_a_space()
+{
+	accepts "--prefix=/opt/with space" &&
+		grep -q '^prefix = /opt/with space$' config.mak
+}
+
+arguments_are_replayed()
+{
+	accepts "--prefix=/opt/it is" --enable-debug || return 1
+	rm config.h
+	cp config.mak "$tmp/before"
+	# shellcheck disable=SC2016
+	eval "$(sed -n 's/^CONFIGURE_ARGS = /"$SRC\/configure" /p' config.mak)" &&
+		cmp config.mak "$tmp/before" && grep -q TEI_DEBUG config.h
+}
+
+nothing_is_left_in_tmp()
+{
+	fresh
+	mkdir "$tmp/tmp"
+	TMPDIR=$tmp/tmp "$SRC/configure" --disable-tests &&
+		rmdir "$tmp/tmp"
+}
+
+compiler_talks_to_the_log_only()
+{
+	fresh
+	"$SRC/configure" --disable-tests --cc=no-such-compiler \
+		>"$tmp/said" 2>&1
+	grep -q 'no-such-compiler.*not found' config.log &&
+		! grep -q 'not found' "$tmp/said"
+}
+
+check help_lists_every_option help_lists_every_option
+check refuses_unknown_option refuses "unknown option '--enable-warp'" \
+	--enable-warp
+check refuses_unknown_word refuses 'unknown option' CC
+check refuses_asan_with_tsan refuses exclude --enable-asan --enable-tsan
+check refuses_relative_prefix refuses absolute --prefix=here
+check refuses_quote_in_prefix refuses 'may not hold' "--prefix=/it's"
+check refuses_absent_libfabric refuses 'no include/rdma' --libfabric=/nowhere
+check refuses_absent_compiler refuses 'missing: build-essential' \
+	--cc=no-such-compiler
+check prefix_with_a_space prefix_with_a_space
+check arguments_are_replayed arguments_are_replayed
+check nothing_is_left_in_tmp nothing_is_left_in_tmp
+check compiler_talks_to_the_log_only compiler_talks_to_the_log_only
+exit "$status"

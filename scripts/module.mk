@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: BSD-2-Clause
+SCRIPT_TESTS += \
+	scripts/configure_test.sh \
+	scripts/runner_test.sh \
+	# EOL

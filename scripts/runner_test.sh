@@ -1,0 +1,106 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 60
+#
+# The runner of make check: what it counts, how it ends.
+set -u
+: "${SRC:?}"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+status=0
+
+# test_is NAME: the rest of standard input is the program.
+test_is()
+{
+	{ printf '#!/bin/sh\n'; cat; } >"$tmp/$1"
+	chmod +x "$tmp/$1"
+}
+
+# expect CASE EXIT LASTLINE PATTERNS TEST…
+expect()
+{
+	case=$1 code=$2 last=$3 patterns=$4
+	shift 4
+	BUILD=$tmp SANITIZE=no sh "$SRC/fabtests/scripts/run_tests.sh" \
+		"$patterns" "$@" >"$tmp/out" 2>&1
+	got=$?
+	if [ "$got" -eq "$code" ] && [ "$(tail -n 1 "$tmp/out")" = "$last" ]; then
+		printf 'ok - %s\n' "$case"
+	else
+		printf 'not ok - %s: exit %s, %s\n' "$case" "$got" \
+			"$(tail -n 1 "$tmp/out")"
+		status=1
+	fi
+}
+
+# shows CASE TEXT: in the output of the last expect.
+shows()
+{
+	if grep -qF "$2" "$tmp/out"; then
+		printf 'ok - %s\n' "$1"
+	else
+		printf 'not ok - %s: no "%s"\n' "$1" "$2"
+		status=1
+	fi
+}
+
+test_is good <<'TEST'
+TEST
+test_is bad <<'TEST'
+echo the reason
+exit 3
+TEST
+test_is away <<'TEST'
+echo no such device
+exit 77
+TEST
+test_is many <<'TEST'
+printf 'ok - one\nok - two\nskip - three: no GPU\nnot ok - four: x\n'
+exit 1
+TEST
+test_is liar <<'TEST'
+echo 'not ok - but exit 0'
+TEST
+test_is slow.sh <<'TEST'
+# timeout: 1
+sleep 1000 &
+echo $! >"$BUILD/pid"
+kill -STOP $!
+wait
+TEST
+
+expect silence_is_one_pass 0 '1 passed, 0 failed, 0 skipped' '' "$tmp/good"
+expect exit_status_fails 1 '1 passed, 1 failed, 0 skipped' '' \
+	"$tmp/good" "$tmp/bad"
+shows output_of_a_failure_is_printed 'the reason'
+expect skip_is_counted 0 '1 passed, 0 failed, 1 skipped' '' \
+	"$tmp/good" "$tmp/away"
+shows skip_has_its_reason 'away: no such device'
+expect each_case_counts 1 '2 passed, 1 failed, 1 skipped' '' "$tmp/many"
+shows skipped_case_has_its_reason 'many: three: no GPU'
+expect a_failed_case_outweighs_exit_0 1 '0 passed, 1 failed, 0 skipped' '' \
+	"$tmp/liar"
+expect only_skips_prove_nothing 1 '0 passed, 0 failed, 1 skipped' '' "$tmp/away"
+expect pattern_selects 0 '1 passed, 0 failed, 0 skipped' 'nothing goo' \
+	"$tmp/good" "$tmp/bad"
+expect none_selected_fails 1 '0 passed, 0 failed, 0 skipped' nothing "$tmp/good"
+expect timeout_is_a_failure 1 '0 passed, 1 failed, 0 skipped' '' "$tmp/slow.sh"
+shows timeout_is_named 'its limit'
+expect own_limit_wins 1 '0 passed, 1 failed, 0 skipped' '' "$tmp/slow.sh=2"
+# A child that was stopped is dead, or soon: it gets its signal now.
+gone()
+{
+	tries=50
+	while grep -q '^State:[^Z]*$' "/proc/$1/status" 2>/dev/null; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || return 1
+		sleep 0.1
+	done
+}
+if gone "$(cat "$tmp/pid")"; then
+	echo 'ok - stopped_children_are_killed'
+else
+	echo 'not ok - stopped_children_are_killed'
+	status=1
+fi
+exit "$status"
