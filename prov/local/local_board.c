@@ -26,10 +26,11 @@
  *	I4 clear the slot			   on the range
  *
  * I1, I2, T1 and T2 are sequentially consistent: either I2 sees T1 and the
- * piece is refused, or T2 sees I1 and waits for I4. A slot seen clear once
- * after T1 is done with, whoever claims it later is refused at I2; so the scan
- * goes forward only and cannot be starved. Where the wait hits its deadline
- * the region is published again.
+ * piece is refused, or T2 sees I1 and waits for I4. A slot that was seen clear
+ * once after T1, or whose count of uses has gone up since, is done with:
+ * whoever claims it later is refused at I2. So the scan goes forward only and
+ * cannot be starved. Where the wait hits its deadline the region is published
+ * again.
  *
  * A slot is owned by one word, pid and start time, set by one compare and
  * swap, so there is no moment at which a death leaves an owner unnamed. A dead
@@ -321,6 +322,7 @@ void local_slot_leave(struct local_slot *s)
 {
 	atomic_store_explicit(&s->end[0], 0, memory_order_release);
 	atomic_store_explicit(&s->end[1], 0, memory_order_release);
+	atomic_fetch_add(&s->uses, 1);
 	atomic_store_explicit(&s->owner, 0, memory_order_release);
 }
 
@@ -359,10 +361,12 @@ static void slot_pause(unsigned int round)
 static bool slot_drain(struct local_slot *s, uint64_t base, uint64_t end,
 		       uint64_t deadline_ns)
 {
+	uint64_t owner, uses = atomic_load(&s->uses);
 	unsigned int round;
-	uint64_t owner;
 
 	for (round = 0; (owner = slot_holder(s, base, end)); round++) {
+		if (atomic_load(&s->uses) != uses)
+			return true;
 		if (round % BOARD_CHECK_EVERY == BOARD_CHECK_EVERY - 1)
 			slot_free_dead(s, owner);
 		if (tei_now_ns() >= deadline_ns) {

@@ -165,22 +165,33 @@ bool local_piece_enter(struct local_piece *p)
 	return p->slot;
 }
 
-/* Only now, in the slot, does a check hold until the bytes are copied. */
+static void copy_leave(struct local_piece *p)
+{
+	if (p->slot)
+		local_slot_leave(p->slot);
+	p->slot = NULL;
+}
+
+/*
+ * Only now, in the slot, does a check hold until the bytes are copied. What
+ * was refused leaves it before it reports.
+ */
 static int copy_check(struct local_piece *p, struct tei_err *err)
 {
 	enum tei_local_reason reason = local_peer_check(p->peer);
+	bool covered = local_board_covers(p->peer->board, p->remote, p->length,
+					  p->peer->self ? 0 : LOCAL_ACCESSIBLE);
 
+	if (reason == TEI_LOCAL_OK && covered)
+		return 0;
+	copy_leave(p);
 	if (reason != TEI_LOCAL_OK)
 		return local_fail(p->ctx, err, TEI_ERR_CONTEXT, p->peer, 0,
 				  "%s", tei_local_reason_text(reason));
-	if (!local_board_covers(p->peer->board, p->remote, p->length,
-				p->peer->self ? 0 : LOCAL_ACCESSIBLE))
-		return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED,
-				  p->peer, 0,
-				  "%#llx, %llu bytes: not registered there for remote access",
-				  (unsigned long long)p->remote,
-				  (unsigned long long)p->length);
-	return 0;
+	return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, p->peer, 0,
+			  "%#llx, %llu bytes: not registered there for remote access",
+			  (unsigned long long)p->remote,
+			  (unsigned long long)p->length);
 }
 
 static void copy_count(const struct local_piece *p, int code)
@@ -210,9 +221,7 @@ int local_piece_run(struct local_piece *p, struct tei_err *err)
 		copy_memory(p);
 	else if (!code)
 		code = copy_kernel(p, err);
-	if (p->slot)
-		local_slot_leave(p->slot);
-	p->slot = NULL;
+	copy_leave(p);
 	copy_count(p, code);
 	return code;
 }
@@ -242,17 +251,8 @@ static int copy_args(struct tei_local *ctx, const struct local_piece *p,
 	return 0;
 }
 
-static int copy_guarded(struct local_piece *p, struct tei_err *err)
+static int copy_peer(struct local_piece *p, struct tei_err *err)
 {
-	if (!p->peer) {
-		if (!local_board_covers(p->ctx->own, p->remote, p->length, 0))
-			return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED,
-					  NULL, 0,
-					  "%#llx, %llu bytes: not registered",
-					  (unsigned long long)p->remote,
-					  (unsigned long long)p->length);
-		return local_piece_run(p, err);
-	}
 	if (!local_piece_enter(p)) {
 		local_slots_reclaim(p->peer->board);
 		if (!local_piece_enter(p))
@@ -261,6 +261,25 @@ static int copy_guarded(struct local_piece *p, struct tei_err *err)
 					  "all in-copy slots there are taken");
 	}
 	return local_piece_run(p, err);
+}
+
+/* The guard covers our own memory, the target's too where that is ours. */
+static int copy_guarded(struct local_piece *p, struct local_slot *guard,
+			struct tei_err *err)
+{
+	bool covered = p->peer || local_board_covers(p->ctx->own, p->remote,
+						     p->length, 0);
+	int code = 0;
+
+	if (covered)
+		code = p->peer ? copy_peer(p, err) : local_piece_run(p, err);
+	local_slot_leave(guard);
+	if (covered)
+		return code;
+	return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, NULL, 0,
+			  "%#llx, %llu bytes: not registered",
+			  (unsigned long long)p->remote,
+			  (unsigned long long)p->length);
 }
 
 int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
@@ -281,7 +300,5 @@ int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 	if (!guard)
 		return local_fail(ctx, err, TEI_ERR_TOO_MANY, peer, 0,
 				  "too many threads are copying");
-	code = copy_guarded(&p, err);
-	local_slot_leave(guard);
-	return code;
+	return copy_guarded(&p, guard, err);
 }

@@ -25,7 +25,8 @@ struct local_slot {
 	_Atomic uint64_t owner;		/* local_owner word, 0 is free */
 	_Atomic uint64_t base[2];	/* ranges in use: [base, end) */
 	_Atomic uint64_t end[2];	/* end[0] is stored last: armed */
-	uint64_t spare[3];
+	_Atomic uint64_t uses;		/* counted up when one ends */
+	uint64_t spare[2];
 };
 
 struct local_entry {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-2-Clause
 SRCS += \
 	prov/local/local_board.c \
 	prov/local/local_copy.c \
@@ -8,3 +9,16 @@ SRCS += \
 	prov/local/local_pool.c \
 	prov/local/local_region.c \
 	# EOL
+
+TEST_SRCS_local = \
+	prov/local/local_agent_test.c \
+	prov/local/local_bench.c \
+	prov/local/local_id_test.c \
+	prov/local/local_peer_test.c \
+	prov/local/local_pool_test.c \
+	prov/local/local_region_test.c \
+	prov/local/local_test_main.c \
+	prov/local/local_test_util.c \
+	# EOL
+
+UNIT_TESTS += local

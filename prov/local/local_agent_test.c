@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Two processes: what the other one may suffer, and what it may do to us. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "prov/local/local_test.h"
+#include "util/clock.h"
+
+#define AGENT_MEM	(4u << 20)
+
+struct agent_fixture {
+	struct tei_local *ctx;
+	struct test_agent agent;
+	struct tei_local_peer *peer;
+	struct tei_local_id id;		/* the agent's */
+	uint64_t remote;		/* its memory */
+	unsigned char *mem;		/* ours, registered for it */
+	char own_id[TEI_LOCAL_ID_TEXT];
+};
+
+static void agent_setup_own(struct agent_fixture *f)
+{
+	struct tei_local_id id;
+
+	f->ctx = test_ctx(2);
+	f->mem = mmap(NULL, AGENT_MEM, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CU_ASSERT_FATAL(f->mem != MAP_FAILED);
+	memset(f->mem, 0, AGENT_MEM);
+	CU_ASSERT(!tei_local_region_add(f->ctx, f->mem, AGENT_MEM, true));
+	CU_ASSERT(!tei_local_identity(f->ctx, &id));
+	CU_ASSERT(!tei_local_id_format(&id, f->own_id, sizeof(f->own_id)));
+}
+
+static enum tei_local_reason agent_setup(struct agent_fixture *f,
+					 bool accessible)
+{
+	char text[TEI_LOCAL_ID_TEXT];
+	unsigned long long addr = 0;
+
+	memset(f, 0, sizeof(*f));
+	agent_setup_own(f);
+	CU_ASSERT_FATAL(test_agent_start(&f->agent));
+	CU_ASSERT_FATAL(sscanf(test_agent_ask(&f->agent, "alloc %u %d",
+					      AGENT_MEM, accessible),
+			       "%llx %191s", &addr, text) == 2);
+	f->remote = addr;
+	CU_ASSERT_FATAL(!tei_local_id_parse(text, &f->id));
+	return tei_local_peer_open(f->ctx, &f->id, NULL, &f->peer);
+}
+
+static void agent_teardown(struct agent_fixture *f)
+{
+	tei_local_peer_close(f->ctx, f->peer);
+	test_agent_stop(&f->agent);
+	tei_local_fini(f->ctx);
+	munmap(f->mem, AGENT_MEM);
+}
+
+static int agent_ask_int(struct agent_fixture *f, const char *line)
+{
+	return atoi(test_agent_ask(&f->agent, "%s", line));
+}
+
+static bool agent_hash_is(struct agent_fixture *f, const void *p)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llx",
+		 (unsigned long long)test_hash(p, AGENT_MEM));
+	return !strcmp(test_agent_ask(&f->agent, "hash"), text);
+}
+
+/* One random transfer, inline or queued, mirrored in shadow. */
+static int agent_random_transfer(struct agent_fixture *f, unsigned char *shadow,
+				 uint64_t *state)
+{
+	uint64_t r = test_random(state), off, len, at;
+	bool write = r & 1, small = r & 2;
+	enum tei_local_opcode op = write ? TEI_LOCAL_WRITE : TEI_LOCAL_READ;
+	int rc;
+
+	len = test_random(state) % (small ? 9000 : AGENT_MEM / 2);
+	off = test_random(state) % (AGENT_MEM - len);
+	at = test_random(state) % (AGENT_MEM - len);
+	if (small)
+		rc = tei_local_copy(f->ctx, f->peer, op, f->mem + at,
+				    f->remote + off, len, NULL);
+	else
+		rc = test_run_op(f->ctx, f->peer, op, f->mem + at,
+				 f->remote + off, len);
+	if (write)
+		memcpy(shadow + off, f->mem + at, len);
+	else
+		rc |= memcmp(shadow + off, f->mem + at, len);
+	return rc;
+}
+
+static void agent_copies_both_ways(void)
+{
+	unsigned char *shadow = malloc(AGENT_MEM);
+	struct agent_fixture f;
+	uint64_t state = 99;
+	int i, bad = 0;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	CU_ASSERT(!tei_local_peer_is_self(f.peer));
+	test_fill(shadow, AGENT_MEM, 5);
+	test_agent_ask(&f.agent, "fill 5");
+	test_fill(f.mem, AGENT_MEM, 6);
+	for (i = 0; i < 300; i++)
+		bad += agent_random_transfer(&f, shadow, &state) != 0;
+	CU_ASSERT(bad == 0);
+	CU_ASSERT(agent_hash_is(&f, shadow));
+	CU_ASSERT(!test_run_op(f.ctx, f.peer, TEI_LOCAL_READ, f.mem, f.remote,
+			       AGENT_MEM));
+	CU_ASSERT(!memcmp(f.mem, shadow, AGENT_MEM));
+	agent_teardown(&f);
+	free(shadow);
+}
+
+static int agent_write_at(struct agent_fixture *f, uint64_t remote,
+			  uint64_t len)
+{
+	int inl = 0, queued;
+
+	queued = test_run_op(f->ctx, f->peer, TEI_LOCAL_WRITE, f->mem, remote,
+			     len);
+	if (len <= TEI_LOCAL_COPY_MAX) {
+		inl = tei_local_copy(f->ctx, f->peer, TEI_LOCAL_WRITE, f->mem,
+				     remote, len, NULL);
+		CU_ASSERT(inl == queued);
+	}
+	return queued;
+}
+
+static void agent_law8_ranges_outside_are_refused(void)
+{
+	struct agent_fixture f;
+	unsigned char *zero = calloc(1, AGENT_MEM);
+	uint64_t end;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	end = f.remote + AGENT_MEM;
+	memset(f.mem, 1, AGENT_MEM);
+	CU_ASSERT(agent_write_at(&f, f.remote - 1, 2) ==
+		  TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(agent_write_at(&f, end - 1, 2) == TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(agent_write_at(&f, end, 1) == TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(agent_write_at(&f, 0, 1) == TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(agent_write_at(&f, f.id.cookie_addr, 8) ==
+		  TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(agent_write_at(&f, UINT64_MAX - 1, 2) == TEI_ERR_INVALID);
+	CU_ASSERT(agent_hash_is(&f, zero));
+	CU_ASSERT(agent_write_at(&f, end - 1, 1) == 0);
+	agent_teardown(&f);
+	free(zero);
+}
+
+static void agent_inaccessible_region_is_refused(void)
+{
+	struct agent_fixture f;
+	unsigned char *zero = calloc(1, AGENT_MEM);
+
+	CU_ASSERT_FATAL(agent_setup(&f, false) == TEI_LOCAL_OK);
+	memset(f.mem, 1, AGENT_MEM);
+	CU_ASSERT(agent_write_at(&f, f.remote, 64) == TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(test_run_op(f.ctx, f.peer, TEI_LOCAL_READ, f.mem, f.remote,
+			      64) == TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(f.mem[0] == 1);
+	CU_ASSERT(agent_hash_is(&f, zero));
+	agent_teardown(&f);
+	free(zero);
+}
+
+/* ---- death, stop, exec -------------------------------------------------- */
+
+static void agent_wait_bytes(struct tei_local *ctx)
+{
+	struct tei_local_counters c;
+
+	do {
+		sched_yield();
+		tei_local_stats(ctx, &c);
+	} while (!c.tx_bytes);
+}
+
+static void agent_killed_in_mid_copy(void)
+{
+	enum { N = 2000 };
+	struct test_op *t = calloc(N, sizeof(*t));
+	struct agent_fixture f;
+	int i, code, failed = 0;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	for (i = 0; i < N; i++) {
+		test_op_init(&t[i], f.peer, TEI_LOCAL_WRITE, f.mem, f.remote,
+			     AGENT_MEM);
+		CU_ASSERT(!tei_local_submit(f.ctx, &t[i].op));
+	}
+	agent_wait_bytes(f.ctx);
+	kill(f.agent.pid, SIGKILL);
+	for (i = 0; i < N; i++) {
+		code = test_op_wait(&t[i]);
+		CU_ASSERT(code == 0 || code == TEI_ERR_CONTEXT);
+		CU_ASSERT(!code || t[i].err.text[0]);
+		failed += code != 0;
+	}
+	CU_ASSERT(failed > 0);
+	while (waitpid(f.agent.pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	f.agent.pid = 0;
+	CU_ASSERT(!tei_local_peer_alive(f.peer));
+	CU_ASSERT(agent_write_at(&f, f.remote, 1) == TEI_ERR_CONTEXT);
+	tei_local_peer_close(f.ctx, f.peer);
+	f.peer = NULL;
+	CU_ASSERT(tei_local_peer_open(f.ctx, &f.id, NULL, &f.peer) ==
+		  TEI_LOCAL_GONE);
+	agent_teardown(&f);
+	for (i = 0; i < N; i++)
+		test_op_fini(&t[i]);
+	free(t);
+}
+
+static void agent_restart_is_noticed(void)
+{
+	struct tei_local_peer *peer = NULL;
+	struct agent_fixture f;
+	struct tei_local_id id;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	id = f.id;
+	id.start_time--;
+	CU_ASSERT(tei_local_peer_open(f.ctx, &id, NULL, &peer) ==
+		  TEI_LOCAL_RESTARTED);
+	id = f.id;
+	id.incarnation ^= 1;
+	CU_ASSERT(tei_local_peer_open(f.ctx, &id, NULL, &peer) ==
+		  TEI_LOCAL_RESTARTED);
+	id = f.id;
+	id.cookie_addr = f.remote;
+	CU_ASSERT(tei_local_peer_open(f.ctx, &id, NULL, &peer) ==
+		  TEI_LOCAL_BAD_COOKIE);
+	id.cookie_addr = 4096;
+	CU_ASSERT(tei_local_peer_open(f.ctx, &id, NULL, &peer) ==
+		  TEI_LOCAL_BAD_COOKIE);
+	agent_teardown(&f);
+}
+
+/* Same pid, same start time, our map of its cookie intact: other memory. */
+static void agent_exec_is_noticed(void)
+{
+	struct agent_fixture f;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	CU_ASSERT(agent_write_at(&f, f.remote, 64) == 0);
+	CU_ASSERT(!strcmp(test_agent_ask(&f.agent, "exec"), "ready"));
+	CU_ASSERT(agent_write_at(&f, f.remote, 64) == TEI_ERR_CONTEXT);
+	CU_ASSERT(test_run_op(f.ctx, f.peer, TEI_LOCAL_READ, f.mem, f.remote,
+			      64) == TEI_ERR_CONTEXT);
+	CU_ASSERT(!tei_local_peer_alive(f.peer));
+	agent_teardown(&f);
+}
+
+static void agent_stopped_target_takes_bytes(void)
+{
+	struct agent_fixture f;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	kill(f.agent.pid, SIGSTOP);
+	CU_ASSERT_FATAL(test_agent_stopped(&f.agent));
+	test_fill(f.mem, AGENT_MEM, 3);
+	CU_ASSERT(!test_run_op(f.ctx, f.peer, TEI_LOCAL_WRITE, f.mem, f.remote,
+			       AGENT_MEM));
+	CU_ASSERT(tei_local_peer_alive(f.peer));
+	kill(f.agent.pid, SIGCONT);
+	CU_ASSERT(agent_hash_is(&f, f.mem));
+	agent_teardown(&f);
+}
+
+static void agent_unmapped_memory_is_an_error(void)
+{
+	struct agent_fixture f;
+	struct tei_err err;
+	char *gone;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	CU_ASSERT(agent_ask_int(&f, "unmap") == 0);
+	CU_ASSERT(agent_write_at(&f, f.remote, AGENT_MEM / 2) == 0);
+	CU_ASSERT(agent_write_at(&f, f.remote, AGENT_MEM) == TEI_ERR_CONTEXT);
+	CU_ASSERT(agent_write_at(&f, f.remote + AGENT_MEM / 2 - 8, 16) ==
+		  TEI_ERR_CONTEXT);
+	CU_ASSERT(tei_local_copy(f.ctx, f.peer, TEI_LOCAL_READ, f.mem,
+				 f.remote + AGENT_MEM / 2, 8, &err) ==
+		  TEI_ERR_CONTEXT);
+	CU_ASSERT(err.prov_errno == EFAULT);
+	gone = mmap(NULL, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CU_ASSERT(test_run_op(f.ctx, f.peer, TEI_LOCAL_READ, gone, f.remote,
+			      65536) == TEI_ERR_INVALID);
+	munmap(gone, 65536);
+	agent_teardown(&f);
+}
+
+static void agent_without_permission(void)
+{
+	struct agent_fixture f;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	if (geteuid()) {
+		tei_local_peer_close(f.ctx, f.peer);
+		f.peer = NULL;
+		CU_ASSERT(agent_ask_int(&f, "nodump") == 0);
+		CU_ASSERT(tei_local_peer_open(f.ctx, &f.id, NULL, &f.peer) ==
+			  TEI_LOCAL_NO_PERMISSION);
+	} else {
+		CU_ASSERT(agent_ask_int(&f, "drop") == 0);
+		CU_ASSERT(atoi(test_agent_ask(&f.agent, "open %s",
+					      f.own_id)) ==
+			  TEI_LOCAL_NO_PERMISSION);
+	}
+	agent_teardown(&f);
+}
+
+/* ---- removal against the other process ---------------------------------- */
+
+static void agent_remove_waits_for_a_stopped_initiator(void)
+{
+	unsigned char *before = malloc(AGENT_MEM);
+	struct agent_fixture f;
+	int rc;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	CU_ASSERT(atoi(test_agent_ask(&f.agent, "open %s", f.own_id)) == 0);
+	test_agent_ask(&f.agent, "fill 8");
+	test_agent_ask(&f.agent, "hook");
+	test_agent_send(&f.agent, "write %llx %u",
+			(unsigned long long)test_addr(f.mem), 65536);
+	CU_ASSERT_FATAL(test_agent_stopped(&f.agent));
+	rc = tei_local_region_remove(f.ctx, f.mem, 0,
+				     tei_now_ns() + 20 * TEI_NS_PER_MS);
+	CU_ASSERT(rc == TEI_ERR_BUSY);
+	CU_ASSERT(!tei_local_region_check(f.ctx, f.mem, AGENT_MEM));
+	kill(f.agent.pid, SIGCONT);
+	CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
+					   tei_now_ns() + TEST_WAIT_NS));
+	/* the piece that was under way is all in place, and nothing follows */
+	memcpy(before, f.mem, AGENT_MEM);
+	CU_ASSERT(before[0] || before[1] || before[2]);
+	CU_ASSERT(test_agent_wait(&f.agent));
+	CU_ASSERT(atoi(f.agent.answer) == 0);
+	CU_ASSERT(!memcmp(before, f.mem, AGENT_MEM));
+	agent_teardown(&f);
+	free(before);
+}
+
+static void agent_remove_outlives_a_dead_initiator(void)
+{
+	struct agent_fixture f;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	CU_ASSERT(atoi(test_agent_ask(&f.agent, "open %s", f.own_id)) == 0);
+	test_agent_ask(&f.agent, "hook");
+	test_agent_send(&f.agent, "write %llx %u",
+			(unsigned long long)test_addr(f.mem), 65536);
+	CU_ASSERT_FATAL(test_agent_stopped(&f.agent));
+	kill(f.agent.pid, SIGKILL);
+	CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
+					   tei_now_ns() + TEST_WAIT_NS));
+	CU_ASSERT(f.mem[0] == 0);
+	agent_teardown(&f);
+}
+
+static void agent_remove_during_a_storm(void)
+{
+	unsigned char *before = malloc(AGENT_MEM);
+	volatile unsigned char *mem;
+	struct agent_fixture f;
+	int i;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	mem = f.mem;
+	CU_ASSERT(atoi(test_agent_ask(&f.agent, "open %s", f.own_id)) == 0);
+	for (i = 0; i < 10; i++) {
+		test_agent_send(&f.agent, "storm %llx %u",
+				(unsigned long long)test_addr(f.mem),
+				AGENT_MEM);
+		while (!mem[0])
+			sched_yield();
+		CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
+				tei_now_ns() + TEST_WAIT_NS));
+		memcpy(before, f.mem, AGENT_MEM);
+		CU_ASSERT(test_agent_wait(&f.agent));
+		CU_ASSERT(atoi(f.agent.answer) == TEI_ERR_NOT_REGISTERED);
+		CU_ASSERT(!memcmp(before, f.mem, AGENT_MEM));
+		memset(f.mem, 0, AGENT_MEM);
+		CU_ASSERT(!tei_local_region_add(f.ctx, f.mem, AGENT_MEM, true));
+	}
+	agent_teardown(&f);
+	free(before);
+}
+
+static void agent_scribbled_cookie_is_survived(void)
+{
+	struct agent_fixture f;
+	int i;
+
+	for (i = 0; i < 8; i++) {
+		CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+		f.ctx->stall_ns = TEI_NS_PER_MS;
+		test_agent_ask(&f.agent, "scribble %d", i);
+		CU_ASSERT(agent_write_at(&f, f.remote, 64) != 0);
+		CU_ASSERT(test_run_op(f.ctx, f.peer, TEI_LOCAL_READ, f.mem,
+				      f.remote, AGENT_MEM) != 0);
+		CU_ASSERT(!tei_local_peer_alive(f.peer));
+		agent_teardown(&f);
+	}
+}
+
+const struct tei_test_case local_agent_cases[] = {
+	{ "copies_both_ways", agent_copies_both_ways },
+	{ "law8_ranges_outside_are_refused",
+	  agent_law8_ranges_outside_are_refused },
+	{ "inaccessible_region_is_refused",
+	  agent_inaccessible_region_is_refused },
+	{ "killed_in_mid_copy", agent_killed_in_mid_copy },
+	{ "restart_is_noticed", agent_restart_is_noticed },
+	{ "exec_is_noticed", agent_exec_is_noticed },
+	{ "stopped_target_takes_bytes", agent_stopped_target_takes_bytes },
+	{ "unmapped_memory_is_an_error", agent_unmapped_memory_is_an_error },
+	{ "without_permission", agent_without_permission },
+	{ "remove_waits_for_a_stopped_initiator",
+	  agent_remove_waits_for_a_stopped_initiator },
+	{ "remove_outlives_a_dead_initiator",
+	  agent_remove_outlives_a_dead_initiator },
+	{ "remove_during_a_storm", agent_remove_during_a_storm },
+	{ "scribbled_cookie_is_survived", agent_scribbled_cookie_is_survived },
+	{ NULL, NULL },
+};

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * local_test [PATTERN]	runs the tests
+ * local_test --bench	rates of copies against memcpy of the same blocks
+ * local_test --agent N	the second process of the tests, talks on descriptor N
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/local/local_test.h"
+
+int main(int argc, char **argv)
+{
+	static const struct tei_test_suite suites[] = {
+		{ "local_id", local_id_cases },
+		{ "local_region", local_region_cases },
+		{ "local_pool", local_pool_cases },
+		{ "local_peer", local_peer_cases },
+		{ "local_agent", local_agent_cases },
+		{ NULL, NULL },
+	};
+
+	if (argc == 3 && !strcmp(argv[1], "--agent"))
+		return test_agent_main(atoi(argv[2]));
+	if (argc == 2 && !strcmp(argv[1], "--bench"))
+		return test_bench_main();
+	return tei_test_run(argc, argv, suites);
+}

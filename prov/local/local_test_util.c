@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "prov/local/local_test.h"
+#include "util/clock.h"
+#include "util/settings.h"
+
+struct tei_local *test_ctx(uint32_t workers)
+{
+	struct tei_settings s;
+	struct tei_local *ctx = NULL;
+
+	memset(&s, 0, sizeof(s));
+	s.workers = workers;
+	s.spin_us = 50;
+	s.slice_timeout_s = 10;
+	/* no CUnit check: the agent has no suite */
+	if (tei_local_init(&s, NULL, &ctx))
+		abort();
+	return ctx;
+}
+
+static void test_op_done(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	struct test_op *t = tei_container_of(op, struct test_op, op);
+
+	pthread_mutex_lock(&t->lock);
+	t->calls++;
+	t->code = code;
+	t->bytes = bytes;
+	pthread_cond_broadcast(&t->cond);
+	pthread_mutex_unlock(&t->lock);
+}
+
+void test_op_init(struct test_op *t, struct tei_local_peer *peer,
+		  enum tei_local_opcode opcode, void *local, uint64_t remote,
+		  uint64_t length)
+{
+	memset(t, 0, sizeof(*t));
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_cond_init(&t->cond, NULL);
+	t->op.peer = peer;
+	t->op.opcode = opcode;
+	t->op.local = local;
+	t->op.remote = remote;
+	t->op.length = length;
+	t->op.done = test_op_done;
+	t->op.err = &t->err;
+}
+
+int test_op_wait(struct test_op *t)
+{
+	int code;
+
+	pthread_mutex_lock(&t->lock);
+	while (!t->calls)
+		pthread_cond_wait(&t->cond, &t->lock);
+	code = t->code;
+	pthread_mutex_unlock(&t->lock);
+	return code;
+}
+
+void test_op_fini(struct test_op *t)
+{
+	pthread_mutex_destroy(&t->lock);
+	pthread_cond_destroy(&t->cond);
+}
+
+int test_run_op(struct tei_local *ctx, struct tei_local_peer *peer,
+		enum tei_local_opcode opcode, void *local, uint64_t remote,
+		uint64_t length)
+{
+	struct test_op t;
+	int rc;
+
+	test_op_init(&t, peer, opcode, local, remote, length);
+	rc = tei_local_submit(ctx, &t.op);
+	if (!rc)
+		rc = test_op_wait(&t);
+	/* done has been called; let it return before t goes away */
+	tei_local_cancel(ctx, &t.op);
+	test_op_fini(&t);
+	return rc;
+}
+
+uint64_t test_random(uint64_t *state)
+{
+	uint64_t x = *state;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	*state = x;
+	return x;
+}
+
+void test_fill(void *p, size_t len, uint64_t seed)
+{
+	uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+	unsigned char *b = p;
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		if (i % 8 == 0)
+			test_random(&state);
+		b[i] = (unsigned char)(state >> (i % 8 * 8));
+	}
+}
+
+uint64_t test_hash(const void *p, size_t len)
+{
+	const unsigned char *b = p;
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		h = (h ^ b[i]) * UINT64_C(0x100000001b3);
+	return h;
+}
+
+/* ---- the near end of the agent ----------------------------------------- */
+
+bool test_agent_start(struct test_agent *a)
+{
+	char number[16];
+	int sv[2];
+
+	CU_ASSERT_FATAL(!socketpair(AF_UNIX, SOCK_STREAM, 0, sv));
+	snprintf(number, sizeof(number), "%d", sv[1]);
+	a->pid = fork();
+	if (!a->pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(sv[0]);
+		execl("/proc/self/exe", "local_test", "--agent", number, NULL);
+		_exit(1);
+	}
+	close(sv[1]);
+	a->fd = sv[0];
+	a->answer[0] = '\0';
+	CU_ASSERT(a->pid > 0);
+	return a->pid > 0 && test_agent_wait(a);
+}
+
+static void agent_vsend(struct test_agent *a, const char *fmt, va_list ap)
+{
+	char line[512];
+	int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
+
+	line[n] = '\n';
+	CU_ASSERT(send(a->fd, line, (size_t)n + 1, MSG_NOSIGNAL) == n + 1);
+}
+
+void test_agent_send(struct test_agent *a, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	agent_vsend(a, fmt, ap);
+	va_end(ap);
+}
+
+/* Byte by byte: an answer is short and there may be two. */
+static bool agent_read_line(int fd, char *buf, size_t len)
+{
+	size_t n = 0;
+	ssize_t rc;
+
+	for (;;) {
+		rc = read(fd, buf + n, 1);
+		if (rc < 0 && errno == EINTR)
+			continue;
+		if (rc <= 0 || n == len - 1) {
+			buf[0] = '\0';
+			return false;
+		}
+		if (buf[n] == '\n') {
+			buf[n] = '\0';
+			return true;
+		}
+		n++;
+	}
+}
+
+bool test_agent_wait(struct test_agent *a)
+{
+	return agent_read_line(a->fd, a->answer, sizeof(a->answer));
+}
+
+const char *test_agent_ask(struct test_agent *a, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	agent_vsend(a, fmt, ap);
+	va_end(ap);
+	test_agent_wait(a);
+	return a->answer;
+}
+
+bool test_agent_stopped(struct test_agent *a)
+{
+	int status = 0;
+
+	while (waitpid(a->pid, &status, WUNTRACED) < 0 && errno == EINTR)
+		;
+	return WIFSTOPPED(status);
+}
+
+void test_agent_stop(struct test_agent *a)
+{
+	if (a->pid > 0) {
+		kill(a->pid, SIGKILL);
+		while (waitpid(a->pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	close(a->fd);
+	a->pid = 0;
+}
+
+/* ---- the far end ------------------------------------------------------- */
+
+struct agent {
+	struct tei_local *ctx;
+	struct tei_local_peer *peer;
+	unsigned char *mem;
+	size_t len;
+	int fd;
+};
+
+static void agent_answer(struct agent *g, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void agent_answer(struct agent *g, const char *fmt, ...)
+{
+	char line[512];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
+	va_end(ap);
+	line[n] = '\n';
+	if (send(g->fd, line, (size_t)n + 1, MSG_NOSIGNAL) < 0)
+		exit(0);
+}
+
+/* alloc LEN ACCESSIBLE: address, identity */
+static void agent_alloc(struct agent *g, const char *args)
+{
+	char text[TEI_LOCAL_ID_TEXT];
+	struct tei_local_id id;
+	int accessible = 0;
+
+	sscanf(args, "%zu %d", &g->len, &accessible);
+	g->mem = mmap(NULL, g->len, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (g->mem == MAP_FAILED || tei_local_identity(g->ctx, &id) ||
+	    tei_local_id_format(&id, text, sizeof(text)) ||
+	    tei_local_region_add(g->ctx, g->mem, g->len, accessible))
+		agent_answer(g, "failed");
+	else
+		agent_answer(g, "%llx %s", (unsigned long long)test_addr(g->mem),
+			     text);
+}
+
+/* open ID: reason */
+static void agent_open(struct agent *g, const char *args)
+{
+	struct tei_local_id id;
+
+	if (tei_local_id_parse(args, &id))
+		agent_answer(g, "unparsable");
+	else
+		agent_answer(g, "%d", (int)tei_local_peer_open(g->ctx, &id,
+							       NULL, &g->peer));
+}
+
+/* write|read REMOTE LENGTH: code */
+static void agent_transfer(struct agent *g, enum tei_local_opcode opcode,
+			   const char *args)
+{
+	unsigned long long remote, length;
+
+	sscanf(args, "%llx %llu", &remote, &length);
+	agent_answer(g, "%d", test_run_op(g->ctx, g->peer, opcode, g->mem,
+					  remote, length));
+}
+
+/* storm REMOTE LENGTH: writes other bytes each time until an error: code */
+static void agent_storm(struct agent *g, const char *args)
+{
+	unsigned long long remote, length;
+	int code = 0, round = 0;
+
+	sscanf(args, "%llx %llu", &remote, &length);
+	while (!code) {
+		memset(g->mem, ++round, g->len);
+		code = test_run_op(g->ctx, g->peer, TEI_LOCAL_WRITE, g->mem,
+				   remote, length);
+	}
+	agent_answer(g, "%d", code);
+}
+
+static void agent_hook_stop(void *arg)
+{
+	(void)arg;
+	raise(SIGSTOP);
+}
+
+/* scribble SEED: random words, or all of 0 or 255, over our own cookie */
+static void agent_scribble(struct agent *g, const char *args)
+{
+	uint64_t seed = strtoull(args, NULL, 10);
+
+	if (seed < 2)
+		memset(g->ctx->shared, seed ? 255 : 0, sizeof(*g->ctx->shared));
+	else
+		test_fill(g->ctx->shared, sizeof(*g->ctx->shared), seed);
+	agent_answer(g, "done");
+}
+
+/* swap: the same process and pid, another program */
+static void agent_exec(struct agent *g)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%d", g->fd);
+	execl("/proc/self/exe", "local_test", "--agent", number, NULL);
+	agent_answer(g, "failed");
+}
+
+static void agent_drop(struct agent *g)
+{
+	agent_answer(g, "%d", setresgid(65534, 65534, 65534) ||
+		     setresuid(65534, 65534, 65534));
+}
+
+static void agent_line(struct agent *g, const char *line)
+{
+	char word[16] = "";
+	int at = 0;
+	const char *args;
+
+	sscanf(line, "%15s %n", word, &at);
+	args = line + at;
+	if (!strcmp(word, "alloc"))
+		agent_alloc(g, args);
+	else if (!strcmp(word, "open"))
+		agent_open(g, args);
+	else if (!strcmp(word, "write"))
+		agent_transfer(g, TEI_LOCAL_WRITE, args);
+	else if (!strcmp(word, "read"))
+		agent_transfer(g, TEI_LOCAL_READ, args);
+	else if (!strcmp(word, "storm"))
+		agent_storm(g, args);
+	else if (!strcmp(word, "scribble"))
+		agent_scribble(g, args);
+	else if (!strcmp(word, "exec"))
+		agent_exec(g);
+	else if (!strcmp(word, "drop"))
+		agent_drop(g);
+	else if (!strcmp(word, "nodump"))
+		agent_answer(g, "%d", prctl(PR_SET_DUMPABLE, 0));
+	else if (!strcmp(word, "unmap"))
+		agent_answer(g, "%d", munmap(g->mem + g->len / 2, g->len / 2));
+	else if (!strcmp(word, "fill"))
+		test_fill(g->mem, g->len, strtoull(args, NULL, 10)),
+			agent_answer(g, "done");
+	else if (!strcmp(word, "hash"))
+		agent_answer(g, "%llx", (unsigned long long)
+			     test_hash(g->mem, g->len));
+	else if (!strcmp(word, "hook"))
+		g->ctx->before_copy = agent_hook_stop, agent_answer(g, "done");
+	else if (!strcmp(word, "remove"))
+		agent_answer(g, "%d", tei_local_region_remove(g->ctx, g->mem, 0,
+				tei_now_ns() + TEST_WAIT_NS));
+	else
+		agent_answer(g, "what?");
+}
+
+int test_agent_main(int fd)
+{
+	struct agent g = { .fd = fd };
+	char line[512];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	g.ctx = test_ctx(1);
+	agent_answer(&g, "ready");
+	while (agent_read_line(fd, line, sizeof(line)))
+		agent_line(&g, line);
+	return 0;
+}
