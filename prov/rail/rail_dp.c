@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The data plane as a whole: opened, given transports, closed.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "prov/rail/rail_int.h"
+
+#define DP_BYE_NS	(200 * TEI_NS_PER_MS)
+
+static void dp_free(struct tei_rail_dp *dp)
+{
+	struct rail_slice_chunk *c, *next;
+
+	if (dp->wake_fd >= 0)
+		close(dp->wake_fd);
+	for (c = dp->chunks; c; c = next) {
+		next = c->next;
+		free(c);
+	}
+	pthread_cond_destroy(&dp->cond);
+	tei_mutex_fini(&dp->sched);
+	tei_mutex_fini(&dp->admin);
+	free(dp);
+}
+
+int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
+		     struct tei_rail_dp **out)
+{
+	struct tei_rail_dp *dp = calloc(1, sizeof(*dp));
+	int i, ret;
+
+	if (!dp)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "no memory for a data plane");
+	dp->settings = attr->settings;
+	dp->ops = attr->ops;
+	dp->arg = attr->arg;
+	dp->incarnation = attr->incarnation;
+	dp->wake_fd = -1;
+	dp->table = 1;
+	snprintf(dp->name, sizeof(dp->name), "%s", attr->name);
+	tei_mutex_init(&dp->admin);
+	tei_mutex_init(&dp->sched);
+	tei_cond_init(&dp->cond);
+	tei_list_init(&dp->peers);
+	tei_list_init(&dp->attn);
+	tei_list_init(&dp->active);
+	tei_list_init(&dp->slices);
+	for (i = 0; i < RAIL_PEER_HASH; i++)
+		tei_list_init(&dp->hash[i]);
+	ret = rail_progress_start(dp, err);
+	if (ret) {
+		dp_free(dp);
+		return ret;
+	}
+	*out = dp;
+	return 0;
+}
+
+void tei_rail_dp_set_name(struct tei_rail_dp *dp, const char *name)
+{
+	tei_mutex_lock(&dp->sched);
+	snprintf(dp->name, sizeof(dp->name), "%s", name);
+	tei_mutex_unlock(&dp->sched);
+}
+
+static bool dp_drained(struct tei_rail_dp *dp)
+{
+	return !__atomic_load_n(&dp->nlive, __ATOMIC_ACQUIRE);
+}
+
+static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
+{
+	uint64_t end = tei_now_ns() + drain_ns;
+
+	tei_mutex_lock(&dp->sched);
+	while (!dp_drained(dp) && tei_now_ns() < end) {
+		tei_mutex_unlock(&dp->sched);
+		tei_rail_progress(dp);
+		tei_mutex_lock(&dp->sched);
+		tei_mutex_wait(&dp->cond, &dp->sched, TEI_NS_PER_MS);
+	}
+	tei_mutex_unlock(&dp->sched);
+}
+
+static void dp_run_lanes(struct rail *rail)
+{
+	uint32_t j;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+		rail_lane_run(&rail->init[j], false);
+}
+
+/* After the thread has stopped, on this thread. */
+static void dp_say_bye(struct tei_rail_dp *dp)
+{
+	uint64_t end = tei_now_ns() + DP_BYE_NS;
+	struct timespec nap = { .tv_nsec = 200000 };
+	uint32_t i;
+
+	while (!rail_peer_bye(dp) && tei_now_ns() < end)
+		nanosleep(&nap, NULL);
+	/* what was sent must leave before the endpoints close */
+	end = tei_now_ns() + DP_BYE_NS;
+	for (i = 0; i < rail_count(dp); i++)
+		while (rail_at(dp, i)->open && !rail_msg_idle(rail_at(dp, i)) &&
+		       tei_now_ns() < end)
+			dp_run_lanes(rail_at(dp, i));
+}
+
+/* Ends what is left: the endpoints are closed, so local memory is final. */
+static void dp_end_tasks(struct tei_rail_dp *dp)
+{
+	struct tei_err err = { .code = TEI_ERR_CONTEXT };
+	struct tei_rail_task *t, *tmp;
+	struct tei_rail_peer *p;
+	struct rail_done done;
+
+	snprintf(err.text, sizeof(err.text), "the engine was destroyed");
+	rail_done_init(&done);
+	tei_mutex_lock(&dp->sched);
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+		tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
+				      live_link)
+			rail_sched_abandon(t, &err, &done);
+	tei_mutex_unlock(&dp->sched);
+	rail_done_run(dp, &done);
+}
+
+void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
+{
+	uint32_t i;
+
+	dp_drain(dp, drain_ns);
+	rail_progress_stop(dp);
+	dp_say_bye(dp);
+	for (i = 0; i < rail_count(dp); i++)
+		rail_close_initiating(rail_at(dp, i));
+	dp_end_tasks(dp);
+	rail_mr_free_all(dp);
+	for (i = 0; i < rail_count(dp); i++) {
+		rail_close(rail_at(dp, i));
+		rail_free(rail_at(dp, i));
+	}
+	rail_peer_free_all(dp);
+	dp_free(dp);
+}
+
+/* --- transports ---------------------------------------------------------- */
+
+static bool dp_has_rail(struct tei_rail_dp *dp, const char *transport,
+			const char *name)
+{
+	uint32_t i;
+
+	for (i = 0; i < dp->nrails; i++)
+		if (dp->rails[i]->open &&
+		    !strcmp(dp->rails[i]->name, name) &&
+		    !strcmp(dp->rails[i]->transport, transport))
+			return true;
+	return false;
+}
+
+static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
+			  struct tei_err *err) TEI_REQUIRES(dp->admin)
+{
+	uint32_t i;
+	int ret = 0;
+
+	for (i = 0; i < dp->nmrs && !ret; i++)
+		ret = rail_mr_open_on(dp->mrs[i], rail, err);
+	while (ret && i--)
+		rail_mr_close_on(dp->mrs[i], rail);
+	return ret;
+}
+
+static int dp_add_rail(struct tei_rail_dp *dp, const struct rail_found *found,
+		       const char *transport, struct tei_err *err)
+	TEI_REQUIRES(dp->admin)
+{
+	struct rail *rail;
+	uint32_t i;
+	int ret;
+
+	if (dp_has_rail(dp, transport, found->name))
+		return 0;
+	if (dp->nrails == TEI_RAIL_MAX)
+		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail", NULL,
+				    "%s: more than %d rails", found->name,
+				    TEI_RAIL_MAX);
+	ret = rail_open(dp, found, transport, err, &rail);
+	if (ret)
+		return ret;
+	rail->index = (uint16_t)dp->nrails;
+	ret = dp_register_on(dp, rail, err);
+	if (ret) {
+		rail_close(rail);
+		rail_free(rail);
+		return ret;
+	}
+	tei_mutex_lock(&dp->sched);
+	dp->rails[dp->nrails] = rail;
+	__atomic_store_n(&dp->nrails, dp->nrails + 1, __ATOMIC_RELEASE);
+	for (i = 0; i < dp->nmrs; i++)
+		rail_mr_rank(dp, dp->mrs[i]);
+	tei_mutex_unlock(&dp->sched);
+	TEI_INFO("rail", "%s: up (%s, %s)", rail->name, transport,
+		 rail->provider);
+	return 0;
+}
+
+int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
+			      const char *devices, struct tei_err *err)
+{
+	struct rail_found *list, *f;
+	int ret, opened = 0;
+
+	ret = rail_info_find(dp->settings, transport, devices, err, &list);
+	if (ret)
+		return ret;
+	tei_mutex_lock(&dp->admin);
+	for (f = list; f; f = f->next) {
+		ret = dp_add_rail(dp, f, transport, err);
+		if (!ret)
+			opened++;
+	}
+	tei_mutex_unlock(&dp->admin);
+	rail_info_free(list);
+	if (!opened)
+		return ret;
+	rail_peer_announce(dp);
+	return 0;
+}
+
+static bool dp_transport_busy(struct tei_rail_dp *dp, const char *transport)
+{
+	uint32_t i;
+	uint64_t n = 0;
+
+	for (i = 0; i < dp->nrails; i++)
+		if (!strcmp(dp->rails[i]->transport, transport))
+			n += __atomic_load_n(&dp->rails[i]->inflight_bytes,
+					     __ATOMIC_RELAXED);
+	return n != 0;
+}
+
+int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
+				 uint64_t drain_ns, struct tei_err *err)
+{
+	uint64_t end = tei_now_ns() + drain_ns;
+	struct timespec nap = { .tv_nsec = 200000 };
+	uint32_t i, j, n = 0;
+
+	for (i = 0; i < rail_count(dp); i++)
+		if (rail_at(dp, i)->open &&
+		    !strcmp(rail_at(dp, i)->transport, transport))
+			n++;
+	if (!n)
+		return tei_err_fail(err, TEI_ERR_INVALID, "rail", NULL,
+				    "transport %.32s is not installed",
+				    transport);
+	while (!dp_drained(dp) && tei_now_ns() < end) {
+		tei_rail_progress(dp);
+		nanosleep(&nap, NULL);
+	}
+	if (dp_transport_busy(dp, transport))
+		return tei_err_fail(err, TEI_ERR_BUSY, "rail", NULL,
+				    "transport %.32s still carries tasks",
+				    transport);
+	for (i = 0; i < rail_count(dp); i++) {
+		if (!rail_at(dp, i)->open ||
+		    strcmp(rail_at(dp, i)->transport, transport))
+			continue;
+		tei_mutex_lock(&dp->admin);
+		/* the thread leaves a rail alone that is not open */
+		__atomic_store_n(&rail_at(dp, i)->open, false,
+				 __ATOMIC_RELEASE);
+		rail_close_initiating(rail_at(dp, i));
+		for (j = 0; j < dp->nmrs; j++)
+			rail_mr_close_on(dp->mrs[j], rail_at(dp, i));
+		rail_close(rail_at(dp, i));
+		tei_mutex_unlock(&dp->admin);
+	}
+	rail_peer_announce(dp);
+	return 0;
+}
+
+/* --- observation --------------------------------------------------------- */
+
+size_t tei_rail_count(struct tei_rail_dp *dp)
+{
+	return rail_count(dp);
+}
+
+static void dp_addr_text(const struct tei_rail_addr *a, char *buf, size_t len)
+{
+	const struct sockaddr *sa = (const void *)a->bytes;
+	char ip[INET6_ADDRSTRLEN] = "?";
+	size_t i, used = 0;
+
+	*buf = '\0';
+	if ((a->addr_format == FI_SOCKADDR_IN ||
+	     a->addr_format == FI_SOCKADDR) && sa->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)sa;
+
+		inet_ntop(AF_INET, &in->sin_addr, ip, sizeof(ip));
+		snprintf(buf, len, "%s:%u", ip, ntohs(in->sin_port));
+	} else if (a->addr_format == FI_SOCKADDR_IN6) {
+		const struct sockaddr_in6 *in6 = (const void *)sa;
+
+		inet_ntop(AF_INET6, &in6->sin6_addr, ip, sizeof(ip));
+		snprintf(buf, len, "[%s]:%u", ip, ntohs(in6->sin6_port));
+	} else if (a->addr_format == FI_ADDR_STR) {
+		snprintf(buf, len, "%.*s", (int)a->len, (const char *)a->bytes);
+	} else {
+		for (i = 0; i < a->len && used + 3 < len; i++)
+			used += (size_t)snprintf(buf + used, len - used,
+						 "%02x", a->bytes[i]);
+	}
+}
+
+int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
+		      struct tei_rail_desc *d)
+{
+	struct rail *rail;
+
+	if (index >= rail_count(dp))
+		return TEI_ERR_INVALID;
+	rail = rail_at(dp, (uint32_t)index);
+	memset(d, 0, sizeof(*d));
+	snprintf(d->name, sizeof(d->name), "%s", rail->name);
+	snprintf(d->provider, sizeof(d->provider), "%s", rail->provider);
+	snprintf(d->transport, sizeof(d->transport), "%s", rail->transport);
+	snprintf(d->pci, sizeof(d->pci), "%s", rail->pci);
+	snprintf(d->fabric, sizeof(d->fabric), "%.63s",
+		 rail->info->fabric_attr->name ?
+		 rail->info->fabric_attr->name : "");
+	d->numa = rail->numa;
+	d->speed_bps = rail->speed_bps;
+	tei_mutex_lock(&rail->target.lock);
+	if (rail->target.ep)
+		d->addr = rail->target.addr;
+	tei_mutex_unlock(&rail->target.lock);
+	dp_addr_text(&d->addr, d->address_text, sizeof(d->address_text));
+	return 0;
+}
+
+int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
+		       struct tei_rail_stats *s)
+{
+	struct rail *rail;
+	uint32_t j;
+
+	if (index >= rail_count(dp))
+		return TEI_ERR_INVALID;
+	rail = rail_at(dp, (uint32_t)index);
+	memset(s, 0, sizeof(*s));
+	s->state = __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
+		   __atomic_load_n(&rail->state, __ATOMIC_RELAXED) : 2;
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+		s->lanes += __atomic_load_n(&rail->init[j].state,
+					    __ATOMIC_ACQUIRE) !=
+			    RAIL_LANE_CLOSED;
+	s->lanes += __atomic_load_n(&rail->target.state, __ATOMIC_ACQUIRE) !=
+		    RAIL_LANE_CLOSED;
+	s->tx_bytes = __atomic_load_n(&rail->tx_bytes, __ATOMIC_RELAXED);
+	s->rx_bytes = __atomic_load_n(&rail->rx_bytes, __ATOMIC_RELAXED);
+	s->slices = __atomic_load_n(&rail->slices, __ATOMIC_RELAXED);
+	s->retries = __atomic_load_n(&rail->retries, __ATOMIC_RELAXED);
+	s->errors = __atomic_load_n(&rail->errors, __ATOMIC_RELAXED);
+	s->inflight_bytes = __atomic_load_n(&rail->inflight_bytes,
+					    __ATOMIC_RELAXED);
+	s->inflight_max = __atomic_load_n(&rail->inflight_max,
+					  __ATOMIC_RELAXED);
+	s->window = __atomic_load_n(&rail->window, __ATOMIC_RELAXED);
+	s->rate = (double)__atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	return 0;
+}
+
+void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo)
+{
+	uint32_t i;
+
+	tei_mutex_lock(&dp->admin);
+	tei_mutex_lock(&dp->sched);
+	dp->topo = topo;
+	for (i = 0; i < dp->nmrs; i++)
+		rail_mr_rank(dp, dp->mrs[i]);
+	tei_mutex_unlock(&dp->sched);
+	tei_mutex_unlock(&dp->admin);
+}

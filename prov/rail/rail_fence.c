@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The fence. A key check is no fence: a provider may check the key once and go
+ * on writing, and posted RMA cannot be cancelled portably. What does work
+ * everywhere is closing the endpoint. So:
+ *
+ *  - the target closes the target lane of the generation named, opens its
+ *    replacement, and only then answers; every other initiator on that lane
+ *    sees an error, learns the new generation by hello and posts again;
+ *  - the initiator retires its own lane where something of it is stuck: new
+ *    work goes to the replacement, the other peers' slices drain for half the
+ *    fence time, then the lane is closed and local memory is final.
+ *
+ * Nothing of this runs unless something failed.
+ */
+#include "prov/rail/rail_int.h"
+
+#define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
+
+void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
+{
+	struct rail_fence *f = &peer->remotes[remote].fence;
+
+	if (f->wanted && f->gen >= gen)
+		return;
+	f->wanted = true;
+	if (f->gen < gen)
+		f->gen = gen;
+	f->tries = 0;
+	f->next_ns = 0;
+	rail_peer_attend(peer);
+}
+
+static void fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
+{
+	struct rail_slice *s, *tmp;
+	struct rail_done done;
+
+	rail_done_init(&done);
+	tei_mutex_lock(&dp->sched);
+	tei_list_foreach_safe(s, tmp, aborted, struct rail_slice, link) {
+		tei_list_del(&s->link);
+		rail_sched_broken(dp, s, FI_ECANCELED, &done);
+	}
+	tei_mutex_unlock(&dp->sched);
+	rail_done_run(dp, &done);
+}
+
+/* The slices' paths are told first: their counts go with the lane. */
+static void fence_close(struct rail_lane *lane)
+{
+	struct tei_list aborted;
+	struct rail_slice *s;
+
+	tei_list_init(&aborted);
+	tei_mutex_lock(&lane->lock);
+	tei_list_foreach(s, &lane->posted, struct rail_slice, link)
+		s->path->inflight--;
+	rail_lane_close(lane, &aborted);
+	tei_mutex_unlock(&lane->lock);
+	fence_abort(lane->rail->dp, &aborted);
+}
+
+static struct rail_lane *fence_sibling(struct rail_lane *lane)
+{
+	struct rail_lane *base =
+		&lane->rail->init[lane->index * RAIL_LANE_SLOTS];
+
+	return lane == base ? base + 1 : base;
+}
+
+static void fence_retire(struct rail_lane *lane)
+{
+	struct rail_lane *next = fence_sibling(lane);
+	struct tei_err err;
+
+	if (__atomic_load_n(&next->state, __ATOMIC_ACQUIRE) !=
+	    RAIL_LANE_CLOSED)
+		fence_close(next);
+	tei_mutex_lock(&lane->lock);
+	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
+	lane->retire_ns = tei_now_ns();
+	tei_mutex_unlock(&lane->lock);
+	tei_mutex_lock(&next->lock);
+	/* generations of the two slots never meet */
+	if (next->gen < lane->gen)
+		next->gen = lane->gen;
+	if (rail_lane_open(next, &err))
+		__atomic_store_n(&lane->rail->state, 2, __ATOMIC_RELAXED);
+	tei_mutex_unlock(&next->lock);
+	TEI_INFO("rail", "%s: an initiating lane is retired", lane->rail->name);
+}
+
+static bool fence_carries(struct rail_lane *lane,
+			  const struct tei_rail_peer *peer)
+{
+	struct rail_slice *s;
+	bool found = false;
+
+	tei_mutex_lock(&lane->lock);
+	if (lane->state == RAIL_LANE_ACTIVE)
+		tei_list_foreach(s, &lane->posted, struct rail_slice, link)
+			found |= s->peer == peer;
+	tei_mutex_unlock(&lane->lock);
+	return found;
+}
+
+void rail_fence_retire_peer(struct tei_rail_peer *peer)
+{
+	struct tei_rail_dp *dp = peer->dp;
+	struct rail *rail;
+	uint32_t i, j;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+			if (fence_carries(&rail->init[j], peer))
+				fence_retire(&rail->init[j]);
+	}
+}
+
+void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
+			    const struct rail_path *path, uint64_t now)
+{
+	bool stuck;
+
+	tei_mutex_lock(&lane->lock);
+	stuck = lane->state == RAIL_LANE_ACTIVE && path->since_ns &&
+		!path->connected && now - path->since_ns > FENCE_STUCK_NS;
+	tei_mutex_unlock(&lane->lock);
+	if (!stuck || now < peer->stuck_next_ns)
+		return;
+	if (peer->stuck_tries < 7)
+		peer->stuck_tries++;
+	peer->stuck_next_ns = now + (FENCE_STUCK_NS << peer->stuck_tries);
+	fence_retire(lane);
+}
+
+uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
+{
+	uint64_t drain = dp->settings->fence_ms * TEI_NS_PER_MS / 2;
+	uint64_t next = 0;
+	struct rail_lane *lane;
+	struct rail *rail;
+	uint32_t i, j;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->init[j];
+			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
+			    RAIL_LANE_RETIRING)
+				continue;
+			if (!__atomic_load_n(&lane->inflight,
+					     __ATOMIC_RELAXED) ||
+			    now >= lane->retire_ns + drain)
+				fence_close(lane);
+			else if (!next || lane->retire_ns + drain < next)
+				next = lane->retire_ns + drain;
+		}
+	}
+	return next;
+}
+
+uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
+{
+	struct rail_lane *lane = &rail->target;
+	struct tei_list none;
+	struct tei_err err;
+	uint32_t now;
+
+	tei_mutex_lock(&lane->lock);
+	now = lane->gen;
+	if (now > gen || !lane->ep) {
+		tei_mutex_unlock(&lane->lock);
+		return now > gen ? now : gen + 1;
+	}
+	tei_list_init(&none);
+	rail_lane_close(lane, &none);
+	if (rail_lane_open(lane, &err)) {
+		lane->gen++;
+		__atomic_store_n(&rail->state, 2, __ATOMIC_RELAXED);
+	}
+	now = lane->gen;
+	tei_mutex_unlock(&lane->lock);
+	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
+		 rail->name, now);
+	rail_peer_announce(rail->dp);
+	return now;
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which rails there are: one fi_info per local NIC, found by capability.
+ */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "prov/rail/rail_int.h"
+
+/*
+ * Providers per transport in order of preference. tcp: the RDM endpoint of
+ * libfabric 2.x, then 1.17's, then the ones that only serve as a last resort.
+ */
+static const struct {
+	const char *transport;
+	const char *provider;
+} info_providers[] = {
+	{ "tcp", "tcp" },
+	{ "tcp", "tcp;ofi_rxm" },
+	{ "tcp", "net" },
+	{ "tcp", "sockets" },
+	{ "rdma", "efa" },
+	{ "rdma", "cxi" },
+	{ "rdma", "verbs;ofi_rxm" },
+	{ "rdma", "psm3" },
+	{ "rdma", "opx" },
+	{ "shm", "shm" },
+};
+
+static struct fi_info *info_hints(const char *provider)
+{
+	struct fi_info *h = fi_allocinfo();
+
+	if (!h)
+		return NULL;
+	h->caps = FI_MSG | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ |
+		  FI_REMOTE_WRITE | FI_SEND | FI_RECV;
+	h->mode = FI_CONTEXT | FI_CONTEXT2;
+	h->ep_attr->type = FI_EP_RDM;
+	h->domain_attr->threading = FI_THREAD_SAFE;
+	h->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+	h->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	h->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_RAW | FI_MR_VIRT_ADDR |
+				  FI_MR_ALLOCATED | FI_MR_PROV_KEY |
+				  FI_MR_ENDPOINT;
+	h->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+	h->fabric_attr->prov_name = strdup(provider);
+	if (!h->fabric_attr->prov_name) {
+		fi_freeinfo(h);
+		return NULL;
+	}
+	return h;
+}
+
+/* The list that a provider offers, bound to node where it is not NULL. */
+static struct fi_info *info_query(const char *provider, const char *node)
+{
+	struct fi_info *hints = info_hints(provider), *list = NULL;
+	int ret;
+
+	if (!hints)
+		return NULL;
+	ret = fi_getinfo(RAIL_API_VERSION, node, NULL, node ? FI_SOURCE : 0,
+			 hints, &list);
+	if (ret == -FI_ENODATA || ret == -FI_EINVAL) {
+		/* some providers only offer automatic progress */
+		hints->domain_attr->control_progress = FI_PROGRESS_UNSPEC;
+		hints->domain_attr->data_progress = FI_PROGRESS_UNSPEC;
+		ret = fi_getinfo(RAIL_API_VERSION, node, NULL,
+				 node ? FI_SOURCE : 0, hints, &list);
+	}
+	fi_freeinfo(hints);
+	return ret ? NULL : list;
+}
+
+static bool info_is_ip(const struct fi_info *info)
+{
+	return (info->addr_format == FI_SOCKADDR_IN ||
+		info->addr_format == FI_SOCKADDR_IN6 ||
+		info->addr_format == FI_SOCKADDR) && info->src_addr;
+}
+
+static bool info_loopback(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET)
+		return (ntohl(((const struct sockaddr_in *)(const void *)sa)
+			      ->sin_addr.s_addr) >> 24) == 127;
+	if (sa->sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)
+					      (const void *)sa)->sin6_addr);
+	return false;
+}
+
+static bool info_link_local(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET)
+		return (ntohl(((const struct sockaddr_in *)(const void *)sa)
+			      ->sin_addr.s_addr) >> 16) == 0xa9fe;
+	return sa->sa_family == AF_INET6 &&
+	       IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)
+				       (const void *)sa)->sin6_addr);
+}
+
+static bool info_same_ip(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (!a || !b || a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return ((const struct sockaddr_in *)(const void *)a)
+			       ->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)(const void *)b)
+			       ->sin_addr.s_addr;
+	if (a->sa_family == AF_INET6)
+		return !memcmp(&((const struct sockaddr_in6 *)(const void *)a)
+					->sin6_addr,
+			       &((const struct sockaddr_in6 *)(const void *)b)
+					->sin6_addr, 16);
+	return false;
+}
+
+static uint8_t info_prefix(const struct sockaddr *mask)
+{
+	const uint8_t *p;
+	size_t i, n;
+	uint8_t bits = 0;
+
+	if (!mask)
+		return 0;
+	if (mask->sa_family == AF_INET) {
+		p = (const uint8_t *)&((const struct sockaddr_in *)
+				       (const void *)mask)->sin_addr;
+		n = 4;
+	} else {
+		p = (const uint8_t *)&((const struct sockaddr_in6 *)
+				       (const void *)mask)->sin6_addr;
+		n = 16;
+	}
+	for (i = 0; i < n; i++)
+		bits = (uint8_t)(bits + __builtin_popcount(p[i]));
+	return bits;
+}
+
+/* The interface that carries the info's source address, or NULL. */
+static const struct ifaddrs *info_interface(const struct ifaddrs *ifs,
+					    const struct fi_info *info)
+{
+	const struct ifaddrs *i, *loop = NULL;
+
+	if (!info_is_ip(info))
+		return NULL;
+	for (i = ifs; i; i = i->ifa_next) {
+		if (info_same_ip(i->ifa_addr, info->src_addr))
+			return i;
+		/* any address of 127/8 lives on the loopback interface */
+		if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET &&
+		    (i->ifa_flags & IFF_LOOPBACK))
+			loop = i;
+	}
+	return info_loopback(info->src_addr) ? loop : NULL;
+}
+
+static bool info_is_bridge(const char *ifname)
+{
+	char path[128];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/sys/class/net/%.32s/bridge", ifname);
+	return !stat(path, &st);
+}
+
+static bool info_listed(const char *list, const char *name)
+{
+	size_t n = strlen(name);
+	const char *p = list;
+
+	while (p && *p) {
+		while (*p == ',' || *p == ' ')
+			p++;
+		if (!strncmp(p, name, n) &&
+		    (p[n] == ',' || !p[n] || p[n] == ' '))
+			return true;
+		p = strchr(p, ',');
+	}
+	return false;
+}
+
+static int info_add(struct rail_found **out, const char *name,
+		    const struct fi_info *info, uint8_t prefix)
+{
+	struct rail_found *f, **tail = out;
+
+	while (*tail) {
+		if (!strcmp((*tail)->name, name))
+			return 0;
+		tail = &(*tail)->next;
+	}
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return TEI_ERR_MEMORY;
+	snprintf(f->name, sizeof(f->name), "%s", name);
+	f->prefix = prefix;
+	f->info = fi_dupinfo(info);
+	if (!f->info) {
+		free(f);
+		return TEI_ERR_MEMORY;
+	}
+	*tail = f;
+	return 0;
+}
+
+void rail_info_free(struct rail_found *list)
+{
+	struct rail_found *next;
+
+	for (; list; list = next) {
+		next = list->next;
+		fi_freeinfo(list->info);
+		free(list);
+	}
+}
+
+enum info_pass {
+	INFO_NO_LOOPBACK,
+	INFO_LOOPBACK,
+};
+
+/* A name for a NIC that is no IP interface: the domain's. */
+static void info_nic_name(const struct fi_info *info, char name[64])
+{
+	if (info->nic && info->nic->device_attr && info->nic->device_attr->name)
+		snprintf(name, 64, "%s", info->nic->device_attr->name);
+	else
+		snprintf(name, 64, "%s", info->domain_attr->name);
+}
+
+static bool info_usable_ip(const struct tei_settings *s,
+			   const struct fi_info *info,
+			   const struct ifaddrs *ifa, const char *devices,
+			   enum info_pass pass)
+{
+	const struct sockaddr *sa = info->src_addr;
+	bool named = ifa && info_listed(devices, ifa->ifa_name);
+
+	if (!ifa || info_link_local(sa))
+		return false;
+	if (!(ifa->ifa_flags & IFF_UP) || !(ifa->ifa_flags & IFF_RUNNING))
+		return false;
+	if (*devices && !named)
+		return false;
+	if (!named && *s->filters && !info_listed(s->filters, ifa->ifa_name))
+		return false;
+	if (!named && info_is_bridge(ifa->ifa_name))
+		return false;
+	if (!named && (pass == INFO_LOOPBACK) != info_loopback(sa))
+		return false;
+	return true;
+}
+
+static int info_take(const struct tei_settings *s, const struct fi_info *list,
+		     const struct ifaddrs *ifs, const char *devices,
+		     int family, enum info_pass pass, struct rail_found **out)
+{
+	const struct fi_info *i;
+	const struct ifaddrs *ifa;
+	char name[64];
+	int ret;
+
+	for (i = list; i; i = i->next) {
+		if (info_is_ip(i)) {
+			ifa = info_interface(ifs, i);
+			if (((struct sockaddr *)i->src_addr)->sa_family !=
+			    family ||
+			    !info_usable_ip(s, i, ifa, devices, pass))
+				continue;
+			if (i->nic && i->nic->device_attr &&
+			    i->nic->device_attr->name &&
+			    (i->domain_attr->mr_mode & FI_MR_LOCAL))
+				info_nic_name(i, name);
+			else
+				snprintf(name, sizeof(name), "%s",
+					 ifa->ifa_name);
+			ret = info_add(out, name, i,
+				       info_prefix(ifa->ifa_netmask));
+		} else {
+			info_nic_name(i, name);
+			if ((*devices && !info_listed(devices, name)) ||
+			    (*s->filters && !info_listed(s->filters, name)))
+				continue;
+			ret = info_add(out, name, i, 0);
+		}
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+/* Devices given as addresses, which need no interface of that address. */
+static int info_take_addresses(const char *provider, const char *devices,
+			       const struct ifaddrs *ifs,
+			       struct rail_found **out)
+{
+	char text[TEI_SETTING_TEXT], *save = NULL, *tok;
+	const struct ifaddrs *ifa;
+	struct fi_info *list;
+	uint8_t bin[16];
+	int ret = 0;
+
+	snprintf(text, sizeof(text), "%s", devices);
+	for (tok = strtok_r(text, ", ", &save); tok && !ret;
+	     tok = strtok_r(NULL, ", ", &save)) {
+		if (inet_pton(AF_INET, tok, bin) != 1 &&
+		    inet_pton(AF_INET6, tok, bin) != 1)
+			continue;
+		list = info_query(provider, tok);
+		if (!list) {
+			TEI_WARN("rail", "%s: no endpoint of %s there", tok,
+				 provider);
+			continue;
+		}
+		ifa = info_interface(ifs, list);
+		ret = info_add(out, tok, list,
+			       ifa ? info_prefix(ifa->ifa_netmask) : 0);
+		fi_freeinfo(list);
+	}
+	return ret;
+}
+
+static int info_try(const struct tei_settings *s, const char *provider,
+		    const char *devices, struct rail_found **out)
+{
+	int family = s->use_ipv6 ? AF_INET6 : AF_INET;
+	struct ifaddrs *ifs = NULL;
+	struct fi_info *list;
+	int pass, ret = 0;
+
+	if (getifaddrs(&ifs))
+		ifs = NULL;
+	if (*devices)
+		ret = info_take_addresses(provider, devices, ifs, out);
+	list = ret ? NULL : info_query(provider, NULL);
+	for (pass = INFO_NO_LOOPBACK;
+	     list && !ret && pass <= INFO_LOOPBACK && !*out; pass++) {
+		ret = info_take(s, list, ifs, devices, family, pass, out);
+		if (!ret && !*out)
+			ret = info_take(s, list, ifs, devices,
+					family == AF_INET ? AF_INET6 : AF_INET,
+					pass, out);
+	}
+	/* named interfaces beside named addresses */
+	if (list && !ret && *devices && *out)
+		ret = info_take(s, list, ifs, devices, family,
+				INFO_NO_LOOPBACK, out);
+	fi_freeinfo(list);
+	if (ifs)
+		freeifaddrs(ifs);
+	return ret;
+}
+
+/* libfabric before 2.0 lists endpoints named "tcp" that are not RDM. */
+static bool info_wanted(const char *transport, const char *pinned, size_t row)
+{
+	if (strcmp(info_providers[row].transport, transport))
+		return false;
+	return !*pinned || !strcmp(info_providers[row].provider, pinned);
+}
+
+int rail_info_find(const struct tei_settings *s, const char *transport,
+		   const char *devices, struct tei_err *err,
+		   struct rail_found **out)
+{
+	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
+	bool known = false, pinned_known = false;
+	int ret = 0;
+
+	*out = NULL;
+	if (!devices || !*devices)
+		devices = s->devices;
+	for (i = 0; i < n; i++)
+		known |= !strcmp(info_providers[i].transport, transport);
+	if (!known)
+		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail",
+				    "transports with rails: tcp, rdma, shm",
+				    "no transport named \"%.32s\"", transport);
+	for (i = 0; i < n && !ret && !*out; i++) {
+		if (!info_wanted(transport, s->provider, i))
+			continue;
+		pinned_known = true;
+		ret = info_try(s, info_providers[i].provider, devices, out);
+	}
+	if (!ret && !*out && *s->provider && !pinned_known &&
+	    strcmp(transport, "shm"))
+		ret = info_try(s, s->provider, devices, out);
+	if (!ret && !*out)
+		ret = tei_err_fail(err, TEI_ERR_NO_DEVICE, "rail",
+				   "see fi_info, MOONRAIL_DEVICES, MOONRAIL_PROVIDER and MC_TE_FILTERS",
+				   "no device for transport %s%s%.64s", transport,
+				   *devices ? " among " : "", devices);
+	if (ret) {
+		rail_info_free(*out);
+		*out = NULL;
+	}
+	return ret;
+}
+
+bool tei_rail_transport_present(const struct tei_settings *settings,
+				const char *transport)
+{
+	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
+	struct rail_found *found = NULL;
+	bool present;
+
+	for (i = 0; i < n && !found; i++)
+		if (info_wanted(transport, settings->provider, i))
+			info_try(settings, info_providers[i].provider,
+				 settings->devices, &found);
+	present = found != NULL;
+	rail_info_free(found);
+	return present;
+}

@@ -1,0 +1,662 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_RAIL_INT_H
+#define TEI_PROV_RAIL_RAIL_INT_H
+
+/*
+ * The objects of the data plane. Lock order: dp->admin, lane->lock,
+ * dp->sched. "Thread" below is the progress thread of the data plane.
+ *
+ * Invariants
+ *  - A slice is posted a second time only after its first posting was fenced,
+ *    so nothing is ever in flight twice and COMPLETED needs no further proof.
+ *  - A task ends only when none of its slices is posted or awaits a fence, or
+ *    when the fence was given up, which is what UNFENCED says.
+ *  - A slice is final for local memory once its completion (good or bad) was
+ *    read, or once the lane that carried it was closed.
+ *  - Initiating lanes only send and post RMA; target lanes only receive and
+ *    are only touched by the thread. A reply travels over an initiating lane of
+ *    the replying side.
+ *  - Control state (hello, keys, fence, revoke) is run by the thread alone;
+ *    what others read of it is guarded by dp->sched.
+ */
+
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
+
+#define RAIL_API_VERSION	FI_VERSION(1, 17)
+#define RAIL_MSG_MAX		16384	/* bytes of one peer message */
+#define RAIL_RX_DEPTH		64	/* receives posted per target lane */
+#define RAIL_TX_MSGS		32	/* messages in flight per rail */
+#define RAIL_BUNDLE		16	/* slices cut per turn */
+#define RAIL_CQ_BATCH		32	/* completions read at a time */
+#define RAIL_KEY_MAX		64	/* bytes of one key, raw keys included */
+#define RAIL_LANE_SLOTS		2	/* active and retiring, per lane */
+#define RAIL_PEER_QUEUE_MAX	(1u << 20) /* tasks queued per peer */
+
+enum rail_op_kind {
+	RAIL_OP_SLICE,
+	RAIL_OP_SEND,
+	RAIL_OP_RECV,
+};
+
+/* First in everything that is given to libfabric as a context. */
+struct rail_op {
+	struct fi_context2 ctx;
+	enum rail_op_kind kind;
+};
+
+struct rail_lane;
+struct rail;
+
+/*
+ * One posted piece of a task, or of several adjacent small ones. Owned by
+ * dp->slices (free list); off it, by exactly one of lane->posted (lane lock),
+ * peer->retry, peer->limbo (sched lock) or the stack of a posting thread.
+ */
+struct rail_slice {
+	struct rail_op op;
+	struct tei_list link;
+	struct tei_rail_peer *peer;
+	struct rail_lane *lane;		/* where it was posted last */
+	struct rail_path *path;
+	struct tei_rail_task *first;
+	struct tei_rail_mr *mr;
+	struct rail_rkey *rkey;		/* counted in rkey->slices */
+	char *local;
+	uint64_t remote;
+	uint64_t len;
+	uint64_t rma_addr, rma_key;	/* for the remote rail chosen */
+	uint32_t ntasks;		/* 1, or number of merged whole tasks */
+	int last_err;			/* positive FI_E*, of the last failure */
+	uint32_t remote_gen;		/* generation it was posted to */
+	uint16_t remote_idx;		/* index in peer->remotes */
+	uint8_t retries;
+	bool read;
+	bool path_fresh;		/* its path needs an address first */
+};
+
+/*
+ * A memory region as registered on one rail. mr_target carries the remote key,
+ * mr_local the local descriptor; the same object where the domain is shared.
+ */
+struct rail_mr_part {
+	struct fid_mr *mr_target;
+	struct fid_mr *mr_local;
+	uint8_t key[RAIL_KEY_MAX];	/* 8 bytes, native order, or raw */
+	uint8_t key_len;
+};
+
+enum rail_mr_state {
+	RAIL_MR_REGISTERING,	/* in the table so that overlaps are seen */
+	RAIL_MR_READY,
+	RAIL_MR_REVOKING,	/* no new task, no new key */
+};
+
+/*
+ * A registered region. Created by tei_rail_mr_reg, freed by tei_rail_mr_dereg
+ * or tei_rail_dp_close. In dp->mrs, sorted by address.
+ */
+struct tei_rail_mr {
+	/* fixed after registration */
+	char *addr;
+	uint64_t len;
+	uint64_t id;			/* never used twice */
+	bool remote;
+	char location[64];
+	uint8_t rank[TEI_RAIL_MAX];	/* 0 preferred, 1 accessible, 2 off */
+
+	/* dp->admin */
+	struct rail_mr_part part[TEI_RAIL_MAX];
+
+	/* dp->sched */
+	enum rail_mr_state state;
+	uint32_t tasks;			/* live local tasks that use it */
+	uint64_t *holders;		/* incarnations that got the key */
+	uint32_t nholders, holders_cap;
+	uint32_t holders_left;		/* while revoking: not yet answered */
+	bool fence_wanted;		/* while revoking: close the lanes */
+};
+
+enum rail_lane_state {
+	RAIL_LANE_CLOSED,	/* no endpoint */
+	RAIL_LANE_ACTIVE,
+	RAIL_LANE_RETIRING,	/* drains; takes no new work */
+};
+
+/*
+ * One endpoint with its CQ, AV and EQ. Embedded in its rail, opened and closed
+ * by the thread (or by set-up and tear-down), each opening a new generation.
+ */
+struct rail_lane {
+	struct rail *rail;		/* fixed */
+	bool target;			/* fixed */
+	uint16_t index;			/* fixed: lane number on the rail */
+
+	struct tei_mutex lock;		/* guards what follows */
+	enum rail_lane_state state;	/* read without lock: atomic */
+	uint32_t gen;			/* read without lock: atomic */
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_eq *eq;
+	int wait_fd;			/* -1: none */
+	struct tei_rail_addr addr;
+	struct tei_list posted;		/* rail_slice.link */
+	uint32_t inflight;		/* slices posted; atomic for readers */
+	uint64_t inflight_bytes;
+	uint64_t retire_ns;		/* when it began to retire */
+	uint64_t busy_ns;		/* start of the present busy time */
+	uint64_t served;		/* bytes completed since busy_ns */
+	bool kick;			/* atomic: look again after unlock */
+	struct rail_rx *rx;		/* target: receive buffers */
+	void *rx_mem;
+	struct fid_mr *rx_mr;
+};
+
+/* A receive buffer of a target lane. Owned by the lane; thread only. */
+struct rail_rx {
+	struct rail_op op;
+	uint8_t *buf;
+	bool posted;
+};
+
+/* A send buffer of a rail. Free list under dp->sched. */
+struct rail_tx {
+	struct rail_op op;
+	struct tei_list link;
+	struct rail *rail;
+	struct rail_lane *lane;		/* where it is posted, or NULL */
+	uint8_t *buf;
+};
+
+/*
+ * One local NIC. Created by tei_rail_dp_add_transport, freed by
+ * tei_rail_dp_close; closed rails keep their index.
+ */
+struct rail {
+	/* fixed after open */
+	struct tei_rail_dp *dp;
+	uint16_t index;
+	char name[64];
+	char provider[32];
+	char transport[16];
+	char pci[32];
+	int numa;
+	uint64_t speed_bps;
+	uint8_t prefix;			/* prefix length of its IP address */
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *init_domain;
+	struct fid_domain *target_domain; /* the same where costly */
+	uint64_t mr_mode;
+	uint32_t tx_depth;		/* slices posted per lane */
+	uint64_t max_slice;		/* provider's message limit */
+
+	struct rail_lane *init;		/* [ninit * RAIL_LANE_SLOTS] */
+	uint32_t ninit;
+	struct rail_lane target;
+
+	struct rail_tx tx[RAIL_TX_MSGS];
+	void *tx_mem;
+	struct fid_mr *tx_mr;
+	struct tei_list tx_free;	/* dp->sched */
+
+	/* atomics */
+	bool open;
+	uint32_t state;			/* enum te_rail_state */
+	uint64_t inflight_bytes, inflight_max, window;
+	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
+	uint64_t rate_bps;		/* bytes/s, service rate */
+	struct tei_log_limit err_limit;
+};
+
+/* A key that a peer gave us: one of its regions. Guarded by dp->sched. */
+struct rail_rkey {
+	uint64_t base, len, id;
+	uint32_t slices;		/* cut on it and not finished */
+	bool revoked;			/* freed when slices is 0 */
+	bool answer;			/* REVOKED is owed to the peer */
+	uint16_t nparts;
+	struct rail_rkey_part {
+		uint16_t rail_id;	/* peer's rail index */
+		uint8_t key_len;
+		uint8_t key[RAIL_KEY_MAX];
+		uint64_t key64;		/* usable once mapped, if raw */
+	} part[];
+};
+
+/* What is wanted of the peer about one of its rails. Guarded by dp->sched. */
+struct rail_fence {
+	bool wanted;			/* a FENCE is to be asked for */
+	bool unfenced;			/* given up once: nothing may be posted */
+	uint32_t gen;			/* generations up to this one */
+	uint32_t tries;
+	uint64_t next_ns;
+};
+
+/* A rail of a peer, as its hello told. Guarded by dp->sched. */
+struct rail_remote {
+	uint16_t id;			/* the peer's own index */
+	uint8_t prefix;
+	uint8_t virt_addr;		/* keys are used with addresses */
+	uint32_t gen;
+	uint32_t serial;		/* changes with addr; never used twice */
+	char name[64];
+	struct tei_rail_addr addr;
+	struct rail_fence fence;
+};
+
+/*
+ * (initiating lane, remote rail). Owned by the peer. Fields are guarded by the
+ * lane's lock.
+ */
+struct rail_path {
+	uint32_t lane_gen, remote_serial;
+	fi_addr_t fi_addr;
+	bool ready;			/* fi_addr is valid for these gens */
+	bool connected;			/* something completed on it */
+	bool blocked_now;		/* in this bundle */
+	uint32_t inflight;		/* slices */
+	uint64_t blocked_ns;		/* no post before this time, 0: free */
+	uint64_t since_ns;		/* connecting since, 0: not */
+	uint32_t backoff_us;
+};
+
+enum rail_peer_state {
+	RAIL_PEER_NEW,		/* only the first address is known */
+	RAIL_PEER_READY,	/* hello was answered: rails are known */
+	RAIL_PEER_GONE,		/* process has gone; tasks fail at once */
+};
+
+struct rail_key_want {
+	uint64_t addr, len;
+	bool active;
+	uint32_t tries;
+	uint64_t next_ns;
+};
+
+struct rail_note {
+	struct tei_list link;
+	uint16_t name_len, msg_len;
+	char text[];
+};
+
+/*
+ * A remote process. Created by tei_rail_peer_get or by its hello; freed when
+ * nobody refers to it, or with the data plane. Everything is guarded by
+ * dp->sched unless marked.
+ */
+struct tei_rail_peer {
+	struct tei_rail_dp *dp;		/* fixed */
+	uint64_t incarnation;		/* fixed */
+	char name[256];
+	struct tei_list link;		/* dp->peers */
+	struct tei_list attn_link;	/* dp->attn, or alone */
+	struct tei_list active_link;	/* dp->active, or alone */
+	struct tei_list hash_link;
+	uint32_t refs;			/* users outside the data plane */
+	enum rail_peer_state state;
+	bool known_us;			/* it answered or said hello */
+
+	struct tei_rail_addr first;
+	bool has_first;
+	uint32_t table_seen;		/* newest rail table of the peer */
+	uint32_t table_acked;		/* newest of ours that it has */
+	bool want_hello;		/* someone waits for READY */
+	uint32_t hello_tries;
+	uint64_t hello_next_ns;
+	uint32_t hello_cursor;
+	bool reply_hello;		/* an answer is owed */
+	bool resolving;
+	uint64_t resolve_next_ns;
+	uint64_t heard_ns;
+
+	/* Until the hello is answered the first address is the only remote. */
+	struct rail_remote *remotes;
+	uint16_t nremotes;
+	uint32_t serial;		/* last one given to a remote */
+	int16_t route[TEI_RAIL_MAX];	/* local rail → remotes index, -1 */
+	/* [(rail * lanes_per_rail + lane) * remotes_cap + remote]; a path
+	 * once made stays where it is until the peer is freed */
+	struct rail_path **paths;
+	uint32_t path_rails;		/* rails the table has room for */
+	uint16_t remotes_cap;
+
+	struct tei_list queue;		/* tasks with bytes left to cut */
+	uint32_t queued;
+	struct tei_list live;		/* tasks not ended, in order */
+	struct tei_list retry;		/* slices to post (again) */
+	struct tei_list limbo;		/* slices that await a fence */
+	uint32_t posted;		/* slices on lanes */
+	uint32_t unfenced;		/* remotes whose fence was given up;
+					 * nothing is posted while not 0 */
+
+	struct rail_rkey **rkeys;	/* sorted by base */
+	uint32_t nrkeys, rkeys_cap;
+	uint32_t key_epoch;		/* replies older than this are void */
+	struct rail_key_want key_want;
+	uint64_t *draining;		/* region ids taken back, in use */
+	uint32_t ndraining, draining_cap;
+	uint64_t *owed;			/* region ids to answer REVOKED */
+	uint32_t nowed, owed_cap;
+
+	/* target side */
+	uint64_t *revokes;		/* region ids that it must drain */
+	uint32_t nrevokes, revokes_cap;
+	uint64_t revoke_next_ns;
+	bool fences_owed;
+	struct rail_fence_reply {
+		uint32_t gen;
+		bool owed;
+	} fence_reply[TEI_RAIL_MAX];	/* by our rail */
+	uint64_t refuse;		/* incarnation it took us for, or 0 */
+	struct rail_key_reply {
+		uint64_t addr, len;
+		bool owed;
+	} key_reply;
+
+	struct tei_list notes;		/* rail_note, to be sent */
+	uint32_t nnotes;
+	uint64_t due_ns;		/* when it wants to run, on attn */
+	uint64_t asked_ns;		/* when want_hello was first served */
+	bool announce;			/* our rail table has changed */
+	bool rehello;			/* thread: introduce ourselves again */
+	bool bye_sent;			/* tear-down only */
+	uint64_t stuck_next_ns;		/* thread: no new lane before that */
+	uint32_t stuck_tries;		/* thread */
+	bool warm_wanted;		/* connect every pair of rails */
+	uint64_t warm_left;		/* thread: rails still to connect */
+	uint32_t attempt;		/* rotates the rails of messages */
+	struct tei_log_limit err_limit;
+};
+
+#define RAIL_PEER_HASH	1024
+
+struct rail_slice_chunk {
+	struct rail_slice_chunk *next;
+	struct rail_slice slice[256];
+};
+
+/*
+ * A data plane. Created by tei_rail_dp_open, freed by tei_rail_dp_close.
+ */
+struct tei_rail_dp {
+	/* fixed */
+	const struct tei_settings *settings;
+	const struct tei_rail_ops *ops;
+	void *arg;
+	uint64_t incarnation;
+	char name[256];
+	int wake_fd;
+	pthread_t thread;
+	bool thread_started;
+	bool stop;			/* atomic */
+
+	struct tei_mutex admin;		/* rails opened, memory registered */
+	struct rail *rails[TEI_RAIL_MAX]; /* entries fixed once set */
+	uint32_t nrails;		/* atomic */
+	const struct tei_topo *topo;	/* admin */
+
+	struct tei_mutex sched;		/* guards what follows */
+	struct tei_rail_mr **mrs;	/* sorted by address */
+	uint32_t nmrs, mrs_cap;
+	uint64_t mr_next_id;
+	uint32_t key_epoch;		/* raised by every revocation */
+	pthread_cond_t cond;		/* revocations, warm-up, removal */
+	uint32_t table;			/* version of our rail table */
+	struct tei_list peers;
+	uint32_t npeers;
+	struct tei_list hash[RAIL_PEER_HASH];
+	struct tei_list attn;		/* peers with control work */
+	struct tei_list active;		/* peers with slices to cut */
+	uint32_t nactive;		/* read without lock: atomic */
+	uint32_t nlive;			/* live tasks, all peers; atomic */
+	struct tei_list slices;		/* free */
+	struct rail_slice_chunk *chunks;
+	uint32_t nfencing;		/* regions with fence_wanted */
+	uint64_t attn_next_ns;		/* when the next of attn is due */
+
+	/* atomics */
+	uint64_t drive_seq;		/* callers' progress calls */
+	uint32_t turn;			/* rail that is asked first */
+	bool wake_pending;
+	uint32_t inflight;		/* slices posted, all lanes */
+};
+
+/* Tasks that ended while a lock was held; told when it is not. */
+struct rail_done {
+	struct tei_list tasks;		/* tei_rail_task.live_link */
+	struct tei_list heard;		/* rail_heard.link */
+};
+
+/* A notification on its way to ops->notify; owned by a rail_done. */
+struct rail_heard {
+	struct tei_list link;
+	char peer[256];
+	char name[TEI_RAIL_NOTIFY_MAX + 1];
+	char msg[TEI_RAIL_NOTIFY_MAX + 1];
+};
+
+/* --- rail_info.c: which rails there are ---------------------------------- */
+struct rail_found {
+	char name[64];
+	struct fi_info *info;		/* one entry, owned */
+	uint8_t prefix;
+	struct rail_found *next;
+};
+int rail_info_find(const struct tei_settings *s, const char *transport,
+		   const char *devices, struct tei_err *err,
+		   struct rail_found **out);
+void rail_info_free(struct rail_found *list);
+
+/* --- rail_rail.c: one rail ----------------------------------------------- */
+int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
+	      const char *transport, struct tei_err *err, struct rail **out);
+void rail_close_initiating(struct rail *rail);
+void rail_close(struct rail *rail);
+void rail_free(struct rail *rail);
+struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index);
+uint32_t rail_count(struct tei_rail_dp *dp);
+
+/* --- rail_lane.c: endpoints ---------------------------------------------- */
+void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
+		    uint16_t index);
+int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
+	TEI_REQUIRES(lane->lock);
+/* Slices still posted are moved to aborted. */
+void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
+	TEI_REQUIRES(lane->lock);
+/* Reads the CQ and posts what there is room for; true if anything happened. */
+bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock);
+void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* --- rail_mr.c: local memory --------------------------------------------- */
+int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
+		    struct tei_err *err);
+void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
+struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
+				 uint64_t len) TEI_REQUIRES(dp->sched);
+void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr);
+void rail_mr_free_all(struct tei_rail_dp *dp);
+
+/* --- rail_path.c --------------------------------------------------------- */
+/* Path of this lane to that remote rail; NULL before rail_path_table. */
+struct rail_path *rail_path_get(struct tei_rail_peer *peer,
+				struct rail_lane *lane, uint16_t remote)
+	TEI_REQUIRES(peer->dp->sched);
+/* Gives the path an address for the present generations. 0 or -FI_E*. */
+int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
+		    struct rail_lane *lane, uint16_t remote)
+	TEI_REQUIRES(lane->lock);
+/* -FI_EAGAIN was seen: no post before a while. */
+void rail_path_block(struct rail_path *path, uint64_t now);
+/* Room for every pair of rails, and the routes. The thread or set-up. */
+int rail_path_table(struct tei_rail_peer *peer)
+	TEI_REQUIRES(peer->dp->sched);
+void rail_path_free_all(struct tei_rail_peer *peer);
+
+/* --- rail_sched.c: queues, slices ---------------------------------------- */
+struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
+	TEI_REQUIRES(dp->sched);
+void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
+	TEI_REQUIRES(dp->sched);
+/* Cuts and posts until the lane is full or nothing is left. */
+bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock);
+/* Lets every lane pull; the calling thread. */
+void rail_sched_kick(struct tei_rail_dp *dp);
+/* Polls the lane unless someone else does; with work, that someone looks
+ * again before he leaves. True if anything happened. */
+bool rail_lane_run(struct rail_lane *lane, bool work);
+/* A posted slice came back. */
+void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *slice,
+		   uint64_t now, struct rail_done *done)
+	TEI_REQUIRES(dp->sched);
+/* A posted slice failed with err (FI_E*), or its lane was closed. It waits for
+ * a fence, then goes on elsewhere. */
+void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *slice,
+		       int err, struct rail_done *done)
+	TEI_REQUIRES(dp->sched);
+/* Tear-down: the task ends although slices of it were posted. */
+void rail_sched_abandon(struct tei_rail_task *task, const struct tei_err *err,
+			struct rail_done *done);
+/* Gives up the fence of a task's slices: they are dropped. */
+void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(peer->dp->sched);
+/* The key of [addr, len) was refused: what waits for it fails. */
+void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
+		       int code, struct rail_done *done)
+	TEI_REQUIRES(peer->dp->sched);
+/* The peer fenced that remote rail up to gen: limbo slices go on. */
+void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
+		       uint32_t gen, struct rail_done *done);
+/* Ends a task as soon as nothing of it is posted. err is copied. */
+void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		   enum tei_rail_end end, const struct tei_err *err,
+		   struct rail_done *done) TEI_REQUIRES(dp->sched);
+void rail_done_init(struct rail_done *done);
+void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done);
+void rail_peer_activate(struct tei_rail_peer *peer);
+
+/* --- rail_peer.c: peers, control state machines -------------------------- */
+struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp,
+				     uint64_t incarnation)
+	TEI_REQUIRES(dp->sched);
+struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
+				    uint64_t incarnation)
+	TEI_REQUIRES(dp->sched);
+/* Puts it on dp->attn, due now, and wakes the thread; sched is held. */
+void rail_peer_attend(struct tei_rail_peer *peer);
+/* Its first hello came. */
+void rail_peer_ready(struct tei_rail_peer *peer);
+void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why,
+			struct rail_done *done) TEI_REQUIRES(peer->dp->sched);
+void rail_peer_free_all(struct tei_rail_dp *dp);
+void rail_peer_set_first(struct tei_rail_peer *peer,
+			 const struct tei_rail_addr *first)
+	TEI_REQUIRES(peer->dp->sched);
+/* Our rails have changed: routes are made anew, peers are told. */
+void rail_peer_announce(struct tei_rail_dp *dp);
+/* Tear-down: takes leave of the peers; true when all are told. */
+bool rail_peer_bye(struct tei_rail_dp *dp);
+void rail_peer_maybe_free(struct tei_rail_peer *peer);
+/* Runs one peer's state machines; the thread, no lock held. Returns when it
+ * wants to run again (0: when something changes). */
+uint64_t rail_peer_run(struct tei_rail_peer *peer, uint64_t now);
+
+/* --- rail_key.c: keys asked for, given, revoked -------------------------- */
+struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr);
+bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len);
+/* A region that the peer told us; false: malformed or no memory. */
+bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key);
+/* The peer takes a region back; answered when nothing is posted on it. */
+void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id);
+/* We take a region back from that peer. 0 or no memory. */
+int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id);
+/* That peer has drained it. */
+void rail_key_drained(struct tei_rail_peer *peer, uint64_t id);
+/* Nobody is asked about it any more. */
+void rail_key_forget(struct tei_rail_dp *dp, uint64_t id);
+/* REVOKED is owed to the peer for that region. */
+void rail_key_owe(struct tei_rail_peer *peer, uint64_t id);
+int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation);
+void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len);
+void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key);
+void rail_key_drop_all(struct tei_rail_peer *peer);
+
+/* --- rail_fence.c -------------------------------------------------------- */
+void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);
+/* All three: the thread, no lock held. */
+/* Retires the initiating lanes that carry slices for the peer. */
+void rail_fence_retire_peer(struct tei_rail_peer *peer);
+/* A path that cannot connect although its peer may be there: some providers
+ * refuse a reconnect from an address whose old connection they still hold, so
+ * the lane gets a new one, with back-off. */
+void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
+			    const struct rail_path *path, uint64_t now);
+/* Closes retiring lanes that are idle or out of time; returns when to come
+ * again, 0: none is retiring. */
+uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now);
+/* Closes the rail's target lane if it is of generation gen or older and opens
+ * its replacement. Returns the generation now in force. */
+uint32_t rail_fence_target(struct rail *rail, uint32_t gen);
+
+/* --- rail_msg.c: the peer protocol --------------------------------------- */
+enum rail_msg_type {
+	RAIL_MSG_HELLO = 1,	/* our rails; flags: reply wanted */
+	RAIL_MSG_REFUSE = 2,	/* not us, or no room: reason */
+	RAIL_MSG_KEY_REQ = 3,
+	RAIL_MSG_KEY_REP = 4,
+	RAIL_MSG_FENCE = 5,
+	RAIL_MSG_FENCED = 6,
+	RAIL_MSG_REVOKE = 7,
+	RAIL_MSG_REVOKED = 8,
+	RAIL_MSG_NOTIFY = 9,
+	RAIL_MSG_BYE = 10,
+};
+/* All of these: the thread, no lock held unless said. */
+struct rail_wire;
+void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
+		    uint8_t *buf, enum rail_msg_type type, uint16_t flags);
+/* Length of the message, 0 if it did not fit. */
+size_t rail_msg_end(struct rail_wire *w);
+size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply,
+		      uint8_t *buf);
+/* Sends over the first rail from the attempt-th on that takes it. 0,
+ * -FI_EAGAIN while connecting or full, other negative: no route. */
+int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
+		  uint32_t attempt);
+int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
+		     uint32_t lane_index, const void *msg, size_t len);
+/* A message came in on a target lane. The thread. */
+void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
+		       struct rail_done *done) TEI_REQUIRES(lane->lock);
+
+/* True when no message of the rail is under way. */
+bool rail_msg_idle(struct rail *rail);
+
+/* --- rail_progress.c ----------------------------------------------------- */
+int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);
+void rail_progress_stop(struct tei_rail_dp *dp);
+/* Makes the thread look at dp->attn and the rest soon. Any thread. */
+void rail_progress_wake(struct tei_rail_dp *dp);
+/* Wakes those who wait on dp->cond. */
+void rail_progress_signal(struct tei_rail_dp *dp);
+
+#endif /* TEI_PROV_RAIL_RAIL_INT_H */

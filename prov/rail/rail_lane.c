@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Lanes: one RDM endpoint each with its own CQ, AV and EQ. Opening one starts
+ * a new generation; closing one ends everything that was posted on it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_int.h"
+
+void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
+		    uint16_t index)
+{
+	lane->rail = rail;
+	lane->target = target;
+	lane->index = index;
+	lane->wait_fd = -1;
+	tei_mutex_init(&lane->lock);
+	tei_list_init(&lane->posted);
+}
+
+static struct fid_domain *lane_domain(const struct rail_lane *lane)
+{
+	return lane->target ? lane->rail->target_domain :
+			      lane->rail->init_domain;
+}
+
+static int lane_open_cq(struct rail_lane *lane)
+{
+	struct fi_cq_attr attr = {
+		.size = lane->rail->dp->settings->cq_size,
+		.format = FI_CQ_FORMAT_MSG,
+		.wait_obj = FI_WAIT_FD,
+	};
+	int ret, fd;
+
+	lane->wait_fd = -1;
+	ret = fi_cq_open(lane_domain(lane), &attr, &lane->cq, NULL);
+	if (!ret) {
+		if (!fi_control(&lane->cq->fid, FI_GETWAIT, &fd))
+			lane->wait_fd = fd;
+		return 0;
+	}
+	attr.wait_obj = FI_WAIT_NONE;
+	return fi_cq_open(lane_domain(lane), &attr, &lane->cq, NULL);
+}
+
+static int lane_open_queues(struct rail_lane *lane)
+{
+	struct fi_av_attr av_attr = {
+		.type = lane->rail->info->domain_attr->av_type,
+		.count = 64,
+	};
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_NONE, .size = 64 };
+	int ret;
+
+	ret = lane_open_cq(lane);
+	if (ret)
+		return ret;
+	ret = fi_av_open(lane_domain(lane), &av_attr, &lane->av, NULL);
+	if (ret)
+		return ret;
+	/* a provider without event queues for RDM endpoints does without */
+	if (fi_eq_open(lane->rail->fabric, &eq_attr, &lane->eq, NULL))
+		lane->eq = NULL;
+	return 0;
+}
+
+static int lane_bind(struct rail_lane *lane)
+{
+	int ret;
+
+	ret = fi_ep_bind(lane->ep, &lane->av->fid, 0);
+	if (ret)
+		return ret;
+	ret = fi_ep_bind(lane->ep, &lane->cq->fid, FI_TRANSMIT | FI_RECV);
+	if (ret)
+		return ret;
+	if (lane->eq && fi_ep_bind(lane->ep, &lane->eq->fid, 0)) {
+		fi_close(&lane->eq->fid);
+		lane->eq = NULL;
+	}
+	return 0;
+}
+
+static int lane_post_rx(struct rail_lane *lane, struct rail_rx *rx)
+{
+	ssize_t ret;
+
+	ret = fi_recv(lane->ep, rx->buf, RAIL_MSG_MAX,
+		      lane->rx_mr ? fi_mr_desc(lane->rx_mr) : NULL,
+		      FI_ADDR_UNSPEC, &rx->op.ctx);
+	rx->posted = !ret;
+	return (int)ret;
+}
+
+static int lane_open_rx(struct rail_lane *lane)
+{
+	size_t size = (size_t)RAIL_RX_DEPTH * RAIL_MSG_MAX;
+	int i, ret;
+
+	if (!lane->rx_mem) {
+		lane->rx_mem = aligned_alloc(4096, size);
+		lane->rx = calloc(RAIL_RX_DEPTH, sizeof(*lane->rx));
+		if (!lane->rx_mem || !lane->rx)
+			return -FI_ENOMEM;
+	}
+	if ((lane->rail->mr_mode & FI_MR_LOCAL) && !lane->rx_mr) {
+		ret = fi_mr_reg(lane_domain(lane), lane->rx_mem, size, FI_RECV,
+				0, 0, 0, &lane->rx_mr, NULL);
+		if (ret)
+			return ret;
+	}
+	for (i = 0; i < RAIL_RX_DEPTH; i++) {
+		lane->rx[i].op.kind = RAIL_OP_RECV;
+		lane->rx[i].buf = (uint8_t *)lane->rx_mem +
+				  (size_t)i * RAIL_MSG_MAX;
+		ret = lane_post_rx(lane, &lane->rx[i]);
+		if (ret && !(ret == -FI_EAGAIN && i))
+			return ret;
+	}
+	return 0;
+}
+
+static int lane_read_addr(struct rail_lane *lane)
+{
+	size_t len = sizeof(lane->addr.bytes);
+	int ret;
+
+	memset(&lane->addr, 0, sizeof(lane->addr));
+	ret = fi_getname(&lane->ep->fid, lane->addr.bytes, &len);
+	if (ret)
+		return ret;
+	lane->addr.len = (uint32_t)len;
+	lane->addr.protocol = lane->rail->info->ep_attr->protocol;
+	lane->addr.protocol_version =
+		lane->rail->info->ep_attr->protocol_version;
+	lane->addr.addr_format = lane->rail->info->addr_format;
+	return 0;
+}
+
+static int lane_open_ep(struct rail_lane *lane, const char **what)
+{
+	int ret;
+
+	*what = "queues";
+	ret = lane_open_queues(lane);
+	if (ret)
+		return ret;
+	*what = "fi_endpoint";
+	ret = fi_endpoint(lane_domain(lane), lane->rail->info, &lane->ep, NULL);
+	if (ret)
+		return ret;
+	*what = "fi_ep_bind";
+	ret = lane_bind(lane);
+	if (ret)
+		return ret;
+	*what = "fi_enable";
+	ret = fi_enable(lane->ep);
+	if (ret)
+		return ret;
+	*what = "fi_getname";
+	ret = lane_read_addr(lane);
+	if (ret || !lane->target)
+		return ret;
+	*what = "fi_recv";
+	return lane_open_rx(lane);
+}
+
+int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
+{
+	const char *what = "";
+	struct tei_list none;
+	int ret;
+
+	ret = lane_open_ep(lane, &what);
+	if (ret) {
+		tei_list_init(&none);
+		rail_lane_close(lane, &none);
+		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
+				    "%s: %s lane: %s: %s", lane->rail->name,
+				    lane->target ? "target" : "initiating",
+				    what, fi_strerror(-ret));
+	}
+	__atomic_store_n(&lane->gen, lane->gen + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static void lane_close_fid(struct fid *fid, const char *what,
+			   const struct rail_lane *lane)
+{
+	int ret = fi_close(fid);
+
+	if (ret)
+		TEI_WARN("rail", "%s: closing its %s: %s", lane->rail->name,
+			 what, fi_strerror(-ret));
+}
+
+/* Messages that were under way on a closed lane are lost; their buffers not. */
+static void lane_reclaim_tx(struct rail_lane *lane)
+{
+	struct rail *rail = lane->rail;
+	int i;
+
+	tei_mutex_lock(&rail->dp->sched);
+	for (i = 0; i < RAIL_TX_MSGS; i++) {
+		if (rail->tx[i].lane != lane)
+			continue;
+		rail->tx[i].lane = NULL;
+		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
+	}
+	tei_mutex_unlock(&rail->dp->sched);
+}
+
+void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+
+	/* The endpoint goes first: from here on it touches no memory. */
+	if (lane->ep)
+		lane_close_fid(&lane->ep->fid, "endpoint", lane);
+	lane->ep = NULL;
+	if (lane->cq)
+		lane_close_fid(&lane->cq->fid, "completion queue", lane);
+	lane->cq = NULL;
+	if (lane->av)
+		lane_close_fid(&lane->av->fid, "address vector", lane);
+	lane->av = NULL;
+	if (lane->eq)
+		lane_close_fid(&lane->eq->fid, "event queue", lane);
+	lane->eq = NULL;
+	lane->wait_fd = -1;
+	__atomic_store_n(&lane->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
+	__atomic_fetch_sub(&dp->inflight, lane->inflight, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&lane->rail->inflight_bytes, lane->inflight_bytes,
+			   __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->inflight, 0, __ATOMIC_RELAXED);
+	lane->inflight_bytes = 0;
+	tei_list_splice_tail(aborted, &lane->posted);
+	lane_reclaim_tx(lane);
+}
+
+void rail_lane_drain_eq(struct rail_lane *lane)
+{
+	struct fi_eq_err_entry e;
+	uint8_t buf[256];
+	uint32_t event, left;
+	ssize_t ret;
+	int i;
+
+	for (i = 0; lane->eq && i < 16; i++) {
+		ret = fi_eq_read(lane->eq, &event, buf, sizeof(buf), 0);
+		if (ret == -FI_EAVAIL) {
+			memset(&e, 0, sizeof(e));
+			ret = fi_eq_readerr(lane->eq, &e, 0);
+			if (ret > 0 &&
+			    tei_log_permit(&lane->rail->err_limit, &left))
+				TEI_WARN("rail", "%s: event queue: %s",
+					 lane->rail->name, fi_strerror(e.err));
+		}
+		if (ret < 0)
+			return;
+	}
+}
+
+/* --- completions --------------------------------------------------------- */
+
+static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
+{
+	struct rail *rail = lane->rail;
+
+	tei_list_del(&slice->link);
+	slice->path->inflight--;
+	slice->path->blocked_ns = 0;
+	__atomic_store_n(&lane->inflight, lane->inflight - 1, __ATOMIC_RELAXED);
+	lane->inflight_bytes -= slice->len;
+	__atomic_fetch_sub(&rail->inflight_bytes, slice->len, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&rail->dp->inflight, 1, __ATOMIC_RELAXED);
+}
+
+/*
+ * Service rate: bytes per busy time, smoothed. Only times of at least 1 ms
+ * count, so that batching of completions does not look like speed.
+ */
+static void lane_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
+{
+	struct rail *rail = lane->rail;
+	uint64_t rate, old;
+
+	lane->served += bytes;
+	if (now - lane->busy_ns < TEI_NS_PER_MS)
+		return;
+	rate = (uint64_t)((double)lane->served * 1e9 /
+			  (double)(now - lane->busy_ns));
+	old = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	rate = old ? old - old / 8 + rate / 8 : rate;
+	__atomic_store_n(&rail->rate_bps, rate, __ATOMIC_RELAXED);
+	lane->served = 0;
+	lane->busy_ns = now;
+}
+
+static void lane_count_ok(struct rail *rail, const struct rail_slice *slice)
+{
+	__atomic_fetch_add(slice->read ? &rail->rx_bytes : &rail->tx_bytes,
+			   slice->len, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&rail->slices, 1, __ATOMIC_RELAXED);
+}
+
+static void lane_recv_done(struct rail_lane *lane, struct rail_rx *rx,
+			   size_t len, struct rail_done *done)
+{
+	rx->posted = false;
+	rail_msg_received(lane, rx->buf, len, done);
+}
+
+static void lane_repost(struct rail_lane *lane)
+{
+	int i;
+
+	for (i = 0; lane->rx && lane->ep && i < RAIL_RX_DEPTH; i++)
+		if (!lane->rx[i].posted && lane_post_rx(lane, &lane->rx[i]))
+			return;
+}
+
+static void lane_tx_put(struct tei_rail_dp *dp, struct rail_op *op)
+{
+	struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
+
+	tei_mutex_lock(&dp->sched);
+	tx->lane = NULL;
+	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
+	tei_mutex_unlock(&dp->sched);
+}
+
+static void lane_handle_ok(struct rail_lane *lane,
+			   const struct fi_cq_msg_entry *e, int n,
+			   struct rail_done *done)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	struct rail_slice *slices[RAIL_CQ_BATCH];
+	struct rail_op *op;
+	uint64_t bytes = 0, now;
+	int i, ns = 0;
+
+	for (i = 0; i < n; i++) {
+		op = e[i].op_context;
+		if (!op)
+			continue;
+		switch (op->kind) {
+		case RAIL_OP_SLICE:
+			slices[ns] = tei_container_of(op, struct rail_slice, op);
+			lane_unpost(lane, slices[ns]);
+			slices[ns]->path->connected = true;
+			lane_count_ok(lane->rail, slices[ns]);
+			bytes += slices[ns++]->len;
+			break;
+		case RAIL_OP_SEND:
+			lane_tx_put(dp, op);
+			break;
+		case RAIL_OP_RECV:
+			lane_recv_done(lane,
+				       tei_container_of(op, struct rail_rx, op),
+				       e[i].len, done);
+			break;
+		}
+	}
+	if (!ns)
+		return;
+	now = tei_now_ns();
+	lane_measure(lane, bytes, now);
+	tei_mutex_lock(&dp->sched);
+	for (i = 0; i < ns; i++)
+		rail_sched_ok(dp, slices[i], now, done);
+	tei_mutex_unlock(&dp->sched);
+}
+
+static void lane_log_error(struct rail_lane *lane,
+			   const struct fi_cq_err_entry *e,
+			   const struct rail_slice *slice)
+{
+	struct rail *rail = lane->rail;
+	uint32_t left = 0;
+	char text[96];
+
+	__atomic_fetch_add(&rail->errors, 1, __ATOMIC_RELAXED);
+	if (!tei_log_enabled(TEI_LOG_WARN) ||
+	    !tei_log_permit(&rail->err_limit, &left))
+		return;
+	fi_cq_strerror(lane->cq, e->prov_errno, e->err_data, text,
+		       sizeof(text));
+	TEI_WARN("rail", "%s (%s): %s%s%s: %s (provider: %d)%s", rail->name,
+		 rail->provider, slice ? (slice->read ? "read from " :
+						      "write to ") : "message",
+		 slice ? slice->peer->name : "", "", fi_strerror(e->err),
+		 e->prov_errno, left ? " (others left out)" : "");
+}
+
+static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	struct fi_cq_err_entry e;
+	struct rail_slice *slice;
+	struct rail_op *op;
+
+	memset(&e, 0, sizeof(e));
+	if (fi_cq_readerr(lane->cq, &e, 0) != 1)
+		return;
+	op = e.op_context;
+	if (!op) {
+		lane_log_error(lane, &e, NULL);
+		return;
+	}
+	switch (op->kind) {
+	case RAIL_OP_SLICE:
+		slice = tei_container_of(op, struct rail_slice, op);
+		lane_log_error(lane, &e, slice);
+		lane_unpost(lane, slice);
+		slice->path->connected = false;
+		tei_mutex_lock(&dp->sched);
+		rail_sched_broken(dp, slice, e.err, done);
+		tei_mutex_unlock(&dp->sched);
+		break;
+	case RAIL_OP_SEND:
+		lane_log_error(lane, &e, NULL);
+		lane_tx_put(dp, op);
+		break;
+	case RAIL_OP_RECV:
+		tei_container_of(op, struct rail_rx, op)->posted = false;
+		break;
+	}
+}
+
+static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
+{
+	struct fi_cq_msg_entry e[RAIL_CQ_BATCH];
+	ssize_t n;
+
+	n = fi_cq_read(lane->cq, e, RAIL_CQ_BATCH);
+	if (n > 0) {
+		lane_handle_ok(lane, e, (int)n, done);
+		return true;
+	}
+	if (n == -FI_EAVAIL) {
+		lane_handle_error(lane, done);
+		return true;
+	}
+	return false;
+}
+
+bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
+{
+	bool any;
+
+	if (!lane->ep)
+		return false;
+	any = lane_read_cq(lane, done);
+	if (lane->target) {
+		if (any)
+			lane_repost(lane);
+	} else if (lane->state == RAIL_LANE_ACTIVE) {
+		any |= rail_sched_pull(lane, done);
+	}
+	return any;
+}
+
+bool rail_lane_run(struct rail_lane *lane, bool work)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	struct rail_done done;
+	bool any = false;
+
+	rail_done_init(&done);
+	do {
+		if (!tei_mutex_trylock(&lane->lock)) {
+			if (!work)
+				break;
+			__atomic_store_n(&lane->kick, true, __ATOMIC_SEQ_CST);
+			if (!tei_mutex_trylock(&lane->lock))
+				break;
+		}
+		any |= rail_lane_poll(lane, &done);
+		tei_mutex_unlock(&lane->lock);
+	} while (__atomic_load_n(&lane->kick, __ATOMIC_SEQ_CST) &&
+		 __atomic_exchange_n(&lane->kick, false, __ATOMIC_SEQ_CST));
+	rail_done_run(dp, &done);
+	return any;
+}

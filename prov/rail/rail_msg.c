@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The peer protocol: building messages, sending them, and what each one does
+ * when it arrives. Requests are sent again by their state machine until they
+ * are answered, so every handler may see the same message twice. Notifications
+ * are sent once.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_wire.h"
+
+/* --- sending ------------------------------------------------------------- */
+
+void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
+		    uint8_t *buf, enum rail_msg_type type, uint16_t flags)
+{
+	w->p = buf;
+	w->pos = 0;
+	w->cap = RAIL_MSG_MAX;
+	w->bad = false;
+	rail_wire_put(w, RAIL_WIRE_MAGIC, 4);
+	rail_wire_put(w, RAIL_WIRE_VERSION, 1);
+	rail_wire_put(w, type, 1);
+	rail_wire_put(w, flags, 2);
+	rail_wire_put(w, 0, 4);
+	rail_wire_put(w, __atomic_load_n(&peer->dp->table, __ATOMIC_RELAXED),
+		      4);
+	rail_wire_put(w, peer->dp->incarnation, 8);
+	rail_wire_put(w, peer->incarnation, 8);
+}
+
+size_t rail_msg_end(struct rail_wire *w)
+{
+	size_t len = w->pos;
+
+	if (w->bad)
+		return 0;
+	w->pos = 8;
+	rail_wire_put(w, len, 4);
+	return len;
+}
+
+static struct rail_lane *msg_active_lane(struct rail *rail, uint32_t index)
+{
+	struct rail_lane *lane = &rail->init[index * RAIL_LANE_SLOTS];
+	int i;
+
+	for (i = 0; i < RAIL_LANE_SLOTS; i++)
+		if (__atomic_load_n(&lane[i].state, __ATOMIC_ACQUIRE) ==
+		    RAIL_LANE_ACTIVE)
+			return &lane[i];
+	return NULL;
+}
+
+static struct rail_tx *msg_tx_get(struct rail *rail)
+{
+	struct rail_tx *tx = NULL;
+
+	tei_mutex_lock(&rail->dp->sched);
+	if (!tei_list_empty(&rail->tx_free)) {
+		tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
+		tei_list_del(&tx->link);
+	}
+	tei_mutex_unlock(&rail->dp->sched);
+	return tx;
+}
+
+static void msg_tx_put(struct rail_tx *tx)
+{
+	struct tei_rail_dp *dp = tx->rail->dp;
+
+	tei_mutex_lock(&dp->sched);
+	tx->lane = NULL;
+	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
+	tei_mutex_unlock(&dp->sched);
+}
+
+static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
+			uint16_t remote, struct rail_path *path,
+			const void *msg, size_t len, uint64_t now)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail *rail = lane->rail;
+	struct rail_tx *tx;
+	ssize_t ret;
+
+	if (lane->state != RAIL_LANE_ACTIVE)
+		return -FI_EAGAIN;
+	ret = rail_path_ready(peer, path, lane, remote);
+	if (ret)
+		return ret;
+	if (path->blocked_ns > now)
+		return -FI_EAGAIN;
+	tx = msg_tx_get(rail);
+	if (!tx)
+		return -FI_EAGAIN;
+	memcpy(tx->buf, msg, len);
+	tx->lane = lane;
+	ret = fi_send(lane->ep, tx->buf, len,
+		      rail->tx_mr ? fi_mr_desc(rail->tx_mr) : NULL,
+		      path->fi_addr, &tx->op.ctx);
+	if (!ret) {
+		path->since_ns = 0;
+		path->backoff_us = 0;
+		return 0;
+	}
+	msg_tx_put(tx);
+	if (ret == -FI_EAGAIN)
+		rail_path_block(path, now);
+	return ret;
+}
+
+int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
+		     uint32_t index, const void *msg, size_t len)
+{
+	struct rail_lane *lane = msg_active_lane(rail, index);
+	struct rail_path *path = NULL;
+	uint64_t now = tei_now_ns();
+	int16_t remote;
+	ssize_t ret;
+
+	if (!lane || !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		return -FI_EHOSTUNREACH;
+	tei_mutex_lock(&peer->dp->sched);
+	remote = peer->route[rail->index];
+	if (remote >= 0)
+		path = rail_path_get(peer, lane, (uint16_t)remote);
+	tei_mutex_unlock(&peer->dp->sched);
+	if (!path)
+		return -FI_EHOSTUNREACH;
+	tei_mutex_lock(&lane->lock);
+	ret = msg_post(peer, lane, (uint16_t)remote, path, msg, len, now);
+	tei_mutex_unlock(&lane->lock);
+	if (ret == -FI_EAGAIN) {
+		/* connecting needs progress on the lane */
+		rail_lane_run(lane, false);
+		rail_fence_maybe_stuck(peer, lane, path, now);
+	}
+	return (int)ret;
+}
+
+int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
+		  uint32_t attempt)
+{
+	uint32_t i, n = rail_count(peer->dp);
+	int ret, worst = -FI_EHOSTUNREACH;
+
+	for (i = 0; i < n; i++) {
+		ret = rail_msg_send_on(peer, rail_at(peer->dp,
+						     (attempt + i) % n), 0,
+				       msg, len);
+		if (!ret)
+			return 0;
+		if (ret == -FI_EAGAIN)
+			worst = ret;
+	}
+	return worst;
+}
+
+bool rail_msg_idle(struct rail *rail)
+{
+	bool idle = true;
+	int i;
+
+	tei_mutex_lock(&rail->dp->sched);
+	for (i = 0; i < RAIL_TX_MSGS; i++)
+		idle &= !rail->tx[i].lane;
+	tei_mutex_unlock(&rail->dp->sched);
+	return idle;
+}
+
+/* --- hello --------------------------------------------------------------- */
+
+static void msg_put_rail(struct rail_wire *w, struct rail *rail)
+{
+	struct rail_lane *lane = &rail->target;
+
+	rail_wire_put(w, rail->index, 2);
+	rail_wire_put(w, lane->gen, 4);
+	rail_wire_put(w, (rail->mr_mode & FI_MR_VIRT_ADDR) != 0, 1);
+	rail_wire_put(w, rail->prefix, 1);
+	rail_wire_put(w, lane->addr.protocol, 4);
+	rail_wire_put(w, lane->addr.protocol_version, 4);
+	rail_wire_put(w, lane->addr.addr_format, 4);
+	rail_wire_put_bytes(w, lane->addr.bytes, lane->addr.len);
+	rail_wire_put_bytes(w, rail->name, strlen(rail->name));
+}
+
+size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
+{
+	struct tei_rail_dp *dp = peer->dp;
+	uint32_t i, n = rail_count(dp), open = 0;
+	struct rail_wire w;
+
+	for (i = 0; i < n; i++)
+		open += rail_at(dp, i)->target.ep != NULL;
+	tei_mutex_lock(&dp->sched);
+	rail_msg_begin(peer, &w, buf, RAIL_MSG_HELLO,
+		       want_reply ? RAIL_WIRE_REPLY : 0);
+	rail_wire_put(&w, peer->table_seen, 4);
+	tei_mutex_unlock(&dp->sched);
+	rail_wire_put_bytes(&w, dp->name, strlen(dp->name));
+	rail_wire_put(&w, open, 2);
+	/* target lanes belong to this thread: no lock needed to read them */
+	for (i = 0; i < n; i++)
+		if (rail_at(dp, i)->target.ep)
+			msg_put_rail(&w, rail_at(dp, i));
+	return rail_msg_end(&w);
+}
+
+static bool msg_get_rail(struct rail_wire *w, struct rail_remote *r)
+{
+	memset(r, 0, sizeof(*r));
+	r->id = (uint16_t)rail_wire_get(w, 2);
+	r->gen = (uint32_t)rail_wire_get(w, 4);
+	r->virt_addr = (uint8_t)rail_wire_get(w, 1);
+	r->prefix = (uint8_t)rail_wire_get(w, 1);
+	r->addr.protocol = (uint32_t)rail_wire_get(w, 4);
+	r->addr.protocol_version = (uint32_t)rail_wire_get(w, 4);
+	r->addr.addr_format = (uint32_t)rail_wire_get(w, 4);
+	r->addr.len = (uint32_t)rail_wire_get_bytes(w, r->addr.bytes,
+						    sizeof(r->addr.bytes));
+	rail_wire_get_text(w, r->name, sizeof(r->name));
+	return !w->bad && r->addr.len && r->id < TEI_RAIL_MAX;
+}
+
+static struct rail_remote *msg_remote(struct tei_rail_peer *peer, uint16_t id)
+{
+	uint16_t i;
+
+	for (i = 0; i < peer->nremotes; i++)
+		if (peer->remotes[i].id == id)
+			return &peer->remotes[i];
+	return NULL;
+}
+
+/* A rail of the peer at a (new) generation. False: no memory. */
+static bool msg_take_remote(struct tei_rail_peer *peer,
+			    const struct rail_remote *in,
+			    struct rail_done *done)
+{
+	struct rail_remote *r = msg_remote(peer, in->id), *grown;
+	struct rail_fence fence;
+
+	if (r && r->gen >= in->gen)
+		return true;
+	if (!r) {
+		/* keys that were given before lack this rail's */
+		rail_key_drop_all(peer);
+		grown = realloc(peer->remotes,
+				(peer->nremotes + 1u) * sizeof(*grown));
+		if (!grown)
+			return false;
+		peer->remotes = grown;
+		r = &peer->remotes[peer->nremotes++];
+		memset(r, 0, sizeof(*r));
+	}
+	fence = r->fence;
+	*r = *in;
+	r->fence = fence;
+	r->serial = ++peer->serial;
+	/* all generations before this one are closed at the target */
+	rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), in->gen - 1,
+			  done);
+	return true;
+}
+
+/* Rails that the peer no longer lists are closed. */
+static void msg_drop_missing(struct tei_rail_peer *peer, const bool *listed,
+			     struct rail_done *done)
+{
+	uint16_t i;
+
+	for (i = 0; i < peer->nremotes; i++) {
+		if (listed[peer->remotes[i].id] || !peer->remotes[i].addr.len)
+			continue;
+		memset(&peer->remotes[i].addr, 0,
+		       sizeof(peer->remotes[i].addr));
+		peer->remotes[i].serial = ++peer->serial;
+		rail_sched_fenced(peer, i, UINT32_MAX - 1, done);
+	}
+}
+
+static void msg_on_hello(struct tei_rail_peer *peer, struct rail_wire *w,
+			 uint16_t flags, uint32_t table, bool to_us,
+			 struct rail_done *done)
+{
+	struct rail_remote remotes[TEI_RAIL_MAX];
+	bool listed[TEI_RAIL_MAX] = { false };
+	uint32_t ack = (uint32_t)rail_wire_get(w, 4);
+	char name[sizeof(peer->name)];
+	uint16_t i, n;
+
+	rail_wire_get_text(w, name, sizeof(name));
+	n = (uint16_t)rail_wire_get(w, 2);
+	if (w->bad || n > TEI_RAIL_MAX)
+		return;
+	for (i = 0; i < n; i++) {
+		if (!msg_get_rail(w, &remotes[i]))
+			return;
+		listed[remotes[i].id] = true;
+	}
+	if (peer->state == RAIL_PEER_GONE)
+		return;
+	if (!*peer->name)
+		snprintf(peer->name, sizeof(peer->name), "%s", name);
+	peer->known_us = true;
+	peer->rehello = false;
+	if (to_us && ack > peer->table_acked)
+		peer->table_acked = ack;
+	if (flags & RAIL_WIRE_REPLY)
+		peer->reply_hello = true;
+	if (table > peer->table_seen || peer->state == RAIL_PEER_NEW) {
+		if (peer->state == RAIL_PEER_NEW)
+			peer->nremotes = 0;
+		for (i = 0; i < n; i++)
+			if (!msg_take_remote(peer, &remotes[i], done))
+				return;
+		msg_drop_missing(peer, listed, done);
+		if (rail_path_table(peer))
+			return;
+		peer->table_seen = table;
+		if (peer->state == RAIL_PEER_NEW)
+			rail_peer_ready(peer);
+	}
+	rail_peer_attend(peer);
+	rail_peer_activate(peer);
+	rail_progress_signal(peer->dp);
+}
+
+/* --- the others ---------------------------------------------------------- */
+
+static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
+			  struct rail_done *done)
+{
+	uint64_t refused = rail_wire_get(w, 8);
+	struct tei_rail_peer *peer;
+	char reason[128];
+
+	rail_wire_get_text(w, reason, sizeof(reason));
+	if (w->bad)
+		return;
+	peer = rail_peer_find(dp, refused);
+	if (peer)
+		rail_peer_set_gone(peer, reason, done);
+}
+
+static bool msg_get_key(struct rail_wire *w, struct rail_rkey_part *part)
+{
+	memset(part, 0, sizeof(*part));
+	part->rail_id = (uint16_t)rail_wire_get(w, 2);
+	part->key_len = (uint8_t)rail_wire_get_bytes(w, part->key,
+						     sizeof(part->key));
+	if (w->bad || part->key_len < sizeof(part->key64))
+		return false;
+	memcpy(&part->key64, part->key, sizeof(part->key64));
+	return true;
+}
+
+static struct rail_rkey *msg_get_region(struct rail_wire *w)
+{
+	uint64_t base = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
+	uint64_t id = rail_wire_get(w, 8);
+	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
+	struct rail_rkey *k;
+
+	if (w->bad || !len || base + (len - 1) < base || n > TEI_RAIL_MAX)
+		return NULL;
+	k = calloc(1, sizeof(*k) + n * sizeof(k->part[0]));
+	if (!k)
+		return NULL;
+	k->base = base;
+	k->len = len;
+	k->id = id;
+	k->nparts = n;
+	for (i = 0; i < n; i++) {
+		if (!msg_get_key(w, &k->part[i])) {
+			free(k);
+			return NULL;
+		}
+	}
+	return k;
+}
+
+/* Raw keys are mapped once, for the local rail that is routed to them. */
+static void msg_map_raw(struct tei_rail_peer *peer, struct rail_rkey *k)
+{
+	struct rail_remote *remote;
+	struct rail *rail;
+	uint32_t i;
+	uint16_t p;
+
+	for (i = 0; i < rail_count(peer->dp); i++) {
+		rail = rail_at(peer->dp, i);
+		if (!(rail->mr_mode & FI_MR_RAW) || peer->route[i] < 0)
+			continue;
+		remote = &peer->remotes[peer->route[i]];
+		for (p = 0; p < k->nparts; p++)
+			if (k->part[p].rail_id == remote->id)
+				fi_mr_map_raw(rail->init_domain, k->base,
+					      k->part[p].key,
+					      k->part[p].key_len,
+					      &k->part[p].key64, 0);
+	}
+}
+
+static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
+			   struct rail_done *done)
+{
+	uint64_t addr = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
+	int32_t code = (int32_t)rail_wire_get(w, 4);
+	uint32_t epoch = (uint32_t)rail_wire_get(w, 4);
+	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
+	struct rail_rkey *k;
+
+	/* older than a revocation that we have answered: void */
+	if (w->bad || epoch < peer->key_epoch)
+		return;
+	for (i = 0; i < n; i++) {
+		k = msg_get_region(w);
+		if (!k)
+			return;
+		msg_map_raw(peer, k);
+		if (!rail_key_add(peer, k))
+			return;
+	}
+	if (peer->key_want.addr == addr && peer->key_want.len == len)
+		peer->key_want.active = false;
+	if (code)
+		rail_sched_no_key(peer, addr, len, code, done);
+	rail_peer_activate(peer);
+}
+
+static void msg_on_key_req(struct tei_rail_peer *peer, struct rail_wire *w)
+{
+	uint64_t addr = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
+
+	if (w->bad)
+		return;
+	peer->key_reply.addr = addr;
+	peer->key_reply.len = len;
+	peer->key_reply.owed = true;
+	rail_peer_attend(peer);
+}
+
+static void msg_on_fence(struct tei_rail_peer *peer, struct rail_wire *w)
+{
+	uint16_t id = (uint16_t)rail_wire_get(w, 2);
+	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
+
+	if (w->bad || id >= rail_count(peer->dp))
+		return;
+	peer->fence_reply[id].gen = gen;
+	peer->fence_reply[id].owed = true;
+	peer->fences_owed = true;
+	rail_peer_attend(peer);
+}
+
+static void msg_on_fenced(struct tei_rail_peer *peer, struct rail_wire *w,
+			  struct rail_done *done)
+{
+	uint16_t id = (uint16_t)rail_wire_get(w, 2);
+	uint32_t asked = (uint32_t)rail_wire_get(w, 4);
+	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
+	struct rail_remote in, *r = msg_remote(peer, id);
+
+	if (!r || w->bad || gen <= asked)
+		return;
+	in = *r;
+	memset(&in.addr, 0, sizeof(in.addr));
+	in.gen = gen;
+	in.addr.addr_format = (uint32_t)rail_wire_get(w, 4);
+	in.addr.protocol = (uint32_t)rail_wire_get(w, 4);
+	in.addr.protocol_version = (uint32_t)rail_wire_get(w, 4);
+	in.addr.len = (uint32_t)rail_wire_get_bytes(w, in.addr.bytes,
+						    sizeof(in.addr.bytes));
+	if (w->bad)
+		return;
+	if (r->gen < gen)
+		msg_take_remote(peer, &in, done);
+	else
+		rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), gen - 1,
+				  done);
+}
+
+static void msg_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w)
+{
+	uint32_t epoch = (uint32_t)rail_wire_get(w, 4);
+	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
+	uint64_t id;
+
+	if (!w->bad && epoch > peer->key_epoch)
+		peer->key_epoch = epoch;
+	for (i = 0; i < n; i++) {
+		id = rail_wire_get(w, 8);
+		if (w->bad)
+			return;
+		rail_key_revoked(peer, id);
+	}
+}
+
+static void msg_on_revoked(struct tei_rail_peer *peer, struct rail_wire *w)
+{
+	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
+	uint64_t id;
+
+	for (i = 0; i < n; i++) {
+		id = rail_wire_get(w, 8);
+		if (w->bad)
+			return;
+		rail_key_drained(peer, id);
+	}
+}
+
+static void msg_on_notify(struct tei_rail_peer *peer, struct rail_wire *w,
+			  struct rail_done *done)
+{
+	struct rail_heard *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return;
+	rail_wire_get_text(w, h->name, sizeof(h->name));
+	rail_wire_get_text(w, h->msg, sizeof(h->msg));
+	if (w->bad) {
+		free(h);
+		return;
+	}
+	snprintf(h->peer, sizeof(h->peer), "%s", peer->name);
+	tei_list_add_tail(&done->heard, &h->link);
+}
+
+static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
+			 struct rail_wire *w, struct rail_done *done)
+{
+	switch (type) {
+	case RAIL_MSG_KEY_REQ:
+		msg_on_key_req(peer, w);
+		break;
+	case RAIL_MSG_KEY_REP:
+		msg_on_key_rep(peer, w, done);
+		break;
+	case RAIL_MSG_FENCE:
+		msg_on_fence(peer, w);
+		break;
+	case RAIL_MSG_FENCED:
+		msg_on_fenced(peer, w, done);
+		break;
+	case RAIL_MSG_REVOKE:
+		msg_on_revoke(peer, w);
+		break;
+	case RAIL_MSG_REVOKED:
+		msg_on_revoked(peer, w);
+		break;
+	case RAIL_MSG_NOTIFY:
+		msg_on_notify(peer, w, done);
+		break;
+	case RAIL_MSG_BYE:
+		rail_peer_set_gone(peer, "the peer closed its engine", done);
+		break;
+	default:
+		break;
+	}
+}
+
+static void msg_log_bad(struct rail *rail, const char *what)
+{
+	uint32_t left;
+
+	if (tei_log_permit(&rail->err_limit, &left))
+		TEI_WARN("rail", "%s: message dropped: %s", rail->name, what);
+}
+
+/* The peer that a message comes from; a hello may introduce one. */
+static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp, uint64_t src,
+					enum rail_msg_type type)
+{
+	struct tei_rail_peer *peer = rail_peer_find(dp, src);
+
+	if (!peer && type == RAIL_MSG_HELLO && src != dp->incarnation)
+		peer = rail_peer_new(dp, "", src);
+	return peer;
+}
+
+void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
+		       struct rail_done *done)
+{
+	struct rail_wire w = { .p = (uint8_t *)(uintptr_t)buf, .cap = len };
+	struct tei_rail_dp *dp = lane->rail->dp;
+	uint32_t magic = (uint32_t)rail_wire_get(&w, 4), total, table;
+	uint8_t version = (uint8_t)rail_wire_get(&w, 1);
+	enum rail_msg_type type = (enum rail_msg_type)rail_wire_get(&w, 1);
+	uint16_t flags = (uint16_t)rail_wire_get(&w, 2);
+	struct tei_rail_peer *peer;
+	uint64_t src, dst;
+
+	total = (uint32_t)rail_wire_get(&w, 4);
+	table = (uint32_t)rail_wire_get(&w, 4);
+	src = rail_wire_get(&w, 8);
+	dst = rail_wire_get(&w, 8);
+	if (w.bad || magic != RAIL_WIRE_MAGIC || total != len || !src) {
+		msg_log_bad(lane->rail, "not of the peer protocol");
+		return;
+	}
+	if (version != RAIL_WIRE_VERSION) {
+		msg_log_bad(lane->rail, "another protocol version");
+		return;
+	}
+	tei_mutex_lock(&dp->sched);
+	if (type == RAIL_MSG_REFUSE && dst == dp->incarnation) {
+		msg_on_refuse(dp, &w, done);
+		tei_mutex_unlock(&dp->sched);
+		return;
+	}
+	peer = msg_sender(dp, src, type);
+	if (!peer) {
+		tei_mutex_unlock(&dp->sched);
+		return;
+	}
+	peer->heard_ns = tei_now_ns();
+	if (type == RAIL_MSG_HELLO) {
+		if (dst && dst != dp->incarnation)
+			peer->refuse = dst;
+		msg_on_hello(peer, &w, flags, table, dst == dp->incarnation,
+			     done);
+	} else if (dst == dp->incarnation) {
+		msg_dispatch(peer, type, &w, done);
+	}
+	tei_mutex_unlock(&dp->sched);
+}

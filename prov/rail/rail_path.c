@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Paths: which remote rail each local rail reaches, and the address of it in
+ * the lane's AV.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_int.h"
+
+#define PATH_BACKOFF_MIN_US	20
+#define PATH_BACKOFF_MAX_US	10000
+
+static const uint8_t *path_ip(const struct tei_rail_addr *a, size_t *len)
+{
+	const struct sockaddr *sa = (const void *)a->bytes;
+
+	if ((a->addr_format == FI_SOCKADDR_IN ||
+	     a->addr_format == FI_SOCKADDR) &&
+	    a->len >= sizeof(struct sockaddr_in) && sa->sa_family == AF_INET) {
+		*len = 4;
+		return (const uint8_t *)&((const struct sockaddr_in *)
+					  (const void *)sa)->sin_addr;
+	}
+	if (a->addr_format == FI_SOCKADDR_IN6 &&
+	    a->len >= sizeof(struct sockaddr_in6)) {
+		*len = 16;
+		return (const uint8_t *)&((const struct sockaddr_in6 *)
+					  (const void *)sa)->sin6_addr;
+	}
+	return NULL;
+}
+
+static bool path_is_loopback(const uint8_t *ip, size_t len)
+{
+	static const uint8_t v6[16] = { [15] = 1 };
+
+	return len == 4 ? ip[0] == 127 : !memcmp(ip, v6, 16);
+}
+
+static bool path_same_net(const uint8_t *a, const uint8_t *b, size_t len,
+			  unsigned int prefix)
+{
+	unsigned int bytes = prefix / 8, bits = prefix % 8;
+
+	if (bytes > len || !prefix)
+		return false;
+	if (memcmp(a, b, bytes))
+		return false;
+	return !bits || bytes == len ||
+	       (a[bytes] >> (8 - bits)) == (b[bytes] >> (8 - bits));
+}
+
+/*
+ * How well a local rail fits a remote one: 0 not at all, 1 perhaps, by way of
+ * a router, 2 the same network, 3 the same network and the same host part, as
+ * when one address is used on both sides.
+ */
+static int path_fit(const struct rail *rail, const struct rail_remote *remote)
+{
+	const struct tei_rail_addr *mine = &rail->target.addr;
+	const struct tei_rail_addr *its = &remote->addr;
+	const uint8_t *a, *b;
+	size_t na = 0, nb = 0;
+
+	if (mine->protocol != its->protocol ||
+	    mine->protocol_version != its->protocol_version ||
+	    mine->addr_format != its->addr_format)
+		return 0;
+	a = path_ip(mine, &na);
+	b = path_ip(its, &nb);
+	if (!a || !b)
+		return a == b ? 2 : 0;
+	if (na != nb || path_is_loopback(a, na) != path_is_loopback(b, nb))
+		return 0;
+	if (!memcmp(a, b, na))
+		return 3;
+	return path_same_net(a, b, na, rail->prefix) ? 2 : 1;
+}
+
+/* The turn-th of the best fitting remotes, or -1. */
+static int16_t path_choose(const struct tei_rail_peer *peer,
+			   const struct rail *rail, uint32_t turn)
+{
+	int best = 0, fit, n = 0;
+	uint16_t r;
+
+	for (r = 0; r < peer->nremotes; r++) {
+		fit = path_fit(rail, &peer->remotes[r]);
+		if (fit > best) {
+			best = fit;
+			n = 0;
+		}
+		if (fit == best && fit)
+			n++;
+	}
+	if (!n)
+		return -1;
+	turn %= (uint32_t)n;
+	for (r = 0; r < peer->nremotes; r++)
+		if (path_fit(rail, &peer->remotes[r]) == best && !turn--)
+			return (int16_t)r;
+	return -1;
+}
+
+int rail_path_table(struct tei_rail_peer *peer)
+{
+	struct tei_rail_dp *dp = peer->dp;
+	uint32_t nrails = rail_count(dp), L = dp->settings->lanes_per_rail;
+	uint16_t cap = peer->nremotes > peer->remotes_cap ? peer->nremotes :
+							    peer->remotes_cap;
+	struct rail_path **tab;
+	uint32_t i, j, r;
+
+	for (i = 0; i < TEI_RAIL_MAX; i++)
+		peer->route[i] = -1;
+	for (i = 0; i < nrails; i++)
+		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
+			peer->route[i] = path_choose(peer, rail_at(dp, i), i);
+	if (nrails <= peer->path_rails && cap == peer->remotes_cap)
+		return 0;
+	tab = calloc((size_t)nrails * L * cap, sizeof(*tab));
+	if (!tab)
+		return TEI_ERR_MEMORY;
+	for (i = 0; i < nrails * L; i++)
+		for (j = 0; j < cap; j++) {
+			r = i / L;
+			if (r < peer->path_rails && j < peer->remotes_cap)
+				tab[i * cap + j] =
+					peer->paths[i * peer->remotes_cap + j];
+			else
+				tab[i * cap + j] =
+					calloc(1, sizeof(struct rail_path));
+			if (!tab[i * cap + j])
+				goto err_tab;
+		}
+	free(peer->paths);
+	peer->paths = tab;
+	peer->path_rails = nrails;
+	peer->remotes_cap = cap;
+	return 0;
+err_tab:
+	for (i = 0; i < nrails * L; i++)
+		for (j = 0; j < cap; j++)
+			if (i / L >= peer->path_rails || j >= peer->remotes_cap)
+				free(tab[i * cap + j]);
+	free(tab);
+	return TEI_ERR_MEMORY;
+}
+
+void rail_path_free_all(struct tei_rail_peer *peer)
+{
+	uint32_t n = peer->path_rails * peer->dp->settings->lanes_per_rail *
+		     peer->remotes_cap;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		free(peer->paths[i]);
+	free(peer->paths);
+	peer->paths = NULL;
+	peer->path_rails = 0;
+	peer->remotes_cap = 0;
+}
+
+struct rail_path *rail_path_get(struct tei_rail_peer *peer,
+				struct rail_lane *lane, uint16_t remote)
+{
+	uint32_t L = peer->dp->settings->lanes_per_rail;
+
+	if (lane->rail->index >= peer->path_rails ||
+	    remote >= peer->remotes_cap)
+		return NULL;
+	return peer->paths[(lane->rail->index * L + lane->index) *
+				   peer->remotes_cap + remote];
+}
+
+int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
+		    struct rail_lane *lane, uint16_t remote)
+{
+	struct tei_rail_addr addr;
+	uint32_t serial;
+	int ret;
+
+	tei_mutex_lock(&peer->dp->sched);
+	if (remote >= peer->nremotes) {
+		tei_mutex_unlock(&peer->dp->sched);
+		return -FI_EADDRNOTAVAIL;
+	}
+	serial = peer->remotes[remote].serial;
+	if (path->ready && path->lane_gen == lane->gen &&
+	    path->remote_serial == serial) {
+		tei_mutex_unlock(&peer->dp->sched);
+		return 0;
+	}
+	addr = peer->remotes[remote].addr;
+	tei_mutex_unlock(&peer->dp->sched);
+	if (path->ready && path->lane_gen == lane->gen && !path->inflight)
+		fi_av_remove(lane->av, &path->fi_addr, 1, 0);
+	path->ready = false;
+	ret = fi_av_insert(lane->av, addr.bytes, 1, &path->fi_addr, 0, NULL);
+	if (ret != 1)
+		return ret < 0 ? ret : -FI_EADDRNOTAVAIL;
+	path->ready = true;
+	path->connected = false;
+	path->lane_gen = lane->gen;
+	path->remote_serial = serial;
+	path->blocked_ns = 0;
+	path->since_ns = 0;
+	path->backoff_us = 0;
+	return 0;
+}
+
+void rail_path_block(struct rail_path *path, uint64_t now)
+{
+	if (path->inflight) {
+		/* the queue is full: the next completion frees it */
+		path->blocked_ns = now + TEI_NS_PER_MS;
+		return;
+	}
+	if (!path->since_ns)
+		path->since_ns = now;
+	path->backoff_us = path->backoff_us ? path->backoff_us * 2 :
+					      PATH_BACKOFF_MIN_US;
+	if (path->backoff_us > PATH_BACKOFF_MAX_US)
+		path->backoff_us = PATH_BACKOFF_MAX_US;
+	path->blocked_ns = now + path->backoff_us * TEI_NS_PER_US;
+}

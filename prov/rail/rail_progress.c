@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The progress thread: one for all lanes. It spins briefly after activity,
+ * re-arms the wait objects and sleeps. While callers drive the initiating
+ * lanes themselves it leaves those alone, so that nobody wakes it per
+ * completion; it looks once a millisecond whether they still do.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "prov/rail/rail_int.h"
+
+#define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts */
+#define PROGRESS_DRIVEN_MIN	4		/* calls in that time */
+#define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
+#define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
+
+/* State of the thread itself. */
+struct progress {
+	struct tei_rail_dp *dp;
+	uint64_t drive_seen;		/* dp->drive_seq at the last look */
+	uint64_t drive_ns;		/* when that was */
+	bool driven;
+	uint64_t active_ns;		/* last activity */
+	uint64_t deadline_ns;		/* last look at deadlines */
+	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
+	struct pollfd fds[PROGRESS_MAX_FDS];
+};
+
+void rail_progress_wake(struct tei_rail_dp *dp)
+{
+	uint64_t one = 1;
+	ssize_t ret;
+
+	if (__atomic_exchange_n(&dp->wake_pending, true, __ATOMIC_SEQ_CST))
+		return;
+	ret = write(dp->wake_fd, &one, sizeof(one));
+	(void)ret;	/* full means that a wake-up is there already */
+}
+
+void rail_progress_signal(struct tei_rail_dp *dp)
+{
+	pthread_cond_broadcast(&dp->cond);
+}
+
+static void progress_look_driven(struct progress *pr, uint64_t now)
+{
+	uint64_t seq;
+
+	if (now - pr->drive_ns < PROGRESS_DRIVEN_NS)
+		return;
+	seq = __atomic_load_n(&pr->dp->drive_seq, __ATOMIC_RELAXED);
+	pr->driven = seq - pr->drive_seen >= PROGRESS_DRIVEN_MIN;
+	pr->drive_seen = seq;
+	pr->drive_ns = now;
+}
+
+static bool progress_target(struct rail *rail)
+{
+	struct rail_done done;
+	bool any;
+
+	rail_done_init(&done);
+	tei_mutex_lock(&rail->target.lock);
+	any = rail_lane_poll(&rail->target, &done);
+	tei_mutex_unlock(&rail->target.lock);
+	rail_done_run(rail->dp, &done);
+	return any;
+}
+
+static bool progress_lanes(struct progress *pr)
+{
+	struct tei_rail_dp *dp = pr->dp;
+	uint32_t i, j;
+	struct rail *rail;
+	bool any = false;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+			continue;
+		any |= progress_target(rail);
+		if (pr->driven)
+			continue;
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+			if (__atomic_load_n(&rail->init[j].state,
+					    __ATOMIC_ACQUIRE) !=
+			    RAIL_LANE_CLOSED)
+				any |= rail_lane_run(&rail->init[j], false);
+	}
+	return any;
+}
+
+/* Runs the peers that are due; returns when the next one is, 0: none. */
+static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct tei_list todo;
+	struct tei_rail_peer *p;
+	uint64_t next = __atomic_load_n(&dp->attn_next_ns, __ATOMIC_RELAXED);
+	uint64_t due;
+
+	if (!next || now < next)
+		return next;
+	next = 0;
+	tei_list_init(&todo);
+	tei_mutex_lock(&dp->sched);
+	__atomic_store_n(&dp->attn_next_ns, 0, __ATOMIC_RELAXED);
+	tei_list_splice_tail(&todo, &dp->attn);
+	while (!tei_list_empty(&todo)) {
+		p = tei_list_first(&todo, struct tei_rail_peer, attn_link);
+		tei_list_del(&p->attn_link);
+		due = p->due_ns;
+		if (due <= now) {
+			tei_mutex_unlock(&dp->sched);
+			due = rail_peer_run(p, now);
+			tei_mutex_lock(&dp->sched);
+		}
+		if (tei_list_empty(&p->attn_link)) {
+			if (due) {
+				p->due_ns = due;
+				tei_list_add_tail(&dp->attn, &p->attn_link);
+			} else {
+				rail_peer_maybe_free(p);
+				continue;
+			}
+		} else {
+			due = now;	/* asked for while it ran */
+		}
+		if (!next || due < next)
+			next = due;
+	}
+	if (next && (!dp->attn_next_ns || next < dp->attn_next_ns))
+		__atomic_store_n(&dp->attn_next_ns, next, __ATOMIC_RELAXED);
+	next = dp->attn_next_ns;
+	tei_mutex_unlock(&dp->sched);
+	return next;
+}
+
+/* Deadlines of peers with live tasks are looked at every so often. */
+static void progress_deadlines(struct progress *pr, uint64_t now)
+{
+	struct tei_rail_dp *dp = pr->dp;
+	struct tei_rail_peer *p;
+
+	if (now - pr->deadline_ns < PROGRESS_MAX_SLEEP_NS ||
+	    !__atomic_load_n(&dp->nlive, __ATOMIC_RELAXED))
+		return;
+	pr->deadline_ns = now;
+	tei_mutex_lock(&dp->sched);
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+		if (!tei_list_empty(&p->live))
+			rail_peer_attend(p);
+	tei_mutex_unlock(&dp->sched);
+}
+
+/* Regions whose holders did not answer: every target lane is closed. */
+static void progress_fences(struct tei_rail_dp *dp)
+{
+	uint32_t i;
+
+	if (!__atomic_load_n(&dp->nfencing, __ATOMIC_ACQUIRE))
+		return;
+	for (i = 0; i < rail_count(dp); i++)
+		if (rail_at(dp, i)->target.ep)
+			rail_fence_target(rail_at(dp, i),
+					  rail_at(dp, i)->target.gen);
+	tei_mutex_lock(&dp->sched);
+	for (i = 0; i < dp->nmrs; i++)
+		dp->mrs[i]->fence_wanted = false;
+	tei_mutex_unlock(&dp->sched);
+	rail_progress_signal(dp);
+}
+
+/* Adds the lane's descriptor when it may sleep. False: there is work. */
+static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
+			 bool *blind)
+{
+	struct fid *fid;
+	bool ok = true;
+
+	tei_mutex_lock(&lane->lock);
+	if (lane->ep) {
+		rail_lane_drain_eq(lane);
+		fid = &lane->cq->fid;
+		if (lane->wait_fd < 0)
+			*blind = true;
+		else if (fi_trywait(lane->rail->fabric, &fid, 1))
+			ok = false;
+		else if (*n < PROGRESS_MAX_FDS) {
+			pr->fds[*n].fd = lane->wait_fd;
+			pr->fds[(*n)++].events = POLLIN;
+		}
+	}
+	tei_mutex_unlock(&lane->lock);
+	return ok;
+}
+
+static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
+{
+	struct rail *rail;
+	uint32_t i, j;
+
+	for (i = 0; i < rail_count(pr->dp); i++) {
+		rail = rail_at(pr->dp, i);
+		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+			continue;
+		if (!progress_arm(pr, &rail->target, n, blind))
+			return false;
+		for (j = 0; !pr->driven && j < rail->ninit * RAIL_LANE_SLOTS;
+		     j++)
+			if (__atomic_load_n(&rail->init[j].state,
+					    __ATOMIC_ACQUIRE) !=
+				    RAIL_LANE_CLOSED &&
+			    !progress_arm(pr, &rail->init[j], n, blind))
+				return false;
+	}
+	return true;
+}
+
+static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
+{
+	struct tei_rail_dp *dp = pr->dp;
+	uint64_t wait = PROGRESS_MAX_SLEEP_NS, junk;
+	struct timespec ts;
+	bool blind = false;
+	int n = 1;
+	ssize_t ret;
+
+	pr->fds[0].fd = dp->wake_fd;
+	pr->fds[0].events = POLLIN;
+	if (!progress_arm_all(pr, &n, &blind))
+		return;
+	if (next)
+		wait = next > now ? next - now : 0;
+	if (pr->driven && wait > PROGRESS_DRIVEN_NS)
+		wait = PROGRESS_DRIVEN_NS;
+	if (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
+	    wait > TEI_NS_PER_MS / 4)
+		wait = TEI_NS_PER_MS / 4;	/* something could not be posted */
+	if (blind) {
+		/* no descriptor to sleep on: look ever less often */
+		pr->idle_sleep_ns = pr->idle_sleep_ns ?
+				    pr->idle_sleep_ns * 5 / 4 : 20000;
+		if (pr->idle_sleep_ns > 2 * TEI_NS_PER_MS)
+			pr->idle_sleep_ns = 2 * TEI_NS_PER_MS;
+		if (wait > pr->idle_sleep_ns)
+			wait = pr->idle_sleep_ns;
+	}
+	ts.tv_sec = (time_t)(wait / TEI_NS_PER_SEC);
+	ts.tv_nsec = (long)(wait % TEI_NS_PER_SEC);
+	ppoll(pr->fds, (nfds_t)n, &ts, NULL);
+	if (pr->fds[0].revents & POLLIN) {
+		__atomic_store_n(&dp->wake_pending, false, __ATOMIC_SEQ_CST);
+		ret = read(dp->wake_fd, &junk, sizeof(junk));
+		(void)ret;
+	}
+}
+
+static void progress_turn(struct progress *pr)
+{
+	struct tei_rail_dp *dp = pr->dp;
+	uint64_t now, next, due;
+	bool any;
+
+	any = progress_lanes(pr);
+	now = tei_now_ns();
+	progress_look_driven(pr, now);
+	progress_fences(dp);
+	progress_deadlines(pr, now);
+	next = progress_peers(dp, now);
+	due = rail_fence_retiring(dp, now);
+	if (due && (!next || due < next))
+		next = due;
+	if (any) {
+		pr->active_ns = now;
+		pr->idle_sleep_ns = 0;
+		return;
+	}
+	if (now - pr->active_ns < dp->settings->spin_us * TEI_NS_PER_US)
+		return;
+	progress_sleep(pr, next, now);
+}
+
+static void *progress_main(void *arg)
+{
+	struct progress *pr = arg;
+
+	while (!__atomic_load_n(&pr->dp->stop, __ATOMIC_ACQUIRE))
+		progress_turn(pr);
+	free(pr);
+	return NULL;
+}
+
+int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
+{
+	struct progress *pr = calloc(1, sizeof(*pr));
+	int ret;
+
+	if (!pr)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "no memory for the progress thread");
+	pr->dp = dp;
+	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (dp->wake_fd < 0) {
+		free(pr);
+		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
+				    "check the open-file limit (ulimit -n)",
+				    "eventfd: %s", strerror(errno));
+	}
+	ret = pthread_create(&dp->thread, NULL, progress_main, pr);
+	if (ret) {
+		free(pr);
+		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
+				    "progress thread: %s", strerror(ret));
+	}
+	dp->thread_started = true;
+	return 0;
+}
+
+void rail_progress_stop(struct tei_rail_dp *dp)
+{
+	if (!dp->thread_started)
+		return;
+	__atomic_store_n(&dp->stop, true, __ATOMIC_RELEASE);
+	rail_progress_wake(dp);
+	pthread_join(dp->thread, NULL);
+	dp->thread_started = false;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One rail: fabric, domains, lanes, send buffers.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_int.h"
+
+/* Registrations are free of cost where no key or descriptor is the NIC's. */
+#define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
+			 FI_MR_ENDPOINT | FI_MR_ALLOCATED)
+
+#define RAIL_WINDOW_BYTES	(8u << 20)
+
+struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index)
+{
+	return dp->rails[index];
+}
+
+uint32_t rail_count(struct tei_rail_dp *dp)
+{
+	return __atomic_load_n(&dp->nrails, __ATOMIC_ACQUIRE);
+}
+
+static void rail_read_nic(struct rail *rail)
+{
+	const struct fid_nic *nic = rail->info->nic;
+	const struct fi_pci_attr *pci;
+
+	rail->numa = -1;
+	if (!nic)
+		return;
+	if (nic->link_attr)
+		rail->speed_bps = nic->link_attr->speed;
+	if (nic->bus_attr && nic->bus_attr->bus_type == FI_BUS_PCI) {
+		pci = &nic->bus_attr->attr.pci;
+		snprintf(rail->pci, sizeof(rail->pci), "%04x:%02x:%02x.%x",
+			 pci->domain_id, pci->bus_id, pci->device_id,
+			 pci->function_id);
+	}
+}
+
+static int rail_open_domains(struct rail *rail, struct tei_err *err)
+{
+	int ret;
+
+	ret = fi_fabric(rail->info->fabric_attr, &rail->fabric, NULL);
+	if (ret)
+		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
+				    "%s: fi_fabric: %s", rail->name,
+				    fi_strerror(-ret));
+	ret = fi_domain(rail->fabric, rail->info, &rail->target_domain, NULL);
+	if (ret)
+		goto err_domain;
+	rail->init_domain = rail->target_domain;
+	if (!(rail->mr_mode & RAIL_COSTLY_MR)) {
+		ret = fi_domain(rail->fabric, rail->info, &rail->init_domain,
+				NULL);
+		if (ret)
+			goto err_domain;
+	}
+	return 0;
+err_domain:
+	return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
+			    "%s: fi_domain: %s", rail->name, fi_strerror(-ret));
+}
+
+static int rail_open_tx(struct rail *rail, struct tei_err *err)
+{
+	size_t size = (size_t)RAIL_TX_MSGS * RAIL_MSG_MAX;
+	int i, ret;
+
+	rail->tx_mem = aligned_alloc(4096, size);
+	if (!rail->tx_mem)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "%s: no memory for send buffers",
+				    rail->name);
+	memset(rail->tx_mem, 0, size);
+	if (rail->mr_mode & FI_MR_LOCAL) {
+		ret = fi_mr_reg(rail->init_domain, rail->tx_mem, size, FI_SEND,
+				0, 0, 0, &rail->tx_mr, NULL);
+		if (ret)
+			return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
+					    "check the memlock limit",
+					    "%s: fi_mr_reg of send buffers: %s",
+					    rail->name, fi_strerror(-ret));
+	}
+	for (i = 0; i < RAIL_TX_MSGS; i++) {
+		rail->tx[i].op.kind = RAIL_OP_SEND;
+		rail->tx[i].rail = rail;
+		rail->tx[i].buf = (uint8_t *)rail->tx_mem +
+				  (size_t)i * RAIL_MSG_MAX;
+		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
+	}
+	return 0;
+}
+
+static int rail_open_lanes(struct rail *rail, struct tei_err *err)
+{
+	struct rail_lane *lane;
+	uint32_t i;
+	int ret;
+
+	rail->init = calloc((size_t)rail->ninit * RAIL_LANE_SLOTS,
+			    sizeof(*rail->init));
+	if (!rail->init)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "%s: no memory for lanes", rail->name);
+	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
+		rail_lane_init(&rail->init[i], rail, false,
+			       (uint16_t)(i / RAIL_LANE_SLOTS));
+	for (i = 0; i <= rail->ninit; i++) {
+		lane = i == rail->ninit ? &rail->target :
+					  &rail->init[i * RAIL_LANE_SLOTS];
+		tei_mutex_lock(&lane->lock);
+		ret = rail_lane_open(lane, err);
+		tei_mutex_unlock(&lane->lock);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+static uint64_t rail_max_slice(const struct rail *rail)
+{
+	uint64_t max = rail->info->ep_attr->max_msg_size;
+
+	return max ? max : UINT64_MAX;
+}
+
+int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
+	      const char *transport, struct tei_err *err, struct rail **out)
+{
+	struct rail *rail = calloc(1, sizeof(*rail));
+	size_t depth;
+	int ret;
+
+	if (!rail)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "%s: out of memory", found->name);
+	rail->dp = dp;
+	tei_list_init(&rail->tx_free);
+	rail_lane_init(&rail->target, rail, true, 0);
+	snprintf(rail->name, sizeof(rail->name), "%s", found->name);
+	snprintf(rail->provider, sizeof(rail->provider), "%s",
+		 found->info->fabric_attr->prov_name);
+	snprintf(rail->transport, sizeof(rail->transport), "%s", transport);
+	rail->prefix = found->prefix;
+	rail->info = fi_dupinfo(found->info);
+	if (!rail->info) {
+		ret = tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				   "%s: out of memory", found->name);
+		goto err_rail;
+	}
+	rail->mr_mode = (uint64_t)rail->info->domain_attr->mr_mode;
+	rail->max_slice = rail_max_slice(rail);
+	depth = rail->info->tx_attr->size;
+	rail->tx_depth = dp->settings->max_wr;
+	if (depth && depth < rail->tx_depth)
+		rail->tx_depth = (uint32_t)depth;
+	rail->window = RAIL_WINDOW_BYTES;
+	rail->ninit = dp->settings->lanes_per_rail;
+	rail_read_nic(rail);
+	ret = rail_open_domains(rail, err);
+	if (ret)
+		goto err_rail;
+	ret = rail_open_tx(rail, err);
+	if (ret)
+		goto err_rail;
+	ret = rail_open_lanes(rail, err);
+	if (ret)
+		goto err_rail;
+	rail->open = true;
+	*out = rail;
+	return 0;
+err_rail:
+	rail_close(rail);
+	rail_free(rail);
+	return ret;
+}
+
+static void rail_close_lane(struct rail_lane *lane)
+{
+	struct tei_list aborted;
+
+	tei_list_init(&aborted);
+	tei_mutex_lock(&lane->lock);
+	rail_lane_close(lane, &aborted);
+	tei_mutex_unlock(&lane->lock);
+}
+
+void rail_close_initiating(struct rail *rail)
+{
+	uint32_t i;
+
+	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
+		rail_close_lane(&rail->init[i]);
+}
+
+/* Lanes first, then what they stand on. Registrations are closed already. */
+void rail_close(struct rail *rail)
+{
+	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
+	rail_close_initiating(rail);
+	rail_close_lane(&rail->target);
+	if (rail->target.rx_mr)
+		fi_close(&rail->target.rx_mr->fid);
+	rail->target.rx_mr = NULL;
+	if (rail->tx_mr)
+		fi_close(&rail->tx_mr->fid);
+	rail->tx_mr = NULL;
+	if (rail->init_domain && rail->init_domain != rail->target_domain)
+		fi_close(&rail->init_domain->fid);
+	if (rail->target_domain)
+		fi_close(&rail->target_domain->fid);
+	rail->init_domain = NULL;
+	rail->target_domain = NULL;
+	if (rail->fabric)
+		fi_close(&rail->fabric->fid);
+	rail->fabric = NULL;
+}
+
+void rail_free(struct rail *rail)
+{
+	uint32_t i;
+
+	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
+		tei_mutex_fini(&rail->init[i].lock);
+	tei_mutex_fini(&rail->target.lock);
+	free(rail->init);
+	free(rail->target.rx);
+	free(rail->target.rx_mem);
+	free(rail->tx_mem);
+	fi_freeinfo(rail->info);
+	free(rail);
+}

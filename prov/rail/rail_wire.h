@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_RAIL_WIRE_H
+#define TEI_PROV_RAIL_RAIL_WIRE_H
+
+/*
+ * The peer protocol on the wire, version 1. One message per FI_MSG, at most
+ * RAIL_MSG_MAX bytes. All numbers are little-endian and unaligned; every
+ * message begins with this header (sizes in bytes):
+ *
+ *	magic	4	"MRP1"
+ *	version	1	1
+ *	type	1	enum rail_msg_type
+ *	flags	2	RAIL_WIRE_…
+ *	length	4	of the whole message
+ *	table	4	version of the sender's rail table
+ *	src	8	incarnation of the sender, not 0
+ *	dst	8	incarnation of the receiver; 0 only in a first hello
+ *
+ * followed by the body:
+ *
+ *	HELLO	ack 4 (newest table of the receiver that the sender has),
+ *		name text, rails 2, per rail: id 2, gen 4, virt_addr 1,
+ *		prefix 1, protocol 4, protocol version 4, format 4,
+ *		address bytes, name text
+ *	REFUSE	refused incarnation 8, reason text
+ *	KEY_REQ	address 8, length 8
+ *	KEY_REP	address 8, length 8, code 4, epoch 4, regions 2, per region:
+ *		base 8, length 8, id 8, keys 2, per key: rail 2, key bytes
+ *	FENCE	rail 2, gen 4
+ *	FENCED	rail 2, asked gen 4, gen now 4, format 4, protocol 4, protocol
+ *		version 4, address bytes (empty: the rail is closed)
+ *	REVOKE	epoch 4, regions 2, per region: id 8
+ *	REVOKED	regions 2, per region: id 8
+ *	NOTIFY	name text, message text
+ *	BYE	nothing
+ *
+ * "text" and "bytes" are a length of 2 followed by that many bytes.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define RAIL_WIRE_MAGIC		0x3150524du	/* "MRP1" */
+#define RAIL_WIRE_VERSION	1
+#define RAIL_WIRE_HEADER	32
+#define RAIL_WIRE_REPLY		1u		/* flags: answer, please */
+
+/* A bounded cursor, for reading or writing. bad sticks; reads give 0. */
+struct rail_wire {
+	uint8_t *p;
+	size_t pos, cap;
+	bool bad;
+};
+
+static inline bool rail_wire_room(struct rail_wire *w, size_t n)
+{
+	if (w->bad || w->cap - w->pos < n) {
+		w->bad = true;
+		return false;
+	}
+	return true;
+}
+
+static inline void rail_wire_put(struct rail_wire *w, uint64_t v, size_t n)
+{
+	size_t i;
+
+	if (!rail_wire_room(w, n))
+		return;
+	for (i = 0; i < n; i++)
+		w->p[w->pos++] = (uint8_t)(v >> (8 * i));
+}
+
+static inline uint64_t rail_wire_get(struct rail_wire *w, size_t n)
+{
+	uint64_t v = 0;
+	size_t i;
+
+	if (!rail_wire_room(w, n))
+		return 0;
+	for (i = 0; i < n; i++)
+		v |= (uint64_t)w->p[w->pos++] << (8 * i);
+	return v;
+}
+
+static inline void rail_wire_put_bytes(struct rail_wire *w, const void *src,
+				       size_t n)
+{
+	rail_wire_put(w, n, 2);
+	if (n > UINT16_MAX || !rail_wire_room(w, n)) {
+		w->bad = true;
+		return;
+	}
+	memcpy(w->p + w->pos, src, n);
+	w->pos += n;
+}
+
+/* At most cap bytes into dst; longer is malformed. Returns the length. */
+static inline size_t rail_wire_get_bytes(struct rail_wire *w, void *dst,
+					 size_t cap)
+{
+	size_t n = (size_t)rail_wire_get(w, 2);
+
+	if (n > cap || !rail_wire_room(w, n)) {
+		w->bad = true;
+		return 0;
+	}
+	memcpy(dst, w->p + w->pos, n);
+	w->pos += n;
+	return n;
+}
+
+/* As above, and terminated; a 0 inside is malformed. */
+static inline void rail_wire_get_text(struct rail_wire *w, char *dst,
+				      size_t cap)
+{
+	size_t n = rail_wire_get_bytes(w, dst, cap - 1);
+
+	dst[n] = '\0';
+	if (memchr(dst, 0, n))
+		w->bad = true;
+}
+
+#endif /* TEI_PROV_RAIL_RAIL_WIRE_H */

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_TEI_RAIL_H
+#define TEI_PROV_RAIL_TEI_RAIL_H
+
+/*
+ * The data plane: rails, lanes, paths, slices, the peer protocol and the
+ * fence. It is handed a peer's first address and nothing else; everything
+ * further (rails, keys, fences) travels in-band.
+ *
+ * Threads: every call may come from any thread unless it says otherwise. Each
+ * data plane runs one progress thread. Callbacks come with no lock held, from
+ * the progress thread or from a thread that is inside tei_rail_progress,
+ * tei_rail_submit or tei_rail_mr_dereg; they must not block.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/err.h"
+#include "util/list.h"
+
+struct tei_settings;
+struct tei_topo;
+struct tei_rail_dp;
+struct tei_rail_mr;
+struct tei_rail_peer;
+struct tei_rail_task;
+
+#define TEI_RAIL_MAX		64	/* rails per process */
+#define TEI_RAIL_ADDR_MAX	256	/* bytes of a fabric address */
+
+/*
+ * A peer's first address: a target lane of one of its rails. Plain data; what
+ * a descriptor publishes. Compatible when protocol, version and addr_format
+ * are equal on both sides.
+ */
+struct tei_rail_addr {
+	uint32_t protocol;		/* FI_PROTO_… */
+	uint32_t protocol_version;
+	uint32_t addr_format;		/* FI_SOCKADDR_IN, … */
+	uint32_t len;			/* bytes used */
+	uint8_t bytes[TEI_RAIL_ADDR_MAX];
+};
+
+/*
+ * How a task ended. FENCED failures are final at both ends; UNFENCED means
+ * that the target could not be made to promise that.
+ */
+enum tei_rail_end {
+	TEI_RAIL_END_COMPLETED,
+	TEI_RAIL_END_FAILED,
+	TEI_RAIL_END_UNFENCED,
+	TEI_RAIL_END_CANCELED,
+};
+
+struct tei_rail_ops {
+	/*
+	 * The task has ended; once per submitted task. Its memory is the
+	 * caller's again when this is called.
+	 */
+	void (*task_done)(struct tei_rail_task *task, enum tei_rail_end end,
+			  const struct tei_err *err);
+	/* A notification arrived. Strings are valid during the call. */
+	void (*notify)(void *arg, const char *peer_name, const char *name,
+		       const char *msg);
+	/*
+	 * The peer does not answer at its known addresses: look its first
+	 * address up again, off this thread, and answer by
+	 * tei_rail_peer_resolved, or not at all. peer stays valid until then
+	 * by a reference that the callee gives back with tei_rail_peer_put.
+	 */
+	void (*resolve)(void *arg, struct tei_rail_peer *peer);
+};
+
+struct tei_rail_dp_attr {
+	const struct tei_settings *settings;	/* outlives the data plane */
+	const struct tei_rail_ops *ops;		/* outlives the data plane */
+	void *arg;				/* for ops */
+	const char *name;			/* this process's name; copied */
+	uint64_t incarnation;			/* random, not 0 */
+};
+
+/* 0 with *dp owned by the caller; no rails yet. */
+int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
+		     struct tei_rail_dp **dp);
+
+/*
+ * Drains for up to drain_ns, takes leave of the peers, ends every task still
+ * live, stops the thread and frees everything. No other call may run.
+ */
+void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns);
+
+/* Changes the name that hellos carry (before the first peer). */
+void tei_rail_dp_set_name(struct tei_rail_dp *dp, const char *name);
+
+/*
+ * Finds and opens the rails of one transport: "tcp", "rdma" or "shm". devices
+ * is a comma list of interfaces, RDMA devices or addresses, "" for all that
+ * are usable. Starts with those that work and logs which did not and why; an
+ * error only if none works. Memory registered before is registered on them.
+ */
+int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
+			      const char *devices, struct tei_err *err);
+
+/* True where any device of the transport is there; opens nothing. */
+bool tei_rail_transport_present(const struct tei_settings *settings,
+				const char *transport);
+
+/* Waits for the transport's tasks up to drain_ns, then closes its rails. */
+int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
+				 uint64_t drain_ns, struct tei_err *err);
+
+/* What topology discovery and descriptors need to know of a rail. */
+struct tei_rail_desc {
+	char name[64];
+	char provider[32];
+	char transport[16];
+	char address_text[96];
+	char pci[32];			/* "0000:81:00.0" or "" */
+	char fabric[64];
+	int numa;			/* -1 unknown */
+	uint64_t speed_bps;		/* link speed, bits/s, 0 unknown */
+	struct tei_rail_addr addr;	/* of its target lane, as it is now */
+};
+
+/* Number of rails; indices are stable while the data plane lives. */
+size_t tei_rail_count(struct tei_rail_dp *dp);
+int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
+		      struct tei_rail_desc *desc);
+
+struct tei_rail_stats {
+	uint32_t state;			/* enum te_rail_state of moonrail.h */
+	uint32_t lanes;
+	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
+	uint64_t inflight_bytes, inflight_max, window;
+	double rate;			/* bytes/s, service rate */
+};
+int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
+		       struct tei_rail_stats *stats);
+
+/*
+ * The priority matrix: topo NIC i is the rail of that name. topo stays the
+ * caller's and must outlive the data plane or the next call. NULL: all equal.
+ */
+void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo);
+
+/* --- memory -------------------------------------------------------------- */
+
+/*
+ * Registers [addr, addr + len) on every rail, now and later. -7 for any
+ * overlap, also while that one is still being registered. location: text of
+ * tei_topo. *mr is the data plane's.
+ */
+int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
+		    const char *location, bool remote, struct tei_err *err,
+		    struct tei_rail_mr **mr);
+
+/*
+ * Unregisters the region that starts at addr. 0 only when no peer can touch
+ * it any more: key revoked, connected initiators asked to drain, those that
+ * did not answer within MOONRAIL_FENCE_MS fenced. Local tasks on it are waited
+ * for up to local_ns, else -4 and nothing has changed. -3 if unknown.
+ */
+int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
+		      struct tei_err *err);
+
+/* True when [addr, addr + len) lies inside registered memory. */
+bool tei_rail_mr_covers(struct tei_rail_dp *dp, const void *addr, uint64_t len);
+
+/* Key of the region that starts at addr on one rail, for descriptors. */
+int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
+		    uint64_t *key);
+
+/* --- peers --------------------------------------------------------------- */
+
+/*
+ * A reference to the peer of that incarnation, made when new. No traffic yet.
+ */
+int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name,
+		      uint64_t incarnation, const struct tei_rail_addr *first,
+		      struct tei_err *err, struct tei_rail_peer **peer);
+void tei_rail_peer_hold(struct tei_rail_peer *peer);
+void tei_rail_peer_put(struct tei_rail_peer *peer);
+const char *tei_rail_peer_name(const struct tei_rail_peer *peer);
+uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
+
+/*
+ * Answer to ops->resolve. Another incarnation means that the old process is
+ * gone: the peer's tasks end FAILED and later ones must use a new peer.
+ */
+void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
+			    const struct tei_rail_addr *first);
+
+/* True once the process of this incarnation is known to be gone. */
+bool tei_rail_peer_gone(struct tei_rail_peer *peer);
+
+/* Connects every pair of rails; blocks up to timeout_ns. Idempotent. */
+int tei_rail_peer_warmup(struct tei_rail_peer *peer, uint64_t timeout_ns,
+			 struct tei_err *err);
+
+/*
+ * Queues a notification to the peer; sent at most once. -1 too long (name and
+ * msg together at most TEI_RAIL_NOTIFY_MAX bytes), -2 too many queued.
+ */
+#define TEI_RAIL_NOTIFY_MAX	8192
+int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
+		    const char *msg);
+
+/* --- transfers ----------------------------------------------------------- */
+
+/*
+ * One transfer request. Embedded in the caller's task, zeroed, the first group
+ * filled in, then the data plane's until ops->task_done.
+ */
+struct tei_rail_task {
+	/* set by the caller */
+	struct tei_rail_peer *peer;
+	uint64_t remote;		/* absolute address at the peer */
+	uint64_t length;		/* 1 and up */
+	char *local;
+	bool read;
+
+	/* guarded by dp->sched */
+	struct tei_list queue_link;	/* in peer->queue until all is cut */
+	struct tei_list live_link;	/* in peer->live until it ends */
+	struct tei_rail_task *merge_next; /* next task of the same slice */
+	struct tei_rail_mr *mr;		/* holds source */
+	uint64_t cut;			/* bytes cut into slices so far */
+	uint64_t progress_ns;		/* last time a byte of it completed */
+	uint32_t slices;		/* cut and not yet finished */
+	bool keys_checked;		/* whole target range known good */
+	bool unfenced;			/* a slice was given up unfenced */
+	uint8_t end_wanted;		/* 0, or enum tei_rail_end + 1 */
+	uint8_t end_stage;		/* 1: lanes were retired for it */
+	uint64_t end_ns;		/* when the stage began */
+	struct tei_err *err;		/* why; owned, freed with the task */
+
+	/* written under dp->sched, read by anyone: atomic */
+	uint64_t done_bytes;
+};
+
+/*
+ * Queues n tasks, in order, then posts what the rails have room for. 0; or a
+ * code and nothing taken: -3 a source outside registered memory, -2 queue of
+ * that peer full, -6 no rail. Never blocks.
+ */
+int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		    size_t n);
+
+/* Drives initiating lanes; cheap when there is nothing to do. Never blocks. */
+void tei_rail_progress(struct tei_rail_dp *dp);
+
+/*
+ * Ends the tasks early, as CANCELED or, where the peer cannot be fenced in
+ * time, UNFENCED. task_done follows later.
+ */
+void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		     size_t n);
+
+#endif /* TEI_PROV_RAIL_TEI_RAIL_H */
