@@ -30,7 +30,7 @@
  */
 
 #define CONN_SEND_MAX	((size_t)256 << 10)
-#define CONN_SLOWEST	(UINT64_C(1) << 20)	/* bytes per second */
+#define CONN_SLOWEST	(UINT64_C(4) << 20)	/* bytes per second */
 
 #define CONN_HEAD	sizeof(struct meta_wire_header)
 

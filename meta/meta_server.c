@@ -167,6 +167,10 @@ static void server_admit(struct tei_meta_server *s, int fd,
 	meta_conn_add(s, fd, peer, now_ns);
 }
 
+/*
+ * accept fails for want of descriptors even when nobody is waiting, so that
+ * counts only where epoll has just said that somebody is.
+ */
 static void server_accept(struct tei_meta_server *s, uint64_t now_ns)
 {
 	struct sockaddr_storage ss;
@@ -181,8 +185,8 @@ static void server_accept(struct tei_meta_server *s, uint64_t now_ns)
 			server_admit(s, fd, (struct sockaddr *)&ss, now_ns);
 			continue;
 		}
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-		    errno == ENOMEM)
+		if (!i && (errno == EMFILE || errno == ENFILE ||
+			   errno == ENOBUFS || errno == ENOMEM))
 			server_starved(s, now_ns);
 		return;
 	}

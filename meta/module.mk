@@ -14,3 +14,16 @@ SRCS += \
 	meta/meta_store.c \
 	meta/meta_thread.c \
 	# EOL
+
+TEST_SRCS_meta = \
+	meta/meta_abuse_test.c \
+	meta/meta_cache_test.c \
+	meta/meta_desc_test.c \
+	meta/meta_json_test.c \
+	meta/meta_name_test.c \
+	meta/meta_server_test.c \
+	meta/meta_store_test.c \
+	meta/meta_test_main.c \
+	# EOL
+
+UNIT_TESTS += meta

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "meta/meta_test.h"
+#include "meta/meta_wire.h"
+#include "util/clock.h"
+
+/* Clients that do not keep to the protocol, and servers that do not. */
+
+static struct sockaddr_in abuse_address(uint16_t port)
+{
+	struct sockaddr_in sa = {
+		.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+
+	return sa;
+}
+
+static int abuse_connect(struct tei_meta_server *s)
+{
+	struct sockaddr_in sa = abuse_address(tei_meta_server_port(s));
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CU_ASSERT_FATAL(fd >= 0);
+	CU_ASSERT_EQUAL_FATAL(connect(fd, (struct sockaddr *)&sa, sizeof(sa)),
+			      0);
+	return fd;
+}
+
+/* Reads until the other side closes, at most 20 s; bytes read, or -1. */
+static ssize_t abuse_drain(int fd, uint8_t *buf, size_t size)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	size_t used = 0;
+	ssize_t n;
+
+	for (;;) {
+		if (poll(&p, 1, 20000) != 1)
+			return -1;
+		n = recv(fd, buf + used, size - used, 0);
+		if (n < 0 && errno != ECONNRESET)
+			return -1;
+		if (n <= 0 || used + (size_t)n == size)
+			return (ssize_t)used;
+		used += (size_t)n;
+	}
+}
+
+/* Code of the error frame that a client who sent this gets; 0: no frame. */
+static int abuse_send(struct tei_meta_server *s, const void *bytes, size_t len,
+		      bool half_close)
+{
+	struct meta_wire_header h;
+	struct meta_wire_error e;
+	uint8_t reply[1024];
+	int fd = abuse_connect(s), code = 0;
+	ssize_t n;
+
+	CU_ASSERT_EQUAL(send(fd, bytes, len, MSG_NOSIGNAL), (ssize_t)len);
+	if (half_close)
+		shutdown(fd, SHUT_WR);
+	n = abuse_drain(fd, reply, sizeof(reply));
+	CU_ASSERT(n >= 0);
+	if (n >= (ssize_t)(sizeof(h) + sizeof(e))) {
+		memcpy(&h, reply, sizeof(h));
+		memcpy(&e, reply + sizeof(h), sizeof(e));
+		CU_ASSERT_EQUAL(h.type, META_WIRE_ERROR);
+		CU_ASSERT_EQUAL(meta_wire_get32(h.length) + sizeof(h),
+				(size_t)n);
+		code = (int32_t)meta_wire_get32(e.code);
+	}
+	close(fd);
+	return code;
+}
+
+static bool abuse_alive(struct tei_meta_server *s)
+{
+	uint64_t v;
+
+	return !tei_meta_ping(tei_meta_server_address(s), meta_test_deadline(),
+			      &v, NULL);
+}
+
+static void malformed_frames_are_refused(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct tei_meta_server_stats stats;
+	struct meta_wire_header h;
+	char junk[5000];
+
+	if (!s)
+		return;
+	memset(junk, 'G', sizeof(junk));
+	CU_ASSERT_EQUAL(abuse_send(s, junk, sizeof(junk), false),
+			TEI_ERR_REJECTED);
+	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
+	h.version = 2;
+	CU_ASSERT_EQUAL(abuse_send(s, &h, sizeof(h), false),
+			TEI_ERR_REJECTED);
+	meta_wire_fill(&h, 77, 0, 1, 0);
+	CU_ASSERT_EQUAL(abuse_send(s, &h, sizeof(h), false),
+			TEI_ERR_REJECTED);
+	meta_wire_fill(&h, META_WIRE_RESPONSE, 0, 1, 0);
+	CU_ASSERT_EQUAL(abuse_send(s, &h, sizeof(h), false),
+			TEI_ERR_REJECTED);
+	meta_wire_fill(&h, META_WIRE_PING, 0x8000, 1, 0);
+	CU_ASSERT_EQUAL(abuse_send(s, &h, sizeof(h), false),
+			TEI_ERR_REJECTED);
+	meta_wire_fill(&h, META_WIRE_GET_DESC, 0, 1, UINT32_MAX);
+	CU_ASSERT_EQUAL(abuse_send(s, &h, sizeof(h), false),
+			TEI_ERR_REJECTED);
+	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 1);
+	CU_ASSERT_EQUAL(abuse_send(s, &h, sizeof(h), false),
+			TEI_ERR_REJECTED);
+	CU_ASSERT(abuse_alive(s));
+	tei_meta_server_stats(s, &stats);
+	CU_ASSERT_EQUAL(stats.rejected, 7);
+	tei_meta_server_stop(s);
+}
+
+static void truncated_frames_cost_nothing(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct meta_wire_header h;
+	char frame[sizeof(h) + 10] = "";
+	size_t len;
+
+	if (!s)
+		return;
+	meta_wire_fill(&h, META_WIRE_GET_DESC, 0, 1, 10);
+	memcpy(frame, &h, sizeof(h));
+	for (len = 1; len < sizeof(frame); len += 5)
+		CU_ASSERT_EQUAL(abuse_send(s, frame, len, true), 0);
+	CU_ASSERT(abuse_alive(s));
+	tei_meta_server_stop(s);
+}
+
+static void requests_may_share_a_connection(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct meta_wire_header h[50], got;
+	uint8_t reply[sizeof(h) * 2];
+	size_t each = sizeof(got) + sizeof(struct meta_wire_pong);
+	uint32_t i;
+	int fd;
+
+	if (!s)
+		return;
+	fd = abuse_connect(s);
+	for (i = 0; i < 50; i++)
+		meta_wire_fill(&h[i], META_WIRE_PING, 0, i, 0);
+	CU_ASSERT_EQUAL(send(fd, h, sizeof(h), MSG_NOSIGNAL),
+			(ssize_t)sizeof(h));
+	shutdown(fd, SHUT_WR);
+	CU_ASSERT_EQUAL_FATAL(abuse_drain(fd, reply, sizeof(reply)),
+			      (ssize_t)(50 * each));
+	for (i = 0; i < 50; i++) {
+		memcpy(&got, reply + i * each, sizeof(got));
+		CU_ASSERT_EQUAL(got.type, META_WIRE_PONG);
+		CU_ASSERT_EQUAL(meta_wire_get32(got.id), i);
+	}
+	close(fd);
+	tei_meta_server_stop(s);
+}
+
+static void silent_and_dripping_clients_are_dropped(void)
+{
+	struct tei_meta_server *s;
+	struct tei_meta_server_stats stats;
+	struct meta_wire_header h;
+	uint64_t start = tei_now_ns();
+	struct pollfd p;
+	uint8_t reply[600];
+	int silent, dripping;
+	size_t sent = 0;
+
+	s = meta_test_server("127.0.0.1", 1, 200 * TEI_NS_PER_MS, 0);
+	if (!s)
+		return;
+	meta_wire_fill(&h, META_WIRE_GET_DESC, 0, 1, 500);
+	silent = abuse_connect(s);
+	dripping = abuse_connect(s);
+	p = (struct pollfd){ .fd = dripping, .events = POLLIN };
+	/* one byte each 15 ms, until the server has said something */
+	while (!poll(&p, 1, 15) && sent < sizeof(h)) {
+		CU_ASSERT_EQUAL(send(dripping, (uint8_t *)&h + sent, 1,
+				     MSG_NOSIGNAL), 1);
+		sent++;
+	}
+	CU_ASSERT(abuse_drain(dripping, reply, sizeof(reply)) > 0);
+	CU_ASSERT(abuse_drain(silent, reply, sizeof(reply)) > 0);
+	CU_ASSERT(tei_now_ns() - start <
+		  meta_test_slowness() * 2 * TEI_NS_PER_SEC);
+	CU_ASSERT(tei_now_ns() - start >= 200 * TEI_NS_PER_MS);
+	tei_meta_server_stats(s, &stats);
+	CU_ASSERT_EQUAL(stats.timed_out, 2);
+	close(silent);
+	close(dripping);
+	tei_meta_server_stop(s);
+}
+
+/* Waits until the server has dropped every client but count. */
+static void abuse_settle(struct tei_meta_server *s, uint32_t count)
+{
+	struct tei_meta_server_stats stats;
+	uint64_t until = meta_test_deadline();
+
+	do {
+		poll(NULL, 0, 1);
+		tei_meta_server_stats(s, &stats);
+	} while (stats.clients != count && tei_now_ns() < until);
+	CU_ASSERT_EQUAL(stats.clients, count);
+}
+
+static void a_client_that_never_reads_is_dropped(void)
+{
+	struct sockaddr_in sa;
+	struct tei_meta_server_stats stats;
+	struct meta_wire_header h;
+	struct tei_meta_server *s;
+	size_t len = (size_t)6 << 20;
+	char *text = calloc(1, len);
+	int fd, small = 4096;
+
+	s = meta_test_server("127.0.0.1", 1, 100 * TEI_NS_PER_MS, 0);
+	if (!s)
+		return;
+	tei_meta_server_publish(s, "big", text, len, NULL);
+	free(text);
+	sa = abuse_address(tei_meta_server_port(s));
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+	CU_ASSERT_EQUAL(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	meta_wire_fill(&h, META_WIRE_GET_DESC, META_WIRE_ANY, 1, 0);
+	send(fd, &h, sizeof(h), MSG_NOSIGNAL);
+	CU_ASSERT(abuse_alive(s));
+	abuse_settle(s, 1);
+	abuse_settle(s, 0);
+	tei_meta_server_stats(s, &stats);
+	CU_ASSERT_EQUAL(stats.timed_out, 1);
+	close(fd);
+	tei_meta_server_stop(s);
+}
+
+/* Median and worst time of pings, in microseconds. */
+static void abuse_measure(struct tei_meta_server *s, double *median,
+			  double *worst)
+{
+	double t[101], x;
+	uint64_t start;
+	int i, k;
+
+	for (i = 0; i < 101; i++) {
+		start = tei_now_ns();
+		CU_ASSERT(abuse_alive(s));
+		x = (double)(tei_now_ns() - start) / 1e3;
+		for (k = i; k && t[k - 1] > x; k--)
+			t[k] = t[k - 1];
+		t[k] = x;
+	}
+	*median = t[50];
+	*worst = t[100];
+}
+
+static void bad_clients_delay_nobody(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	double median, worst, alone, alone_worst;
+	struct meta_wire_header h;
+	int fds[200], i;
+
+	if (!s)
+		return;
+	abuse_measure(s, &alone, &alone_worst);
+	meta_wire_fill(&h, META_WIRE_GET_DESC, 0, 1, 500);
+	for (i = 0; i < 200; i++) {
+		fds[i] = abuse_connect(s);
+		/* half stay silent, half stop in the middle */
+		if (i % 2)
+			send(fds[i], &h, 1 + (size_t)i % sizeof(h),
+			     MSG_NOSIGNAL);
+	}
+	abuse_measure(s, &median, &worst);
+	printf("# ping alone %.0f us (worst %.0f), beside 200 stuck clients %.0f us (worst %.0f)\n",
+	       alone, alone_worst, median, worst);
+	CU_ASSERT(worst < meta_test_slowness() * 1e6);
+	for (i = 0; i < 200; i++)
+		close(fds[i]);
+	tei_meta_server_stop(s);
+}
+
+static void a_flood_meets_the_limit_and_others_get_through(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 32);
+	struct tei_meta_server_stats stats;
+	struct meta_wire_header h;
+	struct meta_wire_error e;
+	uint8_t reply[600];
+	int fds[200], i;
+	ssize_t n;
+
+	if (!s)
+		return;
+	for (i = 0; i < 200; i++) {
+		fds[i] = abuse_connect(s);
+		if (i % 20 == 19)
+			CU_ASSERT(abuse_alive(s));
+	}
+	CU_ASSERT(abuse_alive(s));
+	tei_meta_server_stats(s, &stats);
+	CU_ASSERT(stats.clients <= 32);
+	CU_ASSERT(stats.evicted >= 168);
+	n = abuse_drain(fds[0], reply, sizeof(reply));
+	CU_ASSERT_FATAL(n > (ssize_t)(sizeof(h) + sizeof(e)));
+	memcpy(&e, reply + sizeof(h), sizeof(e));
+	CU_ASSERT_EQUAL((int32_t)meta_wire_get32(e.code), TEI_ERR_TOO_MANY);
+	for (i = 0; i < 200; i++)
+		close(fds[i]);
+	tei_meta_server_stop(s);
+}
+
+static void out_of_descriptors_is_survived(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct rlimit old, tight;
+	struct sockaddr_in sa;
+	uint8_t reply[600];
+	int fds[64], n = 0, waiting, late;
+
+	if (!s)
+		return;
+	sa = abuse_address(tei_meta_server_port(s));
+	waiting = abuse_connect(s);
+	late = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	abuse_settle(s, 1);
+	getrlimit(RLIMIT_NOFILE, &old);
+	tight = old;
+	tight.rlim_cur = meta_test_fds() + 32;
+	setrlimit(RLIMIT_NOFILE, &tight);
+	while (n < 64 && (fds[n] = dup(STDERR_FILENO)) >= 0)
+		n++;
+	CU_ASSERT(n < 64);
+	CU_ASSERT_EQUAL(connect(late, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	/* the longest waiting client makes room for the late one */
+	CU_ASSERT(abuse_drain(waiting, reply, sizeof(reply)) > 0);
+	abuse_settle(s, 1);
+	while (n)
+		close(fds[--n]);
+	setrlimit(RLIMIT_NOFILE, &old);
+	CU_ASSERT(abuse_alive(s));
+	close(waiting);
+	close(late);
+	tei_meta_server_stop(s);
+}
+
+static void stop_with_clients_leaves_no_descriptor(void)
+{
+	unsigned int before = meta_test_fds();
+	struct tei_meta_server *s;
+	uint8_t reply[16];
+	int fds[20], i;
+
+	for (i = 0; i < 3; i++) {
+		s = meta_test_server("127.0.0.1", 1, 0, 0);
+		if (!s)
+			return;
+		for (i = 0; i < 20; i++)
+			fds[i] = abuse_connect(s);
+		CU_ASSERT(abuse_alive(s));
+		tei_meta_server_stop(s);
+		for (i = 0; i < 20; i++) {
+			CU_ASSERT_EQUAL(abuse_drain(fds[i], reply,
+						    sizeof(reply)), 0);
+			close(fds[i]);
+		}
+	}
+	CU_ASSERT_EQUAL(meta_test_fds(), before);
+}
+
+static void random_frames_never_hurt(void)
+{
+	struct tei_meta_server *s;
+	uint64_t seed = 0x1234567890abcdefu;
+	uint8_t frame[64];
+	struct meta_wire_header h;
+	int i, k, fd;
+	size_t len;
+
+	s = meta_test_server("127.0.0.1", 1, 0, 64);
+	if (!s)
+		return;
+	meta_test_publish(s, 1);
+	meta_test_hush(true);
+	for (i = 0; i < 2000; i++) {
+		meta_wire_fill(&h, (uint8_t)(1 + i % 2), META_WIRE_ANY * (i % 2),
+			       1, 20);
+		memset(frame, 'n', sizeof(frame));
+		memcpy(frame, &h, sizeof(h));
+		for (k = 0; k < i % 4; k++)
+			frame[meta_test_random(&seed) % sizeof(frame)] =
+				(uint8_t)meta_test_random(&seed);
+		len = 1 + meta_test_random(&seed) % sizeof(frame);
+		fd = abuse_connect(s);
+		send(fd, frame, len, MSG_NOSIGNAL);
+		close(fd);
+	}
+	meta_test_hush(false);
+	CU_ASSERT(abuse_alive(s));
+	tei_meta_server_stop(s);
+}
+
+/* --- a server that misbehaves -------------------------------------------- */
+
+struct abuse_server {
+	int listen_fd;
+	uint16_t port;
+	const uint8_t *reply;
+	size_t len;
+	bool hold;		/* do not close after the reply */
+};
+
+static void *abuse_server_thread(void *arg)
+{
+	struct abuse_server *a = arg;
+	uint8_t junk[600];
+	int fd = accept(a->listen_fd, NULL, NULL);
+
+	if (fd < 0)
+		return NULL;
+	if (recv(fd, junk, sizeof(junk), 0) > 0)
+		send(fd, a->reply, a->len, MSG_NOSIGNAL);
+	if (a->hold)		/* until the client gives up */
+		while (recv(fd, junk, sizeof(junk), 0) > 0)
+			;
+	close(fd);
+	return NULL;
+}
+
+static int abuse_client(const void *reply, size_t len, bool hold,
+			struct tei_err *err)
+{
+	struct abuse_server a = { .reply = reply, .len = len, .hold = hold };
+	struct sockaddr_in sa = abuse_address(0);
+	char endpoint[TEI_META_ENDPOINT_MAX], *json;
+	socklen_t salen = sizeof(sa);
+	pthread_t thread;
+	size_t got;
+	int rc;
+
+	a.listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bind(a.listen_fd, (struct sockaddr *)&sa, sizeof(sa));
+	listen(a.listen_fd, 1);
+	getsockname(a.listen_fd, (struct sockaddr *)&sa, &salen);
+	tei_meta_join("127.0.0.1", ntohs(sa.sin_port), endpoint);
+	pthread_create(&thread, NULL, abuse_server_thread, &a);
+	rc = tei_meta_get_desc(endpoint, "n", true, hold ? tei_now_ns() +
+			       200 * TEI_NS_PER_MS : meta_test_deadline(),
+			       &json, &got, err);
+	if (!rc)
+		free(json);
+	pthread_join(thread, NULL);
+	close(a.listen_fd);
+	return rc;
+}
+
+static void clients_survive_bad_servers(void)
+{
+	struct meta_wire_header h;
+	uint8_t frame[sizeof(h) + 8] = "";
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL(abuse_client("HTTP/1.1 400 Bad Request\r\n\r\n", 28,
+				     false, &err), TEI_ERR_REJECTED);
+	CU_ASSERT_EQUAL(abuse_client("", 0, false, &err), TEI_ERR_SOCKET);
+	CU_ASSERT_EQUAL(abuse_client("", 0, true, &err), TEI_ERR_SOCKET);
+	CU_ASSERT_EQUAL(err.prov_errno, ETIMEDOUT);
+	meta_wire_fill(&h, META_WIRE_DESC, 0, 1, UINT32_MAX);
+	CU_ASSERT_EQUAL(abuse_client(&h, sizeof(h), false, &err),
+			TEI_ERR_REJECTED);
+	meta_wire_fill(&h, META_WIRE_PONG, 0, 1, 8);
+	CU_ASSERT_EQUAL(abuse_client(&h, sizeof(h), false, &err),
+			TEI_ERR_REJECTED);
+	meta_wire_fill(&h, META_WIRE_CHALLENGE, 0, 1, 8);
+	CU_ASSERT_EQUAL(abuse_client(&h, sizeof(h), false, &err),
+			TEI_ERR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "secret"));
+	meta_wire_fill(&h, META_WIRE_DESC, 0, 1, 9);
+	memcpy(frame, &h, sizeof(h));
+	CU_ASSERT_EQUAL(abuse_client(frame, sizeof(frame), false, &err),
+			TEI_ERR_SOCKET);
+	CU_ASSERT_EQUAL(abuse_client(frame, sizeof(frame), true, &err),
+			TEI_ERR_SOCKET);
+	meta_wire_fill(&h, META_WIRE_ERROR, 0, 1, 2);
+	memcpy(frame, &h, sizeof(h));
+	CU_ASSERT_EQUAL(abuse_client(frame, sizeof(h) + 2, false, &err),
+			TEI_ERR_REJECTED);
+}
+
+const struct tei_test_case abuse_cases[] = {
+	{ "malformed_frames_are_refused", malformed_frames_are_refused },
+	{ "truncated_frames_cost_nothing", truncated_frames_cost_nothing },
+	{ "requests_may_share_a_connection",
+	  requests_may_share_a_connection },
+	{ "silent_and_dripping_clients_are_dropped",
+	  silent_and_dripping_clients_are_dropped },
+	{ "a_client_that_never_reads_is_dropped",
+	  a_client_that_never_reads_is_dropped },
+	{ "bad_clients_delay_nobody", bad_clients_delay_nobody },
+	{ "a_flood_meets_the_limit_and_others_get_through",
+	  a_flood_meets_the_limit_and_others_get_through },
+	{ "out_of_descriptors_is_survived", out_of_descriptors_is_survived },
+	{ "stop_with_clients_leaves_no_descriptor",
+	  stop_with_clients_leaves_no_descriptor },
+	{ "random_frames_never_hurt", random_frames_never_hurt },
+	{ "clients_survive_bad_servers", clients_survive_bad_servers },
+	{ NULL, NULL },
+};

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "meta/meta_test.h"
+#include "util/clock.h"
+#include "util/settings.h"
+
+/* One process's store and cache beside a few peers' servers. */
+struct cache_setup {
+	struct tei_meta_store *store;
+	struct tei_meta_cache *cache;
+	struct tei_meta_server *peer[3];
+	unsigned int refreshed;
+	int32_t refreshed_id;
+	uint64_t before, now;		/* incarnations */
+};
+
+static void cache_refreshed(void *arg, int32_t id, struct tei_meta_desc *before,
+			    struct tei_meta_desc *now)
+{
+	struct cache_setup *t = arg;
+	struct tei_meta_desc *desc = tei_meta_cache_get(t->cache, id);
+
+	CU_ASSERT_PTR_EQUAL(desc, now);
+	tei_meta_desc_unref(desc);
+	t->refreshed++;
+	t->refreshed_id = id;
+	t->before = before->incarnation;
+	t->now = now->incarnation;
+}
+
+static bool cache_setup(struct cache_setup *t, uint32_t max_open)
+{
+	unsigned int i;
+
+	memset(t, 0, sizeof(*t));
+	for (i = 0; i < 3; i++) {
+		t->peer[i] = meta_test_server("127.0.0.1", 100 + i, 0, 0);
+		if (!t->peer[i])
+			return false;
+		meta_test_publish(t->peer[i], 2);
+	}
+	CU_ASSERT_EQUAL_FATAL(tei_meta_store_open("P2PHANDSHAKE",
+						  meta_test_settings(),
+						  &t->store, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_cache_create(t->store, max_open,
+						    cache_refreshed, t,
+						    &t->cache, NULL), 0);
+	return true;
+}
+
+static void cache_teardown(struct cache_setup *t)
+{
+	unsigned int i;
+
+	tei_meta_cache_destroy(t->cache);
+	tei_meta_store_close(t->store);
+	for (i = 0; i < 3; i++)
+		tei_meta_server_stop(t->peer[i]);
+}
+
+static int32_t cache_open(struct cache_setup *t, const char *name)
+{
+	int32_t id = -1;
+	int rc = tei_meta_cache_open(t->cache, name, false,
+				     meta_test_deadline(), &id, NULL);
+
+	CU_ASSERT_EQUAL(rc, 0);
+	return id;
+}
+
+static void same_name_same_id(void)
+{
+	struct tei_meta_desc *desc;
+	struct cache_setup t;
+	char slashed[80];
+	bool last;
+	int32_t id;
+
+	if (!cache_setup(&t, 0))
+		return;
+	CU_ASSERT_EQUAL(cache_open(&t, tei_meta_server_name(t.peer[0])), 1);
+	CU_ASSERT_EQUAL(cache_open(&t, tei_meta_server_name(t.peer[1])), 2);
+	snprintf(slashed, sizeof(slashed), "/%s",
+		 tei_meta_server_name(t.peer[0]));
+	CU_ASSERT_EQUAL(cache_open(&t, slashed), 1);
+	CU_ASSERT_EQUAL(tei_meta_cache_count(t.cache), 2);
+	CU_ASSERT_EQUAL(tei_meta_cache_lookup(t.cache, slashed), 1);
+	CU_ASSERT_EQUAL(tei_meta_cache_lookup(t.cache, "x"), -1);
+	desc = tei_meta_cache_get(t.cache, 2);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(desc);
+	CU_ASSERT_EQUAL(desc->incarnation, 101);
+	tei_meta_desc_unref(desc);
+
+	CU_ASSERT_EQUAL(tei_meta_cache_close(t.cache, 1, &last), 0);
+	CU_ASSERT_FALSE(last);
+	CU_ASSERT_EQUAL(tei_meta_cache_close(t.cache, 1, &last), 0);
+	CU_ASSERT(last);
+	CU_ASSERT_EQUAL(tei_meta_cache_close(t.cache, 1, &last),
+			TEI_ERR_INVALID);
+	CU_ASSERT_PTR_NULL(tei_meta_cache_get(t.cache, 1));
+	id = cache_open(&t, tei_meta_server_name(t.peer[0]));
+	CU_ASSERT(id > 2);
+	cache_teardown(&t);
+}
+
+static void invented_ids_and_names_are_refused(void)
+{
+	static const int32_t ids[] = { -1, 2, 77, INT32_MAX, INT32_MIN,
+				       1 << 20, (1 << 20) + 1 };
+	struct cache_setup t;
+	int32_t id = 55;
+	size_t i;
+
+	if (!cache_setup(&t, 1))
+		return;
+	CU_ASSERT_EQUAL(cache_open(&t, tei_meta_server_name(t.peer[0])), 1);
+	for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		CU_ASSERT_PTR_NULL(tei_meta_cache_get(t.cache, ids[i]));
+		CU_ASSERT_EQUAL(tei_meta_cache_close(t.cache, ids[i], NULL),
+				TEI_ERR_INVALID);
+		CU_ASSERT_EQUAL(tei_meta_cache_refresh(t.cache, ids[i],
+						       meta_test_deadline(),
+						       NULL, NULL),
+				TEI_ERR_INVALID);
+	}
+	CU_ASSERT_EQUAL(tei_meta_cache_open(t.cache, NULL, false,
+					    meta_test_deadline(), &id, NULL),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_meta_cache_open(t.cache, "/", false,
+					    meta_test_deadline(), &id, NULL),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_meta_cache_open(t.cache,
+					    tei_meta_server_name(t.peer[1]),
+					    false, meta_test_deadline(), &id,
+					    NULL), TEI_ERR_TOO_MANY);
+	CU_ASSERT_EQUAL(tei_meta_cache_forget(t.cache, ""), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_meta_cache_forget(t.cache, "absent"), 0);
+	CU_ASSERT_EQUAL(id, 55);
+	cache_teardown(&t);
+}
+
+static void own_name_is_zero(void)
+{
+	struct tei_meta_desc *own, *got;
+	struct cache_setup t;
+	char alias[80];
+
+	if (!cache_setup(&t, 0))
+		return;
+	CU_ASSERT_PTR_NULL(tei_meta_cache_get(t.cache, 0));
+	own = meta_test_desc(tei_meta_server_name(t.peer[2]), 102, 2, 2);
+	tei_meta_cache_set_local(t.cache, own);
+	CU_ASSERT_EQUAL(cache_open(&t, own->name), 0);
+	snprintf(alias, sizeof(alias), "localhost:%u",
+		 tei_meta_server_port(t.peer[2]));
+	CU_ASSERT_EQUAL(cache_open(&t, alias), 0);
+	CU_ASSERT_EQUAL(tei_meta_cache_count(t.cache), 0);
+	got = tei_meta_cache_get(t.cache, 0);
+	CU_ASSERT_PTR_EQUAL(got, own);
+	tei_meta_desc_unref(got);
+	CU_ASSERT_EQUAL(tei_meta_cache_close(t.cache, 0, NULL), 0);
+	CU_ASSERT_EQUAL(cache_open(&t, tei_meta_server_name(t.peer[0])), 1);
+	tei_meta_desc_unref(own);
+	cache_teardown(&t);
+}
+
+/* Restarts a peer at its port with another incarnation. */
+static void cache_restart(struct cache_setup *t, unsigned int i,
+			  uint64_t incarnation)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = incarnation,
+		.min_port = tei_meta_server_port(t->peer[i]),
+	};
+
+	config.max_port = config.min_port;
+	tei_meta_server_stop(t->peer[i]);
+	t->peer[i] = NULL;
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &t->peer[i],
+						    NULL), 0);
+	meta_test_publish(t->peer[i], 2);
+}
+
+static void restarted_peer_is_noticed(void)
+{
+	struct cache_setup t;
+	const char *name;
+	bool changed;
+	char kept[80];
+	int32_t id;
+
+	if (!cache_setup(&t, 0))
+		return;
+	snprintf(kept, sizeof(kept), "%s", tei_meta_server_name(t.peer[0]));
+	name = kept;
+	id = cache_open(&t, name);
+	CU_ASSERT_EQUAL(tei_meta_cache_refresh(t.cache, id,
+					       meta_test_deadline(), &changed,
+					       NULL), 0);
+	CU_ASSERT_FALSE(changed);
+	cache_restart(&t, 0, 999);
+	CU_ASSERT_EQUAL(cache_open(&t, name), id);
+	CU_ASSERT_EQUAL(t.refreshed, 0);
+	CU_ASSERT_EQUAL(tei_meta_cache_open(t.cache, name, true,
+					    meta_test_deadline(), &id, NULL),
+			0);
+	CU_ASSERT_EQUAL(t.refreshed, 1);
+	CU_ASSERT_EQUAL(t.refreshed_id, id);
+	CU_ASSERT_EQUAL(t.before, 100);
+	CU_ASSERT_EQUAL(t.now, 999);
+	cache_restart(&t, 0, 1000);
+	tei_meta_cache_forget(t.cache, name);
+	CU_ASSERT_EQUAL(cache_open(&t, name), id);
+	CU_ASSERT_EQUAL(t.now, 1000);
+	cache_teardown(&t);
+}
+
+static void sync_refreshes_all_past_errors(void)
+{
+	struct cache_setup t;
+	struct tei_meta_desc *desc;
+	struct tei_err err;
+	int i;
+
+	if (!cache_setup(&t, 0))
+		return;
+	for (i = 0; i < 3; i++)
+		cache_open(&t, tei_meta_server_name(t.peer[i]));
+	CU_ASSERT_EQUAL(tei_meta_cache_sync(t.cache, 20 * TEI_NS_PER_SEC,
+					    &err), 0);
+	cache_restart(&t, 2, 777);
+	tei_meta_server_stop(t.peer[0]);
+	t.peer[0] = NULL;
+	CU_ASSERT_EQUAL(tei_meta_cache_sync(t.cache, 20 * TEI_NS_PER_SEC,
+					    &err), TEI_ERR_SOCKET);
+	CU_ASSERT_EQUAL(t.now, 777);
+	desc = tei_meta_cache_get(t.cache, 1);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(desc);
+	CU_ASSERT_EQUAL(desc->incarnation, 100);
+	tei_meta_desc_unref(desc);
+	cache_teardown(&t);
+}
+
+static void failed_open_leaves_nothing(void)
+{
+	struct cache_setup t;
+	struct tei_err err;
+	char gone[80];
+	int32_t id = 9;
+
+	if (!cache_setup(&t, 0))
+		return;
+	snprintf(gone, sizeof(gone), "%s", tei_meta_server_name(t.peer[0]));
+	tei_meta_server_stop(t.peer[0]);
+	t.peer[0] = NULL;
+	CU_ASSERT_EQUAL(tei_meta_cache_open(t.cache, gone, false,
+					    meta_test_deadline(), &id, &err),
+			TEI_ERR_SOCKET);
+	CU_ASSERT_EQUAL(id, 9);
+	CU_ASSERT_EQUAL(tei_meta_cache_count(t.cache), 0);
+	CU_ASSERT_EQUAL(cache_open(&t, tei_meta_server_name(t.peer[1])), 1);
+	cache_teardown(&t);
+}
+
+static void closed_ids_stay_stale_for_long(void)
+{
+	struct cache_setup t;
+	const char *name;
+	int32_t first, id, i;
+
+	if (!cache_setup(&t, 0))
+		return;
+	name = tei_meta_server_name(t.peer[0]);
+	first = cache_open(&t, name);
+	tei_meta_cache_close(t.cache, first, NULL);
+	for (i = 0; i < 1500; i++) {
+		id = cache_open(&t, name);
+		CU_ASSERT(id != first);
+		CU_ASSERT_PTR_NULL(tei_meta_cache_get(t.cache, first));
+		tei_meta_cache_close(t.cache, id, NULL);
+	}
+	CU_ASSERT(tei_meta_slot(id) <= 1025);
+	cache_teardown(&t);
+}
+
+static void *cache_worker(void *arg)
+{
+	struct cache_setup *t = arg;
+	struct tei_meta_desc *desc;
+	int32_t id;
+	int i;
+
+	for (i = 0; i < 60; i++) {
+		if (tei_meta_cache_open(t->cache,
+					tei_meta_server_name(t->peer[i % 3]),
+					i % 7 == 0, meta_test_deadline(), &id,
+					NULL))
+			return arg;
+		desc = tei_meta_cache_get(t->cache, id);
+		if (!desc)
+			return arg;
+		tei_meta_desc_unref(desc);
+		if (i % 11 == 0)
+			tei_meta_cache_sync(t->cache, 20 * TEI_NS_PER_SEC,
+					    NULL);
+		tei_meta_cache_close(t->cache, id, NULL);
+	}
+	return NULL;
+}
+
+static void threads_share_it(void)
+{
+	pthread_t threads[6];
+	struct cache_setup t;
+	void *failed;
+	int i;
+
+	if (!cache_setup(&t, 0))
+		return;
+	for (i = 0; i < 6; i++)
+		pthread_create(&threads[i], NULL, cache_worker, &t);
+	for (i = 0; i < 6; i++) {
+		pthread_join(threads[i], &failed);
+		CU_ASSERT_PTR_NULL(failed);
+	}
+	CU_ASSERT_EQUAL(tei_meta_cache_count(t.cache), 0);
+	cache_teardown(&t);
+}
+
+struct cache_opener {
+	struct cache_setup *t;
+	const char *name;
+};
+
+static void *cache_open_thread(void *arg)
+{
+	struct cache_opener *o = arg;
+
+	cache_open(o->t, o->name);
+	return NULL;
+}
+
+static void one_fetch_serves_all_that_wait(void)
+{
+	struct tei_meta_server_stats stats;
+	struct cache_opener opener;
+	pthread_t threads[16];
+	struct cache_setup t;
+	char name[80];
+	int i;
+
+	if (!cache_setup(&t, 0))
+		return;
+	/* a name takes a resolver thread, time for the others to join */
+	snprintf(name, sizeof(name), "localhost:%u",
+		 tei_meta_server_port(t.peer[0]));
+	opener = (struct cache_opener){ &t, name };
+	for (i = 0; i < 16; i++)
+		pthread_create(&threads[i], NULL, cache_open_thread, &opener);
+	for (i = 0; i < 16; i++)
+		pthread_join(threads[i], NULL);
+	tei_meta_server_stats(t.peer[0], &stats);
+	CU_ASSERT_EQUAL(stats.served, 1);
+	CU_ASSERT_EQUAL(tei_meta_cache_count(t.cache), 1);
+	cache_teardown(&t);
+}
+
+const struct tei_test_case cache_cases[] = {
+	{ "same_name_same_id", same_name_same_id },
+	{ "invented_ids_and_names_are_refused",
+	  invented_ids_and_names_are_refused },
+	{ "own_name_is_zero", own_name_is_zero },
+	{ "restarted_peer_is_noticed", restarted_peer_is_noticed },
+	{ "sync_refreshes_all_past_errors", sync_refreshes_all_past_errors },
+	{ "failed_open_leaves_nothing", failed_open_leaves_nothing },
+	{ "closed_ids_stay_stale_for_long", closed_ids_stay_stale_for_long },
+	{ "threads_share_it", threads_share_it },
+	{ "one_fetch_serves_all_that_wait", one_fetch_serves_all_that_wait },
+	{ NULL, NULL },
+};

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "meta/meta_test.h"
+#include "util/settings.h"
+
+static void splits_and_joins(void)
+{
+	static const struct {
+		const char *text, *host;
+		int rc, port;
+	} cases[] = {
+		{ "h", "h", 0, 0 },
+		{ "h:1", "h", 0, 1 },
+		{ "127.0.0.1:65535", "127.0.0.1", 0, 65535 },
+		{ "::1", "::1", 0, 0 },
+		{ "[::1]", "::1", 0, 0 },
+		{ "[fe80::1%eth0]:15000", "fe80::1%eth0", 0, 15000 },
+		{ "", NULL, TEI_ERR_INVALID, 0 },
+		{ ":1", NULL, TEI_ERR_INVALID, 0 },
+		{ "h:", NULL, TEI_ERR_INVALID, 0 },
+		{ "h:65536", NULL, TEI_ERR_INVALID, 0 },
+		{ "h:999999999999", NULL, TEI_ERR_INVALID, 0 },
+		{ "h:1x", NULL, TEI_ERR_INVALID, 0 },
+		{ "h:-1", NULL, TEI_ERR_INVALID, 0 },
+		{ "[::1", NULL, TEI_ERR_INVALID, 0 },
+		{ "[::1]x", NULL, TEI_ERR_INVALID, 0 },
+		{ "[::1]:", NULL, TEI_ERR_INVALID, 0 },
+		{ "[]:1", NULL, TEI_ERR_INVALID, 0 },
+	};
+	char host[TEI_META_HOST_MAX], text[TEI_META_ENDPOINT_MAX], big[400];
+	uint16_t port;
+	size_t i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		CU_ASSERT_EQUAL(tei_meta_split(cases[i].text, host, &port),
+				cases[i].rc);
+		if (cases[i].rc)
+			continue;
+		CU_ASSERT_STRING_EQUAL(host, cases[i].host);
+		CU_ASSERT_EQUAL(port, cases[i].port);
+	}
+	CU_ASSERT_EQUAL(tei_meta_split(NULL, host, &port), TEI_ERR_INVALID);
+	memset(big, 'h', sizeof(big));
+	big[sizeof(big) - 1] = 0;
+	CU_ASSERT_EQUAL(tei_meta_split(big, host, &port), TEI_ERR_INVALID);
+	tei_meta_join("::1", 7, text);
+	CU_ASSERT_STRING_EQUAL(text, "[::1]:7");
+	tei_meta_join("h", 65535, text);
+	CU_ASSERT_STRING_EQUAL(text, "h:65535");
+}
+
+static void keys_follow_mooncake(void)
+{
+	char key[64];
+
+	CU_ASSERT_EQUAL(tei_meta_segment_key("", "s", key, sizeof(key)), 0);
+	CU_ASSERT_STRING_EQUAL(key, "mooncake/ram/s");
+	CU_ASSERT_EQUAL(tei_meta_segment_key("c1", "nvmeof/f", key,
+					     sizeof(key)), 0);
+	CU_ASSERT_STRING_EQUAL(key, "mooncake/c1/nvmeof/f");
+	CU_ASSERT_EQUAL(tei_meta_rpc_key(NULL, "n", key, sizeof(key)), 0);
+	CU_ASSERT_STRING_EQUAL(key, "mooncake/rpc_meta/n");
+	CU_ASSERT_EQUAL(tei_meta_segment_key("", "s", key, 14),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_meta_rpc_key("", "", key, sizeof(key)),
+			TEI_ERR_INVALID);
+}
+
+static void own_host_follows_the_rules(void)
+{
+	struct tei_settings s = *meta_test_settings();
+	char host[TEI_META_HOST_MAX], chosen[TEI_META_HOST_MAX];
+
+	s.tcp_bind_address[0] = 0;
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, NULL, true, chosen, NULL), 0);
+	CU_ASSERT(chosen[0] != 0 && strcmp(chosen, "0.0.0.0"));
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1:12345", true, host,
+					    NULL), 0);
+	CU_ASSERT_STRING_EQUAL(host, "127.0.0.1");
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "[::1]:12345", true, host,
+					    NULL), 0);
+	CU_ASSERT_STRING_EQUAL(host, "::1");
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "0.0.0.0", true, host, NULL),
+			0);
+	CU_ASSERT_STRING_EQUAL(host, chosen);
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1", false, host,
+					    NULL), 0);
+	CU_ASSERT_STRING_EQUAL(host, chosen);
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "a:b", true, host, NULL),
+			TEI_ERR_INVALID);
+	strcpy(s.tcp_bind_address, "127.0.0.2");
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1", true, host, NULL),
+			0);
+	CU_ASSERT_STRING_EQUAL(host, "127.0.0.2");
+}
+
+static void identity_is_this_process(void)
+{
+	struct tei_meta_host a, b;
+
+	tei_meta_host_self(5, &a);
+	tei_meta_host_self(5, &b);
+	CU_ASSERT_EQUAL(a.pid, getpid());
+	CU_ASSERT(a.start_ticks != 0);
+	CU_ASSERT_EQUAL(a.start_ticks, b.start_ticks);
+	CU_ASSERT_EQUAL(a.cookie_addr, 5);
+	CU_ASSERT(tei_meta_incarnation() != tei_meta_incarnation());
+}
+
+const struct tei_test_case name_cases[] = {
+	{ "splits_and_joins", splits_and_joins },
+	{ "keys_follow_mooncake", keys_follow_mooncake },
+	{ "own_host_follows_the_rules", own_host_follows_the_rules },
+	{ "identity_is_this_process", identity_is_this_process },
+	{ NULL, NULL },
+};

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "meta/meta_test.h"
+#include "util/clock.h"
+#include "util/settings.h"
+
+#define INCARNATION UINT64_C(0xfedcba9876543210)
+
+static void server_exchange(const char *host)
+{
+	struct tei_meta_server *s = meta_test_server(host, INCARNATION, 0, 0);
+	struct tei_meta_desc *d;
+	uint64_t incarnation = 0;
+	char *json = NULL;
+	size_t len;
+
+	if (!s)
+		return;
+	meta_test_publish(s, 3);
+	CU_ASSERT_EQUAL(tei_meta_ping(tei_meta_server_address(s),
+				      meta_test_deadline(), &incarnation,
+				      NULL), 0);
+	CU_ASSERT_EQUAL(incarnation, INCARNATION);
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s),
+					  tei_meta_server_name(s), false,
+					  meta_test_deadline(), &json, &len,
+					  NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_decode(json, len, &d, NULL), 0);
+	CU_ASSERT_STRING_EQUAL(d->name, tei_meta_server_name(s));
+	CU_ASSERT_EQUAL(d->incarnation, INCARNATION);
+	tei_meta_desc_unref(d);
+	free(json);
+	tei_meta_server_stop(s);
+}
+
+static void answers_over_ipv4(void)
+{
+	server_exchange("127.0.0.1");
+}
+
+static void answers_over_ipv6(void)
+{
+	server_exchange("::1");
+}
+
+static void answers_to_a_host_name(void)
+{
+	server_exchange("localhost");
+}
+
+static void unknown_name_is_refused_unless_any_will_do(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct tei_err err;
+	char *json;
+	size_t len;
+
+	if (!s)
+		return;
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), "x",
+					  true, meta_test_deadline(), &json,
+					  &len, &err), TEI_ERR_REJECTED);
+	CU_ASSERT_EQUAL(err.prov_errno, TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "no such segment"));
+	meta_test_publish(s, 1);
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), "x",
+					  false, meta_test_deadline(), &json,
+					  &len, &err), TEI_ERR_REJECTED);
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), "x",
+					  true, meta_test_deadline(), &json,
+					  &len, &err), 0);
+	free(json);
+	CU_ASSERT_EQUAL(tei_meta_server_withdraw(s, tei_meta_server_name(s)),
+			0);
+	CU_ASSERT_EQUAL(tei_meta_server_withdraw(s, tei_meta_server_name(s)),
+			TEI_ERR_METADATA);
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), "x",
+					  true, meta_test_deadline(), &json,
+					  &len, &err), TEI_ERR_REJECTED);
+	tei_meta_server_stop(s);
+}
+
+static void large_text_arrives_whole(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	size_t len = (size_t)9 << 20, got = 0, i, wrong = 0;
+	char *text = malloc(len), *json = NULL;
+
+	if (!s)
+		return;
+	for (i = 0; i < len; i++)
+		text[i] = (char)('a' + i % 23);
+	CU_ASSERT_EQUAL(tei_meta_server_publish(s, "big", text, len, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_get_desc(tei_meta_server_address(s),
+						"big", false,
+						meta_test_deadline(), &json,
+						&got, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(got, len);
+	for (i = 0; i < len; i++)
+		wrong += json[i] != text[i];
+	CU_ASSERT_EQUAL(wrong, 0);
+	free(json);
+	free(text);
+	tei_meta_server_stop(s);
+}
+
+static void ports_come_from_the_range(void)
+{
+	struct tei_meta_server *first = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct tei_meta_server_config config = { .host = "127.0.0.1" };
+	struct tei_meta_server *s;
+	struct tei_err err;
+
+	if (!first)
+		return;
+	config.min_port = tei_meta_server_port(first);
+	config.max_port = config.min_port;
+	CU_ASSERT_EQUAL(tei_meta_server_start(&config, &s, &err),
+			TEI_ERR_SOCKET);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "MC_MAX_RPC_PORT"));
+	config.host = "127.0.0.3";
+	if (!tei_meta_server_start(&config, &s, &err)) {
+		CU_ASSERT_EQUAL(tei_meta_server_port(s), config.min_port);
+		tei_meta_server_stop(s);
+	}
+	config.host = "192.0.2.77";
+	CU_ASSERT_EQUAL(tei_meta_server_start(&config, &s, &err),
+			TEI_ERR_SOCKET);
+	config.host = "0.0.0.0";
+	CU_ASSERT_EQUAL(tei_meta_server_start(&config, &s, &err),
+			TEI_ERR_INVALID);
+	config.host = "";
+	CU_ASSERT_EQUAL(tei_meta_server_start(&config, &s, &err),
+			TEI_ERR_INVALID);
+	tei_meta_server_stop(first);
+	tei_meta_server_stop(NULL);
+}
+
+static void defaults_come_from_the_settings(void)
+{
+	struct tei_settings *settings = meta_test_settings();
+	struct tei_meta_server_config config;
+
+	tei_meta_server_defaults(settings, "::1", 9, &config);
+	CU_ASSERT_EQUAL(config.min_port, settings->min_rpc_port);
+	CU_ASSERT_EQUAL(config.max_port, settings->max_rpc_port);
+	CU_ASSERT_EQUAL(config.frame_timeout_ns,
+			settings->connect_timeout_s * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(config.incarnation, 9);
+}
+
+static void client_errors_have_their_codes(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	char endpoint[TEI_META_ENDPOINT_MAX];
+	uint64_t start = tei_now_ns(), v;
+	struct tei_err err;
+
+	if (!s)
+		return;
+	snprintf(endpoint, sizeof(endpoint), "%s",
+		 tei_meta_server_address(s));
+	tei_meta_server_stop(s);
+	CU_ASSERT_EQUAL(tei_meta_ping(endpoint, meta_test_deadline(), &v,
+				      &err), TEI_ERR_SOCKET);
+	CU_ASSERT_EQUAL(err.prov_errno, ECONNREFUSED);
+	CU_ASSERT_STRING_EQUAL(err.peer, endpoint);
+	CU_ASSERT_EQUAL(tei_meta_ping("no-such-host.invalid:1",
+				      start + TEI_NS_PER_SEC, &v, &err),
+			TEI_ERR_DNS);
+	CU_ASSERT(tei_now_ns() - start <
+		  meta_test_slowness() * 3 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(tei_meta_ping("127.0.0.1", meta_test_deadline(), &v,
+				      &err), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_meta_ping("127.0.0.1:1", 1, &v, &err),
+			TEI_ERR_SOCKET);
+}
+
+#define SERVER_THREADS 6
+
+struct server_load {
+	struct tei_meta_server *server;
+	unsigned int failed;		/* atomic */
+};
+
+static void *server_reader(void *arg)
+{
+	struct server_load *l = arg;
+	struct tei_meta_desc *d;
+	char *json;
+	size_t len;
+	int i;
+
+	for (i = 0; i < 100; i++) {
+		if (tei_meta_get_desc(tei_meta_server_address(l->server), "",
+				      true, meta_test_deadline(), &json, &len,
+				      NULL)) {
+			__atomic_fetch_add(&l->failed, 1, __ATOMIC_RELAXED);
+			continue;
+		}
+		if (tei_meta_desc_decode(json, len, &d, NULL))
+			__atomic_fetch_add(&l->failed, 1, __ATOMIC_RELAXED);
+		else
+			tei_meta_desc_unref(d);
+		free(json);
+	}
+	return NULL;
+}
+
+static void readers_see_whole_texts_while_it_changes(void)
+{
+	struct server_load load = { meta_test_server("127.0.0.1", 1, 0, 0),
+				    0 };
+	pthread_t threads[SERVER_THREADS];
+	unsigned int i;
+
+	if (!load.server)
+		return;
+	meta_test_publish(load.server, 1);
+	for (i = 0; i < SERVER_THREADS; i++)
+		pthread_create(&threads[i], NULL, server_reader, &load);
+	for (i = 0; i < 100; i++)
+		meta_test_publish(load.server, i % 50);
+	for (i = 0; i < SERVER_THREADS; i++)
+		pthread_join(threads[i], NULL);
+	CU_ASSERT_EQUAL(load.failed, 0);
+	tei_meta_server_stop(load.server);
+}
+
+const struct tei_test_case server_cases[] = {
+	{ "answers_over_ipv4", answers_over_ipv4 },
+	{ "answers_over_ipv6", answers_over_ipv6 },
+	{ "answers_to_a_host_name", answers_to_a_host_name },
+	{ "unknown_name_is_refused_unless_any_will_do",
+	  unknown_name_is_refused_unless_any_will_do },
+	{ "large_text_arrives_whole", large_text_arrives_whole },
+	{ "ports_come_from_the_range", ports_come_from_the_range },
+	{ "defaults_come_from_the_settings",
+	  defaults_come_from_the_settings },
+	{ "client_errors_have_their_codes", client_errors_have_their_codes },
+	{ "readers_see_whole_texts_while_it_changes",
+	  readers_see_whole_texts_while_it_changes },
+	{ NULL, NULL },
+};

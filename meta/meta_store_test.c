@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+
+#include "meta/meta_test.h"
+#include "util/settings.h"
+
+static void connection_strings_open_or_say_why(void)
+{
+	static const struct {
+		const char *text;
+		int rc;
+	} cases[] = {
+		{ "", TEI_ERR_INVALID },
+		{ NULL, TEI_ERR_INVALID },
+		{ "etcd://h:1", TEI_ERR_NOT_IMPLEMENTED },
+		{ "ETCD://h:1,h:2", TEI_ERR_NOT_IMPLEMENTED },
+		{ "10.0.0.1:2379,10.0.0.2:2379", TEI_ERR_NOT_IMPLEMENTED },
+		{ "redis://h:1", TEI_ERR_NOT_IMPLEMENTED },
+		{ "http://h:1/x", TEI_ERR_NOT_IMPLEMENTED },
+		{ "https://h:1/x", TEI_ERR_NOT_IMPLEMENTED },
+		{ "gopher://h", TEI_ERR_METADATA },
+		{ "://", TEI_ERR_METADATA },
+		{ "P2PHANDSHAKE://", TEI_ERR_METADATA },
+	};
+	struct tei_meta_store *store;
+	struct tei_err err;
+	size_t i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		CU_ASSERT_EQUAL(tei_meta_store_open(cases[i].text,
+						    meta_test_settings(),
+						    &store, &err),
+				cases[i].rc);
+		if (cases[i].rc != TEI_ERR_INVALID)
+			CU_ASSERT_PTR_NOT_NULL(strstr(err.text,
+				"built in: P2PHANDSHAKE"));
+	}
+	CU_ASSERT_EQUAL_FATAL(tei_meta_store_open("P2PHANDSHAKE",
+						  meta_test_settings(), &store,
+						  NULL), 0);
+	CU_ASSERT(tei_meta_store_p2p(store));
+	CU_ASSERT_STRING_EQUAL(tei_meta_store_scheme(store), "P2PHANDSHAKE");
+	tei_meta_store_close(store);
+	tei_meta_store_close(NULL);
+}
+
+static void p2p_publishes_and_fetches(void)
+{
+	struct tei_meta_server *server = meta_test_server("127.0.0.1", 5, 0,
+							  0);
+	char endpoint[TEI_META_ENDPOINT_MAX];
+	struct tei_meta_desc *desc, *got;
+	struct tei_meta_store *store;
+	const char *name;
+
+	if (!server)
+		return;
+	name = tei_meta_server_name(server);
+	desc = meta_test_desc(name, 5, 2, 2);
+	tei_meta_store_open("P2PHANDSHAKE", meta_test_settings(), &store,
+			    NULL);
+	CU_ASSERT_EQUAL(tei_meta_store_publish(store, desc,
+					       meta_test_deadline(), NULL),
+			TEI_ERR_INVALID);
+	tei_meta_store_attach(store, server);
+	CU_ASSERT_EQUAL(tei_meta_store_publish(store, desc,
+					       meta_test_deadline(), NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_store_fetch(store, name,
+						   meta_test_deadline(), &got,
+						   NULL), 0);
+	CU_ASSERT(tei_meta_desc_equal(desc, got));
+	tei_meta_desc_unref(got);
+	CU_ASSERT_EQUAL(tei_meta_store_resolve(store, name,
+					       meta_test_deadline(), endpoint,
+					       NULL), 0);
+	CU_ASSERT_STRING_EQUAL(endpoint, name);
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(store, "no-port",
+					     meta_test_deadline(), &got, NULL),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(store, "", meta_test_deadline(),
+					     &got, NULL), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_meta_store_withdraw(store, name,
+						meta_test_deadline(), NULL),
+			0);
+	CU_ASSERT_EQUAL(tei_meta_store_withdraw(store, name,
+						meta_test_deadline(), NULL),
+			TEI_ERR_METADATA);
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(store, name, meta_test_deadline(),
+					     &got, NULL), TEI_ERR_REJECTED);
+	tei_meta_store_publish(store, desc, meta_test_deadline(), NULL);
+	tei_meta_store_close(store);
+	CU_ASSERT_EQUAL(tei_meta_server_withdraw(server, name),
+			TEI_ERR_METADATA);
+	tei_meta_desc_unref(desc);
+	tei_meta_server_stop(server);
+}
+
+static void bad_text_from_a_peer_is_refused(void)
+{
+	struct tei_meta_server *server = meta_test_server("127.0.0.1", 5, 0,
+							  0);
+	struct tei_meta_store *store;
+	struct tei_meta_desc *got;
+
+	if (!server)
+		return;
+	tei_meta_store_open("P2PHANDSHAKE", meta_test_settings(), &store,
+			    NULL);
+	tei_meta_server_publish(server, "x", "[[[[", 4, NULL);
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(store,
+					     tei_meta_server_name(server),
+					     meta_test_deadline(), &got, NULL),
+			TEI_ERR_JSON);
+	tei_meta_server_publish(server, "x", "{\"name\":\"\"}", 11, NULL);
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(store,
+					     tei_meta_server_name(server),
+					     meta_test_deadline(), &got, NULL),
+			TEI_ERR_REJECTED);
+	tei_meta_store_close(store);
+	tei_meta_server_stop(server);
+}
+
+const struct tei_test_case store_cases[] = {
+	{ "connection_strings_open_or_say_why",
+	  connection_strings_open_or_say_why },
+	{ "p2p_publishes_and_fetches", p2p_publishes_and_fetches },
+	{ "bad_text_from_a_peer_is_refused", bad_text_from_a_peer_is_refused },
+	{ NULL, NULL },
+};

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_TEST_H
+#define TEI_META_META_TEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/tei_meta.h"
+#include "util/tei_test.h"
+
+struct tei_settings;
+
+extern const struct tei_test_case json_cases[];
+extern const struct tei_test_case desc_cases[];
+extern const struct tei_test_case name_cases[];
+extern const struct tei_test_case server_cases[];
+extern const struct tei_test_case abuse_cases[];
+extern const struct tei_test_case store_cases[];
+extern const struct tei_test_case cache_cases[];
+
+/* A time limit that is long enough on a slow, sanitized, loaded machine. */
+uint64_t meta_test_deadline(void);
+
+/* Bounds on time are this much wider in sanitizer builds. */
+unsigned int meta_test_slowness(void);
+
+struct tei_settings *meta_test_settings(void);
+
+/* On a free port of host; NULL (case failed, or skipped without IPv6). */
+struct tei_meta_server *meta_test_server(const char *host,
+					 uint64_t incarnation,
+					 uint64_t timeout_ns,
+					 uint32_t max_clients);
+
+/* A frozen descriptor with rails and buffers of made-up values. */
+struct tei_meta_desc *meta_test_desc(const char *name, uint64_t incarnation,
+				     uint32_t rails, uint32_t buffers);
+
+/* Publishes such a descriptor under the server's own name. */
+void meta_test_publish(struct tei_meta_server *server, uint32_t buffers);
+
+/* Open descriptors of this process. */
+unsigned int meta_test_fds(void);
+
+/* Sends standard error away, and back. META_TEST_LOUD=1 keeps it. */
+void meta_test_hush(bool on);
+
+/* xorshift; the same sequence for the same seed. */
+uint32_t meta_test_random(uint64_t *state);
+
+#endif /* TEI_META_META_TEST_H */
