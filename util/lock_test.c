@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "util/clock.h"
 #include "util/util_test.h"
 
 #define LOCK_THREADS	4
@@ -135,9 +136,52 @@ static void owner_is_known_in_debug(void)
 	tei_mutex_fini(&l);
 }
 
+struct gate {
+	struct tei_mutex lock;
+	pthread_cond_t cond;
+	bool open;		/* lock */
+};
+
+static void *lock_open_gate(void *arg)
+{
+	struct gate *g = arg;
+
+	tei_mutex_lock(&g->lock);
+	g->open = true;
+	pthread_cond_signal(&g->cond);
+	tei_mutex_unlock(&g->lock);
+	return NULL;
+}
+
+static void wait_ends_by_signal_or_in_time(void)
+{
+	struct gate g = { .open = false };
+	pthread_t thread;
+	uint64_t start;
+
+	tei_mutex_init(&g.lock);
+	tei_cond_init(&g.cond);
+	tei_mutex_lock(&g.lock);
+	start = tei_now_ns();
+	while (tei_now_ns() - start < 2 * TEI_NS_PER_MS)
+		tei_mutex_wait(&g.cond, &g.lock, TEI_NS_PER_MS);
+	tei_mutex_assert_held(&g.lock);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, lock_open_gate, &g),
+			      0);
+	while (!g.open)
+		tei_mutex_wait(&g.cond, &g.lock, 3600 * TEI_NS_PER_SEC);
+	tei_mutex_assert_held(&g.lock);
+	tei_mutex_unlock(&g.lock);
+	pthread_join(thread, NULL);
+	CU_ASSERT(tei_now_ns() - start < 3600 * TEI_NS_PER_SEC);
+	pthread_cond_destroy(&g.cond);
+	tei_mutex_fini(&g.lock);
+}
+
 const struct tei_test_case lock_cases[] = {
 	{ "excludes_threads", excludes_threads },
 	{ "trylock_fails_while_held", trylock_fails_while_held },
 	{ "owner_is_known_in_debug", owner_is_known_in_debug },
+	{ "wait_ends_by_signal_or_in_time", wait_ends_by_signal_or_in_time },
 	{ NULL, NULL },
 };
