@@ -369,9 +369,9 @@ static void stop_with_clients_leaves_no_descriptor(void)
 	unsigned int before = meta_test_fds();
 	struct tei_meta_server *s;
 	uint8_t reply[16];
-	int fds[20], i;
+	int fds[20], i, round;
 
-	for (i = 0; i < 3; i++) {
+	for (round = 0; round < 3; round++) {
 		s = meta_test_server("127.0.0.1", 1, 0, 0);
 		if (!s)
 			return;
