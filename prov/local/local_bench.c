@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Rates of copies against memcpy of the same blocks; for people, not checks. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,12 @@ struct bench {
 	char *own;			/* target in this process */
 	uint64_t remote;		/* target of the operations */
 	uint64_t block;
+	bool help;			/* who waits copies, too */
+};
+
+struct bench_op {
+	struct tei_local_op op;
+	_Atomic bool ended;
 };
 
 typedef void (*bench_fn)(struct bench *b, uint64_t off);
@@ -58,24 +65,53 @@ static double bench_calls(struct bench *b, bench_fn fn)
 	return (double)n * 1e9 / (double)(now - start);
 }
 
+/* As the engine waits: it helps, else it looks again. */
+static void bench_wait(struct bench *b, struct bench_op *t)
+{
+	while (!atomic_load_explicit(&t->ended, memory_order_acquire)) {
+		if (!b->help || !tei_local_progress(b->ctx))
+			sched_yield();
+	}
+}
+
+static void bench_done(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	struct bench_op *t = tei_container_of(op, struct bench_op, op);
+
+	(void)code;
+	(void)bytes;
+	atomic_store_explicit(&t->ended, true, memory_order_release);
+}
+
+static bool bench_submit(struct bench *b, struct bench_op *t,
+			 enum tei_local_opcode opcode, uint64_t off)
+{
+	memset(&t->op, 0, sizeof(t->op));
+	t->op.peer = b->peer;
+	t->op.opcode = opcode;
+	t->op.local = b->local + off;
+	t->op.remote = b->remote + off;
+	t->op.length = b->block;
+	t->op.done = bench_done;
+	atomic_store(&t->ended, false);
+	return !tei_local_submit(b->ctx, &t->op);
+}
+
 /* Bytes per second with depth operations under way. */
 static double bench_queued(struct bench *b, enum tei_local_opcode opcode,
 			   int depth)
 {
 	uint64_t start = tei_now_ns(), now = start, n = 0, off = 0;
-	struct test_op t[BENCH_DEPTH];
+	struct bench_op t[BENCH_DEPTH];
 	int i = 0, busy[BENCH_DEPTH] = { 0 };
 
 	do {
 		if (busy[i]) {
-			test_op_wait(&t[i]);
-			tei_local_cancel(b->ctx, &t[i].op);
+			bench_wait(b, &t[i]);
 			n += b->block;
 			now = tei_now_ns();
 		}
-		test_op_init(&t[i], b->peer, opcode, b->local + off,
-			     b->remote + off, b->block);
-		busy[i] = !tei_local_submit(b->ctx, &t[i].op);
+		busy[i] = bench_submit(b, &t[i], opcode, off);
 		off += b->block;
 		if (off + b->block > BENCH_MEM)
 			off = 0;
@@ -83,13 +119,14 @@ static double bench_queued(struct bench *b, enum tei_local_opcode opcode,
 	} while (now - start < BENCH_NS);
 	for (i = 0; i < depth; i++) {
 		if (busy[i])
-			tei_local_cancel(b->ctx, &t[i].op);
+			bench_wait(b, &t[i]);
 	}
 	return (double)n * 1e9 / (double)(now - start);
 }
 
 enum bench_kind { BENCH_MEMCPY, BENCH_INL_W, BENCH_INL_R, BENCH_ONE_W,
-		  BENCH_ONE_R, BENCH_DEEP_W, BENCH_DEEP_R, BENCH_KINDS };
+		  BENCH_ONE_R, BENCH_HELP_W,
+		  BENCH_HELP_R, BENCH_DEEP_W, BENCH_DEEP_R, BENCH_KINDS };
 
 static double bench_one(struct bench *b, enum bench_kind kind)
 {
@@ -104,9 +141,16 @@ static double bench_one(struct bench *b, enum bench_kind kind)
 				   bench_inline_read);
 	case BENCH_ONE_W:
 	case BENCH_ONE_R:
+		b->help = false;
 		return bench_queued(b, kind == BENCH_ONE_W ? TEI_LOCAL_WRITE :
 				    TEI_LOCAL_READ, 1);
+	case BENCH_HELP_W:
+	case BENCH_HELP_R:
+		b->help = true;
+		return bench_queued(b, kind == BENCH_HELP_W ? TEI_LOCAL_WRITE :
+				    TEI_LOCAL_READ, 1);
 	default:
+		b->help = true;
 		return bench_queued(b, kind == BENCH_DEEP_W ? TEI_LOCAL_WRITE :
 				    TEI_LOCAL_READ, BENCH_DEPTH);
 	}
@@ -146,27 +190,34 @@ static void bench_table(struct bench *b, const char *title)
 					   262144, 1048576, 4194304, 16777216 };
 	size_t i;
 
-	printf("\n%s; columns after GB/s of memcpy are ratios to it\n%9s %7s %7s %7s %7s %7s %7s %7s\n",
-	       title, "block", "memcpy", "inl w", "inl r", "one w", "one r",
-	       "deep w", "deep r");
+	printf("\n%s; columns after GB/s of memcpy are ratios to it:\n"
+	       "inl: on the caller; one: queued, one under way; help: the waiter copies too;\n"
+	       "deep: that with %d under way\n"
+	       "%9s %7s %7s %7s %7s %7s %7s %7s %7s %7s\n", title, BENCH_DEPTH,
+	       "block", "memcpy", "inl w", "inl r", "one w", "one r",
+	       "help w", "help r", "deep w", "deep r");
 	for (i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
 		b->block = blocks[i];
 		bench_block(b);
 	}
 }
 
-static char *bench_map(void)
+/* Huge pages spare the kernel most of its work per page. */
+static char *bench_map(bool huge)
 {
 	char *p = mmap(NULL, BENCH_MEM, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
+	if (huge)
+		madvise(p, BENCH_MEM, MADV_HUGEPAGE);
 	memset(p, 1, BENCH_MEM);
 	return p;
 }
 
-static bool bench_open_agent(struct bench *b, struct test_agent *agent)
+static bool bench_open_agent(struct bench *b, struct test_agent *agent,
+			     bool huge)
 {
 	char text[TEI_LOCAL_ID_TEXT];
 	unsigned long long addr;
@@ -178,26 +229,28 @@ static bool bench_open_agent(struct bench *b, struct test_agent *agent)
 	    tei_local_id_parse(text, &id) ||
 	    tei_local_peer_open(b->ctx, &id, NULL, &b->peer))
 		return false;
+	if (huge)
+		test_agent_ask(agent, "huge");
 	test_agent_ask(agent, "fill 1");
 	b->remote = addr;
 	return true;
 }
 
-int test_bench_main(void)
+int test_bench_main(bool huge)
 {
 	const char *workers = getenv("MC_WORKERS_PER_CTX");
 	struct bench b = { .peer = NULL };
 	struct test_agent agent;
 
 	b.ctx = test_ctx(workers ? (uint32_t)atoi(workers) : 1);
-	b.local = bench_map();
-	b.own = bench_map();
+	b.local = bench_map(huge);
+	b.own = bench_map(huge);
 	if (!b.local || !b.own)
 		return 1;
 	tei_local_region_add(b.ctx, b.own, BENCH_MEM, true);
 	b.remote = test_addr(b.own);
 	bench_table(&b, "this process");
-	if (!bench_open_agent(&b, &agent))
+	if (!bench_open_agent(&b, &agent, huge))
 		return 1;
 	bench_table(&b, "another process");
 	tei_local_peer_close(b.ctx, b.peer);

@@ -38,7 +38,8 @@
  * after the last thread left the kernel, hence after the copy. The range of a
  * freed slot may be stale until the next owner has armed it; that only makes
  * the target wait for that owner. A stopped owner is alive: its thread may
- * stand between I2 and I3.
+ * stand between I2 and I3. (A process that execs in mid-piece keeps pid and
+ * start time, and so its slot until it ends.)
  *
  * Everything in a peer's board, and in our own memfd board, may be scribbled
  * on by who has ptrace access. No count or index from it is used unclamped, no
@@ -189,7 +190,7 @@ enum tei_local_reason local_board_attach(pid_t pid, int number,
 {
 	enum tei_local_reason reason;
 	struct local_board *b;
-	int fd;
+	int fd = -1;
 
 	reason = board_open(pid, number, &fd);
 	if (reason != TEI_LOCAL_OK)

@@ -84,6 +84,46 @@ static void pool_end_if_idle(struct tei_local *ctx, struct tei_local_op *op)
 		pool_end(ctx, op);
 }
 
+/* ---- staff ------------------------------------------------------------- */
+
+static void *pool_main(void *arg);
+
+/* The program's signals are for the program's threads. */
+static int pool_start_thread(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	pthread_t *t = &ctx->threads[ctx->nthreads];
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(t, NULL, pool_main, ctx);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc)
+		return rc;
+	pthread_setname_np(*t, "tei-copy");
+	ctx->nthreads++;
+	return 0;
+}
+
+/*
+ * One more thread, unless one is idle or there are enough. A failure matters
+ * where there is none at all.
+ */
+static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+{
+	int rc;
+
+	if (ctx->nthreads == ctx->workers || ctx->sleepers || ctx->spinning ||
+	    ctx->stopping)
+		return 0;
+	rc = pool_start_thread(ctx);
+	if (rc && !ctx->nthreads)
+		return local_fail(ctx, NULL, TEI_ERR_MEMORY, NULL, rc,
+				  "no copy thread: %s", strerrordesc_np(rc));
+	return 0;
+}
+
 /* ---- pieces ------------------------------------------------------------ */
 
 /* Enough pieces for all threads, none needlessly small. */
@@ -113,9 +153,9 @@ static struct local_piece pool_cut(struct tei_local *ctx,
 	};
 }
 
-/* No slot at the target: look for dead owners, let others go first. */
-static void pool_stall(struct tei_local *ctx, struct tei_local_op *op)
-	TEI_REQUIRES(ctx->lock)
+/* No slot at the target: let others go first, look for dead owners. */
+static void pool_stall(struct tei_local *ctx, struct tei_local_op *op,
+		       bool may_sleep) TEI_REQUIRES(ctx->lock)
 {
 	struct timespec ts = { .tv_nsec = POOL_STALL_SLEEP_NS };
 	uint64_t now = tei_now_ns();
@@ -132,6 +172,8 @@ static void pool_stall(struct tei_local *ctx, struct tei_local_op *op)
 	}
 	pool_unqueue(ctx, op);
 	pool_enqueue(ctx, op);
+	if (!may_sleep)
+		return;
 	op->running++;
 	tei_mutex_unlock(&ctx->lock);
 	local_slots_reclaim(op->peer->board);
@@ -141,14 +183,20 @@ static void pool_stall(struct tei_local *ctx, struct tei_local_op *op)
 	pool_end_if_idle(ctx, op);
 }
 
+/* Whoever leaves work in the queue sees to it that someone takes it. */
 static void pool_wake_another(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
-	if (ctx->sleepers && !tei_list_empty(&ctx->queue))
+	if (tei_list_empty(&ctx->queue) || ctx->spinning)
+		return;
+	if (ctx->sleepers)
 		pthread_cond_signal(&ctx->work);
+	else
+		pool_staff(ctx);
 }
 
 /* One piece of the operation at the head of the queue. */
-static void pool_step(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+static void pool_step(struct tei_local *ctx, bool may_sleep)
+	TEI_REQUIRES(ctx->lock)
 {
 	struct tei_local_op *op = tei_list_first(&ctx->queue,
 						 struct tei_local_op,
@@ -159,7 +207,7 @@ static void pool_step(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 	int code;
 
 	if (p.peer && !local_piece_enter(&p)) {
-		pool_stall(ctx, op);
+		pool_stall(ctx, op, may_sleep);
 		return;
 	}
 	pool_unqueue(ctx, op);
@@ -225,42 +273,25 @@ static void *pool_main(void *arg)
 		if (tei_list_empty(&ctx->queue))
 			pool_idle(ctx);
 		else
-			pool_step(ctx);
+			pool_step(ctx, true);
 	}
 	tei_mutex_unlock(&ctx->lock);
 	return NULL;
 }
 
-/* The program's signals are for the program's threads. */
-static int pool_start_thread(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
+bool tei_local_progress(struct tei_local *ctx)
 {
-	pthread_t *t = &ctx->threads[ctx->nthreads];
-	sigset_t all, old;
-	int rc;
+	bool found;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(t, NULL, pool_main, ctx);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return rc;
-	pthread_setname_np(*t, "tei-copy");
-	ctx->nthreads++;
-	return 0;
-}
-
-/* One more thread, unless one is idle or there are enough. */
-static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
-{
-	int rc;
-
-	if (ctx->nthreads == ctx->workers || ctx->sleepers || ctx->spinning)
-		return 0;
-	rc = pool_start_thread(ctx);
-	if (rc && !ctx->nthreads)
-		return local_fail(ctx, NULL, TEI_ERR_MEMORY, NULL, rc,
-				  "no copy thread: %s", strerrordesc_np(rc));
-	return 0;
+	if (local_guard(ctx) ||
+	    !atomic_load_explicit(&ctx->queued, memory_order_relaxed) ||
+	    !tei_mutex_trylock(&ctx->lock))
+		return false;
+	found = !tei_list_empty(&ctx->queue);
+	if (found)
+		pool_step(ctx, false);
+	tei_mutex_unlock(&ctx->lock);
+	return found;
 }
 
 /* ---- submit and cancel ------------------------------------------------- */

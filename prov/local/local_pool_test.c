@@ -170,6 +170,9 @@ static void pool_large_one_is_spread(void)
 	test_op_init(&bulk, NULL, TEI_LOCAL_WRITE, f.local,
 		     test_addr(f.target), POOL_MEM);
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &bulk.op));
+	/* three pieces at a time */
+	sem_wait(&g.inside);
+	sem_wait(&g.inside);
 	sem_wait(&g.inside);
 	pool_gate_open(&g);
 	CU_ASSERT(test_op_wait(&bulk) == 0);
@@ -177,6 +180,28 @@ static void pool_large_one_is_spread(void)
 	CU_ASSERT(!memcmp(f.local, f.target, POOL_MEM));
 	pool_teardown(&f);
 	test_op_fini(&bulk);
+}
+
+static void pool_waiters_can_copy(void)
+{
+	struct pool_fixture f;
+	struct test_op t;
+	int i;
+
+	pool_setup(&f, 1);
+	CU_ASSERT(!tei_local_progress(f.ctx));
+	for (i = 0; i < 200; i++) {
+		test_op_init(&t, NULL, TEI_LOCAL_WRITE, f.local,
+			     test_addr(f.target), 65536);
+		CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &t.op));
+		tei_local_progress(f.ctx);
+		CU_ASSERT(test_op_wait(&t) == 0);
+		tei_local_cancel(f.ctx, &t.op);
+		CU_ASSERT(t.calls == 1 && t.bytes == 65536);
+		test_op_fini(&t);
+	}
+	CU_ASSERT(!memcmp(f.local, f.target, 65536));
+	pool_teardown(&f);
 }
 
 /* ---- the end ----------------------------------------------------------- */
@@ -213,13 +238,14 @@ static void pool_cancel_drops_what_has_not_started(void)
 static void pool_fini_ends_everything(void)
 {
 	struct pool_fixture f;
+	const uint64_t part = POOL_MEM / 64;
 	struct test_op t[64];
-	int i;
+	unsigned int i;
 
 	pool_setup(&f, 2);
 	for (i = 0; i < 64; i++) {
 		test_op_init(&t[i], NULL, TEI_LOCAL_WRITE, f.local,
-			     test_addr(f.target), POOL_MEM);
+			     test_addr(f.target) + i * part, part);
 		CU_ASSERT(!tei_local_submit(f.ctx, &t[i].op));
 	}
 	pool_teardown(&f);
@@ -343,6 +369,7 @@ const struct tei_test_case local_pool_cases[] = {
 	{ "refuses_bad_operations", pool_refuses_bad_operations },
 	{ "small_one_waits_for_one_piece", pool_small_one_waits_for_one_piece },
 	{ "large_one_is_spread", pool_large_one_is_spread },
+	{ "waiters_can_copy", pool_waiters_can_copy },
 	{ "cancel_drops_what_has_not_started",
 	  pool_cancel_drops_what_has_not_started },
 	{ "fini_ends_everything", pool_fini_ends_everything },

@@ -63,7 +63,7 @@ struct test_agent {
 	char answer[512];
 };
 
-/* False where it could not be started; the check has failed then. */
+/* False where it could not be started. */
 bool test_agent_start(struct test_agent *a);
 /* Sends without waiting for the answer. */
 void test_agent_send(struct test_agent *a, const char *fmt, ...)
@@ -81,6 +81,6 @@ void test_agent_stop(struct test_agent *a);
 /* What the second process does; its exit code. */
 int test_agent_main(int fd);
 /* Prints rates against memcpy. An exit code. */
-int test_bench_main(void);
+int test_bench_main(bool huge);
 
 #endif /* TEI_PROV_LOCAL_TEST_H */

@@ -2,6 +2,7 @@
 /*
  * local_test [PATTERN]	runs the tests
  * local_test --bench	rates of copies against memcpy of the same blocks
+ * local_test --bench-huge	the same in huge pages
  * local_test --agent N	the second process of the tests, talks on descriptor N
  */
 #include <stdlib.h>
@@ -23,6 +24,8 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "--agent"))
 		return test_agent_main(atoi(argv[2]));
 	if (argc == 2 && !strcmp(argv[1], "--bench"))
-		return test_bench_main();
+		return test_bench_main(false);
+	if (argc == 2 && !strcmp(argv[1], "--bench-huge"))
+		return test_bench_main(true);
 	return tei_test_run(argc, argv, suites);
 }

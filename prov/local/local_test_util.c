@@ -135,7 +135,8 @@ bool test_agent_start(struct test_agent *a)
 	char number[16];
 	int sv[2];
 
-	CU_ASSERT_FATAL(!socketpair(AF_UNIX, SOCK_STREAM, 0, sv));
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv))
+		return false;
 	snprintf(number, sizeof(number), "%d", sv[1]);
 	a->pid = fork();
 	if (!a->pid) {
@@ -147,7 +148,6 @@ bool test_agent_start(struct test_agent *a)
 	close(sv[1]);
 	a->fd = sv[0];
 	a->answer[0] = '\0';
-	CU_ASSERT(a->pid > 0);
 	return a->pid > 0 && test_agent_wait(a);
 }
 
@@ -157,7 +157,9 @@ static void agent_vsend(struct test_agent *a, const char *fmt, va_list ap)
 	int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
 
 	line[n] = '\n';
-	CU_ASSERT(send(a->fd, line, (size_t)n + 1, MSG_NOSIGNAL) == n + 1);
+	/* a failure shows as an empty answer */
+	if (send(a->fd, line, (size_t)n + 1, MSG_NOSIGNAL) < 0)
+		return;
 }
 
 void test_agent_send(struct test_agent *a, const char *fmt, ...)
@@ -371,6 +373,8 @@ static void agent_line(struct agent *g, const char *line)
 		agent_drop(g);
 	else if (!strcmp(word, "nodump"))
 		agent_answer(g, "%d", prctl(PR_SET_DUMPABLE, 0));
+	else if (!strcmp(word, "huge"))
+		agent_answer(g, "%d", madvise(g->mem, g->len, MADV_HUGEPAGE));
 	else if (!strcmp(word, "unmap"))
 		agent_answer(g, "%d", munmap(g->mem + g->len / 2, g->len / 2));
 	else if (!strcmp(word, "fill"))

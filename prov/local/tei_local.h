@@ -32,7 +32,7 @@ struct tei_settings;
 /* tei_local_copy takes no more than this. */
 #define TEI_LOCAL_COPY_MAX	(256u << 10)
 /* Up to this, a copy by the caller beats handing it to a copy thread. */
-#define TEI_LOCAL_INLINE	(64u << 10)
+#define TEI_LOCAL_INLINE	(256u << 10)
 /* Regions of one context. */
 #define TEI_LOCAL_REGIONS	65536u
 /* Room for the text form of an identity with its terminator. */
@@ -176,8 +176,8 @@ struct tei_local_op;
 
 /*
  * Called exactly once per successful submit, no lock held, no piece of the
- * operation being copied or ever copied again: by a copy thread, or by the
- * thread inside tei_local_cancel, _peer_close or _fini. op belongs to the
+ * operation being copied or ever copied again: by a copy thread, or by a
+ * thread inside tei_local_progress, _cancel, _peer_close or _fini. op belongs to the
  * callee from here on and may be freed or submitted again. bytes: how many
  * were moved, all of them where code is 0; pieces are not moved in order.
  */
@@ -228,8 +228,8 @@ int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
  * Drops the pieces that have not started and waits for those that run (a
  * copy that faults on a stuck page of the peer waits with it). When it
  * returns, done has been called and has returned; with TEI_LOCAL_CANCELLED
- * unless the operation ended first. op must stay valid until then; one that
- * is not submitted is left alone.
+ * unless the operation ended first. op must stay valid until then and its
+ * done must not submit it again; one that is not submitted is left alone.
  */
 void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
 
@@ -243,6 +243,14 @@ void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
 int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 		   enum tei_local_opcode opcode, void *local, uint64_t remote,
 		   uint64_t length, struct tei_err *err);
+
+/*
+ * For a thread that waits for its operations: copies the next piece of
+ * anyone's and ends the operation if that was its last, done included. False
+ * at once when there is nothing to start. Saves the way to a copy thread and
+ * back, and adds the caller's core to theirs.
+ */
+bool tei_local_progress(struct tei_local *ctx);
 
 /* ---- numbers ---------------------------------------------------------- */
 
