@@ -19,7 +19,7 @@ MAKEFLAGS += --no-builtin-rules
 all: lib tools tests man
 
 ifeq ($(filter clean distclean,$(MAKECMDGOALS)),)
--include config.mak
+include config.mak
 endif
 
 # Runs again with the same arguments when the script is newer.
@@ -28,6 +28,9 @@ config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
 
 MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/moonrail api \
 	  fabtests scripts
+ifeq ($(WITH_PROV),no)
+MODULES := $(filter-out prov/moonrail,$(MODULES))
+endif
 -include $(MODULES:%=$(SRCDIR)/%/module.mk)
 
 # --- how to compile ---------------------------------------------------------
