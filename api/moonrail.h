@@ -93,6 +93,22 @@ struct te_rail_stats {
 int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
 		  size_t elem_size, size_t *count);
 
+/* A remotely accessible buffer of a segment. */
+struct te_buffer {
+	uint64_t addr;		/* absolute address there: a target_offset */
+	uint64_t length;	/* bytes */
+	char location[64];	/* "cpu:0", "cuda:1", "*" */
+};
+
+/*
+ * Buffers of an open segment as its descriptor lists them. Fills up to *count
+ * elements of elem_size bytes each, then sets *count to the number there are.
+ * 0, or -1 for a stale id or bad argument.
+ */
+int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
+		       struct te_buffer *bufs, size_t elem_size,
+		       size_t *count);
+
 /*
  * Settings in force, one "NAME=value source" line each, truncated to len bytes
  * with its terminator. Returns the length of the whole text, or -1.

@@ -129,12 +129,13 @@ int meta_desc_first(struct meta_desc *d, const struct tei_meta_first *first,
 	return 0;
 }
 
-int meta_desc_host(struct meta_desc *d, const struct tei_meta_host *host,
-		   const char **why)
+int meta_desc_local(struct meta_desc *d, const char *identity,
+		    const char **why)
 {
-	if (!DESC_FITS(host->boot_id) || host->pid < 0)
-		return desc_why(why, "bad host identity", TEI_ERR_INVALID);
-	d->pub.host = *host;
+	if (strlen(identity) >= sizeof(d->pub.local))
+		return desc_why(why, "local identity too long",
+				TEI_ERR_INVALID);
+	strcpy(d->pub.local, identity);
 	return 0;
 }
 
@@ -369,9 +370,8 @@ int tei_meta_desc_set_first(struct tei_meta_desc *desc,
 	return rc ? desc_report(err, rc, why) : 0;
 }
 
-int tei_meta_desc_set_host(struct tei_meta_desc *desc,
-			   const struct tei_meta_host *host,
-			   struct tei_err *err)
+int tei_meta_desc_set_local(struct tei_meta_desc *desc, const char *identity,
+			    struct tei_err *err)
 {
 	struct meta_desc *d = meta_desc_of(desc);
 	const char *why;
@@ -379,7 +379,7 @@ int tei_meta_desc_set_host(struct tei_meta_desc *desc,
 
 	if (d->frozen)
 		return desc_is_frozen(err);
-	rc = meta_desc_host(d, host, &why);
+	rc = meta_desc_local(d, identity, &why);
 	return rc ? desc_report(err, rc, why) : 0;
 }
 

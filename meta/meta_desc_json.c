@@ -70,16 +70,8 @@ static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d)
 		json_put_address(b, &d->first.address);
 		meta_buf_text(b, "}");
 	}
-	if (d->host.boot_id[0]) {
-		json_field(b, "host");
-		meta_buf_text(b, "{");
-		json_field_text(b, "boot_id", d->host.boot_id);
-		json_field_u64(b, "pid_ns", d->host.pid_ns);
-		json_field_u64(b, "pid", (uint64_t)d->host.pid);
-		json_field_u64(b, "start_ticks", d->host.start_ticks);
-		json_field_u64(b, "cookie", d->host.cookie_addr);
-		meta_buf_text(b, "}");
-	}
+	if (d->local[0])
+		json_field_text(b, "local", d->local);
 }
 
 static void json_put_rail(struct meta_buf *b, const struct tei_meta_rail *r)
@@ -204,7 +196,7 @@ struct json_decoder {
 	/* the element being read */
 	struct tei_meta_rail rail;
 	struct tei_meta_first first;
-	struct tei_meta_host host;
+	char identity[TEI_META_LOCAL_MAX];
 	struct tei_meta_buffer buffer;
 	struct tei_meta_file file;
 	struct tei_meta_address *address;	/* whose "address" comes next */
@@ -354,54 +346,13 @@ static bool json_first(struct json_decoder *t)
 	return json_taken(t, meta_desc_first(t->d, &t->first, &why), why);
 }
 
-/* host */
-
-static bool json_boot_id(struct json_decoder *t)
+static bool json_local(struct json_decoder *t)
 {
-	return json_fixed(t, t->host.boot_id, sizeof(t->host.boot_id));
-}
-
-static bool json_pid_ns(struct json_decoder *t)
-{
-	return meta_json_u64(&t->j, &t->host.pid_ns);
-}
-
-static bool json_pid(struct json_decoder *t)
-{
-	uint32_t pid = 0;
-
-	if (!json_u32(t, &pid))
-		return false;
-	if (pid > INT32_MAX)
-		return json_refuse(t, TEI_ERR_INVALID, "bad host identity");
-	t->host.pid = (int32_t)pid;
-	return true;
-}
-
-static bool json_start_ticks(struct json_decoder *t)
-{
-	return meta_json_u64(&t->j, &t->host.start_ticks);
-}
-
-static bool json_cookie(struct json_decoder *t)
-{
-	return meta_json_u64(&t->j, &t->host.cookie_addr);
-}
-
-static bool json_host(struct json_decoder *t)
-{
-	static const struct json_known known[] = {
-		{ "boot_id", json_boot_id },
-		{ "cookie", json_cookie },
-		{ "pid", json_pid },
-		{ "pid_ns", json_pid_ns },
-		{ "start_ticks", json_start_ticks },
-	};
 	const char *why = NULL;
 
-	if (!json_known_object(t, JSON_KNOWN(known)))
+	if (!json_fixed(t, t->identity, sizeof(t->identity)))
 		return false;
-	return json_taken(t, meta_desc_host(t->d, &t->host, &why), why);
+	return json_taken(t, meta_desc_local(t->d, t->identity, &why), why);
 }
 
 /* devices[] */
@@ -675,8 +626,8 @@ static bool json_text(struct json_decoder *t)
 		{ "buffers", json_buffers },
 		{ "devices", json_devices },
 		{ "first", json_first },
-		{ "host", json_host },
 		{ "incarnation", json_incarnation },
+		{ "local", json_local },
 		{ "name", json_name },
 		{ "priority_matrix", json_matrix },
 		{ "protocol", json_protocol },

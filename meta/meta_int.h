@@ -52,7 +52,7 @@ int meta_desc_name(struct meta_desc *d, const char *name, const char *protocol,
 		   const char **why);
 int meta_desc_first(struct meta_desc *d, const struct tei_meta_first *first,
 		    const char **why);
-int meta_desc_host(struct meta_desc *d, const struct tei_meta_host *host,
+int meta_desc_local(struct meta_desc *d, const char *identity,
 		   const char **why);
 int meta_desc_rail(struct meta_desc *d, const struct tei_meta_rail *rail,
 		   const char **why);

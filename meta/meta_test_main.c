@@ -73,14 +73,12 @@ struct tei_meta_desc *meta_test_desc(const char *name, uint64_t incarnation,
 	struct tei_meta_first first = { .provider = "tcp;ofi_rxm",
 					.address = rail.address };
 	struct tei_meta_desc *desc;
-	struct tei_meta_host host;
 	uint32_t i, k;
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_create(name, "tcp", incarnation,
 						   &desc, NULL), 0);
-	tei_meta_host_self(0x7000, &host);
 	CU_ASSERT_EQUAL(tei_meta_desc_set_first(desc, &first, NULL), 0);
-	CU_ASSERT_EQUAL(tei_meta_desc_set_host(desc, &host, NULL), 0);
+	CU_ASSERT_EQUAL(tei_meta_desc_set_local(desc, "an identity", NULL), 0);
 	CU_ASSERT_EQUAL(tei_meta_desc_set_matrix(desc, "{\"*\": [[], []]}",
 						 NULL), 0);
 	for (i = 0; i < rails; i++) {

@@ -30,6 +30,7 @@ struct tei_meta_cache;
 #define TEI_META_HOST_MAX	256	/* host text, terminator included */
 #define TEI_META_ENDPOINT_MAX	272	/* "[host]:port", terminator included */
 #define TEI_META_ADDRESS_MAX	256	/* bytes of one fabric address */
+#define TEI_META_LOCAL_MAX	256	/* identity text, terminator included */
 #define TEI_META_KEY_MAX	256	/* bytes of one raw memory key */
 #define TEI_META_LOCATION_MAX	4096	/* location text, terminator included */
 #define TEI_META_RAILS_MAX	128	/* devices in a descriptor */
@@ -90,15 +91,6 @@ struct tei_meta_file {
 	uint32_t local_count;
 };
 
-/* Who the process is, so that one on the same host can recognise it. */
-struct tei_meta_host {
-	char boot_id[40];		/* "": unknown, never the same host */
-	uint64_t pid_ns;		/* inode of /proc/self/ns/pid */
-	uint64_t start_ticks;		/* field 22 of /proc/self/stat */
-	uint64_t cookie_addr;		/* address of the incarnation word, or 0 */
-	int32_t pid;			/* as seen in its own pid namespace */
-};
-
 /*
  * A descriptor. Made by tei_meta_desc_create (then add, then freeze) or
  * tei_meta_desc_decode, with one reference; freed with the last
@@ -113,7 +105,8 @@ struct tei_meta_desc {
 	uint32_t version;		/* TEI_META_VERSION; 0: not written by us */
 	uint64_t incarnation;		/* of the process; 0: not written by us */
 	struct tei_meta_first first;
-	struct tei_meta_host host;
+	char local[TEI_META_LOCAL_MAX];	/* identity for copies inside a host,
+					 * opaque; "": none */
 	const char *priority_matrix;	/* raw JSON object text, or NULL */
 	const struct tei_meta_rail *rails;
 	const struct tei_meta_buffer *buffers;	/* ascending addr, disjoint */
@@ -135,9 +128,8 @@ int tei_meta_desc_create(const char *name, const char *protocol,
 int tei_meta_desc_set_first(struct tei_meta_desc *desc,
 			    const struct tei_meta_first *first,
 			    struct tei_err *err);
-int tei_meta_desc_set_host(struct tei_meta_desc *desc,
-			   const struct tei_meta_host *host,
-			   struct tei_err *err);
+int tei_meta_desc_set_local(struct tei_meta_desc *desc, const char *identity,
+			    struct tei_err *err);
 
 /* json must be an object; kept as it is. NULL removes it. */
 int tei_meta_desc_set_matrix(struct tei_meta_desc *desc, const char *json,
@@ -213,9 +205,6 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
  */
 int tei_meta_desc_decode(const char *json, size_t len,
 			 struct tei_meta_desc **out, struct tei_err *err);
-
-/* Fills *out for the calling process; unknown parts stay "" or 0. */
-void tei_meta_host_self(uint64_t cookie_addr, struct tei_meta_host *out);
 
 /* A random incarnation, never 0. */
 uint64_t tei_meta_incarnation(void);

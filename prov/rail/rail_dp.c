@@ -133,6 +133,12 @@ static void dp_end_tasks(struct tei_rail_dp *dp)
 	rail_done_run(dp, &done);
 }
 
+void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns)
+{
+	dp_drain(dp, drain_ns);
+	__atomic_store_n(&dp->quiet, true, __ATOMIC_RELEASE);
+}
+
 void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	uint32_t i;

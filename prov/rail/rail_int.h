@@ -406,6 +406,7 @@ struct tei_rail_dp {
 	pthread_t thread;
 	bool thread_started;
 	bool stop;			/* atomic */
+	bool quiet;			/* atomic: no more up-calls */
 
 	struct tei_mutex admin;		/* rails opened, memory registered */
 	struct rail *rails[TEI_RAIL_MAX]; /* entries fixed once set */
@@ -507,6 +508,8 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 /* -FI_EAGAIN was seen: no post before a while. */
 void rail_path_block(struct rail_path *path, uint64_t now);
 /* Room for every pair of rails, and the routes. The thread or set-up. */
+/* A local rail that fits it, or -1. */
+int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
 int rail_path_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(peer->dp->sched);
 void rail_path_free_all(struct tei_rail_peer *peer);

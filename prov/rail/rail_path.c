@@ -80,6 +80,20 @@ static int path_fit(const struct rail *rail, const struct rail_remote *remote)
 	return path_same_net(a, b, na, rail->prefix) ? 2 : 1;
 }
 
+int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
+{
+	struct rail_remote remote;
+	uint32_t i;
+
+	memset(&remote, 0, sizeof(remote));
+	remote.addr = *addr;
+	for (i = 0; i < rail_count(dp); i++)
+		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE) &&
+		    path_fit(rail_at(dp, i), &remote))
+			return (int)i;
+	return -1;
+}
+
 /* The turn-th of the best fitting remotes, or -1. */
 static int16_t path_choose(const struct tei_rail_peer *peer,
 			   const struct rail *rail, uint32_t turn)

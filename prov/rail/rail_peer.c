@@ -189,6 +189,8 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 		rail_peer_activate(p);
 	}
 	tei_mutex_unlock(&dp->sched);
+	if (!__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE))
+		dp->ops->rails_changed(dp->arg);
 }
 
 /* --- state machines ------------------------------------------------------ */
@@ -224,7 +226,9 @@ static void peer_resolve(struct tei_rail_peer *p, uint64_t now)
 	bool ask;
 
 	tei_mutex_lock(&dp->sched);
-	ask = p->refs && p->state != RAIL_PEER_GONE && now >= p->resolve_next_ns;
+	ask = p->refs && p->state != RAIL_PEER_GONE &&
+	      now >= p->resolve_next_ns &&
+	      !__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE);
 	if (ask) {
 		p->resolve_next_ns = now + PEER_RESOLVE_NS;
 		p->refs++;
@@ -918,6 +922,26 @@ const char *tei_rail_peer_name(const struct tei_rail_peer *p)
 uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *p)
 {
 	return p->incarnation;
+}
+
+bool tei_rail_addr_fits(struct tei_rail_dp *dp,
+			const struct tei_rail_addr *addr)
+{
+	return rail_path_fit_any(dp, addr) >= 0;
+}
+
+bool tei_rail_peer_healthy(struct tei_rail_peer *p)
+{
+	bool ok;
+	uint16_t i;
+
+	tei_mutex_lock(&p->dp->sched);
+	ok = p->state != RAIL_PEER_GONE && !p->unfenced &&
+	     !(p->state == RAIL_PEER_NEW && p->hello_tries);
+	for (i = 0; i < p->nremotes; i++)
+		ok = ok && !p->remotes[i].fence.wanted;
+	tei_mutex_unlock(&p->dp->sched);
+	return ok;
 }
 
 bool tei_rail_peer_gone(struct tei_rail_peer *p)

@@ -71,6 +71,8 @@ struct tei_rail_ops {
 	 * by a reference that the callee gives back with tei_rail_peer_put.
 	 */
 	void (*resolve)(void *arg, struct tei_rail_peer *peer);
+	/* Addresses of our rails have changed: publish them again. */
+	void (*rails_changed)(void *arg);
 };
 
 struct tei_rail_dp_attr {
@@ -84,6 +86,12 @@ struct tei_rail_dp_attr {
 /* 0 with *dp owned by the caller; no rails yet. */
 int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 		     struct tei_rail_dp **dp);
+
+/*
+ * Waits up to drain_ns for the live tasks, then stops calling ops->resolve and
+ * ops->rails_changed.
+ */
+void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
 
 /*
  * Drains for up to drain_ns, takes leave of the peers, ends every task still
@@ -191,6 +199,13 @@ uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
  */
 void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 			    const struct tei_rail_addr *first);
+
+/* True when one of our rails can reach that address. */
+bool tei_rail_addr_fits(struct tei_rail_dp *dp,
+			const struct tei_rail_addr *addr);
+
+/* True while it is known and nothing of it is broken. */
+bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
 
 /* True once the process of this incarnation is known to be gone. */
 bool tei_rail_peer_gone(struct tei_rail_peer *peer);

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Engines: created, published, destroyed.
+ */
+#include "api/engine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo/tei_topo.h"
+
+struct engine *engine_from(transfer_engine_t handle)
+{
+	static const struct tei_err bad = {
+		.code = TEI_ERR_INVALID,
+		.text = "no such engine: NULL, destroyed or invented handle",
+	};
+	static const struct tei_err forked = {
+		.code = TEI_ERR_INVALID,
+		.text = "this engine belongs to the parent process",
+		.hint = "create an engine after fork()",
+	};
+	struct engine *e = handle;
+
+	if (!engine_handle_known(handle)) {
+		tei_err_set_last(&bad);
+		return NULL;
+	}
+	if (e->fork_gen != engine_fork_gen()) {
+		tei_err_set_last(&forked);
+		return NULL;
+	}
+	return e;
+}
+
+uint64_t engine_deadline(const struct engine *e)
+{
+	return tei_now_ns() + e->settings.connect_timeout_s * TEI_NS_PER_SEC;
+}
+
+/* --- publication --------------------------------------------------------- */
+
+static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
+			     struct tei_err *err)
+{
+	struct tei_rail_desc d;
+	struct tei_meta_first first;
+	struct tei_meta_rail rail;
+	bool have_first = false;
+	size_t i;
+	int ret = 0;
+
+	for (i = 0; i < tei_rail_count(e->dp) && !ret; i++) {
+		memset(&rail, 0, sizeof(rail));
+		if (tei_rail_describe(e->dp, i, &d))
+			continue;
+		snprintf(rail.name, sizeof(rail.name), "%s", d.name);
+		snprintf(rail.provider, sizeof(rail.provider), "%s",
+			 d.provider);
+		engine_addr_pack(&d.addr, &rail.address);
+		ret = tei_meta_desc_add_rail(desc, &rail, err);
+		if (ret || have_first || !d.addr.len)
+			continue;
+		memset(&first, 0, sizeof(first));
+		snprintf(first.provider, sizeof(first.provider), "%s",
+			 d.provider);
+		first.address = rail.address;
+		ret = tei_meta_desc_set_first(desc, &first, err);
+		have_first = true;
+	}
+	return ret;
+}
+
+static int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
+			       struct tei_err *err)
+{
+	uint64_t keys[TEI_RAIL_MAX];
+	struct engine_region *r;
+	uint32_t i;
+	size_t k;
+	int ret = 0;
+
+	for (i = 0; i < e->nregions && !ret; i++) {
+		r = &e->regions[i];
+		if (!r->remote)
+			continue;
+		memset(keys, 0, sizeof(keys));
+		for (k = 0; k < tei_rail_count(e->dp); k++)
+			tei_rail_mr_key(e->dp, r->addr, k, &keys[k]);
+		ret = tei_meta_desc_add_buffer(desc, r->location,
+					       (uintptr_t)r->addr, r->length,
+					       keys, NULL, err);
+	}
+	return ret;
+}
+
+static int engine_desc_extras(struct engine *e, struct tei_meta_desc *desc,
+			      struct tei_err *err)
+{
+	char text[TEI_LOCAL_ID_TEXT], *json;
+	struct tei_local_id id;
+	int ret = 0;
+
+	if (__atomic_load_n(&e->local_on, __ATOMIC_RELAXED) &&
+	    !tei_local_identity(e->local, &id) &&
+	    !tei_local_id_format(&id, text, sizeof(text)))
+		ret = tei_meta_desc_set_local(desc, text, err);
+	if (!ret && e->topo && !tei_topo_json(e->topo, &json)) {
+		ret = tei_meta_desc_set_matrix(desc, json, err);
+		free(json);
+	}
+	return ret;
+}
+
+static const char *engine_protocol(const struct engine *e)
+{
+	int i;
+
+	for (i = 0; i < ENGINE_TRANSPORTS; i++)
+		if (e->transports[i].installed &&
+		    strcmp(e->transports[i].name, "local"))
+			return e->transports[i].name;
+	return "local";
+}
+
+int engine_publish(struct engine *e, struct tei_err *err)
+{
+	struct tei_meta_desc *desc;
+	int ret;
+
+	ret = tei_meta_desc_create(e->name, engine_protocol(e), e->incarnation,
+				   &desc, err);
+	if (ret)
+		return ret;
+	ret = engine_desc_rails(e, desc, err);
+	if (!ret)
+		ret = engine_desc_buffers(e, desc, err);
+	if (!ret)
+		ret = engine_desc_extras(e, desc, err);
+	if (!ret)
+		ret = tei_meta_desc_freeze(desc, err);
+	if (!ret)
+		ret = tei_meta_store_publish(e->store, desc,
+					     engine_deadline(e), err);
+	if (!ret) {
+		tei_meta_cache_set_local(e->cache, desc);
+		e->published = true;
+	}
+	tei_meta_desc_unref(desc);
+	return ret;
+}
+
+/* --- creation ------------------------------------------------------------ */
+
+static void engine_resolve(void *arg, struct tei_rail_peer *peer)
+{
+	engine_work_resolve(arg, peer);
+}
+
+static void engine_rails_changed(void *arg)
+{
+	engine_work_publish(arg);
+}
+
+static const struct tei_rail_ops engine_rail_ops = {
+	.task_done = engine_task_done,
+	.notify = engine_note_arrived,
+	.resolve = engine_resolve,
+	.rails_changed = engine_rails_changed,
+};
+
+static void engine_init_locks(struct engine *e)
+{
+	int i;
+
+	tei_mutex_init(&e->control);
+	tei_mutex_init(&e->batches);
+	tei_mutex_init(&e->notes_lock);
+	tei_mutex_init(&e->work_lock);
+	tei_cond_init(&e->work_cond);
+	pthread_rwlock_init(&e->segments, NULL);
+	tei_list_init(&e->notes);
+	tei_list_init(&e->work);
+	for (i = 0; i < ENGINE_TRANSPORTS; i++)
+		e->transports[i].engine = e;
+}
+
+static int engine_start_meta(struct engine *e, const char *conn,
+			     const char *server_name, struct tei_err *err)
+{
+	struct tei_meta_server_config config;
+	char host[TEI_META_HOST_MAX];
+	bool p2p;
+	int ret;
+
+	ret = tei_meta_store_open(conn, &e->settings, &e->store, err);
+	if (ret)
+		return ret;
+	p2p = tei_meta_store_p2p(e->store);
+	ret = tei_meta_local_host(&e->settings, server_name, p2p, host, err);
+	if (ret)
+		return ret;
+	tei_meta_server_defaults(&e->settings, host, e->incarnation, &config);
+	ret = tei_meta_server_start(&config, &e->server, err);
+	if (ret)
+		return ret;
+	tei_meta_store_attach(e->store, e->server);
+	snprintf(e->name, sizeof(e->name), "%s",
+		 p2p ? tei_meta_server_name(e->server) : server_name);
+	return tei_meta_cache_create(e->store, 0, NULL, NULL, &e->cache, err);
+}
+
+static int engine_start_data(struct engine *e, struct tei_err *err)
+{
+	struct tei_rail_dp_attr attr = {
+		.settings = &e->settings,
+		.ops = &engine_rail_ops,
+		.arg = e,
+		.name = e->name,
+		.incarnation = e->incarnation,
+	};
+	int ret;
+
+	ret = tei_local_init(&e->settings, err, &e->local);
+	if (ret)
+		return ret;
+	return tei_rail_dp_open(&attr, err, &e->dp);
+}
+
+/* Everything that create opened, in reverse; parts may be missing. */
+static void engine_fini(struct engine *e)
+{
+	uint64_t drain = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+
+	if (e->published)
+		tei_meta_store_withdraw(e->store, e->name, engine_deadline(e),
+					NULL);
+	engine_work_stop(e);
+	if (e->dp)
+		tei_rail_dp_quiesce(e->dp, drain);
+	engine_segment_free_all(e);
+	tei_local_fini(e->local);
+	if (e->dp)
+		tei_rail_dp_close(e->dp, 0);
+	tei_meta_cache_destroy(e->cache);
+	tei_meta_store_close(e->store);
+	tei_meta_server_stop(e->server);
+	engine_batch_free_all(e);
+	engine_note_free_all(e);
+	tei_topo_free(e->topo);
+	free(e->matrix);
+	free(e->regions);
+}
+
+static void engine_free(struct engine *e)
+{
+	pthread_rwlock_destroy(&e->segments);
+	pthread_cond_destroy(&e->work_cond);
+	tei_mutex_fini(&e->control);
+	tei_mutex_fini(&e->batches);
+	tei_mutex_fini(&e->notes_lock);
+	tei_mutex_fini(&e->work_lock);
+	free(e);
+}
+
+static int engine_start(struct engine *e, const char *conn,
+			const char *server_name, int auto_discover,
+			struct tei_err *err)
+{
+	int ret;
+
+	ret = engine_start_meta(e, conn, server_name, err);
+	if (!ret)
+		ret = engine_start_data(e, err);
+	if (ret)
+		return ret;
+	if (auto_discover)
+		ret = engine_auto_discover(e, err);
+	if (ret)
+		return ret;
+	tei_mutex_lock(&e->control);
+	ret = engine_publish(e, err);
+	tei_mutex_unlock(&e->control);
+	return ret;
+}
+
+transfer_engine_t createTransferEngine(const char *metadata_conn_string,
+				       const char *local_server_name,
+				       const char *ip_or_host_name,
+				       uint64_t rpc_port, int auto_discover)
+{
+	struct tei_err err;
+	struct engine *e;
+	int ret;
+
+	(void)ip_or_host_name;
+	(void)rpc_port;
+	if (!metadata_conn_string || !local_server_name ||
+	    !*local_server_name ||
+	    strlen(local_server_name) >= TEI_META_NAME_MAX) {
+		tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+			     "createTransferEngine needs a metadata connection string and a server name");
+		return NULL;
+	}
+	e = calloc(1, sizeof(*e));
+	if (!e) {
+		tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
+			     "no memory for an engine");
+		return NULL;
+	}
+	engine_init_locks(e);
+	ret = tei_settings_load(&e->settings, &err);
+	if (ret)
+		goto err_free;
+	e->incarnation = tei_meta_incarnation();
+	ret = engine_start(e, metadata_conn_string, local_server_name,
+			   auto_discover, &err);
+	if (!ret) {
+		ret = engine_handle_add(e);
+		if (ret)
+			tei_err_fail(&err, ret, "engine", NULL,
+				     "too many engines in this process");
+	}
+	if (ret)
+		goto err_fini;
+	TEI_INFO("engine", "segment %s at %s", e->name,
+		 tei_meta_server_address(e->server));
+	return e;
+err_fini:
+	engine_fini(e);
+err_free:
+	engine_free(e);
+	return NULL;
+}
+
+void destroyTransferEngine(transfer_engine_t engine)
+{
+	struct engine *e = engine;
+
+	/* a child of fork has copies of the parent's objects: not its own */
+	if (!engine_from(engine) || !engine_handle_remove(e))
+		return;
+	engine_fini(e);
+	engine_free(e);
+}
+
+int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e || !buf_out || !buf_len)
+		return TEI_ERR_INVALID;
+	snprintf(buf_out, buf_len, "%s", tei_meta_server_address(e->server));
+	return 0;
+}

@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Batches and their tasks. A batch id is generation << 32 | slot; slots live
+ * as long as the engine, so any number may be looked at.
+ */
+#include "api/engine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tei_err batch_stale = {
+	.code = TEI_ERR_INVALID,
+	.text = "no such batch: freed or invented id",
+};
+
+/* --- slots --------------------------------------------------------------- */
+
+static int batch_grow(struct engine *e) TEI_REQUIRES(e->batches)
+{
+	struct engine_batch *c;
+	uint32_t i;
+
+	if (e->nchunks == ENGINE_BATCH_CHUNKS)
+		return TEI_ERR_TOO_MANY;
+	c = calloc(ENGINE_BATCH_CHUNK, sizeof(*c));
+	if (!c)
+		return TEI_ERR_MEMORY;
+	for (i = ENGINE_BATCH_CHUNK; i-- > 0;) {
+		tei_mutex_init(&c[i].lock);
+		c[i].index = e->nchunks * ENGINE_BATCH_CHUNK + i;
+		c[i].next_free = e->free_batch;
+		e->free_batch = &c[i];
+	}
+	__atomic_store_n(&e->chunks[e->nchunks], c, __ATOMIC_RELEASE);
+	e->nchunks++;
+	return 0;
+}
+
+/* The slot of an id, locked, if the id is alive; else NULL. */
+static struct engine_batch *batch_lock(struct engine *e, batch_id_t id)
+{
+	uint32_t index = (uint32_t)id, gen = (uint32_t)(id >> 32);
+	struct engine_batch *c, *b;
+
+	if (index / ENGINE_BATCH_CHUNK >= ENGINE_BATCH_CHUNKS)
+		goto stale;
+	c = __atomic_load_n(&e->chunks[index / ENGINE_BATCH_CHUNK],
+			    __ATOMIC_ACQUIRE);
+	if (!c)
+		goto stale;
+	b = &c[index % ENGINE_BATCH_CHUNK];
+	tei_mutex_lock(&b->lock);
+	if (b->gen == gen && (gen & 1))
+		return b;
+	tei_mutex_unlock(&b->lock);
+stale:
+	tei_err_set_last(&batch_stale);
+	return NULL;
+}
+
+static void batch_clear_errors(struct engine_batch *b)
+{
+	uint32_t i;
+
+	for (i = 0; i < b->count; i++) {
+		free(b->tasks[i].err);
+		b->tasks[i].err = NULL;
+	}
+}
+
+void engine_batch_free_all(struct engine *e)
+{
+	struct engine_batch *b;
+	uint32_t i, j;
+
+	for (i = 0; i < e->nchunks; i++) {
+		for (j = 0; j < ENGINE_BATCH_CHUNK; j++) {
+			b = &e->chunks[i][j];
+			batch_clear_errors(b);
+			free(b->tasks);
+			tei_mutex_fini(&b->lock);
+		}
+		free(e->chunks[i]);
+	}
+}
+
+batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b = NULL;
+	struct engine_task *tasks;
+	batch_id_t id;
+
+	if (!e || !batch_size || batch_size > ENGINE_BATCH_MAX)
+		return INVALID_BATCH;
+	tei_mutex_lock(&e->batches);
+	if (e->free_batch || !batch_grow(e)) {
+		b = e->free_batch;
+		e->free_batch = b->next_free;
+	}
+	tei_mutex_unlock(&e->batches);
+	if (!b)
+		return INVALID_BATCH;
+	tei_mutex_lock(&b->lock);
+	if (b->cap < batch_size) {
+		tasks = calloc(batch_size, sizeof(*tasks));
+		if (!tasks) {
+			tei_mutex_unlock(&b->lock);
+			tei_mutex_lock(&e->batches);
+			b->next_free = e->free_batch;
+			e->free_batch = b;
+			tei_mutex_unlock(&e->batches);
+			return INVALID_BATCH;
+		}
+		free(b->tasks);
+		b->tasks = tasks;
+		b->cap = (uint32_t)batch_size;
+	}
+	b->size = (uint32_t)batch_size;
+	b->count = 0;
+	b->gen++;
+	/* all ones is INVALID_BATCH; 0 would be a likely invention */
+	id = (batch_id_t)b->gen << 32 | b->index;
+	tei_mutex_unlock(&b->lock);
+	return id;
+}
+
+static bool task_terminal(const struct engine_task *t)
+{
+	return __atomic_load_n(&t->status, __ATOMIC_ACQUIRE) != STATUS_WAITING;
+}
+
+int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	uint32_t i;
+
+	if (!e)
+		return 1;
+	b = batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	for (i = 0; i < b->count; i++) {
+		if (!task_terminal(&b->tasks[i])) {
+			tei_mutex_unlock(&b->lock);
+			return 4;
+		}
+	}
+	batch_clear_errors(b);
+	b->gen++;
+	b->count = 0;
+	if (b->cap > ENGINE_KEEP_TASKS) {
+		free(b->tasks);
+		b->tasks = NULL;
+		b->cap = 0;
+	}
+	tei_mutex_unlock(&b->lock);
+	tei_mutex_lock(&e->batches);
+	b->next_free = e->free_batch;
+	e->free_batch = b;
+	tei_mutex_unlock(&e->batches);
+	return 0;
+}
+
+/* --- ends ---------------------------------------------------------------- */
+
+static void submission_free(struct engine_submission *sub)
+{
+	if (sub->peer)
+		tei_rail_peer_put(sub->peer);
+	free(sub->name);
+	free(sub->msg);
+	free(sub);
+}
+
+/* A task of it has ended; the last one sends the notification. */
+static void submission_step(struct engine *e, struct engine_submission *sub,
+			    int status)
+{
+	if (status != STATUS_COMPLETED)
+		__atomic_store_n(&sub->failed, true, __ATOMIC_RELAXED);
+	if (__atomic_sub_fetch(&sub->left, 1, __ATOMIC_ACQ_REL))
+		return;
+	if (!__atomic_load_n(&sub->failed, __ATOMIC_RELAXED)) {
+		if (sub->peer)
+			tei_rail_notify(sub->peer, sub->name, sub->msg);
+		else
+			engine_note_add(e, sub->name, sub->msg);
+	}
+	submission_free(sub);
+}
+
+/* Publishes the status last: from then on the task is the caller's. */
+static void task_end(struct engine_task *t, int status,
+		     const struct tei_err *err)
+{
+	struct engine_submission *sub = t->sub;
+
+	if (status != STATUS_COMPLETED && err) {
+		t->err = malloc(sizeof(*t->err));
+		if (t->err)
+			*t->err = *err;
+	}
+	if (sub) {
+		t->sub = NULL;
+		submission_step(t->engine, sub, status);
+	}
+	__atomic_store_n(&t->status, status, __ATOMIC_RELEASE);
+}
+
+void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
+		      const struct tei_err *err)
+{
+	static const int status[] = {
+		[TEI_RAIL_END_COMPLETED] = STATUS_COMPLETED,
+		[TEI_RAIL_END_FAILED] = STATUS_FAILED,
+		[TEI_RAIL_END_UNFENCED] = STATUS_TIMEOUT,
+		[TEI_RAIL_END_CANCELED] = STATUS_CANCELED,
+	};
+
+	task_end(tei_container_of(task, struct engine_task, u.rail),
+		 status[end], err);
+}
+
+static void task_local_end(struct engine_task *t, int code)
+{
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	if (!code) {
+		task_end(t, STATUS_COMPLETED, NULL);
+		return;
+	}
+	err.code = code == TEI_LOCAL_CANCELLED ? TEI_ERR_CONTEXT : code;
+	err.when_ns = tei_now_ns();
+	snprintf(err.rail, sizeof(err.rail), "local");
+	snprintf(err.provider, sizeof(err.provider), "local");
+	snprintf(err.text, sizeof(err.text), "copy inside this host: %s",
+		 code == TEI_LOCAL_CANCELLED ? "cancelled" :
+					       tei_err_name(code));
+	task_end(t, code == TEI_LOCAL_CANCELLED ? STATUS_CANCELED :
+						  STATUS_FAILED, &err);
+}
+
+static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	struct engine_task *t = tei_container_of(op, struct engine_task, u.op);
+
+	(void)bytes;
+	task_local_end(t, code);
+}
+
+/* --- submit -------------------------------------------------------------- */
+
+/* Where one request goes. */
+struct batch_target {
+	segment_id_t id;
+	bool local;			/* kernel copy or memcpy */
+	struct tei_local_peer *local_peer; /* NULL: ourselves */
+	struct tei_rail_peer *peer;
+};
+
+static int batch_find_target(struct engine *e, segment_id_t id,
+			     struct batch_target *t)
+{
+	struct engine_segment *s;
+
+	if (t->id == id)
+		return 0;
+	memset(t, 0, sizeof(*t));
+	t->id = id;
+	if (id == LOCAL_SEGMENT) {
+		t->local = true;
+		return 0;
+	}
+	s = engine_segment_find(e, id);
+	if (!s) {
+		t->id = -1;
+		return 1;
+	}
+	t->local = s->local != NULL;
+	t->local_peer = s->local;
+	t->peer = s->peer;
+	return s->local || s->peer ? 0 : 8;
+}
+
+static bool batch_bad_request(const struct transfer_request *r)
+{
+	return (r->opcode != OPCODE_READ && r->opcode != OPCODE_WRITE) ||
+	       !r->source || !r->length ||
+	       (uintptr_t)r->source + r->length < (uintptr_t)r->source ||
+	       r->target_offset + (r->length - 1) < r->target_offset;
+}
+
+static void batch_prepare(struct engine *e, struct engine_task *t,
+			  const struct transfer_request *r,
+			  const struct batch_target *target)
+{
+	memset(t, 0, sizeof(*t));
+	t->engine = e;
+	t->length = r->length;
+	t->by_rail = !target->local;
+	if (t->by_rail) {
+		t->u.rail.peer = target->peer;
+		t->u.rail.remote = r->target_offset;
+		t->u.rail.length = r->length;
+		t->u.rail.local = r->source;
+		t->u.rail.read = r->opcode == OPCODE_READ;
+		return;
+	}
+	t->u.op.peer = target->local_peer;
+	t->u.op.opcode = r->opcode == OPCODE_READ ? TEI_LOCAL_READ :
+						    TEI_LOCAL_WRITE;
+	t->u.op.local = r->source;
+	t->u.op.remote = r->target_offset;
+	t->u.op.length = r->length;
+	t->u.op.done = task_local_done;
+}
+
+/* Everything that can be refused is refused here, before anything starts. */
+static int batch_check(struct engine *e, struct engine_task *tasks,
+		       const struct transfer_request *reqs, size_t n,
+		       size_t *by_rail)
+{
+	struct batch_target target = { .id = -1 };
+	size_t i;
+	int ret;
+
+	*by_rail = 0;
+	for (i = 0; i < n; i++) {
+		if (batch_bad_request(&reqs[i]))
+			return 1;
+		ret = batch_find_target(e, reqs[i].target_id, &target);
+		if (ret)
+			return ret;
+		if (target.local &&
+		    tei_local_region_check(e->local, reqs[i].source,
+					   reqs[i].length))
+			return 3;
+		batch_prepare(e, &tasks[i], &reqs[i], &target);
+		*by_rail += tasks[i].by_rail;
+	}
+	return 0;
+}
+
+static void batch_start_local(struct engine *e, struct engine_task *t)
+{
+	struct tei_local_op *op = &t->u.op;
+	int ret = TEI_ERR_TOO_MANY;
+
+	if (op->length <= TEI_LOCAL_INLINE)
+		ret = tei_local_copy(e->local, op->peer, op->opcode, op->local,
+				     op->remote, op->length, NULL);
+	if (ret == TEI_ERR_TOO_MANY) {
+		ret = tei_local_submit(e->local, op);
+		if (!ret)
+			return;		/* task_local_done follows */
+	}
+	task_local_end(t, ret);
+}
+
+static int batch_start_rail(struct engine *e, struct engine_task *tasks,
+			    size_t n, size_t by_rail)
+{
+	struct tei_rail_task *few[64], **list = few;
+	size_t i, k = 0;
+	int ret;
+
+	if (by_rail > sizeof(few) / sizeof(few[0])) {
+		list = malloc(by_rail * sizeof(*list));
+		if (!list)
+			return TEI_ERR_MEMORY;
+	}
+	for (i = 0; i < n; i++)
+		if (tasks[i].by_rail)
+			list[k++] = &tasks[i].u.rail;
+	ret = tei_rail_submit(e->dp, list, by_rail);
+	if (list != few)
+		free(list);
+	return ret;
+}
+
+static int batch_submit_locked(struct engine *e, struct engine_batch *b,
+			       const struct transfer_request *reqs, size_t n,
+			       struct engine_submission *sub)
+	TEI_REQUIRES(b->lock)
+{
+	struct engine_task *tasks = b->tasks + b->count;
+	size_t i, by_rail;
+	int ret;
+
+	if (n > b->size - b->count)
+		return 2;
+	ret = batch_check(e, tasks, reqs, n, &by_rail);
+	if (ret)
+		return ret;
+	for (i = 0; i < n; i++)
+		tasks[i].sub = sub;
+	if (by_rail) {
+		ret = batch_start_rail(e, tasks, n, by_rail);
+		if (ret)
+			return tei_err_transfer_code(ret);
+	}
+	b->count += (uint32_t)n;
+	for (i = 0; i < n; i++)
+		if (!tasks[i].by_rail)
+			batch_start_local(e, &tasks[i]);
+	return 0;
+}
+
+static int batch_fail_text(int ret)
+{
+	struct tei_err err;
+
+	if (ret)
+		tei_err_fail(&err, -ret, "engine", NULL,
+			     "submitTransfer refused");
+	return ret;
+}
+
+static int batch_submit(struct engine *e, batch_id_t id,
+			const struct transfer_request *reqs, size_t n,
+			struct engine_submission *sub)
+{
+	struct engine_batch *b;
+	int ret;
+
+	if (!reqs || !n)
+		return 1;
+	b = batch_lock(e, id);
+	if (!b)
+		return 1;
+	pthread_rwlock_rdlock(&e->segments);
+	ret = batch_submit_locked(e, b, reqs, n, sub);
+	pthread_rwlock_unlock(&e->segments);
+	tei_mutex_unlock(&b->lock);
+	return batch_fail_text(ret);
+}
+
+int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
+		   struct transfer_request *entries, size_t count)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e)
+		return 1;
+	return batch_submit(e, batch_id, entries, count, NULL);
+}
+
+int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
+			     struct transfer_request *entries, size_t count,
+			     notify_msg_t notify_msg)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_submission *sub;
+	struct engine_segment *s;
+	int ret = 1;
+
+	if (!e || !entries || !count || !notify_msg.name || !notify_msg.msg ||
+	    strlen(notify_msg.name) + strlen(notify_msg.msg) >
+		    TEI_RAIL_NOTIFY_MAX)
+		return 1;
+	sub = calloc(1, sizeof(*sub));
+	if (!sub)
+		return 302;
+	sub->left = (uint32_t)count;
+	sub->name = strdup(notify_msg.name);
+	sub->msg = strdup(notify_msg.msg);
+	if (!sub->name || !sub->msg) {
+		submission_free(sub);
+		return 302;
+	}
+	if (entries[0].target_id != LOCAL_SEGMENT) {
+		pthread_rwlock_rdlock(&e->segments);
+		s = engine_segment_find(e, entries[0].target_id);
+		if (s && s->peer) {
+			sub->peer = s->peer;
+			tei_rail_peer_hold(s->peer);
+		}
+		pthread_rwlock_unlock(&e->segments);
+		ret = !s ? 1 : !sub->peer ? 8 : 0;
+	} else {
+		ret = 0;
+	}
+	if (!ret)
+		ret = batch_submit(e, batch_id, entries, count, sub);
+	if (ret)
+		submission_free(sub);
+	return ret;
+}
+
+/* --- status -------------------------------------------------------------- */
+
+static void task_status(const struct engine_task *t,
+			struct transfer_status *status)
+{
+	int now = __atomic_load_n(&t->status, __ATOMIC_ACQUIRE);
+
+	status->status = now;
+	if (now == STATUS_COMPLETED)
+		status->transferred_bytes = t->length;
+	else if (t->by_rail)
+		status->transferred_bytes =
+			__atomic_load_n(&t->u.rail.done_bytes,
+					__ATOMIC_RELAXED);
+	else
+		status->transferred_bytes = 0;
+}
+
+int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
+		      size_t task_id, struct transfer_status *status)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	struct engine_task *t;
+
+	if (!e || !status)
+		return 1;
+	b = batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	if (task_id >= b->count) {
+		tei_mutex_unlock(&b->lock);
+		return 1;
+	}
+	t = &b->tasks[task_id];
+	if (!task_terminal(t) && t->by_rail) {
+		tei_rail_progress(e->dp);
+	}
+	task_status(t, status);
+	tei_mutex_unlock(&b->lock);
+	return 0;
+}
+
+int te_task_error(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
+		  struct te_error *err, size_t size)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	struct engine_task *t;
+	int status, ret = 1;
+
+	if (!e || !err || !size)
+		return 1;
+	b = batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	if (task_id < b->count) {
+		t = &b->tasks[task_id];
+		status = __atomic_load_n(&t->status, __ATOMIC_ACQUIRE);
+		engine_error_out(status == STATUS_WAITING ? NULL : t->err,
+				 status == STATUS_TIMEOUT ? TE_ERROR_UNFENCED :
+							    0, err, size);
+		ret = 0;
+	}
+	tei_mutex_unlock(&b->lock);
+	return ret;
+}

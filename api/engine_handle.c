@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which engine handles are alive, so that a stale or invented one is refused
+ * and not followed. With the fork generation, the only state of the process
+ * rather than of an engine.
+ */
+#include "api/engine_int.h"
+
+#define HANDLE_MAX	1024	/* engines of one process */
+
+static struct engine *handle_slots[HANDLE_MAX];	/* atomic entries */
+static uint32_t handle_used;			/* atomic: slots ever used */
+static uint32_t handle_forks;			/* atomic */
+static pthread_once_t handle_once = PTHREAD_ONCE_INIT;
+
+static void handle_forked(void)
+{
+	__atomic_fetch_add(&handle_forks, 1, __ATOMIC_RELAXED);
+}
+
+static void handle_watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, handle_forked);
+}
+
+uint32_t engine_fork_gen(void)
+{
+	return __atomic_load_n(&handle_forks, __ATOMIC_RELAXED);
+}
+
+int engine_handle_add(struct engine *e)
+{
+	struct engine *none;
+	uint32_t i, used;
+
+	pthread_once(&handle_once, handle_watch_forks);
+	e->fork_gen = engine_fork_gen();
+	for (i = 0; i < HANDLE_MAX; i++) {
+		none = NULL;
+		if (!__atomic_compare_exchange_n(&handle_slots[i], &none, e,
+						 false, __ATOMIC_ACQ_REL,
+						 __ATOMIC_RELAXED))
+			continue;
+		used = __atomic_load_n(&handle_used, __ATOMIC_RELAXED);
+		while (used < i + 1 &&
+		       !__atomic_compare_exchange_n(&handle_used, &used, i + 1,
+						    false, __ATOMIC_RELEASE,
+						    __ATOMIC_RELAXED))
+			;
+		return 0;
+	}
+	return TEI_ERR_TOO_MANY;
+}
+
+bool engine_handle_remove(struct engine *e)
+{
+	struct engine *want;
+	uint32_t i;
+
+	for (i = 0; e && i < HANDLE_MAX; i++) {
+		want = e;
+		if (__atomic_compare_exchange_n(&handle_slots[i], &want, NULL,
+						false, __ATOMIC_ACQ_REL,
+						__ATOMIC_RELAXED))
+			return true;
+	}
+	return false;
+}
+
+bool engine_handle_known(const void *handle)
+{
+	uint32_t i, used = __atomic_load_n(&handle_used, __ATOMIC_ACQUIRE);
+
+	for (i = 0; handle && i < used; i++)
+		if (__atomic_load_n(&handle_slots[i], __ATOMIC_ACQUIRE) ==
+		    handle)
+			return true;
+	return false;
+}
+
+void engine_handle_each(void (*fn)(struct engine *e))
+{
+	struct engine *e;
+	uint32_t i;
+
+	for (i = 0; i < HANDLE_MAX; i++) {
+		e = __atomic_load_n(&handle_slots[i], __ATOMIC_ACQUIRE);
+		if (e)
+			fn(e);
+	}
+}

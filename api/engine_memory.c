@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Registered memory: on the rails, for local copies, in the descriptor; all
+ * three or none.
+ */
+#include "api/engine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo/tei_topo.h"
+
+static int memory_locate(const void *addr, size_t len, const char *said,
+			 char out[TEI_TOPO_NAME], struct tei_err *err)
+{
+	struct tei_topo_where where;
+	uint64_t end;
+	int ret;
+
+	if (!said)
+		said = "*";
+	ret = tei_topo_where_parse(said, &where, err);
+	if (ret)
+		return ret;
+	switch (where.kind) {
+	case TEI_TOPO_WHERE_CUDA:
+		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "engine",
+				    NULL,
+				    "%.32s: GPU memory is not supported by this version",
+				    said);
+	case TEI_TOPO_WHERE_ANY:
+		return tei_topo_locate(addr, len, out);
+	default:
+		tei_topo_where_part(&where, len, 0, out, &end);
+		return 0;
+	}
+}
+
+static int memory_note(struct engine *e, const struct engine_region *r)
+	TEI_REQUIRES(e->control)
+{
+	struct engine_region *grown;
+	uint32_t cap = e->regions_cap * 2 + 16;
+
+	if (e->nregions == e->regions_cap) {
+		grown = realloc(e->regions, cap * sizeof(*grown));
+		if (!grown)
+			return TEI_ERR_MEMORY;
+		e->regions = grown;
+		e->regions_cap = cap;
+	}
+	e->regions[e->nregions++] = *r;
+	return 0;
+}
+
+static struct engine_region *memory_find(struct engine *e, const void *addr)
+	TEI_REQUIRES(e->control)
+{
+	uint32_t i;
+
+	for (i = e->nregions; i-- > 0;)
+		if (e->regions[i].addr == addr)
+			return &e->regions[i];
+	return NULL;
+}
+
+/* Registers without publishing. */
+static int memory_add(struct engine *e, void *addr, size_t length,
+		      const char *location, bool remote, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	struct engine_region r;
+	struct tei_rail_mr *mr;
+	int ret;
+
+	memset(&r, 0, sizeof(r));
+	r.addr = addr;
+	r.length = length;
+	r.remote = remote;
+	if (!addr || !length || (uintptr_t)addr + length < (uintptr_t)addr)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%p, %zu bytes is no memory range", addr,
+				    length);
+	ret = memory_locate(addr, length, location, r.location, err);
+	if (ret)
+		return ret;
+	ret = tei_rail_mr_reg(e->dp, addr, length, r.location, remote, err,
+			      &mr);
+	if (ret)
+		return ret;
+	ret = tei_local_region_add(e->local, addr, length, remote);
+	if (ret)
+		goto err_rail;
+	ret = memory_note(e, &r);
+	if (ret)
+		goto err_local;
+	return 0;
+err_local:
+	tei_local_region_remove(e->local, addr, length, tei_now_ns());
+err_rail:
+	tei_rail_mr_dereg(e->dp, addr, 0, NULL);
+	return ret;
+}
+
+/* Unregisters what is no longer published; the region stays on -4. */
+static int memory_remove(struct engine *e, struct engine_region r,
+			 struct tei_err *err)
+{
+	uint64_t wait = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	int ret;
+
+	ret = tei_local_region_remove(e->local, r.addr, r.length,
+				      tei_now_ns() + wait);
+	if (ret)
+		return tei_err_fail(err, ret, "engine", NULL,
+				    "%p: a copy inside this host still uses it",
+				    r.addr);
+	ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
+	if (ret)
+		tei_local_region_add(e->local, r.addr, r.length, r.remote);
+	return ret;
+}
+
+static int memory_publish(struct engine *e, bool needed, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	return needed ? engine_publish(e, err) : 0;
+}
+
+int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
+			const char *location, int remote_accessible)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_err err;
+	int ret;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	tei_mutex_lock(&e->control);
+	ret = memory_add(e, addr, length, location, remote_accessible != 0,
+			 &err);
+	if (!ret) {
+		ret = memory_publish(e, remote_accessible != 0, &err);
+		if (ret) {
+			memory_remove(e, e->regions[--e->nregions], NULL);
+		}
+	}
+	tei_mutex_unlock(&e->control);
+	return ret;
+}
+
+/*
+ * Takes the regions out of the descriptor first, then waits without the
+ * control lock for those who use them. What stays busy is published again.
+ */
+static int memory_drop(struct engine *e, void **addrs, size_t n)
+{
+	struct engine_region *gone, *r;
+	bool published = false, back = false;
+	struct tei_err err;
+	int ret, first = 0;
+	size_t i, k = 0;
+
+	gone = calloc(n ? n : 1, sizeof(*gone));
+	if (!gone)
+		return TEI_ERR_MEMORY;
+	tei_mutex_lock(&e->control);
+	for (i = 0; i < n; i++) {
+		r = addrs[i] ? memory_find(e, addrs[i]) : NULL;
+		if (!r) {
+			ret = tei_err_fail(&err, TEI_ERR_NOT_REGISTERED,
+					   "engine", NULL,
+					   "%p is not the start of registered memory",
+					   addrs[i]);
+			first = first ? first : ret;
+			continue;
+		}
+		published |= r->remote;
+		gone[k++] = *r;
+		*r = e->regions[--e->nregions];
+	}
+	ret = memory_publish(e, published, &err);
+	first = first ? first : ret;
+	tei_mutex_unlock(&e->control);
+	for (i = 0; i < k; i++) {
+		ret = memory_remove(e, gone[i], &err);
+		first = first ? first : ret;
+		if (!ret)
+			continue;
+		back |= gone[i].remote;
+		tei_mutex_lock(&e->control);
+		memory_note(e, &gone[i]);
+		tei_mutex_unlock(&e->control);
+	}
+	if (back) {
+		tei_mutex_lock(&e->control);
+		engine_publish(e, &err);
+		tei_mutex_unlock(&e->control);
+	}
+	free(gone);
+	return first;
+}
+
+int unregisterLocalMemory(transfer_engine_t engine, void *addr)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	return memory_drop(e, &addr, 1);
+}
+
+int registerLocalMemoryBatch(transfer_engine_t engine,
+			     buffer_entry_t *buffer_list, size_t buffer_len,
+			     const char *location)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_err err;
+	size_t i = 0;
+	int ret = 0;
+
+	if (!e || (buffer_len && !buffer_list))
+		return TEI_ERR_INVALID;
+	tei_mutex_lock(&e->control);
+	while (!ret && i < buffer_len) {
+		ret = memory_add(e, buffer_list[i].addr, buffer_list[i].length,
+				 location, true, &err);
+		i += !ret;
+	}
+	if (!ret)
+		ret = memory_publish(e, buffer_len != 0, &err);
+	/* nothing of it was published: all of it can go at once */
+	while (ret && i-- > 0)
+		memory_remove(e, e->regions[--e->nregions], NULL);
+	tei_mutex_unlock(&e->control);
+	return ret;
+}
+
+int unregisterLocalMemoryBatch(transfer_engine_t engine, void **addr_list,
+			       size_t addr_len)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e || (addr_len && !addr_list))
+		return TEI_ERR_INVALID;
+	return memory_drop(e, addr_list, addr_len);
+}

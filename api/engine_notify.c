@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Notifications: held until getNotifsFromEngine drains them, bounded.
+ */
+#include "api/engine_int.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void note_free(struct engine_note *n)
+{
+	free(n->name);
+	free(n->msg);
+	free(n);
+}
+
+void engine_note_add(struct engine *e, const char *name, const char *msg)
+{
+	struct engine_note *n = calloc(1, sizeof(*n));
+	bool full;
+
+	if (!n)
+		return;
+	n->name = strdup(name);
+	n->msg = strdup(msg);
+	tei_mutex_lock(&e->notes_lock);
+	full = !n->name || !n->msg || e->nnotes >= e->settings.max_notifies;
+	if (!full) {
+		tei_list_add_tail(&e->notes, &n->link);
+		e->nnotes++;
+	}
+	tei_mutex_unlock(&e->notes_lock);
+	if (!full)
+		return;
+	TEI_WARN("engine", "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held",
+		 e->settings.max_notifies);
+	note_free(n);
+}
+
+void engine_note_arrived(void *arg, const char *peer, const char *name,
+			 const char *msg)
+{
+	(void)peer;
+	engine_note_add(arg, name, msg);
+}
+
+void engine_note_free_all(struct engine *e)
+{
+	struct engine_note *n, *tmp;
+
+	tei_list_foreach_safe(n, tmp, &e->notes, struct engine_note, link)
+		note_free(n);
+}
+
+notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_note *n;
+	notify_msg_t *out;
+	uint32_t i, count;
+
+	if (size)
+		*size = 0;
+	if (!e || !size)
+		return NULL;
+	tei_mutex_lock(&e->notes_lock);
+	count = e->nnotes;
+	out = count ? calloc(count, sizeof(*out)) : NULL;
+	for (i = 0; out && i < count; i++) {
+		n = tei_list_first(&e->notes, struct engine_note, link);
+		tei_list_del(&n->link);
+		/* the strings go to the caller, the node stays ours */
+		out[i].name = n->name;
+		out[i].msg = n->msg;
+		free(n);
+	}
+	if (out) {
+		e->nnotes = 0;
+		*size = (int)count;
+	}
+	tei_mutex_unlock(&e->notes_lock);
+	return out;
+}
+
+void freeNotifsMsgBuf(notify_msg_t *msg, int size)
+{
+	int i;
+
+	if (!msg)
+		return;
+	for (i = 0; i < size; i++) {
+		free(msg[i].name);
+		free(msg[i].msg);
+	}
+	free(msg);
+}
+
+int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
+		      notify_msg_t notify_msg)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_rail_peer *peer = NULL;
+	struct engine_segment *s;
+	int ret = TEI_ERR_INVALID;
+
+	if (!e || !notify_msg.name || !notify_msg.msg || target_id > INT32_MAX)
+		return TEI_ERR_INVALID;
+	if (target_id == LOCAL_SEGMENT) {
+		engine_note_add(e, notify_msg.name, notify_msg.msg);
+		return 0;
+	}
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, (segment_id_t)target_id);
+	if (s && s->peer) {
+		peer = s->peer;
+		tei_rail_peer_hold(peer);
+	}
+	pthread_rwlock_unlock(&e->segments);
+	if (peer) {
+		ret = tei_rail_notify(peer, notify_msg.name, notify_msg.msg);
+		tei_rail_peer_put(peer);
+	}
+	return ret;
+}

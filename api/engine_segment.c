@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Segments: an open one ties an id of the cache to the peer behind it.
+ */
+#include "api/engine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- fabric addresses in descriptors ------------------------------------- */
+
+#define ADDR_PREFIX	8	/* protocol 4, protocol version 4, big-endian */
+
+static void addr_put32(uint8_t *p, uint32_t v)
+{
+	p[0] = (uint8_t)(v >> 24);
+	p[1] = (uint8_t)(v >> 16);
+	p[2] = (uint8_t)(v >> 8);
+	p[3] = (uint8_t)v;
+}
+
+static uint32_t addr_get32(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 |
+	       (uint32_t)p[2] << 8 | p[3];
+}
+
+void engine_addr_pack(const struct tei_rail_addr *in,
+		      struct tei_meta_address *out)
+{
+	memset(out, 0, sizeof(*out));
+	if (!in->len || in->len + ADDR_PREFIX > sizeof(out->bytes))
+		return;
+	out->format = in->addr_format;
+	out->len = in->len + ADDR_PREFIX;
+	addr_put32(out->bytes, in->protocol);
+	addr_put32(out->bytes + 4, in->protocol_version);
+	memcpy(out->bytes + ADDR_PREFIX, in->bytes, in->len);
+}
+
+bool engine_addr_unpack(const struct tei_meta_address *in,
+			struct tei_rail_addr *out)
+{
+	memset(out, 0, sizeof(*out));
+	if (in->len <= ADDR_PREFIX)
+		return false;
+	out->addr_format = in->format;
+	out->len = in->len - ADDR_PREFIX;
+	out->protocol = addr_get32(in->bytes);
+	out->protocol_version = addr_get32(in->bytes + 4);
+	memcpy(out->bytes, in->bytes + ADDR_PREFIX, out->len);
+	return true;
+}
+
+/* The first address, or another rail's where none of ours fits that. */
+static bool segment_first(struct engine *e, const struct tei_meta_desc *desc,
+			  struct tei_rail_addr *out)
+{
+	struct tei_rail_addr other;
+	uint32_t i;
+
+	if (!engine_addr_unpack(&desc->first.address, out))
+		return false;
+	if (tei_rail_addr_fits(e->dp, out))
+		return true;
+	for (i = 0; i < desc->rail_count; i++) {
+		if (!engine_addr_unpack(&desc->rails[i].address, &other) ||
+		    !tei_rail_addr_fits(e->dp, &other))
+			continue;
+		*out = other;
+		return true;
+	}
+	return true;
+}
+
+/* --- the table ----------------------------------------------------------- */
+
+static struct engine_segment **segment_bucket(struct engine *e, segment_id_t id)
+{
+	return &e->segs[tei_meta_slot(id) % ENGINE_SEG_BUCKETS];
+}
+
+struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id)
+{
+	struct engine_segment *s;
+
+	for (s = *segment_bucket(e, id); s; s = s->next)
+		if (s->id == id)
+			return s;
+	return NULL;
+}
+
+static void segment_drop_targets(struct engine *e, struct engine_segment *s)
+{
+	if (s->peer)
+		tei_rail_peer_put(s->peer);
+	if (s->local)
+		tei_local_peer_close(e->local, s->local);
+	s->peer = NULL;
+	s->local = NULL;
+}
+
+static void segment_free(struct engine *e, struct engine_segment *s)
+{
+	segment_drop_targets(e, s);
+	tei_meta_desc_unref(s->desc);
+	free(s);
+}
+
+void engine_segment_free_all(struct engine *e)
+{
+	struct engine_segment *s, *next;
+	int i;
+
+	for (i = 0; i < ENGINE_SEG_BUCKETS; i++) {
+		for (s = e->segs[i]; s; s = next) {
+			next = s->next;
+			segment_free(e, s);
+		}
+		e->segs[i] = NULL;
+	}
+}
+
+/* --- targets ------------------------------------------------------------- */
+
+/* Kernel copies where both sides allow them and the kernel agrees. */
+static struct tei_local_peer *segment_try_local(struct engine *e,
+						const struct tei_meta_desc *d,
+						char *why, size_t len)
+{
+	struct tei_local_peer *peer = NULL;
+	enum tei_local_reason reason;
+	struct tei_local_id id;
+
+	*why = '\0';
+	if (!__atomic_load_n(&e->local_on, __ATOMIC_RELAXED) || !*d->local)
+		return NULL;
+	if (tei_local_id_parse(d->local, &id))
+		return NULL;
+	reason = tei_local_peer_open(e->local, &id, NULL, &peer);
+	if (reason == TEI_LOCAL_OK) {
+		TEI_INFO("engine", "peer %s: local (copies by the kernel)",
+			 d->name);
+		return peer;
+	}
+	snprintf(why, len, "%s", tei_local_reason_text(reason));
+	TEI_INFO("engine", "peer %s: not by local copies: %s", d->name, why);
+	return NULL;
+}
+
+/* Sets the segment's targets from its descriptor; segments held to write. */
+static int segment_aim(struct engine *e, struct engine_segment *s,
+		       struct tei_err *err)
+{
+	struct tei_rail_peer *peer = NULL;
+	struct tei_local_peer *local;
+	struct tei_rail_addr first;
+	int ret = 0;
+
+	local = segment_try_local(e, s->desc, s->why_not_local,
+				  sizeof(s->why_not_local));
+	if (segment_first(e, s->desc, &first))
+		ret = tei_rail_peer_get(e->dp, s->desc->name,
+					s->desc->incarnation, &first, err,
+					&peer);
+	if (ret) {
+		if (local)
+			tei_local_peer_close(e->local, local);
+		return ret;
+	}
+	segment_drop_targets(e, s);
+	s->peer = peer;
+	s->local = local;
+	return 0;
+}
+
+void engine_segment_relocal(struct engine *e)
+{
+	struct engine_segment *s;
+	struct tei_err err;
+	int i;
+
+	pthread_rwlock_wrlock(&e->segments);
+	for (i = 0; i < ENGINE_SEG_BUCKETS; i++)
+		for (s = e->segs[i]; s; s = s->next)
+			segment_aim(e, s, &err);
+	pthread_rwlock_unlock(&e->segments);
+}
+
+/* Makes or renews the segment of an id that the cache has just opened. */
+static int segment_attach(struct engine *e, segment_id_t id,
+			  struct tei_err *err)
+{
+	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
+	struct engine_segment *s;
+	int ret = 0;
+
+	if (!desc)
+		return TEI_ERR_METADATA;
+	pthread_rwlock_wrlock(&e->segments);
+	s = engine_segment_find(e, id);
+	if (s && tei_meta_desc_equal(s->desc, desc)) {
+		tei_meta_desc_unref(desc);
+		goto unlock;
+	}
+	if (!s) {
+		s = calloc(1, sizeof(*s));
+		if (!s) {
+			tei_meta_desc_unref(desc);
+			ret = TEI_ERR_MEMORY;
+			goto unlock;
+		}
+		s->id = id;
+		s->next = *segment_bucket(e, id);
+		*segment_bucket(e, id) = s;
+	}
+	tei_meta_desc_unref(s->desc);
+	s->desc = desc;
+	ret = segment_aim(e, s, err);
+unlock:
+	pthread_rwlock_unlock(&e->segments);
+	return ret;
+}
+
+static void segment_detach(struct engine *e, segment_id_t id)
+{
+	struct engine_segment **p, *s = NULL;
+
+	pthread_rwlock_wrlock(&e->segments);
+	for (p = segment_bucket(e, id); *p; p = &(*p)->next) {
+		if ((*p)->id != id)
+			continue;
+		s = *p;
+		*p = s->next;
+		break;
+	}
+	pthread_rwlock_unlock(&e->segments);
+	if (s)
+		segment_free(e, s);
+}
+
+/* Whether an open segment's peer needs another look at its descriptor. */
+static bool segment_stale(struct engine *e, const char *name)
+{
+	int32_t id = tei_meta_cache_lookup(e->cache, name);
+	struct engine_segment *s;
+	bool stale = false;
+
+	if (id <= 0)
+		return false;
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	if (s && s->peer)
+		stale = !tei_rail_peer_healthy(s->peer);
+	pthread_rwlock_unlock(&e->segments);
+	return stale;
+}
+
+static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
+{
+	struct tei_err err;
+	bool last = false;
+	int32_t id;
+	int ret;
+
+	memset(&err, 0, sizeof(err));
+	while (*name == '/')
+		name++;
+	fresh = fresh || segment_stale(e, name);
+	ret = tei_meta_cache_open(e->cache, name, fresh, engine_deadline(e),
+				  &id, &err);
+	if (ret)
+		return -1;
+	if (!id)
+		return LOCAL_SEGMENT;
+	ret = segment_attach(e, id, &err);
+	if (!ret)
+		return id;
+	tei_meta_cache_close(e->cache, id, &last);
+	if (last)
+		segment_detach(e, id);
+	return -1;
+}
+
+static segment_id_t segment_open_checked(transfer_engine_t engine,
+					 const char *name, bool fresh)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_err err;
+
+	if (!e)
+		return -1;
+	if (!name || !*name) {
+		tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+			     "openSegment needs a name");
+		return -1;
+	}
+	return segment_open(e, name, fresh);
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+segment_id_t openSegment(transfer_engine_t engine, const char *segment_name)
+{
+	return segment_open_checked(engine, segment_name, false);
+}
+
+segment_id_t openSegmentNoCache(transfer_engine_t engine,
+				const char *segment_name)
+{
+	return segment_open_checked(engine, segment_name, true);
+}
+
+int closeSegment(transfer_engine_t engine, segment_id_t segment_id)
+{
+	struct engine *e = engine_from(engine);
+	bool last = false;
+	int ret;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	ret = tei_meta_cache_close(e->cache, segment_id, &last);
+	if (!ret && last)
+		segment_detach(e, segment_id);
+	return ret;
+}
+
+int removeLocalSegment(transfer_engine_t engine, const char *segment_name)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e || !segment_name || !*segment_name)
+		return TEI_ERR_INVALID;
+	return tei_meta_cache_forget(e->cache, segment_name);
+}
+
+/* Follows up what the cache has fetched anew. */
+static int segment_follow(struct engine *e)
+{
+	segment_id_t ids[256];
+	struct engine_segment *s;
+	struct tei_err err;
+	int i, n, ret, first = 0, from = 0;
+
+	do {
+		n = 0;
+		pthread_rwlock_rdlock(&e->segments);
+		for (i = from; i < ENGINE_SEG_BUCKETS && n < 192; i++)
+			for (s = e->segs[i]; s && n < 256; s = s->next)
+				ids[n++] = s->id;
+		from = i;
+		pthread_rwlock_unlock(&e->segments);
+		for (i = 0; i < n; i++) {
+			ret = segment_attach(e, ids[i], &err);
+			if (ret && ret != TEI_ERR_METADATA && !first)
+				first = ret;
+		}
+	} while (from < ENGINE_SEG_BUCKETS);
+	return first;
+}
+
+int syncSegmentCache(transfer_engine_t engine)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_err err;
+	int ret, follow;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	ret = tei_meta_cache_sync(e->cache, e->settings.connect_timeout_s *
+						   TEI_NS_PER_SEC, &err);
+	follow = segment_follow(e);
+	return ret ? ret : follow;
+}
+
+int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_rail_peer *peer = NULL;
+	struct engine_segment *s;
+	struct tei_err err;
+	segment_id_t id;
+	int ret = 0;
+
+	if (!e || !segment_name || !*segment_name)
+		return TEI_ERR_INVALID;
+	id = segment_open(e, segment_name, false);
+	if (id < 0)
+		return tei_err_last()->code ? tei_err_last()->code :
+					      TEI_ERR_METADATA;
+	if (id == LOCAL_SEGMENT)
+		return 0;
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	if (s && s->peer) {
+		peer = s->peer;
+		tei_rail_peer_hold(peer);
+	}
+	pthread_rwlock_unlock(&e->segments);
+	if (peer) {
+		ret = tei_rail_peer_warmup(peer,
+					   e->settings.connect_timeout_s *
+						   TEI_NS_PER_SEC, &err);
+		tei_rail_peer_put(peer);
+	}
+	closeSegment(engine, id);
+	return ret;
+}
+
+/* A worker: looks the peer's name up again and says what was found. */
+void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
+{
+	const char *name = tei_rail_peer_name(peer);
+	struct tei_rail_addr first;
+	struct tei_meta_desc *desc;
+	struct tei_err err;
+	int32_t id;
+
+	id = tei_meta_cache_lookup(e->cache, name);
+	if (id <= 0 || tei_meta_cache_refresh(e->cache, id, engine_deadline(e),
+					      NULL, &err))
+		return;
+	desc = tei_meta_cache_get(e->cache, id);
+	if (!desc)
+		return;
+	if (segment_first(e, desc, &first))
+		tei_rail_peer_resolved(peer, desc->incarnation, &first);
+	tei_meta_desc_unref(desc);
+	segment_attach(e, id, &err);
+}
+
+int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
+		       struct te_buffer *bufs, size_t elem_size, size_t *count)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_meta_desc *desc;
+	struct te_buffer b;
+	size_t i, room;
+
+	if (!e || !count || (*count && (!bufs || !elem_size)))
+		return TEI_ERR_INVALID;
+	desc = tei_meta_cache_get(e->cache, segment_id);
+	if (!desc)
+		return TEI_ERR_INVALID;
+	room = *count;
+	for (i = 0; i < desc->buffer_count && i < room; i++) {
+		memset(&b, 0, sizeof(b));
+		b.addr = desc->buffers[i].addr;
+		b.length = desc->buffers[i].length;
+		snprintf(b.location, sizeof(b.location), "%.63s",
+			 desc->buffers[i].location);
+		memcpy((char *)bufs + i * elem_size, &b,
+		       elem_size < sizeof(b) ? elem_size : sizeof(b));
+	}
+	*count = desc->buffer_count;
+	tei_meta_desc_unref(desc);
+	return 0;
+}

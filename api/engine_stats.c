@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Observation: rails, topology, settings, versions, error records.
+ */
+#include "api/engine_int.h"
+
+#include <rdma/fabric.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo/tei_topo.h"
+
+const char *te_version(void)
+{
+	return TEI_VERSION;
+}
+
+const char *te_fabric_version(void)
+{
+	static _Thread_local char text[32];
+	uint32_t v = fi_version();
+
+	snprintf(text, sizeof(text), "%u.%u", FI_MAJOR(v), FI_MINOR(v));
+	return text;
+}
+
+/* --- errors -------------------------------------------------------------- */
+
+void engine_error_out(const struct tei_err *in, uint32_t flags,
+		      struct te_error *out, size_t size)
+{
+	struct te_error e;
+
+	memset(&e, 0, sizeof(e));
+	if (in) {
+		e.code = in->code;
+		e.prov_errno = in->prov_errno;
+		e.flags = flags;
+		snprintf(e.rail, sizeof(e.rail), "%s", in->rail);
+		snprintf(e.peer, sizeof(e.peer), "%s", in->peer);
+		snprintf(e.provider, sizeof(e.provider), "%s", in->provider);
+		snprintf(e.text, sizeof(e.text), "%s", in->text);
+		snprintf(e.hint, sizeof(e.hint), "%s",
+			 flags & TE_ERROR_UNFENCED && !*in->hint ?
+			 "unfenced: the target may still be written by what was posted" :
+			 in->hint);
+	}
+	memcpy(out, &e, size < sizeof(e) ? size : sizeof(e));
+}
+
+int te_last_error(struct te_error *err, size_t size)
+{
+	if (!err || !size)
+		return TEI_ERR_INVALID;
+	engine_error_out(tei_err_last()->code ? tei_err_last() : NULL, 0, err,
+			 size);
+	return 0;
+}
+
+/* --- rails --------------------------------------------------------------- */
+
+static size_t stats_count(struct engine *e)
+{
+	return tei_rail_count(e->dp) +
+	       __atomic_load_n(&e->local_on, __ATOMIC_RELAXED);
+}
+
+static void stats_local(struct engine *e, struct te_rail_stats *s)
+{
+	struct tei_local_counters c;
+
+	tei_local_stats(e->local, &c);
+	memset(s, 0, sizeof(*s));
+	snprintf(s->name, sizeof(s->name), "local");
+	snprintf(s->provider, sizeof(s->provider), "local");
+	snprintf(s->transport, sizeof(s->transport), "local");
+	s->tx_bytes = c.tx_bytes;
+	s->rx_bytes = c.rx_bytes;
+	s->slices = c.pieces;
+	s->errors = c.errors;
+	s->inflight_bytes = c.queued_bytes;
+}
+
+static void stats_rail(struct engine *e, size_t i, struct te_rail_stats *s)
+{
+	struct tei_rail_stats r;
+	struct tei_rail_desc d;
+
+	if (i >= tei_rail_count(e->dp)) {
+		stats_local(e, s);
+		return;
+	}
+	memset(s, 0, sizeof(*s));
+	if (tei_rail_describe(e->dp, i, &d) || tei_rail_get_stats(e->dp, i, &r))
+		return;
+	snprintf(s->name, sizeof(s->name), "%s", d.name);
+	snprintf(s->provider, sizeof(s->provider), "%s", d.provider);
+	snprintf(s->address, sizeof(s->address), "%s", d.address_text);
+	snprintf(s->transport, sizeof(s->transport), "%s", d.transport);
+	s->state = r.state;
+	s->lanes = r.lanes;
+	s->tx_bytes = r.tx_bytes;
+	s->rx_bytes = r.rx_bytes;
+	s->slices = r.slices;
+	s->retries = r.retries;
+	s->errors = r.errors;
+	s->inflight_bytes = r.inflight_bytes;
+	s->inflight_max = r.inflight_max;
+	s->window = r.window;
+	s->rate = r.rate;
+}
+
+int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
+		  size_t elem_size, size_t *count)
+{
+	struct engine *e = engine_from(engine);
+	struct te_rail_stats s;
+	size_t i, n;
+
+	if (!e || !count || (*count && (!stats || !elem_size)))
+		return TEI_ERR_INVALID;
+	n = stats_count(e);
+	for (i = 0; i < n && i < *count; i++) {
+		stats_rail(e, i, &s);
+		memcpy((char *)stats + i * elem_size, &s,
+		       elem_size < sizeof(s) ? elem_size : sizeof(s));
+	}
+	*count = n;
+	return 0;
+}
+
+int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
+		    size_t *count)
+{
+	struct engine *e = engine_from(engine);
+	struct te_rail_stats s;
+	size_t i, n;
+
+	if (!e || !stats || !count)
+		return TEI_ERR_INVALID;
+	n = tei_rail_count(e->dp);
+	for (i = 0; i < n && i < *count; i++) {
+		stats_rail(e, i, &s);
+		memset(&stats[i], 0, sizeof(stats[i]));
+		memcpy(stats[i].device_name, s.name, sizeof(s.name));
+		stats[i].inflight_bytes = s.inflight_bytes;
+		stats[i].ewma_bandwidth_bps = s.rate;
+	}
+	*count = n;
+	return 0;
+}
+
+/* --- text ---------------------------------------------------------------- */
+
+/* A bounded text that goes on counting when it is full. */
+struct stats_text {
+	char *buf;
+	size_t len, used;
+};
+
+static void stats_add(struct stats_text *t, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void stats_add(struct stats_text *t, const char *fmt, ...)
+{
+	bool room = t->used < t->len;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(room ? t->buf + t->used : NULL,
+		      room ? t->len - t->used : 0, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		t->used += (size_t)n;
+}
+
+static const char *stats_state(uint32_t state)
+{
+	static const char *const names[] = { "up", "suspect", "down",
+					     "probing" };
+
+	return state < 4 ? names[state] : "?";
+}
+
+static void stats_links_text(struct engine *e, struct stats_text *t)
+{
+	struct te_rail_stats s;
+	size_t i, n = stats_count(e), used;
+	char *topo;
+
+	stats_add(t, "segment %s\n", e->name);
+	for (i = 0; i < n; i++) {
+		stats_rail(e, i, &s);
+		stats_add(t, "rail %-16s %-6s %-14s %-8s %s  written %llu read %llu\n",
+			  s.name, s.transport, s.provider,
+			  stats_state(s.state), s.address,
+			  (unsigned long long)s.tx_bytes,
+			  (unsigned long long)s.rx_bytes);
+	}
+	if (!e->topo)
+		return;
+	used = tei_topo_text(e->topo, NULL, 0);
+	topo = malloc(used + 1);
+	if (!topo)
+		return;
+	tei_topo_text(e->topo, topo, used + 1);
+	stats_add(t, "%s", topo);
+	free(topo);
+}
+
+/* Names of rails hold no character that JSON would have to escape but these. */
+static void stats_add_json(struct stats_text *t, const char *text)
+{
+	stats_add(t, "\"");
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			stats_add(t, "\\%c", *text);
+		else if ((unsigned char)*text < 0x20)
+			stats_add(t, "\\u%04x", *text);
+		else
+			stats_add(t, "%c", *text);
+	}
+	stats_add(t, "\"");
+}
+
+static void stats_links_json(struct engine *e, struct stats_text *t)
+{
+	struct te_rail_stats s;
+	size_t i, n = stats_count(e);
+	char *matrix;
+
+	stats_add(t, "{\"segment\":");
+	stats_add_json(t, e->name);
+	stats_add(t, ",\"rails\":[");
+	for (i = 0; i < n; i++) {
+		stats_rail(e, i, &s);
+		stats_add(t, "%s{\"name\":", i ? "," : "");
+		stats_add_json(t, s.name);
+		stats_add(t, ",\"transport\":");
+		stats_add_json(t, s.transport);
+		stats_add(t, ",\"provider\":");
+		stats_add_json(t, s.provider);
+		stats_add(t, ",\"address\":");
+		stats_add_json(t, s.address);
+		stats_add(t, ",\"state\":\"%s\",\"tx_bytes\":%llu,\"rx_bytes\":%llu,\"rate\":%.0f}",
+			  stats_state(s.state), (unsigned long long)s.tx_bytes,
+			  (unsigned long long)s.rx_bytes, s.rate);
+	}
+	stats_add(t, "]");
+	if (e->topo && !tei_topo_json(e->topo, &matrix)) {
+		stats_add(t, ",\"priority_matrix\":%s", matrix);
+		free(matrix);
+	}
+	stats_add(t, "}");
+}
+
+int showLinks(transfer_engine_t engine, char *buf, size_t len, int json)
+{
+	struct engine *e = engine_from(engine);
+	struct stats_text t = { .buf = buf, .len = len };
+
+	if (!e || !buf || !len)
+		return TEI_ERR_INVALID;
+	*buf = '\0';
+	tei_mutex_lock(&e->control);
+	if (json)
+		stats_links_json(e, &t);
+	else
+		stats_links_text(e, &t);
+	tei_mutex_unlock(&e->control);
+	return 0;
+}
+
+int te_settings_text(transfer_engine_t engine, char *buf, size_t len)
+{
+	struct engine *e = engine_from(engine);
+	struct stats_text t = { .buf = buf, .len = len };
+	const struct tei_setting_row *rows;
+	char value[TEI_SETTING_TEXT + 1];
+	size_t i, n;
+	bool env;
+
+	if (!e || (len && !buf))
+		return TEI_ERR_INVALID;
+	if (len)
+		*buf = '\0';
+	rows = tei_settings_table(&n);
+	for (i = 0; i < n; i++) {
+		env = tei_settings_value(&e->settings, &rows[i], value,
+					 sizeof(value));
+		stats_add(&t, "%s=%s %s\n", rows[i].name, value,
+			  env ? "environment" : "default");
+	}
+	return (int)t.used;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Transports: installed by name or by discovery; the topology that goes with
+ * the rails they bring.
+ */
+#include "api/engine_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo/tei_topo.h"
+
+#define TRANSPORT_MATRIX_MAX	(1u << 20)
+
+static struct engine_transport *transport_find(struct engine *e,
+					       const char *name)
+{
+	int i;
+
+	for (i = 0; i < ENGINE_TRANSPORTS; i++)
+		if (e->transports[i].installed &&
+		    !strcmp(e->transports[i].name, name))
+			return &e->transports[i];
+	return NULL;
+}
+
+static struct engine_transport *transport_note(struct engine *e,
+					       const char *name)
+{
+	int i;
+
+	for (i = 0; i < ENGINE_TRANSPORTS; i++) {
+		if (e->transports[i].installed)
+			continue;
+		snprintf(e->transports[i].name, sizeof(e->transports[i].name),
+			 "%s", name);
+		e->transports[i].installed = true;
+		return &e->transports[i];
+	}
+	return NULL;
+}
+
+/* --- topology ------------------------------------------------------------ */
+
+static void transport_pci(const char *text, struct tei_topo_pci *pci)
+{
+	unsigned int domain, bus, dev, fn;
+
+	if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &dev, &fn) != 4)
+		return;
+	pci->known = true;
+	pci->domain = domain;
+	pci->bus = (uint8_t)bus;
+	pci->dev = (uint8_t)dev;
+	pci->fn = (uint8_t)fn;
+}
+
+/* The NICs of the rails, with what libfabric knows of them. */
+static int transport_nics(struct engine *e, struct tei_rail_desc *rails,
+			  struct tei_topo_nic_desc *nics)
+{
+	size_t i, n = tei_rail_count(e->dp);
+
+	for (i = 0; i < n; i++) {
+		if (tei_rail_describe(e->dp, i, &rails[i]))
+			return -1;
+		nics[i].name = rails[i].name;
+		nics[i].speed = rails[i].speed_bps;
+		transport_pci(rails[i].pci, &nics[i].pci);
+	}
+	return (int)n;
+}
+
+static char *transport_read_file(const char *path, struct tei_err *err)
+{
+	FILE *f = fopen(path, "re");
+	char *text = NULL;
+	size_t n;
+
+	if (f)
+		text = malloc(TRANSPORT_MATRIX_MAX + 1);
+	if (!f || !text) {
+		tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+			     "MC_CUSTOM_TOPO_JSON=%s: %s", path,
+			     strerror(errno));
+		if (f)
+			fclose(f);
+		return NULL;
+	}
+	n = fread(text, 1, TRANSPORT_MATRIX_MAX, f);
+	text[n] = '\0';
+	fclose(f);
+	return text;
+}
+
+/* The matrix of the rails as they are now; NULL on error. */
+static struct tei_topo *transport_topo(struct engine *e, const char *matrix,
+				       struct tei_err *err)
+{
+	struct tei_rail_desc *rails = calloc(TEI_RAIL_MAX, sizeof(*rails));
+	struct tei_topo_nic_desc nics[TEI_RAIL_MAX];
+	struct tei_topo *topo = NULL, *custom = NULL;
+	int n, ret;
+
+	if (!rails)
+		return NULL;
+	memset(nics, 0, sizeof(nics));
+	n = transport_nics(e, rails, nics);
+	ret = n < 0 ? TEI_ERR_CONTEXT :
+		      tei_topo_discover(nics, (size_t)n, NULL, &topo, err);
+	free(rails);
+	if (ret || !matrix)
+		return topo;
+	ret = tei_topo_parse(matrix, topo, 0, &custom, err);
+	tei_topo_free(topo);
+	return ret ? NULL : custom;
+}
+
+static int transport_set_topo(struct engine *e, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	struct tei_topo *topo = transport_topo(e, e->matrix, err), *old;
+
+	if (!topo)
+		return err->code ? err->code : TEI_ERR_MEMORY;
+	old = e->topo;
+	e->topo = topo;
+	tei_rail_dp_set_topo(e->dp, topo);
+	tei_topo_free(old);
+	return 0;
+}
+
+void engine_topo_refresh(struct engine *e)
+{
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	transport_set_topo(e, &err);
+}
+
+/* Takes over matrix text, checked before anything is opened. */
+static int transport_take_matrix(struct engine *e, const char *json,
+				 struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	struct tei_topo *probe;
+	char *text;
+	int ret;
+
+	if (json)
+		text = strdup(json);
+	else if (*e->settings.custom_topo)
+		text = transport_read_file(e->settings.custom_topo, err);
+	else
+		return 0;
+	if (!text)
+		return TEI_ERR_INVALID;
+	ret = tei_topo_parse(text, NULL, 0, &probe, err);
+	if (ret) {
+		free(text);
+		return ret;
+	}
+	tei_topo_free(probe);
+	free(e->matrix);
+	e->matrix = text;
+	return 0;
+}
+
+/* --- install ------------------------------------------------------------- */
+
+static int transport_open(struct engine *e, const char *proto,
+			  struct tei_err *err) TEI_REQUIRES(e->control)
+{
+	int ret;
+
+	if (!strcmp(proto, "local")) {
+		__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
+		engine_segment_relocal(e);
+		return 0;
+	}
+	ret = tei_rail_dp_add_transport(e->dp, proto, "", err);
+	if (ret)
+		return ret;
+	ret = transport_set_topo(e, err);
+	if (ret)
+		tei_rail_dp_remove_transport(e->dp, proto, 0, NULL);
+	return ret;
+}
+
+static struct engine_transport *transport_install(struct engine *e,
+						  const char *proto,
+						  const char *matrix,
+						  struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	struct engine_transport *t = transport_find(e, proto);
+	int ret;
+
+	if (t)
+		return t;
+	ret = transport_take_matrix(e, matrix, err);
+	if (!ret)
+		ret = transport_open(e, proto, err);
+	if (ret)
+		return NULL;
+	t = transport_note(e, proto);
+	if (t && e->published)
+		engine_publish(e, err);
+	return t;
+}
+
+static bool transport_name_known(const char *proto)
+{
+	static const char *const names[] = { "tcp", "rdma", "shm", "local" };
+	size_t i;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(proto, names[i]))
+			return true;
+	return false;
+}
+
+transport_t installTransport(transfer_engine_t engine, const char *proto,
+			     void **args)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_transport *t;
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	if (!e)
+		return NULL;
+	if (!proto || !transport_name_known(proto)) {
+		tei_err_fail(&err, TEI_ERR_UNSUPPORTED, "engine",
+			     "built in: tcp, rdma, shm, local",
+			     "no transport named \"%.32s\"",
+			     proto ? proto : "");
+		return NULL;
+	}
+	tei_mutex_lock(&e->control);
+	t = transport_install(e, proto, args ? args[0] : NULL, &err);
+	tei_mutex_unlock(&e->control);
+	return t;
+}
+
+int uninstallTransport(transfer_engine_t engine, const char *proto)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_transport *t;
+	struct tei_err err;
+	int ret;
+
+	if (!e || !proto)
+		return TEI_ERR_INVALID;
+	tei_mutex_lock(&e->control);
+	t = transport_find(e, proto);
+	if (!t) {
+		tei_mutex_unlock(&e->control);
+		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+				    "transport \"%.32s\" is not installed",
+				    proto);
+	}
+	if (!strcmp(proto, "local")) {
+		__atomic_store_n(&e->local_on, false, __ATOMIC_RELAXED);
+		engine_segment_relocal(e);
+		ret = 0;
+	} else {
+		ret = tei_rail_dp_remove_transport(e->dp, proto,
+						   e->settings.slice_timeout_s *
+							   TEI_NS_PER_SEC,
+						   &err);
+	}
+	if (!ret) {
+		t->installed = false;
+		ret = engine_publish(e, &err);
+	}
+	tei_mutex_unlock(&e->control);
+	return ret;
+}
+
+/* --- discovery ----------------------------------------------------------- */
+
+int engine_auto_discover(struct engine *e, struct tei_err *err)
+{
+	struct engine_transport *t;
+	bool rdma;
+
+	rdma = !e->settings.force_tcp &&
+	       tei_rail_transport_present(&e->settings, "rdma");
+	tei_mutex_lock(&e->control);
+	if (e->settings.local)
+		transport_install(e, "local", NULL, err);
+	t = transport_install(e, rdma ? "rdma" : "tcp", NULL, err);
+	tei_mutex_unlock(&e->control);
+	return t ? 0 : err->code;
+}
+
+int discoverTopology(transfer_engine_t engine)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_err err;
+	int ret;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	memset(&err, 0, sizeof(err));
+	tei_mutex_lock(&e->control);
+	ret = transport_set_topo(e, &err);
+	tei_mutex_unlock(&e->control);
+	return ret;
+}
