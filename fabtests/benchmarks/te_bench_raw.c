@@ -6,11 +6,13 @@
  * answers "stop" with "stopped".
  */
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fabtests/benchmarks/te_bench_raw.h"
+#include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_clock.h"
 
 enum { RAW_LINE_MAX = 2 * RAW_ADDR_MAX + 128 };
@@ -112,6 +114,22 @@ static void raw_describe(const struct bench_opts *opts,
 	rail->errors = result->errors;
 }
 
+/* The target's own transfers need our progress until they have ended. */
+static int raw_wait_stopped(struct raw_port *port, struct ft_proc *child)
+{
+	struct pollfd pfd = { .fd = child->from, .events = POLLIN };
+	uint64_t deadline_ns = ft_now_ns() + 10 * FT_NS_PER_SEC;
+	struct fi_cq_entry entry;
+	char line[64];
+
+	if (ft_proc_send(child, "stop\n"))
+		return -1;
+	while (!poll(&pfd, 1, 0) && ft_now_ns() < deadline_ns)
+		for (int i = 0; i < 1000; i++)
+			fi_cq_read(port->cq, &entry, 1);
+	return ft_proc_line(child, line, sizeof(line), 1);
+}
+
 static int raw_measure(struct raw_run *raw, const struct bench_opts *opts,
 		       struct ft_proc *child)
 {
@@ -134,9 +152,7 @@ static int raw_measure(struct raw_run *raw, const struct bench_opts *opts,
 	strcat(line, "\n");
 	if (ft_proc_send(child, line) || bench_run(&run, &result))
 		return BENCH_FAILED;
-	/* It must have ended its own transfers before our endpoint closes. */
-	if (ft_proc_send(child, "stop\n") ||
-	    ft_proc_line(child, line, sizeof(line), BENCH_STOP_MS))
+	if (opts->bidirectional && raw_wait_stopped(&raw->ports[0], child))
 		return BENCH_FAILED;
 	raw_describe(opts, &raw->ports[0], &result);
 	return bench_report(opts, &result);
@@ -228,6 +244,7 @@ static void raw_target_post(struct raw_target *target)
 		if (target->opts->window ? raw_step_window(&worker) :
 					   raw_step_batch(&worker))
 			break;
+	raw_drain(&worker);
 	raw_loop_fini(&loop);
 }
 

@@ -130,12 +130,10 @@ static inline ssize_t loop_poll(struct bench_worker *worker)
 }
 
 /* Bounds a wait; *deadline_ns 0 starts it. -1 once it is over. */
-static int loop_stalled(struct bench_worker *worker, uint64_t *deadline_ns)
+static int loop_stalled(uint64_t *deadline_ns)
 {
 	uint64_t now = ft_now_ns();
 
-	if (atomic_load(&worker->run->stop))
-		return -1;
 	if (!*deadline_ns)
 		*deadline_ns = now + LOOP_STALL_S * FT_NS_PER_SEC;
 	if (now < *deadline_ns)
@@ -153,7 +151,7 @@ static inline int loop_wait(struct bench_worker *worker)
 
 	while (!(got = loop_poll(worker)))
 		if (++idle % LOOP_IDLE_CHECK == 0 &&
-		    loop_stalled(worker, &deadline_ns))
+		    loop_stalled(&deadline_ns))
 			return -1;
 	return got < 0 ? -1 : 0;
 }
@@ -201,7 +199,7 @@ static inline int loop_post(struct bench_worker *worker, struct raw_slot *slot)
 		if (ret < 0)
 			return -1;
 		if (!ret && ++idle % LOOP_IDLE_CHECK == 0 &&
-		    loop_stalled(worker, &deadline_ns))
+		    loop_stalled(&deadline_ns))
 			return -1;
 	}
 	loop->posted++;
