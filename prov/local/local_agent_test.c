@@ -268,6 +268,23 @@ static void agent_exec_is_noticed(void)
 	agent_teardown(&f);
 }
 
+/* As after an exec that happens to have memory at the same places. */
+static void agent_other_memory_is_noticed(void)
+{
+	unsigned char *zero = calloc(1, AGENT_MEM);
+	struct agent_fixture f;
+
+	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
+	CU_ASSERT(agent_ask_int(&f, "cover") == 0);
+	memset(f.mem, 1, AGENT_MEM);
+	CU_ASSERT(agent_write_at(&f, f.remote, 64) == TEI_ERR_CONTEXT);
+	CU_ASSERT(test_run_op(f.ctx, f.peer, TEI_LOCAL_READ, f.mem, f.remote,
+			      64) == TEI_ERR_CONTEXT);
+	CU_ASSERT(agent_hash_is(&f, zero));
+	agent_teardown(&f);
+	free(zero);
+}
+
 static void agent_stopped_target_takes_bytes(void)
 {
 	struct agent_fixture f;
@@ -431,6 +448,7 @@ const struct tei_test_case local_agent_cases[] = {
 	{ "killed_in_mid_copy", agent_killed_in_mid_copy },
 	{ "restart_is_noticed", agent_restart_is_noticed },
 	{ "exec_is_noticed", agent_exec_is_noticed },
+	{ "other_memory_is_noticed", agent_other_memory_is_noticed },
 	{ "stopped_target_takes_bytes", agent_stopped_target_takes_bytes },
 	{ "unmapped_memory_is_an_error", agent_unmapped_memory_is_an_error },
 	{ "without_permission", agent_without_permission },

@@ -375,6 +375,11 @@ static void agent_line(struct agent *g, const char *line)
 		agent_answer(g, "%d", prctl(PR_SET_DUMPABLE, 0));
 	else if (!strcmp(word, "huge"))
 		agent_answer(g, "%d", madvise(g->mem, g->len, MADV_HUGEPAGE));
+	else if (!strcmp(word, "cover"))
+		agent_answer(g, "%d", mmap(g->ctx->shared, LOCAL_SECTION,
+					   PROT_READ | PROT_WRITE, MAP_PRIVATE |
+					   MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+			     MAP_FAILED);
 	else if (!strcmp(word, "unmap"))
 		agent_answer(g, "%d", munmap(g->mem + g->len / 2, g->len / 2));
 	else if (!strcmp(word, "fill"))
