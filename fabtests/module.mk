@@ -28,8 +28,38 @@ SRCS_te_bench = \
 
 LIBS_te_bench = -lfabric
 
-FUNC_TESTS += \
+FX_SRCS = \
+	fabtests/functional/fx_child.c \
+	fabtests/functional/fx_engine.c \
+	fabtests/functional/fx_job.c \
+	fabtests/functional/fx_mem.c \
+	fabtests/functional/fx_peer.c \
 	# EOL
+
+SRCS_ft_faults = $(FX_SRCS) \
+	fabtests/functional/ft_faults.c \
+	fabtests/functional/ft_faults_kill.c \
+	fabtests/functional/ft_faults_stop.c \
+	fabtests/functional/ft_faults_unreg.c \
+	# EOL
+
+SRCS_ft_transfer = $(FX_SRCS) \
+	fabtests/functional/ft_transfer.c \
+	fabtests/functional/ft_transfer_batch.c \
+	fabtests/functional/ft_transfer_rig.c \
+	# EOL
+
+FUNC_TESTS += \
+	ft_faults \
+	ft_transfer \
+	# EOL
+
+TSAN_TESTS += \
+	ft_transfer \
+	# EOL
+
+TIMEOUT_ft_faults = 300
+TIMEOUT_ft_transfer = 300
 
 SCRIPT_TESTS += \
 	# EOL

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_FUNCTIONAL_FT_FAULTS_H
+#define TEI_FABTESTS_FUNCTIONAL_FT_FAULTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fabtests/functional/fx.h"
+
+#define FAULT_MEM (192 * FX_MIB)
+#define FAULT_BLOCK (4 * FX_MIB)
+
+/* The surviving engine of all cases: the test itself. */
+struct fault_rig {
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	char name[128];
+	uint64_t sequence;
+	uint64_t random;
+};
+
+/* Time in which every task must be terminal after a fault. */
+unsigned int fault_limit_ms(void);
+
+/* A random number of bytes out of len, never near its end. */
+uint64_t fault_point(struct fault_rig *rig, uint64_t len);
+
+/* All of our memory to or from the start of the target's, block by block. */
+struct fx_job fault_job(const struct fault_rig *rig, const struct fx_peer *to,
+			segment_id_t seg, int op, uint64_t len);
+
+/* COMPLETED tasks of a write or a read that began with sequence: in place? */
+bool fault_completed_is_true(const struct fault_rig *rig,
+			     const struct fx_peer *target,
+			     const struct fx_job *job);
+
+/* A verified write and read of a few MiB at off of the target. */
+bool fault_next_works(struct fault_rig *rig, struct fx_peer *target,
+		      segment_id_t seg, uint64_t off);
+
+/* True if the bytes nobody may send any more are found nowhere. */
+bool fault_no_poison(const struct fx_buf *buf);
+
+void fault_kill(struct fault_rig *rig);		/* ft_faults_kill.c */
+void fault_stop(struct fault_rig *rig);		/* ft_faults_stop.c */
+void fault_unregister(struct fault_rig *rig);	/* ft_faults_unreg.c */
+
+#endif /* TEI_FABTESTS_FUNCTIONAL_FT_FAULTS_H */

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fabtests/functional/ft_faults.h"
+#include "fabtests/functional/fx.h"
+
+#define KILL_ROUNDS 4
+
+/* The job's tasks are terminal, none of them in a way that a lie would need. */
+static bool kill_ended(const struct fx_job *job)
+{
+	unsigned int n = job->n[STATUS_COMPLETED] + job->n[STATUS_FAILED] +
+			 job->n[STATUS_TIMEOUT];
+
+	if (n == job->tasks)
+		return true;
+	ft_diag("%s", fx_job_text(job));
+	return false;
+}
+
+static void kill_target(struct fault_rig *rig, int op)
+{
+	const char *what = op == OPCODE_READ ? "read" : "write";
+	struct fx_peer target;
+	struct fx_job job;
+	segment_id_t seg;
+	bool in_time;
+
+	if (!ft_ok(fx_target_start(&target, FAULT_MEM), "target_starts"))
+		return;
+	seg = openSegment(rig->engine, target.name);
+	job = fault_job(rig, &target, seg, op, FAULT_MEM);
+	fx_buf_fill(op == OPCODE_READ ? &target.mem : &rig->mem, 0, job.len,
+		    ++rig->sequence);
+	fx_buf_poison(op == OPCODE_READ ? &rig->mem : &target.mem, 0, job.len);
+	if (!ft_ok(!fx_job_start(&job), "submit_to_a_live_target"))
+		goto out;
+	fx_job_reach(&job, fault_point(rig, job.len), FX_LONG_MS);
+	fx_peer_kill(&target);
+	in_time = fx_job_wait(&job, fault_limit_ms());
+	ft_diag("killed in mid-%s: %s", what, fx_job_text(&job));
+	ft_ok(in_time && kill_ended(&job),
+	      "law3_target_killed_in_mid_%s_every_task_ends_in_time", what);
+	ft_ok(fault_completed_is_true(rig, &target, &job),
+	      "law2_target_killed_in_mid_%s_completed_is_true", what);
+	fx_job_wait(&job, FX_LONG_MS);
+	fx_job_free(&job);
+	closeSegment(rig->engine, seg);
+out:
+	fx_peer_drop(&target);
+}
+
+/* --- restart ------------------------------------------------------------- */
+
+static int kill_free_port(void)
+{
+	struct sockaddr_in sa = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int port = -1;
+
+	if (fd >= 0 && !bind(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
+	    !getsockname(fd, (struct sockaddr *)&sa, &len))
+		port = ntohs(sa.sin_port);
+	if (fd >= 0)
+		close(fd);
+	return port;
+}
+
+static bool kill_start_at(struct fx_peer *target, int port)
+{
+	char min[64], max[64];
+
+	snprintf(min, sizeof(min), "MC_MIN_RPC_PORT=%d", port);
+	snprintf(max, sizeof(max), "MC_MAX_RPC_PORT=%d", port);
+	return fx_peer_start(target, 16 * FX_MIB, min, max, NULL) &&
+	       !fx_ask(target, "reg 0 %llu 1", 16 * FX_MIB);
+}
+
+static bool kill_listed(struct fault_rig *rig, segment_id_t seg,
+			const struct fx_peer *target)
+{
+	struct te_buffer bufs[8];
+	size_t n = 8;
+
+	return !te_segment_buffers(rig->engine, seg, bufs, sizeof(bufs[0]),
+				   &n) &&
+	       n == 1 && bufs[0].addr == target->mem.addr &&
+	       bufs[0].length == target->mem.len;
+}
+
+/* busy: killed in mid-transfer, else while nothing is under way. */
+static void restarted_target(struct fault_rig *rig, bool busy)
+{
+	const char *how = busy ? "in_mid_write" : "while_idle";
+	int port = kill_free_port();
+	struct fx_peer target;
+	struct fx_job job;
+	segment_id_t seg, again;
+
+	if (!ft_ok(kill_start_at(&target, port), "target_takes_a_given_port"))
+		return;
+	seg = openSegment(rig->engine, target.name);
+	ft_ok(fault_next_works(rig, &target, seg, 0), "works_before_the_kill");
+	job = fault_job(rig, &target, seg, OPCODE_WRITE, 16 * FX_MIB);
+	if (busy && !fx_job_start(&job)) {
+		fx_job_reach(&job, fault_point(rig, job.len), FX_LONG_MS);
+		fx_peer_kill(&target);
+		ft_ok(fx_job_wait(&job, fault_limit_ms()), "tasks_end_in_time");
+		fx_job_wait(&job, FX_LONG_MS);
+		fx_job_free(&job);
+	}
+	fx_peer_kill(&target);
+	fx_peer_drop(&target);
+	if (!ft_ok(kill_start_at(&target, port), "restarts_under_its_name_%s",
+		   how))
+		return;
+	again = openSegment(rig->engine, target.name);
+	ft_ok(again > 0, "restarted_%s_opens_again", how);
+	ft_ok(fault_next_works(rig, &target, again, 0),
+	      "restarted_%s_next_transfer_works", how);
+	ft_ok(kill_listed(rig, again, &target),
+	      "restarted_%s_buffers_are_the_new_ones", how);
+	ft_ok(fx_peer_stop(&target), "restarted_target_ends_well");
+	closeSegment(rig->engine, again);
+}
+
+/* --- the initiator dies -------------------------------------------------- */
+
+static bool kill_flood(struct fx_peer *from, const struct fx_peer *to,
+		       uint64_t off, uint64_t len)
+{
+	int seg = fx_ask(from, "open %s", to->name);
+	unsigned long long before = 0;
+
+	if (seg <= 0 || fx_ask(from, "start %d 1 0 %llu %llu %llu 10000 -", seg,
+			       (unsigned long long)(to->mem.addr + off),
+			       (unsigned long long)len,
+			       (unsigned long long)FX_MIB))
+		return false;
+	for (unsigned int i = 0; i < 10000 && !before; i++)
+		if (!fx_ask(from, "bytes"))
+			sscanf(from->text, "%llu", &before);
+	return before > 0;
+}
+
+static void initiator_killed(struct fault_rig *rig)
+{
+	struct fx_peer target, other;
+	bool good = true;
+	segment_id_t seg;
+
+	if (!ft_ok(fx_target_start(&target, 64 * FX_MIB), "target_starts"))
+		return;
+	seg = openSegment(rig->engine, target.name);
+	for (unsigned int i = 0; i < KILL_ROUNDS; i++) {
+		struct fx_job job = fault_job(rig, &target, seg, OPCODE_WRITE,
+					      32 * FX_MIB);
+
+		if (!fx_target_start(&other, 16 * FX_MIB))
+			break;
+		fx_buf_fill(&rig->mem, 0, job.len, ++rig->sequence);
+		good = kill_flood(&other, &target, 48 * FX_MIB, 16 * FX_MIB) &&
+		       !fx_job_start(&job);
+		fx_peer_kill(&other);
+		good = good && fx_job_wait(&job, FX_LONG_MS) &&
+		       job.n[STATUS_COMPLETED] == job.tasks && fx_job_free(&job)
+		       && fx_buf_check(&target.mem, 0, job.len, rig->sequence);
+		fx_peer_drop(&other);
+		ft_ok(good, "initiator_killed_in_mid_write_others_go_on");
+		ft_ok(fx_buf_still(&target.mem, 48 * FX_MIB, 16 * FX_MIB, 200),
+		      "nothing_lands_after_the_initiator_has_died");
+	}
+	ft_ok(fault_next_works(rig, &target, seg, 48 * FX_MIB),
+	      "initiator_killed_target_is_healthy");
+	ft_ok(fx_peer_stop(&target), "target_ends_well");
+	closeSegment(rig->engine, seg);
+}
+
+void fault_kill(struct fault_rig *rig)
+{
+	for (unsigned int i = 0; i < KILL_ROUNDS; i++) {
+		kill_target(rig, OPCODE_WRITE);
+		kill_target(rig, OPCODE_READ);
+	}
+	restarted_target(rig, false);
+	restarted_target(rig, true);
+	initiator_killed(rig);
+}

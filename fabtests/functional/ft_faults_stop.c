@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fabtests/functional/ft_faults.h"
+#include "fabtests/functional/fx.h"
+
+#define STOP_ROUNDS 3
+#define STOP_CALM_MS 300	/* how long nothing must change */
+
+/* What was posted ends TIMEOUT with a record that says unfenced; what was
+ * never posted may end FAILED, as nothing of it can land. */
+static bool stop_ended(const struct fx_job *job)
+{
+	return job->n[STATUS_COMPLETED] + job->n[STATUS_TIMEOUT] +
+		       job->n[STATUS_FAILED] == job->tasks &&
+	       job->unfenced == job->n[STATUS_TIMEOUT] &&
+	       (job->n[STATUS_TIMEOUT] ||
+		job->n[STATUS_COMPLETED] == job->tasks);
+}
+
+/* Of a task that FAILED nothing lands any more. */
+static bool stop_failed_is_final(const struct fx_peer *target,
+				 const struct fx_job *job,
+				 const unsigned char *before)
+{
+	for (size_t i = 0; i < job->tasks; i++) {
+		uint64_t off = i * job->block;
+
+		if (fx_task_status(job, i) != STATUS_FAILED ||
+		    !memcmp(before + off, target->mem.p + off, job->block))
+			continue;
+		ft_diag("task %zu landed after it was FAILED", i);
+		return false;
+	}
+	return true;
+}
+
+/* Starts the job, stops the target at a random point, waits for the end. */
+static bool stop_in_mid_job(struct fault_rig *rig, struct fx_peer *target,
+			    struct fx_job *job)
+{
+	const char *what = job->op == OPCODE_READ ? "read" : "write";
+	bool in_time;
+
+	if (!ft_ok(!fx_job_start(job), "submit_to_a_running_target"))
+		return false;
+	fx_job_reach(job, fault_point(rig, job->len), FX_LONG_MS);
+	fx_peer_pause(target);
+	in_time = fx_job_wait(job, fault_limit_ms());
+	ft_diag("stopped in mid-%s: %s", what, fx_job_text(job));
+	ft_ok(in_time && stop_ended(job),
+	      "law3_target_stopped_in_mid_%s_times_out_unfenced_in_time", what);
+	ft_ok(fault_completed_is_true(rig, target, job),
+	      "law1_target_stopped_in_mid_%s_completed_is_true", what);
+	return fx_job_wait(job, FX_LONG_MS);
+}
+
+/*
+ * What was posted may still land until the target has fenced it, but from the
+ * source's memory nothing more is read, and once a later transfer has
+ * completed nothing of the old ones lands.
+ */
+static void stopped_in_mid_write(struct fault_rig *rig, struct fx_peer *target,
+				 segment_id_t seg)
+{
+	struct fx_job job = fault_job(rig, target, seg, OPCODE_WRITE,
+				      FAULT_MEM);
+	unsigned char *before = malloc(FAULT_MEM);
+	bool ended;
+
+	memset(target->mem.p, 0x11, FAULT_MEM);
+	fx_buf_fill(&rig->mem, 0, job.len, ++rig->sequence);
+	ended = stop_in_mid_job(rig, target, &job);
+	memcpy(before, target->mem.p, FAULT_MEM);
+	fx_buf_poison(&rig->mem, 0, job.len);
+	fx_peer_resume(target);
+	if (!ended)
+		goto out;
+	ft_ok(fault_next_works(rig, target, seg, FAULT_MEM),
+	      "continued_after_mid_write_next_transfer_works");
+	ft_ok(fx_buf_still(&target->mem, 0, FAULT_MEM, STOP_CALM_MS),
+	      "law2_nothing_of_a_timed_out_write_lands_after_the_next_one");
+	ft_ok(stop_failed_is_final(target, &job, before),
+	      "law2_failed_is_final_at_the_target");
+	ft_ok(fault_no_poison(&target->mem),
+	      "law2_no_source_byte_is_read_after_the_end");
+	fx_job_free(&job);
+out:
+	free(before);
+}
+
+static void stopped_in_mid_read(struct fault_rig *rig, struct fx_peer *target,
+				segment_id_t seg)
+{
+	struct fx_job job = fault_job(rig, target, seg, OPCODE_READ, FAULT_MEM);
+	uint64_t used = 6 * FX_MIB;
+	bool ended;
+
+	fx_buf_fill(&target->mem, 0, job.len, ++rig->sequence);
+	fx_buf_poison(&rig->mem, 0, job.len);
+	ended = stop_in_mid_job(rig, target, &job);
+	fx_buf_poison(&rig->mem, 0, job.len);
+	fx_peer_resume(target);
+	if (!ended)
+		return;
+	fx_job_free(&job);
+	ft_ok(fault_next_works(rig, target, seg, fault_point(rig, 64 * FX_MIB)),
+	      "continued_after_mid_read_next_transfer_works");
+	ft_ok(fx_buf_still(&rig->mem, used, job.len - used, STOP_CALM_MS) &&
+	      fx_buf_poisoned(&rig->mem, used, job.len - used),
+	      "law2_no_local_byte_of_a_timed_out_read_changes");
+}
+
+/* The other peers of an initiator do not wait for the one that stopped. */
+static void other_targets_go_on(struct fault_rig *rig, struct fx_peer *target,
+				segment_id_t seg)
+{
+	struct fx_job job = fault_job(rig, target, seg, OPCODE_WRITE,
+				      FAULT_MEM);
+	struct fx_peer other;
+	segment_id_t seg2;
+	bool good;
+
+	if (!ft_ok(fx_target_start(&other, 16 * FX_MIB), "target_starts"))
+		return;
+	seg2 = openSegment(rig->engine, other.name);
+	good = fault_next_works(rig, &other, seg2, 0);
+	fx_peer_pause(target);
+	good = !fx_job_start(&job) && good;
+	for (unsigned int i = 0; i < 8 && good; i++)
+		good = fault_next_works(rig, &other, seg2, i);
+	fx_job_poll(&job);
+	ft_ok(good && job.n[STATUS_COMPLETED] == 0,
+	      "other_targets_go_on_beside_a_stopped_one");
+	fx_peer_resume(target);
+	good = fx_job_wait(&job, fault_limit_ms());
+	ft_ok(good, "tasks_of_the_stopped_one_end");
+	fx_job_wait(&job, FX_LONG_MS);
+	fx_job_free(&job);
+	ft_ok(fault_next_works(rig, target, seg, 0), "it_works_again");
+	ft_ok(fx_peer_stop(&other), "other_target_ends_well");
+	closeSegment(rig->engine, seg2);
+}
+
+/* A target that stays stopped must not hold up the engine's end. */
+static void destroy_beside_a_stopped_target(struct fx_peer *target)
+{
+	transfer_engine_t engine = fx_engine("tcp");
+	struct fx_buf mem = fx_buf_map(64 * FX_MIB, -1);
+	struct fx_job job = { .engine = engine, .op = OPCODE_WRITE,
+			      .local = mem.p, .remote = target->mem.addr,
+			      .len = mem.len, .block = FX_MIB };
+	struct timespec from, to;
+
+	job.seg = openSegment(engine, target->name);
+	fx_register(engine, &mem);
+	fx_buf_poison(&mem, 0, mem.len);
+	fx_peer_pause(target);
+	ft_ok(!fx_job_start(&job), "submit_to_a_stopped_target");
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	destroyTransferEngine(engine);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	ft_ok((to.tv_sec - from.tv_sec) * 1000 <= fault_limit_ms() + 1000,
+	      "law3_destroy_beside_a_stopped_target_is_bounded");
+	fx_buf_unmap(&mem);
+	fx_peer_resume(target);
+}
+
+void fault_stop(struct fault_rig *rig)
+{
+	struct fx_peer target;
+	segment_id_t seg;
+
+	if (!ft_ok(fx_target_start(&target, FAULT_MEM + 8 * FX_MIB), "target_starts"))
+		return;
+	seg = openSegment(rig->engine, target.name);
+	for (unsigned int i = 0; i < STOP_ROUNDS; i++) {
+		stopped_in_mid_write(rig, &target, seg);
+		stopped_in_mid_read(rig, &target, seg);
+	}
+	other_targets_go_on(rig, &target, seg);
+	destroy_beside_a_stopped_target(&target);
+	ft_ok(fault_next_works(rig, &target, seg, 0), "target_is_healthy");
+	ft_ok(fx_peer_stop(&target), "target_ends_well");
+	closeSegment(rig->engine, seg);
+}

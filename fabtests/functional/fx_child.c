@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * The peer: an engine that obeys. Each line on stdin is a command, answered by
+ * "r CODE text". Offsets count from the start of the peer's memory.
+ *
+ *	reg OFF LEN REMOTE	registerLocalMemory
+ *	unreg OFF		unregisterLocalMemory, then at once a copy
+ *	same			0 if that copy still equals the memory
+ *	open NAME		openSegment
+ *	close SEG		closeSegment
+ *	start SEG OP OFF ADDR LEN BLOCK ROUNDS NAME
+ *				transfers in the background, with a notification
+ *				NAME unless it is "-"
+ *	bytes			transferred so far, as text
+ *	wait			for it: 0 or submit's code; statuses as text
+ *	notify SEG NAME MSG	genNotifyInEngine
+ *	notes N			waits for N: "NAME=MSG …"
+ *	serve N			obeys N notifications "check": MSG is
+ *				"OFF LEN SEQUENCE SENDER"; answers to SENDER
+ *	rails			"TRANSPORT ADDRESS TX RX …"
+ */
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fabtests/functional/fx.h"
+
+/* fixed after start, but for what the mover's thread owns while it runs */
+static struct {
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	unsigned char *copy;
+	uint64_t copy_off, copy_len;
+	uint64_t reg_off[64], reg_len[64];
+	unsigned int nreg;
+
+	pthread_t thread;
+	bool running;
+	struct fx_job job;
+	unsigned int rounds;
+	char note[256];
+	int code;
+	unsigned int sum[8];
+	unsigned int unfenced;
+	uint64_t bytes;		/* atomic */
+} peer;
+
+static int child_reg(const char *args)
+{
+	unsigned long long off, len;
+	int remote, ret;
+
+	if (sscanf(args, "%llu %llu %d", &off, &len, &remote) != 3)
+		return FX_NO_ANSWER;
+	ret = registerLocalMemory(peer.engine, peer.mem.p + off, len, "*",
+				  remote);
+	if (!ret && peer.nreg < 64) {
+		peer.reg_off[peer.nreg] = off;
+		peer.reg_len[peer.nreg++] = len;
+	}
+	return ret;
+}
+
+static uint64_t child_reg_len(uint64_t off)
+{
+	for (unsigned int i = peer.nreg; i-- > 0;)
+		if (peer.reg_off[i] == off)
+			return peer.reg_len[i];
+	return 0;
+}
+
+static int child_unreg(const char *args)
+{
+	uint64_t off = strtoull(args, NULL, 10), len = child_reg_len(off);
+	unsigned char *copy = malloc(len ? len : 1);
+	int ret;
+
+	if (!copy)
+		return FX_NO_ANSWER;
+	memset(copy, 0, len);		/* no page fault later */
+	ret = unregisterLocalMemory(peer.engine, peer.mem.p + off);
+	memcpy(copy, peer.mem.p + off, len);
+	free(peer.copy);
+	peer.copy = copy;
+	peer.copy_off = off;
+	peer.copy_len = len;
+	return ret;
+}
+
+static int child_same(void)
+{
+	return !peer.copy || memcmp(peer.copy, peer.mem.p + peer.copy_off,
+				    peer.copy_len);
+}
+
+/* One round with a notification; the requests are the job's. */
+static int child_submit_noted(struct fx_job *job)
+{
+	struct notify_msg note = { peer.note, peer.note };
+	struct transfer_request req = {
+		.opcode = job->op, .source = job->local, .target_id = job->seg,
+		.target_offset = job->remote, .length = job->len,
+	};
+	int ret;
+
+	job->tasks = 1;
+	job->id = allocateBatchID(job->engine, 1);
+	ret = submitTransferWithNotify(job->engine, job->id, &req, 1, note);
+	if (ret)
+		freeBatchID(job->engine, job->id);
+	return ret;
+}
+
+static int child_round(void)
+{
+	struct fx_job job = peer.job;
+	int ret;
+
+	ret = peer.note[0] == '-' ? fx_job_start(&job) :
+	      child_submit_noted(&job);
+	if (ret)
+		return ret;
+	while (!fx_job_reach(&job, 1 + job.bytes, 1000) ||
+	       job.n[STATUS_WAITING])
+		__atomic_store_n(&peer.bytes, job.bytes, __ATOMIC_RELAXED);
+	for (int i = 0; i < 8; i++)
+		peer.sum[i] += job.n[i];
+	peer.unfenced += job.unfenced;
+	freeBatchID(job.engine, job.id);
+	return 0;
+}
+
+static void *child_mover(void *arg)
+{
+	(void)arg;
+	for (unsigned int i = 0; i < peer.rounds && !peer.code; i++)
+		peer.code = child_round();
+	return NULL;
+}
+
+static int child_start(const char *args)
+{
+	unsigned long long off, addr, len, block;
+	struct fx_job job = { .engine = peer.engine };
+
+	if (peer.running ||
+	    sscanf(args, "%d %d %llu %llu %llu %llu %u %255s", &job.seg,
+		   &job.op, &off, &addr, &len, &block, &peer.rounds,
+		   peer.note) != 8)
+		return FX_NO_ANSWER;
+	job.local = peer.mem.p + off;
+	job.remote = addr;
+	job.len = len;
+	job.block = block;
+	peer.job = job;
+	peer.code = 0;
+	peer.unfenced = 0;
+	memset(peer.sum, 0, sizeof(peer.sum));
+	peer.running = !pthread_create(&peer.thread, NULL, child_mover, NULL);
+	return peer.running ? 0 : FX_NO_ANSWER;
+}
+
+static int child_wait(char *text, size_t len)
+{
+	struct fx_job job = { 0 };
+
+	if (!peer.running)
+		return FX_NO_ANSWER;
+	pthread_join(peer.thread, NULL);
+	peer.running = false;
+	memcpy(job.n, peer.sum, sizeof(job.n));
+	job.unfenced = peer.unfenced;
+	snprintf(text, len, "%s", fx_job_text(&job));
+	return peer.code;
+}
+
+static int child_notify(const char *args)
+{
+	char name[256], msg[4096];
+	struct notify_msg note = { name, msg };
+	int seg;
+
+	if (sscanf(args, "%d %255s %4095[^\n]", &seg, name, msg) != 3)
+		return FX_NO_ANSWER;
+	return genNotifyInEngine(peer.engine, (uint64_t)seg, note);
+}
+
+/* Calls take for each until n have come or time is up; how many came. */
+static int child_receive(int n, void (*take)(notify_msg_t *msg, void *arg),
+			 void *arg)
+{
+	struct timespec pause = { .tv_nsec = 1000000 };
+	int seen = 0;
+
+	for (unsigned int ms = 0; seen < n && ms < FX_LONG_MS / 4; ms++) {
+		int size = 0;
+		notify_msg_t *msgs = getNotifsFromEngine(peer.engine, &size);
+
+		for (int i = 0; i < size; i++)
+			take(&msgs[i], arg);
+		seen += size;
+		freeNotifsMsgBuf(msgs, size);
+		if (!size)
+			nanosleep(&pause, NULL);
+	}
+	return seen;
+}
+
+static void child_note_text(notify_msg_t *msg, void *arg)
+{
+	char *text = arg;
+	size_t used = strlen(text);
+
+	snprintf(text + used, 4096 - used, "%s=%s ", msg->name, msg->msg);
+}
+
+static void child_note_check(notify_msg_t *msg, void *arg)
+{
+	unsigned long long off, len, sequence;
+	char sender[128], verdict[] = "good", name[] = "verdict";
+	struct notify_msg note = { name, verdict };
+	int seg;
+
+	(void)arg;
+	if (strcmp(msg->name, "check") ||
+	    sscanf(msg->msg, "%llu %llu %llu %127s", &off, &len, &sequence,
+		   sender) != 4)
+		return;
+	if (!fx_buf_check(&peer.mem, off, len, sequence))
+		memcpy(verdict, "evil", sizeof(verdict));
+	seg = openSegment(peer.engine, sender);
+	if (seg >= 0)
+		genNotifyInEngine(peer.engine, (uint64_t)seg, note);
+}
+
+static int child_rails(char *text, size_t len)
+{
+	struct te_rail_stats stats[64];
+	size_t n = 64, used = 0;
+	int ret = te_rail_stats(peer.engine, stats, sizeof(stats[0]), &n);
+
+	for (size_t i = 0; !ret && i < n && i < 64 && used < len; i++)
+		used += (size_t)snprintf(
+			text + used, len - used, "%s %s %llu %llu ",
+			stats[i].transport,
+			stats[i].address[0] ? stats[i].address : "-",
+			(unsigned long long)stats[i].tx_bytes,
+			(unsigned long long)stats[i].rx_bytes);
+	return ret ? ret : (int)n;
+}
+
+static int child_obey(const char *verb, const char *args, char *text)
+{
+	if (!strcmp(verb, "reg"))
+		return child_reg(args);
+	if (!strcmp(verb, "unreg"))
+		return child_unreg(args);
+	if (!strcmp(verb, "same"))
+		return child_same();
+	if (!strcmp(verb, "open"))
+		return openSegment(peer.engine, args);
+	if (!strcmp(verb, "close"))
+		return closeSegment(peer.engine, atoi(args));
+	if (!strcmp(verb, "start"))
+		return child_start(args);
+	if (!strcmp(verb, "bytes"))
+		return snprintf(text, 32, "%llu", (unsigned long long)
+				__atomic_load_n(&peer.bytes,
+						__ATOMIC_RELAXED)) < 0;
+	if (!strcmp(verb, "wait"))
+		return child_wait(text, 4096);
+	if (!strcmp(verb, "notify"))
+		return child_notify(args);
+	if (!strcmp(verb, "notes"))
+		return child_receive(atoi(args), child_note_text, text);
+	if (!strcmp(verb, "serve"))
+		return child_receive(atoi(args), child_note_check, text);
+	if (!strcmp(verb, "rails"))
+		return child_rails(text, 4096);
+	return FX_NO_ANSWER;
+}
+
+static int child_loop(void)
+{
+	static char line[8192], text[4096];
+	char *args;
+
+	while (fgets(line, sizeof(line), stdin)) {
+		line[strcspn(line, "\n")] = '\0';
+		args = strchr(line, ' ');
+		if (args)
+			*args++ = '\0';
+		text[0] = '\0';
+		printf("r %d ", child_obey(line, args ? args : "", text));
+		printf("%s\n", text);
+		fflush(stdout);
+	}
+	return 0;
+}
+
+/* Before any thread is there. */
+static void child_option(const char *arg, const char **transport,
+			 const char **host)
+{
+	size_t name = strcspn(arg, "=");
+	unsigned long long len;
+	char env[128];
+	int fd;
+
+	if (!strncmp(arg, "transport=", 10)) {
+		*transport = arg + 10;
+	} else if (!strncmp(arg, "host=", 5)) {
+		*host = arg + 5;
+	} else if (sscanf(arg, "mem=%d:%llu", &fd, &len) == 2) {
+		peer.mem = fx_buf_map(len, fd);
+		close(fd);
+	} else if (sscanf(arg, "log=%d", &fd) == 1) {
+		dup2(fd, STDERR_FILENO);
+	} else if (arg[name] && name < sizeof(env)) {
+		snprintf(env, name + 1, "%s", arg);
+		setenv(env, arg + name + 1, 1);
+	}
+}
+
+static int child_main(int argc, char **argv)
+{
+	const char *transport = "tcp", *host = "127.0.0.1";
+	char name[128];
+	int ret;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (int i = 2; i < argc; i++)
+		child_option(argv[i], &transport, &host);
+	peer.engine = createTransferEngine("P2PHANDSHAKE", host, host, 0,
+					   !strcmp(transport, "auto"));
+	if (!peer.mem.p || !peer.engine)
+		return 1;
+	if (strcmp(transport, "auto") && strcmp(transport, "none") &&
+	    !installTransport(peer.engine, transport, NULL))
+		return 1;
+	if (!fx_engine_name(peer.engine, name, sizeof(name)))
+		return 1;
+	printf("ready %s %llx\n", name, (unsigned long long)peer.mem.addr);
+	fflush(stdout);
+	ret = child_loop();
+	if (peer.running)
+		pthread_join(peer.thread, NULL);
+	destroyTransferEngine(peer.engine);
+	free(peer.copy);
+	fx_buf_unmap(&peer.mem);
+	return ret;
+}
+
+void fx_init(int argc, char **argv)
+{
+	char timeout[16];
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	snprintf(timeout, sizeof(timeout), "%d", FX_TIMEOUT_S);
+	setenv("MC_SLICE_TIMEOUT", timeout, 0);
+	setenv("MOONRAIL_DEVICES", "127.0.0.1,127.0.0.2", 0);
+	if (argc > 1 && !strcmp(argv[1], "--peer"))
+		exit(child_main(argc, argv));
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "fabtests/functional/fx.h"
+
+transfer_engine_t fx_engine(const char *transport)
+{
+	bool discover = transport && !strcmp(transport, "auto");
+	transfer_engine_t engine;
+
+	engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "127.0.0.1",
+				      0, discover);
+	if (!engine) {
+		ft_diag("createTransferEngine failed");
+		return NULL;
+	}
+	if (discover || !transport ||
+	    installTransport(engine, transport, NULL))
+		return engine;
+	ft_diag("installTransport %s failed", transport);
+	destroyTransferEngine(engine);
+	return NULL;
+}
+
+bool fx_engine_name(transfer_engine_t engine, char *buf, size_t len)
+{
+	return !getLocalIpAndPort(engine, buf, len) && *buf;
+}
+
+bool fx_register(transfer_engine_t engine, const struct fx_buf *buf)
+{
+	int ret;
+
+	if (!buf->p)
+		return false;
+	ret = registerLocalMemory(engine, buf->p, buf->len, "*", 1);
+	if (ret)
+		ft_diag("registerLocalMemory: %d", ret);
+	return !ret;
+}
+
+struct fx_rails fx_rails(transfer_engine_t engine, const char *transport)
+{
+	struct te_rail_stats stats[64];
+	struct fx_rails sum = { 0 };
+	size_t n = 64;
+
+	if (te_rail_stats(engine, stats, sizeof(stats[0]), &n))
+		return sum;
+	for (size_t i = 0; i < n && i < 64; i++) {
+		if (strcmp(stats[i].transport, transport))
+			continue;
+		sum.count++;
+		sum.used += stats[i].tx_bytes + stats[i].rx_bytes > 0;
+		sum.tx += stats[i].tx_bytes;
+		sum.rx += stats[i].rx_bytes;
+	}
+	return sum;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_pattern.h"
+#include "fabtests/functional/fx.h"
+
+#define MEM_SEED 0x5eed
+#define MEM_GUARD_BYTE 0xa5
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEM_SLOW 3
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MEM_SLOW 3
+#endif
+#endif
+#ifndef MEM_SLOW
+#define MEM_SLOW 1
+#endif
+
+unsigned int fx_ms(unsigned int ms)
+{
+	return ms * MEM_SLOW;
+}
+
+uint64_t fx_seed(void)
+{
+	const char *text = getenv("FT_SEED");
+	uint64_t seed = text ? strtoull(text, NULL, 0) : ft_now_ns();
+
+	ft_diag("FT_SEED=%llu repeats this run", (unsigned long long)seed);
+	return seed;
+}
+
+struct fx_buf fx_buf_map(size_t len, int fd)
+{
+	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+	struct fx_buf buf = { .len = len };
+	unsigned char *base;
+
+	base = mmap(NULL, len + 2 * FX_GUARD, PROT_READ | PROT_WRITE, flags, fd,
+		    0);
+	if (base == MAP_FAILED) {
+		ft_diag("no memory for %zu bytes", len);
+		return buf;
+	}
+	memset(base, MEM_GUARD_BYTE, FX_GUARD);
+	memset(base + FX_GUARD + len, MEM_GUARD_BYTE, FX_GUARD);
+	buf.p = base + FX_GUARD;
+	buf.addr = (uint64_t)(uintptr_t)buf.p;
+	return buf;
+}
+
+void fx_buf_unmap(struct fx_buf *buf)
+{
+	if (buf->p)
+		munmap(buf->p - FX_GUARD, buf->len + 2 * FX_GUARD);
+	buf->p = NULL;
+}
+
+static bool mem_is(const unsigned char *p, uint64_t len, unsigned char byte)
+{
+	return !len || (p[0] == byte && !memcmp(p, p + 1, len - 1));
+}
+
+bool fx_buf_guards(const struct fx_buf *buf)
+{
+	if (mem_is(buf->p - FX_GUARD, FX_GUARD, MEM_GUARD_BYTE) &&
+	    mem_is(buf->p + buf->len, FX_GUARD, MEM_GUARD_BYTE))
+		return true;
+	ft_diag("a guard zone was written to");
+	return false;
+}
+
+void fx_buf_fill(struct fx_buf *buf, uint64_t off, uint64_t len,
+		 uint64_t sequence)
+{
+	ft_pattern_fill(buf->p + off, 0, len, MEM_SEED, sequence);
+}
+
+bool fx_buf_check(const struct fx_buf *buf, uint64_t off, uint64_t len,
+		  uint64_t sequence)
+{
+	size_t at = ft_pattern_check(buf->p + off, 0, len, MEM_SEED, sequence);
+
+	if (at == len)
+		return true;
+	ft_diag("byte %zu of %llu at offset %llu is 0x%02x, not 0x%02x", at,
+		(unsigned long long)len, (unsigned long long)off,
+		buf->p[off + at],
+		ft_pattern_byte(at, MEM_SEED, sequence));
+	return false;
+}
+
+void fx_buf_poison(struct fx_buf *buf, uint64_t off, uint64_t len)
+{
+	memset(buf->p + off, FX_POISON, len);
+}
+
+bool fx_buf_poisoned(const struct fx_buf *buf, uint64_t off, uint64_t len)
+{
+	return mem_is(buf->p + off, len, FX_POISON);
+}
+
+bool fx_buf_still(const struct fx_buf *buf, uint64_t off, uint64_t len,
+		  unsigned int ms)
+{
+	uint64_t end = ft_now_ns() + (uint64_t)ms * 1000000;
+	unsigned char *copy = malloc(len);
+	struct timespec pause = { .tv_nsec = 10000000 };
+	bool same = copy != NULL;
+	uint64_t i = 0;
+
+	if (!copy)
+		return false;
+	memcpy(copy, buf->p + off, len);
+	while (same && ft_now_ns() < end) {
+		nanosleep(&pause, NULL);
+		same = !memcmp(copy, buf->p + off, len);
+	}
+	while (!same && i < len && copy[i] == buf->p[off + i])
+		i++;
+	if (!same)
+		ft_diag("byte %llu changed", (unsigned long long)(off + i));
+	free(copy);
+	return same;
+}
+
+unsigned int fx_count_dir(const char *path)
+{
+	DIR *dir = opendir(path);
+	unsigned int n = 0;
+	struct dirent *d;
+
+	while (dir && (d = readdir(dir)))
+		n += d->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n;
+}
