@@ -296,6 +296,10 @@ static int options_check(const struct bench_opts *opts)
 				      "--mode=raw");
 	if (raw && opts->verify)
 		return options_refuse("--mode=raw does not verify");
+	if (opts->nic_priority_matrix && (raw || !strcmp(opts->protocol, "auto")))
+		return options_refuse("--nic_priority_matrix needs a "
+				      "--protocol other than auto, and an "
+				      "engine");
 	if (opts->bidirectional && opts->threads > 1)
 		return options_refuse("--bidirectional goes with one thread");
 	if (opts->mode == BENCH_TARGET || opts->mode == BENCH_DEMO)
