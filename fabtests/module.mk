@@ -36,6 +36,13 @@ FX_SRCS = \
 	fabtests/functional/fx_peer.c \
 	# EOL
 
+SRCS_ft_bad_input = $(FX_SRCS) \
+	fabtests/functional/ft_bad_handles.c \
+	fabtests/functional/ft_bad_input.c \
+	fabtests/functional/ft_bad_ranges.c \
+	fabtests/functional/ft_bad_setup.c \
+	# EOL
+
 SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults.c \
 	fabtests/functional/ft_faults_kill.c \
@@ -50,6 +57,7 @@ SRCS_ft_transfer = $(FX_SRCS) \
 	# EOL
 
 FUNC_TESTS += \
+	ft_bad_input \
 	ft_faults \
 	ft_transfer \
 	# EOL

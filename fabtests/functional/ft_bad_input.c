@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/* Each call with what must not be passed: the right code, and no harm. */
+
+#include "fabtests/functional/ft_bad_input.h"
+#include "fabtests/functional/fx.h"
+
+int main(int argc, char **argv)
+{
+	fx_init(argc, argv);
+	bad_setup();
+	bad_handles();
+	bad_memory();
+	bad_ranges();
+	return ft_result();
+}

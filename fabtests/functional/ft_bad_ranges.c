@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "fabtests/functional/ft_bad_input.h"
+#include "fabtests/functional/fx.h"
+
+/* --- registration -------------------------------------------------------- */
+
+static void range_lengths(transfer_engine_t e, char *p)
+{
+	ft_ok(registerLocalMemory(e, p, 0, "*", 1) == -1, "length_0_is_1");
+	ft_ok(registerLocalMemory(e, NULL, 4096, "*", 1) == -1,
+	      "address_null_is_1");
+	ft_ok(registerLocalMemory(e, p, SIZE_MAX, "*", 1) == -1 &&
+	      registerLocalMemory(e, p, (size_t)0 - (size_t)(uintptr_t)p + 1,
+				  "*", 1) == -1, "a_range_that_wraps_is_1");
+	ft_ok(registerLocalMemory(e, p, SIZE_MAX / 2, "*", 1) < 0 ||
+	      !unregisterLocalMemory(e, p), "a_huge_range_does_no_harm");
+	ft_ok(!registerLocalMemory(e, p + 1, 13, NULL, 1) &&
+	      !registerLocalMemory(e, p + 14, 1, "*", 1) &&
+	      !unregisterLocalMemory(e, p + 1) &&
+	      !unregisterLocalMemory(e, p + 14),
+	      "unaligned_neighbours_are_taken");
+}
+
+static void range_overlaps(transfer_engine_t e, char *p)
+{
+	registerLocalMemory(e, p + 4096, 4096, "*", 1);
+	ft_ok(registerLocalMemory(e, p + 4096, 4096, "*", 1) == -7,
+	      "overlap_the_same");
+	ft_ok(registerLocalMemory(e, p + 5000, 10, "*", 1) == -7,
+	      "overlap_inside");
+	ft_ok(registerLocalMemory(e, p, 16384, "*", 1) == -7,
+	      "overlap_around");
+	ft_ok(registerLocalMemory(e, p + 4095, 2, "*", 1) == -7,
+	      "overlap_at_its_start");
+	ft_ok(registerLocalMemory(e, p + 8191, 1, "*", 0) == -7,
+	      "overlap_at_its_last_byte");
+	ft_ok(unregisterLocalMemory(e, p + 4097) == -3 &&
+	      unregisterLocalMemory(e, p) == -3, "unregister_of_no_start_is_3");
+	ft_ok(!unregisterLocalMemory(e, p + 4096), "unregister_is_0");
+	ft_ok(unregisterLocalMemory(e, p + 4096) == -3,
+	      "unregister_twice_is_3");
+	ft_ok(unregisterLocalMemory(e, NULL) < 0, "unregister_of_null");
+}
+
+static void range_batches(transfer_engine_t e, char *p)
+{
+	struct buffer_entry bad[3] = {
+		{ p, 100 }, { p + 4096, 100 }, { p + 50, 10 },
+	};
+	struct buffer_entry zero[2] = { { p, 100 }, { p + 4096, 0 } };
+	void *addrs[3] = { p, p + 1, p + 4096 };
+
+	ft_ok(registerLocalMemoryBatch(e, bad, 3, "*") == -7,
+	      "a_batch_that_overlaps_itself_is_7");
+	ft_ok(registerLocalMemoryBatch(e, zero, 2, "*") == -1,
+	      "a_batch_with_length_0_is_1");
+	ft_ok(!registerLocalMemory(e, p, 100, "*", 1) &&
+	      !registerLocalMemory(e, p + 4096, 100, "*", 1),
+	      "a_failed_batch_is_rolled_back");
+	ft_ok(unregisterLocalMemoryBatch(e, addrs, 3) == -3,
+	      "unregister_of_a_batch_gives_the_first_error");
+	ft_ok(unregisterLocalMemory(e, p + 4096) == -3,
+	      "unregister_of_a_batch_goes_on_past_an_error");
+	ft_ok(registerLocalMemoryBatch(e, NULL, 1, "*") == -1 &&
+	      unregisterLocalMemoryBatch(e, NULL, 1) == -1,
+	      "batches_of_null");
+}
+
+static void range_locations(transfer_engine_t e, char *p)
+{
+	static const char *const odd[] = {
+		"", "cpu:", "cpu:-1", "cpu:999999999999999999999", "gpu:0",
+		"segments:", "segments:0:0", "segments:4096:", "segments:x:y",
+		"\"}]{[", "%s%n%s%n",
+	};
+	bool good = true;
+
+	for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++)
+		good = good && (registerLocalMemory(e, p, 8192, odd[i], 1) < 0 ||
+				!unregisterLocalMemory(e, p));
+	ft_ok(good, "odd_locations_do_no_harm");
+}
+
+void bad_memory(void)
+{
+	static char mem[32768] __attribute__((aligned(4096)));
+	transfer_engine_t e = fx_engine("tcp");
+
+	if (!ft_ok(e, "engine_starts"))
+		return;
+	range_lengths(e, mem);
+	range_overlaps(e, mem);
+	range_batches(e, mem);
+	range_locations(e, mem);
+	destroyTransferEngine(e);
+}
+
+/* --- requests ------------------------------------------------------------ */
+
+#define RANGE_LEN (256 * FX_KIB)
+
+struct range_rig {
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	struct fx_peer target;	/* [0, half) open, [half, len) not remote */
+	segment_id_t seg;
+};
+
+/*
+ * One request that must not be carried out: refused with a code, or FAILED
+ * with a record. A READ must not touch our memory either.
+ */
+static bool range_refused(struct range_rig *rig, int op, void *source,
+			  segment_id_t seg, uint64_t remote, uint64_t len,
+			  int *code)
+{
+	struct transfer_request req = { op, source, seg, remote, len };
+	struct fx_job job = { .engine = rig->engine, .tasks = 1 };
+	struct te_error err = { 0 };
+	bool good;
+
+	job.id = allocateBatchID(rig->engine, 1);
+	*code = submitTransfer(rig->engine, job.id, &req, 1);
+	if (*code) {
+		freeBatchID(rig->engine, job.id);
+		return *code > 0;
+	}
+	good = fx_job_wait(&job, fx_ms(FX_TIMEOUT_S * 1000 + 2000)) &&
+	       job.n[STATUS_FAILED] == 1 &&
+	       !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
+	       err.code < 0 && err.text[0];
+	*code = -err.code;
+	if (!good)
+		ft_diag("%s, error %d: %s", fx_job_text(&job), err.code,
+			err.text);
+	freeBatchID(rig->engine, job.id);
+	return good;
+}
+
+static void range_remote(struct range_rig *rig, const char *what, uint64_t at,
+			 uint64_t len)
+{
+	int wcode, rcode;
+	bool good;
+
+	fx_buf_poison(&rig->mem, 0, rig->mem.len);
+	good = range_refused(rig, OPCODE_WRITE, rig->mem.p, rig->seg, at, len,
+			     &wcode) &
+	       range_refused(rig, OPCODE_READ, rig->mem.p, rig->seg, at, len,
+			     &rcode);
+	ft_ok(good, "law8_%s_is_refused", what);
+	ft_diag("codes %d and %d", wcode, rcode);
+	ft_ok(fx_buf_poisoned(&rig->mem, 0, rig->mem.len) &&
+	      fx_buf_check(&rig->target.mem, 0, 2 * RANGE_LEN, 1) &&
+	      fx_buf_guards(&rig->target.mem) && fx_buf_guards(&rig->mem),
+	      "law8_%s_not_one_wrong_byte", what);
+}
+
+static void range_remotes(struct range_rig *rig)
+{
+	uint64_t a = rig->target.mem.addr;
+
+	range_remote(rig, "outside_any_buffer", a - 8192, 64);
+	range_remote(rig, "address_0", 0, 64);
+	range_remote(rig, "one_byte_before", a - 1, 64);
+	range_remote(rig, "one_byte_behind", a + RANGE_LEN - 63, 64);
+	range_remote(rig, "starts_inside_ends_outside", a + RANGE_LEN - 4096,
+		     8192);
+	range_remote(rig, "around_a_buffer", a - 64, RANGE_LEN + 128);
+	range_remote(rig, "not_remotely_accessible", a + RANGE_LEN + 4096, 64);
+	range_remote(rig, "open_then_not_accessible", a + RANGE_LEN - 64, 128);
+	range_remote(rig, "that_wraps", UINT64_MAX - 31, 64);
+	range_remote(rig, "at_the_very_end", UINT64_MAX - 64, 64);
+}
+
+static void range_locals(struct range_rig *rig)
+{
+	uint64_t a = rig->target.mem.addr;
+	unsigned char *p = rig->mem.p;
+	static char stray[128];
+	int code;
+
+	ft_ok(range_refused(rig, OPCODE_WRITE, stray, rig->seg, a, 64, &code) &&
+	      code == 3, "a_source_not_registered_is_3");
+	ft_ok(range_refused(rig, OPCODE_WRITE, p + rig->mem.len - 32, rig->seg,
+			    a, 64, &code) && code == 3,
+	      "a_source_that_ends_outside_is_3");
+	ft_ok(range_refused(rig, OPCODE_READ, p - 1, rig->seg, a, 64, &code) &&
+	      code == 3, "a_source_that_starts_outside_is_3");
+	ft_ok(range_refused(rig, OPCODE_READ, NULL, rig->seg, a, 64, &code) &&
+	      (code == 1 || code == 3), "a_source_of_null");
+	ft_ok(range_refused(rig, OPCODE_WRITE, p, rig->seg, a, 0, &code) &&
+	      code == 1, "length_0_of_a_request_is_1");
+	ft_ok(range_refused(rig, OPCODE_WRITE, p, rig->seg, a, UINT64_MAX,
+			    &code) && (code == 1 || code == 3),
+	      "endless_length_of_a_request");
+	ft_ok(range_refused(rig, 2, p, rig->seg, a, 64, &code) && code == 1 &&
+	      range_refused(rig, -1, p, rig->seg, a, 64, &code) && code == 1,
+	      "unknown_opcodes_are_1");
+	ft_ok(range_refused(rig, OPCODE_WRITE, p, LOCAL_SEGMENT,
+			    (uint64_t)(uintptr_t)stray, 64, &code),
+	      "our_own_segment_has_ranges_too");
+	ft_ok(fx_buf_check(&rig->target.mem, 0, 2 * RANGE_LEN, 1),
+	      "bad_requests_write_not_one_byte");
+}
+
+static void range_targets(struct range_rig *rig)
+{
+	segment_id_t invented[] = { rig->seg + 1, rig->seg + 100, INT32_MAX,
+				    INT32_MIN, -2, -1 };
+	bool good = true;
+	int code;
+
+	for (size_t i = 0; i < sizeof(invented) / sizeof(*invented); i++)
+		good = good && range_refused(rig, OPCODE_WRITE, rig->mem.p,
+					     invented[i], rig->target.mem.addr,
+					     64, &code) && code == 1;
+	ft_ok(good, "law5_invented_targets_are_1");
+}
+
+/* One bad request and good ones: none of them is taken. */
+static void range_mixed(struct range_rig *rig)
+{
+	struct transfer_request reqs[3];
+	struct transfer_status st;
+	batch_id_t id = allocateBatchID(rig->engine, 8);
+
+	for (int i = 0; i < 3; i++) {
+		struct transfer_request req = {
+			OPCODE_WRITE, rig->mem.p, rig->seg,
+			rig->target.mem.addr, 64,
+		};
+
+		reqs[i] = req;
+	}
+	reqs[1].target_id = 999;
+	ft_ok(submitTransfer(rig->engine, id, reqs, 3) == 1 &&
+	      getTransferStatus(rig->engine, id, 0, &st) == 1 &&
+	      fx_buf_check(&rig->target.mem, 0, 2 * RANGE_LEN, 1),
+	      "one_bad_request_and_none_is_taken");
+	ft_ok(!freeBatchID(rig->engine, id), "and_the_batch_is_free");
+}
+
+void bad_ranges(void)
+{
+	struct range_rig rig = { 0 };
+
+	rig.engine = fx_engine("tcp");
+	rig.mem = fx_buf_map(RANGE_LEN * 2, -1);
+	if (!ft_ok(rig.engine && fx_register(rig.engine, &rig.mem) &&
+		   fx_peer_start(&rig.target, 2 * RANGE_LEN, NULL) &&
+		   !fx_ask(&rig.target, "reg 0 %llu 1", RANGE_LEN) &&
+		   !fx_ask(&rig.target, "reg %llu %llu 0", RANGE_LEN,
+			   RANGE_LEN), "target_with_a_closed_buffer"))
+		return;
+	fx_buf_fill(&rig.target.mem, 0, 2 * RANGE_LEN, 1);
+	rig.seg = openSegment(rig.engine, rig.target.name);
+	range_locals(&rig);
+	range_mixed(&rig);
+	range_remotes(&rig);
+	fx_buf_poison(&rig.mem, 0, 64);
+	ft_ok(fx_move(rig.engine, rig.seg, OPCODE_WRITE, rig.mem.p,
+		      rig.target.mem.addr + RANGE_LEN - 64, 64, 0) &&
+	      fx_buf_poisoned(&rig.target.mem, RANGE_LEN - 64, 64),
+	      "the_last_bytes_of_a_buffer_can_be_written");
+	range_targets(&rig);
+	destroyTransferEngine(rig.engine);
+	ft_ok(fx_peer_stop(&rig.target), "target_ends_well");
+	fx_buf_unmap(&rig.mem);
+}
