@@ -162,6 +162,7 @@ struct rail_lane {
 	uint64_t retire_ns;		/* when it began to retire */
 	uint64_t busy_ns;		/* start of the present busy time */
 	uint64_t served;		/* bytes completed since busy_ns */
+	uint32_t msgs;			/* atomic: messages under way */
 	bool kick;			/* atomic: look again after unlock */
 	struct rail_rx *rx;		/* target: receive buffers */
 	void *rx_mem;

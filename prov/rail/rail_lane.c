@@ -209,6 +209,7 @@ static void lane_reclaim_tx(struct rail_lane *lane)
 		if (rail->tx[i].lane != lane)
 			continue;
 		rail->tx[i].lane = NULL;
+		__atomic_fetch_sub(&lane->msgs, 1, __ATOMIC_RELAXED);
 		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
 	}
 	tei_mutex_unlock(&rail->dp->sched);
@@ -329,6 +330,7 @@ static void lane_tx_put(struct tei_rail_dp *dp, struct rail_op *op)
 	struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
 
 	tei_mutex_lock(&dp->sched);
+	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
 	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
 	tei_mutex_unlock(&dp->sched);

@@ -73,6 +73,7 @@ static void msg_tx_put(struct rail_tx *tx)
 	struct tei_rail_dp *dp = tx->rail->dp;
 
 	tei_mutex_lock(&dp->sched);
+	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
 	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
 	tei_mutex_unlock(&dp->sched);
@@ -99,6 +100,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return -FI_EAGAIN;
 	memcpy(tx->buf, msg, len);
 	tx->lane = lane;
+	__atomic_fetch_add(&lane->msgs, 1, __ATOMIC_RELAXED);
 	ret = fi_send(lane->ep, tx->buf, len,
 		      rail->tx_mr ? fi_mr_desc(rail->tx_mr) : NULL,
 		      path->fi_addr, &tx->op.ctx);

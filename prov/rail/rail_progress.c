@@ -16,6 +16,9 @@
 
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts */
 #define PROGRESS_DRIVEN_MIN	4		/* calls in that time */
+#define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
+#define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
+#define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 
@@ -26,6 +29,8 @@ struct progress {
 	uint64_t drive_ns;		/* when that was */
 	bool driven;
 	uint64_t active_ns;		/* last activity */
+	uint32_t turns;			/* of progress_lanes */
+	uint64_t spin_ns;		/* how long to spin after activity */
 	uint64_t deadline_ns;		/* last look at deadlines */
 	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
 	struct pollfd fds[PROGRESS_MAX_FDS];
@@ -72,6 +77,21 @@ static bool progress_target(struct rail *rail)
 	return any;
 }
 
+/* Whether an initiating lane may have something to tell. */
+static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
+{
+	if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+	    RAIL_LANE_CLOSED)
+		return false;
+	if (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED))
+		return true;
+	if (pr->driven)
+		return false;
+	return __atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
+	       __atomic_load_n(&pr->dp->nactive, __ATOMIC_RELAXED) ||
+	       !(pr->turns % PROGRESS_RARELY);
+}
+
 static bool progress_lanes(struct progress *pr)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -79,17 +99,14 @@ static bool progress_lanes(struct progress *pr)
 	struct rail *rail;
 	bool any = false;
 
+	pr->turns++;
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 			continue;
 		any |= progress_target(rail);
-		if (pr->driven)
-			continue;
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-			if (__atomic_load_n(&rail->init[j].state,
-					    __ATOMIC_ACQUIRE) !=
-			    RAIL_LANE_CLOSED)
+			if (progress_wanted(pr, &rail->init[j]))
 				any |= rail_lane_run(&rail->init[j], false);
 	}
 	return any;
@@ -221,6 +238,23 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	return true;
 }
 
+/*
+ * Remote writes and reads leave no completion at the target: that a lane's
+ * descriptor woke us is the only sign of them. Where that happens soon after
+ * going to sleep, traffic is dense and a longer spin saves the wake-ups.
+ */
+static void progress_woken(struct progress *pr, uint64_t slept_ns)
+{
+	uint64_t now = tei_now_ns();
+	uint64_t spin = pr->dp->settings->spin_us * TEI_NS_PER_US;
+
+	pr->active_ns = now;
+	if (now - slept_ns > PROGRESS_DENSE * spin)
+		pr->spin_ns = spin;
+	else if (pr->spin_ns < PROGRESS_SPIN_MAX * spin)
+		pr->spin_ns *= 2;
+}
+
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -252,8 +286,11 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	}
 	ts.tv_sec = (time_t)(wait / TEI_NS_PER_SEC);
 	ts.tv_nsec = (long)(wait % TEI_NS_PER_SEC);
-	ppoll(pr->fds, (nfds_t)n, &ts, NULL);
-	if (pr->fds[0].revents & POLLIN) {
+	now = tei_now_ns();
+	ret = ppoll(pr->fds, (nfds_t)n, &ts, NULL);
+	if (ret > (pr->fds[0].revents != 0))
+		progress_woken(pr, now);
+	if (ret > 0 && pr->fds[0].revents & POLLIN) {
 		__atomic_store_n(&dp->wake_pending, false, __ATOMIC_SEQ_CST);
 		ret = read(dp->wake_fd, &junk, sizeof(junk));
 		(void)ret;
@@ -280,7 +317,7 @@ static void progress_turn(struct progress *pr)
 		pr->idle_sleep_ns = 0;
 		return;
 	}
-	if (now - pr->active_ns < dp->settings->spin_us * TEI_NS_PER_US)
+	if (now - pr->active_ns < pr->spin_ns)
 		return;
 	progress_sleep(pr, next, now);
 }
@@ -304,6 +341,7 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "no memory for the progress thread");
 	pr->dp = dp;
+	pr->spin_ns = dp->settings->spin_us * TEI_NS_PER_US;
 	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (dp->wake_fd < 0) {
 		free(pr);
