@@ -50,6 +50,14 @@ SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults_unreg.c \
 	# EOL
 
+SRCS_ft_laws = $(FX_SRCS) \
+	fabtests/functional/ft_laws.c \
+	fabtests/functional/ft_laws_messages.c \
+	fabtests/functional/ft_laws_notify.c \
+	fabtests/functional/ft_laws_process.c \
+	fabtests/functional/ft_laws_segments.c \
+	# EOL
+
 SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer.c \
 	fabtests/functional/ft_transfer_batch.c \
@@ -59,10 +67,12 @@ SRCS_ft_transfer = $(FX_SRCS) \
 FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
+	ft_laws \
 	ft_transfer \
 	# EOL
 
 TSAN_TESTS += \
+	ft_laws \
 	ft_transfer \
 	# EOL
 

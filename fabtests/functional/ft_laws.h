@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_FUNCTIONAL_FT_LAWS_H
+#define TEI_FABTESTS_FUNCTIONAL_FT_LAWS_H
+
+#include "fabtests/functional/fx.h"
+
+/* An engine with memory, a target with as much, and its segment. */
+struct law_rig {
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	struct fx_peer target;
+	segment_id_t seg;
+};
+
+#define LAW_MEM (8 * FX_MIB)
+
+bool law_rig_start(struct law_rig *rig);
+void law_rig_stop(struct law_rig *rig);
+
+/* Writes at the start of our memory to the start of the target's. */
+bool law_write_works(struct law_rig *rig, uint64_t len, uint64_t sequence);
+
+void law_process(void);		/* ft_laws_process.c: 6, 7 */
+void law_messages(void);	/* ft_laws_messages.c: 9, 10, 11, 12 */
+void law_notify(void);		/* ft_laws_notify.c */
+void law_segments(void);	/* ft_laws_segments.c, transports too */
+
+#endif /* TEI_FABTESTS_FUNCTIONAL_FT_LAWS_H */

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fabtests/functional/ft_laws.h"
+#include "fabtests/functional/fx.h"
+
+/* What a peer said on its stderr so far; freed by the caller. */
+static char *law_heard(int fd)
+{
+	off_t len = lseek(fd, 0, SEEK_END);
+	char *text = calloc(1, (size_t)len + 1);
+
+	if (text && pread(fd, text, (size_t)len, 0) < 0)
+		text[0] = '\0';
+	return text;
+}
+
+/* Lines that hold a and b. */
+static unsigned int law_lines(const char *text, const char *a, const char *b)
+{
+	unsigned int n = 0;
+	char line[2048];
+
+	while (text && *text) {
+		size_t len = strcspn(text, "\n");
+
+		snprintf(line, sizeof(line), "%.*s", (int)len, text);
+		n += strstr(line, a) && strstr(line, b);
+		text += len + (text[len] == '\n');
+	}
+	return n;
+}
+
+static int law_log(char *option, size_t len)
+{
+	int fd = memfd_create("log", 0);
+
+	snprintf(option, len, "log=%d", fd);
+	return fd;
+}
+
+/* --- law 9: which path --------------------------------------------------- */
+
+static bool law9_move(struct fx_peer *peer, const struct law_rig *rig,
+		      const char *name)
+{
+	int seg = fx_ask(peer, "open %s", name);
+
+	return seg > 0 &&
+	       !fx_ask(peer, "start %d 1 0 %llu 65536 1000 20 -", seg,
+		       (unsigned long long)rig->target.mem.addr) &&
+	       !fx_ask(peer, "wait");
+}
+
+static void law9(void)
+{
+	struct fx_peer peer;
+	struct law_rig rig;
+	char option[32], *text;
+	int fd = law_log(option, sizeof(option));
+
+	if (!law_rig_start(&rig))
+		return;
+	if (!ft_ok(fx_peer_start(&peer, FX_MIB, option, "MC_LOG_LEVEL=info",
+				 NULL) &&
+		   !fx_ask(&peer, "reg 0 %llu 1", FX_MIB) &&
+		   law9_move(&peer, &rig, rig.target.name),
+		   "an_initiator_with_a_log"))
+		return;
+	text = law_heard(fd);
+	ft_ok(law_lines(text, rig.target.name, "127.0.0.2") == 1 &&
+	      law_lines(text, rig.target.name, "tcp") >= 1,
+	      "law9_one_line_per_peer_names_provider_and_rails");
+	if (law_lines(text, rig.target.name, "127.0.0.2") != 1)
+		ft_diag("the log:\n%s", text);
+	free(text);
+	ft_ok(fx_ask(&peer, "rails") == 2 &&
+	      strstr(peer.text, "tcp ") && strstr(peer.text, "127.0.0.2"),
+	      "law9_a_call_returns_the_same");
+	fx_peer_stop(&peer);
+	close(fd);
+	law_rig_stop(&rig);
+}
+
+/* --- law 10: records ----------------------------------------------------- */
+
+static void *law10_other_thread(void *arg)
+{
+	struct te_error *err = arg;
+
+	memset(err, 0x5a, sizeof(*err));
+	te_last_error(err, sizeof(*err));
+	return NULL;
+}
+
+static void law10_last_error(struct law_rig *rig)
+{
+	struct te_error err = { 0 }, other;
+	char small[8];
+	pthread_t thread;
+
+	ft_ok(registerLocalMemory(rig->engine, rig->mem.p, 64, "*", 1) == -7 &&
+	      !te_last_error(&err, sizeof(err)) && err.code == -7 &&
+	      err.text[0], "law10_last_error_has_the_code_and_a_text");
+	pthread_create(&thread, NULL, law10_other_thread, &other);
+	pthread_join(thread, NULL);
+	ft_ok(other.code == 0 && !other.text[0],
+	      "law10_last_error_is_the_thread_s_own");
+	ft_ok(openSegment(rig->engine, "127.0.0.1:1") == -1 &&
+	      !te_last_error(&err, sizeof(err)) && err.code < -100 &&
+	      strstr(err.peer, "127.0.0.1:1"),
+	      "law10_last_error_names_the_peer");
+	ft_diag("%d peer '%s': %s", err.code, err.peer, err.text);
+	ft_ok(submitTransfer(rig->engine, 17, NULL, 1) == 1 &&
+	      !te_last_error(&err, sizeof(err)) && err.code == -1 &&
+	      err.text[0], "law10_last_error_of_a_refused_submit");
+	ft_diag("%d: %s", err.code, err.text);
+	memset(small, 0x5a, sizeof(small));
+	ft_ok(!te_last_error((struct te_error *)(void *)small, 4) &&
+	      small[4] == 0x5a, "law10_last_error_fills_no_more_than_asked");
+}
+
+static void law10_task_error(struct law_rig *rig)
+{
+	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
+			      .op = OPCODE_WRITE, .local = rig->mem.p,
+			      .remote = rig->target.mem.addr - 4096,
+			      .len = 64 };
+	struct te_error err = { 0 };
+
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
+	      err.code == -3 && err.text[0] && !(err.flags & 1),
+	      "law10_task_error_of_a_range_outside");
+	ft_ok(!strcmp(err.peer, rig->target.name),
+	      "law10_task_error_names_the_peer");
+	ft_diag("%d rail '%s' peer '%s' provider '%s': %s (%s)", err.code,
+		err.rail, err.peer, err.provider, err.text, err.hint);
+	fx_job_free(&job);
+	job.remote += 4096;
+	err.code = 5;
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
+	      err.code == 0, "law10_no_error_of_a_completed_task");
+	fx_job_free(&job);
+}
+
+/* One cause, many tasks: a handful of lines. */
+static void law10_flood(struct law_rig *rig)
+{
+	struct fx_peer peer;
+	char option[32], *text;
+	int fd = law_log(option, sizeof(option)), seg;
+	unsigned int lines;
+
+	if (!ft_ok(fx_peer_start(&peer, 4 * FX_MIB, option, NULL) &&
+		   !fx_ask(&peer, "reg 0 %llu 1", 4 * FX_MIB) &&
+		   law9_move(&peer, rig, rig->target.name),
+		   "an_initiator_with_a_log"))
+		return;
+	seg = fx_ask(&peer, "open %s", rig->target.name);
+	fx_peer_pause(&rig->target);
+	ft_ok(!fx_ask(&peer, "start %d 1 0 %llu %llu 4096 1 -", seg,
+		      (unsigned long long)rig->target.mem.addr, 4 * FX_MIB) &&
+	      !fx_ask(&peer, "wait"), "a_thousand_tasks_time_out");
+	ft_diag("%s", peer.text);
+	fx_peer_resume(&rig->target);
+	text = law_heard(fd);
+	lines = law_lines(text, "moonrail", "");
+	ft_diag("%u lines for one cause", lines);
+	ft_ok(lines >= 1 && lines <= 32, "law10_floods_are_limited");
+	free(text);
+	fx_peer_stop(&peer);
+	close(fd);
+}
+
+/* --- law 11: start with what works --------------------------------------- */
+
+static void law11_some_rails(void)
+{
+	struct fx_peer peer;
+	char option[32], *text;
+	int fd = law_log(option, sizeof(option));
+	struct law_rig rig;
+
+	if (!law_rig_start(&rig))
+		return;
+	if (ft_ok(fx_peer_start(&peer, FX_MIB, option,
+				"MOONRAIL_DEVICES=127.0.0.1,203.0.113.9,nic9",
+				NULL) &&
+		  !fx_ask(&peer, "reg 0 %llu 1", FX_MIB) &&
+		  law9_move(&peer, &rig, rig.target.name),
+		  "law11_starts_with_the_rails_that_work")) {
+		ft_ok(fx_ask(&peer, "rails") == 1, "law11_with_those_only");
+		fx_peer_stop(&peer);
+	}
+	text = law_heard(fd);
+	if (!ft_ok(law_lines(text, "203.0.113.9", "") == 1 &&
+		   law_lines(text, "nic9", "") == 1,
+		   "law11_a_line_says_which_did_not"))
+		ft_diag("the log:\n%s", text);
+	free(text);
+	close(fd);
+	law_rig_stop(&rig);
+}
+
+static void law11_no_rail(void)
+{
+	struct te_error err = { 0 };
+	char *old = strdup(getenv("MOONRAIL_DEVICES"));
+	transfer_engine_t e;
+
+	setenv("MOONRAIL_DEVICES", "203.0.113.9", 1);
+	e = fx_engine(NULL);
+	ft_ok(e && !installTransport(e, "tcp", NULL) &&
+	      !te_last_error(&err, sizeof(err)) && err.code < 0 && err.text[0],
+	      "law11_no_rail_at_all_is_an_error");
+	ft_diag("%d: %s (%s)", err.code, err.text, err.hint);
+	destroyTransferEngine(e);
+	setenv("MOONRAIL_DEVICES", old, 1);
+	free(old);
+}
+
+/* --- law 12: what is published disappears -------------------------------- */
+
+static void law12(void)
+{
+	transfer_engine_t e = fx_engine("tcp"), gone = fx_engine("tcp");
+	struct fx_peer peer;
+	char name[128] = "";
+
+	fx_engine_name(gone, name, sizeof(name));
+	destroyTransferEngine(gone);
+	ft_ok(openSegment(e, name) == -1,
+	      "law12_a_destroyed_engine_cannot_be_opened");
+	if (fx_target_start(&peer, FX_MIB)) {
+		fx_peer_kill(&peer);
+		ft_ok(openSegment(e, peer.name) == -1,
+		      "law12_a_killed_process_cannot_be_opened");
+		fx_peer_drop(&peer);
+	}
+	if (fx_target_start(&peer, FX_MIB)) {
+		ft_ok(openSegment(e, peer.name) > 0, "it_can_while_it_lives");
+		fx_peer_stop(&peer);
+		ft_ok(openSegmentNoCache(e, peer.name) == -1,
+		      "law12_nor_by_a_cache_that_is_refreshed");
+	}
+	destroyTransferEngine(e);
+}
+
+void law_messages(void)
+{
+	struct law_rig rig;
+
+	law9();
+	if (law_rig_start(&rig)) {
+		law10_last_error(&rig);
+		law10_task_error(&rig);
+		law10_flood(&rig);
+		law_rig_stop(&rig);
+	}
+	law11_some_rails();
+	law11_no_rail();
+	law12();
+}

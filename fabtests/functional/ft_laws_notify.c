@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fabtests/functional/ft_laws.h"
+#include "fabtests/functional/fx.h"
+
+/* The peer sends, we receive. */
+struct note_rig {
+	struct law_rig law;
+	char name[128];
+	int back;		/* the peer's id of our segment */
+};
+
+/* One that has arrived, its text cut; false: none within ms. */
+static bool note_take(struct note_rig *rig, char *text, size_t len,
+		      unsigned int ms)
+{
+	struct timespec pause = { .tv_nsec = 200000 };
+	notify_msg_t *got = NULL;
+	int n = 0;
+
+	for (unsigned int i = 0; !n && i < ms * 5; i++) {
+		got = getNotifsFromEngine(rig->law.engine, &n);
+		if (!n)
+			nanosleep(&pause, NULL);
+	}
+	if (n)
+		snprintf(text, len, "%s=%s", got[0].name, got[0].msg);
+	freeNotifsMsgBuf(got, n);
+	return n == 1;
+}
+
+static bool note_data_round(struct note_rig *rig, uint64_t len, uint64_t seq)
+{
+	struct law_rig *law = &rig->law;
+	char text[64];
+	bool good;
+
+	fx_buf_fill(&law->target.mem, 0, len, seq);
+	fx_buf_poison(&law->mem, 0, len);
+	if (fx_ask(&law->target, "start %d 1 0 %llu %llu 0 1 here", rig->back,
+		   (unsigned long long)law->mem.addr, (unsigned long long)len))
+		return false;
+	good = note_take(rig, text, sizeof(text), FX_LONG_MS) &&
+	       fx_buf_check(&law->mem, 0, len, seq) &&
+	       !strcmp(text, "here=here");
+	return !fx_ask(&law->target, "wait") && good;
+}
+
+static void note_after_the_data(struct note_rig *rig)
+{
+	static const uint64_t sizes[] = { 1, 100, 65536, 1000001, LAW_MEM };
+	bool good = true;
+
+	for (uint64_t i = 0; good && i < 40; i++)
+		good = note_data_round(rig, sizes[i % 5], i + 1);
+	ft_ok(good, "law1_a_notification_comes_after_the_data");
+}
+
+static void note_in_order(struct note_rig *rig)
+{
+	struct timespec pause = { .tv_nsec = 200000 };
+	unsigned int seen = 0, many = 400;
+	bool good = true;
+	char want[32];
+
+	for (unsigned int i = 0; good && i < many; i++)
+		good = !fx_ask(&rig->law.target, "notify %d n %u", rig->back,
+			       i);
+	for (unsigned int i = 0; good && seen < many && i < 100000; i++) {
+		int n = 0;
+		notify_msg_t *got = getNotifsFromEngine(rig->law.engine, &n);
+
+		for (int k = 0; k < n; k++) {
+			snprintf(want, sizeof(want), "%u", seen++);
+			good = good && !strcmp(got[k].name, "n") &&
+			       !strcmp(got[k].msg, want);
+		}
+		freeNotifsMsgBuf(got, n);
+		if (!n)
+			nanosleep(&pause, NULL);
+	}
+	ft_ok(good && seen == many, "notifications_arrive_once_and_in_order");
+	ft_diag("%u of %u", seen, many);
+}
+
+/* The marker behind it would be overtaken by none. */
+static void note_not_after_failure(struct note_rig *rig)
+{
+	char text[64] = "";
+
+	ft_ok(!fx_ask(&rig->law.target, "start %d 1 0 %llu 4096 0 1 bad",
+		      rig->back,
+		      (unsigned long long)(rig->law.mem.addr - 100)) &&
+	      !fx_ask(&rig->law.target, "wait") &&
+	      strstr(rig->law.target.text, "1 failed"), "a_write_that_fails");
+	fx_ask(&rig->law.target, "notify %d mark er", rig->back);
+	ft_ok(note_take(rig, text, sizeof(text), FX_LONG_MS) &&
+	      !strcmp(text, "mark=er"), "law4_no_notification_after_a_failure");
+	ft_diag("%s", text);
+}
+
+static void note_none(struct note_rig *rig)
+{
+	int n = 5;
+
+	ft_ok(!getNotifsFromEngine(rig->law.engine, &n) && n == 0,
+	      "no_notification_is_null_and_0");
+}
+
+static void note_to_ourselves(struct note_rig *rig)
+{
+	char name[] = "self", msg[] = "", text[64];
+	struct notify_msg note = { name, msg };
+
+	ft_ok(!genNotifyInEngine(rig->law.engine, LOCAL_SEGMENT, note) &&
+	      note_take(rig, text, sizeof(text), 5000) &&
+	      !strcmp(text, "self="), "a_notification_to_ourselves");
+}
+
+static void note_lengths(struct note_rig *rig)
+{
+	static char big[200000];
+	char name[] = "big";
+	struct notify_msg note = { name, big };
+	struct law_rig *law = &rig->law;
+
+	memset(big, 'b', 3500);
+	ft_ok(fx_send(&law->target, "notes 1") &&
+	      !genNotifyInEngine(law->engine, (uint64_t)law->seg, note) &&
+	      fx_answer(&law->target, FX_LONG_MS) == 1 &&
+	      strlen(law->target.text) == 3500 + 5,
+	      "a_long_notification_arrives_whole");
+	memset(big, 'b', sizeof(big) - 1);
+	ft_ok(genNotifyInEngine(law->engine, (uint64_t)law->seg, note) < 0,
+	      "an_endless_notification_is_refused");
+	ft_ok(law_write_works(law, 4096, 99), "and_nothing_else_is_harmed");
+}
+
+void law_notify(void)
+{
+	struct note_rig rig;
+
+	memset(&rig, 0, sizeof(rig));
+	if (!law_rig_start(&rig.law))
+		return;
+	fx_engine_name(rig.law.engine, rig.name, sizeof(rig.name));
+	rig.back = fx_ask(&rig.law.target, "open %s", rig.name);
+	if (ft_ok(rig.back > 0, "the_peer_opens_us")) {
+		note_none(&rig);
+		note_after_the_data(&rig);
+		note_in_order(&rig);
+		note_not_after_failure(&rig);
+		note_to_ourselves(&rig);
+		note_lengths(&rig);
+		note_none(&rig);
+	}
+	law_rig_stop(&rig.law);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fabtests/functional/ft_laws.h"
+#include "fabtests/functional/fx.h"
+
+/* --- law 6: no print, no handler, no environment, no global state -------- */
+
+extern char **environ;
+
+#define LAW6_SIGNALS 65
+
+static void law6_actions(struct sigaction *acts)
+{
+	memset(acts, 0, LAW6_SIGNALS * sizeof(*acts));
+	for (int s = 1; s < LAW6_SIGNALS; s++)
+		sigaction(s, NULL, &acts[s]);
+}
+
+static char *law6_environment(void)
+{
+	size_t len = 1;
+	char *text;
+
+	for (char **e = environ; *e; e++)
+		len += strlen(*e) + 1;
+	text = calloc(1, len);
+	for (char **e = environ; text && *e; e++)
+		strcat(strcat(text, *e), "\n");
+	return text;
+}
+
+/* A full life with all that is likely to be said; no line of our own. */
+static bool law6_life(const char *transport)
+{
+	transfer_engine_t a = fx_engine(transport), b = fx_engine(transport);
+	struct fx_buf buf = fx_buf_map(FX_MIB, -1);
+	struct fx_buf mem = fx_buf_map(FX_MIB, -1);
+	struct nic_load_stat load[4];
+	char name[128], links[4096];
+	size_t n = 4;
+	bool good;
+
+	good = a && b && fx_register(a, &buf) && fx_register(b, &mem) &&
+	       fx_engine_name(b, name, sizeof(name)) &&
+	       fx_move(a, openSegment(a, name), OPCODE_WRITE, buf.p, mem.addr,
+		       FX_MIB, FX_KIB) &&
+	       !getNicLoadStats(a, load, &n) &&
+	       !showLinks(a, links, sizeof(links), 0) && *links &&
+	       !showLinks(a, links, sizeof(links), 1) && *links == '{' &&
+	       te_settings_text(a, links, sizeof(links)) > 0;
+	openSegment(a, "127.0.0.1:1");
+	registerLocalMemory(a, NULL, 0, NULL, 1);
+	submitTransfer(a, 17, NULL, 3);
+	destroyTransferEngine(a);
+	destroyTransferEngine(b);
+	fx_buf_unmap(&mem);
+	fx_buf_unmap(&buf);
+	return good;
+}
+
+static bool law6_is_silent(const char *transport)
+{
+	int fd = memfd_create("stdout", MFD_CLOEXEC), saved;
+	off_t said;
+	bool good;
+
+	fflush(stdout);
+	saved = dup(STDOUT_FILENO);
+	dup2(fd, STDOUT_FILENO);
+	good = law6_life(transport);
+	fflush(stdout);
+	said = lseek(fd, 0, SEEK_END);
+	dup2(saved, STDOUT_FILENO);
+	close(saved);
+	close(fd);
+	if (said)
+		ft_diag("%lld bytes on stdout", (long long)said);
+	ft_ok(good, "law6_several_engines_per_process_%s", transport);
+	return !said;
+}
+
+/* Must come first: what a library's constructor did is seen as well. */
+static void law6_footprint(void)
+{
+	struct sigaction before[LAW6_SIGNALS], after[LAW6_SIGNALS];
+	char *env = law6_environment(), *env_after;
+	bool same = true;
+
+	law6_actions(before);
+	ft_ok(law6_is_silent("tcp"), "law6_nothing_on_stdout_tcp");
+	ft_ok(law6_is_silent("auto"), "law6_nothing_on_stdout_auto");
+	law6_actions(after);
+	for (int s = 1; s < LAW6_SIGNALS; s++) {
+		if (before[s].sa_handler == after[s].sa_handler)
+			continue;
+		ft_diag("signal %d has another handler", s);
+		same = false;
+	}
+	ft_ok(same, "law6_no_signal_handler_is_installed");
+	env_after = law6_environment();
+	same = env && env_after && !strcmp(env, env_after);
+	if (!same)
+		ft_diag("before:\n%s# after:\n%s", env, env_after);
+	ft_ok(same, "law6_environment_is_unchanged");
+	free(env_after);
+	free(env);
+}
+
+/* Each of three writes its own number to the next one's memory. */
+static void law6_three_engines(void)
+{
+	transfer_engine_t e[3];
+	struct fx_buf mem[3];
+	char name[3][128];
+	bool good = true;
+
+	for (int i = 0; i < 3; i++) {
+		e[i] = fx_engine("tcp");
+		mem[i] = fx_buf_map(2 * FX_MIB, -1);
+		good = good && e[i] && fx_register(e[i], &mem[i]) &&
+		       fx_engine_name(e[i], name[i], sizeof(name[i]));
+	}
+	for (int i = 0; good && i < 9; i++) {
+		int from = i / 3, to = i % 3;
+		segment_id_t seg = openSegment(e[from], name[to]);
+
+		fx_buf_fill(&mem[from], 0, FX_MIB, (uint64_t)i);
+		good = (from == to) == (seg == LOCAL_SEGMENT) &&
+		       fx_move(e[from], seg, OPCODE_WRITE, mem[from].p,
+			       mem[to].addr + FX_MIB, FX_MIB, 9999) &&
+		       fx_buf_check(&mem[to], FX_MIB, FX_MIB, (uint64_t)i);
+	}
+	ft_ok(good, "law6_three_engines_transfer_among_each_other");
+	destroyTransferEngine(e[1]);
+	good = good && fx_move(e[0], openSegment(e[0], name[2]), OPCODE_READ,
+			       mem[0].p, mem[2].addr, FX_MIB, 0);
+	ft_ok(good, "law6_one_engine_s_end_is_no_other_s");
+	destroyTransferEngine(e[0]);
+	destroyTransferEngine(e[2]);
+	for (int i = 0; i < 3; i++)
+		fx_buf_unmap(&mem[i]);
+}
+
+/* --- law 7: after fork --------------------------------------------------- */
+
+/* Number of the first call that gave no error, 0 if all did. */
+static int law7_child_calls(struct law_rig *rig)
+{
+	struct transfer_request req = { OPCODE_WRITE, rig->mem.p, rig->seg,
+					rig->target.mem.addr, 64 };
+	struct transfer_status st;
+	char text[] = "x", buf[64];
+	struct notify_msg note = { text, text };
+	transfer_engine_t e = rig->engine;
+	size_t n = 1;
+	int size;
+
+	return allocateBatchID(e, 1) != INVALID_BATCH ? 1 :
+	       submitTransfer(e, 0, &req, 1) <= 0 ? 2 :
+	       getTransferStatus(e, 0, 0, &st) <= 0 ? 3 :
+	       freeBatchID(e, 0) <= 0 ? 4 :
+	       openSegment(e, rig->target.name) != -1 ? 5 :
+	       closeSegment(e, rig->seg) >= 0 ? 6 :
+	       registerLocalMemory(e, buf, 64, "*", 1) >= 0 ? 7 :
+	       unregisterLocalMemory(e, rig->mem.p) >= 0 ? 8 :
+	       installTransport(e, "tcp", NULL) ? 9 :
+	       getLocalIpAndPort(e, buf, sizeof(buf)) >= 0 ? 10 :
+	       genNotifyInEngine(e, (uint64_t)rig->seg, note) >= 0 ? 11 :
+	       getNotifsFromEngine(e, &size) ? 12 :
+	       getNicLoadStats(e, NULL, &n) >= 0 ? 13 :
+	       syncSegmentCache(e) >= 0 ? 14 : 0;
+}
+
+static int law7_wait(pid_t pid)
+{
+	int status = -1;
+
+	for (int ms = 0; ms < 20000; ms++) {
+		struct timespec pause = { .tv_nsec = 1000000 };
+
+		if (waitpid(pid, &status, WNOHANG) == pid)
+			return WIFEXITED(status) ? WEXITSTATUS(status) :
+						   128 + WTERMSIG(status);
+		nanosleep(&pause, NULL);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	return -1;
+}
+
+/* With transfers of the parent under way, so that its locks are in use. */
+static void law7_fork(struct law_rig *rig, bool destroy)
+{
+	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
+			      .op = OPCODE_WRITE, .local = rig->mem.p,
+			      .remote = rig->target.mem.addr, .len = LAW_MEM,
+			      .block = 4096 };
+	int code;
+	pid_t pid;
+
+	fx_buf_fill(&rig->mem, 0, LAW_MEM, 7);
+	ft_ok(!fx_job_start(&job), "submit");
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		code = law7_child_calls(rig);
+		if (destroy)
+			destroyTransferEngine(rig->engine);
+		_exit(code);
+	}
+	code = law7_wait(pid);
+	ft_ok(!code, "law7_the_child_s_calls_are_errors");
+	if (code)
+		ft_diag("the child ended with %d", code);
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_COMPLETED] == job.tasks &&
+	      fx_buf_check(&rig->target.mem, 0, LAW_MEM, 7) &&
+	      law_write_works(rig, FX_MIB, 8), "law7_the_parent_goes_on");
+	fx_job_free(&job);
+}
+
+void law_process(void)
+{
+	struct law_rig rig;
+
+	law6_footprint();
+	law6_three_engines();
+	if (!law_rig_start(&rig))
+		return;
+	for (int i = 0; i < 6; i++)
+		law7_fork(&rig, i % 2);
+	law_rig_stop(&rig);
+}
