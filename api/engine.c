@@ -186,6 +186,11 @@ static void engine_init_locks(struct engine *e)
 		e->transports[i].engine = e;
 }
 
+static void engine_segment_changed(void *arg, const char *name)
+{
+	engine_work_refresh(arg, name);
+}
+
 static int engine_start_meta(struct engine *e, const char *conn,
 			     const char *server_name, struct tei_err *err)
 {
@@ -208,7 +213,10 @@ static int engine_start_meta(struct engine *e, const char *conn,
 	tei_meta_store_attach(e->store, e->server);
 	snprintf(e->name, sizeof(e->name), "%s",
 		 p2p ? tei_meta_server_name(e->server) : server_name);
-	return tei_meta_cache_create(e->store, 0, NULL, NULL, &e->cache, err);
+	ret = tei_meta_cache_create(e->store, 0, NULL, NULL, &e->cache, err);
+	if (!ret)
+		tei_meta_store_watch(e->store, engine_segment_changed, e);
+	return ret;
 }
 
 static int engine_start_data(struct engine *e, struct tei_err *err)
@@ -236,6 +244,8 @@ static void engine_fini(struct engine *e)
 	if (e->published)
 		tei_meta_store_withdraw(e->store, e->name, engine_deadline(e),
 					NULL);
+	if (e->store)
+		tei_meta_store_watch(e->store, NULL, NULL);
 	engine_work_stop(e);
 	if (e->dp)
 		tei_rail_dp_quiesce(e->dp, drain);

@@ -110,12 +110,14 @@ struct engine_region {
 enum engine_work_kind {
 	ENGINE_WORK_PUBLISH,		/* our rails have changed */
 	ENGINE_WORK_RESOLVE,		/* a peer does not answer */
+	ENGINE_WORK_REFRESH,		/* a segment's descriptor has changed */
 };
 
 struct engine_work {
 	struct tei_list link;
 	enum engine_work_kind kind;
-	struct tei_rail_peer *peer;	/* one reference */
+	struct tei_rail_peer *peer;	/* one reference, or NULL */
+	char *name;			/* of the segment, or NULL */
 };
 
 struct engine_note {
@@ -199,6 +201,8 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
 void engine_segment_free_all(struct engine *e);
 /* Another descriptor for a peer that does not answer; a worker. */
 void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer);
+/* The store has another descriptor for an open segment; a worker. */
+void engine_segment_refresh(struct engine *e, const char *name);
 /* local copies were switched on or off */
 void engine_segment_relocal(struct engine *e);
 void engine_addr_pack(const struct tei_rail_addr *in,
@@ -225,6 +229,7 @@ void engine_note_free_all(struct engine *e);
 /* --- engine_work.c ------------------------------------------------------- */
 void engine_work_publish(struct engine *e);
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
+void engine_work_refresh(struct engine *e, const char *name);
 void engine_work_stop(struct engine *e);
 
 #endif /* TEI_API_ENGINE_INT_H */

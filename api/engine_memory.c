@@ -144,6 +144,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 		ret = memory_publish(e, remote_accessible != 0, &err);
 		if (ret) {
 			memory_remove(e, e->regions[--e->nregions], NULL);
+			engine_work_publish(e);	/* without it */
 		}
 	}
 	tei_mutex_unlock(&e->control);
@@ -233,6 +234,8 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	/* nothing of it was published: all of it can go at once */
 	while (ret && i-- > 0)
 		memory_remove(e, e->regions[--e->nregions], NULL);
+	if (ret && buffer_len)
+		engine_work_publish(e);
 	tei_mutex_unlock(&e->control);
 	return ret;
 }

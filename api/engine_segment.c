@@ -430,6 +430,17 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 	segment_attach(e, id, &err);
 }
 
+/* What is not open any more needs no look; ids stay as they are. */
+void engine_segment_refresh(struct engine *e, const char *name)
+{
+	int32_t id = tei_meta_cache_lookup(e->cache, name);
+	struct tei_err err;
+
+	if (id > 0 && !tei_meta_cache_refresh(e->cache, id, engine_deadline(e),
+					      NULL, &err))
+		segment_attach(e, id, &err);
+}
+
 int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 		       struct te_buffer *bufs, size_t elem_size, size_t *count)
 {

@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Work that blocks, on threads of its own: looking up peers that do not
- * answer, publishing rails that have changed. A few threads, so that one dead
+ * answer, reading descriptors and publishing rails that have changed. A few threads, so that one dead
  * peer does not hold up the others.
  */
 #include "api/engine_int.h"
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+
+static void work_free(struct engine_work *w)
+{
+	if (w->peer)
+		tei_rail_peer_put(w->peer);
+	free(w->name);
+	free(w);
+}
 
 static void work_run(struct engine *e, struct engine_work *w)
 {
@@ -22,10 +31,12 @@ static void work_run(struct engine *e, struct engine_work *w)
 		break;
 	case ENGINE_WORK_RESOLVE:
 		engine_segment_resolve(e, w->peer);
-		tei_rail_peer_put(w->peer);
+		break;
+	case ENGINE_WORK_REFRESH:
+		engine_segment_refresh(e, w->name);
 		break;
 	}
-	free(w);
+	work_free(w);
 }
 
 static void *work_main(void *arg)
@@ -69,41 +80,78 @@ static void work_staff(struct engine *e) TEI_REQUIRES(e->work_lock)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-static bool work_add(struct engine *e, enum engine_work_kind kind,
-		     struct tei_rail_peer *peer)
+/* Whether the same is waiting already. */
+static bool work_queued(struct engine *e, const struct engine_work *w)
+	TEI_REQUIRES(e->work_lock)
 {
-	struct engine_work *w = calloc(1, sizeof(*w));
-	bool taken = false;
+	struct engine_work *q;
+
+	if (w->kind == ENGINE_WORK_PUBLISH)
+		return e->publish_queued;
+	if (w->kind == ENGINE_WORK_REFRESH)
+		tei_list_foreach(q, &e->work, struct engine_work, link)
+			if (q->name && !strcmp(q->name, w->name))
+				return true;
+	return false;
+}
+
+/* w (the queue's from here on) may be NULL: without memory, nothing. */
+static void work_add(struct engine *e, struct engine_work *w)
+{
+	bool taken;
 
 	if (!w)
-		return false;
-	w->kind = kind;
-	w->peer = peer;
+		return;
 	tei_mutex_lock(&e->work_lock);
-	if (!e->work_stop &&
-	    (kind != ENGINE_WORK_PUBLISH || !e->publish_queued)) {
-		if (kind == ENGINE_WORK_PUBLISH)
+	taken = !e->work_stop && !work_queued(e, w);
+	if (taken) {
+		if (w->kind == ENGINE_WORK_PUBLISH)
 			e->publish_queued = true;
 		tei_list_add_tail(&e->work, &w->link);
 		work_staff(e);
 		pthread_cond_signal(&e->work_cond);
-		taken = true;
 	}
 	tei_mutex_unlock(&e->work_lock);
 	if (!taken)
-		free(w);
-	return taken;
+		work_free(w);
+}
+
+static struct engine_work *work_new(enum engine_work_kind kind)
+{
+	struct engine_work *w = calloc(1, sizeof(*w));
+
+	if (w)
+		w->kind = kind;
+	return w;
 }
 
 void engine_work_publish(struct engine *e)
 {
-	work_add(e, ENGINE_WORK_PUBLISH, NULL);
+	work_add(e, work_new(ENGINE_WORK_PUBLISH));
 }
 
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer)
 {
-	if (!work_add(e, ENGINE_WORK_RESOLVE, peer))
+	struct engine_work *w = work_new(ENGINE_WORK_RESOLVE);
+
+	if (w)
+		w->peer = peer;
+	else
 		tei_rail_peer_put(peer);
+	work_add(e, w);
+}
+
+void engine_work_refresh(struct engine *e, const char *name)
+{
+	struct engine_work *w = work_new(ENGINE_WORK_REFRESH);
+
+	if (w)
+		w->name = strdup(name);
+	if (w && !w->name) {
+		free(w);
+		w = NULL;
+	}
+	work_add(e, w);
 }
 
 void engine_work_stop(struct engine *e)
@@ -116,9 +164,7 @@ void engine_work_stop(struct engine *e)
 	while (!tei_list_empty(&e->work)) {
 		w = tei_list_first(&e->work, struct engine_work, link);
 		tei_list_del(&w->link);
-		if (w->peer)
-			tei_rail_peer_put(w->peer);
-		free(w);
+		work_free(w);
 	}
 	pthread_cond_broadcast(&e->work_cond);
 	tei_mutex_unlock(&e->work_lock);

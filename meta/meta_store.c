@@ -24,7 +24,7 @@ static const struct store_scheme {
 	const struct meta_store_ops *ops;	/* NULL: not built in */
 } store_schemes[] = {
 	{ "P2PHANDSHAKE", &meta_p2p_ops },
-	{ "zookeeper", NULL },
+	{ "zookeeper", &meta_zookeeper_ops },
 	{ "etcd", NULL },
 	{ "redis", NULL },
 	{ "http", NULL },
@@ -220,8 +220,7 @@ int tei_meta_store_publish(struct tei_meta_store *s,
 				  "no memory to publish '%.64s'", desc->name);
 	}
 	if (!rc && s->ops->publish)
-		rc = s->ops->publish(s, desc->name, json, len, deadline_ns,
-				     err);
+		rc = s->ops->publish(s, desc, json, len, deadline_ns, err);
 	free(json);
 	return rc;
 }

@@ -21,9 +21,10 @@ struct meta_store_ops {
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
-	int (*publish)(struct tei_meta_store *store, const char *name,
-		       const char *json, size_t len, uint64_t deadline_ns,
-		       struct tei_err *err);
+	/* json: desc encoded */
+	int (*publish)(struct tei_meta_store *store,
+		       const struct tei_meta_desc *desc, const char *json,
+		       size_t len, uint64_t deadline_ns, struct tei_err *err);
 	int (*withdraw)(struct tei_meta_store *store, const char *name,
 			uint64_t deadline_ns, struct tei_err *err);
 	/* *json: terminated, freed with free() by the caller */
@@ -51,5 +52,6 @@ struct tei_meta_store {
 };
 
 extern const struct meta_store_ops meta_p2p_ops;
+extern const struct meta_store_ops meta_zookeeper_ops;
 
 #endif /* TEI_META_META_STORE_INT_H */

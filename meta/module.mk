@@ -13,6 +13,12 @@ SRCS += \
 	meta/meta_server.c \
 	meta/meta_store.c \
 	meta/meta_thread.c \
+	meta/meta_zookeeper.c \
+	meta/meta_zookeeper_call.c \
+	meta/meta_zookeeper_claim.c \
+	meta/meta_zookeeper_session.c \
+	meta/meta_zookeeper_text.c \
+	meta/meta_zookeeper_watch.c \
 	# EOL
 
 TEST_SRCS_meta = \

@@ -47,6 +47,8 @@ struct tei_settings {
 	bool use_ipv6;			/* MC_USE_IPV6 */
 	char tcp_bind_address[256];	/* MC_TCP_BIND_ADDRESS, "": choose */
 	char cluster_id[256];		/* MC_METADATA_CLUSTER_ID */
+	uint32_t zk_session_ms;		/* MOONRAIL_ZK_SESSION_MS */
+	char zk_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ZK_AUTH_FILE */
 	/* choice of rails */
 	char filters[TEI_SETTING_TEXT];	/* MC_TE_FILTERS, comma list */
 	char custom_topo[TEI_SETTING_TEXT]; /* MC_CUSTOM_TOPO_JSON, a file */

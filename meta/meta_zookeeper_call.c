@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_zookeeper_int.h"
+#include "util/err.h"
+#include "util/settings.h"
+
+/*
+ * A call under way. Shared by its caller and the library, which runs every
+ * completion once, at the latest while the handle is closed.
+ */
+struct zk_call {
+	struct zk *zk;
+	/* zk->lock */
+	uint32_t refs;
+	bool done;
+	int rc;
+	char *data;
+	size_t len;
+	struct Stat stat;
+	bool folder_open;
+	/* the library's until done */
+	zoo_op_result_t results[ZK_OPS_MAX];
+};
+
+/* What to submit. */
+struct zk_ask {
+	int (*submit)(zhandle_t *zh, const struct zk_ask *ask,
+		      struct zk_call *call);
+	const char *path;
+	watcher_fn watcher;
+	const struct ACL_vector *acl;
+	const zoo_op_t *ops;
+	int count;
+};
+
+static struct zk_call *zk_call_new(struct zk *zk)
+{
+	struct zk_call *c = calloc(1, sizeof(*c));
+
+	if (c) {
+		c->zk = zk;
+		c->refs = 2;
+	}
+	return c;
+}
+
+static void zk_call_unref(struct zk_call *c) TEI_REQUIRES(c->zk->lock)
+{
+	if (--c->refs)
+		return;
+	free(c->data);
+	free(c);
+}
+
+/* --- completions, on the library's thread -------------------------------- */
+
+static void zk_call_end(struct zk_call *c, int rc) TEI_REQUIRES(c->zk->lock)
+{
+	c->done = true;
+	c->rc = rc;
+	pthread_cond_broadcast(&c->zk->cond);
+	zk_call_unref(c);
+}
+
+static void zk_done_void(int rc, const void *arg)
+{
+	struct zk_call *c = (struct zk_call *)(uintptr_t)arg;
+	struct zk *zk = c->zk;
+
+	tei_mutex_lock(&zk->lock);
+	zk_call_end(c, rc);
+	tei_mutex_unlock(&zk->lock);
+}
+
+static void zk_done_string(int rc, const char *value, const void *arg)
+{
+	(void)value;
+	zk_done_void(rc, arg);
+}
+
+static void zk_done_stat(int rc, const struct Stat *stat, const void *arg)
+{
+	struct zk_call *c = (struct zk_call *)(uintptr_t)arg;
+	struct zk *zk = c->zk;
+
+	tei_mutex_lock(&zk->lock);
+	if (rc == ZOK && stat)
+		c->stat = *stat;
+	zk_call_end(c, rc);
+	tei_mutex_unlock(&zk->lock);
+}
+
+static void zk_done_data(int rc, const char *value, int len,
+			 const struct Stat *stat, const void *arg)
+{
+	struct zk_call *c = (struct zk_call *)(uintptr_t)arg;
+	struct zk *zk = c->zk;
+
+	tei_mutex_lock(&zk->lock);
+	if (rc == ZOK) {
+		c->len = len > 0 ? (size_t)len : 0;
+		c->data = malloc(c->len + 1);
+		if (c->data) {
+			memcpy(c->data, c->len ? value : "", c->len);
+			c->data[c->len] = 0;
+			c->stat = *stat;
+		} else {
+			rc = ZSYSTEMERROR;
+		}
+	}
+	zk_call_end(c, rc);
+	tei_mutex_unlock(&zk->lock);
+}
+
+static void zk_done_acl(int rc, struct ACL_vector *acl, struct Stat *stat,
+			const void *arg)
+{
+	struct zk_call *c = (struct zk_call *)(uintptr_t)arg;
+	struct zk *zk = c->zk;
+	int i;
+
+	(void)stat;
+	tei_mutex_lock(&zk->lock);
+	for (i = 0; rc == ZOK && i < acl->count; i++)
+		if (!strcmp(acl->data[i].id.scheme, "world") &&
+		    acl->data[i].perms & (ZOO_PERM_CREATE | ZOO_PERM_DELETE))
+			c->folder_open = true;
+	zk_call_end(c, rc);
+	tei_mutex_unlock(&zk->lock);
+}
+
+/* --- watchers, on the library's thread ----------------------------------- */
+
+/*
+ * They stay set while the session lives, whatever becomes of it: all events
+ * of the session go to the session's own watcher.
+ */
+static void zk_on_segment(zhandle_t *zh, int type, int state, const char *path,
+			  void *ctx)
+{
+	struct zk_session *s = ctx;
+
+	(void)zh;
+	(void)state;
+	if (type != ZOO_SESSION_EVENT)
+		zk_segment_event(s->zk, path);
+}
+
+static void zk_on_guard(zhandle_t *zh, int type, int state, const char *path,
+			void *ctx)
+{
+	struct zk_session *s = ctx;
+
+	(void)zh;
+	(void)state;
+	if (type != ZOO_SESSION_EVENT)
+		zk_guard_event(s->zk, path);
+}
+
+static watcher_fn zk_watcher(enum zk_watch_kind kind)
+{
+	switch (kind) {
+	case ZK_WATCH_SEGMENT:
+		return zk_on_segment;
+	case ZK_WATCH_GUARD:
+		return zk_on_guard;
+	case ZK_WATCH_NONE:
+		break;
+	}
+	return NULL;
+}
+
+/* --- submitting and waiting ---------------------------------------------- */
+
+bool zk_transient(int rc)
+{
+	switch (rc) {
+	case ZCONNECTIONLOSS:
+	case ZOPERATIONTIMEOUT:
+	case ZINVALIDSTATE:
+	case ZSESSIONEXPIRED:
+	case ZSESSIONMOVED:
+	case ZCLOSING:
+	case ZTHROTTLEDOP:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* False: not by the deadline. */
+static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
+	TEI_REQUIRES(zk->lock)
+{
+	uint64_t now;
+
+	while (!zk->connected || zk->expired) {
+		now = tei_now_ns();
+		if (zk->stop || now >= deadline_ns)
+			return false;
+		tei_mutex_wait(&zk->cond, &zk->lock, deadline_ns - now);
+	}
+	return true;
+}
+
+static int zk_wait_done(struct zk *zk, struct zk_call *c, uint64_t deadline_ns)
+	TEI_REQUIRES(zk->lock)
+{
+	uint64_t now;
+
+	while (!c->done) {
+		now = tei_now_ns();
+		if (zk->stop || now >= deadline_ns)
+			return ZOPERATIONTIMEOUT;
+		tei_mutex_wait(&zk->cond, &zk->lock, deadline_ns - now);
+	}
+	return c->rc;
+}
+
+/*
+ * One try. *out: the call, to be given back by zk_call_unref under zk->lock,
+ * which is held before and after.
+ */
+static int zk_try(struct zk *zk, const struct zk_ask *ask,
+		  uint64_t deadline_ns, struct zk_call **out)
+	TEI_REQUIRES(zk->lock)
+{
+	struct zk_call *c;
+	int rc;
+
+	*out = NULL;
+	if (!zk_wait_ready(zk, deadline_ns))
+		return ZOPERATIONTIMEOUT;
+	c = zk_call_new(zk);
+	if (!c)
+		return ZSYSTEMERROR;
+	rc = ask->submit(zk->session->zh, ask, c);
+	if (rc != ZOK) {
+		free(c);
+		/* its event is still on its way: don't come back until then */
+		if (rc == ZINVALIDSTATE)
+			zk->connected = false;
+		return rc;
+	}
+	*out = c;
+	return zk_wait_done(zk, c, deadline_ns);
+}
+
+/* again: tries until it isn't transient or the deadline has passed. */
+static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
+		  uint64_t deadline_ns, struct zk_reply *reply,
+		  bool *folder_open, int *failed)
+{
+	struct zk_call *c;
+	int rc, i;
+
+	tei_mutex_lock(&zk->lock);
+	for (;;) {
+		rc = zk_try(zk, ask, deadline_ns, &c);
+		if (!again || !zk_transient(rc) || zk->stop ||
+		    tei_now_ns() >= deadline_ns)
+			break;
+		if (c)
+			zk_call_unref(c);
+	}
+	if (c && rc == ZOK && reply) {
+		reply->data = c->data;		/* the caller's from here on */
+		reply->len = c->len;
+		reply->stat = c->stat;
+		c->data = NULL;
+	}
+	if (c && c->done && folder_open)
+		*folder_open = c->folder_open;
+	for (i = 0; c && c->done && failed && i < ask->count; i++)
+		if (*failed < 0 && c->results[i].err == rc)
+			*failed = i;
+	if (c)
+		zk_call_unref(c);
+	tei_mutex_unlock(&zk->lock);
+	return rc;
+}
+
+static int zk_submit_get(zhandle_t *zh, const struct zk_ask *ask,
+			 struct zk_call *c)
+{
+	return zoo_awget(zh, ask->path, ask->watcher, c->zk->session,
+			 zk_done_data, c);
+}
+
+int zk_get(struct zk *zk, const char *path, enum zk_watch_kind watch,
+	   uint64_t deadline_ns, struct zk_reply *out)
+{
+	struct zk_ask ask = {
+		.submit = zk_submit_get, .path = path,
+		.watcher = zk_watcher(watch),
+	};
+
+	return zk_ask(zk, &ask, true, deadline_ns, out, NULL, NULL);
+}
+
+static int zk_submit_exists(zhandle_t *zh, const struct zk_ask *ask,
+			    struct zk_call *c)
+{
+	return zoo_awexists(zh, ask->path, ask->watcher, c->zk->session,
+			    zk_done_stat, c);
+}
+
+int zk_exists(struct zk *zk, const char *path, enum zk_watch_kind watch,
+	      uint64_t deadline_ns, struct Stat *stat)
+{
+	struct zk_ask ask = {
+		.submit = zk_submit_exists, .path = path,
+		.watcher = zk_watcher(watch),
+	};
+	struct zk_reply reply;
+	int rc;
+
+	rc = zk_ask(zk, &ask, true, deadline_ns, &reply, NULL, NULL);
+	if (rc == ZOK && stat)
+		*stat = reply.stat;
+	return rc;
+}
+
+static int zk_submit_mkdir(zhandle_t *zh, const struct zk_ask *ask,
+			   struct zk_call *c)
+{
+	return zoo_acreate(zh, ask->path, "", 0, ask->acl, ZOO_PERSISTENT,
+			   zk_done_string, c);
+}
+
+const struct ACL_vector *zk_acl(const struct zk *zk)
+{
+	return zk->auth ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
+}
+
+int zk_mkdir(struct zk *zk, const char *path, bool open, uint64_t deadline_ns)
+{
+	struct zk_ask ask = {
+		.submit = zk_submit_mkdir, .path = path,
+		.acl = open ? &ZOO_OPEN_ACL_UNSAFE : zk_acl(zk),
+	};
+
+	return zk_ask(zk, &ask, true, deadline_ns, NULL, NULL, NULL);
+}
+
+static int zk_submit_acl(zhandle_t *zh, const struct zk_ask *ask,
+			 struct zk_call *c)
+{
+	return zoo_aget_acl(zh, ask->path, zk_done_acl, c);
+}
+
+bool zk_folder_open(struct zk *zk, const char *path, uint64_t deadline_ns)
+{
+	struct zk_ask ask = { .submit = zk_submit_acl, .path = path };
+	bool open = false;
+
+	return zk_ask(zk, &ask, true, deadline_ns, NULL, &open, NULL) == ZOK &&
+	       open;
+}
+
+static int zk_submit_multi(zhandle_t *zh, const struct zk_ask *ask,
+			   struct zk_call *c)
+{
+	return zoo_amulti(zh, ask->count, ask->ops, c->results, zk_done_void,
+			  c);
+}
+
+int zk_multi(struct zk *zk, const zoo_op_t *ops, int count,
+	     uint64_t deadline_ns, int *failed)
+{
+	struct zk_ask ask = {
+		.submit = zk_submit_multi, .ops = ops, .count = count,
+	};
+
+	if (failed)
+		*failed = -1;
+	return zk_ask(zk, &ask, false, deadline_ns, NULL, NULL, failed);
+}
+
+/* --- errors -------------------------------------------------------------- */
+
+int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
+	    struct tei_err *err)
+{
+	if (zk_transient(rc))
+		return tei_err_fail(err, TEI_ERR_SOCKET, "meta",
+				    "what is open stays usable meanwhile",
+				    "%s '%.48s': no answer from ZooKeeper %.48s in time",
+				    what, name, zk->servers);
+	if (rc == ZNOAUTH)
+		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+				    "MOONRAIL_ZK_AUTH_FILE names the file with user:password",
+				    "%s '%.48s': ZooKeeper %.48s does not allow it",
+				    what, name, zk->servers);
+	if (rc == ZBADARGUMENTS)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "%s '%.48s': ZooKeeper can't have a node of that name",
+				    what, name);
+	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
+			    "%s '%.48s': ZooKeeper %.48s: %s", what, name,
+			    zk->servers, zerror(rc));
+}

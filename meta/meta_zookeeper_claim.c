@@ -1,0 +1,704 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "meta/meta_zookeeper_int.h"
+#include "util/err.h"
+#include "util/log.h"
+#include "util/settings.h"
+
+/*
+ * Names that this process publishes. Only who has the writer's token makes,
+ * replaces or deletes nodes, so that the caller's threads and the keeper don't
+ * get into each other's way. Between processes the guard decides; see
+ * meta_zookeeper_int.h.
+ *
+ * The latest text asked for is what is wanted, also when its publication
+ * failed for want of a server: the keeper brings it there.
+ */
+
+/* Who has the name, as found in the store. */
+struct zk_holder {
+	uint64_t incarnation;		/* 0: not one of ours */
+	char endpoint[TEI_META_ENDPOINT_MAX];	/* "": can't be asked */
+	char since[32];
+	int32_t ram_version, rpc_version;	/* -1: no such node */
+	bool guard;
+};
+
+/* --- the writer's token -------------------------------------------------- */
+
+static bool zk_writer_take(struct zk *zk, uint64_t deadline_ns)
+{
+	uint64_t now;
+	bool taken;
+
+	tei_mutex_lock(&zk->lock);
+	while (zk->writing && !zk->stop &&
+	       (now = tei_now_ns()) < deadline_ns)
+		tei_mutex_wait(&zk->cond, &zk->lock, deadline_ns - now);
+	taken = !zk->writing && !zk->stop;
+	if (taken)
+		zk->writing = true;
+	tei_mutex_unlock(&zk->lock);
+	return taken;
+}
+
+static void zk_writer_give(struct zk *zk)
+{
+	tei_mutex_lock(&zk->lock);
+	zk->writing = false;
+	pthread_cond_broadcast(&zk->cond);
+	tei_mutex_unlock(&zk->lock);
+}
+
+/* --- entries ------------------------------------------------------------- */
+
+static void zk_entry_free(struct zk_entry *e)
+{
+	free(e->name);
+	free(e->ram);
+	free(e->rpc);
+	free(e->guard);
+	free(e->text);
+	free(e->rpc_text);
+	free(e);
+}
+
+static struct zk_entry *zk_entry_new(struct zk *zk, const char *name)
+{
+	struct tei_meta_server *server = zk->store->server;
+	uint64_t incarnation = tei_meta_server_incarnation(server);
+	struct zk_entry *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	tei_list_init(&e->link);
+	e->name = strdup(name);
+	e->ram = zk_path_ram(zk, name);
+	e->rpc = zk_path_rpc(zk, name);
+	e->guard = zk_path_guard(zk, name, incarnation);
+	e->rpc_text = zk_rpc_encode(tei_meta_server_host(server),
+				    tei_meta_server_port(server), incarnation);
+	if (e->name && e->ram && e->rpc && e->guard && e->rpc_text)
+		return e;
+	zk_entry_free(e);
+	return NULL;
+}
+
+/* Entries are added and freed by who has the writer's token. */
+static struct zk_entry *zk_entry_find(struct zk *zk, const char *name)
+{
+	struct zk_entry *e, *found = NULL;
+
+	tei_mutex_lock(&zk->lock);
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		if (!strcmp(e->name, name))
+			found = e;
+	tei_mutex_unlock(&zk->lock);
+	return found;
+}
+
+static void zk_entry_mark(struct zk *zk, struct zk_entry *e, bool held,
+			  bool dirty)
+{
+	tei_mutex_lock(&zk->lock);
+	e->held = held;
+	e->dirty = dirty;
+	tei_mutex_unlock(&zk->lock);
+}
+
+bool zk_entries_dirty(struct zk *zk)
+{
+	struct zk_entry *e;
+
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		if (e->dirty)
+			return true;
+	return false;
+}
+
+void zk_entries_unheld(struct zk *zk)
+{
+	struct zk_entry *e;
+
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link) {
+		e->dirty = e->dirty || e->held;
+		e->held = false;
+	}
+}
+
+void zk_entries_free(struct zk *zk) TEI_NO_TSA
+{
+	struct zk_entry *e, *tmp;
+
+	tei_list_foreach_safe(e, tmp, &zk->entries, struct zk_entry, link)
+		zk_entry_free(e);
+	tei_list_init(&zk->entries);
+}
+
+/* Ours is gone, and not by us: entries are unlinked before that. */
+void zk_guard_event(struct zk *zk, const char *path)
+{
+	struct zk_entry *e;
+
+	tei_mutex_lock(&zk->lock);
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link) {
+		if (strcmp(e->guard, path))
+			continue;
+		e->held = false;
+		e->dirty = true;
+		pthread_cond_broadcast(&zk->cond);
+	}
+	tei_mutex_unlock(&zk->lock);
+}
+
+/* --- folders ------------------------------------------------------------- */
+
+/*
+ * All folders of path. Those above the chroot's last one are anybody's: other
+ * users may have their own chroot there.
+ */
+static int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns)
+{
+	const char *last = strrchr(zk->chroot, '/');
+	size_t above = last ? (size_t)(last - zk->chroot) : 0, n;
+	char *copy = strdup(path), *p;
+	int rc = copy ? ZOK : ZSYSTEMERROR;
+
+	for (p = copy; rc == ZOK && (p = strchr(p + 1, '/'));) {
+		n = (size_t)(p - copy);
+		*p = 0;
+		rc = zk_mkdir(zk, copy, n <= above, deadline_ns);
+		if (rc == ZNODEEXISTS)
+			rc = ZOK;
+		*p = '/';
+	}
+	free(copy);
+	return rc;
+}
+
+static int zk_entry_folders(struct zk *zk, const struct zk_entry *e,
+			    uint64_t deadline_ns)
+{
+	int rc = zk_folders(zk, e->ram, deadline_ns);
+
+	if (rc == ZOK)
+		rc = zk_folders(zk, e->rpc, deadline_ns);
+	if (rc == ZOK)
+		rc = zk_folders(zk, e->guard, deadline_ns);
+	return rc;
+}
+
+/* Says once who may read, or that the folders don't keep strangers out. */
+static void zk_tell_open(struct zk *zk, const struct zk_entry *e,
+			 uint64_t deadline_ns)
+{
+	bool told;
+	char *dir;
+
+	tei_mutex_lock(&zk->lock);
+	told = zk->told_open;
+	zk->told_open = true;
+	tei_mutex_unlock(&zk->lock);
+	if (told)
+		return;
+	if (!zk->auth) {
+		TEI_INFO("meta",
+			 "ZooKeeper %s: anybody there may read and change what is published; MOONRAIL_ZK_AUTH_FILE closes it",
+			 zk->servers);
+		return;
+	}
+	dir = strdup(e->ram);
+	if (!dir)
+		return;
+	*strrchr(dir, '/') = 0;
+	if (zk_folder_open(zk, dir, deadline_ns))
+		TEI_WARN("meta",
+			 "ZooKeeper %s: %s was made without authentication: anybody may delete what is in it",
+			 zk->servers, dir);
+	free(dir);
+}
+
+/* --- holders ------------------------------------------------------------- */
+
+static void zk_since(int64_t ms, char *out, size_t len)
+{
+	time_t t = (time_t)(ms / 1000);
+	struct tm tm;
+
+	if (!gmtime_r(&t, &tm) ||
+	    !strftime(out, len, "%Y-%m-%dT%H:%M:%SZ", &tm))
+		snprintf(out, len, "?");
+}
+
+static int zk_holder_rpc(struct zk *zk, const struct zk_entry *e,
+			 uint64_t deadline_ns, struct zk_holder *out)
+{
+	struct zk_reply r;
+	uint64_t inc;
+	int rc;
+
+	out->rpc_version = -1;
+	out->endpoint[0] = 0;
+	rc = zk_get(zk, e->rpc, ZK_WATCH_NONE, deadline_ns, &r);
+	if (rc != ZOK)
+		return rc == ZNONODE ? ZOK : rc;
+	out->rpc_version = r.stat.version;
+	if (!zk_rpc_decode(r.data, r.len, out->endpoint, &inc))
+		out->endpoint[0] = 0;
+	else if (out->ram_version < 0)
+		out->incarnation = inc;
+	if (out->ram_version < 0)
+		zk_since(r.stat.ctime, out->since, sizeof(out->since));
+	free(r.data);
+	return ZOK;
+}
+
+static int zk_holder_read(struct zk *zk, const struct zk_entry *e,
+			  uint64_t deadline_ns, struct zk_holder *out)
+{
+	char at[TEI_META_ENDPOINT_MAX], *guard;
+	struct zk_reply r;
+	int rc;
+
+	memset(out, 0, sizeof(*out));
+	out->ram_version = -1;
+	rc = zk_get(zk, e->ram, ZK_WATCH_NONE, deadline_ns, &r);
+	if (rc == ZOK) {
+		if (!zk_head_decode(r.data, r.len, &out->incarnation, at))
+			out->incarnation = 0;
+		out->ram_version = r.stat.version;
+		zk_since(r.stat.ctime, out->since, sizeof(out->since));
+		free(r.data);
+	}
+	if (rc == ZOK || rc == ZNONODE)
+		rc = zk_holder_rpc(zk, e, deadline_ns, out);
+	if (rc != ZOK)
+		return rc;
+	if (out->ram_version < 0 && out->rpc_version < 0)
+		out->incarnation =
+			tei_meta_server_incarnation(zk->store->server);
+	guard = zk_path_guard(zk, e->name, out->incarnation);
+	if (!guard)
+		return ZSYSTEMERROR;
+	rc = zk_exists(zk, guard, ZK_WATCH_NONE, deadline_ns, NULL);
+	free(guard);
+	out->guard = rc == ZOK;
+	return rc == ZNONODE ? ZOK : rc;
+}
+
+static void zk_holder_text(const struct zk_holder *h, char *out, size_t len)
+{
+	snprintf(out, len, "%.60s, incarnation %016" PRIx64 ", since %s",
+		 *h->endpoint ? h->endpoint : "an unknown address",
+		 h->incarnation, h->since);
+}
+
+/*
+ * Whether the holder is alive: asked where it says that it listens. What
+ * answers there as another process is not the holder. One that can't be asked
+ * counts as alive: its session is.
+ */
+static bool zk_holder_alive(const struct zk_holder *h, uint64_t deadline_ns)
+{
+	uint64_t until = tei_now_ns() + ZK_PING_NS, inc;
+	struct tei_err err;
+	int rc;
+
+	if (!*h->endpoint)
+		return true;
+	if (until > deadline_ns)
+		until = deadline_ns;
+	rc = tei_meta_ping(h->endpoint, until, &inc, &err);
+	if (rc == TEI_ERR_REJECTED)
+		return !h->incarnation;
+	return !rc && (!h->incarnation || inc == h->incarnation);
+}
+
+/* --- claiming ------------------------------------------------------------ */
+
+static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
+{
+	const struct ACL_vector *acl = zk_acl(zk);
+
+	zoo_create_op_init(&ops[0], e->guard, "", 0, acl, ZOO_EPHEMERAL, NULL,
+			   0);
+	zoo_create_op_init(&ops[1], e->ram, e->text, (int)e->len, acl,
+			   ZOO_EPHEMERAL, NULL, 0);
+	zoo_create_op_init(&ops[2], e->rpc, e->rpc_text,
+			   (int)strlen(e->rpc_text), acl, ZOO_EPHEMERAL, NULL,
+			   0);
+	return 3;
+}
+
+/* In one step: what the holder had goes, ours is there. */
+static int zk_replace(struct zk *zk, const struct zk_entry *e,
+		      const struct zk_holder *h, uint64_t deadline_ns)
+{
+	char *guard = zk_path_guard(zk, e->name, h->incarnation);
+	zoo_op_t ops[ZK_OPS_MAX];
+	int n = 0, rc;
+
+	if (!guard)
+		return ZSYSTEMERROR;
+	if (h->guard)
+		zoo_delete_op_init(&ops[n++], guard, -1);
+	if (h->ram_version >= 0)
+		zoo_delete_op_init(&ops[n++], e->ram, h->ram_version);
+	if (h->rpc_version >= 0)
+		zoo_delete_op_init(&ops[n++], e->rpc, h->rpc_version);
+	n += zk_op_create(zk, e, &ops[n]);
+	rc = zk_multi(zk, ops, n, deadline_ns, NULL);
+	free(guard);
+	return rc;
+}
+
+static int zk_refuse(struct zk_entry *e, const struct zk_holder *h,
+		     struct tei_err *err)
+{
+	char who[ZK_WHO];
+
+	zk_holder_text(h, who, sizeof(who));
+	if (e->announced)
+		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+				    "this process was cut off from ZooKeeper for longer than its session lasts",
+				    "segment '%.24s' was lost to %s", e->name,
+				    who);
+	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+			    "choose another server name, or end that process",
+			    "segment '%.24s' is held by %s", e->name, who);
+}
+
+/*
+ * What to do about nodes that are there. ZOK: the name is ours now; transient
+ * or ZNONODE, ZNODEEXISTS, ZBADVERSION: look again. *alive: refused.
+ */
+static int zk_take_over(struct zk *zk, struct zk_entry *e,
+			uint64_t deadline_ns, struct zk_holder *h, bool *alive)
+{
+	uint64_t own = tei_meta_server_incarnation(zk->store->server);
+	char who[ZK_WHO];
+	int rc;
+
+	rc = zk_holder_read(zk, e, deadline_ns, h);
+	if (rc != ZOK)
+		return rc;
+	if (h->incarnation != own) {
+		*alive = zk_holder_alive(h, deadline_ns);
+		if (*alive)
+			return ZNODEEXISTS;
+	}
+	rc = zk_replace(zk, e, h, deadline_ns);
+	if (rc == ZOK && h->incarnation != own) {
+		zk_holder_text(h, who, sizeof(who));
+		TEI_WARN("meta", "segment '%s': taken over from %s, which does not answer",
+			 e->name, who);
+	}
+	return rc;
+}
+
+static bool zk_look_again(int rc)
+{
+	return zk_transient(rc) || rc == ZNONODE || rc == ZNODEEXISTS ||
+	       rc == ZBADVERSION;
+}
+
+/* The guard's watch; if it is gone already, the keeper looks after it. */
+static void zk_claimed(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
+{
+	int rc;
+
+	e->announced = true;
+	zk_entry_mark(zk, e, true, false);
+	rc = zk_exists(zk, e->guard, ZK_WATCH_GUARD, deadline_ns, NULL);
+	if (rc != ZOK)
+		zk_entry_mark(zk, e, false, true);
+	zk_tell_open(zk, e, deadline_ns);
+}
+
+/*
+ * Makes the nodes. *refused: another process that lives has the name; any
+ * other failure may have left anything.
+ */
+static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
+		    bool *refused, struct tei_err *err)
+{
+	zoo_op_t ops[ZK_OPS_MAX];
+	struct zk_holder h;
+	int n = zk_op_create(zk, e, ops), rc;
+	bool folders;
+
+	*refused = false;
+	do {
+		rc = zk_multi(zk, ops, n, deadline_ns, NULL);
+		folders = rc == ZNONODE;
+		if (folders)
+			rc = zk_entry_folders(zk, e, deadline_ns);
+		else if (rc == ZNODEEXISTS)
+			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
+		if (*refused)
+			return zk_refuse(e, &h, err);
+	} while ((zk_look_again(rc) || (folders && rc == ZOK)) && !zk->stop &&
+		 tei_now_ns() < deadline_ns);
+	if (rc == ZOK && !folders) {
+		zk_claimed(zk, e, deadline_ns);
+		return 0;
+	}
+	if (rc == ZOK || zk_look_again(rc))
+		rc = ZOPERATIONTIMEOUT;
+	return zk_fail(zk, rc, "publishing", e->name, err);
+}
+
+/* Another text for a name that is held. ZNONODE: it no longer is. */
+static int zk_replace_text(struct zk *zk, const struct zk_entry *e,
+			   uint64_t deadline_ns)
+{
+	zoo_op_t ops[2];
+	int rc;
+
+	zoo_check_op_init(&ops[0], e->guard, -1);
+	zoo_set_op_init(&ops[1], e->ram, e->text, (int)e->len, -1, NULL);
+	do
+		rc = zk_multi(zk, ops, 2, deadline_ns, NULL);
+	while (zk_transient(rc) && !zk->stop && tei_now_ns() < deadline_ns);
+	return rc;
+}
+
+static bool zk_entry_held(struct zk *zk, const struct zk_entry *e)
+{
+	bool held;
+
+	tei_mutex_lock(&zk->lock);
+	held = e->held;
+	tei_mutex_unlock(&zk->lock);
+	return held;
+}
+
+/* Brings e's text to its place. */
+static int zk_bring(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
+		    bool *refused, struct tei_err *err)
+{
+	int rc = ZNONODE;
+
+	*refused = false;
+	if (zk_entry_held(zk, e))
+		rc = zk_replace_text(zk, e, deadline_ns);
+	if (rc == ZOK) {
+		tei_mutex_lock(&zk->lock);
+		e->dirty = e->dirty && !e->held;
+		tei_mutex_unlock(&zk->lock);
+		return 0;
+	}
+	if (rc == ZNONODE)
+		return zk_claim(zk, e, deadline_ns, refused, err);
+	return zk_fail(zk, rc, "publishing", e->name, err);
+}
+
+/* --- the store's calls --------------------------------------------------- */
+
+static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
+		     const char *json, size_t len, char **text, size_t *n,
+		     struct tei_err *err)
+{
+	if (len > ZK_INLINE_MAX)
+		return zk_head_encode(desc,
+				      tei_meta_server_name(zk->store->server),
+				      text, n, err);
+	*text = strndup(json, len);
+	*n = len;
+	return *text ? 0 : tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+					"no memory to publish '%.64s'",
+					desc->name);
+}
+
+/* The loss that the keeper found is told once; then it may be tried again. */
+static int zk_tell_lost(struct zk *zk, struct zk_entry *e, struct tei_err *err)
+{
+	char who[ZK_WHO] = "";
+
+	tei_mutex_lock(&zk->lock);
+	if (e->lost)
+		snprintf(who, sizeof(who), "%s", e->lost_to);
+	e->lost = false;
+	tei_mutex_unlock(&zk->lock);
+	if (!*who)
+		return 0;
+	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+			    "this process was cut off from ZooKeeper for longer than its session lasts",
+			    "segment '%.24s' was lost to %s", e->name, who);
+}
+
+/* The token is held. */
+static int zk_publish_text(struct zk *zk, const char *name, char *text,
+			   size_t len, uint64_t deadline_ns,
+			   struct tei_err *err)
+{
+	struct zk_entry *e = zk_entry_find(zk, name);
+	bool refused, known = e != NULL;
+	int rc;
+
+	if (!e)
+		e = zk_entry_new(zk, name);
+	if (!e) {
+		free(text);
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "segment '%.64s': no key for that name",
+				    name);
+	}
+	free(e->text);
+	e->text = text;			/* the entry's from here on */
+	e->len = len;
+	rc = known ? zk_tell_lost(zk, e, err) : 0;
+	if (rc)
+		return rc;
+	if (!known) {
+		tei_mutex_lock(&zk->lock);
+		tei_list_add_tail(&zk->entries, &e->link);
+		tei_mutex_unlock(&zk->lock);
+	}
+	rc = zk_bring(zk, e, deadline_ns, &refused, err);
+	if (!rc)
+		return 0;
+	zk_entry_mark(zk, e, refused ? false : zk_entry_held(zk, e),
+		      !refused);
+	return rc;
+}
+
+int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
+	       const char *json, size_t len, uint64_t deadline_ns,
+	       struct tei_err *err)
+{
+	struct zk *zk = store->back_end;
+	char *text;
+	size_t n;
+	int rc;
+
+	rc = zk_encode(zk, desc, json, len, &text, &n, err);
+	if (rc)
+		return rc;
+	if (!zk_writer_take(zk, deadline_ns)) {
+		free(text);
+		return zk_fail(zk, ZOPERATIONTIMEOUT, "publishing", desc->name,
+			       err);
+	}
+	rc = zk_publish_text(zk, desc->name, text, n, deadline_ns, err);
+	zk_writer_give(zk);
+	return rc;
+}
+
+/*
+ * What can't be deleted by the deadline goes with the session; without a
+ * connection there is little to wait for.
+ */
+static int zk_delete(struct zk *zk, const struct zk_entry *e,
+		     uint64_t deadline_ns)
+{
+	uint64_t soon = tei_now_ns() + TEI_NS_PER_SEC;
+	zoo_op_t ops[3];
+	int rc;
+
+	zoo_delete_op_init(&ops[0], e->guard, -1);
+	zoo_delete_op_init(&ops[1], e->ram, -1);
+	zoo_delete_op_init(&ops[2], e->rpc, -1);
+	do
+		rc = zk_multi(zk, ops, 3, soon < deadline_ns ? soon :
+			      deadline_ns, NULL);
+	while (zk_transient(rc) && tei_now_ns() < soon);
+	return rc;
+}
+
+int zk_withdraw(struct tei_meta_store *store, const char *name,
+		uint64_t deadline_ns, struct tei_err *err)
+{
+	struct zk *zk = store->back_end;
+	struct zk_entry *e;
+	bool ours = false;
+	int rc = ZOK;
+
+	if (!zk_writer_take(zk, deadline_ns))
+		return zk_fail(zk, ZOPERATIONTIMEOUT, "withdrawing", name,
+			       err);
+	e = zk_entry_find(zk, name);
+	if (e) {
+		tei_mutex_lock(&zk->lock);
+		tei_list_del(&e->link);
+		ours = e->held || e->dirty;
+		tei_mutex_unlock(&zk->lock);
+	}
+	if (ours)
+		rc = zk_delete(zk, e, deadline_ns);
+	if (e)
+		zk_entry_free(e);
+	zk_writer_give(zk);
+	if (rc == ZOK || rc == ZNONODE)
+		return 0;
+	return zk_fail(zk, rc, "withdrawing", name, err);
+}
+
+/* --- the keeper's share -------------------------------------------------- */
+
+static struct zk_entry *zk_entry_dirty(struct zk *zk)
+{
+	struct zk_entry *e, *found = NULL;
+
+	tei_mutex_lock(&zk->lock);
+	if (zk->connected && !zk->expired && !zk->stop)
+		tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+			if (e->dirty && !found)
+				found = e;
+	tei_mutex_unlock(&zk->lock);
+	return found;
+}
+
+static void zk_entry_lost(struct zk *zk, struct zk_entry *e,
+			  const struct tei_err *err)
+{
+	const char *who = strstr(err->text, "' was lost to ");
+
+	tei_mutex_lock(&zk->lock);
+	e->held = false;
+	e->dirty = false;
+	e->lost = true;
+	snprintf(e->lost_to, sizeof(e->lost_to), "%s",
+		 who ? who + strlen("' was lost to ") : "another process");
+	tei_mutex_unlock(&zk->lock);
+}
+
+/* False: not now. */
+static bool zk_republish_one(struct zk *zk, struct zk_entry *e,
+			     uint64_t deadline_ns)
+{
+	struct tei_err err;
+	bool refused;
+
+	if (!zk_bring(zk, e, deadline_ns, &refused, &err)) {
+		TEI_INFO("meta", "segment '%s': published again", e->name);
+		return true;
+	}
+	if (refused)
+		zk_entry_lost(zk, e, &err);
+	return refused;
+}
+
+void zk_republish(struct zk *zk)
+{
+	uint64_t deadline = tei_now_ns() +
+			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	struct zk_entry *e;
+	bool fine = true;
+
+	if (!zk_writer_take(zk, deadline))
+		return;
+	while (fine && (e = zk_entry_dirty(zk)))
+		fine = zk_republish_one(zk, e, deadline);
+	if (!fine) {
+		tei_mutex_lock(&zk->lock);
+		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
+		tei_mutex_unlock(&zk->lock);
+	}
+	zk_writer_give(zk);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_ZOOKEEPER_INT_H
+#define TEI_META_META_ZOOKEEPER_INT_H
+
+/*
+ * What the sources of the ZooKeeper back end share.
+ *
+ * Nodes, below the chroot. All but the folders are ephemeral:
+ *
+ *	mooncake/[cluster/]ram/<segment>	descriptor, or its head
+ *	mooncake/[cluster/]rpc_meta/<segment>	control channel and incarnation
+ *	mooncake/[cluster/]moonrail/<segment>.<incarnation>	empty: the guard
+ *
+ * The guard. A node's version starts at 0 with every new node, so a version
+ * alone does not tell an owner's node from that of a third process which came
+ * in between. A guard's name holds the incarnation, and guard, ram and
+ * rpc_meta are made, replaced and deleted in one transaction (or together, by
+ * the server, with their session). So "this owner's guard is still there" in
+ * a transaction means that the other two nodes are still that owner's.
+ *
+ * Threads. The client library has two of its own per session; its watchers
+ * and completions run there and only note things. Calls that wait do so on
+ * their caller's thread, until its deadline. The keeper thread makes a new
+ * session after a loss, publishes again what is published, and sets the
+ * watches again.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef THREADED
+#define THREADED
+#endif
+#include <zookeeper/zookeeper.h>
+
+#include "meta/meta_store_int.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+#define ZK_OPS_MAX		6	/* of one transaction */
+#define ZK_WHO			136	/* text that says who has a name */
+#define ZK_PING_NS		TEI_NS_PER_SEC
+#define ZK_RETRY_NS		TEI_NS_PER_SEC
+#define ZK_DEFAULT_PORT		2181
+#define ZK_INLINE_MAX		65536	/* longer descriptors: the head alone */
+#define ZK_WATCH_BUCKETS	1024
+#define ZK_WATCH_IDLE		4096	/* unarmed ones kept */
+
+struct zk;
+
+/*
+ * One session with its library handle. Made and closed by open, close and
+ * the keeper; zk->lock guards the pointer to it.
+ */
+struct zk_session {
+	struct zk *zk;
+	zhandle_t *zh;			/* zk->lock; NULL until set up */
+};
+
+/* A name that this process publishes. In zk->entries. */
+struct zk_entry {
+	struct tei_list link;
+	char *name;			/* these four fixed */
+	char *ram, *rpc, *guard;	/* paths */
+	/* writer's token: */
+	char *text;			/* of ram: what is wanted there */
+	size_t len;
+	char *rpc_text;
+	bool announced;			/* was there once */
+	/* zk->lock */
+	bool held;			/* there, by this session */
+	bool dirty;			/* the keeper is to see to it */
+	bool lost;			/* to another process; not yet told */
+	char lost_to[ZK_WHO];
+};
+
+/* A segment whose node is watched. In zk->watches, guarded by zk->lock. */
+struct zk_watch {
+	struct tei_list link;		/* bucket */
+	char *path, *name;
+	int64_t mzxid;			/* as last seen, 0: not there */
+	bool armed;
+};
+
+/* Made by the store's open, freed by its close. */
+struct zk {
+	/* fixed after open */
+	struct tei_meta_store *store;
+	const struct tei_settings *settings;
+	char *servers;			/* "h:p,h:p", as given */
+	char *chroot;			/* "" or "/a/b" */
+	char *auth;			/* "user:password", or NULL */
+	pthread_t keeper;
+
+	/* order 2 of util/lock.h; the client library's own are below it */
+	struct tei_mutex lock;		/* guards what follows */
+	pthread_cond_t cond;		/* anything below has changed */
+	struct zk_session *session;	/* NULL: none now */
+	bool connected;
+	bool expired;			/* session is of no use any more */
+	bool stop;
+	bool writing;			/* somebody has the writer's token */
+	bool rearm;			/* watches are to be set again */
+	bool told_open;			/* about nodes that all can read */
+	uint64_t retry_ns;		/* the keeper: not before */
+	struct tei_list entries;
+	tei_meta_changed_fn fn;
+	void *fn_arg;
+	uint32_t fn_calls;		/* running now */
+	struct tei_list watches[ZK_WATCH_BUCKETS];
+	uint32_t watch_idle;		/* unarmed */
+};
+
+/* --- meta_zookeeper_text.c: connection strings, records ------------------- */
+
+/* Servers and chroot of "zookeeper://…"; both freed by the caller. */
+int zk_text_split(const char *conn, char **servers, char **chroot,
+		  struct tei_err *err);
+
+/* The servers as numeric addresses, for the client library; to be freed. */
+int zk_text_resolve(const char *servers, uint64_t deadline_ns, char **out,
+		    struct tei_err *err);
+
+/* The whole first line of the file, to be freed; TEI_ERR_INVALID. */
+int zk_text_auth(const char *file, char **out, struct tei_err *err);
+
+/* Paths of a name, to be freed; NULL without memory or if it doesn't fit. */
+char *zk_path_ram(const struct zk *zk, const char *name);
+char *zk_path_rpc(const struct zk *zk, const char *name);
+char *zk_path_guard(const struct zk *zk, const char *name,
+		    uint64_t incarnation);
+
+/* Terminated, to be freed; NULL without memory. */
+char *zk_rpc_encode(const char *host, uint16_t port, uint64_t incarnation);
+/* False if it is no such record; incarnation 0 where there is none. */
+bool zk_rpc_decode(const char *text, size_t len,
+		   char endpoint[TEI_META_ENDPOINT_MAX],
+		   uint64_t *incarnation);
+
+/*
+ * What stands for a descriptor that is too long for a node: all but its
+ * buffers, and where they are to be had. To be freed.
+ */
+int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
+		   char **text, size_t *len, struct tei_err *err);
+/* Incarnation of a descriptor or head; endpoint "" unless it is a head. */
+bool zk_head_decode(const char *text, size_t len, uint64_t *incarnation,
+		    char endpoint[TEI_META_ENDPOINT_MAX]);
+
+/* --- meta_zookeeper_session.c -------------------------------------------- */
+
+/* Makes the session and waits until it is connected. */
+int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err);
+/* Ends the session, if any; zk->lock is not held. */
+void zk_session_close(struct zk *zk);
+/* Its id, 0 without one. */
+int64_t zk_session_id(struct zk *zk);
+void *zk_keeper_main(void *arg);
+
+/* --- meta_zookeeper_call.c ----------------------------------------------- */
+
+/*
+ * One call each, waited for until deadline_ns; a result of ZOPERATIONTIMEOUT
+ * or another "transient" one says nothing about what became of it. They wait
+ * for a connection first. Reads are tried again while transient.
+ */
+struct zk_reply {
+	char *data;			/* terminated, to be freed, or NULL */
+	size_t len;
+	struct Stat stat;
+};
+
+enum zk_watch_kind {
+	ZK_WATCH_NONE,
+	ZK_WATCH_SEGMENT,		/* tells the store's user */
+	ZK_WATCH_GUARD,			/* tells the keeper */
+};
+
+bool zk_transient(int rc);
+int zk_get(struct zk *zk, const char *path, enum zk_watch_kind watch,
+	   uint64_t deadline_ns, struct zk_reply *out);
+int zk_exists(struct zk *zk, const char *path, enum zk_watch_kind watch,
+	      uint64_t deadline_ns, struct Stat *stat);
+/* A folder: persistent, empty. open: anybody may go in. */
+int zk_mkdir(struct zk *zk, const char *path, bool open, uint64_t deadline_ns);
+/* failed (may be NULL) gets the index of the operation that failed, or -1. */
+int zk_multi(struct zk *zk, const zoo_op_t *ops, int count,
+	     uint64_t deadline_ns, int *failed);
+/* True if strangers may make or delete what is in the folder. */
+bool zk_folder_open(struct zk *zk, const char *path, uint64_t deadline_ns);
+const struct ACL_vector *zk_acl(const struct zk *zk);
+
+/* Fails with a code and text for rc, after "what 'name'". */
+int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
+	    struct tei_err *err);
+
+/* --- meta_zookeeper_claim.c: what this process publishes ----------------- */
+
+int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
+	       const char *json, size_t len, uint64_t deadline_ns,
+	       struct tei_err *err);
+int zk_withdraw(struct tei_meta_store *store, const char *name,
+		uint64_t deadline_ns, struct tei_err *err);
+/* The keeper's: sees to what is dirty. zk->lock not held. */
+void zk_republish(struct zk *zk);
+bool zk_entries_dirty(struct zk *zk) TEI_REQUIRES(zk->lock);
+/* A guard's node has changed; zk->lock not held. */
+void zk_guard_event(struct zk *zk, const char *path);
+/* The session is another one: nothing is held any more. */
+void zk_entries_unheld(struct zk *zk) TEI_REQUIRES(zk->lock);
+void zk_entries_free(struct zk *zk);
+
+/* --- meta_zookeeper_watch.c: what this process reads --------------------- */
+
+int zk_fetch(struct tei_meta_store *store, const char *name,
+	     uint64_t deadline_ns, char **json, size_t *len,
+	     struct tei_err *err);
+int zk_resolve(struct tei_meta_store *store, const char *server,
+	       uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
+	       struct tei_err *err);
+void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg);
+/* A segment's node has changed; zk->lock not held. */
+void zk_segment_event(struct zk *zk, const char *path);
+/* The keeper's: sets the watches of a new session, tells what was missed. */
+void zk_watches_rearm(struct zk *zk);
+void zk_watches_init(struct zk *zk);
+void zk_watches_free(struct zk *zk);
+
+#endif /* TEI_META_META_ZOOKEEPER_INT_H */

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_zookeeper_int.h"
+#include "util/err.h"
+#include "util/log.h"
+#include "util/settings.h"
+
+/*
+ * The library's own lines: of use only to who looks for trouble, since what
+ * matters of them is said by us.
+ */
+static void zk_log(const char *message)
+{
+	TEI_DEBUG_LOG("zookeeper", "%.*s", (int)strcspn(message, "\n"),
+		      message);
+}
+
+static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
+{
+	bool connected = state == ZOO_CONNECTED_STATE;
+
+	if (connected && !zk->connected)
+		TEI_INFO("meta", "ZooKeeper %s: connected, session %#llx",
+			 zk->servers, (unsigned long long)
+			 zoo_client_id(zk->session->zh)->client_id);
+	else if (state == ZOO_EXPIRED_SESSION_STATE && !zk->expired)
+		TEI_WARN("meta", "ZooKeeper %s: session lost; making a new one",
+			 zk->servers);
+	else if (state == ZOO_AUTH_FAILED_STATE && !zk->expired)
+		TEI_ERROR("meta", "ZooKeeper %s: authentication failed",
+			  zk->servers);
+	else if (!connected && zk->connected && !zk->expired)
+		TEI_WARN("meta",
+			 "ZooKeeper %s: connection lost; what is open stays usable",
+			 zk->servers);
+	zk->connected = connected;
+	if (state == ZOO_EXPIRED_SESSION_STATE ||
+	    state == ZOO_AUTH_FAILED_STATE)
+		zk->expired = true;
+	if (connected)
+		zk->retry_ns = 0;
+	pthread_cond_broadcast(&zk->cond);
+}
+
+/* On the library's thread. */
+static void zk_session_event(zhandle_t *zh, int type, int state,
+			     const char *path, void *ctx)
+{
+	struct zk_session *s = ctx;
+	struct zk *zk = s->zk;
+
+	(void)zh;
+	(void)path;
+	if (type != ZOO_SESSION_EVENT)
+		return;
+	tei_mutex_lock(&zk->lock);
+	if (zk->session == s)
+		zk_session_told(zk, state);
+	tei_mutex_unlock(&zk->lock);
+}
+
+/*
+ * The lock is held until handle and credentials are in place, so that neither
+ * an event nor a call gets in between.
+ */
+static int zk_session_start(struct zk *zk, const char *servers,
+			    struct tei_err *err)
+{
+	struct zk_session *s = calloc(1, sizeof(*s));
+	sigset_t all, old;
+	zhandle_t *zh;
+
+	if (!s)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for a ZooKeeper session");
+	s->zk = zk;
+	tei_mutex_lock(&zk->lock);
+	zk->session = s;
+	zk->connected = false;
+	zk->expired = false;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	zh = zookeeper_init2(servers, zk_session_event,
+			     (int)zk->settings->zk_session_ms, NULL, s,
+			     ZOO_NO_LOG_CLIENTENV, zk_log);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	s->zh = zh;
+	if (zh && zk->auth)
+		zoo_add_auth(zh, "digest", zk->auth, (int)strlen(zk->auth),
+			     NULL, NULL);
+	if (!zh)
+		zk->session = NULL;
+	tei_mutex_unlock(&zk->lock);
+	if (zh)
+		return 0;
+	free(s);
+	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
+			    "ZooKeeper %.64s: no handle: %s", zk->servers,
+			    strerror(errno));
+}
+
+static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
+			  struct tei_err *err)
+{
+	char *servers;
+	int rc;
+
+	rc = zk_text_resolve(zk->servers, deadline_ns, &servers, err);
+	if (rc)
+		return rc;
+	rc = zk_session_start(zk, servers, err);
+	free(servers);
+	return rc;
+}
+
+int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
+{
+	int rc = zk_session_new(zk, deadline_ns, err);
+	bool connected;
+	uint64_t now;
+
+	if (rc)
+		return rc;
+	tei_mutex_lock(&zk->lock);
+	while (!zk->connected && !zk->expired &&
+	       (now = tei_now_ns()) < deadline_ns)
+		tei_mutex_wait(&zk->cond, &zk->lock, deadline_ns - now);
+	connected = zk->connected;
+	tei_mutex_unlock(&zk->lock);
+	if (connected)
+		return 0;
+	zk_session_close(zk);
+	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+			    "are the servers up, and a majority of them?",
+			    "ZooKeeper %.64s: no connection within %u s",
+			    zk->servers, zk->settings->connect_timeout_s);
+}
+
+void zk_session_close(struct zk *zk)
+{
+	struct zk_session *s;
+
+	tei_mutex_lock(&zk->lock);
+	s = zk->session;
+	zk->session = NULL;
+	zk->connected = false;
+	pthread_cond_broadcast(&zk->cond);
+	tei_mutex_unlock(&zk->lock);
+	if (!s)
+		return;
+	/* answers what is still waited for, then ends the library's threads */
+	zookeeper_close(s->zh);
+	free(s);
+}
+
+int64_t zk_session_id(struct zk *zk)
+{
+	int64_t id = 0;
+
+	tei_mutex_lock(&zk->lock);
+	if (zk->session && zk->session->zh)
+		id = zoo_client_id(zk->session->zh)->client_id;
+	tei_mutex_unlock(&zk->lock);
+	return id;
+}
+
+/* --- the keeper ---------------------------------------------------------- */
+
+static void zk_session_renew(struct zk *zk)
+{
+	uint64_t deadline = tei_now_ns() +
+			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	int rc;
+
+	zk_session_close(zk);
+	rc = zk_session_new(zk, deadline, NULL);
+	tei_mutex_lock(&zk->lock);
+	if (rc) {
+		zk->expired = true;
+		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
+	}
+	zk->rearm = true;
+	zk_entries_unheld(zk);
+	tei_mutex_unlock(&zk->lock);
+}
+
+static bool zk_keeper_due(struct zk *zk) TEI_REQUIRES(zk->lock)
+{
+	if (zk->expired)
+		return true;
+	return zk->connected && (zk->rearm || zk_entries_dirty(zk));
+}
+
+static void zk_keeper_work(struct zk *zk)
+{
+	bool rearm, renew;
+
+	tei_mutex_lock(&zk->lock);
+	renew = zk->expired;
+	rearm = !renew && zk->rearm;
+	if (rearm)
+		zk->rearm = false;
+	tei_mutex_unlock(&zk->lock);
+	if (renew) {
+		zk_session_renew(zk);
+		return;
+	}
+	zk_republish(zk);
+	if (rearm)
+		zk_watches_rearm(zk);
+}
+
+void *zk_keeper_main(void *arg)
+{
+	struct zk *zk = arg;
+	uint64_t now;
+
+	tei_mutex_lock(&zk->lock);
+	while (!zk->stop) {
+		now = tei_now_ns();
+		if (!zk_keeper_due(zk)) {
+			tei_mutex_wait(&zk->cond, &zk->lock,
+				       60 * TEI_NS_PER_SEC);
+			continue;
+		}
+		if (zk->retry_ns > now) {
+			tei_mutex_wait(&zk->cond, &zk->lock,
+				       zk->retry_ns - now);
+			continue;
+		}
+		tei_mutex_unlock(&zk->lock);
+		zk_keeper_work(zk);
+		tei_mutex_lock(&zk->lock);
+	}
+	tei_mutex_unlock(&zk->lock);
+	return NULL;
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "meta/meta_json.h"
+#include "meta/meta_zookeeper_int.h"
+#include "util/err.h"
+#include "util/log.h"
+#include "util/settings.h"
+
+/* --- connection strings -------------------------------------------------- */
+
+#define ZK_CONN_HINT	"zookeeper://host:port[,host:port...][/chroot]"
+
+static int zk_conn_refuse(const char *conn, const char *why,
+			  struct tei_err *err)
+{
+	return tei_err_fail(err, TEI_ERR_INVALID, "meta", ZK_CONN_HINT,
+			    "metadata '%.80s': %s", conn, why);
+}
+
+static bool zk_servers_fine(const char *servers)
+{
+	char *copy = strdup(servers), *rest = copy, *one;
+	char host[TEI_META_HOST_MAX];
+	bool fine = copy != NULL;
+	uint16_t port;
+
+	while (fine && (one = strsep(&rest, ",")))
+		fine = !tei_meta_split(one, host, &port);
+	free(copy);
+	return fine;
+}
+
+/* "/a/b": no empty part, no "." or "..", no slash at the end. */
+static bool zk_chroot_fine(const char *chroot)
+{
+	const char *p = chroot;
+	size_t n;
+
+	while (*p) {
+		n = strcspn(++p, "/");
+		if (!n || (n == 1 && !strncmp(p, ".", 1)) ||
+		    (n == 2 && !strncmp(p, "..", 2)))
+			return false;
+		p += n;
+	}
+	return meta_text_valid(chroot, 1024);
+}
+
+int zk_text_split(const char *conn, char **servers, char **chroot,
+		  struct tei_err *err)
+{
+	const char *start = strstr(conn, "://") + 3;
+	size_t n = strcspn(start, "/"), len;
+	char *s = strndup(start, n), *c = strdup(start + n);
+	const char *why = NULL;
+
+	if (!s || !c) {
+		free(s);
+		free(c);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for the metadata store");
+	}
+	len = strlen(c);
+	while (len && c[len - 1] == '/')
+		c[--len] = 0;
+	if (!zk_servers_fine(s))
+		why = "no list of servers";
+	else if (!zk_chroot_fine(c))
+		why = "bad chroot";
+	if (why) {
+		free(s);
+		free(c);
+		return zk_conn_refuse(conn, why, err);
+	}
+	*servers = s;
+	*chroot = c;
+	return 0;
+}
+
+static void zk_resolve_one(const char *one, uint64_t deadline_ns,
+			   struct meta_buf *out, const char **why)
+{
+	char host[TEI_META_HOST_MAX], text[TEI_META_ENDPOINT_MAX];
+	struct addrinfo *list, *ai;
+	uint16_t port;
+
+	if (tei_meta_split(one, host, &port) ||
+	    meta_resolve(host, port ? port : ZK_DEFAULT_PORT, deadline_ns,
+			 &list, why))
+		return;
+	for (ai = list; ai; ai = ai->ai_next) {
+		meta_address_text(ai->ai_addr, ai->ai_addrlen, text);
+		if (out->len)
+			meta_buf_text(out, ",");
+		meta_buf_text(out, text);
+	}
+	freeaddrinfo(list);
+}
+
+/* Names that are not found now are left out if others are. */
+int zk_text_resolve(const char *servers, uint64_t deadline_ns, char **out,
+		    struct tei_err *err)
+{
+	char *copy = strdup(servers), *rest = copy, *one;
+	struct meta_buf list = { 0 };
+	const char *why = "no memory";
+
+	while (copy && (one = strsep(&rest, ",")))
+		zk_resolve_one(one, deadline_ns, &list, &why);
+	free(copy);
+	if (list.len)
+		meta_buf_bytes(&list, "", 1);
+	if (list.len && !list.failed) {
+		*out = list.text;
+		return 0;
+	}
+	free(list.text);
+	return tei_err_fail(err, TEI_ERR_DNS, "meta", NULL,
+			    "ZooKeeper servers '%.64s': %s", servers, why);
+}
+
+/* --- credentials --------------------------------------------------------- */
+
+static void zk_auth_check_mode(const char *file, int fd)
+{
+	struct stat st;
+
+	if (!fstat(fd, &st) && (st.st_mode & (S_IRWXG | S_IRWXO)))
+		TEI_WARN("meta",
+			 "MOONRAIL_ZK_AUTH_FILE=%s: others may read it (mode %03o)",
+			 file, (unsigned int)st.st_mode & 0777);
+}
+
+int zk_text_auth(const char *file, char **out, struct tei_err *err)
+{
+	FILE *f = fopen(file, "re");
+	char line[1024];
+	const char *colon;
+
+	if (!f)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "MOONRAIL_ZK_AUTH_FILE=%.64s: %s", file,
+				    strerror(errno));
+	zk_auth_check_mode(file, fileno(f));
+	setvbuf(f, NULL, _IONBF, 0);	/* no copy of it is left behind */
+	if (!fgets(line, sizeof(line), f))
+		line[0] = 0;
+	fclose(f);
+	line[strcspn(line, "\r\n")] = 0;
+	colon = strchr(line, ':');
+	if (colon && colon > line && colon[1])
+		*out = strdup(line);
+	else
+		*out = NULL;
+	explicit_bzero(line, sizeof(line));
+	if (*out)
+		return 0;
+	return tei_err_fail(err, TEI_ERR_INVALID, "meta",
+			    "its first line is user:password",
+			    "MOONRAIL_ZK_AUTH_FILE=%.64s: no user:password",
+			    file);
+}
+
+/* --- paths --------------------------------------------------------------- */
+
+static char *zk_path(const struct zk *zk, const char *key)
+{
+	char *path;
+
+	return asprintf(&path, "%s/%s", zk->chroot, key) < 0 ? NULL : path;
+}
+
+char *zk_path_ram(const struct zk *zk, const char *name)
+{
+	char key[TEI_META_NAME_MAX + 512];
+
+	if (tei_meta_segment_key(zk->settings->cluster_id, name, key,
+				 sizeof(key)))
+		return NULL;
+	return zk_path(zk, key);
+}
+
+char *zk_path_rpc(const struct zk *zk, const char *name)
+{
+	char key[TEI_META_NAME_MAX + 512];
+
+	if (tei_meta_rpc_key(zk->settings->cluster_id, name, key, sizeof(key)))
+		return NULL;
+	return zk_path(zk, key);
+}
+
+/* One node whatever the name holds: slashes are escaped. */
+char *zk_path_guard(const struct zk *zk, const char *name,
+		    uint64_t incarnation)
+{
+	const char *cluster = zk->settings->cluster_id;
+	struct meta_buf b = { 0 };
+	char tail[24];
+
+	meta_buf_text(&b, zk->chroot);
+	meta_buf_text(&b, "/mooncake/");
+	meta_buf_text(&b, cluster);
+	meta_buf_text(&b, *cluster ? "/moonrail/" : "moonrail/");
+	for (; *name; name++) {
+		if (*name == '/' || *name == '%')
+			meta_buf_text(&b, *name == '/' ? "%2F" : "%25");
+		else
+			meta_buf_bytes(&b, name, 1);
+	}
+	snprintf(tail, sizeof(tail), ".%016" PRIx64, incarnation);
+	meta_buf_bytes(&b, tail, strlen(tail) + 1);
+	if (!b.failed)
+		return b.text;
+	free(b.text);
+	return NULL;
+}
+
+/* --- records ------------------------------------------------------------- */
+
+char *zk_rpc_encode(const char *host, uint16_t port, uint64_t incarnation)
+{
+	struct meta_buf b = { 0 };
+
+	meta_buf_text(&b, "{\"ip_or_host_name\":");
+	meta_buf_string(&b, host);
+	meta_buf_text(&b, ",\"rpc_port\":");
+	meta_buf_u64(&b, port);
+	meta_buf_text(&b, ",\"incarnation\":");
+	meta_buf_u64(&b, incarnation);
+	meta_buf_bytes(&b, "}", 2);
+	if (!b.failed)
+		return b.text;
+	free(b.text);
+	return NULL;
+}
+
+static bool zk_rpc_member(struct meta_json *j, char host[TEI_META_HOST_MAX],
+			  uint64_t *port, uint64_t *incarnation)
+{
+	if (!strcmp(j->text, "rpc_port"))
+		return meta_json_u64(j, port);
+	if (!strcmp(j->text, "incarnation"))
+		return meta_json_u64(j, incarnation);
+	if (strcmp(j->text, "ip_or_host_name"))
+		return meta_json_skip(j);
+	if (!meta_json_string(j) || j->text_len >= TEI_META_HOST_MAX)
+		return false;
+	memcpy(host, j->text, j->text_len + 1);
+	return true;
+}
+
+bool zk_rpc_decode(const char *text, size_t len,
+		   char endpoint[TEI_META_ENDPOINT_MAX],
+		   uint64_t *incarnation)
+{
+	char host[TEI_META_HOST_MAX] = "";
+	uint64_t port = 0, inc = 0;
+	struct meta_json j;
+	bool fine;
+
+	meta_json_init(&j, text, len);
+	fine = meta_json_object(&j);
+	while (fine && meta_json_member(&j))
+		fine = zk_rpc_member(&j, host, &port, &inc);
+	fine = fine && meta_json_done(&j) && *host && port && port <= 65535;
+	meta_json_fini(&j);
+	if (!fine)
+		return false;
+	tei_meta_join(host, (uint16_t)port, endpoint);
+	*incarnation = inc;
+	return true;
+}
+
+static int zk_head_desc(const struct tei_meta_desc *desc,
+			struct tei_meta_desc **out, struct tei_err *err)
+{
+	struct tei_meta_desc *d;
+	uint32_t i;
+	int rc;
+
+	rc = tei_meta_desc_create(desc->name, desc->protocol,
+				  desc->incarnation, &d, err);
+	if (rc)
+		return rc;
+	if (*desc->first.provider)
+		rc = tei_meta_desc_set_first(d, &desc->first, err);
+	if (!rc && *desc->local)
+		rc = tei_meta_desc_set_local(d, desc->local, err);
+	if (!rc && desc->priority_matrix)
+		rc = tei_meta_desc_set_matrix(d, desc->priority_matrix, err);
+	for (i = 0; !rc && i < desc->rail_count; i++)
+		rc = tei_meta_desc_add_rail(d, &desc->rails[i], err);
+	if (!rc)
+		rc = tei_meta_desc_freeze(d, err);
+	if (rc)
+		tei_meta_desc_unref(d);
+	else
+		*out = d;
+	return rc;
+}
+
+int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
+		   char **text, size_t *len, struct tei_err *err)
+{
+	struct tei_meta_desc *bare;
+	struct meta_buf b = { 0 };
+	char *json;
+	size_t n;
+	int rc;
+
+	rc = zk_head_desc(desc, &bare, err);
+	if (rc)
+		return rc;
+	rc = tei_meta_desc_encode(bare, &json, &n, err);
+	tei_meta_desc_unref(bare);
+	if (rc)
+		return rc;
+	meta_buf_text(&b, "{\"buffers_at\":");
+	meta_buf_string(&b, endpoint);
+	meta_buf_text(&b, ",\"buffers_count\":");
+	meta_buf_u64(&b, desc->buffer_count);
+	meta_buf_text(&b, ",");
+	meta_buf_bytes(&b, json + 1, n);	/* its end too */
+	free(json);
+	if (b.failed) {
+		free(b.text);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory to publish '%.64s'",
+				    desc->name);
+	}
+	*text = b.text;
+	*len = b.len - 1;
+	return 0;
+}
+
+bool zk_head_decode(const char *text, size_t len, uint64_t *incarnation,
+		    char endpoint[TEI_META_ENDPOINT_MAX])
+{
+	struct meta_json j;
+	bool fine;
+
+	*incarnation = 0;
+	endpoint[0] = 0;
+	meta_json_init(&j, text, len);
+	fine = meta_json_object(&j);
+	while (fine && meta_json_member(&j)) {
+		if (!strcmp(j.text, "incarnation")) {
+			fine = meta_json_u64(&j, incarnation);
+		} else if (!strcmp(j.text, "buffers_at")) {
+			fine = meta_json_string(&j) &&
+			       j.text_len < TEI_META_ENDPOINT_MAX;
+			if (fine)
+				memcpy(endpoint, j.text, j.text_len + 1);
+		} else {
+			fine = meta_json_skip(&j);
+		}
+	}
+	fine = fine && meta_json_done(&j);
+	meta_json_fini(&j);
+	return fine;
+}

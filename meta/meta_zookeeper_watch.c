@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_zookeeper_int.h"
+#include "util/err.h"
+#include "util/log.h"
+#include "util/settings.h"
+
+/*
+ * What this process reads. Reading a segment sets a watch on its node, which
+ * fires once; the table remembers who is watched, under which session's watch
+ * or none ("armed"), and what was there. A name stays in the table after its
+ * watch has fired, so that the next look waits for a node that is gone to come
+ * back. Names that were never there are not watched.
+ */
+
+/* --- the table ----------------------------------------------------------- */
+
+static struct tei_list *zk_bucket(struct zk *zk, const char *path)
+{
+	uint32_t h = 2166136261u;
+
+	for (; *path; path++)
+		h = (h ^ (uint8_t)*path) * 16777619u;
+	return &zk->watches[h % ZK_WATCH_BUCKETS];
+}
+
+static struct zk_watch *zk_watch_find(struct zk *zk, const char *path)
+	TEI_REQUIRES(zk->lock)
+{
+	struct zk_watch *w;
+
+	tei_list_foreach(w, zk_bucket(zk, path), struct zk_watch, link)
+		if (!strcmp(w->path, path))
+			return w;
+	return NULL;
+}
+
+static void zk_watch_free(struct zk_watch *w)
+{
+	tei_list_del(&w->link);
+	free(w->path);
+	free(w->name);
+	free(w);
+}
+
+static void zk_watch_set(struct zk *zk, struct zk_watch *w, bool armed)
+	TEI_REQUIRES(zk->lock)
+{
+	if (w->armed && !armed)
+		zk->watch_idle++;
+	else if (!w->armed && armed)
+		zk->watch_idle--;
+	w->armed = armed;
+}
+
+/* Segments that were closed leave their names behind when they change. */
+static void zk_watch_prune(struct zk *zk) TEI_REQUIRES(zk->lock)
+{
+	struct zk_watch *w, *tmp;
+	int i;
+
+	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
+		tei_list_foreach_safe(w, tmp, &zk->watches[i],
+				      struct zk_watch, link)
+			if (!w->armed)
+				zk_watch_free(w);
+	zk->watch_idle = 0;
+}
+
+static struct zk_watch *zk_watch_add(struct zk *zk, const char *path,
+				     const char *name) TEI_REQUIRES(zk->lock)
+{
+	struct zk_watch *w;
+
+	if (zk->watch_idle > ZK_WATCH_IDLE)
+		zk_watch_prune(zk);
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return NULL;
+	tei_list_init(&w->link);
+	w->path = strdup(path);
+	w->name = strdup(name);
+	if (!w->path || !w->name) {
+		zk_watch_free(w);
+		return NULL;
+	}
+	zk->watch_idle++;
+	tei_list_add_tail(zk_bucket(zk, path), &w->link);
+	return w;
+}
+
+void zk_watches_init(struct zk *zk)
+{
+	int i;
+
+	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
+		tei_list_init(&zk->watches[i]);
+}
+
+void zk_watches_free(struct zk *zk) TEI_NO_TSA
+{
+	struct zk_watch *w, *tmp;
+	int i;
+
+	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
+		tei_list_foreach_safe(w, tmp, &zk->watches[i],
+				      struct zk_watch, link)
+			zk_watch_free(w);
+}
+
+/* --- events -------------------------------------------------------------- */
+
+void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg)
+{
+	struct zk *zk = store->back_end;
+
+	tei_mutex_lock(&zk->lock);
+	zk->fn = fn;
+	zk->fn_arg = arg;
+	while (zk->fn_calls)
+		tei_mutex_wait(&zk->cond, &zk->lock, TEI_NS_PER_SEC);
+	tei_mutex_unlock(&zk->lock);
+}
+
+/* The lock is let go for the call. */
+static void zk_tell(struct zk *zk, const char *name) TEI_REQUIRES(zk->lock)
+{
+	tei_meta_changed_fn fn = zk->fn;
+	void *arg = zk->fn_arg;
+
+	if (!fn)
+		return;
+	zk->fn_calls++;
+	tei_mutex_unlock(&zk->lock);
+	fn(arg, name);
+	tei_mutex_lock(&zk->lock);
+	zk->fn_calls--;
+	pthread_cond_broadcast(&zk->cond);
+}
+
+void zk_segment_event(struct zk *zk, const char *path)
+{
+	struct zk_watch *w;
+	char *name = NULL;
+
+	tei_mutex_lock(&zk->lock);
+	w = zk_watch_find(zk, path);
+	if (w) {
+		zk_watch_set(zk, w, false);
+		name = strdup(w->name);
+	}
+	if (name)
+		zk_tell(zk, name);
+	tei_mutex_unlock(&zk->lock);
+	free(name);
+}
+
+/* --- after another session ----------------------------------------------- */
+
+/* Armed ones of one bucket, copied: the lock is not held over the calls. */
+struct zk_rearm {
+	char *path;
+	int64_t mzxid;
+};
+
+static size_t zk_rearm_list(struct zk *zk, int bucket, struct zk_rearm **out)
+	TEI_REQUIRES(zk->lock)
+{
+	struct zk_rearm *list;
+	struct zk_watch *w;
+	size_t n = 0;
+
+	tei_list_foreach(w, &zk->watches[bucket], struct zk_watch, link)
+		n += w->armed;
+	list = n ? calloc(n, sizeof(*list)) : NULL;
+	n = 0;
+	if (list)
+		tei_list_foreach(w, &zk->watches[bucket], struct zk_watch,
+				 link)
+			if (w->armed && (list[n].path = strdup(w->path)))
+				list[n++].mzxid = w->mzxid;
+	*out = list;
+	return n;
+}
+
+/* False: the connection is gone again. */
+static bool zk_rearm_one(struct zk *zk, const struct zk_rearm *r,
+			 uint64_t deadline_ns)
+{
+	struct Stat stat = { 0 };
+	int rc;
+
+	rc = zk_exists(zk, r->path, ZK_WATCH_SEGMENT, deadline_ns, &stat);
+	if (rc != ZOK && rc != ZNONODE)
+		return !zk_transient(rc);
+	if ((rc == ZOK ? stat.mzxid : 0) != r->mzxid)
+		zk_segment_event(zk, r->path);
+	return true;
+}
+
+void zk_watches_rearm(struct zk *zk)
+{
+	uint64_t deadline = tei_now_ns() +
+			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	struct zk_rearm *list;
+	bool fine = true;
+	size_t n, i;
+	int b;
+
+	for (b = 0; b < ZK_WATCH_BUCKETS; b++) {
+		tei_mutex_lock(&zk->lock);
+		n = zk_rearm_list(zk, b, &list);
+		tei_mutex_unlock(&zk->lock);
+		for (i = 0; i < n; i++) {
+			fine = fine && zk_rearm_one(zk, &list[i], deadline);
+			free(list[i].path);
+		}
+		free(list);
+	}
+	if (fine)
+		return;
+	tei_mutex_lock(&zk->lock);
+	zk->rearm = true;
+	zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
+	tei_mutex_unlock(&zk->lock);
+}
+
+/* --- reading ------------------------------------------------------------- */
+
+/* Notes that the watch is about to be set; true if the name was known. */
+static bool zk_watch_begin(struct zk *zk, const char *path, const char *name)
+{
+	struct zk_watch *w;
+	bool known;
+
+	tei_mutex_lock(&zk->lock);
+	w = zk_watch_find(zk, path);
+	known = w != NULL;
+	if (!w)
+		w = zk_watch_add(zk, path, name);
+	if (w)
+		zk_watch_set(zk, w, true);
+	tei_mutex_unlock(&zk->lock);
+	return known;
+}
+
+/* What came of it; a watch that has fired meanwhile stays fired. */
+static void zk_watch_end(struct zk *zk, const char *path, bool set,
+			 bool keep, int64_t mzxid)
+{
+	struct zk_watch *w;
+
+	tei_mutex_lock(&zk->lock);
+	w = zk_watch_find(zk, path);
+	if (w && set)
+		w->mzxid = mzxid;
+	if (w && !set)
+		zk_watch_set(zk, w, false);
+	if (w && !set && !keep) {
+		zk->watch_idle--;
+		zk_watch_free(w);
+	}
+	tei_mutex_unlock(&zk->lock);
+}
+
+/* Reads the node and watches it, or, if it was known, for it to come back. */
+static int zk_read_watched(struct zk *zk, const char *path, const char *name,
+			   uint64_t deadline_ns, struct zk_reply *out)
+{
+	bool known;
+	int rc, back;
+
+	do {
+		known = zk_watch_begin(zk, path, name);
+		rc = zk_get(zk, path, ZK_WATCH_SEGMENT, deadline_ns, out);
+		back = rc;
+		if (rc == ZNONODE && known)
+			back = zk_exists(zk, path, ZK_WATCH_SEGMENT,
+					 deadline_ns, NULL);
+	} while (rc == ZNONODE && back == ZOK && tei_now_ns() < deadline_ns);
+	if (rc == ZOK)
+		zk_watch_end(zk, path, true, true, out->stat.mzxid);
+	else
+		zk_watch_end(zk, path, known && back == ZNONODE, known, 0);
+	return rc;
+}
+
+static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
+			 struct tei_err *err)
+{
+	if (rc == ZNONODE)
+		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+				    "is that process running, in the same chroot and cluster?",
+				    "segment '%.48s' is not in ZooKeeper %.32s%.32s",
+				    name, zk->servers, zk->chroot);
+	return zk_fail(zk, rc, "segment", name, err);
+}
+
+/*
+ * A head leads to the process itself. *again: that turned out to be another
+ * one by now.
+ */
+static int zk_fetch_whole(const char *endpoint, const char *name,
+			  uint64_t incarnation, uint64_t deadline_ns,
+			  char **json, size_t *len, bool *again,
+			  struct tei_err *err)
+{
+	char at[TEI_META_ENDPOINT_MAX], *text;
+	uint64_t inc;
+	size_t n;
+	int rc;
+
+	*again = false;
+	rc = tei_meta_get_desc(endpoint, name, false, deadline_ns, &text, &n,
+			       err);
+	if (rc)
+		return rc;
+	if (!zk_head_decode(text, n, &inc, at) || inc == incarnation) {
+		*json = text;		/* if it is nonsense, decode says so */
+		*len = n;
+		return 0;
+	}
+	free(text);
+	*again = tei_now_ns() < deadline_ns;
+	if (*again)
+		return 0;
+	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
+			    "segment '%.64s': another process answers at %.64s",
+			    name, endpoint);
+}
+
+int zk_fetch(struct tei_meta_store *store, const char *name,
+	     uint64_t deadline_ns, char **json, size_t *len,
+	     struct tei_err *err)
+{
+	struct zk *zk = store->back_end;
+	char at[TEI_META_ENDPOINT_MAX];
+	char *path = zk_path_ram(zk, name);
+	struct zk_reply r;
+	uint64_t inc;
+	bool again;
+	int rc;
+
+	if (!path)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "segment '%.64s': no key for that name",
+				    name);
+	do {
+		again = false;
+		rc = zk_read_watched(zk, path, name, deadline_ns, &r);
+		if (rc != ZOK) {
+			rc = zk_fetch_fail(zk, rc, name, err);
+		} else if (!zk_head_decode(r.data, r.len, &inc, at) || !*at) {
+			*json = r.data;	/* the caller's from here on */
+			*len = r.len;
+		} else {
+			free(r.data);
+			rc = zk_fetch_whole(at, name, inc, deadline_ns, json,
+					    len, &again, err);
+		}
+	} while (again);
+	free(path);
+	return rc;
+}
+
+int zk_resolve(struct tei_meta_store *store, const char *server,
+	       uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
+	       struct tei_err *err)
+{
+	struct zk *zk = store->back_end;
+	char *path = server && *server ? zk_path_rpc(zk, server) : NULL;
+	struct zk_reply r;
+	uint64_t inc;
+	bool fine;
+	int rc;
+
+	if (!path)
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "server '%.64s': no key for that name",
+				    server ? server : "");
+	rc = zk_get(zk, path, ZK_WATCH_NONE, deadline_ns, &r);
+	free(path);
+	if (rc != ZOK)
+		return zk_fetch_fail(zk, rc, server, err);
+	fine = zk_rpc_decode(r.data, r.len, endpoint, &inc);
+	free(r.data);
+	if (fine)
+		return 0;
+	return tei_err_fail(err, TEI_ERR_JSON, "meta", NULL,
+			    "server '%.64s': its address in ZooKeeper can't be read",
+			    server);
+}
