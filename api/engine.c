@@ -53,7 +53,7 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 
 	for (i = 0; i < tei_rail_count(e->dp) && !ret; i++) {
 		memset(&rail, 0, sizeof(rail));
-		if (tei_rail_describe(e->dp, i, &d))
+		if (tei_rail_describe(e->dp, i, &d) || !d.open)
 			continue;
 		snprintf(rail.name, sizeof(rail.name), "%s", d.name);
 		snprintf(rail.provider, sizeof(rail.provider), "%s",
@@ -77,8 +77,9 @@ static int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 {
 	uint64_t keys[TEI_RAIL_MAX];
 	struct engine_region *r;
+	struct tei_rail_desc d;
 	uint32_t i;
-	size_t k;
+	size_t k, n;
 	int ret = 0;
 
 	for (i = 0; i < e->nregions && !ret; i++) {
@@ -86,8 +87,9 @@ static int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 		if (!r->remote)
 			continue;
 		memset(keys, 0, sizeof(keys));
-		for (k = 0; k < tei_rail_count(e->dp); k++)
-			tei_rail_mr_key(e->dp, r->addr, k, &keys[k]);
+		for (k = 0, n = 0; k < tei_rail_count(e->dp); k++)
+			if (!tei_rail_describe(e->dp, k, &d) && d.open)
+				tei_rail_mr_key(e->dp, r->addr, k, &keys[n++]);
 		ret = tei_meta_desc_add_buffer(desc, r->location,
 					       (uintptr_t)r->addr, r->length,
 					       keys, NULL, err);

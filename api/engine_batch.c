@@ -377,6 +377,8 @@ static int batch_start_rail(struct engine *e, struct engine_task *tasks,
 		if (tasks[i].by_rail)
 			list[k++] = &tasks[i].u.rail;
 	ret = tei_rail_submit(e->dp, list, by_rail);
+	if (ret == TEI_ERR_NO_DEVICE)
+		ret = TEI_ERR_UNSUPPORTED;
 	if (list != few)
 		free(list);
 	return ret;
@@ -410,13 +412,19 @@ static int batch_submit_locked(struct engine *e, struct engine_batch *b,
 	return 0;
 }
 
+/* The refusal as the thread's last error; nothing is logged, it may be many. */
 static int batch_fail_text(int ret)
 {
 	struct tei_err err;
 
-	if (ret)
-		tei_err_fail(&err, -ret, "engine", NULL,
-			     "submitTransfer refused");
+	if (!ret)
+		return 0;
+	memset(&err, 0, sizeof(err));
+	err.code = ret == 8 ? TEI_ERR_UNSUPPORTED : -ret;
+	err.when_ns = tei_now_ns();
+	snprintf(err.text, sizeof(err.text), "submitTransfer refused: %s",
+		 tei_err_name(err.code));
+	tei_err_set_last(&err);
 	return ret;
 }
 
@@ -428,7 +436,7 @@ static int batch_submit(struct engine *e, batch_id_t id,
 	int ret;
 
 	if (!reqs || !n)
-		return 1;
+		return batch_fail_text(1);
 	b = batch_lock(e, id);
 	if (!b)
 		return 1;

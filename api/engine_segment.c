@@ -418,7 +418,8 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 	int32_t id;
 
 	id = tei_meta_cache_lookup(e->cache, name);
-	if (id <= 0 || tei_meta_cache_refresh(e->cache, id, engine_deadline(e),
+	if (id <= 0 || tei_meta_cache_refresh(e->cache, id,
+					      tei_now_ns() + TEI_NS_PER_SEC,
 					      NULL, &err))
 		return;
 	desc = tei_meta_cache_get(e->cache, id);

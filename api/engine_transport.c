@@ -66,6 +66,12 @@ static int transport_nics(struct engine *e, struct tei_rail_desc *rails,
 	for (i = 0; i < n; i++) {
 		if (tei_rail_describe(e->dp, i, &rails[i]))
 			return -1;
+		if (!rails[i].open) {
+			/* uninstalled: an index without a NIC */
+			snprintf(rails[i].name, sizeof(rails[i].name),
+				 "uninstalled-%zu", i);
+			nics[i].off = true;
+		}
 		nics[i].name = rails[i].name;
 		nics[i].speed = rails[i].speed_bps;
 		transport_pci(rails[i].pci, &nics[i].pci);

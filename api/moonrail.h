@@ -27,7 +27,7 @@ extern "C" {
 /* "0.1.0", the library's own version. Never NULL, static. */
 const char *te_version(void);
 
-/* "1.17.0", version of the libfabric in use. Never NULL, static. */
+/* "1.17", API version of the libfabric in use. Never NULL, static. */
 const char *te_fabric_version(void);
 
 /*

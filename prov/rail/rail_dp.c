@@ -75,12 +75,23 @@ static bool dp_drained(struct tei_rail_dp *dp)
 	return !__atomic_load_n(&dp->nlive, __ATOMIC_ACQUIRE);
 }
 
+/* Notifications that can still be sent. */
+static bool dp_has_notes(struct tei_rail_dp *dp) TEI_REQUIRES(dp->sched)
+{
+	struct tei_rail_peer *p;
+
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+		if (p->nnotes && p->state != RAIL_PEER_GONE)
+			return true;
+	return false;
+}
+
 static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	uint64_t end = tei_now_ns() + drain_ns;
 
 	tei_mutex_lock(&dp->sched);
-	while (!dp_drained(dp) && tei_now_ns() < end) {
+	while ((!dp_drained(dp) || dp_has_notes(dp)) && tei_now_ns() < end) {
 		tei_mutex_unlock(&dp->sched);
 		tei_rail_progress(dp);
 		tei_mutex_lock(&dp->sched);
@@ -340,6 +351,7 @@ int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 		return TEI_ERR_INVALID;
 	rail = rail_at(dp, (uint32_t)index);
 	memset(d, 0, sizeof(*d));
+	d->open = __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE);
 	snprintf(d->name, sizeof(d->name), "%s", rail->name);
 	snprintf(d->provider, sizeof(d->provider), "%s", rail->provider);
 	snprintf(d->transport, sizeof(d->transport), "%s", rail->transport);

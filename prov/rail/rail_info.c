@@ -319,11 +319,8 @@ static int info_take_addresses(const char *provider, const char *devices,
 		    inet_pton(AF_INET6, tok, bin) != 1)
 			continue;
 		list = info_query(provider, tok);
-		if (!list) {
-			TEI_WARN("rail", "%s: no endpoint of %s there", tok,
-				 provider);
+		if (!list)
 			continue;
-		}
 		ifa = info_interface(ifs, list);
 		ret = info_add(out, tok, list,
 			       ifa ? info_prefix(ifa->ifa_netmask) : 0);
@@ -363,7 +360,23 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	return ret;
 }
 
-/* libfabric before 2.0 lists endpoints named "tcp" that are not RDM. */
+/* One line for each device that was asked for and is not there. */
+static void info_warn_missing(const char *devices, const struct rail_found *list)
+{
+	char text[TEI_SETTING_TEXT], *save = NULL, *tok;
+	const struct rail_found *f;
+
+	snprintf(text, sizeof(text), "%s", devices);
+	for (tok = strtok_r(text, ", ", &save); tok;
+	     tok = strtok_r(NULL, ", ", &save)) {
+		for (f = list; f && strcmp(f->name, tok); f = f->next)
+			;
+		if (!f)
+			TEI_WARN("rail", "%s: no such device, or it is down",
+				 tok);
+	}
+}
+
 static bool info_wanted(const char *transport, const char *pinned, size_t row)
 {
 	if (strcmp(info_providers[row].transport, transport))
@@ -402,6 +415,8 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 				   "see fi_info, MOONRAIL_DEVICES, MOONRAIL_PROVIDER and MC_TE_FILTERS",
 				   "no device for transport %s%s%.64s", transport,
 				   *devices ? " among " : "", devices);
+	if (!ret)
+		info_warn_missing(devices, *out);
 	if (ret) {
 		rail_info_free(*out);
 		*out = NULL;

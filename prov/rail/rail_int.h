@@ -376,6 +376,10 @@ struct tei_rail_peer {
 	uint64_t due_ns;		/* when it wants to run, on attn */
 	uint64_t asked_ns;		/* when want_hello was first served */
 	bool announce;			/* our rail table has changed */
+	uint32_t note_rail;		/* thread: rail of notifications */
+	uint64_t note_since_ns;		/* thread: when it took none first */
+	bool stuck;			/* a path does not connect */
+	uint64_t alive_ns;		/* last sign of life */
 	bool rehello;			/* thread: introduce ourselves again */
 	bool bye_sent;			/* tear-down only */
 	uint64_t stuck_next_ns;		/* thread: no new lane before that */
@@ -474,6 +478,7 @@ void rail_close(struct rail *rail);
 void rail_free(struct rail *rail);
 struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index);
 uint32_t rail_count(struct tei_rail_dp *dp);
+bool rail_any_open(struct tei_rail_dp *dp);
 
 /* --- rail_lane.c: endpoints ---------------------------------------------- */
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
@@ -506,8 +511,9 @@ struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		    struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(lane->lock);
-/* -FI_EAGAIN was seen: no post before a while. */
-void rail_path_block(struct rail_path *path, uint64_t now);
+/* -FI_EAGAIN was seen: no post before a while. True when it has been
+ * connecting for suspiciously long. */
+bool rail_path_block(struct rail_path *path, uint64_t now);
 /* Room for every pair of rails, and the routes. The thread or set-up. */
 /* A local rail that fits it, or -1. */
 int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);

@@ -622,6 +622,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		return;
 	}
 	peer->heard_ns = tei_now_ns();
+	peer->alive_ns = peer->heard_ns;
 	if (type == RAIL_MSG_HELLO) {
 		if (dst && dst != dp->incarnation)
 			peer->refuse = dst;

@@ -12,6 +12,7 @@
 
 #define PATH_BACKOFF_MIN_US	20
 #define PATH_BACKOFF_MAX_US	10000
+#define PATH_STUCK_NS		(50 * TEI_NS_PER_MS)
 
 static const uint8_t *path_ip(const struct tei_rail_addr *a, size_t *len)
 {
@@ -226,12 +227,12 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 	return 0;
 }
 
-void rail_path_block(struct rail_path *path, uint64_t now)
+bool rail_path_block(struct rail_path *path, uint64_t now)
 {
 	if (path->inflight) {
 		/* the queue is full: the next completion frees it */
 		path->blocked_ns = now + TEI_NS_PER_MS;
-		return;
+		return false;
 	}
 	if (!path->since_ns)
 		path->since_ns = now;
@@ -240,4 +241,5 @@ void rail_path_block(struct rail_path *path, uint64_t now)
 	if (path->backoff_us > PATH_BACKOFF_MAX_US)
 		path->backoff_us = PATH_BACKOFF_MAX_US;
 	path->blocked_ns = now + path->backoff_us * TEI_NS_PER_US;
+	return now - path->since_ns > PATH_STUCK_NS;
 }

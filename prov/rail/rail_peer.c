@@ -18,6 +18,8 @@
 #define PEER_RESOLVE_AFTER	3	/* unanswered requests */
 #define PEER_RESOLVE_NS		TEI_NS_PER_SEC
 #define PEER_SILENT_TRIES	30
+#define PEER_ALIVE_NS		TEI_NS_PER_SEC
+#define PEER_NOTE_PATIENCE_NS	(300 * TEI_NS_PER_MS)
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
 {
@@ -294,6 +296,10 @@ static uint64_t peer_run_hello(struct tei_rail_peer *p, uint64_t now,
 		p->hello_next_ns = 0;
 	}
 	reply = p->reply_hello;
+	if (p->stuck) {
+		p->stuck = false;
+		p->rehello = true;
+	}
 	ask = (p->want_hello && p->state == RAIL_PEER_NEW) || p->rehello;
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
 		   p->table_acked < dp->table;
@@ -655,6 +661,34 @@ static uint64_t peer_run_revokes(struct tei_rail_peer *p, uint64_t now,
 	return next;
 }
 
+/*
+ * Notifications keep their order, so they all take one rail; another one only
+ * after that did not take any for a while.
+ */
+static int peer_send_note(struct tei_rail_peer *p, const uint8_t *buf,
+			  size_t len, uint64_t now)
+{
+	uint32_t i, n = rail_count(p->dp);
+	int ret = -FI_EHOSTUNREACH;
+
+	for (i = 0; i < n; i++) {
+		ret = rail_msg_send_on(p, rail_at(p->dp,
+						  (p->note_rail + i) % n),
+				       0, buf, len);
+		if (ret != -FI_EHOSTUNREACH)
+			break;
+	}
+	if (ret != -FI_EAGAIN) {
+		p->note_since_ns = 0;
+	} else if (!p->note_since_ns) {
+		p->note_since_ns = now;
+	} else if (now - p->note_since_ns > PEER_NOTE_PATIENCE_NS) {
+		p->note_rail++;
+		p->note_since_ns = now;
+	}
+	return ret;
+}
+
 static uint64_t peer_run_notes(struct tei_rail_peer *p, uint64_t now,
 			       uint8_t *buf)
 {
@@ -674,7 +708,7 @@ static uint64_t peer_run_notes(struct tei_rail_peer *p, uint64_t now,
 		rail_msg_begin(p, &w, buf, RAIL_MSG_NOTIFY, 0);
 		rail_wire_put_bytes(&w, n->text, n->name_len);
 		rail_wire_put_bytes(&w, n->text + n->name_len, n->msg_len);
-		ret = rail_msg_send(p, buf, rail_msg_end(&w), p->attempt);
+		ret = peer_send_note(p, buf, rail_msg_end(&w), now);
 		if (ret == -FI_EAGAIN)
 			return peer_sent(ret, now, &tries);
 		tei_mutex_lock(&p->dp->sched);
@@ -760,6 +794,7 @@ static void peer_check_deadlines(struct tei_rail_peer *p, uint64_t now,
 	struct tei_rail_task *t, *tmp;
 	uint64_t newest = 0;
 	struct tei_err err;
+	uint32_t left;
 
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
 			      live_link) {
@@ -769,7 +804,8 @@ static void peer_check_deadlines(struct tei_rail_peer *p, uint64_t now,
 			if (now < newest + limit)
 				continue;
 			peer_timeout_err(p, &err);
-			TEI_WARN("rail", "%s: %s", p->name, err.text);
+			if (tei_log_permit(&p->err_limit, &left))
+				TEI_WARN("rail", "%s: %s", p->name, err.text);
 			t->end_stage = 1;
 			t->end_ns = now;
 			*retire = true;
@@ -936,8 +972,8 @@ bool tei_rail_peer_healthy(struct tei_rail_peer *p)
 	uint16_t i;
 
 	tei_mutex_lock(&p->dp->sched);
-	ok = p->state != RAIL_PEER_GONE && !p->unfenced &&
-	     !(p->state == RAIL_PEER_NEW && p->hello_tries);
+	ok = p->state == RAIL_PEER_READY && !p->unfenced &&
+	     tei_now_ns() - p->alive_ns < PEER_ALIVE_NS;
 	for (i = 0; i < p->nremotes; i++)
 		ok = ok && !p->remotes[i].fence.wanted;
 	tei_mutex_unlock(&p->dp->sched);

@@ -24,6 +24,16 @@ uint32_t rail_count(struct tei_rail_dp *dp)
 	return __atomic_load_n(&dp->nrails, __ATOMIC_ACQUIRE);
 }
 
+bool rail_any_open(struct tei_rail_dp *dp)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++)
+		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
+			return true;
+	return false;
+}
+
 static void rail_read_nic(struct rail *rail)
 {
 	const struct fid_nic *nic = rail->info->nic;

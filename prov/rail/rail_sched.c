@@ -198,10 +198,11 @@ static void sched_fail_slice(struct rail_slice *s, int code, const char *what,
 	struct tei_rail_task *t = s->first, *next;
 	struct tei_rail_peer *peer = s->peer;
 	struct tei_err err;
-	uint32_t i, n = s->ntasks;
+	uint32_t i, n = s->ntasks, left;
 
 	sched_fill_err(peer, s, code, what, &err);
-	TEI_WARN("rail", "%s: %s", peer->name, err.text);
+	if (tei_log_permit(&peer->err_limit, &left))
+		TEI_WARN("rail", "%s: %s", peer->name, err.text);
 	/* the last of its tasks to be ended takes the slice along */
 	for (i = 0; i < n; i++, t = next) {
 		next = t->merge_next;
@@ -219,6 +220,7 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
 	uint64_t bytes;
 
 	s->peer->posted--;
+	s->peer->alive_ns = now;
 	if (s->rkey)
 		rail_key_slice_done(s->peer, s->rkey);
 	for (i = 0; i < n; i++, t = next) {
@@ -352,6 +354,7 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 	struct tei_rail_task *t, *tnext;
 	struct rail_slice *s;
 	struct tei_err err;
+	uint32_t left;
 
 	memset(&err, 0, sizeof(err));
 	err.code = code;
@@ -362,7 +365,8 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		 (unsigned long long)addr, (unsigned long long)len);
 	snprintf(err.hint, sizeof(err.hint),
 		 "target_offset is an absolute address of the target process");
-	TEI_WARN("rail", "%s: %s", peer->name, err.text);
+	if (tei_log_permit(&peer->err_limit, &left))
+		TEI_WARN("rail", "%s: %s", peer->name, err.text);
 	while ((s = sched_keyless(peer, addr, len)))
 		sched_fail_slice(s, code, err.text, done);
 	tei_list_foreach_safe(t, tnext, &peer->queue, struct tei_rail_task,
@@ -794,7 +798,11 @@ bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 			if (!ret[i])
 				continue;
 			if (s[i]->path->blocked_now) {
-				rail_path_block(s[i]->path, now);
+				if (rail_path_block(s[i]->path, now) &&
+				    !s[i]->peer->stuck) {
+					s[i]->peer->stuck = true;
+					rail_peer_attend(s[i]->peer);
+				}
 				s[i]->path->blocked_now = false;
 			}
 			sched_unpost(s[i], ret[i], done);
@@ -884,7 +892,7 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	size_t i;
 	int ret;
 
-	if (!rail_count(dp))
+	if (!rail_any_open(dp))
 		return TEI_ERR_NO_DEVICE;
 	rail_done_init(&done);
 	tei_mutex_lock(&dp->sched);

@@ -121,6 +121,7 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 
 /* What topology discovery and descriptors need to know of a rail. */
 struct tei_rail_desc {
+	bool open;			/* false: uninstalled; keeps its index */
 	char name[64];
 	char provider[32];
 	char transport[16];
@@ -204,7 +205,10 @@ void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 			const struct tei_rail_addr *addr);
 
-/* True while it is known and nothing of it is broken. */
+/*
+ * True while nothing of it is broken and it gave a sign of life in the last
+ * second.
+ */
 bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
 
 /* True once the process of this incarnation is known to be gone. */
