@@ -58,6 +58,10 @@ SRCS_ft_laws = $(FX_SRCS) \
 	fabtests/functional/ft_laws_segments.c \
 	# EOL
 
+SRCS_ft_local = $(FX_SRCS) \
+	fabtests/functional/ft_local.c \
+	# EOL
+
 SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer.c \
 	fabtests/functional/ft_transfer_batch.c \
@@ -68,11 +72,13 @@ FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
 	ft_laws \
+	ft_local \
 	ft_transfer \
 	# EOL
 
 TSAN_TESTS += \
 	ft_laws \
+	ft_local \
 	ft_transfer \
 	# EOL
 

@@ -139,6 +139,7 @@ static void seg_refresh(struct law_rig *rig)
 static void seg_warmup(struct law_rig *rig)
 {
 	struct fx_peer cold;
+	segment_id_t seg;
 	uint64_t from;
 
 	if (!ft_ok(fx_target_start(&cold, FX_MIB), "a_target_starts"))
@@ -150,7 +151,7 @@ static void seg_warmup(struct law_rig *rig)
 	fx_peer_drop(&cold);
 	if (!ft_ok(fx_target_start(&cold, FX_MIB), "a_target_starts"))
 		return;
-	openSegment(rig->engine, cold.name);
+	seg = openSegment(rig->engine, cold.name);
 	fx_peer_pause(&cold);
 	from = ft_now_ns();
 	ft_ok(warmupEfaSegment(rig->engine, cold.name) < 0 &&
@@ -159,6 +160,7 @@ static void seg_warmup(struct law_rig *rig)
 	fx_peer_resume(&cold);
 	ft_ok(!warmupEfaSegment(rig->engine, cold.name),
 	      "warmup_of_a_target_that_goes_on_is_0");
+	closeSegment(rig->engine, seg);
 	removeLocalSegment(rig->engine, cold.name);
 	fx_peer_stop(&cold);
 }
