@@ -50,6 +50,11 @@ SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults_unreg.c \
 	# EOL
 
+SRCS_ft_hostile = $(FX_SRCS) \
+	fabtests/functional/ft_hostile.c \
+	fabtests/functional/ft_hostile_server.c \
+	# EOL
+
 SRCS_ft_laws = $(FX_SRCS) \
 	fabtests/functional/ft_laws.c \
 	fabtests/functional/ft_laws_messages.c \
@@ -71,6 +76,7 @@ SRCS_ft_transfer = $(FX_SRCS) \
 FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
+	ft_hostile \
 	ft_laws \
 	ft_local \
 	ft_transfer \
