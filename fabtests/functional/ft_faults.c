@@ -76,6 +76,24 @@ bool fault_no_poison(const struct fx_buf *buf)
 	return !at;
 }
 
+/* "ft_faults NAME" runs one part. */
+static const struct {
+	const char *name;
+	void (*fn)(struct fault_rig *rig);
+} fault_parts[] = {
+	{ "kill-target", fault_kill_target },
+	{ "kill-initiator", fault_kill_initiator },
+	{ "restart", fault_restart },
+	{ "unregister-write", fault_unregister_write },
+	{ "unregister-read", fault_unregister_read },
+	{ "unregister-stopped", fault_unregister_stopped },
+	{ "unregister-own", fault_unregister_own },
+	{ "stop-write", fault_stop_write },
+	{ "stop-others", fault_stop_others },
+	{ "stop-destroy", fault_stop_destroy },
+	{ "stop-read", fault_stop_read },
+};
+
 int main(int argc, char **argv)
 {
 	struct fault_rig rig = { 0 };
@@ -88,9 +106,9 @@ int main(int argc, char **argv)
 		   fx_engine_name(rig.engine, rig.name, sizeof(rig.name)),
 		   "engine_starts"))
 		return ft_result();
-	fault_kill(&rig);
-	fault_stop(&rig);
-	fault_unregister(&rig);
+	for (size_t i = 0; i < sizeof(fault_parts) / sizeof(*fault_parts); i++)
+		if (argc < 2 || !strcmp(argv[1], fault_parts[i].name))
+			fault_parts[i].fn(&rig);
 	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
 	destroyTransferEngine(rig.engine);
 	fx_buf_unmap(&rig.mem);

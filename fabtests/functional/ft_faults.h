@@ -41,8 +41,21 @@ bool fault_next_works(struct fault_rig *rig, struct fx_peer *target,
 /* True if the bytes nobody may send any more are found nowhere. */
 bool fault_no_poison(const struct fx_buf *buf);
 
-void fault_kill(struct fault_rig *rig);		/* ft_faults_kill.c */
-void fault_stop(struct fault_rig *rig);		/* ft_faults_stop.c */
-void fault_unregister(struct fault_rig *rig);	/* ft_faults_unreg.c */
+/* ft_faults_kill.c */
+void fault_kill_target(struct fault_rig *rig);
+void fault_kill_initiator(struct fault_rig *rig);
+void fault_restart(struct fault_rig *rig);
+
+/* ft_faults_stop.c */
+void fault_stop_write(struct fault_rig *rig);
+void fault_stop_read(struct fault_rig *rig);
+void fault_stop_others(struct fault_rig *rig);
+void fault_stop_destroy(struct fault_rig *rig);
+
+/* ft_faults_unreg.c */
+void fault_unregister_write(struct fault_rig *rig);
+void fault_unregister_read(struct fault_rig *rig);
+void fault_unregister_stopped(struct fault_rig *rig);
+void fault_unregister_own(struct fault_rig *rig);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_FAULTS_H */

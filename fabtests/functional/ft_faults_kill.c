@@ -151,7 +151,7 @@ static bool kill_flood(struct fx_peer *from, const struct fx_peer *to,
 	return before > 0;
 }
 
-static void initiator_killed(struct fault_rig *rig)
+void fault_kill_initiator(struct fault_rig *rig)
 {
 	struct fx_peer target, other;
 	bool good = true;
@@ -167,12 +167,16 @@ static void initiator_killed(struct fault_rig *rig)
 		if (!fx_target_start(&other, 16 * FX_MIB))
 			break;
 		fx_buf_fill(&rig->mem, 0, job.len, ++rig->sequence);
-		good = kill_flood(&other, &target, 48 * FX_MIB, 16 * FX_MIB) &&
-		       !fx_job_start(&job);
+		ft_ok(kill_flood(&other, &target, 48 * FX_MIB, 16 * FX_MIB),
+		      "another_initiator_writes");
+		good = !fx_job_start(&job);
 		fx_peer_kill(&other);
 		good = good && fx_job_wait(&job, FX_LONG_MS) &&
-		       job.n[STATUS_COMPLETED] == job.tasks && fx_job_free(&job)
-		       && fx_buf_check(&target.mem, 0, job.len, rig->sequence);
+		       job.n[STATUS_COMPLETED] == job.tasks;
+		if (!good)
+			ft_diag("%s", fx_job_text(&job));
+		good = fx_job_free(&job) && good &&
+		       fx_buf_check(&target.mem, 0, job.len, rig->sequence);
 		fx_peer_drop(&other);
 		ft_ok(good, "initiator_killed_in_mid_write_others_go_on");
 		ft_ok(fx_buf_still(&target.mem, 48 * FX_MIB, 16 * FX_MIB, 200),
@@ -184,13 +188,16 @@ static void initiator_killed(struct fault_rig *rig)
 	closeSegment(rig->engine, seg);
 }
 
-void fault_kill(struct fault_rig *rig)
+void fault_kill_target(struct fault_rig *rig)
 {
 	for (unsigned int i = 0; i < KILL_ROUNDS; i++) {
 		kill_target(rig, OPCODE_WRITE);
 		kill_target(rig, OPCODE_READ);
 	}
+}
+
+void fault_restart(struct fault_rig *rig)
+{
 	restarted_target(rig, false);
 	restarted_target(rig, true);
-	initiator_killed(rig);
 }

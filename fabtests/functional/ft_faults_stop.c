@@ -145,7 +145,9 @@ static void other_targets_go_on(struct fault_rig *rig, struct fx_peer *target,
 }
 
 /* A target that stays stopped must not hold up the engine's end. */
-static void destroy_beside_a_stopped_target(struct fx_peer *target)
+static void destroy_beside_a_stopped_target(struct fault_rig *rig,
+					    struct fx_peer *target,
+					    segment_id_t seg)
 {
 	transfer_engine_t engine = fx_engine("tcp");
 	struct fx_buf mem = fx_buf_map(64 * FX_MIB, -1);
@@ -154,6 +156,8 @@ static void destroy_beside_a_stopped_target(struct fx_peer *target)
 			      .len = mem.len, .block = FX_MIB };
 	struct timespec from, to;
 
+	(void)rig;
+	(void)seg;
 	job.seg = openSegment(engine, target->name);
 	fx_register(engine, &mem);
 	fx_buf_poison(&mem, 0, mem.len);
@@ -168,21 +172,41 @@ static void destroy_beside_a_stopped_target(struct fx_peer *target)
 	fx_peer_resume(target);
 }
 
-void fault_stop(struct fault_rig *rig)
+/* Runs fn on a fresh target, rounds times; the target survives it. */
+static void stop_rounds(struct fault_rig *rig, unsigned int rounds,
+			void (*fn)(struct fault_rig *rig,
+				   struct fx_peer *target, segment_id_t seg))
 {
 	struct fx_peer target;
 	segment_id_t seg;
 
-	if (!ft_ok(fx_target_start(&target, FAULT_MEM + 8 * FX_MIB), "target_starts"))
+	if (!ft_ok(fx_target_start(&target, FAULT_MEM + 8 * FX_MIB),
+		   "target_starts"))
 		return;
 	seg = openSegment(rig->engine, target.name);
-	for (unsigned int i = 0; i < STOP_ROUNDS; i++) {
-		stopped_in_mid_write(rig, &target, seg);
-		stopped_in_mid_read(rig, &target, seg);
-	}
-	other_targets_go_on(rig, &target, seg);
-	destroy_beside_a_stopped_target(&target);
+	for (unsigned int i = 0; i < rounds; i++)
+		fn(rig, &target, seg);
 	ft_ok(fault_next_works(rig, &target, seg, 0), "target_is_healthy");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	closeSegment(rig->engine, seg);
+}
+
+void fault_stop_write(struct fault_rig *rig)
+{
+	stop_rounds(rig, STOP_ROUNDS, stopped_in_mid_write);
+}
+
+void fault_stop_read(struct fault_rig *rig)
+{
+	stop_rounds(rig, STOP_ROUNDS, stopped_in_mid_read);
+}
+
+void fault_stop_others(struct fault_rig *rig)
+{
+	stop_rounds(rig, 1, other_targets_go_on);
+}
+
+void fault_stop_destroy(struct fault_rig *rig)
+{
+	stop_rounds(rig, 1, destroy_beside_a_stopped_target);
 }

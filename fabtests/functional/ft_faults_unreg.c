@@ -16,7 +16,8 @@ static bool unreg_target(struct fx_peer *target)
 {
 	return fx_peer_start(target, UNREG_OTHER + 32 * FX_MIB, NULL) &&
 	       !fx_ask(target, "reg 0 %llu 1", UNREG_LEN) &&
-	       !fx_ask(target, "reg %llu %llu 1", UNREG_OTHER, 32 * FX_MIB);
+	       !fx_ask(target, "reg %llu %llu 1", UNREG_OTHER, 32 * FX_MIB) &&
+	       !fx_ask(target, "copy 0");
 }
 
 /* The snapshot that the target took when its call returned still holds. */
@@ -198,7 +199,7 @@ static void unregister_from_a_stopped_writer(struct fault_rig *rig)
 }
 
 /* Our own tasks on the range are waited for. */
-static void unregister_under_own_tasks(struct fault_rig *rig)
+void fault_unregister_own(struct fault_rig *rig)
 {
 	struct fx_buf mem = fx_buf_map(32 * FX_MIB, -1);
 	struct fx_peer target;
@@ -224,12 +225,20 @@ static void unregister_under_own_tasks(struct fault_rig *rig)
 	fx_buf_unmap(&mem);
 }
 
-void fault_unregister(struct fault_rig *rig)
+void fault_unregister_write(struct fault_rig *rig)
 {
-	for (unsigned int i = 0; i < UNREG_ROUNDS; i++) {
+	for (unsigned int i = 0; i < UNREG_ROUNDS; i++)
 		unregister_in_mid_write(rig);
+}
+
+void fault_unregister_read(struct fault_rig *rig)
+{
+	for (unsigned int i = 0; i < UNREG_ROUNDS; i++)
 		unregister_in_mid_read(rig);
+}
+
+void fault_unregister_stopped(struct fault_rig *rig)
+{
+	for (unsigned int i = 0; i < UNREG_ROUNDS; i++)
 		unregister_from_a_stopped_writer(rig);
-	}
-	unregister_under_own_tasks(rig);
 }

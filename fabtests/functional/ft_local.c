@@ -219,7 +219,7 @@ static void local_unregister(struct local_rig *rig)
 
 	fx_buf_fill(&rig->mem, 0, LOCAL_HALF, 6);
 	fx_buf_poison(&rig->peer.mem, 0, LOCAL_HALF);
-	ft_ok(!fx_job_start(&job), "submit");
+	ft_ok(!fx_ask(&rig->peer, "copy 0") && !fx_job_start(&job), "submit");
 	ft_ok(!fx_ask(&rig->peer, "unreg 0"), "unregister_in_mid_copy");
 	calm = fx_buf_still(&rig->peer.mem, 0, LOCAL_HALF, 500);
 	ft_ok(!fx_ask(&rig->peer, "same") && calm,

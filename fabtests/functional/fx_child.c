@@ -5,7 +5,8 @@
  * "r CODE text". Offsets count from the start of the peer's memory.
  *
  *	reg OFF LEN REMOTE	registerLocalMemory
- *	unreg OFF		unregisterLocalMemory, then at once a copy
+ *	copy OFF		makes room for a copy of what is registered there
+ *	unreg OFF		unregisterLocalMemory, then at once that copy
  *	same			0 if that copy still equals the memory
  *	open NAME		openSegment
  *	close SEG		closeSegment
@@ -77,21 +78,29 @@ static uint64_t child_reg_len(uint64_t off)
 	return 0;
 }
 
-static int child_unreg(const char *args)
+/* Room for the copy, touched, so that taking it is quick. */
+static int child_copy(const char *args)
 {
 	uint64_t off = strtoull(args, NULL, 10), len = child_reg_len(off);
 	unsigned char *copy = malloc(len ? len : 1);
-	int ret;
 
 	if (!copy)
 		return FX_NO_ANSWER;
-	memset(copy, 0, len);		/* no page fault later */
-	ret = unregisterLocalMemory(peer.engine, peer.mem.p + off);
-	memcpy(copy, peer.mem.p + off, len);
+	memset(copy, 1, len);
 	free(peer.copy);
 	peer.copy = copy;
 	peer.copy_off = off;
 	peer.copy_len = len;
+	return 0;
+}
+
+static int child_unreg(const char *args)
+{
+	uint64_t off = strtoull(args, NULL, 10);
+	int ret = unregisterLocalMemory(peer.engine, peer.mem.p + off);
+
+	if (peer.copy && peer.copy_off == off)
+		memcpy(peer.copy, peer.mem.p + off, peer.copy_len);
 	return ret;
 }
 
@@ -263,6 +272,8 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_reg(args);
 	if (!strcmp(verb, "unreg"))
 		return child_unreg(args);
+	if (!strcmp(verb, "copy"))
+		return child_copy(args);
 	if (!strcmp(verb, "same"))
 		return child_same();
 	if (!strcmp(verb, "open"))
