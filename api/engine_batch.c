@@ -39,6 +39,7 @@ static int batch_grow(struct engine *e) TEI_REQUIRES(e->batches)
 
 /* The slot of an id, locked, if the id is alive; else NULL. */
 static struct engine_batch *batch_lock(struct engine *e, batch_id_t id)
+	TEI_NO_TSA
 {
 	uint32_t index = (uint32_t)id, gen = (uint32_t)(id >> 32);
 	struct engine_batch *c, *b;
@@ -57,6 +58,12 @@ static struct engine_batch *batch_lock(struct engine *e, batch_id_t id)
 stale:
 	tei_err_set_last(&batch_stale);
 	return NULL;
+}
+
+/* Counterpart of batch_lock. */
+static void batch_unlock(struct engine_batch *b) TEI_NO_TSA
+{
+	tei_mutex_unlock(&b->lock);
 }
 
 static void batch_clear_errors(struct engine_batch *b)
@@ -144,7 +151,7 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 		return 1;
 	for (i = 0; i < b->count; i++) {
 		if (!task_terminal(&b->tasks[i])) {
-			tei_mutex_unlock(&b->lock);
+			batch_unlock(b);
 			return 4;
 		}
 	}
@@ -156,7 +163,7 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 		b->tasks = NULL;
 		b->cap = 0;
 	}
-	tei_mutex_unlock(&b->lock);
+	batch_unlock(b);
 	tei_mutex_lock(&e->batches);
 	b->next_free = e->free_batch;
 	e->free_batch = b;
@@ -256,6 +263,7 @@ static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
 
 /* Where one request goes. */
 struct batch_target {
+	bool valid;			/* the rest is that of id */
 	segment_id_t id;
 	bool local;			/* kernel copy or memcpy */
 	struct tei_local_peer *local_peer; /* NULL: ourselves */
@@ -267,19 +275,19 @@ static int batch_find_target(struct engine *e, segment_id_t id,
 {
 	struct engine_segment *s;
 
-	if (t->id == id)
+	if (t->valid && t->id == id)
 		return 0;
 	memset(t, 0, sizeof(*t));
 	t->id = id;
 	if (id == LOCAL_SEGMENT) {
+		t->valid = true;
 		t->local = true;
 		return 0;
 	}
 	s = engine_segment_find(e, id);
-	if (!s) {
-		t->id = -1;
+	if (!s)
 		return 1;
-	}
+	t->valid = true;
 	t->local = s->local != NULL;
 	t->local_peer = s->local;
 	t->peer = s->peer;
@@ -324,7 +332,7 @@ static int batch_check(struct engine *e, struct engine_task *tasks,
 		       const struct transfer_request *reqs, size_t n,
 		       size_t *by_rail)
 {
-	struct batch_target target = { .id = -1 };
+	struct batch_target target = { .valid = false };
 	size_t i;
 	int ret;
 
@@ -387,7 +395,6 @@ static int batch_start_rail(struct engine *e, struct engine_task *tasks,
 static int batch_submit_locked(struct engine *e, struct engine_batch *b,
 			       const struct transfer_request *reqs, size_t n,
 			       struct engine_submission *sub)
-	TEI_REQUIRES(b->lock)
 {
 	struct engine_task *tasks = b->tasks + b->count;
 	size_t i, by_rail;
@@ -443,7 +450,7 @@ static int batch_submit(struct engine *e, batch_id_t id,
 	pthread_rwlock_rdlock(&e->segments);
 	ret = batch_submit_locked(e, b, reqs, n, sub);
 	pthread_rwlock_unlock(&e->segments);
-	tei_mutex_unlock(&b->lock);
+	batch_unlock(b);
 	return batch_fail_text(ret);
 }
 
@@ -530,7 +537,7 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 	if (!b)
 		return 1;
 	if (task_id >= b->count) {
-		tei_mutex_unlock(&b->lock);
+		batch_unlock(b);
 		return 1;
 	}
 	t = &b->tasks[task_id];
@@ -538,7 +545,7 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 		tei_rail_progress(e->dp);
 	}
 	task_status(t, status);
-	tei_mutex_unlock(&b->lock);
+	batch_unlock(b);
 	return 0;
 }
 
@@ -563,6 +570,6 @@ int te_task_error(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
 							    0, err, size);
 		ret = 0;
 	}
-	tei_mutex_unlock(&b->lock);
+	batch_unlock(b);
 	return ret;
 }

@@ -65,9 +65,9 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 
 void tei_rail_dp_set_name(struct tei_rail_dp *dp, const char *name)
 {
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	snprintf(dp->name, sizeof(dp->name), "%s", name);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 }
 
 static bool dp_drained(struct tei_rail_dp *dp)
@@ -76,7 +76,7 @@ static bool dp_drained(struct tei_rail_dp *dp)
 }
 
 /* Notifications that can still be sent. */
-static bool dp_has_notes(struct tei_rail_dp *dp) TEI_REQUIRES(dp->sched)
+static bool dp_has_notes(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *p;
 
@@ -90,14 +90,14 @@ static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	uint64_t end = tei_now_ns() + drain_ns;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	while ((!dp_drained(dp) || dp_has_notes(dp)) && tei_now_ns() < end) {
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		tei_rail_progress(dp);
-		tei_mutex_lock(&dp->sched);
-		tei_mutex_wait(&dp->cond, &dp->sched, TEI_NS_PER_MS);
+		rail_sched_enter(dp);
+		rail_sched_wait(dp, TEI_NS_PER_MS);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 }
 
 static void dp_run_lanes(struct rail *rail)
@@ -135,12 +135,12 @@ static void dp_end_tasks(struct tei_rail_dp *dp)
 
 	snprintf(err.text, sizeof(err.text), "the engine was destroyed");
 	rail_done_init(&done);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
 		tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
 				      live_link)
 			rail_sched_abandon(t, &err, &done);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
 }
 
@@ -221,12 +221,12 @@ static int dp_add_rail(struct tei_rail_dp *dp, const struct rail_found *found,
 		rail_free(rail);
 		return ret;
 	}
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	dp->rails[dp->nrails] = rail;
 	__atomic_store_n(&dp->nrails, dp->nrails + 1, __ATOMIC_RELEASE);
 	for (i = 0; i < dp->nmrs; i++)
 		rail_mr_rank(dp, dp->mrs[i]);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	TEI_INFO("rail", "%s: up (%s, %s)", rail->name, transport,
 		 rail->provider);
 	return 0;
@@ -406,10 +406,10 @@ void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo)
 	uint32_t i;
 
 	tei_mutex_lock(&dp->admin);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	dp->topo = topo;
 	for (i = 0; i < dp->nmrs; i++)
 		rail_mr_rank(dp, dp->mrs[i]);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);
 }

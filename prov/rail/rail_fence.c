@@ -37,12 +37,12 @@ static void fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 	struct rail_done done;
 
 	rail_done_init(&done);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	tei_list_foreach_safe(s, tmp, aborted, struct rail_slice, link) {
 		tei_list_del(&s->link);
 		rail_sched_broken(dp, s, FI_ECANCELED, &done);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
 }
 

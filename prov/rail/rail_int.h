@@ -444,6 +444,31 @@ struct tei_rail_dp {
 	uint32_t inflight;		/* slices posted, all lanes */
 };
 
+/*
+ * dp->sched for clang's analysis, which cannot see that peer->dp and
+ * lane->rail->dp are one object. Named in annotations only, never defined.
+ */
+extern struct tei_mutex rail_sched_held;
+
+static inline void rail_sched_enter(struct tei_rail_dp *dp)
+	TEI_ACQUIRE(rail_sched_held) TEI_NO_TSA
+{
+	tei_mutex_lock(&dp->sched);
+}
+
+static inline void rail_sched_leave(struct tei_rail_dp *dp)
+	TEI_RELEASE(rail_sched_held) TEI_NO_TSA
+{
+	tei_mutex_unlock(&dp->sched);
+}
+
+/* Waits on dp->cond, up to timeout_ns. */
+static inline void rail_sched_wait(struct tei_rail_dp *dp, uint64_t timeout_ns)
+	TEI_REQUIRES(rail_sched_held) TEI_NO_TSA
+{
+	tei_mutex_wait(&dp->cond, &dp->sched, timeout_ns);
+}
+
 /* Tasks that ended while a lock was held; told when it is not. */
 struct rail_done {
 	struct tei_list tasks;		/* tei_rail_task.live_link */
@@ -498,7 +523,7 @@ int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 		    struct tei_err *err);
 void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
 struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
-				 uint64_t len) TEI_REQUIRES(dp->sched);
+				 uint64_t len) TEI_REQUIRES(rail_sched_held);
 void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr);
 void rail_mr_free_all(struct tei_rail_dp *dp);
 
@@ -506,7 +531,7 @@ void rail_mr_free_all(struct tei_rail_dp *dp);
 /* Path of this lane to that remote rail; NULL before rail_path_table. */
 struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 				struct rail_lane *lane, uint16_t remote)
-	TEI_REQUIRES(peer->dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 /* Gives the path an address for the present generations. 0 or -FI_E*. */
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		    struct rail_lane *lane, uint16_t remote)
@@ -518,14 +543,14 @@ bool rail_path_block(struct rail_path *path, uint64_t now);
 /* A local rail that fits it, or -1. */
 int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
 int rail_path_table(struct tei_rail_peer *peer)
-	TEI_REQUIRES(peer->dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 void rail_path_free_all(struct tei_rail_peer *peer);
 
 /* --- rail_sched.c: queues, slices ---------------------------------------- */
 struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
-	TEI_REQUIRES(dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
-	TEI_REQUIRES(dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 /* Cuts and posts until the lane is full or nothing is left. */
 bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
@@ -537,29 +562,30 @@ bool rail_lane_run(struct rail_lane *lane, bool work);
 /* A posted slice came back. */
 void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *slice,
 		   uint64_t now, struct rail_done *done)
-	TEI_REQUIRES(dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 /* A posted slice failed with err (FI_E*), or its lane was closed. It waits for
  * a fence, then goes on elsewhere. */
 void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *slice,
 		       int err, struct rail_done *done)
-	TEI_REQUIRES(dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 /* Tear-down: the task ends although slices of it were posted. */
 void rail_sched_abandon(struct tei_rail_task *task, const struct tei_err *err,
 			struct rail_done *done);
 /* Gives up the fence of a task's slices: they are dropped. */
 void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
-	TEI_REQUIRES(peer->dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 /* The key of [addr, len) was refused: what waits for it fails. */
 void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		       int code, struct rail_done *done)
-	TEI_REQUIRES(peer->dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 /* The peer fenced that remote rail up to gen: limbo slices go on. */
 void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
-		       uint32_t gen, struct rail_done *done);
+		       uint32_t gen, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
 /* Ends a task as soon as nothing of it is posted. err is copied. */
 void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   enum tei_rail_end end, const struct tei_err *err,
-		   struct rail_done *done) TEI_REQUIRES(dp->sched);
+		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 void rail_done_init(struct rail_done *done);
 void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done);
 void rail_peer_activate(struct tei_rail_peer *peer);
@@ -567,20 +593,20 @@ void rail_peer_activate(struct tei_rail_peer *peer);
 /* --- rail_peer.c: peers, control state machines -------------------------- */
 struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp,
 				     uint64_t incarnation)
-	TEI_REQUIRES(dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 				    uint64_t incarnation)
-	TEI_REQUIRES(dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 /* Puts it on dp->attn, due now, and wakes the thread; sched is held. */
 void rail_peer_attend(struct tei_rail_peer *peer);
 /* Its first hello came. */
 void rail_peer_ready(struct tei_rail_peer *peer);
 void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why,
-			struct rail_done *done) TEI_REQUIRES(peer->dp->sched);
+			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 void rail_peer_free_all(struct tei_rail_dp *dp);
 void rail_peer_set_first(struct tei_rail_peer *peer,
 			 const struct tei_rail_addr *first)
-	TEI_REQUIRES(peer->dp->sched);
+	TEI_REQUIRES(rail_sched_held);
 /* Our rails have changed: routes are made anew, peers are told. */
 void rail_peer_announce(struct tei_rail_dp *dp);
 /* Tear-down: takes leave of the peers; true when all are told. */

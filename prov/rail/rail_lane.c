@@ -204,7 +204,7 @@ static void lane_reclaim_tx(struct rail_lane *lane)
 	struct rail *rail = lane->rail;
 	int i;
 
-	tei_mutex_lock(&rail->dp->sched);
+	rail_sched_enter(rail->dp);
 	for (i = 0; i < RAIL_TX_MSGS; i++) {
 		if (rail->tx[i].lane != lane)
 			continue;
@@ -212,7 +212,7 @@ static void lane_reclaim_tx(struct rail_lane *lane)
 		__atomic_fetch_sub(&lane->msgs, 1, __ATOMIC_RELAXED);
 		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
 	}
-	tei_mutex_unlock(&rail->dp->sched);
+	rail_sched_leave(rail->dp);
 }
 
 void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
@@ -311,6 +311,7 @@ static void lane_count_ok(struct rail *rail, const struct rail_slice *slice)
 
 static void lane_recv_done(struct rail_lane *lane, struct rail_rx *rx,
 			   size_t len, struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	rx->posted = false;
 	rail_msg_received(lane, rx->buf, len, done);
@@ -329,16 +330,17 @@ static void lane_tx_put(struct tei_rail_dp *dp, struct rail_op *op)
 {
 	struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
 	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 }
 
 static void lane_handle_ok(struct rail_lane *lane,
 			   const struct fi_cq_msg_entry *e, int n,
 			   struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_slice *slices[RAIL_CQ_BATCH];
@@ -372,10 +374,10 @@ static void lane_handle_ok(struct rail_lane *lane,
 		return;
 	now = tei_now_ns();
 	lane_measure(lane, bytes, now);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	for (i = 0; i < ns; i++)
 		rail_sched_ok(dp, slices[i], now, done);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 }
 
 static void lane_log_error(struct rail_lane *lane,
@@ -420,9 +422,9 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 		lane_log_error(lane, &e, slice);
 		lane_unpost(lane, slice);
 		slice->path->connected = false;
-		tei_mutex_lock(&dp->sched);
+		rail_sched_enter(dp);
 		rail_sched_broken(dp, slice, e.err, done);
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		break;
 	case RAIL_OP_SEND:
 		lane_log_error(lane, &e, NULL);
@@ -435,6 +437,7 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 }
 
 static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	struct fi_cq_msg_entry e[RAIL_CQ_BATCH];
 	ssize_t n;

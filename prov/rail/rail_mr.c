@@ -178,7 +178,7 @@ struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 }
 
 static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
-	TEI_REQUIRES(dp->sched)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i = mr_index(dp, mr->addr);
 	struct tei_rail_mr **grown;
@@ -202,7 +202,7 @@ static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 }
 
 static void mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
-	TEI_REQUIRES(dp->sched)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i = mr_index(dp, mr->addr);
 
@@ -246,9 +246,9 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 	snprintf(mr->location, sizeof(mr->location), "%s",
 		 location ? location : "*");
 	tei_mutex_lock(&dp->admin);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	ret = mr_insert(dp, mr);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (ret) {
 		ret = tei_err_fail(err, ret, "rail", NULL,
 				   "%p, %llu bytes", addr,
@@ -257,12 +257,12 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 	}
 	rail_mr_rank(dp, mr);
 	ret = mr_open_all(dp, mr, err);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (ret)
 		mr_remove(dp, mr);
 	else
 		mr->state = RAIL_MR_READY;
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (ret)
 		goto err_mr;
 	tei_mutex_unlock(&dp->admin);
@@ -298,9 +298,9 @@ bool tei_rail_mr_covers(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 {
 	bool found;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	found = rail_mr_find(dp, addr, len) != NULL;
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	return found;
 }
 
@@ -311,9 +311,9 @@ int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 	int ret = TEI_ERR_NOT_REGISTERED;
 
 	tei_mutex_lock(&dp->admin);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	mr = rail_mr_find(dp, addr, 1);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (mr && rail < rail_count(dp) && mr->part[rail].key_len >= 8) {
 		memcpy(key, mr->part[rail].key, sizeof(*key));
 		ret = 0;
@@ -326,7 +326,7 @@ int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 
 /* Waits on dp->cond until *what is 0 or the time is over; sched is held. */
 static bool mr_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
-			 uint64_t timeout_ns) TEI_REQUIRES(dp->sched)
+			 uint64_t timeout_ns) TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t end = tei_now_ns() + timeout_ns, now;
 
@@ -334,14 +334,14 @@ static bool mr_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
 		now = tei_now_ns();
 		if (now >= end)
 			return false;
-		tei_mutex_wait(&dp->cond, &dp->sched, end - now);
+		rail_sched_wait(dp, end - now);
 	}
 	return true;
 }
 
 /* Tells every holder, through the thread, that the region goes away. */
 static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
-	TEI_REQUIRES(dp->sched)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *peer;
 	uint32_t i;
@@ -365,7 +365,7 @@ static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
  * registration is closed, so the lanes that carry them are closed.
  */
 static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
-	TEI_REQUIRES(dp->sched)
+	TEI_REQUIRES(rail_sched_held)
 {
 	mr->fence_wanted = 1;
 	dp->nfencing++;
@@ -373,7 +373,7 @@ static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	/* unbounded on purpose: the thread serves it without waiting for any
 	 * peer, and returning early would break the promise */
 	while (mr->fence_wanted)
-		tei_mutex_wait(&dp->cond, &dp->sched, TEI_NS_PER_SEC);
+		rail_sched_wait(dp, TEI_NS_PER_SEC);
 	dp->nfencing--;
 }
 
@@ -384,10 +384,10 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	bool answered;
 	uint32_t i;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	mr = rail_mr_find(dp, addr, 1);
 	if (!mr || mr->addr != (char *)addr) {
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		return tei_err_fail(err, TEI_ERR_NOT_REGISTERED, "rail", NULL,
 				    "%p is not the start of a registered region",
 				    addr);
@@ -395,7 +395,7 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	mr->state = RAIL_MR_REVOKING;
 	if (!mr_wait_zero(dp, &mr->tasks, local_ns)) {
 		mr->state = RAIL_MR_READY;
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		return tei_err_fail(err, TEI_ERR_BUSY, "rail", NULL,
 				    "%p: transfers of this process still use it",
 				    addr);
@@ -403,14 +403,14 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	mr_revoke(dp, mr);
 	answered = mr_wait_zero(dp, &mr->holders_left,
 				dp->settings->fence_ms * TEI_NS_PER_MS);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 
 	tei_mutex_lock(&dp->admin);
 	for (i = 0; i < rail_count(dp); i++)
 		rail_mr_close_on(mr, rail_at(dp, i));
 	tei_mutex_unlock(&dp->admin);
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (!answered) {
 		TEI_INFO("rail", "%p: %u peers did not answer, fencing", addr,
 			 mr->holders_left);
@@ -418,7 +418,7 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	}
 	rail_key_forget(dp, mr->id);
 	mr_remove(dp, mr);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	mr_free(mr);
 	return 0;
 }

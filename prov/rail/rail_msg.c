@@ -59,12 +59,12 @@ static struct rail_tx *msg_tx_get(struct rail *rail)
 {
 	struct rail_tx *tx = NULL;
 
-	tei_mutex_lock(&rail->dp->sched);
+	rail_sched_enter(rail->dp);
 	if (!tei_list_empty(&rail->tx_free)) {
 		tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
 		tei_list_del(&tx->link);
 	}
-	tei_mutex_unlock(&rail->dp->sched);
+	rail_sched_leave(rail->dp);
 	return tx;
 }
 
@@ -72,11 +72,11 @@ static void msg_tx_put(struct rail_tx *tx)
 {
 	struct tei_rail_dp *dp = tx->rail->dp;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
 	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 }
 
 static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
@@ -126,11 +126,11 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 
 	if (!lane || !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return -FI_EHOSTUNREACH;
-	tei_mutex_lock(&peer->dp->sched);
+	rail_sched_enter(peer->dp);
 	remote = peer->route[rail->index];
 	if (remote >= 0)
 		path = rail_path_get(peer, lane, (uint16_t)remote);
-	tei_mutex_unlock(&peer->dp->sched);
+	rail_sched_leave(peer->dp);
 	if (!path)
 		return -FI_EHOSTUNREACH;
 	tei_mutex_lock(&lane->lock);
@@ -167,10 +167,10 @@ bool rail_msg_idle(struct rail *rail)
 	bool idle = true;
 	int i;
 
-	tei_mutex_lock(&rail->dp->sched);
+	rail_sched_enter(rail->dp);
 	for (i = 0; i < RAIL_TX_MSGS; i++)
 		idle &= !rail->tx[i].lane;
-	tei_mutex_unlock(&rail->dp->sched);
+	rail_sched_leave(rail->dp);
 	return idle;
 }
 
@@ -199,11 +199,11 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 
 	for (i = 0; i < n; i++)
 		open += rail_at(dp, i)->target.ep != NULL;
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	rail_msg_begin(peer, &w, buf, RAIL_MSG_HELLO,
 		       want_reply ? RAIL_WIRE_REPLY : 0);
 	rail_wire_put(&w, peer->table_seen, 4);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	rail_wire_put_bytes(&w, dp->name, strlen(dp->name));
 	rail_wire_put(&w, open, 2);
 	/* target lanes belong to this thread: no lock needed to read them */
@@ -243,6 +243,7 @@ static struct rail_remote *msg_remote(struct tei_rail_peer *peer, uint16_t id)
 static bool msg_take_remote(struct tei_rail_peer *peer,
 			    const struct rail_remote *in,
 			    struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_remote *r = msg_remote(peer, in->id), *grown;
 	struct rail_fence fence;
@@ -273,6 +274,7 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 /* Rails that the peer no longer lists are closed. */
 static void msg_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 			     struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t i;
 
@@ -289,6 +291,7 @@ static void msg_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 static void msg_on_hello(struct tei_rail_peer *peer, struct rail_wire *w,
 			 uint16_t flags, uint32_t table, bool to_us,
 			 struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_remote remotes[TEI_RAIL_MAX];
 	bool listed[TEI_RAIL_MAX] = { false };
@@ -337,6 +340,7 @@ static void msg_on_hello(struct tei_rail_peer *peer, struct rail_wire *w,
 
 static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 			  struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t refused = rail_wire_get(w, 8);
 	struct tei_rail_peer *peer;
@@ -411,6 +415,7 @@ static void msg_map_raw(struct tei_rail_peer *peer, struct rail_rkey *k)
 
 static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 			   struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t addr = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
 	int32_t code = (int32_t)rail_wire_get(w, 4);
@@ -463,6 +468,7 @@ static void msg_on_fence(struct tei_rail_peer *peer, struct rail_wire *w)
 
 static void msg_on_fenced(struct tei_rail_peer *peer, struct rail_wire *w,
 			  struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t id = (uint16_t)rail_wire_get(w, 2);
 	uint32_t asked = (uint32_t)rail_wire_get(w, 4);
@@ -536,6 +542,7 @@ static void msg_on_notify(struct tei_rail_peer *peer, struct rail_wire *w,
 
 static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
 			 struct rail_wire *w, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	switch (type) {
 	case RAIL_MSG_KEY_REQ:
@@ -578,6 +585,7 @@ static void msg_log_bad(struct rail *rail, const char *what)
 /* The peer that a message comes from; a hello may introduce one. */
 static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp, uint64_t src,
 					enum rail_msg_type type)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *peer = rail_peer_find(dp, src);
 
@@ -610,15 +618,15 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		msg_log_bad(lane->rail, "another protocol version");
 		return;
 	}
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (type == RAIL_MSG_REFUSE && dst == dp->incarnation) {
 		msg_on_refuse(dp, &w, done);
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		return;
 	}
 	peer = msg_sender(dp, src, type);
 	if (!peer) {
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		return;
 	}
 	peer->heard_ns = tei_now_ns();
@@ -631,5 +639,5 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	} else if (dst == dp->incarnation) {
 		msg_dispatch(peer, type, &w, done);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 }

@@ -198,19 +198,19 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 	uint32_t serial;
 	int ret;
 
-	tei_mutex_lock(&peer->dp->sched);
+	rail_sched_enter(peer->dp);
 	if (remote >= peer->nremotes) {
-		tei_mutex_unlock(&peer->dp->sched);
+		rail_sched_leave(peer->dp);
 		return -FI_EADDRNOTAVAIL;
 	}
 	serial = peer->remotes[remote].serial;
 	if (path->ready && path->lane_gen == lane->gen &&
 	    path->remote_serial == serial) {
-		tei_mutex_unlock(&peer->dp->sched);
+		rail_sched_leave(peer->dp);
 		return 0;
 	}
 	addr = peer->remotes[remote].addr;
-	tei_mutex_unlock(&peer->dp->sched);
+	rail_sched_leave(peer->dp);
 	if (path->ready && path->lane_gen == lane->gen && !path->inflight)
 		fi_av_remove(lane->av, &path->fi_addr, 1, 0);
 	path->ready = false;

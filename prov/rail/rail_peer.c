@@ -18,7 +18,7 @@
 #define PEER_RESOLVE_AFTER	3	/* unanswered requests */
 #define PEER_RESOLVE_NS		TEI_NS_PER_SEC
 #define PEER_SILENT_TRIES	30
-#define PEER_ALIVE_NS		TEI_NS_PER_SEC
+#define PEER_ALIVE_NS		(50 * TEI_NS_PER_MS)
 #define PEER_NOTE_PATIENCE_NS	(300 * TEI_NS_PER_MS)
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
@@ -180,7 +180,7 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 {
 	struct tei_rail_peer *p;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	__atomic_store_n(&dp->table, dp->table + 1, __ATOMIC_RELAXED);
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
 		if (p->state == RAIL_PEER_GONE)
@@ -190,7 +190,7 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 		rail_peer_attend(p);
 		rail_peer_activate(p);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (!__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE))
 		dp->ops->rails_changed(dp->arg);
 }
@@ -227,7 +227,7 @@ static void peer_resolve(struct tei_rail_peer *p, uint64_t now)
 	struct tei_rail_dp *dp = p->dp;
 	bool ask;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	ask = p->refs && p->state != RAIL_PEER_GONE &&
 	      now >= p->resolve_next_ns &&
 	      !__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE);
@@ -235,7 +235,7 @@ static void peer_resolve(struct tei_rail_peer *p, uint64_t now)
 		p->resolve_next_ns = now + PEER_RESOLVE_NS;
 		p->refs++;
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (ask)
 		dp->ops->resolve(dp->arg, p);
 }
@@ -247,11 +247,11 @@ static bool peer_forget_silent(struct tei_rail_peer *p)
 	bool forget;
 
 	rail_done_init(&done);
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	forget = !p->refs && p->hello_tries > PEER_SILENT_TRIES;
 	if (forget)
 		rail_peer_set_gone(p, "it does not answer", &done);
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 	return forget;
 }
@@ -272,12 +272,12 @@ static void peer_no_route(struct tei_rail_peer *p)
 	snprintf(err.hint, sizeof(err.hint),
 		 "install the same transport on both sides");
 	rail_done_init(&done);
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	if (!tei_list_empty(&p->live))
 		TEI_ERROR("rail", "%s: %s", p->name, err.text);
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
 		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, &done);
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 }
 
@@ -289,7 +289,7 @@ static uint64_t peer_run_hello(struct tei_rail_peer *p, uint64_t now,
 	size_t len;
 	int ret;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (p->announce) {
 		p->announce = false;
 		p->hello_tries = 0;
@@ -304,7 +304,7 @@ static uint64_t peer_run_hello(struct tei_rail_peer *p, uint64_t now,
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
 		   p->table_acked < dp->table;
 	p->reply_hello = false;
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (!ask)
 		p->asked_ns = 0;
 	else if (!p->asked_ns)
@@ -318,9 +318,9 @@ static uint64_t peer_run_hello(struct tei_rail_peer *p, uint64_t now,
 	len = rail_msg_hello(p, ask || announce, buf);
 	ret = rail_msg_send(p, buf, len, p->attempt);
 	if (ret && reply) {
-		tei_mutex_lock(&dp->sched);
+		rail_sched_enter(dp);
 		p->reply_hello = true;
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 	}
 	if (ask && now - p->asked_ns > 200 * TEI_NS_PER_MS)
 		peer_resolve(p, now);
@@ -385,7 +385,7 @@ static bool peer_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
  */
 static int peer_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
 			    uint64_t addr, uint64_t len, uint16_t *count)
-	TEI_REQUIRES(p->dp->sched)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_dp *dp = p->dp;
 	struct tei_rail_mr *mr;
@@ -420,9 +420,9 @@ static uint64_t peer_run_key_reply(struct tei_rail_peer *p, uint64_t now,
 	uint32_t tries = 1;
 	int code, ret;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (!p->key_reply.owed) {
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		return 0;
 	}
 	addr = p->key_reply.addr;
@@ -438,7 +438,7 @@ static uint64_t peer_run_key_reply(struct tei_rail_peer *p, uint64_t now,
 	rail_wire_put(&w, 0, 2);
 	start = w.pos;
 	code = peer_put_regions(p, &w, addr, want, &count);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (code) {
 		w.pos = start;
 		count = 0;
@@ -453,13 +453,13 @@ static uint64_t peer_run_key_reply(struct tei_rail_peer *p, uint64_t now,
 	ret = rail_msg_send(p, buf, len, p->attempt);
 	if (ret != -FI_EAGAIN)
 		return 0;
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (!p->key_reply.owed) {
 		p->key_reply.addr = addr;
 		p->key_reply.len = want;
 		p->key_reply.owed = true;
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	return peer_sent(ret, now, &tries);
 }
 
@@ -471,11 +471,11 @@ static uint64_t peer_run_key_want(struct tei_rail_peer *p, uint64_t now,
 	size_t len;
 	int ret;
 
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	want = p->key_want;
 	if (p->state != RAIL_PEER_READY)
 		want.active = false;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	if (!want.active)
 		return 0;
 	if (now < want.next_ns)
@@ -490,12 +490,12 @@ static uint64_t peer_run_key_want(struct tei_rail_peer *p, uint64_t now,
 		p->rehello = true;
 		peer_resolve(p, now);
 	}
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	if (p->key_want.addr == want.addr && p->key_want.len == want.len) {
 		p->key_want.next_ns = want.next_ns;
 		p->key_want.tries = want.tries;
 	}
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	return want.next_ns;
 }
 
@@ -508,10 +508,10 @@ static uint64_t peer_run_fence_one(struct tei_rail_peer *p, uint16_t r,
 	size_t len;
 	int ret;
 
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	f = p->remotes[r].fence;
 	id = p->remotes[r].id;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	if (!f.wanted)
 		return 0;
 	if (now < f.next_ns)
@@ -526,10 +526,10 @@ static uint64_t peer_run_fence_one(struct tei_rail_peer *p, uint16_t r,
 		p->rehello = true;
 	if (now - p->heard_ns > 500 * TEI_NS_PER_MS)
 		peer_resolve(p, now);
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	p->remotes[r].fence.next_ns = f.next_ns;
 	p->remotes[r].fence.tries = f.tries;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	return f.next_ns;
 }
 
@@ -557,14 +557,14 @@ static uint64_t peer_run_fence_reply(struct tei_rail_peer *p, uint64_t now,
 	size_t len;
 	int ret;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (!p->fences_owed) {
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		return 0;
 	}
 	memcpy(reply, p->fence_reply, sizeof(reply));
 	p->fences_owed = false;
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	for (i = 0; i < rail_count(dp); i++) {
 		if (!reply[i].owed)
 			continue;
@@ -581,14 +581,14 @@ static uint64_t peer_run_fence_reply(struct tei_rail_peer *p, uint64_t now,
 				    rail_at(dp, i)->target.ep ? a->len : 0);
 		len = rail_msg_end(&w);
 		ret = rail_msg_send(p, buf, len, p->attempt);
-		tei_mutex_lock(&dp->sched);
+		rail_sched_enter(dp);
 		if (ret == -FI_EAGAIN) {
 			p->fences_owed = true;
 			next = peer_sent(ret, now, &tries);
 		} else if (p->fence_reply[i].gen == reply[i].gen) {
 			p->fence_reply[i].owed = false;
 		}
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 	}
 	return next;
 }
@@ -618,21 +618,21 @@ static uint64_t peer_run_revoked(struct tei_rail_peer *p, uint64_t now,
 	uint32_t n, tries = 1;
 	int ret;
 
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	n = p->nowed < PEER_IDS ? p->nowed : PEER_IDS;
 	if (n)
 		memcpy(ids, p->owed + p->nowed - n, n * sizeof(*ids));
 	p->nowed -= n;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	if (!n)
 		return 0;
 	ret = peer_send_ids(p, RAIL_MSG_REVOKED, ids, n, buf);
 	if (ret != -FI_EAGAIN)
 		return p->nowed ? now : 0;
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	while (n--)
 		rail_key_owe(p, ids[n]);
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	return peer_sent(ret, now, &tries);
 }
 
@@ -643,21 +643,21 @@ static uint64_t peer_run_revokes(struct tei_rail_peer *p, uint64_t now,
 	uint32_t n;
 	int ret;
 
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	n = p->nrevokes < PEER_IDS ? p->nrevokes : PEER_IDS;
 	if (n)
 		memcpy(ids, p->revokes, n * sizeof(*ids));
 	next = p->revoke_next_ns;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	if (!n)
 		return 0;
 	if (now < next)
 		return next;
 	ret = peer_send_ids(p, RAIL_MSG_REVOKE, ids, n, buf);
 	next = now + (ret == -FI_EAGAIN ? PEER_RETRY_NS : PEER_RESEND_MIN_NS);
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	p->revoke_next_ns = next;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	return next;
 }
 
@@ -698,11 +698,11 @@ static uint64_t peer_run_notes(struct tei_rail_peer *p, uint64_t now,
 	int ret;
 
 	for (;;) {
-		tei_mutex_lock(&p->dp->sched);
+		rail_sched_enter(p->dp);
 		n = NULL;
 		if (p->state == RAIL_PEER_READY && !tei_list_empty(&p->notes))
 			n = tei_list_first(&p->notes, struct rail_note, link);
-		tei_mutex_unlock(&p->dp->sched);
+		rail_sched_leave(p->dp);
 		if (!n)
 			return 0;
 		rail_msg_begin(p, &w, buf, RAIL_MSG_NOTIFY, 0);
@@ -711,10 +711,10 @@ static uint64_t peer_run_notes(struct tei_rail_peer *p, uint64_t now,
 		ret = peer_send_note(p, buf, rail_msg_end(&w), now);
 		if (ret == -FI_EAGAIN)
 			return peer_sent(ret, now, &tries);
-		tei_mutex_lock(&p->dp->sched);
+		rail_sched_enter(p->dp);
 		tei_list_del(&n->link);
 		p->nnotes--;
-		tei_mutex_unlock(&p->dp->sched);
+		rail_sched_leave(p->dp);
 		free(n);
 	}
 }
@@ -727,9 +727,9 @@ static uint64_t peer_run_warm(struct tei_rail_peer *p, uint64_t now,
 	size_t len;
 	bool left = false;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	left = p->warm_wanted && p->state == RAIL_PEER_READY;
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (!left)
 		return 0;
 	left = false;
@@ -748,9 +748,9 @@ static uint64_t peer_run_warm(struct tei_rail_peer *p, uint64_t now,
 	}
 	if (left)
 		return now + PEER_RETRY_NS;
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	p->warm_wanted = false;
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	rail_progress_signal(dp);
 	return 0;
 }
@@ -786,7 +786,7 @@ static void peer_timeout_err(const struct tei_rail_peer *p, struct tei_err *err)
  */
 static void peer_check_deadlines(struct tei_rail_peer *p, uint64_t now,
 				 struct rail_done *done, bool *retire,
-				 bool *give_up) TEI_REQUIRES(p->dp->sched)
+				 bool *give_up) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_dp *dp = p->dp;
 	uint64_t limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
@@ -828,12 +828,12 @@ static uint64_t peer_run_deadlines(struct tei_rail_peer *p, uint64_t now)
 	struct rail_done done;
 
 	rail_done_init(&done);
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	peer_check_deadlines(p, now, &done, &retire, &give_up);
 	if (give_up)
 		rail_sched_give_up(p, &done);
 	live = !tei_list_empty(&p->live);
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 	if (retire)
 		rail_fence_retire_peer(p);
@@ -890,7 +890,7 @@ int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name, uint64_t inc,
 		return tei_err_fail(err, TEI_ERR_METADATA, "rail", NULL,
 				    "%s: its descriptor has no first address",
 				    name);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	p = rail_peer_find(dp, inc);
 	if (!p)
 		p = rail_peer_new(dp, name, inc);
@@ -900,7 +900,7 @@ int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name, uint64_t inc,
 			snprintf(p->name, sizeof(p->name), "%s", name);
 		rail_peer_set_first(p, first);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (!p)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail",
 				    "raise MOONRAIL_MAX_PEERS",
@@ -935,19 +935,19 @@ void rail_peer_set_first(struct tei_rail_peer *p,
 
 void tei_rail_peer_hold(struct tei_rail_peer *p)
 {
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	p->refs++;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 }
 
 void tei_rail_peer_put(struct tei_rail_peer *p)
 {
 	struct tei_rail_dp *dp = p->dp;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (!--p->refs)
 		rail_peer_attend(p);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 }
 
 const char *tei_rail_peer_name(const struct tei_rail_peer *p)
@@ -971,12 +971,12 @@ bool tei_rail_peer_healthy(struct tei_rail_peer *p)
 	bool ok;
 	uint16_t i;
 
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	ok = p->state == RAIL_PEER_READY && !p->unfenced &&
 	     tei_now_ns() - p->alive_ns < PEER_ALIVE_NS;
 	for (i = 0; i < p->nremotes; i++)
 		ok = ok && !p->remotes[i].fence.wanted;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	return ok;
 }
 
@@ -984,9 +984,9 @@ bool tei_rail_peer_gone(struct tei_rail_peer *p)
 {
 	bool gone;
 
-	tei_mutex_lock(&p->dp->sched);
+	rail_sched_enter(p->dp);
 	gone = p->state == RAIL_PEER_GONE;
-	tei_mutex_unlock(&p->dp->sched);
+	rail_sched_leave(p->dp);
 	return gone;
 }
 
@@ -997,7 +997,7 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 	struct rail_done done;
 
 	rail_done_init(&done);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (inc != p->incarnation) {
 		rail_peer_set_gone(p, "its name now belongs to a new process",
 				   &done);
@@ -1005,7 +1005,7 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 		rail_peer_set_first(p, first);
 		rail_peer_attend(p);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
 }
 
@@ -1016,7 +1016,7 @@ int tei_rail_peer_warmup(struct tei_rail_peer *p, uint64_t timeout_ns,
 	uint64_t end = tei_now_ns() + timeout_ns, now;
 	bool warm;
 
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	p->want_hello = true;
 	p->warm_wanted = true;
 	p->warm_left = UINT64_MAX;
@@ -1026,9 +1026,9 @@ int tei_rail_peer_warmup(struct tei_rail_peer *p, uint64_t timeout_ns,
 		warm = !p->warm_wanted;
 		if (warm || now >= end || p->state == RAIL_PEER_GONE)
 			break;
-		tei_mutex_wait(&dp->cond, &dp->sched, end - now);
+		rail_sched_wait(dp, end - now);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (warm)
 		return 0;
 	return tei_err_fail(err, TEI_ERR_ENDPOINT, "rail", NULL,
@@ -1054,7 +1054,7 @@ int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg)
 	n->msg_len = (uint16_t)b;
 	memcpy(n->text, name, a);
 	memcpy(n->text + a, msg, b);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	if (p->state == RAIL_PEER_GONE)
 		ret = TEI_ERR_ENDPOINT;
 	else if (p->nnotes >= dp->settings->max_notifies)
@@ -1065,7 +1065,7 @@ int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg)
 		p->want_hello = true;
 		rail_peer_attend(p);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (ret)
 		free(n);
 	return ret;

@@ -124,7 +124,7 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 		return next;
 	next = 0;
 	tei_list_init(&todo);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	__atomic_store_n(&dp->attn_next_ns, 0, __ATOMIC_RELAXED);
 	tei_list_splice_tail(&todo, &dp->attn);
 	while (!tei_list_empty(&todo)) {
@@ -132,9 +132,9 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 		tei_list_del(&p->attn_link);
 		due = p->due_ns;
 		if (due <= now) {
-			tei_mutex_unlock(&dp->sched);
+			rail_sched_leave(dp);
 			due = rail_peer_run(p, now);
-			tei_mutex_lock(&dp->sched);
+			rail_sched_enter(dp);
 		}
 		if (tei_list_empty(&p->attn_link)) {
 			if (due) {
@@ -153,7 +153,7 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 	if (next && (!dp->attn_next_ns || next < dp->attn_next_ns))
 		__atomic_store_n(&dp->attn_next_ns, next, __ATOMIC_RELAXED);
 	next = dp->attn_next_ns;
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	return next;
 }
 
@@ -167,11 +167,11 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 	    !__atomic_load_n(&dp->nlive, __ATOMIC_RELAXED))
 		return;
 	pr->deadline_ns = now;
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
 		if (!tei_list_empty(&p->live))
 			rail_peer_attend(p);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 }
 
 /* Regions whose holders did not answer: every target lane is closed. */
@@ -185,10 +185,10 @@ static void progress_fences(struct tei_rail_dp *dp)
 		if (rail_at(dp, i)->target.ep)
 			rail_fence_target(rail_at(dp, i),
 					  rail_at(dp, i)->target.gen);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	for (i = 0; i < dp->nmrs; i++)
 		dp->mrs[i]->fence_wanted = false;
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	rail_progress_signal(dp);
 }
 

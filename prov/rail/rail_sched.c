@@ -123,6 +123,7 @@ static bool sched_slice_dead(const struct rail_slice *s)
 /* Gives a slice back that will not be posted; its tasks may end by that. */
 static void sched_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 		       bool unfenced, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *t = s->first, *next;
 	uint32_t i, n = s->ntasks;
@@ -140,6 +141,7 @@ static void sched_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 }
 
 static void sched_purge(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_slice *s, *tmp;
 
@@ -194,6 +196,7 @@ static void sched_fill_err(const struct tei_rail_peer *peer,
 
 static void sched_fail_slice(struct rail_slice *s, int code, const char *what,
 			     struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *t = s->first, *next;
 	struct tei_rail_peer *peer = s->peer;
@@ -238,6 +241,7 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
 /* To be posted again, unless it was too often. */
 static void sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 			struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_dp *dp = peer->dp;
 
@@ -554,6 +558,7 @@ static bool sched_keys_ready(struct tei_rail_peer *peer,
 static struct rail_slice *sched_take_queue(struct tei_rail_peer *peer,
 					   struct rail *rail,
 					   const struct rail_remote *remote)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *t;
 	struct rail_slice *s;
@@ -607,6 +612,7 @@ static struct rail_slice *sched_take_queue(struct tei_rail_peer *peer,
 /* The next slice of this peer for this lane, or NULL; both locks held. */
 static struct rail_slice *sched_cut(struct rail_lane *lane,
 				    struct tei_rail_peer *peer, uint64_t *now)
+	TEI_REQUIRES(rail_sched_held)
 {
 	int16_t r = peer->route[lane->rail->index];
 	struct rail_remote *remote;
@@ -652,6 +658,7 @@ static void sched_rest(struct tei_rail_peer *peer)
 
 /* Up to RAIL_BUNDLE slices, round robin over the peers with work. */
 static int sched_cut_bundle(struct rail_lane *lane, struct rail_slice **out)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	uint64_t bytes = __atomic_load_n(&lane->rail->inflight_bytes,
@@ -710,6 +717,7 @@ static ssize_t sched_write(struct rail_lane *lane, struct rail_slice *s,
 }
 
 static ssize_t sched_post(struct rail_lane *lane, struct rail_slice *s)
+	TEI_REQUIRES(lane->lock)
 {
 	struct rail *rail = lane->rail;
 	uint64_t total, max;
@@ -748,6 +756,7 @@ static ssize_t sched_post(struct rail_lane *lane, struct rail_slice *s)
 /* A slice that could not be posted: nothing of it is on its way. */
 static void sched_unpost(struct rail_slice *s, ssize_t err,
 			 struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *peer = s->peer;
 
@@ -777,9 +786,9 @@ bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 	if (!__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED))
 		return false;
 	do {
-		tei_mutex_lock(&dp->sched);
+		rail_sched_enter(dp);
 		n = sched_cut_bundle(lane, s);
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 		for (i = 0; i < n; i++) {
 			ret[i] = s[i]->path->blocked_now ? -FI_EAGAIN :
 							   sched_post(lane, s[i]);
@@ -793,7 +802,7 @@ bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 		if (!blocked)
 			continue;
 		now = tei_now_ns();
-		tei_mutex_lock(&dp->sched);
+		rail_sched_enter(dp);
 		for (i = n - 1; i >= 0; i--) {
 			if (!ret[i])
 				continue;
@@ -807,7 +816,7 @@ bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 			}
 			sched_unpost(s[i], ret[i], done);
 		}
-		tei_mutex_unlock(&dp->sched);
+		rail_sched_leave(dp);
 	} while (n == RAIL_BUNDLE && !blocked);
 	return any;
 }
@@ -851,6 +860,7 @@ void rail_peer_activate(struct tei_rail_peer *peer)
 
 static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		       size_t n)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_mr *mr = NULL;
 	size_t i;
@@ -895,7 +905,7 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	if (!rail_any_open(dp))
 		return TEI_ERR_NO_DEVICE;
 	rail_done_init(&done);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	ret = sched_check(dp, tasks, n);
 	for (i = 0; i < n && !ret; i++) {
 		sched_enqueue(dp, tasks[i], now);
@@ -907,7 +917,7 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 			 tasks[i]->peer->name);
 		rail_task_end(dp, tasks[i], TEI_RAIL_END_FAILED, &err, &done);
 	}
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	if (ret)
 		return ret;
 	rail_sched_kick(dp);
@@ -928,12 +938,12 @@ void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 
 	snprintf(err.text, sizeof(err.text), "cancelled by the caller");
 	rail_done_init(&done);
-	tei_mutex_lock(&dp->sched);
+	rail_sched_enter(dp);
 	for (i = 0; i < n; i++)
 		if (!tei_list_empty(&tasks[i]->live_link))
 			rail_task_end(dp, tasks[i], TEI_RAIL_END_CANCELED, &err,
 				      &done);
-	tei_mutex_unlock(&dp->sched);
+	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
 }
 
