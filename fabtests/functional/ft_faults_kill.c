@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_faults.h"
 #include "fabtests/functional/fx.h"
 
@@ -138,6 +139,7 @@ static bool kill_flood(struct fx_peer *from, const struct fx_peer *to,
 		       uint64_t off, uint64_t len)
 {
 	int seg = fx_ask(from, "open %s", to->name);
+	uint64_t deadline = ft_now_ns() + FX_LONG_MS * UINT64_C(1000000);
 	unsigned long long before = 0;
 
 	if (seg <= 0 || fx_ask(from, "start %d 1 0 %llu %llu %llu 10000 -", seg,
@@ -145,9 +147,8 @@ static bool kill_flood(struct fx_peer *from, const struct fx_peer *to,
 			       (unsigned long long)len,
 			       (unsigned long long)FX_MIB))
 		return false;
-	for (unsigned int i = 0; i < 10000 && !before; i++)
-		if (!fx_ask(from, "bytes"))
-			sscanf(from->text, "%llu", &before);
+	while (!before && ft_now_ns() < deadline && !fx_ask(from, "bytes"))
+		sscanf(from->text, "%llu", &before);
 	return before > 0;
 }
 
