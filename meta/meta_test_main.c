@@ -162,6 +162,8 @@ int main(int argc, char **argv)
 		{ "abuse", abuse_cases },
 		{ "store", store_cases },
 		{ "cache", cache_cases },
+		{ "zookeeper", zookeeper_cases },
+		{ "zookeeper_loss", zookeeper_loss_cases },
 		{ NULL, NULL },
 	};
 

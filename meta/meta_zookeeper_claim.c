@@ -563,8 +563,9 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 	rc = zk_bring(zk, e, deadline_ns, &refused, err);
 	if (!rc)
 		return 0;
-	zk_entry_mark(zk, e, refused ? false : zk_entry_held(zk, e),
-		      !refused);
+	/* only what time can mend is left to the keeper */
+	zk_entry_mark(zk, e, !refused && zk_entry_held(zk, e),
+		      rc == TEI_ERR_SOCKET);
 	return rc;
 }
 
@@ -674,14 +675,16 @@ static bool zk_republish_one(struct zk *zk, struct zk_entry *e,
 {
 	struct tei_err err;
 	bool refused;
+	int rc;
 
-	if (!zk_bring(zk, e, deadline_ns, &refused, &err)) {
+	rc = zk_bring(zk, e, deadline_ns, &refused, &err);
+	if (!rc)
 		TEI_INFO("meta", "segment '%s': published again", e->name);
-		return true;
-	}
-	if (refused)
+	else if (refused)
 		zk_entry_lost(zk, e, &err);
-	return refused;
+	else if (rc != TEI_ERR_SOCKET)
+		zk_entry_mark(zk, e, false, false);
+	return rc != TEI_ERR_SOCKET;
 }
 
 void zk_republish(struct zk *zk)

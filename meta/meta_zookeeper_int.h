@@ -127,7 +127,7 @@ int zk_text_resolve(const char *servers, uint64_t deadline_ns, char **out,
 /* The whole first line of the file, to be freed; TEI_ERR_INVALID. */
 int zk_text_auth(const char *file, char **out, struct tei_err *err);
 
-/* Paths of a name, to be freed; NULL without memory or if it doesn't fit. */
+/* Paths of a name, to be freed; NULL if no node can have it, or no memory. */
 char *zk_path_ram(const struct zk *zk, const char *name);
 char *zk_path_rpc(const struct zk *zk, const char *name);
 char *zk_path_guard(const struct zk *zk, const char *name,

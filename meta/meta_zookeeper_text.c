@@ -38,10 +38,14 @@ static bool zk_servers_fine(const char *servers)
 	return fine;
 }
 
-/* "/a/b": no empty part, no "." or "..", no slash at the end. */
-static bool zk_chroot_fine(const char *chroot)
+/*
+ * "" or "/a/b": no empty part, no "." or "..", no slash at the end. The
+ * library's transactions don't survive a path that it refuses, so none may
+ * come that far.
+ */
+static bool zk_path_fine(const char *path)
 {
-	const char *p = chroot;
+	const char *p = path;
 	size_t n;
 
 	while (*p) {
@@ -51,7 +55,7 @@ static bool zk_chroot_fine(const char *chroot)
 			return false;
 		p += n;
 	}
-	return meta_text_valid(chroot, 1024);
+	return meta_text_valid(path, 2048);
 }
 
 int zk_text_split(const char *conn, char **servers, char **chroot,
@@ -73,7 +77,7 @@ int zk_text_split(const char *conn, char **servers, char **chroot,
 		c[--len] = 0;
 	if (!zk_servers_fine(s))
 		why = "no list of servers";
-	else if (!zk_chroot_fine(c))
+	else if (!zk_path_fine(c))
 		why = "bad chroot";
 	if (why) {
 		free(s);
@@ -175,7 +179,12 @@ static char *zk_path(const struct zk *zk, const char *key)
 {
 	char *path;
 
-	return asprintf(&path, "%s/%s", zk->chroot, key) < 0 ? NULL : path;
+	if (asprintf(&path, "%s/%s", zk->chroot, key) < 0)
+		return NULL;
+	if (zk_path_fine(path))
+		return path;
+	free(path);
+	return NULL;
 }
 
 char *zk_path_ram(const struct zk *zk, const char *name)
@@ -217,7 +226,7 @@ char *zk_path_guard(const struct zk *zk, const char *name,
 	}
 	snprintf(tail, sizeof(tail), ".%016" PRIx64, incarnation);
 	meta_buf_bytes(&b, tail, strlen(tail) + 1);
-	if (!b.failed)
+	if (!b.failed && zk_path_fine(b.text))
 		return b.text;
 	free(b.text);
 	return NULL;

@@ -22,6 +22,9 @@ SRCS += \
 	# EOL
 
 TEST_SRCS_meta = \
+	fabtests/common/ft_proc.c \
+	fabtests/common/ft_test.c \
+	fabtests/common/ft_zk.c \
 	meta/meta_abuse_test.c \
 	meta/meta_cache_test.c \
 	meta/meta_desc_test.c \
@@ -30,6 +33,9 @@ TEST_SRCS_meta = \
 	meta/meta_server_test.c \
 	meta/meta_store_test.c \
 	meta/meta_test_main.c \
+	meta/meta_zookeeper_loss_test.c \
+	meta/meta_zookeeper_rig_test.c \
+	meta/meta_zookeeper_test.c \
 	# EOL
 
 UNIT_TESTS += meta

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabtests/common/ft_zk.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_test.h"
+
+#define ZK_JAR "/usr/share/java/zookeeper.jar"
+#define ZK_WAIT_MS 60000
+
+static int zk_socket(int port, bool bound)
+{
+	struct sockaddr_in in = {
+		.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	struct timeval limit = { .tv_sec = 2 };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	if (!(bound ? bind(fd, (struct sockaddr *)&in, sizeof(in)) :
+		      connect(fd, (struct sockaddr *)&in, sizeof(in))))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/*
+ * A port that is free now and that the kernel gives to nobody who asks for
+ * any: a server that was killed has to get it again.
+ */
+static int zk_port(void)
+{
+	static unsigned int next;
+
+	if (!next)
+		next = (unsigned int)getpid() * 37;
+	for (int i = 0; i < 10000; i++) {
+		int port = 20000 + (int)(next++ % 12000);
+		int fd = zk_socket(port, true);
+
+		if (fd < 0)
+			continue;
+		close(fd);
+		return port;
+	}
+	return 0;
+}
+
+const char *ft_zk_missing(void)
+{
+	if (system("command -v java >/dev/null"))
+		return "no java";
+	return access(ZK_JAR, R_OK) ? "no " ZK_JAR : NULL;
+}
+
+bool ft_zk_restart(struct ft_zk *zk, int i)
+{
+	char script[4096], dir[80], number[3 + 2 * FT_ZK_MAX][16];
+	const char *src = getenv("SRC");
+	char *argv[7 + 2 * FT_ZK_MAX];
+	int n = 0, k = 0;
+
+	snprintf(script, sizeof(script), "%s/fabtests/scripts/zk_server.sh",
+		 src ? src : ".");
+	snprintf(dir, sizeof(dir), "%s/%d", zk->dir, i + 1);
+	argv[n++] = (char *)"sh";
+	argv[n++] = script;
+	argv[n++] = dir;
+	snprintf(number[k], 16, "%d", i + 1);
+	argv[n++] = number[k++];
+	snprintf(number[k], 16, "%d", zk->client[i]);
+	argv[n++] = number[k++];
+	for (int s = 0; zk->count > 1 && s < zk->count; s++) {
+		snprintf(number[k], 16, "%d", zk->peer[s]);
+		argv[n++] = number[k++];
+		snprintf(number[k], 16, "%d", zk->election[s]);
+		argv[n++] = number[k++];
+	}
+	argv[n] = NULL;
+	if (!ft_proc_start(&zk->server[i], argv))
+		return true;
+	ft_diag("ZooKeeper server %d did not start", i + 1);
+	return false;
+}
+
+/* What it says of itself: "…Mode: leader…", or "" */
+static void zk_ask(int port, char *out, size_t len)
+{
+	int fd = zk_socket(port, false);
+	ssize_t n;
+	size_t used = 0;
+
+	if (fd >= 0 && send(fd, "srvr", 4, MSG_NOSIGNAL) == 4)
+		while (used + 1 < len &&
+		       (n = read(fd, out + used, len - used - 1)) > 0)
+			used += (size_t)n;
+	out[used] = '\0';
+	if (fd >= 0)
+		close(fd);
+}
+
+struct zk_wait {
+	int port;
+};
+
+static bool zk_serves(void *arg)
+{
+	const struct zk_wait *w = arg;
+	char text[2048];
+
+	zk_ask(w->port, text, sizeof(text));
+	return strstr(text, "Mode: ") != NULL;
+}
+
+bool ft_zk_wait(const struct ft_zk *zk, int i)
+{
+	struct zk_wait w = { zk->client[i] };
+
+	if (ft_wait_until(zk_serves, &w, ZK_WAIT_MS))
+		return true;
+	ft_diag("ZooKeeper server %d does not serve; see %s/%d/log", i + 1,
+		zk->dir, i + 1);
+	return false;
+}
+
+int ft_zk_leader(const struct ft_zk *zk)
+{
+	char text[2048];
+
+	for (int i = 0; i < zk->count; i++) {
+		if (!zk->server[i].pid)
+			continue;
+		zk_ask(zk->client[i], text, sizeof(text));
+		if (strstr(text, "Mode: leader"))
+			return i;
+	}
+	return -1;
+}
+
+bool ft_zk_start(struct ft_zk *zk, int count)
+{
+	size_t used = 0;
+	bool good = true;
+
+	memset(zk, 0, sizeof(*zk));
+	snprintf(zk->dir, sizeof(zk->dir), "/tmp/ft_zk.XXXXXX");
+	if (!mkdtemp(zk->dir))
+		return false;
+	zk->count = count;
+	for (int i = 0; i < count; i++) {
+		zk->client[i] = zk_port();
+		zk->peer[i] = zk_port();
+		zk->election[i] = zk_port();
+		used += (size_t)snprintf(zk->hosts + used,
+					 sizeof(zk->hosts) - used,
+					 "%s127.0.0.1:%d", i ? "," : "",
+					 zk->client[i]);
+	}
+	for (int i = 0; good && i < count; i++)
+		good = ft_zk_restart(zk, i);
+	for (int i = 0; good && i < count; i++)
+		good = ft_zk_wait(zk, i);
+	if (!good)
+		ft_zk_stop(zk);
+	return good;
+}
+
+void ft_zk_kill(struct ft_zk *zk, int i)
+{
+	if (zk->server[i].pid)
+		ft_proc_kill(&zk->server[i]);
+}
+
+static void zk_signal(struct ft_zk *zk, int i, int sig)
+{
+	if (zk->server[i].pid)
+		kill(zk->server[i].pid, sig);
+}
+
+void ft_zk_pause(struct ft_zk *zk, int i)
+{
+	int status;
+
+	zk_signal(zk, i, SIGSTOP);
+	waitpid(zk->server[i].pid, &status, WUNTRACED);
+}
+
+void ft_zk_resume(struct ft_zk *zk, int i)
+{
+	zk_signal(zk, i, SIGCONT);
+}
+
+void ft_zk_stop(struct ft_zk *zk)
+{
+	char command[96];
+
+	for (int i = 0; i < zk->count; i++)
+		ft_zk_kill(zk, i);
+	if (!zk->count)
+		return;
+	zk->count = 0;
+	snprintf(command, sizeof(command), "rm -rf '%s'", zk->dir);
+	if (system(command))
+		ft_diag("%s is left behind", zk->dir);
+}

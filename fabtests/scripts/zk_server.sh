@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# zk_server.sh DIR ID CLIENT_PORT [PEER_PORT ELECTION_PORT]…
+#
+# Becomes ZooKeeper server ID (from 1), with its data in DIR and its clients
+# on 127.0.0.1:CLIENT_PORT. One pair of ports for each server of an ensemble;
+# none for a server alone. Exit 77 where there is no Java or no ZooKeeper.
+# ZK_FORCE_SYNC=yes writes through to the disk.
+set -eu
+
+dir=$1 id=$2 port=$3
+shift 3
+jar=/usr/share/java/zookeeper.jar
+command -v java >/dev/null || { echo 'no java' >&2; exit 77; }
+[ -e "$jar" ] || { echo "no $jar" >&2; exit 77; }
+
+mkdir -p "$dir/data"
+echo "$id" >"$dir/data/myid"
+{
+	cat <<-TEXT
+	tickTime=100
+	initLimit=100
+	syncLimit=30
+	minSessionTimeout=200
+	maxSessionTimeout=60000
+	dataDir=$dir/data
+	clientPort=$port
+	clientPortAddress=127.0.0.1
+	maxClientCnxns=0
+	admin.enableServer=false
+	4lw.commands.whitelist=srvr
+	preAllocSize=1024
+	TEXT
+	n=0
+	while [ $# -gt 0 ]; do
+		n=$((n + 1))
+		echo "server.$n=127.0.0.1:$1:$2"
+		shift 2
+	done
+} >"$dir/zoo.cfg"
+
+die=''
+! command -v setpriv >/dev/null || die='setpriv --pdeathsig KILL'
+# shellcheck disable=SC2086
+exec $die java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+	-XX:-UsePerfData "-Dzookeeper.forceSync=${ZK_FORCE_SYNC:-no}" \
+	-cp "$jar" org.apache.zookeeper.server.quorum.QuorumPeerMain \
+	"$dir/zoo.cfg" >>"$dir/log" 2>&1

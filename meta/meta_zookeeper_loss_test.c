@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "fabtests/common/ft_zk.h"
+#include "meta/meta_zookeeper_test.h"
+
+/* Servers and sessions that go away under a store. */
+
+struct zwhose {
+	struct zrig *r;
+	int64_t before;
+};
+
+static bool zsession_is_new(void *arg)
+{
+	struct zwhose *w = arg;
+	struct zk *zk = zrig_zk(w->r);
+	bool held = true;
+	struct zk_entry *e;
+	int64_t id = zk_session_id(zk);
+
+	tei_mutex_lock(&zk->lock);
+	held = zk->connected && !zk->rearm;
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		held = held && (e->held || e->lost);
+	tei_mutex_unlock(&zk->lock);
+	return id && id != w->before && held;
+}
+
+/*
+ * Ends r's session as the servers would: closed by another handle of it. The
+ * two take the session from each other, so that it may need several tries.
+ */
+static bool zexpire(struct zrig *r)
+{
+	struct zk *zk = zrig_zk(r);
+	int64_t before = zk_session_id(zk);
+	uint64_t until = meta_test_deadline(), pause;
+	clientid_t id;
+
+	tei_mutex_lock(&zk->lock);
+	id = *zoo_client_id(zk->session->zh);
+	tei_mutex_unlock(&zk->lock);
+	while (tei_now_ns() < until) {
+		zookeeper_close(zstranger_as(&id));
+		pause = tei_now_ns() + TEI_NS_PER_SEC;
+		while (zk_session_id(zk) == before && tei_now_ns() < pause)
+			nanosleep(&(struct timespec){ .tv_nsec = 1000000 },
+				  NULL);
+		if (zk_session_id(zk) != before)
+			return true;
+	}
+	return false;
+}
+
+static void an_expired_session_is_made_good(void)
+{
+	struct zwhose wa, wb;
+	struct zrig a, b;
+	uint32_t n;
+
+	if (!zrig_init(&a, 0xa1) || !zrig_init(&b, 0xb1) ||
+	    !zrig_open(&a, "/expiry") || !zrig_open(&b, "/expiry"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "y", 2, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
+	/* the publisher's: all of it is there again, and readers are told */
+	wa = (struct zwhose){ &a, zk_session_id(zrig_zk(&a)) };
+	n = zrig_changes(&b);
+	CU_ASSERT(zexpire(&a));
+	CU_ASSERT(zwait(zsession_is_new, &wa));
+	CU_ASSERT(zrig_changed(&b, n));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "y", NULL), 2);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 3, NULL), 0);
+	/* the reader's: its watches are set again */
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 3);
+	wb = (struct zwhose){ &b, zk_session_id(zrig_zk(&b)) };
+	CU_ASSERT(zexpire(&b));
+	CU_ASSERT(zwait(zsession_is_new, &wb));
+	n = zrig_changes(&b);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 4, NULL), 0);
+	CU_ASSERT(zrig_changed(&b, n));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 4);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+static bool zlost(void *arg)
+{
+	struct zk *zk = arg;
+	struct zk_entry *e;
+	bool lost = false;
+
+	tei_mutex_lock(&zk->lock);
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		lost = lost || e->lost;
+	tei_mutex_unlock(&zk->lock);
+	return lost;
+}
+
+/* The nodes of a name, replaced as a successor would. */
+static void zrob(struct zrig *from, struct zrig *by, const char *name)
+{
+	struct tei_meta_server *server = from->server;
+
+	/* nobody answers for "from" just now */
+	from->server = NULL;
+	tei_meta_server_stop(server);
+	CU_ASSERT_EQUAL(zrig_publish(by, name, 5, NULL), 0);
+}
+
+static void an_owner_that_loses_its_name_is_told(void)
+{
+	struct zrig a, b;
+	struct tei_err err;
+
+	if (!zrig_init(&a, 0xa2) || !zrig_init(&b, 0xb2) ||
+	    !zrig_open(&a, "/lost") || !zrig_open(&b, "/lost"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 1, NULL), 0);
+	zrob(&a, &b, "n");
+	CU_ASSERT(zwait(zlost, zrig_zk(&a)));
+	a.server = meta_test_server("127.0.0.1", 0xa2, 0, 0);
+	tei_meta_store_attach(a.store, a.server);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "was lost to"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text,
+				      tei_meta_server_name(b.server)));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "00000000000000b2"));
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, &err), TEI_ERR_METADATA);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), 5);
+	tei_meta_store_withdraw(b.store, "n", meta_test_deadline(), NULL);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, &err), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 2);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+static bool zdisconnected(void *arg)
+{
+	struct zk *zk = arg;
+	bool off;
+
+	tei_mutex_lock(&zk->lock);
+	off = !zk->connected;
+	tei_mutex_unlock(&zk->lock);
+	return off;
+}
+
+static void without_servers_calls_end_in_time(void)
+{
+	struct zrig a, b;
+	struct tei_err err;
+	uint64_t start;
+
+	if (!zrig_init(&a, 0xa3) || !zrig_init(&b, 0xb3))
+		return;
+	a.settings.connect_timeout_s = 1;
+	b.settings.connect_timeout_s = 1;
+	a.settings.zk_session_ms = 30000;
+	if (!zrig_open(&a, "/away") || !zrig_open(&b, "/away"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
+	ft_zk_kill(zserver(), 0);
+	CU_ASSERT(zwait(zdisconnected, zrig_zk(&a)));
+	start = tei_now_ns();
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", &err), TEI_ERR_SOCKET);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "no answer from ZooKeeper"));
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, &err), TEI_ERR_SOCKET);
+	CU_ASSERT(tei_now_ns() - start < 4 * meta_test_slowness() *
+						TEI_NS_PER_SEC);
+	/* what was wanted meanwhile is there once the server is */
+	CU_ASSERT_FATAL(ft_zk_restart(zserver(), 0) &&
+			ft_zk_wait(zserver(), 0));
+	CU_ASSERT(zrig_changed(&b, 0));
+	b.settings.connect_timeout_s = 10;
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 2);
+	/* and the end of a store does not wait for one */
+	ft_zk_kill(zserver(), 0);
+	CU_ASSERT(zwait(zdisconnected, zrig_zk(&a)));
+	start = tei_now_ns();
+	zrig_close(&a);
+	CU_ASSERT(tei_now_ns() - start < 4 * meta_test_slowness() *
+						TEI_NS_PER_SEC);
+	CU_ASSERT_FATAL(ft_zk_restart(zserver(), 0) &&
+			ft_zk_wait(zserver(), 0));
+	zrig_close(&b);
+}
+
+/* It takes connections and says nothing: the worst of servers. */
+static void a_stopped_server_holds_up_nobody(void)
+{
+	struct zrig a;
+	struct tei_err err;
+	uint64_t start;
+
+	if (!zrig_init(&a, 0xa4))
+		return;
+	a.settings.connect_timeout_s = 1;
+	if (!zrig_open(&a, "/mute"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
+	ft_zk_pause(zserver(), 0);
+	start = tei_now_ns();
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", &err), TEI_ERR_SOCKET);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, &err), TEI_ERR_SOCKET);
+	zrig_close(&a);
+	CU_ASSERT(tei_now_ns() - start < 8 * meta_test_slowness() *
+						TEI_NS_PER_SEC);
+	ft_zk_resume(zserver(), 0);
+	CU_ASSERT_FATAL(ft_zk_wait(zserver(), 0));
+}
+
+const struct tei_test_case zookeeper_loss_cases[] = {
+	{ "an_expired_session_is_made_good", an_expired_session_is_made_good },
+	{ "an_owner_that_loses_its_name_is_told",
+	  an_owner_that_loses_its_name_is_told },
+	{ "without_servers_calls_end_in_time",
+	  without_servers_calls_end_in_time },
+	{ "a_stopped_server_holds_up_nobody",
+	  a_stopped_server_holds_up_nobody },
+	{ NULL, NULL },
+};

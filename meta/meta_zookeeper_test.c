@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_zk.h"
+#include "meta/meta_zookeeper_test.h"
+
+static void connection_strings_are_checked(void)
+{
+	static const struct {
+		const char *text, *servers, *chroot;
+	} good[] = {
+		{ "zookeeper://h", "h", "" },
+		{ "ZooKeeper://h:1,g:2", "h:1,g:2", "" },
+		{ "zookeeper://h:1/", "h:1", "" },
+		{ "zookeeper://[::1]:1,h/a/b.c/", "[::1]:1,h", "/a/b.c" },
+	};
+	static const char *const bad[] = {
+		"zookeeper://", "zookeeper:///a", "zookeeper://h:0x",
+		"zookeeper://h:1,", "zookeeper://h:99999", "zookeeper://h//a",
+		"zookeeper://h/a//b", "zookeeper://h/../a", "zookeeper://h/.",
+		"zookeeper://h/a\x01",
+	};
+	char *servers, *chroot;
+	struct tei_err err;
+	size_t i;
+
+	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		CU_ASSERT_EQUAL_FATAL(zk_text_split(good[i].text, &servers,
+						    &chroot, NULL), 0);
+		CU_ASSERT_STRING_EQUAL(servers, good[i].servers);
+		CU_ASSERT_STRING_EQUAL(chroot, good[i].chroot);
+		free(servers);
+		free(chroot);
+	}
+	meta_test_hush(true);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CU_ASSERT_EQUAL(zk_text_split(bad[i], &servers, &chroot, &err),
+				TEI_ERR_INVALID);
+		CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "zookeeper://host"));
+	}
+	meta_test_hush(false);
+}
+
+static void nobody_there_is_said_in_time(void)
+{
+	struct tei_settings settings = *meta_test_settings();
+	uint64_t start = tei_now_ns();
+	struct tei_meta_store *store;
+	struct tei_err err;
+
+	settings.connect_timeout_s = 1;
+	CU_ASSERT_EQUAL(tei_meta_store_open("zookeeper://127.0.0.1:1/x",
+					    &settings, &store, &err),
+			TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "127.0.0.1:1"));
+	CU_ASSERT(tei_now_ns() - start < 5 * meta_test_slowness() *
+						TEI_NS_PER_SEC);
+}
+
+static bool zget(zhandle_t *zh, const char *path, char *buf, int len,
+		 struct Stat *stat)
+{
+	int n = len - 1;
+
+	if (zoo_get(zh, path, 0, buf, &n, stat) != ZOK)
+		return false;
+	buf[n > 0 ? n : 0] = 0;
+	return true;
+}
+
+static void keys_are_mooncakes(void)
+{
+	struct zrig a, b;
+	char endpoint[TEI_META_ENDPOINT_MAX], text[8192];
+	struct Stat stat;
+	zhandle_t *zh;
+
+	if (!zrig_init(&a, 11) || !zrig_init(&b, 12))
+		return;
+	strcpy(a.settings.cluster_id, "blue");
+	strcpy(b.settings.cluster_id, "blue");
+	if (!zrig_open(&a, "/keys/deep") || !zrig_open(&b, "/keys/deep"))
+		return;
+	CU_ASSERT(!tei_meta_store_p2p(a.store));
+	CU_ASSERT_STRING_EQUAL(tei_meta_store_scheme(a.store), "zookeeper");
+	CU_ASSERT_EQUAL(zrig_publish(&a, "one", 3, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "nvmeof/two", 4, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "one", NULL), 3);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "nvmeof/two", NULL), 4);
+	CU_ASSERT_EQUAL(tei_meta_store_resolve(b.store, "one",
+					       meta_test_deadline(), endpoint,
+					       NULL), 0);
+	CU_ASSERT_STRING_EQUAL(endpoint, tei_meta_server_name(a.server));
+	zh = zstranger(NULL);
+	CU_ASSERT(zget(zh, "/keys/deep/mooncake/blue/ram/one", text,
+		       sizeof(text), &stat));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "\"protocol\""));
+	CU_ASSERT_EQUAL(stat.ephemeralOwner, zk_session_id(zrig_zk(&a)));
+	CU_ASSERT(zget(zh, "/keys/deep/mooncake/blue/rpc_meta/one", text,
+		       sizeof(text), &stat));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text,
+				      "\"ip_or_host_name\":\"127.0.0.1\""));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "\"rpc_port\":"));
+	CU_ASSERT(zget(zh, "/keys/deep/mooncake/blue/nvmeof/two", text,
+		       sizeof(text), &stat));
+	CU_ASSERT_EQUAL(tei_meta_store_withdraw(a.store, "nvmeof/two",
+						meta_test_deadline(), NULL),
+			0);
+	CU_ASSERT(!zget(zh, "/keys/deep/mooncake/blue/nvmeof/two", text,
+			sizeof(text), &stat));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "nvmeof/two", NULL), TEI_ERR_METADATA);
+	zrig_close(&a);
+	CU_ASSERT(!zget(zh, "/keys/deep/mooncake/blue/ram/one", text,
+			sizeof(text), &stat));
+	CU_ASSERT(!zget(zh, "/keys/deep/mooncake/blue/rpc_meta/one", text,
+			sizeof(text), &stat));
+	zookeeper_close(zh);
+	zrig_close(&b);
+}
+
+static void names_no_node_can_have_are_refused(void)
+{
+	struct zrig a;
+
+	if (!zrig_init(&a, 21) || !zrig_open(&a, "/odd"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "a/../b", 1, NULL), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "a//b", 1, NULL), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
+	/* "x" is a process, so nothing can be below it */
+	CU_ASSERT(zrig_publish(&a, "ram/x/y", 1, NULL) < 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "a/../b", NULL), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "nobody", NULL), TEI_ERR_METADATA);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", NULL), 1);
+	zrig_close(&a);
+}
+
+static void a_change_is_told_without_asking(void)
+{
+	struct zrig a, b;
+	uint32_t n;
+
+	if (!zrig_init(&a, 31) || !zrig_init(&b, 32) ||
+	    !zrig_open(&a, "/watch") || !zrig_open(&b, "/watch"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 1);
+	n = zrig_changes(&b);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 2, NULL), 0);
+	CU_ASSERT(zrig_changed(&b, n));
+	CU_ASSERT_STRING_EQUAL(b.changed, "w");
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 2);
+	/* it goes, and comes back */
+	n = zrig_changes(&b);
+	tei_meta_store_withdraw(a.store, "w", meta_test_deadline(), NULL);
+	CU_ASSERT(zrig_changed(&b, n));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), TEI_ERR_METADATA);
+	n = zrig_changes(&b);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 3, NULL), 0);
+	CU_ASSERT(zrig_changed(&b, n));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 3);
+	/* nothing is told once it is not wanted any more */
+	tei_meta_store_watch(b.store, NULL, NULL);
+	n = zrig_changes(&b);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 4, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 4);
+	CU_ASSERT_EQUAL(zrig_changes(&b), n);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+static void a_living_holder_is_named(void)
+{
+	struct zrig a, b;
+	struct tei_err err;
+
+	if (!zrig_init(&a, 0xa1) || !zrig_init(&b, 0xb1) ||
+	    !zrig_open(&a, "/held") || !zrig_open(&b, "/held"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text,
+				      tei_meta_server_name(a.server)));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "00000000000000a1"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "since 20"));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
+	/* the refused one's end takes nothing away */
+	tei_meta_store_withdraw(b.store, "n", meta_test_deadline(), NULL);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 3, NULL), 0);
+	tei_meta_store_withdraw(a.store, "n", meta_test_deadline(), NULL);
+	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, NULL), 0);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+/* a's session lives on, but nobody answers at its address any more. */
+static void a_dead_holder_is_replaced_at_once(void)
+{
+	struct tei_meta_server *other;
+	struct zrig a, b, c;
+	uint64_t start;
+
+	if (!zrig_init(&a, 0xa2) || !zrig_init(&b, 0xb2) ||
+	    !zrig_init(&c, 0xc2) || !zrig_open(&a, "/dead") ||
+	    !zrig_open(&b, "/dead") || !zrig_open(&c, "/dead"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "d", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 1);
+	other = a.server;
+	a.server = NULL;
+	tei_meta_server_stop(other);
+	start = tei_now_ns();
+	CU_ASSERT_EQUAL(zrig_publish(&b, "d", 2, NULL), 0);
+	CU_ASSERT(tei_now_ns() - start < 2 * meta_test_slowness() *
+						TEI_NS_PER_SEC);
+	CU_ASSERT(zrig_changed(&c, 0));
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
+	/* nor does the dead one's session, when it ends, take b's nodes */
+	zk_session_close(zrig_zk(&a));
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
+	CU_ASSERT_EQUAL(zrig_publish(&c, "d", 9, NULL), TEI_ERR_METADATA);
+	a.server = meta_test_server("127.0.0.1", 0xa2, 0, 0);
+	tei_meta_store_attach(a.store, a.server);
+	zrig_close(&a);
+	zrig_close(&b);
+	zrig_close(&c);
+}
+
+struct zplant {
+	char ram[512], rpc[128];
+	zhandle_t *zh;
+};
+
+/* What other software publishes: no incarnation, no guard. */
+static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
+{
+	char host[TEI_META_HOST_MAX], path[256];
+	uint16_t port;
+
+	tei_meta_split(endpoint, host, &port);
+	snprintf(p->ram, sizeof(p->ram),
+		 "{\"name\":\"f\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}");
+	snprintf(p->rpc, sizeof(p->rpc),
+		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
+		 port);
+	p->zh = zstranger(NULL);
+	snprintf(path, sizeof(path), "%s/mooncake/ram/f", chroot);
+	CU_ASSERT_EQUAL(zoo_create(p->zh, path, p->ram, (int)strlen(p->ram),
+				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZOK);
+	snprintf(path, sizeof(path), "%s/mooncake/rpc_meta/f", chroot);
+	CU_ASSERT_EQUAL(zoo_create(p->zh, path, p->rpc, (int)strlen(p->rpc),
+				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZOK);
+}
+
+static void other_software_is_asked_too(void)
+{
+	struct zplant p;
+	struct zrig a, b;
+
+	if (!zrig_init(&a, 0xa3) || !zrig_init(&b, 0xb3) ||
+	    !zrig_open(&a, "/other") || !zrig_open(&b, "/other"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "folders", 1, NULL), 0);
+	zplant(&p, "/other", tei_meta_server_name(a.server));
+	CU_ASSERT_EQUAL(zrig_publish(&b, "f", 1, NULL), TEI_ERR_METADATA);
+	tei_meta_server_stop(a.server);
+	a.server = meta_test_server("127.0.0.1", 0xa3, 0, 0);
+	tei_meta_store_attach(a.store, a.server);
+	CU_ASSERT_EQUAL(zrig_publish(&b, "f", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "f", NULL), 1);
+	zookeeper_close(p.zh);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+/*
+ * A dead holder's nodes as they were read, and a third process's by the time
+ * of the replacement: version 0 both, but not the same guard.
+ */
+static void a_third_is_not_run_over(void)
+{
+	struct zrig a, c;
+	zoo_op_result_t results[4];
+	char guard[256];
+	zhandle_t *zh;
+	zoo_op_t ops[4];
+
+	if (!zrig_init(&a, 0xa4) || !zrig_init(&c, 0xc4) ||
+	    !zrig_open(&a, "/third") || !zrig_open(&c, "/third"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "t", 1, NULL), 0);
+	tei_meta_store_withdraw(a.store, "t", meta_test_deadline(), NULL);
+	CU_ASSERT_EQUAL(zrig_publish(&c, "t", 3, NULL), 0);
+	/* the replacement that b had in hand when a was still there */
+	snprintf(guard, sizeof(guard),
+		 "/third/mooncake/moonrail/t.%016llx", 0xa4ull);
+	zh = zstranger(NULL);
+	zoo_delete_op_init(&ops[0], guard, -1);
+	zoo_delete_op_init(&ops[1], "/third/mooncake/ram/t", 0);
+	zoo_delete_op_init(&ops[2], "/third/mooncake/rpc_meta/t", 0);
+	CU_ASSERT_EQUAL(zoo_multi(zh, 3, ops, results), ZNONODE);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "t", NULL), 3);
+	zookeeper_close(zh);
+	zrig_close(&c);
+	zrig_close(&a);
+}
+
+static void a_long_descriptor_leaves_its_buffers_at_home(void)
+{
+	struct tei_meta_desc *desc, *got = NULL;
+	struct zrig a, b;
+	struct Stat stat;
+	zhandle_t *zh;
+	uint32_t n;
+
+	if (!zrig_init(&a, 0xa5) || !zrig_init(&b, 0xb5) ||
+	    !zrig_open(&a, "/long") || !zrig_open(&b, "/long"))
+		return;
+	desc = meta_test_desc("big", 0xa5, 8, 10000);
+	CU_ASSERT_EQUAL(tei_meta_store_publish(a.store, desc,
+					       meta_test_deadline(), NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_store_fetch(b.store, "big",
+						   meta_test_deadline(), &got,
+						   NULL), 0);
+	CU_ASSERT(tei_meta_desc_equal(desc, got));
+	tei_meta_desc_unref(got);
+	tei_meta_desc_unref(desc);
+	zh = zstranger(NULL);
+	CU_ASSERT_EQUAL(zoo_exists(zh, "/long/mooncake/ram/big", 0, &stat),
+			ZOK);
+	CU_ASSERT(stat.dataLength < 8192);
+	zookeeper_close(zh);
+	/* it changes: told, though it is the same long; then it is short */
+	n = zrig_changes(&b);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "big", 5000, NULL), 0);
+	CU_ASSERT(zrig_changed(&b, n));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "big", NULL), 5000);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "big", 2, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "big", NULL), 2);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+static bool zauth_file(char *file, const char *text, mode_t mode)
+{
+	int fd;
+
+	strcpy(file, "/tmp/zk_auth.XXXXXX");
+	fd = mkstemp(file);
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		return false;
+	fchmod(fd, mode);
+	close(fd);
+	return true;
+}
+
+static void strangers_neither_read_nor_change(void)
+{
+	static const char *const paths[] = {
+		"/closed/mooncake/ram/s", "/closed/mooncake/rpc_meta/s",
+		"/closed/mooncake/moonrail/s.00000000000000a6",
+	};
+	struct zrig a, b, c;
+	struct Stat stat;
+	char text[8192], file[64];
+	zhandle_t *zh;
+	size_t i;
+	int n;
+
+	if (!zrig_init(&a, 0xa6) || !zrig_init(&b, 0xb6) ||
+	    !zrig_init(&c, 0xc6))
+		return;
+	CU_ASSERT_FATAL(zauth_file(file, "moon:secret\n", 0600));
+	strcpy(a.settings.zk_auth_file, file);
+	strcpy(b.settings.zk_auth_file, file);
+	if (!zrig_open(&a, "/closed") || !zrig_open(&b, "/closed") ||
+	    !zrig_open(&c, "/closed"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "s", NULL), TEI_ERR_METADATA);
+	CU_ASSERT_EQUAL(zrig_publish(&c, "other", 1, NULL), TEI_ERR_METADATA);
+	zh = zstranger("moon:guessed");
+	for (i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		n = sizeof(text);
+		CU_ASSERT_EQUAL(zoo_get(zh, paths[i], 0, text, &n, &stat),
+				ZNOAUTH);
+		CU_ASSERT_EQUAL(zoo_set(zh, paths[i], "x", 1, -1), ZNOAUTH);
+		CU_ASSERT_EQUAL(zoo_delete(zh, paths[i], -1), ZNOAUTH);
+	}
+	CU_ASSERT_EQUAL(zoo_create(zh, "/closed/mooncake/ram/new", "x", 1,
+				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZNOAUTH);
+	zookeeper_close(zh);
+	zh = zstranger("moon:secret");
+	CU_ASSERT(zget(zh, paths[0], text, sizeof(text), &stat));
+	zookeeper_close(zh);
+	unlink(file);
+	zrig_close(&c);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+static void bad_credentials_files_are_refused(void)
+{
+	static const char *const bad[] = { "", "\n", "user", ":x", "user:\n" };
+	struct tei_settings settings = *meta_test_settings();
+	struct tei_meta_store *store;
+	struct tei_err err;
+	char file[64];
+	size_t i;
+
+	strcpy(settings.zk_auth_file, "/nonexistent/file");
+	CU_ASSERT_EQUAL(tei_meta_store_open("zookeeper://127.0.0.1:1",
+					    &settings, &store, &err),
+			TEI_ERR_INVALID);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CU_ASSERT_FATAL(zauth_file(file, bad[i], 0600));
+		strcpy(settings.zk_auth_file, file);
+		CU_ASSERT_EQUAL(tei_meta_store_open("zookeeper://127.0.0.1:1",
+						    &settings, &store, &err),
+				TEI_ERR_INVALID);
+		CU_ASSERT_PTR_NOT_NULL(strstr(err.text, file));
+		unlink(file);
+	}
+}
+
+const struct tei_test_case zookeeper_cases[] = {
+	{ "connection_strings_are_checked", connection_strings_are_checked },
+	{ "bad_credentials_files_are_refused",
+	  bad_credentials_files_are_refused },
+	{ "nobody_there_is_said_in_time", nobody_there_is_said_in_time },
+	{ "keys_are_mooncakes", keys_are_mooncakes },
+	{ "names_no_node_can_have_are_refused",
+	  names_no_node_can_have_are_refused },
+	{ "a_change_is_told_without_asking", a_change_is_told_without_asking },
+	{ "a_living_holder_is_named", a_living_holder_is_named },
+	{ "a_dead_holder_is_replaced_at_once",
+	  a_dead_holder_is_replaced_at_once },
+	{ "other_software_is_asked_too", other_software_is_asked_too },
+	{ "a_third_is_not_run_over", a_third_is_not_run_over },
+	{ "a_long_descriptor_leaves_its_buffers_at_home",
+	  a_long_descriptor_leaves_its_buffers_at_home },
+	{ "strangers_neither_read_nor_change",
+	  strangers_neither_read_nor_change },
+	{ NULL, NULL },
+};
