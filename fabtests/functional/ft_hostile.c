@@ -26,7 +26,8 @@
 
 /* What libfabric 1.17's tcp knows of a stranger who connected and said
  * nothing it does not free when its listener is closed. */
-const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+	__attribute__((visibility("default")));
 const char *__lsan_default_suppressions(void)
 {
 	return "leak:libfabric.so\n";
