@@ -15,6 +15,7 @@
 #include "prov/rail/rail_int.h"
 
 #define SCHED_SLICE_NS		(250 * TEI_NS_PER_US) /* time of a slice */
+#define SCHED_RELEASE	32	/* tasks released per lock */
 #define SCHED_FAR_BYTES		(256u << 10) /* far rails help from here on */
 
 /* --- slices -------------------------------------------------------------- */
@@ -63,8 +64,26 @@ void rail_done_init(struct rail_done *done)
 	tei_list_init(&done->heard);
 }
 
+/* Whoever unregisters a region goes on when its tasks have been told. */
+static void sched_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs,
+			  int n)
+{
+	bool signal = false;
+	int i;
+
+	rail_sched_enter(dp);
+	for (i = 0; i < n; i++)
+		signal |= !--mrs[i]->tasks &&
+			  mrs[i]->state == RAIL_MR_REVOKING;
+	rail_sched_leave(dp);
+	if (signal)
+		rail_progress_signal(dp);
+}
+
 void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 {
+	struct tei_rail_mr *mrs[SCHED_RELEASE];
+	int n = 0;
 	struct tei_rail_task *task;
 	struct rail_heard *h;
 	struct tei_err *err;
@@ -81,11 +100,16 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 				      live_link);
 		tei_list_del(&task->live_link);
 		err = task->err;
+		mrs[n++] = task->mr;
 		/* ownership of the task goes back to the caller here */
 		dp->ops->task_done(task,
 				   (enum tei_rail_end)(task->end_wanted - 1),
 				   err);
 		free(err);
+		if (n == SCHED_RELEASE || tei_list_empty(&done->tasks)) {
+			sched_release(dp, mrs, n);
+			n = 0;
+		}
 	}
 }
 
@@ -102,9 +126,6 @@ static void sched_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		task->end_wanted = TEI_RAIL_END_UNFENCED + 1;
 	}
 	tei_list_del(&task->live_link);
-	task->mr->tasks--;
-	if (task->mr->state == RAIL_MR_REVOKING && !task->mr->tasks)
-		rail_progress_signal(dp);
 	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
 	tei_list_add_tail(&done->tasks, &task->live_link);
 }
@@ -319,7 +340,6 @@ void rail_sched_abandon(struct tei_rail_task *t, const struct tei_err *err,
 	}
 	t->end_wanted = (t->slices ? TEI_RAIL_END_UNFENCED :
 				     TEI_RAIL_END_FAILED) + 1;
-	t->mr->tasks--;
 	tei_list_del(&t->live_link);
 	tei_list_add_tail(&done->tasks, &t->live_link);
 }
