@@ -144,14 +144,14 @@ static void range_remote(struct range_rig *rig, const char *what, uint64_t at,
 			 uint64_t len)
 {
 	int wcode, rcode;
-	bool good;
+	bool wrefused, rrefused;
 
 	fx_buf_poison(&rig->mem, 0, rig->mem.len);
-	good = range_refused(rig, OPCODE_WRITE, rig->mem.p, rig->seg, at, len,
-			     &wcode) &
-	       range_refused(rig, OPCODE_READ, rig->mem.p, rig->seg, at, len,
-			     &rcode);
-	ft_ok(good, "law8_%s_is_refused", what);
+	wrefused = range_refused(rig, OPCODE_WRITE, rig->mem.p, rig->seg, at,
+				 len, &wcode);
+	rrefused = range_refused(rig, OPCODE_READ, rig->mem.p, rig->seg, at,
+				 len, &rcode);
+	ft_ok(wrefused && rrefused, "law8_%s_is_refused", what);
 	ft_diag("codes %d and %d", wcode, rcode);
 	ft_ok(fx_buf_poisoned(&rig->mem, 0, rig->mem.len) &&
 	      fx_buf_check(&rig->target.mem, 0, 2 * RANGE_LEN, 1) &&
