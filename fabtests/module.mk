@@ -83,6 +83,7 @@ FUNC_TESTS += \
 	# EOL
 
 TSAN_TESTS += \
+	ft_hostile \
 	ft_laws \
 	ft_local \
 	ft_transfer \
