@@ -21,6 +21,7 @@ static struct zk *zk_new(struct tei_meta_store *store)
 	zk->settings = store->settings;
 	tei_mutex_init(&zk->lock);
 	tei_cond_init(&zk->cond);
+	tei_list_init(&zk->calls);
 	tei_list_init(&zk->entries);
 	zk_watches_init(zk);
 	return zk;

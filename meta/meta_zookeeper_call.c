@@ -8,11 +8,14 @@
 #include "util/settings.h"
 
 /*
- * A call under way. Shared by its caller and the library, which runs every
- * completion once, at the latest while the handle is closed.
+ * A call under way. Shared by its caller and the library, which runs its
+ * completion at most once; what it leaves out when the handle is closed is
+ * ended by zk_calls_end.
  */
 struct zk_call {
-	struct zk *zk;
+	struct tei_list link;		/* zk->calls; zk->lock */
+	struct zk *zk;			/* fixed */
+	struct zk_session *session;	/* fixed */
 	/* zk->lock */
 	uint32_t refs;
 	bool done;
@@ -21,6 +24,7 @@ struct zk_call {
 	size_t len;
 	struct Stat stat;
 	bool folder_open;
+	char *watched;			/* path of a segment, or NULL */
 	/* the library's until done */
 	zoo_op_result_t results[ZK_OPS_MAX];
 };
@@ -36,14 +40,16 @@ struct zk_ask {
 	int count;
 };
 
-static struct zk_call *zk_call_new(struct zk *zk)
+static struct zk_call *zk_call_new(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
 	struct zk_call *c = calloc(1, sizeof(*c));
 
-	if (c) {
-		c->zk = zk;
-		c->refs = 2;
-	}
+	if (!c)
+		return NULL;
+	c->zk = zk;
+	c->session = zk->session;
+	c->refs = 2;
+	tei_list_add_tail(&zk->calls, &c->link);
 	return c;
 }
 
@@ -51,11 +57,18 @@ static void zk_call_unref(struct zk_call *c) TEI_REQUIRES(c->zk->lock)
 {
 	if (--c->refs)
 		return;
+	tei_list_del(&c->link);
 	free(c->data);
+	free(c->watched);
 	free(c);
 }
 
-/* --- completions, on the library's thread -------------------------------- */
+/*
+ * --- completions, on the library's thread ---
+ *
+ * It runs them and the watchers in the order in which the server sent the
+ * answers and events, so that a watch is noted as set before its event comes.
+ */
 
 static void zk_call_end(struct zk_call *c, int rc) TEI_REQUIRES(c->zk->lock)
 {
@@ -63,6 +76,15 @@ static void zk_call_end(struct zk_call *c, int rc) TEI_REQUIRES(c->zk->lock)
 	c->rc = rc;
 	pthread_cond_broadcast(&c->zk->cond);
 	zk_call_unref(c);
+}
+
+void zk_calls_end(struct zk *zk, const struct zk_session *session)
+{
+	struct zk_call *c, *tmp;
+
+	tei_list_foreach_safe(c, tmp, &zk->calls, struct zk_call, link)
+		if (c->session == session && !c->done)
+			zk_call_end(c, ZCLOSING);
 }
 
 static void zk_done_void(int rc, const void *arg)
@@ -89,6 +111,9 @@ static void zk_done_stat(int rc, const struct Stat *stat, const void *arg)
 	tei_mutex_lock(&zk->lock);
 	if (rc == ZOK && stat)
 		c->stat = *stat;
+	if (c->watched && (rc == ZOK || rc == ZNONODE))
+		zk_segment_watched(zk, c->watched, rc == ZOK ? c->stat.mzxid :
+				   0);
 	zk_call_end(c, rc);
 	tei_mutex_unlock(&zk->lock);
 }
@@ -100,6 +125,8 @@ static void zk_done_data(int rc, const char *value, int len,
 	struct zk *zk = c->zk;
 
 	tei_mutex_lock(&zk->lock);
+	if (rc == ZOK && c->watched)
+		zk_segment_watched(zk, c->watched, stat->mzxid);
 	if (rc == ZOK) {
 		c->len = len > 0 ? (size_t)len : 0;
 		c->data = malloc(c->len + 1);
@@ -195,15 +222,15 @@ bool zk_transient(int rc)
 static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock)
 {
-	uint64_t now;
+	uint64_t now = tei_now_ns();
 
-	while (!zk->connected || zk->expired) {
-		now = tei_now_ns();
-		if (zk->stop || now >= deadline_ns)
-			return false;
+	while ((!zk->connected || zk->expired) && !zk->stop &&
+	       now < deadline_ns) {
 		tei_mutex_wait(&zk->cond, &zk->lock, deadline_ns - now);
+		now = tei_now_ns();
 	}
-	return true;
+	return zk->connected && !zk->expired && !zk->stop &&
+	       now < deadline_ns;
 }
 
 static int zk_wait_done(struct zk *zk, struct zk_call *c, uint64_t deadline_ns)
@@ -237,9 +264,13 @@ static int zk_try(struct zk *zk, const struct zk_ask *ask,
 	c = zk_call_new(zk);
 	if (!c)
 		return ZSYSTEMERROR;
-	rc = ask->submit(zk->session->zh, ask, c);
+	if (ask->watcher == zk_on_segment)
+		c->watched = strdup(ask->path);
+	rc = ask->watcher == zk_on_segment && !c->watched ? ZSYSTEMERROR :
+	     ask->submit(zk->session->zh, ask, c);
 	if (rc != ZOK) {
-		free(c);
+		c->refs = 1;		/* the library has none */
+		zk_call_unref(c);
 		/* its event is still on its way: don't come back until then */
 		if (rc == ZINVALIDSTATE)
 			zk->connected = false;

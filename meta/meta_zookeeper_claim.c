@@ -598,17 +598,18 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 static int zk_delete(struct zk *zk, const struct zk_entry *e,
 		     uint64_t deadline_ns)
 {
-	uint64_t soon = tei_now_ns() + TEI_NS_PER_SEC;
+	uint64_t until = tei_now_ns() + TEI_NS_PER_SEC;
 	zoo_op_t ops[3];
 	int rc;
 
 	zoo_delete_op_init(&ops[0], e->guard, -1);
 	zoo_delete_op_init(&ops[1], e->ram, -1);
 	zoo_delete_op_init(&ops[2], e->rpc, -1);
+	if (until > deadline_ns)
+		until = deadline_ns;
 	do
-		rc = zk_multi(zk, ops, 3, soon < deadline_ns ? soon :
-			      deadline_ns, NULL);
-	while (zk_transient(rc) && tei_now_ns() < soon);
+		rc = zk_multi(zk, ops, 3, until, NULL);
+	while (zk_transient(rc) && tei_now_ns() < until);
 	return rc;
 }
 

@@ -82,7 +82,8 @@ struct zk_watch {
 	struct tei_list link;		/* bucket */
 	char *path, *name;
 	int64_t mzxid;			/* as last seen, 0: not there */
-	bool armed;
+	uint32_t readers;		/* calls at work with it */
+	bool armed;			/* by a watch of some session */
 };
 
 /* Made by the store's open, freed by its close. */
@@ -106,6 +107,7 @@ struct zk {
 	bool rearm;			/* watches are to be set again */
 	bool told_open;			/* about nodes that all can read */
 	uint64_t retry_ns;		/* the keeper: not before */
+	struct tei_list calls;		/* under way */
 	struct tei_list entries;
 	tei_meta_changed_fn fn;
 	void *fn_arg;
@@ -180,6 +182,9 @@ enum zk_watch_kind {
 };
 
 bool zk_transient(int rc);
+/* After its handle was closed: ends what that has left unanswered. */
+void zk_calls_end(struct zk *zk, const struct zk_session *session)
+	TEI_REQUIRES(zk->lock);
 int zk_get(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	   uint64_t deadline_ns, struct zk_reply *out);
 int zk_exists(struct zk *zk, const char *path, enum zk_watch_kind watch,
@@ -222,6 +227,9 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 	       uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
 	       struct tei_err *err);
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg);
+/* A call has set the watch on what was there as of mzxid. */
+void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
+	TEI_REQUIRES(zk->lock);
 /* A segment's node has changed; zk->lock not held. */
 void zk_segment_event(struct zk *zk, const char *path);
 /* The keeper's: sets the watches of a new session, tells what was missed. */

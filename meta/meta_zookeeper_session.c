@@ -153,8 +153,10 @@ void zk_session_close(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 	if (!s)
 		return;
-	/* answers what is still waited for, then ends the library's threads */
-	zookeeper_close(s->zh);
+	zookeeper_close(s->zh);		/* ends the library's threads */
+	tei_mutex_lock(&zk->lock);
+	zk_calls_end(zk, s);
+	tei_mutex_unlock(&zk->lock);
 	free(s);
 }
 

@@ -29,6 +29,8 @@ bool zrig_init(struct zrig *r, uint64_t incarnation);
 /* chroot: "/a" or "". False: the case has failed. */
 bool zrig_open(struct zrig *r, const char *chroot);
 void zrig_close(struct zrig *r);
+/* From now on nobody answers where it has published that it listens. */
+void zrig_mute(struct zrig *r);
 
 int zrig_publish(struct zrig *r, const char *name, uint32_t buffers,
 		 struct tei_err *err);

@@ -65,9 +65,10 @@ static void zk_watch_prune(struct zk *zk) TEI_REQUIRES(zk->lock)
 	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
 		tei_list_foreach_safe(w, tmp, &zk->watches[i],
 				      struct zk_watch, link)
-			if (!w->armed)
+			if (!w->armed && !w->readers) {
 				zk_watch_free(w);
-	zk->watch_idle = 0;
+				zk->watch_idle--;
+			}
 }
 
 static struct zk_watch *zk_watch_add(struct zk *zk, const char *path,
@@ -230,7 +231,7 @@ void zk_watches_rearm(struct zk *zk)
 
 /* --- reading ------------------------------------------------------------- */
 
-/* Notes that the watch is about to be set; true if the name was known. */
+/* The name's place in the table, made if need be; true if it was there. */
 static bool zk_watch_begin(struct zk *zk, const char *path, const char *name)
 {
 	struct zk_watch *w;
@@ -242,49 +243,49 @@ static bool zk_watch_begin(struct zk *zk, const char *path, const char *name)
 	if (!w)
 		w = zk_watch_add(zk, path, name);
 	if (w)
-		zk_watch_set(zk, w, true);
+		w->readers++;
 	tei_mutex_unlock(&zk->lock);
 	return known;
 }
 
-/* What came of it; a watch that has fired meanwhile stays fired. */
-static void zk_watch_end(struct zk *zk, const char *path, bool set,
-			 bool keep, int64_t mzxid)
+static void zk_watch_end(struct zk *zk, const char *path, bool keep)
 {
 	struct zk_watch *w;
 
 	tei_mutex_lock(&zk->lock);
 	w = zk_watch_find(zk, path);
-	if (w && set)
-		w->mzxid = mzxid;
-	if (w && !set)
-		zk_watch_set(zk, w, false);
-	if (w && !set && !keep) {
+	if (w && w->readers && !--w->readers && !w->armed && !keep) {
 		zk->watch_idle--;
 		zk_watch_free(w);
 	}
 	tei_mutex_unlock(&zk->lock);
 }
 
+void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
+{
+	struct zk_watch *w = zk_watch_find(zk, path);
+
+	if (!w)
+		return;
+	zk_watch_set(zk, w, true);
+	w->mzxid = mzxid;
+}
+
 /* Reads the node and watches it, or, if it was known, for it to come back. */
 static int zk_read_watched(struct zk *zk, const char *path, const char *name,
 			   uint64_t deadline_ns, struct zk_reply *out)
 {
-	bool known;
+	bool known = zk_watch_begin(zk, path, name);
 	int rc, back;
 
 	do {
-		known = zk_watch_begin(zk, path, name);
 		rc = zk_get(zk, path, ZK_WATCH_SEGMENT, deadline_ns, out);
 		back = rc;
 		if (rc == ZNONODE && known)
 			back = zk_exists(zk, path, ZK_WATCH_SEGMENT,
 					 deadline_ns, NULL);
 	} while (rc == ZNONODE && back == ZOK && tei_now_ns() < deadline_ns);
-	if (rc == ZOK)
-		zk_watch_end(zk, path, true, true, out->stat.mzxid);
-	else
-		zk_watch_end(zk, path, known && back == ZNONODE, known, 0);
+	zk_watch_end(zk, path, known || rc == ZOK);
 	return rc;
 }
 
