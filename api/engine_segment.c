@@ -251,8 +251,9 @@ static bool segment_stale(struct engine *e, const char *name)
 		return false;
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
-	if (s && s->peer)
-		stale = !tei_rail_peer_healthy(s->peer);
+	/* without a peer: its descriptor was read before it had rails */
+	if (s)
+		stale = !s->peer || !tei_rail_peer_healthy(s->peer);
 	pthread_rwlock_unlock(&e->segments);
 	return stale;
 }
