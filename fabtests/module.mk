@@ -73,6 +73,15 @@ SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer_rig.c \
 	# EOL
 
+SRCS_ft_zookeeper = $(FX_SRCS) \
+	fabtests/common/ft_zk.c \
+	fabtests/functional/ft_zookeeper.c \
+	fabtests/functional/ft_zookeeper_bench.c \
+	fabtests/functional/ft_zookeeper_names.c \
+	fabtests/functional/ft_zookeeper_outage.c \
+	fabtests/functional/ft_zookeeper_rig.c \
+	# EOL
+
 FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
@@ -80,6 +89,7 @@ FUNC_TESTS += \
 	ft_laws \
 	ft_local \
 	ft_transfer \
+	ft_zookeeper \
 	# EOL
 
 TSAN_TESTS += \

@@ -96,7 +96,8 @@ struct fx_peer {
 /*
  * Starts a peer with an engine and mem bytes, not yet registered. Options end
  * with NULL: "transport=tcp" (the default; "none", "auto"), "host=127.0.0.1",
- * "log=FD" for its stderr, "NAME=value" for its environment.
+ * "log=FD" for its stderr, "NAME=value" for its environment; FX_META is its
+ * metadata server and FX_NAME its name there.
  */
 bool fx_peer_start(struct fx_peer *peer, size_t mem, ...)
 	__attribute__((sentinel));

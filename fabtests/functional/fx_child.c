@@ -343,14 +343,17 @@ static void child_option(const char *arg, const char **transport,
 
 static int child_main(int argc, char **argv)
 {
-	const char *transport = "tcp", *host = "127.0.0.1";
+	const char *transport = "tcp", *host = "127.0.0.1", *meta, *own;
 	char name[128];
 	int ret;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (int i = 2; i < argc; i++)
 		child_option(argv[i], &transport, &host);
-	peer.engine = createTransferEngine("P2PHANDSHAKE", host, host, 0,
+	meta = getenv("FX_META");
+	own = getenv("FX_NAME");
+	peer.engine = createTransferEngine(meta ? meta : "P2PHANDSHAKE",
+					   own ? own : host, host, 0,
 					   !strcmp(transport, "auto"));
 	if (!peer.mem.p || !peer.engine)
 		return 1;

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * Engines that find each other by ZooKeeper, with servers and engines that
+ * are killed, stopped and replaced. "--bench": 1 000 segments registered by 10
+ * processes; how long that takes, and how long to open one.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/functional/ft_zookeeper.h"
+
+static void zk_environment(bool bench)
+{
+	char text[16];
+
+	setenv("MC_TCP_BIND_ADDRESS", "127.0.0.1", 1);
+	setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", bench ? "30" : "2", 0);
+	if (bench)
+		return;
+	snprintf(text, sizeof(text), "%d", ZK_SESSION_MS);
+	setenv("MOONRAIL_ZK_SESSION_MS", text, 1);
+}
+
+static void zk_run(int servers, void (*test)(struct zk_rig *rig))
+{
+	struct zk_rig rig;
+
+	if (ft_ok(zk_rig_open(&rig, servers), "%d_servers_and_an_engine",
+		  servers))
+		test(&rig);
+	zk_rig_close(&rig);
+}
+
+int main(int argc, char **argv)
+{
+	bool bench = argc > 1 && !strcmp(argv[1], "--bench");
+	struct zk_rig rig;
+	int ret;
+
+	if (argc > 1 && !strcmp(argv[1], "--bench-child"))
+		return zk_bench_child(argc, argv);
+	fx_init(argc, argv);
+	if (ft_zk_missing())
+		return ft_skip("%s", ft_zk_missing());
+	zk_environment(bench);
+	if (bench) {
+		ret = zk_rig_open(&rig, 1) ? zk_bench(&rig) : 1;
+		zk_rig_close(&rig);
+		return ret;
+	}
+	zk_run(1, zk_outages);
+	zk_run(1, zk_names);
+	zk_run(3, zk_leader_killed);
+	return ft_result();
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_FUNCTIONAL_FT_ZOOKEEPER_H
+#define TEI_FABTESTS_FUNCTIONAL_FT_ZOOKEEPER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fabtests/common/ft_zk.h"
+#include "fabtests/functional/fx.h"
+
+/*
+ * An initiator and its targets, which find each other by real ZooKeeper
+ * servers. One thread.
+ */
+
+#define ZK_MEM (4 * FX_MIB)
+#define ZK_SESSION_MS 2000	/* of every engine here */
+
+struct zk_rig {
+	struct ft_zk zk;
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	uint64_t sequence;
+	char conn[160];
+};
+
+bool zk_rig_open(struct zk_rig *rig, int servers);
+void zk_rig_close(struct zk_rig *rig);
+
+/* A peer of that name with all its memory registered. */
+bool zk_target(struct zk_rig *rig, struct fx_peer *peer, const char *name);
+
+/* Writes everything and looks at it in place. */
+bool zk_move(struct zk_rig *rig, segment_id_t seg, struct fx_peer *peer);
+
+/* Opens afresh until it is there, or is not; false after ms. */
+bool zk_open_until(struct zk_rig *rig, const char *name, bool there,
+		   unsigned int ms);
+
+/* Text of the thread's last error. */
+const char *zk_said(void);
+
+void zk_outages(struct zk_rig *rig);
+void zk_leader_killed(struct zk_rig *rig);
+void zk_names(struct zk_rig *rig);
+
+/* 1 000 segments of 10 processes; the exit code. */
+int zk_bench(struct zk_rig *rig);
+/* One of those processes. */
+int zk_bench_child(int argc, char **argv);
+
+#endif /* TEI_FABTESTS_FUNCTIONAL_FT_ZOOKEEPER_H */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_zookeeper.h"
+
+/* Who has a name: claimed twice, orphaned, inherited, lost and found. */
+
+static void claimed_twice(struct zk_rig *rig)
+{
+	struct fx_peer first;
+	segment_id_t seg;
+
+	if (!ft_ok(zk_target(rig, &first, "name"), "one_process_has_a_name"))
+		return;
+	ft_ok(!createTransferEngine(rig->conn, "name", "127.0.0.1", 0, 0) &&
+	      strstr(zk_said(), "is held by") && strstr(zk_said(), first.name),
+	      "another_is_told_who_has_it");
+	ft_diag("%s", zk_said());
+	seg = openSegment(rig->engine, "name");
+	ft_ok(seg >= 0 && zk_move(rig, seg, &first), "the_first_keeps_it");
+	closeSegment(rig->engine, seg);
+	fx_peer_stop(&first);
+}
+
+static void killed_and_gone(struct zk_rig *rig)
+{
+	struct fx_peer target;
+	uint64_t start;
+	unsigned int ms;
+
+	if (!ft_ok(zk_target(rig, &target, "mortal"), "a_mortal_publishes"))
+		return;
+	start = ft_now_ns();
+	fx_peer_kill(&target);
+	ft_ok(zk_open_until(rig, "mortal", false,
+			    fx_ms(2 * ZK_SESSION_MS + 1000)),
+	      "a_killed_process_segment_goes_with_its_session");
+	ms = (unsigned int)((ft_now_ns() - start) / 1000000);
+	ft_diag("gone %u ms after the kill, session %d ms", ms,
+		ZK_SESSION_MS);
+	fx_peer_drop(&target);
+}
+
+struct zk_heir {
+	struct zk_rig *rig;
+	segment_id_t seg;
+	struct fx_peer *peer;
+};
+
+/* Through the segment that was opened when the other one lived. */
+static bool zk_heir_reached(void *arg)
+{
+	const struct zk_heir *h = arg;
+
+	return zk_move(h->rig, h->seg, h->peer);
+}
+
+static void killed_and_inherited(struct zk_rig *rig)
+{
+	struct fx_peer first, heir;
+	struct zk_heir h = { rig, -1, &heir };
+	uint64_t start;
+
+	if (!ft_ok(zk_target(rig, &first, "crown"), "a_king"))
+		return;
+	h.seg = openSegment(rig->engine, "crown");
+	ft_ok(h.seg >= 0 && zk_move(rig, h.seg, &first), "is_reached");
+	fx_peer_kill(&first);
+	start = ft_now_ns();
+	ft_ok(zk_target(rig, &heir, "crown"), "its_successor_starts_at_once");
+	ft_ok(ft_wait_until(zk_heir_reached, &h, fx_ms(5000)),
+	      "and_is_reached_through_the_open_segment");
+	ft_diag("%u ms after the kill",
+		(unsigned int)((ft_now_ns() - start) / 1000000));
+	/* past the end of the first one's session */
+	ft_ok(!zk_open_until(rig, "crown", false, 2 * ZK_SESSION_MS) &&
+	      zk_move(rig, h.seg, &heir),
+	      "the_first_ones_session_takes_nothing_with_it");
+	closeSegment(rig->engine, h.seg);
+	fx_peer_drop(&first);
+	fx_peer_stop(&heir);
+}
+
+static void stopped_past_its_session(struct zk_rig *rig)
+{
+	struct fx_peer sleeper;
+	segment_id_t seg;
+
+	if (!ft_ok(zk_target(rig, &sleeper, "sleeper"), "a_sleeper"))
+		return;
+	seg = openSegment(rig->engine, "sleeper");
+	ft_ok(fx_peer_pause(&sleeper) &&
+	      zk_open_until(rig, "sleeper", false,
+			    fx_ms(2 * ZK_SESSION_MS + 1000)),
+	      "its_session_expires_while_it_is_stopped");
+	fx_peer_resume(&sleeper);
+	ft_ok(zk_open_until(rig, "sleeper", true, fx_ms(10000)),
+	      "it_publishes_again_when_it_goes_on");
+	ft_ok(zk_move(rig, seg, &sleeper), "and_is_reached");
+	closeSegment(rig->engine, seg);
+	fx_peer_stop(&sleeper);
+}
+
+static void stopped_and_replaced(struct zk_rig *rig)
+{
+	struct fx_peer first, second;
+
+	if (!ft_ok(zk_target(rig, &first, "post"), "a_post_is_held"))
+		return;
+	ft_ok(fx_peer_pause(&first) && zk_target(rig, &second, "post"),
+	      "who_does_not_answer_is_replaced");
+	fx_peer_resume(&first);
+	ft_ok(fx_ask(&first, "unreg 0") < 0, "and_is_told_so");
+	ft_ok(zk_move(rig, openSegmentNoCache(rig->engine, "post"), &second),
+	      "the_successor_keeps_it");
+	fx_peer_drop(&first);
+	fx_peer_stop(&second);
+}
+
+void zk_names(struct zk_rig *rig)
+{
+	claimed_twice(rig);
+	killed_and_gone(rig);
+	killed_and_inherited(rig);
+	stopped_past_its_session(rig);
+	stopped_and_replaced(rig);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_zookeeper.h"
+
+/* What goes on while servers are killed. */
+
+/* Transfers without a pause until fn says so; true if all were right. */
+static bool zk_keep_moving(struct zk_rig *rig, segment_id_t seg,
+			   struct fx_peer *target, ft_cond_fn until, void *arg,
+			   unsigned int *moves)
+{
+	uint64_t deadline = ft_now_ns() + FX_LONG_MS * UINT64_C(1000000);
+
+	for (*moves = 0; ft_now_ns() < deadline; ++*moves) {
+		if (!zk_move(rig, seg, target))
+			return false;
+		if (*moves >= 8 && until(arg))
+			return true;
+	}
+	return false;
+}
+
+struct zk_new_target {
+	struct zk_rig *rig;
+	const char *name;
+};
+
+/* Servers serve again: a segment can be looked up. */
+static bool zk_serves_again(void *arg)
+{
+	const struct zk_new_target *t = arg;
+	segment_id_t seg = openSegmentNoCache(t->rig->engine, t->name);
+
+	if (seg >= 0)
+		closeSegment(t->rig->engine, seg);
+	return seg >= 0;
+}
+
+static bool zk_now(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
+/* The calls that need a server say so in time; those that don't, go on. */
+static void zk_calls_meanwhile(struct zk_rig *rig, segment_id_t seg)
+{
+	static char more[65536];
+	uint64_t start = ft_now_ns();
+	int ret;
+
+	ft_ok(openSegment(rig->engine, "target") == seg,
+	      "an_open_segment_opens_again_without_a_server");
+	closeSegment(rig->engine, seg);
+	ret = openSegment(rig->engine, "unheard-of");
+	ft_ok(ret < 0 && strstr(zk_said(), "no answer from ZooKeeper"),
+	      "another_segment_fails_with_a_clear_error");
+	ret = registerLocalMemory(rig->engine, more, sizeof(more), "*", 1);
+	ft_ok(ret < 0 && strstr(zk_said(), "no answer from ZooKeeper"),
+	      "registration_fails_with_a_clear_error");
+	ft_ok(ft_now_ns() - start < fx_ms(6000) * UINT64_C(1000000),
+	      "both_fail_by_their_deadlines");
+}
+
+void zk_outages(struct zk_rig *rig)
+{
+	struct zk_new_target t = { rig, "target" };
+	struct fx_peer target, second;
+	unsigned int before, during, after;
+	segment_id_t seg;
+	bool good;
+
+	if (!ft_ok(zk_target(rig, &target, "target"), "a_target_publishes"))
+		return;
+	seg = openSegment(rig->engine, "target");
+	ft_ok(seg >= 0 && zk_move(rig, seg, &target),
+	      "a_segment_is_found_and_written");
+	good = zk_keep_moving(rig, seg, &target, zk_now, NULL, &before);
+	ft_zk_kill(&rig->zk, 0);
+	good = good && zk_keep_moving(rig, seg, &target, zk_now, NULL,
+				      &during);
+	zk_calls_meanwhile(rig, seg);
+	good = good && ft_zk_restart(&rig->zk, 0) &&
+	       zk_keep_moving(rig, seg, &target, zk_serves_again, &t, &after);
+	ft_ok(good, "transfers_go_on_while_the_server_is_killed_and_back");
+	ft_ok(zk_target(rig, &second, "second") &&
+	      zk_open_until(rig, "second", true, FX_LONG_MS) &&
+	      zk_move(rig, openSegment(rig->engine, "second"), &second),
+	      "afterwards_all_is_as_before");
+	fx_peer_stop(&second);
+	ft_ok(zk_open_until(rig, "second", false, fx_ms(ZK_SESSION_MS)),
+	      "what_an_ended_process_published_is_gone");
+	closeSegment(rig->engine, seg);
+	fx_peer_stop(&target);
+}
+
+void zk_leader_killed(struct zk_rig *rig)
+{
+	struct zk_new_target t = { rig, "second" };
+	struct fx_peer target, second;
+	unsigned int before, after;
+	segment_id_t seg;
+	int leader;
+	bool good;
+
+	if (!ft_ok(zk_target(rig, &target, "target") &&
+		   zk_target(rig, &second, "second"),
+		   "targets_publish_on_an_ensemble"))
+		return;
+	seg = openSegment(rig->engine, "target");
+	good = seg >= 0 &&
+	       zk_keep_moving(rig, seg, &target, zk_now, NULL, &before);
+	leader = ft_zk_leader(&rig->zk);
+	ft_ok(leader >= 0, "the_ensemble_has_a_leader");
+	ft_zk_kill(&rig->zk, leader);
+	good = good && zk_keep_moving(rig, seg, &target, zk_serves_again, &t,
+				      &after);
+	ft_ok(good, "transfers_go_on_while_the_leader_is_killed");
+	ft_ok(zk_open_until(rig, "second", true, FX_LONG_MS) &&
+	      zk_move(rig, openSegment(rig->engine, "second"), &second),
+	      "segments_are_found_with_the_next_leader");
+	ft_ok(!fx_ask(&second, "unreg 0") &&
+	      !fx_ask(&second, "reg 0 %llu 1", (unsigned long long)ZK_MEM),
+	      "and_published_too");
+	closeSegment(rig->engine, seg);
+	fx_peer_stop(&second);
+	fx_peer_stop(&target);
+}
