@@ -243,12 +243,13 @@ static void engine_fini(struct engine *e)
 {
 	uint64_t drain = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 
+	if (e->store)
+		tei_meta_store_watch(e->store, NULL, NULL);
+	/* before the withdrawal: a worker may be publishing */
+	engine_work_stop(e);
 	if (e->published)
 		tei_meta_store_withdraw(e->store, e->name, engine_deadline(e),
 					NULL);
-	if (e->store)
-		tei_meta_store_watch(e->store, NULL, NULL);
-	engine_work_stop(e);
 	if (e->dp)
 		tei_rail_dp_quiesce(e->dp, drain);
 	engine_segment_free_all(e);

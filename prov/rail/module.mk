@@ -1,4 +1,5 @@
 SRCS += \
+	prov/rail/rail_cut.c \
 	prov/rail/rail_dp.c \
 	prov/rail/rail_fence.c \
 	prov/rail/rail_info.c \

@@ -50,14 +50,19 @@ static void fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 static void fence_close(struct rail_lane *lane)
 {
 	struct tei_list aborted;
+	struct rail_done done;
 	struct rail_slice *s;
 
 	tei_list_init(&aborted);
+	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
+	if (!tei_list_empty(&lane->posted))
+		rail_cut(lane, &done);
 	tei_list_foreach(s, &lane->posted, struct rail_slice, link)
 		s->path->inflight--;
 	rail_lane_close(lane, &aborted);
 	tei_mutex_unlock(&lane->lock);
+	rail_done_run(lane->rail->dp, &done);
 	fence_abort(lane->rail->dp, &aborted);
 }
 
@@ -165,6 +170,7 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 {
 	struct rail_lane *lane = &rail->target;
+	struct rail_done done;
 	struct tei_list none;
 	struct tei_err err;
 	uint32_t now;
@@ -176,6 +182,8 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 		return now > gen ? now : gen + 1;
 	}
 	tei_list_init(&none);
+	rail_done_init(&done);
+	rail_cut(lane, &done);
 	rail_lane_close(lane, &none);
 	if (rail_lane_open(lane, &err)) {
 		lane->gen++;
@@ -183,6 +191,7 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 	}
 	now = lane->gen;
 	tei_mutex_unlock(&lane->lock);
+	rail_done_run(rail->dp, &done);
 	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
 		 rail->name, now);
 	rail_peer_announce(rail->dp);

@@ -518,6 +518,12 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
+/* --- rail_cut.c ---------------------------------------------------------- */
+/* Shuts the lane's connections down and progresses the loss, so that its
+ * endpoint can be closed. Bounded. */
+void rail_cut(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock);
+
 /* --- rail_mr.c: local memory --------------------------------------------- */
 int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 		    struct tei_err *err);

@@ -368,13 +368,13 @@ static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
 	mr->fence_wanted = 1;
-	dp->nfencing++;
+	__atomic_fetch_add(&dp->nfencing, 1, __ATOMIC_RELEASE);
 	rail_progress_wake(dp);
 	/* unbounded on purpose: the thread serves it without waiting for any
 	 * peer, and returning early would break the promise */
 	while (mr->fence_wanted)
 		rail_sched_wait(dp, TEI_NS_PER_SEC);
-	dp->nfencing--;
+	__atomic_fetch_sub(&dp->nfencing, 1, __ATOMIC_RELEASE);
 }
 
 int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,

@@ -194,11 +194,17 @@ err_rail:
 static void rail_close_lane(struct rail_lane *lane)
 {
 	struct tei_list aborted;
+	struct rail_done done;
 
 	tei_list_init(&aborted);
+	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
+	/* nothing new is posted from here on */
+	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
+	rail_cut(lane, &done);
 	rail_lane_close(lane, &aborted);
 	tei_mutex_unlock(&lane->lock);
+	rail_done_run(lane->rail->dp, &done);
 }
 
 void rail_close_initiating(struct rail *rail)
