@@ -28,6 +28,7 @@ void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
 		f->gen = gen;
 	f->tries = 0;
 	f->next_ns = 0;
+	f->since_ns = 0;
 	rail_peer_attend(peer);
 }
 

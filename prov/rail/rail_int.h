@@ -248,6 +248,7 @@ struct rail_fence {
 	uint32_t gen;			/* generations up to this one */
 	uint32_t tries;
 	uint64_t next_ns;
+	uint64_t since_ns;		/* first tried, 0: not yet */
 };
 
 /* A rail of a peer, as its hello told. Guarded by dp->sched. */
@@ -289,6 +290,7 @@ struct rail_key_want {
 	bool active;
 	uint32_t tries;
 	uint64_t next_ns;
+	uint64_t since_ns;		/* first tried, 0: not yet */
 };
 
 struct rail_note {

@@ -62,6 +62,7 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 	w->len = len;
 	w->tries = 0;
 	w->next_ns = 0;
+	w->since_ns = 0;
 	rail_peer_attend(peer);
 }
 

@@ -15,10 +15,10 @@
 #define PEER_RESEND_MIN_NS	(20 * TEI_NS_PER_MS)
 #define PEER_RESEND_MAX_NS	TEI_NS_PER_SEC
 #define PEER_DEADLINE_NS	(50 * TEI_NS_PER_MS)
-#define PEER_RESOLVE_AFTER	3	/* unanswered requests */
+#define PEER_UNANSWERED_NS	(200 * TEI_NS_PER_MS)
 #define PEER_RESOLVE_NS		TEI_NS_PER_SEC
 #define PEER_SILENT_TRIES	30
-#define PEER_ALIVE_NS		(50 * TEI_NS_PER_MS)
+#define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_NOTE_PATIENCE_NS	(300 * TEI_NS_PER_MS)
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
@@ -236,8 +236,20 @@ static void peer_resolve(struct tei_rail_peer *p, uint64_t now)
 		p->refs++;
 	}
 	rail_sched_leave(dp);
-	if (ask)
-		dp->ops->resolve(dp->arg, p);
+	if (!ask)
+		return;
+	TEI_DEBUG_LOG("rail", "peer %s: looked up again", p->name);
+	dp->ops->resolve(dp->arg, p);
+}
+
+/* A request has had no answer for a while: is it still the same process? */
+static void peer_unanswered(struct tei_rail_peer *p, uint64_t now,
+			    uint64_t since)
+{
+	if (now - since < PEER_UNANSWERED_NS)
+		return;
+	p->rehello = true;
+	peer_resolve(p, now);
 }
 
 /* A process that once said hello but does not answer, and nobody here uses. */
@@ -297,6 +309,8 @@ static uint64_t peer_run_hello(struct tei_rail_peer *p, uint64_t now,
 	}
 	reply = p->reply_hello;
 	if (p->stuck) {
+		TEI_DEBUG_LOG("rail", "peer %s: a path does not connect",
+			      p->name);
 		p->stuck = false;
 		p->rehello = true;
 	}
@@ -322,8 +336,8 @@ static uint64_t peer_run_hello(struct tei_rail_peer *p, uint64_t now,
 		p->reply_hello = true;
 		rail_sched_leave(dp);
 	}
-	if (ask && now - p->asked_ns > 200 * TEI_NS_PER_MS)
-		peer_resolve(p, now);
+	if (ask)
+		peer_unanswered(p, now, p->asked_ns);
 	if (ask && ret == -FI_EHOSTUNREACH)
 		peer_no_route(p);
 	p->hello_next_ns = peer_sent(ret, now, &p->hello_tries);
@@ -486,14 +500,13 @@ static uint64_t peer_run_key_want(struct tei_rail_peer *p, uint64_t now,
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, p->attempt + want.tries);
 	want.next_ns = peer_sent(ret, now, &want.tries);
-	if (want.tries > PEER_RESOLVE_AFTER) {
-		p->rehello = true;
-		peer_resolve(p, now);
-	}
+	want.since_ns = want.since_ns ? want.since_ns : now;
+	peer_unanswered(p, now, want.since_ns);
 	rail_sched_enter(p->dp);
 	if (p->key_want.addr == want.addr && p->key_want.len == want.len) {
 		p->key_want.next_ns = want.next_ns;
 		p->key_want.tries = want.tries;
+		p->key_want.since_ns = want.since_ns;
 	}
 	rail_sched_leave(p->dp);
 	return want.next_ns;
@@ -522,13 +535,12 @@ static uint64_t peer_run_fence_one(struct tei_rail_peer *p, uint16_t r,
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, p->attempt + f.tries);
 	f.next_ns = peer_sent(ret, now, &f.tries);
-	if (f.tries > PEER_RESOLVE_AFTER)
-		p->rehello = true;
-	if (now - p->heard_ns > 500 * TEI_NS_PER_MS)
-		peer_resolve(p, now);
+	f.since_ns = f.since_ns ? f.since_ns : now;
+	peer_unanswered(p, now, f.since_ns);
 	rail_sched_enter(p->dp);
 	p->remotes[r].fence.next_ns = f.next_ns;
 	p->remotes[r].fence.tries = f.tries;
+	p->remotes[r].fence.since_ns = f.since_ns;
 	rail_sched_leave(p->dp);
 	return f.next_ns;
 }

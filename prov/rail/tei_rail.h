@@ -206,7 +206,7 @@ bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 			const struct tei_rail_addr *addr);
 
 /*
- * True while nothing of it is broken and it gave a sign of life in the last 50
+ * True while nothing of it is broken and it gave a sign of life in the last 5
  * milliseconds.
  */
 bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
