@@ -177,6 +177,7 @@ static void engine_init_locks(struct engine *e)
 	int i;
 
 	tei_mutex_init(&e->control);
+	tei_mutex_init(&e->neighbours_lock);
 	tei_mutex_init(&e->batches);
 	tei_mutex_init(&e->notes_lock);
 	tei_mutex_init(&e->work_lock);
@@ -271,6 +272,7 @@ static void engine_free(struct engine *e)
 	pthread_rwlock_destroy(&e->segments);
 	pthread_cond_destroy(&e->work_cond);
 	tei_mutex_fini(&e->control);
+	tei_mutex_fini(&e->neighbours_lock);
 	tei_mutex_fini(&e->batches);
 	tei_mutex_fini(&e->notes_lock);
 	tei_mutex_fini(&e->work_lock);

@@ -254,9 +254,12 @@ static void task_local_end(struct engine_task *t, int code)
 static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
 {
 	struct engine_task *t = tei_container_of(op, struct engine_task, u.op);
+	struct engine_neighbour *n = t->local;
 
 	(void)bytes;
 	task_local_end(t, code);
+	if (n)
+		__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 }
 
 /* --- submit -------------------------------------------------------------- */
@@ -266,7 +269,7 @@ struct batch_target {
 	bool valid;			/* the rest is that of id */
 	segment_id_t id;
 	bool local;			/* kernel copy or memcpy */
-	struct tei_local_peer *local_peer; /* NULL: ourselves */
+	struct engine_neighbour *neighbour; /* NULL: ourselves */
 	struct tei_rail_peer *peer;
 };
 
@@ -289,7 +292,7 @@ static int batch_find_target(struct engine *e, segment_id_t id,
 		return 1;
 	t->valid = true;
 	t->local = s->local != NULL;
-	t->local_peer = s->local;
+	t->neighbour = s->local;
 	t->peer = s->peer;
 	return s->local || s->peer ? 0 : 8;
 }
@@ -318,7 +321,8 @@ static void batch_prepare(struct engine *e, struct engine_task *t,
 		t->u.rail.read = r->opcode == OPCODE_READ;
 		return;
 	}
-	t->u.op.peer = target->local_peer;
+	t->local = target->neighbour;
+	t->u.op.peer = target->neighbour ? target->neighbour->peer : NULL;
 	t->u.op.opcode = r->opcode == OPCODE_READ ? TEI_LOCAL_READ :
 						    TEI_LOCAL_WRITE;
 	t->u.op.local = r->source;
@@ -356,15 +360,20 @@ static int batch_check(struct engine *e, struct engine_task *tasks,
 static void batch_start_local(struct engine *e, struct engine_task *t)
 {
 	struct tei_local_op *op = &t->u.op;
+	struct engine_neighbour *n = t->local;
 	int ret = TEI_ERR_TOO_MANY;
 
 	if (op->length <= TEI_LOCAL_INLINE)
 		ret = tei_local_copy(e->local, op->peer, op->opcode, op->local,
 				     op->remote, op->length, NULL);
 	if (ret == TEI_ERR_TOO_MANY) {
+		if (n)
+			__atomic_add_fetch(&n->refs, 1, __ATOMIC_RELAXED);
 		ret = tei_local_submit(e->local, op);
 		if (!ret)
 			return;		/* task_local_done follows */
+		if (n)
+			__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 	}
 	task_local_end(t, ret);
 }
@@ -541,8 +550,11 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 		return 1;
 	}
 	t = &b->tasks[task_id];
-	if (!task_terminal(t) && t->by_rail) {
-		tei_rail_progress(e->dp);
+	if (!task_terminal(t)) {
+		if (t->by_rail)
+			tei_rail_progress(e->dp);
+		else
+			tei_local_progress(e->local);
 	}
 	task_status(t, status);
 	batch_unlock(b);

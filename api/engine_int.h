@@ -45,6 +45,17 @@ struct engine_transport {
 };
 
 /*
+ * A process of this host that copies reach. Shared by its segment and the
+ * tasks under way; closed when both have let go, by a later call, since a
+ * task's end may not close it.
+ */
+struct engine_neighbour {
+	struct tei_local_peer *peer;
+	uint32_t refs;			/* atomic */
+	struct engine_neighbour *next;	/* engine->neighbours */
+};
+
+/*
  * An open remote segment. In engine->segs, guarded by engine->segments: held
  * shared by submitters, exclusively to change. Freed with its last close.
  */
@@ -52,7 +63,7 @@ struct engine_segment {
 	segment_id_t id;
 	struct tei_meta_desc *desc;	/* one reference */
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
-	struct tei_local_peer *local;	/* or NULL: not by kernel copies */
+	struct engine_neighbour *local;	/* or NULL: not by kernel copies */
 	char why_not_local[64];
 	struct engine_segment *next;	/* same bucket */
 };
@@ -74,6 +85,7 @@ struct engine_submission {
 struct engine_task {
 	struct engine *engine;
 	struct engine_submission *sub;	/* or NULL */
+	struct engine_neighbour *local;	/* one reference, or NULL */
 	struct tei_err *err;		/* owned, set before status */
 	uint64_t length;
 	int status;			/* atomic: STATUS_… */
@@ -153,6 +165,10 @@ struct engine {
 
 	pthread_rwlock_t segments;
 	struct engine_segment *segs[ENGINE_SEG_BUCKETS];
+
+	struct tei_mutex neighbours_lock; /* held while closing one */
+	struct engine_neighbour *neighbours; /* all; those without a
+					      * reference are closed */
 
 	struct tei_mutex batches;	/* leaf */
 	struct engine_batch *chunks[ENGINE_BATCH_CHUNKS]; /* set once: atomic */

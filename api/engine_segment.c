@@ -91,14 +91,51 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id)
 	return NULL;
 }
 
+/* Closes the neighbours that nobody refers to, or all of them. */
+static void segment_close_neighbours(struct engine *e, bool all)
+{
+	struct engine_neighbour **p, *n;
+
+	tei_mutex_lock(&e->neighbours_lock);
+	for (p = &e->neighbours; (n = *p);) {
+		if (!all && __atomic_load_n(&n->refs, __ATOMIC_ACQUIRE)) {
+			p = &n->next;
+			continue;
+		}
+		*p = n->next;
+		tei_local_peer_close(e->local, n->peer);
+		free(n);
+	}
+	tei_mutex_unlock(&e->neighbours_lock);
+}
+
+static struct engine_neighbour *
+segment_neighbour(struct engine *e, struct tei_local_peer *peer)
+{
+	struct engine_neighbour *n = calloc(1, sizeof(*n));
+
+	if (!n) {
+		tei_local_peer_close(e->local, peer);
+		return NULL;
+	}
+	n->peer = peer;
+	n->refs = 1;
+	tei_mutex_lock(&e->neighbours_lock);
+	n->next = e->neighbours;
+	e->neighbours = n;
+	tei_mutex_unlock(&e->neighbours_lock);
+	return n;
+}
+
 static void segment_drop_targets(struct engine *e, struct engine_segment *s)
 {
 	if (s->peer)
 		tei_rail_peer_put(s->peer);
 	if (s->local)
-		tei_local_peer_close(e->local, s->local);
+		__atomic_sub_fetch(&s->local->refs, 1, __ATOMIC_RELEASE);
 	s->peer = NULL;
 	s->local = NULL;
+	segment_close_neighbours(e, false);
 }
 
 static void segment_free(struct engine *e, struct engine_segment *s)
@@ -120,14 +157,15 @@ void engine_segment_free_all(struct engine *e)
 		}
 		e->segs[i] = NULL;
 	}
+	segment_close_neighbours(e, true);
 }
 
 /* --- targets ------------------------------------------------------------- */
 
 /* Kernel copies where both sides allow them and the kernel agrees. */
-static struct tei_local_peer *segment_try_local(struct engine *e,
-						const struct tei_meta_desc *d,
-						char *why, size_t len)
+static struct engine_neighbour *segment_try_local(struct engine *e,
+						  const struct tei_meta_desc *d,
+						  char *why, size_t len)
 {
 	struct tei_local_peer *peer = NULL;
 	enum tei_local_reason reason;
@@ -142,7 +180,7 @@ static struct tei_local_peer *segment_try_local(struct engine *e,
 	if (reason == TEI_LOCAL_OK) {
 		TEI_INFO("engine", "peer %s: local (copies by the kernel)",
 			 d->name);
-		return peer;
+		return segment_neighbour(e, peer);
 	}
 	snprintf(why, len, "%s", tei_local_reason_text(reason));
 	TEI_INFO("engine", "peer %s: not by local copies: %s", d->name, why);
@@ -154,7 +192,7 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 		       struct tei_err *err)
 {
 	struct tei_rail_peer *peer = NULL;
-	struct tei_local_peer *local;
+	struct engine_neighbour *local;
 	struct tei_rail_addr first;
 	int ret = 0;
 
@@ -166,7 +204,8 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 					&peer);
 	if (ret) {
 		if (local)
-			tei_local_peer_close(e->local, local);
+			__atomic_sub_fetch(&local->refs, 1,
+					   __ATOMIC_RELEASE);
 		return ret;
 	}
 	segment_drop_targets(e, s);
