@@ -29,6 +29,17 @@ struct zk_holder {
 	bool guard;
 };
 
+/* No further try: the store is being closed, or time is up. */
+static bool zk_over(struct zk *zk, uint64_t deadline_ns)
+{
+	bool stop;
+
+	tei_mutex_lock(&zk->lock);
+	stop = zk->stop;
+	tei_mutex_unlock(&zk->lock);
+	return stop || tei_now_ns() >= deadline_ns;
+}
+
 /* --- the writer's token -------------------------------------------------- */
 
 static bool zk_writer_take(struct zk *zk, uint64_t deadline_ns)
@@ -442,8 +453,8 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
 		if (*refused)
 			return zk_refuse(e, &h, err);
-	} while ((zk_look_again(rc) || (folders && rc == ZOK)) && !zk->stop &&
-		 tei_now_ns() < deadline_ns);
+	} while ((zk_look_again(rc) || (folders && rc == ZOK)) &&
+		 !zk_over(zk, deadline_ns));
 	if (rc == ZOK && !folders) {
 		zk_claimed(zk, e, deadline_ns);
 		return 0;
@@ -464,7 +475,7 @@ static int zk_replace_text(struct zk *zk, const struct zk_entry *e,
 	zoo_set_op_init(&ops[1], e->ram, e->text, (int)e->len, -1, NULL);
 	do
 		rc = zk_multi(zk, ops, 2, deadline_ns, NULL);
-	while (zk_transient(rc) && !zk->stop && tei_now_ns() < deadline_ns);
+	while (zk_transient(rc) && !zk_over(zk, deadline_ns));
 	return rc;
 }
 
