@@ -53,7 +53,7 @@ static struct zk_call *zk_call_new(struct zk *zk) TEI_REQUIRES(zk->lock)
 	return c;
 }
 
-static void zk_call_unref(struct zk_call *c) TEI_REQUIRES(c->zk->lock)
+static void zk_call_unref(struct zk_call *c) /* c->zk->lock held */
 {
 	if (--c->refs)
 		return;
@@ -70,7 +70,7 @@ static void zk_call_unref(struct zk_call *c) TEI_REQUIRES(c->zk->lock)
  * answers and events, so that a watch is noted as set before its event comes.
  */
 
-static void zk_call_end(struct zk_call *c, int rc) TEI_REQUIRES(c->zk->lock)
+static void zk_call_end(struct zk_call *c, int rc) /* c->zk->lock held */
 {
 	c->done = true;
 	c->rc = rc;
