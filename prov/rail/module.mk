@@ -13,3 +13,13 @@ SRCS += \
 	prov/rail/rail_rail.c \
 	prov/rail/rail_sched.c \
 	# EOL
+
+TEST_SRCS_rail = \
+	prov/rail/rail_key_test.c \
+	prov/rail/rail_msg_test.c \
+	prov/rail/rail_sched_test.c \
+	prov/rail/rail_test_main.c \
+	prov/rail/rail_wire_test.c \
+	# EOL
+
+UNIT_TESTS += rail

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_RAIL_TEST_H
+#define TEI_PROV_RAIL_RAIL_TEST_H
+
+/* Shared by the module's unit tests: data planes of this one process. */
+
+#include "prov/rail/rail_int.h"
+#include "util/tei_test.h"
+
+#define TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
+
+extern const struct tei_test_case rail_key_cases[];
+extern const struct tei_test_case rail_msg_cases[];
+extern const struct tei_test_case rail_sched_cases[];
+extern const struct tei_test_case rail_wire_cases[];
+
+/* A data plane; the settings may be changed between init and open. */
+struct test_plane {
+	struct tei_settings settings;
+	struct tei_rail_dp *dp;
+};
+
+void test_plane_init(struct test_plane *p);
+/* address: of the tcp rail, or NULL for a plane without rails. Fatal. */
+void test_plane_open(struct test_plane *p, const char *address);
+/* Stops the thread: the caller is the thread from then on. */
+void test_plane_still(struct test_plane *p);
+void test_plane_close(struct test_plane *p);
+/* of's peer that stands for to, held. Fatal. */
+struct tei_rail_peer *test_plane_peer(struct test_plane *of,
+				      struct test_plane *to);
+
+/* Notifications that any plane has heard. */
+uint32_t test_notified(void);
+
+struct test_task {
+	struct tei_rail_task task;
+	uint32_t ends;			/* times that it ended */
+	enum tei_rail_end end;
+	int code;			/* of the error, or 0 */
+	char poison;			/* fills the source at the end, 0: not */
+};
+
+void test_task_init(struct test_task *t, struct tei_rail_peer *peer, bool read,
+		    void *local, const void *remote, uint64_t len);
+int test_submit(struct tei_rail_dp *dp, struct test_task *t, size_t n);
+/* Until all have ended; false: out of time. */
+bool test_wait(struct test_task *t, size_t n);
+/* Ends so far. */
+uint32_t test_ends(const struct test_task *t);
+/* The task by itself: its end. */
+enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
+			   bool read, void *local, const void *remote,
+			   uint64_t len);
+
+uint64_t test_random(uint64_t *state);
+void test_fill(void *p, size_t len, uint64_t seed);
+
+#endif /* TEI_PROV_RAIL_RAIL_TEST_H */

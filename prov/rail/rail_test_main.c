@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/rail/rail_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t test_cond;	/* under test_lock: a task ended */
+static uint32_t test_notes;
+
+static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
+			   const struct tei_err *err)
+{
+	struct test_task *t = tei_container_of(task, struct test_task, task);
+
+	if (t->poison)
+		memset(task->local, t->poison, task->length);
+	pthread_mutex_lock(&test_lock);
+	t->ends++;
+	t->end = end;
+	t->code = err ? err->code : 0;
+	pthread_cond_broadcast(&test_cond);
+	pthread_mutex_unlock(&test_lock);
+}
+
+static void test_notify(void *arg, const char *peer, const char *name,
+			const char *msg)
+{
+	(void)arg;
+	(void)peer;
+	(void)name;
+	(void)msg;
+	__atomic_fetch_add(&test_notes, 1, __ATOMIC_RELAXED);
+}
+
+/* Nobody has moved. */
+static void test_resolve(void *arg, struct tei_rail_peer *peer)
+{
+	(void)arg;
+	tei_rail_peer_put(peer);
+}
+
+static void test_rails_changed(void *arg)
+{
+	(void)arg;
+}
+
+static const struct tei_rail_ops test_ops = {
+	.task_done = test_task_done,
+	.notify = test_notify,
+	.resolve = test_resolve,
+	.rails_changed = test_rails_changed,
+};
+
+uint32_t test_notified(void)
+{
+	return __atomic_load_n(&test_notes, __ATOMIC_RELAXED);
+}
+
+/* --- data planes --------------------------------------------------------- */
+
+void test_plane_init(struct test_plane *p)
+{
+	struct tei_err err;
+
+	memset(p, 0, sizeof(*p));
+	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&p->settings, &err), 0);
+}
+
+void test_plane_open(struct test_plane *p, const char *address)
+{
+	static uint64_t incarnation = 0x1000;
+	struct tei_rail_dp_attr attr = {
+		.settings = &p->settings,
+		.ops = &test_ops,
+		.name = address ? address : "none",
+		.incarnation = ++incarnation,
+	};
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_dp_open(&attr, &err, &p->dp), 0);
+	if (address)
+		CU_ASSERT_EQUAL_FATAL(tei_rail_dp_add_transport(p->dp, "tcp",
+								address, &err),
+				      0);
+}
+
+void test_plane_still(struct test_plane *p)
+{
+	rail_progress_stop(p->dp);
+}
+
+void test_plane_close(struct test_plane *p)
+{
+	tei_rail_dp_close(p->dp, 0);
+	p->dp = NULL;
+}
+
+struct tei_rail_peer *test_plane_peer(struct test_plane *of,
+				      struct test_plane *to)
+{
+	struct tei_rail_peer *peer = NULL;
+	struct tei_rail_desc desc;
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(to->dp, 0, &desc), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(of->dp, to->dp->name,
+						to->dp->incarnation,
+						&desc.addr, &err, &peer), 0);
+	return peer;
+}
+
+/* --- tasks --------------------------------------------------------------- */
+
+void test_task_init(struct test_task *t, struct tei_rail_peer *peer, bool read,
+		    void *local, const void *remote, uint64_t len)
+{
+	memset(t, 0, sizeof(*t));
+	t->task.peer = peer;
+	t->task.read = read;
+	t->task.local = local;
+	t->task.remote = (uint64_t)(uintptr_t)remote;
+	t->task.length = len;
+}
+
+int test_submit(struct tei_rail_dp *dp, struct test_task *t, size_t n)
+{
+	struct tei_rail_task *list[256];
+	size_t i;
+
+	CU_ASSERT_FATAL(n <= 256);
+	for (i = 0; i < n; i++)
+		list[i] = &t[i].task;
+	return tei_rail_submit(dp, list, n);
+}
+
+uint32_t test_ends(const struct test_task *t)
+{
+	uint32_t ends;
+
+	pthread_mutex_lock(&test_lock);
+	ends = t->ends;
+	pthread_mutex_unlock(&test_lock);
+	return ends;
+}
+
+bool test_wait(struct test_task *t, size_t n)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct timespec ts = {
+		.tv_sec = (time_t)(end / TEI_NS_PER_SEC),
+		.tv_nsec = (long)(end % TEI_NS_PER_SEC),
+	};
+	size_t i;
+	int ret = 0;
+
+	pthread_mutex_lock(&test_lock);
+	for (i = 0; i < n; i++)
+		while (!t[i].ends && !ret)
+			ret = pthread_cond_timedwait(&test_cond, &test_lock,
+						     &ts);
+	pthread_mutex_unlock(&test_lock);
+	return !ret;
+}
+
+enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
+			   bool read, void *local, const void *remote,
+			   uint64_t len)
+{
+	struct test_task t;
+
+	test_task_init(&t, peer, read, local, remote, len);
+	CU_ASSERT_EQUAL_FATAL(test_submit(dp, &t, 1), 0);
+	CU_ASSERT_FATAL(test_wait(&t, 1));
+	return t.end;
+}
+
+/* --- data ---------------------------------------------------------------- */
+
+/* xorshift64*: state is never 0. */
+uint64_t test_random(uint64_t *state)
+{
+	*state ^= *state >> 12;
+	*state ^= *state << 25;
+	*state ^= *state >> 27;
+	return *state * UINT64_C(2685821657736338717);
+}
+
+void test_fill(void *p, size_t len, uint64_t seed)
+{
+	uint64_t state = seed | 1;
+	uint8_t *b = p;
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		b[i] = (uint8_t)(test_random(&state) >> 32);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct tei_test_suite suites[] = {
+		{ "rail_key", rail_key_cases },
+		{ "rail_msg", rail_msg_cases },
+		{ "rail_sched", rail_sched_cases },
+		{ "rail_wire", rail_wire_cases },
+		{ NULL, NULL },
+	};
+
+	/* what is refused here would fill the screen */
+	setenv("MC_LOG_LEVEL", "error", 0);
+	tei_cond_init(&test_cond);
+	return tei_test_run(argc, argv, suites);
+}
