@@ -154,6 +154,9 @@ struct rail_lane {
 	struct fid_cq *cq;
 	struct fid_av *av;
 	struct fid_eq *eq;
+	struct fid_cntr *cntr;		/* target without wait_fd: remote
+					 * reads and writes, or NULL */
+	uint64_t cntr_seen;
 	int wait_fd;			/* -1: none */
 	struct tei_rail_addr addr;
 	struct tei_list posted;		/* rail_slice.link */
@@ -336,6 +339,7 @@ struct tei_rail_peer {
 	int16_t route[TEI_RAIL_MAX];	/* local rail → remotes index, -1 */
 	/* [(rail * lanes_per_rail + lane) * remotes_cap + remote]; a path
 	 * once made stays where it is until the peer is freed */
+	uint32_t turn;			/* of MC_PATH_ROUNDROBIN */
 	struct rail_path **paths;
 	uint32_t path_rails;		/* rails the table has room for */
 	uint16_t remotes_cap;
@@ -547,9 +551,12 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 /* -FI_EAGAIN was seen: no post before a while. True when it has been
  * connecting for suspiciously long. */
 bool rail_path_block(struct rail_path *path, uint64_t now);
-/* Room for every pair of rails, and the routes. The thread or set-up. */
 /* A local rail that fits it, or -1. */
 int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
+/* The remote rail that the next slice of a local one goes to, or -1. */
+int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held);
+/* Room for every pair of rails, and the routes. The thread or set-up. */
 int rail_path_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_free_all(struct tei_rail_peer *peer);

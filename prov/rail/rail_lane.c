@@ -67,6 +67,34 @@ static int lane_open_queues(struct rail_lane *lane)
 	return 0;
 }
 
+/*
+ * Without a descriptor to sleep on, what peers do to us is only seen in a
+ * counter; a provider that has none is polled ever more rarely.
+ */
+static void lane_open_cntr(struct rail_lane *lane)
+{
+	struct fi_cntr_attr attr = {
+		.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_NONE,
+	};
+
+	int ret;
+
+	if (!lane->target || lane->wait_fd >= 0)
+		return;
+	ret = fi_cntr_open(lane_domain(lane), &attr, &lane->cntr, NULL);
+	if (!ret)
+		ret = fi_ep_bind(lane->ep, &lane->cntr->fid,
+				 FI_REMOTE_WRITE | FI_REMOTE_READ);
+	lane->cntr_seen = 0;
+	if (!ret)
+		return;
+	TEI_DEBUG_LOG("rail", "%s: no counter of remote operations: %s",
+		      lane->rail->name, fi_strerror(-ret));
+	if (lane->cntr)
+		fi_close(&lane->cntr->fid);
+	lane->cntr = NULL;
+}
+
 static int lane_bind(struct rail_lane *lane)
 {
 	int ret;
@@ -156,6 +184,7 @@ static int lane_open_ep(struct rail_lane *lane, const char **what)
 	ret = lane_bind(lane);
 	if (ret)
 		return ret;
+	lane_open_cntr(lane);
 	*what = "fi_enable";
 	ret = fi_enable(lane->ep);
 	if (ret)
@@ -223,6 +252,9 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	if (lane->ep)
 		lane_close_fid(&lane->ep->fid, "endpoint", lane);
 	lane->ep = NULL;
+	if (lane->cntr)
+		lane_close_fid(&lane->cntr->fid, "counter", lane);
+	lane->cntr = NULL;
 	if (lane->cq)
 		lane_close_fid(&lane->cq->fid, "completion queue", lane);
 	lane->cq = NULL;
@@ -454,6 +486,19 @@ static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
 	return false;
 }
 
+static bool lane_count_changed(struct rail_lane *lane)
+{
+	uint64_t now;
+
+	if (!lane->cntr)
+		return false;
+	now = fi_cntr_read(lane->cntr);
+	if (now == lane->cntr_seen)
+		return false;
+	lane->cntr_seen = now;
+	return true;
+}
+
 bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 {
 	bool any;
@@ -464,6 +509,7 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	if (lane->target) {
 		if (any)
 			lane_repost(lane);
+		any |= lane_count_changed(lane);
 	} else if (lane->state == RAIL_LANE_ACTIVE) {
 		any |= rail_sched_pull(lane, done);
 	}

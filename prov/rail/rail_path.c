@@ -120,6 +120,31 @@ static int16_t path_choose(const struct tei_rail_peer *peer,
 	return -1;
 }
 
+/* The turn-th of all remotes that fit at all, or -1. */
+static int16_t path_in_turn(const struct tei_rail_peer *peer,
+			    const struct rail *rail, uint32_t turn)
+{
+	uint16_t r, n = 0;
+
+	for (r = 0; r < peer->nremotes; r++)
+		n += path_fit(rail, &peer->remotes[r]) != 0;
+	if (!n)
+		return -1;
+	turn %= n;
+	for (r = 0; r < peer->nremotes; r++)
+		if (path_fit(rail, &peer->remotes[r]) && !turn--)
+			return (int16_t)r;
+	return -1;
+}
+
+int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
+{
+	if (!peer->dp->settings->path_roundrobin ||
+	    peer->route[rail->index] < 0)
+		return peer->route[rail->index];
+	return path_in_turn(peer, rail, peer->turn++);
+}
+
 int rail_path_table(struct tei_rail_peer *peer)
 {
 	struct tei_rail_dp *dp = peer->dp;

@@ -623,7 +623,7 @@ static struct rail_slice *sched_take_queue(struct tei_rail_peer *peer,
 		return s;
 	tei_list_del(&t->queue_link);
 	peer->queued--;
-	if (len == t->length && len < floor)
+	if (len == t->length && len < floor && rail->dp->settings->merge)
 		sched_merge(peer, s, floor < rail->max_slice ? floor :
 							       rail->max_slice);
 	return s;
@@ -634,7 +634,7 @@ static struct rail_slice *sched_cut(struct rail_lane *lane,
 				    struct tei_rail_peer *peer, uint64_t *now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	int16_t r = peer->route[lane->rail->index];
+	int16_t r = rail_path_route(peer, lane->rail);
 	struct rail_remote *remote;
 	struct rail_slice *s;
 	struct rail_path *p;

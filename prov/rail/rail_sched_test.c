@@ -232,6 +232,370 @@ static void test_a_target_outside_its_regions_fails(void)
 	sched_end(&rig);
 }
 
+/* --- in mid-transfer ------------------------------------------------------ */
+
+#define SCHED_TASKS	64
+#define SCHED_PART	(SCHED_BIG / SCHED_TASKS)
+
+/* Writes all of src to dst, by tasks that do not overlap. */
+static void sched_submit_all(struct sched_rig *rig, struct test_task *t,
+			     char poison)
+{
+	uint32_t i;
+
+	for (i = 0; i < SCHED_TASKS; i++) {
+		test_task_init(&t[i], rig->peer, false,
+			       rig->src + i * SCHED_PART,
+			       rig->dst + i * SCHED_PART, SCHED_PART);
+		t[i].poison = poison;
+	}
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, t, SCHED_TASKS), 0);
+}
+
+static uint64_t sched_done(struct test_task *t)
+{
+	return __atomic_load_n(&t->task.done_bytes, __ATOMIC_RELAXED);
+}
+
+static void sched_await_progress(struct test_task *t)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+
+	while (!sched_done(t) && tei_now_ns() < end)
+		sched_yield();
+	CU_ASSERT(sched_done(t) > 0);
+}
+
+static bool sched_meets(const struct rail_slice *a, const struct tei_list *list)
+{
+	const struct rail_slice *b;
+
+	tei_list_foreach(b, list, struct rail_slice, link)
+		if (a != b && a->local < b->local + b->len &&
+		    b->local < a->local + a->len)
+			return true;
+	return false;
+}
+
+/* Looks at one moment: no byte is posted twice, or posted and to be posted. */
+static void sched_look(struct sched_rig *rig)
+{
+	struct rail *rail = rail_at(rig->from.dp, 0);
+	struct rail_lane *lane;
+	struct rail_slice *s;
+	bool twice = false;
+	uint32_t i;
+
+	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++) {
+		lane = &rail->init[i];
+		tei_mutex_lock(&lane->lock);
+		rail_sched_enter(rig->from.dp);
+		tei_list_foreach(s, &lane->posted, struct rail_slice, link)
+			twice |= sched_meets(s, &lane->posted) ||
+				 sched_meets(s, &rig->peer->limbo) ||
+				 sched_meets(s, &rig->peer->retry);
+		rail_sched_leave(rig->from.dp);
+		tei_mutex_unlock(&lane->lock);
+	}
+	CU_ASSERT_FALSE(twice);
+}
+
+static bool sched_all_ended(struct test_task *t)
+{
+	uint32_t i;
+
+	for (i = 0; i < SCHED_TASKS; i++)
+		if (!test_ends(&t[i]))
+			return false;
+	return true;
+}
+
+/* Writes src to dst once, looks and calls each all the time. */
+static void sched_round(struct sched_rig *rig, int value,
+			void (*each)(struct sched_rig *rig, void *arg),
+			void *arg)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_task t[SCHED_TASKS];
+	uint32_t i;
+
+	memset(rig->src, value, SCHED_BIG);
+	sched_submit_all(rig, t, 0);
+	while (!sched_all_ended(t) && tei_now_ns() < end) {
+		sched_look(rig);
+		if (each)
+			each(rig, arg);
+		sched_yield();
+	}
+	CU_ASSERT_FATAL(sched_all_ended(t));
+	for (i = 0; i < SCHED_TASKS; i++) {
+		CU_ASSERT_EQUAL(t[i].end, TEI_RAIL_END_COMPLETED);
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT_EQUAL(sched_done(&t[i]), SCHED_PART);
+	}
+	CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst, SCHED_BIG), 0);
+}
+
+static uint32_t sched_target_gen(struct test_plane *p)
+{
+	return __atomic_load_n(&rail_at(p->dp, 0)->target.gen,
+			       __ATOMIC_ACQUIRE);
+}
+
+/* Asks for a fence of the present generation, unless one is asked for. */
+static void sched_ask_fence(struct sched_rig *rig, void *arg)
+{
+	uint32_t *asked = arg;
+	int16_t r;
+
+	rail_sched_enter(rig->from.dp);
+	r = rig->peer->route[0];
+	if (*asked < 5 && r >= 0 && !rig->peer->remotes[r].fence.wanted) {
+		rail_fence_want(rig->peer, (uint16_t)r,
+				rig->peer->remotes[r].gen);
+		++*asked;
+	}
+	rail_sched_leave(rig->from.dp);
+}
+
+static void test_tasks_complete_across_fences(void)
+{
+	struct sched_rig rig;
+	uint32_t asked = 0, gen;
+	int rounds = 0;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	__atomic_store_n(&rail_at(rig.from.dp, 0)->window, 1u << 20,
+			 __ATOMIC_RELAXED);
+	sched_warm(&rig);
+	gen = sched_target_gen(&rig.to);
+	while (asked < 5 && rounds < 100)
+		sched_round(&rig, ++rounds, sched_ask_fence, &asked);
+	CU_ASSERT_EQUAL(asked, 5);
+	sched_round(&rig, ++rounds, NULL, NULL);
+	CU_ASSERT(sched_target_gen(&rig.to) > gen);
+	CU_ASSERT(sched_target_gen(&rig.to) <= gen + asked);
+	/* what was counted is what was asked for, no more */
+	CU_ASSERT_EQUAL(sched_stats(&rig.from).tx_bytes,
+			(uint64_t)rounds * SCHED_BIG + 1);
+	CU_ASSERT_EQUAL(sched_stats(&rig.from).inflight_bytes, 0);
+	sched_end(&rig);
+}
+
+/* A region that is taken back on a thread of its own. */
+struct sched_dereg {
+	struct tei_rail_dp *dp;
+	void *mem;
+	int ret;
+	bool done;			/* atomic */
+};
+
+static void *sched_dereg_main(void *arg)
+{
+	struct sched_dereg *d = arg;
+	struct tei_err err;
+
+	d->ret = tei_rail_mr_dereg(d->dp, d->mem, 0, &err);
+	__atomic_store_n(&d->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* Another process that got the key of mem at "to" and then stands still. */
+static void sched_hold_still(struct sched_rig *rig, struct test_plane *holder,
+			     struct tei_rail_peer **peer, char *mem, char *own)
+{
+	test_plane_init(holder);
+	test_plane_open(holder, "127.0.0.3");
+	sched_reg(holder, own, 4096);
+	sched_reg(&rig->to, mem, 4096);
+	*peer = test_plane_peer(holder, &rig->to);
+	CU_ASSERT_EQUAL_FATAL(test_run(holder->dp, *peer, false, own, mem, 1),
+			      TEI_RAIL_END_COMPLETED);
+	test_plane_still(holder);
+}
+
+static void test_a_silent_holder_is_fenced_and_others_go_on(void)
+{
+	static char mem[4096], own[4096];
+	struct tei_rail_peer *peer;
+	struct sched_dereg dereg;
+	struct test_plane holder;
+	struct sched_rig rig;
+	pthread_t thread;
+	uint32_t gen;
+	int rounds = 0;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	sched_warm(&rig);
+	sched_hold_still(&rig, &holder, &peer, mem, own);
+	gen = sched_target_gen(&rig.to);
+	memset(&dereg, 0, sizeof(dereg));
+	dereg.dp = rig.to.dp;
+	dereg.mem = mem;
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, sched_dereg_main,
+					     &dereg), 0);
+	while (!__atomic_load_n(&dereg.done, __ATOMIC_ACQUIRE) && rounds < 1000)
+		sched_round(&rig, ++rounds, NULL, NULL);
+	pthread_join(thread, NULL);
+	CU_ASSERT_EQUAL(dereg.ret, 0);
+	CU_ASSERT(sched_target_gen(&rig.to) > gen);
+	sched_round(&rig, ++rounds, NULL, NULL);
+	CU_ASSERT_EQUAL(sched_stats(&rig.from).tx_bytes,
+			(uint64_t)rounds * SCHED_BIG + 1);
+	tei_rail_peer_put(peer);
+	test_plane_close(&holder);
+	sched_end(&rig);
+}
+
+static void test_a_holder_that_answers_needs_no_fence(void)
+{
+	struct sched_rig rig;
+	struct tei_err err;
+	uint32_t gen;
+
+	sched_init(&rig);
+	rig.to.settings.fence_ms = 30000;
+	sched_begin(&rig);
+	sched_warm(&rig);
+	gen = sched_target_gen(&rig.to);
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.to.dp, rig.dst, 0, &err), 0);
+	CU_ASSERT_EQUAL(sched_target_gen(&rig.to), gen);
+	CU_ASSERT_EQUAL(rig.peer->nrkeys, 0);
+	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
+				 1), TEI_RAIL_END_FAILED);
+	sched_end(&rig);
+}
+
+static void test_memory_taken_back_is_not_written_any_more(void)
+{
+	struct test_task t[SCHED_TASKS];
+	struct sched_rig rig;
+	struct tei_err err;
+	uint32_t i;
+
+	sched_init(&rig);
+	rig.to.settings.fence_ms = 2000;
+	sched_begin(&rig);
+	sched_warm(&rig);
+	memset(rig.src, 1, SCHED_BIG);
+	sched_submit_all(&rig, t, 0);
+	sched_await_progress(&t[0]);
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.to.dp, rig.dst, 0, &err), 0);
+	memset(rig.dst, 2, SCHED_BIG);
+	CU_ASSERT_FATAL(test_wait(t, SCHED_TASKS));
+	for (i = 0; i < SCHED_TASKS; i++) {
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT(t[i].end == TEI_RAIL_END_COMPLETED ||
+			  t[i].end == TEI_RAIL_END_FAILED);
+	}
+	CU_ASSERT_PTR_NULL(memchr(rig.dst, 1, SCHED_BIG));
+	sched_end(&rig);
+}
+
+static void test_queued_tasks_are_cancelled_at_once(void)
+{
+	struct tei_rail_task *list[4];
+	struct test_task t[4];
+	struct sched_rig rig;
+	uint32_t i;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	test_plane_still(&rig.to);
+	for (i = 0; i < 4; i++) {
+		test_task_init(&t[i], rig.peer, false, rig.src + i, rig.dst + i,
+			       1);
+		list[i] = &t[i].task;
+	}
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 4), 0);
+	tei_rail_cancel(rig.from.dp, list, 4);
+	tei_rail_cancel(rig.from.dp, list, 4);
+	for (i = 0; i < 4; i++) {
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT_EQUAL(t[i].end, TEI_RAIL_END_CANCELED);
+	}
+	sched_end(&rig);
+}
+
+static void test_memory_of_a_cancelled_task_is_the_callers_again(void)
+{
+	struct tei_rail_task *list[SCHED_TASKS];
+	struct test_task t[SCHED_TASKS];
+	struct sched_rig rig;
+	uint32_t i;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	sched_warm(&rig);
+	memset(rig.src, 1, SCHED_BIG);
+	sched_submit_all(&rig, t, 0x77);
+	sched_await_progress(&t[0]);
+	for (i = 0; i < SCHED_TASKS; i++)
+		list[i] = &t[SCHED_TASKS - 1 - i].task;
+	tei_rail_cancel(rig.from.dp, list, SCHED_TASKS);
+	CU_ASSERT_FATAL(test_wait(t, SCHED_TASKS));
+	for (i = 0; i < SCHED_TASKS; i++) {
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT(t[i].end == TEI_RAIL_END_COMPLETED ||
+			  t[i].end == TEI_RAIL_END_CANCELED);
+	}
+	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].end, TEI_RAIL_END_CANCELED);
+	/* whatever was on its way is there when this has come back */
+	rig.src[0] = 1;
+	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
+				 1), TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_PTR_NULL(memchr(rig.dst, 0x77, SCHED_BIG));
+	sched_end(&rig);
+}
+
+static void test_tasks_end_when_the_peer_takes_leave(void)
+{
+	struct test_task t[SCHED_TASKS];
+	struct sched_rig rig;
+	uint32_t i;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	sched_warm(&rig);
+	sched_submit_all(&rig, t, 0);
+	sched_await_progress(&t[0]);
+	test_plane_close(&rig.to);
+	CU_ASSERT_FATAL(test_wait(t, SCHED_TASKS));
+	for (i = 0; i < SCHED_TASKS; i++) {
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT(t[i].end == TEI_RAIL_END_COMPLETED ||
+			  t[i].end == TEI_RAIL_END_FAILED);
+	}
+	CU_ASSERT(tei_rail_peer_gone(rig.peer) ||
+		  t[SCHED_TASKS - 1].end == TEI_RAIL_END_COMPLETED);
+	test_plane_open(&rig.to, NULL);
+	sched_end(&rig);
+}
+
+static void test_tasks_end_when_their_plane_is_closed(void)
+{
+	struct test_task t[SCHED_TASKS];
+	struct sched_rig rig;
+	uint32_t i;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	sched_warm(&rig);
+	sched_submit_all(&rig, t, 0);
+	sched_await_progress(&t[0]);
+	tei_rail_peer_put(rig.peer);
+	test_plane_close(&rig.from);
+	for (i = 0; i < SCHED_TASKS; i++) {
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT(t[i].end != TEI_RAIL_END_CANCELED);
+	}
+	test_plane_close(&rig.to);
+	free(rig.src);
+	free(rig.dst);
+}
+
 const struct tei_test_case rail_sched_cases[] = {
 	{ "adjacent_small_tasks_share_a_slice",
 	  test_adjacent_small_tasks_share_a_slice },
@@ -244,5 +608,20 @@ const struct tei_test_case rail_sched_cases[] = {
 	{ "a_task_spans_adjacent_regions", test_a_task_spans_adjacent_regions },
 	{ "a_target_outside_its_regions_fails",
 	  test_a_target_outside_its_regions_fails },
+	{ "tasks_complete_across_fences", test_tasks_complete_across_fences },
+	{ "a_silent_holder_is_fenced_and_others_go_on",
+	  test_a_silent_holder_is_fenced_and_others_go_on },
+	{ "a_holder_that_answers_needs_no_fence",
+	  test_a_holder_that_answers_needs_no_fence },
+	{ "memory_taken_back_is_not_written_any_more",
+	  test_memory_taken_back_is_not_written_any_more },
+	{ "queued_tasks_are_cancelled_at_once",
+	  test_queued_tasks_are_cancelled_at_once },
+	{ "memory_of_a_cancelled_task_is_the_callers_again",
+	  test_memory_of_a_cancelled_task_is_the_callers_again },
+	{ "tasks_end_when_the_peer_takes_leave",
+	  test_tasks_end_when_the_peer_takes_leave },
+	{ "tasks_end_when_their_plane_is_closed",
+	  test_tasks_end_when_their_plane_is_closed },
 	{ NULL, NULL },
 };
