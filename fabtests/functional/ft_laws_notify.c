@@ -140,6 +140,18 @@ static void note_lengths(struct note_rig *rig)
 	ft_ok(law_write_works(law, 4096, 99), "and_nothing_else_is_harmed");
 }
 
+/* The peer sends and goes at once: what was queued leaves first. */
+static void note_before_the_end(struct note_rig *rig)
+{
+	char text[64] = "";
+
+	ft_ok(!fx_ask(&rig->law.target, "notify %d last word", rig->back) &&
+	      fx_peer_stop(&rig->law.target) &&
+	      note_take(rig, text, sizeof(text), 5000) &&
+	      !strcmp(text, "last=word"),
+	      "a_notification_before_the_end_arrives");
+}
+
 void law_notify(void)
 {
 	struct note_rig rig;
@@ -149,7 +161,9 @@ void law_notify(void)
 		return;
 	fx_engine_name(rig.law.engine, rig.name, sizeof(rig.name));
 	rig.back = fx_ask(&rig.law.target, "open %s", rig.name);
-	if (ft_ok(rig.back > 0, "the_peer_opens_us")) {
+	if (!ft_ok(rig.back > 0, "the_peer_opens_us")) {
+		fx_peer_stop(&rig.law.target);
+	} else {
 		note_none(&rig);
 		note_after_the_data(&rig);
 		note_in_order(&rig);
@@ -157,6 +171,8 @@ void law_notify(void)
 		note_to_ourselves(&rig);
 		note_lengths(&rig);
 		note_none(&rig);
+		note_before_the_end(&rig);	/* it ends there */
 	}
-	law_rig_stop(&rig.law);
+	destroyTransferEngine(rig.law.engine);
+	fx_buf_unmap(&rig.law.mem);
 }
