@@ -231,10 +231,11 @@ struct rail {
 
 /* A key that a peer gave us: one of its regions. Guarded by dp->sched. */
 struct rail_rkey {
+	struct tei_list link;		/* peer->keys */
 	uint64_t base, len, id;
 	uint32_t slices;		/* cut on it and not finished */
-	bool revoked;			/* freed when slices is 0 */
-	bool answer;			/* REVOKED is owed to the peer */
+	bool revoked;			/* out of the table; freed when slices
+					 * is 0 */
 	uint16_t nparts;
 	struct rail_rkey_part {
 		uint16_t rail_id;	/* peer's rail index */
@@ -242,6 +243,13 @@ struct rail_rkey {
 		uint8_t key[RAIL_KEY_MAX];
 		uint64_t key64;		/* usable once mapped, if raw */
 	} part[];
+};
+
+/* Withdrawn keys of one region that slices still use. */
+struct rail_draining {
+	uint64_t id;			/* of the region */
+	uint32_t keys;
+	bool answer;			/* REVOKED is owed when keys is 0 */
 };
 
 /* What is wanted of the peer about one of its rails. Guarded by dp->sched. */
@@ -353,11 +361,12 @@ struct tei_rail_peer {
 	uint32_t unfenced;		/* remotes whose fence was given up;
 					 * nothing is posted while not 0 */
 
+	struct tei_list keys;		/* all rail_rkey, withdrawn or not */
 	struct rail_rkey **rkeys;	/* sorted by base */
 	uint32_t nrkeys, rkeys_cap;
 	uint32_t key_epoch;		/* replies older than this are void */
 	struct rail_key_want key_want;
-	uint64_t *draining;		/* region ids taken back, in use */
+	struct rail_draining *draining;	/* withdrawn keys still in use */
 	uint32_t ndraining, draining_cap;
 	uint64_t *owed;			/* region ids to answer REVOKED */
 	uint32_t nowed, owed_cap;
@@ -433,6 +442,7 @@ struct tei_rail_dp {
 	uint32_t table;			/* version of our rail table */
 	struct tei_list peers;
 	uint32_t npeers;
+	struct tei_log_limit peer_limit;
 	struct tei_list hash[RAIL_PEER_HASH];
 	struct tei_list attn;		/* peers with control work */
 	struct tei_list active;		/* peers with slices to cut */
@@ -650,6 +660,8 @@ int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation);
 void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len);
 void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key);
 void rail_key_drop_all(struct tei_rail_peer *peer);
+/* Tear-down: frees them all, used or not. */
+void rail_key_free_all(struct tei_rail_peer *peer);
 
 /* --- rail_fence.c -------------------------------------------------------- */
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);

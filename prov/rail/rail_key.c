@@ -98,20 +98,66 @@ static bool key_pull(uint64_t *list, uint32_t *n, uint64_t v)
 	return false;
 }
 
-/* Nothing is posted on it any more and nobody finds it. */
-static void key_free(struct tei_rail_peer *peer, struct rail_rkey *k)
+static struct rail_draining *key_draining(struct tei_rail_peer *peer,
+					  uint64_t id)
 {
-	if (k->answer) {
-		key_pull(peer->draining, &peer->ndraining, k->id);
-		rail_key_owe(peer, k->id);
+	uint32_t i;
+
+	for (i = 0; i < peer->ndraining; i++)
+		if (peer->draining[i].id == id)
+			return &peer->draining[i];
+	return NULL;
+}
+
+/* False: no memory; then the target's fence takes care of it. */
+static bool key_drain(struct tei_rail_peer *peer, uint64_t id)
+{
+	struct rail_draining *d = key_draining(peer, id), *grown;
+	uint32_t cap = peer->draining_cap * 2 + 8;
+
+	if (d) {
+		d->keys++;
+		return true;
 	}
+	if (peer->ndraining == peer->draining_cap) {
+		grown = realloc(peer->draining, cap * sizeof(*grown));
+		if (!grown)
+			return false;
+		peer->draining = grown;
+		peer->draining_cap = cap;
+	}
+	d = &peer->draining[peer->ndraining++];
+	d->id = id;
+	d->keys = 1;
+	d->answer = false;
+	return true;
+}
+
+static void key_drained(struct tei_rail_peer *peer, uint64_t id)
+{
+	struct rail_draining *d = key_draining(peer, id);
+	bool answer;
+
+	if (!d || --d->keys)
+		return;
+	answer = d->answer;
+	*d = peer->draining[--peer->ndraining];
+	if (answer)
+		rail_key_owe(peer, id);
+}
+
+static void key_free(struct rail_rkey *k)
+{
+	tei_list_del(&k->link);
 	free(k);
 }
 
 void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *k)
 {
-	if (!--k->slices && k->revoked)
-		key_free(peer, k);
+	if (--k->slices || !k->revoked)
+		return;
+	key_drained(peer, k->id);
+	key_free(k);
 }
 
 /* Takes it out of the table; it lives on until its slices are back. */
@@ -131,7 +177,9 @@ static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
 		}
 	}
 	if (!k->slices)
-		key_free(peer, k);
+		key_free(k);
+	else
+		key_drain(peer, k->id);
 }
 
 bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
@@ -166,6 +214,7 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 		(peer->nrkeys - i) * sizeof(*peer->rkeys));
 	peer->rkeys[i] = k;
 	peer->nrkeys++;
+	tei_list_add_tail(&peer->keys, &k->link);
 	return true;
 }
 
@@ -175,40 +224,37 @@ void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 	rail_peer_attend(peer);
 }
 
-/* A withdrawn key is only referred to by slices. */
-static bool key_draining(struct tei_rail_peer *peer, uint64_t id)
-{
-	uint32_t i;
-
-	for (i = 0; i < peer->ndraining; i++)
-		if (peer->draining[i] == id)
-			return true;
-	return false;
-}
-
 void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 {
+	struct rail_draining *d;
 	uint32_t i;
 
 	for (i = 0; i < peer->nrkeys; i++) {
 		if (peer->rkeys[i]->id != id)
 			continue;
-		peer->rkeys[i]->answer = true;
-		key_push(&peer->draining, &peer->ndraining,
-			 &peer->draining_cap, id);
 		key_withdraw(peer, i);
-		return;
+		break;
 	}
-	/* asked again while it still drains, or never heard of */
-	if (key_draining(peer, id))
-		return;
-	rail_key_owe(peer, id);
+	d = key_draining(peer, id);
+	if (d)
+		d->answer = true;
+	else
+		rail_key_owe(peer, id);
 }
 
 void rail_key_drop_all(struct tei_rail_peer *peer)
 {
 	while (peer->nrkeys)
 		key_withdraw(peer, peer->nrkeys - 1);
+}
+
+void rail_key_free_all(struct tei_rail_peer *peer)
+{
+	struct rail_rkey *k, *tmp;
+
+	tei_list_foreach_safe(k, tmp, &peer->keys, struct rail_rkey, link)
+		free(k);
+	peer->nrkeys = 0;
 }
 
 /* --- target side --------------------------------------------------------- */

@@ -288,43 +288,57 @@ static void msg_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 	}
 }
 
-static void msg_on_hello(struct tei_rail_peer *peer, struct rail_wire *w,
+/* A hello, parsed. */
+struct msg_hello {
+	struct rail_remote remotes[TEI_RAIL_MAX];
+	bool listed[TEI_RAIL_MAX];
+	char name[256];
+	uint32_t ack;
+	uint16_t n;
+};
+
+static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
+{
+	uint16_t i;
+
+	memset(h->listed, 0, sizeof(h->listed));
+	h->ack = (uint32_t)rail_wire_get(w, 4);
+	rail_wire_get_text(w, h->name, sizeof(h->name));
+	h->n = (uint16_t)rail_wire_get(w, 2);
+	if (w->bad || h->n > TEI_RAIL_MAX)
+		return false;
+	for (i = 0; i < h->n; i++) {
+		if (!msg_get_rail(w, &h->remotes[i]))
+			return false;
+		h->listed[h->remotes[i].id] = true;
+	}
+	return true;
+}
+
+static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 			 uint16_t flags, uint32_t table, bool to_us,
 			 struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_remote remotes[TEI_RAIL_MAX];
-	bool listed[TEI_RAIL_MAX] = { false };
-	uint32_t ack = (uint32_t)rail_wire_get(w, 4);
-	char name[sizeof(peer->name)];
-	uint16_t i, n;
+	uint16_t i;
 
-	rail_wire_get_text(w, name, sizeof(name));
-	n = (uint16_t)rail_wire_get(w, 2);
-	if (w->bad || n > TEI_RAIL_MAX)
-		return;
-	for (i = 0; i < n; i++) {
-		if (!msg_get_rail(w, &remotes[i]))
-			return;
-		listed[remotes[i].id] = true;
-	}
 	if (peer->state == RAIL_PEER_GONE)
 		return;
 	if (!*peer->name)
-		snprintf(peer->name, sizeof(peer->name), "%s", name);
+		snprintf(peer->name, sizeof(peer->name), "%s", h->name);
 	peer->known_us = true;
 	peer->rehello = false;
-	if (to_us && ack > peer->table_acked)
-		peer->table_acked = ack;
+	if (to_us && h->ack > peer->table_acked)
+		peer->table_acked = h->ack;
 	if (flags & RAIL_WIRE_REPLY)
 		peer->reply_hello = true;
 	if (table > peer->table_seen || peer->state == RAIL_PEER_NEW) {
 		if (peer->state == RAIL_PEER_NEW)
 			peer->nremotes = 0;
-		for (i = 0; i < n; i++)
-			if (!msg_take_remote(peer, &remotes[i], done))
+		for (i = 0; i < h->n; i++)
+			if (!msg_take_remote(peer, &h->remotes[i], done))
 				return;
-		msg_drop_missing(peer, listed, done);
+		msg_drop_missing(peer, h->listed, done);
 		if (rail_path_table(peer))
 			return;
 		peer->table_seen = table;
@@ -458,7 +472,9 @@ static void msg_on_fence(struct tei_rail_peer *peer, struct rail_wire *w)
 	uint16_t id = (uint16_t)rail_wire_get(w, 2);
 	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
 
-	if (w->bad || id >= rail_count(peer->dp))
+	/* a generation that is yet to come cannot be fenced */
+	if (w->bad || id >= rail_count(peer->dp) ||
+	    gen > rail_at(peer->dp, id)->target.gen)
 		return;
 	peer->fence_reply[id].gen = gen;
 	peer->fence_reply[id].owed = true;
@@ -604,6 +620,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	enum rail_msg_type type = (enum rail_msg_type)rail_wire_get(&w, 1);
 	uint16_t flags = (uint16_t)rail_wire_get(&w, 2);
 	struct tei_rail_peer *peer;
+	struct msg_hello hello;
 	uint64_t src, dst;
 
 	total = (uint32_t)rail_wire_get(&w, 4);
@@ -616,6 +633,11 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	}
 	if (version != RAIL_WIRE_VERSION) {
 		msg_log_bad(lane->rail, "another protocol version");
+		return;
+	}
+	/* parsed before anything is kept of a stranger */
+	if (type == RAIL_MSG_HELLO && !msg_parse_hello(&w, &hello)) {
+		msg_log_bad(lane->rail, "malformed hello");
 		return;
 	}
 	rail_sched_enter(dp);
@@ -634,7 +656,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	if (type == RAIL_MSG_HELLO) {
 		if (dst && dst != dp->incarnation)
 			peer->refuse = dst;
-		msg_on_hello(peer, &w, flags, table, dst == dp->incarnation,
+		msg_on_hello(peer, &hello, flags, table, dst == dp->incarnation,
 			     done);
 	} else if (dst == dp->incarnation) {
 		msg_dispatch(peer, type, &w, done);

@@ -41,11 +41,13 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 				    uint64_t inc)
 {
 	struct tei_rail_peer *p;
+	uint32_t left;
 	int i;
 
 	if (dp->npeers >= dp->settings->max_peers) {
-		TEI_WARN("rail", "peer refused: MOONRAIL_MAX_PEERS=%u reached",
-			 dp->settings->max_peers);
+		if (tei_log_permit(&dp->peer_limit, &left))
+			TEI_WARN("rail", "peer refused: MOONRAIL_MAX_PEERS=%u reached",
+				 dp->settings->max_peers);
 		return NULL;
 	}
 	p = calloc(1, sizeof(*p));
@@ -63,6 +65,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	tei_list_init(&p->retry);
 	tei_list_init(&p->limbo);
 	tei_list_init(&p->notes);
+	tei_list_init(&p->keys);
 	tei_list_add_tail(&dp->peers, &p->link);
 	tei_list_add_tail(peer_bucket(dp, inc), &p->hash_link);
 	dp->npeers++;
@@ -75,7 +78,7 @@ static void peer_free(struct tei_rail_peer *p)
 
 	tei_list_foreach_safe(n, tmp, &p->notes, struct rail_note, link)
 		free(n);
-	rail_key_drop_all(p);
+	rail_key_free_all(p);
 	rail_path_free_all(p);
 	free(p->rkeys);
 	free(p->draining);
@@ -628,6 +631,7 @@ static uint64_t peer_run_revoked(struct tei_rail_peer *p, uint64_t now,
 {
 	uint64_t ids[PEER_IDS];
 	uint32_t n, tries = 1;
+	bool more;
 	int ret;
 
 	rail_sched_enter(p->dp);
@@ -635,12 +639,13 @@ static uint64_t peer_run_revoked(struct tei_rail_peer *p, uint64_t now,
 	if (n)
 		memcpy(ids, p->owed + p->nowed - n, n * sizeof(*ids));
 	p->nowed -= n;
+	more = p->nowed != 0;
 	rail_sched_leave(p->dp);
 	if (!n)
 		return 0;
 	ret = peer_send_ids(p, RAIL_MSG_REVOKED, ids, n, buf);
 	if (ret != -FI_EAGAIN)
-		return p->nowed ? now : 0;
+		return more ? now : 0;
 	rail_sched_enter(p->dp);
 	while (n--)
 		rail_key_owe(p, ids[n]);

@@ -503,6 +503,36 @@ static bool sched_aim(struct rail_slice *s, const struct rail_remote *remote)
 	return false;
 }
 
+/*
+ * The range of a slice was registered anew, in two regions: it goes in two.
+ * Merged slices are not split; one is left to its deadline.
+ */
+static bool sched_split(struct tei_rail_peer *peer, struct rail_slice *s,
+			uint64_t len) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *rest;
+
+	if (s->ntasks > 1)
+		return false;
+	rest = rail_slice_get(peer->dp);
+	if (!rest)
+		return false;
+	rest->peer = peer;
+	rest->lane = s->lane;
+	rest->first = s->first;
+	rest->ntasks = 1;
+	rest->mr = s->mr;
+	rest->read = s->read;
+	rest->retries = s->retries;
+	rest->local = s->local + len;
+	rest->remote = s->remote + len;
+	rest->len = s->len - len;
+	s->len = len;
+	s->first->slices++;
+	tei_list_insert_after(&s->link, &rest->link);
+	return true;
+}
+
 /* A slice from the retry list that this lane may post, or NULL. */
 static struct rail_slice *sched_take_retry(struct tei_rail_peer *peer,
 					   const struct rail_remote *remote)
@@ -519,11 +549,13 @@ static struct rail_slice *sched_take_retry(struct tei_rail_peer *peer,
 	if (!s->rkey) {
 		struct rail_rkey *k = rail_key_find(peer, s->remote);
 
-		if (!k || !rail_key_covers(peer, s->remote, s->len) ||
-		    s->remote + s->len > k->base + k->len) {
+		if (!k || !rail_key_covers(peer, s->remote, s->len)) {
 			rail_key_want(peer, s->remote, s->len);
 			return NULL;
 		}
+		if (s->len > k->base + k->len - s->remote &&
+		    !sched_split(peer, s, k->base + k->len - s->remote))
+			return NULL;
 		s->rkey = k;
 		k->slices++;
 	}
