@@ -536,6 +536,7 @@ static bool sched_split(struct tei_rail_peer *peer, struct rail_slice *s,
 /* A slice from the retry list that this lane may post, or NULL. */
 static struct rail_slice *sched_take_retry(struct tei_rail_peer *peer,
 					   const struct rail_remote *remote)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_slice *s;
 
