@@ -299,17 +299,21 @@ static bool segment_stale(struct engine *e, const char *name)
 
 static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 {
+	bool stale, last = false;
 	struct tei_err err;
-	bool last = false;
 	int32_t id;
 	int ret;
 
 	memset(&err, 0, sizeof(err));
 	while (*name == '/')
 		name++;
-	fresh = fresh || segment_stale(e, name);
-	ret = tei_meta_cache_open(e->cache, name, fresh, engine_deadline(e),
-				  &id, &err);
+	stale = !fresh && segment_stale(e, name);
+	ret = tei_meta_cache_open(e->cache, name, fresh || stale,
+				  engine_deadline(e), &id, &err);
+	/* a store that is away takes nothing from what is open */
+	if (ret == TEI_ERR_SOCKET && stale && !tei_meta_store_p2p(e->store))
+		ret = tei_meta_cache_open(e->cache, name, false,
+					  engine_deadline(e), &id, &err);
 	if (ret)
 		return -1;
 	if (!id)
