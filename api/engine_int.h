@@ -116,7 +116,6 @@ struct engine_region {
 	size_t length;
 	bool remote;
 	char location[64];
-	char where[256];		/* as the caller said */
 };
 
 enum engine_work_kind {
@@ -209,7 +208,6 @@ void engine_handle_each(void (*fn)(struct engine *e));
 
 /* --- engine_transport.c -------------------------------------------------- */
 int engine_auto_discover(struct engine *e, struct tei_err *err);
-void engine_topo_refresh(struct engine *e) TEI_REQUIRES(e->control);
 
 /* --- engine_segment.c ---------------------------------------------------- */
 /* segments is held. NULL: stale or invented. */

@@ -138,14 +138,6 @@ static int transport_set_topo(struct engine *e, struct tei_err *err)
 	return 0;
 }
 
-void engine_topo_refresh(struct engine *e)
-{
-	struct tei_err err;
-
-	memset(&err, 0, sizeof(err));
-	transport_set_topo(e, &err);
-}
-
 /* Takes over matrix text, checked before anything is opened. */
 static int transport_take_matrix(struct engine *e, const char *json,
 				 struct tei_err *err)

@@ -63,13 +63,6 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	return 0;
 }
 
-void tei_rail_dp_set_name(struct tei_rail_dp *dp, const char *name)
-{
-	rail_sched_enter(dp);
-	snprintf(dp->name, sizeof(dp->name), "%s", name);
-	rail_sched_leave(dp);
-}
-
 static bool dp_drained(struct tei_rail_dp *dp)
 {
 	return !__atomic_load_n(&dp->nlive, __ATOMIC_ACQUIRE);

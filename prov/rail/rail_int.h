@@ -334,11 +334,8 @@ struct tei_rail_peer {
 	bool want_hello;		/* someone waits for READY */
 	uint32_t hello_tries;
 	uint64_t hello_next_ns;
-	uint32_t hello_cursor;
 	bool reply_hello;		/* an answer is owed */
-	bool resolving;
 	uint64_t resolve_next_ns;
-	uint64_t heard_ns;
 
 	/* Until the hello is answered the first address is the only remote. */
 	struct rail_remote *remotes;

@@ -294,16 +294,6 @@ void rail_mr_free_all(struct tei_rail_dp *dp)
 	dp->nmrs = 0;
 }
 
-bool tei_rail_mr_covers(struct tei_rail_dp *dp, const void *addr, uint64_t len)
-{
-	bool found;
-
-	rail_sched_enter(dp);
-	found = rail_mr_find(dp, addr, len) != NULL;
-	rail_sched_leave(dp);
-	return found;
-}
-
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 		    uint64_t *key)
 {

@@ -651,8 +651,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		rail_sched_leave(dp);
 		return;
 	}
-	peer->heard_ns = tei_now_ns();
-	peer->alive_ns = peer->heard_ns;
+	peer->alive_ns = tei_now_ns();
 	if (type == RAIL_MSG_HELLO) {
 		if (dst && dst != dp->incarnation)
 			peer->refuse = dst;

@@ -99,9 +99,6 @@ void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
  */
 void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns);
 
-/* Changes the name that hellos carry (before the first peer). */
-void tei_rail_dp_set_name(struct tei_rail_dp *dp, const char *name);
-
 /*
  * Finds and opens the rails of one transport: "tcp", "rdma" or "shm". devices
  * is a comma list of interfaces, RDMA devices or addresses, "" for all that
@@ -173,9 +170,6 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
  */
 int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 		      struct tei_err *err);
-
-/* True when [addr, addr + len) lies inside registered memory. */
-bool tei_rail_mr_covers(struct tei_rail_dp *dp, const void *addr, uint64_t len);
 
 /* Key of the region that starts at addr on one rail, for descriptors. */
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
