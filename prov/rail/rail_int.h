@@ -568,7 +568,7 @@ int rail_path_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_free_all(struct tei_rail_peer *peer);
 
-/* --- rail_sched.c: queues, slices ---------------------------------------- */
+/* --- rail_slice.c, _post.c, _end.c, _retry.c, _sched.c (rail_sched.h) ---- */
 struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 	TEI_REQUIRES(rail_sched_held);
 void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
@@ -612,7 +612,7 @@ void rail_done_init(struct rail_done *done);
 void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done);
 void rail_peer_activate(struct tei_rail_peer *peer);
 
-/* --- rail_peer.c: peers, control state machines -------------------------- */
+/* --- rail_peer.c: peers; rail_ctl.c (rail_ctl.h): their state machines --- */
 struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp,
 				     uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);

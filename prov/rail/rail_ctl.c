@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The control state machines of a peer, run one after the other by the
+ * progress thread.
+ */
+#include "prov/rail/rail_ctl.h"
+
+#define CTL_RESEND_MAX_NS TEI_NS_PER_SEC
+#define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
+#define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
+
+static uint64_t ctl_resend(uint64_t now, uint32_t tries)
+{
+	uint64_t wait = RAIL_CTL_RESEND_NS << (tries < 6 ? tries : 6);
+
+	return now + (wait < CTL_RESEND_MAX_NS ? wait : CTL_RESEND_MAX_NS);
+}
+
+uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
+{
+	if (!a || !b)
+		return a ? a : b;
+	return a < b ? a : b;
+}
+
+/* The result of a send, as the time to come again; *tries counts. */
+uint64_t rail_ctl_sent(int ret, uint64_t now, uint32_t *tries)
+{
+	if (ret == -FI_EAGAIN && *tries == 0)
+		return now + RAIL_CTL_RETRY_NS;
+	if (ret == -FI_EAGAIN)
+		return now + 5 * RAIL_CTL_RETRY_NS;
+	(*tries)++;
+	return ctl_resend(now, *tries);
+}
+
+static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
+{
+	struct tei_rail_dp *dp = p->dp;
+	bool ask;
+
+	rail_sched_enter(dp);
+	ask = p->refs && p->state != RAIL_PEER_GONE &&
+	      now >= p->resolve_next_ns &&
+	      !__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE);
+	if (ask) {
+		p->resolve_next_ns = now + CTL_RESOLVE_NS;
+		p->refs++;
+	}
+	rail_sched_leave(dp);
+	if (!ask)
+		return;
+	TEI_DEBUG_LOG("rail", "peer %s: looked up again", p->name);
+	dp->ops->resolve(dp->arg, p);
+}
+
+/* A request has had no answer for a while: is it still the same process? */
+void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
+{
+	if (now - since < CTL_UNANSWERED_NS)
+		return;
+	p->rehello = true;
+	ctl_resolve(p, now);
+}
+
+uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
+{
+	uint8_t buf[RAIL_MSG_MAX];
+	uint64_t next;
+
+	next = rail_ctl_fence_reply(p, now, buf);
+	next = rail_ctl_sooner(next, rail_ctl_hello(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_refuse(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_fences(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_revoked(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_revokes(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_key_reply(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_key_want(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_warm(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_notes(p, now, buf));
+	return rail_ctl_sooner(next, rail_ctl_deadlines(p, now));
+}

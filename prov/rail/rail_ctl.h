@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_RAIL_CTL_H
+#define TEI_PROV_RAIL_RAIL_CTL_H
+
+/*
+ * Control state machines of a peer. Every machine is "send again with back-off
+ * until answered". All of it: the progress thread alone, no lock held. A step
+ * returns when it wants to run again, 0 for never; buf is RAIL_MSG_MAX bytes of
+ * scratch for its messages.
+ */
+
+#include "prov/rail/rail_int.h"
+
+#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS		/* -FI_EAGAIN */
+#define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
+
+/* --- rail_ctl.c ---------------------------------------------------------- */
+/* The earlier of two times to come again, where 0 is never. */
+uint64_t rail_ctl_sooner(uint64_t a, uint64_t b);
+/* The result of a send, as the time to come again; *tries counts. */
+uint64_t rail_ctl_sent(int ret, uint64_t now, uint32_t *tries);
+/* A request has had no answer for a while: is it still the same process? */
+void rail_ctl_unanswered(struct tei_rail_peer *peer, uint64_t now,
+			 uint64_t since);
+
+/* --- rail_hello.c -------------------------------------------------------- */
+uint64_t rail_ctl_hello(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+uint64_t rail_ctl_refuse(struct tei_rail_peer *peer, uint64_t now,
+			 uint8_t *buf);
+uint64_t rail_ctl_warm(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
+/* --- rail_key_ctl.c ------------------------------------------------------ */
+uint64_t rail_ctl_key_reply(struct tei_rail_peer *peer, uint64_t now,
+			    uint8_t *buf);
+uint64_t rail_ctl_key_want(struct tei_rail_peer *peer, uint64_t now,
+			   uint8_t *buf);
+/* Our answers to the peer's revocations; then our own to the peer. */
+uint64_t rail_ctl_revoked(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf);
+uint64_t rail_ctl_revokes(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf);
+
+/* --- rail_fence_ctl.c ---------------------------------------------------- */
+uint64_t rail_ctl_fences(struct tei_rail_peer *peer, uint64_t now,
+			 uint8_t *buf);
+/* Target: closes what the peer asked to be closed, then answers. */
+uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
+			      uint8_t *buf);
+
+/* --- rail_note.c --------------------------------------------------------- */
+uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
+/* --- rail_deadline.c ----------------------------------------------------- */
+uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
+
+#endif /* TEI_PROV_RAIL_RAIL_CTL_H */

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Deadlines of tasks: nothing waits for ever.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+
+#define DEADLINE_NS (50 * TEI_NS_PER_MS)
+
+static void deadline_err(const struct tei_rail_peer *p, struct tei_err *err)
+{
+	const struct tei_rail_dp *dp = p->dp;
+	size_t used;
+	uint32_t i;
+
+	memset(err, 0, sizeof(*err));
+	err->code = TEI_ERR_ENDPOINT;
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", p->name);
+	snprintf(err->text, sizeof(err->text),
+		 "no progress for MC_SLICE_TIMEOUT=%u s%s; rails:",
+		 dp->settings->slice_timeout_s,
+		 p->state == RAIL_PEER_NEW ? ", the peer never answered" : "");
+	for (i = 0; i < dp->nrails; i++) {
+		used = strlen(err->text);
+		if (p->route[i] >= 0)
+			snprintf(err->text + used, sizeof(err->text) - used,
+				 " %s", dp->rails[i]->name);
+	}
+}
+
+/*
+ * A task ends when neither it nor what is ahead of it has progressed for
+ * MC_SLICE_TIMEOUT. Ended tasks first have their lanes retired, then their
+ * fence given up, one fence time each.
+ */
+static void deadline_check(struct tei_rail_peer *p, uint64_t now,
+			   struct rail_done *done, bool *retire, bool *give_up)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_dp *dp = p->dp;
+	uint64_t limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t fence = dp->settings->fence_ms * TEI_NS_PER_MS;
+	struct tei_rail_task *t, *tmp;
+	uint64_t newest = 0;
+	struct tei_err err;
+	uint32_t left;
+
+	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
+			       live_link) {
+		if (t->progress_ns > newest)
+			newest = t->progress_ns;
+		if (!t->end_wanted) {
+			if (now < newest + limit)
+				continue;
+			deadline_err(p, &err);
+			if (tei_log_permit(&p->err_limit, &left))
+				TEI_WARN("rail", "%s: %s", p->name, err.text);
+			t->end_stage = 1;
+			t->end_ns = now;
+			*retire = true;
+			rail_task_end(dp, t, TEI_RAIL_END_FAILED, &err, done);
+		} else if (!t->end_ns) {
+			t->end_ns = now;
+		} else if (now >= t->end_ns + fence && !t->end_stage) {
+			t->end_stage = 1;
+			t->end_ns = now;
+			*retire = true;
+		} else if (now >= t->end_ns + fence) {
+			*give_up = true;
+		}
+	}
+}
+
+uint64_t rail_ctl_deadlines(struct tei_rail_peer *p, uint64_t now)
+{
+	bool retire = false, give_up = false, live;
+	struct rail_done done;
+
+	rail_done_init(&done);
+	rail_sched_enter(p->dp);
+	deadline_check(p, now, &done, &retire, &give_up);
+	if (give_up)
+		rail_sched_give_up(p, &done);
+	live = !tei_list_empty(&p->live);
+	rail_sched_leave(p->dp);
+	rail_done_run(p->dp, &done);
+	if (retire)
+		rail_fence_retire_peer(p);
+	return live ? now + DEADLINE_NS : 0;
+}

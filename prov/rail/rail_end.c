@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ends: of slices that completed or are given up, and of their tasks.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_sched.h"
+
+#define END_RELEASE 32 /* tasks released per lock */
+
+void rail_done_init(struct rail_done *done)
+{
+	tei_list_init(&done->tasks);
+	tei_list_init(&done->heard);
+}
+
+/* Whoever unregisters a region goes on when its tasks have been told. */
+static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
+{
+	bool signal = false;
+	int i;
+
+	rail_sched_enter(dp);
+	for (i = 0; i < n; i++)
+		signal |= !--mrs[i]->tasks && mrs[i]->state == RAIL_MR_REVOKING;
+	rail_sched_leave(dp);
+	if (signal)
+		rail_progress_signal(dp);
+}
+
+void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
+{
+	struct tei_rail_mr *mrs[END_RELEASE];
+	int n = 0;
+	struct tei_rail_task *task;
+	struct rail_heard *h;
+	struct tei_err *err;
+
+	while (!tei_list_empty(&done->heard)) {
+		h = tei_list_first(&done->heard, struct rail_heard, link);
+		tei_list_del(&h->link);
+		dp->ops->notify(dp->arg, h->peer, h->name, h->msg);
+		free(h);
+	}
+
+	while (!tei_list_empty(&done->tasks)) {
+		task = tei_list_first(&done->tasks, struct tei_rail_task,
+				      live_link);
+		tei_list_del(&task->live_link);
+		err = task->err;
+		mrs[n++] = task->mr;
+		/* ownership of the task goes back to the caller here */
+		dp->ops->task_done(
+			task, (enum tei_rail_end)(task->end_wanted - 1), err);
+		free(err);
+		if (n == END_RELEASE || tei_list_empty(&done->tasks)) {
+			end_release(dp, mrs, n);
+			n = 0;
+		}
+	}
+}
+
+static void end_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		       struct rail_done *done)
+{
+	if (task->slices)
+		return;
+	if (!task->end_wanted) {
+		if (task->done_bytes < task->length)
+			return;
+		task->end_wanted = TEI_RAIL_END_COMPLETED + 1;
+	} else if (task->unfenced) {
+		task->end_wanted = TEI_RAIL_END_UNFENCED + 1;
+	}
+	tei_list_del(&task->live_link);
+	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
+	tei_list_add_tail(&done->tasks, &task->live_link);
+}
+
+bool rail_slice_dead(const struct rail_slice *s)
+{
+	struct tei_rail_task *t = s->first;
+	uint32_t i;
+
+	for (i = 0; i < s->ntasks; i++, t = t->merge_next)
+		if (!t->end_wanted)
+			return false;
+	return true;
+}
+
+/* Gives a slice back that will not be posted; its tasks may end by that. */
+void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
+		     bool unfenced, struct rail_done *done)
+{
+	struct tei_rail_task *t = s->first, *next;
+	uint32_t i, n = s->ntasks;
+
+	tei_list_del(&s->link);
+	if (s->rkey)
+		rail_key_slice_done(s->peer, s->rkey);
+	for (i = 0; i < n; i++, t = next) {
+		next = t->merge_next;
+		t->slices--;
+		t->unfenced |= unfenced;
+		end_finish(dp, t, done);
+	}
+	rail_slice_put(dp, s);
+}
+
+static void end_purge(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s, *tmp;
+
+	tei_list_foreach_safe(s, tmp, &peer->retry, struct rail_slice, link)
+		if (rail_slice_dead(s))
+			rail_slice_drop(peer->dp, s, false, done);
+}
+
+void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		   enum tei_rail_end end, const struct tei_err *err,
+		   struct rail_done *done)
+{
+	struct tei_rail_peer *peer = task->peer;
+
+	if (task->end_wanted)
+		return;
+	task->end_wanted = (uint8_t)(end + 1);
+	if (err) {
+		task->err = malloc(sizeof(*task->err));
+		if (task->err)
+			*task->err = *err;
+	}
+	if (task->cut < task->length) {
+		tei_list_del(&task->queue_link);
+		peer->queued--;
+	}
+	if (task->slices)
+		end_purge(peer, done);
+	else
+		end_finish(dp, task, done);
+}
+
+static void end_fill_err(const struct tei_rail_peer *peer, struct rail_slice *s,
+			 int code, const char *what, struct tei_err *err)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->prov_errno = s->last_err;
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
+	if (s->lane) {
+		snprintf(err->rail, sizeof(err->rail), "%s",
+			 s->lane->rail->name);
+		snprintf(err->provider, sizeof(err->provider), "%s",
+			 s->lane->rail->provider);
+	}
+	snprintf(err->text, sizeof(err->text), "%s%s%s", what,
+		 s->last_err ? ": " : "",
+		 s->last_err ? fi_strerror(s->last_err) : "");
+}
+
+void rail_slice_fail(struct rail_slice *s, int code, const char *what,
+		     struct rail_done *done)
+{
+	struct tei_rail_task *t = s->first, *next;
+	struct tei_rail_peer *peer = s->peer;
+	struct tei_err err;
+	uint32_t i, n = s->ntasks, left;
+
+	end_fill_err(peer, s, code, what, &err);
+	if (tei_log_permit(&peer->err_limit, &left))
+		TEI_WARN("rail", "%s: %s", peer->name, err.text);
+	/* the last of its tasks to be ended takes the slice along */
+	for (i = 0; i < n; i++, t = next) {
+		next = t->merge_next;
+		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
+	}
+}
+
+void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
+		   struct rail_done *done)
+{
+	struct tei_rail_task *t = s->first, *next;
+	uint32_t i, n = s->ntasks;
+	uint64_t bytes;
+
+	s->peer->posted--;
+	s->peer->alive_ns = now;
+	if (s->rkey)
+		rail_key_slice_done(s->peer, s->rkey);
+	for (i = 0; i < n; i++, t = next) {
+		next = t->merge_next;
+		bytes = n == 1 ? s->len : t->length;
+		t->slices--;
+		t->progress_ns = now;
+		__atomic_store_n(&t->done_bytes, t->done_bytes + bytes,
+				 __ATOMIC_RELAXED);
+		end_finish(dp, t, done);
+	}
+	rail_slice_put(dp, s);
+}

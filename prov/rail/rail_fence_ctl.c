@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The fence on the wire: asked for at the initiator, answered at the target.
+ */
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_wire.h"
+
+static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
+			  uint8_t *buf)
+{
+	struct rail_fence f;
+	struct rail_wire w;
+	uint16_t id;
+	size_t len;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	f = p->remotes[r].fence;
+	id = p->remotes[r].id;
+	rail_sched_leave(p->dp);
+	if (!f.wanted)
+		return 0;
+	if (now < f.next_ns)
+		return f.next_ns;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_FENCE, 0);
+	rail_wire_put(&w, id, 2);
+	rail_wire_put(&w, f.gen, 4);
+	len = rail_msg_end(&w);
+	ret = rail_msg_send(p, buf, len, p->attempt + f.tries);
+	f.next_ns = rail_ctl_sent(ret, now, &f.tries);
+	f.since_ns = f.since_ns ? f.since_ns : now;
+	rail_ctl_unanswered(p, now, f.since_ns);
+	rail_sched_enter(p->dp);
+	p->remotes[r].fence.next_ns = f.next_ns;
+	p->remotes[r].fence.tries = f.tries;
+	p->remotes[r].fence.since_ns = f.since_ns;
+	rail_sched_leave(p->dp);
+	return f.next_ns;
+}
+
+uint64_t rail_ctl_fences(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	uint64_t next = 0;
+	uint16_t r;
+
+	for (r = 0; r < p->nremotes; r++)
+		next = rail_ctl_sooner(next, fence_ask(p, r, now, buf));
+	return next;
+}
+
+/* Target: closes what the peer asked to be closed, then answers. */
+uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
+			      uint8_t *buf)
+{
+	struct tei_rail_dp *dp = p->dp;
+	struct rail_fence_reply reply[TEI_RAIL_MAX];
+	uint32_t i, gen, tries = 1;
+	const struct tei_rail_addr *a;
+	struct rail_wire w;
+	uint64_t next = 0;
+	size_t len;
+	int ret;
+
+	rail_sched_enter(dp);
+	if (!p->fences_owed) {
+		rail_sched_leave(dp);
+		return 0;
+	}
+	memcpy(reply, p->fence_reply, sizeof(reply));
+	p->fences_owed = false;
+	rail_sched_leave(dp);
+	for (i = 0; i < rail_count(dp); i++) {
+		if (!reply[i].owed)
+			continue;
+		gen = rail_fence_target(rail_at(dp, i), reply[i].gen);
+		a = &rail_at(dp, i)->target.addr;
+		rail_msg_begin(p, &w, buf, RAIL_MSG_FENCED, 0);
+		rail_wire_put(&w, i, 2);
+		rail_wire_put(&w, reply[i].gen, 4);
+		rail_wire_put(&w, gen, 4);
+		rail_wire_put(&w, a->addr_format, 4);
+		rail_wire_put(&w, a->protocol, 4);
+		rail_wire_put(&w, a->protocol_version, 4);
+		rail_wire_put_bytes(&w, a->bytes,
+				    rail_at(dp, i)->target.ep ? a->len : 0);
+		len = rail_msg_end(&w);
+		ret = rail_msg_send(p, buf, len, p->attempt);
+		rail_sched_enter(dp);
+		if (ret == -FI_EAGAIN) {
+			p->fences_owed = true;
+			next = rail_ctl_sent(ret, now, &tries);
+		} else if (p->fence_reply[i].gen == reply[i].gen) {
+			p->fence_reply[i].owed = false;
+		}
+		rail_sched_leave(dp);
+	}
+	return next;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Acquaintance: hello and its answer, refusals, warm-up, leave-taking.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_wire.h"
+
+#define HELLO_SILENT_TRIES 30
+
+/* A process that once said hello but does not answer, and nobody here uses. */
+static bool hello_forget_silent(struct tei_rail_peer *p)
+{
+	struct rail_done done;
+	bool forget;
+
+	rail_done_init(&done);
+	rail_sched_enter(p->dp);
+	forget = !p->refs && p->hello_tries > HELLO_SILENT_TRIES;
+	if (forget)
+		rail_peer_set_gone(p, "it does not answer", &done);
+	rail_sched_leave(p->dp);
+	rail_done_run(p->dp, &done);
+	return forget;
+}
+
+/* Not one rail of ours fits the peer's first address: no use in waiting. */
+static void hello_no_route(struct tei_rail_peer *p)
+{
+	struct tei_rail_task *t, *tmp;
+	struct rail_done done;
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_NO_DEVICE;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text),
+		 "no rail here fits the peer's provider and address");
+	snprintf(err.hint, sizeof(err.hint),
+		 "install the same transport on both sides");
+	rail_done_init(&done);
+	rail_sched_enter(p->dp);
+	if (!tei_list_empty(&p->live))
+		TEI_ERROR("rail", "%s: %s", p->name, err.text);
+	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
+			       live_link)
+		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, &done);
+	rail_sched_leave(p->dp);
+	rail_done_run(p->dp, &done);
+}
+
+uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct tei_rail_dp *dp = p->dp;
+	bool reply, ask, announce;
+	size_t len;
+	int ret;
+
+	rail_sched_enter(dp);
+	if (p->announce) {
+		p->announce = false;
+		p->hello_tries = 0;
+		p->hello_next_ns = 0;
+	}
+	reply = p->reply_hello;
+	if (p->stuck) {
+		TEI_DEBUG_LOG("rail", "peer %s: a path does not connect",
+			      p->name);
+		p->stuck = false;
+		p->rehello = true;
+	}
+	ask = (p->want_hello && p->state == RAIL_PEER_NEW) || p->rehello;
+	announce = p->state == RAIL_PEER_READY && p->known_us &&
+		   p->table_acked < dp->table;
+	p->reply_hello = false;
+	rail_sched_leave(dp);
+	if (!ask)
+		p->asked_ns = 0;
+	else if (!p->asked_ns)
+		p->asked_ns = now;
+	if (!reply && !ask && !announce)
+		return 0;
+	if (!reply && now < p->hello_next_ns)
+		return p->hello_next_ns;
+	if (announce && !ask && hello_forget_silent(p))
+		return 0;
+	len = rail_msg_hello(p, ask || announce, buf);
+	ret = rail_msg_send(p, buf, len, p->attempt);
+	if (ret && reply) {
+		rail_sched_enter(dp);
+		p->reply_hello = true;
+		rail_sched_leave(dp);
+	}
+	if (ask)
+		rail_ctl_unanswered(p, now, p->asked_ns);
+	if (ask && ret == -FI_EHOSTUNREACH)
+		hello_no_route(p);
+	p->hello_next_ns = rail_ctl_sent(ret, now, &p->hello_tries);
+	return p->hello_next_ns;
+}
+
+uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	static const char why[] =
+		"another process answers at this address: stale incarnation";
+	struct rail_wire w;
+	uint32_t tries = 1;
+	size_t len;
+	int ret;
+
+	if (!p->refuse)
+		return 0;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_REFUSE, 0);
+	rail_wire_put(&w, p->refuse, 8);
+	rail_wire_put_bytes(&w, why, sizeof(why) - 1);
+	len = rail_msg_end(&w);
+	ret = rail_msg_send(p, buf, len, p->attempt);
+	if (ret == -FI_EAGAIN)
+		return rail_ctl_sent(ret, now, &tries);
+	p->refuse = 0;
+	return 0;
+}
+
+uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct tei_rail_dp *dp = p->dp;
+	uint32_t i, l, L = dp->settings->lanes_per_rail;
+	size_t len;
+	bool left = false;
+
+	rail_sched_enter(dp);
+	left = p->warm_wanted && p->state == RAIL_PEER_READY;
+	rail_sched_leave(dp);
+	if (!left)
+		return 0;
+	left = false;
+	len = rail_msg_hello(p, false, buf);
+	for (i = 0; i < rail_count(dp); i++) {
+		if (!(p->warm_left & (UINT64_C(1) << i)))
+			continue;
+		for (l = 0; l < L; l++) {
+			if (rail_msg_send_on(p, rail_at(dp, i), l, buf, len) ==
+			    -FI_EAGAIN)
+				break;
+		}
+		if (l == L)
+			p->warm_left &= ~(UINT64_C(1) << i);
+		left |= l < L;
+	}
+	if (left)
+		return now + RAIL_CTL_RETRY_NS;
+	rail_sched_enter(dp);
+	p->warm_wanted = false;
+	rail_sched_leave(dp);
+	rail_progress_signal(dp);
+	return 0;
+}
+
+/* Tells every peer that knows us; for tear-down. True when all are told. */
+bool rail_peer_bye(struct tei_rail_dp *dp)
+{
+	uint8_t buf[RAIL_MSG_MAX];
+	struct tei_rail_peer *p;
+	struct rail_wire w;
+	bool all = true;
+
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+		if (p->state != RAIL_PEER_READY || !p->known_us || p->bye_sent)
+			continue;
+		rail_msg_begin(p, &w, buf, RAIL_MSG_BYE, 0);
+		if (rail_msg_send(p, buf, rail_msg_end(&w), 0) == -FI_EAGAIN)
+			all = false;
+		else
+			p->bye_sent = true;
+	}
+	return all;
+}
+
+int tei_rail_peer_warmup(struct tei_rail_peer *p, uint64_t timeout_ns,
+			 struct tei_err *err)
+{
+	struct tei_rail_dp *dp = p->dp;
+	uint64_t end = tei_now_ns() + timeout_ns, now;
+	bool warm;
+
+	rail_sched_enter(dp);
+	p->want_hello = true;
+	p->warm_wanted = true;
+	p->warm_left = UINT64_MAX;
+	rail_peer_attend(p);
+	for (;;) {
+		now = tei_now_ns();
+		warm = !p->warm_wanted;
+		if (warm || now >= end || p->state == RAIL_PEER_GONE)
+			break;
+		rail_sched_wait(dp, end - now);
+	}
+	rail_sched_leave(dp);
+	if (warm)
+		return 0;
+	return tei_err_fail(err, TEI_ERR_ENDPOINT, "rail", NULL,
+			    "%s: not all rails could be connected in time",
+			    p->name);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Keys on the wire: asked for, given, revoked, answered.
+ */
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_wire.h"
+
+/* Appends one region with its keys; false if it did not fit. */
+static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
+			   const struct tei_rail_mr *mr)
+{
+	uint32_t i, n = 0;
+	size_t start = w->pos;
+
+	for (i = 0; i < rail_count(dp); i++)
+		n += mr->part[i].key_len != 0;
+	rail_wire_put(w, (uintptr_t)mr->addr, 8);
+	rail_wire_put(w, mr->len, 8);
+	rail_wire_put(w, mr->id, 8);
+	rail_wire_put(w, n, 2);
+	for (i = 0; i < rail_count(dp); i++) {
+		if (!mr->part[i].key_len)
+			continue;
+		rail_wire_put(w, i, 2);
+		rail_wire_put_bytes(w, mr->part[i].key, mr->part[i].key_len);
+	}
+	if (!w->bad)
+		return true;
+	w->bad = false;
+	w->pos = start;
+	return false;
+}
+
+/*
+ * The regions that cover [addr, addr + len), all of them or a refusal. What
+ * does not fit in one message is asked for again when it is needed.
+ */
+static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
+			   uint64_t addr, uint64_t len, uint16_t *count)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_dp *dp = p->dp;
+	struct tei_rail_mr *mr;
+	uint64_t have;
+	bool room = true;
+
+	if (!len || addr + (len - 1) < addr)
+		return TEI_ERR_NOT_REGISTERED;
+	while (len) {
+		mr = rail_mr_find(dp, (void *)(uintptr_t)addr, 1);
+		if (!mr || !mr->remote)
+			return TEI_ERR_NOT_REGISTERED;
+		if (room && rail_key_note_holder(mr, p->incarnation))
+			return TEI_ERR_MEMORY;
+		room = room && key_put_region(w, dp, mr);
+		*count = (uint16_t)(*count + room);
+		have = mr->len - (addr - (uintptr_t)mr->addr);
+		addr += have < len ? have : len;
+		len -= have < len ? have : len;
+	}
+	return 0;
+}
+
+uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct tei_rail_dp *dp = p->dp;
+	size_t code_at, count_at, start, len;
+	uint64_t addr, want;
+	struct rail_wire w;
+	uint16_t count = 0;
+	uint32_t tries = 1;
+	int code, ret;
+
+	rail_sched_enter(dp);
+	if (!p->key_reply.owed) {
+		rail_sched_leave(dp);
+		return 0;
+	}
+	addr = p->key_reply.addr;
+	want = p->key_reply.len;
+	p->key_reply.owed = false;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_KEY_REP, 0);
+	rail_wire_put(&w, addr, 8);
+	rail_wire_put(&w, want, 8);
+	code_at = w.pos;
+	rail_wire_put(&w, 0, 4);
+	rail_wire_put(&w, dp->key_epoch, 4);
+	count_at = w.pos;
+	rail_wire_put(&w, 0, 2);
+	start = w.pos;
+	code = key_put_regions(p, &w, addr, want, &count);
+	rail_sched_leave(dp);
+	if (code) {
+		w.pos = start;
+		count = 0;
+	}
+	len = w.pos;
+	w.pos = code_at;
+	rail_wire_put(&w, (uint32_t)code, 4);
+	w.pos = count_at;
+	rail_wire_put(&w, count, 2);
+	w.pos = len;
+	len = rail_msg_end(&w);
+	ret = rail_msg_send(p, buf, len, p->attempt);
+	if (ret != -FI_EAGAIN)
+		return 0;
+	rail_sched_enter(dp);
+	if (!p->key_reply.owed) {
+		p->key_reply.addr = addr;
+		p->key_reply.len = want;
+		p->key_reply.owed = true;
+	}
+	rail_sched_leave(dp);
+	return rail_ctl_sent(ret, now, &tries);
+}
+
+uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct rail_key_want want;
+	struct rail_wire w;
+	size_t len;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	want = p->key_want;
+	if (p->state != RAIL_PEER_READY)
+		want.active = false;
+	rail_sched_leave(p->dp);
+	if (!want.active)
+		return 0;
+	if (now < want.next_ns)
+		return want.next_ns;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_KEY_REQ, 0);
+	rail_wire_put(&w, want.addr, 8);
+	rail_wire_put(&w, want.len, 8);
+	len = rail_msg_end(&w);
+	ret = rail_msg_send(p, buf, len, p->attempt + want.tries);
+	want.next_ns = rail_ctl_sent(ret, now, &want.tries);
+	want.since_ns = want.since_ns ? want.since_ns : now;
+	rail_ctl_unanswered(p, now, want.since_ns);
+	rail_sched_enter(p->dp);
+	if (p->key_want.addr == want.addr && p->key_want.len == want.len) {
+		p->key_want.next_ns = want.next_ns;
+		p->key_want.tries = want.tries;
+		p->key_want.since_ns = want.since_ns;
+	}
+	rail_sched_leave(p->dp);
+	return want.next_ns;
+}
+
+/* Sends region ids of a list; type REVOKE or REVOKED. */
+static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
+			const uint64_t *ids, uint32_t n, uint8_t *buf)
+{
+	struct rail_wire w;
+	uint32_t i;
+
+	rail_msg_begin(p, &w, buf, type, 0);
+	if (type == RAIL_MSG_REVOKE)
+		rail_wire_put(&w, p->dp->key_epoch, 4);
+	rail_wire_put(&w, n, 2);
+	for (i = 0; i < n; i++)
+		rail_wire_put(&w, ids[i], 8);
+	return rail_msg_send(p, buf, rail_msg_end(&w), p->attempt);
+}
+
+#define KEY_IDS 512
+
+uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	uint64_t ids[KEY_IDS];
+	uint32_t n, tries = 1;
+	bool more;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	n = p->nowed < KEY_IDS ? p->nowed : KEY_IDS;
+	if (n)
+		memcpy(ids, p->owed + p->nowed - n, n * sizeof(*ids));
+	p->nowed -= n;
+	more = p->nowed != 0;
+	rail_sched_leave(p->dp);
+	if (!n)
+		return 0;
+	ret = key_send_ids(p, RAIL_MSG_REVOKED, ids, n, buf);
+	if (ret != -FI_EAGAIN)
+		return more ? now : 0;
+	rail_sched_enter(p->dp);
+	while (n--)
+		rail_key_owe(p, ids[n]);
+	rail_sched_leave(p->dp);
+	return rail_ctl_sent(ret, now, &tries);
+}
+
+uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	uint64_t ids[KEY_IDS], next;
+	uint32_t n;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	n = p->nrevokes < KEY_IDS ? p->nrevokes : KEY_IDS;
+	if (n)
+		memcpy(ids, p->revokes, n * sizeof(*ids));
+	next = p->revoke_next_ns;
+	rail_sched_leave(p->dp);
+	if (!n)
+		return 0;
+	if (now < next)
+		return next;
+	ret = key_send_ids(p, RAIL_MSG_REVOKE, ids, n, buf);
+	next = now +
+	       (ret == -FI_EAGAIN ? RAIL_CTL_RETRY_NS : RAIL_CTL_RESEND_NS);
+	rail_sched_enter(p->dp);
+	p->revoke_next_ns = next;
+	rail_sched_leave(p->dp);
+	return next;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Posting: a lane with room takes slices and gives them to its endpoint.
+ */
+#include "prov/rail/rail_sched.h"
+
+static ssize_t post_write(struct rail_lane *lane, struct rail_slice *s,
+			  void **desc)
+{
+	struct iovec iov = { .iov_base = s->local, .iov_len = s->len };
+	struct fi_rma_iov rma = {
+		.addr = s->rma_addr,
+		.len = s->len,
+		.key = s->rma_key,
+	};
+	struct fi_msg_rma msg = {
+		.msg_iov = &iov,
+		.desc = desc,
+		.iov_count = 1,
+		.addr = s->path->fi_addr,
+		.rma_iov = &rma,
+		.rma_iov_count = 1,
+		.context = &s->op.ctx,
+	};
+
+	if (s->read)
+		return fi_readmsg(lane->ep, &msg, FI_COMPLETION);
+	return fi_writemsg(lane->ep, &msg,
+			   FI_COMPLETION | FI_DELIVERY_COMPLETE);
+}
+
+static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail *rail = lane->rail;
+	uint64_t total, max;
+	void *desc = NULL;
+	ssize_t ret;
+
+	if (s->path_fresh) {
+		ret = rail_path_ready(s->peer, s->path, lane, s->remote_idx);
+		if (ret)
+			return ret;
+	}
+	if (s->mr->part[rail->index].mr_local)
+		desc = fi_mr_desc(s->mr->part[rail->index].mr_local);
+	ret = post_write(lane, s, &desc);
+	if (ret)
+		return ret;
+	if (!lane->inflight) {
+		lane->busy_ns = tei_now_ns();
+		lane->served = 0;
+	}
+	s->path->inflight++;
+	s->path->since_ns = 0;
+	s->path->backoff_us = 0;
+	tei_list_add_tail(&lane->posted, &s->link);
+	__atomic_store_n(&lane->inflight, lane->inflight + 1, __ATOMIC_RELAXED);
+	lane->inflight_bytes += s->len;
+	total = __atomic_add_fetch(&rail->inflight_bytes, s->len,
+				   __ATOMIC_RELAXED);
+	max = __atomic_load_n(&rail->inflight_max, __ATOMIC_RELAXED);
+	if (total > max)
+		__atomic_store_n(&rail->inflight_max, total, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&rail->dp->inflight, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* A slice that could not be posted: nothing of it is on its way. */
+static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *peer = s->peer;
+
+	peer->posted--;
+	if (err == -FI_EAGAIN) {
+		tei_list_add_head(&peer->retry, &s->link);
+		if (rail_slice_dead(s))
+			rail_slice_drop(peer->dp, s, false, done);
+		else
+			rail_peer_activate(peer);
+		return;
+	}
+	s->last_err = (int)-err;
+	tei_list_init(&s->link);
+	rail_sched_again(peer, s, done);
+}
+
+bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	struct rail_slice *s[RAIL_BUNDLE];
+	ssize_t ret[RAIL_BUNDLE];
+	bool any = false, blocked = false;
+	uint64_t now;
+	int i, n;
+
+	if (!__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED))
+		return false;
+	do {
+		rail_sched_enter(dp);
+		n = rail_slice_cut(lane, s);
+		rail_sched_leave(dp);
+		for (i = 0; i < n; i++) {
+			ret[i] = s[i]->path->blocked_now
+					 ? -FI_EAGAIN
+					 : post_slice(lane, s[i]);
+			if (!ret[i]) {
+				any = true;
+				continue;
+			}
+			blocked = true;
+			s[i]->path->blocked_now = true;
+		}
+		if (!blocked)
+			continue;
+		now = tei_now_ns();
+		rail_sched_enter(dp);
+		for (i = n - 1; i >= 0; i--) {
+			if (!ret[i])
+				continue;
+			if (s[i]->path->blocked_now) {
+				if (rail_path_block(s[i]->path, now) &&
+				    !s[i]->peer->stuck) {
+					s[i]->peer->stuck = true;
+					rail_peer_attend(s[i]->peer);
+				}
+				s[i]->path->blocked_now = false;
+			}
+			post_undo(s[i], ret[i], done);
+		}
+		rail_sched_leave(dp);
+	} while (n == RAIL_BUNDLE && !blocked);
+	return any;
+}
+
+void rail_sched_kick(struct tei_rail_dp *dp)
+{
+	uint32_t n = rail_count(dp), first, i, j;
+	struct rail_lane *lane;
+	struct rail *rail;
+
+	if (!n)
+		return;
+	first = __atomic_fetch_add(&dp->turn, 1, __ATOMIC_RELAXED);
+	for (i = 0; i < n; i++) {
+		rail = rail_at(dp, (first + i) % n);
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->init[j];
+			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+			    RAIL_LANE_ACTIVE)
+				rail_lane_run(lane, true);
+		}
+	}
+}

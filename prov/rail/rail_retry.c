@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Slices that failed. One goes to its peer's limbo until the target has fenced
+ * the generation it was posted to, then to the retry list, which is served
+ * before new work. So nothing is ever posted twice at the same time.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_sched.h"
+
+/* To be posted again, unless it was too often. */
+void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
+		      struct rail_done *done)
+{
+	struct tei_rail_dp *dp = peer->dp;
+
+	tei_list_del(&s->link);
+	tei_list_add_tail(&peer->retry, &s->link);
+	if (rail_slice_dead(s)) {
+		rail_slice_drop(dp, s, false, done);
+		return;
+	}
+	if (peer->state == RAIL_PEER_GONE) {
+		rail_slice_fail(s, TEI_ERR_CONTEXT,
+				"the peer's process has gone", done);
+		return;
+	}
+	if (s->retries >= dp->settings->retry_cnt) {
+		rail_slice_fail(s, TEI_ERR_ENDPOINT,
+				"posted MC_RETRY_CNT times again", done);
+		return;
+	}
+	s->retries++;
+	if (s->lane)
+		__atomic_fetch_add(&s->lane->rail->retries, 1,
+				   __ATOMIC_RELAXED);
+	rail_peer_activate(peer);
+}
+
+void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *s, int err,
+		       struct rail_done *done)
+{
+	struct tei_rail_peer *peer = s->peer;
+
+	(void)dp;
+	peer->posted--;
+	s->last_err = err;
+	tei_list_add_tail(&peer->limbo, &s->link);
+	if (peer->state == RAIL_PEER_GONE || s->remote_idx >= peer->nremotes ||
+	    peer->remotes[s->remote_idx].gen > s->remote_gen) {
+		/* that generation is closed: the target said so */
+		rail_sched_again(peer, s, done);
+		return;
+	}
+	rail_fence_want(peer, s->remote_idx, s->remote_gen);
+}
+
+void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
+		       uint32_t gen, struct rail_done *done)
+{
+	struct rail_fence *f = &peer->remotes[remote].fence;
+	struct rail_slice *s, *tmp;
+
+	if (f->gen <= gen) {
+		f->wanted = false;
+		f->tries = 0;
+		if (f->unfenced) {
+			f->unfenced = false;
+			peer->unfenced--;
+		}
+	}
+	tei_list_foreach_safe(s, tmp, &peer->limbo, struct rail_slice, link)
+		if (s->remote_idx == remote && s->remote_gen <= gen)
+			rail_sched_again(peer, s, done);
+	rail_peer_activate(peer);
+}
+
+void rail_sched_abandon(struct tei_rail_task *t, const struct tei_err *err,
+			struct rail_done *done)
+{
+	if (t->cut < t->length && !t->end_wanted)
+		tei_list_del(&t->queue_link);
+	if (!t->err) {
+		t->err = malloc(sizeof(*t->err));
+		if (t->err)
+			*t->err = *err;
+	}
+	t->end_wanted =
+		(t->slices ? TEI_RAIL_END_UNFENCED : TEI_RAIL_END_FAILED) + 1;
+	tei_list_del(&t->live_link);
+	tei_list_add_tail(&done->tasks, &t->live_link);
+}
+
+void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
+{
+	struct rail_slice *s, *tmp;
+	struct rail_fence *f;
+
+	tei_list_foreach_safe(s, tmp, &peer->limbo, struct rail_slice, link) {
+		if (!rail_slice_dead(s))
+			continue;
+		f = &peer->remotes[s->remote_idx].fence;
+		if (!f->unfenced) {
+			f->unfenced = true;
+			peer->unfenced++;
+		}
+		rail_slice_drop(peer->dp, s, true, done);
+	}
+}
+
+static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
+					uint64_t addr, uint64_t len)
+{
+	struct rail_slice *s;
+
+	tei_list_foreach(s, &peer->retry, struct rail_slice, link)
+		if (!s->rkey && s->remote == addr && s->len == len)
+			return s;
+	return NULL;
+}
+
+void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
+		       int code, struct rail_done *done)
+{
+	struct tei_rail_task *t, *tnext;
+	struct rail_slice *s;
+	struct tei_err err;
+	uint32_t left;
+
+	memset(&err, 0, sizeof(err));
+	err.code = code;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", peer->name);
+	snprintf(err.text, sizeof(err.text),
+		 "0x%llx, %llu bytes: not inside remotely accessible memory of "
+		 "the peer",
+		 (unsigned long long)addr, (unsigned long long)len);
+	snprintf(err.hint, sizeof(err.hint),
+		 "target_offset is an absolute address of the target process");
+	if (tei_log_permit(&peer->err_limit, &left))
+		TEI_WARN("rail", "%s: %s", peer->name, err.text);
+	while ((s = retry_keyless(peer, addr, len)))
+		rail_slice_fail(s, code, err.text, done);
+	tei_list_foreach_safe(t, tnext, &peer->queue, struct tei_rail_task,
+			       queue_link)
+		if (!t->keys_checked && t->remote == addr && t->length == len)
+			rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err,
+				      done);
+	rail_peer_activate(peer);
+}

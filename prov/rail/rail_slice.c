@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Slices: their pool, and how they are cut. That is done lazily, when a lane
+ * has room, so a faster rail takes more and nothing has to be guessed about a
+ * slower one.
+ */
+#include <stdlib.h>
+
+#include "prov/rail/rail_sched.h"
+
+#define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
+#define SLICE_FAR_BYTES (256u << 10)	      /* far rails help from here on */
+
+static int slice_grow(struct tei_rail_dp *dp)
+{
+	struct rail_slice_chunk *c = calloc(1, sizeof(*c));
+	size_t i;
+
+	if (!c)
+		return TEI_ERR_MEMORY;
+	c->next = dp->chunks;
+	dp->chunks = c;
+	for (i = 0; i < sizeof(c->slice) / sizeof(c->slice[0]); i++) {
+		c->slice[i].op.kind = RAIL_OP_SLICE;
+		tei_list_add_tail(&dp->slices, &c->slice[i].link);
+	}
+	return 0;
+}
+
+struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
+{
+	struct rail_slice *s;
+
+	if (tei_list_empty(&dp->slices) && slice_grow(dp))
+		return NULL;
+	s = tei_list_first(&dp->slices, struct rail_slice, link);
+	tei_list_del(&s->link);
+	s->retries = 0;
+	s->last_err = 0;
+	s->rkey = NULL;
+	s->path = NULL;
+	return s;
+}
+
+void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
+{
+	tei_list_add_head(&dp->slices, &slice->link);
+}
+
+/* --- cutting ------------------------------------------------------------- */
+
+/* Whether some better placed rail of this peer still has room. */
+static bool slice_near_has_room(const struct tei_rail_peer *peer,
+				const struct tei_rail_mr *mr, uint8_t rank)
+{
+	struct rail *r;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(peer->dp); i++) {
+		if (peer->route[i] < 0 || mr->rank[i] >= rank)
+			continue;
+		r = rail_at(peer->dp, i);
+		if (__atomic_load_n(&r->inflight_bytes, __ATOMIC_RELAXED) <
+		    __atomic_load_n(&r->window, __ATOMIC_RELAXED))
+			return true;
+	}
+	return false;
+}
+
+static bool slice_near_exists(const struct tei_rail_peer *peer,
+			      const struct tei_rail_mr *mr, uint8_t rank)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(peer->dp); i++)
+		if (peer->route[i] >= 0 && mr->rank[i] < rank)
+			return true;
+	return false;
+}
+
+/* Near rails first; far ones when those are full or down, and it pays. */
+static bool slice_may_take(const struct rail *rail,
+			   const struct tei_rail_peer *peer,
+			   const struct tei_rail_task *task)
+{
+	uint8_t rank = task->mr->rank[rail->index];
+
+	if (!rank)
+		return true;
+	if (!slice_near_exists(peer, task->mr, rank))
+		return true;
+	return rank == 1 && task->length >= SLICE_FAR_BYTES &&
+	       !slice_near_has_room(peer, task->mr, rank);
+}
+
+static uint32_t slice_routes(const struct tei_rail_peer *peer)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < rail_count(peer->dp); i++)
+		n += peer->route[i] >= 0;
+	return n;
+}
+
+/*
+ * Large enough to amortise a post (what the rail moves in 250 µs), small
+ * enough to balance; towards the end of a task that several rails share it
+ * shrinks, so that they finish together (guided self-scheduling,
+ * Polychronopoulos and Kuck, IEEE ToC 1987).
+ */
+static uint64_t slice_len(const struct rail *rail,
+			  const struct tei_rail_peer *peer, uint64_t left)
+{
+	const struct tei_settings *s = rail->dp->settings;
+	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t len = rate ? (uint64_t)((double)rate * 1e-9 * SLICE_NS)
+			    : 4ull * s->slice_size;
+	uint32_t routes = slice_routes(peer);
+
+	len &= ~UINT64_C(4095);
+	if (len > s->slice_max)
+		len = s->slice_max;
+	if (routes > 1 && len > left / (2 * routes))
+		len = left / (2 * routes) & ~UINT64_C(4095);
+	if (len < s->slice_size)
+		len = s->slice_size;
+	if (len > rail->max_slice)
+		len = rail->max_slice;
+	/* no crumbs */
+	if (left <= len + len / 2 && left <= rail->max_slice)
+		len = left;
+	return len < left ? len : left;
+}
+
+/* Points the slice at one remote rail: its address and key there. */
+static bool slice_aim(struct rail_slice *s, const struct rail_remote *remote)
+{
+	struct rail_rkey *k = s->rkey;
+	uint16_t i;
+
+	for (i = 0; i < k->nparts; i++) {
+		if (k->part[i].rail_id != remote->id)
+			continue;
+		s->rma_key = k->part[i].key64;
+		s->rma_addr =
+			remote->virt_addr ? s->remote : s->remote - k->base;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * The range of a slice was registered anew, in two regions: it goes in two.
+ * Merged slices are not split; one is left to its deadline.
+ */
+static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
+			uint64_t len) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *rest;
+
+	if (s->ntasks > 1)
+		return false;
+	rest = rail_slice_get(peer->dp);
+	if (!rest)
+		return false;
+	rest->peer = peer;
+	rest->lane = s->lane;
+	rest->first = s->first;
+	rest->ntasks = 1;
+	rest->mr = s->mr;
+	rest->read = s->read;
+	rest->retries = s->retries;
+	rest->local = s->local + len;
+	rest->remote = s->remote + len;
+	rest->len = s->len - len;
+	s->len = len;
+	s->first->slices++;
+	tei_list_insert_after(&s->link, &rest->link);
+	return true;
+}
+
+/* A slice from the retry list that this lane may post, or NULL. */
+static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
+					   const struct rail_remote *remote)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+
+	if (tei_list_empty(&peer->retry))
+		return NULL;
+	s = tei_list_first(&peer->retry, struct rail_slice, link);
+	if (s->rkey && s->rkey->revoked) {
+		rail_key_slice_done(peer, s->rkey);
+		s->rkey = NULL;
+	}
+	if (!s->rkey) {
+		struct rail_rkey *k = rail_key_find(peer, s->remote);
+
+		if (!k || !rail_key_covers(peer, s->remote, s->len)) {
+			rail_key_want(peer, s->remote, s->len);
+			return NULL;
+		}
+		if (s->len > k->base + k->len - s->remote &&
+		    !slice_split(peer, s, k->base + k->len - s->remote))
+			return NULL;
+		s->rkey = k;
+		k->slices++;
+	}
+	if (!slice_aim(s, remote))
+		return NULL;
+	tei_list_del(&s->link);
+	return s;
+}
+
+/* Adds the whole small tasks that follow seamlessly behind the first. */
+static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
+			uint64_t max)
+{
+	struct tei_rail_task *last = s->first, *t;
+	uint64_t end = s->rkey->base + s->rkey->len;
+
+	while (!tei_list_empty(&peer->queue)) {
+		t = tei_list_first(&peer->queue, struct tei_rail_task,
+				   queue_link);
+		if (t->read != s->read || t->cut || t->mr != s->mr ||
+		    t->local != s->local + s->len ||
+		    t->remote != s->remote + s->len ||
+		    s->len + t->length > max || t->remote + t->length > end)
+			return;
+		t->keys_checked = true;
+		t->cut = t->length;
+		t->slices++;
+		t->merge_next = NULL;
+		last->merge_next = t;
+		last = t;
+		tei_list_del(&t->queue_link);
+		peer->queued--;
+		s->ntasks++;
+		s->len += t->length;
+	}
+}
+
+static bool slice_keys_ready(struct tei_rail_peer *peer,
+			     struct tei_rail_task *t)
+{
+	if (t->keys_checked)
+		return true;
+	if (!rail_key_covers(peer, t->remote, t->length)) {
+		rail_key_want(peer, t->remote, t->length);
+		return false;
+	}
+	t->keys_checked = true;
+	return true;
+}
+
+/* A new slice from the queue, or NULL. */
+static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
+					   struct rail *rail,
+					   const struct rail_remote *remote)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t;
+	struct rail_slice *s;
+	struct rail_rkey *k;
+	uint64_t len, left, floor = rail->dp->settings->slice_size;
+
+	if (tei_list_empty(&peer->queue))
+		return NULL;
+	t = tei_list_first(&peer->queue, struct tei_rail_task, queue_link);
+	if (!slice_keys_ready(peer, t) || !slice_may_take(rail, peer, t))
+		return NULL;
+	k = rail_key_find(peer, t->remote + t->cut);
+	if (!k) {
+		t->keys_checked = false; /* revoked meanwhile */
+		return NULL;
+	}
+	s = rail_slice_get(peer->dp);
+	if (!s)
+		return NULL;
+	s->peer = peer;
+	s->first = t;
+	s->ntasks = 1;
+	s->read = t->read;
+	s->mr = t->mr;
+	s->rkey = k;
+	s->local = t->local + t->cut;
+	s->remote = t->remote + t->cut;
+	if (!slice_aim(s, remote)) {
+		rail_slice_put(peer->dp, s);
+		return NULL;
+	}
+	k->slices++;
+	left = t->length - t->cut;
+	len = slice_len(rail, peer, left);
+	if (len > k->base + k->len - s->remote)
+		len = k->base + k->len - s->remote;
+	s->len = len;
+	t->merge_next = NULL;
+	t->slices++;
+	t->cut += len;
+	if (t->cut < t->length)
+		return s;
+	tei_list_del(&t->queue_link);
+	peer->queued--;
+	if (len == t->length && len < floor && rail->dp->settings->merge)
+		slice_merge(peer, s,
+			    floor < rail->max_slice ? floor : rail->max_slice);
+	return s;
+}
+
+/* The next slice of this peer for this lane, or NULL; both locks held. */
+static struct rail_slice *slice_cut(struct rail_lane *lane,
+				    struct tei_rail_peer *peer, uint64_t *now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	int16_t r = rail_path_route(peer, lane->rail);
+	struct rail_remote *remote;
+	struct rail_slice *s;
+	struct rail_path *p;
+
+	if (r < 0 || peer->unfenced || peer->state != RAIL_PEER_READY)
+		return NULL;
+	remote = &peer->remotes[r];
+	if (remote->fence.wanted)
+		return NULL;
+	p = rail_path_get(peer, lane, (uint16_t)r);
+	if (!p || p->inflight >= (lane->rail->tx_depth + 1) / 2)
+		return NULL;
+	if (p->blocked_ns) {
+		if (!*now)
+			*now = tei_now_ns();
+		if (*now < p->blocked_ns)
+			return NULL;
+	}
+	s = slice_take_retry(peer, remote);
+	if (!s)
+		s = slice_take_queue(peer, lane->rail, remote);
+	if (!s)
+		return NULL;
+	s->path = p;
+	s->lane = lane;
+	s->remote_idx = (uint16_t)r;
+	s->remote_gen = remote->gen;
+	s->path_fresh = !(p->ready && p->lane_gen == lane->gen &&
+			  p->remote_serial == remote->serial);
+	peer->posted++;
+	return s;
+}
+
+static void slice_rest(struct tei_rail_peer *peer)
+{
+	if (tei_list_empty(&peer->queue) && tei_list_empty(&peer->retry)) {
+		tei_list_del(&peer->active_link);
+		__atomic_fetch_sub(&peer->dp->nactive, 1, __ATOMIC_RELAXED);
+	}
+}
+
+/* Up to RAIL_BUNDLE slices, round robin over the peers with work. */
+int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	uint64_t bytes =
+		__atomic_load_n(&lane->rail->inflight_bytes, __ATOMIC_RELAXED);
+	uint64_t window = lane->rail->window, now = 0;
+	struct tei_rail_peer *peer, *tmp;
+	uint32_t room = lane->rail->tx_depth > lane->inflight
+				? lane->rail->tx_depth - lane->inflight
+				: 0;
+	struct rail_slice *s;
+	int n = 0;
+
+	if (room > RAIL_BUNDLE)
+		room = RAIL_BUNDLE;
+	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
+			       active_link) {
+		while ((uint32_t)n < room && bytes < window) {
+			s = slice_cut(lane, peer, &now);
+			if (!s)
+				break;
+			bytes += s->len;
+			out[n++] = s;
+		}
+		slice_rest(peer);
+		if ((uint32_t)n >= room || bytes >= window)
+			break;
+	}
+	/* whoever was first stands behind the others next time */
+	if (n && !tei_list_empty(&dp->active)) {
+		peer = tei_list_first(&dp->active, struct tei_rail_peer,
+				      active_link);
+		tei_list_del(&peer->active_link);
+		tei_list_add_tail(&dp->active, &peer->active_link);
+	}
+	return n;
+}
