@@ -44,6 +44,28 @@ shows()
 	fi
 }
 
+# last_shows CASE TEXT: the same, of its last six lines.
+last_shows()
+{
+	tail -n 6 "$tmp/out" >"$tmp/end"
+	if grep -qF "$2" "$tmp/end"; then
+		printf 'ok - %s\n' "$1"
+	else
+		printf 'not ok - %s: no "%s" at the end\n' "$1" "$2"
+		status=1
+	fi
+}
+
+hides()
+{
+	if grep -qF "$2" "$tmp/out"; then
+		printf 'not ok - %s: "%s"\n' "$1" "$2"
+		status=1
+	else
+		printf 'ok - %s\n' "$1"
+	fi
+}
+
 test_is good <<'TEST'
 TEST
 test_is bad <<'TEST'
@@ -61,6 +83,13 @@ TEST
 test_is liar <<'TEST'
 echo 'not ok - but exit 0'
 TEST
+test_is noisy <<'TEST'
+for i in 1 2 3 4 5; do echo "moonrail warn rail: attempt $i of 5"; done
+echo 'not ok - early: x'
+echo 'ERROR: LeakSanitizer: detected memory leaks'
+seq 100000 100999
+exit 1
+TEST
 test_is slow.sh <<'TEST'
 # timeout: 1
 sleep 1000 &
@@ -73,6 +102,20 @@ expect silence_is_one_pass 0 '1 passed, 0 failed, 0 skipped' '' "$tmp/good"
 expect exit_status_fails 1 '1 passed, 1 failed, 0 skipped' '' \
 	"$tmp/good" "$tmp/bad"
 shows output_of_a_failure_is_printed 'the reason'
+expect failures_come_last 1 '1 passed, 1 failed, 0 skipped' '' \
+	"$tmp/noisy" "$tmp/good"
+last_shows failed_checks_come_last '  noisy: not ok - early: x'
+last_shows sanitizers_come_last 'ERROR: LeakSanitizer: detected'
+shows the_end_of_the_log_is_printed 100999
+hides the_middle_of_the_log_is_not 100500
+test_is noisy_and_short <<'TEST'
+for i in 1 2 3 4 5; do echo "moonrail warn rail: attempt $i of 5"; done
+exit 1
+TEST
+expect a_short_log 1 '0 passed, 1 failed, 0 skipped' '' "$tmp/noisy_and_short"
+shows lines_alike_are_said_once 'attempt 1 of 5 (5 like it)'
+hides lines_alike_are_said_no_more 'attempt 2 of 5'
+last_shows the_exit_status_comes_last 'noisy_and_short: exit status 1'
 expect skip_is_counted 0 '1 passed, 0 failed, 1 skipped' '' \
 	"$tmp/good" "$tmp/away"
 shows skip_has_its_reason 'away: no such device'

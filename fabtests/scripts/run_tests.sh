@@ -10,6 +10,10 @@
 # "not ok - NAME" and "skip - NAME: REASON" line that a test prints counts as
 # one; a test that prints none counts as one itself.
 #
+# Of a failed test the lines that say so are printed, then the end of its log,
+# and all such lines again when all is over: a log that was cut off somewhere
+# still shows what failed.
+#
 # BUILD (logs go to BUILD/test-logs) and SRC are handed on to the tests. The
 # last line is "N passed, N failed, N skipped"; exit 1 if any failed or none ran.
 set -u
@@ -21,7 +25,9 @@ export BUILD SRC
 logs=$BUILD/test-logs
 mkdir -p "$logs"
 skips=$logs/skips
+fails=$logs/fails
 : >"$skips"
+: >"$fails"
 passed=0 failed=0 skipped=0
 running=''
 
@@ -114,14 +120,51 @@ tally()
 	skipped=$((skipped + left))
 }
 
+# What a failed test says of it: its checks, sanitizers, assertions, and how it
+# ended.
+reasons()
+{
+	[ -z "$why" ] || printf '%s\n' "$why"
+	grep -aE -e '^not ok - ' -e '(Address|Leak|Thread)Sanitizer' \
+		-e 'runtime error:' -e '[Aa]ssert' "$1" | head -n 40 || :
+}
+
+# The end of a log. Lines of the library that differ in numbers only are said
+# once, with how often.
+log_end()
+{
+	tail -n 2000 "$1" | awk '
+	function say() {
+		if (n > 1)
+			printf "%s (%d like it)\n", line, n
+		else if (n)
+			print line
+	}
+	{
+		key = $0
+		gsub(/0x[0-9a-f]+|[0-9]+/, "#", key)
+		if (n && key == last && $0 ~ /^moonrail /) {
+			n++
+			next
+		}
+		say()
+		line = $0
+		last = key
+		n = 1
+	}
+	END { say() }' | tail -n 200
+}
+
 # report NAME START LOG
 report()
 {
 	took=$(($(date +%s) - $2))
 	if [ "$bad" -gt 0 ]; then
 		printf 'FAIL  %-24s %s s  %s\n' "$1" "$took" "$why"
-		printf -- '----- %s\n' "$3"
-		cat "$3"
+		reasons "$3" | sed "s|^|$1: |" | tee -a "$fails" |
+			sed 's/^/      /'
+		printf -- '----- the end of %s\n' "$3"
+		log_end "$3"
 		printf -- '-----\n'
 	elif [ "$ok" -gt 0 ]; then
 		printf 'PASS  %-24s %s s  %s cases\n' "$1" "$took" "$ok"
@@ -148,6 +191,10 @@ done
 if [ -s "$skips" ]; then
 	printf '\nSkipped:\n'
 	sed 's/^/  /' "$skips"
+fi
+if [ -s "$fails" ]; then
+	printf '\nFailed:\n'
+	sed 's/^/  /' "$fails"
 fi
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
