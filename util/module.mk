@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 SRCS += \
 	util/err.c \
+	util/heap.c \
 	util/log.c \
 	util/settings.c \
 	# EOL
 
 TEST_SRCS_util = \
 	util/err_test.c \
+	util/heap_test.c \
 	util/list_test.c \
 	util/lock_test.c \
 	util/log_test.c \

@@ -32,6 +32,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "err", err_cases },
+		{ "heap", heap_cases },
 		{ "list", list_cases },
 		{ "lock", lock_cases },
 		{ "log", log_cases },
