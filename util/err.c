@@ -22,6 +22,8 @@ static const struct {
 	{ TEI_ERR_NO_DEVICE, "device not found" },
 	{ TEI_ERR_OVERLAP, "address overlaps a registered range" },
 	{ TEI_ERR_UNSUPPORTED, "unsupported transport" },
+	{ TEI_ERR_TIMED_OUT, "the caller's time ran out" },
+	{ TEI_ERR_CANCELED, "cancelled by the caller" },
 	{ TEI_ERR_DNS, "name resolution failed" },
 	{ TEI_ERR_SOCKET, "socket error" },
 	{ TEI_ERR_JSON, "malformed JSON" },

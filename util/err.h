@@ -19,6 +19,8 @@ enum tei_code {
 	TEI_ERR_NO_DEVICE = -6,		/* device not found */
 	TEI_ERR_OVERLAP = -7,		/* overlaps a registered range */
 	TEI_ERR_UNSUPPORTED = -8,	/* unsupported transport */
+	TEI_ERR_TIMED_OUT = -9,		/* the caller's time ran out */
+	TEI_ERR_CANCELED = -10,		/* cancelled by the caller */
 	TEI_ERR_DNS = -101,
 	TEI_ERR_SOCKET = -102,
 	TEI_ERR_JSON = -103,		/* malformed JSON */

@@ -33,8 +33,9 @@ static void deadline_err(const struct tei_rail_peer *p, struct tei_err *err)
 
 /*
  * A task ends when neither it nor what is ahead of it has progressed for
- * MC_SLICE_TIMEOUT. Ended tasks first have their lanes retired, then their
- * fence given up, one fence time each.
+ * MC_SLICE_TIMEOUT. Ended tasks first wait for what is posted, unless the peer
+ * is silent, then have their lanes retired, then their fence given up, one
+ * fence time each.
  */
 static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			   struct rail_done *done, bool *retire, bool *give_up)
@@ -64,6 +65,11 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			rail_task_end(dp, t, TEI_RAIL_END_FAILED, &err, done);
 		} else if (!t->end_ns) {
 			t->end_ns = now;
+			/* nothing will come back by itself */
+			if (now > newest + fence && now > p->alive_ns + fence) {
+				t->end_stage = 1;
+				*retire = true;
+			}
 		} else if (now >= t->end_ns + fence && !t->end_stage) {
 			t->end_stage = 1;
 			t->end_ns = now;

@@ -452,6 +452,9 @@ struct tei_rail_dp {
 
 	/* atomics */
 	uint64_t drive_seq;		/* callers' progress calls */
+	uint32_t dozing;		/* callers asleep until tasks end */
+	bool thread_trusts;		/* it sleeps without the lanes that
+					 * callers drive */
 	uint32_t turn;			/* rail that is asked first */
 	bool wake_pending;
 	uint32_t inflight;		/* slices posted, all lanes */

@@ -52,6 +52,12 @@ void rail_progress_signal(struct tei_rail_dp *dp)
 	pthread_cond_broadcast(&dp->cond);
 }
 
+/* Someone sleeps until his tasks end, and counts on this thread. */
+static bool progress_relied_on(struct tei_rail_dp *dp)
+{
+	return __atomic_load_n(&dp->dozing, __ATOMIC_SEQ_CST) != 0;
+}
+
 static void progress_look_driven(struct progress *pr, uint64_t now)
 {
 	uint64_t seq;
@@ -59,7 +65,8 @@ static void progress_look_driven(struct progress *pr, uint64_t now)
 	if (now - pr->drive_ns < PROGRESS_DRIVEN_NS)
 		return;
 	seq = __atomic_load_n(&pr->dp->drive_seq, __ATOMIC_RELAXED);
-	pr->driven = seq - pr->drive_seen >= PROGRESS_DRIVEN_MIN;
+	pr->driven = seq - pr->drive_seen >= PROGRESS_DRIVEN_MIN &&
+		     !progress_relied_on(pr->dp);
 	pr->drive_seen = seq;
 	pr->drive_ns = now;
 }
@@ -100,6 +107,8 @@ static bool progress_lanes(struct progress *pr)
 	bool any = false;
 
 	pr->turns++;
+	if (pr->driven && progress_relied_on(dp))
+		pr->driven = false;
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
@@ -266,8 +275,14 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 
 	pr->fds[0].fd = dp->wake_fd;
 	pr->fds[0].events = POLLIN;
+	if (pr->driven) {
+		/* whoever dozes off from here on sees that and wakes us */
+		__atomic_store_n(&dp->thread_trusts, true, __ATOMIC_SEQ_CST);
+		if (progress_relied_on(dp))
+			pr->driven = false;
+	}
 	if (!progress_arm_all(pr, &n, &blind))
-		return;
+		goto out;
 	if (next)
 		wait = next > now ? next - now : 0;
 	if (pr->driven && wait > PROGRESS_DRIVEN_NS)
@@ -295,6 +310,8 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		ret = read(dp->wake_fd, &junk, sizeof(junk));
 		(void)ret;
 	}
+out:
+	__atomic_store_n(&dp->thread_trusts, false, __ATOMIC_SEQ_CST);
 }
 
 static void progress_turn(struct progress *pr)

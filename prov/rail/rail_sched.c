@@ -93,22 +93,63 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	return 0;
 }
 
-void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
-		     size_t n)
+static void sched_end_early(struct tei_rail_dp *dp,
+			    struct tei_rail_task **tasks, size_t n,
+			    enum tei_rail_end end, struct tei_err *err)
 {
-	struct tei_err err = { .code = TEI_ERR_CONTEXT };
 	struct rail_done done;
 	size_t i;
 
-	snprintf(err.text, sizeof(err.text), "cancelled by the caller");
 	rail_done_init(&done);
 	rail_sched_enter(dp);
-	for (i = 0; i < n; i++)
-		if (!tei_list_empty(&tasks[i]->live_link))
-			rail_task_end(dp, tasks[i], TEI_RAIL_END_CANCELED, &err,
-				      &done);
+	for (i = 0; i < n; i++) {
+		if (tasks[i]->end_wanted)
+			continue;
+		snprintf(err->peer, sizeof(err->peer), "%.95s",
+			 tasks[i]->peer->name);
+		/* what is posted is followed up from there */
+		if (tasks[i]->slices)
+			rail_peer_attend(tasks[i]->peer);
+		rail_task_end(dp, tasks[i], end, err, &done);
+	}
 	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
+}
+
+void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		     size_t n)
+{
+	struct tei_err err = {
+		.code = TEI_ERR_CANCELED,
+		.when_ns = tei_now_ns(),
+		.text = "cancelled by the caller",
+	};
+
+	sched_end_early(dp, tasks, n, TEI_RAIL_END_CANCELED, &err);
+}
+
+void tei_rail_expire(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		     size_t n)
+{
+	struct tei_err err = {
+		.code = TEI_ERR_TIMED_OUT,
+		.when_ns = tei_now_ns(),
+		.text = "the batch's deadline has passed",
+	};
+
+	sched_end_early(dp, tasks, n, TEI_RAIL_END_FAILED, &err);
+}
+
+void tei_rail_doze(struct tei_rail_dp *dp)
+{
+	__atomic_fetch_add(&dp->dozing, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&dp->thread_trusts, __ATOMIC_SEQ_CST))
+		rail_progress_wake(dp);
+}
+
+void tei_rail_awake(struct tei_rail_dp *dp)
+{
+	__atomic_fetch_sub(&dp->dozing, 1, __ATOMIC_SEQ_CST);
 }
 
 void tei_rail_progress(struct tei_rail_dp *dp)

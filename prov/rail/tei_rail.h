@@ -265,10 +265,21 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 void tei_rail_progress(struct tei_rail_dp *dp);
 
 /*
- * Ends the tasks early, as CANCELED or, where the peer cannot be fenced in
- * time, UNFENCED. task_done follows later.
+ * A caller is going to sleep until tasks end, or is awake again: from doze to
+ * awake the progress thread does not count on callers who drive the lanes.
+ */
+void tei_rail_doze(struct tei_rail_dp *dp);
+void tei_rail_awake(struct tei_rail_dp *dp);
+
+/*
+ * Ends submitted tasks early, as CANCELED or, with a deadline as the reason,
+ * as FAILED; where the peer cannot be fenced in time, UNFENCED. task_done
+ * follows, perhaps before this returns. Tasks that have ended but for the call
+ * of task_done are left alone; their memory must still be there.
  */
 void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		     size_t n);
+void tei_rail_expire(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		     size_t n);
 
 #endif /* TEI_PROV_RAIL_TEI_RAIL_H */
