@@ -183,6 +183,9 @@ static void engine_init_locks(struct engine *e)
 	tei_mutex_init(&e->work_lock);
 	tei_cond_init(&e->work_cond);
 	pthread_rwlock_init(&e->segments, NULL);
+	engine_wait_init(e);
+	engine_event_init(e);
+	engine_deadline_init(e);
 	tei_list_init(&e->notes);
 	tei_list_init(&e->work);
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
@@ -246,6 +249,8 @@ static void engine_fini(struct engine *e)
 
 	if (e->store)
 		tei_meta_store_watch(e->store, NULL, NULL);
+	engine_wait_shut(e);
+	engine_deadline_stop(e);
 	/* before the withdrawal: a worker may be publishing */
 	engine_work_stop(e);
 	if (e->published)
@@ -260,6 +265,7 @@ static void engine_fini(struct engine *e)
 	tei_meta_cache_destroy(e->cache);
 	tei_meta_store_close(e->store);
 	tei_meta_server_stop(e->server);
+	engine_event_fini(e);
 	engine_batch_free_all(e);
 	engine_note_free_all(e);
 	tei_topo_free(e->topo);
@@ -269,6 +275,8 @@ static void engine_fini(struct engine *e)
 
 static void engine_free(struct engine *e)
 {
+	engine_deadline_fini(e);
+	tei_mutex_fini(&e->events.lock);
 	pthread_rwlock_destroy(&e->segments);
 	pthread_cond_destroy(&e->work_cond);
 	tei_mutex_fini(&e->control);

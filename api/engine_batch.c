@@ -28,6 +28,9 @@ static int batch_grow(struct engine *e) TEI_REQUIRES(e->batches)
 		return TEI_ERR_MEMORY;
 	for (i = ENGINE_BATCH_CHUNK; i-- > 0;) {
 		tei_mutex_init(&c[i].lock);
+		tei_list_init(&c[i].event_link);
+		c[i].engine = e;
+		c[i].event_fd = -1;
 		c[i].index = e->nchunks * ENGINE_BATCH_CHUNK + i;
 		c[i].next_free = e->free_batch;
 		e->free_batch = &c[i];
@@ -37,8 +40,7 @@ static int batch_grow(struct engine *e) TEI_REQUIRES(e->batches)
 	return 0;
 }
 
-/* The slot of an id, locked, if the id is alive; else NULL. */
-static struct engine_batch *batch_lock(struct engine *e, batch_id_t id)
+struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id)
 	TEI_NO_TSA
 {
 	uint32_t index = (uint32_t)id, gen = (uint32_t)(id >> 32);
@@ -60,10 +62,24 @@ stale:
 	return NULL;
 }
 
-/* Counterpart of batch_lock. */
-static void batch_unlock(struct engine_batch *b) TEI_NO_TSA
+void engine_batch_unlock(struct engine_batch *b) TEI_NO_TSA
 {
 	tei_mutex_unlock(&b->lock);
+}
+
+void engine_batch_each(struct engine *e,
+		       void (*fn)(struct engine_batch *b, void *arg), void *arg)
+{
+	struct engine_batch *c;
+	uint32_t i, j;
+
+	for (i = 0; i < ENGINE_BATCH_CHUNKS; i++) {
+		c = __atomic_load_n(&e->chunks[i], __ATOMIC_ACQUIRE);
+		for (j = 0; c && j < ENGINE_BATCH_CHUNK; j++)
+			fn(&c[j], arg);
+		if (!c)
+			return;
+	}
 }
 
 static void batch_clear_errors(struct engine_batch *b)
@@ -126,16 +142,12 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	}
 	b->size = (uint32_t)batch_size;
 	b->count = 0;
+	b->deadline_ns = 0;
 	b->gen++;
 	/* all ones is INVALID_BATCH; 0 would be a likely invention */
-	id = (batch_id_t)b->gen << 32 | b->index;
+	id = engine_batch_id(b);
 	tei_mutex_unlock(&b->lock);
 	return id;
-}
-
-static bool task_terminal(const struct engine_task *t)
-{
-	return __atomic_load_n(&t->status, __ATOMIC_ACQUIRE) != STATUS_WAITING;
 }
 
 int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
@@ -146,15 +158,17 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 
 	if (!e)
 		return 1;
-	b = batch_lock(e, batch_id);
+	b = engine_batch_lock(e, batch_id);
 	if (!b)
 		return 1;
 	for (i = 0; i < b->count; i++) {
-		if (!task_terminal(&b->tasks[i])) {
-			batch_unlock(b);
+		if (!engine_task_ended(&b->tasks[i])) {
+			engine_batch_unlock(b);
 			return 4;
 		}
 	}
+	engine_event_freed(b);
+	engine_deadline_freed(b);
 	batch_clear_errors(b);
 	b->gen++;
 	b->count = 0;
@@ -163,7 +177,8 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 		b->tasks = NULL;
 		b->cap = 0;
 	}
-	batch_unlock(b);
+	engine_batch_unlock(b);
+	engine_wait_freed(b);
 	tei_mutex_lock(&e->batches);
 	b->next_free = e->free_batch;
 	e->free_batch = b;
@@ -204,6 +219,8 @@ static void task_end(struct engine_task *t, int status,
 		     const struct tei_err *err)
 {
 	struct engine_submission *sub = t->sub;
+	struct engine_batch *b = t->batch;
+	size_t index = (size_t)(t - b->tasks);
 
 	if (status != STATUS_COMPLETED && err) {
 		t->err = malloc(sizeof(*t->err));
@@ -215,6 +232,7 @@ static void task_end(struct engine_task *t, int status,
 		submission_step(t->engine, sub, status);
 	}
 	__atomic_store_n(&t->status, status, __ATOMIC_RELEASE);
+	engine_wait_ended(b, index);
 }
 
 void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
@@ -234,21 +252,23 @@ void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 static void task_local_end(struct engine_task *t, int code)
 {
 	struct tei_err err;
+	bool expired;
 
 	memset(&err, 0, sizeof(err));
 	if (!code) {
 		task_end(t, STATUS_COMPLETED, NULL);
 		return;
 	}
-	err.code = code == TEI_LOCAL_CANCELLED ? TEI_ERR_CONTEXT : code;
+	expired = __atomic_load_n(&t->expired, __ATOMIC_RELAXED);
+	err.code = code != TEI_LOCAL_CANCELLED ? code :
+		   expired ? TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED;
 	err.when_ns = tei_now_ns();
 	snprintf(err.rail, sizeof(err.rail), "local");
 	snprintf(err.provider, sizeof(err.provider), "local");
 	snprintf(err.text, sizeof(err.text), "copy inside this host: %s",
-		 code == TEI_LOCAL_CANCELLED ? "cancelled" :
-					       tei_err_name(code));
-	task_end(t, code == TEI_LOCAL_CANCELLED ? STATUS_CANCELED :
-						  STATUS_FAILED, &err);
+		 tei_err_name(err.code));
+	task_end(t, err.code == TEI_ERR_CANCELED ? STATUS_CANCELED :
+						   STATUS_FAILED, &err);
 }
 
 static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
@@ -311,6 +331,7 @@ static void batch_prepare(struct engine *e, struct engine_task *t,
 {
 	memset(t, 0, sizeof(*t));
 	t->engine = e;
+	t->target = r->target_id;
 	t->length = r->length;
 	t->by_rail = !target->local;
 	if (t->by_rail) {
@@ -411,15 +432,22 @@ static int batch_submit_locked(struct engine *e, struct engine_batch *b,
 
 	if (n > b->size - b->count)
 		return 2;
+	if (b->deadline_ns && tei_now_ns() >= b->deadline_ns)
+		return TE_TIMED_OUT;
 	ret = batch_check(e, tasks, reqs, n, &by_rail);
 	if (ret)
 		return ret;
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
+		tasks[i].batch = b;
 		tasks[i].sub = sub;
+	}
+	engine_wait_expect(b, (uint32_t)n);
 	if (by_rail) {
 		ret = batch_start_rail(e, tasks, n, by_rail);
-		if (ret)
+		if (ret) {
+			engine_wait_unexpect(b, (uint32_t)n);
 			return tei_err_transfer_code(ret);
+		}
 	}
 	b->count += (uint32_t)n;
 	for (i = 0; i < n; i++)
@@ -453,13 +481,13 @@ static int batch_submit(struct engine *e, batch_id_t id,
 
 	if (!reqs || !n)
 		return batch_fail_text(1);
-	b = batch_lock(e, id);
+	b = engine_batch_lock(e, id);
 	if (!b)
 		return 1;
 	pthread_rwlock_rdlock(&e->segments);
 	ret = batch_submit_locked(e, b, reqs, n, sub);
 	pthread_rwlock_unlock(&e->segments);
-	batch_unlock(b);
+	engine_batch_unlock(b);
 	return batch_fail_text(ret);
 }
 
@@ -512,76 +540,5 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 		ret = batch_submit(e, batch_id, entries, count, sub);
 	if (ret)
 		submission_free(sub);
-	return ret;
-}
-
-/* --- status -------------------------------------------------------------- */
-
-static void task_status(const struct engine_task *t,
-			struct transfer_status *status)
-{
-	int now = __atomic_load_n(&t->status, __ATOMIC_ACQUIRE);
-
-	status->status = now;
-	if (now == STATUS_COMPLETED)
-		status->transferred_bytes = t->length;
-	else if (t->by_rail)
-		status->transferred_bytes =
-			__atomic_load_n(&t->u.rail.done_bytes,
-					__ATOMIC_RELAXED);
-	else
-		status->transferred_bytes = 0;
-}
-
-int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
-		      size_t task_id, struct transfer_status *status)
-{
-	struct engine *e = engine_from(engine);
-	struct engine_batch *b;
-	struct engine_task *t;
-
-	if (!e || !status)
-		return 1;
-	b = batch_lock(e, batch_id);
-	if (!b)
-		return 1;
-	if (task_id >= b->count) {
-		batch_unlock(b);
-		return 1;
-	}
-	t = &b->tasks[task_id];
-	if (!task_terminal(t)) {
-		if (t->by_rail)
-			tei_rail_progress(e->dp);
-		else
-			tei_local_progress(e->local);
-	}
-	task_status(t, status);
-	batch_unlock(b);
-	return 0;
-}
-
-int te_task_error(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
-		  struct te_error *err, size_t size)
-{
-	struct engine *e = engine_from(engine);
-	struct engine_batch *b;
-	struct engine_task *t;
-	int status, ret = 1;
-
-	if (!e || !err || !size)
-		return 1;
-	b = batch_lock(e, batch_id);
-	if (!b)
-		return 1;
-	if (task_id < b->count) {
-		t = &b->tasks[task_id];
-		status = __atomic_load_n(&t->status, __ATOMIC_ACQUIRE);
-		engine_error_out(status == STATUS_WAITING ? NULL : t->err,
-				 status == STATUS_TIMEOUT ? TE_ERROR_UNFENCED :
-							    0, err, size);
-		ret = 0;
-	}
-	batch_unlock(b);
 	return ret;
 }

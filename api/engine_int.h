@@ -7,8 +7,8 @@
  * Mooncake API.
  *
  * Locks, outermost first: control, segments, then a batch slot's, then those
- * of the modules below, then the leaf locks (batches, notes, work). No lock
- * but segments (shared) is held while tasks are submitted.
+ * of the modules below, then the leaf locks (batches, events, notes, timers,
+ * work). No lock but segments (shared) is held while tasks are submitted.
  */
 
 #include <pthread.h>
@@ -23,6 +23,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/heap.h"
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
@@ -84,12 +85,15 @@ struct engine_submission {
  */
 struct engine_task {
 	struct engine *engine;
+	struct engine_batch *batch;
 	struct engine_submission *sub;	/* or NULL */
 	struct engine_neighbour *local;	/* one reference, or NULL */
 	struct tei_err *err;		/* owned, set before status */
 	uint64_t length;
 	int status;			/* atomic: STATUS_… */
+	segment_id_t target;
 	bool by_rail;
+	bool expired;			/* atomic: ended by a deadline */
 	union {
 		struct tei_rail_task rail;
 		struct tei_local_op op;
@@ -97,16 +101,50 @@ struct engine_task {
 };
 
 /*
+ * engine_batch.pending, one word so that a task's end and a waiter's coming
+ * are in one order: bits 0 to 23 tasks not ended, then the threads asleep
+ * until a task, and those asleep until all of them have ended, then whether an
+ * event descriptor is concerned.
+ */
+#define ENGINE_PENDING_LEFT	UINT64_C(0xffffff)
+#define ENGINE_PENDING_TASK	(UINT64_C(1) << 24)
+#define ENGINE_PENDING_TASKS	(UINT64_C(0xfffff) * ENGINE_PENDING_TASK)
+#define ENGINE_PENDING_WHOLE	(UINT64_C(1) << 44)
+#define ENGINE_PENDING_WHOLES	(UINT64_C(0x7ffff) * ENGINE_PENDING_WHOLE)
+#define ENGINE_PENDING_WATCHED	(UINT64_C(1) << 63)
+
+/*
  * A batch slot. Never freed while the engine lives, so that a stale id finds
- * a slot, another generation, and is refused.
+ * a slot, another generation, and is refused; and so that whoever has ended a
+ * task may still look at the slot although the batch is freed by then. Such a
+ * straggler lowers pending late: it is never set anew, so the next batch of
+ * the slot counts as ended that much later.
  */
 struct engine_batch {
+	/* fixed */
+	struct engine *engine;
+	uint32_t index;
+
 	struct tei_mutex lock;		/* guards what follows */
 	uint32_t gen;			/* odd while allocated */
 	uint32_t size, count;		/* tasks allowed, submitted */
 	struct engine_task *tasks;
 	uint32_t cap;			/* elements of tasks */
-	uint32_t index;			/* fixed */
+	uint64_t deadline_ns;		/* CLOCK_MONOTONIC, 0: none */
+
+	/* atomic */
+	uint64_t pending;		/* ENGINE_PENDING_… */
+	uint32_t wakes;			/* futex; raised to wake waiters */
+
+	/* engine->events.lock */
+	int event_fd;			/* of this batch, or -1 */
+	bool event_level;		/* event_fd is readable */
+	bool event_armed;		/* its end is still to be told */
+	batch_id_t event_id;		/* the id to tell */
+	struct tei_list event_link;	/* events.ended, or alone */
+
+	struct tei_heap_node timer;	/* engine->timers.lock */
+
 	struct engine_batch *next_free;	/* engine->batches */
 };
 
@@ -136,6 +174,24 @@ struct engine_note {
 	char *name, *msg;
 };
 
+/* Descriptors for poll: which batches have ended and were not told yet. */
+struct engine_events {
+	bool on;			/* atomic: fd was asked for */
+	struct tei_mutex lock;		/* leaf; guards what follows */
+	int fd;				/* the engine's, or -1 */
+	bool level;			/* fd is readable */
+	struct tei_list ended;		/* engine_batch.event_link */
+};
+
+/* Batches with a deadline, and the thread that ends their tasks. */
+struct engine_timers {
+	struct tei_mutex lock;		/* leaf; guards what follows */
+	pthread_cond_t cond;
+	struct tei_heap heap;		/* engine_batch.timer */
+	bool started, stop;
+	pthread_t thread;
+};
+
 /*
  * Created by createTransferEngine, freed by destroyTransferEngine.
  */
@@ -145,6 +201,7 @@ struct engine {
 	char name[TEI_META_NAME_MAX];	/* of our segment */
 	uint64_t incarnation;
 	uint32_t fork_gen;
+	uint32_t max_spinning;		/* threads that wait without sleep */
 	struct tei_meta_store *store;
 	struct tei_meta_server *server;
 	struct tei_meta_cache *cache;
@@ -174,9 +231,17 @@ struct engine {
 	uint32_t nchunks;
 	struct engine_batch *free_batch;
 
+	/* atomic */
+	uint32_t nwaiting;		/* threads inside a wait */
+	uint32_t nspinning;		/* those that have not gone to sleep */
+	bool closing;			/* waits end */
+
+	struct engine_events events;
+	struct engine_timers timers;
+
 	struct tei_mutex notes_lock;	/* leaf */
 	struct tei_list notes;
-	uint32_t nnotes;
+	uint32_t nnotes;		/* read without lock: atomic */
 
 	struct tei_mutex work_lock;	/* leaf */
 	pthread_cond_t work_cond;
@@ -230,9 +295,83 @@ void engine_error_out(const struct tei_err *in, uint32_t flags,
 		      struct te_error *out, size_t size);
 
 /* --- engine_batch.c ------------------------------------------------------ */
+/* The slot of an id, locked, if the id is alive; else NULL with the thread's
+ * last error set. */
+struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id);
+void engine_batch_unlock(struct engine_batch *b);
+/* Calls fn for every slot, none locked. */
+void engine_batch_each(struct engine *e,
+		       void (*fn)(struct engine_batch *b, void *arg),
+		       void *arg);
 void engine_batch_free_all(struct engine *e);
 void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		      const struct tei_err *err);
+
+static inline batch_id_t engine_batch_id(const struct engine_batch *b)
+{
+	return (batch_id_t)b->gen << 32 | b->index;
+}
+
+static inline bool engine_task_ended(const struct engine_task *t)
+{
+	return __atomic_load_n(&t->status, __ATOMIC_ACQUIRE) != STATUS_WAITING;
+}
+
+/* --- engine_status.c ----------------------------------------------------- */
+void engine_task_status(const struct engine_task *t,
+			struct transfer_status *status);
+/* The worst status and the sum of bytes; its lock is held, count is not 0. */
+void engine_batch_sum(const struct engine_batch *b,
+		      struct transfer_status *status);
+
+/* --- engine_wait.c ------------------------------------------------------- */
+#define ENGINE_WAIT_ALL		SIZE_MAX	/* the task: all of them */
+void engine_wait_init(struct engine *e);
+/* Until the task has ended, or all of the batch, or the time has come. 0 or
+ * a code as te_wait_task returns; *status where not NULL and not 1. */
+int engine_wait(struct engine *e, batch_id_t id, size_t task,
+		uint64_t deadline_ns, struct transfer_status *status);
+/* The time at which a timeout in microseconds is over; negative: never. */
+uint64_t engine_wait_deadline(int64_t timeout_us);
+/* n tasks of the batch are about to start; its lock is held. */
+void engine_wait_expect(struct engine_batch *b, uint32_t n);
+/* They have not been started after all; its lock is held. */
+void engine_wait_unexpect(struct engine_batch *b, uint32_t n);
+/* A task of the batch has ended; its status is published already, and the
+ * batch may be freed: nothing but the slot is looked at. */
+void engine_wait_ended(struct engine_batch *b, size_t task);
+/* The batch was freed: its waiters leave. */
+void engine_wait_freed(struct engine_batch *b);
+/* Ends all waits and waits until their threads have left. */
+void engine_wait_shut(struct engine *e);
+
+/* --- engine_event.c ------------------------------------------------------ */
+void engine_event_init(struct engine *e);
+void engine_event_fini(struct engine *e);
+/* As the calls of engine_wait.c, for a batch that is watched. */
+void engine_event_expect(struct engine_batch *b, uint32_t n);
+void engine_event_unexpect(struct engine_batch *b, uint32_t n);
+/* pending's tasks have come down to none. Any thread, slot only. */
+void engine_event_ended(struct engine_batch *b);
+/* The batch is being freed; its lock is held. */
+void engine_event_freed(struct engine_batch *b);
+/* Notifications have arrived or were taken; cheap without a descriptor. */
+void engine_event_notes(struct engine *e);
+
+/* --- engine_deadline.c --------------------------------------------------- */
+void engine_deadline_init(struct engine *e);
+/* Stops the thread; nothing is ended by a deadline any more. */
+void engine_deadline_stop(struct engine *e);
+void engine_deadline_fini(struct engine *e);
+/* The batch is being freed; its lock is held. */
+void engine_deadline_freed(struct engine_batch *b);
+
+/* --- engine_cancel.c ----------------------------------------------------- */
+/* Ends those of n tasks that have not ended, as CANCELED, or as FAILED with
+ * the deadline as reason; the batch's lock is held. Waits for a local copy's
+ * present piece only. */
+void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
+			 bool deadline);
 
 /* --- engine_notify.c ----------------------------------------------------- */
 void engine_note_add(struct engine *e, const char *name, const char *msg);

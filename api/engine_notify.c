@@ -28,11 +28,13 @@ void engine_note_add(struct engine *e, const char *name, const char *msg)
 	full = !n->name || !n->msg || e->nnotes >= e->settings.max_notifies;
 	if (!full) {
 		tei_list_add_tail(&e->notes, &n->link);
-		e->nnotes++;
+		__atomic_store_n(&e->nnotes, e->nnotes + 1, __ATOMIC_SEQ_CST);
 	}
 	tei_mutex_unlock(&e->notes_lock);
-	if (!full)
+	if (!full) {
+		engine_event_notes(e);
 		return;
+	}
 	TEI_WARN("engine", "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held",
 		 e->settings.max_notifies);
 	note_free(n);
@@ -76,10 +78,11 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 		free(n);
 	}
 	if (out) {
-		e->nnotes = 0;
+		__atomic_store_n(&e->nnotes, 0, __ATOMIC_SEQ_CST);
 		*size = (int)count;
 	}
 	tei_mutex_unlock(&e->notes_lock);
+	engine_event_notes(e);
 	return out;
 }
 

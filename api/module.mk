@@ -1,12 +1,18 @@
 SRCS += \
 	api/engine.c \
 	api/engine_batch.c \
+	api/engine_cancel.c \
+	api/engine_deadline.c \
+	api/engine_event.c \
+	api/engine_flush.c \
 	api/engine_handle.c \
 	api/engine_memory.c \
 	api/engine_notify.c \
 	api/engine_segment.c \
 	api/engine_shutdown.c \
 	api/engine_stats.c \
+	api/engine_status.c \
 	api/engine_transport.c \
+	api/engine_wait.c \
 	api/engine_work.c \
 	# EOL

@@ -54,11 +54,99 @@ struct te_error {
 int te_last_error(struct te_error *err, size_t size);
 
 /*
- * Error record of a task that ended FAILED or TIMEOUT; code 0 otherwise. 0, or
- * 1 for a stale or invented id or index.
+ * Error record of a task that ended CANCELED, FAILED or TIMEOUT; code 0
+ * otherwise. 0, or 1 for a stale or invented id or index.
  */
 int te_task_error(transfer_engine_t engine, batch_id_t batch_id,
 		  size_t task_id, struct te_error *err, size_t size);
+
+/* --- waiting and control of work ------------------------------------------ */
+
+/*
+ * The caller's time ran out: what a wait returns then. As a code it is also in
+ * the error record, with its sign, of a task ended by its batch's deadline,
+ * and what submitTransfer returns once that has passed.
+ */
+#define TE_TIMED_OUT 9
+/* With its sign in the error record of a cancelled task. */
+#define TE_CANCELED 10
+
+/*
+ * Waits until the task, or every task of the batch submitted so far and during
+ * the wait, is terminal. timeout_us: microseconds, 0 looks once, negative:
+ * no limit. Drives progress for MOONRAIL_SPIN_US, then sleeps.
+ * 0: terminal; TE_TIMED_OUT: not yet; both fill *status (may be NULL), for a
+ * batch with the worst status of its tasks and the sum of their bytes, where
+ * COMPLETED < CANCELED < FAILED < TIMEOUT < WAITING. 1: stale or invented id
+ * or index, nothing submitted, batch freed or engine destroyed meanwhile.
+ */
+int te_wait_task(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
+		 int64_t timeout_us, struct transfer_status *status);
+int te_wait_batch(transfer_engine_t engine, batch_id_t batch_id,
+		  int64_t timeout_us, struct transfer_status *status);
+
+/* A whole batch as te_wait_batch gives it, without waiting. 0 or 1. */
+int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
+		    struct transfer_status *status);
+
+/*
+ * A descriptor for poll, select and epoll, readable exactly while a batch that
+ * has ended was not fetched by te_ended_batches, or a notification not by
+ * getNotifsFromEngine. The same one at each call; the engine's: never closed
+ * by the program, gone with the engine. Reading it is allowed, if those two
+ * are called before the next sleep. The descriptor or a negative code.
+ */
+int te_event_fd(transfer_engine_t engine);
+
+/* A batch that has ended: every task submitted to it so far is terminal. */
+struct te_ended {
+	batch_id_t batch_id;
+	int32_t status;			/* as te_batch_status */
+	uint32_t reserved;
+	uint64_t transferred_bytes;
+};
+
+/*
+ * Batches that have ended since te_event_fd was first called, or had by then,
+ * each once per end; not those freed meanwhile. Fills up to *count elements of
+ * elem_size bytes each, then sets *count to the number filled. 0 or -1.
+ */
+int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
+		     size_t elem_size, size_t *count);
+
+/*
+ * As te_event_fd, for one batch: readable exactly while tasks were submitted
+ * to it and all of them are terminal. The batch's: closed by freeBatchID.
+ */
+int te_batch_event_fd(transfer_engine_t engine, batch_id_t batch_id);
+
+/*
+ * Asks a task, or all tasks of a batch, to end early: CANCELED, or what they
+ * come to first. Each is terminal soon, not when the call returns. 0, also
+ * where it was terminal, or 1.
+ */
+int te_cancel_task(transfer_engine_t engine, batch_id_t batch_id,
+		   size_t task_id);
+int te_cancel_batch(transfer_engine_t engine, batch_id_t batch_id);
+
+/*
+ * Waits until all tasks that were submitted to that segment, or at all, before
+ * the call are terminal; timeout_us as above. 0, TE_TIMED_OUT, 1, or 302.
+ */
+int te_flush(transfer_engine_t engine, segment_id_t segment_id,
+	     int64_t timeout_us);
+int te_drain(transfer_engine_t engine, int64_t timeout_us);
+
+/*
+ * The batch's tasks, also those submitted later, end by that time, in
+ * nanoseconds of CLOCK_MONOTONIC: FAILED, or TIMEOUT where the target could
+ * not be fenced. 0: no deadline. Replaces an earlier one. 0 or a positive
+ * code.
+ */
+int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
+		      uint64_t deadline_ns);
+
+/* --- rails, segments, settings -------------------------------------------- */
 
 enum te_rail_state {
 	TE_RAIL_UP = 0,

@@ -73,6 +73,16 @@ SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer_rig.c \
 	# EOL
 
+SRCS_ft_wait = $(FX_SRCS) \
+	fabtests/functional/ft_wait.c \
+	fabtests/functional/ft_wait_bad.c \
+	fabtests/functional/ft_wait_basic.c \
+	fabtests/functional/ft_wait_cancel.c \
+	fabtests/functional/ft_wait_cost.c \
+	fabtests/functional/ft_wait_deadline.c \
+	fabtests/functional/ft_wait_event.c \
+	# EOL
+
 SRCS_ft_zookeeper = $(FX_SRCS) \
 	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_zookeeper.c \
@@ -89,6 +99,7 @@ FUNC_TESTS += \
 	ft_laws \
 	ft_local \
 	ft_transfer \
+	ft_wait \
 	ft_zookeeper \
 	# EOL
 
@@ -97,6 +108,7 @@ TSAN_TESTS += \
 	ft_laws \
 	ft_local \
 	ft_transfer \
+	ft_wait \
 	# EOL
 
 TIMEOUT_ft_faults = 300

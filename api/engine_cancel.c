@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Tasks ended early, by the program or by their batch's deadline. A task that
+ * is asked to end does so when nothing of it is under way any more, so its
+ * memory is final as after every other end.
+ */
+#include "api/engine_int.h"
+
+#define CANCEL_CHUNK	64
+
+static void cancel_rail(struct engine *e, struct tei_rail_task **list, size_t n,
+			bool deadline)
+{
+	if (n && deadline)
+		tei_rail_expire(e->dp, list, n);
+	else if (n)
+		tei_rail_cancel(e->dp, list, n);
+}
+
+static void cancel_local(struct engine *e, struct engine_task *t, bool deadline)
+{
+	if (deadline)
+		__atomic_store_n(&t->expired, true, __ATOMIC_RELAXED);
+	tei_local_cancel(e->local, &t->u.op);
+}
+
+void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
+			 bool deadline)
+{
+	struct tei_rail_task *list[CANCEL_CHUNK];
+	struct engine_task *t;
+	size_t i, k = 0;
+
+	/* those that wait for a rail first: a copy's piece may take a while */
+	for (i = first; i < first + n; i++) {
+		t = &b->tasks[i];
+		if (!t->by_rail || engine_task_ended(t))
+			continue;
+		list[k++] = &t->u.rail;
+		if (k == CANCEL_CHUNK) {
+			cancel_rail(b->engine, list, k, deadline);
+			k = 0;
+		}
+	}
+	cancel_rail(b->engine, list, k, deadline);
+	for (i = first; i < first + n; i++) {
+		t = &b->tasks[i];
+		if (!t->by_rail && !engine_task_ended(t))
+			cancel_local(b->engine, t, deadline);
+	}
+}
+
+int te_cancel_task(transfer_engine_t engine, batch_id_t batch_id,
+		   size_t task_id)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	int ret = 1;
+
+	if (!e)
+		return 1;
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	if (task_id < b->count) {
+		engine_cancel_tasks(b, task_id, 1, false);
+		ret = 0;
+	}
+	engine_batch_unlock(b);
+	return ret;
+}
+
+int te_cancel_batch(transfer_engine_t engine, batch_id_t batch_id)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+
+	if (!e)
+		return 1;
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	engine_cancel_tasks(b, 0, b->count, false);
+	engine_batch_unlock(b);
+	return 0;
+}

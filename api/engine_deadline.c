@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Deadlines of batches. Those that have one stand in a heap, ordered by it; a
+ * thread that is started with the first of them sleeps until the earliest and
+ * asks what is left of that batch to end. It may wait for a batch's lock and
+ * for the piece of a local copy, which the data threads may not. Without a
+ * deadline there is neither a thread nor anything to look at.
+ */
+#include <signal.h>
+#include <string.h>
+
+#include "api/engine_int.h"
+
+static struct engine_batch *deadline_batch(struct tei_heap_node *n)
+{
+	return tei_container_of(n, struct engine_batch, timer);
+}
+
+/* Ends the batch's tasks unless it has another deadline by now. */
+static void deadline_fire(struct engine_batch *b, uint64_t deadline_ns)
+{
+	tei_mutex_lock(&b->lock);
+	if (b->gen & 1 && b->deadline_ns == deadline_ns)
+		engine_cancel_tasks(b, 0, b->count, true);
+	tei_mutex_unlock(&b->lock);
+}
+
+/* The batch that is due, off the heap, or NULL after a sleep. */
+static struct engine_batch *deadline_next(struct engine_timers *t,
+					  uint64_t *deadline_ns)
+	TEI_REQUIRES(t->lock)
+{
+	struct tei_heap_node *n = tei_heap_first(&t->heap);
+	uint64_t now = tei_now_ns();
+
+	if (n && n->key <= now) {
+		*deadline_ns = n->key;
+		tei_heap_remove(&t->heap, n);
+		return deadline_batch(n);
+	}
+	tei_mutex_wait(&t->cond, &t->lock,
+		       n && n->key - now < TEI_NS_PER_SEC ? n->key - now :
+							    TEI_NS_PER_SEC);
+	return NULL;
+}
+
+static void *deadline_main(void *arg)
+{
+	struct engine_timers *t = arg;
+	struct engine_batch *b;
+	uint64_t deadline_ns;
+
+	tei_mutex_lock(&t->lock);
+	while (!t->stop) {
+		b = deadline_next(t, &deadline_ns);
+		if (!b)
+			continue;
+		tei_mutex_unlock(&t->lock);
+		deadline_fire(b, deadline_ns);
+		tei_mutex_lock(&t->lock);
+	}
+	tei_mutex_unlock(&t->lock);
+	return NULL;
+}
+
+/* The program's signals are for the program's threads. */
+static int deadline_start(struct engine_timers *t) TEI_REQUIRES(t->lock)
+{
+	sigset_t all, old;
+	int ret;
+
+	if (t->started)
+		return 0;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = pthread_create(&t->thread, NULL, deadline_main, t);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (ret)
+		return tei_err_fail(NULL, TEI_ERR_CONTEXT, "engine", NULL,
+				    "deadline thread: %s", strerror(ret));
+	pthread_setname_np(t->thread, "tei-deadline");
+	t->started = true;
+	return 0;
+}
+
+void engine_deadline_init(struct engine *e)
+{
+	tei_mutex_init(&e->timers.lock);
+	tei_cond_init(&e->timers.cond);
+}
+
+void engine_deadline_stop(struct engine *e)
+{
+	struct engine_timers *t = &e->timers;
+	bool started;
+
+	tei_mutex_lock(&t->lock);
+	t->stop = true;
+	started = t->started;
+	pthread_cond_signal(&t->cond);
+	tei_mutex_unlock(&t->lock);
+	if (started)
+		pthread_join(t->thread, NULL);
+}
+
+void engine_deadline_fini(struct engine *e)
+{
+	tei_heap_fini(&e->timers.heap);
+	pthread_cond_destroy(&e->timers.cond);
+	tei_mutex_fini(&e->timers.lock);
+}
+
+void engine_deadline_freed(struct engine_batch *b)
+{
+	struct engine_timers *t = &b->engine->timers;
+
+	if (!b->deadline_ns)
+		return;
+	b->deadline_ns = 0;
+	tei_mutex_lock(&t->lock);
+	tei_heap_remove(&t->heap, &b->timer);
+	tei_mutex_unlock(&t->lock);
+}
+
+static int deadline_set(struct engine_batch *b, uint64_t deadline_ns)
+{
+	struct engine_timers *t = &b->engine->timers;
+	int ret = 0;
+
+	tei_mutex_lock(&t->lock);
+	tei_heap_remove(&t->heap, &b->timer);
+	if (deadline_ns) {
+		ret = deadline_start(t);
+		if (!ret && !tei_heap_add(&t->heap, &b->timer, deadline_ns))
+			ret = tei_err_fail(NULL, TEI_ERR_MEMORY, "engine", NULL,
+					   "no memory for a deadline");
+		pthread_cond_signal(&t->cond);
+	}
+	tei_mutex_unlock(&t->lock);
+	b->deadline_ns = ret ? 0 : deadline_ns;
+	return ret;
+}
+
+int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
+		      uint64_t deadline_ns)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	int ret;
+
+	if (!e)
+		return 1;
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	ret = deadline_set(b, deadline_ns);
+	engine_batch_unlock(b);
+	return tei_err_transfer_code(ret);
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Descriptors for poll. Each is a level, kept by the library: an eventfd whose
+ * counter is not 0 exactly while there is something to fetch.
+ *
+ * A batch is armed by a submission and tells its end once: whoever brings
+ * pending down to no task calls engine_event_ended, which looks again under
+ * events.lock, where submissions to watched batches raise pending as well. So
+ * an end that is told is still true when the level rises, and the level falls
+ * before a new task can end.
+ *
+ * events.lock is a leaf lock and is held over the eventfd's read and write,
+ * which do not block, and over its close, so that nobody writes to a number
+ * that was given away.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "api/engine_int.h"
+
+static void event_raise(int fd)
+{
+	uint64_t one = 1;
+	ssize_t ret = write(fd, &one, sizeof(one));
+
+	(void)ret;	/* full means readable */
+}
+
+static void event_lower(int fd)
+{
+	uint64_t junk;
+	ssize_t ret = read(fd, &junk, sizeof(junk));
+
+	(void)ret;	/* the program may have read it */
+}
+
+/* again: raises it also if it should be up, as the program may have read it. */
+static void event_settle(struct engine *e, bool again)
+	TEI_REQUIRES(e->events.lock)
+{
+	struct engine_events *ev = &e->events;
+	bool up = !tei_list_empty(&ev->ended) ||
+		  __atomic_load_n(&e->nnotes, __ATOMIC_SEQ_CST);
+
+	if (ev->fd < 0 || (up == ev->level && !(up && again)))
+		return;
+	ev->level = up;
+	if (up)
+		event_raise(ev->fd);
+	else
+		event_lower(ev->fd);
+}
+
+static void event_batch_settle(struct engine_batch *b, bool up)
+{
+	if (b->event_fd < 0 || b->event_level == up)
+		return;
+	b->event_level = up;
+	if (up)
+		event_raise(b->event_fd);
+	else
+		event_lower(b->event_fd);
+}
+
+static bool event_has_ended(const struct engine_batch *b)
+{
+	return !(__atomic_load_n(&b->pending, __ATOMIC_SEQ_CST) &
+		 ENGINE_PENDING_LEFT);
+}
+
+/* Tells the end, if it is one and still to be told. */
+static void event_tell(struct engine *e, struct engine_batch *b)
+	TEI_REQUIRES(e->events.lock)
+{
+	if (!b->event_armed || !event_has_ended(b))
+		return;
+	b->event_armed = false;
+	event_batch_settle(b, true);
+	if (e->events.on && tei_list_empty(&b->event_link))
+		tei_list_add_tail(&e->events.ended, &b->event_link);
+	event_settle(e, false);
+}
+
+static void event_arm(struct engine_batch *b)
+{
+	__atomic_fetch_or(&b->pending, ENGINE_PENDING_WATCHED,
+			  __ATOMIC_SEQ_CST);
+	b->event_id = engine_batch_id(b);
+	b->event_armed = true;
+}
+
+/* --- what batches do ----------------------------------------------------- */
+
+void engine_event_expect(struct engine_batch *b, uint32_t n)
+{
+	struct engine *e = b->engine;
+
+	tei_mutex_lock(&e->events.lock);
+	__atomic_fetch_add(&b->pending, n, __ATOMIC_SEQ_CST);
+	event_arm(b);
+	tei_list_del(&b->event_link);
+	event_batch_settle(b, false);
+	event_settle(e, false);
+	tei_mutex_unlock(&e->events.lock);
+}
+
+void engine_event_unexpect(struct engine_batch *b, uint32_t n)
+{
+	struct engine *e = b->engine;
+
+	tei_mutex_lock(&e->events.lock);
+	__atomic_fetch_sub(&b->pending, n, __ATOMIC_SEQ_CST);
+	if (!b->count)
+		b->event_armed = false;
+	event_tell(e, b);
+	tei_mutex_unlock(&e->events.lock);
+}
+
+void engine_event_ended(struct engine_batch *b)
+{
+	struct engine *e = b->engine;
+
+	tei_mutex_lock(&e->events.lock);
+	event_tell(e, b);
+	tei_mutex_unlock(&e->events.lock);
+}
+
+void engine_event_freed(struct engine_batch *b)
+{
+	struct engine *e = b->engine;
+
+	if (!(__atomic_load_n(&b->pending, __ATOMIC_RELAXED) &
+	      ENGINE_PENDING_WATCHED))
+		return;
+	tei_mutex_lock(&e->events.lock);
+	__atomic_fetch_and(&b->pending, ~ENGINE_PENDING_WATCHED,
+			   __ATOMIC_SEQ_CST);
+	b->event_armed = false;
+	tei_list_del(&b->event_link);
+	if (b->event_fd >= 0) {
+		close(b->event_fd);
+		b->event_fd = -1;
+		tei_rail_awake(e->dp);
+	}
+	b->event_level = false;
+	event_settle(e, false);
+	tei_mutex_unlock(&e->events.lock);
+}
+
+void engine_event_notes(struct engine *e)
+{
+	if (!__atomic_load_n(&e->events.on, __ATOMIC_SEQ_CST))
+		return;
+	tei_mutex_lock(&e->events.lock);
+	event_settle(e, true);
+	tei_mutex_unlock(&e->events.lock);
+}
+
+/* --- the engine's side --------------------------------------------------- */
+
+void engine_event_init(struct engine *e)
+{
+	tei_mutex_init(&e->events.lock);
+	tei_list_init(&e->events.ended);
+	e->events.fd = -1;
+}
+
+static void event_close(struct engine_batch *b, void *arg)
+{
+	(void)arg;
+	if (b->event_fd >= 0)
+		close(b->event_fd);
+}
+
+void engine_event_fini(struct engine *e)
+{
+	engine_batch_each(e, event_close, NULL);
+	if (e->events.fd >= 0)
+		close(e->events.fd);
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+static int event_open(int *fd)
+{
+	*fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (*fd >= 0)
+		return 0;
+	return tei_err_fail(NULL, TEI_ERR_CONTEXT, "engine",
+			    "check the open-file limit (ulimit -n)",
+			    "eventfd: %s", strerror(errno));
+}
+
+/* A batch that was there before the engine's descriptor. */
+static void event_adopt(struct engine_batch *b, void *arg)
+{
+	struct engine *e = arg;
+
+	tei_mutex_lock(&b->lock);
+	if (b->gen & 1 && b->count) {
+		tei_mutex_lock(&e->events.lock);
+		event_arm(b);
+		event_tell(e, b);
+		tei_mutex_unlock(&e->events.lock);
+	}
+	tei_mutex_unlock(&b->lock);
+}
+
+int te_event_fd(transfer_engine_t engine)
+{
+	struct engine *e = engine_from(engine);
+	bool first;
+	int fd, ret = 0;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	tei_mutex_lock(&e->events.lock);
+	first = e->events.fd < 0;
+	if (first)
+		ret = event_open(&e->events.fd);
+	fd = e->events.fd;
+	if (fd >= 0)
+		__atomic_store_n(&e->events.on, true, __ATOMIC_SEQ_CST);
+	tei_mutex_unlock(&e->events.lock);
+	if (ret || !first)
+		return ret ? ret : fd;
+	/* whoever sleeps on it does not drive progress */
+	tei_rail_doze(e->dp);
+	engine_batch_each(e, event_adopt, e);
+	engine_event_notes(e);
+	return fd;
+}
+
+static int event_watch(struct engine_batch *b)
+{
+	struct engine *e = b->engine;
+	int ret;
+
+	tei_mutex_lock(&e->events.lock);
+	ret = b->event_fd >= 0 ? 0 : event_open(&b->event_fd);
+	if (!ret && !(__atomic_load_n(&b->pending, __ATOMIC_RELAXED) &
+		      ENGINE_PENDING_WATCHED)) {
+		event_arm(b);
+		b->event_armed = b->count > 0;
+	}
+	if (!ret && b->count && event_has_ended(b) && !b->event_armed)
+		event_batch_settle(b, true);	/* told already, but not here */
+	event_tell(e, b);
+	if (!ret)
+		ret = b->event_fd;
+	tei_mutex_unlock(&e->events.lock);
+	return ret;
+}
+
+int te_batch_event_fd(transfer_engine_t engine, batch_id_t batch_id)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	bool first;
+	int ret;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return TEI_ERR_INVALID;
+	first = b->event_fd < 0;
+	ret = event_watch(b);
+	if (first && ret >= 0)
+		tei_rail_doze(e->dp);
+	engine_batch_unlock(b);
+	return ret;
+}
+
+/* Takes the ids of up to n ended batches off the list. */
+static size_t event_take(struct engine *e, batch_id_t *ids, size_t n)
+{
+	struct engine_batch *b;
+	size_t i = 0;
+
+	tei_mutex_lock(&e->events.lock);
+	while (i < n && !tei_list_empty(&e->events.ended)) {
+		b = tei_list_first(&e->events.ended, struct engine_batch,
+				   event_link);
+		tei_list_del(&b->event_link);
+		ids[i++] = b->event_id;
+	}
+	event_settle(e, true);
+	tei_mutex_unlock(&e->events.lock);
+	return i;
+}
+
+/* False: freed meanwhile, or more was submitted to it. */
+static bool event_fill(struct engine *e, batch_id_t id, struct te_ended *out)
+{
+	struct engine_batch *b = engine_batch_lock(e, id);
+	struct transfer_status status;
+	bool ended;
+
+	if (!b)
+		return false;
+	ended = b->count && event_has_ended(b);
+	if (ended) {
+		engine_batch_sum(b, &status);
+		memset(out, 0, sizeof(*out));
+		out->batch_id = id;
+		out->status = status.status;
+		out->transferred_bytes = status.transferred_bytes;
+	}
+	engine_batch_unlock(b);
+	return ended;
+}
+
+int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
+		     size_t elem_size, size_t *count)
+{
+	struct engine *e = engine_from(engine);
+	batch_id_t ids[64];
+	struct te_ended one;
+	size_t i, n, used = 0;
+
+	if (!e || !count || !elem_size || (*count && !ended))
+		return TEI_ERR_INVALID;
+	do {
+		n = *count - used < 64 ? *count - used : 64;
+		n = event_take(e, ids, n);
+		for (i = 0; i < n; i++) {
+			if (!event_fill(e, ids[i], &one))
+				continue;
+			memcpy((char *)ended + used++ * elem_size, &one,
+			       elem_size < sizeof(one) ? elem_size :
+							 sizeof(one));
+		}
+	} while (n && used < *count);
+	*count = used;
+	return 0;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Waiting for everything that was submitted, to one segment or to all. Nothing
+ * is counted per segment while transfers run: the batches that have tasks
+ * under way are noted, then waited for one after the other.
+ */
+#include <stdlib.h>
+
+#include "api/engine_int.h"
+
+#define FLUSH_ALL	((segment_id_t)-1)
+
+static const struct tei_err flush_no_segment = {
+	.code = TEI_ERR_INVALID,
+	.text = "no such segment: closed or invented id",
+};
+
+/* Batches with tasks under way and how many they had; on the caller's stack. */
+struct flush {
+	struct flush_batch {
+		batch_id_t id;
+		uint32_t count;
+	} *batches;
+	size_t n, cap;
+	bool no_memory;
+};
+
+static void flush_grow(struct flush *f)
+{
+	size_t cap = f->cap ? 2 * f->cap : 64;
+	struct flush_batch *batches;
+
+	batches = realloc(f->batches, cap * sizeof(*batches));
+	if (!batches) {
+		f->no_memory = true;
+		return;
+	}
+	f->batches = batches;
+	f->cap = cap;
+}
+
+static void flush_note(struct engine_batch *b, void *arg)
+{
+	struct flush *f = arg;
+
+	if (!(__atomic_load_n(&b->pending, __ATOMIC_SEQ_CST) &
+	      ENGINE_PENDING_LEFT))
+		return;
+	if (f->n == f->cap)
+		flush_grow(f);
+	if (f->n == f->cap)
+		return;
+	tei_mutex_lock(&b->lock);
+	if (b->gen & 1) {
+		f->batches[f->n].id = engine_batch_id(b);
+		f->batches[f->n++].count = b->count;
+	}
+	tei_mutex_unlock(&b->lock);
+}
+
+/* The first task from *next on that is under way to seg; false: none, or the
+ * batch was freed, which only happens to ended ones. */
+static bool flush_find(struct engine *e, const struct flush_batch *f,
+		       segment_id_t seg, uint32_t *next)
+{
+	struct engine_batch *b = engine_batch_lock(e, f->id);
+	const struct engine_task *t;
+	bool found = false;
+
+	if (!b)
+		return false;
+	for (; *next < f->count && !found; *next += !found) {
+		t = &b->tasks[*next];
+		found = (seg == FLUSH_ALL || t->target == seg) &&
+			!engine_task_ended(t);
+	}
+	engine_batch_unlock(b);
+	return found;
+}
+
+static int flush_batch(struct engine *e, const struct flush_batch *f,
+		       segment_id_t seg, uint64_t deadline_ns)
+{
+	uint32_t next = 0;
+	int ret;
+
+	while (flush_find(e, f, seg, &next)) {
+		ret = engine_wait(e, f->id, next, deadline_ns, NULL);
+		if (ret == TE_TIMED_OUT)
+			return ret;
+		if (ret && __atomic_load_n(&e->closing, __ATOMIC_SEQ_CST))
+			return ret;
+	}
+	return 0;
+}
+
+static int flush_run(struct engine *e, segment_id_t seg, uint64_t deadline_ns)
+{
+	struct flush f = { .batches = NULL };
+	struct tei_err last = *tei_err_last();
+	int ret = 0;
+	size_t i;
+
+	engine_batch_each(e, flush_note, &f);
+	if (f.no_memory)
+		ret = 302;
+	for (i = 0; i < f.n && !ret; i++)
+		ret = flush_batch(e, &f.batches[i], seg, deadline_ns);
+	free(f.batches);
+	/* a batch that was freed meanwhile is no error of this call */
+	if (!ret || ret == TE_TIMED_OUT)
+		tei_err_set_last(&last);
+	return ret;
+}
+
+int te_flush(transfer_engine_t engine, segment_id_t segment_id,
+	     int64_t timeout_us)
+{
+	struct engine *e = engine_from(engine);
+	uint64_t deadline_ns = engine_wait_deadline(timeout_us);
+	bool known = segment_id == LOCAL_SEGMENT;
+
+	if (!e)
+		return 1;
+	if (!known) {
+		pthread_rwlock_rdlock(&e->segments);
+		known = engine_segment_find(e, segment_id) != NULL;
+		pthread_rwlock_unlock(&e->segments);
+	}
+	if (!known) {
+		tei_err_set_last(&flush_no_segment);
+		return 1;
+	}
+	return flush_run(e, segment_id, deadline_ns);
+}
+
+int te_drain(transfer_engine_t engine, int64_t timeout_us)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e)
+		return 1;
+	return flush_run(e, FLUSH_ALL, engine_wait_deadline(timeout_us));
+}

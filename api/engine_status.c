@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How tasks and batches stand.
+ */
+#include "api/engine_int.h"
+
+/* What a caller must know first, last: law 4. */
+static int status_rank(int status)
+{
+	switch (status) {
+	case STATUS_COMPLETED:
+		return 0;
+	case STATUS_CANCELED:
+		return 1;
+	case STATUS_FAILED:
+		return 2;
+	case STATUS_TIMEOUT:
+		return 3;	/* its bytes may still land */
+	default:
+		return 4;	/* the others are still under way */
+	}
+}
+
+void engine_task_status(const struct engine_task *t,
+			struct transfer_status *status)
+{
+	int now = __atomic_load_n(&t->status, __ATOMIC_ACQUIRE);
+
+	status->status = now;
+	if (now == STATUS_COMPLETED)
+		status->transferred_bytes = t->length;
+	else if (t->by_rail)
+		status->transferred_bytes =
+			__atomic_load_n(&t->u.rail.done_bytes,
+					__ATOMIC_RELAXED);
+	else
+		status->transferred_bytes = 0;
+}
+
+void engine_batch_sum(const struct engine_batch *b,
+		      struct transfer_status *status)
+{
+	struct transfer_status task;
+	uint64_t bytes = 0;
+	int worst = STATUS_COMPLETED;
+	uint32_t i;
+
+	for (i = 0; i < b->count; i++) {
+		engine_task_status(&b->tasks[i], &task);
+		bytes += task.transferred_bytes;
+		if (status_rank(task.status) > status_rank(worst))
+			worst = task.status;
+	}
+	status->status = worst;
+	status->transferred_bytes = bytes;
+}
+
+int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
+		      size_t task_id, struct transfer_status *status)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	struct engine_task *t;
+
+	if (!e || !status)
+		return 1;
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	if (task_id >= b->count) {
+		engine_batch_unlock(b);
+		return 1;
+	}
+	t = &b->tasks[task_id];
+	if (!engine_task_ended(t)) {
+		if (t->by_rail)
+			tei_rail_progress(e->dp);
+		else
+			tei_local_progress(e->local);
+	}
+	engine_task_status(t, status);
+	engine_batch_unlock(b);
+	return 0;
+}
+
+int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
+		    struct transfer_status *status)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+
+	if (!e || !status)
+		return 1;
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	if (!b->count) {
+		engine_batch_unlock(b);
+		return 1;
+	}
+	if (__atomic_load_n(&b->pending, __ATOMIC_ACQUIRE) &
+	    ENGINE_PENDING_LEFT) {
+		tei_rail_progress(e->dp);
+		tei_local_progress(e->local);
+	}
+	engine_batch_sum(b, status);
+	engine_batch_unlock(b);
+	return 0;
+}
+
+int te_task_error(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
+		  struct te_error *err, size_t size)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	struct engine_task *t;
+	int status, ret = 1;
+
+	if (!e || !err || !size)
+		return 1;
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	if (task_id < b->count) {
+		t = &b->tasks[task_id];
+		status = __atomic_load_n(&t->status, __ATOMIC_ACQUIRE);
+		engine_error_out(status == STATUS_WAITING ? NULL : t->err,
+				 status == STATUS_TIMEOUT ? TE_ERROR_UNFENCED :
+							    0, err, size);
+		ret = 0;
+	}
+	engine_batch_unlock(b);
+	return ret;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Waiting for tasks without a busy loop.
+ *
+ * A waiter drives progress itself for as long as the progress thread spins,
+ * then tells the data plane that it will not (tei_rail_doze) and sleeps on its
+ * batch slot's futex. No wake-up is lost: the waiter counts itself in
+ * batch->pending and then looks; a task's end publishes the status and then
+ * lowers pending, so one of the two sees the other. Who waits for one task is
+ * woken by that task and those that share its bit, who waits for the batch by
+ * the last one only; without waiters an end costs the one atomic subtraction.
+ *
+ * The slot outlives the batch. A waiter holds nothing of the batch while it
+ * sleeps and looks it up by its id each time, so that the batch may be freed.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "api/engine_int.h"
+
+#define WAIT_BIT_WHOLE	(UINT32_C(1) << 31)
+
+static const struct tei_err wait_closing = {
+	.code = TEI_ERR_INVALID,
+	.text = "the engine was destroyed during the wait",
+};
+static const struct tei_err wait_no_task = {
+	.code = TEI_ERR_INVALID,
+	.text = "no such task: nothing of that number was submitted",
+};
+
+enum wait_state {
+	WAIT_ON,		/* not yet */
+	WAIT_ENDED,
+	WAIT_REFUSED,		/* stale id, no such task */
+};
+
+/* One call; on its stack. */
+struct wait {
+	struct engine *e;
+	batch_id_t id;
+	size_t task;			/* ENGINE_WAIT_ALL */
+	uint64_t deadline_ns;
+	struct transfer_status status;	/* as of the last look */
+	struct engine_batch *slot;	/* set by the first look */
+};
+
+static uint32_t wait_bit(size_t task)
+{
+	return task == ENGINE_WAIT_ALL ? WAIT_BIT_WHOLE :
+					 UINT32_C(1) << (task % 31);
+}
+
+/* --- ends ---------------------------------------------------------------- */
+
+static void wait_wake(struct engine_batch *b, uint32_t bits)
+{
+	__atomic_fetch_add(&b->wakes, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &b->wakes, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL,
+		NULL, bits);
+}
+
+void engine_wait_expect(struct engine_batch *b, uint32_t n)
+{
+	if (__atomic_load_n(&b->engine->events.on, __ATOMIC_RELAXED) ||
+	    __atomic_load_n(&b->pending, __ATOMIC_RELAXED) &
+		    ENGINE_PENDING_WATCHED)
+		engine_event_expect(b, n);
+	else
+		__atomic_fetch_add(&b->pending, n, __ATOMIC_SEQ_CST);
+}
+
+void engine_wait_unexpect(struct engine_batch *b, uint32_t n)
+{
+	uint64_t was;
+
+	if (__atomic_load_n(&b->pending, __ATOMIC_RELAXED) &
+	    ENGINE_PENDING_WATCHED)
+		engine_event_unexpect(b, n);
+	else
+		__atomic_fetch_sub(&b->pending, n, __ATOMIC_SEQ_CST);
+	was = __atomic_load_n(&b->pending, __ATOMIC_SEQ_CST);
+	if (!(was & ENGINE_PENDING_LEFT) && was & ENGINE_PENDING_WHOLES)
+		wait_wake(b, WAIT_BIT_WHOLE);
+}
+
+/* Someone cares; was is pending before this end. */
+static void wait_tell(struct engine_batch *b, uint64_t was, size_t task)
+{
+	bool last = (was & ENGINE_PENDING_LEFT) == 1;
+	uint32_t bits = 0;
+
+	if (was & ENGINE_PENDING_TASKS)
+		bits |= wait_bit(task);
+	if (last && was & ENGINE_PENDING_WHOLES)
+		bits |= WAIT_BIT_WHOLE;
+	if (bits)
+		wait_wake(b, bits);
+	if (last && was & ENGINE_PENDING_WATCHED)
+		engine_event_ended(b);
+}
+
+void engine_wait_ended(struct engine_batch *b, size_t task)
+{
+	uint64_t was = __atomic_fetch_sub(&b->pending, 1, __ATOMIC_SEQ_CST);
+
+	if (was > ENGINE_PENDING_LEFT)
+		wait_tell(b, was, task);
+}
+
+void engine_wait_freed(struct engine_batch *b)
+{
+	if (__atomic_load_n(&b->pending, __ATOMIC_SEQ_CST) &
+	    (ENGINE_PENDING_TASKS | ENGINE_PENDING_WHOLES))
+		wait_wake(b, UINT32_MAX);
+}
+
+/* --- waits --------------------------------------------------------------- */
+
+static bool wait_closed(struct engine *e)
+{
+	return __atomic_load_n(&e->closing, __ATOMIC_SEQ_CST);
+}
+
+static enum wait_state wait_look_task(struct wait *w, struct engine_batch *b)
+{
+	if (w->task >= b->count) {
+		tei_err_set_last(&wait_no_task);
+		return WAIT_REFUSED;
+	}
+	engine_task_status(&b->tasks[w->task], &w->status);
+	return w->status.status == STATUS_WAITING ? WAIT_ON : WAIT_ENDED;
+}
+
+/* Adding up is left for the end: a batch may have a million tasks. */
+static enum wait_state wait_look_all(struct wait *w, struct engine_batch *b)
+{
+	if (!b->count) {
+		tei_err_set_last(&wait_no_task);
+		return WAIT_REFUSED;
+	}
+	if (__atomic_load_n(&b->pending, __ATOMIC_SEQ_CST) &
+	    ENGINE_PENDING_LEFT)
+		return WAIT_ON;
+	engine_batch_sum(b, &w->status);
+	return WAIT_ENDED;
+}
+
+static enum wait_state wait_look(struct wait *w)
+{
+	struct engine_batch *b = engine_batch_lock(w->e, w->id);
+	enum wait_state state;
+
+	if (!b)
+		return WAIT_REFUSED;
+	w->slot = b;
+	state = w->task == ENGINE_WAIT_ALL ? wait_look_all(w, b) :
+					     wait_look_task(w, b);
+	engine_batch_unlock(b);
+	return state;
+}
+
+static enum wait_state wait_spin(struct wait *w)
+{
+	struct engine *e = w->e;
+	uint64_t spin = e->settings.spin_us * TEI_NS_PER_US;
+	uint64_t now = tei_now_ns(), until = now + spin;
+	enum wait_state state;
+
+	do {
+		tei_rail_progress(e->dp);
+		/* a piece of a copy is work done, not time lost */
+		if (tei_local_progress(e->local))
+			until = tei_now_ns() + spin;
+		state = wait_look(w);
+		now = tei_now_ns();
+	} while (state == WAIT_ON && now < until && now < w->deadline_ns &&
+		 !wait_closed(e));
+	return state;
+}
+
+/* False: the time has come. */
+static bool wait_nap(struct wait *w, uint32_t seen)
+{
+	struct timespec ts, *until = NULL;
+
+	if (w->deadline_ns != UINT64_MAX) {
+		if (tei_now_ns() >= w->deadline_ns)
+			return false;
+		ts.tv_sec = (time_t)(w->deadline_ns / TEI_NS_PER_SEC);
+		ts.tv_nsec = (long)(w->deadline_ns % TEI_NS_PER_SEC);
+		until = &ts;
+	}
+	syscall(SYS_futex, &w->slot->wakes, FUTEX_WAIT_BITSET_PRIVATE, seen,
+		until, NULL, wait_bit(w->task));
+	return true;
+}
+
+static enum wait_state wait_sleep(struct wait *w)
+{
+	uint64_t me = w->task == ENGINE_WAIT_ALL ? ENGINE_PENDING_WHOLE :
+						   ENGINE_PENDING_TASK;
+	struct engine_batch *b = w->slot;
+	enum wait_state state;
+	uint32_t seen;
+
+	tei_rail_doze(w->e->dp);
+	__atomic_fetch_add(&b->pending, me, __ATOMIC_SEQ_CST);
+	do {
+		seen = __atomic_load_n(&b->wakes, __ATOMIC_SEQ_CST);
+		state = wait_look(w);
+	} while (state == WAIT_ON && !wait_closed(w->e) && wait_nap(w, seen));
+	__atomic_fetch_sub(&b->pending, me, __ATOMIC_SEQ_CST);
+	tei_rail_awake(w->e->dp);
+	return state;
+}
+
+static enum wait_state wait_run(struct wait *w)
+{
+	struct engine *e = w->e;
+	enum wait_state state = wait_look(w);
+	uint32_t spinning;
+
+	if (state != WAIT_ON)
+		return state;
+	/* more of them would only take the cores from those with work */
+	spinning = __atomic_fetch_add(&e->nspinning, 1, __ATOMIC_RELAXED);
+	if (spinning < e->max_spinning)
+		state = wait_spin(w);
+	__atomic_fetch_sub(&e->nspinning, 1, __ATOMIC_RELAXED);
+	if (state == WAIT_ON && !wait_closed(e) && w->deadline_ns > 0)
+		state = wait_sleep(w);
+	return state;
+}
+
+/* The time ran out: how it stands, unless it has ended just now. */
+static int wait_timed_out(struct wait *w)
+{
+	struct engine_batch *b = engine_batch_lock(w->e, w->id);
+
+	if (!b)
+		return 1;
+	if (w->task == ENGINE_WAIT_ALL)
+		engine_batch_sum(b, &w->status);
+	else
+		engine_task_status(&b->tasks[w->task], &w->status);
+	engine_batch_unlock(b);
+	return w->status.status == STATUS_WAITING ? TE_TIMED_OUT : 0;
+}
+
+static int wait_result(struct wait *w, enum wait_state state)
+{
+	if (state == WAIT_ENDED)
+		return 0;
+	if (state == WAIT_REFUSED)
+		return 1;
+	if (wait_closed(w->e)) {
+		tei_err_set_last(&wait_closing);
+		return 1;
+	}
+	return wait_timed_out(w);
+}
+
+int engine_wait(struct engine *e, batch_id_t id, size_t task,
+		uint64_t deadline_ns, struct transfer_status *status)
+{
+	struct wait w = {
+		.e = e, .id = id, .task = task, .deadline_ns = deadline_ns,
+	};
+	int ret;
+
+	__atomic_fetch_add(&e->nwaiting, 1, __ATOMIC_SEQ_CST);
+	ret = wait_result(&w, wait_run(&w));
+	__atomic_fetch_sub(&e->nwaiting, 1, __ATOMIC_SEQ_CST);
+	if (ret != 1 && status)
+		*status = w.status;
+	return ret;
+}
+
+uint64_t engine_wait_deadline(int64_t timeout_us)
+{
+	if (timeout_us < 0 || (uint64_t)timeout_us > INT64_MAX / TEI_NS_PER_US)
+		return UINT64_MAX;
+	/* 0 is in the past: the wait looks, drives once and returns */
+	return timeout_us ? tei_now_ns() + (uint64_t)timeout_us * TEI_NS_PER_US :
+			    0;
+}
+
+/* --- the engine's side --------------------------------------------------- */
+
+void engine_wait_init(struct engine *e)
+{
+	cpu_set_t set;
+	int cpus = 1;
+
+	if (!sched_getaffinity(0, sizeof(set), &set))
+		cpus = CPU_COUNT(&set);
+	e->max_spinning = cpus > 1 ? (uint32_t)cpus / 2 : 1;
+}
+
+static void wait_shut_one(struct engine_batch *b, void *arg)
+{
+	(void)arg;
+	engine_wait_freed(b);
+}
+
+void engine_wait_shut(struct engine *e)
+{
+	struct timespec nap = { .tv_nsec = 100000 };
+
+	__atomic_store_n(&e->closing, true, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&e->nwaiting, __ATOMIC_SEQ_CST)) {
+		engine_batch_each(e, wait_shut_one, NULL);
+		nanosleep(&nap, NULL);
+	}
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+int te_wait_task(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
+		 int64_t timeout_us, struct transfer_status *status)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e)
+		return 1;
+	if (task_id == ENGINE_WAIT_ALL) {
+		tei_err_set_last(&wait_no_task);
+		return 1;
+	}
+	return engine_wait(e, batch_id, task_id,
+			   engine_wait_deadline(timeout_us), status);
+}
+
+int te_wait_batch(transfer_engine_t engine, batch_id_t batch_id,
+		  int64_t timeout_us, struct transfer_status *status)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e)
+		return 1;
+	return engine_wait(e, batch_id, ENGINE_WAIT_ALL,
+			   engine_wait_deadline(timeout_us), status);
+}

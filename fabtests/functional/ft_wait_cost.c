@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/* What waiting costs: processor time while it lasts, latency at its end. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_wait.h"
+
+#define COST_SECONDS 1
+#define COST_WRITES 2000
+
+/* The whole process: waiter and progress thread. */
+void wait_cpu(struct wait_rig *rig)
+{
+	double cpu, share;
+	struct fx_job job;
+	uint64_t from;
+
+	fx_peer_pause(&rig->target);
+	job = wait_job(rig, OPCODE_WRITE, 0, 4 * FX_MIB, FX_MIB);
+	/* what is sent before the socket is full is no waiting */
+	te_wait_batch(rig->engine, job.id, 100 * WAIT_MS, NULL);
+	cpu = ft_cpu_seconds();
+	from = ft_now_ns();
+	ft_ok(te_wait_batch(rig->engine, job.id, COST_SECONDS * 1000 * WAIT_MS,
+			    NULL) == TE_TIMED_OUT, "nothing_ends_meanwhile");
+	share = (ft_cpu_seconds() - cpu) * 1e9 / (double)(ft_now_ns() - from);
+	ft_diag("asleep in te_wait_batch: %.2f %% of a core", share * 100);
+	ft_ok(share < 0.10, "a_sleeping_waiter_costs_no_processor_time");
+	fx_peer_resume(&rig->target);
+	te_wait_batch(rig->engine, job.id, -1, NULL);
+	fx_job_free(&job);
+}
+
+static int cost_compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static bool cost_one(transfer_engine_t engine, struct transfer_request *req,
+		     bool poll)
+{
+	struct transfer_status st = { .status = STATUS_WAITING };
+	batch_id_t id = allocateBatchID(engine, 1);
+	bool good = !submitTransfer(engine, id, req, 1);
+
+	if (good && poll)
+		while (st.status == STATUS_WAITING &&
+		       !getTransferStatus(engine, id, 0, &st))
+			;
+	else if (good)
+		good = !te_wait_batch(engine, id, -1, &st);
+	return !freeBatchID(engine, id) && good &&
+	       st.status == STATUS_COMPLETED;
+}
+
+/* Median of a 64 B write in µs; negative: something failed. */
+static double cost_median(transfer_engine_t engine, struct wait_rig *rig,
+			  segment_id_t seg, void *local, bool poll)
+{
+	static double took[COST_WRITES];
+	struct transfer_request req = {
+		.opcode = OPCODE_WRITE, .source = local, .target_id = seg,
+		.target_offset = rig->target.mem.addr, .length = 64,
+	};
+	uint64_t from;
+
+	for (int i = 0; i < COST_WRITES; i++) {
+		from = ft_now_ns();
+		if (!cost_one(engine, &req, poll))
+			return -1;
+		took[i] = (double)(ft_now_ns() - from) / 1e3;
+	}
+	qsort(took, COST_WRITES, sizeof(*took), cost_compare);
+	return took[COST_WRITES / 2];
+}
+
+/* Never spinning: every wait sleeps and is woken by the progress thread. */
+static double cost_asleep(struct wait_rig *rig)
+{
+	struct fx_buf mem = fx_buf_map(4096, -1);
+	transfer_engine_t engine;
+	double us = -1;
+
+	setenv("MOONRAIL_SPIN_US", "0", 1);
+	engine = fx_engine("tcp");
+	unsetenv("MOONRAIL_SPIN_US");
+	if (engine && fx_register(engine, &mem))
+		us = cost_median(engine, rig,
+				 openSegment(engine, rig->target.name), mem.p,
+				 false);
+	destroyTransferEngine(engine);
+	fx_buf_unmap(&mem);
+	return us;
+}
+
+void wait_latency(struct wait_rig *rig)
+{
+	double poll, wait, asleep;
+
+	poll = cost_median(rig->engine, rig, rig->seg, rig->mem.p, true);
+	wait = cost_median(rig->engine, rig, rig->seg, rig->mem.p, false);
+	asleep = cost_asleep(rig);
+	ft_diag("64 B write, median: polled %.1f us, waited for %.1f us (%.2f "
+		"of it), without spinning %.1f us", poll, wait, wait / poll,
+		asleep);
+	ft_ok(poll > 0 && wait > 0 && asleep > 0, "writes_are_waited_for");
+	ft_ok(wait < 5 * poll + 1000 && asleep < 5 * poll + 5000,
+	      "waiting_is_not_much_slower_than_polling");
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_wait.h"
+
+#define DEADLINE_MS 300u
+
+static uint64_t deadline_in(unsigned int ms)
+{
+	return ft_now_ns() + (uint64_t)ms * 1000000;
+}
+
+/* What has not completed was ended by the deadline, and its record says so. */
+static bool deadline_records(struct fx_job *job)
+{
+	struct te_error err;
+
+	for (size_t i = 0; i < job->tasks; i++) {
+		int status = fx_task_status(job, i);
+
+		if (status == STATUS_COMPLETED)
+			continue;
+		if ((status != STATUS_FAILED && status != STATUS_TIMEOUT) ||
+		    te_task_error(job->engine, job->id, i, &err, sizeof(err)) ||
+		    err.code != -TE_TIMED_OUT || !err.text[0] || !err.peer[0] ||
+		    !(err.flags & TE_ERROR_UNFENCED) !=
+			    (status == STATUS_FAILED)) {
+			ft_diag("task %zu: status %d, code %d: %s", i, status,
+				err.code, err.text);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Submits to a stopped target; the tasks end by the deadline, not before. */
+static void deadline_stopped(struct wait_rig *rig, bool before)
+{
+	struct transfer_status st = { .status = -1 };
+	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
+			      .op = OPCODE_READ, .local = rig->mem.p,
+			      .remote = rig->target.mem.addr,
+			      .len = FX_MIB, .block = FX_MIB };
+	uint64_t at = deadline_in(DEADLINE_MS), from;
+	struct transfer_request req = {
+		.opcode = OPCODE_READ, .source = rig->mem.p,
+		.target_id = rig->seg, .target_offset = rig->target.mem.addr,
+		.length = FX_MIB,
+	};
+	bool good;
+	int ret;
+
+	fx_peer_pause(&rig->target);
+	job.tasks = 1;
+	job.id = allocateBatchID(rig->engine, 2);
+	good = (!before || !te_batch_deadline(rig->engine, job.id, at)) &&
+	       !submitTransfer(rig->engine, job.id, &req, 1) &&
+	       (before || !te_batch_deadline(rig->engine, job.id, at));
+	from = ft_now_ns();
+	ret = te_wait_batch(rig->engine, job.id,
+			    (DEADLINE_MS + wait_end_ms()) * WAIT_MS, &st);
+	ft_diag("status %d after %llu ms", st.status,
+		(unsigned long long)((ft_now_ns() - from) / 1000000));
+	ft_ok(good && !ret && ft_now_ns() >= at && deadline_records(&job) &&
+	      st.status == STATUS_TIMEOUT,
+	      "law3_deadline_set_%s_submit_ends_unfenced_tasks",
+	      before ? "before" : "after");
+	ft_ok(submitTransfer(rig->engine, job.id, &req, 1) == TE_TIMED_OUT,
+	      "nothing_is_taken_after_the_deadline");
+	te_wait_batch(rig->engine, job.id, -1, NULL);
+	fx_buf_poison(&rig->mem, 0, FX_MIB);
+	fx_peer_resume(&rig->target);
+	ft_ok(fx_buf_still(&rig->mem, 0, FX_MIB, 200),
+	      "law2_no_local_byte_changes_after_it");
+	fx_job_free(&job);
+}
+
+/* It is taken back, or put off: the tasks go on. */
+static void deadline_moved(struct wait_rig *rig, bool off)
+{
+	struct transfer_status st = { .status = -1 };
+	struct fx_job job;
+	bool good;
+
+	fx_peer_pause(&rig->target);
+	job = wait_job(rig, OPCODE_WRITE, 0, FX_MIB, 0);
+	good = !te_batch_deadline(rig->engine, job.id, deadline_in(100)) &&
+	       !te_batch_deadline(rig->engine, job.id,
+				  off ? 0 : deadline_in(FX_LONG_MS));
+	good = good && te_wait_batch(rig->engine, job.id, 250 * WAIT_MS,
+				     NULL) == TE_TIMED_OUT;
+	fx_peer_resume(&rig->target);
+	ft_ok(good && !te_wait_batch(rig->engine, job.id, -1, &st) &&
+	      st.status == STATUS_COMPLETED, "a_deadline_%s_does_no_harm",
+	      off ? "taken_back" : "put_off");
+	fx_job_free(&job);
+}
+
+void wait_deadline(struct wait_rig *rig)
+{
+	deadline_stopped(rig, true);
+	ft_ok(wait_works(rig), "works_after_it");
+	deadline_stopped(rig, false);
+	ft_ok(wait_works(rig), "works_after_it");
+	deadline_moved(rig, true);
+	deadline_moved(rig, false);
+}
+
+/* In mid-transfer; the target answers, so nothing is unfenced. */
+static unsigned int deadline_round(struct wait_rig *rig, int op)
+{
+	struct transfer_status st = { .status = -1 };
+	uint64_t len = 16 * FX_MIB, seq = ++rig->sequence;
+	struct fx_job job;
+	bool good;
+
+	fx_buf_fill(op == OPCODE_WRITE ? &rig->mem : &rig->target.mem, 0, len,
+		    seq);
+	job = wait_job(rig, op, 0, len, 256 * FX_KIB);
+	good = !te_batch_deadline(rig->engine, job.id,
+				  ft_now_ns() + wait_random(rig, 6000000)) &&
+	       !te_wait_batch(rig->engine, job.id, wait_end_ms() * WAIT_MS,
+			      &st) &&
+	       fx_job_poll(&job) && !job.n[STATUS_TIMEOUT] &&
+	       deadline_records(&job);
+	fx_buf_poison(&rig->mem, 0, len);
+	good = good && fx_buf_still(&rig->target.mem, 0, len, 30) &&
+	       fx_buf_poisoned(&rig->mem, 0, len);
+	if (!good)
+		ft_diag("%s", fx_job_text(&job));
+	ft_ok(good, "law2_memory_is_final_after_a_deadline_in_mid_%s",
+	      op == OPCODE_READ ? "read" : "write");
+	te_wait_batch(rig->engine, job.id, -1, NULL);
+	fx_job_free(&job);
+	return job.n[STATUS_FAILED];
+}
+
+void wait_deadline_running(struct wait_rig *rig)
+{
+	unsigned int failed = 0;
+
+	for (int i = 0; i < 16; i++)
+		failed += deadline_round(rig, i % 2 ? OPCODE_READ :
+						      OPCODE_WRITE);
+	ft_ok(failed > 0, "some_were_too_late");
+}
+
+/* kill -9 of the target while a thread sleeps in a wait. */
+void wait_killed(struct wait_rig *rig)
+{
+	struct wait_thread t = { .engine = rig->engine, .timeout_us = -1 };
+	struct fx_job job;
+	uint64_t from;
+
+	fx_peer_pause(&rig->target);
+	job = wait_job(rig, OPCODE_WRITE, 0, 16 * FX_MIB, FX_MIB);
+	t.id = job.id;
+	wait_thread_start(&t);
+	ft_ok(te_wait_batch(rig->engine, job.id, 50 * WAIT_MS, NULL) ==
+	      TE_TIMED_OUT, "it_is_under_way");
+	from = ft_now_ns();
+	fx_peer_kill(&rig->target);
+	wait_thread_join(&t);
+	ft_diag("status %d after %llu ms", t.status.status,
+		(unsigned long long)((t.ended_ns - from) / 1000000));
+	ft_ok(!t.ret && (t.status.status == STATUS_FAILED ||
+			 t.status.status == STATUS_TIMEOUT) &&
+	      t.ended_ns - from <
+		      (FX_TIMEOUT_S * 1000 + wait_end_ms()) * UINT64_C(1000000),
+	      "law3_a_wait_ends_when_its_target_is_killed");
+	fx_job_free(&job);
+	closeSegment(rig->engine, rig->seg);
+	fx_peer_drop(&rig->target);
+}
