@@ -12,7 +12,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib tools tests check demo install uninstall clean distclean
+.PHONY: all lib tools tests check demo bench install uninstall clean distclean
 .PHONY: check-abi check-headers check-layers check-man check-style check-threads
 .PHONY: stats FORCE
 
@@ -186,6 +186,11 @@ endif
 demo: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/demo.sh
+
+# bench BENCH='WORD…': BENCH=help lists them.
+bench: lib tools
+	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
+		sh $(SRCDIR)/fabtests/scripts/bench.sh $(BENCH)
 
 # --- manual pages -----------------------------------------------------------
 

@@ -14,8 +14,10 @@ TOOLS += te_bench
 SRCS_te_bench = \
 	fabtests/benchmarks/te_bench.c \
 	fabtests/benchmarks/te_bench_child.c \
+	fabtests/benchmarks/te_bench_copy.c \
 	fabtests/benchmarks/te_bench_demo.c \
 	fabtests/benchmarks/te_bench_engine.c \
+	fabtests/benchmarks/te_bench_idle.c \
 	fabtests/benchmarks/te_bench_initiator.c \
 	fabtests/benchmarks/te_bench_options.c \
 	fabtests/benchmarks/te_bench_raw.c \
@@ -23,6 +25,7 @@ SRCS_te_bench = \
 	fabtests/benchmarks/te_bench_raw_port.c \
 	fabtests/benchmarks/te_bench_report.c \
 	fabtests/benchmarks/te_bench_run.c \
+	fabtests/benchmarks/te_bench_segments.c \
 	fabtests/benchmarks/te_bench_target.c \
 	# EOL
 
@@ -115,4 +118,5 @@ TIMEOUT_ft_faults = 300
 TIMEOUT_ft_transfer = 300
 
 SCRIPT_TESTS += \
+	fabtests/scripts/bench_test.sh \
 	# EOL

@@ -40,6 +40,14 @@ static int main_mode(const struct bench_opts *opts)
 		return opts->child ? bench_raw_target(opts) : bench_raw(opts);
 	case BENCH_DEMO:
 		return bench_demo(opts);
+	case BENCH_SELF:
+		return bench_self(opts);
+	case BENCH_MEMCPY:
+		return bench_copy(opts);
+	case BENCH_IDLE:
+		return bench_idle(opts);
+	case BENCH_SEGMENTS:
+		return bench_segments(opts);
 	}
 	return BENCH_USAGE;
 }

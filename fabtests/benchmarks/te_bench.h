@@ -13,6 +13,9 @@
  *	te_bench_target.c	--mode=target
  *	te_bench_child.c	the target as a child of this process
  *	te_bench_demo.c		--mode=demo
+ *	te_bench_copy.c		--mode=memcpy
+ *	te_bench_idle.c		--mode=idle
+ *	te_bench_segments.c	--mode=segments
  *	te_bench_raw*.c		--mode=raw
  *	te_bench_report.c	text and JSON
  */
@@ -28,7 +31,7 @@
 #include "fabtests/common/ft_hist.h"
 #include "fabtests/common/ft_proc.h"
 
-enum { BENCH_RAILS = 64 };
+enum { BENCH_RAILS = 64, BENCH_ENGINES = 1000 };
 
 enum bench_exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2 };
 
@@ -38,6 +41,10 @@ enum bench_mode {
 	BENCH_LOOPBACK,
 	BENCH_RAW,
 	BENCH_DEMO,
+	BENCH_SELF,
+	BENCH_MEMCPY,
+	BENCH_IDLE,
+	BENCH_SEGMENTS,
 };
 
 /* Index of the names that --operation takes; equals OPCODE_…. */
@@ -62,6 +69,8 @@ struct bench_opts {
 	uint64_t warmup;		/* batches per thread, not counted */
 	uint64_t max_errors;
 	uint64_t seed;
+	uint64_t segments;		/* opened by --mode=segments */
+	uint64_t engines;		/* of one target */
 	double duration;		/* seconds */
 	bool verify;
 	bool json;
@@ -224,6 +233,10 @@ int bench_loopback(const struct bench_opts *opts);
 int bench_raw(const struct bench_opts *opts);
 int bench_raw_target(const struct bench_opts *opts);
 int bench_demo(const struct bench_opts *opts);
+int bench_self(const struct bench_opts *opts);
+int bench_copy(const struct bench_opts *opts);
+int bench_idle(const struct bench_opts *opts);
+int bench_segments(const struct bench_opts *opts);
 
 /* --- report -------------------------------------------------------------- */
 

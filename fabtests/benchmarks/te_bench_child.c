@@ -81,6 +81,7 @@ static int child_fill(struct child_argv *argv, const struct bench_opts *opts,
 	bad |= child_number(argv, "batch_size", opts->batch_size);
 	bad |= child_number(argv, "window", opts->window);
 	bad |= child_number(argv, "seed", opts->seed);
+	bad |= child_number(argv, "engines", opts->engines);
 	bad |= child_arg(argv, "bidirectional",
 			 opts->bidirectional ? "true" : NULL);
 	return bad;

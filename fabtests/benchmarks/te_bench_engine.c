@@ -79,8 +79,8 @@ static const char *engine_name(const struct bench_opts *opts, char *buf,
 {
 	if (opts->local_server_name)
 		return opts->local_server_name;
-	if (opts->child || opts->mode == BENCH_LOOPBACK ||
-	    opts->mode == BENCH_DEMO)
+	if (opts->child ||
+	    (opts->mode != BENCH_INITIATOR && opts->mode != BENCH_TARGET))
 		return "127.0.0.1";
 	if (gethostname(buf, len))
 		return "localhost";

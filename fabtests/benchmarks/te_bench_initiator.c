@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=initiator and loopback. Each thread has its own part of the buffer,
+ * --mode=initiator, loopback and self. Each thread has its own part of the buffer,
  * at the same offset at both sides, and goes through it block by block, round
  * and round.
  *
@@ -24,6 +24,7 @@ struct initiator {
 	transfer_engine_t engine;
 	struct bench_memory memory;
 	struct bench_memory back;	/* what was read back, or empty */
+	struct bench_memory own;	/* --mode=self: the target, or empty */
 	struct bench_remote remote;
 	size_t n_before;
 	struct te_rail_stats before[BENCH_RAILS];	/* after the warm-up */
@@ -252,12 +253,14 @@ static int initiator_measure(struct initiator *all, struct ft_proc *child)
 	return bench_report(all->opts, &result);
 }
 
-/* Opens the segment of that name, runs, closes it. */
+/* Opens the segment of that name, unless it is ours; runs, closes it. */
 static int initiator_connect(struct initiator *all, const char *name,
 			     struct ft_proc *child)
 {
 	int ret = BENCH_FAILED;
 
+	if (all->own.addr)
+		return initiator_measure(all, NULL);
 	if (bench_remote_open(all->engine, name, &all->remote))
 		return BENCH_FAILED;
 	if (all->remote.size < all->opts->buffer_size)
@@ -322,5 +325,36 @@ int bench_loopback(const struct bench_opts *opts)
 	ret = initiator_run(opts, name, &child);
 	if (bench_child_stop(&child))
 		ret = BENCH_FAILED;
+	return ret;
+}
+
+static int initiator_self(struct initiator *all)
+{
+	const struct bench_opts *opts = all->opts;
+	int ret;
+
+	if (bench_register(all->engine, &all->own, opts->buffer_size, true))
+		return BENCH_FAILED;
+	ft_pattern_fill(all->own.addr, 0, all->own.size, opts->seed, 0);
+	all->remote.id = LOCAL_SEGMENT;
+	all->remote.addr = (uint64_t)(uintptr_t)all->own.addr;
+	all->remote.size = all->own.size;
+	ret = initiator_with_engine(all, NULL, NULL);
+	if (bench_unregister(all->engine, &all->own))
+		ret = BENCH_FAILED;
+	return ret;
+}
+
+int bench_self(const struct bench_opts *opts)
+{
+	static struct initiator all;	/* too large for a stack */
+	int ret;
+
+	all.opts = opts;
+	all.engine = bench_engine_open(opts);
+	if (!all.engine)
+		return BENCH_FAILED;
+	ret = initiator_self(&all);
+	destroyTransferEngine(all.engine);
 	return ret;
 }

@@ -27,7 +27,8 @@ struct option_row {
 };
 
 static const char *const option_modes[] = {
-	"initiator", "target", "loopback", "raw", "demo", NULL
+	"initiator", "target", "loopback", "raw", "demo", "self", "memcpy",
+	"idle", "segments", NULL
 };
 
 static const char *const option_operations[] = { "read", "write", NULL };
@@ -41,7 +42,9 @@ static const char *const option_protocols[] = {
 static const struct option_row option_table[] = {
 	{ "mode", KIND_CHOICE, FIELD(mode), 0, 0, option_modes, "MODE",
 	  "initiator, target, loopback (both, as two processes),\n"
-	  "raw (both, a plain libfabric loop), demo; initiator" },
+	  "raw (both, a plain libfabric loop), demo, self (this\n"
+	  "process's own memory), memcpy (without an engine), idle,\n"
+	  "segments; initiator" },
 	{ "metadata_server", KIND_TEXT, FIELD(metadata_server), 0, 0, NULL,
 	  "TEXT", "P2PHANDSHAKE or zookeeper://host:port; P2PHANDSHAKE" },
 	{ "local_server_name", KIND_TEXT, FIELD(local_server_name), 0, 0, NULL,
@@ -60,15 +63,16 @@ static const struct option_row option_table[] = {
 	{ "nic_priority_matrix", KIND_TEXT, FIELD(nic_priority_matrix), 0, 0,
 	  NULL, "JSON", "priority matrix as JSON, or a file that holds it" },
 	{ "block_size", KIND_SIZE, FIELD(block_size), 1, UINT64_C(1) << 40,
-	  NULL, "SIZE", "bytes per request; 64K" },
+	  NULL, "SIZE", "bytes per request; 64K, in idle and segments 64" },
 	{ "batch_size", KIND_COUNT, FIELD(batch_size), 1, 65536, NULL, "N",
 	  "requests per batch; 128" },
 	{ "threads", KIND_COUNT, FIELD(threads), 1, 1024, NULL, "N",
 	  "threads of the initiator; 1" },
 	{ "duration", KIND_SECONDS, FIELD(duration), 0, 0, NULL, "SECONDS",
-	  "10; also 0.5 or 500ms" },
+	  "also 0.5 or 500ms; 10, in segments 0.5" },
 	{ "buffer_size", KIND_SIZE, FIELD(buffer_size), 1, UINT64_C(1) << 46,
-	  NULL, "SIZE", "bytes registered at each side; 1G" },
+	  NULL, "SIZE", "bytes registered at each side; 1G, in idle and\n"
+	  "segments 1M" },
 	{ "verify", KIND_FLAG, FIELD(verify), 0, 0, NULL, "",
 	  "compare every byte; its time is not counted" },
 	{ "seed", KIND_COUNT, FIELD(seed), 0, UINT64_MAX, NULL, "N",
@@ -83,6 +87,10 @@ static const struct option_row option_table[] = {
 	{ "bidirectional", KIND_FLAG, FIELD(bidirectional), 0, 0, NULL, "",
 	  "raw: the target does the same to the initiator, as\n"
 	  "fi_rma_bw does" },
+	{ "segments", KIND_COUNT, FIELD(segments), 1, 100000, NULL, "N",
+	  "segments: open that many; 1000" },
+	{ "engines", KIND_COUNT, FIELD(engines), 1, BENCH_ENGINES, NULL, NULL,
+	  NULL },
 	{ "json", KIND_FLAG, FIELD(json), 0, 0, NULL, "",
 	  "one JSON object as the last line" },
 	{ "child", KIND_FLAG, FIELD(child), 0, 0, NULL, NULL, NULL },
@@ -302,6 +310,8 @@ static int options_check(const struct bench_opts *opts)
 				      "engine");
 	if (opts->bidirectional && opts->threads > 1)
 		return options_refuse("--bidirectional goes with one thread");
+	if (opts->mode == BENCH_MEMCPY && opts->verify)
+		return options_refuse("--mode=memcpy does not verify");
 	if (opts->mode == BENCH_TARGET || opts->mode == BENCH_DEMO)
 		return 0;
 	if (part < opts->block_size)
@@ -314,22 +324,35 @@ static int options_check(const struct bench_opts *opts)
 	return 0;
 }
 
+/* Defaults that the mode decides. */
+static void options_by_mode(struct bench_opts *opts)
+{
+	bool small = opts->mode == BENCH_IDLE || opts->mode == BENCH_SEGMENTS;
+
+	if (!opts->protocol)
+		opts->protocol = opts->mode == BENCH_RAW ? "tcp" : "auto";
+	if (!opts->block_size)
+		opts->block_size = small ? 64 : 64 << 10;
+	if (!opts->buffer_size)
+		opts->buffer_size = small ? 1 << 20 : 1 << 30;
+	if (opts->duration <= 0)
+		opts->duration = opts->mode == BENCH_SEGMENTS ? 0.5 : 10;
+}
+
 int bench_parse(int argc, char **argv, struct bench_opts *opts)
 {
 	memset(opts, 0, sizeof(*opts));
 	opts->metadata_server = "P2PHANDSHAKE";
-	opts->block_size = 64 << 10;
 	opts->batch_size = 128;
 	opts->threads = 1;
-	opts->duration = 10;
-	opts->buffer_size = UINT64_C(1) << 30;
 	opts->seed = 1;
+	opts->segments = 1000;
+	opts->engines = 1;
 	opts->warmup = 1;
 	opts->max_errors = 1;
 	if (options_read(argc, argv, opts))
 		return BENCH_USAGE;
-	if (!opts->protocol)
-		opts->protocol = opts->mode == BENCH_RAW ? "tcp" : "auto";
+	options_by_mode(opts);
 	if (opts->help || opts->version)
 		return 0;
 	return options_check(opts);

@@ -43,34 +43,62 @@ static void target_wait(const struct bench_opts *opts,
 		ppoll(NULL, 0, NULL, unblocked);
 }
 
-static int target_serve(transfer_engine_t engine,
-			const struct bench_opts *opts,
+/* An engine with the buffer, its name told; NULL with nothing held. */
+static transfer_engine_t target_open(const struct bench_opts *opts,
+				     const struct bench_memory *memory)
+{
+	transfer_engine_t engine = bench_engine_open(opts);
+
+	if (!engine)
+		return NULL;
+	if (registerLocalMemory(engine, memory->addr, memory->size, "*", 1))
+		bench_engine_error("registerLocalMemory");
+	else if (!target_name(engine, opts))
+		return engine;
+	destroyTransferEngine(engine);
+	return NULL;
+}
+
+static int target_close(transfer_engine_t engine,
+			const struct bench_memory *memory)
+{
+	int ret = unregisterLocalMemory(engine, memory->addr);
+
+	if (ret)
+		bench_engine_error("unregisterLocalMemory");
+	destroyTransferEngine(engine);
+	return ret;
+}
+
+static int target_serve(const struct bench_opts *opts,
 			const struct bench_memory *memory,
 			const sigset_t *unblocked)
 {
+	static transfer_engine_t engines[BENCH_ENGINES];
 	int ret = BENCH_FAILED;
+	uint64_t count = 0;
 
-	if (registerLocalMemory(engine, memory->addr, memory->size, "*", 1)) {
-		bench_engine_error("registerLocalMemory");
-		return BENCH_FAILED;
+	while (count < opts->engines) {
+		engines[count] = target_open(opts, memory);
+		if (!engines[count])
+			break;
+		count++;
 	}
-	if (!target_name(engine, opts) && !fflush(stdout)) {
+	if (count == opts->engines && !fflush(stdout)) {
 		target_wait(opts, unblocked);
 		ret = BENCH_OK;
 	}
-	if (unregisterLocalMemory(engine, memory->addr)) {
-		bench_engine_error("unregisterLocalMemory");
-		ret = BENCH_FAILED;
-	}
+	while (count)
+		if (target_close(engines[--count], memory))
+			ret = BENCH_FAILED;
 	return ret;
 }
 
 int bench_target(const struct bench_opts *opts)
 {
 	struct bench_memory memory;
-	transfer_engine_t engine;
 	sigset_t ends, unblocked;
-	int ret = BENCH_FAILED;
+	int ret;
 
 	/* Taken by ppoll alone, so that none is missed; threads inherit. */
 	sigemptyset(&ends);
@@ -81,11 +109,7 @@ int bench_target(const struct bench_opts *opts)
 	if (bench_memory_get(&memory, opts->buffer_size))
 		return BENCH_FAILED;
 	ft_pattern_fill(memory.addr, 0, memory.size, opts->seed, 0);
-	engine = bench_engine_open(opts);
-	if (engine) {
-		ret = target_serve(engine, opts, &memory, &unblocked);
-		destroyTransferEngine(engine);
-	}
+	ret = target_serve(opts, &memory, &unblocked);
 	bench_memory_put(&memory);
 	return ret;
 }

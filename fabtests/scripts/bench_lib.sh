@@ -1,0 +1,189 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Sourced by bench.sh: runs, what they gave, the report. In $out:
+#   runs.csv     every run: case,side,round,metric,value
+#   rows         what is compared: case|side|against|metric|operator|goal
+#   failures     runs that failed, and why
+#   skipped      what could not be run, and why
+#   summary.csv  medians and ratios
+# Set by the caller:
+: "${out:=}" "${rounds:=5}" "${seconds:=1}" "${form:=quick}" "${scripts:=.}"
+
+te_bench=$BUILD/bin/te_bench
+export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+# Requests count one by one; merging is reported apart.
+export MOONRAIL_MERGE=0
+
+# Only what is optimised and not instrumented is worth measuring.
+bench_check_build()
+{
+	flags=$(cat "$BUILD/flags" 2>/dev/null)
+	case " $flags " in
+	*' -fsanitize='*|*' --coverage '*)
+		echo 'bench: the build is instrumented; configure without' \
+			'--enable-asan, -ubsan, -tsan, -coverage' >&2
+		return 1 ;;
+	*' -O2 '*|*' -O3 '*|*' -Ofast '*) ;;
+	*)	echo "bench: the build isn't optimised; configure without" \
+			'--enable-debug' >&2
+		return 1 ;;
+	esac
+}
+
+bench_begin()
+{
+	mkdir -p "$out"
+	echo 'case,side,round,metric,value' >"$out/runs.csv"
+	: >"$out/rows"
+	: >"$out/failures"
+	: >"$out/skipped"
+	begun=$(date +%s)
+	printf '%s; %s CPUs, %s\nthis bench: %s, %s runs of %s s each, medians\n' \
+		"$($te_bench --version)" "$(nproc)" "$(sed -n \
+		's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" \
+		"$form" "$rounds" "$seconds"
+}
+
+# skip WHAT WHY
+skip()
+{
+	printf '%s: %s\n' "$1" "$2" >>"$out/skipped"
+	progress "$1: skipped"
+}
+
+progress()
+{
+	[ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2
+}
+
+# record CASE SIDE ROUND METRIC VALUE
+record()
+{
+	printf '%s,%s,%s,%s,%s\n' "$1" "$2" "$3" "$4" "$5" >>"$out/runs.csv"
+}
+
+# row CASE SIDE AGAINST METRIC OPERATOR GOAL: AGAINST "" compares the value
+# itself; GOAL "" has none.
+row()
+{
+	printf '%s|%s|%s|%s|%s|%s\n' "$@" >>"$out/rows"
+}
+
+# fail CASE SIDE ROUND LOG
+fail()
+{
+	printf '%s, %s, run %s: %s\n' "$1" "$2" "$3" \
+		"$(tail -n 1 "$4" 2>/dev/null)" >>"$out/failures"
+}
+
+# field NAME: a number or word of the JSON object on standard input.
+field()
+{
+	sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" | tail -n 1
+}
+
+# run_te CASE SIDE ROUND OPTION…: one run of te_bench, its JSON in $json.
+run_te()
+{
+	run_case=$1 run_side=$2 run_round=$3
+	shift 3
+	progress "$run_case, $run_side, run $run_round of $rounds"
+	if json=$(timeout 120 "$te_bench" --json "$@" </dev/null \
+			2>"$out/stderr" | tail -n 1) && [ -n "$json" ]; then
+		return 0
+	fi
+	fail "$run_case" "$run_side" "$run_round" "$out/stderr"
+	return 1
+}
+
+# run_rate CASE SIDE ROUND OPTION…: records MB/s (10^6 bytes) and the median latency.
+run_rate()
+{
+	run_te "$@" || return
+	record "$1" "$2" "$3" MB/s "$(echo "$json" | field gb_per_s |
+		awk '{ print $1 * 1000 }')"
+	record "$1" "$2" "$3" us "$(echo "$json" | field p50)"
+}
+
+# alternate CASE A B COMMAND: runs "COMMAND CASE SIDE ROUND" for both sides in
+# turn, and which of them is first alternates too.
+alternate()
+{
+	alt_case=$1 alt_a=$2 alt_b=$3 alt_command=$4
+	alt_round=1
+	while [ "$alt_round" -le "$rounds" ]; do
+		if [ $((alt_round % 2)) -eq 1 ]; then
+			alt_order="$alt_a $alt_b"
+		else
+			alt_order="$alt_b $alt_a"
+		fi
+		for alt_side in $alt_order; do
+			"$alt_command" "$alt_case" "$alt_side" "$alt_round"
+		done
+		alt_round=$((alt_round + 1))
+	done
+}
+
+bytes_of()
+{
+	case $1 in
+	*K) echo $((${1%K} << 10)) ;;
+	*M) echo $((${1%M} << 20)) ;;
+	*) echo "$1" ;;
+	esac
+}
+
+bench_report()
+{
+	progress ''
+	awk -v summary="$out/summary.csv" -f "$scripts/bench_report.awk" \
+		"$out/runs.csv" "$out/rows" || return 1
+	for list in skipped failures; do
+		[ -s "$out/$list" ] || continue
+		printf '\n%s:\n' "$list"
+		sed 's/^/  /' "$out/$list"
+	done
+	echo
+	bench_plot
+	printf 'tables in %s: runs.csv, summary.csv; %d s\n' "$out" \
+		$(($(date +%s) - begun))
+	[ ! -s "$out/failures" ]
+}
+
+# plot_side SIDE TRANSPORT OP: "size median min max" per line.
+plot_side()
+{
+	awk -F, -v side="$1" -v t="$2" -v op="$3" '
+	function bytes(s) {
+		return s ~ /K$/ ? s * 1024 : s ~ /M$/ ? s * 1048576 : s + 0
+	}
+	NR > 1 && $4 == "MB/s" && split($1, w, " ") == 5 && w[1] == t &&
+	w[2] == op && w[4] == "b128" && w[5] == "t1" {
+		if ($2 == side) print bytes(w[3]), $5, $6, $7
+		if ($3 == side) print bytes(w[3]), $8, $9, $10
+	}' "$out/summary.csv" | sort -n -u -k 1,1
+}
+
+bench_plot()
+{
+	for plot in 'tcp write' 'tcp read' 'shm write' 'shm read'; do
+		for side in engine raw ucx merged; do
+			# shellcheck disable=SC2086
+			plot_side "$side" $plot >"$out/$side-${plot% *}-${plot#* }.dat"
+		done
+	done
+	if [ -z "$(cat "$out"/engine-*.dat)" ]; then
+		rm -f "$out"/*.dat
+		return
+	fi
+	if ! command -v gnuplot >/dev/null 2>&1; then
+		echo 'no plot: gnuplot is not installed'
+	elif gnuplot -e "out='$out'" "$scripts/bench_plot.gp" \
+			2>"$out/stderr"; then
+		printf 'plot: %s\n' "$out/transfers.svg"
+	else
+		printf 'no plot: gnuplot: %s\n' "$(tail -n 1 "$out/stderr")"
+	fi
+	rm -f "$out"/*.dat
+}

@@ -1,0 +1,407 @@
+# shellcheck shell=sh
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Sourced by bench.sh: what is measured, part by part, and its goals. Lists of
+# words from the caller:
+: "${transports:=}" "${sizes:=}" "${ops:=}" "${batches:=}" "${threads:=}"
+: "${rounds:=5}" "${seconds:=1}" "${form:=quick}" "${segments:=1000}" "${out:=}"
+: "${te_bench:=}"
+
+# A buffer beyond the caches, with a block for each thread.
+buffer=128M
+
+# device TRANSPORT: one rail, on the loopback.
+device()
+{
+	[ "$1" != tcp ] || echo --device_name=127.0.0.1
+}
+
+# --- the engine against a plain libfabric loop -------------------------------
+
+# transfer_options "TRANSPORT OP SIZE bBATCH tTHREADS"
+transfer_options()
+{
+	# shellcheck disable=SC2086
+	set -- $1
+	echo "--protocol=$1 $(device "$1") --operation=$2 --block_size=$3" \
+		"--batch_size=${4#b} --threads=${5#t} --buffer_size=$buffer" \
+		"--duration=$seconds"
+}
+
+transfer_run()
+{
+	mode=loopback merge=0
+	[ "$2" != raw ] || mode=raw
+	[ "$2" != merged ] || merge=1
+	# shellcheck disable=SC2046
+	MOONRAIL_MERGE=$merge run_rate "$1" "$2" "$3" --mode=$mode \
+		$(transfer_options "$1")
+}
+
+# transfer_goal "TRANSPORT OP SIZE bBATCH tTHREADS": the row, with the goal
+# that the design has for it.
+transfer_goal()
+{
+	case $1 in
+	*' write 64 b1 t1') row "$1" engine raw us '<=' 1.15 ;;
+	*' b1 '*) row "$1" engine raw us '<=' '' ;;
+	*' write 4K b128 t1') row "$1" engine raw MB/s '>=' 0.90 ;;
+	*' 1M b128 t1'|*' 16M b128 t1') row "$1" engine raw MB/s '>=' 0.97 ;;
+	*) row "$1" engine raw MB/s '>=' '' ;;
+	esac
+}
+
+# Blocks of 16 MiB in the quick form: a batch of 8, 128 MiB as with 1 MiB.
+transfer_batch()
+{
+	if [ "$1" = 16M ] && [ "$2" = 128 ] && [ "$form" = quick ]; then
+		echo 8
+	else
+		echo "$2"
+	fi
+}
+
+part_transfers()
+{
+	for t in $transports; do
+		case $t in tcp|shm) ;; *) continue ;; esac
+		for b in $batches; do for n in $threads; do
+			for op in $ops; do for s in $sizes; do
+				c="$t $op $s b$(transfer_batch "$s" "$b") t$n"
+				alternate "$c" engine raw transfer_run
+				transfer_goal "$c"
+			done; done
+		done; done
+	done
+	part_merged
+}
+
+# Adjacent requests of small blocks as one: apart, since the plain loop
+# doesn't do it.
+part_merged()
+{
+	case " $batches $transports " in
+	*' 128 '*' tcp '*) ;;
+	*) return ;;
+	esac
+	for op in $ops; do for s in $sizes; do
+		case $s in *M) continue ;; esac
+		c="tcp $op $s b128 t1"
+		r=1
+		while [ "$r" -le "$rounds" ]; do
+			transfer_run "$c" merged "$r"
+			r=$((r + 1))
+		done
+		row "$c" merged engine MB/s '>=' ''
+	done; done
+}
+
+# --- copies on this host against memcpy --------------------------------------
+
+copy_run()
+{
+	# shellcheck disable=SC2086
+	set -- "$1" "$2" "$3" $1
+	case $2 in
+	memcpy) mode='memcpy' ;;
+	self) mode='self --protocol=auto' ;;
+	*) mode='loopback --protocol=local' ;;
+	esac
+	# shellcheck disable=SC2086
+	run_rate "$1" "$2" "$3" --mode=$mode --operation="$5" \
+		--block_size="$6" --batch_size="${7#b}" --threads="${8#t}" \
+		--buffer_size=$buffer --duration="$seconds"
+}
+
+part_copy()
+{
+	for t in $transports; do
+		case $t in
+		self) goal=0.95 ;;
+		local) goal=0.9 ;;
+		*) continue ;;
+		esac
+		for b in $batches; do for n in $threads; do
+			for op in $ops; do for s in $sizes; do
+				c="$t $op $s b$(transfer_batch "$s" "$b") t$n"
+				alternate "$c" "$t" memcpy copy_run
+				case $b in
+				1) row "$c" "$t" memcpy us '<=' '' ;;
+				*) row "$c" "$t" memcpy MB/s '>=' "$goal" ;;
+				esac
+			done; done
+		done; done
+	done
+}
+
+# --- the plain loop against fi_rma_bw ----------------------------------------
+
+free_port()
+{
+	port=$((${port:-$((21000 + $$ % 9000))} + 1))
+}
+
+fi_rma_bw()
+{
+	command -v "${FABTESTS:+$FABTESTS/}fi_rma_bw" ||
+		command -v "${FABTESTS:+$FABTESTS/bin/}fi_rma_bw"
+}
+
+# Iterations for about $seconds at what a loopback does.
+rma_iterations()
+{
+	case $1 in
+	64) n=100000 ;;
+	4K) n=60000 ;;
+	64K) n=18000 ;;
+	1M) n=2200 ;;
+	*) n=128 ;;
+	esac
+	awk -v n=$n -v s="$seconds" 'BEGIN { n *= s; print int(n < 128 ? 128 : n) }'
+}
+
+# rma_theirs CASE ROUND PROVIDER OP SIZE: its own line is megabytes a second
+# in the fifth column. -j 0: every write has a completion.
+rma_theirs()
+{
+	free_port
+	case $3 in
+	shm) set -- "$@" "-E=$port" ''; here='' there='' ;;
+	*) set -- "$@" '' ''; here="-s 127.0.0.1 -B $port" there="-P $port" ;;
+	esac
+	options="-p $3 -o $4 -U -W 64 -j 0 -S $(bytes_of "$5")"
+	options="$options -I $(rma_iterations "$5") $6"
+	# shellcheck disable=SC2086
+	timeout 60 "$rma" $options $here >"$out/server" 2>&1 &
+	server=$!
+	sleep 0.2
+	# shellcheck disable=SC2086
+	rate=$(timeout 50 "$rma" $options $there 127.0.0.1 2>"$out/stderr" |
+		awk '$5 + 0 > 0 { print $5 }' | tail -n 1)
+	wait "$server" 2>/dev/null
+	if [ -n "$rate" ]; then
+		record "$1" fi_rma_bw "$2" MB/s "$rate"
+	else
+		fail "$1" fi_rma_bw "$2" "$out/stderr"
+	fi
+}
+
+rma_run()
+{
+	# shellcheck disable=SC2086
+	set -- "$1" "$2" "$3" $1
+	progress "$1, $2, run $3 of $rounds"
+	if [ "$2" = fi_rma_bw ]; then
+		rma_theirs "$1" "$3" "$4" "$5" "$6"
+		return
+	fi
+	protocol=tcp
+	[ "$4" != shm ] || protocol=shm
+	# shellcheck disable=SC2046
+	run_rate "$1" raw "$3" --mode=raw --bidirectional --provider="$4" \
+		--protocol=$protocol $(device $protocol) --operation="$5" \
+		--block_size="$6" --buffer_size="$6" --batch_size=64 \
+		--duration="$seconds"
+}
+
+part_rma_bw()
+{
+	if ! rma=$(fi_rma_bw); then
+		skip rma_bw 'no fi_rma_bw in PATH; FABTESTS=DIR names its folder'
+		return
+	fi
+	for t in $transports; do
+		case $t in tcp|shm) ;; *) continue ;; esac
+		provider=$(raw_provider "$t") || {
+			skip "rma_bw $t" 'the plain loop finds no provider'
+			continue
+		}
+		for op in $ops; do for s in $sizes; do
+			c="$provider $op $s"
+			alternate "$c" raw fi_rma_bw rma_run
+			row "$c" raw fi_rma_bw MB/s '>=' 0.97
+		done; done
+	done
+}
+
+# raw_provider TRANSPORT: what the plain loop takes.
+raw_provider()
+{
+	# shellcheck disable=SC2046
+	timeout 60 "$te_bench" --mode=raw --protocol="$1" $(device "$1") \
+		--duration=0.05 --block_size=64 --batch_size=1 \
+		--buffer_size=64K --json 2>/dev/null </dev/null |
+		field provider | grep .
+}
+
+# --- others ------------------------------------------------------------------
+
+# The best that one TCP stream does, for scale.
+part_iperf3()
+{
+	command -v iperf3 >/dev/null 2>&1 || {
+		skip iperf3 'is not installed'
+		return
+	}
+	c='tcp write 1M b128 t1'
+	alternate "$c" engine-beside iperf3 iperf3_run
+	row "$c" engine-beside iperf3 MB/s '>=' ''
+}
+
+iperf3_run()
+{
+	if [ "$2" != iperf3 ]; then
+		transfer_run "$@"
+		return
+	fi
+	progress "$1, $2, run $3 of $rounds"
+	free_port
+	iperf3 -s -1 -B 127.0.0.1 -p "$port" >"$out/server" 2>&1 &
+	server=$!
+	tries=0
+	until rate=$(iperf3 -c 127.0.0.1 -p "$port" -t "$(awk -v s="$seconds" \
+			'BEGIN { print s < 1 ? 1 : int(s) }')" -J 2>&1 |
+			awk '/sum_received/ { on = 1 }
+			     on && /bits_per_second/ {
+				sub(/,/, ""); print $2 / 8e6; found = 1; exit }
+			     END { exit !found }'); do
+		tries=$((tries + 1))
+		[ "$tries" -lt 20 ] || break
+		sleep 0.1
+	done
+	kill "$server" 2>/dev/null
+	wait "$server" 2>/dev/null
+	if [ -n "$rate" ]; then
+		record "$1" iperf3 "$3" MB/s "$rate"
+	else
+		fail "$1" iperf3 "$3" "$out/server"
+	fi
+}
+
+ucx_iterations()
+{
+	case $1 in
+	64) n=1500000 ;;
+	4K) n=200000 ;;
+	64K) n=30000 ;;
+	1M) n=3000 ;;
+	*) n=128 ;;
+	esac
+	awk -v n=$n -v s="$seconds" 'BEGIN { n *= s; print int(n < 32 ? 32 : n) }'
+}
+
+# ucx_run CASE SIDE ROUND: the last CSV line's megabytes (2^20) a second.
+ucx_run()
+{
+	if [ "$2" != ucx ]; then
+		transfer_run "$@"
+		return
+	fi
+	# shellcheck disable=SC2086
+	set -- "$1" "$2" "$3" $1
+	progress "$1, $2, run $3 of $rounds"
+	free_port
+	test=ucp_put_bw
+	[ "$5" = write ] || test=ucp_get
+	UCX_TLS=tcp UCX_NET_DEVICES=lo timeout 60 ucx_perftest -p "$port" \
+		>"$out/server" 2>&1 &
+	server=$!
+	sleep 0.2
+	rate=$(UCX_TLS=tcp UCX_NET_DEVICES=lo timeout 50 ucx_perftest \
+		127.0.0.1 -p "$port" -t $test -s "$(bytes_of "$6")" \
+		-n "$(ucx_iterations "$6")" -w 100 -O 128 -f -v \
+		2>"$out/stderr" | awk -F, '$6 + 0 > 0 { print $6 * 1.048576 }' |
+		tail -n 1)
+	kill "$server" 2>/dev/null
+	wait "$server" 2>/dev/null
+	if [ -n "$rate" ]; then
+		record "$1" ucx "$3" MB/s "$rate"
+	else
+		fail "$1" ucx "$3" "$out/stderr"
+	fi
+}
+
+# ucx_perftest can't flush per window: its small puts end when they are copied
+# out. So writes have no goal here; a get is there when it ends.
+part_ucx()
+{
+	command -v ucx_perftest >/dev/null 2>&1 || {
+		skip ucx 'ucx_perftest is not installed'
+		return
+	}
+	for op in $ops; do for s in $sizes; do
+		c="tcp $op $s b$(transfer_batch "$s" 128) t1"
+		alternate "$c" engine-ucx ucx ucx_run
+		row "$c" engine-ucx ucx MB/s '>=' "$([ "$op" = write ] || echo 1)"
+	done; done
+}
+
+# --- what it costs to be there -----------------------------------------------
+
+part_idle()
+{
+	for t in $transports; do
+		case $t in
+		tcp|local) ;;
+		shm) skip 'idle shm' 'a shm target has to spin, see moonrail(7)'
+			continue ;;
+		*) continue ;;
+		esac
+		r=1
+		while [ "$r" -le "$rounds" ]; do
+			# shellcheck disable=SC2046
+			! run_te "$t" idle "$r" --mode=idle --protocol="$t" \
+				$(device "$t") --duration=2 ||
+				record "idle target, $t" engine "$r" \
+					'% of a core' "$(echo "$json" |
+					field target_cpu_percent)"
+			r=$((r + 1))
+		done
+		row "idle target, $t" engine '' '% of a core' '<=' 0.5
+	done
+}
+
+# Targets of 1 000 segments are 1 000 engines: they get small receive buffers,
+# or they wouldn't fit. 6 MiB each.
+part_segments()
+{
+	free=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
+	if [ "$free" -lt $((segments * 6 + 1024)) ]; then
+		skip segments "$segments targets need $((segments * 6 + 1024)) MiB, $free are free"
+		return
+	fi
+	# shellcheck disable=SC2046
+	FI_OFI_RXM_BUFFER_SIZE=1024 FI_OFI_RXM_RX_SIZE=64 FI_OFI_RXM_TX_SIZE=64 \
+		FI_OFI_RXM_MSG_RX_SIZE=16 FI_OFI_RXM_MSG_TX_SIZE=16 \
+		run_te "$segments segments" engine 1 --mode=segments \
+		--protocol=tcp $(device tcp) --segments="$segments" \
+		--duration="$seconds" || return
+	for value in one_us many_us around_us; do
+		record "$segments segments" "$value" 1 us \
+			"$(echo "$json" | field $value)"
+	done
+	for value in ratio_min ratio ratio_max; do
+		record "cost with $segments open" ratio 1 'to one open' \
+			"$(echo "$json" | field $value)"
+	done
+	row "$segments segments" many_us one_us us '<=' ''
+	row "$segments segments" around_us one_us us '<=' ''
+	row "cost with $segments open" ratio '' 'to one open' '<=' 1.05
+	segments_memory
+}
+
+# From the array "memory" of the JSON object.
+segments_memory()
+{
+	echo "$json" | grep -o '{"segments":[^}]*}' >"$out/memory"
+	while read -r json; do
+		n=$(echo "$json" | field segments)
+		for value in open_kib used_kib open_ms; do
+			record "memory at $n" $value 1 KiB \
+				"$(echo "$json" | field $value)"
+		done
+		row "memory at $n" open_kib '' KiB '<=' ''
+		row "memory at $n" used_kib '' KiB '<=' ''
+	done <"$out/memory"
+	rm -f "$out/memory"
+}

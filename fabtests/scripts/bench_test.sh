@@ -1,0 +1,112 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 300
+#
+# What make bench is made of: the modes of te_bench that it uses, the choice
+# of what to run, the medians and verdicts. The figures are not looked at.
+set -u
+: "${BUILD:?}" "${SRC:?}"
+scripts=$SRC/fabtests/scripts
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+bad=0
+
+# check TITLE COMMAND…
+check()
+{
+	title=$1
+	shift
+	if "$@" >"$tmp/out" 2>&1; then
+		echo "ok - $title"
+	else
+		cat "$tmp/out"
+		echo "not ok - $title"
+		bad=1
+	fi
+}
+
+# mode NAME FIELD OPTION…: its JSON object has that field.
+mode()
+{
+	name=$1 member=$2
+	shift 2
+	"$BUILD/bin/te_bench" --mode="$name" --duration=0.05 --json "$@" \
+		>"$tmp/json" 2>&1 || { cat "$tmp/json"; return 1; }
+	tail -n 1 "$tmp/json" | grep -q "\"$member\":[0-9]" ||
+		{ cat "$tmp/json"; return 1; }
+}
+
+report()
+{
+	awk -v summary="$tmp/summary" -f "$scripts/bench_report.awk" \
+		"$tmp/runs" "$tmp/rows"
+}
+
+# Medians of an odd and an even number, a goal met, one missed, one unknown.
+medians()
+{
+	cat >"$tmp/runs" <<-TEXT
+	case,side,round,metric,value
+	x,a,1,MB/s,300
+	x,a,2,MB/s,100
+	x,a,3,MB/s,98
+	x,b,1,MB/s,110
+	x,b,2,MB/s,90
+	y,a,1,MB/s,5
+	TEXT
+	printf '%s\n' 'x|a|b|MB/s|>=|0.97' 'x|a|b|MB/s|<=|0.97' \
+		'y|a||MB/s|<=|6' 'y|a|b|MB/s|>=|1' >"$tmp/rows"
+	report >"$tmp/table" || return 1
+	cat "$tmp/summary"
+	grep -qx 'x,a,b,MB/s,100,98,300,100,90,110,1,0.97,met' "$tmp/summary" &&
+		grep -q '^x,a,b,.*,0.97,NOT met$' "$tmp/summary" &&
+		grep -q '^y,a,,MB/s,5,5,5,0,0,0,5,6,met$' "$tmp/summary" &&
+		grep -q '^y,a,b,.*,1,not measured$' "$tmp/summary" &&
+		grep -q '^2 goals met, 1 not met' "$tmp/table"
+}
+
+bench()
+{
+	sh "$scripts/bench.sh" out="$tmp/bench" "$@"
+}
+
+optimised()
+{
+	! grep -q -e -fsanitize -e --coverage "$BUILD/flags" &&
+		grep -q -e ' -O[23]' "$BUILD/flags"
+}
+
+small()
+{
+	bench tcp 64 write b1 rounds=2 seconds=0.02 || return 1
+	[ "$(grep -c '^tcp write 64 b1 t1,engine,.,us,' "$tmp/bench/runs.csv")" = 2 ] &&
+		grep -q '^tcp write 64 b1 t1,engine,raw,us,' "$tmp/bench/summary.csv"
+}
+
+refused()
+{
+	! bench tcp 64 write b1 rounds=1 seconds=0.02
+}
+
+unknown_word()
+{
+	bench tpc
+	[ $? -eq 2 ]
+}
+
+check 'memcpy' mode memcpy gb_per_s --buffer_size=1M
+check 'own memory, verified' mode self gb_per_s --buffer_size=4M \
+	--block_size=4K --verify --operation=write
+check 'idle' mode idle target_cpu_percent --protocol=tcp \
+	--device_name=127.0.0.1
+check 'segments' mode segments ratio --protocol=tcp --segments=3 \
+	--device_name=127.0.0.1
+check 'medians and verdicts' medians
+check 'unknown words are refused' unknown_word
+if optimised; then
+	check 'one case, measured and compared' small
+else
+	check 'a build that is not optimised is refused' refused
+fi
+exit "$bad"
