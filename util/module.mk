@@ -3,6 +3,7 @@ SRCS += \
 	util/err.c \
 	util/heap.c \
 	util/log.c \
+	util/secret.c \
 	util/settings.c \
 	# EOL
 
@@ -12,6 +13,7 @@ TEST_SRCS_util = \
 	util/list_test.c \
 	util/lock_test.c \
 	util/log_test.c \
+	util/secret_test.c \
 	util/settings_test.c \
 	util/util_test_main.c \
 	# EOL

@@ -36,6 +36,7 @@ int main(int argc, char **argv)
 		{ "list", list_cases },
 		{ "lock", lock_cases },
 		{ "log", log_cases },
+		{ "secret", secret_cases },
 		{ "settings", settings_cases },
 		{ NULL, NULL },
 	};
