@@ -213,6 +213,7 @@ static int engine_start_meta(struct engine *e, const char *conn,
 	if (ret)
 		return ret;
 	tei_meta_server_defaults(&e->settings, host, e->incarnation, &config);
+	config.secret = tei_meta_store_secret(e->store);
 	ret = tei_meta_server_start(&config, &e->server, err);
 	if (ret)
 		return ret;

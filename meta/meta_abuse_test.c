@@ -88,7 +88,7 @@ static bool abuse_alive(struct tei_meta_server *s)
 {
 	uint64_t v;
 
-	return !tei_meta_ping(tei_meta_server_address(s), meta_test_deadline(),
+	return !tei_meta_ping(tei_meta_server_address(s), NULL, meta_test_deadline(),
 			      &v, NULL);
 }
 
@@ -464,7 +464,7 @@ static int abuse_client(const void *reply, size_t len, bool hold,
 	getsockname(a.listen_fd, (struct sockaddr *)&sa, &salen);
 	tei_meta_join("127.0.0.1", ntohs(sa.sin_port), endpoint);
 	pthread_create(&thread, NULL, abuse_server_thread, &a);
-	rc = tei_meta_get_desc(endpoint, "n", true, hold ? tei_now_ns() +
+	rc = tei_meta_get_desc(endpoint, NULL, "n", true, hold ? tei_now_ns() +
 			       200 * TEI_NS_PER_MS : meta_test_deadline(),
 			       &json, &got, err);
 	if (!rc)

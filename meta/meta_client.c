@@ -15,12 +15,15 @@
 #include "util/err.h"
 
 /*
- * One exchange per connection. Everything that goes wrong on the way is kept
+ * One exchange per connection; with a secret the two sides' nonces come
+ * before it. Everything that goes wrong on the way is kept
  * as (code, text) in the call and reported once, at the end.
  */
 struct client_call {
 	const char *endpoint;
+	const struct tei_secret *secret;
 	uint64_t deadline_ns;
+	struct meta_session session;
 	/* request */
 	uint8_t type;
 	uint16_t flags;
@@ -216,47 +219,60 @@ static int client_refused(struct client_call *c, const char *body, size_t len)
 	return TEI_ERR_REJECTED;
 }
 
-static int client_check(struct client_call *c,
-			const struct meta_wire_header *h)
+static int client_denied(struct client_call *c, const char *why)
 {
-	size_t max = h->type == META_WIRE_ERROR ?
-		     sizeof(struct meta_wire_error) + META_WIRE_ERROR_TEXT :
-		     c->reply_max;
+	c->prov_errno = TEI_META_DENIED;
+	return client_fail(c, TEI_ERR_REJECTED, why);
+}
 
+/* Header of the answer; *tag: bytes of its payload that are the tag. */
+static int client_check(struct client_call *c,
+			const struct meta_wire_header *h, uint8_t type,
+			size_t max, size_t *tag)
+{
+	uint16_t flags = meta_wire_get16(h->flags);
+	bool error = h->type == META_WIRE_ERROR;
+
+	*tag = flags & META_WIRE_SIGNED ? META_WIRE_TAG : 0;
+	if (error)
+		max = sizeof(struct meta_wire_error) + META_WIRE_ERROR_TEXT;
 	if (memcmp(h->magic, META_WIRE_MAGIC, sizeof(h->magic)))
 		return client_fail(c, TEI_ERR_REJECTED,
 				   "the peer is no moonrail control channel");
 	if (h->version != META_WIRE_VERSION)
 		return client_fail(c, TEI_ERR_REJECTED,
 				   "the peer speaks another version of the control channel");
-	if (h->type == META_WIRE_CHALLENGE)
-		return client_fail(c, TEI_ERR_REJECTED,
-				   "the peer asks for a shared secret");
-	if (h->type != c->reply_type && h->type != META_WIRE_ERROR)
+	if (h->type == META_WIRE_CHALLENGE && type != h->type)
+		return client_denied(c, "the peer asks for a shared secret");
+	if (h->type != type && !error)
 		return client_fail(c, TEI_ERR_REJECTED, "unexpected answer");
-	if (meta_wire_get32(h->length) > max)
+	if (!*tag && c->session.on && !error)
+		return client_denied(c, "the peer does not prove that it has the shared secret");
+	if ((*tag && !c->session.on) || flags & ~META_WIRE_SIGNED)
+		return client_fail(c, TEI_ERR_REJECTED, "unexpected answer");
+	if (meta_wire_get32(h->length) > max + *tag)
 		return client_fail(c, TEI_ERR_REJECTED, "answer too long");
+	if (meta_wire_get32(h->length) < *tag)
+		return client_fail(c, TEI_ERR_REJECTED, "answer too short");
 	return 0;
 }
 
-static int client_reply(struct client_call *c, int fd)
+/* The payload of a frame whose header came. */
+static int client_body(struct client_call *c, int fd,
+		       const struct meta_wire_header *h, size_t tag)
 {
-	struct meta_wire_header h;
-	size_t len;
-	char *body;
+	size_t len = meta_wire_get32(h->length);
+	char *body = malloc(len + 1);
 	int rc;
 
-	rc = client_recv(c, fd, &h, sizeof(h));
-	if (!rc)
-		rc = client_check(c, &h);
-	if (rc)
-		return rc;
-	len = meta_wire_get32(h.length);
-	body = malloc(len + 1);
 	if (!body)
 		return client_fail(c, TEI_ERR_MEMORY, "no memory");
 	rc = client_recv(c, fd, body, len);
-	if (!rc && h.type == META_WIRE_ERROR)
+	len -= tag;
+	if (!rc && tag && !meta_session_check(&c->session, h, body, len,
+					      (uint8_t *)body + len))
+		rc = client_denied(c, "the peer does not prove that it has the shared secret");
+	if (!rc && h->type == META_WIRE_ERROR)
 		rc = client_refused(c, body, len);
 	if (rc) {
 		free(body);
@@ -268,20 +284,103 @@ static int client_reply(struct client_call *c, int fd)
 	return 0;
 }
 
-static int client_exchange(struct client_call *c)
+static int client_reply(struct client_call *c, int fd)
 {
 	struct meta_wire_header h;
+	size_t tag;
+	int rc;
+
+	rc = client_recv(c, fd, &h, sizeof(h));
+	if (!rc)
+		rc = client_check(c, &h, c->reply_type, c->reply_max, &tag);
+	return rc ? rc : client_body(c, fd, &h, tag);
+}
+
+/* Our nonce for the peer's. */
+static int client_challenge(struct client_call *c, int fd)
+{
+	struct {
+		struct meta_wire_header h;
+		uint8_t nonce[META_WIRE_NONCE];
+	} ours, its;
+	struct tei_mac_key key;
+	size_t tag;
+	int rc;
+
+	if (!tei_random(ours.nonce, sizeof(ours.nonce)))
+		return client_errno(c, errno);
+	meta_wire_fill(&ours.h, META_WIRE_AUTH, 0, 0, sizeof(ours.nonce));
+	rc = client_send(c, fd, &ours, sizeof(ours));
+	if (!rc)
+		rc = client_recv(c, fd, &its.h, sizeof(its.h));
+	if (!rc)
+		rc = client_check(c, &its.h, META_WIRE_CHALLENGE,
+				  sizeof(its.nonce), &tag);
+	if (rc)
+		return rc;
+	if (its.h.type == META_WIRE_ERROR)
+		return client_body(c, fd, &its.h, 0);
+	if (meta_wire_get32(its.h.length) != sizeof(its.nonce))
+		return client_fail(c, TEI_ERR_REJECTED, "malformed answer");
+	rc = client_recv(c, fd, its.nonce, sizeof(its.nonce));
+	if (rc)
+		return rc;
+	meta_auth_key(c->secret, &key);
+	meta_session_derive(&key, ours.nonce, its.nonce, &c->session);
+	tei_wipe(&key, sizeof(key));
+	c->session.on = true;
+	return 0;
+}
+
+/* The proof and the request go together. */
+static int client_request_signed(struct client_call *c, int fd)
+{
+	struct {
+		struct meta_wire_header h;
+		uint8_t proof[META_WIRE_TAG];
+		struct meta_wire_header request;
+		uint8_t rest[TEI_META_NAME_MAX + META_WIRE_TAG];
+	} out;
+	uint8_t digest[TEI_MAC_SIZE];
+	int rc;
+
+	rc = client_challenge(c, fd);
+	if (rc)
+		return rc;
+	meta_wire_fill(&out.h, META_WIRE_RESPONSE, 0, 0, sizeof(out.proof));
+	meta_session_proof(&c->session, out.proof);
+	meta_wire_fill(&out.request, c->type, c->flags | META_WIRE_SIGNED, 1,
+		       (uint32_t)(c->payload_len + META_WIRE_TAG));
+	if (c->payload_len)
+		memcpy(out.rest, c->payload, c->payload_len);
+	tei_digest(out.rest, c->payload_len, digest);
+	meta_session_sign(&c->session, &out.request, digest,
+			  out.rest + c->payload_len);
+	return client_send(c, fd, &out, offsetof(__typeof__(out), rest) +
+			   c->payload_len + META_WIRE_TAG);
+}
+
+static int client_request(struct client_call *c, int fd)
+{
+	struct meta_wire_header h;
+	int rc;
+
+	meta_wire_fill(&h, c->type, c->flags, 1, (uint32_t)c->payload_len);
+	rc = client_send(c, fd, &h, sizeof(h));
+	return rc ? rc : client_send(c, fd, c->payload, c->payload_len);
+}
+
+static int client_exchange(struct client_call *c)
+{
 	int fd, rc;
 
 	rc = client_connect(c, &fd);
 	if (rc)
 		return rc;
-	meta_wire_fill(&h, c->type, c->flags, 1, (uint32_t)c->payload_len);
-	rc = client_send(c, fd, &h, sizeof(h));
-	if (!rc)
-		rc = client_send(c, fd, c->payload, c->payload_len);
+	rc = c->secret ? client_request_signed(c, fd) : client_request(c, fd);
 	if (!rc)
 		rc = client_reply(c, fd);
+	tei_wipe(&c->session, sizeof(c->session));
 	close(fd);
 	return rc;
 }
@@ -291,8 +390,9 @@ static int client_report(const struct client_call *c, int code,
 {
 	struct tei_err e;
 
-	tei_err_fail(&e, code, "meta", NULL, "control channel of %.64s: %.90s",
-		     c->endpoint, c->why);
+	tei_err_fail(&e, code, "meta", c->prov_errno == TEI_META_DENIED ?
+		     "give all processes the same MOONRAIL_SECRET_FILE" : NULL,
+		     "control channel of %.64s: %.90s", c->endpoint, c->why);
 	e.prov_errno = c->prov_errno;
 	strncpy(e.peer, c->endpoint, sizeof(e.peer) - 1);
 	tei_err_set_last(&e);
@@ -301,11 +401,13 @@ static int client_report(const struct client_call *c, int code,
 	return code;
 }
 
-int tei_meta_ping(const char *endpoint, uint64_t deadline_ns,
-		  uint64_t *incarnation, struct tei_err *err)
+int tei_meta_ping(const char *endpoint, const struct tei_secret *secret,
+		  uint64_t deadline_ns, uint64_t *incarnation,
+		  struct tei_err *err)
 {
 	struct client_call c = {
-		.endpoint = endpoint, .deadline_ns = deadline_ns,
+		.endpoint = endpoint, .secret = secret,
+		.deadline_ns = deadline_ns,
 		.type = META_WIRE_PING, .reply_type = META_WIRE_PONG,
 		.reply_max = sizeof(struct meta_wire_pong),
 	};
@@ -319,12 +421,13 @@ int tei_meta_ping(const char *endpoint, uint64_t deadline_ns,
 	return rc ? client_report(&c, rc, err) : 0;
 }
 
-int tei_meta_get_desc(const char *endpoint, const char *name, bool any,
-		      uint64_t deadline_ns, char **json, size_t *len,
-		      struct tei_err *err)
+int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
+		      const char *name, bool any, uint64_t deadline_ns,
+		      char **json, size_t *len, struct tei_err *err)
 {
 	struct client_call c = {
-		.endpoint = endpoint, .deadline_ns = deadline_ns,
+		.endpoint = endpoint, .secret = secret,
+		.deadline_ns = deadline_ns,
 		.type = META_WIRE_GET_DESC, .reply_type = META_WIRE_DESC,
 		.flags = any ? META_WIRE_ANY : 0,
 		.payload = name, .payload_len = strlen(name),

@@ -23,70 +23,20 @@
  *   out.
  * - A deadline is set when a state is entered and not moved by single bytes,
  *   so dripping gains nothing. For a reply it grows with the length.
- * - One event reads at most one request and writes at most CONN_SEND_MAX, so
- *   that a busy client leaves room for others.
+ * - One event reads at most one request and writes at most CONN_SEND_MAX, and
+ *   is paid for by the client's address (meta_share.c), so that a busy client
+ *   leaves room for others. What a socket holds of a reply is bounded, too.
  * - A conn is closed at once but freed in meta_conn_reap, since the current
  *   round of epoll events may still name it.
  */
 
-#define CONN_SEND_MAX	((size_t)256 << 10)
+#define CONN_SEND_MAX	META_SHARE_STEP_BYTES
+#define CONN_SOCKET_MAX	(256 << 10)		/* bytes unsent in a socket */
 #define CONN_SLOWEST	(UINT64_C(4) << 20)	/* bytes per second */
-
-#define CONN_HEAD	sizeof(struct meta_wire_header)
-
-/* --- clients per address ------------------------------------------------- */
-
-static void conn_ip_key(const struct sockaddr *sa, uint8_t key[16])
-{
-	const struct sockaddr_in *v4 = (const void *)sa;
-	const struct sockaddr_in6 *v6 = (const void *)sa;
-
-	memset(key, 0, 16);
-	if (sa->sa_family == AF_INET6) {
-		memcpy(key, &v6->sin6_addr, 8);
-	} else {
-		memset(key + 10, 0xff, 2);
-		memcpy(key + 12, &v4->sin_addr, 4);
-	}
-}
-
-static struct meta_ip *conn_ip_get(struct tei_meta_server *s,
-				   const struct sockaddr *sa)
-{
-	struct meta_ip *ip;
-	struct tei_list *bucket;
-	uint8_t key[16];
-	uint32_t hash = 0;
-	int i;
-
-	conn_ip_key(sa, key);
-	for (i = 0; i < 16; i++)
-		hash = hash * 31 + key[i];
-	bucket = &s->ips[hash % META_IP_BUCKETS];
-	tei_list_foreach(ip, bucket, struct meta_ip, link)
-		if (!memcmp(ip->key, key, sizeof(key)))
-			goto found;
-	ip = calloc(1, sizeof(*ip));
-	if (!ip)
-		return NULL;
-	memcpy(ip->key, key, sizeof(key));
-	tei_list_add_head(bucket, &ip->link);
-found:
-	ip->clients++;
-	return ip;
-}
-
-static void conn_ip_put(struct meta_ip *ip)
-{
-	if (--ip->clients)
-		return;
-	tei_list_del(&ip->link);
-	free(ip);
-}
 
 /* --- end of a connection ------------------------------------------------- */
 
-static void conn_close(struct tei_meta_server *s, struct meta_conn *c)
+void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 {
 	if (c->state == META_CONN_DEAD)
 		return;
@@ -96,7 +46,10 @@ static void conn_close(struct tei_meta_server *s, struct meta_conn *c)
 	if (c->snapshot)
 		meta_snapshot_unref(c->snapshot);
 	c->snapshot = NULL;
-	conn_ip_put(c->ip);
+	tei_wipe(&c->session, sizeof(c->session));
+	tei_list_del(&c->ip_link);
+	tei_list_del(&c->held_link);
+	meta_share_leave(s, c->ip);
 	tei_list_del(&c->link);
 	tei_list_add_tail(&s->dead, &c->link);
 	s->clients--;
@@ -150,14 +103,13 @@ void meta_conn_refuse_fd(int fd, int code, const char *text)
 	close(fd);
 }
 
-/* Only where no reply is half written. */
-static void conn_refuse(struct tei_meta_server *s, struct meta_conn *c,
+void meta_conn_refuse(struct tei_meta_server *s, struct meta_conn *c,
 			int code, const char *text)
 {
-	uint32_t id = c->used >= CONN_HEAD ? meta_wire_get32(c->head.id) : 0;
+	uint32_t id = c->used >= META_CONN_HEAD ? meta_wire_get32(c->head.id) : 0;
 
 	conn_refuse_socket(c->fd, id, code, text);
-	conn_close(s, c);
+	meta_conn_close(s, c);
 }
 
 void meta_conn_reap(struct tei_meta_server *s)
@@ -175,7 +127,7 @@ void meta_conn_drop_all(struct tei_meta_server *s)
 	struct meta_conn *c, *tmp;
 
 	tei_list_foreach_safe(c, tmp, &s->conns, struct meta_conn, link)
-		conn_close(s, c);
+		meta_conn_close(s, c);
 	meta_conn_reap(s);
 }
 
@@ -189,6 +141,8 @@ static void conn_due(struct tei_meta_server *s, struct meta_conn *c,
 		s->next_due_ns = deadline_ns;
 	tei_list_del(&c->link);
 	tei_list_add_tail(&s->conns, &c->link);
+	tei_list_del(&c->ip_link);
+	tei_list_add_tail(&c->ip->conns, &c->ip_link);
 }
 
 void meta_conn_expire(struct tei_meta_server *s, uint64_t now_ns)
@@ -197,6 +151,8 @@ void meta_conn_expire(struct tei_meta_server *s, uint64_t now_ns)
 
 	s->next_due_ns = 0;
 	tei_list_foreach_safe(c, tmp, &s->conns, struct meta_conn, link) {
+		if (c->held_ns)
+			continue;	/* it waits for us */
 		if (c->deadline_ns > now_ns) {
 			if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
 				s->next_due_ns = c->deadline_ns;
@@ -204,38 +160,53 @@ void meta_conn_expire(struct tei_meta_server *s, uint64_t now_ns)
 		}
 		META_COUNT(s, timed_out);
 		if (c->state == META_CONN_READING)
-			conn_refuse(s, c, TEI_ERR_REJECTED,
+			meta_conn_refuse(s, c, TEI_ERR_REJECTED,
 				    "no complete request in time");
 		else
-			conn_close(s, c);
+			meta_conn_close(s, c);
 	}
 }
 
-bool meta_conn_evict(struct tei_meta_server *s)
+static struct meta_conn *conn_longest(struct meta_ip *ip)
+{
+	struct meta_conn *c;
+
+	tei_list_foreach(c, &ip->conns, struct meta_conn, ip_link)
+		if (c->state == META_CONN_READING)
+			return c;
+	return NULL;
+}
+
+bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)
 {
 	struct meta_conn *c, *victim = NULL;
 
-	tei_list_foreach(c, &s->conns, struct meta_conn, link)
-		if (c->state == META_CONN_READING &&
-		    (!victim || c->ip->clients > victim->ip->clients))
-			victim = c;
+	if (ip)
+		victim = conn_longest(ip);
+	else
+		tei_list_foreach(c, &s->conns, struct meta_conn, link)
+			if (c->state == META_CONN_READING &&
+			    (!victim || c->ip->clients > victim->ip->clients))
+				victim = c;
 	if (!victim)
 		return false;
 	META_COUNT(s, evicted);
-	conn_refuse(s, victim, TEI_ERR_TOO_MANY,
+	meta_conn_refuse(s, victim, TEI_ERR_TOO_MANY, ip ?
+		    "too many clients of one address, the longest waiting one goes" :
 		    "too many clients, the longest waiting one goes");
 	return true;
 }
 
 /* --- replies ------------------------------------------------------------- */
 
-static void conn_watch(struct tei_meta_server *s, struct meta_conn *c,
-		       uint32_t events)
+void meta_conn_watch(struct tei_meta_server *s, struct meta_conn *c)
 {
-	struct epoll_event ev = { .events = events, .data.ptr = c };
+	struct epoll_event ev = { .data.ptr = c };
 
+	if (!c->held_ns)
+		ev.events = c->state == META_CONN_WRITING ? EPOLLOUT : EPOLLIN;
 	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, c->fd, &ev))
-		conn_close(s, c);
+		meta_conn_close(s, c);
 }
 
 static void conn_next_request(struct tei_meta_server *s, struct meta_conn *c,
@@ -244,13 +215,14 @@ static void conn_next_request(struct tei_meta_server *s, struct meta_conn *c,
 	c->used = 0;
 	c->sent = 0;
 	c->out_len = 0;
+	c->tag_len = 0;
 	if (c->snapshot)
 		meta_snapshot_unref(c->snapshot);
 	c->snapshot = NULL;
 	conn_due(s, c, now_ns + s->config.frame_timeout_ns);
 	if (c->state == META_CONN_WRITING) {
 		c->state = META_CONN_READING;
-		conn_watch(s, c, EPOLLIN);
+		meta_conn_watch(s, c);
 	}
 }
 
@@ -264,10 +236,13 @@ static size_t conn_pending(const struct meta_conn *c, const void **from)
 		return c->out_len - at;
 	}
 	at -= c->out_len;
-	if (!c->snapshot || at == c->snapshot->len)
-		return 0;
-	*from = c->snapshot->json + at;
-	return c->snapshot->len - at;
+	if (c->snapshot && at < c->snapshot->len) {
+		*from = c->snapshot->json + at;
+		return c->snapshot->len - at;
+	}
+	at -= c->snapshot ? c->snapshot->len : 0;
+	*from = c->tag + at;
+	return c->tag_len - at;
 }
 
 static void conn_write(struct tei_meta_server *s, struct meta_conn *c,
@@ -285,26 +260,50 @@ static void conn_write(struct tei_meta_server *s, struct meta_conn *c,
 		if (n < 0 && errno == EAGAIN)
 			break;
 		if (n < 0) {
-			conn_close(s, c);
+			meta_conn_close(s, c);
 			return;
 		}
 		c->sent += (size_t)n;
 		budget -= (size_t)n;
 	}
+	meta_share_charge(s, c->ip, (CONN_SEND_MAX - budget) /
+			  META_SHARE_STEP_BYTES, now_ns);
 	if (!len) {
 		conn_next_request(s, c, now_ns);
 	} else if (c->state == META_CONN_READING) {
 		c->state = META_CONN_WRITING;
-		conn_watch(s, c, EPOLLOUT);
+		meta_conn_watch(s, c);
 	}
 }
 
+/* Signs what is in out and snapshot. */
+static void conn_sign(struct meta_conn *c)
+{
+	size_t len = c->out_len - META_CONN_HEAD;
+	uint8_t digest[TEI_MAC_SIZE];
+	struct meta_wire_header h;
+
+	if (c->snapshot)
+		memcpy(digest, c->snapshot->digest, sizeof(digest));
+	else
+		tei_digest(c->out + META_CONN_HEAD, len, digest);
+	len += (c->snapshot ? c->snapshot->len : 0) + META_WIRE_TAG;
+	memcpy(&h, c->out, sizeof(h));
+	meta_wire_fill(&h, h.type, META_WIRE_SIGNED, meta_wire_get32(h.id),
+		       (uint32_t)len);
+	memcpy(c->out, &h, sizeof(h));
+	meta_session_sign(&c->session, &h, digest, c->tag);
+	c->tag_len = META_WIRE_TAG;
+}
+
 /* out and snapshot are set. */
-static void conn_reply(struct tei_meta_server *s, struct meta_conn *c,
+void meta_conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 		       uint64_t now_ns)
 {
 	size_t len = c->out_len + (c->snapshot ? c->snapshot->len : 0);
 
+	if (c->session.on)
+		conn_sign(c);
 	META_COUNT(s, served);
 	c->sent = 0;
 	conn_due(s, c, now_ns + s->config.frame_timeout_ns +
@@ -312,159 +311,58 @@ static void conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 	conn_write(s, c, now_ns);
 }
 
-static void conn_reply_error(struct tei_meta_server *s, struct meta_conn *c,
+void meta_conn_reply_error(struct tei_meta_server *s, struct meta_conn *c,
 			     int code, const char *text, uint64_t now_ns)
 {
 	c->out_len = conn_error_frame(c->out, meta_wire_get32(c->head.id),
 				      code, text);
-	conn_reply(s, c, now_ns);
+	meta_conn_reply(s, c, now_ns);
 }
 
-/* --- requests ------------------------------------------------------------ */
-
-static void conn_ping(struct tei_meta_server *s, struct meta_conn *c,
-		      uint64_t now_ns)
-{
-	struct meta_wire_header h;
-	struct meta_wire_pong pong;
-
-	meta_wire_fill(&h, META_WIRE_PONG, 0, meta_wire_get32(c->head.id),
-		       sizeof(pong));
-	meta_wire_put64(pong.incarnation, s->config.incarnation);
-	memcpy(c->out, &h, sizeof(h));
-	memcpy(c->out + sizeof(h), &pong, sizeof(pong));
-	c->out_len = sizeof(h) + sizeof(pong);
-	conn_reply(s, c, now_ns);
-}
-
-static void conn_get_desc(struct tei_meta_server *s, struct meta_conn *c,
-			  uint64_t now_ns)
-{
-	bool any = meta_wire_get16(c->head.flags) & META_WIRE_ANY;
-	struct meta_wire_header h;
-
-	c->snapshot = meta_server_find(s, (char *)c->body,
-				       c->used - CONN_HEAD, any);
-	if (!c->snapshot) {
-		conn_reply_error(s, c, TEI_ERR_METADATA,
-				 "no such segment here", now_ns);
-		return;
-	}
-	meta_wire_fill(&h, META_WIRE_DESC, 0, meta_wire_get32(c->head.id),
-		       (uint32_t)c->snapshot->len);
-	memcpy(c->out, &h, sizeof(h));
-	c->out_len = sizeof(h);
-	conn_reply(s, c, now_ns);
-}
-
-static const struct conn_request {
-	uint8_t type;			/* enum meta_wire_type */
-	uint16_t flags;			/* those it knows */
-	uint32_t max;			/* bytes of payload */
-	bool open;			/* also for a client not admitted */
-	void (*serve)(struct tei_meta_server *s, struct meta_conn *c,
-		      uint64_t now_ns);
-} conn_requests[] = {
-	{ META_WIRE_PING, 0, 0, true, conn_ping },
-	{ META_WIRE_GET_DESC, META_WIRE_ANY, TEI_META_NAME_MAX, false,
-	  conn_get_desc },
-};
-
-static const struct conn_request *conn_known(uint8_t type)
-{
-	size_t i;
-
-	for (i = 0; i < sizeof(conn_requests) / sizeof(conn_requests[0]); i++)
-		if (conn_requests[i].type == type)
-			return &conn_requests[i];
-	return NULL;
-}
-
-/* NULL if the header is a request of ours, else what is wrong with it. */
-static const char *conn_check(const struct meta_conn *c,
-			      const struct conn_request *r)
-{
-	if (memcmp(c->head.magic, META_WIRE_MAGIC, sizeof(c->head.magic)))
-		return "not a moonrail control frame";
-	if (c->head.version != META_WIRE_VERSION)
-		return "this side speaks version 1 of the control channel";
-	if (!r)
-		return "unknown request";
-	if (meta_wire_get16(c->head.flags) & ~r->flags)
-		return "unknown flags";
-	if (meta_wire_get32(c->head.length) > r->max)
-		return "request too long";
-	if (!r->open && !c->admitted)
-		return "not admitted";
-	return NULL;
-}
-
-static void conn_reject(struct tei_meta_server *s, struct meta_conn *c,
-			const char *why)
-{
-	uint32_t left_out;
-
-	META_COUNT(s, rejected);
-	if (tei_log_permit(&s->log_limit, &left_out))
-		TEI_WARN("meta", "control channel %s: client dropped: %s (%u more)",
-			 s->address, why, left_out);
-	conn_refuse(s, c, TEI_ERR_REJECTED, why);
-}
-
-/*
- * Reads up to the end of the header, then of the body: never a byte of the
- * next request. False when there is nothing to go on with.
- */
-static bool conn_fill(struct tei_meta_server *s, struct meta_conn *c,
-		      size_t want)
-{
-	uint8_t *to = c->used < CONN_HEAD ? (uint8_t *)&c->head + c->used :
-		      c->body + (c->used - CONN_HEAD);
-	ssize_t n;
-
-	if (c->used == want)
-		return true;
-	n = recv(c->fd, to, want - c->used, MSG_DONTWAIT);
-	if (n > 0)
-		c->used += (size_t)n;
-	else if (!n || (errno != EAGAIN && errno != EINTR))
-		conn_close(s, c);
-	return n > 0 && c->used == want;
-}
-
-static void conn_read(struct tei_meta_server *s, struct meta_conn *c,
-		      uint64_t now_ns)
-{
-	const struct conn_request *r;
-	const char *why;
-
-	if (c->used < CONN_HEAD && !conn_fill(s, c, CONN_HEAD))
-		return;
-	r = conn_known(c->head.type);
-	why = conn_check(c, r);
-	if (why)
-		conn_reject(s, c, why);
-	else if (conn_fill(s, c, CONN_HEAD + meta_wire_get32(c->head.length)))
-		r->serve(s, c, now_ns);
-}
+/* --- events -------------------------------------------------------------- */
 
 void meta_conn_event(struct tei_meta_server *s, struct meta_conn *c,
-		     uint64_t now_ns)
+		     uint32_t events, uint64_t now_ns)
 {
-	if (c->state == META_CONN_READING)
-		conn_read(s, c, now_ns);
-	else if (c->state == META_CONN_WRITING)
+	if (c->state == META_CONN_DEAD)
+		return;
+	if (c->held_ns) {
+		if (events & (EPOLLHUP | EPOLLERR))
+			meta_conn_close(s, c);
+		return;
+	}
+	if (meta_share_spent(s, c->ip, now_ns)) {
+		meta_share_hold(s, c, now_ns);
+		return;
+	}
+	meta_share_charge(s, c->ip, 1, now_ns);
+	if (c->state == META_CONN_WRITING)
 		conn_write(s, c, now_ns);
+	else if (meta_request_read(s, c, now_ns))
+		meta_request_read(s, c, now_ns);
 }
 
-/*
- * Where a secret is asked for, a new client starts not admitted; for now every
- * one is.
- */
-static bool conn_admit(const struct tei_meta_server *s)
+/* Not inherited from the listening socket: no filter, no endless buffer. */
+static void conn_options(struct tei_meta_server *s, int fd)
 {
-	(void)s;
-	return true;
+	const int one = 1, most = CONN_SOCKET_MAX;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof(most));
+	if (s->shut_ever)
+		setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &one,
+			   sizeof(one));
+}
+
+/* Two steps: taking it and letting it go. */
+static void conn_pay(struct tei_meta_server *s, struct meta_conn *c,
+		     uint64_t now_ns)
+{
+	meta_share_charge(s, c->ip, 2, now_ns);
+	if (!meta_share_spent(s, c->ip, now_ns))
+		return;
+	meta_share_shut(s, c->ip, now_ns);
+	meta_share_hold(s, c, now_ns);
 }
 
 void meta_conn_add(struct tei_meta_server *s, int fd,
@@ -472,26 +370,30 @@ void meta_conn_add(struct tei_meta_server *s, int fd,
 {
 	struct meta_conn *c = calloc(1, sizeof(*c));
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
-	const int one = 1;
 
 	if (!c)
 		goto err_close;
-	c->ip = conn_ip_get(s, peer);
+	tei_list_init(&c->link);
+	tei_list_init(&c->ip_link);
+	tei_list_init(&c->held_link);
+	c->ip = meta_share_join(s, peer, now_ns);
 	if (!c->ip)
 		goto err_free;
 	c->fd = fd;
-	c->admitted = conn_admit(s);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	c->admitted = !s->config.secret;
+	conn_options(s, fd);
 	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev))
-		goto err_put;
-	tei_list_init(&c->link);
+		goto err_leave;
 	s->clients++;
 	__atomic_store_n(&s->stats.clients, s->clients, __ATOMIC_RELAXED);
 	META_COUNT(s, accepted);
+	if (c->ip->clients > (s->config.max_clients + 3) / 4)
+		meta_conn_evict(s, c->ip);
 	conn_due(s, c, now_ns + s->config.frame_timeout_ns);
+	conn_pay(s, c, now_ns);
 	return;
-err_put:
-	conn_ip_put(c->ip);
+err_leave:
+	meta_share_leave(s, c->ip);
 err_free:
 	free(c);
 err_close:

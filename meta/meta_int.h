@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "meta/tei_meta.h"
+#include "util/secret.h"
 
 struct addrinfo;
 
@@ -66,6 +67,37 @@ int meta_desc_seal(struct meta_desc *d, const char **why);
 
 /* Copy in d's chunks, terminated; NULL without memory. */
 char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len);
+
+/* --- the shared secret --------------------------------------------------- */
+
+struct meta_wire_header;
+
+/* One connection's, either side's. Plain data. */
+struct meta_session {
+	bool on;			/* frames are signed from now on */
+	struct tei_mac_key key;
+	uint64_t sent, received;	/* signed frames so far */
+};
+
+/* The key that sessions are derived from. */
+void meta_auth_key(const struct tei_secret *secret, struct tei_mac_key *out);
+void meta_session_derive(const struct tei_mac_key *key,
+			 const uint8_t client_nonce[],
+			 const uint8_t server_nonce[],
+			 struct meta_session *out);
+void meta_session_proof(const struct meta_session *session,
+			uint8_t out[TEI_MAC_SIZE]);
+
+/* Tag of the next frame sent; digest is that of the payload before it. */
+void meta_session_sign(struct meta_session *session,
+		       const struct meta_wire_header *head,
+		       const uint8_t digest[TEI_MAC_SIZE],
+		       uint8_t tag[TEI_MAC_SIZE]);
+/* Whether that is the next frame received. */
+bool meta_session_check(struct meta_session *session,
+			const struct meta_wire_header *head,
+			const void *payload, size_t len,
+			const uint8_t tag[TEI_MAC_SIZE]);
 
 /* --- sockets ------------------------------------------------------------- */
 

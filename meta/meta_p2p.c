@@ -36,8 +36,8 @@ static int p2p_fetch(struct tei_meta_store *store, const char *name,
 	char endpoint[TEI_META_ENDPOINT_MAX];
 	int rc = p2p_resolve(store, name, deadline_ns, endpoint, err);
 
-	return rc ? rc : tei_meta_get_desc(endpoint, name, true, deadline_ns,
-					   json, len, err);
+	return rc ? rc : tei_meta_get_desc(endpoint, store->secret, name, true,
+					   deadline_ns, json, len, err);
 }
 
 const struct meta_store_ops meta_p2p_ops = {

@@ -40,7 +40,7 @@ void meta_snapshot_unref(struct meta_snapshot *s)
 }
 
 static struct meta_snapshot *snapshot_new(const char *name, const char *json,
-					  size_t len)
+					  size_t len, bool digest)
 {
 	struct meta_snapshot *s = calloc(1, sizeof(*s));
 
@@ -57,6 +57,8 @@ static struct meta_snapshot *snapshot_new(const char *name, const char *json,
 	}
 	memcpy(s->json, json, len);
 	s->json[len] = 0;
+	if (digest)
+		tei_digest(json, len, s->digest);
 	return s;
 }
 
@@ -98,7 +100,7 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
 				    "cannot publish '%.64s', %zu bytes",
 				    name ? name : "", len);
-	s = snapshot_new(name, json, len);
+	s = snapshot_new(name, json, len, server->config.secret != NULL);
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
 				    "no memory to publish '%.64s'", name);
@@ -151,7 +153,7 @@ static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 	if (tei_log_permit(&s->log_limit, &left_out))
 		TEI_WARN("meta", "control channel %s cannot accept: %s (%u more)",
 			 s->address, strerror(errno), left_out);
-	meta_conn_evict(s);
+	meta_conn_evict(s, NULL);
 	server_listen(s, false);
 	s->resume_ns = now_ns + SERVER_PAUSE_NS;
 }
@@ -159,7 +161,7 @@ static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 static void server_admit(struct tei_meta_server *s, int fd,
 			 const struct sockaddr *peer, uint64_t now_ns)
 {
-	if (s->clients >= s->config.max_clients && !meta_conn_evict(s)) {
+	if (s->clients >= s->config.max_clients && !meta_conn_evict(s, NULL)) {
 		META_COUNT(s, evicted);
 		meta_conn_refuse_fd(fd, TEI_ERR_TOO_MANY, "too many clients");
 		return;
@@ -196,6 +198,8 @@ static int server_timeout(const struct tei_meta_server *s, uint64_t now_ns)
 {
 	uint64_t due = s->next_due_ns;
 
+	if (s->share_due_ns && (!due || s->share_due_ns < due))
+		due = s->share_due_ns;
 	if (s->resume_ns && (!due || s->resume_ns < due))
 		due = s->resume_ns;
 	return due ? meta_poll_ms(now_ns, due) : -1;
@@ -205,6 +209,10 @@ static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
 {
 	if (s->next_due_ns && now_ns >= s->next_due_ns)
 		meta_conn_expire(s, now_ns);
+	if (!tei_list_empty(&s->waiting) || s->shut_count)
+		s->share_due_ns = meta_share_release(s, now_ns);
+	else
+		s->share_due_ns = 0;
 	if (s->resume_ns && now_ns >= s->resume_ns) {
 		s->resume_ns = 0;
 		server_listen(s, true);
@@ -222,7 +230,8 @@ static void server_round(struct tei_meta_server *s,
 		if (events[i].data.ptr == &s->listen_fd)
 			accepts = true;
 		else if (events[i].data.ptr != &s->wake_fd)
-			meta_conn_event(s, events[i].data.ptr, now);
+			meta_conn_event(s, events[i].data.ptr,
+					events[i].events, now);
 	}
 	if (accepts)
 		server_accept(s, now);
@@ -258,6 +267,8 @@ void tei_meta_server_defaults(const struct tei_settings *settings,
 	out->max_port = (uint16_t)settings->max_rpc_port;
 	out->incarnation = incarnation;
 	out->frame_timeout_ns = settings->connect_timeout_s * TEI_NS_PER_SEC;
+	out->max_clients = settings->max_clients;
+	out->client_rate = settings->client_rate;
 	out->ipv6 = settings->use_ipv6;
 }
 
@@ -265,11 +276,12 @@ static struct tei_meta_server *
 server_new(const struct tei_meta_server_config *config)
 {
 	struct tei_meta_server *s = calloc(1, sizeof(*s));
-	int i;
 
 	if (!s)
 		return NULL;
 	s->config = *config;
+	if (config->secret)
+		meta_auth_key(config->secret, &s->auth);
 	if (!s->config.frame_timeout_ns)
 		s->config.frame_timeout_ns = SERVER_TIMEOUT;
 	if (!s->config.max_clients)
@@ -281,8 +293,7 @@ server_new(const struct tei_meta_server_config *config)
 	tei_list_init(&s->snapshots);
 	tei_list_init(&s->conns);
 	tei_list_init(&s->dead);
-	for (i = 0; i < META_IP_BUCKETS; i++)
-		tei_list_init(&s->ips[i]);
+	meta_share_init(s);
 	return s;
 }
 
@@ -299,6 +310,8 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 		close(s->epoll_fd);
 	if (s->wake_fd >= 0)
 		close(s->wake_fd);
+	meta_share_fini(s);
+	tei_wipe(&s->auth, sizeof(s->auth));
 	tei_mutex_fini(&s->lock);
 	free(s);
 }
@@ -398,5 +411,8 @@ void tei_meta_server_stats(struct tei_meta_server *s,
 	out->rejected = __atomic_load_n(&from->rejected, __ATOMIC_RELAXED);
 	out->timed_out = __atomic_load_n(&from->timed_out, __ATOMIC_RELAXED);
 	out->evicted = __atomic_load_n(&from->evicted, __ATOMIC_RELAXED);
+	out->denied = __atomic_load_n(&from->denied, __ATOMIC_RELAXED);
+	out->held = __atomic_load_n(&from->held, __ATOMIC_RELAXED);
+	out->shut = __atomic_load_n(&from->shut, __ATOMIC_RELAXED);
 	out->clients = __atomic_load_n(&from->clients, __ATOMIC_RELAXED);
 }

@@ -2,7 +2,7 @@
 #ifndef TEI_META_META_SERVER_INT_H
 #define TEI_META_META_SERVER_INT_H
 
-/* What meta_server.c (thread, clients) and meta_bind.c, meta_conn.c share. */
+/* What meta_server.c (the thread) and the sources around it share. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +15,7 @@
 #include "util/log.h"
 
 #define META_IP_BUCKETS	256
+#define META_CONN_HEAD	sizeof(struct meta_wire_header)
 
 /*
  * Text served under a name. Made by publish; freed with its last reference,
@@ -27,15 +28,25 @@ struct meta_snapshot {
 	char *name;
 	char *json;
 	size_t len;
+	uint8_t digest[TEI_MAC_SIZE];	/* where there is a secret */
 };
 
 void meta_snapshot_unref(struct meta_snapshot *s);
 
-/* Clients of one address; server thread only. */
+/*
+ * One address, as long as it has clients or has used up some of its share.
+ * Server thread only.
+ */
 struct meta_ip {
 	struct tei_list link;	/* in its bucket */
+	struct tei_list age;	/* server->ages, least recently used first */
+	struct tei_list wait;	/* server->waiting while held is not empty */
+	struct tei_list conns;	/* meta_conn.ip_link, longest waiting first */
+	struct tei_list held;	/* meta_conn.held_link */
 	uint8_t key[16];	/* IPv4 mapped; of IPv6 the upper half */
 	uint32_t clients;
+	bool shut;		/* its connections are not taken */
+	uint64_t paid_ns;	/* its steps are paid for until then */
 };
 
 enum meta_conn_state {
@@ -49,19 +60,26 @@ struct meta_conn {
 	struct tei_list link;	/* server->conns, longest waiting first */
 	enum meta_conn_state state;
 	int fd;
-	bool admitted;		/* may ask for descriptors */
+	bool admitted;		/* may ask for anything */
+	bool challenged;	/* session is derived, the proof not there */
+	struct meta_session session;
 	uint64_t deadline_ns;	/* for the request, or the reply */
 	struct meta_ip *ip;
+	struct tei_list ip_link;	/* ip->conns */
+	struct tei_list held_link;	/* ip->held, or alone */
+	uint64_t held_ns;	/* since when, 0: not held */
 	/* request */
 	struct meta_wire_header head;
-	uint8_t body[TEI_META_NAME_MAX];
+	uint8_t body[TEI_META_NAME_MAX + META_WIRE_TAG];
 	size_t used;		/* bytes of head and body so far */
-	/* reply: out, then the snapshot's text if there is one */
+	/* reply: out, the snapshot's text if there is one, the tag if signed */
 	uint8_t out[sizeof(struct meta_wire_header) +
 		    sizeof(struct meta_wire_error) + META_WIRE_ERROR_TEXT];
 	size_t out_len;
 	struct meta_snapshot *snapshot;
-	size_t sent;		/* of both */
+	uint8_t tag[META_WIRE_TAG];
+	size_t tag_len;
+	size_t sent;		/* of all three */
 };
 
 struct tei_meta_server {
@@ -71,6 +89,8 @@ struct tei_meta_server {
 	char name[TEI_META_ENDPOINT_MAX];
 	char address[TEI_META_ENDPOINT_MAX];
 	uint16_t port;
+	struct tei_mac_key auth;		/* where config.secret is */
+	uint64_t step_ns, burst_ns;		/* price of a step; credit */
 	int listen_fd, epoll_fd, wake_fd;
 	pthread_t thread;
 	/* order 2 of util/lock.h; short holds only */
@@ -79,17 +99,54 @@ struct tei_meta_server {
 	/* atomic */
 	bool stopping;
 	struct tei_meta_server_stats stats;
-	struct tei_log_limit log_limit;
+	struct tei_log_limit log_limit, held_limit, shut_limit;
 	/* server thread only */
 	struct tei_list conns, dead;
-	struct tei_list ips[META_IP_BUCKETS];
+	struct tei_list ips[META_IP_BUCKETS], ages, waiting;
+	uint32_t ip_count, shut_count;
+	bool shut_ever;		/* clients may have inherited the filter */
 	uint32_t clients;
 	uint64_t next_due_ns;	/* no deadline passes before; 0: none */
+	uint64_t share_due_ns;	/* somebody's turn comes then; 0: nobody's */
 	uint64_t resume_ns;	/* accepting paused until then; 0: not */
 };
 
 /* meta_bind.c: fills listen_fd, port, host, address. */
 int meta_server_bind(struct tei_meta_server *server, struct tei_err *err);
+
+/*
+ * meta_share.c: what an address may use up. Work is counted in steps: about
+ * one system call with what belongs to it, or 64 KiB sent.
+ */
+#define META_SHARE_STEP_BYTES	((size_t)64 << 10)
+
+void meta_share_init(struct tei_meta_server *server);
+void meta_share_fini(struct tei_meta_server *server);
+
+/* The address's, with one client more; NULL without memory. */
+struct meta_ip *meta_share_join(struct tei_meta_server *server,
+				const struct sockaddr *sa, uint64_t now_ns);
+void meta_share_leave(struct tei_meta_server *server, struct meta_ip *ip);
+void meta_share_charge(struct tei_meta_server *server, struct meta_ip *ip,
+		       uint64_t steps, uint64_t now_ns);
+
+/* Whether the address has used up its share. */
+bool meta_share_spent(const struct tei_meta_server *server,
+		      const struct meta_ip *ip, uint64_t now_ns);
+
+/* Not served until its turn comes; meta_share_due says when. */
+void meta_share_hold(struct tei_meta_server *server, struct meta_conn *conn,
+		     uint64_t now_ns);
+
+/* Lets those go on whose turn it is; for the next ones: 0, or when. */
+uint64_t meta_share_release(struct tei_meta_server *server, uint64_t now_ns);
+
+/* More connections than it may make: the kernel drops them for a while. */
+void meta_share_shut(struct tei_meta_server *server, struct meta_ip *ip,
+		     uint64_t now_ns);
+
+/* Numeric. */
+void meta_share_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX]);
 
 /* meta_conn.c */
 
@@ -97,20 +154,42 @@ int meta_server_bind(struct tei_meta_server *server, struct tei_err *err);
 void meta_conn_add(struct tei_meta_server *server, int fd,
 		   const struct sockaddr *peer, uint64_t now_ns);
 void meta_conn_event(struct tei_meta_server *server, struct meta_conn *conn,
-		     uint64_t now_ns);
+		     uint32_t events, uint64_t now_ns);
 
 /* Drops what is over its deadline and finds the next one. */
 void meta_conn_expire(struct tei_meta_server *server, uint64_t now_ns);
 
-/* Drops the longest waiting client of the address with the most; or false. */
-bool meta_conn_evict(struct tei_meta_server *server);
+/*
+ * Drops the longest waiting client of ip, or (NULL) of the address with the
+ * most; or false.
+ */
+bool meta_conn_evict(struct tei_meta_server *server, struct meta_ip *ip);
+
+/* Tells epoll what the client waits for now; nothing while it is held. */
+void meta_conn_watch(struct tei_meta_server *server, struct meta_conn *conn);
 
 /* Answers with an error frame as far as the socket takes it, and closes. */
 void meta_conn_refuse_fd(int fd, int code, const char *text);
 
+/* Sends what out, out_len and snapshot say, signed where the session is on. */
+void meta_conn_reply(struct tei_meta_server *server, struct meta_conn *conn,
+		     uint64_t now_ns);
+void meta_conn_reply_error(struct tei_meta_server *server,
+			   struct meta_conn *conn, int code, const char *text,
+			   uint64_t now_ns);
+
+/* A last word, then the end; only where no reply is half written. */
+void meta_conn_refuse(struct tei_meta_server *server, struct meta_conn *conn,
+		      int code, const char *text);
+void meta_conn_close(struct tei_meta_server *server, struct meta_conn *conn);
+
 /* Frees the dead. */
 void meta_conn_reap(struct tei_meta_server *server);
 void meta_conn_drop_all(struct tei_meta_server *server);
+
+/* meta_request.c: at most one request; true if it wants no reply. */
+bool meta_request_read(struct tei_meta_server *server, struct meta_conn *conn,
+		       uint64_t now_ns);
 
 /* A reference to what is served under name, or NULL. */
 struct meta_snapshot *meta_server_find(struct tei_meta_server *server,

@@ -23,11 +23,11 @@ static void server_exchange(const char *host)
 	if (!s)
 		return;
 	meta_test_publish(s, 3);
-	CU_ASSERT_EQUAL(tei_meta_ping(tei_meta_server_address(s),
+	CU_ASSERT_EQUAL(tei_meta_ping(tei_meta_server_address(s), NULL,
 				      meta_test_deadline(), &incarnation,
 				      NULL), 0);
 	CU_ASSERT_EQUAL(incarnation, INCARNATION);
-	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s),
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), NULL,
 					  tei_meta_server_name(s), false,
 					  meta_test_deadline(), &json, &len,
 					  NULL), 0);
@@ -63,16 +63,16 @@ static void unknown_name_is_refused_unless_any_will_do(void)
 
 	if (!s)
 		return;
-	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), "x",
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), NULL, "x",
 					  true, meta_test_deadline(), &json,
 					  &len, &err), TEI_ERR_REJECTED);
 	CU_ASSERT_EQUAL(err.prov_errno, TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "no such segment"));
 	meta_test_publish(s, 1);
-	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), "x",
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), NULL, "x",
 					  false, meta_test_deadline(), &json,
 					  &len, &err), TEI_ERR_REJECTED);
-	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), "x",
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), NULL, "x",
 					  true, meta_test_deadline(), &json,
 					  &len, &err), 0);
 	free(json);
@@ -80,7 +80,7 @@ static void unknown_name_is_refused_unless_any_will_do(void)
 			0);
 	CU_ASSERT_EQUAL(tei_meta_server_withdraw(s, tei_meta_server_name(s)),
 			TEI_ERR_METADATA);
-	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), "x",
+	CU_ASSERT_EQUAL(tei_meta_get_desc(tei_meta_server_address(s), NULL, "x",
 					  true, meta_test_deadline(), &json,
 					  &len, &err), TEI_ERR_REJECTED);
 	tei_meta_server_stop(s);
@@ -97,7 +97,7 @@ static void large_text_arrives_whole(void)
 	for (i = 0; i < len; i++)
 		text[i] = (char)('a' + i % 23);
 	CU_ASSERT_EQUAL(tei_meta_server_publish(s, "big", text, len, NULL), 0);
-	CU_ASSERT_EQUAL_FATAL(tei_meta_get_desc(tei_meta_server_address(s),
+	CU_ASSERT_EQUAL_FATAL(tei_meta_get_desc(tei_meta_server_address(s), NULL,
 						"big", false,
 						meta_test_deadline(), &json,
 						&got, NULL), 0);
@@ -167,18 +167,18 @@ static void client_errors_have_their_codes(void)
 	snprintf(endpoint, sizeof(endpoint), "%s",
 		 tei_meta_server_address(s));
 	tei_meta_server_stop(s);
-	CU_ASSERT_EQUAL(tei_meta_ping(endpoint, meta_test_deadline(), &v,
+	CU_ASSERT_EQUAL(tei_meta_ping(endpoint, NULL, meta_test_deadline(), &v,
 				      &err), TEI_ERR_SOCKET);
 	CU_ASSERT_EQUAL(err.prov_errno, ECONNREFUSED);
 	CU_ASSERT_STRING_EQUAL(err.peer, endpoint);
-	CU_ASSERT_EQUAL(tei_meta_ping("no-such-host.invalid:1",
+	CU_ASSERT_EQUAL(tei_meta_ping("no-such-host.invalid:1", NULL,
 				      start + TEI_NS_PER_SEC, &v, &err),
 			TEI_ERR_DNS);
 	CU_ASSERT(tei_now_ns() - start <
 		  meta_test_slowness() * 3 * TEI_NS_PER_SEC);
-	CU_ASSERT_EQUAL(tei_meta_ping("127.0.0.1", meta_test_deadline(), &v,
+	CU_ASSERT_EQUAL(tei_meta_ping("127.0.0.1", NULL, meta_test_deadline(), &v,
 				      &err), TEI_ERR_INVALID);
-	CU_ASSERT_EQUAL(tei_meta_ping("127.0.0.1:1", 1, &v, &err),
+	CU_ASSERT_EQUAL(tei_meta_ping("127.0.0.1:1", NULL, 1, &v, &err),
 			TEI_ERR_SOCKET);
 }
 
@@ -198,7 +198,7 @@ static void *server_reader(void *arg)
 	int i;
 
 	for (i = 0; i < 100; i++) {
-		if (tei_meta_get_desc(tei_meta_server_address(l->server), "",
+		if (tei_meta_get_desc(tei_meta_server_address(l->server), NULL, "",
 				      true, meta_test_deadline(), &json, &len,
 				      NULL)) {
 			__atomic_fetch_add(&l->failed, 1, __ATOMIC_RELAXED);

@@ -103,8 +103,12 @@ int tei_meta_store_open(const char *conn_string,
 	s->settings = settings;
 	tei_mutex_init(&s->lock);
 	tei_list_init(&s->published);
-	rc = s->ops->open ? s->ops->open(s, conn_string, err) : 0;
+	rc = *settings->secret_file ?
+	     tei_secret_load(settings->secret_file, &s->secret, err) : 0;
+	if (!rc && s->ops->open)
+		rc = s->ops->open(s, conn_string, err);
 	if (rc) {
+		tei_secret_free(s->secret);
 		tei_mutex_fini(&s->lock);
 		free(s);
 		return rc;
@@ -133,8 +137,15 @@ void tei_meta_store_close(struct tei_meta_store *s)
 	}
 	if (s->ops->close)
 		s->ops->close(s);
+	tei_secret_free(s->secret);
 	tei_mutex_fini(&s->lock);
 	free(s);
+}
+
+const struct tei_secret *
+tei_meta_store_secret(const struct tei_meta_store *s)
+{
+	return s->secret;
 }
 
 bool tei_meta_store_p2p(const struct tei_meta_store *s)

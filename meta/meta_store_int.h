@@ -45,6 +45,7 @@ struct tei_meta_store {
 	const struct meta_store_ops *ops;
 	const struct tei_settings *settings;	/* the engine's */
 	struct tei_meta_server *server;		/* not ours */
+	struct tei_secret *secret;		/* NULL: none is set */
 	void *back_end;				/* ops' own */
 	/* order 2 of util/lock.h; never held over a back end's call */
 	struct tei_mutex lock;

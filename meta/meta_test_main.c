@@ -160,6 +160,7 @@ int main(int argc, char **argv)
 		{ "name", name_cases },
 		{ "server", server_cases },
 		{ "abuse", abuse_cases },
+		{ "auth", auth_cases },
 		{ "store", store_cases },
 		{ "cache", cache_cases },
 		{ "zookeeper", zookeeper_cases },

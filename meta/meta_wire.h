@@ -9,12 +9,28 @@
  *
  *	PING		-				PONG	incarnation
  *	GET_DESC	name, not terminated		DESC	JSON text
+ *	AUTH		nonce of the client		CHALLENGE nonce
+ *	RESPONSE	proof				-
  *	anything	-				ERROR	code, text
  *
  * After an ERROR to a frame that could not be understood, or when the server
- * refuses the connection, the server closes. CHALLENGE and RESPONSE are kept
- * for the shared secret: a server that asks for one answers the first
- * request with CHALLENGE and admits nothing else until RESPONSE fits.
+ * refuses the connection, the server closes.
+ *
+ * With a shared secret a client begins with AUTH and sends RESPONSE and its
+ * request together; the server, which has shown nothing but a random number
+ * so far, answers the request once the proof fits. From RESPONSE on every
+ * frame but a last ERROR is signed: META_WIRE_SIGNED is set and length
+ * includes a tag at the end,
+ *
+ *	session	= MAC(control key, version, both nonces)
+ *	proof	= MAC(session, "client")
+ *	tag	= MAC(session, header, number of the frame, SHA-256 of the rest)
+ *
+ * numbers counting from 0 in each direction, which the header's type tells
+ * apart. So a tag shows that its sender has the secret and has seen this
+ * connection's nonces, and a frame cannot be changed, dropped, repeated or
+ * sent back. A server with a secret answers anything else with ERROR and
+ * META_WIRE_DENIED, whatever was asked for; so does one without to AUTH.
  */
 
 #include <assert.h>
@@ -29,16 +45,23 @@
 enum meta_wire_type {
 	META_WIRE_PING = 1,
 	META_WIRE_GET_DESC = 2,
-	META_WIRE_RESPONSE = 16,	/* reserved */
+	META_WIRE_AUTH = 15,
+	META_WIRE_RESPONSE = 16,
 	META_WIRE_REPLY = 128,		/* set in every reply */
 	META_WIRE_PONG = 129,
 	META_WIRE_DESC = 130,
-	META_WIRE_CHALLENGE = 144,	/* reserved */
+	META_WIRE_CHALLENGE = 144,
 	META_WIRE_ERROR = 255,
 };
 
 /* GET_DESC: the primary segment will do where name is unknown. */
 #define META_WIRE_ANY		1u
+/* Any frame: a tag is at the end of the payload. */
+#define META_WIRE_SIGNED	0x8000u
+
+#define META_WIRE_NONCE		32	/* bytes; of AUTH and CHALLENGE */
+#define META_WIRE_TAG		32	/* bytes of a tag or a proof */
+#define META_WIRE_DENIED	13	/* code of an ERROR about the secret */
 
 struct meta_wire_header {		/* since 1 */
 	uint8_t magic[4];
@@ -56,7 +79,8 @@ struct meta_wire_pong {			/* since 1 */
 static_assert(sizeof(struct meta_wire_pong) == 8, "wire format");
 
 struct meta_wire_error {		/* since 1; text follows */
-	uint8_t code[4];		/* enum tei_code, two's complement */
+	uint8_t code[4];		/* enum tei_code, two's complement, or
+					 * META_WIRE_DENIED */
 };
 static_assert(sizeof(struct meta_wire_error) == 4, "wire format");
 

@@ -312,9 +312,12 @@ static void zk_holder_text(const struct zk_holder *h, char *out, size_t len)
 /*
  * Whether the holder is alive: asked where it says that it listens. What
  * answers there as another process is not the holder. One that can't be asked
- * counts as alive: its session is.
+ * counts as alive, since its session is; so does one that is busy or has
+ * another secret than we.
  */
-static bool zk_holder_alive(const struct zk_holder *h, uint64_t deadline_ns)
+static bool zk_holder_alive(const struct zk_holder *h,
+			    const struct tei_secret *secret,
+			    uint64_t deadline_ns)
 {
 	uint64_t until = tei_now_ns() + ZK_PING_NS, inc;
 	struct tei_err err;
@@ -324,9 +327,10 @@ static bool zk_holder_alive(const struct zk_holder *h, uint64_t deadline_ns)
 		return true;
 	if (until > deadline_ns)
 		until = deadline_ns;
-	rc = tei_meta_ping(h->endpoint, until, &inc, &err);
+	rc = tei_meta_ping(h->endpoint, secret, until, &inc, &err);
 	if (rc == TEI_ERR_REJECTED)
-		return !h->incarnation;
+		return !h->incarnation || err.prov_errno == TEI_META_DENIED ||
+		       err.prov_errno == TEI_ERR_TOO_MANY;
 	return !rc && (!h->incarnation || inc == h->incarnation);
 }
 
@@ -399,7 +403,7 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 	if (rc != ZOK)
 		return rc;
 	if (h->incarnation != own) {
-		*alive = zk_holder_alive(h, deadline_ns);
+		*alive = zk_holder_alive(h, zk->store->secret, deadline_ns);
 		if (*alive)
 			return ZNODEEXISTS;
 	}

@@ -304,7 +304,8 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
  * A head leads to the process itself. *again: that turned out to be another
  * one by now.
  */
-static int zk_fetch_whole(const char *endpoint, const char *name,
+static int zk_fetch_whole(const char *endpoint,
+			  const struct tei_secret *secret, const char *name,
 			  uint64_t incarnation, uint64_t deadline_ns,
 			  char **json, size_t *len, bool *again,
 			  struct tei_err *err)
@@ -315,8 +316,8 @@ static int zk_fetch_whole(const char *endpoint, const char *name,
 	int rc;
 
 	*again = false;
-	rc = tei_meta_get_desc(endpoint, name, false, deadline_ns, &text, &n,
-			       err);
+	rc = tei_meta_get_desc(endpoint, secret, name, false, deadline_ns, &text,
+			       &n, err);
 	if (rc)
 		return rc;
 	if (!zk_head_decode(text, n, &inc, at) || inc == incarnation) {
@@ -359,8 +360,9 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 			*len = r.len;
 		} else {
 			free(r.data);
-			rc = zk_fetch_whole(at, name, inc, deadline_ns, json,
-					    len, &again, err);
+			rc = zk_fetch_whole(at, store->secret, name, inc,
+					    deadline_ns, json, len, &again,
+					    err);
 		}
 	} while (again);
 	free(path);

@@ -1,5 +1,6 @@
 # meta: descriptors, names, the control channel, stores, the segment cache
 SRCS += \
+	meta/meta_auth.c \
 	meta/meta_bind.c \
 	meta/meta_cache.c \
 	meta/meta_client.c \
@@ -9,8 +10,10 @@ SRCS += \
 	meta/meta_json.c \
 	meta/meta_name.c \
 	meta/meta_p2p.c \
+	meta/meta_request.c \
 	meta/meta_resolve.c \
 	meta/meta_server.c \
+	meta/meta_share.c \
 	meta/meta_store.c \
 	meta/meta_thread.c \
 	meta/meta_zookeeper.c \
@@ -26,6 +29,7 @@ TEST_SRCS_meta = \
 	fabtests/common/ft_test.c \
 	fabtests/common/ft_zk.c \
 	meta/meta_abuse_test.c \
+	meta/meta_auth_test.c \
 	meta/meta_cache_test.c \
 	meta/meta_desc_test.c \
 	meta/meta_json_test.c \

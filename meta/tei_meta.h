@@ -20,6 +20,7 @@
 
 #include "util/err.h"
 
+struct tei_secret;
 struct tei_settings;
 struct tei_meta_server;
 struct tei_meta_store;
@@ -253,8 +254,12 @@ struct tei_meta_server_config {
 	uint16_t min_port, max_port;	/* both 0: the kernel's choice */
 	uint64_t incarnation;		/* answered to a ping */
 	uint64_t frame_timeout_ns;	/* (0: 5 s) for a complete request */
-	uint32_t max_clients;		/* (0: 1024) connections at a time */
+	uint32_t max_clients;		/* (0: 1024) connections at a time, a
+					 * quarter of them per address */
+	uint32_t client_rate;		/* (0: 1024) steps per second and
+					 * address, after a burst of 8 s */
 	bool ipv6;			/* preferred where host has both */
+	const struct tei_secret *secret; /* NULL: anybody is answered */
 };
 
 /* Since start. Plain data. */
@@ -264,6 +269,11 @@ struct tei_meta_server_stats {
 	uint64_t rejected;		/* malformed or unknown frames */
 	uint64_t timed_out;		/* connections dropped at their deadline */
 	uint64_t evicted;		/* dropped or refused at max_clients */
+	uint64_t denied;		/* no secret, or another one */
+	uint64_t held;			/* times that a client had to wait
+					 * for its address's share */
+	uint64_t shut;			/* times that an address's connections
+					 * were not taken at all */
 	uint32_t clients;		/* connected now */
 };
 
@@ -315,17 +325,23 @@ void tei_meta_server_stats(struct tei_meta_server *server,
  * refused, unreachable, no answer in time, cut short; TEI_ERR_REJECTED: it
  * answered with an error (its text in err->text, its code in err->prov_errno)
  * or with something else than this protocol.
+ *
+ * secret: both sides have the same one, or both NULL; else TEI_ERR_REJECTED
+ * with TEI_META_DENIED in err->prov_errno.
  */
-int tei_meta_ping(const char *endpoint, uint64_t deadline_ns,
-		  uint64_t *incarnation, struct tei_err *err);
+#define TEI_META_DENIED		13
+
+int tei_meta_ping(const char *endpoint, const struct tei_secret *secret,
+		  uint64_t deadline_ns, uint64_t *incarnation,
+		  struct tei_err *err);
 
 /*
  * Descriptor text of name, terminated, freed with free(). any: the primary
  * will do where name is not published there.
  */
-int tei_meta_get_desc(const char *endpoint, const char *name, bool any,
-		      uint64_t deadline_ns, char **json, size_t *len,
-		      struct tei_err *err);
+int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
+		      const char *name, bool any, uint64_t deadline_ns,
+		      char **json, size_t *len, struct tei_err *err);
 
 /* --- store --------------------------------------------------------------- */
 
@@ -337,7 +353,9 @@ int tei_meta_get_desc(const char *endpoint, const char *name, bool any,
 typedef void (*tei_meta_changed_fn)(void *arg, const char *name);
 
 /*
- * Opens the back end that conn_string names; settings must outlive the store. "P2PHANDSHAKE" must be written
+ * Opens the back end that conn_string names; settings must outlive the store.
+ * The shared secret is read from the file that they name, TEI_ERR_INVALID
+ * where that is not as it should be. "P2PHANDSHAKE" must be written
  * so; schemes ("zookeeper://") are matched without regard to case. A text
  * without scheme is a list of etcd hosts. TEI_ERR_INVALID for an empty text,
  * TEI_ERR_NOT_IMPLEMENTED for a known back end that is not built in and
@@ -349,6 +367,10 @@ int tei_meta_store_open(const char *conn_string,
 
 /* Withdraws what it published. NULL is ignored. Last call. */
 void tei_meta_store_close(struct tei_meta_store *store);
+
+/* What the store's settings name, for this process's server; NULL: none. */
+const struct tei_secret *
+tei_meta_store_secret(const struct tei_meta_store *store);
 
 /* True for P2PHANDSHAKE: names are addresses, nothing is published. */
 bool tei_meta_store_p2p(const struct tei_meta_store *store);

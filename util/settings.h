@@ -50,6 +50,9 @@ struct tei_settings {
 	char cluster_id[256];		/* MC_METADATA_CLUSTER_ID */
 	uint32_t zk_session_ms;		/* MOONRAIL_ZK_SESSION_MS */
 	char zk_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ZK_AUTH_FILE */
+	char secret_file[TEI_SETTING_TEXT]; /* MOONRAIL_SECRET_FILE */
+	uint32_t max_clients;		/* MOONRAIL_MAX_CLIENTS, connections */
+	uint32_t client_rate;		/* MOONRAIL_CLIENT_RATE, steps/s */
 	/* choice of rails */
 	char filters[TEI_SETTING_TEXT];	/* MC_TE_FILTERS, comma list */
 	char custom_topo[TEI_SETTING_TEXT]; /* MC_CUSTOM_TOPO_JSON, a file */

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "meta/meta_server_int.h"
+#include "util/err.h"
+
+/*
+ * What a client may ask for: read, checked, answered. With a secret, a client
+ * that has not proven that it knows it gets to see one random number, and the
+ * same refusal whatever it asks for.
+ */
+
+/* Bytes of the request's payload that are its tag. */
+static size_t request_tag(const struct meta_conn *c)
+{
+	return c->session.on ? META_WIRE_TAG : 0;
+}
+
+static void request_ping(struct tei_meta_server *s, struct meta_conn *c,
+			 uint64_t now_ns)
+{
+	struct meta_wire_header h;
+	struct meta_wire_pong pong;
+
+	meta_wire_fill(&h, META_WIRE_PONG, 0, meta_wire_get32(c->head.id),
+		       sizeof(pong));
+	meta_wire_put64(pong.incarnation, s->config.incarnation);
+	memcpy(c->out, &h, sizeof(h));
+	memcpy(c->out + sizeof(h), &pong, sizeof(pong));
+	c->out_len = sizeof(h) + sizeof(pong);
+	meta_conn_reply(s, c, now_ns);
+}
+
+static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
+			     uint64_t now_ns)
+{
+	bool any = meta_wire_get16(c->head.flags) & META_WIRE_ANY;
+	struct meta_wire_header h;
+
+	c->snapshot = meta_server_find(
+		s, (char *)c->body, c->used - META_CONN_HEAD - request_tag(c),
+		any);
+	if (!c->snapshot) {
+		meta_conn_reply_error(s, c, TEI_ERR_METADATA,
+				      "no such segment here", now_ns);
+		return;
+	}
+	meta_wire_fill(&h, META_WIRE_DESC, 0, meta_wire_get32(c->head.id),
+		       (uint32_t)c->snapshot->len);
+	memcpy(c->out, &h, sizeof(h));
+	c->out_len = sizeof(h);
+	meta_conn_reply(s, c, now_ns);
+}
+
+static void request_log(struct tei_meta_server *s, const struct meta_conn *c,
+			const char *why)
+{
+	char host[TEI_META_HOST_MAX];
+	uint32_t left_out;
+
+	if (!tei_log_permit(&s->log_limit, &left_out))
+		return;
+	meta_share_text(c->ip, host);
+	TEI_WARN("meta", "control channel %s: client %s dropped: %s (%u more)",
+		 s->address, host, why, left_out);
+}
+
+static void request_reject(struct tei_meta_server *s, struct meta_conn *c,
+			   const char *why)
+{
+	META_COUNT(s, rejected);
+	request_log(s, c, why);
+	meta_conn_refuse(s, c, TEI_ERR_REJECTED, why);
+}
+
+static void request_deny(struct tei_meta_server *s, struct meta_conn *c,
+			 const char *why)
+{
+	META_COUNT(s, denied);
+	request_log(s, c, why);
+	meta_conn_refuse(s, c, META_WIRE_DENIED, why);
+}
+
+static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
+			 uint64_t now_ns)
+{
+	uint8_t nonce[META_WIRE_NONCE];
+	struct meta_wire_header h;
+
+	if (!s->config.secret) {
+		request_deny(s, c,
+			     "the asked process has no shared secret, the "
+			     "asking one has");
+		return;
+	}
+	if (c->challenged || c->session.on ||
+	    !tei_random(nonce, sizeof(nonce))) {
+		request_reject(s, c, "out of turn");
+		return;
+	}
+	meta_session_derive(&s->auth, c->body, nonce, &c->session);
+	c->challenged = true;
+	meta_wire_fill(&h, META_WIRE_CHALLENGE, 0, meta_wire_get32(c->head.id),
+		       sizeof(nonce));
+	memcpy(c->out, &h, sizeof(h));
+	memcpy(c->out + sizeof(h), nonce, sizeof(nonce));
+	c->out_len = sizeof(h) + sizeof(nonce);
+	meta_conn_reply(s, c, now_ns);
+}
+
+/* Has no reply: the request that follows it has. */
+static void request_response(struct tei_meta_server *s, struct meta_conn *c,
+			     uint64_t now_ns)
+{
+	uint8_t want[META_WIRE_TAG];
+
+	(void)now_ns;
+	if (!c->challenged) {
+		request_reject(s, c, "out of turn");
+		return;
+	}
+	c->challenged = false;
+	meta_session_proof(&c->session, want);
+	if (!tei_mac_equal(want, c->body, sizeof(want))) {
+		request_deny(s, c, "the shared secrets differ");
+		return;
+	}
+	c->admitted = true;
+	c->session.on = true;
+	c->used = 0;
+}
+
+static const struct request_kind {
+	uint8_t type;	   /* enum meta_wire_type */
+	uint16_t flags;	   /* those it knows */
+	uint32_t min, max; /* bytes of payload */
+	bool open;	   /* also for a client not admitted */
+	void (*serve)(struct tei_meta_server *s, struct meta_conn *c,
+		      uint64_t now_ns);
+} request_kinds[] = {
+	{ META_WIRE_PING, 0, 0, 0, false, request_ping },
+	{ META_WIRE_GET_DESC, META_WIRE_ANY, 0, TEI_META_NAME_MAX, false,
+	  request_get_desc },
+	{ META_WIRE_AUTH, 0, META_WIRE_NONCE, META_WIRE_NONCE, true,
+	  request_auth },
+	{ META_WIRE_RESPONSE, 0, META_WIRE_TAG, META_WIRE_TAG, true,
+	  request_response },
+};
+
+static const struct request_kind *request_known(uint8_t type)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(request_kinds) / sizeof(request_kinds[0]); i++)
+		if (request_kinds[i].type == type)
+			return &request_kinds[i];
+	return NULL;
+}
+
+/* NULL if the header is a request of ours, else what is wrong with it. */
+static const char *request_check(const struct meta_conn *c,
+				 const struct request_kind *r)
+{
+	uint16_t flags = meta_wire_get16(c->head.flags);
+	uint32_t len = meta_wire_get32(c->head.length);
+
+	if (memcmp(c->head.magic, META_WIRE_MAGIC, sizeof(c->head.magic)))
+		return "not a moonrail control frame";
+	if (c->head.version != META_WIRE_VERSION)
+		return "this side speaks version 1 of the control channel";
+	if (!r)
+		return "unknown request";
+	if (c->session.on != !!(flags & META_WIRE_SIGNED))
+		return c->session.on ? "not signed" : "unknown flags";
+	if (flags & ~(r->flags | META_WIRE_SIGNED))
+		return "unknown flags";
+	if (len > r->max + request_tag(c))
+		return "request too long";
+	if (len < r->min + request_tag(c))
+		return "request too short";
+	return NULL;
+}
+
+/*
+ * Reads up to the end of the header, then of the body: never a byte of the
+ * next request. False when there is nothing to go on with.
+ */
+static bool request_fill(struct tei_meta_server *s, struct meta_conn *c,
+			 size_t want)
+{
+	uint8_t *to = c->used < META_CONN_HEAD
+			      ? (uint8_t *)&c->head + c->used
+			      : c->body + (c->used - META_CONN_HEAD);
+	ssize_t n;
+
+	if (c->used == want)
+		return true;
+	n = recv(c->fd, to, want - c->used, MSG_DONTWAIT);
+	if (n > 0)
+		c->used += (size_t)n;
+	else if (!n || (errno != EAGAIN && errno != EINTR))
+		meta_conn_close(s, c);
+	return n > 0 && c->used == want;
+}
+
+static void request_serve(struct tei_meta_server *s, struct meta_conn *c,
+			  const struct request_kind *r, uint64_t now_ns)
+{
+	size_t len = meta_wire_get32(c->head.length) - request_tag(c);
+
+	if (c->session.on && !meta_session_check(&c->session, &c->head, c->body,
+						 len, c->body + len))
+		request_deny(s, c, "a request's signature is wrong");
+	else
+		r->serve(s, c, now_ns);
+}
+
+/* One request at most; true if it wants no reply. */
+bool meta_request_read(struct tei_meta_server *s, struct meta_conn *c,
+		       uint64_t now_ns)
+{
+	const struct request_kind *r;
+	const char *why;
+
+	if (c->used < META_CONN_HEAD && !request_fill(s, c, META_CONN_HEAD))
+		return false;
+	r = request_known(c->head.type);
+	why = request_check(c, r);
+	if (why)
+		request_reject(s, c, why);
+	else if (!r->open && !c->admitted)
+		request_deny(s, c, "the asked process wants a shared secret");
+	else if (request_fill(s, c,
+			      META_CONN_HEAD + meta_wire_get32(c->head.length)))
+		request_serve(s, c, r, now_ns);
+	return r && r->serve == request_response &&
+	       c->state == META_CONN_READING && !c->used;
+}

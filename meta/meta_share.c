@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "meta/meta_server_int.h"
+#include "util/clock.h"
+
+/*
+ * What one address may use up of the server's thread, so that the others wait
+ * for nobody.
+ *
+ * - Every step that the server takes for an address moves paid_ns on by the
+ *   price of a step. Time catches up with it; an address whose paid_ns is
+ *   more than a burst ahead has spent its share.
+ * - Its clients are then held: epoll is told to report nothing of them, and
+ *   they go on one by one, in order, as time passes. They are not dropped.
+ * - Taking connections costs steps too, and holding them does not stop it. An
+ *   address that is SHARE_SLACK_NS further ahead is shut: a filter on the
+ *   listening socket has the kernel drop its packets, until paid_ns is back.
+ * - An address without clients is kept until its paid_ns has passed, or it
+ *   would start afresh with each connection.
+ */
+
+#define SHARE_ADDRESSES 4096 /* kept without clients, at most */
+#define SHARE_BURST_S	8
+#define SHARE_RATE	1024 /* steps per second */
+#define SHARE_SLACK_NS	(TEI_NS_PER_SEC / 8)
+#define SHARE_SHUT_MAX	32 /* addresses in the filter */
+
+void meta_share_init(struct tei_meta_server *s)
+{
+	uint32_t rate =
+		s->config.client_rate ? s->config.client_rate : SHARE_RATE;
+	int i;
+
+	s->step_ns = TEI_NS_PER_SEC / rate;
+	s->burst_ns = SHARE_BURST_S * TEI_NS_PER_SEC;
+	for (i = 0; i < META_IP_BUCKETS; i++)
+		tei_list_init(&s->ips[i]);
+	tei_list_init(&s->ages);
+	tei_list_init(&s->waiting);
+}
+
+static void share_forget(struct tei_meta_server *s, struct meta_ip *ip)
+{
+	tei_list_del(&ip->link);
+	tei_list_del(&ip->age);
+	tei_list_del(&ip->wait);
+	s->shut_count -= ip->shut;
+	s->ip_count--;
+	free(ip);
+}
+
+void meta_share_fini(struct tei_meta_server *s)
+{
+	struct meta_ip *ip, *tmp;
+
+	tei_list_foreach_safe (ip, tmp, &s->ages, struct meta_ip, age)
+		share_forget(s, ip);
+}
+
+/* --- addresses ----------------------------------------------------------- */
+
+static void share_key(const struct sockaddr *sa, uint8_t key[16])
+{
+	const struct sockaddr_in *v4 = (const void *)sa;
+	const struct sockaddr_in6 *v6 = (const void *)sa;
+
+	memset(key, 0, 16);
+	if (sa->sa_family == AF_INET6) {
+		memcpy(key, &v6->sin6_addr, 8);
+	} else {
+		memset(key + 10, 0xff, 2);
+		memcpy(key + 12, &v4->sin_addr, 4);
+	}
+}
+
+static bool share_is_v4(const uint8_t key[16])
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return !memcmp(key, mapped, sizeof(mapped));
+}
+
+void meta_share_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX])
+{
+	if (share_is_v4(ip->key))
+		inet_ntop(AF_INET, ip->key + 12, out, TEI_META_HOST_MAX);
+	else
+		inet_ntop(AF_INET6, ip->key, out, TEI_META_HOST_MAX);
+}
+
+/* Room for one more: those that nobody needs, else the least recently used. */
+static void share_sweep(struct tei_meta_server *s, uint64_t now_ns)
+{
+	struct meta_ip *ip, *tmp, *idle = NULL;
+	uint32_t before = s->ip_count;
+
+	if (s->ip_count < SHARE_ADDRESSES)
+		return;
+	tei_list_foreach_safe (ip, tmp, &s->ages, struct meta_ip, age) {
+		if (ip->clients || ip->shut)
+			continue;
+		if (ip->paid_ns <= now_ns)
+			share_forget(s, ip);
+		else if (!idle)
+			idle = ip;
+	}
+	if (s->ip_count == before && idle)
+		share_forget(s, idle);
+}
+
+struct meta_ip *meta_share_join(struct tei_meta_server *s,
+				const struct sockaddr *sa, uint64_t now_ns)
+{
+	struct tei_list *bucket;
+	struct meta_ip *ip;
+	uint8_t key[16];
+	uint32_t hash = 0;
+	int i;
+
+	share_key(sa, key);
+	for (i = 0; i < 16; i++)
+		hash = hash * 31 + key[i];
+	bucket = &s->ips[hash % META_IP_BUCKETS];
+	tei_list_foreach (ip, bucket, struct meta_ip, link)
+		if (!memcmp(ip->key, key, sizeof(key)))
+			goto found;
+	share_sweep(s, now_ns);
+	ip = calloc(1, sizeof(*ip));
+	if (!ip)
+		return NULL;
+	memcpy(ip->key, key, sizeof(key));
+	tei_list_init(&ip->age);
+	tei_list_init(&ip->wait);
+	tei_list_init(&ip->conns);
+	tei_list_init(&ip->held);
+	tei_list_add_head(bucket, &ip->link);
+	s->ip_count++;
+found:
+	tei_list_del(&ip->age);
+	tei_list_add_tail(&s->ages, &ip->age);
+	ip->clients++;
+	return ip;
+}
+
+void meta_share_leave(struct tei_meta_server *s, struct meta_ip *ip)
+{
+	(void)s;
+	ip->clients--; /* share_sweep forgets it */
+}
+
+/* --- steps --------------------------------------------------------------- */
+
+void meta_share_charge(struct tei_meta_server *s, struct meta_ip *ip,
+		       uint64_t steps, uint64_t now_ns)
+{
+	if (ip->paid_ns < now_ns)
+		ip->paid_ns = now_ns;
+	ip->paid_ns += steps * s->step_ns;
+}
+
+bool meta_share_spent(const struct tei_meta_server *s, const struct meta_ip *ip,
+		      uint64_t now_ns)
+{
+	return ip->paid_ns > now_ns + s->burst_ns;
+}
+
+void meta_share_hold(struct tei_meta_server *s, struct meta_conn *c,
+		     uint64_t now_ns)
+{
+	char host[TEI_META_HOST_MAX];
+	uint32_t left_out;
+
+	if (tei_log_permit(&s->held_limit, &left_out)) {
+		meta_share_text(c->ip, host);
+		TEI_WARN("meta",
+			 "control channel %s: %s asks for more than its share "
+			 "and has to wait (%u more)",
+			 s->address, host, left_out);
+	}
+	META_COUNT(s, held);
+	c->held_ns = now_ns;
+	tei_list_add_tail(&c->ip->held, &c->held_link);
+	if (tei_list_empty(&c->ip->wait))
+		tei_list_add_tail(&s->waiting, &c->ip->wait);
+	meta_conn_watch(s, c);
+}
+
+/* Those that may go on now; they are served, and pay, when epoll says so. */
+static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
+			     uint64_t now_ns)
+{
+	uint64_t left = ip->paid_ns;
+	struct meta_conn *c;
+
+	while (!tei_list_empty(&ip->held) && left <= now_ns + s->burst_ns) {
+		c = tei_list_first(&ip->held, struct meta_conn, held_link);
+		tei_list_del(&c->held_link);
+		c->deadline_ns += now_ns - c->held_ns;
+		c->held_ns = 0;
+		meta_conn_watch(s, c);
+		left += s->step_ns;
+	}
+	if (tei_list_empty(&ip->held))
+		tei_list_del(&ip->wait);
+}
+
+/* --- addresses that are shut --------------------------------------------- */
+
+/*
+ * Accepts a packet unless its source is one of the addresses. A socket's
+ * filter begins at the TCP header; SKF_NET_OFF leads to the IP header.
+ */
+static unsigned int share_program(const struct tei_meta_server *s,
+				  struct sock_filter *f)
+{
+	struct meta_ip *ip;
+	unsigned int n = 0, count = 0, i;
+	uint32_t word[4];
+
+	tei_list_foreach (ip, &s->ages, struct meta_ip, age) {
+		if (!ip->shut || count++ == SHARE_SHUT_MAX)
+			continue;
+		memcpy(word, ip->key, sizeof(word));
+		if (share_is_v4(ip->key)) {
+			f[n++] = (struct sock_filter)BPF_STMT(
+				BPF_LD | BPF_W | BPF_ABS,
+				(uint32_t)SKF_NET_OFF + 12);
+			f[n++] = (struct sock_filter)BPF_JUMP(
+				BPF_JMP | BPF_JEQ | BPF_K, ntohl(word[3]), 0,
+				1);
+			f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K,
+							      0);
+			continue;
+		}
+		for (i = 0; i < 2; i++) {
+			f[n++] = (struct sock_filter)BPF_STMT(
+				BPF_LD | BPF_W | BPF_ABS,
+				(uint32_t)SKF_NET_OFF + 8 + 4 * i);
+			f[n++] = (struct sock_filter)BPF_JUMP(
+				BPF_JMP | BPF_JEQ | BPF_K, ntohl(word[i]), 0,
+				(uint8_t)(i ? 1 : 3));
+		}
+		f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+	}
+	f[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
+	return n;
+}
+
+static void share_filter(struct tei_meta_server *s)
+{
+	struct sock_filter code[SHARE_SHUT_MAX * 5 + 1];
+	struct sock_fprog program = { .filter = code };
+
+	program.len = (unsigned short)share_program(s, code);
+	if (s->shut_count)
+		setsockopt(s->listen_fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
+			   sizeof(program));
+	else
+		setsockopt(s->listen_fd, SOL_SOCKET, SO_DETACH_FILTER,
+			   &program.len, sizeof(int));
+}
+
+void meta_share_shut(struct tei_meta_server *s, struct meta_ip *ip,
+		     uint64_t now_ns)
+{
+	char host[TEI_META_HOST_MAX];
+	uint32_t left_out;
+
+	if (ip->shut || s->shut_count == SHARE_SHUT_MAX ||
+	    ip->paid_ns < now_ns + s->burst_ns + SHARE_SLACK_NS)
+		return;
+	if (tei_log_permit(&s->shut_limit, &left_out)) {
+		meta_share_text(ip, host);
+		TEI_WARN("meta",
+			 "control channel %s: too many connections from %s, "
+			 "none is taken for a while (%u more)",
+			 s->address, host, left_out);
+	}
+	META_COUNT(s, shut);
+	ip->shut = true;
+	s->shut_count++;
+	s->shut_ever = true;
+	share_filter(s);
+}
+
+/* When the next one opens again, 0: none is shut. */
+static uint64_t share_open(struct tei_meta_server *s, uint64_t now_ns)
+{
+	uint32_t before = s->shut_count;
+	uint64_t next = 0, due;
+	struct meta_ip *ip;
+
+	if (!before)
+		return 0;
+	tei_list_foreach (ip, &s->ages, struct meta_ip, age) {
+		if (!ip->shut)
+			continue;
+		due = ip->paid_ns - s->burst_ns;
+		if (due <= now_ns) {
+			ip->shut = false;
+			s->shut_count--;
+		} else if (!next || due < next) {
+			next = due;
+		}
+	}
+	if (s->shut_count != before)
+		share_filter(s);
+	return next;
+}
+
+uint64_t meta_share_release(struct tei_meta_server *s, uint64_t now_ns)
+{
+	uint64_t next = share_open(s, now_ns), due;
+	struct meta_ip *ip, *tmp;
+
+	tei_list_foreach_safe (ip, tmp, &s->waiting, struct meta_ip, wait) {
+		share_release_ip(s, ip, now_ns);
+		due = ip->paid_ns > s->burst_ns ? ip->paid_ns - s->burst_ns : 1;
+		if (due <= now_ns) /* its turn, but epoll has not said so */
+			due = now_ns + s->step_ns;
+		if (!tei_list_empty(&ip->held) && (!next || due < next))
+			next = due;
+	}
+	return next;
+}
