@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "topo/tei_topo.h"
 
@@ -126,6 +127,18 @@ static const char *engine_protocol(const struct engine *e)
 	return "local";
 }
 
+/* Time of day, so that a successor's are higher as well. */
+static uint64_t engine_next_serial(struct engine *e) TEI_REQUIRES(e->control)
+{
+	struct timespec ts;
+	uint64_t now;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	now = (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
+	e->serial = now > e->serial ? now : e->serial + 1;
+	return e->serial;
+}
+
 int engine_publish(struct engine *e, struct tei_err *err)
 {
 	struct tei_meta_desc *desc;
@@ -135,7 +148,9 @@ int engine_publish(struct engine *e, struct tei_err *err)
 				   &desc, err);
 	if (ret)
 		return ret;
-	ret = engine_desc_rails(e, desc, err);
+	ret = tei_meta_desc_set_serial(desc, engine_next_serial(e), err);
+	if (!ret)
+		ret = engine_desc_rails(e, desc, err);
 	if (!ret)
 		ret = engine_desc_buffers(e, desc, err);
 	if (!ret)

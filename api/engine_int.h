@@ -214,6 +214,7 @@ struct engine {
 	char *matrix;			/* JSON that installTransport gave */
 	struct engine_region *regions;
 	uint32_t nregions, regions_cap;
+	uint64_t serial;		/* of the last descriptor */
 	bool published;
 	bool graceful;			/* set once: destroyed on a signal */
 
@@ -278,6 +279,10 @@ int engine_auto_discover(struct engine *e, struct tei_err *err);
 /* segments is held. NULL: stale or invented. */
 struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
 void engine_segment_free_all(struct engine *e);
+/* Gives an id that the cache has just granted its targets; on an error the
+ * reference is given back. */
+int engine_segment_grant(struct engine *e, segment_id_t id,
+			 struct tei_err *err);
 /* Another descriptor for a peer that does not answer; a worker. */
 void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* The store has another descriptor for an open segment; a worker. */

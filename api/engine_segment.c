@@ -297,10 +297,26 @@ static bool segment_stale(struct engine *e, const char *name)
 	return stale;
 }
 
+int engine_segment_grant(struct engine *e, segment_id_t id, struct tei_err *err)
+{
+	bool last = false;
+	int ret;
+
+	if (id == LOCAL_SEGMENT)
+		return 0;
+	ret = segment_attach(e, id, err);
+	if (!ret)
+		return 0;
+	tei_meta_cache_close(e->cache, id, &last);
+	if (last)
+		segment_detach(e, id);
+	return ret;
+}
+
 static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 {
-	bool stale, last = false;
 	struct tei_err err;
+	bool stale;
 	int32_t id;
 	int ret;
 
@@ -316,15 +332,7 @@ static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 					  engine_deadline(e), &id, &err);
 	if (ret)
 		return -1;
-	if (!id)
-		return LOCAL_SEGMENT;
-	ret = segment_attach(e, id, &err);
-	if (!ret)
-		return id;
-	tei_meta_cache_close(e->cache, id, &last);
-	if (last)
-		segment_detach(e, id);
-	return -1;
+	return engine_segment_grant(e, id, &err) ? -1 : id;
 }
 
 static segment_id_t segment_open_checked(transfer_engine_t engine,

@@ -203,6 +203,32 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
  */
 int te_settings_text(transfer_engine_t engine, char *buf, size_t len);
 
+/* --- objects: descriptors as blobs ---------------------------------------- */
+
+/* Bytes of the longest blob. */
+#define TE_BLOB_MAX ((UINT64_C(64) << 20) + 64)
+
+/*
+ * This engine's segment descriptor, for applications that exchange addresses
+ * themselves: a blob for te_segment_import of any process, of any byte order.
+ * It says who we are, which rails and which remotely accessible buffers we
+ * have; it holds no memory keys. *size: room in, bytes out; buf NULL with 0
+ * asks for the size. flags: 0. 0; -1 for a bad argument, or *size too small,
+ * which then is what is needed now.
+ */
+int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
+		      size_t *size);
+
+/*
+ * Opens the segment that a blob describes, as openSegment opens it by name,
+ * without asking anybody: the same name has the same id, one reference more;
+ * a blob of this engine is LOCAL_SEGMENT. One that is older than what is
+ * known changes nothing. flags: 0. 0; -1 bad argument, -104 not a (whole)
+ * blob, -202 the blob of a process that has gone, -2 too many.
+ */
+int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,
+		      uint64_t flags, segment_id_t *id);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

@@ -70,6 +70,11 @@ SRCS_ft_local = $(FX_SRCS) \
 	fabtests/functional/ft_local.c \
 	# EOL
 
+SRCS_ft_objects = $(FX_SRCS) \
+	fabtests/functional/ft_objects.c \
+	fabtests/functional/ft_objects_blob.c \
+	# EOL
+
 SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer.c \
 	fabtests/functional/ft_transfer_batch.c \
@@ -101,6 +106,7 @@ FUNC_TESTS += \
 	ft_hostile \
 	ft_laws \
 	ft_local \
+	ft_objects \
 	ft_transfer \
 	ft_wait \
 	ft_zookeeper \
@@ -110,6 +116,7 @@ TSAN_TESTS += \
 	ft_hostile \
 	ft_laws \
 	ft_local \
+	ft_objects \
 	ft_transfer \
 	ft_wait \
 	# EOL

@@ -262,21 +262,33 @@ static bool cache_is_local(const struct tei_meta_cache *c,
 	       !strcmp(desc->name, c->local->name);
 }
 
+/* s has that descriptor from here on; gives back what it had. */
+static struct tei_meta_desc *cache_replace(struct cache_segment *s,
+					   struct tei_meta_desc *desc)
+{
+	struct tei_meta_desc *old = s->desc;
+
+	s->desc = tei_meta_desc_ref(desc);
+	return old;
+}
+
 /*
- * Runs one fetch; the lock is let go meanwhile. s is pinned by the caller, and
- * only the one thread that fetches replaces its descriptor. A "forget" that
- * comes during the fetch stays in force after it.
+ * Runs one fetch; the lock is let go meanwhile. s is pinned by the caller. A
+ * "forget" that comes during the fetch stays in force after it; a newer
+ * descriptor that is put meanwhile stays as well.
  */
 static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
 			uint64_t deadline_ns) TEI_REQUIRES(c->lock)
 {
-	struct tei_meta_desc *before = s->desc, *desc = NULL;
+	struct tei_meta_desc *before = s->desc, *desc = NULL, *old = NULL;
 	uint64_t number = ++s->started;
 	bool forgotten = s->forgotten, differs;
 	struct tei_err err;
 	int32_t id;
 	int rc;
 
+	if (before)
+		tei_meta_desc_ref(before);
 	s->fetching = true;
 	s->forgotten = false;
 	tei_mutex_unlock(&c->lock);
@@ -289,19 +301,20 @@ static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
 	} else {
 		s->self = cache_is_local(c, desc);
 	}
-	if (differs)
-		s->desc = tei_meta_desc_ref(desc);
+	if (desc && s->desc && tei_meta_desc_older(desc, s->desc))
+		differs = false;
+	else if (differs || (desc && tei_meta_desc_older(s->desc, desc)))
+		old = cache_replace(s, desc);
 	s->fetching = false;
 	s->done = number;
 	s->result = rc;
 	id = s->id;
 	pthread_cond_broadcast(&c->fetched);
 	tei_mutex_unlock(&c->lock);
-	if (differs && before) {
-		if (c->fn && id)
-			c->fn(c->arg, id, before, desc);
-		tei_meta_desc_unref(before);
-	}
+	if (differs && before && c->fn && id)
+		c->fn(c->arg, id, before, desc);
+	tei_meta_desc_unref(old);
+	tei_meta_desc_unref(before);
 	tei_meta_desc_unref(desc);
 	tei_mutex_lock(&c->lock);
 }
@@ -485,6 +498,69 @@ int tei_meta_cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
 	return rc;
 }
 
+/* 0 if desc may stand for s; an older one of the same process may, and is
+ * left out. */
+static int cache_put_check(const struct cache_segment *s,
+			   const struct tei_meta_desc *desc, bool replace,
+			   struct tei_err *err)
+{
+	if (!s->desc || replace || s->desc->incarnation == desc->incarnation ||
+	    desc->serial > s->desc->serial)
+		return 0;
+	return tei_err_fail(err, TEI_ERR_CONTEXT, "meta",
+			    "ask that process for a new one",
+			    "segment '%.64s': this descriptor is of an earlier process",
+			    s->name);
+}
+
+static int cache_put(struct tei_meta_cache *c, struct tei_meta_desc *desc,
+		     bool replace, int32_t *id, struct tei_meta_desc **old,
+		     struct tei_err *err) TEI_REQUIRES(c->lock)
+{
+	struct cache_segment *s;
+	int rc;
+
+	s = cache_pin(c, cache_plain(desc->name));
+	if (!s)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for segment '%.64s'",
+				    desc->name);
+	rc = cache_put_check(s, desc, replace, err);
+	if (!rc && !(s->desc && s->desc->incarnation == desc->incarnation &&
+		     s->desc->serial >= desc->serial)) {
+		*old = cache_replace(s, desc);
+		s->forgotten = false;
+		s->self = false;
+	}
+	if (!rc)
+		rc = cache_grant(c, s, id, err);
+	cache_unpin(c, s);
+	return rc;
+}
+
+int tei_meta_cache_put(struct tei_meta_cache *c, struct tei_meta_desc *desc,
+		       bool replace, int32_t *id, struct tei_err *err)
+{
+	struct tei_meta_desc *old = NULL;
+	bool own, same;
+	int rc = 0;
+
+	tei_mutex_lock(&c->lock);
+	own = c->local && !strcmp(c->local->name, cache_plain(desc->name));
+	same = own && c->local->incarnation == desc->incarnation;
+	if (!own)
+		rc = cache_put(c, desc, replace, id, &old, err);
+	else if (same)
+		*id = 0;
+	tei_mutex_unlock(&c->lock);
+	tei_meta_desc_unref(old);
+	if (own && !same)
+		return tei_err_fail(err, TEI_ERR_CONTEXT, "meta", NULL,
+				    "segment '%.64s': this descriptor is of an earlier process of our own name",
+				    desc->name);
+	return rc;
+}
+
 int tei_meta_cache_close(struct tei_meta_cache *c, int32_t id, bool *last)
 {
 	struct cache_segment *s;
@@ -551,7 +627,7 @@ static int cache_refresh(struct tei_meta_cache *c, struct cache_segment *s,
 	s->pins++;
 	rc = cache_await(c, s, s->started + 1, deadline_ns, err);
 	if (!rc && changed)
-		*changed = s->desc != before;
+		*changed = !before || !tei_meta_desc_equal(s->desc, before);
 	cache_unpin(c, s);
 	tei_meta_desc_unref(before);
 	return rc;

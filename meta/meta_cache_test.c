@@ -368,11 +368,64 @@ static void one_fetch_serves_all_that_wait(void)
 	cache_teardown(&t);
 }
 
+static int32_t cache_put(struct cache_setup *t, const char *name,
+			 uint64_t incarnation, uint64_t serial, bool replace)
+{
+	struct tei_meta_desc *desc;
+	int32_t id = -1;
+	int rc;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_create(name, "tcp", incarnation,
+						   &desc, NULL), 0);
+	CU_ASSERT_EQUAL(tei_meta_desc_set_serial(desc, serial, NULL), 0);
+	CU_ASSERT_EQUAL(tei_meta_desc_freeze(desc, NULL), 0);
+	rc = tei_meta_cache_put(t->cache, desc, replace, &id, NULL);
+	tei_meta_desc_unref(desc);
+	return rc ? rc : id;
+}
+
+static uint64_t cache_serial(struct cache_setup *t, int32_t id)
+{
+	struct tei_meta_desc *desc = tei_meta_cache_get(t->cache, id);
+	uint64_t serial = desc ? desc->serial : 0;
+
+	tei_meta_desc_unref(desc);
+	return serial;
+}
+
+static void what_is_put_needs_no_fetch(void)
+{
+	struct cache_setup t;
+	bool last;
+
+	if (!cache_setup(&t, 0))
+		return;
+	CU_ASSERT_EQUAL(cache_put(&t, "nobody:1", 7, 100, false), 1);
+	CU_ASSERT_EQUAL(cache_open(&t, "nobody:1"), 1);
+	CU_ASSERT_EQUAL(cache_put(&t, "nobody:1", 7, 99, false), 1);
+	CU_ASSERT_EQUAL(cache_serial(&t, 1), 100);
+	CU_ASSERT_EQUAL(cache_put(&t, "/nobody:1", 7, 101, false), 1);
+	CU_ASSERT_EQUAL(cache_serial(&t, 1), 101);
+	meta_test_hush(true);
+	CU_ASSERT_EQUAL(cache_put(&t, "nobody:1", 8, 50, false),
+			TEI_ERR_CONTEXT);
+	meta_test_hush(false);
+	CU_ASSERT_EQUAL(cache_put(&t, "nobody:1", 8, 50, true), 1);
+	CU_ASSERT_EQUAL(cache_put(&t, "nobody:1", 9, 51, false), 1);
+	CU_ASSERT_EQUAL(cache_serial(&t, 1), 51);
+	for (int i = 0; i < 6; i++)
+		CU_ASSERT_EQUAL(tei_meta_cache_close(t.cache, 1, &last), 0);
+	CU_ASSERT(last);
+	CU_ASSERT_EQUAL(tei_meta_cache_count(t.cache), 0);
+	cache_teardown(&t);
+}
+
 const struct tei_test_case cache_cases[] = {
 	{ "same_name_same_id", same_name_same_id },
 	{ "invented_ids_and_names_are_refused",
 	  invented_ids_and_names_are_refused },
 	{ "own_name_is_zero", own_name_is_zero },
+	{ "what_is_put_needs_no_fetch", what_is_put_needs_no_fetch },
 	{ "restarted_peer_is_noticed", restarted_peer_is_noticed },
 	{ "sync_refreshes_all_past_errors", sync_refreshes_all_past_errors },
 	{ "failed_open_leaves_nothing", failed_open_leaves_nothing },

@@ -370,6 +370,15 @@ int tei_meta_desc_set_first(struct tei_meta_desc *desc,
 	return rc ? desc_report(err, rc, why) : 0;
 }
 
+int tei_meta_desc_set_serial(struct tei_meta_desc *desc, uint64_t serial,
+			     struct tei_err *err)
+{
+	if (meta_desc_of(desc)->frozen)
+		return desc_is_frozen(err);
+	desc->serial = serial;
+	return 0;
+}
+
 int tei_meta_desc_set_local(struct tei_meta_desc *desc, const char *identity,
 			    struct tei_err *err)
 {
@@ -516,12 +525,18 @@ bool tei_meta_desc_equal(const struct tei_meta_desc *a,
 	    a->rail_count != b->rail_count ||
 	    a->buffer_count != b->buffer_count || a->size != b->size)
 		return false;
-	same = !tei_meta_desc_encode(a, &x, &n, NULL) &&
-	       !tei_meta_desc_encode(b, &y, &m, NULL) && n == m &&
+	same = !meta_desc_encode(a, false, &x, &n, NULL) &&
+	       !meta_desc_encode(b, false, &y, &m, NULL) && n == m &&
 	       !memcmp(x, y, n);
 	free(x);
 	free(y);
 	return same;
+}
+
+bool tei_meta_desc_older(const struct tei_meta_desc *a,
+			 const struct tei_meta_desc *b)
+{
+	return a->incarnation == b->incarnation && a->serial < b->serial;
 }
 
 /* Index of the last buffer that starts at or below addr, or -1. */

@@ -54,7 +54,8 @@ static void json_put_address(struct meta_buf *b,
 	meta_buf_hex(b, a->bytes, a->len);
 }
 
-static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d)
+static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d,
+			  bool serial)
 {
 	json_field_text(b, "name", d->name);
 	json_field_text(b, "server_name", d->name);
@@ -63,6 +64,8 @@ static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d)
 		json_field_u64(b, "version", d->version);
 	if (d->incarnation)
 		json_field_u64(b, "incarnation", d->incarnation);
+	if (serial && d->serial)
+		json_field_u64(b, "serial", d->serial);
 	if (d->first.provider[0]) {
 		json_field(b, "first");
 		meta_buf_text(b, "{");
@@ -155,13 +158,13 @@ static void json_put_lists(struct meta_buf *b, const struct tei_meta_desc *d)
 	meta_buf_text(b, "]");
 }
 
-int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
-			 size_t *len, struct tei_err *err)
+int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
+		     char **json, size_t *len, struct tei_err *err)
 {
 	struct meta_buf b = { 0 };
 
 	meta_buf_text(&b, "{");
-	json_put_head(&b, desc);
+	json_put_head(&b, desc, serial);
 	json_put_lists(&b, desc);
 	meta_buf_text(&b, "}");
 	if (b.failed) {
@@ -180,6 +183,12 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
 	*json = b.text;
 	*len = b.len;
 	return 0;
+}
+
+int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
+			 size_t *len, struct tei_err *err)
+{
+	return meta_desc_encode(desc, true, json, len, err);
 }
 
 /* --- decode -------------------------------------------------------------- */
@@ -603,6 +612,11 @@ static bool json_incarnation(struct json_decoder *t)
 	return meta_json_u64(&t->j, &t->d->pub.incarnation);
 }
 
+static bool json_serial(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->d->pub.serial);
+}
+
 static bool json_matrix(struct json_decoder *t)
 {
 	char c = meta_json_peek(&t->j);
@@ -631,6 +645,7 @@ static bool json_text(struct json_decoder *t)
 		{ "name", json_name },
 		{ "priority_matrix", json_matrix },
 		{ "protocol", json_protocol },
+		{ "serial", json_serial },
 		{ "server_name", json_server_name },
 		{ "version", json_version },
 	};

@@ -65,6 +65,10 @@ int meta_desc_file(struct meta_desc *d, const struct tei_meta_file *file,
 		   const char **why);
 int meta_desc_seal(struct meta_desc *d, const char **why);
 
+/* As tei_meta_desc_encode, with or without the serial. */
+int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
+		     char **json, size_t *len, struct tei_err *err);
+
 /* Copy in d's chunks, terminated; NULL without memory. */
 char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len);
 

@@ -105,6 +105,8 @@ struct tei_meta_desc {
 	const char *protocol;		/* "tcp", "rdma", "shm", "local", "nvmeof" */
 	uint32_t version;		/* TEI_META_VERSION; 0: not written by us */
 	uint64_t incarnation;		/* of the process; 0: not written by us */
+	uint64_t serial;		/* of two descriptors of a process the
+					 * higher one is newer; 0: unknown */
 	struct tei_meta_first first;
 	char local[TEI_META_LOCAL_MAX];	/* identity for copies inside a host,
 					 * opaque; "": none */
@@ -129,6 +131,8 @@ int tei_meta_desc_create(const char *name, const char *protocol,
 int tei_meta_desc_set_first(struct tei_meta_desc *desc,
 			    const struct tei_meta_first *first,
 			    struct tei_err *err);
+int tei_meta_desc_set_serial(struct tei_meta_desc *desc, uint64_t serial,
+			     struct tei_err *err);
 int tei_meta_desc_set_local(struct tei_meta_desc *desc, const char *identity,
 			    struct tei_err *err);
 
@@ -168,8 +172,12 @@ struct tei_meta_desc *tei_meta_desc_ref(struct tei_meta_desc *desc);
 /* NULL is ignored. Also frees a descriptor that was never frozen. */
 void tei_meta_desc_unref(struct tei_meta_desc *desc);
 
-/* True when both say the same. Both frozen. */
+/* True when both say the same, of whatever serial. Both frozen. */
 bool tei_meta_desc_equal(const struct tei_meta_desc *a,
+			 const struct tei_meta_desc *b);
+
+/* True when both are of one process and a is known to be older than b. */
+bool tei_meta_desc_older(const struct tei_meta_desc *a,
 			 const struct tei_meta_desc *b);
 
 /*
@@ -465,6 +473,17 @@ void tei_meta_cache_set_local(struct tei_meta_cache *cache,
 int tei_meta_cache_open(struct tei_meta_cache *cache, const char *name,
 			bool fresh, uint64_t deadline_ns, int32_t *id,
 			struct tei_err *err);
+
+/*
+ * As open, with a descriptor that came another way: nothing is fetched. One
+ * of the same process that is older than what is known changes nothing. One
+ * of another process replaces what is known where replace is set or its serial
+ * is higher; else TEI_ERR_CONTEXT, as for the own name and another
+ * incarnation. desc is frozen; a reference is taken. Never blocks.
+ */
+int tei_meta_cache_put(struct tei_meta_cache *cache,
+		       struct tei_meta_desc *desc, bool replace, int32_t *id,
+		       struct tei_err *err);
 
 /*
  * Drops one reference; *last (may be NULL) tells that the id is stale now. Id

@@ -20,6 +20,8 @@
  *	serve N			obeys N notifications "check": MSG is
  *				"OFF LEN SEQUENCE SENDER"; answers to SENDER
  *	rails			"TRANSPORT ADDRESS TX RX …"
+ *	export OFF		te_segment_export to OFF; how many bytes
+ *	import OFF LEN		te_segment_import from OFF; the id
  */
 
 #include <pthread.h>
@@ -266,6 +268,27 @@ static int child_rails(char *text, size_t len)
 	return ret ? ret : (int)n;
 }
 
+static int child_export(const char *args)
+{
+	uint64_t off = strtoull(args, NULL, 10);
+	size_t size = peer.mem.len - off;
+	int ret = te_segment_export(peer.engine, 0, peer.mem.p + off, &size);
+
+	return ret ? ret : (int)size;
+}
+
+static int child_import(const char *args)
+{
+	unsigned long long off, len;
+	segment_id_t id = -1;
+	int ret;
+
+	if (sscanf(args, "%llu %llu", &off, &len) != 2)
+		return FX_NO_ANSWER;
+	ret = te_segment_import(peer.engine, peer.mem.p + off, len, 0, &id);
+	return ret ? ret : id;
+}
+
 static int child_obey(const char *verb, const char *args, char *text)
 {
 	if (!strcmp(verb, "reg"))
@@ -294,6 +317,10 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_receive(atoi(args), child_note_text, text);
 	if (!strcmp(verb, "serve"))
 		return child_receive(atoi(args), child_note_check, text);
+	if (!strcmp(verb, "export"))
+		return child_export(args);
+	if (!strcmp(verb, "import"))
+		return child_import(args);
 	if (!strcmp(verb, "rails"))
 		return child_rails(text, 4096);
 	return FX_NO_ANSWER;

@@ -72,7 +72,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->stuck = false;
 		p->rehello = true;
 	}
-	ask = (p->want_hello && p->state == RAIL_PEER_NEW) || p->rehello;
+	ask = ((p->want_hello && p->state == RAIL_PEER_NEW) || p->rehello) &&
+	      !rail_peer_forsaken(p);
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
 		   p->table_acked < dp->table;
 	p->reply_hello = false;

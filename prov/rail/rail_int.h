@@ -636,6 +636,8 @@ void rail_peer_set_first(struct tei_rail_peer *peer,
 void rail_peer_announce(struct tei_rail_dp *dp);
 /* Tear-down: takes leave of the peers; true when all are told. */
 bool rail_peer_bye(struct tei_rail_dp *dp);
+/* Never heard of, and nobody here has anything for it any more. */
+bool rail_peer_forsaken(const struct tei_rail_peer *peer);
 void rail_peer_maybe_free(struct tei_rail_peer *peer);
 /* Runs one peer's state machines; the thread, no lock held. Returns when it
  * wants to run again (0: when something changes). */

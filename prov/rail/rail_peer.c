@@ -77,10 +77,17 @@ static void peer_free(struct tei_rail_peer *p)
 	free(p);
 }
 
-/* Gone, unused and nothing of it under way: forgotten. */
+bool rail_peer_forsaken(const struct tei_rail_peer *p)
+{
+	return !p->refs && p->state == RAIL_PEER_NEW && !p->known_us &&
+	       tei_list_empty(&p->live) && tei_list_empty(&p->notes);
+}
+
+/* Gone or forsaken, unused and nothing of it under way: forgotten. */
 static bool peer_idle(const struct tei_rail_peer *p)
 {
-	return !p->refs && p->state == RAIL_PEER_GONE &&
+	return !p->refs &&
+	       (p->state == RAIL_PEER_GONE || rail_peer_forsaken(p)) &&
 	       tei_list_empty(&p->live) && tei_list_empty(&p->limbo) &&
 	       tei_list_empty(&p->retry) && !p->posted && !p->nrevokes &&
 	       !p->refuse;
@@ -296,6 +303,18 @@ bool tei_rail_peer_gone(struct tei_rail_peer *p)
 	rail_sched_enter(p->dp);
 	gone = p->state == RAIL_PEER_GONE;
 	rail_sched_leave(p->dp);
+	return gone;
+}
+
+bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation)
+{
+	struct tei_rail_peer *p;
+	bool gone;
+
+	rail_sched_enter(dp);
+	p = rail_peer_find(dp, incarnation);
+	gone = p && p->state == RAIL_PEER_GONE;
+	rail_sched_leave(dp);
 	return gone;
 }
 

@@ -208,6 +208,9 @@ bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
 /* True once the process of this incarnation is known to be gone. */
 bool tei_rail_peer_gone(struct tei_rail_peer *peer);
 
+/* The same for one that need not be known any more: then false. */
+bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation);
+
 /* Connects every pair of rails; blocks up to timeout_ns. Idempotent. */
 int tei_rail_peer_warmup(struct tei_rail_peer *peer, uint64_t timeout_ns,
 			 struct tei_err *err);

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Segment descriptors as blobs, for applications that carry them themselves:
+ *
+ *	 0  8  "moonrail"
+ *	 8  2  version of this layout, 1
+ *	10  2  length of this header, 24
+ *	12  4  length of the payload
+ *	16  4  0
+ *	20  4  CRC-32C of the header with zeros here, then of the payload
+ *	24     payload
+ *
+ * Numbers are big-endian. The payload is the descriptor's JSON, as any store
+ * holds it: it has one reader, which is strict, takes text from anywhere,
+ * knows no byte order and skips the fields of later versions. A binary form
+ * would need a second one of all that to save a third of a few kilobytes. The
+ * keys in it are 0: peers ask each other for keys.
+ */
+#include "api/engine_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOB_VERSION	1
+#define BLOB_HEAD	24
+#define BLOB_CRC_AT	20
+#define BLOB_CRC32C	0x82f63b78u	/* Castagnoli, reflected */
+
+static const char blob_magic[8] = { 'm', 'o', 'o', 'n', 'r', 'a', 'i', 'l' };
+
+_Static_assert(TE_BLOB_MAX >= TEI_META_TEXT_MAX + BLOB_HEAD,
+	       "TE_BLOB_MAX holds any descriptor");
+
+/* --- checksum and numbers ------------------------------------------------ */
+
+static uint32_t blob_crc(uint32_t crc, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+	uint32_t nibble[16], i, k;
+
+	for (i = 0; i < 16; i++) {
+		nibble[i] = i;
+		for (k = 0; k < 4; k++)
+			nibble[i] = nibble[i] >> 1 ^
+				    (nibble[i] & 1 ? BLOB_CRC32C : 0);
+	}
+	for (crc = ~crc; len--; p++) {
+		crc = crc >> 4 ^ nibble[(crc ^ *p) & 15];
+		crc = crc >> 4 ^ nibble[(crc ^ *p >> 4) & 15];
+	}
+	return ~crc;
+}
+
+static void blob_put(uint8_t *p, unsigned int bytes, uint32_t v)
+{
+	while (bytes--) {
+		p[bytes] = (uint8_t)v;
+		v >>= 8;
+	}
+}
+
+static uint32_t blob_get(const uint8_t *p, unsigned int bytes)
+{
+	uint32_t v = 0;
+
+	while (bytes--)
+		v = v << 8 | *p++;
+	return v;
+}
+
+/* --- export -------------------------------------------------------------- */
+
+static int blob_copy_lists(const struct tei_meta_desc *from,
+			   struct tei_meta_desc *to, struct tei_err *err)
+{
+	static const uint64_t no_keys[TEI_META_RAILS_MAX];
+	const struct tei_meta_buffer *b;
+	uint32_t i;
+	int ret = 0;
+
+	for (i = 0; i < from->rail_count && !ret; i++)
+		ret = tei_meta_desc_add_rail(to, &from->rails[i], err);
+	for (i = 0; i < from->buffer_count && !ret; i++) {
+		b = &from->buffers[i];
+		ret = tei_meta_desc_add_buffer(to, b->location, b->addr,
+					       b->length, no_keys, NULL, err);
+	}
+	return ret;
+}
+
+/* The same descriptor without keys. */
+static int blob_strip(const struct tei_meta_desc *from,
+		      struct tei_meta_desc **out, struct tei_err *err)
+{
+	struct tei_meta_desc *to;
+	int ret;
+
+	ret = tei_meta_desc_create(from->name, from->protocol,
+				   from->incarnation, &to, err);
+	if (ret)
+		return ret;
+	ret = tei_meta_desc_set_serial(to, from->serial, err);
+	if (!ret)
+		ret = tei_meta_desc_set_first(to, &from->first, err);
+	if (!ret && *from->local)
+		ret = tei_meta_desc_set_local(to, from->local, err);
+	if (!ret)
+		ret = tei_meta_desc_set_matrix(to, from->priority_matrix, err);
+	if (!ret)
+		ret = blob_copy_lists(from, to, err);
+	if (!ret)
+		ret = tei_meta_desc_freeze(to, err);
+	if (ret)
+		tei_meta_desc_unref(to);
+	else
+		*out = to;
+	return ret;
+}
+
+static int blob_text(struct engine *e, char **json, size_t *len,
+		     struct tei_err *err)
+{
+	struct tei_meta_desc *own = tei_meta_cache_get(e->cache, LOCAL_SEGMENT);
+	struct tei_meta_desc *desc;
+	int ret;
+
+	if (!own)
+		return tei_err_fail(err, TEI_ERR_METADATA, "engine", NULL,
+				    "this engine has published nothing");
+	ret = blob_strip(own, &desc, err);
+	tei_meta_desc_unref(own);
+	if (ret)
+		return ret;
+	ret = tei_meta_desc_encode(desc, json, len, err);
+	tei_meta_desc_unref(desc);
+	return ret;
+}
+
+static void blob_write(uint8_t *p, const char *json, size_t len)
+{
+	memset(p, 0, BLOB_HEAD);
+	memcpy(p, blob_magic, sizeof(blob_magic));
+	blob_put(p + 8, 2, BLOB_VERSION);
+	blob_put(p + 10, 2, BLOB_HEAD);
+	blob_put(p + 12, 4, (uint32_t)len);
+	memcpy(p + BLOB_HEAD, json, len);
+	blob_put(p + BLOB_CRC_AT, 4, blob_crc(0, p, BLOB_HEAD + len));
+}
+
+int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
+		      size_t *size)
+{
+	struct engine *e = engine_from(engine);
+	size_t len, room;
+	struct tei_err err;
+	char *json;
+	int ret;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	if (flags || !size || (*size && !buf))
+		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+				    "te_segment_export: %s", flags ?
+				    "unknown flags" : "no buffer or no size");
+	ret = blob_text(e, &json, &len, &err);
+	if (ret)
+		return ret;
+	room = *size;
+	*size = BLOB_HEAD + len;
+	if (buf && room < *size)
+		ret = tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+				   "te_segment_export: %zu bytes of room, %zu are needed",
+				   room, *size);
+	else if (buf)
+		blob_write(buf, json, len);
+	free(json);
+	return ret;
+}
+
+/* --- import -------------------------------------------------------------- */
+
+/* NULL: a whole blob; else what is wrong. */
+static const char *blob_check(const uint8_t *p, size_t size)
+{
+	uint8_t head[BLOB_HEAD];
+	uint32_t len, crc;
+
+	if (size < BLOB_HEAD)
+		return "too short";
+	if (memcmp(p, blob_magic, sizeof(blob_magic)))
+		return "not a segment descriptor of moonrail";
+	if (blob_get(p + 8, 2) != BLOB_VERSION ||
+	    blob_get(p + 10, 2) != BLOB_HEAD)
+		return "of another version";
+	len = blob_get(p + 12, 4);
+	if (size - BLOB_HEAD < len)
+		return "cut short";
+	if (size - BLOB_HEAD > len)
+		return "followed by other bytes";
+	memcpy(head, p, sizeof(head));
+	memset(head + BLOB_CRC_AT, 0, 4);
+	crc = blob_crc(0, head, sizeof(head));
+	if (blob_crc(crc, p + BLOB_HEAD, len) != blob_get(p + BLOB_CRC_AT, 4))
+		return "damaged: its checksum is wrong";
+	return NULL;
+}
+
+static int blob_decode(const uint8_t *p, size_t size,
+		       struct tei_meta_desc **desc, struct tei_err *err)
+{
+	const char *why = blob_check(p, size);
+	int ret;
+
+	if (why)
+		return tei_err_fail(err, TEI_ERR_REJECTED, "engine", NULL,
+				    "blob of %zu bytes: %s", size, why);
+	ret = tei_meta_desc_decode((const char *)p + BLOB_HEAD,
+				   size - BLOB_HEAD, desc, err);
+	if (ret != TEI_ERR_JSON)
+		return ret;
+	/* one code for what is no blob; its line was logged */
+	err->code = TEI_ERR_REJECTED;
+	tei_err_set_last(err);
+	return err->code;
+}
+
+static int blob_gone(const struct tei_meta_desc *desc, const char *why,
+		     struct tei_err *err)
+{
+	return tei_err_fail(err, TEI_ERR_CONTEXT, "engine",
+			    "ask that process for a new blob",
+			    "blob of segment '%.64s': %s", desc->name, why);
+}
+
+/* What the cache has of that name is of a process known to be gone. */
+static bool blob_known_gone(struct engine *e, const char *name)
+{
+	int32_t id = tei_meta_cache_lookup(e->cache, name);
+	struct tei_meta_desc *known;
+	bool gone;
+
+	known = id > 0 ? tei_meta_cache_get(e->cache, id) : NULL;
+	if (!known)
+		return false;
+	gone = tei_rail_gone(e->dp, known->incarnation);
+	tei_meta_desc_unref(known);
+	return gone;
+}
+
+static int blob_open(struct engine *e, struct tei_meta_desc *desc,
+		     segment_id_t *id, struct tei_err *err)
+{
+	int32_t got;
+	int ret;
+
+	if (!desc->incarnation)
+		return blob_gone(desc, "it names no process", err);
+	if (desc->incarnation == e->incarnation &&
+	    strcmp(desc->name, e->name))
+		return blob_gone(desc, "our own, under another name", err);
+	if (tei_rail_gone(e->dp, desc->incarnation))
+		return blob_gone(desc, "stale incarnation, it has gone", err);
+	ret = tei_meta_cache_put(e->cache, desc, blob_known_gone(e, desc->name),
+				 &got, err);
+	if (!ret)
+		ret = engine_segment_grant(e, got, err);
+	if (!ret)
+		*id = got;
+	return ret;
+}
+
+int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,
+		      uint64_t flags, segment_id_t *id)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_meta_desc *desc;
+	struct tei_err err;
+	int ret;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	if (flags || !blob || !id || size > TE_BLOB_MAX)
+		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+				    "te_segment_import: %s",
+				    flags ? "unknown flags" :
+				    blob && id ? "longer than any blob" :
+				    "NULL argument");
+	ret = blob_decode(blob, size, &desc, &err);
+	if (ret)
+		return ret;
+	ret = blob_open(e, desc, id, &err);
+	tei_meta_desc_unref(desc);
+	return ret;
+}

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_FUNCTIONAL_FT_OBJECTS_H
+#define TEI_FABTESTS_FUNCTIONAL_FT_OBJECTS_H
+
+/* What moonrail.h offers on objects: each part in a file of its own. */
+
+void objects_blob(void);	/* ft_objects_blob.c */
+
+#endif /* TEI_FABTESTS_FUNCTIONAL_FT_OBJECTS_H */

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/* Segment descriptors that the application carries itself. */
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fabtests/functional/ft_objects.h"
+#include "fabtests/functional/fx.h"
+
+#define BLOB_MEM (4 * FX_MIB)
+#define BLOB_AT (3 * FX_MIB)	/* where a target puts its blob */
+#define BLOB_HEAD 24
+#define BLOB_MAX 65536
+
+/* An engine of ours, a target, and the target's blob in private memory. */
+struct blob_rig {
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	struct fx_peer target;
+	unsigned char blob[BLOB_MAX];
+	size_t size;
+};
+
+static size_t blob_of(struct fx_peer *peer, unsigned char *out)
+{
+	int size = fx_ask(peer, "export %llu", BLOB_AT);
+
+	if (size <= BLOB_HEAD || size > BLOB_MAX)
+		return 0;
+	memcpy(out, peer->mem.p + BLOB_AT, (size_t)size);
+	return (size_t)size;
+}
+
+static bool blob_rig_start(struct blob_rig *rig)
+{
+	memset(rig, 0, sizeof(*rig));
+	rig->mem = fx_buf_map(BLOB_MEM, -1);
+	rig->engine = fx_engine("tcp");
+	if (!fx_peer_start(&rig->target, BLOB_MEM, NULL) ||
+	    fx_ask(&rig->target, "reg 0 %llu 1", FX_MIB) || !rig->engine ||
+	    !fx_register(rig->engine, &rig->mem))
+		return ft_ok(false, "a target and an engine start");
+	rig->size = blob_of(&rig->target, rig->blob);
+	return ft_ok(rig->size > 0, "a target exports itself");
+}
+
+static void blob_rig_stop(struct blob_rig *rig)
+{
+	destroyTransferEngine(rig->engine);
+	fx_peer_stop(&rig->target);
+	fx_buf_unmap(&rig->mem);
+}
+
+static int blob_import(struct blob_rig *rig, const void *blob, size_t size)
+{
+	segment_id_t id = -7777;
+	int ret = te_segment_import(rig->engine, blob, size, 0, &id);
+
+	if (ret && id != -7777)
+		ft_ok(false, "no_output_on_failure");
+	return ret ? ret : id;
+}
+
+static bool blob_write_works(struct blob_rig *rig, segment_id_t seg,
+			     struct fx_peer *target, uint64_t off,
+			     uint64_t sequence)
+{
+	fx_buf_fill(&rig->mem, 0, 65536, sequence);
+	return fx_move(rig->engine, seg, OPCODE_WRITE, rig->mem.p,
+		       target->mem.addr + off, 65536, 5000) &&
+	       fx_buf_check(&target->mem, off, 65536, sequence);
+}
+
+static size_t blob_buffers(struct blob_rig *rig, segment_id_t seg)
+{
+	struct te_buffer bufs[8];
+	size_t n = 8;
+
+	return te_segment_buffers(rig->engine, seg, bufs, sizeof(bufs[0]), &n) ?
+	       SIZE_MAX : n;
+}
+
+/* --- good ones ----------------------------------------------------------- */
+
+static void blob_names(struct blob_rig *rig)
+{
+	segment_id_t seg = blob_import(rig, rig->blob, rig->size);
+
+	ft_ok(seg == 1, "an_import_has_an_id");
+	ft_ok(blob_write_works(rig, seg, &rig->target, 0, 1),
+	      "what_is_written_there_arrives");
+	ft_ok(openSegment(rig->engine, rig->target.name) == seg,
+	      "opened_by_name_it_is_the_same");
+	ft_ok(blob_import(rig, rig->blob, rig->size) == seg,
+	      "imported_again_it_is_the_same");
+	ft_ok(!closeSegment(rig->engine, seg) &&
+	      !closeSegment(rig->engine, seg) &&
+	      blob_write_works(rig, seg, &rig->target, 0, 2) &&
+	      !closeSegment(rig->engine, seg) &&
+	      closeSegment(rig->engine, seg) == -1,
+	      "each_import_is_one_reference");
+	seg = openSegment(rig->engine, rig->target.name);
+	ft_ok(seg > 0 && blob_import(rig, rig->blob, rig->size) == seg,
+	      "an_import_of_an_open_name_is_the_same");
+	closeSegment(rig->engine, seg);
+	closeSegment(rig->engine, seg);
+}
+
+/* The target's control channel is not asked: it may not even answer. */
+static void blob_silent(struct blob_rig *rig)
+{
+	struct fx_peer quiet;
+	static unsigned char blob[BLOB_MAX];
+	size_t size;
+	int seg;
+
+	if (!fx_target_start(&quiet, BLOB_MEM))
+		return;
+	size = blob_of(&quiet, blob);
+	fx_peer_pause(&quiet);
+	seg = blob_import(rig, blob, size);
+	ft_ok(seg > 0 && blob_buffers(rig, seg) == 1,
+	      "an_import_asks_nobody");
+	fx_peer_resume(&quiet);
+	ft_ok(blob_write_works(rig, seg, &quiet, 0, 3),
+	      "and_works_when_the_target_goes_on");
+	closeSegment(rig->engine, seg);
+	fx_peer_stop(&quiet);
+}
+
+static void blob_states(struct blob_rig *rig)
+{
+	static unsigned char newer[BLOB_MAX];
+	int seg = blob_import(rig, rig->blob, rig->size);
+	size_t size;
+
+	ft_ok(blob_buffers(rig, seg) == 1 &&
+	      !fx_ask(&rig->target, "reg %llu %llu 1", FX_MIB, FX_MIB),
+	      "a_buffer_is_registered_later");
+	ft_ok(blob_write_works(rig, seg, &rig->target, FX_MIB, 4) &&
+	      blob_buffers(rig, seg) == 1, "it_can_be_written_without_a_blob");
+	size = blob_of(&rig->target, newer);
+	ft_ok(size > rig->size && blob_import(rig, newer, size) == seg &&
+	      blob_buffers(rig, seg) == 2, "a_newer_blob_shows_it");
+	ft_ok(blob_import(rig, rig->blob, rig->size) == seg &&
+	      blob_buffers(rig, seg) == 2, "an_older_blob_changes_nothing");
+	ft_ok(!fx_ask(&rig->target, "unreg %llu", FX_MIB) &&
+	      !syncSegmentCache(rig->engine) && blob_buffers(rig, seg) == 1 &&
+	      blob_import(rig, newer, size) == seg &&
+	      blob_buffers(rig, seg) == 1, "nor_what_was_fetched_since");
+	for (int i = 0; i < 4; i++)
+		closeSegment(rig->engine, seg);
+}
+
+static void blob_own(struct blob_rig *rig)
+{
+	static unsigned char own[BLOB_MAX];
+	size_t size = sizeof(own);
+
+	ft_ok(!te_segment_export(rig->engine, 0, own, &size) &&
+	      blob_import(rig, own, size) == LOCAL_SEGMENT &&
+	      !closeSegment(rig->engine, LOCAL_SEGMENT), "our_own_is_0");
+	ft_ok(!memmem(own, size, "\"rkey\":[1", 9) &&
+	      memmem(own, size, "\"rkey\":[0", 9), "a_blob_holds_no_keys");
+}
+
+/* --- dead ones ----------------------------------------------------------- */
+
+static void blob_dead(struct blob_rig *rig)
+{
+	struct fx_job job = { .engine = rig->engine, .op = OPCODE_WRITE,
+			      .local = rig->mem.p, .len = 64 };
+	static unsigned char blob[BLOB_MAX];
+	struct fx_peer dead;
+	size_t size;
+
+	if (!fx_target_start(&dead, BLOB_MEM))
+		return;
+	size = blob_of(&dead, blob);
+	job.remote = dead.mem.addr;
+	job.seg = blob_import(rig, blob, size);
+	ft_ok(blob_write_works(rig, job.seg, &dead, 0, 5),
+	      "a_process_lives");
+	fx_peer_stop(&dead);
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      !job.n[STATUS_COMPLETED], "when_it_has_gone_writes_fail");
+	ft_diag("%s", fx_job_text(&job));
+	fx_job_free(&job);
+	ft_ok(blob_import(rig, blob, size) == -202,
+	      "the_blob_of_one_known_to_be_gone_is_202");
+	closeSegment(rig->engine, job.seg);
+}
+
+static void blob_never_met(struct blob_rig *rig)
+{
+	struct fx_job job = { .engine = rig->engine, .op = OPCODE_WRITE,
+			      .local = rig->mem.p, .len = 64 };
+	static unsigned char blob[BLOB_MAX];
+	struct fx_peer dead;
+	size_t size;
+
+	if (!fx_target_start(&dead, BLOB_MEM))
+		return;
+	size = blob_of(&dead, blob);
+	job.remote = dead.mem.addr;
+	fx_peer_kill(&dead);
+	fx_peer_drop(&dead);
+	job.seg = blob_import(rig, blob, size);
+	ft_ok(job.seg > 0 && !fx_job_start(&job) &&
+	      fx_job_wait(&job, FX_LONG_MS) && !job.n[STATUS_COMPLETED],
+	      "law3_writes_to_one_never_met_end");
+	ft_diag("%s", fx_job_text(&job));
+	fx_job_free(&job);
+	closeSegment(rig->engine, job.seg);
+}
+
+/* --- bad ones ------------------------------------------------------------ */
+
+static void blob_arguments(struct blob_rig *rig)
+{
+	static unsigned char out[BLOB_MAX];
+	segment_id_t id = 5;
+	size_t need = 0, size = 10;
+
+	ft_ok(!te_segment_export(rig->engine, 0, NULL, &need) && need > 24,
+	      "the_size_can_be_asked");
+	memset(out, 0x5a, sizeof(out));
+	ft_ok(te_segment_export(rig->engine, 0, out, &size) == -1 &&
+	      size == need && out[0] == 0x5a,
+	      "too_little_room_is_1_and_says_how_much");
+	size = need;
+	ft_ok(!te_segment_export(rig->engine, 0, out, &size) && size == need &&
+	      out[need] == 0x5a, "the_exact_room_is_enough");
+	ft_ok(te_segment_export(rig->engine, 1, out, &size) == -1 &&
+	      te_segment_export(rig->engine, 0, NULL, &size) == -1 &&
+	      te_segment_export(rig->engine, 0, out, NULL) == -1 &&
+	      te_segment_export(NULL, 0, out, &size) == -1,
+	      "bad_arguments_of_an_export");
+	ft_ok(te_segment_import(rig->engine, rig->blob, rig->size, 1, &id) ==
+	      -1 &&
+	      te_segment_import(rig->engine, NULL, rig->size, 0, &id) == -1 &&
+	      te_segment_import(rig->engine, rig->blob, rig->size, 0, NULL) ==
+	      -1 &&
+	      te_segment_import(rig->engine, rig->blob, SIZE_MAX, 0, &id) ==
+	      -1 &&
+	      te_segment_import(NULL, rig->blob, rig->size, 0, &id) == -1 &&
+	      id == 5, "bad_arguments_of_an_import");
+	ft_ok(blob_import(rig, rig->blob, 0) == -104 &&
+	      blob_import(rig, "moonrail", 8) == -104, "too_short_is_104");
+}
+
+/* As te_segment_export has it: over the whole, zeros where it stands. */
+static void blob_seal(unsigned char *p, size_t size)
+{
+	uint32_t crc = ~0u;
+
+	memset(p + 20, 0, 4);
+	for (size_t i = 0; i < size; i++) {
+		crc ^= p[i];
+		for (int k = 0; k < 8; k++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+	}
+	crc = ~crc;
+	for (int i = 0; i < 4; i++)
+		p[20 + i] = (unsigned char)(crc >> (24 - 8 * i));
+}
+
+/* What is refused is said, thousands of times: not on the test's stderr. */
+static int blob_hush(void)
+{
+	int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
+
+	dup2(null, STDERR_FILENO);
+	close(null);
+	return saved;
+}
+
+static void blob_speak(int saved)
+{
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+}
+
+static void blob_flips(struct blob_rig *rig)
+{
+	static unsigned char copy[BLOB_MAX];
+	size_t wrong = 0, cut = 0;
+	int saved = blob_hush();
+
+	for (size_t bit = 0; bit < rig->size * 8; bit++) {
+		memcpy(copy, rig->blob, rig->size);
+		copy[bit / 8] ^= (unsigned char)(1u << bit % 8);
+		wrong += blob_import(rig, copy, rig->size) != -104;
+	}
+	/* without slack behind it, for the sanitizer */
+	for (size_t size = 0; size < rig->size; size++) {
+		unsigned char *exact = malloc(size ? size : 1);
+
+		memcpy(exact, rig->blob, size);
+		cut += blob_import(rig, exact, size) != -104;
+		free(exact);
+	}
+	memcpy(copy, rig->blob, rig->size);
+	cut += blob_import(rig, copy, rig->size + 1) != -104;
+	blob_speak(saved);
+	ft_ok(!wrong, "every_flipped_bit_is_104");
+	ft_ok(!cut, "every_other_length_is_104");
+}
+
+static void blob_lengths(struct blob_rig *rig)
+{
+	static unsigned char copy[BLOB_MAX];
+	static const unsigned char lengths[][4] = {
+		{ 255, 255, 255, 255 }, { 127, 255, 255, 255 },
+		{ 128, 0, 0, 0 }, { 255, 255, 255, 232 }, { 4, 0, 0, 0 },
+		{ 0, 0, 0, 0 },
+	};
+	bool good = true;
+
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		memcpy(copy, rig->blob, rig->size);
+		memcpy(copy + 12, lengths[i], 4);
+		blob_seal(copy, rig->size);
+		good = blob_import(rig, copy, rig->size) == -104 && good;
+	}
+	memcpy(copy, rig->blob, BLOB_HEAD);
+	memset(copy + 12, 0, 4);
+	blob_seal(copy, BLOB_HEAD);
+	ft_ok(good && blob_import(rig, copy, BLOB_HEAD) == -104,
+	      "lengths_that_lie_are_104");
+	memcpy(copy, rig->blob, rig->size);
+	copy[9] = 2;
+	blob_seal(copy, rig->size);
+	ft_ok(blob_import(rig, copy, rig->size) == -104,
+	      "a_later_layout_is_104");
+	memcpy(copy, rig->blob, rig->size);
+	blob_seal(copy, rig->size);
+	ft_ok(!memcmp(copy, rig->blob, rig->size), "the_checksum_is_crc32c");
+}
+
+/* A text of the stranger's own, with the right checksum. */
+static int blob_say(struct blob_rig *rig, const char *json)
+{
+	static unsigned char copy[BLOB_MAX];
+	size_t len = strlen(json);
+
+	memcpy(copy, rig->blob, BLOB_HEAD);
+	memcpy(copy + BLOB_HEAD, json, len);
+	copy[12] = copy[13] = 0;
+	copy[14] = (unsigned char)(len >> 8);
+	copy[15] = (unsigned char)len;
+	blob_seal(copy, BLOB_HEAD + len);
+	return blob_import(rig, copy, BLOB_HEAD + len);
+}
+
+static void blob_texts(struct blob_rig *rig)
+{
+	static const char *const bad[] = {
+		"", "{", "[]", "{}", "null", "{\"name\":\"\"}",
+		"{\"name\":\"a\",\"protocol\":\"tcp\",\"buffers\":[{\"name\":"
+		"\"*\",\"addr\":18446744073709551615,\"length\":4294967296,"
+		"\"rkey\":[]}],\"devices\":[],\"incarnation\":1}",
+		"{\"name\":\"a\",\"protocol\":\"tcp\",\"buffers\":[{\"name\":"
+		"\"*\",\"addr\":0,\"length\":1,\"rkey\":[]}],\"devices\":[],"
+		"\"incarnation\":1}",
+		"{\"name\":\"a\",\"protocol\":\"tcp\",\"incarnation\":1,"
+		"\"serial\":99999999999999999999}",
+	};
+	bool good = true;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		int ret = blob_say(rig, bad[i]);
+
+		if (ret != -104) {
+			ft_diag("%s: %d", bad[i], ret);
+			good = false;
+		}
+	}
+	ft_ok(good, "texts_that_make_no_sense_are_104");
+	ft_ok(blob_say(rig, "{\"name\":\"a\",\"protocol\":\"tcp\"}") == -202,
+	      "one_without_an_incarnation_is_202");
+}
+
+/* Any byte of the text replaced, checksum right: refused, or harmless. */
+static void blob_hostile(struct blob_rig *rig)
+{
+	static const char alphabet[] = "0123456789\"{}[]:,-ax\\ue.";
+	static unsigned char copy[BLOB_MAX];
+	unsigned int taken = 0, open = 0;
+	int saved, id;
+
+	srandom((unsigned int)fx_seed());
+	saved = blob_hush();
+	for (int i = 0; i < 20000; i++) {
+		memcpy(copy, rig->blob, rig->size);
+		for (long n = 1 + random() % 3; n > 0; n--)
+			copy[BLOB_HEAD + (size_t)random() %
+			     (rig->size - BLOB_HEAD)] = (unsigned char)
+				alphabet[(size_t)random() %
+					 (sizeof(alphabet) - 1)];
+		blob_seal(copy, rig->size);
+		id = blob_import(rig, copy, rig->size);
+		taken += id >= 0;
+		open += id > 0 && closeSegment(rig->engine, id);
+	}
+	blob_speak(saved);
+	ft_diag("%u of 20000 were taken", taken);
+	ft_ok(!open, "hostile_texts_do_no_harm");
+	id = blob_import(rig, rig->blob, rig->size);
+	ft_ok(id > 0 && blob_write_works(rig, id, &rig->target, 0, 6),
+	      "after_all_that_it_works");
+	closeSegment(rig->engine, id);
+}
+
+void objects_blob(void)
+{
+	static struct blob_rig rig;
+
+	if (!blob_rig_start(&rig))
+		return;
+	blob_names(&rig);
+	blob_silent(&rig);
+	blob_states(&rig);
+	blob_own(&rig);
+	blob_dead(&rig);
+	blob_never_met(&rig);
+	rig.size = blob_of(&rig.target, rig.blob);
+	blob_arguments(&rig);
+	blob_flips(&rig);
+	blob_lengths(&rig);
+	blob_texts(&rig);
+	blob_hostile(&rig);
+	blob_rig_stop(&rig);
+}
