@@ -13,7 +13,8 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 .PHONY: all lib tools tests check demo bench install uninstall clean distclean
-.PHONY: check-abi check-headers check-layers check-man check-style check-threads
+.PHONY: check-threads
+.PHONY: abi-record check-abi check-headers check-layers check-man check-style
 .PHONY: stats FORCE
 
 all: lib tools tests man
@@ -238,6 +239,8 @@ CHECK_ENV = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' CC='$(CC)' \
 
 check-abi: lib
 	@$(CHECK_ENV) LIB_SRCS='$(SRCS)' sh $(SRCDIR)/scripts/check_abi
+abi-record: config.mak
+	@$(CHECK_ENV) sh $(SRCDIR)/scripts/abi_record
 check-headers: config.mak
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_headers
 check-layers:

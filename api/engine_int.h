@@ -294,6 +294,11 @@ void engine_addr_pack(const struct tei_rail_addr *in,
 bool engine_addr_unpack(const struct tei_meta_address *in,
 			struct tei_rail_addr *out);
 
+/* --- engine_abi.c -------------------------------------------------------- */
+/* An output struct of ours, len bytes, as far as the caller's of size bytes
+ * goes; what that has beyond ours becomes 0. */
+void engine_out(void *out, size_t size, const void *ours, size_t len);
+
 /* --- engine_stats.c ------------------------------------------------------ */
 /* in NULL: no error. */
 void engine_error_out(const struct tei_err *in, uint32_t flags,

@@ -514,8 +514,8 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 		b.length = desc->buffers[i].length;
 		snprintf(b.location, sizeof(b.location), "%.63s",
 			 desc->buffers[i].location);
-		memcpy((char *)bufs + i * elem_size, &b,
-		       elem_size < sizeof(b) ? elem_size : sizeof(b));
+		engine_out((char *)bufs + i * elem_size, elem_size, &b,
+			   sizeof(b));
 	}
 	*count = desc->buffer_count;
 	tei_meta_desc_unref(desc);

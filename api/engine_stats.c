@@ -47,7 +47,7 @@ void engine_error_out(const struct tei_err *in, uint32_t flags,
 			 "unfenced: the target may still be written by what was posted" :
 			 in->hint);
 	}
-	memcpy(out, &e, size < sizeof(e) ? size : sizeof(e));
+	engine_out(out, size, &e, sizeof(e));
 }
 
 int te_last_error(struct te_error *err, size_t size)
@@ -124,8 +124,8 @@ int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
 	n = stats_count(e);
 	for (i = 0; i < n && i < *count; i++) {
 		stats_rail(e, i, &s);
-		memcpy((char *)stats + i * elem_size, &s,
-		       elem_size < sizeof(s) ? elem_size : sizeof(s));
+		engine_out((char *)stats + i * elem_size, elem_size, &s,
+			   sizeof(s));
 	}
 	*count = n;
 	return 0;

@@ -5,7 +5,8 @@
 /*
  * What moonrail offers beyond the Mooncake API of transfer_engine_c.h. All
  * calls are thread-safe. The ABI grows at the end only: arrays are passed
- * with the size of one element, outputs are filled up to the caller's size.
+ * with the size of one element, outputs are filled up to the caller's size;
+ * where that is larger than what the library knows, the rest becomes 0.
  */
 
 #include <stddef.h>

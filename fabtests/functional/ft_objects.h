@@ -4,6 +4,7 @@
 
 /* What moonrail.h offers on objects: each part in a file of its own. */
 
+void objects_abi(void);		/* ft_objects_abi.c */
 void objects_blob(void);	/* ft_objects_blob.c */
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_OBJECTS_H */

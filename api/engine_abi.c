@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What programs built earlier or later rely on: layouts that never change, and
+ * outputs of the caller's size.
+ */
+#include "api/engine_int.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define ABI_SIZE(s, bytes) \
+	_Static_assert(sizeof(struct s) == (bytes), "struct " #s " is frozen")
+#define ABI_AT(s, field, at) \
+	_Static_assert(offsetof(struct s, field) == (at), \
+		       "struct " #s " is frozen")
+
+#if UINTPTR_MAX == UINT64_MAX
+ABI_SIZE(transfer_request, 40);
+ABI_AT(transfer_request, source, 8);
+ABI_AT(transfer_request, target_id, 16);
+ABI_AT(transfer_request, target_offset, 24);
+ABI_AT(transfer_request, length, 32);
+ABI_SIZE(transfer_status, 16);
+ABI_AT(transfer_status, transferred_bytes, 8);
+ABI_SIZE(buffer_entry, 16);
+ABI_AT(buffer_entry, length, 8);
+ABI_SIZE(notify_msg, 16);
+ABI_AT(notify_msg, msg, 8);
+ABI_SIZE(nic_load_stat, 80);
+ABI_AT(nic_load_stat, inflight_bytes, 64);
+ABI_AT(nic_load_stat, ewma_bandwidth_bps, 72);
+ABI_SIZE(segment_desc, 48);
+ABI_AT(segment_desc, desc_, 8);
+#endif
+
+/* These grow at the end; what is there stays where it is. */
+ABI_AT(te_error, text, 208);
+ABI_AT(te_rail_stats, rate, 280);
+ABI_AT(te_buffer, location, 16);
+
+/* Fields that hold an enum are of fixed width; so are the enums. */
+_Static_assert(sizeof(enum te_rail_state) == sizeof(uint32_t),
+	       "enums are 32 bits wide");
+
+void engine_out(void *out, size_t size, const void *ours, size_t len)
+{
+	memcpy(out, ours, size < len ? size : len);
+	if (size > len)
+		memset((char *)out + len, 0, size - len);
+}

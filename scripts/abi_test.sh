@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 120
+#
+# check_abi is able to fail: each change that breaks programs is found, and
+# what only grows is told apart.
+set -u
+: "${SRC:?}" "${BUILD:?}" "${SANITIZE:=no}"
+CC=${CC:-cc}
+export CC
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+status=0
+
+# fresh: the tree's headers, map and scripts, to be changed, and their record.
+fresh()
+{
+	rm -rf "$tmp/src"
+	mkdir -p "$tmp/src"
+	cp -R "$SRC/api" "$SRC/scripts" "$SRC/NEWS" "$SRC/VERSION" "$tmp/src"
+	cp "$tmp/record" "$tmp/src/api/moonrail.abi"
+}
+
+result()
+{
+	if [ "$1" = yes ]; then
+		printf 'ok - %s\n' "$2"
+	else
+		printf 'not ok - %s\n' "$2"
+		sed 's/^/# /' "$tmp/out"
+		status=1
+	fi
+}
+
+# change FILE EXPRESSION: by sed; a change that changes nothing is a fault.
+change()
+{
+	sed "$2" "$tmp/src/api/$1" >"$tmp/changed"
+	cmp -s "$tmp/changed" "$tmp/src/api/$1" &&
+		echo "not ok - '$2' changes nothing" && status=1
+	cp "$tmp/changed" "$tmp/src/api/$1"
+}
+
+# compared CASE EXIT TEXT: as the record is with the changed headers.
+compared()
+{
+	sh "$SRC/scripts/abi_lines" "$tmp/src/api/transfer_engine_c.h" \
+		"$tmp/src/api/moonrail.h" >"$tmp/now" 2>"$tmp/out"
+	sh "$SRC/scripts/abi_compare" "$tmp/record" "$tmp/now" >"$tmp/out"
+	code=$?
+	good=no
+	[ "$code" -eq "$2" ] && good=yes
+	[ "$code" -eq 0 ] || grep -q -- "$3" "$tmp/out" || good=no
+	result "$good" "$1"
+}
+
+# checked CASE TEXT: the whole check finds it.
+checked()
+{
+	good=no
+	SRC=$tmp/src VERSION=$(cat "$SRC/VERSION") LIB_SRCS='' \
+		sh "$tmp/src/scripts/check_abi" >"$tmp/out" 2>&1 ||
+		{ grep -q -- "$2" "$tmp/out" && good=yes; }
+	result "$good" "$1"
+}
+
+sh "$SRC/scripts/abi_lines" "$SRC/api/transfer_engine_c.h" \
+	"$SRC/api/moonrail.h" >"$tmp/record" || exit 1
+fresh
+compared what_is_unchanged_is_the_same 0 ''
+change moonrail.h 's/uint32_t reserved;/uint64_t reserved;/'
+compared a_wider_field_breaks 2 'broken: field te_error.reserved'
+fresh
+change moonrail.h 's/uint32_t reserved;//'
+compared a_field_that_went_breaks 2 'gone: field te_error.reserved'
+fresh
+change moonrail.h 's/double rate;.*/& uint64_t more;/'
+compared a_field_at_the_end_is_growth 1 'new: size te_rail_stats'
+fresh
+change moonrail.h 's/uint64_t slices;.*/& uint64_t more;/'
+compared a_field_in_the_middle_breaks 2 'broken: field te_rail_stats'
+fresh
+change transfer_engine_c.h 's/uint64_t transferred_bytes;/& int more;/'
+compared a_frozen_struct_may_not_grow 2 'broken: size transfer_status'
+fresh
+change transfer_engine_c.h 's/uint64_t target_offset;/uint32_t target_offset;/'
+compared a_frozen_field_may_not_shrink 2 'broken: field transfer_request'
+fresh
+change moonrail.h 's/TE_RAIL_DOWN = 2/TE_RAIL_DOWN = 4/'
+compared another_constant_breaks 2 'broken: value TE_RAIL_DOWN'
+fresh
+change moonrail.h 's/te_version(/te_release(/'
+compared a_renamed_call_breaks 2 'gone: call const char \*te_version'
+fresh
+change moonrail.h 's/int te_last_error(struct te_error \*err, size_t size)/int te_last_error(struct te_error *err, int size)/'
+compared other_arguments_break 2 'gone: call int te_last_error'
+
+if [ "$SANITIZE" = yes ]; then
+	echo '# the check as a whole is for builds without sanitizer'
+	exit "$status"
+fi
+fresh
+change moonrail.map '/te_version;/d'
+checked a_symbol_missing_in_the_map 'te_version'
+fresh
+change moonrail.map 's/^\(.\)te_version;/&\n\1te_zzz;/'
+checked a_symbol_that_is_not_there 'te_zzz'
+fresh
+change moonrail.h 's/uint32_t reserved;/uint64_t reserved;/'
+checked a_broken_struct 'would break'
+fresh
+change moonrail.h 's/double rate;.*/& uint64_t more;/'
+checked a_struct_not_recorded 'make abi-record'
+exit "$status"
