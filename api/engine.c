@@ -73,28 +73,40 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 	return ret;
 }
 
-static int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
-			       struct tei_err *err)
+/* One buffer for each piece of a region that has keys of its own. */
+static int engine_desc_region(struct engine *e, const struct engine_region *r,
+			      struct tei_meta_desc *desc, struct tei_err *err)
 {
-	uint64_t keys[TEI_RAIL_MAX];
-	struct engine_region *r;
+	uint64_t keys[TEI_RAIL_MAX], len;
+	const char *at = r->addr, *end = at + r->length;
 	struct tei_rail_desc d;
-	uint32_t i;
 	size_t k, n;
 	int ret = 0;
 
-	for (i = 0; i < e->nregions && !ret; i++) {
-		r = &e->regions[i];
-		if (!r->remote)
-			continue;
+	for (; at < end && !ret; at += len) {
+		len = tei_rail_mr_piece(e->dp, at);
+		if (!len)
+			len = (uint64_t)(end - at);
 		memset(keys, 0, sizeof(keys));
 		for (k = 0, n = 0; k < tei_rail_count(e->dp); k++)
 			if (!tei_rail_describe(e->dp, k, &d) && d.open)
-				tei_rail_mr_key(e->dp, r->addr, k, &keys[n++]);
+				tei_rail_mr_key(e->dp, at, k, &keys[n++]);
 		ret = tei_meta_desc_add_buffer(desc, r->location,
-					       (uintptr_t)r->addr, r->length,
-					       keys, NULL, err);
+					       (uintptr_t)at, len, keys, NULL,
+					       err);
 	}
+	return ret;
+}
+
+static int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
+			       struct tei_err *err)
+{
+	uint32_t i;
+	int ret = 0;
+
+	for (i = 0; i < e->nregions && !ret; i++)
+		if (e->regions[i].remote)
+			ret = engine_desc_region(e, &e->regions[i], desc, err);
 	return ret;
 }
 

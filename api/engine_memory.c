@@ -37,6 +37,14 @@ static int memory_locate(const void *addr, size_t len, const char *said,
 	}
 }
 
+static bool memory_has_parts(const char *location)
+{
+	struct tei_topo_where where;
+
+	return location && !tei_topo_where_parse(location, &where, NULL) &&
+	       where.kind == TEI_TOPO_WHERE_PARTS;
+}
+
 static int memory_note(struct engine *e, const struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
@@ -85,8 +93,11 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 	ret = memory_locate(addr, length, location, r.location, err);
 	if (ret)
 		return ret;
-	ret = tei_rail_mr_reg(e->dp, addr, length, r.location, remote, err,
-			      &mr);
+	/* the parts of a segmented region are the data plane's to rank */
+	ret = tei_rail_mr_reg(e->dp, addr, length,
+			      memory_has_parts(location) ? location :
+							   r.location,
+			      remote, err, &mr);
 	if (ret)
 		return ret;
 	ret = tei_local_region_add(e->local, addr, length, remote);

@@ -14,6 +14,7 @@ static char rows_type(enum tei_setting_type type)
 {
 	switch (type) {
 	case TEI_SETTING_UINT:
+	case TEI_SETTING_SIZE:
 	case TEI_SETTING_INT:
 		return 'n';
 	case TEI_SETTING_BOOL:

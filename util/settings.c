@@ -9,6 +9,8 @@
 
 #define ROW_UINT(n, f, lo, hi, d, u, h) \
 	{ n, TEI_SETTING_UINT, offsetof(struct tei_settings, f), lo, hi, d, u, h }
+#define ROW_SIZE(n, f, lo, hi, d, u, h) \
+	{ n, TEI_SETTING_SIZE, offsetof(struct tei_settings, f), lo, hi, d, u, h }
 #define ROW_INT(n, f, lo, hi, d, u, h) \
 	{ n, TEI_SETTING_INT, offsetof(struct tei_settings, f), lo, hi, d, u, h }
 #define ROW_BOOL(n, f, d, h) \
@@ -38,6 +40,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "operations posted per lane at a time, bounded by the provider's queue"),
 	ROW_UINT("MC_MAX_INLINE", max_inline, 0, 4096, "64", "bytes",
 		 "accepted for compatibility; inject sizes are the provider's choice"),
+	ROW_SIZE("MC_MAX_MR_SIZE", max_mr_size, 0, INT64_C(1) << 60, "0", "bytes",
+		 "largest piece of memory registered at once; 0: what the device takes"),
 	ROW_UINT("MC_MTU", mtu, 256, 65536, "4096", "bytes",
 		 "accepted for compatibility; the provider negotiates the MTU"),
 	ROW_UINT("MC_WORKERS_PER_CTX", workers, 1, 16, "1", "",
@@ -144,11 +148,14 @@ static bool settings_store(struct tei_settings *s,
 
 	switch (row->type) {
 	case TEI_SETTING_UINT:
+	case TEI_SETTING_SIZE:
 	case TEI_SETTING_INT:
 		if (!settings_parse_int(row, text, &v))
 			return false;
 		if (row->type == TEI_SETTING_UINT)
 			*(uint32_t *)(void *)field = (uint32_t)v;
+		else if (row->type == TEI_SETTING_SIZE)
+			*(uint64_t *)(void *)field = (uint64_t)v;
 		else
 			*(int32_t *)(void *)field = (int32_t)v;
 		return true;
@@ -220,6 +227,10 @@ bool tei_settings_value(const struct tei_settings *s,
 	switch (row->type) {
 	case TEI_SETTING_UINT:
 		snprintf(buf, len, "%u", *(const uint32_t *)(const void *)field);
+		break;
+	case TEI_SETTING_SIZE:
+		snprintf(buf, len, "%llu", (unsigned long long)*
+			 (const uint64_t *)(const void *)field);
 		break;
 	case TEI_SETTING_INT:
 		snprintf(buf, len, "%d", *(const int32_t *)(const void *)field);

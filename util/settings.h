@@ -33,6 +33,7 @@ struct tei_settings {
 	uint32_t max_sge;		/* MC_MAX_SGE */
 	uint32_t max_wr;		/* MC_MAX_WR, posted per lane */
 	uint32_t max_inline;		/* MC_MAX_INLINE, bytes */
+	uint64_t max_mr_size;		/* MC_MAX_MR_SIZE, bytes, 0: unlimited */
 	uint32_t mtu;			/* MC_MTU, bytes */
 	uint32_t workers;		/* MC_WORKERS_PER_CTX */
 	uint32_t slice_size;		/* MC_SLICE_SIZE, bytes, the floor */
@@ -69,6 +70,7 @@ struct tei_settings {
 
 enum tei_setting_type {
 	TEI_SETTING_UINT,
+	TEI_SETTING_SIZE,		/* 64 bits */
 	TEI_SETTING_INT,
 	TEI_SETTING_BOOL,		/* 0/1, true/false, yes/no, on/off */
 	TEI_SETTING_STRING,

@@ -19,6 +19,7 @@ SRCS += \
 	prov/rail/rail_post.c \
 	prov/rail/rail_progress.c \
 	prov/rail/rail_rail.c \
+	prov/rail/rail_reg.c \
 	prov/rail/rail_retry.c \
 	prov/rail/rail_sched.c \
 	prov/rail/rail_slice.c \
@@ -26,8 +27,10 @@ SRCS += \
 
 TEST_SRCS_rail = \
 	prov/rail/rail_key_test.c \
+	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \
 	prov/rail/rail_sched_test.c \
+	prov/rail/rail_shim.c \
 	prov/rail/rail_test_main.c \
 	prov/rail/rail_wire_test.c \
 	# EOL

@@ -184,15 +184,15 @@ static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 	int ret = 0;
 
 	for (i = 0; i < dp->nmrs && !ret; i++)
-		ret = rail_mr_open_on(dp->mrs[i], rail, err);
+		if (dp->mrs[i]->state != RAIL_MR_CLOSED)
+			ret = rail_mr_open_on(dp->mrs[i], rail, err);
 	while (ret && i--)
 		rail_mr_close_on(dp->mrs[i], rail);
 	return ret;
 }
 
-static int dp_add_rail(struct tei_rail_dp *dp, const struct rail_found *found,
-		       const char *transport, struct tei_err *err)
-	TEI_REQUIRES(dp->admin)
+int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
+		const char *transport, struct tei_err *err)
 {
 	struct rail *rail;
 	uint32_t i;
@@ -236,7 +236,7 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 		return ret;
 	tei_mutex_lock(&dp->admin);
 	for (f = list; f; f = f->next) {
-		ret = dp_add_rail(dp, f, transport, err);
+		ret = rail_dp_add(dp, f, transport, err);
 		if (!ret)
 			opened++;
 	}

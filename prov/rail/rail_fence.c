@@ -168,31 +168,54 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 	return next;
 }
 
-uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
+/* Closes the target lane and opens its next generation. */
+static void fence_renew(struct rail *rail)
 {
 	struct rail_lane *lane = &rail->target;
 	struct rail_done done;
 	struct tei_list none;
 	struct tei_err err;
-	uint32_t now;
 
-	tei_mutex_lock(&lane->lock);
-	now = lane->gen;
-	if (now > gen || !lane->ep) {
-		tei_mutex_unlock(&lane->lock);
-		return now > gen ? now : gen + 1;
-	}
 	tei_list_init(&none);
 	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
 	rail_cut(lane, &done);
 	rail_lane_close(lane, &none);
 	if (rail_lane_open(lane, &err)) {
 		lane->gen++;
 		__atomic_store_n(&rail->state, 2, __ATOMIC_RELAXED);
 	}
-	now = lane->gen;
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(rail->dp, &done);
+}
+
+/*
+ * Registrations that are bound to the lane live and die with it. This may wait
+ * for a registration that another thread is at; on such a device only, and
+ * only after a failure.
+ */
+static void fence_renew_bound(struct rail *rail)
+{
+	tei_mutex_lock(&rail->dp->admin);
+	rail_mr_unbind(rail);
+	fence_renew(rail);
+	if (rail->target.ep)
+		rail_mr_rebind(rail);
+	tei_mutex_unlock(&rail->dp->admin);
+}
+
+uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
+{
+	/* the thread's own lane: nobody else changes it */
+	uint32_t now = rail->target.gen;
+
+	if (now > gen || !rail->target.ep)
+		return now > gen ? now : gen + 1;
+	if (rail->mr_mode & FI_MR_ENDPOINT)
+		fence_renew_bound(rail);
+	else
+		fence_renew(rail);
+	now = rail->target.gen;
 	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
 		 rail->name, now);
 	rail_peer_announce(rail->dp);

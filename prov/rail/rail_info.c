@@ -49,7 +49,8 @@ static struct fi_info *info_hints(const char *provider)
 	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
 	h->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_RAW | FI_MR_VIRT_ADDR |
 				  FI_MR_ALLOCATED | FI_MR_PROV_KEY |
-				  FI_MR_ENDPOINT;
+				  FI_MR_ENDPOINT | FI_MR_RMA_EVENT |
+				  FI_MR_HMEM | FI_MR_COLLECTIVE;
 	h->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 	h->fabric_attr->prov_name = strdup(provider);
 	if (!h->fabric_attr->prov_name) {

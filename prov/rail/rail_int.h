@@ -90,21 +90,43 @@ struct rail_slice {
 	bool path_fresh;		/* its path needs an address first */
 };
 
-/*
- * A memory region as registered on one rail. mr_target carries the remote key,
- * mr_local the local descriptor; the same object where the domain is shared.
- */
-struct rail_mr_part {
-	struct fid_mr *mr_target;
-	struct fid_mr *mr_local;
+/* One registration. */
+struct rail_mr_piece {
+	struct fid_mr *mr;
 	uint8_t key[RAIL_KEY_MAX];	/* 8 bytes, native order, or raw */
-	uint8_t key_len;
+	uint8_t key_len;		/* 0: not for peers */
+};
+
+/*
+ * A memory region as registered on one rail: in pieces of 1 << shift bytes
+ * from its start on, the last one shorter. RAIL_MR_WHOLE: one piece.
+ */
+#define RAIL_MR_WHOLE	63
+struct rail_mr_part {
+	struct rail_mr_piece *piece;
+	uint32_t n;			/* pieces, 0: not registered */
+	uint8_t shift;
+	void **desc;			/* local descriptors by piece, or NULL
+					 * where the rail needs none */
+};
+
+/* Ranks of the rails for one part of a region of several NUMA nodes. */
+struct rail_mr_place {
+	uint64_t end;			/* offset in the region */
+	uint8_t rank[TEI_RAIL_MAX];
+};
+
+enum rail_mr_fence {
+	RAIL_MR_NO_FENCE,	/* or it is done */
+	RAIL_MR_FENCE_WANTED,	/* the thread has not seen it yet */
+	RAIL_MR_FENCING,	/* the thread is at it */
 };
 
 enum rail_mr_state {
 	RAIL_MR_REGISTERING,	/* in the table so that overlaps are seen */
 	RAIL_MR_READY,
 	RAIL_MR_REVOKING,	/* no new task, no new key */
+	RAIL_MR_CLOSED,		/* not registered any more; dp->admin too */
 };
 
 /*
@@ -117,8 +139,9 @@ struct tei_rail_mr {
 	uint64_t len;
 	uint64_t id;			/* never used twice */
 	bool remote;
-	char location[64];
-	uint8_t rank[TEI_RAIL_MAX];	/* 0 preferred, 1 accessible, 2 off */
+	char *location;
+	struct rail_mr_place *places;	/* in order; dp->sched guards ranks: */
+	uint32_t nplaces;		/* 0 preferred, 1 accessible, 2 off */
 
 	/* dp->admin */
 	struct rail_mr_part part[TEI_RAIL_MAX];
@@ -129,7 +152,8 @@ struct tei_rail_mr {
 	uint64_t *holders;		/* incarnations that got the key */
 	uint32_t nholders, holders_cap;
 	uint32_t holders_left;		/* while revoking: not yet answered */
-	bool fence_wanted;		/* while revoking: close the lanes */
+	bool lost;			/* someone forgotten may hold the key */
+	enum rail_mr_fence fence;	/* while revoking: close the lanes */
 };
 
 enum rail_lane_state {
@@ -210,6 +234,8 @@ struct rail {
 	uint64_t mr_mode;
 	uint32_t tx_depth;		/* slices posted per lane */
 	uint64_t max_slice;		/* provider's message limit */
+	uint8_t mr_shift;		/* dp->admin: largest registration that
+					 * its device took after a refusal */
 
 	struct rail_lane *init;		/* [ninit * RAIL_LANE_SLOTS] */
 	uint32_t ninit;
@@ -229,9 +255,19 @@ struct rail {
 	struct tei_log_limit err_limit;
 };
 
-/* A key that a peer gave us: one of its regions. Guarded by dp->sched. */
+/* A raw key as mapped for one local rail. */
+struct rail_raw {
+	uint16_t rail;			/* local */
+	uint16_t part;			/* of the rail_rkey */
+	uint64_t key64;
+};
+
+/* A key that a peer gave us: one of its regions, or a piece of one. Guarded by
+ * dp->sched. */
 struct rail_rkey {
 	struct tei_list link;		/* peer->keys */
+	struct rail_raw *raw;
+	uint32_t nraw;
 	uint64_t base, len, id;
 	uint32_t slices;		/* cut on it and not finished */
 	bool revoked;			/* out of the table; freed when slices
@@ -241,7 +277,8 @@ struct rail_rkey {
 		uint16_t rail_id;	/* peer's rail index */
 		uint8_t key_len;
 		uint8_t key[RAIL_KEY_MAX];
-		uint64_t key64;		/* usable once mapped, if raw */
+		uint64_t key64;		/* as such, unless it is raw */
+		uint64_t offset;	/* of base in what was registered */
 	} part[];
 };
 
@@ -266,7 +303,8 @@ struct rail_fence {
 struct rail_remote {
 	uint16_t id;			/* the peer's own index */
 	uint8_t prefix;
-	uint8_t virt_addr;		/* keys are used with addresses */
+	bool virt_addr;			/* keys are used with addresses */
+	bool gen_keys;			/* a new generation has new keys */
 	uint32_t gen;
 	uint32_t serial;		/* changes with addr; never used twice */
 	char name[64];
@@ -431,7 +469,8 @@ struct tei_rail_dp {
 	const struct tei_topo *topo;	/* admin */
 
 	struct tei_mutex sched;		/* guards what follows */
-	struct tei_rail_mr **mrs;	/* sorted by address */
+	struct tei_rail_mr **mrs;	/* sorted by address; changed with
+					 * dp->admin held too */
 	uint32_t nmrs, mrs_cap;
 	uint64_t mr_next_id;
 	uint32_t key_epoch;		/* raised by every revocation */
@@ -447,7 +486,7 @@ struct tei_rail_dp {
 	uint32_t nlive;			/* live tasks, all peers; atomic */
 	struct tei_list slices;		/* free */
 	struct rail_slice_chunk *chunks;
-	uint32_t nfencing;		/* regions with fence_wanted */
+	uint32_t nfencing;		/* regions that want a fence; atomic */
 	uint64_t attn_next_ns;		/* when the next of attn is due */
 
 	/* atomics */
@@ -511,6 +550,12 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 		   struct rail_found **out);
 void rail_info_free(struct rail_found *list);
 
+/* --- rail_dp.c ----------------------------------------------------------- */
+/* Opens one more rail and registers on it what is registered. */
+int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
+		const char *transport, struct tei_err *err)
+	TEI_REQUIRES(dp->admin);
+
 /* --- rail_rail.c: one rail ----------------------------------------------- */
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	      const char *transport, struct tei_err *err, struct rail **out);
@@ -540,13 +585,39 @@ void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 void rail_cut(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 
-/* --- rail_mr.c: local memory --------------------------------------------- */
+/* --- rail_reg.c: registering on a rail ----------------------------------- */
+/* All of these: dp->admin is held, or nobody else knows the rail. */
 int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 		    struct tei_err *err);
 void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
+/* What is bound to the target lane is closed with it, and made anew. */
+void rail_mr_unbind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
+void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
+/* Memory of our own for messages; 0 or -FI_E*. */
+int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
+		 size_t len, uint64_t access, struct fid_mr **out);
+
+/* Bytes from addr to the end of the piece that holds it. */
+static inline uint64_t rail_mr_room(const struct tei_rail_mr *mr,
+				    const struct rail_mr_part *part,
+				    const char *addr)
+{
+	uint64_t off = (uint64_t)(addr - mr->addr);
+
+	return (((off >> part->shift) + 1) << part->shift) - off;
+}
+
+/* --- rail_mr.c: local memory --------------------------------------------- */
 struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 				 uint64_t len) TEI_REQUIRES(rail_sched_held);
-void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr);
+/* Shift of the finest pieces that the region has on any rail. */
+uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr);
+/* The region's ranks are made anew. */
+void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
+	TEI_REQUIRES(rail_sched_held);
+/* Ranks of the rails for the byte at addr. */
+const uint8_t *rail_mr_ranks(const struct tei_rail_mr *mr, const char *addr)
+	TEI_REQUIRES(rail_sched_held);
 void rail_mr_free_all(struct tei_rail_dp *dp);
 
 /* --- rail_path.c --------------------------------------------------------- */
@@ -646,6 +717,14 @@ uint64_t rail_peer_run(struct tei_rail_peer *peer, uint64_t now);
 /* --- rail_key.c: keys asked for, given, revoked -------------------------- */
 struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr);
 bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len);
+/* As above; what is missing first is asked for. */
+bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
+			     uint64_t len);
+/* A raw key, mapped for one of our rails. False: that failed. */
+bool rail_key_raw(struct rail_rkey *key, uint16_t part,
+		  const struct rail *rail, uint64_t *key64);
+/* The rail's domain is about to close. */
+void rail_key_unmap(struct rail *rail);
 /* A region that the peer told us; false: malformed or no memory. */
 bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key);
 /* The peer takes a region back; answered when nothing is posted on it. */
@@ -659,6 +738,9 @@ void rail_key_forget(struct tei_rail_dp *dp, uint64_t id);
 /* REVOKED is owed to the peer for that region. */
 void rail_key_owe(struct tei_rail_peer *peer, uint64_t id);
 int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation);
+/* That process holds no key any more, or (not sure) is not known any more. */
+void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
+			  bool sure) TEI_REQUIRES(rail_sched_held);
 void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len);
 void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key);
 void rail_key_drop_all(struct tei_rail_peer *peer);

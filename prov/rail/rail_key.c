@@ -32,23 +32,40 @@ struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 	return peer->rkeys[i];
 }
 
-bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
+/* Moves *addr on to the first byte without a key; false: there is none. */
+static bool key_missing(struct tei_rail_peer *peer, uint64_t *addr,
+			uint64_t *len)
 {
 	struct rail_rkey *k;
 	uint64_t have;
 
-	if (!len || addr + (len - 1) < addr)
-		return false;
+	if (!*len || *addr + (*len - 1) < *addr)
+		return true;
 	for (;;) {
-		k = rail_key_find(peer, addr);
+		k = rail_key_find(peer, *addr);
 		if (!k)
-			return false;
-		have = k->len - (addr - k->base);
-		if (have >= len)
 			return true;
-		addr += have;
-		len -= have;
+		have = k->len - (*addr - k->base);
+		if (have >= *len)
+			return false;
+		*addr += have;
+		*len -= have;
 	}
+}
+
+bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
+{
+	return !key_missing(peer, &addr, &len);
+}
+
+bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
+			     uint64_t len)
+{
+	if (!key_missing(peer, &addr, &len))
+		return true;
+	/* one answer may not hold all of them: the next asks for the rest */
+	rail_key_want(peer, addr, len);
+	return false;
 }
 
 void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
@@ -146,18 +163,82 @@ static void key_drained(struct tei_rail_peer *peer, uint64_t id)
 		rail_key_owe(peer, id);
 }
 
-static void key_free(struct rail_rkey *k)
+/* --- raw keys ------------------------------------------------------------ */
+
+bool rail_key_raw(struct rail_rkey *k, uint16_t part, const struct rail *rail,
+		  uint64_t *key64)
 {
+	struct rail_rkey_part *p = &k->part[part];
+	struct rail_raw *grown;
+	uint32_t i;
+
+	for (i = 0; i < k->nraw; i++) {
+		if (k->raw[i].rail == rail->index && k->raw[i].part == part) {
+			*key64 = k->raw[i].key64;
+			return true;
+		}
+	}
+	grown = realloc(k->raw, (k->nraw + 1) * sizeof(*grown));
+	if (!grown)
+		return false;
+	k->raw = grown;
+	grown += k->nraw;
+	if (fi_mr_map_raw(rail->init_domain, k->base - p->offset, p->key,
+			  p->key_len, &grown->key64, 0))
+		return false;
+	grown->rail = rail->index;
+	grown->part = part;
+	k->nraw++;
+	*key64 = grown->key64;
+	return true;
+}
+
+static void key_unmap(struct rail_rkey *k, const struct rail *rail)
+{
+	uint32_t i = 0;
+
+	while (i < k->nraw) {
+		if (k->raw[i].rail != rail->index) {
+			i++;
+			continue;
+		}
+		fi_mr_unmap_key(rail->init_domain, k->raw[i].key64);
+		k->raw[i] = k->raw[--k->nraw];
+	}
+}
+
+void rail_key_unmap(struct rail *rail)
+{
+	struct tei_rail_dp *dp = rail->dp;
+	struct tei_rail_peer *peer;
+	struct rail_rkey *k;
+
+	if (!(rail->mr_mode & FI_MR_RAW) || !rail->init_domain)
+		return;
+	rail_sched_enter(dp);
+	tei_list_foreach(peer, &dp->peers, struct tei_rail_peer, link)
+		tei_list_foreach(k, &peer->keys, struct rail_rkey, link)
+			key_unmap(k, rail);
+	rail_sched_leave(dp);
+}
+
+static void key_free(struct tei_rail_dp *dp, struct rail_rkey *k)
+{
+	while (k->nraw)
+		key_unmap(k, rail_at(dp, k->raw[0].rail));
 	tei_list_del(&k->link);
+	free(k->raw);
 	free(k);
 }
+
+/* --- the table ----------------------------------------------------------- */
 
 void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *k)
 {
 	if (--k->slices || !k->revoked)
 		return;
 	key_drained(peer, k->id);
-	key_free(k);
+	key_free(peer->dp, k);
 }
 
 /* Takes it out of the table; it lives on until its slices are back. */
@@ -177,7 +258,7 @@ static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
 		}
 	}
 	if (!k->slices)
-		key_free(k);
+		key_free(peer->dp, k);
 	else
 		key_drain(peer, k->id);
 }
@@ -194,7 +275,8 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 		old = peer->rkeys[i];
 		if (old->base > k->base + (k->len - 1))
 			break;
-		if (old->id == k->id) {
+		if (old->id == k->id && old->base == k->base &&
+		    old->len == k->len) {
 			free(k);	/* known already */
 			return true;
 		}
@@ -229,12 +311,10 @@ void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 	struct rail_draining *d;
 	uint32_t i;
 
-	for (i = 0; i < peer->nrkeys; i++) {
-		if (peer->rkeys[i]->id != id)
-			continue;
-		key_withdraw(peer, i);
-		break;
-	}
+	/* a region may have come in pieces */
+	for (i = peer->nrkeys; i-- > 0;)
+		if (peer->rkeys[i]->id == id)
+			key_withdraw(peer, i);
 	d = key_draining(peer, id);
 	if (d)
 		d->answer = true;
@@ -252,8 +332,11 @@ void rail_key_free_all(struct tei_rail_peer *peer)
 {
 	struct rail_rkey *k, *tmp;
 
-	tei_list_foreach_safe(k, tmp, &peer->keys, struct rail_rkey, link)
+	/* the rails have closed: nothing is mapped any more */
+	tei_list_foreach_safe(k, tmp, &peer->keys, struct rail_rkey, link) {
+		free(k->raw);
 		free(k);
+	}
 	peer->nrkeys = 0;
 }
 
@@ -263,6 +346,19 @@ int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation)
 {
 	return key_push(&mr->holders, &mr->nholders, &mr->holders_cap,
 			incarnation) ? 0 : TEI_ERR_MEMORY;
+}
+
+void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
+			  bool sure)
+{
+	struct tei_rail_mr *mr;
+	uint32_t i;
+
+	for (i = 0; i < dp->nmrs; i++) {
+		mr = dp->mrs[i];
+		if (key_pull(mr->holders, &mr->nholders, incarnation) && !sure)
+			mr->lost = true;
+	}
 }
 
 int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)

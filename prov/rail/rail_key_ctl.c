@@ -7,30 +7,71 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-/* Appends one region with its keys; false if it did not fit. */
-static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
-			   const struct tei_rail_mr *mr)
+/* The rail's registration that holds the byte at off, or NULL. */
+static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
+					     uint32_t rail, uint64_t off)
 {
+	const struct rail_mr_part *part = &mr->part[rail];
+	const struct rail_mr_piece *piece;
+
+	if (!part->n)
+		return NULL;
+	piece = &part->piece[off >> part->shift];
+	return piece->key_len ? piece : NULL;
+}
+
+/*
+ * Appends the piece of the region from off on, with its keys; false if it did
+ * not fit. A rail may have registered more at once than the piece.
+ */
+static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
+			  const struct tei_rail_mr *mr, uint64_t off,
+			  uint64_t len)
+{
+	const struct rail_mr_piece *piece;
 	uint32_t i, n = 0;
 	size_t start = w->pos;
 
 	for (i = 0; i < rail_count(dp); i++)
-		n += mr->part[i].key_len != 0;
-	rail_wire_put(w, (uintptr_t)mr->addr, 8);
-	rail_wire_put(w, mr->len, 8);
+		n += key_piece(mr, i, off) != NULL;
+	rail_wire_put(w, (uintptr_t)mr->addr + off, 8);
+	rail_wire_put(w, len, 8);
 	rail_wire_put(w, mr->id, 8);
 	rail_wire_put(w, n, 2);
 	for (i = 0; i < rail_count(dp); i++) {
-		if (!mr->part[i].key_len)
+		piece = key_piece(mr, i, off);
+		if (!piece)
 			continue;
 		rail_wire_put(w, i, 2);
-		rail_wire_put_bytes(w, mr->part[i].key, mr->part[i].key_len);
+		rail_wire_put(w, off & ((UINT64_C(1) << mr->part[i].shift) - 1),
+			      8);
+		rail_wire_put_bytes(w, piece->key, piece->key_len);
 	}
 	if (!w->bad)
 		return true;
 	w->bad = false;
 	w->pos = start;
 	return false;
+}
+
+/* The pieces of the region from the one that holds off on, while they fit. */
+static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
+			   const struct tei_rail_mr *mr, uint64_t off,
+			   uint16_t *count)
+{
+	uint8_t shift = rail_mr_shift(dp, mr);
+	uint64_t len;
+
+	for (off = off >> shift << shift; off < mr->len; off += len) {
+		len = UINT64_C(1) << shift;
+		if (len > mr->len - off)
+			len = mr->len - off;
+		if (*count == UINT16_MAX ||
+		    !key_put_piece(w, dp, mr, off, len))
+			return false;
+		(*count)++;
+	}
+	return true;
 }
 
 /*
@@ -43,7 +84,7 @@ static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
 {
 	struct tei_rail_dp *dp = p->dp;
 	struct tei_rail_mr *mr;
-	uint64_t have;
+	uint64_t have, off;
 	bool room = true;
 
 	if (!len || addr + (len - 1) < addr)
@@ -54,9 +95,9 @@ static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
 			return TEI_ERR_NOT_REGISTERED;
 		if (room && rail_key_note_holder(mr, p->incarnation))
 			return TEI_ERR_MEMORY;
-		room = room && key_put_region(w, dp, mr);
-		*count = (uint16_t)(*count + room);
-		have = mr->len - (addr - (uintptr_t)mr->addr);
+		off = addr - (uintptr_t)mr->addr;
+		room = room && key_put_region(w, dp, mr, off, count);
+		have = mr->len - off;
 		addr += have < len ? have : len;
 		len -= have < len ? have : len;
 	}

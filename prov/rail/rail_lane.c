@@ -135,8 +135,8 @@ static int lane_open_rx(struct rail_lane *lane)
 			return -FI_ENOMEM;
 	}
 	if ((lane->rail->mr_mode & FI_MR_LOCAL) && !lane->rx_mr) {
-		ret = fi_mr_reg(lane_domain(lane), lane->rx_mem, size, FI_RECV,
-				0, 0, 0, &lane->rx_mr, NULL);
+		ret = rail_reg_own(lane->rail, lane_domain(lane), lane->rx_mem,
+				   size, FI_RECV, &lane->rx_mr);
 		if (ret)
 			return ret;
 	}

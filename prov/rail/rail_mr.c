@@ -3,148 +3,91 @@
  * Local memory: registered on every rail, kept in a table sorted by address,
  * and given up again only when no peer can touch it any more.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "prov/rail/rail_int.h"
 #include "topo/tei_topo.h"
 
-#define MR_KEY_TRIES	16
-
-static int mr_random_key(const struct rail *rail, uint64_t *key)
+uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr)
 {
-	size_t size = rail->info->domain_attr->mr_key_size;
+	uint8_t shift = RAIL_MR_WHOLE;
+	uint32_t i;
 
-	if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
-		return -FI_EIO;
-	if (size && size < sizeof(*key))
-		*key &= (UINT64_C(1) << (8 * size)) - 1;
-	/* the two largest values mean "none" to some providers */
-	if (*key >= UINT64_MAX - 1)
-		*key -= 2;
+	for (i = 0; i < rail_count(dp); i++)
+		if (mr->part[i].n && mr->part[i].shift < shift)
+			shift = mr->part[i].shift;
+	return shift;
+}
+
+/* --- where it lives ------------------------------------------------------ */
+
+/* One place for each part of the location that has NUMA nodes of its own. */
+static int mr_make_places(struct tei_rail_mr *mr)
+{
+	char name[TEI_TOPO_NAME];
+	struct tei_topo_where w;
+	uint64_t at, end = 0;
+	uint32_t n = 1;
+
+	if (tei_topo_where_parse(mr->location, &w, NULL))
+		return TEI_ERR_INVALID;
+	if (w.kind == TEI_TOPO_WHERE_PARTS)
+		n = w.n_parts;
+	mr->places = calloc(n, sizeof(*mr->places));
+	if (!mr->places)
+		return TEI_ERR_MEMORY;
+	for (at = 0; at < mr->len && mr->nplaces < n; at = end) {
+		tei_topo_where_part(&w, mr->len, at, name, &end);
+		mr->places[mr->nplaces++].end = end;
+	}
 	return 0;
-}
-
-static int mr_reg_one(struct rail *rail, struct fid_domain *domain,
-		      const struct tei_rail_mr *mr, uint64_t access,
-		      struct fid_mr **out)
-{
-	uint64_t key = 0;
-	int i, ret = -FI_ENOKEY;
-
-	for (i = 0; i < MR_KEY_TRIES && ret == -FI_ENOKEY; i++) {
-		if (!(rail->mr_mode & FI_MR_PROV_KEY)) {
-			ret = mr_random_key(rail, &key);
-			if (ret)
-				return ret;
-		}
-		ret = fi_mr_reg(domain, mr->addr, mr->len, access, 0, key, 0,
-				out, NULL);
-	}
-	if (ret || !(rail->mr_mode & FI_MR_ENDPOINT))
-		return ret;
-	ret = fi_mr_bind(*out, &rail->target.ep->fid, 0);
-	if (!ret)
-		ret = fi_mr_enable(*out);
-	if (ret) {
-		fi_close(&(*out)->fid);
-		*out = NULL;
-	}
-	return ret;
-}
-
-static int mr_read_key(const struct rail *rail, struct rail_mr_part *part)
-{
-	size_t len = sizeof(part->key);
-	uint64_t base, key;
-	int ret;
-
-	if (!(rail->mr_mode & FI_MR_RAW)) {
-		key = fi_mr_key(part->mr_target);
-		memcpy(part->key, &key, sizeof(key));
-		part->key_len = sizeof(key);
-		return key == FI_KEY_NOTAVAIL ? -FI_ENOKEY : 0;
-	}
-	ret = fi_mr_raw_attr(part->mr_target, &base, part->key, &len, 0);
-	part->key_len = ret ? 0 : (uint8_t)len;
-	return ret;
-}
-
-static int mr_fail(const struct tei_rail_mr *mr, const struct rail *rail,
-		   int ret, struct tei_err *err)
-{
-	const char *hint = NULL;
-
-	if (ret == -FI_ENOMEM || ret == -FI_EAGAIN)
-		hint = "check the memlock limit (ulimit -l)";
-	if (ret == -FI_ENOSPC || ret == -FI_ENOKEY)
-		hint = "the device's number of registrations is used up";
-	return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", hint,
-			    "%s: registering %p, %llu bytes: %s", rail->name,
-			    (void *)mr->addr, (unsigned long long)mr->len,
-			    fi_strerror(-ret));
-}
-
-int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
-		    struct tei_err *err)
-{
-	struct rail_mr_part *part = &mr->part[rail->index];
-	bool shared = rail->init_domain == rail->target_domain;
-	uint64_t local = FI_READ | FI_WRITE;
-	uint64_t remote = mr->remote ? FI_REMOTE_READ | FI_REMOTE_WRITE : 0;
-	int ret = 0;
-
-	if (shared) {
-		ret = mr_reg_one(rail, rail->target_domain, mr, local | remote,
-				 &part->mr_target);
-		if (rail->mr_mode & FI_MR_LOCAL)
-			part->mr_local = part->mr_target;
-	} else if (remote) {
-		ret = mr_reg_one(rail, rail->target_domain, mr, remote,
-				 &part->mr_target);
-	}
-	if (!ret && mr->remote)
-		ret = mr_read_key(rail, part);
-	if (!ret)
-		return 0;
-	rail_mr_close_on(mr, rail);
-	return mr_fail(mr, rail, ret, err);
-}
-
-void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail)
-{
-	struct rail_mr_part *part = &mr->part[rail->index];
-	int ret;
-
-	if (part->mr_target) {
-		ret = fi_close(&part->mr_target->fid);
-		if (ret)
-			TEI_WARN("rail", "%s: closing a registration: %s",
-				 rail->name, fi_strerror(-ret));
-	}
-	part->mr_target = NULL;
-	part->mr_local = NULL;
-	part->key_len = 0;
 }
 
 void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 {
 	uint8_t ranks[TEI_RAIL_MAX];
-	uint32_t i;
+	char name[TEI_TOPO_NAME];
+	struct tei_topo_where w;
+	uint32_t i, p;
+	uint64_t end;
 	int nic;
 
+	if (tei_topo_where_parse(mr->location, &w, NULL))
+		return;
 	memset(ranks, 0, sizeof(ranks));
-	if (dp->topo)
-		tei_topo_ranks(dp->topo, mr->location, ranks, TEI_RAIL_MAX);
-	for (i = 0; i < rail_count(dp); i++) {
-		nic = dp->topo ? tei_topo_find_nic(dp->topo,
-						   rail_at(dp, i)->name) : -1;
-		mr->rank[i] = nic >= 0 && nic < TEI_RAIL_MAX ? ranks[nic] : 0;
+	for (p = 0; p < mr->nplaces; p++) {
+		tei_topo_where_part(&w, mr->len, p ? mr->places[p - 1].end : 0,
+				    name, &end);
+		if (dp->topo)
+			tei_topo_ranks(dp->topo, name, ranks, TEI_RAIL_MAX);
+		for (i = 0; i < rail_count(dp); i++) {
+			nic = dp->topo ? tei_topo_find_nic(
+						 dp->topo, rail_at(dp, i)->name)
+				       : -1;
+			mr->places[p].rank[i] =
+				nic >= 0 && nic < TEI_RAIL_MAX ? ranks[nic] : 0;
+		}
 	}
 }
+
+const uint8_t *rail_mr_ranks(const struct tei_rail_mr *mr, const char *addr)
+{
+	uint64_t off = (uint64_t)(addr - mr->addr);
+	uint32_t lo = 0, hi = mr->nplaces - 1, mid;
+
+	while (lo < hi) {
+		mid = (lo + hi) / 2;
+		if (mr->places[mid].end <= off)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return mr->places[lo].rank;
+}
+
+/* --- the table ----------------------------------------------------------- */
 
 /* Index of the first region that ends above addr. */
 static uint32_t mr_index(const struct tei_rail_dp *dp, const char *addr)
@@ -211,6 +154,14 @@ static void mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	dp->nmrs--;
 }
 
+static void mr_free(struct tei_rail_mr *mr)
+{
+	free(mr->holders);
+	free(mr->places);
+	free(mr->location);
+	free(mr);
+}
+
 static int mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 		       struct tei_err *err)
 {
@@ -243,8 +194,13 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 	mr->addr = addr;
 	mr->len = len;
 	mr->remote = remote;
-	snprintf(mr->location, sizeof(mr->location), "%s",
-		 location ? location : "*");
+	mr->location = strdup(location ? location : "*");
+	ret = mr->location ? mr_make_places(mr) : TEI_ERR_MEMORY;
+	if (ret) {
+		mr_free(mr);
+		return tei_err_fail(err, ret, "rail", NULL,
+				    "location \"%.64s\"", location);
+	}
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
 	ret = mr_insert(dp, mr);
@@ -255,13 +211,13 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 				   (unsigned long long)len);
 		goto err_mr;
 	}
-	rail_mr_rank(dp, mr);
 	ret = mr_open_all(dp, mr, err);
 	rail_sched_enter(dp);
 	if (ret)
 		mr_remove(dp, mr);
 	else
 		mr->state = RAIL_MR_READY;
+	rail_mr_rank(dp, mr);
 	rail_sched_leave(dp);
 	if (ret)
 		goto err_mr;
@@ -270,14 +226,8 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 	return 0;
 err_mr:
 	tei_mutex_unlock(&dp->admin);
-	free(mr);
+	mr_free(mr);
 	return ret;
-}
-
-static void mr_free(struct tei_rail_mr *mr)
-{
-	free(mr->holders);
-	free(mr);
 }
 
 void rail_mr_free_all(struct tei_rail_dp *dp)
@@ -297,19 +247,44 @@ void rail_mr_free_all(struct tei_rail_dp *dp)
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 		    uint64_t *key)
 {
+	const struct rail_mr_part *part;
+	const struct rail_mr_piece *piece;
 	struct tei_rail_mr *mr;
 	int ret = TEI_ERR_NOT_REGISTERED;
 
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
 	mr = rail_mr_find(dp, addr, 1);
-	rail_sched_leave(dp);
-	if (mr && rail < rail_count(dp) && mr->part[rail].key_len >= 8) {
-		memcpy(key, mr->part[rail].key, sizeof(*key));
-		ret = 0;
+	if (mr && rail < rail_count(dp) && mr->part[rail].n) {
+		part = &mr->part[rail];
+		piece = &part->piece[(uint64_t)((const char *)addr - mr->addr)
+				     >> part->shift];
+		if (piece->key_len >= sizeof(*key)) {
+			memcpy(key, piece->key, sizeof(*key));
+			ret = 0;
+		}
 	}
+	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);
 	return ret;
+}
+
+uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr)
+{
+	struct tei_rail_mr *mr;
+	uint64_t off, end = 0;
+	uint8_t shift;
+
+	rail_sched_enter(dp);
+	mr = rail_mr_find(dp, addr, 1);
+	if (mr) {
+		shift = rail_mr_shift(dp, mr);
+		off = (uint64_t)((const char *)addr - mr->addr);
+		end = ((off >> shift) + 1) << shift;
+		end = (end < mr->len ? end : mr->len) - off;
+	}
+	rail_sched_leave(dp);
+	return end;
 }
 
 /* --- unregistering ------------------------------------------------------- */
@@ -340,11 +315,10 @@ static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	mr->holders_left = 0;
 	for (i = 0; i < mr->nholders; i++) {
 		peer = rail_peer_find(dp, mr->holders[i]);
-		if (!peer || peer->state == RAIL_PEER_GONE)
-			continue;
-		if (rail_key_revoke(peer, mr->id))
-			continue;
-		mr->holders_left++;
+		if (peer && !rail_key_revoke(peer, mr->id))
+			mr->holders_left++;
+		else
+			mr->lost = true;
 	}
 	if (mr->holders_left)
 		rail_progress_wake(dp);
@@ -357,12 +331,12 @@ static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
-	mr->fence_wanted = 1;
+	mr->fence = RAIL_MR_FENCE_WANTED;
 	__atomic_fetch_add(&dp->nfencing, 1, __ATOMIC_RELEASE);
 	rail_progress_wake(dp);
 	/* unbounded on purpose: the thread serves it without waiting for any
 	 * peer, and returning early would break the promise */
-	while (mr->fence_wanted)
+	while (mr->fence != RAIL_MR_NO_FENCE)
 		rail_sched_wait(dp, TEI_NS_PER_SEC);
 	__atomic_fetch_sub(&dp->nfencing, 1, __ATOMIC_RELEASE);
 }
@@ -398,17 +372,24 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	tei_mutex_lock(&dp->admin);
 	for (i = 0; i < rail_count(dp); i++)
 		rail_mr_close_on(mr, rail_at(dp, i));
+	mr->state = RAIL_MR_CLOSED;
 	tei_mutex_unlock(&dp->admin);
 
 	rail_sched_enter(dp);
-	if (!answered) {
-		TEI_INFO("rail", "%p: %u peers did not answer, fencing", addr,
-			 mr->holders_left);
+	if (!answered || mr->lost) {
+		TEI_INFO("rail", "%p: %u peers did not answer%s: fencing", addr,
+			 mr->holders_left,
+			 mr->lost ? ", some are not known any more" : "");
 		mr_fence_lanes(dp, mr);
 	}
+	rail_sched_leave(dp);
+
+	tei_mutex_lock(&dp->admin);
+	rail_sched_enter(dp);
 	rail_key_forget(dp, mr->id);
 	mr_remove(dp, mr);
 	rail_sched_leave(dp);
+	tei_mutex_unlock(&dp->admin);
 	mr_free(mr);
 	return 0;
 }

@@ -176,13 +176,24 @@ bool rail_msg_idle(struct rail *rail)
 
 /* --- hello --------------------------------------------------------------- */
 
+static uint8_t msg_key_flags(const struct rail *rail)
+{
+	uint8_t flags = 0;
+
+	if (rail->mr_mode & FI_MR_VIRT_ADDR)
+		flags |= RAIL_WIRE_VIRT_ADDR;
+	if (rail->mr_mode & FI_MR_ENDPOINT)
+		flags |= RAIL_WIRE_GEN_KEYS;
+	return flags;
+}
+
 static void msg_put_rail(struct rail_wire *w, struct rail *rail)
 {
 	struct rail_lane *lane = &rail->target;
 
 	rail_wire_put(w, rail->index, 2);
 	rail_wire_put(w, lane->gen, 4);
-	rail_wire_put(w, (rail->mr_mode & FI_MR_VIRT_ADDR) != 0, 1);
+	rail_wire_put(w, msg_key_flags(rail), 1);
 	rail_wire_put(w, rail->prefix, 1);
 	rail_wire_put(w, lane->addr.protocol, 4);
 	rail_wire_put(w, lane->addr.protocol_version, 4);
@@ -215,10 +226,14 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 
 static bool msg_get_rail(struct rail_wire *w, struct rail_remote *r)
 {
+	uint8_t keys;
+
 	memset(r, 0, sizeof(*r));
 	r->id = (uint16_t)rail_wire_get(w, 2);
 	r->gen = (uint32_t)rail_wire_get(w, 4);
-	r->virt_addr = (uint8_t)rail_wire_get(w, 1);
+	keys = (uint8_t)rail_wire_get(w, 1);
+	r->virt_addr = keys & RAIL_WIRE_VIRT_ADDR;
+	r->gen_keys = keys & RAIL_WIRE_GEN_KEYS;
 	r->prefix = (uint8_t)rail_wire_get(w, 1);
 	r->addr.protocol = (uint32_t)rail_wire_get(w, 4);
 	r->addr.protocol_version = (uint32_t)rail_wire_get(w, 4);
@@ -260,6 +275,8 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 		peer->remotes = grown;
 		r = &peer->remotes[peer->nremotes++];
 		memset(r, 0, sizeof(*r));
+	} else if (in->gen_keys) {
+		rail_key_drop_all(peer);
 	}
 	fence = r->fence;
 	*r = *in;
@@ -368,13 +385,16 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 		rail_peer_set_gone(peer, reason, done);
 }
 
-static bool msg_get_key(struct rail_wire *w, struct rail_rkey_part *part)
+static bool msg_get_key(struct rail_wire *w, uint64_t base,
+			struct rail_rkey_part *part)
 {
 	memset(part, 0, sizeof(*part));
 	part->rail_id = (uint16_t)rail_wire_get(w, 2);
+	part->offset = rail_wire_get(w, 8);
 	part->key_len = (uint8_t)rail_wire_get_bytes(w, part->key,
 						     sizeof(part->key));
-	if (w->bad || part->key_len < sizeof(part->key64))
+	if (w->bad || part->key_len < sizeof(part->key64) ||
+	    part->offset > base)
 		return false;
 	memcpy(&part->key64, part->key, sizeof(part->key64));
 	return true;
@@ -397,7 +417,7 @@ static struct rail_rkey *msg_get_region(struct rail_wire *w)
 	k->id = id;
 	k->nparts = n;
 	for (i = 0; i < n; i++) {
-		if (!msg_get_key(w, &k->part[i])) {
+		if (!msg_get_key(w, base, &k->part[i])) {
 			free(k);
 			return NULL;
 		}
@@ -405,30 +425,8 @@ static struct rail_rkey *msg_get_region(struct rail_wire *w)
 	return k;
 }
 
-/* Raw keys are mapped once, for the local rail that is routed to them. */
-static void msg_map_raw(struct tei_rail_peer *peer, struct rail_rkey *k)
-{
-	struct rail_remote *remote;
-	struct rail *rail;
-	uint32_t i;
-	uint16_t p;
-
-	for (i = 0; i < rail_count(peer->dp); i++) {
-		rail = rail_at(peer->dp, i);
-		if (!(rail->mr_mode & FI_MR_RAW) || peer->route[i] < 0)
-			continue;
-		remote = &peer->remotes[peer->route[i]];
-		for (p = 0; p < k->nparts; p++)
-			if (k->part[p].rail_id == remote->id)
-				fi_mr_map_raw(rail->init_domain, k->base,
-					      k->part[p].key,
-					      k->part[p].key_len,
-					      &k->part[p].key64, 0);
-	}
-}
-
 static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
-			   struct rail_done *done)
+			   uint32_t table, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t addr = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
@@ -437,14 +435,14 @@ static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
 	struct rail_rkey *k;
 
-	/* older than a revocation that we have answered: void */
-	if (w->bad || epoch < peer->key_epoch)
+	/* older than a revocation that we have answered, or than the rails
+	 * that we know: void, and asked for again */
+	if (w->bad || epoch < peer->key_epoch || table < peer->table_seen)
 		return;
 	for (i = 0; i < n; i++) {
 		k = msg_get_region(w);
 		if (!k)
 			return;
-		msg_map_raw(peer, k);
 		if (!rail_key_add(peer, k))
 			return;
 	}
@@ -557,7 +555,8 @@ static void msg_on_notify(struct tei_rail_peer *peer, struct rail_wire *w,
 }
 
 static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
-			 struct rail_wire *w, struct rail_done *done)
+			 uint32_t table, struct rail_wire *w,
+			 struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
 	switch (type) {
@@ -565,7 +564,7 @@ static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
 		msg_on_key_req(peer, w);
 		break;
 	case RAIL_MSG_KEY_REP:
-		msg_on_key_rep(peer, w, done);
+		msg_on_key_rep(peer, w, table, done);
 		break;
 	case RAIL_MSG_FENCE:
 		msg_on_fence(peer, w);
@@ -658,7 +657,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		msg_on_hello(peer, &hello, flags, table, dst == dp->incarnation,
 			     done);
 	} else if (dst == dp->incarnation) {
-		msg_dispatch(peer, type, &w, done);
+		msg_dispatch(peer, type, table, &w, done);
 	}
 	rail_sched_leave(dp);
 }

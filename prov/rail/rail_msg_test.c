@@ -140,8 +140,10 @@ static void msg_put_keys(struct rail_wire *w, uint32_t epoch)
 		rail_wire_put(w, i + 1, 8);
 		rail_wire_put(w, 2, 2);
 		rail_wire_put(w, 0, 2);
+		rail_wire_put(w, 0, 8);
 		rail_wire_put_bytes(w, &key, sizeof(key));
 		rail_wire_put(w, 1, 2);
+		rail_wire_put(w, i * 0x1000, 8);
 		rail_wire_put_bytes(w, &key, sizeof(key));
 	}
 }

@@ -33,6 +33,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 	TEI_REQUIRES(lane->lock)
 {
 	struct rail *rail = lane->rail;
+	const struct rail_mr_part *part;
 	uint64_t total, max;
 	void *desc = NULL;
 	ssize_t ret;
@@ -42,8 +43,10 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 		if (ret)
 			return ret;
 	}
-	if (s->mr->part[rail->index].mr_local)
-		desc = fi_mr_desc(s->mr->part[rail->index].mr_local);
+	part = &s->mr->part[rail->index];
+	if (part->desc)
+		desc = part->desc[(uint64_t)(s->local - s->mr->addr) >>
+				  part->shift];
 	ret = post_write(lane, s, &desc);
 	if (ret)
 		return ret;

@@ -186,9 +186,21 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 /* Regions whose holders did not answer: every target lane is closed. */
 static void progress_fences(struct tei_rail_dp *dp)
 {
+	bool wanted = false;
 	uint32_t i;
 
 	if (!__atomic_load_n(&dp->nfencing, __ATOMIC_ACQUIRE))
+		return;
+	/* one that comes while the lanes are closed needs them closed again */
+	rail_sched_enter(dp);
+	for (i = 0; i < dp->nmrs; i++) {
+		if (dp->mrs[i]->fence != RAIL_MR_FENCE_WANTED)
+			continue;
+		dp->mrs[i]->fence = RAIL_MR_FENCING;
+		wanted = true;
+	}
+	rail_sched_leave(dp);
+	if (!wanted)
 		return;
 	for (i = 0; i < rail_count(dp); i++)
 		if (rail_at(dp, i)->target.ep)
@@ -196,7 +208,8 @@ static void progress_fences(struct tei_rail_dp *dp)
 					  rail_at(dp, i)->target.gen);
 	rail_sched_enter(dp);
 	for (i = 0; i < dp->nmrs; i++)
-		dp->mrs[i]->fence_wanted = false;
+		if (dp->mrs[i]->fence == RAIL_MR_FENCING)
+			dp->mrs[i]->fence = RAIL_MR_NO_FENCE;
 	rail_sched_leave(dp);
 	rail_progress_signal(dp);
 }

@@ -77,6 +77,18 @@ err_domain:
 			    "%s: fi_domain: %s", rail->name, fi_strerror(-ret));
 }
 
+/* What posts read would have to be bound to each initiating lane of its own. */
+static int rail_check_mode(const struct rail *rail, struct tei_err *err)
+{
+	const uint64_t both = FI_MR_LOCAL | FI_MR_ENDPOINT;
+
+	if ((rail->mr_mode & both) != both)
+		return 0;
+	return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail", NULL,
+			    "%s: %s wants FI_MR_LOCAL and FI_MR_ENDPOINT at once",
+			    rail->name, rail->provider);
+}
+
 static int rail_open_tx(struct rail *rail, struct tei_err *err)
 {
 	size_t size = (size_t)RAIL_TX_MSGS * RAIL_MSG_MAX;
@@ -89,8 +101,8 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 				    rail->name);
 	memset(rail->tx_mem, 0, size);
 	if (rail->mr_mode & FI_MR_LOCAL) {
-		ret = fi_mr_reg(rail->init_domain, rail->tx_mem, size, FI_SEND,
-				0, 0, 0, &rail->tx_mr, NULL);
+		ret = rail_reg_own(rail, rail->init_domain, rail->tx_mem, size,
+				   FI_SEND, &rail->tx_mr);
 		if (ret)
 			return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
 					    "check the memlock limit",
@@ -173,6 +185,9 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail->window = RAIL_WINDOW_BYTES;
 	rail->ninit = dp->settings->lanes_per_rail;
 	rail_read_nic(rail);
+	ret = rail_check_mode(rail, err);
+	if (ret)
+		goto err_rail;
 	ret = rail_open_domains(rail, err);
 	if (ret)
 		goto err_rail;
@@ -227,6 +242,7 @@ void rail_close(struct rail *rail)
 	if (rail->tx_mr)
 		fi_close(&rail->tx_mr->fid);
 	rail->tx_mr = NULL;
+	rail_key_unmap(rail);
 	if (rail->init_domain && rail->init_domain != rail->target_domain)
 		fi_close(&rail->init_domain->fid);
 	if (rail->target_domain)

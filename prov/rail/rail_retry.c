@@ -116,7 +116,8 @@ static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
 	struct rail_slice *s;
 
 	tei_list_foreach(s, &peer->retry, struct rail_slice, link)
-		if (!s->rkey && s->remote == addr && s->len == len)
+		if (!s->rkey && s->remote <= addr &&
+		    s->remote + (s->len - 1) >= addr + (len - 1))
 			return s;
 	return NULL;
 }
@@ -145,7 +146,8 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		rail_slice_fail(s, code, err.text, done);
 	tei_list_foreach_safe(t, tnext, &peer->queue, struct tei_rail_task,
 			       queue_link)
-		if (!t->keys_checked && t->remote == addr && t->length == len)
+		if (!t->keys_checked && t->remote <= addr &&
+		    t->remote + (t->length - 1) >= addr + (len - 1))
 			rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err,
 				      done);
 	rail_peer_activate(peer);

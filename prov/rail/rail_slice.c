@@ -51,13 +51,13 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 
 /* Whether some better placed rail of this peer still has room. */
 static bool slice_near_has_room(const struct tei_rail_peer *peer,
-				const struct tei_rail_mr *mr, uint8_t rank)
+				const uint8_t *ranks, uint8_t rank)
 {
 	struct rail *r;
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++) {
-		if (peer->route[i] < 0 || mr->rank[i] >= rank)
+		if (peer->route[i] < 0 || ranks[i] >= rank)
 			continue;
 		r = rail_at(peer->dp, i);
 		if (__atomic_load_n(&r->inflight_bytes, __ATOMIC_RELAXED) <
@@ -68,12 +68,12 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 }
 
 static bool slice_near_exists(const struct tei_rail_peer *peer,
-			      const struct tei_rail_mr *mr, uint8_t rank)
+			      const uint8_t *ranks, uint8_t rank)
 {
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++)
-		if (peer->route[i] >= 0 && mr->rank[i] < rank)
+		if (peer->route[i] >= 0 && ranks[i] < rank)
 			return true;
 	return false;
 }
@@ -82,15 +82,17 @@ static bool slice_near_exists(const struct tei_rail_peer *peer,
 static bool slice_may_take(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
 			   const struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held)
 {
-	uint8_t rank = task->mr->rank[rail->index];
+	const uint8_t *ranks = rail_mr_ranks(task->mr, task->local + task->cut);
+	uint8_t rank = ranks[rail->index];
 
 	if (!rank)
 		return true;
-	if (!slice_near_exists(peer, task->mr, rank))
+	if (!slice_near_exists(peer, ranks, rank))
 		return true;
 	return rank == 1 && task->length >= SLICE_FAR_BYTES &&
-	       !slice_near_has_room(peer, task->mr, rank);
+	       !slice_near_has_room(peer, ranks, rank);
 }
 
 static uint32_t slice_routes(const struct tei_rail_peer *peer)
@@ -133,7 +135,8 @@ static uint64_t slice_len(const struct rail *rail,
 }
 
 /* Points the slice at one remote rail: its address and key there. */
-static bool slice_aim(struct rail_slice *s, const struct rail_remote *remote)
+static bool slice_aim(struct rail_slice *s, const struct rail *rail,
+		      const struct rail_remote *remote)
 {
 	struct rail_rkey *k = s->rkey;
 	uint16_t i;
@@ -142,25 +145,34 @@ static bool slice_aim(struct rail_slice *s, const struct rail_remote *remote)
 		if (k->part[i].rail_id != remote->id)
 			continue;
 		s->rma_key = k->part[i].key64;
-		s->rma_addr =
-			remote->virt_addr ? s->remote : s->remote - k->base;
-		return true;
+		s->rma_addr = s->remote;
+		if (!remote->virt_addr)
+			s->rma_addr -= k->base - k->part[i].offset;
+		return !(rail->mr_mode & FI_MR_RAW) ||
+		       rail_key_raw(k, i, rail, &s->rma_key);
 	}
 	return false;
 }
 
+/* Local bytes that one post may take here, from the slice's start on. */
+static uint64_t slice_local_room(const struct rail_slice *s,
+				 const struct rail *rail)
+{
+	const struct rail_mr_part *part = &s->mr->part[rail->index];
+
+	return part->desc ? rail_mr_room(s->mr, part, s->local) : UINT64_MAX;
+}
+
 /*
- * The range of a slice was registered anew, in two regions: it goes in two.
- * Merged slices are not split; one is left to its deadline.
+ * The range of a slice on the retry list is more than one post may take now,
+ * as when it was registered anew in two regions: it goes in two. One that
+ * holds several tasks is parted between the first and the others.
  */
 static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 			uint64_t len) TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_slice *rest;
+	struct rail_slice *rest = rail_slice_get(peer->dp);
 
-	if (s->ntasks > 1)
-		return false;
-	rest = rail_slice_get(peer->dp);
 	if (!rest)
 		return false;
 	rest->peer = peer;
@@ -170,44 +182,61 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	rest->mr = s->mr;
 	rest->read = s->read;
 	rest->retries = s->retries;
+	rest->last_err = s->last_err;
+	if (s->ntasks > 1) {
+		len = s->first->length;
+		rest->first = s->first->merge_next;
+		rest->ntasks = s->ntasks - 1;
+		s->ntasks = 1;
+	} else {
+		s->first->slices++;
+	}
 	rest->local = s->local + len;
 	rest->remote = s->remote + len;
 	rest->len = s->len - len;
 	s->len = len;
-	s->first->slices++;
 	tei_list_insert_after(&s->link, &rest->link);
+	return true;
+}
+
+/* A key for the start of the slice, unless some of it is not known. */
+static bool slice_find_key(struct tei_rail_peer *peer, struct rail_slice *s)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (s->rkey && !s->rkey->revoked)
+		return true;
+	if (s->rkey)
+		rail_key_slice_done(peer, s->rkey);
+	s->rkey = NULL;
+	if (!rail_key_covers_or_want(peer, s->remote, s->len))
+		return false;
+	s->rkey = rail_key_find(peer, s->remote);
+	s->rkey->slices++;
 	return true;
 }
 
 /* A slice from the retry list that this lane may post, or NULL. */
 static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
+					   const struct rail *rail,
 					   const struct rail_remote *remote)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_slice *s;
+	uint64_t room;
 
 	if (tei_list_empty(&peer->retry))
 		return NULL;
 	s = tei_list_first(&peer->retry, struct rail_slice, link);
-	if (s->rkey && s->rkey->revoked) {
-		rail_key_slice_done(peer, s->rkey);
-		s->rkey = NULL;
-	}
-	if (!s->rkey) {
-		struct rail_rkey *k = rail_key_find(peer, s->remote);
-
-		if (!k || !rail_key_covers(peer, s->remote, s->len)) {
-			rail_key_want(peer, s->remote, s->len);
-			return NULL;
-		}
-		if (s->len > k->base + k->len - s->remote &&
-		    !slice_split(peer, s, k->base + k->len - s->remote))
-			return NULL;
-		s->rkey = k;
-		k->slices++;
-	}
-	if (!slice_aim(s, remote))
+	if (!slice_find_key(peer, s) || !slice_aim(s, rail, remote))
 		return NULL;
+	room = slice_local_room(s, rail);
+	if (room > s->rkey->base + s->rkey->len - s->remote)
+		room = s->rkey->base + s->rkey->len - s->remote;
+	if (room > rail->max_slice)
+		room = rail->max_slice;
+	while (s->len > room)
+		if (!slice_split(peer, s, room))
+			return NULL;
 	tei_list_del(&s->link);
 	return s;
 }
@@ -217,7 +246,7 @@ static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
 			uint64_t max)
 {
 	struct tei_rail_task *last = s->first, *t;
-	uint64_t end = s->rkey->base + s->rkey->len;
+	uint64_t end = s->rkey->base + (s->rkey->len - 1);
 
 	while (!tei_list_empty(&peer->queue)) {
 		t = tei_list_first(&peer->queue, struct tei_rail_task,
@@ -225,7 +254,7 @@ static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
 		if (t->read != s->read || t->cut || t->mr != s->mr ||
 		    t->local != s->local + s->len ||
 		    t->remote != s->remote + s->len ||
-		    s->len + t->length > max || t->remote + t->length > end)
+		    s->len + t->length > max || t->remote + (t->length - 1) > end)
 			return;
 		t->keys_checked = true;
 		t->cut = t->length;
@@ -245,12 +274,8 @@ static bool slice_keys_ready(struct tei_rail_peer *peer,
 {
 	if (t->keys_checked)
 		return true;
-	if (!rail_key_covers(peer, t->remote, t->length)) {
-		rail_key_want(peer, t->remote, t->length);
-		return false;
-	}
-	t->keys_checked = true;
-	return true;
+	t->keys_checked = rail_key_covers_or_want(peer, t->remote, t->length);
+	return t->keys_checked;
 }
 
 /* A new slice from the queue, or NULL. */
@@ -262,7 +287,7 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	struct tei_rail_task *t;
 	struct rail_slice *s;
 	struct rail_rkey *k;
-	uint64_t len, left, floor = rail->dp->settings->slice_size;
+	uint64_t len, left, room, floor = rail->dp->settings->slice_size;
 
 	if (tei_list_empty(&peer->queue))
 		return NULL;
@@ -285,13 +310,16 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	s->rkey = k;
 	s->local = t->local + t->cut;
 	s->remote = t->remote + t->cut;
-	if (!slice_aim(s, remote)) {
+	if (!slice_aim(s, rail, remote)) {
 		rail_slice_put(peer->dp, s);
 		return NULL;
 	}
 	k->slices++;
 	left = t->length - t->cut;
 	len = slice_len(rail, peer, left);
+	room = slice_local_room(s, rail);
+	if (len > room)
+		len = room;
 	if (len > k->base + k->len - s->remote)
 		len = k->base + k->len - s->remote;
 	s->len = len;
@@ -302,9 +330,12 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 		return s;
 	tei_list_del(&t->queue_link);
 	peer->queued--;
-	if (len == t->length && len < floor && rail->dp->settings->merge)
+	if (len == t->length && len < floor && rail->dp->settings->merge) {
+		if (room > floor)
+			room = floor;
 		slice_merge(peer, s,
-			    floor < rail->max_slice ? floor : rail->max_slice);
+			    room < rail->max_slice ? room : rail->max_slice);
+	}
 	return s;
 }
 
@@ -332,7 +363,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 		if (*now < p->blocked_ns)
 			return NULL;
 	}
-	s = slice_take_retry(peer, remote);
+	s = slice_take_retry(peer, lane->rail, remote);
 	if (!s)
 		s = slice_take_queue(peer, lane->rail, remote);
 	if (!s)

@@ -19,13 +19,14 @@
  * followed by the body:
  *
  *	HELLO	ack 4 (newest table of the receiver that the sender has),
- *		name text, rails 2, per rail: id 2, gen 4, virt_addr 1,
+ *		name text, rails 2, per rail: id 2, gen 4, keys 1 (flags),
  *		prefix 1, protocol 4, protocol version 4, format 4,
  *		address bytes, name text
  *	REFUSE	refused incarnation 8, reason text
  *	KEY_REQ	address 8, length 8
  *	KEY_REP	address 8, length 8, code 4, epoch 4, regions 2, per region:
- *		base 8, length 8, id 8, keys 2, per key: rail 2, key bytes
+ *		base 8, length 8, id 8, keys 2, per key: rail 2, offset of
+ *		base in what that rail registered 8, key bytes
  *	FENCE	rail 2, gen 4
  *	FENCED	rail 2, asked gen 4, gen now 4, format 4, protocol 4, protocol
  *		version 4, address bytes (empty: the rail is closed)
@@ -44,7 +45,14 @@
 #define RAIL_WIRE_MAGIC		0x3150524du	/* "MRP1" */
 #define RAIL_WIRE_VERSION	1
 #define RAIL_WIRE_HEADER	32
-#define RAIL_WIRE_REPLY		1u		/* flags: answer, please */
+
+/* Flags of a message. */
+#define RAIL_WIRE_REPLY		1u		/* HELLO: answer, please */
+#define RAIL_WIRE_UNDRAINED	2u		/* BYE: writes may be under way */
+
+/* How a rail's keys are used. */
+#define RAIL_WIRE_VIRT_ADDR	1u		/* with addresses */
+#define RAIL_WIRE_GEN_KEYS	2u		/* a new gen has new ones */
 
 /* A bounded cursor, for reading or writing. bad sticks; reads give 0. */
 struct rail_wire {

@@ -171,9 +171,15 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 		      struct tei_err *err);
 
-/* Key of the region that starts at addr on one rail, for descriptors. */
+/* Key of the registered byte at addr on one rail, for descriptors. */
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 		    uint64_t *key);
+
+/*
+ * Bytes from addr on that have the same keys, 0 where nothing is registered. A
+ * region that is larger than what a device registers at once has several.
+ */
+uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr);
 
 /* --- peers --------------------------------------------------------------- */
 

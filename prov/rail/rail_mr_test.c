@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory in every mr_mode: "from" submits, "to" holds the memory, on real
+ * providers and on devices that a shim makes more demanding.
+ */
+#include "prov/rail/rail_shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo/tei_topo.h"
+
+#define MR_LEN		(8u << 20)
+#define MR_PIECE	(64u << 10)
+
+struct mr_rig {
+	struct test_plane from, to;
+	struct rail_shim from_shim, to_shim;
+	struct tei_rail_peer *peer;
+	char *src, *dst;
+};
+
+/* One that does in itself whatever mr_mode it is opened with. */
+static void mr_use_sockets(struct mr_rig *rig)
+{
+	snprintf(rig->from.settings.provider,
+		 sizeof(rig->from.settings.provider), "sockets");
+	snprintf(rig->to.settings.provider, sizeof(rig->to.settings.provider),
+		 "sockets");
+}
+
+/* FI_MR_… bits that the provider is opened with, as if it asked for them. */
+static int mr_open(struct test_plane *p, const char *address, int mode)
+{
+	struct rail_found *list, *f;
+	struct tei_err err;
+	int ret;
+
+	test_plane_open(p, NULL);
+	ret = rail_info_find(&p->settings, "tcp", address, &err, &list);
+	if (ret)
+		return ret;
+	tei_mutex_lock(&p->dp->admin);
+	for (f = list; f && !ret; f = f->next) {
+		if (mode >= 0)
+			f->info->domain_attr->mr_mode = mode;
+		ret = rail_dp_add(p->dp, f, "tcp", &err);
+	}
+	tei_mutex_unlock(&p->dp->admin);
+	rail_info_free(list);
+	return ret;
+}
+
+static void mr_init(struct mr_rig *rig)
+{
+	memset(rig, 0, sizeof(*rig));
+	test_plane_init(&rig->from);
+	test_plane_init(&rig->to);
+	rig->from.settings.retry_cnt = 3;
+	rig->from.settings.slice_timeout_s = 10;
+	rig->from.settings.fence_ms = 2000;
+	rig->to.settings.fence_ms = 2000;
+	rig->src = aligned_alloc(4096, MR_LEN);
+	rig->dst = aligned_alloc(4096, MR_LEN);
+	CU_ASSERT_FATAL(rig->src && rig->dst);
+	test_fill(rig->src, MR_LEN, 5);
+	memset(rig->dst, 0, MR_LEN);
+}
+
+static int mr_reg(struct test_plane *p, void *mem, uint64_t len)
+{
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	return tei_rail_mr_reg(p->dp, mem, len, "*", true, &err, &mr);
+}
+
+static void mr_begin(struct mr_rig *rig, int mode)
+{
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->from, "127.0.0.1", mode), 0);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->to, "127.0.0.2", mode), 0);
+}
+
+static void mr_shims(struct mr_rig *rig, uint64_t mode)
+{
+	rail_shim_install(&rig->from_shim, rail_at(rig->from.dp, 0), mode);
+	rail_shim_install(&rig->to_shim, rail_at(rig->to.dp, 0), mode);
+}
+
+static void mr_reg_both(struct mr_rig *rig)
+{
+	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig->from, rig->src, MR_LEN), 0);
+	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig->to, rig->dst, MR_LEN), 0);
+	rig->peer = test_plane_peer(&rig->from, &rig->to);
+}
+
+static void mr_end(struct mr_rig *rig)
+{
+	if (rig->peer)
+		tei_rail_peer_put(rig->peer);
+	test_plane_close(&rig->from);
+	test_plane_close(&rig->to);
+	rail_shim_remove(&rig->from_shim);
+	rail_shim_remove(&rig->to_shim);
+	free(rig->src);
+	free(rig->dst);
+}
+
+static void mr_run(struct mr_rig *rig, bool read, uint64_t off, uint64_t len)
+{
+	CU_ASSERT_EQUAL(test_run(rig->from.dp, rig->peer, read, rig->src + off,
+				 rig->dst + off, len),
+			TEI_RAIL_END_COMPLETED);
+}
+
+/* Writes all of it, a piece across every boundary, and reads it back. */
+static void mr_check(struct mr_rig *rig)
+{
+	uint64_t off;
+
+	mr_run(rig, false, 0, MR_LEN);
+	CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst, MR_LEN), 0);
+	test_fill(rig->src, MR_LEN, 6);
+	for (off = MR_LEN / 2 - 1000; off < MR_LEN - 3000; off += MR_LEN / 7)
+		mr_run(rig, false, off, 2000);
+	mr_run(rig, false, MR_LEN - 1, 1);
+	for (off = MR_LEN / 2 - 1000; off < MR_LEN - 3000; off += MR_LEN / 7)
+		CU_ASSERT_EQUAL(memcmp(rig->src + off, rig->dst + off, 2000),
+				0);
+	CU_ASSERT_EQUAL(rig->src[MR_LEN - 1], rig->dst[MR_LEN - 1]);
+	test_fill(rig->dst, MR_LEN, 7);
+	mr_run(rig, true, 0, MR_LEN);
+	CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst, MR_LEN), 0);
+}
+
+static void mr_dereg_both(struct mr_rig *rig)
+{
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig->to.dp, rig->dst, 0, &err), 0);
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig->from.dp, rig->src, 0, &err), 0);
+}
+
+/* --- modes of real providers --------------------------------------------- */
+
+static void mr_check_mode(const char *provider, int mode)
+{
+	struct rail_found *list = NULL;
+	struct tei_err err;
+	struct mr_rig rig;
+	bool usable;
+
+	mr_init(&rig);
+	snprintf(rig.from.settings.provider, sizeof(rig.from.settings.provider),
+		 "%s", provider);
+	rig.to.settings = rig.from.settings;
+	/* ofi_rxm would have to tell the provider below it of addresses */
+	usable = !rail_info_find(&rig.from.settings, "tcp", "127.0.0.1", &err,
+				 &list) &&
+		 !(mode > 0 && mode & FI_MR_VIRT_ADDR &&
+		   strstr(list->info->fabric_attr->prov_name, "rxm"));
+	rail_info_free(list);
+	if (!usable) {
+		test_plane_open(&rig.from, NULL);
+		test_plane_open(&rig.to, NULL);
+		mr_end(&rig);
+		return;
+	}
+	mr_begin(&rig, mode);
+	mr_reg_both(&rig);
+	mr_check(&rig);
+	mr_dereg_both(&rig);
+	mr_end(&rig);
+}
+
+static const char *const mr_providers[] = {
+	"tcp", "tcp;ofi_rxm", "net", "sockets", "udp;ofi_rxd",
+};
+
+static void mr_check_mode_everywhere(int mode)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(mr_providers) / sizeof(mr_providers[0]); i++)
+		mr_check_mode(mr_providers[i], mode);
+}
+
+static void test_memory_works_as_each_provider_likes_it(void)
+{
+	mr_check_mode_everywhere(-1);
+}
+
+static void test_keys_are_the_providers(void)
+{
+	mr_check_mode_everywhere(FI_MR_PROV_KEY);
+}
+
+static void test_keys_go_with_addresses(void)
+{
+	mr_check_mode_everywhere(FI_MR_VIRT_ADDR);
+}
+
+static void test_keys_are_of_the_verbs_kind(void)
+{
+	mr_check_mode_everywhere(FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
+				 FI_MR_ALLOCATED);
+}
+
+/* Both domains are one, and our own message buffers are registered too. */
+static void test_local_memory_has_descriptors(void)
+{
+	mr_check_mode_everywhere(FI_MR_LOCAL);
+}
+
+/* --- more than a device registers at once -------------------------------- */
+
+static void mr_check_split(int mode)
+{
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	rig.from.settings.max_mr_size = MR_PIECE + 4096;
+	rig.to.settings.max_mr_size = 2 * MR_PIECE;
+	if (mode > 0)
+		mr_use_sockets(&rig);
+	mr_begin(&rig, mode);
+	mr_shims(&rig, 0);
+	mr_reg_both(&rig);
+	CU_ASSERT_EQUAL(rig.from_shim.live, MR_LEN / MR_PIECE);
+	CU_ASSERT_EQUAL(rig.to_shim.live, MR_LEN / MR_PIECE / 2);
+	CU_ASSERT_EQUAL(tei_rail_mr_piece(rig.to.dp, rig.dst), 2 * MR_PIECE);
+	CU_ASSERT_EQUAL(tei_rail_mr_piece(rig.to.dp, rig.dst + MR_LEN - 1), 1);
+	mr_check(&rig);
+	mr_dereg_both(&rig);
+	CU_ASSERT_EQUAL(rig.from_shim.live, 0);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 0);
+	CU_ASSERT_EQUAL(tei_rail_mr_piece(rig.to.dp, rig.dst), 0);
+	mr_end(&rig);
+}
+
+static void test_a_large_region_is_registered_in_pieces(void)
+{
+	mr_check_split(-1);
+}
+
+static void test_pieces_have_addresses_and_descriptors(void)
+{
+	mr_check_split(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
+		       FI_MR_ALLOCATED);
+}
+
+static void test_pieces_have_offsets_and_descriptors(void)
+{
+	mr_check_split(FI_MR_LOCAL);
+}
+
+static void test_small_tasks_across_pieces_complete(void)
+{
+	struct test_task t[64];
+	struct mr_rig rig;
+	uint32_t i;
+
+	mr_init(&rig);
+	rig.from.settings.max_mr_size = 4096;
+	mr_begin(&rig, FI_MR_LOCAL);
+	mr_reg_both(&rig);
+	/* connected, so that they are merged */
+	mr_run(&rig, false, 0, 1);
+	for (i = 0; i < 64; i++)
+		test_task_init(&t[i], rig.peer, false, rig.src + i * 1000,
+			       rig.dst + i * 1000, 1000);
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 64), 0);
+	CU_ASSERT_FATAL(test_wait(t, 64));
+	CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, 64000), 0);
+	mr_end(&rig);
+}
+
+/* More keys than one answer holds. */
+static void test_keys_of_very_many_pieces_are_fetched(void)
+{
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	rig.to.settings.max_mr_size = 1;	/* which is 4096 */
+	mr_begin(&rig, -1);
+	mr_shims(&rig, 0);
+	mr_reg_both(&rig);
+	CU_ASSERT_EQUAL(rig.to_shim.live, MR_LEN / 4096);
+	mr_check(&rig);
+	rail_sched_enter(rig.from.dp);
+	CU_ASSERT_EQUAL(rig.peer->nrkeys, MR_LEN / 4096);
+	rail_sched_leave(rig.from.dp);
+	mr_dereg_both(&rig);
+	rail_sched_enter(rig.from.dp);
+	CU_ASSERT_EQUAL(rig.peer->nrkeys, 0);
+	rail_sched_leave(rig.from.dp);
+	mr_end(&rig);
+}
+
+/* Two rails each way, of which one takes less at a time than the other. */
+static void mr_check_uneven(int mode)
+{
+	struct rail_shim second;
+	struct mr_rig rig;
+
+	memset(&second, 0, sizeof(second));
+	mr_init(&rig);
+	rig.to.settings.slice_max = rig.from.settings.slice_max = 65536;
+	if (mode > 0)
+		mr_use_sockets(&rig);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.from, "127.0.0.1,127.0.0.4", mode),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.to, "127.0.0.2,127.0.0.3", mode),
+			      0);
+	mr_shims(&rig, 0);
+	rail_shim_install(&second, rail_at(rig.to.dp, 1), 0);
+	rig.to_shim.max_len = 3u << 20;
+	second.max_len = 1u << 20;
+	rig.to_shim.refusal = second.refusal = -FI_E2BIG;
+	mr_reg_both(&rig);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 4);
+	CU_ASSERT_EQUAL(second.live, 8);
+	mr_check(&rig);
+	CU_ASSERT(rail_at(rig.from.dp, 0)->tx_bytes > 0);
+	CU_ASSERT(rail_at(rig.from.dp, 1)->tx_bytes > 0);
+	mr_dereg_both(&rig);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 0);
+	CU_ASSERT_EQUAL(second.live, 0);
+	mr_end(&rig);
+	rail_shim_remove(&second);
+}
+
+static void test_rails_may_have_pieces_of_different_sizes(void)
+{
+	mr_check_uneven(-1);
+	mr_check_uneven(FI_MR_VIRT_ADDR);
+}
+
+static void mr_check_refusal(int refusal)
+{
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	mr_begin(&rig, -1);
+	mr_shims(&rig, 0);
+	rig.to_shim.max_len = (2u << 20) + 4096;
+	rig.to_shim.refusal = refusal;
+	mr_reg_both(&rig);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 4);
+	mr_check(&rig);
+	mr_dereg_both(&rig);
+	mr_end(&rig);
+}
+
+static void test_a_refused_size_is_halved(void)
+{
+	mr_check_refusal(-FI_E2BIG);
+	mr_check_refusal(-FI_ENOMEM);
+	mr_check_refusal(-FI_EINVAL);
+}
+
+static void test_a_device_refuses_a_size_once(void)
+{
+	uint32_t refused;
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	mr_begin(&rig, -1);
+	mr_shims(&rig, 0);
+	rig.to_shim.max_len = 2u << 20;
+	rig.to_shim.refusal = -FI_E2BIG;
+	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig.to, rig.dst, MR_LEN), 0);
+	refused = rig.to_shim.refused;
+	CU_ASSERT(refused > 0);
+	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig.to, rig.src, MR_LEN), 0);
+	CU_ASSERT_EQUAL(rig.to_shim.refused, refused);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 8);
+	mr_end(&rig);
+}
+
+static void mr_check_hopeless(struct rail_shim *shim, struct test_plane *p,
+			      void *mem, uint32_t most)
+{
+	CU_ASSERT_EQUAL(mr_reg(p, mem, MR_LEN), TEI_ERR_CONTEXT);
+	CU_ASSERT_EQUAL(shim->live, 0);
+	CU_ASSERT(shim->refused <= most);
+	rail_sched_enter(p->dp);
+	CU_ASSERT_EQUAL(p->dp->nmrs, 0);
+	rail_sched_leave(p->dp);
+	shim->refused = 0;
+}
+
+static void test_a_hopeless_registration_ends(void)
+{
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	mr_begin(&rig, -1);
+	mr_shims(&rig, 0);
+	/* no size is small enough */
+	rig.to_shim.max_len = 4096;
+	rig.to_shim.refusal = -FI_EINVAL;
+	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 4);
+	/* not a matter of size */
+	rig.to_shim.refusal = -FI_EACCES;
+	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 1);
+	/* the device has room for three pieces: nothing is halved for that */
+	rig.to_shim.max_len = 2u << 20;
+	rig.to_shim.max_live = 3;
+	rig.to_shim.refusal = -FI_ENOMEM;
+	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 3);
+	rig.to_shim.max_live = 4;
+	CU_ASSERT_EQUAL(mr_reg(&rig.to, rig.dst, MR_LEN), 0);
+	mr_end(&rig);
+}
+
+/* --- bound to an endpoint, raw ------------------------------------------- */
+
+static void mr_fence(struct mr_rig *rig)
+{
+	/* a region whose key is with somebody who is not known any more */
+	static char mem[4096];
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->to.dp, mem, sizeof(mem),
+					      "*", true, &err, &mr), 0);
+	rail_sched_enter(rig->to.dp);
+	mr->lost = true;
+	rail_sched_leave(rig->to.dp);
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig->to.dp, mem, 0, &err), 0);
+}
+
+static uint32_t mr_target_gen(struct test_plane *p)
+{
+	return __atomic_load_n(&rail_at(p->dp, 0)->target.gen,
+			       __ATOMIC_ACQUIRE);
+}
+
+static void test_bound_regions_are_made_anew_with_their_lane(void)
+{
+	uint32_t gen, made;
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	rig.to.settings.max_mr_size = 1u << 20;
+	mr_begin(&rig, -1);
+	mr_shims(&rig, FI_MR_ENDPOINT);
+	mr_reg_both(&rig);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 8);
+	CU_ASSERT_EQUAL(rig.to_shim.bound, rig.to_shim.made);
+	CU_ASSERT_EQUAL(rig.to_shim.enabled, rig.to_shim.made);
+	mr_check(&rig);
+	gen = mr_target_gen(&rig.to);
+	made = rig.to_shim.made;
+	mr_fence(&rig);
+	CU_ASSERT_EQUAL(mr_target_gen(&rig.to), gen + 1);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 8);
+	CU_ASSERT_EQUAL(rig.to_shim.made, made + 1 + 8);
+	/* the keys that the peer has are void: it needs the new ones */
+	mr_check(&rig);
+	CU_ASSERT_EQUAL(rig.to_shim.bound, rig.to_shim.made);
+	CU_ASSERT_EQUAL(rig.to_shim.enabled, rig.to_shim.made);
+	CU_ASSERT_EQUAL(rig.to_shim.late, 0);
+	CU_ASSERT_EQUAL(rail_at(rig.from.dp, 0)->retries, 0);
+	mr_dereg_both(&rig);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 0);
+	mr_end(&rig);
+}
+
+static void test_a_device_that_binds_local_memory_is_refused(void)
+{
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	CU_ASSERT_EQUAL(mr_open(&rig.to, "127.0.0.2",
+				FI_MR_LOCAL | FI_MR_ENDPOINT),
+			TEI_ERR_UNSUPPORTED);
+	test_plane_open(&rig.from, NULL);
+	mr_end(&rig);
+}
+
+static void test_counted_regions_are_enabled(void)
+{
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	mr_begin(&rig, -1);
+	mr_shims(&rig, FI_MR_RMA_EVENT);
+	mr_reg_both(&rig);
+	CU_ASSERT_EQUAL(rig.to_shim.enabled,
+			rail_at(rig.to.dp, 0)->info->caps & FI_RMA_EVENT ? 1 :
+									   0);
+	CU_ASSERT_EQUAL(rig.to_shim.bound, 0);
+	mr_check(&rig);
+	mr_end(&rig);
+}
+
+static void test_raw_keys_are_mapped_and_unmapped(void)
+{
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	rig.to.settings.max_mr_size = 1u << 20;
+	mr_begin(&rig, -1);
+	mr_shims(&rig, FI_MR_RAW);
+	mr_reg_both(&rig);
+	mr_check(&rig);
+	CU_ASSERT_EQUAL(rig.from_shim.bad_maps, 0);
+	CU_ASSERT_EQUAL(rig.from_shim.maps, 8);
+	CU_ASSERT_EQUAL(rig.from_shim.mapped, 8);
+	mr_dereg_both(&rig);
+	CU_ASSERT_EQUAL(rig.from_shim.mapped, 0);
+	/* mapped again, and there when the plane closes */
+	mr_reg(&rig.from, rig.src, MR_LEN);
+	mr_reg(&rig.to, rig.dst, MR_LEN);
+	mr_run(&rig, false, 0, MR_LEN);
+	CU_ASSERT_EQUAL(rig.from_shim.mapped, 8);
+	mr_end(&rig);
+	CU_ASSERT_EQUAL(rig.from_shim.mapped, 0);
+}
+
+/* Two local rails to one remote one: each has a mapping of its own. */
+static void test_raw_keys_are_mapped_for_each_pair_of_rails(void)
+{
+	struct rail_shim second;
+	struct mr_rig rig;
+
+	memset(&second, 0, sizeof(second));
+	mr_init(&rig);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.from, "127.0.0.1,127.0.0.4", -1),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.to, "127.0.0.2", -1), 0);
+	mr_shims(&rig, FI_MR_RAW);
+	rail_shim_install(&second, rail_at(rig.from.dp, 1), FI_MR_RAW);
+	mr_reg_both(&rig);
+	mr_check(&rig);
+	CU_ASSERT_EQUAL(rig.from_shim.mapped, 1);
+	CU_ASSERT_EQUAL(second.mapped, 1);
+	mr_end(&rig);
+	CU_ASSERT_EQUAL(rig.from_shim.mapped, 0);
+	CU_ASSERT_EQUAL(second.mapped, 0);
+	rail_shim_remove(&second);
+}
+
+/* --- where it lives ------------------------------------------------------ */
+
+static struct tei_topo *mr_topo(void)
+{
+	static const struct tei_topo_nic_desc nics[] = {
+		{ .name = "127.0.0.1" }, { .name = "127.0.0.4" },
+	};
+	struct tei_topo *base, *topo;
+
+	CU_ASSERT_EQUAL_FATAL(tei_topo_create(nics, 2, &base, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(
+		tei_topo_parse("{\"cpu:0\":[[\"127.0.0.1\"],[\"127.0.0.4\"]],"
+			       "\"cpu:1\":[[\"127.0.0.4\"],[\"127.0.0.1\"]]}",
+			       base, 0, &topo, NULL), 0);
+	tei_topo_free(base);
+	return topo;
+}
+
+static void test_rails_are_ranked_by_the_part_of_a_region(void)
+{
+	struct tei_topo *topo = mr_topo();
+	struct tei_rail_mr *mr = NULL;
+	const uint8_t *ranks;
+	struct tei_err err;
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.from, "127.0.0.1,127.0.0.4", -1),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.to, "127.0.0.2", -1), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN,
+					      "segments:4096:0,1", true, &err,
+					      &mr), 0);
+	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig.to, rig.dst, MR_LEN), 0);
+	tei_rail_dp_set_topo(rig.from.dp, topo);
+	rail_sched_enter(rig.from.dp);
+	ranks = rail_mr_ranks(mr, rig.src + MR_LEN / 2 - 1);
+	CU_ASSERT_EQUAL(ranks[0], TEI_TOPO_PREFERRED);
+	CU_ASSERT_EQUAL(ranks[1], TEI_TOPO_ACCESSIBLE);
+	ranks = rail_mr_ranks(mr, rig.src + MR_LEN / 2);
+	CU_ASSERT_EQUAL(ranks[0], TEI_TOPO_ACCESSIBLE);
+	CU_ASSERT_EQUAL(ranks[1], TEI_TOPO_PREFERRED);
+	rail_sched_leave(rig.from.dp);
+	rig.peer = test_plane_peer(&rig.from, &rig.to);
+	/* too small for a far rail to help */
+	mr_run(&rig, false, 0, 65536);
+	CU_ASSERT_EQUAL(rail_at(rig.from.dp, 0)->tx_bytes, 65536);
+	CU_ASSERT_EQUAL(rail_at(rig.from.dp, 1)->tx_bytes, 0);
+	mr_run(&rig, false, MR_LEN / 2, 65536);
+	CU_ASSERT_EQUAL(rail_at(rig.from.dp, 0)->tx_bytes, 65536);
+	CU_ASSERT_EQUAL(rail_at(rig.from.dp, 1)->tx_bytes, 65536);
+	mr_end(&rig);
+	tei_topo_free(topo);
+}
+
+const struct tei_test_case rail_mr_cases[] = {
+	{ "memory_works_as_each_provider_likes_it",
+	  test_memory_works_as_each_provider_likes_it },
+	{ "keys_are_the_providers", test_keys_are_the_providers },
+	{ "keys_go_with_addresses", test_keys_go_with_addresses },
+	{ "keys_are_of_the_verbs_kind", test_keys_are_of_the_verbs_kind },
+	{ "local_memory_has_descriptors", test_local_memory_has_descriptors },
+	{ "a_large_region_is_registered_in_pieces",
+	  test_a_large_region_is_registered_in_pieces },
+	{ "pieces_have_addresses_and_descriptors",
+	  test_pieces_have_addresses_and_descriptors },
+	{ "pieces_have_offsets_and_descriptors",
+	  test_pieces_have_offsets_and_descriptors },
+	{ "small_tasks_across_pieces_complete",
+	  test_small_tasks_across_pieces_complete },
+	{ "keys_of_very_many_pieces_are_fetched",
+	  test_keys_of_very_many_pieces_are_fetched },
+	{ "rails_may_have_pieces_of_different_sizes",
+	  test_rails_may_have_pieces_of_different_sizes },
+	{ "a_refused_size_is_halved", test_a_refused_size_is_halved },
+	{ "a_device_refuses_a_size_once", test_a_device_refuses_a_size_once },
+	{ "a_hopeless_registration_ends", test_a_hopeless_registration_ends },
+	{ "bound_regions_are_made_anew_with_their_lane",
+	  test_bound_regions_are_made_anew_with_their_lane },
+	{ "a_device_that_binds_local_memory_is_refused",
+	  test_a_device_that_binds_local_memory_is_refused },
+	{ "counted_regions_are_enabled", test_counted_regions_are_enabled },
+	{ "raw_keys_are_mapped_and_unmapped",
+	  test_raw_keys_are_mapped_and_unmapped },
+	{ "raw_keys_are_mapped_for_each_pair_of_rails",
+	  test_raw_keys_are_mapped_for_each_pair_of_rails },
+	{ "rails_are_ranked_by_the_part_of_a_region",
+	  test_rails_are_ranked_by_the_part_of_a_region },
+	{ NULL, NULL },
+};

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Registering memory on one rail, in whatever way its mr_mode asks for:
+ *
+ *  FI_MR_LOCAL		both domains are one, and posts carry a descriptor
+ *  FI_MR_PROV_KEY	else the key is random
+ *  FI_MR_RAW		the key is a string, which initiators map for themselves
+ *  FI_MR_VIRT_ADDR	told to the peers by our hello
+ *  FI_MR_ENDPOINT	bound to the target lane, so made anew with each of its
+ *			generations; peers learn the new keys
+ *  FI_MR_RMA_EVENT	enabled by hand where remote operations are counted
+ *  FI_MR_ALLOCATED	the provider pins, so the pages are there
+ *  FI_MR_HMEM, FI_MR_COLLECTIVE	of no effect: neither device memory nor
+ *			collectives are handed to libfabric
+ *
+ * libfabric does not say how much a device registers at once, so a refusal of
+ * the first piece halves the size, down to REG_SHIFT_MIN. A refusal of a later
+ * one is no matter of size.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "prov/rail/rail_int.h"
+
+#define REG_KEY_TRIES	16
+#define REG_SHIFT_MIN	20	/* halved no further */
+#define REG_SHIFT_SET	12	/* the least that MC_MAX_MR_SIZE leads to */
+
+static int reg_random_key(const struct rail *rail, uint64_t *key)
+{
+	size_t size = rail->info->domain_attr->mr_key_size;
+	uint64_t max = UINT64_MAX;
+
+	if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
+		return -FI_EIO;
+	if (size && size < sizeof(*key))
+		max = (UINT64_C(1) << (8 * size)) - 1;
+	*key &= max;
+	/* the two largest values mean "none" to some providers */
+	if (*key >= max - 1)
+		*key -= 2;
+	return 0;
+}
+
+/* The region is made disabled when something has to be bound to it first. */
+static uint64_t reg_flags(const struct rail *rail)
+{
+	return rail->mr_mode & FI_MR_RMA_EVENT &&
+	       rail->info->caps & FI_RMA_EVENT ? FI_RMA_EVENT : 0;
+}
+
+static int reg_enable(struct rail *rail, struct fid_mr *mr)
+{
+	int ret = 0;
+
+	if (rail->mr_mode & FI_MR_ENDPOINT)
+		ret = fi_mr_bind(mr, &rail->target.ep->fid, 0);
+	if (!ret && (rail->mr_mode & FI_MR_ENDPOINT || reg_flags(rail)))
+		ret = fi_mr_enable(mr);
+	return ret;
+}
+
+static int reg_one(struct rail *rail, struct fid_domain *domain, void *addr,
+		   size_t len, uint64_t access, struct fid_mr **out)
+{
+	int i, ret = -FI_ENOKEY;
+	struct fid_mr *mr;
+	uint64_t key = 0;
+
+	if (rail->mr_mode & FI_MR_ENDPOINT && !rail->target.ep)
+		return -FI_EOPBADSTATE;
+	for (i = 0; i < REG_KEY_TRIES && ret == -FI_ENOKEY; i++) {
+		if (!(rail->mr_mode & FI_MR_PROV_KEY)) {
+			ret = reg_random_key(rail, &key);
+			if (ret)
+				return ret;
+		}
+		ret = fi_mr_reg(domain, addr, len, access, 0, key,
+				reg_flags(rail), &mr, NULL);
+	}
+	if (ret)
+		return ret;
+	ret = reg_enable(rail, mr);
+	if (ret) {
+		fi_close(&mr->fid);
+		return ret;
+	}
+	*out = mr;
+	return 0;
+}
+
+int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
+		 size_t len, uint64_t access, struct fid_mr **out)
+{
+	return reg_one(rail, domain, mem, len, access, out);
+}
+
+static int reg_read_key(const struct rail *rail, struct rail_mr_piece *piece)
+{
+	size_t len = sizeof(piece->key);
+	uint64_t base, key;
+	int ret;
+
+	if (!(rail->mr_mode & FI_MR_RAW)) {
+		key = fi_mr_key(piece->mr);
+		memcpy(piece->key, &key, sizeof(key));
+		piece->key_len = sizeof(key);
+		return key == FI_KEY_NOTAVAIL ? -FI_ENOKEY : 0;
+	}
+	ret = fi_mr_raw_attr(piece->mr, &base, piece->key, &len, 0);
+	piece->key_len = ret ? 0 : (uint8_t)len;
+	return ret;
+}
+
+static void reg_close_part(const struct rail *rail, struct rail_mr_part *part)
+{
+	uint32_t i;
+	int ret;
+
+	for (i = 0; i < part->n; i++) {
+		ret = part->piece[i].mr ? fi_close(&part->piece[i].mr->fid) : 0;
+		if (ret)
+			TEI_WARN("rail", "%s: closing a registration: %s",
+				 rail->name, fi_strerror(-ret));
+	}
+	free(part->piece);
+	free(part->desc);
+	memset(part, 0, sizeof(*part));
+}
+
+static bool reg_shared(const struct rail *rail)
+{
+	return rail->init_domain == rail->target_domain;
+}
+
+/* 0: no registration is needed on this rail. */
+static uint64_t reg_access(const struct tei_rail_mr *mr,
+			   const struct rail *rail)
+{
+	uint64_t access = mr->remote ? FI_REMOTE_READ | FI_REMOTE_WRITE : 0;
+
+	return reg_shared(rail) ? access | FI_READ | FI_WRITE : access;
+}
+
+static int reg_piece(const struct tei_rail_mr *mr, struct rail *rail,
+		     struct rail_mr_part *part, uint32_t i)
+{
+	uint64_t off = (uint64_t)i << part->shift;
+	uint64_t left = mr->len - off, len = UINT64_C(1) << part->shift;
+	struct rail_mr_piece *piece = &part->piece[i];
+	int ret;
+
+	ret = reg_one(rail, rail->target_domain, mr->addr + off,
+		      left < len ? left : len, reg_access(mr, rail),
+		      &piece->mr);
+	if (!ret && mr->remote)
+		ret = reg_read_key(rail, piece);
+	if (!ret && part->desc)
+		part->desc[i] = fi_mr_desc(piece->mr);
+	return ret;
+}
+
+/* *done: pieces that were taken, also on failure. */
+static int reg_try(const struct tei_rail_mr *mr, struct rail *rail,
+		   uint8_t shift, struct rail_mr_part *part, uint32_t *done)
+{
+	int ret = 0;
+
+	memset(part, 0, sizeof(*part));
+	*done = 0;
+	part->shift = shift;
+	part->n = (uint32_t)(((mr->len - 1) >> shift) + 1);
+	part->piece = calloc(part->n, sizeof(*part->piece));
+	if (rail->mr_mode & FI_MR_LOCAL)
+		part->desc = calloc(part->n, sizeof(*part->desc));
+	if (!part->piece || (rail->mr_mode & FI_MR_LOCAL && !part->desc)) {
+		part->n = 0;
+		*done = 1;
+		ret = -FI_ENOMEM;
+	}
+	for (; !ret && *done < part->n; (*done)++) {
+		ret = reg_piece(mr, rail, part, *done);
+		if (ret)
+			break;
+	}
+	if (ret)
+		reg_close_part(rail, part);
+	return ret;
+}
+
+static uint8_t reg_log2(uint64_t v)
+{
+	return (uint8_t)(63 - __builtin_clzll(v));
+}
+
+/* The shift to begin with. */
+static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
+			       const struct rail *rail)
+{
+	uint64_t limit = rail->dp->settings->max_mr_size;
+	uint8_t shift = RAIL_MR_WHOLE;
+
+	if (limit && mr->len > limit) {
+		shift = reg_log2(limit);
+		if (shift < REG_SHIFT_SET)
+			shift = REG_SHIFT_SET;
+	}
+	if (rail->mr_shift && mr->len > UINT64_C(1) << rail->mr_shift &&
+	    rail->mr_shift < shift)
+		shift = rail->mr_shift;
+	return shift;
+}
+
+static bool reg_too_large(int ret)
+{
+	return ret == -FI_E2BIG || ret == -FI_ENOMEM || ret == -FI_EINVAL;
+}
+
+/* In pieces as large as its device takes. */
+static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
+		      struct rail_mr_part *part)
+{
+	uint8_t first = reg_first_shift(mr, rail), shift = first;
+	uint32_t done;
+	int ret, why = 0;
+
+	for (;;) {
+		ret = reg_try(mr, rail, shift, part, &done);
+		if (!ret || done || !reg_too_large(ret))
+			break;
+		why = ret;
+		if (shift == RAIL_MR_WHOLE)
+			shift = mr->len > 1 ? reg_log2(mr->len - 1) : 0;
+		else
+			shift--;
+		if (shift < REG_SHIFT_MIN)
+			break;
+	}
+	if (ret || shift == first)
+		return ret;
+	/* too little memory to pin says nothing about the next time */
+	if (why != -FI_ENOMEM)
+		rail->mr_shift = shift;
+	TEI_INFO("rail", "%s: %p, %llu bytes registered in pieces of %llu: %s",
+		 rail->name, (void *)mr->addr, (unsigned long long)mr->len,
+		 1ull << shift, fi_strerror(-why));
+	return 0;
+}
+
+static int reg_fail(const struct tei_rail_mr *mr, const struct rail *rail,
+		    int ret, struct tei_err *err)
+{
+	const char *hint = NULL;
+
+	if (ret == -FI_ENOMEM || ret == -FI_EAGAIN)
+		hint = "check the memlock limit (ulimit -l)";
+	if (ret == -FI_ENOSPC || ret == -FI_ENOKEY)
+		hint = "the device's number of registrations is used up";
+	return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", hint,
+			    "%s: registering %p, %llu bytes: %s", rail->name,
+			    (void *)mr->addr, (unsigned long long)mr->len,
+			    fi_strerror(-ret));
+}
+
+static void reg_publish(struct tei_rail_mr *mr, struct rail *rail,
+			struct rail_mr_part *part)
+{
+	struct rail_mr_part old;
+
+	rail_sched_enter(rail->dp);
+	old = mr->part[rail->index];
+	mr->part[rail->index] = *part;
+	rail_sched_leave(rail->dp);
+	*part = old;
+}
+
+int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
+		    struct tei_err *err)
+{
+	struct rail_mr_part part;
+	int ret;
+
+	if (!reg_access(mr, rail))
+		return 0;
+	ret = reg_pieces(mr, rail, &part);
+	if (ret)
+		return reg_fail(mr, rail, ret, err);
+	reg_publish(mr, rail, &part);
+	return 0;
+}
+
+void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail)
+{
+	struct rail_mr_part none;
+
+	memset(&none, 0, sizeof(none));
+	reg_publish(mr, rail, &none);
+	reg_close_part(rail, &none);
+}
+
+/*
+ * The pieces stay, so that rebinding knows what there was; only the key is
+ * nobody's meanwhile.
+ */
+void rail_mr_unbind(struct rail *rail)
+{
+	struct tei_rail_dp *dp = rail->dp;
+	struct rail_mr_part *part;
+	uint32_t i, j;
+
+	rail_sched_enter(dp);
+	for (i = 0; i < dp->nmrs; i++) {
+		part = &dp->mrs[i]->part[rail->index];
+		for (j = 0; j < part->n; j++)
+			part->piece[j].key_len = 0;
+	}
+	rail_sched_leave(dp);
+	/* dp->admin keeps the table and the pieces as they are */
+	for (i = 0; i < dp->nmrs; i++) {
+		part = &dp->mrs[i]->part[rail->index];
+		for (j = 0; j < part->n; j++) {
+			if (part->piece[j].mr)
+				fi_close(&part->piece[j].mr->fid);
+			part->piece[j].mr = NULL;
+		}
+	}
+}
+
+void rail_mr_rebind(struct rail *rail)
+{
+	struct tei_rail_dp *dp = rail->dp;
+	struct rail_mr_part part;
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+	uint32_t i;
+	int ret;
+
+	for (i = 0; i < dp->nmrs; i++) {
+		mr = dp->mrs[i];
+		if (!mr->part[rail->index].n)
+			continue;
+		ret = reg_pieces(mr, rail, &part);
+		if (ret) {
+			reg_fail(mr, rail, ret, &err);
+			continue;
+		}
+		reg_publish(mr, rail, &part);
+		reg_close_part(rail, &part);
+	}
+}
