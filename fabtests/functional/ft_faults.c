@@ -10,7 +10,7 @@
 
 unsigned int fault_limit_ms(void)
 {
-	return fx_ms((FX_TIMEOUT_S + 2) * 1000);
+	return FX_HASTY_S * 1000 + fx_ms(8000);
 }
 
 uint64_t fault_point(struct fault_rig *rig, uint64_t len)
@@ -47,20 +47,32 @@ bool fault_completed_is_true(const struct fault_rig *rig,
 	return true;
 }
 
-bool fault_next_works(struct fault_rig *rig, struct fx_peer *target,
-		      segment_id_t seg, uint64_t off)
+static bool fault_works(struct fault_rig *rig, struct fx_peer *target,
+			segment_id_t seg, uint64_t off, unsigned int ms)
 {
 	uint64_t len = 5 * FX_MIB + 3, seq = ++rig->sequence;
 
 	fx_buf_fill(&rig->mem, 0, len, seq);
-	if (!fx_move(rig->engine, seg, OPCODE_WRITE, rig->mem.p,
-		     target->mem.addr + off, len, FX_MIB) ||
+	if (!fx_move_until(rig->engine, seg, OPCODE_WRITE, rig->mem.p,
+			   target->mem.addr + off, len, FX_MIB, ms) ||
 	    !fx_buf_check(&target->mem, off, len, seq))
 		return false;
 	fx_buf_poison(&rig->mem, 0, len);
-	return fx_move(rig->engine, seg, OPCODE_READ, rig->mem.p,
-		       target->mem.addr + off, len, FX_MIB) &&
+	return fx_move_until(rig->engine, seg, OPCODE_READ, rig->mem.p,
+			     target->mem.addr + off, len, FX_MIB, ms) &&
 	       fx_buf_check(&rig->mem, 0, len, seq);
+}
+
+bool fault_next_works(struct fault_rig *rig, struct fx_peer *target,
+		      segment_id_t seg, uint64_t off)
+{
+	return fault_works(rig, target, seg, off, 0);
+}
+
+bool fault_works_again(struct fault_rig *rig, struct fx_peer *target,
+		       segment_id_t seg, uint64_t off)
+{
+	return fault_works(rig, target, seg, off, fx_ms(20000));
 }
 
 bool fault_no_poison(const struct fx_buf *buf)
@@ -80,19 +92,26 @@ bool fault_no_poison(const struct fx_buf *buf)
 static const struct {
 	const char *name;
 	void (*fn)(struct fault_rig *rig);
+	bool hasty;
 } fault_parts[] = {
-	{ "kill-target", fault_kill_target },
-	{ "kill-initiator", fault_kill_initiator },
-	{ "restart", fault_restart },
-	{ "unregister-write", fault_unregister_write },
-	{ "unregister-read", fault_unregister_read },
-	{ "unregister-stopped", fault_unregister_stopped },
-	{ "unregister-own", fault_unregister_own },
-	{ "stop-write", fault_stop_write },
-	{ "stop-others", fault_stop_others },
-	{ "stop-destroy", fault_stop_destroy },
-	{ "stop-read", fault_stop_read },
+	{ "kill-target", fault_kill_target, true },
+	{ "kill-initiator", fault_kill_initiator, false },
+	{ "restart", fault_restart, true },
+	{ "unregister-write", fault_unregister_write, false },
+	{ "unregister-read", fault_unregister_read, false },
+	{ "unregister-stopped", fault_unregister_stopped, false },
+	{ "unregister-own", fault_unregister_own, false },
+	{ "stop-write", fault_stop_write, true },
+	{ "stop-others", fault_stop_others, false },
+	{ "stop-destroy", fault_stop_destroy, false },
+	{ "stop-read", fault_stop_read, true },
 };
+
+static void fault_run(struct fault_rig *rig, size_t part)
+{
+	rig->engine = fault_parts[part].hasty ? rig->hasty : rig->patient;
+	fault_parts[part].fn(rig);
+}
 
 int main(int argc, char **argv)
 {
@@ -101,16 +120,18 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	rig.random = fx_seed();
 	rig.mem = fx_buf_map(FAULT_MEM, -1);
-	rig.engine = fx_engine("tcp");
-	if (!ft_ok(rig.engine && fx_register(rig.engine, &rig.mem) &&
-		   fx_engine_name(rig.engine, rig.name, sizeof(rig.name)),
-		   "engine_starts"))
+	rig.patient = fx_engine("tcp");
+	rig.hasty = fx_engine_hasty("tcp");
+	if (!ft_ok(rig.patient && fx_register(rig.patient, &rig.mem) &&
+		   rig.hasty && fx_register(rig.hasty, &rig.mem),
+		   "engines_start"))
 		return ft_result();
 	for (size_t i = 0; i < sizeof(fault_parts) / sizeof(*fault_parts); i++)
 		if (argc < 2 || !strcmp(argv[1], fault_parts[i].name))
-			fault_parts[i].fn(&rig);
+			fault_run(&rig, i);
 	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
-	destroyTransferEngine(rig.engine);
+	destroyTransferEngine(rig.hasty);
+	destroyTransferEngine(rig.patient);
 	fx_buf_unmap(&rig.mem);
 	return ft_result();
 }

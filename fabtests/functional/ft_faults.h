@@ -10,11 +10,14 @@
 #define FAULT_MEM (192 * FX_MIB)
 #define FAULT_BLOCK (4 * FX_MIB)
 
-/* The surviving engine of all cases: the test itself. */
+/*
+ * The surviving engines of all cases: the test itself. The hasty one is for
+ * parts that await time-outs.
+ */
 struct fault_rig {
-	transfer_engine_t engine;
+	transfer_engine_t patient, hasty;
+	transfer_engine_t engine;	/* of the part: one of the two */
 	struct fx_buf mem;
-	char name[128];
 	uint64_t sequence;
 	uint64_t random;
 };
@@ -37,6 +40,11 @@ bool fault_completed_is_true(const struct fault_rig *rig,
 /* A verified write and read of a few MiB at off of the target. */
 bool fault_next_works(struct fault_rig *rig, struct fx_peer *target,
 		      segment_id_t seg, uint64_t off);
+
+/* The same of the hasty engine, which may fail at first: it works again in
+ * bounded time. */
+bool fault_works_again(struct fault_rig *rig, struct fx_peer *target,
+		       segment_id_t seg, uint64_t off);
 
 /* True if the bytes nobody may send any more are found nowhere. */
 bool fault_no_poison(const struct fx_buf *buf);

@@ -78,7 +78,7 @@ static void stopped_in_mid_write(struct fault_rig *rig, struct fx_peer *target,
 	fx_peer_resume(target);
 	if (!ended)
 		goto out;
-	ft_ok(fault_next_works(rig, target, seg, FAULT_MEM),
+	ft_ok(fault_works_again(rig, target, seg, FAULT_MEM),
 	      "continued_after_mid_write_next_transfer_works");
 	ft_ok(fx_buf_still(&target->mem, 0, FAULT_MEM, STOP_CALM_MS),
 	      "law2_nothing_of_a_timed_out_write_lands_after_the_next_one");
@@ -106,7 +106,8 @@ static void stopped_in_mid_read(struct fault_rig *rig, struct fx_peer *target,
 	if (!ended)
 		return;
 	fx_job_free(&job);
-	ft_ok(fault_next_works(rig, target, seg, fault_point(rig, 64 * FX_MIB)),
+	ft_ok(fault_works_again(rig, target, seg,
+				fault_point(rig, 64 * FX_MIB)),
 	      "continued_after_mid_read_next_transfer_works");
 	ft_ok(fx_buf_still(&rig->mem, used, job.len - used, STOP_CALM_MS) &&
 	      fx_buf_poisoned(&rig->mem, used, job.len - used),
@@ -149,7 +150,7 @@ static void destroy_beside_a_stopped_target(struct fault_rig *rig,
 					    struct fx_peer *target,
 					    segment_id_t seg)
 {
-	transfer_engine_t engine = fx_engine("tcp");
+	transfer_engine_t engine = fx_engine_hasty("tcp");
 	struct fx_buf mem = fx_buf_map(64 * FX_MIB, -1);
 	struct fx_job job = { .engine = engine, .op = OPCODE_WRITE,
 			      .local = mem.p, .remote = target->mem.addr,
@@ -184,9 +185,10 @@ static void stop_rounds(struct fault_rig *rig, unsigned int rounds,
 		   "target_starts"))
 		return;
 	seg = openSegment(rig->engine, target.name);
+	ft_ok(fault_works_again(rig, &target, seg, 0), "works_before_the_stop");
 	for (unsigned int i = 0; i < rounds; i++)
 		fn(rig, &target, seg);
-	ft_ok(fault_next_works(rig, &target, seg, 0), "target_is_healthy");
+	ft_ok(fault_works_again(rig, &target, seg, 0), "target_is_healthy");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	closeSegment(rig->engine, seg);
 }

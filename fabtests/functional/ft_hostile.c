@@ -228,9 +228,9 @@ static uint64_t honest_series(struct hostile_rig *rig, bool *good)
 	return ft_now_ns() - from;
 }
 
-static void honest_beside(struct hostile_rig *rig, const char *address,
-			  const char *name,
-			  void (*fn)(struct hostile_client *c))
+static bool honest_series_beside(struct hostile_rig *rig, const char *address,
+				 const char *name,
+				 void (*fn)(struct hostile_client *c))
 {
 	struct hostile_client c = { .address = address, .name = name, .fn = fn,
 				    .random = ft_random(&rig->random) };
@@ -248,8 +248,23 @@ static void honest_beside(struct hostile_rig *rig, const char *address,
 	ft_diag("%u rounds of %s; %llu ms, calm %llu ms", c.rounds, name,
 		(unsigned long long)(ns / 1000000),
 		(unsigned long long)(rig->calm_ns / 1000000));
-	ft_ok(ns <= HOSTILE_FACTOR * rig->calm_ns + 500000000,
-	      "not_slowed_by_%s", name);
+	return ns <= HOSTILE_FACTOR * rig->calm_ns + 500000000;
+}
+
+/* A machine that was calm before may be busy now: then both are measured
+ * again. */
+static void honest_beside(struct hostile_rig *rig, const char *address,
+			  const char *name,
+			  void (*fn)(struct hostile_client *c))
+{
+	bool good = true, fast = false;
+
+	for (int i = 0; good && !fast && i < 5; i++) {
+		if (i)
+			rig->calm_ns = honest_series(rig, &good);
+		fast = honest_series_beside(rig, address, name, fn);
+	}
+	ft_ok(fast, "not_slowed_by_%s", name);
 }
 
 static void control_port(struct hostile_rig *rig)
@@ -319,7 +334,7 @@ static void nothing_is_kept(struct hostile_rig *rig, unsigned int before)
 	struct timespec pause = { .tv_nsec = 20000000 };
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", rig->target.proc.pid);
-	for (int i = 0; i < 600; i++) {
+	for (int i = 0; i < 3000; i++) {
 		after = fx_count_dir(path);
 		if (after <= before + 4)
 			break;

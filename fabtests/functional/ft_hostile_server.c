@@ -124,7 +124,7 @@ static void server_refused(transfer_engine_t e, struct hostile_server *s,
 	from = ft_now_ns();
 	seg = openSegment(e, s->address);
 	ft_ok(seg == -1, "open_refuses_%s", name);
-	ft_ok(ft_now_ns() - from < fx_ms(4000) * UINT64_C(1000000),
+	ft_ok(ft_now_ns() - from < fx_ms(8000) * UINT64_C(1000000),
 	      "open_is_bounded_with_%s", name);
 	server_end(s);
 }
@@ -212,7 +212,7 @@ static bool server_try(transfer_engine_t e, struct fx_buf *mem,
 	++*opened;
 	job.seg = seg;
 	if (!fx_job_start(&job)) {
-		good = fx_job_wait(&job, fx_ms(FX_TIMEOUT_S * 1000 + 2000));
+		good = fx_job_wait(&job, FX_HASTY_S * 1000 + fx_ms(8000));
 		fx_job_wait(&job, FX_LONG_MS);
 		fx_job_free(&job);
 	}
@@ -246,8 +246,9 @@ static void server_mutants(transfer_engine_t e, struct fx_buf *mem)
 	}
 	ft_diag("%u altered descriptors, %u opened", i, opened);
 	ft_ok(good, "altered_descriptors_do_no_harm");
-	ft_ok(fx_move(e, openSegment(e, target.name), OPCODE_WRITE, mem->p,
-		      target.mem.addr, FX_MIB, 0) &&
+	ft_ok(fx_move_until(e, openSegment(e, target.name), OPCODE_WRITE,
+			    mem->p, target.mem.addr, FX_MIB, 0,
+			    fx_ms(20000)) &&
 	      !memcmp(mem->p, target.mem.p, FX_MIB),
 	      "and_the_honest_one_still_works");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
@@ -255,7 +256,7 @@ static void server_mutants(transfer_engine_t e, struct fx_buf *mem)
 
 void hostile_servers(void)
 {
-	transfer_engine_t e = fx_engine("tcp");
+	transfer_engine_t e = fx_engine_hasty("tcp");
 	struct fx_buf mem = fx_buf_map(FX_MIB, -1);
 
 	if (!ft_ok(e && fx_register(e, &mem), "engine_starts"))

@@ -158,7 +158,7 @@ static void law10_flood(struct law_rig *rig)
 	int fd = law_log(option, sizeof(option)), seg;
 	unsigned int lines;
 
-	if (!ft_ok(fx_peer_start(&peer, 4 * FX_MIB, option, NULL) &&
+	if (!ft_ok(fx_peer_start(&peer, 4 * FX_MIB, option, FX_HASTY, NULL) &&
 		   !fx_ask(&peer, "reg 0 %llu 1", 4 * FX_MIB) &&
 		   law9_move(&peer, rig, rig->target.name),
 		   "an_initiator_with_a_log"))

@@ -117,7 +117,7 @@ static void note_to_ourselves(struct note_rig *rig)
 	struct notify_msg note = { name, msg };
 
 	ft_ok(!genNotifyInEngine(rig->law.engine, LOCAL_SEGMENT, note) &&
-	      note_take(rig, text, sizeof(text), 5000) &&
+	      note_take(rig, text, sizeof(text), FX_LONG_MS) &&
 	      !strcmp(text, "self="), "a_notification_to_ourselves");
 }
 
@@ -147,7 +147,7 @@ static void note_before_the_end(struct note_rig *rig)
 
 	ft_ok(!fx_ask(&rig->law.target, "notify %d last word", rig->back) &&
 	      fx_peer_stop(&rig->law.target) &&
-	      note_take(rig, text, sizeof(text), 5000) &&
+	      note_take(rig, text, sizeof(text), FX_LONG_MS) &&
 	      !strcmp(text, "last=word"),
 	      "a_notification_before_the_end_arrives");
 }

@@ -184,7 +184,7 @@ static int law7_wait(pid_t pid)
 {
 	int status = -1;
 
-	for (int ms = 0; ms < 20000; ms++) {
+	for (int ms = 0; ms < FX_LONG_MS; ms++) {
 		struct timespec pause = { .tv_nsec = 1000000 };
 
 		if (waitpid(pid, &status, WNOHANG) == pid)

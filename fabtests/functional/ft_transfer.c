@@ -279,7 +279,7 @@ static void target_verifies_on_notify(struct xfer_rig *rig)
 	       !submitTransferWithNotify(rig->engine, job.id, &req, 1, note) &&
 	       fx_job_wait(&job, FX_LONG_MS) &&
 	       fx_answer(&rig->target, FX_LONG_MS) == 1;
-	for (unsigned int i = 0; good && !n && i < 5000; i++) {
+	for (unsigned int i = 0; good && !n && i < FX_LONG_MS; i++) {
 		got = getNotifsFromEngine(rig->engine, &n);
 		good = !n || (n == 1 && !strcmp(got->msg, "good"));
 		freeNotifsMsgBuf(got, n);

@@ -34,7 +34,7 @@ static void killed_and_gone(struct zk_rig *rig)
 	start = ft_now_ns();
 	fx_peer_kill(&target);
 	ft_ok(zk_open_until(rig, "mortal", false,
-			    fx_ms(2 * ZK_SESSION_MS + 1000)),
+			    fx_ms(4 * ZK_SESSION_MS + 4000)),
 	      "a_killed_process_segment_goes_with_its_session");
 	ms = (unsigned int)((ft_now_ns() - start) / 1000000);
 	ft_diag("gone %u ms after the kill, session %d ms", ms,
@@ -69,7 +69,7 @@ static void killed_and_inherited(struct zk_rig *rig)
 	fx_peer_kill(&first);
 	start = ft_now_ns();
 	ft_ok(zk_target(rig, &heir, "crown"), "its_successor_starts_at_once");
-	ft_ok(ft_wait_until(zk_heir_reached, &h, fx_ms(5000)),
+	ft_ok(ft_wait_until(zk_heir_reached, &h, FX_LONG_MS),
 	      "and_is_reached_through_the_open_segment");
 	ft_diag("%u ms after the kill",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
@@ -92,10 +92,10 @@ static void stopped_past_its_session(struct zk_rig *rig)
 	seg = openSegment(rig->engine, "sleeper");
 	ft_ok(fx_peer_pause(&sleeper) &&
 	      zk_open_until(rig, "sleeper", false,
-			    fx_ms(2 * ZK_SESSION_MS + 1000)),
+			    fx_ms(4 * ZK_SESSION_MS + 4000)),
 	      "its_session_expires_while_it_is_stopped");
 	fx_peer_resume(&sleeper);
-	ft_ok(zk_open_until(rig, "sleeper", true, fx_ms(10000)),
+	ft_ok(zk_open_until(rig, "sleeper", true, FX_LONG_MS),
 	      "it_publishes_again_when_it_goes_on");
 	ft_ok(zk_move(rig, seg, &sleeper), "and_is_reached");
 	closeSegment(rig->engine, seg);

@@ -23,8 +23,9 @@
 #define FX_MIB (FX_KIB * 1024)
 #define FX_GUARD (64 * FX_KIB)	/* bytes before and behind each buffer */
 #define FX_POISON 0xee
-#define FX_TIMEOUT_S 2		/* MC_SLICE_TIMEOUT of the tests */
-#define FX_LONG_MS 60000	/* bound of what must not take long */
+#define FX_PATIENT_S 30	/* MC_SLICE_TIMEOUT: never met, whatever the load */
+#define FX_HASTY_S 2	/* the same, where a time-out is awaited */
+#define FX_LONG_MS 120000	/* bound of what must not take long */
 
 /* Time limits are longer where a sanitizer slows everything down. */
 unsigned int fx_ms(unsigned int ms);
@@ -69,6 +70,10 @@ bool fx_buf_still(const struct fx_buf *buf, uint64_t off, uint64_t len,
  * "auto": auto_discover. NULL on error.
  */
 transfer_engine_t fx_engine(const char *transport);
+/* The same with MC_SLICE_TIMEOUT=FX_HASTY_S; a peer has it as an option. On a
+ * loaded machine its transfers may fail with nothing wrong at all. */
+transfer_engine_t fx_engine_hasty(const char *transport);
+#define FX_HASTY "MC_SLICE_TIMEOUT=2"
 bool fx_engine_name(transfer_engine_t engine, char *buf, size_t len);
 bool fx_register(transfer_engine_t engine, const struct fx_buf *buf);
 
@@ -159,6 +164,10 @@ bool fx_job_free(struct fx_job *job);
 /* One job from start to end: true if all is COMPLETED in bounded time. */
 bool fx_move(transfer_engine_t engine, segment_id_t seg, int op, void *local,
 	     uint64_t remote, uint64_t len, uint64_t block);
+/* Again and again until it works, for what may fail at first. */
+bool fx_move_until(transfer_engine_t engine, segment_id_t seg, int op,
+		   void *local, uint64_t remote, uint64_t len, uint64_t block,
+		   unsigned int ms);
 int fx_task_status(const struct fx_job *job, size_t task);
 /* "completed 3, failed 1, …"; static buffer per thread. */
 const char *fx_job_text(const struct fx_job *job);

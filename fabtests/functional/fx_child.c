@@ -405,7 +405,7 @@ void fx_init(int argc, char **argv)
 	char timeout[16];
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	snprintf(timeout, sizeof(timeout), "%d", FX_TIMEOUT_S);
+	snprintf(timeout, sizeof(timeout), "%d", FX_PATIENT_S);
 	setenv("MC_SLICE_TIMEOUT", timeout, 0);
 	setenv("MOONRAIL_DEVICES", "127.0.0.1,127.0.0.2", 0);
 	if (argc > 1 && !strcmp(argv[1], "--peer"))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabtests/functional/fx.h"
@@ -21,6 +22,20 @@ transfer_engine_t fx_engine(const char *transport)
 	ft_diag("installTransport %s failed", transport);
 	destroyTransferEngine(engine);
 	return NULL;
+}
+
+transfer_engine_t fx_engine_hasty(const char *transport)
+{
+	char *patient = strdup(getenv("MC_SLICE_TIMEOUT"));
+	char hasty[16];
+	transfer_engine_t engine;
+
+	snprintf(hasty, sizeof(hasty), "%d", FX_HASTY_S);
+	setenv("MC_SLICE_TIMEOUT", hasty, 1);
+	engine = fx_engine(transport);
+	setenv("MC_SLICE_TIMEOUT", patient, 1);
+	free(patient);
+	return engine;
 }
 
 bool fx_engine_name(transfer_engine_t engine, char *buf, size_t len)

@@ -144,3 +144,15 @@ bool fx_move(transfer_engine_t engine, segment_id_t seg, int op, void *local,
 			err.code, err.text);
 	return fx_job_free(&job) && good;
 }
+
+bool fx_move_until(transfer_engine_t engine, segment_id_t seg, int op,
+		   void *local, uint64_t remote, uint64_t len, uint64_t block,
+		   unsigned int ms)
+{
+	uint64_t deadline = ft_now_ns() + (uint64_t)ms * 1000000;
+
+	while (!fx_move(engine, seg, op, local, remote, len, block))
+		if (ft_now_ns() >= deadline)
+			return false;
+	return true;
+}

@@ -5,7 +5,7 @@
  */
 #include "prov/rail/rail_ctl.h"
 
-#define CTL_RESEND_MAX_NS TEI_NS_PER_SEC
+#define CTL_RESEND_MAX_NS (250 * TEI_NS_PER_MS)
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
 
@@ -61,6 +61,26 @@ void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 		return;
 	p->rehello = true;
 	ctl_resolve(p, now);
+}
+
+/*
+ * A peer that was silent for a while gave a sign of life: what was asked of it
+ * meanwhile may be lost, and how often it was asked says nothing any more.
+ */
+void rail_ctl_awake(struct tei_rail_peer *p)
+{
+	uint16_t r;
+
+	p->hello_tries = 0;
+	p->hello_next_ns = 0;
+	p->key_want.tries = 0;
+	p->key_want.next_ns = 0;
+	p->revoke_next_ns = 0;
+	for (r = 0; r < p->nremotes; r++) {
+		p->remotes[r].fence.tries = 0;
+		p->remotes[r].fence.next_ns = 0;
+	}
+	rail_peer_attend(p);
 }
 
 uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)

@@ -19,6 +19,8 @@
 uint64_t rail_ctl_sooner(uint64_t a, uint64_t b);
 /* The result of a send, as the time to come again; *tries counts. */
 uint64_t rail_ctl_sent(int ret, uint64_t now, uint32_t *tries);
+/* sched is held. */
+void rail_ctl_awake(struct tei_rail_peer *peer);
 /* A request has had no answer for a while: is it still the same process? */
 void rail_ctl_unanswered(struct tei_rail_peer *peer, uint64_t now,
 			 uint64_t since);

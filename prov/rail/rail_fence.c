@@ -59,8 +59,10 @@ static void fence_close(struct rail_lane *lane)
 	tei_mutex_lock(&lane->lock);
 	if (!tei_list_empty(&lane->posted))
 		rail_cut(lane, &done);
-	tei_list_foreach(s, &lane->posted, struct rail_slice, link)
+	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
 		s->path->inflight--;
+		s->path->bytes -= s->len;
+	}
 	rail_lane_close(lane, &aborted);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);

@@ -8,7 +8,7 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-#define HELLO_SILENT_TRIES 30
+#define HELLO_SILENT_TRIES 120
 
 /* A process that once said hello but does not answer, and nobody here uses. */
 static bool hello_forget_silent(struct tei_rail_peer *p)

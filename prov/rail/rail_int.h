@@ -323,6 +323,7 @@ struct rail_path {
 	bool connected;			/* something completed on it */
 	bool blocked_now;		/* in this bundle */
 	uint32_t inflight;		/* slices */
+	uint64_t bytes;			/* cut for it and not completed */
 	uint64_t blocked_ns;		/* no post before this time, 0: free */
 	uint64_t since_ns;		/* connecting since, 0: not */
 	uint32_t backoff_us;

@@ -306,6 +306,7 @@ static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 
 	tei_list_del(&slice->link);
 	slice->path->inflight--;
+	slice->path->bytes -= slice->len;
 	slice->path->blocked_ns = 0;
 	__atomic_store_n(&lane->inflight, lane->inflight - 1, __ATOMIC_RELAXED);
 	lane->inflight_bytes -= slice->len;

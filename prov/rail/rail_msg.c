@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
+
+#define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
 
 /* --- sending ------------------------------------------------------------- */
 
@@ -620,7 +622,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	uint16_t flags = (uint16_t)rail_wire_get(&w, 2);
 	struct tei_rail_peer *peer;
 	struct msg_hello hello;
-	uint64_t src, dst;
+	uint64_t src, dst, now;
 
 	total = (uint32_t)rail_wire_get(&w, 4);
 	table = (uint32_t)rail_wire_get(&w, 4);
@@ -650,7 +652,10 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		rail_sched_leave(dp);
 		return;
 	}
-	peer->alive_ns = tei_now_ns();
+	now = tei_now_ns();
+	if (now - peer->alive_ns > MSG_SILENT_NS)
+		rail_ctl_awake(peer);
+	peer->alive_ns = now;
 	if (type == RAIL_MSG_HELLO) {
 		if (dst && dst != dp->incarnation)
 			peer->refuse = dst;

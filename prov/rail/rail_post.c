@@ -76,6 +76,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	struct tei_rail_peer *peer = s->peer;
 
 	peer->posted--;
+	s->path->bytes -= s->len;
 	if (err == -FI_EAGAIN) {
 		tei_list_add_head(&peer->retry, &s->link);
 		if (rail_slice_dead(s))

@@ -339,9 +339,28 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	return s;
 }
 
+/*
+ * A path leaves half of the lane's depth and a quarter of the rail's window, as
+ * far as other paths have not taken them, so that a peer that has stopped holds
+ * up nobody else. bytes: posted on the rail or just cut.
+ */
+static bool slice_has_share(const struct rail_lane *lane,
+			    const struct rail_path *p, uint64_t bytes)
+{
+	uint32_t slices = lane->rail->tx_depth - (lane->inflight - p->inflight);
+	uint64_t others = bytes > p->bytes ? bytes - p->bytes : 0;
+	uint64_t window = lane->rail->window;
+
+	if (!p->bytes)
+		return true;
+	return p->inflight < (slices + 1) / 2 && others < window &&
+	       p->bytes < (window - others) / 4 * 3;
+}
+
 /* The next slice of this peer for this lane, or NULL; both locks held. */
 static struct rail_slice *slice_cut(struct rail_lane *lane,
-				    struct tei_rail_peer *peer, uint64_t *now)
+				    struct tei_rail_peer *peer, uint64_t bytes,
+				    uint64_t *now)
 	TEI_REQUIRES(rail_sched_held)
 {
 	int16_t r = rail_path_route(peer, lane->rail);
@@ -355,7 +374,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (remote->fence.wanted)
 		return NULL;
 	p = rail_path_get(peer, lane, (uint16_t)r);
-	if (!p || p->inflight >= (lane->rail->tx_depth + 1) / 2)
+	if (!p || !slice_has_share(lane, p, bytes))
 		return NULL;
 	if (p->blocked_ns) {
 		if (!*now)
@@ -369,6 +388,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (!s)
 		return NULL;
 	s->path = p;
+	p->bytes += s->len;
 	s->lane = lane;
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;
@@ -405,7 +425,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
 			       active_link) {
 		while ((uint32_t)n < room && bytes < window) {
-			s = slice_cut(lane, peer, &now);
+			s = slice_cut(lane, peer, bytes, &now);
 			if (!s)
 				break;
 			bytes += s->len;
