@@ -261,6 +261,7 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 		.arg = e,
 		.name = e->name,
 		.incarnation = e->incarnation,
+		.secret = tei_meta_store_secret(e->store),
 	};
 	int ret;
 

@@ -243,6 +243,7 @@ struct engine {
 	struct tei_mutex notes_lock;	/* leaf */
 	struct tei_list notes;
 	uint32_t nnotes;		/* read without lock: atomic */
+	struct tei_log_limit notes_limit;
 
 	struct tei_mutex work_lock;	/* leaf */
 	pthread_cond_t work_cond;

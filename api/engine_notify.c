@@ -18,6 +18,7 @@ static void note_free(struct engine_note *n)
 void engine_note_add(struct engine *e, const char *name, const char *msg)
 {
 	struct engine_note *n = calloc(1, sizeof(*n));
+	uint32_t left_out;
 	bool full;
 
 	if (!n)
@@ -35,8 +36,9 @@ void engine_note_add(struct engine *e, const char *name, const char *msg)
 		engine_event_notes(e);
 		return;
 	}
-	TEI_WARN("engine", "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held",
-		 e->settings.max_notifies);
+	if (tei_log_permit(&e->notes_limit, &left_out))
+		TEI_WARN("engine", "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held (%u more)",
+			 e->settings.max_notifies, left_out);
 	note_free(n);
 }
 

@@ -1,4 +1,5 @@
 SRCS += \
+	prov/rail/rail_auth.c \
 	prov/rail/rail_ctl.c \
 	prov/rail/rail_cut.c \
 	prov/rail/rail_deadline.c \
@@ -26,6 +27,7 @@ SRCS += \
 	# EOL
 
 TEST_SRCS_rail = \
+	prov/rail/rail_auth_test.c \
 	prov/rail/rail_key_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \

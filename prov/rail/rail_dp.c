@@ -23,6 +23,7 @@ static void dp_free(struct tei_rail_dp *dp)
 		next = c->next;
 		free(c);
 	}
+	tei_wipe(&dp->auth, sizeof(dp->auth));
 	pthread_cond_destroy(&dp->cond);
 	tei_mutex_fini(&dp->sched);
 	tei_mutex_fini(&dp->admin);
@@ -42,6 +43,9 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->ops = attr->ops;
 	dp->arg = attr->arg;
 	dp->incarnation = attr->incarnation;
+	dp->signs = attr->secret != NULL;
+	if (attr->secret)
+		tei_secret_key(attr->secret, "peer protocol", &dp->auth);
 	dp->wake_fd = -1;
 	dp->table = 1;
 	snprintf(dp->name, sizeof(dp->name), "%s", attr->name);

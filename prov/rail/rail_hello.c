@@ -59,6 +59,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	size_t len;
 	int ret;
 
+	if (p->stranger)
+		return 0;
 	rail_sched_enter(dp);
 	if (p->announce) {
 		p->announce = false;
@@ -109,17 +111,20 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		"another process answers at this address: stale incarnation";
 	struct rail_wire w;
 	uint32_t tries = 1;
+	const char *said;
 	size_t len;
 	int ret;
 
 	if (!p->refuse)
 		return 0;
+	said = p->refuse_why ? p->refuse_why : why;
 	rail_msg_begin(p, &w, buf, RAIL_MSG_REFUSE, 0);
 	rail_wire_put(&w, p->refuse, 8);
-	rail_wire_put_bytes(&w, why, sizeof(why) - 1);
+	rail_wire_put_bytes(&w, said, strlen(said));
+	rail_wire_put_raw(&w, p->its_nonce, sizeof(p->its_nonce));
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, p->attempt);
-	if (ret == -FI_EAGAIN)
+	if (ret == -FI_EAGAIN && !(p->stranger && now > p->stranger_ns))
 		return rail_ctl_sent(ret, now, &tries);
 	p->refuse = 0;
 	return 0;

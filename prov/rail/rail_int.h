@@ -36,6 +36,7 @@
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
+#include "util/secret.h"
 #include "util/settings.h"
 
 #define RAIL_API_VERSION	FI_VERSION(1, 17)
@@ -45,6 +46,8 @@
 #define RAIL_BUNDLE		16	/* slices cut per turn */
 #define RAIL_CQ_BATCH		32	/* completions read at a time */
 #define RAIL_KEY_MAX		64	/* bytes of one key, raw keys included */
+#define RAIL_AUTH_WORDS		8	/* of the numbers seen of a peer */
+#define RAIL_STRANGERS		4	/* being refused at a time */
 #define RAIL_LANE_SLOTS		2	/* active and retiring, per lane */
 #define RAIL_PEER_QUEUE_MAX	(1u << 20) /* tasks queued per peer */
 
@@ -417,6 +420,16 @@ struct tei_rail_peer {
 		bool owed;
 	} fence_reply[TEI_RAIL_MAX];	/* by our rail */
 	uint64_t refuse;		/* incarnation it took us for, or 0 */
+	const char *refuse_why;		/* static */
+	bool stranger;			/* here only to be refused: in no
+					 * table, GONE from the beginning */
+	uint64_t stranger_ns;		/* until when that is tried */
+
+	/* Thread: what proves that messages are its own, and ours. */
+	uint8_t nonce[16], its_nonce[16];
+	uint64_t sent;			/* number of the newest message */
+	uint64_t newest, hello_newest;	/* numbers of its messages */
+	uint64_t seen[RAIL_AUTH_WORDS];
 	struct rail_key_reply {
 		uint64_t addr, len;
 		bool owed;
@@ -458,6 +471,8 @@ struct tei_rail_dp {
 	void *arg;
 	uint64_t incarnation;
 	char name[256];
+	bool signs;			/* there is a secret */
+	struct tei_mac_key auth;
 	int wake_fd;
 	pthread_t thread;
 	bool thread_started;
@@ -480,6 +495,9 @@ struct tei_rail_dp {
 	struct tei_list peers;
 	uint32_t npeers;
 	struct tei_log_limit peer_limit;
+	uint32_t nstrangers;		/* not among npeers */
+	uint32_t strangers_ever;
+	uint64_t stranger_next_ns;
 	struct tei_list hash[RAIL_PEER_HASH];
 	struct tei_list attn;		/* peers with control work */
 	struct tei_list active;		/* peers with slices to cut */
@@ -711,6 +729,15 @@ bool rail_peer_bye(struct tei_rail_dp *dp);
 /* Never heard of, and nobody here has anything for it any more. */
 bool rail_peer_forsaken(const struct tei_rail_peer *peer);
 void rail_peer_maybe_free(struct tei_rail_peer *peer);
+/* Somebody to be refused, first as its address; NULL: too many of them. */
+struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp,
+					 uint64_t incarnation,
+					 const struct tei_rail_addr *first,
+					 const char *why)
+	TEI_REQUIRES(rail_sched_held);
+/* It refused us, and said why. */
+void rail_peer_refused(struct tei_rail_peer *peer, const char *why,
+		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Runs one peer's state machines; the thread, no lock held. Returns when it
  * wants to run again (0: when something changes). */
 uint64_t rail_peer_run(struct tei_rail_peer *peer, uint64_t now);
@@ -798,6 +825,18 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 
 /* True when no message of the rail is under way. */
 bool rail_msg_idle(struct rail *rail);
+
+/* --- rail_auth.c: the shared secret -------------------------------------- */
+/* Numbers and signs a whole message to the peer, where there is a secret. */
+void rail_auth_sign(struct tei_rail_peer *peer, uint8_t *msg, size_t len);
+/* Whether it was signed for us; peer may be NULL. At least a header. */
+bool rail_auth_fits(const struct tei_rail_dp *dp,
+		    const struct tei_rail_peer *peer, const uint8_t *msg,
+		    size_t len);
+/* False if that number has been taken, or is too old to know. */
+bool rail_auth_once(struct tei_rail_peer *peer, uint64_t number);
+/* False if a later hello has come. */
+bool rail_auth_newest_hello(struct tei_rail_peer *peer, uint64_t number);
 
 /* --- rail_progress.c ----------------------------------------------------- */
 int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);

@@ -32,6 +32,9 @@ void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
 		      4);
 	rail_wire_put(w, peer->dp->incarnation, 8);
 	rail_wire_put(w, peer->incarnation, 8);
+	rail_wire_put(w, 0, 8);		/* rail_auth_sign */
+	rail_wire_put(w, 0, 8);
+	rail_wire_put(w, 0, 8);
 }
 
 size_t rail_msg_end(struct rail_wire *w)
@@ -101,6 +104,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	if (!tx)
 		return -FI_EAGAIN;
 	memcpy(tx->buf, msg, len);
+	rail_auth_sign(peer, tx->buf, len);
 	tx->lane = lane;
 	__atomic_fetch_add(&lane->msgs, 1, __ATOMIC_RELAXED);
 	ret = fi_send(lane->ep, tx->buf, len,
@@ -141,7 +145,8 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	if (ret == -FI_EAGAIN) {
 		/* connecting needs progress on the lane */
 		rail_lane_run(lane, false);
-		rail_fence_maybe_stuck(peer, lane, path, now);
+		if (!peer->stranger)
+			rail_fence_maybe_stuck(peer, lane, path, now);
 	}
 	return (int)ret;
 }
@@ -215,6 +220,7 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 	rail_sched_enter(dp);
 	rail_msg_begin(peer, &w, buf, RAIL_MSG_HELLO,
 		       want_reply ? RAIL_WIRE_REPLY : 0);
+	rail_wire_put_raw(&w, peer->nonce, sizeof(peer->nonce));
 	rail_wire_put(&w, peer->table_seen, 4);
 	rail_sched_leave(dp);
 	rail_wire_put_bytes(&w, dp->name, strlen(dp->name));
@@ -312,6 +318,7 @@ struct msg_hello {
 	struct rail_remote remotes[TEI_RAIL_MAX];
 	bool listed[TEI_RAIL_MAX];
 	char name[256];
+	uint8_t nonce[RAIL_WIRE_NONCE];
 	uint32_t ack;
 	uint16_t n;
 };
@@ -321,6 +328,7 @@ static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
 	uint16_t i;
 
 	memset(h->listed, 0, sizeof(h->listed));
+	rail_wire_get_raw(w, h->nonce, sizeof(h->nonce));
 	h->ack = (uint32_t)rail_wire_get(w, 4);
 	rail_wire_get_text(w, h->name, sizeof(h->name));
 	h->n = (uint16_t)rail_wire_get(w, 2);
@@ -345,6 +353,7 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 		return;
 	if (!*peer->name)
 		snprintf(peer->name, sizeof(peer->name), "%s", h->name);
+	memcpy(peer->its_nonce, h->nonce, sizeof(peer->its_nonce));
 	peer->known_us = true;
 	peer->rehello = false;
 	if (to_us && h->ack > peer->table_acked)
@@ -371,20 +380,32 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 
 /* --- the others ---------------------------------------------------------- */
 
+/*
+ * Proven to come from the peer, or else only by the nonce of our hello: that
+ * will do as long as nothing is known of the peer, since who reads along can
+ * keep the two apart anyhow.
+ */
 static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
-			  struct rail_done *done)
+			  bool proven, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t refused = rail_wire_get(w, 8);
+	uint8_t nonce[RAIL_WIRE_NONCE];
 	struct tei_rail_peer *peer;
 	char reason[128];
 
 	rail_wire_get_text(w, reason, sizeof(reason));
-	if (w->bad)
+	rail_wire_get_raw(w, nonce, sizeof(nonce));
+	peer = w->bad ? NULL : rail_peer_find(dp, refused);
+	if (!peer)
 		return;
-	peer = rail_peer_find(dp, refused);
-	if (peer)
+	if (!proven && (peer->state != RAIL_PEER_NEW ||
+			!tei_mac_equal(nonce, peer->nonce, sizeof(nonce))))
+		return;
+	if (strstr(reason, "stale incarnation"))
 		rail_peer_set_gone(peer, reason, done);
+	else
+		rail_peer_refused(peer, reason, done);
 }
 
 static bool msg_get_key(struct rail_wire *w, uint64_t base,
@@ -599,16 +620,121 @@ static void msg_log_bad(struct rail *rail, const char *what)
 		TEI_WARN("rail", "%s: message dropped: %s", rail->name, what);
 }
 
-/* The peer that a message comes from; a hello may introduce one. */
-static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp, uint64_t src,
-					enum rail_msg_type type)
+/* A message's header. */
+struct msg_head {
+	enum rail_msg_type type;
+	uint16_t flags;
+	uint32_t table;
+	uint64_t src, dst, number;
+};
+
+/* NULL, or what is wrong with it. */
+static const char *msg_parse_head(struct rail_wire *w, struct msg_head *h)
+{
+	uint32_t magic = (uint32_t)rail_wire_get(w, 4), total;
+	uint8_t version = (uint8_t)rail_wire_get(w, 1);
+
+	h->type = (enum rail_msg_type)rail_wire_get(w, 1);
+	h->flags = (uint16_t)rail_wire_get(w, 2);
+	total = (uint32_t)rail_wire_get(w, 4);
+	h->table = (uint32_t)rail_wire_get(w, 4);
+	h->src = rail_wire_get(w, 8);
+	h->dst = rail_wire_get(w, 8);
+	h->number = rail_wire_get(w, 8);
+	rail_wire_get(w, 8);
+	rail_wire_get(w, 8);
+	if (w->bad || magic != RAIL_WIRE_MAGIC || total != w->cap || !h->src)
+		return "not of the peer protocol";
+	if (version != RAIL_WIRE_VERSION)
+		return "another protocol version";
+	return NULL;
+}
+
+/* NULL if it may be listened to, else why not, as told to its sender. */
+static const char *msg_stranger(struct tei_rail_dp *dp,
+				const struct msg_head *h, const uint8_t *buf,
+				size_t len) TEI_REQUIRES(rail_sched_held)
+{
+	bool is_signed = h->flags & RAIL_WIRE_SIGNED;
+
+	if (!dp->signs)
+		return is_signed ? "the asked process has no shared secret, the asking one has" :
+				   NULL;
+	if (!is_signed)
+		return "the asked process wants a shared secret";
+	if (!rail_auth_fits(dp, rail_peer_find(dp, h->src), buf, len))
+		return "the shared secrets differ";
+	return NULL;
+}
+
+static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
+			  const struct msg_hello *hello, const char *why)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct tei_rail_peer *peer = rail_peer_find(dp, src);
+	struct tei_rail_peer *p;
+	uint16_t i = 0;
 
-	if (!peer && type == RAIL_MSG_HELLO && src != dp->incarnation)
-		peer = rail_peer_new(dp, "", src);
+	if (h->type != RAIL_MSG_HELLO || h->dst != dp->incarnation)
+		return;
+	while (i < hello->n &&
+	       rail_path_fit_any(dp, &hello->remotes[i].addr) < 0)
+		i++;
+	if (i == hello->n)
+		return;
+	p = rail_peer_stranger(dp, h->src, &hello->remotes[i].addr, why);
+	if (p)
+		memcpy(p->its_nonce, hello->nonce, sizeof(p->its_nonce));
+}
+
+/* The peer that a message comes from; a hello may introduce one. */
+static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
+					const struct msg_head *h,
+					const struct msg_hello *hello)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *peer = rail_peer_find(dp, h->src);
+
+	if (peer || h->type != RAIL_MSG_HELLO || h->src == dp->incarnation)
+		return peer;
+	peer = rail_peer_new(dp, "", h->src);
+	if (!peer)
+		msg_turn_away(dp, h, hello,
+			      "it holds MOONRAIL_MAX_PEERS peers already");
 	return peer;
+}
+
+/* Once, and in order where that matters; only signed messages tell. */
+static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
+{
+	if (!peer->dp->signs)
+		return true;
+	if (h->type == RAIL_MSG_HELLO &&
+	    !rail_auth_newest_hello(peer, h->number))
+		return false;
+	return rail_auth_once(peer, h->number);
+}
+
+static void msg_take(struct tei_rail_dp *dp, const struct msg_head *h,
+		     struct rail_wire *w, const struct msg_hello *hello,
+		     struct rail_done *done) TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *peer = msg_sender(dp, h, hello);
+	bool to_us = h->dst == dp->incarnation;
+	uint64_t now;
+
+	if (!peer || !msg_fresh(peer, h))
+		return;
+	now = tei_now_ns();
+	if (now - peer->alive_ns > MSG_SILENT_NS)
+		rail_ctl_awake(peer);
+	peer->alive_ns = now;
+	if (h->type == RAIL_MSG_HELLO) {
+		if (h->dst && !to_us)
+			peer->refuse = h->dst;
+		msg_on_hello(peer, hello, h->flags, h->table, to_us, done);
+	} else if (to_us) {
+		msg_dispatch(peer, h->type, h->table, w, done);
+	}
 }
 
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
@@ -616,53 +742,26 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 {
 	struct rail_wire w = { .p = (uint8_t *)(uintptr_t)buf, .cap = len };
 	struct tei_rail_dp *dp = lane->rail->dp;
-	uint32_t magic = (uint32_t)rail_wire_get(&w, 4), total, table;
-	uint8_t version = (uint8_t)rail_wire_get(&w, 1);
-	enum rail_msg_type type = (enum rail_msg_type)rail_wire_get(&w, 1);
-	uint16_t flags = (uint16_t)rail_wire_get(&w, 2);
-	struct tei_rail_peer *peer;
 	struct msg_hello hello;
-	uint64_t src, dst, now;
+	struct msg_head h;
+	const char *why = msg_parse_head(&w, &h);
 
-	total = (uint32_t)rail_wire_get(&w, 4);
-	table = (uint32_t)rail_wire_get(&w, 4);
-	src = rail_wire_get(&w, 8);
-	dst = rail_wire_get(&w, 8);
-	if (w.bad || magic != RAIL_WIRE_MAGIC || total != len || !src) {
-		msg_log_bad(lane->rail, "not of the peer protocol");
-		return;
-	}
-	if (version != RAIL_WIRE_VERSION) {
-		msg_log_bad(lane->rail, "another protocol version");
-		return;
-	}
 	/* parsed before anything is kept of a stranger */
-	if (type == RAIL_MSG_HELLO && !msg_parse_hello(&w, &hello)) {
-		msg_log_bad(lane->rail, "malformed hello");
+	if (!why && h.type == RAIL_MSG_HELLO && !msg_parse_hello(&w, &hello))
+		why = "malformed hello";
+	if (why) {
+		msg_log_bad(lane->rail, why);
 		return;
 	}
 	rail_sched_enter(dp);
-	if (type == RAIL_MSG_REFUSE && dst == dp->incarnation) {
-		msg_on_refuse(dp, &w, done);
-		rail_sched_leave(dp);
-		return;
-	}
-	peer = msg_sender(dp, src, type);
-	if (!peer) {
-		rail_sched_leave(dp);
-		return;
-	}
-	now = tei_now_ns();
-	if (now - peer->alive_ns > MSG_SILENT_NS)
-		rail_ctl_awake(peer);
-	peer->alive_ns = now;
-	if (type == RAIL_MSG_HELLO) {
-		if (dst && dst != dp->incarnation)
-			peer->refuse = dst;
-		msg_on_hello(peer, &hello, flags, table, dst == dp->incarnation,
-			     done);
-	} else if (dst == dp->incarnation) {
-		msg_dispatch(peer, type, table, &w, done);
-	}
+	why = msg_stranger(dp, &h, buf, len);
+	if (h.type == RAIL_MSG_REFUSE && h.dst == dp->incarnation)
+		msg_on_refuse(dp, &w, !why, done);
+	else if (why)
+		msg_turn_away(dp, &h, &hello, why);
+	else
+		msg_take(dp, &h, &w, &hello, done);
 	rail_sched_leave(dp);
+	if (why)
+		msg_log_bad(lane->rail, why);
 }

@@ -97,6 +97,9 @@ static struct rail_wire msg_head(struct msg_rig *rig, uint8_t *buf,
 	rail_wire_put(&w, 1, 4);
 	rail_wire_put(&w, src, 8);
 	rail_wire_put(&w, rig->plane.dp->incarnation, 8);
+	rail_wire_put(&w, 0, 8);
+	rail_wire_put(&w, 0, 8);
+	rail_wire_put(&w, 0, 8);
 	return w;
 }
 
@@ -109,6 +112,8 @@ static void msg_put_rails(struct msg_rig *rig, struct rail_wire *w)
 {
 	uint16_t i;
 
+	rail_wire_put(w, 7, 8);		/* nonce */
+	rail_wire_put(w, 7, 8);
 	rail_wire_put(w, 1, 4);
 	msg_put_text(w, "somebody");
 	rail_wire_put(w, 2, 2);
@@ -168,6 +173,8 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type)
 	case RAIL_MSG_REFUSE:
 		rail_wire_put(w, 0xdead, 8);
 		msg_put_text(w, "not here");
+		rail_wire_put(w, 0, 8);
+		rail_wire_put(w, 0, 8);
 		break;
 	case RAIL_MSG_KEY_REQ:
 		rail_wire_put(w, 0x10000, 8);
@@ -514,6 +521,8 @@ static void test_a_refusal_ends_the_peer_that_it_names(void)
 	w = msg_head(&rig, buf, RAIL_MSG_REFUSE, 0, 0x77);
 	rail_wire_put(&w, MSG_FUZZ, 8);
 	msg_put_text(&w, "stale incarnation");
+	rail_wire_put(&w, 0, 8);
+	rail_wire_put(&w, 0, 8);
 	msg_arrive(&rig, buf, rail_msg_end(&w));
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
 	/* and stays so */

@@ -26,27 +26,25 @@ struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp, uint64_t inc)
 	return NULL;
 }
 
-struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
-				    uint64_t inc)
+static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
+				       const char *name, uint64_t inc)
 {
-	struct tei_rail_peer *p;
-	uint32_t left;
+	struct tei_rail_peer *p = calloc(1, sizeof(*p));
 	int i;
 
-	if (dp->npeers >= dp->settings->max_peers) {
-		if (tei_log_permit(&dp->peer_limit, &left))
-			TEI_WARN("rail", "peer refused: MOONRAIL_MAX_PEERS=%u reached",
-				 dp->settings->max_peers);
-		return NULL;
-	}
-	p = calloc(1, sizeof(*p));
 	if (!p)
 		return NULL;
+	if (!tei_random(p->nonce, sizeof(p->nonce))) {
+		free(p);
+		return NULL;
+	}
 	p->dp = dp;
 	p->incarnation = inc;
+	p->sent = tei_now_ns();
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		p->route[i] = -1;
+	tei_list_init(&p->hash_link);
 	tei_list_init(&p->attn_link);
 	tei_list_init(&p->active_link);
 	tei_list_init(&p->queue);
@@ -56,8 +54,60 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	tei_list_init(&p->notes);
 	tei_list_init(&p->keys);
 	tei_list_add_tail(&dp->peers, &p->link);
+	return p;
+}
+
+struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
+				    uint64_t inc)
+{
+	struct tei_rail_peer *p;
+	uint32_t left;
+
+	if (dp->npeers >= dp->settings->max_peers) {
+		if (tei_log_permit(&dp->peer_limit, &left))
+			TEI_WARN("rail", "peer refused: MOONRAIL_MAX_PEERS=%u reached (%u more)",
+				 dp->settings->max_peers, left);
+		return NULL;
+	}
+	p = peer_make(dp, name, inc);
+	if (!p)
+		return NULL;
 	tei_list_add_tail(peer_bucket(dp, inc), &p->hash_link);
 	dp->npeers++;
+	return p;
+}
+
+/*
+ * What a stranger claims as its address costs an entry of an address vector,
+ * hence the limits on their rate and, for a process's life, their number.
+ */
+#define PEER_STRANGER_NS	(100 * TEI_NS_PER_MS)
+#define PEER_STRANGER_TRY_NS	TEI_NS_PER_SEC
+#define PEER_STRANGERS_EVER	4096
+
+struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
+					 const struct tei_rail_addr *first,
+					 const char *why)
+{
+	uint64_t now = tei_now_ns();
+	struct tei_rail_peer *p;
+
+	if (dp->nstrangers >= RAIL_STRANGERS || now < dp->stranger_next_ns ||
+	    dp->strangers_ever >= PEER_STRANGERS_EVER)
+		return NULL;
+	p = peer_make(dp, "a stranger", inc);
+	if (!p)
+		return NULL;
+	dp->nstrangers++;
+	dp->strangers_ever++;
+	dp->stranger_next_ns = now + PEER_STRANGER_NS;
+	rail_peer_set_first(p, first);
+	p->state = RAIL_PEER_GONE;
+	p->stranger = true;
+	p->stranger_ns = now + PEER_STRANGER_TRY_NS;
+	p->refuse = dp->incarnation;
+	p->refuse_why = why;
+	rail_peer_attend(p);
 	return p;
 }
 
@@ -103,7 +153,10 @@ void rail_peer_maybe_free(struct tei_rail_peer *p)
 	tei_list_del(&p->attn_link);
 	tei_list_del(&p->hash_link);
 	tei_list_del(&p->link);
-	p->dp->npeers--;
+	if (p->stranger)
+		p->dp->nstrangers--;
+	else
+		p->dp->npeers--;
 	peer_free(p);
 }
 
@@ -143,26 +196,17 @@ void rail_peer_ready(struct tei_rail_peer *p)
 	}
 }
 
-void rail_peer_set_gone(struct tei_rail_peer *p, const char *why,
-			struct rail_done *done)
+/* why: what its tasks end with. */
+static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
+		     struct rail_done *done) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_dp *dp = p->dp;
 	struct tei_rail_task *t, *tmp;
-	struct tei_err err;
 	uint16_t i;
 
-	if (p->state == RAIL_PEER_GONE)
-		return;
-	TEI_INFO("rail", "peer %s has gone: %s", p->name, why);
 	p->state = RAIL_PEER_GONE;
-	memset(&err, 0, sizeof(err));
-	err.code = TEI_ERR_CONTEXT;
-	err.when_ns = tei_now_ns();
-	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
-	snprintf(err.text, sizeof(err.text), "stale incarnation: %.128s", why);
-	snprintf(err.hint, sizeof(err.hint), "open the segment again");
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
-		rail_task_end(dp, t, TEI_RAIL_END_FAILED, &err, done);
+		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
 	/* a process that is gone writes nothing more */
 	for (i = 0; i < p->nremotes; i++)
 		rail_sched_fenced(p, i, UINT32_MAX, done);
@@ -173,6 +217,40 @@ void rail_peer_set_gone(struct tei_rail_peer *p, const char *why,
 	p->key_want.active = false;
 	rail_peer_attend(p);
 	rail_progress_signal(dp);
+}
+
+void rail_peer_set_gone(struct tei_rail_peer *p, const char *why,
+			struct rail_done *done)
+{
+	struct tei_err err;
+
+	if (p->state == RAIL_PEER_GONE)
+		return;
+	TEI_INFO("rail", "peer %s has gone: %s", p->name, why);
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_CONTEXT;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text), "stale incarnation: %.128s", why);
+	snprintf(err.hint, sizeof(err.hint), "open the segment again");
+	peer_end(p, &err, done);
+}
+
+void rail_peer_refused(struct tei_rail_peer *p, const char *why,
+		       struct rail_done *done)
+{
+	struct tei_err err;
+
+	if (p->state == RAIL_PEER_GONE)
+		return;
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_REJECTED;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text), "refused by the peer: %.128s",
+		 why);
+	TEI_ERROR("rail", "%s: %s", p->name, err.text);
+	peer_end(p, &err, done);
 }
 
 void rail_peer_announce(struct tei_rail_dp *dp)

@@ -9,6 +9,7 @@
 
 #define TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
 
+extern const struct tei_test_case rail_auth_cases[];
 extern const struct tei_test_case rail_key_cases[];
 extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
@@ -18,6 +19,7 @@ extern const struct tei_test_case rail_wire_cases[];
 /* A data plane; the settings may be changed between init and open. */
 struct test_plane {
 	struct tei_settings settings;
+	const struct tei_secret *secret;	/* NULL: none */
 	struct tei_rail_dp *dp;
 };
 

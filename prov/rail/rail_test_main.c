@@ -75,6 +75,7 @@ void test_plane_open(struct test_plane *p, const char *address)
 		.ops = &test_ops,
 		.name = address ? address : "none",
 		.incarnation = ++incarnation,
+		.secret = p->secret,
 	};
 	struct tei_err err;
 
@@ -199,6 +200,7 @@ void test_fill(void *p, size_t len, uint64_t seed)
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
+		{ "rail_auth", rail_auth_cases },
 		{ "rail_key", rail_key_cases },
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },

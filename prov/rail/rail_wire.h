@@ -3,26 +3,31 @@
 #define TEI_PROV_RAIL_RAIL_WIRE_H
 
 /*
- * The peer protocol on the wire, version 1. One message per FI_MSG, at most
+ * The peer protocol on the wire, version 2. One message per FI_MSG, at most
  * RAIL_MSG_MAX bytes. All numbers are little-endian and unaligned; every
  * message begins with this header (sizes in bytes):
  *
  *	magic	4	"MRP1"
- *	version	1	1
+ *	version	1	2
  *	type	1	enum rail_msg_type
  *	flags	2	RAIL_WIRE_…
  *	length	4	of the whole message
  *	table	4	version of the sender's rail table
  *	src	8	incarnation of the sender, not 0
  *	dst	8	incarnation of the receiver; 0 only in a first hello
+ *	number	8	grows with each message to that receiver, if signed
+ *	mac	16	HMAC-SHA-256 cut to this length, if signed: the receiver's
+ *			nonce (HELLO, REFUSE: none), header, body
  *
  * followed by the body:
  *
- *	HELLO	ack 4 (newest table of the receiver that the sender has),
+ *	HELLO	nonce 16 of the sender for this receiver,
+ *		ack 4 (newest table of the receiver that the sender has),
  *		name text, rails 2, per rail: id 2, gen 4, keys 1 (flags),
  *		prefix 1, protocol 4, protocol version 4, format 4,
  *		address bytes, name text
- *	REFUSE	refused incarnation 8, reason text
+ *	REFUSE	refused incarnation 8, reason text, nonce 16 of the hello that
+ *		is refused
  *	KEY_REQ	address 8, length 8
  *	KEY_REP	address 8, length 8, code 4, epoch 4, regions 2, per region:
  *		base 8, length 8, id 8, keys 2, per key: rail 2, offset of
@@ -43,12 +48,16 @@
 #include <string.h>
 
 #define RAIL_WIRE_MAGIC		0x3150524du	/* "MRP1" */
-#define RAIL_WIRE_VERSION	1
-#define RAIL_WIRE_HEADER	32
+#define RAIL_WIRE_VERSION	2
+#define RAIL_WIRE_HEADER	56
+#define RAIL_WIRE_MAC_AT	40
+#define RAIL_WIRE_MAC		16
+#define RAIL_WIRE_NONCE		16
 
 /* Flags of a message. */
 #define RAIL_WIRE_REPLY		1u		/* HELLO: answer, please */
 #define RAIL_WIRE_UNDRAINED	2u		/* BYE: writes may be under way */
+#define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are there */
 
 /* How a rail's keys are used. */
 #define RAIL_WIRE_VIRT_ADDR	1u		/* with addresses */
@@ -101,6 +110,26 @@ static inline void rail_wire_put_bytes(struct rail_wire *w, const void *src,
 		return;
 	}
 	memcpy(w->p + w->pos, src, n);
+	w->pos += n;
+}
+
+/* n bytes without their length before them. */
+static inline void rail_wire_put_raw(struct rail_wire *w, const void *src,
+				     size_t n)
+{
+	if (!rail_wire_room(w, n))
+		return;
+	memcpy(w->p + w->pos, src, n);
+	w->pos += n;
+}
+
+static inline void rail_wire_get_raw(struct rail_wire *w, void *dst, size_t n)
+{
+	if (!rail_wire_room(w, n)) {
+		memset(dst, 0, n);
+		return;
+	}
+	memcpy(dst, w->p + w->pos, n);
 	w->pos += n;
 }
 

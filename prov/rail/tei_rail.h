@@ -20,6 +20,7 @@
 #include "util/err.h"
 #include "util/list.h"
 
+struct tei_secret;
 struct tei_settings;
 struct tei_topo;
 struct tei_rail_dp;
@@ -81,6 +82,8 @@ struct tei_rail_dp_attr {
 	void *arg;				/* for ops */
 	const char *name;			/* this process's name; copied */
 	uint64_t incarnation;			/* random, not 0 */
+	const struct tei_secret *secret;	/* read during open; NULL:
+						 * everybody may be a peer */
 };
 
 /* 0 with *dp owned by the caller; no rails yet. */

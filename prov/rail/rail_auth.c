@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Who may speak to us in-band. Without a secret: everybody who knows our
+ * address. With one, every message carries a keyed hash over itself and the
+ * receiver's nonce; a hello, which brings the sender's nonce and comes before
+ * ours is known, stands on the two incarnations alone. That costs no round
+ * trip more.
+ *
+ * - A hello that is sent again by somebody else only makes us answer to the
+ *   rails that it lists, those of the process that signed it.
+ * - Our nonce is new with each peer we make, so nothing of an earlier
+ *   acquaintance fits; within one, a number is taken once.
+ * - Numbers begin at the clock's nanoseconds, so that those of a peer that was
+ *   forgotten and made again go on above the old ones.
+ */
+#include <string.h>
+
+#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_wire.h"
+
+/* Numbers late, at most: one word is being entered. */
+#define AUTH_WINDOW	(64 * (RAIL_AUTH_WORDS - 1))
+
+static_assert(RAIL_WIRE_MAC <= TEI_MAC_SIZE, "cut to this length");
+
+static bool auth_open(enum rail_msg_type type)
+{
+	return type == RAIL_MSG_HELLO || type == RAIL_MSG_REFUSE;
+}
+
+static void auth_mac(const struct tei_rail_dp *dp, const uint8_t *nonce,
+		     const uint8_t *msg, size_t len, uint8_t out[TEI_MAC_SIZE])
+{
+	const struct tei_mac_part parts[] = {
+		{ nonce, nonce ? RAIL_WIRE_NONCE : 0 },
+		{ msg, RAIL_WIRE_MAC_AT },
+		{ msg + RAIL_WIRE_HEADER, len - RAIL_WIRE_HEADER },
+	};
+
+	tei_mac(&dp->auth, parts, 3, out);
+}
+
+void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
+{
+	enum rail_msg_type type = (enum rail_msg_type)msg[5];
+	struct rail_wire w = { .p = msg, .cap = len, .pos = 6 };
+	uint8_t mac[TEI_MAC_SIZE];
+	uint64_t flags;
+
+	if (!p->dp->signs || len < RAIL_WIRE_HEADER)
+		return;
+	flags = rail_wire_get(&w, 2);
+	w.pos = 6;
+	rail_wire_put(&w, flags | RAIL_WIRE_SIGNED, 2);
+	w.pos = RAIL_WIRE_MAC_AT - 8;
+	rail_wire_put(&w, ++p->sent, 8);
+	auth_mac(p->dp, auth_open(type) ? NULL : p->its_nonce, msg, len, mac);
+	memcpy(msg + RAIL_WIRE_MAC_AT, mac, RAIL_WIRE_MAC);
+}
+
+bool rail_auth_fits(const struct tei_rail_dp *dp,
+		    const struct tei_rail_peer *p, const uint8_t *msg,
+		    size_t len)
+{
+	enum rail_msg_type type = (enum rail_msg_type)msg[5];
+	uint8_t mac[TEI_MAC_SIZE];
+
+	if (!auth_open(type) && !p)
+		return false;
+	auth_mac(dp, auth_open(type) ? NULL : p->nonce, msg, len, mac);
+	return tei_mac_equal(mac, msg + RAIL_WIRE_MAC_AT, RAIL_WIRE_MAC);
+}
+
+bool rail_auth_once(struct tei_rail_peer *p, uint64_t number)
+{
+	uint64_t *word = &p->seen[number / 64 % RAIL_AUTH_WORDS], n;
+	uint64_t bit = UINT64_C(1) << number % 64;
+
+	if (number + AUTH_WINDOW <= p->newest)
+		return false;
+	if (number > p->newest) {
+		/* words that are entered for the first time */
+		n = number / 64 - p->newest / 64;
+		if (n > RAIL_AUTH_WORDS)
+			n = RAIL_AUTH_WORDS;
+		while (n--)
+			p->seen[(number / 64 - n) % RAIL_AUTH_WORDS] = 0;
+		p->newest = number;
+	} else if (*word & bit) {
+		return false;
+	}
+	*word |= bit;
+	return true;
+}
+
+bool rail_auth_newest_hello(struct tei_rail_peer *p, uint64_t number)
+{
+	if (number <= p->hello_newest)
+		return false;
+	p->hello_newest = number;
+	return true;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The shared secret in-band: data planes that have the same one, another one
+ * or none, and messages that are recorded, altered and sent again.
+ */
+#include "prov/rail/rail_test.h"
+#include "prov/rail/rail_wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct auth_rig {
+	struct test_plane one, two;
+	struct tei_secret *secret[2];
+	struct tei_rail_peer *peer;	/* of one: two */
+};
+
+static void auth_begin(struct auth_rig *rig, const char *one, const char *two)
+{
+	memset(rig, 0, sizeof(*rig));
+	test_plane_init(&rig->one);
+	test_plane_init(&rig->two);
+	if (one)
+		CU_ASSERT_EQUAL_FATAL(tei_secret_make(one, strlen(one),
+						      &rig->secret[0]), 0);
+	if (two)
+		CU_ASSERT_EQUAL_FATAL(tei_secret_make(two, strlen(two),
+						      &rig->secret[1]), 0);
+	rig->one.secret = rig->secret[0];
+	rig->two.secret = rig->secret[1];
+	test_plane_open(&rig->one, "127.0.0.1");
+	test_plane_open(&rig->two, "127.0.0.2");
+	rig->peer = test_plane_peer(&rig->one, &rig->two);
+}
+
+static void auth_end(struct auth_rig *rig)
+{
+	tei_rail_peer_put(rig->peer);
+	test_plane_close(&rig->one);
+	test_plane_close(&rig->two);
+	tei_secret_free(rig->secret[0]);
+	tei_secret_free(rig->secret[1]);
+}
+
+/* One moves bytes to two; how that ends, and with what code. */
+static enum tei_rail_end auth_move(struct auth_rig *rig, int *code)
+{
+	static char from[4096], to[4096];
+	struct tei_rail_mr *mr;
+	struct test_task t;
+	struct tei_err err;
+
+	memset(from, 'a', sizeof(from));
+	memset(to, 'b', sizeof(to));
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->one.dp, from, sizeof(from),
+					      "*", false, &err, &mr), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->two.dp, to, sizeof(to), "*",
+					      true, &err, &mr), 0);
+	test_task_init(&t, rig->peer, false, from, to, sizeof(from));
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig->one.dp, &t, 1), 0);
+	CU_ASSERT_FATAL(test_wait(&t, 1));
+	CU_ASSERT_EQUAL(!memcmp(from, to, sizeof(to)),
+			t.end == TEI_RAIL_END_COMPLETED);
+	rail_sched_enter(rig->two.dp);
+	CU_ASSERT_EQUAL(mr->nholders != 0, t.end == TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_EQUAL(rig->two.dp->npeers != 0,
+			t.end == TEI_RAIL_END_COMPLETED);
+	rail_sched_leave(rig->two.dp);
+	*code = t.code;
+	return t.end;
+}
+
+static void test_the_same_secret_lets_bytes_through(void)
+{
+	struct auth_rig rig;
+	int code;
+
+	auth_begin(&rig, "a secret of enough bytes",
+		   "a secret of enough bytes");
+	CU_ASSERT_EQUAL(auth_move(&rig, &code), TEI_RAIL_END_COMPLETED);
+	auth_end(&rig);
+}
+
+/* Nothing is kept of the stranger, and it is told so. */
+static void auth_refused(const char *one, const char *two)
+{
+	struct auth_rig rig;
+	int code;
+
+	auth_begin(&rig, one, two);
+	CU_ASSERT_EQUAL(auth_move(&rig, &code), TEI_RAIL_END_FAILED);
+	CU_ASSERT_EQUAL(code, TEI_ERR_REJECTED);
+	auth_end(&rig);
+}
+
+static void test_a_stranger_gets_no_key(void)
+{
+	auth_refused(NULL, "a secret of enough bytes");
+}
+
+static void test_another_secret_gets_no_key(void)
+{
+	auth_refused("another one, as long as that",
+		     "a secret of enough bytes");
+}
+
+static void test_a_secret_is_not_answered_by_one_without(void)
+{
+	auth_refused("a secret of enough bytes", NULL);
+}
+
+/* --- recorded and altered ------------------------------------------------ */
+
+static void auth_arrive(struct test_plane *at, const uint8_t *msg, size_t len)
+{
+	struct rail_lane *lane = &rail_at(at->dp, 0)->target;
+	struct rail_done done;
+
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	rail_msg_received(lane, msg, len, &done);
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(at->dp, &done);
+}
+
+static struct tei_rail_peer *auth_known(struct auth_rig *rig)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(rig->two.dp);
+	p = rail_peer_find(rig->two.dp, rig->one.dp->incarnation);
+	rail_sched_leave(rig->two.dp);
+	return p;
+}
+
+/* As one would send it to two. */
+static size_t auth_hello(struct auth_rig *rig, uint8_t *buf)
+{
+	size_t len = rail_msg_hello(rig->peer, false, buf);
+
+	rail_auth_sign(rig->peer, buf, len);
+	return len;
+}
+
+static size_t auth_note(struct auth_rig *rig, uint8_t *buf)
+{
+	struct rail_wire w;
+	size_t len;
+
+	rail_msg_begin(rig->peer, &w, buf, RAIL_MSG_NOTIFY, 0);
+	rail_wire_put_bytes(&w, "name", 4);
+	rail_wire_put_bytes(&w, "text", 4);
+	len = rail_msg_end(&w);
+	rail_auth_sign(rig->peer, buf, len);
+	return len;
+}
+
+/* Acquainted, with the threads stopped. */
+static void auth_still(struct auth_rig *rig)
+{
+	uint8_t buf[RAIL_MSG_MAX];
+
+	auth_begin(rig, "a secret of enough bytes",
+		   "a secret of enough bytes");
+	test_plane_still(&rig->one);
+	test_plane_still(&rig->two);
+	auth_arrive(&rig->two, buf, auth_hello(rig, buf));
+	CU_ASSERT_PTR_NOT_NULL_FATAL(auth_known(rig));
+	CU_ASSERT_EQUAL(auth_known(rig)->state, RAIL_PEER_READY);
+	memcpy(rig->peer->its_nonce, auth_known(rig)->nonce,
+	       RAIL_WIRE_NONCE);
+}
+
+static void test_a_message_counts_once(void)
+{
+	uint8_t note[RAIL_MSG_MAX], late[RAIL_MSG_MAX], hello[RAIL_MSG_MAX];
+	uint32_t before = test_notified();
+	size_t n, m, h;
+	struct auth_rig rig;
+
+	auth_still(&rig);
+	m = auth_note(&rig, late);
+	n = auth_note(&rig, note);
+	auth_arrive(&rig.two, note, n);
+	auth_arrive(&rig.two, late, m);	/* out of order is no replay */
+	CU_ASSERT_EQUAL(test_notified(), before + 2);
+	auth_arrive(&rig.two, note, n);
+	auth_arrive(&rig.two, late, m);
+	CU_ASSERT_EQUAL(test_notified(), before + 2);
+	/* an old hello doesn't bring an old nonce back */
+	h = auth_hello(&rig, hello);
+	rig.peer->nonce[0] ^= 1;
+	n = auth_hello(&rig, note);
+	auth_arrive(&rig.two, note, n);
+	auth_arrive(&rig.two, hello, h);
+	CU_ASSERT_EQUAL(memcmp(auth_known(&rig)->its_nonce, rig.peer->nonce,
+			       RAIL_WIRE_NONCE), 0);
+	auth_end(&rig);
+}
+
+static void test_a_recording_is_worthless_to_a_new_acquaintance(void)
+{
+	uint8_t hello[RAIL_MSG_MAX], note[RAIL_MSG_MAX];
+	uint32_t before = test_notified();
+	struct rail_done done;
+	struct auth_rig rig;
+	size_t h, n;
+
+	auth_still(&rig);
+	h = auth_hello(&rig, hello);
+	n = auth_note(&rig, note);
+	rail_done_init(&done);
+	rail_sched_enter(rig.two.dp);
+	rail_peer_set_gone(rail_peer_find(rig.two.dp, rig.one.dp->incarnation),
+			   "for the test", &done);
+	rail_peer_maybe_free(rail_peer_find(rig.two.dp,
+					    rig.one.dp->incarnation));
+	rail_sched_leave(rig.two.dp);
+	rail_done_run(rig.two.dp, &done);
+	CU_ASSERT_PTR_NULL(auth_known(&rig));
+	auth_arrive(&rig.two, note, n);
+	auth_arrive(&rig.two, hello, h);
+	CU_ASSERT_PTR_NOT_NULL(auth_known(&rig));
+	auth_arrive(&rig.two, note, n);
+	CU_ASSERT_EQUAL(test_notified(), before);
+	auth_end(&rig);
+}
+
+static void test_altered_unsigned_and_reflected_messages_are_dropped(void)
+{
+	uint8_t note[RAIL_MSG_MAX], buf[RAIL_MSG_MAX];
+	uint32_t before = test_notified();
+	struct auth_rig rig;
+	size_t n, i;
+
+	auth_still(&rig);
+	n = auth_note(&rig, note);
+	auth_arrive(&rig.one, note, n);
+	for (i = 0; i < n; i++) {
+		memcpy(buf, note, n);
+		buf[i] ^= 0x80;		/* among them the flag: signed */
+		auth_arrive(&rig.two, buf, n);
+	}
+	CU_ASSERT_EQUAL(test_notified(), before);
+	auth_arrive(&rig.two, note, n);
+	CU_ASSERT_EQUAL(test_notified(), before + 1);
+	CU_ASSERT_EQUAL(rig.two.dp->npeers, 1);
+	auth_end(&rig);
+}
+
+static void test_numbers_are_taken_once_within_the_window(void)
+{
+	struct tei_rail_peer *p = calloc(1, sizeof(*p));
+	uint64_t base = UINT64_C(1) << 40, i;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	CU_ASSERT(rail_auth_once(p, base));
+	CU_ASSERT_FALSE(rail_auth_once(p, base));
+	for (i = 1; i < 2000; i += 2)
+		CU_ASSERT(rail_auth_once(p, base + i));
+	CU_ASSERT(rail_auth_once(p, base + 1998));
+	CU_ASSERT(rail_auth_once(p, base + 1700));
+	CU_ASSERT_FALSE(rail_auth_once(p, base + 1700));
+	CU_ASSERT_FALSE(rail_auth_once(p, base + 1701));
+	CU_ASSERT_FALSE(rail_auth_once(p, base + 1000));
+	CU_ASSERT(rail_auth_once(p, base + 100000));
+	CU_ASSERT(rail_auth_once(p, base + 99900));
+	CU_ASSERT_FALSE(rail_auth_once(p, base + 1999));
+	free(p);
+}
+
+const struct tei_test_case rail_auth_cases[] = {
+	{ "the_same_secret_lets_bytes_through",
+	  test_the_same_secret_lets_bytes_through },
+	{ "a_stranger_gets_no_key", test_a_stranger_gets_no_key },
+	{ "another_secret_gets_no_key", test_another_secret_gets_no_key },
+	{ "a_secret_is_not_answered_by_one_without",
+	  test_a_secret_is_not_answered_by_one_without },
+	{ "a_message_counts_once", test_a_message_counts_once },
+	{ "a_recording_is_worthless_to_a_new_acquaintance",
+	  test_a_recording_is_worthless_to_a_new_acquaintance },
+	{ "altered_unsigned_and_reflected_messages_are_dropped",
+	  test_altered_unsigned_and_reflected_messages_are_dropped },
+	{ "numbers_are_taken_once_within_the_window",
+	  test_numbers_are_taken_once_within_the_window },
+	{ NULL, NULL },
+};
