@@ -76,6 +76,10 @@ SRCS_ft_objects = $(FX_SRCS) \
 	fabtests/functional/ft_objects_blob.c \
 	# EOL
 
+SRCS_ft_security = $(FX_SRCS) \
+	fabtests/functional/ft_security.c \
+	# EOL
+
 SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer.c \
 	fabtests/functional/ft_transfer_batch.c \
@@ -108,6 +112,7 @@ FUNC_TESTS += \
 	ft_laws \
 	ft_local \
 	ft_objects \
+	ft_security \
 	ft_transfer \
 	ft_wait \
 	ft_zookeeper \

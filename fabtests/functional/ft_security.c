@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/fx.h"
+
+/*
+ * A target with a shared secret, and those who should get nothing of it. The
+ * frames are written out here: "MRcc", version, type, flags (2), id (4),
+ * length (4), payload.
+ */
+#define SEC_HEAD	16
+#define SEC_PING	1
+#define SEC_GET_DESC	2
+#define SEC_AUTH	15
+#define SEC_RESPONSE	16
+#define SEC_CHALLENGE	144
+#define SEC_ERROR	255
+#define SEC_DENIED	13
+#define SEC_REQUESTS	2000
+#define SEC_FLOODERS	200
+
+static void sec_frame(uint8_t *out, uint8_t version, uint8_t type,
+		      uint32_t length)
+{
+	memset(out, 0, SEC_HEAD);
+	memcpy(out, "MRcc", 4);
+	out[4] = version;
+	out[5] = type;
+	length = htonl(length);
+	memcpy(out + 12, &length, sizeof(length));
+}
+
+/* From a given address of this host; -1 where nobody answers. */
+static int sec_connect(const char *name, const char *from)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	const char *colon = strrchr(name, ':');
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	inet_pton(AF_INET, from, &sa.sin_addr);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		goto err_close;
+	inet_pton(AF_INET, "127.0.0.1", &sa.sin_addr);
+	sa.sin_port = htons((uint16_t)atoi(colon + 1));
+	if (!connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		return fd;
+err_close:
+	close(fd);
+	return -1;
+}
+
+/* All that comes within 5 s until the end; bytes. */
+static size_t sec_read(int fd, uint8_t *buf, size_t size, bool to_end)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	size_t used = 0;
+	ssize_t n;
+
+	while (used < size && poll(&p, 1, 5000) == 1) {
+		n = recv(fd, buf + used, size - used, 0);
+		if (n <= 0)
+			break;
+		used += (size_t)n;
+		if (!to_end)
+			break;
+	}
+	return used;
+}
+
+/* What a client gets that sends these bytes: an error's code, 0: none. */
+static int sec_told(const char *name, const void *bytes, size_t len)
+{
+	uint8_t reply[1024];
+	uint32_t code = 0;
+	int fd = sec_connect(name, "127.0.0.1");
+
+	if (fd < 0 || send(fd, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
+		return 0;
+	if (sec_read(fd, reply, sizeof(reply), true) >= SEC_HEAD + 4 &&
+	    reply[5] == SEC_ERROR)
+		memcpy(&code, reply + SEC_HEAD, sizeof(code));
+	close(fd);
+	return (int)ntohl(code);
+}
+
+/* --- strangers ----------------------------------------------------------- */
+
+static void sec_without(const char *name)
+{
+	uint8_t frame[SEC_HEAD + 64];
+	size_t len = strlen(name);
+
+	sec_frame(frame, 1, SEC_GET_DESC, (uint32_t)len);
+	memcpy(frame + SEC_HEAD, name, len);
+	ft_ok(sec_told(name, frame, SEC_HEAD + len) == SEC_DENIED,
+	      "no_secret_no_descriptor");
+	sec_frame(frame, 1, SEC_GET_DESC, 4);
+	memcpy(frame + SEC_HEAD, "none", 4);
+	ft_ok(sec_told(name, frame, SEC_HEAD + 4) == SEC_DENIED,
+	      "nor_whether_a_segment_exists");
+	sec_frame(frame, 1, SEC_PING, 0);
+	ft_ok(sec_told(name, frame, SEC_HEAD) == SEC_DENIED,
+	      "nor_an_incarnation");
+	sec_frame(frame, 0, SEC_GET_DESC, 0);
+	ft_ok(sec_told(name, frame, SEC_HEAD) == -104,
+	      "an_older_version_is_refused");
+	sec_frame(frame, 1, SEC_AUTH, UINT32_MAX);
+	ft_ok(sec_told(name, frame, SEC_HEAD) == -104,
+	      "an_oversize_frame_is_refused");
+	sec_frame(frame, 1, SEC_RESPONSE, 32);
+	ft_ok(sec_told(name, frame, SEC_HEAD + 32) == -104,
+	      "a_proof_without_a_challenge_is_refused");
+}
+
+/* Sends AUTH with nonce and what was recorded; the code it is told. */
+static int sec_answer(const char *name, const uint8_t *nonce,
+		      const uint8_t *proof, bool echo)
+{
+	uint8_t frame[SEC_HEAD + 32], got[1024];
+	uint32_t code = 0;
+	int fd = sec_connect(name, "127.0.0.1");
+
+	sec_frame(frame, 1, SEC_AUTH, 32);
+	memcpy(frame + SEC_HEAD, nonce, 32);
+	send(fd, frame, sizeof(frame), MSG_NOSIGNAL);
+	if (sec_read(fd, got, SEC_HEAD + 32, false) != SEC_HEAD + 32 ||
+	    got[5] != SEC_CHALLENGE) {
+		close(fd);
+		return 0;
+	}
+	sec_frame(frame, 1, SEC_RESPONSE, 32);
+	memcpy(frame + SEC_HEAD, echo ? got + SEC_HEAD : proof, 32);
+	send(fd, frame, sizeof(frame), MSG_NOSIGNAL);
+	if (sec_read(fd, got, sizeof(got), true) >= SEC_HEAD + 4 &&
+	    got[5] == SEC_ERROR)
+		memcpy(&code, got + SEC_HEAD, sizeof(code));
+	close(fd);
+	return (int)ntohl(code);
+}
+
+/* Opens through us, so that we have its nonce and its proof. */
+static bool sec_record(transfer_engine_t e, const char *name, uint8_t *nonce,
+		       uint8_t *proof)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	uint8_t up[2 * (SEC_HEAD + 32)] = { 0 }, down[SEC_HEAD + 32];
+	socklen_t len = sizeof(sa);
+	char address[64];
+	pid_t pid;
+	int in, out;
+	bool good;
+
+	if (bind(listener, (struct sockaddr *)&sa, sizeof(sa)) ||
+	    listen(listener, 1) ||
+	    getsockname(listener, (struct sockaddr *)&sa, &len))
+		return false;
+	(void)e;
+	snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(sa.sin_port));
+	pid = fork();
+	if (!pid) {
+		transfer_engine_t child = fx_engine("tcp");
+
+		openSegment(child, address);
+		_exit(0);
+	}
+	in = accept(listener, NULL, NULL);
+	out = sec_connect(name, "127.0.0.1");
+	good = sec_read(in, up, SEC_HEAD + 32, false) == SEC_HEAD + 32 &&
+	       send(out, up, SEC_HEAD + 32, MSG_NOSIGNAL) > 0 &&
+	       sec_read(out, down, sizeof(down), false) == sizeof(down) &&
+	       send(in, down, sizeof(down), MSG_NOSIGNAL) > 0 &&
+	       sec_read(in, up + SEC_HEAD + 32, SEC_HEAD + 32, false) ==
+			SEC_HEAD + 32;
+	memcpy(nonce, up + SEC_HEAD, 32);
+	memcpy(proof, up + 2 * SEC_HEAD + 32, 32);
+	close(in);
+	close(out);
+	close(listener);
+	waitpid(pid, NULL, 0);
+	return good;
+}
+
+static void sec_replay(transfer_engine_t e, const char *name)
+{
+	uint8_t nonce[32], proof[32];
+
+	if (!ft_ok(sec_record(e, name, nonce, proof), "a_handshake_recorded"))
+		return;
+	ft_ok(sec_answer(name, nonce, proof, false) == SEC_DENIED,
+	      "a_recorded_proof_is_refused");
+	ft_ok(sec_answer(name, nonce, proof, true) == SEC_DENIED,
+	      "a_reflected_challenge_is_refused");
+}
+
+/* --- floods -------------------------------------------------------------- */
+
+static int sec_by_time(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Openings one after the other with a pause: median and 99th of 100, us. */
+static bool sec_series(transfer_engine_t e, const char *name, double *median,
+		       double *p99)
+{
+	static uint64_t t[SEC_REQUESTS];
+	struct timespec pause = { .tv_nsec = 4000000 };
+	size_t i;
+
+	for (i = 0; i < SEC_REQUESTS; i++) {
+		uint64_t from = ft_now_ns();
+		segment_id_t seg = openSegmentNoCache(e, name);
+
+		t[i] = ft_now_ns() - from;
+		if (seg < 0)
+			return false;
+		closeSegment(e, seg);
+		nanosleep(&pause, NULL);
+	}
+	qsort(t, SEC_REQUESTS, sizeof(*t), sec_by_time);
+	*median = (double)t[SEC_REQUESTS / 2] / 1e3;
+	*p99 = (double)t[SEC_REQUESTS * 99 / 100] / 1e3;
+	return true;
+}
+
+/* count connections, each with a question as soon as the last is answered. */
+static void flood_asks(const char *name, int count)
+{
+	struct pollfd p[SEC_FLOODERS];
+	uint8_t frame[SEC_HEAD], junk[4096];
+	int i;
+
+	sec_frame(frame, 1, SEC_PING, 0);
+	for (i = 0; i < count; i++)
+		p[i] = (struct pollfd){ .fd = -1 };
+	for (;;) {
+		for (i = 0; i < count; i++) {
+			if (p[i].fd >= 0 && !p[i].revents)
+				continue;
+			if (p[i].fd >= 0 &&
+			    recv(p[i].fd, junk, sizeof(junk), 0) > 0 &&
+			    send(p[i].fd, frame, sizeof(frame),
+				 MSG_NOSIGNAL) > 0)
+				continue;
+			if (p[i].fd >= 0)
+				close(p[i].fd);
+			p[i].fd = sec_connect(name, "127.0.0.66");
+			p[i].events = POLLIN;
+			send(p[i].fd, frame, sizeof(frame), MSG_NOSIGNAL);
+		}
+		poll(p, (nfds_t)count, 100);
+	}
+}
+
+static void flood_one(const char *name)
+{
+	flood_asks(name, 1);
+}
+
+static void flood_many(const char *name)
+{
+	flood_asks(name, SEC_FLOODERS);
+}
+
+static void flood_connects(const char *name)
+{
+	for (;;)
+		close(sec_connect(name, "127.0.0.66"));
+}
+
+static void flood_silence(const char *name)
+{
+	int fd[SEC_FLOODERS], i;
+
+	for (i = 0; i < SEC_FLOODERS; i++)
+		fd[i] = -1;
+	for (i = 0;; i = (i + 1) % SEC_FLOODERS) {
+		close(fd[i]);
+		fd[i] = sec_connect(name, "127.0.0.66");
+		poll(NULL, 0, 10);
+	}
+}
+
+static void flood_drip(const char *name)
+{
+	uint8_t frame[SEC_HEAD];
+	size_t i;
+	int fd;
+
+	sec_frame(frame, 1, SEC_AUTH, 32);
+	for (;;) {
+		fd = sec_connect(name, "127.0.0.66");
+		for (i = 0; i < SEC_HEAD; i++) {
+			send(fd, frame + i, 1, MSG_NOSIGNAL);
+			poll(NULL, 0, 2);
+		}
+		close(fd);
+	}
+}
+
+static void sec_beside(transfer_engine_t e, const char *name, const char *what,
+		       void (*fn)(const char *))
+{
+	double median, p99, calm, calm99;
+	bool good = sec_series(e, name, &calm, &calm99);
+	pid_t pid = fork();
+
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		fn(name);
+		_exit(0);
+	}
+	good = good && sec_series(e, name, &median, &p99);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	if (!ft_ok(good, "every_request_is_answered_beside_%s", what))
+		return;
+	ft_diag("%s: median %.0f us, alone %.0f (%.3f); p99 %.0f us, alone %.0f (%.3f)",
+		what, median, calm, median / calm, p99, calm99, p99 / calm99);
+	/* figures are for a quiet machine; this holds on any */
+	ft_ok(median < 20 * calm + 20000, "not_held_up_by_%s", what);
+}
+
+/* With FT_SECURITY_FLOODS set, which takes two minutes: without a secret, so
+ * that what floods are valid requests. */
+static void sec_floods(void)
+{
+	struct fx_peer target;
+	transfer_engine_t e;
+
+	if (!ft_ok(fx_target_start(&target, FX_MIB), "a_target_without_one"))
+		return;
+	e = fx_engine("tcp");
+	sec_beside(e, target.name, "silence", flood_silence);
+	sec_beside(e, target.name, "a_drip", flood_drip);
+	sec_beside(e, target.name, "a_flood_over_1", flood_one);
+	sec_beside(e, target.name, "a_flood_over_200", flood_many);
+	sec_beside(e, target.name, "connects", flood_connects);
+	destroyTransferEngine(e);
+	ft_ok(fx_peer_stop(&target), "target_without_one_ends_well");
+}
+
+static bool sec_file(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f)
+		return false;
+	fprintf(f, "%s\n", text);
+	fchmod(fileno(f), 0600);
+	return !fclose(f);
+}
+
+int main(int argc, char **argv)
+{
+	char dir[] = "/tmp/ft_security.XXXXXX", right[64], wrong[64];
+	struct fx_peer target;
+	transfer_engine_t e;
+
+	fx_init(argc, argv);
+	if (!ft_ok(mkdtemp(dir) != NULL, "a_folder"))
+		return ft_result();
+	snprintf(right, sizeof(right), "%s/right", dir);
+	snprintf(wrong, sizeof(wrong), "%s/wrong", dir);
+	sec_file(right, "a secret of enough bytes");
+	sec_file(wrong, "another one, as long as that");
+	setenv("MOONRAIL_SECRET_FILE", right, 1);
+	if (!ft_ok(fx_target_start(&target, FX_MIB), "a_target_with_a_secret"))
+		return ft_result();
+	unsetenv("MOONRAIL_SECRET_FILE");
+	e = fx_engine("tcp");
+	ft_ok(openSegment(e, target.name) == -1, "an_engine_without_it_opens_nothing");
+	destroyTransferEngine(e);
+	setenv("MOONRAIL_SECRET_FILE", wrong, 1);
+	e = fx_engine("tcp");
+	ft_ok(openSegment(e, target.name) == -1, "an_engine_with_another_opens_nothing");
+	destroyTransferEngine(e);
+	chmod(wrong, 0644);
+	ft_ok(!fx_engine("tcp"), "a_file_that_others_may_read_starts_nothing");
+	setenv("MOONRAIL_SECRET_FILE", right, 1);
+	sec_without(target.name);
+	e = fx_engine("tcp");
+	ft_ok(openSegment(e, target.name) > 0, "an_engine_with_it_opens_it");
+	sec_replay(e, target.name);
+	destroyTransferEngine(e);
+	ft_ok(fx_peer_stop(&target), "target_ends_well");
+	unsetenv("MOONRAIL_SECRET_FILE");
+	if (getenv("FT_SECURITY_FLOODS"))
+		sec_floods();
+	unlink(right);
+	unlink(wrong);
+	rmdir(dir);
+	return ft_result();
+}
