@@ -12,12 +12,12 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib tools tests check demo bench install uninstall clean distclean
-.PHONY: check-threads
+.PHONY: all lib tools tests examples check demo bench
+.PHONY: install uninstall clean distclean check-threads
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
 .PHONY: stats FORCE
 
-all: lib tools tests man
+all: lib tools tests examples man
 
 ifeq ($(filter clean distclean,$(MAKECMDGOALS)),)
 include config.mak
@@ -27,6 +27,7 @@ endif
 config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
 	$(SRCDIR)/configure $(CONFIGURE_ARGS)
 
+HEADERS = moonrail.h transfer_engine_c.h
 MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/moonrail api \
 	  fabtests scripts
 ifeq ($(WITH_PROV),no)
@@ -140,6 +141,19 @@ TOOL_FILES = $(TOOLS:%=$(B)/bin/%)
 FUNC_FILES = $(FUNC_TESTS:%=$(B)/fabtests/%)
 tools: $(TOOL_FILES)
 
+# --- examples: compiled as their readers would ------------------------------
+
+EXAMPLE_FILES = $(EXAMPLES:%=$(B)/examples/%)
+examples: $(EXAMPLE_FILES)
+
+$(EXAMPLE_FILES): $(B)/examples/%: $(SRCDIR)/api/examples/%.c $(SO) \
+		$(HEADERS:%=$(SRCDIR)/api/%)
+	@mkdir -p $(@D)
+	$(call say,EXAMPLE,$*)
+	$(Q)$(CC) $(CFLAGS) $(WARN_CFLAGS) $(EXTRA_CFLAGS) $(LDFLAGS) \
+		$(EXTRA_LDFLAGS) -I$(SRCDIR)/api -o $@ $< -L$(B)/lib \
+		-lmoonrail $(RPATH)
+
 # --- unit tests -------------------------------------------------------------
 
 SUPPORT_OBJS = $(B)/util/tei_test.o
@@ -206,7 +220,6 @@ $(B)/man/%: $(SRCDIR)/man/% $(SRCDIR)/VERSION $(SRCDIR)/scripts/man_page
 
 # --- install ----------------------------------------------------------------
 
-HEADERS = moonrail.h transfer_engine_c.h
 LIB_LINKS = $(SONAME) libmoonrail.so libtransfer_engine.so libtransfer_engine.a
 man_page = sh $(SRCDIR)/scripts/man_page
 

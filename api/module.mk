@@ -18,3 +18,10 @@ SRCS += \
 	api/engine_wait.c \
 	api/engine_work.c \
 	# EOL
+
+EXAMPLES += \
+	event_loop \
+	initiator \
+	notify \
+	target \
+	# EOL

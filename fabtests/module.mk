@@ -132,4 +132,5 @@ TIMEOUT_ft_transfer = 300
 
 SCRIPT_TESTS += \
 	fabtests/scripts/bench_test.sh \
+	fabtests/scripts/examples_test.sh \
 	# EOL

@@ -75,6 +75,7 @@ struct bench_opts {
 	bool verify;
 	bool json;
 	bool bidirectional;		/* raw */
+	bool plain_calls;		/* raw: fi_write, not fi_writemsg */
 	bool child;			/* this is a target that we started */
 	bool help;
 	bool version;

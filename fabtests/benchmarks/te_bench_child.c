@@ -84,6 +84,8 @@ static int child_fill(struct child_argv *argv, const struct bench_opts *opts,
 	bad |= child_number(argv, "engines", opts->engines);
 	bad |= child_arg(argv, "bidirectional",
 			 opts->bidirectional ? "true" : NULL);
+	bad |= child_arg(argv, "plain_calls",
+			 opts->plain_calls ? "true" : NULL);
 	return bad;
 }
 

@@ -87,6 +87,9 @@ static const struct option_row option_table[] = {
 	{ "bidirectional", KIND_FLAG, FIELD(bidirectional), 0, 0, NULL, "",
 	  "raw: the target does the same to the initiator, as\n"
 	  "fi_rma_bw does" },
+	{ "plain_calls", KIND_FLAG, FIELD(plain_calls), 0, 0, NULL, "",
+	  "raw: fi_write with the endpoint's default flags, as\n"
+	  "fi_rma_bw -U does; providers may then complete earlier" },
 	{ "segments", KIND_COUNT, FIELD(segments), 1, 100000, NULL, "N",
 	  "segments: open that many; 1000" },
 	{ "engines", KIND_COUNT, FIELD(engines), 1, BENCH_ENGINES, NULL, NULL,
@@ -299,9 +302,10 @@ static int options_check(const struct bench_opts *opts)
 	if (opts->mode != BENCH_INITIATOR && opts->segment_id)
 		return options_refuse("--segment_id goes with "
 				      "--mode=initiator");
-	if (!raw && (opts->window || opts->bidirectional))
-		return options_refuse("--window and --bidirectional go with "
-				      "--mode=raw");
+	if (!raw && (opts->window || opts->bidirectional ||
+		     opts->plain_calls))
+		return options_refuse("--window, --bidirectional and "
+				      "--plain_calls go with --mode=raw");
 	if (raw && opts->verify)
 		return options_refuse("--mode=raw does not verify");
 	if (opts->nic_priority_matrix && (raw || !strcmp(opts->protocol, "auto")))

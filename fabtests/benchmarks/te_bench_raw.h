@@ -70,6 +70,7 @@ struct raw_loop {
 	uint64_t length;	/* of a block */
 	uint64_t posted;	/* operations not completed */
 	int opcode;		/* enum bench_operation */
+	bool plain;		/* fi_write and fi_read */
 	struct raw_slot *slots;	/* batch_size or window of them */
 	struct raw_slot **free;	/* those not posted; NULL: batches */
 	uint64_t n_free;

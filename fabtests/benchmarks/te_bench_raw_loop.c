@@ -51,6 +51,7 @@ int raw_loop_init(struct raw_loop *loop, struct raw_port *port,
 	loop->key = peer->key;
 	loop->desc = fi_mr_desc(port->mr);
 	loop->opcode = opts->operation;
+	loop->plain = opts->plain_calls;
 	if (fi_av_insert(port->av, peer->addr, 1, &loop->peer, 0, NULL) != 1)
 		return raw_error("fi_av_insert", -FI_EINVAL);
 	loop->slots = calloc(slots, sizeof(*loop->slots));
@@ -156,9 +157,9 @@ static inline int loop_wait(struct bench_worker *worker)
 	return got < 0 ? -1 : 0;
 }
 
-static inline ssize_t loop_issue(struct raw_loop *loop, struct raw_slot *slot)
+static inline ssize_t loop_issue_msg(struct raw_loop *loop,
+				     struct raw_slot *slot, uint64_t at)
 {
-	uint64_t at = loop->next * loop->length;
 	struct iovec iov = {
 		.iov_base = loop->local + at,
 		.iov_len = loop->length,
@@ -182,6 +183,27 @@ static inline ssize_t loop_issue(struct raw_loop *loop, struct raw_slot *slot)
 		return fi_readmsg(loop->port->ep, &msg, FI_COMPLETION);
 	return fi_writemsg(loop->port->ep, &msg,
 			   FI_COMPLETION | FI_DELIVERY_COMPLETE);
+}
+
+static inline ssize_t loop_issue_plain(struct raw_loop *loop,
+				       struct raw_slot *slot, uint64_t at)
+{
+	if (loop->opcode == BENCH_READ)
+		return fi_read(loop->port->ep, loop->local + at, loop->length,
+			       loop->desc, loop->peer, loop->remote + at,
+			       loop->key, &slot->context);
+	return fi_write(loop->port->ep, loop->local + at, loop->length,
+			loop->desc, loop->peer, loop->remote + at, loop->key,
+			&slot->context);
+}
+
+static inline ssize_t loop_issue(struct raw_loop *loop, struct raw_slot *slot)
+{
+	uint64_t at = loop->next * loop->length;
+
+	if (loop->plain)
+		return loop_issue_plain(loop, slot, at);
+	return loop_issue_msg(loop, slot, at);
 }
 
 /* Posts the next block, progressing until the endpoint takes it. 0 or -1. */

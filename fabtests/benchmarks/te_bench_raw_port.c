@@ -68,7 +68,8 @@ static const char *const *port_providers(const struct bench_opts *opts)
 	return FI_MAJOR(fi_version()) < 2 ? tcp1 : tcp2;
 }
 
-static struct fi_info *port_hints(const char *provider)
+static struct fi_info *port_hints(const struct bench_opts *opts,
+				  const char *provider)
 {
 	struct fi_info *hints = fi_allocinfo();
 
@@ -81,6 +82,8 @@ static struct fi_info *port_hints(const char *provider)
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
 	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
 	hints->tx_attr->tclass = FI_TC_BULK_DATA;
+	if (opts->plain_calls)
+		hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 	hints->fabric_attr->prov_name = strdup(provider);
 	return hints;
 }
@@ -88,7 +91,7 @@ static struct fi_info *port_hints(const char *provider)
 static int port_find_one(struct raw_port *port, const struct bench_opts *opts,
 			 const char *provider)
 {
-	struct fi_info *hints = port_hints(provider);
+	struct fi_info *hints = port_hints(opts, provider);
 	char device[256];
 	const char *node = NULL;
 	int ret;

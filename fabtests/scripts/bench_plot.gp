@@ -7,7 +7,8 @@ set multiplot layout 2,2
 set logscale xy
 set xlabel 'block size, bytes'
 set ylabel 'MB/s'
-set format x '%b%B'
+set xtics ('64' 64, '4K' 4096, '64K' 65536, '1M' 1048576, '16M' 16777216)
+set xrange [32:33554432]
 set key bottom right
 set grid
 set style data yerrorlines

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * An initiator: writes a line into the memory of a target and reads it back.
+ *
+ *	$ initiator 127.0.0.1:15023
+ *	$ initiator storage-1 zookeeper://10.0.0.1:2181
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <moonrail.h>
+
+#define LINE 4096
+#define WAIT_US (30 * 1000 * 1000)
+
+static char memory[2 * LINE];	/* one line out, one line back */
+
+static int complain(const char *call)
+{
+	struct te_error err = { 0 };
+
+	te_last_error(&err, sizeof(err));
+	fprintf(stderr, "%s: %s%s%s\n", call, err.text,
+		err.hint[0] ? "; " : "", err.hint);
+	return 1;
+}
+
+/* One request, from its submission to its end. */
+static int transfer(transfer_engine_t engine, struct transfer_request *request)
+{
+	struct transfer_status status = { STATUS_WAITING, 0 };
+	struct te_error err = { 0 };
+	batch_id_t batch = allocateBatchID(engine, 1);
+
+	if (batch == INVALID_BATCH)
+		return complain("allocateBatchID");
+	if (submitTransfer(engine, batch, request, 1)) {
+		complain("submitTransfer");
+	} else if (te_wait_batch(engine, batch, WAIT_US, &status)) {
+		/* Still under way: cancelled, it ends soon. */
+		te_cancel_batch(engine, batch);
+		te_wait_batch(engine, batch, -1, &status);
+	}
+	if (status.status == STATUS_FAILED || status.status == STATUS_TIMEOUT) {
+		te_task_error(engine, batch, 0, &err, sizeof(err));
+		fprintf(stderr, "%s (rail %s, peer %s)\n", err.text, err.rail,
+			err.peer);
+	}
+	freeBatchID(engine, batch);
+	return status.status != STATUS_COMPLETED;
+}
+
+static int there_and_back(transfer_engine_t engine, segment_id_t segment)
+{
+	struct transfer_request request = { .target_id = segment };
+	struct te_buffer buffer;
+	size_t count = 1;
+
+	/* Where the target's first buffer is, in its own addresses. */
+	if (te_segment_buffers(engine, segment, &buffer, sizeof(buffer),
+			       &count) || !count || buffer.length < LINE)
+		return complain("te_segment_buffers");
+	snprintf(memory, LINE, "hello from an initiator");
+	request.opcode = OPCODE_WRITE;
+	request.source = memory;
+	request.target_offset = buffer.addr;
+	request.length = LINE;
+	if (transfer(engine, &request))
+		return 1;
+	request.opcode = OPCODE_READ;
+	request.source = memory + LINE;
+	if (transfer(engine, &request))
+		return 1;
+	printf("read back \"%s\"\n", memory + LINE);
+	return strcmp(memory, memory + LINE) != 0;
+}
+
+static int connect_to(transfer_engine_t engine, const char *name)
+{
+	segment_id_t segment = openSegment(engine, name);
+	int ret;
+
+	if (segment < 0)
+		return complain("openSegment");
+	ret = there_and_back(engine, segment);
+	closeSegment(engine, segment);
+	return ret;
+}
+
+int main(int argc, char **argv)
+{
+	transfer_engine_t engine;
+	int ret = 1;
+
+	if (argc < 2) {
+		fprintf(stderr, "usage: initiator SEGMENT [METADATA_SERVER]\n");
+		return 2;
+	}
+	engine = createTransferEngine(argc > 2 ? argv[2] : "P2PHANDSHAKE",
+				      argc > 2 ? "initiator" : "127.0.0.1",
+				      "", 0, 1);
+	if (!engine)
+		return complain("createTransferEngine");
+	/* 0: for our own requests only, nothing is published. */
+	if (registerLocalMemory(engine, memory, sizeof(memory), "*", 0))
+		complain("registerLocalMemory");
+	else
+		ret = connect_to(engine, argv[1]);
+	unregisterLocalMemory(engine, memory);
+	destroyTransferEngine(engine);
+	return ret;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A target: registers memory, tells its segment's name and waits. It takes no
+ * part in what initiators read and write.
+ *
+ *	$ target
+ *	127.0.0.1:15023
+ *
+ * With two arguments, the metadata server and a name of its own, other
+ * processes open it by that name:
+ *
+ *	$ target zookeeper://10.0.0.1:2181 storage-1
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <moonrail.h>
+
+#define SIZE (16u << 20)
+
+/* What the last call of this thread that failed has to say. */
+static int complain(const char *call)
+{
+	struct te_error err = { 0 };
+
+	te_last_error(&err, sizeof(err));
+	fprintf(stderr, "%s: %s%s%s\n", call, err.text,
+		err.hint[0] ? "; " : "", err.hint);
+	return 1;
+}
+
+static int serve(transfer_engine_t engine, const char *name, char *memory)
+{
+	char address[300];
+
+	/* "*": on no NUMA node in particular. 1: peers may use it. */
+	if (registerLocalMemory(engine, memory, SIZE, "*", 1))
+		return complain("registerLocalMemory");
+	if (!name && getLocalIpAndPort(engine, address, sizeof(address)))
+		return complain("getLocalIpAndPort");
+	printf("%s\n", name ? name : address);
+	fflush(stdout);
+	getchar();
+	printf("memory begins with \"%.60s\"\n", memory);
+	/* From here on no peer can reach it; only then may it be freed. */
+	if (unregisterLocalMemory(engine, memory))
+		return complain("unregisterLocalMemory");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *server = argc > 2 ? argv[1] : "P2PHANDSHAKE";
+	const char *name = argc > 2 ? argv[2] : NULL;
+	char *memory = calloc(1, SIZE);
+	transfer_engine_t engine;
+	int ret = 1;
+
+	if (!memory)
+		return 1;
+	engine = createTransferEngine(server, name ? name : "127.0.0.1", "",
+				      0, 1);
+	if (engine)
+		ret = serve(engine, name, memory);
+	else
+		complain("createTransferEngine");
+	destroyTransferEngine(engine);
+	free(memory);
+	return ret;
+}

@@ -1,0 +1,135 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 240
+#
+# The programs of api/examples, started as their users would.
+set -u
+: "${BUILD:?}" "${SRC:?}"
+examples=$BUILD/examples
+tmp=$(mktemp -d)
+waiting='' server=''
+bad=0
+
+end_waiting()
+{
+	exec 3>&-
+	[ -z "$waiting" ] || kill "$waiting" 2>/dev/null
+	waiting=''
+	rm -f "$tmp/in"
+}
+trap 'end_waiting; [ -z "$server" ] || kill -KILL "$server"; rm -rf "$tmp"' EXIT
+
+# check TITLE COMMAND…
+check()
+{
+	title=$1
+	shift
+	if "$@" >"$tmp/out" 2>&1; then
+		echo "ok - $title"
+	else
+		cat "$tmp/out"
+		echo "not ok - $title"
+		bad=1
+	fi
+	end_waiting
+}
+
+# start PROGRAM [ARGUMENT…]: in the background, its stdin held open as
+# descriptor 3; its first line is $name.
+start()
+{
+	mkfifo "$tmp/in" || return 1
+	: >"$tmp/waiting"
+	program=$1
+	shift
+	"$examples/$program" "$@" <"$tmp/in" >"$tmp/waiting" 2>"$tmp/stderr" &
+	waiting=$!
+	exec 3>"$tmp/in"
+	name=''
+	while [ -z "$name" ]; do
+		kill -0 "$waiting" 2>/dev/null ||
+			{ cat "$tmp/stderr"; return 1; }
+		name=$(sed -n 1p "$tmp/waiting")
+		[ -n "$name" ] || sleep 0.05
+	done
+}
+
+# finish TEXT: the waiting one ends well, having said that.
+finish()
+{
+	(echo >&3) 2>/dev/null
+	wait "$waiting" || { cat "$tmp/stderr"; return 1; }
+	waiting=''
+	cat "$tmp/waiting"
+	grep -q "$1" "$tmp/waiting"
+}
+
+hello()
+{
+	start target && "$examples/initiator" "$name" &&
+		finish 'begins with "hello from an initiator"'
+}
+
+no_target()
+{
+	! "$examples/initiator" 127.0.0.1:1 2>"$tmp/why" &&
+		grep '^openSegment: .*[a-z]' "$tmp/why"
+}
+
+events()
+{
+	start target && "$examples/event_loop" "$name" >"$tmp/events" || return 1
+	cat "$tmp/events"
+	grep -q '^64 of 64 batches completed' "$tmp/events" && finish memory
+}
+
+notified()
+{
+	start notify && "$examples/notify" "$name" &&
+		finish '^written: one line, .*"a line that came first"'
+}
+
+# A server on a port that is free; it says so by serving the target.
+cluster()
+{
+	tries=0
+	until [ -n "$server" ] && kill -0 "$server" 2>/dev/null &&
+	      start target "zookeeper://127.0.0.1:$port/examples" storage-1; do
+		end_waiting
+		tries=$((tries + 1))
+		[ "$tries" -lt 60 ] || return 1
+		if [ -z "$server" ] || ! kill -0 "$server" 2>/dev/null; then
+			port=$((20000 + ($$ * 7 + tries * 131) % 12000))
+			sh "$SRC/fabtests/scripts/zk_server.sh" "$tmp/zk" 1 \
+				"$port" </dev/null &
+			server=$!
+		fi
+		sleep 0.5
+	done
+	"$examples/initiator" storage-1 \
+		"zookeeper://127.0.0.1:$port/examples" &&
+		finish 'begins with "hello from an initiator"'
+}
+
+short()
+{
+	for file in "$SRC"/api/examples/*.c; do
+		lines=$(wc -l <"$file")
+		if [ "$lines" -ge 150 ]; then
+			echo "$file has $lines lines"
+			return 1
+		fi
+	done
+}
+
+check 'target and initiator' hello
+check 'an initiator without a target says why' no_target
+check 'event_loop' events
+check 'notify' notified
+if command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ]; then
+	check 'target and initiator by ZooKeeper' cluster
+else
+	echo 'skip - target and initiator by ZooKeeper: no java or no zookeeper'
+fi
+check 'each has less than 150 lines' short
+exit "$bad"
