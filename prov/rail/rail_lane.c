@@ -517,6 +517,17 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	return any;
 }
 
+/* Looking at an empty CQ costs as much as a post: new work goes first. */
+static bool lane_turn(struct rail_lane *lane, bool work, struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
+{
+	if (work && lane->state == RAIL_LANE_ACTIVE &&
+	    rail_sched_pull(lane, done) &&
+	    !__atomic_load_n(&lane->rail->dp->nactive, __ATOMIC_RELAXED))
+		return true;
+	return rail_lane_poll(lane, done);
+}
+
 bool rail_lane_run(struct rail_lane *lane, bool work)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
@@ -532,7 +543,7 @@ bool rail_lane_run(struct rail_lane *lane, bool work)
 			if (!tei_mutex_trylock(&lane->lock))
 				break;
 		}
-		any |= rail_lane_poll(lane, &done);
+		any |= lane_turn(lane, work, &done);
 		tei_mutex_unlock(&lane->lock);
 	} while (__atomic_load_n(&lane->kick, __ATOMIC_SEQ_CST) &&
 		 __atomic_exchange_n(&lane->kick, false, __ATOMIC_SEQ_CST));
