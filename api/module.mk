@@ -23,5 +23,6 @@ EXAMPLES += \
 	event_loop \
 	initiator \
 	notify \
+	own_exchange \
 	target \
 	# EOL

@@ -89,6 +89,13 @@ notified()
 		finish '^written: one line, .*"a line that came first"'
 }
 
+exchanged()
+{
+	"$examples/own_exchange" >"$tmp/exchanged" || return 1
+	cat "$tmp/exchanged"
+	grep -q '^the target has "no name was needed"$' "$tmp/exchanged"
+}
+
 # A server on a port that is free; it says so by serving the target.
 cluster()
 {
@@ -126,6 +133,7 @@ check 'target and initiator' hello
 check 'an initiator without a target says why' no_target
 check 'event_loop' events
 check 'notify' notified
+check 'own_exchange' exchanged
 if command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ]; then
 	check 'target and initiator by ZooKeeper' cluster
 else
