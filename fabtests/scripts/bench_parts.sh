@@ -357,12 +357,12 @@ part_idle()
 			# shellcheck disable=SC2046
 			! run_te "$t" idle "$r" --mode=idle --protocol="$t" \
 				$(device "$t") --duration=2 ||
-				record "idle target, $t" engine "$r" \
+				record "idle target $t" engine "$r" \
 					'% of a core' "$(echo "$json" |
 					field target_cpu_percent)"
 			r=$((r + 1))
 		done
-		row "idle target, $t" engine '' '% of a core' '<=' 0.5
+		row "idle target $t" engine '' '% of a core' '<=' 0.5
 	done
 }
 
@@ -401,12 +401,12 @@ segments_memory()
 	echo "$json" | grep -o '{"segments":[^}]*}' >"$out/memory"
 	while read -r json; do
 		n=$(echo "$json" | field segments)
-		for value in open_kib used_kib open_ms; do
-			record "memory at $n" $value 1 KiB \
+		for value in open_kib used_kib; do
+			record "each of $n ${value%_*}" $value 1 KiB \
 				"$(echo "$json" | field $value)"
 		done
-		row "memory at $n" open_kib '' KiB '<=' ''
-		row "memory at $n" used_kib '' KiB '<=' ''
+		row "each of $n open" open_kib '' KiB '<=' ''
+		row "each of $n used" used_kib '' KiB '<=' ''
 	done <"$out/memory"
 	rm -f "$out/memory"
 }
