@@ -158,10 +158,11 @@ void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
 		rail_close_initiating(rail_at(dp, i));
 	dp_end_tasks(dp);
 	rail_mr_free_all(dp);
-	for (i = 0; i < rail_count(dp); i++) {
+	/* a message read while one lane closes may name another rail */
+	for (i = 0; i < rail_count(dp); i++)
 		rail_close(rail_at(dp, i));
+	for (i = 0; i < rail_count(dp); i++)
 		rail_free(rail_at(dp, i));
-	}
 	rail_peer_free_all(dp);
 	dp_free(dp);
 }
