@@ -144,6 +144,16 @@ int tei_topo_find_nic(const struct tei_topo *topo, const char *name);
 size_t tei_topo_location_count(const struct tei_topo *topo);
 const char *tei_topo_location(const struct tei_topo *topo, size_t index);
 
+/* Where a location itself is. */
+struct tei_topo_place {
+	int numa_node;		/* -1 unknown */
+	char pci[16];		/* of a GPU, "0000:17:00.0", or "" */
+};
+
+/* False, and nothing written, if index is out of range. */
+bool tei_topo_location_place(const struct tei_topo *topo, size_t index,
+			     struct tei_topo_place *place);
+
 /*
  * NIC indices for a location; the arrays are the topology's. NICs switched off
  * are in neither. An unknown (or NULL) location is "*": every NIC, all

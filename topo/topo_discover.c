@@ -139,10 +139,15 @@ static unsigned int topo_close_gpu(const struct topo_find *f,
 	return topo_close_node(f, nic, gpu->node);
 }
 
-/* Adds the row for which f->close holds the closeness of every NIC. */
-static int topo_find_add(struct topo_find *f, const char *location)
+/*
+ * Adds the row for which f->close holds the closeness of every NIC. gpu NULL:
+ * it is the node itself.
+ */
+static int topo_find_add(struct topo_find *f, const char *location, int node,
+			 hwloc_obj_t gpu)
 {
 	unsigned int best = 0, worst = ~0u;
+	struct tei_topo_pci pci;
 	struct topo_row *row;
 	uint32_t i;
 
@@ -151,6 +156,9 @@ static int topo_find_add(struct topo_find *f, const char *location)
 	row = topo_add_row(f->topo, location);
 	if (!row)
 		return TEI_ERR_MEMORY;
+	row->numa_node = node;
+	pci = topo_hw_pci(gpu);
+	topo_pci_text(&pci, row->pci);
 	for (i = 0; i < f->topo->n_nics; i++) {
 		if (f->topo->nics[i].off)
 			continue;
@@ -180,7 +188,7 @@ static int topo_find_rows(struct topo_find *f)
 			f->close[k] = topo_close_node(f, &f->spots[k],
 						      f->nodes[i]);
 		snprintf(location, sizeof(location), "cpu:%d", f->nodes[i]);
-		rc = topo_find_add(f, location);
+		rc = topo_find_add(f, location, f->nodes[i], NULL);
 	}
 	for (i = 0; i < f->n_gpus && !rc; i++) {
 		for (k = 0; k < f->topo->n_nics; k++)
@@ -188,7 +196,8 @@ static int topo_find_rows(struct topo_find *f)
 						     &f->gpus[i].spot);
 		snprintf(location, sizeof(location), "cuda:%u",
 			 f->gpus[i].ordinal);
-		rc = topo_find_add(f, location);
+		rc = topo_find_add(f, location, f->gpus[i].spot.node,
+				   f->gpus[i].spot.obj);
 	}
 	return rc;
 }

@@ -104,6 +104,23 @@ static void gpus_prefer_nics_of_their_switch(void)
 	tei_topo_free(topo);
 }
 
+static void locations_have_a_place(void)
+{
+	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
+	struct tei_topo_place place = { .numa_node = 77 };
+
+	CU_ASSERT(tei_topo_location_place(topo, 1, &place));
+	CU_ASSERT_EQUAL(place.numa_node, 1);
+	CU_ASSERT_STRING_EQUAL(place.pci, "");
+	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 9), "cuda:7");
+	CU_ASSERT(tei_topo_location_place(topo, 9, &place));
+	CU_ASSERT_EQUAL(place.numa_node, 1);
+	CU_ASSERT_STRING_EQUAL(place.pci, "0000:b5:00.0");
+	CU_ASSERT(!tei_topo_location_place(topo, 10, &place));
+	CU_ASSERT_EQUAL(place.numa_node, 1);
+	tei_topo_free(topo);
+}
+
 static void off_nics_are_no_competition(void)
 {
 	struct tei_topo_opts opts = {
@@ -429,6 +446,7 @@ const struct tei_test_case discover_cases[] = {
 	{ "gpu_beside_its_nic", gpu_beside_its_nic },
 	{ "gpus_prefer_nics_of_their_switch",
 	  gpus_prefer_nics_of_their_switch },
+	{ "locations_have_a_place", locations_have_a_place },
 	{ "off_nics_are_no_competition", off_nics_are_no_competition },
 	{ "driver_numbers_win", driver_numbers_win },
 	{ "rails_are_found_by_device_or_pci_address",

@@ -17,6 +17,8 @@ struct topo_row {
 	uint32_t n_preferred;
 	uint32_t n_accessible;
 	uint32_t *nics;		/* preferred first, then accessible; none off */
+	int numa_node;		/* where it is, -1 unknown */
+	char pci[16];		/* of a GPU, or "" */
 };
 
 /*

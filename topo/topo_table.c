@@ -67,6 +67,7 @@ static int topo_row_init(const struct tei_topo *topo, struct topo_row *row,
 {
 	memset(row, 0, sizeof(*row));
 	snprintf(row->location, sizeof(row->location), "%s", location);
+	row->numa_node = -1;
 	row->nics = calloc(topo->n_nics ? topo->n_nics : 1, sizeof(*row->nics));
 	return row->nics ? 0 : TEI_ERR_MEMORY;
 }
@@ -224,6 +225,16 @@ const struct topo_row *topo_find_row(const struct tei_topo *topo,
 		if (!strcmp(topo->rows[i].location, location))
 			return &topo->rows[i];
 	return NULL;
+}
+
+bool tei_topo_location_place(const struct tei_topo *topo, size_t index,
+			     struct tei_topo_place *place)
+{
+	if (index >= topo->n_rows)
+		return false;
+	place->numa_node = topo->rows[index].numa_node;
+	memcpy(place->pci, topo->rows[index].pci, sizeof(place->pci));
+	return true;
 }
 
 bool tei_topo_lookup(const struct tei_topo *topo, const char *location,
