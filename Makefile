@@ -29,7 +29,7 @@ config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
 
 HEADERS = moonrail.h transfer_engine_c.h
 MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/moonrail api \
-	  fabtests scripts
+	  fabtests tools scripts
 ifeq ($(WITH_PROV),no)
 MODULES := $(filter-out prov/moonrail,$(MODULES))
 endif

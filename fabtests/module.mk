@@ -131,6 +131,7 @@ TIMEOUT_ft_faults = 300
 TIMEOUT_ft_transfer = 300
 
 SCRIPT_TESTS += \
+	fabtests/functional/ft_info.sh \
 	fabtests/scripts/bench_test.sh \
 	fabtests/scripts/examples_test.sh \
 	# EOL

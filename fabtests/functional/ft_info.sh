@@ -1,0 +1,461 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 400
+#
+# te_info in network namespaces of its own: what it finds, its exit status,
+# its JSON and SVG by real parsers, and that strange surroundings do not crash
+# it. BUILD and SRC as run_tests.sh sets them.
+set -u
+
+if [ "${1:-}" = case ]; then
+	shift
+else
+	: "${BUILD:?}" "${SRC:?}"
+	command -v python3 >/dev/null || {
+		echo 'needs python3 to parse what te_info prints'
+		exit 77
+	}
+	tmp=$(mktemp -d)
+	trap 'rm -rf "$tmp"' EXIT
+	trap 'exit 1' HUP INT TERM
+	export tmp
+	LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+	export LD_LIBRARY_PATH
+	unset MC_LOG_LEVEL MOONRAIL_DEVICES MOONRAIL_PROVIDER MC_TE_FILTERS \
+		MC_GID_INDEX FI_AV_REMOVE_CLEANUP
+	set --
+fi
+info=$BUILD/bin/te_info
+failed=0
+
+ok()
+{
+	if [ "$1" -eq 0 ]; then
+		echo "ok - $2"
+	else
+		echo "not ok - $2"
+		failed=1
+	fi
+}
+
+# run STATUS NAME OPTION…: te_info ends with that status; its output is kept.
+run()
+{
+	want=$1 title=$2
+	shift 2
+	"$info" "$@" >"$tmp/out" 2>"$tmp/err"
+	got=$?
+	[ "$got" -eq "$want" ] || {
+		echo "# te_info $*: status $got, not $want"
+		sed 's/^/# /' "$tmp/err" | tail -n 20
+		sed 's/^/# /' "$tmp/out" | tail -n 40
+	}
+	[ "$got" -eq "$want" ]
+	ok $? "$title"
+}
+
+# holds NAME EXPRESSION: true of the JSON document r. F(id, grade[, subject])
+# are the findings of that name.
+holds()
+{
+	python3 - "$tmp/out" "$2" <<-'PYTHON'
+	import json, sys
+	with open(sys.argv[1], encoding="utf-8") as f:
+	    r = json.load(f)
+	def F(id, grade=None, subject=None):
+	    return [f for f in r["findings"] if f["id"] == id and
+	            (grade is None or f["grade"] == grade) and
+	            (subject is None or f["subject"] == subject)]
+	good = eval(sys.argv[2])
+	if not good:
+	    print("# not true: " + sys.argv[2])
+	    for f in r["findings"]:
+	        print("#", f["grade"], f["id"], f["subject"], f["what"])
+	    print("#", r["not_looked_at"])
+	sys.exit(not good)
+	PYTHON
+	ok $? "$1"
+}
+
+# is_xml NAME: the output parses and is a picture.
+is_xml()
+{
+	python3 - "$tmp/out" <<-'PYTHON'
+	import sys, xml.etree.ElementTree as e
+	root = e.parse(sys.argv[1]).getroot()
+	boxes = root.findall(".//{http://www.w3.org/2000/svg}rect")
+	w, h = float(root.get("width")), float(root.get("height"))
+	out = [b for b in boxes if float(b.get("x")) + float(b.get("width")) > w
+	       or float(b.get("y")) + float(b.get("height")) > h]
+	sys.exit(not root.tag.endswith("}svg") or len(boxes) < 3 or bool(out))
+	PYTHON
+	ok $? "$1"
+}
+
+# veth NAME ADDRESS…: up, with its other end; an address may be missing.
+veth()
+{
+	ip link add "$1" type veth peer name "p$1" &&
+		ip link set "$1" up && ip link set "p$1" up
+	[ -z "${2:-}" ] || ip addr add "$2" dev "$1"
+}
+
+loose()
+{
+	for c in all default "$@"; do
+		echo 0 >"/proc/sys/net/ipv4/conf/$c/rp_filter"
+	done
+}
+
+# --- cases; those in namespaces are run by this script again ----------------
+
+case_options()
+{
+	run 0 'help' --help
+	run 0 'version' --version
+	run 3 'an unknown option' --nonsense
+	run 3 'an unknown transport' --protocol=carrier-pigeon
+	run 3 'a number out of range' --peers=0 --check
+	run 3 'options that exclude each other' --svg --json
+	run 3 'a file that cannot be written' --output=/nonexistent/x
+	"$info" --help >/dev/full 2>/dev/null
+	[ $? -eq 3 ]
+	ok $? 'a full disk is an error'
+}
+
+case_loopback()
+{
+	ip link set lo up
+	run 0 'a report' --protocol=tcp
+	grep -q '^  lo .*tcp' "$tmp/out" &&
+		grep -q 'MC_SLICE_TIMEOUT *10 *default' "$tmp/out"
+	ok $? 'rails, and settings with their source'
+	MC_SLICE_TIMEOUT=33 "$info" --json >"$tmp/out" 2>/dev/null
+	holds 'a setting from the environment' \
+		'{"name": "MC_SLICE_TIMEOUT", "value": "33", "source": "environment"} in r["settings"]'
+	run 1 'a check of loopback alone warns' --check --json --protocol=tcp
+	holds 'each rail is tried and verified' \
+		'len(r["probes"]) == 1 and r["probes"][0]["verified"] and r["probes"][0]["bytes_per_second"] > 0 and F("probe", "ok", "lo")'
+	holds 'no other rail is a warning' 'F("rail", "warn")'
+	MC_SLICE_TIMEOUT=nonsense "$info" --json >"$tmp/out" 2>/dev/null
+	[ $? -eq 2 ]
+	ok $? 'a malformed setting is bad'
+	holds 'and is named' '"MC_SLICE_TIMEOUT" in F("engine", "bad")[0]["what"]'
+}
+
+case_empty()
+{
+	run 2 'no interface is up: bad' --check --json
+	holds 'the reason and the cure' \
+		'not r["rails"] and "lo up" in F("engine", "bad")[0]["cure"] and r["worst"] == "bad"'
+	run 0 'a picture without a rail' --svg
+	is_xml 'it is one'
+}
+
+case_subnet()
+{
+	ip link set lo up
+	veth a0 10.5.0.1/24
+	veth a1 10.5.0.2/24
+	loose a0 a1
+	run 1 'two rails in one subnet: a warning' --check --json --no_probe
+	holds 'one leaves by the other' \
+		'len(F("routes", "warn")) == 1 and len(F("routes", "ok")) == 1 and not F("routes", "bad")'
+	holds 'both answer ARP' 'len(F("arp_flux", "warn")) == 2'
+	echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter
+	run 2 'with rp_filter it does not work' --check --json --no_probe
+	holds 'which is bad' 'len(F("routes", "bad")) == 1'
+	loose a0 a1
+	for i in 0 1; do
+		echo 1 >"/proc/sys/net/ipv4/conf/a$i/arp_ignore"
+		echo 2 >"/proc/sys/net/ipv4/conf/a$i/arp_announce"
+		ip rule add from "10.5.0.$((i + 1))" table "10$i" &&
+			ip route add 10.5.0.0/24 dev "a$i" table "10$i"
+	done
+	run 0 'cured as the findings say' --check --json --no_probe
+	holds 'both are fine' \
+		'len(F("routes", "ok")) == 2 and not F("arp_flux")'
+	run 2 'a peer without a route' --check --json --no_probe --peer=10.77.0.1
+	holds 'no rail reaches it' 'F("peer", "bad", "10.77.0.1")'
+	run 0 'a peer with a route' --check --json --no_probe --peer=10.5.0.9
+	holds 'both rails reach it' 'len(F("peer", "ok")) == 2'
+	run 0 'what is no address' --check --json --no_probe --peer=nonsense
+	holds 'is not looked at' '[u for u in r["not_looked_at"] if u["id"] == "peer"]'
+}
+
+case_down()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	veth a1 10.7.0.1/24
+	run 0 'two rails in two subnets are fine' --check --json --no_probe
+	ip link set pa1 down
+	run 1 'no carrier' --check --json --no_probe
+	holds 'is told of the interface' \
+		'F("link", "warn", "a1") and [x["name"] for x in r["rails"] if x["transport"] == "tcp"] == ["a0"]'
+	ip link set a1 down
+	run 1 'an interface down' --check --json --no_probe
+	holds 'and its cure' \
+		'"ip link set a1 up" in F("link", "warn", "a1")[0]["cure"]'
+	run 2 'the only rail is down' --check --json --device_name=a1
+	holds 'the engine says so' 'F("engine", "bad")'
+	ip link set dev a0 mtu 1000
+	run 1 'a tiny MTU' --check --json --no_probe --device_name=a0
+	holds 'is a warning' 'F("mtu", "warn", "a0")'
+}
+
+case_limits()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	prlimit --memlock=65536:65536 "$info" --check --json --no_probe \
+		>"$tmp/out" 2>/dev/null
+	[ $? -eq 1 ]
+	ok $? 'a small memlock limit warns'
+	holds 'memlock' 'F("memlock", "warn") and "64 KiB" in F("memlock")[0]["what"]'
+	# a hard limit may be in the way
+	prlimit --memlock=unlimited "$info" --check --json --no_probe \
+		>"$tmp/out" 2>/dev/null
+	[ ! -s "$tmp/out" ] || holds 'no memlock limit is fine' \
+		'F("memlock", "ok")'
+	prlimit --nofile=1000:1000 "$info" --check --json --no_probe \
+		--peers=1000 >"$tmp/out" 2>/dev/null
+	[ $? -eq 2 ]
+	ok $? 'a hard limit on files below what is needed is bad'
+	holds 'open files' 'F("open_files", "bad")'
+	prlimit --nofile=1000: "$info" --check --json --no_probe \
+		--peers=1000 >"$tmp/out" 2>/dev/null
+	holds 'a soft limit only warns' 'F("open_files", "warn")'
+	sleep 60 &
+	prlimit --pid $! --memlock=4096:4096
+	run 1 'the limits of another process' --check --json --no_probe --pid=$!
+	holds 'its memlock' 'F("memlock", "warn", "pid '$!'")'
+	kill $!
+	run 0 'a process that is gone' --check --json --no_probe --pid=$((1 << 22))
+	holds 'is not looked at' \
+		'{"limits", "libraries"} <= {u["id"] for u in r["not_looked_at"]}'
+}
+
+# Two copies of one library in a process.
+case_libraries()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	lib=$(ldd "$info" | sed -n 's/.*libfabric\.so[^ ]* => \([^ ]*\).*/\1/p')
+	cp -L "$lib" "$tmp/libfabric.so.1"
+	python3 -c 'import ctypes, sys
+for p in sys.argv[1:]: ctypes.CDLL(p)
+print("ready", flush=True)
+sys.stdin.read()' "$lib" "$tmp/libfabric.so.1" <"$tmp/pipe" >"$tmp/ready" &
+	pid=$!
+	exec 8>"$tmp/pipe"
+	until [ -s "$tmp/ready" ]; do sleep 0.1; done
+	run 2 'two libfabrics in one process' --check --json --no_probe \
+		--pid="$pid"
+	exec 8>&-
+	holds 'are bad' 'F("libraries", "bad")'
+	run 0 'one is not' --check --json --no_probe
+	holds 'it is named' 'F("libraries", "ok")'
+	FI_AV_REMOVE_CLEANUP=1 "$info" --check --json --no_probe \
+		--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
+	holds 'connections can be closed with the switch' 'F("closing", "ok")'
+}
+
+# Files of another machine.
+case_root()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	r=$tmp/root
+	clock=$r/sys/devices/system/clocksource/clocksource0
+	cpu=$r/sys/devices/system/cpu/cpu0/cpufreq
+	mkdir -p "$clock" "$cpu" "$r/proc/sys/kernel/yama" "$r/proc/self" \
+		"$r/sys/fs/cgroup/a/b" "$r/sys/class/iommu/dmar0" \
+		"$r/proc/sys/net/core" "$r/proc/sys/net/ipv4"
+	echo hpet >"$clock/current_clocksource"
+	echo powersave >"$cpu/scaling_governor"
+	echo 3 >"$r/proc/sys/kernel/yama/ptrace_scope"
+	echo 1 >"$r/proc/sys/kernel/numa_balancing"
+	echo '0::/a/b' >"$r/proc/self/cgroup"
+	echo max >"$r/sys/fs/cgroup/a/b/memory.max"
+	echo 67108864 >"$r/sys/fs/cgroup/a/memory.max"
+	echo 'root=/dev/sda' >"$r/proc/cmdline"
+	echo 16 >"$r/proc/sys/net/core/somaxconn"
+	echo 4096 >"$r/proc/sys/net/core/rmem_max"
+	echo '4096 8192 16384' >"$r/proc/sys/net/ipv4/tcp_rmem"
+	echo '4096 65536 1048576' >"$r/proc/sys/net/ipv4/tcp_wmem"
+	echo '32768 32800' >"$r/proc/sys/net/ipv4/ip_local_port_range"
+	printf 'HugePages_Total:  12\nHugePages_Free: 4\nHugepagesize: 2048 kB\n' \
+		>"$r/proc/meminfo"
+	run 1 'another machine by its files' --check --json --no_probe --root="$r"
+	holds 'clock, cgroup, ptrace' \
+		'F("clock", "warn") and F("cgroup", "warn") and F("ptrace", "warn")'
+	holds 'governor, balancing, IOMMU' \
+		'F("governor", "note") and F("numa_balancing", "note") and F("iommu", "note")'
+	holds 'socket buffers, backlog, ports' \
+		'F("socket_buffers", "warn", "tcp_rmem") and F("socket_buffers", "ok", "tcp_wmem") and F("socket_buffers", "warn", "rmem_max") and F("backlog", "warn") and F("ports", "warn")'
+	holds 'huge pages' 'F("huge_pages", "ok")'
+	echo tsc >"$clock/current_clocksource"
+	echo 'iommu=pt' >"$r/proc/cmdline"
+	run 1 'the same, cured in part' --check --json --no_probe --root="$r"
+	holds 'is fine there' 'F("clock", "ok") and F("iommu", "ok")'
+	head -c 100000 /dev/urandom >"$r/proc/meminfo"
+	head -c 10000 /dev/urandom >"$r/proc/self/cgroup"
+	head -c 10000 /dev/urandom >"$clock/current_clocksource"
+	head -c 100 /dev/urandom >"$r/proc/sys/net/core/somaxconn"
+	head -c 1000 /dev/urandom >"$r/proc/sys/net/ipv4/tcp_rmem"
+	rm -f "$cpu/scaling_governor"
+	mkfifo "$cpu/scaling_governor"
+	run 1 'files full of noise do not crash it' --check --json --no_probe \
+		--root="$r"
+	holds 'and the report is whole' 'r["worst"] == "warn"'
+}
+
+case_sys()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	mount -t tmpfs none /sys || {
+		echo 'skip - an empty /sys: no right to mount'
+		return
+	}
+	run 0 'an empty /sys' --check --json
+	holds 'what could not be looked at is listed' \
+		'{"clock", "interfaces"} <= {u["id"] for u in r["not_looked_at"]} and r["probes"][0]["verified"]'
+	run 0 'its picture' --svg
+	is_xml 'is one'
+}
+
+case_many()
+{
+	ip link set lo up
+	i=0
+	while [ "$i" -lt 150 ]; do
+		echo "link add v$i type veth peer name w$i"
+		echo "addr add 10.$((100 + i % 100)).$((i / 100)).1/24 dev v$i"
+		echo "link set v$i up"
+		echo "link set w$i up"
+		i=$((i + 1))
+	done | ip -batch - || {
+		echo 'skip - hundreds of interfaces: no right to make them'
+		return
+	}
+	ip link add "$(printf 'x<&"\377')" type veth peer name "y'&;z"
+	run 0 'hundreds of interfaces' --json --device_name=v0,v1,v2
+	holds 'all are listed' \
+		'len(r["interfaces"]) >= 301 and len([x for x in r["rails"] if x["transport"] == "tcp"]) == 3'
+	holds 'strange names too' \
+		'{"x<&\"?", "y'"'"'&;z"} <= {n["name"] for n in r["interfaces"]}'
+	run 0 'as text' --device_name=v0
+	run 0 'as a picture' --svg --device_name=v0,v1
+	is_xml 'which is one'
+}
+
+case_segment()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	veth a1 10.7.0.1/24
+	"$BUILD/bin/te_bench" --mode=target --protocol=tcp \
+		--local_server_name=127.0.0.1 --buffer_size=1M \
+		>"$tmp/target" 2>"$tmp/target.err" &
+	pid=$!
+	until [ -s "$tmp/target" ] || ! kill -0 "$pid" 2>/dev/null; do
+		sleep 0.1
+	done
+	name=$(head -n 1 "$tmp/target")
+	run 0 'a published segment' --segment="$name" --json
+	holds 'its descriptor' \
+		'len(r["segment"]["devices"]) == 2 and r["segment"]["buffers"][0]["bytes"] == 1 << 20'
+	holds 'its owner answers' \
+		'r["segment"]["owner"]["answers"] and r["segment"]["owner"]["incarnation"] == r["segment"]["incarnation"]'
+	holds 'each pair of rails answers' \
+		'len(r["segment"]["pairs"]) == 4 and all(p["answers"] and p["latency_us"] > 0 for p in r["segment"]["pairs"])'
+	ip link set pa1 down
+	ip addr del 10.7.0.1/24 dev a1
+	run 1 'one of its rails is gone' --segment="$name" --json
+	holds 'which is told' \
+		'F("segment_rail", "warn", "a1") and F("segment_rail", "ok", "a0")'
+	kill -9 "$pid"
+	wait "$pid" 2>/dev/null
+	run 2 'its process is gone' --segment="$name" --json
+	holds 'which is bad' 'F("segment", "bad")'
+	run 2 'a name that never was' --segment=nonsense
+}
+
+case_zookeeper()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	# nothing listens in a namespace of our own
+	run 2 'ZooKeeper servers that are away' --check --json --no_probe \
+		--metadata_server=zookeeper://127.0.0.1:2181,127.0.0.1:2182/c
+	holds 'each is named' \
+		'len(F("metadata", "warn")) == 2 and [s["answers"] for s in r["metadata_servers"]] == [False, False]'
+	holds 'an engine cannot use them' 'F("metadata", "bad")'
+	holds 'the rails are there all the same' \
+		'[x["name"] for x in r["rails"] if x["transport"] == "tcp"] == ["a0"]'
+	run 2 'a back end that is unknown' --check --json --no_probe \
+		--metadata_server=carrier-pigeon://x
+}
+
+case_zookeeper_here()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	sh "$SRC/fabtests/scripts/zk_server.sh" "$tmp/zk" 1 2181 \
+		>"$tmp/zk.log" 2>&1 &
+	pid=$!
+	tries=0
+	until python3 -c 'import socket
+s = socket.create_connection(("127.0.0.1", 2181), 1)
+s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
+		tries=$((tries + 1))
+		if ! kill -0 "$pid" 2>/dev/null || [ "$tries" -gt 300 ]; then
+			echo "skip - a ZooKeeper server: $(tail -n 1 "$tmp/zk.log")"
+			return
+		fi
+		sleep 0.2
+	done
+	run 1 'one ZooKeeper server of two answers' --check --json --no_probe \
+		--metadata_server=zookeeper://127.0.0.1:2181,127.0.0.1:2182
+	holds 'which is a warning' \
+		'F("metadata", "ok", "127.0.0.1:2181") and F("metadata", "warn", "127.0.0.1:2182") and not F("metadata", "bad")'
+	run 2 'a segment that is not there' --segment=nobody --json \
+		--metadata_server=zookeeper://127.0.0.1:2181
+	holds 'is told' 'F("segment", "bad", "nobody")'
+	kill "$pid"
+}
+
+case_topology()
+{
+	for xml in "$SRC"/topo/testdata/*.xml; do
+		run 0 "a picture of ${xml##*/}" --svg --topology="$xml"
+		is_xml 'is one'
+	done
+	head -c 3000 "$SRC/topo/testdata/gpu8-nic8.xml" >"$tmp/cut.xml"
+	run 3 'a topology cut short' --svg --topology="$tmp/cut.xml"
+	run 3 'a topology that is not there' --svg --topology="$tmp/none.xml"
+	head -c 3000 /dev/urandom >"$tmp/noise.xml"
+	run 3 'noise' --svg --topology="$tmp/noise.xml"
+}
+
+# ----------------------------------------------------------------------------
+
+if [ $# -gt 0 ]; then
+	"case_$1"
+	exit "$failed"
+fi
+
+mkfifo "$tmp/pipe"
+case_options
+case_topology
+if unshare -nm true 2>/dev/null; then
+	for c in loopback empty subnet down limits libraries root sys many \
+		 segment zookeeper zookeeper_here; do
+		unshare -nm --propagation private sh "$0" case "$c" || failed=1
+	done
+else
+	echo 'skip - te_info among interfaces: network namespaces need root'
+fi
+exit "$failed"

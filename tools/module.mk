@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tools: te_info. It is linked to the library like any program, and has copies
+# of the parts that read topology and metadata.
+TOOLS += te_info
+
+SRCS_te_info = \
+	$(filter util/% topo/% meta/%,$(SRCS)) \
+	tools/te_info.c \
+	tools/te_info_check.c \
+	tools/te_info_check_fabric.c \
+	tools/te_info_check_host.c \
+	tools/te_info_check_meta.c \
+	tools/te_info_check_net.c \
+	tools/te_info_check_routes.c \
+	tools/te_info_child.c \
+	tools/te_info_doc.c \
+	tools/te_info_engine.c \
+	tools/te_info_ethtool.c \
+	tools/te_info_fabric.c \
+	tools/te_info_file.c \
+	tools/te_info_machine.c \
+	tools/te_info_net.c \
+	tools/te_info_options.c \
+	tools/te_info_pair.c \
+	tools/te_info_probe.c \
+	tools/te_info_probe_child.c \
+	tools/te_info_rails.c \
+	tools/te_info_route.c \
+	tools/te_info_segment.c \
+	tools/te_info_svg.c \
+	tools/te_info_svg_draw.c \
+	tools/te_info_text.c \
+	tools/te_info_text_seg.c \
+	tools/te_info_verbs.c \
+	# EOL
+
+LIBS_te_info = $(LIBS) -libverbs

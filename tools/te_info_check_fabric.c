@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The rails themselves, libfabric below them, RDMA ports.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/te_info.h"
+
+static const cJSON *fabric_list(const struct info *info, const char *key)
+{
+	return cJSON_GetObjectItemCaseSensitive(info->doc, key);
+}
+
+/* --- rails --------------------------------------------------------------- */
+
+static bool fabric_is_network(const struct info_rail *r)
+{
+	return strcmp(r->transport, "local") && strcmp(r->transport, "shm");
+}
+
+static void fabric_rails(struct info *info)
+{
+	size_t i, network = 0, loop = 0;
+	const struct info_rail *r;
+	cJSON *f;
+
+	for (i = 0; i < info->n_rails; i++) {
+		r = &info->rails[i];
+		network += fabric_is_network(r);
+		loop += !strncmp(r->host, "127.", 4) || !strcmp(r->host, "::1");
+		if (!strcmp(info_get(r->doc, "state"), "up"))
+			continue;
+		f = info_find(info, INFO_BAD, "rail", r->name);
+		info_what(f, "the rail is %s", info_get(r->doc, "state"));
+		info_why(f, "it carries nothing");
+		info_cure(f, "the log lines tell why; MC_LOG_LEVEL=debug tells more");
+	}
+	if (!network || loop < network)
+		return;
+	f = info_find(info, INFO_WARN, "rail", info->rails[0].name);
+	info_what(f, "there is no rail but loopback");
+	info_why(f, "no other host can be reached");
+	info_cure(f, "bring up an interface and give it an address; MC_TE_FILTERS and MOONRAIL_DEVICES must not exclude it");
+}
+
+/* --- connections --------------------------------------------------------- */
+
+/*
+ * Which providers can close one connection: only rxm's, and only with the
+ * switch set before libfabric starts. The API has no capability for it.
+ */
+static void fabric_closing(struct info *info, const struct info_rail *r)
+{
+	const cJSON *lib = fabric_list(info, "libfabric");
+	const char *set = info_get(lib, "av_remove_cleanup");
+	bool rxm = strstr(r->provider, "ofi_rxm") != NULL;
+	cJSON *f;
+
+	if (rxm && *set && strcmp(set, "0")) {
+		info_fine(info, "closing", r->provider,
+			  "FI_AV_REMOVE_CLEANUP=%s lets one connection be closed",
+			  set);
+		return;
+	}
+	f = info_find(info, INFO_NOTE, "closing", r->provider);
+	info_what(f, "one connection can't be closed alone%s",
+		  rxm ? " without FI_AV_REMOVE_CLEANUP" : " with this provider");
+	info_why(f, "a broken path costs the whole endpoint, which is replaced while its other peers drain");
+	info_cure(f, rxm ? "FI_AV_REMOVE_CLEANUP=1 in the environment before the program starts" :
+			   "nothing needs to be done; verbs;ofi_rxm and tcp;ofi_rxm can, with FI_AV_REMOVE_CLEANUP=1");
+}
+
+static void fabric_connections(struct info *info)
+{
+	size_t i, k;
+
+	for (i = 0; i < info->n_rails; i++) {
+		for (k = 0; k < i; k++)
+			if (!strcmp(info->rails[k].provider,
+				    info->rails[i].provider))
+				break;
+		if (k == i && fabric_is_network(&info->rails[i]))
+			fabric_closing(info, &info->rails[i]);
+	}
+}
+
+/* --- two libraries in one process ---------------------------------------- */
+
+#define FABRIC_COPIES 8
+
+struct fabric_copies {
+	char paths[FABRIC_COPIES][256];
+	size_t n;
+};
+
+static void fabric_copy(struct fabric_copies *c, const char *path)
+{
+	const char *base = strrchr(path, '/');
+
+	if (strncmp(base ? base + 1 : path, "libfabric.so", 12))
+		return;
+	for (size_t i = 0; i < c->n; i++)
+		if (!strcmp(c->paths[i], path))
+			return;
+	if (c->n < FABRIC_COPIES)
+		snprintf(c->paths[c->n++], sizeof(c->paths[0]), "%.255s", path);
+}
+
+/* From /proc/PID/maps; false if it can't be read. */
+static bool fabric_maps(struct info *info, struct fabric_copies *c)
+{
+	char *text, *line, *save = NULL, *path;
+
+	text = info_slurp(info, "/proc/%llu/maps",
+			  (unsigned long long)info->opts.pid);
+	if (!text) {
+		info_unseen(info, "libraries", "/proc/%llu/maps: %s",
+			    (unsigned long long)info->opts.pid,
+			    strerror(errno));
+		return false;
+	}
+	for (line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		path = strchr(line, '/');
+		if (path)
+			fabric_copy(c, path);
+	}
+	free(text);
+	return true;
+}
+
+static void fabric_libraries(struct info *info)
+{
+	struct fabric_copies c = { .n = 0 };
+	char who[32] = "an engine's process";
+	const cJSON *lib;
+	cJSON *f;
+
+	if (info->opts.pid) {
+		snprintf(who, sizeof(who), "pid %llu",
+			 (unsigned long long)info->opts.pid);
+		if (!fabric_maps(info, &c))
+			return;
+	} else {
+		cJSON_ArrayForEach(lib, fabric_list(info, "libraries"))
+			fabric_copy(&c, info_get(lib, "path"));
+	}
+	if (c.n < 2) {
+		if (c.n)
+			info_fine(info, "libraries", who, "one libfabric: %s",
+				  c.paths[0]);
+		else
+			info_unseen(info, "libraries", "%s has no libfabric.so mapped",
+				    who);
+		return;
+	}
+	f = info_find(info, INFO_BAD, "libraries", who);
+	info_what(f, "%zu libfabrics are mapped: %s and %s", c.n, c.paths[0],
+		  c.paths[1]);
+	info_why(f, "one calls into the other's providers and settings, and crashes or hangs");
+	info_cure(f, "link everything to one; LD_DEBUG=libs shows who loads which; look at LD_LIBRARY_PATH, LD_PRELOAD and wheels that bundle their own");
+}
+
+/* --- RDMA ---------------------------------------------------------------- */
+
+static bool fabric_has_gid(const cJSON *port, int index)
+{
+	const cJSON *gid;
+
+	cJSON_ArrayForEach(gid, cJSON_GetObjectItemCaseSensitive(port, "gids"))
+		if (index < 0 || (int)info_get_num(gid, "index") == index)
+			return true;
+	return false;
+}
+
+static void fabric_gid(struct info *info, const char *name, const cJSON *port)
+{
+	const char *chosen = getenv("MC_GID_INDEX");
+	int index = chosen ? atoi(chosen) : -1;
+	cJSON *f;
+
+	if (strcmp(info_get(port, "link_layer"), "Ethernet"))
+		return;
+	if (fabric_has_gid(port, index)) {
+		info_fine(info, "gid", name, "port %.0f has GIDs beyond link-local",
+			  info_get_num(port, "port"));
+		return;
+	}
+	f = info_find(info, index < 0 ? INFO_WARN : INFO_BAD, "gid", name);
+	if (index < 0)
+		info_what(f, "port %.0f has link-local GIDs only",
+			  info_get_num(port, "port"));
+	else
+		info_what(f, "port %.0f has no GID of index %d (MC_GID_INDEX)",
+			  info_get_num(port, "port"), index);
+	info_why(f, "RoCE finds its way by a GID that is an IP address");
+	info_cure(f, "give the port's interface an IP address; ibv_devinfo -v lists the GIDs");
+}
+
+static void fabric_port(struct info *info, const char *name, const cJSON *port)
+{
+	double mtu = info_get_num(port, "mtu");
+	double max = info_get_num(port, "mtu_max");
+	char rate[32];
+	cJSON *f;
+
+	if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(port, "active"))) {
+		f = info_find(info, INFO_WARN, "rdma_port", name);
+		info_what(f, "port %.0f is %s", info_get_num(port, "port"),
+			  *info_get(port, "state") ? info_get(port, "state") :
+						     info_get(port, "error"));
+		info_why(f, "it can't be a rail");
+		info_cure(f, "cable and switch; ip link set … up for RoCE, a running subnet manager for InfiniBand");
+		return;
+	}
+	info_fine(info, "rdma_port", name, "port %.0f is active at %s",
+		  info_get_num(port, "port"),
+		  info_bits_text(info_get_num(port, "speed_bps"), rate,
+				 sizeof(rate)));
+	fabric_gid(info, name, port);
+	if (mtu >= max || mtu >= 4096)
+		return;
+	f = info_find(info, INFO_NOTE, "rdma_mtu", name);
+	info_what(f, "port %.0f uses an MTU of %.0f where %.0f is possible",
+		  info_get_num(port, "port"), mtu, max);
+	info_why(f, "each packet costs the NIC work; small ones cost throughput");
+	info_cure(f, "ip link set … mtu 9000 (4200 at least) on its interface and the switch");
+}
+
+static void fabric_unused(struct info *info, size_t devices)
+{
+	cJSON *f;
+	size_t i;
+
+	for (i = 0; i < info->n_rails; i++)
+		if (!strcmp(info->rails[i].transport, "rdma"))
+			return;
+	if (!devices || strcmp(info->opts.protocol, "auto"))
+		return;
+	f = info_find(info, INFO_WARN, "rdma", "rails");
+	info_what(f, "%zu RDMA devices are here, but no rail uses one", devices);
+	info_why(f, "tcp costs CPU time and throughput that RDMA does not");
+	info_cure(f, "fi_info -p verbs says whether libfabric sees them; MC_FORCE_TCP, MOONRAIL_PROVIDER and MC_TE_FILTERS must not exclude them");
+}
+
+static void fabric_rdma(struct info *info)
+{
+	const cJSON *dev, *port, *list = fabric_list(info, "rdma_devices");
+
+	cJSON_ArrayForEach(dev, list)
+		cJSON_ArrayForEach(port, cJSON_GetObjectItemCaseSensitive(
+						 dev, "ports"))
+			fabric_port(info, info_get(dev, "name"), port);
+	fabric_unused(info, (size_t)cJSON_GetArraySize(list));
+}
+
+void info_check_fabric(struct info *info)
+{
+	fabric_rails(info);
+	fabric_connections(info);
+	fabric_libraries(info);
+	fabric_rdma(info);
+}

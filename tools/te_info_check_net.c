@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The interfaces below the rails, and the kernel's network settings.
+ */
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/te_info.h"
+
+static bool net_is(const cJSON *o, const char *key)
+{
+	return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, key));
+}
+
+static bool net_is_false(const cJSON *o, const char *key)
+{
+	return cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(o, key));
+}
+
+/* An interface's object in the report. */
+static cJSON *net_find(const struct info *info, const char *name)
+{
+	cJSON *list = cJSON_GetObjectItemCaseSensitive(info->doc,
+						       "interfaces"), *o;
+
+	cJSON_ArrayForEach(o, list)
+		if (!strcmp(info_get(o, "name"), name))
+			return o;
+	return NULL;
+}
+
+/* --- interfaces that are no rail ----------------------------------------- */
+
+static void net_idle(struct info *info, const cJSON *o)
+{
+	const char *name = info_get(o, "name"), *kind = info_get(o, "kind");
+	bool addressed = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(
+				 o, "addresses")) > 0;
+	bool up = net_is(o, "up"), carrier = net_is(o, "running");
+	cJSON *f;
+
+	if (!strcmp(kind, "loopback") || !strcmp(kind, "bridge") ||
+	    !strcmp(kind, "tun"))
+		return;
+	if (up && carrier)
+		return;
+	/* a spare virtual one is nobody's loss */
+	if (!addressed && strcmp(kind, "nic"))
+		return;
+	f = info_find(info, addressed ? INFO_WARN : INFO_NOTE, "link", name);
+	info_what(f, "%s, so it is no rail",
+		  !up ? "the interface is down" : "there is no carrier");
+	info_why(f, "what it could carry goes over the other rails");
+	info_cure(f, !up ? "ip link set %s up" :
+			   "look at cable, transceiver and switch port of %s; ethtool says what the driver sees",
+		  name);
+}
+
+static void net_others(struct info *info)
+{
+	cJSON *list = cJSON_GetObjectItemCaseSensitive(info->doc,
+						       "interfaces"), *o;
+
+	cJSON_ArrayForEach(o, list)
+		net_idle(info, o);
+}
+
+/* --- rails --------------------------------------------------------------- */
+
+static void net_speed(struct info *info, const char *name, const cJSON *o)
+{
+	double speed = info_get_num(o, "speed_bps");
+	char text[32];
+	cJSON *f;
+
+	if (!strcmp(info_get(o, "duplex"), "half")) {
+		f = info_find(info, INFO_BAD, "duplex", name);
+		info_what(f, "the link is half duplex");
+		info_why(f, "both directions share one line and collide");
+		info_cure(f, "ethtool -s %s autoneg on, and the same at the switch",
+			  name);
+	}
+	if (!speed || speed >= 1e9)
+		return;
+	f = info_find(info, INFO_WARN, "speed", name);
+	info_what(f, "the link runs at %s",
+		  info_bits_text(speed, text, sizeof(text)));
+	info_why(f, "a NIC of today has negotiated less than it can");
+	info_cure(f, "look at the cable; ethtool %s shows what both ends offer",
+		  name);
+}
+
+static void net_offloads(struct info *info, const char *name, const cJSON *o)
+{
+	const cJSON *off = cJSON_GetObjectItemCaseSensitive(o, "offloads");
+	static const char *const names[] = { "tx_checksum", "scatter_gather",
+					     "tso", "gso", "gro" };
+	bool nic = !strcmp(info_get(o, "kind"), "nic");
+	char missing[128] = "";
+	size_t used = 0;
+	cJSON *f;
+
+	for (size_t i = 0; off && i < sizeof(names) / sizeof(*names); i++)
+		/* software interfaces leave that to the real one below */
+		if (net_is_false(off, names[i]) &&
+		    (nic || strcmp(names[i], "gro")))
+			used += (size_t)snprintf(missing + used,
+						 sizeof(missing) - used,
+						 "%s%s", used ? ", " : "",
+						 names[i]);
+	if (!used)
+		return;
+	f = info_find(info, nic ? INFO_WARN : INFO_NOTE, "offloads", name);
+	info_what(f, "switched off or not there: %s", missing);
+	info_why(f, "the CPU cuts and sums every packet of a tcp rail itself");
+	info_cure(f, "ethtool -K %s tx on sg on tso on gso on gro on", name);
+}
+
+static void net_rings(struct info *info, const char *name, const cJSON *o)
+{
+	const cJSON *r = cJSON_GetObjectItemCaseSensitive(o, "rings");
+	double rx = info_get_num(r, "rx"), max = info_get_num(r, "rx_max");
+	cJSON *f;
+
+	if (!r || rx * 4 > max || info_get_num(o, "speed_bps") < 1e10)
+		return;
+	f = info_find(info, INFO_NOTE, "rings", name);
+	info_what(f, "%.0f of %.0f receive descriptors are in use", rx, max);
+	info_why(f, "bursts of a fast link overrun a short ring, and tcp has to send again");
+	info_cure(f, "ethtool -G %s rx %.0f", name, max);
+}
+
+static void net_mtu(struct info *info, const struct info_net *n,
+		    const cJSON *o)
+{
+	cJSON *f;
+
+	if (n->mtu && n->mtu < 1280) {
+		f = info_find(info, INFO_WARN, "mtu", n->name);
+		info_what(f, "packets carry %u bytes at most", n->mtu);
+		info_why(f, "below 1280 IPv6 does not work, and each packet costs CPU");
+		info_cure(f, "ip link set %s mtu 1500", n->name);
+	} else if (n->mtu && n->mtu < 4096 &&
+		   strcmp(info_get(o, "kind"), "virtual") &&
+		   info_get_num(o, "speed_bps") >= 1e10) {
+		f = info_find(info, INFO_NOTE, "mtu", n->name);
+		info_what(f, "packets carry %u bytes on a fast link", n->mtu);
+		info_why(f, "RoCE and tcp both do better with large frames");
+		info_cure(f, "ip link set %s mtu 9000, if the switch and every peer take it",
+			  n->name);
+	}
+}
+
+static void net_rails(struct info *info)
+{
+	const struct info_net *n;
+	const cJSON *o;
+	size_t i;
+
+	for (i = 0; i < info->n_rails; i++) {
+		n = info_rail_net(info, &info->rails[i]);
+		if (!n || (n->flags & IFF_LOOPBACK))
+			continue;
+		o = net_find(info, n->name);
+		net_speed(info, n->name, o);
+		net_mtu(info, n, o);
+		net_offloads(info, n->name, o);
+		net_rings(info, n->name, o);
+	}
+}
+
+/* --- the kernel's settings ----------------------------------------------- */
+
+static double net_fastest(const struct info *info)
+{
+	double best = 0, speed;
+
+	for (size_t i = 0; i < info->n_rails; i++) {
+		speed = info_get_num(info->rails[i].doc, "speed_bps");
+		best = speed > best ? speed : best;
+	}
+	return best;
+}
+
+/* The third number of tcp_rmem and tcp_wmem: what a socket may grow to. */
+static void net_buffer(struct info *info, const char *name)
+{
+	bool fast = net_fastest(info) >= 1e10;
+	double max, need = fast ? 16 << 20 : 1 << 20;
+	char text[96], a[32], b[32];
+	cJSON *f;
+
+	if (!info_read(info, text, sizeof(text), "/proc/sys/net/ipv4/%s",
+		       name)) {
+		info_unseen(info, "socket_buffers", "/proc/sys/net/ipv4/%s can't be read",
+			    name);
+		return;
+	}
+	if (sscanf(text, "%*s %*s %lf", &max) != 1)
+		return;
+	info_bytes_text(max, a, sizeof(a));
+	info_bytes_text(need, b, sizeof(b));
+	if (max >= need) {
+		info_fine(info, "socket_buffers", name,
+			  "a tcp socket's buffer may grow to %s", a);
+		return;
+	}
+	f = info_find(info, max < need / 4 ? INFO_WARN : INFO_NOTE,
+		      "socket_buffers", name);
+	info_what(f, "a tcp socket's buffer may grow to %s, %s would do", a, b);
+	info_why(f, "a connection carries no more than its buffer per round trip");
+	info_cure(f, "sysctl net.ipv4.%s=\"4096 131072 %.0f\"", name, need);
+}
+
+static void net_core(struct info *info, const char *name)
+{
+	long long value = info_read_num(info, "/proc/sys/net/core/%s", name);
+	cJSON *f;
+
+	if (value < 0)
+		return;
+	if (value >= 212992) {
+		info_fine(info, "socket_buffers", name, "%lld bytes", value);
+		return;
+	}
+	f = info_find(info, INFO_WARN, "socket_buffers", name);
+	info_what(f, "net.core.%s is %lld bytes, below the kernel's default",
+		  name, value);
+	info_why(f, "programs and providers that ask for a buffer size get no more");
+	info_cure(f, "sysctl net.core.%s=16777216", name);
+}
+
+static void net_backlog(struct info *info)
+{
+	long long n = info_read_num(info, "/proc/sys/net/core/somaxconn");
+	double peers = (double)info->opts.expected_peers;
+	cJSON *f;
+
+	if (n < 0)
+		return;
+	if ((double)n >= peers && n >= 128) {
+		info_fine(info, "backlog", "somaxconn",
+			  "%lld connections may wait to be accepted", n);
+		return;
+	}
+	f = info_find(info, INFO_WARN, "backlog", "somaxconn");
+	info_what(f, "%lld connections may wait to be accepted, %.0f peers may come at once",
+		  n, peers);
+	info_why(f, "a cluster that starts together loses connection requests and waits seconds for the next try");
+	info_cure(f, "sysctl net.core.somaxconn=4096");
+}
+
+/* The control channel's ports must not be what the kernel hands out. */
+static void net_ports(struct info *info)
+{
+	long lo, hi, min = 0, max = 0;
+	double need = (double)info->opts.expected_peers * 2 *
+		      (double)(info->n_rails ? info->n_rails : 1);
+	cJSON *list = cJSON_GetObjectItemCaseSensitive(info->doc, "settings");
+	cJSON *o, *f;
+	char text[64];
+
+	if (!info_read(info, text, sizeof(text),
+		       "/proc/sys/net/ipv4/ip_local_port_range") ||
+	    sscanf(text, "%ld %ld", &lo, &hi) != 2)
+		return;
+	cJSON_ArrayForEach(o, list) {
+		if (!strcmp(info_get(o, "name"), "MC_MIN_RPC_PORT"))
+			min = strtol(info_get(o, "value"), NULL, 10);
+		if (!strcmp(info_get(o, "name"), "MC_MAX_RPC_PORT"))
+			max = strtol(info_get(o, "value"), NULL, 10);
+	}
+	if (max && min <= hi && max >= lo) {
+		f = info_find(info, INFO_NOTE, "ports", "control channel");
+		info_what(f, "ports %ld to %ld overlap those the kernel hands out, %ld to %ld",
+			  min, max, lo, hi);
+		info_why(f, "a port that a peer was told may belong to a stranger after a restart");
+		info_cure(f, "MC_MIN_RPC_PORT and MC_MAX_RPC_PORT outside of net.ipv4.ip_local_port_range");
+	}
+	if ((double)(hi - lo + 1) >= need)
+		return;
+	f = info_find(info, INFO_WARN, "ports", "ip_local_port_range");
+	info_what(f, "%ld ports for connections, about %.0f are needed",
+		  hi - lo + 1, need);
+	info_why(f, "a connection that gets no port fails");
+	info_cure(f, "sysctl net.ipv4.ip_local_port_range=\"32768 60999\"");
+}
+
+void info_check_net(struct info *info)
+{
+	net_others(info);
+	net_rails(info);
+	net_buffer(info, "tcp_rmem");
+	net_buffer(info, "tcp_wmem");
+	net_core(info, "rmem_max");
+	net_core(info, "wmem_max");
+	net_backlog(info);
+	net_ports(info);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two rails in one subnet, and rails that do not reach a peer. The kernel is
+ * asked where packets would go; nothing is sent.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/te_info.h"
+
+static size_t routes_len(const struct info_net *n)
+{
+	return n->family == AF_INET ? 4 : 16;
+}
+
+/* Host part of an address cleared. */
+static void routes_mask(const struct info_net *n, uint8_t out[16])
+{
+	size_t len = routes_len(n), i;
+
+	memcpy(out, n->bytes, 16);
+	for (i = 0; i < len; i++) {
+		if (i * 8 >= n->prefix)
+			out[i] = 0;
+		else if (i * 8 + 8 > n->prefix)
+			out[i] &= (uint8_t)(0xff << (8 - n->prefix % 8));
+	}
+}
+
+static bool routes_same_subnet(const struct info_net *a,
+			       const struct info_net *b)
+{
+	uint8_t x[16], y[16];
+
+	if (a->family != b->family || a->prefix != b->prefix ||
+	    a->index == b->index || a->prefix == routes_len(a) * 8)
+		return false;
+	routes_mask(a, x);
+	routes_mask(b, y);
+	return !memcmp(x, y, routes_len(a));
+}
+
+static bool routes_own(const struct info *info, int family, const uint8_t *ip,
+		       size_t len)
+{
+	for (size_t i = 0; i < info->n_nets; i++)
+		if (info->nets[i].family == family &&
+		    !memcmp(info->nets[i].bytes, ip, len))
+			return true;
+	return false;
+}
+
+/* Some address of the subnet that is not this host's. */
+static bool routes_neighbour(const struct info *info, const struct info_net *n,
+			     uint8_t out[16])
+{
+	size_t len = routes_len(n);
+	unsigned int host = (unsigned int)len * 8 - n->prefix, i;
+	unsigned int end = host >= 8 ? 255 : (1u << host) - 1;
+
+	for (i = 1; i < end; i++) {
+		routes_mask(n, out);
+		out[len - 1] = (uint8_t)(out[len - 1] + i);
+		if (!routes_own(info, n->family, out, len))
+			return true;
+	}
+	return false;
+}
+
+/* A per-interface switch: the larger of "all" and the interface's own. */
+static long long routes_conf(const struct info *info, const char *ifname,
+			     const char *name)
+{
+	long long all, own;
+
+	all = info_read_num(info, "/proc/sys/net/ipv4/conf/all/%s", name);
+	own = info_read_num(info, "/proc/sys/net/ipv4/conf/%s/%s", ifname,
+			    name);
+	return all > own ? all : own;
+}
+
+static void routes_arp(struct info *info, const struct info_net *a,
+		       const struct info_net *b)
+{
+	cJSON *f;
+
+	if (a->family != AF_INET ||
+	    (routes_conf(info, a->name, "arp_ignore") >= 1 &&
+	     routes_conf(info, a->name, "arp_announce") == 2))
+		return;
+	f = info_find(info, INFO_WARN, "arp_flux", a->name);
+	info_what(f, "%s and %s are in one subnet, and each answers ARP requests for the other's address",
+		  a->name, b->name);
+	info_why(f, "peers send to whichever answered first, so that one NIC carries both rails");
+	info_cure(f, "sysctl net.ipv4.conf.%s.arp_ignore=1 net.ipv4.conf.%s.arp_announce=2, or a subnet per rail",
+		  a->name, a->name);
+}
+
+static void routes_pair(struct info *info, const struct info_net *a,
+			const struct info_net *b)
+{
+	struct info_route r;
+	uint8_t dst[16];
+	char text[INFO_ADDR];
+	bool strict;
+	cJSON *f;
+	int ret;
+
+	routes_arp(info, a, b);
+	if (!routes_neighbour(info, a, dst))
+		return;
+	inet_ntop(a->family, dst, text, sizeof(text));
+	ret = info_route_get(a->family, dst, a->bytes, 0, &r);
+	if (ret) {
+		info_unseen(info, "routes", "from %s to %s: %s", a->address,
+			    text, strerror(-ret));
+		return;
+	}
+	if (r.index == a->index) {
+		info_fine(info, "routes", a->name,
+			  "packets from %s to its subnet leave by %s",
+			  a->address, a->name);
+		return;
+	}
+	strict = a->family == AF_INET &&
+		 routes_conf(info, a->name, "rp_filter") == 1;
+	f = info_find(info, strict ? INFO_BAD : INFO_WARN, "routes", a->name);
+	info_what(f, "packets from %s to its subnet (%s, say) leave by %s",
+		  a->address, text, *r.name ? r.name : "another interface");
+	info_why(f, strict ? "and rp_filter=1 drops what comes in by %s: the rail does not work" :
+			     "two rails share one NIC, and %s stays idle",
+		 a->name);
+	info_cure(f, "a subnet per rail; or ip rule add from %s table %u && ip route add SUBNET dev %s src %s table %u%s%s%s",
+		  a->address, 100 + a->index, a->name, a->address,
+		  100 + a->index, strict ? ", and sysctl net.ipv4.conf." : "",
+		  strict ? a->name : "", strict ? ".rp_filter=2" : "");
+}
+
+static void routes_subnets(struct info *info)
+{
+	size_t i, k;
+
+	for (i = 0; i < info->n_nets; i++) {
+		if (!info->nets[i].rail)
+			continue;
+		for (k = 0; k < info->n_nets; k++)
+			if (info->nets[k].rail &&
+			    routes_same_subnet(&info->nets[i], &info->nets[k]))
+				break;
+		if (k < info->n_nets)
+			routes_pair(info, &info->nets[i], &info->nets[k]);
+	}
+}
+
+/* --- peers --------------------------------------------------------------- */
+
+/* Whether the rail's packets to dst leave by its own interface. */
+static bool routes_reach(struct info *info, const struct info_net *n,
+			 const uint8_t *dst, const char *peer)
+{
+	struct info_route r;
+	int ret = info_route_get(n->family, dst, n->bytes, 0, &r);
+	cJSON *f;
+
+	if (ret) {
+		f = info_find(info, INFO_WARN, "peer", n->name);
+		info_what(f, "no route from %s to %s: %s", n->address, peer,
+			  strerror(-ret));
+		info_why(f, "this rail carries nothing to that peer");
+		info_cure(f, "ip route add %s dev %s, or leave the rail out by MOONRAIL_DEVICES",
+			  peer, n->name);
+		return false;
+	}
+	if (r.index == n->index || routes_own(info, n->family, dst,
+					      routes_len(n))) {
+		info_fine(info, "peer", n->name, "reaches %s%s", peer,
+			  r.gateway ? " by way of a router" : "");
+		return true;
+	}
+	f = info_find(info, INFO_WARN, "peer", n->name);
+	info_what(f, "packets from %s to %s leave by %s", n->address, peer,
+		  r.name);
+	info_why(f, "two rails share one NIC, and the answer comes back on the other");
+	info_cure(f, "ip rule add from %s table %u && ip route add %s dev %s table %u",
+		  n->address, 100 + n->index, peer, n->name, 100 + n->index);
+	return true;
+}
+
+static void routes_peer(struct info *info, const char *peer)
+{
+	bool any = false;
+	uint8_t dst[16];
+	int family;
+	cJSON *f;
+
+	family = inet_pton(AF_INET, peer, dst) == 1 ? AF_INET :
+		 inet_pton(AF_INET6, peer, dst) == 1 ? AF_INET6 : 0;
+	if (!family) {
+		info_unseen(info, "peer", "%s is no IP address", peer);
+		return;
+	}
+	for (size_t i = 0; i < info->n_nets; i++)
+		if (info->nets[i].rail && info->nets[i].family == family)
+			any |= routes_reach(info, &info->nets[i], dst, peer);
+	if (any)
+		return;
+	f = info_find(info, INFO_BAD, "peer", peer);
+	info_what(f, "no rail reaches it");
+	info_why(f, "nothing can be transferred to or from it");
+	info_cure(f, "ip route get %s tells what the kernel knows; MC_USE_IPV6 if it is the other family",
+		  peer);
+}
+
+void info_check_routes(struct info *info)
+{
+	char *list, *save = NULL, *peer;
+
+	routes_subnets(info);
+	list = info->opts.peers ? strdup(info->opts.peers) : NULL;
+	for (peer = list ? strtok_r(list, ", ", &save) : NULL; peer;
+	     peer = strtok_r(NULL, ", ", &save))
+		routes_peer(info, peer);
+	free(list);
+}

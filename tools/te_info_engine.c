@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Child: what an engine has here. Lines: "@engine", "@error", "@rail",
+ * "@setting", "@matrix", and libfabric's "@fabric", "@provider", "@library".
+ */
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/te_info.h"
+
+#define ENGINE_TEXT (1u << 18)
+
+static void engine_rails(transfer_engine_t engine)
+{
+	struct te_rail_stats stats[INFO_RAILS], *s;
+	size_t n = INFO_RAILS, i;
+	cJSON *o;
+
+	if (te_rail_stats(engine, stats, sizeof(stats[0]), &n))
+		return;
+	for (i = 0; i < n && i < INFO_RAILS; i++) {
+		s = &stats[i];
+		o = cJSON_CreateObject();
+		info_text(o, "name", "%s", s->name);
+		info_text(o, "transport", "%s", s->transport);
+		info_text(o, "provider", "%s", s->provider);
+		info_text(o, "address", "%s", s->address);
+		info_text(o, "state", "%s", info_state_name(s->state));
+		info_num(o, "lanes", s->lanes);
+		info_num(o, "window_bytes", (double)s->window);
+		info_say("rail", o);
+	}
+}
+
+/* One line "NAME=value source"; a value may hold blanks. */
+static void engine_setting(char *line)
+{
+	char *value = strchr(line, '='), *source = strrchr(line, ' ');
+	cJSON *o;
+
+	if (!value || !source || source < value)
+		return;
+	*value++ = '\0';
+	*source++ = '\0';
+	o = cJSON_CreateObject();
+	info_text(o, "name", "%s", line);
+	info_text(o, "value", "%s", value);
+	info_text(o, "source", "%s", source);
+	info_say("setting", o);
+}
+
+static void engine_settings(transfer_engine_t engine, char *buf)
+{
+	char *line, *end;
+
+	if (te_settings_text(engine, buf, ENGINE_TEXT) < 0)
+		return;
+	for (line = buf; (end = strchr(line, '\n')); line = end + 1) {
+		*end = '\0';
+		engine_setting(line);
+	}
+}
+
+static void engine_matrix(transfer_engine_t engine, char *buf)
+{
+	cJSON *links;
+
+	if (showLinks(engine, buf, ENGINE_TEXT, 1))
+		return;
+	links = cJSON_Parse(buf);
+	info_say("matrix", cJSON_DetachItemFromObjectCaseSensitive(
+				   links, "priority_matrix"));
+	cJSON_Delete(links);
+}
+
+static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
+{
+	const char *base = strrchr(lib->dlpi_name, '/');
+	cJSON *o;
+
+	(void)size;
+	(void)arg;
+	base = base ? base + 1 : lib->dlpi_name;
+	if (strncmp(base, "libfabric.so", 12) &&
+	    strncmp(base, "libmoonrail.so", 14))
+		return 0;
+	o = cJSON_CreateObject();
+	info_text(o, "path", "%s", lib->dlpi_name);
+	info_say("library", o);
+	return 0;
+}
+
+int info_engine_child(const struct info_opts *opts)
+{
+	char *buf = malloc(ENGINE_TEXT), address[128];
+	transfer_engine_t engine;
+	cJSON *o;
+
+	info_fabric_say(opts);
+	dl_iterate_phdr(engine_library, NULL);
+	engine = buf ? info_child_engine(opts, opts->metadata_server) : NULL;
+	if (!engine) {
+		free(buf);
+		return 1;
+	}
+	o = cJSON_CreateObject();
+	if (!getLocalIpAndPort(engine, address, sizeof(address)))
+		info_text(o, "control_channel", "%s", address);
+	info_say("engine", o);
+	engine_rails(engine);
+	engine_settings(engine, buf);
+	engine_matrix(engine, buf);
+	destroyTransferEngine(engine);
+	free(buf);
+	return 0;
+}

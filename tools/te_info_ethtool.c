@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What drivers tell by SIOCETHTOOL. Each question may be unanswered; the
+ * member is left out then.
+ */
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tools/te_info.h"
+
+/* 0, or -1 with errno. data begins with the command. */
+static int ethtool_ask(int fd, const struct info_net *net, void *data)
+{
+	struct ifreq req;
+
+	memset(&req, 0, sizeof(req));
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%.15s", net->name);
+	req.ifr_data = data;
+	return ioctl(fd, SIOCETHTOOL, &req);
+}
+
+/* A question with a number for an answer, or -1. */
+static long ethtool_value(int fd, const struct info_net *net, uint32_t cmd)
+{
+	struct ethtool_value v = { .cmd = cmd };
+
+	return ethtool_ask(fd, net, &v) ? -1 : (long)v.data;
+}
+
+static void ethtool_driver(int fd, const struct info_net *net, cJSON *doc)
+{
+	struct ethtool_drvinfo d = { .cmd = ETHTOOL_GDRVINFO };
+
+	if (ethtool_ask(fd, net, &d))
+		return;
+	info_text(doc, "driver", "%.32s", d.driver);
+	if (d.fw_version[0] && strncmp(d.fw_version, "N/A", 3))
+		info_text(doc, "firmware", "%.32s", d.fw_version);
+	if (d.bus_info[0])
+		info_text(doc, "bus", "%.32s", d.bus_info);
+}
+
+/* The link modes' bitmaps follow the struct; the kernel tells their size. */
+static void ethtool_link(int fd, const struct info_net *net, cJSON *doc)
+{
+	struct {
+		struct ethtool_link_settings s;
+		uint32_t maps[3 * 127];
+	} r;
+	static const char *const duplex[] = { "half", "full" };
+
+	memset(&r, 0, sizeof(r));
+	r.s.cmd = ETHTOOL_GLINKSETTINGS;
+	if (ethtool_ask(fd, net, &r.s))
+		return;
+	if (r.s.link_mode_masks_nwords < 0) {
+		r.s.link_mode_masks_nwords =
+			(int8_t)-r.s.link_mode_masks_nwords;
+		r.s.cmd = ETHTOOL_GLINKSETTINGS;
+		if (ethtool_ask(fd, net, &r.s))
+			return;
+	}
+	if (r.s.speed && r.s.speed != (uint32_t)SPEED_UNKNOWN)
+		info_num(doc, "speed_bps", (double)r.s.speed * 1e6);
+	if (r.s.duplex < 2)
+		info_text(doc, "duplex", "%s", duplex[r.s.duplex]);
+	info_bool(doc, "autoneg", r.s.autoneg == AUTONEG_ENABLE);
+}
+
+static void ethtool_offloads(int fd, const struct info_net *net, cJSON *doc)
+{
+	static const struct {
+		const char *name;
+		uint32_t cmd;
+	} rows[] = {
+		{ "tx_checksum", ETHTOOL_GTXCSUM },
+		{ "rx_checksum", ETHTOOL_GRXCSUM },
+		{ "scatter_gather", ETHTOOL_GSG },
+		{ "tso", ETHTOOL_GTSO },
+		{ "gso", ETHTOOL_GGSO },
+		{ "gro", ETHTOOL_GGRO },
+	};
+	cJSON *o = NULL;
+	long value;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		value = ethtool_value(fd, net, rows[i].cmd);
+		if (value < 0)
+			continue;
+		if (!o)
+			o = info_object(doc, "offloads");
+		info_bool(o, rows[i].name, value != 0);
+	}
+}
+
+static void ethtool_rings(int fd, const struct info_net *net, cJSON *doc)
+{
+	struct ethtool_ringparam r = { .cmd = ETHTOOL_GRINGPARAM };
+	struct ethtool_channels c = { .cmd = ETHTOOL_GCHANNELS };
+	cJSON *o;
+
+	if (!ethtool_ask(fd, net, &r) && r.rx_max_pending) {
+		o = info_object(doc, "rings");
+		info_num(o, "rx", r.rx_pending);
+		info_num(o, "rx_max", r.rx_max_pending);
+		info_num(o, "tx", r.tx_pending);
+		info_num(o, "tx_max", r.tx_max_pending);
+	}
+	if (!ethtool_ask(fd, net, &c)) {
+		o = info_object(doc, "channels");
+		info_num(o, "rx", c.rx_count);
+		info_num(o, "tx", c.tx_count);
+		info_num(o, "combined", c.combined_count);
+		info_num(o, "combined_max", c.max_combined);
+	}
+}
+
+void info_ethtool(struct info *info, const struct info_net *net, cJSON *doc)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	long link;
+
+	if (fd < 0)
+		fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0) {
+		if (net == info->nets)
+			info_unseen(info, "ethtool", "socket: %s",
+				    strerror(errno));
+		return;
+	}
+	link = ethtool_value(fd, net, ETHTOOL_GLINK);
+	if (link >= 0)
+		info_bool(doc, "link", link != 0);
+	else if (errno != EOPNOTSUPP)
+		info_unseen(info, "ethtool", "%s: %s", net->name,
+			    strerror(errno));
+	ethtool_driver(fd, net, doc);
+	ethtool_link(fd, net, doc);
+	ethtool_offloads(fd, net, doc);
+	ethtool_rings(fd, net, doc);
+	close(fd);
+}

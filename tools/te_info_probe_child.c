@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Children: the two ends of a transfer over one rail. The target waits until
+ * its standard input ends.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_pattern.h"
+#include "tools/te_info.h"
+
+#define PROBE_BYTES	(4u << 20)	/* of each region */
+#define PROBE_BLOCK	(1u << 20)
+#define PROBE_SMALL	64
+#define PROBE_PINGS	100
+
+static char *probe_map(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* An engine with len bytes registered, or NULL with "@error" said. */
+static transfer_engine_t probe_open(const struct info_opts *opts, size_t len,
+				    int remote, char **mem)
+{
+	transfer_engine_t engine = info_child_engine(opts, "P2PHANDSHAKE");
+
+	if (!engine)
+		return NULL;
+	*mem = probe_map(len);
+	if (*mem && !registerLocalMemory(engine, *mem, len, "*", remote))
+		return engine;
+	info_say_error(*mem ? "registerLocalMemory" : "mmap");
+	destroyTransferEngine(engine);
+	return NULL;
+}
+
+int info_target_child(const struct info_opts *opts)
+{
+	transfer_engine_t engine;
+	char *mem, name[128], c;
+	cJSON *o;
+
+	engine = probe_open(opts, PROBE_BYTES, 1, &mem);
+	if (!engine)
+		return 1;
+	if (getLocalIpAndPort(engine, name, sizeof(name))) {
+		info_say_error("getLocalIpAndPort");
+		return 1;
+	}
+	o = cJSON_CreateObject();
+	info_text(o, "segment", "%s", name);
+	info_say("target", o);
+	while (read(STDIN_FILENO, &c, 1) > 0 || errno == EINTR)
+		errno = 0;
+	destroyTransferEngine(engine);
+	return 0;
+}
+
+/* --- the initiator ------------------------------------------------------- */
+
+struct probe {
+	transfer_engine_t engine;
+	segment_id_t segment;
+	char *mem;			/* sent, then what is read back */
+	uint64_t remote;		/* address there */
+	const char *call;		/* that failed */
+	struct te_error err;
+};
+
+/* One request, waited for. 0 or -1 with call and err. */
+static int probe_move(struct probe *p, int opcode, size_t at, size_t len)
+{
+	struct transfer_status st = { .status = STATUS_WAITING };
+	bool read = opcode == OPCODE_READ;
+	struct transfer_request rq = {
+		.opcode = opcode,
+		.source = p->mem + at + (read ? PROBE_BYTES : 0),
+		.target_id = p->segment,
+		.target_offset = p->remote + at,
+		.length = len,
+	};
+	batch_id_t batch = allocateBatchID(p->engine, 1);
+	int ret = submitTransfer(p->engine, batch, &rq, 1);
+
+	p->call = read ? "read" : "write";
+	if (ret) {
+		te_last_error(&p->err, sizeof(p->err));
+		return -1;
+	}
+	while (!ret && st.status < STATUS_CANCELED)
+		ret = getTransferStatus(p->engine, batch, 0, &st);
+	if (st.status != STATUS_COMPLETED)
+		te_task_error(p->engine, batch, 0, &p->err, sizeof(p->err));
+	freeBatchID(p->engine, batch);
+	return ret || st.status != STATUS_COMPLETED ? -1 : 0;
+}
+
+/* The whole region there and back, compared. */
+static int probe_verify(struct probe *p, cJSON *result)
+{
+	size_t at, bad;
+
+	ft_pattern_fill(p->mem, 0, PROBE_BYTES, 1, ft_now_ns());
+	for (at = 0; at < PROBE_BYTES; at += PROBE_BLOCK)
+		if (probe_move(p, OPCODE_WRITE, at, PROBE_BLOCK))
+			return -1;
+	for (at = 0; at < PROBE_BYTES; at += PROBE_BLOCK)
+		if (probe_move(p, OPCODE_READ, at, PROBE_BLOCK))
+			return -1;
+	for (bad = 0; bad < PROBE_BYTES; bad++)
+		if (p->mem[bad] != p->mem[PROBE_BYTES + bad])
+			break;
+	info_num(result, "verified_bytes", (double)bad);
+	info_bool(result, "verified", bad == PROBE_BYTES);
+	return 0;
+}
+
+static int probe_rate(struct probe *p, double seconds, cJSON *result)
+{
+	uint64_t start = ft_now_ns(), now = start, bytes = 0;
+	uint64_t end = start + (uint64_t)(seconds * 1e9);
+
+	while (now < end) {
+		if (probe_move(p, OPCODE_WRITE, bytes % PROBE_BYTES,
+			       PROBE_BLOCK))
+			return -1;
+		bytes += PROBE_BLOCK;
+		now = ft_now_ns();
+	}
+	info_num(result, "bytes", (double)bytes);
+	info_num(result, "seconds", (double)(now - start) / 1e9);
+	info_num(result, "bytes_per_second",
+		 (double)bytes * 1e9 / (double)(now - start + 1));
+	return 0;
+}
+
+static int probe_cmp(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int probe_latency(struct probe *p, double seconds, cJSON *result)
+{
+	uint64_t ns[PROBE_PINGS], start = ft_now_ns(), before;
+	size_t n = 0;
+
+	while (n < PROBE_PINGS &&
+	       (!n || ft_now_ns() - start < (uint64_t)(seconds * 1e9))) {
+		before = ft_now_ns();
+		if (probe_move(p, OPCODE_WRITE, 0, PROBE_SMALL))
+			return -1;
+		ns[n++] = ft_now_ns() - before;
+	}
+	qsort(ns, n, sizeof(*ns), probe_cmp);
+	info_num(result, "latency_us", (double)ns[n / 2] / 1e3);
+	return 0;
+}
+
+static int probe_run(struct probe *p, const struct info_opts *opts,
+		     cJSON *result)
+{
+	struct te_buffer buf;
+	size_t n = 1;
+
+	p->call = "openSegment";
+	p->segment = openSegment(p->engine, opts->remote);
+	if (p->segment < 0)
+		goto err_last;
+	p->call = "te_segment_buffers";
+	if (te_segment_buffers(p->engine, p->segment, &buf, sizeof(buf), &n) ||
+	    !n)
+		goto err_last;
+	p->remote = buf.addr;
+	if (probe_verify(p, result) ||
+	    probe_latency(p, opts->probe_time / 4, result) ||
+	    probe_rate(p, opts->probe_time, result))
+		return -1;
+	return 0;
+
+err_last:
+	te_last_error(&p->err, sizeof(p->err));
+	return -1;
+}
+
+int info_initiator_child(const struct info_opts *opts)
+{
+	struct probe p = { .call = "" };
+	cJSON *result;
+	int ret;
+
+	p.engine = probe_open(opts, 2 * (size_t)PROBE_BYTES, 0, &p.mem);
+	if (!p.engine)
+		return 1;
+	result = cJSON_CreateObject();
+	ret = opts->remote ? probe_run(&p, opts, result) : -1;
+	info_bool(result, "ok", !ret);
+	if (ret)
+		info_text(result, "error", "%s: %s%s%s", p.call,
+			  *p.err.text ? p.err.text : "no reason given",
+			  *p.err.hint ? "; " : "", p.err.hint);
+	info_say("result", result);
+	destroyTransferEngine(p.engine);
+	return ret ? 1 : 0;
+}

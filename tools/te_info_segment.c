@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A published segment: its descriptor as the store has it, whether its owner
+ * is alive, and which of its rails each local rail reaches.
+ */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/tei_meta.h"
+#include "tools/te_info.h"
+#include "util/clock.h"
+#include "util/settings.h"
+
+#define SEGMENT_PAIR_MS 60000
+#define SEGMENT_BUFFERS 1000	/* told one by one */
+
+static void segment_address(cJSON *o, const struct tei_meta_address *a)
+{
+	char ip[INET6_ADDRSTRLEN] = "", hex[2 * TEI_META_ADDRESS_MAX + 1];
+	struct sockaddr_in6 in6;
+	const uint8_t *bytes = a->bytes + INFO_ADDR_PREFIX;
+	struct sockaddr_in in;
+	uint32_t i, n;
+
+	n = a->len > INFO_ADDR_PREFIX ? a->len - INFO_ADDR_PREFIX : 0;
+	if ((a->format == FI_SOCKADDR_IN || a->format == FI_SOCKADDR) &&
+	    n >= sizeof(in)) {
+		memcpy(&in, bytes, sizeof(in));
+		inet_ntop(AF_INET, &in.sin_addr, ip, sizeof(ip));
+		info_text(o, "address", "%s:%u", ip, ntohs(in.sin_port));
+	} else if (a->format == FI_SOCKADDR_IN6 && n >= sizeof(in6)) {
+		memcpy(&in6, bytes, sizeof(in6));
+		inet_ntop(AF_INET6, &in6.sin6_addr, ip, sizeof(ip));
+		info_text(o, "address", "[%s]:%u", ip, ntohs(in6.sin6_port));
+	} else {
+		for (i = 0; i < n; i++)
+			snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+		hex[2 * i] = '\0';
+		info_text(o, "address", "%s", hex);
+	}
+}
+
+static void segment_devices(const struct tei_meta_desc *d, cJSON *doc)
+{
+	cJSON *list = info_array(doc, "devices"), *o;
+
+	for (uint32_t i = 0; i < d->rail_count; i++) {
+		o = info_object(list, NULL);
+		info_text(o, "name", "%s", d->rails[i].name);
+		info_text(o, "provider", "%s", d->rails[i].provider);
+		segment_address(o, &d->rails[i].address);
+		if (*d->rails[i].gid)
+			info_text(o, "gid", "%s", d->rails[i].gid);
+	}
+}
+
+static void segment_buffers(const struct tei_meta_desc *d, cJSON *doc)
+{
+	cJSON *list, *o;
+
+	info_num(doc, "buffer_count", d->buffer_count);
+	info_num(doc, "buffer_bytes", (double)d->size);
+	list = info_array(doc, "buffers");
+	for (uint32_t i = 0; i < d->buffer_count && i < SEGMENT_BUFFERS; i++) {
+		o = info_object(list, NULL);
+		info_text(o, "address", "0x%" PRIx64, d->buffers[i].addr);
+		info_num(o, "bytes", (double)d->buffers[i].length);
+		info_text(o, "location", "%s", d->buffers[i].location);
+	}
+}
+
+static void segment_doc(const struct tei_meta_desc *d, cJSON *doc)
+{
+	cJSON *matrix;
+
+	info_text(doc, "protocol", "%s", d->protocol);
+	info_num(doc, "descriptor_version", d->version);
+	info_text(doc, "incarnation", "0x%016" PRIx64, d->incarnation);
+	if (*d->local)
+		info_text(doc, "host_identity", "%s", d->local);
+	segment_devices(d, doc);
+	segment_buffers(d, doc);
+	matrix = d->priority_matrix ? cJSON_Parse(d->priority_matrix) : NULL;
+	if (matrix && !cJSON_AddItemToObject(doc, "priority_matrix", matrix))
+		cJSON_Delete(matrix);
+}
+
+/* --- its owner ----------------------------------------------------------- */
+
+static void segment_owner_bad(struct info *info, const char *name,
+			      const char *what)
+{
+	cJSON *f = info_find(info, INFO_BAD, "segment_owner", name);
+
+	info_what(f, "%s", what);
+	info_why(f, "transfers to this segment fail or wait for their time-out");
+	info_cure(f, "start its process again; what a dead one published goes with its session");
+}
+
+static void segment_owner(struct info *info, struct tei_meta_store *store,
+			  const struct tei_meta_desc *d, uint64_t limit_ns,
+			  cJSON *doc)
+{
+	const char *name = info->opts.segment;
+	cJSON *o = info_object(doc, "owner");
+	char endpoint[TEI_META_ENDPOINT_MAX], text[512];
+	uint64_t start, incarnation;
+	struct tei_err err;
+
+	if (tei_meta_store_resolve(store, name, tei_now_ns() + limit_ns,
+				   endpoint, &err)) {
+		snprintf(text, sizeof(text), "its control channel is not known: %s",
+			 err.text);
+		segment_owner_bad(info, name, text);
+		return;
+	}
+	info_text(o, "control_channel", "%s", endpoint);
+	start = tei_now_ns();
+	if (tei_meta_ping(endpoint, tei_meta_store_secret(store),
+			  start + limit_ns, &incarnation, &err)) {
+		info_bool(o, "answers", false);
+		snprintf(text, sizeof(text), "its process does not answer at %s: %s",
+			 endpoint, err.text);
+		segment_owner_bad(info, name, text);
+		return;
+	}
+	info_bool(o, "answers", true);
+	info_num(o, "answer_us", (double)(tei_now_ns() - start) / 1e3);
+	info_text(o, "incarnation", "0x%016" PRIx64, incarnation);
+	if (d->incarnation && incarnation != d->incarnation)
+		segment_owner_bad(info, name, "another process answers at its address: the descriptor is a dead one's");
+	else
+		info_fine(info, "segment_owner", name, "its process answers at %s, in %.0f us",
+			  endpoint, info_get_num(o, "answer_us"));
+}
+
+/* --- its rails ----------------------------------------------------------- */
+
+static void segment_pair_line(struct info *info, const char *kind,
+			      cJSON *value, void *arg)
+{
+	cJSON *copy;
+
+	(void)info;
+	if (strcmp(kind, "pair"))
+		return;
+	copy = cJSON_Duplicate(value, 1);
+	if (copy && !cJSON_AddItemToArray(arg, copy))
+		cJSON_Delete(copy);
+}
+
+static void segment_from(struct info *info, const struct info_rail *r,
+			 cJSON *pairs)
+{
+	cJSON *log = cJSON_GetObjectItemCaseSensitive(info->doc, "log"), *o;
+	char rail[96], provider[96], protocol[32], device[96], remote[600];
+	const char *extra[] = { rail, provider, protocol, device, remote,
+				NULL };
+	char why[160];
+
+	snprintf(rail, sizeof(rail), "--rail=%s", r->name);
+	snprintf(provider, sizeof(provider), "--provider=%s", r->provider);
+	snprintf(protocol, sizeof(protocol), "--protocol=%s", r->transport);
+	snprintf(device, sizeof(device), "--device_name=%s",
+		 *r->host ? r->host : r->name);
+	snprintf(remote, sizeof(remote), "--remote=%s", info->opts.segment);
+	if (!info_child_run(info, "pair", extra, SEGMENT_PAIR_MS,
+			    segment_pair_line, pairs, log, why, sizeof(why)))
+		return;
+	o = info_object(pairs, NULL);
+	info_text(o, "local", "%s", r->name);
+	info_text(o, "remote", "*");
+	info_bool(o, "answers", false);
+	info_text(o, "error", "%s", why);
+}
+
+/* Whether some local rail reaches that device; error: a reason why not. */
+static bool segment_reached(const cJSON *pairs, const char *device,
+			    const char **error)
+{
+	const cJSON *p;
+
+	*error = "no local rail of its kind";
+	cJSON_ArrayForEach(p, pairs) {
+		if (strcmp(info_get(p, "remote"), device))
+			continue;
+		if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(p,
+								  "answers")))
+			return true;
+		*error = info_get(p, "error");
+	}
+	return false;
+}
+
+static void segment_judge(struct info *info, const cJSON *doc,
+			  const cJSON *pairs)
+{
+	const cJSON *devices = cJSON_GetObjectItemCaseSensitive(doc,
+								"devices"), *d;
+	const char *error;
+	int good = 0, n = 0;
+	cJSON *f;
+
+	cJSON_ArrayForEach(d, devices) {
+		n++;
+		if (segment_reached(pairs, info_get(d, "name"), &error)) {
+			good++;
+			info_fine(info, "segment_rail", info_get(d, "name"),
+				  "it answers");
+			continue;
+		}
+		f = info_find(info, INFO_WARN, "segment_rail",
+			      info_get(d, "name"));
+		info_what(f, "no local rail gets an answer from %s: %s",
+			  info_get(d, "address"), error);
+		info_why(f, "this rail of the segment carries nothing to or from here");
+		info_cure(f, "te_info --check --peer=ADDRESS looks at the route; a firewall must let the ports pass");
+	}
+	if (good || !n)
+		return;
+	f = info_find(info, INFO_BAD, "segment_rail", info->opts.segment);
+	info_what(f, "none of its %d rails answers", n);
+	info_why(f, "nothing can be transferred to or from it");
+	info_cure(f, "see the warnings above");
+}
+
+static void segment_rails(struct info *info, const struct tei_meta_desc *d,
+			  cJSON *doc)
+{
+	cJSON *pairs = info_array(doc, "pairs");
+	size_t i;
+
+	if (!d->buffer_count) {
+		info_unseen(info, "segment_rail", "%s has published no buffer to read from",
+			    info->opts.segment);
+		return;
+	}
+	for (i = 0; i < info->n_rails; i++)
+		if (strcmp(info->rails[i].transport, "local"))
+			segment_from(info, &info->rails[i], pairs);
+	segment_judge(info, doc, pairs);
+}
+
+static void segment_missing(struct info *info, const struct tei_err *err)
+{
+	cJSON *f = info_find(info, INFO_BAD, "segment", info->opts.segment);
+
+	info_what(f, "its descriptor can't be had: %s", err->text);
+	info_why(f, "openSegment fails in the same way");
+	info_cure(f, "%s", *err->hint ? err->hint :
+		  "look at the name and --metadata_server; with P2PHANDSHAKE the name is host:port of a running process");
+}
+
+void info_look_segment(struct info *info)
+{
+	cJSON *doc = info_object(info->doc, "segment");
+	struct tei_meta_store *store;
+	static struct tei_settings settings;
+	struct tei_meta_desc *desc;
+	struct tei_err err;
+	uint64_t limit_ns;
+	int ret;
+
+	info_text(doc, "name", "%s", info->opts.segment);
+	ret = tei_settings_load(&settings, &err);
+	if (!ret)
+		ret = tei_meta_store_open(info->opts.metadata_server,
+					  &settings, &store, &err);
+	if (ret) {
+		segment_missing(info, &err);
+		return;
+	}
+	limit_ns = settings.connect_timeout_s * TEI_NS_PER_SEC;
+	ret = tei_meta_store_fetch(store, info->opts.segment,
+				   tei_now_ns() + limit_ns, &desc, &err);
+	if (ret) {
+		segment_missing(info, &err);
+	} else {
+		segment_doc(desc, doc);
+		segment_owner(info, store, desc, limit_ns, doc);
+		segment_rails(info, desc, doc);
+		tei_meta_desc_unref(desc);
+	}
+	tei_meta_store_close(store);
+}
