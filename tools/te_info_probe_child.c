@@ -16,6 +16,7 @@
 
 #define PROBE_BYTES	(4u << 20)	/* of each region */
 #define PROBE_BLOCK	(1u << 20)
+#define PROBE_BLOCKS	(PROBE_BYTES / PROBE_BLOCK)
 #define PROBE_SMALL	64
 #define PROBE_PINGS	100
 
@@ -76,46 +77,59 @@ struct probe {
 	struct te_error err;
 };
 
-/* One request, waited for. 0 or -1 with call and err. */
-static int probe_move(struct probe *p, int opcode, size_t at, size_t len)
+/* Waits for one task. 0 or -1 with err. */
+static int probe_wait(struct probe *p, batch_id_t batch, size_t task)
 {
 	struct transfer_status st = { .status = STATUS_WAITING };
-	bool read = opcode == OPCODE_READ;
-	struct transfer_request rq = {
-		.opcode = opcode,
-		.source = p->mem + at + (read ? PROBE_BYTES : 0),
-		.target_id = p->segment,
-		.target_offset = p->remote + at,
-		.length = len,
-	};
-	batch_id_t batch = allocateBatchID(p->engine, 1);
-	int ret = submitTransfer(p->engine, batch, &rq, 1);
+	int ret = 0;
 
+	while (!ret && st.status < STATUS_CANCELED)
+		ret = getTransferStatus(p->engine, batch, task, &st);
+	if (!ret && st.status == STATUS_COMPLETED)
+		return 0;
+	te_task_error(p->engine, batch, task, &p->err, sizeof(p->err));
+	return -1;
+}
+
+/* n requests of len bytes, side by side, waited for. As above, with call. */
+static int probe_move(struct probe *p, int opcode, size_t len, size_t n)
+{
+	struct transfer_request rq[PROBE_BLOCKS];
+	bool read = opcode == OPCODE_READ;
+	batch_id_t batch = allocateBatchID(p->engine, n);
+	int ret;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		rq[i] = (struct transfer_request){
+			.opcode = opcode,
+			.source = p->mem + i * len + (read ? PROBE_BYTES : 0),
+			.target_id = p->segment,
+			.target_offset = p->remote + i * len,
+			.length = len,
+		};
 	p->call = read ? "read" : "write";
+	ret = submitTransfer(p->engine, batch, rq, n);
 	if (ret) {
 		te_last_error(&p->err, sizeof(p->err));
 		return -1;
 	}
-	while (!ret && st.status < STATUS_CANCELED)
-		ret = getTransferStatus(p->engine, batch, 0, &st);
-	if (st.status != STATUS_COMPLETED)
-		te_task_error(p->engine, batch, 0, &p->err, sizeof(p->err));
+	for (i = 0; i < n; i++)
+		if (probe_wait(p, batch, i))
+			ret = -1;
 	freeBatchID(p->engine, batch);
-	return ret || st.status != STATUS_COMPLETED ? -1 : 0;
+	return ret;
 }
 
 /* The whole region there and back, compared. */
 static int probe_verify(struct probe *p, cJSON *result)
 {
-	size_t at, bad;
+	size_t bad;
 
 	ft_pattern_fill(p->mem, 0, PROBE_BYTES, 1, ft_now_ns());
-	for (at = 0; at < PROBE_BYTES; at += PROBE_BLOCK)
-		if (probe_move(p, OPCODE_WRITE, at, PROBE_BLOCK))
-			return -1;
-	for (at = 0; at < PROBE_BYTES; at += PROBE_BLOCK)
-		if (probe_move(p, OPCODE_READ, at, PROBE_BLOCK))
-			return -1;
+	if (probe_move(p, OPCODE_WRITE, PROBE_BLOCK, PROBE_BLOCKS) ||
+	    probe_move(p, OPCODE_READ, PROBE_BLOCK, PROBE_BLOCKS))
+		return -1;
 	for (bad = 0; bad < PROBE_BYTES; bad++)
 		if (p->mem[bad] != p->mem[PROBE_BYTES + bad])
 			break;
@@ -130,10 +144,9 @@ static int probe_rate(struct probe *p, double seconds, cJSON *result)
 	uint64_t end = start + (uint64_t)(seconds * 1e9);
 
 	while (now < end) {
-		if (probe_move(p, OPCODE_WRITE, bytes % PROBE_BYTES,
-			       PROBE_BLOCK))
+		if (probe_move(p, OPCODE_WRITE, PROBE_BLOCK, PROBE_BLOCKS))
 			return -1;
-		bytes += PROBE_BLOCK;
+		bytes += PROBE_BYTES;
 		now = ft_now_ns();
 	}
 	info_num(result, "bytes", (double)bytes);
@@ -158,7 +171,7 @@ static int probe_latency(struct probe *p, double seconds, cJSON *result)
 	while (n < PROBE_PINGS &&
 	       (!n || ft_now_ns() - start < (uint64_t)(seconds * 1e9))) {
 		before = ft_now_ns();
-		if (probe_move(p, OPCODE_WRITE, 0, PROBE_SMALL))
+		if (probe_move(p, OPCODE_WRITE, PROBE_SMALL, 1))
 			return -1;
 		ns[n++] = ft_now_ns() - before;
 	}
