@@ -389,12 +389,16 @@ err_free:
 void destroyTransferEngine(transfer_engine_t engine)
 {
 	struct engine *e = engine;
+	bool graceful;
 
 	/* a child of fork has copies of the parent's objects: not its own */
 	if (!engine_from(engine) || !engine_handle_remove(e))
 		return;
+	graceful = e->graceful;
+	engine_shutdown_enter(e);
 	engine_fini(e);
 	engine_free(e);
+	engine_shutdown_leave(graceful);
 }
 
 int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len)

@@ -77,15 +77,3 @@ bool engine_handle_known(const void *handle)
 			return true;
 	return false;
 }
-
-void engine_handle_each(void (*fn)(struct engine *e))
-{
-	struct engine *e;
-	uint32_t i;
-
-	for (i = 0; i < HANDLE_MAX; i++) {
-		e = __atomic_load_n(&handle_slots[i], __ATOMIC_ACQUIRE);
-		if (e)
-			fn(e);
-	}
-}

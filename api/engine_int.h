@@ -270,8 +270,12 @@ bool engine_handle_remove(struct engine *e);
 bool engine_handle_known(const void *handle);
 /* Raised in every child of a fork. */
 uint32_t engine_fork_gen(void);
-/* Calls fn for every live engine. */
-void engine_handle_each(void (*fn)(struct engine *e));
+
+/* --- engine_shutdown.c --------------------------------------------------- */
+/* Around the destruction of an engine: a shutdown waits for its end. graceful
+ * is the engine's flag, which is gone by then. */
+void engine_shutdown_enter(struct engine *e);
+void engine_shutdown_leave(bool graceful);
 
 /* --- engine_transport.c -------------------------------------------------- */
 int engine_auto_discover(struct engine *e, struct tei_err *err);

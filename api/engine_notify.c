@@ -101,6 +101,18 @@ void freeNotifsMsgBuf(notify_msg_t *msg, int size)
 	free(msg);
 }
 
+/* The limit is one to a peer's. */
+static bool engine_note_too_long(const struct notify_msg *msg)
+{
+	size_t len = strlen(msg->name) + strlen(msg->msg);
+	struct tei_err err;
+
+	return len > TEI_RAIL_NOTIFY_MAX &&
+	       tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+			    "a notification of %zu bytes, at most %d can be "
+			    "sent", len, TEI_RAIL_NOTIFY_MAX);
+}
+
 int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 		      notify_msg_t notify_msg)
 {
@@ -112,6 +124,8 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 	if (!e || !notify_msg.name || !notify_msg.msg || target_id > INT32_MAX)
 		return TEI_ERR_INVALID;
 	if (target_id == LOCAL_SEGMENT) {
+		if (engine_note_too_long(&notify_msg))
+			return TEI_ERR_INVALID;
 		engine_note_add(e, notify_msg.name, notify_msg.msg);
 		return 0;
 	}

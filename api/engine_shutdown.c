@@ -13,33 +13,99 @@
 #include <string.h>
 #include <unistd.h>
 
+static const int shutdown_signals[] = { SIGTERM, SIGINT };
+
+/* fixed once the handlers are there */
 static int shutdown_pipe[2] = { -1, -1 };
-static pthread_mutex_t shutdown_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool shutdown_ready;
 static pid_t shutdown_pid;
 
+/* Held while the engines are destroyed, so that neither exit nor a signal ends
+ * the process in the middle of what the other has begun. */
+static pthread_mutex_t shutdown_turn = PTHREAD_MUTEX_INITIALIZER;
+
+static pthread_mutex_t shutdown_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t shutdown_cond = PTHREAD_COND_INITIALIZER;
+/* guarded by shutdown_lock */
+static bool shutdown_ready;
+static struct engine **shutdown_engines;
+static size_t shutdown_count, shutdown_room;
+static unsigned int shutdown_leaving;	/* engines being destroyed */
+
+/*
+ * What was installed before is not called: some providers of libfabric have
+ * handlers there that end the process at once.
+ */
 static void shutdown_handler(int sig)
 {
 	unsigned char byte = (unsigned char)sig;
 	int saved = errno;
 	ssize_t ret;
 
-	ret = write(shutdown_pipe[1], &byte, 1);
-	(void)ret;
+	if (getpid() == shutdown_pid) {
+		ret = write(shutdown_pipe[1], &byte, 1);
+		(void)ret;
+	} else {
+		/* a child of fork has neither the thread nor the engines; the
+		 * pipe is its parent's */
+		signal(sig, SIG_DFL);
+		raise(sig);
+	}
 	errno = saved;
 }
 
-static void shutdown_destroy(struct engine *e)
+static bool shutdown_take(struct engine **e)
 {
-	if (e->graceful)
-		destroyTransferEngine(e);
+	bool any;
+
+	pthread_mutex_lock(&shutdown_lock);
+	any = shutdown_count > 0;
+	if (any)
+		*e = shutdown_engines[--shutdown_count];
+	pthread_mutex_unlock(&shutdown_lock);
+	return any;
 }
 
 /* Of a normal exit, and of the thread below. */
 static void shutdown_all(void)
 {
-	if (getpid() == shutdown_pid)
-		engine_handle_each(shutdown_destroy);
+	struct engine *e;
+
+	if (getpid() != shutdown_pid)
+		return;
+	pthread_mutex_lock(&shutdown_turn);
+	/* one that the program has destroyed meanwhile is no handle any more */
+	while (shutdown_take(&e))
+		destroyTransferEngine(e);
+	pthread_mutex_lock(&shutdown_lock);
+	while (shutdown_leaving)
+		pthread_cond_wait(&shutdown_cond, &shutdown_lock);
+	pthread_mutex_unlock(&shutdown_lock);
+	pthread_mutex_unlock(&shutdown_turn);
+}
+
+void engine_shutdown_enter(struct engine *e)
+{
+	size_t i;
+
+	if (!e->graceful)
+		return;
+	pthread_mutex_lock(&shutdown_lock);
+	for (i = 0; i < shutdown_count; i++)
+		if (shutdown_engines[i] == e)
+			shutdown_engines[i--] =
+				shutdown_engines[--shutdown_count];
+	shutdown_leaving++;
+	pthread_mutex_unlock(&shutdown_lock);
+}
+
+void engine_shutdown_leave(bool graceful)
+{
+	if (!graceful)
+		return;
+	pthread_mutex_lock(&shutdown_lock);
+	shutdown_leaving--;
+	pthread_cond_broadcast(&shutdown_cond);
+	pthread_mutex_unlock(&shutdown_lock);
 }
 
 static void *shutdown_main(void *arg)
@@ -56,45 +122,83 @@ static void *shutdown_main(void *arg)
 	return NULL;
 }
 
-static int shutdown_start(void)
+static void shutdown_handle(int i)
 {
 	struct sigaction act;
+
+	/* ignored, as in the background of a shell: it stays so */
+	sigaction(shutdown_signals[i], NULL, &act);
+	if (act.sa_handler == SIG_IGN)
+		return;
+	memset(&act, 0, sizeof(act));
+	act.sa_handler = shutdown_handler;
+	act.sa_flags = SA_RESTART;
+	sigfillset(&act.sa_mask);
+	sigaction(shutdown_signals[i], &act, NULL);
+}
+
+static int shutdown_start(struct tei_err *err)
+{
 	pthread_t thread;
 	sigset_t all, old;
 	int ret;
 
 	if (pipe2(shutdown_pipe, O_CLOEXEC))
-		return TEI_ERR_SOCKET;
+		return tei_err_fail(err, TEI_ERR_SOCKET, "engine",
+				    "check the open-file limit (ulimit -n)",
+				    "graceful shutdown: pipe: %s",
+				    strerror(errno));
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	ret = pthread_create(&thread, NULL, shutdown_main, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (ret)
-		return TEI_ERR_MEMORY;
+	if (ret) {
+		close(shutdown_pipe[0]);
+		close(shutdown_pipe[1]);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+				    "graceful shutdown: thread: %s",
+				    strerror(ret));
+	}
 	pthread_detach(thread);
-	memset(&act, 0, sizeof(act));
-	act.sa_handler = shutdown_handler;
-	sigfillset(&act.sa_mask);
-	sigaction(SIGTERM, &act, NULL);
-	sigaction(SIGINT, &act, NULL);
-	atexit(shutdown_all);
 	shutdown_pid = getpid();
+	atexit(shutdown_all);
+	shutdown_handle(0);
+	shutdown_handle(1);
+	return 0;
+}
+
+static int shutdown_add(struct engine *e, struct tei_err *err)
+{
+	struct engine **grown;
+
+	if (shutdown_count == shutdown_room) {
+		grown = realloc(shutdown_engines,
+				(shutdown_room * 2 + 8) * sizeof(*grown));
+		if (!grown)
+			return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+					    "no memory for graceful shutdown");
+		shutdown_engines = grown;
+		shutdown_room = shutdown_room * 2 + 8;
+	}
+	shutdown_engines[shutdown_count++] = e;
+	e->graceful = true;
 	return 0;
 }
 
 int enableGracefulShutdown(transfer_engine_t engine)
 {
 	struct engine *e = engine_from(engine);
+	struct tei_err err;
 	int ret = 0;
 
 	if (!e)
 		return TEI_ERR_INVALID;
 	pthread_mutex_lock(&shutdown_lock);
 	if (!shutdown_ready)
-		ret = shutdown_start();
+		ret = shutdown_start(&err);
 	shutdown_ready = !ret;
+	if (!ret && !e->graceful)
+		ret = shutdown_add(e, &err);
 	pthread_mutex_unlock(&shutdown_lock);
-	if (!ret)
-		e->graceful = true;
 	return ret;
 }

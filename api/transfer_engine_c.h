@@ -296,7 +296,8 @@ int showLinks(transfer_engine_t engine, char *buf, size_t len, int json);
 
 /*
  * On SIGTERM, SIGINT and exit: drain, withdraw, exit with 128 + signal. The
- * library installs no handler unless this is called. 0 or a negative code.
+ * library installs no handler unless this is called; it replaces one that was
+ * there. 0 or a negative code.
  */
 int enableGracefulShutdown(transfer_engine_t engine);
 

@@ -80,6 +80,10 @@ SRCS_ft_security = $(FX_SRCS) \
 	fabtests/functional/ft_security.c \
 	# EOL
 
+SRCS_ft_shutdown = $(FX_SRCS) \
+	fabtests/functional/ft_shutdown.c \
+	# EOL
+
 SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer.c \
 	fabtests/functional/ft_transfer_batch.c \
@@ -113,6 +117,7 @@ FUNC_TESTS += \
 	ft_local \
 	ft_objects \
 	ft_security \
+	ft_shutdown \
 	ft_transfer \
 	ft_wait \
 	ft_zookeeper \
@@ -123,6 +128,7 @@ TSAN_TESTS += \
 	ft_laws \
 	ft_local \
 	ft_objects \
+	ft_shutdown \
 	ft_transfer \
 	ft_wait \
 	# EOL

@@ -137,6 +137,8 @@ static void note_lengths(struct note_rig *rig)
 	memset(big, 'b', sizeof(big) - 1);
 	ft_ok(genNotifyInEngine(law->engine, (uint64_t)law->seg, note) < 0,
 	      "an_endless_notification_is_refused");
+	ft_ok(genNotifyInEngine(law->engine, LOCAL_SEGMENT, note) < 0,
+	      "to_ourselves_as_well");
 	ft_ok(law_write_works(law, 4096, 99), "and_nothing_else_is_harmed");
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <signal.h>
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -39,6 +40,21 @@ static void killed_and_gone(struct zk_rig *rig)
 	ms = (unsigned int)((ft_now_ns() - start) / 1000000);
 	ft_diag("gone %u ms after the kill, session %d ms", ms,
 		ZK_SESSION_MS);
+	fx_peer_drop(&target);
+}
+
+/* Asked to end: its segment does not wait for the end of the session. */
+static void ended_gracefully(struct zk_rig *rig)
+{
+	struct fx_peer target;
+
+	if (!ft_ok(zk_target(rig, &target, "graceful") &&
+		   !fx_ask(&target, "graceful"), "a_graceful_one_publishes"))
+		return;
+	kill(target.proc.pid, SIGTERM);
+	ft_ok(ft_proc_wait(&target.proc, FX_LONG_MS) == 128 + SIGTERM &&
+	      openSegmentNoCache(rig->engine, "graceful") == -1,
+	      "law12_a_graceful_end_withdraws_the_segment_at_once");
 	fx_peer_drop(&target);
 }
 
@@ -122,6 +138,7 @@ void zk_names(struct zk_rig *rig)
 {
 	claimed_twice(rig);
 	killed_and_gone(rig);
+	ended_gracefully(rig);
 	killed_and_inherited(rig);
 	stopped_past_its_session(rig);
 	stopped_and_replaced(rig);

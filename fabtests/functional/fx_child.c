@@ -20,6 +20,13 @@
  *	serve N			obeys N notifications "check": MSG is
  *				"OFF LEN SEQUENCE SENDER"; answers to SENDER
  *	rails			"TRANSPORT ADDRESS TX RX …"
+ *	graceful		enableGracefulShutdown
+ *	second			a second engine that does so too; its name
+ *	destroy			destroyTransferEngine
+ *	handler			a SIGTERM handler that writes 0x77 to byte 0
+ *	fork			a child that only waits; its pid
+ *	ended			0 if SIGTERM has ended that child
+ *	exit CODE		exit(CODE), with a transfer under way or not
  *	export OFF		te_segment_export to OFF; how many bytes
  *	import OFF LEN		te_segment_import from OFF; the id
  */
@@ -31,6 +38,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -289,6 +297,60 @@ static int child_import(const char *args)
 	return ret ? ret : id;
 }
 
+/* --- ways to end --------------------------------------------------------- */
+
+static int child_second(char *text)
+{
+	transfer_engine_t e = fx_engine("tcp");
+
+	if (!e || !fx_engine_name(e, text, 128))
+		return FX_NO_ANSWER;
+	return enableGracefulShutdown(e);
+}
+
+static void child_mark(int sig)
+{
+	(void)sig;
+	*(volatile unsigned char *)peer.mem.p = 0x77;
+}
+
+static int child_handler(void)
+{
+	struct sigaction act = { .sa_handler = child_mark,
+				 .sa_flags = SA_RESTART };
+
+	return sigaction(SIGTERM, &act, NULL);
+}
+
+static pid_t child_forked;
+
+static int child_fork(char *text)
+{
+	child_forked = fork();
+	if (!child_forked) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	snprintf(text, 32, "%d", (int)child_forked);
+	return child_forked < 0;
+}
+
+static int child_ended(void)
+{
+	int status = 0;
+
+	return waitpid(child_forked, &status, 0) != child_forked ||
+	       !WIFSIGNALED(status) || WTERMSIG(status) != SIGTERM;
+}
+
+static int child_destroy(void)
+{
+	destroyTransferEngine(peer.engine);
+	peer.engine = NULL;
+	return 0;
+}
+
 static int child_obey(const char *verb, const char *args, char *text)
 {
 	if (!strcmp(verb, "reg"))
@@ -321,6 +383,20 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_export(args);
 	if (!strcmp(verb, "import"))
 		return child_import(args);
+	if (!strcmp(verb, "graceful"))
+		return enableGracefulShutdown(peer.engine);
+	if (!strcmp(verb, "second"))
+		return child_second(text);
+	if (!strcmp(verb, "destroy"))
+		return child_destroy();
+	if (!strcmp(verb, "handler"))
+		return child_handler();
+	if (!strcmp(verb, "fork"))
+		return child_fork(text);
+	if (!strcmp(verb, "ended"))
+		return child_ended();
+	if (!strcmp(verb, "exit"))
+		exit(atoi(args));
 	if (!strcmp(verb, "rails"))
 		return child_rails(text, 4096);
 	return FX_NO_ANSWER;
