@@ -249,13 +249,24 @@ void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		 status[end], err);
 }
 
+static void task_local_count(struct engine_task *t, int status)
+{
+	struct engine_traffic *traffic = t->local ? &t->local->traffic :
+						    &t->engine->own;
+
+	engine_traffic_count(traffic, t->u.op.opcode == TEI_LOCAL_READ,
+			     t->length, status);
+}
+
 static void task_local_end(struct engine_task *t, int code)
 {
 	struct tei_err err;
 	bool expired;
+	int status;
 
 	memset(&err, 0, sizeof(err));
 	if (!code) {
+		task_local_count(t, STATUS_COMPLETED);
 		task_end(t, STATUS_COMPLETED, NULL);
 		return;
 	}
@@ -267,8 +278,9 @@ static void task_local_end(struct engine_task *t, int code)
 	snprintf(err.provider, sizeof(err.provider), "local");
 	snprintf(err.text, sizeof(err.text), "copy inside this host: %s",
 		 tei_err_name(err.code));
-	task_end(t, err.code == TEI_ERR_CANCELED ? STATUS_CANCELED :
-						   STATUS_FAILED, &err);
+	status = err.code == TEI_ERR_CANCELED ? STATUS_CANCELED : STATUS_FAILED;
+	task_local_count(t, status);
+	task_end(t, status, &err);
 }
 
 static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)

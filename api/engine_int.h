@@ -45,6 +45,13 @@ struct engine_transport {
 	bool installed;			/* engine->control */
 };
 
+/* What copies inside this host have done for one target; all atomic. */
+struct engine_traffic {
+	uint64_t tx_bytes, rx_bytes;
+	uint64_t completed, failed, canceled;
+	uint64_t last_ns;
+};
+
 /*
  * A process of this host that copies reach. Shared by its segment and the
  * tasks under way; closed when both have let go, by a later call, since a
@@ -52,6 +59,7 @@ struct engine_transport {
  */
 struct engine_neighbour {
 	struct tei_local_peer *peer;
+	struct engine_traffic traffic;
 	uint32_t refs;			/* atomic */
 	struct engine_neighbour *next;	/* engine->neighbours */
 };
@@ -219,6 +227,7 @@ struct engine {
 	bool graceful;			/* set once: destroyed on a signal */
 
 	bool local_on;			/* atomic: kernel copies allowed */
+	struct engine_traffic own;	/* of copies inside this process */
 
 	pthread_rwlock_t segments;
 	struct engine_segment *segs[ENGINE_SEG_BUCKETS];
@@ -303,6 +312,11 @@ bool engine_addr_unpack(const struct tei_meta_address *in,
 /* An output struct of ours, len bytes, as far as the caller's of size bytes
  * goes; what that has beyond ours becomes 0. */
 void engine_out(void *out, size_t size, const void *ours, size_t len);
+
+/* --- engine_paths.c ------------------------------------------------------ */
+/* A copy has ended with a status; before its task is the caller's again. */
+void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
+			  int status);
 
 /* --- engine_stats.c ------------------------------------------------------ */
 /* in NULL: no error. */

@@ -170,7 +170,9 @@ static struct engine_neighbour *segment_try_local(struct engine *e,
 	struct tei_local_peer *peer = NULL;
 	enum tei_local_reason reason;
 	struct tei_local_id id;
+	char said[64];
 
+	snprintf(said, sizeof(said), "%s", why);
 	*why = '\0';
 	if (!__atomic_load_n(&e->local_on, __ATOMIC_RELAXED) || !*d->local)
 		return NULL;
@@ -178,26 +180,46 @@ static struct engine_neighbour *segment_try_local(struct engine *e,
 		return NULL;
 	reason = tei_local_peer_open(e->local, &id, NULL, &peer);
 	if (reason == TEI_LOCAL_OK) {
-		TEI_INFO("engine", "peer %s: local (copies by the kernel)",
-			 d->name);
+		TEI_INFO("engine", "peer %s: local (%s)", d->name,
+			 tei_local_peer_is_self(peer) ? "memcpy" :
+							"process_vm");
 		return segment_neighbour(e, peer);
 	}
 	snprintf(why, len, "%s", tei_local_reason_text(reason));
-	TEI_INFO("engine", "peer %s: not by local copies: %s", d->name, why);
+	if (strcmp(why, said))
+		TEI_INFO("engine", "peer %s: not by local copies: %s",
+			 d->name, why);
 	return NULL;
 }
 
-/* Sets the segment's targets from its descriptor; segments held to write. */
+/* The neighbour that the segment has, where that is still who is meant. */
+static bool segment_same_local(struct engine *e, const struct engine_segment *s,
+			       const struct tei_meta_desc *was)
+{
+	return s->local && was && was->incarnation == s->desc->incarnation &&
+	       !strcmp(was->local, s->desc->local) &&
+	       __atomic_load_n(&e->local_on, __ATOMIC_RELAXED);
+}
+
+/*
+ * Sets the segment's targets from its descriptor; segments held to write. was:
+ * the descriptor that they were made from, or NULL.
+ */
 static int segment_aim(struct engine *e, struct engine_segment *s,
-		       struct tei_err *err)
+		       const struct tei_meta_desc *was, struct tei_err *err)
 {
 	struct tei_rail_peer *peer = NULL;
 	struct engine_neighbour *local;
 	struct tei_rail_addr first;
 	int ret = 0;
 
-	local = segment_try_local(e, s->desc, s->why_not_local,
-				  sizeof(s->why_not_local));
+	if (segment_same_local(e, s, was)) {
+		local = s->local;
+		__atomic_add_fetch(&local->refs, 1, __ATOMIC_RELAXED);
+	} else {
+		local = segment_try_local(e, s->desc, s->why_not_local,
+					  sizeof(s->why_not_local));
+	}
 	if (segment_first(e, s->desc, &first))
 		ret = tei_rail_peer_get(e->dp, s->desc->name,
 					s->desc->incarnation, &first, err,
@@ -223,7 +245,7 @@ void engine_segment_relocal(struct engine *e)
 	pthread_rwlock_wrlock(&e->segments);
 	for (i = 0; i < ENGINE_SEG_BUCKETS; i++)
 		for (s = e->segs[i]; s; s = s->next)
-			segment_aim(e, s, &err);
+			segment_aim(e, s, s->desc, &err);
 	pthread_rwlock_unlock(&e->segments);
 }
 
@@ -232,6 +254,7 @@ static int segment_attach(struct engine *e, segment_id_t id,
 			  struct tei_err *err)
 {
 	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
+	struct tei_meta_desc *was;
 	struct engine_segment *s;
 	int ret = 0;
 
@@ -254,9 +277,10 @@ static int segment_attach(struct engine *e, segment_id_t id,
 		s->next = *segment_bucket(e, id);
 		*segment_bucket(e, id) = s;
 	}
-	tei_meta_desc_unref(s->desc);
+	was = s->desc;
 	s->desc = desc;
-	ret = segment_aim(e, s, err);
+	ret = segment_aim(e, s, was, err);
+	tei_meta_desc_unref(was);
 unlock:
 	pthread_rwlock_unlock(&e->segments);
 	return ret;

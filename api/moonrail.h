@@ -230,6 +230,79 @@ int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,
 		      uint64_t flags, segment_id_t *id);
 
+/* --- objects: which path, and what went there ------------------------------ */
+
+enum te_path_kind {
+	TE_PATH_FABRIC = 0,	/* a rail of ours to a rail of the peer */
+	TE_PATH_PROCESS = 1,	/* copies by the kernel to another process */
+	TE_PATH_MEMCPY = 2,	/* inside this process */
+};
+
+enum te_path_rank {
+	TE_PATH_NEAR = 0,	/* preferred for that location */
+	TE_PATH_FAR = 1,	/* helps when the near ones are full or down */
+	TE_PATH_OFF = 2,	/* not used for that location */
+};
+
+/* te_path.flags */
+#define TE_PATH_CONNECTED 1u
+
+struct te_path {
+	uint32_t kind;		/* enum te_path_kind */
+	uint32_t flags;		/* TE_PATH_… */
+	uint32_t rank;		/* enum te_path_rank */
+	int32_t numa_node;	/* of our rail, -1 unknown */
+	char transport[16];	/* "tcp", "rdma", "shm", "local" */
+	char provider[32];	/* of libfabric; "process_vm", "memcpy" */
+	char rail[64];		/* ours */
+	char address[96];	/* ours, as text */
+	char remote_rail[64];	/* "" before the peer was first heard of */
+	char remote_address[96];
+	char why_not_local[64];	/* where copies were allowed and not possible */
+};
+
+/*
+ * What carries bytes to an open segment: one element for copies, else one per
+ * local rail that reaches a rail of the peer. Ranks are those for memory at
+ * location; NULL: anywhere. The log says the same at level info, a line per
+ * peer and change. Fills as te_rail_stats does. 0, or -1 for a stale id or
+ * bad argument.
+ */
+int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
+		     const char *location, struct te_path *paths,
+		     size_t elem_size, size_t *count);
+
+enum te_peer_state {
+	TE_PEER_NEW = 0,	/* not heard of yet */
+	TE_PEER_READY = 1,
+	TE_PEER_FENCING = 2,	/* something failed; a fence is awaited */
+	TE_PEER_GONE = 3,	/* that process has gone; open it again */
+};
+
+/* Counters are since this process of that name was first opened here. */
+struct te_peer_stats {
+	char name[96];
+	uint64_t incarnation;
+	uint32_t state;		/* enum te_peer_state */
+	uint32_t queued;	/* tasks that wait for a rail */
+	uint64_t tx_bytes;	/* written there and completed */
+	uint64_t rx_bytes;	/* read from there and completed */
+	uint64_t completed;	/* tasks, by how they ended */
+	uint64_t failed;
+	uint64_t timeout;
+	uint64_t canceled;
+	uint64_t retries;	/* pieces posted again */
+	uint64_t fences;	/* asked of the peer */
+	uint64_t last_ns;	/* CLOCK_MONOTONIC: last sign of life, or 0 */
+};
+
+/*
+ * Fills *stats up to size bytes for one open segment, the own one included.
+ * 0, or -1 for a stale id or bad argument.
+ */
+int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
+		  struct te_peer_stats *stats, size_t size);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

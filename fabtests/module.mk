@@ -74,6 +74,7 @@ SRCS_ft_objects = $(FX_SRCS) \
 	fabtests/functional/ft_objects.c \
 	fabtests/functional/ft_objects_abi.c \
 	fabtests/functional/ft_objects_blob.c \
+	fabtests/functional/ft_objects_paths.c \
 	# EOL
 
 SRCS_ft_security = $(FX_SRCS) \

@@ -57,12 +57,48 @@ static bool law9_move(struct fx_peer *peer, const struct law_rig *rig,
 	       !fx_ask(peer, "wait");
 }
 
+struct law9_log {
+	int fd;
+	const char *name;
+};
+
+static bool law9_said(void *arg)
+{
+	const struct law9_log *log = arg;
+	char *text = law_heard(log->fd);
+	bool said = law_lines(text, log->name, "127.0.0.2") > 0;
+
+	free(text);
+	return said;
+}
+
+/* The one line names all that the call returns. */
+static bool law9_same(struct fx_peer *peer, const struct law_rig *rig,
+		      const char *text, int seg)
+{
+	char line[64], *word, *rest = peer->text;
+	unsigned int words = 0;
+
+	snprintf(line, sizeof(line), "peer %.50s: ", rig->target.name);
+	if (law_lines(text, line, "") != 1 ||
+	    fx_ask(peer, "paths %d", seg) != 2)
+		return false;
+	while ((word = strtok_r(rest, " ", &rest))) {
+		if (words++ % 6 && law_lines(text, line, word) != 1) {
+			ft_diag("the line lacks '%s'", word);
+			return false;
+		}
+	}
+	return words == 12;
+}
+
 static void law9(void)
 {
 	struct fx_peer peer;
 	struct law_rig rig;
 	char option[32], *text;
 	int fd = law_log(option, sizeof(option));
+	struct law9_log log = { fd, rig.target.name };
 
 	if (!law_rig_start(&rig))
 		return;
@@ -72,7 +108,11 @@ static void law9(void)
 		   law9_move(&peer, &rig, rig.target.name),
 		   "an_initiator_with_a_log"))
 		return;
+	ft_wait_until(law9_said, &log, fx_ms(5000));
+	fx_ask(&peer, "open %s", rig.target.name);
 	text = law_heard(fd);
+	ft_ok(law9_same(&peer, &rig, text, 1),
+	      "law9_the_line_and_the_call_say_the_same");
 	ft_ok(law_lines(text, rig.target.name, "127.0.0.2") == 1 &&
 	      law_lines(text, rig.target.name, "tcp") >= 1,
 	      "law9_one_line_per_peer_names_provider_and_rails");

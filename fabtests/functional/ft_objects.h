@@ -6,5 +6,6 @@
 
 void objects_abi(void);		/* ft_objects_abi.c */
 void objects_blob(void);	/* ft_objects_blob.c */
+void objects_paths(void);	/* ft_objects_paths.c */
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_OBJECTS_H */

@@ -27,6 +27,7 @@
  *	fork			a child that only waits; its pid
  *	ended			0 if SIGTERM has ended that child
  *	exit CODE		exit(CODE), with a transfer under way or not
+ *	paths SEG		how many; "KIND PROVIDER RAIL ADDRESS RAIL ADDRESS …"
  *	export OFF		te_segment_export to OFF; how many bytes
  *	import OFF LEN		te_segment_import from OFF; the id
  */
@@ -276,6 +277,22 @@ static int child_rails(char *text, size_t len)
 	return ret ? ret : (int)n;
 }
 
+static int child_paths(const char *args, char *text, size_t len)
+{
+	struct te_path p[8];
+	size_t n = 8, used = 0;
+	int ret = te_segment_paths(peer.engine, atoi(args), NULL, p,
+				   sizeof(p[0]), &n);
+
+	for (size_t i = 0; !ret && i < n && i < 8 && used < len; i++)
+		used += (size_t)snprintf(text + used, len - used,
+					 "%u %s %s %s %s %s ", p[i].kind,
+					 p[i].provider, p[i].rail,
+					 p[i].address, p[i].remote_rail,
+					 p[i].remote_address);
+	return ret ? ret : (int)n;
+}
+
 static int child_export(const char *args)
 {
 	uint64_t off = strtoull(args, NULL, 10);
@@ -379,6 +396,8 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_receive(atoi(args), child_note_text, text);
 	if (!strcmp(verb, "serve"))
 		return child_receive(atoi(args), child_note_check, text);
+	if (!strcmp(verb, "paths"))
+		return child_paths(args, text, 4096);
 	if (!strcmp(verb, "export"))
 		return child_export(args);
 	if (!strcmp(verb, "import"))

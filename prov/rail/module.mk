@@ -21,6 +21,7 @@ SRCS += \
 	prov/rail/rail_progress.c \
 	prov/rail/rail_rail.c \
 	prov/rail/rail_reg.c \
+	prov/rail/rail_report.c \
 	prov/rail/rail_retry.c \
 	prov/rail/rail_sched.c \
 	prov/rail/rail_slice.c \

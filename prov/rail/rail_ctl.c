@@ -88,6 +88,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	uint8_t buf[RAIL_MSG_MAX];
 	uint64_t next;
 
+	rail_ctl_report(p);
 	next = rail_ctl_fence_reply(p, now, buf);
 	next = rail_ctl_sooner(next, rail_ctl_hello(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_refuse(p, now, buf));

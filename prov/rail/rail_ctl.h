@@ -52,6 +52,10 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
 /* --- rail_note.c --------------------------------------------------------- */
 uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
+/* --- rail_report.c ------------------------------------------------------- */
+/* The line that says which path the peer is on, once per change. */
+void rail_ctl_report(struct tei_rail_peer *peer);
+
 /* --- rail_deadline.c ----------------------------------------------------- */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
 

@@ -313,7 +313,7 @@ size_t tei_rail_count(struct tei_rail_dp *dp)
 	return rail_count(dp);
 }
 
-static void dp_addr_text(const struct tei_rail_addr *a, char *buf, size_t len)
+void rail_addr_text(const struct tei_rail_addr *a, char *buf, size_t len)
 {
 	const struct sockaddr *sa = (const void *)a->bytes;
 	char ip[INET6_ADDRSTRLEN] = "?";
@@ -363,7 +363,7 @@ int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 	if (rail->target.ep)
 		d->addr = rail->target.addr;
 	tei_mutex_unlock(&rail->target.lock);
-	dp_addr_text(&d->addr, d->address_text, sizeof(d->address_text));
+	rail_addr_text(&d->addr, d->address_text, sizeof(d->address_text));
 	return 0;
 }
 

@@ -62,6 +62,24 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 	}
 }
 
+static void end_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
+{
+	switch (end) {
+	case TEI_RAIL_END_COMPLETED:
+		s->completed++;
+		break;
+	case TEI_RAIL_END_FAILED:
+		s->failed++;
+		break;
+	case TEI_RAIL_END_UNFENCED:
+		s->unfenced++;
+		break;
+	case TEI_RAIL_END_CANCELED:
+		s->canceled++;
+		break;
+	}
+}
+
 static void end_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		       struct rail_done *done)
 {
@@ -74,6 +92,7 @@ static void end_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 	} else if (task->unfenced) {
 		task->end_wanted = TEI_RAIL_END_UNFENCED + 1;
 	}
+	end_count(&task->peer->stats, (enum tei_rail_end)(task->end_wanted - 1));
 	tei_list_del(&task->live_link);
 	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
 	tei_list_add_tail(&done->tasks, &task->live_link);
@@ -189,6 +208,10 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
 
 	s->peer->posted--;
 	s->peer->alive_ns = now;
+	if (s->read)
+		s->peer->stats.rx_bytes += s->len;
+	else
+		s->peer->stats.tx_bytes += s->len;
 	if (s->rkey)
 		rail_key_slice_done(s->peer, s->rkey);
 	for (i = 0; i < n; i++, t = next) {

@@ -23,6 +23,7 @@ void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
 
 	if (f->wanted && f->gen >= gen)
 		return;
+	peer->stats.fences++;
 	f->wanted = true;
 	if (f->gen < gen)
 		f->gen = gen;

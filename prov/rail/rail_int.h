@@ -212,6 +212,8 @@ struct rail_tx {
 	struct tei_list link;
 	struct rail *rail;
 	struct rail_lane *lane;		/* where it is posted, or NULL */
+	uint64_t incarnation;		/* of the peer it goes to */
+	uint16_t remote;		/* index in peer->remotes */
 	uint8_t *buf;
 };
 
@@ -452,6 +454,10 @@ struct tei_rail_peer {
 	uint64_t warm_left;		/* thread: rails still to connect */
 	uint32_t attempt;		/* rotates the rails of messages */
 	struct tei_log_limit err_limit;
+	struct tei_rail_peer_stats stats; /* its counters */
+	bool routes_changed;		/* the log is to say so */
+	uint64_t said;			/* thread: hash of what it said last */
+	struct tei_log_limit report_limit;
 };
 
 #define RAIL_PEER_HASH	1024
@@ -583,6 +589,8 @@ void rail_close(struct rail *rail);
 void rail_free(struct rail *rail);
 struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index);
 uint32_t rail_count(struct tei_rail_dp *dp);
+/* A fabric address in text. */
+void rail_addr_text(const struct tei_rail_addr *addr, char *buf, size_t len);
 bool rail_any_open(struct tei_rail_dp *dp);
 
 /* --- rail_lane.c: endpoints ---------------------------------------------- */

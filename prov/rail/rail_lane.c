@@ -370,6 +370,22 @@ static void lane_tx_put(struct tei_rail_dp *dp, struct rail_op *op)
 	rail_sched_leave(dp);
 }
 
+/* A message has arrived: that path is connected, if its peer is still known. */
+static void lane_tx_ok(struct rail_lane *lane, const struct rail_op *op)
+	TEI_REQUIRES(lane->lock)
+{
+	const struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
+	struct tei_rail_peer *peer;
+	struct rail_path *path;
+
+	rail_sched_enter(lane->rail->dp);
+	peer = rail_peer_find(lane->rail->dp, tx->incarnation);
+	path = peer ? rail_path_get(peer, lane, tx->remote) : NULL;
+	if (path && path->ready && path->lane_gen == lane->gen)
+		path->connected = true;
+	rail_sched_leave(lane->rail->dp);
+}
+
 static void lane_handle_ok(struct rail_lane *lane,
 			   const struct fi_cq_msg_entry *e, int n,
 			   struct rail_done *done)
@@ -394,6 +410,7 @@ static void lane_handle_ok(struct rail_lane *lane,
 			bytes += slices[ns++]->len;
 			break;
 		case RAIL_OP_SEND:
+			lane_tx_ok(lane, op);
 			lane_tx_put(dp, op);
 			break;
 		case RAIL_OP_RECV:

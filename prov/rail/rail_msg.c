@@ -106,6 +106,8 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	memcpy(tx->buf, msg, len);
 	rail_auth_sign(peer, tx->buf, len);
 	tx->lane = lane;
+	tx->incarnation = peer->incarnation;
+	tx->remote = remote;
 	__atomic_fetch_add(&lane->msgs, 1, __ATOMIC_RELAXED);
 	ret = fi_send(lane->ep, tx->buf, len,
 		      rail->tx_mr ? fi_mr_desc(rail->tx_mr) : NULL,
@@ -290,6 +292,8 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 	*r = *in;
 	r->fence = fence;
 	r->serial = ++peer->serial;
+	peer->routes_changed = true;
+	rail_peer_attend(peer);
 	/* all generations before this one are closed at the target */
 	rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), in->gen - 1,
 			  done);

@@ -154,6 +154,7 @@ int rail_path_table(struct tei_rail_peer *peer)
 	struct rail_path **tab;
 	uint32_t i, j, r;
 
+	peer->routes_changed = true;
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		peer->route[i] = -1;
 	for (i = 0; i < nrails; i++)

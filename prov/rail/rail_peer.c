@@ -180,20 +180,10 @@ void rail_peer_attend(struct tei_rail_peer *p)
 
 void rail_peer_ready(struct tei_rail_peer *p)
 {
-	struct rail *rail;
-	uint32_t i;
-
 	p->state = RAIL_PEER_READY;
 	p->want_hello = false;
 	p->hello_tries = 0;
-	for (i = 0; i < rail_count(p->dp); i++) {
-		rail = rail_at(p->dp, i);
-		if (p->route[i] >= 0)
-			TEI_INFO("rail", "peer %s: %s (%s, %s) to its %s",
-				 p->name, rail->name, rail->transport,
-				 rail->provider,
-				 p->remotes[p->route[i]].name);
-	}
+	p->routes_changed = true;
 }
 
 /* why: what its tasks end with. */

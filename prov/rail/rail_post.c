@@ -63,8 +63,11 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 	total = __atomic_add_fetch(&rail->inflight_bytes, s->len,
 				   __ATOMIC_RELAXED);
 	max = __atomic_load_n(&rail->inflight_max, __ATOMIC_RELAXED);
-	if (total > max)
-		__atomic_store_n(&rail->inflight_max, total, __ATOMIC_RELAXED);
+	while (total > max &&
+	       !__atomic_compare_exchange_n(&rail->inflight_max, &max, total,
+					    true, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED))
+		;
 	__atomic_fetch_add(&rail->dp->inflight, 1, __ATOMIC_RELAXED);
 	return 0;
 }

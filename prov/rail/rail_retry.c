@@ -33,6 +33,7 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 		return;
 	}
 	s->retries++;
+	peer->stats.retries++;
 	if (s->lane)
 		__atomic_fetch_add(&s->lane->rail->retries, 1,
 				   __ATOMIC_RELAXED);

@@ -214,6 +214,48 @@ bool tei_rail_addr_fits(struct tei_rail_dp *dp,
  */
 bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
 
+/* One way to a peer: a rail of ours and the rail of the peer it is routed to.
+ * The remote rail has no name before the peer was first heard of. */
+struct tei_rail_path_info {
+	char transport[16];
+	char provider[32];
+	char rail[64];
+	char address[96];		/* of its target lane */
+	char remote_rail[64];
+	char remote_address[96];
+	int numa;			/* of our rail, -1 unknown */
+	uint8_t rank;			/* enum tei_topo_rank */
+	bool connected;
+};
+
+/*
+ * The ways to a peer, at most one per rail of ours; how many. Ranks are those
+ * for memory at location (NULL: anywhere).
+ */
+size_t tei_rail_peer_paths(struct tei_rail_peer *peer, const char *location,
+			   struct tei_rail_path_info out[TEI_RAIL_MAX]);
+
+enum tei_rail_peer_condition {
+	TEI_RAIL_PEER_NEW,		/* has not answered yet */
+	TEI_RAIL_PEER_READY,
+	TEI_RAIL_PEER_FENCING,		/* a fence is awaited */
+	TEI_RAIL_PEER_GONE,
+};
+
+/* Since the peer was first referred to. */
+struct tei_rail_peer_stats {
+	uint64_t tx_bytes, rx_bytes;	/* slices completed */
+	uint64_t completed, failed, unfenced, canceled;	/* tasks */
+	uint64_t retries;		/* slices posted again */
+	uint64_t fences;		/* asked for */
+	uint64_t alive_ns;		/* last sign of life, 0: none */
+	uint32_t queued;		/* tasks not wholly cut */
+	uint32_t posted;		/* slices */
+	enum tei_rail_peer_condition state;
+};
+void tei_rail_peer_get_stats(struct tei_rail_peer *peer,
+			     struct tei_rail_peer_stats *out);
+
 /* True once the process of this incarnation is known to be gone. */
 bool tei_rail_peer_gone(struct tei_rail_peer *peer);
 

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which way a segment is reached, and what went that way.
+ */
+#include "api/engine_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "topo/tei_topo.h"
+
+/* --- copies inside this host --------------------------------------------- */
+
+/* Good to a few milliseconds, and cheaper than a small copy. */
+static uint64_t traffic_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+static void traffic_add(uint64_t *counter, uint64_t n)
+{
+	__atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
+}
+
+void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
+			  int status)
+{
+	if (status == STATUS_COMPLETED) {
+		traffic_add(read ? &t->rx_bytes : &t->tx_bytes, bytes);
+		traffic_add(&t->completed, 1);
+	} else {
+		traffic_add(status == STATUS_CANCELED ? &t->canceled :
+							&t->failed, 1);
+	}
+	__atomic_store_n(&t->last_ns, traffic_now(), __ATOMIC_RELAXED);
+}
+
+static uint64_t traffic_get(const uint64_t *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+static void traffic_out(const struct engine_traffic *t, struct te_peer_stats *s)
+{
+	s->tx_bytes += traffic_get(&t->tx_bytes);
+	s->rx_bytes += traffic_get(&t->rx_bytes);
+	s->completed += traffic_get(&t->completed);
+	s->failed += traffic_get(&t->failed);
+	s->canceled += traffic_get(&t->canceled);
+	if (traffic_get(&t->last_ns) > s->last_ns)
+		s->last_ns = traffic_get(&t->last_ns);
+}
+
+/* --- paths --------------------------------------------------------------- */
+
+/* What one segment is reached by; a reference to each part. */
+struct paths_target {
+	struct tei_meta_desc *desc;
+	struct tei_rail_peer *peer;	/* or NULL */
+	struct engine_neighbour *local;	/* or NULL */
+	char why_not_local[64];
+};
+
+/* False: stale or invented. The own segment has neither peer nor neighbour. */
+static bool paths_hold(struct engine *e, segment_id_t id,
+		       struct paths_target *t)
+{
+	struct engine_segment *s;
+
+	memset(t, 0, sizeof(*t));
+	if (id == LOCAL_SEGMENT) {
+		t->desc = tei_meta_cache_get(e->cache, id);
+		return t->desc != NULL;
+	}
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	if (s) {
+		t->desc = tei_meta_desc_ref(s->desc);
+		t->peer = s->peer;
+		t->local = s->local;
+		if (t->peer)
+			tei_rail_peer_hold(t->peer);
+		if (t->local)
+			__atomic_add_fetch(&t->local->refs, 1,
+					   __ATOMIC_RELAXED);
+		memcpy(t->why_not_local, s->why_not_local,
+		       sizeof(t->why_not_local));
+	}
+	pthread_rwlock_unlock(&e->segments);
+	return s != NULL;
+}
+
+static void paths_release(struct paths_target *t)
+{
+	if (t->peer)
+		tei_rail_peer_put(t->peer);
+	if (t->local)
+		__atomic_sub_fetch(&t->local->refs, 1, __ATOMIC_RELEASE);
+	tei_meta_desc_unref(t->desc);
+}
+
+static void paths_copy(const struct paths_target *t, struct te_path *p)
+{
+	bool here = !t->local || tei_local_peer_is_self(t->local->peer);
+
+	memset(p, 0, sizeof(*p));
+	p->kind = here ? TE_PATH_MEMCPY : TE_PATH_PROCESS;
+	p->flags = TE_PATH_CONNECTED;
+	p->numa_node = -1;
+	snprintf(p->transport, sizeof(p->transport), "local");
+	snprintf(p->provider, sizeof(p->provider), "%s",
+		 here ? "memcpy" : "process_vm");
+	snprintf(p->rail, sizeof(p->rail), "local");
+	snprintf(p->remote_rail, sizeof(p->remote_rail), "local");
+}
+
+static void paths_rail(const struct tei_rail_path_info *in,
+		       const struct paths_target *t, struct te_path *p)
+{
+	memset(p, 0, sizeof(*p));
+	p->kind = TE_PATH_FABRIC;
+	p->flags = in->connected ? TE_PATH_CONNECTED : 0;
+	p->rank = in->rank;
+	p->numa_node = in->numa;
+	memcpy(p->transport, in->transport, sizeof(p->transport));
+	memcpy(p->provider, in->provider, sizeof(p->provider));
+	memcpy(p->rail, in->rail, sizeof(p->rail));
+	memcpy(p->address, in->address, sizeof(p->address));
+	memcpy(p->remote_rail, in->remote_rail, sizeof(p->remote_rail));
+	memcpy(p->remote_address, in->remote_address,
+	       sizeof(p->remote_address));
+	memcpy(p->why_not_local, t->why_not_local, sizeof(p->why_not_local));
+}
+
+static size_t paths_list(const struct paths_target *t, const char *location,
+			 struct te_path *paths, size_t elem_size, size_t room)
+{
+	struct tei_rail_path_info info[TEI_RAIL_MAX];
+	struct te_path p;
+	size_t i, n = 0;
+
+	if (t->local || !t->peer) {
+		paths_copy(t, &p);
+		if (room)
+			engine_out(paths, elem_size, &p, sizeof(p));
+		return 1;
+	}
+	n = tei_rail_peer_paths(t->peer, location, info);
+	for (i = 0; i < n && i < room; i++) {
+		paths_rail(&info[i], t, &p);
+		engine_out((char *)paths + i * elem_size, elem_size, &p,
+			   sizeof(p));
+	}
+	return n;
+}
+
+int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
+		     const char *location, struct te_path *paths,
+		     size_t elem_size, size_t *count)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_topo_where where;
+	struct paths_target t;
+	struct tei_err err;
+	int ret;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	if (!count || (*count && (!paths || !elem_size)))
+		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+				    "te_segment_paths: no room or no count");
+	ret = location ? tei_topo_where_parse(location, &where, &err) : 0;
+	if (ret)
+		return ret;
+	if (!paths_hold(e, segment_id, &t))
+		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+				    "segment id %d is stale or was never given",
+				    segment_id);
+	if (segment_id != LOCAL_SEGMENT && !t.peer && !t.local)
+		*count = 0;
+	else
+		*count = paths_list(&t, location, paths, elem_size, *count);
+	paths_release(&t);
+	return 0;
+}
+
+/* --- counters ------------------------------------------------------------ */
+
+static void paths_rail_stats(struct tei_rail_peer *peer,
+			     struct te_peer_stats *s)
+{
+	static const uint32_t states[] = {
+		[TEI_RAIL_PEER_NEW] = TE_PEER_NEW,
+		[TEI_RAIL_PEER_READY] = TE_PEER_READY,
+		[TEI_RAIL_PEER_FENCING] = TE_PEER_FENCING,
+		[TEI_RAIL_PEER_GONE] = TE_PEER_GONE,
+	};
+	struct tei_rail_peer_stats r;
+
+	tei_rail_peer_get_stats(peer, &r);
+	s->state = states[r.state];
+	s->queued = r.queued;
+	s->tx_bytes = r.tx_bytes;
+	s->rx_bytes = r.rx_bytes;
+	s->completed = r.completed;
+	s->failed = r.failed;
+	s->timeout = r.unfenced;
+	s->canceled = r.canceled;
+	s->retries = r.retries;
+	s->fences = r.fences;
+	s->last_ns = r.alive_ns;
+}
+
+static void paths_stats(struct engine *e, segment_id_t id,
+			const struct paths_target *t, struct te_peer_stats *s)
+{
+	memset(s, 0, sizeof(*s));
+	snprintf(s->name, sizeof(s->name), "%.95s", t->desc->name);
+	s->incarnation = t->desc->incarnation;
+	if (t->peer)
+		paths_rail_stats(t->peer, s);
+	if (t->local) {
+		s->state = TE_PEER_READY;
+		if (!tei_local_peer_alive(t->local->peer))
+			s->state = TE_PEER_GONE;
+		traffic_out(&t->local->traffic, s);
+	} else if (id == LOCAL_SEGMENT) {
+		s->state = TE_PEER_READY;
+		traffic_out(&e->own, s);
+	}
+}
+
+int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
+		  struct te_peer_stats *stats, size_t size)
+{
+	struct engine *e = engine_from(engine);
+	struct te_peer_stats s;
+	struct paths_target t;
+	struct tei_err err;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	if (!stats || !size || !paths_hold(e, segment_id, &t))
+		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+				    "te_peer_stats: segment id %d is stale or was never given, or no room",
+				    segment_id);
+	paths_stats(e, segment_id, &t, &s);
+	paths_release(&t);
+	engine_out(stats, size, &s, sizeof(s));
+	return 0;
+}

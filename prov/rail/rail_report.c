@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which path a peer is on, for those who ask and for the log: both are made of
+ * the same facts.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_int.h"
+#include "topo/tei_topo.h"
+
+#define REPORT_LINE	896	/* bytes of the log line's text */
+#define REPORT_LANES	16	/* lanes per rail, at most */
+
+/* What dp->sched guards: false where this rail has no way to the peer. */
+static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
+			 struct tei_rail_path_info *out,
+			 struct rail_path **paths)
+{
+	const struct rail_remote *remote;
+	uint32_t i, lanes = p->dp->settings->lanes_per_rail;
+	int16_t route;
+
+	rail_sched_enter(p->dp);
+	route = p->state == RAIL_PEER_GONE ? -1 : p->route[rail->index];
+	if (route >= 0) {
+		remote = &p->remotes[route];
+		snprintf(out->remote_rail, sizeof(out->remote_rail), "%s",
+			 remote->name);
+		rail_addr_text(&remote->addr, out->remote_address,
+			       sizeof(out->remote_address));
+		for (i = 0; i < lanes; i++)
+			paths[i] = rail_path_get(p, &rail->init[i *
+							RAIL_LANE_SLOTS],
+						 (uint16_t)route);
+	}
+	rail_sched_leave(p->dp);
+	return route >= 0;
+}
+
+/* Paths stay where they are while the peer is referred to. */
+static bool report_connected(const struct rail *rail, struct rail_path **paths)
+{
+	uint32_t i, lanes = rail->dp->settings->lanes_per_rail;
+	struct rail_lane *lane;
+	bool connected = false;
+	int k;
+
+	for (i = 0; i < lanes; i++) {
+		for (k = 0; paths[i] && k < RAIL_LANE_SLOTS; k++) {
+			lane = &rail->init[i * RAIL_LANE_SLOTS + (uint32_t)k];
+			tei_mutex_lock(&lane->lock);
+			connected |= lane->state == RAIL_LANE_ACTIVE &&
+				     paths[i]->connected &&
+				     paths[i]->lane_gen == lane->gen;
+			tei_mutex_unlock(&lane->lock);
+		}
+	}
+	return connected;
+}
+
+static void report_rail(struct rail *rail, struct tei_rail_path_info *out)
+{
+	struct tei_rail_desc d;
+
+	if (tei_rail_describe(rail->dp, rail->index, &d))
+		return;
+	memcpy(out->rail, d.name, sizeof(out->rail));
+	memcpy(out->provider, d.provider, sizeof(out->provider));
+	memcpy(out->transport, d.transport, sizeof(out->transport));
+	memcpy(out->address, d.address_text, sizeof(out->address));
+	out->numa = d.numa;
+}
+
+static void report_ranks(struct tei_rail_dp *dp, const char *location,
+			 uint8_t ranks[TEI_RAIL_MAX])
+{
+	uint8_t nics[TEI_RAIL_MAX];
+	uint32_t i;
+	int nic;
+
+	memset(ranks, 0, TEI_RAIL_MAX);
+	tei_mutex_lock(&dp->admin);
+	if (dp->topo) {
+		tei_topo_ranks(dp->topo, location, nics, TEI_RAIL_MAX);
+		for (i = 0; i < rail_count(dp); i++) {
+			nic = tei_topo_find_nic(dp->topo, rail_at(dp, i)->name);
+			if (nic >= 0 && nic < TEI_RAIL_MAX)
+				ranks[i] = nics[nic];
+		}
+	}
+	tei_mutex_unlock(&dp->admin);
+}
+
+static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
+			   struct tei_rail_path_info out[TEI_RAIL_MAX])
+{
+	struct rail_path *paths[REPORT_LANES];
+	struct tei_rail_path_info *o;
+	struct rail *rail;
+	size_t n = 0;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(p->dp); i++) {
+		rail = rail_at(p->dp, i);
+		o = &out[n];
+		memset(o, 0, sizeof(*o));
+		memset(paths, 0, sizeof(paths));
+		if (!report_route(p, rail, o, paths))
+			continue;
+		report_rail(rail, o);
+		o->rank = ranks[i];
+		o->connected = report_connected(rail, paths);
+		n++;
+	}
+	return n;
+}
+
+size_t tei_rail_peer_paths(struct tei_rail_peer *p, const char *location,
+			   struct tei_rail_path_info out[TEI_RAIL_MAX])
+{
+	uint8_t ranks[TEI_RAIL_MAX];
+
+	report_ranks(p->dp, location, ranks);
+	return report_paths(p, ranks, out);
+}
+
+/* --- the line in the log ------------------------------------------------- */
+
+static void report_text(const struct tei_rail_path_info *o, size_t n,
+			char text[REPORT_LINE])
+{
+	size_t i, used = 0;
+	char one[400];
+	int len;
+
+	*text = '\0';
+	for (i = 0; i < n; i++) {
+		len = snprintf(one, sizeof(one), "%s%s (%s) %s at %s to %s at %s",
+			       i ? ", " : "", o[i].transport, o[i].provider,
+			       o[i].rail, o[i].address, o[i].remote_rail,
+			       o[i].remote_address);
+		if (used + (size_t)len + 24 > REPORT_LINE) {
+			snprintf(text + used, REPORT_LINE - used,
+				 ", and %zu more", n - i);
+			return;
+		}
+		memcpy(text + used, one, (size_t)len + 1);
+		used += (size_t)len;
+	}
+	if (!n)
+		snprintf(text, REPORT_LINE, "no rail of ours reaches it");
+}
+
+static uint64_t report_hash(const char *text)
+{
+	uint64_t h = UINT64_C(14695981039346656037);
+
+	for (; *text; text++)
+		h = (h ^ (uint8_t)*text) * UINT64_C(1099511628211);
+	return h;
+}
+
+void rail_ctl_report(struct tei_rail_peer *p)
+{
+	static const uint8_t no_ranks[TEI_RAIL_MAX];
+	struct tei_rail_path_info out[TEI_RAIL_MAX];
+	char text[REPORT_LINE];
+	uint32_t left = 0;
+	uint64_t hash;
+	bool say;
+	size_t n;
+
+	rail_sched_enter(p->dp);
+	say = p->routes_changed && p->state == RAIL_PEER_READY;
+	if (say)
+		p->routes_changed = false;
+	rail_sched_leave(p->dp);
+	if (!say)
+		return;
+	n = report_paths(p, no_ranks, out);
+	report_text(out, n, text);
+	hash = report_hash(text);
+	if (hash == p->said)
+		return;
+	p->said = hash;
+	if (tei_log_permit(&p->report_limit, &left))
+		TEI_INFO("rail", "peer %s: %s", p->name, text);
+}
+
+/* --- counters ------------------------------------------------------------ */
+
+void tei_rail_peer_get_stats(struct tei_rail_peer *p,
+			     struct tei_rail_peer_stats *out)
+{
+	uint16_t i;
+
+	rail_sched_enter(p->dp);
+	*out = p->stats;
+	out->alive_ns = p->alive_ns;
+	out->queued = p->queued;
+	out->posted = p->posted;
+	out->state = p->state == RAIL_PEER_NEW ? TEI_RAIL_PEER_NEW :
+		     p->state == RAIL_PEER_GONE ? TEI_RAIL_PEER_GONE :
+						  TEI_RAIL_PEER_READY;
+	for (i = 0; i < p->nremotes; i++)
+		if (p->state == RAIL_PEER_READY && p->remotes[i].fence.wanted)
+			out->state = TEI_RAIL_PEER_FENCING;
+	rail_sched_leave(p->dp);
+}
