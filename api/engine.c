@@ -295,6 +295,7 @@ static void engine_fini(struct engine *e)
 	tei_meta_store_close(e->store);
 	tei_meta_server_stop(e->server);
 	engine_event_fini(e);
+	engine_alloc_free_all(e);
 	engine_batch_free_all(e);
 	engine_note_free_all(e);
 	tei_topo_free(e->topo);

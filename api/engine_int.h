@@ -164,6 +164,18 @@ struct engine_region {
 	char location[64];
 };
 
+/* Memory of te_alloc: a mapping of its own. engine->allocs. */
+struct engine_alloc {
+	struct engine_alloc *next;
+	void *base;			/* of the whole mapping */
+	uint64_t span;
+	void *addr;			/* of what the caller has */
+	uint64_t length;		/* whole pages */
+	uint64_t page;
+	uint32_t kind;			/* enum te_page_kind */
+	int node;			/* -1: several */
+};
+
 enum engine_work_kind {
 	ENGINE_WORK_PUBLISH,		/* our rails have changed */
 	ENGINE_WORK_RESOLVE,		/* a peer does not answer */
@@ -221,6 +233,7 @@ struct engine {
 	struct tei_topo *topo;		/* given to the data plane */
 	char *matrix;			/* JSON that installTransport gave */
 	struct engine_region *regions;
+	struct engine_alloc *allocs;
 	uint32_t nregions, regions_cap;
 	uint64_t serial;		/* of the last descriptor */
 	bool published;
@@ -322,6 +335,10 @@ void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
 /* in NULL: no error. */
 void engine_error_out(const struct tei_err *in, uint32_t flags,
 		      struct te_error *out, size_t size);
+
+/* --- engine_alloc.c ------------------------------------------------------ */
+/* Unmaps what was not freed; nothing of it is registered any more. */
+void engine_alloc_free_all(struct engine *e);
 
 /* --- engine_batch.c ------------------------------------------------------ */
 /* The slot of an id, locked, if the id is alive; else NULL with the thread's

@@ -1,6 +1,7 @@
 SRCS += \
 	api/engine.c \
 	api/engine_abi.c \
+	api/engine_alloc.c \
 	api/engine_batch.c \
 	api/engine_blob.c \
 	api/engine_cancel.c \

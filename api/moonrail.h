@@ -303,6 +303,48 @@ struct te_peer_stats {
 int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 		  struct te_peer_stats *stats, size_t size);
 
+/* --- objects: memory ------------------------------------------------------- */
+
+/* Flags of te_alloc. */
+#define TE_ALLOC_PRIVATE 1u	/* not remotely accessible */
+#define TE_ALLOC_SMALL_PAGES 2u	/* no huge pages */
+#define TE_ALLOC_HUGE_PAGES 4u	/* from the kernel's pool, or not at all */
+#define TE_ALLOC_STRICT 8u	/* on that node, or not at all */
+
+enum te_page_kind {
+	TE_PAGES_SMALL = 0,
+	TE_PAGES_TRANSPARENT = 1, /* huge, at least in part */
+	TE_PAGES_HUGE = 2,	/* from the kernel's pool */
+};
+
+/* What te_alloc got. */
+struct te_memory {
+	uint64_t addr;
+	uint64_t size;		/* as asked for; registered */
+	uint64_t mapped;	/* bytes of memory used */
+	uint64_t page_size;	/* bytes; of the largest where mixed */
+	uint32_t pages;		/* enum te_page_kind */
+	int32_t numa_node;	/* -1: several, or not known */
+	char location[64];	/* as registered: "cpu:0", "*" */
+};
+
+/*
+ * Memory at location ("cpu:1"; NULL or "*": anywhere), of the largest pages
+ * there are, zeroed, touched and registered. *memory is filled up to
+ * memory_size, which holds the address at least. Freed by te_free or with the
+ * engine. 0; -1 bad argument, -300 no such node, or not all of it there
+ * (TE_ALLOC_STRICT), -302 no memory or no huge pages, -303 a location that is
+ * not a NUMA node, or as registerLocalMemory.
+ */
+int te_alloc(transfer_engine_t engine, size_t size, const char *location,
+	     uint64_t flags, struct te_memory *memory, size_t memory_size);
+
+/*
+ * Unregisters as unregisterLocalMemory does, with its promise, then unmaps. 0;
+ * -3 not from te_alloc, -4 still in use, and nothing has changed.
+ */
+int te_free(transfer_engine_t engine, void *addr);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

@@ -73,6 +73,7 @@ SRCS_ft_local = $(FX_SRCS) \
 SRCS_ft_objects = $(FX_SRCS) \
 	fabtests/functional/ft_objects.c \
 	fabtests/functional/ft_objects_abi.c \
+	fabtests/functional/ft_objects_alloc.c \
 	fabtests/functional/ft_objects_blob.c \
 	fabtests/functional/ft_objects_paths.c \
 	# EOL

@@ -7,6 +7,7 @@ int main(int argc, char **argv)
 {
 	fx_init(argc, argv);
 	objects_abi();
+	objects_alloc();
 	objects_paths();
 	objects_blob();
 	return ft_result();

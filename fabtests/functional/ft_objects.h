@@ -5,6 +5,7 @@
 /* What moonrail.h offers on objects: each part in a file of its own. */
 
 void objects_abi(void);		/* ft_objects_abi.c */
+void objects_alloc(void);	/* ft_objects_alloc.c */
 void objects_blob(void);	/* ft_objects_blob.c */
 void objects_paths(void);	/* ft_objects_paths.c */
 

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory that the engine allocates: on a NUMA node, of huge pages where there
+ * are any, registered. Each allocation is a mapping of its own with a page
+ * that cannot be touched on either side, so that the kernel merges it with no
+ * neighbour and what it is made of can be told.
+ */
+#include "api/engine_int.h"
+
+#include <errno.h>
+#include <numa.h>
+#include <numaif.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "topo/tei_topo.h"
+
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define ALLOC_2M	(UINT64_C(2) << 20)
+#define ALLOC_1G	(UINT64_C(1) << 30)
+#define ALLOC_FLAGS	(TE_ALLOC_PRIVATE | TE_ALLOC_SMALL_PAGES | \
+			 TE_ALLOC_HUGE_PAGES | TE_ALLOC_STRICT)
+#define ALLOC_SAMPLE	64	/* pages whose node is looked at */
+
+/* --- nodes --------------------------------------------------------------- */
+
+static bool alloc_fits(int node, uint64_t size)
+{
+	return numa_available() < 0 ||
+	       numa_node_size64(node, NULL) < 0 ||
+	       size <= (uint64_t)numa_node_size64(node, NULL);
+}
+
+static bool alloc_node_there(int node)
+{
+	if (numa_available() < 0)
+		return node == 0;
+	return node <= numa_max_node() &&
+	       numa_bitmask_isbitset(numa_all_nodes_ptr, (unsigned int)node);
+}
+
+/* *node: -1 for anywhere. */
+static int alloc_where(const char *location, int *node, struct tei_err *err)
+{
+	struct tei_topo_where where;
+	int ret;
+
+	*node = -1;
+	ret = location ? tei_topo_where_parse(location, &where, err) : 0;
+	if (ret || !location || where.kind == TEI_TOPO_WHERE_ANY)
+		return ret;
+	if (where.kind != TEI_TOPO_WHERE_CPU)
+		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "engine",
+				    NULL, "te_alloc: no memory at %.32s",
+				    location);
+	if (!alloc_node_there(where.index))
+		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
+				    "numactl -H lists the nodes",
+				    "te_alloc: no NUMA node %d here, or none that this process may use",
+				    where.index);
+	*node = where.index;
+	return 0;
+}
+
+/* Bytes that the kernel thinks it can give, all nodes; ours to check, since
+ * it would rather kill a process than refuse. */
+static uint64_t alloc_available(void)
+{
+	unsigned long long kib = 0;
+	FILE *f = fopen("/proc/meminfo", "re");
+	char line[128];
+
+	if (!f)
+		return UINT64_MAX;
+	while (!kib && fgets(line, sizeof(line), f))
+		sscanf(line, "MemAvailable: %llu", &kib);
+	fclose(f);
+	return kib ? kib << 10 : UINT64_MAX;
+}
+
+/* --- mappings ------------------------------------------------------------ */
+
+static uint64_t alloc_round(uint64_t size, uint64_t page)
+{
+	return (size + page - 1) & ~(page - 1);
+}
+
+/*
+ * Reserves size bytes at a multiple of align, a small page before and behind,
+ * as a->base, a->span; 0 or errno.
+ */
+static int alloc_reserve(struct engine_alloc *a, uint64_t size, uint64_t align)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at;
+	char *base;
+
+	a->span = size + align + 2 * page;
+	base = mmap(NULL, a->span, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return errno;
+	at = alloc_round((uintptr_t)base + page, align);
+	a->base = base;
+	a->addr = (void *)(uintptr_t)at;
+	a->length = size;
+	return 0;
+}
+
+static void alloc_unmap(struct engine_alloc *a)
+{
+	munmap(a->base, a->span);
+}
+
+/* The node first, then the pages: 0 or errno. */
+static int alloc_fill(struct engine_alloc *a, int node, bool strict)
+{
+	unsigned long mask[16] = { 0 };
+	int bits = (int)(8 * sizeof(long));
+
+	if (node >= 0 && numa_available() >= 0 &&
+	    node < 16 * bits) {
+		mask[node / bits] = 1UL << node % bits;
+		if (mbind(a->addr, a->length,
+			  strict ? MPOL_BIND : MPOL_PREFERRED, mask,
+			  sizeof(mask) * 8, 0))
+			return errno;
+	}
+	/* EINVAL: an older kernel; pages come when they are touched */
+	if (madvise(a->addr, a->length, MADV_POPULATE_WRITE) && errno != EINVAL)
+		return errno;
+	return 0;
+}
+
+/* Pages from the kernel's pool of that size: 0 or errno. */
+static int alloc_pool(struct engine_alloc *a, uint64_t size, uint64_t page,
+		      int node, bool strict)
+{
+	int shift = __builtin_ctzll(page), ret;
+
+	ret = alloc_reserve(a, alloc_round(size, page), page);
+	if (ret)
+		return ret;
+	if (mmap(a->addr, a->length, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB |
+		 shift << MAP_HUGE_SHIFT, -1, 0) == MAP_FAILED)
+		ret = errno;
+	if (!ret)
+		ret = alloc_fill(a, node, strict);
+	if (ret) {
+		alloc_unmap(a);
+		return ret;
+	}
+	a->page = page;
+	a->kind = TE_PAGES_HUGE;
+	return 0;
+}
+
+/* Whether the kernel made huge pages of [addr, …), its own mapping. */
+static bool alloc_is_thp(const void *addr)
+{
+	unsigned long long from, to, kib = 0;
+	FILE *f = fopen("/proc/self/smaps", "re");
+	char line[512];
+	bool here = false, past = false;
+
+	while (f && !past && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%llx-%llx ", &from, &to) == 2) {
+			past = here;
+			here = (uintptr_t)addr >= from && (uintptr_t)addr < to;
+		} else if (here) {
+			sscanf(line, "AnonHugePages: %llu", &kib);
+		}
+	}
+	if (f)
+		fclose(f);
+	return kib != 0;
+}
+
+/* Ordinary pages, huge where the kernel can: 0 or errno. */
+static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
+		       int node, bool strict)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	bool huge = !small && size >= ALLOC_2M;
+	int ret;
+
+	ret = alloc_reserve(a, alloc_round(size, huge ? ALLOC_2M : page),
+			    huge ? ALLOC_2M : page);
+	if (ret)
+		return ret;
+	if (mprotect(a->addr, a->length, PROT_READ | PROT_WRITE))
+		ret = errno;
+	if (!ret)
+		madvise(a->addr, a->length,
+			huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	if (!ret)
+		ret = alloc_fill(a, node, strict);
+	if (ret) {
+		alloc_unmap(a);
+		return ret;
+	}
+	huge = huge && alloc_is_thp(a->addr);
+	a->kind = huge ? TE_PAGES_TRANSPARENT : TE_PAGES_SMALL;
+	a->page = huge ? ALLOC_2M : page;
+	return 0;
+}
+
+/* Pools first, the largest page that size fills. */
+static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
+		     int node)
+{
+	bool strict = (flags & TE_ALLOC_STRICT) != 0;
+	int ret = ENOMEM;
+
+	if (!(flags & TE_ALLOC_SMALL_PAGES)) {
+		if (size >= ALLOC_1G)
+			ret = alloc_pool(a, size, ALLOC_1G, node, strict);
+		if (ret && (size >= ALLOC_2M || flags & TE_ALLOC_HUGE_PAGES))
+			ret = alloc_pool(a, size, ALLOC_2M, node, strict);
+	}
+	if (ret && !(flags & TE_ALLOC_HUGE_PAGES))
+		ret = alloc_pages(a, size, flags & TE_ALLOC_SMALL_PAGES, node,
+				  strict);
+	return ret;
+}
+
+/* The node that all sampled pages are on, or -1. */
+static int alloc_node(const struct engine_alloc *a)
+{
+	void *pages[ALLOC_SAMPLE];
+	int status[ALLOC_SAMPLE], i;
+
+	if (numa_available() < 0)
+		return 0;
+	for (i = 0; i < ALLOC_SAMPLE; i++)
+		pages[i] = (char *)a->addr +
+			   a->length / ALLOC_SAMPLE * (uint64_t)i;
+	if (move_pages(0, ALLOC_SAMPLE, pages, NULL, status, 0))
+		return -1;
+	for (i = 0; i < ALLOC_SAMPLE; i++)
+		if (status[i] < 0 || status[i] != status[0])
+			return -1;
+	return status[0];
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+static int alloc_check(size_t size, uint64_t flags, struct tei_err *err)
+{
+	uint64_t have = alloc_available();
+
+	if (!size || flags & ~(uint64_t)ALLOC_FLAGS ||
+	    (flags & TE_ALLOC_SMALL_PAGES && flags & TE_ALLOC_HUGE_PAGES))
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "te_alloc: %s", !size ? "0 bytes" :
+				    "unknown flags, or small and huge pages");
+	/* pools of huge pages are not part of what is available */
+	if (size > UINT64_C(1) << 46 ||
+	    (size > have && !(flags & TE_ALLOC_HUGE_PAGES)))
+		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+				    "te_alloc: %zu bytes, %llu are available",
+				    size, (unsigned long long)have);
+	return 0;
+}
+
+static int alloc_failed(int e, size_t size, uint64_t flags, struct tei_err *err)
+{
+	return tei_err_fail(err, TEI_ERR_MEMORY, "engine",
+			    flags & TE_ALLOC_HUGE_PAGES ?
+			    "see vm.nr_hugepages, or leave TE_ALLOC_HUGE_PAGES out" :
+			    NULL, "te_alloc: %zu bytes: %s", size, strerror(e));
+}
+
+static void alloc_out(const struct engine_alloc *a, size_t size,
+		      struct te_memory *out, size_t out_size)
+{
+	struct te_memory m;
+
+	memset(&m, 0, sizeof(m));
+	m.addr = (uintptr_t)a->addr;
+	m.size = size;
+	m.mapped = a->length;
+	m.page_size = a->page;
+	m.pages = a->kind;
+	m.numa_node = a->node;
+	if (a->node < 0)
+		snprintf(m.location, sizeof(m.location), "*");
+	else
+		snprintf(m.location, sizeof(m.location), "cpu:%d", a->node);
+	engine_out(out, out_size, &m, sizeof(m));
+}
+
+static void alloc_link(struct engine *e, struct engine_alloc *a)
+{
+	tei_mutex_lock(&e->control);
+	a->next = e->allocs;
+	e->allocs = a;
+	tei_mutex_unlock(&e->control);
+}
+
+/* Out of the list, so that one of two that free it finds it. */
+static struct engine_alloc *alloc_unlink(struct engine *e, const void *addr)
+{
+	struct engine_alloc **p, *a = NULL;
+
+	tei_mutex_lock(&e->control);
+	for (p = &e->allocs; *p; p = &(*p)->next) {
+		if ((*p)->addr != addr)
+			continue;
+		a = *p;
+		*p = a->next;
+		break;
+	}
+	tei_mutex_unlock(&e->control);
+	return a;
+}
+
+static int alloc_get(struct engine_alloc *a, size_t size, uint64_t flags,
+		     int node, struct tei_err *err)
+{
+	int ret;
+
+	if (flags & TE_ALLOC_STRICT && node >= 0 && !alloc_fits(node, size))
+		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
+				    "leave TE_ALLOC_STRICT out",
+				    "te_alloc: node %d is smaller than %zu bytes",
+				    node, size);
+	ret = alloc_map(a, size, flags, node);
+	if (ret)
+		return alloc_failed(ret, size, flags, err);
+	a->node = alloc_node(a);
+	if (flags & TE_ALLOC_STRICT && node >= 0 && a->node != node) {
+		alloc_unmap(a);
+		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
+				    "leave TE_ALLOC_STRICT out",
+				    "te_alloc: not all of %zu bytes are on node %d",
+				    size, node);
+	}
+	return 0;
+}
+
+int te_alloc(transfer_engine_t engine, size_t size, const char *location,
+	     uint64_t flags, struct te_memory *memory, size_t memory_size)
+{
+	struct engine *e = engine_from(engine);
+	char where[TEI_TOPO_NAME] = "*";
+	struct engine_alloc *a;
+	struct tei_err err;
+	int ret, node;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	/* the address is what a caller cannot do without */
+	if (!memory || memory_size < sizeof(memory->addr))
+		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+				    "te_alloc: no room for the address");
+	ret = alloc_check(size, flags, &err);
+	if (!ret)
+		ret = alloc_where(location, &node, &err);
+	if (ret)
+		return ret;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return alloc_failed(ENOMEM, size, 0, &err);
+	ret = alloc_get(a, size, flags, node, &err);
+	if (ret)
+		goto err_free;
+	if (a->node >= 0)
+		snprintf(where, sizeof(where), "cpu:%d", a->node);
+	ret = registerLocalMemory(engine, a->addr, size, where,
+				  !(flags & TE_ALLOC_PRIVATE));
+	if (ret)
+		goto err_unmap;
+	alloc_out(a, size, memory, memory_size);
+	alloc_link(e, a);
+	return 0;
+err_unmap:
+	alloc_unmap(a);
+err_free:
+	free(a);
+	return ret;
+}
+
+/*
+ * The caller has unregistered it himself, or is about to in another thread:
+ * what is not free of users yet can't be registered either.
+ */
+static int alloc_unregistered(transfer_engine_t engine,
+			      const struct engine_alloc *a)
+{
+	int ret = registerLocalMemory(engine, a->addr, a->length, "*", 0);
+
+	if (ret == TEI_ERR_OVERLAP)
+		return TEI_ERR_BUSY;
+	return ret ? ret : unregisterLocalMemory(engine, a->addr);
+}
+
+int te_free(transfer_engine_t engine, void *addr)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_alloc *a;
+	struct tei_err err;
+	int ret;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	a = addr ? alloc_unlink(e, addr) : NULL;
+	if (!a)
+		return tei_err_fail(&err, TEI_ERR_NOT_REGISTERED, "engine",
+				    NULL, "te_free: %p is not from te_alloc",
+				    addr);
+	ret = unregisterLocalMemory(engine, addr);
+	if (ret == TEI_ERR_NOT_REGISTERED)
+		ret = alloc_unregistered(engine, a);
+	if (ret) {
+		alloc_link(e, a);
+		return ret;
+	}
+	alloc_unmap(a);
+	free(a);
+	return 0;
+}
+
+void engine_alloc_free_all(struct engine *e)
+{
+	struct engine_alloc *a;
+
+	while ((a = e->allocs)) {
+		e->allocs = a->next;
+		alloc_unmap(a);
+		free(a);
+	}
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/* Memory that the engine allocates. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fabtests/functional/ft_objects.h"
+#include "fabtests/functional/fx.h"
+
+static unsigned char *alloc_ptr(const struct te_memory *m)
+{
+	return (unsigned char *)(uintptr_t)m->addr;
+}
+
+static bool alloc_mapped(const struct te_memory *m)
+{
+	unsigned char vec;
+
+	return !mincore(alloc_ptr(m), 1, &vec);
+}
+
+static void alloc_sizes(transfer_engine_t e)
+{
+	static const size_t sizes[] = { 1, 4096, 4097, 2 * FX_MIB - 1,
+					2 * FX_MIB, 9 * FX_MIB };
+	struct te_memory m;
+	bool good = true;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		int ret = te_alloc(e, sizes[i], "cpu:0", 0, &m, sizeof(m));
+
+		good = good && !ret && m.size == sizes[i] &&
+		       m.mapped >= m.size && !(m.addr % m.page_size) &&
+		       !(m.mapped % m.page_size) && !alloc_ptr(&m)[0] &&
+		       !alloc_ptr(&m)[m.size - 1] && m.pages <= TE_PAGES_HUGE;
+		if (ret)
+			continue;
+		ft_diag("%zu: pages of %" PRIu64 " (kind %u) on node %d, %s",
+			sizes[i], m.page_size, m.pages, m.numa_node,
+			m.location);
+		memset(alloc_ptr(&m), 1, m.size);
+		good = good && registerLocalMemory(e, alloc_ptr(&m), 1, "*",
+						   1) == -7 &&
+		       !te_free(e, alloc_ptr(&m)) && !alloc_mapped(&m);
+	}
+	ft_ok(good, "memory_of_any_size_is_had_registered_and_given_back");
+}
+
+static void alloc_flags(transfer_engine_t e)
+{
+	struct te_memory m;
+	int ret;
+
+	ft_ok(!te_alloc(e, 4 * FX_MIB, NULL, TE_ALLOC_SMALL_PAGES, &m,
+			sizeof(m)) && m.pages == TE_PAGES_SMALL &&
+	      m.page_size == (uint64_t)sysconf(_SC_PAGESIZE) &&
+	      !te_free(e, alloc_ptr(&m)), "small_pages_where_asked_for");
+	ret = te_alloc(e, 4 * FX_MIB, NULL, TE_ALLOC_HUGE_PAGES, &m, sizeof(m));
+	ft_ok(ret == -302 || (!ret && m.pages == TE_PAGES_HUGE &&
+			      m.page_size >= 2 * FX_MIB &&
+			      !te_free(e, alloc_ptr(&m))),
+	      "huge_pages_or_an_error_where_asked_for");
+	ft_diag("huge pages: %d", ret);
+	ret = te_alloc(e, FX_MIB, "cpu:0", TE_ALLOC_STRICT, &m, sizeof(m));
+	ft_ok(!ret && m.numa_node == 0 && !strcmp(m.location, "cpu:0") &&
+	      !te_free(e, alloc_ptr(&m)), "on_that_node_where_asked_for");
+}
+
+static void alloc_bad(transfer_engine_t e)
+{
+	struct te_memory m = { .addr = 7 };
+	struct te_error err = { 0 };
+	unsigned char *p;
+
+	ft_ok(te_alloc(e, 4096, "cpu:999", 0, &m, sizeof(m)) == -300 &&
+	      !te_last_error(&err, sizeof(err)) && strstr(err.text, "999"),
+	      "no_such_node_is_300");
+	ft_ok(te_alloc(e, SIZE_MAX, NULL, 0, &m, sizeof(m)) == -302 &&
+	      te_alloc(e, SIZE_MAX / 2, NULL, 0, &m, sizeof(m)) == -302 &&
+	      te_alloc(e, UINT64_C(1) << 45, NULL, 0, &m, sizeof(m)) == -302 &&
+	      te_alloc(e, UINT64_C(1) << 45, NULL, TE_ALLOC_HUGE_PAGES, &m,
+		       sizeof(m)) == -302 &&
+	      !te_last_error(&err, sizeof(err)) && err.text[0],
+	      "more_than_there_is_is_302");
+	ft_ok(te_alloc(e, 4096, "cuda:0", 0, &m, sizeof(m)) == -303,
+	      "what_is_no_node_is_303");
+	ft_ok(te_alloc(e, 0, NULL, 0, &m, sizeof(m)) == -1 &&
+	      te_alloc(e, 64, NULL, 16, &m, sizeof(m)) == -1 &&
+	      te_alloc(e, 64, NULL, UINT64_C(1) << 63, &m, sizeof(m)) == -1 &&
+	      te_alloc(e, 64, NULL, TE_ALLOC_HUGE_PAGES | TE_ALLOC_SMALL_PAGES,
+		       &m, sizeof(m)) == -1 &&
+	      te_alloc(e, 64, "cpu:x", 0, &m, sizeof(m)) == -1 &&
+	      te_alloc(e, 64, NULL, 0, NULL, sizeof(m)) == -1 &&
+	      te_alloc(e, 64, NULL, 0, &m, 4) == -1 &&
+	      te_alloc(NULL, 64, NULL, 0, &m, sizeof(m)) == -1 && m.addr == 7,
+	      "bad_arguments_of_alloc");
+	ft_ok(!te_alloc(e, 8192, NULL, 0, &m, sizeof(m.addr)),
+	      "the_address_alone_will_do");
+	p = alloc_ptr(&m);
+	ft_ok(te_free(e, NULL) == -3 && te_free(e, p + 4096) == -3 &&
+	      te_free(NULL, p) == -1 && te_free(e, &m) == -3 &&
+	      !te_free(e, p) && te_free(e, p) == -3, "bad_arguments_of_free");
+	ft_ok(!te_alloc(e, 8192, NULL, 0, &m, sizeof(m)) &&
+	      !unregisterLocalMemory(e, alloc_ptr(&m)) && alloc_mapped(&m) &&
+	      !te_free(e, alloc_ptr(&m)) && !alloc_mapped(&m),
+	      "what_was_unregistered_is_freed_all_the_same");
+}
+
+/* Another process writes there; what is freed is not written any more. */
+static void alloc_remote(transfer_engine_t e)
+{
+	struct te_memory m, mine;
+	struct fx_peer peer;
+	char name[128];
+	int seg;
+
+	fx_engine_name(e, name, sizeof(name));
+	if (!fx_target_start(&peer, 4 * FX_MIB))
+		return;
+	ft_ok(!te_alloc(e, 4 * FX_MIB, NULL, 0, &m, sizeof(m)) &&
+	      !te_alloc(e, 4096, NULL, TE_ALLOC_PRIVATE, &mine, sizeof(mine)),
+	      "memory_for_others_and_for_ourselves");
+	memset(peer.mem.p, 0x77, 4 * FX_MIB);
+	seg = fx_ask(&peer, "open %s", name);
+	ft_ok(seg > 0 && !fx_ask(&peer, "start %d 1 0 %llu %llu 65536 1 -",
+				 seg, (unsigned long long)m.addr, 4 * FX_MIB) &&
+	      !fx_ask(&peer, "wait") && strstr(peer.text, "64 completed") &&
+	      alloc_ptr(&m)[0] == 0x77 && alloc_ptr(&m)[m.size - 1] == 0x77,
+	      "another_process_writes_to_it");
+	ft_ok(!fx_ask(&peer, "start %d 1 0 %llu 4096 4096 1 -", seg,
+		      (unsigned long long)mine.addr) &&
+	      !fx_ask(&peer, "wait") && strstr(peer.text, "1 failed") &&
+	      !alloc_ptr(&mine)[0], "but_not_to_what_is_private");
+	ft_ok(!fx_ask(&peer, "start %d 1 0 %llu %llu 65536 20 -", seg,
+		      (unsigned long long)m.addr, 4 * FX_MIB) &&
+	      !te_free(e, alloc_ptr(&m)) && !alloc_mapped(&m) &&
+	      !fx_ask(&peer, "wait"), "it_can_be_freed_under_way");
+	ft_diag("%s", peer.text);
+	fx_peer_stop(&peer);
+	/* mine is freed with the engine */
+}
+
+void objects_alloc(void)
+{
+	transfer_engine_t e = fx_engine("tcp");
+	struct te_memory m;
+
+	if (!ft_ok(e != NULL, "an_engine_starts"))
+		return;
+	alloc_sizes(e);
+	alloc_flags(e);
+	alloc_bad(e);
+	alloc_remote(e);
+	ft_ok(!te_alloc(e, FX_MIB, NULL, 0, &m, sizeof(m)), "some_is_kept");
+	destroyTransferEngine(e);
+	ft_ok(!alloc_mapped(&m), "it_goes_with_the_engine");
+}
