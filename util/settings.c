@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "util/log.h"
+
 #define ROW_UINT(n, f, lo, hi, d, u, h) \
 	{ n, TEI_SETTING_UINT, offsetof(struct tei_settings, f), lo, hi, d, u, h }
 #define ROW_SIZE(n, f, lo, hi, d, u, h) \
@@ -97,7 +99,7 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MOONRAIL_FENCE_MS", fence_ms, 10, 60000, "500", "ms",
 		 "how long to wait for a peer's answer to a fence"),
 	ROW_UINT("MOONRAIL_MAX_PEERS", max_peers, 1, 1048576, "16384", "",
-		 "peers held at a time; more are refused"),
+		 "peers held at a time; a further one replaces the longest silent one that is not in use"),
 	ROW_UINT("MOONRAIL_MAX_NOTIFIES", max_notifies, 1, 1048576, "4096", "",
 		 "notifications held for getNotifsFromEngine; more are refused"),
 };
@@ -243,4 +245,20 @@ bool tei_settings_value(const struct tei_settings *s,
 		break;
 	}
 	return env && *env;
+}
+
+void tei_settings_log_unused(const struct tei_settings *s)
+{
+	static const char unused[] = "accepted for compatibility";
+	size_t i, n = sizeof(settings_rows) / sizeof(settings_rows[0]);
+	char value[TEI_SETTING_TEXT];
+
+	for (i = 0; i < n; i++)
+		if (!strncmp(settings_rows[i].help, unused,
+			     sizeof(unused) - 1) &&
+		    tei_settings_value(s, &settings_rows[i], value,
+				       sizeof(value)))
+			TEI_INFO("settings", "%s=%s has no effect: %s",
+				 settings_rows[i].name, value,
+				 settings_rows[i].help);
 }

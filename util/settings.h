@@ -103,4 +103,10 @@ bool tei_settings_value(const struct tei_settings *s,
 			const struct tei_setting_row *row, char *buf,
 			size_t len);
 
+/*
+ * One line at level info for each row without effect that the environment
+ * sets, with the reason.
+ */
+void tei_settings_log_unused(const struct tei_settings *s);
+
 #endif /* TEI_UTIL_SETTINGS_H */

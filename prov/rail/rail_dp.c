@@ -11,6 +11,7 @@
 
 #include "prov/rail/rail_int.h"
 
+#define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_BYE_NS	(200 * TEI_NS_PER_MS)
 
 static void dp_free(struct tei_rail_dp *dp)
@@ -48,6 +49,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 		tei_secret_key(attr->secret, "peer protocol", &dp->auth);
 	dp->wake_fd = -1;
 	dp->table = 1;
+	dp->probe_ns = DP_PROBE_NS;
 	snprintf(dp->name, sizeof(dp->name), "%s", attr->name);
 	tei_mutex_init(&dp->admin);
 	tei_mutex_init(&dp->sched);
@@ -63,6 +65,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 		dp_free(dp);
 		return ret;
 	}
+	tei_settings_log_unused(dp->settings);
 	*out = dp;
 	return 0;
 }

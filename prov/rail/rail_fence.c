@@ -139,6 +139,12 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	tei_mutex_unlock(&lane->lock);
 	if (!stuck || now < peer->stuck_next_ns)
 		return;
+	/* asking a silent peer that nobody uses is worth no lane */
+	rail_sched_enter(peer->dp);
+	stuck = !peer->probing || peer->refs;
+	rail_sched_leave(peer->dp);
+	if (!stuck)
+		return;
 	if (peer->stuck_tries < 7)
 		peer->stuck_tries++;
 	peer->stuck_next_ns = now + (FENCE_STUCK_NS << peer->stuck_tries);

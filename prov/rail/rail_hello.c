@@ -9,18 +9,21 @@
 #include "prov/rail/rail_wire.h"
 
 #define HELLO_SILENT_TRIES 120
+#define HELLO_RARELY		(250 * TEI_NS_PER_MS)	/* probes of one */
 
 /* A process that once said hello but does not answer, and nobody here uses. */
-static bool hello_forget_silent(struct tei_rail_peer *p)
+static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 {
 	struct rail_done done;
 	bool forget;
 
 	rail_done_init(&done);
 	rail_sched_enter(p->dp);
-	forget = !p->refs && p->hello_tries > HELLO_SILENT_TRIES;
+	forget = !p->refs && (p->hello_tries > HELLO_SILENT_TRIES ||
+			      (p->probing &&
+			       now - p->probe_ns > p->dp->probe_ns / 3));
 	if (forget)
-		rail_peer_set_gone(p, "it does not answer", &done);
+		rail_peer_forget(p, "it does not answer", &done);
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 	return forget;
@@ -55,7 +58,7 @@ static void hello_no_route(struct tei_rail_peer *p)
 uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = p->dp;
-	bool reply, ask, announce;
+	bool reply, ask, announce, probe;
 	size_t len;
 	int ret;
 
@@ -79,18 +82,19 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
 		   p->table_acked < dp->table;
 	p->reply_hello = false;
+	probe = p->probing && p->state == RAIL_PEER_READY;
 	rail_sched_leave(dp);
 	if (!ask)
 		p->asked_ns = 0;
 	else if (!p->asked_ns)
 		p->asked_ns = now;
-	if (!reply && !ask && !announce)
+	if (!reply && !ask && !announce && !probe)
 		return 0;
 	if (!reply && now < p->hello_next_ns)
 		return p->hello_next_ns;
-	if (announce && !ask && hello_forget_silent(p))
+	if ((announce || probe) && !ask && hello_forget_silent(p, now))
 		return 0;
-	len = rail_msg_hello(p, ask || announce, buf);
+	len = rail_msg_hello(p, ask || announce || probe, buf);
 	ret = rail_msg_send(p, buf, len, p->attempt);
 	if (ret && reply) {
 		rail_sched_enter(dp);
@@ -102,6 +106,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (ask && ret == -FI_EHOSTUNREACH)
 		hello_no_route(p);
 	p->hello_next_ns = rail_ctl_sent(ret, now, &p->hello_tries);
+	if (probe && !ask && !announce && p->hello_next_ns < now + HELLO_RARELY)
+		p->hello_next_ns = now + HELLO_RARELY;
 	return p->hello_next_ns;
 }
 
@@ -165,6 +171,17 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return 0;
 }
 
+/* Whether writes of ours to it may be under way. */
+static bool hello_undrained(struct tei_rail_peer *p)
+{
+	bool undrained;
+
+	rail_sched_enter(p->dp);
+	undrained = p->posted || p->unfenced || !tei_list_empty(&p->limbo);
+	rail_sched_leave(p->dp);
+	return undrained;
+}
+
 /* Tells every peer that knows us; for tear-down. True when all are told. */
 bool rail_peer_bye(struct tei_rail_dp *dp)
 {
@@ -176,7 +193,8 @@ bool rail_peer_bye(struct tei_rail_dp *dp)
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
 		if (p->state != RAIL_PEER_READY || !p->known_us || p->bye_sent)
 			continue;
-		rail_msg_begin(p, &w, buf, RAIL_MSG_BYE, 0);
+		rail_msg_begin(p, &w, buf, RAIL_MSG_BYE,
+			       hello_undrained(p) ? RAIL_WIRE_UNDRAINED : 0);
 		if (rail_msg_send(p, buf, rail_msg_end(&w), 0) == -FI_EAGAIN)
 			all = false;
 		else

@@ -447,6 +447,9 @@ struct tei_rail_peer {
 	bool stuck;			/* a path does not connect */
 	uint64_t alive_ns;		/* last sign of life */
 	bool rehello;			/* thread: introduce ourselves again */
+	bool probing;			/* a sign of life is asked for */
+	bool evicted;			/* gone, and not counted any more */
+	uint64_t probe_ns;		/* probing since */
 	bool bye_sent;			/* tear-down only */
 	uint64_t stuck_next_ns;		/* thread: no new lane before that */
 	uint32_t stuck_tries;		/* thread */
@@ -498,7 +501,9 @@ struct tei_rail_dp {
 	uint32_t key_epoch;		/* raised by every revocation */
 	pthread_cond_t cond;		/* revocations, warm-up, removal */
 	uint32_t table;			/* version of our rail table */
-	struct tei_list peers;
+	struct tei_list peers;		/* longest silent first, about */
+	uint64_t probe_ns;		/* silent for longer is asked, and
+					 * forgotten after a third of it */
 	uint32_t npeers;
 	struct tei_log_limit peer_limit;
 	uint32_t nstrangers;		/* not among npeers */
@@ -722,10 +727,21 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	TEI_REQUIRES(rail_sched_held);
 /* Puts it on dp->attn, due now, and wakes the thread; sched is held. */
 void rail_peer_attend(struct tei_rail_peer *peer);
+/* It gave a sign of life. */
+void rail_peer_alive(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Asks one of the peers that have been silent for long for a sign of life. The
+ * thread, no lock held. */
+void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now);
 /* Its first hello came. */
 void rail_peer_ready(struct tei_rail_peer *peer);
-void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why,
+/* sure: it said itself that it touches our memory no more. Otherwise whoever
+ * unregisters what it has keys of has the lanes fenced. */
+void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why, bool sure,
 			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+/* It is not known whether the process has gone, but nobody uses the peer. */
+void rail_peer_forget(struct tei_rail_peer *peer, const char *why,
+		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 void rail_peer_free_all(struct tei_rail_dp *dp);
 void rail_peer_set_first(struct tei_rail_peer *peer,
 			 const struct tei_rail_addr *first)

@@ -321,8 +321,6 @@ static void mr_check_uneven(int mode)
 	CU_ASSERT_EQUAL(rig.to_shim.live, 4);
 	CU_ASSERT_EQUAL(second.live, 8);
 	mr_check(&rig);
-	CU_ASSERT(rail_at(rig.from.dp, 0)->tx_bytes > 0);
-	CU_ASSERT(rail_at(rig.from.dp, 1)->tx_bytes > 0);
 	mr_dereg_both(&rig);
 	CU_ASSERT_EQUAL(rig.to_shim.live, 0);
 	CU_ASSERT_EQUAL(second.live, 0);

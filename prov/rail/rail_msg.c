@@ -407,7 +407,7 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 			!tei_mac_equal(nonce, peer->nonce, sizeof(nonce))))
 		return;
 	if (strstr(reason, "stale incarnation"))
-		rail_peer_set_gone(peer, reason, done);
+		rail_peer_set_gone(peer, reason, false, done);
 	else
 		rail_peer_refused(peer, reason, done);
 }
@@ -582,7 +582,7 @@ static void msg_on_notify(struct tei_rail_peer *peer, struct rail_wire *w,
 }
 
 static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
-			 uint32_t table, struct rail_wire *w,
+			 uint16_t flags, uint32_t table, struct rail_wire *w,
 			 struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -609,7 +609,8 @@ static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
 		msg_on_notify(peer, w, done);
 		break;
 	case RAIL_MSG_BYE:
-		rail_peer_set_gone(peer, "the peer closed its engine", done);
+		rail_peer_set_gone(peer, "the peer closed its engine",
+				   !(flags & RAIL_WIRE_UNDRAINED), done);
 		break;
 	default:
 		break;
@@ -731,13 +732,13 @@ static void msg_take(struct tei_rail_dp *dp, const struct msg_head *h,
 	now = tei_now_ns();
 	if (now - peer->alive_ns > MSG_SILENT_NS)
 		rail_ctl_awake(peer);
-	peer->alive_ns = now;
+	rail_peer_alive(peer);
 	if (h->type == RAIL_MSG_HELLO) {
 		if (h->dst && !to_us)
 			peer->refuse = h->dst;
 		msg_on_hello(peer, hello, h->flags, h->table, to_us, done);
 	} else if (to_us) {
-		msg_dispatch(peer, h->type, h->table, w, done);
+		msg_dispatch(peer, h->type, h->flags, h->table, w, done);
 	}
 }
 

@@ -414,6 +414,8 @@ static void test_mutated_messages_do_no_harm(void)
 	printf("# mutations: seed %llu\n", (unsigned long long)seed);
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
+	/* in use, so that no stranger takes its place */
+	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	for (i = 0; i < MSG_MUTATIONS; i++) {
 		msg_mutate(&rig, &state);
@@ -460,6 +462,150 @@ static void test_messages_to_another_incarnation_are_not_for_us(void)
 	msg_end(&rig);
 }
 
+/* What the thread does with those that have gone. */
+static void msg_free_gone(struct msg_rig *rig)
+{
+	struct tei_rail_peer *p, *tmp;
+
+	rail_sched_enter(rig->plane.dp);
+	tei_list_foreach_safe(p, tmp, &rig->plane.dp->peers,
+			      struct tei_rail_peer, link)
+		rail_peer_maybe_free(p);
+	rail_sched_leave(rig->plane.dp);
+}
+
+static void msg_hold_all(struct msg_rig *rig, bool hold)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(rig->plane.dp);
+	tei_list_foreach(p, &rig->plane.dp->peers, struct tei_rail_peer, link)
+		p->refs = hold;
+	rail_sched_leave(rig->plane.dp);
+}
+
+static void test_the_longest_silent_peer_makes_room(void)
+{
+	struct msg_rig rig;
+	uint64_t i;
+
+	msg_begin(&rig);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
+	for (i = 1; i < MSG_PEERS; i++)
+		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
+	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
+	/* the oldest is in use, the next gives a sign of life */
+	msg_peer(&rig, MSG_GOOD)->refs++;
+	msg_send(&rig, RAIL_MSG_HELLO, 0x10001);
+	msg_send(&rig, RAIL_MSG_HELLO, 0x20000);
+	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
+	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x20000));
+	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, MSG_GOOD));
+	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x10001));
+	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10002));
+	/* it was alive: it is taken again, for the next one */
+	msg_send(&rig, RAIL_MSG_HELLO, 0x10002);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(msg_peer(&rig, 0x10002));
+	CU_ASSERT_EQUAL(msg_peer(&rig, 0x10002)->state, RAIL_PEER_READY);
+	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10003));
+	msg_free_gone(&rig);
+	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
+	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x10002));
+	msg_hold_all(&rig, false);
+	msg_check_good(&rig);
+	msg_end(&rig);
+}
+
+static void test_a_forgotten_holder_makes_its_region_lost(void)
+{
+	static char mem[4096];
+	struct tei_rail_mr *mr = NULL;
+	struct msg_rig rig;
+	struct tei_err err;
+	uint64_t i;
+
+	msg_begin(&rig);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, sizeof(mem),
+					      "*", true, &err, &mr), 0);
+	for (i = 1; i <= 3; i++)
+		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
+	rail_sched_enter(rig.plane.dp);
+	for (i = 1; i <= 3; i++)
+		rail_key_note_holder(mr, 0x10000 + i);
+	rail_sched_leave(rig.plane.dp);
+	/* this one says that it has gone, and that nothing is under way */
+	msg_send(&rig, RAIL_MSG_BYE, 0x10001);
+	CU_ASSERT_EQUAL(mr->nholders, 2);
+	CU_ASSERT_FALSE(mr->lost);
+	for (i = 10; i < 10 + MSG_PEERS; i++)
+		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
+	CU_ASSERT_EQUAL(mr->nholders, 0);
+	CU_ASSERT(mr->lost);
+	msg_end(&rig);
+}
+
+static void test_a_leave_amid_writes_is_no_promise(void)
+{
+	static char mem[4096];
+	struct tei_rail_mr *mr = NULL;
+	uint8_t buf[RAIL_MSG_MAX];
+	struct msg_rig rig;
+	struct rail_wire w;
+	struct tei_err err;
+
+	msg_begin(&rig);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, sizeof(mem),
+					      "*", true, &err, &mr), 0);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
+	rail_sched_enter(rig.plane.dp);
+	rail_key_note_holder(mr, MSG_GOOD);
+	rail_sched_leave(rig.plane.dp);
+	w = msg_head(&rig, buf, RAIL_MSG_BYE, RAIL_WIRE_UNDRAINED, MSG_GOOD);
+	msg_arrive(&rig, buf, rail_msg_end(&w));
+	CU_ASSERT_EQUAL(msg_peer(&rig, MSG_GOOD)->state, RAIL_PEER_GONE);
+	CU_ASSERT_EQUAL(mr->nholders, 0);
+	CU_ASSERT(mr->lost);
+	msg_end(&rig);
+}
+
+static void test_a_silent_peer_is_asked_and_forgotten(void)
+{
+	struct tei_rail_peer *p, *q;
+	struct msg_rig rig;
+	uint64_t late;
+
+	msg_begin(&rig);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
+	p = msg_peer(&rig, MSG_GOOD);
+	q = msg_peer(&rig, MSG_FUZZ);
+	rail_peer_probe(rig.plane.dp, tei_now_ns());
+	CU_ASSERT(!p->probing && !q->probing);
+	late = tei_now_ns() + rig.plane.dp->probe_ns;
+	rail_peer_probe(rig.plane.dp, late);
+	CU_ASSERT(p->probing && !q->probing);
+	rail_peer_probe(rig.plane.dp, late);
+	CU_ASSERT(p->probing && q->probing);
+	/* one answers, the other one is asked again, then forgotten */
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
+	CU_ASSERT_FALSE(q->probing);
+	CU_ASSERT(rail_peer_run(p, late + 1) > late);
+	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
+	rail_peer_run(p, late + rig.plane.dp->probe_ns);
+	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
+	rail_peer_run(q, late + rig.plane.dp->probe_ns);
+	CU_ASSERT_EQUAL(q->state, RAIL_PEER_READY);
+	CU_ASSERT_PTR_NULL(msg_peer(&rig, MSG_GOOD));
+	msg_free_gone(&rig);
+	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 1);
+	/* one in use is left to its user */
+	q->refs++;
+	rail_peer_probe(rig.plane.dp, late + 2 * rig.plane.dp->probe_ns);
+	CU_ASSERT_FALSE(q->probing);
+	q->refs--;
+	msg_end(&rig);
+}
+
 static void test_peers_beyond_the_limit_are_not_taken(void)
 {
 	struct tei_rail_peer *p;
@@ -469,6 +615,8 @@ static void test_peers_beyond_the_limit_are_not_taken(void)
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	for (i = 1; i <= 1000; i++) {
+		/* all are in use */
+		msg_hold_all(&rig, true);
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
 		CU_ASSERT(rig.plane.dp->npeers <= MSG_PEERS);
 	}
@@ -476,6 +624,7 @@ static void test_peers_beyond_the_limit_are_not_taken(void)
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10000 + MSG_PEERS));
 	msg_check_good(&rig);
 	/* one leaves, another one has room */
+	msg_hold_all(&rig, false);
 	p = msg_peer(&rig, 0x10001);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
 	msg_send(&rig, RAIL_MSG_BYE, 0x10001);
@@ -649,6 +798,14 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_messages_to_another_incarnation_are_not_for_us },
 	{ "peers_beyond_the_limit_are_not_taken",
 	  test_peers_beyond_the_limit_are_not_taken },
+	{ "the_longest_silent_peer_makes_room",
+	  test_the_longest_silent_peer_makes_room },
+	{ "a_forgotten_holder_makes_its_region_lost",
+	  test_a_forgotten_holder_makes_its_region_lost },
+	{ "a_leave_amid_writes_is_no_promise",
+	  test_a_leave_amid_writes_is_no_promise },
+	{ "a_silent_peer_is_asked_and_forgotten",
+	  test_a_silent_peer_is_asked_and_forgotten },
 	{ "a_malformed_hello_takes_no_room",
 	  test_a_malformed_hello_takes_no_room },
 	{ "a_refusal_ends_the_peer_that_it_names",

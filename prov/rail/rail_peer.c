@@ -9,6 +9,7 @@
 #include "prov/rail/rail_int.h"
 
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
+#define PEER_PROBE_LOOK		16	/* peers looked at per probe */
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
 {
@@ -26,6 +27,38 @@ struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp, uint64_t inc)
 	return NULL;
 }
 
+/* Nobody here uses it and it wants nothing just now; it may be alive. */
+static bool peer_evictable(const struct tei_rail_peer *p)
+{
+	return !p->refs && p->state != RAIL_PEER_GONE &&
+	       tei_list_empty(&p->live) && tei_list_empty(&p->limbo) &&
+	       tei_list_empty(&p->retry) && tei_list_empty(&p->notes) &&
+	       !p->posted && !p->nrevokes && !p->nowed && !p->fences_owed &&
+	       !p->key_reply.owed;
+}
+
+/*
+ * Makes room by parting with the one that has been silent for longest. It is
+ * freed by the thread, which may be at it just now. Should it be alive it says
+ * hello again when it misses an answer.
+ */
+static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_done done;
+	struct tei_rail_peer *p;
+
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+		if (!peer_evictable(p))
+			continue;
+		rail_done_init(&done);
+		/* without tasks, so that nothing is to be told */
+		rail_peer_forget(p, "it made room for another peer", &done);
+		p->evicted = true;
+		dp->npeers--;
+		return;
+	}
+}
+
 static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 				       const char *name, uint64_t inc)
 {
@@ -41,6 +74,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	p->dp = dp;
 	p->incarnation = inc;
 	p->sent = tei_now_ns();
+	p->alive_ns = tei_now_ns();
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		p->route[i] = -1;
@@ -63,6 +97,8 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	struct tei_rail_peer *p;
 	uint32_t left;
 
+	if (dp->npeers >= dp->settings->max_peers)
+		peer_evict(dp);
 	if (dp->npeers >= dp->settings->max_peers) {
 		if (tei_log_permit(&dp->peer_limit, &left))
 			TEI_WARN("rail", "peer refused: MOONRAIL_MAX_PEERS=%u reached (%u more)",
@@ -155,7 +191,7 @@ void rail_peer_maybe_free(struct tei_rail_peer *p)
 	tei_list_del(&p->link);
 	if (p->stranger)
 		p->dp->nstrangers--;
-	else
+	else if (!p->evicted)
 		p->dp->npeers--;
 	peer_free(p);
 }
@@ -167,6 +203,41 @@ void rail_peer_free_all(struct tei_rail_dp *dp)
 	tei_list_foreach_safe(p, tmp, &dp->peers, struct tei_rail_peer, link)
 		peer_free(p);
 	tei_list_init(&dp->peers);
+}
+
+void rail_peer_alive(struct tei_rail_peer *p)
+{
+	p->alive_ns = tei_now_ns();
+	p->probing = false;
+	tei_list_del(&p->link);
+	tei_list_add_tail(&p->dp->peers, &p->link);
+}
+
+/*
+ * A process that died without a word is noticed by who wants something of it;
+ * of the others one after the other is asked for a sign of life. The list is
+ * in order of the last one.
+ */
+void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct tei_rail_peer *p;
+	int i;
+
+	rail_sched_enter(dp);
+	for (i = 0; i < PEER_PROBE_LOOK && !tei_list_empty(&dp->peers); i++) {
+		p = tei_list_first(&dp->peers, struct tei_rail_peer, link);
+		if (now < p->alive_ns + dp->probe_ns)
+			break;
+		tei_list_del(&p->link);
+		tei_list_add_tail(&dp->peers, &p->link);
+		if (p->refs || p->probing || p->state != RAIL_PEER_READY)
+			continue;
+		p->probing = true;
+		p->probe_ns = now;
+		rail_peer_attend(p);
+		break;
+	}
+	rail_sched_leave(dp);
 }
 
 void rail_peer_attend(struct tei_rail_peer *p)
@@ -188,7 +259,8 @@ void rail_peer_ready(struct tei_rail_peer *p)
 
 /* why: what its tasks end with. */
 static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
-		     struct rail_done *done) TEI_REQUIRES(rail_sched_held)
+		     bool sure, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_dp *dp = p->dp;
 	struct tei_rail_task *t, *tmp;
@@ -201,6 +273,7 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	for (i = 0; i < p->nremotes; i++)
 		rail_sched_fenced(p, i, UINT32_MAX, done);
 	p->unfenced = 0;
+	rail_key_holder_gone(dp, p->incarnation, sure);
 	while (p->nrevokes)
 		rail_key_drained(p, p->revokes[0]);
 	rail_key_drop_all(p);
@@ -209,7 +282,7 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	rail_progress_signal(dp);
 }
 
-void rail_peer_set_gone(struct tei_rail_peer *p, const char *why,
+void rail_peer_set_gone(struct tei_rail_peer *p, const char *why, bool sure,
 			struct rail_done *done)
 {
 	struct tei_err err;
@@ -223,7 +296,7 @@ void rail_peer_set_gone(struct tei_rail_peer *p, const char *why,
 	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
 	snprintf(err.text, sizeof(err.text), "stale incarnation: %.128s", why);
 	snprintf(err.hint, sizeof(err.hint), "open the segment again");
-	peer_end(p, &err, done);
+	peer_end(p, &err, sure, done);
 }
 
 void rail_peer_refused(struct tei_rail_peer *p, const char *why,
@@ -240,7 +313,15 @@ void rail_peer_refused(struct tei_rail_peer *p, const char *why,
 	snprintf(err.text, sizeof(err.text), "refused by the peer: %.128s",
 		 why);
 	TEI_ERROR("rail", "%s: %s", p->name, err.text);
-	peer_end(p, &err, done);
+	peer_end(p, &err, false, done);
+}
+
+void rail_peer_forget(struct tei_rail_peer *p, const char *why,
+		      struct rail_done *done)
+{
+	rail_peer_set_gone(p, why, false, done);
+	/* should it be alive, it is somebody new */
+	tei_list_del(&p->hash_link);
 }
 
 void rail_peer_announce(struct tei_rail_dp *dp)
@@ -396,7 +477,7 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 	rail_sched_enter(dp);
 	if (inc != p->incarnation) {
 		rail_peer_set_gone(p, "its name now belongs to a new process",
-				   &done);
+				   false, &done);
 	} else {
 		rail_peer_set_first(p, first);
 		rail_peer_attend(p);

@@ -32,6 +32,7 @@ struct progress {
 	uint32_t turns;			/* of progress_lanes */
 	uint64_t spin_ns;		/* how long to spin after activity */
 	uint64_t deadline_ns;		/* last look at deadlines */
+	uint64_t probe_ns;		/* last look at silent peers */
 	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
 	struct pollfd fds[PROGRESS_MAX_FDS];
 };
@@ -338,6 +339,10 @@ static void progress_turn(struct progress *pr)
 	progress_look_driven(pr, now);
 	progress_fences(dp);
 	progress_deadlines(pr, now);
+	if (now - pr->probe_ns >= PROGRESS_MAX_SLEEP_NS) {
+		pr->probe_ns = now;
+		rail_peer_probe(dp, now);
+	}
 	next = progress_peers(dp, now);
 	due = rail_fence_retiring(dp, now);
 	if (due && (!next || due < next))

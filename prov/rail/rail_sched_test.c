@@ -459,6 +459,75 @@ static void test_a_silent_holder_is_fenced_and_others_go_on(void)
 	sched_end(&rig);
 }
 
+static void test_several_lanes_share_the_work(void)
+{
+	struct rail_path *path;
+	struct sched_rig rig;
+	struct rail *rail;
+	uint32_t i;
+
+	sched_init(&rig);
+	rig.from.settings.lanes_per_rail = 3;
+	sched_begin(&rig);
+	rail = rail_at(rig.from.dp, 0);
+	CU_ASSERT_EQUAL_FATAL(rail->ninit, 3);
+	CU_ASSERT_EQUAL(sched_stats(&rig.from).lanes, 4);
+	/* so little that one lane is soon full */
+	rail->tx_depth = 4;
+	sched_warm(&rig);
+	test_fill(rig.src, SCHED_BIG, 11);
+	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
+				 SCHED_BIG), TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, SCHED_BIG), 0);
+	CU_ASSERT_EQUAL(tei_rail_peer_warmup(rig.peer, TEST_WAIT_NS, NULL), 0);
+	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, true, rig.src, rig.dst,
+				 SCHED_BIG), TEI_RAIL_END_COMPLETED);
+	test_plane_still(&rig.from);
+	rail_sched_enter(rig.from.dp);
+	for (i = 0; i < 3; i++) {
+		path = rail_path_get(rig.peer, &rail->init[i * RAIL_LANE_SLOTS],
+				     0);
+		CU_ASSERT_FATAL(path != NULL);
+		CU_ASSERT(path->connected);
+		CU_ASSERT_EQUAL(path->inflight, 0);
+	}
+	rail_sched_leave(rig.from.dp);
+	CU_ASSERT_EQUAL(sched_stats(&rig.from).inflight_bytes, 0);
+	sched_end(&rig);
+}
+
+/* A holder that died without a word is forgotten, and yet fenced. */
+static void test_a_forgotten_holder_is_fenced(void)
+{
+	static char mem[4096], own[4096];
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct tei_rail_peer *peer, *known;
+	struct test_plane holder;
+	struct sched_rig rig;
+	struct tei_err err;
+	uint32_t gen;
+
+	sched_init(&rig);
+	/* longer than it takes to be sure that nobody was waited for */
+	rig.to.settings.fence_ms = 30000;
+	sched_begin(&rig);
+	rig.to.dp->probe_ns = 300 * TEI_NS_PER_MS;
+	sched_warm(&rig);
+	sched_hold_still(&rig, &holder, &peer, mem, own);
+	do {
+		rail_sched_enter(rig.to.dp);
+		known = rail_peer_find(rig.to.dp, holder.dp->incarnation);
+		rail_sched_leave(rig.to.dp);
+	} while (known && tei_now_ns() < end);
+	CU_ASSERT_PTR_NULL(known);
+	gen = sched_target_gen(&rig.to);
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.to.dp, mem, 0, &err), 0);
+	CU_ASSERT(sched_target_gen(&rig.to) > gen);
+	tei_rail_peer_put(peer);
+	test_plane_close(&holder);
+	sched_end(&rig);
+}
+
 static void test_a_holder_that_answers_needs_no_fence(void)
 {
 	struct sched_rig rig;
@@ -623,6 +692,8 @@ const struct tei_test_case rail_sched_cases[] = {
 	{ "tasks_complete_across_fences", test_tasks_complete_across_fences },
 	{ "a_silent_holder_is_fenced_and_others_go_on",
 	  test_a_silent_holder_is_fenced_and_others_go_on },
+	{ "several_lanes_share_the_work", test_several_lanes_share_the_work },
+	{ "a_forgotten_holder_is_fenced", test_a_forgotten_holder_is_fenced },
 	{ "a_holder_that_answers_needs_no_fence",
 	  test_a_holder_that_answers_needs_no_fence },
 	{ "memory_taken_back_is_not_written_any_more",
