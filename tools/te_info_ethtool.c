@@ -50,28 +50,26 @@ static void ethtool_driver(int fd, const struct info_net *net, cJSON *doc)
 /* The link modes' bitmaps follow the struct; the kernel tells their size. */
 static void ethtool_link(int fd, const struct info_net *net, cJSON *doc)
 {
-	struct {
-		struct ethtool_link_settings s;
-		uint32_t maps[3 * 127];
-	} r;
+	_Alignas(8) char room[sizeof(struct ethtool_link_settings) +
+			      sizeof(uint32_t) * 3 * 127] = { 0 };
+	struct ethtool_link_settings *s = (void *)room;
 	static const char *const duplex[] = { "half", "full" };
 
-	memset(&r, 0, sizeof(r));
-	r.s.cmd = ETHTOOL_GLINKSETTINGS;
-	if (ethtool_ask(fd, net, &r.s))
+	s->cmd = ETHTOOL_GLINKSETTINGS;
+	if (ethtool_ask(fd, net, s))
 		return;
-	if (r.s.link_mode_masks_nwords < 0) {
-		r.s.link_mode_masks_nwords =
-			(int8_t)-r.s.link_mode_masks_nwords;
-		r.s.cmd = ETHTOOL_GLINKSETTINGS;
-		if (ethtool_ask(fd, net, &r.s))
+	if (s->link_mode_masks_nwords < 0) {
+		s->link_mode_masks_nwords =
+			(int8_t)-s->link_mode_masks_nwords;
+		s->cmd = ETHTOOL_GLINKSETTINGS;
+		if (ethtool_ask(fd, net, s))
 			return;
 	}
-	if (r.s.speed && r.s.speed != (uint32_t)SPEED_UNKNOWN)
-		info_num(doc, "speed_bps", (double)r.s.speed * 1e6);
-	if (r.s.duplex < 2)
-		info_text(doc, "duplex", "%s", duplex[r.s.duplex]);
-	info_bool(doc, "autoneg", r.s.autoneg == AUTONEG_ENABLE);
+	if (s->speed && s->speed != (uint32_t)SPEED_UNKNOWN)
+		info_num(doc, "speed_bps", (double)s->speed * 1e6);
+	if (s->duplex < 2)
+		info_text(doc, "duplex", "%s", duplex[s->duplex]);
+	info_bool(doc, "autoneg", s->autoneg == AUTONEG_ENABLE);
 }
 
 static void ethtool_offloads(int fd, const struct info_net *net, cJSON *doc)
