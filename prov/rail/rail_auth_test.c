@@ -248,6 +248,75 @@ static void test_altered_unsigned_and_reflected_messages_are_dropped(void)
 	auth_end(&rig);
 }
 
+/* Two is where another process was: told so, and as good as before. */
+static void test_a_hello_for_another_process_changes_nothing(void)
+{
+	uint8_t hello[RAIL_MSG_MAX], note[RAIL_MSG_MAX];
+	uint32_t before = test_notified();
+	struct tei_rail_peer *known;
+	struct auth_rig rig;
+	uint64_t sent;
+	size_t h, n;
+
+	auth_still(&rig);
+	known = auth_known(&rig);
+	sent = rig.peer->sent;
+	rig.peer->incarnation ^= 1;
+	rig.peer->nonce[0] ^= 1;
+	rig.peer->sent += 1000000;	/* each peer has its own numbers */
+	h = auth_hello(&rig, hello);
+	auth_arrive(&rig.two, hello, h);
+	CU_ASSERT_EQUAL(known->refuse, rig.peer->incarnation);
+	CU_ASSERT_EQUAL(memcmp(known->refuse_nonce, rig.peer->nonce,
+			       RAIL_WIRE_NONCE), 0);
+	rig.peer->incarnation ^= 1;
+	rig.peer->nonce[0] ^= 1;
+	rig.peer->sent = sent;
+	CU_ASSERT_EQUAL(memcmp(known->its_nonce, rig.peer->nonce,
+			       RAIL_WIRE_NONCE), 0);
+	n = auth_note(&rig, note);
+	auth_arrive(&rig.two, note, n);
+	CU_ASSERT_EQUAL(test_notified(), before + 1);
+	rig.peer->nonce[1] ^= 1;
+	h = auth_hello(&rig, hello);
+	auth_arrive(&rig.two, hello, h);
+	CU_ASSERT_EQUAL(memcmp(known->its_nonce, rig.peer->nonce,
+			       RAIL_WIRE_NONCE), 0);
+	auth_end(&rig);
+}
+
+/* Two refuses one's hello that had this nonce. */
+static void auth_refuse(struct auth_rig *rig, const uint8_t *nonce)
+{
+	struct tei_rail_peer *known = auth_known(rig);
+	uint8_t buf[RAIL_MSG_MAX];
+	struct rail_wire w;
+	size_t len;
+
+	rail_msg_begin(known, &w, buf, RAIL_MSG_REFUSE, 0);
+	rail_wire_put(&w, rig->peer->incarnation, 8);
+	rail_wire_put_bytes(&w, "for the test", 12);
+	rail_wire_put_raw(&w, nonce, RAIL_WIRE_NONCE);
+	len = rail_msg_end(&w);
+	rail_auth_sign(known, buf, len);
+	auth_arrive(&rig->one, buf, len);
+}
+
+static void test_a_refusal_fits_one_hello(void)
+{
+	uint8_t old[RAIL_WIRE_NONCE];
+	struct auth_rig rig;
+
+	auth_still(&rig);
+	memcpy(old, rig.peer->nonce, sizeof(old));
+	old[15] ^= 1;
+	auth_refuse(&rig, old);
+	CU_ASSERT_NOT_EQUAL(rig.peer->state, RAIL_PEER_GONE);
+	auth_refuse(&rig, rig.peer->nonce);
+	CU_ASSERT_EQUAL(rig.peer->state, RAIL_PEER_GONE);
+	auth_end(&rig);
+}
+
 static void test_numbers_are_taken_once_within_the_window(void)
 {
 	struct tei_rail_peer *p = calloc(1, sizeof(*p));
@@ -281,6 +350,9 @@ const struct tei_test_case rail_auth_cases[] = {
 	  test_a_recording_is_worthless_to_a_new_acquaintance },
 	{ "altered_unsigned_and_reflected_messages_are_dropped",
 	  test_altered_unsigned_and_reflected_messages_are_dropped },
+	{ "a_hello_for_another_process_changes_nothing",
+	  test_a_hello_for_another_process_changes_nothing },
+	{ "a_refusal_fits_one_hello", test_a_refusal_fits_one_hello },
 	{ "numbers_are_taken_once_within_the_window",
 	  test_numbers_are_taken_once_within_the_window },
 	{ NULL, NULL },

@@ -127,7 +127,7 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_msg_begin(p, &w, buf, RAIL_MSG_REFUSE, 0);
 	rail_wire_put(&w, p->refuse, 8);
 	rail_wire_put_bytes(&w, said, strlen(said));
-	rail_wire_put_raw(&w, p->its_nonce, sizeof(p->its_nonce));
+	rail_wire_put_raw(&w, p->refuse_nonce, sizeof(p->refuse_nonce));
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, p->attempt);
 	if (ret == -FI_EAGAIN && !(p->stranger && now > p->stranger_ns))

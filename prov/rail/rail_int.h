@@ -423,6 +423,7 @@ struct tei_rail_peer {
 	} fence_reply[TEI_RAIL_MAX];	/* by our rail */
 	uint64_t refuse;		/* incarnation it took us for, or 0 */
 	const char *refuse_why;		/* static */
+	uint8_t refuse_nonce[16];	/* of the hello that is refused */
 	bool stranger;			/* here only to be refused: in no
 					 * table, GONE from the beginning */
 	uint64_t stranger_ns;		/* until when that is tried */

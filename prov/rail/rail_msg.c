@@ -346,9 +346,10 @@ static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
 	return true;
 }
 
+/* The nonce of a hello that is for another process is for that one. */
 static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
-			 uint16_t flags, uint32_t table, bool to_us,
-			 struct rail_done *done)
+			 uint16_t flags, uint32_t table, bool for_us,
+			 bool to_us, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t i;
@@ -357,7 +358,8 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 		return;
 	if (!*peer->name)
 		snprintf(peer->name, sizeof(peer->name), "%s", h->name);
-	memcpy(peer->its_nonce, h->nonce, sizeof(peer->its_nonce));
+	if (for_us)
+		memcpy(peer->its_nonce, h->nonce, sizeof(peer->its_nonce));
 	peer->known_us = true;
 	peer->rehello = false;
 	if (to_us && h->ack > peer->table_acked)
@@ -385,9 +387,9 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 /* --- the others ---------------------------------------------------------- */
 
 /*
- * Proven to come from the peer, or else only by the nonce of our hello: that
- * will do as long as nothing is known of the peer, since who reads along can
- * keep the two apart anyhow.
+ * Carries the nonce of our hello, so that none is sent again that refused
+ * another. That alone will do as long as nothing is known of the peer, since
+ * who reads along can keep the two apart anyhow; later it is to be signed.
  */
 static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 			  bool proven, struct rail_done *done)
@@ -403,8 +405,10 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	peer = w->bad ? NULL : rail_peer_find(dp, refused);
 	if (!peer)
 		return;
-	if (!proven && (peer->state != RAIL_PEER_NEW ||
-			!tei_mac_equal(nonce, peer->nonce, sizeof(nonce))))
+	if (!proven && peer->state != RAIL_PEER_NEW)
+		return;
+	if ((dp->signs || !proven) &&
+	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
 	if (strstr(reason, "stale incarnation"))
 		rail_peer_set_gone(peer, reason, false, done);
@@ -688,7 +692,8 @@ static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
 		return;
 	p = rail_peer_stranger(dp, h->src, &hello->remotes[i].addr, why);
 	if (p)
-		memcpy(p->its_nonce, hello->nonce, sizeof(p->its_nonce));
+		memcpy(p->refuse_nonce, hello->nonce,
+		       sizeof(p->refuse_nonce));
 }
 
 /* The peer that a message comes from; a hello may introduce one. */
@@ -708,15 +713,33 @@ static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
 	return peer;
 }
 
-/* Once, and in order where that matters; only signed messages tell. */
+/*
+ * Once, and in order where that matters; only signed messages tell. The
+ * sender counts for each receiver apart: a number that is meant for another
+ * process counts for nothing here.
+ */
 static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
 {
 	if (!peer->dp->signs)
 		return true;
+	if (h->dst && h->dst != peer->dp->incarnation)
+		return peer->state == RAIL_PEER_NEW;
 	if (h->type == RAIL_MSG_HELLO &&
 	    !rail_auth_newest_hello(peer, h->number))
 		return false;
 	return rail_auth_once(peer, h->number);
+}
+
+/* The process that it is for was here before us. */
+static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
+		       const struct msg_hello *hello)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (peer->state == RAIL_PEER_GONE)
+		return;
+	peer->refuse = dst;
+	memcpy(peer->refuse_nonce, hello->nonce, sizeof(peer->refuse_nonce));
+	rail_peer_attend(peer);
 }
 
 static void msg_take(struct tei_rail_dp *dp, const struct msg_head *h,
@@ -727,16 +750,19 @@ static void msg_take(struct tei_rail_dp *dp, const struct msg_head *h,
 	bool to_us = h->dst == dp->incarnation;
 	uint64_t now;
 
-	if (!peer || !msg_fresh(peer, h))
+	if (!peer)
+		return;
+	if (h->type == RAIL_MSG_HELLO && h->dst && !to_us)
+		msg_refuse(peer, h->dst, hello);
+	if (!msg_fresh(peer, h))
 		return;
 	now = tei_now_ns();
 	if (now - peer->alive_ns > MSG_SILENT_NS)
 		rail_ctl_awake(peer);
 	rail_peer_alive(peer);
 	if (h->type == RAIL_MSG_HELLO) {
-		if (h->dst && !to_us)
-			peer->refuse = h->dst;
-		msg_on_hello(peer, hello, h->flags, h->table, to_us, done);
+		msg_on_hello(peer, hello, h->flags, h->table,
+			     to_us || !h->dst, to_us, done);
 	} else if (to_us) {
 		msg_dispatch(peer, h->type, h->flags, h->table, w, done);
 	}
