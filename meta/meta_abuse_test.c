@@ -253,6 +253,44 @@ static void a_client_that_never_reads_is_dropped(void)
 	tei_meta_server_stop(s);
 }
 
+/* Takes a few bytes now and then: that gains it no time. */
+static void a_client_that_reads_slowly_is_dropped(void)
+{
+	const size_t len = (size_t)6 << 20;
+	struct tei_meta_server_stats stats;
+	struct meta_wire_header h;
+	struct tei_meta_server *s;
+	char *text = calloc(1, len);
+	int fd, small = 4096;
+	struct sockaddr_in sa;
+	size_t used = 0;
+	char some[64];
+	ssize_t n;
+
+	s = meta_test_server("127.0.0.1", 1, 100 * TEI_NS_PER_MS, 0);
+	if (!s)
+		return;
+	tei_meta_server_publish(s, "big", text, len, NULL);
+	free(text);
+	sa = abuse_address(tei_meta_server_port(s));
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+	CU_ASSERT_EQUAL(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	meta_wire_fill(&h, META_WIRE_GET_DESC, META_WIRE_ANY, 1, 0);
+	send(fd, &h, sizeof(h), MSG_NOSIGNAL);
+	do {
+		n = recv(fd, some, sizeof(some), 0);
+		used += n > 0 ? (size_t)n : 0;
+		poll(NULL, 0, 2);
+		tei_meta_server_stats(s, &stats);
+	} while (n > 0 && !stats.timed_out);
+	CU_ASSERT_EQUAL(stats.timed_out, 1);
+	CU_ASSERT(used < len / 2);
+	CU_ASSERT(abuse_alive(s));
+	close(fd);
+	tei_meta_server_stop(s);
+}
+
 /* Median and worst time of pings, in microseconds. */
 static void abuse_measure(struct tei_meta_server *s, double *median,
 			  double *worst)
@@ -516,6 +554,8 @@ const struct tei_test_case abuse_cases[] = {
 	  silent_and_dripping_clients_are_dropped },
 	{ "a_client_that_never_reads_is_dropped",
 	  a_client_that_never_reads_is_dropped },
+	{ "a_client_that_reads_slowly_is_dropped",
+	  a_client_that_reads_slowly_is_dropped },
 	{ "bad_clients_delay_nobody", bad_clients_delay_nobody },
 	{ "a_flood_meets_the_limit_and_others_get_through",
 	  a_flood_meets_the_limit_and_others_get_through },

@@ -203,6 +203,8 @@ static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 		tei_list_del(&c->held_link);
 		c->deadline_ns += now_ns - c->held_ns;
 		c->held_ns = 0;
+		if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
+			s->next_due_ns = c->deadline_ns;
 		meta_conn_watch(s, c);
 		left += s->step_ns;
 	}
@@ -256,14 +258,15 @@ static void share_filter(struct tei_meta_server *s)
 {
 	struct sock_filter code[SHARE_SHUT_MAX * 5 + 1];
 	struct sock_fprog program = { .filter = code };
+	const int none = 0;
 
 	program.len = (unsigned short)share_program(s, code);
 	if (s->shut_count)
 		setsockopt(s->listen_fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
 			   sizeof(program));
 	else
-		setsockopt(s->listen_fd, SOL_SOCKET, SO_DETACH_FILTER,
-			   &program.len, sizeof(int));
+		setsockopt(s->listen_fd, SOL_SOCKET, SO_DETACH_FILTER, &none,
+			   sizeof(none));
 }
 
 void meta_share_shut(struct tei_meta_server *s, struct meta_ip *ip,

@@ -159,6 +159,7 @@ int main(int argc, char **argv)
 		{ "desc", desc_cases },
 		{ "name", name_cases },
 		{ "server", server_cases },
+		{ "share", share_cases },
 		{ "abuse", abuse_cases },
 		{ "auth", auth_cases },
 		{ "store", store_cases },

@@ -35,6 +35,7 @@ TEST_SRCS_meta = \
 	meta/meta_json_test.c \
 	meta/meta_name_test.c \
 	meta/meta_server_test.c \
+	meta/meta_share_test.c \
 	meta/meta_store_test.c \
 	meta/meta_test_main.c \
 	meta/meta_zookeeper_loss_test.c \

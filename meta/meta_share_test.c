@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "meta/meta_server_int.h"
+#include "meta/meta_test.h"
+#include "util/clock.h"
+
+/* The shares of addresses, with a clock that the test sets. */
+
+#define SHARE_STEP	TEI_NS_PER_MS
+#define SHARE_CREDIT	8000	/* steps that may be ahead */
+#define SHARE_START	(1000 * TEI_NS_PER_SEC)
+
+/* A server without a thread; only what meta_share.c touches is there. */
+static struct tei_meta_server *share_server(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_ANY) };
+	struct tei_meta_server *s = calloc(1, sizeof(*s));
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+	s->config.client_rate = 1000;
+	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	s->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CU_ASSERT_EQUAL(bind(s->listen_fd, (struct sockaddr *)&sa,
+			     sizeof(sa)), 0);
+	CU_ASSERT_EQUAL(listen(s->listen_fd, 16), 0);
+	tei_list_init(&s->conns);
+	tei_list_init(&s->dead);
+	meta_share_init(s);
+	return s;
+}
+
+static void share_end(struct tei_meta_server *s)
+{
+	meta_share_fini(s);
+	CU_ASSERT_EQUAL(s->ip_count, 0);
+	CU_ASSERT_EQUAL(s->shut_count, 0);
+	close(s->epoll_fd);
+	close(s->listen_fd);
+	free(s);
+}
+
+static struct meta_ip *share_of(struct tei_meta_server *s, const char *text,
+				uint64_t now)
+{
+	struct sockaddr_storage ss = { 0 };
+	struct sockaddr_in6 *v6 = (void *)&ss;
+	struct sockaddr_in *v4 = (void *)&ss;
+
+	ss.ss_family = strchr(text, ':') ? AF_INET6 : AF_INET;
+	if (ss.ss_family == AF_INET6)
+		inet_pton(AF_INET6, text, &v6->sin6_addr);
+	else
+		inet_pton(AF_INET, text, &v4->sin_addr);
+	return meta_share_join(s, (struct sockaddr *)&ss, now);
+}
+
+/* A client of ip whose descriptor never has anything to say. */
+static void share_client(struct tei_meta_server *s, struct meta_conn *c,
+			 struct meta_ip *ip, uint64_t deadline)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
+
+	memset(c, 0, sizeof(*c));
+	tei_list_init(&c->link);
+	tei_list_init(&c->ip_link);
+	tei_list_init(&c->held_link);
+	c->ip = ip;
+	c->deadline_ns = deadline;
+	c->fd = eventfd(0, EFD_CLOEXEC);
+	CU_ASSERT_EQUAL(epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, c->fd, &ev), 0);
+}
+
+static void time_pays_for_steps(void)
+{
+	struct tei_meta_server *s = share_server();
+	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
+	uint64_t now = SHARE_START;
+
+	meta_share_charge(s, ip, SHARE_CREDIT, now);
+	CU_ASSERT_FALSE(meta_share_spent(s, ip, now));
+	meta_share_charge(s, ip, 1, now);
+	CU_ASSERT(meta_share_spent(s, ip, now));
+	now += SHARE_STEP;
+	CU_ASSERT_FALSE(meta_share_spent(s, ip, now));
+	/* what was not used long ago is not saved up */
+	now += 1000 * TEI_NS_PER_SEC;
+	meta_share_charge(s, ip, SHARE_CREDIT + 1, now);
+	CU_ASSERT(meta_share_spent(s, ip, now));
+	share_end(s);
+}
+
+static void each_address_pays_for_itself(void)
+{
+	struct tei_meta_server *s = share_server();
+	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
+	char text[TEI_META_HOST_MAX];
+
+	meta_share_charge(s, ip, 2 * SHARE_CREDIT, SHARE_START);
+	CU_ASSERT_FALSE(meta_share_spent(
+		s, share_of(s, "10.0.0.2", SHARE_START), SHARE_START));
+	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
+	/* one address, whichever way it is written */
+	CU_ASSERT_PTR_EQUAL(share_of(s, "2001:db8::1", SHARE_START),
+			    share_of(s, "2001:db8::ffff:2", SHARE_START));
+	CU_ASSERT_PTR_NOT_EQUAL(share_of(s, "2001:db8::1", SHARE_START),
+				share_of(s, "2001:db8:0:1::1", SHARE_START));
+	CU_ASSERT_EQUAL(s->ip_count, 4);
+	meta_share_text(ip, text);
+	CU_ASSERT_STRING_EQUAL(text, "10.0.0.1");
+	share_end(s);
+}
+
+/* A client that reconnects meets what it had used up; the idle make room. */
+static void what_is_owed_outlives_the_connection(void)
+{
+	struct tei_meta_server *s = share_server();
+	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
+	char text[32];
+	int i;
+
+	meta_share_charge(s, ip, 2 * SHARE_CREDIT, SHARE_START);
+	meta_share_leave(s, ip);
+	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
+	meta_share_leave(s, ip);
+	for (i = 0; i < 5000; i++) {
+		snprintf(text, sizeof(text), "10.1.%d.%d", i / 250, i % 250);
+		meta_share_leave(s, share_of(s, text, SHARE_START));
+	}
+	CU_ASSERT(s->ip_count <= 4096);
+	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
+	CU_ASSERT(meta_share_spent(s, ip, SHARE_START));
+	share_end(s);
+}
+
+static void held_clients_go_on_in_order(void)
+{
+	struct tei_meta_server *s = share_server();
+	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
+	uint64_t now = SHARE_START, next;
+	struct meta_conn c[3];
+	int i;
+
+	for (i = 0; i < 3; i++)
+		share_client(s, &c[i], ip, now + TEI_NS_PER_SEC);
+	meta_share_charge(s, ip, SHARE_CREDIT + 10, now);
+	for (i = 0; i < 3; i++)
+		meta_share_hold(s, &c[i], now);
+	CU_ASSERT_EQUAL(meta_share_release(s, now), now + 10 * SHARE_STEP);
+	CU_ASSERT(c[0].held_ns && c[1].held_ns && c[2].held_ns);
+	now += 10 * SHARE_STEP;
+	next = meta_share_release(s, now);
+	CU_ASSERT(!c[0].held_ns && c[1].held_ns && c[2].held_ns);
+	CU_ASSERT(next > now && next <= now + SHARE_STEP);
+	/* the time it was held is not its own, but the rest is counted */
+	CU_ASSERT_EQUAL(c[0].deadline_ns, now + TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(s->next_due_ns, c[0].deadline_ns);
+	meta_share_charge(s, ip, 1, now);
+	now += SHARE_STEP;
+	meta_share_release(s, now);
+	CU_ASSERT(!c[1].held_ns && c[2].held_ns);
+	now += 1000 * SHARE_STEP;
+	CU_ASSERT_EQUAL(meta_share_release(s, now), 0);
+	CU_ASSERT(!c[2].held_ns && tei_list_empty(&s->waiting));
+	for (i = 0; i < 3; i++)
+		close(c[i].fd);
+	share_end(s);
+}
+
+/* Whether a connection from there is made within ms. */
+static bool share_gets_in(struct tei_meta_server *s, const char *from, int ms)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET }, to;
+	socklen_t len = sizeof(to);
+	struct pollfd p = { .events = POLLOUT };
+	bool in;
+
+	p.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	inet_pton(AF_INET, from, &sa.sin_addr);
+	CU_ASSERT_EQUAL(bind(p.fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	getsockname(s->listen_fd, (struct sockaddr *)&to, &len);
+	inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+	in = !connect(p.fd, (struct sockaddr *)&to, sizeof(to)) ||
+	     (errno == EINPROGRESS && poll(&p, 1, ms) == 1 &&
+	      !(p.revents & (POLLERR | POLLHUP)));
+	close(p.fd);
+	return in;
+}
+
+static void a_shut_address_gets_in_no_more_for_a_while(void)
+{
+	struct tei_meta_server *s = share_server();
+	struct meta_ip *ip = share_of(s, "127.0.0.66", SHARE_START);
+	uint64_t now = SHARE_START, next;
+
+	meta_share_charge(s, ip, SHARE_CREDIT + 100, now);
+	meta_share_shut(s, ip, now);	/* held is enough */
+	CU_ASSERT_EQUAL(s->shut_count, 0);
+	meta_share_charge(s, ip, 100, now);
+	meta_share_shut(s, ip, now);
+	meta_share_shut(s, ip, now);
+	CU_ASSERT_EQUAL(s->shut_count, 1);
+	CU_ASSERT_FALSE(share_gets_in(s, "127.0.0.66", 20));
+	CU_ASSERT(share_gets_in(s, "127.0.0.67", 20000));
+	next = meta_share_release(s, now);
+	CU_ASSERT_EQUAL(next, now + 200 * SHARE_STEP);
+	meta_share_release(s, next);
+	CU_ASSERT_EQUAL(s->shut_count, 0);
+	CU_ASSERT(share_gets_in(s, "127.0.0.66", 20000));
+	share_end(s);
+}
+
+/* There is room for so many in the filter; the rest is held, no more. */
+static void many_addresses_may_be_shut(void)
+{
+	struct tei_meta_server *s = share_server();
+	struct meta_ip *ip;
+	char text[32];
+	int i;
+
+	meta_test_hush(true);
+	for (i = 0; i < 40; i++) {
+		snprintf(text, sizeof(text), i % 2 ? "127.0.0.%d" :
+			 "2001:db8:0:%d::1", 100 + i);
+		ip = share_of(s, text, SHARE_START);
+		meta_share_charge(s, ip, SHARE_CREDIT + 1000, SHARE_START);
+		meta_share_shut(s, ip, SHARE_START);
+	}
+	meta_test_hush(false);
+	CU_ASSERT_EQUAL(s->shut_count, 32);
+	CU_ASSERT_FALSE(share_gets_in(s, "127.0.0.131", 20));
+	CU_ASSERT(share_gets_in(s, "127.0.0.1", 20000));
+	meta_share_release(s, SHARE_START + 10 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(s->shut_count, 0);
+	CU_ASSERT(share_gets_in(s, "127.0.0.131", 20000));
+	share_end(s);
+}
+
+const struct tei_test_case share_cases[] = {
+	{ "time_pays_for_steps", time_pays_for_steps },
+	{ "each_address_pays_for_itself", each_address_pays_for_itself },
+	{ "what_is_owed_outlives_the_connection",
+	  what_is_owed_outlives_the_connection },
+	{ "held_clients_go_on_in_order", held_clients_go_on_in_order },
+	{ "a_shut_address_gets_in_no_more_for_a_while",
+	  a_shut_address_gets_in_no_more_for_a_while },
+	{ "many_addresses_may_be_shut", many_addresses_may_be_shut },
+	{ NULL, NULL },
+};
