@@ -136,6 +136,7 @@ TSAN_TESTS += \
 	# EOL
 
 TIMEOUT_ft_faults = 300
+TIMEOUT_ft_hostile = 300
 TIMEOUT_ft_transfer = 300
 
 SCRIPT_TESTS += \

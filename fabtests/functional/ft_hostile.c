@@ -45,9 +45,13 @@ void hostile_frame(uint8_t head[HOSTILE_HEADER], uint8_t type, uint32_t length)
 	memcpy(head + 12, &be, sizeof(be));
 }
 
+/*
+ * From another address of this host: what a stranger uses up of the control
+ * channel's time is not the honest one's.
+ */
 int hostile_connect(const char *address)
 {
-	struct sockaddr_in sa = { .sin_family = AF_INET };
+	struct sockaddr_in sa = { .sin_family = AF_INET }, from = sa;
 	const char *colon = strrchr(address, ':');
 	char host[64];
 	int fd;
@@ -59,6 +63,9 @@ int hostile_connect(const char *address)
 	if (inet_pton(AF_INET, host, &sa.sin_addr) != 1)
 		return -1;
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	inet_pton(AF_INET, "127.0.0.66", &from.sin_addr);
+	if (fd >= 0)
+		bind(fd, (struct sockaddr *)&from, sizeof(from));
 	if (fd < 0 || !connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
 		return fd;
 	close(fd);

@@ -62,14 +62,14 @@ err_close:
 	return -1;
 }
 
-/* All that comes within 5 s until the end; bytes. */
+/* All that comes until the end, or the first of it; bytes. */
 static size_t sec_read(int fd, uint8_t *buf, size_t size, bool to_end)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	size_t used = 0;
 	ssize_t n;
 
-	while (used < size && poll(&p, 1, 5000) == 1) {
+	while (used < size && poll(&p, 1, (int)fx_ms(20000)) == 1) {
 		n = recv(fd, buf + used, size - used, 0);
 		if (n <= 0)
 			break;
@@ -205,6 +205,68 @@ static void sec_replay(transfer_engine_t e, const char *name)
 	      "a_recorded_proof_is_refused");
 	ft_ok(sec_answer(name, nonce, proof, true) == SEC_DENIED,
 	      "a_reflected_challenge_is_refused");
+}
+
+/* --- in-band ------------------------------------------------------------- */
+
+#define SEC_MEM		FX_MIB
+#define SEC_BLOB_AT	(SEC_MEM / 2)
+#define SEC_MOVED	65536
+#define SEC_SEQUENCE	7
+
+/*
+ * An engine that has the fabric's addresses, as somebody might have handed
+ * them on, and so needs no control channel: whether it moves anything.
+ */
+static bool sec_moves(struct fx_peer *target, const void *blob, size_t size,
+		      int op)
+{
+	transfer_engine_t e = fx_engine("tcp");
+	struct fx_buf mem = fx_buf_map(SEC_MOVED, -1);
+	struct fx_job job = { .engine = e, .op = op, .local = mem.p,
+			      .remote = target->mem.addr, .len = SEC_MOVED };
+	bool done = false;
+
+	fx_buf_fill(&mem, 0, SEC_MOVED, SEC_SEQUENCE + 1);
+	if (ft_ok(fx_register(e, &mem) &&
+		  !te_segment_import(e, blob, size, 0, &job.seg) &&
+		  !fx_job_start(&job), "an_address_is_enough_to_try")) {
+		ft_ok(fx_job_wait(&job, fx_ms(20000)), "a_try_ends_soon");
+		done = job.n[STATUS_COMPLETED] == 1;
+		fx_job_free(&job);
+	}
+	ft_ok(fx_buf_check(&mem, 0, SEC_MOVED, done && op == OPCODE_READ ?
+			   SEC_SEQUENCE : SEC_SEQUENCE + 1),
+	      "nothing_is_read_but_by_who_may");
+	destroyTransferEngine(e);
+	fx_buf_unmap(&mem);
+	return done;
+}
+
+static void sec_in_band(struct fx_peer *target, const char *right,
+			const char *wrong)
+{
+	static unsigned char blob[SEC_MEM - SEC_BLOB_AT];
+	int size = fx_ask(target, "export %llu", SEC_BLOB_AT);
+
+	if (!ft_ok(size > 0 && (size_t)size <= sizeof(blob),
+		   "a_target_exports_its_addresses"))
+		return;
+	memcpy(blob, target->mem.p + SEC_BLOB_AT, (size_t)size);
+	fx_buf_fill(&target->mem, 0, SEC_MEM, SEC_SEQUENCE);
+	unsetenv("MOONRAIL_SECRET_FILE");
+	ft_ok(!sec_moves(target, blob, (size_t)size, OPCODE_READ),
+	      "without_the_secret_nothing_is_read");
+	ft_ok(!sec_moves(target, blob, (size_t)size, OPCODE_WRITE),
+	      "without_the_secret_nothing_is_written");
+	setenv("MOONRAIL_SECRET_FILE", wrong, 1);
+	ft_ok(!sec_moves(target, blob, (size_t)size, OPCODE_WRITE),
+	      "with_another_one_nothing_is_written");
+	setenv("MOONRAIL_SECRET_FILE", right, 1);
+	ft_ok(fx_buf_check(&target->mem, 0, SEC_MEM, SEC_SEQUENCE),
+	      "a_stranger_leaves_no_trace");
+	ft_ok(sec_moves(target, blob, (size_t)size, OPCODE_READ),
+	      "with_the_secret_it_is_read");
 }
 
 /* --- floods -------------------------------------------------------------- */
@@ -392,7 +454,9 @@ int main(int argc, char **argv)
 	e = fx_engine("tcp");
 	ft_ok(openSegment(e, target.name) == -1, "an_engine_with_another_opens_nothing");
 	destroyTransferEngine(e);
+	sec_in_band(&target, right, wrong);
 	chmod(wrong, 0644);
+	setenv("MOONRAIL_SECRET_FILE", wrong, 1);
 	ft_ok(!fx_engine("tcp"), "a_file_that_others_may_read_starts_nothing");
 	setenv("MOONRAIL_SECRET_FILE", right, 1);
 	sec_without(target.name);
