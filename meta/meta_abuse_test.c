@@ -201,7 +201,7 @@ static void silent_and_dripping_clients_are_dropped(void)
 	CU_ASSERT(abuse_drain(dripping, reply, sizeof(reply)) > 0);
 	CU_ASSERT(abuse_drain(silent, reply, sizeof(reply)) > 0);
 	CU_ASSERT(tei_now_ns() - start <
-		  meta_test_slowness() * 2 * TEI_NS_PER_SEC);
+		  meta_test_slowness() * 10 * TEI_NS_PER_SEC);
 	CU_ASSERT(tei_now_ns() - start >= 200 * TEI_NS_PER_MS);
 	tei_meta_server_stats(s, &stats);
 	CU_ASSERT_EQUAL(stats.timed_out, 2);
@@ -223,10 +223,22 @@ static void abuse_settle(struct tei_meta_server *s, uint32_t count)
 	CU_ASSERT_EQUAL(stats.clients, count);
 }
 
+/* Waits until the server has dropped a client for being slow. */
+static void abuse_timed_out(struct tei_meta_server *s)
+{
+	struct tei_meta_server_stats stats;
+	uint64_t until = meta_test_deadline();
+
+	do {
+		poll(NULL, 0, 1);
+		tei_meta_server_stats(s, &stats);
+	} while (!stats.timed_out && tei_now_ns() < until);
+	CU_ASSERT_EQUAL(stats.timed_out, 1);
+}
+
 static void a_client_that_never_reads_is_dropped(void)
 {
 	struct sockaddr_in sa;
-	struct tei_meta_server_stats stats;
 	struct meta_wire_header h;
 	struct tei_meta_server *s;
 	size_t len = (size_t)6 << 20;
@@ -245,10 +257,8 @@ static void a_client_that_never_reads_is_dropped(void)
 	meta_wire_fill(&h, META_WIRE_GET_DESC, META_WIRE_ANY, 1, 0);
 	send(fd, &h, sizeof(h), MSG_NOSIGNAL);
 	CU_ASSERT(abuse_alive(s));
-	abuse_settle(s, 1);
+	abuse_timed_out(s);
 	abuse_settle(s, 0);
-	tei_meta_server_stats(s, &stats);
-	CU_ASSERT_EQUAL(stats.timed_out, 1);
 	close(fd);
 	tei_meta_server_stop(s);
 }
@@ -283,7 +293,7 @@ static void a_client_that_reads_slowly_is_dropped(void)
 		used += n > 0 ? (size_t)n : 0;
 		poll(NULL, 0, 2);
 		tei_meta_server_stats(s, &stats);
-	} while (n > 0 && !stats.timed_out);
+	} while (n > 0 && !stats.timed_out && used < len / 2);
 	CU_ASSERT_EQUAL(stats.timed_out, 1);
 	CU_ASSERT(used < len / 2);
 	CU_ASSERT(abuse_alive(s));
@@ -332,7 +342,8 @@ static void bad_clients_delay_nobody(void)
 	abuse_measure(s, &median, &worst);
 	printf("# ping alone %.0f us (worst %.0f), beside 200 stuck clients %.0f us (worst %.0f)\n",
 	       alone, alone_worst, median, worst);
-	CU_ASSERT(worst < meta_test_slowness() * 1e6);
+	/* the stuck ones stay for 5 s: nobody has waited for one to go */
+	CU_ASSERT(worst < meta_test_slowness() * 4e6);
 	for (i = 0; i < 200; i++)
 		close(fds[i]);
 	tei_meta_server_stop(s);
