@@ -12,7 +12,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib tools tests examples check demo bench
+.PHONY: all lib tools tests examples check demo bench bench-sieve
 .PHONY: install uninstall clean distclean check-threads
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
 .PHONY: stats FORCE
@@ -207,6 +207,16 @@ bench: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/bench.sh $(BENCH)
 
+# Miss ratios of the endpoint cache's policy beside others.
+SIEVE_BENCH_OBJS = $(B)/util/sieve_bench.o $(B)/util/sieve.o
+$(B)/test/sieve_bench: $(SIEVE_BENCH_OBJS) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$(@F))
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) -o $@ \
+		$(SIEVE_BENCH_OBJS) -lm
+bench-sieve: $(B)/test/sieve_bench
+	@$<
+
 # --- manual pages -----------------------------------------------------------
 
 MAN_SRCS = $(wildcard $(SRCDIR)/man/*.[137])
@@ -278,5 +288,6 @@ distclean: clean
 	rm -f config.h config.mak config.log
 
 ALL_OBJS = $(sort $(LIB_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
-	   $(SUPPORT_OBJS) $(B)/scripts/settings_rows.o)
+	   $(SUPPORT_OBJS) $(B)/scripts/settings_rows.o \
+	   $(B)/util/sieve_bench.o)
 -include $(ALL_OBJS:.o=.d)

@@ -5,6 +5,7 @@ SRCS += \
 	util/log.c \
 	util/secret.c \
 	util/settings.c \
+	util/sieve.c \
 	# EOL
 
 TEST_SRCS_util = \
@@ -15,7 +16,9 @@ TEST_SRCS_util = \
 	util/log_test.c \
 	util/secret_test.c \
 	util/settings_test.c \
+	util/sieve_test.c \
 	util/util_test_main.c \
 	# EOL
 
 UNIT_TESTS += util
+LIBS_util_test = -lm

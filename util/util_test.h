@@ -11,6 +11,7 @@ extern const struct tei_test_case lock_cases[];
 extern const struct tei_test_case log_cases[];
 extern const struct tei_test_case secret_cases[];
 extern const struct tei_test_case settings_cases[];
+extern const struct tei_test_case sieve_cases[];
 
 /*
  * Runs fn(arg) with standard output and standard error in a file each; buf

@@ -38,6 +38,7 @@ int main(int argc, char **argv)
 		{ "log", log_cases },
 		{ "secret", secret_cases },
 		{ "settings", settings_cases },
+		{ "sieve", sieve_cases },
 		{ NULL, NULL },
 	};
 
