@@ -190,6 +190,50 @@ static void law10_task_error(struct law_rig *rig)
 	fx_job_free(&job);
 }
 
+/* The first record of a task of the job that has a provider's errno. */
+static void law10_find(struct fx_job *job, struct te_error *err)
+{
+	size_t i;
+
+	for (i = 0; i < job->tasks && !err->prov_errno; i++)
+		te_task_error(job->engine, job->id, i, err, sizeof(*err));
+}
+
+/* What the provider said of a connection that broke under a transfer. */
+static void law10_broken(void)
+{
+	struct fx_job job = { .engine = fx_engine_hasty("tcp"),
+			      .op = OPCODE_WRITE, .len = 64 * FX_MIB,
+			      .block = 64 * FX_KIB };
+	struct fx_buf mem = fx_buf_map(job.len, -1);
+	struct te_error err = { 0 };
+	struct fx_peer peer;
+
+	if (!job.engine || !fx_register(job.engine, &mem) ||
+	    !fx_target_start(&peer, job.len))
+		return;
+	job.seg = openSegment(job.engine, peer.name);
+	job.local = mem.p;
+	job.remote = peer.mem.addr;
+	ft_ok(!fx_job_start(&job) && fx_job_reach(&job, FX_MIB, FX_LONG_MS),
+	      "a_transfer_to_a_target_that_is_killed");
+	fx_peer_kill(&peer);
+	fx_job_wait(&job, FX_LONG_MS);
+	law10_find(&job, &err);
+	ft_ok(err.code < 0 && err.prov_errno && err.text[0] && err.hint[0],
+	      "law10_task_error_has_the_provider_s_errno_and_a_hint");
+	ft_ok(err.rail[0] && strstr(err.provider, "tcp") &&
+	      !strcmp(err.peer, peer.name),
+	      "law10_task_error_names_rail_provider_and_peer");
+	ft_diag("%d rail '%s' peer '%s' provider '%s' errno %d: %s (%s)",
+		err.code, err.rail, err.peer, err.provider, err.prov_errno,
+		err.text, err.hint);
+	fx_job_free(&job);
+	destroyTransferEngine(job.engine);
+	fx_peer_drop(&peer);
+	fx_buf_unmap(&mem);
+}
+
 /* One cause, many tasks: a handful of lines. */
 static void law10_flood(struct law_rig *rig)
 {
@@ -301,6 +345,7 @@ void law_messages(void)
 	if (law_rig_start(&rig)) {
 		law10_last_error(&rig);
 		law10_task_error(&rig);
+		law10_broken();
 		law10_flood(&rig);
 		law_rig_stop(&rig);
 	}

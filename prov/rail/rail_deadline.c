@@ -9,7 +9,10 @@
 
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 
-static void deadline_err(const struct tei_rail_peer *p, struct tei_err *err)
+/* since: when the task last progressed */
+static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
+			 struct tei_err *err)
+	TEI_REQUIRES(rail_sched_held)
 {
 	const struct tei_rail_dp *dp = p->dp;
 	size_t used;
@@ -28,6 +31,13 @@ static void deadline_err(const struct tei_rail_peer *p, struct tei_err *err)
 		if (p->route[i] >= 0)
 			snprintf(err->text + used, sizeof(err->text) - used,
 				 " %s", dp->rails[i]->name);
+	}
+	if (p->broke.ns > since) {
+		used = strlen(err->text);
+		snprintf(err->text + used, sizeof(err->text) - used,
+			 "; the last error: %s%s%s", fi_strerror(p->broke.err),
+			 p->broke.text[0] ? ", " : "", p->broke.text);
+		rail_end_broke(p, err);
 	}
 }
 
@@ -56,7 +66,7 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 		if (!t->end_wanted) {
 			if (now < newest + limit)
 				continue;
-			deadline_err(p, &err);
+			deadline_err(p, newest, &err);
 			if (tei_log_permit(&p->err_limit, &left))
 				TEI_WARN("rail", "%s: %s", p->name, err.text);
 			t->end_stage = 1;

@@ -162,12 +162,66 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		end_finish(dp, task, done);
 }
 
+static const char *end_hint(int fi_err)
+{
+	switch (fi_err) {
+	case 0:
+		return "";
+	case FI_EACCES:
+	case FI_EKEYREJECTED:
+	case FI_ENOKEY:
+		return "the target no longer offers that range: sync the "
+		       "segment, or register it there";
+	case FI_ENOMEM:
+		return "check the locked-memory limit (ulimit -l) at both ends";
+	case FI_ENOTCONN:
+	case FI_ECONNREFUSED:
+	case FI_ECONNRESET:
+	case FI_ECONNABORTED:
+	case FI_ECANCELED:
+	case FI_EIO:
+	case FI_ESHUTDOWN:
+	case FI_EHOSTUNREACH:
+	case FI_ENETUNREACH:
+	case FI_ETIMEDOUT:
+		return "the connection was lost: check that the peer lives and "
+		       "that its rails can be reached";
+	default:
+		return "the provider says more with FI_LOG_LEVEL=warn";
+	}
+}
+
+void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,
+		      int err, int prov, const char *text)
+{
+	struct rail_broke *b = &peer->broke;
+
+	b->rail = rail;
+	b->ns = tei_now_ns();
+	b->err = err;
+	b->prov = prov;
+	snprintf(b->text, sizeof(b->text), "%s", text);
+}
+
+void rail_end_broke(const struct tei_rail_peer *peer, struct tei_err *err)
+{
+	const struct rail_broke *b = &peer->broke;
+
+	err->prov_errno = b->prov ? b->prov : b->err;
+	snprintf(err->rail, sizeof(err->rail), "%s", b->rail->name);
+	snprintf(err->provider, sizeof(err->provider), "%s",
+		 b->rail->provider);
+	snprintf(err->hint, sizeof(err->hint), "%s", end_hint(b->err));
+}
+
 static void end_fill_err(const struct tei_rail_peer *peer, struct rail_slice *s,
 			 int code, const char *what, struct tei_err *err)
 {
+	const char *text = "";
+
 	memset(err, 0, sizeof(*err));
 	err->code = code;
-	err->prov_errno = s->last_err;
+	err->prov_errno = s->prov_err ? s->prov_err : s->last_err;
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
 	if (s->lane) {
@@ -175,10 +229,14 @@ static void end_fill_err(const struct tei_rail_peer *peer, struct rail_slice *s,
 			 s->lane->rail->name);
 		snprintf(err->provider, sizeof(err->provider), "%s",
 			 s->lane->rail->provider);
+		if (s->prov_err && s->prov_err == peer->broke.prov)
+			text = peer->broke.text;
 	}
-	snprintf(err->text, sizeof(err->text), "%s%s%s", what,
+	snprintf(err->text, sizeof(err->text), "%s%s%s%s%s%s", what,
 		 s->last_err ? ": " : "",
-		 s->last_err ? fi_strerror(s->last_err) : "");
+		 s->last_err ? fi_strerror(s->last_err) : "",
+		 text[0] ? " (" : "", text, text[0] ? ")" : "");
+	snprintf(err->hint, sizeof(err->hint), "%s", end_hint(s->last_err));
 }
 
 void rail_slice_fail(struct rail_slice *s, int code, const char *what,

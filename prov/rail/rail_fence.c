@@ -42,6 +42,7 @@ static void fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 	rail_sched_enter(dp);
 	tei_list_foreach_safe(s, tmp, aborted, struct rail_slice, link) {
 		tei_list_del(&s->link);
+		s->prov_err = 0;
 		rail_sched_broken(dp, s, FI_ECANCELED, &done);
 	}
 	rail_sched_leave(dp);

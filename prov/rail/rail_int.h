@@ -86,6 +86,7 @@ struct rail_slice {
 	uint64_t rma_addr, rma_key;	/* for the remote rail chosen */
 	uint32_t ntasks;		/* 1, or number of merged whole tasks */
 	int last_err;			/* positive FI_E*, of the last failure */
+	int prov_err;			/* the provider's own for it, or 0 */
 	uint32_t remote_gen;		/* generation it was posted to */
 	uint16_t remote_idx;		/* index in peer->remotes */
 	uint8_t retries;
@@ -401,6 +402,12 @@ struct tei_rail_peer {
 	uint32_t posted;		/* slices on lanes */
 	uint32_t unfenced;		/* remotes whose fence was given up;
 					 * nothing is posted while not 0 */
+	struct rail_broke {		/* the newest slice that broke */
+		const struct rail *rail;
+		uint64_t ns;		/* 0: none */
+		int err, prov;		/* FI_E*, the provider's or 0 */
+		char text[96];		/* the provider's */
+	} broke;
 
 	struct tei_list keys;		/* all rail_rkey, withdrawn or not */
 	struct rail_rkey **rkeys;	/* sorted by base */
@@ -691,6 +698,13 @@ bool rail_lane_run(struct rail_lane *lane, bool work);
 /* A posted slice came back. */
 void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *slice,
 		   uint64_t now, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+/* Remembers what the provider said of a slice that broke. */
+void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,
+		      int err, int prov, const char *text)
+	TEI_REQUIRES(rail_sched_held);
+/* Puts the newest such error into the record of an ended task. */
+void rail_end_broke(const struct tei_rail_peer *peer, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held);
 /* A posted slice failed with err (FI_E*), or its lane was closed. It waits for
  * a fence, then goes on elsewhere. */

@@ -430,25 +430,38 @@ static void lane_handle_ok(struct rail_lane *lane,
 	rail_sched_leave(dp);
 }
 
+/* text: the provider's words for it */
 static void lane_log_error(struct rail_lane *lane,
 			   const struct fi_cq_err_entry *e,
-			   const struct rail_slice *slice)
+			   const struct rail_slice *slice, const char *text)
 {
 	struct rail *rail = lane->rail;
 	uint32_t left = 0;
-	char text[96];
 
 	__atomic_fetch_add(&rail->errors, 1, __ATOMIC_RELAXED);
 	if (!tei_log_enabled(TEI_LOG_WARN) ||
 	    !tei_log_permit(&rail->err_limit, &left))
 		return;
-	fi_cq_strerror(lane->cq, e->prov_errno, e->err_data, text,
-		       sizeof(text));
-	TEI_WARN("rail", "%s (%s): %s%s%s: %s (provider: %d)%s", rail->name,
+	TEI_WARN("rail", "%s (%s): %s%s: %s (provider: %d, %s)%s", rail->name,
 		 rail->provider, slice ? (slice->read ? "read from " :
 						      "write to ") : "message",
-		 slice ? slice->peer->name : "", "", fi_strerror(e->err),
-		 e->prov_errno, left ? " (others left out)" : "");
+		 slice ? slice->peer->name : "", fi_strerror(e->err),
+		 e->prov_errno, text, left ? " (others left out)" : "");
+}
+
+static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
+			     const struct fi_cq_err_entry *e, const char *text,
+			     struct rail_done *done)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+
+	lane_unpost(lane, slice);
+	slice->path->connected = false;
+	rail_sched_enter(dp);
+	slice->prov_err = e->prov_errno;
+	rail_sched_broke(slice->peer, lane->rail, e->err, e->prov_errno, text);
+	rail_sched_broken(dp, slice, e->err, done);
+	rail_sched_leave(dp);
 }
 
 static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
@@ -457,27 +470,29 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 	struct fi_cq_err_entry e;
 	struct rail_slice *slice;
 	struct rail_op *op;
+	const char *text;
+	char buf[96];
 
 	memset(&e, 0, sizeof(e));
 	if (fi_cq_readerr(lane->cq, &e, 0) != 1)
 		return;
+	text = fi_cq_strerror(lane->cq, e.prov_errno, e.err_data, buf,
+			      sizeof(buf));
+	if (!text)
+		text = "";
 	op = e.op_context;
 	if (!op) {
-		lane_log_error(lane, &e, NULL);
+		lane_log_error(lane, &e, NULL, text);
 		return;
 	}
 	switch (op->kind) {
 	case RAIL_OP_SLICE:
 		slice = tei_container_of(op, struct rail_slice, op);
-		lane_log_error(lane, &e, slice);
-		lane_unpost(lane, slice);
-		slice->path->connected = false;
-		rail_sched_enter(dp);
-		rail_sched_broken(dp, slice, e.err, done);
-		rail_sched_leave(dp);
+		lane_log_error(lane, &e, slice, text);
+		lane_slice_error(lane, slice, &e, text, done);
 		break;
 	case RAIL_OP_SEND:
-		lane_log_error(lane, &e, NULL);
+		lane_log_error(lane, &e, NULL, text);
 		lane_tx_put(dp, op);
 		break;
 	case RAIL_OP_RECV:

@@ -89,6 +89,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 		return;
 	}
 	s->last_err = (int)-err;
+	s->prov_err = 0;
 	tei_list_init(&s->link);
 	rail_sched_again(peer, s, done);
 }

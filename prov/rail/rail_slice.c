@@ -37,6 +37,7 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 	tei_list_del(&s->link);
 	s->retries = 0;
 	s->last_err = 0;
+	s->prov_err = 0;
 	s->rkey = NULL;
 	s->path = NULL;
 	return s;
@@ -183,6 +184,7 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	rest->read = s->read;
 	rest->retries = s->retries;
 	rest->last_err = s->last_err;
+	rest->prov_err = s->prov_err;
 	if (s->ntasks > 1) {
 		len = s->first->length;
 		rest->first = s->first->merge_next;
