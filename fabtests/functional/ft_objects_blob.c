@@ -368,8 +368,8 @@ static void blob_texts(struct blob_rig *rig)
 		"{\"name\":\"a\",\"protocol\":\"tcp\",\"buffers\":[{\"name\":"
 		"\"*\",\"addr\":0,\"length\":1,\"rkey\":[]}],\"devices\":[],"
 		"\"incarnation\":1}",
-		"{\"name\":\"a\",\"protocol\":\"tcp\",\"incarnation\":1,"
-		"\"serial\":99999999999999999999}",
+		("{\"name\":\"a\",\"protocol\":\"tcp\",\"incarnation\":1,"
+		 "\"serial\":99999999999999999999}"),
 	};
 	bool good = true;
 
