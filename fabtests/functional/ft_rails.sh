@@ -1,0 +1,104 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 120
+#
+# Two equal rails between two hosts: transfers cross both of them and are
+# right, with a control pair beside them and without; and what the rails are
+# made of (rates, faults, counters) does what it says.
+set -u
+: "${BUILD:?}" "${SRC:?}"
+# shellcheck source=fabtests/scripts/rails_lib.sh
+. "$SRC/fabtests/scripts/rails_lib.sh"
+rails_begin || exit
+bad=0
+
+# check TITLE COMMAND…
+check()
+{
+	title=$1
+	shift
+	if "$@" >"$rails_dir/log" 2>&1; then
+		echo "ok - $title"
+	else
+		cat "$rails_dir/log"
+		tail -n 20 "$rails_dir"/*.err
+		echo "not ok - $title"
+		bad=1
+	fi
+	rails_down
+}
+
+# moved OPERATION: to rx0 and rx1 what has crossed the rails to b, or to a.
+moved()
+{
+	host=b
+	[ "$1" = write ] || host=a
+	rx0=$(rails_bytes "$host" 0 rx)
+	rx1=$(rails_bytes "$host" 1 rx)
+}
+
+# transfer OPERATION: 32 MiB or more, verified; each rail carried a fifth.
+transfer()
+{
+	moved "$1"
+	was0=$rx0 was1=$rx1
+	rails_bench a "i-$1" "$rails_segment" --operation="$1" --buffer_size=32M \
+		--block_size=1M --batch_size=32 --duration=0.1 --warmup=0 \
+		--verify || return
+	rails_wait "i-$1" 60 || { cat "$rails_dir/i-$1.err"; return 1; }
+	moved "$1"
+	bytes=$(rails_json "i-$1" bytes)
+	echo "bytes $bytes, rail 0 $((rx0 - was0)), rail 1 $((rx1 - was1))"
+	[ "$(rails_json "i-$1" verified_bytes)" -ge $((32 << 20)) ] &&
+		[ $((rx0 - was0)) -gt $((bytes / 5)) ] &&
+		[ $((rx1 - was1)) -gt $((bytes / 5)) ]
+}
+
+transfers()
+{
+	rails_up -c "$1" 400mbit 400mbit && rails_target b t --buffer_size=32M ||
+		return
+	transfer read && transfer write && rails_stop t
+}
+
+# answers HOST RAIL: a refusal is an answer.
+answers()
+{
+	rails_run "$1" timeout 0.3 bash -c \
+		"exec 3<>/dev/tcp/$(rails_addr b "$2")/9" 2>&1 | grep -q refused
+}
+
+# well RAIL: b answers on it, soon.
+well()
+{
+	for try in $(seq 20); do
+		! answers a "$1" || return 0
+	done
+	echo "rail $1 is silent, $try times"
+	return 1
+}
+
+faults()
+{
+	rails_up 100mbit 100mbit && well 0 && well 1 || return
+	for way in in out both; do
+		rails_drop 0 "$way" && ! answers a 0 && well 1 &&
+			rails_restore 0 && well 0 || return
+	done
+	rails_link 1 down && ! answers a 1 && well 0 && rails_restore &&
+		well 1 && rails_rate 1 50mbit &&
+		rails_run a tc qdisc show dev r1 | grep -q 'rate 50Mbit' &&
+		rails_restore 1 &&
+		rails_run a tc qdisc show dev r1 | grep -q 'rate 100Mbit'
+}
+
+three_hosts()
+{
+	rails_up -n 3 -c no 100mbit 100mbit && well 0 && answers c 1
+}
+
+check 'two rails and a control pair, both ways, verified' transfers yes
+check 'two rails alone, both ways, verified' transfers no
+check 'three hosts reach each other' three_hosts
+check 'faults are made and mended, on one rail alone' faults
+exit "$bad"
