@@ -420,7 +420,9 @@ void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 			 bool deadline);
 
 /* --- engine_notify.c ----------------------------------------------------- */
-void engine_note_add(struct engine *e, const char *name, const char *msg);
+/* One for getNotifsFromEngine. 0; -2 as many are held as may be, -302: refused
+ * with the thread's last error set. */
+int engine_note_add(struct engine *e, const char *name, const char *msg);
 void engine_note_arrived(void *arg, const char *peer, const char *name,
 			 const char *msg);
 void engine_note_free_all(struct engine *e);

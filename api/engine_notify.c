@@ -5,6 +5,7 @@
 #include "api/engine_int.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,31 +16,63 @@ static void note_free(struct engine_note *n)
 	free(n);
 }
 
-void engine_note_add(struct engine *e, const char *name, const char *msg)
+static struct engine_note *note_make(const char *name, const char *msg)
 {
 	struct engine_note *n = calloc(1, sizeof(*n));
-	uint32_t left_out;
-	bool full;
 
 	if (!n)
-		return;
+		return NULL;
 	n->name = strdup(name);
 	n->msg = strdup(msg);
+	if (n->name && n->msg)
+		return n;
+	note_free(n);
+	return NULL;
+}
+
+static int note_hold(struct engine *e, struct engine_note *n)
+{
+	bool full;
+
 	tei_mutex_lock(&e->notes_lock);
-	full = !n->name || !n->msg || e->nnotes >= e->settings.max_notifies;
+	full = e->nnotes >= e->settings.max_notifies;
 	if (!full) {
 		tei_list_add_tail(&e->notes, &n->link);
 		__atomic_store_n(&e->nnotes, e->nnotes + 1, __ATOMIC_SEQ_CST);
 	}
 	tei_mutex_unlock(&e->notes_lock);
-	if (!full) {
-		engine_event_notes(e);
-		return;
-	}
+	if (full)
+		return TEI_ERR_TOO_MANY;
+	engine_event_notes(e);
+	return 0;
+}
+
+/* The thread's last error tells each of them, the log a few. */
+static int note_refuse(struct engine *e, int code)
+{
+	struct tei_err err = { .code = code, .when_ns = tei_now_ns() };
+	uint32_t left_out;
+
+	snprintf(err.text, sizeof(err.text), code == TEI_ERR_MEMORY ?
+		 "notification refused: no memory" :
+		 "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held",
+		 e->settings.max_notifies);
+	tei_err_set_last(&err);
 	if (tei_log_permit(&e->notes_limit, &left_out))
-		TEI_WARN("engine", "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held (%u more)",
-			 e->settings.max_notifies, left_out);
-	note_free(n);
+		TEI_WARN("engine", "%s (%u more)", err.text, left_out);
+	return code;
+}
+
+int engine_note_add(struct engine *e, const char *name, const char *msg)
+{
+	struct engine_note *n = note_make(name, msg);
+	int ret = n ? note_hold(e, n) : TEI_ERR_MEMORY;
+
+	if (!ret)
+		return 0;
+	if (n)
+		note_free(n);
+	return note_refuse(e, ret);
 }
 
 void engine_note_arrived(void *arg, const char *peer, const char *name,
@@ -126,8 +159,7 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 	if (target_id == LOCAL_SEGMENT) {
 		if (engine_note_too_long(&notify_msg))
 			return TEI_ERR_INVALID;
-		engine_note_add(e, notify_msg.name, notify_msg.msg);
-		return 0;
+		return engine_note_add(e, notify_msg.name, notify_msg.msg);
 	}
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, (segment_id_t)target_id);

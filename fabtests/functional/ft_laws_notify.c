@@ -7,6 +7,8 @@
 #include "fabtests/functional/ft_laws.h"
 #include "fabtests/functional/fx.h"
 
+#define NOTE_HELD 4096		/* MOONRAIL_MAX_NOTIFIES, if not set */
+
 /* The peer sends, we receive. */
 struct note_rig {
 	struct law_rig law;
@@ -121,6 +123,78 @@ static void note_to_ourselves(struct note_rig *rig)
 	      !strcmp(text, "self="), "a_notification_to_ourselves");
 }
 
+/*
+ * Our own name in any spelling, and what a transfer into ourselves carries:
+ * held up to MOONRAIL_MAX_NOTIFIES, refused from there on.
+ */
+static bool note_self_open(transfer_engine_t engine)
+{
+	char port[128], other[160];
+
+	if (!fx_engine_name(engine, port, sizeof(port)))
+		return false;
+	snprintf(other, sizeof(other), "/127.1%s", strrchr(port, ':'));
+	return openSegment(engine, port) == LOCAL_SEGMENT &&
+	       openSegment(engine, other) == LOCAL_SEGMENT;
+}
+
+static bool note_self_transfer(struct law_rig *law, notify_msg_t note)
+{
+	uint64_t to = law->mem.addr + 4096;
+	struct transfer_request req = { OPCODE_WRITE, law->mem.p, LOCAL_SEGMENT,
+					to, 4096 };
+	struct fx_job job = { .engine = law->engine, .tasks = 1 };
+	bool good;
+
+	job.id = allocateBatchID(law->engine, 1);
+	good = !submitTransferWithNotify(law->engine, job.id, &req, 1, note) &&
+	       fx_job_wait(&job, FX_LONG_MS);
+	return fx_job_free(&job) && good;
+}
+
+static void note_self_full(struct note_rig *rig)
+{
+	transfer_engine_t e = rig->law.engine;
+	char name[] = "n", msg[16];
+	struct notify_msg note = { name, msg };
+	struct te_error err = { 0 };
+	bool good = true;
+	notify_msg_t *got;
+	int n, i;
+
+	for (i = 0; good && i < NOTE_HELD; i++) {
+		snprintf(msg, sizeof(msg), "%d", i);
+		good = !genNotifyInEngine(e, LOCAL_SEGMENT, note);
+	}
+	ft_ok(good && genNotifyInEngine(e, LOCAL_SEGMENT, note) == -2 &&
+	      !te_last_error(&err, sizeof(err)) && err.code == -2 &&
+	      strstr(err.text, "MOONRAIL_MAX_NOTIFIES"),
+	      "one_too_many_to_ourselves_is_2_and_says_so");
+	got = getNotifsFromEngine(e, &n);
+	for (i = 0; i < n && good; i++)
+		good = atoi(got[i].msg) == i;
+	ft_ok(good && n == NOTE_HELD, "and_takes_nothing_from_the_others");
+	freeNotifsMsgBuf(got, n);
+	ft_ok(!genNotifyInEngine(e, LOCAL_SEGMENT, note),
+	      "there_is_room_again_when_they_are_taken");
+	got = getNotifsFromEngine(e, &n);
+	freeNotifsMsgBuf(got, n);
+}
+
+static void note_self(struct note_rig *rig)
+{
+	char name[] = "into", msg[] = "self", text[64] = "";
+	struct notify_msg note = { name, msg };
+
+	ft_ok(note_self_open(rig->law.engine), "our_own_name_is_segment_0");
+	ft_ok(note_self_transfer(&rig->law, note) &&
+	      note_take(rig, text, sizeof(text), FX_LONG_MS) &&
+	      !strcmp(text, "into=self"),
+	      "law1_a_transfer_into_ourselves_notifies_once");
+	note_none(rig);
+	note_self_full(rig);
+}
+
 static void note_lengths(struct note_rig *rig)
 {
 	static char big[200000];
@@ -171,6 +245,7 @@ void law_notify(void)
 		note_in_order(&rig);
 		note_not_after_failure(&rig);
 		note_to_ourselves(&rig);
+		note_self(&rig);
 		note_lengths(&rig);
 		note_none(&rig);
 		note_before_the_end(&rig);	/* it ends there */
