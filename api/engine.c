@@ -73,27 +73,51 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 	return ret;
 }
 
-/* One buffer for each piece of a region that has keys of its own. */
+/*
+ * How far from at on the region has one location, which goes to where; parts
+ * is its location as it was said.
+ */
+static const char *engine_desc_part(const struct engine_region *r,
+				    const struct tei_topo_where *parts,
+				    const char *at, char where[TEI_TOPO_NAME])
+{
+	const char *start = r->addr;
+	uint64_t end;
+
+	if (!r->parts) {
+		snprintf(where, TEI_TOPO_NAME, "%s", r->location);
+		return start + r->length;
+	}
+	tei_topo_where_part(parts, r->length, (uint64_t)(at - start), where,
+			    &end);
+	return start + end;
+}
+
+/* One buffer for each piece of a region with keys or a location of its own. */
 static int engine_desc_region(struct engine *e, const struct engine_region *r,
 			      struct tei_meta_desc *desc, struct tei_err *err)
 {
+	const char *at = r->addr, *end = at + r->length, *part;
 	uint64_t keys[TEI_RAIL_MAX], len;
-	const char *at = r->addr, *end = at + r->length;
+	struct tei_topo_where parts;
+	char where[TEI_TOPO_NAME];
 	struct tei_rail_desc d;
 	size_t k, n;
-	int ret = 0;
+	int ret;
+
+	ret = tei_topo_where_parse(r->parts, &parts, err);
 
 	for (; at < end && !ret; at += len) {
 		len = tei_rail_mr_piece(e->dp, at);
-		if (!len)
-			len = (uint64_t)(end - at);
+		part = engine_desc_part(r, &parts, at, where);
+		if (!len || len > (uint64_t)(part - at))
+			len = (uint64_t)(part - at);
 		memset(keys, 0, sizeof(keys));
 		for (k = 0, n = 0; k < tei_rail_count(e->dp); k++)
 			if (!tei_rail_describe(e->dp, k, &d) && d.open)
 				tei_rail_mr_key(e->dp, at, k, &keys[n++]);
-		ret = tei_meta_desc_add_buffer(desc, r->location,
-					       (uintptr_t)at, len, keys, NULL,
-					       err);
+		ret = tei_meta_desc_add_buffer(desc, where, (uintptr_t)at,
+					       len, keys, NULL, err);
 	}
 	return ret;
 }
@@ -300,7 +324,7 @@ static void engine_fini(struct engine *e)
 	engine_note_free_all(e);
 	tei_topo_free(e->topo);
 	free(e->matrix);
-	free(e->regions);
+	engine_memory_free_all(e);
 }
 
 static void engine_free(struct engine *e)

@@ -161,7 +161,8 @@ struct engine_region {
 	void *addr;
 	size_t length;
 	bool remote;
-	char location[64];
+	char location[64];		/* of its start */
+	char *parts;			/* "segments:…", or NULL: one place */
 };
 
 /* Memory of te_alloc: a mapping of its own. engine->allocs. */
@@ -339,6 +340,9 @@ void engine_error_out(const struct tei_err *in, uint32_t flags,
 /* --- engine_alloc.c ------------------------------------------------------ */
 /* Unmaps what was not freed; nothing of it is registered any more. */
 void engine_alloc_free_all(struct engine *e);
+
+/* --- engine_memory.c ----------------------------------------------------- */
+void engine_memory_free_all(struct engine *e);
 
 /* --- engine_batch.c ------------------------------------------------------ */
 /* The slot of an id, locked, if the id is alive; else NULL with the thread's

@@ -78,6 +78,7 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 		      const char *location, bool remote, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
+	const char *said = location;
 	struct engine_region r;
 	struct tei_rail_mr *mr;
 	int ret;
@@ -93,13 +94,17 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 	ret = memory_locate(addr, length, location, r.location, err);
 	if (ret)
 		return ret;
-	/* the parts of a segmented region are the data plane's to rank */
-	ret = tei_rail_mr_reg(e->dp, addr, length,
-			      memory_has_parts(location) ? location :
-							   r.location,
-			      remote, err, &mr);
+	if (memory_has_parts(said)) {
+		r.parts = strdup(said);
+		if (!r.parts)
+			return tei_err_fail(err, TEI_ERR_MEMORY, "engine",
+					    NULL, "no memory for a region");
+	} else {
+		said = r.location;
+	}
+	ret = tei_rail_mr_reg(e->dp, addr, length, said, remote, err, &mr);
 	if (ret)
-		return ret;
+		goto err_parts;
 	ret = tei_local_region_add(e->local, addr, length, remote);
 	if (ret)
 		goto err_rail;
@@ -111,10 +116,12 @@ err_local:
 	tei_local_region_remove(e->local, addr, length, tei_now_ns());
 err_rail:
 	tei_rail_mr_dereg(e->dp, addr, 0, NULL);
+err_parts:
+	free(r.parts);
 	return ret;
 }
 
-/* Unregisters what is no longer published; the region stays on -4. */
+/* Unregisters what is no longer published, and frees it; it stays on -4. */
 static int memory_remove(struct engine *e, struct engine_region r,
 			 struct tei_err *err)
 {
@@ -130,7 +137,18 @@ static int memory_remove(struct engine *e, struct engine_region r,
 	ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
 	if (ret)
 		tei_local_region_add(e->local, r.addr, r.length, r.remote);
+	else
+		free(r.parts);
 	return ret;
+}
+
+void engine_memory_free_all(struct engine *e)
+{
+	uint32_t i;
+
+	for (i = 0; i < e->nregions; i++)
+		free(e->regions[i].parts);
+	free(e->regions);
 }
 
 static int memory_publish(struct engine *e, bool needed, struct tei_err *err)

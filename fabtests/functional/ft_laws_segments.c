@@ -101,6 +101,54 @@ static void seg_buffers(struct law_rig *rig)
 				  &n) && n == 1, "buffers_can_be_counted");
 }
 
+#define PARTS_LEN (FX_MIB + 1)
+
+/* Equal parts, the last takes the rest: each a buffer with its location. */
+static bool seg_is_part(const struct fx_peer *peer, const struct te_buffer *b,
+			unsigned int i)
+{
+	static const char *const where[] = { "cpu:0", "cpu:1", "cpu:0" };
+	uint64_t size = PARTS_LEN / 3;
+	uint64_t len = i == 2 ? PARTS_LEN - 2 * size : size;
+
+	if (b->addr == peer->mem.addr + i * size && b->length == len &&
+	    !strcmp(b->location, where[i]))
+		return true;
+	ft_diag("part %u: %llu bytes at %llx, %s", i,
+		(unsigned long long)b->length, (unsigned long long)b->addr,
+		b->location);
+	return false;
+}
+
+static void seg_parts(struct law_rig *rig)
+{
+	struct te_buffer bufs[4];
+	struct fx_peer other;
+	size_t i, n = 4;
+	segment_id_t seg;
+	bool good;
+
+	if (!ft_ok(fx_peer_start(&other, PARTS_LEN, NULL) &&
+		   !fx_ask(&other, "reg 0 %llu 1 segments:4096:0,1,0",
+			   PARTS_LEN), "a_target_with_a_buffer_in_parts"))
+		return;
+	seg = openSegment(rig->engine, other.name);
+	good = !te_segment_buffers(rig->engine, seg, bufs, sizeof(bufs[0]),
+				   &n) && n == 3;
+	for (i = 0; good && i < 3; i++)
+		good = seg_is_part(&other, &bufs[i], (unsigned int)i);
+	ft_ok(good, "parts_are_published_with_their_locations");
+	fx_buf_fill(&rig->mem, 0, PARTS_LEN, 12);
+	ft_ok(fx_move(rig->engine, seg, OPCODE_WRITE, rig->mem.p,
+		      other.mem.addr, PARTS_LEN, 0) &&
+	      fx_buf_check(&other.mem, 0, PARTS_LEN, 12),
+	      "a_write_goes_across_the_parts");
+	ft_ok(!fx_ask(&other, "unreg 0") && !syncSegmentCache(rig->engine) &&
+	      seg_count(rig, seg) == 0, "the_parts_are_withdrawn_together");
+	closeSegment(rig->engine, seg);
+	ft_ok(fx_peer_stop(&other), "the_target_in_parts_ends_well");
+}
+
 static void seg_refresh(struct law_rig *rig)
 {
 	struct fx_peer other;
@@ -296,6 +344,7 @@ void law_segments(void)
 	seg_threads(&rig);
 	seg_warmup(&rig);
 	seg_refresh(&rig);
+	seg_parts(&rig);
 	transport_handles(&rig);
 	uninstall_waits(&rig);
 	law_rig_stop(&rig);

@@ -4,7 +4,7 @@
  * The peer: an engine that obeys. Each line on stdin is a command, answered by
  * "r CODE text". Offsets count from the start of the peer's memory.
  *
- *	reg OFF LEN REMOTE	registerLocalMemory
+ *	reg OFF LEN REMOTE [LOCATION]	registerLocalMemory
  *	copy OFF		makes room for a copy of what is registered there
  *	unreg OFF		unregisterLocalMemory, then at once that copy
  *	same			0 if that copy still equals the memory
@@ -68,11 +68,13 @@ static struct {
 static int child_reg(const char *args)
 {
 	unsigned long long off, len;
+	char location[64] = "*";
 	int remote, ret;
 
-	if (sscanf(args, "%llu %llu %d", &off, &len, &remote) != 3)
+	if (sscanf(args, "%llu %llu %d %63s", &off, &len, &remote,
+		   location) < 3)
 		return FX_NO_ANSWER;
-	ret = registerLocalMemory(peer.engine, peer.mem.p + off, len, "*",
+	ret = registerLocalMemory(peer.engine, peer.mem.p + off, len, location,
 				  remote);
 	if (!ret && peer.nreg < 64) {
 		peer.reg_off[peer.nreg] = off;
