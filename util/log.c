@@ -17,26 +17,38 @@
 
 static const char *const log_names[] = { "error", "warn", "info", "debug" };
 
-static enum tei_log_level log_level_from_env(void)
+/* -1: not a level. */
+static int log_level_parse(const char *text)
+{
+	int i;
+
+	for (i = TEI_LOG_ERROR; i <= TEI_LOG_DEBUG; i++)
+		if (!strcasecmp(text, log_names[i]))
+			return i;
+	if (!strcasecmp(text, "warning"))
+		return TEI_LOG_WARN;
+	if (!strcasecmp(text, "trace"))
+		return TEI_LOG_DEBUG;
+	if (text[0] >= '0' && text[0] <= '3' && !text[1])
+		return text[0] - '0';
+	return -1;
+}
+
+bool tei_log_level_valid(const char *text)
+{
+	return log_level_parse(text) >= 0;
+}
+
+static int log_level_from_env(void)
 {
 	const char *verbose = getenv("MC_VERBOSE");
 	const char *level = getenv("MC_LOG_LEVEL");
-	int i;
+	int parsed;
 
 	if (verbose && *verbose && strcmp(verbose, "0"))
 		return TEI_LOG_DEBUG;
-	if (!level || !*level)
-		return TEI_LOG_WARN;
-	for (i = TEI_LOG_ERROR; i <= TEI_LOG_DEBUG; i++)
-		if (!strcasecmp(level, log_names[i]))
-			return (enum tei_log_level)i;
-	if (!strcasecmp(level, "warning"))
-		return TEI_LOG_WARN;
-	if (!strcasecmp(level, "trace"))
-		return TEI_LOG_DEBUG;
-	if (level[0] >= '0' && level[0] <= '3' && !level[1])
-		return (enum tei_log_level)(level[0] - '0');
-	return TEI_LOG_WARN;
+	parsed = level && *level ? log_level_parse(level) : TEI_LOG_WARN;
+	return parsed < 0 ? TEI_LOG_WARN : parsed;
 }
 
 bool tei_log_enabled(enum tei_log_level level)
@@ -45,7 +57,7 @@ bool tei_log_enabled(enum tei_log_level level)
 	int now = __atomic_load_n(&cached, __ATOMIC_RELAXED);
 
 	if (now < 0) {
-		now = (int)log_level_from_env();
+		now = log_level_from_env();
 		__atomic_store_n(&cached, now, __ATOMIC_RELAXED);
 	}
 	return (int)level <= now;

@@ -24,6 +24,9 @@ enum tei_log_level {
 
 bool tei_log_enabled(enum tei_log_level level);
 
+/* Whether text is a value of MC_LOG_LEVEL: a name, any case, or 0 to 3. */
+bool tei_log_level_valid(const char *text);
+
 /* subsys: short module word, "rail", "meta", … */
 void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

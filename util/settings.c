@@ -100,6 +100,10 @@ static const struct tei_setting_row settings_rows[] = {
 		 "how long to wait for a peer's answer to a fence"),
 	ROW_UINT("MOONRAIL_MAX_PEERS", max_peers, 1, 1048576, "16384", "",
 		 "peers held at a time; a further one replaces the longest silent one that is not in use"),
+	ROW_TEXT("MC_LOG_LEVEL", log_level, "warn",
+		 "error, warn, info or debug, or 0 to 3; read once per process"),
+	ROW_TEXT("MC_VERBOSE", verbose, "0",
+		 "any value but 0 means debug; read once per process"),
 	ROW_UINT("MOONRAIL_MAX_NOTIFIES", max_notifies, 1, 1048576, "4096", "",
 		 "notifications held for getNotifsFromEngine; more are refused"),
 };
@@ -209,6 +213,10 @@ int tei_settings_load(struct tei_settings *out, struct tei_err *err)
 		if (!settings_store(&s, &settings_rows[i], text))
 			return settings_reject(err, &settings_rows[i], text);
 	}
+	if (!tei_log_level_valid(s.log_level))
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "MC_LOG_LEVEL=%.32s: not one of error, warn, info, debug, or from 0 to 3",
+				    s.log_level);
 	if (s.min_rpc_port > s.max_rpc_port)
 		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
 				    "MC_MIN_RPC_PORT=%u is above MC_MAX_RPC_PORT=%u",

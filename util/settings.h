@@ -66,6 +66,9 @@ struct tei_settings {
 	uint32_t fence_ms;		/* MOONRAIL_FENCE_MS, milliseconds */
 	uint32_t max_peers;		/* MOONRAIL_MAX_PEERS */
 	uint32_t max_notifies;		/* MOONRAIL_MAX_NOTIFIES held */
+	/* for te_settings_text; util/log.c reads them for itself */
+	char log_level[32];		/* MC_LOG_LEVEL */
+	char verbose[32];		/* MC_VERBOSE */
 };
 
 enum tei_setting_type {
