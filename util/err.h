@@ -8,6 +8,7 @@
  * for "not implemented" (-303 against 999): tei_err_transfer_code().
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum tei_code {
@@ -45,6 +46,7 @@ struct tei_err {
 	char peer[96];			/* "" if not tied to a peer */
 	char provider[32];		/* "" if not tied to a provider */
 	char text[TEI_ERR_TEXT];	/* what happened, provider's text included */
+	bool unknown;			/* an atomic that may be executed */
 	char hint[TEI_ERR_TEXT];	/* what to do about it, or "" */
 };
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 SRCS += \
+	util/atomic.c \
 	util/err.c \
 	util/heap.c \
 	util/log.c \
@@ -9,6 +10,7 @@ SRCS += \
 	# EOL
 
 TEST_SRCS_util = \
+	util/atomic_test.c \
 	util/err_test.c \
 	util/heap_test.c \
 	util/list_test.c \

@@ -37,7 +37,7 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MC_NUM_QP_PER_EP", qp_per_ep, 1, 16, "2", "",
 		 "accepted for compatibility; the provider owns its queue pairs"),
 	ROW_UINT("MC_MAX_SGE", max_sge, 1, 64, "4", "",
-		 "accepted for compatibility; an operation has one local piece"),
+		 "pieces of one posted operation, bounded by the provider's limit and 16"),
 	ROW_UINT("MC_MAX_WR", max_wr, 4, 16384, "256", "",
 		 "operations posted per lane at a time, bounded by the provider's queue"),
 	ROW_UINT("MC_MAX_INLINE", max_inline, 0, 4096, "64", "bytes",

@@ -31,6 +31,7 @@ void util_test_capture(int fd, void (*fn)(void *), void *arg, char *buf,
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
+		{ "atomic", atomic_cases },
 		{ "err", err_cases },
 		{ "heap", heap_cases },
 		{ "list", list_cases },
