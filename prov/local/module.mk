@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 SRCS += \
+	prov/local/local_atomic.c \
 	prov/local/local_board.c \
 	prov/local/local_copy.c \
 	prov/local/local_ctx.c \

@@ -8,7 +8,7 @@
  * that is idle or stopped costs nothing and holds nothing up.
  *
  * Threads: every call may be made from any thread, none from inside a done
- * callback but tei_local_submit, tei_local_copy and tei_local_stats. Locks of
+ * callback but tei_local_submit, _copy, _atomic and _stats. Locks of
  * the module stand at "local->lock" in util/lock.h and none is held while a
  * callback runs. Lengths are bytes, times CLOCK_MONOTONIC nanoseconds.
  *
@@ -197,6 +197,7 @@ struct tei_local_op {
 	uint64_t length;		/* 0 completes at once, checked */
 	tei_local_done_fn done;
 	struct tei_err *err;		/* filled before done on failure, or NULL */
+	void *group;			/* for done */
 
 	/* the module's, under local->lock */
 	struct tei_list live_node;	/* all that were submitted */
@@ -243,6 +244,24 @@ void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
 int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 		   enum tei_local_opcode opcode, void *local, uint64_t remote,
 		   uint64_t length, struct tei_err *err);
+
+/* One atomic on memory of this process. */
+struct tei_local_atom {
+	unsigned int op;	/* enum tei_atomic_op */
+	unsigned int width;	/* 4 or 8, bytes */
+	uint64_t addr;		/* a multiple of width, in a region of ctx */
+	uint64_t operand, compare;
+	void *result;		/* old number, in a region of ctx; or NULL */
+};
+
+/*
+ * Executes it on the calling thread. 0; else nothing was done:
+ * TEI_ERR_INVALID, TEI_ERR_NOT_REGISTERED, TEI_ERR_TOO_MANY (no slot just
+ * now), TEI_ERR_CONTEXT, with *err filled (may be NULL). There are none for
+ * other processes: the kernel's copies are not atomic.
+ */
+int tei_local_atomic(struct tei_local *ctx, const struct tei_local_atom *atom,
+		     struct tei_err *err);
 
 /*
  * For a thread that waits for its operations: copies the next piece of

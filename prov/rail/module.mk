@@ -1,4 +1,5 @@
 SRCS += \
+	prov/rail/rail_atomic.c \
 	prov/rail/rail_auth.c \
 	prov/rail/rail_ctl.c \
 	prov/rail/rail_cut.c \
@@ -17,6 +18,7 @@ SRCS += \
 	prov/rail/rail_note.c \
 	prov/rail/rail_path.c \
 	prov/rail/rail_peer.c \
+	prov/rail/rail_piece.c \
 	prov/rail/rail_post.c \
 	prov/rail/rail_progress.c \
 	prov/rail/rail_rail.c \

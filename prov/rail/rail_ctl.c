@@ -98,6 +98,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	next = rail_ctl_sooner(next, rail_ctl_key_reply(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_key_want(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_warm(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_atomics(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_notes(p, now, buf));
 	return rail_ctl_sooner(next, rail_ctl_deadlines(p, now));
 }

@@ -49,6 +49,10 @@ uint64_t rail_ctl_fences(struct tei_rail_peer *peer, uint64_t now,
 uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
 			      uint8_t *buf);
 
+/* --- rail_atomic.c ------------------------------------------------------- */
+uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf);
+
 /* --- rail_note.c --------------------------------------------------------- */
 uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 

@@ -24,16 +24,38 @@ static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
 
 	rail_sched_enter(dp);
 	for (i = 0; i < n; i++)
-		signal |= !--mrs[i]->tasks && mrs[i]->state == RAIL_MR_REVOKING;
+		signal |= mrs[i] && !--mrs[i]->tasks &&
+			  mrs[i]->state == RAIL_MR_REVOKING;
 	rail_sched_leave(dp);
 	if (signal)
 		rail_progress_signal(dp);
+}
+
+/* What an atomic found, to where it is wanted. */
+static void end_deliver(const struct tei_rail_task *task)
+{
+	uint32_t narrow = (uint32_t)task->extra->old;
+
+	if (!task->extra->atomic || !task->local ||
+	    task->end_wanted != TEI_RAIL_END_COMPLETED + 1)
+		return;
+	if (task->length == sizeof(narrow))
+		memcpy(task->local, &narrow, sizeof(narrow));
+	else
+		memcpy(task->local, &task->extra->old, sizeof(uint64_t));
+}
+
+static void end_extra(struct tei_rail_dp *dp, struct tei_rail_extra *extra)
+{
+	rail_piece_release(dp, extra);
+	free(extra);
 }
 
 void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 {
 	struct tei_rail_mr *mrs[END_RELEASE];
 	int n = 0;
+	struct tei_rail_extra *extra;
 	struct tei_rail_task *task;
 	struct rail_heard *h;
 	struct tei_err *err;
@@ -51,10 +73,15 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		tei_list_del(&task->live_link);
 		err = task->err;
 		mrs[n++] = task->mr;
+		extra = task->extra;
+		if (extra)
+			end_deliver(task);
 		/* ownership of the task goes back to the caller here */
 		dp->ops->task_done(
 			task, (enum tei_rail_end)(task->end_wanted - 1), err);
 		free(err);
+		if (extra)
+			end_extra(dp, extra);
 		if (n == END_RELEASE || tei_list_empty(&done->tasks)) {
 			end_release(dp, mrs, n);
 			n = 0;
@@ -80,8 +107,8 @@ static void end_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
 	}
 }
 
-static void end_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
-		       struct rail_done *done)
+void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		      struct rail_done *done)
 {
 	if (task->slices)
 		return;
@@ -123,7 +150,7 @@ void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 		next = t->merge_next;
 		t->slices--;
 		t->unfenced |= unfenced;
-		end_finish(dp, t, done);
+		rail_task_finish(dp, t, done);
 	}
 	rail_slice_put(dp, s);
 }
@@ -155,11 +182,13 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 	if (task->cut < task->length) {
 		tei_list_del(&task->queue_link);
 		peer->queued--;
+	} else if (task->extra && task->extra->atomic) {
+		rail_atomic_end(task);
 	}
 	if (task->slices)
 		end_purge(peer, done);
 	else
-		end_finish(dp, task, done);
+		rail_task_finish(dp, task, done);
 }
 
 static const char *end_hint(int fi_err)
@@ -279,7 +308,7 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
 		t->progress_ns = now;
 		__atomic_store_n(&t->done_bytes, t->done_bytes + bytes,
 				 __ATOMIC_RELAXED);
-		end_finish(dp, t, done);
+		rail_task_finish(dp, t, done);
 	}
 	rail_slice_put(dp, s);
 }

@@ -45,6 +45,8 @@
 #define RAIL_TX_MSGS		32	/* messages in flight per rail */
 #define RAIL_BUNDLE		16	/* slices cut per turn */
 #define RAIL_CQ_BATCH		32	/* completions read at a time */
+#define RAIL_ATOMICS		256	/* atomics under way per peer */
+#define RAIL_IOV_MAX		16	/* pieces of one operation */
 #define RAIL_KEY_MAX		64	/* bytes of one key, raw keys included */
 #define RAIL_AUTH_WORDS		8	/* of the numbers seen of a peer */
 #define RAIL_STRANGERS		4	/* being refused at a time */
@@ -80,6 +82,8 @@ struct rail_slice {
 	struct tei_rail_task *first;
 	struct tei_rail_mr *mr;
 	struct rail_rkey *rkey;		/* counted in rkey->slices */
+	const struct tei_rail_extra *extra; /* several pieces; NULL: one */
+	uint64_t off;			/* with extra: first byte in the task */
 	char *local;
 	uint64_t remote;
 	uint64_t len;
@@ -242,6 +246,7 @@ struct rail {
 	uint64_t max_slice;		/* provider's message limit */
 	uint8_t mr_shift;		/* dp->admin: largest registration that
 					 * its device took after a refusal */
+	uint32_t iov_limit, rma_limit;	/* pieces of one operation, 1 and up */
 
 	struct rail_lane *init;		/* [ninit * RAIL_LANE_SLOTS] */
 	uint32_t ninit;
@@ -356,6 +361,26 @@ struct rail_note {
 };
 
 /*
+ * Atomics with a peer, both ways (rail_atomic.c). Guarded by dp->sched, but
+ * for the book, which the thread alone touches.
+ */
+struct rail_atomics {
+	/* initiator */
+	struct tei_list tasks;		/* queue_link: not answered, in order */
+	uint64_t next_seq;
+	uint64_t session;		/* the peer's; 0: it has none */
+	bool told;			/* its hello said so */
+	bool fresh;			/* some may be unsent */
+	uint32_t round;			/* messages composed */
+	uint32_t tries;
+	uint64_t next_ns;		/* sent again */
+	uint64_t since_ns;		/* of the last answer; 0: none awaited */
+	/* target */
+	uint64_t own_session;
+	struct rail_atomic_book *book;	/* what was executed, or NULL */
+};
+
+/*
  * A remote process. Created by tei_rail_peer_get or by its hello; freed when
  * nobody refers to it, or with the data plane. Everything is guarded by
  * dp->sched unless marked.
@@ -445,6 +470,7 @@ struct tei_rail_peer {
 		bool owed;
 	} key_reply;
 
+	struct rail_atomics atomics;
 	struct tei_list notes;		/* rail_note, to be sent */
 	uint32_t nnotes;
 	uint64_t due_ns;		/* when it wants to run, on attn */
@@ -506,6 +532,7 @@ struct tei_rail_dp {
 					 * dp->admin held too */
 	uint32_t nmrs, mrs_cap;
 	uint64_t mr_next_id;
+	uint64_t sessions;		/* last one given to a peer */
 	uint32_t key_epoch;		/* raised by every revocation */
 	pthread_cond_t cond;		/* revocations, warm-up, removal */
 	uint32_t table;			/* version of our rail table */
@@ -814,6 +841,34 @@ void rail_key_drop_all(struct tei_rail_peer *peer);
 /* Tear-down: frees them all, used or not. */
 void rail_key_free_all(struct tei_rail_peer *peer);
 
+/* --- rail_atomic.c ------------------------------------------------------- */
+struct rail_wire;
+void rail_atomic_init(struct tei_rail_peer *peer);
+void rail_atomic_free(struct tei_rail_peer *peer);
+/* A task to be sent. */
+void rail_atomic_enqueue(struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held);
+/* The task is about to end: where it was not sent, it never is. */
+void rail_atomic_end(struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held);
+/* Tear-down: its record tells what is known. */
+void rail_atomic_abandon(struct tei_rail_task *task);
+/* The peer executes nothing any more. */
+void rail_atomic_gone(struct tei_rail_peer *peer, const char *why,
+		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+/* Ended tasks are not waited for any longer. */
+void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+/* The session that the peer's hello tells, 0: none. */
+void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
+			 struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+/* Messages; the thread. */
+void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held);
+void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
+			  struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
 /* --- rail_fence.c -------------------------------------------------------- */
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);
 /* All three: the thread, no lock held. */
@@ -843,6 +898,8 @@ enum rail_msg_type {
 	RAIL_MSG_REVOKED = 8,
 	RAIL_MSG_NOTIFY = 9,
 	RAIL_MSG_BYE = 10,
+	RAIL_MSG_ATOMIC = 11,
+	RAIL_MSG_ATOMIC_REP = 12,
 };
 /* All of these: the thread, no lock held unless said. */
 struct rail_wire;

@@ -231,6 +231,7 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 	for (i = 0; i < n; i++)
 		if (rail_at(dp, i)->target.ep)
 			msg_put_rail(&w, rail_at(dp, i));
+	rail_wire_put(&w, peer->atomics.own_session, 8);
 	return rail_msg_end(&w);
 }
 
@@ -325,6 +326,7 @@ struct msg_hello {
 	uint8_t nonce[RAIL_WIRE_NONCE];
 	uint32_t ack;
 	uint16_t n;
+	uint64_t session;		/* 0: it does not execute atomics */
 };
 
 static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
@@ -343,6 +345,7 @@ static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
 			return false;
 		h->listed[h->remotes[i].id] = true;
 	}
+	h->session = w->cap - w->pos < 8 ? 0 : rail_wire_get(w, 8);
 	return true;
 }
 
@@ -364,6 +367,8 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 	peer->rehello = false;
 	if (to_us && h->ack > peer->table_acked)
 		peer->table_acked = h->ack;
+	if (to_us)
+		rail_atomic_session(peer, h->session, done);
 	if (flags & RAIL_WIRE_REPLY)
 		peer->reply_hello = true;
 	if (table > peer->table_seen || peer->state == RAIL_PEER_NEW) {
@@ -611,6 +616,12 @@ static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
 		break;
 	case RAIL_MSG_NOTIFY:
 		msg_on_notify(peer, w, done);
+		break;
+	case RAIL_MSG_ATOMIC:
+		rail_atomic_asked(peer, w);
+		break;
+	case RAIL_MSG_ATOMIC_REP:
+		rail_atomic_answered(peer, w, done);
 		break;
 	case RAIL_MSG_BYE:
 		rail_peer_set_gone(peer, "the peer closed its engine",

@@ -5,6 +5,7 @@
  */
 #include "prov/rail/rail_test.h"
 #include "prov/rail/rail_wire.h"
+#include "util/atomic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,6 +165,17 @@ static void msg_put_fenced(struct msg_rig *rig, struct rail_wire *w)
 	rail_wire_put_bytes(w, rig->addr.bytes, rig->addr.len);
 }
 
+static void msg_put_atomic(struct rail_wire *w, uint64_t seq, uint8_t op,
+			   uint8_t width, uint64_t addr, uint64_t operand)
+{
+	rail_wire_put(w, seq, 8);
+	rail_wire_put(w, op, 1);
+	rail_wire_put(w, width, 1);
+	rail_wire_put(w, addr, 8);
+	rail_wire_put(w, operand, 8);
+	rail_wire_put(w, 0, 8);
+}
+
 static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type)
 {
 	switch (type) {
@@ -189,6 +201,18 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type)
 		break;
 	case RAIL_MSG_FENCED:
 		msg_put_fenced(rig, w);
+		break;
+	case RAIL_MSG_ATOMIC:
+		rail_wire_put(w, 0, 8);
+		rail_wire_put(w, 1, 2);
+		msg_put_atomic(w, 1, TEI_ATOMIC_ADD, 8, 0x10000, 1);
+		break;
+	case RAIL_MSG_ATOMIC_REP:
+		rail_wire_put(w, 0, 8);
+		rail_wire_put(w, 1, 2);
+		rail_wire_put(w, 1, 8);
+		rail_wire_put(w, 0, 4);
+		rail_wire_put(w, 7, 8);
 		break;
 	case RAIL_MSG_REVOKE:
 		rail_wire_put(w, 1, 4);
@@ -385,7 +409,8 @@ static void test_truncated_messages_do_nothing(void)
 
 static void msg_mutate(struct msg_rig *rig, uint64_t *state)
 {
-	int type = RAIL_MSG_HELLO + (int)(test_random(state) % RAIL_MSG_BYE);
+	int type = RAIL_MSG_HELLO +
+		   (int)(test_random(state) % RAIL_MSG_ATOMIC_REP);
 	uint8_t buf[RAIL_MSG_MAX];
 	size_t at, len = msg_valid(rig, buf, type, MSG_FUZZ);
 	uint64_t i, n = 1 + test_random(state) % 8;
@@ -749,6 +774,62 @@ static void test_a_key_that_is_asked_for_is_answered(void)
 	msg_end(&rig);
 }
 
+/* One atomic arrives, the thread's turn comes. */
+static void msg_send_atomic(struct msg_rig *rig, uint64_t session, uint64_t seq,
+			    const void *addr)
+{
+	struct rail_wire w;
+	uint8_t buf[RAIL_MSG_MAX];
+
+	w = msg_head(rig, buf, RAIL_MSG_ATOMIC, 0, MSG_GOOD);
+	rail_wire_put(&w, session, 8);
+	rail_wire_put(&w, 1, 2);
+	msg_put_atomic(&w, seq, TEI_ATOMIC_ADD, 8, (uintptr_t)addr, 1);
+	msg_arrive(rig, buf, rail_msg_end(&w));
+	msg_turn(rig);
+}
+
+static void test_law13_an_atomic_is_executed_once(void)
+{
+	static uint64_t mem[512] __attribute__((aligned(4096)));
+	struct tei_rail_mr *mr = NULL;
+	struct msg_rig rig;
+	struct tei_err err;
+	uint64_t session;
+	int i;
+
+	memset(mem, 0, sizeof(mem));
+	msg_begin(&rig);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, sizeof(mem),
+					      "*", true, &err, &mr), 0);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
+	session = msg_peer(&rig, MSG_GOOD)->atomics.own_session;
+	for (i = 0; i < 5; i++)
+		msg_send_atomic(&rig, session, 1000, mem);
+	CU_ASSERT_EQUAL(mem[0], 1);
+	/* another number, out of order, then both again */
+	msg_send_atomic(&rig, session, 1001, mem);
+	msg_send_atomic(&rig, session, 999, mem);
+	msg_send_atomic(&rig, session, 1001, mem);
+	msg_send_atomic(&rig, session, 999, mem);
+	CU_ASSERT_EQUAL(mem[0], 3);
+	/* the next in the place of 1000, then 1000's late echo */
+	msg_send_atomic(&rig, session, 1000 + RAIL_ATOMICS, mem);
+	CU_ASSERT_EQUAL(mem[0], 4);
+	msg_send_atomic(&rig, session, 1000, mem);
+	CU_ASSERT_EQUAL(mem[0], 4);
+	/* numbers of another session are not ours to execute */
+	msg_send_atomic(&rig, session + 1, 5000, mem);
+	msg_send_atomic(&rig, 0, 5001, mem);
+	CU_ASSERT_EQUAL(mem[0], 4);
+	/* nor what is not registered, nor unaligned */
+	msg_send_atomic(&rig, session, 6000, mem + 512);
+	msg_send_atomic(&rig, session, 6001, (char *)mem + 4);
+	CU_ASSERT(mem[0] == 4 && mem[1] == 0);
+	CU_ASSERT_EQUAL(mr->tasks, 0);
+	msg_end(&rig);
+}
+
 static void msg_send_fence(struct msg_rig *rig, uint16_t rail, uint32_t gen)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -814,6 +895,8 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_keys_older_than_a_revocation_are_void },
 	{ "a_key_that_is_asked_for_is_answered",
 	  test_a_key_that_is_asked_for_is_answered },
+	{ "law13_an_atomic_is_executed_once",
+	  test_law13_an_atomic_is_executed_once },
 	{ "a_fence_closes_a_generation_once",
 	  test_a_fence_closes_a_generation_once },
 	{ NULL, NULL },

@@ -87,6 +87,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->limbo);
 	tei_list_init(&p->notes);
 	tei_list_init(&p->keys);
+	rail_atomic_init(p);
 	tei_list_add_tail(&dp->peers, &p->link);
 	return p;
 }
@@ -153,6 +154,7 @@ static void peer_free(struct tei_rail_peer *p)
 
 	tei_list_foreach_safe(n, tmp, &p->notes, struct rail_note, link)
 		free(n);
+	rail_atomic_free(p);
 	rail_key_free_all(p);
 	rail_path_free_all(p);
 	free(p->rkeys);
@@ -267,6 +269,7 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	uint16_t i;
 
 	p->state = RAIL_PEER_GONE;
+	rail_atomic_gone(p, why->text, done);
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
 		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
 	/* a process that is gone writes nothing more */

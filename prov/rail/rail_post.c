@@ -47,7 +47,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 	if (part->desc)
 		desc = part->desc[(uint64_t)(s->local - s->mr->addr) >>
 				  part->shift];
-	ret = post_write(lane, s, &desc);
+	ret = s->extra ? rail_piece_post(lane, s) : post_write(lane, s, &desc);
 	if (ret)
 		return ret;
 	if (!lane->inflight) {

@@ -152,6 +152,18 @@ static uint64_t rail_max_slice(const struct rail *rail)
 	return max ? max : UINT64_MAX;
 }
 
+/* Pieces that one operation takes, of what the provider says. */
+static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
+{
+	uint32_t max = rail->dp->settings->max_sge;
+
+	if (max > RAIL_IOV_MAX)
+		max = RAIL_IOV_MAX;
+	if (provider < max)
+		max = (uint32_t)provider;
+	return max ? max : 1;
+}
+
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	      const char *transport, struct tei_err *err, struct rail **out)
 {
@@ -182,6 +194,10 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail->tx_depth = dp->settings->max_wr;
 	if (depth && depth < rail->tx_depth)
 		rail->tx_depth = (uint32_t)depth;
+	rail->iov_limit =
+		rail_iov_limit(rail, rail->info->tx_attr->iov_limit);
+	rail->rma_limit =
+		rail_iov_limit(rail, rail->info->tx_attr->rma_iov_limit);
 	rail->window = RAIL_WINDOW_BYTES;
 	rail->ninit = dp->settings->lanes_per_rail;
 	rail_read_nic(rail);

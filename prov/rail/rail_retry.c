@@ -88,6 +88,8 @@ void rail_sched_abandon(struct tei_rail_task *t, const struct tei_err *err,
 		if (t->err)
 			*t->err = *err;
 	}
+	if (t->extra && t->extra->atomic)
+		rail_atomic_abandon(t);
 	t->end_wanted =
 		(t->slices ? TEI_RAIL_END_UNFENCED : TEI_RAIL_END_FAILED) + 1;
 	tei_list_del(&t->live_link);
@@ -109,6 +111,16 @@ void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 		}
 		rail_slice_drop(peer->dp, s, true, done);
 	}
+	rail_atomic_give_up(peer, done);
+}
+
+static bool retry_names(const struct tei_rail_extra *x, uint64_t off,
+			uint64_t len, uint64_t remote, uint64_t addr,
+			uint64_t alen)
+{
+	if (x)
+		return rail_piece_names(x, off, len, addr, alen);
+	return remote <= addr && remote + (len - 1) >= addr + (alen - 1);
 }
 
 static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
@@ -117,8 +129,8 @@ static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
 	struct rail_slice *s;
 
 	tei_list_foreach(s, &peer->retry, struct rail_slice, link)
-		if (!s->rkey && s->remote <= addr &&
-		    s->remote + (s->len - 1) >= addr + (len - 1))
+		if (!s->rkey && retry_names(s->extra, s->off, s->len,
+					    s->remote, addr, len))
 			return s;
 	return NULL;
 }
@@ -147,8 +159,8 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		rail_slice_fail(s, code, err.text, done);
 	tei_list_foreach_safe(t, tnext, &peer->queue, struct tei_rail_task,
 			       queue_link)
-		if (!t->keys_checked && t->remote <= addr &&
-		    t->remote + (t->length - 1) >= addr + (len - 1))
+		if (!t->keys_checked && retry_names(t->extra, 0, t->length,
+						    t->remote, addr, len))
 			rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err,
 				      done);
 	rail_peer_activate(peer);

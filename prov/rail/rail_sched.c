@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_sched.h"
 
 void rail_peer_activate(struct tei_rail_peer *peer)
 {
@@ -23,6 +23,25 @@ void rail_peer_activate(struct tei_rail_peer *peer)
 	}
 }
 
+/* Tasks of several pieces and atomics; *mr gets the region of local. */
+static int sched_check_extra(struct tei_rail_dp *dp, struct tei_rail_task *t,
+			     struct tei_rail_mr **mr)
+	TEI_REQUIRES(rail_sched_held)
+{
+	int ret;
+
+	*mr = NULL;
+	if (t->extra->nlocal) {
+		ret = rail_piece_check(dp, t->extra);
+		*mr = t->extra->piece[0].mr;
+		return ret;
+	}
+	if (!t->local)
+		return 0;
+	*mr = rail_mr_find(dp, t->local, t->length);
+	return *mr ? 0 : TEI_ERR_NOT_REGISTERED;
+}
+
 static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		       size_t n) TEI_REQUIRES(rail_sched_held)
 {
@@ -30,30 +49,43 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	size_t i;
 
 	for (i = 0; i < n; i++) {
+		if (tasks[i]->peer->queued + n > RAIL_PEER_QUEUE_MAX)
+			return TEI_ERR_TOO_MANY;
+		if (tasks[i]->extra) {
+			if (sched_check_extra(dp, tasks[i], &tasks[i]->mr))
+				return TEI_ERR_NOT_REGISTERED;
+			continue;
+		}
 		if (!mr || tasks[i]->local < mr->addr ||
 		    tasks[i]->local + tasks[i]->length > mr->addr + mr->len)
 			mr = rail_mr_find(dp, tasks[i]->local,
 					  tasks[i]->length);
 		if (!mr)
 			return TEI_ERR_NOT_REGISTERED;
-		if (tasks[i]->peer->queued + n > RAIL_PEER_QUEUE_MAX)
-			return TEI_ERR_TOO_MANY;
 		tasks[i]->mr = mr;
 	}
 	return 0;
 }
 
 static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
-			  uint64_t now)
+			  uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *peer = t->peer;
 
 	t->progress_ns = now;
-	t->mr->tasks++;
-	tei_list_add_tail(&peer->queue, &t->queue_link);
 	tei_list_add_tail(&peer->live, &t->live_link);
 	peer->queued++;
 	__atomic_store_n(&dp->nlive, dp->nlive + 1, __ATOMIC_RELAXED);
+	if (t->mr)
+		t->mr->tasks++;
+	if (t->extra) {
+		rail_piece_hold(t->extra);
+		if (t->extra->atomic) {
+			rail_atomic_enqueue(t);
+			return;
+		}
+	}
+	tei_list_add_tail(&peer->queue, &t->queue_link);
 	rail_peer_activate(peer);
 }
 

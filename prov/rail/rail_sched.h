@@ -12,6 +12,9 @@
 /* Up to RAIL_BUNDLE slices, round robin over the peers with work. */
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	TEI_REQUIRES(rail_sched_held);
+/* Ends the task if nothing of it is under way. */
+void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* True when no task of it wants its bytes any more. */
 bool rail_slice_dead(const struct rail_slice *slice);
 /* Gives a slice back that will not be posted; its tasks may end by that. */
@@ -21,6 +24,31 @@ void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *slice,
 /* Ends the slice's tasks, which takes the slice along. */
 void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+/* --- rail_piece.c: tasks of several pieces ------------------------------- */
+/* Finds the regions of the local pieces. 0 or TEI_ERR_NOT_REGISTERED. */
+int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *extra)
+	TEI_REQUIRES(rail_sched_held);
+/* Holds the regions of all local pieces but the first. */
+void rail_piece_hold(struct tei_rail_extra *extra)
+	TEI_REQUIRES(rail_sched_held);
+/* Lets them go; no lock held. */
+void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *extra);
+/* local and remote of the slice's first byte. */
+void rail_piece_aim(struct rail_slice *slice);
+/* Whether the keys of all remote pieces with bytes of [off, off + len) are
+ * there; the first that is not is asked for. */
+bool rail_piece_keys(struct tei_rail_peer *peer,
+		     const struct tei_rail_extra *extra, uint64_t off,
+		     uint64_t len) TEI_REQUIRES(rail_sched_held);
+/* Whether one of those holds [addr, addr + alen). */
+bool rail_piece_names(const struct tei_rail_extra *extra, uint64_t off,
+		      uint64_t len, uint64_t addr, uint64_t alen);
+/* Bytes from the slice's first on that one operation takes. */
+uint64_t rail_piece_fit(const struct rail_slice *slice,
+			const struct rail *rail);
+ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *slice)
+	TEI_REQUIRES(lane->lock);
+
 /* To be posted again, unless it was too often. Off its list before. */
 void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *slice,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);

@@ -40,6 +40,7 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 	s->prov_err = 0;
 	s->rkey = NULL;
 	s->path = NULL;
+	s->extra = NULL;
 	return s;
 }
 
@@ -195,9 +196,26 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	}
 	rest->local = s->local + len;
 	rest->remote = s->remote + len;
+	rest->extra = s->extra;
+	rest->off = s->off + len;
+	if (rest->extra)
+		rail_piece_aim(rest);
 	rest->len = s->len - len;
 	s->len = len;
 	tei_list_insert_after(&s->link, &rest->link);
+	return true;
+}
+
+/* As slice_find_key, of a slice of several pieces. */
+static bool slice_find_keys(struct tei_rail_peer *peer, struct rail_slice *s)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (!rail_piece_keys(peer, s->extra, s->off, s->len))
+		return false;
+	s->rkey = rail_key_find(peer, s->remote);
+	if (!s->rkey)
+		return false;
+	s->rkey->slices++;
 	return true;
 }
 
@@ -210,6 +228,8 @@ static bool slice_find_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	if (s->rkey)
 		rail_key_slice_done(peer, s->rkey);
 	s->rkey = NULL;
+	if (s->extra)
+		return slice_find_keys(peer, s);
 	if (!rail_key_covers_or_want(peer, s->remote, s->len))
 		return false;
 	s->rkey = rail_key_find(peer, s->remote);
@@ -232,7 +252,9 @@ static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 	if (!slice_find_key(peer, s) || !slice_aim(s, rail, remote))
 		return NULL;
 	room = slice_local_room(s, rail);
-	if (room > s->rkey->base + s->rkey->len - s->remote)
+	if (s->extra)
+		room = rail_piece_fit(s, rail);
+	else if (room > s->rkey->base + s->rkey->len - s->remote)
 		room = s->rkey->base + s->rkey->len - s->remote;
 	if (room > rail->max_slice)
 		room = rail->max_slice;
@@ -253,7 +275,8 @@ static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
 	while (!tei_list_empty(&peer->queue)) {
 		t = tei_list_first(&peer->queue, struct tei_rail_task,
 				   queue_link);
-		if (t->read != s->read || t->cut || t->mr != s->mr ||
+		if (t->extra || t->read != s->read || t->cut ||
+		    t->mr != s->mr ||
 		    t->local != s->local + s->len ||
 		    t->remote != s->remote + s->len ||
 		    s->len + t->length > max || t->remote + (t->length - 1) > end)
@@ -280,6 +303,54 @@ static bool slice_keys_ready(struct tei_rail_peer *peer,
 	return t->keys_checked;
 }
 
+/* As slice_take_queue, of a task of several pieces. */
+static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
+					    struct tei_rail_task *t,
+					    struct rail *rail,
+					    const struct rail_remote *remote)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+	uint64_t fit;
+
+	if (!t->keys_checked &&
+	    !rail_piece_keys(peer, t->extra, 0, t->length))
+		return NULL;
+	t->keys_checked = true;
+	if (!slice_may_take(rail, peer, t))
+		return NULL;
+	s = rail_slice_get(peer->dp);
+	if (!s)
+		return NULL;
+	s->peer = peer;
+	s->first = t;
+	s->ntasks = 1;
+	s->read = t->read;
+	s->mr = t->mr;
+	s->extra = t->extra;
+	s->off = t->cut;
+	rail_piece_aim(s);
+	s->rkey = rail_key_find(peer, s->remote);
+	if (!s->rkey || !slice_aim(s, rail, remote)) {
+		t->keys_checked = s->rkey != NULL; /* revoked meanwhile */
+		rail_slice_put(peer->dp, s);
+		return NULL;
+	}
+	s->rkey->slices++;
+	s->len = slice_len(rail, peer, t->length - t->cut);
+	fit = rail_piece_fit(s, rail);
+	if (s->len > fit)
+		s->len = fit;
+	t->merge_next = NULL;
+	t->slices++;
+	t->cut += s->len;
+	if (t->cut == t->length) {
+		tei_list_del(&t->queue_link);
+		peer->queued--;
+	}
+	return s;
+}
+
 /* A new slice from the queue, or NULL. */
 static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 					   struct rail *rail,
@@ -294,6 +365,8 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	if (tei_list_empty(&peer->queue))
 		return NULL;
 	t = tei_list_first(&peer->queue, struct tei_rail_task, queue_link);
+	if (t->extra)
+		return slice_take_pieces(peer, t, rail, remote);
 	if (!slice_keys_ready(peer, t) || !slice_may_take(rail, peer, t))
 		return NULL;
 	k = rail_key_find(peer, t->remote + t->cut);

@@ -25,7 +25,8 @@
  *		ack 4 (newest table of the receiver that the sender has),
  *		name text, rails 2, per rail: id 2, gen 4, keys 1 (flags),
  *		prefix 1, protocol 4, protocol version 4, format 4,
- *		address bytes, name text
+ *		address bytes, name text; then session 8 (of what the sender
+ *		remembers of the receiver's atomics; absent: it has none)
  *	REFUSE	refused incarnation 8, reason text, nonce 16 of the hello that
  *		is refused
  *	KEY_REQ	address 8, length 8
@@ -39,6 +40,10 @@
  *	REVOKED	regions 2, per region: id 8
  *	NOTIFY	name text, message text
  *	BYE	nothing
+ *	ATOMIC	session 8, operations 2, per operation: number 8, operation 1
+ *		(enum tei_atomic_op), width 1, address 8, operand 8, compare 8
+ *	ATOMIC_REP	session 8, answers 2, per answer: number 8, code 4,
+ *		old value 8
  *
  * "text" and "bytes" are a length of 2 followed by that many bytes.
  */
@@ -99,6 +104,17 @@ static inline uint64_t rail_wire_get(struct rail_wire *w, size_t n)
 	for (i = 0; i < n; i++)
 		v |= (uint64_t)w->p[w->pos++] << (8 * i);
 	return v;
+}
+
+/* Overwrites what was put at a place before. */
+static inline void rail_wire_set(struct rail_wire *w, size_t at, uint64_t v,
+				 size_t n)
+{
+	size_t pos = w->pos;
+
+	w->pos = at;
+	rail_wire_put(w, v, n);
+	w->pos = pos;
 }
 
 static inline void rail_wire_put_bytes(struct rail_wire *w, const void *src,

@@ -276,6 +276,39 @@ int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
 
 /* --- transfers ----------------------------------------------------------- */
 
+/* A piece of local or remote memory. */
+struct tei_rail_piece {
+	uint64_t addr, len;		/* len 1 and up */
+	uint64_t off;			/* of its first byte in the task */
+	struct tei_rail_mr *mr;		/* local: the data plane's */
+};
+
+/*
+ * What some tasks have beyond one piece on either side: scatter/gather lists,
+ * or an atomic operation. Made by the caller; the data plane's from a
+ * successful submit on, which frees it after task_done.
+ */
+struct tei_rail_extra {
+	/* set by the caller */
+	uint32_t atomic;		/* enum tei_atomic_op, 0: pieces */
+	uint32_t nlocal, nremote;	/* pieces; atomics: 0 */
+	uint64_t operand, compare;	/* atomics */
+
+	/* atomics: guarded by dp->sched */
+	uint64_t seq;			/* 0: none yet */
+	uint64_t old;			/* what it found */
+	uint32_t round;			/* message that it was new in */
+	bool sent;			/* it may be executed */
+
+	/* local ones, then remote ones */
+	struct tei_rail_piece piece[];
+};
+
+/* Zeroed, or NULL without memory; free() where no submit took it. */
+struct tei_rail_extra *tei_rail_extra_new(uint32_t nlocal, uint32_t nremote);
+/* Numbers the bytes of n pieces through; returns how many there are. */
+uint64_t tei_rail_extra_lay(struct tei_rail_piece *piece, uint32_t n);
+
 /*
  * One transfer request. Embedded in the caller's task, zeroed, the first group
  * filled in, then the data plane's until ops->task_done.
@@ -287,12 +320,18 @@ struct tei_rail_task {
 	uint64_t length;		/* 1 and up */
 	char *local;
 	bool read;
+	/*
+	 * NULL for most. Several pieces: remote and local are the first ones',
+	 * length is the sum. An atomic: length is its width, 4 or 8, remote a
+	 * multiple of it; local gets the old number, or is NULL.
+	 */
+	struct tei_rail_extra *extra;
 
 	/* guarded by dp->sched */
 	struct tei_list queue_link;	/* in peer->queue until all is cut */
 	struct tei_list live_link;	/* in peer->live until it ends */
 	struct tei_rail_task *merge_next; /* next task of the same slice */
-	struct tei_rail_mr *mr;		/* holds source */
+	struct tei_rail_mr *mr;		/* holds local, or NULL: no local */
 	uint64_t cut;			/* bytes cut into slices so far */
 	uint64_t progress_ns;		/* last time a byte of it completed */
 	uint32_t slices;		/* cut and not yet finished */

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests of several pieces. The bytes of such a task are counted through, end
+ * to end; a slice is a run of them that lies in no more local and remote pieces
+ * than the rail takes in one operation, and in one region of the peer.
+ */
+#include <stdlib.h>
+
+#include "prov/rail/rail_sched.h"
+
+struct tei_rail_extra *tei_rail_extra_new(uint32_t nlocal, uint32_t nremote)
+{
+	struct tei_rail_extra *x;
+
+	x = calloc(1, sizeof(*x) +
+			      ((size_t)nlocal + nremote) * sizeof(x->piece[0]));
+	if (!x)
+		return NULL;
+	x->nlocal = nlocal;
+	x->nremote = nremote;
+	return x;
+}
+
+uint64_t tei_rail_extra_lay(struct tei_rail_piece *piece, uint32_t n)
+{
+	uint64_t off = 0;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		piece[i].off = off;
+		off += piece[i].len;
+	}
+	return off;
+}
+
+int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *x)
+{
+	struct tei_rail_mr *mr;
+	uint32_t i;
+
+	for (i = 0; i < x->nlocal; i++) {
+		mr = rail_mr_find(dp, (void *)(uintptr_t)x->piece[i].addr,
+				  x->piece[i].len);
+		if (!mr)
+			return TEI_ERR_NOT_REGISTERED;
+		x->piece[i].mr = mr;
+	}
+	return 0;
+}
+
+void rail_piece_hold(struct tei_rail_extra *x)
+{
+	uint32_t i;
+
+	/* the task itself holds the first one's */
+	for (i = 1; i < x->nlocal; i++)
+		x->piece[i].mr->tasks++;
+}
+
+void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *x)
+{
+	bool signal = false;
+	uint32_t i;
+
+	if (x->nlocal < 2)
+		return;
+	rail_sched_enter(dp);
+	for (i = 1; i < x->nlocal; i++)
+		signal |= !--x->piece[i].mr->tasks &&
+			  x->piece[i].mr->state == RAIL_MR_REVOKING;
+	rail_sched_leave(dp);
+	if (signal)
+		rail_progress_signal(dp);
+}
+
+/* The piece that holds byte off. */
+static uint32_t piece_at(const struct tei_rail_piece *piece, uint32_t n,
+			 uint64_t off)
+{
+	uint32_t lo = 0, hi = n - 1, mid;
+
+	while (lo < hi) {
+		mid = (lo + hi + 1) / 2;
+		if (piece[mid].off <= off)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	return lo;
+}
+
+static struct tei_rail_piece *piece_remotes(const struct tei_rail_extra *x)
+{
+	return (struct tei_rail_piece *)&x->piece[x->nlocal];
+}
+
+void rail_piece_aim(struct rail_slice *s)
+{
+	const struct tei_rail_extra *x = s->extra;
+	const struct tei_rail_piece *p;
+
+	p = &x->piece[piece_at(x->piece, x->nlocal, s->off)];
+	s->local = (char *)(uintptr_t)(p->addr + (s->off - p->off));
+	p = piece_remotes(x);
+	p += piece_at(p, x->nremote, s->off);
+	s->remote = p->addr + (s->off - p->off);
+}
+
+bool rail_piece_keys(struct tei_rail_peer *peer, const struct tei_rail_extra *x,
+		     uint64_t off, uint64_t len)
+{
+	const struct tei_rail_piece *p = piece_remotes(x);
+	uint32_t i;
+
+	for (i = piece_at(p, x->nremote, off);
+	     i < x->nremote && p[i].off < off + len; i++)
+		if (!rail_key_covers_or_want(peer, p[i].addr, p[i].len))
+			return false;
+	return true;
+}
+
+bool rail_piece_names(const struct tei_rail_extra *x, uint64_t off,
+		      uint64_t len, uint64_t addr, uint64_t alen)
+{
+	const struct tei_rail_piece *p = piece_remotes(x);
+	uint32_t i;
+
+	for (i = piece_at(p, x->nremote, off);
+	     i < x->nremote && p[i].off < off + len; i++)
+		if (p[i].addr <= addr &&
+		    p[i].addr + (p[i].len - 1) >= addr + (alen - 1))
+			return true;
+	return false;
+}
+
+/*
+ * Bytes from off on in at most limit pieces; local ones end where what the
+ * rail registered in one does.
+ */
+static uint64_t piece_run(const struct tei_rail_piece *p, uint32_t n,
+			  uint32_t limit, uint64_t off, const struct rail *rail)
+{
+	uint32_t i = piece_at(p, n, off), end = i + limit < n ? i + limit : n;
+	uint64_t skip = off - p[i].off, run = 0, len, room;
+	const struct rail_mr_part *part;
+
+	for (; i < end; i++, skip = 0) {
+		len = p[i].len - skip;
+		run += len;
+		if (!p[i].mr)
+			continue;
+		part = &p[i].mr->part[rail->index];
+		room = part->desc ? rail_mr_room(p[i].mr, part,
+						 (char *)(uintptr_t)(p[i].addr +
+								     skip)) :
+				    len;
+		if (room < len)
+			return run - len + room;
+	}
+	return run;
+}
+
+/* Bytes from off on whose remote pieces lie in the key's region. */
+static uint64_t piece_in_region(const struct tei_rail_piece *p, uint32_t n,
+				uint64_t off, const struct rail_rkey *k)
+{
+	uint32_t i = piece_at(p, n, off);
+	uint64_t skip = off - p[i].off, run = 0, addr, len, room;
+
+	for (; i < n; i++, skip = 0) {
+		addr = p[i].addr + skip;
+		len = p[i].len - skip;
+		if (addr < k->base || addr - k->base >= k->len)
+			break;
+		room = k->len - (addr - k->base);
+		run += len < room ? len : room;
+		if (len > room)
+			break;
+	}
+	return run;
+}
+
+uint64_t rail_piece_fit(const struct rail_slice *s, const struct rail *rail)
+{
+	const struct tei_rail_extra *x = s->extra;
+	uint64_t len, max;
+
+	len = piece_run(x->piece, x->nlocal, rail->iov_limit, s->off, rail);
+	max = piece_run(piece_remotes(x), x->nremote, rail->rma_limit, s->off,
+			rail);
+	if (len > max)
+		len = max;
+	max = piece_in_region(piece_remotes(x), x->nremote, s->off, s->rkey);
+	return len < max ? len : max;
+}
+
+static size_t piece_local(const struct rail_slice *s, const struct rail *rail,
+			  struct iovec *iov, void **desc)
+{
+	const struct tei_rail_piece *p = s->extra->piece;
+	uint64_t off = s->off, left = s->len, len;
+	uint32_t i = piece_at(p, s->extra->nlocal, off);
+	const struct rail_mr_part *part;
+	char *addr;
+	size_t n;
+
+	for (n = 0; left; n++, i++, off += len, left -= len) {
+		len = p[i].off + p[i].len - off;
+		len = len < left ? len : left;
+		addr = (char *)(uintptr_t)(p[i].addr + (off - p[i].off));
+		iov[n].iov_base = addr;
+		iov[n].iov_len = len;
+		part = &p[i].mr->part[rail->index];
+		desc[n] = part->desc ? part->desc[(uint64_t)(addr -
+							     p[i].mr->addr) >>
+						  part->shift] :
+				       NULL;
+	}
+	return n;
+}
+
+static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
+{
+	const struct tei_rail_piece *p = piece_remotes(s->extra);
+	uint64_t off = s->off, left = s->len, len;
+	uint32_t i = piece_at(p, s->extra->nremote, off);
+	/* addresses or offsets, as the first one is */
+	uint64_t bias = s->remote - s->rma_addr;
+	size_t n;
+
+	for (n = 0; left; n++, i++, off += len, left -= len) {
+		len = p[i].off + p[i].len - off;
+		len = len < left ? len : left;
+		rma[n].addr = p[i].addr + (off - p[i].off) - bias;
+		rma[n].len = len;
+		rma[n].key = s->rma_key;
+	}
+	return n;
+}
+
+ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *s)
+{
+	struct iovec iov[RAIL_IOV_MAX];
+	struct fi_rma_iov rma[RAIL_IOV_MAX];
+	void *desc[RAIL_IOV_MAX];
+	struct fi_msg_rma msg = {
+		.msg_iov = iov,
+		.desc = desc,
+		.iov_count = piece_local(s, lane->rail, iov, desc),
+		.addr = s->path->fi_addr,
+		.rma_iov = rma,
+		.rma_iov_count = piece_remote(s, rma),
+		.context = &s->op.ctx,
+	};
+
+	if (s->read)
+		return fi_readmsg(lane->ep, &msg, FI_COMPLETION);
+	return fi_writemsg(lane->ep, &msg,
+			   FI_COMPLETION | FI_DELIVERY_COMPLETE);
+}
