@@ -82,11 +82,13 @@ void engine_batch_each(struct engine *e,
 	}
 }
 
-static void batch_clear_errors(struct engine_batch *b)
+static void batch_clear(struct engine_batch *b)
 {
 	uint32_t i;
 
 	for (i = 0; i < b->count; i++) {
+		if (b->tasks[i].by == ENGINE_BY_GROUP)
+			free(b->tasks[i].u.group);
 		free(b->tasks[i].err);
 		b->tasks[i].err = NULL;
 	}
@@ -100,7 +102,7 @@ void engine_batch_free_all(struct engine *e)
 	for (i = 0; i < e->nchunks; i++) {
 		for (j = 0; j < ENGINE_BATCH_CHUNK; j++) {
 			b = &e->chunks[i][j];
-			batch_clear_errors(b);
+			batch_clear(b);
 			free(b->tasks);
 			tei_mutex_fini(&b->lock);
 		}
@@ -169,7 +171,7 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 	}
 	engine_event_freed(b);
 	engine_deadline_freed(b);
-	batch_clear_errors(b);
+	batch_clear(b);
 	b->gen++;
 	b->count = 0;
 	if (b->cap > ENGINE_KEEP_TASKS) {
@@ -214,8 +216,7 @@ static void submission_step(struct engine *e, struct engine_submission *sub,
 	submission_free(sub);
 }
 
-/* Publishes the status last: from then on the task is the caller's. */
-static void task_end(struct engine_task *t, int status,
+void engine_task_end(struct engine_task *t, int status,
 		     const struct tei_err *err)
 {
 	struct engine_submission *sub = t->sub;
@@ -245,7 +246,7 @@ void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		[TEI_RAIL_END_CANCELED] = STATUS_CANCELED,
 	};
 
-	task_end(tei_container_of(task, struct engine_task, u.rail),
+	engine_task_end(tei_container_of(task, struct engine_task, u.rail),
 		 status[end], err);
 }
 
@@ -254,11 +255,10 @@ static void task_local_count(struct engine_task *t, int status)
 	struct engine_traffic *traffic = t->local ? &t->local->traffic :
 						    &t->engine->own;
 
-	engine_traffic_count(traffic, t->u.op.opcode == TEI_LOCAL_READ,
-			     t->length, status);
+	engine_traffic_count(traffic, t->read, t->length, status);
 }
 
-static void task_local_end(struct engine_task *t, int code)
+void engine_task_local_end(struct engine_task *t, int code)
 {
 	struct tei_err err;
 	bool expired;
@@ -267,7 +267,7 @@ static void task_local_end(struct engine_task *t, int code)
 	memset(&err, 0, sizeof(err));
 	if (!code) {
 		task_local_count(t, STATUS_COMPLETED);
-		task_end(t, STATUS_COMPLETED, NULL);
+		engine_task_end(t, STATUS_COMPLETED, NULL);
 		return;
 	}
 	expired = __atomic_load_n(&t->expired, __ATOMIC_RELAXED);
@@ -280,7 +280,7 @@ static void task_local_end(struct engine_task *t, int code)
 		 tei_err_name(err.code));
 	status = err.code == TEI_ERR_CANCELED ? STATUS_CANCELED : STATUS_FAILED;
 	task_local_count(t, status);
-	task_end(t, status, &err);
+	engine_task_end(t, status, &err);
 }
 
 static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
@@ -289,24 +289,15 @@ static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
 	struct engine_neighbour *n = t->local;
 
 	(void)bytes;
-	task_local_end(t, code);
+	engine_task_local_end(t, code);
 	if (n)
 		__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 }
 
 /* --- submit -------------------------------------------------------------- */
 
-/* Where one request goes. */
-struct batch_target {
-	bool valid;			/* the rest is that of id */
-	segment_id_t id;
-	bool local;			/* kernel copy or memcpy */
-	struct engine_neighbour *neighbour; /* NULL: ourselves */
-	struct tei_rail_peer *peer;
-};
-
-static int batch_find_target(struct engine *e, segment_id_t id,
-			     struct batch_target *t)
+int engine_batch_target(struct engine *e, segment_id_t id,
+			struct engine_target *t)
 {
 	struct engine_segment *s;
 
@@ -337,16 +328,16 @@ static bool batch_bad_request(const struct transfer_request *r)
 	       r->target_offset + (r->length - 1) < r->target_offset;
 }
 
-static void batch_prepare(struct engine *e, struct engine_task *t,
-			  const struct transfer_request *r,
-			  const struct batch_target *target)
+static void batch_fill(struct engine *e, struct engine_task *t,
+		       const struct transfer_request *r,
+		       const struct engine_target *target)
 {
 	memset(t, 0, sizeof(*t));
 	t->engine = e;
 	t->target = r->target_id;
 	t->length = r->length;
-	t->by_rail = !target->local;
-	if (t->by_rail) {
+	t->by = target->local ? ENGINE_BY_COPY : ENGINE_BY_RAIL;
+	if (t->by == ENGINE_BY_RAIL) {
 		t->u.rail.peer = target->peer;
 		t->u.rail.remote = r->target_offset;
 		t->u.rail.length = r->length;
@@ -355,6 +346,7 @@ static void batch_prepare(struct engine *e, struct engine_task *t,
 		return;
 	}
 	t->local = target->neighbour;
+	t->read = r->opcode == OPCODE_READ;
 	t->u.op.peer = target->neighbour ? target->neighbour->peer : NULL;
 	t->u.op.opcode = r->opcode == OPCODE_READ ? TEI_LOCAL_READ :
 						    TEI_LOCAL_WRITE;
@@ -364,30 +356,35 @@ static void batch_prepare(struct engine *e, struct engine_task *t,
 	t->u.op.done = task_local_done;
 }
 
-/* Everything that can be refused is refused here, before anything starts. */
-static int batch_check(struct engine *e, struct engine_task *tasks,
-		       const struct transfer_request *reqs, size_t n,
-		       size_t *by_rail)
+int engine_batch_prepare(struct engine *e, struct engine_task *t,
+			 const struct transfer_request *r,
+			 struct engine_target *target)
 {
-	struct batch_target target = { .valid = false };
-	size_t i;
 	int ret;
 
-	*by_rail = 0;
-	for (i = 0; i < n; i++) {
-		if (batch_bad_request(&reqs[i]))
-			return 1;
-		ret = batch_find_target(e, reqs[i].target_id, &target);
-		if (ret)
-			return ret;
-		if (target.local &&
-		    tei_local_region_check(e->local, reqs[i].source,
-					   reqs[i].length))
-			return 3;
-		batch_prepare(e, &tasks[i], &reqs[i], &target);
-		*by_rail += tasks[i].by_rail;
-	}
+	if (batch_bad_request(r))
+		return 1;
+	ret = engine_batch_target(e, r->target_id, target);
+	if (ret)
+		return ret;
+	if (target->local &&
+	    tei_local_region_check(e->local, r->source, r->length))
+		return 3;
+	batch_fill(e, t, r, target);
 	return 0;
+}
+
+/* Everything that can be refused is refused here, before anything starts. */
+static int batch_check(struct engine *e, struct engine_task *tasks,
+		       const struct transfer_request *reqs, size_t n)
+{
+	struct engine_target target = { .valid = false };
+	size_t i;
+	int ret = 0;
+
+	for (i = 0; i < n && !ret; i++)
+		ret = engine_batch_prepare(e, &tasks[i], &reqs[i], &target);
+	return ret;
 }
 
 static void batch_start_local(struct engine *e, struct engine_task *t)
@@ -408,7 +405,7 @@ static void batch_start_local(struct engine *e, struct engine_task *t)
 		if (n)
 			__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 	}
-	task_local_end(t, ret);
+	engine_task_local_end(t, ret);
 }
 
 static int batch_start_rail(struct engine *e, struct engine_task *tasks,
@@ -424,7 +421,7 @@ static int batch_start_rail(struct engine *e, struct engine_task *tasks,
 			return TEI_ERR_MEMORY;
 	}
 	for (i = 0; i < n; i++)
-		if (tasks[i].by_rail)
+		if (tasks[i].by == ENGINE_BY_RAIL)
 			list[k++] = &tasks[i].u.rail;
 	ret = tei_rail_submit(e->dp, list, by_rail);
 	if (ret == TEI_ERR_NO_DEVICE)
@@ -434,24 +431,17 @@ static int batch_start_rail(struct engine *e, struct engine_task *tasks,
 	return ret;
 }
 
-static int batch_submit_locked(struct engine *e, struct engine_batch *b,
-			       const struct transfer_request *reqs, size_t n,
-			       struct engine_submission *sub)
+int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n)
 {
 	struct engine_task *tasks = b->tasks + b->count;
-	size_t i, by_rail;
+	size_t i, by_rail = 0;
 	int ret;
 
-	if (n > b->size - b->count)
-		return 2;
 	if (b->deadline_ns && tei_now_ns() >= b->deadline_ns)
 		return TE_TIMED_OUT;
-	ret = batch_check(e, tasks, reqs, n, &by_rail);
-	if (ret)
-		return ret;
 	for (i = 0; i < n; i++) {
 		tasks[i].batch = b;
-		tasks[i].sub = sub;
+		by_rail += tasks[i].by == ENGINE_BY_RAIL;
 	}
 	engine_wait_expect(b, (uint32_t)n);
 	if (by_rail) {
@@ -462,10 +452,31 @@ static int batch_submit_locked(struct engine *e, struct engine_batch *b,
 		}
 	}
 	b->count += (uint32_t)n;
-	for (i = 0; i < n; i++)
-		if (!tasks[i].by_rail)
+	for (i = 0; i < n && by_rail < n; i++) {
+		if (tasks[i].by == ENGINE_BY_COPY)
 			batch_start_local(e, &tasks[i]);
+		else if (tasks[i].by != ENGINE_BY_RAIL)
+			engine_submit_start(e, &tasks[i]);
+	}
 	return 0;
+}
+
+static int batch_submit_locked(struct engine *e, struct engine_batch *b,
+			       const struct transfer_request *reqs, size_t n,
+			       struct engine_submission *sub)
+{
+	struct engine_task *tasks = b->tasks + b->count;
+	size_t i;
+	int ret;
+
+	if (n > b->size - b->count)
+		return 2;
+	ret = batch_check(e, tasks, reqs, n);
+	if (ret)
+		return ret;
+	for (i = 0; i < n; i++)
+		tasks[i].sub = sub;
+	return engine_batch_start(e, b, n);
 }
 
 /* The refusal as the thread's last error; nothing is logged, it may be many. */

@@ -21,7 +21,10 @@ static void cancel_local(struct engine *e, struct engine_task *t, bool deadline)
 {
 	if (deadline)
 		__atomic_store_n(&t->expired, true, __ATOMIC_RELAXED);
-	tei_local_cancel(e->local, &t->u.op);
+	if (t->by == ENGINE_BY_GROUP)
+		engine_group_cancel(e, t);
+	else
+		tei_local_cancel(e->local, &t->u.op);
 }
 
 void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
@@ -34,7 +37,7 @@ void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 	/* those that wait for a rail first: a copy's piece may take a while */
 	for (i = first; i < first + n; i++) {
 		t = &b->tasks[i];
-		if (!t->by_rail || engine_task_ended(t))
+		if (t->by != ENGINE_BY_RAIL || engine_task_ended(t))
 			continue;
 		list[k++] = &t->u.rail;
 		if (k == CANCEL_CHUNK) {
@@ -45,7 +48,7 @@ void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 	cancel_rail(b->engine, list, k, deadline);
 	for (i = first; i < first + n; i++) {
 		t = &b->tasks[i];
-		if (!t->by_rail && !engine_task_ended(t))
+		if (t->by != ENGINE_BY_RAIL && !engine_task_ended(t))
 			cancel_local(b->engine, t, deadline);
 	}
 }

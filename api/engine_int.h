@@ -87,6 +87,16 @@ struct engine_submission {
 	char *name, *msg;
 };
 
+struct engine_group;
+
+/* What carries a task. */
+enum engine_task_by {
+	ENGINE_BY_COPY,			/* u.op */
+	ENGINE_BY_RAIL,			/* u.rail */
+	ENGINE_BY_GROUP,		/* u.group: copies of several pieces */
+	ENGINE_BY_CALLER,		/* u.atom: done when submitted */
+};
+
 /*
  * A task of a batch. Owned by its batch; between submit and done by the
  * transport that carries it.
@@ -100,11 +110,14 @@ struct engine_task {
 	uint64_t length;
 	int status;			/* atomic: STATUS_… */
 	segment_id_t target;
-	bool by_rail;
+	enum engine_task_by by;
+	bool read;			/* copies inside this host */
 	bool expired;			/* atomic: ended by a deadline */
 	union {
 		struct tei_rail_task rail;
 		struct tei_local_op op;
+		struct engine_group *group;
+		struct tei_local_atom atom;
 	} u;
 };
 
@@ -353,6 +366,30 @@ void engine_batch_unlock(struct engine_batch *b);
 void engine_batch_each(struct engine *e,
 		       void (*fn)(struct engine_batch *b, void *arg),
 		       void *arg);
+/* Where one request goes. */
+struct engine_target {
+	bool valid;			/* the rest is that of id */
+	segment_id_t id;
+	bool local;			/* kernel copy or memcpy */
+	struct engine_neighbour *neighbour; /* NULL: ourselves */
+	struct tei_rail_peer *peer;
+};
+
+/* *t gets where id goes, kept where it is id already; segments is held. 0, or
+ * the transfer family's code. */
+int engine_batch_target(struct engine *e, segment_id_t id,
+			struct engine_target *t);
+/* One request as submitTransfer takes it. 0 or the transfer family's code. */
+int engine_batch_prepare(struct engine *e, struct engine_task *t,
+			 const struct transfer_request *r,
+			 struct engine_target *target);
+/* Starts the n tasks that were prepared behind b->count; the locks are held. */
+int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n);
+/* Publishes the status last: from then on the task is the caller's. */
+void engine_task_end(struct engine_task *t, int status,
+		     const struct tei_err *err);
+/* A copy inside this host has ended: 0, TEI_LOCAL_CANCELLED or a code. */
+void engine_task_local_end(struct engine_task *t, int code);
 void engine_batch_free_all(struct engine *e);
 void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		      const struct tei_err *err);
@@ -422,6 +459,12 @@ void engine_deadline_freed(struct engine_batch *b);
  * present piece only. */
 void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 			 bool deadline);
+
+/* --- engine_submit.c ----------------------------------------------------- */
+/* Starts a task by ENGINE_BY_GROUP or ENGINE_BY_CALLER. */
+void engine_submit_start(struct engine *e, struct engine_task *t);
+/* Cancels the copies of a task by ENGINE_BY_GROUP; its batch's lock is held. */
+void engine_group_cancel(struct engine *e, struct engine_task *t);
 
 /* --- engine_notify.c ----------------------------------------------------- */
 /* One for getNotifsFromEngine. 0; -2 as many are held as may be, -302: refused

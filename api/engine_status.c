@@ -29,7 +29,7 @@ void engine_task_status(const struct engine_task *t,
 	status->status = now;
 	if (now == STATUS_COMPLETED)
 		status->transferred_bytes = t->length;
-	else if (t->by_rail)
+	else if (t->by == ENGINE_BY_RAIL)
 		status->transferred_bytes =
 			__atomic_load_n(&t->u.rail.done_bytes,
 					__ATOMIC_RELAXED);
@@ -73,7 +73,7 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 	}
 	t = &b->tasks[task_id];
 	if (!engine_task_ended(t)) {
-		if (t->by_rail)
+		if (t->by == ENGINE_BY_RAIL)
 			tei_rail_progress(e->dp);
 		else
 			tei_local_progress(e->local);

@@ -16,6 +16,7 @@ SRCS += \
 	api/engine_shutdown.c \
 	api/engine_stats.c \
 	api/engine_status.c \
+	api/engine_submit.c \
 	api/engine_transport.c \
 	api/engine_wait.c \
 	api/engine_work.c \

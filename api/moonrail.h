@@ -50,6 +50,8 @@ struct te_error {
 /* te_error.flags: the target could not be fenced; its memory may still be
  * written by what was posted. Goes with STATUS_TIMEOUT. */
 #define TE_ERROR_UNFENCED 1u
+/* te_error.flags: whether an atomic was executed is not known. */
+#define TE_ERROR_UNKNOWN 2u
 
 /* Fills *err up to size bytes. 0, or -1 for NULL or size 0. */
 int te_last_error(struct te_error *err, size_t size);
@@ -197,6 +199,103 @@ struct te_buffer {
 int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 		       struct te_buffer *bufs, size_t elem_size,
 		       size_t *count);
+
+/* --- requests that struct transfer_request cannot express ---------------- */
+
+/* te_request.opcode. Values never change. */
+enum te_opcode {
+	TE_READ = 0,			/* as OPCODE_READ */
+	TE_WRITE = 1,			/* as OPCODE_WRITE */
+	TE_ATOMIC_ADD = 2,		/* *remote += operand */
+	TE_ATOMIC_FETCH_ADD = 3,	/* the same; gives the old number */
+	TE_ATOMIC_SWAP = 4,		/* *remote = operand; old number */
+	TE_ATOMIC_CAS = 5,		/* if *remote == compare:
+					 * *remote = operand; old number */
+};
+
+/* Pieces of one request, at most, on either side. */
+#define TE_PIECES_MAX 256
+
+/* A piece of this process's memory. */
+struct te_local {
+	void *addr;
+	uint64_t length;		/* bytes, not 0 */
+};
+
+/* A piece of the target's memory. */
+struct te_remote {
+	uint64_t addr;			/* absolute address there */
+	uint64_t length;		/* bytes, not 0 */
+};
+
+/*
+ * One task. The arrays are the caller's and are not used any more when
+ * te_submit has returned; the memory that they name must stay as it is until
+ * the task has ended. Zero the struct before it is filled in.
+ *
+ * TE_READ, TE_WRITE: the local pieces end to end are moved to or from the
+ * remote pieces end to end; both sides add up to the same length. Each local
+ * piece lies in registered memory, each in another region if need be. Pieces
+ * that overlap on the receiving side are allowed; which of them is seen there
+ * is not defined. transferred_bytes counts the bytes of all pieces.
+ *
+ * Atomics: one remote piece, of length 4 or 8, at an address that is a multiple
+ * of it: an unsigned number in the target's byte order, in memory that the
+ * target registered as remotely accessible. operand (and compare) fit into it.
+ * The old number is delivered to the one local piece, of the same length,
+ * aligned too, in registered memory; TE_ATOMIC_ADD has no local piece.
+ *
+ * The target's processor executes them, never a NIC: atomics of two NICs, or
+ * of a NIC and a processor, are not atomic with one another, so memory that is
+ * reached over several rails needs one executor. Thus all te_submit atomics on
+ * an address are atomic with one another, whatever rails or processes they
+ * come from, and with __atomic builtins (C11 atomics) of the target's own
+ * threads, each of them sequentially consistent; plain transfers to the same
+ * address are not. They need nothing of the provider and work over each,
+ * survive the loss of a rail, and cost the target's progress thread a wake-up.
+ * To LOCAL_SEGMENT the caller executes them itself. To another process of this
+ * host they travel over a rail, since kernel copies have no atomics: code 8
+ * where no rail reaches it.
+ *
+ * An atomic is executed once at most (law of exactly once: it carries a number
+ * of this process's that the target remembers). It ends COMPLETED: executed
+ * once; FAILED: not executed, or, where the target's process has ended,
+ * unknown; TIMEOUT: unknown, and it may be executed yet, since the target
+ * cannot be reached. TE_ERROR_UNKNOWN in the error record says that the
+ * outcome is unknown. Code 999: the target's version has no atomics.
+ *
+ * Tasks have no order among one another, atomics of one batch neither.
+ */
+struct te_request {
+	uint32_t opcode;		/* enum te_opcode */
+	uint32_t flags;			/* 0 */
+	int32_t target_id;		/* segment_id_t */
+	uint32_t local_count;		/* elements of local */
+	uint32_t remote_count;		/* elements of remote */
+	uint32_t reserved;		/* 0 */
+	const struct te_local *local;
+	const struct te_remote *remote;
+	uint64_t operand;		/* atomics, else 0 */
+	uint64_t compare;		/* TE_ATOMIC_CAS, else 0 */
+};
+
+/*
+ * Adds count tasks to a batch, all or none; from then on they are tasks of it
+ * like those of submitTransfer. elem_size is the size of one element; one that
+ * is larger than this library's struct is taken where all that goes beyond is
+ * 0. flags is 0.
+ *
+ * 0, or a positive code and nothing was taken: 1 (a stale or invented engine,
+ * batch or target, an unknown opcode or flag, no piece or too many, length 0,
+ * a range that wraps, sides that differ in length, an unaligned atomic, a
+ * field that its opcode has no use for), 2 (no room in the batch, too many
+ * queued), 3 (a local piece outside registered memory), 6, 8 (no transport
+ * reaches the target), 9 (the batch's deadline has passed), 302 (no memory).
+ * te_last_error names request and fault.
+ */
+int te_submit(transfer_engine_t engine, batch_id_t batch_id,
+	      const struct te_request *reqs, size_t elem_size, size_t count,
+	      uint64_t flags);
 
 /*
  * Settings in force, one "NAME=value source" line each, truncated to len bytes

@@ -32,6 +32,7 @@ SRCS_te_bench = \
 LIBS_te_bench = -lfabric
 
 FX_SRCS = \
+	fabtests/functional/fx_atomic.c \
 	fabtests/functional/fx_child.c \
 	fabtests/functional/fx_engine.c \
 	fabtests/functional/fx_job.c \
@@ -86,6 +87,14 @@ SRCS_ft_shutdown = $(FX_SRCS) \
 	fabtests/functional/ft_shutdown.c \
 	# EOL
 
+SRCS_ft_submit = $(FX_SRCS) \
+	fabtests/functional/ft_submit.c \
+	fabtests/functional/ft_submit_atomic.c \
+	fabtests/functional/ft_submit_bad.c \
+	fabtests/functional/ft_submit_kill.c \
+	fabtests/functional/ft_submit_pieces.c \
+	# EOL
+
 SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer.c \
 	fabtests/functional/ft_transfer_batch.c \
@@ -120,6 +129,7 @@ FUNC_TESTS += \
 	ft_objects \
 	ft_security \
 	ft_shutdown \
+	ft_submit \
 	ft_transfer \
 	ft_wait \
 	ft_zookeeper \
@@ -131,12 +141,14 @@ TSAN_TESTS += \
 	ft_local \
 	ft_objects \
 	ft_shutdown \
+	ft_submit \
 	ft_transfer \
 	ft_wait \
 	# EOL
 
 TIMEOUT_ft_faults = 300
 TIMEOUT_ft_hostile = 300
+TIMEOUT_ft_submit = 300
 TIMEOUT_ft_transfer = 300
 
 SCRIPT_TESTS += \

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_proc.h"
 #include "fabtests/common/ft_test.h"
 #include "moonrail.h"
@@ -171,5 +172,48 @@ bool fx_move_until(transfer_engine_t engine, segment_id_t seg, int op,
 int fx_task_status(const struct fx_job *job, size_t task);
 /* "completed 3, failed 1, …"; static buffer per thread. */
 const char *fx_job_text(const struct fx_job *job);
+
+/* --- te_submit ----------------------------------------------------------- */
+
+/* One request from start to end: its status, or minus te_submit's code. err
+ * may be NULL. */
+int fx_submit(transfer_engine_t engine, const struct te_request *req,
+	      struct te_error *err);
+
+#define FX_COUNT_THREADS 8
+
+/* Fetch-adds of 1 on one number, from several threads. */
+struct fx_count {
+	transfer_engine_t engine;
+	segment_id_t seg;
+	uint64_t addr;
+	unsigned int width;		/* 4 or 8 */
+	unsigned int threads, rounds;
+	unsigned int depth;		/* per batch; 64 at most */
+	uint64_t *results;		/* threads * depth, registered */
+	bool stop;			/* atomic: no more rounds */
+};
+
+struct fx_counted {
+	unsigned int completed, failed, unknown, other;
+	uint64_t sum;			/* of what was found */
+};
+
+void fx_count_run(struct fx_count *count, struct fx_counted *counted);
+
+/*
+ * A lock by compare-swap at addr, which guards the number at addr + 64: that is
+ * read, raised and written rounds times.
+ */
+struct fx_lock {
+	transfer_engine_t engine;
+	segment_id_t seg;
+	uint64_t addr;
+	uint64_t who;			/* not 0 */
+	unsigned int rounds;
+	uint64_t *scratch;		/* 2, registered */
+};
+
+bool fx_lock_run(const struct fx_lock *lock);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FX_H */

@@ -30,6 +30,10 @@
  *	paths SEG		how many; "KIND PROVIDER RAIL ADDRESS RAIL ADDRESS …"
  *	export OFF		te_segment_export to OFF; how many bytes
  *	import OFF LEN		te_segment_import from OFF; the id
+ *	count SEG ADDR WIDTH ROUNDS DEPTH THREADS
+ *				fetch-adds: "COMPLETED FAILED UNKNOWN OTHER SUM"
+ *	lock SEG ADDR WHO ROUNDS	0 if all rounds worked
+ *				both put results at the start of the memory
  */
 
 #include <pthread.h>
@@ -370,6 +374,37 @@ static int child_destroy(void)
 	return 0;
 }
 
+static int child_count(const char *args, char *text)
+{
+	struct fx_count k = { .engine = peer.engine,
+			      .results = (void *)peer.mem.p };
+	struct fx_counted got;
+	unsigned long long addr;
+
+	if (sscanf(args, "%d %llu %u %u %u %u", &k.seg, &addr, &k.width,
+		   &k.rounds, &k.depth, &k.threads) != 6)
+		return FX_NO_ANSWER;
+	k.addr = addr;
+	fx_count_run(&k, &got);
+	snprintf(text, 128, "%u %u %u %u %llu", got.completed, got.failed,
+		 got.unknown, got.other, (unsigned long long)got.sum);
+	return 0;
+}
+
+static int child_lock(const char *args)
+{
+	struct fx_lock l = { .engine = peer.engine,
+			     .scratch = (void *)peer.mem.p };
+	unsigned long long addr, who;
+
+	if (sscanf(args, "%d %llu %llu %u", &l.seg, &addr, &who, &l.rounds) !=
+	    4)
+		return FX_NO_ANSWER;
+	l.addr = addr;
+	l.who = who;
+	return fx_lock_run(&l) ? 0 : 1;
+}
+
 static int child_obey(const char *verb, const char *args, char *text)
 {
 	if (!strcmp(verb, "reg"))
@@ -418,6 +453,10 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_ended();
 	if (!strcmp(verb, "exit"))
 		exit(atoi(args));
+	if (!strcmp(verb, "count"))
+		return child_count(args, text);
+	if (!strcmp(verb, "lock"))
+		return child_lock(args);
 	if (!strcmp(verb, "rails"))
 		return child_rails(text, 4096);
 	return FX_NO_ANSWER;

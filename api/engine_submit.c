@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * te_submit: scatter/gather and atomics. Everything is checked and laid out
+ * first; then the tasks start as those of submitTransfer do.
+ */
+#include "api/engine_int.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/atomic.h"
+
+#define SUBMIT_ELEM_MAX 4096	/* bytes of one element, at most */
+
+/*
+ * Copies inside this host that make one task. Made by te_submit, freed with the
+ * batch, so that whoever holds the batch's lock may look at it.
+ */
+struct engine_group {
+	struct engine_task *task;
+	uint32_t left;			/* atomic: not ended, and the starter */
+	int code;			/* atomic: the first failure */
+	uint32_t n;			/* fixed */
+	struct tei_local_op op[];
+};
+
+static int submit_fail(size_t i, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The refusal as the thread's last error; not logged, it may be many. */
+static int submit_fail(size_t i, int code, const char *fmt, ...)
+{
+	struct tei_err err;
+	va_list ap;
+	int n;
+
+	memset(&err, 0, sizeof(err));
+	err.code = code == 8 ? TEI_ERR_UNSUPPORTED : -code;
+	err.when_ns = tei_now_ns();
+	n = snprintf(err.text, sizeof(err.text), "te_submit, request %zu: ", i);
+	va_start(ap, fmt);
+	vsnprintf(err.text + n, sizeof(err.text) - (size_t)n, fmt, ap);
+	va_end(ap);
+	tei_err_set_last(&err);
+	return code;
+}
+
+/* --- what makes sense ---------------------------------------------------- */
+
+static bool submit_bad_range(uint64_t addr, uint64_t length)
+{
+	return !length || addr + (length - 1) < addr;
+}
+
+/* Sum of the lengths, or 0: a piece that makes no sense, or too much. */
+static uint64_t submit_local_bytes(const struct te_request *r)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < r->local_count; i++) {
+		if (!r->local[i].addr ||
+		    submit_bad_range((uintptr_t)r->local[i].addr,
+				     r->local[i].length) ||
+		    sum + r->local[i].length < sum)
+			return 0;
+		sum += r->local[i].length;
+	}
+	return sum;
+}
+
+static uint64_t submit_remote_bytes(const struct te_request *r)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < r->remote_count; i++) {
+		if (submit_bad_range(r->remote[i].addr, r->remote[i].length) ||
+		    sum + r->remote[i].length < sum)
+			return 0;
+		sum += r->remote[i].length;
+	}
+	return sum;
+}
+
+static int submit_check_form(const struct te_request *r, size_t i)
+{
+	if (r->opcode > TE_ATOMIC_CAS)
+		return submit_fail(i, 1, "unknown opcode %u", r->opcode);
+	if (r->flags || r->reserved)
+		return submit_fail(i, 1, "unknown flags 0x%x",
+				   r->flags ? r->flags : r->reserved);
+	if (r->local_count > TE_PIECES_MAX || r->remote_count > TE_PIECES_MAX)
+		return submit_fail(i, 1, "%u local and %u remote pieces: at most %u",
+				   r->local_count, r->remote_count,
+				   TE_PIECES_MAX);
+	if ((r->local_count && !r->local) || (r->remote_count && !r->remote))
+		return submit_fail(i, 1, "pieces at NULL");
+	if (r->compare && r->opcode != TE_ATOMIC_CAS)
+		return submit_fail(i, 1, "its opcode has no use for compare");
+	return 0;
+}
+
+static int submit_check_pieces(const struct te_request *r, size_t i,
+			       uint64_t *length)
+{
+	uint64_t local = submit_local_bytes(r), remote = submit_remote_bytes(r);
+
+	if (r->operand)
+		return submit_fail(i, 1, "its opcode has no use for operand");
+	if (!local || !remote)
+		return submit_fail(i, 1, "no %s piece, or one that makes no sense",
+				   local ? "remote" : "local");
+	if (local != remote)
+		return submit_fail(i, 1,
+				   "%llu bytes in local pieces, %llu in remote ones",
+				   (unsigned long long)local,
+				   (unsigned long long)remote);
+	*length = local;
+	return 0;
+}
+
+static int submit_check_atomic(const struct te_request *r, size_t i)
+{
+	uint32_t want = r->opcode == TE_ATOMIC_ADD ? 0 : 1;
+	uint64_t width;
+
+	if (r->remote_count != 1 || r->local_count != want)
+		return submit_fail(i, 1,
+				   "%u local and %u remote pieces: an atomic has %u and 1",
+				   r->local_count, r->remote_count, want);
+	width = r->remote->length;
+	if ((width != 4 && width != 8) || r->remote->addr % width)
+		return submit_fail(i, 1,
+				   "atomic on %llu bytes at 0x%llx: 4 or 8, aligned",
+				   (unsigned long long)width,
+				   (unsigned long long)r->remote->addr);
+	if (want && (!r->local->addr || r->local->length != width ||
+		     (uintptr_t)r->local->addr % width))
+		return submit_fail(i, 1,
+				   "result of %llu bytes at %p: as long as the number, aligned",
+				   (unsigned long long)r->local->length,
+				   r->local->addr);
+	if (width == 4 && (r->operand | r->compare) > UINT32_MAX)
+		return submit_fail(i, 1, "operand or compare has more than 32 bits");
+	return 0;
+}
+
+/* --- several pieces by rail ---------------------------------------------- */
+
+static int submit_pieces_rail(struct engine_task *t, const struct te_request *r,
+			      const struct engine_target *target)
+{
+	struct tei_rail_extra *x;
+	uint32_t i;
+
+	x = tei_rail_extra_new(r->local_count, r->remote_count);
+	if (!x)
+		return 302;
+	for (i = 0; i < r->local_count; i++) {
+		x->piece[i].addr = (uintptr_t)r->local[i].addr;
+		x->piece[i].len = r->local[i].length;
+	}
+	for (i = 0; i < r->remote_count; i++) {
+		x->piece[r->local_count + i].addr = r->remote[i].addr;
+		x->piece[r->local_count + i].len = r->remote[i].length;
+	}
+	tei_rail_extra_lay(x->piece, r->local_count);
+	tei_rail_extra_lay(x->piece + r->local_count, r->remote_count);
+	t->by = ENGINE_BY_RAIL;
+	t->u.rail.peer = target->peer;
+	t->u.rail.remote = r->remote->addr;
+	t->u.rail.length = t->length;
+	t->u.rail.local = r->local->addr;
+	t->u.rail.read = r->opcode == TE_READ;
+	t->u.rail.extra = x;
+	return 0;
+}
+
+/* --- several pieces inside this host ------------------------------------- */
+
+/* One copy has ended, or the starter has done. */
+static void group_step(struct engine_group *g, int code)
+{
+	struct engine_task *t = g->task;
+	struct engine_neighbour *n = t->local;
+	int none = 0;
+
+	if (code)
+		__atomic_compare_exchange_n(&g->code, &none, code, false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	if (__atomic_sub_fetch(&g->left, 1, __ATOMIC_ACQ_REL))
+		return;
+	engine_task_local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED));
+	if (n)
+		__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
+}
+
+static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	(void)bytes;
+	group_step(op->group, code);
+}
+
+/* The longest runs that are one piece on both sides. */
+static void group_lay(struct engine_group *g, const struct te_request *r,
+		      const struct tei_local_op *like)
+{
+	uint64_t lskip = 0, rskip = 0, len;
+	const struct te_local *l = r->local;
+	const struct te_remote *m = r->remote;
+	struct tei_local_op *op;
+
+	while (l < r->local + r->local_count) {
+		len = l->length - lskip;
+		if (len > m->length - rskip)
+			len = m->length - rskip;
+		op = &g->op[g->n++];
+		*op = *like;
+		op->local = (char *)l->addr + lskip;
+		op->remote = m->addr + rskip;
+		op->length = len;
+		op->group = g;
+		lskip += len;
+		rskip += len;
+		if (lskip == l->length) {
+			l++;
+			lskip = 0;
+		}
+		if (rskip == m->length) {
+			m++;
+			rskip = 0;
+		}
+	}
+}
+
+static int submit_pieces_local(struct engine *e, struct engine_task *t,
+			       const struct te_request *r,
+			       const struct engine_target *target)
+{
+	struct tei_local_op like = { .done = group_done };
+	struct engine_group *g;
+	uint32_t i;
+
+	for (i = 0; i < r->local_count; i++)
+		if (tei_local_region_check(e->local, r->local[i].addr,
+					   r->local[i].length))
+			return 3;
+	g = calloc(1, sizeof(*g) + (size_t)(r->local_count + r->remote_count) *
+					   sizeof(g->op[0]));
+	if (!g)
+		return 302;
+	like.peer = target->neighbour ? target->neighbour->peer : NULL;
+	like.opcode = r->opcode == TE_READ ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
+	group_lay(g, r, &like);
+	g->task = t;
+	t->by = ENGINE_BY_GROUP;
+	t->read = r->opcode == TE_READ;
+	t->local = target->neighbour;
+	t->u.group = g;
+	return 0;
+}
+
+static void group_start(struct engine *e, struct engine_task *t)
+{
+	struct engine_group *g = t->u.group;
+	struct tei_local_op *op;
+	uint32_t i, n = g->n;
+	int ret;
+
+	if (t->local)
+		__atomic_add_fetch(&t->local->refs, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&g->left, n + 1, __ATOMIC_RELAXED);
+	for (i = 0; i < n; i++) {
+		op = &g->op[i];
+		ret = TEI_ERR_TOO_MANY;
+		if (t->length <= TEI_LOCAL_INLINE)
+			ret = tei_local_copy(e->local, op->peer, op->opcode,
+					     op->local, op->remote, op->length,
+					     NULL);
+		if (ret == TEI_ERR_TOO_MANY) {
+			ret = tei_local_submit(e->local, op);
+			if (!ret)
+				continue;	/* group_done follows */
+		}
+		group_step(g, ret);
+	}
+	group_step(g, 0);
+}
+
+void engine_group_cancel(struct engine *e, struct engine_task *t)
+{
+	struct engine_group *g = t->u.group;
+	uint32_t i;
+
+	for (i = 0; i < g->n; i++)
+		tei_local_cancel(e->local, &g->op[i]);
+}
+
+/* --- atomics ------------------------------------------------------------- */
+
+static unsigned int submit_atomic_op(uint32_t opcode)
+{
+	switch (opcode) {
+	case TE_ATOMIC_SWAP:
+		return TEI_ATOMIC_SWAP;
+	case TE_ATOMIC_CAS:
+		return TEI_ATOMIC_CAS;
+	default:
+		return TEI_ATOMIC_ADD;
+	}
+}
+
+static int submit_atomic_rail(struct engine_task *t, const struct te_request *r,
+			      const struct engine_target *target)
+{
+	struct tei_rail_extra *x = tei_rail_extra_new(0, 0);
+
+	if (!x)
+		return 302;
+	x->atomic = submit_atomic_op(r->opcode);
+	x->operand = r->operand;
+	x->compare = r->compare;
+	t->by = ENGINE_BY_RAIL;
+	t->u.rail.peer = target->peer;
+	t->u.rail.remote = r->remote->addr;
+	t->u.rail.length = t->length;
+	t->u.rail.local = r->local_count ? r->local->addr : NULL;
+	t->u.rail.read = true;
+	t->u.rail.extra = x;
+	return 0;
+}
+
+static int submit_atomic_own(struct engine *e, struct engine_task *t,
+			     const struct te_request *r)
+{
+	if (r->local_count && tei_local_region_check(e->local, r->local->addr,
+						     r->local->length))
+		return 3;
+	t->by = ENGINE_BY_CALLER;
+	t->u.atom.op = submit_atomic_op(r->opcode);
+	t->u.atom.width = (unsigned int)t->length;
+	t->u.atom.addr = r->remote->addr;
+	t->u.atom.operand = r->operand;
+	t->u.atom.compare = r->compare;
+	t->u.atom.result = r->local_count ? r->local->addr : NULL;
+	return 0;
+}
+
+static void atomic_start(struct engine *e, struct engine_task *t)
+{
+	struct tei_local_atom atom = t->u.atom;
+	struct tei_err err;
+	int ret, status;
+
+	memset(&err, 0, sizeof(err));
+	ret = tei_local_atomic(e->local, &atom, &err);
+	status = ret ? STATUS_FAILED : STATUS_COMPLETED;
+	engine_traffic_count(&e->own, false, t->length, status);
+	snprintf(err.rail, sizeof(err.rail), "local");
+	snprintf(err.provider, sizeof(err.provider), "local");
+	engine_task_end(t, status, &err);
+}
+
+void engine_submit_start(struct engine *e, struct engine_task *t)
+{
+	if (t->by == ENGINE_BY_GROUP)
+		group_start(e, t);
+	else
+		atomic_start(e, t);
+}
+
+/* --- the call ------------------------------------------------------------ */
+
+static int submit_plain(struct engine *e, struct engine_task *t,
+			const struct te_request *r,
+			struct engine_target *target)
+{
+	struct transfer_request plain = {
+		.opcode = r->opcode == TE_READ ? OPCODE_READ : OPCODE_WRITE,
+		.source = r->local->addr,
+		.target_id = r->target_id,
+		.target_offset = r->remote->addr,
+		.length = r->local->length,
+	};
+
+	return engine_batch_prepare(e, t, &plain, target);
+}
+
+static int submit_route(struct engine *e, struct engine_task *t,
+			const struct te_request *r,
+			struct engine_target *target)
+{
+	int ret = engine_batch_target(e, r->target_id, target);
+
+	if (ret)
+		return ret;
+	if (r->opcode <= TE_WRITE)
+		return target->local ? submit_pieces_local(e, t, r, target) :
+				       submit_pieces_rail(t, r, target);
+	if (r->target_id == LOCAL_SEGMENT)
+		return submit_atomic_own(e, t, r);
+	return target->peer ? submit_atomic_rail(t, r, target) : 8;
+}
+
+static int submit_one(struct engine *e, struct engine_task *t,
+		      const struct te_request *r, size_t i,
+		      struct engine_target *target)
+{
+	int ret = submit_check_form(r, i);
+
+	memset(t, 0, sizeof(*t));
+	t->engine = e;
+	t->target = r->target_id;
+	if (ret)
+		return ret;
+	if (r->opcode > TE_WRITE) {
+		ret = submit_check_atomic(r, i);
+		t->length = ret ? 0 : r->remote->length;
+	} else {
+		ret = submit_check_pieces(r, i, &t->length);
+	}
+	if (ret)
+		return ret;
+	if (r->opcode <= TE_WRITE && r->local_count == 1 &&
+	    r->remote_count == 1)
+		ret = submit_plain(e, t, r, target);
+	else
+		ret = submit_route(e, t, r, target);
+	if (!ret)
+		return 0;
+	return submit_fail(i, ret, "%s", tei_err_name(ret == 8 ?
+						      TEI_ERR_UNSUPPORTED :
+						      -ret));
+}
+
+/* A later library's longer struct is fine while it asks for nothing new. */
+static bool submit_read(const void *reqs, size_t elem_size, size_t i,
+			struct te_request *r)
+{
+	const unsigned char *p = (const unsigned char *)reqs + i * elem_size;
+	size_t k;
+
+	memcpy(r, p, sizeof(*r));
+	for (k = sizeof(*r); k < elem_size; k++)
+		if (p[k])
+			return false;
+	return true;
+}
+
+/* Tasks that were prepared and will not start. */
+static void submit_undo(struct engine_task *tasks, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		if (tasks[i].by == ENGINE_BY_RAIL)
+			free(tasks[i].u.rail.extra);
+		else if (tasks[i].by == ENGINE_BY_GROUP)
+			free(tasks[i].u.group);
+	}
+}
+
+static int submit_locked(struct engine *e, struct engine_batch *b,
+			 const void *reqs, size_t elem_size, size_t n)
+{
+	struct engine_target target = { .valid = false };
+	struct engine_task *tasks = b->tasks + b->count;
+	struct te_request r;
+	size_t i;
+	int ret = 0;
+
+	if (n > b->size - b->count)
+		return submit_fail(b->size - b->count, 2,
+				   "no room in the batch");
+	for (i = 0; i < n; i++) {
+		ret = submit_read(reqs, elem_size, i, &r) ?
+		      submit_one(e, &tasks[i], &r, i, &target) :
+		      submit_fail(i, 1, "fields that this version lacks");
+		if (ret)
+			break;
+	}
+	if (!ret) {
+		ret = engine_batch_start(e, b, n);
+		if (ret)
+			submit_fail(0, ret, "and those with it: %s",
+				    tei_err_name(ret == 8 ?
+						 TEI_ERR_UNSUPPORTED : -ret));
+	}
+	if (ret)
+		submit_undo(tasks, i);
+	return ret;
+}
+
+int te_submit(transfer_engine_t engine, batch_id_t batch_id,
+	      const struct te_request *reqs, size_t elem_size, size_t count,
+	      uint64_t flags)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	int ret;
+
+	if (!e)
+		return 1;
+	if (!reqs || !count)
+		return submit_fail(0, 1, "there is none");
+	if (elem_size < sizeof(*reqs) || elem_size > SUBMIT_ELEM_MAX)
+		return submit_fail(0, 1, "element size %zu: at least %zu",
+				   elem_size, sizeof(*reqs));
+	if (flags)
+		return submit_fail(0, 1, "unknown flags 0x%llx",
+				   (unsigned long long)flags);
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	pthread_rwlock_rdlock(&e->segments);
+	ret = submit_locked(e, b, reqs, elem_size, count);
+	pthread_rwlock_unlock(&e->segments);
+	engine_batch_unlock(b);
+	return ret;
+}

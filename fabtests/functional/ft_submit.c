@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/* te_submit: scatter/gather and atomics, between two and three processes. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/functional/ft_submit.h"
+
+bool submit_rig_start(struct submit_rig *rig, const char *way,
+		      const char *transport, const char *devices)
+{
+	uint64_t part = SUBMIT_MEM / SUBMIT_REGIONS;
+	char option[32] = "transport=";
+	bool good;
+
+	memset(rig, 0, sizeof(*rig));
+	rig->way = way;
+	rig->random = fx_seed();
+	setenv("MOONRAIL_DEVICES", devices, 1);
+	strncat(option, transport, sizeof(option) - strlen(option) - 1);
+	rig->mem = fx_buf_map(SUBMIT_MEM, -1);
+	good = rig->mem.p &&
+	       fx_peer_start(&rig->target, SUBMIT_MEM, option, NULL);
+	if (good)
+		rig->engine = fx_engine(transport);
+	for (uint64_t i = 0; good && i < SUBMIT_REGIONS; i++)
+		good = rig->engine &&
+		       !registerLocalMemory(rig->engine, rig->mem.p + i * part,
+					    part, "*", 1) &&
+		       !fx_ask(&rig->target, "reg %llu %llu 1",
+			       (unsigned long long)(i * part),
+			       (unsigned long long)part);
+	if (good)
+		rig->seg = openSegment(rig->engine, rig->target.name);
+	return ft_ok(good && rig->seg > 0, "two_processes_%s", way);
+}
+
+void submit_rig_stop(struct submit_rig *rig)
+{
+	ft_ok(fx_buf_guards(&rig->mem) && fx_buf_guards(&rig->target.mem),
+	      "guard_zones_are_unchanged_%s", rig->way);
+	destroyTransferEngine(rig->engine);
+	fx_peer_stop(&rig->target);
+	fx_buf_unmap(&rig->mem);
+}
+
+int main(int argc, char **argv)
+{
+	struct submit_rig rig;
+
+	fx_init(argc, argv);
+	if (submit_rig_start(&rig, "1_rail", "tcp", "127.0.0.1")) {
+		submit_pieces(&rig);
+		submit_pieces_own(&rig);
+		submit_atomics(&rig);
+		submit_atomics_own(&rig);
+		submit_contended(&rig);
+		submit_bad(&rig);
+		submit_kill(&rig);
+		submit_rig_stop(&rig);
+	}
+	if (submit_rig_start(&rig, "2_rails", "tcp", "127.0.0.1,127.0.0.2")) {
+		submit_pieces(&rig);
+		submit_atomics(&rig);
+		submit_contended(&rig);
+		submit_kill(&rig);
+		submit_rig_stop(&rig);
+	}
+	if (submit_rig_start(&rig, "auto_discover", "auto", "127.0.0.1")) {
+		submit_pieces(&rig);
+		submit_atomics(&rig);
+		submit_rig_stop(&rig);
+	}
+	return ft_result();
+}
