@@ -192,7 +192,8 @@ static void local_ranges(struct local_rig *rig)
 	const uint64_t bad[][2] = {
 		{ a - 1, 64 }, { a - 4096, 4096 }, { 0, 64 },
 		{ a + LOCAL_MEM - 63, 64 }, { a + LOCAL_MEM, 1 },
-		{ a - 64, LOCAL_HALF }, { UINT64_MAX - 32, 64 },
+		{ a - 64, LOCAL_HALF }, { a + 64, LOCAL_MEM },
+		{ UINT64_MAX - 32, 64 },
 	};
 	bool good = true;
 

@@ -115,7 +115,18 @@ void fx_buf_poison(struct fx_buf *buf, uint64_t off, uint64_t len)
 
 bool fx_buf_poisoned(const struct fx_buf *buf, uint64_t off, uint64_t len)
 {
-	return mem_is(buf->p + off, len, FX_POISON);
+	uint64_t at = off;
+
+	if (mem_is(buf->p + off, len, FX_POISON))
+		return true;
+	while (at < off + len && buf->p[at] == FX_POISON)
+		at++;
+	if (at == off + len)
+		ft_diag("poison came back while it was looked for");
+	else
+		ft_diag("byte %llu is 0x%02x, not poison",
+			(unsigned long long)at, buf->p[at]);
+	return false;
 }
 
 bool fx_buf_still(const struct fx_buf *buf, uint64_t off, uint64_t len,

@@ -157,6 +157,11 @@ static void agent_law8_ranges_outside_are_refused(void)
 	CU_ASSERT(agent_write_at(&f, f.id.cookie_addr, 8) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, UINT64_MAX - 1, 2) == TEI_ERR_INVALID);
+	/* several pieces, of which one is outside */
+	CU_ASSERT(agent_write_at(&f, f.remote + 1, AGENT_MEM) ==
+		  TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(agent_write_at(&f, f.remote - 1, AGENT_MEM) ==
+		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_hash_is(&f, zero));
 	CU_ASSERT(agent_write_at(&f, end - 1, 1) == 0);
 	agent_teardown(&f);

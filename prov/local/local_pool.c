@@ -323,6 +323,19 @@ static void pool_add(struct tei_local *ctx, struct tei_local_op *op)
 		pthread_cond_signal(&ctx->work);
 }
 
+/*
+ * What is copied in one piece is checked with it. Of more pieces none may be
+ * copied where another will be refused.
+ */
+static bool pool_covered(const struct tei_local_op *op)
+{
+	const struct tei_local_peer *peer = op->peer;
+
+	return !peer || !peer->board || op->length <= LOCAL_CUT_MIN ||
+	       local_board_covers(peer->board, op->remote, op->length,
+				  peer->self ? 0 : LOCAL_ACCESSIBLE);
+}
+
 static int pool_submit(struct tei_local *ctx, struct tei_local_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -330,7 +343,7 @@ static int pool_submit(struct tei_local *ctx, struct tei_local_op *op)
 
 	if (ctx->stopping)
 		return TEI_ERR_CONTEXT;
-	if (!local_regions_allow(ctx, op))
+	if (!local_regions_allow(ctx, op) || !pool_covered(op))
 		return TEI_ERR_NOT_REGISTERED;
 	rc = pool_staff(ctx);
 	if (rc)
