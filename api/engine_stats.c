@@ -61,10 +61,25 @@ int te_last_error(struct te_error *err, size_t size)
 
 /* --- rails --------------------------------------------------------------- */
 
-static size_t stats_count(struct engine *e)
+#define STATS_LOCAL UINT32_MAX	/* not a rail: copies inside this host */
+
+/* Indices of the rails of installed transports, copies last. */
+struct stats_list {
+	uint32_t rails[TEI_RAIL_MAX + 1];
+	size_t n;
+};
+
+static void stats_list(struct engine *e, bool local, struct stats_list *list)
 {
-	return tei_rail_count(e->dp) +
-	       __atomic_load_n(&e->local_on, __ATOMIC_RELAXED);
+	size_t i, n = tei_rail_count(e->dp);
+	struct tei_rail_desc d;
+
+	list->n = 0;
+	for (i = 0; i < n; i++)
+		if (!tei_rail_describe(e->dp, i, &d) && d.open)
+			list->rails[list->n++] = (uint32_t)i;
+	if (local && __atomic_load_n(&e->local_on, __ATOMIC_RELAXED))
+		list->rails[list->n++] = STATS_LOCAL;
 }
 
 static void stats_local(struct engine *e, struct te_rail_stats *s)
@@ -83,12 +98,12 @@ static void stats_local(struct engine *e, struct te_rail_stats *s)
 	s->inflight_bytes = c.queued_bytes;
 }
 
-static void stats_rail(struct engine *e, size_t i, struct te_rail_stats *s)
+static void stats_rail(struct engine *e, uint32_t i, struct te_rail_stats *s)
 {
 	struct tei_rail_stats r;
 	struct tei_rail_desc d;
 
-	if (i >= tei_rail_count(e->dp)) {
+	if (i == STATS_LOCAL) {
 		stats_local(e, s);
 		return;
 	}
@@ -116,18 +131,19 @@ int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
 		  size_t elem_size, size_t *count)
 {
 	struct engine *e = engine_from(engine);
+	struct stats_list list;
 	struct te_rail_stats s;
-	size_t i, n;
+	size_t i;
 
 	if (!e || !count || (*count && (!stats || !elem_size)))
 		return TEI_ERR_INVALID;
-	n = stats_count(e);
-	for (i = 0; i < n && i < *count; i++) {
-		stats_rail(e, i, &s);
+	stats_list(e, true, &list);
+	for (i = 0; i < list.n && i < *count; i++) {
+		stats_rail(e, list.rails[i], &s);
 		engine_out((char *)stats + i * elem_size, elem_size, &s,
 			   sizeof(s));
 	}
-	*count = n;
+	*count = list.n;
 	return 0;
 }
 
@@ -135,20 +151,21 @@ int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
 		    size_t *count)
 {
 	struct engine *e = engine_from(engine);
+	struct stats_list list;
 	struct te_rail_stats s;
-	size_t i, n;
+	size_t i;
 
 	if (!e || !stats || !count)
 		return TEI_ERR_INVALID;
-	n = tei_rail_count(e->dp);
-	for (i = 0; i < n && i < *count; i++) {
-		stats_rail(e, i, &s);
+	stats_list(e, false, &list);
+	for (i = 0; i < list.n && i < *count; i++) {
+		stats_rail(e, list.rails[i], &s);
 		memset(&stats[i], 0, sizeof(stats[i]));
 		memcpy(stats[i].device_name, s.name, sizeof(s.name));
 		stats[i].inflight_bytes = s.inflight_bytes;
 		stats[i].ewma_bandwidth_bps = s.rate;
 	}
-	*count = n;
+	*count = list.n;
 	return 0;
 }
 
@@ -187,13 +204,15 @@ static const char *stats_state(uint32_t state)
 
 static void stats_links_text(struct engine *e, struct stats_text *t)
 {
+	struct stats_list list;
 	struct te_rail_stats s;
-	size_t i, n = stats_count(e), used;
+	size_t i, used;
 	char *topo;
 
+	stats_list(e, true, &list);
 	stats_add(t, "segment %s\n", e->name);
-	for (i = 0; i < n; i++) {
-		stats_rail(e, i, &s);
+	for (i = 0; i < list.n; i++) {
+		stats_rail(e, list.rails[i], &s);
 		stats_add(t, "rail %-16s %-6s %-14s %-8s %s  written %llu read %llu\n",
 			  s.name, s.transport, s.provider,
 			  stats_state(s.state), s.address,
@@ -228,15 +247,17 @@ static void stats_add_json(struct stats_text *t, const char *text)
 
 static void stats_links_json(struct engine *e, struct stats_text *t)
 {
+	struct stats_list list;
 	struct te_rail_stats s;
-	size_t i, n = stats_count(e);
+	size_t i;
 	char *matrix;
 
+	stats_list(e, true, &list);
 	stats_add(t, "{\"segment\":");
 	stats_add_json(t, e->name);
 	stats_add(t, ",\"rails\":[");
-	for (i = 0; i < n; i++) {
-		stats_rail(e, i, &s);
+	for (i = 0; i < list.n; i++) {
+		stats_rail(e, list.rails[i], &s);
 		stats_add(t, "%s{\"name\":", i ? "," : "");
 		stats_add_json(t, s.name);
 		stats_add(t, ",\"transport\":");

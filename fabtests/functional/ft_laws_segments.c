@@ -229,6 +229,8 @@ static void uninstall_waits(struct law_rig *rig)
 			      .op = OPCODE_WRITE, .local = rig->mem.p,
 			      .remote = rig->target.mem.addr, .len = LAW_MEM,
 			      .block = 5000 };
+	struct nic_load_stat load;
+	size_t n = 1;
 	int code;
 
 	fx_buf_fill(&rig->mem, 0, LAW_MEM, 21);
@@ -242,6 +244,9 @@ static void uninstall_waits(struct law_rig *rig)
 		ft_diag("it is %d", code);
 	if (!code && fx_job_wait(&job, FX_LONG_MS))
 		fx_job_free(&job);
+	ft_ok(!fx_rails(rig->engine, "tcp").count &&
+	      !getNicLoadStats(rig->engine, &load, &n) && n == 0,
+	      "the_rails_of_a_transport_go_with_it");
 	ft_ok(uninstallTransport(rig->engine, "tcp") < 0,
 	      "uninstall_of_what_is_gone_is_an_error");
 	ft_ok(installTransport(rig->engine, "tcp", NULL) &&
