@@ -85,7 +85,7 @@ static void note_in_order(struct note_rig *rig)
 		if (!n)
 			nanosleep(&pause, NULL);
 	}
-	ft_ok(good && seen == many, "notifications_arrive_once_and_in_order");
+	ft_ok(good && seen == many, "law13_notifications_arrive_once_and_in_order");
 	ft_diag("%u of %u", seen, many);
 }
 
