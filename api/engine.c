@@ -35,6 +35,22 @@ struct engine *engine_from(transfer_engine_t handle)
 	return e;
 }
 
+int engine_bad(struct engine *e, const char *call, const char *what)
+{
+	struct tei_err err = { .code = TEI_ERR_INVALID };
+	uint32_t left_out;
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	err.when_ns = tei_now_ns();
+	snprintf(err.text, sizeof(err.text), "%s: %s", call,
+		 what ? what : "an argument is NULL, empty or out of range");
+	tei_err_set_last(&err);
+	if (tei_log_permit(&e->bad_limit, &left_out))
+		TEI_ERROR("engine", "%s (%u more)", err.text, left_out);
+	return TEI_ERR_INVALID;
+}
+
 uint64_t engine_deadline(const struct engine *e)
 {
 	return tei_now_ns() + e->settings.connect_timeout_s * TEI_NS_PER_SEC;
@@ -431,7 +447,7 @@ int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len)
 	struct engine *e = engine_from(engine);
 
 	if (!e || !buf_out || !buf_len)
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	snprintf(buf_out, buf_len, "%s", tei_meta_server_address(e->server));
 	return 0;
 }

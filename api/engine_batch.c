@@ -117,8 +117,10 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	struct engine_task *tasks;
 	batch_id_t id;
 
-	if (!e || !batch_size || batch_size > ENGINE_BATCH_MAX)
+	if (!e || !batch_size || batch_size > ENGINE_BATCH_MAX) {
+		engine_bad(e, __func__, "a size of 0 or above 1048576");
 		return INVALID_BATCH;
+	}
 	tei_mutex_lock(&e->batches);
 	if (e->free_batch || !batch_grow(e)) {
 		b = e->free_batch;
@@ -536,7 +538,7 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 	if (!e || !entries || !count || !notify_msg.name || !notify_msg.msg ||
 	    strlen(notify_msg.name) + strlen(notify_msg.msg) >
 		    TEI_RAIL_NOTIFY_MAX)
-		return 1;
+		return -engine_bad(e, __func__, NULL);
 	sub = calloc(1, sizeof(*sub));
 	if (!sub)
 		return 302;
@@ -555,7 +557,7 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 			tei_rail_peer_hold(s->peer);
 		}
 		pthread_rwlock_unlock(&e->segments);
-		ret = !s ? 1 : !sub->peer ? 8 : 0;
+		ret = batch_fail_text(!s ? 1 : !sub->peer ? 8 : 0);
 	} else {
 		ret = 0;
 	}

@@ -70,7 +70,7 @@ int te_cancel_task(transfer_engine_t engine, batch_id_t batch_id,
 		ret = 0;
 	}
 	engine_batch_unlock(b);
-	return ret;
+	return ret ? -engine_bad(e, __func__, "no such task") : 0;
 }
 
 int te_cancel_batch(transfer_engine_t engine, batch_id_t batch_id)

@@ -322,7 +322,7 @@ int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 	size_t i, n, used = 0;
 
 	if (!e || !count || !elem_size || (*count && !ended))
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	do {
 		n = *count - used < 64 ? *count - used : 64;
 		n = event_take(e, ids, n);

@@ -268,6 +268,8 @@ struct engine {
 	uint32_t nchunks;
 	struct engine_batch *free_batch;
 
+	struct tei_log_limit bad_limit;
+
 	/* atomic */
 	uint32_t nwaiting;		/* threads inside a wait */
 	uint32_t nspinning;		/* those that have not gone to sleep */
@@ -294,6 +296,12 @@ struct engine {
 /* The engine behind a handle, or NULL with the thread's last error set: NULL,
  * stale, invented, or used in a child after fork. */
 struct engine *engine_from(transfer_engine_t handle);
+/*
+ * An argument of a call is wrong: the thread's last error tells it, the log a
+ * few of them. what NULL: one is NULL, empty or out of range. e NULL: nothing
+ * is told, engine_from has. Returns -1.
+ */
+int engine_bad(struct engine *e, const char *call, const char *what);
 /* Makes what is registered visible under our name; control is held. */
 int engine_publish(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);

@@ -251,7 +251,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	int ret = 0;
 
 	if (!e || (buffer_len && !buffer_list))
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	tei_mutex_lock(&e->control);
 	while (!ret && i < buffer_len) {
 		ret = memory_add(e, buffer_list[i].addr, buffer_list[i].length,
@@ -275,6 +275,6 @@ int unregisterLocalMemoryBatch(transfer_engine_t engine, void **addr_list,
 	struct engine *e = engine_from(engine);
 
 	if (!e || (addr_len && !addr_list))
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	return memory_drop(e, addr_list, addr_len);
 }

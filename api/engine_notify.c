@@ -53,10 +53,13 @@ static int note_refuse(struct engine *e, int code)
 	struct tei_err err = { .code = code, .when_ns = tei_now_ns() };
 	uint32_t left_out;
 
-	snprintf(err.text, sizeof(err.text), code == TEI_ERR_MEMORY ?
-		 "notification refused: no memory" :
-		 "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held",
-		 e->settings.max_notifies);
+	if (code == TEI_ERR_TOO_MANY)
+		snprintf(err.text, sizeof(err.text),
+			 "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held",
+			 e->settings.max_notifies);
+	else
+		snprintf(err.text, sizeof(err.text),
+			 "notification refused: %s", tei_err_name(code));
 	tei_err_set_last(&err);
 	if (tei_log_permit(&e->notes_limit, &left_out))
 		TEI_WARN("engine", "%s (%u more)", err.text, left_out);
@@ -99,8 +102,10 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 
 	if (size)
 		*size = 0;
-	if (!e || !size)
+	if (!e || !size) {
+		engine_bad(e, __func__, NULL);
 		return NULL;
+	}
 	tei_mutex_lock(&e->notes_lock);
 	count = e->nnotes;
 	out = count ? calloc(count, sizeof(*out)) : NULL;
@@ -152,10 +157,10 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 	struct engine *e = engine_from(engine);
 	struct tei_rail_peer *peer = NULL;
 	struct engine_segment *s;
-	int ret = TEI_ERR_INVALID;
+	int ret;
 
 	if (!e || !notify_msg.name || !notify_msg.msg || target_id > INT32_MAX)
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	if (target_id == LOCAL_SEGMENT) {
 		if (engine_note_too_long(&notify_msg))
 			return TEI_ERR_INVALID;
@@ -168,9 +173,10 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 		tei_rail_peer_hold(peer);
 	}
 	pthread_rwlock_unlock(&e->segments);
-	if (peer) {
-		ret = tei_rail_notify(peer, notify_msg.name, notify_msg.msg);
-		tei_rail_peer_put(peer);
-	}
-	return ret;
+	if (!peer)
+		return engine_bad(e, __func__, "no such segment, or no rail");
+	ret = tei_rail_notify(peer, notify_msg.name, notify_msg.msg);
+	tei_rail_peer_put(peer);
+	/* one that is too long has been told */
+	return ret && ret != TEI_ERR_INVALID ? note_refuse(e, ret) : ret;
 }

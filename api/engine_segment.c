@@ -397,9 +397,11 @@ int closeSegment(transfer_engine_t engine, segment_id_t segment_id)
 	if (!e)
 		return TEI_ERR_INVALID;
 	ret = tei_meta_cache_close(e->cache, segment_id, &last);
-	if (!ret && last)
+	if (ret)
+		return engine_bad(e, __func__, "no such segment");
+	if (last)
 		segment_detach(e, segment_id);
-	return ret;
+	return 0;
 }
 
 int removeLocalSegment(transfer_engine_t engine, const char *segment_name)
@@ -407,7 +409,7 @@ int removeLocalSegment(transfer_engine_t engine, const char *segment_name)
 	struct engine *e = engine_from(engine);
 
 	if (!e || !segment_name || !*segment_name)
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	return tei_meta_cache_forget(e->cache, segment_name);
 }
 
@@ -460,7 +462,7 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 	int ret = 0;
 
 	if (!e || !segment_name || !*segment_name)
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	id = segment_open(e, segment_name, false);
 	if (id < 0)
 		return tei_err_last()->code ? tei_err_last()->code :
@@ -527,10 +529,10 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 	size_t i, room;
 
 	if (!e || !count || (*count && (!bufs || !elem_size)))
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	desc = tei_meta_cache_get(e->cache, segment_id);
 	if (!desc)
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, "no such segment");
 	room = *count;
 	for (i = 0; i < desc->buffer_count && i < room; i++) {
 		memset(&b, 0, sizeof(b));

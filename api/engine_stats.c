@@ -136,7 +136,7 @@ int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
 	size_t i;
 
 	if (!e || !count || (*count && (!stats || !elem_size)))
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	stats_list(e, true, &list);
 	for (i = 0; i < list.n && i < *count; i++) {
 		stats_rail(e, list.rails[i], &s);
@@ -156,7 +156,7 @@ int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
 	size_t i;
 
 	if (!e || !stats || !count)
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	stats_list(e, false, &list);
 	for (i = 0; i < list.n && i < *count; i++) {
 		stats_rail(e, list.rails[i], &s);
@@ -284,7 +284,7 @@ int showLinks(transfer_engine_t engine, char *buf, size_t len, int json)
 	struct stats_text t = { .buf = buf, .len = len };
 
 	if (!e || !buf || !len)
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	*buf = '\0';
 	tei_mutex_lock(&e->control);
 	if (json)
@@ -305,7 +305,7 @@ int te_settings_text(transfer_engine_t engine, char *buf, size_t len)
 	bool env;
 
 	if (!e || (len && !buf))
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	if (len)
 		*buf = '\0';
 	rows = tei_settings_table(&n);

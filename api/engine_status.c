@@ -63,13 +63,13 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 	struct engine_task *t;
 
 	if (!e || !status)
-		return 1;
+		return -engine_bad(e, __func__, NULL);
 	b = engine_batch_lock(e, batch_id);
 	if (!b)
 		return 1;
 	if (task_id >= b->count) {
 		engine_batch_unlock(b);
-		return 1;
+		return -engine_bad(e, __func__, "no such task");
 	}
 	t = &b->tasks[task_id];
 	if (!engine_task_ended(t)) {
@@ -90,13 +90,13 @@ int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
 	struct engine_batch *b;
 
 	if (!e || !status)
-		return 1;
+		return -engine_bad(e, __func__, NULL);
 	b = engine_batch_lock(e, batch_id);
 	if (!b)
 		return 1;
 	if (!b->count) {
 		engine_batch_unlock(b);
-		return 1;
+		return -engine_bad(e, __func__, "nothing was submitted");
 	}
 	if (__atomic_load_n(&b->pending, __ATOMIC_ACQUIRE) &
 	    ENGINE_PENDING_LEFT) {
@@ -117,7 +117,7 @@ int te_task_error(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
 	int status, ret = 1;
 
 	if (!e || !err || !size)
-		return 1;
+		return -engine_bad(e, __func__, NULL);
 	b = engine_batch_lock(e, batch_id);
 	if (!b)
 		return 1;
@@ -130,5 +130,5 @@ int te_task_error(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
 		ret = 0;
 	}
 	engine_batch_unlock(b);
-	return ret;
+	return ret ? -engine_bad(e, __func__, "no such task") : 0;
 }

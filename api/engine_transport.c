@@ -251,7 +251,7 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	int ret;
 
 	if (!e || !proto)
-		return TEI_ERR_INVALID;
+		return engine_bad(e, __func__, NULL);
 	tei_mutex_lock(&e->control);
 	t = transport_find(e, proto);
 	if (!t) {

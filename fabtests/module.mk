@@ -45,6 +45,7 @@ SRCS_ft_bad_input = $(FX_SRCS) \
 	fabtests/functional/ft_bad_input.c \
 	fabtests/functional/ft_bad_ranges.c \
 	fabtests/functional/ft_bad_setup.c \
+	fabtests/functional/ft_bad_table.c \
 	# EOL
 
 SRCS_ft_faults = $(FX_SRCS) \

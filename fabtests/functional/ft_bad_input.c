@@ -12,5 +12,6 @@ int main(int argc, char **argv)
 	bad_handles();
 	bad_memory();
 	bad_ranges();
+	bad_table();
 	return ft_result();
 }
