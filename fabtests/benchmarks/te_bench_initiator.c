@@ -35,6 +35,7 @@ struct initiator_part {
 	struct initiator *all;
 	struct transfer_request *requests;	/* batch_size of them */
 	uint64_t *offsets;		/* of each request, in the buffer */
+	uint64_t size, count;		/* of a request, of a batch */
 	uint64_t begin;			/* of the part, in the buffer */
 	uint64_t blocks;		/* in the part */
 	uint64_t next;			/* block, below blocks */
@@ -60,6 +61,12 @@ static int initiator_prepare(struct bench_worker *worker)
 	part->all = all;
 	part->begin = worker->index * size;
 	part->blocks = size / opts->block_size;
+	part->size = opts->block_size;
+	part->count = opts->batch_size;
+	if (opts->beside && worker->index == opts->threads - 1) {
+		part->size = opts->beside;
+		part->count = 1;
+	}
 	part->requests = calloc(opts->batch_size, sizeof(*part->requests));
 	part->offsets = calloc(opts->batch_size, sizeof(*part->offsets));
 	worker->ctx = part;
@@ -83,9 +90,9 @@ static void initiator_finish(struct bench_worker *worker)
 static void part_cut(struct initiator_part *part)
 {
 	const struct initiator *all = part->all;
-	uint64_t size = all->opts->block_size;
+	uint64_t size = part->size;
 
-	for (uint64_t i = 0; i < all->opts->batch_size; i++) {
+	for (uint64_t i = 0; i < part->count; i++) {
 		uint64_t at = part->begin + part->next * size;
 
 		part->offsets[i] = at;
@@ -182,15 +189,17 @@ static int part_verify(struct bench_worker *worker)
 
 static void part_count(struct bench_worker *worker, uint64_t done, uint64_t ns)
 {
+	const struct initiator_part *part = worker->ctx;
 	const struct bench_opts *opts = worker->run->opts;
 	uint64_t bytes = atomic_load_explicit(&worker->bytes,
 					      memory_order_relaxed);
 
-	bytes += done * opts->block_size;
+	bytes += done * part->size;
 	atomic_store_explicit(&worker->bytes, bytes, memory_order_relaxed);
 	worker->operations += done;
 	worker->busy_ns += ns;
-	ft_hist_add(&worker->latency, ns);
+	if (!opts->beside || part->size == opts->beside)
+		ft_hist_add(&worker->latency, ns);
 }
 
 static int initiator_step(struct bench_worker *worker)
@@ -204,9 +213,9 @@ static int initiator_step(struct bench_worker *worker)
 	part_cut(part);
 	if (opts->verify)
 		part_prepare_blocks(part);
-	failed = bench_transfer(part->all->engine, part->requests,
-				opts->batch_size, NULL, &ns);
-	part_count(worker, opts->batch_size - failed, ns);
+	failed = bench_transfer(part->all->engine, part->requests, part->count,
+				NULL, &ns);
+	part_count(worker, part->count - failed, ns);
 	for (size_t i = 0; i < failed && !ret; i++)
 		ret = bench_error(worker) ? 0 : -1;
 	if (!failed && opts->verify)

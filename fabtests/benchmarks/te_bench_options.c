@@ -68,6 +68,9 @@ static const struct option_row option_table[] = {
 	  "requests per batch; 128" },
 	{ "threads", KIND_COUNT, FIELD(threads), 1, 1024, NULL, "N",
 	  "threads of the initiator; 1" },
+	{ "beside", KIND_SIZE, FIELD(beside), 1, UINT64_C(1) << 30, NULL, "SIZE",
+	  "the last of several threads has single requests of that\n"
+	  "many bytes, and the latency is theirs; off" },
 	{ "duration", KIND_SECONDS, FIELD(duration), 0, 0, NULL, "SECONDS",
 	  "also 0.5 or 500ms; 10, in segments 0.5" },
 	{ "buffer_size", KIND_SIZE, FIELD(buffer_size), 1, UINT64_C(1) << 46,
@@ -312,6 +315,11 @@ static int options_check(const struct bench_opts *opts)
 		return options_refuse("--nic_priority_matrix needs a "
 				      "--protocol other than auto, and an "
 				      "engine");
+	if (opts->beside && (raw || opts->verify || opts->threads < 2 ||
+			     opts->beside >= opts->block_size))
+		return options_refuse("--beside needs two threads, an engine, "
+				      "no --verify and a larger "
+				      "--block_size");
 	if (opts->bidirectional && opts->threads > 1)
 		return options_refuse("--bidirectional goes with one thread");
 	if (opts->mode == BENCH_MEMCPY && opts->verify)
