@@ -217,6 +217,11 @@ $(B)/test/sieve_bench: $(SIEVE_BENCH_OBJS) $(B)/flags
 bench-sieve: $(B)/test/sieve_bench
 	@$<
 
+# bench-rails BENCH='WORD…': the same for several rails; needs root.
+bench-rails: lib tools
+	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
+		sh $(SRCDIR)/fabtests/scripts/bench_rails.sh $(BENCH)
+
 # --- manual pages -----------------------------------------------------------
 
 MAN_SRCS = $(wildcard $(SRCDIR)/man/*.[137])

@@ -341,7 +341,7 @@ rails_start()
 
 rails_pid()
 {
-	cat "$rails_dir/$1.pid"
+	cat "$rails_dir/$1.pid" 2>/dev/null || echo none
 }
 
 # rails_alive PID: there, and not only waiting to be waited for.
@@ -375,7 +375,8 @@ rails_wait()
 		rails_left=$((rails_left - 1))
 		sleep 0.05
 	done
-	wait "$(rails_pid "$1")"
+	rails_x=$(rails_pid "$1")
+	[ "$rails_x" != none ] && wait "$rails_x"
 }
 
 rails_signal()

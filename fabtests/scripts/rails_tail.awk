@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# From rails_watch.sh's lines and the time of a request, us: by how many percent
+# of that time the first rail ended before the last one. What trickles in at the
+# end (acknowledgements, keep-alives: below 16 KiB) is no transfer.
+
+NR == 1 { rails = (NF - 1) / 2; next }
+NF == 2 * rails + 1 {
+	n++
+	ms[n] = $1
+	for (i = 0; i < rails; i++)
+		rx[i, n] = $(2 + 2 * i)
+}
+END {
+	first = last = -1
+	for (i = 0; i < rails; i++) {
+		for (j = n; j > 1 && rx[i, n] - rx[i, j - 1] < 16384; j--)
+			;
+		if (first < 0 || ms[j] < first)
+			first = ms[j]
+		if (ms[j] > last)
+			last = ms[j]
+	}
+	printf "%.2f\n", (last - first) * 100000 / us
+}
