@@ -16,6 +16,7 @@
 #include "prov/rail/rail_int.h"
 
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
+#define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
 
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
 {
@@ -129,14 +130,26 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer)
 	}
 }
 
+/*
+ * How long a path may take to connect. Where the NIC moves the data, a
+ * connection manager repeats its requests by itself, and says when it gives
+ * up; to close the lane under it only starts all of it again.
+ */
+static uint64_t fence_patience(const struct rail *rail)
+{
+	return rail->mr_mode & FI_MR_LOCAL ? FENCE_STUCK_NIC_NS :
+					     FENCE_STUCK_NS;
+}
+
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    const struct rail_path *path, uint64_t now)
 {
+	uint64_t patience = fence_patience(lane->rail);
 	bool stuck;
 
 	tei_mutex_lock(&lane->lock);
 	stuck = lane->state == RAIL_LANE_ACTIVE && path->since_ns &&
-		!path->connected && now - path->since_ns > FENCE_STUCK_NS;
+		!path->connected && now - path->since_ns > patience;
 	tei_mutex_unlock(&lane->lock);
 	if (!stuck || now < peer->stuck_next_ns)
 		return;
@@ -148,7 +161,7 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return;
 	if (peer->stuck_tries < 7)
 		peer->stuck_tries++;
-	peer->stuck_next_ns = now + (FENCE_STUCK_NS << peer->stuck_tries);
+	peer->stuck_next_ns = now + (patience << peer->stuck_tries);
 	fence_retire(lane);
 }
 

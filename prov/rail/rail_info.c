@@ -196,7 +196,7 @@ static bool info_listed(const char *list, const char *name)
 }
 
 static int info_add(struct rail_found **out, const char *name,
-		    const struct fi_info *info, uint8_t prefix)
+		    const struct fi_info *info, const struct ifaddrs *ifa)
 {
 	struct rail_found *f, **tail = out;
 
@@ -209,7 +209,10 @@ static int info_add(struct rail_found **out, const char *name,
 	if (!f)
 		return TEI_ERR_MEMORY;
 	snprintf(f->name, sizeof(f->name), "%s", name);
-	f->prefix = prefix;
+	if (ifa) {
+		snprintf(f->ifname, sizeof(f->ifname), "%s", ifa->ifa_name);
+		f->prefix = info_prefix(ifa->ifa_netmask);
+	}
 	f->info = fi_dupinfo(info);
 	if (!f->info) {
 		free(f);
@@ -244,13 +247,37 @@ static void info_nic_name(const struct fi_info *info, char name[64])
 		snprintf(name, 64, "%s", info->domain_attr->name);
 }
 
+/* Whether a list names the interface, or the RDMA device that is on it. */
+static bool info_names(const char *list, const struct fi_info *info,
+		       const struct ifaddrs *ifa)
+{
+	char name[64];
+
+	if (info_listed(list, ifa->ifa_name))
+		return true;
+	if (!info->nic || !(info->domain_attr->mr_mode & FI_MR_LOCAL))
+		return false;
+	info_nic_name(info, name);
+	return info_listed(list, name);
+}
+
+/* A GID as an address, on Ethernet: a second name of an IP address. */
+static bool info_is_gid(const struct fi_info *info)
+{
+	const struct fid_nic *nic = info->nic;
+
+	return info->addr_format == FI_SOCKADDR_IB && nic && nic->link_attr &&
+	       nic->link_attr->network_type &&
+	       !strcmp(nic->link_attr->network_type, "Ethernet");
+}
+
 static bool info_usable_ip(const struct tei_settings *s,
 			   const struct fi_info *info,
 			   const struct ifaddrs *ifa, const char *devices,
 			   enum info_pass pass)
 {
 	const struct sockaddr *sa = info->src_addr;
-	bool named = ifa && info_listed(devices, ifa->ifa_name);
+	bool named = ifa && info_names(devices, info, ifa);
 
 	if (!ifa || info_link_local(sa))
 		return false;
@@ -258,7 +285,7 @@ static bool info_usable_ip(const struct tei_settings *s,
 		return false;
 	if (*devices && !named)
 		return false;
-	if (!named && *s->filters && !info_listed(s->filters, ifa->ifa_name))
+	if (!named && *s->filters && !info_names(s->filters, info, ifa))
 		return false;
 	if (!named && info_is_bridge(ifa->ifa_name))
 		return false;
@@ -290,14 +317,14 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 			else
 				snprintf(name, sizeof(name), "%s",
 					 ifa->ifa_name);
-			ret = info_add(out, name, i,
-				       info_prefix(ifa->ifa_netmask));
+			ret = info_add(out, name, i, ifa);
 		} else {
 			info_nic_name(i, name);
-			if ((*devices && !info_listed(devices, name)) ||
+			if (info_is_gid(i) ||
+			    (*devices && !info_listed(devices, name)) ||
 			    (*s->filters && !info_listed(s->filters, name)))
 				continue;
-			ret = info_add(out, name, i, 0);
+			ret = info_add(out, name, i, NULL);
 		}
 		if (ret)
 			return ret;
@@ -326,8 +353,7 @@ static int info_take_addresses(const char *provider, const char *devices,
 		if (!list)
 			continue;
 		ifa = info_interface(ifs, list);
-		ret = info_add(out, tok, list,
-			       ifa ? info_prefix(ifa->ifa_netmask) : 0);
+		ret = info_add(out, tok, list, ifa);
 		fi_freeinfo(list);
 	}
 	return ret;
@@ -373,8 +399,9 @@ static void info_warn_missing(const char *devices, const struct rail_found *list
 	snprintf(text, sizeof(text), "%s", devices);
 	for (tok = strtok_r(text, ", ", &save); tok;
 	     tok = strtok_r(NULL, ", ", &save)) {
-		for (f = list; f && strcmp(f->name, tok); f = f->next)
-			;
+		for (f = list; f; f = f->next)
+			if (!strcmp(f->name, tok) || !strcmp(f->ifname, tok))
+				break;
 		if (!f)
 			TEI_WARN("rail", "%s: no such device, or it is down",
 				 tok);

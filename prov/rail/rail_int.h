@@ -606,6 +606,7 @@ struct rail_heard {
 /* --- rail_info.c: which rails there are ---------------------------------- */
 struct rail_found {
 	char name[64];
+	char ifname[64];		/* interface that it is on, or "" */
 	struct fi_info *info;		/* one entry, owned */
 	uint8_t prefix;
 	struct rail_found *next;

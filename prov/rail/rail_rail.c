@@ -164,6 +164,21 @@ static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 	return max ? max : 1;
 }
 
+/*
+ * libfabric 1.17 gives receive buffers back to a queue pair that it has freed
+ * when a connection ends, unless all connections share one receive queue.
+ */
+static void rail_warn_rxm(const struct rail *rail)
+{
+	if (FI_VERSION_GE(fi_version(), FI_VERSION(2, 0)) ||
+	    !(rail->mr_mode & FI_MR_LOCAL) ||
+	    !strstr(rail->provider, "ofi_rxm") ||
+	    getenv("FI_OFI_RXM_USE_SRX"))
+		return;
+	TEI_WARN("rail", "%s: this libfabric may crash when a peer leaves; FI_OFI_RXM_USE_SRX=1 in the environment prevents it",
+		 rail->name);
+}
+
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	      const char *transport, struct tei_err *err, struct rail **out)
 {
@@ -201,6 +216,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail->window = RAIL_WINDOW_BYTES;
 	rail->ninit = dp->settings->lanes_per_rail;
 	rail_read_nic(rail);
+	rail_warn_rxm(rail);
 	ret = rail_check_mode(rail, err);
 	if (ret)
 		goto err_rail;
