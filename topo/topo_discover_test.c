@@ -104,6 +104,65 @@ static void gpus_prefer_nics_of_their_switch(void)
 	tei_topo_free(topo);
 }
 
+/* Appends "LOCATION":[[near],[other]] of the NICs of one half, from first on. */
+static void matrix_row(char *text, const char *location, int first, int n)
+{
+	int i;
+
+	sprintf(text + strlen(text), "%s\"%s\":[[", *text ? "," : "",
+		location);
+	for (i = 0; i < 8; i++)
+		if (i >= first && i < first + n)
+			sprintf(text + strlen(text), "%s\"mlx5_%d\"",
+				i > first ? "," : "", i);
+	strcat(text, "],[");
+	for (i = 0; i < 8; i++)
+		if (i < first || i >= first + n)
+			sprintf(text + strlen(text), "%s\"mlx5_%d\"",
+				i > (first ? 0 : n) ? "," : "", i);
+	strcat(text, "]]");
+}
+
+static void the_matrix_of_eight_gpus_and_eight_nics(void)
+{
+	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8), *again;
+	char expected[4096] = "", location[32], whole[4096 + 8];
+	char *text, *copy;
+	int i;
+
+	matrix_row(expected, "cpu:0", 0, 4);
+	matrix_row(expected, "cpu:1", 4, 4);
+	for (i = 0; i < 8; i++) {
+		snprintf(location, sizeof(location), "cuda:%d", i);
+		matrix_row(expected, location, i & ~1, 2);
+	}
+	snprintf(whole, sizeof(whole), "{%s}", expected);
+	CU_ASSERT_EQUAL_FATAL(tei_topo_json(topo, &text), 0);
+	CU_ASSERT_STRING_EQUAL(text, whole);
+	/* and what was written is read as the same */
+	CU_ASSERT_EQUAL_FATAL(tei_topo_parse(text, topo, TEI_TOPO_STRICT,
+					     &again, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_topo_json(again, &copy), 0);
+	CU_ASSERT_STRING_EQUAL(copy, text);
+	free(copy);
+	free(text);
+	tei_topo_free(again);
+	tei_topo_free(topo);
+}
+
+static void nics_of_both_sockets_have_their_node(void)
+{
+	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
+	size_t i;
+
+	CU_ASSERT_EQUAL_FATAL(tei_topo_nic_count(topo), 8);
+	for (i = 0; i < 8; i++) {
+		CU_ASSERT_EQUAL(tei_topo_nic(topo, i)->numa_node, (int)i / 4);
+		CU_ASSERT(tei_topo_nic(topo, i)->pci[0] != '\0');
+	}
+	tei_topo_free(topo);
+}
+
 static void locations_have_a_place(void)
 {
 	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
@@ -207,6 +266,9 @@ static void without_pci_all_are_preferred(void)
 	struct tei_topo *topo = discover("nopci.xml", names);
 	char *text;
 
+	/* an unknown distance */
+	CU_ASSERT_EQUAL(tei_topo_nic(topo, 0)->numa_node, -1);
+	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 0)->pci, "");
 	CU_ASSERT_EQUAL_FATAL(tei_topo_json(topo, &text), 0);
 	CU_ASSERT_STRING_EQUAL(text, "{\"cpu:0\":[[\"eth0\",\"eth1\"],[]],"
 				     "\"cpu:1\":[[\"eth0\",\"eth1\"],[]]}");
@@ -446,6 +508,10 @@ const struct tei_test_case discover_cases[] = {
 	{ "gpu_beside_its_nic", gpu_beside_its_nic },
 	{ "gpus_prefer_nics_of_their_switch",
 	  gpus_prefer_nics_of_their_switch },
+	{ "the_matrix_of_eight_gpus_and_eight_nics",
+	  the_matrix_of_eight_gpus_and_eight_nics },
+	{ "nics_of_both_sockets_have_their_node",
+	  nics_of_both_sockets_have_their_node },
 	{ "locations_have_a_place", locations_have_a_place },
 	{ "off_nics_are_no_competition", off_nics_are_no_competition },
 	{ "driver_numbers_win", driver_numbers_win },
