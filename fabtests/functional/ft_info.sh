@@ -450,12 +450,12 @@ fi
 mkfifo "$tmp/pipe"
 case_options
 case_topology
-if unshare -nm true 2>/dev/null; then
+if why=$(unshare -nm true 2>&1); then
 	for c in loopback empty subnet down limits libraries root sys many \
 		 segment zookeeper zookeeper_here; do
 		unshare -nm --propagation private sh "$0" case "$c" || failed=1
 	done
 else
-	echo 'skip - te_info among interfaces: network namespaces need root'
+	echo "skip - te_info among interfaces: no network namespaces: $why"
 fi
 exit "$failed"
