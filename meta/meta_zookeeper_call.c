@@ -355,6 +355,13 @@ int zk_exists(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	return rc;
 }
 
+/* "local": neither asks the server nor waits. */
+void zk_unwatch(struct zk *zk, const char *path)
+{
+	zoo_remove_watches(zk->session->zh, path, ZWATCHTYPE_DATA,
+			   zk_on_segment, zk->session, 1);
+}
+
 static int zk_submit_mkdir(zhandle_t *zh, const struct zk_ask *ask,
 			   struct zk_call *c)
 {

@@ -48,6 +48,7 @@
 #define ZK_INLINE_MAX		65536	/* longer descriptors: the head alone */
 #define ZK_WATCH_BUCKETS	1024
 #define ZK_WATCH_IDLE		4096	/* unarmed ones kept */
+#define ZK_WATCH_BYTES		262144	/* of paths that the library sets again */
 
 struct zk;
 
@@ -84,6 +85,7 @@ struct zk_watch {
 	int64_t mzxid;			/* as last seen, 0: not there */
 	uint32_t readers;		/* calls at work with it */
 	bool armed;			/* by a watch of some session */
+	uint64_t epoch;			/* of the zk's when it was armed */
 };
 
 /* Made by the store's open, freed by its close. */
@@ -114,6 +116,8 @@ struct zk {
 	uint32_t fn_calls;		/* running now */
 	struct tei_list watches[ZK_WATCH_BUCKETS];
 	uint32_t watch_idle;		/* unarmed */
+	size_t watch_bytes;		/* paths of the armed ones */
+	uint64_t epoch;			/* watches of earlier ones are gone */
 };
 
 /* --- meta_zookeeper_text.c: connection strings, records ------------------- */
@@ -191,6 +195,8 @@ int zk_exists(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	      uint64_t deadline_ns, struct Stat *stat);
 /* A folder: persistent, empty. open: anybody may go in. */
 int zk_mkdir(struct zk *zk, const char *path, bool open, uint64_t deadline_ns);
+/* Has the library forget the segment's watch, if it has one. */
+void zk_unwatch(struct zk *zk, const char *path) TEI_REQUIRES(zk->lock);
 /* failed (may be NULL) gets the index of the operation that failed, or -1. */
 int zk_multi(struct zk *zk, const zoo_op_t *ops, int count,
 	     uint64_t deadline_ns, int *failed);
@@ -232,7 +238,9 @@ void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 	TEI_REQUIRES(zk->lock);
 /* A segment's node has changed; zk->lock not held. */
 void zk_segment_event(struct zk *zk, const char *path);
-/* The keeper's: sets the watches of a new session, tells what was missed. */
+/* The connection is gone: sees to it that it can be had again. */
+void zk_watches_lost(struct zk *zk) TEI_REQUIRES(zk->lock);
+/* The keeper's: sets watches that are gone, tells what was missed. */
 void zk_watches_rearm(struct zk *zk);
 void zk_watches_init(struct zk *zk);
 void zk_watches_free(struct zk *zk);

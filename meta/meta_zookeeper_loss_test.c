@@ -206,12 +206,126 @@ static void a_stopped_server_holds_up_nobody(void)
 	CU_ASSERT_FATAL(ft_zk_wait(zserver(), 0));
 }
 
+/* --- more watches than a server takes in one request --------------------- */
+
+#define ZMANY 2400
+#define ZMANY_NAME 490
+#define ZMANY_STEP 60
+
+static void zmany_name(char name[ZMANY_NAME + 1], int i)
+{
+	memset(name, 'm', ZMANY_NAME);
+	snprintf(name + ZMANY_NAME - 6, 7, "%06d", i);
+}
+
+/* Nodes of names i and those after it, in one request. */
+static bool zmany_plant(zhandle_t *zh, int i)
+{
+	static char path[ZMANY_STEP][ZMANY_NAME + 64], *json[ZMANY_STEP];
+	zoo_op_result_t results[ZMANY_STEP];
+	char name[ZMANY_NAME + 1];
+	struct tei_meta_desc *desc;
+	zoo_op_t ops[ZMANY_STEP];
+	bool planted;
+	size_t len;
+	int k;
+
+	for (k = 0; k < ZMANY_STEP; k++) {
+		zmany_name(name, i + k);
+		snprintf(path[k], sizeof(path[k]), "/many/mooncake/ram/%s",
+			 name);
+		desc = meta_test_desc(name, 7, 1, 1);
+		CU_ASSERT_EQUAL_FATAL(tei_meta_desc_encode(desc, &json[k],
+							   &len, NULL), 0);
+		tei_meta_desc_unref(desc);
+		zoo_create_op_init(&ops[k], path[k], json[k], (int)len,
+				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0);
+	}
+	planted = zoo_multi(zh, ZMANY_STEP, ops, results) == ZOK;
+	for (k = 0; k < ZMANY_STEP; k++)
+		free(json[k]);
+	return planted;
+}
+
+static bool zmany_open(struct zrig *r)
+{
+	char name[ZMANY_NAME + 1];
+	zhandle_t *zh = zstranger(NULL);
+	bool good = true;
+	int i;
+
+	for (i = 0; good && i < ZMANY; i += ZMANY_STEP)
+		good = zmany_plant(zh, i);
+	zookeeper_close(zh);
+	for (i = 0; good && i < ZMANY; i++) {
+		zmany_name(name, i);
+		good = zrig_fetch(r, name, NULL) == 1;
+	}
+	return good;
+}
+
+static bool zmany_settled(void *arg)
+{
+	struct zk *zk = arg;
+	struct zk_watch *w;
+	bool settled;
+	int i;
+
+	tei_mutex_lock(&zk->lock);
+	settled = zk->connected && !zk->rearm && zk->epoch;
+	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
+		tei_list_foreach(w, &zk->watches[i], struct zk_watch, link)
+			settled = settled &&
+				  (!w->armed || w->epoch == zk->epoch);
+	tei_mutex_unlock(&zk->lock);
+	return settled;
+}
+
+static void many_watches_outlive_a_connection(void)
+{
+	char name[ZMANY_NAME + 1], path[ZMANY_NAME + 64];
+	struct zrig a;
+	size_t bytes;
+	zhandle_t *zh;
+	uint32_t n;
+	int i;
+
+	if (!zrig_init(&a, 0xa5) || !zrig_open(&a, "/many"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "folders", 1, NULL), 0);
+	CU_ASSERT_FATAL(zmany_open(&a));
+	tei_mutex_lock(&zrig_zk(&a)->lock);
+	bytes = zrig_zk(&a)->watch_bytes;
+	tei_mutex_unlock(&zrig_zk(&a)->lock);
+	CU_ASSERT(bytes > 1048576 + 4096);
+	ft_zk_kill(zserver(), 0);
+	CU_ASSERT(zwait(zdisconnected, zrig_zk(&a)));
+	CU_ASSERT_FATAL(ft_zk_restart(zserver(), 0) &&
+			ft_zk_wait(zserver(), 0));
+	CU_ASSERT(zwait(zmany_settled, zrig_zk(&a)));
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "folders", NULL), 1);
+	/* nothing was missed, and none of the watches is */
+	CU_ASSERT_EQUAL(zrig_changes(&a), 0);
+	zh = zstranger(NULL);
+	for (i = 0; i < ZMANY; i += ZMANY / 8) {
+		zmany_name(name, i);
+		snprintf(path, sizeof(path), "/many/mooncake/ram/%s", name);
+		n = zrig_changes(&a);
+		CU_ASSERT_EQUAL(zoo_delete(zh, path, -1), ZOK);
+		CU_ASSERT(zrig_changed(&a, n));
+	}
+	zookeeper_close(zh);
+	zrig_close(&a);
+}
+
 const struct tei_test_case zookeeper_loss_cases[] = {
 	{ "an_expired_session_is_made_good", an_expired_session_is_made_good },
 	{ "an_owner_that_loses_its_name_is_told",
 	  an_owner_that_loses_its_name_is_told },
 	{ "without_servers_calls_end_in_time",
 	  without_servers_calls_end_in_time },
+	{ "many_watches_outlive_a_connection",
+	  many_watches_outlive_a_connection },
 	{ "a_stopped_server_holds_up_nobody",
 	  a_stopped_server_holds_up_nobody },
 	{ NULL, NULL },

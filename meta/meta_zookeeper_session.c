@@ -23,6 +23,9 @@ static void zk_log(const char *message)
 static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 {
 	bool connected = state == ZOO_CONNECTED_STATE;
+	bool over = state == ZOO_EXPIRED_SESSION_STATE ||
+		    state == ZOO_AUTH_FAILED_STATE;
+	bool lost = !connected && !over && zk->connected && !zk->expired;
 
 	if (connected && !zk->connected)
 		TEI_INFO("meta", "ZooKeeper %s: connected, session %#llx",
@@ -34,14 +37,14 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 	else if (state == ZOO_AUTH_FAILED_STATE && !zk->expired)
 		TEI_ERROR("meta", "ZooKeeper %s: authentication failed",
 			  zk->servers);
-	else if (!connected && zk->connected && !zk->expired)
+	else if (lost)
 		TEI_WARN("meta",
 			 "ZooKeeper %s: connection lost; what is open stays usable",
 			 zk->servers);
 	zk->connected = connected;
-	if (state == ZOO_EXPIRED_SESSION_STATE ||
-	    state == ZOO_AUTH_FAILED_STATE)
-		zk->expired = true;
+	zk->expired = zk->expired || over;
+	if (lost)
+		zk_watches_lost(zk);
 	if (connected)
 		zk->retry_ns = 0;
 	pthread_cond_broadcast(&zk->cond);
@@ -186,6 +189,7 @@ static void zk_session_renew(struct zk *zk)
 		zk->expired = true;
 		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
 	}
+	zk->epoch++;
 	zk->rearm = true;
 	zk_entries_unheld(zk);
 	tei_mutex_unlock(&zk->lock);

@@ -14,6 +14,12 @@
  * or none ("armed"), and what was there. A name stays in the table after its
  * watch has fired, so that the next look waits for a node that is gone to come
  * back. Names that were never there are not watched.
+ *
+ * The library sets its watches again when it is connected again: all of them
+ * in one request. A server that finds that longer than its jute.maxbuffer (1 MB)
+ * closes the connection, and so it would go for ever. Hence, where there are
+ * many, it is made to forget them, and the keeper sets them one by one, as it
+ * does after the loss of a session. An epoch ends with each such loss.
  */
 
 /* --- the table ----------------------------------------------------------- */
@@ -49,10 +55,13 @@ static void zk_watch_free(struct zk_watch *w)
 static void zk_watch_set(struct zk *zk, struct zk_watch *w, bool armed)
 	TEI_REQUIRES(zk->lock)
 {
-	if (w->armed && !armed)
+	if (w->armed && !armed) {
 		zk->watch_idle++;
-	else if (!w->armed && armed)
+		zk->watch_bytes -= strlen(w->path);
+	} else if (!w->armed && armed) {
 		zk->watch_idle--;
+		zk->watch_bytes += strlen(w->path);
+	}
 	w->armed = armed;
 }
 
@@ -159,13 +168,34 @@ void zk_segment_event(struct zk *zk, const char *path)
 	free(name);
 }
 
-/* --- after another session ----------------------------------------------- */
+/* --- after a loss -------------------------------------------------------- */
 
-/* Armed ones of one bucket, copied: the lock is not held over the calls. */
+void zk_watches_lost(struct zk *zk)
+{
+	struct zk_watch *w;
+	int i;
+
+	if (zk->watch_bytes <= ZK_WATCH_BYTES)
+		return;
+	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
+		tei_list_foreach(w, &zk->watches[i], struct zk_watch, link)
+			if (w->armed)
+				zk_unwatch(zk, w->path);
+	zk->epoch++;
+	zk->rearm = true;
+}
+
+/* What is to be set again, copied: the lock is not held over the calls. */
 struct zk_rearm {
 	char *path;
 	int64_t mzxid;
 };
+
+static bool zk_watch_gone(const struct zk *zk, const struct zk_watch *w)
+	TEI_REQUIRES(zk->lock)
+{
+	return w->armed && w->epoch != zk->epoch;
+}
 
 static size_t zk_rearm_list(struct zk *zk, int bucket, struct zk_rearm **out)
 	TEI_REQUIRES(zk->lock)
@@ -175,26 +205,28 @@ static size_t zk_rearm_list(struct zk *zk, int bucket, struct zk_rearm **out)
 	size_t n = 0;
 
 	tei_list_foreach(w, &zk->watches[bucket], struct zk_watch, link)
-		n += w->armed;
+		n += zk_watch_gone(zk, w);
 	list = n ? calloc(n, sizeof(*list)) : NULL;
 	n = 0;
 	if (list)
 		tei_list_foreach(w, &zk->watches[bucket], struct zk_watch,
 				 link)
-			if (w->armed && (list[n].path = strdup(w->path)))
+			if (zk_watch_gone(zk, w) &&
+			    (list[n].path = strdup(w->path)))
 				list[n++].mzxid = w->mzxid;
 	*out = list;
 	return n;
 }
 
 /* False: the connection is gone again. */
-static bool zk_rearm_one(struct zk *zk, const struct zk_rearm *r,
-			 uint64_t deadline_ns)
+static bool zk_rearm_one(struct zk *zk, const struct zk_rearm *r)
 {
+	uint64_t deadline = tei_now_ns() +
+			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
 	struct Stat stat = { 0 };
 	int rc;
 
-	rc = zk_exists(zk, r->path, ZK_WATCH_SEGMENT, deadline_ns, &stat);
+	rc = zk_exists(zk, r->path, ZK_WATCH_SEGMENT, deadline, &stat);
 	if (rc != ZOK && rc != ZNONODE)
 		return !zk_transient(rc);
 	if ((rc == ZOK ? stat.mzxid : 0) != r->mzxid)
@@ -202,30 +234,49 @@ static bool zk_rearm_one(struct zk *zk, const struct zk_rearm *r,
 	return true;
 }
 
-void zk_watches_rearm(struct zk *zk)
+static bool zk_rearm_bucket(struct zk *zk, int bucket)
 {
-	uint64_t deadline = tei_now_ns() +
-			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
-	struct zk_rearm *list;
+	struct zk_rearm *list = NULL;
 	bool fine = true;
 	size_t n, i;
+
+	tei_mutex_lock(&zk->lock);
+	n = zk_rearm_list(zk, bucket, &list);
+	tei_mutex_unlock(&zk->lock);
+	for (i = 0; i < n; i++) {
+		fine = fine && zk_rearm_one(zk, &list[i]);
+		free(list[i].path);
+	}
+	free(list);
+	return fine;
+}
+
+/* What the keeper has to do before it goes on with watches. */
+static bool zk_rearm_waits(struct zk *zk)
+{
+	bool waits;
+
+	tei_mutex_lock(&zk->lock);
+	waits = zk->expired || zk_entries_dirty(zk);
+	tei_mutex_unlock(&zk->lock);
+	return waits;
+}
+
+void zk_watches_rearm(struct zk *zk)
+{
+	bool fine = true, waits = false;
 	int b;
 
-	for (b = 0; b < ZK_WATCH_BUCKETS; b++) {
-		tei_mutex_lock(&zk->lock);
-		n = zk_rearm_list(zk, b, &list);
-		tei_mutex_unlock(&zk->lock);
-		for (i = 0; i < n; i++) {
-			fine = fine && zk_rearm_one(zk, &list[i], deadline);
-			free(list[i].path);
-		}
-		free(list);
+	for (b = 0; b < ZK_WATCH_BUCKETS && fine && !waits; b++) {
+		fine = zk_rearm_bucket(zk, b);
+		waits = zk_rearm_waits(zk);
 	}
-	if (fine)
+	if (fine && !waits)
 		return;
 	tei_mutex_lock(&zk->lock);
 	zk->rearm = true;
-	zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
+	if (!fine)
+		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
 	tei_mutex_unlock(&zk->lock);
 }
 
@@ -268,6 +319,7 @@ void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 	if (!w)
 		return;
 	zk_watch_set(zk, w, true);
+	w->epoch = zk->epoch;
 	w->mzxid = mzxid;
 }
 
