@@ -61,8 +61,8 @@ bool zrig_open(struct zrig *r, const char *chroot)
 	char conn[256];
 	int rc;
 
-	snprintf(conn, sizeof(conn), "zookeeper://%s%s", zserver()->hosts,
-		 chroot);
+	snprintf(conn, sizeof(conn), "zookeeper://%s%s",
+		 r->hosts ? r->hosts : zserver()->hosts, chroot);
 	r->server = meta_test_server("127.0.0.1", r->incarnation, 0, 0);
 	if (!r->server)
 		return false;

@@ -61,6 +61,36 @@ static void nobody_there_is_said_in_time(void)
 						TEI_NS_PER_SEC);
 }
 
+static void servers_of_ipv6_are_reached(void)
+{
+	char hosts[160];
+	struct zrig a, b;
+	struct ft_zk six;
+
+	if (!zrig_init(&a, 61) || !zrig_init(&b, 62))
+		return;
+	if (!ft_zk_can_bind("::1")) {
+		tei_test_skip("no IPv6 here");
+		return;
+	}
+	if (!ft_zk_start_at(&six, 1, "::1")) {
+		CU_FAIL("no ZooKeeper server on ::1");
+		return;
+	}
+	CU_ASSERT_PTR_NOT_NULL(strstr(six.hosts, "[::1]:"));
+	/* the second one has a list whose first server is not there */
+	snprintf(hosts, sizeof(hosts), "[::1]:1,%s", six.hosts);
+	a.hosts = six.hosts;
+	b.hosts = hosts;
+	if (zrig_open(&a, "/six") && zrig_open(&b, "/six")) {
+		CU_ASSERT_EQUAL(zrig_publish(&a, "v6", 6, NULL), 0);
+		CU_ASSERT_EQUAL(zrig_fetch(&b, "v6", NULL), 6);
+		zrig_close(&b);
+		zrig_close(&a);
+	}
+	ft_zk_stop(&six);
+}
+
 static bool zget(zhandle_t *zh, const char *path, char *buf, int len,
 		 struct Stat *stat)
 {
@@ -427,6 +457,7 @@ const struct tei_test_case zookeeper_cases[] = {
 	{ "bad_credentials_files_are_refused",
 	  bad_credentials_files_are_refused },
 	{ "nobody_there_is_said_in_time", nobody_there_is_said_in_time },
+	{ "servers_of_ipv6_are_reached", servers_of_ipv6_are_reached },
 	{ "keys_are_mooncakes", keys_are_mooncakes },
 	{ "names_no_node_can_have_are_refused",
 	  names_no_node_can_have_are_refused },

@@ -15,6 +15,7 @@
 /* One that publishes and reads. */
 struct zrig {
 	struct tei_settings settings;	/* set before zrig_open */
+	const char *hosts;		/* likewise; NULL: zserver's */
 	uint64_t incarnation;
 	struct tei_meta_server *server;
 	struct tei_meta_store *store;

@@ -89,10 +89,29 @@ int zk_text_split(const char *conn, char **servers, char **chroot,
 	return 0;
 }
 
+/*
+ * The client library splits at the last colon and hands the rest to
+ * getaddrinfo: an address of IPv6 must come without its brackets.
+ */
+static void zk_server_text(struct meta_buf *out, const struct addrinfo *ai)
+{
+	char text[TEI_META_ENDPOINT_MAX], host[TEI_META_HOST_MAX];
+	uint16_t port;
+
+	meta_address_text(ai->ai_addr, ai->ai_addrlen, text);
+	if (tei_meta_split(text, host, &port))
+		return;
+	if (out->len)
+		meta_buf_text(out, ",");
+	meta_buf_text(out, host);
+	meta_buf_text(out, ":");
+	meta_buf_u64(out, port);
+}
+
 static void zk_resolve_one(const char *one, uint64_t deadline_ns,
 			   struct meta_buf *out, const char **why)
 {
-	char host[TEI_META_HOST_MAX], text[TEI_META_ENDPOINT_MAX];
+	char host[TEI_META_HOST_MAX];
 	struct addrinfo *list, *ai;
 	uint16_t port;
 
@@ -100,12 +119,8 @@ static void zk_resolve_one(const char *one, uint64_t deadline_ns,
 	    meta_resolve(host, port ? port : ZK_DEFAULT_PORT, deadline_ns,
 			 &list, why))
 		return;
-	for (ai = list; ai; ai = ai->ai_next) {
-		meta_address_text(ai->ai_addr, ai->ai_addrlen, text);
-		if (out->len)
-			meta_buf_text(out, ",");
-		meta_buf_text(out, text);
-	}
+	for (ai = list; ai; ai = ai->ai_next)
+		zk_server_text(out, ai);
 	freeaddrinfo(list);
 }
 

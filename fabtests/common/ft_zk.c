@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabtests/common/ft_zk.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,22 +16,27 @@
 #define ZK_JAR "/usr/share/java/zookeeper.jar"
 #define ZK_WAIT_MS 60000
 
-static int zk_socket(int port, bool bound)
+static int zk_socket(const char *address, int port, bool bound)
 {
-	struct sockaddr_in in = {
-		.sin_family = AF_INET,
-		.sin_port = htons((uint16_t)port),
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-	};
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+				  .ai_flags = AI_NUMERICHOST }, *ai;
 	struct timeval limit = { .tv_sec = 2 };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+	int fd, on = 1, rc;
+	char service[16];
 
+	snprintf(service, sizeof(service), "%d", port);
+	if (getaddrinfo(address, service, &hints, &ai))
+		return -1;
+	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	if (!(bound ? bind(fd, (struct sockaddr *)&in, sizeof(in)) :
-		      connect(fd, (struct sockaddr *)&in, sizeof(in))))
+	rc = bound ? bind(fd, ai->ai_addr, ai->ai_addrlen) :
+		     connect(fd, ai->ai_addr, ai->ai_addrlen);
+	freeaddrinfo(ai);
+	if (!rc)
 		return fd;
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	return -1;
 }
 
@@ -41,7 +44,7 @@ static int zk_socket(int port, bool bound)
  * A port that is free now and that the kernel gives to nobody who asks for
  * any: a server that was killed has to get it again.
  */
-static int zk_port(void)
+static int zk_port(const char *address)
 {
 	static unsigned int next;
 
@@ -49,7 +52,7 @@ static int zk_port(void)
 		next = (unsigned int)getpid() * 37;
 	for (int i = 0; i < 10000; i++) {
 		int port = 20000 + (int)(next++ % 12000);
-		int fd = zk_socket(port, true);
+		int fd = zk_socket(address, port, true);
 
 		if (fd < 0)
 			continue;
@@ -57,6 +60,15 @@ static int zk_port(void)
 		return port;
 	}
 	return 0;
+}
+
+bool ft_zk_can_bind(const char *address)
+{
+	int fd = zk_socket(address, 0, true);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
 }
 
 const char *ft_zk_missing(void)
@@ -70,7 +82,7 @@ bool ft_zk_restart(struct ft_zk *zk, int i)
 {
 	char script[4096], dir[80], number[3 + 2 * FT_ZK_MAX][16];
 	const char *src = getenv("SRC");
-	char *argv[7 + 2 * FT_ZK_MAX];
+	char *argv[9 + 2 * FT_ZK_MAX];
 	int n = 0, k = 0;
 
 	snprintf(script, sizeof(script), "%s/fabtests/scripts/zk_server.sh",
@@ -78,6 +90,8 @@ bool ft_zk_restart(struct ft_zk *zk, int i)
 	snprintf(dir, sizeof(dir), "%s/%d", zk->dir, i + 1);
 	argv[n++] = (char *)"sh";
 	argv[n++] = script;
+	argv[n++] = (char *)"-a";
+	argv[n++] = zk->address;
 	argv[n++] = dir;
 	snprintf(number[k], 16, "%d", i + 1);
 	argv[n++] = number[k++];
@@ -97,9 +111,9 @@ bool ft_zk_restart(struct ft_zk *zk, int i)
 }
 
 /* What it says of itself: "…Mode: leader…", or "" */
-static void zk_ask(int port, char *out, size_t len)
+static void zk_ask(const struct ft_zk *zk, int i, char *out, size_t len)
 {
-	int fd = zk_socket(port, false);
+	int fd = zk_socket(zk->address, zk->client[i], false);
 	ssize_t n;
 	size_t used = 0;
 
@@ -113,7 +127,8 @@ static void zk_ask(int port, char *out, size_t len)
 }
 
 struct zk_wait {
-	int port;
+	const struct ft_zk *zk;
+	int i;
 };
 
 static bool zk_serves(void *arg)
@@ -121,13 +136,13 @@ static bool zk_serves(void *arg)
 	const struct zk_wait *w = arg;
 	char text[2048];
 
-	zk_ask(w->port, text, sizeof(text));
+	zk_ask(w->zk, w->i, text, sizeof(text));
 	return strstr(text, "Mode: ") != NULL;
 }
 
 bool ft_zk_wait(const struct ft_zk *zk, int i)
 {
-	struct zk_wait w = { zk->client[i] };
+	struct zk_wait w = { zk, i };
 
 	if (ft_wait_until(zk_serves, &w, ZK_WAIT_MS))
 		return true;
@@ -143,7 +158,7 @@ int ft_zk_leader(const struct ft_zk *zk)
 	for (int i = 0; i < zk->count; i++) {
 		if (!zk->server[i].pid)
 			continue;
-		zk_ask(zk->client[i], text, sizeof(text));
+		zk_ask(zk, i, text, sizeof(text));
 		if (strstr(text, "Mode: leader"))
 			return i;
 	}
@@ -152,21 +167,28 @@ int ft_zk_leader(const struct ft_zk *zk)
 
 bool ft_zk_start(struct ft_zk *zk, int count)
 {
+	return ft_zk_start_at(zk, count, "127.0.0.1");
+}
+
+bool ft_zk_start_at(struct ft_zk *zk, int count, const char *address)
+{
+	const char *form = strchr(address, ':') ? "%s[%s]:%d" : "%s%s:%d";
 	size_t used = 0;
 	bool good = true;
 
 	memset(zk, 0, sizeof(*zk));
+	snprintf(zk->address, sizeof(zk->address), "%s", address);
 	snprintf(zk->dir, sizeof(zk->dir), "/tmp/ft_zk.XXXXXX");
 	if (!mkdtemp(zk->dir))
 		return false;
 	zk->count = count;
 	for (int i = 0; i < count; i++) {
-		zk->client[i] = zk_port();
-		zk->peer[i] = zk_port();
-		zk->election[i] = zk_port();
+		zk->client[i] = zk_port(zk->address);
+		zk->peer[i] = zk_port(zk->address);
+		zk->election[i] = zk_port(zk->address);
 		used += (size_t)snprintf(zk->hosts + used,
 					 sizeof(zk->hosts) - used,
-					 "%s127.0.0.1:%d", i ? "," : "",
+					 form, i ? "," : "", address,
 					 zk->client[i]);
 	}
 	for (int i = 0; good && i < count; i++)

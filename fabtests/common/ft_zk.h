@@ -8,7 +8,7 @@
 #include "fabtests/common/ft_proc.h"
 
 /*
- * Real ZooKeeper servers, on free ports of 127.0.0.1 with temporary data:
+ * Real ZooKeeper servers, on free ports of a loopback address with temporary data:
  * one alone, or an ensemble. They end with the process that started them. One
  * thread. Functions that return bool print what went wrong.
  */
@@ -19,6 +19,7 @@ struct ft_zk {
 	int count;
 	struct ft_proc server[FT_ZK_MAX];	/* pid 0: not running */
 	int client[FT_ZK_MAX], peer[FT_ZK_MAX], election[FT_ZK_MAX];
+	char address[16];
 	char dir[64];
 	char hosts[128];	/* "127.0.0.1:P,…" */
 };
@@ -26,8 +27,12 @@ struct ft_zk {
 /* Why there can be no servers on this machine, or NULL. */
 const char *ft_zk_missing(void);
 
-/* Starts them and waits until all of them serve. */
+/* Starts them on 127.0.0.1 and waits until all of them serve. */
 bool ft_zk_start(struct ft_zk *zk, int count);
+bool ft_zk_start_at(struct ft_zk *zk, int count, const char *address);
+
+/* This host has that address. */
+bool ft_zk_can_bind(const char *address);
 
 /* Starts one that was killed; returns at once. */
 bool ft_zk_restart(struct ft_zk *zk, int i);

@@ -1,14 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# zk_server.sh DIR ID CLIENT_PORT [PEER_PORT ELECTION_PORT]…
+# zk_server.sh [-a ADDRESS] DIR ID CLIENT_PORT [PEER_PORT ELECTION_PORT]…
 #
 # Becomes ZooKeeper server ID (from 1), with its data in DIR and its clients
-# on 127.0.0.1:CLIENT_PORT. One pair of ports for each server of an ensemble;
+# on CLIENT_PORT of ADDRESS (127.0.0.1). One pair of ports for each server of an ensemble;
 # none for a server alone. Exit 77 where there is no Java or no ZooKeeper.
 # ZK_FORCE_SYNC=yes writes through to the disk.
 set -eu
 
+address=127.0.0.1
+if [ "$1" = -a ]; then
+	address=$2
+	shift 2
+fi
 dir=$1 id=$2 port=$3
 shift 3
 jar=/usr/share/java/zookeeper.jar
@@ -26,7 +31,7 @@ echo "$id" >"$dir/data/myid"
 	maxSessionTimeout=60000
 	dataDir=$dir/data
 	clientPort=$port
-	clientPortAddress=127.0.0.1
+	clientPortAddress=$address
 	maxClientCnxns=0
 	admin.enableServer=false
 	4lw.commands.whitelist=srvr
