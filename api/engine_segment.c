@@ -303,7 +303,11 @@ static void segment_detach(struct engine *e, segment_id_t id)
 		segment_free(e, s);
 }
 
-/* Whether an open segment's peer needs another look at its descriptor. */
+/*
+ * Whether an open segment's peer needs another look at its descriptor. Without
+ * a store nobody tells of a successor, so one that was silent may have one; a
+ * store tells by itself, and is asked where something is known to be wrong.
+ */
 static bool segment_stale(struct engine *e, const char *name)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, name);
@@ -315,8 +319,12 @@ static bool segment_stale(struct engine *e, const char *name)
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
 	/* without a peer: its descriptor was read before it had rails */
-	if (s)
-		stale = !s->peer || !tei_rail_peer_healthy(s->peer);
+	if (s && s->peer)
+		stale = tei_meta_store_p2p(e->store) ?
+			!tei_rail_peer_healthy(s->peer) :
+			!tei_rail_peer_sound(s->peer);
+	else
+		stale = s != NULL;
 	pthread_rwlock_unlock(&e->segments);
 	return stale;
 }

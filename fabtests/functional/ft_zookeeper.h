@@ -42,6 +42,7 @@ const char *zk_said(void);
 
 void zk_outages(struct zk_rig *rig);
 void zk_leader_killed(struct zk_rig *rig);
+void zk_stopped(struct zk_rig *rig);
 void zk_names(struct zk_rig *rig);
 
 /* 1 000 segments of 10 processes; the exit code. */

@@ -434,16 +434,33 @@ bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 	return rail_path_fit_any(dp, addr) >= 0;
 }
 
+static bool rail_peer_sound(const struct tei_rail_peer *p)
+{
+	bool ok = p->state != RAIL_PEER_GONE && !p->unfenced;
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		ok = ok && !p->remotes[i].fence.wanted;
+	return ok;
+}
+
+bool tei_rail_peer_sound(struct tei_rail_peer *p)
+{
+	bool ok;
+
+	rail_sched_enter(p->dp);
+	ok = rail_peer_sound(p);
+	rail_sched_leave(p->dp);
+	return ok;
+}
+
 bool tei_rail_peer_healthy(struct tei_rail_peer *p)
 {
 	bool ok;
-	uint16_t i;
 
 	rail_sched_enter(p->dp);
-	ok = p->state == RAIL_PEER_READY && !p->unfenced &&
+	ok = rail_peer_sound(p) && p->state == RAIL_PEER_READY &&
 	     tei_now_ns() - p->alive_ns < PEER_ALIVE_NS;
-	for (i = 0; i < p->nremotes; i++)
-		ok = ok && !p->remotes[i].fence.wanted;
 	rail_sched_leave(p->dp);
 	return ok;
 }

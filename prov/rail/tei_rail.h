@@ -208,6 +208,9 @@ void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 			const struct tei_rail_addr *addr);
 
+/* True while nothing of it is known to be broken; it may not be there yet. */
+bool tei_rail_peer_sound(struct tei_rail_peer *peer);
+
 /*
  * True while nothing of it is broken and it gave a sign of life in the last 5
  * milliseconds.

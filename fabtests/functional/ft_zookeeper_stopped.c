@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <pthread.h>
+#include <string.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_zookeeper.h"
+
+/*
+ * A server that is stopped: it has the connection and says nothing, so that
+ * every call to it takes until its deadline. Transfers take none of that time,
+ * before the loss is noticed or after it.
+ */
+
+#define STOPPED_BLOCK 65536
+#define STOPPED_MOVES 20	/* at least, beside each call that waits */
+#define STOPPED_WAIT_MS 2000	/* what such a call waits */
+/* each may have to let one go first */
+#define STOPPED_LIMIT_MS (2 * STOPPED_WAIT_MS + 2000)
+
+struct stopped_mover {
+	struct zk_rig *rig;
+	segment_id_t seg;
+	uint64_t remote;
+	/* atomic */
+	bool stop, bad;
+	uint32_t moves;
+	uint64_t longest_ns;
+};
+
+static void *stopped_main(void *arg)
+{
+	struct stopped_mover *m = arg;
+	uint64_t from, ns;
+
+	while (!__atomic_load_n(&m->stop, __ATOMIC_RELAXED)) {
+		from = ft_now_ns();
+		if (!fx_move(m->rig->engine, m->seg, OPCODE_WRITE,
+			     m->rig->mem.p, m->remote, STOPPED_BLOCK, 0))
+			__atomic_store_n(&m->bad, true, __ATOMIC_RELAXED);
+		ns = ft_now_ns() - from;
+		if (ns > m->longest_ns)
+			__atomic_store_n(&m->longest_ns, ns, __ATOMIC_RELAXED);
+		__atomic_add_fetch(&m->moves, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+struct stopped_call {
+	struct stopped_mover *mover;
+	uint64_t from;
+	uint32_t moves;
+};
+
+static struct stopped_call stopped_begin(struct stopped_mover *m)
+{
+	struct stopped_call c = {
+		.mover = m, .from = ft_now_ns(),
+		.moves = __atomic_load_n(&m->moves, __ATOMIC_RELAXED),
+	};
+
+	return c;
+}
+
+/* What the call took, and that the transfers did not wait with it. */
+static void stopped_end(const struct stopped_call *c, const char *what,
+			unsigned int limit_ms)
+{
+	uint32_t moves = __atomic_load_n(&c->mover->moves, __ATOMIC_RELAXED) -
+			 c->moves;
+	unsigned int ms = (unsigned int)((ft_now_ns() - c->from) / 1000000);
+
+	ft_diag("%s: %u ms, %u moves meanwhile", what, ms, moves);
+	ft_ok(ms <= fx_ms(limit_ms), "%s_ends_in_time", what);
+	ft_ok(ms < STOPPED_WAIT_MS / 2 || moves >= STOPPED_MOVES,
+	      "transfers_go_on_beside_%s", what);
+}
+
+/* For these none is needed. */
+static void stopped_at_once(struct stopped_mover *m)
+{
+	struct stopped_call c = stopped_begin(m);
+	static char own[STOPPED_BLOCK];
+	bool good = true;
+
+	for (int i = 0; good && i < 100; i++)
+		good = openSegment(m->rig->engine, "target") == m->seg &&
+		       !closeSegment(m->rig->engine, m->seg);
+	ft_ok(good, "a_cached_segment_is_opened");
+	stopped_end(&c, "opening_what_is_open_100_times",
+		    STOPPED_WAIT_MS / 2);
+	c = stopped_begin(m);
+	ft_ok(!registerLocalMemory(m->rig->engine, own, sizeof(own), "*", 0) &&
+	      !unregisterLocalMemory(m->rig->engine, own),
+	      "memory_that_is_not_published_comes_and_goes");
+	stopped_end(&c, "registering_for_own_use", STOPPED_WAIT_MS / 2);
+}
+
+static void stopped_calls(struct stopped_mover *m, void *published)
+{
+	static char more[STOPPED_BLOCK];
+	struct stopped_call c = stopped_begin(m);
+
+	ft_ok(registerLocalMemory(m->rig->engine, more, sizeof(more), "*",
+				  1) < 0 &&
+	      strstr(zk_said(), "no answer from ZooKeeper"),
+	      "publishing_says_that_nobody_answers");
+	stopped_end(&c, "registering", STOPPED_LIMIT_MS);
+	c = stopped_begin(m);
+	unregisterLocalMemory(m->rig->engine, published);
+	stopped_end(&c, "unregistering", STOPPED_LIMIT_MS);
+	c = stopped_begin(m);
+	ft_ok(openSegment(m->rig->engine, "unheard-of") < 0 &&
+	      strstr(zk_said(), "no answer from ZooKeeper"),
+	      "looking_a_name_up_says_so_too");
+	stopped_end(&c, "looking_a_name_up", STOPPED_LIMIT_MS);
+}
+
+/* Afterwards what was asked for meanwhile is so. */
+static void stopped_resumed(struct zk_rig *rig, void *published)
+{
+	segment_id_t seg;
+
+	ft_zk_resume(&rig->zk, 0);
+	ft_ok(ft_zk_wait(&rig->zk, 0) &&
+	      zk_open_until(rig, "target", true, FX_LONG_MS),
+	      "it_goes_on_and_serves");
+	ft_ok(unregisterLocalMemory(rig->engine, published) != 0,
+	      "what_was_unregistered_meanwhile_is");
+	ft_ok(!registerLocalMemory(rig->engine, published, STOPPED_BLOCK, "*",
+				   1), "it_can_be_published_again");
+	seg = openSegment(rig->engine, "initiator");
+	ft_ok(seg == LOCAL_SEGMENT, "the_own_name_is_ours_still");
+	unregisterLocalMemory(rig->engine, published);
+}
+
+void zk_stopped(struct zk_rig *rig)
+{
+	static char published[STOPPED_BLOCK];
+	struct stopped_mover m = { .rig = rig };
+	struct fx_peer target;
+	pthread_t thread;
+
+	if (!ft_ok(zk_target(rig, &target, "target"), "a_target_publishes"))
+		return;
+	m.seg = openSegment(rig->engine, "target");
+	m.remote = target.mem.addr;
+	if (!ft_ok(m.seg >= 0 && zk_move(rig, m.seg, &target) &&
+		   !registerLocalMemory(rig->engine, published,
+					sizeof(published), "*", 1),
+		   "a_segment_is_found_and_written"))
+		return;
+	ft_zk_pause(&rig->zk, 0);
+	/* the target was silent meanwhile */
+	ft_ok(openSegment(rig->engine, "target") == m.seg &&
+	      !closeSegment(rig->engine, m.seg), "it_is_opened_again");
+	pthread_create(&thread, NULL, stopped_main, &m);
+	stopped_at_once(&m);
+	stopped_calls(&m, published);
+	stopped_at_once(&m);
+	__atomic_store_n(&m.stop, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	ft_diag("%u moves, the longest took %llu ms", m.moves,
+		(unsigned long long)(m.longest_ns / 1000000));
+	ft_ok(!m.bad && m.longest_ns < fx_ms(1500) * UINT64_C(1000000),
+	      "no_transfer_waits_for_the_server");
+	ft_ok(zk_move(rig, m.seg, &target), "and_all_bytes_arrive");
+	stopped_resumed(rig, published);
+	closeSegment(rig->engine, m.seg);
+	fx_peer_stop(&target);
+}
