@@ -82,6 +82,8 @@ SRCS_ft_objects = $(FX_SRCS) \
 
 SRCS_ft_security = $(FX_SRCS) \
 	fabtests/functional/ft_security.c \
+	fabtests/functional/ft_security_floods.c \
+	fabtests/functional/ft_security_limits.c \
 	# EOL
 
 SRCS_ft_shutdown = $(FX_SRCS) \

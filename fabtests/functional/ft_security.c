@@ -2,18 +2,15 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_security.h"
 #include "fabtests/functional/fx.h"
 
 /*
@@ -21,19 +18,13 @@
  * frames are written out here: "MRcc", version, type, flags (2), id (4),
  * length (4), payload.
  */
-#define SEC_HEAD	16
-#define SEC_PING	1
 #define SEC_GET_DESC	2
-#define SEC_AUTH	15
 #define SEC_RESPONSE	16
 #define SEC_CHALLENGE	144
 #define SEC_ERROR	255
 #define SEC_DENIED	13
-#define SEC_REQUESTS	2000
-#define SEC_FLOODERS	200
 
-static void sec_frame(uint8_t *out, uint8_t version, uint8_t type,
-		      uint32_t length)
+void sec_frame(uint8_t *out, uint8_t version, uint8_t type, uint32_t length)
 {
 	memset(out, 0, SEC_HEAD);
 	memcpy(out, "MRcc", 4);
@@ -43,8 +34,7 @@ static void sec_frame(uint8_t *out, uint8_t version, uint8_t type,
 	memcpy(out + 12, &length, sizeof(length));
 }
 
-/* From a given address of this host; -1 where nobody answers. */
-static int sec_connect(const char *name, const char *from)
+int sec_connect(const char *name, const char *from)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
 	const char *colon = strrchr(name, ':');
@@ -269,156 +259,6 @@ static void sec_in_band(struct fx_peer *target, const char *right,
 	      "with_the_secret_it_is_read");
 }
 
-/* --- floods -------------------------------------------------------------- */
-
-static int sec_by_time(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* Openings one after the other with a pause: median and 99th of 100, us. */
-static bool sec_series(transfer_engine_t e, const char *name, double *median,
-		       double *p99)
-{
-	static uint64_t t[SEC_REQUESTS];
-	struct timespec pause = { .tv_nsec = 4000000 };
-	size_t i;
-
-	for (i = 0; i < SEC_REQUESTS; i++) {
-		uint64_t from = ft_now_ns();
-		segment_id_t seg = openSegmentNoCache(e, name);
-
-		t[i] = ft_now_ns() - from;
-		if (seg < 0)
-			return false;
-		closeSegment(e, seg);
-		nanosleep(&pause, NULL);
-	}
-	qsort(t, SEC_REQUESTS, sizeof(*t), sec_by_time);
-	*median = (double)t[SEC_REQUESTS / 2] / 1e3;
-	*p99 = (double)t[SEC_REQUESTS * 99 / 100] / 1e3;
-	return true;
-}
-
-/* count connections, each with a question as soon as the last is answered. */
-static void flood_asks(const char *name, int count)
-{
-	struct pollfd p[SEC_FLOODERS];
-	uint8_t frame[SEC_HEAD], junk[4096];
-	int i;
-
-	sec_frame(frame, 1, SEC_PING, 0);
-	for (i = 0; i < count; i++)
-		p[i] = (struct pollfd){ .fd = -1 };
-	for (;;) {
-		for (i = 0; i < count; i++) {
-			if (p[i].fd >= 0 && !p[i].revents)
-				continue;
-			if (p[i].fd >= 0 &&
-			    recv(p[i].fd, junk, sizeof(junk), 0) > 0 &&
-			    send(p[i].fd, frame, sizeof(frame),
-				 MSG_NOSIGNAL) > 0)
-				continue;
-			if (p[i].fd >= 0)
-				close(p[i].fd);
-			p[i].fd = sec_connect(name, "127.0.0.66");
-			p[i].events = POLLIN;
-			send(p[i].fd, frame, sizeof(frame), MSG_NOSIGNAL);
-		}
-		poll(p, (nfds_t)count, 100);
-	}
-}
-
-static void flood_one(const char *name)
-{
-	flood_asks(name, 1);
-}
-
-static void flood_many(const char *name)
-{
-	flood_asks(name, SEC_FLOODERS);
-}
-
-static void flood_connects(const char *name)
-{
-	for (;;)
-		close(sec_connect(name, "127.0.0.66"));
-}
-
-static void flood_silence(const char *name)
-{
-	int fd[SEC_FLOODERS], i;
-
-	for (i = 0; i < SEC_FLOODERS; i++)
-		fd[i] = -1;
-	for (i = 0;; i = (i + 1) % SEC_FLOODERS) {
-		close(fd[i]);
-		fd[i] = sec_connect(name, "127.0.0.66");
-		poll(NULL, 0, 10);
-	}
-}
-
-static void flood_drip(const char *name)
-{
-	uint8_t frame[SEC_HEAD];
-	size_t i;
-	int fd;
-
-	sec_frame(frame, 1, SEC_AUTH, 32);
-	for (;;) {
-		fd = sec_connect(name, "127.0.0.66");
-		for (i = 0; i < SEC_HEAD; i++) {
-			send(fd, frame + i, 1, MSG_NOSIGNAL);
-			poll(NULL, 0, 2);
-		}
-		close(fd);
-	}
-}
-
-static void sec_beside(transfer_engine_t e, const char *name, const char *what,
-		       void (*fn)(const char *))
-{
-	double median, p99, calm, calm99;
-	bool good = sec_series(e, name, &calm, &calm99);
-	pid_t pid = fork();
-
-	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		fn(name);
-		_exit(0);
-	}
-	good = good && sec_series(e, name, &median, &p99);
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-	if (!ft_ok(good, "every_request_is_answered_beside_%s", what))
-		return;
-	ft_diag("%s: median %.0f us, alone %.0f (%.3f); p99 %.0f us, alone %.0f (%.3f)",
-		what, median, calm, median / calm, p99, calm99, p99 / calm99);
-	/* figures are for a quiet machine; this holds on any */
-	ft_ok(median < 20 * calm + 20000, "not_held_up_by_%s", what);
-}
-
-/* With FT_SECURITY_FLOODS set, which takes two minutes: without a secret, so
- * that what floods are valid requests. */
-static void sec_floods(void)
-{
-	struct fx_peer target;
-	transfer_engine_t e;
-
-	if (!ft_ok(fx_target_start(&target, FX_MIB), "a_target_without_one"))
-		return;
-	e = fx_engine("tcp");
-	sec_beside(e, target.name, "silence", flood_silence);
-	sec_beside(e, target.name, "a_drip", flood_drip);
-	sec_beside(e, target.name, "a_flood_over_1", flood_one);
-	sec_beside(e, target.name, "a_flood_over_200", flood_many);
-	sec_beside(e, target.name, "connects", flood_connects);
-	destroyTransferEngine(e);
-	ft_ok(fx_peer_stop(&target), "target_without_one_ends_well");
-}
-
 static bool sec_file(const char *path, const char *text)
 {
 	FILE *f = fopen(path, "w");
@@ -466,6 +306,7 @@ int main(int argc, char **argv)
 	destroyTransferEngine(e);
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	unsetenv("MOONRAIL_SECRET_FILE");
+	sec_limits();
 	if (getenv("FT_SECURITY_FLOODS"))
 		sec_floods();
 	unlink(right);

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fabtests/functional/ft_security.h"
+#include "fabtests/functional/fx.h"
+
+/* MOONRAIL_MAX_NOTIFIES: what is held for a process that takes none. */
+
+#define LIMIT_HELD 4
+
+static int limit_note(transfer_engine_t e, segment_id_t seg, int n)
+{
+	char name[] = "n", msg[16];
+	struct notify_msg note = { name, msg };
+
+	snprintf(msg, sizeof(msg), "%d", n);
+	return genNotifyInEngine(e, (uint64_t)seg, note);
+}
+
+static bool limit_refused(int ret)
+{
+	struct te_error err;
+
+	memset(&err, 0, sizeof(err));
+	te_last_error(&err, sizeof(err));
+	return ret == -2 && strstr(err.text, "MOONRAIL_MAX_NOTIFIES=4");
+}
+
+static bool limit_heard(void *arg)
+{
+	char text[8192] = "";
+	ssize_t n = pread(*(int *)arg, text, sizeof(text) - 1, 0);
+
+	return n > 0 && strstr(text, "MOONRAIL_MAX_NOTIFIES=4 are held");
+}
+
+static void limit_own(transfer_engine_t e)
+{
+	notify_msg_t *got;
+	bool good = true;
+	int n;
+
+	for (int i = 0; i < LIMIT_HELD; i++)
+		good = good && !limit_note(e, LOCAL_SEGMENT, i);
+	ft_ok(good && limit_refused(limit_note(e, LOCAL_SEGMENT, 9)) &&
+	      limit_refused(limit_note(e, LOCAL_SEGMENT, 9)),
+	      "one_to_ourselves_is_refused_at_the_limit");
+	got = getNotifsFromEngine(e, &n);
+	ft_ok(n == LIMIT_HELD && !strcmp(got[LIMIT_HELD - 1].msg, "3"),
+	      "and_those_before_it_are_there");
+	freeNotifsMsgBuf(got, n);
+	ft_ok(!limit_note(e, LOCAL_SEGMENT, 1), "then_there_is_room_again");
+	got = getNotifsFromEngine(e, &n);
+	freeNotifsMsgBuf(got, n);
+}
+
+/* More than are held; those after the limit leave a line, and no trace. */
+static void limit_received(transfer_engine_t e, struct fx_peer *target,
+			   int log)
+{
+	segment_id_t seg = openSegment(e, target->name);
+	bool good = seg > 0;
+
+	for (int i = 0; i < LIMIT_HELD; i++)
+		good = good && !limit_note(e, seg, i);
+	ft_ok(good && fx_ask(target, "notes 4") == 4,
+	      "as_many_as_are_held_arrive");
+	for (int i = 0; good && i <= LIMIT_HELD; i++) {
+		/* the sender's own limit is as low */
+		while (limit_note(e, seg, 10 + i))
+			usleep(1000);
+	}
+	ft_ok(good && ft_wait_until(limit_heard, &log, fx_ms(20000)),
+	      "one_more_than_is_held_is_refused_in_words");
+	ft_ok(fx_ask(target, "notes 4") == 4 &&
+	      !strncmp(target->text, "n=10 n=11 n=12 n=13", 19) &&
+	      !strstr(target->text, "n=14"), "the_first_ones_are_kept");
+	ft_ok(!limit_note(e, seg, 20) && fx_ask(target, "notes 1") == 1 &&
+	      strstr(target->text, "n=20"), "then_there_is_room_again");
+	closeSegment(e, seg);
+}
+
+/* To one that does not take them off the wire: held here, up to the limit. */
+static void limit_sent(transfer_engine_t e, struct fx_peer *target)
+{
+	segment_id_t seg = openSegment(e, target->name);
+	int ret = 0;
+
+	ft_ok(fx_peer_pause(target), "a_target_is_stopped");
+	for (int i = 0; !ret && i < 1000000; i++)
+		ret = limit_note(e, seg, i);
+	ft_ok(limit_refused(ret), "what_cannot_be_sent_is_refused");
+	fx_peer_resume(target);
+	closeSegment(e, seg);
+}
+
+void sec_limits(void)
+{
+	int log = memfd_create("log", 0);
+	struct fx_peer target;
+	transfer_engine_t e;
+	char option[32];
+
+	snprintf(option, sizeof(option), "log=%d", log);
+	setenv("MOONRAIL_MAX_NOTIFIES", "4", 1);
+	if (!ft_ok(fx_peer_start(&target, FX_MIB, option, NULL) &&
+		   !fx_ask(&target, "reg 0 %llu 1", FX_MIB),
+		   "a_target_that_holds_four"))
+		return;
+	e = fx_engine("tcp");
+	limit_own(e);
+	limit_received(e, &target, log);
+	limit_sent(e, &target);
+	destroyTransferEngine(e);
+	ft_ok(fx_peer_stop(&target), "it_ends_well");
+	unsetenv("MOONRAIL_MAX_NOTIFIES");
+	close(log);
+}
