@@ -12,7 +12,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib tools tests examples check demo bench bench-sieve
+.PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
 .PHONY: install uninstall clean distclean check-threads
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
 .PHONY: stats FORCE
@@ -197,6 +197,12 @@ endif
 		SANITIZE='$(WITH_SANITIZE)' \
 		sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)' \
 		$(foreach t,$(CHECKS),$(call timed,$(t)))
+
+# Random input to all that takes bytes from others, FUZZ seconds per case.
+FUZZ = 60
+fuzz: all
+	@for t in meta rail; do TEI_FUZZ_SECONDS='$(FUZZ)' \
+		$(B)/test/$${t}_test fuzzed || exit 1; done
 
 demo: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \

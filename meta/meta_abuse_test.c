@@ -13,6 +13,7 @@
 #include "meta/meta_test.h"
 #include "meta/meta_wire.h"
 #include "util/clock.h"
+#include "util/secret.h"
 
 /* Clients that do not keep to the protocol, and servers that do not. */
 
@@ -437,36 +438,93 @@ static void stop_with_clients_leaves_no_descriptor(void)
 	CU_ASSERT_EQUAL(meta_test_fds(), before);
 }
 
-static void random_frames_never_hurt(void)
+/* A valid request or two with a few bytes changed, and an end anywhere. */
+static size_t abuse_fuzz(struct tei_fuzz *f, uint8_t *out, size_t size)
 {
-	struct tei_meta_server *s;
-	uint64_t seed = 0x1234567890abcdefu;
-	uint8_t frame[64];
+	static const uint8_t types[] = {
+		META_WIRE_PING, META_WIRE_GET_DESC, META_WIRE_AUTH,
+		META_WIRE_RESPONSE,
+	};
 	struct meta_wire_header h;
-	int i, k, fd;
-	size_t len;
+	size_t used = 0, body;
 
-	s = meta_test_server("127.0.0.1", 1, 0, 64);
-	if (!s)
-		return;
-	meta_test_publish(s, 1);
+	memset(out, 'n', size);
+	while (used + sizeof(h) + 32 <= size && tei_fuzz_random(f) % 3) {
+		body = tei_fuzz_random(f) % 33;
+		meta_wire_fill(&h, types[tei_fuzz_random(f) % 4],
+			       META_WIRE_ANY * (tei_fuzz_random(f) % 2),
+			       1, (uint32_t)body);
+		memcpy(out + used, &h, sizeof(h));
+		used += sizeof(h) + body;
+	}
+	if (tei_fuzz_random(f) % 4)
+		tei_fuzz_bytes(f, out, used, 0);
+	if (!(tei_fuzz_random(f) % 4))
+		used = tei_fuzz_random(f) % (used + 1);
+	return used;
+}
+
+static void abuse_fuzzed(struct tei_meta_server *s, const char *what,
+			 uint64_t rounds)
+{
+	uint8_t frames[256];
+	struct tei_fuzz f;
+	size_t len;
+	int fd;
+
 	meta_test_hush(true);
-	for (i = 0; i < 2000; i++) {
-		meta_wire_fill(&h, (uint8_t)(1 + i % 2), META_WIRE_ANY * (i % 2),
-			       1, 20);
-		memset(frame, 'n', sizeof(frame));
-		memcpy(frame, &h, sizeof(h));
-		for (k = 0; k < i % 4; k++)
-			frame[meta_test_random(&seed) % sizeof(frame)] =
-				(uint8_t)meta_test_random(&seed);
-		len = 1 + meta_test_random(&seed) % sizeof(frame);
+	for (tei_fuzz_begin(&f, what); tei_fuzz_next(&f, rounds);) {
 		fd = abuse_connect(s);
-		send(fd, frame, len, MSG_NOSIGNAL);
+		len = abuse_fuzz(&f, frames, sizeof(frames));
+		send(fd, frames, len, MSG_NOSIGNAL);
+		/* of some the answer is awaited, or they'd all be cut short */
+		if (!(f.rounds % 8)) {
+			shutdown(fd, SHUT_WR);
+			abuse_drain(fd, frames, sizeof(frames));
+		}
 		close(fd);
 	}
 	meta_test_hush(false);
+}
+
+static struct tei_meta_server *abuse_server_of(const struct tei_secret *secret)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
+		.client_rate = 1000000, .secret = secret,
+	};
+	struct tei_meta_server *s = NULL;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
+	meta_test_publish(s, 1);
+	return s;
+}
+
+static void fuzzed_requests_never_hurt(void)
+{
+	struct tei_meta_server *s = abuse_server_of(NULL);
+
+	abuse_fuzzed(s, "requests", 2000);
 	CU_ASSERT(abuse_alive(s));
 	tei_meta_server_stop(s);
+}
+
+/* Nor does any of it get as far as an answer. */
+static void fuzzed_requests_get_nothing_without_the_secret(void)
+{
+	struct tei_secret *secret = NULL;
+	struct tei_meta_server *s;
+	uint64_t v;
+
+	CU_ASSERT_EQUAL_FATAL(tei_secret_make("a secret of enough bytes", 24,
+					      &secret), 0);
+	s = abuse_server_of(secret);
+	abuse_fuzzed(s, "requests without the secret", 2000);
+	CU_ASSERT_EQUAL(tei_meta_ping(tei_meta_server_address(s), secret,
+				      meta_test_deadline(), &v, NULL), 0);
+	CU_ASSERT_EQUAL(v, 1);
+	tei_meta_server_stop(s);
+	tei_secret_free(secret);
 }
 
 /* --- a server that misbehaves -------------------------------------------- */
@@ -556,6 +614,34 @@ static void clients_survive_bad_servers(void)
 			TEI_ERR_REJECTED);
 }
 
+static void fuzzed_replies_never_hurt(void)
+{
+	static const uint8_t types[] = {
+		META_WIRE_DESC, META_WIRE_PONG, META_WIRE_CHALLENGE,
+		META_WIRE_ERROR,
+	};
+	struct meta_wire_header h;
+	uint8_t reply[512];
+	struct tei_err err;
+	struct tei_fuzz f;
+	size_t body;
+	int rc;
+
+	meta_test_hush(true);
+	for (tei_fuzz_begin(&f, "replies"); tei_fuzz_next(&f, 1000);) {
+		body = tei_fuzz_random(&f) % (sizeof(reply) - sizeof(h));
+		memset(reply, 'r', sizeof(reply));
+		meta_wire_fill(&h, types[tei_fuzz_random(&f) % 4], 0, 1,
+			       (uint32_t)body);
+		memcpy(reply, &h, sizeof(h));
+		tei_fuzz_bytes(&f, reply, sizeof(h) + body, 0);
+		rc = abuse_client(reply, sizeof(h) + body, false, &err);
+		CU_ASSERT(rc == 0 || rc == TEI_ERR_REJECTED ||
+			  rc == TEI_ERR_SOCKET);
+	}
+	meta_test_hush(false);
+}
+
 const struct tei_test_case abuse_cases[] = {
 	{ "malformed_frames_are_refused", malformed_frames_are_refused },
 	{ "truncated_frames_cost_nothing", truncated_frames_cost_nothing },
@@ -573,7 +659,10 @@ const struct tei_test_case abuse_cases[] = {
 	{ "out_of_descriptors_is_survived", out_of_descriptors_is_survived },
 	{ "stop_with_clients_leaves_no_descriptor",
 	  stop_with_clients_leaves_no_descriptor },
-	{ "random_frames_never_hurt", random_frames_never_hurt },
+	{ "fuzzed_requests_never_hurt", fuzzed_requests_never_hurt },
+	{ "fuzzed_requests_get_nothing_without_the_secret",
+	  fuzzed_requests_get_nothing_without_the_secret },
 	{ "clients_survive_bad_servers", clients_survive_bad_servers },
+	{ "fuzzed_replies_never_hurt", fuzzed_replies_never_hurt },
 	{ NULL, NULL },
 };

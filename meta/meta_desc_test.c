@@ -293,16 +293,16 @@ static void ten_thousand_buffers_take_no_time(void)
 }
 
 /* One to four changes of a byte, a cut, or a piece written twice. */
-static size_t desc_mutate(char *text, size_t len, uint64_t *seed)
+static size_t desc_mutate(char *text, size_t len, struct tei_fuzz *f)
 {
 	static const char likely[] = "{}[],:\"\\0129eE-.ntf \x80";
-	uint32_t n = 1 + meta_test_random(seed) % 4, at;
+	size_t n = 1 + tei_fuzz_random(f) % 4, at;
 
 	while (n--) {
-		at = meta_test_random(seed) % (uint32_t)len;
-		switch (meta_test_random(seed) % 4) {
+		at = tei_fuzz_random(f) % len;
+		switch (tei_fuzz_random(f) % 4) {
 		case 0:
-			text[at] = (char)meta_test_random(seed);
+			text[at] = (char)tei_fuzz_random(f);
 			break;
 		case 1:
 			memmove(text + at, text + at / 2, len - at);
@@ -312,27 +312,27 @@ static size_t desc_mutate(char *text, size_t len, uint64_t *seed)
 				len = at;
 			break;
 		default:
-			text[at] = likely[meta_test_random(seed) %
+			text[at] = likely[tei_fuzz_random(f) %
 					  (sizeof(likely) - 1)];
 		}
 	}
 	return len;
 }
 
-static void mutated_text_never_hurts(void)
+static void fuzzed_text_never_hurts(void)
 {
 	struct tei_meta_desc *d = meta_test_desc("n", 1, 2, 3), *got;
-	uint64_t seed = 88172645463325252u;
+	struct tei_fuzz f;
 	char *json, *text, *again;
-	size_t len, n, m, left = 20000;
+	size_t len, n, m;
 	int rc;
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_encode(d, &json, &len, NULL), 0);
 	meta_test_hush(true);
-	while (left--) {
+	for (tei_fuzz_begin(&f, "descriptors"); tei_fuzz_next(&f, 20000);) {
 		text = malloc(len);	/* its end is the sanitizer's */
 		memcpy(text, json, len);
-		n = desc_mutate(text, len, &seed);
+		n = desc_mutate(text, len, &f);
 		rc = tei_meta_desc_decode(text, n, &got, NULL);
 		if (!rc) {
 			CU_ASSERT_EQUAL(tei_meta_desc_encode(got, &again, &m,
@@ -360,6 +360,6 @@ const struct tei_test_case desc_cases[] = {
 	{ "builder_refuses_bad_values", builder_refuses_bad_values },
 	{ "ten_thousand_buffers_take_no_time",
 	  ten_thousand_buffers_take_no_time },
-	{ "mutated_text_never_hurts", mutated_text_never_hurts },
+	{ "fuzzed_text_never_hurts", fuzzed_text_never_hurts },
 	{ NULL, NULL },
 };

@@ -50,7 +50,4 @@ unsigned int meta_test_fds(void);
 /* Sends standard error away, and back. META_TEST_LOUD=1 keeps it. */
 void meta_test_hush(bool on);
 
-/* xorshift; the same sequence for the same seed. */
-uint32_t meta_test_random(uint64_t *state);
-
 #endif /* TEI_META_META_TEST_H */

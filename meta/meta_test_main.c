@@ -144,14 +144,6 @@ void meta_test_hush(bool on)
 	}
 }
 
-uint32_t meta_test_random(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return (uint32_t)(*state >> 16);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {

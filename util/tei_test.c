@@ -3,9 +3,12 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <CUnit/TestRun.h>
+
+#include "util/clock.h"
 
 static struct {
 	unsigned int passed, failed, skipped;
@@ -93,4 +96,58 @@ int tei_test_run(int argc, char **argv, const struct tei_test_suite *suites)
 	if (test_run.failed || test_run.passed + test_run.skipped == 0)
 		return 1;
 	return test_run.passed ? 0 : 77;
+}
+
+void tei_fuzz_begin(struct tei_fuzz *f, const char *what)
+{
+	const char *seed = getenv("TEI_FUZZ_SEED");
+	const char *seconds = getenv("TEI_FUZZ_SECONDS");
+
+	memset(f, 0, sizeof(*f));
+	f->state = seed ? strtoull(seed, NULL, 0) : tei_now_ns();
+	if (!f->state)
+		f->state = 1;
+	printf("# %s: TEI_FUZZ_SEED=%llu\n", what,
+	       (unsigned long long)f->state);
+	fflush(stdout);
+	if (seconds)
+		f->until_ns = tei_now_ns() +
+			      strtoull(seconds, NULL, 0) * TEI_NS_PER_SEC;
+}
+
+bool tei_fuzz_next(struct tei_fuzz *f, uint64_t rounds)
+{
+	bool more = f->until_ns ? tei_now_ns() < f->until_ns :
+				  f->rounds < rounds;
+
+	if (more)
+		f->rounds++;
+	else if (f->until_ns)
+		printf("# %llu rounds\n", (unsigned long long)f->rounds);
+	return more;
+}
+
+/* xorshift */
+uint64_t tei_fuzz_random(struct tei_fuzz *f)
+{
+	f->state ^= f->state << 13;
+	f->state ^= f->state >> 7;
+	f->state ^= f->state << 17;
+	return f->state;
+}
+
+void tei_fuzz_bytes(struct tei_fuzz *f, void *bytes, size_t len, size_t head)
+{
+	uint64_t n = 1 + tei_fuzz_random(f) % 8;
+	uint8_t *p = bytes;
+	size_t at;
+
+	while (len && n--) {
+		at = tei_fuzz_random(f) % len;
+		if (at < head && head < len && tei_fuzz_random(f) % 4)
+			at = head + tei_fuzz_random(f) % (len - head);
+		p[at] = (uint8_t)tei_fuzz_random(f);
+		if (!(tei_fuzz_random(f) % 4))
+			p[at] = 0xff;
+	}
 }

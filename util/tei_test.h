@@ -13,6 +13,9 @@
  * For test programs only; one thread.
  */
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include <CUnit/CUnit.h>
 
 /* Both tables end with an entry whose name is NULL. */
@@ -38,5 +41,22 @@ int tei_test_run(int argc, char **argv, const struct tei_test_suite *suites);
  * copied. A failed check of the same case outweighs it.
  */
 void tei_test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Random input: for (tei_fuzz_begin(&f, "what"); tei_fuzz_next(&f, 1000);) …
+ * goes 1000 rounds, or, with TEI_FUZZ_SECONDS set, as many as there is time
+ * for. The seed is printed; TEI_FUZZ_SEED repeats it. One thread.
+ */
+struct tei_fuzz {
+	uint64_t state;
+	uint64_t rounds;		/* begun */
+	uint64_t until_ns;		/* 0: by count */
+};
+
+void tei_fuzz_begin(struct tei_fuzz *f, const char *what);
+bool tei_fuzz_next(struct tei_fuzz *f, uint64_t rounds);
+uint64_t tei_fuzz_random(struct tei_fuzz *f);
+/* Changes one to eight bytes, mostly behind the first head of them. */
+void tei_fuzz_bytes(struct tei_fuzz *f, void *bytes, size_t len, size_t head);
 
 #endif /* TEI_UTIL_TEI_TEST_H */

@@ -248,6 +248,52 @@ static void test_altered_unsigned_and_reflected_messages_are_dropped(void)
 	auth_end(&rig);
 }
 
+static void auth_set_length(uint8_t *buf, size_t len)
+{
+	struct rail_wire w = { .p = buf, .pos = 8, .cap = RAIL_MSG_MAX };
+
+	rail_wire_put(&w, len, 4);
+}
+
+/* What is not to the bit what was signed leaves everything as it was. */
+static void test_fuzzed_signed_messages_do_nothing(void)
+{
+	uint8_t msg[2][RAIL_MSG_MAX], buf[RAIL_MSG_MAX + 64] = { 0 };
+	uint32_t before = test_notified();
+	uint8_t nonce[RAIL_WIRE_NONCE];
+	struct auth_rig rig;
+	struct tei_fuzz f;
+	size_t len[2], n;
+	int i;
+
+	auth_still(&rig);
+	memcpy(nonce, auth_known(&rig)->its_nonce, sizeof(nonce));
+	rig.peer->nonce[0] ^= 1;
+	len[0] = auth_hello(&rig, msg[0]);
+	rig.peer->nonce[0] ^= 1;
+	len[1] = auth_note(&rig, msg[1]);
+	for (tei_fuzz_begin(&f, "signed messages"); tei_fuzz_next(&f, 20000);) {
+		i = tei_fuzz_random(&f) % 2;
+		n = len[i];
+		memcpy(buf, msg[i], n);
+		tei_fuzz_bytes(&f, buf, n, RAIL_WIRE_HEADER);
+		if (!(tei_fuzz_random(&f) % 4)) {
+			n = tei_fuzz_random(&f) % (n + 64);
+			auth_set_length(buf, n);
+		}
+		if (n != len[i] || memcmp(buf, msg[i], n))
+			auth_arrive(&rig.two, buf, n);
+	}
+	CU_ASSERT_EQUAL(test_notified(), before);
+	CU_ASSERT_EQUAL(rig.two.dp->npeers, 1);
+	CU_ASSERT_EQUAL(auth_known(&rig)->state, RAIL_PEER_READY);
+	CU_ASSERT_EQUAL(memcmp(auth_known(&rig)->its_nonce, nonce,
+			       sizeof(nonce)), 0);
+	auth_arrive(&rig.two, msg[1], len[1]);
+	CU_ASSERT_EQUAL(test_notified(), before + 1);
+	auth_end(&rig);
+}
+
 /* Two is where another process was: told so, and as good as before. */
 static void test_a_hello_for_another_process_changes_nothing(void)
 {
@@ -350,6 +396,8 @@ const struct tei_test_case rail_auth_cases[] = {
 	  test_a_recording_is_worthless_to_a_new_acquaintance },
 	{ "altered_unsigned_and_reflected_messages_are_dropped",
 	  test_altered_unsigned_and_reflected_messages_are_dropped },
+	{ "fuzzed_signed_messages_do_nothing",
+	  test_fuzzed_signed_messages_do_nothing },
 	{ "a_hello_for_another_process_changes_nothing",
 	  test_a_hello_for_another_process_changes_nothing },
 	{ "a_refusal_fits_one_hello", test_a_refusal_fits_one_hello },

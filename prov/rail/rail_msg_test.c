@@ -407,44 +407,34 @@ static void test_truncated_messages_do_nothing(void)
 	msg_end(&rig);
 }
 
-static void msg_mutate(struct msg_rig *rig, uint64_t *state)
+static void msg_mutate(struct msg_rig *rig, struct tei_fuzz *f)
 {
 	int type = RAIL_MSG_HELLO +
-		   (int)(test_random(state) % RAIL_MSG_ATOMIC_REP);
-	uint8_t buf[RAIL_MSG_MAX];
-	size_t at, len = msg_valid(rig, buf, type, MSG_FUZZ);
-	uint64_t i, n = 1 + test_random(state) % 8;
+		   (int)(tei_fuzz_random(f) % RAIL_MSG_ATOMIC_REP);
+	uint8_t buf[RAIL_MSG_MAX + 64];
+	size_t len = msg_valid(rig, buf, type, MSG_FUZZ);
 
-	for (i = 0; i < n; i++) {
-		at = test_random(state) % len;
-		/* mostly behind the header, or little else is reached */
-		if (at < RAIL_WIRE_HEADER && test_random(state) % 4)
-			at = len - 1 - at % (len - RAIL_WIRE_HEADER + 1);
-		buf[at] = (uint8_t)test_random(state);
-		if (!(test_random(state) % 4))
-			buf[at] = 0xff;
-	}
-	if (!(test_random(state) % 4))
-		len = test_random(state) % (len + 64);
+	/* mostly behind the header, or little else is reached */
+	tei_fuzz_bytes(f, buf, len, RAIL_WIRE_HEADER);
+	if (!(tei_fuzz_random(f) % 4))
+		len = tei_fuzz_random(f) % (len + 64);
 	msg_set_number(buf, 8, len, 4);
 	msg_arrive(rig, buf, len);
 }
 
-static void test_mutated_messages_do_no_harm(void)
+static void test_fuzzed_messages_do_no_harm(void)
 {
-	uint64_t state = tei_now_ns() | 1, seed = state;
 	struct msg_rig rig;
-	int i;
+	struct tei_fuzz f;
 
-	printf("# mutations: seed %llu\n", (unsigned long long)seed);
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	/* in use, so that no stranger takes its place */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
-	for (i = 0; i < MSG_MUTATIONS; i++) {
-		msg_mutate(&rig, &state);
-		if (!(i % 4000))
+	for (tei_fuzz_begin(&f, "messages"); tei_fuzz_next(&f, MSG_MUTATIONS);) {
+		msg_mutate(&rig, &f);
+		if (f.rounds % 4000 == 1)
 			msg_turn(&rig);
 	}
 	msg_check_good(&rig);
@@ -874,7 +864,7 @@ const struct tei_test_case rail_msg_cases[] = {
 	{ "garbage_is_dropped", test_garbage_is_dropped },
 	{ "a_wrong_header_is_refused", test_a_wrong_header_is_refused },
 	{ "truncated_messages_do_nothing", test_truncated_messages_do_nothing },
-	{ "mutated_messages_do_no_harm", test_mutated_messages_do_no_harm },
+	{ "fuzzed_messages_do_no_harm", test_fuzzed_messages_do_no_harm },
 	{ "messages_to_another_incarnation_are_not_for_us",
 	  test_messages_to_another_incarnation_are_not_for_us },
 	{ "peers_beyond_the_limit_are_not_taken",
