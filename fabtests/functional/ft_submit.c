@@ -58,6 +58,7 @@ int main(int argc, char **argv)
 		submit_contended(&rig);
 		submit_bad(&rig);
 		submit_kill(&rig);
+		submit_unregister(&rig);
 		submit_rig_stop(&rig);
 	}
 	if (submit_rig_start(&rig, "2_rails", "tcp", "127.0.0.1,127.0.0.2")) {

@@ -31,6 +31,7 @@ void submit_atomics_own(struct submit_rig *rig);
 void submit_contended(struct submit_rig *rig);
 /* ft_submit_kill.c */
 void submit_kill(struct submit_rig *rig);
+void submit_unregister(struct submit_rig *rig);
 /* ft_submit_bad.c */
 void submit_bad(struct submit_rig *rig);
 

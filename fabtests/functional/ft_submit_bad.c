@@ -41,6 +41,9 @@ static void bad_requests(struct submit_rig *rig)
 	struct te_remote r0 = { there, 0 }, rodd = { there + 4, 8 };
 	struct te_remote rwrap = { UINT64_MAX - 3, 8 };
 	struct te_remote rtwo[2] = { r8, r8 };
+	/* their sum wraps */
+	struct te_remote huge[3] = { { 1, UINT64_MAX / 2 },
+				     { 1, UINT64_MAX / 2 }, { there, 10 } };
 	segment_id_t seg = rig->seg;
 #define BAD(name, code, op, nl, l, nr, r, ...) \
 	{ name, code, { .opcode = op, .target_id = seg, .local_count = nl, \
@@ -61,6 +64,8 @@ static void bad_requests(struct submit_rig *rig)
 		BAD("address NULL", 1, TE_READ, 1, &null, 1, &r8, .flags = 0),
 		BAD("wraps", 1, TE_READ, 1, &wrap, 1, &r8, .flags = 0),
 		BAD("wraps there", 1, TE_READ, 1, &one, 1, &rwrap, .flags = 0),
+		BAD("sum wraps", 1, TE_READ, 1, &one, 3, huge, .flags = 0),
+		BAD("huge", 1, TE_WRITE, 1, &one, 2, huge, .flags = 0),
 		BAD("shorter", 1, TE_READ, 1, &one, 1, &r4, .flags = 0),
 		BAD("longer", 1, TE_READ, 1, &one, 2, rtwo, .flags = 0),
 		BAD("operand", 1, TE_READ, 1, &one, 1, &r8, .operand = 1),
@@ -152,6 +157,38 @@ static void bad_calls(struct submit_rig *rig)
 	freeBatchID(e, id);
 }
 
+static void stale_handles(struct submit_rig *rig)
+{
+	struct te_local local[2] = { { rig->mem.p, 8 }, { rig->mem.p, 8 } };
+	uint64_t there = rig->target.mem.addr;
+	struct te_remote remote[2] = { { there, 8 }, { there + 4, 8 } };
+	struct te_request req = {
+		.opcode = TE_WRITE, .target_id = rig->seg, .local_count = 2,
+		.remote_count = 2, .local = local, .remote = remote,
+	};
+	batch_id_t id = allocateBatchID(rig->engine, 1);
+	transfer_engine_t gone = fx_engine(NULL);
+
+	/* pieces that overlap are no fault, on either side */
+	ft_ok(fx_submit(rig->engine, &req, NULL) == STATUS_COMPLETED &&
+	      fx_buf_guards(&rig->target.mem), "overlapping_pieces_are_moved");
+	freeBatchID(rig->engine, id);
+	ft_ok(te_submit(rig->engine, id, &req, sizeof(req), 1, 0) == 1,
+	      "a_batch_that_was_freed_is_1");
+	id = allocateBatchID(rig->engine, 1);
+	req.target_id = openSegment(rig->engine, rig->target.name);
+	closeSegment(rig->engine, req.target_id);
+	if (req.target_id == rig->seg)	/* opened twice, closed once */
+		req.target_id++;
+	ft_ok(te_submit(rig->engine, id, &req, sizeof(req), 1, 0) == 1,
+	      "a_segment_that_is_not_open_is_1");
+	req.target_id = rig->seg;
+	destroyTransferEngine(gone);
+	ft_ok(te_submit(gone, id, &req, sizeof(req), 1, 0) == 1,
+	      "an_engine_that_was_destroyed_is_1");
+	freeBatchID(rig->engine, id);
+}
+
 /* A program that was built with a later, longer struct. */
 static void longer_elements(struct submit_rig *rig)
 {
@@ -208,6 +245,7 @@ void submit_bad(struct submit_rig *rig)
 {
 	bad_requests(rig);
 	bad_calls(rig);
+	stale_handles(rig);
 	longer_elements(rig);
 	no_rail();
 }

@@ -94,6 +94,35 @@ static void kill_target(struct submit_rig *rig)
 	fx_peer_drop(&target);
 }
 
+/* The target takes the number's memory back while it is counted on: it stands
+ * still from the moment that the call has returned. */
+void submit_unregister(struct submit_rig *rig)
+{
+	struct timespec pause = { .tv_nsec = 100000000 };
+	struct fx_peer target;
+	struct kill_run run;
+	segment_id_t seg;
+	uint64_t then;
+	bool good;
+
+	if (!ft_ok(fx_target_start(&target, FX_MIB), "another_target_starts"))
+		return;
+	memset(target.mem.p, 0, 64);
+	seg = openSegment(rig->engine, target.name);
+	good = kill_start(rig, &target, seg, &run) &&
+	       !fx_ask(&target, "unreg 0");
+	then = __atomic_load_n(run.number, __ATOMIC_SEQ_CST);
+	/* time that passes is what is tested */
+	nanosleep(&pause, NULL);
+	kill_stop(&run);
+	good = good && *run.number == then;
+	ft_ok(kill_agrees(&run) && good && run.got.failed &&
+	      !run.got.unknown && then == run.got.completed,
+	      "law13_unregistered_memory_stands_still_%s", rig->way);
+	ft_ok(fx_peer_stop(&target), "target_ends_well");
+	closeSegment(rig->engine, seg);
+}
+
 /* Stopped for longer than messages are waited for: they are sent again. */
 static void stop_target(struct submit_rig *rig)
 {

@@ -309,14 +309,17 @@ static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
 	if (!ready)
 		a->since_ns = 0;
 	again = a->since_ns && now >= a->next_ns;
-	if (ready && !a->told)
-		peer->rehello = true;
-	else if (ready && !a->session)
-		atomic_refuse(peer, &done);
-	else if (ready && (again || a->fresh))
-		len = atomic_compose(peer, buf, again);
 	since = a->since_ns;
 	next = since ? a->next_ns : 0;
+	if (ready && !a->told) {
+		/* asked for when this peer runs next */
+		peer->rehello = true;
+		next = now + RAIL_CTL_RETRY_NS;
+	} else if (ready && !a->session) {
+		atomic_refuse(peer, &done);
+	} else if (ready && (again || a->fresh)) {
+		len = atomic_compose(peer, buf, again);
+	}
 	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
 	if (!len)

@@ -203,7 +203,8 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type)
 		msg_put_fenced(rig, w);
 		break;
 	case RAIL_MSG_ATOMIC:
-		rail_wire_put(w, 0, 8);
+		/* the last peer's, so that mutations get behind it */
+		rail_wire_put(w, rig->plane.dp->sessions, 8);
 		rail_wire_put(w, 1, 2);
 		msg_put_atomic(w, 1, TEI_ATOMIC_ADD, 8, 0x10000, 1);
 		break;
@@ -395,7 +396,7 @@ static void test_truncated_messages_do_nothing(void)
 	p = msg_peer(&rig, MSG_FUZZ);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
 	before = test_notified();
-	for (type = RAIL_MSG_REFUSE; type <= RAIL_MSG_BYE; type++)
+	for (type = RAIL_MSG_REFUSE; type <= RAIL_MSG_ATOMIC_REP; type++)
 		msg_truncate(&rig, type);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
 	CU_ASSERT_FALSE(p->key_reply.owed);
@@ -455,7 +456,7 @@ static void test_messages_to_another_incarnation_are_not_for_us(void)
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	p = msg_peer(&rig, MSG_GOOD);
-	for (type = RAIL_MSG_REFUSE; type <= RAIL_MSG_BYE; type++) {
+	for (type = RAIL_MSG_REFUSE; type <= RAIL_MSG_ATOMIC_REP; type++) {
 		len = msg_valid(&rig, buf, type, MSG_GOOD);
 		msg_set_number(buf, 24, 0xbad, 8);
 		msg_arrive(&rig, buf, len);
@@ -820,6 +821,80 @@ static void test_law13_an_atomic_is_executed_once(void)
 	msg_end(&rig);
 }
 
+/* One message of n operations that says it has said of them. */
+static void msg_send_atomics(struct msg_rig *rig, const uint64_t (*op)[4],
+			     uint32_t n, uint32_t said)
+{
+	struct rail_wire w;
+	uint8_t buf[RAIL_MSG_MAX];
+	uint32_t i;
+
+	w = msg_head(rig, buf, RAIL_MSG_ATOMIC, 0, MSG_GOOD);
+	rail_wire_put(&w, msg_peer(rig, MSG_GOOD)->atomics.own_session, 8);
+	rail_wire_put(&w, said, 2);
+	for (i = 0; i < n; i++)
+		msg_put_atomic(&w, op[i][0], (uint8_t)op[i][1],
+			       (uint8_t)op[i][2], op[i][3], 1);
+	msg_arrive(rig, buf, rail_msg_end(&w));
+	msg_turn(rig);
+}
+
+#define MSG_FLOOD 400
+
+static void test_hostile_atomics_change_nothing(void)
+{
+	static uint64_t mem[1024] __attribute__((aligned(4096)));
+	uint64_t at = (uintptr_t)mem, end = (uintptr_t)(mem + 512);
+	const uint64_t bad[][4] = {
+		{ 0, TEI_ATOMIC_ADD, 8, at },	/* no number */
+		{ 1, 0, 8, at }, { 2, 4, 8, at }, { 3, 255, 8, at },
+		{ 4, TEI_ATOMIC_ADD, 0, at }, { 5, TEI_ATOMIC_ADD, 1, at },
+		{ 6, TEI_ATOMIC_ADD, 16, at }, { 7, TEI_ATOMIC_ADD, 255, at },
+		{ 8, TEI_ATOMIC_SWAP, 8, at + 1 },
+		{ 9, TEI_ATOMIC_ADD, 8, at + 4 },
+		{ 10, TEI_ATOMIC_ADD, 4, at + 2 },
+		{ 11, TEI_ATOMIC_ADD, 8, at - 8 },
+		{ 12, TEI_ATOMIC_ADD, 8, end - 4 },
+		{ 13, TEI_ATOMIC_ADD, 8, end },	/* without remote access */
+		{ 14, TEI_ATOMIC_ADD, 8, 0 },
+		{ 15, TEI_ATOMIC_ADD, 8, UINT64_MAX - 7 },
+	};
+	uint64_t flood[MSG_FLOOD][4];
+	struct tei_rail_mr *mr = NULL, *own = NULL;
+	struct msg_rig rig;
+	struct tei_err err;
+	uint32_t i, n = sizeof(bad) / sizeof(bad[0]);
+
+	memset(mem, 0, sizeof(mem));
+	msg_begin(&rig);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, 4096, "*",
+					      true, &err, &mr), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem + 512, 4096,
+					      "*", false, &err, &own), 0);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
+	for (i = 0; i < n; i++)
+		msg_send_atomics(&rig, &bad[i], 1, 1);
+	msg_send_atomics(&rig, bad + 1, n - 1, 65535);
+	for (i = 0; i < 1024; i++)
+		CU_ASSERT_EQUAL_FATAL(mem[i], 0);
+	/* more than there are places, then one number many times */
+	for (i = 0; i < MSG_FLOOD; i++) {
+		flood[i][0] = 1000 + i;
+		flood[i][1] = TEI_ATOMIC_ADD;
+		flood[i][2] = 8;
+		flood[i][3] = at;
+	}
+	msg_send_atomics(&rig, flood, MSG_FLOOD, MSG_FLOOD);
+	CU_ASSERT(mem[0] <= MSG_FLOOD);
+	mem[0] = 0;
+	for (i = 0; i < MSG_FLOOD; i++)
+		flood[i][0] = 5000;
+	msg_send_atomics(&rig, flood, MSG_FLOOD, 65535);
+	CU_ASSERT_EQUAL(mem[0], 1);
+	CU_ASSERT(mr->tasks == 0 && own->tasks == 0);
+	msg_end(&rig);
+}
+
 static void msg_send_fence(struct msg_rig *rig, uint16_t rail, uint32_t gen)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -887,6 +962,8 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_a_key_that_is_asked_for_is_answered },
 	{ "law13_an_atomic_is_executed_once",
 	  test_law13_an_atomic_is_executed_once },
+	{ "hostile_atomics_change_nothing",
+	  test_hostile_atomics_change_nothing },
 	{ "a_fence_closes_a_generation_once",
 	  test_a_fence_closes_a_generation_once },
 	{ NULL, NULL },

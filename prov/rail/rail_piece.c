@@ -94,6 +94,15 @@ static struct tei_rail_piece *piece_remotes(const struct tei_rail_extra *x)
 	return (struct tei_rail_piece *)&x->piece[x->nlocal];
 }
 
+const uint8_t *rail_piece_ranks(const struct tei_rail_extra *x, uint64_t off)
+{
+	const struct tei_rail_piece *p;
+
+	p = &x->piece[piece_at(x->piece, x->nlocal, off)];
+	return rail_mr_ranks(p->mr, (char *)(uintptr_t)(p->addr +
+							(off - p->off)));
+}
+
 void rail_piece_aim(struct rail_slice *s)
 {
 	const struct tei_rail_extra *x = s->extra;

@@ -33,6 +33,9 @@ void rail_piece_hold(struct tei_rail_extra *extra)
 	TEI_REQUIRES(rail_sched_held);
 /* Lets them go; no lock held. */
 void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *extra);
+/* As rail_mr_ranks, of where byte off is. */
+const uint8_t *rail_piece_ranks(const struct tei_rail_extra *extra,
+				uint64_t off) TEI_REQUIRES(rail_sched_held);
 /* local and remote of the slice's first byte. */
 void rail_piece_aim(struct rail_slice *slice);
 /* Whether the keys of all remote pieces with bytes of [off, off + len) are

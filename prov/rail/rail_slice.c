@@ -86,7 +86,9 @@ static bool slice_may_take(const struct rail *rail,
 			   const struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held)
 {
-	const uint8_t *ranks = rail_mr_ranks(task->mr, task->local + task->cut);
+	const uint8_t *ranks =
+		task->extra ? rail_piece_ranks(task->extra, task->cut) :
+			      rail_mr_ranks(task->mr, task->local + task->cut);
 	uint8_t rank = ranks[rail->index];
 
 	if (!rank)
