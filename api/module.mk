@@ -27,5 +27,6 @@ EXAMPLES += \
 	initiator \
 	notify \
 	own_exchange \
+	scatter_gather \
 	target \
 	# EOL

@@ -89,6 +89,14 @@ notified()
 		finish '^written: one line, .*"a line that came first"'
 }
 
+scattered()
+{
+	start target && "$examples/scatter_gather" "$name" >"$tmp/column" ||
+		return 1
+	cat "$tmp/column"
+	grep -q '^15 14 13 .* 2 1 0$' "$tmp/column" && finish memory
+}
+
 exchanged()
 {
 	"$examples/own_exchange" >"$tmp/exchanged" || return 1
@@ -134,6 +142,7 @@ check 'an initiator without a target says why' no_target
 check 'event_loop' events
 check 'notify' notified
 check 'own_exchange' exchanged
+check 'scatter_gather' scattered
 if command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ]; then
 	check 'target and initiator by ZooKeeper' cluster
 else
