@@ -58,20 +58,6 @@ bool wait_works(struct wait_rig *rig)
 	return fx_job_free(&job) && good;
 }
 
-/*
- * At once; but where a sanitizer slows everything down, the fences of a target
- * that was stopped may take longer than MC_SLICE_TIMEOUT: then in the end.
- */
-static bool wait_recovers(struct wait_rig *rig)
-{
-	unsigned int tries = fx_ms(1) > 1 ? 4 : 1;
-
-	while (!wait_works(rig))
-		if (!--tries)
-			return false;
-	return true;
-}
-
 /* What is posted, the lanes and the fence have MOONRAIL_FENCE_MS each. */
 unsigned int wait_end_ms(void)
 {
@@ -159,7 +145,7 @@ int main(int argc, char **argv)
 		if (wait_parts[i].kills &&
 		    !ft_ok(wait_open_target(&rig), "another_target_starts"))
 			return ft_result();
-		ft_ok(wait_recovers(&rig), "transfers_work_after_%s",
+		ft_ok(wait_works(&rig), "transfers_work_after_%s",
 		      wait_parts[i].name);
 	}
 	ft_ok(fx_buf_guards(&rig.mem) && fx_buf_guards(&rig.target.mem),

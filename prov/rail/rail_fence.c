@@ -17,6 +17,7 @@
 
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
+#define FENCE_STUCK_OPENS	4	/* lanes opened in that time, at least */
 
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
 {
@@ -133,12 +134,19 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer)
 /*
  * How long a path may take to connect. Where the NIC moves the data, a
  * connection manager repeats its requests by itself, and says when it gives
- * up; to close the lane under it only starts all of it again.
+ * up; to close the lane under it only starts all of it again. Where opening a
+ * lane is slow (a provider fills tens of megabytes with receive buffers), the
+ * peer that does so answers as late, and a lane that is given up before that
+ * only adds to it.
  */
 static uint64_t fence_patience(const struct rail *rail)
 {
-	return rail->mr_mode & FI_MR_LOCAL ? FENCE_STUCK_NIC_NS :
-					     FENCE_STUCK_NS;
+	uint64_t least = rail->mr_mode & FI_MR_LOCAL ? FENCE_STUCK_NIC_NS :
+						       FENCE_STUCK_NS;
+	uint64_t opens = FENCE_STUCK_OPENS *
+			 __atomic_load_n(&rail->dp->open_ns, __ATOMIC_RELAXED);
+
+	return opens > least ? opens : least;
 }
 
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
@@ -149,7 +157,7 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 
 	tei_mutex_lock(&lane->lock);
 	stuck = lane->state == RAIL_LANE_ACTIVE && path->since_ns &&
-		!path->connected && now - path->since_ns > patience;
+		!path->connected && now > path->since_ns + patience;
 	tei_mutex_unlock(&lane->lock);
 	if (!stuck || now < peer->stuck_next_ns)
 		return;

@@ -562,6 +562,7 @@ struct tei_rail_dp {
 	uint32_t turn;			/* rail that is asked first */
 	bool wake_pending;
 	uint32_t inflight;		/* slices posted, all lanes */
+	uint64_t open_ns;		/* what opening a lane takes of late */
 };
 
 /*
