@@ -171,6 +171,7 @@ static enum wait_state wait_spin(struct wait *w)
 	uint64_t now = tei_now_ns(), until = now + spin;
 	enum wait_state state;
 
+	tei_rail_drive_begin(e->dp);
 	do {
 		tei_rail_progress(e->dp);
 		/* a piece of a copy is work done, not time lost */
@@ -180,6 +181,7 @@ static enum wait_state wait_spin(struct wait *w)
 		now = tei_now_ns();
 	} while (state == WAIT_ON && now < until && now < w->deadline_ns &&
 		 !wait_closed(e));
+	tei_rail_drive_end(e->dp);
 	return state;
 }
 

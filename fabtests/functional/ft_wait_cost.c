@@ -9,7 +9,9 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define COST_SECONDS 1
-#define COST_WRITES 2000
+#define COST_WRITES 300
+#define COST_NONE 1e12
+#define COST_ROUNDS 8	/* the quietest counts: others use the cores too */
 
 /* The whole process: waiter and progress thread. */
 void wait_cpu(struct wait_rig *rig)
@@ -32,6 +34,11 @@ void wait_cpu(struct wait_rig *rig)
 	fx_peer_resume(&rig->target);
 	te_wait_batch(rig->engine, job.id, -1, NULL);
 	fx_job_free(&job);
+}
+
+static double cost_less(double a, double b)
+{
+	return a < b ? a : b;
 }
 
 static int cost_compare(const void *a, const void *b)
@@ -84,15 +91,19 @@ static double cost_asleep(struct wait_rig *rig)
 {
 	struct fx_buf mem = fx_buf_map(4096, -1);
 	transfer_engine_t engine;
+	segment_id_t seg;
 	double us = -1;
 
 	setenv("MOONRAIL_SPIN_US", "0", 1);
 	engine = fx_engine("tcp");
 	unsetenv("MOONRAIL_SPIN_US");
-	if (engine && fx_register(engine, &mem))
-		us = cost_median(engine, rig,
-				 openSegment(engine, rig->target.name), mem.p,
-				 false);
+	if (engine && fx_register(engine, &mem)) {
+		seg = openSegment(engine, rig->target.name);
+		us = COST_NONE;
+		for (int i = 0; i < COST_ROUNDS; i++)
+			us = cost_less(us, cost_median(engine, rig, seg, mem.p,
+						       false));
+	}
 	destroyTransferEngine(engine);
 	fx_buf_unmap(&mem);
 	return us;
@@ -100,15 +111,19 @@ static double cost_asleep(struct wait_rig *rig)
 
 void wait_latency(struct wait_rig *rig)
 {
-	double poll, wait, asleep;
+	double poll = COST_NONE, wait = COST_NONE, asleep;
 
-	poll = cost_median(rig->engine, rig, rig->seg, rig->mem.p, true);
-	wait = cost_median(rig->engine, rig, rig->seg, rig->mem.p, false);
+	for (int i = 0; i < COST_ROUNDS; i++) {
+		poll = cost_less(poll, cost_median(rig->engine, rig, rig->seg,
+						   rig->mem.p, true));
+		wait = cost_less(wait, cost_median(rig->engine, rig, rig->seg,
+						   rig->mem.p, false));
+	}
 	asleep = cost_asleep(rig);
 	ft_diag("64 B write, median: polled %.1f us, waited for %.1f us (%.2f "
 		"of it), without spinning %.1f us", poll, wait, wait / poll,
 		asleep);
 	ft_ok(poll > 0 && wait > 0 && asleep > 0, "writes_are_waited_for");
-	ft_ok(wait < 5 * poll + 1000 && asleep < 5 * poll + 5000,
+	ft_ok(wait < 2 * poll + 100 && asleep < 5 * poll + 1000,
 	      "waiting_is_not_much_slower_than_polling");
 }

@@ -34,6 +34,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_key_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \
+	prov/rail/rail_progress_test.c \
 	prov/rail/rail_sched_test.c \
 	prov/rail/rail_shim.c \
 	prov/rail/rail_test_main.c \

@@ -556,6 +556,7 @@ struct tei_rail_dp {
 
 	/* atomics */
 	uint64_t drive_seq;		/* callers' progress calls */
+	uint32_t driving;		/* callers that drive in a loop */
 	uint32_t dozing;		/* callers asleep until tasks end */
 	bool thread_trusts;		/* it sleeps without the lanes that
 					 * callers drive */
@@ -943,5 +944,13 @@ void rail_progress_stop(struct tei_rail_dp *dp);
 void rail_progress_wake(struct tei_rail_dp *dp);
 /* Wakes those who wait on dp->cond. */
 void rail_progress_signal(struct tei_rail_dp *dp);
+/* Whether callers drive the initiating lanes; the thread's view of it. */
+struct rail_drive {
+	uint64_t seen;			/* dp->drive_seq at the last look */
+	uint64_t since_ns;		/* when that was */
+	bool driven;
+};
+bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *drive,
+		     uint64_t now);
 
 #endif /* TEI_PROV_RAIL_RAIL_INT_H */

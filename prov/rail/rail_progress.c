@@ -3,7 +3,8 @@
  * The progress thread: one for all lanes. It spins briefly after activity,
  * re-arms the wait objects and sleeps. While callers drive the initiating
  * lanes themselves it leaves those alone, so that nobody wakes it per
- * completion; it looks once a millisecond whether they still do.
+ * completion and it takes no core from them; it looks once a millisecond
+ * whether they still do, and takes over at once when one of them goes to sleep.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,20 +21,21 @@
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
+#define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 
 /* State of the thread itself. */
 struct progress {
 	struct tei_rail_dp *dp;
-	uint64_t drive_seen;		/* dp->drive_seq at the last look */
-	uint64_t drive_ns;		/* when that was */
-	bool driven;
-	uint64_t active_ns;		/* last activity */
+	struct rail_drive drive;
+	uint64_t active_ns;		/* last activity of initiating lanes */
+	uint64_t target_ns;		/* and of target lanes */
 	uint32_t turns;			/* of progress_lanes */
-	uint64_t spin_ns;		/* how long to spin after activity */
+	uint64_t spin_ns;		/* how long to spin after the latter */
 	uint64_t deadline_ns;		/* last look at deadlines */
 	uint64_t probe_ns;		/* last look at silent peers */
 	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
+	int ntargets;			/* of fds, behind the first */
 	struct pollfd fds[PROGRESS_MAX_FDS];
 };
 
@@ -59,17 +61,21 @@ static bool progress_relied_on(struct tei_rail_dp *dp)
 	return __atomic_load_n(&dp->dozing, __ATOMIC_SEQ_CST) != 0;
 }
 
-static void progress_look_driven(struct progress *pr, uint64_t now)
+bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 {
 	uint64_t seq;
 
-	if (now - pr->drive_ns < PROGRESS_DRIVEN_NS)
-		return;
-	seq = __atomic_load_n(&pr->dp->drive_seq, __ATOMIC_RELAXED);
-	pr->driven = seq - pr->drive_seen >= PROGRESS_DRIVEN_MIN &&
-		     !progress_relied_on(pr->dp);
-	pr->drive_seen = seq;
-	pr->drive_ns = now;
+	if (progress_relied_on(dp)) {
+		d->driven = false;
+	} else if (__atomic_load_n(&dp->driving, __ATOMIC_RELAXED)) {
+		d->driven = true;
+	} else if (now - d->since_ns >= PROGRESS_DRIVEN_NS) {
+		seq = __atomic_load_n(&dp->drive_seq, __ATOMIC_RELAXED);
+		d->driven = seq - d->seen >= PROGRESS_DRIVEN_MIN;
+		d->seen = seq;
+		d->since_ns = now;
+	}
+	return d->driven;
 }
 
 static bool progress_target(struct rail *rail)
@@ -93,14 +99,15 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 		return false;
 	if (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED))
 		return true;
-	if (pr->driven)
+	if (pr->drive.driven)
 		return false;
 	return __atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
 	       __atomic_load_n(&pr->dp->nactive, __ATOMIC_RELAXED) ||
 	       !(pr->turns % PROGRESS_RARELY);
 }
 
-static bool progress_lanes(struct progress *pr)
+/* *target: a target lane had something to tell. */
+static bool progress_lanes(struct progress *pr, bool *target)
 {
 	struct tei_rail_dp *dp = pr->dp;
 	uint32_t i, j;
@@ -108,18 +115,16 @@ static bool progress_lanes(struct progress *pr)
 	bool any = false;
 
 	pr->turns++;
-	if (pr->driven && progress_relied_on(dp))
-		pr->driven = false;
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 			continue;
-		any |= progress_target(rail);
+		*target |= progress_target(rail);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
 			if (progress_wanted(pr, &rail->init[j]))
 				any |= rail_lane_run(&rail->init[j], false);
 	}
-	return any;
+	return any | *target;
 }
 
 /* Runs the peers that are due; returns when the next one is, 0: none. */
@@ -239,39 +244,60 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 	return ok;
 }
 
+static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
+				    int *n, bool *blind)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
+		if (__atomic_load_n(&rail->init[i].state, __ATOMIC_ACQUIRE) !=
+			    RAIL_LANE_CLOSED &&
+		    !progress_arm(pr, &rail->init[i], n, blind))
+			return false;
+	return true;
+}
+
 static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 {
 	struct rail *rail;
-	uint32_t i, j;
+	uint32_t i;
 
 	for (i = 0; i < rail_count(pr->dp); i++) {
 		rail = rail_at(pr->dp, i);
-		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-			continue;
-		if (!progress_arm(pr, &rail->target, n, blind))
+		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+		    !progress_arm(pr, &rail->target, n, blind))
 			return false;
-		for (j = 0; !pr->driven && j < rail->ninit * RAIL_LANE_SLOTS;
-		     j++)
-			if (__atomic_load_n(&rail->init[j].state,
-					    __ATOMIC_ACQUIRE) !=
-				    RAIL_LANE_CLOSED &&
-			    !progress_arm(pr, &rail->init[j], n, blind))
-				return false;
+	}
+	pr->ntargets = *n - 1;
+	for (i = 0; i < rail_count(pr->dp) && !pr->drive.driven; i++) {
+		rail = rail_at(pr->dp, i);
+		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+		    !progress_arm_initiating(pr, rail, n, blind))
+			return false;
 	}
 	return true;
 }
 
-/*
- * Remote writes and reads leave no completion at the target: that a lane's
- * descriptor woke us is the only sign of them. Where that happens soon after
- * going to sleep, traffic is dense and a longer spin saves the wake-ups.
- */
+/* A descriptor woke us. */
 static void progress_woken(struct progress *pr, uint64_t slept_ns)
 {
 	uint64_t now = tei_now_ns();
 	uint64_t spin = pr->dp->settings->spin_us * TEI_NS_PER_US;
+	bool target = false;
+	int i;
 
+	for (i = 1; i <= pr->ntargets; i++)
+		target |= pr->fds[i].revents != 0;
 	pr->active_ns = now;
+	if (!target)
+		return;
+	/*
+	 * Remote writes and reads leave no completion at the target: that its
+	 * descriptor woke us is the only sign of them. Where that happens soon
+	 * after going to sleep, traffic is dense and a longer spin saves the
+	 * wake-ups.
+	 */
+	pr->target_ns = now;
 	if (now - slept_ns > PROGRESS_DENSE * spin)
 		pr->spin_ns = spin;
 	else if (pr->spin_ns < PROGRESS_SPIN_MAX * spin)
@@ -289,17 +315,19 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 
 	pr->fds[0].fd = dp->wake_fd;
 	pr->fds[0].events = POLLIN;
-	if (pr->driven) {
+	if (pr->drive.driven) {
 		/* whoever dozes off from here on sees that and wakes us */
 		__atomic_store_n(&dp->thread_trusts, true, __ATOMIC_SEQ_CST);
 		if (progress_relied_on(dp))
-			pr->driven = false;
+			pr->drive.driven = false;
 	}
 	if (!progress_arm_all(pr, &n, &blind))
 		goto out;
-	if (next)
+	if (!__atomic_load_n(&dp->nlive, __ATOMIC_RELAXED))
+		wait = PROGRESS_IDLE_SLEEP_NS;
+	if (next && next < now + wait)
 		wait = next > now ? next - now : 0;
-	if (pr->driven && wait > PROGRESS_DRIVEN_NS)
+	if (pr->drive.driven && wait > PROGRESS_DRIVEN_NS)
 		wait = PROGRESS_DRIVEN_NS;
 	if (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
 	    wait > TEI_NS_PER_MS / 4)
@@ -328,15 +356,27 @@ out:
 	__atomic_store_n(&dp->thread_trusts, false, __ATOMIC_SEQ_CST);
 }
 
+/* Where nothing is posted, initiating lanes have nothing to tell. */
+static bool progress_spins(const struct progress *pr, uint64_t now)
+{
+	struct tei_rail_dp *dp = pr->dp;
+
+	if (now - pr->target_ns < pr->spin_ns)
+		return true;
+	return !pr->drive.driven &&
+	       __atomic_load_n(&dp->inflight, __ATOMIC_RELAXED) &&
+	       now - pr->active_ns < dp->settings->spin_us * TEI_NS_PER_US;
+}
+
 static void progress_turn(struct progress *pr)
 {
 	struct tei_rail_dp *dp = pr->dp;
 	uint64_t now, next, due;
-	bool any;
+	bool any, target = false;
 
-	any = progress_lanes(pr);
+	rail_drive_look(dp, &pr->drive, tei_now_ns());
+	any = progress_lanes(pr, &target);
 	now = tei_now_ns();
-	progress_look_driven(pr, now);
 	progress_fences(dp);
 	progress_deadlines(pr, now);
 	if (now - pr->probe_ns >= PROGRESS_MAX_SLEEP_NS) {
@@ -347,14 +387,15 @@ static void progress_turn(struct progress *pr)
 	due = rail_fence_retiring(dp, now);
 	if (due && (!next || due < next))
 		next = due;
+	if (target)
+		pr->target_ns = now;
 	if (any) {
 		pr->active_ns = now;
 		pr->idle_sleep_ns = 0;
 		return;
 	}
-	if (now - pr->active_ns < pr->spin_ns)
-		return;
-	progress_sleep(pr, next, now);
+	if (!progress_spins(pr, now))
+		progress_sleep(pr, next, now);
 }
 
 static void *progress_main(void *arg)

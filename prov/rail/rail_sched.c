@@ -172,6 +172,16 @@ void tei_rail_expire(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	sched_end_early(dp, tasks, n, TEI_RAIL_END_FAILED, &err);
 }
 
+void tei_rail_drive_begin(struct tei_rail_dp *dp)
+{
+	__atomic_fetch_add(&dp->driving, 1, __ATOMIC_RELAXED);
+}
+
+void tei_rail_drive_end(struct tei_rail_dp *dp)
+{
+	__atomic_fetch_sub(&dp->driving, 1, __ATOMIC_RELAXED);
+}
+
 void tei_rail_doze(struct tei_rail_dp *dp)
 {
 	__atomic_fetch_add(&dp->dozing, 1, __ATOMIC_SEQ_CST);

@@ -600,6 +600,68 @@ static void test_queued_tasks_are_cancelled_at_once(void)
 	sched_end(&rig);
 }
 
+static void test_queued_tasks_past_their_deadline_fail_at_once(void)
+{
+	struct tei_rail_task *list[4];
+	struct test_task t[4];
+	struct sched_rig rig;
+	uint32_t i;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	test_plane_still(&rig.to);
+	for (i = 0; i < 4; i++) {
+		test_task_init(&t[i], rig.peer, false, rig.src + i, rig.dst + i,
+			       1);
+		list[i] = &t[i].task;
+	}
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 4), 0);
+	tei_rail_cancel(rig.from.dp, list, 1);
+	/* the cancelled one has ended and is left alone */
+	tei_rail_expire(rig.from.dp, list, 4);
+	tei_rail_cancel(rig.from.dp, list, 4);
+	for (i = 0; i < 4; i++) {
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT_EQUAL(t[i].end, i ? TEI_RAIL_END_FAILED :
+					      TEI_RAIL_END_CANCELED);
+		CU_ASSERT_EQUAL(t[i].code, i ? TEI_ERR_TIMED_OUT :
+					       TEI_ERR_CANCELED);
+	}
+	sched_end(&rig);
+}
+
+static void test_posted_tasks_past_their_deadline_leave_the_memory(void)
+{
+	struct tei_rail_task *list[SCHED_TASKS];
+	struct test_task t[SCHED_TASKS];
+	struct sched_rig rig;
+	uint32_t i;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	sched_warm(&rig);
+	memset(rig.src, 1, SCHED_BIG);
+	sched_submit_all(&rig, t, 0x77);
+	sched_await_progress(&t[0]);
+	for (i = 0; i < SCHED_TASKS; i++)
+		list[i] = &t[SCHED_TASKS - 1 - i].task;
+	tei_rail_expire(rig.from.dp, list, SCHED_TASKS);
+	CU_ASSERT_FATAL(test_wait(t, SCHED_TASKS));
+	for (i = 0; i < SCHED_TASKS; i++) {
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT(t[i].end == TEI_RAIL_END_COMPLETED ||
+			  t[i].end == TEI_RAIL_END_FAILED);
+	}
+	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].end, TEI_RAIL_END_FAILED);
+	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].code, TEI_ERR_TIMED_OUT);
+	/* whatever was on its way is there when this has come back */
+	rig.src[0] = 1;
+	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
+				 1), TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_PTR_NULL(memchr(rig.dst, 0x77, SCHED_BIG));
+	sched_end(&rig);
+}
+
 static void test_memory_of_a_cancelled_task_is_the_callers_again(void)
 {
 	struct tei_rail_task *list[SCHED_TASKS];
@@ -700,6 +762,10 @@ const struct tei_test_case rail_sched_cases[] = {
 	  test_memory_taken_back_is_not_written_any_more },
 	{ "queued_tasks_are_cancelled_at_once",
 	  test_queued_tasks_are_cancelled_at_once },
+	{ "queued_tasks_past_their_deadline_fail_at_once",
+	  test_queued_tasks_past_their_deadline_fail_at_once },
+	{ "posted_tasks_past_their_deadline_leave_the_memory",
+	  test_posted_tasks_past_their_deadline_leave_the_memory },
 	{ "memory_of_a_cancelled_task_is_the_callers_again",
 	  test_memory_of_a_cancelled_task_is_the_callers_again },
 	{ "tasks_end_when_the_peer_takes_leave",

@@ -13,6 +13,7 @@ extern const struct tei_test_case rail_auth_cases[];
 extern const struct tei_test_case rail_key_cases[];
 extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
+extern const struct tei_test_case rail_progress_cases[];
 extern const struct tei_test_case rail_sched_cases[];
 extern const struct tei_test_case rail_wire_cases[];
 

@@ -204,6 +204,7 @@ int main(int argc, char **argv)
 		{ "rail_key", rail_key_cases },
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },
+		{ "rail_progress", rail_progress_cases },
 		{ "rail_sched", rail_sched_cases },
 		{ "rail_wire", rail_wire_cases },
 		{ NULL, NULL },

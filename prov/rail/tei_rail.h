@@ -361,6 +361,13 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 void tei_rail_progress(struct tei_rail_dp *dp);
 
 /*
+ * From begin to end a caller calls tei_rail_progress in a loop; the progress
+ * thread leaves the initiating lanes to it unless somebody else sleeps.
+ */
+void tei_rail_drive_begin(struct tei_rail_dp *dp);
+void tei_rail_drive_end(struct tei_rail_dp *dp);
+
+/*
  * A caller is going to sleep until tasks end, or is awake again: from doze to
  * awake the progress thread does not count on callers who drive the lanes.
  */

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Who progresses the initiating lanes: the callers, the thread, or nobody since
+ * there is nothing to do; and how long a lane is given to connect.
+ */
+#include "prov/rail/rail_test.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define PROGRESS_START	TEI_NS_PER_SEC	/* a time to look at first */
+#define PROGRESS_LATER	(2 * TEI_NS_PER_MS)
+
+/* A plane without a thread, for what the thread would decide. */
+static struct tei_rail_dp *progress_bare(struct rail_drive *d)
+{
+	struct tei_rail_dp *dp = calloc(1, sizeof(*dp));
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(dp);
+	memset(d, 0, sizeof(*d));
+	CU_ASSERT_FALSE(rail_drive_look(dp, d, PROGRESS_START));
+	return dp;
+}
+
+static void test_a_caller_in_a_loop_has_the_lanes_at_once(void)
+{
+	struct rail_drive d;
+	struct tei_rail_dp *dp = progress_bare(&d);
+
+	tei_rail_drive_begin(dp);
+	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
+	tei_rail_drive_end(dp);
+	/* the next loop may follow; but not for long */
+	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
+	CU_ASSERT_FALSE(rail_drive_look(dp, &d,
+					PROGRESS_START + PROGRESS_LATER));
+	free(dp);
+}
+
+static void test_a_caller_who_asks_often_has_the_lanes(void)
+{
+	uint64_t now = PROGRESS_START;
+	struct rail_drive d;
+	struct tei_rail_dp *dp = progress_bare(&d);
+	int i;
+
+	for (i = 0; i < 2; i++)
+		tei_rail_progress(dp);
+	now += PROGRESS_LATER;
+	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
+	for (i = 0; i < 100; i++)
+		tei_rail_progress(dp);
+	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
+	now += PROGRESS_LATER;
+	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
+	now += PROGRESS_LATER;
+	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
+	free(dp);
+}
+
+static void test_while_a_caller_sleeps_the_thread_has_the_lanes(void)
+{
+	struct rail_drive d;
+	struct tei_rail_dp *dp = progress_bare(&d);
+
+	tei_rail_drive_begin(dp);
+	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
+	tei_rail_doze(dp);
+	CU_ASSERT_FALSE(rail_drive_look(dp, &d, PROGRESS_START));
+	tei_rail_doze(dp);
+	tei_rail_awake(dp);
+	CU_ASSERT_FALSE(rail_drive_look(dp, &d, PROGRESS_START));
+	tei_rail_awake(dp);
+	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
+	tei_rail_drive_end(dp);
+	free(dp);
+}
+
+static bool progress_readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static void test_who_goes_to_sleep_wakes_a_thread_that_counts_on_him(void)
+{
+	struct rail_drive d;
+	struct tei_rail_dp *dp = progress_bare(&d);
+
+	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	CU_ASSERT_FATAL(dp->wake_fd >= 0);
+	tei_rail_doze(dp);
+	CU_ASSERT_FALSE(progress_readable(dp->wake_fd));
+	tei_rail_awake(dp);
+	dp->thread_trusts = true;
+	tei_rail_doze(dp);
+	CU_ASSERT_TRUE(progress_readable(dp->wake_fd));
+	close(dp->wake_fd);
+	free(dp);
+}
+
+/* --- with the thread ----------------------------------------------------- */
+
+struct progress_rig {
+	struct test_plane from, to;
+	struct tei_rail_peer *peer;
+	char src[64], dst[64];
+};
+
+static void progress_begin(struct progress_rig *rig)
+{
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	test_plane_init(&rig->from);
+	test_plane_init(&rig->to);
+	test_plane_open(&rig->from, "127.0.0.1");
+	test_plane_open(&rig->to, "127.0.0.2");
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->from.dp, rig->src,
+					      sizeof(rig->src), "*", true,
+					      &err, &mr), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->to.dp, rig->dst,
+					      sizeof(rig->dst), "*", true,
+					      &err, &mr), 0);
+	rig->peer = test_plane_peer(&rig->from, &rig->to);
+	CU_ASSERT_EQUAL_FATAL(test_run(rig->from.dp, rig->peer, false, rig->src,
+				       rig->dst, 1), TEI_RAIL_END_COMPLETED);
+}
+
+static void progress_end(struct progress_rig *rig)
+{
+	tei_rail_peer_put(rig->peer);
+	test_plane_close(&rig->from);
+	test_plane_close(&rig->to);
+}
+
+static bool progress_trusts(struct tei_rail_dp *dp)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+
+	while (!__atomic_load_n(&dp->thread_trusts, __ATOMIC_SEQ_CST))
+		if (tei_now_ns() > end)
+			return false;
+	return true;
+}
+
+/* Somebody says that he drives, and then sleeps instead. */
+static void test_the_thread_takes_over_from_a_sleeper(void)
+{
+	struct progress_rig rig;
+	struct test_task t;
+	int i;
+
+	progress_begin(&rig);
+	tei_rail_drive_begin(rig.from.dp);
+	for (i = 0; i < 50; i++) {
+		CU_ASSERT_FATAL(progress_trusts(rig.from.dp));
+		test_task_init(&t, rig.peer, i & 1, rig.src, rig.dst, 64);
+		CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, &t, 1), 0);
+		tei_rail_doze(rig.from.dp);
+		CU_ASSERT_FATAL(test_wait(&t, 1));
+		tei_rail_awake(rig.from.dp);
+		CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	}
+	tei_rail_drive_end(rig.from.dp);
+	progress_end(&rig);
+}
+
+/* Times that the threads of this process went to sleep of themselves. */
+static long progress_sleeps(void)
+{
+	char line[128];
+	long n = 0;
+	FILE *f = popen("cat /proc/$PPID/task/*/status", "r");
+
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, "voluntary_ctxt_switches:", 24))
+			n += strtol(line + 24, NULL, 10);
+	return pclose(f) ? -1 : n;
+}
+
+/* Both ends of a connection, hence two threads; what came before may linger. */
+static void test_planes_without_work_sleep(void)
+{
+	long before, slept, least = LONG_MAX;
+	struct progress_rig rig;
+	uint64_t from;
+	double s;
+	int i;
+
+	progress_begin(&rig);
+	for (i = 0; i < 8 && least > 20; i++) {
+		before = progress_sleeps();
+		CU_ASSERT_FATAL(before >= 0);
+		from = tei_now_ns();
+		poll(NULL, 0, 1000);
+		slept = progress_sleeps() - before;
+		s = (double)(tei_now_ns() - from) / 1e9;
+		slept = (long)((double)slept / (s > 1 ? s : 1));
+		if (slept < least)
+			least = slept;
+	}
+	/* this thread sleeps as well, and reads three times */
+	CU_ASSERT(least <= 20);
+	progress_end(&rig);
+}
+
+/* --- lanes that are slow to open ----------------------------------------- */
+
+static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
+{
+	uint64_t now = 100 * TEI_NS_PER_SEC;
+	struct rail_path path = { .since_ns = now - TEI_NS_PER_SEC };
+	struct progress_rig rig;
+	struct rail_lane *lane;
+
+	progress_begin(&rig);
+	test_plane_still(&rig.from);
+	CU_ASSERT(rig.from.dp->open_ns > 0);
+	lane = &rig.from.dp->rails[0]->init[0];
+	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
+	rig.from.dp->open_ns = TEI_NS_PER_SEC / 2;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
+	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
+	progress_end(&rig);
+}
+
+const struct tei_test_case rail_progress_cases[] = {
+	{ "a_caller_in_a_loop_has_the_lanes_at_once",
+	  test_a_caller_in_a_loop_has_the_lanes_at_once },
+	{ "a_caller_who_asks_often_has_the_lanes",
+	  test_a_caller_who_asks_often_has_the_lanes },
+	{ "while_a_caller_sleeps_the_thread_has_the_lanes",
+	  test_while_a_caller_sleeps_the_thread_has_the_lanes },
+	{ "who_goes_to_sleep_wakes_a_thread_that_counts_on_him",
+	  test_who_goes_to_sleep_wakes_a_thread_that_counts_on_him },
+	{ "the_thread_takes_over_from_a_sleeper",
+	  test_the_thread_takes_over_from_a_sleeper },
+	{ "planes_without_work_sleep", test_planes_without_work_sleep },
+	{ "a_lane_may_take_as_long_to_connect_as_some_to_open",
+	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
+	{ NULL, NULL },
+};
