@@ -311,8 +311,8 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 	return tei_rail_dp_open(&attr, err, &e->dp);
 }
 
-/* Everything that create opened, in reverse; parts may be missing. */
-static void engine_fini(struct engine *e)
+/* Up to where something is freed; parts may be missing. */
+static void engine_stop(struct engine *e)
 {
 	uint64_t drain = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 
@@ -327,6 +327,12 @@ static void engine_fini(struct engine *e)
 					NULL);
 	if (e->dp)
 		tei_rail_dp_quiesce(e->dp, drain);
+}
+
+/* Everything that create opened, in reverse; parts may be missing. */
+static void engine_fini(struct engine *e)
+{
+	engine_stop(e);
 	engine_segment_free_all(e);
 	tei_local_fini(e->local);
 	if (e->dp)
@@ -440,6 +446,14 @@ void destroyTransferEngine(transfer_engine_t engine)
 	engine_fini(e);
 	engine_free(e);
 	engine_shutdown_leave(graceful);
+}
+
+void engine_leave(struct engine *e)
+{
+	if (!engine_handle_remove(e))
+		return;
+	engine_stop(e);
+	tei_rail_dp_leave(e->dp, 0);
 }
 
 int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len)

@@ -251,7 +251,8 @@ struct engine {
 	uint32_t nregions, regions_cap;
 	uint64_t serial;		/* of the last descriptor */
 	bool published;
-	bool graceful;			/* set once: destroyed on a signal */
+	bool graceful;			/* set once: leaves on a signal */
+	struct engine *left_next;	/* engine_shutdown.c */
 
 	bool local_on;			/* atomic: kernel copies allowed */
 	struct engine_traffic own;	/* of copies inside this process */
@@ -306,6 +307,10 @@ int engine_bad(struct engine *e, const char *call, const char *what);
 int engine_publish(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
 uint64_t engine_deadline(const struct engine *e);
+/* Drains, withdraws what is published, tells the peers and stops the threads;
+ * frees nothing. For a process that is about to end. Not a handle any more:
+ * nothing. */
+void engine_leave(struct engine *e);
 
 /* --- engine_handle.c: which handles are alive ---------------------------- */
 int engine_handle_add(struct engine *e);

@@ -2,7 +2,8 @@
 /*
  * Graceful shutdown, only where asked for. A signal handler may do next to
  * nothing, so it hands the signal to a thread through a pipe; that thread
- * destroys the engines and ends the process with 128 + signal.
+ * has the engines take leave and ends the process with 128 + signal. Nothing
+ * of them is freed: other threads of the program are still running.
  */
 #include "api/engine_int.h"
 
@@ -30,6 +31,8 @@ static bool shutdown_ready;
 static struct engine **shutdown_engines;
 static size_t shutdown_count, shutdown_room;
 static unsigned int shutdown_leaving;	/* engines being destroyed */
+/* guarded by shutdown_turn: those that have left, so that they are no leak */
+static struct engine *shutdown_left;
 
 /*
  * What was installed before is not called: some providers of libfabric have
@@ -74,8 +77,11 @@ static void shutdown_all(void)
 		return;
 	pthread_mutex_lock(&shutdown_turn);
 	/* one that the program has destroyed meanwhile is no handle any more */
-	while (shutdown_take(&e))
-		destroyTransferEngine(e);
+	while (shutdown_take(&e)) {
+		engine_leave(e);
+		e->left_next = shutdown_left;
+		shutdown_left = e;
+	}
 	pthread_mutex_lock(&shutdown_lock);
 	while (shutdown_leaving)
 		pthread_cond_wait(&shutdown_cond, &shutdown_lock);

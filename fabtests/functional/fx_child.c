@@ -36,6 +36,7 @@
  *				both put results at the start of the memory
  */
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -462,13 +463,31 @@ static int child_obey(const char *verb, const char *args, char *text)
 	return FX_NO_ANSWER;
 }
 
+/*
+ * The next line, without its end, by read(2) alone: a sanitizer holds signals
+ * back while a thread waits inside stdio.
+ */
+static bool child_line(char *line, size_t len)
+{
+	size_t used = 0;
+	ssize_t n;
+
+	do {
+		n = read(STDIN_FILENO, line + used, 1);
+		if (n == 1 && line[used] == '\n')
+			break;
+		used += n == 1;
+	} while (used + 1 < len && (n == 1 || (n < 0 && errno == EINTR)));
+	line[used] = '\0';
+	return used > 0;
+}
+
 static int child_loop(void)
 {
 	static char line[8192], text[4096];
 	char *args;
 
-	while (fgets(line, sizeof(line), stdin)) {
-		line[strcspn(line, "\n")] = '\0';
+	while (child_line(line, sizeof(line))) {
 		args = strchr(line, ' ');
 		if (args)
 			*args++ = '\0';

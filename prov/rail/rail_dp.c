@@ -150,7 +150,7 @@ void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns)
 	__atomic_store_n(&dp->quiet, true, __ATOMIC_RELEASE);
 }
 
-void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
+void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	uint32_t i;
 
@@ -160,6 +160,13 @@ void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
 	for (i = 0; i < rail_count(dp); i++)
 		rail_close_initiating(rail_at(dp, i));
 	dp_end_tasks(dp);
+}
+
+void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
+{
+	uint32_t i;
+
+	tei_rail_dp_leave(dp, drain_ns);
 	rail_mr_free_all(dp);
 	/* a message read while one lane closes may name another rail */
 	for (i = 0; i < rail_count(dp); i++)

@@ -98,8 +98,13 @@ void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
 
 /*
  * Drains for up to drain_ns, takes leave of the peers, ends every task still
- * live, stops the thread and frees everything. No other call may run.
+ * live and stops the thread. Nothing is freed: other calls may still run and
+ * move nothing any more. For a process that is about to end, and first in
+ * close.
  */
+void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns);
+
+/* Leaves, then frees everything. No other call may run. */
 void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns);
 
 /*
