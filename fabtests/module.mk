@@ -104,6 +104,10 @@ SRCS_ft_transfer = $(FX_SRCS) \
 	fabtests/functional/ft_transfer_rig.c \
 	# EOL
 
+SRCS_ft_verbs = $(FX_SRCS) \
+	fabtests/functional/ft_verbs.c \
+	# EOL
+
 SRCS_ft_wait = $(FX_SRCS) \
 	fabtests/functional/ft_wait.c \
 	fabtests/functional/ft_wait_bad.c \
@@ -137,6 +141,11 @@ FUNC_TESTS += \
 	ft_transfer \
 	ft_wait \
 	ft_zookeeper \
+	# EOL
+
+# What needs a virtual machine: make check-vm.
+VM_TESTS += \
+	ft_verbs \
 	# EOL
 
 TSAN_TESTS += \

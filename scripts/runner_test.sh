@@ -124,6 +124,9 @@ shows skipped_case_has_its_reason 'many: three: no GPU'
 expect a_failed_case_outweighs_exit_0 1 '0 passed, 1 failed, 0 skipped' '' \
 	"$tmp/liar"
 expect only_skips_prove_nothing 1 '0 passed, 0 failed, 1 skipped' '' "$tmp/away"
+export MAY_SKIP=yes
+expect skips_may_be_all 0 '0 passed, 0 failed, 1 skipped' '' "$tmp/away"
+unset MAY_SKIP
 expect pattern_selects 0 '1 passed, 0 failed, 0 skipped' 'nothing goo' \
 	"$tmp/good" "$tmp/bad"
 expect none_selected_fails 1 '0 passed, 0 failed, 0 skipped' nothing "$tmp/good"

@@ -1,0 +1,317 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# run_in_vm.sh [-r RAILS] [-t SECONDS] [-m MIB] [-c CPUS] COMMAND [ARGUMENT…]
+#	runs COMMAND as root under Debian's kernel in an emulated machine that
+#	sees this one's files, read-only under a layer that is thrown away, in
+#	the same folder with the same environment. RAILS: so many rails of
+#	software RDMA devices, rxeN at 10.77.N.1 on veN and rxpN at 10.77.N.2
+#	on vpN, which are the two ends of a veth pair and talk across it.
+#
+# Exit status: COMMAND's; 77, with the reason, where no such machine can be
+# had; 124 when SECONDS (300) are over; 125 when it died.
+#
+# MOONRAIL_VM_KERNEL is a folder that holds boot/vmlinuz-VERSION and
+# lib/modules/VERSION; else the kernel package is downloaded by apt-get, once,
+# to BUILD/vm. Of hosts with working nested virtualisation MOONRAIL_VM_ACCEL=kvm
+# makes use; the default, emulation, is slow but works everywhere.
+set -u
+: "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${BUILD:=$SRC/build}"
+PATH=$PATH:/usr/sbin:/sbin
+rails=0 limit=300 mib=1024 cpus=2
+tmp='' reader='' machine=''
+
+skip()
+{
+	printf 'SKIP: %s\n' "$*"
+	exit 77
+}
+
+die()
+{
+	printf 'run_in_vm.sh: %s\n' "$*" >&2
+	exit 125
+}
+
+clean_up()
+{
+	[ -z "$machine" ] || kill "$machine" 2>/dev/null
+	[ -z "$reader" ] || kill "$reader" 2>/dev/null
+	[ -z "$tmp" ] || rm -rf "$tmp"
+}
+
+quote()
+{
+	printf "'%s' " "$(printf '%s' "$1" | sed "s/'/'\\\\''/g")"
+}
+
+# --- the kernel -------------------------------------------------------------
+
+need_tools()
+{
+	[ "$(uname -m)" = x86_64 ] || skip "virtual machines: x86-64 only"
+	for tool in qemu-system-x86_64 modprobe depmod cpio xz /bin/busybox; do
+		command -v "$tool" >/dev/null 2>&1 || skip \
+			"no $tool; ./configure --install-deps=vm installs it"
+	done
+}
+
+# What the tests need of the package, whose whole is 400 MB.
+unpack_kernel()
+{
+	dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" --wildcards \
+		'./boot/vmlinuz-*' './lib/modules/*/modules.*' \
+		'./lib/modules/*/kernel/arch/*' \
+		'./lib/modules/*/kernel/crypto/*' \
+		'./lib/modules/*/kernel/drivers/char/*' \
+		'./lib/modules/*/kernel/drivers/infiniband/*' \
+		'./lib/modules/*/kernel/drivers/net/veth.ko*' \
+		'./lib/modules/*/kernel/drivers/virtio/*' \
+		'./lib/modules/*/kernel/fs/*' \
+		'./lib/modules/*/kernel/lib/*' \
+		'./lib/modules/*/kernel/net/*'
+}
+
+fetch_kernel()
+{
+	rm -rf "$1" "$1.new"
+	mkdir -p "$1.new" || die "no folder $1"
+	(
+		cd "$1.new" || exit 1
+		package=$(apt-cache depends linux-image-amd64 2>/dev/null |
+			sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' |
+			head -n 1)
+		[ -n "$package" ] && apt-get download "$package" &&
+			unpack_kernel "$(echo ./*.deb)" . && rm -f ./*.deb
+	) >"$1.log" 2>&1 && mv "$1.new" "$1"
+}
+
+# One that was made before, or one that apt-get has.
+find_kernel()
+{
+	kernel=${MOONRAIL_VM_KERNEL:-$BUILD/vm/kernel}
+	[ ! -d "$kernel/lib/modules" ] || return 0
+	[ -z "${MOONRAIL_VM_KERNEL:-}" ] || skip "no lib/modules in $kernel"
+	mkdir -p "$BUILD/vm"
+	fetch_kernel "$kernel" || {
+		[ "$(id -u)" -ne 0 ] || apt-get update >/dev/null 2>&1
+		fetch_kernel "$kernel"
+	} || skip "no kernel image to be had: $(tail -n 1 "$kernel.log")"
+}
+
+# number FILE OFFSET SIZE: little endian, unsigned.
+number()
+{
+	od -An "-tu$3" -j "$2" -N "$3" "$1" | tr -d ' '
+}
+
+# The kernel itself, out of what a boot loader takes: emulated, unpacking it
+# would be a good part of the start. The header says where it is.
+unpack_image()
+{
+	image=$kernel/boot/vmlinuz-$version elf=$kernel/boot/vmlinux-$version
+	[ ! -e "$elf" ] || return 0
+	from=$((($(number "$image" 497 1) + 1) * 512 + \
+		$(number "$image" 584 4)))
+	length=$(($(number "$image" 588 4) - 4))
+	tail -c "+$((from + 1))" "$image" | head -c "$length" |
+		xz -dc >"$elf.new" 2>/dev/null && mv "$elf.new" "$elf" && return
+	rm -f "$elf.new"
+	elf=$image
+}
+
+prepare_kernel()
+{
+	find_kernel
+	version=$(ls "$kernel/lib/modules") || die "no modules in $kernel"
+	[ -e "$kernel/lib/modules/$version/modules.dep.bin" ] ||
+		depmod -b "$kernel" "$version" || die "depmod failed"
+	unpack_image
+}
+
+# --- what runs first: it makes this machine's files the machine's own --------
+
+make_initrd()
+{
+	mkdir -p "$tmp/first/bin" "$tmp/first/modules"
+	cp /bin/busybox "$tmp/first/bin/" || die "no /bin/busybox"
+	for module in virtio_pci 9pnet_virtio 9p overlay virtio_console; do
+		modprobe -d "$kernel" -S "$version" --show-depends "$module" ||
+			die "the kernel has no module $module"
+	done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' |
+	while read -r file; do
+		cp "$file" "$tmp/first/modules/"
+		echo "insmod /modules/${file##*/}"
+	done >"$tmp/first/load"
+	cat >"$tmp/first/init" <<-INIT
+	#!/bin/busybox sh
+	/bin/busybox --install -s /bin
+	export PATH=/bin
+	mkdir -p /proc /sys /dev /host /layer
+	mount -t proc none /proc
+	mount -t sysfs none /sys
+	mount -t devtmpfs none /dev
+	. /load
+	mount -t 9p -o ro,cache=loose,trans=virtio,version=9p2000.L,msize=512000 host /host
+	mount -t tmpfs none /layer
+	mkdir /layer/new /layer/work /layer/root
+	mount -t overlay -o lowerdir=/host,upperdir=/layer/new,workdir=/layer/work none /layer/root
+	for dir in proc sys dev; do
+		mount --move /\$dir /layer/root/\$dir
+	done
+	for dir in run dev/shm; do
+		mkdir -p /layer/root/\$dir
+		mount -t tmpfs none /layer/root/\$dir
+	done
+	exec switch_root /layer/root /bin/sh $tmp/guest
+	INIT
+	chmod +x "$tmp/first/init"
+	(cd "$tmp/first" && find . | cpio -o -H newc --quiet) >"$tmp/initrd" ||
+		die "cpio failed"
+}
+
+# --- what runs then, as process 1 -------------------------------------------
+
+guest_script()
+{
+	export -p
+	printf 'kernel=%s rails=%s\n' "$(quote "$kernel")" "$rails"
+	printf 'folder=%s\n' "$(quote "$PWD")"
+	cat <<-'GUEST'
+	for port in /sys/class/virtio-ports/*; do
+		case $(cat "$port/name") in
+		out) out=/dev/${port##*/} ;;
+		status) status=/dev/${port##*/} ;;
+		esac
+	done
+	finish()
+	{
+		echo "$1" >"$status"
+		echo b >/proc/sysrq-trigger
+		sleep 99
+	}
+	try()
+	{
+		"$@" && return
+		echo "run_in_vm.sh: failed: $*" >"$out"
+		finish 125
+	}
+	# rail N: two devices, and routes by source address, so that what
+	# one sends to the other crosses the pair
+	rail()
+	{
+		try ip link add "ve$1" type veth peer name "vp$1"
+		try ip addr add "10.77.$1.1/24" dev "ve$1"
+		try ip addr add "10.77.$1.2/24" dev "vp$1"
+		try ip link set "ve$1" up
+		try ip link set "vp$1" up
+		try rdma link add "rxe$1" type rxe netdev "ve$1"
+		try rdma link add "rxp$1" type rxe netdev "vp$1"
+		side "$1" 1 2 "ve$1"
+		side "$1" 2 1 "vp$1"
+	}
+	side()
+	{
+		try ip rule add pref 10 from "10.77.$1.$2" to "10.77.$1.$3" \
+			iif lo lookup "$((100 + $1 * 2 + $2))"
+		try ip route add "10.77.$1.$3" dev "$4" \
+			table "$((100 + $1 * 2 + $2))"
+	}
+	make_rails()
+	{
+		conf=/proc/sys/net/ipv4/conf/all
+		for module in rdma_rxe ib_uverbs rdma_ucm veth; do
+			try modprobe "$module"
+		done
+		echo 0 >"$conf/rp_filter"
+		echo 1 >"$conf/accept_local"
+		n=0
+		while [ "$n" -lt "$rails" ]; do
+			rail "$n"
+			n=$((n + 1))
+		done
+		try ip rule add pref 100 lookup local
+		try ip rule del pref 0
+		tries=0
+		while rdma link | grep -qv ACTIVE; do
+			tries=$((tries + 1))
+			try [ "$tries" -lt 300 ]
+			sleep 0.1
+		done
+	}
+	ln -s /proc/self/fd /dev/fd
+	ln -s fd/0 /dev/stdin
+	ln -s fd/1 /dev/stdout
+	ln -s fd/2 /dev/stderr
+	# the kernel loads some by itself
+	mkdir -p /lib/modules
+	ln -s "$kernel/lib/modules/$(uname -r)" /lib/modules/
+	hostname vm
+	try ip link set lo up
+	[ "$rails" -eq 0 ] || make_rails
+	try cd "$folder"
+	GUEST
+	# shellcheck disable=SC2016
+	printf 'mkfifo /run/out\ncat /run/out >"$out" &\n'
+	for word; do
+		quote "$word"
+	done
+	# shellcheck disable=SC2016
+	printf '</dev/null >/run/out 2>&1\nresult=$?\nwait\nfinish "$result"\n'
+}
+
+# --- the machine ------------------------------------------------------------
+
+start_machine()
+{
+	mkfifo "$tmp/out"
+	cat "$tmp/out" &
+	reader=$!
+	timeout -k 5 "$limit" qemu-system-x86_64 -nodefaults -no-user-config \
+		-display none -monitor none -no-reboot -M q35 \
+		-accel "${MOONRAIL_VM_ACCEL:-tcg,thread=multi}" \
+		-cpu max -smp "$cpus" -m "$mib" \
+		-kernel "$elf" -initrd "$tmp/initrd" \
+		-append 'console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable' \
+		-serial "file:$tmp/console" \
+		-fsdev 'local,id=host,path=/,security_model=none,readonly=on,multidevs=remap' \
+		-device virtio-9p-pci,fsdev=host,mount_tag=host \
+		-device virtio-serial-pci \
+		-chardev "file,id=out,path=$tmp/out" \
+		-device virtserialport,name=out,chardev=out \
+		-chardev "file,id=status,path=$tmp/status" \
+		-device virtserialport,name=status,chardev=status \
+		</dev/null 2>"$tmp/qemu" &
+	machine=$!
+}
+
+while getopts r:t:m:c: option; do
+	case $option in
+	r) rails=$OPTARG ;;
+	t) limit=$OPTARG ;;
+	m) mib=$OPTARG ;;
+	c) cpus=$OPTARG ;;
+	*) sed -n '4,9s/^# \{0,1\}//p' "$0" >&2; exit 125 ;;
+	esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 0 ] || die 'no command'
+need_tools
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/moonrail-vm.XXXXXX") || die 'no folder in /tmp'
+trap clean_up EXIT
+trap 'exit 125' HUP INT TERM
+prepare_kernel
+make_initrd
+guest_script "$@" >"$tmp/guest"
+start_machine
+wait "$machine"
+result=$?
+machine=''
+# the reader sees its end also where the machine never opened the pipe
+: <>"$tmp/out"
+wait "$reader"
+reader=''
+status=$(cat "$tmp/status" 2>/dev/null)
+[ "${status:-125}" -ne 125 ] || tail -n 20 "$tmp/console" "$tmp/qemu" >&2
+[ -n "$status" ] || [ "$result" -ne 124 ] || status=124
+exit "${status:-125}"

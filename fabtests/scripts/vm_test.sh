@@ -1,0 +1,13 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 360
+#
+# make check-vm: what needs RDMA devices, in a machine that has some.
+set -u
+: "${SRC:?}" "${BUILD:?}"
+if [ "${SANITIZE:-no}" = yes ]; then
+	echo 'SKIP: sanitized programs are too slow for emulation'
+	exit 77
+fi
+exec sh "$SRC/fabtests/scripts/run_in_vm.sh" -r 2 -t 340 \
+	"$BUILD/fabtests/ft_verbs"
