@@ -33,7 +33,7 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MC_MAX_CQE_PER_CTX", cq_size, 64, 65536, "4096", "entries",
 		 "completion queue size asked for"),
 	ROW_UINT("MC_MAX_EP_PER_CTX", max_paths, 1, 65536, "256", "",
-		 "accepted for compatibility; connections are not bounded yet"),
+		 "connections to peers held per rail; at least 2"),
 	ROW_UINT("MC_NUM_QP_PER_EP", qp_per_ep, 1, 16, "2", "",
 		 "accepted for compatibility; the provider owns its queue pairs"),
 	ROW_UINT("MC_MAX_SGE", max_sge, 1, 64, "4", "",

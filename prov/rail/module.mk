@@ -1,6 +1,7 @@
 SRCS += \
 	prov/rail/rail_atomic.c \
 	prov/rail/rail_auth.c \
+	prov/rail/rail_cache.c \
 	prov/rail/rail_ctl.c \
 	prov/rail/rail_cut.c \
 	prov/rail/rail_deadline.c \
@@ -31,6 +32,7 @@ SRCS += \
 
 TEST_SRCS_rail = \
 	prov/rail/rail_auth_test.c \
+	prov/rail/rail_cache_test.c \
 	prov/rail/rail_key_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \

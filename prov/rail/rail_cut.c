@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cutting a lane's connections before its endpoint is closed.
+ * Cutting a lane's connections: one that has left the cache, or all of them
+ * before the endpoint is closed.
  *
  * Providers over sockets have trouble closing an endpoint in mid-operation:
  * libfabric 1.17's tcp frees a half received read response twice, 2.x's tcp
@@ -13,6 +14,7 @@
  * without sockets has none there, and nothing is done.
  */
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +28,36 @@
 #define CUT_NS		(50 * TEI_NS_PER_MS)	/* bound of the draining */
 #define CUT_QUIET	8			/* polls without any event */
 
-static void cut_socket(int fd)
+/* What is looked for among a lane's sockets, and what there was. */
+struct cut {
+	bool shut;			/* those that are meant */
+	const struct sockaddr *peer;	/* NULL: all */
+	uint32_t meant, others, nameless;
+};
+
+static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
+{
+	const struct sockaddr_in *a4 = (const void *)a, *b4 = (const void *)b;
+	const struct sockaddr_in6 *a6 = (const void *)a, *b6 = (const void *)b;
+
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return a4->sin_port == b4->sin_port &&
+		       a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+	return a6->sin6_port == b6->sin6_port &&
+	       !memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr));
+}
+
+static bool cut_listens(int fd)
+{
+	socklen_t len = sizeof(int);
+	int on = 0;
+
+	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) && on;
+}
+
+static void cut_socket(int fd, struct cut *c)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof(sa);
@@ -35,10 +66,23 @@ static void cut_socket(int fd)
 	if (getsockname(fd, (struct sockaddr *)&sa, &len) ||
 	    (sa.ss_family != AF_INET && sa.ss_family != AF_INET6))
 		return;
-	shutdown(fd, SHUT_RDWR);
+	if (c->peer) {
+		len = sizeof(sa);
+		if (getpeername(fd, (struct sockaddr *)&sa, &len)) {
+			c->nameless += !cut_listens(fd);
+			return;
+		}
+		if (!cut_same((struct sockaddr *)&sa, c->peer)) {
+			c->others++;
+			return;
+		}
+	}
+	c->meant++;
+	if (c->shut)
+		shutdown(fd, SHUT_RDWR);
 }
 
-static void cut_watched(int fd, int depth)
+static void cut_watched(int fd, int depth, struct cut *c)
 {
 	char path[64], line[256];
 	struct stat st;
@@ -48,7 +92,7 @@ static void cut_watched(int fd, int depth)
 	if (!depth || fd < 0 || fstat(fd, &st))
 		return;
 	if (S_ISSOCK(st.st_mode)) {
-		cut_socket(fd);
+		cut_socket(fd, c);
 		return;
 	}
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
@@ -57,19 +101,54 @@ static void cut_watched(int fd, int depth)
 		return;
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "tfd: %d", &target) == 1)
-			cut_watched(target, depth - 1);
+			cut_watched(target, depth - 1, c);
 	fclose(f);
 }
 
 void rail_cut(struct rail_lane *lane, struct rail_done *done)
 {
+	struct cut all = { .shut = true };
 	uint64_t end = tei_now_ns() + CUT_NS;
 	int quiet = 0;
 
 	if (!lane->ep || lane->wait_fd < 0)
 		return;
-	cut_watched(lane->wait_fd, CUT_DEPTH);
+	cut_watched(lane->wait_fd, CUT_DEPTH, &all);
 	while (tei_now_ns() < end &&
 	       (quiet < CUT_QUIET || !tei_list_empty(&lane->posted)))
 		quiet = rail_lane_poll(lane, done) ? 0 : quiet + 1;
+}
+
+static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
+			      size_t len, bool shut)
+{
+	struct cut c = { .shut = shut, .peer = addr };
+
+	if (lane->wait_fd < 0 || len < sizeof(struct sockaddr_in) ||
+	    (c.peer->sa_family != AF_INET && c.peer->sa_family != AF_INET6))
+		return RAIL_CUT_UNKNOWN;
+	cut_watched(lane->wait_fd, CUT_DEPTH, &c);
+	if (c.meant)
+		return RAIL_CUT_SOME;
+	return c.others && !c.nameless ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
+}
+
+enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr, size_t len)
+{
+	return cut_find(lane, addr, len, true);
+}
+
+enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
+			    size_t len)
+{
+	return cut_find(lane, addr, len, false);
+}
+
+uint32_t rail_cut_count(struct rail_lane *lane)
+{
+	struct sockaddr_in none = { .sin_family = AF_INET };
+	struct cut c = { .peer = (const void *)&none };
+
+	cut_watched(lane->wait_fd, CUT_DEPTH, &c);
+	return c.others;
 }

@@ -173,6 +173,7 @@ void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
 		rail_close(rail_at(dp, i));
 	for (i = 0; i < rail_count(dp); i++)
 		rail_free(rail_at(dp, i));
+	__atomic_store_n(&dp->nrails, 0, __ATOMIC_RELEASE);
 	rail_peer_free_all(dp);
 	dp_free(dp);
 }

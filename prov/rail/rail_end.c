@@ -294,6 +294,7 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
 	uint64_t bytes;
 
 	s->peer->posted--;
+	rail_path_back(s);
 	s->peer->alive_ns = now;
 	if (s->read)
 		s->peer->stats.rx_bytes += s->len;

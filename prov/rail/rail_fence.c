@@ -13,7 +13,7 @@
  *
  * Nothing of this runs unless something failed.
  */
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_cache.h"
 
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
@@ -51,22 +51,16 @@ static void fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 	rail_done_run(dp, &done);
 }
 
-/* The slices' paths are told first: their counts go with the lane. */
 static void fence_close(struct rail_lane *lane)
 {
 	struct tei_list aborted;
 	struct rail_done done;
-	struct rail_slice *s;
 
 	tei_list_init(&aborted);
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	if (!tei_list_empty(&lane->posted))
 		rail_cut(lane, &done);
-	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
-		s->path->inflight--;
-		s->path->bytes -= s->len;
-	}
 	rail_lane_close(lane, &aborted);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
@@ -99,6 +93,9 @@ static void fence_retire(struct rail_lane *lane)
 		next->gen = lane->gen;
 	if (rail_lane_open(next, &err))
 		__atomic_store_n(&lane->rail->state, 2, __ATOMIC_RELAXED);
+	rail_sched_enter(lane->rail->dp);
+	rail_cache_renewed(rail_cache_of(lane));
+	rail_sched_leave(lane->rail->dp);
 	tei_mutex_unlock(&next->lock);
 	TEI_INFO("rail", "%s: an initiating lane is retired", lane->rail->name);
 }
@@ -173,6 +170,18 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	fence_retire(lane);
 }
 
+/*
+ * A lane that is full of connections that were evicted and could not be closed
+ * one by one, unless the one before it still drains.
+ */
+static void fence_renew_worn(struct rail_lane *lane)
+{
+	if (rail_cache_worn(rail_cache_of(lane)) &&
+	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) ==
+		    RAIL_LANE_CLOSED)
+		fence_retire(lane);
+}
+
 uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 {
 	uint64_t drain = dp->settings->fence_ms * TEI_NS_PER_MS / 2;
@@ -185,11 +194,15 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 		rail = rail_at(dp, i);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->init[j];
+			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+			    RAIL_LANE_ACTIVE)
+				fence_renew_worn(lane);
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 			    RAIL_LANE_RETIRING)
 				continue;
-			if (!__atomic_load_n(&lane->inflight,
-					     __ATOMIC_RELAXED) ||
+			if ((!__atomic_load_n(&lane->inflight,
+					      __ATOMIC_RELAXED) &&
+			     !__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED)) ||
 			    now >= lane->retire_ns + drain)
 				fence_close(lane);
 			else if (!next || lane->retire_ns + drain < next)

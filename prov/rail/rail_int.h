@@ -217,6 +217,7 @@ struct rail_tx {
 	struct tei_list link;
 	struct rail *rail;
 	struct rail_lane *lane;		/* where it is posted, or NULL */
+	struct rail_path *path;		/* counted in path->msgs, or NULL */
 	uint64_t incarnation;		/* of the peer it goes to */
 	uint16_t remote;		/* index in peer->remotes */
 	uint8_t *buf;
@@ -249,6 +250,7 @@ struct rail {
 	uint32_t iov_limit, rma_limit;	/* pieces of one operation, 1 and up */
 
 	struct rail_lane *init;		/* [ninit * RAIL_LANE_SLOTS] */
+	struct rail_cache *cache;	/* [ninit] */
 	uint32_t ninit;
 	struct rail_lane target;
 
@@ -324,20 +326,35 @@ struct rail_remote {
 };
 
 /*
- * (initiating lane, remote rail). Owned by the peer. Fields are guarded by the
- * lane's lock.
+ * (initiating lane, remote rail). Owned by the peer. Both slots of a lane have
+ * it in common; it belongs to the one that is active.
  */
 struct rail_path {
+	/* fixed */
+	struct tei_rail_peer *peer;
+	uint16_t remote;		/* index in peer->remotes */
+
+	/* the lock of the active lane */
 	uint32_t lane_gen, remote_serial;
 	fi_addr_t fi_addr;
 	bool ready;			/* fi_addr is valid for these gens */
+	bool used;			/* something was given to fi_addr */
+	bool cut;			/* it had a connection of lane_gen that
+					 * may not be wholly gone */
 	bool connected;			/* something completed on it */
 	bool blocked_now;		/* in this bundle */
-	uint32_t inflight;		/* slices */
-	uint64_t bytes;			/* cut for it and not completed */
+	uint32_t posted;		/* slices on the lane of lane_gen */
 	uint64_t blocked_ns;		/* no post before this time, 0: free */
 	uint64_t since_ns;		/* connecting since, 0: not */
 	uint32_t backoff_us;
+
+	/* dp->sched */
+	uint32_t inflight;		/* slices cut for it, not come back */
+	uint64_t bytes;			/* of those */
+	uint32_t users;			/* those, and the ones in limbo */
+	uint32_t msgs;			/* under way */
+	struct rail_conn *conn;		/* its place in the cache, or NULL */
+	struct tei_list wait_link;	/* rail_cache.waiting, or alone */
 };
 
 enum rail_peer_state {
@@ -654,6 +671,20 @@ void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
  * endpoint can be closed. Bounded. */
 void rail_cut(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
+enum rail_cut {
+	RAIL_CUT_NONE,		/* there is no connection to that address */
+	RAIL_CUT_SOME,
+	RAIL_CUT_UNKNOWN,	/* the provider shows no sockets, or one that
+				 * has no peer yet */
+};
+/* Shuts the lane's connections to that address (a sockaddr) down. */
+enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr,
+			   size_t len) TEI_REQUIRES(lane->lock);
+/* Whether there is one. */
+enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
+			    size_t len) TEI_REQUIRES(lane->lock);
+/* The lane's connections, as far as the provider shows them. */
+uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_reg.c: registering on a rail ----------------------------------- */
 /* All of these: dp->admin is held, or nobody else knows the rail. */
@@ -699,9 +730,9 @@ struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		    struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(lane->lock);
-/* -FI_EAGAIN was seen: no post before a while. True when it has been
- * connecting for suspiciously long. */
-bool rail_path_block(struct rail_path *path, uint64_t now);
+/* -FI_EAGAIN was seen: no post before a while. busy: with slices of its own
+ * under way. True when it has been connecting for suspiciously long. */
+bool rail_path_block(struct rail_path *path, uint64_t now, bool busy);
 /* A local rail that fits it, or -1. */
 int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
 /* The remote rail that the next slice of a local one goes to, or -1. */
@@ -710,7 +741,18 @@ int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
 /* Room for every pair of rails, and the routes. The thread or set-up. */
 int rail_path_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-void rail_path_free_all(struct tei_rail_peer *peer);
+void rail_path_free_all(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* The slice was cut for that path; it came back, or was not posted after all;
+ * and has nothing more to do with it: it was posted or dropped for good. */
+void rail_path_take(struct rail_path *path, struct rail_slice *slice)
+	TEI_REQUIRES(rail_sched_held);
+void rail_path_back(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
+void rail_path_leave(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
+/* The same for a message. tx->path may be NULL by the time that it is back. */
+void rail_path_send(struct rail_path *path, struct rail_tx *tx)
+	TEI_REQUIRES(rail_sched_held);
+void rail_path_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_slice.c, _post.c, _end.c, _retry.c, _sched.c (rail_sched.h) ---- */
 struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
@@ -797,7 +839,8 @@ void rail_peer_announce(struct tei_rail_dp *dp);
 bool rail_peer_bye(struct tei_rail_dp *dp);
 /* Never heard of, and nobody here has anything for it any more. */
 bool rail_peer_forsaken(const struct tei_rail_peer *peer);
-void rail_peer_maybe_free(struct tei_rail_peer *peer);
+void rail_peer_maybe_free(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* Somebody to be refused, first as its address; NULL: too many of them. */
 struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp,
 					 uint64_t incarnation,

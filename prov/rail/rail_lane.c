@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_cache.h"
 
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index)
@@ -250,6 +250,7 @@ static void lane_reclaim_tx(struct rail_lane *lane)
 		if (rail->tx[i].lane != lane)
 			continue;
 		rail->tx[i].lane = NULL;
+		rail_path_sent(&rail->tx[i]);
 		__atomic_fetch_sub(&lane->msgs, 1, __ATOMIC_RELAXED);
 		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
 	}
@@ -317,9 +318,11 @@ static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 	struct rail *rail = lane->rail;
 
 	tei_list_del(&slice->link);
-	slice->path->inflight--;
-	slice->path->bytes -= slice->len;
-	slice->path->blocked_ns = 0;
+	/* on a lane that retires it is the next one's path already */
+	if (lane->state == RAIL_LANE_ACTIVE) {
+		slice->path->posted--;
+		slice->path->blocked_ns = 0;
+	}
 	__atomic_store_n(&lane->inflight, lane->inflight - 1, __ATOMIC_RELAXED);
 	lane->inflight_bytes -= slice->len;
 	__atomic_fetch_sub(&rail->inflight_bytes, slice->len, __ATOMIC_RELAXED);
@@ -378,23 +381,52 @@ static void lane_tx_put(struct tei_rail_dp *dp, struct rail_op *op)
 	rail_sched_enter(dp);
 	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
+	rail_path_sent(tx);
 	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
 	rail_sched_leave(dp);
 }
 
-/* A message has arrived: that path is connected, if its peer is still known. */
-static void lane_tx_ok(struct rail_lane *lane, const struct rail_op *op)
-	TEI_REQUIRES(lane->lock)
+/* Something came back on it. A path belongs to the lane that is active. */
+static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
+			 bool connected)
+{
+	if (lane->state == RAIL_LANE_ACTIVE && path->ready &&
+	    path->lane_gen == lane->gen)
+		path->connected = connected;
+}
+
+/* Whether that error is the end of the path's connection. */
+static bool lane_path_broke(const struct rail_lane *lane,
+			    const struct rail_path *path, int err)
+{
+	switch (err) {
+	case FI_EACCES:
+	case FI_EINVAL:
+	case FI_EMSGSIZE:
+	case FI_ENOKEY:
+	case FI_ENOMEM:
+	case FI_EPERM:
+	case FI_ETRUNC:
+	case FI_EKEYREJECTED:
+		return false;
+	default:
+		return lane->state == RAIL_LANE_ACTIVE && path->ready &&
+		       path->lane_gen == lane->gen;
+	}
+}
+
+/* A message has arrived, or not. */
+static void lane_tx_is(const struct rail_lane *lane, const struct rail_op *op,
+		       int err)
 {
 	const struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
-	struct tei_rail_peer *peer;
-	struct rail_path *path;
 
 	rail_sched_enter(lane->rail->dp);
-	peer = rail_peer_find(lane->rail->dp, tx->incarnation);
-	path = peer ? rail_path_get(peer, lane, tx->remote) : NULL;
-	if (path && path->ready && path->lane_gen == lane->gen)
-		path->connected = true;
+	if (tx->path) {
+		lane_path_is(lane, tx->path, !err);
+		if (err && lane_path_broke(lane, tx->path, err))
+			rail_cache_drop(tx->path);
+	}
 	rail_sched_leave(lane->rail->dp);
 }
 
@@ -417,12 +449,12 @@ static void lane_handle_ok(struct rail_lane *lane,
 		case RAIL_OP_SLICE:
 			slices[ns] = tei_container_of(op, struct rail_slice, op);
 			lane_unpost(lane, slices[ns]);
-			slices[ns]->path->connected = true;
+			lane_path_is(lane, slices[ns]->path, true);
 			lane_count_ok(lane->rail, slices[ns]);
 			bytes += slices[ns++]->len;
 			break;
 		case RAIL_OP_SEND:
-			lane_tx_ok(lane, op);
+			lane_tx_is(lane, op, 0);
 			lane_tx_put(dp, op);
 			break;
 		case RAIL_OP_RECV:
@@ -468,8 +500,10 @@ static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
 	struct tei_rail_dp *dp = lane->rail->dp;
 
 	lane_unpost(lane, slice);
-	slice->path->connected = false;
+	lane_path_is(lane, slice->path, false);
 	rail_sched_enter(dp);
+	if (lane_path_broke(lane, slice->path, e->err))
+		rail_cache_drop(slice->path);
 	slice->prov_err = e->prov_errno;
 	rail_sched_broke(slice->peer, lane->rail, e->err, e->prov_errno, text);
 	rail_sched_broken(dp, slice, e->err, done);
@@ -505,6 +539,7 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 		break;
 	case RAIL_OP_SEND:
 		lane_log_error(lane, &e, NULL, text);
+		lane_tx_is(lane, op, e.err);
 		lane_tx_put(dp, op);
 		break;
 	case RAIL_OP_RECV:
@@ -556,6 +591,7 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 			lane_repost(lane);
 		any |= lane_count_changed(lane);
 	} else if (lane->state == RAIL_LANE_ACTIVE) {
+		rail_cache_close(lane);
 		any |= rail_sched_pull(lane, done);
 	}
 	return any;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
@@ -60,7 +61,7 @@ static struct rail_lane *msg_active_lane(struct rail *rail, uint32_t index)
 	return NULL;
 }
 
-static struct rail_tx *msg_tx_get(struct rail *rail)
+static struct rail_tx *msg_tx_get(struct rail *rail, struct rail_path *path)
 {
 	struct rail_tx *tx = NULL;
 
@@ -68,6 +69,7 @@ static struct rail_tx *msg_tx_get(struct rail *rail)
 	if (!tei_list_empty(&rail->tx_free)) {
 		tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
 		tei_list_del(&tx->link);
+		rail_path_send(path, tx);
 	}
 	rail_sched_leave(rail->dp);
 	return tx;
@@ -80,8 +82,21 @@ static void msg_tx_put(struct rail_tx *tx)
 	rail_sched_enter(dp);
 	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
+	rail_path_sent(tx);
 	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
 	rail_sched_leave(dp);
+}
+
+static bool msg_admit(struct rail_lane *lane, struct rail_path *path,
+		      uint64_t now, bool *busy) TEI_REQUIRES(lane->lock)
+{
+	bool good;
+
+	rail_sched_enter(lane->rail->dp);
+	good = rail_cache_admit_msg(lane, path, now);
+	*busy = path->inflight != 0;
+	rail_sched_leave(lane->rail->dp);
+	return good;
 }
 
 static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
@@ -91,16 +106,17 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 {
 	struct rail *rail = lane->rail;
 	struct rail_tx *tx;
+	bool busy;
 	ssize_t ret;
 
-	if (lane->state != RAIL_LANE_ACTIVE)
+	if (lane->state != RAIL_LANE_ACTIVE || path->blocked_ns > now ||
+	    !msg_admit(lane, path, now, &busy))
 		return -FI_EAGAIN;
+	rail_cache_close(lane);
 	ret = rail_path_ready(peer, path, lane, remote);
 	if (ret)
 		return ret;
-	if (path->blocked_ns > now)
-		return -FI_EAGAIN;
-	tx = msg_tx_get(rail);
+	tx = msg_tx_get(rail, path);
 	if (!tx)
 		return -FI_EAGAIN;
 	memcpy(tx->buf, msg, len);
@@ -109,6 +125,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	tx->incarnation = peer->incarnation;
 	tx->remote = remote;
 	__atomic_fetch_add(&lane->msgs, 1, __ATOMIC_RELAXED);
+	path->used = true;
 	ret = fi_send(lane->ep, tx->buf, len,
 		      rail->tx_mr ? fi_mr_desc(rail->tx_mr) : NULL,
 		      path->fi_addr, &tx->op.ctx);
@@ -119,7 +136,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	}
 	msg_tx_put(tx);
 	if (ret == -FI_EAGAIN)
-		rail_path_block(path, now);
+		rail_path_block(path, now, busy);
 	return ret;
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_cache.h"
 
 #define PATH_BACKOFF_MIN_US	20
 #define PATH_BACKOFF_MAX_US	10000
@@ -145,6 +145,18 @@ int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
 	return path_in_turn(peer, rail, peer->turn++);
 }
 
+static struct rail_path *path_new(struct tei_rail_peer *peer, uint16_t remote)
+{
+	struct rail_path *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->peer = peer;
+	p->remote = remote;
+	tei_list_init(&p->wait_link);
+	return p;
+}
+
 int rail_path_table(struct tei_rail_peer *peer)
 {
 	struct tei_rail_dp *dp = peer->dp;
@@ -173,7 +185,7 @@ int rail_path_table(struct tei_rail_peer *peer)
 					peer->paths[i * peer->remotes_cap + j];
 			else
 				tab[i * cap + j] =
-					calloc(1, sizeof(struct rail_path));
+					path_new(peer, (uint16_t)j);
 			if (!tab[i * cap + j])
 				goto err_tab;
 		}
@@ -195,10 +207,20 @@ void rail_path_free_all(struct tei_rail_peer *peer)
 {
 	uint32_t n = peer->path_rails * peer->dp->settings->lanes_per_rail *
 		     peer->remotes_cap;
-	uint32_t i;
+	uint32_t i, j;
+	struct rail *rail;
 
-	for (i = 0; i < n; i++)
+	/* messages that nobody waits for may still be under way */
+	for (i = 0; i < rail_count(peer->dp); i++) {
+		rail = rail_at(peer->dp, i);
+		for (j = 0; j < RAIL_TX_MSGS; j++)
+			if (rail->tx[j].path && rail->tx[j].path->peer == peer)
+				rail->tx[j].path = NULL;
+	}
+	for (i = 0; i < n; i++) {
+		rail_cache_drop(peer->paths[i]);
 		free(peer->paths[i]);
+	}
 	free(peer->paths);
 	peer->paths = NULL;
 	peer->path_rails = 0;
@@ -237,14 +259,22 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 	}
 	addr = peer->remotes[remote].addr;
 	rail_sched_leave(peer->dp);
-	if (path->ready && path->lane_gen == lane->gen && !path->inflight)
+	/* what is still being closed is not to be taken for the new one */
+	if (path->cut && path->lane_gen == lane->gen &&
+	    rail_cut_look(lane, addr.bytes, addr.len) == RAIL_CUT_SOME)
+		return -FI_EAGAIN;
+	path->cut = false;
+	if (path->ready && path->lane_gen == lane->gen && !path->posted)
 		fi_av_remove(lane->av, &path->fi_addr, 1, 0);
 	path->ready = false;
 	ret = fi_av_insert(lane->av, addr.bytes, 1, &path->fi_addr, 0, NULL);
 	if (ret != 1)
 		return ret < 0 ? ret : -FI_EADDRNOTAVAIL;
 	path->ready = true;
+	path->used = false;
 	path->connected = false;
+	if (path->lane_gen != lane->gen)
+		path->posted = 0;
 	path->lane_gen = lane->gen;
 	path->remote_serial = serial;
 	path->blocked_ns = 0;
@@ -253,9 +283,9 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 	return 0;
 }
 
-bool rail_path_block(struct rail_path *path, uint64_t now)
+bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 {
-	if (path->inflight) {
+	if (busy) {
 		/* the queue is full: the next completion frees it */
 		path->blocked_ns = now + TEI_NS_PER_MS;
 		return false;
@@ -268,4 +298,45 @@ bool rail_path_block(struct rail_path *path, uint64_t now)
 		path->backoff_us = PATH_BACKOFF_MAX_US;
 	path->blocked_ns = now + path->backoff_us * TEI_NS_PER_US;
 	return now - path->since_ns > PATH_STUCK_NS;
+}
+
+/* --- who is on a path ---------------------------------------------------- */
+
+void rail_path_take(struct rail_path *path, struct rail_slice *s)
+{
+	s->path = path;
+	path->inflight++;
+	path->bytes += s->len;
+	if (!path->users++ && path->conn)
+		path->conn->cache->busy++;
+}
+
+void rail_path_back(struct rail_slice *s)
+{
+	s->path->inflight--;
+	s->path->bytes -= s->len;
+}
+
+void rail_path_leave(struct rail_slice *s)
+{
+	struct rail_path *path = s->path;
+
+	if (!path)
+		return;
+	s->path = NULL;
+	if (!--path->users && path->conn)
+		path->conn->cache->busy--;
+}
+
+void rail_path_send(struct rail_path *path, struct rail_tx *tx)
+{
+	tx->path = path;
+	path->msgs++;
+}
+
+void rail_path_sent(struct rail_tx *tx)
+{
+	if (tx->path)
+		tx->path->msgs--;
+	tx->path = NULL;
 }

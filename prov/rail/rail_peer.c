@@ -148,7 +148,7 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 	return p;
 }
 
-static void peer_free(struct tei_rail_peer *p)
+static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_note *n, *tmp;
 
@@ -202,9 +202,11 @@ void rail_peer_free_all(struct tei_rail_dp *dp)
 {
 	struct tei_rail_peer *p, *tmp;
 
+	rail_sched_enter(dp);
 	tei_list_foreach_safe(p, tmp, &dp->peers, struct tei_rail_peer, link)
 		peer_free(p);
 	tei_list_init(&dp->peers);
+	rail_sched_leave(dp);
 }
 
 void rail_peer_alive(struct tei_rail_peer *p)

@@ -2,6 +2,7 @@
 /*
  * Posting: a lane with room takes slices and gives them to its endpoint.
  */
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_sched.h"
 
 static ssize_t post_write(struct rail_lane *lane, struct rail_slice *s,
@@ -47,6 +48,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 	if (part->desc)
 		desc = part->desc[(uint64_t)(s->local - s->mr->addr) >>
 				  part->shift];
+	s->path->used = true;
 	ret = s->extra ? rail_piece_post(lane, s) : post_write(lane, s, &desc);
 	if (ret)
 		return ret;
@@ -54,7 +56,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 		lane->busy_ns = tei_now_ns();
 		lane->served = 0;
 	}
-	s->path->inflight++;
+	s->path->posted++;
 	s->path->since_ns = 0;
 	s->path->backoff_us = 0;
 	tei_list_add_tail(&lane->posted, &s->link);
@@ -79,7 +81,8 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	struct tei_rail_peer *peer = s->peer;
 
 	peer->posted--;
-	s->path->bytes -= s->len;
+	rail_path_back(s);
+	rail_path_leave(s);
 	if (err == -FI_EAGAIN) {
 		tei_list_add_head(&peer->retry, &s->link);
 		if (rail_slice_dead(s))
@@ -94,13 +97,32 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	rail_sched_again(peer, s, done);
 }
 
+/* The paths of those that could not be posted wait a while. */
+static void post_block(struct rail_path **path, int n)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t now = tei_now_ns();
+	int i;
+
+	for (i = 0; i < n; i++) {
+		if (!path[i] || !path[i]->blocked_now)
+			continue;
+		path[i]->blocked_now = false;
+		if (!rail_path_block(path[i], now, path[i]->inflight != 0) ||
+		    path[i]->peer->stuck)
+			continue;
+		path[i]->peer->stuck = true;
+		rail_peer_attend(path[i]->peer);
+	}
+}
+
 bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_slice *s[RAIL_BUNDLE];
+	struct rail_path *path[RAIL_BUNDLE];
 	ssize_t ret[RAIL_BUNDLE];
 	bool any = false, blocked = false;
-	uint64_t now;
 	int i, n;
 
 	if (!__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED))
@@ -109,7 +131,9 @@ bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 		rail_sched_enter(dp);
 		n = rail_slice_cut(lane, s);
 		rail_sched_leave(dp);
+		rail_cache_close(lane);
 		for (i = 0; i < n; i++) {
+			path[i] = NULL;
 			ret[i] = s[i]->path->blocked_now
 					 ? -FI_EAGAIN
 					 : post_slice(lane, s[i]);
@@ -118,25 +142,16 @@ bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 				continue;
 			}
 			blocked = true;
-			s[i]->path->blocked_now = true;
+			path[i] = s[i]->path;
+			path[i]->blocked_now = true;
 		}
 		if (!blocked)
 			continue;
-		now = tei_now_ns();
 		rail_sched_enter(dp);
-		for (i = n - 1; i >= 0; i--) {
-			if (!ret[i])
-				continue;
-			if (s[i]->path->blocked_now) {
-				if (rail_path_block(s[i]->path, now) &&
-				    !s[i]->peer->stuck) {
-					s[i]->peer->stuck = true;
-					rail_peer_attend(s[i]->peer);
-				}
-				s[i]->path->blocked_now = false;
-			}
-			post_undo(s[i], ret[i], done);
-		}
+		for (i = n - 1; i >= 0; i--)
+			if (ret[i])
+				post_undo(s[i], ret[i], done);
+		post_block(path, n);
 		rail_sched_leave(dp);
 	} while (n == RAIL_BUNDLE && !blocked);
 	return any;

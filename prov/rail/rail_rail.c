@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_cache.h"
 
 /* Registrations are free of cost where no key or descriptor is the NIC's. */
 #define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
@@ -130,6 +130,13 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 	if (!rail->init)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: no memory for lanes", rail->name);
+	rail->cache = calloc(rail->ninit, sizeof(*rail->cache));
+	if (!rail->cache)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "%s: no memory for its paths", rail->name);
+	for (i = 0; i < rail->ninit; i++)
+		rail_cache_init(&rail->cache[i],
+				rail->dp->settings->max_paths / rail->ninit);
 	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
 		rail_lane_init(&rail->init[i], rail, false,
 			       (uint16_t)(i / RAIL_LANE_SLOTS));
@@ -262,12 +269,23 @@ void rail_close_initiating(struct rail *rail)
 		rail_close_lane(&rail->init[i]);
 }
 
+static void rail_close_caches(struct rail *rail)
+{
+	uint32_t i;
+
+	rail_sched_enter(rail->dp);
+	for (i = 0; rail->cache && i < rail->ninit; i++)
+		rail_cache_fini(&rail->cache[i]);
+	rail_sched_leave(rail->dp);
+}
+
 /* Lanes first, then what they stand on. Registrations are closed already. */
 void rail_close(struct rail *rail)
 {
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
 	rail_close_lane(&rail->target);
+	rail_close_caches(rail);
 	if (rail->target.rx_mr)
 		fi_close(&rail->target.rx_mr->fid);
 	rail->target.rx_mr = NULL;
@@ -294,6 +312,7 @@ void rail_free(struct rail *rail)
 		tei_mutex_fini(&rail->init[i].lock);
 	tei_mutex_fini(&rail->target.lock);
 	free(rail->init);
+	free(rail->cache);
 	free(rail->target.rx);
 	free(rail->target.rx_mem);
 	free(rail->tx_mem);

@@ -16,6 +16,7 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 {
 	struct tei_rail_dp *dp = peer->dp;
 
+	rail_path_leave(s);
 	tei_list_del(&s->link);
 	tei_list_add_tail(&peer->retry, &s->link);
 	if (rail_slice_dead(s)) {
@@ -47,6 +48,7 @@ void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *s, int err,
 
 	(void)dp;
 	peer->posted--;
+	rail_path_back(s);
 	s->last_err = err;
 	tei_list_add_tail(&peer->limbo, &s->link);
 	if (peer->state == RAIL_PEER_GONE || s->remote_idx >= peer->nremotes ||

@@ -11,7 +11,7 @@
 
 /* Up to RAIL_BUNDLE slices, round robin over the peers with work. */
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
-	TEI_REQUIRES(rail_sched_held);
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 /* Ends the task if nothing of it is under way. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_sched.h"
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
@@ -46,6 +47,7 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 
 void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 {
+	rail_path_leave(slice);
 	tei_list_add_head(&dp->slices, &slice->link);
 }
 
@@ -434,11 +436,27 @@ static bool slice_has_share(const struct rail_lane *lane,
 	       p->bytes < (window - others) / 4 * 3;
 }
 
+/* Something of the peer's may go over this rail now: that is worth a path. */
+static bool slice_wanted(struct tei_rail_peer *peer, const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t;
+
+	if (!tei_list_empty(&peer->retry))
+		return true;
+	if (tei_list_empty(&peer->queue))
+		return false;
+	t = tei_list_first(&peer->queue, struct tei_rail_task, queue_link);
+	if (t->extra)
+		return true;	/* each piece is asked about when it is cut */
+	return slice_keys_ready(peer, t) && slice_may_take(rail, peer, t);
+}
+
 /* The next slice of this peer for this lane, or NULL; both locks held. */
 static struct rail_slice *slice_cut(struct rail_lane *lane,
 				    struct tei_rail_peer *peer, uint64_t bytes,
 				    uint64_t *now)
-	TEI_REQUIRES(rail_sched_held)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
 	int16_t r = rail_path_route(peer, lane->rail);
 	struct rail_remote *remote;
@@ -459,13 +477,14 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 		if (*now < p->blocked_ns)
 			return NULL;
 	}
+	if (!slice_wanted(peer, lane->rail) || !rail_cache_admit(lane, p, now))
+		return NULL;
 	s = slice_take_retry(peer, lane->rail, remote);
 	if (!s)
 		s = slice_take_queue(peer, lane->rail, remote);
 	if (!s)
 		return NULL;
-	s->path = p;
-	p->bytes += s->len;
+	rail_path_take(p, s);
 	s->lane = lane;
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;
@@ -499,6 +518,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 
 	if (room > RAIL_BUNDLE)
 		room = RAIL_BUNDLE;
+	rail_cache_favour(lane);
 	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
 			       active_link) {
 		while ((uint32_t)n < room && bytes < window) {
@@ -512,6 +532,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 		if ((uint32_t)n >= room || bytes >= window)
 			break;
 	}
+	rail_cache_favoured(lane);
 	/* whoever was first stands behind the others next time */
 	if (n && !tei_list_empty(&dp->active)) {
 		peer = tei_list_first(&dp->active, struct tei_rail_peer,

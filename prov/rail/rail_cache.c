@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The endpoint cache.
+ *
+ * Invariants
+ *  - Nothing is posted on a path without a place, and held.count + leftovers
+ *    <= cap, but for the very first connection that turns out to be a leftover.
+ *  - A connection is closed by whoever holds the lane's lock, before the next
+ *    post: so it is gone before the one that took its place is made.
+ *  - busy counts the held places whose path has users.
+ *  - Who waits for a place for slices is in line once and leaves it when it
+ *    gets one, when its peer has nothing to cut any more, or when it is freed.
+ */
+#include <stdlib.h>
+
+#include "prov/rail/rail_cache.h"
+
+#define CACHE_CONNECT_NS	(200 * TEI_NS_PER_MS)	/* busy connecting */
+#define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)	/* served at least */
+#define CACHE_YIELD_NS		TEI_NS_PER_MS		/* between two of them */
+
+void rail_cache_init(struct rail_cache *c, uint32_t cap)
+{
+	tei_sieve_init(&c->held);
+	tei_list_init(&c->waiting);
+	tei_list_init(&c->closing);
+	tei_list_init(&c->free);
+	/* one for slices, one for messages */
+	c->cap = cap < 2 ? 2 : cap;
+}
+
+void rail_cache_fini(struct rail_cache *c)
+{
+	struct rail_conn_chunk *chunk;
+	struct rail_path *p;
+	size_t i;
+
+	while (!tei_list_empty(&c->waiting)) {
+		p = tei_list_first(&c->waiting, struct rail_path, wait_link);
+		tei_list_del(&p->wait_link);
+	}
+	while ((chunk = c->chunks)) {
+		c->chunks = chunk->next;
+		for (i = 0; i < sizeof(chunk->conn) / sizeof(*chunk->conn); i++)
+			if (chunk->conn[i].path)
+				chunk->conn[i].path->conn = NULL;
+		free(chunk);
+	}
+}
+
+/* --- places -------------------------------------------------------------- */
+
+static uint32_t cache_spare(const struct rail_cache *c)
+{
+	return c->cap < 8 ? 1 : c->cap / 4;
+}
+
+/* Some of them are left to leftovers where there are any. */
+static uint32_t cache_places(const struct rail_cache *c)
+{
+	if (!c->wears)
+		return c->cap;
+	return c->cap > 2 ? c->cap - cache_spare(c) : 2;
+}
+
+static bool cache_grow(struct rail_cache *c)
+{
+	struct rail_conn_chunk *chunk = calloc(1, sizeof(*chunk));
+	size_t i;
+
+	if (!chunk)
+		return false;
+	chunk->next = c->chunks;
+	c->chunks = chunk;
+	for (i = 0; i < sizeof(chunk->conn) / sizeof(*chunk->conn); i++) {
+		chunk->conn[i].cache = c;
+		tei_list_add_tail(&c->free, &chunk->conn[i].link);
+	}
+	return true;
+}
+
+static void cache_hold(struct rail_cache *c, struct rail_path *path,
+		       uint64_t now)
+{
+	struct rail_conn *conn = tei_list_first(&c->free, struct rail_conn,
+						link);
+
+	tei_list_del(&conn->link);
+	tei_list_del(&path->wait_link);
+	conn->path = path;
+	conn->since_ns = now;
+	conn->yield = false;
+	path->conn = conn;
+	c->busy += path->users != 0;
+	c->made++;
+	tei_sieve_insert(&c->held, &conn->entry);
+}
+
+/* Its connection is to be closed by who has the lane. */
+static void cache_part(struct rail_cache *c, struct rail_conn *conn)
+{
+	struct rail_path *path = conn->path;
+
+	tei_sieve_remove(&c->held, &conn->entry);
+	c->busy -= path->users != 0;
+	conn->path = NULL;
+	conn->fi_addr = path->fi_addr;
+	conn->lane_gen = path->lane_gen;
+	conn->used = path->used;
+	path->conn = NULL;
+	if (path->ready) {
+		tei_list_add_tail(&c->closing, &conn->link);
+		__atomic_fetch_add(&c->nclosing, 1, __ATOMIC_RELAXED);
+	} else {
+		tei_list_add_tail(&c->free, &conn->link);
+	}
+	path->cut = path->ready && path->used;
+	path->ready = false;
+	path->connected = false;
+	path->since_ns = 0;
+	path->backoff_us = 0;
+}
+
+/* What it takes for a path to stay where it is. */
+static bool cache_busy(const struct tei_sieve_entry *e, void *now)
+{
+	const struct rail_conn *conn =
+		tei_container_of(e, const struct rail_conn, entry);
+	const struct rail_path *p = conn->path;
+
+	return p->users || p->msgs ||
+	       (p->remote < p->peer->nremotes &&
+		p->peer->remotes[p->remote].fence.wanted) ||
+	       (p->since_ns && !p->connected &&
+		*(uint64_t *)now < conn->since_ns + CACHE_CONNECT_NS);
+}
+
+/* A free place, if need be one that somebody leaves. */
+static bool cache_make_room(struct rail_cache *c, uint64_t now)
+{
+	struct tei_sieve_entry *e;
+
+	if (rail_cache_worn(c))
+		return false;
+	while (c->held.count >= cache_places(c)) {
+		e = tei_sieve_evict(&c->held, cache_busy, &now);
+		if (!e)
+			return false;
+		c->evicted++;
+		cache_part(c, tei_container_of(e, struct rail_conn, entry));
+	}
+	return !tei_list_empty(&c->free) || cache_grow(c);
+}
+
+/* --- the line ------------------------------------------------------------ */
+
+/*
+ * Somebody waits: the path that was served for longest, and long enough, is
+ * asked to yield, one at a time.
+ */
+static void cache_press(struct rail_cache *c, uint64_t now)
+{
+	struct rail_conn *conn, *oldest = NULL;
+	struct tei_sieve_entry *e;
+
+	if (now < c->yield_ns + CACHE_YIELD_NS)
+		return;
+	c->yield_ns = now;
+	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link) {
+		conn = tei_container_of(e, struct rail_conn, entry);
+		if (conn->yield || !conn->path->inflight ||
+		    now < conn->since_ns + CACHE_TURN_NS)
+			continue;
+		if (!oldest || conn->since_ns < oldest->since_ns)
+			oldest = conn;
+	}
+	if (oldest)
+		oldest->yield = true;
+}
+
+static bool cache_wait(struct rail_cache *c, struct rail_path *path,
+		       uint64_t now)
+{
+	if (c->first == path) {
+		tei_list_del(&path->wait_link);
+		tei_list_add_head(&c->waiting, &path->wait_link);
+	} else if (tei_list_empty(&path->wait_link)) {
+		tei_list_add_tail(&c->waiting, &path->wait_link);
+	}
+	cache_press(c, now);
+	return false;
+}
+
+void rail_cache_favour(struct rail_lane *lane)
+{
+	struct rail_cache *c = rail_cache_of(lane);
+	struct tei_rail_peer *peer;
+	struct rail_path *p;
+
+	while (!tei_list_empty(&c->waiting)) {
+		p = tei_list_first(&c->waiting, struct rail_path, wait_link);
+		tei_list_del(&p->wait_link);
+		peer = p->peer;
+		if (tei_list_empty(&peer->active_link))
+			continue;
+		c->first = p;
+		tei_list_del(&peer->active_link);
+		tei_list_add_head(&peer->dp->active, &peer->active_link);
+		return;
+	}
+}
+
+void rail_cache_favoured(struct rail_lane *lane)
+{
+	rail_cache_of(lane)->first = NULL;
+}
+
+/* Nobody is before it. */
+static bool cache_its_turn(const struct rail_cache *c,
+			   const struct rail_path *path)
+{
+	return c->first == path ||
+	       (!c->first && tei_list_empty(&c->waiting));
+}
+
+/* --- admission ----------------------------------------------------------- */
+
+/* It has a place, but perhaps others are to be served before it goes on. */
+static bool cache_go_on(struct rail_cache *c, struct rail_path *path,
+			uint64_t *now)
+{
+	struct rail_conn *conn = path->conn;
+
+	if (path->users)
+		return !conn->yield;
+	if (!conn->yield && c->busy + 1 < cache_places(c)) {
+		tei_list_del(&path->wait_link);
+		return true;
+	}
+	if (!*now)
+		*now = tei_now_ns();
+	if (c->busy + 1 >= cache_places(c) || !cache_its_turn(c, path))
+		return cache_wait(c, path, *now);
+	tei_list_del(&path->wait_link);
+	conn->since_ns = *now;
+	conn->yield = false;
+	return true;
+}
+
+bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
+		      uint64_t *now)
+{
+	struct rail_cache *c = rail_cache_of(lane);
+
+	if (path->conn) {
+		tei_sieve_visit(&path->conn->entry);
+		return cache_go_on(c, path, now);
+	}
+	if (!*now)
+		*now = tei_now_ns();
+	if (c->busy + 1 >= cache_places(c) || !cache_its_turn(c, path) ||
+	    !cache_make_room(c, *now))
+		return cache_wait(c, path, *now);
+	cache_hold(c, path, *now);
+	return true;
+}
+
+bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
+			  uint64_t now)
+{
+	struct rail_cache *c = rail_cache_of(lane);
+
+	if (path->conn) {
+		tei_sieve_visit(&path->conn->entry);
+		return true;
+	}
+	if (!cache_make_room(c, now))
+		return false;
+	cache_hold(c, path, now);
+	return true;
+}
+
+void rail_cache_drop(struct rail_path *path)
+{
+	tei_list_del(&path->wait_link);
+	if (path->conn)
+		cache_part(path->conn->cache, path->conn);
+}
+
+/* --- closing ------------------------------------------------------------- */
+
+/* False: the connection, if there is one, stays. */
+static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn)
+	TEI_REQUIRES(lane->lock)
+{
+	fi_addr_t fi_addr = conn->fi_addr;
+	uint8_t addr[TEI_RAIL_ADDR_MAX];
+	size_t len = sizeof(addr);
+	bool closed = !conn->used;
+
+	if (!closed && !rail_cache_of(lane)->retires_only &&
+	    !fi_av_lookup(lane->av, fi_addr, addr, &len))
+		closed = rail_cut_one(lane, addr, len) != RAIL_CUT_UNKNOWN;
+	fi_av_remove(lane->av, &fi_addr, 1, 0);
+	return closed;
+}
+
+void rail_cache_close(struct rail_lane *lane)
+{
+	struct rail_cache *c = rail_cache_of(lane);
+	struct tei_rail_dp *dp = lane->rail->dp;
+	struct rail_conn *conn;
+	bool left;
+
+	if (!__atomic_load_n(&c->nclosing, __ATOMIC_RELAXED))
+		return;
+	rail_sched_enter(dp);
+	while (!tei_list_empty(&c->closing)) {
+		conn = tei_list_first(&c->closing, struct rail_conn, link);
+		tei_list_del(&conn->link);
+		__atomic_fetch_sub(&c->nclosing, 1, __ATOMIC_RELAXED);
+		rail_sched_leave(dp);
+		/* one of an older lane has gone with it, or will */
+		left = lane->ep && conn->lane_gen == lane->gen &&
+		       !cache_close_one(lane, conn);
+		rail_sched_enter(dp);
+		if (left) {
+			c->wears = true;
+			__atomic_fetch_add(&c->leftovers, 1, __ATOMIC_RELAXED);
+		}
+		tei_list_add_tail(&c->free, &conn->link);
+	}
+	left = rail_cache_worn(c);
+	rail_sched_leave(dp);
+	if (left)
+		rail_progress_wake(dp);
+}
+
+bool rail_cache_worn(const struct rail_cache *c)
+{
+	return __atomic_load_n(&c->leftovers, __ATOMIC_RELAXED) >=
+	       cache_spare(c);
+}
+
+void rail_cache_renewed(struct rail_cache *c)
+{
+	__atomic_store_n(&c->leftovers, 0, __ATOMIC_RELAXED);
+}

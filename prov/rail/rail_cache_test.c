@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One data plane that writes to many, all in this process, with fewer
+ * connections than targets.
+ */
+#include "prov/rail/rail_cache.h"
+#include "prov/rail/rail_test.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_TARGETS	10u
+#define CACHE_CAP	4u
+#define CACHE_BLOCK	4096u
+#define CACHE_DEPTH	32u		/* blocks per target, where it matters */
+
+struct cache_rig {
+	struct test_plane from, to[CACHE_TARGETS];
+	struct tei_rail_peer *peer[CACHE_TARGETS];
+	char *src, *dst[CACHE_TARGETS];	/* CACHE_DEPTH blocks each */
+	struct test_task task[CACHE_TARGETS][CACHE_DEPTH];
+};
+
+static char *cache_map(struct test_plane *p)
+{
+	size_t len = CACHE_DEPTH * CACHE_BLOCK;
+	char *mem = aligned_alloc(4096, len);
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(mem);
+	memset(mem, 0, len);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, len, "*", true, &err,
+					      &mr), 0);
+	return mem;
+}
+
+static struct cache_rig *cache_begin(uint32_t cap, bool retires_only)
+{
+	struct cache_rig *rig = calloc(1, sizeof(*rig));
+	uint32_t i;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(rig);
+	test_plane_init(&rig->from);
+	rig->from.settings.max_paths = cap;
+	rig->from.settings.slice_timeout_s = 60;
+	rig->from.settings.retry_cnt = 128;
+	test_plane_open(&rig->from, "127.0.0.1");
+	rig->from.dp->rails[0]->cache[0].retires_only = retires_only;
+	rig->src = cache_map(&rig->from);
+	for (i = 0; i < CACHE_TARGETS; i++) {
+		test_plane_init(&rig->to[i]);
+		test_plane_open(&rig->to[i], "127.0.0.2");
+		rig->dst[i] = cache_map(&rig->to[i]);
+		rig->peer[i] = test_plane_peer(&rig->from, &rig->to[i]);
+	}
+	return rig;
+}
+
+static void cache_end(struct cache_rig *rig)
+{
+	uint32_t i;
+
+	for (i = 0; i < CACHE_TARGETS; i++)
+		tei_rail_peer_put(rig->peer[i]);
+	test_plane_close(&rig->from);
+	for (i = 0; i < CACHE_TARGETS; i++) {
+		test_plane_close(&rig->to[i]);
+		free(rig->dst[i]);
+	}
+	free(rig->src);
+	free(rig);
+}
+
+/* --- what is looked at --------------------------------------------------- */
+
+static struct rail_cache *cache_of(struct cache_rig *rig)
+{
+	return &rig->from.dp->rails[0]->cache[0];
+}
+
+/* Connections of the initiating lane, a retiring one's too. */
+static uint32_t cache_connections(struct cache_rig *rig)
+{
+	struct rail *rail = rig->from.dp->rails[0];
+	uint32_t n = 0, i;
+
+	for (i = 0; i < RAIL_LANE_SLOTS; i++) {
+		tei_mutex_lock(&rail->init[i].lock);
+		if (rail->init[i].ep)
+			n += rail_cut_count(&rail->init[i]);
+		tei_mutex_unlock(&rail->init[i].lock);
+	}
+	return n;
+}
+
+static uint32_t cache_held(struct cache_rig *rig)
+{
+	uint32_t n;
+
+	rail_sched_enter(rig->from.dp);
+	n = (uint32_t)cache_of(rig)->held.count;
+	rail_sched_leave(rig->from.dp);
+	return n;
+}
+
+static uint64_t cache_made(struct cache_rig *rig)
+{
+	uint64_t n;
+
+	rail_sched_enter(rig->from.dp);
+	n = cache_of(rig)->made;
+	rail_sched_leave(rig->from.dp);
+	return n;
+}
+
+static uint32_t cache_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	uint32_t n = 0;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* Until there are at most that many; false: out of time. */
+static bool cache_settles(uint32_t (*count)(struct cache_rig *),
+			  struct cache_rig *rig, uint32_t most)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct timespec nap = { .tv_nsec = 1000000 };
+
+	while (count(rig) > most) {
+		if (tei_now_ns() > end)
+			return false;
+		nanosleep(&nap, NULL);
+	}
+	return true;
+}
+
+static uint32_t cache_all_fds(struct cache_rig *rig)
+{
+	(void)rig;
+	return cache_fds();
+}
+
+/* --- what is done -------------------------------------------------------- */
+
+/* One block to each target, one target after the other, and looks at it. */
+static void cache_round(struct cache_rig *rig, uint32_t targets, uint64_t seed)
+{
+	uint32_t i;
+
+	for (i = 0; i < targets; i++) {
+		test_fill(rig->src, CACHE_BLOCK, seed + i);
+		CU_ASSERT_EQUAL(test_run(rig->from.dp, rig->peer[i], false,
+					 rig->src, rig->dst[i], CACHE_BLOCK),
+				TEI_RAIL_END_COMPLETED);
+		CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst[i], CACHE_BLOCK), 0);
+	}
+}
+
+/* All blocks to all targets at once. */
+static void cache_flood(struct cache_rig *rig, uint32_t targets, uint64_t seed)
+{
+	size_t len = CACHE_DEPTH * CACHE_BLOCK;
+	uint32_t i, j;
+
+	test_fill(rig->src, len, seed);
+	for (i = 0; i < targets; i++) {
+		memset(rig->dst[i], 0, len);
+		for (j = 0; j < CACHE_DEPTH; j++)
+			test_task_init(&rig->task[i][j], rig->peer[i], false,
+				       rig->src + j * CACHE_BLOCK,
+				       rig->dst[i] + j * CACHE_BLOCK,
+				       CACHE_BLOCK);
+		CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, rig->task[i],
+						  CACHE_DEPTH), 0);
+	}
+	for (i = 0; i < targets; i++) {
+		CU_ASSERT_FATAL(test_wait(rig->task[i], CACHE_DEPTH));
+		for (j = 0; j < CACHE_DEPTH; j++)
+			CU_ASSERT_EQUAL(rig->task[i][j].end,
+					TEI_RAIL_END_COMPLETED);
+		CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst[i], len), 0);
+	}
+}
+
+/* --- cases --------------------------------------------------------------- */
+
+static void cache_check_bounded(bool retires_only, uint32_t most)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, retires_only);
+	uint32_t r, fds = 0;
+
+	for (r = 0; r < 6; r++) {
+		cache_round(rig, CACHE_TARGETS, r * 1000);
+		CU_ASSERT(cache_held(rig) <= CACHE_CAP);
+		CU_ASSERT(cache_settles(cache_connections, rig, most));
+		/* what the targets answer on is there after the first round */
+		if (!r)
+			fds = cache_fds();
+		CU_ASSERT(cache_settles(cache_all_fds, rig,
+					fds + 2 * CACHE_CAP));
+	}
+	CU_ASSERT(cache_made(rig) > 3 * CACHE_TARGETS);
+	cache_end(rig);
+}
+
+static void connections_are_bounded(void)
+{
+	cache_check_bounded(false, CACHE_CAP);
+}
+
+static void connections_are_bounded_by_retiring_lanes(void)
+{
+	cache_check_bounded(true, CACHE_CAP);
+}
+
+static void what_is_cached_is_not_made_again(void)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
+	uint64_t made;
+	uint32_t r;
+
+	cache_round(rig, CACHE_CAP, 1);
+	made = cache_made(rig);
+	CU_ASSERT_EQUAL(made, CACHE_CAP);
+	for (r = 0; r < 20; r++)
+		cache_round(rig, CACHE_CAP, r);
+	CU_ASSERT_EQUAL(cache_made(rig), made);
+	cache_end(rig);
+}
+
+static void more_busy_peers_than_places_take_turns(void)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
+
+	cache_flood(rig, CACHE_TARGETS, 1);
+	cache_flood(rig, CACHE_TARGETS, 2);
+	CU_ASSERT(cache_settles(cache_connections, rig, CACHE_CAP));
+	cache_end(rig);
+}
+
+static void two_places_are_enough(void)
+{
+	struct cache_rig *rig = cache_begin(1, false);
+
+	cache_flood(rig, CACHE_TARGETS, 1);
+	CU_ASSERT(cache_settles(cache_connections, rig, 2));
+	cache_end(rig);
+}
+
+static void a_peer_that_is_freed_leaves_no_connection(void)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
+	uint32_t i;
+
+	cache_round(rig, CACHE_CAP, 1);
+	for (i = 0; i < CACHE_CAP; i++) {
+		test_plane_close(&rig->to[i]);
+		tei_rail_peer_put(rig->peer[i]);
+	}
+	CU_ASSERT(cache_settles(cache_held, rig, 0));
+	CU_ASSERT(cache_settles(cache_connections, rig, 0));
+	for (i = 0; i < CACHE_CAP; i++) {
+		test_plane_open(&rig->to[i], "127.0.0.2");
+		rig->peer[i] = test_plane_peer(&rig->from, &rig->to[i]);
+	}
+	cache_end(rig);
+}
+
+const struct tei_test_case rail_cache_cases[] = {
+	{ "connections_are_bounded", connections_are_bounded },
+	{ "connections_are_bounded_by_retiring_lanes",
+	  connections_are_bounded_by_retiring_lanes },
+	{ "what_is_cached_is_not_made_again",
+	  what_is_cached_is_not_made_again },
+	{ "more_busy_peers_than_places_take_turns",
+	  more_busy_peers_than_places_take_turns },
+	{ "two_places_are_enough", two_places_are_enough },
+	{ "a_peer_that_is_freed_leaves_no_connection",
+	  a_peer_that_is_freed_leaves_no_connection },
+	{ NULL, NULL },
+};
