@@ -9,12 +9,14 @@
 
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 
-/* since: when the task last progressed */
+/* since: when the task last progressed. An error from not long before that is
+ * told as well: another rail may have gone on for a while. */
 static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held)
 {
 	const struct tei_rail_dp *dp = p->dp;
+	uint64_t limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
 	size_t used;
 	uint32_t i;
 
@@ -32,7 +34,7 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			snprintf(err->text + used, sizeof(err->text) - used,
 				 " %s", dp->rails[i]->name);
 	}
-	if (p->broke.ns > since) {
+	if (p->broke.ns && p->broke.ns + limit > since) {
 		used = strlen(err->text);
 		snprintf(err->text + used, sizeof(err->text) - used,
 			 "; the last error: %s%s%s", fi_strerror(p->broke.err),
