@@ -37,6 +37,7 @@
  */
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -464,16 +465,19 @@ static int child_obey(const char *verb, const char *args, char *text)
 }
 
 /*
- * The next line, without its end, by read(2) alone: a sanitizer holds signals
- * back while a thread waits inside stdio.
+ * The next line, without its end. It waits in poll(2): ThreadSanitizer holds
+ * signals back while a thread waits in read or in stdio.
  */
 static bool child_line(char *line, size_t len)
 {
+	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
 	size_t used = 0;
 	ssize_t n;
 
 	do {
-		n = read(STDIN_FILENO, line + used, 1);
+		n = poll(&in, 1, -1);
+		if (n == 1)
+			n = read(STDIN_FILENO, line + used, 1);
 		if (n == 1 && line[used] == '\n')
 			break;
 		used += n == 1;

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -410,6 +411,7 @@ static void *progress_main(void *arg)
 
 int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 {
+	sigset_t all, old;
 	struct progress *pr = calloc(1, sizeof(*pr));
 	int ret;
 
@@ -425,7 +427,11 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 				    "check the open-file limit (ulimit -n)",
 				    "eventfd: %s", strerror(errno));
 	}
+	/* the program's signals are for the program's threads */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
 	ret = pthread_create(&dp->thread, NULL, progress_main, pr);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (ret) {
 		free(pr);
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
