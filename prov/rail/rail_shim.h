@@ -16,15 +16,15 @@ struct rail_shim {
 	uint32_t max_live;	/* no more at a time, 0: any number */
 	int refusal;		/* -FI_E* of it */
 
-	/* read by the test when nothing is under way */
-	uint32_t live;		/* registrations there are */
-	uint32_t bound, enabled; /* of all, ever */
-	uint32_t made;		/* all, ever */
-	uint32_t refused;
-	uint32_t late;		/* closed after the lane they were bound to */
-	uint32_t mapped;	/* raw keys, now */
-	uint32_t maps;		/* ever */
-	uint32_t bad_maps;	/* not what the other shim gave out */
+	/* read by the test when nothing is under way; counted by any thread */
+	_Atomic uint32_t live;		/* registrations there are */
+	_Atomic uint32_t bound, enabled; /* of all, ever */
+	_Atomic uint32_t made;		/* all, ever */
+	_Atomic uint32_t refused;
+	_Atomic uint32_t late;		/* closed after their lane */
+	_Atomic uint32_t mapped;	/* raw keys, now */
+	_Atomic uint32_t maps;		/* ever */
+	_Atomic uint32_t bad_maps;	/* not what the other shim gave out */
 
 	/* the shim's own */
 	struct rail *rail;
