@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "prov/rail/rail_shim.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define SHIM_MAGIC	UINT64_C(0x7368696d6b657931)
@@ -22,6 +23,8 @@ static struct rail_shim *shim_of_domain(const struct fid *fid)
 		if (&s->domain == fid->ops)
 			break;
 	pthread_mutex_unlock(&shim_lock);
+	if (!s)
+		abort();
 	return s;
 }
 
@@ -34,6 +37,8 @@ static struct rail_shim *shim_of_mr(const struct fid *fid)
 		if (&s->mr == fid->ops)
 			break;
 	pthread_mutex_unlock(&shim_lock);
+	if (!s)
+		abort();
 	return s;
 }
 
