@@ -33,6 +33,7 @@ SRCS += \
 TEST_SRCS_rail = \
 	prov/rail/rail_auth_test.c \
 	prov/rail/rail_cache_test.c \
+	prov/rail/rail_cut_test.c \
 	prov/rail/rail_key_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \

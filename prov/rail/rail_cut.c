@@ -11,7 +11,9 @@
  *
  * The sockets are those that the lane's wait object watches: epoll descriptors
  * within epoll descriptors, listed by /proc/self/fdinfo (proc(5)). A provider
- * without sockets has none there, and nothing is done.
+ * without sockets has none there, and nothing is done. What a child of fork
+ * still holds open stays listed after it was closed here, by a number that may
+ * be another file's; the inode tells.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -82,14 +84,15 @@ static void cut_socket(int fd, struct cut *c)
 		shutdown(fd, SHUT_RDWR);
 }
 
-static void cut_watched(int fd, int depth, struct cut *c)
+/* ino: the file that is meant, 0: any; a number may have a new one by now. */
+static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 {
 	char path[64], line[256];
 	struct stat st;
 	FILE *f;
-	int target;
+	int target, n;
 
-	if (!depth || fd < 0 || fstat(fd, &st))
+	if (!depth || fd < 0 || fstat(fd, &st) || (ino && st.st_ino != ino))
 		return;
 	if (S_ISSOCK(st.st_mode)) {
 		cut_socket(fd, c);
@@ -99,9 +102,13 @@ static void cut_watched(int fd, int depth, struct cut *c)
 	f = fopen(path, "re");
 	if (!f)
 		return;
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "tfd: %d", &target) == 1)
-			cut_watched(target, depth - 1, c);
+	while (fgets(line, sizeof(line), f)) {
+		n = sscanf(line,
+			   "tfd: %d events: %*x data: %*x pos:%*d ino:%lx",
+			   &target, &ino);
+		if (n > 0)
+			cut_watched(target, n > 1 ? ino : 0, depth - 1, c);
+	}
 	fclose(f);
 }
 
@@ -113,7 +120,7 @@ void rail_cut(struct rail_lane *lane, struct rail_done *done)
 
 	if (!lane->ep || lane->wait_fd < 0)
 		return;
-	cut_watched(lane->wait_fd, CUT_DEPTH, &all);
+	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &all);
 	while (tei_now_ns() < end &&
 	       (quiet < CUT_QUIET || !tei_list_empty(&lane->posted)))
 		quiet = rail_lane_poll(lane, done) ? 0 : quiet + 1;
@@ -127,7 +134,7 @@ static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
 	if (lane->wait_fd < 0 || len < sizeof(struct sockaddr_in) ||
 	    (c.peer->sa_family != AF_INET && c.peer->sa_family != AF_INET6))
 		return RAIL_CUT_UNKNOWN;
-	cut_watched(lane->wait_fd, CUT_DEPTH, &c);
+	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	if (c.meant)
 		return RAIL_CUT_SOME;
 	return c.others && !c.nameless ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
@@ -149,6 +156,6 @@ uint32_t rail_cut_count(struct rail_lane *lane)
 	struct sockaddr_in none = { .sin_family = AF_INET };
 	struct cut c = { .peer = (const void *)&none };
 
-	cut_watched(lane->wait_fd, CUT_DEPTH, &c);
+	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	return c.others;
 }

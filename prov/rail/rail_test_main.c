@@ -202,6 +202,7 @@ int main(int argc, char **argv)
 	static const struct tei_test_suite suites[] = {
 		{ "rail_auth", rail_auth_cases },
 		{ "rail_cache", rail_cache_cases },
+		{ "rail_cut", rail_cut_cases },
 		{ "rail_key", rail_key_cases },
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/rail/rail_test.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Two connections to one listener, and a lane that watches the first. */
+struct cut_rig {
+	struct rail_lane lane;
+	struct sockaddr_in addr;
+	int listener, watched, other;
+};
+
+static int cut_connect(const struct cut_rig *rig)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CU_ASSERT_FATAL(fd >= 0);
+	CU_ASSERT_EQUAL_FATAL(connect(fd, (const void *)&rig->addr,
+				      sizeof(rig->addr)), 0);
+	return fd;
+}
+
+static void cut_begin(struct cut_rig *rig)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	socklen_t len = sizeof(rig->addr);
+
+	memset(rig, 0, sizeof(*rig));
+	rig->addr.sin_family = AF_INET;
+	rig->addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	rig->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CU_ASSERT_FATAL(rig->listener >= 0);
+	CU_ASSERT_EQUAL_FATAL(bind(rig->listener, (void *)&rig->addr, len), 0);
+	CU_ASSERT_EQUAL_FATAL(listen(rig->listener, 2), 0);
+	CU_ASSERT_EQUAL_FATAL(getsockname(rig->listener, (void *)&rig->addr,
+					  &len), 0);
+	rig->watched = cut_connect(rig);
+	rig->other = cut_connect(rig);
+	tei_mutex_init(&rig->lane.lock);
+	rig->lane.wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	CU_ASSERT_EQUAL_FATAL(epoll_ctl(rig->lane.wait_fd, EPOLL_CTL_ADD,
+					rig->watched, &ev), 0);
+}
+
+static void cut_end(struct cut_rig *rig)
+{
+	close(rig->lane.wait_fd);
+	close(rig->listener);
+	close(rig->watched);
+	close(rig->other);
+	tei_mutex_fini(&rig->lane.lock);
+}
+
+static bool cut_works(int fd)
+{
+	return send(fd, "x", 1, MSG_NOSIGNAL) == 1;
+}
+
+static enum rail_cut cut_one(struct cut_rig *rig)
+{
+	enum rail_cut cut;
+
+	tei_mutex_lock(&rig->lane.lock);
+	cut = rail_cut_one(&rig->lane, &rig->addr, sizeof(rig->addr));
+	tei_mutex_unlock(&rig->lane.lock);
+	return cut;
+}
+
+static void test_only_what_the_lane_watches_is_cut(void)
+{
+	struct cut_rig rig;
+
+	cut_begin(&rig);
+	CU_ASSERT_EQUAL(cut_one(&rig), RAIL_CUT_SOME);
+	CU_ASSERT(!cut_works(rig.watched));
+	CU_ASSERT(cut_works(rig.other));
+	cut_end(&rig);
+}
+
+/* As after fork: the file lives on, its number belongs to another. */
+static void test_a_number_that_was_given_away_is_not_cut(void)
+{
+	struct cut_rig rig;
+	int child;
+
+	cut_begin(&rig);
+	child = dup(rig.watched);
+	CU_ASSERT_EQUAL(dup2(rig.other, rig.watched), rig.watched);
+	CU_ASSERT_NOT_EQUAL(cut_one(&rig), RAIL_CUT_SOME);
+	CU_ASSERT(cut_works(rig.other));
+	close(child);
+	cut_end(&rig);
+}
+
+const struct tei_test_case rail_cut_cases[] = {
+	{ "only_what_the_lane_watches_is_cut",
+	  test_only_what_the_lane_watches_is_cut },
+	{ "a_number_that_was_given_away_is_not_cut",
+	  test_a_number_that_was_given_away_is_not_cut },
+	{ NULL, NULL },
+};
