@@ -28,6 +28,7 @@ SRCS += \
 	prov/rail/rail_retry.c \
 	prov/rail/rail_sched.c \
 	prov/rail/rail_slice.c \
+	prov/rail/rail_window.c \
 	# EOL
 
 TEST_SRCS_rail = \
@@ -41,6 +42,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_sched_test.c \
 	prov/rail/rail_shim.c \
 	prov/rail/rail_test_main.c \
+	prov/rail/rail_window_test.c \
 	prov/rail/rail_wire_test.c \
 	# EOL
 

@@ -91,6 +91,7 @@ struct rail_slice {
 	uint32_t ntasks;		/* 1, or number of merged whole tasks */
 	int last_err;			/* positive FI_E*, of the last failure */
 	int prov_err;			/* the provider's own for it, or 0 */
+	uint64_t seq;			/* of its lane, when it was posted */
 	uint32_t remote_gen;		/* generation it was posted to */
 	uint16_t remote_idx;		/* index in peer->remotes */
 	uint8_t retries;
@@ -197,6 +198,15 @@ struct rail_lane {
 	uint64_t retire_ns;		/* when it began to retire */
 	uint64_t busy_ns;		/* start of the present busy time */
 	uint64_t served;		/* bytes completed since busy_ns */
+	uint64_t served_ns;		/* when the last of them did */
+	uint64_t posts;			/* slices, ever */
+	uint64_t mark_posts, mark_ns;	/* posts at that time */
+	uint64_t stuck_posts;		/* of slices up to that nothing came
+					 * for long; they are so many bytes */
+	uint64_t stuck;
+	struct rail_slice *alone;	/* posted when nothing else was, or
+					 * NULL; only compared */
+	uint64_t alone_ns;		/* when that was */
 	uint32_t msgs;			/* atomic: messages under way */
 	bool kick;			/* atomic: look again after unlock */
 	struct rail_rx *rx;		/* target: receive buffers */
@@ -263,6 +273,9 @@ struct rail {
 	bool open;
 	uint32_t state;			/* enum te_rail_state */
 	uint64_t inflight_bytes, inflight_max, window;
+	uint64_t window_max;
+	uint64_t stuck;			/* of inflight_bytes: move no more */
+	uint64_t base_ns;		/* of a slice alone, 0: not known */
 	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
 	uint64_t rate_bps;		/* bytes/s, service rate */
 	struct tei_log_limit err_limit;
@@ -436,7 +449,9 @@ struct tei_rail_peer {
 	uint32_t path_rails;		/* rails the table has room for */
 	uint16_t remotes_cap;
 
-	struct tei_list queue;		/* tasks with bytes left to cut */
+	struct tei_list small;		/* tasks of at most one slice, */
+	struct tei_list queue;		/* and others, with bytes to cut */
+	uint32_t overtaken;		/* times a small one went first */
 	uint32_t queued;
 	struct tei_list live;		/* tasks not ended, in order */
 	struct tei_list retry;		/* slices to post (again) */
@@ -753,6 +768,25 @@ void rail_path_leave(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
 void rail_path_send(struct rail_path *path, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
+
+/* --- rail_window.c (rail_sched.h) ---------------------------------------- */
+#define RAIL_WINDOW_MAX		(8u << 20)
+#define RAIL_WINDOW_FIRST	(1u << 20)	/* until the rate is known */
+void rail_window_init(struct rail *rail, uint64_t max);
+/* Bytes that may be in hand, apart from those that are stuck. */
+uint64_t rail_window(const struct rail *rail);
+/* Bytes in hand, as far as they move. */
+uint64_t rail_window_held(const struct rail *rail);
+/* Bytes have completed: the rail's service rate, and its window by that. */
+void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
+	TEI_REQUIRES(lane->lock);
+/* A slice is posted and nothing else is; that slice has come back. */
+void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice)
+	TEI_REQUIRES(lane->lock);
+void rail_window_alone(struct rail_lane *lane, uint64_t now)
+	TEI_REQUIRES(lane->lock);
+/* Nothing is posted any more. */
+void rail_window_empty(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_slice.c, _post.c, _end.c, _retry.c, _sched.c (rail_sched.h) ---- */
 struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)

@@ -284,6 +284,7 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 			   __ATOMIC_RELAXED);
 	__atomic_store_n(&lane->inflight, 0, __ATOMIC_RELAXED);
 	lane->inflight_bytes = 0;
+	rail_window_empty(lane);
 	tei_list_splice_tail(aborted, &lane->posted);
 	lane_reclaim_tx(lane);
 }
@@ -327,27 +328,6 @@ static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 	lane->inflight_bytes -= slice->len;
 	__atomic_fetch_sub(&rail->inflight_bytes, slice->len, __ATOMIC_RELAXED);
 	__atomic_fetch_sub(&rail->dp->inflight, 1, __ATOMIC_RELAXED);
-}
-
-/*
- * Service rate: bytes per busy time, smoothed. Only times of at least 1 ms
- * count, so that batching of completions does not look like speed.
- */
-static void lane_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
-{
-	struct rail *rail = lane->rail;
-	uint64_t rate, old;
-
-	lane->served += bytes;
-	if (now - lane->busy_ns < TEI_NS_PER_MS)
-		return;
-	rate = (uint64_t)((double)lane->served * 1e9 /
-			  (double)(now - lane->busy_ns));
-	old = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
-	rate = old ? old - old / 8 + rate / 8 : rate;
-	__atomic_store_n(&rail->rate_bps, rate, __ATOMIC_RELAXED);
-	lane->served = 0;
-	lane->busy_ns = now;
 }
 
 static void lane_count_ok(struct rail *rail, const struct rail_slice *slice)
@@ -467,7 +447,10 @@ static void lane_handle_ok(struct rail_lane *lane,
 	if (!ns)
 		return;
 	now = tei_now_ns();
-	lane_measure(lane, bytes, now);
+	for (i = 0; i < ns && lane->alone; i++)
+		if (slices[i] == lane->alone)
+			rail_window_alone(lane, now);
+	rail_window_measure(lane, bytes, now);
 	rail_sched_enter(dp);
 	for (i = 0; i < ns; i++)
 		rail_sched_ok(dp, slices[i], now, done);

@@ -81,6 +81,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->hash_link);
 	tei_list_init(&p->attn_link);
 	tei_list_init(&p->active_link);
+	tei_list_init(&p->small);
 	tei_list_init(&p->queue);
 	tei_list_init(&p->live);
 	tei_list_init(&p->retry);

@@ -52,13 +52,12 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 	ret = s->extra ? rail_piece_post(lane, s) : post_write(lane, s, &desc);
 	if (ret)
 		return ret;
-	if (!lane->inflight) {
-		lane->busy_ns = tei_now_ns();
-		lane->served = 0;
-	}
+	if (!lane->inflight)
+		rail_window_begin(lane, s);
 	s->path->posted++;
 	s->path->since_ns = 0;
 	s->path->backoff_us = 0;
+	s->seq = ++lane->posts;
 	tei_list_add_tail(&lane->posted, &s->link);
 	__atomic_store_n(&lane->inflight, lane->inflight + 1, __ATOMIC_RELAXED);
 	lane->inflight_bytes += s->len;

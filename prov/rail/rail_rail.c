@@ -12,7 +12,6 @@
 #define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
 			 FI_MR_ENDPOINT | FI_MR_ALLOCATED)
 
-#define RAIL_WINDOW_BYTES	(8u << 20)
 
 struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index)
 {
@@ -220,7 +219,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 		rail_iov_limit(rail, rail->info->tx_attr->iov_limit);
 	rail->rma_limit =
 		rail_iov_limit(rail, rail->info->tx_attr->rma_iov_limit);
-	rail->window = RAIL_WINDOW_BYTES;
+	rail_window_init(rail, RAIL_WINDOW_MAX);
 	rail->ninit = dp->settings->lanes_per_rail;
 	rail_read_nic(rail);
 	rail_warn_rxm(rail);

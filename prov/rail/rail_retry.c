@@ -137,10 +137,23 @@ static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
 	return NULL;
 }
 
+static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
+			       uint64_t len, const struct tei_err *err,
+			       struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t, *next;
+
+	tei_list_foreach_safe(t, next, queue, struct tei_rail_task, queue_link)
+		if (!t->keys_checked && retry_names(t->extra, 0, t->length,
+						    t->remote, addr, len))
+			rail_task_end(t->peer->dp, t, TEI_RAIL_END_FAILED, err,
+				      done);
+}
+
 void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		       int code, struct rail_done *done)
 {
-	struct tei_rail_task *t, *tnext;
 	struct rail_slice *s;
 	struct tei_err err;
 	uint32_t left;
@@ -159,11 +172,7 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		TEI_WARN("rail", "%s: %s", peer->name, err.text);
 	while ((s = retry_keyless(peer, addr, len)))
 		rail_slice_fail(s, code, err.text, done);
-	tei_list_foreach_safe(t, tnext, &peer->queue, struct tei_rail_task,
-			       queue_link)
-		if (!t->keys_checked && retry_names(t->extra, 0, t->length,
-						    t->remote, addr, len))
-			rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err,
-				      done);
+	retry_fail_keyless(&peer->small, addr, len, &err, done);
+	retry_fail_keyless(&peer->queue, addr, len, &err, done);
 	rail_peer_activate(peer);
 }

@@ -10,7 +10,7 @@
 
 void rail_peer_activate(struct tei_rail_peer *peer)
 {
-	if (tei_list_empty(&peer->queue) && tei_list_empty(&peer->retry))
+	if (rail_slice_none(peer))
 		return;
 	if (peer->state != RAIL_PEER_READY) {
 		peer->want_hello = true;
@@ -85,7 +85,9 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			return;
 		}
 	}
-	tei_list_add_tail(&peer->queue, &t->queue_link);
+	tei_list_add_tail(t->length <= dp->settings->slice_size ? &peer->small :
+								  &peer->queue,
+			  &t->queue_link);
 	rail_peer_activate(peer);
 }
 

@@ -15,6 +15,8 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 /* Ends the task if nothing of it is under way. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+/* True when the peer has nothing to cut or to post again. */
+bool rail_slice_none(const struct tei_rail_peer *peer);
 /* True when no task of it wants its bytes any more. */
 bool rail_slice_dead(const struct rail_slice *slice);
 /* Gives a slice back that will not be posted; its tasks may end by that. */
@@ -55,5 +57,22 @@ ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *slice)
 /* To be posted again, unless it was too often. Off its list before. */
 void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *slice,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+
+/*
+ * What a rail has in hand beside the others that a task may use. share: its
+ * part of their rate; bytes: in hand of all of them. bytes as an argument: in
+ * hand of the rail itself, what has just been cut included.
+ */
+struct rail_window_sum {
+	uint32_t rails;
+	uint64_t bytes;
+	double share;
+};
+void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
+		     const uint8_t *ranks, uint64_t bytes,
+		     struct rail_window_sum *sum);
+/* With len more of the last bytes left, the rail would end after the others. */
+bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
+		      uint64_t left, uint64_t len);
 
 #endif /* TEI_PROV_RAIL_RAIL_SCHED_H */

@@ -172,8 +172,7 @@ static void test_what_is_in_flight_stays_within_the_window(void)
 	rig.from.settings.slice_size = (uint32_t)slice;
 	rig.from.settings.slice_max = (uint32_t)slice;
 	sched_begin(&rig);
-	__atomic_store_n(&rail_at(rig.from.dp, 0)->window, window,
-			 __ATOMIC_RELAXED);
+	rail_window_init(rail_at(rig.from.dp, 0), window);
 	sched_warm(&rig);
 	test_fill(rig.src, SCHED_BIG, 5);
 	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
@@ -187,6 +186,53 @@ static void test_what_is_in_flight_stays_within_the_window(void)
 	CU_ASSERT_EQUAL(s.tx_bytes, SCHED_BIG + 1);
 	CU_ASSERT(s.slices >= SCHED_BIG / (slice + slice / 2));
 	sched_end(&rig);
+}
+
+/* Everything of t but the last task writes MiBs; the last one is small. */
+static void test_a_small_task_goes_first(void)
+{
+	struct test_task t[SCHED_BIG >> 20];
+	const uint32_t last = (SCHED_BIG >> 20) - 1;
+	struct sched_rig rig;
+	uint32_t i;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	rail_window_init(rail_at(rig.from.dp, 0), 256u << 10);
+	sched_warm(&rig);
+	for (i = 0; i <= last; i++)
+		test_task_init(&t[i], rig.peer, false, rig.src + (i << 20),
+			       rig.dst + (i << 20),
+			       i < last ? 1u << 20 : SCHED_SMALL);
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, last + 1), 0);
+	CU_ASSERT_FATAL(test_wait(t, last + 1));
+	CU_ASSERT(t[last].order < t[1].order);
+	sched_end(&rig);
+}
+
+static void test_small_tasks_do_not_starve_a_large_one(void)
+{
+	enum { SMALL = 250 };
+	struct test_task *t = calloc(SMALL + 1, sizeof(*t));
+	struct sched_rig rig;
+	uint32_t i;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+	sched_init(&rig);
+	rig.from.settings.merge = false;
+	sched_begin(&rig);
+	sched_warm(&rig);
+	test_task_init(&t[0], rig.peer, false, rig.src, rig.dst, 128u << 10);
+	for (i = 1; i <= SMALL; i++)
+		test_task_init(&t[i], rig.peer, false,
+			       rig.src + (1u << 20) + i * SCHED_SMALL,
+			       rig.dst + (1u << 20) + i * SCHED_SMALL,
+			       SCHED_SMALL);
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, SMALL + 1), 0);
+	CU_ASSERT_FATAL(test_wait(t, SMALL + 1));
+	CU_ASSERT(t[0].order < t[SMALL].order);
+	sched_end(&rig);
+	free(t);
 }
 
 static void test_a_task_spans_adjacent_regions(void)
@@ -366,8 +412,7 @@ static void test_tasks_complete_across_fences(void)
 
 	sched_init(&rig);
 	sched_begin(&rig);
-	__atomic_store_n(&rail_at(rig.from.dp, 0)->window, 1u << 20,
-			 __ATOMIC_RELAXED);
+	rail_window_init(rail_at(rig.from.dp, 0), 1u << 20);
 	sched_warm(&rig);
 	gen = sched_target_gen(&rig.to);
 	while (asked < 5 && rounds < 100)
@@ -748,6 +793,9 @@ const struct tei_test_case rail_sched_cases[] = {
 	  test_tasks_of_both_directions_do_not_share_a_slice },
 	{ "what_is_in_flight_stays_within_the_window",
 	  test_what_is_in_flight_stays_within_the_window },
+	{ "a_small_task_goes_first", test_a_small_task_goes_first },
+	{ "small_tasks_do_not_starve_a_large_one",
+	  test_small_tasks_do_not_starve_a_large_one },
 	{ "a_task_spans_adjacent_regions", test_a_task_spans_adjacent_regions },
 	{ "a_target_outside_its_regions_fails",
 	  test_a_target_outside_its_regions_fails },

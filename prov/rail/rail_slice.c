@@ -11,6 +11,7 @@
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
 #define SLICE_FAR_BYTES (256u << 10)	      /* far rails help from here on */
+#define SLICE_OVERTAKE	16		      /* small ones before a large one */
 
 static int slice_grow(struct tei_rail_dp *dp)
 {
@@ -101,15 +102,6 @@ static bool slice_may_take(const struct rail *rail,
 	       !slice_near_has_room(peer, ranks, rank);
 }
 
-static uint32_t slice_routes(const struct tei_rail_peer *peer)
-{
-	uint32_t i, n = 0;
-
-	for (i = 0; i < rail_count(peer->dp); i++)
-		n += peer->route[i] >= 0;
-	return n;
-}
-
 /*
  * Large enough to amortise a post (what the rail moves in 250 µs), small
  * enough to balance; towards the end of a task that several rails share it
@@ -117,19 +109,19 @@ static uint32_t slice_routes(const struct tei_rail_peer *peer)
  * Polychronopoulos and Kuck, IEEE ToC 1987).
  */
 static uint64_t slice_len(const struct rail *rail,
-			  const struct tei_rail_peer *peer, uint64_t left)
+			  const struct rail_window_sum *sum, uint64_t left)
 {
 	const struct tei_settings *s = rail->dp->settings;
 	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
 	uint64_t len = rate ? (uint64_t)((double)rate * 1e-9 * SLICE_NS)
 			    : 4ull * s->slice_size;
-	uint32_t routes = slice_routes(peer);
+	uint64_t share = (uint64_t)(sum->share * (double)left / 2);
 
 	len &= ~UINT64_C(4095);
 	if (len > s->slice_max)
 		len = s->slice_max;
-	if (routes > 1 && len > left / (2 * routes))
-		len = left / (2 * routes) & ~UINT64_C(4095);
+	if (sum->rails > 1 && len > share)
+		len = share & ~UINT64_C(4095);
 	if (len < s->slice_size)
 		len = s->slice_size;
 	if (len > rail->max_slice)
@@ -271,14 +263,13 @@ static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 
 /* Adds the whole small tasks that follow seamlessly behind the first. */
 static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
-			uint64_t max)
+			const struct tei_list *queue, uint64_t max)
 {
 	struct tei_rail_task *last = s->first, *t;
 	uint64_t end = s->rkey->base + (s->rkey->len - 1);
 
-	while (!tei_list_empty(&peer->queue)) {
-		t = tei_list_first(&peer->queue, struct tei_rail_task,
-				   queue_link);
+	while (!tei_list_empty(queue)) {
+		t = tei_list_first(queue, struct tei_rail_task, queue_link);
 		if (t->extra || t->read != s->read || t->cut ||
 		    t->mr != s->mr ||
 		    t->local != s->local + s->len ||
@@ -311,9 +302,11 @@ static bool slice_keys_ready(struct tei_rail_peer *peer,
 static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 					    struct tei_rail_task *t,
 					    struct rail *rail,
-					    const struct rail_remote *remote)
+					    const struct rail_remote *remote,
+					    uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
+	struct rail_window_sum sum;
 	struct rail_slice *s;
 	uint64_t fit;
 
@@ -341,7 +334,9 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 		return NULL;
 	}
 	s->rkey->slices++;
-	s->len = slice_len(rail, peer, t->length - t->cut);
+	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, s->local), bytes,
+			&sum);
+	s->len = slice_len(rail, &sum, t->length - t->cut);
 	fit = rail_piece_fit(s, rail);
 	if (s->len > fit)
 		s->len = fit;
@@ -357,21 +352,31 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 
 /* A new slice from the queue, or NULL. */
 static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
+					   const struct tei_list *queue,
 					   struct rail *rail,
-					   const struct rail_remote *remote)
+					   const struct rail_remote *remote,
+					   uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
+	struct rail_window_sum sum;
 	struct tei_rail_task *t;
 	struct rail_slice *s;
 	struct rail_rkey *k;
 	uint64_t len, left, room, floor = rail->dp->settings->slice_size;
 
-	if (tei_list_empty(&peer->queue))
+	if (tei_list_empty(queue))
 		return NULL;
-	t = tei_list_first(&peer->queue, struct tei_rail_task, queue_link);
+	t = tei_list_first(queue, struct tei_rail_task, queue_link);
 	if (t->extra)
-		return slice_take_pieces(peer, t, rail, remote);
+		return slice_take_pieces(peer, t, rail, remote, bytes);
 	if (!slice_keys_ready(peer, t) || !slice_may_take(rail, peer, t))
+		return NULL;
+	left = t->length - t->cut;
+	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, t->local + t->cut),
+			bytes, &sum);
+	len = slice_len(rail, &sum, left);
+	if (t->queue_link.next == queue && t->cut &&
+	    rail_window_over(&sum, bytes, left, len))
 		return NULL;
 	k = rail_key_find(peer, t->remote + t->cut);
 	if (!k) {
@@ -394,8 +399,6 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 		return NULL;
 	}
 	k->slices++;
-	left = t->length - t->cut;
-	len = slice_len(rail, peer, left);
 	room = slice_local_room(s, rail);
 	if (len > room)
 		len = room;
@@ -412,44 +415,100 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	if (len == t->length && len < floor && rail->dp->settings->merge) {
 		if (room > floor)
 			room = floor;
-		slice_merge(peer, s,
+		slice_merge(peer, s, queue,
 			    room < rail->max_slice ? room : rail->max_slice);
 	}
+	return s;
+}
+
+static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
+					   struct rail *rail,
+					   const struct rail_remote *remote,
+					   uint64_t bytes)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+
+	s = slice_take_queue(peer, &peer->small, rail, remote, bytes);
+	if (s && !tei_list_empty(&peer->queue))
+		peer->overtaken++;
+	return s;
+}
+
+/*
+ * Small tasks go first, so that they wait for what is posted and not for what
+ * is to come; after so many of them a slice of a large one, if it can go here.
+ */
+static struct rail_slice *slice_take(struct tei_rail_peer *peer,
+				     struct rail *rail,
+				     const struct rail_remote *remote,
+				     uint64_t bytes, bool large)
+	TEI_REQUIRES(rail_sched_held)
+{
+	bool turn = !tei_list_empty(&peer->queue) &&
+		    peer->overtaken >= SLICE_OVERTAKE;
+	struct rail_slice *s = NULL;
+
+	if (!turn)
+		s = slice_take_small(peer, rail, remote, bytes);
+	if (s || !large)
+		return s;
+	s = slice_take_queue(peer, &peer->queue, rail, remote, bytes);
+	if (s)
+		peer->overtaken = 0;
+	else if (turn)
+		s = slice_take_small(peer, rail, remote, bytes);
 	return s;
 }
 
 /*
  * A path leaves half of the lane's depth and a quarter of the rail's window, as
  * far as other paths have not taken them, so that a peer that has stopped holds
- * up nobody else. bytes: posted on the rail or just cut.
+ * up nobody else; small tasks take half of what is left. Whatever the window,
+ * a path has one slice. bytes: posted on the rail or just cut.
  */
 static bool slice_has_share(const struct rail_lane *lane,
-			    const struct rail_path *p, uint64_t bytes)
+			    const struct rail_path *p, uint64_t bytes,
+			    bool large)
 {
 	uint32_t slices = lane->rail->tx_depth - (lane->inflight - p->inflight);
 	uint64_t others = bytes > p->bytes ? bytes - p->bytes : 0;
-	uint64_t window = lane->rail->window;
+	uint64_t window = rail_window(lane->rail);
 
 	if (!p->bytes)
 		return true;
+	if (bytes >= window)
+		return false;
+	if (!large)
+		return p->inflight < (slices + 1) / 4 * 3 && others < window &&
+		       p->bytes < (window - others) / 8 * 7;
 	return p->inflight < (slices + 1) / 2 && others < window &&
 	       p->bytes < (window - others) / 4 * 3;
 }
 
 /* Something of the peer's may go over this rail now: that is worth a path. */
-static bool slice_wanted(struct tei_rail_peer *peer, const struct rail *rail)
+static bool slice_wanted_of(struct tei_rail_peer *peer,
+			    const struct tei_list *queue,
+			    const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *t;
 
-	if (!tei_list_empty(&peer->retry))
-		return true;
-	if (tei_list_empty(&peer->queue))
+	if (tei_list_empty(queue))
 		return false;
-	t = tei_list_first(&peer->queue, struct tei_rail_task, queue_link);
+	t = tei_list_first(queue, struct tei_rail_task, queue_link);
 	if (t->extra)
 		return true;	/* each piece is asked about when it is cut */
 	return slice_keys_ready(peer, t) && slice_may_take(rail, peer, t);
+}
+
+static bool slice_wanted(struct tei_rail_peer *peer, const struct rail *rail,
+			 bool large)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return (large && !tei_list_empty(&peer->retry)) ||
+	       slice_wanted_of(peer, &peer->small, rail) ||
+	       (large && slice_wanted_of(peer, &peer->queue, rail));
 }
 
 /* The next slice of this peer for this lane, or NULL; both locks held. */
@@ -462,6 +521,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	struct rail_remote *remote;
 	struct rail_slice *s;
 	struct rail_path *p;
+	bool large;
 
 	if (r < 0 || peer->unfenced || peer->state != RAIL_PEER_READY)
 		return NULL;
@@ -469,7 +529,10 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (remote->fence.wanted)
 		return NULL;
 	p = rail_path_get(peer, lane, (uint16_t)r);
-	if (!p || !slice_has_share(lane, p, bytes))
+	if (!p)
+		return NULL;
+	large = slice_has_share(lane, p, bytes, true);
+	if (!large && !slice_has_share(lane, p, bytes, false))
 		return NULL;
 	if (p->blocked_ns) {
 		if (!*now)
@@ -477,11 +540,12 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 		if (*now < p->blocked_ns)
 			return NULL;
 	}
-	if (!slice_wanted(peer, lane->rail) || !rail_cache_admit(lane, p, now))
+	if (!slice_wanted(peer, lane->rail, large) ||
+	    !rail_cache_admit(lane, p, now))
 		return NULL;
-	s = slice_take_retry(peer, lane->rail, remote);
+	s = large ? slice_take_retry(peer, lane->rail, remote) : NULL;
 	if (!s)
-		s = slice_take_queue(peer, lane->rail, remote);
+		s = slice_take(peer, lane->rail, remote, bytes, large);
 	if (!s)
 		return NULL;
 	rail_path_take(p, s);
@@ -494,9 +558,15 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	return s;
 }
 
+bool rail_slice_none(const struct tei_rail_peer *peer)
+{
+	return tei_list_empty(&peer->queue) && tei_list_empty(&peer->small) &&
+	       tei_list_empty(&peer->retry);
+}
+
 static void slice_rest(struct tei_rail_peer *peer)
 {
-	if (tei_list_empty(&peer->queue) && tei_list_empty(&peer->retry)) {
+	if (rail_slice_none(peer)) {
 		tei_list_del(&peer->active_link);
 		__atomic_fetch_sub(&peer->dp->nactive, 1, __ATOMIC_RELAXED);
 	}
@@ -506,9 +576,8 @@ static void slice_rest(struct tei_rail_peer *peer)
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
-	uint64_t bytes =
-		__atomic_load_n(&lane->rail->inflight_bytes, __ATOMIC_RELAXED);
-	uint64_t window = lane->rail->window, now = 0;
+	uint64_t bytes = rail_window_held(lane->rail);
+	uint64_t most = lane->rail->window_max, now = 0;
 	struct tei_rail_peer *peer, *tmp;
 	uint32_t room = lane->rail->tx_depth > lane->inflight
 				? lane->rail->tx_depth - lane->inflight
@@ -521,7 +590,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	rail_cache_favour(lane);
 	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
 			       active_link) {
-		while ((uint32_t)n < room && bytes < window) {
+		while ((uint32_t)n < room && bytes < most) {
 			s = slice_cut(lane, peer, bytes, &now);
 			if (!s)
 				break;
@@ -529,7 +598,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 			out[n++] = s;
 		}
 		slice_rest(peer);
-		if ((uint32_t)n >= room || bytes >= window)
+		if ((uint32_t)n >= room || bytes >= most)
 			break;
 	}
 	rail_cache_favoured(lane);

@@ -17,6 +17,7 @@ extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
 extern const struct tei_test_case rail_progress_cases[];
 extern const struct tei_test_case rail_sched_cases[];
+extern const struct tei_test_case rail_window_cases[];
 extern const struct tei_test_case rail_wire_cases[];
 
 /* A data plane; the settings may be changed between init and open. */
@@ -42,6 +43,7 @@ uint32_t test_notified(void);
 struct test_task {
 	struct tei_rail_task task;
 	uint32_t ends;			/* times that it ended */
+	uint32_t order;			/* of all tasks: ends before it */
 	enum tei_rail_end end;
 	int code;			/* of the error, or 0 */
 	char poison;			/* fills the source at the end, 0: not */

@@ -7,6 +7,7 @@
 static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t test_cond;	/* under test_lock: a task ended */
 static uint32_t test_notes;
+static uint32_t test_order;		/* under test_lock: ends so far */
 
 static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 			   const struct tei_err *err)
@@ -17,6 +18,7 @@ static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		memset(task->local, t->poison, task->length);
 	pthread_mutex_lock(&test_lock);
 	t->ends++;
+	t->order = test_order++;
 	t->end = end;
 	t->code = err ? err->code : 0;
 	pthread_cond_broadcast(&test_cond);
@@ -208,6 +210,7 @@ int main(int argc, char **argv)
 		{ "rail_msg", rail_msg_cases },
 		{ "rail_progress", rail_progress_cases },
 		{ "rail_sched", rail_sched_cases },
+		{ "rail_window", rail_window_cases },
 		{ "rail_wire", rail_wire_cases },
 		{ NULL, NULL },
 	};

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How much a rail holds. Rails pull, so shares come about by themselves; what
+ * is left is that what a rail has pulled is its own to the end. A window of a
+ * few milliseconds, whatever the rail's rate, keeps it busy, lets all rails of a
+ * task end together, and keeps short what a small request finds ahead of it.
+ */
+#include "prov/rail/rail_sched.h"
+
+#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* on top of the way there and back */
+#define WINDOW_SLICES	4		    /* of the smallest size, at least */
+#define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* not moved for that long */
+#define WINDOW_WHOLE	(256u << 10)	    /* bytes that tell a rate */
+
+static uint64_t window_min(const struct rail *rail)
+{
+	return WINDOW_SLICES * (uint64_t)rail->dp->settings->slice_size;
+}
+
+void rail_window_init(struct rail *rail, uint64_t max)
+{
+	rail->window_max = max;
+	rail->window = RAIL_WINDOW_FIRST < max ? RAIL_WINDOW_FIRST : max;
+}
+
+uint64_t rail_window(const struct rail *rail)
+{
+	uint64_t window = __atomic_load_n(&rail->window, __ATOMIC_RELAXED);
+	uint64_t stuck = __atomic_load_n(&rail->stuck, __ATOMIC_RELAXED);
+	uint64_t min = window_min(rail);
+	uint64_t most = rail->window_max > stuck + min
+				? rail->window_max - stuck
+				: min;
+
+	return window < most ? window : most;
+}
+
+uint64_t rail_window_held(const struct rail *rail)
+{
+	uint64_t held = __atomic_load_n(&rail->inflight_bytes,
+					__ATOMIC_RELAXED);
+	uint64_t stuck = __atomic_load_n(&rail->stuck, __ATOMIC_RELAXED);
+
+	return held > stuck ? held - stuck : 0;
+}
+
+/*
+ * A peer that has stopped keeps its bytes here. They are no measure of what
+ * the rail can do, and what others may hold is not less for them.
+ */
+static void window_stuck(struct rail_lane *lane, uint64_t bytes)
+{
+	__atomic_fetch_add(&lane->rail->stuck, bytes - lane->stuck,
+			   __ATOMIC_RELAXED);
+	lane->stuck = bytes;
+}
+
+static void window_count_stuck(struct rail_lane *lane, uint64_t now)
+{
+	uint64_t base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
+	struct rail_slice *s;
+	uint64_t bytes = 0;
+
+	if (now - lane->mark_ns >= WINDOW_STUCK_NS + 4 * base) {
+		lane->stuck_posts = lane->mark_posts;
+		lane->mark_posts = lane->posts;
+		lane->mark_ns = now;
+	}
+	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
+		if (s->seq > lane->stuck_posts)
+			break;
+		bytes += s->len;
+	}
+	if (bytes != lane->stuck)
+		window_stuck(lane, bytes);
+}
+
+void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice)
+{
+	lane->busy_ns = tei_now_ns();
+	lane->served_ns = lane->busy_ns;
+	lane->served = 0;
+	lane->alone = slice;
+	lane->alone_ns = lane->busy_ns;
+}
+
+void rail_window_empty(struct rail_lane *lane)
+{
+	lane->alone = NULL;
+	if (lane->stuck)
+		window_stuck(lane, 0);
+}
+
+/*
+ * Twice what is under way at that rate when nothing waits (so that a rate that
+ * the window itself has held down grows), and WINDOW_NS's worth.
+ */
+static void window_set(struct rail *rail, uint64_t rate)
+{
+	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
+	uint64_t min = window_min(rail);
+	uint64_t window = (uint64_t)((double)rate * 1e-9 *
+				     (double)(2 * base + WINDOW_NS));
+
+	if (window < min)
+		window = min;
+	if (window > rail->window_max)
+		window = rail->window_max;
+	__atomic_store_n(&rail->window, window, __ATOMIC_RELAXED);
+}
+
+/*
+ * Service rate: bytes per busy time, smoothed. Only times of at least 1 ms
+ * count, so that batching of completions does not look like speed; or whole
+ * ones, from the first post to the last completion, with enough bytes.
+ */
+void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
+{
+	struct rail *rail = lane->rail;
+	uint64_t ns = now - lane->busy_ns, rest = now - lane->served_ns;
+	uint64_t rate, old;
+
+	lane->served_ns = now;
+	lane->served += bytes;
+	if (rest >= WINDOW_STUCK_NS) {
+		/* only what is stuck was there for a while */
+		lane->served = 0;
+		lane->busy_ns = now;
+		return;
+	}
+	if (ns < TEI_NS_PER_MS &&
+	    (!ns || lane->inflight || lane->served < WINDOW_WHOLE))
+		return;
+	rate = (uint64_t)((double)lane->served * 1e9 / (double)ns);
+	old = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	rate = old ? old - old / 8 + rate / 8 : rate;
+	__atomic_store_n(&rail->rate_bps, rate, __ATOMIC_RELAXED);
+	lane->served = 0;
+	lane->busy_ns = now;
+	window_set(rail, rate);
+	window_count_stuck(lane, now);
+}
+
+/* The quickest that a slice with none ahead of it has ever come back. */
+void rail_window_alone(struct rail_lane *lane, uint64_t now)
+{
+	uint64_t ns = now - lane->alone_ns;
+	uint64_t base;
+
+	lane->alone = NULL;
+	base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
+	if (!base || ns < base)
+		__atomic_store_n(&lane->rail->base_ns, ns ? ns : 1,
+				 __ATOMIC_RELAXED);
+}
+
+/* --- shares, and the tail ------------------------------------------------ */
+
+static uint64_t window_rate(const struct rail *rail, uint64_t unknown)
+{
+	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+
+	return rate ? rate : unknown;
+}
+
+void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
+		     const uint8_t *ranks, uint64_t bytes,
+		     struct rail_window_sum *sum)
+{
+	uint64_t own = window_rate(rail, 0);
+	struct rail *r;
+	uint32_t i;
+
+	sum->rails = 1;
+	sum->bytes = bytes;
+	sum->share = 1;
+	for (i = 0; i < rail_count(peer->dp); i++) {
+		if (i == rail->index || peer->route[i] < 0 ||
+		    ranks[i] > ranks[rail->index])
+			continue;
+		r = rail_at(peer->dp, i);
+		sum->rails++;
+		sum->bytes += rail_window_held(r);
+		sum->share += own ? (double)window_rate(r, own) / (double)own :
+				    1;
+	}
+	sum->share = 1 / sum->share;
+}
+
+/*
+ * What is under way and what is left are one heap that the rails work off
+ * together. One that holds more than its share of it would end after the
+ * others, so it leaves the rest to them; with nothing in hand it always takes,
+ * so that a wrong estimate costs time and nothing else.
+ */
+bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
+		      uint64_t left, uint64_t len)
+{
+	return bytes && sum->rails > 1 &&
+	       (double)bytes + (double)len / 2 >
+		       sum->share * (double)(sum->bytes + left);
+}

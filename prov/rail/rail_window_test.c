@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Windows and shares by themselves, on rails that are not there. */
+#include "prov/rail/rail_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_sched.h"
+
+#define WINDOW_MIB	(UINT64_C(1) << 20)
+#define WINDOW_SLICE	(UINT64_C(64) << 10)
+#define WINDOW_RAILS	4
+
+struct window_rig {
+	struct tei_settings settings;
+	struct tei_rail_dp dp;
+	struct tei_rail_peer peer;
+	struct rail rail[WINDOW_RAILS];
+	struct rail_lane lane;		/* of rail 0 */
+	uint64_t now;
+};
+
+static struct window_rig *window_begin(uint32_t n)
+{
+	struct window_rig *rig = calloc(1, sizeof(*rig));
+	struct tei_err err;
+	uint32_t i;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(rig);
+	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&rig->settings, &err), 0);
+	rig->dp.settings = &rig->settings;
+	rig->peer.dp = &rig->dp;
+	for (i = 0; i < n; i++) {
+		rig->rail[i].dp = &rig->dp;
+		rig->rail[i].index = (uint16_t)i;
+		rig->dp.rails[i] = &rig->rail[i];
+		rail_window_init(&rig->rail[i], 8 * WINDOW_MIB);
+	}
+	rig->dp.nrails = n;
+	rail_lane_init(&rig->lane, &rig->rail[0], false, 0);
+	rig->now = TEI_NS_PER_SEC;
+	return rig;
+}
+
+/* The rail is busy for that long at that many bytes per second. */
+static void window_serve(struct window_rig *rig, uint64_t rate, uint64_t ms)
+{
+	tei_mutex_lock(&rig->lane.lock);
+	rig->lane.busy_ns = rig->now;
+	rig->lane.served_ns = rig->now;
+	rig->lane.served = 0;
+	rig->lane.inflight = 1;
+	for (; ms; ms--) {
+		rig->now += TEI_NS_PER_MS;
+		rail_window_measure(&rig->lane, rate / 1000, rig->now);
+	}
+	tei_mutex_unlock(&rig->lane.lock);
+}
+
+/* One request that takes that long, alone. */
+static void window_serve_one(struct window_rig *rig, uint64_t bytes,
+			     uint64_t us)
+{
+	tei_mutex_lock(&rig->lane.lock);
+	rig->lane.busy_ns = rig->now;
+	rig->lane.served_ns = rig->now;
+	rig->lane.served = 0;
+	rig->lane.inflight = 0;
+	rig->now += us * TEI_NS_PER_US;
+	rail_window_measure(&rig->lane, bytes, rig->now);
+	tei_mutex_unlock(&rig->lane.lock);
+}
+
+static uint64_t window_ms(struct window_rig *rig, uint64_t rate)
+{
+	return rig->rail[0].window * 1000 / rate;
+}
+
+static void test_a_window_is_a_time(void)
+{
+	struct window_rig *rig = window_begin(1);
+
+	window_serve(rig, 100000000, 1);
+	CU_ASSERT_EQUAL(window_ms(rig, 100000000), 8);
+	/* the rail is halved: so is what it holds, soon */
+	window_serve(rig, 50000000, 50);
+	CU_ASSERT(window_ms(rig, 50000000) <= 9);
+	window_serve(rig, 100000000, 50);
+	CU_ASSERT(window_ms(rig, 100000000) >= 7);
+	free(rig);
+}
+
+static void test_a_window_has_bounds(void)
+{
+	struct window_rig *rig = window_begin(1);
+
+	window_serve(rig, 1000000, 50);
+	CU_ASSERT_EQUAL(rig->rail[0].window, 4 * WINDOW_SLICE);
+	window_serve(rig, UINT64_C(10000000000), 50);
+	CU_ASSERT_EQUAL(rig->rail[0].window, 8 * WINDOW_MIB);
+	free(rig);
+}
+
+/* Requests of less than a millisecond, with nothing between them. */
+static void test_short_requests_open_the_window(void)
+{
+	struct window_rig *rig = window_begin(1);
+
+	window_serve_one(rig, 4096, 10);
+	CU_ASSERT_EQUAL(rig->rail[0].rate_bps, 0);
+	window_serve_one(rig, WINDOW_MIB, 400);
+	CU_ASSERT_EQUAL(rig->rail[0].window, 8 * WINDOW_MIB);
+	free(rig);
+}
+
+/*
+ * A peer that has stopped: what it holds is neither in the way of others nor
+ * counts as slowness.
+ */
+static void test_what_is_stuck_does_not_count(void)
+{
+	struct rail_slice stuck = { .len = 5 * WINDOW_MIB, .seq = 1 };
+	const uint64_t rate = 100000000;
+	struct window_rig *rig = window_begin(1);
+
+	tei_mutex_lock(&rig->lane.lock);
+	tei_list_init(&rig->lane.posted);
+	tei_list_add_tail(&rig->lane.posted, &stuck.link);
+	rig->lane.posts = 1;
+	tei_mutex_unlock(&rig->lane.lock);
+	rig->rail[0].inflight_bytes = stuck.len;
+	window_serve(rig, rate, 50);
+	CU_ASSERT_EQUAL(rail_window_held(&rig->rail[0]), stuck.len);
+	window_serve(rig, rate, 300);
+	CU_ASSERT_EQUAL(rail_window_held(&rig->rail[0]), 0);
+	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), rig->rail[0].window);
+	/* the device has no more room for that */
+	window_serve(rig, 100 * rate, 100);
+	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), 3 * WINDOW_MIB);
+	/* a second of silence is no rate */
+	rig->now += TEI_NS_PER_SEC;
+	tei_mutex_lock(&rig->lane.lock);
+	rail_window_measure(&rig->lane, WINDOW_SLICE, rig->now);
+	tei_mutex_unlock(&rig->lane.lock);
+	CU_ASSERT(rig->rail[0].rate_bps > 50 * rate);
+	tei_mutex_lock(&rig->lane.lock);
+	rail_window_empty(&rig->lane);
+	tei_mutex_unlock(&rig->lane.lock);
+	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), 8 * WINDOW_MIB);
+	free(rig);
+}
+
+/* A long way at a high rate: the window holds the rate down at first. */
+static void test_a_window_grows_with_the_way(void)
+{
+	const uint64_t way_ms = 50, real = 200000000;
+	struct window_rig *rig = window_begin(1);
+	uint64_t rate;
+	int i;
+
+	tei_mutex_lock(&rig->lane.lock);
+	rig->lane.alone_ns = rig->now - way_ms * TEI_NS_PER_MS;
+	rail_window_alone(&rig->lane, rig->now);
+	/* one that found others ahead of it is no measure of the way */
+	rig->lane.alone_ns = rig->now - 9 * way_ms * TEI_NS_PER_MS;
+	rail_window_alone(&rig->lane, rig->now);
+	tei_mutex_unlock(&rig->lane.lock);
+	CU_ASSERT_EQUAL(rig->rail[0].base_ns, way_ms * TEI_NS_PER_MS);
+	rig->rail[0].window_max = 64 * WINDOW_MIB;
+	for (i = 0; i < 100; i++) {
+		rate = rig->rail[0].window * 1000 / way_ms;
+		window_serve(rig, rate < real ? rate : real, 1);
+	}
+	CU_ASSERT(rig->rail[0].window >= real / 1000 * way_ms);
+	free(rig);
+}
+
+/*
+ * Rails of those rates, known or not, work off one task by the rules, each as
+ * fast as it can; by what part of the time the first ends before the last.
+ */
+static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
+			  bool known)
+{
+	static const uint8_t ranks[TEI_RAIL_MAX];
+	struct window_rig *rig = window_begin(n);
+	double at[WINDOW_RAILS] = { 0 }, now = 0, end[WINDOW_RAILS] = { 0 };
+	double first, last;
+	uint64_t left = 64 * WINDOW_MIB, hold;
+	struct rail_window_sum sum;
+	bool any = true;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		rig->rail[i].rate_bps = known ? rate[i] : 0;
+	for (; any; now += 1e-5) {
+		any = left;
+		for (i = 0; i < n; i++) {
+			hold = at[i] > now ?
+			       (uint64_t)((at[i] - now) * (double)rate[i]) : 0;
+			rig->rail[i].inflight_bytes = hold;
+			any |= hold;
+		}
+		for (i = 0; i < n && left; i++) {
+			hold = rig->rail[i].inflight_bytes;
+			rail_window_sum(&rig->rail[i], &rig->peer, ranks, hold,
+					&sum);
+			if (hold >= window ||
+			    rail_window_over(&sum, hold, left, WINDOW_SLICE))
+				continue;
+			if (at[i] < now)
+				at[i] = now;
+			at[i] += (double)WINDOW_SLICE / (double)rate[i];
+			rig->rail[i].inflight_bytes += WINDOW_SLICE;
+			left -= WINDOW_SLICE;
+			end[i] = at[i];
+		}
+	}
+	first = last = end[0];
+	for (i = 1; i < n; i++) {
+		first = end[i] < first ? end[i] : first;
+		last = end[i] > last ? end[i] : last;
+	}
+	free(rig);
+	return (last - first) / last;
+}
+
+static void test_rails_end_together(void)
+{
+	static const uint64_t equal[] = { 100000000, 100000000 };
+	static const uint64_t both[] = { 25000000, 75000000 };
+	static const uint64_t four[] = { 12500000, 12500000, 25000000,
+					 50000000 };
+
+	/* whatever they hold */
+	CU_ASSERT(window_tail(equal, 2, 8 * WINDOW_MIB, true) < 0.02);
+	CU_ASSERT(window_tail(both, 2, 8 * WINDOW_MIB, true) < 0.02);
+	CU_ASSERT(window_tail(four, 4, 8 * WINDOW_MIB, true) < 0.02);
+	/* or with small windows, whatever is known of them */
+	CU_ASSERT(window_tail(equal, 2, 4 * WINDOW_SLICE, false) < 0.05);
+	CU_ASSERT(window_tail(both, 2, 4 * WINDOW_SLICE, false) < 0.05);
+}
+
+static void test_a_rail_with_nothing_in_hand_takes(void)
+{
+	struct rail_window_sum sum = { .rails = 2, .bytes = 0, .share = 0.01 };
+
+	CU_ASSERT(!rail_window_over(&sum, 0, 1, 1));
+	CU_ASSERT(rail_window_over(&sum, WINDOW_SLICE, 1, 1));
+	/* and one that is alone */
+	sum.rails = 1;
+	CU_ASSERT(!rail_window_over(&sum, WINDOW_SLICE, 1, 1));
+}
+
+const struct tei_test_case rail_window_cases[] = {
+	{ "a_window_is_a_time", test_a_window_is_a_time },
+	{ "a_window_has_bounds", test_a_window_has_bounds },
+	{ "short_requests_open_the_window",
+	  test_short_requests_open_the_window },
+	{ "what_is_stuck_does_not_count", test_what_is_stuck_does_not_count },
+	{ "a_window_grows_with_the_way", test_a_window_grows_with_the_way },
+	{ "rails_end_together", test_rails_end_together },
+	{ "a_rail_with_nothing_in_hand_takes",
+	  test_a_rail_with_nothing_in_hand_takes },
+	{ NULL, NULL },
+};
