@@ -2,8 +2,10 @@
 
 /* te_submit: scatter/gather and atomics, between two and three processes. */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fabtests/functional/ft_submit.h"
 
@@ -11,17 +13,20 @@ bool submit_rig_start(struct submit_rig *rig, const char *way,
 		      const char *transport, const char *devices)
 {
 	uint64_t part = SUBMIT_MEM / SUBMIT_REGIONS;
-	char option[32] = "transport=";
 	bool good;
 
 	memset(rig, 0, sizeof(*rig));
 	rig->way = way;
 	rig->random = fx_seed();
-	setenv("MOONRAIL_DEVICES", devices, 1);
-	strncat(option, transport, sizeof(option) - strlen(option) - 1);
+	if (devices)
+		setenv("MOONRAIL_DEVICES", devices, 1);
+	else
+		unsetenv("MOONRAIL_DEVICES");
+	snprintf(rig->transport, sizeof(rig->transport), "transport=%s",
+		 transport);
 	rig->mem = fx_buf_map(SUBMIT_MEM, -1);
 	good = rig->mem.p &&
-	       fx_peer_start(&rig->target, SUBMIT_MEM, option, NULL);
+	       fx_peer_start(&rig->target, SUBMIT_MEM, rig->transport, NULL);
 	if (good)
 		rig->engine = fx_engine(transport);
 	for (uint64_t i = 0; good && i < SUBMIT_REGIONS; i++)
@@ -43,6 +48,40 @@ void submit_rig_stop(struct submit_rig *rig)
 	destroyTransferEngine(rig->engine);
 	fx_peer_stop(&rig->target);
 	fx_buf_unmap(&rig->mem);
+}
+
+static void submit_over_shm(void)
+{
+	struct submit_rig rig;
+
+	if (!submit_rig_start(&rig, "shm", "shm", NULL))
+		return;
+	submit_pieces(&rig);
+	submit_atomics(&rig);
+	submit_contended(&rig);
+	submit_rig_stop(&rig);
+}
+
+/* Signed messages carry the atomics. */
+static void submit_with_secret(void)
+{
+	char path[] = "/tmp/ft_submit.XXXXXX";
+	static const char text[] = "a secret of enough bytes";
+	struct submit_rig rig;
+	int fd = mkstemp(path);
+	bool good;
+
+	good = fd >= 0 && write(fd, text, sizeof(text) - 1) == sizeof(text) - 1;
+	close(fd);
+	setenv("MOONRAIL_SECRET_FILE", path, 1);
+	if (ft_ok(good, "a_file_with_a_secret") &&
+	    submit_rig_start(&rig, "secret", "tcp", "127.0.0.1")) {
+		submit_pieces(&rig);
+		submit_atomics(&rig);
+		submit_rig_stop(&rig);
+	}
+	unsetenv("MOONRAIL_SECRET_FILE");
+	unlink(path);
 }
 
 int main(int argc, char **argv)
@@ -73,5 +112,7 @@ int main(int argc, char **argv)
 		submit_atomics(&rig);
 		submit_rig_stop(&rig);
 	}
+	submit_over_shm();
+	submit_with_secret();
 	return ft_result();
 }

@@ -14,6 +14,7 @@ struct submit_rig {
 	struct fx_buf mem;
 	struct fx_peer target;
 	const char *way;		/* for the tests' names */
+	char transport[32];		/* as the option of a peer */
 	uint64_t random;
 };
 

@@ -247,7 +247,7 @@ void submit_contended(struct submit_rig *rig)
 	char own[128];
 	int seg, back;
 
-	if (!fx_peer_start(&other, FX_MIB, NULL) ||
+	if (!fx_peer_start(&other, FX_MIB, rig->transport, NULL) ||
 	    fx_ask(&other, "reg 0 %llu 0", FX_MIB)) {
 		ft_ok(false, "a third process starts");
 		return;
