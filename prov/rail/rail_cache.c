@@ -15,7 +15,9 @@
 
 #include "prov/rail/rail_cache.h"
 
-#define CACHE_CONNECT_NS	(200 * TEI_NS_PER_MS)	/* busy connecting */
+#define CACHE_CONNECT_NS	TEI_NS_PER_SEC		/* busy connecting, */
+#define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)	/* if still tried */
+#define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)	/* busy, asked */
 #define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)	/* served at least */
 #define CACHE_YIELD_NS		TEI_NS_PER_MS		/* between two of them */
 
@@ -118,7 +120,31 @@ static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 	path->ready = false;
 	path->connected = false;
 	path->since_ns = 0;
+	path->asked_ns = 0;
 	path->backoff_us = 0;
+}
+
+/*
+ * Tasks wait for the answer to a message, and what they post then would only
+ * find the connection gone, and make it again.
+ */
+static bool cache_awaits(const struct rail_path *p, uint64_t now)
+{
+	return p->asked_ns && now < p->asked_ns + CACHE_ANSWER_NS &&
+	       !tei_list_empty(&p->peer->live);
+}
+
+/*
+ * Many that connect at once are slow, and none gets there if others take their
+ * places before; but one that nobody tries any more is in the way.
+ */
+static bool cache_connects(const struct rail_conn *conn, uint64_t now)
+{
+	const struct rail_path *p = conn->path;
+
+	return p->since_ns && !p->connected &&
+	       now < conn->since_ns + CACHE_CONNECT_NS &&
+	       now < p->blocked_ns + CACHE_TRIED_NS;
 }
 
 /* What it takes for a path to stay where it is. */
@@ -128,11 +154,10 @@ static bool cache_busy(const struct tei_sieve_entry *e, void *now)
 		tei_container_of(e, const struct rail_conn, entry);
 	const struct rail_path *p = conn->path;
 
-	return p->users || p->msgs ||
+	return p->users || p->msgs || cache_awaits(p, *(uint64_t *)now) ||
 	       (p->remote < p->peer->nremotes &&
 		p->peer->remotes[p->remote].fence.wanted) ||
-	       (p->since_ns && !p->connected &&
-		*(uint64_t *)now < conn->since_ns + CACHE_CONNECT_NS);
+	       cache_connects(conn, *(uint64_t *)now);
 }
 
 /* A free place, if need be one that somebody leaves. */

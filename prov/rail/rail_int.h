@@ -359,6 +359,7 @@ struct rail_path {
 	uint32_t posted;		/* slices on the lane of lane_gen */
 	uint64_t blocked_ns;		/* no post before this time, 0: free */
 	uint64_t since_ns;		/* connecting since, 0: not */
+	uint64_t asked_ns;		/* last message, 0: none */
 	uint32_t backoff_us;
 
 	/* dp->sched */

@@ -131,6 +131,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      path->fi_addr, &tx->op.ctx);
 	if (!ret) {
 		path->since_ns = 0;
+		path->asked_ns = now;
 		path->backoff_us = 0;
 		return 0;
 	}
