@@ -72,6 +72,10 @@ SRCS_ft_local = $(FX_SRCS) \
 	fabtests/functional/ft_local.c \
 	# EOL
 
+SRCS_ft_many = $(FX_SRCS) \
+	fabtests/functional/ft_many.c \
+	# EOL
+
 SRCS_ft_objects = $(FX_SRCS) \
 	fabtests/functional/ft_objects.c \
 	fabtests/functional/ft_objects_abi.c \
@@ -134,6 +138,7 @@ FUNC_TESTS += \
 	ft_hostile \
 	ft_laws \
 	ft_local \
+	ft_many \
 	ft_objects \
 	ft_security \
 	ft_shutdown \

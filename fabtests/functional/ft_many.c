@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * Many targets and few connections. An initiator writes to more targets than
+ * MC_MAX_EP_PER_CTX lets it be connected to; then many initiators come to one
+ * target at once.
+ *
+ * Usage: ft_many [TARGETS CAP ROUNDS INITIATORS]. Without arguments the short
+ * form; the long one is "ft_many 300 64 20 64". "ft_many rate TARGETS CAP"
+ * compares the rates with everything cached and with no limit.
+ *
+ * A host process has several engines, each a target of its own; it prints
+ * "NAME ADDRESS" for each, then obeys: "warm NAME", all of them at once,
+ * answered by "warm MS" or "cold".
+ */
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_num.h"
+#include "fabtests/common/ft_pattern.h"
+#include "fabtests/functional/fx.h"
+
+#define MANY_BLOCK (16 * FX_KIB)
+#define MANY_PER_HOST 50
+#define MANY_START_MS 180000
+#define MANY_WARM_MS 3000
+
+/* --- a host -------------------------------------------------------------- */
+
+struct many_engine {
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	pthread_t thread;
+	const char *name;	/* whom to warm up */
+	int code;
+};
+
+static bool many_engine_start(struct many_engine *e)
+{
+	char name[128];
+
+	e->engine = fx_engine("tcp");
+	e->mem = fx_buf_map(MANY_BLOCK, -1);
+	if (!e->engine || !fx_register(e->engine, &e->mem) ||
+	    !fx_engine_name(e->engine, name, sizeof(name)))
+		return false;
+	printf("%s %llu\n", name, (unsigned long long)e->mem.addr);
+	return true;
+}
+
+static void *many_warm_one(void *arg)
+{
+	struct many_engine *e = arg;
+
+	e->code = warmupEfaSegment(e->engine, e->name);
+	/* a second one finds all of it done */
+	if (!e->code)
+		e->code = warmupEfaSegment(e->engine, e->name);
+	return NULL;
+}
+
+static void many_warm(struct many_engine *e, unsigned int n, const char *name)
+{
+	uint64_t begin = ft_now_ns();
+	unsigned int i;
+	int bad = 0;
+
+	for (i = 0; i < n; i++) {
+		e[i].name = name;
+		if (pthread_create(&e[i].thread, NULL, many_warm_one, &e[i]))
+			exit(1);
+	}
+	for (i = 0; i < n; i++) {
+		pthread_join(e[i].thread, NULL);
+		bad += e[i].code != 0;
+	}
+	if (bad)
+		printf("cold %d\n", bad);
+	else
+		printf("warm %llu\n", (unsigned long long)(
+			       (ft_now_ns() - begin) / 1000000));
+}
+
+static int many_host(unsigned int n)
+{
+	struct many_engine *e = calloc(n, sizeof(*e));
+	char line[256];
+	unsigned int i;
+
+	for (i = 0; e && i < n; i++)
+		if (!many_engine_start(&e[i]))
+			return 1;
+	while (e && fgets(line, sizeof(line), stdin)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (!strncmp(line, "warm ", 5))
+			many_warm(e, n, line + 5);
+	}
+	for (i = 0; e && i < n; i++) {
+		destroyTransferEngine(e[i].engine);
+		fx_buf_unmap(&e[i].mem);
+	}
+	free(e);
+	return 0;
+}
+
+/* --- all hosts ----------------------------------------------------------- */
+
+struct many_target {
+	char name[128];
+	uint64_t addr;
+	segment_id_t seg;
+};
+
+struct many_rig {
+	struct ft_proc *host;
+	unsigned int hosts;
+	struct many_target *target;
+	unsigned int targets;
+	transfer_engine_t engine;
+	struct fx_buf mem;	/* two blocks per target: out and back */
+	uint64_t sequence;
+};
+
+static bool many_read_targets(struct many_rig *rig, struct ft_proc *host,
+			      unsigned int n)
+{
+	struct many_target *t;
+	unsigned long long addr;
+	char line[512];
+
+	for (; n; n--) {
+		t = &rig->target[rig->targets];
+		if (ft_proc_line(host, line, sizeof(line), MANY_START_MS) ||
+		    sscanf(line, "%127s %llu", t->name, &addr) != 2)
+			return false;
+		t->addr = addr;
+		rig->targets++;
+	}
+	return true;
+}
+
+static unsigned int many_share(unsigned int n, unsigned int host)
+{
+	unsigned int done = host * MANY_PER_HOST;
+
+	return n - done < MANY_PER_HOST ? n - done : MANY_PER_HOST;
+}
+
+static bool many_start(struct many_rig *rig, unsigned int n)
+{
+	char count[16], *argv[] = { "/proc/self/exe", "--host", count, NULL };
+	unsigned int h;
+
+	memset(rig, 0, sizeof(*rig));
+	rig->host = calloc((n + MANY_PER_HOST - 1) / MANY_PER_HOST,
+			   sizeof(*rig->host));
+	rig->target = calloc(n, sizeof(*rig->target));
+	if (!rig->host || !rig->target)
+		return false;
+	for (; rig->hosts * MANY_PER_HOST < n; rig->hosts++) {
+		snprintf(count, sizeof(count), "%u",
+			 many_share(n, rig->hosts));
+		if (ft_proc_start(&rig->host[rig->hosts], argv))
+			return false;
+	}
+	for (h = 0; h < rig->hosts; h++)
+		if (!many_read_targets(rig, &rig->host[h], many_share(n, h)))
+			return false;
+	rig->mem = fx_buf_map(2 * n * MANY_BLOCK, -1);
+	return rig->mem.p;
+}
+
+static bool many_open(struct many_rig *rig, unsigned int cap)
+{
+	char text[16];
+	unsigned int i;
+
+	snprintf(text, sizeof(text), "%u", cap);
+	setenv("MC_MAX_EP_PER_CTX", text, 1);
+	rig->engine = fx_engine("tcp");
+	if (!rig->engine || !fx_register(rig->engine, &rig->mem))
+		return false;
+	for (i = 0; i < rig->targets; i++) {
+		rig->target[i].seg = openSegment(rig->engine,
+						 rig->target[i].name);
+		if (rig->target[i].seg < 0)
+			return false;
+	}
+	return true;
+}
+
+static void many_stop(struct many_rig *rig)
+{
+	unsigned int h;
+	bool good = true;
+
+	if (rig->engine)
+		destroyTransferEngine(rig->engine);
+	for (h = 0; h < rig->hosts; h++)
+		good &= !ft_proc_stop(&rig->host[h], MANY_START_MS);
+	ft_ok(good, "hosts_leave_with_0");
+	fx_buf_unmap(&rig->mem);
+	free(rig->host);
+	free(rig->target);
+}
+
+/* --- what is moved ------------------------------------------------------- */
+
+static bool many_move(struct many_rig *rig, int op, uint64_t off)
+{
+	struct fx_job *job = calloc(rig->targets, sizeof(*job));
+	bool good = job != NULL;
+	unsigned int i, n = 0;
+
+	for (i = 0; good && i < rig->targets; i++) {
+		job[i] = (struct fx_job){
+			.engine = rig->engine,
+			.seg = rig->target[i].seg,
+			.op = op,
+			.local = rig->mem.p + off + i * MANY_BLOCK,
+			.remote = rig->target[i].addr,
+			.len = MANY_BLOCK,
+			.block = MANY_BLOCK / 4,
+		};
+		good = !fx_job_start(&job[i]);
+		n += good;
+	}
+	for (i = 0; i < n; i++) {
+		if (!fx_job_wait(&job[i], FX_LONG_MS) ||
+		    job[i].n[STATUS_COMPLETED] != job[i].tasks) {
+			if (good)
+				ft_diag("target %u: %s", i,
+					fx_job_text(&job[i]));
+			good = false;
+		}
+		good &= fx_job_free(&job[i]);
+	}
+	free(job);
+	return good;
+}
+
+/* To all targets at once and back, byte for byte. */
+static bool many_round(struct many_rig *rig)
+{
+	uint64_t half = rig->targets * MANY_BLOCK, seq = ++rig->sequence;
+
+	fx_buf_fill(&rig->mem, 0, half, seq);
+	fx_buf_poison(&rig->mem, half, half);
+	return many_move(rig, OPCODE_WRITE, 0) &&
+	       many_move(rig, OPCODE_READ, half) &&
+	       !memcmp(rig->mem.p, rig->mem.p + half, half) &&
+	       fx_buf_check(&rig->mem, 0, half, seq);
+}
+
+static unsigned long many_rss_kib(void)
+{
+	unsigned long kib = 0;
+	char line[128];
+	FILE *f = fopen("/proc/self/status", "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmRSS: %lu", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+static bool many_fds_settle(void *arg)
+{
+	return fx_count_dir("/proc/self/fd") <= *(unsigned int *)arg;
+}
+
+static void many_targets(unsigned int targets, unsigned int cap,
+			 unsigned int rounds)
+{
+	unsigned int i, fds, most, good = 0;
+	unsigned long rss = 0;
+	struct many_rig rig;
+	uint64_t begin;
+
+	if (!ft_ok(many_start(&rig, targets), "%u_targets", targets) ||
+	    !ft_ok(many_open(&rig, cap), "segments_open")) {
+		many_stop(&rig);
+		return;
+	}
+	fds = fx_count_dir("/proc/self/fd");
+	begin = ft_now_ns();
+	for (i = 0; i < rounds; i++) {
+		good += many_round(&rig);
+		if (i == rounds / 3)
+			rss = many_rss_kib();
+	}
+	ft_diag("%u rounds in %.2f s", rounds,
+		(double)(ft_now_ns() - begin) / 1e9);
+	ft_ok(good == rounds, "all_bytes_arrive");
+	/* two rails: each is connected to cap targets, and all answer us on
+	 * one; a few come and go with the segments' addresses */
+	most = fds + 2 * cap + 2 * targets + 16;
+	ft_ok(ft_wait_until(many_fds_settle, &most, FX_LONG_MS),
+	      "descriptors_are_bounded");
+	ft_diag("descriptors %u before, %u after, bound %u", fds,
+		fx_count_dir("/proc/self/fd"), most);
+	ft_ok(many_rss_kib() < rss + 8192, "memory_does_not_grow");
+	ft_diag("resident %lu KiB after a third, %lu KiB in the end", rss,
+		many_rss_kib());
+	many_stop(&rig);
+}
+
+/* --- many at once to one ------------------------------------------------- */
+
+static void many_initiators(unsigned int n)
+{
+	char name[128], order[160], line[256];
+	unsigned int h, ms, worst = 0;
+	struct many_rig rig;
+	bool warm = true;
+
+	setenv("MC_MAX_EP_PER_CTX", "256", 1);
+	if (!ft_ok(many_start(&rig, n), "%u_initiators", n))
+		goto out;
+	rig.engine = fx_engine("tcp");
+	if (!ft_ok(rig.engine && fx_register(rig.engine, &rig.mem) &&
+		   fx_engine_name(rig.engine, name, sizeof(name)), "a_target"))
+		goto out;
+	snprintf(order, sizeof(order), "warm %s\n", name);
+	for (h = 0; h < rig.hosts; h++)
+		warm &= !ft_proc_send(&rig.host[h], order);
+	for (h = 0; h < rig.hosts; h++) {
+		warm &= !ft_proc_line(&rig.host[h], line, sizeof(line),
+				      FX_LONG_MS) &&
+			sscanf(line, "warm %u", &ms) == 1;
+		worst = warm && ms > worst ? ms : worst;
+	}
+	ft_diag("%u initiators warmed up twice in %u ms", n, worst);
+	ft_ok(warm, "all_connect_at_once_and_again");
+	ft_ok(warm && worst <= fx_ms(MANY_WARM_MS), "in_3_seconds");
+out:
+	many_stop(&rig);
+}
+
+/* --- the rate ------------------------------------------------------------ */
+
+static double many_rate(struct many_rig *rig)
+{
+	uint64_t begin = ft_now_ns(), bytes = 0;
+
+	while (ft_now_ns() - begin < FT_NS_PER_SEC / 2) {
+		if (!many_move(rig, OPCODE_WRITE, 0))
+			return 0;
+		bytes += rig->targets * MANY_BLOCK;
+	}
+	return (double)bytes * 1e3 / (double)(ft_now_ns() - begin);
+}
+
+static int many_by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int many_compare(unsigned int targets, unsigned int cap)
+{
+	unsigned int caps[2] = { cap, 65536 }, i, c;
+	double rate[2][15];
+	struct many_rig rig[2];
+
+	if (!many_start(&rig[0], targets))
+		return 1;
+	rig[1] = rig[0];
+	rig[1].target = malloc(targets * sizeof(*rig[1].target));
+	if (!rig[1].target)
+		return 1;
+	memcpy(rig[1].target, rig[0].target,
+	       targets * sizeof(*rig[1].target));
+	rig[1].mem = fx_buf_map(2 * targets * MANY_BLOCK, -1);
+	for (c = 0; c < 2; c++)
+		if (!many_open(&rig[c], caps[c]) || !many_rate(&rig[c]))
+			return 1;
+	for (i = 0; i < 15; i++)
+		for (c = 0; c < 2; c++)
+			rate[c][i] = many_rate(&rig[c]);
+	for (c = 0; c < 2; c++) {
+		qsort(rate[c], 15, sizeof(double), many_by_size);
+		printf("%u targets, MC_MAX_EP_PER_CTX=%u: %.1f MB/s (%.1f to "
+		       "%.1f)\n", targets, caps[c], rate[c][7], rate[c][3],
+		       rate[c][11]);
+	}
+	printf("ratio %.3f\n", rate[0][7] / rate[1][7]);
+	destroyTransferEngine(rig[1].engine);
+	fx_buf_unmap(&rig[1].mem);
+	free(rig[1].target);
+	many_stop(&rig[0]);
+	return ft_result();
+}
+
+int main(int argc, char **argv)
+{
+	unsigned int n[4] = { 24, 8, 3, 16 };
+	int i;
+
+	/* less memory per engine: a pool has 1024 buffers at least */
+	setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
+	setenv("FI_OFI_RXM_MSG_RX_SIZE", "256", 0);
+	fx_init(argc, argv);
+	if (argc == 3 && !strcmp(argv[1], "--host"))
+		return many_host((unsigned int)atoi(argv[2]));
+	if (argc == 4 && !strcmp(argv[1], "rate"))
+		return many_compare((unsigned int)atoi(argv[2]),
+				    (unsigned int)atoi(argv[3]));
+	for (i = 1; i < argc && i < 5; i++)
+		n[i - 1] = (unsigned int)atoi(argv[i]);
+	many_targets(n[0], n[1], n[2]);
+	many_initiators(n[3]);
+	return ft_result();
+}
