@@ -365,6 +365,9 @@ struct rail_path {
 	/* dp->sched */
 	uint32_t inflight;		/* slices cut for it, not come back */
 	uint64_t bytes;			/* of those */
+	uint32_t room;			/* slices that the provider takes at a
+					 * time, as far as known; 0: not */
+	uint32_t fits;			/* cut since that was set */
 	uint32_t users;			/* those, and the ones in limbo */
 	uint32_t msgs;			/* under way */
 	struct rail_conn *conn;		/* its place in the cache, or NULL */

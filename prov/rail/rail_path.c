@@ -12,6 +12,8 @@
 
 #define PATH_BACKOFF_MIN_US	20
 #define PATH_BACKOFF_MAX_US	10000
+#define PATH_FITS	64
+#define PATH_ROOM_MAX	512
 #define PATH_STUCK_NS		(50 * TEI_NS_PER_MS)
 
 static const uint8_t *path_ip(const struct tei_rail_addr *a, size_t *len)
@@ -287,6 +289,8 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 {
 	if (busy) {
 		/* the queue is full: the next completion frees it */
+		path->room = path->posted ? path->posted : 1;
+		path->fits = 0;
 		path->blocked_ns = now + TEI_NS_PER_MS;
 		return false;
 	}
@@ -307,6 +311,11 @@ void rail_path_take(struct rail_path *path, struct rail_slice *s)
 	s->path = path;
 	path->inflight++;
 	path->bytes += s->len;
+	/* now and then more is tried than was taken once */
+	if (path->room && ++path->fits == PATH_FITS) {
+		path->fits = 0;
+		path->room = path->room < PATH_ROOM_MAX ? path->room * 2 : 0;
+	}
 	if (!path->users++ && path->conn)
 		path->conn->cache->busy++;
 }

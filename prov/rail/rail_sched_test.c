@@ -235,6 +235,28 @@ static void test_small_tasks_do_not_starve_a_large_one(void)
 	free(t);
 }
 
+/* The provider took three at a time; now and then more is tried. */
+static void test_a_full_queue_is_remembered(void) TEI_NO_TSA
+{
+	struct rail_path path = { .posted = 3 };
+	struct rail_slice slice = { .len = SCHED_SMALL };
+	uint32_t i;
+
+	CU_ASSERT(!rail_path_block(&path, 1, true));
+	CU_ASSERT_EQUAL(path.room, 3);
+	for (i = 0; i < 64; i++) {
+		CU_ASSERT_EQUAL(path.room, 3);
+		rail_path_take(&path, &slice);
+	}
+	CU_ASSERT_EQUAL(path.room, 6);
+	path.posted = 4;
+	CU_ASSERT(!rail_path_block(&path, 1, true));
+	CU_ASSERT_EQUAL(path.room, 4);
+	for (i = 0; i < 64 * 8; i++)
+		rail_path_take(&path, &slice);
+	CU_ASSERT_EQUAL(path.room, 0);
+}
+
 static void test_a_task_spans_adjacent_regions(void)
 {
 	struct sched_rig rig;
@@ -796,6 +818,7 @@ const struct tei_test_case rail_sched_cases[] = {
 	{ "a_small_task_goes_first", test_a_small_task_goes_first },
 	{ "small_tasks_do_not_starve_a_large_one",
 	  test_small_tasks_do_not_starve_a_large_one },
+	{ "a_full_queue_is_remembered", test_a_full_queue_is_remembered },
 	{ "a_task_spans_adjacent_regions", test_a_task_spans_adjacent_regions },
 	{ "a_target_outside_its_regions_fails",
 	  test_a_target_outside_its_regions_fails },

@@ -477,7 +477,7 @@ static bool slice_has_share(const struct rail_lane *lane,
 
 	if (!p->bytes)
 		return true;
-	if (bytes >= window)
+	if (bytes >= window || (p->room && p->inflight >= p->room))
 		return false;
 	if (!large)
 		return p->inflight < (slices + 1) / 4 * 3 && others < window &&
