@@ -13,7 +13,8 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 .PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
-.PHONY: install uninstall clean distclean check-threads check-vm
+.PHONY: install uninstall clean distclean check-stress check-threads check-vm
+.PHONY: stress
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
 .PHONY: stats FORCE
 
@@ -132,13 +133,15 @@ $(B)/$(1)/$(2): $$(OBJS_$(2)) $$(COMMON_OBJS) $(SO) $(B)/flags
 		$$(RPATH) $$(call link_libs,$$(FABRIC_LINK_$(2)) $$(LIBS_$(2)))
 endef
 $(foreach t,$(TOOLS),$(eval $(call program,bin,$(t))))
-$(foreach t,$(FUNC_TESTS) $(VM_TESTS),$(eval $(call program,fabtests,$(t))))
+$(foreach t,$(FUNC_TESTS) $(STRESS_TESTS) $(VM_TESTS),\
+	$(eval $(call program,fabtests,$(t))))
 # A program that calls libfabric itself takes the same one as the library.
 $(foreach t,$(TOOLS) $(FUNC_TESTS),$(if $(filter -lfabric,$(LIBS_$(t))),\
 	$(eval FABRIC_LINK_$(t) = $(FABRIC_LIBS))))
 
 TOOL_FILES = $(TOOLS:%=$(B)/bin/%)
 FUNC_FILES = $(FUNC_TESTS:%=$(B)/fabtests/%)
+STRESS_FILES = $(STRESS_TESTS:%=$(B)/fabtests/%)
 VM_FILES = $(VM_TESTS:%=$(B)/fabtests/%)
 tools: $(TOOL_FILES)
 
@@ -176,7 +179,7 @@ $(foreach t,$(UNIT_TESTS),$(eval $(call unit_test,$(t))))
 UNIT_FILES = $(UNIT_TESTS:%=$(B)/test/%_test)
 
 ifeq ($(WITH_TESTS),yes)
-tests: $(UNIT_FILES) $(FUNC_FILES) $(VM_FILES)
+tests: $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES)
 else
 tests:
 endif
@@ -204,6 +207,20 @@ FUZZ = 60
 fuzz: all
 	@for t in meta rail; do TEI_FUZZ_SECONDS='$(FUZZ)' \
 		$(B)/test/$${t}_test fuzzed || exit 1; done
+
+# Random moves and faults between processes, for a while or for STRESS seconds.
+# FT_SEED repeats a run.
+STRESS = 3600
+check-stress: lib $(STRESS_FILES)
+ifneq ($(WITH_TESTS),yes)
+	@echo 'configured with --disable-tests' >&2; exit 1
+endif
+	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
+		SANITIZE='$(WITH_SANITIZE)' \
+		sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)' \
+		$(STRESS_FILES)
+stress: lib $(STRESS_FILES)
+	@for t in $(STRESS_FILES); do $$t '$(STRESS)' || exit 1; done
 
 # In a virtual machine, with devices that this one lacks; for want of a machine
 # it may be left out.

@@ -148,6 +148,18 @@ FUNC_TESTS += \
 	ft_zookeeper \
 	# EOL
 
+# For as long as one likes: make check-stress, make stress.
+SRCS_te_stress = $(FX_SRCS) \
+	fabtests/stress/stress_move.c \
+	fabtests/stress/stress_proc.c \
+	fabtests/stress/stress_worker.c \
+	fabtests/stress/te_stress.c \
+	# EOL
+
+STRESS_TESTS += \
+	te_stress \
+	# EOL
+
 # What needs a virtual machine: make check-vm.
 VM_TESTS += \
 	ft_verbs \

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_pattern.h"
+#include "fabtests/stress/stress.h"
+
+#define MS UINT64_C(1000000)
+
+/* --- start and end ------------------------------------------------------- */
+
+static void proc_port(const struct stress_worker *w, bool same_name)
+{
+	const char *port = same_name ? strrchr(w->name, ':') : NULL;
+
+	if (port) {
+		setenv("MC_MIN_RPC_PORT", port + 1, 1);
+		setenv("MC_MAX_RPC_PORT", port + 1, 1);
+	} else {
+		unsetenv("MC_MIN_RPC_PORT");
+		unsetenv("MC_MAX_RPC_PORT");
+	}
+}
+
+static bool proc_ready(struct stress_worker *w)
+{
+	unsigned long long addr;
+	char line[256];
+
+	if (ft_proc_line(&w->proc, line, sizeof(line), FX_LONG_MS) ||
+	    sscanf(line, "ready %127s %llu", w->name, &addr) != 2)
+		return false;
+	w->mem.addr = addr;
+	return true;
+}
+
+bool stress_start(struct stress *s, unsigned int i, bool same_name)
+{
+	struct stress_worker *w = &s->worker[i];
+	uint64_t random = s->seed + 1000 * w->life + i;
+	char fd_text[16], tcp[] = "tcp", discover[] = "auto";
+	char *argv[] = { "/proc/self/exe", "--worker", fd_text,
+			 ft_random(&random) % 4 ? tcp : discover, NULL };
+	int fd = memfd_create("stress", 0);
+	bool good;
+
+	if (fd < 0 || ftruncate(fd, (off_t)(STRESS_MEM + 2 * FX_GUARD)))
+		return false;
+	w->mem = fx_buf_map(STRESS_MEM, fd);
+	if (!w->mem.p)
+		return false;
+	fx_buf_poison(&w->mem, 0, STRESS_MEM);
+	memset(w->slot, 0, sizeof(w->slot));
+	w->life++;
+	w->stopped = false;
+	proc_port(w, same_name);
+	setenv("MC_MAX_EP_PER_CTX", ft_random(&random) % 3 ? "256" : "2", 1);
+	snprintf(fd_text, sizeof(fd_text), "%d", fd);
+	good = !ft_proc_start(&w->proc, argv) && proc_ready(w);
+	close(fd);
+	w->fault_ns = ft_now_ns();
+	if (!good)
+		ft_diag("worker %u does not start", i);
+	return good;
+}
+
+static void proc_drop(struct stress_worker *w)
+{
+	ft_proc_kill(&w->proc);
+	fx_buf_unmap(&w->mem);
+}
+
+bool stress_end(struct stress *s)
+{
+	bool good = true;
+
+	for (unsigned int i = 0; i < STRESS_WORKERS; i++) {
+		struct stress_worker *w = &s->worker[i];
+		int code = 0;
+
+		if (!w->mem.p)
+			continue;
+		if (w->stopped)
+			kill(w->proc.pid, SIGCONT);
+		code = ft_proc_stop(&w->proc, FX_LONG_MS);
+		if (code)
+			ft_diag("worker %u ended with %d", i, code);
+		good &= !code;
+		fx_buf_unmap(&w->mem);
+	}
+	return good;
+}
+
+/* --- what they say ------------------------------------------------------- */
+
+static void proc_said(struct stress *s, unsigned int i, const char *line)
+{
+	struct stress_worker *w = &s->worker[i];
+	char text[STRESS_TASKS + 16];
+	unsigned long long id;
+	int k, seg;
+
+	if (sscanf(line, "done %llu %31s", &id, text) == 2) {
+		stress_done(s, i, id, text);
+	} else if (sscanf(line, "open %d %d", &k, &seg) == 2 && k >= 0 &&
+		   k < STRESS_WORKERS) {
+		w->opening[k] = false;
+		w->seg[k] = seg > 0 ? seg : 0;
+	} else {
+		ft_diag("worker %u said: %s", i, line);
+		s->bad++;
+	}
+}
+
+bool stress_listen(struct stress *s, unsigned int ms)
+{
+	struct pollfd in[STRESS_WORKERS];
+	char line[256];
+
+	for (unsigned int i = 0; i < STRESS_WORKERS; i++)
+		in[i] = (struct pollfd){ .fd = s->worker[i].proc.from,
+					 .events = POLLIN };
+	if (poll(in, STRESS_WORKERS, (int)ms) <= 0)
+		return true;
+	for (unsigned int i = 0; i < STRESS_WORKERS; i++) {
+		if (!in[i].revents)
+			continue;
+		if (ft_proc_line(&s->worker[i].proc, line, sizeof(line), 1000)) {
+			ft_diag("worker %u has ended", i);
+			return false;
+		}
+		do
+			proc_said(s, i, line);
+		while (!ft_proc_line(&s->worker[i].proc, line, sizeof(line),
+				     0));
+	}
+	return true;
+}
+
+/* --- faults -------------------------------------------------------------- */
+
+static void proc_stop(struct stress *s, struct stress_worker *w, uint64_t ms)
+{
+	if (w->stopped || kill(w->proc.pid, SIGSTOP))
+		return;
+	s->stops++;
+	w->stopped = true;
+	w->fault_ns = ft_now_ns();
+	w->wakes_ns = w->fault_ns + ms * MS;
+}
+
+static void proc_wake(struct stress *s)
+{
+	for (unsigned int i = 0; i < STRESS_WORKERS; i++) {
+		struct stress_worker *w = &s->worker[i];
+
+		if (!w->stopped || ft_now_ns() < w->wakes_ns)
+			continue;
+		kill(w->proc.pid, SIGCONT);
+		w->stopped = false;
+		w->fault_ns = ft_now_ns();
+	}
+}
+
+static bool proc_replace(struct stress *s, unsigned int i, bool same_name)
+{
+	struct stress_worker *w = &s->worker[i];
+
+	s->kills++;
+	proc_drop(w);
+	stress_dead(s, i);
+	memset(w->seg, 0, sizeof(w->seg));
+	memset(w->opening, 0, sizeof(w->opening));
+	return stress_start(s, i, same_name);
+}
+
+/* The n-th fault is the same whenever the seed is. */
+bool stress_fault(struct stress *s)
+{
+	uint64_t random = s->seed ^ (s->faults * UINT64_C(0x9e3779b97f4a7c15));
+	unsigned int kind, w;
+
+	proc_wake(s);
+	if (ft_now_ns() < s->next_fault_ns)
+		return true;
+	s->faults++;
+	kind = (unsigned int)(ft_random(&random) % 20);
+	w = (unsigned int)(ft_random(&random) % STRESS_WORKERS);
+	s->next_fault_ns = ft_now_ns() +
+			   (200 + ft_random(&random) % 1500) * MS;
+	if (kind < 4)
+		return proc_replace(s, w, kind < 2);
+	if (kind < 6)
+		proc_stop(s, &s->worker[w], STRESS_TIMEOUT_S * 1000 +
+					    1000 + ft_random(&random) % 2000);
+	else
+		proc_stop(s, &s->worker[w], 10 + ft_random(&random) % 800);
+	return true;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "fabtests/stress/stress.h"
+
+struct worker_move {
+	uint64_t id;		/* 0: none */
+	struct fx_job job;
+};
+
+static transfer_engine_t worker_engine;
+static struct fx_buf worker_mem;
+static struct worker_move worker_move[STRESS_MOVES];
+
+static void worker_begin(const char *args)
+{
+	unsigned long long id, local, remote, len, block;
+	struct worker_move *m = worker_move;
+	struct fx_job job = { .engine = worker_engine };
+	int ret;
+
+	if (sscanf(args, "%llu %d %d %llu %llu %llu %llu", &id, &job.seg,
+		   &job.op, &local, &remote, &len, &block) != 7)
+		exit(2);
+	job.local = worker_mem.p + local;
+	job.remote = remote;
+	job.len = len;
+	job.block = block;
+	ret = fx_job_start(&job);
+	if (ret) {
+		printf("done %llu !%d\n", id, ret);
+		return;
+	}
+	while (m->id)
+		m++;
+	m->id = id;
+	m->job = job;
+}
+
+static void worker_cancel(uint64_t id)
+{
+	for (unsigned int i = 0; i < STRESS_MOVES; i++)
+		if (worker_move[i].id == id)
+			te_cancel_batch(worker_engine, worker_move[i].job.id);
+}
+
+static void worker_end(struct worker_move *m)
+{
+	char text[STRESS_TASKS + 1] = "";
+
+	for (size_t i = 0; i < m->job.tasks && i < STRESS_TASKS; i++)
+		text[i] = (char)('0' + fx_task_status(&m->job, i));
+	printf("done %llu %s\n", (unsigned long long)m->id, text);
+	if (!fx_job_free(&m->job))
+		exit(3);
+	m->id = 0;
+}
+
+static bool worker_poll(void)
+{
+	bool any = false;
+
+	for (unsigned int i = 0; i < STRESS_MOVES; i++) {
+		if (!worker_move[i].id)
+			continue;
+		any = true;
+		if (fx_job_poll(&worker_move[i].job))
+			worker_end(&worker_move[i]);
+	}
+	return any;
+}
+
+static void worker_obey(char *line)
+{
+	char name[128];
+	int k;
+
+	if (!strncmp(line, "move ", 5))
+		worker_begin(line + 5);
+	else if (!strncmp(line, "cancel ", 7))
+		worker_cancel(strtoull(line + 7, NULL, 10));
+	else if (sscanf(line, "open %d %127s", &k, name) == 2)
+		printf("open %d %d\n", k, openSegment(worker_engine, name));
+	else
+		exit(2);
+}
+
+static int worker_loop(void)
+{
+	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+	static char buf[65536];
+	size_t held = 0;
+	char *end;
+	ssize_t n;
+
+	for (;;) {
+		n = poll(&in, 1, worker_poll() ? 1 : 50);
+		if (n <= 0)
+			continue;
+		n = read(STDIN_FILENO, buf + held, sizeof(buf) - held);
+		if (!n)
+			return 0;
+		held += n > 0 ? (size_t)n : 0;
+		while ((end = memchr(buf, '\n', held))) {
+			*end++ = '\0';
+			worker_obey(buf);
+			held -= (size_t)(end - buf);
+			memmove(buf, end, held);
+		}
+	}
+}
+
+int stress_worker(int argc, char **argv)
+{
+	char name[128];
+	int ret;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (argc != 4)
+		return 2;
+	worker_mem = fx_buf_map(STRESS_MEM, atoi(argv[2]));
+	worker_engine = fx_engine(argv[3]);
+	if (!worker_mem.p || !worker_engine ||
+	    !fx_register(worker_engine, &worker_mem) ||
+	    !fx_engine_name(worker_engine, name, sizeof(name)))
+		return 1;
+	printf("ready %s %llu\n", name, (unsigned long long)worker_mem.addr);
+	ret = worker_loop();
+	destroyTransferEngine(worker_engine);
+	if (!fx_buf_guards(&worker_mem))
+		return 4;
+	fx_buf_unmap(&worker_mem);
+	return ret;
+}

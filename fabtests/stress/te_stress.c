@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * Several processes move bytes of random sizes between random offsets, in both
+ * directions, while one or the other is stopped, killed or started again. Every
+ * byte is looked at, where it arrives and around it.
+ *
+ * Usage: te_stress [SECONDS]. FT_SEED=N repeats the moves and the faults of a
+ * run; how they meet is up to the machine.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/common/ft_num.h"
+#include "fabtests/stress/stress.h"
+
+static void stress_report(const struct stress *s, double seconds)
+{
+	ft_diag("%.0f s: %llu tasks completed (%.1f MB/s verified), %llu "
+		"failed, %llu timed out, %llu canceled, %llu moves refused; "
+		"%llu stops, %llu kills", seconds,
+		(unsigned long long)s->status[STATUS_COMPLETED],
+		(double)s->bytes / seconds / 1e6,
+		(unsigned long long)s->status[STATUS_FAILED],
+		(unsigned long long)s->status[STATUS_TIMEOUT],
+		(unsigned long long)s->status[STATUS_CANCELED],
+		(unsigned long long)s->refused, (unsigned long long)s->stops,
+		(unsigned long long)s->kills);
+}
+
+static bool stress_quiet(const struct stress *s)
+{
+	for (unsigned int i = 0; i < STRESS_MOVES; i++)
+		if (s->move[i].id)
+			return false;
+	return true;
+}
+
+static bool stress_wakes(const struct stress *s)
+{
+	for (unsigned int i = 0; i < STRESS_WORKERS; i++)
+		if (s->worker[i].stopped)
+			return true;
+	return false;
+}
+
+/* Until the time is up; then until what is under way has ended. */
+static bool stress_run(struct stress *s, double seconds)
+{
+	uint64_t begin = ft_now_ns(), said = begin, now;
+	uint64_t end = begin + (uint64_t)(seconds * 1e9);
+
+	for (;;) {
+		now = ft_now_ns();
+		if (now >= end && stress_quiet(s) && !stress_wakes(s))
+			break;
+		if (now >= end)
+			s->next_fault_ns = UINT64_MAX;
+		else
+			stress_begin(s);
+		if (!stress_fault(s) || !stress_listen(s, 2))
+			return false;
+		stress_watch(s);
+		if (s->bad > 20)
+			return false;
+		if (now - said > 60 * FT_NS_PER_SEC) {
+			said = now;
+			stress_report(s, (double)(now - begin) / 1e9);
+		}
+	}
+	stress_report(s, (double)(ft_now_ns() - begin) / 1e9);
+	return true;
+}
+
+static void stress_result(const struct stress *s)
+{
+	ft_ok(!s->bad, "every_byte_is_where_it_belongs_and_nowhere_else");
+	ft_ok(!s->late, "every_move_ends_in_time");
+	ft_ok(!s->unexplained, "nothing_fails_between_healthy_processes");
+	ft_ok(s->status[STATUS_COMPLETED] > 0 && s->faults > 0,
+	      "moves_and_faults_happened");
+}
+
+int main(int argc, char **argv)
+{
+	static struct stress s;
+	double seconds = 25;
+	char timeout[16];
+	bool good = true;
+
+	snprintf(timeout, sizeof(timeout), "%d", STRESS_TIMEOUT_S);
+	setenv("MC_SLICE_TIMEOUT", timeout, 0);
+	setenv("MC_LOG_LEVEL", "error", 0);
+	fx_init(argc, argv);
+	if (argc > 1 && !strcmp(argv[1], "--worker"))
+		return stress_worker(argc, argv);
+	if (argc > 1 && ft_parse_seconds(argv[1], &seconds)) {
+		fprintf(stderr, "usage: te_stress [SECONDS]\n");
+		return 2;
+	}
+	s.seed = fx_seed();
+	for (unsigned int i = 0; i < STRESS_WORKERS && good; i++)
+		good = stress_start(&s, i, false);
+	if (ft_ok(good, "workers_start")) {
+		s.next_fault_ns = ft_now_ns() + FT_NS_PER_SEC;
+		ft_ok(stress_run(&s, seconds), "the_run_goes_to_its_end");
+		stress_result(&s);
+		ft_ok(stress_all_poison(&s),
+		      "nothing_lands_after_the_end_of_its_move");
+	}
+	ft_ok(stress_end(&s), "workers_end_with_0");
+	return ft_result();
+}
