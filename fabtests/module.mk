@@ -183,6 +183,7 @@ TIMEOUT_ft_transfer = 300
 
 SCRIPT_TESTS += \
 	fabtests/functional/ft_info.sh \
+	fabtests/functional/ft_meta.sh \
 	fabtests/functional/ft_rails.sh \
 	fabtests/scripts/bench_test.sh \
 	fabtests/scripts/examples_test.sh \

@@ -3,11 +3,13 @@
 
 #include "meta/meta_store_int.h"
 #include "util/err.h"
+#include "util/settings.h"
 
 /*
  * P2PHANDSHAKE: no server. A segment's name is its control channel's
  * address, so finding it means dialling it. It may have been reached by
- * another spelling of its address than its own name, hence "any".
+ * another spelling of its address than its own name, hence "any". Files
+ * segments, which nobody serves, lie in a folder.
  */
 
 static int p2p_resolve(struct tei_meta_store *store, const char *server,
@@ -29,13 +31,33 @@ static int p2p_resolve(struct tei_meta_store *store, const char *server,
 	return 0;
 }
 
+static int p2p_fetch_kept(struct tei_meta_store *store, const char *name,
+			  uint64_t deadline_ns, char **json, size_t *len,
+			  struct tei_err *err)
+{
+	int64_t version;
+	int rc;
+
+	rc = meta_dir_read(store, name, deadline_ns, json, len, &version, err);
+	if (rc || *json)
+		return rc;
+	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+			    "te_meta register makes it",
+			    "segment '%.64s' is not in %.64s", name,
+			    store->settings->segment_dir);
+}
+
 static int p2p_fetch(struct tei_meta_store *store, const char *name,
 		     uint64_t deadline_ns, char **json, size_t *len,
 		     struct tei_err *err)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX];
-	int rc = p2p_resolve(store, name, deadline_ns, endpoint, err);
+	int rc;
 
+	if (tei_meta_kept_name(name))
+		return p2p_fetch_kept(store, name, deadline_ns, json, len,
+				      err);
+	rc = p2p_resolve(store, name, deadline_ns, endpoint, err);
 	return rc ? rc : tei_meta_get_desc(endpoint, store->secret, name, true,
 					   deadline_ns, json, len, err);
 }
@@ -45,4 +67,7 @@ const struct meta_store_ops meta_p2p_ops = {
 	.p2p = true,
 	.fetch = p2p_fetch,
 	.resolve = p2p_resolve,
+	.kept_read = meta_dir_read,
+	.kept_write = meta_dir_write,
+	.kept_list = meta_dir_list,
 };

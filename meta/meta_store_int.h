@@ -8,6 +8,8 @@
 #include "util/list.h"
 #include "util/lock.h"
 
+struct meta_names;
+
 /*
  * A back end. Each call may block until deadline_ns, on the caller's thread,
  * and may run on several threads at once. What is published is also served by
@@ -37,7 +39,43 @@ struct meta_store_ops {
 		       struct tei_err *err);
 	void (*watch)(struct tei_meta_store *store, tei_meta_changed_fn fn,
 		      void *arg);
+	/*
+	 * Kept segments. read: *json NULL where there is none; *version tells
+	 * states apart. write: json NULL removes; META_CONFLICT where version
+	 * is not what is there. list: names without TEI_META_KEPT.
+	 */
+	int (*kept_read)(struct tei_meta_store *store, const char *name,
+			 uint64_t deadline_ns, char **json, size_t *len,
+			 int64_t *version, struct tei_err *err);
+	int (*kept_write)(struct tei_meta_store *store, const char *name,
+			  const char *json, size_t len, int64_t version,
+			  uint64_t deadline_ns, struct tei_err *err);
+	int (*kept_list)(struct tei_meta_store *store, uint64_t deadline_ns,
+			 struct meta_names *names, struct tei_err *err);
 };
+
+#define META_ABSENT	(-1)		/* version of what is not there */
+#define META_CONFLICT	1		/* no code of the others */
+
+/* A growing list of names. Zero at first. */
+struct meta_names {
+	char **name;
+	size_t count, room;
+};
+
+/* False without memory. */
+bool meta_names_add(struct meta_names *names, const char *name);
+void meta_names_free(struct meta_names *names);
+
+/* Kept segments of P2PHANDSHAKE: files of a folder. */
+int meta_dir_read(struct tei_meta_store *store, const char *name,
+		  uint64_t deadline_ns, char **json, size_t *len,
+		  int64_t *version, struct tei_err *err);
+int meta_dir_write(struct tei_meta_store *store, const char *name,
+		   const char *json, size_t len, int64_t version,
+		   uint64_t deadline_ns, struct tei_err *err);
+int meta_dir_list(struct tei_meta_store *store, uint64_t deadline_ns,
+		  struct meta_names *names, struct tei_err *err);
 
 /* Made by tei_meta_store_open, freed by tei_meta_store_close. */
 struct tei_meta_store {

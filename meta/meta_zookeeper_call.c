@@ -24,6 +24,7 @@ struct zk_call {
 	size_t len;
 	struct Stat stat;
 	bool folder_open;
+	struct meta_names children;
 	char *watched;			/* path of a segment, or NULL */
 	/* the library's until done */
 	zoo_op_result_t results[ZK_OPS_MAX];
@@ -38,6 +39,7 @@ struct zk_ask {
 	const struct ACL_vector *acl;
 	const zoo_op_t *ops;
 	int count;
+	struct meta_names *children;	/* gets them, or NULL */
 };
 
 static struct zk_call *zk_call_new(struct zk *zk) TEI_REQUIRES(zk->lock)
@@ -58,6 +60,7 @@ static void zk_call_unref(struct zk_call *c) /* c->zk->lock held */
 	if (--c->refs)
 		return;
 	tei_list_del(&c->link);
+	meta_names_free(&c->children);
 	free(c->data);
 	free(c->watched);
 	free(c);
@@ -138,6 +141,21 @@ static void zk_done_data(int rc, const char *value, int len,
 			rc = ZSYSTEMERROR;
 		}
 	}
+	zk_call_end(c, rc);
+	tei_mutex_unlock(&zk->lock);
+}
+
+static void zk_done_strings(int rc, const struct String_vector *strings,
+			    const void *arg)
+{
+	struct zk_call *c = (struct zk_call *)(uintptr_t)arg;
+	struct zk *zk = c->zk;
+	int i;
+
+	tei_mutex_lock(&zk->lock);
+	for (i = 0; rc == ZOK && strings && i < strings->count; i++)
+		if (!meta_names_add(&c->children, strings->data[i]))
+			rc = ZSYSTEMERROR;
 	zk_call_end(c, rc);
 	tei_mutex_unlock(&zk->lock);
 }
@@ -303,6 +321,10 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 		reply->stat = c->stat;
 		c->data = NULL;
 	}
+	if (c && rc == ZOK && ask->children) {
+		*ask->children = c->children;	/* the caller's, too */
+		memset(&c->children, 0, sizeof(c->children));
+	}
 	if (c && c->done && folder_open)
 		*folder_open = c->folder_open;
 	for (i = 0; c && c->done && failed && i < ask->count; i++)
@@ -397,6 +419,22 @@ bool zk_folder_open(struct zk *zk, const char *path, uint64_t deadline_ns)
 
 	return zk_ask(zk, &ask, true, deadline_ns, NULL, &open, NULL) == ZOK &&
 	       open;
+}
+
+static int zk_submit_children(zhandle_t *zh, const struct zk_ask *ask,
+			      struct zk_call *c)
+{
+	return zoo_aget_children(zh, ask->path, 0, zk_done_strings, c);
+}
+
+int zk_children(struct zk *zk, const char *path, uint64_t deadline_ns,
+		struct meta_names *names)
+{
+	struct zk_ask ask = {
+		.submit = zk_submit_children, .path = path, .children = names,
+	};
+
+	return zk_ask(zk, &ask, true, deadline_ns, NULL, NULL, NULL);
 }
 
 static int zk_submit_multi(zhandle_t *zh, const struct zk_ask *ask,

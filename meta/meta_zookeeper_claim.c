@@ -169,11 +169,7 @@ void zk_guard_event(struct zk *zk, const char *path)
 
 /* --- folders ------------------------------------------------------------- */
 
-/*
- * All folders of path. Those above the chroot's last one are anybody's: other
- * users may have their own chroot there.
- */
-static int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns)
+int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns)
 {
 	const char *last = strrchr(zk->chroot, '/');
 	size_t above = last ? (size_t)(last - zk->chroot) : 0, n;

@@ -5,11 +5,13 @@
 /*
  * What the sources of the ZooKeeper back end share.
  *
- * Nodes, below the chroot. All but the folders are ephemeral:
+ * Nodes, below the chroot. All but the folders and kept segments are
+ * ephemeral:
  *
  *	mooncake/[cluster/]ram/<segment>	descriptor, or its head
  *	mooncake/[cluster/]rpc_meta/<segment>	control channel and incarnation
  *	mooncake/[cluster/]moonrail/<segment>.<incarnation>	empty: the guard
+ *	mooncake/[cluster/]nvmeof/<name>	descriptor of a kept segment
  *
  * The guard. A node's version starts at 0 with every new node, so a version
  * alone does not tell an owner's node from that of a third process which came
@@ -208,8 +210,28 @@ const struct ACL_vector *zk_acl(const struct zk *zk);
 int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 	    struct tei_err *err);
 
+/* Adds the names of path's children. */
+int zk_children(struct zk *zk, const char *path, uint64_t deadline_ns,
+		struct meta_names *names);
+
+/* --- meta_zookeeper_kept.c: kept segments -------------------------------- */
+
+int zk_kept_read(struct tei_meta_store *store, const char *name,
+		 uint64_t deadline_ns, char **json, size_t *len,
+		 int64_t *version, struct tei_err *err);
+int zk_kept_write(struct tei_meta_store *store, const char *name,
+		  const char *json, size_t len, int64_t version,
+		  uint64_t deadline_ns, struct tei_err *err);
+int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
+		 struct meta_names *names, struct tei_err *err);
+
 /* --- meta_zookeeper_claim.c: what this process publishes ----------------- */
 
+/*
+ * All folders of path. Those above the chroot's last one are anybody's: other
+ * users may have their own chroot there.
+ */
+int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns);
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	       const char *json, size_t len, uint64_t deadline_ns,
 	       struct tei_err *err);

@@ -346,6 +346,8 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
 {
 	if (rc == ZNONODE)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+				    tei_meta_kept_name(name) ?
+				    "te_meta register makes it" :
 				    "is that process running, in the same chroot and cluster?",
 				    "segment '%.48s' is not in ZooKeeper %.32s%.32s",
 				    name, zk->servers, zk->chroot);

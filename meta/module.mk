@@ -8,6 +8,8 @@ SRCS += \
 	meta/meta_desc.c \
 	meta/meta_desc_json.c \
 	meta/meta_json.c \
+	meta/meta_kept.c \
+	meta/meta_kept_dir.c \
 	meta/meta_name.c \
 	meta/meta_p2p.c \
 	meta/meta_request.c \
@@ -19,6 +21,7 @@ SRCS += \
 	meta/meta_zookeeper.c \
 	meta/meta_zookeeper_call.c \
 	meta/meta_zookeeper_claim.c \
+	meta/meta_zookeeper_kept.c \
 	meta/meta_zookeeper_session.c \
 	meta/meta_zookeeper_text.c \
 	meta/meta_zookeeper_watch.c \
@@ -33,6 +36,7 @@ TEST_SRCS_meta = \
 	meta/meta_cache_test.c \
 	meta/meta_desc_test.c \
 	meta/meta_json_test.c \
+	meta/meta_kept_test.c \
 	meta/meta_name_test.c \
 	meta/meta_server_test.c \
 	meta/meta_share_test.c \

@@ -423,6 +423,45 @@ int tei_meta_store_resolve(struct tei_meta_store *store, const char *server,
 void tei_meta_store_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 			  void *arg);
 
+/* --- kept segments ------------------------------------------------------- */
+
+/*
+ * Descriptors that belong to no process and stay until they are removed: those
+ * of files segments, whose names start with "nvmeof/" and have no other slash.
+ * ZooKeeper holds them as persistent nodes; P2PHANDSHAKE as files of the
+ * folder that MOONRAIL_SEGMENT_DIR names, TEI_ERR_UNSUPPORTED without it.
+ */
+#define TEI_META_KEPT		"nvmeof/"
+
+/* True where name is one of a kept segment. */
+bool tei_meta_kept_name(const char *name);
+
+/*
+ * Makes *next, which the store takes over, from what there is (NULL: nothing);
+ * *next NULL removes it. Not 0: nothing is changed. It may be called several
+ * times, when others change the same segment.
+ */
+typedef int (*tei_meta_change_fn)(void *arg, const struct tei_meta_desc *now,
+				  struct tei_meta_desc **next,
+				  struct tei_err *err);
+
+/*
+ * Changes a kept segment in one step: what fn saw is what is replaced. fn's
+ * code; TEI_ERR_INVALID for another name; TEI_ERR_TOO_MANY for a descriptor
+ * longer than TEI_META_KEPT_MAX; else as the store's other calls. Blocks.
+ */
+#define TEI_META_KEPT_MAX	(900u << 10)	/* bytes of JSON */
+int tei_meta_store_change(struct tei_meta_store *store, const char *name,
+			  tei_meta_change_fn fn, void *arg,
+			  uint64_t deadline_ns, struct tei_err *err);
+
+/*
+ * The names of all kept segments, sorted; *names and each of them is freed
+ * with free(), NULL where there is none. Blocks.
+ */
+int tei_meta_store_list(struct tei_meta_store *store, uint64_t deadline_ns,
+			char ***names, size_t *count, struct tei_err *err);
+
 /* --- segment cache ------------------------------------------------------- */
 
 /*

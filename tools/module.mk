@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tools: te_info. It is linked to the library like any program, and has copies
-# of the parts that read topology and metadata.
-TOOLS += te_info
+# tools: te_info, te_meta. They are linked to the library like any program, and
+# have copies of the parts that read topology and metadata.
+TOOLS += te_info te_meta
 
 SRCS_te_info = \
 	$(filter util/% topo/% meta/%,$(SRCS)) \
@@ -35,3 +35,13 @@ SRCS_te_info = \
 	# EOL
 
 LIBS_te_info = $(LIBS) -libverbs
+
+SRCS_te_meta = \
+	$(filter util/% meta/%,$(SRCS)) \
+	tools/te_meta.c \
+	tools/te_meta_change.c \
+	tools/te_meta_check.c \
+	tools/te_meta_options.c \
+	# EOL
+
+LIBS_te_meta = $(LIBS)

@@ -76,6 +76,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "file with user:password for ZooKeeper; only that user may read or change what is published"),
 	ROW_TEXT("MOONRAIL_SECRET_FILE", secret_file, "",
 		 "file with the secret that all processes share; who does not have it learns nothing"),
+	ROW_TEXT("MOONRAIL_SEGMENT_DIR", segment_dir, "",
+		 "with P2PHANDSHAKE: folder with the descriptors of file segments"),
 	ROW_UINT("MOONRAIL_MAX_CLIENTS", max_clients, 8, 65536, "1024", "",
 		 "connections of the control channel, a quarter of them per address"),
 	ROW_UINT("MOONRAIL_CLIENT_RATE", client_rate, 16, 1000000, "1024",

@@ -52,6 +52,7 @@ struct tei_settings {
 	uint32_t zk_session_ms;		/* MOONRAIL_ZK_SESSION_MS */
 	char zk_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ZK_AUTH_FILE */
 	char secret_file[TEI_SETTING_TEXT]; /* MOONRAIL_SECRET_FILE */
+	char segment_dir[TEI_SETTING_TEXT]; /* MOONRAIL_SEGMENT_DIR */
 	uint32_t max_clients;		/* MOONRAIL_MAX_CLIENTS, connections */
 	uint32_t client_rate;		/* MOONRAIL_CLIENT_RATE, steps/s */
 	/* choice of rails */

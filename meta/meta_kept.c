@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_store_int.h"
+#include "util/clock.h"
+#include "util/err.h"
+
+/*
+ * Kept segments: descriptors that no process owns. A change is read, made and
+ * written on condition that nobody else has written meanwhile.
+ */
+
+#define KEPT_PREFIX	(sizeof(TEI_META_KEPT) - 1)
+
+bool tei_meta_kept_name(const char *name)
+{
+	return name && !strncmp(name, TEI_META_KEPT, KEPT_PREFIX) &&
+	       name[KEPT_PREFIX] && name[KEPT_PREFIX] != '.' &&
+	       !strchr(name + KEPT_PREFIX, '/') &&
+	       strlen(name) - KEPT_PREFIX < 200;
+}
+
+bool meta_names_add(struct meta_names *names, const char *name)
+{
+	size_t want = names->room ? 2 * names->room : 16;
+	char **p, *copy;
+
+	if (names->count == names->room) {
+		p = realloc(names->name, want * sizeof(*p));
+		if (!p)
+			return false;
+		names->name = p;
+		names->room = want;
+	}
+	copy = strdup(name);
+	if (copy)
+		names->name[names->count++] = copy;
+	return copy != NULL;
+}
+
+void meta_names_free(struct meta_names *names)
+{
+	while (names->count)
+		free(names->name[--names->count]);
+	free(names->name);
+	memset(names, 0, sizeof(*names));
+}
+
+static int kept_check(const struct tei_meta_store *s, const char *name,
+		      struct tei_err *err)
+{
+	if (!s->ops->kept_read)
+		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "meta", NULL,
+				    "%s keeps no file segments",
+				    s->ops->scheme);
+	if (name && !tei_meta_kept_name(name))
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
+				    "write nvmeof/NAME, without a further slash",
+				    "'%.64s' is no name of a file segment",
+				    name);
+	return 0;
+}
+
+static int kept_write(struct tei_meta_store *s, const char *name,
+		      const struct tei_meta_desc *next, int64_t version,
+		      uint64_t deadline_ns, struct tei_err *err)
+{
+	char *json = NULL;
+	size_t len = 0;
+	int rc = 0;
+
+	if (next)
+		rc = tei_meta_desc_encode(next, &json, &len, err);
+	if (!rc && len > TEI_META_KEPT_MAX)
+		rc = tei_err_fail(err, TEI_ERR_TOO_MANY, "meta",
+				  "register fewer files under one name",
+				  "segment '%.64s': descriptor of %zu bytes, at most %u",
+				  name, len, TEI_META_KEPT_MAX);
+	if (!rc)
+		rc = s->ops->kept_write(s, name, json, len, version,
+					deadline_ns, err);
+	free(json);
+	return rc;
+}
+
+/* One try. */
+static int kept_try(struct tei_meta_store *s, const char *name,
+		    tei_meta_change_fn fn, void *arg, uint64_t deadline_ns,
+		    struct tei_err *err)
+{
+	struct tei_meta_desc *now = NULL, *next = NULL;
+	int64_t version;
+	char *json;
+	size_t len;
+	int rc;
+
+	rc = s->ops->kept_read(s, name, deadline_ns, &json, &len, &version,
+			       err);
+	if (rc)
+		return rc;
+	if (json)
+		rc = tei_meta_desc_decode(json, len, &now, err);
+	free(json);
+	if (!rc)
+		rc = fn(arg, now, &next, err);
+	if (!rc && (next || now))
+		rc = kept_write(s, name, next, version, deadline_ns, err);
+	tei_meta_desc_unref(now);
+	tei_meta_desc_unref(next);
+	return rc;
+}
+
+int tei_meta_store_change(struct tei_meta_store *s, const char *name,
+			  tei_meta_change_fn fn, void *arg,
+			  uint64_t deadline_ns, struct tei_err *err)
+{
+	int rc = kept_check(s, name ? name : "", err);
+
+	if (rc)
+		return rc;
+	do
+		rc = kept_try(s, name, fn, arg, deadline_ns, err);
+	while (rc == META_CONFLICT && tei_now_ns() < deadline_ns);
+	if (rc == META_CONFLICT)
+		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
+				  "segment '%.64s': others change it all the time",
+				  name);
+	return rc;
+}
+
+static int kept_by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Names with their prefix; what could not be one is left out. */
+static bool kept_names(const struct meta_names *from, struct meta_names *to)
+{
+	char name[TEI_META_NAME_MAX];
+	size_t i;
+
+	for (i = 0; i < from->count; i++) {
+		if (strlen(from->name[i]) + KEPT_PREFIX >= sizeof(name))
+			continue;
+		strcpy(name, TEI_META_KEPT);
+		strcat(name, from->name[i]);
+		if (tei_meta_kept_name(name) && !meta_names_add(to, name))
+			return false;
+	}
+	return true;
+}
+
+int tei_meta_store_list(struct tei_meta_store *s, uint64_t deadline_ns,
+			char ***names, size_t *count, struct tei_err *err)
+{
+	struct meta_names found = { 0 }, out = { 0 };
+	int rc = kept_check(s, NULL, err);
+
+	if (!rc)
+		rc = s->ops->kept_list(s, deadline_ns, &found, err);
+	if (!rc && !kept_names(&found, &out))
+		rc = tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				  "no memory for the names of segments");
+	meta_names_free(&found);
+	if (rc) {
+		meta_names_free(&out);
+		return rc;
+	}
+	if (out.count)
+		qsort(out.name, out.count, sizeof(*out.name), kept_by_name);
+	*names = out.name;
+	*count = out.count;
+	return 0;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_zk.h"
+#include "meta/meta_zookeeper_test.h"
+#include "util/clock.h"
+
+/* The same cases for each back end that keeps segments. */
+struct krig {
+	struct tei_settings settings;
+	struct tei_meta_store *store;
+	char dir[64];			/* "": ZooKeeper */
+};
+
+static bool krig_dir(struct krig *r)
+{
+	memset(r, 0, sizeof(*r));
+	r->settings = *meta_test_settings();
+	strcpy(r->dir, "/tmp/kept.XXXXXX");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(r->dir));
+	strcpy(r->settings.segment_dir, r->dir);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_store_open("P2PHANDSHAKE", &r->settings,
+						  &r->store, NULL), 0);
+	return true;
+}
+
+static bool krig_zookeeper(struct krig *r)
+{
+	struct zrig z;
+	char conn[192];
+
+	memset(r, 0, sizeof(*r));
+	if (!zrig_init(&z, 1))
+		return false;
+	r->settings = z.settings;
+	pthread_cond_destroy(&z.cond);
+	tei_mutex_fini(&z.lock);
+	snprintf(conn, sizeof(conn), "zookeeper://%s/kept/%d",
+		 zserver()->hosts, rand());
+	CU_ASSERT_EQUAL_FATAL(tei_meta_store_open(conn, &r->settings,
+						  &r->store, NULL), 0);
+	return true;
+}
+
+static void krig_end(struct krig *r)
+{
+	char path[96];
+
+	tei_meta_store_close(r->store);
+	if (!*r->dir)
+		return;
+	snprintf(path, sizeof(path), "%s/.lock", r->dir);
+	unlink(path);
+	CU_ASSERT_EQUAL(rmdir(r->dir), 0);	/* nothing is left behind */
+}
+
+/* What a change does. */
+struct kchange {
+	struct krig *rig;
+	uint64_t length;		/* of one file more; 0: remove */
+	int refuse;
+	uint32_t calls, saw;		/* files there at the last call */
+	struct kchange *meanwhile;	/* somebody else's, at the first call */
+};
+
+static int kchange_run(struct krig *r, const char *name, struct kchange *c,
+		       struct tei_err *err);
+
+static int kchange_fn(void *arg, const struct tei_meta_desc *now,
+		      struct tei_meta_desc **next, struct tei_err *err)
+{
+	struct kchange *c = arg;
+	struct tei_meta_desc *d;
+	uint32_t i;
+
+	c->saw = now ? now->file_count : 0;
+	if (!c->calls++ && c->meanwhile)
+		CU_ASSERT_EQUAL(kchange_run(c->rig, "nvmeof/a", c->meanwhile,
+					    err), 0);
+	if (c->refuse)
+		return c->refuse;
+	*next = NULL;
+	if (!c->length)
+		return 0;
+	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_create("nvmeof/a", "nvmeof", 0, &d,
+						   err), 0);
+	for (i = 0; i < c->saw; i++)
+		CU_ASSERT_EQUAL(tei_meta_desc_add_file(d, now->files[i].path,
+				now->files[i].length, now->files[i].local,
+				now->files[i].local_count, err), 0);
+	CU_ASSERT_EQUAL(tei_meta_desc_add_file(d, "/a \"file\"", c->length,
+			&(struct tei_meta_file_path){ "host:1", "/b" }, 1,
+			err), 0);
+	CU_ASSERT_EQUAL(tei_meta_desc_freeze(d, err), 0);
+	*next = d;
+	return 0;
+}
+
+static int kchange_run(struct krig *r, const char *name, struct kchange *c,
+		       struct tei_err *err)
+{
+	c->rig = r;
+	return tei_meta_store_change(r->store, name, kchange_fn, c,
+				     meta_test_deadline(), err);
+}
+
+static size_t kept_count(struct krig *r)
+{
+	char **names;
+	size_t n, i;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_store_list(r->store,
+			meta_test_deadline(), &names, &n, NULL), 0);
+	for (i = 0; i < n; i++) {
+		CU_ASSERT_STRING_EQUAL(names[i], "nvmeof/a");
+		free(names[i]);
+	}
+	free(names);
+	return n;
+}
+
+static uint64_t kept_size(struct krig *r)
+{
+	struct tei_meta_desc *d;
+	uint64_t size;
+
+	if (tei_meta_store_fetch(r->store, "nvmeof/a", meta_test_deadline(),
+				 &d, NULL))
+		return 0;
+	size = d->size;
+	CU_ASSERT_STRING_EQUAL(d->files[0].path, "/a \"file\"");
+	CU_ASSERT_STRING_EQUAL(d->files[0].local[0].server, "host:1");
+	tei_meta_desc_unref(d);
+	return size;
+}
+
+static void kept_life(struct krig *r)
+{
+	struct kchange add = { .length = 4096 }, gone = { .length = 0 };
+	struct kchange refuse = { .refuse = TEI_ERR_REJECTED };
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL(kept_count(r), 0);
+	CU_ASSERT_EQUAL(kept_size(r), 0);
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &refuse, &err),
+			TEI_ERR_REJECTED);
+	CU_ASSERT_EQUAL(kept_count(r), 0);
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &gone, &err), 0);
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &add, &err), 0);
+	CU_ASSERT_EQUAL(kept_count(r), 1);
+	CU_ASSERT_EQUAL(kept_size(r), 4096);
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &add, &err), 0);
+	CU_ASSERT_EQUAL(add.saw, 1);
+	CU_ASSERT_EQUAL(kept_size(r), 8192);
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &gone, &err), 0);
+	CU_ASSERT_EQUAL(gone.saw, 2);
+	CU_ASSERT_EQUAL(kept_count(r), 0);
+}
+
+/* Nothing is lost when two change one segment at a time. */
+static void kept_conflict(struct krig *r)
+{
+	struct kchange other = { .length = 100 }, gone = { .length = 0 };
+	struct kchange mine = { .length = 1, .meanwhile = &other };
+
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &mine, NULL), 0);
+	CU_ASSERT_EQUAL(mine.calls, 2);
+	CU_ASSERT_EQUAL(mine.saw, 1);
+	CU_ASSERT_EQUAL(kept_size(r), 101);
+	mine.calls = 0;
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &mine, NULL), 0);
+	CU_ASSERT_EQUAL(mine.calls, 2);
+	CU_ASSERT_EQUAL(kept_size(r), 202);
+	mine.calls = 0;
+	mine.meanwhile = &gone;
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &mine, NULL), 0);
+	CU_ASSERT_EQUAL(kept_size(r), 1);
+	gone.meanwhile = NULL;
+	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &gone, NULL), 0);
+}
+
+static void kept_bad_names(struct krig *r)
+{
+	static const char *const bad[] = {
+		"", "a", "nvmeof", "nvmeof/", "/nvmeof/a", "nvmeof/a/b",
+		"nvmeof/.", "nvmeof/..", "nvmeof/../x", "nvmeof/.lock",
+		"host:1", "NVMEOF/a",
+	};
+	struct kchange add = { .length = 1 };
+	char longer[TEI_META_NAME_MAX] = "nvmeof/";
+	size_t i;
+
+	memset(longer + 7, 'a', sizeof(longer) - 8);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		CU_ASSERT_EQUAL(kchange_run(r, bad[i], &add, NULL),
+				TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(kchange_run(r, longer, &add, NULL), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(kchange_run(r, NULL, &add, NULL), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(add.calls, 0);
+	CU_ASSERT_EQUAL(kept_count(r), 0);
+}
+
+static void kept_all(struct krig *r)
+{
+	meta_test_hush(true);
+	kept_life(r);
+	kept_conflict(r);
+	kept_bad_names(r);
+	meta_test_hush(false);
+	krig_end(r);
+}
+
+static void folder_keeps_segments(void)
+{
+	struct krig r;
+
+	if (krig_dir(&r))
+		kept_all(&r);
+}
+
+static void zookeeper_keeps_segments(void)
+{
+	struct krig r;
+
+	if (krig_zookeeper(&r))
+		kept_all(&r);
+}
+
+static void kept_put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+	CU_ASSERT_EQUAL(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+}
+
+static void folder_with_nonsense_is_told(void)
+{
+	struct kchange add = { .length = 1 };
+	struct tei_meta_desc *d;
+	struct krig r;
+	char path[96];
+
+	krig_dir(&r);
+	meta_test_hush(true);
+	snprintf(path, sizeof(path), "%s/a.json", r.dir);
+	kept_put(path, "{");
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(r.store, "nvmeof/a", 0, &d, NULL),
+			TEI_ERR_JSON);
+	CU_ASSERT_EQUAL(kchange_run(&r, "nvmeof/a", &add, NULL), TEI_ERR_JSON);
+	kept_put(path, "");
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(r.store, "nvmeof/a", 0, &d, NULL),
+			TEI_ERR_JSON);
+	unlink(path);
+	mkdir(path, 0700);
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(r.store, "nvmeof/a", 0, &d, NULL),
+			TEI_ERR_METADATA);
+	rmdir(path);
+	krig_end(&r);
+	meta_test_hush(false);
+}
+
+static void without_a_folder_p2p_keeps_nothing(void)
+{
+	struct kchange add = { .length = 1 };
+	struct tei_meta_store *store;
+	struct tei_meta_desc *d;
+	struct tei_err err;
+	char **names;
+	size_t n;
+
+	meta_test_hush(true);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_store_open("P2PHANDSHAKE",
+			meta_test_settings(), &store, NULL), 0);
+	CU_ASSERT_EQUAL(tei_meta_store_list(store, 0, &names, &n, &err),
+			TEI_ERR_UNSUPPORTED);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "MOONRAIL_SEGMENT_DIR"));
+	CU_ASSERT_EQUAL(tei_meta_store_change(store, "nvmeof/a", kchange_fn,
+			&add, 0, NULL), TEI_ERR_UNSUPPORTED);
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(store, "nvmeof/a", 0, &d, NULL),
+			TEI_ERR_UNSUPPORTED);
+	tei_meta_store_close(store);
+	meta_test_hush(false);
+}
+
+const struct tei_test_case kept_cases[] = {
+	{ "folder_keeps_segments", folder_keeps_segments },
+	{ "zookeeper_keeps_segments", zookeeper_keeps_segments },
+	{ "folder_with_nonsense_is_told", folder_with_nonsense_is_told },
+	{ "without_a_folder_p2p_keeps_nothing",
+	  without_a_folder_p2p_keeps_nothing },
+	{ NULL, NULL },
+};

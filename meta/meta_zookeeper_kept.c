@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_zookeeper_int.h"
+#include "util/err.h"
+
+/*
+ * Kept segments: persistent nodes, changed on condition of their version. A
+ * node that was removed and made anew between a read and its write counts as
+ * the one that was read.
+ */
+
+static char *zk_kept_path(const struct zk *zk, const char *name,
+			  struct tei_err *err)
+{
+	char *path = zk_path_ram(zk, name);
+
+	if (!path)
+		tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+			     "segment '%.64s': no key for that name", name);
+	return path;
+}
+
+int zk_kept_read(struct tei_meta_store *store, const char *name,
+		 uint64_t deadline_ns, char **json, size_t *len,
+		 int64_t *version, struct tei_err *err)
+{
+	struct zk *zk = store->back_end;
+	char *path = zk_kept_path(zk, name, err);
+	struct zk_reply r;
+	int rc;
+
+	if (!path)
+		return TEI_ERR_INVALID;
+	rc = zk_get(zk, path, ZK_WATCH_NONE, deadline_ns, &r);
+	free(path);
+	if (rc == ZOK) {
+		*json = r.data;		/* the caller's from here on */
+		*len = r.len;
+		*version = r.stat.version;
+	} else if (rc == ZNONODE) {
+		*json = NULL;
+		*len = 0;
+		*version = META_ABSENT;
+	} else {
+		return zk_fail(zk, rc, "segment", name, err);
+	}
+	return 0;
+}
+
+/* One try at the one node. */
+static int zk_kept_step(struct zk *zk, const char *path, const char *json,
+			size_t len, int64_t version, uint64_t deadline_ns)
+{
+	zoo_op_t op;
+
+	if (version == META_ABSENT)
+		zoo_create_op_init(&op, path, json, (int)len, zk_acl(zk), 0,
+				   NULL, 0);
+	else if (json)
+		zoo_set_op_init(&op, path, json, (int)len, (int)version, NULL);
+	else
+		zoo_delete_op_init(&op, path, (int)version);
+	return zk_multi(zk, &op, 1, deadline_ns, NULL);
+}
+
+int zk_kept_write(struct tei_meta_store *store, const char *name,
+		  const char *json, size_t len, int64_t version,
+		  uint64_t deadline_ns, struct tei_err *err)
+{
+	struct zk *zk = store->back_end;
+	char *path = zk_kept_path(zk, name, err);
+	int rc;
+
+	if (!path)
+		return TEI_ERR_INVALID;
+	rc = zk_kept_step(zk, path, json, len, version, deadline_ns);
+	if (rc == ZNONODE && version == META_ABSENT) {
+		rc = zk_folders(zk, path, deadline_ns);
+		if (rc == ZOK)
+			rc = zk_kept_step(zk, path, json, len, version,
+					  deadline_ns);
+	}
+	free(path);
+	if (rc == ZOK)
+		return 0;
+	if (rc == ZNODEEXISTS || rc == ZBADVERSION || rc == ZNONODE)
+		return META_CONFLICT;
+	return zk_fail(zk, rc, "segment", name, err);
+}
+
+int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
+		 struct meta_names *names, struct tei_err *err)
+{
+	struct zk *zk = store->back_end;
+	char *path = zk_kept_path(zk, TEI_META_KEPT "x", err);
+	int rc;
+
+	if (!path)
+		return TEI_ERR_INVALID;
+	*strrchr(path, '/') = 0;
+	rc = zk_children(zk, path, deadline_ns, names);
+	free(path);
+	if (rc == ZOK || rc == ZNONODE)
+		return 0;
+	return zk_fail(zk, rc, "segments", TEI_META_KEPT, err);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * te_meta: the descriptors of file segments, in any metadata store.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "moonrail.h"
+#include "tools/te_meta.h"
+#include "util/clock.h"
+#include "util/settings.h"
+
+static int main_list(struct tei_meta_store *store, uint64_t deadline_ns)
+{
+	char **names;
+	size_t n, i;
+
+	if (tei_meta_store_list(store, deadline_ns, &names, &n, NULL))
+		return META_EXIT_FAILED;
+	for (i = 0; i < n; i++) {
+		puts(names[i]);
+		free(names[i]);
+	}
+	free(names);
+	return META_EXIT_OK;
+}
+
+static void main_text(const char *text)
+{
+	const unsigned char *p;
+
+	putchar('"');
+	for (p = (const unsigned char *)text; *p; p++) {
+		if (*p == '"' || *p == '\\')
+			printf("\\%c", *p);
+		else if (*p < 0x20)
+			printf("\\u%04x", *p);
+		else
+			putchar(*p);
+	}
+	putchar('"');
+}
+
+static void main_file(const struct tei_meta_file *f)
+{
+	uint32_t i;
+
+	printf("    { \"file_path\": ");
+	main_text(f->path);
+	printf(", \"length\": %" PRIu64 ", \"local_path_map\": {", f->length);
+	for (i = 0; i < f->local_count; i++) {
+		printf(i ? ", " : " ");
+		main_text(f->local[i].server);
+		printf(": ");
+		main_text(f->local[i].path);
+	}
+	printf(f->local_count ? " } }" : "} }");
+}
+
+static int main_show(struct tei_meta_store *store, const char *name,
+		     uint64_t deadline_ns)
+{
+	struct tei_meta_desc *d;
+	uint32_t i;
+
+	if (tei_meta_store_fetch(store, name, deadline_ns, &d, NULL))
+		return META_EXIT_FAILED;
+	printf("{ \"server_name\": ");
+	main_text(d->name);
+	printf(", \"protocol\": ");
+	main_text(d->protocol);
+	printf(", \"size\": %" PRIu64 ",\n  \"buffers\": [\n", d->size);
+	for (i = 0; i < d->file_count; i++) {
+		main_file(&d->files[i]);
+		printf(i + 1 < d->file_count ? ",\n" : "\n");
+	}
+	printf("  ] }\n");
+	tei_meta_desc_unref(d);
+	return META_EXIT_OK;
+}
+
+static int main_run(struct tei_meta_store *store, const struct meta_opts *opts,
+		    uint64_t deadline_ns)
+{
+	switch (opts->verb) {
+	case META_LIST:
+		return main_list(store, deadline_ns);
+	case META_SHOW:
+		return main_show(store, opts->name, deadline_ns);
+	default:
+		return meta_change(store, opts, deadline_ns);
+	}
+}
+
+static int main_store(const struct meta_opts *opts)
+{
+	static struct tei_settings settings;
+	struct tei_meta_store *store;
+	int ret;
+
+	if (tei_settings_load(&settings, NULL) ||
+	    tei_meta_store_open(opts->metadata_server, &settings, &store,
+				NULL))
+		return META_EXIT_FAILED;
+	ret = main_run(store, opts, tei_now_ns() + settings.connect_timeout_s *
+						   TEI_NS_PER_SEC);
+	tei_meta_store_close(store);
+	return ret;
+}
+
+/* Output that did not reach its file is no success. */
+static int main_flush(int ret)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return ret;
+	fprintf(stderr, "te_meta: can't write: %s\n", strerror(errno));
+	return META_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	struct meta_opts opts;
+	int ret;
+
+	ret = meta_parse(argc, argv, &opts);
+	if (ret)
+		return ret;
+	signal(SIGPIPE, SIG_IGN);
+	if (opts.help)
+		meta_help();
+	else if (opts.version)
+		printf("moonrail %s\n", te_version());
+	else
+		ret = main_store(&opts);
+	return main_flush(ret);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/te_meta.h"
+
+/*
+ * Changes of a descriptor. They may run several times when others change the
+ * same one, so each starts from what it is given.
+ */
+
+#define CHANGE_REFUSED	TEI_ERR_REJECTED	/* told on stderr */
+
+struct change {
+	const struct meta_opts *opts;
+	struct meta_file *files;	/* path_count, once looked at */
+	uint32_t checked;
+};
+
+static int change_refuse(const char *name, const char *why)
+{
+	fprintf(stderr, "te_meta: %s: %s\n", name, why);
+	return CHANGE_REFUSED;
+}
+
+static int change_new(const char *name, struct tei_meta_desc **out,
+		      struct tei_err *err)
+{
+	return tei_meta_desc_create(name, "nvmeof", 0, out, err);
+}
+
+/* Frozen, or freed. */
+static int change_done(struct tei_meta_desc *d, int ret,
+		       struct tei_meta_desc **next, struct tei_err *err)
+{
+	if (!ret)
+		ret = tei_meta_desc_freeze(d, err);
+	if (ret)
+		tei_meta_desc_unref(d);
+	else
+		*next = d;
+	return ret;
+}
+
+static int change_look(struct change *c, uint64_t want)
+{
+	uint32_t i = c->checked++;
+
+	return meta_check(c->opts->paths[i], want, &c->files[i]);
+}
+
+static int change_register(void *arg, const struct tei_meta_desc *now,
+			   struct tei_meta_desc **next, struct tei_err *err)
+{
+	struct change *c = arg;
+	const struct meta_opts *o = c->opts;
+	struct tei_meta_file_path at = { .server = o->server };
+	struct tei_meta_desc *d;
+	uint32_t i;
+	int ret;
+
+	if (now)
+		return change_refuse(o->name, "is registered already; te_meta remove takes it away");
+	ret = change_new(o->name, &d, err);
+	if (ret)
+		return ret;
+	for (i = 0; i < o->path_count && !ret; i++) {
+		at.path = c->files[i].path;
+		ret = tei_meta_desc_add_file(d, at.path, c->files[i].length,
+					     &at, o->server ? 1 : 0, err);
+	}
+	return change_done(d, ret, next, err);
+}
+
+/* f with server at path, or without it where path is NULL. */
+static int change_file(struct tei_meta_desc *d, const struct tei_meta_file *f,
+		       const char *server, const char *path, bool *had,
+		       struct tei_err *err)
+{
+	struct tei_meta_file_path *map;
+	uint32_t i, n = 0;
+	int ret;
+
+	map = calloc((size_t)f->local_count + 1, sizeof(*map));
+	if (!map)
+		return TEI_ERR_MEMORY;
+	for (i = 0; i < f->local_count; i++) {
+		if (strcmp(f->local[i].server, server))
+			map[n++] = f->local[i];
+		else
+			*had = true;
+	}
+	if (path) {
+		map[n].server = server;
+		map[n++].path = path;
+	}
+	ret = tei_meta_desc_add_file(d, f->path, f->length, map, n, err);
+	free(map);
+	return ret;
+}
+
+static int change_map(struct change *c, const struct tei_meta_desc *now,
+		      bool mount, struct tei_meta_desc **next,
+		      struct tei_err *err)
+{
+	const struct meta_opts *o = c->opts;
+	struct tei_meta_desc *d;
+	bool had = false;
+	uint32_t i;
+	int ret;
+
+	ret = change_new(o->name, &d, err);
+	if (ret)
+		return ret;
+	for (i = 0; i < now->file_count && !ret; i++)
+		ret = change_file(d, &now->files[i], o->server,
+				  mount ? c->files[i].path : NULL, &had, err);
+	if (!ret && !mount && !had)
+		ret = change_refuse(o->name, "is not mounted on that server");
+	return change_done(d, ret, next, err);
+}
+
+/* It is registered, and made of files. */
+static int change_present(const struct meta_opts *o,
+			  const struct tei_meta_desc *now)
+{
+	if (!now)
+		return change_refuse(o->name, "no such file segment");
+	if (strcmp(now->protocol, "nvmeof"))
+		return change_refuse(o->name, "is no file segment");
+	return 0;
+}
+
+static int change_mount(void *arg, const struct tei_meta_desc *now,
+			struct tei_meta_desc **next, struct tei_err *err)
+{
+	struct change *c = arg;
+	char why[96];
+	uint32_t i;
+	int ret = change_present(c->opts, now);
+
+	if (ret)
+		return ret;
+	if (now->file_count != c->opts->path_count) {
+		snprintf(why, sizeof(why), "has %" PRIu32 " files, %" PRIu32
+			 " paths were given", now->file_count,
+			 c->opts->path_count);
+		return change_refuse(c->opts->name, why);
+	}
+	while (c->checked)
+		free(c->files[--c->checked].path);
+	for (i = 0; i < now->file_count && !ret; i++)
+		if (change_look(c, now->files[i].length))
+			ret = CHANGE_REFUSED;
+	return ret ? ret : change_map(c, now, true, next, err);
+}
+
+static int change_unmount(void *arg, const struct tei_meta_desc *now,
+			  struct tei_meta_desc **next, struct tei_err *err)
+{
+	struct change *c = arg;
+	int ret = change_present(c->opts, now);
+
+	return ret ? ret : change_map(c, now, false, next, err);
+}
+
+static int change_remove(void *arg, const struct tei_meta_desc *now,
+			 struct tei_meta_desc **next, struct tei_err *err)
+{
+	struct change *c = arg;
+
+	(void)err;
+	*next = NULL;
+	return now ? 0 : change_refuse(c->opts->name, "no such file segment");
+}
+
+int meta_change(struct tei_meta_store *store, const struct meta_opts *opts,
+		uint64_t deadline_ns)
+{
+	static const tei_meta_change_fn fns[] = {
+		[META_REGISTER] = change_register,
+		[META_MOUNT] = change_mount,
+		[META_UNMOUNT] = change_unmount,
+		[META_REMOVE] = change_remove,
+	};
+	struct change c = { .opts = opts };
+	int ret = 0;
+
+	c.files = calloc((size_t)opts->path_count + 1, sizeof(*c.files));
+	if (!c.files)
+		return META_EXIT_FAILED;
+	while (opts->verb == META_REGISTER && !ret &&
+	       c.checked < opts->path_count)
+		ret = change_look(&c, opts->size);
+	if (!ret)
+		ret = tei_meta_store_change(store, opts->name, fns[opts->verb],
+					    &c, deadline_ns, NULL);
+	meta_check_free(c.files, c.checked);
+	return ret ? META_EXIT_FAILED : META_EXIT_OK;
+}
