@@ -174,7 +174,8 @@ static const char *engine_protocol(const struct engine *e)
 
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
 		if (e->transports[i].installed &&
-		    strcmp(e->transports[i].name, "local"))
+		    strcmp(e->transports[i].name, "local") &&
+		    strcmp(e->transports[i].name, "nvmeof"))
 			return e->transports[i].name;
 	return "local";
 }
@@ -334,6 +335,7 @@ static void engine_fini(struct engine *e)
 {
 	engine_stop(e);
 	engine_segment_free_all(e);
+	tei_nvmeof_fini(e->nvmeof);
 	tei_local_fini(e->local);
 	if (e->dp)
 		tei_rail_dp_close(e->dp, 0);

@@ -319,7 +319,8 @@ int engine_batch_target(struct engine *e, segment_id_t id,
 	t->local = s->local != NULL;
 	t->neighbour = s->local;
 	t->peer = s->peer;
-	return s->local || s->peer ? 0 : 8;
+	t->files = s->files;
+	return s->local || s->peer || s->files ? 0 : 8;
 }
 
 static bool batch_bad_request(const struct transfer_request *r)
@@ -369,9 +370,11 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 	ret = engine_batch_target(e, r->target_id, target);
 	if (ret)
 		return ret;
-	if (target->local &&
+	if ((target->local || target->files) &&
 	    tei_local_region_check(e->local, r->source, r->length))
 		return 3;
+	if (target->files)
+		return engine_files_prepare(e, t, r, target->files);
 	batch_fill(e, t, r, target);
 	return 0;
 }
@@ -457,6 +460,8 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n)
 	for (i = 0; i < n && by_rail < n; i++) {
 		if (tasks[i].by == ENGINE_BY_COPY)
 			batch_start_local(e, &tasks[i]);
+		else if (tasks[i].by == ENGINE_BY_FILE)
+			engine_files_start(e, &tasks[i]);
 		else if (tasks[i].by != ENGINE_BY_RAIL)
 			engine_submit_start(e, &tasks[i]);
 	}

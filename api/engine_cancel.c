@@ -23,6 +23,8 @@ static void cancel_local(struct engine *e, struct engine_task *t, bool deadline)
 		__atomic_store_n(&t->expired, true, __ATOMIC_RELAXED);
 	if (t->by == ENGINE_BY_GROUP)
 		engine_group_cancel(e, t);
+	else if (t->by == ENGINE_BY_FILE)
+		tei_nvmeof_cancel(e->nvmeof, &t->u.file);
 	else
 		tei_local_cancel(e->local, &t->u.op);
 }

@@ -20,6 +20,7 @@
 
 #include "meta/tei_meta.h"
 #include "prov/local/tei_local.h"
+#include "prov/nvmeof/tei_nvmeof.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -31,7 +32,7 @@
 
 struct tei_topo;
 
-#define ENGINE_TRANSPORTS	4
+#define ENGINE_TRANSPORTS	5
 #define ENGINE_WORKERS		4	/* threads for look-ups, at most */
 #define ENGINE_BATCH_CHUNK	256	/* slots allocated at a time */
 #define ENGINE_BATCH_CHUNKS	4096
@@ -73,6 +74,7 @@ struct engine_segment {
 	struct tei_meta_desc *desc;	/* one reference */
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
 	struct engine_neighbour *local;	/* or NULL: not by kernel copies */
+	struct tei_nvmeof_seg *files;	/* one reference, or NULL */
 	char why_not_local[64];
 	struct engine_segment *next;	/* same bucket */
 };
@@ -95,6 +97,7 @@ enum engine_task_by {
 	ENGINE_BY_RAIL,			/* u.rail */
 	ENGINE_BY_GROUP,		/* u.group: copies of several pieces */
 	ENGINE_BY_CALLER,		/* u.atom: done when submitted */
+	ENGINE_BY_FILE,			/* u.file */
 };
 
 /*
@@ -118,6 +121,7 @@ struct engine_task {
 		struct tei_local_op op;
 		struct engine_group *group;
 		struct tei_local_atom atom;
+		struct tei_nvmeof_op file;
 	} u;
 };
 
@@ -242,6 +246,8 @@ struct engine {
 	struct tei_rail_dp *dp;
 	struct tei_local *local;
 
+	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
+
 	struct tei_mutex control;	/* set-up calls; guards what follows */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
 	struct tei_topo *topo;		/* given to the data plane */
@@ -255,6 +261,7 @@ struct engine {
 	struct engine *left_next;	/* engine_shutdown.c */
 
 	bool local_on;			/* atomic: kernel copies allowed */
+	bool files_on;			/* atomic: file segments allowed */
 	struct engine_traffic own;	/* of copies inside this process */
 
 	pthread_rwlock_t segments;
@@ -358,6 +365,25 @@ void engine_out(void *out, size_t size, const void *ours, size_t len);
 void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
 			  int status);
 
+/* --- engine_files.c ------------------------------------------------------ */
+/* Brings the transport of file segments, or takes it away; control is held. */
+int engine_files_on(struct engine *e, struct tei_err *err)
+	TEI_REQUIRES(e->control);
+int engine_files_off(struct engine *e, struct tei_err *err)
+	TEI_REQUIRES(e->control);
+/* The files of a descriptor, as this server finds them; NULL: no file segment,
+ * no transport, or no memory. Blocks. */
+struct tei_nvmeof_seg *engine_files_open(struct engine *e,
+					 const struct tei_meta_desc *desc);
+/* As the calls of tei_nvmeof.h; 0 without the transport. */
+int engine_files_mem_add(struct engine *e, void *addr, uint64_t len);
+int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
+/* One request as submitTransfer takes it. 0 or the transfer family's code. */
+int engine_files_prepare(struct engine *e, struct engine_task *t,
+			 const struct transfer_request *r,
+			 struct tei_nvmeof_seg *files);
+void engine_files_start(struct engine *e, struct engine_task *t);
+
 /* --- engine_stats.c ------------------------------------------------------ */
 /* in NULL: no error. */
 void engine_error_out(const struct tei_err *in, uint32_t flags,
@@ -386,6 +412,7 @@ struct engine_target {
 	bool local;			/* kernel copy or memcpy */
 	struct engine_neighbour *neighbour; /* NULL: ourselves */
 	struct tei_rail_peer *peer;
+	struct tei_nvmeof_seg *files;
 };
 
 /* *t gets where id goes, kept where it is id already; segments is held. 0, or

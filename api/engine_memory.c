@@ -108,10 +108,15 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 	ret = tei_local_region_add(e->local, addr, length, remote);
 	if (ret)
 		goto err_rail;
-	ret = memory_note(e, &r);
+	ret = engine_files_mem_add(e, addr, length);
 	if (ret)
 		goto err_local;
+	ret = memory_note(e, &r);
+	if (ret)
+		goto err_files;
 	return 0;
+err_files:
+	engine_files_mem_remove(e, addr, tei_now_ns());
 err_local:
 	tei_local_region_remove(e->local, addr, length, tei_now_ns());
 err_rail:
@@ -134,11 +139,20 @@ static int memory_remove(struct engine *e, struct engine_region r,
 		return tei_err_fail(err, ret, "engine", NULL,
 				    "%p: a copy inside this host still uses it",
 				    r.addr);
-	ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
-	if (ret)
+	ret = engine_files_mem_remove(e, r.addr, tei_now_ns() + wait);
+	if (ret) {
 		tei_local_region_add(e->local, r.addr, r.length, r.remote);
-	else
+		return tei_err_fail(err, ret, "engine", NULL,
+				    "%p: a file is still read into it or written from it",
+				    r.addr);
+	}
+	ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
+	if (!ret) {
 		free(r.parts);
+		return 0;
+	}
+	tei_local_region_add(e->local, r.addr, r.length, r.remote);
+	engine_files_mem_add(e, r.addr, r.length);
 	return ret;
 }
 

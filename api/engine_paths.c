@@ -62,6 +62,7 @@ struct paths_target {
 	struct tei_meta_desc *desc;
 	struct tei_rail_peer *peer;	/* or NULL */
 	struct engine_neighbour *local;	/* or NULL */
+	struct tei_nvmeof_seg *files;	/* or NULL */
 	char why_not_local[64];
 };
 
@@ -82,6 +83,7 @@ static bool paths_hold(struct engine *e, segment_id_t id,
 		t->desc = tei_meta_desc_ref(s->desc);
 		t->peer = s->peer;
 		t->local = s->local;
+		t->files = s->files ? tei_nvmeof_seg_hold(s->files) : NULL;
 		if (t->peer)
 			tei_rail_peer_hold(t->peer);
 		if (t->local)
@@ -100,6 +102,7 @@ static void paths_release(struct paths_target *t)
 		tei_rail_peer_put(t->peer);
 	if (t->local)
 		__atomic_sub_fetch(&t->local->refs, 1, __ATOMIC_RELEASE);
+	tei_nvmeof_seg_put(t->files);
 	tei_meta_desc_unref(t->desc);
 }
 
@@ -116,6 +119,19 @@ static void paths_copy(const struct paths_target *t, struct te_path *p)
 		 here ? "memcpy" : "process_vm");
 	snprintf(p->rail, sizeof(p->rail), "local");
 	snprintf(p->remote_rail, sizeof(p->remote_rail), "local");
+}
+
+static void paths_files(const struct engine *e, struct te_path *p)
+{
+	memset(p, 0, sizeof(*p));
+	p->kind = TE_PATH_FILE;
+	p->flags = TE_PATH_CONNECTED;
+	p->numa_node = -1;
+	snprintf(p->transport, sizeof(p->transport), "nvmeof");
+	snprintf(p->provider, sizeof(p->provider), "%s",
+		 tei_nvmeof_kind(e->nvmeof));
+	snprintf(p->rail, sizeof(p->rail), "nvmeof");
+	snprintf(p->remote_rail, sizeof(p->remote_rail), "nvmeof");
 }
 
 static void paths_rail(const struct tei_rail_path_info *in,
@@ -136,15 +152,19 @@ static void paths_rail(const struct tei_rail_path_info *in,
 	memcpy(p->why_not_local, t->why_not_local, sizeof(p->why_not_local));
 }
 
-static size_t paths_list(const struct paths_target *t, const char *location,
-			 struct te_path *paths, size_t elem_size, size_t room)
+static size_t paths_list(const struct engine *e, const struct paths_target *t,
+			 const char *location, struct te_path *paths,
+			 size_t elem_size, size_t room)
 {
 	struct tei_rail_path_info info[TEI_RAIL_MAX];
 	struct te_path p;
 	size_t i, n = 0;
 
 	if (t->local || !t->peer) {
-		paths_copy(t, &p);
+		if (t->files)
+			paths_files(e, &p);
+		else
+			paths_copy(t, &p);
 		if (room)
 			engine_out(paths, elem_size, &p, sizeof(p));
 		return 1;
@@ -180,10 +200,11 @@ int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "segment id %d is stale or was never given",
 				    segment_id);
-	if (segment_id != LOCAL_SEGMENT && !t.peer && !t.local)
+	if (segment_id != LOCAL_SEGMENT && !t.peer && !t.local && !t.files)
 		*count = 0;
 	else
-		*count = paths_list(&t, location, paths, elem_size, *count);
+		*count = paths_list(e, &t, location, paths, elem_size,
+				    *count);
 	paths_release(&t);
 	return 0;
 }

@@ -133,8 +133,10 @@ static void segment_drop_targets(struct engine *e, struct engine_segment *s)
 		tei_rail_peer_put(s->peer);
 	if (s->local)
 		__atomic_sub_fetch(&s->local->refs, 1, __ATOMIC_RELEASE);
+	tei_nvmeof_seg_put(s->files);
 	s->peer = NULL;
 	s->local = NULL;
+	s->files = NULL;
 	segment_close_neighbours(e, false);
 }
 
@@ -203,10 +205,12 @@ static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 
 /*
  * Sets the segment's targets from its descriptor; segments held to write. was:
- * the descriptor that they were made from, or NULL.
+ * the descriptor that they were made from, or NULL. files becomes the
+ * segment's, or is put.
  */
 static int segment_aim(struct engine *e, struct engine_segment *s,
-		       const struct tei_meta_desc *was, struct tei_err *err)
+		       const struct tei_meta_desc *was,
+		       struct tei_nvmeof_seg *files, struct tei_err *err)
 {
 	struct tei_rail_peer *peer = NULL;
 	struct engine_neighbour *local;
@@ -228,11 +232,13 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 		if (local)
 			__atomic_sub_fetch(&local->refs, 1,
 					   __ATOMIC_RELEASE);
+		tei_nvmeof_seg_put(files);
 		return ret;
 	}
 	segment_drop_targets(e, s);
 	s->peer = peer;
 	s->local = local;
+	s->files = files;
 	return 0;
 }
 
@@ -245,8 +251,31 @@ void engine_segment_relocal(struct engine *e)
 	pthread_rwlock_wrlock(&e->segments);
 	for (i = 0; i < ENGINE_SEG_BUCKETS; i++)
 		for (s = e->segs[i]; s; s = s->next)
-			segment_aim(e, s, s->desc, &err);
+			segment_aim(e, s, s->desc,
+				    engine_files_open(e, s->desc), &err);
 	pthread_rwlock_unlock(&e->segments);
+}
+
+/* Nothing to do about a segment with that descriptor; segments is held. */
+static bool segment_fine(const struct engine_segment *s,
+			 const struct tei_meta_desc *desc)
+{
+	return s && tei_meta_desc_equal(s->desc, desc) &&
+	       !(s->files && tei_nvmeof_seg_broken(s->files));
+}
+
+/* The files of a segment that needs them, opened while nobody waits. */
+static struct tei_nvmeof_seg *segment_files(struct engine *e, segment_id_t id,
+					    const struct tei_meta_desc *desc)
+{
+	bool fine;
+
+	if (!desc->file_count)
+		return NULL;
+	pthread_rwlock_rdlock(&e->segments);
+	fine = segment_fine(engine_segment_find(e, id), desc);
+	pthread_rwlock_unlock(&e->segments);
+	return fine ? NULL : engine_files_open(e, desc);
 }
 
 /* Makes or renews the segment of an id that the cache has just opened. */
@@ -254,21 +283,25 @@ static int segment_attach(struct engine *e, segment_id_t id,
 			  struct tei_err *err)
 {
 	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
+	struct tei_nvmeof_seg *files;
 	struct tei_meta_desc *was;
 	struct engine_segment *s;
 	int ret = 0;
 
 	if (!desc)
 		return TEI_ERR_METADATA;
+	files = segment_files(e, id, desc);
 	pthread_rwlock_wrlock(&e->segments);
 	s = engine_segment_find(e, id);
-	if (s && tei_meta_desc_equal(s->desc, desc)) {
+	if (segment_fine(s, desc)) {
+		tei_nvmeof_seg_put(files);
 		tei_meta_desc_unref(desc);
 		goto unlock;
 	}
 	if (!s) {
 		s = calloc(1, sizeof(*s));
 		if (!s) {
+			tei_nvmeof_seg_put(files);
 			tei_meta_desc_unref(desc);
 			ret = TEI_ERR_MEMORY;
 			goto unlock;
@@ -279,7 +312,7 @@ static int segment_attach(struct engine *e, segment_id_t id,
 	}
 	was = s->desc;
 	s->desc = desc;
-	ret = segment_aim(e, s, was, err);
+	ret = segment_aim(e, s, was, files, err);
 	tei_meta_desc_unref(was);
 unlock:
 	pthread_rwlock_unlock(&e->segments);

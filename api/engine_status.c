@@ -33,6 +33,9 @@ void engine_task_status(const struct engine_task *t,
 		status->transferred_bytes =
 			__atomic_load_n(&t->u.rail.done_bytes,
 					__ATOMIC_RELAXED);
+	else if (t->by == ENGINE_BY_FILE)
+		status->transferred_bytes =
+			__atomic_load_n(&t->u.file.moved, __ATOMIC_RELAXED);
 	else
 		status->transferred_bytes = 0;
 }

@@ -397,6 +397,8 @@ static int submit_route(struct engine *e, struct engine_task *t,
 
 	if (ret)
 		return ret;
+	if (target->files)
+		return 8;		/* one piece on either side only */
 	if (r->opcode <= TE_WRITE)
 		return target->local ? submit_pieces_local(e, t, r, target) :
 				       submit_pieces_rail(t, r, target);

@@ -178,6 +178,12 @@ static int transport_open(struct engine *e, const char *proto,
 		engine_segment_relocal(e);
 		return 0;
 	}
+	if (!strcmp(proto, "nvmeof")) {
+		ret = engine_files_on(e, err);
+		if (!ret)
+			engine_segment_relocal(e);
+		return ret;
+	}
 	ret = tei_rail_dp_add_transport(e->dp, proto, "", err);
 	if (ret)
 		return ret;
@@ -211,7 +217,8 @@ static struct engine_transport *transport_install(struct engine *e,
 
 static bool transport_name_known(const char *proto)
 {
-	static const char *const names[] = { "tcp", "rdma", "shm", "local" };
+	static const char *const names[] = { "tcp", "rdma", "shm", "local",
+					     "nvmeof" };
 	size_t i;
 
 	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -232,7 +239,7 @@ transport_t installTransport(transfer_engine_t engine, const char *proto,
 		return NULL;
 	if (!proto || !transport_name_known(proto)) {
 		tei_err_fail(&err, TEI_ERR_UNSUPPORTED, "engine",
-			     "built in: tcp, rdma, shm, local",
+			     "built in: tcp, rdma, shm, local, nvmeof",
 			     "no transport named \"%.32s\"",
 			     proto ? proto : "");
 		return NULL;
@@ -264,6 +271,8 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 		__atomic_store_n(&e->local_on, false, __ATOMIC_RELAXED);
 		engine_segment_relocal(e);
 		ret = 0;
+	} else if (!strcmp(proto, "nvmeof")) {
+		ret = engine_files_off(e, &err);
 	} else {
 		ret = tei_rail_dp_remove_transport(e->dp, proto,
 						   e->settings.slice_timeout_s *

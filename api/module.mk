@@ -7,6 +7,7 @@ SRCS += \
 	api/engine_cancel.c \
 	api/engine_deadline.c \
 	api/engine_event.c \
+	api/engine_files.c \
 	api/engine_flush.c \
 	api/engine_handle.c \
 	api/engine_memory.c \

@@ -335,6 +335,7 @@ enum te_path_kind {
 	TE_PATH_FABRIC = 0,	/* a rail of ours to a rail of the peer */
 	TE_PATH_PROCESS = 1,	/* copies by the kernel to another process */
 	TE_PATH_MEMCPY = 2,	/* inside this process */
+	TE_PATH_FILE = 3,	/* the files of a file segment */
 };
 
 enum te_path_rank {
@@ -351,8 +352,9 @@ struct te_path {
 	uint32_t flags;		/* TE_PATH_… */
 	uint32_t rank;		/* enum te_path_rank */
 	int32_t numa_node;	/* of our rail, -1 unknown */
-	char transport[16];	/* "tcp", "rdma", "shm", "local" */
-	char provider[32];	/* of libfabric; "process_vm", "memcpy" */
+	char transport[16];	/* "tcp", "rdma", "shm", "local", "nvmeof" */
+	char provider[32];	/* of libfabric; "process_vm", "memcpy";
+				 * "io_uring", "threads" */
 	char rail[64];		/* ours */
 	char address[96];	/* ours, as text */
 	char remote_rail[64];	/* "" before the peer was first heard of */

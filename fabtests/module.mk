@@ -55,6 +55,13 @@ SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults_unreg.c \
 	# EOL
 
+SRCS_ft_files = $(FX_SRCS) \
+	fabtests/common/ft_zk.c \
+	fabtests/functional/ft_files.c \
+	fabtests/functional/ft_files_bad.c \
+	fabtests/functional/ft_files_rig.c \
+	# EOL
+
 SRCS_ft_hostile = $(FX_SRCS) \
 	fabtests/functional/ft_hostile.c \
 	fabtests/functional/ft_hostile_server.c \
@@ -135,6 +142,7 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
+	ft_files \
 	ft_hostile \
 	ft_laws \
 	ft_local \
@@ -166,6 +174,7 @@ VM_TESTS += \
 	# EOL
 
 TSAN_TESTS += \
+	ft_files \
 	ft_hostile \
 	ft_laws \
 	ft_local \

@@ -196,7 +196,7 @@ int meta_dir_write(struct tei_meta_store *store, const char *name,
 	int64_t now = META_ABSENT;
 	struct stat st;
 	char *path;
-	int lock, rc;
+	int lock = -1, rc;
 
 	rc = dir_path(store, name, DIR_SUFFIX, &path, err);
 	if (rc)

@@ -62,6 +62,12 @@ struct tei_settings {
 	char provider[64];		/* MOONRAIL_PROVIDER, "": by capability */
 	char devices[TEI_SETTING_TEXT];	/* MOONRAIL_DEVICES, comma list */
 	bool local;			/* MOONRAIL_LOCAL: same-host shortcuts */
+	/* files */
+	char file_io[16];		/* MOONRAIL_FILE_IO */
+	char file_sync[16];		/* MOONRAIL_FILE_SYNC */
+	bool file_direct;		/* MOONRAIL_FILE_DIRECT */
+	uint32_t file_depth;		/* MOONRAIL_FILE_DEPTH, pieces */
+	uint32_t file_threads;		/* MOONRAIL_FILE_THREADS */
 	/* limits */
 	uint32_t spin_us;		/* MOONRAIL_SPIN_US, microseconds */
 	uint32_t fence_ms;		/* MOONRAIL_FENCE_MS, milliseconds */

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * File segments: what ties a descriptor's files, and the tasks that aim at
+ * them, to the transport "nvmeof".
+ */
+#include "api/engine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct tei_nvmeof *files_ctx(struct engine *e)
+{
+	return __atomic_load_n(&e->nvmeof, __ATOMIC_ACQUIRE);
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+int engine_files_mem_add(struct engine *e, void *addr, uint64_t len)
+{
+	struct tei_nvmeof *ctx = files_ctx(e);
+
+	return ctx ? tei_nvmeof_mem_add(ctx, addr, len) : 0;
+}
+
+int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
+{
+	struct tei_nvmeof *ctx = files_ctx(e);
+	int ret = ctx ? tei_nvmeof_mem_remove(ctx, addr, deadline_ns) : 0;
+
+	/* on its way out when the transport came */
+	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
+}
+
+/* --- the transport ------------------------------------------------------- */
+
+static int files_create(struct engine *e, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	struct tei_nvmeof *ctx;
+	uint32_t i;
+	int ret;
+
+	ret = tei_nvmeof_init(&e->settings, err, &ctx);
+	if (ret)
+		return ret;
+	for (i = 0; i < e->nregions && !ret; i++)
+		ret = tei_nvmeof_mem_add(ctx, e->regions[i].addr,
+					 e->regions[i].length);
+	if (ret)
+		tei_nvmeof_fini(ctx);
+	else
+		__atomic_store_n(&e->nvmeof, ctx, __ATOMIC_RELEASE);
+	return ret;
+}
+
+int engine_files_on(struct engine *e, struct tei_err *err)
+{
+	int ret = e->nvmeof ? 0 : files_create(e, err);
+
+	if (ret)
+		return ret;
+	__atomic_store_n(&e->files_on, true, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* The context stays: tasks that have ended may still be on their way out. */
+int engine_files_off(struct engine *e, struct tei_err *err)
+{
+	uint64_t wait = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+
+	__atomic_store_n(&e->files_on, false, __ATOMIC_RELAXED);
+	engine_segment_relocal(e);
+	if (tei_nvmeof_drain(e->nvmeof, tei_now_ns() + wait))
+		return 0;
+	__atomic_store_n(&e->files_on, true, __ATOMIC_RELAXED);
+	engine_segment_relocal(e);
+	return tei_err_fail(err, TEI_ERR_BUSY, "engine", NULL,
+			    "nvmeof: tasks are still under way");
+}
+
+/* --- segments ------------------------------------------------------------ */
+
+/*
+ * Where this server finds the file: by its name, with P2PHANDSHAKE also by
+ * the host that it was created with, since the port is not chosen.
+ */
+static const char *files_path(const struct engine *e,
+			      const struct tei_meta_file *f)
+{
+	const char *by_host = NULL;
+	char host[TEI_META_HOST_MAX];
+	uint16_t port;
+	uint32_t i;
+
+	if (!tei_meta_store_p2p(e->store) ||
+	    tei_meta_split(e->name, host, &port))
+		host[0] = '\0';
+	for (i = 0; i < f->local_count; i++) {
+		if (!strcmp(f->local[i].server, e->name))
+			return f->local[i].path;
+		if (*host && !strcmp(f->local[i].server, host))
+			by_host = f->local[i].path;
+	}
+	return by_host;
+}
+
+struct tei_nvmeof_seg *engine_files_open(struct engine *e,
+					 const struct tei_meta_desc *desc)
+{
+	struct tei_nvmeof_seg *seg = NULL;
+	struct tei_nvmeof_file *files;
+	struct tei_err err;
+	uint32_t i;
+
+	if (!desc->file_count ||
+	    !__atomic_load_n(&e->files_on, __ATOMIC_RELAXED))
+		return NULL;
+	files = calloc(desc->file_count, sizeof(*files));
+	for (i = 0; files && i < desc->file_count; i++) {
+		files[i].path = files_path(e, &desc->files[i]);
+		files[i].name = desc->files[i].path;
+		files[i].length = desc->files[i].length;
+	}
+	if (files)
+		tei_nvmeof_seg_open(files_ctx(e), desc->name, files,
+				    desc->file_count, &err, &seg);
+	free(files);
+	return seg;
+}
+
+/* --- tasks --------------------------------------------------------------- */
+
+static void files_done(struct tei_nvmeof_op *op, int code,
+		       const struct tei_err *err)
+{
+	struct engine_task *t = tei_container_of(op, struct engine_task,
+						 u.file);
+	struct tei_err ended;
+
+	if (code != TEI_NVMEOF_CANCELLED) {
+		engine_task_end(t, code ? STATUS_FAILED : STATUS_COMPLETED,
+				err);
+		return;
+	}
+	memset(&ended, 0, sizeof(ended));
+	ended.code = TEI_ERR_CANCELED;
+	if (__atomic_load_n(&t->expired, __ATOMIC_RELAXED))
+		ended.code = TEI_ERR_TIMED_OUT;
+	ended.when_ns = tei_now_ns();
+	snprintf(ended.rail, sizeof(ended.rail), "nvmeof");
+	snprintf(ended.text, sizeof(ended.text), "file segment: %s",
+		 tei_err_name(ended.code));
+	engine_task_end(t, ended.code == TEI_ERR_CANCELED ? STATUS_CANCELED :
+							    STATUS_FAILED,
+			&ended);
+}
+
+int engine_files_prepare(struct engine *e, struct engine_task *t,
+			 const struct transfer_request *r,
+			 struct tei_nvmeof_seg *files)
+{
+	if (!tei_nvmeof_seg_covers(files, r->target_offset, r->length))
+		return 1;
+	memset(t, 0, sizeof(*t));
+	t->engine = e;
+	t->target = r->target_id;
+	t->length = r->length;
+	t->by = ENGINE_BY_FILE;
+	t->read = r->opcode == OPCODE_READ;
+	t->u.file.seg = files;
+	t->u.file.read = t->read;
+	t->u.file.local = r->source;
+	t->u.file.offset = r->target_offset;
+	t->u.file.length = r->length;
+	t->u.file.done = files_done;
+	return 0;
+}
+
+void engine_files_start(struct engine *e, struct engine_task *t)
+{
+	struct tei_err err;
+	int ret = tei_nvmeof_submit(files_ctx(e), &t->u.file);
+
+	if (!ret)
+		return;			/* files_done follows */
+	memset(&err, 0, sizeof(err));
+	err.code = ret;
+	err.when_ns = tei_now_ns();
+	snprintf(err.rail, sizeof(err.rail), "nvmeof");
+	snprintf(err.text, sizeof(err.text), "file segment: %s",
+		 tei_err_name(ret));
+	engine_task_end(t, STATUS_FAILED, &err);
+}

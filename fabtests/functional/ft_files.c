@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * File segments between processes: one registers and mounts, two engines read
+ * and write, and every byte is compared.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/common/ft_zk.h"
+#include "fabtests/functional/ft_files.h"
+
+/* The peer moves all of its memory to or from the segment. */
+static bool peer_moves(struct fx_peer *peer, int op, uint64_t block)
+{
+	int seg = fx_ask(peer, "open %s", FILES_NAME);
+
+	if (seg <= 0 ||
+	    fx_ask(peer, "start %d %d 0 0 %llu %llu 1 -", seg, op,
+		   (unsigned long long)FILES_SIZE, (unsigned long long)block))
+		return false;
+	return !fx_ask(peer, "wait") && !fx_ask(peer, "close %d", seg);
+}
+
+static bool path_is(struct files_rig *rig, const char *provider)
+{
+	struct te_path path;
+	size_t n = 1;
+
+	if (te_segment_paths(rig->engine, rig->seg, NULL, &path, sizeof(path),
+			     &n) || n != 1)
+		return false;
+	ft_diag("%s by %s", path.transport, path.provider);
+	return path.kind == TE_PATH_FILE &&
+	       !strcmp(path.transport, "nvmeof") &&
+	       (!provider || !strcmp(path.provider, provider));
+}
+
+static void both_ways(struct files_rig *rig, struct fx_peer *peer)
+{
+	rig->seg = openSegment(rig->engine, FILES_NAME);
+	ft_ok(rig->seg > 0 && openSegment(rig->engine, "/" FILES_NAME) ==
+	      rig->seg, "opens");
+	fx_buf_fill(&peer->mem, 0, FILES_SIZE, 1);
+	ft_ok(peer_moves(peer, OPCODE_WRITE, 70000) && files_check(rig, 1),
+	      "another_process_writes");
+	fx_buf_poison(&rig->mem, 0, FILES_MEM);
+	ft_ok(fx_move(rig->engine, rig->seg, OPCODE_READ, rig->mem.p + 3, 0,
+		      FILES_SIZE, 0) &&
+	      !memcmp(rig->mem.p + 3, peer->mem.p, FILES_SIZE),
+	      "reads_all_of_it_across_files");
+	fx_buf_fill(&rig->mem, 0, FILES_SIZE, 2);
+	ft_ok(fx_move(rig->engine, rig->seg, OPCODE_WRITE, rig->mem.p, 0,
+		      FILES_SIZE, 4096) && files_check(rig, 2),
+	      "writes_in_blocks");
+	fx_buf_poison(&peer->mem, 0, FILES_MEM);
+	ft_ok(peer_moves(peer, OPCODE_READ, 1000000) &&
+	      fx_buf_check(&peer->mem, 0, FILES_SIZE, 2),
+	      "another_process_reads");
+}
+
+static void with(const char *io, const char *sync, const char *provider)
+{
+	struct files_rig rig;
+	struct fx_peer peer;
+
+	setenv("MOONRAIL_FILE_IO", io, 1);
+	setenv("MOONRAIL_FILE_SYNC", sync, 1);
+	ft_diag("MOONRAIL_FILE_IO=%s MOONRAIL_FILE_SYNC=%s", io, sync);
+	if (files_make(&rig) && files_engine(&rig, "nvmeof") &&
+	    files_register(&rig) &&
+	    ft_ok(fx_peer_start(&peer, FILES_MEM, "transport=nvmeof", NULL) &&
+		  !fx_ask(&peer, "reg 0 %llu 0", (unsigned long long)FILES_MEM),
+		  "a_peer_starts")) {
+		both_ways(&rig, &peer);
+		ft_ok(path_is(&rig, provider), "its_path_is_told");
+		fx_peer_stop(&peer);
+	}
+	ft_ok(!files_meta(&rig, "remove test"), "removed");
+	files_close(&rig);
+	files_remove(&rig);
+	setenv("MOONRAIL_FILE_IO", "auto", 1);
+	setenv("MOONRAIL_FILE_SYNC", "data", 1);
+}
+
+static void with_zookeeper(void)
+{
+	struct files_rig rig;
+	struct fx_peer peer;
+	struct ft_zk zk;
+
+	if (ft_zk_missing()) {
+		printf("skip - files_with_zookeeper: %s\n", ft_zk_missing());
+		return;
+	}
+	if (!ft_ok(ft_zk_start(&zk, 1), "a_zookeeper_server_starts"))
+		return;
+	files_make(&rig);
+	snprintf(rig.meta, sizeof(rig.meta), "zookeeper://%s/files", zk.hosts);
+	strcpy(rig.server, "reader");
+	setenv("FX_META", rig.meta, 1);
+	if (files_engine(&rig, "nvmeof") && files_register(&rig) &&
+	    ft_ok(!files_meta(&rig, "mount --server=writer test %s %s",
+			      rig.path[0], rig.path[1]), "mounted_for_the_peer") &&
+	    ft_ok(fx_peer_start(&peer, FILES_MEM, "transport=nvmeof",
+				"FX_NAME=writer", NULL) &&
+		  !fx_ask(&peer, "reg 0 %llu 0", (unsigned long long)FILES_MEM),
+		  "a_peer_starts")) {
+		both_ways(&rig, &peer);
+		fx_peer_stop(&peer);
+		ft_ok(!files_meta(&rig, "remove test"), "removed");
+		ft_ok(openSegmentNoCache(rig.engine, FILES_NAME) == -1,
+		      "what_is_removed_cannot_be_opened");
+	}
+	unsetenv("FX_META");
+	files_close(&rig);
+	files_remove(&rig);
+	ft_zk_stop(&zk);
+}
+
+int main(int argc, char **argv)
+{
+	fx_init(argc, argv);
+	with("threads", "data", "threads");
+	with("auto", "dsync", NULL);
+	with("auto", "data", NULL);
+	files_bad();
+	with_zookeeper();
+	return ft_result();
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "prov/nvmeof/nvmeof_int.h"
+#include "util/clock.h"
+
+/*
+ * Each file is opened twice where it allows O_DIRECT: aligned pieces go past
+ * the page cache, the unaligned edges through it. The kernel keeps the two
+ * views in step page by page, which is why direct pieces are whole pages even
+ * where the device has smaller blocks: an edge and a direct piece of other
+ * tasks never meet in one page unless their ranges do.
+ */
+
+int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,
+		   int sys_errno, const char *fmt, ...)
+{
+	char what[TEI_ERR_TEXT];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->prov_errno = sys_errno;
+	err->when_ns = tei_now_ns();
+	snprintf(err->rail, sizeof(err->rail), "nvmeof");
+	snprintf(err->provider, sizeof(err->provider), "%s",
+		 f->seg->ctx->backend->name);
+	snprintf(err->peer, sizeof(err->peer), "%.95s", f->seg->name);
+	snprintf(err->text, sizeof(err->text), "%.90s: %.45s%s%.40s",
+		 f->path ? f->path : f->name, what, sys_errno ? ": " : "",
+		 sys_errno ? strerror(sys_errno) : "");
+	return code;
+}
+
+uint32_t nvmeof_file_at(const struct tei_nvmeof_seg *seg, uint64_t offset)
+{
+	uint32_t low = 0, high = seg->count, mid;
+
+	while (high - low > 1) {
+		mid = low + (high - low) / 2;
+		if (seg->file[mid].offset <= offset)
+			low = mid;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* --- opening ------------------------------------------------------------- */
+
+static bool file_remote(int fd)
+{
+	static const uint32_t magic[] = {
+		0x6969, 0xff534d42, 0xfe534d42, 0x65735546, 0x00c36400,
+		0x01021997, 0x0bd00bd0,	/* NFS, CIFS, SMB2, FUSE, Ceph, 9p, Lustre */
+	};
+	struct statfs fs;
+	size_t i;
+
+	if (fstatfs(fd, &fs))
+		return true;
+	for (i = 0; i < sizeof(magic) / sizeof(magic[0]); i++)
+		if ((uint32_t)fs.f_type == magic[i])
+			return true;
+	return false;
+}
+
+/* What direct requests have to keep to; mem_align 0: there are none. */
+static void file_alignment(struct nvmeof_file *f)
+{
+	f->block = NVMEOF_BLOCK;
+	f->mem_align = NVMEOF_BLOCK;
+#ifdef STATX_DIOALIGN
+	struct statx sx;
+
+	if (statx(f->direct, "", AT_EMPTY_PATH, STATX_DIOALIGN, &sx) ||
+	    !(sx.stx_mask & STATX_DIOALIGN))
+		return;
+	f->mem_align = sx.stx_dio_mem_align;
+	if (sx.stx_dio_offset_align > f->block)
+		f->block = sx.stx_dio_offset_align;
+	if (!sx.stx_dio_offset_align)
+		f->mem_align = 0;
+#endif
+}
+
+/* The very file that is open already, whatever its path leads to by now. */
+static void file_open_direct(struct nvmeof_file *f)
+{
+	int mode = fcntl(f->cached, F_GETFL) & O_ACCMODE;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", f->cached);
+	f->direct = open(path, mode | O_CLOEXEC | O_NOCTTY | O_DIRECT);
+	if (f->direct < 0)
+		return;
+	file_alignment(f);
+	if (f->mem_align && f->block <= TEI_NVMEOF_PIECE &&
+	    !(f->block & (f->block - 1)))
+		return;
+	close(f->direct);
+	f->direct = -1;
+}
+
+static int file_length(const struct nvmeof_file *f, const struct stat *st,
+		       struct tei_err *err)
+{
+	uint64_t length = (uint64_t)st->st_size;
+
+	if (f->device && ioctl(f->cached, BLKGETSIZE64, &length))
+		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
+				      "its size is unknown");
+	if (length >= f->length)
+		return 0;
+	return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
+			      "has %llu bytes, not %llu",
+			      (unsigned long long)length,
+			      (unsigned long long)f->length);
+}
+
+static int file_open(struct nvmeof_file *f, bool use_direct,
+		     struct tei_err *err)
+{
+	struct stat st;
+
+	if (!f->path) {
+		nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
+			       "not mounted on this server");
+		snprintf(err->hint, sizeof(err->hint),
+			 "te_meta mount --server=NAME says where it is here");
+		return err->code;
+	}
+	f->cached = open(f->path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (f->cached < 0 && (errno == EACCES || errno == EROFS))
+		f->cached = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK |
+					  O_NOCTTY);
+	if (f->cached < 0 || fstat(f->cached, &st))
+		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
+				      "can't be opened");
+	f->device = S_ISBLK(st.st_mode);
+	if (!f->device && !S_ISREG(st.st_mode))
+		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
+				      "neither a file nor a block device");
+	/* it was for a FIFO's sake; io_uring would not wait for a block */
+	fcntl(f->cached, F_SETFL, 0);
+	f->dev = f->device ? st.st_rdev : st.st_dev;
+	f->ino = st.st_ino;
+	f->remote = file_remote(f->cached);
+	if (use_direct)
+		file_open_direct(f);
+	return file_length(f, &st, err);
+}
+
+static void file_close(struct nvmeof_file *f)
+{
+	if (f->direct >= 0)
+		close(f->direct);
+	if (f->cached >= 0)
+		close(f->cached);
+	free(f->path);
+	free(f->name);
+}
+
+/* --- looking ------------------------------------------------------------- */
+
+static int file_look_stat(const struct nvmeof_file *f, const struct stat *st,
+			  struct tei_err *err)
+{
+	if (f->device)
+		return 0;
+	if (!st->st_nlink)
+		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
+				      "was removed");
+	return file_length(f, st, err);
+}
+
+int nvmeof_file_glance(const struct nvmeof_file *f, struct tei_err *err)
+{
+	struct stat st;
+
+	if (fstat(f->cached, &st))
+		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
+				      "can't be looked at");
+	return file_look_stat(f, &st, err);
+}
+
+int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err)
+{
+	struct stat st;
+
+	if (stat(f->path, &st))
+		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
+				      "is not there any more");
+	if ((f->device ? st.st_rdev : st.st_dev) != f->dev ||
+	    (!f->device && st.st_ino != f->ino) ||
+	    f->device != S_ISBLK(st.st_mode))
+		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
+				      "is another file by now");
+	return file_look_stat(f, &st, err);
+}
+
+/* --- segments ------------------------------------------------------------ */
+
+static int seg_add(struct tei_nvmeof_seg *seg, const struct tei_nvmeof_file *in)
+{
+	struct nvmeof_file *f = &seg->file[seg->count++];
+
+	f->seg = seg;
+	f->direct = f->cached = -1;
+	f->length = in->length;
+	f->offset = seg->size;
+	seg->size += in->length;
+	tei_list_init(&f->unsynced);
+	tei_list_init(&f->syncing);
+	tei_list_init(&f->ended);
+	tei_list_init(&f->look_node);
+	f->path = in->path ? strdup(in->path) : NULL;
+	f->name = strdup(in->name ? in->name : "");
+	return f->name && (f->path || !in->path) ? 0 : TEI_ERR_MEMORY;
+}
+
+static void seg_free(struct tei_nvmeof_seg *seg)
+{
+	uint32_t i;
+
+	for (i = 0; i < seg->count; i++)
+		file_close(&seg->file[i]);
+	free(seg->name);
+	free(seg);
+}
+
+/* Says which files don't work, a few of them. */
+static void seg_open_files(struct tei_nvmeof_seg *seg)
+{
+	uint32_t i, bad = 0, direct = 0;
+
+	for (i = 0; i < seg->count; i++) {
+		struct nvmeof_file *f = &seg->file[i];
+
+		f->broken = file_open(f, seg->ctx->use_direct, &f->why);
+		direct += f->direct >= 0;
+		if (f->broken && bad++ < 4)
+			TEI_WARN("nvmeof", "segment %s: %s", seg->name,
+				 f->why.text);
+	}
+	TEI_INFO("nvmeof", "segment %s: %u files by %s, %u of them directly, %u can't be used",
+		 seg->name, seg->count, seg->ctx->backend->name, direct, bad);
+}
+
+int tei_nvmeof_seg_open(struct tei_nvmeof *ctx, const char *name,
+			const struct tei_nvmeof_file *files, uint32_t count,
+			struct tei_err *err, struct tei_nvmeof_seg **out)
+{
+	struct tei_nvmeof_seg *seg;
+	uint32_t i;
+	int ret = 0;
+
+	seg = calloc(1, sizeof(*seg) + count * sizeof(seg->file[0]));
+	if (seg) {
+		seg->ctx = ctx;
+		seg->refs = 1;
+		seg->name = strdup(name);
+		for (i = 0; i < count && !ret; i++)
+			ret = seg_add(seg, &files[i]);
+	}
+	if (!seg || !seg->name || ret) {
+		if (seg)
+			seg_free(seg);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "nvmeof", NULL,
+				    "no memory for segment '%.64s'", name);
+	}
+	seg_open_files(seg);
+	*out = seg;
+	return 0;
+}
+
+struct tei_nvmeof_seg *tei_nvmeof_seg_hold(struct tei_nvmeof_seg *seg)
+{
+	__atomic_add_fetch(&seg->refs, 1, __ATOMIC_RELAXED);
+	return seg;
+}
+
+void tei_nvmeof_seg_put(struct tei_nvmeof_seg *seg)
+{
+	if (seg && !__atomic_sub_fetch(&seg->refs, 1, __ATOMIC_ACQ_REL))
+		seg_free(seg);
+}
+
+bool tei_nvmeof_seg_covers(const struct tei_nvmeof_seg *seg, uint64_t offset,
+			   uint64_t length)
+{
+	return length && offset < seg->size && length <= seg->size - offset;
+}
+
+bool tei_nvmeof_seg_broken(const struct tei_nvmeof_seg *seg)
+{
+	uint32_t i;
+
+	for (i = 0; i < seg->count; i++)
+		if (__atomic_load_n(&seg->file[i].broken, __ATOMIC_RELAXED))
+			return true;
+	return false;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_NVMEOF_INT_H
+#define TEI_PROV_NVMEOF_INT_H
+
+/*
+ * The way of an operation: queue, pieces (nvmeof_io) that a back end runs,
+ * then, file by file, an fdatasync where one is due and a look at the file;
+ * then its done callback. Only I/O threads do any of it but the queueing.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "prov/nvmeof/tei_nvmeof.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+
+#define NVMEOF_BLOCK	4096u		/* direct pieces lie on such */
+#define NVMEOF_SMALL	16384u		/* unaligned ones up to this: whole */
+#define NVMEOF_DEPTH_MAX 1024u
+#define NVMEOF_FIXED	1024u		/* slots for registered buffers */
+
+enum nvmeof_sync { NVMEOF_SYNC_NONE, NVMEOF_SYNC_DATA, NVMEOF_SYNC_DSYNC };
+
+/* Belongs to its segment. Fixed after open, but for the last group. */
+struct nvmeof_file {
+	struct tei_nvmeof_seg *seg;
+	char *path;			/* NULL: not mounted here */
+	char *name;
+	uint64_t length, offset;	/* in the segment */
+	int direct, cached;		/* descriptors, or -1 */
+	uint32_t mem_align;		/* what direct asks of memory */
+	uint32_t block;			/* and of offsets; at least a page */
+	bool device;			/* a block device */
+	bool remote;			/* its server may let us wait */
+	dev_t dev;			/* what was opened */
+	ino_t ino;
+
+	/* ctx->lock */
+	struct tei_list unsynced;	/* ops that wait for an fdatasync */
+	struct tei_list syncing;	/* ops that the present one is for */
+	struct tei_list ended;		/* ops that wait for a look */
+	struct tei_list look_node;	/* ctx->looks */
+	uint64_t failed_at;		/* ctx->clock of a failed fdatasync */
+	bool looking;			/* some thread is */
+	int broken;			/* atomic: a code, else 0 */
+	struct tei_err why;		/* broken's */
+};
+
+struct tei_nvmeof_seg {
+	struct tei_nvmeof *ctx;
+	char *name;
+	uint64_t size;
+	uint32_t refs;			/* atomic */
+	uint32_t count;
+	struct nvmeof_file file[];
+};
+
+enum nvmeof_kind { NVMEOF_READ, NVMEOF_WRITE, NVMEOF_SYNC };
+
+/* One request to the kernel. ctx->ios; a back end's while it runs. */
+struct nvmeof_io {
+	struct tei_list node;		/* ctx->idle or ctx->ready */
+	enum nvmeof_kind kind;
+	struct tei_nvmeof_op *op;	/* NULL: a sync */
+	struct nvmeof_file *file;
+	int fd;
+	uint64_t at;			/* in the file */
+	char *local;			/* where the bytes belong */
+	char *buf;			/* local, or bounce */
+	uint32_t length, done;		/* of the piece; moved so far */
+	int fixed;			/* slot of a registered buffer, or -1 */
+	uint32_t tries;
+	bool direct;
+	char *bounce;			/* TEI_NVMEOF_PIECE bytes, or NULL */
+};
+
+/* A range that may be the local side. ctx->mem, sorted. */
+struct nvmeof_mem {
+	uint64_t base, end;
+	int fixed;			/* slot, or -1 */
+	bool removing;
+};
+
+/* An operation whose done callback is running; on its caller's stack. */
+struct nvmeof_ending {
+	struct tei_list node;		/* ctx->ending */
+	const struct tei_nvmeof_op *op;
+};
+
+/* What runs requests. Calls with ctx->lock held unless it says otherwise. */
+struct nvmeof_backend {
+	const char *name;
+	/* 0, or a code with err filled where said; no lock */
+	int (*start)(struct tei_nvmeof *ctx, struct tei_err *err);
+	/* ctx->stopping is set and nothing is under way: ends its threads; no
+	 * lock */
+	void (*stop)(struct tei_nvmeof *ctx);
+	/* ctx->queue or ctx->ready may hold something: somebody is to pump */
+	void (*wake)(struct tei_nvmeof *ctx);
+	/* slot, or -1; no lock. NULL: has none */
+	int (*fix)(struct tei_nvmeof *ctx, void *addr, uint64_t len);
+	void (*unfix)(struct tei_nvmeof *ctx, int slot);
+};
+
+extern const struct nvmeof_backend nvmeof_pool;
+extern const struct nvmeof_backend nvmeof_uring;
+
+/* Made by tei_nvmeof_init, freed by tei_nvmeof_fini. */
+struct tei_nvmeof {
+	/* fixed after init */
+	const struct nvmeof_backend *backend;
+	void *back_end;			/* its own */
+	enum nvmeof_sync sync;
+	bool use_direct;
+	uint32_t depth, threads;
+
+	struct tei_mutex lock;		/* guards what follows */
+	pthread_cond_t work;		/* queue or ready: the pool's */
+	pthread_cond_t ended;		/* operations or memory */
+	struct tei_list live;		/* ops, live_node */
+	struct tei_list queue;		/* ops with pieces left, node */
+	struct tei_list over;		/* ops to be told, node */
+	struct tei_list looks;		/* files, look_node */
+	struct tei_list ending;		/* nvmeof_ending */
+	struct tei_list idle, ready;	/* ios */
+	struct nvmeof_mem *mem;
+	uint32_t nmem, mem_room;
+	uint64_t clock;			/* raised by submits and failures */
+	bool stopping;
+	struct tei_nvmeof_counters counters;
+
+	/* set by tests before the first operation; another result than the
+	 * kernel's, ctx->lock held */
+	int64_t (*spoil)(void *arg, const struct nvmeof_io *io, int64_t res);
+	void *spoil_arg;
+
+	struct nvmeof_io *ios;		/* depth of them */
+	struct tei_log_limit log_limit;
+};
+
+/* --- nvmeof_file.c ------------------------------------------------------- */
+
+/* A record of what is wrong with a file. sys_errno 0: none. Returns code. */
+int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,
+		   int sys_errno, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+/* Whether the file is at its path and as long as it should be; blocks where
+ * its server does. */
+int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err);
+/* The cheap part: what was opened is long enough and has a name. */
+int nvmeof_file_glance(const struct nvmeof_file *f, struct tei_err *err);
+/* The file that holds the segment's byte at offset. */
+uint32_t nvmeof_file_at(const struct tei_nvmeof_seg *seg, uint64_t offset);
+
+/* --- nvmeof_mem.c -------------------------------------------------------- */
+
+/* The range that holds [addr, addr+len) and may be used, or NULL. */
+const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
+					 const void *addr, uint64_t len)
+	TEI_REQUIRES(ctx->lock);
+
+/* --- nvmeof_op.c --------------------------------------------------------- */
+
+/* Makes ready what there is room for. */
+void nvmeof_pump(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
+/* A request that was ready has ended: bytes, or -errno. It is idle or ready
+ * again. nvmeof_io_copy comes before, without the lock. */
+void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
+	TEI_REQUIRES(ctx->lock);
+/* Puts the bytes of a write into the bounce buffer; before it runs, without
+ * the lock. */
+void nvmeof_io_fill(struct nvmeof_io *io);
+/* Takes the bytes of a read out of the bounce buffer. */
+void nvmeof_io_copy(struct nvmeof_io *io, int64_t res);
+/* RWF_ flags. */
+int nvmeof_io_flags(const struct tei_nvmeof *ctx, const struct nvmeof_io *io);
+/* Looks at files and calls done callbacks; what is due after that is ready.
+ * True if there was anything. */
+bool nvmeof_settle(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
+/* Cancels all and waits until nothing lives. */
+void nvmeof_cancel_all(struct tei_nvmeof *ctx);
+/* cond wait; false: the deadline has passed. */
+bool nvmeof_wait(struct tei_nvmeof *ctx, uint64_t deadline_ns)
+	TEI_REQUIRES(ctx->lock);
+
+#endif /* TEI_PROV_NVMEOF_INT_H */

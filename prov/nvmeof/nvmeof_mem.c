@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/nvmeof/nvmeof_int.h"
+
+/* Ranges that may be the local side of operations: sorted and disjoint. */
+
+/* Index of the first range that ends above addr. */
+static uint32_t mem_index(const struct tei_nvmeof *ctx, uint64_t addr)
+{
+	uint32_t low = 0, high = ctx->nmem, mid;
+
+	while (low < high) {
+		mid = low + (high - low) / 2;
+		if (ctx->mem[mid].end <= addr)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
+					 const void *addr, uint64_t len)
+{
+	uint64_t base = (uintptr_t)addr, end = base + len;
+	uint32_t i = mem_index(ctx, base);
+
+	if (i == ctx->nmem || end < base || ctx->mem[i].base > base ||
+	    ctx->mem[i].end < end || ctx->mem[i].removing)
+		return NULL;
+	return &ctx->mem[i];
+}
+
+static bool mem_room(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
+{
+	uint32_t want = ctx->mem_room ? 2 * ctx->mem_room : 64;
+	struct nvmeof_mem *p;
+
+	if (ctx->nmem < ctx->mem_room)
+		return true;
+	p = realloc(ctx->mem, want * sizeof(*p));
+	if (!p)
+		return false;
+	ctx->mem = p;
+	ctx->mem_room = want;
+	return true;
+}
+
+static int mem_insert(struct tei_nvmeof *ctx, uint64_t base, uint64_t end,
+		      int fixed) TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = mem_index(ctx, base);
+
+	if (i < ctx->nmem && ctx->mem[i].base < end)
+		return TEI_ERR_OVERLAP;
+	if (!mem_room(ctx))
+		return TEI_ERR_MEMORY;
+	memmove(&ctx->mem[i + 1], &ctx->mem[i],
+		(ctx->nmem - i) * sizeof(ctx->mem[0]));
+	ctx->mem[i] = (struct nvmeof_mem){
+		.base = base, .end = end, .fixed = fixed,
+	};
+	ctx->nmem++;
+	return 0;
+}
+
+int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len)
+{
+	uint64_t base = (uintptr_t)addr;
+	int fixed = -1, ret;
+
+	if (!base || !len || base + len < base)
+		return TEI_ERR_INVALID;
+	if (ctx->backend->fix)
+		fixed = ctx->backend->fix(ctx, addr, len);
+	tei_mutex_lock(&ctx->lock);
+	ret = mem_insert(ctx, base, base + len, fixed);
+	tei_mutex_unlock(&ctx->lock);
+	if (ret && fixed >= 0)
+		ctx->backend->unfix(ctx, fixed);
+	return ret;
+}
+
+static bool mem_used(struct tei_nvmeof *ctx, uint64_t base, uint64_t end)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_nvmeof_op *op;
+
+	tei_list_foreach(op, &ctx->live, struct tei_nvmeof_op, live_node)
+		if ((uintptr_t)op->local < end &&
+		    (uintptr_t)op->local + op->length > base)
+			return true;
+	return false;
+}
+
+/* It starts there and is not being removed. */
+static struct nvmeof_mem *mem_starts(struct tei_nvmeof *ctx, uint64_t base)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = mem_index(ctx, base);
+
+	return i < ctx->nmem && ctx->mem[i].base == base ? &ctx->mem[i] : NULL;
+}
+
+static int mem_remove(struct tei_nvmeof *ctx, uint64_t base,
+		      uint64_t deadline_ns, int *fixed)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct nvmeof_mem *m = mem_starts(ctx, base);
+	bool used = true;
+	uint64_t end;
+
+	if (!m || m->removing)
+		return TEI_ERR_NOT_REGISTERED;
+	m->removing = true;
+	end = m->end;
+	while ((used = mem_used(ctx, base, end)) &&
+	       nvmeof_wait(ctx, deadline_ns))
+		;
+	m = mem_starts(ctx, base);	/* others may have moved it */
+	if (used) {
+		m->removing = false;
+		return TEI_ERR_BUSY;
+	}
+	*fixed = m->fixed;
+	ctx->nmem--;
+	memmove(m, m + 1, (size_t)(&ctx->mem[ctx->nmem] - m) * sizeof(*m));
+	return 0;
+}
+
+int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
+			  uint64_t deadline_ns)
+{
+	int fixed = -1, ret;
+
+	tei_mutex_lock(&ctx->lock);
+	ret = mem_remove(ctx, (uintptr_t)addr, deadline_ns, &fixed);
+	tei_mutex_unlock(&ctx->lock);
+	if (fixed >= 0)
+		ctx->backend->unfix(ctx, fixed);
+	return ret;
+}

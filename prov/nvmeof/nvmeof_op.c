@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+
+#include "prov/nvmeof/nvmeof_int.h"
+#include "util/clock.h"
+
+/*
+ * Operations. An op is on exactly one list besides ctx->live: the queue while
+ * it has pieces to start; then, once all of them have ended, for each of its
+ * files in turn the file's unsynced, syncing (writes, with file_sync "data")
+ * and ended; then ctx->over. While its last pieces run it is on none. One that
+ * fails or is cancelled goes over as soon as none of its pieces runs.
+ *
+ * What is looked at is looked at after the bytes have moved, so that a file
+ * which went away before the operation began never lets it complete. One look
+ * serves all operations that wait for it.
+ */
+
+#define IO_TRIES	1000u	/* of what the kernel wants asked again */
+
+/* --- ends ---------------------------------------------------------------- */
+
+static void op_fail(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
+		    const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	uint32_t left_out;
+
+	if (op->code)
+		return;
+	op->code = err->code;
+	op->err = malloc(sizeof(*op->err));
+	if (op->err)
+		*op->err = *err;
+	if (tei_log_permit(&ctx->log_limit, &left_out))
+		TEI_ERROR("nvmeof", "%s of %llu bytes at %llu of %s: %s",
+			  op->read ? "read" : "write",
+			  (unsigned long long)op->length,
+			  (unsigned long long)op->offset, op->seg->name,
+			  err->text);
+}
+
+static void op_over(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	tei_list_del(&op->node);
+	op->queued = false;
+	tei_list_add_tail(&ctx->over, &op->node);
+}
+
+/* Nothing more is tried with it; ctx->lock is held. */
+static void file_break(struct nvmeof_file *f, const struct tei_err *err)
+{
+	if (f->broken)
+		return;
+	f->why = *err;
+	__atomic_store_n(&f->broken, err->code, __ATOMIC_RELAXED);
+}
+
+static void file_due(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (!f->looking && tei_list_empty(&f->look_node))
+		tei_list_add_tail(&ctx->looks, &f->look_node);
+}
+
+/* All pieces have ended well, and files before op->stage are settled. */
+static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct nvmeof_file *f = &op->seg->file[op->stage];
+
+	if (op->read || ctx->sync != NVMEOF_SYNC_DATA) {
+		tei_list_add_tail(&f->ended, &op->node);
+		file_due(ctx, f);
+		return;
+	}
+	tei_list_add_tail(&f->unsynced, &op->node);
+	file_due(ctx, f);
+}
+
+static void op_stage_next(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	const struct tei_nvmeof_seg *seg = op->seg;
+	const struct nvmeof_file *f = &seg->file[op->stage];
+
+	tei_list_del(&op->node);
+	if (op->code || op->offset + op->length <= f->offset + f->length) {
+		op_over(ctx, op);
+		return;
+	}
+	op->stage++;
+	op_stage(ctx, op);
+}
+
+/* A piece has ended, or the operation was cancelled. */
+static void op_step(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (op->code && op->queued) {
+		tei_list_del(&op->node);
+		op->queued = false;
+	}
+	if (op->running || op->queued)
+		return;
+	if (op->code) {
+		op_over(ctx, op);
+		return;
+	}
+	op->stage = nvmeof_file_at(op->seg, op->offset);
+	op_stage(ctx, op);
+}
+
+/* --- pieces -------------------------------------------------------------- */
+
+static bool io_bounce(struct nvmeof_io *io)
+{
+	if (!io->bounce) {
+		io->bounce = mmap(NULL, TEI_NVMEOF_PIECE,
+				  PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (io->bounce == MAP_FAILED)
+			io->bounce = NULL;
+	}
+	return io->bounce != NULL;
+}
+
+/* How many of the next left bytes at the file's at are one piece. */
+static uint32_t piece_length(const struct nvmeof_file *f, uint64_t at,
+			     uint64_t left, bool *direct)
+{
+	uint64_t max = left < TEI_NVMEOF_PIECE ? left : TEI_NVMEOF_PIECE;
+	uint64_t edge = at & (f->block - 1);
+
+	*direct = false;
+	if (f->direct < 0)
+		return (uint32_t)max;
+	if (edge) {
+		edge = f->block - edge;
+		return (uint32_t)(max <= NVMEOF_SMALL || max < edge ? max :
+								      edge);
+	}
+	if (max < f->block)
+		return (uint32_t)max;
+	*direct = true;
+	return (uint32_t)(max & ~(uint64_t)(f->block - 1));
+}
+
+static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
+	TEI_REQUIRES(ctx->lock)
+{
+	const struct nvmeof_mem *m;
+
+	io->buf = io->local;
+	io->fixed = -1;
+	if (io->direct && (uintptr_t)io->local & (io->file->mem_align - 1)) {
+		if (!io_bounce(io)) {
+			io->direct = false;
+			io->fd = io->file->cached;
+			return;
+		}
+		io->buf = io->bounce;
+		ctx->counters.bounced++;
+		return;
+	}
+	m = nvmeof_mem_find(ctx, io->local, io->length);
+	if (m && m->fixed >= 0) {
+		io->fixed = m->fixed;
+		ctx->counters.fixed++;
+	}
+}
+
+/* The next piece of op; false: its file can't be used. */
+static bool piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
+		      struct nvmeof_io *io) TEI_REQUIRES(ctx->lock)
+{
+	uint64_t at = op->offset + op->next, left = op->length - op->next;
+	struct nvmeof_file *f = &op->seg->file[nvmeof_file_at(op->seg, at)];
+
+	if (f->broken) {
+		op_fail(ctx, op, &f->why);
+		return false;
+	}
+	at -= f->offset;
+	if (left > f->length - at)
+		left = f->length - at;
+	io->kind = op->read ? NVMEOF_READ : NVMEOF_WRITE;
+	io->op = op;
+	io->file = f;
+	io->at = at;
+	io->done = 0;
+	io->tries = 0;
+	io->length = piece_length(f, at, left, &io->direct);
+	io->fd = io->direct ? f->direct : f->cached;
+	io->local = (char *)op->local + op->next;
+	piece_memory(ctx, io);
+	if (io->direct)
+		ctx->counters.direct++;
+	else
+		ctx->counters.cached++;
+	op->next += io->length;
+	op->running++;
+	return true;
+}
+
+static struct nvmeof_io *io_take(struct tei_nvmeof *ctx)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct nvmeof_io *io;
+
+	if (tei_list_empty(&ctx->idle))
+		return NULL;
+	io = tei_list_first(&ctx->idle, struct nvmeof_io, node);
+	tei_list_del(&io->node);
+	return io;
+}
+
+static void io_give(struct tei_nvmeof *ctx, struct nvmeof_io *io)
+	TEI_REQUIRES(ctx->lock)
+{
+	io->op = NULL;
+	tei_list_add_head(&ctx->idle, &io->node);
+}
+
+void nvmeof_pump(struct tei_nvmeof *ctx)
+{
+	struct tei_nvmeof_op *op;
+	struct nvmeof_io *io;
+
+	while (!tei_list_empty(&ctx->queue) && (io = io_take(ctx))) {
+		op = tei_list_first(&ctx->queue, struct tei_nvmeof_op, node);
+		tei_list_del(&op->node);	/* its turn; to the end if more */
+		if (!piece_cut(ctx, op, io)) {
+			op->queued = false;
+			io_give(ctx, io);
+			op_step(ctx, op);
+			continue;
+		}
+		op->queued = op->next < op->length;
+		if (op->queued)
+			tei_list_add_tail(&ctx->queue, &op->node);
+		tei_list_add_tail(&ctx->ready, &io->node);
+	}
+}
+
+int nvmeof_io_flags(const struct tei_nvmeof *ctx, const struct nvmeof_io *io)
+{
+	return io->kind == NVMEOF_WRITE && ctx->sync == NVMEOF_SYNC_DSYNC ?
+	       RWF_DSYNC : 0;
+}
+
+void nvmeof_io_fill(struct nvmeof_io *io)
+{
+	if (io->kind == NVMEOF_WRITE && io->buf != io->local && !io->done)
+		memcpy(io->buf, io->local, io->length);
+}
+
+void nvmeof_io_copy(struct nvmeof_io *io, int64_t res)
+{
+	if (io->kind == NVMEOF_READ && io->buf != io->local && res > 0)
+		memcpy(io->local + io->done, io->buf + io->done, (size_t)res);
+}
+
+/* --- what the kernel answers --------------------------------------------- */
+
+static void io_fail(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_err err;
+
+	if (!res && io->kind == NVMEOF_READ) {
+		nvmeof_explain(&err, TEI_ERR_NO_DEVICE, io->file, 0,
+			       "ends at %llu, %llu bytes are missing",
+			       (unsigned long long)(io->at + io->done),
+			       (unsigned long long)(io->length - io->done));
+		file_break(io->file, &err);
+	} else {
+		nvmeof_explain(&err, res == -ENOMEM ? TEI_ERR_MEMORY :
+						      TEI_ERR_CONTEXT,
+			       io->file, res ? (int)-res : ENOSPC, "%s at %llu",
+			       io->kind == NVMEOF_READ ? "read" : "write",
+			       (unsigned long long)(io->at + io->done));
+	}
+	op_fail(ctx, io->op, &err);
+}
+
+static void io_undirect(struct nvmeof_io *io)
+{
+	io->direct = false;
+	io->fd = io->file->cached;
+}
+
+/*
+ * The rest of a piece that ended short. What direct requests would not take
+ * any more goes through the page cache: the kernel then says what is wrong.
+ */
+static void io_again(struct tei_nvmeof *ctx, struct nvmeof_io *io)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (io->direct && io->done & (io->file->block - 1))
+		io_undirect(io);
+	tei_list_add_head(&ctx->ready, &io->node);
+}
+
+static bool io_transient(struct nvmeof_io *io, int64_t res)
+{
+	return (res == -EINTR || res == -EAGAIN) && io->tries++ < IO_TRIES;
+}
+
+static void sync_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct nvmeof_file *f = io->file;
+	struct tei_nvmeof_op *op, *tmp;
+	struct tei_err err;
+
+	if (res < 0) {
+		f->failed_at = ++ctx->clock;
+		nvmeof_explain(&err, TEI_ERR_CONTEXT, f, (int)-res,
+			       "fdatasync");
+	}
+	tei_list_foreach_safe(op, tmp, &f->syncing, struct tei_nvmeof_op,
+			      node) {
+		tei_list_del(&op->node);
+		if (op->born < f->failed_at) {
+			if (res >= 0)
+				nvmeof_explain(&err, TEI_ERR_CONTEXT, f, 0,
+					       "an fdatasync failed meanwhile");
+			op_fail(ctx, op, &err);
+		}
+		tei_list_add_tail(&f->ended, &op->node);
+	}
+	io_give(ctx, io);
+	file_due(ctx, f);
+}
+
+void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
+{
+	struct tei_nvmeof_op *op = io->op;
+
+	if (ctx->spoil)
+		res = ctx->spoil(ctx->spoil_arg, io, res);
+	if (!(op && op->code) && io_transient(io, res)) {
+		tei_list_add_tail(&ctx->ready, &io->node);
+		return;
+	}
+	if (io->kind == NVMEOF_SYNC) {
+		sync_done(ctx, io, res);
+		return;
+	}
+	/* a limit may have cut a direct one to an odd length */
+	if (res == -EINVAL && io->direct) {
+		io_undirect(io);
+		tei_list_add_head(&ctx->ready, &io->node);
+		return;
+	}
+	if (res > 0) {
+		io->done += (uint32_t)res;
+		if (io->done < io->length && !op->code) {
+			io_again(ctx, io);
+			return;
+		}
+	}
+	if (io->done < io->length) {
+		io_fail(ctx, io, res < 0 ? res : 0);
+	} else {
+		__atomic_store_n(&op->moved, op->moved + io->length,
+				 __ATOMIC_RELAXED);
+		if (op->read)
+			ctx->counters.rx_bytes += io->length;
+		else
+			ctx->counters.tx_bytes += io->length;
+	}
+	op->running--;
+	io_give(ctx, io);
+	op_step(ctx, op);
+}
+
+/* --- settling ------------------------------------------------------------ */
+
+/* Starts an fdatasync for those that wait, unless one is under way. */
+static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct nvmeof_io *io;
+
+	if (tei_list_empty(&f->unsynced) || !tei_list_empty(&f->syncing))
+		return;
+	io = io_take(ctx);
+	if (!io) {
+		file_due(ctx, f);	/* when one is idle again */
+		return;
+	}
+	tei_list_splice_tail(&f->syncing, &f->unsynced);
+	io->kind = NVMEOF_SYNC;
+	io->tries = 0;
+	io->op = NULL;
+	io->file = f;
+	io->fd = f->cached;
+	ctx->counters.syncs++;
+	tei_list_add_tail(&ctx->ready, &io->node);
+}
+
+/* Looks at the file for all that wait for that; the lock is dropped. */
+static void file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_nvmeof_op *op, *tmp;
+	struct tei_list list;
+	struct tei_err err;
+	int bad;
+
+	tei_list_init(&list);
+	tei_list_splice_tail(&list, &f->ended);
+	f->looking = true;
+	tei_mutex_unlock(&ctx->lock);
+	bad = nvmeof_file_look(f, &err);
+	tei_mutex_lock(&ctx->lock);
+	f->looking = false;
+	if (bad)
+		file_break(f, &err);
+	/* those behind keep the segment: the last of these may be its last */
+	if (!tei_list_empty(&f->ended) ||
+	    (!tei_list_empty(&f->unsynced) && tei_list_empty(&f->syncing)))
+		file_due(ctx, f);
+	tei_list_foreach_safe(op, tmp, &list, struct tei_nvmeof_op, node) {
+		if (bad)
+			op_fail(ctx, op, &err);
+		op_stage_next(ctx, op);
+	}
+}
+
+/* Calls the done callback of one operation; the lock is dropped. */
+static void op_tell(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct nvmeof_ending ending = { .op = op };
+	struct tei_nvmeof_seg *seg = op->seg;
+	struct tei_err none, *err = op->err;
+	int code = op->code;
+
+	tei_list_del(&op->node);
+	tei_list_del(&op->live_node);
+	op->live = false;
+	op->err = NULL;
+	if (!code)
+		ctx->counters.completed++;
+	else if (code == TEI_NVMEOF_CANCELLED)
+		ctx->counters.canceled++;
+	else
+		ctx->counters.failed++;
+	tei_list_add_tail(&ctx->ending, &ending.node);
+	tei_mutex_unlock(&ctx->lock);
+	memset(&none, 0, sizeof(none));
+	none.code = code;
+	op->done(op, code, code ? err ? err : &none : NULL);
+	free(err);
+	tei_nvmeof_seg_put(seg);
+	tei_mutex_lock(&ctx->lock);
+	tei_list_del(&ending.node);
+	pthread_cond_broadcast(&ctx->ended);
+}
+
+bool nvmeof_settle(struct tei_nvmeof *ctx)
+{
+	struct nvmeof_file *f;
+	bool any = false;
+	uint32_t n;
+
+	for (n = 0; n < 64 && !tei_list_empty(&ctx->looks); n++) {
+		f = tei_list_first(&ctx->looks, struct nvmeof_file, look_node);
+		tei_list_del(&f->look_node);
+		file_sync(ctx, f);
+		if (!tei_list_empty(&f->ended)) {
+			file_settle(ctx, f);
+			any = true;
+		} else if (!tei_list_empty(&f->look_node)) {
+			break;		/* no idle request: later */
+		}
+	}
+	while (!tei_list_empty(&ctx->over)) {
+		op_tell(ctx, tei_list_first(&ctx->over, struct tei_nvmeof_op,
+					    node));
+		any = true;
+	}
+	return any;
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+/* A write must not make a file that has shrunk longer again. */
+static struct nvmeof_file *submit_glance(const struct tei_nvmeof_op *op,
+					 struct tei_err *err)
+{
+	uint64_t end = op->offset + op->length;
+	struct nvmeof_file *f;
+	uint32_t i;
+
+	if (op->read)
+		return NULL;
+	for (i = nvmeof_file_at(op->seg, op->offset); i < op->seg->count &&
+	     op->seg->file[i].offset < end; i++) {
+		f = &op->seg->file[i];
+		if (!__atomic_load_n(&f->broken, __ATOMIC_RELAXED) &&
+		    !f->remote && !f->device && nvmeof_file_glance(f, err))
+			return f;
+	}
+	return NULL;
+}
+
+int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+{
+	struct nvmeof_file *bad;
+	struct tei_err err;
+	int ret;
+
+	if (!tei_nvmeof_seg_covers(op->seg, op->offset, op->length))
+		return TEI_ERR_INVALID;
+	bad = submit_glance(op, &err);
+	tei_mutex_lock(&ctx->lock);
+	if (ctx->stopping ||
+	    !nvmeof_mem_find(ctx, op->local, op->length)) {
+		ret = ctx->stopping ? TEI_ERR_CONTEXT : TEI_ERR_NOT_REGISTERED;
+		tei_mutex_unlock(&ctx->lock);
+		return ret;
+	}
+	op->err = NULL;
+	op->next = op->moved = 0;
+	op->running = op->stage = 0;
+	op->code = 0;
+	op->born = ++ctx->clock;
+	op->live = true;
+	op->queued = !bad;
+	tei_list_init(&op->node);
+	tei_nvmeof_seg_hold(op->seg);
+	tei_list_add_tail(&ctx->live, &op->live_node);
+	if (bad) {
+		file_break(bad, &err);
+		op_fail(ctx, op, &err);
+		op_over(ctx, op);
+	} else {
+		tei_list_add_tail(&ctx->queue, &op->node);
+	}
+	ctx->backend->wake(ctx);
+	tei_mutex_unlock(&ctx->lock);
+	return 0;
+}
+
+/* Its pieces that have not started never will. */
+static void op_drop(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	/* one that is being settled has moved all its bytes: it ends so */
+	if (op->code || !(op->queued || op->running))
+		return;
+	op->code = TEI_NVMEOF_CANCELLED;
+	op_step(ctx, op);
+	ctx->backend->wake(ctx);
+}
+
+static bool op_ending(const struct tei_nvmeof *ctx,
+		      const struct tei_nvmeof_op *op)
+{
+	const struct nvmeof_ending *e;
+
+	tei_list_foreach(e, &ctx->ending, struct nvmeof_ending, node)
+		if (e->op == op)
+			return true;
+	return false;
+}
+
+void tei_nvmeof_cancel(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+{
+	tei_mutex_lock(&ctx->lock);
+	if (op->live)
+		op_drop(ctx, op);
+	while (op->live || op_ending(ctx, op))
+		nvmeof_wait(ctx, UINT64_MAX / 2);
+	tei_mutex_unlock(&ctx->lock);
+}
+
+void nvmeof_cancel_all(struct tei_nvmeof *ctx)
+{
+	struct tei_nvmeof_op *op;
+
+	tei_mutex_lock(&ctx->lock);
+	ctx->stopping = true;
+	tei_list_foreach(op, &ctx->live, struct tei_nvmeof_op, live_node)
+		op_drop(ctx, op);
+	while (!tei_list_empty(&ctx->live) || !tei_list_empty(&ctx->ending))
+		nvmeof_wait(ctx, UINT64_MAX / 2);
+	tei_mutex_unlock(&ctx->lock);
+}

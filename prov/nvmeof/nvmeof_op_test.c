@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/nvmeof/nvmeof_test.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static uint64_t op_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+static void op_fill(void *p, size_t len, uint64_t seed)
+{
+	unsigned char *b = p;
+
+	while (len--)
+		*b++ = (unsigned char)op_random(&seed);
+}
+
+/* The files' bytes, as anybody reads them. */
+static unsigned char *op_files(const struct rig *r)
+{
+	unsigned char *p = malloc(r->size);
+	uint64_t at = 0;
+	int i, fd;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	for (i = 0; i < RIG_FILES; i++) {
+		fd = open(r->path[i], O_RDONLY);
+		CU_ASSERT_EQUAL(pread(fd, p + at, r->file[i].length, 0),
+				(ssize_t)r->file[i].length);
+		at += r->file[i].length;
+		close(fd);
+	}
+	return p;
+}
+
+/* Offsets and lengths that are aligned, nearly so, or anything. */
+static uint64_t op_pick(uint64_t *state, uint64_t max)
+{
+	uint64_t v = op_random(state) % max;
+
+	if (op_random(state) % 3)
+		v &= ~UINT64_C(4095);
+	if (!(op_random(state) % 4) && v + 1 < max)
+		v++;
+	return v;
+}
+
+static void op_random_writes(struct rig *r, unsigned char *want,
+			     uint64_t *state, int rounds)
+{
+	uint64_t at, len, local;
+	struct run t;
+
+	while (rounds--) {
+		at = op_pick(state, r->size);
+		len = op_pick(state, 2000000) % (r->size - at) + 1;
+		local = op_pick(state, RIG_MEM - len);
+		op_fill(r->mem + local, len, op_random(state) | 1);
+		memcpy(want + at, r->mem + local, len);
+		CU_ASSERT_EQUAL(run_op(r, &t, false, at, r->mem + local, len),
+				0);
+		memset(r->mem + local, 0, len);
+		local = op_pick(state, RIG_MEM - len);
+		CU_ASSERT_EQUAL(run_op(r, &t, true, at, r->mem + local, len),
+				0);
+		CU_ASSERT(!memcmp(want + at, r->mem + local, len));
+	}
+}
+
+static void op_every_byte(const char *io, const char *sync, bool direct)
+{
+	uint64_t state = 0x9e3779b97f4a7c15;
+	struct tei_nvmeof_counters n;
+	unsigned char *want, *got;
+	struct run t;
+	struct rig r;
+
+	if (!rig_start(&r, io, sync, direct))
+		return;
+	want = calloc(1, r.size);
+	op_random_writes(&r, want, &state, 12);
+	/* all of it, over the files' borders */
+	op_fill(r.mem, r.size, 7);
+	memcpy(want, r.mem, r.size);
+	CU_ASSERT_EQUAL(run_op(&r, &t, false, 0, r.mem, r.size), 0);
+	memset(r.mem, 0, RIG_MEM);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem + 1, r.size), 0);
+	CU_ASSERT(!memcmp(want, r.mem + 1, r.size));
+	got = op_files(&r);
+	CU_ASSERT(!memcmp(want, got, r.size));
+	tei_nvmeof_stats(r.ctx, &n);
+	CU_ASSERT_EQUAL(n.completed, 26);
+	CU_ASSERT_EQUAL(n.failed, 0);
+	CU_ASSERT(direct || !n.direct);
+	CU_ASSERT(!n.direct || n.bounced);
+	CU_ASSERT((n.syncs > 0) == !strcmp(sync, "data"));
+	free(want);
+	free(got);
+	rig_stop(&r);
+}
+
+static void threads_move_every_byte(void)
+{
+	op_every_byte("threads", "data", true);
+	op_every_byte("threads", "dsync", true);
+	op_every_byte("threads", "none", false);
+}
+
+static void uring_moves_every_byte(void)
+{
+	op_every_byte("uring", "data", true);
+	op_every_byte("uring", "dsync", true);
+	op_every_byte("uring", "none", false);
+}
+
+static void op_bad_input(const char *io)
+{
+	struct run t;
+	struct rig r;
+	char other[64];
+
+	if (!rig_start(&r, io, "data", true))
+		return;
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, 0), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, r.size, r.mem, 1),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, r.size - 1, r.mem, 2),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, UINT64_MAX, r.mem, 2),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, 1, r.mem, UINT64_MAX),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, other, 64),
+			TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem + RIG_MEM - 1, 2),
+			TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, r.size - 1, r.mem, 1), 0);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem + 5, 1),
+			TEI_ERR_OVERLAP);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, NULL, 1), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, other, 0), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_remove(r.ctx, r.mem + 1, 0),
+			TEI_ERR_NOT_REGISTERED);
+	rig_stop(&r);
+}
+
+static void refuses_bad_input(void)
+{
+	rig_each(op_bad_input);
+}
+
+static void settings_that_make_no_sense_are_refused(void)
+{
+	struct tei_settings s;
+	struct tei_nvmeof *ctx;
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&s, NULL), 0);
+	strcpy(s.file_io, "aio");
+	CU_ASSERT_EQUAL(tei_nvmeof_init(&s, &err, &ctx), TEI_ERR_INVALID);
+	strcpy(s.file_io, "auto");
+	strcpy(s.file_sync, "");
+	CU_ASSERT_EQUAL(tei_nvmeof_init(&s, &err, &ctx), TEI_ERR_INVALID);
+	tei_nvmeof_fini(NULL);
+	tei_nvmeof_seg_put(NULL);
+}
+
+/* --- many at a time ------------------------------------------------------ */
+
+#define OP_THREADS	4
+#define OP_MANY		40
+#define OP_LEN		9000u
+
+struct op_thread {
+	struct rig *rig;
+	struct run run[OP_MANY];
+	unsigned char *mem;
+	uint64_t at;
+	pthread_t thread;
+};
+
+/* Ends with its operations under way: they must not care. */
+static void *op_thread_main(void *arg)
+{
+	struct op_thread *t = arg;
+	int i;
+
+	for (i = 0; i < OP_MANY; i++)
+		run_start(t->rig, &t->run[i], false, t->at + i * OP_LEN,
+			  t->mem + i * OP_LEN, OP_LEN);
+	return NULL;
+}
+
+static void op_threads(const char *io)
+{
+	struct op_thread *t = calloc(OP_THREADS, sizeof(*t));
+	unsigned char *got;
+	struct rig r;
+	int i, k;
+
+	if (!t || !rig_start(&r, io, "data", true)) {
+		free(t);
+		return;
+	}
+	op_fill(r.mem, OP_THREADS * OP_MANY * OP_LEN, 99);
+	for (i = 0; i < OP_THREADS; i++) {
+		t[i].rig = &r;
+		t[i].at = (uint64_t)i * OP_MANY * OP_LEN;
+		t[i].mem = r.mem + t[i].at;
+		pthread_create(&t[i].thread, NULL, op_thread_main, &t[i]);
+	}
+	for (i = 0; i < OP_THREADS; i++)
+		pthread_join(t[i].thread, NULL);
+	for (i = 0; i < OP_THREADS; i++)
+		for (k = 0; k < OP_MANY; k++)
+			CU_ASSERT_EQUAL(run_wait(&t[i].run[k]), 0);
+	got = op_files(&r);
+	CU_ASSERT(!memcmp(got, r.mem, OP_THREADS * OP_MANY * OP_LEN));
+	free(got);
+	free(t);
+	rig_stop(&r);
+}
+
+static void threads_may_end_before_their_operations(void)
+{
+	rig_each(op_threads);
+}
+
+#define OP_SOME		30
+#define OP_SOME_LEN	200000u
+
+/* Each with memory of its own; writes: every other one. */
+static void op_start_some(struct rig *r, struct run *t, bool writes)
+{
+	int i;
+
+	for (i = 0; i < OP_SOME; i++)
+		run_start(r, &t[i], !writes || i % 2, (uint64_t)i * 130000,
+			  r->mem + i * OP_SOME_LEN, OP_SOME_LEN);
+}
+
+static void op_cancel(const char *io)
+{
+	struct run t[OP_SOME];
+	unsigned int ended = 0, i;
+	struct rig r;
+	int code;
+
+	if (!rig_start(&r, io, "data", true))
+		return;
+	op_start_some(&r, t, true);
+	for (i = 0; i < OP_SOME; i += 3) {
+		tei_nvmeof_cancel(r.ctx, &t[i].op);
+		CU_ASSERT_EQUAL(t[i].calls, 1);
+	}
+	for (i = 0; i < OP_SOME; i++) {
+		code = run_wait(&t[i]);
+		CU_ASSERT(!code || code == TEI_NVMEOF_CANCELLED);
+		CU_ASSERT(i % 3 == 0 || !code);
+		ended += !code;
+	}
+	CU_ASSERT(ended >= OP_SOME / 3 * 2);
+	tei_nvmeof_cancel(r.ctx, &t[0].op);	/* long over */
+	rig_stop(&r);
+}
+
+static void cancel_returns_when_nothing_is_under_way(void)
+{
+	rig_each(op_cancel);
+}
+
+static void op_remove(const char *io)
+{
+	uint64_t until = tei_now_ns() + 60 * TEI_NS_PER_SEC;
+	struct run t[OP_SOME];
+	struct rig r;
+	int i;
+
+	if (!rig_start(&r, io, "none", true))
+		return;
+	op_start_some(&r, t, false);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_remove(r.ctx, r.mem, until), 0);
+	CU_ASSERT(tei_nvmeof_drain(r.ctx, 0));
+	for (i = 0; i < OP_SOME; i++)
+		CU_ASSERT_EQUAL(run_wait(&t[i]), 0);
+	CU_ASSERT_EQUAL(run_op(&r, &t[0], true, 0, r.mem, 1),
+			TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem, RIG_MEM), 0);
+	CU_ASSERT_EQUAL(run_op(&r, &t[0], true, 0, r.mem, 1), 0);
+	rig_stop(&r);
+}
+
+static void removing_memory_waits_for_its_operations(void)
+{
+	rig_each(op_remove);
+}
+
+static void op_fini(const char *io)
+{
+	struct run t[OP_SOME];
+	struct rig r;
+	int i, code;
+
+	if (!rig_start(&r, io, "data", true))
+		return;
+	op_start_some(&r, t, true);
+	tei_nvmeof_seg_put(r.seg);	/* the operations hold it */
+	r.seg = NULL;
+	tei_nvmeof_fini(r.ctx);
+	for (i = 0; i < OP_SOME; i++) {
+		CU_ASSERT_EQUAL(t[i].calls, 1);
+		code = run_wait(&t[i]);
+		CU_ASSERT(!code || code == TEI_NVMEOF_CANCELLED);
+	}
+	CU_ASSERT_EQUAL_FATAL(tei_nvmeof_init(&r.settings, NULL, &r.ctx), 0);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem, RIG_MEM), 0);
+	rig_stop(&r);
+}
+
+static void fini_ends_what_is_under_way(void)
+{
+	rig_each(op_fini);
+}
+
+const struct tei_test_case nvmeof_op_cases[] = {
+	{ "threads_move_every_byte", threads_move_every_byte },
+	{ "uring_moves_every_byte", uring_moves_every_byte },
+	{ "refuses_bad_input", refuses_bad_input },
+	{ "settings_that_make_no_sense_are_refused",
+	  settings_that_make_no_sense_are_refused },
+	{ "threads_may_end_before_their_operations",
+	  threads_may_end_before_their_operations },
+	{ "cancel_returns_when_nothing_is_under_way",
+	  cancel_returns_when_nothing_is_under_way },
+	{ "removing_memory_waits_for_its_operations",
+	  removing_memory_waits_for_its_operations },
+	{ "fini_ends_what_is_under_way", fini_ends_what_is_under_way },
+	{ NULL, NULL },
+};

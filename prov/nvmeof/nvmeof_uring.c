@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/nvmeof/nvmeof_int.h"
+
+#ifdef TEI_HAVE_URING
+
+#include <liburing.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/*
+ * One ring and one thread, which alone submits and reaps: what a thread has
+ * submitted is cancelled by the kernel when that thread ends, and a program's
+ * threads come and go. An eventfd that the ring reads wakes it up for new
+ * operations.
+ */
+
+#define URING_REAP	64u
+#define URING_EXTRA	8u		/* entries besides those of depth */
+#define URING_FIX_MAX	(UINT64_C(1) << 30)	/* the kernel's, per buffer */
+
+struct uring {
+	struct io_uring ring;		/* the thread's; registering: any */
+	int event;
+	uint64_t tick;			/* what event is read into */
+	pthread_t thread;
+	bool can_fix;
+	struct nvmeof_io *fresh[NVMEOF_DEPTH_MAX]; /* the thread's: to be filled */
+	uint32_t nfresh;
+
+	/* ctx->lock */
+	bool asleep;			/* the thread waits for the kernel */
+	bool quit;
+	uint32_t flying;		/* requests that the kernel has */
+	bool armed;			/* one of event is among its */
+	uint64_t fixed[NVMEOF_FIXED / 64];	/* slots in use */
+};
+
+struct uring_answer {
+	struct nvmeof_io *io;		/* NULL: the event */
+	int res;
+};
+
+/* --- requests ------------------------------------------------------------ */
+
+static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
+		       struct io_uring_sqe *sqe)
+{
+	char *buf = io->buf + io->done;
+	uint32_t len = io->length - io->done;
+	uint64_t at = io->at + io->done;
+
+	switch (io->kind) {
+	case NVMEOF_READ:
+		if (io->fixed >= 0)
+			io_uring_prep_read_fixed(sqe, io->fd, buf, len, at,
+						 io->fixed);
+		else
+			io_uring_prep_read(sqe, io->fd, buf, len, at);
+		break;
+	case NVMEOF_WRITE:
+		if (io->fixed >= 0)
+			io_uring_prep_write_fixed(sqe, io->fd, buf, len, at,
+						  io->fixed);
+		else
+			io_uring_prep_write(sqe, io->fd, buf, len, at);
+		sqe->rw_flags = nvmeof_io_flags(ctx, io);
+		break;
+	case NVMEOF_SYNC:
+		io_uring_prep_fsync(sqe, io->fd, IORING_FSYNC_DATASYNC);
+		break;
+	}
+	io_uring_sqe_set_data(sqe, io);
+}
+
+/* Puts what is ready into the ring; the kernel sees it with the next wait. */
+static void uring_fill(struct tei_nvmeof *ctx, struct uring *u)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct io_uring_sqe *sqe;
+	struct nvmeof_io *io;
+
+	if (!u->armed) {
+		sqe = io_uring_get_sqe(&u->ring);
+		if (sqe) {
+			io_uring_prep_read(sqe, u->event, &u->tick,
+					   sizeof(u->tick), 0);
+			io_uring_sqe_set_data(sqe, NULL);
+			u->armed = true;
+		}
+	}
+	while (!tei_list_empty(&ctx->ready)) {
+		sqe = io_uring_get_sqe(&u->ring);
+		if (!sqe)
+			return;
+		io = tei_list_first(&ctx->ready, struct nvmeof_io, node);
+		tei_list_del(&io->node);
+		uring_prep(ctx, io, sqe);
+		if (io->kind == NVMEOF_WRITE && io->buf != io->local)
+			u->fresh[u->nfresh++] = io;
+		u->flying++;
+	}
+}
+
+/* --- answers ------------------------------------------------------------- */
+
+static uint32_t uring_reap(struct uring *u, struct uring_answer *answer)
+{
+	struct io_uring_cqe *cqe[URING_REAP];
+	uint32_t i, n = io_uring_peek_batch_cqe(&u->ring, cqe, URING_REAP);
+
+	for (i = 0; i < n; i++) {
+		answer[i].io = io_uring_cqe_get_data(cqe[i]);
+		answer[i].res = cqe[i]->res;
+	}
+	io_uring_cq_advance(&u->ring, n);
+	return n;
+}
+
+static void uring_copy(struct tei_nvmeof *ctx,
+		       const struct uring_answer *answer, uint32_t n)
+	TEI_REQUIRES(ctx->lock)
+{
+	bool copies = false;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		copies |= answer[i].io && answer[i].io->buf !=
+					  answer[i].io->local;
+	if (!copies)
+		return;
+	tei_mutex_unlock(&ctx->lock);
+	for (i = 0; i < n; i++)
+		if (answer[i].io)
+			nvmeof_io_copy(answer[i].io, answer[i].res);
+	tei_mutex_lock(&ctx->lock);
+}
+
+static void uring_answers(struct tei_nvmeof *ctx, struct uring *u)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct uring_answer answer[URING_REAP];
+	uint32_t i, n;
+
+	do {
+		n = uring_reap(u, answer);
+		uring_copy(ctx, answer, n);
+		for (i = 0; i < n; i++) {
+			if (!answer[i].io) {
+				u->armed = false;
+				continue;
+			}
+			u->flying--;
+			nvmeof_io_done(ctx, answer[i].io, answer[i].res);
+		}
+	} while (n == URING_REAP);
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+static void uring_nap(struct tei_nvmeof *ctx, struct uring *u)
+	TEI_REQUIRES(ctx->lock)
+{
+	u->asleep = true;
+	tei_mutex_unlock(&ctx->lock);
+	while (u->nfresh)
+		nvmeof_io_fill(u->fresh[--u->nfresh]);
+	io_uring_submit_and_wait(&u->ring, 1);
+	tei_mutex_lock(&ctx->lock);
+	u->asleep = false;
+}
+
+static void *uring_main(void *arg)
+{
+	struct tei_nvmeof *ctx = arg;
+	struct uring *u = ctx->back_end;
+
+	bool some;
+
+	tei_mutex_lock(&ctx->lock);
+	while (!u->quit || u->flying) {
+		some = nvmeof_settle(ctx);
+		nvmeof_pump(ctx);
+		if (!tei_list_empty(&ctx->over) ||
+		    (some && !tei_list_empty(&ctx->looks)))
+			continue;
+		uring_fill(ctx, u);
+		if (!u->quit || u->flying)
+			uring_nap(ctx, u);
+		uring_answers(ctx, u);
+	}
+	tei_mutex_unlock(&ctx->lock);
+	return NULL;
+}
+
+static void uring_wake(struct tei_nvmeof *ctx)
+{
+	struct uring *u = ctx->back_end;
+	uint64_t one = 1;
+
+	if (!u->asleep)
+		return;			/* it looks before it sleeps */
+	u->asleep = false;
+	if (write(u->event, &one, sizeof(one)) != sizeof(one))
+		u->asleep = true;
+}
+
+/* --- registered memory --------------------------------------------------- */
+
+static int uring_slot_take(struct tei_nvmeof *ctx, struct uring *u)
+{
+	int slot = -1;
+	uint32_t i;
+
+	tei_mutex_lock(&ctx->lock);
+	for (i = 0; i < NVMEOF_FIXED / 64 && slot < 0; i++) {
+		if (!~u->fixed[i])
+			continue;
+		slot = __builtin_ctzll(~u->fixed[i]);
+		u->fixed[i] |= UINT64_C(1) << slot;
+		slot += (int)i * 64;
+	}
+	tei_mutex_unlock(&ctx->lock);
+	return slot;
+}
+
+static void uring_slot_give(struct tei_nvmeof *ctx, struct uring *u, int slot)
+{
+	tei_mutex_lock(&ctx->lock);
+	u->fixed[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+	tei_mutex_unlock(&ctx->lock);
+}
+
+/* Too large, too many or beyond what may be locked: it goes without. */
+static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
+{
+	struct iovec iov = { .iov_base = addr, .iov_len = len };
+	struct uring *u = ctx->back_end;
+	__u64 tag = 0;
+	int slot;
+
+	if (!u->can_fix || len > URING_FIX_MAX)
+		return -1;
+	slot = uring_slot_take(ctx, u);
+	if (slot < 0)
+		return -1;
+	if (io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
+						 &iov, &tag, 1) == 1)
+		return slot;
+	uring_slot_give(ctx, u, slot);
+	return -1;
+}
+
+static void uring_unfix(struct tei_nvmeof *ctx, int slot)
+{
+	struct iovec none = { .iov_base = NULL };
+	struct uring *u = ctx->back_end;
+	__u64 tag = 0;
+
+	io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
+					     &none, &tag, 1);
+	uring_slot_give(ctx, u, slot);
+}
+
+/* --- start and stop ------------------------------------------------------ */
+
+static int uring_open(struct tei_nvmeof *ctx, struct uring *u)
+{
+	unsigned int entries = ctx->depth + URING_EXTRA;
+	int ret = -EINVAL;
+
+#ifdef IORING_SETUP_COOP_TASKRUN
+	ret = io_uring_queue_init(entries, &u->ring, IORING_SETUP_COOP_TASKRUN);
+#endif
+	if (ret == -EINVAL)
+		ret = io_uring_queue_init(entries, &u->ring, 0);
+	return ret;
+}
+
+/* The kernel may have io_uring and lack what came later. */
+static bool uring_knows(struct uring *u)
+{
+	struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
+	bool fine = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+		    io_uring_opcode_supported(probe, IORING_OP_WRITE);
+
+	if (probe)
+		io_uring_free_probe(probe);
+	return fine && u->ring.features & IORING_FEAT_NODROP;
+}
+
+static int uring_thread(struct tei_nvmeof *ctx, struct uring *u)
+{
+	sigset_t all, old;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = pthread_create(&u->thread, NULL, uring_main, ctx);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -ret;
+}
+
+static int uring_fail(struct tei_err *err, int code, const char *what, int ret)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	snprintf(err->text, sizeof(err->text), "io_uring: %s%s%s", what,
+		 ret ? ": " : "", ret ? strerror(-ret) : "");
+	return code;
+}
+
+static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
+{
+	struct uring *u = calloc(1, sizeof(*u));
+	int ret;
+
+	if (!u)
+		return uring_fail(err, TEI_ERR_MEMORY, "no memory", 0);
+	u->event = eventfd(0, EFD_CLOEXEC);
+	ret = u->event < 0 ? -errno : uring_open(ctx, u);
+	if (ret) {
+		uring_fail(err, TEI_ERR_UNSUPPORTED, "this kernel has none",
+			   ret);
+		goto err_event;
+	}
+	if (!uring_knows(u)) {
+		uring_fail(err, TEI_ERR_UNSUPPORTED, "this kernel's is too old",
+			   0);
+		goto err_ring;
+	}
+	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
+	ctx->back_end = u;
+	ret = uring_thread(ctx, u);
+	if (!ret)
+		return 0;
+	uring_fail(err, TEI_ERR_MEMORY, "no thread", ret);
+err_ring:
+	io_uring_queue_exit(&u->ring);
+err_event:
+	if (u->event >= 0)
+		close(u->event);
+	free(u);
+	ctx->back_end = NULL;
+	return err->code;
+}
+
+static void uring_stop(struct tei_nvmeof *ctx)
+{
+	struct uring *u = ctx->back_end;
+
+	tei_mutex_lock(&ctx->lock);
+	u->quit = true;
+	uring_wake(ctx);
+	tei_mutex_unlock(&ctx->lock);
+	pthread_join(u->thread, NULL);
+	io_uring_queue_exit(&u->ring);
+	close(u->event);
+	free(u);
+	ctx->back_end = NULL;
+}
+
+const struct nvmeof_backend nvmeof_uring = {
+	.name = "io_uring",
+	.start = uring_start,
+	.stop = uring_stop,
+	.wake = uring_wake,
+	.fix = uring_fix,
+	.unfix = uring_unfix,
+};
+
+#else /* TEI_HAVE_URING */
+
+static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
+{
+	(void)ctx;
+	memset(err, 0, sizeof(*err));
+	snprintf(err->text, sizeof(err->text),
+		 "io_uring: built without liburing");
+	return TEI_ERR_UNSUPPORTED;
+}
+
+const struct nvmeof_backend nvmeof_uring = {
+	.name = "io_uring",
+	.start = uring_start,
+};
+
+#endif /* TEI_HAVE_URING */
