@@ -74,12 +74,14 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 
 	if (w->active && w->addr == addr && w->len == len)
 		return;
+	/* in turn for several tasks, none is answered for as long */
+	if (!w->active)
+		w->since_ns = 0;
 	w->active = true;
 	w->addr = addr;
 	w->len = len;
 	w->tries = 0;
 	w->next_ns = 0;
-	w->since_ns = 0;
 	rail_peer_attend(peer);
 }
 

@@ -185,8 +185,9 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (p->key_want.addr == want.addr && p->key_want.len == want.len) {
 		p->key_want.next_ns = want.next_ns;
 		p->key_want.tries = want.tries;
-		p->key_want.since_ns = want.since_ns;
 	}
+	if (!p->key_want.since_ns)
+		p->key_want.since_ns = want.since_ns;
 	rail_sched_leave(p->dp);
 	return want.next_ns;
 }

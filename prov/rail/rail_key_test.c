@@ -366,11 +366,17 @@ static void test_asking_for_the_same_key_again_changes_nothing(void)
 	rail_key_want(rig.peer, 0x1000, 8);
 	CU_ASSERT(w->active);
 	w->tries = 3;
+	w->since_ns = 5;
 	rail_key_want(rig.peer, 0x1000, 8);
 	CU_ASSERT_EQUAL(w->tries, 3);
 	rail_key_want(rig.peer, 0x2000, 8);
 	CU_ASSERT_EQUAL(w->tries, 0);
 	CU_ASSERT_EQUAL(w->addr, 0x2000);
+	/* nothing was answered meanwhile */
+	CU_ASSERT_EQUAL(w->since_ns, 5);
+	w->active = false;
+	rail_key_want(rig.peer, 0x1000, 8);
+	CU_ASSERT_EQUAL(w->since_ns, 0);
 	key_end(&rig);
 }
 

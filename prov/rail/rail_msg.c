@@ -500,6 +500,7 @@ static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 		if (!rail_key_add(peer, k))
 			return;
 	}
+	peer->key_want.since_ns = 0;
 	if (peer->key_want.addr == addr && peer->key_want.len == len)
 		peer->key_want.active = false;
 	if (code)
