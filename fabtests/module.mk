@@ -50,6 +50,7 @@ SRCS_ft_bad_input = $(FX_SRCS) \
 
 SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults.c \
+	fabtests/functional/ft_faults_cost.c \
 	fabtests/functional/ft_faults_kill.c \
 	fabtests/functional/ft_faults_stop.c \
 	fabtests/functional/ft_faults_unreg.c \

@@ -104,6 +104,7 @@ static const struct {
 	{ "stop-write", fault_stop_write, true },
 	{ "stop-others", fault_stop_others, false },
 	{ "stop-destroy", fault_stop_destroy, false },
+	{ "cost", fault_cost, false },
 	{ "stop-read", fault_stop_read, true },
 };
 

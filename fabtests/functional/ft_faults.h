@@ -49,6 +49,9 @@ bool fault_works_again(struct fault_rig *rig, struct fx_peer *target,
 /* True if the bytes nobody may send any more are found nowhere. */
 bool fault_no_poison(const struct fx_buf *buf);
 
+/* ft_faults_cost.c */
+void fault_cost(struct fault_rig *rig);
+
 /* ft_faults_kill.c */
 void fault_kill_target(struct fault_rig *rig);
 void fault_kill_initiator(struct fault_rig *rig);

@@ -124,6 +124,8 @@ static void restarted_target(struct fault_rig *rig, bool busy)
 	if (!ft_ok(kill_start_at(&target, port), "restarts_under_its_name_%s",
 		   how))
 		return;
+	ft_ok(fault_works_again(rig, &target, seg, 0),
+	      "restarted_%s_the_open_segment_is_the_new_one_by_itself", how);
 	again = openSegment(rig->engine, target.name);
 	ft_ok(again > 0, "restarted_%s_opens_again", how);
 	ft_ok(fault_works_again(rig, &target, again, 0),

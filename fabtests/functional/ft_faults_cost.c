@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/* What a target that is stopped, or dead, costs the others. */
+
+#include <stdlib.h>
+
+#include "fabtests/functional/ft_faults.h"
+#include "fabtests/functional/fx.h"
+
+#define COST_TURNS 7
+#define COST_NS (FT_NS_PER_SEC / 4)	/* of one measurement */
+#define COST_BYTES (16 * FX_MIB)	/* moved at a time */
+#define COST_QUEUED (64 * FX_MIB)	/* that the stopped one has to get */
+#define COST_LEAST 0.6			/* on any machine; 0.95 on a quiet one */
+
+/* Bytes per second to a target that is well, 0 if any failed. */
+static double cost_rate(struct fault_rig *rig, const struct fx_peer *other,
+			segment_id_t seg)
+{
+	uint64_t begin = ft_now_ns(), bytes = 0;
+
+	while (ft_now_ns() - begin < COST_NS) {
+		if (!fx_move(rig->engine, seg, OPCODE_WRITE,
+			     rig->mem.p + COST_QUEUED, other->mem.addr,
+			     COST_BYTES, FX_MIB))
+			return 0;
+		bytes += COST_BYTES;
+	}
+	return (double)bytes * 1e9 / (double)(ft_now_ns() - begin);
+}
+
+static int cost_by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double cost_median(double *rate)
+{
+	qsort(rate, COST_TURNS, sizeof(*rate), cost_by_size);
+	return rate[COST_TURNS / 2];
+}
+
+static void cost_say(double *calm, double *beside, const char *how)
+{
+	double a = cost_median(calm), b = cost_median(beside);
+
+	ft_diag("%.0f MB/s (%.0f to %.0f) alone, %.0f MB/s (%.0f to %.0f) "
+		"beside a %s one: %.3f", a / 1e6, calm[1] / 1e6,
+		calm[COST_TURNS - 2] / 1e6, b / 1e6, beside[1] / 1e6,
+		beside[COST_TURNS - 2] / 1e6, how, b / a);
+	ft_ok(calm[0] > 0 && beside[0] > 0 && b > COST_LEAST * a,
+	      "a_%s_target_costs_the_others_little", how);
+}
+
+static void cost_of_stopped(struct fault_rig *rig, struct fx_peer *target,
+			    segment_id_t seg, const struct fx_peer *other,
+			    segment_id_t seg2)
+{
+	struct fx_job job = fault_job(rig, target, seg, OPCODE_WRITE,
+				      COST_QUEUED);
+	double calm[COST_TURNS], beside[COST_TURNS];
+	bool good = true;
+
+	for (unsigned int i = 0; i < COST_TURNS && good; i++) {
+		calm[i] = cost_rate(rig, other, seg2);
+		good = !fx_job_start(&job);
+		fx_job_reach(&job, fault_point(rig, FX_MIB), FX_LONG_MS);
+		fx_peer_pause(target);
+		beside[i] = cost_rate(rig, other, seg2);
+		fx_peer_resume(target);
+		good = fx_job_wait(&job, FX_LONG_MS) && good;
+		good = job.n[STATUS_COMPLETED] == job.tasks && good;
+		fx_job_free(&job);
+	}
+	if (ft_ok(good, "what_the_stopped_one_was_to_get_arrives_later"))
+		cost_say(calm, beside, "stopped");
+}
+
+/* Killed with its requests under way, and asked for again and again. */
+static void cost_of_dead(struct fault_rig *rig, struct fx_peer *target,
+			 segment_id_t seg, const struct fx_peer *other,
+			 segment_id_t seg2)
+{
+	struct fx_job job = fault_job(rig, target, seg, OPCODE_WRITE,
+				      COST_QUEUED);
+	double calm[COST_TURNS], beside[COST_TURNS];
+
+	for (unsigned int i = 0; i < COST_TURNS; i++)
+		calm[i] = cost_rate(rig, other, seg2);
+	fx_peer_kill(target);
+	for (unsigned int i = 0; i < COST_TURNS; i++) {
+		bool queued = !fx_job_start(&job);
+
+		beside[i] = cost_rate(rig, other, seg2);
+		if (!queued)
+			continue;
+		te_cancel_batch(rig->engine, job.id);
+		fx_job_wait(&job, FX_LONG_MS);
+		fx_job_free(&job);
+	}
+	cost_say(calm, beside, "dead");
+}
+
+void fault_cost(struct fault_rig *rig)
+{
+	struct fx_peer target, other;
+	segment_id_t seg, seg2;
+
+	if (!ft_ok(fx_target_start(&target, COST_QUEUED), "target_starts"))
+		return;
+	if (!ft_ok(fx_target_start(&other, COST_BYTES), "target_starts")) {
+		fx_peer_drop(&target);
+		return;
+	}
+	seg = openSegment(rig->engine, target.name);
+	seg2 = openSegment(rig->engine, other.name);
+	cost_rate(rig, &other, seg2);
+	cost_of_stopped(rig, &target, seg, &other, seg2);
+	cost_of_dead(rig, &target, seg, &other, seg2);
+	fx_peer_drop(&target);
+	ft_ok(fx_peer_stop(&other), "other_target_ends_well");
+	closeSegment(rig->engine, seg);
+	closeSegment(rig->engine, seg2);
+}
