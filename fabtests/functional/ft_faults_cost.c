@@ -11,7 +11,7 @@
 #define COST_NS (FT_NS_PER_SEC / 4)	/* of one measurement */
 #define COST_BYTES (16 * FX_MIB)	/* moved at a time */
 #define COST_QUEUED (64 * FX_MIB)	/* that the stopped one has to get */
-#define COST_LEAST 0.5			/* on any machine; 0.95 on a quiet one */
+#define COST_LEAST 0.3			/* on any machine; 0.95 on a quiet one */
 
 /* Bytes per second to a target that is well, 0 if any failed. */
 static double cost_rate(struct fault_rig *rig, const struct fx_peer *other,
