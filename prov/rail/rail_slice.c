@@ -421,6 +421,11 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	return s;
 }
 
+static bool slice_large_waits(const struct tei_rail_peer *peer)
+{
+	return !tei_list_empty(&peer->queue) || !tei_list_empty(&peer->retry);
+}
+
 static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 					   struct rail *rail,
 					   const struct rail_remote *remote,
@@ -430,14 +435,15 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	struct rail_slice *s;
 
 	s = slice_take_queue(peer, &peer->small, rail, remote, bytes);
-	if (s && !tei_list_empty(&peer->queue))
+	if (s && slice_large_waits(peer))
 		peer->overtaken++;
 	return s;
 }
 
 /*
  * Small tasks go first, so that they wait for what is posted and not for what
- * is to come; after so many of them a slice of a large one, if it can go here.
+ * is to come; after so many of them a slice of a large one, or one to be posted
+ * again, if it can go here.
  */
 static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     struct rail *rail,
@@ -445,7 +451,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     uint64_t bytes, bool large)
 	TEI_REQUIRES(rail_sched_held)
 {
-	bool turn = !tei_list_empty(&peer->queue) &&
+	bool turn = slice_large_waits(peer) &&
 		    peer->overtaken >= SLICE_OVERTAKE;
 	struct rail_slice *s = NULL;
 
@@ -544,7 +550,9 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	    !rail_cache_admit(lane, p, now))
 		return NULL;
 	s = large ? slice_take_retry(peer, lane->rail, remote) : NULL;
-	if (!s)
+	if (s)
+		peer->overtaken = 0;
+	else
 		s = slice_take(peer, lane->rail, remote, bytes, large);
 	if (!s)
 		return NULL;
