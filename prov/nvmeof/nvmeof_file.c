@@ -39,7 +39,7 @@ int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,
 	snprintf(err->provider, sizeof(err->provider), "%s",
 		 f->seg->ctx->backend->name);
 	snprintf(err->peer, sizeof(err->peer), "%.95s", f->seg->name);
-	snprintf(err->text, sizeof(err->text), "%.90s: %.45s%s%.40s",
+	snprintf(err->text, sizeof(err->text), "%.70s: %.45s%s%.38s",
 		 f->path ? f->path : f->name, what, sys_errno ? ": " : "",
 		 sys_errno ? strerror(sys_errno) : "");
 	return code;
