@@ -16,6 +16,7 @@
  * be another file's; the inode tells.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,13 +89,16 @@ static void cut_socket(int fd, struct cut *c)
 static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 {
 	char path[64], line[256];
-	struct stat st;
+	struct statx st;
 	FILE *f;
 	int target, n;
 
-	if (!depth || fd < 0 || fstat(fd, &st) || (ino && st.st_ino != ino))
+	/* to ThreadSanitizer fstat would be a use of the number by its owner */
+	if (!depth || fd < 0 ||
+	    statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &st) ||
+	    (ino && st.stx_ino != ino))
 		return;
-	if (S_ISSOCK(st.st_mode)) {
+	if (S_ISSOCK(st.stx_mode)) {
 		cut_socket(fd, c);
 		return;
 	}
