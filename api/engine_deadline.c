@@ -6,10 +6,10 @@
  * for the piece of a local copy, which the data threads may not. Without a
  * deadline there is neither a thread nor anything to look at.
  */
-#include <signal.h>
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "util/thread.h"
 
 static struct engine_batch *deadline_batch(struct tei_heap_node *n)
 {
@@ -63,18 +63,13 @@ static void *deadline_main(void *arg)
 	return NULL;
 }
 
-/* The program's signals are for the program's threads. */
 static int deadline_start(struct engine_timers *t) TEI_REQUIRES(t->lock)
 {
-	sigset_t all, old;
 	int ret;
 
 	if (t->started)
 		return 0;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&t->thread, NULL, deadline_main, t);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	ret = tei_thread_start(&t->thread, false, deadline_main, t);
 	if (ret)
 		return tei_err_fail(NULL, TEI_ERR_CONTEXT, "engine", NULL,
 				    "deadline thread: %s", strerror(ret));

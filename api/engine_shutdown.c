@@ -6,6 +6,7 @@
  * of them is freed: other threads of the program are still running.
  */
 #include "api/engine_int.h"
+#include "util/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -146,7 +147,6 @@ static void shutdown_handle(int i)
 static int shutdown_start(struct tei_err *err)
 {
 	pthread_t thread;
-	sigset_t all, old;
 	int ret;
 
 	if (pipe2(shutdown_pipe, O_CLOEXEC))
@@ -154,10 +154,7 @@ static int shutdown_start(struct tei_err *err)
 				    "check the open-file limit (ulimit -n)",
 				    "graceful shutdown: pipe: %s",
 				    strerror(errno));
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&thread, NULL, shutdown_main, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	ret = tei_thread_start(&thread, true, shutdown_main, NULL);
 	if (ret) {
 		close(shutdown_pipe[0]);
 		close(shutdown_pipe[1]);
@@ -165,7 +162,6 @@ static int shutdown_start(struct tei_err *err)
 				    "graceful shutdown: thread: %s",
 				    strerror(ret));
 	}
-	pthread_detach(thread);
 	shutdown_pid = getpid();
 	atexit(shutdown_all);
 	shutdown_handle(0);

@@ -5,8 +5,8 @@
  * peer does not hold up the others.
  */
 #include "api/engine_int.h"
+#include "util/thread.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,15 +69,10 @@ static void *work_main(void *arg)
 /* Another thread where all are busy; without one the work waits. */
 static void work_staff(struct engine *e) TEI_REQUIRES(e->work_lock)
 {
-	sigset_t all, old;
-
 	if (e->idle_workers || e->nworkers == ENGINE_WORKERS)
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	if (!pthread_create(&e->workers[e->nworkers], NULL, work_main, e))
+	if (!tei_thread_start(&e->workers[e->nworkers], false, work_main, e))
 		e->nworkers++;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 /* Whether the same is waiting already. */

@@ -8,6 +8,7 @@
 #include "util/err.h"
 #include "util/list.h"
 #include "util/lock.h"
+#include "util/thread.h"
 
 /*
  * Segments by name (hash) and by id (slot array). One lock guards all of it
@@ -715,7 +716,7 @@ static void cache_sync_run(struct cache_sync *y)
 	uint32_t n = 0;
 
 	while (n < CACHE_SYNC_THREADS - 1 && n + 1 < y->count &&
-	       !meta_thread_start(&threads[n], false, cache_sync_thread, y))
+	       !tei_thread_start(&threads[n], false, cache_sync_thread, y))
 		n++;
 	cache_sync_thread(y);
 	while (n)

@@ -15,10 +15,6 @@
 
 struct addrinfo;
 
-/* A thread with all signals blocked. 0 or an errno. */
-int meta_thread_start(pthread_t *thread, bool detached, void *(*fn)(void *),
-		      void *arg);
-
 /* --- descriptors --------------------------------------------------------- */
 
 struct meta_chunk;

@@ -8,6 +8,7 @@
 #include "meta/meta_int.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/thread.h"
 
 /*
  * getaddrinfo has no time limit of its own. A name is looked up on a detached
@@ -96,7 +97,7 @@ static bool resolve_spawn(struct resolve_call *c)
 	int rc;
 
 	c->refs++;
-	rc = meta_thread_start(&thread, true, resolve_thread, c);
+	rc = tei_thread_start(&thread, true, resolve_thread, c);
 	if (rc)
 		c->refs--;
 	return !rc;

@@ -12,6 +12,7 @@
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/settings.h"
+#include "util/thread.h"
 
 /*
  * One thread, one epoll set: the listener, the eventfd that wakes it for the
@@ -346,7 +347,7 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->epoll_fd < 0 || s->wake_fd < 0 ||
 	    server_watch(s, &s->listen_fd) || server_watch(s, &s->wake_fd) ||
-	    (errno = meta_thread_start(&s->thread, false, server_thread, s))) {
+	    (errno = tei_thread_start(&s->thread, false, server_thread, s))) {
 		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
 				  "control channel %s: %s", s->address,
 				  strerror(errno));

@@ -5,6 +5,7 @@
 #include "meta/meta_zookeeper_int.h"
 #include "util/err.h"
 #include "util/settings.h"
+#include "util/thread.h"
 
 /*
  * The ZooKeeper back end as meta_store.c sees it. Start with the notes in
@@ -54,7 +55,7 @@ static int zk_start(struct zk *zk, const char *conn, struct tei_err *err)
 		rc = zk_session_open(zk, deadline, err);
 	if (rc)
 		return rc;
-	if (!meta_thread_start(&zk->keeper, false, zk_keeper_main, zk))
+	if (!tei_thread_start(&zk->keeper, false, zk_keeper_main, zk))
 		return 0;
 	zk_session_close(zk);
 	return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,

@@ -17,7 +17,6 @@ SRCS += \
 	meta/meta_server.c \
 	meta/meta_share.c \
 	meta/meta_store.c \
-	meta/meta_thread.c \
 	meta/meta_zookeeper.c \
 	meta/meta_zookeeper_call.c \
 	meta/meta_zookeeper_claim.c \

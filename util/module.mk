@@ -7,6 +7,7 @@ SRCS += \
 	util/secret.c \
 	util/settings.c \
 	util/sieve.c \
+	util/thread.c \
 	# EOL
 
 TEST_SRCS_util = \

@@ -16,12 +16,12 @@
  * operation touches it.
  */
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "prov/local/local_int.h"
 #include "util/clock.h"
+#include "util/thread.h"
 
 #define POOL_STALL_SLEEP_NS	(100 * 1000)
 
@@ -88,17 +88,12 @@ static void pool_end_if_idle(struct tei_local *ctx, struct tei_local_op *op)
 
 static void *pool_main(void *arg);
 
-/* The program's signals are for the program's threads. */
 static int pool_start_thread(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
 	pthread_t *t = &ctx->threads[ctx->nthreads];
-	sigset_t all, old;
 	int rc;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(t, NULL, pool_main, ctx);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = tei_thread_start(t, false, pool_main, ctx);
 	if (rc)
 		return rc;
 	pthread_setname_np(*t, "tei-copy");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -9,6 +8,7 @@
 
 #include "prov/nvmeof/nvmeof_int.h"
 #include "util/clock.h"
+#include "util/thread.h"
 
 /*
  * The back end for kernels without io_uring: each thread has one request at a
@@ -108,15 +108,11 @@ static int pool_start(struct tei_nvmeof *ctx, struct tei_err *err)
 {
 	struct pool *p = calloc(1, sizeof(*p) + ctx->threads *
 						sizeof(p->thread[0]));
-	sigset_t all, old;
 
 	ctx->back_end = p;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	while (p && p->count < ctx->threads &&
-	       !pthread_create(&p->thread[p->count], NULL, pool_main, ctx))
+	       !tei_thread_start(&p->thread[p->count], false, pool_main, ctx))
 		p->count++;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (p && p->count)
 		return 0;
 	free(p);

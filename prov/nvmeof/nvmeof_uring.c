@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "prov/nvmeof/nvmeof_int.h"
+#include "util/thread.h"
 
 #ifdef TEI_HAVE_URING
 
 #include <liburing.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -181,7 +181,6 @@ static void *uring_main(void *arg)
 {
 	struct tei_nvmeof *ctx = arg;
 	struct uring *u = ctx->back_end;
-
 	bool some;
 
 	tei_mutex_lock(&ctx->lock);
@@ -296,18 +295,6 @@ static bool uring_knows(struct uring *u)
 	return fine && u->ring.features & IORING_FEAT_NODROP;
 }
 
-static int uring_thread(struct tei_nvmeof *ctx, struct uring *u)
-{
-	sigset_t all, old;
-	int ret;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&u->thread, NULL, uring_main, ctx);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return -ret;
-}
-
 static int uring_fail(struct tei_err *err, int code, const char *what, int ret)
 {
 	memset(err, 0, sizeof(*err));
@@ -338,7 +325,7 @@ static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
 	}
 	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
 	ctx->back_end = u;
-	ret = uring_thread(ctx, u);
+	ret = -tei_thread_start(&u->thread, false, uring_main, ctx);
 	if (!ret)
 		return 0;
 	uring_fail(err, TEI_ERR_MEMORY, "no thread", ret);

@@ -8,13 +8,13 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "prov/rail/rail_int.h"
+#include "util/thread.h"
 
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts */
 #define PROGRESS_DRIVEN_MIN	4		/* calls in that time */
@@ -411,7 +411,6 @@ static void *progress_main(void *arg)
 
 int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 {
-	sigset_t all, old;
 	struct progress *pr = calloc(1, sizeof(*pr));
 	int ret;
 
@@ -427,11 +426,7 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 				    "check the open-file limit (ulimit -n)",
 				    "eventfd: %s", strerror(errno));
 	}
-	/* the program's signals are for the program's threads */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&dp->thread, NULL, progress_main, pr);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	ret = tei_thread_start(&dp->thread, false, progress_main, pr);
 	if (ret) {
 		free(pr);
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <pthread.h>
+#include "util/thread.h"
+
 #include <signal.h>
 
-#include "meta/meta_int.h"
-
-int meta_thread_start(pthread_t *thread, bool detached, void *(*fn)(void *),
-		      void *arg)
+int tei_thread_start(pthread_t *thread, bool detached, void *(*fn)(void *),
+		     void *arg)
 {
 	sigset_t all, old;
 	pthread_attr_t attr;
