@@ -75,20 +75,21 @@ static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 		window_stuck(lane, bytes);
 }
 
-void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice)
-{
-	lane->busy_ns = tei_now_ns();
-	lane->served_ns = lane->busy_ns;
-	lane->served = 0;
-	lane->alone = slice;
-	lane->alone_ns = lane->busy_ns;
-}
-
 void rail_window_empty(struct rail_lane *lane)
 {
 	lane->alone = NULL;
 	if (lane->stuck)
 		window_stuck(lane, 0);
+}
+
+void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice)
+{
+	rail_window_empty(lane);
+	lane->busy_ns = tei_now_ns();
+	lane->served_ns = lane->busy_ns;
+	lane->served = 0;
+	lane->alone = slice;
+	lane->alone_ns = lane->busy_ns;
 }
 
 /*
