@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fabtests/common/ft_json.h"
 #include "moonrail.h"
 #include "tools/te_meta.h"
 #include "util/clock.h"
@@ -29,34 +30,18 @@ static int main_list(struct tei_meta_store *store, uint64_t deadline_ns)
 	return META_EXIT_OK;
 }
 
-static void main_text(const char *text)
-{
-	const unsigned char *p;
-
-	putchar('"');
-	for (p = (const unsigned char *)text; *p; p++) {
-		if (*p == '"' || *p == '\\')
-			printf("\\%c", *p);
-		else if (*p < 0x20)
-			printf("\\u%04x", *p);
-		else
-			putchar(*p);
-	}
-	putchar('"');
-}
-
 static void main_file(const struct tei_meta_file *f)
 {
 	uint32_t i;
 
 	printf("    { \"file_path\": ");
-	main_text(f->path);
+	ft_json_text(stdout, f->path);
 	printf(", \"length\": %" PRIu64 ", \"local_path_map\": {", f->length);
 	for (i = 0; i < f->local_count; i++) {
 		printf(i ? ", " : " ");
-		main_text(f->local[i].server);
+		ft_json_text(stdout, f->local[i].server);
 		printf(": ");
-		main_text(f->local[i].path);
+		ft_json_text(stdout, f->local[i].path);
 	}
 	printf(f->local_count ? " } }" : "} }");
 }
@@ -70,9 +55,9 @@ static int main_show(struct tei_meta_store *store, const char *name,
 	if (tei_meta_store_fetch(store, name, deadline_ns, &d, NULL))
 		return META_EXIT_FAILED;
 	printf("{ \"server_name\": ");
-	main_text(d->name);
+	ft_json_text(stdout, d->name);
 	printf(", \"protocol\": ");
-	main_text(d->protocol);
+	ft_json_text(stdout, d->protocol);
 	printf(", \"size\": %" PRIu64 ",\n  \"buffers\": [\n", d->size);
 	for (i = 0; i < d->file_count; i++) {
 		main_file(&d->files[i]);

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-static void json_text(FILE *out, const char *text)
+void ft_json_text(FILE *out, const char *text)
 {
 	fputc('"', out);
 	for (; *text; text++) {
@@ -26,7 +26,7 @@ static void json_member(struct ft_json *json, const char *key)
 		fputc(',', json->out);
 	json->comma = true;
 	if (key) {
-		json_text(json->out, key);
+		ft_json_text(json->out, key);
 		fputc(':', json->out);
 	}
 }
@@ -47,7 +47,7 @@ void ft_json_close(struct ft_json *json, char bracket)
 void ft_json_str(struct ft_json *json, const char *key, const char *value)
 {
 	json_member(json, key);
-	json_text(json->out, value);
+	ft_json_text(json->out, value);
 }
 
 void ft_json_u64(struct ft_json *json, const char *key, uint64_t value)

@@ -15,6 +15,8 @@ struct ft_json {
 	bool comma;	/* the next member needs one */
 };
 
+/* A string by itself, quoted. */
+void ft_json_text(FILE *out, const char *text);
 void ft_json_open(struct ft_json *json, const char *key, char bracket);
 void ft_json_close(struct ft_json *json, char bracket);
 void ft_json_str(struct ft_json *json, const char *key, const char *value);
