@@ -131,6 +131,16 @@ struct tei_nvmeof_seg *engine_files_open(struct engine *e,
 
 /* --- tasks --------------------------------------------------------------- */
 
+static void files_err(struct tei_err *err, int code)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->when_ns = tei_now_ns();
+	snprintf(err->rail, sizeof(err->rail), "nvmeof");
+	snprintf(err->text, sizeof(err->text), "file segment: %s",
+		 tei_err_name(code));
+}
+
 static void files_done(struct tei_nvmeof_op *op, int code,
 		       const struct tei_err *err)
 {
@@ -143,14 +153,8 @@ static void files_done(struct tei_nvmeof_op *op, int code,
 				err);
 		return;
 	}
-	memset(&ended, 0, sizeof(ended));
-	ended.code = TEI_ERR_CANCELED;
-	if (__atomic_load_n(&t->expired, __ATOMIC_RELAXED))
-		ended.code = TEI_ERR_TIMED_OUT;
-	ended.when_ns = tei_now_ns();
-	snprintf(ended.rail, sizeof(ended.rail), "nvmeof");
-	snprintf(ended.text, sizeof(ended.text), "file segment: %s",
-		 tei_err_name(ended.code));
+	files_err(&ended, __atomic_load_n(&t->expired, __ATOMIC_RELAXED) ?
+			  TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED);
 	engine_task_end(t, ended.code == TEI_ERR_CANCELED ? STATUS_CANCELED :
 							    STATUS_FAILED,
 			&ended);
@@ -184,11 +188,6 @@ void engine_files_start(struct engine *e, struct engine_task *t)
 
 	if (!ret)
 		return;			/* files_done follows */
-	memset(&err, 0, sizeof(err));
-	err.code = ret;
-	err.when_ns = tei_now_ns();
-	snprintf(err.rail, sizeof(err.rail), "nvmeof");
-	snprintf(err.text, sizeof(err.text), "file segment: %s",
-		 tei_err_name(ret));
+	files_err(&err, ret);
 	engine_task_end(t, STATUS_FAILED, &err);
 }

@@ -72,13 +72,9 @@ static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_file *f = &op->seg->file[op->stage];
+	bool sync = !op->read && ctx->sync == NVMEOF_SYNC_DATA;
 
-	if (op->read || ctx->sync != NVMEOF_SYNC_DATA) {
-		tei_list_add_tail(&f->ended, &op->node);
-		file_due(ctx, f);
-		return;
-	}
-	tei_list_add_tail(&f->unsynced, &op->node);
+	tei_list_add_tail(sync ? &f->unsynced : &f->ended, &op->node);
 	file_due(ctx, f);
 }
 
