@@ -14,7 +14,7 @@ MAKEFLAGS += --no-builtin-rules
 
 .PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
-.PHONY: stress
+.PHONY: stress with-tests
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
 .PHONY: stats FORCE
 
@@ -194,14 +194,15 @@ CHECKS = $(UNIT_FILES) $(FUNC_FILES) $(SCRIPT_FILES)
 check-threads: CHECKS = $(UNIT_FILES) \
 	$(filter $(TSAN_TESTS:%=$(B)/fabtests/%),$(FUNC_FILES)) \
 	$(filter $(TSAN_TESTS:%=$(SRCDIR)/%),$(SCRIPT_FILES))
-check check-threads: all
+run_tests = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
+	    SANITIZE='$(WITH_SANITIZE)' \
+	    sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)'
+with-tests:
 ifneq ($(WITH_TESTS),yes)
 	@echo 'configured with --disable-tests' >&2; exit 1
 endif
-	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
-		SANITIZE='$(WITH_SANITIZE)' \
-		sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)' \
-		$(foreach t,$(CHECKS),$(call timed,$(t)))
+check check-threads: with-tests all
+	@$(run_tests) $(foreach t,$(CHECKS),$(call timed,$(t)))
 
 # Random input to all that takes bytes from others, FUZZ seconds per case.
 FUZZ = 60
@@ -212,26 +213,15 @@ fuzz: all
 # Random moves and faults between processes, for a while or for STRESS seconds.
 # FT_SEED repeats a run.
 STRESS = 3600
-check-stress: lib $(STRESS_FILES)
-ifneq ($(WITH_TESTS),yes)
-	@echo 'configured with --disable-tests' >&2; exit 1
-endif
-	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
-		SANITIZE='$(WITH_SANITIZE)' \
-		sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)' \
-		$(STRESS_FILES)
+check-stress: with-tests lib $(STRESS_FILES)
+	@$(run_tests) $(STRESS_FILES)
 stress: lib $(STRESS_FILES)
 	@for t in $(STRESS_FILES); do $$t '$(STRESS)' || exit 1; done
 
 # In a virtual machine, with devices that this one lacks; for want of a machine
 # it may be left out.
-check-vm: lib $(VM_FILES)
-ifneq ($(WITH_TESTS),yes)
-	@echo 'configured with --disable-tests' >&2; exit 1
-endif
-	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
-		SANITIZE='$(WITH_SANITIZE)' MAY_SKIP=yes \
-		sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)' \
+check-vm: with-tests lib $(VM_FILES)
+	@MAY_SKIP=yes $(run_tests) \
 		$(SRCDIR)/fabtests/scripts/vm_test.sh
 
 demo: lib tools
