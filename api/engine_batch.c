@@ -320,7 +320,10 @@ int engine_batch_target(struct engine *e, segment_id_t id,
 	t->neighbour = s->local;
 	t->peer = s->peer;
 	t->files = s->files;
-	return s->local || s->peer || s->files ? 0 : 8;
+	if (s->local || s->peer || s->files)
+		return 0;
+	engine_segment_bare(e, s);
+	return 8;
 }
 
 static bool batch_bad_request(const struct transfer_request *r)

@@ -76,6 +76,7 @@ struct engine_segment {
 	struct engine_neighbour *local;	/* or NULL: not by kernel copies */
 	struct tei_nvmeof_seg *files;	/* one reference, or NULL */
 	char why_not_local[64];
+	uint64_t asked_ns;		/* atomic: see engine_segment_bare() */
 	struct engine_segment *next;	/* same bucket */
 };
 
@@ -348,6 +349,14 @@ int engine_segment_grant(struct engine *e, segment_id_t id,
 void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* The store has another descriptor for an open segment; a worker. */
 void engine_segment_refresh(struct engine *e, const char *name);
+
+/*
+ * A request found no way to s, whose descriptor was read before its process
+ * had rails. Without a store nobody tells when it has: a worker reads it
+ * again, every ENGINE_BARE_NS at most. segments is held.
+ */
+void engine_segment_bare(struct engine *e, struct engine_segment *s);
+#define ENGINE_BARE_NS		(50 * TEI_NS_PER_MS)
 /* local copies were switched on or off */
 void engine_segment_relocal(struct engine *e);
 void engine_addr_pack(const struct tei_rail_addr *in,

@@ -561,6 +561,17 @@ void engine_segment_refresh(struct engine *e, const char *name)
 		segment_attach(e, id, &err);
 }
 
+void engine_segment_bare(struct engine *e, struct engine_segment *s)
+{
+	uint64_t now = tei_now_ns();
+	uint64_t last = __atomic_load_n(&s->asked_ns, __ATOMIC_RELAXED);
+
+	if (tei_meta_store_p2p(e->store) && now - last >= ENGINE_BARE_NS &&
+	    __atomic_compare_exchange_n(&s->asked_ns, &last, now, false,
+					__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		engine_work_refresh(e, s->desc->name);
+}
+
 int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 		       struct te_buffer *bufs, size_t elem_size, size_t *count)
 {

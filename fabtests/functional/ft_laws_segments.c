@@ -272,6 +272,35 @@ static void transport_last(void)
 	law_rig_stop(&rig);
 }
 
+/* A segment opened before its process had rails, as one that restarts has. */
+static void transport_of_target_last(struct law_rig *rig)
+{
+	struct law_rig late = { .engine = rig->engine, .mem = rig->mem };
+	struct fx_job job;
+
+	if (!ft_ok(fx_peer_start(&late.target, FX_MIB, "transport=none",
+				 NULL) &&
+		   !fx_ask(&late.target, "reg 0 %llu 1", FX_MIB),
+		   "a_target_without_a_transport_starts"))
+		return;
+	late.seg = openSegment(rig->engine, late.target.name);
+	job = (struct fx_job){ .engine = rig->engine, .seg = late.seg,
+			       .op = OPCODE_WRITE, .local = rig->mem.p,
+			       .remote = late.target.mem.addr, .len = FX_MIB,
+			       .block = FX_MIB };
+	ft_ok(late.seg > 0 && fx_job_start(&job) == 8,
+	      "without_rails_there_submit_is_8");
+	fx_buf_fill(&rig->mem, 0, FX_MIB, 41);
+	ft_ok(!fx_ask(&late.target, "install tcp") &&
+	      fx_move_until(rig->engine, late.seg, OPCODE_WRITE, rig->mem.p,
+			    late.target.mem.addr, FX_MIB, FX_MIB,
+			    fx_ms(10000)) &&
+	      fx_buf_check(&late.target.mem, 0, FX_MIB, 41),
+	      "when_it_has_rails_the_open_segment_works");
+	closeSegment(rig->engine, late.seg);
+	ft_ok(fx_peer_stop(&late.target), "target_ends_well");
+}
+
 /* --- many threads, all calls --------------------------------------------- */
 
 struct seg_worker {
@@ -352,6 +381,7 @@ void law_segments(void)
 	seg_parts(&rig);
 	transport_handles(&rig);
 	uninstall_waits(&rig);
+	transport_of_target_last(&rig);
 	law_rig_stop(&rig);
 	transport_last();
 }

@@ -419,6 +419,8 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_same();
 	if (!strcmp(verb, "open"))
 		return openSegment(peer.engine, args);
+	if (!strcmp(verb, "install"))
+		return installTransport(peer.engine, args, NULL) ? 0 : 1;
 	if (!strcmp(verb, "close"))
 		return closeSegment(peer.engine, atoi(args));
 	if (!strcmp(verb, "start"))
