@@ -13,6 +13,7 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 .PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
+.PHONY: bench-files
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: stress with-tests
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
@@ -242,6 +243,11 @@ $(B)/test/sieve_bench: $(SIEVE_BENCH_OBJS) $(B)/flags
 		$(SIEVE_BENCH_OBJS) -lm
 bench-sieve: $(B)/test/sieve_bench
 	@$<
+
+# File segments beside fio; BENCH_DIR: where its file goes.
+bench-files: lib tools
+	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
+		sh $(SRCDIR)/fabtests/scripts/bench_files.sh $(BENCH)
 
 # bench-rails BENCH='WORD…': the same for several rails; needs root.
 bench-rails: lib tools

@@ -572,13 +572,30 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s)
 		engine_work_refresh(e, s->desc->name);
 }
 
+/* The i-th buffer, or the i-th file of a file segment. */
+static void segment_buffer(const struct tei_meta_desc *desc, size_t i,
+			   struct te_buffer *b)
+{
+	memset(b, 0, sizeof(*b));
+	if (desc->file_count) {
+		b->addr = desc->files[i].offset;
+		b->length = desc->files[i].length;
+		snprintf(b->location, sizeof(b->location), "file");
+		return;
+	}
+	b->addr = desc->buffers[i].addr;
+	b->length = desc->buffers[i].length;
+	snprintf(b->location, sizeof(b->location), "%.63s",
+		 desc->buffers[i].location);
+}
+
 int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 		       struct te_buffer *bufs, size_t elem_size, size_t *count)
 {
 	struct engine *e = engine_from(engine);
 	struct tei_meta_desc *desc;
 	struct te_buffer b;
-	size_t i, room;
+	size_t i, room, n;
 
 	if (!e || !count || (*count && (!bufs || !elem_size)))
 		return engine_bad(e, __func__, NULL);
@@ -586,16 +603,13 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 	if (!desc)
 		return engine_bad(e, __func__, "no such segment");
 	room = *count;
-	for (i = 0; i < desc->buffer_count && i < room; i++) {
-		memset(&b, 0, sizeof(b));
-		b.addr = desc->buffers[i].addr;
-		b.length = desc->buffers[i].length;
-		snprintf(b.location, sizeof(b.location), "%.63s",
-			 desc->buffers[i].location);
+	n = desc->file_count ? desc->file_count : desc->buffer_count;
+	for (i = 0; i < n && i < room; i++) {
+		segment_buffer(desc, i, &b);
 		engine_out((char *)bufs + i * elem_size, elem_size, &b,
 			   sizeof(b));
 	}
-	*count = desc->buffer_count;
+	*count = n;
 	tei_meta_desc_unref(desc);
 	return 0;
 }

@@ -74,6 +74,7 @@ struct bench_opts {
 	uint64_t engines;		/* of one target */
 	double duration;		/* seconds */
 	bool verify;
+	bool wait;			/* asleep until a batch has ended */
 	bool json;
 	bool bidirectional;		/* raw */
 	bool plain_calls;		/* raw: fi_write, not fi_writemsg */

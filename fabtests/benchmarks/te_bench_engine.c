@@ -133,12 +133,16 @@ static int engine_install(transfer_engine_t engine,
 	return transport ? 0 : -1;
 }
 
+/* --wait; set before any thread is there. */
+static bool engine_sleeps;
+
 transfer_engine_t bench_engine_open(const struct bench_opts *opts)
 {
 	transfer_engine_t engine;
 	char host[256];
 	const char *name = engine_name(opts, host, sizeof(host));
 
+	engine_sleeps = opts->wait;
 	if (engine_setenv(opts))
 		return NULL;
 	engine = createTransferEngine(opts->metadata_server, name, name, 0,
@@ -214,6 +218,8 @@ static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
 	struct transfer_status status;
 	size_t failed = 0;
 
+	if (engine_sleeps)
+		te_wait_batch(engine, batch, -1, &status);
 	for (size_t task = 0; task < count; task++) {
 		while (engine_poll(engine, batch, task, &status) ==
 		       STATUS_WAITING)

@@ -34,7 +34,7 @@ static const char *const option_modes[] = {
 static const char *const option_operations[] = { "read", "write", NULL };
 
 static const char *const option_protocols[] = {
-	"auto", "tcp", "rdma", "shm", "local", NULL
+	"auto", "tcp", "rdma", "shm", "local", "nvmeof", NULL
 };
 
 #define FIELD(f) offsetof(struct bench_opts, f)
@@ -55,7 +55,8 @@ static const struct option_row option_table[] = {
 	{ "operation", KIND_CHOICE, FIELD(operation), 0, 0, option_operations,
 	  "OP", "read or write; read" },
 	{ "protocol", KIND_WORD, FIELD(protocol), 0, 0, option_protocols,
-	  "NAME", "auto, tcp, rdma, shm or local; auto, in raw tcp" },
+	  "NAME", "auto, tcp, rdma, shm, local, or nvmeof for a file\n"
+	  "segment; auto, in raw tcp" },
 	{ "device_name", KIND_TEXT, FIELD(device_name), 0, 0, NULL, "LIST",
 	  "interfaces, RDMA devices or addresses, comma between; all" },
 	{ "provider", KIND_TEXT, FIELD(provider), 0, 0, NULL, "NAME",
@@ -78,6 +79,8 @@ static const struct option_row option_table[] = {
 	  "segments 1M" },
 	{ "verify", KIND_FLAG, FIELD(verify), 0, 0, NULL, "",
 	  "compare every byte; its time is not counted" },
+	{ "wait", KIND_FLAG, FIELD(wait), 0, 0, NULL, "",
+	  "sleep until a batch has ended, instead of asking" },
 	{ "seed", KIND_COUNT, FIELD(seed), 0, UINT64_MAX, NULL, "N",
 	  "of the patterns, the same at both sides; 1" },
 	{ "warmup", KIND_COUNT, FIELD(warmup), 0, 1000000, NULL, "N",
@@ -304,6 +307,9 @@ static int options_check(const struct bench_opts *opts)
 				      "the target's first line");
 	if (opts->mode != BENCH_INITIATOR && opts->segment_id)
 		return options_refuse("--segment_id goes with "
+				      "--mode=initiator");
+	if (opts->mode != BENCH_INITIATOR && !strcmp(opts->protocol, "nvmeof"))
+		return options_refuse("--protocol=nvmeof goes with "
 				      "--mode=initiator");
 	if (!raw && (opts->window || opts->bidirectional ||
 		     opts->plain_calls))

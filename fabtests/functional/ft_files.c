@@ -38,11 +38,25 @@ static bool path_is(struct files_rig *rig, const char *provider)
 	       (!provider || !strcmp(path.provider, provider));
 }
 
+/* The files, each where it starts. */
+static bool buffers_are_files(struct files_rig *rig)
+{
+	struct te_buffer b[FILES_COUNT + 1];
+	size_t n = FILES_COUNT + 1;
+
+	return !te_segment_buffers(rig->engine, rig->seg, b, sizeof(b[0]),
+				   &n) &&
+	       n == FILES_COUNT && !b[0].addr && b[0].length == FILES_FIRST &&
+	       b[1].addr == FILES_FIRST && b[1].length == FILES_SECOND &&
+	       !strcmp(b[0].location, "file");
+}
+
 static void both_ways(struct files_rig *rig, struct fx_peer *peer)
 {
 	rig->seg = openSegment(rig->engine, FILES_NAME);
 	ft_ok(rig->seg > 0 && openSegment(rig->engine, "/" FILES_NAME) ==
 	      rig->seg, "opens");
+	ft_ok(buffers_are_files(rig), "its_buffers_are_the_files");
 	fx_buf_fill(&peer->mem, 0, FILES_SIZE, 1);
 	ft_ok(peer_moves(peer, OPCODE_WRITE, 70000) && files_check(rig, 1),
 	      "another_process_writes");
