@@ -206,7 +206,8 @@ static void test_a_small_task_goes_first(void)
 			       i < last ? 1u << 20 : SCHED_SMALL);
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, last + 1), 0);
 	CU_ASSERT_FATAL(test_wait(t, last + 1));
-	CU_ASSERT(t[last].order < t[1].order);
+	/* a callback may be overtaken by some, not by half of them */
+	CU_ASSERT(t[last].order < t[last / 2].order);
 	sched_end(&rig);
 }
 
@@ -456,6 +457,8 @@ struct sched_dereg {
 	void *mem;
 	int ret;
 	bool done;			/* atomic */
+	bool started;
+	pthread_t thread;
 };
 
 static void *sched_dereg_main(void *arg)
@@ -466,6 +469,18 @@ static void *sched_dereg_main(void *arg)
 	d->ret = tei_rail_mr_dereg(d->dp, d->mem, 0, &err);
 	__atomic_store_n(&d->done, true, __ATOMIC_RELEASE);
 	return NULL;
+}
+
+/* In mid-round. */
+static void sched_dereg_start(struct sched_rig *rig, void *arg)
+{
+	struct sched_dereg *d = arg;
+
+	if (d->started || !sched_stats(&rig->from).inflight_bytes)
+		return;
+	d->started = true;
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&d->thread, NULL,
+					     sched_dereg_main, d), 0);
 }
 
 /* Another process that got the key of mem at "to" and then stands still. */
@@ -489,18 +504,16 @@ static void sched_fence_holder(struct sched_rig *rig, int *rounds)
 	struct sched_dereg dereg = { .dp = rig->to.dp, .mem = mem };
 	struct tei_rail_peer *peer;
 	struct test_plane holder;
-	pthread_t thread;
 	uint32_t gen;
 	int first = *rounds;
 
 	sched_hold_still(rig, &holder, &peer, mem, own);
 	gen = sched_target_gen(&rig->to);
-	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, sched_dereg_main,
-					     &dereg), 0);
 	while (!__atomic_load_n(&dereg.done, __ATOMIC_ACQUIRE) &&
 	       *rounds - first < 1000)
-		sched_round(rig, ++*rounds, NULL, NULL);
-	pthread_join(thread, NULL);
+		sched_round(rig, ++*rounds, sched_dereg_start, &dereg);
+	CU_ASSERT_FATAL(dereg.started);
+	pthread_join(dereg.thread, NULL);
 	CU_ASSERT_EQUAL(dereg.ret, 0);
 	CU_ASSERT(sched_target_gen(&rig->to) > gen);
 	tei_rail_peer_put(peer);
@@ -513,6 +526,7 @@ static void test_a_silent_holder_is_fenced_and_others_go_on(void)
 	int rounds = 0, fences = 0;
 
 	sched_init(&rig);
+	rig.to.settings.fence_ms = 5;
 	sched_begin(&rig);
 	sched_warm(&rig);
 	/* until one hits slices in flight rather than between two rounds */
