@@ -13,22 +13,32 @@
 #define COST_NONE 1e12
 #define COST_ROUNDS 8	/* the quietest counts: others use the cores too */
 
-/* The whole process: waiter and progress thread. */
+/* Of a core, while it waits for a second; the whole process. */
+static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)
+{
+	double cpu = ft_cpu_seconds();
+	uint64_t from = ft_now_ns();
+
+	ft_ok(te_wait_batch(rig->engine, job->id,
+			    COST_SECONDS * 1000 * WAIT_MS, NULL) ==
+	      TE_TIMED_OUT, "nothing_ends_meanwhile");
+	return (ft_cpu_seconds() - cpu) * 1e9 / (double)(ft_now_ns() - from);
+}
+
+/* Waiter and progress thread. */
 void wait_cpu(struct wait_rig *rig)
 {
-	double cpu, share;
 	struct fx_job job;
-	uint64_t from;
+	double share;
+	int i;
 
 	fx_peer_pause(&rig->target);
 	job = wait_job(rig, OPCODE_WRITE, 0, 4 * FX_MIB, FX_MIB);
 	/* what is sent before the socket is full is no waiting */
 	te_wait_batch(rig->engine, job.id, 100 * WAIT_MS, NULL);
-	cpu = ft_cpu_seconds();
-	from = ft_now_ns();
-	ft_ok(te_wait_batch(rig->engine, job.id, COST_SECONDS * 1000 * WAIT_MS,
-			    NULL) == TE_TIMED_OUT, "nothing_ends_meanwhile");
-	share = (ft_cpu_seconds() - cpu) * 1e9 / (double)(ft_now_ns() - from);
+	share = cost_waiting(rig, &job);
+	for (i = 1; i < COST_ROUNDS && share >= 0.10; i++)
+		share = cost_waiting(rig, &job);
 	ft_diag("asleep in te_wait_batch: %.2f %% of a core", share * 100);
 	ft_ok(share < 0.10, "a_sleeping_waiter_costs_no_processor_time");
 	fx_peer_resume(&rig->target);
