@@ -50,7 +50,9 @@ static void cost_say(double *calm, double *beside, const char *how)
 		"beside a %s one: %.3f", a / 1e6, calm[1] / 1e6,
 		calm[COST_TURNS - 2] / 1e6, b / 1e6, beside[1] / 1e6,
 		beside[COST_TURNS - 2] / 1e6, how, b / a);
-	ft_ok(calm[0] > 0 && beside[0] > 0 && b > COST_LEAST * a,
+	/* what else the machine does may hold up most turns, not all of them */
+	ft_ok(calm[0] > 0 && beside[0] > 0 &&
+	      beside[COST_TURNS - 2] > COST_LEAST * a,
 	      "a_%s_target_costs_the_others_little", how);
 }
 
