@@ -204,6 +204,56 @@ case_down()
 	holds 'is a warning' 'F("mtu", "warn", "a0")'
 }
 
+# tap NAME: an interface whose link settings can be chosen, with carrier for a
+# minute.
+tap()
+{
+	ip tuntap add dev "$1" mode tap || return 1
+	python3 - "$1" >"$tmp/pipe" <<-'PYTHON' &
+	import fcntl, os, struct, sys, time
+	f = os.open("/dev/net/tun", os.O_RDWR)
+	TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454ca, 2, 0x1000
+	fcntl.ioctl(f, TUNSETIFF, struct.pack("16sH22x", sys.argv[1].encode(),
+					      IFF_TAP | IFF_NO_PI))
+	os.write(1, b"up\n")
+	os.close(1)
+	time.sleep(60)
+	PYTHON
+	holder=$!
+	[ "$(head -n 1 "$tmp/pipe")" = up ]
+}
+
+case_ethtool()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	ethtool -K a0 tso off gso off tx off >"$tmp/ethtool" 2>&1
+	ok $? 'offloads are switched off'
+	run 0 'a link without offloads' --check --json --no_probe
+	holds 'they are named' \
+		'"tx_checksum, tso, gso" in F("offloads", "note", "a0")[0]["what"]'
+	holds 'its rate is as the driver says' \
+		'[i["speed_bps"] for i in r["interfaces"] if i["name"] == "a0"] == [1e10]'
+	why=$(ls /dev/net/tun 2>&1) || {
+		echo "skip - te_info at a slow link: $why"
+		return
+	}
+	tap t0
+	ok $? 'an interface with carrier'
+	ip addr add 10.9.0.1/24 dev t0 && ip link set t0 up &&
+		ethtool -s t0 speed 100 duplex half
+	ok $? 'a rate and half duplex are set'
+	run 2 'half duplex is bad' --check --json --no_probe
+	holds 'it is told' 'F("duplex", "bad", "t0")'
+	holds 'so is the rate' \
+		'"100 Mbit/s" in F("speed", "warn", "t0")[0]["what"]'
+	ethtool -s t0 speed 25000 duplex full
+	run 0 'a fast one is fine' --check --json --no_probe
+	holds 'nothing is told' \
+		'not F("duplex", None, "t0") and not F("speed", None, "t0")'
+	kill "$holder"
+}
+
 case_limits()
 {
 	ip link set lo up
@@ -451,7 +501,7 @@ mkfifo "$tmp/pipe"
 case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
-	for c in loopback empty subnet down limits libraries root sys many \
+	for c in loopback empty subnet down ethtool limits libraries root sys many \
 		 segment zookeeper zookeeper_here; do
 		unshare -nm --propagation private sh "$0" case "$c" || failed=1
 	done
