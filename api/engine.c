@@ -317,6 +317,8 @@ static void engine_stop(struct engine *e)
 {
 	uint64_t drain = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 
+	if (e->server)
+		tei_meta_server_report(e->server, NULL, NULL);
 	if (e->store)
 		tei_meta_store_watch(e->store, NULL, NULL);
 	engine_wait_shut(e);
@@ -425,6 +427,7 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
 	}
 	if (ret)
 		goto err_fini;
+	tei_meta_server_report(e->server, engine_report, e);
 	TEI_INFO("engine", "segment %s at %s", e->name,
 		 tei_meta_server_address(e->server));
 	return e;

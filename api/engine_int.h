@@ -341,6 +341,11 @@ int engine_auto_discover(struct engine *e, struct tei_err *err);
 /* segments is held. NULL: stale or invented. */
 struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
 void engine_segment_free_all(struct engine *e);
+/* Ids of open segments, from bucket *from on, which moves on: all are seen
+ * once it is ENGINE_SEG_BUCKETS. Their number. */
+#define ENGINE_IDS 256
+int engine_segment_ids(struct engine *e, int *from,
+		       segment_id_t ids[ENGINE_IDS]);
 /* Gives an id that the cache has just granted its targets; on an error the
  * reference is given back. */
 int engine_segment_grant(struct engine *e, segment_id_t id,
@@ -393,7 +398,18 @@ int engine_files_prepare(struct engine *e, struct engine_task *t,
 			 struct tei_nvmeof_seg *files);
 void engine_files_start(struct engine *e, struct engine_task *t);
 
+/* --- engine_paths.c ------------------------------------------------------ */
+/* False: stale or invented. */
+bool engine_peer_stats(struct engine *e, segment_id_t id,
+		       struct te_peer_stats *s);
+
+/* --- engine_report.c ----------------------------------------------------- */
+/* A tei_meta_report_fn; arg is the engine. */
+char *engine_report(void *arg);
+
 /* --- engine_stats.c ------------------------------------------------------ */
+/* A word for enum te_rail_state. */
+const char *engine_rail_state(uint32_t state);
 /* in NULL: no error. */
 void engine_error_out(const struct tei_err *in, uint32_t flags,
 		      struct te_error *out, size_t size);

@@ -255,22 +255,31 @@ static void paths_stats(struct engine *e, segment_id_t id,
 	}
 }
 
+bool engine_peer_stats(struct engine *e, segment_id_t id,
+		       struct te_peer_stats *s)
+{
+	struct paths_target t;
+
+	if (!paths_hold(e, id, &t))
+		return false;
+	paths_stats(e, id, &t, s);
+	paths_release(&t);
+	return true;
+}
+
 int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 		  struct te_peer_stats *stats, size_t size)
 {
 	struct engine *e = engine_from(engine);
 	struct te_peer_stats s;
-	struct paths_target t;
 	struct tei_err err;
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	if (!stats || !size || !paths_hold(e, segment_id, &t))
+	if (!stats || !size || !engine_peer_stats(e, segment_id, &s))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "te_peer_stats: segment id %d is stale or was never given, or no room",
 				    segment_id);
-	paths_stats(e, segment_id, &t, &s);
-	paths_release(&t);
 	engine_out(stats, size, &s, sizeof(s));
 	return 0;
 }

@@ -454,22 +454,30 @@ int removeLocalSegment(transfer_engine_t engine, const char *segment_name)
 	return tei_meta_cache_forget(e->cache, segment_name);
 }
 
+int engine_segment_ids(struct engine *e, int *from,
+		       segment_id_t ids[ENGINE_IDS])
+{
+	struct engine_segment *s;
+	int i, n = 0;
+
+	pthread_rwlock_rdlock(&e->segments);
+	for (i = *from; i < ENGINE_SEG_BUCKETS && n < ENGINE_IDS - 64; i++)
+		for (s = e->segs[i]; s && n < ENGINE_IDS; s = s->next)
+			ids[n++] = s->id;
+	*from = i;
+	pthread_rwlock_unlock(&e->segments);
+	return n;
+}
+
 /* Follows up what the cache has fetched anew. */
 static int segment_follow(struct engine *e)
 {
-	segment_id_t ids[256];
-	struct engine_segment *s;
+	segment_id_t ids[ENGINE_IDS];
 	struct tei_err err;
 	int i, n, ret, first = 0, from = 0;
 
 	do {
-		n = 0;
-		pthread_rwlock_rdlock(&e->segments);
-		for (i = from; i < ENGINE_SEG_BUCKETS && n < 192; i++)
-			for (s = e->segs[i]; s && n < 256; s = s->next)
-				ids[n++] = s->id;
-		from = i;
-		pthread_rwlock_unlock(&e->segments);
+		n = engine_segment_ids(e, &from, ids);
 		for (i = 0; i < n; i++) {
 			ret = segment_attach(e, ids[i], &err);
 			if (ret && ret != TEI_ERR_METADATA && !first)

@@ -194,7 +194,7 @@ static void stats_add(struct stats_text *t, const char *fmt, ...)
 		t->used += (size_t)n;
 }
 
-static const char *stats_state(uint32_t state)
+const char *engine_rail_state(uint32_t state)
 {
 	static const char *const names[] = { "up", "suspect", "down",
 					     "probing" };
@@ -215,7 +215,7 @@ static void stats_links_text(struct engine *e, struct stats_text *t)
 		stats_rail(e, list.rails[i], &s);
 		stats_add(t, "rail %-16s %-6s %-14s %-8s %s  written %llu read %llu\n",
 			  s.name, s.transport, s.provider,
-			  stats_state(s.state), s.address,
+			  engine_rail_state(s.state), s.address,
 			  (unsigned long long)s.tx_bytes,
 			  (unsigned long long)s.rx_bytes);
 	}
@@ -267,7 +267,7 @@ static void stats_links_json(struct engine *e, struct stats_text *t)
 		stats_add(t, ",\"address\":");
 		stats_add_json(t, s.address);
 		stats_add(t, ",\"state\":\"%s\",\"tx_bytes\":%llu,\"rx_bytes\":%llu,\"rate\":%.0f}",
-			  stats_state(s.state), (unsigned long long)s.tx_bytes,
+			  engine_rail_state(s.state), (unsigned long long)s.tx_bytes,
 			  (unsigned long long)s.rx_bytes, s.rate);
 	}
 	stats_add(t, "]");

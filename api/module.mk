@@ -13,6 +13,7 @@ SRCS += \
 	api/engine_memory.c \
 	api/engine_notify.c \
 	api/engine_paths.c \
+	api/engine_report.c \
 	api/engine_segment.c \
 	api/engine_shutdown.c \
 	api/engine_stats.c \

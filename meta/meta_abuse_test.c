@@ -85,6 +85,49 @@ static int abuse_send(struct tei_meta_server *s, const void *bytes, size_t len,
 	return code;
 }
 
+static char *abuse_report(void *arg)
+{
+	(void)arg;
+	return strdup("{}");
+}
+
+/* Type of the answer to a client at another address of this host; 0: none. */
+static int abuse_ask_stats(struct tei_meta_server *s, uint32_t from)
+{
+	struct sockaddr_in to = abuse_address(tei_meta_server_port(s));
+	struct sockaddr_in own = abuse_address(0);
+	struct meta_wire_header h;
+	uint8_t reply[512];
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ssize_t n;
+
+	own.sin_addr.s_addr = htonl(from);
+	CU_ASSERT_FATAL(fd >= 0);
+	CU_ASSERT_EQUAL(bind(fd, (struct sockaddr *)&own, sizeof(own)), 0);
+	CU_ASSERT_EQUAL(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	meta_wire_fill(&h, META_WIRE_GET_STATS, 0, 1, 0);
+	CU_ASSERT_EQUAL(send(fd, &h, sizeof(h), MSG_NOSIGNAL),
+			(ssize_t)sizeof(h));
+	shutdown(fd, SHUT_WR);
+	n = abuse_drain(fd, reply, sizeof(reply));
+	close(fd);
+	memcpy(&h, reply, sizeof(h));
+	return n >= (ssize_t)sizeof(h) ? h.type : 0;
+}
+
+static void strangers_get_no_statistics(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+
+	if (!s)
+		return;
+	tei_meta_server_report(s, abuse_report, NULL);
+	CU_ASSERT_EQUAL(abuse_ask_stats(s, INADDR_LOOPBACK), META_WIRE_STATS);
+	CU_ASSERT_EQUAL(abuse_ask_stats(s, INADDR_LOOPBACK + 1),
+			META_WIRE_ERROR);
+	tei_meta_server_stop(s);
+}
+
 static bool abuse_alive(struct tei_meta_server *s)
 {
 	uint64_t v;
@@ -644,6 +687,7 @@ static void fuzzed_replies_never_hurt(void)
 
 const struct tei_test_case abuse_cases[] = {
 	{ "malformed_frames_are_refused", malformed_frames_are_refused },
+	{ "strangers_get_no_statistics", strangers_get_no_statistics },
 	{ "truncated_frames_cost_nothing", truncated_frames_cost_nothing },
 	{ "requests_may_share_a_connection",
 	  requests_may_share_a_connection },

@@ -57,6 +57,12 @@ static int auth_get(const char *at, const struct tei_secret *secret,
 	return rc;
 }
 
+static char *auth_report(void *arg)
+{
+	(void)arg;
+	return strdup("{}");
+}
+
 static void the_same_secret_opens_everything(void)
 {
 	struct tei_secret *secret = auth_secret("a secret of enough bytes");
@@ -64,6 +70,7 @@ static void the_same_secret_opens_everything(void)
 	struct tei_meta_server_stats stats;
 	uint64_t inc = 0;
 	struct tei_err err;
+	char *json = NULL;
 
 	CU_ASSERT_EQUAL(tei_meta_ping(tei_meta_server_address(s), secret,
 				      meta_test_deadline(), &inc, NULL), 0);
@@ -73,8 +80,18 @@ static void the_same_secret_opens_everything(void)
 	CU_ASSERT_EQUAL(auth_get(tei_meta_server_address(s), secret, "none",
 				 &err), TEI_ERR_REJECTED);
 	CU_ASSERT_EQUAL(err.prov_errno, TEI_ERR_METADATA);
+	tei_meta_server_report(s, auth_report, NULL);
+	CU_ASSERT_EQUAL(tei_meta_get_stats(tei_meta_server_address(s), secret,
+					   meta_test_deadline(), &json, NULL),
+			0);
+	CU_ASSERT_STRING_EQUAL(json, "{}");
+	free(json);
+	CU_ASSERT_EQUAL(tei_meta_get_stats(tei_meta_server_address(s), NULL,
+					   meta_test_deadline(), &json, &err),
+			TEI_ERR_REJECTED);
+	CU_ASSERT_EQUAL(err.prov_errno, TEI_META_DENIED);
 	tei_meta_server_stats(s, &stats);
-	CU_ASSERT_EQUAL(stats.denied, 0);
+	CU_ASSERT_EQUAL(stats.denied, 1);
 	tei_meta_server_stop(s);
 	tei_secret_free(secret);
 }

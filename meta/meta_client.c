@@ -445,3 +445,20 @@ int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
 	*len = c.reply_len;
 	return 0;
 }
+
+int tei_meta_get_stats(const char *endpoint, const struct tei_secret *secret,
+		       uint64_t deadline_ns, char **json, struct tei_err *err)
+{
+	struct client_call c = {
+		.endpoint = endpoint, .secret = secret,
+		.deadline_ns = deadline_ns,
+		.type = META_WIRE_GET_STATS, .reply_type = META_WIRE_STATS,
+		.reply_max = TEI_META_TEXT_MAX,
+	};
+	int rc = client_exchange(&c);
+
+	if (rc)
+		return client_report(&c, rc, err);
+	*json = c.reply;
+	return 0;
+}

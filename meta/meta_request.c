@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -48,6 +49,51 @@ static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 		return;
 	}
 	meta_wire_fill(&h, META_WIRE_DESC, 0, meta_wire_get32(c->head.id),
+		       (uint32_t)c->snapshot->len);
+	memcpy(c->out, &h, sizeof(h));
+	c->out_len = sizeof(h);
+	meta_conn_reply(s, c, now_ns);
+}
+
+/* Both ends have the same address: nobody else's client has that. */
+static bool request_local(int fd)
+{
+	struct sockaddr_storage a, b;
+	socklen_t alen = sizeof(a), blen = sizeof(b);
+
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
+	if (getsockname(fd, (struct sockaddr *)&a, &alen) ||
+	    getpeername(fd, (struct sockaddr *)&b, &blen) ||
+	    a.ss_family != b.ss_family)
+		return false;
+	if (a.ss_family == AF_INET)
+		return ((struct sockaddr_in *)&a)->sin_addr.s_addr ==
+		       ((struct sockaddr_in *)&b)->sin_addr.s_addr;
+	return a.ss_family == AF_INET6 &&
+	       !memcmp(&((struct sockaddr_in6 *)&a)->sin6_addr,
+		       &((struct sockaddr_in6 *)&b)->sin6_addr,
+		       sizeof(struct in6_addr));
+}
+
+static void request_get_stats(struct tei_meta_server *s, struct meta_conn *c,
+			      uint64_t now_ns)
+{
+	struct meta_wire_header h;
+
+	if (!c->session.on && !request_local(c->fd)) {
+		meta_conn_reply_error(s, c, TEI_ERR_REJECTED,
+				      "statistics are for processes of its host, or with a shared secret",
+				      now_ns);
+		return;
+	}
+	c->snapshot = meta_server_report(s);
+	if (!c->snapshot) {
+		meta_conn_reply_error(s, c, TEI_ERR_METADATA,
+				      "no statistics here", now_ns);
+		return;
+	}
+	meta_wire_fill(&h, META_WIRE_STATS, 0, meta_wire_get32(c->head.id),
 		       (uint32_t)c->snapshot->len);
 	memcpy(c->out, &h, sizeof(h));
 	c->out_len = sizeof(h);
@@ -143,6 +189,7 @@ static const struct request_kind {
 	{ META_WIRE_PING, 0, 0, 0, false, request_ping },
 	{ META_WIRE_GET_DESC, META_WIRE_ANY, 0, TEI_META_NAME_MAX, false,
 	  request_get_desc },
+	{ META_WIRE_GET_STATS, 0, 0, 0, false, request_get_stats },
 	{ META_WIRE_AUTH, 0, META_WIRE_NONCE, META_WIRE_NONCE, true,
 	  request_auth },
 	{ META_WIRE_RESPONSE, 0, META_WIRE_TAG, META_WIRE_TAG, true,

@@ -40,8 +40,8 @@ void meta_snapshot_unref(struct meta_snapshot *s)
 	free(s);
 }
 
-static struct meta_snapshot *snapshot_new(const char *name, const char *json,
-					  size_t len, bool digest)
+struct meta_snapshot *meta_snapshot_new(const char *name, const char *json,
+					size_t len, bool digest)
 {
 	struct meta_snapshot *s = calloc(1, sizeof(*s));
 
@@ -101,7 +101,7 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
 				    "cannot publish '%.64s', %zu bytes",
 				    name ? name : "", len);
-	s = snapshot_new(name, json, len, server->config.secret != NULL);
+	s = meta_snapshot_new(name, json, len, server->config.secret != NULL);
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
 				    "no memory to publish '%.64s'", name);
@@ -132,6 +132,31 @@ int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name)
 		return TEI_ERR_METADATA;
 	meta_snapshot_unref(s);
 	return 0;
+}
+
+void tei_meta_server_report(struct tei_meta_server *server,
+			    tei_meta_report_fn fn, void *arg)
+{
+	tei_mutex_lock(&server->report_lock);
+	server->report = fn;
+	server->report_arg = arg;
+	tei_mutex_unlock(&server->report_lock);
+}
+
+struct meta_snapshot *meta_server_report(struct tei_meta_server *server)
+{
+	struct meta_snapshot *s = NULL;
+	char *json = NULL;
+
+	tei_mutex_lock(&server->report_lock);
+	if (server->report)
+		json = server->report(server->report_arg);
+	tei_mutex_unlock(&server->report_lock);
+	if (json && strlen(json) <= TEI_META_TEXT_MAX)
+		s = meta_snapshot_new("", json, strlen(json),
+				      server->config.secret != NULL);
+	free(json);
+	return s;
 }
 
 /* --- the thread ---------------------------------------------------------- */
@@ -291,6 +316,7 @@ server_new(const struct tei_meta_server_config *config)
 	s->epoll_fd = -1;
 	s->wake_fd = -1;
 	tei_mutex_init(&s->lock);
+	tei_mutex_init(&s->report_lock);
 	tei_list_init(&s->snapshots);
 	tei_list_init(&s->conns);
 	tei_list_init(&s->dead);
@@ -313,6 +339,7 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 		close(s->wake_fd);
 	meta_share_fini(s);
 	tei_wipe(&s->auth, sizeof(s->auth));
+	tei_mutex_fini(&s->report_lock);
 	tei_mutex_fini(&s->lock);
 	free(s);
 }

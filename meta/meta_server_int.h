@@ -32,6 +32,9 @@ struct meta_snapshot {
 };
 
 void meta_snapshot_unref(struct meta_snapshot *s);
+/* A copy of json with one reference, or NULL. digest: for a signed reply. */
+struct meta_snapshot *meta_snapshot_new(const char *name, const char *json,
+					size_t len, bool digest);
 
 /*
  * One address, as long as it has clients or has used up some of its share.
@@ -96,6 +99,9 @@ struct tei_meta_server {
 	/* order 2 of util/lock.h; short holds only */
 	struct tei_mutex lock;
 	struct tei_list snapshots;	/* lock: primary first */
+	struct tei_mutex report_lock;	/* outside of lock; held over a call */
+	tei_meta_report_fn report;	/* report_lock: or NULL */
+	void *report_arg;		/* report_lock */
 	/* atomic */
 	bool stopping;
 	struct tei_meta_server_stats stats;
@@ -110,6 +116,9 @@ struct tei_meta_server {
 	uint64_t share_due_ns;	/* somebody's turn comes then; 0: nobody's */
 	uint64_t resume_ns;	/* accepting paused until then; 0: not */
 };
+
+/* The process's statistics with one reference, or NULL: there are none. */
+struct meta_snapshot *meta_server_report(struct tei_meta_server *server);
 
 /* meta_bind.c: fills listen_fd, port, host, address. */
 int meta_server_bind(struct tei_meta_server *server, struct tei_err *err);

@@ -86,6 +86,43 @@ static void unknown_name_is_refused_unless_any_will_do(void)
 	tei_meta_server_stop(s);
 }
 
+static char *server_report(void *arg)
+{
+	return strdup(arg);
+}
+
+static int server_stats(struct tei_meta_server *s, const char *want)
+{
+	char *json = NULL;
+	struct tei_err err;
+	int rc = tei_meta_get_stats(tei_meta_server_address(s), NULL,
+				    meta_test_deadline(), &json, &err);
+
+	if (rc)
+		CU_ASSERT_EQUAL(err.prov_errno, TEI_ERR_METADATA);
+	if (!rc)
+		CU_ASSERT_STRING_EQUAL(json, want);
+	free(json);
+	return rc;
+}
+
+static void statistics_are_those_of_the_moment(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	char text[] = "{\"n\":1}";
+
+	if (!s)
+		return;
+	CU_ASSERT_EQUAL(server_stats(s, NULL), TEI_ERR_REJECTED);
+	tei_meta_server_report(s, server_report, text);
+	CU_ASSERT_EQUAL(server_stats(s, "{\"n\":1}"), 0);
+	text[5] = '2';
+	CU_ASSERT_EQUAL(server_stats(s, "{\"n\":2}"), 0);
+	tei_meta_server_report(s, NULL, NULL);
+	CU_ASSERT_EQUAL(server_stats(s, NULL), TEI_ERR_REJECTED);
+	tei_meta_server_stop(s);
+}
+
 static void large_text_arrives_whole(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -239,6 +276,8 @@ const struct tei_test_case server_cases[] = {
 	{ "answers_to_a_host_name", answers_to_a_host_name },
 	{ "unknown_name_is_refused_unless_any_will_do",
 	  unknown_name_is_refused_unless_any_will_do },
+	{ "statistics_are_those_of_the_moment",
+	  statistics_are_those_of_the_moment },
 	{ "large_text_arrives_whole", large_text_arrives_whole },
 	{ "ports_come_from_the_range", ports_come_from_the_range },
 	{ "defaults_come_from_the_settings",

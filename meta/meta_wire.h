@@ -9,10 +9,12 @@
  *
  *	PING		-				PONG	incarnation
  *	GET_DESC	name, not terminated		DESC	JSON text
+ *	GET_STATS	-				STATS	JSON text
  *	AUTH		nonce of the client		CHALLENGE nonce
  *	RESPONSE	proof				-
  *	anything	-				ERROR	code, text
  *
+ * Without a shared secret only clients of the same host are told statistics.
  * After an ERROR to a frame that could not be understood, or when the server
  * refuses the connection, the server closes.
  *
@@ -45,11 +47,13 @@
 enum meta_wire_type {
 	META_WIRE_PING = 1,
 	META_WIRE_GET_DESC = 2,
+	META_WIRE_GET_STATS = 3,
 	META_WIRE_AUTH = 15,
 	META_WIRE_RESPONSE = 16,
 	META_WIRE_REPLY = 128,		/* set in every reply */
 	META_WIRE_PONG = 129,
 	META_WIRE_DESC = 130,
+	META_WIRE_STATS = 131,
 	META_WIRE_CHALLENGE = 144,
 	META_WIRE_ERROR = 255,
 };

@@ -322,6 +322,16 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 /* Stops serving name. TEI_ERR_METADATA, nothing logged, if it was not. */
 int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name);
 
+/*
+ * The process's statistics as JSON text, malloc'ed, or NULL; on the server's
+ * thread, which waits for it. It must not call the server.
+ */
+typedef char *(*tei_meta_report_fn)(void *arg);
+
+/* Asks fn from now on; NULL: nobody, and no call is under way any more. */
+void tei_meta_server_report(struct tei_meta_server *server,
+			    tei_meta_report_fn fn, void *arg);
+
 void tei_meta_server_stats(struct tei_meta_server *server,
 			   struct tei_meta_server_stats *out);
 
@@ -350,6 +360,14 @@ int tei_meta_ping(const char *endpoint, const struct tei_secret *secret,
 int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
 		      const char *name, bool any, uint64_t deadline_ns,
 		      char **json, size_t *len, struct tei_err *err);
+
+/*
+ * The statistics of the process that serves endpoint, see api/engine_report.c;
+ * terminated, freed with free(). TEI_ERR_REJECTED also where it has none, or
+ * none for us: without a secret only processes of its host are told.
+ */
+int tei_meta_get_stats(const char *endpoint, const struct tei_secret *secret,
+		       uint64_t deadline_ns, char **json, struct tei_err *err);
 
 /* --- store --------------------------------------------------------------- */
 

@@ -32,6 +32,7 @@ SRCS_te_info = \
 	tools/te_info_text.c \
 	tools/te_info_text_seg.c \
 	tools/te_info_verbs.c \
+	tools/te_info_watch.c \
 	# EOL
 
 LIBS_te_info = $(LIBS) -libverbs

@@ -128,5 +128,7 @@ int main(int argc, char **argv)
 	/* only children tell what the library logs */
 	setenv("MC_LOG_LEVEL", getenv("MC_LOG_LEVEL") ? getenv("MC_LOG_LEVEL") :
 							"warn", 1);
+	if (info.opts.watch)
+		return main_flush(info_watch(&info.opts));
 	return main_flush(info.opts.svg ? info_svg(&info) : main_report(&info));
 }

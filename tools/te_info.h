@@ -19,6 +19,7 @@
  *	te_info_probe_child.c	child: the two ends of that transfer
  *	te_info_segment.c	a published segment, and its rails
  *	te_info_pair.c		child: one local rail to all of a segment's
+ *	te_info_watch.c		a running process's numbers, again and again
  *	te_info_net.c		IP interfaces
  *	te_info_ethtool.c	what ethtool knows of them
  *	te_info_route.c		the kernel's choice of route
@@ -60,7 +61,7 @@ enum info_grade { INFO_OK, INFO_NOTE, INFO_WARN, INFO_BAD };
 
 /* Fixed once parsed. Texts point into argv or are static. */
 struct info_opts {
-	bool check, json, svg, help, version, no_probe;
+	bool check, json, svg, help, version, no_probe, watch;
 	const char *metadata_server;
 	const char *segment;	/* NULL: none */
 	const char *protocol;	/* "auto" or a transport */
@@ -73,6 +74,8 @@ struct info_opts {
 	uint64_t expected_peers;
 	uint64_t pid;		/* a process to look at; 0: none */
 	double probe_time;	/* seconds per rail */
+	double interval;	/* seconds between two turns of --watch */
+	uint64_t count;		/* turns; 0: until it is interrupted */
 	/* children only */
 	const char *child;	/* what kind, or NULL */
 	const char *rail;	/* its rail's name */
@@ -292,6 +295,10 @@ int info_machine_open(struct info *info, struct info_machine *m, char *why,
 void info_machine_close(struct info_machine *m);
 /* Adds "machine" to the report. */
 void info_machine_doc(struct info *info, const struct info_machine *m);
+
+/* --- te_info_watch.c ----------------------------------------------------- */
+/* The turns of --watch, to stdout. An exit status, with a line on stderr. */
+int info_watch(const struct info_opts *opts);
 
 /* --- te_info_svg.c ------------------------------------------------------- */
 /* Writes the picture to stdout. An exit status, with a line on stderr. */

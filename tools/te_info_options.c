@@ -23,6 +23,12 @@ static const struct option_row option_table[] = {
 	  "try each rail and name what would hurt" },
 	{ "segment", KIND_TEXT, FIELD(segment), 0, 0, "NAME",
 	  "show a published segment and try each of its rails" },
+	{ "watch", KIND_FLAG, FIELD(watch), 0, 0, "",
+	  "with --segment: its process's rails and peers, live" },
+	{ "interval", KIND_SECONDS, FIELD(interval), 0, 0, "SECONDS",
+	  "with --watch: between two turns; 1" },
+	{ "count", KIND_COUNT, FIELD(count), 1, 1000000000, "N",
+	  "with --watch: turns; until it is interrupted" },
 	{ "svg", KIND_FLAG, FIELD(svg), 0, 0, "",
 	  "draw sockets, NUMA nodes, NICs, GPUs and who is near whom" },
 	{ "json", KIND_FLAG, FIELD(json), 0, 0, "",
@@ -118,7 +124,7 @@ static int option_set(const struct option_row *row, const char *value,
 			return 0;
 		return option_wrong(row, value, "is no number in its range");
 	case KIND_SECONDS:
-		if (!ft_parse_seconds(value, field) && opts->probe_time <= 60)
+		if (!ft_parse_seconds(value, field) && *(double *)field <= 60)
 			return 0;
 		return option_wrong(row, value, "must be seconds, above 0, "
 				    "at most 60, like 1, 0.5 or 500ms");
@@ -191,6 +197,12 @@ static int options_check(const struct info_opts *opts)
 				      "or local");
 	if (opts->svg && (opts->json || opts->check || opts->segment))
 		return options_refuse("--svg goes alone");
+	if (opts->watch && (!opts->segment || opts->check))
+		return options_refuse("--watch goes with --segment, without "
+				      "--check");
+	if (!opts->watch && (opts->interval || opts->count))
+		return options_refuse("--interval and --count go with "
+				      "--watch");
 	if (opts->topology && !opts->svg)
 		return options_refuse("--topology goes with --svg");
 	if (!opts->check && (opts->peers || opts->pid || opts->no_probe))

@@ -433,6 +433,66 @@ case_segment()
 	run 2 'a name that never was' --segment=nonsense
 }
 
+# turns NAME EXPRESSION: true of the JSON documents r, one a line.
+turns()
+{
+	python3 - "$tmp/out" "$2" <<-'PYTHON'
+	import json, sys
+	with open(sys.argv[1], encoding="utf-8") as f:
+	    r = [json.loads(line) for line in f]
+	good = eval(sys.argv[2])
+	if not good:
+	    print("# not true: " + sys.argv[2])
+	    print("#", r)
+	sys.exit(not good)
+	PYTHON
+	ok $? "$1"
+}
+
+case_watch()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	veth a1 10.7.0.1/24
+	"$BUILD/bin/te_bench" --mode=target --protocol=tcp \
+		--local_server_name=127.0.0.1 --buffer_size=4M \
+		>"$tmp/pipe" 2>"$tmp/target.err" &
+	target=$!
+	name=$(head -n 1 "$tmp/pipe")
+	MC_MIN_RPC_PORT=17000 MC_MAX_RPC_PORT=17000 "$BUILD/bin/te_bench" \
+		--protocol=tcp --local_server_name=127.0.0.1 --duration=60 \
+		--operation=write --block_size=64K --batch_size=16 \
+		--buffer_size=4M --segment_id="$name" >"$tmp/bench" 2>&1 &
+	bench=$!
+	tries=0
+	until "$info" --watch --segment=127.0.0.1:17000 --count=1 --json \
+		2>/dev/null | grep -q '"completed":[1-9]'; do
+		tries=$((tries + 1))
+		if ! kill -0 "$bench" 2>/dev/null || [ "$tries" -gt 300 ]; then
+			sed 's/^/# /' "$tmp/bench"
+			break
+		fi
+		sleep 0.1
+	done
+	run 0 'a running process is watched' --watch --json --count=3 \
+		--interval=0.3 --segment=127.0.0.1:17000
+	turns 'each turn has its rails and its peer' \
+		'len(r) == 3 and all(sorted(x["name"] for x in t["rails"]) == ["a0", "a1"] and t["peers"][0]["name"] == "'"$name"'" for t in r)'
+	turns 'bytes grow from turn to turn' \
+		'all(a["peers"][0]["tx_bytes"] < b["peers"][0]["tx_bytes"] for a, b in zip(r, r[1:]))'
+	turns 'and so are the rates' \
+		'all(sum(x["tx_bytes_per_s"] for x in t["rails"]) > 0 and t["peers"][0]["tx_bytes_per_s"] > 0 for t in r[1:])'
+	run 0 'as text' --watch --count=1 --segment=127.0.0.1:17000
+	grep -q '^a1 .* up ' "$tmp/out"
+	ok $? 'a line for each rail'
+	kill -9 "$bench"
+	wait "$bench" 2>/dev/null
+	run 2 'a process that has gone' --watch --segment=127.0.0.1:17000
+	kill "$target"
+	run 3 'nobody to watch' --watch
+	run 3 'turns of nothing' --count=2
+}
+
 case_zookeeper()
 {
 	ip link set lo up
@@ -502,7 +562,7 @@ case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
 	for c in loopback empty subnet down ethtool limits libraries root sys many \
-		 segment zookeeper zookeeper_here; do
+		 segment watch zookeeper zookeeper_here; do
 		unshare -nm --propagation private sh "$0" case "$c" || failed=1
 	done
 else

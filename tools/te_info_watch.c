@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A running process's rails and peers, asked for over its control channel
+ * again and again.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "meta/tei_meta.h"
+#include "tools/te_info.h"
+#include "util/clock.h"
+#include "util/settings.h"
+
+#define WATCH_INTERVAL	1.0	/* seconds */
+
+/* A store, and where the process is that is watched. */
+struct watch {
+	const struct info_opts *opts;
+	struct tei_settings settings;
+	struct tei_meta_store *store;
+	char endpoint[TEI_META_ENDPOINT_MAX];
+	cJSON *before;			/* of the turn before, or NULL */
+};
+
+static uint64_t watch_deadline(const struct watch *w)
+{
+	return tei_now_ns() + w->settings.connect_timeout_s * TEI_NS_PER_SEC;
+}
+
+static int watch_open(struct watch *w, struct tei_err *err)
+{
+	int ret = tei_settings_load(&w->settings, err);
+
+	if (!ret)
+		ret = tei_meta_store_open(w->opts->metadata_server,
+					  &w->settings, &w->store, err);
+	if (!ret)
+		ret = tei_meta_store_resolve(w->store, w->opts->segment,
+					     watch_deadline(w), w->endpoint,
+					     err);
+	return ret;
+}
+
+static cJSON *watch_ask(struct watch *w, struct tei_err *err)
+{
+	cJSON *doc;
+	char *json;
+
+	if (tei_meta_get_stats(w->endpoint, tei_meta_store_secret(w->store),
+			       watch_deadline(w), &json, err))
+		return NULL;
+	doc = cJSON_Parse(json);
+	free(json);
+	if (!doc)
+		snprintf(err->text, sizeof(err->text),
+			 "what %.64s answers is no JSON", w->endpoint);
+	return doc;
+}
+
+static const cJSON *watch_list(const cJSON *doc, const char *key)
+{
+	return cJSON_GetObjectItemCaseSensitive(doc, key);
+}
+
+/* The same rail or peer in the turn before, or NULL. */
+static const cJSON *watch_same(const struct watch *w, const char *key,
+			       const cJSON *o)
+{
+	const cJSON *p;
+
+	cJSON_ArrayForEach(p, watch_list(w->before, key))
+		if (!strcmp(info_get(p, "name"), info_get(o, "name")) &&
+		    !strcmp(info_get(p, "transport"), info_get(o, "transport")))
+			return p;
+	return NULL;
+}
+
+/* Adds bytes per second since the turn before, 0 in the first. */
+static void watch_rates(const struct watch *w, cJSON *doc, const char *key)
+{
+	double seconds = (info_get_num(doc, "time_ns") -
+			  info_get_num(w->before, "time_ns")) / 1e9;
+	bool same = !strcmp(info_get(doc, "incarnation"),
+			    info_get(w->before, "incarnation"));
+	const cJSON *was;
+	double tx, rx;
+	cJSON *o;
+
+	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, key)) {
+		was = same && seconds > 0 ? watch_same(w, key, o) : NULL;
+		tx = was ? info_get_num(o, "tx_bytes") -
+			   info_get_num(was, "tx_bytes") : 0;
+		rx = was ? info_get_num(o, "rx_bytes") -
+			   info_get_num(was, "rx_bytes") : 0;
+		info_num(o, "tx_bytes_per_s", was ? tx / seconds : 0);
+		info_num(o, "rx_bytes_per_s", was ? rx / seconds : 0);
+	}
+}
+
+static void watch_rails(const cJSON *doc)
+{
+	const cJSON *o;
+
+	printf("%-16s %-14s %-8s %10s %10s %9s %9s %9s %7s %7s\n", "rail",
+	       "provider", "state", "write MB/s", "read MB/s", "in flight",
+	       "window", "rate MB/s", "retries", "errors");
+	cJSON_ArrayForEach(o, watch_list(doc, "rails"))
+		printf("%-16s %-14s %-8s %10.1f %10.1f %8.0fK %8.0fK %9.1f %7.0f %7.0f\n",
+		       info_get(o, "name"), info_get(o, "provider"),
+		       info_get(o, "state"),
+		       info_get_num(o, "tx_bytes_per_s") / 1e6,
+		       info_get_num(o, "rx_bytes_per_s") / 1e6,
+		       info_get_num(o, "inflight_bytes") / 1024,
+		       info_get_num(o, "window") / 1024,
+		       info_get_num(o, "rate") / 1e6,
+		       info_get_num(o, "retries"), info_get_num(o, "errors"));
+}
+
+static void watch_peers(const cJSON *doc)
+{
+	const cJSON *o;
+
+	if (!cJSON_GetArraySize(watch_list(doc, "peers")))
+		return;
+	printf("%-31s %-8s %10s %10s %9s %9s %7s %7s %7s\n", "peer", "state",
+	       "write MB/s", "read MB/s", "queued", "completed", "failed",
+	       "retries", "fences");
+	cJSON_ArrayForEach(o, watch_list(doc, "peers"))
+		printf("%-31s %-8s %10.1f %10.1f %9.0f %9.0f %7.0f %7.0f %7.0f\n",
+		       info_get(o, "name"), info_get(o, "state"),
+		       info_get_num(o, "tx_bytes_per_s") / 1e6,
+		       info_get_num(o, "rx_bytes_per_s") / 1e6,
+		       info_get_num(o, "queued"),
+		       info_get_num(o, "completed"),
+		       info_get_num(o, "failed") + info_get_num(o, "timeout"),
+		       info_get_num(o, "retries"), info_get_num(o, "fences"));
+}
+
+static void watch_show(const struct watch *w, const cJSON *doc)
+{
+	char *text, when[16] = "";
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (w->opts->json) {
+		text = cJSON_PrintUnformatted(doc);
+		puts(text ? text : "{}");
+		cJSON_free(text);
+		return;
+	}
+	if (isatty(STDOUT_FILENO))
+		fputs("\033[H\033[J", stdout);
+	if (localtime_r(&now, &tm))
+		strftime(when, sizeof(when), "%H:%M:%S", &tm);
+	printf("%s  %s  process %s  moonrail %s\n", when,
+	       info_get(doc, "name"), info_get(doc, "incarnation"),
+	       info_get(doc, "version"));
+	watch_rails(doc);
+	watch_peers(doc);
+	if (!isatty(STDOUT_FILENO))
+		putchar('\n');
+}
+
+static void watch_sleep(double seconds)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)seconds,
+		.tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9),
+	};
+
+	nanosleep(&ts, NULL);
+}
+
+/* One turn; false where the process does not answer. */
+static bool watch_turn(struct watch *w, struct tei_err *err)
+{
+	cJSON *doc = watch_ask(w, err);
+
+	if (!doc)
+		return false;
+	watch_rates(w, doc, "rails");
+	watch_rates(w, doc, "peers");
+	watch_show(w, doc);
+	cJSON_Delete(w->before);
+	w->before = doc;
+	return true;
+}
+
+int info_watch(const struct info_opts *opts)
+{
+	static struct watch w;
+	struct tei_err err;
+	uint64_t turn;
+	int ret;
+
+	w.opts = opts;
+	memset(&err, 0, sizeof(err));
+	ret = watch_open(&w, &err);
+	for (turn = 1; !ret; turn++) {
+		ret = !watch_turn(&w, &err);
+		if (ret || turn == opts->count || fflush(stdout))
+			break;
+		watch_sleep(opts->interval ? opts->interval : WATCH_INTERVAL);
+	}
+	if (ret)
+		fprintf(stderr, "te_info: %s: %s\n", opts->segment, err.text);
+	cJSON_Delete(w.before);
+	tei_meta_store_close(w.store);
+	return ret ? INFO_EXIT_BAD : INFO_EXIT_OK;
+}
