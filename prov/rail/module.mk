@@ -28,6 +28,7 @@ SRCS += \
 	prov/rail/rail_retry.c \
 	prov/rail/rail_sched.c \
 	prov/rail/rail_slice.c \
+	prov/rail/rail_user.c \
 	prov/rail/rail_window.c \
 	# EOL
 

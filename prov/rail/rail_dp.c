@@ -24,6 +24,7 @@ static void dp_free(struct tei_rail_dp *dp)
 		next = c->next;
 		free(c);
 	}
+	rail_mr_close_anywhere(dp);
 	tei_wipe(&dp->auth, sizeof(dp->auth));
 	pthread_cond_destroy(&dp->cond);
 	tei_mutex_fini(&dp->sched);
@@ -44,6 +45,8 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->ops = attr->ops;
 	dp->arg = attr->arg;
 	dp->incarnation = attr->incarnation;
+	dp->info_flags = attr->info_flags;
+	dp->port = attr->port;
 	dp->signs = attr->secret != NULL;
 	if (attr->secret)
 		tei_secret_key(attr->secret, "peer protocol", &dp->auth);
@@ -60,7 +63,9 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	tei_list_init(&dp->slices);
 	for (i = 0; i < RAIL_PEER_HASH; i++)
 		tei_list_init(&dp->hash[i]);
-	ret = rail_progress_start(dp, err);
+	ret = attr->any_local ? rail_mr_open_anywhere(dp, err) : 0;
+	if (!ret)
+		ret = rail_progress_start(dp, err);
 	if (ret) {
 		dp_free(dp);
 		return ret;
@@ -247,7 +252,8 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	struct rail_found *list, *f;
 	int ret, opened = 0;
 
-	ret = rail_info_find(dp->settings, transport, devices, err, &list);
+	ret = rail_info_find(dp->settings, transport, devices, dp->info_flags,
+			     err, &list);
 	if (ret)
 		return ret;
 	tei_mutex_lock(&dp->admin);

@@ -14,6 +14,7 @@ void rail_done_init(struct rail_done *done)
 {
 	tei_list_init(&done->tasks);
 	tei_list_init(&done->heard);
+	tei_list_init(&done->messages);
 }
 
 /* Whoever unregisters a region goes on when its tasks have been told. */
@@ -56,10 +57,17 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 	struct tei_rail_mr *mrs[END_RELEASE];
 	int n = 0;
 	struct tei_rail_extra *extra;
+	struct tei_rail_message *m;
 	struct tei_rail_task *task;
 	struct rail_heard *h;
 	struct tei_err *err;
 
+	while (!tei_list_empty(&done->messages)) {
+		m = tei_list_first(&done->messages, struct tei_rail_message,
+				   link);
+		tei_list_del(&m->link);
+		dp->ops->message(dp->arg, m);
+	}
 	while (!tei_list_empty(&done->heard)) {
 		h = tei_list_first(&done->heard, struct rail_heard, link);
 		tei_list_del(&h->link);

@@ -61,24 +61,26 @@ static struct fi_info *info_hints(const char *provider)
 }
 
 /* The list that a provider offers, bound to node where it is not NULL. */
-static struct fi_info *info_query(const char *provider, const char *node)
+static struct fi_info *info_query(const char *provider, const char *node,
+				  uint64_t flags)
 {
 	struct fi_info *hints = info_hints(provider), *list = NULL;
 	int ret;
 
 	if (!hints)
 		return NULL;
+	if (node)
+		flags |= FI_SOURCE;
 	/* it has nothing to sleep on: rail_lane.c counts remote operations */
 	if (!strcmp(provider, "shm"))
 		hints->caps |= FI_RMA_EVENT;
-	ret = fi_getinfo(RAIL_API_VERSION, node, NULL, node ? FI_SOURCE : 0,
-			 hints, &list);
+	ret = fi_getinfo(RAIL_API_VERSION, node, NULL, flags, hints, &list);
 	if (ret == -FI_ENODATA || ret == -FI_EINVAL) {
 		/* some providers only offer automatic progress */
 		hints->domain_attr->control_progress = FI_PROGRESS_UNSPEC;
 		hints->domain_attr->data_progress = FI_PROGRESS_UNSPEC;
-		ret = fi_getinfo(RAIL_API_VERSION, node, NULL,
-				 node ? FI_SOURCE : 0, hints, &list);
+		ret = fi_getinfo(RAIL_API_VERSION, node, NULL, flags, hints,
+				 &list);
 	}
 	fi_freeinfo(hints);
 	return ret ? NULL : list;
@@ -334,7 +336,7 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 
 /* Devices given as addresses, which need no interface of that address. */
 static int info_take_addresses(const char *provider, const char *devices,
-			       const struct ifaddrs *ifs,
+			       uint64_t flags, const struct ifaddrs *ifs,
 			       struct rail_found **out)
 {
 	char text[TEI_SETTING_TEXT], *save = NULL, *tok;
@@ -349,7 +351,7 @@ static int info_take_addresses(const char *provider, const char *devices,
 		if (inet_pton(AF_INET, tok, bin) != 1 &&
 		    inet_pton(AF_INET6, tok, bin) != 1)
 			continue;
-		list = info_query(provider, tok);
+		list = info_query(provider, tok, flags);
 		if (!list)
 			continue;
 		ifa = info_interface(ifs, list);
@@ -360,7 +362,8 @@ static int info_take_addresses(const char *provider, const char *devices,
 }
 
 static int info_try(const struct tei_settings *s, const char *provider,
-		    const char *devices, struct rail_found **out)
+		    const char *devices, uint64_t flags,
+		    struct rail_found **out)
 {
 	int family = s->use_ipv6 ? AF_INET6 : AF_INET;
 	struct ifaddrs *ifs = NULL;
@@ -373,8 +376,9 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	if (getifaddrs(&ifs))
 		ifs = NULL;
 	if (*devices)
-		ret = info_take_addresses(provider, devices, ifs, out);
-	list = ret ? NULL : info_query(provider, NULL);
+		ret = info_take_addresses(provider, devices, flags, ifs,
+					  out);
+	list = ret ? NULL : info_query(provider, NULL, flags);
 	for (pass = INFO_NO_LOOPBACK;
 	     list && !ret && pass <= INFO_LOOPBACK && !*out; pass++) {
 		ret = info_take(s, list, ifs, devices, family, pass, out);
@@ -419,7 +423,7 @@ static bool info_wanted(const char *transport, const char *pinned, size_t row)
 }
 
 int rail_info_find(const struct tei_settings *s, const char *transport,
-		   const char *devices, struct tei_err *err,
+		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out)
 {
 	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
@@ -439,11 +443,12 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 		if (!info_wanted(transport, s->provider, i))
 			continue;
 		pinned_known = true;
-		ret = info_try(s, info_providers[i].provider, devices, out);
+		ret = info_try(s, info_providers[i].provider, devices, flags,
+			       out);
 	}
 	if (!ret && !*out && *s->provider && !pinned_known &&
 	    strcmp(transport, "shm"))
-		ret = info_try(s, s->provider, devices, out);
+		ret = info_try(s, s->provider, devices, flags, out);
 	if (!ret && !*out)
 		ret = tei_err_fail(err, TEI_ERR_NO_DEVICE, "rail",
 				   "see fi_info, MOONRAIL_DEVICES, MOONRAIL_PROVIDER and MC_TE_FILTERS",
@@ -468,7 +473,7 @@ bool tei_rail_transport_present(const struct tei_settings *settings,
 	for (i = 0; i < n && !found; i++)
 		if (info_wanted(transport, settings->provider, i))
 			info_try(settings, info_providers[i].provider,
-				 settings->devices, &found);
+				 settings->devices, 0, &found);
 	present = found != NULL;
 	rail_info_free(found);
 	return present;

@@ -13,8 +13,9 @@
  *    when the fence was given up, which is what UNFENCED says.
  *  - A slice is final for local memory once its completion (good or bad) was
  *    read, or once the lane that carried it was closed.
- *  - Initiating lanes only send and post RMA; target lanes only receive and
- *    are only touched by the thread. A reply travels over an initiating lane of
+ *  - Initiating lanes only send and post RMA; target lanes only receive, and
+ *    only the thread opens and closes them. Others that read one hand what is
+ *    not for the user of the data plane to the thread. A reply travels over an initiating lane of
  *    the replying side.
  *  - Control state (hello, keys, fence, revoke) is run by the thread alone;
  *    what others read of it is guarded by dp->sched.
@@ -209,12 +210,25 @@ struct rail_lane {
 	uint64_t alone_ns;		/* when that was */
 	uint32_t msgs;			/* atomic: messages under way */
 	bool kick;			/* atomic: look again after unlock */
+	bool visited;			/* target: a caller reads it */
+	struct tei_list aside;		/* target: rail_aside, for the thread */
+	uint32_t naside;		/* read without lock: atomic */
 	struct rail_rx *rx;		/* target: receive buffers */
 	void *rx_mem;
 	struct fid_mr *rx_mr;
 };
 
-/* A receive buffer of a target lane. Owned by the lane; thread only. */
+/*
+ * A message that a caller read off a target lane and that is the thread's to
+ * handle. Owned by the lane.
+ */
+struct rail_aside {
+	struct tei_list link;
+	uint32_t len;
+	uint8_t buf[];
+};
+
+/* A receive buffer of a target lane. Owned by the lane, whose lock guards it. */
 struct rail_rx {
 	struct rail_op op;
 	uint8_t *buf;
@@ -492,6 +506,10 @@ struct tei_rail_peer {
 	uint64_t refuse;		/* incarnation it took us for, or 0 */
 	const char *refuse_why;		/* static */
 	uint8_t refuse_nonce[16];	/* of the hello that is refused */
+	bool seeker;			/* here only to find the process that
+					 * has the first address: in no table,
+					 * incarnation 0 */
+	uint64_t found;			/* seeker: who it is, 0: not yet */
 	bool stranger;			/* here only to be refused: in no
 					 * table, GONE from the beginning */
 	uint64_t stranger_ns;		/* until when that is tried */
@@ -551,6 +569,10 @@ struct tei_rail_dp {
 	uint64_t incarnation;
 	char name[256];
 	bool signs;			/* there is a secret */
+	uint64_t info_flags;		/* for fi_getinfo */
+	uint16_t port;			/* of the first target lanes, or 0 */
+	struct tei_rail_mr *anywhere;	/* stands for local memory that is not
+					 * registered, or NULL */
 	struct tei_mac_key auth;
 	int wake_fd;
 	pthread_t thread;
@@ -592,6 +614,8 @@ struct tei_rail_dp {
 
 	/* atomics */
 	uint64_t drive_seq;		/* callers' progress calls */
+	uint64_t target_seq;		/* those that read target lanes too */
+	uint32_t nseekers;		/* peers looked for by address */
 	uint32_t driving;		/* callers that drive in a loop */
 	uint32_t dozing;		/* callers asleep until tasks end */
 	bool thread_trusts;		/* it sleeps without the lanes that
@@ -631,6 +655,7 @@ static inline void rail_sched_wait(struct tei_rail_dp *dp, uint64_t timeout_ns)
 struct rail_done {
 	struct tei_list tasks;		/* tei_rail_task.live_link */
 	struct tei_list heard;		/* rail_heard.link */
+	struct tei_list messages;	/* tei_rail_message.link */
 };
 
 /* A notification on its way to ops->notify; owned by a rail_done. */
@@ -649,8 +674,9 @@ struct rail_found {
 	uint8_t prefix;
 	struct rail_found *next;
 };
+/* flags: for fi_getinfo. */
 int rail_info_find(const struct tei_settings *s, const char *transport,
-		   const char *devices, struct tei_err *err,
+		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out);
 void rail_info_free(struct rail_found *list);
 
@@ -739,6 +765,8 @@ void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 const uint8_t *rail_mr_ranks(const struct tei_rail_mr *mr, const char *addr)
 	TEI_REQUIRES(rail_sched_held);
 void rail_mr_free_all(struct tei_rail_dp *dp);
+int rail_mr_open_anywhere(struct tei_rail_dp *dp, struct tei_err *err);
+void rail_mr_close_anywhere(struct tei_rail_dp *dp);
 
 /* --- rail_path.c --------------------------------------------------------- */
 /* Path of this lane to that remote rail; NULL before rail_path_table. */
@@ -885,6 +913,10 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp,
 					 const struct tei_rail_addr *first,
 					 const char *why)
 	TEI_REQUIRES(rail_sched_held);
+/* What stands for the process that has that address; a reference. */
+struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
+				       const struct tei_rail_addr *first)
+	TEI_REQUIRES(rail_sched_held);
 /* It refused us, and said why. */
 void rail_peer_refused(struct tei_rail_peer *peer, const char *why,
 		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
@@ -984,6 +1016,7 @@ enum rail_msg_type {
 	RAIL_MSG_BYE = 10,
 	RAIL_MSG_ATOMIC = 11,
 	RAIL_MSG_ATOMIC_REP = 12,
+	RAIL_MSG_USER = 13,	/* the bytes of tei_rail_send */
 };
 /* All of these: the thread, no lock held unless said. */
 struct rail_wire;
@@ -999,9 +1032,27 @@ int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt);
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);
-/* A message came in on a target lane. The thread. */
+/* As above, any thread; what it met, for rail_fence_maybe_stuck. */
+int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
+		    uint32_t lane_index, const void *msg, size_t len,
+		    struct rail_lane **lane, struct rail_path **path);
+/* A message came in on a target lane. The thread, or a caller: then it is set
+ * aside unless it is for the user. */
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		       struct rail_done *done) TEI_REQUIRES(lane->lock);
+
+/* What callers have set aside. The thread. */
+void rail_msg_aside(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock);
+void rail_msg_drop_aside(struct rail_lane *lane);
+
+/* --- rail_user.c: messages of the data plane's user ---------------------- */
+void rail_user_received(struct tei_rail_peer *peer, const struct rail_wire *w,
+			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+/* The process of incarnation inc has that address. */
+void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
+		    const struct tei_rail_addr *addr)
+	TEI_REQUIRES(rail_sched_held);
 
 /* True when no message of the rail is under way. */
 bool rail_msg_idle(struct rail *rail);

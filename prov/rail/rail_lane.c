@@ -3,6 +3,7 @@
  * Lanes: one RDM endpoint each with its own CQ, AV and EQ. Opening one starts
  * a new generation; closing one ends everything that was posted on it.
  */
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 	lane->wait_fd = -1;
 	tei_mutex_init(&lane->lock);
 	tei_list_init(&lane->posted);
+	tei_list_init(&lane->aside);
 }
 
 static struct fid_domain *lane_domain(const struct rail_lane *lane)
@@ -168,6 +170,35 @@ static int lane_read_addr(struct rail_lane *lane)
 	return 0;
 }
 
+/* The first generation of a target lane may be told where to listen. */
+static struct fi_info *lane_info(const struct rail_lane *lane)
+{
+	struct fi_info *info = fi_dupinfo(lane->rail->info);
+	struct sockaddr_in *sa = info ? info->src_addr : NULL;
+
+	/* the port is at the same place in a sockaddr_in6 */
+	if (sa && lane->target && !lane->gen &&
+	    (sa->sin_family == AF_INET || sa->sin_family == AF_INET6))
+		sa->sin_port = htons(lane->rail->dp->port);
+	return info;
+}
+
+static int lane_endpoint(struct rail_lane *lane)
+{
+	struct fi_info *info;
+	int ret;
+
+	if (!lane->rail->dp->port)
+		return fi_endpoint(lane_domain(lane), lane->rail->info,
+				   &lane->ep, NULL);
+	info = lane_info(lane);
+	if (!info)
+		return -FI_ENOMEM;
+	ret = fi_endpoint(lane_domain(lane), info, &lane->ep, NULL);
+	fi_freeinfo(info);
+	return ret;
+}
+
 static int lane_open_ep(struct rail_lane *lane, const char **what)
 {
 	int ret;
@@ -177,7 +208,7 @@ static int lane_open_ep(struct rail_lane *lane, const char **what)
 	if (ret)
 		return ret;
 	*what = "fi_endpoint";
-	ret = fi_endpoint(lane_domain(lane), lane->rail->info, &lane->ep, NULL);
+	ret = lane_endpoint(lane);
 	if (ret)
 		return ret;
 	*what = "fi_ep_bind";
@@ -568,6 +599,8 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 
 	if (!lane->ep)
 		return false;
+	if (!lane->visited)
+		rail_msg_aside(lane, done);
 	any = lane_read_cq(lane, done);
 	if (lane->target) {
 		if (any)

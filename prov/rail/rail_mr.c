@@ -162,6 +162,35 @@ static void mr_free(struct tei_rail_mr *mr)
 	free(mr);
 }
 
+/* It is in no table and on no rail: no peer can ask for it. */
+int rail_mr_open_anywhere(struct tei_rail_dp *dp, struct tei_err *err)
+{
+	struct tei_rail_mr *mr = calloc(1, sizeof(*mr));
+	int i;
+
+	if (mr)
+		mr->places = calloc(1, sizeof(*mr->places));
+	if (!mr || !mr->places) {
+		free(mr);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "no memory for a data plane");
+	}
+	mr->len = UINT64_MAX;
+	mr->nplaces = 1;
+	mr->places->end = UINT64_MAX;
+	mr->state = RAIL_MR_READY;
+	for (i = 0; i < TEI_RAIL_MAX; i++)
+		mr->part[i].shift = RAIL_MR_WHOLE;
+	dp->anywhere = mr;
+	return 0;
+}
+
+void rail_mr_close_anywhere(struct tei_rail_dp *dp)
+{
+	if (dp->anywhere)
+		mr_free(dp->anywhere);
+}
+
 static int mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 		       struct tei_err *err)
 {

@@ -38,7 +38,7 @@ static int mr_open(struct test_plane *p, const char *address, int mode)
 	int ret;
 
 	test_plane_open(p, NULL);
-	ret = rail_info_find(&p->settings, "tcp", address, &err, &list);
+	ret = rail_info_find(&p->settings, "tcp", address, 0, &err, &list);
 	if (ret)
 		return ret;
 	tei_mutex_lock(&p->dp->admin);
@@ -156,7 +156,7 @@ static void mr_check_mode(const char *provider, int mode)
 		 "%s", provider);
 	rig.to.settings = rig.from.settings;
 	/* ofi_rxm would have to tell the provider below it of addresses */
-	usable = !rail_info_find(&rig.from.settings, "tcp", "127.0.0.1", &err,
+	usable = !rail_info_find(&rig.from.settings, "tcp", "127.0.0.1", 0, &err,
 				 &list) &&
 		 !(mode > 0 && mode & FI_MR_VIRT_ADDR &&
 		   strstr(list->info->fabric_attr->prov_name, "rxm"));

@@ -141,12 +141,12 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret;
 }
 
-int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
-		     uint32_t index, const void *msg, size_t len)
+int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
+		    uint32_t index, const void *msg, size_t len,
+		    struct rail_lane **which, struct rail_path **way)
 {
 	struct rail_lane *lane = msg_active_lane(rail, index);
 	struct rail_path *path = NULL;
-	uint64_t now = tei_now_ns();
 	int16_t remote;
 	ssize_t ret;
 
@@ -160,15 +160,30 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	if (!path)
 		return -FI_EHOSTUNREACH;
 	tei_mutex_lock(&lane->lock);
-	ret = msg_post(peer, lane, (uint16_t)remote, path, msg, len, now);
+	ret = msg_post(peer, lane, (uint16_t)remote, path, msg, len,
+		       tei_now_ns());
 	tei_mutex_unlock(&lane->lock);
+	*which = lane;
+	*way = path;
+	return (int)ret;
+}
+
+int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
+		     uint32_t index, const void *msg, size_t len)
+{
+	uint64_t now = tei_now_ns();
+	struct rail_lane *lane;
+	struct rail_path *path;
+	int ret;
+
+	ret = rail_msg_try_on(peer, rail, index, msg, len, &lane, &path);
 	if (ret == -FI_EAGAIN) {
 		/* connecting needs progress on the lane */
 		rail_lane_run(lane, false);
 		if (!peer->stranger)
 			rail_fence_maybe_stuck(peer, lane, path, now);
 	}
-	return (int)ret;
+	return ret;
 }
 
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
@@ -642,6 +657,9 @@ static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
 	case RAIL_MSG_ATOMIC_REP:
 		rail_atomic_answered(peer, w, done);
 		break;
+	case RAIL_MSG_USER:
+		rail_user_received(peer, w, done);
+		break;
 	case RAIL_MSG_BYE:
 		rail_peer_set_gone(peer, "the peer closed its engine",
 				   !(flags & RAIL_WIRE_UNDRAINED), done);
@@ -772,6 +790,17 @@ static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 	rail_peer_attend(peer);
 }
 
+/* Somebody may be looked for at one of its addresses. */
+static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
+		     const struct msg_hello *hello)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	for (i = 0; dp->nseekers && i < hello->n; i++)
+		rail_user_seen(dp, h->src, &hello->remotes[i].addr);
+}
+
 static void msg_take(struct tei_rail_dp *dp, const struct msg_head *h,
 		     struct rail_wire *w, const struct msg_hello *hello,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held)
@@ -791,11 +820,55 @@ static void msg_take(struct tei_rail_dp *dp, const struct msg_head *h,
 		rail_ctl_awake(peer);
 	rail_peer_alive(peer);
 	if (h->type == RAIL_MSG_HELLO) {
+		msg_seen(dp, h, hello);
 		msg_on_hello(peer, hello, h->flags, h->table,
 			     to_us || !h->dst, to_us, done);
 	} else if (to_us) {
 		msg_dispatch(peer, h->type, h->flags, h->table, w, done);
 	}
+}
+
+/* Control state is the thread's. */
+static bool msg_set_aside(struct rail_lane *lane, enum rail_msg_type type,
+			  const uint8_t *buf, size_t len)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail_aside *a;
+
+	if (!lane->visited || type == RAIL_MSG_USER)
+		return false;
+	a = malloc(sizeof(*a) + len);
+	if (a) {
+		a->len = (uint32_t)len;
+		memcpy(a->buf, buf, len);
+		tei_list_add_tail(&lane->aside, &a->link);
+		__atomic_store_n(&lane->naside, lane->naside + 1,
+				 __ATOMIC_RELAXED);
+		rail_progress_wake(lane->rail->dp);
+	}
+	return true;
+}
+
+void rail_msg_aside(struct rail_lane *lane, struct rail_done *done)
+{
+	struct rail_aside *a;
+
+	while (!tei_list_empty(&lane->aside)) {
+		a = tei_list_first(&lane->aside, struct rail_aside, link);
+		tei_list_del(&a->link);
+		rail_msg_received(lane, a->buf, a->len, done);
+		free(a);
+	}
+	__atomic_store_n(&lane->naside, 0, __ATOMIC_RELAXED);
+}
+
+void rail_msg_drop_aside(struct rail_lane *lane)
+{
+	struct rail_aside *a, *tmp;
+
+	tei_list_foreach_safe(a, tmp, &lane->aside, struct rail_aside, link)
+		free(a);
+	tei_list_init(&lane->aside);
 }
 
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
@@ -807,6 +880,8 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	struct msg_head h;
 	const char *why = msg_parse_head(&w, &h);
 
+	if (!why && msg_set_aside(lane, h.type, buf, len))
+		return;
 	/* parsed before anything is kept of a stranger */
 	if (!why && h.type == RAIL_MSG_HELLO && !msg_parse_hello(&w, &hello))
 		why = "malformed hello";

@@ -149,6 +149,23 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 	return p;
 }
 
+/* Says hello to whoever it is. */
+struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
+				       const struct tei_rail_addr *first)
+{
+	struct tei_rail_peer *p = peer_make(dp, "the process looked for", 0);
+
+	if (!p)
+		return NULL;
+	p->seeker = true;
+	p->refs = 1;
+	p->want_hello = true;
+	dp->nseekers++;
+	rail_peer_set_first(p, first);
+	rail_peer_attend(p);
+	return p;
+}
+
 static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_note *n, *tmp;
@@ -192,7 +209,9 @@ void rail_peer_maybe_free(struct tei_rail_peer *p)
 	tei_list_del(&p->attn_link);
 	tei_list_del(&p->hash_link);
 	tei_list_del(&p->link);
-	if (p->stranger)
+	if (p->seeker)
+		p->dp->nseekers--;
+	else if (p->stranger)
 		p->dp->nstrangers--;
 	else if (!p->evicted)
 		p->dp->npeers--;

@@ -29,6 +29,7 @@
 struct progress {
 	struct tei_rail_dp *dp;
 	struct rail_drive drive;
+	struct rail_drive targets;	/* the same for target lanes */
 	uint64_t active_ns;		/* last activity of initiating lanes */
 	uint64_t target_ns;		/* and of target lanes */
 	uint32_t turns;			/* of progress_lanes */
@@ -79,6 +80,22 @@ bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 	return d->driven;
 }
 
+/* Callers read the target lanes only where tei_rail_progress_all is called. */
+static void progress_look_targets(struct progress *pr, uint64_t now)
+{
+	struct rail_drive *d = &pr->targets;
+	uint64_t seq;
+
+	if (progress_relied_on(pr->dp)) {
+		d->driven = false;
+	} else if (now - d->since_ns >= PROGRESS_DRIVEN_NS) {
+		seq = __atomic_load_n(&pr->dp->target_seq, __ATOMIC_RELAXED);
+		d->driven = seq - d->seen >= PROGRESS_DRIVEN_MIN;
+		d->seen = seq;
+		d->since_ns = now;
+	}
+}
+
 static bool progress_target(struct rail *rail)
 {
 	struct rail_done done;
@@ -120,7 +137,9 @@ static bool progress_lanes(struct progress *pr, bool *target)
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 			continue;
-		*target |= progress_target(rail);
+		if (!pr->targets.driven ||
+		    __atomic_load_n(&rail->target.naside, __ATOMIC_RELAXED))
+			*target |= progress_target(rail);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
 			if (progress_wanted(pr, &rail->init[j]))
 				any |= rail_lane_run(&rail->init[j], false);
@@ -266,6 +285,7 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	for (i = 0; i < rail_count(pr->dp); i++) {
 		rail = rail_at(pr->dp, i);
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+		    !pr->targets.driven &&
 		    !progress_arm(pr, &rail->target, n, blind))
 			return false;
 	}
@@ -316,11 +336,11 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 
 	pr->fds[0].fd = dp->wake_fd;
 	pr->fds[0].events = POLLIN;
-	if (pr->drive.driven) {
+	if (pr->drive.driven || pr->targets.driven) {
 		/* whoever dozes off from here on sees that and wakes us */
 		__atomic_store_n(&dp->thread_trusts, true, __ATOMIC_SEQ_CST);
 		if (progress_relied_on(dp))
-			pr->drive.driven = false;
+			pr->drive.driven = pr->targets.driven = false;
 	}
 	if (!progress_arm_all(pr, &n, &blind))
 		goto out;
@@ -328,7 +348,8 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		wait = PROGRESS_IDLE_SLEEP_NS;
 	if (next && next < now + wait)
 		wait = next > now ? next - now : 0;
-	if (pr->drive.driven && wait > PROGRESS_DRIVEN_NS)
+	if ((pr->drive.driven || pr->targets.driven) &&
+	    wait > PROGRESS_DRIVEN_NS)
 		wait = PROGRESS_DRIVEN_NS;
 	if (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
 	    wait > TEI_NS_PER_MS / 4)
@@ -375,7 +396,9 @@ static void progress_turn(struct progress *pr)
 	uint64_t now, next, due;
 	bool any, target = false;
 
-	rail_drive_look(dp, &pr->drive, tei_now_ns());
+	now = tei_now_ns();
+	rail_drive_look(dp, &pr->drive, now);
+	progress_look_targets(pr, now);
 	any = progress_lanes(pr, &target);
 	now = tei_now_ns();
 	progress_fences(dp);

@@ -81,6 +81,10 @@ static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 {
 	const uint64_t both = FI_MR_LOCAL | FI_MR_ENDPOINT;
 
+	if (rail->dp->anywhere && rail->mr_mode & FI_MR_LOCAL)
+		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail", NULL,
+				    "%s: %s wants local memory registered",
+				    rail->name, rail->provider);
 	if ((rail->mr_mode & both) != both)
 		return 0;
 	return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail", NULL,
@@ -310,6 +314,7 @@ void rail_free(struct rail *rail)
 	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
 		tei_mutex_fini(&rail->init[i].lock);
 	tei_mutex_fini(&rail->target.lock);
+	rail_msg_drop_aside(&rail->target);
 	free(rail->init);
 	free(rail->cache);
 	free(rail->target.rx);

@@ -56,10 +56,12 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 				return TEI_ERR_NOT_REGISTERED;
 			continue;
 		}
-		if (!mr || tasks[i]->local < mr->addr ||
+		if (!mr || mr == dp->anywhere || tasks[i]->local < mr->addr ||
 		    tasks[i]->local + tasks[i]->length > mr->addr + mr->len)
 			mr = rail_mr_find(dp, tasks[i]->local,
 					  tasks[i]->length);
+		if (!mr)
+			mr = dp->anywhere;
 		if (!mr)
 			return TEI_ERR_NOT_REGISTERED;
 		tasks[i]->mr = mr;

@@ -24,6 +24,7 @@ struct tei_secret;
 struct tei_settings;
 struct tei_topo;
 struct tei_rail_dp;
+struct tei_rail_message;
 struct tei_rail_mr;
 struct tei_rail_peer;
 struct tei_rail_task;
@@ -74,6 +75,17 @@ struct tei_rail_ops {
 	void (*resolve)(void *arg, struct tei_rail_peer *peer);
 	/* Addresses of our rails have changed: publish them again. */
 	void (*rails_changed)(void *arg);
+	/*
+	 * The next two are NULL where tei_rail_send is not used. A message has
+	 * come; it is the callee's, to be given back by tei_rail_message_free.
+	 */
+	void (*message)(void *arg, struct tei_rail_message *message);
+	/*
+	 * Something about the peer has changed, it was asked for by
+	 * tei_rail_attend, or the time has come: on the progress thread.
+	 * Returns when to be called next, 0: never.
+	 */
+	uint64_t (*attend)(void *arg, struct tei_rail_peer *peer, uint64_t now);
 };
 
 struct tei_rail_dp_attr {
@@ -84,6 +96,12 @@ struct tei_rail_dp_attr {
 	uint64_t incarnation;			/* random, not 0 */
 	const struct tei_secret *secret;	/* read during open; NULL:
 						 * everybody may be a peer */
+	uint64_t info_flags;			/* for fi_getinfo */
+	uint16_t port;				/* that IP rails listen at
+						 * first, 0: any */
+	bool any_local;				/* local memory of tasks need
+						 * not be registered; no rail
+						 * that wants FI_MR_LOCAL */
 };
 
 /* 0 with *dp owned by the caller; no rails yet. */
@@ -281,6 +299,52 @@ int tei_rail_peer_warmup(struct tei_rail_peer *peer, uint64_t timeout_ns,
 #define TEI_RAIL_NOTIFY_MAX	8192
 int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
 		    const char *msg);
+
+/* --- messages ------------------------------------------------------------ */
+
+/*
+ * Bytes to another process, at most once, in no order: they are lost with the
+ * lane that carries them. Order and repetition are the caller's business.
+ */
+#define TEI_RAIL_MESSAGE_HEAD	56	/* bytes of a buffer that are ours */
+#define TEI_RAIL_MESSAGE_MAX	16384	/* of a buffer, with its head */
+
+/* One that has come. From ops->message until tei_rail_message_free. */
+struct tei_rail_message {
+	struct tei_list link;		/* the owner's */
+	struct tei_rail_peer *peer;	/* a reference */
+	uint32_t len;
+	uint8_t data[];
+};
+void tei_rail_message_free(struct tei_rail_message *message);
+
+/*
+ * Sends buf, whose first TEI_RAIL_MESSAGE_HEAD bytes are written here; it is
+ * the caller's again on return. *prefer, 0 at first, is the rail that took the
+ * last one and is asked first. 0; -FI_EAGAIN: not just now, ops->attend may
+ * follow; -FI_EHOSTUNREACH: no rail leads there.
+ */
+int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
+		  uint32_t *prefer);
+
+/* Has ops->attend called for that peer soon. */
+void tei_rail_attend(struct tei_rail_peer *peer);
+
+/* As tei_rail_progress; reads target lanes as well. */
+void tei_rail_progress_all(struct tei_rail_dp *dp);
+
+/*
+ * A peer of which only an address is known: a reference to what stands for it
+ * until tei_rail_peer_found says who it is (0: not yet). Nothing but that, and
+ * tei_rail_peer_put, may be asked of it. ops->attend follows when it is found.
+ */
+int tei_rail_peer_seek(struct tei_rail_dp *dp,
+		       const struct tei_rail_addr *first, struct tei_err *err,
+		       struct tei_rail_peer **seeker);
+uint64_t tei_rail_peer_found(struct tei_rail_peer *seeker);
+/* A reference to a peer that is known already, or NULL. */
+struct tei_rail_peer *tei_rail_peer_known(struct tei_rail_dp *dp,
+					  uint64_t incarnation);
 
 /* --- transfers ----------------------------------------------------------- */
 

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Messages of the data plane's user, posted by the calling thread and read off
+ * the target lanes by whoever looks first; and processes of which only an
+ * address is known.
+ */
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_wire.h"
+
+_Static_assert(TEI_RAIL_MESSAGE_HEAD == RAIL_WIRE_HEADER, "head");
+_Static_assert(TEI_RAIL_MESSAGE_MAX == RAIL_MSG_MAX, "length");
+
+/* --- sending ------------------------------------------------------------- */
+
+static int user_send_on(struct tei_rail_peer *p, uint32_t index,
+			const uint8_t *buf, size_t len)
+{
+	struct rail *rail = rail_at(p->dp, index);
+	struct rail_lane *lane;
+	struct rail_path *path;
+	int ret;
+
+	ret = rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
+	if (ret != -FI_EAGAIN)
+		return ret;
+	/* connecting needs progress, and so do buffers that are all in use */
+	rail_lane_run(lane, false);
+	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
+}
+
+static bool user_ready(struct tei_rail_peer *p)
+{
+	bool ready;
+
+	rail_sched_enter(p->dp);
+	ready = p->state == RAIL_PEER_READY;
+	if (p->state == RAIL_PEER_NEW && !p->want_hello) {
+		p->want_hello = true;
+		rail_peer_attend(p);
+	}
+	rail_sched_leave(p->dp);
+	return ready;
+}
+
+int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
+		  uint32_t *prefer)
+{
+	uint32_t i, n = rail_count(p->dp), at;
+	int ret, worst = -FI_EHOSTUNREACH;
+	struct rail_wire w;
+
+	if (!user_ready(p))
+		return -FI_EAGAIN;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_USER, 0);
+	w.pos = len;
+	rail_msg_end(&w);
+	for (i = 0; i < n; i++) {
+		at = (*prefer + i) % n;
+		ret = user_send_on(p, at, buf, len);
+		if (!ret) {
+			*prefer = at;
+			return 0;
+		}
+		if (ret == -FI_EAGAIN)
+			worst = ret;
+	}
+	return worst;
+}
+
+void tei_rail_attend(struct tei_rail_peer *p)
+{
+	rail_sched_enter(p->dp);
+	rail_peer_attend(p);
+	rail_sched_leave(p->dp);
+}
+
+/* --- receiving ----------------------------------------------------------- */
+
+void rail_user_received(struct tei_rail_peer *p, const struct rail_wire *w,
+			struct rail_done *done)
+{
+	size_t len = w->cap - w->pos;
+	struct tei_rail_message *m;
+
+	if (!p->dp->ops->message)
+		return;
+	m = malloc(sizeof(*m) + len);
+	if (!m)
+		return;
+	m->peer = p;
+	m->len = (uint32_t)len;
+	memcpy(m->data, w->p + w->pos, len);
+	p->refs++;
+	tei_list_add_tail(&done->messages, &m->link);
+}
+
+void tei_rail_message_free(struct tei_rail_message *m)
+{
+	tei_rail_peer_put(m->peer);
+	free(m);
+}
+
+static void user_poll_target(struct rail *rail)
+{
+	struct rail_lane *lane = &rail->target;
+	struct rail_done done;
+
+	if (!tei_mutex_trylock(&lane->lock))
+		return;
+	rail_done_init(&done);
+	lane->visited = true;
+	rail_lane_poll(lane, &done);
+	lane->visited = false;
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(rail->dp, &done);
+}
+
+static void user_poll_initiating(struct rail *rail, bool work)
+{
+	struct rail_lane *lane;
+	uint32_t j;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->init[j];
+		if (__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
+		    __atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
+		    (work && __atomic_load_n(&lane->state, __ATOMIC_RELAXED) ==
+				     RAIL_LANE_ACTIVE))
+			rail_lane_run(lane, false);
+	}
+}
+
+void tei_rail_progress_all(struct tei_rail_dp *dp)
+{
+	bool work = __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED);
+	uint32_t n = rail_count(dp), i;
+
+	__atomic_fetch_add(&dp->drive_seq, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&dp->target_seq, 1, __ATOMIC_RELAXED);
+	for (i = 0; i < n; i++) {
+		if (!__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
+			continue;
+		user_poll_target(rail_at(dp, i));
+		user_poll_initiating(rail_at(dp, i), work);
+	}
+}
+
+/* --- processes looked for ------------------------------------------------ */
+
+static bool user_same_addr(const struct tei_rail_addr *a,
+			   const struct tei_rail_addr *b)
+{
+	const struct sockaddr_in *x = (const void *)a->bytes;
+	const struct sockaddr_in *y = (const void *)b->bytes;
+	const struct sockaddr_in6 *x6 = (const void *)a->bytes;
+	const struct sockaddr_in6 *y6 = (const void *)b->bytes;
+
+	if (a->addr_format != b->addr_format || a->len != b->len)
+		return false;
+	if (x->sin_family != y->sin_family)
+		return false;
+	if (x->sin_family == AF_INET)
+		return x->sin_port == y->sin_port &&
+		       x->sin_addr.s_addr == y->sin_addr.s_addr;
+	if (x->sin_family == AF_INET6)
+		return x6->sin6_port == y6->sin6_port &&
+		       !memcmp(&x6->sin6_addr, &y6->sin6_addr, 16);
+	return !memcmp(a->bytes, b->bytes, a->len);
+}
+
+void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
+		    const struct tei_rail_addr *addr)
+{
+	struct tei_rail_peer *p;
+
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+		if (!p->seeker || p->found || !p->nremotes ||
+		    !user_same_addr(&p->remotes[0].addr, addr))
+			continue;
+		p->found = inc;
+		p->want_hello = false;
+		p->rehello = false;
+		rail_peer_attend(p);
+	}
+}
+
+int tei_rail_peer_seek(struct tei_rail_dp *dp,
+		       const struct tei_rail_addr *first, struct tei_err *err,
+		       struct tei_rail_peer **out)
+{
+	struct tei_rail_peer *p;
+
+	if (!first->len || first->len > sizeof(first->bytes))
+		return tei_err_fail(err, TEI_ERR_INVALID, "rail", NULL,
+				    "no address to look for a process at");
+	rail_sched_enter(dp);
+	p = rail_peer_seeker(dp, first);
+	rail_sched_leave(dp);
+	if (!p)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "no memory for a peer");
+	*out = p;
+	return 0;
+}
+
+uint64_t tei_rail_peer_found(struct tei_rail_peer *p)
+{
+	uint64_t inc;
+
+	rail_sched_enter(p->dp);
+	inc = p->found;
+	rail_sched_leave(p->dp);
+	return inc;
+}
+
+struct tei_rail_peer *tei_rail_peer_known(struct tei_rail_dp *dp, uint64_t inc)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(dp);
+	p = inc ? rail_peer_find(dp, inc) : NULL;
+	if (p)
+		p->refs++;
+	rail_sched_leave(dp);
+	return p;
+}
