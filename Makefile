@@ -81,7 +81,10 @@ DEFS_LDFLAGS = -Wl,-z,defs
 endif
 
 SO = $(B)/lib/libmoonrail.so
-lib: $(SO) $(B)/lib/libmoonrail.a $(B)/lib/moonrail.pc
+ifneq ($(WITH_PROV),no)
+PROV_SO = $(B)/lib/libfabric/libmoonrail-fi.so
+endif
+lib: $(SO) $(B)/lib/libmoonrail.a $(B)/lib/moonrail.pc $(PROV_SO)
 
 $(B)/lib/$(REAL_SO): $(LIB_OBJS) $(MAP) $(B)/flags
 	@mkdir -p $(@D)
@@ -94,6 +97,18 @@ $(SO): $(B)/lib/$(REAL_SO)
 	@ln -sf $(REAL_SO) $(B)/lib/$(SONAME)
 	@ln -sf $(SONAME) $(B)/lib/libtransfer_engine.so
 	@ln -sf $(SONAME) $@
+
+# The libfabric provider stands alone.
+PROV_OBJS = $(PROV_SRCS:%.c=$(B)/%.o)
+PROV_ALL = $(PROV_OBJS) \
+	   $(filter $(B)/util/% $(B)/topo/% $(B)/prov/rail/%,$(LIB_OBJS))
+PROV_MAP = $(SRCDIR)/prov/moonrail/moonrail-fi.map
+$(PROV_SO): $(PROV_ALL) $(PROV_MAP) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$(@F))
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
+		-Wl,-soname,$(@F) -Wl,--version-script=$(PROV_MAP) \
+		$(DEFS_LDFLAGS) -o $@ $(PROV_ALL) $(call link_libs,$(LIBS))
 
 # One object in which only the API is global.
 $(B)/lib/libmoonrail.a: $(LIB_OBJS) $(B)/flags
@@ -281,6 +296,9 @@ install: lib tools man
 	ln -sf libmoonrail.a '$(DESTDIR)$(libdir)/libtransfer_engine.a'
 	install -m 644 $(HEADERS:%=$(SRCDIR)/api/%) '$(DESTDIR)$(includedir)'
 	install -m 644 $(B)/lib/moonrail.pc '$(DESTDIR)$(pkgconfigdir)'
+	$(if $(PROV_SO),install -d '$(DESTDIR)$(libdir)/libfabric')
+	$(if $(PROV_SO),install -m 755 $(PROV_SO) \
+		'$(DESTDIR)$(libdir)/libfabric')
 	$(if $(TOOLS),install -m 755 $(TOOL_FILES) '$(DESTDIR)$(bindir)')
 	$(if $(MAN_PAGES),$(man_page) install '$(DESTDIR)$(mandir)' $(MAN_PAGES))
 
@@ -288,6 +306,7 @@ uninstall: man
 	cd '$(DESTDIR)$(libdir)' && rm -f $(REAL_SO) libmoonrail.a $(LIB_LINKS)
 	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS)
 	rm -f '$(DESTDIR)$(pkgconfigdir)/moonrail.pc'
+	rm -f '$(DESTDIR)$(libdir)/libfabric/libmoonrail-fi.so'
 	$(if $(TOOLS),cd '$(DESTDIR)$(bindir)' && rm -f $(TOOLS))
 	$(if $(MAN_PAGES),$(man_page) remove '$(DESTDIR)$(mandir)' $(MAN_PAGES))
 
@@ -324,7 +343,7 @@ clean:
 distclean: clean
 	rm -f config.h config.mak config.log
 
-ALL_OBJS = $(sort $(LIB_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
+ALL_OBJS = $(sort $(LIB_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
 	   $(SUPPORT_OBJS) $(B)/scripts/settings_rows.o \
 	   $(B)/util/sieve_bench.o)
 -include $(ALL_OBJS:.o=.d)

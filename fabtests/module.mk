@@ -56,6 +56,13 @@ SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults_unreg.c \
 	# EOL
 
+SRCS_ft_fi_rdm = \
+	fabtests/functional/fi_rig.c \
+	fabtests/functional/ft_fi_rdm.c \
+	# EOL
+
+LIBS_ft_fi_rdm = -lfabric
+
 SRCS_ft_files = $(FX_SRCS) \
 	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_files.c \
@@ -143,6 +150,7 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
+	ft_fi_rdm \
 	ft_files \
 	ft_hostile \
 	ft_laws \
@@ -175,6 +183,7 @@ VM_TESTS += \
 	# EOL
 
 TSAN_TESTS += \
+	ft_fi_rdm \
 	ft_files \
 	ft_hostile \
 	ft_laws \

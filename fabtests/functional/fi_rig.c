@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabtests/functional/fi_rig.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_test.h"
+
+#define RIG_MISSING	3	/* exit code: no such provider */
+
+void fi_rig_fill(uint8_t *p, size_t len, uint32_t seed)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		p[i] = fi_rig_byte(seed, i);
+}
+
+bool fi_rig_same(const uint8_t *p, size_t len, uint32_t seed)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		if (p[i] == fi_rig_byte(seed, i))
+			continue;
+		ft_diag("byte %zu of %zu is %02x, not %02x", i, len, p[i],
+			fi_rig_byte(seed, i));
+		return false;
+	}
+	return true;
+}
+
+bool fi_rig_ok(struct fi_rig *rig, bool cond, const char *name)
+{
+	return ft_ok(cond, "%s, %s: %s", rig->provider,
+		     rig->server ? "server" : "client", name);
+}
+
+static void rig_die(struct fi_rig *rig, const char *what, long ret)
+{
+	ft_ok(false, "%s, %s: %s: %s", rig->provider,
+	      rig->server ? "server" : "client", what,
+	      fi_strerror((int)-ret));
+	fflush(stdout);
+	_exit(FT_FAIL);
+}
+
+static void rig_must(struct fi_rig *rig, const char *what, long ret)
+{
+	if (ret < 0)
+		rig_die(rig, what, ret);
+}
+
+static void rig_write(struct fi_rig *rig, const void *p, size_t len)
+{
+	if (write(rig->sock, p, len) != (ssize_t)len)
+		rig_die(rig, "the other process is gone", -FI_EIO);
+}
+
+void fi_rig_idle(struct fi_rig *rig)
+{
+	struct fi_cq_tagged_entry e;
+
+	if (rig->tx)
+		fi_cq_read(rig->tx, &e, 0);
+	if (rig->rx)
+		fi_cq_read(rig->rx, &e, 0);
+	usleep(100);
+}
+
+static void rig_read(struct fi_rig *rig, void *p, size_t len)
+{
+	size_t got = 0;
+	ssize_t n;
+
+	/* providers without a thread of their own need calls to go on */
+	while (got < len) {
+		n = recv(rig->sock, (char *)p + got, len - got, MSG_DONTWAIT);
+		if (n > 0) {
+			got += (size_t)n;
+			continue;
+		}
+		if (!n)
+			rig_die(rig, "the other process is gone", -FI_EIO);
+		fi_rig_idle(rig);
+	}
+}
+
+void fi_rig_meet(struct fi_rig *rig)
+{
+	char c = 'm';
+
+	rig_write(rig, &c, 1);
+	rig_read(rig, &c, 1);
+}
+
+bool fi_rig_next(struct fi_rig *rig, struct fid_cq *cq,
+		 struct fi_rig_done *done)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct fi_cq_err_entry err;
+	struct fi_cq_tagged_entry other;
+	ssize_t n;
+
+	memset(done, 0, sizeof(*done));
+	do {
+		n = fi_cq_read(cq, &done->e, 1);
+		if (n == 1)
+			return true;
+		if (n == -FI_EAVAIL) {
+			memset(&err, 0, sizeof(err));
+			if (fi_cq_readerr(cq, &err, 0) != 1)
+				return false;
+			done->err = err.err;
+			done->olen = err.olen;
+			done->e.len = err.len;
+			done->e.op_context = err.op_context;
+			return true;
+		}
+		fi_cq_read(cq == rig->tx ? rig->rx : rig->tx, &other, 0);
+		sched_yield();
+	} while (ft_now_ns() < end);
+	return false;
+}
+
+bool fi_rig_again(struct fi_rig *rig, ssize_t ret)
+{
+	struct fi_cq_tagged_entry e;
+
+	if (ret == -FI_EAGAIN) {
+		fi_cq_read(rig->tx, &e, 0);
+		fi_cq_read(rig->rx, &e, 0);
+		return true;
+	}
+	rig_must(rig, "a call", ret);
+	return false;
+}
+
+/* --- set-up -------------------------------------------------------------- */
+
+static void rig_find(struct fi_rig *rig)
+{
+	struct fi_info *h = fi_allocinfo();
+
+	h->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_MULTI_RECV;
+	h->ep_attr->type = FI_EP_RDM;
+	h->fabric_attr->prov_name = strdup(rig->provider);
+	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	if (fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, h,
+		       &rig->info))
+		_exit(RIG_MISSING);
+	fi_freeinfo(h);
+}
+
+static void rig_open(struct fi_rig *rig)
+{
+	struct fi_cq_attr cq = {
+		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD,
+	};
+	struct fi_cntr_attr cntr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fi_av_attr av = { .type = FI_AV_MAP };
+
+	rig_must(rig, "fi_fabric", fi_fabric(rig->info->fabric_attr,
+					     &rig->fabric, NULL));
+	rig_must(rig, "fi_domain", fi_domain(rig->fabric, rig->info,
+					     &rig->domain, NULL));
+	rig_must(rig, "fi_av_open", fi_av_open(rig->domain, &av, &rig->av,
+					       NULL));
+	rig_must(rig, "fi_cq_open", fi_cq_open(rig->domain, &cq, &rig->tx,
+					       NULL));
+	rig_must(rig, "fi_cq_open", fi_cq_open(rig->domain, &cq, &rig->rx,
+					       NULL));
+	rig_must(rig, "fi_cntr_open", fi_cntr_open(rig->domain, &cntr,
+						   &rig->sent, NULL));
+	rig_must(rig, "fi_endpoint", fi_endpoint(rig->domain, rig->info,
+						 &rig->ep, NULL));
+	rig_must(rig, "fi_ep_bind", fi_ep_bind(rig->ep, &rig->av->fid, 0));
+	rig_must(rig, "fi_ep_bind", fi_ep_bind(rig->ep, &rig->tx->fid,
+					       FI_TRANSMIT));
+	rig_must(rig, "fi_ep_bind", fi_ep_bind(rig->ep, &rig->rx->fid,
+					       FI_RECV));
+	rig_must(rig, "fi_ep_bind", fi_ep_bind(rig->ep, &rig->sent->fid,
+					       FI_SEND));
+	rig_must(rig, "fi_enable", fi_enable(rig->ep));
+}
+
+static void rig_exchange(struct fi_rig *rig)
+{
+	char name[512];
+	size_t len = sizeof(name);
+
+	memset(name, 0, sizeof(name));
+	rig_must(rig, "fi_getname", fi_getname(&rig->ep->fid, name, &len));
+	if (fi_av_insert(rig->av, name, 1, &rig->self, 0, NULL) != 1)
+		rig_die(rig, "fi_av_insert of itself", -FI_EINVAL);
+	rig_write(rig, name, sizeof(name));
+	rig_read(rig, name, sizeof(name));
+	if (fi_av_insert(rig->av, name, 1, &rig->peer, 0, NULL) != 1)
+		rig_die(rig, "fi_av_insert", -FI_EINVAL);
+}
+
+static void rig_register(struct fi_rig *rig)
+{
+	uint64_t mine[2];
+
+	rig->buf = aligned_alloc(4096, FI_RIG_BUF);
+	rig->mem = aligned_alloc(4096, FI_RIG_BUF);
+	memset(rig->buf, 0, FI_RIG_BUF);
+	memset(rig->mem, 0, FI_RIG_BUF);
+	rig_must(rig, "fi_mr_reg",
+		 fi_mr_reg(rig->domain, rig->mem, FI_RIG_BUF,
+			   FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 77, 0, &rig->mr,
+			   NULL));
+	mine[0] = rig->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ?
+			  (uintptr_t)rig->mem : 0;
+	mine[1] = fi_mr_key(rig->mr);
+	rig_write(rig, mine, sizeof(mine));
+	rig_read(rig, mine, sizeof(mine));
+	rig->remote = mine[0];
+	rig->key = mine[1];
+}
+
+static void rig_close(struct fi_rig *rig)
+{
+	struct fid *fids[] = {
+		&rig->mr->fid, &rig->ep->fid, &rig->sent->fid, &rig->rx->fid,
+		&rig->tx->fid, &rig->av->fid, &rig->domain->fid,
+		&rig->fabric->fid,
+	};
+	size_t i;
+	int ret = 0;
+
+	fi_rig_meet(rig);
+	rig->tx = rig->rx = NULL;
+	for (i = 0; i < sizeof(fids) / sizeof(fids[0]) && !ret; i++)
+		ret = fi_close(fids[i]);
+	fi_rig_ok(rig, !ret, "everything closes");
+	fi_freeinfo(rig->info);
+	free(rig->buf);
+	free(rig->mem);
+}
+
+static void rig_child(const char *provider, fi_rig_fn fn, int sock, bool server)
+{
+	struct fi_rig rig = {
+		.provider = provider, .server = server, .sock = sock,
+	};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	alarm(110);
+	rig_find(&rig);
+	rig_open(&rig);
+	rig_exchange(&rig);
+	rig_register(&rig);
+	fn(&rig);
+	rig_close(&rig);
+	close(sock);
+	exit(ft_result());
+}
+
+bool fi_rig_run(const char *provider, fi_rig_fn fn, bool *missing)
+{
+	int pair[2], i, status, good = 0;
+	pid_t pid[2];
+
+	*missing = false;
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+		return false;
+	fflush(stdout);
+	for (i = 0; i < 2; i++) {
+		pid[i] = fork();
+		if (pid[i])
+			continue;
+		close(pair[!i]);
+		rig_child(provider, fn, pair[i], i);
+	}
+	close(pair[0]);
+	close(pair[1]);
+	for (i = 0; i < 2; i++) {
+		if (waitpid(pid[i], &status, 0) != pid[i])
+			continue;
+		good += WIFEXITED(status) && !WEXITSTATUS(status);
+		*missing |= WIFEXITED(status) &&
+			    WEXITSTATUS(status) == RIG_MISSING;
+	}
+	return good == 2;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_FUNCTIONAL_FI_RIG_H
+#define TEI_FABTESTS_FUNCTIONAL_FI_RIG_H
+
+/*
+ * Two processes with an RDM endpoint each, of any libfabric provider: what
+ * moonrail's provider does is done with another one as well, to show that the
+ * test asks for no more than any provider gives. One thread each.
+ */
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FI_RIG_BUF	(4u << 20)
+#define FI_RIG_WAIT_MS	20000
+
+struct fi_rig {
+	const char *provider;
+	bool server;
+	int sock;			/* to the other process */
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_cq *tx, *rx;
+	struct fid_cntr *sent;
+	struct fid_ep *ep;
+	fi_addr_t peer, self;
+	uint8_t *buf;			/* FI_RIG_BUF bytes */
+	uint8_t *mem;			/* registered, as many */
+	struct fid_mr *mr;
+	uint64_t remote, key;		/* the other's mem */
+};
+
+typedef void (*fi_rig_fn)(struct fi_rig *rig);
+
+/*
+ * Runs fn in two processes, of which the second is the server. False: a check
+ * failed, or one of them died. *missing: the provider is not there.
+ */
+bool fi_rig_run(const char *provider, fi_rig_fn fn, bool *missing);
+
+/* Waits for the other process to get here too. */
+void fi_rig_meet(struct fi_rig *rig);
+
+/* As ft_ok, with the provider and the side before the name. */
+bool fi_rig_ok(struct fi_rig *rig, bool cond, const char *name);
+
+/* The next completion, or error completion (then *e has its code). False:
+ * neither came in time. */
+struct fi_rig_done {
+	struct fi_cq_tagged_entry e;
+	int err;
+	size_t olen;
+};
+bool fi_rig_next(struct fi_rig *rig, struct fid_cq *cq,
+		 struct fi_rig_done *done);
+
+/* Calls that say -FI_EAGAIN are made again: in a loop over this. */
+bool fi_rig_again(struct fi_rig *rig, ssize_t ret);
+
+/* Lets the provider go on for a moment. */
+void fi_rig_idle(struct fi_rig *rig);
+
+/* Byte i of pattern seed. */
+static inline uint8_t fi_rig_byte(uint32_t seed, size_t i)
+{
+	return (uint8_t)(seed * 31 + i * 7 + (i >> 8));
+}
+void fi_rig_fill(uint8_t *p, size_t len, uint32_t seed);
+bool fi_rig_same(const uint8_t *p, size_t len, uint32_t seed);
+
+#endif /* TEI_FABTESTS_FUNCTIONAL_FI_RIG_H */

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The libfabric provider: messages, tagged messages and remote memory access
+ * between two processes, with moonrail's provider and with the one below it.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_test.h"
+#include "fabtests/functional/fi_rig.h"
+
+#define COUNT	300
+
+static bool rdm_sent(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+
+	return fi_rig_next(r, r->tx, &d) && !d.err;
+}
+
+static void rdm_post(struct fi_rig *r, void *buf, size_t len, void *context)
+{
+	while (fi_rig_again(r, fi_recv(r->ep, buf, len, NULL, FI_ADDR_UNSPEC,
+				       context)))
+		;
+}
+
+static bool rdm_send(struct fi_rig *r, const void *buf, size_t len)
+{
+	while (fi_rig_again(r, fi_send(r->ep, buf, len, NULL, r->peer, NULL)))
+		;
+	return rdm_sent(r);
+}
+
+static size_t rdm_length(uint32_t i)
+{
+	return i * 61 % 20000;
+}
+
+/* Small and large ones mixed, so that they travel in different ways. */
+static void rdm_order(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good = true;
+	uint32_t i;
+
+	for (i = 0; i < COUNT && good; i++) {
+		if (r->server) {
+			rdm_post(r, r->buf, 20000, NULL);
+			good = fi_rig_next(r, r->rx, &d) && !d.err &&
+			       d.e.len == rdm_length(i) &&
+			       fi_rig_same(r->buf, d.e.len, i);
+		} else {
+			fi_rig_fill(r->buf, rdm_length(i), i);
+			good = rdm_send(r, r->buf, rdm_length(i));
+		}
+	}
+	fi_rig_ok(r, good, "messages of mixed sizes arrive in order, whole");
+	if (!r->server)
+		fi_rig_ok(r, fi_cntr_read(r->sent) == COUNT,
+			  "a counter has counted the sends");
+}
+
+static void rdm_large(struct fi_rig *r)
+{
+	static const size_t len[] = { 16200, 16400, 100001, 3000001 };
+	struct fi_rig_done d;
+	bool good = true;
+	size_t i;
+
+	for (i = 0; i < sizeof(len) / sizeof(len[0]) && good; i++) {
+		/* every other one comes before it is asked for */
+		if (r->server && i % 2)
+			rdm_post(r, r->buf, FI_RIG_BUF, NULL);
+		fi_rig_meet(r);
+		if (r->server) {
+			usleep(2000);
+			if (!(i % 2))
+				rdm_post(r, r->buf, FI_RIG_BUF, NULL);
+			good = fi_rig_next(r, r->rx, &d) && !d.err &&
+			       d.e.len == len[i] &&
+			       fi_rig_same(r->buf, len[i], (uint32_t)i);
+		} else {
+			fi_rig_fill(r->buf, len[i], (uint32_t)i);
+			good = rdm_send(r, r->buf, len[i]);
+		}
+	}
+	fi_rig_ok(r, good, "large messages, asked for or not yet");
+}
+
+static void rdm_trecv(struct fi_rig *r, uint64_t tag, uint64_t ignore)
+{
+	while (fi_rig_again(r, fi_trecv(r->ep, r->buf, 64, NULL,
+					FI_ADDR_UNSPEC, tag, ignore, NULL)))
+		;
+}
+
+static void rdm_tagged(struct fi_rig *r)
+{
+	static const uint64_t order[] = { 7, 5, 6 };
+	struct fi_rig_done d;
+	bool good = true;
+	uint64_t tag;
+	int i;
+
+	for (tag = 5; tag <= 7 && !r->server; tag++) {
+		memset(r->buf, (int)tag, 64);
+		while (fi_rig_again(r, fi_tsend(r->ep, r->buf, 8, NULL,
+						r->peer, tag, NULL)))
+			;
+		good = good && rdm_sent(r);
+	}
+	for (i = 0; i < 3 && r->server; i++) {
+		/* the last but one by a mask that fits both that are left */
+		rdm_trecv(r, order[i], i == 1 ? 3 : 0);
+		good = good && fi_rig_next(r, r->rx, &d) && !d.err &&
+		       d.e.tag == order[i] && d.e.len == 8 &&
+		       r->buf[7] == order[i] && d.e.flags & FI_TAGGED;
+	}
+	fi_rig_ok(r, good, "tags choose, and the oldest that fits is taken");
+}
+
+static void rdm_data(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good = true;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		if (r->server) {
+			rdm_post(r, r->buf, 64, &good);
+			good = good && fi_rig_next(r, r->rx, &d) && !d.err &&
+			       d.e.op_context == &good && d.e.len == 24 &&
+			       d.e.flags & FI_REMOTE_CQ_DATA &&
+			       d.e.data == 0x123456789abcdefull + (uint64_t)i;
+			continue;
+		}
+		while (fi_rig_again(r, i ? fi_injectdata(r->ep, r->buf, 24,
+							0x123456789abcdf0ull,
+							r->peer) :
+					   fi_senddata(r->ep, r->buf, 24, NULL,
+						       0x123456789abcdefull,
+						       r->peer, NULL)))
+			;
+		if (!i)
+			good = rdm_sent(r);
+	}
+	fi_rig_ok(r, good, "remote CQ data, sent and injected");
+}
+
+/* tcp;ofi_rxm of 1.17 is beyond help after that. */
+static void rdm_truncated(struct fi_rig *r)
+{
+	static const size_t len[] = { 500, 50000 };
+	struct fi_rig_done d;
+	bool good = true;
+	int i;
+
+	if (strcmp(r->provider, "moonrail"))
+		return;
+	for (i = 0; i < 2; i++) {
+		if (r->server)
+			rdm_post(r, r->buf, 100, NULL);
+		fi_rig_meet(r);
+		if (!r->server)
+			good = rdm_send(r, r->buf, len[i]) && good;
+		else
+			good = fi_rig_next(r, r->rx, &d) &&
+			       d.err == FI_ETRUNC && good;
+		fi_rig_meet(r);
+	}
+	fi_rig_ok(r, good, "a message longer than its buffer is an error there");
+}
+
+static void rdm_cancel(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+
+	rdm_post(r, r->buf, 64, r);
+	fi_cancel(&r->ep->fid, r);
+	fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && d.err == FI_ECANCELED &&
+			     d.e.op_context == r, "a receive is cancelled");
+}
+
+/* 8 times 700 bytes do not fit into 4096 once 1024 are to be free. */
+static void rdm_multi(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 4096 };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC,
+	};
+	bool good = true, over = false;
+	struct fi_rig_done d;
+	size_t min = 1024, n;
+
+	if (!r->server) {
+		fi_rig_meet(r);
+		for (n = 0; n < 5; n++) {
+			memset(r->buf, (int)n + 1, 700);
+			good = rdm_send(r, r->buf, 700) && good;
+		}
+		fi_rig_ok(r, good, "messages into one large buffer");
+		return;
+	}
+	fi_setopt(&r->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &min,
+		  sizeof(min));
+	while (fi_rig_again(r, fi_recvmsg(r->ep, &msg, FI_MULTI_RECV)))
+		;
+	fi_rig_meet(r);
+	for (n = 0; n < 5 && good && !over; n++) {
+		good = fi_rig_next(r, r->rx, &d) && !d.err && d.e.len == 700 &&
+		       d.e.buf == r->buf + n * 700 &&
+		       r->buf[n * 700 + 699] == n + 1;
+		over = d.e.flags & FI_MULTI_RECV;
+	}
+	/* some say so in an entry of its own */
+	if (good && n == 5 && !over)
+		over = fi_rig_next(r, r->rx, &d) && d.e.flags & FI_MULTI_RECV;
+	fi_rig_ok(r, good && over && n == 5,
+		  "a multi-receive takes what fits and then says so");
+}
+
+static bool rdm_rma(struct fi_rig *r, bool write, void *buf, size_t len,
+		    uint64_t at, uint64_t key, int *err)
+{
+	struct fi_rig_done d;
+	ssize_t ret;
+
+	do {
+		ret = write ? fi_write(r->ep, buf, len, NULL, r->peer,
+				       r->remote + at, key, NULL) :
+			      fi_read(r->ep, buf, len, NULL, r->peer,
+				      r->remote + at, key, NULL);
+	} while (fi_rig_again(r, ret));
+	if (!fi_rig_next(r, r->tx, &d))
+		return false;
+	*err = d.err;
+	return true;
+}
+
+static void rdm_write(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	int err = 0;
+
+	if (r->server) {
+		fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && !d.err &&
+				     d.e.flags & FI_REMOTE_CQ_DATA &&
+				     d.e.data == 99 &&
+				     fi_rig_same(r->mem + 4096, 1000000, 3),
+			  "the data of a remote write tells that it is there");
+		fi_rig_meet(r);
+		return;
+	}
+	fi_rig_fill(r->buf, 1000000, 3);
+	while (fi_rig_again(r, fi_writedata(r->ep, r->buf, 1000000, NULL, 99,
+					    r->peer, r->remote + 4096, r->key,
+					    NULL)))
+		;
+	fi_rig_ok(r, rdm_sent(r), "a remote write with data");
+	memset(r->buf, 0, 1000000);
+	fi_rig_ok(r, rdm_rma(r, false, r->buf, 1000000, 4096, r->key, &err) &&
+			     !err && fi_rig_same(r->buf, 1000000, 3),
+		  "a remote read brings it back");
+	fi_rig_fill(r->buf, 64, 8);
+	while (fi_rig_again(r, fi_inject_write(r->ep, r->buf, 64, r->peer,
+					       r->remote, r->key)))
+		;
+	memset(r->buf, 0, 64);
+	do {
+		if (!rdm_rma(r, false, r->buf, 64, 0, r->key, &err) || err)
+			break;
+	} while (r->buf[63] != fi_rig_byte(8, 63));
+	fi_rig_ok(r, !err && fi_rig_same(r->buf, 64, 8), "an injected write");
+	fi_rig_meet(r);
+}
+
+/* What the provider below does then ends the connection. */
+static void rdm_refused(struct fi_rig *r)
+{
+	int err = 0;
+
+	if (strcmp(r->provider, "moonrail") || r->server)
+		return;
+	fi_rig_ok(r, rdm_rma(r, true, r->buf, 64, 0, 12345, &err) && err,
+		  "a key that nobody gave is refused");
+	fi_rig_ok(r, rdm_rma(r, true, r->buf, 64, FI_RIG_BUF - 8, r->key,
+			     &err) && err == FI_EACCES,
+		  "a write beyond the end is refused");
+}
+
+static void rdm_overlap(struct fi_rig *r)
+{
+	struct fid_mr *mr[2];
+	uint64_t key = 101;
+	int err = 0, bad, i;
+
+	if (r->server) {
+		fi_rig_fill(r->buf, 1000, 4);
+		bad = fi_mr_reg(r->domain, r->mem + 100, 1000,
+				FI_REMOTE_WRITE | FI_REMOTE_READ, 0, key, 0,
+				&mr[0], NULL) ||
+		      fi_mr_reg(r->domain, r->mem + 600, 1000,
+				FI_REMOTE_WRITE | FI_REMOTE_READ, 0, key + 1, 0,
+				&mr[1], NULL);
+
+		if (!fi_rig_ok(r, !bad, "registrations may overlap"))
+			exit(FT_FAIL);
+		fi_rig_meet(r);
+		fi_rig_meet(r);
+		/* not every provider's write completes when it is there */
+		for (i = 0; i < 5000 && memcmp(r->mem + 600, r->buf, 1000); i++)
+			fi_rig_idle(r);
+		fi_rig_ok(r, fi_rig_same(r->mem + 600, 1000, 4),
+			  "the bytes are there");
+		fi_close(&mr[0]->fid);
+		fi_rig_meet(r);
+		fi_rig_meet(r);
+		fi_close(&mr[1]->fid);
+		return;
+	}
+	fi_rig_meet(r);
+	fi_rig_fill(r->buf, 1000, 4);
+	if (r->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
+		key = 0;
+	fi_rig_ok(r, key && rdm_rma(r, true, r->buf, 1000, 0, key + 1, &err) &&
+			     !err, "a write over both of them");
+	fi_rig_meet(r);
+	fi_rig_meet(r);
+	fi_rig_ok(r, rdm_rma(r, false, r->buf, 1000, 0, key + 1, &err) && !err,
+		  "one of them lives on when the other is closed");
+	if (!strcmp(r->provider, "moonrail"))
+		fi_rig_ok(r, rdm_rma(r, false, r->buf, 100, 0, key, &err) &&
+				     err, "which is refused from then on");
+	fi_rig_meet(r);
+}
+
+/* A key is given to other memory: what is known of it is forgotten in time. */
+static void rdm_key_again(struct fi_rig *r)
+{
+	bool good = true;
+	struct fid_mr *mr;
+	int err = 0, i, k;
+
+	if (r->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
+		return;
+	for (i = 0; i < 3; i++) {
+		if (r->server) {
+			good = !fi_mr_reg(r->domain, r->mem + i * 4096, 4096,
+					  FI_REMOTE_WRITE, 0, 150, 0, &mr,
+					  NULL) && good;
+			fi_rig_fill(r->buf, 64, 20 + (uint32_t)i);
+			fi_rig_meet(r);
+			fi_rig_meet(r);
+			for (k = 0; k < 5000 && memcmp(r->mem + i * 4096,
+						       r->buf, 64); k++)
+				fi_rig_idle(r);
+			good = k < 5000 && !fi_close(&mr->fid) && good;
+		} else {
+			fi_rig_fill(r->buf, 64, 20 + (uint32_t)i);
+			fi_rig_meet(r);
+			good = rdm_rma(r, true, r->buf, 64, 0, 150, &err) &&
+			       !err && good;
+			fi_rig_meet(r);
+		}
+		fi_rig_meet(r);
+	}
+	fi_rig_ok(r, good, "a key is registered again for other memory");
+}
+
+static void rdm_self_rma(struct fi_rig *r)
+{
+	fi_addr_t peer = r->peer;
+	uint64_t at = r->remote, key = r->key;
+	int err = 0;
+
+	r->peer = r->self;
+	r->key = fi_mr_key(r->mr);
+	if (r->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
+		r->remote = (uintptr_t)r->mem;
+	fi_rig_fill(r->buf, 5000, 11);
+	fi_rig_ok(r, rdm_rma(r, true, r->buf, 5000, 9000, r->key, &err) &&
+			     !err && fi_rig_same(r->mem + 9000, 5000, 11),
+		  "a write to itself");
+	if (!strcmp(r->provider, "moonrail"))
+		fi_rig_ok(r, rdm_rma(r, true, r->buf, 64, 0, 54321, &err) &&
+				     err, "with a key that it never gave");
+	r->peer = peer;
+	r->remote = at;
+	r->key = key;
+}
+
+static void rdm_delivered(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 300 };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+	};
+	struct fi_rig_done d;
+
+	if (r->server) {
+		rdm_post(r, r->buf, 300, NULL);
+		fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && !d.err &&
+				     fi_rig_same(r->buf, 300, 6),
+			  "a message whose delivery is waited for");
+		return;
+	}
+	fi_rig_fill(r->buf, 300, 6);
+	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_DELIVERY_COMPLETE)))
+		;
+	fi_rig_ok(r, rdm_sent(r), "it completes when it is there");
+}
+
+static bool rdm_sleep(struct fi_rig *r, int fd)
+{
+	struct fid *fid = &r->rx->fid;
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return fi_trywait(r->fabric, &fid, 1) || poll(&p, 1, 5000) == 1;
+}
+
+static void rdm_wait(struct fi_rig *r)
+{
+	struct fi_cq_tagged_entry e;
+	ssize_t n = -FI_EAGAIN;
+	int fd = -1, i;
+
+	if (!r->server) {
+		fi_rig_meet(r);
+		usleep(30000);
+		rdm_send(r, r->buf, 10);
+		fi_rig_meet(r);
+		return;
+	}
+	rdm_post(r, r->buf, 64, NULL);
+	fi_control(&r->rx->fid, FI_GETWAIT, &fd);
+	fi_rig_meet(r);
+	for (i = 0; i < 1000 && n == -FI_EAGAIN && rdm_sleep(r, fd); i++)
+		n = fi_cq_read(r->rx, &e, 1);
+	fi_rig_ok(r, n == 1 && e.len == 10, "a descriptor wakes the receiver");
+	fi_rig_ok(r, fi_cq_sread(r->rx, &e, 1, NULL, 20) == -FI_EAGAIN,
+		  "a wait for nothing ends in time");
+	fi_rig_meet(r);
+}
+
+static void rdm_self(struct fi_rig *r)
+{
+	static const size_t len[] = { 100, 200000 };
+	struct fi_rig_done d;
+	bool good = true;
+	int i;
+
+	/* small enough for one buffer's two halves */
+	for (i = 0; i < 2; i++) {
+		fi_rig_fill(r->buf, len[i], 9);
+		rdm_post(r, r->buf + FI_RIG_BUF / 2, 200000, NULL);
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, len[i], NULL,
+					       r->self, NULL)))
+			;
+		good = good && fi_rig_next(r, r->rx, &d) && !d.err &&
+		       d.e.len == len[i] && rdm_sent(r) &&
+		       fi_rig_same(r->buf + FI_RIG_BUF / 2, len[i], 9);
+	}
+	fi_rig_ok(r, good, "messages to itself");
+}
+
+static void rdm_all(struct fi_rig *r)
+{
+	static const fi_rig_fn part[] = {
+		rdm_order, rdm_large, rdm_tagged, rdm_data, rdm_truncated,
+		rdm_cancel, rdm_multi, rdm_write, rdm_overlap, rdm_key_again,
+		rdm_delivered, rdm_wait, rdm_self, rdm_self_rma, rdm_refused,
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+		fi_rig_meet(r);
+		part[i](r);
+	}
+}
+
+int main(void)
+{
+	static const char *const below[] = { "tcp", "tcp;ofi_rxm" };
+	const char *build = getenv("BUILD");
+	char path[4096];
+	bool missing = true;
+	size_t i;
+
+	snprintf(path, sizeof(path), "%s/lib/libfabric",
+		 build ? build : "build");
+	setenv("FI_PROVIDER_PATH", path, 1);
+	if (access(path, R_OK))
+		return ft_skip("built without the provider");
+	ft_ok(fi_rig_run("moonrail", rdm_all, &missing) && !missing,
+	      "moonrail");
+	missing = true;
+	for (i = 0; i < 2 && missing; i++)
+		if (!fi_rig_run(below[i], rdm_all, &missing) && !missing)
+			ft_ok(false, "%s, below it", below[i]);
+	return ft_result();
+}

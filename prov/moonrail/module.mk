@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# The libfabric provider: its own objects and those of the data plane.
+PROV_SRCS = \
+	prov/moonrail/moonrail_atomic.c \
+	prov/moonrail/moonrail_attr.c \
+	prov/moonrail/moonrail_av.c \
+	prov/moonrail/moonrail_cntr.c \
+	prov/moonrail/moonrail_cq.c \
+	prov/moonrail/moonrail_domain.c \
+	prov/moonrail/moonrail_ep.c \
+	prov/moonrail/moonrail_fabric.c \
+	prov/moonrail/moonrail_init.c \
+	prov/moonrail/moonrail_move.c \
+	prov/moonrail/moonrail_mr.c \
+	prov/moonrail/moonrail_msg.c \
+	prov/moonrail/moonrail_peer.c \
+	prov/moonrail/moonrail_pin.c \
+	prov/moonrail/moonrail_recv.c \
+	prov/moonrail/moonrail_rma.c \
+	# EOL

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Names of endpoints, and address vectors. Map and table are one: an fi_addr_t
+ * is an index.
+ */
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+/* --- names --------------------------------------------------------------- */
+
+size_t moonrail_sockaddr_len(const void *addr)
+{
+	sa_family_t family;
+
+	memcpy(&family, addr, sizeof(family));
+	return family == AF_INET ? sizeof(struct sockaddr_in) :
+	       family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
+}
+
+/* Fields after the first two, between the machine's order and the name's. */
+static void name_turn(struct moonrail_name *n)
+{
+	n->ep = htole32(n->ep);
+	n->incarnation = htole64(n->incarnation);
+	n->protocol = htole32(n->protocol);
+	n->protocol_version = htole32(n->protocol_version);
+	n->format = htole32(n->format);
+}
+
+bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n)
+{
+	size_t want;
+
+	if (len < sizeof(sa_family_t))
+		return false;
+	memcpy(n, addr, len < sizeof(*n) ? len : sizeof(*n));
+	if (n->family == MOONRAIL_FAMILY)
+		return len >= sizeof(*n) && n->version == 1 &&
+		       n->len <= sizeof(n->address) &&
+		       n->len >= sizeof(struct sockaddr_in);
+	want = moonrail_sockaddr_len(addr);
+	if (!want || len < want)
+		return false;
+	memset(n, 0, sizeof(*n));
+	n->family = MOONRAIL_FAMILY;
+	n->version = 1;
+	n->len = (uint8_t)want;
+	n->format = htole32(want == sizeof(struct sockaddr_in) ?
+				    FI_SOCKADDR_IN : FI_SOCKADDR_IN6);
+	memcpy(n->address, addr, want);
+	return true;
+}
+
+int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
+		     struct moonrail_name *n)
+{
+	struct tei_rail_desc desc;
+	size_t i;
+
+	for (i = 0; i < tei_rail_count(d->dp); i++) {
+		if (tei_rail_describe(d->dp, i, &desc) || !desc.open ||
+		    !desc.addr.len || desc.addr.len > sizeof(n->address))
+			continue;
+		memset(n, 0, sizeof(*n));
+		n->family = MOONRAIL_FAMILY;
+		n->version = 1;
+		n->len = (uint8_t)desc.addr.len;
+		n->ep = ep;
+		n->incarnation = d->incarnation;
+		n->protocol = desc.addr.protocol;
+		n->protocol_version = desc.addr.protocol_version;
+		n->format = desc.addr.addr_format;
+		memcpy(n->address, desc.addr.bytes, desc.addr.len);
+		name_turn(n);
+		return 0;
+	}
+	return -FI_EADDRNOTAVAIL;
+}
+
+/* --- entries ------------------------------------------------------------- */
+
+static struct moonrail_av *av_of(struct fid_av *fid)
+{
+	return tei_container_of(fid, struct moonrail_av, fid);
+}
+
+struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
+{
+	if (a >= av->n || !av->entry[a]->peer)
+		return NULL;
+	av->entry[a]->peer = moonrail_peer_real(av->entry[a]->peer);
+	return av->entry[a];
+}
+
+fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
+			   uint32_t ep)
+{
+	struct moonrail_av_entry *e;
+	uint32_t i;
+
+	for (i = 0; i < av->n; i++) {
+		e = moonrail_av_get(av, i);
+		if (e && e->peer == peer && e->ep == ep)
+			return i;
+	}
+	return FI_ADDR_NOTAVAIL;
+}
+
+static struct moonrail_av_entry *av_slot(struct moonrail_av *av, uint32_t *at)
+{
+	struct moonrail_av_entry **grown;
+	uint32_t i;
+
+	for (i = 0; i < av->n; i++) {
+		if (av->entry[i]->peer)
+			continue;
+		*at = i;
+		return av->entry[i];
+	}
+	if (av->n == av->cap) {
+		grown = realloc(av->entry,
+				(av->cap * 2 + 16) * sizeof(*grown));
+		if (!grown)
+			return NULL;
+		av->entry = grown;
+		av->cap = av->cap * 2 + 16;
+	}
+	av->entry[av->n] = calloc(1, sizeof(**av->entry));
+	if (!av->entry[av->n])
+		return NULL;
+	*at = av->n++;
+	return av->entry[*at];
+}
+
+static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
+			  bool socket, fi_addr_t *out)
+{
+	struct moonrail_name name = *n;
+	struct moonrail_av_entry *e;
+	struct moonrail_peer *peer;
+	uint32_t at;
+	int ret = 0;
+
+	name_turn(&name);
+	moonrail_enter(av->domain);
+	peer = moonrail_peer_get(av->domain, &name);
+	e = peer ? av_slot(av, &at) : NULL;
+	if (e) {
+		e->peer = peer;
+		e->ep = name.ep;
+		e->name = *n;
+		e->socket = socket;
+		*out = at;
+	} else {
+		ret = peer ? -FI_ENOMEM : -FI_EHOSTUNREACH;
+	}
+	moonrail_leave(av->domain);
+	return ret;
+}
+
+/* One address of a row; *len gets its length, 0: the row cannot go on. */
+static int av_insert_one(struct moonrail_av *av, const void *addr, size_t *len,
+			 fi_addr_t *out)
+{
+	struct moonrail_name n;
+	sa_family_t family;
+
+	memcpy(&family, addr, sizeof(family));
+	*len = family == MOONRAIL_FAMILY ? sizeof(n) :
+					   moonrail_sockaddr_len(addr);
+	if (!*len || !moonrail_name_from(addr, *len, &n))
+		return -FI_EINVAL;
+	return av_insert_name(av, &n, family != MOONRAIL_FAMILY, out);
+}
+
+static size_t av_stride(const struct moonrail_av *av)
+{
+	switch (av->domain->format) {
+	case MOONRAIL_FORMAT:
+		return sizeof(struct moonrail_name);
+	case FI_SOCKADDR_IN6:
+		return sizeof(struct sockaddr_in6);
+	default:
+		return sizeof(struct sockaddr_in);
+	}
+}
+
+static int av_insert(struct fid_av *fid, const void *addr, size_t count,
+		     fi_addr_t *out, uint64_t flags, void *context)
+{
+	struct moonrail_av *av = av_of(fid);
+	const char *p = addr;
+	int ret, good = 0, *errors = flags & FI_SYNC_ERR ? context : NULL;
+	size_t i, len;
+	fi_addr_t got;
+
+	for (i = 0; i < count; i++) {
+		got = FI_ADDR_NOTAVAIL;
+		ret = av_insert_one(av, p, &len, &got);
+		if (out)
+			out[i] = got;
+		if (errors)
+			errors[i] = ret ? -ret : 0;
+		good += !ret;
+		p += len ? len : av_stride(av);
+	}
+	return good;
+}
+
+static int av_insertsvc(struct fid_av *fid, const char *node,
+			const char *service, fi_addr_t *out, uint64_t flags,
+			void *context)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *ai;
+	int ret;
+
+	if (!node || !service)
+		return -FI_EINVAL;
+	if (av_of(fid)->domain->format == FI_SOCKADDR_IN)
+		hints.ai_family = AF_INET;
+	if (getaddrinfo(node, service, &hints, &ai))
+		return -FI_ENODATA;
+	ret = av_insert(fid, ai->ai_addr, 1, out, flags, context);
+	freeaddrinfo(ai);
+	return ret;
+}
+
+/* Names of a row of hosts are not resolved here. */
+static int av_insertsym(struct fid_av *fid, const char *node, size_t nodecnt,
+			const char *service, size_t svccnt, fi_addr_t *out,
+			uint64_t flags, void *context)
+{
+	(void)fid, (void)node, (void)nodecnt, (void)service, (void)svccnt;
+	(void)out, (void)flags, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
+		     uint64_t flags)
+{
+	struct moonrail_av *av = av_of(fid);
+	size_t i;
+	int ret = 0;
+
+	if (flags)
+		return -FI_EINVAL;
+	moonrail_enter(av->domain);
+	for (i = 0; i < count; i++) {
+		if (moonrail_av_get(av, addr[i]))
+			av->entry[addr[i]]->peer = NULL;
+		else
+			ret = -FI_EINVAL;
+	}
+	moonrail_leave(av->domain);
+	return ret;
+}
+
+static int av_lookup(struct fid_av *fid, fi_addr_t a, void *addr, size_t *len)
+{
+	struct moonrail_av *av = av_of(fid);
+	struct moonrail_av_entry *e;
+	const void *from;
+	size_t size, room = *len;
+
+	moonrail_enter(av->domain);
+	e = moonrail_av_get(av, a);
+	if (e) {
+		from = e->socket ? (void *)e->name.address : (void *)&e->name;
+		size = e->socket ? e->name.len : sizeof(e->name);
+		memcpy(addr, from, room < size ? room : size);
+		*len = size;
+	}
+	moonrail_leave(av->domain);
+	return e ? 0 : -FI_EINVAL;
+}
+
+static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf,
+			      size_t *len)
+{
+	struct moonrail_name n;
+	char host[64] = "?", port[16] = "?";
+	size_t size = sizeof(n);
+	sa_family_t family;
+	int used;
+
+	(void)fid;
+	memcpy(&family, addr, sizeof(family));
+	if (family != MOONRAIL_FAMILY)
+		size = moonrail_sockaddr_len(addr);
+	if (!size || !moonrail_name_from(addr, size, &n))
+		return NULL;
+	getnameinfo((const struct sockaddr *)(const void *)n.address, n.len,
+		    host, sizeof(host), port, sizeof(port),
+		    NI_NUMERICHOST | NI_NUMERICSERV);
+	used = snprintf(buf, *len, "moonrail://[%s]:%s/%u", host, port,
+			le32toh(n.ep));
+	*len = (size_t)used + 1;
+	return buf;
+}
+
+static int av_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+	(void)fid, (void)flags;
+	return bfid->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
+}
+
+static int av_close(struct fid *fid)
+{
+	struct moonrail_av *av =
+		tei_container_of(fid, struct moonrail_av, fid.fid);
+	uint32_t i;
+
+	moonrail_enter(av->domain);
+	if (av->refs) {
+		moonrail_leave(av->domain);
+		return -FI_EBUSY;
+	}
+	av->domain->refs--;
+	moonrail_leave(av->domain);
+	for (i = 0; i < av->n; i++)
+		free(av->entry[i]);
+	free(av->entry);
+	free(av);
+	return 0;
+}
+
+static struct fi_ops av_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = av_close,
+	.bind = av_bind,
+	.control = moonrail_no_control,
+	.ops_open = moonrail_no_ops,
+};
+
+static struct fi_ops_av av_ops = {
+	.size = sizeof(struct fi_ops_av),
+	.insert = av_insert,
+	.insertsvc = av_insertsvc,
+	.insertsym = av_insertsym,
+	.remove = av_remove,
+	.lookup = av_lookup,
+	.straddr = av_straddr,
+};
+
+int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
+		     struct fid_av **out, void *context)
+{
+	struct moonrail_av *av;
+
+	if (attr && (attr->name || attr->rx_ctx_bits || attr->flags))
+		return -FI_ENOSYS;
+	av = calloc(1, sizeof(*av));
+	if (!av)
+		return -FI_ENOMEM;
+	av->domain = tei_container_of(domain, struct moonrail_domain, fid);
+	if (attr && !attr->type)
+		attr->type = FI_AV_TABLE;
+	av->fid.fid.fclass = FI_CLASS_AV;
+	av->fid.fid.context = context;
+	av->fid.fid.ops = &av_fi_ops;
+	av->fid.ops = &av_ops;
+	moonrail_enter(av->domain);
+	av->domain->refs++;
+	moonrail_leave(av->domain);
+	*out = &av->fid;
+	return 0;
+}

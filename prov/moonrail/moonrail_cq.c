@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Completion queues.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+#define CQ_SPIN_NS	(50 * TEI_NS_PER_US)	/* before it sleeps */
+#define CQ_SLEEP_NS	(20 * TEI_NS_PER_MS)
+
+static struct moonrail_cq *cq_of(struct fid_cq *fid)
+{
+	return tei_container_of(fid, struct moonrail_cq, fid);
+}
+
+static void cq_signal(struct moonrail_cq *cq)
+{
+	uint64_t one = 1;
+	ssize_t ret;
+
+	if (cq->fd < 0 || cq->signaled)
+		return;
+	ret = write(cq->fd, &one, sizeof(one));
+	(void)ret;
+	cq->signaled = true;
+}
+
+static void cq_calm(struct moonrail_cq *cq)
+{
+	uint64_t junk;
+	ssize_t ret;
+
+	if (!cq->signaled || cq->n || cq->nerrors)
+		return;
+	ret = read(cq->fd, &junk, sizeof(junk));
+	(void)ret;
+	cq->signaled = false;
+}
+
+static bool cq_grow(struct moonrail_cq *cq)
+{
+	uint32_t cap = cq->cap ? cq->cap * 2 : 256, i;
+	struct moonrail_entry *ring = malloc(cap * sizeof(*ring));
+
+	if (!ring)
+		return false;
+	for (i = 0; i < cq->n; i++)
+		ring[i] = cq->ring[(cq->head + i) % cq->cap];
+	free(cq->ring);
+	cq->ring = ring;
+	cq->cap = cap;
+	cq->head = 0;
+	return true;
+}
+
+static bool cq_add_error(struct moonrail_cq *cq, const struct moonrail_entry *e)
+{
+	struct moonrail_entry *grown;
+
+	if (cq->nerrors == cq->errors_cap) {
+		grown = realloc(cq->errors,
+				(cq->errors_cap * 2 + 16) * sizeof(*grown));
+		if (!grown)
+			return false;
+		cq->errors = grown;
+		cq->errors_cap = cq->errors_cap * 2 + 16;
+	}
+	cq->errors[cq->nerrors++] = *e;
+	return true;
+}
+
+void moonrail_cq_add(struct moonrail_cq *cq, const struct moonrail_entry *e)
+{
+	bool good;
+
+	if (e->err)
+		good = cq_add_error(cq, e);
+	else
+		good = cq->n < cq->cap || cq_grow(cq);
+	if (!good) {
+		TEI_ERROR("prov", "no memory: a completion is lost");
+		return;
+	}
+	if (!e->err)
+		cq->ring[(cq->head + cq->n++) % cq->cap] = *e;
+	cq_signal(cq);
+	moonrail_notify(cq->domain);
+}
+
+static size_t cq_entry_size(enum fi_cq_format format)
+{
+	switch (format) {
+	case FI_CQ_FORMAT_MSG:
+		return sizeof(struct fi_cq_msg_entry);
+	case FI_CQ_FORMAT_DATA:
+		return sizeof(struct fi_cq_data_entry);
+	case FI_CQ_FORMAT_TAGGED:
+		return sizeof(struct fi_cq_tagged_entry);
+	default:
+		return sizeof(struct fi_cq_entry);
+	}
+}
+
+/* Each format is the next one's beginning. */
+static ssize_t cq_take(struct moonrail_cq *cq, void *buf, size_t count,
+		       fi_addr_t *src)
+	TEI_REQUIRES(moonrail_held)
+{
+	size_t size = cq_entry_size(cq->format), i;
+	struct fi_cq_tagged_entry t;
+	struct moonrail_entry *e;
+
+	if (cq->nerrors)
+		return -FI_EAVAIL;
+	if (!cq->n)
+		return -FI_EAGAIN;
+	for (i = 0; i < count && cq->n; i++) {
+		e = &cq->ring[cq->head];
+		t.op_context = e->context;
+		t.flags = e->flags;
+		t.len = e->len;
+		t.buf = e->buf;
+		t.data = e->data;
+		t.tag = e->tag;
+		memcpy((char *)buf + i * size, &t, size);
+		if (src)
+			src[i] = e->src;
+		cq->head = (cq->head + 1) % cq->cap;
+		cq->n--;
+	}
+	cq_calm(cq);
+	return (ssize_t)i;
+}
+
+static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count,
+			   fi_addr_t *src)
+{
+	struct moonrail_cq *cq = cq_of(fid);
+	ssize_t ret;
+
+	moonrail_enter(cq->domain);
+	ret = cq_take(cq, buf, count, src);
+	moonrail_leave(cq->domain);
+	if (ret != -FI_EAGAIN)
+		return ret;
+	moonrail_progress(cq->domain);
+	moonrail_enter(cq->domain);
+	ret = cq_take(cq, buf, count, src);
+	moonrail_leave(cq->domain);
+	return ret;
+}
+
+static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
+{
+	return cq_readfrom(fid, buf, count, NULL);
+}
+
+static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out,
+			  uint64_t flags)
+{
+	struct moonrail_cq *cq = cq_of(fid);
+	struct moonrail_entry e;
+
+	(void)flags;
+	moonrail_enter(cq->domain);
+	if (!cq->nerrors) {
+		moonrail_leave(cq->domain);
+		return -FI_EAGAIN;
+	}
+	e = cq->errors[0];
+	memmove(cq->errors, cq->errors + 1,
+		--cq->nerrors * sizeof(*cq->errors));
+	cq_calm(cq);
+	moonrail_leave(cq->domain);
+	out->op_context = e.context;
+	out->flags = e.flags;
+	out->len = e.len;
+	out->buf = e.buf;
+	out->data = e.data;
+	out->tag = e.tag;
+	out->olen = e.olen;
+	out->err = e.err;
+	out->prov_errno = e.err;
+	/* callers of an older interface have no more than that */
+	if (FI_VERSION_GE(cq->domain->fabric->fid.api_version,
+			  FI_VERSION(1, 5)))
+		out->err_data_size = 0;
+	return 1;
+}
+
+static bool cq_woken(struct moonrail_cq *cq) TEI_REQUIRES(moonrail_held)
+{
+	bool woken = cq->woken;
+
+	cq->woken = false;
+	return woken;
+}
+
+/* Spins for a while, then leaves it to the data plane's thread. */
+static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
+			    fi_addr_t *src, const void *cond, int timeout)
+{
+	struct moonrail_cq *cq = cq_of(fid);
+	uint64_t from = tei_now_ns(), now, end, seen;
+	bool woken;
+	ssize_t ret;
+
+	(void)cond;
+	if (!cq->can_wait)
+		return -FI_ENOSYS;
+	end = timeout < 0 ? UINT64_MAX :
+			    from + (uint64_t)timeout * TEI_NS_PER_MS;
+	for (;;) {
+		seen = moonrail_events(cq->domain);
+		ret = cq_readfrom(fid, buf, count, src);
+		now = tei_now_ns();
+		if (ret != -FI_EAGAIN || now >= end)
+			return ret;
+		moonrail_enter(cq->domain);
+		woken = cq_woken(cq);
+		moonrail_leave(cq->domain);
+		if (woken)
+			return -FI_EAGAIN;
+		if (now - from >= CQ_SPIN_NS)
+			moonrail_sleep(cq->domain, seen,
+				       end - now < CQ_SLEEP_NS ? end - now :
+								 CQ_SLEEP_NS);
+	}
+}
+
+static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count,
+			const void *cond, int timeout)
+{
+	return cq_sreadfrom(fid, buf, count, NULL, cond, timeout);
+}
+
+static int cq_wake(struct fid_cq *fid)
+{
+	struct moonrail_cq *cq = cq_of(fid);
+
+	moonrail_enter(cq->domain);
+	cq->woken = true;
+	cq_signal(cq);
+	moonrail_notify(cq->domain);
+	moonrail_leave(cq->domain);
+	return 0;
+}
+
+static const char *cq_strerror(struct fid_cq *fid, int prov_errno,
+			       const void *err_data, char *buf, size_t len)
+{
+	(void)fid, (void)err_data;
+	if (buf && len)
+		strncpy(buf, fi_strerror(prov_errno), len - 1)[len - 1] = '\0';
+	return fi_strerror(prov_errno);
+}
+
+int moonrail_cq_trywait(struct moonrail_cq *cq)
+{
+	int ret;
+
+	moonrail_progress(cq->domain);
+	moonrail_enter(cq->domain);
+	moonrail_drain(cq->domain);
+	cq_calm(cq);
+	ret = cq->n || cq->nerrors ? -FI_EAGAIN : 0;
+	moonrail_leave(cq->domain);
+	return ret;
+}
+
+static int cq_control(struct fid *fid, int command, void *arg)
+{
+	struct moonrail_cq *cq = tei_container_of(fid, struct moonrail_cq,
+						  fid.fid);
+
+	switch (command) {
+	case FI_GETWAIT:
+		if (cq->fd < 0)
+			return -FI_ENODATA;
+		*(int *)arg = cq->fd;
+		return 0;
+	case FI_GETWAITOBJ:
+		*(enum fi_wait_obj *)arg = cq->fd >= 0 ? FI_WAIT_FD :
+					   cq->can_wait ? FI_WAIT_UNSPEC :
+							  FI_WAIT_NONE;
+		return 0;
+	default:
+		return -FI_ENOSYS;
+	}
+}
+
+static int cq_close(struct fid *fid)
+{
+	struct moonrail_cq *cq = tei_container_of(fid, struct moonrail_cq,
+						  fid.fid);
+	struct moonrail_domain *d = cq->domain;
+
+	moonrail_enter(d);
+	if (cq->refs) {
+		moonrail_leave(d);
+		return -FI_EBUSY;
+	}
+	d->refs--;
+	moonrail_leave(d);
+	if (cq->fd >= 0)
+		close(cq->fd);
+	free(cq->ring);
+	free(cq->errors);
+	free(cq);
+	return 0;
+}
+
+static struct fi_ops cq_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = cq_close,
+	.bind = moonrail_no_bind,
+	.control = cq_control,
+	.ops_open = moonrail_no_ops,
+};
+
+static struct fi_ops_cq cq_ops = {
+	.size = sizeof(struct fi_ops_cq),
+	.read = cq_read,
+	.readfrom = cq_readfrom,
+	.readerr = cq_readerr,
+	.sread = cq_sread,
+	.sreadfrom = cq_sreadfrom,
+	.signal = cq_wake,
+	.strerror = cq_strerror,
+};
+
+int moonrail_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
+		     struct fid_cq **out, void *context)
+{
+	struct moonrail_cq *cq;
+
+	if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC &&
+	    attr->wait_obj != FI_WAIT_FD)
+		return -FI_ENOSYS;
+	if (attr->format > FI_CQ_FORMAT_TAGGED ||
+	    attr->wait_cond != FI_CQ_COND_NONE)
+		return -FI_ENOSYS;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -FI_ENOMEM;
+	cq->fd = -1;
+	if (attr->wait_obj == FI_WAIT_FD) {
+		cq->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		if (cq->fd < 0) {
+			free(cq);
+			return -FI_EMFILE;
+		}
+	}
+	cq->can_wait = attr->wait_obj != FI_WAIT_NONE;
+	cq->format = attr->format ? attr->format : FI_CQ_FORMAT_CONTEXT;
+	cq->domain = tei_container_of(domain, struct moonrail_domain, fid);
+	cq->fid.fid.fclass = FI_CLASS_CQ;
+	cq->fid.fid.context = context;
+	cq->fid.fid.ops = &cq_fi_ops;
+	cq->fid.ops = &cq_ops;
+	moonrail_enter(cq->domain);
+	cq->domain->refs++;
+	moonrail_leave(cq->domain);
+	*out = &cq->fid;
+	return 0;
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Domains: a data plane each, the lock, and the inbox that its callbacks fill.
+ */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "prov/moonrail/moonrail_int.h"
+#include "util/secret.h"
+
+#define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* the lock was taken */
+#define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)
+
+/* --- the lock and the inbox ---------------------------------------------- */
+
+static struct moonrail_task *domain_take(struct moonrail_domain *d,
+					 struct tei_rail_message **m)
+{
+	struct moonrail_task *t = NULL;
+
+	*m = NULL;
+	if (!__atomic_load_n(&d->ninbox, __ATOMIC_SEQ_CST))
+		return NULL;
+	tei_mutex_lock(&d->inbox);
+	if (!tei_list_empty(&d->inbox_messages)) {
+		*m = tei_list_first(&d->inbox_messages,
+				    struct tei_rail_message, link);
+		tei_list_del(&(*m)->link);
+		__atomic_fetch_sub(&d->ninbox, 1, __ATOMIC_SEQ_CST);
+	} else if (!tei_list_empty(&d->inbox_tasks)) {
+		t = tei_list_first(&d->inbox_tasks, struct moonrail_task, link);
+		tei_list_del(&t->link);
+		__atomic_fetch_sub(&d->ninbox, 1, __ATOMIC_SEQ_CST);
+	}
+	tei_mutex_unlock(&d->inbox);
+	return t;
+}
+
+void moonrail_drain(struct moonrail_domain *d)
+{
+	struct tei_rail_message *m;
+	struct moonrail_task *t;
+
+	for (;;) {
+		t = domain_take(d, &m);
+		if (m)
+			moonrail_stream_in(d, m);
+		else if (t)
+			moonrail_task_done(t);
+		else
+			return;
+	}
+}
+
+void moonrail_enter(struct moonrail_domain *d) TEI_NO_TSA
+{
+	tei_mutex_lock(&d->lock);
+}
+
+/* What came in between the last look and the unlock has found it locked. */
+void moonrail_leave(struct moonrail_domain *d) TEI_NO_TSA
+{
+	do {
+		moonrail_drain(d);
+		tei_mutex_unlock(&d->lock);
+	} while (__atomic_load_n(&d->ninbox, __ATOMIC_SEQ_CST) &&
+		 tei_mutex_trylock(&d->lock));
+}
+
+static bool domain_try_enter(struct moonrail_domain *d)
+	TEI_TRY_ACQUIRE(true, moonrail_held) TEI_NO_TSA
+{
+	return tei_mutex_trylock(&d->lock);
+}
+
+void moonrail_notify(struct moonrail_domain *d)
+{
+	__atomic_fetch_add(&d->events, 1, __ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST))
+		return;
+	tei_mutex_lock(&d->inbox);
+	pthread_cond_broadcast(&d->cond);
+	tei_mutex_unlock(&d->inbox);
+}
+
+void moonrail_sleep(struct moonrail_domain *d, uint64_t seen, uint64_t ns)
+{
+	tei_rail_doze(d->dp);
+	tei_mutex_lock(&d->inbox);
+	__atomic_fetch_add(&d->sleepers, 1, __ATOMIC_SEQ_CST);
+	if (moonrail_events(d) == seen)
+		tei_mutex_wait(&d->cond, &d->inbox, ns);
+	__atomic_fetch_sub(&d->sleepers, 1, __ATOMIC_SEQ_CST);
+	tei_mutex_unlock(&d->inbox);
+	tei_rail_awake(d->dp);
+}
+
+void moonrail_progress(struct moonrail_domain *d)
+{
+	tei_rail_progress_all(d->dp);
+}
+
+static void domain_look(struct moonrail_domain *d)
+{
+	if (domain_try_enter(d))
+		moonrail_leave(d);
+}
+
+/* --- what the data plane calls ------------------------------------------- */
+
+static void domain_message(void *arg, struct tei_rail_message *m)
+{
+	struct moonrail_domain *d = arg;
+
+	if (d->closing) {
+		tei_rail_message_free(m);
+		return;
+	}
+	tei_mutex_lock(&d->inbox);
+	tei_list_add_tail(&d->inbox_messages, &m->link);
+	__atomic_fetch_add(&d->ninbox, 1, __ATOMIC_SEQ_CST);
+	tei_mutex_unlock(&d->inbox);
+	domain_look(d);
+}
+
+static void domain_task_done(struct tei_rail_task *task, enum tei_rail_end end,
+			     const struct tei_err *err)
+{
+	struct moonrail_task *t =
+		tei_container_of(task, struct moonrail_task, task);
+	struct moonrail_domain *d = t->op->ep->domain;
+
+	if (end != TEI_RAIL_END_COMPLETED && err)
+		TEI_WARN("prov", "%s of %llu bytes failed: %s",
+			 task->read ? "a read" : "a write",
+			 (unsigned long long)task->length, err->text);
+	t->end = end;
+	tei_mutex_lock(&d->inbox);
+	tei_list_add_tail(&d->inbox_tasks, &t->link);
+	__atomic_fetch_add(&d->ninbox, 1, __ATOMIC_SEQ_CST);
+	tei_mutex_unlock(&d->inbox);
+	domain_look(d);
+}
+
+static uint64_t domain_attend(void *arg, struct tei_rail_peer *peer,
+			      uint64_t now)
+{
+	struct moonrail_domain *d = arg;
+	uint64_t next;
+
+	if (!domain_try_enter(d))
+		return now + DOMAIN_BUSY_NS;
+	next = moonrail_peer_run(d, peer, now);
+	moonrail_leave(d);
+	return next;
+}
+
+static void domain_notify(void *arg, const char *peer, const char *name,
+			  const char *msg)
+{
+	(void)arg, (void)peer, (void)name, (void)msg;
+}
+
+static void domain_resolve(void *arg, struct tei_rail_peer *peer)
+{
+	(void)arg;
+	tei_rail_peer_put(peer);
+}
+
+static void domain_rails_changed(void *arg)
+{
+	(void)arg;
+}
+
+static const struct tei_rail_ops domain_rail_ops = {
+	.task_done = domain_task_done,
+	.notify = domain_notify,
+	.resolve = domain_resolve,
+	.rails_changed = domain_rails_changed,
+	.message = domain_message,
+	.attend = domain_attend,
+};
+
+/* --- opening ------------------------------------------------------------- */
+
+static bool domain_loopback(const void *addr, size_t len, char text[64],
+			    uint16_t *port)
+{
+	struct moonrail_name n;
+	const struct sockaddr_in *in = (const void *)n.address;
+	const struct sockaddr_in6 *in6 = (const void *)n.address;
+
+	*port = 0;
+	if (!addr || !moonrail_name_from(addr, len, &n))
+		return false;
+	*port = ntohs(in->sin_port);
+	if (in->sin_family == AF_INET)
+		inet_ntop(AF_INET, &in->sin_addr, text, 64);
+	else
+		inet_ntop(AF_INET6, &in6->sin6_addr, text, 64);
+	return in->sin_family == AF_INET ?
+		       (ntohl(in->sin_addr.s_addr) >> 24) == 127 :
+		       IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+/*
+ * Before 2.0 tcp needs ofi_rxm, which looks for tcp in a way that FI_PROVIDER
+ * governs; net stands on its own.
+ */
+static void domain_choose_provider(struct moonrail_domain *d)
+{
+	struct fi_info *hints, *found = NULL;
+
+	if (*d->settings.provider || FI_VERSION_GE(fi_version(),
+						   FI_VERSION(2, 0)))
+		return;
+	hints = fi_allocinfo();
+	if (!hints)
+		return;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->fabric_attr->prov_name = strdup("tcp;ofi_rxm");
+	if (hints->fabric_attr->prov_name &&
+	    fi_getinfo(MOONRAIL_API, NULL, NULL, 0, hints, &found))
+		snprintf(d->settings.provider, sizeof(d->settings.provider),
+			 "net;^ofi_rxm");
+	fi_freeinfo(found);
+	fi_freeinfo(hints);
+}
+
+/* The rails: what the environment says; loopback where that is the address. */
+static int domain_add_rails(struct moonrail_domain *d,
+			    const struct fi_info *info, const char *source,
+			    bool loopback)
+{
+	const char *devices = moonrail_devices();
+	char dest[64];
+	uint16_t port;
+	struct tei_err err;
+
+	if (!devices && loopback)
+		devices = source;
+	else if (!devices && domain_loopback(info->dest_addr,
+					     info->dest_addrlen, dest, &port))
+		devices = strchr(dest, ':') ? "::1" : "127.0.0.1";
+	return tei_rail_dp_add_transport(d->dp, "tcp", devices ? devices : "",
+					 &err) ? -FI_ENODEV : 0;
+}
+
+static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
+{
+	char name[64], source[64];
+	struct tei_err err;
+	bool loopback;
+	struct tei_rail_dp_attr attr = {
+		.settings = &d->settings,
+		.ops = &domain_rail_ops,
+		.arg = d,
+		.name = name,
+		/* all providers, also where FI_PROVIDER names this one alone */
+		.info_flags = UINT64_C(1) << 60,
+		.any_local = true,
+	};
+	int ret;
+
+	if (tei_settings_load(&d->settings, &err))
+		return -FI_EINVAL;
+	domain_choose_provider(d);
+	while (!attr.incarnation)
+		if (!tei_random(&attr.incarnation, sizeof(attr.incarnation)))
+			return -FI_EIO;
+	d->incarnation = attr.incarnation;
+	loopback = domain_loopback(info->src_addr, info->src_addrlen, source,
+				   &attr.port);
+	snprintf(name, sizeof(name), "process %ld", (long)getpid());
+	if (tei_rail_dp_open(&attr, &err, &d->dp))
+		return -FI_ENOMEM;
+	ret = domain_add_rails(d, info, source, loopback);
+	if (ret)
+		tei_rail_dp_close(d->dp, 0);
+	return ret;
+}
+
+static int domain_no_scalable(struct fid_domain *domain, struct fi_info *info,
+			      struct fid_ep **sep, void *context)
+{
+	(void)domain, (void)info, (void)sep, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int domain_no_poll(struct fid_domain *domain, struct fi_poll_attr *attr,
+			  struct fid_poll **set)
+{
+	(void)domain, (void)attr, (void)set;
+	return -FI_ENOSYS;
+}
+
+static int domain_no_stx(struct fid_domain *domain, struct fi_tx_attr *attr,
+			 struct fid_stx **stx, void *context)
+{
+	(void)domain, (void)attr, (void)stx, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int domain_no_srx(struct fid_domain *domain, struct fi_rx_attr *attr,
+			 struct fid_ep **srx, void *context)
+{
+	(void)domain, (void)attr, (void)srx, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int domain_no_atomic(struct fid_domain *domain, enum fi_datatype type,
+			    enum fi_op op, struct fi_atomic_attr *attr,
+			    uint64_t flags)
+{
+	(void)domain, (void)type, (void)op, (void)attr, (void)flags;
+	return -FI_EOPNOTSUPP;
+}
+
+static int domain_no_collective(struct fid_domain *domain,
+				enum fi_collective_op coll,
+				struct fi_collective_attr *attr, uint64_t flags)
+{
+	(void)domain, (void)coll, (void)attr, (void)flags;
+	return -FI_ENOSYS;
+}
+
+static void domain_free(struct moonrail_domain *d)
+{
+	__atomic_fetch_sub(&d->fabric->refs, 1, __ATOMIC_RELAXED);
+	pthread_cond_destroy(&d->cond);
+	tei_mutex_fini(&d->inbox);
+	tei_mutex_fini(&d->lock);
+	free(d);
+}
+
+static int domain_close(struct fid *fid)
+{
+	struct moonrail_domain *d =
+		tei_container_of(fid, struct moonrail_domain, fid.fid);
+	bool busy;
+
+	moonrail_enter(d);
+	busy = d->refs != 0;
+	moonrail_leave(d);
+	if (busy)
+		return -FI_EBUSY;
+	tei_rail_dp_leave(d->dp, DOMAIN_DRAIN_NS);
+	moonrail_enter(d);
+	moonrail_drain(d);
+	d->closing = true;
+	moonrail_leave(d);
+	moonrail_peer_free_all(d);
+	moonrail_pin_free_all(d);
+	tei_rail_dp_close(d->dp, 0);
+	domain_free(d);
+	return 0;
+}
+
+static struct fi_ops domain_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = domain_close,
+	.bind = moonrail_no_bind,
+	.control = moonrail_no_control,
+	.ops_open = moonrail_no_ops,
+};
+
+static struct fi_ops_domain domain_ops = {
+	.size = sizeof(struct fi_ops_domain),
+	.av_open = moonrail_av_open,
+	.cq_open = moonrail_cq_open,
+	.endpoint = moonrail_ep_open,
+	.scalable_ep = domain_no_scalable,
+	.cntr_open = moonrail_cntr_open,
+	.poll_open = domain_no_poll,
+	.stx_ctx = domain_no_stx,
+	.srx_ctx = domain_no_srx,
+	.query_atomic = domain_no_atomic,
+	.query_collective = domain_no_collective,
+};
+
+static void domain_init(struct moonrail_domain *d, const struct fi_info *info,
+			void *context)
+{
+	int mode = info->domain_attr->mr_mode;
+
+	tei_mutex_init(&d->lock);
+	tei_mutex_init(&d->inbox);
+	tei_cond_init(&d->cond);
+	tei_list_init(&d->peers);
+	tei_list_init(&d->eps);
+	tei_list_init(&d->mrs);
+	tei_list_init(&d->inbox_messages);
+	tei_list_init(&d->inbox_tasks);
+	d->virt_addr = mode == MOONRAIL_MR_BASIC || mode & FI_MR_VIRT_ADDR;
+	d->prov_key = mode == MOONRAIL_MR_BASIC || mode & FI_MR_PROV_KEY;
+	d->format = info->addr_format ? info->addr_format : MOONRAIL_FORMAT;
+	d->fid.fid.fclass = FI_CLASS_DOMAIN;
+	d->fid.fid.context = context;
+	d->fid.fid.ops = &domain_fi_ops;
+	d->fid.ops = &domain_ops;
+	d->fid.mr = &moonrail_mr_ops;
+}
+
+int moonrail_domain_open(struct fid_fabric *fabric, struct fi_info *info,
+			 struct fid_domain **out, void *context)
+{
+	struct moonrail_domain *d;
+	int ret;
+
+	if (!info || !info->domain_attr)
+		return -FI_EINVAL;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return -FI_ENOMEM;
+	domain_init(d, info, context);
+	d->fabric = tei_container_of(fabric, struct moonrail_fabric, fid);
+	__atomic_fetch_add(&d->fabric->refs, 1, __ATOMIC_RELAXED);
+	ret = domain_open_dp(d, info);
+	if (ret) {
+		domain_free(d);
+		return ret;
+	}
+	*out = &d->fid;
+	return 0;
+}

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Endpoints, and the end of operations.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+#define EP_FLUSH_NS	(2 * TEI_NS_PER_SEC)	/* at its close */
+
+static struct moonrail_ep *ep_of(struct fid *fid)
+{
+	return tei_container_of(fid, struct moonrail_ep, fid.fid);
+}
+
+struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
+{
+	struct moonrail_ep *ep;
+
+	tei_list_foreach(ep, &d->eps, struct moonrail_ep, link)
+		if (ep->id == id)
+			return ep;
+	return NULL;
+}
+
+/* --- operations ---------------------------------------------------------- */
+
+struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
+				    enum moonrail_kind kind, void *context)
+{
+	struct moonrail_op *op = calloc(1, sizeof(*op));
+
+	if (!op)
+		return NULL;
+	op->ep = ep;
+	op->kind = kind;
+	op->context = context;
+	tei_list_init(&op->link);
+	return op;
+}
+
+void moonrail_op_free(struct moonrail_op *op)
+{
+	struct moonrail_domain *d = op->ep->domain;
+	uint32_t i;
+
+	for (i = 0; i < op->npin; i++)
+		moonrail_unpin(d, op->iov[i].iov_base, op->iov[i].iov_len,
+			       true);
+	free(op->copy);
+	free(op->tasks);
+	free(op);
+}
+
+static void ep_complete_recv(const struct moonrail_op *op,
+			     struct moonrail_entry *e)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_ep *ep = op->ep;
+
+	e->len = op->got;
+	e->buf = op->multi ? op->iov[0].iov_base : NULL;
+	e->data = op->data;
+	e->tag = op->tag;
+	e->olen = op->cut;
+	e->src = op->peer && ep->caps & FI_SOURCE ?
+			 moonrail_av_find(ep->av, op->peer, op->src_ep) :
+			 FI_ADDR_NOTAVAIL;
+}
+
+static struct moonrail_cntr *ep_counter(const struct moonrail_op *op)
+{
+	switch (op->kind) {
+	case MOONRAIL_SEND:
+		return op->ep->cntr[0];
+	case MOONRAIL_RECV:
+		return op->ep->cntr[1];
+	default:
+		return op->ep->cntr[op->write ? 3 : 2];
+	}
+}
+
+void moonrail_op_done(struct moonrail_op *op)
+{
+	bool recv = op->kind == MOONRAIL_RECV;
+	struct moonrail_ep *ep = op->ep;
+	struct moonrail_cq *cq = recv ? ep->rx_cq : ep->tx_cq;
+	struct moonrail_cntr *cntr = ep_counter(op);
+	struct moonrail_entry e;
+
+	memset(&e, 0, sizeof(e));
+	e.context = op->context;
+	e.flags = op->flags;
+	e.err = op->err;
+	e.src = FI_ADDR_NOTAVAIL;
+	if (recv)
+		ep_complete_recv(op, &e);
+	if (cq && !ep->closing && (op->err || !op->quiet))
+		moonrail_cq_add(cq, &e);
+	if (cntr && !ep->closing)
+		moonrail_cntr_add(cntr, !op->err);
+	if (recv)
+		ep->nrx--;
+	else
+		ep->ntx--;
+	moonrail_op_free(op);
+}
+
+/* --- options ------------------------------------------------------------- */
+
+static ssize_t ep_cancel(struct fid *fid, void *context)
+{
+	struct moonrail_ep *ep = ep_of(fid);
+	int ret;
+
+	moonrail_enter(ep->domain);
+	ret = moonrail_recv_cancel(ep, context);
+	moonrail_leave(ep->domain);
+	return ret;
+}
+
+static int ep_getopt(struct fid *fid, int level, int name, void *value,
+		     size_t *len)
+{
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (*len < sizeof(size_t))
+		return -FI_ETOOSMALL;
+	*(size_t *)value = ep_of(fid)->min_multi;
+	*len = sizeof(size_t);
+	return 0;
+}
+
+static int ep_setopt(struct fid *fid, int level, int name, const void *value,
+		     size_t len)
+{
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (len < sizeof(size_t))
+		return -FI_EINVAL;
+	ep_of(fid)->min_multi = *(const size_t *)value;
+	return 0;
+}
+
+static int ep_no_tx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
+		    struct fid_ep **out, void *context)
+{
+	(void)sep, (void)index, (void)attr, (void)out, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int ep_no_rx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
+		    struct fid_ep **out, void *context)
+{
+	(void)sep, (void)index, (void)attr, (void)out, (void)context;
+	return -FI_ENOSYS;
+}
+
+static ssize_t ep_rx_left(struct fid_ep *fid)
+{
+	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
+
+	return ep->enabled ? MOONRAIL_QUEUE : -FI_EOPBADSTATE;
+}
+
+static struct fi_ops_ep ep_ops = {
+	.size = sizeof(struct fi_ops_ep),
+	.cancel = ep_cancel,
+	.getopt = ep_getopt,
+	.setopt = ep_setopt,
+	.tx_ctx = ep_no_tx,
+	.rx_ctx = ep_no_rx,
+	.rx_size_left = ep_rx_left,
+	.tx_size_left = ep_rx_left,
+};
+
+/* --- names --------------------------------------------------------------- */
+
+static int ep_getname(struct fid *fid, void *addr, size_t *len)
+{
+	struct moonrail_ep *ep = ep_of(fid);
+	struct moonrail_name n;
+	size_t size = sizeof(n), room = *len;
+	const void *from = &n;
+	int ret;
+
+	ret = moonrail_name_of(ep->domain, ep->id, &n);
+	if (ret)
+		return ret;
+	if (ep->domain->format != MOONRAIL_FORMAT) {
+		from = n.address;
+		size = n.len;
+	}
+	*len = size;
+	memcpy(addr, from, room < size ? room : size);
+	return room < size ? -FI_ETOOSMALL : 0;
+}
+
+static int ep_setname(struct fid *fid, void *addr, size_t len)
+{
+	(void)fid, (void)addr, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int ep_getpeer(struct fid_ep *ep, void *addr, size_t *len)
+{
+	(void)ep, (void)addr, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int ep_connect(struct fid_ep *ep, const void *addr, const void *param,
+		      size_t len)
+{
+	(void)ep, (void)addr, (void)param, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int ep_listen(struct fid_pep *pep)
+{
+	(void)pep;
+	return -FI_ENOSYS;
+}
+
+static int ep_accept(struct fid_ep *ep, const void *param, size_t len)
+{
+	(void)ep, (void)param, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int ep_reject(struct fid_pep *pep, fid_t handle, const void *param,
+		     size_t len)
+{
+	(void)pep, (void)handle, (void)param, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int ep_shutdown(struct fid_ep *ep, uint64_t flags)
+{
+	(void)ep, (void)flags;
+	return -FI_ENOSYS;
+}
+
+static int ep_join(struct fid_ep *ep, const void *addr, uint64_t flags,
+		   struct fid_mc **mc, void *context)
+{
+	(void)ep, (void)addr, (void)flags, (void)mc, (void)context;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops_cm ep_cm_ops = {
+	.size = sizeof(struct fi_ops_cm),
+	.setname = ep_setname,
+	.getname = ep_getname,
+	.getpeer = ep_getpeer,
+	.connect = ep_connect,
+	.listen = ep_listen,
+	.accept = ep_accept,
+	.reject = ep_reject,
+	.shutdown = ep_shutdown,
+	.join = ep_join,
+};
+
+/* --- life ---------------------------------------------------------------- */
+
+static int ep_bind_cq(struct moonrail_ep *ep, struct moonrail_cq *cq,
+		      uint64_t flags)
+{
+	if (cq->domain != ep->domain ||
+	    flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION))
+		return -FI_EINVAL;
+	if ((flags & FI_TRANSMIT && ep->tx_cq) || (flags & FI_RECV && ep->rx_cq))
+		return -FI_EINVAL;
+	if (flags & FI_TRANSMIT) {
+		ep->tx_cq = cq;
+		ep->tx_selective = flags & FI_SELECTIVE_COMPLETION;
+		cq->refs++;
+	}
+	if (flags & FI_RECV) {
+		ep->rx_cq = cq;
+		ep->rx_selective = flags & FI_SELECTIVE_COMPLETION;
+		cq->refs++;
+	}
+	return 0;
+}
+
+static int ep_bind_cntr(struct moonrail_ep *ep, struct moonrail_cntr *c,
+			uint64_t flags)
+{
+	static const uint64_t bit[4] = { FI_SEND, FI_RECV, FI_READ, FI_WRITE };
+	int i;
+
+	if (!flags || flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE))
+		return -FI_ENOSYS;
+	for (i = 0; i < 4; i++) {
+		if (!(flags & bit[i]))
+			continue;
+		if (ep->cntr[i])
+			return -FI_EINVAL;
+		ep->cntr[i] = c;
+		c->refs++;
+	}
+	return 0;
+}
+
+static int ep_bind_av(struct moonrail_ep *ep, struct moonrail_av *av)
+{
+	if (av->domain != ep->domain || ep->av)
+		return -FI_EINVAL;
+	ep->av = av;
+	av->refs++;
+	return 0;
+}
+
+static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+	struct moonrail_ep *ep = ep_of(fid);
+	int ret = 0;
+
+	moonrail_enter(ep->domain);
+	switch (bfid->fclass) {
+	case FI_CLASS_CQ:
+		ret = ep_bind_cq(ep, tei_container_of(bfid, struct moonrail_cq,
+						      fid.fid), flags);
+		break;
+	case FI_CLASS_CNTR:
+		ret = ep_bind_cntr(ep, tei_container_of(bfid,
+							struct moonrail_cntr,
+							fid.fid), flags);
+		break;
+	case FI_CLASS_AV:
+		ret = ep_bind_av(ep, tei_container_of(bfid, struct moonrail_av,
+						      fid.fid));
+		break;
+	case FI_CLASS_EQ:
+		break;
+	default:
+		ret = -FI_EINVAL;
+		break;
+	}
+	moonrail_leave(ep->domain);
+	return ret;
+}
+
+static int ep_enable(struct moonrail_ep *ep)
+{
+	if (!ep->av)
+		return -FI_ENOAV;
+	if ((!ep->tx_cq && !ep->cntr[0] && !ep->cntr[2] && !ep->cntr[3] &&
+	     ep->caps & (FI_SEND | FI_READ | FI_WRITE)) ||
+	    (!ep->rx_cq && !ep->cntr[1] && ep->caps & FI_RECV))
+		return -FI_ENOCQ;
+	ep->enabled = true;
+	return 0;
+}
+
+static int ep_flags(struct moonrail_ep *ep, uint64_t *arg, bool set)
+{
+	uint64_t flags = *arg & ~(FI_TRANSMIT | FI_RECV), *at;
+
+	if (!(*arg & FI_TRANSMIT) == !(*arg & FI_RECV))
+		return -FI_EINVAL;
+	at = *arg & FI_TRANSMIT ? &ep->tx_flags : &ep->rx_flags;
+	if (set && flags & ~(*arg & FI_TRANSMIT ? MOONRAIL_TX_FLAGS :
+						  MOONRAIL_RX_FLAGS))
+		return -FI_EINVAL;
+	if (set)
+		*at = flags;
+	else
+		*arg = *at;
+	return 0;
+}
+
+static int ep_control(struct fid *fid, int command, void *arg)
+{
+	struct moonrail_ep *ep = ep_of(fid);
+	int ret;
+
+	moonrail_enter(ep->domain);
+	switch (command) {
+	case FI_ENABLE:
+		ret = ep_enable(ep);
+		break;
+	case FI_GETOPSFLAG:
+		ret = ep_flags(ep, arg, false);
+		break;
+	case FI_SETOPSFLAG:
+		ret = ep_flags(ep, arg, true);
+		break;
+	default:
+		ret = -FI_ENOSYS;
+		break;
+	}
+	moonrail_leave(ep->domain);
+	return ret;
+}
+
+/* Nobody reads from it any more. */
+static void ep_forget(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+{
+	for (; op->npin; op->npin--)
+		moonrail_unpin(op->ep->domain, op->iov[op->npin - 1].iov_base,
+			       op->iov[op->npin - 1].iov_len, false);
+	moonrail_op_done(op);
+}
+
+/* Sends that nobody answers any more. */
+static void ep_drop_waiting(struct moonrail_ep *ep) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op, *tmp;
+	struct moonrail_peer *p;
+	struct moonrail_out *o;
+
+	tei_list_foreach(p, &ep->domain->peers, struct moonrail_peer, link) {
+		tei_list_splice_tail(&p->waiting, &p->rma);
+		tei_list_foreach_safe(op, tmp, &p->waiting, struct moonrail_op,
+				      link) {
+			if (op->ep != ep) {
+				if (op->kind == MOONRAIL_RMA) {
+					tei_list_del(&op->link);
+					tei_list_add_tail(&p->rma, &op->link);
+				}
+				continue;
+			}
+			tei_list_del(&op->link);
+			ep_forget(op);
+		}
+		tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
+			if (o->op && o->op->ep == ep) {
+				moonrail_op_done(o->op);
+				o->op = NULL;
+			}
+		}
+		tei_list_foreach(o, &p->queue, struct moonrail_out, link) {
+			if (o->op && o->op->ep == ep) {
+				moonrail_op_done(o->op);
+				o->op = NULL;
+			}
+		}
+	}
+}
+
+/* What was sent goes out; what is being written or read ends. */
+static void ep_settle(struct moonrail_ep *ep) TEI_ACQUIRE(moonrail_held)
+{
+	struct moonrail_domain *d = ep->domain;
+	uint64_t end = tei_now_ns() + EP_FLUSH_NS, seen;
+
+	for (;;) {
+		moonrail_progress(d);
+		seen = moonrail_events(d);
+		moonrail_enter(d);
+		moonrail_drain(d);
+		if (!ep->busy &&
+		    (moonrail_peer_flushed(d) || tei_now_ns() > end))
+			return;
+		moonrail_leave(d);
+		moonrail_sleep(d, seen, TEI_NS_PER_MS / 5);
+	}
+}
+
+static int ep_close(struct fid *fid)
+{
+	struct moonrail_ep *ep = ep_of(fid);
+	struct moonrail_domain *d = ep->domain;
+	int i;
+
+	ep_settle(ep);
+	ep->closing = true;
+	moonrail_recv_free_all(ep);
+	ep_drop_waiting(ep);
+	tei_list_del(&ep->link);
+	if (ep->tx_cq)
+		ep->tx_cq->refs--;
+	if (ep->rx_cq)
+		ep->rx_cq->refs--;
+	for (i = 0; i < 4; i++)
+		if (ep->cntr[i])
+			ep->cntr[i]->refs--;
+	if (ep->av)
+		ep->av->refs--;
+	d->refs--;
+	moonrail_leave(d);
+	free(ep);
+	return 0;
+}
+
+static struct fi_ops ep_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = ep_close,
+	.bind = ep_bind,
+	.control = ep_control,
+	.ops_open = moonrail_no_ops,
+};
+
+int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
+		     struct fid_ep **out, void *context)
+{
+	struct moonrail_ep *ep;
+	int i;
+
+	if (!info || (info->ep_attr && info->ep_attr->type != FI_EP_RDM &&
+		      info->ep_attr->type != FI_EP_UNSPEC))
+		return -FI_EINVAL;
+	ep = calloc(1, sizeof(*ep));
+	if (!ep)
+		return -FI_ENOMEM;
+	ep->domain = tei_container_of(domain, struct moonrail_domain, fid);
+	ep->caps = info->caps;
+	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
+	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
+	ep->min_multi = 64;
+	for (i = 0; i < 2; i++) {
+		tei_list_init(&ep->recvs[i]);
+		tei_list_init(&ep->surplus[i]);
+	}
+	ep->fid.fid.fclass = FI_CLASS_EP;
+	ep->fid.fid.context = context;
+	ep->fid.fid.ops = &ep_fi_ops;
+	ep->fid.ops = &ep_ops;
+	ep->fid.cm = &ep_cm_ops;
+	ep->fid.msg = &moonrail_msg_ops;
+	ep->fid.rma = &moonrail_rma_ops;
+	ep->fid.tagged = &moonrail_tagged_ops;
+	ep->fid.atomic = &moonrail_atomic_ops;
+	moonrail_enter(ep->domain);
+	ep->id = ep->domain->next_ep++;
+	ep->domain->refs++;
+	tei_list_add_tail(&ep->domain->eps, &ep->link);
+	moonrail_leave(ep->domain);
+	*out = &ep->fid;
+	return 0;
+}

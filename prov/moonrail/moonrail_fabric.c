@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Fabrics and event queues, and what objects answer that they do not do.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+	(void)fid, (void)bfid, (void)flags;
+	return -FI_ENOSYS;
+}
+
+int moonrail_no_control(struct fid *fid, int command, void *arg)
+{
+	(void)fid, (void)command, (void)arg;
+	return -FI_ENOSYS;
+}
+
+int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
+		    void **ops, void *context)
+{
+	(void)fid, (void)name, (void)flags, (void)ops, (void)context;
+	return -FI_ENOSYS;
+}
+
+/* --- event queues -------------------------------------------------------- */
+
+struct eq_event {
+	struct tei_list link;
+	uint32_t event;
+	size_t len;
+	uint8_t bytes[];
+};
+
+static ssize_t eq_take(struct moonrail_eq *eq, uint32_t *event, void *buf,
+		       size_t len, uint64_t flags)
+{
+	struct eq_event *e;
+	ssize_t ret;
+
+	if (tei_list_empty(&eq->events))
+		return -FI_EAGAIN;
+	e = tei_list_first(&eq->events, struct eq_event, link);
+	if (len < e->len)
+		return -FI_ETOOSMALL;
+	*event = e->event;
+	if (e->len)
+		memcpy(buf, e->bytes, e->len);
+	ret = (ssize_t)e->len;
+	if (!(flags & FI_PEEK)) {
+		tei_list_del(&e->link);
+		free(e);
+	}
+	return ret;
+}
+
+static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf,
+			size_t len, int timeout, uint64_t flags)
+{
+	struct moonrail_eq *eq = tei_container_of(fid, struct moonrail_eq, fid);
+	uint64_t now = tei_now_ns();
+	uint64_t end = timeout < 0 ? UINT64_MAX :
+				     now + (uint64_t)timeout * TEI_NS_PER_MS;
+	ssize_t ret;
+
+	tei_mutex_lock(&eq->lock);
+	while ((ret = eq_take(eq, event, buf, len, flags)) == -FI_EAGAIN &&
+	       (now = tei_now_ns()) < end)
+		tei_mutex_wait(&eq->cond, &eq->lock,
+			       end - now < TEI_NS_PER_SEC ? end - now :
+							    TEI_NS_PER_SEC);
+	tei_mutex_unlock(&eq->lock);
+	return ret;
+}
+
+static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf,
+		       size_t len, uint64_t flags)
+{
+	return eq_sread(fid, event, buf, len, 0, flags);
+}
+
+static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf,
+			  uint64_t flags)
+{
+	(void)fid, (void)buf, (void)flags;
+	return -FI_EAGAIN;
+}
+
+static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buf,
+			size_t len, uint64_t flags)
+{
+	struct moonrail_eq *eq = tei_container_of(fid, struct moonrail_eq, fid);
+	struct eq_event *e = malloc(sizeof(*e) + len);
+
+	(void)flags;
+	if (!e)
+		return -FI_ENOMEM;
+	e->event = event;
+	e->len = len;
+	if (len)
+		memcpy(e->bytes, buf, len);
+	tei_mutex_lock(&eq->lock);
+	tei_list_add_tail(&eq->events, &e->link);
+	pthread_cond_broadcast(&eq->cond);
+	tei_mutex_unlock(&eq->lock);
+	return (ssize_t)len;
+}
+
+static const char *eq_strerror(struct fid_eq *fid, int prov_errno,
+			       const void *err_data, char *buf, size_t len)
+{
+	(void)fid, (void)err_data;
+	if (buf && len)
+		strncpy(buf, fi_strerror(prov_errno), len - 1)[len - 1] = '\0';
+	return fi_strerror(prov_errno);
+}
+
+static int eq_close(struct fid *fid)
+{
+	struct moonrail_eq *eq =
+		tei_container_of(fid, struct moonrail_eq, fid.fid);
+	struct eq_event *e, *tmp;
+
+	tei_list_foreach_safe(e, tmp, &eq->events, struct eq_event, link)
+		free(e);
+	__atomic_fetch_sub(&eq->fabric->refs, 1, __ATOMIC_RELAXED);
+	pthread_cond_destroy(&eq->cond);
+	tei_mutex_fini(&eq->lock);
+	free(eq);
+	return 0;
+}
+
+static struct fi_ops eq_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = eq_close,
+	.bind = moonrail_no_bind,
+	.control = moonrail_no_control,
+	.ops_open = moonrail_no_ops,
+};
+
+static struct fi_ops_eq eq_ops = {
+	.size = sizeof(struct fi_ops_eq),
+	.read = eq_read,
+	.readerr = eq_readerr,
+	.write = eq_write,
+	.sread = eq_sread,
+	.strerror = eq_strerror,
+};
+
+int moonrail_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
+		     struct fid_eq **out, void *context)
+{
+	struct moonrail_eq *eq;
+
+	if (attr && attr->wait_obj != FI_WAIT_NONE &&
+	    attr->wait_obj != FI_WAIT_UNSPEC)
+		return -FI_ENOSYS;
+	eq = calloc(1, sizeof(*eq));
+	if (!eq)
+		return -FI_ENOMEM;
+	eq->fabric = tei_container_of(fabric, struct moonrail_fabric, fid);
+	__atomic_fetch_add(&eq->fabric->refs, 1, __ATOMIC_RELAXED);
+	tei_mutex_init(&eq->lock);
+	tei_cond_init(&eq->cond);
+	tei_list_init(&eq->events);
+	eq->fid.fid.fclass = FI_CLASS_EQ;
+	eq->fid.fid.context = context;
+	eq->fid.fid.ops = &eq_fi_ops;
+	eq->fid.ops = &eq_ops;
+	*out = &eq->fid;
+	return 0;
+}
+
+/* --- fabrics ------------------------------------------------------------- */
+
+static int fabric_no_pep(struct fid_fabric *fabric, struct fi_info *info,
+			 struct fid_pep **pep, void *context)
+{
+	(void)fabric, (void)info, (void)pep, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int fabric_no_wait(struct fid_fabric *fabric, struct fi_wait_attr *attr,
+			  struct fid_wait **wait)
+{
+	(void)fabric, (void)attr, (void)wait;
+	return -FI_ENOSYS;
+}
+
+static int fabric_trywait(struct fid_fabric *fabric, struct fid **fids,
+			  int count)
+{
+	int i, ret = 0;
+
+	(void)fabric;
+	for (i = 0; i < count && !ret; i++) {
+		if (fids[i]->fclass != FI_CLASS_CQ)
+			return -FI_ENOSYS;
+		ret = moonrail_cq_trywait(tei_container_of(
+			fids[i], struct moonrail_cq, fid.fid));
+	}
+	return ret;
+}
+
+static int fabric_close(struct fid *fid)
+{
+	struct moonrail_fabric *f =
+		tei_container_of(fid, struct moonrail_fabric, fid.fid);
+
+	if (__atomic_load_n(&f->refs, __ATOMIC_RELAXED))
+		return -FI_EBUSY;
+	free(f);
+	return 0;
+}
+
+static struct fi_ops fabric_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = fabric_close,
+	.bind = moonrail_no_bind,
+	.control = moonrail_no_control,
+	.ops_open = moonrail_no_ops,
+};
+
+static struct fi_ops_fabric fabric_ops = {
+	.size = sizeof(struct fi_ops_fabric),
+	.domain = moonrail_domain_open,
+	.passive_ep = fabric_no_pep,
+	.eq_open = moonrail_eq_open,
+	.wait_open = fabric_no_wait,
+	.trywait = fabric_trywait,
+};
+
+int moonrail_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out,
+			 void *context)
+{
+	struct moonrail_fabric *f;
+
+	if (attr->name && strcmp(attr->name, "moonrail"))
+		return -FI_ENODATA;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -FI_ENOMEM;
+	f->fid.fid.fclass = FI_CLASS_FABRIC;
+	f->fid.fid.context = context;
+	f->fid.fid.ops = &fabric_fi_ops;
+	f->fid.ops = &fabric_ops;
+	f->fid.api_version = attr->api_version;
+	*out = &f->fid;
+	return 0;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The entry point, and fi_getinfo.
+ */
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+static void init_cleanup(void)
+{
+}
+
+struct fi_provider moonrail_provider = {
+	.version = MOONRAIL_VERSION,
+	.fi_version = MOONRAIL_API,
+	.name = "moonrail",
+	.getinfo = moonrail_getinfo,
+	.fabric = moonrail_fabric_open,
+	.cleanup = init_cleanup,
+};
+
+const char *moonrail_devices(void)
+{
+	char *text = NULL;
+
+	if (!fi_param_get(&moonrail_provider, "addr", &text) && text && *text)
+		return text;
+	text = getenv("FI_OFI_MRAIL_ADDR");
+	return text && *text ? text : NULL;
+}
+
+/* In the format that the caller works with. */
+static int init_set_addr(const struct fi_info *info, const void *addr,
+			 size_t len, void **out, size_t *outlen)
+{
+	struct moonrail_name n;
+	size_t size = sizeof(n);
+	const void *from = &n;
+
+	if (!moonrail_name_from(addr, len, &n))
+		return -FI_EINVAL;
+	if (info->addr_format != MOONRAIL_FORMAT) {
+		from = n.address;
+		size = n.len;
+	}
+	free(*out);
+	*out = malloc(size);
+	if (!*out)
+		return -FI_ENOMEM;
+	memcpy(*out, from, size);
+	*outlen = size;
+	return 0;
+}
+
+/* Any address of ours, at any port; of loopback where the destination is. */
+static int init_any_source(struct fi_info *info)
+{
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	bool six = info->addr_format == FI_SOCKADDR_IN6;
+	struct moonrail_name dest;
+	const struct sockaddr_in *to = (const void *)dest.address;
+	const struct sockaddr_in6 *to6 = (const void *)dest.address;
+
+	if (info->src_addr)
+		return 0;
+	if (info->dest_addr &&
+	    moonrail_name_from(info->dest_addr, info->dest_addrlen, &dest)) {
+		six = to->sin_family == AF_INET6;
+		if (six && IN6_IS_ADDR_LOOPBACK(&to6->sin6_addr))
+			in6.sin6_addr = in6addr_loopback;
+		else if (!six && ntohl(to->sin_addr.s_addr) >> 24 == 127)
+			in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	}
+	return six ? init_set_addr(info, &in6, sizeof(in6), &info->src_addr,
+				   &info->src_addrlen) :
+		     init_set_addr(info, &in, sizeof(in), &info->src_addr,
+				   &info->src_addrlen);
+}
+
+static int init_resolve(const char *node, const char *service, uint64_t flags,
+			uint32_t format, struct addrinfo **out)
+{
+	struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM,
+		.ai_family = format == FI_SOCKADDR_IN ? AF_INET :
+			     format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_UNSPEC,
+	};
+
+	if (flags & FI_SOURCE)
+		hints.ai_flags |= AI_PASSIVE;
+	if (flags & FI_NUMERICHOST)
+		hints.ai_flags |= AI_NUMERICHOST;
+	if (!node && format != FI_SOCKADDR_IN6)
+		hints.ai_family = AF_INET;
+	return getaddrinfo(node, service, &hints, out) ? -FI_ENODATA : 0;
+}
+
+/* Node and service stand for the destination, with FI_SOURCE for us. */
+static int init_add_node(struct fi_info *info, const char *node,
+			 const char *service, uint64_t flags)
+{
+	struct addrinfo *ai;
+	int ret;
+
+	if (!node && !service)
+		return 0;
+	if (!node && !(flags & FI_SOURCE))
+		return 0;
+	ret = init_resolve(node, service, flags, info->addr_format, &ai);
+	if (ret)
+		return ret;
+	if (flags & FI_SOURCE)
+		ret = init_set_addr(info, ai->ai_addr, ai->ai_addrlen,
+				    &info->src_addr, &info->src_addrlen);
+	else
+		ret = init_set_addr(info, ai->ai_addr, ai->ai_addrlen,
+				    &info->dest_addr, &info->dest_addrlen);
+	freeaddrinfo(ai);
+	return ret;
+}
+
+static int init_add_hints(struct fi_info *info, const struct fi_info *h,
+			  bool dest)
+{
+	int ret = 0;
+
+	if (!h)
+		return 0;
+	if (h->src_addr)
+		ret = init_set_addr(info, h->src_addr, h->src_addrlen,
+				    &info->src_addr, &info->src_addrlen);
+	if (!ret && h->dest_addr && dest)
+		ret = init_set_addr(info, h->dest_addr, h->dest_addrlen,
+				    &info->dest_addr, &info->dest_addrlen);
+	if (h->handle)
+		return -FI_ENODATA;
+	return ret;
+}
+
+int moonrail_getinfo(uint32_t version, const char *node, const char *service,
+		     uint64_t flags, const struct fi_info *hints,
+		     struct fi_info **out)
+{
+	struct tei_settings settings;
+	struct fi_info *info;
+	int ret;
+
+	if (flags & FI_PROV_ATTR_ONLY) {
+		ret = moonrail_attr_info(version, hints, out);
+		return ret;
+	}
+	ret = moonrail_attr_info(version, hints, &info);
+	if (ret)
+		return ret;
+	ret = init_add_hints(info, hints, !node || flags & FI_SOURCE);
+	if (!ret)
+		ret = init_add_node(info, node, service, flags);
+	if (!ret)
+		ret = init_any_source(info);
+	if (!ret && tei_settings_load(&settings, NULL))
+		ret = -FI_ENODATA;
+	if (ret) {
+		fi_freeinfo(info);
+		return ret;
+	}
+	*out = info;
+	return 0;
+}
+
+struct fi_provider *fi_prov_ini(void);
+
+__attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
+{
+	fi_param_define(&moonrail_provider, "addr", FI_PARAM_STRING,
+			"Interfaces or addresses to use as rails, separated by commas (default: all that are usable)");
+	/* an older one than what is asked for would be passed over */
+	if (FI_VERSION_LT(MOONRAIL_API, fi_version()))
+		moonrail_provider.fi_version = fi_version();
+	return &moonrail_provider;
+}

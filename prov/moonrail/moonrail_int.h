@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_MOONRAIL_MOONRAIL_INT_H
+#define TEI_PROV_MOONRAIL_MOONRAIL_INT_H
+
+/*
+ * The libfabric provider "moonrail": FI_EP_RDM over all rails of the machine.
+ *
+ * A domain is one data plane (prov/rail) with an incarnation of its own. Its
+ * endpoints are numbers in it. Between two domains runs a stream of messages
+ * each way (moonrail_wire.h, moonrail_peer.c), which makes order and
+ * exactly-once out of what the data plane's messages lack.
+ *
+ * Two-sided: what fits into one message goes as its payload (DATA); what does
+ * not is announced (RTS), read by the receiver as tasks of the data plane,
+ * which is where all rails take part, and acknowledged (FIN). So the order of
+ * messages is that of the stream, FI_ORDER_SAS, and no other is claimed.
+ *
+ * One-sided: a write or read is made of tasks of the data plane too. These
+ * know addresses and keys of their own, so the key and offset of the
+ * application are looked up once per key and peer (KEY, KEY_IS; KEY_NOT when
+ * the registration is closed). Remote CQ data follows in the stream when the
+ * bytes are in place. Local memory need not be registered. Registrations may
+ * overlap each other, those of the data plane not: moonrail_pin.c has regions
+ * that do not overlap and counts who uses each.
+ *
+ * An address is struct moonrail_name: incarnation, endpoint and the fabric
+ * address of one rail. The rest of the rails, and the incarnation where only
+ * a socket address is known, come with the data plane's hello.
+ *
+ * Progress is automatic: the data plane's thread does what no caller does.
+ * Whoever reads a completion queue drives the lanes himself, and the thread
+ * then leaves them to him.
+ *
+ * Locks: one per domain, which guards everything of it but what says
+ * otherwise. The data plane's callbacks come at any time, also from inside a
+ * call of ours into it, and never wait for this lock: what they bring goes
+ * into the domain's inbox, and whoever holds the lock empties that before he
+ * lets go of it, or they do it themselves when nobody holds it. Lock order:
+ * domain, then the data plane's, then inbox.
+ */
+
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <rdma/providers/fi_prov.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
+
+#define MOONRAIL_VERSION	FI_VERSION(0, 1)
+#define MOONRAIL_API		FI_VERSION(1, 17)
+#define MOONRAIL_IOV		4	/* pieces of one operation */
+#define MOONRAIL_INJECT		1024	/* bytes */
+#define MOONRAIL_QUEUE		1024	/* operations per endpoint and way */
+#define MOONRAIL_WINDOW		64	/* messages sent and not acknowledged */
+#define MOONRAIL_ACK_EVERY	16	/* messages */
+#define MOONRAIL_HEAD	(TEI_RAIL_MESSAGE_HEAD + sizeof(struct moonrail_wire))
+#define MOONRAIL_EAGER	(TEI_RAIL_MESSAGE_MAX - MOONRAIL_HEAD)
+#define MOONRAIL_HOLD	(64u << 20)	/* bytes of messages nobody asked for,
+					 * per endpoint; then senders wait */
+/* Registration models of before 1.5, whose names 2.0 deprecates. */
+#define MOONRAIL_MR_BASIC	1
+#define MOONRAIL_MR_SCALABLE	2
+#define MOONRAIL_FAMILY	0x6d72		/* of struct moonrail_name */
+#define MOONRAIL_FORMAT	0x6d6f6f6eu	/* fi_info.addr_format of it */
+
+#define MOONRAIL_TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
+			   FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+#define MOONRAIL_RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
+#define MOONRAIL_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | \
+			  FI_WRITE)
+#define MOONRAIL_RX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | \
+			  FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | \
+			  FI_DIRECTED_RECV | FI_SOURCE)
+#define MOONRAIL_DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define MOONRAIL_CAPS (MOONRAIL_TX_CAPS | MOONRAIL_RX_CAPS | \
+		       MOONRAIL_DOMAIN_CAPS)
+
+/* What fi_getname gives, and an address vector takes besides a sockaddr. Plain
+ * data, little-endian but for the fabric address. */
+struct moonrail_name {
+	uint16_t family;		/* MOONRAIL_FAMILY */
+	uint8_t version;		/* 1 */
+	uint8_t len;			/* bytes of address in use */
+	uint32_t ep;
+	uint64_t incarnation;		/* 0: not known, as with a sockaddr */
+	uint32_t protocol, protocol_version, format;
+	uint8_t address[36];
+};
+_Static_assert(sizeof(struct moonrail_name) == 64, "name");
+
+struct moonrail_domain;
+struct moonrail_ep;
+struct moonrail_op;
+struct moonrail_peer;
+
+struct moonrail_fabric {
+	struct fid_fabric fid;
+	uint32_t refs;			/* atomic: domains and event queues */
+};
+
+/* An event queue. Entries come from fi_eq_write alone. */
+struct moonrail_eq {
+	struct fid_eq fid;
+	struct moonrail_fabric *fabric;
+	struct tei_mutex lock;
+	pthread_cond_t cond;
+	struct tei_list events;		/* lock */
+};
+
+/* Something for whoever has the domain's lock. Owned by the inbox. */
+struct moonrail_task {
+	struct tei_rail_task task;
+	struct tei_list link;		/* domain->inbox_tasks */
+	struct moonrail_op *op;
+	enum tei_rail_end end;
+};
+
+/*
+ * Made by fi_domain, freed by fi_close.
+ */
+struct moonrail_domain {
+	/* fixed */
+	struct fid_domain fid;
+	struct moonrail_fabric *fabric;
+	struct tei_settings settings;
+	struct tei_rail_dp *dp;
+	uint64_t incarnation;
+	bool virt_addr, prov_key;	/* of its registrations */
+	uint32_t format;		/* of addresses */
+	bool closing;			/* its thread has ended */
+
+	struct tei_mutex lock;		/* guards what follows */
+	uint32_t refs;			/* objects opened on it */
+	struct tei_list peers;		/* moonrail_peer.link */
+	struct tei_list eps;		/* moonrail_ep.link */
+	struct tei_list mrs;		/* moonrail_mr.link */
+	struct moonrail_pin **pins;	/* sorted by address */
+	uint32_t npins, pins_cap;
+	uint64_t pin_clock;
+	uint64_t next_id;
+	uint32_t next_ep;
+
+	struct tei_mutex inbox;		/* guards what follows */
+	struct tei_list inbox_messages;	/* tei_rail_message.link */
+	struct tei_list inbox_tasks;	/* moonrail_task.link */
+	pthread_cond_t cond;		/* something has completed */
+	uint32_t sleepers;		/* who wait for that; atomic */
+
+	/* atomic */
+	uint32_t ninbox;
+	uint64_t events;		/* things completed */
+};
+
+/* domain->lock for clang's analysis. Named in annotations only. */
+extern struct tei_mutex moonrail_held;
+
+/* --- completions --------------------------------------------------------- */
+
+struct moonrail_entry {
+	void *context, *buf;
+	uint64_t flags, data, tag;
+	size_t len, olen;
+	fi_addr_t src;
+	int err;
+};
+
+/* Made by fi_cq_open, freed by fi_close. Everything under domain->lock. */
+struct moonrail_cq {
+	struct fid_cq fid;
+	struct moonrail_domain *domain;
+	enum fi_cq_format format;
+	int fd;				/* FI_WAIT_FD, or -1 */
+	bool signaled;			/* fd is readable */
+	bool woken;			/* fi_cq_signal */
+	bool can_wait;
+	uint32_t refs;			/* endpoints */
+	struct moonrail_entry *ring;	/* grows */
+	uint32_t head, n, cap;
+	struct moonrail_entry *errors;
+	uint32_t nerrors, errors_cap;
+};
+
+struct moonrail_cntr {
+	struct fid_cntr fid;
+	struct moonrail_domain *domain;
+	uint64_t value, errors;		/* atomic */
+	uint32_t refs;
+};
+
+/* --- addresses ----------------------------------------------------------- */
+
+struct moonrail_av_entry {
+	struct moonrail_peer *peer;	/* NULL: removed */
+	uint32_t ep;
+	struct moonrail_name name;	/* as inserted */
+	bool socket;			/* it was a sockaddr */
+};
+
+struct moonrail_av {
+	struct fid_av fid;
+	struct moonrail_domain *domain;
+	struct moonrail_av_entry **entry;
+	uint32_t n, cap, refs;
+	uint64_t flags;
+	struct moonrail_eq *eq;
+};
+
+/* --- memory -------------------------------------------------------------- */
+
+struct moonrail_mr {
+	struct fid_mr fid;
+	struct moonrail_domain *domain;
+	struct tei_list link;
+	char *addr;
+	uint64_t len, key, access, told;
+};
+
+/* A registration of the data plane's. Never overlaps another. */
+struct moonrail_pin {
+	char *addr;
+	uint64_t len, used;
+	uint32_t refs;
+};
+
+/* A key of a peer's. */
+struct moonrail_key {
+	struct tei_list link;		/* peer->keys */
+	uint64_t key, base, len;
+	uint32_t access;		/* FI_REMOTE_… */
+	bool known;			/* it was answered */
+	bool virt_addr;
+};
+
+/* --- operations ---------------------------------------------------------- */
+
+enum moonrail_kind {
+	MOONRAIL_RECV,
+	MOONRAIL_SEND,
+	MOONRAIL_RMA,
+};
+
+/*
+ * One operation of the application that is under way. Made by its call; freed
+ * when it completes.
+ */
+struct moonrail_op {
+	struct tei_list link;		/* ep->recvs[], peer->waiting or
+					 * peer->rma, or alone */
+	enum moonrail_kind kind;
+	struct moonrail_ep *ep;
+	struct moonrail_peer *peer;
+	void *context;
+	uint64_t flags;			/* of its completion */
+	bool quiet;			/* no completion if it succeeds */
+	int err;			/* FI_E* */
+	uint32_t niov, nrma;
+	struct iovec iov[MOONRAIL_IOV];
+	uint64_t total;			/* bytes of iov */
+	uint64_t id;
+	void *copy;			/* of injected bytes, or packed ones */
+	uint32_t left;			/* tasks under way */
+	struct moonrail_task *tasks;
+	/* receive */
+	const struct moonrail_av_entry *from; /* NULL: from anyone */
+	struct moonrail_op *multi;	/* the multi-receive it is part of */
+	uint32_t parts;			/* multi-receive: those under way */
+	uint64_t tag, ignore, data, got, cut;
+	uint32_t src_ep;
+	/* send */
+	uint32_t npin;			/* pieces pinned */
+	/* remote memory access */
+	struct fi_rma_iov rma[MOONRAIL_IOV];
+	bool write, has_data;
+	bool certain;			/* ends when data is with the peer */
+};
+
+/* A message that nobody asked for yet. Owned by its endpoint. */
+struct moonrail_surplus {
+	struct tei_list link;
+	struct moonrail_peer *peer;
+	struct moonrail_wire wire;
+	uint32_t len;
+	uint8_t bytes[];
+};
+
+/* Made by fi_endpoint, freed by fi_close. Everything under domain->lock. */
+struct moonrail_ep {
+	struct fid_ep fid;
+	struct tei_list link;		/* domain->eps */
+	struct moonrail_domain *domain;
+	uint32_t id;
+	struct moonrail_av *av;
+	struct moonrail_cq *tx_cq, *rx_cq;
+	bool tx_selective, rx_selective;
+	struct moonrail_cntr *cntr[4];	/* send, recv, read, write */
+	uint64_t tx_flags, rx_flags, caps;
+	bool enabled, closing;
+	size_t min_multi;
+	uint32_t ntx, nrx;		/* operations under way */
+	uint32_t busy;			/* those of them that have tasks */
+	struct tei_list recvs[2];	/* posted: messages, tagged */
+	struct tei_list surplus[2];	/* come */
+	uint64_t held;			/* bytes of surplus */
+};
+
+/* A message of the stream, kept until it is acknowledged. */
+struct moonrail_out {
+	struct tei_list link;		/* peer->queue, then peer->sent */
+	struct moonrail_op *op;		/* completes then, or NULL */
+	uint32_t len;
+	struct moonrail_wire wire;
+	uint8_t buf[];			/* head, wire, payload */
+};
+
+/* What came before its turn. */
+struct moonrail_early {
+	struct tei_list link;		/* peer->early, in order */
+	struct tei_rail_message *message;
+	uint64_t seq;
+};
+
+/*
+ * Another domain, or this one. Made when it is first heard of, freed with the
+ * domain. Everything under domain->lock.
+ */
+struct moonrail_peer {
+	struct tei_list link;
+	struct moonrail_domain *domain;
+	struct tei_rail_peer *rail;	/* a reference; NULL: self */
+	uint64_t incarnation;		/* 0: still looked for */
+	struct moonrail_peer *same;	/* it turned out to be that one */
+	int err;			/* FI_E*: it is of no use any more */
+	/* out */
+	uint64_t next_seq;		/* 1 at first */
+	uint64_t acked;			/* all below are with the peer */
+	uint64_t void_seq;		/* of the last KEY_NOT, or 0 */
+	struct tei_list queue, sent;	/* moonrail_out */
+	uint32_t nqueue, nsent;
+	uint32_t prefer;
+	uint64_t since_ns;		/* first sign missed, 0: none */
+	uint64_t ping_ns, ping_wait_ns;
+	uint64_t ping_seq;		/* sent before the ping */
+	struct tei_list waiting;	/* ops: a FIN is awaited */
+	struct tei_list rma;		/* ops: a key is awaited */
+	struct tei_list keys;
+	/* in */
+	uint64_t expected;
+	struct tei_list early;
+	uint32_t nearly;
+	uint32_t unacked;
+};
+
+/* --- moonrail_domain.c: the lock and the inbox --------------------------- */
+int moonrail_domain_open(struct fid_fabric *fabric, struct fi_info *info,
+			 struct fid_domain **domain, void *context);
+void moonrail_enter(struct moonrail_domain *d) TEI_ACQUIRE(moonrail_held);
+/* Empties the inbox first. */
+void moonrail_leave(struct moonrail_domain *d) TEI_RELEASE(moonrail_held);
+void moonrail_drain(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held);
+/* Something has completed. */
+void moonrail_notify(struct moonrail_domain *d);
+/* Sleeps until something has completed since events was seen, up to ns, while
+ * the data plane's thread does the work. No lock held. */
+void moonrail_sleep(struct moonrail_domain *d, uint64_t seen, uint64_t ns);
+static inline uint64_t moonrail_events(const struct moonrail_domain *d)
+{
+	return __atomic_load_n(&d->events, __ATOMIC_SEQ_CST);
+}
+/* Drives the lanes; no lock held. */
+void moonrail_progress(struct moonrail_domain *d);
+
+/* --- moonrail_attr.c, moonrail_init.c ------------------------------------ */
+extern struct fi_provider moonrail_provider;
+int moonrail_getinfo(uint32_t version, const char *node, const char *service,
+		     uint64_t flags, const struct fi_info *hints,
+		     struct fi_info **info);
+/* One entry, or -FI_ENODATA where the hints cannot be met. */
+int moonrail_attr_info(uint32_t version, const struct fi_info *hints,
+		       struct fi_info **info);
+/* Rails named by the environment, or NULL. */
+const char *moonrail_devices(void);
+
+/* --- moonrail_fabric.c --------------------------------------------------- */
+int moonrail_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid,
+			 void *context);
+int moonrail_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
+		     struct fid_eq **eq, void *context);
+int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
+int moonrail_no_control(struct fid *fid, int command, void *arg);
+int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
+		    void **ops, void *context);
+
+/* --- moonrail_cq.c, moonrail_cntr.c -------------------------------------- */
+int moonrail_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
+		     struct fid_cq **cq, void *context);
+int moonrail_cq_trywait(struct moonrail_cq *cq);
+void moonrail_cq_add(struct moonrail_cq *cq, const struct moonrail_entry *e)
+	TEI_REQUIRES(moonrail_held);
+int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
+		       struct fid_cntr **cntr, void *context);
+void moonrail_cntr_add(struct moonrail_cntr *cntr, bool good)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_av.c ------------------------------------------------------- */
+int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
+		     struct fid_av **av, void *context);
+/* NULL: no such address. */
+struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
+	TEI_REQUIRES(moonrail_held);
+fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
+			   uint32_t ep) TEI_REQUIRES(moonrail_held);
+/* A sockaddr, or a name, as a name. False: neither. */
+bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n);
+/* Address of an endpoint of this domain. */
+int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
+		     struct moonrail_name *n);
+size_t moonrail_sockaddr_len(const void *addr);
+
+/* --- moonrail_pin.c, moonrail_mr.c --------------------------------------- */
+extern struct fi_ops_mr moonrail_mr_ops;
+/* Has the data plane know that memory. 0 or -FI_E*. A call of the application,
+ * since it may wait for the data plane's thread; so is unpin without keep. */
+int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len)
+	TEI_REQUIRES(moonrail_held);
+/* keep: it is likely to be wanted again. */
+void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
+		    bool keep) TEI_REQUIRES(moonrail_held);
+void moonrail_pin_free_all(struct moonrail_domain *d);
+struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_ep.c ------------------------------------------------------- */
+int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
+		     struct fid_ep **ep, void *context);
+struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
+	TEI_REQUIRES(moonrail_held);
+/* The operation is over: tells the application, and frees it. */
+void moonrail_op_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
+				    enum moonrail_kind kind, void *context);
+void moonrail_op_free(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_peer.c: peers and their streams ---------------------------- */
+/* The one of that name, made when new; NULL: no memory, or no rail fits. */
+struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
+					const struct moonrail_name *name)
+	TEI_REQUIRES(moonrail_held);
+/* What it is now. */
+struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *peer);
+/* A message of the stream with room for len bytes of payload; its wire, but
+ * for version, seq and ack, is the caller's to fill in. */
+struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len);
+static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
+{
+	return o->buf + MOONRAIL_HEAD;
+}
+/* Takes it, and sends what the window allows. */
+void moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
+	TEI_REQUIRES(moonrail_held);
+void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
+	TEI_REQUIRES(moonrail_held);
+/* Its state machine; returns when to come again, 0: never. */
+uint64_t moonrail_peer_run(struct moonrail_domain *d,
+			   struct tei_rail_peer *rail, uint64_t now)
+	TEI_REQUIRES(moonrail_held);
+/* Whether all is with the peers, or never will be. */
+bool moonrail_peer_flushed(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
+void moonrail_peer_free_all(struct moonrail_domain *d);
+
+/* --- moonrail_recv.c: what the stream brings ----------------------------- */
+/* False: there is no room for it just now, it is to come again. */
+bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
+		      const uint8_t *payload, uint32_t len)
+	TEI_REQUIRES(moonrail_held);
+/* Posts a receive, or gives it what has come. Takes op. */
+void moonrail_recv_post(struct moonrail_op *op, bool tagged)
+	TEI_REQUIRES(moonrail_held);
+void moonrail_recv_free_all(struct moonrail_ep *ep)
+	TEI_REQUIRES(moonrail_held);
+int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
+	TEI_REQUIRES(moonrail_held);
+extern struct fi_ops_msg moonrail_msg_ops;
+extern struct fi_ops_tagged moonrail_tagged_ops;
+
+/* --- moonrail_atomic.c: that there are none ------------------------------ */
+extern struct fi_ops_atomic moonrail_atomic_ops;
+
+/* --- moonrail_rma.c ------------------------------------------------------ */
+extern struct fi_ops_rma moonrail_rma_ops;
+/*
+ * Moves bytes between iov and pieces of the peer's memory, up to the shorter
+ * of the two; op->left counts, and done(op) follows from moonrail_task_done,
+ * or from here where nothing is left to wait for.
+ */
+void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
+		   uint32_t n, bool read) TEI_REQUIRES(moonrail_held);
+void moonrail_task_done(struct moonrail_task *task)
+	TEI_REQUIRES(moonrail_held);
+void moonrail_move_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *peer,
+					   uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+/* A key was told, or is void. */
+void moonrail_rma_key(struct moonrail_peer *peer, const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held);
+void moonrail_rma_fail(struct moonrail_peer *peer, int err)
+	TEI_REQUIRES(moonrail_held);
+/* After the bytes of a received message have been read. */
+void moonrail_recv_read(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+
+#endif /* TEI_PROV_MOONRAIL_MOONRAIL_INT_H */

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Registered memory, by key.
+ */
+#include <stdlib.h>
+
+#include "prov/moonrail/moonrail_int.h"
+#include "util/secret.h"
+
+#define MR_TELL_NS	(2 * TEI_NS_PER_SEC)
+
+struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
+{
+	struct moonrail_mr *mr;
+
+	tei_list_foreach(mr, &d->mrs, struct moonrail_mr, link)
+		if (mr->key == key)
+			return mr;
+	return NULL;
+}
+
+/* Whoever asked for the key is told that it is void. */
+static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_peer *p;
+	struct moonrail_out *o;
+
+	if (!mr->told)
+		return;
+	tei_list_foreach(p, &mr->domain->peers, struct moonrail_peer, link) {
+		if (p->same || p->err || !p->incarnation || !p->rail)
+			continue;
+		o = moonrail_out_new(MOONRAIL_WIRE_KEY_NOT, 0);
+		if (!o)
+			continue;
+		o->wire.id = mr->key;
+		o->wire.flags = MOONRAIL_WIRE_WANT_ACK;
+		p->void_seq = p->next_seq;
+		moonrail_stream_send(p, o);
+	}
+}
+
+static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_peer *p;
+
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
+		if (!p->same && !p->err && p->void_seq >= p->acked)
+			return false;
+	return true;
+}
+
+/* So that nobody takes the key for one that is registered afterwards. */
+static void mr_wait_known(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held)
+{
+	uint64_t end = tei_now_ns() + MR_TELL_NS, seen;
+
+	while (!mr_all_know(d) && tei_now_ns() < end) {
+		moonrail_leave(d);
+		moonrail_progress(d);
+		seen = moonrail_events(d);
+		moonrail_sleep(d, seen, TEI_NS_PER_MS / 5);
+		moonrail_enter(d);
+		moonrail_drain(d);
+	}
+}
+
+static int mr_close(struct fid *fid)
+{
+	struct moonrail_mr *mr =
+		tei_container_of(fid, struct moonrail_mr, fid.fid);
+	struct moonrail_domain *d = mr->domain;
+
+	moonrail_enter(d);
+	tei_list_del(&mr->link);
+	mr_withdraw(mr);
+	if (mr->told)
+		mr_wait_known(d);
+	if (mr->len)
+		moonrail_unpin(d, mr->addr, mr->len, false);
+	d->refs--;
+	moonrail_leave(d);
+	free(mr);
+	return 0;
+}
+
+static int mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+	(void)fid, (void)flags;
+	return bfid->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS;
+}
+
+static int mr_control(struct fid *fid, int command, void *arg)
+{
+	(void)fid, (void)arg;
+	return command == FI_ENABLE ? 0 : -FI_ENOSYS;
+}
+
+static struct fi_ops mr_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = mr_close,
+	.bind = mr_bind,
+	.control = mr_control,
+	.ops_open = moonrail_no_ops,
+};
+
+static int mr_choose_key(struct moonrail_domain *d, uint64_t requested,
+			 uint64_t *key) TEI_REQUIRES(moonrail_held)
+{
+	while (d->prov_key) {
+		if (!tei_random(key, sizeof(*key)))
+			return -FI_EIO;
+		if (!moonrail_mr_find(d, *key))
+			return 0;
+	}
+	if (moonrail_mr_find(d, requested))
+		return -FI_ENOKEY;
+	*key = requested;
+	return 0;
+}
+
+static int mr_add(struct moonrail_mr *mr, uint64_t requested)
+{
+	struct moonrail_domain *d = mr->domain;
+	int ret;
+
+	moonrail_enter(d);
+	ret = mr_choose_key(d, requested, &mr->key);
+	if (!ret && mr->len)
+		ret = moonrail_pin(d, mr->addr, mr->len);
+	if (!ret) {
+		tei_list_add_tail(&d->mrs, &mr->link);
+		d->refs++;
+	}
+	moonrail_leave(d);
+	return ret;
+}
+
+static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
+		      uint64_t flags, struct fid_mr **out)
+{
+	struct moonrail_mr *mr;
+	int ret;
+
+	if (fid->fclass != FI_CLASS_DOMAIN || attr->iov_count != 1 ||
+	    attr->offset || attr->auth_key_size || flags & FI_RMA_EVENT)
+		return -FI_EINVAL;
+	if (attr->iface != FI_HMEM_SYSTEM)
+		return -FI_ENOSYS;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return -FI_ENOMEM;
+	mr->domain = tei_container_of(fid, struct moonrail_domain, fid.fid);
+	mr->addr = attr->mr_iov[0].iov_base;
+	mr->len = attr->mr_iov[0].iov_len;
+	mr->access = attr->access;
+	tei_list_init(&mr->link);
+	ret = mr_add(mr, attr->requested_key);
+	if (ret) {
+		free(mr);
+		return ret;
+	}
+	mr->fid.fid.fclass = FI_CLASS_MR;
+	mr->fid.fid.context = attr->context;
+	mr->fid.fid.ops = &mr_fi_ops;
+	mr->fid.mem_desc = mr;
+	mr->fid.key = mr->key;
+	*out = &mr->fid;
+	return 0;
+}
+
+static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count,
+		   uint64_t access, uint64_t offset, uint64_t requested,
+		   uint64_t flags, struct fid_mr **out, void *context)
+{
+	struct fi_mr_attr attr = {
+		.mr_iov = iov, .iov_count = count, .access = access,
+		.offset = offset, .requested_key = requested,
+		.context = context,
+	};
+
+	return mr_regattr(fid, &attr, flags, out);
+}
+
+static int mr_reg(struct fid *fid, const void *buf, size_t len,
+		  uint64_t access, uint64_t offset, uint64_t requested,
+		  uint64_t flags, struct fid_mr **out, void *context)
+{
+	struct iovec iov = {
+		.iov_base = (void *)(uintptr_t)buf, .iov_len = len,
+	};
+
+	return mr_regv(fid, &iov, 1, access, offset, requested, flags, out,
+		       context);
+}
+
+struct fi_ops_mr moonrail_mr_ops = {
+	.size = sizeof(struct fi_ops_mr),
+	.reg = mr_reg,
+	.regv = mr_regv,
+	.regattr = mr_regattr,
+};

@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Peers, and the stream of messages to and from each.
+ *
+ * A message is numbered when it is queued, kept until the peer says that it
+ * waits for a later one, and sent again when a PING, which goes out where
+ * nothing has been heard for a while, is answered by "I still wait for it".
+ * So a message may be sent several times and is taken once. Where the receiver
+ * has no room it does not take it, and it comes again.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+#define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* doubles, up to: */
+#define PEER_PING_MAX	(200 * TEI_NS_PER_MS)
+#define PEER_EARLY_MAX	(2 * MOONRAIL_WINDOW)
+
+struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *p)
+{
+	while (p->same)
+		p = p->same;
+	return p;
+}
+
+/* --- the end of one ------------------------------------------------------ */
+
+static void peer_end_op(struct moonrail_op *op, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	op->err = err;
+	moonrail_op_done(op);
+}
+
+static void peer_end_outs(struct tei_list *l, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o;
+
+	while (!tei_list_empty(l)) {
+		o = tei_list_first(l, struct moonrail_out, link);
+		tei_list_del(&o->link);
+		if (o->op)
+			peer_end_op(o->op, err);
+		free(o);
+	}
+}
+
+/* Nothing comes of what is under way with it. */
+static void peer_fail(struct moonrail_peer *p, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op;
+
+	p->err = err;
+	peer_end_outs(&p->queue, err);
+	peer_end_outs(&p->sent, err);
+	p->nqueue = p->nsent = 0;
+	while (!tei_list_empty(&p->waiting)) {
+		op = tei_list_first(&p->waiting, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		peer_end_op(op, err);
+	}
+	moonrail_rma_fail(p, err);
+}
+
+/* --- sending ------------------------------------------------------------- */
+
+struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
+{
+	struct moonrail_out *o = malloc(sizeof(*o) + MOONRAIL_HEAD + len);
+
+	if (!o)
+		return NULL;
+	tei_list_init(&o->link);
+	o->op = NULL;
+	o->len = (uint32_t)MOONRAIL_HEAD + len;
+	memset(&o->wire, 0, sizeof(o->wire));
+	o->wire.version = MOONRAIL_WIRE_VERSION;
+	o->wire.op = (uint8_t)op;
+	return o;
+}
+
+static int peer_post(struct moonrail_peer *p, struct moonrail_out *o)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_wire w = o->wire;
+	int ret;
+
+	w.ack = p->expected;
+	moonrail_wire_turn(&w);
+	memcpy(o->buf + TEI_RAIL_MESSAGE_HEAD, &w, sizeof(w));
+	ret = tei_rail_send(p->rail, o->buf, o->len, &p->prefer);
+	if (!ret)
+		p->unacked = 0;
+	return ret;
+}
+
+/* One that is of no stream; that it may be lost is its nature. */
+static void peer_post_loose(struct moonrail_peer *p, enum moonrail_wire_op op,
+			    uint16_t flags) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o = moonrail_out_new(op, 0);
+
+	if (!o)
+		return;
+	o->wire.flags = flags;
+	peer_post(p, o);
+	free(o);
+}
+
+/* Sends what the window allows, as long as the rails take it. */
+static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o;
+	int ret = 0;
+
+	while (!tei_list_empty(&p->queue) && p->nsent < MOONRAIL_WINDOW) {
+		o = tei_list_first(&p->queue, struct moonrail_out, link);
+		if (p->nsent == MOONRAIL_WINDOW / 2)
+			o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
+		ret = peer_post(p, o);
+		if (ret)
+			break;
+		tei_list_del(&o->link);
+		tei_list_add_tail(&p->sent, &o->link);
+		p->nqueue--;
+		p->nsent++;
+	}
+	if (ret == -FI_EHOSTUNREACH)
+		peer_fail(p, FI_EHOSTUNREACH);
+}
+
+/* The thread comes once somebody may have to be asked what he has got. */
+static void peer_start_timer(struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (p->ping_ns)
+		return;
+	p->ping_wait_ns = PEER_PING_NS;
+	p->ping_ns = tei_now_ns() + p->ping_wait_ns;
+	tei_rail_attend(p->rail);
+}
+
+static void peer_to_self(struct moonrail_peer *p, struct moonrail_out *o)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op = o->op;
+
+	moonrail_deliver(p, &o->wire, moonrail_out_payload(o),
+			 o->len - (uint32_t)MOONRAIL_HEAD);
+	free(o);
+	if (op)
+		moonrail_op_done(op);
+}
+
+void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
+{
+	int err = p->err;
+
+	if (!p->rail) {
+		peer_to_self(p, o);
+		return;
+	}
+	if (err) {
+		if (o->op)
+			peer_end_op(o->op, err);
+		free(o);
+		return;
+	}
+	o->wire.seq = p->next_seq++;
+	tei_list_add_tail(&p->queue, &o->link);
+	p->nqueue++;
+	if (p->incarnation)
+		peer_flush(p);
+	if (!p->err)
+		peer_start_timer(p);
+}
+
+/* --- receiving ----------------------------------------------------------- */
+
+/* The peer waits for number ack: what is below is with it. */
+static void peer_acked(struct moonrail_peer *p, uint64_t ack)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op;
+	struct moonrail_out *o;
+
+	if (ack <= p->acked)
+		return;
+	p->acked = ack;
+	while (!tei_list_empty(&p->sent)) {
+		o = tei_list_first(&p->sent, struct moonrail_out, link);
+		if (o->wire.seq >= ack)
+			break;
+		tei_list_del(&o->link);
+		p->nsent--;
+		op = o->op;
+		free(o);
+		if (op)
+			moonrail_op_done(op);
+	}
+	p->ping_wait_ns = PEER_PING_NS;
+	peer_flush(p);
+}
+
+/* It was asked: what was sent before that and is not there is lost. */
+static void peer_send_again(struct moonrail_peer *p, uint64_t ack)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o;
+
+	tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
+		if (o->wire.seq >= p->ping_seq)
+			return;
+		if (o->wire.seq >= ack && peer_post(p, o))
+			return;
+	}
+}
+
+static void peer_keep_early(struct moonrail_peer *p, uint64_t seq,
+			    struct tei_rail_message *m)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_early *e, *at;
+	struct tei_list *pos = &p->early;
+
+	tei_list_foreach(at, &p->early, struct moonrail_early, link) {
+		if (at->seq == seq)
+			goto out_drop;
+		if (at->seq > seq)
+			break;
+		pos = &at->link;
+	}
+	e = p->nearly < PEER_EARLY_MAX ? malloc(sizeof(*e)) : NULL;
+	if (!e)
+		goto out_drop;
+	e->seq = seq;
+	e->message = m;
+	tei_list_insert_after(pos, &e->link);
+	p->nearly++;
+	return;
+out_drop:
+	tei_rail_message_free(m);
+}
+
+static void peer_wire(const struct tei_rail_message *m, struct moonrail_wire *w)
+{
+	memcpy(w, m->data, sizeof(*w));
+	moonrail_wire_turn(w);
+}
+
+static bool peer_take(struct moonrail_peer *p, const struct tei_rail_message *m)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_wire w;
+
+	peer_wire(m, &w);
+	if (!moonrail_deliver(p, &w, m->data + sizeof(w),
+			      m->len - (uint32_t)sizeof(w)))
+		return false;
+	p->expected++;
+	p->unacked++;
+	return true;
+}
+
+static void peer_take_early(struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_early *e;
+
+	while (!tei_list_empty(&p->early)) {
+		e = tei_list_first(&p->early, struct moonrail_early, link);
+		if (e->seq > p->expected)
+			return;
+		if (e->seq == p->expected && !peer_take(p, e->message))
+			return;
+		tei_list_del(&e->link);
+		p->nearly--;
+		tei_rail_message_free(e->message);
+		free(e);
+	}
+}
+
+static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
+		    struct tei_rail_message *m) TEI_REQUIRES(moonrail_held)
+{
+	p->since_ns = 0;
+	peer_acked(p, w->ack);
+	if (!w->seq) {
+		if (w->op == MOONRAIL_WIRE_PING)
+			peer_post_loose(p, MOONRAIL_WIRE_ACK,
+					MOONRAIL_WIRE_ECHO);
+		else if (w->flags & MOONRAIL_WIRE_ECHO)
+			peer_send_again(p, w->ack);
+		tei_rail_message_free(m);
+		return;
+	}
+	if (w->seq > p->expected) {
+		peer_keep_early(p, w->seq, m);
+		return;
+	}
+	if (w->seq == p->expected && peer_take(p, m))
+		peer_take_early(p);
+	tei_rail_message_free(m);
+	if (p->unacked >= MOONRAIL_ACK_EVERY ||
+	    w->flags & MOONRAIL_WIRE_WANT_ACK)
+		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0);
+}
+
+/* --- who is who ---------------------------------------------------------- */
+
+static struct moonrail_peer *peer_find(struct moonrail_domain *d, uint64_t inc)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_peer *p;
+
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
+		if (p->incarnation == inc && !p->same)
+			return p;
+	return NULL;
+}
+
+/* rail: a reference, taken over; NULL: this domain itself */
+static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
+				      struct tei_rail_peer *rail)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_peer *p = calloc(1, sizeof(*p));
+
+	if (!p) {
+		if (rail)
+			tei_rail_peer_put(rail);
+		return NULL;
+	}
+	p->domain = d;
+	p->rail = rail;
+	p->incarnation = inc;
+	p->next_seq = 1;
+	p->expected = 1;
+	p->acked = 1;
+	tei_list_init(&p->queue);
+	tei_list_init(&p->sent);
+	tei_list_init(&p->waiting);
+	tei_list_init(&p->rma);
+	tei_list_init(&p->keys);
+	tei_list_init(&p->early);
+	tei_list_add_tail(&d->peers, &p->link);
+	return p;
+}
+
+/* A sockaddr says nothing about the provider: that of a rail that fits. */
+static int peer_first(struct moonrail_domain *d, const struct moonrail_name *n,
+		      struct tei_rail_addr *first)
+{
+	struct tei_rail_desc desc;
+	size_t i;
+
+	memset(first, 0, sizeof(*first));
+	first->protocol = n->protocol;
+	first->protocol_version = n->protocol_version;
+	first->addr_format = n->format;
+	first->len = n->len;
+	memcpy(first->bytes, n->address, n->len);
+	if (n->incarnation)
+		return tei_rail_addr_fits(d->dp, first) ? 0 : -FI_EHOSTUNREACH;
+	for (i = 0; i < tei_rail_count(d->dp); i++) {
+		if (tei_rail_describe(d->dp, i, &desc) || !desc.open ||
+		    desc.addr.addr_format != n->format)
+			continue;
+		first->protocol = desc.addr.protocol;
+		first->protocol_version = desc.addr.protocol_version;
+		return 0;
+	}
+	return -FI_EHOSTUNREACH;
+}
+
+/* One that is looked for at the same place. */
+static struct moonrail_peer *peer_sought(struct moonrail_domain *d,
+					 const struct moonrail_name *n)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_name own;
+
+	if (moonrail_name_of(d, 0, &own) || own.len != n->len ||
+	    memcmp(own.address, n->address,
+		   n->len < 8 ? n->len : 8))
+		return NULL;
+	return peer_find(d, d->incarnation);
+}
+
+struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
+					const struct moonrail_name *n)
+{
+	struct tei_rail_peer *rail = NULL;
+	struct tei_rail_addr first;
+	struct moonrail_peer *p;
+
+	if (!peer_find(d, d->incarnation) && !peer_new(d, d->incarnation, NULL))
+		return NULL;
+	p = n->incarnation ? peer_find(d, n->incarnation) : peer_sought(d, n);
+	if (p)
+		return p;
+	if (peer_first(d, n, &first))
+		return NULL;
+	if (n->incarnation ?
+		    tei_rail_peer_get(d->dp, "", n->incarnation, &first, NULL,
+				      &rail) :
+		    tei_rail_peer_seek(d->dp, &first, NULL, &rail))
+		return NULL;
+	return peer_new(d, n->incarnation, rail);
+}
+
+void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
+{
+	uint64_t inc = tei_rail_peer_incarnation(m->peer);
+	struct moonrail_peer *p = peer_find(d, inc);
+	struct moonrail_wire w;
+
+	if (m->len < sizeof(w))
+		goto out_drop;
+	peer_wire(m, &w);
+	if (w.version != MOONRAIL_WIRE_VERSION)
+		goto out_drop;
+	if (!p) {
+		tei_rail_peer_hold(m->peer);
+		p = peer_new(d, inc, m->peer);
+	}
+	if (!p || p->err)
+		goto out_drop;
+	peer_in(p, &w, m);
+	return;
+out_drop:
+	tei_rail_message_free(m);
+}
+
+/* Its operations are those of the one that it turned out to be. */
+static void peer_merge_keys(struct moonrail_peer *from,
+			    struct moonrail_peer *to)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_key *k;
+
+	while (!tei_list_empty(&from->keys)) {
+		k = tei_list_first(&from->keys, struct moonrail_key, link);
+		tei_list_del(&k->link);
+		if (moonrail_rma_find_key(to, k->key))
+			free(k);
+		else
+			tei_list_add_tail(&to->keys, &k->link);
+	}
+}
+
+static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o;
+	struct moonrail_op *op;
+
+	from->same = to;
+	tei_list_foreach(op, &from->waiting, struct moonrail_op, link)
+		op->peer = to;
+	tei_list_foreach(op, &from->rma, struct moonrail_op, link)
+		op->peer = to;
+	tei_list_splice_tail(&to->waiting, &from->waiting);
+	tei_list_splice_tail(&to->rma, &from->rma);
+	peer_merge_keys(from, to);
+	while (!tei_list_empty(&from->queue)) {
+		o = tei_list_first(&from->queue, struct moonrail_out, link);
+		tei_list_del(&o->link);
+		moonrail_stream_send(to, o);
+	}
+	from->nqueue = 0;
+	if (to->err)
+		peer_fail(to, to->err);
+}
+
+/* A process that was looked for has said hello. */
+static void peer_found(struct moonrail_peer *p, uint64_t inc)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct tei_rail_peer *rail = tei_rail_peer_known(p->domain->dp, inc);
+	struct moonrail_peer *known = peer_find(p->domain, inc);
+
+	if (!rail)
+		return;
+	tei_rail_peer_put(p->rail);
+	p->rail = rail;
+	if (known) {
+		p->incarnation = inc;
+		peer_merge(p, known);
+		return;
+	}
+	p->incarnation = inc;
+	peer_flush(p);
+	tei_rail_attend(rail);
+}
+
+/* --- its state machine --------------------------------------------------- */
+
+/* Nothing heard for so long that it is given up. */
+static bool peer_too_long(struct moonrail_peer *p, uint64_t now)
+{
+	uint64_t max = p->domain->settings.slice_timeout_s * TEI_NS_PER_SEC;
+
+	if (!p->since_ns)
+		p->since_ns = now;
+	return now - p->since_ns > max;
+}
+
+static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
+	TEI_REQUIRES(moonrail_held)
+{
+	bool owed;
+
+	if (p->incarnation && tei_rail_peer_gone(p->rail)) {
+		peer_fail(p, FI_ECONNRESET);
+		return 0;
+	}
+	if (p->incarnation)
+		peer_flush(p);
+	/* whoever waits for an answer learns that there is nobody any more */
+	owed = !p->err && (!tei_list_empty(&p->queue) ||
+			   !tei_list_empty(&p->sent) ||
+			   !tei_list_empty(&p->waiting) ||
+			   !tei_list_empty(&p->rma));
+	if (!owed) {
+		p->ping_ns = 0;
+		p->since_ns = 0;
+		return 0;
+	}
+	if (!p->ping_ns || now < p->ping_ns)
+		return p->ping_ns ? p->ping_ns : now + PEER_PING_NS;
+	if (peer_too_long(p, now)) {
+		peer_fail(p, FI_ETIMEDOUT);
+		return 0;
+	}
+	if (p->incarnation) {
+		p->ping_seq = tei_list_empty(&p->sent) ? p->next_seq :
+			      tei_container_of(p->sent.prev,
+					       struct moonrail_out,
+					       link)->wire.seq + 1;
+		peer_post_loose(p, MOONRAIL_WIRE_PING, 0);
+	}
+	p->ping_wait_ns = p->ping_wait_ns * 2 < PEER_PING_MAX ?
+				  p->ping_wait_ns * 2 : PEER_PING_MAX;
+	p->ping_ns = now + p->ping_wait_ns;
+	return p->ping_ns;
+}
+
+uint64_t moonrail_peer_run(struct moonrail_domain *d,
+			   struct tei_rail_peer *rail, uint64_t now)
+{
+	struct moonrail_peer *p;
+	uint64_t inc;
+
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
+		if (p->rail != rail || p->same || p->err)
+			continue;
+		if (p->incarnation)
+			return peer_run(p, now);
+		inc = tei_rail_peer_found(rail);
+		if (!inc)
+			return peer_run(p, now);
+		peer_found(p, inc);
+		return 0;
+	}
+	return 0;
+}
+
+bool moonrail_peer_flushed(struct moonrail_domain *d)
+{
+	struct moonrail_peer *p;
+
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
+		if (!p->err && (p->nqueue || p->nsent))
+			return false;
+	return true;
+}
+
+static void peer_free(struct moonrail_peer *p)
+{
+	struct moonrail_early *e, *etmp;
+	struct moonrail_key *k, *ktmp;
+	struct moonrail_out *o, *otmp;
+
+	tei_list_foreach_safe(e, etmp, &p->early, struct moonrail_early, link) {
+		tei_rail_message_free(e->message);
+		free(e);
+	}
+	tei_list_foreach_safe(k, ktmp, &p->keys, struct moonrail_key, link)
+		free(k);
+	tei_list_splice_tail(&p->sent, &p->queue);
+	tei_list_foreach_safe(o, otmp, &p->sent, struct moonrail_out, link)
+		free(o);
+	if (p->rail)
+		tei_rail_peer_put(p->rail);
+	free(p);
+}
+
+/* No endpoint is left, so no operation is either. */
+void moonrail_peer_free_all(struct moonrail_domain *d)
+{
+	struct moonrail_peer *p, *tmp;
+
+	tei_list_foreach_safe(p, tmp, &d->peers, struct moonrail_peer, link)
+		peer_free(p);
+	tei_list_init(&d->peers);
+}

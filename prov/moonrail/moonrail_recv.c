@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the stream brings: messages are matched with receives, announced ones
+ * are read; answers are given to those who wait for them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+/* A message that is being given to a receive. */
+struct recv_in {
+	struct moonrail_peer *peer;
+	const struct moonrail_wire *w;
+	const uint8_t *payload;
+	uint32_t len;
+};
+
+/* --- matching ------------------------------------------------------------ */
+
+static bool recv_matches(const struct moonrail_op *op,
+			 struct moonrail_peer *peer,
+			 const struct moonrail_wire *w, bool tagged)
+{
+	const struct moonrail_av_entry *from = op->from;
+
+	if (from && (!from->peer || moonrail_peer_real(from->peer) != peer ||
+		     from->ep != w->src_ep))
+		return false;
+	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
+}
+
+static void recv_fin(struct moonrail_peer *p, const struct moonrail_wire *w,
+		     int err) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_FIN, 0);
+
+	if (!o)
+		return;
+	o->wire.id = w->id;
+	o->wire.n = (uint32_t)err;
+	moonrail_stream_send(p, o);
+}
+
+/* Nobody will ask for it. */
+static void recv_refuse(struct moonrail_peer *p, const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (w->op == MOONRAIL_WIRE_RTS || w->flags & MOONRAIL_WIRE_WANT_FIN)
+		recv_fin(p, w, FI_ECONNREFUSED);
+}
+
+static uint64_t recv_scatter(const struct moonrail_op *op,
+			     const uint8_t *from, uint64_t len)
+{
+	uint64_t done = 0, n;
+	uint32_t i;
+
+	for (i = 0; i < op->niov && done < len; i++) {
+		n = op->iov[i].iov_len < len - done ? op->iov[i].iov_len :
+						      len - done;
+		if (n)
+			memcpy(op->iov[i].iov_base, from + done, n);
+		done += n;
+	}
+	return done;
+}
+
+/* The part of a multi-receive that this message takes. NULL: no memory. */
+static struct moonrail_op *recv_part(struct moonrail_op *multi, uint64_t len)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op = moonrail_op_new(multi->ep, MOONRAIL_RECV,
+						 multi->context);
+
+	if (!op)
+		return NULL;
+	op->flags = multi->flags & ~FI_MULTI_RECV;
+	op->quiet = multi->quiet;
+	op->niov = 1;
+	op->iov[0] = multi->iov[0];
+	op->multi = multi;
+	multi->parts++;
+	multi->ep->nrx++;
+	if (len > multi->iov[0].iov_len)
+		len = multi->iov[0].iov_len;
+	op->iov[0].iov_len = len;
+	op->total = len;
+	multi->iov[0].iov_base = (char *)multi->iov[0].iov_base + len;
+	multi->iov[0].iov_len -= len;
+	multi->total -= len;
+	return op;
+}
+
+/* It takes no more. */
+static bool recv_used_up(const struct moonrail_op *multi)
+{
+	return !multi->total || multi->total < multi->ep->min_multi;
+}
+
+/* The last part of a multi-receive says that its buffer is free. */
+static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *multi = op->multi;
+	bool last = multi && !--multi->parts && recv_used_up(multi);
+
+	if (last) {
+		op->flags |= FI_MULTI_RECV;
+		op->quiet = false;
+	}
+	moonrail_op_done(op);
+	if (!last)
+		return;
+	multi->ep->nrx--;
+	moonrail_op_free(multi);
+}
+
+void moonrail_recv_read(struct moonrail_op *op)
+{
+	struct moonrail_wire w = { .id = op->id };
+
+	recv_fin(op->peer, &w, op->err);
+	recv_finish(op);
+}
+
+static void recv_read(struct moonrail_op *op, const struct recv_in *in)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_wire_piece at[MOONRAIL_IOV];
+	uint32_t n = in->len / sizeof(at[0]), i;
+	uint64_t far = 0;
+
+	if (n > MOONRAIL_IOV)
+		n = MOONRAIL_IOV;
+	memcpy(at, in->payload, n * sizeof(at[0]));
+	for (i = 0; i < n; i++) {
+		at[i].addr = le64toh(at[i].addr);
+		at[i].len = le64toh(at[i].len);
+		far += at[i].len;
+	}
+	op->id = in->w->id;
+	if (far != in->w->len) {
+		op->err = FI_EIO;
+		moonrail_recv_read(op);
+		return;
+	}
+	op->got = in->w->len - op->cut;
+	moonrail_move(op, at, n, true);
+}
+
+/* The receive is off every list. */
+static void recv_take(struct moonrail_op *op, const struct recv_in *in,
+		      bool tagged) TEI_REQUIRES(moonrail_held)
+{
+	const struct moonrail_wire *w = in->w;
+
+	op->peer = in->peer;
+	op->src_ep = w->src_ep;
+	if (tagged)
+		op->tag = w->tag;
+	if (w->flags & MOONRAIL_WIRE_HAS_DATA) {
+		op->flags |= FI_REMOTE_CQ_DATA;
+		op->data = w->data;
+	}
+	if (w->len > op->total) {
+		op->cut = w->len - op->total;
+		op->err = FI_ETRUNC;
+	}
+	if (w->op == MOONRAIL_WIRE_RTS) {
+		recv_read(op, in);
+		return;
+	}
+	op->got = recv_scatter(op, in->payload, in->len);
+	if (w->flags & MOONRAIL_WIRE_WANT_FIN)
+		recv_fin(in->peer, w, 0);
+	recv_finish(op);
+}
+
+/* Gives it to that receive; false: no memory. */
+static bool recv_give(struct moonrail_op *op, const struct recv_in *in,
+		      bool tagged) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *multi = op;
+
+	if (!(op->flags & FI_MULTI_RECV)) {
+		tei_list_del(&op->link);
+		recv_take(op, in, tagged);
+		return true;
+	}
+	op = recv_part(multi, in->w->len);
+	if (!op)
+		return false;
+	if (recv_used_up(multi))
+		tei_list_del(&multi->link);
+	recv_take(op, in, tagged);
+	return true;
+}
+
+static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
+		      bool tagged) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_surplus *s;
+
+	if (in->peer->rail && ep->held + sizeof(*s) + in->len > MOONRAIL_HOLD)
+		return false;
+	s = malloc(sizeof(*s) + in->len);
+	if (!s)
+		return false;
+	s->peer = in->peer;
+	s->wire = *in->w;
+	s->len = in->len;
+	if (in->len)
+		memcpy(s->bytes, in->payload, in->len);
+	ep->held += sizeof(*s) + in->len;
+	tei_list_add_tail(&ep->surplus[tagged], &s->link);
+	return true;
+}
+
+static bool recv_message(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
+{
+	bool tagged = in->w->flags & MOONRAIL_WIRE_TAGGED;
+	struct moonrail_ep *ep =
+		moonrail_ep_find(in->peer->domain, in->w->dst_ep);
+	struct moonrail_op *op;
+
+	if (!ep || ep->closing || in->len > MOONRAIL_EAGER ||
+	    (in->w->op == MOONRAIL_WIRE_DATA && in->len != in->w->len)) {
+		recv_refuse(in->peer, in->w);
+		return true;
+	}
+	tei_list_foreach(op, &ep->recvs[tagged], struct moonrail_op, link)
+		if (recv_matches(op, in->peer, in->w, tagged))
+			return recv_give(op, in, tagged);
+	return recv_keep(ep, in, tagged);
+}
+
+/* --- answers ------------------------------------------------------------- */
+
+static void recv_fin_is(struct moonrail_peer *p, const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op;
+
+	tei_list_foreach(op, &p->waiting, struct moonrail_op, link) {
+		if (op->id != w->id)
+			continue;
+		tei_list_del(&op->link);
+		/* too small a buffer is the receiver's affair */
+		op->err = w->n == FI_ETRUNC ? 0 : (int)w->n;
+		moonrail_op_done(op);
+		return;
+	}
+}
+
+static void recv_imm(struct moonrail_peer *p, const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_ep *ep = moonrail_ep_find(p->domain, w->dst_ep);
+	struct moonrail_entry e;
+
+	if (!ep || ep->closing || !ep->rx_cq)
+		return;
+	memset(&e, 0, sizeof(e));
+	e.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+	e.data = w->data;
+	e.len = w->len;
+	e.src = moonrail_av_find(ep->av, p, w->src_ep);
+	moonrail_cq_add(ep->rx_cq, &e);
+}
+
+static void recv_key(struct moonrail_peer *p, const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_mr *mr = moonrail_mr_find(p->domain, w->id);
+	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_KEY_IS, 0);
+
+	if (!o)
+		return;
+	o->wire.id = w->id;
+	if (mr) {
+		o->wire.n = (uint32_t)(mr->access & (FI_REMOTE_READ |
+						     FI_REMOTE_WRITE));
+		o->wire.tag = (uintptr_t)mr->addr;
+		o->wire.len = mr->len;
+		if (p->domain->virt_addr)
+			o->wire.flags |= MOONRAIL_WIRE_VIRTUAL;
+		mr->told++;
+	}
+	moonrail_stream_send(p, o);
+}
+
+bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
+		      const uint8_t *payload, uint32_t len)
+{
+	struct recv_in in = {
+		.peer = peer, .w = w, .payload = payload, .len = len,
+	};
+
+	switch (w->op) {
+	case MOONRAIL_WIRE_DATA:
+	case MOONRAIL_WIRE_RTS:
+		return recv_message(&in);
+	case MOONRAIL_WIRE_FIN:
+		recv_fin_is(peer, w);
+		return true;
+	case MOONRAIL_WIRE_IMM:
+		recv_imm(peer, w);
+		return true;
+	case MOONRAIL_WIRE_KEY:
+		recv_key(peer, w);
+		return true;
+	case MOONRAIL_WIRE_KEY_IS:
+	case MOONRAIL_WIRE_KEY_NOT:
+		moonrail_rma_key(peer, w);
+		return true;
+	default:
+		return true;
+	}
+}
+
+/* --- posting ------------------------------------------------------------- */
+
+static struct moonrail_surplus *recv_first(struct moonrail_op *op, bool tagged)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_surplus *s;
+
+	tei_list_foreach(s, &op->ep->surplus[tagged], struct moonrail_surplus,
+			 link)
+		if (recv_matches(op, s->peer, &s->wire, tagged))
+			return s;
+	return NULL;
+}
+
+void moonrail_recv_post(struct moonrail_op *op, bool tagged)
+{
+	bool multi = op->flags & FI_MULTI_RECV;
+	struct moonrail_ep *ep = op->ep;
+	struct moonrail_surplus *s;
+	struct recv_in in;
+
+	tei_list_add_tail(&ep->recvs[tagged], &op->link);
+	do {
+		s = recv_first(op, tagged);
+		if (!s)
+			return;
+		tei_list_del(&s->link);
+		ep->held -= sizeof(*s) + s->len;
+		in.peer = s->peer;
+		in.w = &s->wire;
+		in.payload = s->bytes;
+		in.len = s->len;
+		/* a multi-receive that has room stays for the next one */
+		multi = multi && op->total > s->wire.len &&
+			op->total - s->wire.len >= ep->min_multi;
+		if (!recv_give(op, &in, tagged)) {
+			ep->held += sizeof(*s) + s->len;
+			tei_list_add_head(&ep->surplus[tagged], &s->link);
+			return;
+		}
+		free(s);
+	} while (multi);
+}
+
+int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
+{
+	struct moonrail_op *op;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		tei_list_foreach(op, &ep->recvs[i], struct moonrail_op, link) {
+			if (op->context != context || op->parts)
+				continue;
+			tei_list_del(&op->link);
+			op->err = FI_ECANCELED;
+			moonrail_op_done(op);
+			return 0;
+		}
+	}
+	return -FI_ENOENT;
+}
+
+void moonrail_recv_free_all(struct moonrail_ep *ep)
+{
+	struct moonrail_surplus *s, *stmp;
+	struct moonrail_op *op, *tmp;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		tei_list_foreach_safe(op, tmp, &ep->recvs[i],
+				      struct moonrail_op, link) {
+			tei_list_del(&op->link);
+			moonrail_op_free(op);
+		}
+		tei_list_foreach_safe(s, stmp, &ep->surplus[i],
+				      struct moonrail_surplus, link) {
+			recv_refuse(s->peer, &s->wire);
+			free(s);
+		}
+		tei_list_init(&ep->surplus[i]);
+	}
+}

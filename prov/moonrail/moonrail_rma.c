@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Remote memory access: the calls, and the keys of peers.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+/* --- keys ---------------------------------------------------------------- */
+
+struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *p,
+					   uint64_t key)
+{
+	struct moonrail_key *k;
+
+	tei_list_foreach(k, &p->keys, struct moonrail_key, link)
+		if (k->key == key)
+			return k;
+	return NULL;
+}
+
+/* Asks for it where it is new. NULL: no memory. */
+static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_key *k = moonrail_rma_find_key(p, key);
+	struct moonrail_out *o;
+
+	if (k)
+		return k;
+	k = calloc(1, sizeof(*k));
+	o = moonrail_out_new(MOONRAIL_WIRE_KEY, 0);
+	if (!k || !o) {
+		free(k);
+		free(o);
+		return NULL;
+	}
+	k->key = key;
+	tei_list_add_head(&p->keys, &k->link);
+	o->wire.id = key;
+	moonrail_stream_send(p, o);
+	return k;
+}
+
+static bool rma_keys_known(struct moonrail_op *op, bool *bad)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_key *k;
+	uint32_t i;
+	bool known = true;
+
+	*bad = false;
+	if (!op->peer->rail)
+		return true;
+	for (i = 0; i < op->nrma; i++) {
+		k = rma_get_key(op->peer, op->rma[i].key);
+		if (!k)
+			*bad = true;
+		else
+			known = known && k->known;
+	}
+	return known;
+}
+
+/* This domain's own keys are asked nobody for. */
+static bool rma_know_key(struct moonrail_op *op, uint64_t key,
+			 struct moonrail_key *out) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_domain *d = op->ep->domain;
+	const struct moonrail_key *k;
+	const struct moonrail_mr *mr;
+
+	if (op->peer->rail) {
+		k = moonrail_rma_find_key(op->peer, key);
+		if (k)
+			*out = *k;
+		return k;
+	}
+	mr = moonrail_mr_find(d, key);
+	if (!mr)
+		return false;
+	out->base = (uintptr_t)mr->addr;
+	out->len = mr->len;
+	out->access = (uint32_t)(mr->access &
+				 (FI_REMOTE_READ | FI_REMOTE_WRITE));
+	out->virt_addr = d->virt_addr;
+	return true;
+}
+
+static int rma_place(struct moonrail_op *op, uint32_t i,
+		     struct moonrail_wire_piece *at)
+	TEI_REQUIRES(moonrail_held)
+{
+	uint32_t want = op->write ? FI_REMOTE_WRITE : FI_REMOTE_READ;
+	uint64_t off = op->rma[i].addr;
+	struct moonrail_key k;
+
+	if (!rma_know_key(op, op->rma[i].key, &k))
+		return FI_EKEYREJECTED;
+	if (k.virt_addr)
+		off -= k.base;
+	if (!(k.access & want) || off > k.len || op->rma[i].len > k.len - off)
+		return FI_EACCES;
+	at->addr = k.base + off;
+	at->len = op->rma[i].len;
+	return 0;
+}
+
+/* The keys are there. */
+static void rma_start(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_wire_piece at[MOONRAIL_IOV];
+	uint32_t i;
+
+	for (i = 0; i < op->nrma && !op->err; i++)
+		op->err = rma_place(op, i, &at[i]);
+	if (op->err)
+		moonrail_op_done(op);
+	else
+		moonrail_move(op, at, op->nrma, !op->write);
+}
+
+static void rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+{
+	bool bad, known;
+
+	op->peer = moonrail_peer_real(op->peer);
+	/* asking may show that the peer cannot be reached */
+	known = rma_keys_known(op, &bad);
+	if (bad || op->peer->err) {
+		op->err = bad ? FI_ENOMEM : op->peer->err;
+		moonrail_op_done(op);
+	} else if (known) {
+		rma_start(op);
+	} else {
+		tei_list_add_tail(&op->peer->rma, &op->link);
+	}
+}
+
+void moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w)
+{
+	struct moonrail_key *k = moonrail_rma_find_key(p, w->id);
+	struct moonrail_op *op;
+	struct tei_list todo;
+
+	if (!k)
+		return;
+	if (w->op == MOONRAIL_WIRE_KEY_NOT || !w->n) {
+		/* asked for anew by whoever uses it next */
+		k->access = 0;
+		k->known = true;
+	} else {
+		k->access = w->n;
+		k->base = w->tag;
+		k->len = w->len;
+		k->virt_addr = w->flags & MOONRAIL_WIRE_VIRTUAL;
+		k->known = true;
+	}
+	tei_list_init(&todo);
+	tei_list_splice_tail(&todo, &p->rma);
+	while (!tei_list_empty(&todo)) {
+		op = tei_list_first(&todo, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		rma_go(op);
+	}
+	if (!k->access) {
+		tei_list_del(&k->link);
+		free(k);
+	}
+}
+
+void moonrail_rma_fail(struct moonrail_peer *p, int err)
+{
+	struct moonrail_op *op;
+
+	while (!tei_list_empty(&p->rma)) {
+		op = tei_list_first(&p->rma, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		op->err = err;
+		moonrail_op_done(op);
+	}
+}
+
+/* --- the end of one ------------------------------------------------------ */
+
+/* Remote CQ data goes out when the bytes are in place. True: the operation ends
+ * when that is with the peer too. */
+static bool rma_tell(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+{
+	bool certain = op->certain;
+	struct moonrail_out *o;
+
+	if (op->err || !op->has_data)
+		return false;
+	o = moonrail_out_new(MOONRAIL_WIRE_IMM, 0);
+	if (!o) {
+		op->err = FI_ENOMEM;
+		return false;
+	}
+	if (certain) {
+		o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
+		o->op = op;
+	}
+	o->wire.src_ep = op->ep->id;
+	o->wire.dst_ep = op->src_ep;
+	o->wire.data = op->data;
+	o->wire.len = op->total;
+	moonrail_stream_send(op->peer, o);
+	return certain;
+}
+
+void moonrail_move_done(struct moonrail_op *op)
+{
+	if (op->kind == MOONRAIL_RECV) {
+		moonrail_recv_read(op);
+		return;
+	}
+	if (!rma_tell(op))
+		moonrail_op_done(op);
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+struct rma_call {
+	const struct iovec *iov;
+	size_t niov;
+	const struct fi_rma_iov *rma;
+	size_t nrma;
+	fi_addr_t addr;
+	uint64_t data, flags;
+	void *context;
+	bool write, silent;
+};
+
+static int rma_fill(struct moonrail_op *op, const struct rma_call *c)
+{
+	uint64_t far = 0, off = 0;
+	size_t i;
+
+	for (i = 0; i < c->niov; i++) {
+		op->iov[i] = c->iov[i];
+		op->total += c->iov[i].iov_len;
+	}
+	for (i = 0; i < c->nrma; i++) {
+		op->rma[i] = c->rma[i];
+		far += c->rma[i].len;
+	}
+	if (far != op->total)
+		return -FI_EINVAL;
+	op->niov = (uint32_t)c->niov;
+	op->nrma = (uint32_t)c->nrma;
+	if (!c->write || !(c->flags & FI_INJECT))
+		return 0;
+	if (op->total > MOONRAIL_INJECT)
+		return -FI_EINVAL;
+	op->copy = malloc(op->total + 1);
+	if (!op->copy)
+		return -FI_ENOMEM;
+	for (i = 0; i < c->niov; i++) {
+		if (op->iov[i].iov_len)
+			memcpy((char *)op->copy + off, op->iov[i].iov_base,
+			       op->iov[i].iov_len);
+		off += op->iov[i].iov_len;
+	}
+	op->niov = 1;
+	op->iov[0].iov_base = op->copy;
+	op->iov[0].iov_len = op->total;
+	return 0;
+}
+
+static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_av_entry *to = moonrail_av_get(ep->av, c->addr);
+	struct moonrail_op *op;
+	int ret;
+
+	if (!to)
+		return -FI_EINVAL;
+	if (ep->ntx >= MOONRAIL_QUEUE)
+		return -FI_EAGAIN;
+	op = moonrail_op_new(ep, MOONRAIL_RMA, c->context);
+	if (!op)
+		return -FI_ENOMEM;
+	op->write = c->write;
+	op->quiet = c->silent ||
+		    (ep->tx_selective && !(c->flags & FI_COMPLETION));
+	op->flags = FI_RMA | (c->write ? FI_WRITE : FI_READ);
+	op->has_data = c->flags & FI_REMOTE_CQ_DATA;
+	op->certain = c->flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
+	op->data = c->data;
+	op->peer = to->peer;
+	op->src_ep = to->ep;
+	ret = rma_fill(op, c);
+	if (ret) {
+		moonrail_op_free(op);
+		return ret;
+	}
+	ep->ntx++;
+	rma_go(op);
+	return 0;
+}
+
+static ssize_t rma_call(struct fid_ep *fid, const struct rma_call *c)
+{
+	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
+	ssize_t ret;
+
+	if (c->niov > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV ||
+	    c->flags & (FI_FENCE | FI_TRIGGER))
+		return -FI_EINVAL;
+	if (!ep->enabled)
+		return -FI_EOPBADSTATE;
+	moonrail_enter(ep->domain);
+	ret = rma_post(ep, c);
+	moonrail_leave(ep->domain);
+	if (ret == -FI_EAGAIN)
+		moonrail_progress(ep->domain);
+	return ret;
+}
+
+static ssize_t rma_simple(struct fid_ep *fid, const void *buf, size_t len,
+			  fi_addr_t addr, uint64_t at, uint64_t key,
+			  uint64_t data, uint64_t flags, bool write,
+			  bool silent, void *context)
+{
+	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
+	struct iovec iov = {
+		.iov_base = (void *)(uintptr_t)buf, .iov_len = len,
+	};
+	struct fi_rma_iov rma = { .addr = at, .len = len, .key = key };
+	struct rma_call c = {
+		.iov = &iov, .niov = 1, .rma = &rma, .nrma = 1, .addr = addr,
+		.data = data, .context = context, .write = write,
+		.flags = flags | (silent ? FI_INJECT : ep->tx_flags),
+		.silent = silent,
+	};
+
+	return rma_call(fid, &c);
+}
+
+static ssize_t rma_vector(struct fid_ep *fid, const struct iovec *iov,
+			  size_t count, fi_addr_t addr, uint64_t at,
+			  uint64_t key, bool write, void *context)
+{
+	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
+	struct fi_rma_iov rma = { .addr = at, .key = key };
+	struct rma_call c = {
+		.iov = iov, .niov = count, .rma = &rma, .nrma = 1,
+		.addr = addr, .context = context, .write = write,
+		.flags = ep->tx_flags,
+	};
+	size_t i;
+
+	for (i = 0; i < count && i < MOONRAIL_IOV; i++)
+		rma.len += iov[i].iov_len;
+	return rma_call(fid, &c);
+}
+
+static ssize_t rma_read(struct fid_ep *fid, void *buf, size_t len, void *desc,
+			fi_addr_t addr, uint64_t at, uint64_t key,
+			void *context)
+{
+	(void)desc;
+	return rma_simple(fid, buf, len, addr, at, key, 0, 0, false, false,
+			  context);
+}
+
+static ssize_t rma_readv(struct fid_ep *fid, const struct iovec *iov,
+			 void **desc, size_t count, fi_addr_t addr, uint64_t at,
+			 uint64_t key, void *context)
+{
+	(void)desc;
+	return rma_vector(fid, iov, count, addr, at, key, false, context);
+}
+
+static ssize_t rma_msg(struct fid_ep *fid, const struct fi_msg_rma *msg,
+		       uint64_t flags, bool write)
+{
+	struct rma_call c = {
+		.iov = msg->msg_iov, .niov = msg->iov_count,
+		.rma = msg->rma_iov, .nrma = msg->rma_iov_count,
+		.addr = msg->addr, .data = msg->data, .context = msg->context,
+		.write = write,
+		.flags = flags,
+	};
+
+	return rma_call(fid, &c);
+}
+
+static ssize_t rma_readmsg(struct fid_ep *fid, const struct fi_msg_rma *msg,
+			   uint64_t flags)
+{
+	return rma_msg(fid, msg, flags, false);
+}
+
+static ssize_t rma_write(struct fid_ep *fid, const void *buf, size_t len,
+			 void *desc, fi_addr_t addr, uint64_t at, uint64_t key,
+			 void *context)
+{
+	(void)desc;
+	return rma_simple(fid, buf, len, addr, at, key, 0, 0, true, false,
+			  context);
+}
+
+static ssize_t rma_writev(struct fid_ep *fid, const struct iovec *iov,
+			  void **desc, size_t count, fi_addr_t addr,
+			  uint64_t at, uint64_t key, void *context)
+{
+	(void)desc;
+	return rma_vector(fid, iov, count, addr, at, key, true, context);
+}
+
+static ssize_t rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *msg,
+			    uint64_t flags)
+{
+	return rma_msg(fid, msg, flags, true);
+}
+
+static ssize_t rma_inject(struct fid_ep *fid, const void *buf, size_t len,
+			  fi_addr_t addr, uint64_t at, uint64_t key)
+{
+	return rma_simple(fid, buf, len, addr, at, key, 0, 0, true, true, NULL);
+}
+
+static ssize_t rma_writedata(struct fid_ep *fid, const void *buf, size_t len,
+			     void *desc, uint64_t data, fi_addr_t addr,
+			     uint64_t at, uint64_t key, void *context)
+{
+	(void)desc;
+	return rma_simple(fid, buf, len, addr, at, key, data,
+			  FI_REMOTE_CQ_DATA, true, false, context);
+}
+
+static ssize_t rma_injectdata(struct fid_ep *fid, const void *buf, size_t len,
+			      uint64_t data, fi_addr_t addr, uint64_t at,
+			      uint64_t key)
+{
+	return rma_simple(fid, buf, len, addr, at, key, data,
+			  FI_REMOTE_CQ_DATA, true, true, NULL);
+}
+
+struct fi_ops_rma moonrail_rma_ops = {
+	.size = sizeof(struct fi_ops_rma),
+	.read = rma_read,
+	.readv = rma_readv,
+	.readmsg = rma_readmsg,
+	.write = rma_write,
+	.writev = rma_writev,
+	.writemsg = rma_writemsg,
+	.inject = rma_inject,
+	.writedata = rma_writedata,
+	.injectdata = rma_injectdata,
+};
