@@ -123,6 +123,78 @@ static void rdm_tagged(struct fi_rig *r)
 	fi_rig_ok(r, good, "tags choose, and the oldest that fits is taken");
 }
 
+static int rdm_ask(struct fi_rig *r, uint64_t tag, uint64_t flags,
+		   struct fi_context *context, struct fi_rig_done *d)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 40000 };
+	struct fi_msg_tagged msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC,
+		.tag = tag, .context = context,
+	};
+
+	while (fi_rig_again(r, fi_trecvmsg(r->ep, &msg, flags)))
+		;
+	return fi_rig_next(r, r->rx, d) ? d->err : -1;
+}
+
+/* Asks until it is there. */
+static bool rdm_await(struct fi_rig *r, uint64_t tag, uint64_t flags,
+		      struct fi_context *context, size_t len)
+{
+	struct fi_rig_done d;
+	int err = 0, i;
+
+	for (i = 0; i < 20000; i++) {
+		err = rdm_ask(r, tag, FI_PEEK | flags, context, &d);
+		if (err != FI_ENOMSG)
+			break;
+		fi_rig_idle(r);
+	}
+	/* the length of what is dropped is not always told */
+	return !err && d.e.tag == tag &&
+	       (d.e.len == len || (flags & FI_DISCARD && !d.e.len));
+}
+
+static void rdm_peek(struct fi_rig *r)
+{
+	/* ofi_rxm never tells the sender of a large one that is discarded */
+	size_t len[] = { 100, 30000,
+			 strcmp(r->provider, "moonrail") ? 200 : 20000, 50 };
+	struct fi_context context;
+	struct fi_rig_done d;
+	bool good = true;
+	uint32_t i;
+
+	for (i = 0; i < 4 && !r->server; i++) {
+		fi_rig_fill(r->buf + i * 40000, len[i], i);
+		while (fi_rig_again(r, fi_tsend(r->ep, r->buf + i * 40000,
+						len[i], NULL, r->peer, 30 + i,
+						NULL)))
+			;
+	}
+	for (i = 0; i < 4 && !r->server; i++)
+		good = rdm_sent(r) && good;
+	if (!r->server) {
+		fi_rig_ok(r, good, "messages that are looked at first");
+		return;
+	}
+	fi_rig_ok(r, rdm_await(r, 33, 0, &context, 50) &&
+			     rdm_await(r, 30, 0, &context, 100) &&
+			     rdm_ask(r, 99, FI_PEEK, &context, &d) == FI_ENOMSG,
+		  "a look finds what is there and nothing else");
+	good = rdm_await(r, 31, FI_CLAIM, &context, 30000) &&
+	       rdm_ask(r, 31, FI_PEEK, NULL, &d) == FI_ENOMSG &&
+	       !rdm_ask(r, 31, FI_CLAIM, &context, &d) &&
+	       fi_rig_same(r->buf, 30000, 1);
+	fi_rig_ok(r, good, "a message that is claimed is its finder's");
+	good = rdm_await(r, 32, FI_DISCARD, &context, len[2]) &&
+	       rdm_ask(r, 32, FI_PEEK, &context, &d) == FI_ENOMSG;
+	fi_rig_ok(r, good, "one that is discarded is gone");
+	good = !rdm_ask(r, 33, 0, NULL, &d) && fi_rig_same(r->buf, 50, 3) &&
+	       !rdm_ask(r, 30, 0, NULL, &d) && fi_rig_same(r->buf, 100, 0);
+	fi_rig_ok(r, good, "one that was looked at is still there");
+}
+
 static void rdm_data(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -470,8 +542,8 @@ static void rdm_self(struct fi_rig *r)
 static void rdm_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
-		rdm_order, rdm_large, rdm_tagged, rdm_data, rdm_truncated,
-		rdm_cancel, rdm_multi, rdm_write, rdm_overlap, rdm_key_again,
+		rdm_order, rdm_large, rdm_tagged, rdm_peek, rdm_data,
+		rdm_truncated, rdm_cancel, rdm_multi, rdm_write, rdm_overlap, rdm_key_again,
 		rdm_delivered, rdm_wait, rdm_self, rdm_self_rma, rdm_refused,
 	};
 	size_t i;

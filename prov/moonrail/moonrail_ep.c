@@ -98,7 +98,7 @@ void moonrail_op_done(struct moonrail_op *op)
 		ep_complete_recv(op, &e);
 	if (cq && !ep->closing && (op->err || !op->quiet))
 		moonrail_cq_add(cq, &e);
-	if (cntr && !ep->closing)
+	if (cntr && !ep->closing && !op->peek)
 		moonrail_cntr_add(cntr, !op->err);
 	if (recv)
 		ep->nrx--;
@@ -514,6 +514,7 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 		tei_list_init(&ep->recvs[i]);
 		tei_list_init(&ep->surplus[i]);
 	}
+	tei_list_init(&ep->claimed);
 	ep->fid.fid.fclass = FI_CLASS_EP;
 	ep->fid.fid.context = context;
 	ep->fid.fid.ops = &ep_fi_ops;

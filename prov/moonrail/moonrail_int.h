@@ -282,6 +282,7 @@ struct moonrail_op {
 	uint32_t parts;			/* multi-receive: those under way */
 	uint64_t tag, ignore, data, got, cut;
 	uint32_t src_ep;
+	bool peek;			/* is not counted */
 	/* send */
 	uint32_t npin;			/* pieces pinned */
 	/* remote memory access */
@@ -316,6 +317,7 @@ struct moonrail_ep {
 	uint32_t busy;			/* those of them that have tasks */
 	struct tei_list recvs[2];	/* posted: messages, tagged */
 	struct tei_list surplus[2];	/* come */
+	struct tei_list claimed;	/* moonrail_surplus */
 	uint64_t held;			/* bytes of surplus */
 };
 
@@ -491,6 +493,9 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 	TEI_REQUIRES(moonrail_held);
 /* Posts a receive, or gives it what has come. Takes op. */
 void moonrail_recv_post(struct moonrail_op *op, bool tagged)
+	TEI_REQUIRES(moonrail_held);
+/* With FI_PEEK, FI_CLAIM or FI_DISCARD. 0: takes op; or -FI_E*. */
+int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_recv_free_all(struct moonrail_ep *ep)
 	TEI_REQUIRES(moonrail_held);

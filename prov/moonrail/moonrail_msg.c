@@ -7,6 +7,8 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
+#define MSG_PEEK_FLAGS	(FI_PEEK | FI_CLAIM | FI_DISCARD)
+
 /* One call, sending or receiving. */
 struct msg_call {
 	const struct iovec *iov;
@@ -227,6 +229,7 @@ static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
 	const struct moonrail_av_entry *from = NULL;
 	struct moonrail_op *op;
 	size_t i;
+	int ret = 0;
 
 	if (c->addr != FI_ADDR_UNSPEC && ep->caps & FI_DIRECTED_RECV) {
 		from = moonrail_av_get(ep->av, c->addr);
@@ -249,8 +252,15 @@ static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
 		op->iov[i] = c->iov[i];
 	op->total = msg_total(c);
 	ep->nrx++;
-	moonrail_recv_post(op, c->tagged);
-	return 0;
+	if (c->flags & MSG_PEEK_FLAGS)
+		ret = moonrail_recv_peek(op, c->tagged, c->flags);
+	else
+		moonrail_recv_post(op, c->tagged);
+	if (ret) {
+		ep->nrx--;
+		moonrail_op_free(op);
+	}
+	return ret;
 }
 
 static ssize_t msg_recv_call(struct fid_ep *fid, const struct msg_call *c)
@@ -258,10 +268,10 @@ static ssize_t msg_recv_call(struct fid_ep *fid, const struct msg_call *c)
 	struct moonrail_ep *ep = msg_ep(fid);
 	ssize_t ret;
 
-	if (c->niov > MOONRAIL_IOV ||
-	    c->flags & (FI_PEEK | FI_CLAIM | FI_DISCARD | FI_TRIGGER))
-		return c->niov > MOONRAIL_IOV ? -FI_EINVAL : -FI_ENOSYS;
-	if (c->flags & FI_MULTI_RECV && (c->niov != 1 || c->tagged))
+	if (c->niov > MOONRAIL_IOV || c->flags & FI_TRIGGER)
+		return -FI_EINVAL;
+	if (c->flags & FI_MULTI_RECV &&
+	    (c->niov != 1 || c->tagged || c->flags & MSG_PEEK_FLAGS))
 		return -FI_EINVAL;
 	if (!ep->enabled)
 		return -FI_EOPBADSTATE;

@@ -50,6 +50,18 @@ static void recv_refuse(struct moonrail_peer *p, const struct moonrail_wire *w)
 		recv_fin(p, w, FI_ECONNREFUSED);
 }
 
+/* It was wanted by nobody who wants its bytes. */
+static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s)
+	TEI_REQUIRES(moonrail_held)
+{
+	tei_list_del(&s->link);
+	ep->held -= sizeof(*s) + s->len;
+	if (s->wire.op == MOONRAIL_WIRE_RTS ||
+	    s->wire.flags & MOONRAIL_WIRE_WANT_FIN)
+		recv_fin(s->peer, &s->wire, 0);
+	free(s);
+}
+
 static uint64_t recv_scatter(const struct moonrail_op *op,
 			     const uint8_t *from, uint64_t len)
 {
@@ -362,6 +374,88 @@ void moonrail_recv_post(struct moonrail_op *op, bool tagged)
 	} while (multi);
 }
 
+/* --- looking, claiming, discarding ---------------------------------------- */
+
+static void recv_describe(struct moonrail_op *op,
+			  const struct moonrail_surplus *s)
+{
+	op->peer = s->peer;
+	op->src_ep = s->wire.src_ep;
+	op->tag = s->wire.tag;
+	op->data = s->wire.data;
+	op->got = s->wire.len;
+	if (s->wire.flags & MOONRAIL_WIRE_HAS_DATA)
+		op->flags |= FI_REMOTE_CQ_DATA;
+}
+
+/* Found by looking: it stays, is put aside for its finder, or is dropped. */
+static void recv_found(struct moonrail_op *op, struct moonrail_surplus *s,
+		       uint64_t flags) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_ep *ep = op->ep;
+
+	recv_describe(op, s);
+	if (flags & FI_CLAIM) {
+		tei_list_del(&s->link);
+		tei_list_add_tail(&ep->claimed, &s->link);
+		((struct fi_context *)op->context)->internal[0] = s;
+	} else if (flags & FI_DISCARD) {
+		recv_discard(ep, s);
+	}
+	moonrail_op_done(op);
+}
+
+static struct moonrail_surplus *recv_claimed(struct moonrail_ep *ep,
+					     const struct fi_context *context)
+{
+	struct moonrail_surplus *s;
+
+	tei_list_foreach(s, &ep->claimed, struct moonrail_surplus, link)
+		if (context && context->internal[0] == s)
+			return s;
+	return NULL;
+}
+
+int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
+{
+	struct moonrail_ep *ep = op->ep;
+	struct moonrail_surplus *s;
+	struct recv_in in;
+
+	op->peek = flags & (FI_PEEK | FI_DISCARD);
+	if (!(flags & (FI_PEEK | FI_CLAIM)) ||
+	    (flags & FI_CLAIM && !op->context))
+		return -FI_EINVAL;
+	if (flags & FI_PEEK) {
+		s = recv_first(op, tagged);
+		if (s) {
+			recv_found(op, s, flags);
+			return 0;
+		}
+		op->err = FI_ENOMSG;
+		moonrail_op_done(op);
+		return 0;
+	}
+	s = recv_claimed(ep, op->context);
+	if (!s)
+		return -FI_EINVAL;
+	if (flags & FI_DISCARD) {
+		recv_describe(op, s);
+		recv_discard(ep, s);
+		moonrail_op_done(op);
+		return 0;
+	}
+	tei_list_del(&s->link);
+	ep->held -= sizeof(*s) + s->len;
+	in.peer = s->peer;
+	in.w = &s->wire;
+	in.payload = s->bytes;
+	in.len = s->len;
+	recv_take(op, &in, tagged);
+	free(s);
+	return 0;
+}
+
 int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 {
 	struct moonrail_op *op;
@@ -386,6 +480,7 @@ void moonrail_recv_free_all(struct moonrail_ep *ep)
 	struct moonrail_op *op, *tmp;
 	int i;
 
+	tei_list_splice_tail(&ep->surplus[0], &ep->claimed);
 	for (i = 0; i < 2; i++) {
 		tei_list_foreach_safe(op, tmp, &ep->recvs[i],
 				      struct moonrail_op, link) {
