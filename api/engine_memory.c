@@ -267,11 +267,13 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	if (!e || (buffer_len && !buffer_list))
 		return engine_bad(e, __func__, NULL);
 	tei_mutex_lock(&e->control);
+	tei_local_regions_adding(e->local, true);
 	while (!ret && i < buffer_len) {
 		ret = memory_add(e, buffer_list[i].addr, buffer_list[i].length,
 				 location, true, &err);
 		i += !ret;
 	}
+	tei_local_regions_adding(e->local, false);
 	if (!ret)
 		ret = memory_publish(e, buffer_len != 0, &err);
 	/* nothing of it was published: all of it can go at once */

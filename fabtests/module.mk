@@ -23,6 +23,7 @@ SRCS_te_bench = \
 	fabtests/benchmarks/te_bench_raw.c \
 	fabtests/benchmarks/te_bench_raw_loop.c \
 	fabtests/benchmarks/te_bench_raw_port.c \
+	fabtests/benchmarks/te_bench_register.c \
 	fabtests/benchmarks/te_bench_report.c \
 	fabtests/benchmarks/te_bench_run.c \
 	fabtests/benchmarks/te_bench_segments.c \

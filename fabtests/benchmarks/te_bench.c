@@ -48,6 +48,8 @@ static int main_mode(const struct bench_opts *opts)
 		return bench_idle(opts);
 	case BENCH_SEGMENTS:
 		return bench_segments(opts);
+	case BENCH_REGISTER:
+		return bench_registering(opts);
 	}
 	return BENCH_USAGE;
 }

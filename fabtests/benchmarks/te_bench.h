@@ -16,6 +16,7 @@
  *	te_bench_copy.c		--mode=memcpy
  *	te_bench_idle.c		--mode=idle
  *	te_bench_segments.c	--mode=segments
+ *	te_bench_register.c	--mode=register
  *	te_bench_raw*.c		--mode=raw
  *	te_bench_report.c	text and JSON
  */
@@ -45,6 +46,7 @@ enum bench_mode {
 	BENCH_MEMCPY,
 	BENCH_IDLE,
 	BENCH_SEGMENTS,
+	BENCH_REGISTER,
 };
 
 /* Index of the names that --operation takes; equals OPCODE_…. */
@@ -240,6 +242,7 @@ int bench_self(const struct bench_opts *opts);
 int bench_copy(const struct bench_opts *opts);
 int bench_idle(const struct bench_opts *opts);
 int bench_segments(const struct bench_opts *opts);
+int bench_registering(const struct bench_opts *opts);
 
 /* --- report -------------------------------------------------------------- */
 

@@ -28,7 +28,7 @@ struct option_row {
 
 static const char *const option_modes[] = {
 	"initiator", "target", "loopback", "raw", "demo", "self", "memcpy",
-	"idle", "segments", NULL
+	"idle", "segments", "register", NULL
 };
 
 static const char *const option_operations[] = { "read", "write", NULL };
@@ -44,7 +44,7 @@ static const struct option_row option_table[] = {
 	  "initiator, target, loopback (both, as two processes),\n"
 	  "raw (both, a plain libfabric loop), demo, self (this\n"
 	  "process's own memory), memcpy (without an engine), idle,\n"
-	  "segments; initiator" },
+	  "segments, register; initiator" },
 	{ "metadata_server", KIND_TEXT, FIELD(metadata_server), 0, 0, NULL,
 	  "TEXT", "P2PHANDSHAKE or zookeeper://host:port; P2PHANDSHAKE" },
 	{ "local_server_name", KIND_TEXT, FIELD(local_server_name), 0, 0, NULL,
@@ -64,9 +64,10 @@ static const struct option_row option_table[] = {
 	{ "nic_priority_matrix", KIND_TEXT, FIELD(nic_priority_matrix), 0, 0,
 	  NULL, "JSON", "priority matrix as JSON, or a file that holds it" },
 	{ "block_size", KIND_SIZE, FIELD(block_size), 1, UINT64_C(1) << 40,
-	  NULL, "SIZE", "bytes per request; 64K, in idle and segments 64" },
+	  NULL, "SIZE", "bytes per request; 64K, in idle and segments 64,\n"
+	  "in register 4K" },
 	{ "batch_size", KIND_COUNT, FIELD(batch_size), 1, 65536, NULL, "N",
-	  "requests per batch; 128" },
+	  "requests per batch; 128, in register 10000 buffers" },
 	{ "threads", KIND_COUNT, FIELD(threads), 1, 1024, NULL, "N",
 	  "threads of the initiator; 1" },
 	{ "beside", KIND_SIZE, FIELD(beside), 1, UINT64_C(1) << 30, NULL, "SIZE",
@@ -346,11 +347,15 @@ static int options_check(const struct bench_opts *opts)
 static void options_by_mode(struct bench_opts *opts)
 {
 	bool small = opts->mode == BENCH_IDLE || opts->mode == BENCH_SEGMENTS;
+	bool buffers = opts->mode == BENCH_REGISTER;
 
+	if (!opts->batch_size)
+		opts->batch_size = buffers ? 10000 : 128;
 	if (!opts->protocol)
-		opts->protocol = opts->mode == BENCH_RAW ? "tcp" : "auto";
+		opts->protocol = opts->mode == BENCH_RAW || buffers ? "tcp" :
+								      "auto";
 	if (!opts->block_size)
-		opts->block_size = small ? 64 : 64 << 10;
+		opts->block_size = small ? 64 : buffers ? 4096 : 64 << 10;
 	if (!opts->buffer_size)
 		opts->buffer_size = small ? 1 << 20 : 1 << 30;
 	if (opts->duration <= 0)
@@ -361,7 +366,6 @@ int bench_parse(int argc, char **argv, struct bench_opts *opts)
 {
 	memset(opts, 0, sizeof(*opts));
 	opts->metadata_server = "P2PHANDSHAKE";
-	opts->batch_size = 128;
 	opts->threads = 1;
 	opts->seed = 1;
 	opts->segments = 1000;

@@ -48,6 +48,10 @@ int raw_port_open(struct raw_port *port, const struct bench_opts *opts,
 		  const struct bench_memory *memory);
 void raw_port_close(struct raw_port *port);
 
+/* Memory for all kinds of RMA under key, or the provider's own. 0 or -1. */
+int raw_port_register(struct raw_port *port, const void *addr, size_t len,
+		      uint64_t key, struct fid_mr **mr);
+
 /* Says that a libfabric call failed; -1. */
 int raw_error(const char *call, int ret);
 

@@ -182,27 +182,38 @@ static int port_open_ep(struct raw_port *port)
 	return 0;
 }
 
+int raw_port_register(struct raw_port *port, const void *addr, size_t len,
+		      uint64_t key, struct fid_mr **mr)
+{
+	int ret;
+
+	ret = fi_mr_reg(port->domain, addr, len,
+			FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE,
+			0, key, 0, mr, NULL);
+	if (ret)
+		return raw_error("fi_mr_reg", ret);
+	if (!(port->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
+		return 0;
+	ret = fi_mr_bind(*mr, &port->ep->fid, 0);
+	if (!ret)
+		ret = fi_mr_enable(*mr);
+	if (!ret)
+		return 0;
+	fi_close(&(*mr)->fid);
+	*mr = NULL;
+	return raw_error("fi_mr_enable", ret);
+}
+
 static int port_register(struct raw_port *port,
 			 const struct bench_memory *memory)
 {
 	int mode = port->info->domain_attr->mr_mode;
 	uint32_t key = 0;
-	int ret;
 
-	if (getrandom(&key, sizeof(key), 0) < 0)
+	if (getrandom(&key, sizeof(key), 0) < 0 ||
+	    raw_port_register(port, memory->addr, memory->size, key,
+			      &port->mr))
 		return -1;
-	ret = fi_mr_reg(port->domain, memory->addr, memory->size,
-			FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE,
-			0, key, 0, &port->mr, NULL);
-	if (ret)
-		return raw_error("fi_mr_reg", ret);
-	if (mode & FI_MR_ENDPOINT) {
-		ret = fi_mr_bind(port->mr, &port->ep->fid, 0);
-		if (!ret)
-			ret = fi_mr_enable(port->mr);
-		if (ret)
-			return raw_error("fi_mr_enable", ret);
-	}
 	port->self.key = fi_mr_key(port->mr);
 	port->self.base = mode & FI_MR_VIRT_ADDR ?
 			  (uint64_t)(uintptr_t)memory->addr : 0;

@@ -174,7 +174,8 @@ struct tei_local {
 	pthread_cond_t ended;		/* with lock: an operation ended */
 	/* under lock */
 	struct local_region *regions;
-	uint32_t nregions;
+	uint32_t nregions, adding;	/* adding: calls that hold it back */
+	bool unpublished;
 	uint32_t regions_room;
 	uint64_t generation;
 	struct tei_list live;		/* ops, live_node */

@@ -27,6 +27,7 @@ static uint32_t region_index(struct tei_local *ctx, uint64_t addr)
 static void region_publish(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
 	ctx->generation++;
+	ctx->unpublished = false;
 	local_board_publish(ctx->own, ctx->generation, ctx->regions,
 			    ctx->nregions);
 	if (ctx->shared)
@@ -68,8 +69,24 @@ static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
 	*r = (struct local_region){ .base = base, .end = end,
 				    .accessible = accessible };
 	ctx->nregions++;
-	region_publish(ctx);
+	ctx->unpublished = true;
+	if (!ctx->adding)
+		region_publish(ctx);
 	return 0;
+}
+
+void tei_local_regions_adding(struct tei_local *ctx, bool on)
+{
+	if (local_guard(ctx))
+		return;
+	tei_mutex_lock(&ctx->lock);
+	if (on)
+		ctx->adding++;
+	else
+		ctx->adding--;
+	if (!ctx->adding && ctx->unpublished)
+		region_publish(ctx);
+	tei_mutex_unlock(&ctx->lock);
 }
 
 int tei_local_region_add(struct tei_local *ctx, const void *base,

@@ -46,6 +46,33 @@ static void region_refuses_bad_ranges(void)
 	tei_local_fini(ctx);
 }
 
+/* What is added at once is known at once, and not before. */
+static void region_adding_is_made_known_once(void)
+{
+	struct tei_local *ctx = test_ctx(1);
+	char *m = region_mem, local[16] = "";
+	uint64_t generation;
+
+	tei_local_region_add(ctx, local, sizeof(local), false);
+	generation = ctx->generation;
+	tei_local_regions_adding(ctx, true);
+	tei_local_regions_adding(ctx, true);
+	CU_ASSERT(!tei_local_region_add(ctx, m, 100, true));
+	CU_ASSERT(!tei_local_region_add(ctx, m + 200, 100, true));
+	tei_local_regions_adding(ctx, false);
+	CU_ASSERT_EQUAL(ctx->generation, generation);
+	CU_ASSERT(tei_local_region_add(ctx, m + 50, 100, true) ==
+		  TEI_ERR_OVERLAP);
+	tei_local_regions_adding(ctx, false);
+	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
+	CU_ASSERT(!tei_local_copy(ctx, NULL, TEI_LOCAL_READ, local,
+				  (uint64_t)(uintptr_t)m + 200, 16, NULL));
+	tei_local_regions_adding(ctx, true);
+	tei_local_regions_adding(ctx, false);
+	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
+	tei_local_fini(ctx);
+}
+
 static void region_check_knows_the_edges(void)
 {
 	struct tei_local *ctx = test_ctx(1);
@@ -331,6 +358,7 @@ static void region_scribbled_cookie_of_ours_is_survived(void)
 
 const struct tei_test_case local_region_cases[] = {
 	{ "refuses_bad_ranges", region_refuses_bad_ranges },
+	{ "adding_is_made_known_once", region_adding_is_made_known_once },
 	{ "check_knows_the_edges", region_check_knows_the_edges },
 	{ "table_follows_random_changes", region_table_follows_random_changes },
 	{ "table_is_bounded", region_table_is_bounded },

@@ -97,6 +97,13 @@ int tei_local_region_add(struct tei_local *ctx, const void *base,
 			 uint64_t len, bool remote_accessible);
 
 /*
+ * Between on and the off that belongs to it, what is added may only be named
+ * from the off on: the table is made known once, not once for each. Pairs may
+ * nest.
+ */
+void tei_local_regions_adding(struct tei_local *ctx, bool on);
+
+/*
  * Withdraws the region that starts at base; len is its length, or 0 for
  * whatever it has. When it returns 0 no copy of this process (either side)
  * and none of another process touches the region any more, nor ever will:
