@@ -150,7 +150,7 @@ static void rig_find(struct fi_rig *rig)
 {
 	struct fi_info *h = fi_allocinfo();
 
-	h->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_MULTI_RECV;
+	h->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV;
 	h->ep_attr->type = FI_EP_RDM;
 	h->fabric_attr->prov_name = strdup(rig->provider);
 	h->domain_attr->resource_mgmt = FI_RM_ENABLED;

@@ -465,6 +465,103 @@ static void rdm_self_rma(struct fi_rig *r)
 	r->key = key;
 }
 
+#define ATOMICS		100	/* of each side */
+#define ATOMICS_AT	(1u << 20)
+
+static bool rdm_wait_atomic(struct fi_rig *r, ssize_t ret)
+{
+	return !fi_rig_again(r, ret) && rdm_sent(r);
+}
+
+/* Both sides add to one number of the server's. */
+static void rdm_atomic_sum(struct fi_rig *r)
+{
+	uint64_t one = 1, old = 0, at = r->remote + ATOMICS_AT, key = r->key;
+	fi_addr_t to = r->server ? r->self : r->peer;
+	bool good = true;
+	int i;
+
+	if (r->server) {
+		at = ATOMICS_AT;
+		key = fi_mr_key(r->mr);
+		if (r->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
+			at += (uintptr_t)r->mem;
+	}
+	fi_rig_meet(r);
+	for (i = 0; i < ATOMICS && good; i++) {
+		while (fi_rig_again(r, i % 2 ?
+				fi_atomic(r->ep, &one, 1, NULL, to, at, key,
+					  FI_UINT64, FI_SUM, NULL) :
+				fi_fetch_atomic(r->ep, &one, 1, NULL, &old,
+						NULL, to, at, key, FI_UINT64,
+						FI_SUM, NULL)))
+			;
+		good = rdm_sent(r);
+	}
+	fi_rig_ok(r, good && old >= ATOMICS / 2, "numbers are added");
+	fi_rig_meet(r);
+	while (fi_rig_again(r, fi_fetch_atomic(r->ep, NULL, 1, NULL, &old, NULL,
+					       to, at, key, FI_UINT64,
+					       FI_ATOMIC_READ, NULL)))
+		;
+	fi_rig_ok(r, rdm_sent(r) && old == 2 * ATOMICS, "each of them once");
+}
+
+static void rdm_atomic(struct fi_rig *r)
+{
+	uint64_t at = r->remote + ATOMICS_AT + 64;
+	double d[3] = { 1.5, -2, 7 }, was[3] = { 0 };
+	int32_t a = 7, c = 0, old = -1;
+	size_t n = 0;
+
+	rdm_atomic_sum(r);
+	fi_rig_meet(r);
+	if (r->server) {
+		fi_rig_meet(r);
+		return;
+	}
+	fi_rig_ok(r, rdm_wait_atomic(r, fi_compare_atomic(r->ep, &a, 1, NULL,
+				&c, NULL, &old, NULL, r->peer, at, r->key,
+				FI_INT32, FI_CSWAP, NULL)) && !old,
+		  "a swap that compares well");
+	fi_rig_ok(r, rdm_wait_atomic(r, fi_compare_atomic(r->ep, &c, 1, NULL,
+				&c, NULL, &old, NULL, r->peer, at, r->key,
+				FI_INT32, FI_CSWAP, NULL)) && old == 7,
+		  "and one that does not");
+	fi_rig_ok(r, rdm_wait_atomic(r, fi_atomic(r->ep, d, 3, NULL, r->peer,
+				at + 64, r->key, FI_DOUBLE, FI_MAX, NULL)) &&
+		     rdm_wait_atomic(r, fi_fetch_atomic(r->ep, d, 3, NULL, was,
+				NULL, r->peer, at + 64, r->key, FI_DOUBLE,
+				FI_ATOMIC_WRITE, NULL)) &&
+		     was[0] == 1.5 && was[1] == 0 && was[2] == 7,
+		  "a row of real numbers");
+	fi_rig_ok(r, !fi_atomicvalid(r->ep, FI_INT32, FI_SUM, &n) && n &&
+		     fi_atomicvalid(r->ep, FI_DOUBLE, FI_BOR, &n) &&
+		     fi_fetch_atomicvalid(r->ep, FI_INT32, FI_CSWAP, &n),
+		  "what there is and what there is not");
+	fi_rig_meet(r);
+}
+
+static void rdm_atomic_refused(struct fi_rig *r)
+{
+	struct fi_rig_done d = { .err = 0 };
+	int32_t a = 7;
+
+	if (strcmp(r->provider, "moonrail") || r->server)
+		return;
+	while (fi_rig_again(r, fi_atomic(r->ep, &a, 1, NULL, r->peer, r->remote,
+					 4711, FI_INT32, FI_SUM, NULL)))
+		;
+	fi_rig_ok(r, fi_rig_next(r, r->tx, &d) && d.err,
+		  "an atomic by a key that nobody gave is refused");
+	while (fi_rig_again(r, fi_atomic(r->ep, &a, 1, NULL, r->peer,
+					 r->remote + FI_RIG_BUF, r->key,
+					 FI_INT32, FI_SUM, NULL)))
+		;
+	fi_rig_ok(r, fi_rig_next(r, r->tx, &d) && d.err == FI_EACCES,
+		  "and one beyond the end");
+}
+
 static void rdm_delivered(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 300 };
@@ -544,7 +641,8 @@ static void rdm_all(struct fi_rig *r)
 	static const fi_rig_fn part[] = {
 		rdm_order, rdm_large, rdm_tagged, rdm_peek, rdm_data,
 		rdm_truncated, rdm_cancel, rdm_multi, rdm_write, rdm_overlap, rdm_key_again,
-		rdm_delivered, rdm_wait, rdm_self, rdm_self_rma, rdm_refused,
+		rdm_delivered, rdm_wait, rdm_self, rdm_self_rma,
+		rdm_atomic, rdm_refused, rdm_atomic_refused,
 	};
 	size_t i;
 

@@ -2,6 +2,7 @@
 #
 # The libfabric provider: its own objects and those of the data plane.
 PROV_SRCS = \
+	prov/moonrail/moonrail_amo.c \
 	prov/moonrail/moonrail_atomic.c \
 	prov/moonrail/moonrail_attr.c \
 	prov/moonrail/moonrail_av.c \

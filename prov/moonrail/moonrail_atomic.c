@@ -1,17 +1,359 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * There are no atomics yet: every call says so.
+ * Atomics: messages of the stream, which the target executes when their turn
+ * comes, and so once, and answers.
  */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_amo.h"
 #include "prov/moonrail/moonrail_int.h"
 
-static ssize_t atomic_write(struct fid_ep *ep, const void *buf, size_t count,
-			    void *desc, fi_addr_t to, uint64_t addr,
-			    uint64_t key, enum fi_datatype type, enum fi_op op,
-			    void *context)
+/* A place at the target, as the wire has it. Numbers follow the last one: the
+ * operands, then what they are compared with. */
+struct atomic_place {
+	uint64_t addr, count, key;
+};
+_Static_assert(sizeof(struct atomic_place) == 24, "wire");
+_Static_assert(MOONRAIL_IOV * sizeof(struct atomic_place) +
+	       2 * MOONRAIL_AMO_MAX <= MOONRAIL_EAGER, "wire");
+
+/* --- target -------------------------------------------------------------- */
+
+/* A request that is being executed. */
+struct atomic_in {
+	struct moonrail_domain *domain;
+	struct atomic_place place[MOONRAIL_IOV];
+	char *at[MOONRAIL_IOV];
+	uint32_t n;
+	enum moonrail_amo_kind kind;
+	enum fi_datatype type;
+	enum fi_op op;
+	size_t size;
+	uint64_t total;			/* numbers */
+	const uint8_t *operand, *compare;
+};
+
+static int atomic_find(struct atomic_in *in, uint32_t i)
+	TEI_REQUIRES(moonrail_held)
 {
-	(void)ep, (void)buf, (void)count, (void)desc, (void)to, (void)addr;
-	(void)key, (void)type, (void)op, (void)context;
-	return -FI_ENOSYS;
+	const struct atomic_place *p = &in->place[i];
+	const struct moonrail_mr *mr = moonrail_mr_find(in->domain, p->key);
+	uint64_t need = 0, off = p->addr, len = p->count * in->size;
+
+	if (in->op != FI_ATOMIC_READ)
+		need |= FI_REMOTE_WRITE;
+	if (in->kind != MOONRAIL_AMO_BASE)
+		need |= FI_REMOTE_READ;
+	if (!mr)
+		return FI_EKEYREJECTED;
+	if (in->domain->virt_addr)
+		off -= (uintptr_t)mr->addr;
+	if ((mr->access & need) != need || off > mr->len || len > mr->len - off)
+		return FI_EACCES;
+	in->at[i] = mr->addr + off;
+	return 0;
+}
+
+/* False: it is not what an honest peer sends. */
+static bool atomic_parse(struct atomic_in *in, const struct moonrail_wire *w,
+			 const uint8_t *payload, uint32_t len)
+{
+	uint64_t bytes, heads = w->n * sizeof(struct atomic_place);
+	uint32_t i;
+
+	in->kind = (enum moonrail_amo_kind)(w->tag >> 32);
+	in->type = (enum fi_datatype)(w->tag >> 16 & 0xffff);
+	in->op = (enum fi_op)(w->tag & 0xffff);
+	in->size = w->tag >> 32 > MOONRAIL_AMO_COMPARE ? 0 :
+		   moonrail_amo_size(in->kind, in->type, in->op);
+	in->n = w->n;
+	if (!in->size || w->n > MOONRAIL_IOV || heads > len)
+		return false;
+	memcpy(in->place, payload, heads);
+	for (i = 0; i < w->n; i++) {
+		in->place[i].addr = le64toh(in->place[i].addr);
+		in->place[i].count = le64toh(in->place[i].count);
+		in->place[i].key = le64toh(in->place[i].key);
+		if (in->place[i].count > MOONRAIL_AMO_MAX)
+			return false;
+		in->total += in->place[i].count;
+	}
+	bytes = in->total * in->size;
+	in->operand = payload + heads;
+	in->compare = in->operand + bytes;
+	if (bytes > MOONRAIL_AMO_MAX)
+		return false;
+	if (in->op == FI_ATOMIC_READ)
+		return len == heads;
+	return len == heads + bytes *
+			(in->kind == MOONRAIL_AMO_COMPARE ? 2 : 1);
+}
+
+static int atomic_execute(struct atomic_in *in, uint8_t *old)
+	TEI_REQUIRES(moonrail_held)
+{
+	uint64_t done = 0, k;
+	uint32_t i;
+	int err = 0;
+
+	for (i = 0; i < in->n && !err; i++)
+		err = atomic_find(in, i);
+	for (i = 0; i < in->n && !err; i++) {
+		for (k = 0; k < in->place[i].count; k++, done += in->size)
+			moonrail_amo_run(in->type, in->op,
+					 in->at[i] + k * in->size,
+					 in->operand + done,
+					 in->compare + done, old + done);
+	}
+	return err;
+}
+
+/* Room for what an error takes away is made first: an answer must follow. */
+bool moonrail_atomic_in(struct moonrail_peer *p, const struct moonrail_wire *w,
+			const uint8_t *payload, uint32_t len)
+{
+	struct atomic_in in = { .domain = p->domain };
+	uint8_t old[MOONRAIL_AMO_MAX];
+	struct moonrail_out *o;
+	bool good = atomic_parse(&in, w, payload, len);
+	uint32_t back = good && in.kind != MOONRAIL_AMO_BASE ?
+				(uint32_t)(in.total * in.size) : 0;
+
+	o = moonrail_out_new(MOONRAIL_WIRE_ATOMIC_REP, back);
+	if (!o)
+		return false;
+	o->wire.id = w->id;
+	o->wire.n = good ? (uint32_t)atomic_execute(&in, old) : FI_EINVAL;
+	if (o->wire.n)
+		memset(old, 0, back);
+	memcpy(moonrail_out_payload(o), old, back);
+	moonrail_stream_send(p, o);
+	return true;
+}
+
+/* --- initiator ----------------------------------------------------------- */
+
+void moonrail_atomic_answer(struct moonrail_peer *p,
+			    const struct moonrail_wire *w,
+			    const uint8_t *payload, uint32_t len)
+{
+	struct moonrail_op *op;
+	uint32_t i;
+
+	tei_list_foreach(op, &p->waiting, struct moonrail_op, link) {
+		if (op->kind != MOONRAIL_ATOMIC || op->id != w->id)
+			continue;
+		tei_list_del(&op->link);
+		op->err = (int)w->n;
+		if (!op->err && len != op->total)
+			op->err = FI_EIO;
+		for (i = 0; i < op->niov && !op->err; i++) {
+			if (op->iov[i].iov_len)
+				memcpy(op->iov[i].iov_base, payload,
+				       op->iov[i].iov_len);
+			payload += op->iov[i].iov_len;
+		}
+		moonrail_op_done(op);
+		return;
+	}
+}
+
+/* One call. */
+struct atomic_call {
+	enum moonrail_amo_kind kind;
+	enum fi_datatype type;
+	enum fi_op op;
+	const struct fi_ioc *iov, *compare;
+	const struct fi_ioc *result;
+	size_t niov, ncompare, nresult;
+	const struct fi_rma_ioc *rma;
+	size_t nrma;
+	fi_addr_t to;
+	uint64_t flags;
+	void *context;
+	bool silent;
+};
+
+static uint64_t atomic_count(const struct fi_ioc *iov, size_t n)
+{
+	uint64_t total = 0;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		total += iov[i].count;
+	return total;
+}
+
+static uint8_t *atomic_gather(uint8_t *to, const struct fi_ioc *iov, size_t n,
+			      size_t size)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		if (iov[i].count)
+			memcpy(to, iov[i].addr, iov[i].count * size);
+		to += iov[i].count * size;
+	}
+	return to;
+}
+
+/* Its numbers, or -FI_E*. */
+static ssize_t atomic_check(const struct atomic_call *c, size_t *size)
+{
+	uint64_t total = 0;
+	size_t i;
+
+	*size = moonrail_amo_size(c->kind, c->type, c->op);
+	if (!*size)
+		return -FI_EOPNOTSUPP;
+	if (c->niov > MOONRAIL_IOV || c->ncompare > MOONRAIL_IOV ||
+	    c->nresult > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV ||
+	    c->flags & (FI_FENCE | FI_TRIGGER | FI_REMOTE_CQ_DATA))
+		return -FI_EINVAL;
+	for (i = 0; i < c->nrma; i++) {
+		if (c->rma[i].count > MOONRAIL_AMO_MAX)
+			return -FI_EMSGSIZE;
+		total += c->rma[i].count;
+	}
+	if (total * *size > MOONRAIL_AMO_MAX)
+		return -FI_EMSGSIZE;
+	if ((c->op != FI_ATOMIC_READ &&
+	     atomic_count(c->iov, c->niov) != total) ||
+	    (c->kind == MOONRAIL_AMO_COMPARE &&
+	     atomic_count(c->compare, c->ncompare) != total) ||
+	    (c->kind != MOONRAIL_AMO_BASE &&
+	     atomic_count(c->result, c->nresult) != total))
+		return -FI_EINVAL;
+	if (c->flags & FI_INJECT && total * *size > MOONRAIL_INJECT)
+		return -FI_EINVAL;
+	return (ssize_t)total;
+}
+
+static struct moonrail_out *atomic_message(const struct atomic_call *c,
+					   uint64_t bytes, size_t size)
+{
+	uint32_t heads = (uint32_t)(c->nrma * sizeof(struct atomic_place));
+	uint64_t len = heads;
+	struct atomic_place p;
+	struct moonrail_out *o;
+	uint8_t *to;
+	size_t i;
+
+	if (c->op != FI_ATOMIC_READ)
+		len += c->kind == MOONRAIL_AMO_COMPARE ? 2 * bytes : bytes;
+	o = moonrail_out_new(MOONRAIL_WIRE_ATOMIC, (uint32_t)len);
+	if (!o)
+		return NULL;
+	o->wire.n = (uint32_t)c->nrma;
+	o->wire.tag = (uint64_t)c->kind << 32 | (uint64_t)c->type << 16 |
+		      (uint64_t)c->op;
+	to = moonrail_out_payload(o);
+	for (i = 0; i < c->nrma; i++, to += sizeof(p)) {
+		p.addr = htole64(c->rma[i].addr);
+		p.count = htole64(c->rma[i].count);
+		p.key = htole64(c->rma[i].key);
+		memcpy(to, &p, sizeof(p));
+	}
+	if (c->op == FI_ATOMIC_READ)
+		return o;
+	to = atomic_gather(to, c->iov, c->niov, size);
+	if (c->kind == MOONRAIL_AMO_COMPARE)
+		atomic_gather(to, c->compare, c->ncompare, size);
+	return o;
+}
+
+static void atomic_fill(struct moonrail_op *op, const struct atomic_call *c,
+			size_t size)
+{
+	bool base = c->kind == MOONRAIL_AMO_BASE;
+	size_t i;
+
+	op->quiet = c->silent ||
+		    (op->ep->tx_selective && !(c->flags & FI_COMPLETION));
+	op->flags = FI_ATOMIC | (base ? FI_WRITE : FI_READ);
+	op->write = base;
+	op->id = ++op->ep->domain->next_id;
+	for (i = 0; i < c->nresult; i++) {
+		op->iov[i].iov_base = c->result[i].addr;
+		op->iov[i].iov_len = c->result[i].count * size;
+		op->total += op->iov[i].iov_len;
+	}
+	op->niov = (uint32_t)c->nresult;
+}
+
+static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
+			   uint64_t total, size_t size)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_av_entry *to = moonrail_av_get(ep->av, c->to);
+	struct moonrail_out *o;
+	struct moonrail_op *op;
+
+	if (!to)
+		return -FI_EINVAL;
+	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE)
+		return -FI_EAGAIN;
+	op = moonrail_op_new(ep, MOONRAIL_ATOMIC, c->context);
+	o = op ? atomic_message(c, total * size, size) : NULL;
+	if (!o) {
+		free(op);
+		return -FI_ENOMEM;
+	}
+	op->peer = to->peer;
+	atomic_fill(op, c, size);
+	o->wire.id = op->id;
+	ep->ntx++;
+	if (op->peer->err) {
+		free(o);
+		op->err = op->peer->err;
+		moonrail_op_done(op);
+		return 0;
+	}
+	tei_list_add_tail(&op->peer->waiting, &op->link);
+	moonrail_stream_send(op->peer, o);
+	return 0;
+}
+
+static ssize_t atomic_call(struct fid_ep *fid, const struct atomic_call *c)
+{
+	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
+	ssize_t total, ret;
+	size_t size;
+
+	total = atomic_check(c, &size);
+	if (total < 0)
+		return total;
+	if (!ep->enabled)
+		return -FI_EOPBADSTATE;
+	moonrail_enter(ep->domain);
+	ret = atomic_post(ep, c, (uint64_t)total, size);
+	moonrail_leave(ep->domain);
+	if (ret == -FI_EAGAIN)
+		moonrail_progress(ep->domain);
+	return ret;
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+static uint64_t atomic_flags(struct fid_ep *fid)
+{
+	return tei_container_of(fid, struct moonrail_ep, fid)->tx_flags;
+}
+
+/* Calls that name one place. */
+static ssize_t atomic_at(struct fid_ep *fid, struct atomic_call *c,
+			 uint64_t addr, uint64_t key)
+{
+	struct fi_rma_ioc rma = { .addr = addr, .key = key };
+
+	rma.count = c->op == FI_ATOMIC_READ ?
+			    atomic_count(c->result, c->nresult) :
+			    atomic_count(c->iov, c->niov);
+	c->rma = &rma;
+	c->nrma = 1;
+	c->flags = c->silent ? FI_INJECT : atomic_flags(fid);
+	return atomic_call(fid, c);
 }
 
 static ssize_t atomic_writev(struct fid_ep *ep, const struct fi_ioc *iov,
@@ -20,37 +362,65 @@ static ssize_t atomic_writev(struct fid_ep *ep, const struct fi_ioc *iov,
 			     enum fi_datatype type, enum fi_op op,
 			     void *context)
 {
-	(void)ep, (void)iov, (void)count, (void)desc, (void)to, (void)addr;
-	(void)key, (void)type, (void)op, (void)context;
-	return -FI_ENOSYS;
+	struct atomic_call c = {
+		.type = type, .op = op, .iov = iov, .niov = count, .to = to,
+		.context = context,
+	};
+
+	(void)desc;
+	return atomic_at(ep, &c, addr, key);
 }
 
-static ssize_t atomic_writemsg(struct fid_ep *ep,
-			       const struct fi_msg_atomic *msg, uint64_t flags)
+static ssize_t atomic_write(struct fid_ep *ep, const void *buf, size_t count,
+			    void *desc, fi_addr_t to, uint64_t addr,
+			    uint64_t key, enum fi_datatype type, enum fi_op op,
+			    void *context)
 {
-	(void)ep, (void)msg, (void)flags;
-	return -FI_ENOSYS;
+	struct fi_ioc iov = {
+		.addr = (void *)(uintptr_t)buf, .count = count,
+	};
+
+	(void)desc;
+	return atomic_writev(ep, &iov, NULL, 1, to, addr, key, type, op,
+			     context);
 }
 
 static ssize_t atomic_inject(struct fid_ep *ep, const void *buf, size_t count,
 			     fi_addr_t to, uint64_t addr, uint64_t key,
 			     enum fi_datatype type, enum fi_op op)
 {
-	(void)ep, (void)buf, (void)count, (void)to, (void)addr, (void)key;
-	(void)type, (void)op;
-	return -FI_ENOSYS;
+	struct fi_ioc iov = {
+		.addr = (void *)(uintptr_t)buf, .count = count,
+	};
+	struct atomic_call c = {
+		.type = type, .op = op, .iov = &iov, .niov = 1, .to = to,
+		.silent = true,
+	};
+
+	return atomic_at(ep, &c, addr, key);
 }
 
-static ssize_t atomic_readwrite(struct fid_ep *ep, const void *buf,
-				size_t count, void *desc, void *result,
-				void *result_desc, fi_addr_t to, uint64_t addr,
-				uint64_t key, enum fi_datatype type,
-				enum fi_op op, void *context)
+static void atomic_from_msg(struct atomic_call *c,
+			    const struct fi_msg_atomic *msg, uint64_t flags)
 {
-	(void)ep, (void)buf, (void)count, (void)desc, (void)to, (void)addr;
-	(void)key, (void)type, (void)op, (void)context, (void)result;
-	(void)result_desc;
-	return -FI_ENOSYS;
+	c->type = msg->datatype;
+	c->op = msg->op;
+	c->iov = msg->msg_iov;
+	c->niov = msg->op == FI_ATOMIC_READ ? 0 : msg->iov_count;
+	c->rma = msg->rma_iov;
+	c->nrma = msg->rma_iov_count;
+	c->to = msg->addr;
+	c->context = msg->context;
+	c->flags = flags;
+}
+
+static ssize_t atomic_writemsg(struct fid_ep *ep,
+			       const struct fi_msg_atomic *msg, uint64_t flags)
+{
+	struct atomic_call c = { .kind = MOONRAIL_AMO_BASE };
+
+	atomic_from_msg(&c, msg, flags);
+	return atomic_call(ep, &c);
 }
 
 static ssize_t atomic_readwritev(struct fid_ep *ep, const struct fi_ioc *iov,
@@ -61,10 +431,30 @@ static ssize_t atomic_readwritev(struct fid_ep *ep, const struct fi_ioc *iov,
 				 enum fi_datatype type, enum fi_op op,
 				 void *context)
 {
-	(void)ep, (void)iov, (void)count, (void)desc, (void)to, (void)addr;
-	(void)key, (void)type, (void)op, (void)context, (void)resultv;
-	(void)result_desc, (void)result_count;
-	return -FI_ENOSYS;
+	struct atomic_call c = {
+		.kind = MOONRAIL_AMO_FETCH, .type = type, .op = op, .iov = iov,
+		.niov = op == FI_ATOMIC_READ ? 0 : count, .result = resultv,
+		.nresult = result_count, .to = to, .context = context,
+	};
+
+	(void)desc, (void)result_desc;
+	return atomic_at(ep, &c, addr, key);
+}
+
+static ssize_t atomic_readwrite(struct fid_ep *ep, const void *buf,
+				size_t count, void *desc, void *result,
+				void *result_desc, fi_addr_t to, uint64_t addr,
+				uint64_t key, enum fi_datatype type,
+				enum fi_op op, void *context)
+{
+	struct fi_ioc iov = {
+		.addr = (void *)(uintptr_t)buf, .count = count,
+	};
+	struct fi_ioc back = { .addr = result, .count = count };
+
+	(void)desc, (void)result_desc;
+	return atomic_readwritev(ep, &iov, NULL, 1, &back, NULL, 1, to, addr,
+				 key, type, op, context);
 }
 
 static ssize_t atomic_readwritemsg(struct fid_ep *ep,
@@ -72,22 +462,14 @@ static ssize_t atomic_readwritemsg(struct fid_ep *ep,
 				   struct fi_ioc *resultv, void **result_desc,
 				   size_t result_count, uint64_t flags)
 {
-	(void)ep, (void)msg, (void)flags, (void)resultv, (void)result_desc;
-	(void)result_count;
-	return -FI_ENOSYS;
-}
+	struct atomic_call c = {
+		.kind = MOONRAIL_AMO_FETCH, .result = resultv,
+		.nresult = result_count,
+	};
 
-static ssize_t atomic_compwrite(struct fid_ep *ep, const void *buf,
-				size_t count, void *desc, const void *compare,
-				void *compare_desc, void *result,
-				void *result_desc, fi_addr_t to, uint64_t addr,
-				uint64_t key, enum fi_datatype type,
-				enum fi_op op, void *context)
-{
-	(void)ep, (void)buf, (void)count, (void)desc, (void)to, (void)addr;
-	(void)key, (void)type, (void)op, (void)context, (void)result;
-	(void)result_desc, (void)compare, (void)compare_desc;
-	return -FI_ENOSYS;
+	(void)result_desc;
+	atomic_from_msg(&c, msg, flags);
+	return atomic_call(ep, &c);
 }
 
 static ssize_t atomic_compwritev(struct fid_ep *ep, const struct fi_ioc *iov,
@@ -100,11 +482,35 @@ static ssize_t atomic_compwritev(struct fid_ep *ep, const struct fi_ioc *iov,
 				 enum fi_datatype type, enum fi_op op,
 				 void *context)
 {
-	(void)ep, (void)iov, (void)count, (void)desc, (void)to, (void)addr;
-	(void)key, (void)type, (void)op, (void)context, (void)resultv;
-	(void)result_desc, (void)result_count, (void)comparev;
-	(void)compare_desc, (void)compare_count;
-	return -FI_ENOSYS;
+	struct atomic_call c = {
+		.kind = MOONRAIL_AMO_COMPARE, .type = type, .op = op,
+		.iov = iov, .niov = count, .compare = comparev,
+		.ncompare = compare_count, .result = resultv,
+		.nresult = result_count, .to = to, .context = context,
+	};
+
+	(void)desc, (void)compare_desc, (void)result_desc;
+	return atomic_at(ep, &c, addr, key);
+}
+
+static ssize_t atomic_compwrite(struct fid_ep *ep, const void *buf,
+				size_t count, void *desc, const void *compare,
+				void *compare_desc, void *result,
+				void *result_desc, fi_addr_t to, uint64_t addr,
+				uint64_t key, enum fi_datatype type,
+				enum fi_op op, void *context)
+{
+	struct fi_ioc iov = {
+		.addr = (void *)(uintptr_t)buf, .count = count,
+	};
+	struct fi_ioc with = {
+		.addr = (void *)(uintptr_t)compare, .count = count,
+	};
+	struct fi_ioc back = { .addr = result, .count = count };
+
+	(void)desc, (void)compare_desc, (void)result_desc;
+	return atomic_compwritev(ep, &iov, NULL, 1, &with, NULL, 1, &back,
+				 NULL, 1, to, addr, key, type, op, context);
 }
 
 static ssize_t atomic_compwritemsg(struct fid_ep *ep,
@@ -114,17 +520,66 @@ static ssize_t atomic_compwritemsg(struct fid_ep *ep,
 				   struct fi_ioc *resultv, void **result_desc,
 				   size_t result_count, uint64_t flags)
 {
-	(void)ep, (void)msg, (void)flags, (void)resultv, (void)result_desc;
-	(void)result_count, (void)comparev, (void)compare_desc;
-	(void)compare_count;
-	return -FI_ENOSYS;
+	struct atomic_call c = {
+		.kind = MOONRAIL_AMO_COMPARE, .compare = comparev,
+		.ncompare = compare_count, .result = resultv,
+		.nresult = result_count,
+	};
+
+	(void)compare_desc, (void)result_desc;
+	atomic_from_msg(&c, msg, flags);
+	return atomic_call(ep, &c);
 }
 
-static int atomic_valid(struct fid_ep *ep, enum fi_datatype type,
+/* --- what there is ------------------------------------------------------- */
+
+static int atomic_valid(enum moonrail_amo_kind kind, enum fi_datatype type,
 			enum fi_op op, size_t *count)
 {
-	(void)ep, (void)type, (void)op, (void)count;
-	return -FI_EOPNOTSUPP;
+	size_t size = moonrail_amo_size(kind, type, op);
+
+	if (!size)
+		return -FI_EOPNOTSUPP;
+	*count = MOONRAIL_AMO_MAX / size;
+	return 0;
+}
+
+static int atomic_write_valid(struct fid_ep *ep, enum fi_datatype type,
+			      enum fi_op op, size_t *count)
+{
+	(void)ep;
+	return atomic_valid(MOONRAIL_AMO_BASE, type, op, count);
+}
+
+static int atomic_fetch_valid(struct fid_ep *ep, enum fi_datatype type,
+			      enum fi_op op, size_t *count)
+{
+	(void)ep;
+	return atomic_valid(MOONRAIL_AMO_FETCH, type, op, count);
+}
+
+static int atomic_compare_valid(struct fid_ep *ep, enum fi_datatype type,
+				enum fi_op op, size_t *count)
+{
+	(void)ep;
+	return atomic_valid(MOONRAIL_AMO_COMPARE, type, op, count);
+}
+
+int moonrail_atomic_query(struct fid_domain *domain, enum fi_datatype type,
+			  enum fi_op op, struct fi_atomic_attr *attr,
+			  uint64_t flags)
+{
+	enum moonrail_amo_kind kind = flags & FI_COMPARE_ATOMIC ?
+			MOONRAIL_AMO_COMPARE : flags & FI_FETCH_ATOMIC ?
+			MOONRAIL_AMO_FETCH : MOONRAIL_AMO_BASE;
+
+	(void)domain;
+	if (flags & ~(FI_COMPARE_ATOMIC | FI_FETCH_ATOMIC))
+		return -FI_EOPNOTSUPP;
+	if (flags == (FI_COMPARE_ATOMIC | FI_FETCH_ATOMIC))
+		return -FI_EINVAL;
+	attr->size = moonrail_amo_size(kind, type, op);
+	return atomic_valid(kind, type, op, &attr->count);
 }
 
 struct fi_ops_atomic moonrail_atomic_ops = {
@@ -139,7 +594,7 @@ struct fi_ops_atomic moonrail_atomic_ops = {
 	.compwrite = atomic_compwrite,
 	.compwritev = atomic_compwritev,
 	.compwritemsg = atomic_compwritemsg,
-	.writevalid = atomic_valid,
-	.readwritevalid = atomic_valid,
-	.compwritevalid = atomic_valid,
+	.writevalid = atomic_write_valid,
+	.readwritevalid = atomic_fetch_valid,
+	.compwritevalid = atomic_compare_valid,
 };

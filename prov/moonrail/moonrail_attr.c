@@ -8,7 +8,7 @@
 #include "prov/moonrail/moonrail_int.h"
 
 #define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* all bits, freely */
-#define ATTR_ONE_SIDED	(FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | \
+#define ATTR_ONE_SIDED	(FI_READ | FI_WRITE | FI_REMOTE_READ | \
 			 FI_REMOTE_WRITE)
 
 /* Capabilities that modify others stand for all of them where none is given. */
@@ -18,8 +18,8 @@ static uint64_t attr_caps(uint64_t caps)
 		return MOONRAIL_CAPS;
 	if (caps & (FI_MSG | FI_TAGGED) && !(caps & (FI_SEND | FI_RECV)))
 		caps |= FI_SEND | FI_RECV;
-	if (caps & FI_RMA && !(caps & (FI_READ | FI_WRITE | FI_REMOTE_READ |
-				       FI_REMOTE_WRITE)))
+	if (caps & (FI_RMA | FI_ATOMIC) &&
+	    !(caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
 		caps |= ATTR_ONE_SIDED;
 	return caps | MOONRAIL_DOMAIN_CAPS;
 }

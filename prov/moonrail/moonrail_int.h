@@ -23,6 +23,9 @@
  * overlap each other, those of the data plane not: moonrail_pin.c has regions
  * that do not overlap and counts who uses each.
  *
+ * Atomics are messages of the stream (ATOMIC, ATOMIC_REP), which the target
+ * executes, and so each once.
+ *
  * An address is struct moonrail_name: incarnation, endpoint and the fabric
  * address of one rail. The rest of the rails, and the incarnation where only
  * a socket address is known, come with the data plane's hello.
@@ -82,9 +85,9 @@
 #define MOONRAIL_TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
 			   FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
 #define MOONRAIL_RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
-#define MOONRAIL_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | \
-			  FI_WRITE)
-#define MOONRAIL_RX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | \
+#define MOONRAIL_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | \
+			  FI_READ | FI_WRITE)
+#define MOONRAIL_RX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | \
 			  FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | \
 			  FI_DIRECTED_RECV | FI_SOURCE)
 #define MOONRAIL_DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
@@ -253,6 +256,7 @@ enum moonrail_kind {
 	MOONRAIL_RECV,
 	MOONRAIL_SEND,
 	MOONRAIL_RMA,
+	MOONRAIL_ATOMIC,		/* iov: results; in peer->waiting */
 };
 
 /*
@@ -504,8 +508,19 @@ int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 extern struct fi_ops_msg moonrail_msg_ops;
 extern struct fi_ops_tagged moonrail_tagged_ops;
 
-/* --- moonrail_atomic.c: that there are none ------------------------------ */
+/* --- moonrail_atomic.c --------------------------------------------------- */
 extern struct fi_ops_atomic moonrail_atomic_ops;
+int moonrail_atomic_query(struct fid_domain *domain, enum fi_datatype type,
+			  enum fi_op op, struct fi_atomic_attr *attr,
+			  uint64_t flags);
+/* A request; false: no memory, it is to come again. */
+bool moonrail_atomic_in(struct moonrail_peer *peer,
+			const struct moonrail_wire *w, const uint8_t *payload,
+			uint32_t len) TEI_REQUIRES(moonrail_held);
+void moonrail_atomic_answer(struct moonrail_peer *peer,
+			    const struct moonrail_wire *w,
+			    const uint8_t *payload, uint32_t len)
+	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_rma.c ------------------------------------------------------ */
 extern struct fi_ops_rma moonrail_rma_ops;

@@ -325,6 +325,11 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 	case MOONRAIL_WIRE_KEY_NOT:
 		moonrail_rma_key(peer, w);
 		return true;
+	case MOONRAIL_WIRE_ATOMIC:
+		return moonrail_atomic_in(peer, w, payload, len);
+	case MOONRAIL_WIRE_ATOMIC_REP:
+		moonrail_atomic_answer(peer, w, payload, len);
+		return true;
 	default:
 		return true;
 	}

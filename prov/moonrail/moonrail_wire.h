@@ -28,6 +28,10 @@ enum moonrail_wire_op {
 	MOONRAIL_WIRE_KEY_IS,	/* key id: n: access, tag: where, len: length;
 				 * access 0: nothing */
 	MOONRAIL_WIRE_KEY_NOT,	/* key id is void */
+	MOONRAIL_WIRE_ATOMIC,	/* payload: n places (moonrail_atomic.c), then
+				 * numbers; tag: kind << 32 | type << 16 | op */
+	MOONRAIL_WIRE_ATOMIC_REP, /* request id: n: FI_E* or 0; payload: what
+				 * was there, where that is asked */
 };
 
 /* moonrail_wire.flags */
