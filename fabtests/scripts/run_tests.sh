@@ -44,6 +44,8 @@ if [ "${SANITIZE:-no}" = yes ]; then
 	export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
 	export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$supp/lsan.supp:print_suppressions=0}"
 	export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$supp/tsan.supp:halt_on_error=0:exitcode=66}"
+	# hwloc unloads its plugins, so that what they leak has no name
+	export HWLOC_PLUGINS_PATH="$logs"
 	export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 fi
 
