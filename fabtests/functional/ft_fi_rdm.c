@@ -473,6 +473,40 @@ static bool rdm_wait_atomic(struct fi_rig *r, ssize_t ret)
 	return !fi_rig_again(r, ret) && rdm_sent(r);
 }
 
+/* Nobody asks for the large message before the fence has been seen to hold. */
+static void rdm_fence(struct fi_rig *r)
+{
+	uint64_t one = 1;
+	struct fi_rma_ioc at = { .addr = r->remote, .count = 1, .key = r->key };
+	struct fi_ioc iov = { .addr = &one, .count = 1 };
+	struct fi_msg_atomic msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+		.rma_iov = &at, .rma_iov_count = 1, .datatype = FI_UINT64,
+		.op = FI_SUM,
+	};
+	struct fi_rig_done d;
+	bool good;
+
+	if (strcmp(r->provider, "moonrail"))
+		return;
+	if (r->server) {
+		fi_rig_meet(r);
+		rdm_post(r, r->buf, 100000, NULL);
+		fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && !d.err,
+			  "a message that others wait for");
+		return;
+	}
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, 100000, NULL, r->peer,
+				       NULL)))
+		;
+	good = rdm_wait_atomic(r, fi_atomicmsg(r->ep, &msg, 0)) &&
+	       fi_atomicmsg(r->ep, &msg, FI_FENCE) == -FI_EAGAIN;
+	fi_rig_meet(r);
+	good = rdm_sent(r) && good &&
+	       rdm_wait_atomic(r, fi_atomicmsg(r->ep, &msg, FI_FENCE));
+	fi_rig_ok(r, good, "a fence holds back until what was before is over");
+}
+
 /* Both sides add to one number of the server's. */
 static void rdm_atomic_sum(struct fi_rig *r)
 {
@@ -507,11 +541,37 @@ static void rdm_atomic_sum(struct fi_rig *r)
 	fi_rig_ok(r, rdm_sent(r) && old == 2 * ATOMICS, "each of them once");
 }
 
+static bool rdm_swap(struct fi_rig *r, uint64_t at, int32_t to, int32_t from,
+		     int32_t *old)
+{
+	while (fi_rig_again(r, fi_compare_atomic(r->ep, &to, 1, NULL, &from,
+						 NULL, old, NULL, r->peer, at,
+						 r->key, FI_INT32, FI_CSWAP,
+						 NULL)))
+		;
+	return rdm_sent(r);
+}
+
+/* The largest of each, then what that made. */
+static bool rdm_row(struct fi_rig *r, uint64_t at, double d[3], double was[3])
+{
+	while (fi_rig_again(r, fi_atomic(r->ep, d, 3, NULL, r->peer, at,
+					 r->key, FI_DOUBLE, FI_MAX, NULL)))
+		;
+	if (!rdm_sent(r))
+		return false;
+	while (fi_rig_again(r, fi_fetch_atomic(r->ep, d, 3, NULL, was, NULL,
+					       r->peer, at, r->key, FI_DOUBLE,
+					       FI_ATOMIC_WRITE, NULL)))
+		;
+	return rdm_sent(r);
+}
+
 static void rdm_atomic(struct fi_rig *r)
 {
 	uint64_t at = r->remote + ATOMICS_AT + 64;
 	double d[3] = { 1.5, -2, 7 }, was[3] = { 0 };
-	int32_t a = 7, c = 0, old = -1;
+	int32_t old = -1;
 	size_t n = 0;
 
 	rdm_atomic_sum(r);
@@ -520,20 +580,12 @@ static void rdm_atomic(struct fi_rig *r)
 		fi_rig_meet(r);
 		return;
 	}
-	fi_rig_ok(r, rdm_wait_atomic(r, fi_compare_atomic(r->ep, &a, 1, NULL,
-				&c, NULL, &old, NULL, r->peer, at, r->key,
-				FI_INT32, FI_CSWAP, NULL)) && !old,
+	fi_rig_ok(r, rdm_swap(r, at, 7, 0, &old) && !old,
 		  "a swap that compares well");
-	fi_rig_ok(r, rdm_wait_atomic(r, fi_compare_atomic(r->ep, &c, 1, NULL,
-				&c, NULL, &old, NULL, r->peer, at, r->key,
-				FI_INT32, FI_CSWAP, NULL)) && old == 7,
+	fi_rig_ok(r, rdm_swap(r, at, 0, 0, &old) && old == 7,
 		  "and one that does not");
-	fi_rig_ok(r, rdm_wait_atomic(r, fi_atomic(r->ep, d, 3, NULL, r->peer,
-				at + 64, r->key, FI_DOUBLE, FI_MAX, NULL)) &&
-		     rdm_wait_atomic(r, fi_fetch_atomic(r->ep, d, 3, NULL, was,
-				NULL, r->peer, at + 64, r->key, FI_DOUBLE,
-				FI_ATOMIC_WRITE, NULL)) &&
-		     was[0] == 1.5 && was[1] == 0 && was[2] == 7,
+	fi_rig_ok(r, rdm_row(r, at + 64, d, was) && was[0] == 1.5 &&
+			     was[1] == 0 && was[2] == 7,
 		  "a row of real numbers");
 	fi_rig_ok(r, !fi_atomicvalid(r->ep, FI_INT32, FI_SUM, &n) && n &&
 		     fi_atomicvalid(r->ep, FI_DOUBLE, FI_BOR, &n) &&
@@ -642,7 +694,7 @@ static void rdm_all(struct fi_rig *r)
 		rdm_order, rdm_large, rdm_tagged, rdm_peek, rdm_data,
 		rdm_truncated, rdm_cancel, rdm_multi, rdm_write, rdm_overlap, rdm_key_again,
 		rdm_delivered, rdm_wait, rdm_self, rdm_self_rma,
-		rdm_atomic, rdm_refused, rdm_atomic_refused,
+		rdm_atomic, rdm_fence, rdm_refused, rdm_atomic_refused,
 	};
 	size_t i;
 

@@ -209,7 +209,7 @@ static ssize_t atomic_check(const struct atomic_call *c, size_t *size)
 		return -FI_EOPNOTSUPP;
 	if (c->niov > MOONRAIL_IOV || c->ncompare > MOONRAIL_IOV ||
 	    c->nresult > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV ||
-	    c->flags & (FI_FENCE | FI_TRIGGER | FI_REMOTE_CQ_DATA))
+	    c->flags & (FI_TRIGGER | FI_REMOTE_CQ_DATA))
 		return -FI_EINVAL;
 	for (i = 0; i < c->nrma; i++) {
 		if (c->rma[i].count > MOONRAIL_AMO_MAX)
@@ -292,7 +292,8 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 
 	if (!to)
 		return -FI_EINVAL;
-	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE)
+	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE ||
+	    moonrail_fenced(to->peer, c->flags))
 		return -FI_EAGAIN;
 	op = moonrail_op_new(ep, MOONRAIL_ATOMIC, c->context);
 	o = op ? atomic_message(c, total * size, size) : NULL;
@@ -303,7 +304,7 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 	op->peer = to->peer;
 	atomic_fill(op, c, size);
 	o->wire.id = op->id;
-	ep->ntx++;
+	moonrail_op_begin(op);
 	if (op->peer->err) {
 		free(o);
 		op->err = op->peer->err;

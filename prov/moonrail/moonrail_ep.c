@@ -53,6 +53,18 @@ void moonrail_op_free(struct moonrail_op *op)
 	free(op);
 }
 
+void moonrail_op_begin(struct moonrail_op *op)
+{
+	op->ep->ntx++;
+	op->peer->ntx++;
+}
+
+void moonrail_op_undo(struct moonrail_op *op)
+{
+	op->ep->ntx--;
+	moonrail_peer_real(op->peer)->ntx--;
+}
+
 static void ep_complete_recv(const struct moonrail_op *op,
 			     struct moonrail_entry *e)
 	TEI_REQUIRES(moonrail_held)
@@ -103,7 +115,7 @@ void moonrail_op_done(struct moonrail_op *op)
 	if (recv)
 		ep->nrx--;
 	else
-		ep->ntx--;
+		moonrail_op_undo(op);
 	moonrail_op_free(op);
 }
 

@@ -86,7 +86,7 @@
 			   FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
 #define MOONRAIL_RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 #define MOONRAIL_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | \
-			  FI_READ | FI_WRITE)
+			  FI_READ | FI_WRITE | FI_FENCE)
 #define MOONRAIL_RX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | \
 			  FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | \
 			  FI_DIRECTED_RECV | FI_SOURCE)
@@ -356,6 +356,7 @@ struct moonrail_peer {
 	uint64_t next_seq;		/* 1 at first */
 	uint64_t acked;			/* all below are with the peer */
 	uint64_t void_seq;		/* of the last KEY_NOT, or 0 */
+	uint32_t ntx;			/* operations to it under way */
 	struct tei_list queue, sent;	/* moonrail_out */
 	uint32_t nqueue, nsent;
 	uint32_t prefer;
@@ -456,6 +457,15 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 		     struct fid_ep **ep, void *context);
 struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
 	TEI_REQUIRES(moonrail_held);
+/* It is under way to op->peer, or is not after all. */
+void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* Whether it has to wait for what is under way already. */
+static inline bool moonrail_fenced(const struct moonrail_peer *peer,
+				   uint64_t flags)
+{
+	return flags & FI_FENCE && peer->ntx;
+}
 /* The operation is over: tells the application, and frees it. */
 void moonrail_op_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,

@@ -160,7 +160,8 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 
 	if (!to)
 		return -FI_EINVAL;
-	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE)
+	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE ||
+	    moonrail_fenced(to->peer, c->flags))
 		return -FI_EAGAIN;
 	op = moonrail_op_new(ep, MOONRAIL_SEND, c->context);
 	if (!op)
@@ -171,7 +172,7 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 	op->peer = to->peer;
 	op->total = msg_total(c);
 	op->id = ++ep->domain->next_id;
-	ep->ntx++;
+	moonrail_op_begin(op);
 	if (c->flags & FI_INJECT && op->total > MOONRAIL_INJECT)
 		ret = -FI_EINVAL;
 	else if (op->peer->err)
@@ -181,7 +182,7 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 	else
 		ret = msg_send_large(op, c, to->ep);
 	if (ret) {
-		ep->ntx--;
+		moonrail_op_undo(op);
 		moonrail_op_free(op);
 	}
 	return ret;
@@ -192,7 +193,7 @@ static ssize_t msg_send_call(struct fid_ep *fid, const struct msg_call *c)
 	struct moonrail_ep *ep = msg_ep(fid);
 	ssize_t ret;
 
-	if (c->niov > MOONRAIL_IOV || c->flags & (FI_FENCE | FI_TRIGGER))
+	if (c->niov > MOONRAIL_IOV || c->flags & FI_TRIGGER)
 		return -FI_EINVAL;
 	if (!ep->enabled)
 		return -FI_EOPBADSTATE;

@@ -459,6 +459,8 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	struct moonrail_op *op;
 
 	from->same = to;
+	to->ntx += from->ntx;
+	from->ntx = 0;
 	tei_list_foreach(op, &from->waiting, struct moonrail_op, link)
 		op->peer = to;
 	tei_list_foreach(op, &from->rma, struct moonrail_op, link)

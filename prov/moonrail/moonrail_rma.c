@@ -278,7 +278,7 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 
 	if (!to)
 		return -FI_EINVAL;
-	if (ep->ntx >= MOONRAIL_QUEUE)
+	if (ep->ntx >= MOONRAIL_QUEUE || moonrail_fenced(to->peer, c->flags))
 		return -FI_EAGAIN;
 	op = moonrail_op_new(ep, MOONRAIL_RMA, c->context);
 	if (!op)
@@ -297,7 +297,7 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 		moonrail_op_free(op);
 		return ret;
 	}
-	ep->ntx++;
+	moonrail_op_begin(op);
 	rma_go(op);
 	return 0;
 }
@@ -308,7 +308,7 @@ static ssize_t rma_call(struct fid_ep *fid, const struct rma_call *c)
 	ssize_t ret;
 
 	if (c->niov > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV ||
-	    c->flags & (FI_FENCE | FI_TRIGGER))
+	    c->flags & FI_TRIGGER)
 		return -FI_EINVAL;
 	if (!ep->enabled)
 		return -FI_EOPBADSTATE;
