@@ -3,6 +3,7 @@
  * Lanes: one RDM endpoint each with its own CQ, AV and EQ. Opening one starts
  * a new generation; closing one ends everything that was posted on it.
  */
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -568,6 +569,12 @@ static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
 	struct fi_cq_msg_entry e[RAIL_CQ_BATCH];
 	ssize_t n;
 
+	/*
+	 * tcp of libfabric 1.17 looks at errno also where recv returned 0: after
+	 * an EAGAIN of anybody's it would keep a connection that has ended
+	 * before it was established, and look at it for ever.
+	 */
+	errno = 0;
 	n = fi_cq_read(lane->cq, e, RAIL_CQ_BATCH);
 	if (n > 0) {
 		lane_handle_ok(lane, e, (int)n, done);
