@@ -238,9 +238,10 @@ static bool json_refuse(struct json_decoder *t, int code, const char *why)
 	return meta_json_fail(&t->j, why);
 }
 
-static bool json_taken(struct json_decoder *t, int code, const char *why)
+/* *why is read here, after the call that gave code has set it. */
+static bool json_taken(struct json_decoder *t, int code, const char **why)
 {
-	return code ? json_refuse(t, code, why) : true;
+	return code ? json_refuse(t, code, *why) : true;
 }
 
 /* An object with known fields, each at most once; others are skipped. */
@@ -352,7 +353,7 @@ static bool json_first(struct json_decoder *t)
 	t->address = &t->first.address;
 	if (!json_known_object(t, JSON_KNOWN(known)))
 		return false;
-	return json_taken(t, meta_desc_first(t->d, &t->first, &why), why);
+	return json_taken(t, meta_desc_first(t->d, &t->first, &why), &why);
 }
 
 static bool json_local(struct json_decoder *t)
@@ -361,7 +362,7 @@ static bool json_local(struct json_decoder *t)
 
 	if (!json_fixed(t, t->identity, sizeof(t->identity)))
 		return false;
-	return json_taken(t, meta_desc_local(t->d, t->identity, &why), why);
+	return json_taken(t, meta_desc_local(t->d, t->identity, &why), &why);
 }
 
 /* devices[] */
@@ -408,7 +409,7 @@ static bool json_rail(struct json_decoder *t)
 	t->address = &t->rail.address;
 	if (!json_known_object(t, JSON_KNOWN(known)))
 		return false;
-	return json_taken(t, meta_desc_rail(t->d, &t->rail, &why), why);
+	return json_taken(t, meta_desc_rail(t->d, &t->rail, &why), &why);
 }
 
 static bool json_devices(struct json_decoder *t)
@@ -529,7 +530,7 @@ static bool json_add_file(struct json_decoder *t)
 
 	t->file.path = t->path;
 	t->file.local = t->local;
-	return json_taken(t, meta_desc_file(t->d, &t->file, &why), why);
+	return json_taken(t, meta_desc_file(t->d, &t->file, &why), &why);
 }
 
 static bool json_add_buffer(struct json_decoder *t)
@@ -548,7 +549,7 @@ static bool json_add_buffer(struct json_decoder *t)
 	t->buffer.rkey = t->rkeys;
 	t->buffer.raw = t->have_raw ? t->raw : NULL;
 	return json_taken(t, meta_desc_buffer(t->d, &t->buffer, t->rkey_count,
-					      &why), why);
+					      &why), &why);
 }
 
 static bool json_buffer(struct json_decoder *t)
@@ -668,7 +669,7 @@ static bool json_whole(struct json_decoder *t)
 				   "key count is not the device count");
 	if (!rc)
 		rc = meta_desc_seal(t->d, &why);
-	return json_taken(t, rc, why);
+	return json_taken(t, rc, &why);
 }
 
 static int json_report(struct json_decoder *t, struct tei_err *err)

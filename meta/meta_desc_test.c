@@ -323,6 +323,7 @@ static void fuzzed_text_never_hurts(void)
 {
 	struct tei_meta_desc *d = meta_test_desc("n", 1, 2, 3), *got;
 	struct tei_fuzz f;
+	struct tei_err err;
 	char *json, *text, *again;
 	size_t len, n, m;
 	int rc;
@@ -333,7 +334,9 @@ static void fuzzed_text_never_hurts(void)
 		text = malloc(len);	/* its end is the sanitizer's */
 		memcpy(text, json, len);
 		n = desc_mutate(text, len, &f);
-		rc = tei_meta_desc_decode(text, n, &got, NULL);
+		rc = tei_meta_desc_decode(text, n, &got, &err);
+		/* every refusal has its reason */
+		CU_ASSERT(!rc || !strstr(err.text, "(null)"));
 		if (!rc) {
 			CU_ASSERT_EQUAL(tei_meta_desc_encode(got, &again, &m,
 							     NULL), 0);
