@@ -269,8 +269,6 @@ static void atomic_fill(struct moonrail_op *op, const struct atomic_call *c,
 	bool base = c->kind == MOONRAIL_AMO_BASE;
 	size_t i;
 
-	op->quiet = c->silent ||
-		    (op->ep->tx_selective && !(c->flags & FI_COMPLETION));
 	op->flags = FI_ATOMIC | (base ? FI_WRITE : FI_READ);
 	op->write = base;
 	op->id = ++op->ep->domain->next_id;
@@ -295,13 +293,13 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE ||
 	    moonrail_fenced(to->peer, c->flags))
 		return -FI_EAGAIN;
-	op = moonrail_op_new(ep, MOONRAIL_ATOMIC, c->context);
+	op = moonrail_op_to(ep, MOONRAIL_ATOMIC, to->peer, c->context,
+			    c->flags, c->silent);
 	o = op ? atomic_message(c, total * size, size) : NULL;
 	if (!o) {
 		free(op);
 		return -FI_ENOMEM;
 	}
-	op->peer = to->peer;
 	atomic_fill(op, c, size);
 	o->wire.id = op->id;
 	moonrail_op_begin(op);

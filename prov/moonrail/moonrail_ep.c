@@ -40,6 +40,20 @@ struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
 	return op;
 }
 
+struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
+				   enum moonrail_kind kind,
+				   struct moonrail_peer *peer, void *context,
+				   uint64_t flags, bool silent)
+{
+	struct moonrail_op *op = moonrail_op_new(ep, kind, context);
+
+	if (!op)
+		return NULL;
+	op->peer = peer;
+	op->quiet = silent || (ep->tx_selective && !(flags & FI_COMPLETION));
+	return op;
+}
+
 void moonrail_op_free(struct moonrail_op *op)
 {
 	struct moonrail_domain *d = op->ep->domain;

@@ -470,6 +470,12 @@ static inline bool moonrail_fenced(const struct moonrail_peer *peer,
 void moonrail_op_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
 				    enum moonrail_kind kind, void *context);
+/* One to that peer, which an application's call began with those flags;
+ * silent: an inject. */
+struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
+				   enum moonrail_kind kind,
+				   struct moonrail_peer *peer, void *context,
+				   uint64_t flags, bool silent);
 void moonrail_op_free(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_peer.c: peers and their streams ---------------------------- */

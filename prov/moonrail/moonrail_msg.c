@@ -163,13 +163,11 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE ||
 	    moonrail_fenced(to->peer, c->flags))
 		return -FI_EAGAIN;
-	op = moonrail_op_new(ep, MOONRAIL_SEND, c->context);
+	op = moonrail_op_to(ep, MOONRAIL_SEND, to->peer, c->context, c->flags,
+			    c->silent);
 	if (!op)
 		return -FI_ENOMEM;
-	op->quiet = c->silent ||
-		    (ep->tx_selective && !(c->flags & FI_COMPLETION));
 	op->flags = FI_SEND | (c->tagged ? FI_TAGGED : FI_MSG);
-	op->peer = to->peer;
 	op->total = msg_total(c);
 	op->id = ++ep->domain->next_id;
 	moonrail_op_begin(op);

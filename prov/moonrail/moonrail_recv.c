@@ -349,6 +349,18 @@ static struct moonrail_surplus *recv_first(struct moonrail_op *op, bool tagged)
 	return NULL;
 }
 
+/* Takes s off its list, as what has come in; s stays the caller's. */
+static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_surplus *s,
+			 struct recv_in *in) TEI_REQUIRES(moonrail_held)
+{
+	tei_list_del(&s->link);
+	ep->held -= sizeof(*s) + s->len;
+	in->peer = s->peer;
+	in->w = &s->wire;
+	in->payload = s->bytes;
+	in->len = s->len;
+}
+
 void moonrail_recv_post(struct moonrail_op *op, bool tagged)
 {
 	bool multi = op->flags & FI_MULTI_RECV;
@@ -361,12 +373,7 @@ void moonrail_recv_post(struct moonrail_op *op, bool tagged)
 		s = recv_first(op, tagged);
 		if (!s)
 			return;
-		tei_list_del(&s->link);
-		ep->held -= sizeof(*s) + s->len;
-		in.peer = s->peer;
-		in.w = &s->wire;
-		in.payload = s->bytes;
-		in.len = s->len;
+		recv_unqueue(ep, s, &in);
 		/* a multi-receive that has room stays for the next one */
 		multi = multi && op->total > s->wire.len &&
 			op->total - s->wire.len >= ep->min_multi;
@@ -450,12 +457,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 		moonrail_op_done(op);
 		return 0;
 	}
-	tei_list_del(&s->link);
-	ep->held -= sizeof(*s) + s->len;
-	in.peer = s->peer;
-	in.w = &s->wire;
-	in.payload = s->bytes;
-	in.len = s->len;
+	recv_unqueue(ep, s, &in);
 	recv_take(op, &in, tagged);
 	free(s);
 	return 0;

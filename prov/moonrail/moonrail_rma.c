@@ -280,17 +280,15 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 		return -FI_EINVAL;
 	if (ep->ntx >= MOONRAIL_QUEUE || moonrail_fenced(to->peer, c->flags))
 		return -FI_EAGAIN;
-	op = moonrail_op_new(ep, MOONRAIL_RMA, c->context);
+	op = moonrail_op_to(ep, MOONRAIL_RMA, to->peer, c->context, c->flags,
+			    c->silent);
 	if (!op)
 		return -FI_ENOMEM;
 	op->write = c->write;
-	op->quiet = c->silent ||
-		    (ep->tx_selective && !(c->flags & FI_COMPLETION));
 	op->flags = FI_RMA | (c->write ? FI_WRITE : FI_READ);
 	op->has_data = c->flags & FI_REMOTE_CQ_DATA;
 	op->certain = c->flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
 	op->data = c->data;
-	op->peer = to->peer;
 	op->src_ep = to->ep;
 	ret = rma_fill(op, c);
 	if (ret) {
