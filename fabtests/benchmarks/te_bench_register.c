@@ -12,6 +12,7 @@
 #include "fabtests/benchmarks/te_bench_raw.h"
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_json.h"
+#include "fabtests/common/ft_num.h"
 
 enum { REG_ROUNDS = 7, REG_APART = 4096 };
 
@@ -89,16 +90,9 @@ static int reg_measure(void)
 
 /* --- report -------------------------------------------------------------- */
 
-static int reg_order(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double reg_median(double *us)
 {
-	qsort(us, REG_ROUNDS, sizeof(*us), reg_order);
+	ft_sort(us, REG_ROUNDS);
 	return us[REG_ROUNDS / 2];
 }
 

@@ -16,6 +16,7 @@
 #include "fabtests/benchmarks/te_bench.h"
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_json.h"
+#include "fabtests/common/ft_num.h"
 
 enum {
 	SEGMENTS_EACH = 50,
@@ -246,13 +247,6 @@ static int segments_measure(void)
 
 /* --- report -------------------------------------------------------------- */
 
-static int segments_order(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double segments_us(const struct ft_hist *hist)
 {
 	return (double)ft_hist_quantile(hist, .5) / 1e3;
@@ -310,8 +304,7 @@ static void segments_json(void)
 
 static void segments_report(void)
 {
-	qsort(segments.ratios, SEGMENTS_ROUNDS, sizeof(*segments.ratios),
-	      segments_order);
+	ft_sort(segments.ratios, SEGMENTS_ROUNDS);
 	segments_text();
 	if (segments.opts->json)
 		segments_json();

@@ -81,6 +81,18 @@ int ft_parse_seconds(const char *text, double *out)
 	return 0;
 }
 
+static int num_order(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+void ft_sort(double *values, size_t n)
+{
+	qsort(values, n, sizeof(*values), num_order);
+}
+
 const char *ft_size_text(uint64_t bytes, char *buf, size_t len)
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };

@@ -18,6 +18,9 @@ int ft_parse_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 /* "10", "0.5", "10s", "500ms"; above 0, at most a week. */
 int ft_parse_seconds(const char *text, double *out);
 
+/* Ascending. */
+void ft_sort(double *values, size_t n);
+
 /* "64 KiB", "1.5 GiB"; returns buf. */
 const char *ft_size_text(uint64_t bytes, char *buf, size_t len);
 

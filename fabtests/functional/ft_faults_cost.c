@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "fabtests/common/ft_num.h"
 #include "fabtests/functional/ft_faults.h"
 #include "fabtests/functional/fx.h"
 
@@ -29,16 +30,9 @@ static double cost_rate(struct fault_rig *rig, const struct fx_peer *other,
 	return (double)bytes * 1e9 / (double)(ft_now_ns() - begin);
 }
 
-static int cost_by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double cost_median(double *rate)
 {
-	qsort(rate, COST_TURNS, sizeof(*rate), cost_by_size);
+	ft_sort(rate, COST_TURNS);
 	return rate[COST_TURNS / 2];
 }
 

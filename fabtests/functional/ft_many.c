@@ -359,13 +359,6 @@ static double many_rate(struct many_rig *rig)
 	return (double)bytes * 1e3 / (double)(ft_now_ns() - begin);
 }
 
-static int many_by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static int many_compare(unsigned int targets, unsigned int cap)
 {
 	unsigned int caps[2] = { cap, 65536 }, i, c;
@@ -388,7 +381,7 @@ static int many_compare(unsigned int targets, unsigned int cap)
 		for (c = 0; c < 2; c++)
 			rate[c][i] = many_rate(&rig[c]);
 	for (c = 0; c < 2; c++) {
-		qsort(rate[c], 15, sizeof(double), many_by_size);
+		ft_sort(rate[c], 15);
 		printf("%u targets, MC_MAX_EP_PER_CTX=%u: %.1f MB/s (%.1f to "
 		       "%.1f)\n", targets, caps[c], rate[c][7], rate[c][3],
 		       rate[c][11]);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_num.h"
 #include "fabtests/functional/ft_security.h"
 #include "fabtests/functional/fx.h"
 
@@ -113,13 +114,6 @@ static void flood_drip(const char *name)
 
 /* --- what they cost ------------------------------------------------------ */
 
-static int flood_order(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* One round's openings, one after the other. */
 static bool flood_openings(struct flood_rig *rig, double *median, double *mean)
 {
@@ -137,7 +131,7 @@ static bool flood_openings(struct flood_rig *rig, double *median, double *mean)
 		closeSegment(rig->engine, seg);
 		nanosleep(&pause, NULL);
 	}
-	qsort(us, FLOOD_REQUESTS, sizeof(*us), flood_order);
+	ft_sort(us, FLOOD_REQUESTS);
 	/* without the slowest 5: the machine's own */
 	for (int i = 0; i < FLOOD_REQUESTS - 5; i++)
 		sum += us[i];
@@ -180,7 +174,7 @@ static void flood_ratio(const char *what, const double *with,
 
 	for (int i = 0; i < FLOOD_ROUNDS; i++)
 		r[i] = (with[i] / without[i] - 1) * 100;
-	qsort(r, FLOOD_ROUNDS, sizeof(*r), flood_order);
+	ft_sort(r, FLOOD_ROUNDS);
 	ft_diag("  %-34s %+6.2f %% (%+.1f to %+.1f)", what,
 		(r[FLOOD_ROUNDS / 2 - 1] + r[FLOOD_ROUNDS / 2]) / 2,
 		r[FLOOD_ROUNDS / 4], r[FLOOD_ROUNDS * 3 / 4]);

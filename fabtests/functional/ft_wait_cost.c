@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_num.h"
 #include "fabtests/functional/ft_wait.h"
 
 #define COST_SECONDS 1
@@ -51,13 +52,6 @@ static double cost_less(double a, double b)
 	return a < b ? a : b;
 }
 
-static int cost_compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static bool cost_one(transfer_engine_t engine, struct transfer_request *req,
 		     bool poll)
 {
@@ -92,7 +86,7 @@ static double cost_median(transfer_engine_t engine, struct wait_rig *rig,
 			return -1;
 		took[i] = (double)(ft_now_ns() - from) / 1e3;
 	}
-	qsort(took, COST_WRITES, sizeof(*took), cost_compare);
+	ft_sort(took, COST_WRITES);
 	return took[COST_WRITES / 2];
 }
 

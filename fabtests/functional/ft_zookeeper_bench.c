@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_num.h"
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
@@ -15,16 +16,9 @@
 #define BENCH_EACH 100
 #define BENCH_ALL (BENCH_PROCESSES * BENCH_EACH)
 
-static int bench_order(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void bench_print(const char *what, double *ms, size_t n)
 {
-	qsort(ms, n, sizeof(*ms), bench_order);
+	ft_sort(ms, n);
 	printf("%-40s median %8.2f ms   p99 %8.2f ms   max %8.2f ms\n", what,
 	       ms[n / 2], ms[n * 99 / 100], ms[n - 1]);
 }
