@@ -92,6 +92,11 @@ SRCS_ft_many = $(FX_SRCS) \
 	fabtests/functional/ft_many.c \
 	# EOL
 
+SRCS_ft_nvmeof = $(FX_SRCS) \
+	fabtests/functional/ft_files_rig.c \
+	fabtests/functional/ft_nvmeof.c \
+	# EOL
+
 SRCS_ft_objects = $(FX_SRCS) \
 	fabtests/functional/ft_objects.c \
 	fabtests/functional/ft_objects_abi.c \
@@ -180,6 +185,7 @@ STRESS_TESTS += \
 
 # What needs a virtual machine: make check-vm.
 VM_TESTS += \
+	ft_nvmeof \
 	ft_verbs \
 	# EOL
 

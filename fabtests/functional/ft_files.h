@@ -23,7 +23,10 @@ struct files_rig {
 	segment_id_t seg;
 };
 
-/* Files and a folder of segments; MOONRAIL_SEGMENT_DIR is set. */
+/*
+ * Files and a folder of segments, in FT_FILES_DIR if that is set, else TMPDIR;
+ * MOONRAIL_SEGMENT_DIR is set.
+ */
 bool files_make(struct files_rig *rig);
 /* The engine, with transport (NULL: none) and its memory. */
 bool files_engine(struct files_rig *rig, const char *transport);

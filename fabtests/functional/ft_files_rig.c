@@ -13,11 +13,12 @@ static const uint64_t files_length[FILES_COUNT] = { FILES_FIRST, FILES_SECOND };
 
 bool files_make(struct files_rig *rig)
 {
-	const char *tmp = getenv("TMPDIR");
+	const char *tmp = getenv("FT_FILES_DIR");
 	bool good;
 	int fd;
 
 	memset(rig, 0, sizeof(*rig));
+	tmp = tmp && *tmp ? tmp : getenv("TMPDIR");
 	/* not /tmp: that may be memory */
 	snprintf(rig->dir, sizeof(rig->dir), "%.40s/ft_files.XXXXXX",
 		 tmp && *tmp ? tmp : "/var/tmp");

@@ -1,12 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# run_in_vm.sh [-r RAILS] [-t SECONDS] [-m MIB] [-c CPUS] COMMAND [ARGUMENT…]
+# run_in_vm.sh [-fn] [-r RAILS] [-t SECONDS] [-m MIB] [-c CPUS] COMMAND…
 #	runs COMMAND as root under Debian's kernel in an emulated machine that
 #	sees this one's files, read-only under a layer that is thrown away, in
 #	the same folder with the same environment. RAILS: so many rails of
 #	software RDMA devices, rxeN at 10.77.N.1 on veN and rxpN at 10.77.N.2
 #	on vpN, which are the two ends of a veth pair and talk across it.
+#	-f: a file system on NVMe over TCP, mounted on /mnt/nvmeof; its target,
+#	subsystem and port 1 of nvmet, is this machine, too. -n: two NUMA nodes,
+#	with half of the processors and memory each, nicN at 10.78.N.1 behind
+#	a bridge of node N.
 #
 # Exit status: COMMAND's; 77, with the reason, where no such machine can be
 # had; 124 when SECONDS (300) are over; 125 when it died.
@@ -18,7 +22,7 @@
 set -u
 : "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${BUILD:=$SRC/build}"
 PATH=$PATH:/usr/sbin:/sbin
-rails=0 limit=300 mib=1024 cpus=2
+rails=0 files='' nodes='' limit=300 mib=1024 cpus=2
 tmp='' reader='' machine=''
 
 skip()
@@ -50,7 +54,8 @@ quote()
 need_tools()
 {
 	[ "$(uname -m)" = x86_64 ] || skip "virtual machines: x86-64 only"
-	for tool in qemu-system-x86_64 modprobe depmod cpio xz /bin/busybox; do
+	for tool in qemu-system-x86_64 modprobe depmod cpio xz /bin/busybox \
+		${files:+mkfs.ext4}; do
 		command -v "$tool" >/dev/null 2>&1 || skip \
 			"no $tool; ./configure --install-deps=vm installs it"
 	done
@@ -62,10 +67,16 @@ unpack_kernel()
 	dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" --wildcards \
 		'./boot/vmlinuz-*' './lib/modules/*/modules.*' \
 		'./lib/modules/*/kernel/arch/*' \
+		'./lib/modules/*/kernel/block/*' \
 		'./lib/modules/*/kernel/crypto/*' \
+		'./lib/modules/*/kernel/drivers/block/null_blk/*' \
 		'./lib/modules/*/kernel/drivers/char/*' \
 		'./lib/modules/*/kernel/drivers/infiniband/*' \
+		'./lib/modules/*/kernel/drivers/net/ethernet/intel/e1000e/*' \
 		'./lib/modules/*/kernel/drivers/net/veth.ko*' \
+		'./lib/modules/*/kernel/drivers/nvme/*' \
+		'./lib/modules/*/kernel/drivers/pps/*' \
+		'./lib/modules/*/kernel/drivers/ptp/*' \
 		'./lib/modules/*/kernel/drivers/virtio/*' \
 		'./lib/modules/*/kernel/fs/*' \
 		'./lib/modules/*/kernel/lib/*' \
@@ -90,8 +101,11 @@ fetch_kernel()
 find_kernel()
 {
 	kernel=${MOONRAIL_VM_KERNEL:-$BUILD/vm/kernel}
-	[ ! -d "$kernel/lib/modules" ] || return 0
-	[ -z "${MOONRAIL_VM_KERNEL:-}" ] || skip "no lib/modules in $kernel"
+	# an older one may lack some
+	! ls "$kernel"/lib/modules/*/kernel/drivers/nvme >/dev/null 2>&1 ||
+		return 0
+	[ -z "${MOONRAIL_VM_KERNEL:-}" ] || skip \
+		"no lib/modules with drivers/nvme in $kernel"
 	mkdir -p "$BUILD/vm"
 	fetch_kernel "$kernel" || {
 		[ "$(id -u)" -ne 0 ] || apt-get update >/dev/null 2>&1
@@ -175,7 +189,8 @@ make_initrd()
 guest_script()
 {
 	export -p
-	printf 'kernel=%s rails=%s\n' "$(quote "$kernel")" "$rails"
+	printf 'kernel=%s rails=%s files=%s nodes=%s\n' \
+		"$(quote "$kernel")" "$rails" "$files" "$nodes"
 	printf 'folder=%s\n' "$(quote "$PWD")"
 	cat <<-'GUEST'
 	for port in /sys/class/virtio-ports/*; do
@@ -217,6 +232,10 @@ guest_script()
 		try ip route add "10.77.$1.$3" dev "$4" \
 			table "$((100 + $1 * 2 + $2))"
 	}
+	links_are_up()
+	{
+		! rdma link | grep -qv ACTIVE
+	}
 	make_rails()
 	{
 		conf=/proc/sys/net/ipv4/conf/all
@@ -232,12 +251,73 @@ guest_script()
 		done
 		try ip rule add pref 100 lookup local
 		try ip rule del pref 0
+		await links_are_up
+	}
+	# await COMMAND…: until it works
+	await()
+	{
 		tries=0
-		while rdma link | grep -qv ACTIVE; do
+		until "$@" >/dev/null 2>&1; do
 			tries=$((tries + 1))
-			try [ "$tries" -lt 300 ]
+			[ "$tries" -lt 300 ] || try false "$@"
 			sleep 0.1
 		done
+	}
+	make_nics()
+	{
+		try modprobe e1000e
+		for n in 0 1; do
+			await grep -l "52:54:00:78:00:0$n" \
+				/sys/class/net/*/address
+			nic=$(grep -l "52:54:00:78:00:0$n" \
+				/sys/class/net/*/address)
+			nic=${nic%/address}
+			try ip link set "${nic##*/}" name "nic$n"
+			try ip addr add "10.78.$n.1/24" dev "nic$n"
+			try ip link set "nic$n" up
+		done
+	}
+	# a disk of 128 MiB of this machine's memory, over TCP to itself; that
+	# it is slow is no reason to give it up
+	make_files()
+	{
+		try modprobe nvme_core io_timeout=250 admin_timeout=250
+		for module in nvmet-tcp nvme-tcp ext4; do
+			try modprobe "$module"
+		done
+		try modprobe null_blk nr_devices=0
+		config=/sys/kernel/config
+		try mount -t configfs none "$config"
+		try mkdir "$config/nullb/disk"
+		for set in size=128 blocksize=4096 memory_backed=1 power=1; do
+			try tell "${set#*=}" "$config/nullb/disk/${set%=*}"
+		done
+		space=$config/nvmet/subsystems/moonrail/namespaces/1
+		port=$config/nvmet/ports/1
+		try mkdir -p "$space" "$port"
+		try tell 1 "${space%/n*}/attr_allow_any_host"
+		try tell -n /dev/disk "$space/device_path"
+		try tell 1 "$space/enable"
+		for set in trtype=tcp adrfam=ipv4 traddr=127.0.0.1 \
+			trsvcid=4420; do
+			try tell "${set#*=}" "$port/addr_${set%=*}"
+		done
+		try ln -s "${space%/n*}" "$port/subsystems/"
+		try tell -n "transport=tcp,traddr=127.0.0.1,trsvcid=4420,nqn=moonrail,keep_alive_tmo=0" \
+			/dev/nvme-fabrics
+		await [ -b /dev/nvme0n1 ]
+		try mkfs.ext4 -qF /dev/nvme0n1
+		try mkdir -p /mnt/nvmeof
+		try mount -o noatime /dev/nvme0n1 /mnt/nvmeof
+	}
+	# tell [-n] WORD FILE
+	tell()
+	{
+		if [ "$1" = -n ]; then
+			printf %s "$2" >"$3"
+		else
+			echo "$1" >"$2"
+		fi
 	}
 	ln -s /proc/self/fd /dev/fd
 	ln -s fd/0 /dev/stdin
@@ -248,7 +328,9 @@ guest_script()
 	ln -s "$kernel/lib/modules/$(uname -r)" /lib/modules/
 	hostname vm
 	try ip link set lo up
+	[ -z "$nodes" ] || make_nics
 	[ "$rails" -eq 0 ] || make_rails
+	[ -z "$files" ] || make_files
 	try cd "$folder"
 	GUEST
 	# shellcheck disable=SC2016
@@ -262,17 +344,34 @@ guest_script()
 
 # --- the machine ------------------------------------------------------------
 
+# node N: its memory and processors, and a NIC behind a bridge of its own. The
+# NICs are on one hub.
+node()
+{
+	from=$(($1 * cpus / 2))
+	to=$((($1 + 1) * cpus / 2 - 1))
+	echo "-object memory-backend-ram,id=m$1,size=$((mib / 2))M
+		-numa node,nodeid=$1,cpus=$from-$to,memdev=m$1
+		-device pxb-pcie,id=x$1,bus=pcie.0,bus_nr=$((64 + 64 * $1)),numa_node=$1
+		-device pcie-root-port,id=p$1,bus=x$1,chassis=$1
+		-netdev hubport,hubid=0,id=h$1
+		-device e1000e,bus=p$1,netdev=h$1,mac=52:54:00:78:00:0$1"
+}
+
 start_machine()
 {
+	more=''
+	[ -z "$nodes" ] || more="$(node 0) $(node 1)"
 	mkfifo "$tmp/out"
 	cat "$tmp/out" &
 	reader=$!
+	# shellcheck disable=SC2086
 	timeout -k 5 "$limit" qemu-system-x86_64 -nodefaults -no-user-config \
 		-display none -monitor none -no-reboot -M q35 \
 		-accel "${MOONRAIL_VM_ACCEL:-tcg,thread=multi}" \
 		-cpu max -smp "$cpus" -m "$mib" \
 		-kernel "$elf" -initrd "$tmp/initrd" \
-		-append 'console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable' \
+		-append 'console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable cryptomgr.notests' \
 		-serial "file:$tmp/console" \
 		-fsdev 'local,id=host,path=/,security_model=none,readonly=on,multidevs=remap' \
 		-device virtio-9p-pci,fsdev=host,mount_tag=host \
@@ -281,17 +380,20 @@ start_machine()
 		-device virtserialport,name=out,chardev=out \
 		-chardev "file,id=status,path=$tmp/status" \
 		-device virtserialport,name=status,chardev=status \
+		$more \
 		</dev/null 2>"$tmp/qemu" &
 	machine=$!
 }
 
-while getopts r:t:m:c: option; do
+while getopts fnr:t:m:c: option; do
 	case $option in
+	f) files=yes ;;
+	n) nodes=yes ;;
 	r) rails=$OPTARG ;;
 	t) limit=$OPTARG ;;
 	m) mib=$OPTARG ;;
 	c) cpus=$OPTARG ;;
-	*) sed -n '4,9s/^# \{0,1\}//p' "$0" >&2; exit 125 ;;
+	*) sed -n '4,13s/^# \{0,1\}//p' "$0" >&2; exit 125 ;;
 	esac
 done
 shift $((OPTIND - 1))
