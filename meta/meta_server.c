@@ -235,10 +235,10 @@ static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
 {
 	if (s->next_due_ns && now_ns >= s->next_due_ns)
 		meta_conn_expire(s, now_ns);
-	if (!tei_list_empty(&s->waiting) || s->shut_count)
-		s->share_due_ns = meta_share_release(s, now_ns);
-	else
+	if (tei_list_empty(&s->waiting) && !s->shut_count)
 		s->share_due_ns = 0;
+	else if (now_ns >= s->share_due_ns)
+		s->share_due_ns = meta_share_release(s, now_ns);
 	if (s->resume_ns && now_ns >= s->resume_ns) {
 		s->resume_ns = 0;
 		server_listen(s, true);

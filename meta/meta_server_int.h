@@ -10,6 +10,7 @@
 
 #include "meta/meta_int.h"
 #include "meta/meta_wire.h"
+#include "util/clock.h"
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
@@ -128,6 +129,7 @@ int meta_server_bind(struct tei_meta_server *server, struct tei_err *err);
  * one system call with what belongs to it, or 64 KiB sent.
  */
 #define META_SHARE_STEP_BYTES	((size_t)64 << 10)
+#define META_SHARE_TICK_NS	(8 * TEI_NS_PER_MS) /* between releases */
 
 void meta_share_init(struct tei_meta_server *server);
 void meta_share_fini(struct tei_meta_server *server);

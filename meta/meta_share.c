@@ -18,6 +18,8 @@
  *   more than a burst ahead has spent its share.
  * - Its clients are then held: epoll is told to report nothing of them, and
  *   they go on one by one, in order, as time passes. They are not dropped.
+ *   Time passes in ticks: the thread wakes for several of them at once, and
+ *   the others' requests find it asleep.
  * - Taking connections costs steps too, and holding them does not stop it. An
  *   address that is SHARE_SLACK_NS further ahead is shut: a filter on the
  *   listening socket has the kernel drop its packets, until paid_ns is back.
@@ -325,10 +327,10 @@ uint64_t meta_share_release(struct tei_meta_server *s, uint64_t now_ns)
 	tei_list_foreach_safe (ip, tmp, &s->waiting, struct meta_ip, wait) {
 		share_release_ip(s, ip, now_ns);
 		due = ip->paid_ns > s->burst_ns ? ip->paid_ns - s->burst_ns : 1;
-		if (due <= now_ns) /* its turn, but epoll has not said so */
-			due = now_ns + s->step_ns;
 		if (!tei_list_empty(&ip->held) && (!next || due < next))
 			next = due;
 	}
+	if (next && next < now_ns + META_SHARE_TICK_NS)
+		next = now_ns + META_SHARE_TICK_NS;
 	return next;
 }

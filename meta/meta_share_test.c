@@ -162,7 +162,7 @@ static void held_clients_go_on_in_order(void)
 	now += 10 * SHARE_STEP;
 	next = meta_share_release(s, now);
 	CU_ASSERT(!c[0].held_ns && c[1].held_ns && c[2].held_ns);
-	CU_ASSERT(next > now && next <= now + SHARE_STEP);
+	CU_ASSERT_EQUAL(next, now + META_SHARE_TICK_NS);
 	/* the time it was held is not its own, but the rest is counted */
 	CU_ASSERT_EQUAL(c[0].deadline_ns, now + TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(s->next_due_ns, c[0].deadline_ns);
