@@ -12,6 +12,7 @@
 #include "prov/rail/rail_int.h"
 
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
+#define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
 #define DP_BYE_NS	(200 * TEI_NS_PER_MS)
 
 static void dp_free(struct tei_rail_dp *dp)
@@ -53,6 +54,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->wake_fd = -1;
 	dp->table = 1;
 	dp->probe_ns = DP_PROBE_NS;
+	dp->stuck_ns = DP_STUCK_NS;
 	snprintf(dp->name, sizeof(dp->name), "%s", attr->name);
 	tei_mutex_init(&dp->admin);
 	tei_mutex_init(&dp->sched);

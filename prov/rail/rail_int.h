@@ -595,6 +595,9 @@ struct tei_rail_dp {
 	pthread_cond_t cond;		/* revocations, warm-up, removal */
 	uint32_t table;			/* version of our rail table */
 	struct tei_list peers;		/* longest silent first, about */
+	uint64_t stuck_ns;		/* a task that names its rail goes by
+					 * any, once nothing came of it for so
+					 * long */
 	uint64_t probe_ns;		/* silent for longer is asked, and
 					 * forgotten after a third of it */
 	uint32_t npeers;

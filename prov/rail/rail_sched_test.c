@@ -593,6 +593,53 @@ static void test_several_lanes_share_the_work(void)
 	sched_end(&rig);
 }
 
+/* Tasks that name their rail, and one for a rail that is not there. */
+static void test_a_task_goes_by_the_rail_that_it_names(void)
+{
+	const uint64_t len = SCHED_BIG / 8;
+	uint64_t sent[2] = { 0, 0 };
+	struct tei_rail_stats s[2];
+	uint8_t rails[TEI_RAIL_MAX];
+	struct test_task t[8];
+	struct sched_rig rig;
+	uint32_t i;
+
+	sched_init(&rig);
+	test_plane_open(&rig.from, "127.0.0.1,127.0.0.3");
+	test_plane_open(&rig.to, "127.0.0.2");
+	rig.src = sched_map(SCHED_BIG);
+	rig.dst = sched_map(SCHED_BIG);
+	sched_reg(&rig.from, rig.src, SCHED_BIG);
+	rig.peer = test_plane_peer(&rig.from, &rig.to);
+	rig.from.dp->stuck_ns = TEST_WAIT_NS;
+	sched_warm(&rig);
+	CU_ASSERT_EQUAL(tei_rail_peer_rails(rig.peer, rails), 2);
+	CU_ASSERT(rails[0] == 0 && rails[1] == 1);
+	for (i = 0; i < 2; i++) {
+		CU_ASSERT_EQUAL(tei_rail_get_stats(rig.from.dp, i, &s[i]), 0);
+		sent[i] = s[i].tx_bytes;
+	}
+	test_fill(rig.src, SCHED_BIG, 12);
+	for (i = 0; i < 8; i++) {
+		test_task_init(&t[i], rig.peer, false, rig.src + i * len,
+			       rig.dst + i * len, len);
+		t[i].task.rail = i < 6 ? 2 : 1;
+	}
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 8), 0);
+	CU_ASSERT_FATAL(test_wait(t, 8));
+	CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, SCHED_BIG), 0);
+	for (i = 0; i < 2; i++)
+		CU_ASSERT_EQUAL(tei_rail_get_stats(rig.from.dp, i, &s[i]), 0);
+	CU_ASSERT_EQUAL(s[0].tx_bytes - sent[0], 2 * len);
+	CU_ASSERT_EQUAL(s[1].tx_bytes - sent[1], 6 * len);
+	test_task_init(&t[0], rig.peer, true, rig.src, rig.dst, len);
+	t[0].task.rail = 9;
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 1), 0);
+	CU_ASSERT_FATAL(test_wait(t, 1));
+	CU_ASSERT_EQUAL(t[0].end, TEI_RAIL_END_COMPLETED);
+	sched_end(&rig);
+}
+
 /* A holder that died without a word is forgotten, and yet fenced. */
 static void test_a_forgotten_holder_is_fenced(void)
 {
@@ -856,6 +903,8 @@ const struct tei_test_case rail_sched_cases[] = {
 	{ "a_silent_holder_is_fenced_and_others_go_on",
 	  test_a_silent_holder_is_fenced_and_others_go_on },
 	{ "several_lanes_share_the_work", test_several_lanes_share_the_work },
+	{ "a_task_goes_by_the_rail_that_it_names",
+	  test_a_task_goes_by_the_rail_that_it_names },
 	{ "a_forgotten_holder_is_fenced", test_a_forgotten_holder_is_fenced },
 	{ "a_holder_that_answers_needs_no_fence",
 	  test_a_holder_that_answers_needs_no_fence },

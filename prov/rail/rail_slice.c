@@ -12,6 +12,7 @@
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
 #define SLICE_FAR_BYTES (256u << 10)	      /* far rails help from here on */
 #define SLICE_OVERTAKE	16		      /* small ones before a large one */
+#define SLICE_LOOK	64		      /* tasks of other rails passed by */
 
 static int slice_grow(struct tei_rail_dp *dp)
 {
@@ -83,6 +84,35 @@ static bool slice_near_exists(const struct tei_rail_peer *peer,
 	return false;
 }
 
+/* It is to go by a rail that is not this one and gets on with it. */
+static bool slice_of_other(const struct rail *rail,
+			   const struct tei_rail_peer *peer,
+			   const struct tei_rail_task *t)
+{
+	uint32_t i = t->rail - 1u;
+
+	return t->rail && i != rail->index && i < rail_count(peer->dp) &&
+	       peer->route[i] >= 0 &&
+	       tei_now_ns() - t->progress_ns < peer->dp->stuck_ns;
+}
+
+/* The first task that is this rail's business, or NULL. */
+static struct tei_rail_task *slice_first(const struct tei_list *queue,
+					 const struct rail *rail,
+					 const struct tei_rail_peer *peer)
+{
+	struct tei_rail_task *t;
+	uint32_t n = 0;
+
+	tei_list_foreach(t, queue, struct tei_rail_task, queue_link) {
+		if (!slice_of_other(rail, peer, t))
+			return t;
+		if (++n == SLICE_LOOK)
+			break;
+	}
+	return NULL;
+}
+
 /* Near rails first; far ones when those are full or down, and it pays. */
 static bool slice_may_take(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
@@ -94,7 +124,7 @@ static bool slice_may_take(const struct rail *rail,
 			      rail_mr_ranks(task->mr, task->local + task->cut);
 	uint8_t rank = ranks[rail->index];
 
-	if (!rank)
+	if (!rank || task->rail)
 		return true;
 	if (!slice_near_exists(peer, ranks, rank))
 		return true;
@@ -271,7 +301,7 @@ static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
 	while (!tei_list_empty(queue)) {
 		t = tei_list_first(queue, struct tei_rail_task, queue_link);
 		if (t->extra || t->read != s->read || t->cut ||
-		    t->mr != s->mr ||
+		    t->mr != s->mr || t->rail != s->first->rail ||
 		    t->local != s->local + s->len ||
 		    t->remote != s->remote + s->len ||
 		    s->len + t->length > max || t->remote + (t->length - 1) > end)
@@ -364,9 +394,9 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	struct rail_rkey *k;
 	uint64_t len, left, room, floor = rail->dp->settings->slice_size;
 
-	if (tei_list_empty(queue))
+	t = slice_first(queue, rail, peer);
+	if (!t)
 		return NULL;
-	t = tei_list_first(queue, struct tei_rail_task, queue_link);
 	if (t->extra)
 		return slice_take_pieces(peer, t, rail, remote, bytes);
 	if (!slice_keys_ready(peer, t) || !slice_may_take(rail, peer, t))
@@ -375,7 +405,7 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, t->local + t->cut),
 			bytes, &sum);
 	len = slice_len(rail, &sum, left);
-	if (t->queue_link.next == queue && t->cut &&
+	if (t->queue_link.next == queue && t->cut && !t->rail &&
 	    rail_window_over(&sum, bytes, left, len))
 		return NULL;
 	k = rail_key_find(peer, t->remote + t->cut);
@@ -500,9 +530,9 @@ static bool slice_wanted_of(struct tei_rail_peer *peer,
 {
 	struct tei_rail_task *t;
 
-	if (tei_list_empty(queue))
+	t = slice_first(queue, rail, peer);
+	if (!t)
 		return false;
-	t = tei_list_first(queue, struct tei_rail_task, queue_link);
 	if (t->extra)
 		return true;	/* each piece is asked about when it is cut */
 	return slice_keys_ready(peer, t) && slice_may_take(rail, peer, t);

@@ -71,6 +71,19 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	return worst;
 }
 
+uint32_t tei_rail_peer_rails(struct tei_rail_peer *p,
+			     uint8_t rails[TEI_RAIL_MAX])
+{
+	uint32_t i, n = 0;
+
+	rail_sched_enter(p->dp);
+	for (i = 0; i < rail_count(p->dp); i++)
+		if (p->route[i] >= 0)
+			rails[n++] = (uint8_t)i;
+	rail_sched_leave(p->dp);
+	return n;
+}
+
 void tei_rail_attend(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);

@@ -327,6 +327,10 @@ void tei_rail_message_free(struct tei_rail_message *message);
 int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		  uint32_t *prefer);
 
+/* Indices of our rails that lead to a peer; how many. */
+uint32_t tei_rail_peer_rails(struct tei_rail_peer *peer,
+			     uint8_t rails[TEI_RAIL_MAX]);
+
 /* Has ops->attend called for that peer soon. */
 void tei_rail_attend(struct tei_rail_peer *peer);
 
@@ -392,6 +396,11 @@ struct tei_rail_task {
 	uint64_t length;		/* 1 and up */
 	char *local;
 	bool read;
+	/*
+	 * 0, or 1 + the rail that it goes by, unless that leads nowhere or
+	 * nothing has come of the task for half a second.
+	 */
+	uint8_t rail;
 	/*
 	 * NULL for most. Several pieces: remote and local are the first ones',
 	 * length is the sum. An atomic: length is its width, 4 or 8, remote a
