@@ -57,6 +57,13 @@ SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults_unreg.c \
 	# EOL
 
+SRCS_ft_fi_objects = \
+	fabtests/functional/fi_rig.c \
+	fabtests/functional/ft_fi_objects.c \
+	# EOL
+
+LIBS_ft_fi_objects = -lfabric
+
 SRCS_ft_fi_rdm = \
 	fabtests/functional/fi_rig.c \
 	fabtests/functional/ft_fi_rdm.c \
@@ -156,6 +163,7 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
+	ft_fi_objects \
 	ft_fi_rdm \
 	ft_files \
 	ft_hostile \
@@ -190,6 +198,7 @@ VM_TESTS += \
 	# EOL
 
 TSAN_TESTS += \
+	ft_fi_objects \
 	ft_fi_rdm \
 	ft_files \
 	ft_hostile \

@@ -146,11 +146,12 @@ bool fi_rig_again(struct fi_rig *rig, ssize_t ret)
 
 /* --- set-up -------------------------------------------------------------- */
 
-static void rig_find(struct fi_rig *rig)
+static void rig_find(struct fi_rig *rig, uint64_t caps)
 {
 	struct fi_info *h = fi_allocinfo();
 
-	h->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV;
+	h->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV |
+		  caps;
 	h->ep_attr->type = FI_EP_RDM;
 	h->fabric_attr->prov_name = strdup(rig->provider);
 	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
@@ -158,6 +159,21 @@ static void rig_find(struct fi_rig *rig)
 		       &rig->info))
 		_exit(RIG_MISSING);
 	fi_freeinfo(h);
+}
+
+static void rig_open_remote(struct fi_rig *rig)
+{
+	static const uint64_t of[2] = { FI_REMOTE_READ, FI_REMOTE_WRITE };
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		rig_must(rig, "fi_cntr_open",
+			 fi_cntr_open(rig->domain, &attr, &rig->counter[i],
+				      NULL));
+		rig_must(rig, "fi_ep_bind",
+			 fi_ep_bind(rig->ep, &rig->counter[i]->fid, of[i]));
+	}
 }
 
 static void rig_open(struct fi_rig *rig)
@@ -189,6 +205,8 @@ static void rig_open(struct fi_rig *rig)
 					       FI_RECV));
 	rig_must(rig, "fi_ep_bind", fi_ep_bind(rig->ep, &rig->sent->fid,
 					       FI_SEND));
+	if (rig->info->caps & FI_RMA_EVENT)
+		rig_open_remote(rig);
 	rig_must(rig, "fi_enable", fi_enable(rig->ep));
 }
 
@@ -232,8 +250,10 @@ static void rig_close(struct fi_rig *rig)
 {
 	struct fid *fids[] = {
 		&rig->mr->fid, &rig->ep->fid, &rig->sent->fid, &rig->rx->fid,
-		&rig->tx->fid, &rig->av->fid, &rig->domain->fid,
-		&rig->fabric->fid,
+		&rig->tx->fid, &rig->av->fid,
+		rig->counter[0] ? &rig->counter[0]->fid : NULL,
+		rig->counter[1] ? &rig->counter[1]->fid : NULL,
+		&rig->domain->fid, &rig->fabric->fid,
 	};
 	size_t i;
 	int ret = 0;
@@ -241,14 +261,15 @@ static void rig_close(struct fi_rig *rig)
 	fi_rig_meet(rig);
 	rig->tx = rig->rx = NULL;
 	for (i = 0; i < sizeof(fids) / sizeof(fids[0]) && !ret; i++)
-		ret = fi_close(fids[i]);
+		ret = fids[i] ? fi_close(fids[i]) : 0;
 	fi_rig_ok(rig, !ret, "everything closes");
 	fi_freeinfo(rig->info);
 	free(rig->buf);
 	free(rig->mem);
 }
 
-static void rig_child(const char *provider, fi_rig_fn fn, int sock, bool server)
+static void rig_child(const char *provider, uint64_t caps, fi_rig_fn fn,
+		      int sock, bool server)
 {
 	struct fi_rig rig = {
 		.provider = provider, .server = server, .sock = sock,
@@ -256,7 +277,7 @@ static void rig_child(const char *provider, fi_rig_fn fn, int sock, bool server)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(110);
-	rig_find(&rig);
+	rig_find(&rig, caps);
 	rig_open(&rig);
 	rig_exchange(&rig);
 	rig_register(&rig);
@@ -266,7 +287,8 @@ static void rig_child(const char *provider, fi_rig_fn fn, int sock, bool server)
 	exit(ft_result());
 }
 
-bool fi_rig_run(const char *provider, fi_rig_fn fn, bool *missing)
+bool fi_rig_run(const char *provider, uint64_t caps, fi_rig_fn fn,
+		bool *missing)
 {
 	int pair[2], i, status, good = 0;
 	pid_t pid[2];
@@ -280,7 +302,7 @@ bool fi_rig_run(const char *provider, fi_rig_fn fn, bool *missing)
 		if (pid[i])
 			continue;
 		close(pair[!i]);
-		rig_child(provider, fn, pair[i], i);
+		rig_child(provider, caps, fn, pair[i], i);
 	}
 	close(pair[0]);
 	close(pair[1]);
@@ -292,4 +314,15 @@ bool fi_rig_run(const char *provider, fi_rig_fn fn, bool *missing)
 			    WEXITSTATUS(status) == RIG_MISSING;
 	}
 	return good == 2;
+}
+
+bool fi_rig_path(void)
+{
+	const char *build = getenv("BUILD");
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/lib/libfabric",
+		 build ? build : "build");
+	setenv("FI_PROVIDER_PATH", path, 1);
+	return !access(path, R_OK);
 }

@@ -34,6 +34,7 @@ struct fi_rig {
 	struct fid_av *av;
 	struct fid_cq *tx, *rx;
 	struct fid_cntr *sent;
+	struct fid_cntr *counter[2];	/* remote reads, writes; with FI_RMA_EVENT */
 	struct fid_ep *ep;
 	fi_addr_t peer, self;
 	uint8_t *buf;			/* FI_RIG_BUF bytes */
@@ -45,10 +46,15 @@ struct fi_rig {
 typedef void (*fi_rig_fn)(struct fi_rig *rig);
 
 /*
- * Runs fn in two processes, of which the second is the server. False: a check
- * failed, or one of them died. *missing: the provider is not there.
+ * Runs fn in two processes, of which the second is the server, with those
+ * capabilities beside what all tests use. False: a check failed, or one of them
+ * died. *missing: there is no such provider.
  */
-bool fi_rig_run(const char *provider, fi_rig_fn fn, bool *missing);
+bool fi_rig_run(const char *provider, uint64_t caps, fi_rig_fn fn,
+		bool *missing);
+
+/* FI_PROVIDER_PATH for the provider of this build; false: there is none. */
+bool fi_rig_path(void);
 
 /* Waits for the other process to get here too. */
 void fi_rig_meet(struct fi_rig *rig);

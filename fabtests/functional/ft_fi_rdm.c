@@ -707,21 +707,16 @@ static void rdm_all(struct fi_rig *r)
 int main(void)
 {
 	static const char *const below[] = { "tcp", "tcp;ofi_rxm" };
-	const char *build = getenv("BUILD");
-	char path[4096];
 	bool missing = true;
 	size_t i;
 
-	snprintf(path, sizeof(path), "%s/lib/libfabric",
-		 build ? build : "build");
-	setenv("FI_PROVIDER_PATH", path, 1);
-	if (access(path, R_OK))
+	if (!fi_rig_path())
 		return ft_skip("built without the provider");
-	ft_ok(fi_rig_run("moonrail", rdm_all, &missing) && !missing,
+	ft_ok(fi_rig_run("moonrail", 0, rdm_all, &missing) && !missing,
 	      "moonrail");
 	missing = true;
 	for (i = 0; i < 2 && missing; i++)
-		if (!fi_rig_run(below[i], rdm_all, &missing) && !missing)
+		if (!fi_rig_run(below[i], 0, rdm_all, &missing) && !missing)
 			ft_ok(false, "%s, below it", below[i]);
 	return ft_result();
 }

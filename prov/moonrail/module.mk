@@ -17,6 +17,7 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_msg.c \
 	prov/moonrail/moonrail_peer.c \
 	prov/moonrail/moonrail_pin.c \
+	prov/moonrail/moonrail_policy.c \
 	prov/moonrail/moonrail_recv.c \
 	prov/moonrail/moonrail_rma.c \
 	# EOL

@@ -109,6 +109,18 @@ static int atomic_execute(struct atomic_in *in, uint8_t *old)
 	return err;
 }
 
+static void atomic_count_in(const struct atomic_in *in, uint32_t dst_ep)
+	TEI_REQUIRES(moonrail_held)
+{
+	uint64_t keys[MOONRAIL_IOV];
+	uint32_t i;
+
+	for (i = 0; i < in->n; i++)
+		keys[i] = in->place[i].key;
+	moonrail_mr_count(in->domain, moonrail_ep_find(in->domain, dst_ep),
+			  keys, in->n, in->kind != MOONRAIL_AMO_BASE);
+}
+
 /* Room for what an error takes away is made first: an answer must follow. */
 bool moonrail_atomic_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 			const uint8_t *payload, uint32_t len)
@@ -127,6 +139,8 @@ bool moonrail_atomic_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 	o->wire.n = good ? (uint32_t)atomic_execute(&in, old) : FI_EINVAL;
 	if (o->wire.n)
 		memset(old, 0, back);
+	else
+		atomic_count_in(&in, w->dst_ep);
 	memcpy(moonrail_out_payload(o), old, back);
 	moonrail_stream_send(p, o);
 	return true;
@@ -302,6 +316,8 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 	}
 	atomic_fill(op, c, size);
 	o->wire.id = op->id;
+	o->wire.src_ep = ep->id;
+	o->wire.dst_ep = to->ep;
 	moonrail_op_begin(op);
 	if (op->peer->err) {
 		free(o);

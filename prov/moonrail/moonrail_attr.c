@@ -15,7 +15,7 @@
 static uint64_t attr_caps(uint64_t caps)
 {
 	if (!caps)
-		return MOONRAIL_CAPS;
+		return MOONRAIL_CAPS & ~FI_RMA_EVENT; /* it costs a message */
 	if (caps & (FI_MSG | FI_TAGGED) && !(caps & (FI_SEND | FI_RECV)))
 		caps |= FI_SEND | FI_RECV;
 	if (caps & (FI_RMA | FI_ATOMIC) &&

@@ -265,7 +265,8 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 	};
 	int ret;
 
-	if (tei_settings_load(&d->settings, &err))
+	if (tei_settings_load(&d->settings, &err) ||
+	    moonrail_policies(&d->policies))
 		return -FI_EINVAL;
 	domain_choose_provider(d);
 	while (!attr.incarnation)

@@ -99,11 +99,12 @@ static struct moonrail_cntr *ep_counter(const struct moonrail_op *op)
 {
 	switch (op->kind) {
 	case MOONRAIL_SEND:
-		return op->ep->cntr[0];
+		return op->ep->cntr[MOONRAIL_CNTR_SEND];
 	case MOONRAIL_RECV:
-		return op->ep->cntr[1];
+		return op->ep->cntr[MOONRAIL_CNTR_RECV];
 	default:
-		return op->ep->cntr[op->write ? 3 : 2];
+		return op->ep->cntr[op->write ? MOONRAIL_CNTR_WRITE :
+						MOONRAIL_CNTR_READ];
 	}
 }
 
@@ -311,21 +312,30 @@ static int ep_bind_cq(struct moonrail_ep *ep, struct moonrail_cq *cq,
 }
 
 static int ep_bind_cntr(struct moonrail_ep *ep, struct moonrail_cntr *c,
-			uint64_t flags)
+			uint64_t flags) TEI_REQUIRES(moonrail_held)
 {
-	static const uint64_t bit[4] = { FI_SEND, FI_RECV, FI_READ, FI_WRITE };
+	static const uint64_t bit[MOONRAIL_CNTRS] = {
+		FI_SEND, FI_RECV, FI_READ, FI_WRITE,
+		FI_REMOTE_READ, FI_REMOTE_WRITE,
+	};
+	const uint64_t remote = FI_REMOTE_READ | FI_REMOTE_WRITE;
 	int i;
 
-	if (!flags || flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE))
-		return -FI_ENOSYS;
-	for (i = 0; i < 4; i++) {
+	if (c->domain != ep->domain || !flags ||
+	    flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE | remote))
+		return -FI_EINVAL;
+	for (i = 0; i < MOONRAIL_CNTRS; i++)
+		if (flags & bit[i] && ep->cntr[i])
+			return -FI_EINVAL;
+	for (i = 0; i < MOONRAIL_CNTRS; i++) {
 		if (!(flags & bit[i]))
 			continue;
-		if (ep->cntr[i])
-			return -FI_EINVAL;
 		ep->cntr[i] = c;
 		c->refs++;
 	}
+	/* without the capability it stays as it is */
+	if (flags & remote && ep->caps & FI_RMA_EVENT)
+		moonrail_mr_want_events(ep->domain);
 	return 0;
 }
 
@@ -372,9 +382,10 @@ static int ep_enable(struct moonrail_ep *ep)
 {
 	if (!ep->av)
 		return -FI_ENOAV;
-	if ((!ep->tx_cq && !ep->cntr[0] && !ep->cntr[2] && !ep->cntr[3] &&
+	if ((!ep->tx_cq && !ep->cntr[MOONRAIL_CNTR_SEND] &&
+	     !ep->cntr[MOONRAIL_CNTR_READ] && !ep->cntr[MOONRAIL_CNTR_WRITE] &&
 	     ep->caps & (FI_SEND | FI_READ | FI_WRITE)) ||
-	    (!ep->rx_cq && !ep->cntr[1] && ep->caps & FI_RECV))
+	    (!ep->rx_cq && !ep->cntr[MOONRAIL_CNTR_RECV] && ep->caps & FI_RECV))
 		return -FI_ENOCQ;
 	ep->enabled = true;
 	return 0;
@@ -500,7 +511,7 @@ static int ep_close(struct fid *fid)
 		ep->tx_cq->refs--;
 	if (ep->rx_cq)
 		ep->rx_cq->refs--;
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < MOONRAIL_CNTRS; i++)
 		if (ep->cntr[i])
 			ep->cntr[i]->refs--;
 	if (ep->av)

@@ -24,12 +24,20 @@ struct fi_provider moonrail_provider = {
 
 const char *moonrail_devices(void)
 {
+	static const char *const env[] = {
+		"FI_OFI_MRAIL_ADDR", "FI_OFI_MRAIL_ADDR_STRC",
+	};
 	char *text = NULL;
+	size_t i;
 
 	if (!fi_param_get(&moonrail_provider, "addr", &text) && text && *text)
 		return text;
-	text = getenv("FI_OFI_MRAIL_ADDR");
-	return text && *text ? text : NULL;
+	for (i = 0; i < sizeof(env) / sizeof(env[0]); i++) {
+		text = getenv(env[i]);
+		if (text && *text)
+			return text;
+	}
+	return NULL;
 }
 
 /* In the format that the caller works with. */
@@ -145,6 +153,7 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 		     uint64_t flags, const struct fi_info *hints,
 		     struct fi_info **out)
 {
+	struct moonrail_policies policies;
 	struct tei_settings settings;
 	struct fi_info *info;
 	int ret;
@@ -161,7 +170,8 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 		ret = init_add_node(info, node, service, flags);
 	if (!ret)
 		ret = init_any_source(info);
-	if (!ret && tei_settings_load(&settings, NULL))
+	if (!ret && (tei_settings_load(&settings, NULL) ||
+		     moonrail_policies(&policies)))
 		ret = -FI_ENODATA;
 	if (ret) {
 		fi_freeinfo(info);
@@ -177,6 +187,8 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 {
 	fi_param_define(&moonrail_provider, "addr", FI_PARAM_STRING,
 			"Interfaces or addresses to use as rails, separated by commas (default: all that are usable)");
+	fi_param_define(&moonrail_provider, "config", FI_PARAM_STRING,
+			"How rails share operations, by size: pairs <max_size>:<policy>, separated by commas, with ascending sizes; a policy is fixed, round-robin, striping or adaptive (default: adaptive for all)");
 	/* an older one than what is asked for would be passed over */
 	if (FI_VERSION_LT(MOONRAIL_API, fi_version()))
 		moonrail_provider.fi_version = fi_version();

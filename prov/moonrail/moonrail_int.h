@@ -19,7 +19,8 @@
  * know addresses and keys of their own, so the key and offset of the
  * application are looked up once per key and peer (KEY, KEY_IS; KEY_NOT when
  * the registration is closed). Remote CQ data follows in the stream when the
- * bytes are in place. Local memory need not be registered. Registrations may
+ * bytes are in place (DONE), and so does, where the owner of the memory wants
+ * to count what is done to it (FI_RMA_EVENT), the bare fact. Local memory need not be registered. Registrations may
  * overlap each other, those of the data plane not: moonrail_pin.c has regions
  * that do not overlap and counts who uses each.
  *
@@ -74,6 +75,8 @@
 #define MOONRAIL_ACK_EVERY	16	/* messages */
 #define MOONRAIL_HEAD	(TEI_RAIL_MESSAGE_HEAD + sizeof(struct moonrail_wire))
 #define MOONRAIL_EAGER	(TEI_RAIL_MESSAGE_MAX - MOONRAIL_HEAD)
+#define MOONRAIL_POLICIES	16	/* pairs of size and policy */
+#define MOONRAIL_STRIPES	8	/* rails that one piece is cut for */
 #define MOONRAIL_HOLD	(64u << 20)	/* bytes of messages nobody asked for,
 					 * per endpoint; then senders wait */
 /* Registration models of before 1.5, whose names 2.0 deprecates. */
@@ -89,7 +92,7 @@
 			  FI_READ | FI_WRITE | FI_FENCE)
 #define MOONRAIL_RX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | \
 			  FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | \
-			  FI_DIRECTED_RECV | FI_SOURCE)
+			  FI_DIRECTED_RECV | FI_SOURCE | FI_RMA_EVENT)
 #define MOONRAIL_DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define MOONRAIL_CAPS (MOONRAIL_TX_CAPS | MOONRAIL_RX_CAPS | \
 		       MOONRAIL_DOMAIN_CAPS)
@@ -111,6 +114,24 @@ struct moonrail_domain;
 struct moonrail_ep;
 struct moonrail_op;
 struct moonrail_peer;
+
+/* How rails share operations of a size. */
+enum moonrail_policy_kind {
+	MOONRAIL_ADAPTIVE,		/* rails take what they can */
+	MOONRAIL_FIXED,			/* an endpoint has its rail */
+	MOONRAIL_ROUND_ROBIN,		/* each operation the next one */
+	MOONRAIL_STRIPING,		/* each rail an equal part */
+};
+
+struct moonrail_policy {
+	uint64_t max;			/* bytes; this many and less */
+	enum moonrail_policy_kind kind;
+};
+
+struct moonrail_policies {
+	struct moonrail_policy of[MOONRAIL_POLICIES]; /* max ascends */
+	uint32_t n;
+};
 
 struct moonrail_fabric {
 	struct fid_fabric fid;
@@ -142,6 +163,7 @@ struct moonrail_domain {
 	struct fid_domain fid;
 	struct moonrail_fabric *fabric;
 	struct tei_settings settings;
+	struct moonrail_policies policies;
 	struct tei_rail_dp *dp;
 	uint64_t incarnation;
 	bool virt_addr, prov_key;	/* of its registrations */
@@ -150,6 +172,7 @@ struct moonrail_domain {
 
 	struct tei_mutex lock;		/* guards what follows */
 	uint32_t refs;			/* objects opened on it */
+	bool counts;			/* what peers do to its memory */
 	struct tei_list peers;		/* moonrail_peer.link */
 	struct tei_list eps;		/* moonrail_ep.link */
 	struct tei_list mrs;		/* moonrail_mr.link */
@@ -158,6 +181,7 @@ struct moonrail_domain {
 	uint64_t pin_clock;
 	uint64_t next_id;
 	uint32_t next_ep;
+	uint32_t turn;			/* of the rails */
 
 	struct tei_mutex inbox;		/* guards what follows */
 	struct tei_list inbox_messages;	/* tei_rail_message.link */
@@ -203,7 +227,7 @@ struct moonrail_cntr {
 	struct fid_cntr fid;
 	struct moonrail_domain *domain;
 	uint64_t value, errors;		/* atomic */
-	uint32_t refs;
+	uint32_t refs;			/* endpoints and registrations */
 };
 
 /* --- addresses ----------------------------------------------------------- */
@@ -232,6 +256,7 @@ struct moonrail_mr {
 	struct tei_list link;
 	char *addr;
 	uint64_t len, key, access, told;
+	struct moonrail_cntr *cntr[2];	/* remote reads, writes */
 };
 
 /* A registration of the data plane's. Never overlaps another. */
@@ -248,6 +273,7 @@ struct moonrail_key {
 	uint32_t access;		/* FI_REMOTE_… */
 	bool known;			/* it was answered */
 	bool virt_addr;
+	bool events;			/* its owner counts */
 };
 
 /* --- operations ---------------------------------------------------------- */
@@ -291,8 +317,8 @@ struct moonrail_op {
 	uint32_t npin;			/* pieces pinned */
 	/* remote memory access */
 	struct fi_rma_iov rma[MOONRAIL_IOV];
-	bool write, has_data;
-	bool certain;			/* ends when data is with the peer */
+	bool write, has_data, event;
+	bool certain;			/* ends when DONE is with the peer */
 };
 
 /* A message that nobody asked for yet. Owned by its endpoint. */
@@ -304,6 +330,17 @@ struct moonrail_surplus {
 	uint8_t bytes[];
 };
 
+/* What an endpoint counts. */
+enum moonrail_cntr_of {
+	MOONRAIL_CNTR_SEND,
+	MOONRAIL_CNTR_RECV,
+	MOONRAIL_CNTR_READ,
+	MOONRAIL_CNTR_WRITE,
+	MOONRAIL_CNTR_REMOTE_READ,
+	MOONRAIL_CNTR_REMOTE_WRITE,
+	MOONRAIL_CNTRS,
+};
+
 /* Made by fi_endpoint, freed by fi_close. Everything under domain->lock. */
 struct moonrail_ep {
 	struct fid_ep fid;
@@ -313,7 +350,7 @@ struct moonrail_ep {
 	struct moonrail_av *av;
 	struct moonrail_cq *tx_cq, *rx_cq;
 	bool tx_selective, rx_selective;
-	struct moonrail_cntr *cntr[4];	/* send, recv, read, write */
+	struct moonrail_cntr *cntr[MOONRAIL_CNTRS];
 	uint64_t tx_flags, rx_flags, caps;
 	bool enabled, closing;
 	size_t min_multi;
@@ -329,6 +366,7 @@ struct moonrail_ep {
 struct moonrail_out {
 	struct tei_list link;		/* peer->queue, then peer->sent */
 	struct moonrail_op *op;		/* completes then, or NULL */
+	enum moonrail_policy_kind policy;
 	uint32_t len;
 	struct moonrail_wire wire;
 	uint8_t buf[];			/* head, wire, payload */
@@ -355,7 +393,8 @@ struct moonrail_peer {
 	/* out */
 	uint64_t next_seq;		/* 1 at first */
 	uint64_t acked;			/* all below are with the peer */
-	uint64_t void_seq;		/* of the last KEY_NOT, or 0 */
+	uint64_t key_seq;		/* of the last word that is waited
+					 * for about a key, or 0 */
 	uint32_t ntx;			/* operations to it under way */
 	struct tei_list queue, sent;	/* moonrail_out */
 	uint32_t nqueue, nsent;
@@ -402,6 +441,21 @@ int moonrail_attr_info(uint32_t version, const struct fi_info *hints,
 		       struct fi_info **info);
 /* Rails named by the environment, or NULL. */
 const char *moonrail_devices(void);
+
+/* --- moonrail_policy.c --------------------------------------------------- */
+/* What the environment says; -FI_EINVAL where that makes no sense. */
+int moonrail_policies(struct moonrail_policies *policies);
+enum moonrail_policy_kind moonrail_policy(const struct moonrail_domain *d,
+					  uint64_t size);
+/* The rail that an endpoint's next whole operation to a peer goes by: 1 + its
+ * index, or 0: any. */
+uint32_t moonrail_policy_rail(struct moonrail_peer *peer, uint32_t ep,
+			      enum moonrail_policy_kind kind)
+	TEI_REQUIRES(moonrail_held);
+/* The rails that get an equal part each of so many bytes; how many. */
+uint32_t moonrail_policy_parts(struct moonrail_peer *peer, uint64_t len,
+			       uint8_t rails[TEI_RAIL_MAX])
+	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_fabric.c --------------------------------------------------- */
 int moonrail_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid,
@@ -450,6 +504,18 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		    bool keep) TEI_REQUIRES(moonrail_held);
 void moonrail_pin_free_all(struct moonrail_domain *d);
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+/* Answers who asked what is registered as that key. */
+void moonrail_mr_tell(struct moonrail_peer *peer, uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+/* Peers say from now on what they have done to memory of this domain. May wait
+ * for them, so a call of the application. */
+void moonrail_mr_want_events(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
+/* Counts one operation that a peer has done to memory of n keys by way of an
+ * endpoint. */
+void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
+		       const uint64_t *keys, uint32_t n, bool read)
 	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_ep.c ------------------------------------------------------- */

@@ -8,8 +8,16 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-/* At most one task per end of a piece on either side. */
-#define MOVE_TASKS	(2 * MOONRAIL_IOV)
+/* At most one piece per end of one on either side, in stripes. */
+#define MOVE_PIECES	(2 * MOONRAIL_IOV)
+#define MOVE_TASKS	(MOVE_PIECES * MOONRAIL_STRIPES)
+
+/* How an operation is made into tasks. */
+struct move_plan {
+	enum moonrail_policy_kind kind;
+	uint8_t rail;			/* of whole tasks, or 0 */
+	uint32_t n;			/* tasks so far */
+};
 
 /* Within the process. */
 static void move_self(const struct moonrail_task *t)
@@ -22,27 +30,67 @@ static void move_self(const struct moonrail_task *t)
 		memmove(there, t->task.local, t->task.length);
 }
 
+static void move_task(struct moonrail_op *op, struct move_plan *plan,
+		      const struct tei_rail_task *like)
+{
+	struct moonrail_task *t = &op->tasks[plan->n++];
+
+	t->op = op;
+	tei_list_init(&t->link);
+	t->task = *like;
+}
+
+/* One task, or one for each rail. */
+static void move_add(struct moonrail_op *op, struct move_plan *plan,
+		     struct tei_rail_task *t) TEI_REQUIRES(moonrail_held)
+{
+	uint64_t left = t->length;
+	uint8_t rails[TEI_RAIL_MAX];
+	uint32_t n = 0, i;
+
+	if (plan->kind == MOONRAIL_STRIPING)
+		n = moonrail_policy_parts(op->peer, left, rails);
+	for (i = 0; i + 1 < n; i++) {
+		t->rail = (uint8_t)(1 + rails[i]);
+		t->length = left / (n - i);
+		move_task(op, plan, t);
+		t->local += t->length;
+		t->remote += t->length;
+		left -= t->length;
+	}
+	t->rail = n ? (uint8_t)(1 + rails[n - 1]) : plan->rail;
+	t->length = left;
+	move_task(op, plan, t);
+}
+
 static uint32_t move_cut(struct moonrail_op *op,
 			 const struct moonrail_wire_piece *at, uint32_t n,
-			 bool read)
+			 bool read) TEI_REQUIRES(moonrail_held)
 {
+	struct move_plan plan = {
+		.kind = moonrail_policy(op->ep->domain,
+					op->kind == MOONRAIL_RECV ? op->got :
+								    op->total),
+	};
 	uint64_t lo = 0, ro = 0, len;
-	uint32_t l = 0, r = 0, k = 0;
-	struct moonrail_task *t;
+	uint32_t l = 0, r = 0;
+	struct tei_rail_task t;
 
-	while (l < op->niov && r < n && k < MOVE_TASKS) {
+	if (plan.kind != MOONRAIL_STRIPING)
+		plan.rail = (uint8_t)moonrail_policy_rail(op->peer, op->ep->id,
+							  plan.kind);
+	while (l < op->niov && r < n) {
 		len = op->iov[l].iov_len - lo;
 		if (at[r].len - ro < len)
 			len = at[r].len - ro;
 		if (len) {
-			t = &op->tasks[k++];
-			t->op = op;
-			tei_list_init(&t->link);
-			t->task.peer = op->peer->rail;
-			t->task.local = (char *)op->iov[l].iov_base + lo;
-			t->task.remote = at[r].addr + ro;
-			t->task.length = len;
-			t->task.read = read;
+			memset(&t, 0, sizeof(t));
+			t.peer = op->peer->rail;
+			t.local = (char *)op->iov[l].iov_base + lo;
+			t.remote = at[r].addr + ro;
+			t.length = len;
+			t.read = read;
+			move_add(op, &plan, &t);
 		}
 		lo += len;
 		ro += len;
@@ -55,7 +103,7 @@ static uint32_t move_cut(struct moonrail_op *op,
 			ro = 0;
 		}
 	}
-	return k;
+	return plan.n;
 }
 
 static void move_submit(struct moonrail_op *op, uint32_t n)
@@ -84,7 +132,8 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 {
 	uint32_t k, i;
 
-	op->tasks = calloc(MOVE_TASKS, sizeof(*op->tasks));
+	op->tasks = calloc(op->ep->domain->policies.n ? MOVE_TASKS : MOVE_PIECES,
+			   sizeof(*op->tasks));
 	if (!op->tasks) {
 		op->err = FI_ENOMEM;
 		moonrail_move_done(op);

@@ -19,6 +19,53 @@ struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	return NULL;
 }
 
+void moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
+{
+	struct moonrail_mr *mr = moonrail_mr_find(p->domain, key);
+	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_KEY_IS, 0);
+
+	if (!o)
+		return;
+	o->wire.id = key;
+	if (mr) {
+		o->wire.n = (uint32_t)(mr->access & (FI_REMOTE_READ |
+						     FI_REMOTE_WRITE));
+		o->wire.tag = (uintptr_t)mr->addr;
+		o->wire.len = mr->len;
+		if (p->domain->virt_addr)
+			o->wire.flags |= MOONRAIL_WIRE_VIRTUAL;
+		if (p->domain->counts)
+			o->wire.flags |= MOONRAIL_WIRE_EVENTS;
+		mr->told++;
+	}
+	moonrail_stream_send(p, o);
+}
+
+static bool mr_reaches(const struct moonrail_peer *p)
+{
+	return !p->same && !p->err && p->incarnation && p->rail;
+}
+
+void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
+		       const uint64_t *keys, uint32_t n, bool read)
+{
+	struct moonrail_cntr *c = ep && !ep->closing ?
+		ep->cntr[read ? MOONRAIL_CNTR_REMOTE_READ :
+				MOONRAIL_CNTR_REMOTE_WRITE] : NULL;
+	struct moonrail_mr *mr;
+	uint32_t i, k;
+
+	if (c)
+		moonrail_cntr_add(c, true);
+	for (i = 0; i < n; i++) {
+		for (k = 0; k < i && keys[k] != keys[i]; k++)
+			;
+		mr = k == i ? moonrail_mr_find(d, keys[i]) : NULL;
+		if (mr && mr->cntr[!read])
+			moonrail_cntr_add(mr->cntr[!read], true);
+	}
+}
+
 /* Whoever asked for the key is told that it is void. */
 static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 {
@@ -28,14 +75,14 @@ static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 	if (!mr->told)
 		return;
 	tei_list_foreach(p, &mr->domain->peers, struct moonrail_peer, link) {
-		if (p->same || p->err || !p->incarnation || !p->rail)
+		if (!mr_reaches(p))
 			continue;
 		o = moonrail_out_new(MOONRAIL_WIRE_KEY_NOT, 0);
 		if (!o)
 			continue;
 		o->wire.id = mr->key;
 		o->wire.flags = MOONRAIL_WIRE_WANT_ACK;
-		p->void_seq = p->next_seq;
+		p->key_seq = p->next_seq;
 		moonrail_stream_send(p, o);
 	}
 }
@@ -45,12 +92,13 @@ static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (!p->same && !p->err && p->void_seq >= p->acked)
+		if (!p->same && !p->err && p->key_seq >= p->acked)
 			return false;
 	return true;
 }
 
-/* So that nobody takes the key for one that is registered afterwards. */
+/* Until peers have heard what was last said about keys: that nobody takes one
+ * for that of what is registered afterwards. */
 static void mr_wait_known(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -66,14 +114,39 @@ static void mr_wait_known(struct moonrail_domain *d)
 	}
 }
 
+/* Keys that have been told are told anew, and heard before this returns. */
+void moonrail_mr_want_events(struct moonrail_domain *d)
+{
+	struct moonrail_peer *p;
+	struct moonrail_mr *mr;
+
+	if (d->counts)
+		return;
+	d->counts = true;
+	tei_list_foreach(mr, &d->mrs, struct moonrail_mr, link) {
+		if (!mr->told)
+			continue;
+		tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
+			if (mr_reaches(p)) {
+				p->key_seq = p->next_seq;
+				moonrail_mr_tell(p, mr->key);
+			}
+	}
+	mr_wait_known(d);
+}
+
 static int mr_close(struct fid *fid)
 {
 	struct moonrail_mr *mr =
 		tei_container_of(fid, struct moonrail_mr, fid.fid);
 	struct moonrail_domain *d = mr->domain;
+	int i;
 
 	moonrail_enter(d);
 	tei_list_del(&mr->link);
+	for (i = 0; i < 2; i++)
+		if (mr->cntr[i])
+			mr->cntr[i]->refs--;
 	mr_withdraw(mr);
 	if (mr->told)
 		mr_wait_known(d);
@@ -85,10 +158,43 @@ static int mr_close(struct fid *fid)
 	return 0;
 }
 
+static int mr_bind_cntr(struct moonrail_mr *mr, struct moonrail_cntr *c,
+			uint64_t flags) TEI_REQUIRES(moonrail_held)
+{
+	static const uint64_t bit[2] = { FI_REMOTE_READ, FI_REMOTE_WRITE };
+	int i;
+
+	if (c->domain != mr->domain || !flags ||
+	    flags & ~(FI_REMOTE_READ | FI_REMOTE_WRITE))
+		return -FI_EINVAL;
+	for (i = 0; i < 2; i++)
+		if (flags & bit[i] && mr->cntr[i])
+			return -FI_EINVAL;
+	for (i = 0; i < 2; i++) {
+		if (!(flags & bit[i]))
+			continue;
+		mr->cntr[i] = c;
+		c->refs++;
+	}
+	moonrail_mr_want_events(mr->domain);
+	return 0;
+}
+
 static int mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
-	(void)fid, (void)flags;
-	return bfid->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS;
+	struct moonrail_mr *mr =
+		tei_container_of(fid, struct moonrail_mr, fid.fid);
+	int ret;
+
+	if (bfid->fclass == FI_CLASS_EP)
+		return 0;
+	if (bfid->fclass != FI_CLASS_CNTR)
+		return -FI_EINVAL;
+	moonrail_enter(mr->domain);
+	ret = mr_bind_cntr(mr, tei_container_of(bfid, struct moonrail_cntr,
+						fid.fid), flags);
+	moonrail_leave(mr->domain);
+	return ret;
 }
 
 static int mr_control(struct fid *fid, int command, void *arg)
@@ -120,7 +226,7 @@ static int mr_choose_key(struct moonrail_domain *d, uint64_t requested,
 	return 0;
 }
 
-static int mr_add(struct moonrail_mr *mr, uint64_t requested)
+static int mr_add(struct moonrail_mr *mr, uint64_t requested, bool events)
 {
 	struct moonrail_domain *d = mr->domain;
 	int ret;
@@ -133,6 +239,8 @@ static int mr_add(struct moonrail_mr *mr, uint64_t requested)
 		tei_list_add_tail(&d->mrs, &mr->link);
 		d->refs++;
 	}
+	if (!ret && events)
+		moonrail_mr_want_events(d);
 	moonrail_leave(d);
 	return ret;
 }
@@ -144,7 +252,7 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 	int ret;
 
 	if (fid->fclass != FI_CLASS_DOMAIN || attr->iov_count != 1 ||
-	    attr->offset || attr->auth_key_size || flags & FI_RMA_EVENT)
+	    attr->offset || attr->auth_key_size)
 		return -FI_EINVAL;
 	if (attr->iface != FI_HMEM_SYSTEM)
 		return -FI_ENOSYS;
@@ -156,7 +264,7 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 	mr->len = attr->mr_iov[0].iov_len;
 	mr->access = attr->access;
 	tei_list_init(&mr->link);
-	ret = mr_add(mr, attr->requested_key);
+	ret = mr_add(mr, attr->requested_key, flags & FI_RMA_EVENT);
 	if (ret) {
 		free(mr);
 		return ret;

@@ -76,6 +76,7 @@ static int msg_send_eager(struct moonrail_op *op, const struct msg_call *c,
 
 	if (!o)
 		return -FI_ENOMEM;
+	o->policy = moonrail_policy(op->ep->domain, op->total);
 	msg_fill_wire(&o->wire, op, c, dst_ep);
 	msg_gather(c, moonrail_out_payload(o));
 	if (c->flags & FI_DELIVERY_COMPLETE) {

@@ -75,6 +75,7 @@ struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
 		return NULL;
 	tei_list_init(&o->link);
 	o->op = NULL;
+	o->policy = MOONRAIL_ADAPTIVE;
 	o->len = (uint32_t)MOONRAIL_HEAD + len;
 	memset(&o->wire, 0, sizeof(o->wire));
 	o->wire.version = MOONRAIL_WIRE_VERSION;
@@ -85,12 +86,15 @@ struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
 static int peer_post(struct moonrail_peer *p, struct moonrail_out *o)
 	TEI_REQUIRES(moonrail_held)
 {
+	uint32_t rail = moonrail_policy_rail(p, o->wire.src_ep, o->policy);
 	struct moonrail_wire w = o->wire;
 	int ret;
 
 	w.ack = p->expected;
 	moonrail_wire_turn(&w);
 	memcpy(o->buf + TEI_RAIL_MESSAGE_HEAD, &w, sizeof(w));
+	if (rail)
+		p->prefer = rail - 1;
 	ret = tei_rail_send(p->rail, o->buf, o->len, &p->prefer);
 	if (!ret)
 		p->unacked = 0;

@@ -264,10 +264,9 @@ static void recv_fin_is(struct moonrail_peer *p, const struct moonrail_wire *w)
 	}
 }
 
-static void recv_imm(struct moonrail_peer *p, const struct moonrail_wire *w)
-	TEI_REQUIRES(moonrail_held)
+static void recv_data(struct moonrail_ep *ep, struct moonrail_peer *p,
+		      const struct moonrail_wire *w) TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_ep *ep = moonrail_ep_find(p->domain, w->dst_ep);
 	struct moonrail_entry e;
 
 	if (!ep || ep->closing || !ep->rx_cq)
@@ -280,25 +279,22 @@ static void recv_imm(struct moonrail_peer *p, const struct moonrail_wire *w)
 	moonrail_cq_add(ep->rx_cq, &e);
 }
 
-static void recv_key(struct moonrail_peer *p, const struct moonrail_wire *w)
-	TEI_REQUIRES(moonrail_held)
+/* A peer is through with memory of ours. */
+static void recv_done(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_mr *mr = moonrail_mr_find(p->domain, w->id);
-	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_KEY_IS, 0);
+	struct moonrail_domain *d = in->peer->domain;
+	struct moonrail_ep *ep = moonrail_ep_find(d, in->w->dst_ep);
+	uint32_t n = in->len / sizeof(uint64_t), i;
+	uint64_t keys[MOONRAIL_IOV];
 
-	if (!o)
+	if (in->w->flags & MOONRAIL_WIRE_HAS_DATA)
+		recv_data(ep, in->peer, in->w);
+	if (!n || n > MOONRAIL_IOV)
 		return;
-	o->wire.id = w->id;
-	if (mr) {
-		o->wire.n = (uint32_t)(mr->access & (FI_REMOTE_READ |
-						     FI_REMOTE_WRITE));
-		o->wire.tag = (uintptr_t)mr->addr;
-		o->wire.len = mr->len;
-		if (p->domain->virt_addr)
-			o->wire.flags |= MOONRAIL_WIRE_VIRTUAL;
-		mr->told++;
-	}
-	moonrail_stream_send(p, o);
+	memcpy(keys, in->payload, n * sizeof(keys[0]));
+	for (i = 0; i < n; i++)
+		keys[i] = le64toh(keys[i]);
+	moonrail_mr_count(d, ep, keys, n, in->w->flags & MOONRAIL_WIRE_READ);
 }
 
 bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
@@ -315,11 +311,11 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 	case MOONRAIL_WIRE_FIN:
 		recv_fin_is(peer, w);
 		return true;
-	case MOONRAIL_WIRE_IMM:
-		recv_imm(peer, w);
+	case MOONRAIL_WIRE_DONE:
+		recv_done(&in);
 		return true;
 	case MOONRAIL_WIRE_KEY:
-		recv_key(peer, w);
+		moonrail_mr_tell(peer, w->id);
 		return true;
 	case MOONRAIL_WIRE_KEY_IS:
 	case MOONRAIL_WIRE_KEY_NOT:

@@ -85,6 +85,7 @@ static bool rma_know_key(struct moonrail_op *op, uint64_t key,
 	out->access = (uint32_t)(mr->access &
 				 (FI_REMOTE_READ | FI_REMOTE_WRITE));
 	out->virt_addr = d->virt_addr;
+	out->events = d->counts;
 	return true;
 }
 
@@ -104,6 +105,7 @@ static int rma_place(struct moonrail_op *op, uint32_t i,
 		return FI_EACCES;
 	at->addr = k.base + off;
 	at->len = op->rma[i].len;
+	op->event |= k.events;
 	return 0;
 }
 
@@ -155,6 +157,7 @@ void moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w)
 		k->base = w->tag;
 		k->len = w->len;
 		k->virt_addr = w->flags & MOONRAIL_WIRE_VIRTUAL;
+		k->events = w->flags & MOONRAIL_WIRE_EVENTS;
 		k->known = true;
 	}
 	tei_list_init(&todo);
@@ -184,16 +187,28 @@ void moonrail_rma_fail(struct moonrail_peer *p, int err)
 
 /* --- the end of one ------------------------------------------------------ */
 
-/* Remote CQ data goes out when the bytes are in place. True: the operation ends
- * when that is with the peer too. */
+static void rma_put_keys(const struct moonrail_op *op, uint8_t *to)
+{
+	uint64_t key;
+	uint32_t i;
+
+	for (i = 0; i < op->nrma; i++, to += sizeof(key)) {
+		key = htole64(op->rma[i].key);
+		memcpy(to, &key, sizeof(key));
+	}
+}
+
+/* What the peer wants to hear goes out when the bytes are in place. True: the
+ * operation ends when that is with the peer too. */
 static bool rma_tell(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	bool certain = op->certain;
 	struct moonrail_out *o;
 
-	if (op->err || !op->has_data)
+	if (op->err || !(op->has_data || op->event))
 		return false;
-	o = moonrail_out_new(MOONRAIL_WIRE_IMM, 0);
+	o = moonrail_out_new(MOONRAIL_WIRE_DONE,
+			     op->event ? op->nrma * 8 : 0);
 	if (!o) {
 		op->err = FI_ENOMEM;
 		return false;
@@ -202,6 +217,12 @@ static bool rma_tell(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 		o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
 		o->op = op;
 	}
+	if (op->event)
+		rma_put_keys(op, moonrail_out_payload(o));
+	if (op->has_data)
+		o->wire.flags |= MOONRAIL_WIRE_HAS_DATA;
+	if (!op->write)
+		o->wire.flags |= MOONRAIL_WIRE_READ;
 	o->wire.src_ep = op->ep->id;
 	o->wire.dst_ep = op->src_ep;
 	o->wire.data = op->data;
@@ -286,7 +307,7 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 		return -FI_ENOMEM;
 	op->write = c->write;
 	op->flags = FI_RMA | (c->write ? FI_WRITE : FI_READ);
-	op->has_data = c->flags & FI_REMOTE_CQ_DATA;
+	op->has_data = c->write && c->flags & FI_REMOTE_CQ_DATA;
 	op->certain = c->flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
 	op->data = c->data;
 	op->src_ep = to->ep;

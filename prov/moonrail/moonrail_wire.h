@@ -22,8 +22,9 @@ enum moonrail_wire_op {
 	MOONRAIL_WIRE_DATA,	/* a whole message; payload: its bytes */
 	MOONRAIL_WIRE_RTS,	/* a message to be read; payload: n pieces */
 	MOONRAIL_WIRE_FIN,	/* message id is in its buffer; n: FI_E* or 0 */
-	MOONRAIL_WIRE_IMM,	/* data of a remote write that is in place;
-				 * len: of the write */
+	MOONRAIL_WIRE_DONE,	/* a remote write that is in place, or a read
+				 * that is over: len: of it; payload: the keys,
+				 * where the owner wants to count it */
 	MOONRAIL_WIRE_KEY,	/* what is registered as key id? */
 	MOONRAIL_WIRE_KEY_IS,	/* key id: n: access, tag: where, len: length;
 				 * access 0: nothing */
@@ -36,11 +37,13 @@ enum moonrail_wire_op {
 
 /* moonrail_wire.flags */
 #define MOONRAIL_WIRE_TAGGED	1u	/* DATA, RTS: tag counts */
-#define MOONRAIL_WIRE_HAS_DATA	2u	/* DATA, RTS: data counts */
+#define MOONRAIL_WIRE_HAS_DATA	2u	/* DATA, RTS, DONE: data counts */
 #define MOONRAIL_WIRE_WANT_FIN	4u	/* DATA: FIN is wanted too */
 #define MOONRAIL_WIRE_WANT_ACK	8u	/* at once, please */
 #define MOONRAIL_WIRE_ECHO	16u	/* ACK: answers a PING */
 #define MOONRAIL_WIRE_VIRTUAL	32u	/* KEY_IS: used with addresses */
+#define MOONRAIL_WIRE_EVENTS	64u	/* KEY_IS: DONE is wanted */
+#define MOONRAIL_WIRE_READ	128u	/* DONE: of a read */
 
 #define MOONRAIL_WIRE_VERSION	1
 
