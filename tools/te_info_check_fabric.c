@@ -2,6 +2,7 @@
 /*
  * The rails themselves, libfabric below them, RDMA ports.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,13 +167,21 @@ static void fabric_libraries(struct info *info)
 
 /* --- RDMA ---------------------------------------------------------------- */
 
+/* The GID of that index; with -1 any that is not link-local, fe80::/10. */
 static bool fabric_has_gid(const cJSON *port, int index)
 {
 	const cJSON *gid;
+	uint8_t raw[16];
 
 	cJSON_ArrayForEach(gid, cJSON_GetObjectItemCaseSensitive(port, "gids"))
-		if (index < 0 || (int)info_get_num(gid, "index") == index)
+	{
+		if (index >= 0 && (int)info_get_num(gid, "index") == index)
 			return true;
+		if (index < 0 &&
+		    inet_pton(AF_INET6, info_get(gid, "gid"), raw) == 1 &&
+		    (raw[0] != 0xfe || (raw[1] & 0xc0) != 0x80))
+			return true;
+	}
 	return false;
 }
 
