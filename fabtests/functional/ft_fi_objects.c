@@ -3,6 +3,7 @@
  * The libfabric provider: what is counted at the target, and its objects, with
  * moonrail's provider and with others that do the same.
  */
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -272,14 +273,229 @@ static void obj_two_rails(void)
 	unsetenv("FI_MOONRAIL_CONFIG");
 }
 
+/* --- poll sets ----------------------------------------------------------- */
+
+static int obj_await_poll(struct fi_rig *r, struct fid_poll *set)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	void *context;
+	int n;
+
+	do {
+		n = fi_poll(set, &context, 1);
+		if (!n)
+			usleep(100);
+	} while (!n && ft_now_ns() < end);
+	return fi_rig_ok(r, n == 1, "a poll set tells of it") ? n : 0;
+}
+
+static void obj_poll(struct fi_rig *r)
+{
+	struct fi_poll_attr attr = { .flags = 0 };
+	struct fi_rig_done d;
+	struct fid_poll *set;
+	void *context;
+
+	if (!fi_rig_ok(r, !fi_poll_open(r->domain, &attr, &set) &&
+				  !fi_poll_add(set, &r->rx->fid, 0) &&
+				  !fi_poll(set, &context, 1),
+		       "a poll set of a queue with nothing in it"))
+		return;
+	while (fi_rig_again(r, fi_recv(r->ep, r->buf, 64, NULL, FI_ADDR_UNSPEC,
+				       NULL)))
+		;
+	while (fi_rig_again(r, fi_send(r->ep, r->buf + 64, 8, NULL, r->self,
+				       NULL)))
+		;
+	obj_await_poll(r, set);
+	fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && !d.err &&
+			     fi_rig_next(r, r->tx, &d) && !d.err &&
+			     !fi_poll(set, &context, 1) &&
+			     !fi_poll_del(set, &r->rx->fid, 0) &&
+			     !fi_close(&set->fid), "and is empty after it");
+}
+
+static void obj_poll_counter(struct fi_rig *r)
+{
+	struct fi_poll_attr attr = { .flags = 0 };
+	struct fi_cntr_attr how = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_poll *set;
+	struct fid_cntr *c;
+	void *got = NULL;
+	bool good;
+
+	good = !fi_cntr_open(r->domain, &how, &c, r) &&
+	       !fi_poll_open(r->domain, &attr, &set) &&
+	       !fi_poll_add(set, &c->fid, 0) && !fi_poll(set, &got, 1) &&
+	       !fi_cntr_add(c, 3) && fi_poll(set, &got, 1) == 1 && got == r &&
+	       !fi_poll(set, &got, 1) && fi_close(&c->fid) == -FI_EBUSY &&
+	       fi_poll_del(set, &r->rx->fid, 0) == -FI_EINVAL &&
+	       fi_poll_add(set, &r->av->fid, 0) == -FI_EINVAL &&
+	       !fi_close(&set->fid) && !fi_close(&c->fid);
+	fi_rig_ok(r, good, "a poll set of a counter tells of a change once");
+}
+
+/* --- address vectors ----------------------------------------------------- */
+
+static bool obj_is_at(struct fid_av *av, fi_addr_t addr, uint32_t ip,
+		      uint16_t port)
+{
+	struct sockaddr_in in;
+	size_t len = sizeof(in);
+
+	return !fi_av_lookup(av, addr, &in, &len) && len == sizeof(in) &&
+	       ntohl(in.sin_addr.s_addr) == ip && ntohs(in.sin_port) == port;
+}
+
+static void obj_names(struct fi_rig *r)
+{
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
+	fi_addr_t a[6], one;
+	struct fid_av *av;
+	bool good;
+
+	if (!fi_rig_ok(r, !fi_av_open(r->domain, &attr, &av, NULL),
+		       "one more address vector"))
+		return;
+	good = fi_av_insertsvc(av, "127.0.0.9", "4003", &one, 0, NULL) == 1 &&
+	       obj_is_at(av, one, 0x7f000009, 4003);
+	fi_rig_ok(r, good, "an address by its names");
+	good = fi_av_insertsym(av, "127.0.0.254", 2, "5009", 3, a, 0, NULL) ==
+		       6 && obj_is_at(av, a[0], 0x7f0000fe, 5009) &&
+	       obj_is_at(av, a[2], 0x7f0000fe, 5011) &&
+	       obj_is_at(av, a[4], 0x7f0000ff, 5010);
+	fi_rig_ok(r, good, "a row of them");
+	good = !fi_av_remove(av, &a[4], 1, 0) && !fi_close(&av->fid);
+	fi_rig_ok(r, good, "one goes, and then all");
+}
+
+static bool obj_event(struct fid_eq *eq, uint64_t count, void *context)
+{
+	struct fi_eq_entry e;
+	uint32_t event = 0;
+
+	return fi_eq_sread(eq, &event, &e, sizeof(e), 5000, 0) == sizeof(e) &&
+	       event == FI_AV_COMPLETE && e.data == count &&
+	       e.context == context;
+}
+
+/* The second of two addresses is none. */
+static void obj_av_events(struct fi_rig *r)
+{
+	struct fi_av_attr attr = { .type = FI_AV_MAP, .flags = FI_EVENT };
+	struct fi_eq_attr eattr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fi_eq_err_entry err = { .err = 0 };
+	struct fi_eq_entry e;
+	struct sockaddr_in in[2];
+	struct fid_eq *eq;
+	struct fid_av *av = NULL;
+	fi_addr_t a[2];
+	uint32_t event;
+	bool good;
+
+	memset(in, 0, sizeof(in));
+	in[0].sin_family = AF_INET;
+	in[0].sin_addr.s_addr = htonl(0x7f000009);
+	in[0].sin_port = htons(4000);
+	good = !fi_eq_open(r->fabric, &eattr, &eq, NULL) &&
+	       !fi_av_open(r->domain, &attr, &av, NULL);
+	fi_rig_ok(r, good && fi_av_insert(av, in, 1, a, 0, NULL) == -FI_ENOEQ,
+		  "an address vector that tells of insertions wants a queue");
+	good = !fi_av_bind(av, &eq->fid, 0) &&
+	       !fi_av_insert(av, in, 2, a, 0, r) &&
+	       fi_eq_read(eq, &event, &e, sizeof(e), 0) == -FI_EAVAIL &&
+	       fi_eq_readerr(eq, &err, 0) == sizeof(err) && err.data == 1 &&
+	       err.err && err.context == r && obj_event(eq, 1, r) &&
+	       a[0] != FI_ADDR_NOTAVAIL && a[1] == FI_ADDR_NOTAVAIL;
+	fi_rig_ok(r, good, "and then tells, of what failed first");
+	fi_rig_ok(r, fi_close(&eq->fid) == -FI_EBUSY && !fi_close(&av->fid) &&
+			     !fi_close(&eq->fid), "which is kept for it");
+}
+
+/* --- what is asked of objects, and what is refused ----------------------- */
+
+static void obj_raw_key(struct fi_rig *r)
+{
+	uint64_t base = 1, key = 0;
+	uint8_t raw[16];
+	size_t len = 4;
+
+	fi_rig_ok(r, fi_mr_raw_attr(r->mr, &base, raw, &len, 0) ==
+				     -FI_ETOOSMALL && len == 8 &&
+			     !fi_mr_raw_attr(r->mr, &base, raw, &len, 0) &&
+			     !fi_mr_map_raw(r->domain, base, raw, len, &key,
+					    0) && key == fi_mr_key(r->mr) &&
+			     !fi_mr_unmap_key(r->domain, key),
+		  "a raw key");
+}
+
+static void obj_options(struct fi_rig *r)
+{
+	size_t min = 333, len = sizeof(min);
+	bool good;
+
+	good = !fi_setopt(&r->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV,
+			  &min, sizeof(min));
+	min = 0;
+	good = !fi_getopt(&r->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV,
+			  &min, &len) && min == 333 && good;
+	fi_rig_ok(r, good, "an option is set and read");
+}
+
+static void obj_flags(struct fi_rig *r)
+{
+	uint64_t flags = FI_TRANSMIT | FI_TRANSMIT_COMPLETE;
+	bool good;
+
+	good = !fi_control(&r->ep->fid, FI_SETOPSFLAG, &flags);
+	flags = FI_TRANSMIT;
+	good = !fi_control(&r->ep->fid, FI_GETOPSFLAG, &flags) &&
+	       flags & FI_TRANSMIT_COMPLETE && good;
+	flags = FI_TRANSMIT;
+	good = !fi_control(&r->ep->fid, FI_SETOPSFLAG, &flags) && good;
+	fi_rig_ok(r, good, "flags of operations are set and read");
+}
+
+static void obj_refused(struct fi_rig *r)
+{
+	struct fi_atomic_attr atomic;
+	struct fi_wait_attr wait = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fid_wait *w;
+	struct fid_ep *ep;
+	struct fid_stx *stx;
+	size_t n;
+
+	fi_rig_ok(r, fi_scalable_ep(r->domain, r->info, &ep, NULL) ==
+				     -FI_ENOSYS &&
+			     fi_stx_context(r->domain, NULL, &stx, NULL) ==
+				     -FI_ENOSYS &&
+			     fi_srx_context(r->domain, NULL, &ep, NULL) ==
+				     -FI_ENOSYS &&
+			     fi_wait_open(r->fabric, &wait, &w) == -FI_ENOSYS,
+		  "what there is not is refused");
+	fi_rig_ok(r, fi_query_atomic(r->domain, FI_INT128, FI_SUM, &atomic,
+				     0) == -FI_EOPNOTSUPP &&
+			     fi_atomicvalid(r->ep, FI_UINT128, FI_SUM, &n) ==
+				     -FI_EOPNOTSUPP,
+		  "and so are atomics of 128 bits");
+}
+
 /* ------------------------------------------------------------------------- */
 
 static void obj_all(struct fi_rig *r)
 {
-	if (obj_moonrail(r)) {
-		fi_rig_meet(r);
-		obj_mr(r);
-	}
+	obj_poll(r);
+	obj_names(r);
+	obj_options(r);
+	if (!obj_moonrail(r))
+		return;
+	obj_poll_counter(r);
+	obj_av_events(r);
+	obj_flags(r);
+	obj_raw_key(r);
+	obj_refused(r);
+	fi_rig_meet(r);
+	obj_mr(r);
 }
 
 /* The other one may not be there. */
@@ -294,10 +510,24 @@ static void obj_with(const char *other, uint64_t caps, fi_rig_fn fn,
 		ft_ok(false, "%s: %s", other, what);
 }
 
-int main(void)
+/* Those with one provider alone. */
+static int obj_only(const char *provider)
+{
+	bool missing, good = fi_rig_run(provider, 0, obj_all, &missing);
+
+	if (missing)
+		return ft_skip("no such provider");
+	ft_ok(good, "%s: objects", provider);
+	return ft_result();
+}
+
+/* With an argument: that provider alone. */
+int main(int argc, char **argv)
 {
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
+	if (argc > 1)
+		return obj_only(argv[1]);
 	obj_config();
 	obj_two_rails();
 	obj_with("sockets", FI_RMA_EVENT, obj_events, "events at the target");

@@ -704,7 +704,18 @@ static void rdm_all(struct fi_rig *r)
 	}
 }
 
-int main(void)
+static int rdm_only(const char *provider)
+{
+	bool missing, good = fi_rig_run(provider, 0, rdm_all, &missing);
+
+	if (missing)
+		return ft_skip("no such provider");
+	ft_ok(good, "%s", provider);
+	return ft_result();
+}
+
+/* With an argument: that provider alone. */
+int main(int argc, char **argv)
 {
 	static const char *const below[] = { "tcp", "tcp;ofi_rxm" };
 	bool missing = true;
@@ -712,6 +723,8 @@ int main(void)
 
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
+	if (argc > 1)
+		return rdm_only(argv[1]);
 	ft_ok(fi_rig_run("moonrail", 0, rdm_all, &missing) && !missing,
 	      "moonrail");
 	missing = true;

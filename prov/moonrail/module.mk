@@ -15,9 +15,11 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_move.c \
 	prov/moonrail/moonrail_mr.c \
 	prov/moonrail/moonrail_msg.c \
+	prov/moonrail/moonrail_node.c \
 	prov/moonrail/moonrail_peer.c \
 	prov/moonrail/moonrail_pin.c \
 	prov/moonrail/moonrail_policy.c \
+	prov/moonrail/moonrail_poll.c \
 	prov/moonrail/moonrail_recv.c \
 	prov/moonrail/moonrail_rma.c \
 	# EOL

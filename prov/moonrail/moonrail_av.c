@@ -190,15 +190,45 @@ static size_t av_stride(const struct moonrail_av *av)
 	}
 }
 
+/* What an address vector with FI_EVENT says of an insertion. */
+static void av_tell(struct moonrail_av *av, size_t index, int err,
+		    void *context)
+{
+	struct fi_eq_err_entry e;
+
+	memset(&e, 0, sizeof(e));
+	e.fid = &av->fid.fid;
+	e.context = context;
+	e.data = index;
+	e.err = err;
+	e.prov_errno = err;
+	moonrail_eq_add_error(av->eq, &e);
+}
+
+static int av_told(struct moonrail_av *av, size_t good, void *context)
+{
+	struct fi_eq_entry e;
+
+	memset(&e, 0, sizeof(e));
+	e.fid = &av->fid.fid;
+	e.context = context;
+	e.data = good;
+	return fi_eq_write(&av->eq->fid, FI_AV_COMPLETE, &e, sizeof(e), 0) < 0 ?
+		       -FI_ENOMEM : 0;
+}
+
 static int av_insert(struct fid_av *fid, const void *addr, size_t count,
 		     fi_addr_t *out, uint64_t flags, void *context)
 {
 	struct moonrail_av *av = av_of(fid);
 	const char *p = addr;
 	int ret, good = 0, *errors = flags & FI_SYNC_ERR ? context : NULL;
+	bool events = av->flags & FI_EVENT;
 	size_t i, len;
 	fi_addr_t got;
 
+	if (events && (!av->eq || errors))
+		return av->eq ? -FI_EINVAL : -FI_ENOEQ;
 	for (i = 0; i < count; i++) {
 		got = FI_ADDR_NOTAVAIL;
 		ret = av_insert_one(av, p, &len, &got);
@@ -206,38 +236,12 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count,
 			out[i] = got;
 		if (errors)
 			errors[i] = ret ? -ret : 0;
+		if (ret && events)
+			av_tell(av, i, -ret, context);
 		good += !ret;
 		p += len ? len : av_stride(av);
 	}
-	return good;
-}
-
-static int av_insertsvc(struct fid_av *fid, const char *node,
-			const char *service, fi_addr_t *out, uint64_t flags,
-			void *context)
-{
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *ai;
-	int ret;
-
-	if (!node || !service)
-		return -FI_EINVAL;
-	if (av_of(fid)->domain->format == FI_SOCKADDR_IN)
-		hints.ai_family = AF_INET;
-	if (getaddrinfo(node, service, &hints, &ai))
-		return -FI_ENODATA;
-	ret = av_insert(fid, ai->ai_addr, 1, out, flags, context);
-	freeaddrinfo(ai);
-	return ret;
-}
-
-/* Names of a row of hosts are not resolved here. */
-static int av_insertsym(struct fid_av *fid, const char *node, size_t nodecnt,
-			const char *service, size_t svccnt, fi_addr_t *out,
-			uint64_t flags, void *context)
-{
-	(void)fid, (void)node, (void)nodecnt, (void)service, (void)svccnt;
-	(void)out, (void)flags, (void)context;
-	return -FI_ENOSYS;
+	return events ? av_told(av, (size_t)good, context) : good;
 }
 
 static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
@@ -305,8 +309,14 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf,
 
 static int av_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
-	(void)fid, (void)flags;
-	return bfid->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL;
+	struct moonrail_av *av =
+		tei_container_of(fid, struct moonrail_av, fid.fid);
+
+	if (bfid->fclass != FI_CLASS_EQ || flags || av->eq)
+		return -FI_EINVAL;
+	av->eq = tei_container_of(bfid, struct moonrail_eq, fid.fid);
+	__atomic_fetch_add(&av->eq->refs, 1, __ATOMIC_RELAXED);
+	return 0;
 }
 
 static int av_close(struct fid *fid)
@@ -322,6 +332,8 @@ static int av_close(struct fid *fid)
 	}
 	av->domain->refs--;
 	moonrail_leave(av->domain);
+	if (av->eq)
+		__atomic_fetch_sub(&av->eq->refs, 1, __ATOMIC_RELAXED);
 	for (i = 0; i < av->n; i++)
 		free(av->entry[i]);
 	free(av->entry);
@@ -340,8 +352,8 @@ static struct fi_ops av_fi_ops = {
 static struct fi_ops_av av_ops = {
 	.size = sizeof(struct fi_ops_av),
 	.insert = av_insert,
-	.insertsvc = av_insertsvc,
-	.insertsym = av_insertsym,
+	.insertsvc = moonrail_av_insertsvc,
+	.insertsym = moonrail_av_insertsym,
 	.remove = av_remove,
 	.lookup = av_lookup,
 	.straddr = av_straddr,
@@ -352,7 +364,8 @@ int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 {
 	struct moonrail_av *av;
 
-	if (attr && (attr->name || attr->rx_ctx_bits || attr->flags))
+	if (attr && (attr->name || attr->rx_ctx_bits ||
+		     attr->flags & ~(FI_EVENT | FI_SYMMETRIC)))
 		return -FI_ENOSYS;
 	av = calloc(1, sizeof(*av));
 	if (!av)
@@ -360,6 +373,7 @@ int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 	av->domain = tei_container_of(domain, struct moonrail_domain, fid);
 	if (attr && !attr->type)
 		attr->type = FI_AV_TABLE;
+	av->flags = attr ? attr->flags : 0;
 	av->fid.fid.fclass = FI_CLASS_AV;
 	av->fid.fid.context = context;
 	av->fid.fid.ops = &av_fi_ops;

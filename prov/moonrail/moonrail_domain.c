@@ -291,13 +291,6 @@ static int domain_no_scalable(struct fid_domain *domain, struct fi_info *info,
 	return -FI_ENOSYS;
 }
 
-static int domain_no_poll(struct fid_domain *domain, struct fi_poll_attr *attr,
-			  struct fid_poll **set)
-{
-	(void)domain, (void)attr, (void)set;
-	return -FI_ENOSYS;
-}
-
 static int domain_no_stx(struct fid_domain *domain, struct fi_tx_attr *attr,
 			 struct fid_stx **stx, void *context)
 {
@@ -352,11 +345,32 @@ static int domain_close(struct fid *fid)
 	return 0;
 }
 
+/* A raw key is the key's eight bytes. */
+static int domain_control(struct fid *fid, int command, void *arg)
+{
+	const struct fi_mr_map_raw *map = arg;
+	uint64_t key;
+
+	(void)fid;
+	switch (command) {
+	case FI_MAP_RAW_MR:
+		if (map->key_size != sizeof(key))
+			return -FI_EINVAL;
+		memcpy(&key, map->raw_key, sizeof(key));
+		*map->key = le64toh(key);
+		return 0;
+	case FI_UNMAP_KEY:
+		return 0;
+	default:
+		return -FI_ENOSYS;
+	}
+}
+
 static struct fi_ops domain_fi_ops = {
 	.size = sizeof(struct fi_ops),
 	.close = domain_close,
 	.bind = moonrail_no_bind,
-	.control = moonrail_no_control,
+	.control = domain_control,
 	.ops_open = moonrail_no_ops,
 };
 
@@ -367,7 +381,7 @@ static struct fi_ops_domain domain_ops = {
 	.endpoint = moonrail_ep_open,
 	.scalable_ep = domain_no_scalable,
 	.cntr_open = moonrail_cntr_open,
-	.poll_open = domain_no_poll,
+	.poll_open = moonrail_poll_open,
 	.stx_ctx = domain_no_stx,
 	.srx_ctx = domain_no_srx,
 	.query_atomic = moonrail_atomic_query,

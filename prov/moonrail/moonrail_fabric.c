@@ -31,6 +31,7 @@ int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
 struct eq_event {
 	struct tei_list link;
 	uint32_t event;
+	bool error;			/* bytes: struct fi_eq_err_entry */
 	size_t len;
 	uint8_t bytes[];
 };
@@ -44,6 +45,8 @@ static ssize_t eq_take(struct moonrail_eq *eq, uint32_t *event, void *buf,
 	if (tei_list_empty(&eq->events))
 		return -FI_EAGAIN;
 	e = tei_list_first(&eq->events, struct eq_event, link);
+	if (e->error)
+		return -FI_EAVAIL;
 	if (len < e->len)
 		return -FI_ETOOSMALL;
 	*event = e->event;
@@ -85,20 +88,34 @@ static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf,
 static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 			  uint64_t flags)
 {
-	(void)fid, (void)buf, (void)flags;
-	return -FI_EAGAIN;
+	struct moonrail_eq *eq = tei_container_of(fid, struct moonrail_eq, fid);
+	struct eq_event *e = NULL;
+
+	tei_mutex_lock(&eq->lock);
+	if (!tei_list_empty(&eq->events))
+		e = tei_list_first(&eq->events, struct eq_event, link);
+	if (e && !e->error)
+		e = NULL;
+	if (e) {
+		memcpy(buf, e->bytes, sizeof(*buf));
+		if (!(flags & FI_PEEK)) {
+			tei_list_del(&e->link);
+			free(e);
+		}
+	}
+	tei_mutex_unlock(&eq->lock);
+	return e ? (ssize_t)sizeof(*buf) : -FI_EAGAIN;
 }
 
-static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buf,
-			size_t len, uint64_t flags)
+static ssize_t eq_add(struct moonrail_eq *eq, uint32_t event, const void *buf,
+		      size_t len, bool error)
 {
-	struct moonrail_eq *eq = tei_container_of(fid, struct moonrail_eq, fid);
 	struct eq_event *e = malloc(sizeof(*e) + len);
 
-	(void)flags;
 	if (!e)
 		return -FI_ENOMEM;
 	e->event = event;
+	e->error = error;
 	e->len = len;
 	if (len)
 		memcpy(e->bytes, buf, len);
@@ -107,6 +124,20 @@ static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buf,
 	pthread_cond_broadcast(&eq->cond);
 	tei_mutex_unlock(&eq->lock);
 	return (ssize_t)len;
+}
+
+void moonrail_eq_add_error(struct moonrail_eq *eq,
+			   const struct fi_eq_err_entry *error)
+{
+	eq_add(eq, 0, error, sizeof(*error), true);
+}
+
+static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buf,
+			size_t len, uint64_t flags)
+{
+	(void)flags;
+	return eq_add(tei_container_of(fid, struct moonrail_eq, fid), event,
+		      buf, len, false);
 }
 
 static const char *eq_strerror(struct fid_eq *fid, int prov_errno,
@@ -124,6 +155,8 @@ static int eq_close(struct fid *fid)
 		tei_container_of(fid, struct moonrail_eq, fid.fid);
 	struct eq_event *e, *tmp;
 
+	if (__atomic_load_n(&eq->refs, __ATOMIC_RELAXED))
+		return -FI_EBUSY;
 	tei_list_foreach_safe(e, tmp, &eq->events, struct eq_event, link)
 		free(e);
 	__atomic_fetch_sub(&eq->fabric->refs, 1, __ATOMIC_RELAXED);

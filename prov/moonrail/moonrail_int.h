@@ -138,10 +138,11 @@ struct moonrail_fabric {
 	uint32_t refs;			/* atomic: domains and event queues */
 };
 
-/* An event queue. Entries come from fi_eq_write alone. */
+/* An event queue. Entries come from fi_eq_write and address vectors. */
 struct moonrail_eq {
 	struct fid_eq fid;
 	struct moonrail_fabric *fabric;
+	uint32_t refs;			/* atomic: address vectors */
 	struct tei_mutex lock;
 	pthread_cond_t cond;
 	struct tei_list events;		/* lock */
@@ -216,7 +217,7 @@ struct moonrail_cq {
 	bool signaled;			/* fd is readable */
 	bool woken;			/* fi_cq_signal */
 	bool can_wait;
-	uint32_t refs;			/* endpoints */
+	uint32_t refs;			/* endpoints and poll sets */
 	struct moonrail_entry *ring;	/* grows */
 	uint32_t head, n, cap;
 	struct moonrail_entry *errors;
@@ -227,7 +228,7 @@ struct moonrail_cntr {
 	struct fid_cntr fid;
 	struct moonrail_domain *domain;
 	uint64_t value, errors;		/* atomic */
-	uint32_t refs;			/* endpoints and registrations */
+	uint32_t refs;			/* who count by it, poll sets */
 };
 
 /* --- addresses ----------------------------------------------------------- */
@@ -462,6 +463,8 @@ int moonrail_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid,
 			 void *context);
 int moonrail_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 		     struct fid_eq **eq, void *context);
+void moonrail_eq_add_error(struct moonrail_eq *eq,
+			   const struct fi_eq_err_entry *error);
 int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int moonrail_no_control(struct fid *fid, int command, void *arg);
 int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
@@ -478,7 +481,17 @@ int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 void moonrail_cntr_add(struct moonrail_cntr *cntr, bool good)
 	TEI_REQUIRES(moonrail_held);
 
-/* --- moonrail_av.c ------------------------------------------------------- */
+/* --- moonrail_poll.c ----------------------------------------------------- */
+int moonrail_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
+		       struct fid_poll **set);
+
+/* --- moonrail_av.c, moonrail_node.c -------------------------------------- */
+int moonrail_av_insertsvc(struct fid_av *av, const char *node,
+			  const char *service, fi_addr_t *addr, uint64_t flags,
+			  void *context);
+int moonrail_av_insertsym(struct fid_av *av, const char *node, size_t nodes,
+			  const char *service, size_t services, fi_addr_t *addr,
+			  uint64_t flags, void *context);
 int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 		     struct fid_av **av, void *context);
 /* NULL: no such address. */

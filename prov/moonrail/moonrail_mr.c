@@ -3,6 +3,7 @@
  * Registered memory, by key.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
 #include "util/secret.h"
@@ -197,10 +198,32 @@ static int mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 	return ret;
 }
 
+static int mr_raw(const struct moonrail_mr *mr, struct fi_mr_raw_attr *raw)
+{
+	uint64_t key = htole64(mr->key);
+	size_t room = *raw->key_size;
+
+	*raw->key_size = sizeof(key);
+	if (room < sizeof(key))
+		return -FI_ETOOSMALL;
+	if (raw->base_addr)
+		*raw->base_addr = mr->domain->virt_addr ? (uintptr_t)mr->addr :
+							  0;
+	memcpy(raw->raw_key, &key, sizeof(key));
+	return 0;
+}
+
 static int mr_control(struct fid *fid, int command, void *arg)
 {
-	(void)fid, (void)arg;
-	return command == FI_ENABLE ? 0 : -FI_ENOSYS;
+	switch (command) {
+	case FI_ENABLE:
+		return 0;
+	case FI_GET_RAW_MR:
+		return mr_raw(tei_container_of(fid, struct moonrail_mr,
+					       fid.fid), arg);
+	default:
+		return -FI_ENOSYS;
+	}
 }
 
 static struct fi_ops mr_fi_ops = {

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Addresses inserted by the names of hosts and services.
+ */
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+#define NODE_MAX	256	/* bytes of a name */
+
+static int node_insert(struct fid_av *fid, const char *node,
+		       const char *service, fi_addr_t *out, uint64_t flags,
+		       void *context)
+{
+	struct moonrail_av *av = tei_container_of(fid, struct moonrail_av, fid);
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *ai;
+	int ret;
+
+	if (av->domain->format == FI_SOCKADDR_IN)
+		hints.ai_family = AF_INET;
+	else if (av->domain->format == FI_SOCKADDR_IN6)
+		hints.ai_family = AF_INET6;
+	if (getaddrinfo(node, service, &hints, &ai))
+		return -FI_ENODATA;
+	ret = fi_av_insert(fid, ai->ai_addr, 1, out, flags, context);
+	freeaddrinfo(ai);
+	return ret;
+}
+
+int moonrail_av_insertsvc(struct fid_av *fid, const char *node,
+			  const char *service, fi_addr_t *out, uint64_t flags,
+			  void *context)
+{
+	if (!node || !service)
+		return -FI_EINVAL;
+	return node_insert(fid, node, service, out, flags, context);
+}
+
+/* The name by n further: an IPv4 address, or one that ends in a number. */
+static bool node_next(const char *name, size_t n, char out[NODE_MAX])
+{
+	size_t len = strlen(name), digits = 0;
+	struct in_addr in;
+	uint64_t number;
+	int width;
+
+	if (inet_pton(AF_INET, name, &in) == 1) {
+		in.s_addr = htonl(ntohl(in.s_addr) + (uint32_t)n);
+		return inet_ntop(AF_INET, &in, out, NODE_MAX);
+	}
+	while (digits < len && digits < 18 && name[len - digits - 1] >= '0' &&
+	       name[len - digits - 1] <= '9')
+		digits++;
+	if (!n || !digits)
+		return !n && snprintf(out, NODE_MAX, "%s", name) < NODE_MAX;
+	number = strtoull(name + len - digits, NULL, 10) + n;
+	width = (int)digits;
+	return snprintf(out, NODE_MAX, "%.*s%0*llu", (int)(len - digits), name,
+			width, (unsigned long long)number) < NODE_MAX;
+}
+
+int moonrail_av_insertsym(struct fid_av *fid, const char *node, size_t nodes,
+			  const char *service, size_t services, fi_addr_t *out,
+			  uint64_t flags, void *context)
+{
+	struct moonrail_av *av = tei_container_of(fid, struct moonrail_av, fid);
+	char host[NODE_MAX], port[NODE_MAX];
+	fi_addr_t got;
+	size_t i, k;
+	int good = 0;
+
+	if (!node || !service || !nodes || !services)
+		return -FI_EINVAL;
+	if (flags & FI_SYNC_ERR || av->flags & FI_EVENT)
+		return -FI_ENOSYS;
+	for (i = 0; i < nodes; i++) {
+		for (k = 0; k < services; k++) {
+			got = FI_ADDR_NOTAVAIL;
+			if (node_next(node, i, host) &&
+			    node_next(service, k, port))
+				good += node_insert(fid, host, port, &got,
+						    flags, context) == 1;
+			if (out)
+				out[i * services + k] = got;
+		}
+	}
+	return good;
+}
