@@ -13,7 +13,7 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 .PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
-.PHONY: bench-files
+.PHONY: bench-files bench-prov
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: stress with-tests
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
@@ -150,16 +150,17 @@ $(B)/$(1)/$(2): $$(OBJS_$(2)) $$(COMMON_OBJS) $(SO) $(B)/flags
 		$$(RPATH) $$(call link_libs,$$(FABRIC_LINK_$(2)) $$(LIBS_$(2)))
 endef
 $(foreach t,$(TOOLS),$(eval $(call program,bin,$(t))))
-$(foreach t,$(FUNC_TESTS) $(STRESS_TESTS) $(VM_TESTS),\
+$(foreach t,$(FUNC_TESTS) $(STRESS_TESTS) $(VM_TESTS) $(PROV_BENCH),\
 	$(eval $(call program,fabtests,$(t))))
 # A program that calls libfabric itself takes the same one as the library.
-$(foreach t,$(TOOLS) $(FUNC_TESTS),$(if $(filter -lfabric,$(LIBS_$(t))),\
+$(foreach t,$(TOOLS) $(FUNC_TESTS) $(PROV_BENCH),$(if $(filter -lfabric,$(LIBS_$(t))),\
 	$(eval FABRIC_LINK_$(t) = $(FABRIC_LIBS))))
 
 TOOL_FILES = $(TOOLS:%=$(B)/bin/%)
 FUNC_FILES = $(FUNC_TESTS:%=$(B)/fabtests/%)
 STRESS_FILES = $(STRESS_TESTS:%=$(B)/fabtests/%)
 VM_FILES = $(VM_TESTS:%=$(B)/fabtests/%)
+PROV_BENCH_FILES = $(PROV_BENCH:%=$(B)/fabtests/%)
 tools: $(TOOL_FILES)
 
 # --- examples: compiled as their readers would ------------------------------
@@ -196,7 +197,8 @@ $(foreach t,$(UNIT_TESTS),$(eval $(call unit_test,$(t))))
 UNIT_FILES = $(UNIT_TESTS:%=$(B)/test/%_test)
 
 ifeq ($(WITH_TESTS),yes)
-tests: $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES)
+tests: $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
+       $(PROV_BENCH_FILES)
 else
 tests:
 endif
@@ -269,6 +271,10 @@ bench-files: lib tools
 bench-rails: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/bench_rails.sh $(BENCH)
+
+# The libfabric provider beside the one below it.
+bench-prov: with-tests all $(PROV_BENCH_FILES)
+	@BUILD='$(CURDIR)/$(B)' sh $(SRCDIR)/fabtests/scripts/bench_prov.sh
 
 # --- manual pages -----------------------------------------------------------
 

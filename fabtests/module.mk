@@ -71,6 +71,13 @@ SRCS_ft_fi_rdm = \
 
 LIBS_ft_fi_rdm = -lfabric
 
+SRCS_ft_fi_traffic = \
+	fabtests/functional/fi_rig.c \
+	fabtests/functional/ft_fi_traffic.c \
+	# EOL
+
+LIBS_ft_fi_traffic = -lfabric
+
 SRCS_ft_files = $(FX_SRCS) \
 	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_files.c \
@@ -165,6 +172,7 @@ FUNC_TESTS += \
 	ft_faults \
 	ft_fi_objects \
 	ft_fi_rdm \
+	ft_fi_traffic \
 	ft_files \
 	ft_hostile \
 	ft_laws \
@@ -189,6 +197,18 @@ SRCS_te_stress = $(FX_SRCS) \
 
 STRESS_TESTS += \
 	te_stress \
+	# EOL
+
+# make bench-prov
+SRCS_te_fi_bench = \
+	fabtests/benchmarks/te_fi_bench.c \
+	fabtests/functional/fi_rig.c \
+	# EOL
+
+LIBS_te_fi_bench = -lfabric
+
+PROV_BENCH += \
+	te_fi_bench \
 	# EOL
 
 # What needs a virtual machine: make check-vm.

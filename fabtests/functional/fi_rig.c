@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabtests/functional/fi_rig.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -146,8 +147,29 @@ bool fi_rig_again(struct fi_rig *rig, ssize_t ret)
 
 /* --- set-up -------------------------------------------------------------- */
 
+bool fi_rig_apart(void)
+{
+	return getenv("FT_FI_CLIENT") && getenv("FT_FI_SERVER");
+}
+
+static void rig_enter(struct fi_rig *rig)
+{
+	const char *ns = getenv(rig->server ? "FT_FI_SERVER" : "FT_FI_CLIENT");
+	char path[256];
+	int fd;
+
+	if (!fi_rig_apart())
+		return;
+	snprintf(path, sizeof(path), "/run/netns/%s", ns);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || setns(fd, CLONE_NEWNET))
+		rig_die(rig, path, -FI_EACCES);
+	close(fd);
+}
+
 static void rig_find(struct fi_rig *rig, uint64_t caps)
 {
+	bool apart = fi_rig_apart();
 	struct fi_info *h = fi_allocinfo();
 
 	h->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV |
@@ -155,8 +177,8 @@ static void rig_find(struct fi_rig *rig, uint64_t caps)
 	h->ep_attr->type = FI_EP_RDM;
 	h->fabric_attr->prov_name = strdup(rig->provider);
 	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
-	if (fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, h,
-		       &rig->info))
+	if (fi_getinfo(FI_VERSION(1, 17), apart ? NULL : "127.0.0.1", NULL,
+		       apart ? 0 : FI_SOURCE, h, &rig->info))
 		_exit(RIG_MISSING);
 	fi_freeinfo(h);
 }
@@ -277,6 +299,7 @@ static void rig_child(const char *provider, uint64_t caps, fi_rig_fn fn,
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(110);
+	rig_enter(&rig);
 	rig_find(&rig, caps);
 	rig_open(&rig);
 	rig_exchange(&rig);

@@ -53,6 +53,12 @@ typedef void (*fi_rig_fn)(struct fi_rig *rig);
 bool fi_rig_run(const char *provider, uint64_t caps, fi_rig_fn fn,
 		bool *missing);
 
+/*
+ * FT_FI_CLIENT and FT_FI_SERVER in the environment: network namespaces of the
+ * two processes, each of which then takes all rails that it finds there.
+ */
+bool fi_rig_apart(void);
+
 /* FI_PROVIDER_PATH for the provider of this build; false: there is none. */
 bool fi_rig_path(void);
 

@@ -155,7 +155,7 @@ pair()
 		done
 		kill $server 2>/dev/null
 	fi
-	wait $server
+	wait $server 2>/dev/null
 	verdict $? $c
 }
 

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * te_fi_bench PROVIDER [MILLISECONDS]: one line of figures of a libfabric
+ * provider between two processes: half a round trip of 64 bytes, tagged
+ * bandwidth, bandwidth of remote writes. bench_prov.sh puts two side by side.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_test.h"
+#include "fabtests/functional/fi_rig.h"
+
+#define BENCH_DEPTH	16u
+#define BENCH_MSG	64u
+
+static uint64_t bench_ns = 300 * UINT64_C(1000000);
+
+static const size_t bench_size[] = { 65536, 1048576, FI_RIG_BUF };
+
+static void bench_must(struct fi_rig *r, struct fid_cq *cq)
+{
+	struct fi_rig_done d;
+
+	if (fi_rig_next(r, cq, &d) && !d.err)
+		return;
+	fprintf(stderr, "%s: an operation failed: %s\n", r->provider,
+		fi_strerror(d.err));
+	_exit(FT_FAIL);
+}
+
+static void bench_send(struct fi_rig *r, size_t len, uint64_t tag)
+{
+	while (fi_rig_again(r, fi_tsend(r->ep, r->buf, len, NULL, r->peer, tag,
+					NULL)))
+		;
+}
+
+static void bench_recv(struct fi_rig *r, size_t len, uint64_t tag)
+{
+	while (fi_rig_again(r, fi_trecv(r->ep, r->mem, len, NULL,
+					FI_ADDR_UNSPEC, tag, 0, NULL)))
+		;
+}
+
+static void bench_ping(struct fi_rig *r, uint64_t tag)
+{
+	bench_recv(r, BENCH_MSG, tag);
+	bench_send(r, BENCH_MSG, tag);
+	bench_must(r, r->tx);
+	bench_must(r, r->rx);
+}
+
+/* Microseconds, one way. */
+static double bench_latency(struct fi_rig *r)
+{
+	const uint64_t rounds = 2000;
+	uint64_t n = 0, from;
+
+	fi_rig_meet(r);
+	for (; n < rounds / 4; n++)
+		bench_ping(r, 1);
+	from = ft_now_ns();
+	for (n = 0; n < rounds; n++) {
+		if (r->server) {
+			bench_recv(r, BENCH_MSG, 2);
+			bench_must(r, r->rx);
+			bench_send(r, BENCH_MSG, 3);
+			bench_must(r, r->tx);
+		} else {
+			bench_recv(r, BENCH_MSG, 3);
+			bench_send(r, BENCH_MSG, 2);
+			bench_must(r, r->tx);
+			bench_must(r, r->rx);
+		}
+	}
+	return (double)(ft_now_ns() - from) / (double)rounds / 2e3;
+}
+
+/* How many operations take about bench_ns, from how long a few took: as the
+ * client says. */
+static uint64_t bench_count(struct fi_rig *r, uint64_t ns, uint64_t few)
+{
+	uint64_t n = bench_ns * few / (ns + 1) + few;
+	ssize_t len;
+
+	fi_rig_meet(r);
+	len = r->server ? recv(r->sock, &n, sizeof(n), MSG_WAITALL) :
+			  send(r->sock, &n, sizeof(n), 0);
+	if (len != sizeof(n))
+		_exit(FT_FAIL);
+	return n;
+}
+
+static uint64_t bench_tagged_run(struct fi_rig *r, size_t len, uint64_t n)
+{
+	uint64_t posted = 0, done = 0, from;
+
+	fi_rig_meet(r);
+	from = ft_now_ns();
+	for (; done < n; done++) {
+		for (; posted < n && posted - done < BENCH_DEPTH; posted++) {
+			if (r->server)
+				bench_recv(r, len, 4);
+			else
+				bench_send(r, len, 4);
+		}
+		bench_must(r, r->server ? r->rx : r->tx);
+	}
+	/* the last word is the receiver's */
+	if (r->server) {
+		bench_send(r, 1, 5);
+		bench_must(r, r->tx);
+	} else {
+		bench_recv(r, 1, 5);
+		bench_must(r, r->rx);
+	}
+	return ft_now_ns() - from;
+}
+
+static uint64_t bench_write_run(struct fi_rig *r, size_t len, uint64_t n)
+{
+	uint64_t posted = 0, done = 0, from;
+
+	fi_rig_meet(r);
+	from = ft_now_ns();
+	for (; done < n && !r->server; done++) {
+		for (; posted < n && posted - done < BENCH_DEPTH; posted++)
+			while (fi_rig_again(r, fi_write(r->ep, r->buf, len,
+							NULL, r->peer,
+							r->remote, r->key,
+							NULL)))
+				;
+		bench_must(r, r->tx);
+	}
+	from = ft_now_ns() - from;
+	fi_rig_meet(r);
+	return from;
+}
+
+/* Megabytes a second. */
+static double bench_rate(struct fi_rig *r, size_t len,
+			 uint64_t (*run)(struct fi_rig *, size_t, uint64_t))
+{
+	uint64_t n;
+
+	run(r, len, BENCH_DEPTH);
+	n = bench_count(r, run(r, len, BENCH_DEPTH), BENCH_DEPTH);
+	return (double)n * (double)len * 1e3 / (double)run(r, len, n);
+}
+
+static void bench(struct fi_rig *r)
+{
+	double latency = bench_latency(r), rate[6];
+	size_t i;
+
+	for (i = 0; i < 3; i++) {
+		rate[i] = bench_rate(r, bench_size[i], bench_tagged_run);
+		rate[3 + i] = bench_rate(r, bench_size[i], bench_write_run);
+	}
+	if (r->server)
+		return;
+	printf("figures %.2f", latency);
+	for (i = 0; i < 6; i++)
+		printf(" %.0f", rate[i]);
+	printf("\n");
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	bool missing = false;
+
+	if (argc < 2 || argc > 3 || !fi_rig_path()) {
+		fprintf(stderr, "te_fi_bench PROVIDER [MILLISECONDS]\n");
+		return 2;
+	}
+	if (argc == 3)
+		bench_ns = strtoull(argv[2], NULL, 10) * UINT64_C(1000000);
+	if (fi_rig_run(argv[1], 0, bench, &missing))
+		return 0;
+	if (missing)
+		fprintf(stderr, "%s: no such provider\n", argv[1]);
+	return missing ? 77 : 1;
+}
