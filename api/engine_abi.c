@@ -36,6 +36,7 @@ ABI_AT(segment_desc, desc_, 8);
 /* These grow at the end; what is there stays where it is. */
 ABI_AT(te_error, text, 208);
 ABI_AT(te_rail_stats, rate, 280);
+ABI_AT(te_rail_stats, state_changes, 288);
 ABI_AT(te_buffer, location, 16);
 
 /* Fields that hold an enum are of fixed width; so are the enums. */

@@ -53,6 +53,7 @@ static void report_rail(cJSON *list, const struct te_rail_stats *s)
 	report_num(o, "inflight_max", s->inflight_max);
 	report_num(o, "window", s->window);
 	cJSON_AddNumberToObject(o, "rate", s->rate);
+	report_num(o, "state_changes", s->state_changes);
 }
 
 static void report_rails(struct engine *e, cJSON *list)

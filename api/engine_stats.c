@@ -125,6 +125,7 @@ static void stats_rail(struct engine *e, uint32_t i, struct te_rail_stats *s)
 	s->inflight_max = r.inflight_max;
 	s->window = r.window;
 	s->rate = r.rate;
+	s->state_changes = r.state_changes;
 }
 
 int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
@@ -266,8 +267,10 @@ static void stats_links_json(struct engine *e, struct stats_text *t)
 		stats_add_json(t, s.provider);
 		stats_add(t, ",\"address\":");
 		stats_add_json(t, s.address);
-		stats_add(t, ",\"state\":\"%s\",\"tx_bytes\":%llu,\"rx_bytes\":%llu,\"rate\":%.0f}",
-			  engine_rail_state(s.state), (unsigned long long)s.tx_bytes,
+		stats_add(t, ",\"state\":\"%s\",\"state_changes\":%llu,\"tx_bytes\":%llu,\"rx_bytes\":%llu,\"rate\":%.0f}",
+			  engine_rail_state(s.state),
+			  (unsigned long long)s.state_changes,
+			  (unsigned long long)s.tx_bytes,
 			  (unsigned long long)s.rx_bytes, s.rate);
 	}
 	stats_add(t, "]");

@@ -175,6 +175,7 @@ struct te_rail_stats {
 	uint64_t inflight_max;	/* highest value seen, bytes */
 	uint64_t window;	/* bytes that may be posted at a time */
 	double rate;		/* service rate, bytes per second */
+	uint64_t state_changes;	/* of state */
 };
 
 /*

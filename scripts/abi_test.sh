@@ -74,7 +74,7 @@ fresh
 change moonrail.h 's/uint32_t reserved;//'
 compared a_field_that_went_breaks 2 'gone: field te_error.reserved'
 fresh
-change moonrail.h 's/double rate;.*/& uint64_t more;/'
+change moonrail.h 's/uint64_t state_changes;.*/& uint64_t more;/'
 compared a_field_at_the_end_is_growth 1 'new: size te_rail_stats'
 fresh
 change moonrail.h 's/uint64_t slices;.*/& uint64_t more;/'
@@ -109,6 +109,6 @@ fresh
 change moonrail.h 's/uint32_t reserved;/uint64_t reserved;/'
 checked a_broken_struct 'would break'
 fresh
-change moonrail.h 's/double rate;.*/& uint64_t more;/'
+change moonrail.h 's/uint64_t state_changes;.*/& uint64_t more;/'
 checked a_struct_not_recorded 'make abi-record'
 exit "$status"

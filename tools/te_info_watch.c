@@ -104,11 +104,12 @@ static void watch_rails(const cJSON *doc)
 {
 	const cJSON *o;
 
-	printf("%-16s %-14s %-8s %10s %10s %9s %9s %9s %7s %7s\n", "rail",
-	       "provider", "state", "write MB/s", "read MB/s", "in flight",
-	       "window", "rate MB/s", "retries", "errors");
+	printf("%-16s %-14s %-8s %10s %10s %9s %9s %9s %7s %7s %7s\n",
+	       "rail", "provider", "state", "write MB/s", "read MB/s",
+	       "in flight", "window", "rate MB/s", "retries", "errors",
+	       "changes");
 	cJSON_ArrayForEach(o, watch_list(doc, "rails"))
-		printf("%-16s %-14s %-8s %10.1f %10.1f %8.0fK %8.0fK %9.1f %7.0f %7.0f\n",
+		printf("%-16s %-14s %-8s %10.1f %10.1f %8.0fK %8.0fK %9.1f %7.0f %7.0f %7.0f\n",
 		       info_get(o, "name"), info_get(o, "provider"),
 		       info_get(o, "state"),
 		       info_get_num(o, "tx_bytes_per_s") / 1e6,
@@ -116,7 +117,8 @@ static void watch_rails(const cJSON *doc)
 		       info_get_num(o, "inflight_bytes") / 1024,
 		       info_get_num(o, "window") / 1024,
 		       info_get_num(o, "rate") / 1e6,
-		       info_get_num(o, "retries"), info_get_num(o, "errors"));
+		       info_get_num(o, "retries"), info_get_num(o, "errors"),
+		       info_get_num(o, "state_changes"));
 }
 
 static void watch_peers(const cJSON *doc)

@@ -482,6 +482,8 @@ case_watch()
 		'all(a["peers"][0]["tx_bytes"] < b["peers"][0]["tx_bytes"] for a, b in zip(r, r[1:]))'
 	turns 'and so are the rates' \
 		'all(sum(x["tx_bytes_per_s"] for x in t["rails"]) > 0 and t["peers"][0]["tx_bytes_per_s"] > 0 for t in r[1:])'
+	turns 'changes of state are counted' \
+		'all(x["state_changes"] == 0 for t in r for x in t["rails"])'
 	run 0 'as text' --watch --count=1 --segment=127.0.0.1:17000
 	grep -q '^a1 .* up ' "$tmp/out"
 	ok $? 'a line for each rail'

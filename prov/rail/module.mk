@@ -9,11 +9,13 @@ SRCS += \
 	prov/rail/rail_end.c \
 	prov/rail/rail_fence.c \
 	prov/rail/rail_fence_ctl.c \
+	prov/rail/rail_health.c \
 	prov/rail/rail_hello.c \
 	prov/rail/rail_info.c \
 	prov/rail/rail_key.c \
 	prov/rail/rail_key_ctl.c \
 	prov/rail/rail_lane.c \
+	prov/rail/rail_link.c \
 	prov/rail/rail_mr.c \
 	prov/rail/rail_msg.c \
 	prov/rail/rail_note.c \
@@ -21,13 +23,16 @@ SRCS += \
 	prov/rail/rail_peer.c \
 	prov/rail/rail_piece.c \
 	prov/rail/rail_post.c \
+	prov/rail/rail_probe.c \
 	prov/rail/rail_progress.c \
 	prov/rail/rail_rail.c \
 	prov/rail/rail_reg.c \
+	prov/rail/rail_reopen.c \
 	prov/rail/rail_report.c \
 	prov/rail/rail_retry.c \
 	prov/rail/rail_sched.c \
 	prov/rail/rail_slice.c \
+	prov/rail/rail_stall.c \
 	prov/rail/rail_user.c \
 	prov/rail/rail_window.c \
 	# EOL
@@ -36,10 +41,14 @@ TEST_SRCS_rail = \
 	prov/rail/rail_auth_test.c \
 	prov/rail/rail_cache_test.c \
 	prov/rail/rail_cut_test.c \
+	prov/rail/rail_health_test.c \
 	prov/rail/rail_key_test.c \
+	prov/rail/rail_link_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \
+	prov/rail/rail_probe_test.c \
 	prov/rail/rail_progress_test.c \
+	prov/rail/rail_reopen_test.c \
 	prov/rail/rail_sched_test.c \
 	prov/rail/rail_shim.c \
 	prov/rail/rail_test_main.c \
@@ -48,3 +57,5 @@ TEST_SRCS_rail = \
 	# EOL
 
 UNIT_TESTS += rail
+
+TIMEOUT_rail_test = 300

@@ -326,7 +326,7 @@ static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
 		return next;
 	if (again)
 		rail_ctl_unanswered(peer, now, since);
-	ret = rail_msg_send(peer, buf, len, peer->attempt + a->tries);
+	ret = rail_msg_send(peer, buf, len, a->tries);
 	rail_done_init(&done);
 	rail_sched_enter(dp);
 	if (ret) {
@@ -594,7 +594,7 @@ static uint64_t atomic_serve(struct tei_rail_peer *peer, uint64_t now,
 	rail_sched_enter(dp);
 	len = atomic_compose_answer(peer, buf);
 	rail_sched_leave(dp);
-	if (rail_msg_send(peer, buf, len, peer->attempt) == -FI_EAGAIN)
+	if (rail_msg_send(peer, buf, len, 0) == -FI_EAGAIN)
 		return now + RAIL_CTL_RETRY_NS;
 	/* lost or sent: he who misses it asks again */
 	rail_sched_enter(dp);

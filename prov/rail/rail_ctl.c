@@ -90,6 +90,8 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 
 	rail_ctl_report(p);
 	next = rail_ctl_fence_reply(p, now, buf);
+	next = rail_ctl_sooner(next, rail_ctl_pong(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_life(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_hello(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_refuse(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_fences(p, now, buf));

@@ -53,6 +53,10 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
 uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
+/* --- rail_stall.c, rail_probe.c ------------------------------------------ */
+uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
 /* --- rail_note.c --------------------------------------------------------- */
 uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 

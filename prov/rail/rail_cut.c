@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,9 @@
 struct cut {
 	bool shut;			/* those that are meant */
 	const struct sockaddr *peer;	/* NULL: all */
+	uint32_t heard_ms;		/* 0: not asked */
 	uint32_t meant, others, nameless;
+	bool heard;			/* from some that are meant */
 };
 
 static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
@@ -60,6 +63,17 @@ static bool cut_listens(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) && on;
 }
 
+/* The other end's kernel was heard of within that time. */
+static bool cut_hears(int fd, uint32_t ms)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	memset(&info, 0, sizeof(info));
+	return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) &&
+	       (info.tcpi_last_ack_recv < ms || info.tcpi_last_data_recv < ms);
+}
+
 static void cut_socket(int fd, struct cut *c)
 {
 	struct sockaddr_storage sa;
@@ -81,6 +95,7 @@ static void cut_socket(int fd, struct cut *c)
 		}
 	}
 	c->meant++;
+	c->heard |= c->heard_ms && cut_hears(fd, c->heard_ms);
 	if (c->shut)
 		shutdown(fd, SHUT_RDWR);
 }
@@ -153,6 +168,17 @@ enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len)
 {
 	return cut_find(lane, addr, len, false);
+}
+
+bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
+		    uint32_t ms)
+{
+	struct cut c = { .peer = addr, .heard_ms = ms };
+
+	if (lane->wait_fd < 0 || len < sizeof(struct sockaddr_in))
+		return false;
+	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	return c.heard;
 }
 
 uint32_t rail_cut_count(struct rail_lane *lane)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_health.h"
 
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
@@ -19,6 +19,7 @@ static void dp_free(struct tei_rail_dp *dp)
 {
 	struct rail_slice_chunk *c, *next;
 
+	rail_link_close(dp);
 	if (dp->wake_fd >= 0)
 		close(dp->wake_fd);
 	for (c = dp->chunks; c; c = next) {
@@ -52,6 +53,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	if (attr->secret)
 		tei_secret_key(attr->secret, "peer protocol", &dp->auth);
 	dp->wake_fd = -1;
+	dp->link_fd = -1;
 	dp->table = 1;
 	dp->probe_ns = DP_PROBE_NS;
 	dp->stuck_ns = DP_STUCK_NS;
@@ -63,8 +65,10 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	tei_list_init(&dp->attn);
 	tei_list_init(&dp->active);
 	tei_list_init(&dp->slices);
+	tei_list_init(&dp->faults);
 	for (i = 0; i < RAIL_PEER_HASH; i++)
 		tei_list_init(&dp->hash[i]);
+	rail_link_open(dp);
 	ret = attr->any_local ? rail_mr_open_anywhere(dp, err) : 0;
 	if (!ret)
 		ret = rail_progress_start(dp, err);
@@ -151,6 +155,20 @@ static void dp_end_tasks(struct tei_rail_dp *dp)
 	rail_done_run(dp, &done);
 }
 
+/* After the thread has stopped: faults are the rails' and the peers'. */
+static void dp_end_health(struct tei_rail_dp *dp)
+{
+	struct tei_rail_peer *p;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++)
+		rail_probe_stop(rail_at(dp, i));
+	rail_sched_enter(dp);
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+		rail_health_forget(p);
+	rail_sched_leave(dp);
+}
+
 void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	dp_drain(dp, drain_ns);
@@ -163,6 +181,7 @@ void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns)
 
 	dp_drain(dp, drain_ns);
 	rail_progress_stop(dp);
+	dp_end_health(dp);
 	dp_say_bye(dp);
 	for (i = 0; i < rail_count(dp); i++)
 		rail_close_initiating(rail_at(dp, i));
@@ -414,6 +433,8 @@ int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 	s->inflight_max = __atomic_load_n(&rail->inflight_max,
 					  __ATOMIC_RELAXED);
 	s->window = __atomic_load_n(&rail->window, __ATOMIC_RELAXED);
+	s->state_changes = __atomic_load_n(&rail->state_changes,
+					   __ATOMIC_RELAXED);
 	s->rate = (double)__atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
 	return 0;
 }

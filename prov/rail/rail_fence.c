@@ -4,9 +4,10 @@
  * on writing, and posted RMA cannot be cancelled portably. What does work
  * everywhere is closing the endpoint. So:
  *
- *  - the target closes the target lane of the generation named, opens its
- *    replacement, and only then answers; every other initiator on that lane
- *    sees an error, learns the new generation by hello and posts again;
+ *  - the target closes the target lane of the generation named and only then
+ *    answers; it opens a replacement and says so in a hello. Every other
+ *    initiator on that lane sees an error, learns the new generation by that
+ *    hello and posts again;
  *  - the initiator retires its own lane where something of it is stuck: new
  *    work goes to the replacement, the other peers' slices drain for half the
  *    fence time, then the lane is closed and local memory is final.
@@ -14,6 +15,7 @@
  * Nothing of this runs unless something failed.
  */
 #include "prov/rail/rail_cache.h"
+#include "prov/rail/rail_health.h"
 
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
@@ -92,12 +94,22 @@ static void fence_retire(struct rail_lane *lane)
 	if (next->gen < lane->gen)
 		next->gen = lane->gen;
 	if (rail_lane_open(next, &err))
-		__atomic_store_n(&lane->rail->state, 2, __ATOMIC_RELAXED);
+		__atomic_store_n(&lane->rail->lost, true, __ATOMIC_RELAXED);
 	rail_sched_enter(lane->rail->dp);
 	rail_cache_renewed(rail_cache_of(lane));
 	rail_sched_leave(lane->rail->dp);
 	tei_mutex_unlock(&next->lock);
 	TEI_INFO("rail", "%s: an initiating lane is retired", lane->rail->name);
+}
+
+void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns)
+{
+	uint64_t usual = lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
+
+	fence_retire(lane);
+	tei_mutex_lock(&lane->lock);
+	lane->retire_ns += drain_ns - usual;
+	tei_mutex_unlock(&lane->lock);
 }
 
 static bool fence_carries(struct rail_lane *lane,
@@ -212,25 +224,33 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 	return next;
 }
 
-/* Closes the target lane and opens its next generation. */
-static void fence_renew(struct rail *rail)
+/* Closes the target lane; with it its generation ends. */
+static void fence_close_target(struct rail *rail)
 {
 	struct rail_lane *lane = &rail->target;
 	struct rail_done done;
 	struct tei_list none;
-	struct tei_err err;
 
 	tei_list_init(&none);
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	rail_cut(lane, &done);
 	rail_lane_close(lane, &none);
-	if (rail_lane_open(lane, &err)) {
-		lane->gen++;
-		__atomic_store_n(&rail->state, 2, __ATOMIC_RELAXED);
-	}
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(rail->dp, &done);
+}
+
+static bool fence_reopen_lane(struct rail_lane *lane)
+{
+	struct tei_err err;
+	int ret = 0;
+
+	tei_mutex_lock(&lane->lock);
+	/* who takes the rail away closes its lanes after that */
+	if (!lane->ep && __atomic_load_n(&lane->rail->open, __ATOMIC_ACQUIRE))
+		ret = rail_lane_open(lane, &err);
+	tei_mutex_unlock(&lane->lock);
+	return !ret;
 }
 
 /*
@@ -242,10 +262,32 @@ static void fence_renew_bound(struct rail *rail)
 {
 	tei_mutex_lock(&rail->dp->admin);
 	rail_mr_unbind(rail);
-	fence_renew(rail);
-	if (rail->target.ep)
+	fence_close_target(rail);
+	if (fence_reopen_lane(&rail->target))
 		rail_mr_rebind(rail);
+	else
+		__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
 	tei_mutex_unlock(&rail->dp->admin);
+	rail_peer_announce(rail->dp);
+}
+
+static void fence_reopen_bound(struct rail *rail)
+{
+	tei_mutex_lock(&rail->dp->admin);
+	if (fence_reopen_lane(&rail->target))
+		rail_mr_rebind(rail);
+	else
+		__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
+	tei_mutex_unlock(&rail->dp->admin);
+	if (rail->target.ep)
+		rail_peer_announce(rail->dp);
+}
+
+/* The answer need not wait for the next one to be open. */
+static void fence_renew(struct rail *rail)
+{
+	fence_close_target(rail);
+	rail_reopen_start(rail);
 }
 
 uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
@@ -259,9 +301,41 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 		fence_renew_bound(rail);
 	else
 		fence_renew(rail);
-	now = rail->target.gen;
+	/* one that is to be opened yet has the next number */
+	now = rail->target.gen + !rail->target.ep;
 	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
 		 rail->name, now);
-	rail_peer_announce(rail->dp);
 	return now;
+}
+
+void rail_fence_reopened(struct rail *rail)
+{
+	TEI_DEBUG_LOG("rail", "%s: target lane open again, generation %u",
+		      rail->name, rail->target.gen);
+	rail_peer_announce(rail->dp);
+}
+
+/* Each attempt that fails says so in the log, which limits that. */
+void rail_fence_reopen(struct rail *rail)
+{
+	struct rail_lane *lane;
+	bool ok = true;
+	uint32_t j;
+
+	for (j = 0; ok && j < rail->ninit; j++) {
+		lane = &rail->init[j * RAIL_LANE_SLOTS];
+		if (lane[0].state != RAIL_LANE_ACTIVE &&
+		    lane[1].state != RAIL_LANE_ACTIVE)
+			ok = fence_reopen_lane(lane[0].ep ? &lane[1] : lane);
+	}
+	if (!ok)
+		return;
+	__atomic_store_n(&rail->lost, false, __ATOMIC_RELAXED);
+	rail_sched_enter(rail->dp);
+	rail_health_state(rail);
+	rail_sched_leave(rail->dp);
+	if (!rail->target.ep && rail->mr_mode & FI_MR_ENDPOINT)
+		fence_reopen_bound(rail);
+	else if (!rail->target.ep)
+		rail_reopen_start(rail);
 }

@@ -28,7 +28,7 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 	rail_wire_put(&w, id, 2);
 	rail_wire_put(&w, f.gen, 4);
 	len = rail_msg_end(&w);
-	ret = rail_msg_send(p, buf, len, p->attempt + f.tries);
+	ret = rail_msg_send(p, buf, len, f.tries);
 	f.next_ns = rail_ctl_sent(ret, now, &f.tries);
 	f.since_ns = f.since_ns ? f.since_ns : now;
 	rail_ctl_unanswered(p, now, f.since_ns);
@@ -86,7 +86,7 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		rail_wire_put_bytes(&w, a->bytes,
 				    rail_at(dp, i)->target.ep ? a->len : 0);
 		len = rail_msg_end(&w);
-		ret = rail_msg_send(p, buf, len, p->attempt);
+		ret = rail_msg_send(p, buf, len, 0);
 		rail_sched_enter(dp);
 		if (ret == -FI_EAGAIN) {
 			p->fences_owed = true;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 
 #define HELLO_SILENT_TRIES 120
@@ -64,6 +65,9 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 	if (p->stranger)
 		return 0;
+	/* it would miss in the table */
+	if (rail_reopen_any(dp))
+		return now + RAIL_CTL_RETRY_NS;
 	rail_sched_enter(dp);
 	if (p->announce) {
 		p->announce = false;
@@ -95,7 +99,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if ((announce || probe) && !ask && hello_forget_silent(p, now))
 		return 0;
 	len = rail_msg_hello(p, ask || announce || probe, buf);
-	ret = rail_msg_send(p, buf, len, p->attempt);
+	ret = rail_msg_send(p, buf, len, reply ? 0 : p->hello_tries);
 	if (ret && reply) {
 		rail_sched_enter(dp);
 		p->reply_hello = true;
@@ -129,7 +133,7 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_wire_put_bytes(&w, said, strlen(said));
 	rail_wire_put_raw(&w, p->refuse_nonce, sizeof(p->refuse_nonce));
 	len = rail_msg_end(&w);
-	ret = rail_msg_send(p, buf, len, p->attempt);
+	ret = rail_msg_send(p, buf, len, 0);
 	if (ret == -FI_EAGAIN && !(p->stranger && now > p->stranger_ns))
 		return rail_ctl_sent(ret, now, &tries);
 	p->refuse = 0;

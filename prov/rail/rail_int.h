@@ -49,6 +49,7 @@
 #define RAIL_ATOMICS		256	/* atomics under way per peer */
 #define RAIL_IOV_MAX		16	/* pieces of one operation */
 #define RAIL_KEY_MAX		64	/* bytes of one key, raw keys included */
+#define RAIL_PONGS		8	/* probes answered at a time, per peer */
 #define RAIL_AUTH_WORDS		8	/* of the numbers seen of a peer */
 #define RAIL_STRANGERS		4	/* being refused at a time */
 #define RAIL_LANE_SLOTS		2	/* active and retiring, per lane */
@@ -213,6 +214,9 @@ struct rail_lane {
 	bool visited;			/* target: a caller reads it */
 	struct tei_list aside;		/* target: rail_aside, for the thread */
 	uint32_t naside;		/* read without lock: atomic */
+	bool link_cut;			/* thread: cut when the link was lost */
+	struct rail_slice *look_head;	/* rail_stall.c: posted first, as the */
+	uint64_t look_moves;		/* last look found it, and its path */
 	struct rail_rx *rx;		/* target: receive buffers */
 	void *rx_mem;
 	struct fid_mr *rx_mr;
@@ -277,6 +281,11 @@ struct rail {
 	struct rail_cache *cache;	/* [ninit] */
 	uint32_t ninit;
 	struct rail_lane target;
+	struct rail_lane fresh;		/* rail_reopen.c: the next target lane */
+	pthread_t opener;		/* fresh.lock: these */
+	bool opener_started;
+	bool reopening;			/* atomic for readers */
+	bool reopened;			/* atomic */
 
 	struct rail_tx tx[RAIL_TX_MSGS];
 	void *tx_mem;
@@ -292,6 +301,17 @@ struct rail {
 	uint64_t base_ns;		/* of a slice alone, 0: not known */
 	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
 	uint64_t rate_bps;		/* bytes/s, service rate */
+	bool link_down;			/* its interface carries nothing */
+	bool lost;			/* an endpoint could not be opened */
+	uint64_t state_changes;
+	uint32_t ifindex;		/* fixed; 0: no interface */
+	uint64_t lost_next_ns;		/* thread */
+	struct rail_lane probe;		/* rail_probe.c; thread */
+	uint64_t probe_end_ns;		/* thread; 0: just opened */
+	bool probing;			/* thread: the probe is open, or will be */
+	bool probe_started;		/* thread: by prober, not joined */
+	bool probe_opened;		/* atomic */
+	pthread_t prober;
 	struct tei_log_limit err_limit;
 };
 
@@ -371,6 +391,8 @@ struct rail_path {
 	bool connected;			/* something completed on it */
 	bool blocked_now;		/* in this bundle */
 	uint32_t posted;		/* slices on the lane of lane_gen */
+	uint64_t moves;			/* atomic: grows while it lives */
+	uint64_t look_moves, look_ns;	/* rail_stall.c */
 	uint64_t blocked_ns;		/* no post before this time, 0: free */
 	uint64_t since_ns;		/* connecting since, 0: not */
 	uint64_t asked_ns;		/* last message, 0: none */
@@ -543,12 +565,21 @@ struct tei_rail_peer {
 	uint32_t stuck_tries;		/* thread */
 	bool warm_wanted;		/* connect every pair of rails */
 	uint64_t warm_left;		/* thread: rails still to connect */
-	uint32_t attempt;		/* rotates the rails of messages */
 	struct tei_log_limit err_limit;
 	struct tei_rail_peer_stats stats; /* its counters */
 	bool routes_changed;		/* the log is to say so */
 	uint64_t said;			/* thread: hash of what it said last */
 	struct tei_log_limit report_limit;
+
+	struct tei_list faults;		/* rail_health.h */
+	int32_t heard;			/* atomic: rail of its last message,
+					 * -1: none */
+	uint64_t pongs[RAIL_PONGS];	/* probes to answer */
+	uint32_t npongs;
+	bool pong;			/* a sign of life is asked for */
+	uint32_t revoke_tries;		/* thread */
+	uint64_t life_next_ns;		/* thread: ours, asked for */
+	uint32_t life_tries;		/* thread */
 };
 
 #define RAIL_PEER_HASH	1024
@@ -614,6 +645,8 @@ struct tei_rail_dp {
 	struct rail_slice_chunk *chunks;
 	uint32_t nfencing;		/* regions that want a fence; atomic */
 	uint64_t attn_next_ns;		/* when the next of attn is due */
+	struct tei_list faults;		/* rail_health.h */
+	uint64_t probe_seq;		/* of the newest probe */
 
 	/* atomics */
 	uint64_t drive_seq;		/* callers' progress calls */
@@ -627,6 +660,16 @@ struct tei_rail_dp {
 	bool wake_pending;
 	uint32_t inflight;		/* slices posted, all lanes */
 	uint64_t open_ns;		/* what opening a lane takes of late */
+	uint32_t nfaults;
+	bool health_soon;		/* a probe was answered */
+	bool reopened;			/* some target lane was */
+
+	/* thread */
+	int link_fd;			/* -1: none */
+	uint64_t link_next_ns;		/* links that are down: next look */
+	uint64_t health_ns;		/* last look at all that */
+	uint64_t probe_next_ns;
+	uint32_t probing;		/* rails whose probe is open */
 };
 
 /*
@@ -731,6 +774,9 @@ enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr,
 /* Whether there is one. */
 enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len) TEI_REQUIRES(lane->lock);
+/* Whether the kernel heard anything from there in the last milliseconds. */
+bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
+		    uint32_t ms) TEI_REQUIRES(lane->lock);
 /* The lane's connections, as far as the provider shows them. */
 uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
@@ -783,6 +829,11 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 /* -FI_EAGAIN was seen: no post before a while. busy: with slices of its own
  * under way. True when it has been connecting for suspiciously long. */
 bool rail_path_block(struct rail_path *path, uint64_t now, bool busy);
+/* Something was posted on it while idle, or came back. The lane is locked. */
+static inline void rail_path_moved(struct rail_path *path)
+{
+	__atomic_store_n(&path->moves, path->moves + 1, __ATOMIC_RELAXED);
+}
 /* A local rail that fits it, or -1. */
 int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
 /* The remote rail that the next slice of a local one goes to, or -1. */
@@ -890,7 +941,8 @@ void rail_peer_alive(struct tei_rail_peer *peer)
  * thread, no lock held. */
 void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now);
 /* Its first hello came. */
-void rail_peer_ready(struct tei_rail_peer *peer);
+void rail_peer_ready(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* sure: it said itself that it touches our memory no more. Otherwise whoever
  * unregisters what it has keys of has the lanes fenced. */
 void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why, bool sure,
@@ -998,6 +1050,12 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer);
  * the lane gets a new one, with back-off. */
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    const struct rail_path *path, uint64_t now);
+/* New work goes to a new endpoint; the old one is closed after drain_ns. */
+void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns);
+/* Opens what could not be opened before. */
+void rail_fence_reopen(struct rail *rail);
+/* Its target lane is open again: tells the peers. */
+void rail_fence_reopened(struct rail *rail);
 /* Closes retiring lanes that are idle or out of time; returns when to come
  * again, 0: none is retiring. */
 uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now);
@@ -1020,6 +1078,8 @@ enum rail_msg_type {
 	RAIL_MSG_ATOMIC = 11,
 	RAIL_MSG_ATOMIC_REP = 12,
 	RAIL_MSG_USER = 13,	/* the bytes of tei_rail_send */
+	RAIL_MSG_PING = 14,	/* a sign of life, or a probe of the wire */
+	RAIL_MSG_PONG = 15,
 };
 /* All of these: the thread, no lock held unless said. */
 struct rail_wire;
@@ -1039,6 +1099,16 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,
 		    struct rail_lane **lane, struct rail_path **path);
+/* Whether nothing speaks against that rail of ours for messages. */
+bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail);
+/* The same by any endpoint, to an address of its AV. */
+int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
+		  uint16_t remote, fi_addr_t addr, const void *msg, size_t len);
+/* PING and PONG; rail_probe.c. */
+void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail *rail,
+		      struct rail_wire *w) TEI_REQUIRES(rail_sched_held);
+void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held);
 /* A message came in on a target lane. The thread, or a caller: then it is set
  * aside unless it is for the user. */
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,

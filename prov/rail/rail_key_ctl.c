@@ -144,7 +144,7 @@ uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_wire_put(&w, count, 2);
 	w.pos = len;
 	len = rail_msg_end(&w);
-	ret = rail_msg_send(p, buf, len, p->attempt);
+	ret = rail_msg_send(p, buf, len, 0);
 	if (ret != -FI_EAGAIN)
 		return 0;
 	rail_sched_enter(dp);
@@ -177,7 +177,7 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_wire_put(&w, want.addr, 8);
 	rail_wire_put(&w, want.len, 8);
 	len = rail_msg_end(&w);
-	ret = rail_msg_send(p, buf, len, p->attempt + want.tries);
+	ret = rail_msg_send(p, buf, len, want.tries);
 	want.next_ns = rail_ctl_sent(ret, now, &want.tries);
 	want.since_ns = want.since_ns ? want.since_ns : now;
 	rail_ctl_unanswered(p, now, want.since_ns);
@@ -194,7 +194,8 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 /* Sends region ids of a list; type REVOKE or REVOKED. */
 static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
-			const uint64_t *ids, uint32_t n, uint8_t *buf)
+			const uint64_t *ids, uint32_t n, uint8_t *buf,
+			uint32_t attempt)
 {
 	struct rail_wire w;
 	uint32_t i;
@@ -205,7 +206,7 @@ static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 	rail_wire_put(&w, n, 2);
 	for (i = 0; i < n; i++)
 		rail_wire_put(&w, ids[i], 8);
-	return rail_msg_send(p, buf, rail_msg_end(&w), p->attempt);
+	return rail_msg_send(p, buf, rail_msg_end(&w), attempt);
 }
 
 #define KEY_IDS 512
@@ -226,7 +227,7 @@ uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(p->dp);
 	if (!n)
 		return 0;
-	ret = key_send_ids(p, RAIL_MSG_REVOKED, ids, n, buf);
+	ret = key_send_ids(p, RAIL_MSG_REVOKED, ids, n, buf, 0);
 	if (ret != -FI_EAGAIN)
 		return more ? now : 0;
 	rail_sched_enter(p->dp);
@@ -252,9 +253,12 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return 0;
 	if (now < next)
 		return next;
-	ret = key_send_ids(p, RAIL_MSG_REVOKE, ids, n, buf);
+	ret = key_send_ids(p, RAIL_MSG_REVOKE, ids, n, buf,
+			   p->revoke_tries);
 	next = now +
 	       (ret == -FI_EAGAIN ? RAIL_CTL_RETRY_NS : RAIL_CTL_RESEND_NS);
+	/* the one that took it may be broken */
+	p->revoke_tries += !ret;
 	rail_sched_enter(p->dp);
 	p->revoke_next_ns = next;
 	rail_sched_leave(p->dp);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_cache.h"
+#include "prov/rail/rail_health.h"
 
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index)
@@ -356,6 +357,7 @@ static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 		slice->path->posted--;
 		slice->path->blocked_ns = 0;
 	}
+	rail_path_moved(slice->path);
 	__atomic_store_n(&lane->inflight, lane->inflight - 1, __ATOMIC_RELAXED);
 	lane->inflight_bytes -= slice->len;
 	__atomic_fetch_sub(&rail->inflight_bytes, slice->len, __ATOMIC_RELAXED);
@@ -521,6 +523,7 @@ static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
 		rail_cache_drop(slice->path);
 	slice->prov_err = e->prov_errno;
 	rail_sched_broke(slice->peer, lane->rail, e->err, e->prov_errno, text);
+	rail_health_error(slice, e->err);
 	rail_sched_broken(dp, slice, e->err, done);
 	rail_sched_leave(dp);
 }

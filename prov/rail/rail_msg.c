@@ -11,6 +11,7 @@
 
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
@@ -99,15 +100,39 @@ static bool msg_admit(struct rail_lane *lane, struct rail_path *path,
 	return good;
 }
 
+/* By an address of the lane's AV, for that path (NULL: none). */
+static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
+			   uint16_t remote, struct rail_path *path,
+			   fi_addr_t addr, const void *msg, size_t len)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail *rail = lane->rail;
+	struct rail_tx *tx = msg_tx_get(rail, path);
+	ssize_t ret;
+
+	if (!tx)
+		return -FI_ENOMEM;
+	memcpy(tx->buf, msg, len);
+	rail_auth_sign(peer, tx->buf, len);
+	tx->lane = lane;
+	tx->incarnation = peer->incarnation;
+	tx->remote = remote;
+	__atomic_fetch_add(&lane->msgs, 1, __ATOMIC_RELAXED);
+	ret = fi_send(lane->ep, tx->buf, len,
+		      rail->tx_mr ? fi_mr_desc(rail->tx_mr) : NULL, addr,
+		      &tx->op.ctx);
+	if (ret)
+		msg_tx_put(tx);
+	return ret;
+}
+
 static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint16_t remote, struct rail_path *path,
 			const void *msg, size_t len, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
-	struct rail *rail = lane->rail;
-	struct rail_tx *tx;
-	bool busy;
 	ssize_t ret;
+	bool busy;
 
 	if (lane->state != RAIL_LANE_ACTIVE || path->blocked_ns > now ||
 	    !msg_admit(lane, path, now, &busy))
@@ -116,29 +141,29 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	ret = rail_path_ready(peer, path, lane, remote);
 	if (ret)
 		return ret;
-	tx = msg_tx_get(rail, path);
-	if (!tx)
-		return -FI_EAGAIN;
-	memcpy(tx->buf, msg, len);
-	rail_auth_sign(peer, tx->buf, len);
-	tx->lane = lane;
-	tx->incarnation = peer->incarnation;
-	tx->remote = remote;
-	__atomic_fetch_add(&lane->msgs, 1, __ATOMIC_RELAXED);
 	path->used = true;
-	ret = fi_send(lane->ep, tx->buf, len,
-		      rail->tx_mr ? fi_mr_desc(rail->tx_mr) : NULL,
-		      path->fi_addr, &tx->op.ctx);
+	ret = msg_post_to(peer, lane, remote, path, path->fi_addr, msg, len);
 	if (!ret) {
 		path->since_ns = 0;
 		path->asked_ns = now;
 		path->backoff_us = 0;
-		return 0;
-	}
-	msg_tx_put(tx);
-	if (ret == -FI_EAGAIN)
+	} else if (ret == -FI_EAGAIN) {
 		rail_path_block(path, now, busy);
-	return ret;
+	}
+	/* no buffer is not the path's fault */
+	return ret == -FI_ENOMEM ? -FI_EAGAIN : ret;
+}
+
+int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
+		  uint16_t remote, fi_addr_t addr, const void *msg, size_t len)
+{
+	ssize_t ret = -FI_EHOSTUNREACH;
+
+	tei_mutex_lock(&lane->lock);
+	if (lane->ep)
+		ret = msg_post_to(peer, lane, remote, NULL, addr, msg, len);
+	tei_mutex_unlock(&lane->lock);
+	return ret == -FI_ENOMEM ? -FI_EAGAIN : (int)ret;
 }
 
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
@@ -186,22 +211,56 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	return ret;
 }
 
-int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
-		  uint32_t attempt)
+bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
+{
+	int16_t remote;
+	bool works;
+
+	if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED))
+		return false;
+	if (!__atomic_load_n(&peer->dp->nfaults, __ATOMIC_RELAXED))
+		return true;
+	rail_sched_enter(peer->dp);
+	remote = peer->route[rail->index];
+	works = remote >= 0 &&
+		!rail_health_doubtful(peer, rail, (uint16_t)remote);
+	rail_sched_leave(peer->dp);
+	return works;
+}
+
+/* Over those rails that work, or those that do not. */
+static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
+			 size_t len, uint32_t first, bool works)
 {
 	uint32_t i, n = rail_count(peer->dp);
 	int ret, worst = -FI_EHOSTUNREACH;
+	struct rail *rail;
 
 	for (i = 0; i < n; i++) {
-		ret = rail_msg_send_on(peer, rail_at(peer->dp,
-						     (attempt + i) % n), 0,
-				       msg, len);
+		rail = rail_at(peer->dp, (first + i) % n);
+		if (rail_msg_works(peer, rail) != works)
+			continue;
+		ret = rail_msg_send_on(peer, rail, 0, msg, len);
 		if (!ret)
 			return 0;
 		if (ret == -FI_EAGAIN)
 			worst = ret;
 	}
 	return worst;
+}
+
+/* What was heard of the peer last came by a rail that works. */
+int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
+		  uint32_t attempt)
+{
+	int32_t heard = __atomic_load_n(&peer->heard, __ATOMIC_RELAXED);
+	uint32_t first = attempt + (heard > 0 ? (uint32_t)heard : 0);
+	int ret;
+
+	ret = msg_send_over(peer, msg, len, first, true);
+	if (ret == -FI_EHOSTUNREACH)
+		ret = msg_send_over(peer, msg, len, first, false);
+	return ret;
 }
 
 bool rail_msg_idle(struct rail *rail)
@@ -307,7 +366,9 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 	struct rail_remote *r = msg_remote(peer, in->id), *grown;
 	struct rail_fence fence;
 
-	if (r && r->gen >= in->gen)
+	/* one that has been closed gets its address later */
+	if (r && (r->gen > in->gen ||
+		  (r->gen == in->gen && (r->addr.len || !in->addr.len))))
 		return true;
 	if (!r) {
 		/* keys that were given before lack this rail's */
@@ -624,8 +685,9 @@ static void msg_on_notify(struct tei_rail_peer *peer, struct rail_wire *w,
 	tei_list_add_tail(&done->heard, &h->link);
 }
 
-static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
-			 uint16_t flags, uint32_t table, struct rail_wire *w,
+static void msg_dispatch(struct tei_rail_peer *peer, struct rail *rail,
+			 enum rail_msg_type type, uint16_t flags,
+			 uint32_t table, struct rail_wire *w,
 			 struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -659,6 +721,12 @@ static void msg_dispatch(struct tei_rail_peer *peer, enum rail_msg_type type,
 		break;
 	case RAIL_MSG_USER:
 		rail_user_received(peer, w, done);
+		break;
+	case RAIL_MSG_PING:
+		rail_msg_on_ping(peer, rail, w);
+		break;
+	case RAIL_MSG_PONG:
+		rail_msg_on_pong(peer, w);
 		break;
 	case RAIL_MSG_BYE:
 		rail_peer_set_gone(peer, "the peer closed its engine",
@@ -801,10 +869,11 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 		rail_user_seen(dp, h->src, &hello->remotes[i].addr);
 }
 
-static void msg_take(struct tei_rail_dp *dp, const struct msg_head *h,
+static void msg_take(struct rail *rail, const struct msg_head *h,
 		     struct rail_wire *w, const struct msg_hello *hello,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held)
 {
+	struct tei_rail_dp *dp = rail->dp;
 	struct tei_rail_peer *peer = msg_sender(dp, h, hello);
 	bool to_us = h->dst == dp->incarnation;
 	uint64_t now;
@@ -819,12 +888,13 @@ static void msg_take(struct tei_rail_dp *dp, const struct msg_head *h,
 	if (now - peer->alive_ns > MSG_SILENT_NS)
 		rail_ctl_awake(peer);
 	rail_peer_alive(peer);
+	__atomic_store_n(&peer->heard, rail->index, __ATOMIC_RELAXED);
 	if (h->type == RAIL_MSG_HELLO) {
 		msg_seen(dp, h, hello);
 		msg_on_hello(peer, hello, h->flags, h->table,
 			     to_us || !h->dst, to_us, done);
 	} else if (to_us) {
-		msg_dispatch(peer, h->type, h->flags, h->table, w, done);
+		msg_dispatch(peer, rail, h->type, h->flags, h->table, w, done);
 	}
 }
 
@@ -896,7 +966,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	else if (why)
 		msg_turn_away(dp, &h, &hello, why);
 	else
-		msg_take(dp, &h, &w, &hello, done);
+		msg_take(lane->rail, &h, &w, &hello, done);
 	rail_sched_leave(dp);
 	if (why)
 		msg_log_bad(lane->rail, why);

@@ -4,6 +4,7 @@
  * stopped: the test is the thread. Its answers go to a second data plane.
  */
 #include "prov/rail/rail_test.h"
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 #include "util/atomic.h"
 
@@ -905,8 +906,11 @@ static void msg_send_fence(struct msg_rig *rig, uint16_t rail, uint32_t gen)
 	rail_wire_put(&w, rail, 2);
 	rail_wire_put(&w, gen, 4);
 	msg_arrive(rig, buf, rail_msg_end(&w));
-	while (p->fences_owed && tei_now_ns() < end)
+	while ((p->fences_owed || rail_reopen_any(rig->lane->rail->dp)) &&
+	       tei_now_ns() < end) {
 		msg_turn(rig);
+		rail_reopen_collect(rig->lane->rail);
+	}
 	CU_ASSERT_FALSE(p->fences_owed);
 }
 

@@ -68,7 +68,7 @@ static int path_fit(const struct rail *rail, const struct rail_remote *remote)
 	const uint8_t *a, *b;
 	size_t na = 0, nb = 0;
 
-	if (mine->protocol != its->protocol ||
+	if (!its->len || mine->protocol != its->protocol ||
 	    mine->protocol_version != its->protocol_version ||
 	    mine->addr_format != its->addr_format)
 		return 0;
@@ -261,6 +261,9 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 	}
 	addr = peer->remotes[remote].addr;
 	rail_sched_leave(peer->dp);
+	/* the peer's lane is closed; another one is announced */
+	if (!addr.len)
+		return -FI_EAGAIN;
 	/* what is still being closed is not to be taken for the new one */
 	if (path->cut && path->lane_gen == lane->gen &&
 	    rail_cut_look(lane, addr.bytes, addr.len) == RAIL_CUT_SOME)
@@ -340,7 +343,8 @@ void rail_path_leave(struct rail_slice *s)
 void rail_path_send(struct rail_path *path, struct rail_tx *tx)
 {
 	tx->path = path;
-	path->msgs++;
+	if (path)
+		path->msgs++;
 }
 
 void rail_path_sent(struct rail_tx *tx)

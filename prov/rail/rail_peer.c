@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_health.h"
 
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_PROBE_LOOK		16	/* peers looked at per probe */
@@ -89,6 +89,8 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->notes);
 	tei_list_init(&p->keys);
 	rail_atomic_init(p);
+	tei_list_init(&p->faults);
+	p->heard = -1;
 	tei_list_add_tail(&dp->peers, &p->link);
 	return p;
 }
@@ -205,6 +207,7 @@ void rail_peer_maybe_free(struct tei_rail_peer *p)
 		return;
 	if (!tei_list_empty(&p->active_link))
 		__atomic_fetch_sub(&p->dp->nactive, 1, __ATOMIC_RELAXED);
+	rail_health_forget(p);
 	tei_list_del(&p->active_link);
 	tei_list_del(&p->attn_link);
 	tei_list_del(&p->hash_link);
@@ -275,6 +278,7 @@ void rail_peer_attend(struct tei_rail_peer *p)
 
 void rail_peer_ready(struct tei_rail_peer *p)
 {
+	rail_health_forget(p);
 	p->state = RAIL_PEER_READY;
 	p->want_hello = false;
 	p->hello_tries = 0;
@@ -292,6 +296,7 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 
 	p->state = RAIL_PEER_GONE;
 	rail_atomic_gone(p, why->text, done);
+	rail_health_forget(p);
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
 		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
 	/* a process that is gone writes nothing more */

@@ -54,6 +54,8 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 		return ret;
 	if (!lane->inflight)
 		rail_window_begin(lane, s);
+	if (!s->path->posted)
+		rail_path_moved(s->path);
 	s->path->posted++;
 	s->path->since_ns = 0;
 	s->path->backoff_us = 0;

@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_health.h"
 #include "util/thread.h"
 
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts */
@@ -413,6 +413,9 @@ static void progress_turn(struct progress *pr)
 		next = due;
 	if (target)
 		pr->target_ns = now;
+	due = rail_health_run(dp, now);
+	if (due && (!next || due < next))
+		next = due;
 	if (any) {
 		pr->active_ns = now;
 		pr->idle_sleep_ns = 0;

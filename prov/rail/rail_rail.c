@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_cache.h"
+#include "prov/rail/rail_health.h"
 
 /* Registrations are free of cost where no key or descriptor is the NIC's. */
 #define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
@@ -202,6 +203,8 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail->dp = dp;
 	tei_list_init(&rail->tx_free);
 	rail_lane_init(&rail->target, rail, true, 0);
+	rail_lane_init(&rail->fresh, rail, true, 0);
+	rail_lane_init(&rail->probe, rail, false, 0);
 	snprintf(rail->name, sizeof(rail->name), "%s", found->name);
 	snprintf(rail->provider, sizeof(rail->provider), "%s",
 		 found->info->fabric_attr->prov_name);
@@ -239,6 +242,9 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	ret = rail_open_lanes(rail, err);
 	if (ret)
 		goto err_rail;
+	rail_link_find(rail);
+	if (rail->link_down)
+		rail->state = TEI_RAIL_DOWN;
 	rail->open = true;
 	*out = rail;
 	return 0;
@@ -287,6 +293,8 @@ void rail_close(struct rail *rail)
 {
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
+	rail_close_lane(&rail->probe);
+	rail_reopen_stop(rail);
 	rail_close_lane(&rail->target);
 	rail_close_caches(rail);
 	if (rail->target.rx_mr)
@@ -315,6 +323,8 @@ void rail_free(struct rail *rail)
 		tei_mutex_fini(&rail->init[i].lock);
 	tei_mutex_fini(&rail->target.lock);
 	rail_msg_drop_aside(&rail->target);
+	tei_mutex_fini(&rail->fresh.lock);
+	tei_mutex_fini(&rail->probe.lock);
 	free(rail->init);
 	free(rail->cache);
 	free(rail->target.rx);

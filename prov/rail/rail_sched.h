@@ -70,7 +70,8 @@ struct rail_window_sum {
 };
 void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 		     const uint8_t *ranks, uint64_t bytes,
-		     struct rail_window_sum *sum);
+		     struct rail_window_sum *sum)
+	TEI_REQUIRES(rail_sched_held);
 /* With len more of the last bytes left, the rail would end after the others. */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 		      uint64_t left, uint64_t len);

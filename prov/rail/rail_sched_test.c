@@ -421,10 +421,17 @@ static void sched_round(struct sched_rig *rig, int value,
 	CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst, SCHED_BIG), 0);
 }
 
+/* A lane that is closed and opened anew has the next one already. */
 static uint32_t sched_target_gen(struct test_plane *p)
 {
-	return __atomic_load_n(&rail_at(p->dp, 0)->target.gen,
-			       __ATOMIC_ACQUIRE);
+	struct rail *rail = rail_at(p->dp, 0);
+	uint32_t gen;
+
+	tei_mutex_lock(&rail->fresh.lock);
+	gen = __atomic_load_n(&rail->target.gen, __ATOMIC_ACQUIRE) +
+	      rail->reopening;
+	tei_mutex_unlock(&rail->fresh.lock);
+	return gen;
 }
 
 /* Asks for a fence of the present generation, unless one is asked for. */

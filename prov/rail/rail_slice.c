@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "prov/rail/rail_cache.h"
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
@@ -58,12 +59,13 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 /* Whether some better placed rail of this peer still has room. */
 static bool slice_near_has_room(const struct tei_rail_peer *peer,
 				const uint8_t *ranks, uint8_t rank)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail *r;
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++) {
-		if (peer->route[i] < 0 || ranks[i] >= rank)
+		if (ranks[i] >= rank || !rail_health_works(peer, i))
 			continue;
 		r = rail_at(peer->dp, i);
 		if (__atomic_load_n(&r->inflight_bytes, __ATOMIC_RELAXED) <
@@ -75,11 +77,12 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 
 static bool slice_near_exists(const struct tei_rail_peer *peer,
 			      const uint8_t *ranks, uint8_t rank)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++)
-		if (peer->route[i] >= 0 && ranks[i] < rank)
+		if (ranks[i] < rank && rail_health_works(peer, i))
 			return true;
 	return false;
 }
@@ -88,11 +91,12 @@ static bool slice_near_exists(const struct tei_rail_peer *peer,
 static bool slice_of_other(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
 			   const struct tei_rail_task *t)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i = t->rail - 1u;
 
 	return t->rail && i != rail->index && i < rail_count(peer->dp) &&
-	       peer->route[i] >= 0 &&
+	       rail_health_works(peer, i) &&
 	       tei_now_ns() - t->progress_ns < peer->dp->stuck_ns;
 }
 
@@ -100,6 +104,7 @@ static bool slice_of_other(const struct rail *rail,
 static struct tei_rail_task *slice_first(const struct tei_list *queue,
 					 const struct rail *rail,
 					 const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *t;
 	uint32_t n = 0;
@@ -562,13 +567,16 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (r < 0 || peer->unfenced || peer->state != RAIL_PEER_READY)
 		return NULL;
 	remote = &peer->remotes[r];
-	if (remote->fence.wanted)
+	if (remote->fence.wanted || !remote->addr.len)
 		return NULL;
 	p = rail_path_get(peer, lane, (uint16_t)r);
 	if (!p)
 		return NULL;
 	large = slice_has_share(lane, p, bytes, true);
 	if (!large && !slice_has_share(lane, p, bytes, false))
+		return NULL;
+	if (!tei_list_empty(&peer->faults) &&
+	    !rail_health_open(peer, lane->rail, (uint16_t)r, p->bytes))
 		return NULL;
 	if (p->blocked_ns) {
 		if (!*now)
@@ -625,6 +633,8 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 
 	if (room > RAIL_BUNDLE)
 		room = RAIL_BUNDLE;
+	if (__atomic_load_n(&lane->rail->link_down, __ATOMIC_RELAXED))
+		return 0;
 	rail_cache_favour(lane);
 	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
 			       active_link) {

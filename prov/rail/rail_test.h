@@ -12,10 +12,14 @@
 extern const struct tei_test_case rail_auth_cases[];
 extern const struct tei_test_case rail_cache_cases[];
 extern const struct tei_test_case rail_cut_cases[];
+extern const struct tei_test_case rail_health_cases[];
 extern const struct tei_test_case rail_key_cases[];
+extern const struct tei_test_case rail_link_cases[];
 extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
+extern const struct tei_test_case rail_probe_cases[];
 extern const struct tei_test_case rail_progress_cases[];
+extern const struct tei_test_case rail_reopen_cases[];
 extern const struct tei_test_case rail_sched_cases[];
 extern const struct tei_test_case rail_window_cases[];
 extern const struct tei_test_case rail_wire_cases[];
@@ -36,6 +40,19 @@ void test_plane_close(struct test_plane *p);
 /* of's peer that stands for to, held. Fatal. */
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,
 				      struct test_plane *to);
+
+/* Two that know each other; the thread of the first is the test. */
+struct test_pair {
+	struct test_plane from, to;
+	struct tei_rail_peer *peer;	/* to, as from knows it */
+	struct rail *rail;		/* from's only one */
+	char src[64], dst[64];		/* registered */
+};
+
+void test_pair_open(struct test_pair *pair);
+void test_pair_close(struct test_pair *pair);
+/* What from's thread would do for once at that time, faults apart. */
+void test_pair_turn(struct test_pair *pair, uint64_t now);
 
 /* Notifications that any plane has heard. */
 uint32_t test_notified(void);

@@ -178,6 +178,52 @@ enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 	return t.end;
 }
 
+/* --- two planes ---------------------------------------------------------- */
+
+void test_pair_open(struct test_pair *pair)
+{
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	test_plane_init(&pair->from);
+	test_plane_init(&pair->to);
+	test_plane_open(&pair->from, "127.0.0.1");
+	test_plane_open(&pair->to, "127.0.0.2");
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(pair->from.dp, pair->src,
+					      sizeof(pair->src), "*", true,
+					      &err, &mr), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(pair->to.dp, pair->dst,
+					      sizeof(pair->dst), "*", true,
+					      &err, &mr), 0);
+	pair->peer = test_plane_peer(&pair->from, &pair->to);
+	CU_ASSERT_EQUAL_FATAL(test_run(pair->from.dp, pair->peer, false,
+				       pair->src, pair->dst, 1),
+			      TEI_RAIL_END_COMPLETED);
+	test_plane_still(&pair->from);
+	/* it goes on, by the test */
+	__atomic_store_n(&pair->from.dp->stop, false, __ATOMIC_RELEASE);
+	pair->rail = rail_at(pair->from.dp, 0);
+}
+
+void test_pair_close(struct test_pair *pair)
+{
+	__atomic_store_n(&pair->from.dp->stop, true, __ATOMIC_RELEASE);
+	tei_rail_peer_put(pair->peer);
+	test_plane_close(&pair->from);
+	test_plane_close(&pair->to);
+}
+
+void test_pair_turn(struct test_pair *pair, uint64_t now)
+{
+	uint32_t i;
+
+	rail_peer_run(pair->peer, now);
+	for (i = 0; i < pair->rail->ninit * RAIL_LANE_SLOTS; i++)
+		rail_lane_run(&pair->rail->init[i], false);
+	rail_lane_run(&pair->rail->target, false);
+	rail_fence_retiring(pair->from.dp, now);
+}
+
 /* --- data ---------------------------------------------------------------- */
 
 /* xorshift64*: state is never 0. */
@@ -205,10 +251,14 @@ int main(int argc, char **argv)
 		{ "rail_auth", rail_auth_cases },
 		{ "rail_cache", rail_cache_cases },
 		{ "rail_cut", rail_cut_cases },
+		{ "rail_health", rail_health_cases },
 		{ "rail_key", rail_key_cases },
+		{ "rail_link", rail_link_cases },
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },
+		{ "rail_probe", rail_probe_cases },
 		{ "rail_progress", rail_progress_cases },
+		{ "rail_reopen", rail_reopen_cases },
 		{ "rail_sched", rail_sched_cases },
 		{ "rail_window", rail_window_cases },
 		{ "rail_wire", rail_wire_cases },

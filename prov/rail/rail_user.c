@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 
 _Static_assert(TEI_RAIL_MESSAGE_HEAD == RAIL_WIRE_HEADER, "head");
@@ -51,6 +51,7 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 {
 	uint32_t i, n = rail_count(p->dp), at;
 	int ret, worst = -FI_EHOSTUNREACH;
+	bool works;
 	struct rail_wire w;
 
 	if (!user_ready(p))
@@ -58,8 +59,14 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	rail_msg_begin(p, &w, buf, RAIL_MSG_USER, 0);
 	w.pos = len;
 	rail_msg_end(&w);
-	for (i = 0; i < n; i++) {
+	/* those that work, then the others */
+	for (i = 0; i < 2 * n; i++) {
+		if (i == n && worst == -FI_EAGAIN)
+			break;
 		at = (*prefer + i) % n;
+		works = rail_msg_works(p, rail_at(p->dp, at));
+		if (works != (i < n))
+			continue;
 		ret = user_send_on(p, at, buf, len);
 		if (!ret) {
 			*prefer = at;
@@ -78,7 +85,7 @@ uint32_t tei_rail_peer_rails(struct tei_rail_peer *p,
 
 	rail_sched_enter(p->dp);
 	for (i = 0; i < rail_count(p->dp); i++)
-		if (p->route[i] >= 0)
+		if (rail_health_works(p, i))
 			rails[n++] = (uint8_t)i;
 	rail_sched_leave(p->dp);
 	return n;

@@ -5,6 +5,7 @@
  * few milliseconds, whatever the rail's rate, keeps it busy, lets all rails of a
  * task end together, and keeps short what a small request finds ahead of it.
  */
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* on top of the way there and back */
@@ -176,7 +177,7 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 	sum->bytes = bytes;
 	sum->share = 1;
 	for (i = 0; i < rail_count(peer->dp); i++) {
-		if (i == rail->index || peer->route[i] < 0 ||
+		if (i == rail->index || !rail_health_works(peer, i) ||
 		    ranks[i] > ranks[rail->index])
 			continue;
 		r = rail_at(peer->dp, i);

@@ -30,6 +30,8 @@ static struct window_rig *window_begin(uint32_t n)
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&rig->settings, &err), 0);
 	rig->dp.settings = &rig->settings;
 	rig->peer.dp = &rig->dp;
+	tei_list_init(&rig->peer.faults);
+	tei_mutex_init(&rig->dp.sched);
 	for (i = 0; i < n; i++) {
 		rig->rail[i].dp = &rig->dp;
 		rig->rail[i].index = (uint16_t)i;
@@ -205,8 +207,10 @@ static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 		}
 		for (i = 0; i < n && left; i++) {
 			hold = rig->rail[i].inflight_bytes;
+			rail_sched_enter(&rig->dp);
 			rail_window_sum(&rig->rail[i], &rig->peer, ranks, hold,
 					&sum);
+			rail_sched_leave(&rig->dp);
 			if (hold >= window ||
 			    rail_window_over(&sum, hold, left, WINDOW_SLICE))
 				continue;

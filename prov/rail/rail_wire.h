@@ -44,6 +44,8 @@
  *		(enum tei_atomic_op), width 1, address 8, operand 8, compare 8
  *	ATOMIC_REP	session 8, answers 2, per answer: number 8, code 4,
  *		old value 8
+ *	PING	number 8; 0: any sign of life will do
+ *	PONG	number 8 of the PING that it answers
  *
  * "text" and "bytes" are a length of 2 followed by that many bytes.
  */

@@ -161,12 +161,21 @@ size_t tei_rail_count(struct tei_rail_dp *dp);
 int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 		      struct tei_rail_desc *desc);
 
+/* As enum te_rail_state of moonrail.h. */
+enum tei_rail_state {
+	TEI_RAIL_UP,
+	TEI_RAIL_SUSPECT,
+	TEI_RAIL_DOWN,
+	TEI_RAIL_PROBING,
+};
+
 struct tei_rail_stats {
 	uint32_t state;			/* enum te_rail_state of moonrail.h */
 	uint32_t lanes;
 	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
 	uint64_t inflight_bytes, inflight_max, window;
 	double rate;			/* bytes/s, service rate */
+	uint64_t state_changes;
 };
 int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 		       struct tei_rail_stats *stats);

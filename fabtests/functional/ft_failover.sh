@@ -1,0 +1,155 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 400
+#
+# A rail of two breaks in mid-transfer, in several ways, and is mended:
+# no transfer fails, every byte is right, the other rail soon carries what it
+# can, and the broken one carries again. The rail that breaks is the one with
+# the first address, and there is no other way between the hosts. How long it
+# takes is not looked at; a machine may be busy.
+#
+# FAILOVER_ALL=1 tries more, and prints the times, in milliseconds, from the
+# fault until the other rail carries nine tenths of its rate, and from the
+# mending until both of theirs ("never": not within 200 ms of what was watched).
+# FAILOVER_MS and RECOVERY_MS, if set, are limits of them. With arguments, as
+# "rails_drop 0 both", only that is tried.
+set -u
+: "${BUILD:?}" "${SRC:?}"
+# shellcheck source=fabtests/scripts/rails_lib.sh
+. "$SRC/fabtests/scripts/rails_lib.sh"
+rails_begin || exit
+bad=0
+failover_ms=${FAILOVER_MS:-} recovery_ms=${RECOVERY_MS:-}
+all=${FAILOVER_ALL:-}
+[ $# -eq 0 ] || all=1
+patience=90		# seconds
+[ -n "$all" ] || export MC_SLICE_TIMEOUT=60
+rate=25000000		# 200 Mbit/s
+
+# crossed RAIL SECONDS BYTES: that many bytes more cross it within the time.
+crossed()
+{
+	was=$(($(rails_bytes b "$1" rx) + $(rails_bytes b "$1" tx)))
+	until=$(($(rails_now) + $2 * 1000))
+	while :; do
+		now=$(($(rails_bytes b "$1" rx) + $(rails_bytes b "$1" tx)))
+		[ $((now - was)) -lt "$3" ] || return 0
+		[ "$(rails_now)" -lt "$until" ] || break
+		sleep 0.05
+	done
+	echo "rail $1: $((now - was)) bytes in $2 s"
+	return 1
+}
+
+# since MS RAIL… : how long after MS these rails carry 0.9 of their rates, in
+# any 40 ms of the next 200.
+since()
+{
+	ms=$1
+	shift
+	awk -F , -v ms="$ms" -v rails="$*" -v rate="$rate" '
+	BEGIN { m = split(rails, rail, " "); n = from = 0 }
+	NR > 1 && $1 + 0 >= ms {
+		t[n] = $1
+		for (i = 1; i <= m; i++)
+			b[n] += $(2 + 2 * rail[i]) + $(3 + 2 * rail[i])
+		n++
+	}
+	END {
+		for (i = j = 0; i < n; i++) {
+			while (j < n - 1 && t[j] < t[i] + 40)
+				j++
+			if (t[j] < t[i] + 40)
+				break
+			if ((b[j] - b[i]) * 1000 < .9 * m * rate * (t[j] - t[i]))
+				from = i + 1
+			else if (t[i] - t[from] >= 200) {
+				print t[from] - ms
+				exit
+			}
+		}
+		print "never"
+	}' "$rails_dir/watch.out"
+}
+
+# in_time WHAT MS LIMIT
+in_time()
+{
+	[ -n "$3" ] || return 0
+	[ "$2" != never ] && [ "$2" -le "$3" ] && return
+	echo "$1 took $2 ms, limit $3"
+	return 1
+}
+
+# bench OPERATION SECONDS: two requests at a time, so that one that waits for a
+# broken rail stops the other rail, too.
+bench()
+{
+	rails_bench a i "$rails_segment" --operation="$1" --buffer_size=16M \
+		--block_size=1M --batch_size=1 --threads=2 --duration="$2" \
+		--warmup=0 --verify
+}
+
+# over OPERATION FAULT…: the other rail goes on, and this one comes back.
+over()
+{
+	export MC_LOG_LEVEL=info
+	rails_target b t --buffer_size=16M && bench "$1" 600 || return
+	unset MC_LOG_LEVEL
+	shift
+	rails_mark
+	[ -z "$all" ] || rails_watch b watch 5
+	crossed 0 "$patience" 1000000 && crossed 1 "$patience" 1000000 || return
+	"$@" || return
+	cut=$(rails_now)
+	crossed 1 "$patience" 8000000 || return
+	[ -z "$all" ] || sleep 0.7
+	rails_restore 0 || return
+	mended=$(rails_now)
+	crossed 0 "$patience" 4000000 || return
+	[ -z "$all" ] || sleep 0.7
+	rails_stop i || return
+	[ "$(rails_json i verified_bytes)" -gt 0 ] || return
+	[ -n "$all" ] || return 0
+	rails_stop watch
+	failover=$(since "$cut" 1)
+	recovery=$(since "$mended" 0 1)
+	times=": $failover ms, back after $recovery ms"
+	in_time failover "$failover" "$failover_ms" &&
+		in_time recovery "$recovery" "$recovery_ms"
+}
+
+# check TITLE OPERATION FAULT…
+check()
+{
+	title=$1
+	shift
+	times=''
+	if over "$@" >"$rails_dir/log" 2>&1; then
+		echo "ok - $title$times"
+	else
+		cat "$rails_dir/log"
+		tail -n 20 "$rails_dir"/*.err
+		echo "not ok - $title$times"
+		bad=1
+	fi
+	rails_restore
+	rails_stop watch >"$rails_dir/log" 2>&1
+	rails_stop i >"$rails_dir/log" 2>&1
+	rails_stop t >"$rails_dir/log" 2>&1
+}
+
+rails_up -c no 200mbit 200mbit || exit 1
+if [ $# -gt 0 ]; then
+	check "$*" "${FAILOVER_OP:-write}" "$@"
+	exit "$bad"
+fi
+check 'a link down, in mid-write' write rails_link 0 down
+check 'packets lost both ways, in mid-write' write rails_drop 0 both
+check 'connections refused, in mid-read' read rails_refuse 0
+if [ -n "$all" ]; then
+	check 'packets lost on the way there' write rails_drop 0 in
+	check 'packets lost on the way back' read rails_drop 0 out
+	check 'connections reset' write rails_reset 0
+fi
+exit "$bad"

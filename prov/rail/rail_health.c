@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Faults: made, moved on, freed; and the state of a rail that follows.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_health.h"
+
+#define HEALTH_SHARE	(512u << 10)	/* bytes in flight at first */
+#define HEALTH_RAMP_NS	TEI_NS_PER_SEC	/* without traffic: done */
+#define HEALTH_CUT_NS	(30 * TEI_NS_PER_MS)
+#define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)	/* of the others' slices */
+#define HEALTH_BATCH	16
+#define HEALTH_PROBE_NS	TEI_NS_PER_MS
+
+static struct rail_fault *health_find(const struct tei_rail_peer *peer,
+				      const struct rail *rail, uint16_t remote)
+{
+	struct rail_fault *f;
+
+	tei_list_foreach(f, &peer->faults, struct rail_fault, peer_link)
+		if (f->rail == rail && f->remote == remote)
+			return f;
+	return NULL;
+}
+
+bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
+		      uint16_t remote, uint64_t bytes)
+{
+	const struct rail_fault *f = health_find(peer, rail, remote);
+
+	return !f || f->stage == RAIL_FAULT_ASKED ||
+	       (f->stage == RAIL_FAULT_RAMPING && bytes < f->share);
+}
+
+bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
+{
+	const struct rail *r = rail_at(peer->dp, rail);
+
+	return peer->route[rail] >= 0 &&
+	       !__atomic_load_n(&r->link_down, __ATOMIC_RELAXED) &&
+	       (tei_list_empty(&peer->faults) ||
+		rail_health_open(peer, r, (uint16_t)peer->route[rail], 0));
+}
+
+bool rail_health_doubtful(const struct tei_rail_peer *peer,
+			  const struct rail *rail, uint16_t remote)
+{
+	const struct rail_fault *f = health_find(peer, rail, remote);
+
+	return f && f->stage != RAIL_FAULT_RAMPING;
+}
+
+static struct rail_fault *health_make(struct tei_rail_peer *peer,
+				      struct rail *rail, uint16_t remote)
+{
+	struct rail_fault *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->peer = peer;
+	f->rail = rail;
+	f->remote = remote;
+	tei_list_add_tail(&peer->dp->faults, &f->link);
+	tei_list_add_tail(&peer->faults, &f->peer_link);
+	__atomic_fetch_add(&peer->dp->nfaults, 1, __ATOMIC_RELAXED);
+	return f;
+}
+
+struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
+				   struct rail *rail, uint16_t remote)
+{
+	struct rail_fault *f = health_find(peer, rail, remote);
+
+	if (!f)
+		f = health_make(peer, rail, remote);
+	else if (f->stage != RAIL_FAULT_RAMPING)
+		return NULL;
+	if (f) {
+		f->stage = RAIL_FAULT_ASKED;
+		f->alive_ns = 0;
+	}
+	return f;
+}
+
+static void health_free(struct rail_fault *f) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail *rail = f->rail;
+
+	tei_list_del(&f->link);
+	tei_list_del(&f->peer_link);
+	__atomic_fetch_sub(&rail->dp->nfaults, 1, __ATOMIC_RELAXED);
+	rail_peer_activate(f->peer);
+	free(f);
+	rail_health_state(rail);
+}
+
+void rail_health_forget(struct tei_rail_peer *peer)
+{
+	struct rail_fault *f, *tmp;
+
+	tei_list_foreach_safe(f, tmp, &peer->faults, struct rail_fault,
+			       peer_link)
+		health_free(f);
+}
+
+/* --- the state of a rail ------------------------------------------------- */
+
+/* One broken pair does not make a rail DOWN as long as others carry slices. */
+static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t slices = __atomic_load_n(&rail->slices, __ATOMIC_RELAXED);
+	bool ramping = false, suspect = false;
+	struct rail_fault *f;
+
+	if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
+	    __atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
+		return TEI_RAIL_DOWN;
+	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+		if (f->rail != rail)
+			continue;
+		if (f->stage == RAIL_FAULT_DOWN && f->rail_slices == slices)
+			return TEI_RAIL_DOWN;
+		ramping |= f->stage == RAIL_FAULT_RAMPING;
+		suspect |= f->stage == RAIL_FAULT_SUSPECT;
+	}
+	return ramping ? TEI_RAIL_PROBING : suspect ? TEI_RAIL_SUSPECT :
+						      TEI_RAIL_UP;
+}
+
+void rail_health_state(struct rail *rail)
+{
+	static const char *const name[] = { "up", "suspect", "down",
+					    "on its way back" };
+	uint32_t state = health_judge(rail);
+
+	if (state == __atomic_load_n(&rail->state, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&rail->state, state, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&rail->state_changes, 1, __ATOMIC_RELAXED);
+	TEI_INFO("rail", "%s: %s", rail->name, name[state]);
+}
+
+/* --- down ---------------------------------------------------------------- */
+
+void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
+		      uint16_t remote, const char *why, bool cut)
+{
+	struct rail_fault *f = health_find(peer, rail, remote);
+	uint32_t left;
+
+	if (peer->state == RAIL_PEER_GONE || (f && f->stage == RAIL_FAULT_DOWN))
+		return;
+	/* what breaks when all of it is taken down is none */
+	if (__atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
+		return;
+	if (!f)
+		f = health_make(peer, rail, remote);
+	if (!f)
+		return;
+	f->stage = RAIL_FAULT_DOWN;
+	f->why = why;
+	f->cut = cut;
+	f->since_ns = tei_now_ns();
+	f->next_ns = f->since_ns;
+	f->tries = 0;
+	f->seq = 0;
+	f->seq_first = 0;
+	f->remote_gen = peer->remotes[remote].gen;
+	f->rail_slices = __atomic_load_n(&rail->slices, __ATOMIC_RELAXED);
+	if (tei_log_permit(&rail->err_limit, &left))
+		TEI_WARN("rail", "%s to %s at %s: down: %s", rail->name,
+			 peer->remotes[remote].name, peer->name, why);
+	rail_health_state(rail);
+	rail_progress_wake(peer->dp);
+}
+
+/*
+ * What the target answered is no matter of the wire, nor is what breaks with a
+ * lane that one of the two closed on purpose.
+ */
+static bool health_of_wire(int err)
+{
+	return err != FI_EACCES && err != FI_EPERM && err != FI_EINVAL &&
+	       err != FI_EMSGSIZE && err != FI_EKEYREJECTED &&
+	       err != FI_ENOKEY && err != FI_ETRUNC && err != FI_ENOMEM;
+}
+
+void rail_health_error(struct rail_slice *s, int err)
+{
+	struct tei_rail_peer *peer = s->peer;
+
+	if (s->remote_idx < peer->nremotes && health_of_wire(err) &&
+	    peer->remotes[s->remote_idx].gen <= s->remote_gen &&
+	    __atomic_load_n(&s->lane->state, __ATOMIC_RELAXED) ==
+		    RAIL_LANE_ACTIVE)
+		rail_health_down(peer, s->lane->rail, s->remote_idx,
+				 "its connection broke", false);
+}
+
+/* Polls until nothing of the path is posted on the lane any more. */
+static bool health_drain(struct rail_lane *lane, struct rail_path *path,
+			 struct rail_done *done) TEI_REQUIRES(lane->lock)
+{
+	uint64_t end = tei_now_ns() + HEALTH_CUT_NS;
+
+	while (path->posted && tei_now_ns() < end)
+		rail_lane_poll(lane, done);
+	return !path->posted;
+}
+
+/* By the address that it has a connection to, which may not be the newest. */
+static void health_cut_path(struct rail_lane *lane, const struct rail_path *path)
+	TEI_REQUIRES(lane->lock)
+{
+	uint8_t addr[TEI_RAIL_ADDR_MAX];
+	size_t len = sizeof(addr);
+
+	if (path->ready && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
+		rail_cut_one(lane, addr, len);
+}
+
+static void health_cut_lane(struct tei_rail_peer *peer, struct rail_lane *lane,
+			    struct rail_path *path)
+{
+	struct rail_done done;
+	bool clean;
+
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	clean = !lane->ep || path->lane_gen != lane->gen || !path->posted;
+	if (!clean) {
+		health_cut_path(lane, path);
+		clean = health_drain(lane, path, &done);
+	}
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(peer->dp, &done);
+	if (!clean)
+		rail_fence_renew_lane(lane, HEALTH_DRAIN_NS);
+}
+
+void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
+		     uint16_t remote)
+{
+	struct rail_path *path;
+	struct rail_lane *lane;
+	uint32_t j;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->init[j];
+		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
+		    RAIL_LANE_ACTIVE)
+			continue;
+		rail_sched_enter(peer->dp);
+		path = rail_path_get(peer, lane, remote);
+		rail_sched_leave(peer->dp);
+		if (path)
+			health_cut_lane(peer, lane, path);
+	}
+}
+
+/* --- up again ------------------------------------------------------------ */
+
+/*
+ * The wire works. Where the peer has not closed its side meanwhile it may
+ * refuse the old endpoint, whose connection it still holds.
+ */
+static void health_renew(struct rail *rail)
+{
+	uint32_t j;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+		if (__atomic_load_n(&rail->init[j].state, __ATOMIC_ACQUIRE) ==
+		    RAIL_LANE_ACTIVE)
+			rail_fence_renew_lane(&rail->init[j], HEALTH_DRAIN_NS);
+}
+
+static void health_ramp(struct rail_fault *f, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	f->stage = RAIL_FAULT_RAMPING;
+	f->since_ns = now;
+	f->share = HEALTH_SHARE;
+	f->lane = NULL;
+	f->moves = 0;
+	rail_peer_activate(f->peer);
+	rail_health_state(f->rail);
+}
+
+static void health_grow(struct rail_fault *f, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t moves = __atomic_load_n(&f->rail->slices, __ATOMIC_RELAXED);
+
+	if (moves != f->moves)
+		f->share *= 2;
+	f->moves = moves;
+	if (f->share >= __atomic_load_n(&f->rail->window, __ATOMIC_RELAXED) ||
+	    now - f->since_ns > HEALTH_RAMP_NS)
+		health_free(f);
+}
+
+/* --- the turn ------------------------------------------------------------ */
+
+/* What is to be done outside the lock. */
+struct health_todo {
+	struct tei_rail_peer *peer;
+	struct rail *rail;
+	struct rail_lane *lane;
+	uint64_t moves, doubt_ns;
+	uint16_t remote;
+	enum { HEALTH_CONFIRM, HEALTH_CUT, HEALTH_RENEW } what;
+};
+
+static bool health_step(struct rail_fault *f, uint64_t now,
+			struct health_todo *todo) TEI_REQUIRES(rail_sched_held)
+{
+	if (!__atomic_load_n(&f->rail->open, __ATOMIC_ACQUIRE)) {
+		health_free(f);
+		return false;
+	}
+	todo->peer = f->peer;
+	todo->rail = f->rail;
+	todo->remote = f->remote;
+	switch (f->stage) {
+	case RAIL_FAULT_ASKED:
+	case RAIL_FAULT_SUSPECT:
+		if (rail_stall_moves(f->peer, f->lane, f->remote) != f->moves) {
+			health_free(f);
+			return false;
+		}
+		if (!rail_stall_judge(f, now))
+			return false;
+		todo->what = HEALTH_CONFIRM;
+		todo->lane = f->lane;
+		todo->moves = f->moves;
+		todo->doubt_ns = f->doubt_ns;
+		return true;
+	case RAIL_FAULT_DOWN:
+		if (f->answered) {
+			f->answered = false;
+			todo->what = HEALTH_RENEW;
+			todo->moves = f->peer->remotes[f->remote].gen ==
+				      f->remote_gen;
+			health_ramp(f, now);
+			return true;
+		}
+		todo->what = HEALTH_CUT;
+		if (!f->cut)
+			return false;
+		f->cut = false;
+		return true;
+	case RAIL_FAULT_RAMPING:
+		health_grow(f, now);
+		break;
+	}
+	return false;
+}
+
+static void health_confirm(const struct health_todo *t)
+{
+	bool down = rail_stall_confirm(t->peer, t->lane, t->remote, t->moves,
+				       t->doubt_ns);
+	struct rail_fault *f;
+
+	rail_sched_enter(t->peer->dp);
+	f = health_find(t->peer, t->rail, t->remote);
+	if (f && f->stage == RAIL_FAULT_SUSPECT) {
+		if (down) {
+			rail_health_down(t->peer, t->rail, t->remote,
+					 "nothing gets through", true);
+		} else {
+			f->stage = RAIL_FAULT_ASKED;
+			f->since_ns = tei_now_ns();
+			f->alive_ns = 0;
+			rail_health_state(t->rail);
+		}
+	}
+	rail_sched_leave(t->peer->dp);
+}
+
+static void health_do(const struct health_todo *t)
+{
+	switch (t->what) {
+	case HEALTH_CONFIRM:
+		health_confirm(t);
+		break;
+	case HEALTH_CUT:
+		rail_health_cut(t->peer, t->rail, t->remote);
+		break;
+	case HEALTH_RENEW:
+		if (t->moves)
+			health_renew(t->rail);
+		rail_sched_kick(t->peer->dp);
+		break;
+	}
+}
+
+/* Peers and their faults are freed by this thread alone: they stay meanwhile,
+ * unless done frees them. */
+static void health_faults(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct health_todo todo[HEALTH_BATCH];
+	struct rail_fault *f, *tmp;
+	int i, n = 0;
+
+	rail_sched_enter(dp);
+	tei_list_foreach_safe(f, tmp, &dp->faults, struct rail_fault, link) {
+		n += health_step(f, now, &todo[n]);
+		if (n == HEALTH_BATCH)
+			break;
+	}
+	rail_sched_leave(dp);
+	for (i = 0; i < n; i++)
+		health_do(&todo[i]);
+}
+
+static void health_reopened(struct tei_rail_dp *dp)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++)
+		if (rail_reopen_collect(rail_at(dp, i)))
+			rail_fence_reopened(rail_at(dp, i));
+}
+
+static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct rail *rail;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (!__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
+		    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
+		    now < rail->lost_next_ns)
+			continue;
+		rail->lost_next_ns = now + 25 * RAIL_HEALTH_NS;
+		rail_fence_reopen(rail);
+	}
+}
+
+static uint64_t health_probes(struct tei_rail_dp *dp, uint64_t now)
+{
+	uint64_t next = 0, due;
+	uint32_t i;
+
+	if (now < dp->probe_next_ns)
+		return dp->probe_next_ns;
+	dp->probe_next_ns = now + HEALTH_PROBE_NS;
+	for (i = 0; i < rail_count(dp); i++) {
+		due = rail_probe_run(rail_at(dp, i), now);
+		if (due && (!next || due < next))
+			next = due;
+	}
+	return next;
+}
+
+uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now)
+{
+	bool inflight = __atomic_load_n(&dp->inflight, __ATOMIC_RELAXED);
+	bool faults = __atomic_load_n(&dp->nfaults, __ATOMIC_RELAXED);
+	bool due = now - dp->health_ns >= RAIL_HEALTH_NS;
+	uint64_t next, probe = 0;
+
+	if (__atomic_load_n(&dp->reopened, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&dp->reopened, false, __ATOMIC_ACQUIRE))
+		health_reopened(dp);
+	if (due) {
+		dp->health_ns = now;
+		rail_link_read(dp);
+		health_reopen(dp, now);
+		if (inflight)
+			rail_stall_look(dp, now);
+	}
+	if (!inflight && !faults && !dp->probing)
+		return 0;
+	if (faults && (due || __atomic_exchange_n(&dp->health_soon, false,
+						  __ATOMIC_RELAXED)))
+		health_faults(dp, now);
+	if (faults || dp->probing)
+		probe = health_probes(dp, now);
+	next = dp->health_ns + RAIL_HEALTH_NS;
+	return probe && probe < next ? probe : next;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Faults on a plane whose thread is the test, at times that the test makes. */
+#include "prov/rail/rail_health.h"
+#include "prov/rail/rail_test.h"
+
+#include <string.h>
+
+static struct rail_fault *health_fault(struct test_pair *pair)
+{
+	struct rail_fault *f = NULL;
+
+	rail_sched_enter(pair->from.dp);
+	if (!tei_list_empty(&pair->from.dp->faults))
+		f = tei_list_first(&pair->from.dp->faults, struct rail_fault,
+				   link);
+	rail_sched_leave(pair->from.dp);
+	return f;
+}
+
+static void health_down(struct test_pair *pair)
+{
+	rail_sched_enter(pair->from.dp);
+	rail_health_down(pair->peer, pair->rail, 0, "by test", false);
+	rail_sched_leave(pair->from.dp);
+}
+
+static bool health_open(struct test_pair *pair, uint64_t bytes)
+{
+	bool open;
+
+	rail_sched_enter(pair->from.dp);
+	open = rail_health_open(pair->peer, pair->rail, 0, bytes);
+	rail_sched_leave(pair->from.dp);
+	return open;
+}
+
+static bool health_works(struct test_pair *pair)
+{
+	bool works;
+
+	rail_sched_enter(pair->from.dp);
+	works = rail_health_works(pair->peer, 0);
+	CU_ASSERT_EQUAL(rail_health_doubtful(pair->peer, pair->rail, 0),
+			!works);
+	rail_sched_leave(pair->from.dp);
+	return works;
+}
+
+static struct tei_rail_stats health_stats(struct test_pair *pair)
+{
+	struct tei_rail_stats s;
+
+	memset(&s, 0, sizeof(s));
+	CU_ASSERT_EQUAL(tei_rail_get_stats(pair->from.dp, 0, &s), 0);
+	return s;
+}
+
+static void test_a_burst_of_errors_is_one_fault(void)
+{
+	struct test_pair pair;
+	int i;
+
+	test_pair_open(&pair);
+	CU_ASSERT(health_works(&pair));
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
+	for (i = 0; i < 100; i++)
+		health_down(&pair);
+	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 1);
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_DOWN);
+	CU_ASSERT_EQUAL(health_stats(&pair).state_changes, 1);
+	CU_ASSERT(!health_works(&pair));
+	CU_ASSERT(!health_open(&pair, 0));
+	rail_sched_enter(pair.from.dp);
+	rail_health_forget(pair.peer);
+	rail_sched_leave(pair.from.dp);
+	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
+	CU_ASSERT(health_works(&pair));
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
+	CU_ASSERT_EQUAL(health_stats(&pair).state_changes, 2);
+	test_pair_close(&pair);
+}
+
+/* Faults after that error completion of a slice of that generation. */
+static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
+			     enum rail_lane_state state)
+{
+	struct rail_lane *lane = &pair->rail->init[0];
+	uint32_t was = lane->state, n;
+	struct rail_slice s;
+
+	memset(&s, 0, sizeof(s));
+	s.peer = pair->peer;
+	s.lane = lane;
+	lane->state = state;
+	rail_sched_enter(pair->from.dp);
+	s.remote_gen = pair->peer->remotes[0].gen - (uint32_t)older;
+	rail_health_error(&s, err);
+	n = pair->from.dp->nfaults;
+	rail_health_forget(pair->peer);
+	rail_sched_leave(pair->from.dp);
+	lane->state = was;
+	return n;
+}
+
+static void test_what_was_closed_on_purpose_is_no_fault(void)
+{
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 0, RAIL_LANE_ACTIVE), 1);
+	/* the target has told that it closed that lane */
+	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 1, RAIL_LANE_ACTIVE), 0);
+	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 0, RAIL_LANE_RETIRING), 0);
+	CU_ASSERT_EQUAL(health_after(&pair, FI_EACCES, 0, RAIL_LANE_ACTIVE), 0);
+	test_pair_close(&pair);
+}
+
+static void test_a_share_doubles_until_it_is_full(void)
+{
+	struct test_pair pair;
+	struct rail_fault *f;
+	uint64_t now, share;
+	int turns;
+
+	test_pair_open(&pair);
+	health_down(&pair);
+	f = health_fault(&pair);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	/* whatever was measured */
+	__atomic_store_n(&pair.rail->window, UINT64_C(8) << 20,
+			 __ATOMIC_RELAXED);
+	now = pair.from.dp->health_ns + RAIL_HEALTH_NS;
+	f->answered = true;
+	rail_health_run(pair.from.dp, now);
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_PROBING);
+	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
+	share = f->share;
+	CU_ASSERT(health_open(&pair, share - 1));
+	CU_ASSERT(!health_open(&pair, share));
+	/* without traffic it stays */
+	rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
+	rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
+	CU_ASSERT_EQUAL_FATAL(pair.from.dp->nfaults, 1);
+	share = f->share;
+	for (turns = 0; pair.from.dp->nfaults && turns < 20; turns++) {
+		CU_ASSERT_EQUAL(f->share, share << turns);
+		__atomic_fetch_add(&pair.rail->slices, 1, __ATOMIC_RELAXED);
+		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
+	}
+	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
+	test_pair_close(&pair);
+}
+
+static void test_a_ramp_without_traffic_ends(void)
+{
+	struct test_pair pair;
+	uint64_t now;
+
+	test_pair_open(&pair);
+	health_down(&pair);
+	__atomic_store_n(&pair.rail->window, UINT64_C(8) << 20,
+			 __ATOMIC_RELAXED);
+	now = pair.from.dp->health_ns + RAIL_HEALTH_NS;
+	health_fault(&pair)->answered = true;
+	rail_health_run(pair.from.dp, now);
+	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 1);
+	rail_health_run(pair.from.dp, now + 2 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
+	test_pair_close(&pair);
+}
+
+/* Looks every 10 ms from the peer's sign of life on, until the verdict. */
+static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
+{
+	uint64_t now = tei_now_ns() + TEI_NS_PER_SEC, from, ns;
+	struct rail_fault *f;
+	bool down = false;
+
+	rail_sched_enter(pair->from.dp);
+	f = rail_health_ask(pair->peer, pair->rail, 0);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	CU_ASSERT_PTR_NULL(rail_health_ask(pair->peer, pair->rail, 0));
+	f->lane = &pair->rail->init[0];
+	f->since_ns = now;
+	pair->peer->alive_ns = now - 1;
+	/* silent on all rails: no fault of this one */
+	for (from = now + life; now < from; now += RAIL_HEALTH_NS)
+		CU_ASSERT(!rail_stall_judge(f, now));
+	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_ASKED);
+	pair->peer->alive_ns = now;
+	for (ns = 0; !down && ns < TEI_NS_PER_SEC; ns += RAIL_HEALTH_NS) {
+		down = rail_stall_judge(f, now + ns);
+		CU_ASSERT(!down || f->stage == RAIL_FAULT_SUSPECT);
+	}
+	rail_health_forget(pair->peer);
+	rail_sched_leave(pair->from.dp);
+	CU_ASSERT(down);
+	return ns - RAIL_HEALTH_NS;
+}
+
+static void test_silence_counts_from_a_sign_of_life_on(void)
+{
+	uint64_t quick, slow, never;
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	quick = health_verdict(&pair, RAIL_HEALTH_NS);
+	slow = health_verdict(&pair, 5 * RAIL_HEALTH_NS);
+	never = health_verdict(&pair, 100 * RAIL_HEALTH_NS);
+	CU_ASSERT(quick >= 40 * TEI_NS_PER_MS);
+	CU_ASSERT(slow > quick);
+	CU_ASSERT(never <= 160 * TEI_NS_PER_MS);
+	test_pair_close(&pair);
+}
+
+const struct tei_test_case rail_health_cases[] = {
+	{ "a_burst_of_errors_is_one_fault",
+	  test_a_burst_of_errors_is_one_fault },
+	{ "what_was_closed_on_purpose_is_no_fault",
+	  test_what_was_closed_on_purpose_is_no_fault },
+	{ "a_share_doubles_until_it_is_full",
+	  test_a_share_doubles_until_it_is_full },
+	{ "a_ramp_without_traffic_ends", test_a_ramp_without_traffic_ends },
+	{ "silence_counts_from_a_sign_of_life_on",
+	  test_silence_counts_from_a_sign_of_life_on },
+	{ NULL, NULL },
+};

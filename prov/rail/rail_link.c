@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Links. The kernel tells over a netlink socket that some interface has
+ * changed; then the flags of ours are looked at.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "prov/rail/rail_health.h"
+
+#define LINK_AGAIN_NS	(100 * TEI_NS_PER_MS)
+
+void rail_link_open(struct tei_rail_dp *dp)
+{
+	struct sockaddr_nl sa = {
+		.nl_family = AF_NETLINK,
+		.nl_groups = RTMGRP_LINK,
+	};
+
+	dp->link_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			     NETLINK_ROUTE);
+	if (dp->link_fd < 0)
+		return;
+	if (!bind(dp->link_fd, (struct sockaddr *)&sa, sizeof(sa)))
+		return;
+	close(dp->link_fd);
+	dp->link_fd = -1;
+}
+
+void rail_link_close(struct tei_rail_dp *dp)
+{
+	if (dp->link_fd >= 0)
+		close(dp->link_fd);
+	dp->link_fd = -1;
+}
+
+static bool link_same_ip(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return ((const struct sockaddr_in *)(const void *)a)
+			       ->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)(const void *)b)
+			       ->sin_addr.s_addr;
+	return a->sa_family == AF_INET6 &&
+	       !memcmp(&((const struct sockaddr_in6 *)(const void *)a)
+				->sin6_addr,
+		       &((const struct sockaddr_in6 *)(const void *)b)
+				->sin6_addr, 16);
+}
+
+/* True unless the interface is there and says that it carries nothing. */
+static bool link_up(const struct rail *rail, int fd)
+{
+	struct ifreq req;
+
+	memset(&req, 0, sizeof(req));
+	if (!if_indextoname(rail->ifindex, req.ifr_name))
+		return false;
+	if (ioctl(fd, SIOCGIFFLAGS, &req))
+		return true;
+	return (req.ifr_flags & IFF_UP) && (req.ifr_flags & IFF_RUNNING);
+}
+
+void rail_link_find(struct rail *rail)
+{
+	const struct tei_rail_addr *a = &rail->target.addr;
+	const struct sockaddr *mine = (const void *)a->bytes;
+	struct ifaddrs *list, *i;
+	int fd;
+
+	if ((a->addr_format != FI_SOCKADDR && a->addr_format != FI_SOCKADDR_IN &&
+	     a->addr_format != FI_SOCKADDR_IN6) || getifaddrs(&list))
+		return;
+	for (i = list; i && !rail->ifindex; i = i->ifa_next)
+		if (i->ifa_addr && link_same_ip(i->ifa_addr, mine))
+			rail->ifindex = if_nametoindex(i->ifa_name);
+	freeifaddrs(list);
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	if (rail->ifindex)
+		__atomic_store_n(&rail->link_down, !link_up(rail, fd),
+				 __ATOMIC_RELAXED);
+	close(fd);
+}
+
+/* What is posted comes back at once, and goes to the fence. */
+static void link_lost(struct rail *rail)
+{
+	struct rail_done done;
+	struct rail_lane *lane;
+	bool clean;
+	uint32_t j;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->init[j];
+		rail_done_init(&done);
+		tei_mutex_lock(&lane->lock);
+		clean = tei_list_empty(&lane->posted);
+		if (!clean) {
+			lane->link_cut = true;
+			rail_cut(lane, &done);
+			clean = tei_list_empty(&lane->posted);
+		}
+		tei_mutex_unlock(&lane->lock);
+		rail_done_run(rail->dp, &done);
+		if (!clean && __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+				      RAIL_LANE_ACTIVE)
+			rail_fence_renew_lane(lane, 0);
+	}
+}
+
+/*
+ * The endpoints get new addresses: a peer may still hold connections of the
+ * old ones.
+ */
+static void link_back(struct rail *rail)
+{
+	struct rail_lane *lane;
+	uint32_t j, n = rail->ninit * RAIL_LANE_SLOTS;
+
+	for (j = 0; j < n; j++) {
+		lane = &rail->init[j];
+		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+			    RAIL_LANE_ACTIVE && lane->link_cut) {
+			lane->link_cut = false;
+			rail_fence_renew_lane(lane, 0);
+		}
+	}
+	rail_sched_enter(rail->dp);
+	rail_probe_soon(rail, NULL);
+	rail_sched_leave(rail->dp);
+}
+
+static void link_look(struct rail *rail, int fd)
+{
+	bool down = !link_up(rail, fd);
+
+	if (down == __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&rail->link_down, down, __ATOMIC_RELAXED);
+	rail_sched_enter(rail->dp);
+	rail_health_state(rail);
+	rail_sched_leave(rail->dp);
+	if (down)
+		link_lost(rail);
+	else
+		link_back(rail);
+	rail_sched_kick(rail->dp);
+}
+
+/* What came up between two looks, when nobody listened, is found as well. */
+static bool link_again(struct tei_rail_dp *dp)
+{
+	uint64_t now = tei_now_ns();
+	bool down = false;
+	uint32_t i;
+
+	if (now < dp->link_next_ns)
+		return false;
+	dp->link_next_ns = now + LINK_AGAIN_NS;
+	for (i = 0; i < rail_count(dp); i++)
+		down |= __atomic_load_n(&rail_at(dp, i)->link_down,
+					__ATOMIC_RELAXED);
+	return down;
+}
+
+/* Anything said; one that was lost (ENOBUFS) counts as well. */
+static bool link_heard(int fd)
+{
+	char buf[8192];
+	bool heard = false;
+	ssize_t n;
+	int i;
+
+	for (i = 0; i < 64; i++) {
+		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+		if (n < 0 && errno != ENOBUFS)
+			break;
+		heard = true;
+	}
+	return heard;
+}
+
+void rail_link_read(struct tei_rail_dp *dp)
+{
+	struct rail *rail;
+	uint32_t i;
+	int fd;
+
+	if (!(dp->link_fd >= 0 && link_heard(dp->link_fd)) && !link_again(dp))
+		return;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (rail->ifindex &&
+		    __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+			link_look(rail, fd);
+	}
+	close(fd);
+}

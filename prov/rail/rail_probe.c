@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Probes of pairs of rails that are down, and their answers. One endpoint per
+ * round and rail serves all peers; rounds of a pair are apart by a back-off
+ * with jitter.
+ */
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_health.h"
+#include "prov/rail/rail_wire.h"
+#include "util/thread.h"
+
+#define PROBE_ROUND_NS	(150 * TEI_NS_PER_MS)
+#define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)	/* per try, seven times */
+#define PROBE_PAIR_BITS	16			/* of a number */
+#define PROBE_POLL_NS	TEI_NS_PER_MS
+#define PROBE_MIN_NS	(10 * TEI_NS_PER_MS)
+#define PROBE_MAX_NS	(250 * TEI_NS_PER_MS)
+#define PROBE_GEN	0x80000000u	/* no path is of that generation */
+
+/* Between 3/4 and 5/4 of it. */
+static uint64_t probe_jitter(uint64_t ns)
+{
+	uint16_t r = 0;
+
+	if (!tei_random(&r, sizeof(r)))
+		return ns;
+	return ns - ns / 4 + ns / 2 * r / UINT16_MAX;
+}
+
+static uint64_t probe_backoff(uint32_t tries)
+{
+	uint64_t ns = PROBE_MIN_NS << (tries < 6 ? tries : 6);
+
+	return probe_jitter(ns < PROBE_MAX_NS ? ns : PROBE_MAX_NS);
+}
+
+/* The low bits of a probe's number tell the pair: a late answer counts. */
+static uint64_t probe_pair(const struct rail_fault *f)
+{
+	return (uint64_t)f->rail->index << 8 | f->remote;
+}
+
+/* Its turn has come, and the fence has been answered. */
+static bool probe_due(const struct rail_fault *f, uint64_t now)
+{
+	const struct rail_remote *r = &f->peer->remotes[f->remote];
+
+	return f->stage == RAIL_FAULT_DOWN && !f->cut && !f->seq &&
+	       !f->answered && now >= f->next_ns && !r->fence.wanted &&
+	       r->addr.len && f->peer->state == RAIL_PEER_READY;
+}
+
+static bool probe_wanted(struct rail *rail, uint64_t now)
+{
+	struct rail_fault *f;
+	bool wanted = false;
+
+	rail_sched_enter(rail->dp);
+	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link)
+		wanted |= f->rail == rail && probe_due(f, now);
+	rail_sched_leave(rail->dp);
+	return wanted;
+}
+
+/* A provider may take long over it: in a thread of its own. */
+static void *probe_open_lane(void *arg)
+{
+	struct rail *rail = arg;
+	struct rail_lane *lane = &rail->probe;
+	struct tei_err err;
+
+	tei_mutex_lock(&lane->lock);
+	__atomic_store_n(&lane->gen, PROBE_GEN, __ATOMIC_RELEASE);
+	/* it takes no slices */
+	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+	    !rail_lane_open(lane, &err))
+		__atomic_store_n(&lane->state, RAIL_LANE_RETIRING,
+				 __ATOMIC_RELEASE);
+	tei_mutex_unlock(&lane->lock);
+	__atomic_store_n(&rail->probe_opened, true, __ATOMIC_RELEASE);
+	rail_progress_wake(rail->dp);
+	return NULL;
+}
+
+static void probe_start(struct rail *rail)
+{
+	__atomic_store_n(&rail->probe_opened, false, __ATOMIC_RELAXED);
+	rail->probing = true;
+	rail->probe_end_ns = 0;
+	rail->dp->probing++;
+	rail->probe_started = !tei_thread_start(&rail->prober, false,
+						probe_open_lane, rail);
+	if (!rail->probe_started)
+		probe_open_lane(rail);
+}
+
+/* True while it is not open yet. */
+static bool probe_starting(struct rail *rail)
+{
+	if (!__atomic_load_n(&rail->probe_opened, __ATOMIC_ACQUIRE))
+		return true;
+	if (rail->probe_started)
+		pthread_join(rail->prober, NULL);
+	rail->probe_started = false;
+	return false;
+}
+
+/* Faults of this rail that join the round: an address each. */
+static void probe_join(struct rail *rail, uint64_t now)
+{
+	struct rail_lane *lane = &rail->probe;
+	struct rail_fault *f;
+	uint64_t end;
+
+	tei_mutex_lock(&lane->lock);
+	rail_sched_enter(rail->dp);
+	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+		if (f->rail != rail || !probe_due(f, now))
+			continue;
+		if (!lane->av ||
+		    fi_av_insert(lane->av,
+				 f->peer->remotes[f->remote].addr.bytes, 1,
+				 &f->fi_addr, 0, NULL) != 1) {
+			f->next_ns = now + probe_backoff(++f->tries);
+			continue;
+		}
+		f->seq = ++rail->dp->probe_seq << PROBE_PAIR_BITS |
+			 probe_pair(f);
+		if (!f->seq_first)
+			f->seq_first = f->seq;
+		f->sent = false;
+		end = now + PROBE_ROUND_NS +
+		      PROBE_LONGER_NS * (f->tries < 7 ? f->tries : 7);
+		if (rail->probe_end_ns < end)
+			rail->probe_end_ns = end;
+	}
+	rail_sched_leave(rail->dp);
+	tei_mutex_unlock(&lane->lock);
+}
+
+/* The next fault whose probe could not be sent so far. */
+static struct rail_fault *probe_unsent(struct rail *rail, uint64_t after)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_fault *f, *best = NULL;
+
+	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link)
+		if (f->rail == rail && f->seq > after && !f->sent &&
+		    (!best || f->seq < best->seq))
+			best = f;
+	return best;
+}
+
+static void probe_send(struct rail *rail)
+{
+	struct tei_rail_dp *dp = rail->dp;
+	struct tei_rail_peer *peer = NULL;
+	uint8_t buf[RAIL_MSG_MAX];
+	struct rail_fault *f;
+	struct rail_wire w;
+	uint64_t seq = 0;
+	fi_addr_t addr = 0;
+	int ret;
+
+	for (;;) {
+		rail_sched_enter(dp);
+		f = probe_unsent(rail, seq);
+		if (f) {
+			seq = f->seq;
+			peer = f->peer;
+			addr = f->fi_addr;
+		}
+		rail_sched_leave(dp);
+		if (!f)
+			return;
+		rail_msg_begin(peer, &w, buf, RAIL_MSG_PING, 0);
+		rail_wire_put(&w, seq, 8);
+		ret = rail_msg_post(peer, &rail->probe, 0, addr, buf,
+				    rail_msg_end(&w));
+		rail_sched_enter(dp);
+		/* the fault may have gone with its peer */
+		f = probe_unsent(rail, seq - 1);
+		if (f && f->seq == seq)
+			f->sent = ret != -FI_EAGAIN;
+		rail_sched_leave(dp);
+	}
+}
+
+/* True while some of the round has no answer. */
+static bool probe_open(struct rail *rail)
+{
+	struct rail_fault *f;
+	bool open = false;
+
+	rail_sched_enter(rail->dp);
+	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link)
+		open |= f->rail == rail && f->seq;
+	rail_sched_leave(rail->dp);
+	return open;
+}
+
+void rail_probe_stop(struct rail *rail)
+{
+	struct rail_lane *lane = &rail->probe;
+	uint64_t now = tei_now_ns();
+	struct rail_done done;
+	struct rail_fault *f;
+	struct tei_list none;
+
+	if (!rail->probing)
+		return;
+	if (rail->probe_started)
+		pthread_join(rail->prober, NULL);
+	rail->probe_started = false;
+	rail->probing = false;
+	tei_list_init(&none);
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	rail_cut(lane, &done);
+	rail_lane_close(lane, &none);
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(rail->dp, &done);
+	rail->dp->probing--;
+	rail_sched_enter(rail->dp);
+	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+		if (f->rail != rail || !f->seq)
+			continue;
+		f->seq = 0;
+		f->next_ns = now + probe_backoff(++f->tries);
+	}
+	rail_sched_leave(rail->dp);
+}
+
+uint64_t rail_probe_run(struct rail *rail, uint64_t now)
+{
+	struct rail_lane *lane = &rail->probe;
+	bool useless = !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
+		       __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED);
+
+	if (!rail->probing && (useless || !probe_wanted(rail, now)))
+		return 0;
+	if (!rail->probing)
+		probe_start(rail);
+	if (probe_starting(rail))
+		return now + PROBE_POLL_NS;
+	if (!useless && (!rail->probe_end_ns || now < rail->probe_end_ns)) {
+		probe_join(rail, tei_now_ns());
+		probe_send(rail);
+		rail_lane_run(lane, false);
+		if (probe_open(rail))
+			return now + PROBE_POLL_NS;
+	}
+	rail_probe_stop(rail);
+	return 0;
+}
+
+void rail_probe_soon(struct rail *rail, const struct tei_rail_peer *peer)
+{
+	struct rail_fault *f;
+
+	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+		if (f->rail != rail || f->stage != RAIL_FAULT_DOWN ||
+		    (peer && f->peer != peer))
+			continue;
+		f->tries = 0;
+		f->next_ns = 0;
+	}
+}
+
+/* --- messages ------------------------------------------------------------ */
+
+void rail_msg_on_ping(struct tei_rail_peer *p, struct rail *rail,
+		      struct rail_wire *w)
+{
+	uint64_t seq = rail_wire_get(w, 8);
+
+	if (w->bad)
+		return;
+	if (seq && p->npongs < RAIL_PONGS)
+		p->pongs[p->npongs++] = seq;
+	p->pong |= !seq;
+	/* it got through by there: so may we */
+	if (seq)
+		rail_probe_soon(rail, p);
+	rail_peer_attend(p);
+}
+
+void rail_msg_on_pong(struct tei_rail_peer *p, struct rail_wire *w)
+{
+	uint64_t seq = rail_wire_get(w, 8);
+	struct rail_fault *f;
+
+	tei_list_foreach(f, &p->faults, struct rail_fault, peer_link) {
+		if (f->stage != RAIL_FAULT_DOWN || !f->seq_first ||
+		    seq < f->seq_first ||
+		    (seq & ((1u << PROBE_PAIR_BITS) - 1)) != probe_pair(f))
+			continue;
+		f->seq = 0;
+		f->answered = true;
+		__atomic_store_n(&p->dp->health_soon, true, __ATOMIC_RELAXED);
+	}
+}
+
+static int pong_send(struct tei_rail_peer *p, uint64_t seq, uint8_t *buf)
+{
+	struct rail_wire w;
+	size_t len;
+	uint32_t i;
+	int ret, best = -FI_EHOSTUNREACH;
+
+	rail_msg_begin(p, &w, buf, RAIL_MSG_PONG, 0);
+	rail_wire_put(&w, seq, 8);
+	len = rail_msg_end(&w);
+	if (!seq)
+		return rail_msg_send(p, buf, len, 0);
+	/* whichever of ours works towards it */
+	for (i = 0; i < rail_count(p->dp); i++) {
+		ret = rail_msg_send_on(p, rail_at(p->dp, i), 0, buf, len);
+		if (!ret || (ret == -FI_EAGAIN && best))
+			best = ret;
+	}
+	return best;
+}
+
+uint64_t rail_ctl_pong(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	uint64_t seqs[RAIL_PONGS];
+	bool pong, again = false;
+	uint32_t i, n;
+
+	rail_sched_enter(p->dp);
+	pong = p->pong;
+	n = p->npongs;
+	memcpy(seqs, p->pongs, sizeof(seqs));
+	p->pong = false;
+	p->npongs = 0;
+	rail_sched_leave(p->dp);
+	if (pong)
+		again = pong_send(p, 0, buf) == -FI_EAGAIN;
+	/* lost ones are asked for again */
+	for (i = 0; i < n; i++)
+		pong_send(p, seqs[i], buf);
+	if (!again)
+		return 0;
+	rail_sched_enter(p->dp);
+	p->pong = true;
+	rail_sched_leave(p->dp);
+	return now + RAIL_CTL_RETRY_NS;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Probes on a plane whose thread is the test. */
+#include "prov/rail/rail_health.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/rail_wire.h"
+
+#include <sched.h>
+#include <string.h>
+
+static struct rail_fault *probe_fault(struct test_pair *pair)
+{
+	struct rail_fault *f;
+
+	rail_sched_enter(pair->from.dp);
+	rail_health_down(pair->peer, pair->rail, 0, "by test", false);
+	f = tei_list_first(&pair->from.dp->faults, struct rail_fault, link);
+	rail_sched_leave(pair->from.dp);
+	return f;
+}
+
+static void test_a_pair_that_works_is_found_to(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_pair pair;
+	struct rail_fault *f;
+
+	test_pair_open(&pair);
+	f = probe_fault(&pair);
+	while (f->stage == RAIL_FAULT_DOWN && tei_now_ns() < end) {
+		rail_health_run(pair.from.dp, tei_now_ns());
+		test_pair_turn(&pair, tei_now_ns());
+		sched_yield();
+	}
+	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
+	/* nothing of it is left */
+	while (pair.rail->probing && tei_now_ns() < end) {
+		rail_health_run(pair.from.dp, tei_now_ns());
+		sched_yield();
+	}
+	CU_ASSERT_EQUAL(pair.from.dp->probing, 0);
+	CU_ASSERT_PTR_NULL(pair.rail->probe.ep);
+	test_pair_close(&pair);
+}
+
+/* One round without an answer; the pause after it. */
+static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS, now;
+	uint32_t tries = f->tries;
+
+	f->next_ns = 0;
+	/* until it is under way, then it is out of time */
+	while (!f->seq && tei_now_ns() < end) {
+		rail_probe_run(pair->rail, tei_now_ns());
+		sched_yield();
+	}
+	CU_ASSERT_FATAL(f->seq != 0);
+	now = tei_now_ns();
+	rail_probe_run(pair->rail, now + 100 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(f->tries, tries + 1);
+	CU_ASSERT_EQUAL(f->seq, 0);
+	CU_ASSERT(!pair->rail->probing);
+	/* no probe before that */
+	CU_ASSERT_EQUAL(rail_probe_run(pair->rail, f->next_ns - 1), 0);
+	CU_ASSERT(!pair->rail->probing);
+	return f->next_ns - now;
+}
+
+static void test_rounds_without_answer_grow_rarer(void)
+{
+	struct test_pair pair;
+	struct rail_fault *f;
+	uint64_t first, later;
+
+	test_pair_open(&pair);
+	/* nobody answers */
+	test_plane_still(&pair.to);
+	f = probe_fault(&pair);
+	first = probe_pause(&pair, f);
+	f->tries = 20;
+	later = probe_pause(&pair, f);
+	/* the times of closing are in them */
+	CU_ASSERT(first >= 7 * TEI_NS_PER_MS);
+	CU_ASSERT(later >= 187 * TEI_NS_PER_MS);
+	test_pair_close(&pair);
+}
+
+static bool probe_takes(struct test_pair *pair, struct rail_fault *f,
+			uint64_t seq)
+{
+	uint8_t buf[8];
+	struct rail_wire w = { .p = buf, .cap = sizeof(buf) };
+
+	rail_wire_put(&w, seq, 8);
+	w.pos = 0;
+	f->answered = false;
+	rail_sched_enter(pair->from.dp);
+	rail_msg_on_pong(pair->peer, &w);
+	rail_sched_leave(pair->from.dp);
+	return f->answered;
+}
+
+static void test_only_answers_to_this_pair_count(void)
+{
+	uint64_t one = UINT64_C(1) << 16;	/* of rail 0 to remote 0 */
+	struct test_pair pair;
+	struct rail_fault *f;
+
+	test_pair_open(&pair);
+	f = probe_fault(&pair);
+	/* none was asked yet */
+	CU_ASSERT(!probe_takes(&pair, f, one));
+	f->seq_first = 5 * one;
+	f->seq = 7 * one;
+	CU_ASSERT(!probe_takes(&pair, f, 4 * one));
+	CU_ASSERT(!probe_takes(&pair, f, 7 * one + 1));
+	CU_ASSERT(!probe_takes(&pair, f, 7 * one + 256));
+	CU_ASSERT(!probe_takes(&pair, f, 0));
+	/* a late one proves as much */
+	CU_ASSERT(probe_takes(&pair, f, 6 * one));
+	CU_ASSERT_EQUAL(f->seq, 0);
+	f->answered = false;
+	test_pair_close(&pair);
+}
+
+const struct tei_test_case rail_probe_cases[] = {
+	{ "a_pair_that_works_is_found_to", test_a_pair_that_works_is_found_to },
+	{ "rounds_without_answer_grow_rarer",
+	  test_rounds_without_answer_grow_rarer },
+	{ "only_answers_to_this_pair_count",
+	  test_only_answers_to_this_pair_count },
+	{ NULL, NULL },
+};

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Silence. A lane whose oldest slice has not changed since the last look is
+ * looked at path by path; a path of which nothing moved for a while is a fault
+ * that is asked about. What was posted is itself the probe of the pair: once
+ * the peer has shown, by any other rail, that it was alive since, it has also
+ * seen what reached it by this one.
+ */
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_health.h"
+#include "prov/rail/rail_wire.h"
+
+#define STALL_PATHS	32			/* told apart per lane */
+#define STALL_GRACE_NS	(40 * TEI_NS_PER_MS)
+#define STALL_GRACE_MAX	(150 * TEI_NS_PER_MS)
+#define STALL_LOOKS	3			/* of ours in that time */
+#define STALL_HEARD_MS	45			/* the kernel heard of it */
+#define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not */
+
+struct stall_path {
+	struct tei_rail_peer *peer;
+	struct rail_path *path;
+	uint64_t moves;
+	uint16_t remote;
+};
+
+static bool stall_known(const struct stall_path *list, int n,
+			const struct rail_path *path)
+{
+	int i;
+
+	for (i = 0; i < n; i++)
+		if (list[i].path == path)
+			return true;
+	return false;
+}
+
+/* Paths of the lane of which nothing has moved. */
+static int stall_walk(struct rail_lane *lane, uint64_t now,
+		      struct stall_path list[STALL_PATHS])
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail_slice *s;
+	struct rail_path *p;
+	int n = 0;
+
+	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
+		p = s->path;
+		if (p->moves != p->look_moves) {
+			p->look_moves = p->moves;
+			p->look_ns = now;
+		}
+		if (now - p->look_ns < RAIL_STALL_NS || n == STALL_PATHS ||
+		    stall_known(list, n, p))
+			continue;
+		list[n].peer = s->peer;
+		list[n].path = p;
+		list[n].moves = p->moves;
+		list[n++].remote = s->remote_idx;
+	}
+	return n;
+}
+
+static int stall_lane(struct rail_lane *lane, uint64_t now,
+		      struct stall_path list[STALL_PATHS])
+{
+	struct rail_slice *head = NULL;
+	uint64_t moves = 0;
+	int n = 0;
+
+	tei_mutex_lock(&lane->lock);
+	if (!tei_list_empty(&lane->posted)) {
+		head = tei_list_first(&lane->posted, struct rail_slice, link);
+		moves = head->path->moves;
+	}
+	if (head && head == lane->look_head && moves == lane->look_moves)
+		n = stall_walk(lane, now, list);
+	lane->look_head = head;
+	lane->look_moves = moves;
+	tei_mutex_unlock(&lane->lock);
+	return n;
+}
+
+static void stall_ask(struct rail_lane *lane, const struct stall_path *s,
+		      uint64_t now)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	struct rail_fault *f;
+
+	rail_sched_enter(dp);
+	f = rail_health_ask(s->peer, lane->rail, s->remote);
+	if (f) {
+		f->lane = lane;
+		f->moves = s->moves;
+		f->since_ns = now;
+		f->doubt_ns = now;
+		rail_peer_attend(s->peer);
+	}
+	rail_sched_leave(dp);
+}
+
+void rail_stall_look(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct stall_path list[STALL_PATHS];
+	struct rail_lane *lane;
+	struct rail *rail;
+	uint32_t i, j;
+	int k, n;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->init[j];
+			if (!__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED))
+				continue;
+			n = stall_lane(lane, now, list);
+			for (k = 0; k < n; k++)
+				stall_ask(lane, &list[k], now);
+		}
+	}
+}
+
+uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
+			  uint16_t remote)
+{
+	const struct rail_path *p = rail_path_get(peer, lane, remote);
+
+	return p ? __atomic_load_n(&p->moves, __ATOMIC_RELAXED) : UINT64_MAX;
+}
+
+/*
+ * The longer the peer took for its sign of life, the longer it may take for
+ * what arrives by this rail.
+ */
+bool rail_stall_judge(struct rail_fault *f, uint64_t now)
+{
+	uint64_t grace;
+
+	if (f->peer->alive_ns <= f->since_ns) {
+		rail_peer_attend(f->peer);
+		return false;
+	}
+	if (!f->alive_ns) {
+		f->alive_ns = now;
+		f->looks = 0;
+	}
+	grace = STALL_GRACE_NS + (f->alive_ns - f->since_ns);
+	if (grace > STALL_GRACE_MAX)
+		grace = STALL_GRACE_MAX;
+	f->looks++;
+	if (f->stage == RAIL_FAULT_ASKED) {
+		if (now - f->alive_ns < grace / 2 || f->looks < STALL_LOOKS)
+			return false;
+		f->stage = RAIL_FAULT_SUSPECT;
+		rail_health_state(f->rail);
+	}
+	return now - f->alive_ns >= grace;
+}
+
+bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
+			uint16_t remote, uint64_t moves, uint64_t doubt_ns)
+{
+	struct tei_rail_dp *dp = peer->dp;
+	struct tei_rail_addr addr;
+	bool moved, heard;
+
+	/* the last chance for what is there but was not read */
+	rail_lane_run(lane, false);
+	rail_sched_enter(dp);
+	moved = rail_stall_moves(peer, lane, remote) != moves;
+	addr = peer->remotes[remote].addr;
+	rail_sched_leave(dp);
+	if (moved || tei_now_ns() - doubt_ns > STALL_DOUBT_NS)
+		return !moved;
+	tei_mutex_lock(&lane->lock);
+	heard = rail_cut_heard(lane, addr.bytes, addr.len, STALL_HEARD_MS);
+	tei_mutex_unlock(&lane->lock);
+	return !heard;
+}
+
+/* A sign of life is asked for as long as a fault waits for one. */
+uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct rail_fault *f;
+	bool ask = false;
+	struct rail_wire w;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	tei_list_foreach(f, &p->faults, struct rail_fault, peer_link)
+		ask |= f->stage == RAIL_FAULT_ASKED && !f->alive_ns &&
+		       p->alive_ns <= f->since_ns;
+	rail_sched_leave(p->dp);
+	if (!ask) {
+		p->life_next_ns = 0;
+		p->life_tries = 0;
+		return 0;
+	}
+	if (now < p->life_next_ns)
+		return p->life_next_ns;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_PING, 0);
+	rail_wire_put(&w, 0, 8);
+	ret = rail_msg_send(p, buf, rail_msg_end(&w), p->life_tries);
+	p->life_next_ns = rail_ctl_sent(ret, now, &p->life_tries);
+	return p->life_next_ns;
+}
