@@ -57,6 +57,10 @@ SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults_unreg.c \
 	# EOL
 
+SRCS_ft_fence = $(FX_SRCS) \
+	fabtests/functional/ft_fence.c \
+	# EOL
+
 SRCS_ft_fi_objects = \
 	fabtests/functional/fi_rig.c \
 	fabtests/functional/ft_fi_objects.c \
@@ -170,6 +174,7 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
+	ft_fence \
 	ft_fi_objects \
 	ft_fi_rdm \
 	ft_fi_traffic \

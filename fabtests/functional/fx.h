@@ -102,6 +102,7 @@ struct fx_peer {
 /*
  * Starts a peer with an engine and mem bytes, not yet registered. Options end
  * with NULL: "transport=tcp" (the default; "none", "auto"), "host=127.0.0.1",
+ * "netns=NAME", a network namespace as ip names it,
  * "log=FD" for its stderr, "NAME=value" for its environment; FX_META is its
  * metadata server and FX_NAME its name there.
  */

@@ -37,8 +37,10 @@
  */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -505,6 +507,20 @@ static int child_loop(void)
 	return 0;
 }
 
+/* A network namespace as ip names it. */
+static void child_netns(const char *name)
+{
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "/run/netns/%s", name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || setns(fd, CLONE_NEWNET))
+		perror(path);
+	if (fd >= 0)
+		close(fd);
+}
+
 /* Before any thread is there. */
 static void child_option(const char *arg, const char **transport,
 			 const char **host)
@@ -518,6 +534,8 @@ static void child_option(const char *arg, const char **transport,
 		*transport = arg + 10;
 	} else if (!strncmp(arg, "host=", 5)) {
 		*host = arg + 5;
+	} else if (!strncmp(arg, "netns=", 6)) {
+		child_netns(arg + 6);
 	} else if (sscanf(arg, "mem=%d:%llu", &fd, &len) == 2) {
 		peer.mem = fx_buf_map(len, fd);
 		close(fd);

@@ -4,7 +4,8 @@
 # rails.sh up [-n HOSTS] [-c yes|no] RATE… [-- COMMAND…]
 #	makes hosts and rails as rails_lib.sh says, then runs COMMAND (in a
 #	shell that knows its functions), or waits for the end of its input; the
-#	first line says the ID
+#	first line says the ID, as does $RAILS_ID; $RAILS_PEER is the network
+#	namespace of host b
 # rails.sh on ID FUNCTION ARGUMENT…
 #	meanwhile, from elsewhere: a function without its "rails_", as
 #	on ID drop 0 both, or on ID run b te_bench …
@@ -27,7 +28,9 @@ up()
 	done
 	# shellcheck disable=SC2086
 	rails_up $rails_args || exit
-	echo "${rails_dir##*/moonrail-rails-}"
+	RAILS_ID=${rails_dir##*/moonrail-rails-} RAILS_PEER=$(rails_ns b)
+	export RAILS_ID RAILS_PEER
+	echo "$RAILS_ID"
 	if [ $# -gt 1 ]; then
 		shift
 		"$@"
@@ -48,5 +51,5 @@ on()
 case ${1:-} in
 up|on) "$@" ;;
 sweep) rails_sweep ;;
-*) sed -n '4,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '4,16s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -57,6 +57,8 @@
 # rails_rate RAIL RATE [HOST]	changes a rate, at all ends or those of HOST
 # rails_link RAIL down|up [HOST]	with two hosts both lose the carrier
 # rails_drop RAIL in|out|both [HOST]	loses packets, without a word
+# rails_hold RAIL [HOST]	packets wait at that end; without a HOST at all ends.
+#				They go on when it is restored
 # rails_reset RAIL [HOST]	resets the connections that are open
 # rails_refuse RAIL [HOST]	answers every packet by a reset, from now on
 # rails_restore [RAIL]		link up, nothing lost, first rate; or all rails
@@ -483,6 +485,15 @@ rails_drop()
 	fi
 	[ "$2" = in ] ||
 		rails_rule "$1" "${3:-b}" OUTPUT -o "$(rails_dev "$1")" -j DROP
+}
+
+# A packet may pass yet.
+rails_hold()
+{
+	rails_ends "$1" "${2:-}" | while read -r rails_x rails_d; do
+		tc -n "$rails_x" qdisc change dev "$rails_d" root tbf \
+			rate 8bit burst 2kb limit 64mb || exit
+	done
 }
 
 rails_reset()
