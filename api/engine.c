@@ -98,7 +98,8 @@ static const char *engine_desc_part(const struct engine_region *r,
 				    const char *at, char where[TEI_TOPO_NAME])
 {
 	const char *start = r->addr;
-	uint64_t end;
+	char next[TEI_TOPO_NAME];
+	uint64_t end, more;
 
 	if (!r->parts) {
 		snprintf(where, TEI_TOPO_NAME, "%s", r->location);
@@ -106,6 +107,11 @@ static const char *engine_desc_part(const struct engine_region *r,
 	}
 	tei_topo_where_part(parts, r->length, (uint64_t)(at - start), where,
 			    &end);
+	for (; end < r->length; end = more) {
+		tei_topo_where_part(parts, r->length, end, next, &more);
+		if (strcmp(next, where))
+			break;
+	}
 	return start + end;
 }
 

@@ -11,38 +11,55 @@
 
 #include "topo/tei_topo.h"
 
+/*
+ * Where it is as one location of its own, or, where it has several parts, as
+ * "segments:…", said by the caller or found out. The caller frees *out.
+ */
 static int memory_locate(const void *addr, size_t len, const char *said,
-			 char out[TEI_TOPO_NAME], struct tei_err *err)
+			 char **out, struct tei_err *err)
+{
+	char found[TEI_TOPO_NAME];
+	struct tei_topo_where where;
+	int ret;
+
+	said = said ? said : "*";
+	ret = tei_topo_where_parse(said, &where, err);
+	if (ret)
+		return ret;
+	if (where.kind == TEI_TOPO_WHERE_CUDA)
+		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "engine",
+				    NULL,
+				    "%.32s: GPU memory is not supported by this version",
+				    said);
+	if (where.kind == TEI_TOPO_WHERE_ANY) {
+		ret = tei_topo_locate(addr, len, found);
+		if (ret)
+			return ret;
+		said = found;
+	}
+	*out = strdup(said);
+	return *out ? 0 : tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+				       "no memory for a region");
+}
+
+/* Where it is, for the descriptor; r->parts only where there are several. */
+static int memory_place(struct engine_region *r, const char *said,
+			struct tei_err *err)
 {
 	struct tei_topo_where where;
 	uint64_t end;
 	int ret;
 
-	if (!said)
-		said = "*";
-	ret = tei_topo_where_parse(said, &where, err);
+	ret = memory_locate(r->addr, r->length, said, &r->parts, err);
 	if (ret)
 		return ret;
-	switch (where.kind) {
-	case TEI_TOPO_WHERE_CUDA:
-		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "engine",
-				    NULL,
-				    "%.32s: GPU memory is not supported by this version",
-				    said);
-	case TEI_TOPO_WHERE_ANY:
-		return tei_topo_locate(addr, len, out);
-	default:
-		tei_topo_where_part(&where, len, 0, out, &end);
-		return 0;
+	tei_topo_where_parse(r->parts, &where, NULL);
+	tei_topo_where_part(&where, r->length, 0, r->location, &end);
+	if (where.kind != TEI_TOPO_WHERE_PARTS) {
+		free(r->parts);
+		r->parts = NULL;
 	}
-}
-
-static bool memory_has_parts(const char *location)
-{
-	struct tei_topo_where where;
-
-	return location && !tei_topo_where_parse(location, &where, NULL) &&
-	       where.kind == TEI_TOPO_WHERE_PARTS;
+	return 0;
 }
 
 static int memory_note(struct engine *e, const struct engine_region *r)
@@ -78,7 +95,6 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 		      const char *location, bool remote, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
-	const char *said = location;
 	struct engine_region r;
 	struct tei_rail_mr *mr;
 	int ret;
@@ -91,18 +107,12 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
 				    "%p, %zu bytes is no memory range", addr,
 				    length);
-	ret = memory_locate(addr, length, location, r.location, err);
+	ret = memory_place(&r, location, err);
 	if (ret)
 		return ret;
-	if (memory_has_parts(said)) {
-		r.parts = strdup(said);
-		if (!r.parts)
-			return tei_err_fail(err, TEI_ERR_MEMORY, "engine",
-					    NULL, "no memory for a region");
-	} else {
-		said = r.location;
-	}
-	ret = tei_rail_mr_reg(e->dp, addr, length, said, remote, err, &mr);
+	ret = tei_rail_mr_reg(e->dp, addr, length,
+			      r.parts ? r.parts : r.location, remote, err,
+			      &mr);
 	if (ret)
 		goto err_parts;
 	ret = tei_local_region_add(e->local, addr, length, remote);

@@ -110,6 +110,10 @@ SRCS_ft_many = $(FX_SRCS) \
 	fabtests/functional/ft_many.c \
 	# EOL
 
+SRCS_ft_numa = $(FX_SRCS) \
+	fabtests/functional/ft_numa.c \
+	# EOL
+
 SRCS_ft_nvmeof = $(FX_SRCS) \
 	fabtests/functional/ft_files_rig.c \
 	fabtests/functional/ft_nvmeof.c \
@@ -218,6 +222,7 @@ PROV_BENCH += \
 
 # What needs a virtual machine: make check-vm.
 VM_TESTS += \
+	ft_numa \
 	ft_nvmeof \
 	ft_verbs \
 	# EOL

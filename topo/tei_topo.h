@@ -16,6 +16,7 @@
  * record is logged once, here. Outputs are written only on success.
  */
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -199,6 +200,15 @@ size_t tei_topo_text(const struct tei_topo *topo, char *buf, size_t len);
  */
 bool tei_topo_filter(const char *list, const char *name);
 
+/*
+ * NUMA node of the NIC with that name (netdev or RDMA device), or else at that
+ * PCI address, by what the kernel says; either may be NULL or "". -1 unknown.
+ */
+int tei_topo_nic_node(const char *device, const char *pci);
+
+/* The CPUs of a node; false, and nothing written, if they are not known. */
+bool tei_topo_node_cpus(int node, cpu_set_t *cpus);
+
 /* --- locations ----------------------------------------------------------- */
 
 enum tei_topo_where_kind {
@@ -233,10 +243,13 @@ unsigned int tei_topo_where_part(const struct tei_topo_where *where,
 				 char location[TEI_TOPO_NAME], uint64_t *end);
 
 /*
- * "cpu:N" if most of the pages present in a sample of at most 16 (the first
- * and last among them) are on node N, else "*". Reads no byte and faults no
- * page in. Without NUMA support "cpu:0" or the only node. TEI_ERR_INVALID for
- * an empty range or one that wraps.
+ * On a machine of several nodes, for 64 pages and more: "segments:…" if 2, 4, 8
+ * or 16 equal parts are on a node each, or all but two of 16, by a sample of 64
+ * pages. Else "cpu:N"
+ * if most of the pages present in a sample of at most 16 (the first and last
+ * among them) are on node N, else "*". Reads no byte and faults no page in.
+ * Without NUMA support "cpu:0" or the only node. TEI_ERR_INVALID for an empty
+ * range or one that wraps.
  */
 int tei_topo_locate(const void *addr, size_t len,
 		    char location[TEI_TOPO_NAME]);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "topo/topo_int.h"
 #include "util/err.h"
 
 /* The machine of an XML file with NICs of these names, NULL-terminated. */
@@ -455,6 +456,24 @@ static void sysfs_serves_where_hwloc_fails(void)
 	tei_topo_free(topo);
 }
 
+static void sysfs_tells_a_nic_s_node_and_a_node_s_cpus(void)
+{
+	cpu_set_t cpus;
+
+	sys_make();
+	sys_file("devices/system/node/node1/cpulist", "1,3-4\n");
+	CU_ASSERT_EQUAL(topo_sys_nic_node(sys_root, "eth1", NULL), 1);
+	CU_ASSERT_EQUAL(topo_sys_nic_node(sys_root, "rxe0", ""), 1);
+	CU_ASSERT_EQUAL(topo_sys_nic_node(sys_root, "no", "0000:00:04.0"), 0);
+	CU_ASSERT_EQUAL(topo_sys_nic_node(sys_root, "127.0.0.1", ""), -1);
+	CU_ASSERT_EQUAL(topo_sys_nic_node(sys_root, NULL, NULL), -1);
+	CU_ASSERT(topo_sys_node_cpus(sys_root, 1, &cpus));
+	CU_ASSERT(CPU_COUNT(&cpus) == 3 && CPU_ISSET(4, &cpus));
+	CU_ASSERT(!topo_sys_node_cpus(sys_root, 2, &cpus));
+	CU_ASSERT_EQUAL(CPU_COUNT(&cpus), 3);
+	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 /* --- threads ------------------------------------------------------------- */
 
 static char worker_xml[4096];
@@ -525,6 +544,8 @@ const struct tei_test_case discover_cases[] = {
 	{ "this_machine_keeps_its_nics", this_machine_keeps_its_nics },
 	{ "sysfs_fills_the_gaps", sysfs_fills_the_gaps },
 	{ "sysfs_serves_where_hwloc_fails", sysfs_serves_where_hwloc_fails },
+	{ "sysfs_tells_a_nic_s_node_and_a_node_s_cpus",
+	  sysfs_tells_a_nic_s_node_and_a_node_s_cpus },
 	{ "many_threads_may_read", many_threads_may_read },
 	{ NULL, NULL },
 };

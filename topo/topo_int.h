@@ -110,6 +110,9 @@ struct topo_sys_nic {
 void topo_sys_nic(const char *sysfs, const char *device,
 		  struct topo_sys_nic *nic);
 int topo_sys_pci_node(const char *sysfs, const struct tei_topo_pci *pci);
+/* What tei_topo_nic_node and tei_topo_node_cpus are. */
+int topo_sys_nic_node(const char *sysfs, const char *device, const char *addr);
+bool topo_sys_node_cpus(const char *sysfs, int node, cpu_set_t *cpus);
 /* NUMA nodes that are online, ascending; how many, at most max. */
 size_t topo_sys_nodes(const char *sysfs, int *nodes, size_t max);
 
@@ -126,5 +129,17 @@ typedef int (*topo_query_fn)(unsigned long n, void **pages, int *status);
  */
 int topo_locate_node(const void *addr, size_t len, size_t page,
 		     topo_query_fn query);
+
+#define TOPO_PARTS_SAMPLE	64	/* pages looked at */
+#define TOPO_PARTS	16		/* parts at most */
+#define TOPO_RAGGED	2		/* of these may be on several nodes */
+
+/*
+ * "segments:…" with as few equal parts as tell the nodes apart; false, and
+ * nothing written, for less than TOPO_PARTS_SAMPLE pages, all on one node, or
+ * mixed in more than TOPO_RAGGED parts of TOPO_PARTS.
+ */
+bool topo_locate_parts(const void *addr, size_t len, size_t page,
+		       topo_query_fn query, char text[TEI_TOPO_NAME]);
 
 #endif /* TEI_TOPO_TOPO_INT_H */

@@ -52,6 +52,104 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 	return topo_majority(status, n);
 }
 
+/*
+ * The page of sample i of n: somewhere in its part of the region, at places
+ * without a rhythm, so that interleaved memory is seen to be that.
+ */
+static uintptr_t topo_sample_page(uintptr_t first, uintptr_t count, size_t i,
+				  size_t n)
+{
+	uint64_t from = (uint64_t)count * i / n;
+	uint64_t size = (uint64_t)count * (i + 1) / n - from;
+
+	/* at most 2^52 pages times 64 */
+	return first + (uintptr_t)(from + (i * UINT64_C(0x9e3779b97f4a7c15) >>
+					   32) % size);
+}
+
+/* The node that most of a part's samples are on; mixed: not all. */
+static int topo_part_node(const int *status, unsigned int n, bool *mixed)
+{
+	int most = topo_majority(status, n), any = most;
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		if (status[i] < 0)
+			continue;
+		any = any < 0 ? status[i] : any;
+		*mixed |= status[i] != any;
+	}
+	return any;
+}
+
+/*
+ * The nodes of n equal parts by TOPO_PARTS_SAMPLE samples. False if more than
+ * some of them are on several, or nothing is anywhere.
+ */
+static bool topo_parts_nodes(const int *status, unsigned int n, int *nodes,
+			     unsigned int some)
+{
+	unsigned int i, per = TOPO_PARTS_SAMPLE / n, several = 0;
+	int last = -1;
+	bool mixed;
+
+	for (i = 0; i < n; i++) {
+		mixed = false;
+		nodes[i] = topo_part_node(status + i * per, per, &mixed);
+		several += mixed;
+	}
+	/* what has no page yet goes with what is beside it */
+	for (i = 0; i < n; i++)
+		last = nodes[i] = nodes[i] < 0 ? last : nodes[i];
+	for (i = n; i-- > 0;)
+		last = nodes[i] = nodes[i] < 0 ? last : nodes[i];
+	return several <= some && last >= 0;
+}
+
+static bool topo_parts_text(size_t page, const int *nodes, unsigned int n,
+			    char text[TEI_TOPO_NAME])
+{
+	int used = snprintf(text, TEI_TOPO_NAME, "segments:%zu:", page);
+	unsigned int i;
+
+	for (i = 0; i < n && used < TEI_TOPO_NAME; i++)
+		used += snprintf(text + used, TEI_TOPO_NAME - (size_t)used,
+				 "%s%d", i ? "," : "", nodes[i]);
+	return used < TEI_TOPO_NAME;
+}
+
+bool topo_locate_parts(const void *addr, size_t len, size_t page,
+		       topo_query_fn query, char text[TEI_TOPO_NAME])
+{
+	uintptr_t first = (uintptr_t)addr / page;
+	uintptr_t count = ((uintptr_t)addr + (len - 1)) / page - first + 1;
+	int status[TOPO_PARTS_SAMPLE], nodes[TOPO_PARTS];
+	void *pages[TOPO_PARTS_SAMPLE];
+	char found[TEI_TOPO_NAME];
+	unsigned int n;
+	size_t i;
+
+	if (count < TOPO_PARTS_SAMPLE)
+		return false;
+	for (i = 0; i < TOPO_PARTS_SAMPLE; i++) {
+		pages[i] = (void *)(topo_sample_page(first, count, i,
+						     TOPO_PARTS_SAMPLE) *
+				    page);
+		status[i] = -1;
+	}
+	if (query(TOPO_PARTS_SAMPLE, pages, status))
+		return false;
+	for (n = 1; n <= TOPO_PARTS; n *= 2)
+		if (topo_parts_nodes(status, n, nodes,
+				     n == TOPO_PARTS ? TOPO_RAGGED : 0))
+			break;
+	if (n == 1 || n > TOPO_PARTS ||
+	    !topo_parts_text(page, nodes, n, found))
+		return false;
+	memcpy(text, found, sizeof(found));
+	return true;
+}
+
 /* The machine's only node, or -1 if it has several. */
 static int topo_only_node(void)
 {
@@ -62,15 +160,17 @@ static int topo_only_node(void)
 
 int tei_topo_locate(const void *addr, size_t len, char location[TEI_TOPO_NAME])
 {
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	int node = -2;
 
 	if (!len || len - 1 > UINTPTR_MAX - (uintptr_t)addr)
 		return tei_err_fail(NULL, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
 				    "%s range", len ? "a wrapping" : "an empty");
+	if (numa_available() >= 0 && numa_max_node() > 0 &&
+	    topo_locate_parts(addr, len, page, topo_locate_query, location))
+		return 0;
 	if (numa_available() >= 0)
-		node = topo_locate_node(addr, len,
-					(size_t)sysconf(_SC_PAGESIZE),
-					topo_locate_query);
+		node = topo_locate_node(addr, len, page, topo_locate_query);
 	if (node == -2)
 		node = topo_only_node();
 	if (node < 0)

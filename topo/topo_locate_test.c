@@ -15,7 +15,7 @@
 
 static struct {
 	unsigned long n;
-	void *pages[TOPO_SAMPLE];
+	void *pages[TOPO_PARTS_SAMPLE];
 	int rc;
 	int (*node)(uintptr_t page);
 } fake;
@@ -24,7 +24,7 @@ static int fake_query(unsigned long n, void **pages, int *status)
 {
 	unsigned long i;
 
-	CU_ASSERT_FATAL(n <= TOPO_SAMPLE);
+	CU_ASSERT_FATAL(n <= TOPO_PARTS_SAMPLE);
 	fake.n = n;
 	memcpy(fake.pages, pages, n * sizeof(*pages));
 	for (i = 0; i < n; i++)
@@ -90,6 +90,70 @@ static void majority_of_present_pages_decides(void)
 	fake.rc = -1;
 	CU_ASSERT_EQUAL(fake_locate(0x10000, 8 * 4096, node_three), -2);
 	fake.rc = 0;
+}
+
+static int node_halves(uintptr_t page)
+{
+	return page >= 0x10 + 500;
+}
+
+/* 3, 4, 4, 3 and nothing in the fifth of eight parts */
+static int node_eighths(uintptr_t page)
+{
+	static const int nodes[] = { 3, 4, 4, 3, -ENOENT, 3, 3, 4 };
+
+	return nodes[(page - 0x10) / 125];
+}
+
+static int node_ragged(uintptr_t page)
+{
+	return page >= 0x10 + 333;
+}
+
+static int node_wide(uintptr_t page)
+{
+	return 1000 + (int)((page - 0x10) / 63);
+}
+
+static bool fake_parts(size_t pages, int (*node)(uintptr_t), char *text)
+{
+	fake.node = node;
+	strcpy(text, "?");
+	return topo_locate_parts((void *)0x10000, pages * 4096, 4096,
+				 fake_query, text);
+}
+
+static void several_nodes_are_told_apart_by_parts(void)
+{
+	char text[TEI_TOPO_NAME];
+
+	CU_ASSERT(fake_parts(1000, node_halves, text));
+	CU_ASSERT_STRING_EQUAL(text, "segments:4096:0,1");
+	CU_ASSERT(fake_parts(1000, node_eighths, text));
+	CU_ASSERT_STRING_EQUAL(text, "segments:4096:3,4,4,3,3,3,3,4");
+	CU_ASSERT(fake_parts(1000, node_ragged, text));
+	CU_ASSERT_STRING_EQUAL(text,
+			       "segments:4096:0,0,0,0,0,1,1,1,1,1,1,1,1,1,1,1");
+	/* each page of the region is looked for, none beside it */
+	CU_ASSERT_EQUAL(fake.n, TOPO_PARTS_SAMPLE);
+	CU_ASSERT((uintptr_t)fake.pages[0] >= 0x10000);
+	CU_ASSERT((uintptr_t)fake.pages[63] < 0x10000 + 1000 * 4096UL);
+}
+
+static void what_parts_do_not_tell_apart_is_left(void)
+{
+	char text[TEI_TOPO_NAME];
+
+	CU_ASSERT(!fake_parts(1000, node_three, text));
+	CU_ASSERT(!fake_parts(1000, node_half, text));
+	CU_ASSERT(!fake_parts(1024, node_half, text));
+	CU_ASSERT(!fake_parts(1000, node_absent, text));
+	CU_ASSERT(!fake_parts(1008, node_wide, text));
+	CU_ASSERT(!fake_parts(63, node_halves, text));
+	fake.rc = -1;
+	CU_ASSERT(!fake_parts(1000, node_halves, text));
+	fake.rc = 0;
+	CU_ASSERT_STRING_EQUAL(text, "?");
 }
 
 /* --- this machine -------------------------------------------------------- */
@@ -258,6 +322,10 @@ const struct tei_test_case locate_cases[] = {
 	{ "samples_first_and_last_page", samples_first_and_last_page },
 	{ "majority_of_present_pages_decides",
 	  majority_of_present_pages_decides },
+	{ "several_nodes_are_told_apart_by_parts",
+	  several_nodes_are_told_apart_by_parts },
+	{ "what_parts_do_not_tell_apart_is_left",
+	  what_parts_do_not_tell_apart_is_left },
 	{ "finds_touched_memory", finds_touched_memory },
 	{ "untouched_memory_stays_untouched",
 	  untouched_memory_stays_untouched },

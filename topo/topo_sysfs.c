@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "topo/topo_int.h"
+#include "util/thread.h"
 
 #define TOPO_SYS_DEPTH	4	/* netdevs stacked on netdevs */
 
@@ -191,4 +192,34 @@ size_t topo_sys_nodes(const char *sysfs, int *nodes, size_t max)
 			break;
 	}
 	return n;
+}
+
+int topo_sys_nic_node(const char *sysfs, const char *device, const char *addr)
+{
+	struct topo_sys_nic nic = { .node = -1 };
+
+	if (device)
+		topo_sys_nic(sysfs, device, &nic);
+	if (nic.node < 0 && addr)
+		topo_pci_parse(addr, &nic.pci);
+	return nic.node < 0 ? topo_sys_pci_node(sysfs, &nic.pci) : nic.node;
+}
+
+int tei_topo_nic_node(const char *device, const char *pci)
+{
+	return topo_sys_nic_node("/sys", device, pci);
+}
+
+bool topo_sys_node_cpus(const char *sysfs, int node, cpu_set_t *cpus)
+{
+	char buf[4096], name[64];
+
+	snprintf(name, sizeof(name), "devices/system/node/node%d", node);
+	return topo_sys_read(buf, sizeof(buf), sysfs, name, "cpulist") &&
+	       !tei_cpus_parse(buf, cpus);
+}
+
+bool tei_topo_node_cpus(int node, cpu_set_t *cpus)
+{
+	return topo_sys_node_cpus("/sys", node, cpus);
 }

@@ -20,6 +20,7 @@ TEST_SRCS_util = \
 	util/secret_test.c \
 	util/settings_test.c \
 	util/sieve_test.c \
+	util/thread_test.c \
 	util/util_test_main.c \
 	# EOL
 

@@ -108,6 +108,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "threads that read and write files without io_uring"),
 	ROW_UINT("MOONRAIL_SPIN_US", spin_us, 0, 1000000, "50", "us",
 		 "the progress thread spins this long after activity, then sleeps"),
+	ROW_TEXT("MOONRAIL_PROGRESS_CPUS", progress_cpus, "",
+		 "where the progress thread runs: CPUs such as 0-3,8, or near: those of its NICs' nodes"),
 	ROW_UINT("MOONRAIL_FENCE_MS", fence_ms, 10, 60000, "500", "ms",
 		 "how long to wait for a peer's answer to a fence"),
 	ROW_UINT("MOONRAIL_MAX_PEERS", max_peers, 1, 1048576, "16384", "",

@@ -70,6 +70,7 @@ struct tei_settings {
 	uint32_t file_threads;		/* MOONRAIL_FILE_THREADS */
 	/* limits */
 	uint32_t spin_us;		/* MOONRAIL_SPIN_US, microseconds */
+	char progress_cpus[256];	/* MOONRAIL_PROGRESS_CPUS */
 	uint32_t fence_ms;		/* MOONRAIL_FENCE_MS, milliseconds */
 	uint32_t max_peers;		/* MOONRAIL_MAX_PEERS */
 	uint32_t max_notifies;		/* MOONRAIL_MAX_NOTIFIES held */

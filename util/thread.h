@@ -3,6 +3,7 @@
 #define TEI_UTIL_THREAD_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 
 /*
@@ -12,5 +13,11 @@
  */
 int tei_thread_start(pthread_t *thread, bool detached, void *(*fn)(void *),
 		     void *arg);
+
+/*
+ * CPUs as the kernel writes them, "0-3,8": 0, or TEI_ERR_INVALID for anything
+ * else, none at all, and numbers from CPU_SETSIZE on.
+ */
+int tei_cpus_parse(const char *text, cpu_set_t *out);
 
 #endif /* TEI_UTIL_THREAD_H */

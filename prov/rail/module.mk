@@ -18,6 +18,7 @@ SRCS += \
 	prov/rail/rail_link.c \
 	prov/rail/rail_mr.c \
 	prov/rail/rail_msg.c \
+	prov/rail/rail_near.c \
 	prov/rail/rail_note.c \
 	prov/rail/rail_path.c \
 	prov/rail/rail_peer.c \

@@ -71,11 +71,14 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	rail_link_open(dp);
 	ret = attr->any_local ? rail_mr_open_anywhere(dp, err) : 0;
 	if (!ret)
+		ret = rail_near_check(dp, err);
+	if (!ret)
 		ret = rail_progress_start(dp, err);
 	if (ret) {
 		dp_free(dp);
 		return ret;
 	}
+	rail_near_bind(dp);
 	tei_settings_log_unused(dp->settings);
 	*out = dp;
 	return 0;
@@ -283,6 +286,8 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 		if (!ret)
 			opened++;
 	}
+	if (opened)
+		rail_near_bind(dp);
 	tei_mutex_unlock(&dp->admin);
 	rail_info_free(list);
 	if (!opened)

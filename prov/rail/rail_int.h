@@ -44,6 +44,8 @@
 #define RAIL_MSG_MAX		16384	/* bytes of one peer message */
 #define RAIL_RX_DEPTH		64	/* receives posted per target lane */
 #define RAIL_TX_MSGS		32	/* messages in flight per rail */
+#define RAIL_RX_SIZE		((size_t)RAIL_RX_DEPTH * RAIL_MSG_MAX)
+#define RAIL_TX_SIZE		((size_t)RAIL_TX_MSGS * RAIL_MSG_MAX)
 #define RAIL_BUNDLE		16	/* slices cut per turn */
 #define RAIL_CQ_BATCH		32	/* completions read at a time */
 #define RAIL_ATOMICS		256	/* atomics under way per peer */
@@ -607,6 +609,7 @@ struct tei_rail_dp {
 	struct tei_mac_key auth;
 	int wake_fd;
 	pthread_t thread;
+	cpu_set_t cpus;			/* where the thread may run */
 	bool thread_started;
 	bool stop;			/* atomic */
 	bool quiet;			/* atomic: no more up-calls */
@@ -1143,6 +1146,18 @@ bool rail_auth_once(struct tei_rail_peer *peer, uint64_t number);
 bool rail_auth_newest_hello(struct tei_rail_peer *peer, uint64_t number);
 
 /* --- rail_progress.c ----------------------------------------------------- */
+/* --- rail_near.c --------------------------------------------------------- */
+
+/* NUMA node of the rail's NIC, -1 unknown. */
+int rail_near_node(const struct rail *rail);
+/* Zeroed pages, on the rail's node if there is room; NULL without memory. */
+void *rail_near_alloc(const struct rail *rail, size_t size);
+void rail_near_free(void *mem, size_t size);	/* NULL is fine */
+/* MOONRAIL_PROGRESS_CPUS, before the thread is started: TEI_ERR_INVALID. */
+int rail_near_check(struct tei_rail_dp *dp, struct tei_err *err);
+/* Binds the thread; again when there are other rails. */
+void rail_near_bind(struct tei_rail_dp *dp);
+
 int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);
 void rail_progress_stop(struct tei_rail_dp *dp);
 /* Makes the thread look at dp->attn and the rest soon. Any thread. */

@@ -129,11 +129,11 @@ static int lane_post_rx(struct rail_lane *lane, struct rail_rx *rx)
 
 static int lane_open_rx(struct rail_lane *lane)
 {
-	size_t size = (size_t)RAIL_RX_DEPTH * RAIL_MSG_MAX;
+	size_t size = RAIL_RX_SIZE;
 	int i, ret;
 
 	if (!lane->rx_mem) {
-		lane->rx_mem = aligned_alloc(4096, size);
+		lane->rx_mem = rail_near_alloc(lane->rail, size);
 		lane->rx = calloc(RAIL_RX_DEPTH, sizeof(*lane->rx));
 		if (!lane->rx_mem || !lane->rx)
 			return -FI_ENOMEM;

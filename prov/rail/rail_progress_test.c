@@ -242,6 +242,73 @@ static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 	progress_end(&rig);
 }
 
+/* --- where the thread runs ----------------------------------------------- */
+
+static int test_first_cpu(void)
+{
+	cpu_set_t cpus;
+	int i = 0;
+
+	CU_ASSERT_EQUAL_FATAL(sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+	while (!CPU_ISSET(i, &cpus))
+		i++;
+	return i;
+}
+
+/* CPUs of the thread of a plane with that setting. */
+static cpu_set_t test_cpus_of(const char *text)
+{
+	struct test_plane p;
+	cpu_set_t cpus;
+
+	test_plane_init(&p);
+	snprintf(p.settings.progress_cpus, sizeof(p.settings.progress_cpus),
+		 "%s", text);
+	test_plane_open(&p, "127.0.0.1");
+	CU_ASSERT_EQUAL(pthread_getaffinity_np(p.dp->thread, sizeof(cpus),
+					       &cpus), 0);
+	test_plane_close(&p);
+	return cpus;
+}
+
+static void test_the_thread_runs_where_it_is_told_to(void)
+{
+	int first = test_first_cpu();
+	cpu_set_t all, got;
+	char text[16];
+
+	sched_getaffinity(0, sizeof(all), &all);
+	got = test_cpus_of("");
+	CU_ASSERT(CPU_EQUAL(&got, &all));
+	/* the loopback device is on no node */
+	got = test_cpus_of("near");
+	CU_ASSERT(CPU_EQUAL(&got, &all));
+	snprintf(text, sizeof(text), "%d", first);
+	got = test_cpus_of(text);
+	CU_ASSERT(CPU_COUNT(&got) == 1 && CPU_ISSET(first, &got));
+}
+
+static void test_no_cpus_for_the_thread_is_an_error(void)
+{
+	static const char *const bad[] = { "1023", "far", "0-", "near,0" };
+	struct tei_rail_dp *dp = NULL;
+	struct test_plane p;
+	struct tei_rail_dp_attr attr = { .settings = &p.settings,
+					 .name = "none" };
+	struct tei_err err;
+	size_t i;
+
+	test_plane_init(&p);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		strcpy(p.settings.progress_cpus, bad[i]);
+		CU_ASSERT_EQUAL(tei_rail_dp_open(&attr, &err, &dp),
+				TEI_ERR_INVALID);
+		CU_ASSERT_PTR_NOT_NULL(strstr(err.text,
+					      "MOONRAIL_PROGRESS_CPUS="));
+	}
+	CU_ASSERT_PTR_NULL(dp);
+}
+
 const struct tei_test_case rail_progress_cases[] = {
 	{ "a_caller_in_a_loop_has_the_lanes_at_once",
 	  test_a_caller_in_a_loop_has_the_lanes_at_once },
@@ -256,5 +323,9 @@ const struct tei_test_case rail_progress_cases[] = {
 	{ "planes_without_work_sleep", test_planes_without_work_sleep },
 	{ "a_lane_may_take_as_long_to_connect_as_some_to_open",
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
+	{ "the_thread_runs_where_it_is_told_to",
+	  test_the_thread_runs_where_it_is_told_to },
+	{ "no_cpus_for_the_thread_is_an_error",
+	  test_no_cpus_for_the_thread_is_an_error },
 	{ NULL, NULL },
 };

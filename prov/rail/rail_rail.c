@@ -39,7 +39,6 @@ static void rail_read_nic(struct rail *rail)
 	const struct fid_nic *nic = rail->info->nic;
 	const struct fi_pci_attr *pci;
 
-	rail->numa = -1;
 	if (!nic)
 		return;
 	if (nic->link_attr)
@@ -95,15 +94,14 @@ static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 
 static int rail_open_tx(struct rail *rail, struct tei_err *err)
 {
-	size_t size = (size_t)RAIL_TX_MSGS * RAIL_MSG_MAX;
+	size_t size = RAIL_TX_SIZE;
 	int i, ret;
 
-	rail->tx_mem = aligned_alloc(4096, size);
+	rail->tx_mem = rail_near_alloc(rail, size);
 	if (!rail->tx_mem)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: no memory for send buffers",
 				    rail->name);
-	memset(rail->tx_mem, 0, size);
 	if (rail->mr_mode & FI_MR_LOCAL) {
 		ret = rail_reg_own(rail, rail->init_domain, rail->tx_mem, size,
 				   FI_SEND, &rail->tx_mr);
@@ -229,6 +227,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail_window_init(rail, RAIL_WINDOW_MAX);
 	rail->ninit = dp->settings->lanes_per_rail;
 	rail_read_nic(rail);
+	rail->numa = rail_near_node(rail);
 	rail_warn_rxm(rail);
 	ret = rail_check_mode(rail, err);
 	if (ret)
@@ -328,8 +327,8 @@ void rail_free(struct rail *rail)
 	free(rail->init);
 	free(rail->cache);
 	free(rail->target.rx);
-	free(rail->target.rx_mem);
-	free(rail->tx_mem);
+	rail_near_free(rail->target.rx_mem, RAIL_RX_SIZE);
+	rail_near_free(rail->tx_mem, RAIL_TX_SIZE);
 	fi_freeinfo(rail->info);
 	free(rail);
 }

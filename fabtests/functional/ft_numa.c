@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * A machine of two NUMA nodes with a NIC each, nic0 and nic1, as run_in_vm.sh
+ * -n makes it; skipped without.
+ */
+
+#include <dirent.h>
+#include <linux/mempolicy.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "fabtests/functional/fx.h"
+
+#define NUMA_HALF (2 * FX_MIB)
+#define NUMA_MEM (2 * NUMA_HALF)
+#define NUMA_BLOCK (64 * FX_KIB)
+
+static struct {
+	transfer_engine_t engine;
+	unsigned char *mem;		/* a half on each node */
+	struct fx_buf buf;		/* the same, without guards */
+	struct fx_peer target;
+	segment_id_t seg, own;
+} rig;
+
+/* Pages of the range come from the node, from nowhere else. */
+static bool on_node(void *mem, size_t len, int node)
+{
+	unsigned long bits = 1ul << node;
+
+	if (syscall(SYS_mbind, mem, len, MPOL_BIND, &bits, 8 * sizeof(bits),
+		    0))
+		return false;
+	memset(mem, 1, len);
+	return true;
+}
+
+static bool numa_start(void)
+{
+	char name[128];
+
+	rig.mem = mmap(NULL, NUMA_MEM, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (rig.mem == MAP_FAILED || !on_node(rig.mem, NUMA_HALF, 0) ||
+	    !on_node(rig.mem + NUMA_HALF, NUMA_HALF, 1))
+		return false;
+	rig.buf.p = rig.mem;
+	rig.buf.len = NUMA_MEM;
+	setenv("MOONRAIL_DEVICES", "nic0,nic1", 1);
+	rig.engine = fx_engine("tcp");
+	if (!rig.engine || !fx_register(rig.engine, &rig.buf) ||
+	    !fx_target_start(&rig.target, NUMA_MEM) ||
+	    !fx_engine_name(rig.engine, name, sizeof(name)))
+		return false;
+	rig.seg = openSegment(rig.engine, rig.target.name);
+	rig.own = openSegment(rig.engine, name);
+	return rig.seg >= 0 && rig.own >= 0;
+}
+
+static bool is_buffer(const struct te_buffer *b, const void *addr,
+		      uint64_t len, const char *location)
+{
+	ft_diag("%llu bytes, %s", (unsigned long long)b->length, b->location);
+	return b->addr == (uintptr_t)addr && b->length == len &&
+	       !strcmp(b->location, location);
+}
+
+static bool halves_are_told_apart(void)
+{
+	struct te_buffer b[4];
+	size_t n = 4;
+
+	return !te_segment_buffers(rig.engine, rig.own, b, sizeof(b[0]), &n) &&
+	       n == 2 && is_buffer(&b[0], rig.mem, NUMA_HALF, "cpu:0") &&
+	       is_buffer(&b[1], rig.mem + NUMA_HALF, NUMA_HALF, "cpu:1");
+}
+
+/* Ours: those of the node's NIC are near, and no others. */
+static bool ranked_for(int node)
+{
+	struct te_path paths[8];
+	char location[16];
+	size_t i, n = 8;
+	bool good;
+
+	snprintf(location, sizeof(location), "cpu:%d", node);
+	good = !te_segment_paths(rig.engine, rig.seg, location, paths,
+				 sizeof(paths[0]), &n) && n >= 2;
+	for (i = 0; good && i < n; i++) {
+		ft_diag("%s: %s on node %d, rank %u", location, paths[i].rail,
+			paths[i].numa_node, paths[i].rank);
+		good = paths[i].numa_node == paths[i].rail[3] - '0' &&
+		       (paths[i].rank == TE_PATH_NEAR) ==
+		       (paths[i].numa_node == node);
+	}
+	return good;
+}
+
+static uint64_t carried(const char *rail)
+{
+	struct te_rail_stats stats[8];
+	size_t i, n = 8;
+
+	if (te_rail_stats(rig.engine, stats, sizeof(stats[0]), &n))
+		return 0;
+	for (i = 0; i < n && i < 8; i++)
+		if (!strcmp(stats[i].name, rail))
+			return stats[i].tx_bytes;
+	return 0;
+}
+
+/* Of one block at a time from the node's half its NIC carries the most. */
+static bool goes_by(int node)
+{
+	char near[8], far[8];
+	uint64_t at, was[2], now[2], from = (uint64_t)node * NUMA_HALF;
+	bool good = true;
+
+	snprintf(near, sizeof(near), "nic%d", node);
+	snprintf(far, sizeof(far), "nic%d", !node);
+	was[0] = carried(near);
+	was[1] = carried(far);
+	fx_buf_fill(&rig.buf, from, NUMA_HALF, 7);
+	for (at = 0; good && at < NUMA_HALF; at += NUMA_BLOCK)
+		good = fx_move(rig.engine, rig.seg, OPCODE_WRITE,
+			       rig.mem + from + at, rig.target.mem.addr + at,
+			       NUMA_BLOCK, 0);
+	now[0] = carried(near) - was[0];
+	now[1] = carried(far) - was[1];
+	ft_diag("node %d: %llu bytes by %s, %llu by %s", node,
+		(unsigned long long)now[0], near, (unsigned long long)now[1],
+		far);
+	return good && now[0] > now[1] &&
+	       fx_buf_check(&rig.target.mem, 0, NUMA_HALF, 7);
+}
+
+/* Threads of this process that may run on the node's one processor only. */
+static unsigned int bound_to(int node)
+{
+	char path[300], want[64], line[256];
+	struct dirent *d;
+	unsigned int n = 0;
+	DIR *dir = opendir("/proc/self/task");
+	FILE *f;
+
+	snprintf(want, sizeof(want), "Cpus_allowed_list:\t%d\n", node);
+	while (dir && (d = readdir(dir))) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status",
+			 d->d_name);
+		f = fopen(path, "re");
+		while (f && fgets(line, sizeof(line), f))
+			n += !strcmp(line, want);
+		if (f)
+			fclose(f);
+	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+/* Mappings that prefer the node and are on it, and elsewhere. */
+static void count_preferring(int node, unsigned int *there, unsigned int *else_)
+{
+	char policy[32], here[16], other[16], line[1024];
+	FILE *f = fopen("/proc/self/numa_maps", "re");
+
+	*there = *else_ = 0;
+	snprintf(policy, sizeof(policy), ":%d ", node);
+	snprintf(here, sizeof(here), " N%d=", node);
+	snprintf(other, sizeof(other), " N%d=", !node);
+	while (f && fgets(line, sizeof(line), f)) {
+		if (!strstr(line, " prefer") || !strstr(line, policy))
+			continue;
+		*there += strstr(line, here) != NULL;
+		*else_ += strstr(line, other) != NULL;
+	}
+	if (f)
+		fclose(f);
+}
+
+/* What messages were sent from and received into. */
+static bool buffers_near(int node)
+{
+	unsigned int there, elsewhere;
+
+	count_preferring(node, &there, &elsewhere);
+	ft_diag("buffers for node %d: %u there, %u elsewhere", node, there,
+		elsewhere);
+	return there > 0 && !elsewhere;
+}
+
+static void alone_on(int node)
+{
+	transfer_engine_t engine;
+	char name[8];
+
+	snprintf(name, sizeof(name), "nic%d", node);
+	setenv("MOONRAIL_DEVICES", name, 1);
+	setenv("MOONRAIL_PROGRESS_CPUS", "near", 1);
+	engine = fx_engine("tcp");
+	unsetenv("MOONRAIL_PROGRESS_CPUS");
+	ft_ok(engine && bound_to(node) == 1,
+	      "its_progress_thread_is_near_nic%d", node);
+	destroyTransferEngine(engine);
+	ft_ok(!bound_to(node), "no_thread_is_left_near_nic%d", node);
+}
+
+int main(int argc, char **argv)
+{
+	fx_init(argc, argv);
+	if (access("/sys/devices/system/node/node1", F_OK) ||
+	    access("/sys/class/net/nic1", F_OK)) {
+		printf("no nodes and NICs of run_in_vm.sh -n\n");
+		return 77;
+	}
+	alone_on(0);
+	alone_on(1);
+	if (!ft_ok(numa_start(), "an_engine_and_a_target_on_two_nics"))
+		return ft_result();
+	ft_ok(halves_are_told_apart(), "a_region_on_two_nodes_is_two_buffers");
+	ft_ok(goes_by(0) && goes_by(1), "the_near_nic_carries_the_most");
+	ft_ok(buffers_near(0) && buffers_near(1), "rails_buffers_are_near");
+	ft_ok(ranked_for(0) && ranked_for(1), "the_near_nic_is_known");
+	ft_ok(!unregisterLocalMemory(rig.engine, rig.mem) &&
+	      !registerLocalMemory(rig.engine, rig.mem, NUMA_MEM,
+				   "segments:4096:0,1", 1) &&
+	      goes_by(1), "so_it_is_where_the_caller_says_it");
+	ft_ok(fx_peer_stop(&rig.target), "the_target_ends_well");
+	destroyTransferEngine(rig.engine);
+	return ft_result();
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What of ours is near the NICs: the buffers of a rail's messages are on its
+ * node, and the progress thread runs where MOONRAIL_PROGRESS_CPUS says.
+ */
+#include <numaif.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "prov/rail/rail_int.h"
+#include "topo/tei_topo.h"
+#include "util/thread.h"
+
+#define NEAR_NODES	1024	/* as many as the kernel is built for */
+
+/* --- memory -------------------------------------------------------------- */
+
+int rail_near_node(const struct rail *rail)
+{
+	int node = tei_topo_nic_node(rail->name, rail->pci);
+
+	if (node < 0 && rail->info->domain_attr->name)
+		node = tei_topo_nic_node(rail->info->domain_attr->name, NULL);
+	return node;
+}
+
+void *rail_near_alloc(const struct rail *rail, size_t size)
+{
+	unsigned long bits[NEAR_NODES / (8 * sizeof(unsigned long))];
+	const unsigned int word = 8 * sizeof(bits[0]);
+	unsigned int node = (unsigned int)rail->numa;
+	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (mem == MAP_FAILED)
+		return NULL;
+	if (node >= NEAR_NODES)
+		return mem;
+	memset(bits, 0, sizeof(bits));
+	bits[node / word] = 1ul << node % word;
+	/* preferred: on a full or forbidden node it is elsewhere */
+	mbind(mem, size, MPOL_PREFERRED, bits, NEAR_NODES, 0);
+	return mem;
+}
+
+void rail_near_free(void *mem, size_t size)
+{
+	if (mem)
+		munmap(mem, size);
+}
+
+/* --- the progress thread ------------------------------------------------- */
+
+static int near_fail(const struct tei_rail_dp *dp, const char *why,
+		     struct tei_err *err)
+{
+	return tei_err_fail(err, TEI_ERR_INVALID, "rail",
+			    "\"near\", or CPUs such as 0-3,8",
+			    "MOONRAIL_PROGRESS_CPUS=%.64s: %s",
+			    dp->settings->progress_cpus, why);
+}
+
+int rail_near_check(struct tei_rail_dp *dp, struct tei_err *err)
+{
+	const char *text = dp->settings->progress_cpus;
+	cpu_set_t may;
+
+	if (!*text)
+		return 0;
+	if (sched_getaffinity(0, sizeof(dp->cpus), &dp->cpus))
+		return near_fail(dp, "this process's CPUs are unknown", err);
+	if (!strcmp(text, "near"))
+		return 0;
+	if (tei_cpus_parse(text, &may))
+		return near_fail(dp, "not a list of CPUs", err);
+	CPU_AND(&dp->cpus, &dp->cpus, &may);
+	if (!CPU_COUNT(&dp->cpus))
+		return near_fail(dp, "this process may use none of them", err);
+	return 0;
+}
+
+/* The CPUs of the nodes that the rails are on; all where that is not known. */
+static void near_cpus(struct tei_rail_dp *dp, cpu_set_t *out)
+{
+	cpu_set_t node, near;
+	uint32_t i;
+
+	CPU_ZERO(&near);
+	for (i = 0; i < rail_count(dp); i++)
+		if (rail_at(dp, i)->open && rail_at(dp, i)->numa >= 0 &&
+		    tei_topo_node_cpus(rail_at(dp, i)->numa, &node))
+			CPU_OR(&near, &near, &node);
+	CPU_AND(&near, &near, &dp->cpus);
+	*out = CPU_COUNT(&near) ? near : dp->cpus;
+}
+
+void rail_near_bind(struct tei_rail_dp *dp)
+{
+	cpu_set_t cpus = dp->cpus;
+	int ret;
+
+	if (!*dp->settings->progress_cpus)
+		return;
+	if (!strcmp(dp->settings->progress_cpus, "near"))
+		near_cpus(dp, &cpus);
+	ret = pthread_setaffinity_np(dp->thread, sizeof(cpus), &cpus);
+	if (ret)
+		TEI_WARN("rail", "MOONRAIL_PROGRESS_CPUS=%.64s: %s",
+			 dp->settings->progress_cpus, strerror(ret));
+	else
+		TEI_INFO("rail", "the progress thread is bound to %d CPUs",
+			 CPU_COUNT(&cpus));
+}
