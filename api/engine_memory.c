@@ -136,19 +136,15 @@ err_parts:
 	return ret;
 }
 
-/* Unregisters what is no longer published, and frees it; it stays on -4. */
-static int memory_remove(struct engine *e, struct engine_region r,
-			 struct tei_err *err)
+/*
+ * Unregisters what is no longer published and what no copy inside this host
+ * uses any more, and frees it; it stays on -4.
+ */
+static int memory_remove_rest(struct engine *e, struct engine_region r,
+			      uint64_t wait, struct tei_err *err)
 {
-	uint64_t wait = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 	int ret;
 
-	ret = tei_local_region_remove(e->local, r.addr, r.length,
-				      tei_now_ns() + wait);
-	if (ret)
-		return tei_err_fail(err, ret, "engine", NULL,
-				    "%p: a copy inside this host still uses it",
-				    r.addr);
 	ret = engine_files_mem_remove(e, r.addr, tei_now_ns() + wait);
 	if (ret) {
 		tei_local_region_add(e->local, r.addr, r.length, r.remote);
@@ -164,6 +160,42 @@ static int memory_remove(struct engine *e, struct engine_region r,
 	tei_local_region_add(e->local, r.addr, r.length, r.remote);
 	engine_files_mem_add(e, r.addr, r.length);
 	return ret;
+}
+
+/* The first error of n; those that stay are the first *left of r then. */
+static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
+			 size_t *left)
+{
+	uint64_t wait = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	struct tei_local_range *ranges = calloc(n ? n : 1, sizeof(*ranges));
+	struct tei_err err;
+	size_t i, k = 0;
+	int ret, first = 0;
+
+	*left = n;
+	if (!ranges)
+		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
+				    "no memory to unregister %zu regions", n);
+	for (i = 0; i < n; i++) {
+		ranges[i].base = r[i].addr;
+		ranges[i].len = r[i].length;
+	}
+	tei_local_regions_remove(e->local, ranges, n, tei_now_ns() + wait);
+	for (i = 0; i < n; i++) {
+		ret = ranges[i].code;
+		if (ret)
+			tei_err_fail(&err, ret, "engine", NULL,
+				     "%p: a copy inside this host still uses it",
+				     r[i].addr);
+		else
+			ret = memory_remove_rest(e, r[i], wait, &err);
+		first = first ? first : ret;
+		if (ret)
+			r[k++] = r[i];
+	}
+	free(ranges);
+	*left = k;
+	return first;
 }
 
 void engine_memory_free_all(struct engine *e)
@@ -186,6 +218,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 {
 	struct engine *e = engine_from(engine);
 	struct tei_err err;
+	size_t left;
 	int ret;
 
 	if (!e)
@@ -196,7 +229,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 	if (!ret) {
 		ret = memory_publish(e, remote_accessible != 0, &err);
 		if (ret) {
-			memory_remove(e, e->regions[--e->nregions], NULL);
+			memory_remove(e, &e->regions[--e->nregions], 1, &left);
 			engine_work_publish(e);	/* without it */
 		}
 	}
@@ -220,14 +253,14 @@ static int memory_drop(struct engine *e, void **addrs, size_t n)
 	if (!gone)
 		return TEI_ERR_MEMORY;
 	tei_mutex_lock(&e->control);
-	for (i = 0; i < n; i++) {
+	/* the last first: that is where it is looked for */
+	for (i = n; i-- > 0;) {
 		r = addrs[i] ? memory_find(e, addrs[i]) : NULL;
 		if (!r) {
-			ret = tei_err_fail(&err, TEI_ERR_NOT_REGISTERED,
-					   "engine", NULL,
-					   "%p is not the start of registered memory",
-					   addrs[i]);
-			first = first ? first : ret;
+			first = tei_err_fail(&err, TEI_ERR_NOT_REGISTERED,
+					     "engine", NULL,
+					     "%p is not the start of registered memory",
+					     addrs[i]);
 			continue;
 		}
 		published |= r->remote;
@@ -237,21 +270,16 @@ static int memory_drop(struct engine *e, void **addrs, size_t n)
 	ret = memory_publish(e, published, &err);
 	first = first ? first : ret;
 	tei_mutex_unlock(&e->control);
+	ret = memory_remove(e, gone, k, &k);
+	first = first ? first : ret;
+	tei_mutex_lock(&e->control);
 	for (i = 0; i < k; i++) {
-		ret = memory_remove(e, gone[i], &err);
-		first = first ? first : ret;
-		if (!ret)
-			continue;
 		back |= gone[i].remote;
-		tei_mutex_lock(&e->control);
 		memory_note(e, &gone[i]);
-		tei_mutex_unlock(&e->control);
 	}
-	if (back) {
-		tei_mutex_lock(&e->control);
+	if (back)
 		engine_publish(e, &err);
-		tei_mutex_unlock(&e->control);
-	}
+	tei_mutex_unlock(&e->control);
 	free(gone);
 	return first;
 }
@@ -271,7 +299,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 {
 	struct engine *e = engine_from(engine);
 	struct tei_err err;
-	size_t i = 0;
+	size_t i = 0, left;
 	int ret = 0;
 
 	if (!e || (buffer_len && !buffer_list))
@@ -287,8 +315,10 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	if (!ret)
 		ret = memory_publish(e, buffer_len != 0, &err);
 	/* nothing of it was published: all of it can go at once */
-	while (ret && i-- > 0)
-		memory_remove(e, e->regions[--e->nregions], NULL);
+	if (ret && i) {
+		e->nregions -= (uint32_t)i;
+		memory_remove(e, &e->regions[e->nregions], i, &left);
+	}
 	if (ret && buffer_len)
 		engine_work_publish(e);
 	tei_mutex_unlock(&e->control);

@@ -219,7 +219,7 @@ void local_board_publish(struct local_board *b, uint64_t generation,
 	uint32_t i;
 
 	for (i = 0; i < count; i++) {
-		if (regions[i].removing)
+		if (regions[i].hidden)
 			continue;
 		atomic_store_explicit(&e[n].base, regions[i].base,
 				      memory_order_release);

@@ -71,7 +71,9 @@ struct local_region {
 	uint64_t base;
 	uint64_t end;
 	bool accessible;
-	bool removing;			/* not published any more, or soon not */
+	bool removing;			/* nothing new may begin on it */
+	bool hidden;			/* and it is not published */
+	bool gone;			/* and it is about to be dropped */
 };
 
 static inline uint64_t local_layout(void)

@@ -7,6 +7,7 @@
 #include "util/clock.h"
 
 #define REGION_ROOM	16u
+#define REGION_UNDRAINED 1	/* a range's code meanwhile: hidden */
 
 /* Index of the first region that ends behind addr. */
 static uint32_t region_index(struct tei_local *ctx, uint64_t addr)
@@ -177,62 +178,133 @@ static bool region_drain(struct tei_local *ctx, uint64_t base, uint64_t end,
 		local_slots_drain(ctx->shared, base, end, deadline_ns));
 }
 
-static void region_delete(struct tei_local *ctx, struct local_region *r)
-	TEI_REQUIRES(ctx->lock)
+/* Drops those that are gone. */
+static void regions_compact(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
-	uint32_t i = (uint32_t)(r - ctx->regions);
+	uint32_t i, n = 0;
 
-	ctx->nregions--;
-	memmove(r, r + 1, (ctx->nregions - i) * sizeof(*r));
+	for (i = 0; i < ctx->nregions; i++)
+		if (!ctx->regions[i].gone)
+			ctx->regions[n++] = ctx->regions[i];
+	ctx->nregions = n;
 }
 
-/* r is marked as being removed. The lock is dropped and taken again. */
-static int region_withdraw(struct tei_local *ctx, uint64_t base, uint64_t end,
-			   uint64_t deadline_ns) TEI_REQUIRES(ctx->lock)
+/* Marks those that are there, so that nothing new begins on them. */
+static void regions_mark(struct tei_local *ctx, struct tei_local_range *ranges,
+			 size_t count) TEI_REQUIRES(ctx->lock)
 {
-	bool drained;
+	struct local_region *r;
+	size_t i;
 
-	if (!region_wait_ops(ctx, base, end, deadline_ns)) {
-		region_again(ctx, base)->removing = false;
-		return TEI_ERR_BUSY;
+	for (i = 0; i < count; i++) {
+		r = region_find(ctx, (uint64_t)(uintptr_t)ranges[i].base,
+				ranges[i].len);
+		ranges[i].code = r ? 0 : TEI_ERR_NOT_REGISTERED;
+		if (!r)
+			continue;
+		r->removing = true;
+		ranges[i].len = r->end - r->base;
 	}
-	region_publish(ctx);
-	tei_mutex_unlock(&ctx->lock);
-	drained = region_drain(ctx, base, end, deadline_ns);
+}
+
+/* Marked ones that this process does not use any more are hidden. */
+static bool regions_hide(struct tei_local *ctx, struct tei_local_range *ranges,
+			 size_t count, uint64_t deadline_ns)
+	TEI_REQUIRES(ctx->lock)
+{
+	bool any = false, ended;
+	uint64_t base;
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		base = (uint64_t)(uintptr_t)ranges[i].base;
+		if (ranges[i].code)
+			continue;
+		ended = region_wait_ops(ctx, base, base + ranges[i].len,
+					deadline_ns);
+		region_again(ctx, base)->removing = ended;
+		region_again(ctx, base)->hidden = ended;
+		ranges[i].code = ended ? 0 : TEI_ERR_BUSY;
+		any |= ended;
+	}
+	return any;
+}
+
+/* After they were hidden and that was published: waits for other processes. */
+static void regions_drain(struct tei_local *ctx, struct tei_local_range *ranges,
+			  size_t count, uint64_t deadline_ns)
+{
+	uint64_t base;
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		base = (uint64_t)(uintptr_t)ranges[i].base;
+		if (!ranges[i].code &&
+		    !region_drain(ctx, base, base + ranges[i].len, deadline_ns))
+			ranges[i].code = REGION_UNDRAINED;
+	}
+}
+
+/* What was drained goes; what was not is there as before. */
+static void regions_settle(struct tei_local *ctx,
+			   struct tei_local_range *ranges, size_t count)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct local_region *r;
+	bool back = false;
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		if (ranges[i].code && ranges[i].code != REGION_UNDRAINED)
+			continue;
+		r = region_again(ctx, (uint64_t)(uintptr_t)ranges[i].base);
+		r->gone = !ranges[i].code;
+		r->removing = r->hidden = r->gone;
+		back |= !r->gone;
+		ranges[i].code = r->gone ? 0 : TEI_ERR_BUSY;
+	}
+	regions_compact(ctx);
+	if (back)
+		region_publish(ctx);
+}
+
+void tei_local_regions_remove(struct tei_local *ctx,
+			      struct tei_local_range *ranges, size_t count,
+			      uint64_t deadline_ns)
+{
+	int rc = local_guard(ctx);
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		ranges[i].code = rc;
+	if (rc)
+		return;
 	tei_mutex_lock(&ctx->lock);
-	if (drained) {
-		region_delete(ctx, region_again(ctx, base));
-		return 0;
+	regions_mark(ctx, ranges, count);
+	if (regions_hide(ctx, ranges, count, deadline_ns)) {
+		region_publish(ctx);
+		tei_mutex_unlock(&ctx->lock);
+		regions_drain(ctx, ranges, count, deadline_ns);
+		tei_mutex_lock(&ctx->lock);
+		regions_settle(ctx, ranges, count);
 	}
-	region_again(ctx, base)->removing = false;
-	region_publish(ctx);
-	return TEI_ERR_BUSY;
+	tei_mutex_unlock(&ctx->lock);
+	for (i = 0; i < count; i++)
+		if (ranges[i].code)
+			local_fail(ctx, NULL, ranges[i].code, NULL, 0,
+				   ranges[i].code == TEI_ERR_BUSY ?
+				   "region %p is still being copied, it stays registered" :
+				   "no region starts at %p with that length",
+				   ranges[i].base);
 }
 
 int tei_local_region_remove(struct tei_local *ctx, const void *base,
 			    uint64_t len, uint64_t deadline_ns)
 {
-	uint64_t addr = (uint64_t)(uintptr_t)base;
-	struct local_region *r;
-	int rc = local_guard(ctx);
+	struct tei_local_range range = { .base = base, .len = len };
 
-	if (rc)
-		return rc;
-	tei_mutex_lock(&ctx->lock);
-	r = region_find(ctx, addr, len);
-	rc = TEI_ERR_NOT_REGISTERED;
-	if (r) {
-		r->removing = true;
-		rc = region_withdraw(ctx, addr, r->end, deadline_ns);
-	}
-	tei_mutex_unlock(&ctx->lock);
-	if (rc)
-		return local_fail(ctx, NULL, rc, NULL, 0,
-				  rc == TEI_ERR_BUSY ?
-				  "region %p is still being copied, it stays registered" :
-				  "no region starts at %p with that length",
-				  base);
-	return 0;
+	tei_local_regions_remove(ctx, &range, 1, deadline_ns);
+	return range.code;
 }
 
 int tei_local_region_check(struct tei_local *ctx, const void *addr,

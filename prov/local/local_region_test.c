@@ -73,6 +73,39 @@ static void region_adding_is_made_known_once(void)
 	tei_local_fini(ctx);
 }
 
+/* What is removed at once is forgotten at once; what is not there is told. */
+static void region_removing_is_made_known_once(void)
+{
+	struct tei_local *ctx = test_ctx(1);
+	char *m = region_mem, local[16] = "";
+	struct tei_local_range r[] = {
+		{ .base = m + 200 }, { .base = m, .len = 100 },
+		{ .base = m + 50 }, { .base = m + 200 },
+		{ .base = m + 400, .len = 99 },
+	};
+	uint64_t generation;
+	int i;
+
+	tei_local_region_add(ctx, local, sizeof(local), false);
+	for (i = 0; i < 4; i++)
+		CU_ASSERT(!tei_local_region_add(ctx, m + 200 * i, 100, true));
+	generation = ctx->generation;
+	tei_local_regions_remove(ctx, r, 5, tei_now_ns() + TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
+	CU_ASSERT(!r[0].code && !r[1].code);
+	for (i = 2; i < 5; i++)
+		CU_ASSERT_EQUAL(r[i].code, TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(tei_local_region_check(ctx, m, 1) &&
+		  tei_local_region_check(ctx, m + 200, 1));
+	CU_ASSERT(!tei_local_region_check(ctx, m + 400, 100) &&
+		  !tei_local_region_check(ctx, m + 600, 100));
+	CU_ASSERT_EQUAL(ctx->nregions, 3);
+	/* nothing to remove, nothing to make known */
+	tei_local_regions_remove(ctx, r, 2, tei_now_ns());
+	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
+	tei_local_fini(ctx);
+}
+
 static void region_check_knows_the_edges(void)
 {
 	struct tei_local *ctx = test_ctx(1);
@@ -359,6 +392,7 @@ static void region_scribbled_cookie_of_ours_is_survived(void)
 const struct tei_test_case local_region_cases[] = {
 	{ "refuses_bad_ranges", region_refuses_bad_ranges },
 	{ "adding_is_made_known_once", region_adding_is_made_known_once },
+	{ "removing_is_made_known_once", region_removing_is_made_known_once },
 	{ "check_knows_the_edges", region_check_knows_the_edges },
 	{ "table_follows_random_changes", region_table_follows_random_changes },
 	{ "table_is_bounded", region_table_is_bounded },

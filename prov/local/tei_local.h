@@ -116,6 +116,20 @@ void tei_local_regions_adding(struct tei_local *ctx, bool on);
 int tei_local_region_remove(struct tei_local *ctx, const void *base,
 			    uint64_t len, uint64_t deadline_ns);
 
+struct tei_local_range {
+	const void *base;
+	uint64_t len;		/* or 0: whatever it has */
+	int code;		/* written: as tei_local_region_remove's */
+};
+
+/*
+ * The same for several at once: the table is made known once, not once for
+ * each. Each has its own code; one that stays is no reason for the others to.
+ */
+void tei_local_regions_remove(struct tei_local *ctx,
+			      struct tei_local_range *ranges, size_t count,
+			      uint64_t deadline_ns);
+
 /*
  * 0 where [addr, addr+len) lies inside one region of ours, of which nothing
  * is being removed, else TEI_ERR_NOT_REGISTERED. No lock, no log.
