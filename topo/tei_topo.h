@@ -245,11 +245,10 @@ unsigned int tei_topo_where_part(const struct tei_topo_where *where,
 /*
  * On a machine of several nodes, for 64 pages and more: "segments:…" if 2, 4, 8
  * or 16 equal parts are on a node each, or all but two of 16, by a sample of 64
- * pages. Else "cpu:N"
- * if most of the pages present in a sample of at most 16 (the first and last
- * among them) are on node N, else "*". Reads no byte and faults no page in.
- * Without NUMA support "cpu:0" or the only node. TEI_ERR_INVALID for an empty
- * range or one that wraps.
+ * pages. Else "cpu:N" if most of the pages present in a sample of at most 16
+ * (the first and last among them) are on node N, else "*". Reads no byte and
+ * faults no page in. Without NUMA support "cpu:0" or the only node.
+ * TEI_ERR_INVALID for an empty range or one that wraps.
  */
 int tei_topo_locate(const void *addr, size_t len,
 		    char location[TEI_TOPO_NAME]);

@@ -1145,7 +1145,6 @@ bool rail_auth_once(struct tei_rail_peer *peer, uint64_t number);
 /* False if a later hello has come. */
 bool rail_auth_newest_hello(struct tei_rail_peer *peer, uint64_t number);
 
-/* --- rail_progress.c ----------------------------------------------------- */
 /* --- rail_near.c --------------------------------------------------------- */
 
 /* NUMA node of the rail's NIC, -1 unknown. */
@@ -1157,6 +1156,8 @@ void rail_near_free(void *mem, size_t size);	/* NULL is fine */
 int rail_near_check(struct tei_rail_dp *dp, struct tei_err *err);
 /* Binds the thread; again when there are other rails. */
 void rail_near_bind(struct tei_rail_dp *dp);
+
+/* --- rail_progress.c ----------------------------------------------------- */
 
 int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);
 void rail_progress_stop(struct tei_rail_dp *dp);
