@@ -224,22 +224,6 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 	return next;
 }
 
-/* Closes the target lane; with it its generation ends. */
-static void fence_close_target(struct rail *rail)
-{
-	struct rail_lane *lane = &rail->target;
-	struct rail_done done;
-	struct tei_list none;
-
-	tei_list_init(&none);
-	rail_done_init(&done);
-	tei_mutex_lock(&lane->lock);
-	rail_cut(lane, &done);
-	rail_lane_close(lane, &none);
-	tei_mutex_unlock(&lane->lock);
-	rail_done_run(rail->dp, &done);
-}
-
 static bool fence_reopen_lane(struct rail_lane *lane)
 {
 	struct tei_err err;
@@ -262,7 +246,7 @@ static void fence_renew_bound(struct rail *rail)
 {
 	tei_mutex_lock(&rail->dp->admin);
 	rail_mr_unbind(rail);
-	fence_close_target(rail);
+	rail_lane_shut(&rail->target);
 	if (fence_reopen_lane(&rail->target))
 		rail_mr_rebind(rail);
 	else
@@ -286,7 +270,7 @@ static void fence_reopen_bound(struct rail *rail)
 /* The answer need not wait for the next one to be open. */
 static void fence_renew(struct rail *rail)
 {
-	fence_close_target(rail);
+	rail_lane_shut(&rail->target);
 	rail_reopen_start(rail);
 }
 

@@ -114,7 +114,7 @@ static bool info_link_local(const struct sockaddr *sa)
 				       (const void *)sa)->sin6_addr);
 }
 
-static bool info_same_ip(const struct sockaddr *a, const struct sockaddr *b)
+bool rail_info_same_ip(const struct sockaddr *a, const struct sockaddr *b)
 {
 	if (!a || !b || a->sa_family != b->sa_family)
 		return false;
@@ -162,7 +162,7 @@ static const struct ifaddrs *info_interface(const struct ifaddrs *ifs,
 	if (!info_is_ip(info))
 		return NULL;
 	for (i = ifs; i; i = i->ifa_next) {
-		if (info_same_ip(i->ifa_addr, info->src_addr))
+		if (rail_info_same_ip(i->ifa_addr, info->src_addr))
 			return i;
 		/* any address of 127/8 lives on the loopback interface */
 		if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET &&

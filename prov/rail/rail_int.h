@@ -30,6 +30,7 @@
 #include <rdma/fi_rma.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
@@ -728,6 +729,8 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out);
 void rail_info_free(struct rail_found *list);
+/* Whether both are there and have the same IP address. */
+bool rail_info_same_ip(const struct sockaddr *a, const struct sockaddr *b);
 
 /* --- rail_dp.c ----------------------------------------------------------- */
 /* Opens one more rail and registers on it what is registered. */
@@ -755,6 +758,8 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 /* Slices still posted are moved to aborted. */
 void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
+/* Cuts its connections and closes it; one that carries no slices. */
+void rail_lane_shut(struct rail_lane *lane);
 /* Reads the CQ and posts what there is room for; true if anything happened. */
 bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);

@@ -322,6 +322,20 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	lane_reclaim_tx(lane);
 }
 
+void rail_lane_shut(struct rail_lane *lane)
+{
+	struct rail_done done;
+	struct tei_list none;
+
+	tei_list_init(&none);
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	rail_cut(lane, &done);
+	rail_lane_close(lane, &none);
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(lane->rail->dp, &done);
+}
+
 void rail_lane_drain_eq(struct rail_lane *lane)
 {
 	struct fi_eq_err_entry e;

@@ -43,22 +43,6 @@ void rail_link_close(struct tei_rail_dp *dp)
 	dp->link_fd = -1;
 }
 
-static bool link_same_ip(const struct sockaddr *a, const struct sockaddr *b)
-{
-	if (a->sa_family != b->sa_family)
-		return false;
-	if (a->sa_family == AF_INET)
-		return ((const struct sockaddr_in *)(const void *)a)
-			       ->sin_addr.s_addr ==
-		       ((const struct sockaddr_in *)(const void *)b)
-			       ->sin_addr.s_addr;
-	return a->sa_family == AF_INET6 &&
-	       !memcmp(&((const struct sockaddr_in6 *)(const void *)a)
-				->sin6_addr,
-		       &((const struct sockaddr_in6 *)(const void *)b)
-				->sin6_addr, 16);
-}
-
 /* True unless the interface is there and says that it carries nothing. */
 static bool link_up(const struct rail *rail, int fd)
 {
@@ -83,7 +67,7 @@ void rail_link_find(struct rail *rail)
 	     a->addr_format != FI_SOCKADDR_IN6) || getifaddrs(&list))
 		return;
 	for (i = list; i && !rail->ifindex; i = i->ifa_next)
-		if (i->ifa_addr && link_same_ip(i->ifa_addr, mine))
+		if (rail_info_same_ip(i->ifa_addr, mine))
 			rail->ifindex = if_nametoindex(i->ifa_name);
 	freeifaddrs(list);
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -203,11 +203,8 @@ static bool probe_open(struct rail *rail)
 
 void rail_probe_stop(struct rail *rail)
 {
-	struct rail_lane *lane = &rail->probe;
 	uint64_t now = tei_now_ns();
-	struct rail_done done;
 	struct rail_fault *f;
-	struct tei_list none;
 
 	if (!rail->probing)
 		return;
@@ -215,13 +212,7 @@ void rail_probe_stop(struct rail *rail)
 		pthread_join(rail->prober, NULL);
 	rail->probe_started = false;
 	rail->probing = false;
-	tei_list_init(&none);
-	rail_done_init(&done);
-	tei_mutex_lock(&lane->lock);
-	rail_cut(lane, &done);
-	rail_lane_close(lane, &none);
-	tei_mutex_unlock(&lane->lock);
-	rail_done_run(rail->dp, &done);
+	rail_lane_shut(&rail->probe);
 	rail->dp->probing--;
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
