@@ -403,6 +403,7 @@ struct moonrail_peer {
 	uint64_t since_ns;		/* first sign missed, 0: none */
 	uint64_t ping_ns, ping_wait_ns;
 	uint64_t ping_seq;		/* sent before the ping */
+	uint64_t look_acked, look_seq;	/* acked, next_seq at the last look */
 	struct tei_list waiting;	/* ops: a FIN is awaited */
 	struct tei_list rma;		/* ops: a key is awaited */
 	struct tei_list keys;

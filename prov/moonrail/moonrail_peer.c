@@ -136,7 +136,10 @@ static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 		peer_fail(p, FI_EHOSTUNREACH);
 }
 
-/* The thread comes once somebody may have to be asked what he has got. */
+/*
+ * The thread comes once somebody may have to be asked what he has got. It is
+ * woken for that when traffic begins, and then looks by itself.
+ */
 static void peer_start_timer(struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -515,6 +518,20 @@ static bool peer_too_long(struct moonrail_peer *p, uint64_t now)
 	return now - p->since_ns > max;
 }
 
+/* Whether nobody needs to be asked: what was sent since the last look was
+ * taken, or some of what is owed was. */
+static bool peer_moves(struct moonrail_peer *p, bool owed)
+{
+	bool moves = p->acked != p->look_acked ||
+		     (!owed && p->next_seq != p->look_seq);
+
+	if (!owed)
+		p->since_ns = 0;
+	p->look_acked = p->acked;
+	p->look_seq = p->next_seq;
+	return moves;
+}
+
 static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -531,13 +548,17 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 			   !tei_list_empty(&p->sent) ||
 			   !tei_list_empty(&p->waiting) ||
 			   !tei_list_empty(&p->rma));
+	if (!p->ping_ns || now < p->ping_ns)
+		return p->ping_ns || !owed ? p->ping_ns : now + PEER_PING_NS;
+	if (peer_moves(p, owed)) {
+		p->ping_wait_ns = PEER_PING_NS;
+		p->ping_ns = now + p->ping_wait_ns;
+		return p->ping_ns;
+	}
 	if (!owed) {
 		p->ping_ns = 0;
-		p->since_ns = 0;
 		return 0;
 	}
-	if (!p->ping_ns || now < p->ping_ns)
-		return p->ping_ns ? p->ping_ns : now + PEER_PING_NS;
 	if (peer_too_long(p, now)) {
 		peer_fail(p, FI_ETIMEDOUT);
 		return 0;
