@@ -22,7 +22,7 @@ struct fi_provider moonrail_provider = {
 	.cleanup = init_cleanup,
 };
 
-const char *moonrail_devices(void)
+static const char *init_devices_text(void)
 {
 	static const char *const env[] = {
 		"FI_OFI_MRAIL_ADDR", "FI_OFI_MRAIL_ADDR_STRC",
@@ -38,6 +38,49 @@ const char *moonrail_devices(void)
 			return text;
 	}
 	return NULL;
+}
+
+/* "fi_sockaddr_in://10.0.0.1:0" is 10.0.0.1, "fi_sockaddr_in6://[::1]:0" ::1;
+ * anything else is itself. */
+static size_t init_device(const char *text, size_t len, char *out, size_t cap)
+{
+	const char *p = memmem(text, len, "://", 3), *end = text + len;
+	const char *stop;
+
+	if (!p || strncmp(text, "fi_sockaddr", 11)) {
+		p = text;
+		stop = end;
+	} else if (p + 3 < end && p[3] == '[') {
+		p += 4;
+		stop = memchr(p, ']', (size_t)(end - p));
+	} else {
+		p += 3;
+		stop = memchr(p, ':', (size_t)(end - p));
+	}
+	len = (size_t)((stop ? stop : end) - p);
+	if (len >= cap)
+		len = 0;
+	memcpy(out, p, len);
+	out[len] = '\0';
+	return len;
+}
+
+const char *moonrail_devices(char *out, size_t cap)
+{
+	const char *text = init_devices_text();
+	size_t n = 0, len;
+
+	if (!text)
+		return NULL;
+	for (;;) {
+		len = strcspn(text, ",");
+		n += init_device(text, len, out + n, cap - n);
+		text += len;
+		if (!*text++ || n + 2 > cap)
+			return out;
+		out[n++] = ',';
+		out[n] = '\0';
+	}
 }
 
 /* In the format that the caller works with. */

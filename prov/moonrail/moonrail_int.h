@@ -441,8 +441,8 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 /* One entry, or -FI_ENODATA where the hints cannot be met. */
 int moonrail_attr_info(uint32_t version, const struct fi_info *hints,
 		       struct fi_info **info);
-/* Rails named by the environment, or NULL. */
-const char *moonrail_devices(void);
+/* Rails named by the environment, as a list of devices in out; or NULL. */
+const char *moonrail_devices(char *out, size_t cap);
 
 /* --- moonrail_policy.c --------------------------------------------------- */
 /* What the environment says; -FI_EINVAL where that makes no sense. */
