@@ -274,7 +274,8 @@ bench-rails: lib tools
 
 # The libfabric provider beside the one below it.
 bench-prov: with-tests all $(PROV_BENCH_FILES)
-	@BUILD='$(CURDIR)/$(B)' sh $(SRCDIR)/fabtests/scripts/bench_prov.sh
+	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
+	    sh $(SRCDIR)/fabtests/scripts/bench_prov.sh
 
 # --- manual pages -----------------------------------------------------------
 

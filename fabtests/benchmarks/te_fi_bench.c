@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_fi_bench PROVIDER [MILLISECONDS]: one line of figures of a libfabric
- * provider between two processes: half a round trip of 64 bytes, tagged
- * bandwidth, bandwidth of remote writes. bench_prov.sh puts two side by side.
+ * te_fi_bench PROVIDER [MILLISECONDS [LETTER…]]: one line of figures of a
+ * libfabric provider between two processes: l half a round trip of 64 bytes, t
+ * tagged bandwidth, w bandwidth of remote writes; T and W: of the largest size
+ * alone. Without letters ltw. bench_prov.sh puts two side by side.
  */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,8 @@
 #define BENCH_MSG	64u
 
 static uint64_t bench_ns = 300 * UINT64_C(1000000);
+
+static const char *bench_what = "ltw";
 
 static const size_t bench_size[] = { 65536, 1048576, FI_RIG_BUF };
 
@@ -152,21 +156,49 @@ static double bench_rate(struct fi_rig *r, size_t len,
 	return (double)n * (double)len * 1e3 / (double)run(r, len, n);
 }
 
+/* Two loops that never sleep on one CPU would measure the scheduler: each
+ * gets every other CPU. */
+static void bench_part(const struct fi_rig *r)
+{
+	cpu_set_t all, mine;
+	int i, n = 0;
+
+	CPU_ZERO(&mine);
+	if (sched_getaffinity(0, sizeof(all), &all) || CPU_COUNT(&all) < 2)
+		return;
+	for (i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &all) && n++ % 2 == r->server)
+			CPU_SET(i, &mine);
+	sched_setaffinity(0, sizeof(mine), &mine);
+}
+
+static void bench_print(const struct fi_rig *r, double figure)
+{
+	if (!r->server)
+		printf(" %.2f", figure);
+}
+
 static void bench(struct fi_rig *r)
 {
-	double latency = bench_latency(r), rate[6];
+	const char *c;
 	size_t i;
 
-	for (i = 0; i < 3; i++) {
-		rate[i] = bench_rate(r, bench_size[i], bench_tagged_run);
-		rate[3 + i] = bench_rate(r, bench_size[i], bench_write_run);
+	bench_part(r);
+	if (!r->server)
+		printf("figures");
+	for (c = bench_what; *c; c++) {
+		if (*c == 'l') {
+			bench_print(r, bench_latency(r));
+			continue;
+		}
+		for (i = *c == 't' || *c == 'w' ? 0 : 2; i < 3; i++)
+			bench_print(r, bench_rate(r, bench_size[i],
+						  *c == 't' || *c == 'T' ?
+							  bench_tagged_run :
+							  bench_write_run));
 	}
-	if (r->server)
-		return;
-	printf("figures %.2f", latency);
-	for (i = 0; i < 6; i++)
-		printf(" %.0f", rate[i]);
-	printf("\n");
+	if (!r->server)
+		printf("\n");
 	fflush(stdout);
 }
 
@@ -174,11 +206,13 @@ int main(int argc, char **argv)
 {
 	bool missing = false;
 
-	if (argc < 2 || argc > 3 || !fi_rig_path()) {
-		fprintf(stderr, "te_fi_bench PROVIDER [MILLISECONDS]\n");
+	if (argc < 2 || argc > 4 || !fi_rig_path()) {
+		fprintf(stderr, "te_fi_bench PROVIDER [MILLISECONDS [LETTER…]]\n");
 		return 2;
 	}
-	if (argc == 3)
+	if (argc > 3)
+		bench_what = argv[3];
+	if (argc > 2)
 		bench_ns = strtoull(argv[2], NULL, 10) * UINT64_C(1000000);
 	if (fi_rig_run(argv[1], 0, bench, &missing))
 		return 0;

@@ -155,16 +155,26 @@ bool fi_rig_apart(void)
 static void rig_enter(struct fi_rig *rig)
 {
 	const char *ns = getenv(rig->server ? "FT_FI_SERVER" : "FT_FI_CLIENT");
+	const char *rails = getenv(rig->server ? "FT_FI_SERVER_RAILS" :
+						 "FT_FI_CLIENT_RAILS");
 	char path[256];
 	int fd;
 
 	if (!fi_rig_apart())
 		return;
+	if (rails)
+		setenv("FI_OFI_MRAIL_ADDR", rails, 1);
 	snprintf(path, sizeof(path), "/run/netns/%s", ns);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || setns(fd, CLONE_NEWNET))
 		rig_die(rig, path, -FI_EACCES);
 	close(fd);
+}
+
+/* It has fewer capabilities than all others, and wants raw keys. */
+static bool rig_mrail(const struct fi_rig *rig)
+{
+	return strstr(rig->provider, "mrail");
 }
 
 static void rig_find(struct fi_rig *rig, uint64_t caps)
@@ -174,6 +184,10 @@ static void rig_find(struct fi_rig *rig, uint64_t caps)
 
 	h->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV |
 		  caps;
+	if (rig_mrail(rig)) {
+		h->caps = FI_MSG | FI_TAGGED | FI_RMA;
+		h->domain_attr->mr_mode = FI_MR_RAW;
+	}
 	h->ep_attr->type = FI_EP_RDM;
 	h->fabric_attr->prov_name = strdup(rig->provider);
 	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
@@ -204,7 +218,9 @@ static void rig_open(struct fi_rig *rig)
 		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD,
 	};
 	struct fi_cntr_attr cntr = { .events = FI_CNTR_EVENTS_COMP };
-	struct fi_av_attr av = { .type = FI_AV_MAP };
+	struct fi_av_attr av = {
+		.type = rig_mrail(rig) ? FI_AV_TABLE : FI_AV_MAP,
+	};
 
 	rig_must(rig, "fi_fabric", fi_fabric(rig->info->fabric_attr,
 					     &rig->fabric, NULL));
@@ -247,9 +263,16 @@ static void rig_exchange(struct fi_rig *rig)
 		rig_die(rig, "fi_av_insert", -FI_EINVAL);
 }
 
+/* What the other side needs to know of rig->mem. */
+struct rig_memory {
+	uint64_t base, key;
+	uint8_t raw[256];
+	size_t size;
+};
+
 static void rig_register(struct fi_rig *rig)
 {
-	uint64_t mine[2];
+	struct rig_memory m = { .size = sizeof(m.raw) };
 
 	rig->buf = aligned_alloc(4096, FI_RIG_BUF);
 	rig->mem = aligned_alloc(4096, FI_RIG_BUF);
@@ -259,13 +282,21 @@ static void rig_register(struct fi_rig *rig)
 		 fi_mr_reg(rig->domain, rig->mem, FI_RIG_BUF,
 			   FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 77, 0, &rig->mr,
 			   NULL));
-	mine[0] = rig->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ?
-			  (uintptr_t)rig->mem : 0;
-	mine[1] = fi_mr_key(rig->mr);
-	rig_write(rig, mine, sizeof(mine));
-	rig_read(rig, mine, sizeof(mine));
-	rig->remote = mine[0];
-	rig->key = mine[1];
+	m.base = rig->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ?
+			 (uintptr_t)rig->mem : 0;
+	if (rig_mrail(rig))
+		rig_must(rig, "fi_mr_raw_attr",
+			 fi_mr_raw_attr(rig->mr, &m.base, m.raw, &m.size, 0));
+	else
+		m.key = fi_mr_key(rig->mr);
+	rig_write(rig, &m, sizeof(m));
+	rig_read(rig, &m, sizeof(m));
+	if (rig_mrail(rig))
+		rig_must(rig, "fi_mr_map_raw",
+			 fi_mr_map_raw(rig->domain, m.base, m.raw, m.size,
+				       &m.key, 0));
+	rig->remote = m.base;
+	rig->key = m.key;
 }
 
 static void rig_close(struct fi_rig *rig)

@@ -55,7 +55,8 @@ bool fi_rig_run(const char *provider, uint64_t caps, fi_rig_fn fn,
 
 /*
  * FT_FI_CLIENT and FT_FI_SERVER in the environment: network namespaces of the
- * two processes, each of which then takes all rails that it finds there.
+ * two processes, each of which then takes all rails that it finds there, or the
+ * ones whose addresses are in FT_FI_CLIENT_RAILS and FT_FI_SERVER_RAILS.
  */
 bool fi_rig_apart(void);
 

@@ -3,28 +3,37 @@
 # timeout: 120
 #
 # The libfabric provider's messages and atomics over two rails between two
-# hosts, while links are cut and packets lost.
+# hosts, while packets are lost, links cut and connections reset in turn, every
+# 1.1 seconds for 0.6. FT_FI_SECONDS (4) of it.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
 . "$SRC/fabtests/scripts/rails_lib.sh"
 [ -e "$BUILD/lib/libfabric" ] || { echo 'built without the provider'; exit 77; }
 rails_begin || exit
-seconds=${FT_FI_SECONDS:-6}
+seconds=${FT_FI_SECONDS:-4}
 rails_up -c no 400mbit 400mbit || exit 1
 FT_FI_CLIENT=$(rails_ns a) FT_FI_SERVER=$(rails_ns b)
-export FT_FI_CLIENT FT_FI_SERVER
+# as fi_mrail's users have them
+in=fi_sockaddr_in://
+FT_FI_CLIENT_RAILS=$in$(rails_addr a 0):0,$in$(rails_addr a 1):0
+FT_FI_SERVER_RAILS=$in$(rails_addr b 0):0,$in$(rails_addr b 1):0
+export FT_FI_CLIENT FT_FI_SERVER FT_FI_CLIENT_RAILS FT_FI_SERVER_RAILS
 "$BUILD/fabtests/ft_fi_traffic" "$seconds" >"$rails_dir/traffic" 2>&1 &
 traffic=$!
 rails_mark
-for round in $(seq 0 2 $((seconds - 2))); do
-	rails_at $((round + 1))
-	case $((round % 6)) in
-	0) rails_drop $((round / 2 % 2)) both ;;
-	2) rails_link $((round / 2 % 2)) down ;;
-	4) rails_reset $((round / 2 % 2)) ;;
+for round in $(seq 0 $(((seconds * 10 - 4) / 11 - 1))); do
+	rail=$((round / 3 % 2)) at=$((5 + round * 11))
+	rails_at "$((at / 10)).$((at % 10))"
+	case $((round % 3)) in
+	0) rails_drop $rail both ;;
+	1) rails_link $((1 - rail)) down ;;
+	2) # what is on its way is lost, wherever it is
+		rails_reset $rail
+		rails_reset $((1 - rail)) ;;
 	esac
-	rails_at $((round + 2))
+	at=$((at + 6))
+	rails_at "$((at / 10)).$((at % 10))"
 	rails_restore 0
 	rails_restore 1
 done

@@ -2,22 +2,27 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # make bench-prov: the libfabric provider over one rail beside the provider
-# below it, in turns; medians of ROUNDS (5), each of MS (300) milliseconds per
-# figure. BELOW names the other one. Ends with 1 if a run failed, whatever the
+# below it, in turns; then, where network namespaces can be made, over shaped
+# rails beside fi_mrail over the same ones and beside what iperf3 gets through
+# them all. Medians of ROUNDS (5), each of MS (300) milliseconds per figure.
+# BELOW names the other providers, PARTS (one equal 1+3) what is run, UNIT is
+# the slowest rail in Mbit/s (200). Ends with 1 if a run failed, whatever the
 # figures.
 set -u
-: "${BUILD:?}"
+: "${BUILD:?}" "${SRC:?}"
 LC_ALL=C
 export LC_ALL
-rounds=${ROUNDS:-5} ms=${MS:-300}
-below=${BELOW:-'tcp;ofi_rxm tcp'}
+# shellcheck source=fabtests/scripts/rails_lib.sh
+. "$SRC/fabtests/scripts/rails_lib.sh"
+rounds=${ROUNDS:-5} ms=${MS:-300} unit=${UNIT:-200}
+below=${BELOW:-'tcp;ofi_rxm tcp'} mrail=${MRAIL:-'tcp;ofi_rxm;ofi_mrail'}
 dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 
-# one PROVIDER
-one()
+# run PROVIDER FIGURES
+run()
 {
-	"$BUILD/fabtests/te_fi_bench" "$1" "$ms" >"$dir/out" 2>"$dir/err"
+	"$BUILD/fabtests/te_fi_bench" "$1" "$ms" "$2" >"$dir/out" 2>"$dir/err"
 	status=$?
 	if [ $status -eq 0 ]; then
 		sed -n 's/^figures //p' "$dir/out"
@@ -27,28 +32,113 @@ one()
 	return $status
 }
 
-other=''
-for p in $below; do
-	one "$p" >/dev/null && { other=$p; break; }
-done
-[ -n "$other" ] || { echo "none of $below is there"; exit 1; }
-n=0
-while [ $((n += 1)) -le "$rounds" ]; do
-	one moonrail >>"$dir/mine" && one "$other" >>"$dir/other" || exit 1
-done
-printf '%-26s %12s %12s %7s\n' '' moonrail "$other" ratio
-column=1
-for what in 'tagged 64 B, us one way' 'tagged 64 KiB, MB/s' \
-	'tagged 1 MiB, MB/s' 'tagged 4 MiB, MB/s' 'write 64 KiB, MB/s' \
-	'write 1 MiB, MB/s' 'write 4 MiB, MB/s'; do
-	for f in mine other; do
-		cut -d ' ' -f $column "$dir/$f" | sort -n |
-			sed -n "$(((rounds + 1) / 2))p"
-	done | {
-		read -r a
-		read -r b
-		awk -v what="$what" -v a="$a" -v b="$b" 'BEGIN {
-			printf "%-26s %12s %12s %7.2f\n", what, a, b, a / b }'
-	}
-	column=$((column + 1))
+# median FILE COLUMN
+median()
+{
+	cut -d ' ' -f "$2" "$dir/$1" | sort -n |
+		sed -n "$((($(grep -c . "$dir/$1") + 1) / 2))p"
+}
+
+# row TEXT A B
+row()
+{
+	awk -v what="$1" -v a="$2" -v b="$3" 'BEGIN {
+		printf "%-26s %12s %12s %7.2f\n", what, a, b, b ? a / b : 0 }'
+}
+
+# --- one rail -----------------------------------------------------------------
+
+one()
+{
+	other='' n=0 column=1
+	for p in $below; do
+		run "$p" l >/dev/null && { other=$p; break; }
+	done
+	[ -n "$other" ] || { echo "none of $below is there"; return 1; }
+	while [ $((n += 1)) -le "$rounds" ]; do
+		run moonrail ltw >>"$dir/mine" &&
+			run "$other" ltw >>"$dir/other" || return
+	done
+	printf '%-26s %12s %12s %7s\n' 'one rail' moonrail "$other" ratio
+	for what in 'tagged 64 B, us one way' 'tagged 64 KiB, MB/s' \
+		'tagged 1 MiB, MB/s' 'tagged 4 MiB, MB/s' \
+		'write 64 KiB, MB/s' 'write 1 MiB, MB/s' 'write 4 MiB, MB/s'; do
+		row "$what" "$(median mine $column)" "$(median other $column)"
+		column=$((column + 1))
+	done
+}
+
+# --- shaped rails -------------------------------------------------------------
+
+# addresses HOST: as fi_mrail wants them.
+addresses()
+{
+	for rail in $(seq 0 $((rails_n - 1))); do
+		printf 'fi_sockaddr_in://%s:0,' "$(rails_addr "$1" "$rail")"
+	done | sed 's/,$//'
+}
+
+# crossed: bytes that have come in at b, rail by rail.
+crossed()
+{
+	for rail in $(seq 0 $((rails_n - 1))); do
+		rails_bytes b "$rail" rx
+	done | paste -s -d ' '
+}
+
+# shaped NAME RATE…: in Mbit/s.
+shaped()
+{
+	name=$1 rates='' n=0
+	shift
+	for rate; do
+		rates="$rates ${rate}mbit"
+	done
+	rm -f "$dir/mine" "$dir/other" "$dir/shares"
+	# shellcheck disable=SC2086
+	if ! rails_up -c no $rates || ! rails_iperf >"$dir/out" 2>&1; then
+		cat "$dir/out"
+		return 1
+	fi
+	FT_FI_CLIENT=$(rails_ns a) FT_FI_SERVER=$(rails_ns b)
+	FT_FI_CLIENT_RAILS=$(addresses a) FT_FI_SERVER_RAILS=$(addresses b)
+	export FT_FI_CLIENT FT_FI_SERVER FT_FI_CLIENT_RAILS FT_FI_SERVER_RAILS
+	sum=$(awk '{ print $1 / 8 }' "$rails_dir/sum")
+	while [ $((n += 1)) -le $(((rounds + 1) / 2)) ]; do
+		was=$(crossed)
+		run moonrail TW >>"$dir/mine" || return
+		echo "$was $(crossed)" | awk '{
+			for (i = 1; i <= NF / 2; i++)
+				all += $(i + NF / 2) - $i
+			for (i = 1; i <= NF / 2; i++)
+				printf "%.0f ", 100 * ($(i + NF / 2) - $i) / all
+			print "" }' >>"$dir/shares"
+		run "$mrail" W >>"$dir/other" || echo 0 >>"$dir/other"
+	done
+	printf '\n%-26s %12s %12s %7s\n' "$name:$rates" moonrail 'all rails' ratio
+	row 'tagged 4 MiB, MB/s' "$(median mine 1)" "$sum"
+	row 'write 4 MiB, MB/s' "$(median mine 2)" "$sum"
+	if grep -q '[1-9]' "$dir/other"; then
+		printf '%-26s %12s %12s\n' '' moonrail fi_mrail
+		row 'write 4 MiB, MB/s' "$(median mine 2)" "$(median other 1)"
+	else
+		echo "$mrail: does not run"
+	fi
+	echo "bytes by rail, percent: $(paste -s -d ',' "$dir/shares")"
+	rails_down
+}
+
+for part in ${PARTS:-one equal 1+3}; do
+	case $part in
+	one) one || exit 1; continue ;;
+	equal) set -- "$((unit * 2))" "$((unit * 2))" ;;
+	1+3) set -- "$unit" "$((unit * 3))" ;;
+	*) echo "bench-prov: unknown part '$part'" >&2; exit 2 ;;
+	esac
+	if [ -z "$rails_dir" ]; then
+		command -v iperf3 >/dev/null || { echo 'no iperf3'; exit 0; }
+		rails_at_end() { rm -rf "$dir"; }
+		rails_begin || exit 0
+	fi
+	shaped "$part" "$@" || exit 1
 done

@@ -65,27 +65,6 @@ rates()
 	esac
 }
 
-# iperf HOST: what all rails together carry from a to b, Mbit/s.
-iperf()
-{
-	for rail in $(seq 0 $((rails_n - 1))); do
-		rails_start b "server$rail" iperf3 -s -1 --forceflush -B "$(rails_addr b "$rail")"
-		rails_line "server$rail" >/dev/null || return
-	done
-	sleep 0.2
-	for rail in $(seq 0 $((rails_n - 1))); do
-		rails_start a "client$rail" iperf3 -f k -t 2 -O 0.5 -c \
-			"$(rails_addr b "$rail")"
-	done
-	for rail in $(seq 0 $((rails_n - 1))); do
-		rails_wait "client$rail" 20 || { cat "$rails_dir/client$rail.out"; return 1; }
-		rails_wait "server$rail" 20
-	done
-	cat "$rails_dir"/client?.out |
-		awk '/receiver/ { sum += $(NF - 2) } END { print sum / 1000 }' \
-		>"$rails_dir/sum"
-}
-
 # begin CASE RATE…: rails and a target, $sum of iperf3, $nominal.
 begin()
 {
@@ -97,7 +76,7 @@ begin()
 		nominal=$((nominal + rate)) shaped="$shaped ${rate}mbit"
 	done
 	# shellcheck disable=SC2086
-	if ! rails_up $shaped || ! iperf >"$rails_dir/log" 2>&1 ||
+	if ! rails_up $shaped || ! rails_iperf >"$rails_dir/log" 2>&1 ||
 			! rails_target b t --buffer_size=256M; then
 		fail "$case_name" rails 1 "$rails_dir/log"
 		return 1

@@ -66,6 +66,8 @@
 # rails_bytes HOST RAIL rx|tx	what has crossed it, of /sys/class/net
 # rails_watch HOST NAME [MS]	starts NAME: "ms,rx r0,tx r0,rx r1,…" to its .out
 #				every MS (20) from the mark; end it by rails_stop
+# rails_iperf			what iperf3 carries from a to b over all rails at a
+#				time, in Mbit/s: to $rails_dir/sum
 : "${BUILD:?}" "${SRC:?}"
 
 rails_scripts=$SRC/fabtests/scripts
@@ -552,4 +554,26 @@ rails_watch()
 {
 	rails_start "$1" "$2" bash "$rails_scripts/rails_watch.sh" "$rails_n" \
 		"${3:-20}" "$rails_zero"
+}
+
+# --- what they carry ----------------------------------------------------------
+
+rails_iperf()
+{
+	for rails_rail in $(seq 0 $((rails_n - 1))); do
+		rails_start b "server$rails_rail" iperf3 -s -1 --forceflush -B "$(rails_addr b "$rails_rail")"
+		rails_line "server$rails_rail" >/dev/null || return
+	done
+	sleep 0.2
+	for rails_rail in $(seq 0 $((rails_n - 1))); do
+		rails_start a "client$rails_rail" iperf3 -f k -t 2 -O 0.5 -c \
+			"$(rails_addr b "$rails_rail")"
+	done
+	for rails_rail in $(seq 0 $((rails_n - 1))); do
+		rails_wait "client$rails_rail" 20 || { cat "$rails_dir/client$rails_rail.out"; return 1; }
+		rails_wait "server$rails_rail" 20
+	done
+	cat "$rails_dir"/client?.out |
+		awk '/receiver/ { sum += $(NF - 2) } END { print sum / 1000 }' \
+		>"$rails_dir/sum"
 }
