@@ -40,6 +40,8 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 {
 	if (c->state == META_CONN_DEAD)
 		return;
+	/* closing is not enough: a child of fork may hold the socket */
+	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
 	close(c->fd);
 	c->fd = -1;
 	c->state = META_CONN_DEAD;

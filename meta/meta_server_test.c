@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "meta/meta_server_int.h"
 #include "meta/meta_test.h"
 #include "util/clock.h"
 #include "util/settings.h"
@@ -270,7 +276,88 @@ static void readers_see_whole_texts_while_it_changes(void)
 	tei_meta_server_stop(load.server);
 }
 
+/* --- fork ---------------------------------------------------------------- */
+
+static int fork_connect(const struct tei_meta_server *s)
+{
+	struct sockaddr_in sa = {
+		.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)tei_meta_server_port(s)),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CU_ASSERT_EQUAL_FATAL(connect(fd, (struct sockaddr *)&sa, sizeof(sa)),
+			      0);
+	return fd;
+}
+
+static bool fork_clients_become(const struct tei_meta_server *s, uint32_t want)
+{
+	uint64_t end = meta_test_deadline();
+
+	while (__atomic_load_n(&s->stats.clients, __ATOMIC_RELAXED) != want)
+		if (tei_now_ns() >= end || usleep(1000))
+			return false;
+	return true;
+}
+
+/* Descriptors that the server's epoll set watches. */
+static unsigned int fork_watched(const struct tei_meta_server *s)
+{
+	char path[64], line[256];
+	unsigned int n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", s->epoll_fd);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		n += !strncmp(line, "tfd:", 4);
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* A child of fork has all sockets, too, and keeps them. */
+static void child_holds_no_dead_connection_in_the_set(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	uint64_t incarnation;
+	unsigned int before;
+	int fd, ends[2];
+	pid_t pid;
+	char c;
+
+	if (!s)
+		return;
+	before = fork_watched(s);
+	CU_ASSERT_TRUE(before > 0);
+	fd = fork_connect(s);
+	CU_ASSERT_TRUE(fork_clients_become(s, 1));
+	CU_ASSERT_EQUAL(fork_watched(s), before + 1);
+	CU_ASSERT_EQUAL_FATAL(pipe2(ends, O_CLOEXEC), 0);
+	pid = fork();
+	if (!pid) {
+		close(ends[1]);
+		_exit(read(ends[0], &c, 1) != 0);
+	}
+	CU_ASSERT_TRUE(pid > 0);
+	shutdown(fd, SHUT_RDWR);
+	CU_ASSERT_TRUE(fork_clients_become(s, 0));
+	CU_ASSERT_EQUAL(fork_watched(s), before);
+	CU_ASSERT_EQUAL(tei_meta_ping(tei_meta_server_address(s), NULL,
+				      meta_test_deadline(), &incarnation,
+				      NULL), 0);
+	close(ends[1]);
+	waitpid(pid, NULL, 0);
+	close(ends[0]);
+	close(fd);
+	tei_meta_server_stop(s);
+}
+
 const struct tei_test_case server_cases[] = {
+	{ "child_holds_no_dead_connection_in_the_set",
+	  child_holds_no_dead_connection_in_the_set },
 	{ "answers_over_ipv4", answers_over_ipv4 },
 	{ "answers_over_ipv6", answers_over_ipv6 },
 	{ "answers_to_a_host_name", answers_to_a_host_name },
