@@ -335,8 +335,11 @@ static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)
 {
 	uint32_t i = region_index(ctx, base);
-	struct local_region *r = &ctx->regions[i];
+	struct local_region *r;
 
+	if (!ctx->nregions)
+		return false;		/* nor is there an array */
+	r = &ctx->regions[i];
 	if (i && ctx->regions[i - 1].end == base && base == end)
 		return !ctx->regions[i - 1].removing;
 	return i < ctx->nregions && r->base <= base && end <= r->end &&
