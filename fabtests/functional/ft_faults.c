@@ -2,7 +2,10 @@
 
 /* Processes killed and stopped, memory taken back, in mid-transfer. */
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/ft_faults.h"
@@ -88,37 +91,37 @@ bool fault_no_poison(const struct fx_buf *buf)
 	return !at;
 }
 
-/* "ft_faults NAME" runs one part. */
-static const struct {
+/*
+ * "ft_faults NAME" runs one part. Groups 1 to FAULT_GROUPS run side by side, as
+ * mostly they wait; what measures comes afterwards.
+ */
+#define FAULT_GROUPS 3
+
+static const struct fault_part {
 	const char *name;
 	void (*fn)(struct fault_rig *rig);
 	bool hasty;
+	int group;
 } fault_parts[] = {
-	{ "kill-target", fault_kill_target, true },
-	{ "kill-initiator", fault_kill_initiator, false },
-	{ "restart", fault_restart, true },
-	{ "unregister-write", fault_unregister_write, false },
-	{ "unregister-read", fault_unregister_read, false },
-	{ "unregister-stopped", fault_unregister_stopped, false },
-	{ "unregister-own", fault_unregister_own, false },
-	{ "stop-write", fault_stop_write, true },
-	{ "stop-others", fault_stop_others, false },
-	{ "stop-destroy", fault_stop_destroy, false },
-	{ "cost", fault_cost, false },
-	{ "stop-read", fault_stop_read, true },
+	{ "kill-target", fault_kill_target, true, 1 },
+	{ "kill-initiator", fault_kill_initiator, false, 2 },
+	{ "restart", fault_restart, true, 2 },
+	{ "unregister-write", fault_unregister_write, false, 2 },
+	{ "unregister-read", fault_unregister_read, false, 2 },
+	{ "unregister-stopped", fault_unregister_stopped, false, 2 },
+	{ "unregister-own", fault_unregister_own, false, 2 },
+	{ "stop-write", fault_stop_write, true, 3 },
+	{ "stop-others", fault_stop_others, false, 3 },
+	{ "stop-destroy", fault_stop_destroy, false, 3 },
+	{ "stop-read", fault_stop_read, true, 3 },
+	{ "cost", fault_cost, false, 0 },
 };
 
-static void fault_run(struct fault_rig *rig, size_t part)
-{
-	rig->engine = fault_parts[part].hasty ? rig->hasty : rig->patient;
-	fault_parts[part].fn(rig);
-}
-
-int main(int argc, char **argv)
+/* The parts of that name, or, if it is NULL, of that group. */
+static int fault_run(const char *name, int group)
 {
 	struct fault_rig rig = { 0 };
 
-	fx_init(argc, argv);
 	rig.random = fx_seed();
 	rig.mem = fx_buf_map(FAULT_MEM, -1);
 	rig.patient = fx_engine("tcp");
@@ -127,12 +130,46 @@ int main(int argc, char **argv)
 		   rig.hasty && fx_register(rig.hasty, &rig.mem),
 		   "engines_start"))
 		return ft_result();
-	for (size_t i = 0; i < sizeof(fault_parts) / sizeof(*fault_parts); i++)
-		if (argc < 2 || !strcmp(argv[1], fault_parts[i].name))
-			fault_run(&rig, i);
+	for (size_t i = 0; i < sizeof(fault_parts) / sizeof(*fault_parts);
+	     i++) {
+		const struct fault_part *part = &fault_parts[i];
+
+		if (name ? strcmp(name, part->name) : group != part->group)
+			continue;
+		rig.engine = part->hasty ? rig.hasty : rig.patient;
+		part->fn(&rig);
+	}
 	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
 	destroyTransferEngine(rig.hasty);
 	destroyTransferEngine(rig.patient);
 	fx_buf_unmap(&rig.mem);
 	return ft_result();
+}
+
+static bool fault_ends_well(pid_t pid)
+{
+	int status = 0;
+
+	return pid > 0 && waitpid(pid, &status, 0) == pid &&
+	       WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+int main(int argc, char **argv)
+{
+	pid_t pid[FAULT_GROUPS];
+	int i;
+
+	fx_init(argc, argv);
+	if (argc > 1)
+		return fault_run(argv[1], 0);
+	/* lines stay whole */
+	setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+	for (i = 0; i < FAULT_GROUPS; i++) {
+		pid[i] = fork();
+		if (!pid[i])
+			return fault_run(NULL, i + 1);
+	}
+	for (i = 0; i < FAULT_GROUPS; i++)
+		ft_ok(fault_ends_well(pid[i]), "group_%d_ends_well", i + 1);
+	return fault_run(NULL, 0);
 }

@@ -7,7 +7,7 @@
 
 #include "fabtests/functional/fx.h"
 
-#define FAULT_MEM (192 * FX_MIB)
+#define FAULT_MEM (128 * FX_MIB)
 #define FAULT_BLOCK (4 * FX_MIB)
 
 /*

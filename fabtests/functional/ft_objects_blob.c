@@ -56,10 +56,10 @@ static void blob_rig_stop(struct blob_rig *rig)
 	fx_buf_unmap(&rig->mem);
 }
 
-static int blob_import(struct blob_rig *rig, const void *blob, size_t size)
+static int blob_import(transfer_engine_t engine, const void *blob, size_t size)
 {
 	segment_id_t id = -7777;
-	int ret = te_segment_import(rig->engine, blob, size, 0, &id);
+	int ret = te_segment_import(engine, blob, size, 0, &id);
 
 	if (ret && id != -7777)
 		ft_ok(false, "no_output_on_failure");
@@ -89,14 +89,14 @@ static size_t blob_buffers(struct blob_rig *rig, segment_id_t seg)
 
 static void blob_names(struct blob_rig *rig)
 {
-	segment_id_t seg = blob_import(rig, rig->blob, rig->size);
+	segment_id_t seg = blob_import(rig->engine, rig->blob, rig->size);
 
 	ft_ok(seg == 1, "an_import_has_an_id");
 	ft_ok(blob_write_works(rig, seg, &rig->target, 0, 1),
 	      "what_is_written_there_arrives");
 	ft_ok(openSegment(rig->engine, rig->target.name) == seg,
 	      "opened_by_name_it_is_the_same");
-	ft_ok(blob_import(rig, rig->blob, rig->size) == seg,
+	ft_ok(blob_import(rig->engine, rig->blob, rig->size) == seg,
 	      "imported_again_it_is_the_same");
 	ft_ok(!closeSegment(rig->engine, seg) &&
 	      !closeSegment(rig->engine, seg) &&
@@ -105,7 +105,7 @@ static void blob_names(struct blob_rig *rig)
 	      closeSegment(rig->engine, seg) == -1,
 	      "each_import_is_one_reference");
 	seg = openSegment(rig->engine, rig->target.name);
-	ft_ok(seg > 0 && blob_import(rig, rig->blob, rig->size) == seg,
+	ft_ok(seg > 0 && blob_import(rig->engine, rig->blob, rig->size) == seg,
 	      "an_import_of_an_open_name_is_the_same");
 	closeSegment(rig->engine, seg);
 	closeSegment(rig->engine, seg);
@@ -123,7 +123,7 @@ static void blob_silent(struct blob_rig *rig)
 		return;
 	size = blob_of(&quiet, blob);
 	fx_peer_pause(&quiet);
-	seg = blob_import(rig, blob, size);
+	seg = blob_import(rig->engine, blob, size);
 	ft_ok(seg > 0 && blob_buffers(rig, seg) == 1,
 	      "an_import_asks_nobody");
 	fx_peer_resume(&quiet);
@@ -136,7 +136,7 @@ static void blob_silent(struct blob_rig *rig)
 static void blob_states(struct blob_rig *rig)
 {
 	static unsigned char newer[BLOB_MAX];
-	int seg = blob_import(rig, rig->blob, rig->size);
+	int seg = blob_import(rig->engine, rig->blob, rig->size);
 	size_t size;
 
 	ft_ok(blob_buffers(rig, seg) == 1 &&
@@ -145,13 +145,13 @@ static void blob_states(struct blob_rig *rig)
 	ft_ok(blob_write_works(rig, seg, &rig->target, FX_MIB, 4) &&
 	      blob_buffers(rig, seg) == 1, "it_can_be_written_without_a_blob");
 	size = blob_of(&rig->target, newer);
-	ft_ok(size > rig->size && blob_import(rig, newer, size) == seg &&
+	ft_ok(size > rig->size && blob_import(rig->engine, newer, size) == seg &&
 	      blob_buffers(rig, seg) == 2, "a_newer_blob_shows_it");
-	ft_ok(blob_import(rig, rig->blob, rig->size) == seg &&
+	ft_ok(blob_import(rig->engine, rig->blob, rig->size) == seg &&
 	      blob_buffers(rig, seg) == 2, "an_older_blob_changes_nothing");
 	ft_ok(!fx_ask(&rig->target, "unreg %llu", FX_MIB) &&
 	      !syncSegmentCache(rig->engine) && blob_buffers(rig, seg) == 1 &&
-	      blob_import(rig, newer, size) == seg &&
+	      blob_import(rig->engine, newer, size) == seg &&
 	      blob_buffers(rig, seg) == 1, "nor_what_was_fetched_since");
 	for (int i = 0; i < 4; i++)
 		closeSegment(rig->engine, seg);
@@ -163,7 +163,7 @@ static void blob_own(struct blob_rig *rig)
 	size_t size = sizeof(own);
 
 	ft_ok(!te_segment_export(rig->engine, 0, own, &size) &&
-	      blob_import(rig, own, size) == LOCAL_SEGMENT &&
+	      blob_import(rig->engine, own, size) == LOCAL_SEGMENT &&
 	      !closeSegment(rig->engine, LOCAL_SEGMENT), "our_own_is_0");
 	ft_ok(!memmem(own, size, "\"rkey\":[1", 9) &&
 	      memmem(own, size, "\"rkey\":[0", 9), "a_blob_holds_no_keys");
@@ -183,7 +183,7 @@ static void blob_dead(struct blob_rig *rig)
 		return;
 	size = blob_of(&dead, blob);
 	job.remote = dead.mem.addr;
-	job.seg = blob_import(rig, blob, size);
+	job.seg = blob_import(rig->engine, blob, size);
 	ft_ok(blob_write_works(rig, job.seg, &dead, 0, 5),
 	      "a_process_lives");
 	fx_peer_stop(&dead);
@@ -191,15 +191,15 @@ static void blob_dead(struct blob_rig *rig)
 	      !job.n[STATUS_COMPLETED], "when_it_has_gone_writes_fail");
 	ft_diag("%s", fx_job_text(&job));
 	fx_job_free(&job);
-	ft_ok(blob_import(rig, blob, size) == -202,
+	ft_ok(blob_import(rig->engine, blob, size) == -202,
 	      "the_blob_of_one_known_to_be_gone_is_202");
 	closeSegment(rig->engine, job.seg);
 }
 
 static void blob_never_met(struct blob_rig *rig)
 {
-	struct fx_job job = { .engine = rig->engine, .op = OPCODE_WRITE,
-			      .local = rig->mem.p, .len = 64 };
+	struct fx_job job = { .op = OPCODE_WRITE, .local = rig->mem.p,
+			      .len = 64 };
 	static unsigned char blob[BLOB_MAX];
 	struct fx_peer dead;
 	size_t size;
@@ -210,13 +210,16 @@ static void blob_never_met(struct blob_rig *rig)
 	job.remote = dead.mem.addr;
 	fx_peer_kill(&dead);
 	fx_peer_drop(&dead);
-	job.seg = blob_import(rig, blob, size);
+	job.engine = fx_engine_timeout("tcp", FX_BRISK_S);
+	ft_ok(job.engine && fx_register(job.engine, &rig->mem),
+	      "a_brisk_engine_starts");
+	job.seg = blob_import(job.engine, blob, size);
 	ft_ok(job.seg > 0 && !fx_job_start(&job) &&
 	      fx_job_wait(&job, FX_LONG_MS) && !job.n[STATUS_COMPLETED],
 	      "law3_writes_to_one_never_met_end");
 	ft_diag("%s", fx_job_text(&job));
 	fx_job_free(&job);
-	closeSegment(rig->engine, job.seg);
+	destroyTransferEngine(job.engine);
 }
 
 /* --- bad ones ------------------------------------------------------------ */
@@ -250,8 +253,8 @@ static void blob_arguments(struct blob_rig *rig)
 	      -1 &&
 	      te_segment_import(NULL, rig->blob, rig->size, 0, &id) == -1 &&
 	      id == 5, "bad_arguments_of_an_import");
-	ft_ok(blob_import(rig, rig->blob, 0) == -104 &&
-	      blob_import(rig, "moonrail", 8) == -104, "too_short_is_104");
+	ft_ok(blob_import(rig->engine, rig->blob, 0) == -104 &&
+	      blob_import(rig->engine, "moonrail", 8) == -104, "too_short_is_104");
 }
 
 /* As te_segment_export has it: over the whole, zeros where it stands. */
@@ -295,18 +298,18 @@ static void blob_flips(struct blob_rig *rig)
 	for (size_t bit = 0; bit < rig->size * 8; bit++) {
 		memcpy(copy, rig->blob, rig->size);
 		copy[bit / 8] ^= (unsigned char)(1u << bit % 8);
-		wrong += blob_import(rig, copy, rig->size) != -104;
+		wrong += blob_import(rig->engine, copy, rig->size) != -104;
 	}
 	/* without slack behind it, for the sanitizer */
 	for (size_t size = 0; size < rig->size; size++) {
 		unsigned char *exact = malloc(size ? size : 1);
 
 		memcpy(exact, rig->blob, size);
-		cut += blob_import(rig, exact, size) != -104;
+		cut += blob_import(rig->engine, exact, size) != -104;
 		free(exact);
 	}
 	memcpy(copy, rig->blob, rig->size);
-	cut += blob_import(rig, copy, rig->size + 1) != -104;
+	cut += blob_import(rig->engine, copy, rig->size + 1) != -104;
 	blob_speak(saved);
 	ft_ok(!wrong, "every_flipped_bit_is_104");
 	ft_ok(!cut, "every_other_length_is_104");
@@ -326,17 +329,17 @@ static void blob_lengths(struct blob_rig *rig)
 		memcpy(copy, rig->blob, rig->size);
 		memcpy(copy + 12, lengths[i], 4);
 		blob_seal(copy, rig->size);
-		good = blob_import(rig, copy, rig->size) == -104 && good;
+		good = blob_import(rig->engine, copy, rig->size) == -104 && good;
 	}
 	memcpy(copy, rig->blob, BLOB_HEAD);
 	memset(copy + 12, 0, 4);
 	blob_seal(copy, BLOB_HEAD);
-	ft_ok(good && blob_import(rig, copy, BLOB_HEAD) == -104,
+	ft_ok(good && blob_import(rig->engine, copy, BLOB_HEAD) == -104,
 	      "lengths_that_lie_are_104");
 	memcpy(copy, rig->blob, rig->size);
 	copy[9] = 2;
 	blob_seal(copy, rig->size);
-	ft_ok(blob_import(rig, copy, rig->size) == -104,
+	ft_ok(blob_import(rig->engine, copy, rig->size) == -104,
 	      "a_later_layout_is_104");
 	memcpy(copy, rig->blob, rig->size);
 	blob_seal(copy, rig->size);
@@ -355,7 +358,7 @@ static int blob_say(struct blob_rig *rig, const char *json)
 	copy[14] = (unsigned char)(len >> 8);
 	copy[15] = (unsigned char)len;
 	blob_seal(copy, BLOB_HEAD + len);
-	return blob_import(rig, copy, BLOB_HEAD + len);
+	return blob_import(rig->engine, copy, BLOB_HEAD + len);
 }
 
 static void blob_texts(struct blob_rig *rig)
@@ -404,14 +407,14 @@ static void blob_hostile(struct blob_rig *rig)
 				alphabet[(size_t)random() %
 					 (sizeof(alphabet) - 1)];
 		blob_seal(copy, rig->size);
-		id = blob_import(rig, copy, rig->size);
+		id = blob_import(rig->engine, copy, rig->size);
 		taken += id >= 0;
 		open += id > 0 && closeSegment(rig->engine, id);
 	}
 	blob_speak(saved);
 	ft_diag("%u of 20000 were taken", taken);
 	ft_ok(!open, "hostile_texts_do_no_harm");
-	id = blob_import(rig, rig->blob, rig->size);
+	id = blob_import(rig->engine, rig->blob, rig->size);
 	ft_ok(id > 0 && blob_write_works(rig, id, &rig->target, 0, 6),
 	      "after_all_that_it_works");
 	closeSegment(rig->engine, id);

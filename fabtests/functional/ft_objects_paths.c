@@ -136,7 +136,7 @@ static void paths_counted(struct paths_rig *rig)
 	      s.state == TE_PEER_READY, "our_own_segment_is_counted");
 }
 
-static void paths_failures(struct paths_rig *rig)
+static void paths_failures_of(struct paths_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
 			      .op = OPCODE_WRITE, .local = rig->mem.p,
@@ -161,10 +161,28 @@ static void paths_failures(struct paths_rig *rig)
 		s.fences, s.retries, s.state);
 	fx_peer_resume(&rig->target);
 	fx_job_free(&job);
-	ft_ok(paths_move(rig, rig->seg, OPCODE_WRITE, rig->target.mem.addr,
-			 4096, 0) &&
+	ft_ok(fx_move_until(rig->engine, rig->seg, OPCODE_WRITE, rig->mem.p,
+			    rig->target.mem.addr, 4096, 0, fx_ms(20000)) &&
 	      paths_stats(rig, rig->seg).state == TE_PEER_READY,
 	      "it_goes_on_and_is_ready_again");
+}
+
+/* Of an engine that gives up sooner. */
+static void paths_failures(struct paths_rig *rig)
+{
+	struct paths_rig brisk = *rig;
+
+	brisk.engine = fx_engine_timeout("tcp", FX_BRISK_S);
+	if (ft_ok(brisk.engine && fx_register(brisk.engine, &brisk.mem),
+		  "a_brisk_engine_starts")) {
+		brisk.seg = openSegment(brisk.engine, brisk.target.name);
+		ft_ok(paths_move(&brisk, brisk.seg, OPCODE_WRITE,
+				 brisk.target.mem.addr, 4096, 0),
+		      "it_is_connected");
+		paths_failures_of(&brisk);
+		rig->target = brisk.target;
+	}
+	destroyTransferEngine(brisk.engine);
 }
 
 /* --- all that tells of rails says the same ------------------------------- */

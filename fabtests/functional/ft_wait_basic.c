@@ -230,7 +230,7 @@ void wait_destroyed(struct wait_rig *rig)
 	struct fx_job job = { .op = OPCODE_WRITE, .local = mem.p,
 			      .remote = rig->target.mem.addr, .len = FX_MIB };
 
-	job.engine = fx_engine("tcp");
+	job.engine = fx_engine_timeout("tcp", FX_BRISK_S);
 	fx_register(job.engine, &mem);
 	job.seg = openSegment(job.engine, rig->target.name);
 	fx_peer_pause(&rig->target);

@@ -13,6 +13,7 @@
 #define COST_WRITES 300
 #define COST_NONE 1e12
 #define COST_ROUNDS 8	/* the quietest counts: others use the cores too */
+#define COST_ASLEEP (fx_ms(100) / 1000.0)
 
 /* Of a core, while it waits for a second; the whole process. */
 static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)
@@ -38,10 +39,10 @@ void wait_cpu(struct wait_rig *rig)
 	/* what is sent before the socket is full is no waiting */
 	te_wait_batch(rig->engine, job.id, 100 * WAIT_MS, NULL);
 	share = cost_waiting(rig, &job);
-	for (i = 1; i < COST_ROUNDS && share >= 0.10; i++)
+	for (i = 1; i < COST_ROUNDS && share >= COST_ASLEEP; i++)
 		share = cost_waiting(rig, &job);
 	ft_diag("asleep in te_wait_batch: %.2f %% of a core", share * 100);
-	ft_ok(share < 0.10, "a_sleeping_waiter_costs_no_processor_time");
+	ft_ok(share < COST_ASLEEP, "a_sleeping_waiter_costs_no_processor_time");
 	fx_peer_resume(&rig->target);
 	te_wait_batch(rig->engine, job.id, -1, NULL);
 	fx_job_free(&job);

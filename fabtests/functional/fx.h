@@ -26,6 +26,7 @@
 #define FX_POISON 0xee
 #define FX_PATIENT_S 30	/* MC_SLICE_TIMEOUT: never met, whatever the load */
 #define FX_HASTY_S 2	/* the same, where a time-out is awaited */
+#define FX_BRISK_S 5	/* the same, where all before it must not meet it */
 #define FX_LONG_MS 120000	/* bound of what must not take long */
 
 /* Time limits are longer where a sanitizer slows everything down. */
@@ -75,6 +76,8 @@ transfer_engine_t fx_engine(const char *transport);
  * loaded machine its transfers may fail with nothing wrong at all. */
 transfer_engine_t fx_engine_hasty(const char *transport);
 #define FX_HASTY "MC_SLICE_TIMEOUT=2"
+/* The same with so many seconds. */
+transfer_engine_t fx_engine_timeout(const char *transport, unsigned int s);
 bool fx_engine_name(transfer_engine_t engine, char *buf, size_t len);
 bool fx_register(transfer_engine_t engine, const struct fx_buf *buf);
 

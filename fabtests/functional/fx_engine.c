@@ -24,18 +24,23 @@ transfer_engine_t fx_engine(const char *transport)
 	return NULL;
 }
 
-transfer_engine_t fx_engine_hasty(const char *transport)
+transfer_engine_t fx_engine_timeout(const char *transport, unsigned int s)
 {
 	char *patient = strdup(getenv("MC_SLICE_TIMEOUT"));
-	char hasty[16];
+	char own[16];
 	transfer_engine_t engine;
 
-	snprintf(hasty, sizeof(hasty), "%d", FX_HASTY_S);
-	setenv("MC_SLICE_TIMEOUT", hasty, 1);
+	snprintf(own, sizeof(own), "%u", s);
+	setenv("MC_SLICE_TIMEOUT", own, 1);
 	engine = fx_engine(transport);
 	setenv("MC_SLICE_TIMEOUT", patient, 1);
 	free(patient);
 	return engine;
+}
+
+transfer_engine_t fx_engine_hasty(const char *transport)
+{
+	return fx_engine_timeout(transport, FX_HASTY_S);
 }
 
 bool fx_engine_name(transfer_engine_t engine, char *buf, size_t len)
