@@ -240,8 +240,7 @@ stress: lib $(STRESS_FILES)
 # it may be left out.
 check-vm: with-tests lib tools $(VM_FILES) $(B)/fabtests/ft_files
 	@MAY_SKIP=yes $(run_tests) \
-		$(SRCDIR)/fabtests/scripts/vm_test.sh \
-		$(SRCDIR)/fabtests/scripts/vm_segments_test.sh
+		$(SRCDIR)/fabtests/scripts/vm_test.sh
 
 demo: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
