@@ -63,24 +63,35 @@ void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 	ctl_resolve(p, now);
 }
 
+/* Any thread; what follows from it is the thread's. */
+void rail_ctl_awake(struct tei_rail_peer *p)
+{
+	p->awake = true;
+	rail_peer_attend(p);
+}
+
 /*
  * A peer that was silent for a while gave a sign of life: what was asked of it
  * meanwhile may be lost, and how often it was asked says nothing any more.
  */
-void rail_ctl_awake(struct tei_rail_peer *p)
+static void ctl_woken(struct tei_rail_peer *p)
 {
 	uint16_t r;
 
-	p->hello_tries = 0;
-	p->hello_next_ns = 0;
-	p->key_want.tries = 0;
-	p->key_want.next_ns = 0;
-	p->revoke_next_ns = 0;
-	for (r = 0; r < p->nremotes; r++) {
-		p->remotes[r].fence.tries = 0;
-		p->remotes[r].fence.next_ns = 0;
+	rail_sched_enter(p->dp);
+	if (p->awake) {
+		p->awake = false;
+		p->hello_tries = 0;
+		p->hello_next_ns = 0;
+		p->key_want.tries = 0;
+		p->key_want.next_ns = 0;
+		p->revoke_next_ns = 0;
+		for (r = 0; r < p->nremotes; r++) {
+			p->remotes[r].fence.tries = 0;
+			p->remotes[r].fence.next_ns = 0;
+		}
 	}
-	rail_peer_attend(p);
+	rail_sched_leave(p->dp);
 }
 
 uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
@@ -88,6 +99,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	uint8_t buf[RAIL_MSG_MAX];
 	uint64_t next;
 
+	ctl_woken(p);
 	rail_ctl_report(p);
 	next = rail_ctl_fence_reply(p, now, buf);
 	next = rail_ctl_sooner(next, rail_ctl_pong(p, now, buf));

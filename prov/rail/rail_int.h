@@ -475,6 +475,7 @@ struct tei_rail_peer {
 	uint32_t table_seen;		/* newest rail table of the peer */
 	uint32_t table_acked;		/* newest of ours that it has */
 	bool want_hello;		/* someone waits for READY */
+	bool awake;			/* dp->sched: it gave a sign of life */
 	uint32_t hello_tries;
 	uint64_t hello_next_ns;
 	bool reply_hello;		/* an answer is owed */
