@@ -37,8 +37,9 @@ struct cut {
 	bool shut;			/* those that are meant */
 	const struct sockaddr *peer;	/* NULL: all */
 	uint32_t heard_ms;		/* 0: not asked */
-	uint32_t meant, others, nameless;
+	uint32_t meant, others, nameless, listening;
 	bool heard;			/* from some that are meant */
+	bool lives;			/* some that is meant */
 };
 
 static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
@@ -74,6 +75,26 @@ static bool cut_hears(int fd, uint32_t ms)
 	       (info.tcpi_last_ack_recv < ms || info.tcpi_last_data_recv < ms);
 }
 
+/* Nobody has closed it or given it up. */
+static bool cut_lives(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	memset(&info, 0, sizeof(info));
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ||
+	       info.tcpi_state == TCP_ESTABLISHED;
+}
+
+/* It has no other end: it listens, connects or is broken. */
+static void cut_nameless(int fd, struct cut *c)
+{
+	if (cut_listens(fd))
+		c->listening++;
+	else
+		c->nameless++;
+}
+
 static void cut_socket(int fd, struct cut *c)
 {
 	struct sockaddr_storage sa;
@@ -86,7 +107,7 @@ static void cut_socket(int fd, struct cut *c)
 	if (c->peer) {
 		len = sizeof(sa);
 		if (getpeername(fd, (struct sockaddr *)&sa, &len)) {
-			c->nameless += !cut_listens(fd);
+			cut_nameless(fd, c);
 			return;
 		}
 		if (!cut_same((struct sockaddr *)&sa, c->peer)) {
@@ -96,6 +117,7 @@ static void cut_socket(int fd, struct cut *c)
 	}
 	c->meant++;
 	c->heard |= c->heard_ms && cut_hears(fd, c->heard_ms);
+	c->lives |= cut_lives(fd);
 	if (c->shut)
 		shutdown(fd, SHUT_RDWR);
 }
@@ -179,6 +201,18 @@ bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
 		return false;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	return c.heard;
+}
+
+bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
+{
+	struct cut c = { .peer = addr };
+
+	if (lane->wait_fd < 0 || len < sizeof(struct sockaddr_in) ||
+	    (c.peer->sa_family != AF_INET && c.peer->sa_family != AF_INET6))
+		return false;
+	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	/* a provider without sockets shows none at all */
+	return !c.lives && (c.meant || c.others || c.nameless || c.listening);
 }
 
 uint32_t rail_cut_count(struct rail_lane *lane)

@@ -80,7 +80,6 @@ static struct rail_lane *fence_sibling(struct rail_lane *lane)
 static void fence_retire(struct rail_lane *lane)
 {
 	struct rail_lane *next = fence_sibling(lane);
-	struct tei_err err;
 
 	if (__atomic_load_n(&next->state, __ATOMIC_ACQUIRE) !=
 	    RAIL_LANE_CLOSED)
@@ -89,16 +88,13 @@ static void fence_retire(struct rail_lane *lane)
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
 	lane->retire_ns = tei_now_ns();
 	tei_mutex_unlock(&lane->lock);
+	__atomic_fetch_add(&lane->rail->away, 1, __ATOMIC_RELAXED);
 	tei_mutex_lock(&next->lock);
 	/* generations of the two slots never meet */
 	if (next->gen < lane->gen)
-		next->gen = lane->gen;
-	if (rail_lane_open(next, &err))
-		__atomic_store_n(&lane->rail->lost, true, __ATOMIC_RELAXED);
-	rail_sched_enter(lane->rail->dp);
-	rail_cache_renewed(rail_cache_of(lane));
-	rail_sched_leave(lane->rail->dp);
+		__atomic_store_n(&next->gen, lane->gen, __ATOMIC_RELEASE);
 	tei_mutex_unlock(&next->lock);
+	rail_reopen_start(next);
 	TEI_INFO("rail", "%s: an initiating lane is retired", lane->rail->name);
 }
 
@@ -271,7 +267,7 @@ static void fence_reopen_bound(struct rail *rail)
 static void fence_renew(struct rail *rail)
 {
 	rail_lane_shut(&rail->target);
-	rail_reopen_start(rail);
+	rail_reopen_start(&rail->target);
 }
 
 uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
@@ -303,23 +299,20 @@ void rail_fence_reopened(struct rail *rail)
 void rail_fence_reopen(struct rail *rail)
 {
 	struct rail_lane *lane;
-	bool ok = true;
 	uint32_t j;
 
-	for (j = 0; ok && j < rail->ninit; j++) {
+	for (j = 0; j < rail->ninit; j++) {
 		lane = &rail->init[j * RAIL_LANE_SLOTS];
 		if (lane[0].state != RAIL_LANE_ACTIVE &&
 		    lane[1].state != RAIL_LANE_ACTIVE)
-			ok = fence_reopen_lane(lane[0].ep ? &lane[1] : lane);
+			rail_reopen_start(lane[0].ep ? &lane[1] : lane);
 	}
-	if (!ok)
-		return;
-	__atomic_store_n(&rail->lost, false, __ATOMIC_RELAXED);
-	rail_sched_enter(rail->dp);
-	rail_health_state(rail);
-	rail_sched_leave(rail->dp);
 	if (!rail->target.ep && rail->mr_mode & FI_MR_ENDPOINT)
 		fence_reopen_bound(rail);
 	else if (!rail->target.ep)
-		rail_reopen_start(rail);
+		rail_reopen_start(&rail->target);
+	rail_reopen_whole(rail);
+	rail_sched_enter(rail->dp);
+	rail_health_state(rail);
+	rail_sched_leave(rail->dp);
 }

@@ -37,8 +37,9 @@ bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
 bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 {
 	const struct rail *r = rail_at(peer->dp, rail);
+	uint32_t away = __atomic_load_n(&r->away, __ATOMIC_RELAXED);
 
-	return peer->route[rail] >= 0 &&
+	return peer->route[rail] >= 0 && (!away || away < r->ninit) &&
 	       !__atomic_load_n(&r->link_down, __ATOMIC_RELAXED) &&
 	       (tei_list_empty(&peer->faults) ||
 		rail_health_open(peer, r, (uint16_t)peer->route[rail], 0));

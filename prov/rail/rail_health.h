@@ -129,15 +129,26 @@ void rail_probe_soon(struct rail *rail, const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_reopen.c ------------------------------------------------------- */
-/* The target lane, which is closed, is opened anew by a thread of its own; the
- * progress thread. */
-void rail_reopen_start(struct rail *rail);
-/* Puts it in its place when it is there: true. The progress thread. */
+/* Opens the lane in a thread of its own, as the next after that generation. */
+void rail_opening_start(struct rail_opening *opening, uint32_t gen)
+	TEI_REQUIRES(opening->lane.lock);
+/* True once that is over, the thread's end included. */
+bool rail_opening_over(struct rail_opening *opening);
+/* Waits for that. */
+void rail_opening_stop(struct rail_opening *opening);
+/* The target lane or an initiating one, which is closed, is opened anew, unless
+ * that is under way; the progress thread. */
+void rail_reopen_start(struct rail_lane *lane);
+/* Puts in their places those of the rail that are there: true if the target
+ * lane was among them. The progress thread. */
 bool rail_reopen_collect(struct rail *rail);
 /* Some rail of ours has no target lane just now, but will. */
 bool rail_reopen_any(struct tei_rail_dp *dp);
-/* Tear-down, of a rail that is not open any more. */
-void rail_reopen_stop(struct rail *rail);
+/* All lanes are there: the rail is not lost. */
+void rail_reopen_whole(struct rail *rail);
+/* Tear-down, of the initiating lanes or the target lane; nobody starts or
+ * collects any more. */
+void rail_reopen_stop(struct rail *rail, bool target);
 
 /* --- rail_link.c --------------------------------------------------------- */
 /* Listens for changes of links; without it, silence tells later. */

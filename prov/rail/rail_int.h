@@ -226,6 +226,19 @@ struct rail_lane {
 };
 
 /*
+ * A lane that is opened beside the thread (rail_reopen.c). Embedded in its
+ * rail, and the thread's; lane.lock guards it against tear-down.
+ */
+struct rail_opening {
+	struct rail_lane lane;		/* whoever opens it holds its lock */
+	struct rail_lane *place;	/* closed; where it goes */
+	pthread_t opener;
+	bool started;			/* by opener, not joined */
+	bool under_way;			/* atomic for readers */
+	bool over;			/* atomic: it is open, or failed */
+};
+
+/*
  * A message that a caller read off a target lane and that is the thread's to
  * handle. Owned by the lane.
  */
@@ -284,11 +297,8 @@ struct rail {
 	struct rail_cache *cache;	/* [ninit] */
 	uint32_t ninit;
 	struct rail_lane target;
-	struct rail_lane fresh;		/* rail_reopen.c: the next target lane */
-	pthread_t opener;		/* fresh.lock: these */
-	bool opener_started;
-	bool reopening;			/* atomic for readers */
-	bool reopened;			/* atomic */
+	struct rail_opening next_target;
+	struct rail_opening *next_init;	/* [ninit] */
 
 	struct rail_tx tx[RAIL_TX_MSGS];
 	void *tx_mem;
@@ -306,15 +316,14 @@ struct rail {
 	uint64_t rate_bps;		/* bytes/s, service rate */
 	bool link_down;			/* its interface carries nothing */
 	bool lost;			/* an endpoint could not be opened */
+	uint32_t away;			/* initiating lanes that take no work:
+					 * retired and not open again */
 	uint64_t state_changes;
 	uint32_t ifindex;		/* fixed; 0: no interface */
 	uint64_t lost_next_ns;		/* thread */
-	struct rail_lane probe;		/* rail_probe.c; thread */
+	struct rail_opening probe;	/* rail_probe.c; it stays there */
 	uint64_t probe_end_ns;		/* thread; 0: just opened */
 	bool probing;			/* thread: the probe is open, or will be */
-	bool probe_started;		/* thread: by prober, not joined */
-	bool probe_opened;		/* atomic */
-	pthread_t prober;
 	struct tei_log_limit err_limit;
 };
 
@@ -667,7 +676,7 @@ struct tei_rail_dp {
 	uint64_t open_ns;		/* what opening a lane takes of late */
 	uint32_t nfaults;
 	bool health_soon;		/* a probe was answered */
-	bool reopened;			/* some target lane was */
+	bool reopened;			/* some lane was */
 
 	/* thread */
 	int link_fd;			/* -1: none */
@@ -786,6 +795,10 @@ enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 /* Whether the kernel heard anything from there in the last milliseconds. */
 bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
 		    uint32_t ms) TEI_REQUIRES(lane->lock);
+/* Whether there is none to that address that could still carry anything, as far
+ * as the provider shows its sockets. */
+bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
+	TEI_REQUIRES(lane->lock);
 /* The lane's connections, as far as the provider shows them. */
 uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 

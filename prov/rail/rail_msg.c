@@ -175,8 +175,12 @@ int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 	int16_t remote;
 	ssize_t ret;
 
-	if (!lane || !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+	*which = NULL;
+	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return -FI_EHOSTUNREACH;
+	if (!lane)	/* it is being renewed, unless that fails */
+		return __atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ?
+			       -FI_EHOSTUNREACH : -FI_EAGAIN;
 	rail_sched_enter(peer->dp);
 	remote = peer->route[rail->index];
 	if (remote >= 0)
@@ -202,7 +206,7 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	int ret;
 
 	ret = rail_msg_try_on(peer, rail, index, msg, len, &lane, &path);
-	if (ret == -FI_EAGAIN) {
+	if (ret == -FI_EAGAIN && lane) {
 		/* connecting needs progress on the lane */
 		rail_lane_run(lane, false);
 		if (!peer->stranger)

@@ -9,7 +9,6 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
-#include "util/thread.h"
 
 #define PROBE_ROUND_NS	(150 * TEI_NS_PER_MS)
 #define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)	/* per try, seven times */
@@ -64,53 +63,38 @@ static bool probe_wanted(struct rail *rail, uint64_t now)
 	return wanted;
 }
 
-/* A provider may take long over it: in a thread of its own. */
-static void *probe_open_lane(void *arg)
-{
-	struct rail *rail = arg;
-	struct rail_lane *lane = &rail->probe;
-	struct tei_err err;
-
-	tei_mutex_lock(&lane->lock);
-	__atomic_store_n(&lane->gen, PROBE_GEN, __ATOMIC_RELEASE);
-	/* it takes no slices */
-	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
-	    !rail_lane_open(lane, &err))
-		__atomic_store_n(&lane->state, RAIL_LANE_RETIRING,
-				 __ATOMIC_RELEASE);
-	tei_mutex_unlock(&lane->lock);
-	__atomic_store_n(&rail->probe_opened, true, __ATOMIC_RELEASE);
-	rail_progress_wake(rail->dp);
-	return NULL;
-}
-
 static void probe_start(struct rail *rail)
 {
-	__atomic_store_n(&rail->probe_opened, false, __ATOMIC_RELAXED);
 	rail->probing = true;
 	rail->probe_end_ns = 0;
 	rail->dp->probing++;
-	rail->probe_started = !tei_thread_start(&rail->prober, false,
-						probe_open_lane, rail);
-	if (!rail->probe_started)
-		probe_open_lane(rail);
+	tei_mutex_lock(&rail->probe.lane.lock);
+	rail_opening_start(&rail->probe, PROBE_GEN);
+	tei_mutex_unlock(&rail->probe.lane.lock);
 }
 
 /* True while it is not open yet. */
 static bool probe_starting(struct rail *rail)
 {
-	if (!__atomic_load_n(&rail->probe_opened, __ATOMIC_ACQUIRE))
+	struct rail_lane *lane = &rail->probe.lane;
+
+	if (!__atomic_load_n(&rail->probe.under_way, __ATOMIC_RELAXED))
+		return false;
+	if (!rail_opening_over(&rail->probe))
 		return true;
-	if (rail->probe_started)
-		pthread_join(rail->prober, NULL);
-	rail->probe_started = false;
+	/* it takes no slices */
+	tei_mutex_lock(&lane->lock);
+	if (lane->ep)
+		__atomic_store_n(&lane->state, RAIL_LANE_RETIRING,
+				 __ATOMIC_RELEASE);
+	tei_mutex_unlock(&lane->lock);
 	return false;
 }
 
 /* Faults of this rail that join the round: an address each. */
 static void probe_join(struct rail *rail, uint64_t now)
 {
-	struct rail_lane *lane = &rail->probe;
+	struct rail_lane *lane = &rail->probe.lane;
 	struct rail_fault *f;
 	uint64_t end;
 
@@ -177,7 +161,7 @@ static void probe_send(struct rail *rail)
 			return;
 		rail_msg_begin(peer, &w, buf, RAIL_MSG_PING, 0);
 		rail_wire_put(&w, seq, 8);
-		ret = rail_msg_post(peer, &rail->probe, 0, addr, buf,
+		ret = rail_msg_post(peer, &rail->probe.lane, 0, addr, buf,
 				    rail_msg_end(&w));
 		rail_sched_enter(dp);
 		/* the fault may have gone with its peer */
@@ -208,11 +192,9 @@ void rail_probe_stop(struct rail *rail)
 
 	if (!rail->probing)
 		return;
-	if (rail->probe_started)
-		pthread_join(rail->prober, NULL);
-	rail->probe_started = false;
+	rail_opening_stop(&rail->probe);
 	rail->probing = false;
-	rail_lane_shut(&rail->probe);
+	rail_lane_shut(&rail->probe.lane);
 	rail->dp->probing--;
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
@@ -226,7 +208,7 @@ void rail_probe_stop(struct rail *rail)
 
 uint64_t rail_probe_run(struct rail *rail, uint64_t now)
 {
-	struct rail_lane *lane = &rail->probe;
+	struct rail_lane *lane = &rail->probe.lane;
 	bool useless = !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
 		       __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED);
 

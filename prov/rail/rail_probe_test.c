@@ -38,7 +38,7 @@ static void test_a_pair_that_works_is_found_to(void)
 		sched_yield();
 	}
 	CU_ASSERT_EQUAL(pair.from.dp->probing, 0);
-	CU_ASSERT_PTR_NULL(pair.rail->probe.ep);
+	CU_ASSERT_PTR_NULL(pair.rail->probe.lane.ep);
 	test_pair_close(&pair);
 }
 

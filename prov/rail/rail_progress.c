@@ -24,6 +24,7 @@
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
+#define PROGRESS_LANES		2	/* fds before those of lanes */
 
 /* State of the thread itself. */
 struct progress {
@@ -37,8 +38,8 @@ struct progress {
 	uint64_t deadline_ns;		/* last look at deadlines */
 	uint64_t probe_ns;		/* last look at silent peers */
 	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
-	int ntargets;			/* of fds, behind the first */
-	struct pollfd fds[PROGRESS_MAX_FDS];
+	int ntargets;			/* of fds, from PROGRESS_LANES on */
+	struct pollfd fds[PROGRESS_MAX_FDS];	/* wake_fd, link_fd, lanes */
 };
 
 void rail_progress_wake(struct tei_rail_dp *dp)
@@ -289,7 +290,7 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 		    !progress_arm(pr, &rail->target, n, blind))
 			return false;
 	}
-	pr->ntargets = *n - 1;
+	pr->ntargets = *n - PROGRESS_LANES;
 	for (i = 0; i < rail_count(pr->dp) && !pr->drive.driven; i++) {
 		rail = rail_at(pr->dp, i);
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
@@ -307,8 +308,8 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 	bool target = false;
 	int i;
 
-	for (i = 1; i <= pr->ntargets; i++)
-		target |= pr->fds[i].revents != 0;
+	for (i = 0; i < pr->ntargets; i++)
+		target |= pr->fds[PROGRESS_LANES + i].revents != 0;
 	pr->active_ns = now;
 	if (!target)
 		return;
@@ -331,11 +332,13 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	uint64_t wait = PROGRESS_MAX_SLEEP_NS, junk;
 	struct timespec ts;
 	bool blind = false;
-	int n = 1;
+	int n = PROGRESS_LANES;
 	ssize_t ret;
 
 	pr->fds[0].fd = dp->wake_fd;
 	pr->fds[0].events = POLLIN;
+	pr->fds[1].fd = dp->link_fd;	/* -1 is passed over */
+	pr->fds[1].events = POLLIN;
 	if (pr->drive.driven || pr->targets.driven) {
 		/* whoever dozes off from here on sees that and wakes us */
 		__atomic_store_n(&dp->thread_trusts, true, __ATOMIC_SEQ_CST);
@@ -367,8 +370,10 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	ts.tv_nsec = (long)(wait % TEI_NS_PER_SEC);
 	now = tei_now_ns();
 	ret = ppoll(pr->fds, (nfds_t)n, &ts, NULL);
-	if (ret > (pr->fds[0].revents != 0))
+	if (ret > (pr->fds[0].revents != 0) + (pr->fds[1].revents != 0))
 		progress_woken(pr, now);
+	if (ret > 0 && pr->fds[1].revents)
+		dp->health_ns = 0;	/* it is looked at now */
 	if (ret > 0 && pr->fds[0].revents & POLLIN) {
 		__atomic_store_n(&dp->wake_pending, false, __ATOMIC_SEQ_CST);
 		ret = read(dp->wake_fd, &junk, sizeof(junk));

@@ -129,19 +129,27 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 
 	rail->init = calloc((size_t)rail->ninit * RAIL_LANE_SLOTS,
 			    sizeof(*rail->init));
-	if (!rail->init)
+	rail->next_init = calloc(rail->ninit, sizeof(*rail->next_init));
+	rail->cache = calloc(rail->ninit, sizeof(*rail->cache));
+	if (!rail->init || !rail->next_init || !rail->cache) {
+		free(rail->init);
+		free(rail->next_init);
+		free(rail->cache);
+		rail->init = NULL;
+		rail->next_init = NULL;
+		rail->cache = NULL;
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: no memory for lanes", rail->name);
-	rail->cache = calloc(rail->ninit, sizeof(*rail->cache));
-	if (!rail->cache)
-		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
-				    "%s: no memory for its paths", rail->name);
+	}
 	for (i = 0; i < rail->ninit; i++)
 		rail_cache_init(&rail->cache[i],
 				rail->dp->settings->max_paths / rail->ninit);
 	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
 		rail_lane_init(&rail->init[i], rail, false,
 			       (uint16_t)(i / RAIL_LANE_SLOTS));
+	for (i = 0; i < rail->ninit; i++)
+		rail_lane_init(&rail->next_init[i].lane, rail, false,
+			       (uint16_t)i);
 	for (i = 0; i <= rail->ninit; i++) {
 		lane = i == rail->ninit ? &rail->target :
 					  &rail->init[i * RAIL_LANE_SLOTS];
@@ -201,8 +209,8 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail->dp = dp;
 	tei_list_init(&rail->tx_free);
 	rail_lane_init(&rail->target, rail, true, 0);
-	rail_lane_init(&rail->fresh, rail, true, 0);
-	rail_lane_init(&rail->probe, rail, false, 0);
+	rail_lane_init(&rail->next_target.lane, rail, true, 0);
+	rail_lane_init(&rail->probe.lane, rail, false, 0);
 	snprintf(rail->name, sizeof(rail->name), "%s", found->name);
 	snprintf(rail->provider, sizeof(rail->provider), "%s",
 		 found->info->fabric_attr->prov_name);
@@ -273,6 +281,7 @@ void rail_close_initiating(struct rail *rail)
 {
 	uint32_t i;
 
+	rail_reopen_stop(rail, false);
 	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
 		rail_close_lane(&rail->init[i]);
 }
@@ -292,8 +301,8 @@ void rail_close(struct rail *rail)
 {
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
-	rail_close_lane(&rail->probe);
-	rail_reopen_stop(rail);
+	rail_close_lane(&rail->probe.lane);
+	rail_reopen_stop(rail, true);
 	rail_close_lane(&rail->target);
 	rail_close_caches(rail);
 	if (rail->target.rx_mr)
@@ -322,9 +331,12 @@ void rail_free(struct rail *rail)
 		tei_mutex_fini(&rail->init[i].lock);
 	tei_mutex_fini(&rail->target.lock);
 	rail_msg_drop_aside(&rail->target);
-	tei_mutex_fini(&rail->fresh.lock);
-	tei_mutex_fini(&rail->probe.lock);
+	for (i = 0; rail->next_init && i < rail->ninit; i++)
+		tei_mutex_fini(&rail->next_init[i].lane.lock);
+	tei_mutex_fini(&rail->next_target.lane.lock);
+	tei_mutex_fini(&rail->probe.lane.lock);
 	free(rail->init);
+	free(rail->next_init);
 	free(rail->cache);
 	free(rail->target.rx);
 	rail_near_free(rail->target.rx_mem, RAIL_RX_SIZE);

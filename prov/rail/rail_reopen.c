@@ -1,42 +1,82 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A target lane that the fence has closed is opened anew beside the progress
- * thread: a provider may fill tens of megabytes with receive buffers first, a
- * third of a second, and meanwhile the other rails go on.
+ * A lane that was closed or retired is opened anew beside the progress thread:
+ * a provider may fill tens of megabytes with receive buffers first, a third of
+ * a second, and meanwhile the other rails go on.
  *
- * The new one is rail->fresh until the progress thread puts it in the old one's
- * place; so the target lane stays that thread's own. fresh.lock guards who is
- * at it; it is taken before the target lane's.
+ * The new one is apart until the progress thread puts it in the old one's
+ * place; so lanes stay that thread's own. The lock of the one that is opened
+ * guards who is at it; it is taken before that of its place.
  */
 #include <string.h>
 
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 #include "util/thread.h"
 
-static void reopen_open(struct rail_lane *fresh) TEI_REQUIRES(fresh->lock)
+/* --- opening ------------------------------------------------------------- */
+
+static void opening_open(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 {
+	struct rail *rail = o->lane.rail;
 	struct tei_err err;
 
-	if (rail_lane_open(fresh, &err))
-		__atomic_store_n(&fresh->rail->lost, true, __ATOMIC_RELAXED);
-	__atomic_store_n(&fresh->rail->reopened, true, __ATOMIC_RELEASE);
-	__atomic_store_n(&fresh->rail->dp->reopened, true, __ATOMIC_RELEASE);
+	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		rail_lane_open(&o->lane, &err);	/* it has logged why not */
+	__atomic_store_n(&o->over, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&rail->dp->reopened, true, __ATOMIC_RELEASE);
 }
 
-static void *reopen_main(void *arg)
+static void *opening_main(void *arg)
 {
-	struct rail *rail = arg;
+	struct rail_opening *o = arg;
 
-	tei_mutex_lock(&rail->fresh.lock);
-	reopen_open(&rail->fresh);
-	tei_mutex_unlock(&rail->fresh.lock);
-	rail_progress_wake(rail->dp);
+	tei_mutex_lock(&o->lane.lock);
+	opening_open(o);
+	tei_mutex_unlock(&o->lane.lock);
+	rail_progress_wake(o->lane.rail->dp);
 	return NULL;
+}
+
+void rail_opening_start(struct rail_opening *o, uint32_t gen)
+{
+	__atomic_store_n(&o->lane.gen, gen, __ATOMIC_RELEASE);
+	__atomic_store_n(&o->over, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&o->under_way, true, __ATOMIC_RELAXED);
+	o->started = !tei_thread_start(&o->opener, false, opening_main, o);
+	if (!o->started)
+		opening_open(o);
+}
+
+void rail_opening_stop(struct rail_opening *o)
+{
+	if (o->started)
+		pthread_join(o->opener, NULL);
+	o->started = false;
+	__atomic_store_n(&o->under_way, false, __ATOMIC_RELAXED);
+}
+
+bool rail_opening_over(struct rail_opening *o)
+{
+	if (!__atomic_load_n(&o->over, __ATOMIC_ACQUIRE))
+		return false;
+	rail_opening_stop(o);
+	return true;
+}
+
+/* --- in the place of another --------------------------------------------- */
+
+static struct rail_opening *reopen_of(const struct rail_lane *lane)
+{
+	return lane->target ? &lane->rail->next_target :
+			      &lane->rail->next_init[lane->index];
 }
 
 /* Receive buffers go along; the lane that they were posted on is closed. */
 static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
 {
+	if (!from->target)
+		return;
 	to->rx = from->rx;
 	to->rx_mem = from->rx_mem;
 	to->rx_mr = from->rx_mr;
@@ -45,33 +85,24 @@ static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
 	from->rx_mr = NULL;
 }
 
-void rail_reopen_start(struct rail *rail)
+void rail_reopen_start(struct rail_lane *lane)
 {
-	struct rail_lane *lane = &rail->target, *fresh = &rail->fresh;
+	struct rail_opening *o = reopen_of(lane);
+	uint32_t gen;
 
-	tei_mutex_lock(&fresh->lock);
-	if (rail->reopening || !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
-		tei_mutex_unlock(&fresh->lock);
+	tei_mutex_lock(&o->lane.lock);
+	if (o->under_way ||
+	    !__atomic_load_n(&lane->rail->open, __ATOMIC_ACQUIRE)) {
+		tei_mutex_unlock(&o->lane.lock);
 		return;
 	}
 	tei_mutex_lock(&lane->lock);
-	reopen_lend(fresh, lane);
-	__atomic_store_n(&fresh->gen, lane->gen, __ATOMIC_RELEASE);
+	reopen_lend(&o->lane, lane);
+	gen = lane->gen;
 	tei_mutex_unlock(&lane->lock);
-	__atomic_store_n(&rail->reopened, false, __ATOMIC_RELAXED);
-	__atomic_store_n(&rail->reopening, true, __ATOMIC_RELAXED);
-	rail->opener_started = !tei_thread_start(&rail->opener, false,
-						 reopen_main, rail);
-	if (!rail->opener_started)
-		reopen_open(fresh);
-	tei_mutex_unlock(&fresh->lock);
-}
-
-static void reopen_join(struct rail *rail)
-{
-	if (rail->opener_started)
-		pthread_join(rail->opener, NULL);
-	rail->opener_started = false;
+	o->place = lane;
+	rail_opening_start(o, gen);
+	tei_mutex_unlock(&o->lane.lock);
 }
 
 static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
@@ -99,25 +130,74 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 	__atomic_store_n(&fresh->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
 }
 
-bool rail_reopen_collect(struct rail *rail)
+/* An initiating lane takes work again. */
+static void reopen_came(struct rail *rail, uint16_t index)
 {
-	struct rail_lane *lane = &rail->target, *fresh = &rail->fresh;
+	__atomic_fetch_sub(&rail->away, 1, __ATOMIC_RELAXED);
+	rail_sched_enter(rail->dp);
+	rail_cache_renewed(&rail->cache[index]);
+	rail_sched_leave(rail->dp);
+}
+
+/* True: it is there. */
+static bool reopen_take(struct rail_opening *o)
+{
+	struct rail *rail = o->lane.rail;
+	struct rail_lane *lane;
 	bool there = false;
 
-	if (!__atomic_load_n(&rail->reopened, __ATOMIC_ACQUIRE))
+	if (!__atomic_load_n(&o->over, __ATOMIC_ACQUIRE))
 		return false;
-	tei_mutex_lock(&fresh->lock);
-	if (rail->reopening && __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
+	tei_mutex_lock(&o->lane.lock);
+	if (o->under_way && __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
+		lane = o->place;
 		tei_mutex_lock(&lane->lock);
-		reopen_move(lane, fresh);
+		reopen_move(lane, &o->lane);
 		there = lane->ep != NULL;
 		tei_mutex_unlock(&lane->lock);
-		reopen_join(rail);
-		__atomic_store_n(&rail->reopened, false, __ATOMIC_RELAXED);
-		__atomic_store_n(&rail->reopening, false, __ATOMIC_RELAXED);
+		if (!there)
+			__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
+		rail_opening_stop(o);
+		if (there && !lane->target)
+			reopen_came(rail, lane->index);
 	}
-	tei_mutex_unlock(&fresh->lock);
+	tei_mutex_unlock(&o->lane.lock);
 	return there;
+}
+
+void rail_reopen_whole(struct rail *rail)
+{
+	struct rail_lane *lane;
+	uint32_t j;
+
+	if (!rail->target.ep)
+		return;
+	for (j = 0; j < rail->ninit; j++) {
+		lane = &rail->init[j * RAIL_LANE_SLOTS];
+		if (lane[0].state != RAIL_LANE_ACTIVE &&
+		    lane[1].state != RAIL_LANE_ACTIVE)
+			return;
+	}
+	__atomic_store_n(&rail->lost, false, __ATOMIC_RELAXED);
+}
+
+bool rail_reopen_collect(struct rail *rail)
+{
+	bool target, any;
+	uint32_t j;
+
+	target = any = reopen_take(&rail->next_target);
+	for (j = 0; j < rail->ninit; j++)
+		any |= reopen_take(&rail->next_init[j]);
+	if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
+		rail_reopen_whole(rail);
+	if (any) {
+		rail_sched_enter(rail->dp);
+		rail_health_state(rail);
+		rail_sched_leave(rail->dp);
+		rail_sched_kick(rail->dp);
+	}
+	return target;
 }
 
 bool rail_reopen_any(struct tei_rail_dp *dp)
@@ -125,31 +205,41 @@ bool rail_reopen_any(struct tei_rail_dp *dp)
 	uint32_t i;
 
 	for (i = 0; i < rail_count(dp); i++)
-		if (__atomic_load_n(&rail_at(dp, i)->reopening,
+		if (__atomic_load_n(&rail_at(dp, i)->next_target.under_way,
 				    __ATOMIC_RELAXED))
 			return true;
 	return false;
 }
 
-void rail_reopen_stop(struct rail *rail)
+static void reopen_stop(struct rail_opening *o)
 {
-	struct rail_lane *lane = &rail->target, *fresh = &rail->fresh;
+	struct rail_lane *lane;
 	struct tei_list none;
 	bool mine;
 
-	/* nobody starts or collects one on a rail that is not open */
-	tei_mutex_lock(&fresh->lock);
-	mine = rail->reopening;
-	__atomic_store_n(&rail->reopening, false, __ATOMIC_RELAXED);
-	tei_mutex_unlock(&fresh->lock);
+	tei_mutex_lock(&o->lane.lock);
+	mine = o->under_way;
+	__atomic_store_n(&o->under_way, false, __ATOMIC_RELAXED);
+	lane = o->place;
+	tei_mutex_unlock(&o->lane.lock);
 	if (!mine)
 		return;
-	reopen_join(rail);
+	rail_opening_stop(o);
 	tei_list_init(&none);
-	tei_mutex_lock(&fresh->lock);
-	rail_lane_close(fresh, &none);
+	tei_mutex_lock(&o->lane.lock);
+	rail_lane_close(&o->lane, &none);
 	tei_mutex_lock(&lane->lock);
-	reopen_lend(lane, fresh);
+	reopen_lend(lane, &o->lane);
 	tei_mutex_unlock(&lane->lock);
-	tei_mutex_unlock(&fresh->lock);
+	tei_mutex_unlock(&o->lane.lock);
+}
+
+void rail_reopen_stop(struct rail *rail, bool target)
+{
+	uint32_t j;
+
+	if (target)
+		reopen_stop(&rail->next_target);
+	for (j = 0; !target && rail->next_init && j < rail->ninit; j++)
+		reopen_stop(&rail->next_init[j]);
 }

@@ -425,12 +425,13 @@ static void sched_round(struct sched_rig *rig, int value,
 static uint32_t sched_target_gen(struct test_plane *p)
 {
 	struct rail *rail = rail_at(p->dp, 0);
+	struct rail_opening *next = &rail->next_target;
 	uint32_t gen;
 
-	tei_mutex_lock(&rail->fresh.lock);
+	tei_mutex_lock(&next->lane.lock);
 	gen = __atomic_load_n(&rail->target.gen, __ATOMIC_ACQUIRE) +
-	      rail->reopening;
-	tei_mutex_unlock(&rail->fresh.lock);
+	      next->under_way;
+	tei_mutex_unlock(&next->lane.lock);
 	return gen;
 }
 

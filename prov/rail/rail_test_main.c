@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
 #include <stdlib.h>
@@ -222,6 +223,7 @@ void test_pair_turn(struct test_pair *pair, uint64_t now)
 		rail_lane_run(&pair->rail->init[i], false);
 	rail_lane_run(&pair->rail->target, false);
 	rail_fence_retiring(pair->from.dp, now);
+	rail_reopen_collect(pair->rail);
 }
 
 /* --- data ---------------------------------------------------------------- */

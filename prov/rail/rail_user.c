@@ -25,7 +25,7 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 	int ret;
 
 	ret = rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
-	if (ret != -FI_EAGAIN)
+	if (ret != -FI_EAGAIN || !lane)
 		return ret;
 	/* connecting needs progress, and so do buffers that are all in use */
 	rail_lane_run(lane, false);
