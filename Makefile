@@ -228,13 +228,15 @@ fuzz: all
 	@for t in meta rail; do TEI_FUZZ_SECONDS='$(FUZZ)' \
 		$(B)/test/$${t}_test fuzzed || exit 1; done
 
-# Random moves and faults between processes, for a while or for STRESS seconds.
-# FT_SEED repeats a run.
+# Random moves and faults between processes, for a while or for STRESS seconds;
+# STRESS_ON=links: on rails that break. FT_SEED repeats a run.
 STRESS = 3600
 check-stress: with-tests lib $(STRESS_FILES)
-	@$(run_tests) $(STRESS_FILES)
+	@$(run_tests) $(STRESS_FILES) \
+		$(SRCDIR)/fabtests/stress/stress_links.sh
 stress: lib $(STRESS_FILES)
-	@for t in $(STRESS_FILES); do $$t '$(STRESS)' || exit 1; done
+	@for t in $(STRESS_FILES); do SRC='$(SRCDIR)' BUILD='$(B)' \
+		$$t $(STRESS_ON) '$(STRESS)' || exit 1; done
 
 # In a virtual machine, with devices that this one lacks; for want of a machine
 # it may be left out.

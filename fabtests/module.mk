@@ -59,6 +59,7 @@ SRCS_ft_faults = $(FX_SRCS) \
 
 SRCS_ft_fence = $(FX_SRCS) \
 	fabtests/functional/ft_fence.c \
+	fabtests/functional/fx_links.c \
 	# EOL
 
 SRCS_ft_fi_objects = \
@@ -100,6 +101,11 @@ SRCS_ft_laws = $(FX_SRCS) \
 	fabtests/functional/ft_laws_notify.c \
 	fabtests/functional/ft_laws_process.c \
 	fabtests/functional/ft_laws_segments.c \
+	# EOL
+
+SRCS_ft_links = $(FX_SRCS) \
+	fabtests/functional/ft_links.c \
+	fabtests/functional/fx_links.c \
 	# EOL
 
 SRCS_ft_local = $(FX_SRCS) \
@@ -185,6 +191,7 @@ FUNC_TESTS += \
 	ft_files \
 	ft_hostile \
 	ft_laws \
+	ft_links \
 	ft_local \
 	ft_many \
 	ft_objects \
@@ -198,6 +205,7 @@ FUNC_TESTS += \
 
 # For as long as one likes: make check-stress, make stress.
 SRCS_te_stress = $(FX_SRCS) \
+	fabtests/functional/fx_links.c \
 	fabtests/stress/stress_move.c \
 	fabtests/stress/stress_proc.c \
 	fabtests/stress/stress_worker.c \
@@ -243,6 +251,7 @@ TSAN_TESTS += \
 
 TIMEOUT_ft_faults = 300
 TIMEOUT_ft_hostile = 300
+TIMEOUT_ft_links = 300
 TIMEOUT_ft_submit = 300
 TIMEOUT_ft_transfer = 300
 

@@ -14,10 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "fabtests/common/ft_pattern.h"
-#include "fabtests/functional/fx.h"
+#include "fabtests/functional/fx_links.h"
 
 #define FENCE_MEM (8 * FX_MIB)		/* of a job, 160 ms on two rails */
 #define FENCE_BLOCK (512 * FX_KIB)
@@ -40,36 +39,18 @@ struct fence_cut {
 };
 
 struct fence_rig {
-	transfer_engine_t engine;
-	struct fx_peer target;
-	struct fx_buf mem;	/* job, then what is moved to look around */
-	segment_id_t seg;
+	struct fx_links links;
 	uint64_t random, sequence;
 };
 
 static const char *const fence_end_names[] = { "completed", "canceled",
 					       "late" };
 
-/* A function of rails_lib.sh, of the rails that we are on. */
-static bool fence_rails(const char *what)
-{
-	char line[512];
-	int ret;
-
-	snprintf(line, sizeof(line),
-		 "sh \"$SRC/fabtests/scripts/rails.sh\" on \"$RAILS_ID\" %s",
-		 what);
-	ret = system(line);
-	if (ret)
-		ft_diag("%s: %d", what, ret);
-	return !ret;
-}
-
 static struct fx_job fence_job(const struct fence_rig *rig, int op)
 {
 	struct fx_job job = {
-		.engine = rig->engine, .seg = rig->seg, .op = op,
-		.local = rig->mem.p, .remote = rig->target.mem.addr,
+		.engine = rig->links.engine, .seg = rig->links.seg, .op = op,
+		.local = rig->links.mem.p, .remote = rig->links.target.mem.addr,
 		.len = FENCE_MEM, .block = FENCE_BLOCK,
 	};
 
@@ -79,12 +60,12 @@ static struct fx_job fence_job(const struct fence_rig *rig, int op)
 /* Where the tasks' bytes arrive. */
 static struct fx_buf *fence_sink(struct fence_rig *rig, int op)
 {
-	return op == OPCODE_READ ? &rig->mem : &rig->target.mem;
+	return op == OPCODE_READ ? &rig->links.mem : &rig->links.target.mem;
 }
 
 static struct fx_buf *fence_source(struct fence_rig *rig, int op)
 {
-	return op == OPCODE_READ ? &rig->target.mem : &rig->mem;
+	return op == OPCODE_READ ? &rig->links.target.mem : &rig->links.mem;
 }
 
 static bool fence_make_end(const struct fx_job *job, enum fence_end end)
@@ -116,8 +97,8 @@ static bool fence_completed_is_true(struct fence_rig *rig,
 {
 	for (size_t i = 0; i < job->tasks; i++)
 		if (fx_task_status(job, i) == STATUS_COMPLETED &&
-		    memcmp(rig->mem.p + i * FENCE_BLOCK,
-			   rig->target.mem.p + i * FENCE_BLOCK, FENCE_BLOCK)) {
+		    memcmp(rig->links.mem.p + i * FENCE_BLOCK,
+			   rig->links.target.mem.p + i * FENCE_BLOCK, FENCE_BLOCK)) {
 			ft_diag("task %zu is COMPLETED but not in place", i);
 			return false;
 		}
@@ -155,37 +136,6 @@ static bool fence_unchanged(struct fence_rig *rig, const struct fx_job *job,
 	return good;
 }
 
-static uint64_t fence_carried(const struct fence_rig *rig, const char *rail)
-{
-	struct te_rail_stats stats[8];
-	size_t n = 8;
-
-	if (te_rail_stats(rig->engine, stats, sizeof(stats[0]), &n))
-		return 0;
-	for (size_t i = 0; i < n && i < 8; i++)
-		if (!strcmp(stats[i].name, rail))
-			return stats[i].tx_bytes + stats[i].rx_bytes;
-	return 0;
-}
-
-/* Moves other bytes until both rails carry again. */
-static bool fence_mended(struct fence_rig *rig)
-{
-	uint64_t end = ft_now_ns() + FX_LONG_MS * UINT64_C(1000000);
-	uint64_t was[2] = { fence_carried(rig, "r0"), fence_carried(rig, "r1") };
-	bool good = true, both = false;
-
-	while (good && !both && ft_now_ns() < end) {
-		good = fx_move(rig->engine, rig->seg, OPCODE_WRITE,
-			       rig->mem.p + FENCE_MEM,
-			       rig->target.mem.addr + FENCE_MEM, 2 * FX_MIB,
-			       FENCE_BLOCK);
-		both = fence_carried(rig, "r0") - was[0] >= FENCE_BLOCK &&
-		       fence_carried(rig, "r1") - was[1] >= FENCE_BLOCK;
-	}
-	return good && both;
-}
-
 static void fence_pause(unsigned int ms)
 {
 	struct timespec ts = { .tv_sec = ms / 1000,
@@ -202,7 +152,7 @@ static bool fence_after(struct fence_rig *rig, struct fx_job *job)
 	/* nothing is read any more from there, either */
 	fx_buf_poison(fence_source(rig, job->op), 0, FENCE_MEM);
 	fence_renew(rig, job, true);
-	good = fence_rails("restore 0") && fence_mended(rig) && good;
+	good = fx_links_do("restore 0") && fx_links_mended(&rig->links) && good;
 	/* the target is in contact again: the rest is fenced as well */
 	fence_renew(rig, job, false);
 	fence_pause(FENCE_STILL_MS);
@@ -222,7 +172,7 @@ static void fence_cut(struct fence_rig *rig, const struct fence_cut *cut)
 	if (!ft_ok(!fx_job_start(&job), "submit"))
 		return;
 	fx_job_reach(&job, cut->at, FX_LONG_MS);
-	good = fence_rails(cut->hold ? "hold 0" : "drop 0 both") &&
+	good = fx_links_do(cut->hold ? "hold 0" : "drop 0 both") &&
 	       fence_make_end(&job, cut->end) && fx_job_wait(&job, FX_LONG_MS);
 	ft_diag("cut at %llu: %s", (unsigned long long)cut->at,
 		fx_job_text(&job));
@@ -252,57 +202,17 @@ static void fence_cuts(struct fence_rig *rig, unsigned int cuts)
 	}
 }
 
-static bool fence_start(struct fence_rig *rig)
-{
-	char netns[128];
-
-	snprintf(netns, sizeof(netns), "netns=%s", getenv("RAILS_PEER"));
-	setenv("MOONRAIL_DEVICES", "r0,r1", 1);
-	rig->random = fx_seed();
-	rig->mem = fx_buf_map(FENCE_MEM + 2 * FX_MIB, -1);
-	rig->engine = createTransferEngine("P2PHANDSHAKE", "10.77.0.1",
-					   "10.77.0.1", 0, 0);
-	if (!rig->mem.p || !rig->engine ||
-	    !installTransport(rig->engine, "tcp", NULL) ||
-	    !fx_register(rig->engine, &rig->mem) ||
-	    !fx_peer_start(&rig->target, rig->mem.len, "host=10.77.0.2", netns,
-			   NULL) ||
-	    fx_ask(&rig->target, "reg 0 %zu 1", rig->mem.len))
-		return false;
-	rig->seg = openSegment(rig->engine, rig->target.name);
-	return rig->seg >= 0 && fence_mended(rig);
-}
-
-/* Not to return: the same again, as a process of host a. */
-static int fence_inside(char **argv)
-{
-	const char *src = getenv("SRC");
-	char path[512], self[512];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (!src || n < 0)
-		return ft_skip("SRC is not set");
-	self[n] = '\0';
-	snprintf(path, sizeof(path), "%s/fabtests/scripts/rails.sh", src);
-	execlp("sh", "sh", path, "up", "-c", "no", "200mbit", "200mbit", "--",
-	       "rails_run", "a", self, argv[1], (char *)NULL);
-	return FT_FAIL;
-}
-
 int main(int argc, char **argv)
 {
 	static struct fence_rig rig;
 
 	fx_init(argc, argv);
-	if (!getenv("RAILS_ID"))
-		return fence_inside(argv);
-	if (!ft_ok(fence_start(&rig), "both_rails_carry"))
+	if (!fx_links_are())
+		return fx_links_inside(argv, "no");
+	rig.random = fx_seed();
+	if (!ft_ok(fx_links_start(&rig.links, FENCE_MEM), "both_rails_carry"))
 		return ft_result();
 	fence_cuts(&rig, argc > 1 ? (unsigned int)atoi(argv[1]) : FENCE_FEW);
-	ft_ok(fx_buf_guards(&rig.mem) && fx_buf_guards(&rig.target.mem),
-	      "guard_zones_are_unchanged");
-	ft_ok(fx_peer_stop(&rig.target), "target_ends_well");
-	destroyTransferEngine(rig.engine);
-	fx_buf_unmap(&rig.mem);
+	fx_links_stop(&rig.links);
 	return ft_result();
 }

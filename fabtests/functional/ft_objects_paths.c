@@ -185,6 +185,25 @@ static void paths_failures(struct paths_rig *rig)
 	destroyTransferEngine(brisk.engine);
 }
 
+static bool paths_cut(void *rig)
+{
+	struct te_path p[8];
+
+	return paths_get(rig, ((struct paths_rig *)rig)->seg, p) == 2 &&
+	       !((p[0].flags | p[1].flags) & TE_PATH_CONNECTED);
+}
+
+/* Nothing is posted that could fail. */
+static void paths_idle_end(struct paths_rig *rig)
+{
+	ft_ok(!warmupEfaSegment(rig->engine, rig->target.name) &&
+	      ft_wait_until(paths_connected, rig, FX_LONG_MS),
+	      "paths_are_connected_again");
+	fx_peer_kill(&rig->target);
+	ft_ok(ft_wait_until(paths_cut, rig, FX_LONG_MS),
+	      "the_paths_to_a_killed_target_end_without_traffic");
+}
+
 /* --- all that tells of rails says the same ------------------------------- */
 
 static void paths_rails_true(struct paths_rig *rig)
@@ -304,7 +323,10 @@ void objects_paths(void)
 		paths_rails_true(&rig);
 		paths_failures(&rig);
 		paths_bad(&rig);
-		paths_stop(&rig);
+		paths_idle_end(&rig);
+		destroyTransferEngine(rig.engine);
+		fx_peer_drop(&rig.target);
+		fx_buf_unmap(&rig.mem);
 	}
 	paths_local();
 }

@@ -72,6 +72,10 @@ bool fx_buf_still(const struct fx_buf *buf, uint64_t off, uint64_t len,
  * "auto": auto_discover. NULL on error.
  */
 transfer_engine_t fx_engine(const char *transport);
+/* On another address. */
+transfer_engine_t fx_engine_at(const char *host, const char *transport);
+/* Into that network namespace, as ip names it; before any thread is there. */
+void fx_netns(const char *name);
 /* The same with MC_SLICE_TIMEOUT=FX_HASTY_S; a peer has it as an option. On a
  * loaded machine its transfers may fail with nothing wrong at all. */
 transfer_engine_t fx_engine_hasty(const char *transport);

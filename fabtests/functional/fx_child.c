@@ -507,8 +507,7 @@ static int child_loop(void)
 	return 0;
 }
 
-/* A network namespace as ip names it. */
-static void child_netns(const char *name)
+void fx_netns(const char *name)
 {
 	char path[256];
 	int fd;
@@ -535,7 +534,7 @@ static void child_option(const char *arg, const char **transport,
 	} else if (!strncmp(arg, "host=", 5)) {
 		*host = arg + 5;
 	} else if (!strncmp(arg, "netns=", 6)) {
-		child_netns(arg + 6);
+		fx_netns(arg + 6);
 	} else if (sscanf(arg, "mem=%d:%llu", &fd, &len) == 2) {
 		peer.mem = fx_buf_map(len, fd);
 		close(fd);

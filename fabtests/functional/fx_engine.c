@@ -5,13 +5,12 @@
 
 #include "fabtests/functional/fx.h"
 
-transfer_engine_t fx_engine(const char *transport)
+transfer_engine_t fx_engine_at(const char *host, const char *transport)
 {
 	bool discover = transport && !strcmp(transport, "auto");
 	transfer_engine_t engine;
 
-	engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "127.0.0.1",
-				      0, discover);
+	engine = createTransferEngine("P2PHANDSHAKE", host, host, 0, discover);
 	if (!engine) {
 		ft_diag("createTransferEngine failed");
 		return NULL;
@@ -22,6 +21,11 @@ transfer_engine_t fx_engine(const char *transport)
 	ft_diag("installTransport %s failed", transport);
 	destroyTransferEngine(engine);
 	return NULL;
+}
+
+transfer_engine_t fx_engine(const char *transport)
+{
+	return fx_engine_at("127.0.0.1", transport);
 }
 
 transfer_engine_t fx_engine_timeout(const char *transport, unsigned int s)

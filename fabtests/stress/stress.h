@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fabtests/functional/fx.h"
+#include "fabtests/functional/fx_links.h"
 
 #define STRESS_WORKERS	4
 #define STRESS_SLOTS	24
@@ -79,9 +79,12 @@ struct stress {
 	uint64_t moves;		/* begun */
 	uint64_t faults;	/* made */
 	uint64_t next_fault_ns;
+	bool links;		/* on two rails that break */
+	unsigned int rail;	/* that is broken, */
+	uint64_t mend_ns;	/* until then; 0: none is */
 	uint64_t bytes;
 	uint64_t status[8];	/* tasks by status */
-	uint64_t stops, kills, refused, bad, late, unexplained;
+	uint64_t stops, kills, cuts, refused, bad, late, unexplained;
 };
 
 /* --- stress_proc.c: the workers ------------------------------------------ */
@@ -89,7 +92,7 @@ struct stress {
 bool stress_start(struct stress *s, unsigned int w, bool same_name);
 /* Answers of all workers, waiting for ms at most; false: one has ended. */
 bool stress_listen(struct stress *s, unsigned int ms);
-/* The next fault where it is time for it; ends stops. */
+/* The next fault where it is time for it; ends stops and mends rails. */
 bool stress_fault(struct stress *s);
 bool stress_end(struct stress *s);
 

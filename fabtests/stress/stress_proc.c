@@ -27,6 +27,14 @@ static void proc_port(const struct stress_worker *w, bool same_name)
 	}
 }
 
+/* Every other one on host b; we are on a. */
+static void proc_place(unsigned int i, char *host, char *netns, size_t len)
+{
+	sprintf(host, "10.77.200.%u", i % 2 + 1);
+	if (i % 2)
+		snprintf(netns, len, "%s", getenv("RAILS_PEER"));
+}
+
 static bool proc_ready(struct stress_worker *w)
 {
 	unsigned long long addr;
@@ -44,13 +52,17 @@ bool stress_start(struct stress *s, unsigned int i, bool same_name)
 	struct stress_worker *w = &s->worker[i];
 	uint64_t random = s->seed + 1000 * w->life + i;
 	char fd_text[16], tcp[] = "tcp", discover[] = "auto";
+	char host[16] = "127.0.0.1", netns[128] = "";
 	char *argv[] = { "/proc/self/exe", "--worker", fd_text,
-			 ft_random(&random) % 4 ? tcp : discover, NULL };
+			 ft_random(&random) % 4 ? tcp : discover, host, netns,
+			 NULL };
 	int fd = memfd_create("stress", 0);
 	bool good;
 
 	if (fd < 0 || ftruncate(fd, (off_t)(STRESS_MEM + 2 * FX_GUARD)))
 		return false;
+	if (s->links)
+		proc_place(i, host, netns, sizeof(netns));
 	w->mem = fx_buf_map(STRESS_MEM, fd);
 	if (!w->mem.p)
 		return false;
@@ -179,6 +191,39 @@ static bool proc_replace(struct stress *s, unsigned int i, bool same_name)
 	return stress_start(s, i, same_name);
 }
 
+/* One rail of the two, for a while. */
+static bool proc_cut(struct stress *s, uint64_t *random)
+{
+	static const char *const how[] = {
+		"link %u down", "link %u down", "drop %u both", "drop %u both",
+		"drop %u in", "drop %u out", "refuse %u", "reset %u",
+		"rate %u 4mbit",
+	};
+	char line[64];
+
+	if (s->mend_ns)
+		return true;
+	s->cuts++;
+	s->rail = (unsigned int)(ft_random(random) % 2);
+	/* NOLINTNEXTLINE */
+	snprintf(line, sizeof(line),
+		 how[ft_random(random) % (sizeof(how) / sizeof(how[0]))],
+		 s->rail);
+	s->mend_ns = ft_now_ns() + (50 + ft_random(random) % 1500) * MS;
+	return fx_links_do(line);
+}
+
+static bool proc_mend(struct stress *s)
+{
+	char line[64];
+
+	if (!s->mend_ns || ft_now_ns() < s->mend_ns)
+		return true;
+	s->mend_ns = 0;
+	snprintf(line, sizeof(line), "restore %u", s->rail);
+	return fx_links_do(line);
+}
+
 /* The n-th fault is the same whenever the seed is. */
 bool stress_fault(struct stress *s)
 {
@@ -186,6 +231,8 @@ bool stress_fault(struct stress *s)
 	unsigned int kind, w;
 
 	proc_wake(s);
+	if (!proc_mend(s))
+		return false;
 	if (ft_now_ns() < s->next_fault_ns)
 		return true;
 	s->faults++;
@@ -193,6 +240,8 @@ bool stress_fault(struct stress *s)
 	w = (unsigned int)(ft_random(&random) % STRESS_WORKERS);
 	s->next_fault_ns = ft_now_ns() +
 			   (200 + ft_random(&random) % 1500) * MS;
+	if (s->links && ft_random(&random) % 3)
+		return proc_cut(s, &random);
 	if (kind < 4)
 		return proc_replace(s, w, kind < 2);
 	if (kind < 6)

@@ -123,10 +123,12 @@ int stress_worker(int argc, char **argv)
 	int ret;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (argc != 4)
+	if (argc != 6)
 		return 2;
 	worker_mem = fx_buf_map(STRESS_MEM, atoi(argv[2]));
-	worker_engine = fx_engine(argv[3]);
+	if (*argv[5])
+		fx_netns(argv[5]);
+	worker_engine = fx_engine_at(argv[4], argv[3]);
 	if (!worker_mem.p || !worker_engine ||
 	    !fx_register(worker_engine, &worker_mem) ||
 	    !fx_engine_name(worker_engine, name, sizeof(name)))

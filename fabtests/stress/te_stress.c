@@ -5,8 +5,10 @@
  * directions, while one or the other is stopped, killed or started again. Every
  * byte is looked at, where it arrives and around it.
  *
- * Usage: te_stress [SECONDS]. FT_SEED=N repeats the moves and the faults of a
- * run; how they meet is up to the machine.
+ * Usage: te_stress [SECONDS], or te_stress links [SECONDS]: then on two rails
+ * between two hosts (network namespaces), which break as well, one at a time.
+ * FT_SEED=N repeats the moves and the faults of a run; how they meet is up to
+ * the machine.
  */
 
 #include <stdio.h>
@@ -20,14 +22,14 @@ static void stress_report(const struct stress *s, double seconds)
 {
 	ft_diag("%.0f s: %llu tasks completed (%.1f MB/s verified), %llu "
 		"failed, %llu timed out, %llu canceled, %llu moves refused; "
-		"%llu stops, %llu kills", seconds,
+		"%llu stops, %llu kills, %llu broken rails", seconds,
 		(unsigned long long)s->status[STATUS_COMPLETED],
 		(double)s->bytes / seconds / 1e6,
 		(unsigned long long)s->status[STATUS_FAILED],
 		(unsigned long long)s->status[STATUS_TIMEOUT],
 		(unsigned long long)s->status[STATUS_CANCELED],
 		(unsigned long long)s->refused, (unsigned long long)s->stops,
-		(unsigned long long)s->kills);
+		(unsigned long long)s->kills, (unsigned long long)s->cuts);
 }
 
 static bool stress_quiet(const struct stress *s)
@@ -43,7 +45,7 @@ static bool stress_wakes(const struct stress *s)
 	for (unsigned int i = 0; i < STRESS_WORKERS; i++)
 		if (s->worker[i].stopped)
 			return true;
-	return false;
+	return s->mend_ns != 0;
 }
 
 /* Until the time is up; then until what is under way has ended. */
@@ -86,7 +88,7 @@ static void stress_result(const struct stress *s)
 int main(int argc, char **argv)
 {
 	static struct stress s;
-	double seconds = 25;
+	double seconds = 14;
 	char timeout[16];
 	bool good = true;
 
@@ -96,10 +98,16 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], "--worker"))
 		return stress_worker(argc, argv);
-	if (argc > 1 && ft_parse_seconds(argv[1], &seconds)) {
-		fprintf(stderr, "usage: te_stress [SECONDS]\n");
+	s.links = argc > 1 && !strcmp(argv[1], "links");
+	if (argc > 1 + s.links &&
+	    ft_parse_seconds(argv[1 + s.links], &seconds)) {
+		fprintf(stderr, "usage: te_stress [links] [SECONDS]\n");
 		return 2;
 	}
+	if (s.links && !fx_links_are())
+		return fx_links_inside(argv, "yes");
+	if (s.links)
+		setenv("MOONRAIL_DEVICES", "r0,r1", 1);
 	s.seed = fx_seed();
 	for (unsigned int i = 0; i < STRESS_WORKERS && good; i++)
 		good = stress_start(&s, i, false);

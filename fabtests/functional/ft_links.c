@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Rails that go, come back and are slow, between two network namespaces (it
+ * starts itself again in one of them). What a machine may be too busy for is
+ * printed and only bounded.
+ *
+ *	ft_links		all cases but calm, at a time
+ *	ft_links CASE		that one
+ *	ft_links calm SECONDS	beside spinning processes for that long: nothing
+ *				else may run meanwhile
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_num.h"
+#include "fabtests/functional/fx_links.h"
+
+#define LINKS_MEM (16 * FX_MIB)
+#define LINKS_BLOCK (512 * FX_KIB)
+#define LINKS_FLAPS 10
+#define LINKS_TURNS 5
+#define LINKS_SPINNERS 8
+#define LINKS_COST_LEAST 0.3		/* on any machine; 0.95 on a quiet one */
+
+static struct fx_job links_job(const struct fx_links *l, uint64_t len,
+			       uint64_t block)
+{
+	struct fx_job job = {
+		.engine = l->engine, .seg = l->seg, .op = OPCODE_WRITE,
+		.local = l->mem.p, .remote = l->target.mem.addr,
+		.len = len, .block = block,
+	};
+
+	return job;
+}
+
+/* Milliseconds that it took, 0: it failed. */
+static double links_move(const struct fx_links *l, uint64_t len)
+{
+	uint64_t from = ft_now_ns();
+
+	if (!fx_move(l->engine, l->seg, OPCODE_WRITE, l->mem.p,
+		     l->target.mem.addr, len, LINKS_BLOCK))
+		return 0;
+	return (double)(ft_now_ns() - from) / 1e6;
+}
+
+static bool links_r0_down(void *arg)
+{
+	return fx_links_stats(arg, "r0").state == TE_RAIL_DOWN;
+}
+
+static bool links_r0_up(void *arg)
+{
+	return fx_links_stats(arg, "r0").state == TE_RAIL_UP;
+}
+
+/* --- a link goes while nothing happens ----------------------------------- */
+
+static void links_idle(struct fx_links *l)
+{
+	double calm = links_move(l, FX_MIB), ms;
+	uint64_t from = ft_now_ns();
+	bool good;
+
+	good = fx_links_do("link 0 down");
+	good = ft_wait_until(links_r0_down, l, FX_LONG_MS) && good;
+	ft_ok(good, "a_link_that_goes_while_nothing_is_posted_is_noticed");
+	ft_diag("after %.0f ms", (double)(ft_now_ns() - from) / 1e6);
+	ms = links_move(l, FX_MIB);
+	ft_diag("1 MiB took %.1f ms, before %.1f ms", ms, calm);
+	ft_ok(ms > 0, "and_what_is_submitted_next_goes_by_the_other");
+	good = fx_links_do("restore 0") && fx_links_mended(l);
+	ft_ok(good && ft_wait_until(links_r0_up, l, FX_LONG_MS),
+	      "it_carries_again");
+}
+
+/* --- no rail is left ----------------------------------------------------- */
+
+/* What did not arrive has a record that names both rails. */
+static bool links_told(const struct fx_job *job)
+{
+	struct te_error err;
+	bool good = true;
+
+	for (size_t i = 0; i < job->tasks; i++) {
+		if (fx_task_status(job, i) == STATUS_COMPLETED)
+			continue;
+		if (te_task_error(job->engine, job->id, i, &err, sizeof(err)))
+			return false;
+		if (strstr(err.text, " r0") && strstr(err.text, " r1"))
+			continue;
+		ft_diag("task %zu: %s", i, err.text);
+		good = false;
+	}
+	return good;
+}
+
+/* Moves may meet the short deadline on a busy machine. */
+static bool links_mended(void *links)
+{
+	return fx_links_mended(links);
+}
+
+/* True: some were under way when the rails went; false: too late. */
+static bool links_gone_once(struct fx_links *l, const char *how,
+			    const char *both, const char *mend)
+{
+	struct fx_job job = links_job(l, LINKS_MEM, LINKS_BLOCK);
+	unsigned int ended;
+	bool good;
+
+	good = !fx_job_start(&job) &&
+	       fx_job_reach(&job, LINKS_MEM / 8, FX_LONG_MS) &&
+	       fx_links_do(both);
+	good = fx_job_wait(&job, FX_LONG_MS) && good;
+	ended = job.n[STATUS_FAILED] + job.n[STATUS_TIMEOUT];
+	ft_diag("%s: %s", how, fx_job_text(&job));
+	if (!good || ended)
+		ft_ok(good && ended + job.n[STATUS_COMPLETED] == job.tasks &&
+		      links_told(&job), "no_rail_left_%s_ends_tasks_with_a_"
+		      "record_that_names_them", how);
+	fx_job_free(&job);
+	ft_ok(fx_links_do(mend) && ft_wait_until(links_mended, l, FX_LONG_MS),
+	      "and_they_carry_again_after_%s", how);
+	return !good || ended;
+}
+
+static void links_gone(struct fx_links *l, const char *how, const char *both,
+		       const char *mend)
+{
+	int i;
+
+	for (i = 0; i < 20; i++)
+		if (links_gone_once(l, how, both, mend))
+			return;
+	ft_ok(false, "the rails go before all has arrived");
+}
+
+#define LINKS_LOSE " INPUT -p tcp -j DROP"
+
+static void links_none(struct fx_links *l)
+{
+	links_gone(l, "links_down", "run b sh -c 'ip link set r0 down; "
+		   "ip link set r1 down'", "restore");
+	links_gone(l, "packets_lost", "run b iptables -w 10 -I" LINKS_LOSE,
+		   "run b iptables -w 10 -D" LINKS_LOSE);
+}
+
+/* --- a link comes and goes ----------------------------------------------- */
+
+struct links_flap {
+	double back_ms;			/* until both carry again */
+	unsigned int fds;
+};
+
+static bool links_flap(struct fx_links *l, unsigned int i,
+		       struct links_flap *flap)
+{
+	static const char *const how[] = { "link 0 down", "drop 0 both" };
+	bool good;
+	uint64_t from;
+
+	good = fx_links_do(how[i % 2]) && links_move(l, LINKS_MEM / 4) > 0 &&
+	       fx_links_do("restore 0");
+	from = ft_now_ns();
+	good = good && fx_links_mended(l);
+	flap->back_ms = (double)(ft_now_ns() - from) / 1e6;
+	flap->fds = fx_count_dir("/proc/self/fd");
+	ft_diag("flap %u: carries after %.0f ms, %u descriptors", i,
+		flap->back_ms, flap->fds);
+	return good;
+}
+
+static double links_least(const struct links_flap *flap)
+{
+	double ms = flap[0].back_ms;
+
+	for (int i = 1; i < 4; i++)
+		if (flap[i].back_ms < ms)
+			ms = flap[i].back_ms;
+	return ms;
+}
+
+static void links_flaps(struct fx_links *l)
+{
+	uint64_t changes = fx_links_stats(l, "r0").state_changes;
+	struct links_flap flap[LINKS_FLAPS];
+	unsigned int most = 0, threads;
+	bool good = true;
+
+	threads = fx_count_dir("/proc/self/task");
+	for (unsigned int i = 0; i < LINKS_FLAPS && good; i++)
+		good = links_flap(l, i, &flap[i]);
+	if (!ft_ok(good, "ten_flaps_and_no_transfer_fails"))
+		return;
+	ft_wait_until(links_r0_up, l, FX_LONG_MS);
+	for (unsigned int i = 0; i < 4; i++)
+		if (flap[i].fds > most)
+			most = flap[i].fds;
+	ft_ok(flap[LINKS_FLAPS - 1].fds <= most + 8,
+	      "descriptors_do_not_grow");
+	ft_ok(fx_count_dir("/proc/self/task") <= threads + 3,
+	      "threads_do_not_grow");
+	ft_ok(links_least(flap + LINKS_FLAPS - 4) <=
+	      3 * links_least(flap) + 1000,
+	      "the_last_recovers_as_soon_as_the_first");
+	changes = fx_links_stats(l, "r0").state_changes - changes;
+	ft_diag("%llu changes of state", (unsigned long long)changes);
+	ft_ok(changes >= LINKS_FLAPS && changes <= 12 * LINKS_FLAPS,
+	      "there_is_no_storm_of_states");
+}
+
+/* --- a rail becomes slow ------------------------------------------------- */
+
+static void links_slow(struct fx_links *l)
+{
+	double calm = links_move(l, LINKS_MEM), ms[2];
+	bool good;
+
+	good = fx_links_do("rate 0 2mbit") && calm > 0;
+	ms[0] = links_move(l, LINKS_MEM);
+	ms[1] = links_move(l, LINKS_MEM);
+	ft_diag("16 MiB: %.0f ms over two rails, %.0f and %.0f ms with one of "
+		"a hundredth", calm, ms[0], ms[1]);
+	/* by half of it each it would take 32 s */
+	ft_ok(good && ms[0] > 0 && ms[1] > 0 && ms[1] < 16000,
+	      "a_rail_of_a_hundredth_of_its_rate_holds_up_nothing");
+	ft_ok(fx_links_do("restore 0") && fx_links_mended(l),
+	      "at_its_rate_it_carries_again");
+}
+
+/* --- a target is frozen -------------------------------------------------- */
+
+static double links_rate(const struct fx_links *l)
+{
+	double ms = links_move(l, LINKS_MEM);
+
+	return ms > 0 ? (double)LINKS_MEM / ms / 1e3 : 0;
+}
+
+static void links_frozen(struct fx_links *l)
+{
+	double calm[LINKS_TURNS], beside[LINKS_TURNS];
+	struct fx_links other = *l;
+	struct fx_job job;
+	bool good = true;
+
+	if (!ft_ok(fx_links_target(&other.target, l->mem.len),
+		   "a_second_target_starts"))
+		return;
+	other.seg = openSegment(l->engine, other.target.name);
+	links_move(&other, LINKS_MEM / 4);
+	for (int i = 0; i < LINKS_TURNS && good; i++) {
+		calm[i] = links_rate(l);
+		job = links_job(&other, LINKS_MEM, LINKS_BLOCK);
+		good = !fx_job_start(&job) &&
+		       fx_job_reach(&job, FX_MIB, FX_LONG_MS);
+		fx_peer_pause(&other.target);
+		beside[i] = links_rate(l);
+		fx_peer_resume(&other.target);
+		good = fx_job_wait(&job, FX_LONG_MS) && good;
+		fx_job_free(&job);
+	}
+	if (ft_ok(good, "transfers_beside_a_frozen_target")) {
+		ft_sort(calm, LINKS_TURNS);
+		ft_sort(beside, LINKS_TURNS);
+		ft_diag("%.1f MB/s alone, %.1f MB/s beside it: %.3f",
+			calm[LINKS_TURNS / 2], beside[LINKS_TURNS / 2],
+			beside[LINKS_TURNS / 2] / calm[LINKS_TURNS / 2]);
+		ft_ok(beside[LINKS_TURNS - 1] >
+		      LINKS_COST_LEAST * calm[LINKS_TURNS / 2],
+		      "a_frozen_target_costs_the_others_little");
+	}
+	closeSegment(l->engine, other.seg);
+	ft_ok(fx_peer_stop(&other.target), "it_ends_well");
+}
+
+/* --- nothing is wrong ---------------------------------------------------- */
+
+static unsigned int links_seconds = 8;
+
+static void links_spin(pid_t pid[LINKS_SPINNERS])
+{
+	for (int i = 0; i < LINKS_SPINNERS; i++) {
+		pid[i] = fork();
+		if (pid[i])
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			;
+	}
+}
+
+/* Beside more processes than the machine has cores no rail is suspected. */
+static void links_calm(struct fx_links *l)
+{
+	uint64_t was = fx_links_stats(l, "r0").state_changes +
+		       fx_links_stats(l, "r1").state_changes;
+	uint64_t end, changes, moves = 0;
+	pid_t pid[LINKS_SPINNERS];
+	bool good = true;
+
+	links_spin(pid);
+	end = ft_now_ns() + links_seconds * FT_NS_PER_SEC;
+	for (; good && ft_now_ns() < end; moves++)
+		good = fx_move(l->engine, l->seg,
+			       moves % 2 ? OPCODE_READ : OPCODE_WRITE,
+			       l->mem.p, l->target.mem.addr, LINKS_MEM,
+			       moves % 3 ? LINKS_BLOCK : 0);
+	for (int i = 0; i < LINKS_SPINNERS; i++) {
+		kill(pid[i], SIGKILL);
+		waitpid(pid[i], NULL, 0);
+	}
+	changes = fx_links_stats(l, "r0").state_changes +
+		  fx_links_stats(l, "r1").state_changes - was;
+	ft_diag("%llu transfers of 16 MiB in %u s, %llu changes of state",
+		(unsigned long long)moves, links_seconds,
+		(unsigned long long)changes);
+	ft_ok(good && moves > 0 && !changes,
+	      "beside_spinning_processes_no_rail_is_suspected");
+}
+
+/* ------------------------------------------------------------------------- */
+
+static const struct links_case {
+	const char *name;
+	void (*run)(struct fx_links *links);
+	const char *timeout;		/* MC_SLICE_TIMEOUT, s */
+} links_cases[] = {
+	{ "idle", links_idle, "30" },
+	{ "none", links_none, "2" },
+	{ "flaps", links_flaps, "30" },
+	{ "slow", links_slow, "60" },
+	{ "frozen", links_frozen, "30" },
+	{ "calm", links_calm, "60" },
+};
+
+#define LINKS_CASES (sizeof(links_cases) / sizeof(links_cases[0]))
+
+static void links_run(const struct links_case *c)
+{
+	static struct fx_links links;
+
+	setenv("MC_SLICE_TIMEOUT", c->timeout, 1);
+	if (!ft_ok(fx_links_start(&links, LINKS_MEM), "%s: both_rails_carry",
+		   c->name))
+		return;
+	c->run(&links);
+	fx_links_stop(&links);
+}
+
+/* A case as a program of its own; the first argument is another's. */
+static bool links_start(struct ft_proc *proc, const char *name)
+{
+	char *argv[] = { (char *)"/proc/self/exe", (char *)name, NULL };
+
+	return !ft_proc_start(proc, argv);
+}
+
+/* Its exit code, after its lines. */
+static int links_end(struct ft_proc *proc)
+{
+	char line[1024];
+
+	while (!ft_proc_line(proc, line, sizeof(line), FX_LONG_MS))
+		puts(line);
+	return ft_proc_stop(proc, FX_LONG_MS);
+}
+
+/* They run at a time; FT_PASS, or what one of them ended with. */
+static int links_some(size_t from, size_t to)
+{
+	struct ft_proc proc[LINKS_CASES];
+	int code, worst = FT_PASS;
+	size_t i;
+
+	for (i = from; i < to; i++)
+		if (!links_start(&proc[i], links_cases[i].name))
+			worst = FT_FAIL;
+	for (i = from; i < to; i++) {
+		code = links_end(&proc[i]);
+		if (code && worst != FT_FAIL)
+			worst = code;
+	}
+	return worst;
+}
+
+/* All but the last, which wants a machine of its own. */
+static int links_all(void)
+{
+	return links_some(0, LINKS_CASES - 1);
+}
+
+int main(int argc, char **argv)
+{
+	fx_init(argc, argv);
+	if (argc > 2)
+		links_seconds = (unsigned int)atoi(argv[2]);
+	if (!fx_links_are())
+		return argc > 1 ? fx_links_inside(argv, "no") : links_all();
+	for (size_t i = 0; i < LINKS_CASES; i++)
+		if (!strcmp(argv[1], links_cases[i].name))
+			links_run(&links_cases[i]);
+	return ft_result();
+}
