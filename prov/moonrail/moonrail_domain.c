@@ -235,7 +235,7 @@ static int domain_add_rails(struct moonrail_domain *d,
 			    const struct fi_info *info, const char *source,
 			    bool loopback)
 {
-	char list[1024], dest[64];
+	char list[TEI_SETTING_TEXT], dest[64];
 	const char *devices = moonrail_devices(list, sizeof(list));
 	uint16_t port;
 	struct tei_err err;

@@ -73,7 +73,7 @@ const char *moonrail_devices(char *out, size_t cap)
 	if (!text)
 		return NULL;
 	for (;;) {
-		len = strcspn(text, ",");
+		len = strcspn(text, ", ");
 		n += init_device(text, len, out + n, cap - n);
 		text += len;
 		if (!*text++ || n + 2 > cap)

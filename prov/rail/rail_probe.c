@@ -73,21 +73,24 @@ static void probe_start(struct rail *rail)
 	tei_mutex_unlock(&rail->probe.lane.lock);
 }
 
-/* True while it is not open yet. */
-static bool probe_starting(struct rail *rail)
+/* It takes no slices. */
+static void probe_retire(struct rail_lane *lane)
 {
-	struct rail_lane *lane = &rail->probe.lane;
-
-	if (!__atomic_load_n(&rail->probe.under_way, __ATOMIC_RELAXED))
-		return false;
-	if (!rail_opening_over(&rail->probe))
-		return true;
-	/* it takes no slices */
 	tei_mutex_lock(&lane->lock);
 	if (lane->ep)
 		__atomic_store_n(&lane->state, RAIL_LANE_RETIRING,
 				 __ATOMIC_RELEASE);
 	tei_mutex_unlock(&lane->lock);
+}
+
+/* True while it is not open yet. */
+static bool probe_starting(struct rail *rail)
+{
+	if (!__atomic_load_n(&rail->probe.under_way, __ATOMIC_RELAXED))
+		return false;
+	if (!rail_opening_over(&rail->probe))
+		return true;
+	probe_retire(&rail->probe.lane);
 	return false;
 }
 
@@ -193,6 +196,7 @@ void rail_probe_stop(struct rail *rail)
 	if (!rail->probing)
 		return;
 	rail_opening_stop(&rail->probe);
+	probe_retire(&rail->probe.lane);
 	rail->probing = false;
 	rail_lane_shut(&rail->probe.lane);
 	rail->dp->probing--;

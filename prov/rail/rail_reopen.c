@@ -90,6 +90,9 @@ void rail_reopen_start(struct rail_lane *lane)
 	struct rail_opening *o = reopen_of(lane);
 	uint32_t gen;
 
+	/* whoever opens one holds the lock */
+	if (__atomic_load_n(&o->under_way, __ATOMIC_RELAXED))
+		return;
 	tei_mutex_lock(&o->lane.lock);
 	if (o->under_way ||
 	    !__atomic_load_n(&lane->rail->open, __ATOMIC_ACQUIRE)) {

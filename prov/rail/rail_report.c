@@ -106,6 +106,7 @@ static void report_ranks(struct tei_rail_dp *dp, const char *location,
 	tei_mutex_unlock(&dp->admin);
 }
 
+/* ranks: NULL where only the addresses matter. */
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX])
 {
@@ -123,8 +124,10 @@ static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 		if (!report_route(p, rail, o, paths))
 			continue;
 		report_rail(rail, o);
-		o->rank = ranks[i];
-		o->connected = report_connected(rail, paths);
+		if (ranks) {
+			o->rank = ranks[i];
+			o->connected = report_connected(rail, paths);
+		}
 		n++;
 	}
 	return n;
@@ -177,7 +180,6 @@ static uint64_t report_hash(const char *text)
 
 void rail_ctl_report(struct tei_rail_peer *p)
 {
-	static const uint8_t no_ranks[TEI_RAIL_MAX];
 	struct tei_rail_path_info out[TEI_RAIL_MAX];
 	char text[REPORT_LINE];
 	uint32_t left = 0;
@@ -192,7 +194,7 @@ void rail_ctl_report(struct tei_rail_peer *p)
 	rail_sched_leave(p->dp);
 	if (!say)
 		return;
-	n = report_paths(p, no_ranks, out);
+	n = report_paths(p, NULL, out);
 	report_text(out, n, text);
 	hash = report_hash(text);
 	if (hash == p->said)
