@@ -293,22 +293,51 @@ int unregisterLocalMemory(transfer_engine_t engine, void *addr)
 	return memory_drop(e, &addr, 1);
 }
 
+static int memory_by_length(const void *a, const void *b)
+{
+	const buffer_entry_t *const *x = a, *const *y = b;
+
+	if ((*x)->length != (*y)->length)
+		return (*x)->length < (*y)->length ? -1 : 1;
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* The small ones first: what is refused then is refused before much was done.
+ * The caller frees it; NULL: no memory. */
+static buffer_entry_t **memory_order(buffer_entry_t *list, size_t n)
+{
+	buffer_entry_t **order = calloc(n ? n : 1, sizeof(*order));
+	size_t i;
+
+	for (i = 0; order && i < n; i++)
+		order[i] = &list[i];
+	if (order)
+		qsort(order, n, sizeof(*order), memory_by_length);
+	return order;
+}
+
 int registerLocalMemoryBatch(transfer_engine_t engine,
 			     buffer_entry_t *buffer_list, size_t buffer_len,
 			     const char *location)
 {
 	struct engine *e = engine_from(engine);
+	buffer_entry_t **order;
 	struct tei_err err;
 	size_t i = 0, left;
 	int ret = 0;
 
 	if (!e || (buffer_len && !buffer_list))
 		return engine_bad(e, __func__, NULL);
+	order = memory_order(buffer_list, buffer_len);
+	if (!order)
+		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
+				    "no memory to register %zu regions",
+				    buffer_len);
 	tei_mutex_lock(&e->control);
 	tei_local_regions_adding(e->local, true);
 	while (!ret && i < buffer_len) {
-		ret = memory_add(e, buffer_list[i].addr, buffer_list[i].length,
-				 location, true, &err);
+		ret = memory_add(e, order[i]->addr, order[i]->length, location,
+				 true, &err);
 		i += !ret;
 	}
 	tei_local_regions_adding(e->local, false);
@@ -322,6 +351,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	if (ret && buffer_len)
 		engine_work_publish(e);
 	tei_mutex_unlock(&e->control);
+	free(order);
 	return ret;
 }
 

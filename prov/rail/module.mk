@@ -17,6 +17,7 @@ SRCS += \
 	prov/rail/rail_lane.c \
 	prov/rail/rail_link.c \
 	prov/rail/rail_mr.c \
+	prov/rail/rail_mr_open.c \
 	prov/rail/rail_msg.c \
 	prov/rail/rail_near.c \
 	prov/rail/rail_note.c \

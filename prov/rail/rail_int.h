@@ -807,6 +807,10 @@ uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 		    struct tei_err *err);
 void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
+/* rail_mr_open.c: on every rail that is open, or a code and on none. Its ranks
+ * are known. */
+int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
+		     struct tei_err *err) TEI_REQUIRES(dp->admin);
 /* What is bound to the target lane is closed with it, and made anew. */
 void rail_mr_unbind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);

@@ -191,25 +191,12 @@ void rail_mr_close_anywhere(struct tei_rail_dp *dp)
 		mr_free(dp->anywhere);
 }
 
-static int mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
-		       struct tei_err *err)
-{
-	uint32_t i, n = rail_count(dp);
-	int ret = 0;
-
-	for (i = 0; i < n && !ret; i++)
-		if (rail_at(dp, i)->open)
-			ret = rail_mr_open_on(mr, rail_at(dp, i), err);
-	while (ret && i--)
-		rail_mr_close_on(mr, rail_at(dp, i));
-	return ret;
-}
-
 int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 		    const char *location, bool remote, struct tei_err *err,
 		    struct tei_rail_mr **out)
 {
 	struct tei_rail_mr *mr;
+	struct tei_err none;
 	int ret;
 
 	if (!addr || !len || (uintptr_t)addr + len < (uintptr_t)addr)
@@ -233,6 +220,8 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
 	ret = mr_insert(dp, mr);
+	if (!ret)
+		rail_mr_rank(dp, mr);
 	rail_sched_leave(dp);
 	if (ret) {
 		ret = tei_err_fail(err, ret, "rail", NULL,
@@ -240,13 +229,12 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 				   (unsigned long long)len);
 		goto err_mr;
 	}
-	ret = mr_open_all(dp, mr, err);
+	ret = rail_mr_open_all(dp, mr, err ? err : &none);
 	rail_sched_enter(dp);
 	if (ret)
 		mr_remove(dp, mr);
 	else
 		mr->state = RAIL_MR_READY;
-	rail_mr_rank(dp, mr);
 	rail_sched_leave(dp);
 	if (ret)
 		goto err_mr;

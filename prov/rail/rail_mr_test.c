@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "topo/tei_topo.h"
@@ -616,7 +618,118 @@ static void test_rails_are_ranked_by_the_part_of_a_region(void)
 	tei_topo_free(topo);
 }
 
+/* --- on all rails or on none --------------------------------------------- */
+
+/* from has two rails; the second is the near one of cpu:1. */
+static void mr_two_begin(struct mr_rig *rig, struct rail_shim *second,
+			 struct tei_topo *topo)
+{
+	memset(second, 0, sizeof(*second));
+	mr_init(rig);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->from, "127.0.0.1,127.0.0.4", -1),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->to, "127.0.0.2", -1), 0);
+	tei_rail_dp_set_topo(rig->from.dp, topo);
+	mr_shims(rig, 0);
+	rail_shim_install(second, rail_at(rig->from.dp, 1), 0);
+}
+
+static void mr_two_end(struct mr_rig *rig, struct rail_shim *second,
+		       struct tei_topo *topo)
+{
+	mr_end(rig);
+	rail_shim_remove(second);
+	tei_topo_free(topo);
+}
+
+static void test_near_rails_are_registered_on_first(void)
+{
+	struct tei_topo *topo = mr_topo();
+	struct rail_shim second;
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+	struct mr_rig rig;
+
+	mr_two_begin(&rig, &second, topo);
+	second.max_len = 1;
+	second.refusal = -FI_EACCES;
+	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN, "cpu:1",
+					true, &err, &mr), TEI_ERR_CONTEXT);
+	CU_ASSERT_EQUAL(rig.from_shim.made, 0);
+	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN, "cpu:0",
+					true, &err, &mr), TEI_ERR_CONTEXT);
+	CU_ASSERT_EQUAL(rig.from_shim.made, 1);
+	CU_ASSERT_EQUAL(rig.from_shim.live, 0);
+	mr_two_end(&rig, &second, topo);
+}
+
+/* Large enough for a thread per rail; nothing of it is touched. */
+static void test_a_large_region_is_on_all_rails_or_on_none(void)
+{
+	struct tei_topo *topo = mr_topo();
+	struct rail_shim second;
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+	struct mr_rig rig;
+	size_t len = 256u << 20;
+	char *mem = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	CU_ASSERT_FATAL(mem != MAP_FAILED);
+	mr_two_begin(&rig, &second, topo);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.from.dp, mem, len, "*", true,
+					      &err, &mr), 0);
+	CU_ASSERT_EQUAL(rig.from_shim.live, 1);
+	CU_ASSERT_EQUAL(second.live, 1);
+	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.from.dp, mem, TEI_NS_PER_SEC,
+					  NULL), 0);
+	second.max_live = 1;
+	second.live++;
+	second.refusal = -FI_ENOSPC;
+	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, mem, len, "*", true, &err,
+					&mr), TEI_ERR_CONTEXT);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "registrations"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->text,
+				      rail_at(rig.from.dp, 1)->name));
+	second.live--;
+	CU_ASSERT_EQUAL(rig.from_shim.live, 0);
+	mr_two_end(&rig, &second, topo);
+	munmap(mem, len);
+}
+
+static void test_the_error_names_the_limit_and_its_value(void)
+{
+	struct tei_rail_mr *mr;
+	struct rlimit limit;
+	struct tei_err err;
+	struct mr_rig rig;
+	char value[64];
+
+	mr_init(&rig);
+	mr_begin(&rig, -1);
+	mr_shims(&rig, 0);
+	rig.from_shim.max_len = 1;
+	rig.from_shim.refusal = -FI_ENOMEM;
+	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN, "*", true,
+					&err, &mr), TEI_ERR_CONTEXT);
+	CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	if (limit.rlim_cur == RLIM_INFINITY)
+		snprintf(value, sizeof(value), "memlock is not limited");
+	else
+		snprintf(value, sizeof(value), "memlock limit is %llu KiB",
+			 (unsigned long long)limit.rlim_cur >> 10);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, value));
+	CU_ASSERT_EQUAL(rig.from_shim.live, 0);
+	mr_end(&rig);
+}
+
 const struct tei_test_case rail_mr_cases[] = {
+	{ "near_rails_are_registered_on_first",
+	  test_near_rails_are_registered_on_first },
+	{ "a_large_region_is_on_all_rails_or_on_none",
+	  test_a_large_region_is_on_all_rails_or_on_none },
+	{ "the_error_names_the_limit_and_its_value",
+	  test_the_error_names_the_limit_and_its_value },
 	{ "memory_works_as_each_provider_likes_it",
 	  test_memory_works_as_each_provider_likes_it },
 	{ "keys_are_the_providers", test_keys_are_the_providers },

@@ -17,9 +17,11 @@
  * the first piece halves the size, down to REG_SHIFT_MIN. A refusal of a later
  * one is no matter of size.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 
 #include "prov/rail/rail_int.h"
 
@@ -248,16 +250,38 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 	return 0;
 }
 
+/* Which limit it met, and its value. */
+static void reg_hint(const struct rail *rail, int ret, char *out, size_t cap)
+{
+	const struct fi_domain_attr *attr = rail->info->domain_attr;
+	struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+
+	*out = '\0';
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	if ((ret == -FI_ENOMEM || ret == -FI_EAGAIN) &&
+	    limit.rlim_cur != RLIM_INFINITY)
+		snprintf(out, cap, "the memlock limit is %llu KiB (ulimit -l)",
+			 (unsigned long long)limit.rlim_cur >> 10);
+	else if (ret == -FI_ENOMEM || ret == -FI_EAGAIN)
+		snprintf(out, cap, "memlock is not limited; with this one "
+			 "there are %u regions, and the device takes %zu "
+			 "registrations", rail->dp->nmrs, attr->mr_cnt);
+	else if (ret == -FI_ENOSPC || ret == -FI_ENOKEY)
+		snprintf(out, cap, "with this one there are %u regions, and "
+			 "the device takes %zu registrations", rail->dp->nmrs,
+			 attr->mr_cnt);
+	else if (ret == -FI_E2BIG)
+		snprintf(out, cap, "the device takes not even pieces of %u KiB",
+			 1u << (REG_SHIFT_MIN - 10));
+}
+
 static int reg_fail(const struct tei_rail_mr *mr, const struct rail *rail,
 		    int ret, struct tei_err *err)
 {
-	const char *hint = NULL;
+	char hint[TEI_ERR_TEXT];
 
-	if (ret == -FI_ENOMEM || ret == -FI_EAGAIN)
-		hint = "check the memlock limit (ulimit -l)";
-	if (ret == -FI_ENOSPC || ret == -FI_ENOKEY)
-		hint = "the device's number of registrations is used up";
-	return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", hint,
+	reg_hint(rail, ret, hint, sizeof(hint));
+	return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", *hint ? hint : NULL,
 			    "%s: registering %p, %llu bytes: %s", rail->name,
 			    (void *)mr->addr, (unsigned long long)mr->len,
 			    fi_strerror(-ret));
