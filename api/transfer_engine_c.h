@@ -218,7 +218,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
  */
 int unregisterLocalMemory(transfer_engine_t engine, void *addr);
 
-/* One publication for the whole batch; all or nothing. */
+/* One publication for the whole batch, the shortest first; all or nothing. */
 int registerLocalMemoryBatch(transfer_engine_t engine,
 			     buffer_entry_t *buffer_list, size_t buffer_len,
 			     const char *location);
