@@ -250,29 +250,41 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 	return 0;
 }
 
+/* Registrations on that rail. */
+static uint64_t reg_count(const struct rail *rail)
+{
+	uint64_t n = 0;
+	uint32_t i;
+
+	rail_sched_enter(rail->dp);
+	for (i = 0; i < rail->dp->nmrs; i++)
+		n += rail->dp->mrs[i]->part[rail->index].n;
+	rail_sched_leave(rail->dp);
+	return n;
+}
+
 /* Which limit it met, and its value. */
 static void reg_hint(const struct rail *rail, int ret, char *out, size_t cap)
 {
-	const struct fi_domain_attr *attr = rail->info->domain_attr;
+	size_t max = rail->info->domain_attr->mr_cnt;
 	struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+	bool memory = ret == -FI_ENOMEM || ret == -FI_EAGAIN;
+	int n = 0;
 
 	*out = '\0';
+	if (!memory && ret != -FI_ENOSPC && ret != -FI_ENOKEY)
+		return;
 	getrlimit(RLIMIT_MEMLOCK, &limit);
-	if ((ret == -FI_ENOMEM || ret == -FI_EAGAIN) &&
-	    limit.rlim_cur != RLIM_INFINITY)
-		snprintf(out, cap, "the memlock limit is %llu KiB (ulimit -l)",
-			 (unsigned long long)limit.rlim_cur >> 10);
-	else if (ret == -FI_ENOMEM || ret == -FI_EAGAIN)
-		snprintf(out, cap, "memlock is not limited; with this one "
-			 "there are %u regions, and the device takes %zu "
-			 "registrations", rail->dp->nmrs, attr->mr_cnt);
-	else if (ret == -FI_ENOSPC || ret == -FI_ENOKEY)
-		snprintf(out, cap, "with this one there are %u regions, and "
-			 "the device takes %zu registrations", rail->dp->nmrs,
-			 attr->mr_cnt);
-	else if (ret == -FI_E2BIG)
-		snprintf(out, cap, "the device takes not even pieces of %u KiB",
-			 1u << (REG_SHIFT_MIN - 10));
+	if (memory && limit.rlim_cur != RLIM_INFINITY)
+		n = snprintf(out, cap, "the memlock limit is %llu KiB (ulimit "
+			     "-l); ", (unsigned long long)limit.rlim_cur >> 10);
+	else if (memory)
+		n = snprintf(out, cap, "memlock is not limited; ");
+	n += snprintf(out + n, cap - (size_t)n, "there are %llu registrations",
+		      (unsigned long long)reg_count(rail));
+	if (max)
+		snprintf(out + n, cap - (size_t)n, ", the device takes %zu",
+			 max);
 }
 
 static int reg_fail(const struct tei_rail_mr *mr, const struct rail *rail,
