@@ -145,7 +145,7 @@ free_port()
 	port=$((${port:-$((21000 + $$ % 9000))} + 1))
 }
 
-fi_rma_bw()
+find_rma_bw()
 {
 	command -v "${FABTESTS:+$FABTESTS/}fi_rma_bw" ||
 		command -v "${FABTESTS:+$FABTESTS/bin/}fi_rma_bw"
@@ -211,7 +211,7 @@ rma_run()
 
 part_rma_bw()
 {
-	if ! rma=$(fi_rma_bw); then
+	if ! rma=$(find_rma_bw); then
 		skip rma_bw 'no fi_rma_bw in PATH; FABTESTS=DIR names its folder'
 		return
 	fi
