@@ -170,5 +170,6 @@ check 'packets lost both ways, in mid-write' write rails_drop 0 both
 check 'connections refused, in mid-read' read rails_refuse 0
 check 'packets lost on the way there' write rails_drop 0 in
 check 'packets lost on the way back' read rails_drop 0 out
+check 'packets that do not leave' write rails_drop 0 out a
 check 'connections reset' write rails_reset 0
 exit "$bad"

@@ -64,17 +64,6 @@ static bool cut_listens(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) && on;
 }
 
-/* The other end's kernel was heard of within that time. */
-static bool cut_hears(int fd, uint32_t ms)
-{
-	struct tcp_info info;
-	socklen_t len = sizeof(info);
-
-	memset(&info, 0, sizeof(info));
-	return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) &&
-	       (info.tcpi_last_ack_recv < ms || info.tcpi_last_data_recv < ms);
-}
-
 /* Nobody has closed it or given it up. */
 static bool cut_lives(int fd)
 {
@@ -116,7 +105,7 @@ static void cut_socket(int fd, struct cut *c)
 		}
 	}
 	c->meant++;
-	c->heard |= c->heard_ms && cut_hears(fd, c->heard_ms);
+	c->heard |= c->heard_ms && rail_tcp_heard(fd, c->heard_ms);
 	c->lives |= cut_lives(fd);
 	if (c->shut)
 		shutdown(fd, SHUT_RDWR);

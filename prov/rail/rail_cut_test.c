@@ -96,10 +96,45 @@ static void test_a_number_that_was_given_away_is_not_cut(void)
 	cut_end(&rig);
 }
 
+/* Until the connection is full, or not any more, as the kernel sees it. */
+static bool cut_await(struct cut_rig *rig, int other, bool full)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	static char junk[1 << 16];
+
+	while (rail_tcp_heard(rig->watched, 0) != full) {
+		if (tei_now_ns() > end)
+			return false;
+		if (full)
+			send(rig->watched, junk, sizeof(junk),
+			     MSG_NOSIGNAL | MSG_DONTWAIT);
+		else
+			recv(other, junk, sizeof(junk), MSG_DONTWAIT);
+	}
+	return true;
+}
+
+static void test_who_does_not_read_is_heard_of(void)
+{
+	struct cut_rig rig;
+	int other;
+
+	cut_begin(&rig);
+	other = accept(rig.listener, NULL, NULL);
+	CU_ASSERT_FATAL(other >= 0);
+	CU_ASSERT(!rail_tcp_heard(rig.watched, 0));
+	CU_ASSERT(cut_await(&rig, other, true));
+	CU_ASSERT(cut_await(&rig, other, false));
+	close(other);
+	cut_end(&rig);
+}
+
 const struct tei_test_case rail_cut_cases[] = {
 	{ "only_what_the_lane_watches_is_cut",
 	  test_only_what_the_lane_watches_is_cut },
 	{ "a_number_that_was_given_away_is_not_cut",
 	  test_a_number_that_was_given_away_is_not_cut },
+	{ "who_does_not_read_is_heard_of",
+	  test_who_does_not_read_is_heard_of },
 	{ NULL, NULL },
 };

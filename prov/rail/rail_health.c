@@ -359,24 +359,26 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 	return false;
 }
 
+/* Nobody is suspected, either, before the kernel was asked. */
 static void health_confirm(const struct health_todo *t)
 {
-	bool down = rail_stall_confirm(t->peer, t->lane, t->remote, t->moves,
-				       t->doubt_ns);
+	bool still = rail_stall_confirm(t->peer, t->lane, t->remote, t->moves,
+					t->doubt_ns);
 	struct rail_fault *f;
 
 	rail_sched_enter(t->peer->dp);
 	f = health_find(t->peer, t->rail, t->remote);
-	if (f && f->stage == RAIL_FAULT_SUSPECT) {
-		if (down) {
-			rail_health_down(t->peer, t->rail, t->remote,
-					 "nothing gets through", true);
-		} else {
-			f->stage = RAIL_FAULT_ASKED;
-			f->since_ns = tei_now_ns();
-			f->alive_ns = 0;
-			rail_health_state(t->rail);
-		}
+	if (f && still && f->stage == RAIL_FAULT_ASKED) {
+		f->stage = RAIL_FAULT_SUSPECT;
+		rail_health_state(t->rail);
+	} else if (f && still && f->stage == RAIL_FAULT_SUSPECT) {
+		rail_health_down(t->peer, t->rail, t->remote,
+				 "nothing gets through", true);
+	} else if (f && f->stage <= RAIL_FAULT_SUSPECT) {
+		f->stage = RAIL_FAULT_ASKED;
+		f->since_ns = tei_now_ns();
+		f->alive_ns = 0;
+		rail_health_state(t->rail);
 	}
 	rail_sched_leave(t->peer->dp);
 }

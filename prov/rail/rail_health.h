@@ -108,7 +108,8 @@ void rail_health_state(struct rail *rail) TEI_REQUIRES(rail_sched_held);
 /* --- rail_stall.c -------------------------------------------------------- */
 /* Paths with posted slices of which none moves become faults. The thread. */
 void rail_stall_look(struct tei_rail_dp *dp, uint64_t now);
-/* ASKED and SUSPECT: cleared, or moved on. True: it is down by now. */
+/* ASKED and SUSPECT: true if it is time for the next stage, once that is
+ * confirmed. */
 bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
 /* Whether the last look at it, outside the lock, confirms the verdict. It may

@@ -3,7 +3,11 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static struct rail_fault *health_fault(struct test_pair *pair)
 {
@@ -175,7 +179,7 @@ static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 {
 	uint64_t now = tei_now_ns() + TEI_NS_PER_SEC, from, ns;
 	struct rail_fault *f;
-	bool down = false;
+	bool due, down = false;
 
 	rail_sched_enter(pair->from.dp);
 	f = rail_health_ask(pair->peer, pair->rail, 0);
@@ -190,8 +194,10 @@ static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_ASKED);
 	pair->peer->alive_ns = now;
 	for (ns = 0; !down && ns < TEI_NS_PER_SEC; ns += RAIL_HEALTH_NS) {
-		down = rail_stall_judge(f, now + ns);
-		CU_ASSERT(!down || f->stage == RAIL_FAULT_SUSPECT);
+		due = rail_stall_judge(f, now + ns);
+		down = due && f->stage == RAIL_FAULT_SUSPECT;
+		if (due)
+			f->stage = RAIL_FAULT_SUSPECT;
 	}
 	rail_health_forget(pair->peer);
 	rail_sched_leave(pair->from.dp);
@@ -214,6 +220,145 @@ static void test_silence_counts_from_a_sign_of_life_on(void)
 	test_pair_close(&pair);
 }
 
+/* --- the kernel is asked ------------------------------------------------- */
+
+/* What is asked of the peer's lane is asked of a connection that nobody reads,
+ * and back again. */
+struct health_full {
+	int listener, fd, wait_fd;
+	struct tei_rail_addr addr;
+};
+
+static void health_swap(struct test_pair *pair, struct health_full *full)
+{
+	struct rail_lane *lane = &pair->rail->init[0];
+	struct tei_rail_addr addr;
+	int fd;
+
+	rail_sched_enter(pair->from.dp);
+	addr = pair->peer->remotes[0].addr;
+	pair->peer->remotes[0].addr = full->addr;
+	full->addr = addr;
+	rail_sched_leave(pair->from.dp);
+	tei_mutex_lock(&lane->lock);
+	fd = lane->wait_fd;
+	lane->wait_fd = full->wait_fd;
+	full->wait_fd = fd;
+	tei_mutex_unlock(&lane->lock);
+}
+
+static void health_fill(struct test_pair *pair, struct health_full *full)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct epoll_event ev = { .events = EPOLLIN };
+	socklen_t len = sizeof(sin);
+	static char junk[1 << 16];
+
+	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	full->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	full->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	full->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	CU_ASSERT_FATAL(full->listener >= 0 && full->fd >= 0);
+	CU_ASSERT_EQUAL_FATAL(bind(full->listener, (void *)&sin, len), 0);
+	CU_ASSERT_EQUAL_FATAL(listen(full->listener, 1), 0);
+	CU_ASSERT_EQUAL_FATAL(getsockname(full->listener, (void *)&sin, &len),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(connect(full->fd, (void *)&sin, len), 0);
+	CU_ASSERT_EQUAL_FATAL(epoll_ctl(full->wait_fd, EPOLL_CTL_ADD, full->fd,
+					&ev), 0);
+	while (!rail_tcp_heard(full->fd, 0) && tei_now_ns() < end)
+		send(full->fd, junk, sizeof(junk), MSG_NOSIGNAL | MSG_DONTWAIT);
+	memset(&full->addr, 0, sizeof(full->addr));
+	full->addr.len = sizeof(sin);
+	memcpy(full->addr.bytes, &sin, sizeof(sin));
+	health_swap(pair, full);
+}
+
+static void health_drain(struct test_pair *pair, struct health_full *full)
+{
+	health_swap(pair, full);
+	close(full->wait_fd);
+	close(full->fd);
+	close(full->listener);
+}
+
+/* The peer lives, but nothing has moved by this rail for that long. */
+static struct rail_fault *health_silent(struct test_pair *pair,
+					enum rail_fault_stage stage,
+					uint64_t since_ns)
+{
+	uint64_t now = tei_now_ns();
+	struct rail_fault *f;
+
+	rail_sched_enter(pair->from.dp);
+	rail_health_forget(pair->peer);
+	f = rail_health_ask(pair->peer, pair->rail, 0);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	f->stage = stage;
+	f->lane = &pair->rail->init[0];
+	f->moves = rail_stall_moves(pair->peer, f->lane, 0);
+	f->looks = 100;
+	f->since_ns = now - since_ns;
+	f->doubt_ns = now - since_ns;
+	f->alive_ns = now - since_ns + 1;
+	pair->peer->alive_ns = now;
+	rail_health_state(pair->rail);
+	rail_sched_leave(pair->from.dp);
+	return f;
+}
+
+static enum rail_fault_stage health_turn(struct test_pair *pair,
+					 struct rail_fault *f)
+{
+	pair->from.dp->health_ns = 0;
+	rail_health_run(pair->from.dp, tei_now_ns());
+	CU_ASSERT_EQUAL(health_fault(pair), f);
+	return f->stage;
+}
+
+/* Tried again: its kernel may be asked for room just now, or ours be stopped
+ * for seconds. */
+static void health_waits(struct test_pair *pair, enum rail_fault_stage stage)
+{
+	enum rail_fault_stage after = RAIL_FAULT_DOWN;
+	struct rail_fault *f = NULL;
+	int tries;
+
+	for (tries = 0; tries < 20 && after != RAIL_FAULT_ASKED; tries++) {
+		f = health_silent(pair, stage, 100 * TEI_NS_PER_MS);
+		CU_ASSERT_EQUAL(health_stats(pair).state,
+				stage == RAIL_FAULT_ASKED ? TEI_RAIL_UP :
+							    TEI_RAIL_SUSPECT);
+		after = health_turn(pair, f);
+	}
+	CU_ASSERT_EQUAL_FATAL(after, RAIL_FAULT_ASKED);
+	CU_ASSERT_EQUAL(health_stats(pair).state, TEI_RAIL_UP);
+	/* a new sign of life is asked for */
+	CU_ASSERT_EQUAL(f->alive_ns, 0);
+	CU_ASSERT(pair->peer->alive_ns <= f->since_ns);
+}
+
+static void test_nobody_is_suspected_whose_kernel_waits(void)
+{
+	struct health_full full;
+	struct test_pair pair;
+	struct rail_fault *f;
+
+	test_pair_open(&pair);
+	health_fill(&pair, &full);
+	health_waits(&pair, RAIL_FAULT_ASKED);
+	health_waits(&pair, RAIL_FAULT_SUSPECT);
+	/* not for ever */
+	f = health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_SUSPECT);
+	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_DOWN);
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_DOWN);
+	health_drain(&pair, &full);
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_health_cases[] = {
 	{ "a_burst_of_errors_is_one_fault",
 	  test_a_burst_of_errors_is_one_fault },
@@ -222,6 +367,8 @@ const struct tei_test_case rail_health_cases[] = {
 	{ "a_share_doubles_until_it_is_full",
 	  test_a_share_doubles_until_it_is_full },
 	{ "a_ramp_without_traffic_ends", test_a_ramp_without_traffic_ends },
+	{ "nobody_is_suspected_whose_kernel_waits",
+	  test_nobody_is_suspected_whose_kernel_waits },
 	{ "silence_counts_from_a_sign_of_life_on",
 	  test_silence_counts_from_a_sign_of_life_on },
 	{ NULL, NULL },

@@ -792,7 +792,8 @@ enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr,
 /* Whether there is one. */
 enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len) TEI_REQUIRES(lane->lock);
-/* Whether the kernel heard anything from there in the last milliseconds. */
+/* Whether the kernel heard anything from there in the last milliseconds, or
+ * knows that the process there leaves its sockets unread. */
 bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
 		    uint32_t ms) TEI_REQUIRES(lane->lock);
 /* Whether there is none to that address that could still carry anything, as far
@@ -801,6 +802,10 @@ bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
 /* The lane's connections, as far as the provider shows them. */
 uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* --- rail_tcp.c ---------------------------------------------------------- */
+/* The same of one socket; ms 0: only the latter. */
+bool rail_tcp_heard(int fd, uint32_t ms);
 
 /* --- rail_reg.c: registering on a rail ----------------------------------- */
 /* All of these: dp->admin is held, or nobody else knows the rail. */

@@ -148,12 +148,9 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 	if (grace > STALL_GRACE_MAX)
 		grace = STALL_GRACE_MAX;
 	f->looks++;
-	if (f->stage == RAIL_FAULT_ASKED) {
-		if (now - f->alive_ns < grace / 2 || f->looks < STALL_LOOKS)
-			return false;
-		f->stage = RAIL_FAULT_SUSPECT;
-		rail_health_state(f->rail);
-	}
+	if (f->stage == RAIL_FAULT_ASKED)
+		return now - f->alive_ns >= grace / 2 &&
+		       f->looks >= STALL_LOOKS;
 	return now - f->alive_ns >= grace;
 }
 

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the kernel knows of a connection's other end. The window that it offers
+ * is in linux/tcp.h alone, which nothing may include beside netinet/tcp.h.
+ */
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "prov/rail/rail_int.h"
+
+/*
+ * The other end's kernel has acknowledged all that it had room for, more waits
+ * for room, and no question for room is unanswered (RFC 9293, 3.8.6.1). Packets
+ * that are dropped before they leave wait beside an open window.
+ */
+static bool tcp_full(const struct tcp_info *info)
+{
+	return !info->tcpi_unacked && info->tcpi_notsent_bytes &&
+	       !info->tcpi_probes && info->tcpi_snd_wnd < info->tcpi_snd_mss;
+}
+
+bool rail_tcp_heard(int fd, uint32_t ms)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	memset(&info, 0, sizeof(info));
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		return false;
+	if (info.tcpi_last_ack_recv < ms || info.tcpi_last_data_recv < ms)
+		return true;
+	/* older kernels do not tell the window */
+	return len > offsetof(struct tcp_info, tcpi_snd_wnd) &&
+	       tcp_full(&info);
+}
