@@ -30,8 +30,8 @@ config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
 	$(SRCDIR)/configure $(CONFIGURE_ARGS)
 
 HEADERS = moonrail.h transfer_engine_c.h
-MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/moonrail api \
-	  fabtests tools scripts
+MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/gpu \
+	  prov/moonrail api fabtests tools scripts
 ifeq ($(WITH_PROV),no)
 MODULES := $(filter-out prov/moonrail,$(MODULES))
 endif
@@ -196,8 +196,17 @@ endef
 $(foreach t,$(UNIT_TESTS),$(eval $(call unit_test,$(t))))
 UNIT_FILES = $(UNIT_TESTS:%=$(B)/test/%_test)
 
+# A CUDA driver without a GPU, which tests load.
+STAND_IN_OBJS = $(CUDA_STAND_IN_SRCS:%.c=$(B)/%.o)
+STAND_IN = $(B)/test/libcuda.so.1
+$(STAND_IN): $(STAND_IN_OBJS) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$(@F))
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
+		-Wl,-soname,$(@F) -o $@ $(STAND_IN_OBJS) -pthread
+
 ifeq ($(WITH_TESTS),yes)
-tests: $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
+tests: $(STAND_IN) $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
        $(PROV_BENCH_FILES)
 else
 tests:
@@ -352,7 +361,7 @@ clean:
 distclean: clean
 	rm -f config.h config.mak config.log
 
-ALL_OBJS = $(sort $(LIB_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
+ALL_OBJS = $(sort $(LIB_OBJS) $(STAND_IN_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
 	   $(SUPPORT_OBJS) $(B)/scripts/settings_rows.o \
 	   $(B)/util/sieve_bench.o)
 -include $(ALL_OBJS:.o=.d)

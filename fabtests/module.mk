@@ -9,6 +9,11 @@ FABTESTS_COMMON_SRCS = \
 	fabtests/common/ft_test.c \
 	# EOL
 
+# A shared object of its own: build/test/libcuda.so.1
+CUDA_STAND_IN_SRCS = \
+	fabtests/common/cuda_stand_in.c \
+	# EOL
+
 TOOLS += te_bench
 
 SRCS_te_bench = \

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 SRCS += \
 	util/atomic.c \
+	util/cuda.c \
 	util/err.c \
 	util/heap.c \
 	util/log.c \

@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The stand-in itself: one lock, one thread that does what was queued, in the
+ * order in which it was.
+ */
+#include "fabtests/common/cuda_stand_in.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum {
+	OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3,
+	INVALID_DEVICE = 101, INVALID_CONTEXT = 201, ALREADY_REGISTERED = 712,
+	NOT_REGISTERED = 713, INVALID_HANDLE = 400, NOT_READY = 600,
+};
+
+#define DEVICES 2
+#define DEPTH	16			/* of a thread's stack of contexts */
+#define MEMORIES 64
+#define PINS	64
+
+struct context {
+	int device;
+	bool gone;			/* its place is not used again */
+};
+
+/* A stream or an event. */
+struct object {
+	struct object *next;
+	struct context *context;
+	uint64_t job;			/* the last one queued, or awaited */
+};
+
+struct job {
+	struct job *next;
+	uint64_t number;
+	void *dst;
+	const void *src;
+	size_t len;
+};
+
+struct memory {
+	uint64_t base;			/* nobody can touch it; 0: free */
+	char *alias;			/* what is there */
+	size_t size;
+	struct context *context;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+static bool initialised, held;
+static struct memory memories[MEMORIES];
+static struct { char *at; size_t len; } pins[PINS];
+static struct job *jobs, **jobs_end = &jobs;
+static uint64_t asked, done;		/* jobs */
+static struct object *objects;
+static unsigned int nobjects, npins, ncopies;
+static struct context primary[DEVICES];
+static bool primary_on[DEVICES];
+static char fail_call[64];
+static unsigned int fail_after;
+static int fail_result;
+
+static _Thread_local struct context *stack[DEPTH];
+static _Thread_local unsigned int depth;
+
+/* --- what every call begins with ----------------------------------------- */
+
+/* The lock is held. */
+static int planted(const char *call)
+{
+	if (strcmp(call, fail_call))
+		return OK;
+	if (fail_after--)
+		return OK;
+	fail_call[0] = '\0';
+	return fail_result;
+}
+
+static struct context *current(void)
+{
+	return depth ? stack[depth - 1] : NULL;
+}
+
+/* Takes the lock, which is held if this gives 0. */
+static int enter(const char *call, bool in_context)
+{
+	int ret;
+
+	pthread_mutex_lock(&lock);
+	ret = planted(call);
+	if (!ret && !initialised)
+		ret = NOT_INITIALIZED;
+	if (!ret && in_context && (!current() || current()->gone))
+		ret = INVALID_CONTEXT;
+	if (ret)
+		pthread_mutex_unlock(&lock);
+	return ret;
+}
+
+static int leave(int ret)
+{
+	pthread_mutex_unlock(&lock);
+	return ret;
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+static struct memory *memory_at(uint64_t addr)
+{
+	int i;
+
+	for (i = 0; i < MEMORIES; i++)
+		if (memories[i].base && addr >= memories[i].base &&
+		    addr < memories[i].base + memories[i].size)
+			return &memories[i];
+	return NULL;
+}
+
+/* Where the bytes are; NULL: it reaches beyond GPU memory. */
+static void *memory_bytes(uint64_t addr, size_t len)
+{
+	struct memory *m = memory_at(addr);
+
+	if (!m)
+		return (void *)(uintptr_t)addr;
+	if (len > m->size - (addr - m->base))
+		return NULL;
+	return m->alias + (addr - m->base);
+}
+
+static int memory_make(struct memory *m, size_t size)
+{
+	int fd = memfd_create("gpu", MFD_CLOEXEC);
+	void *base, *alias;
+
+	if (fd < 0 || ftruncate(fd, (off_t)size))
+		return OUT_OF_MEMORY;
+	base = mmap(NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
+	alias = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (base == MAP_FAILED || alias == MAP_FAILED)
+		return OUT_OF_MEMORY;
+	*m = (struct memory){ (uintptr_t)base, alias, size, current() };
+	return OK;
+}
+
+EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t size);
+EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t size)
+{
+	int ret = enter("cuMemAlloc", true), i;
+
+	if (ret)
+		return ret;
+	for (i = 0; i < MEMORIES && memories[i].base; i++)
+		;
+	if (i == MEMORIES || !size)
+		return leave(OUT_OF_MEMORY);
+	ret = memory_make(&memories[i], size);
+	if (!ret)
+		*addr = memories[i].base;
+	return leave(ret);
+}
+
+EXPORT int cuMemFree_v2(uint64_t addr);
+EXPORT int cuMemFree_v2(uint64_t addr)
+{
+	int ret = enter("cuMemFree", false);
+	struct memory *m;
+
+	if (ret)
+		return ret;
+	m = memory_at(addr);
+	if (!m || m->base != addr)
+		return leave(INVALID_VALUE);
+	munmap((void *)(uintptr_t)m->base, m->size);
+	munmap(m->alias, m->size);
+	m->base = 0;
+	return leave(OK);
+}
+
+static void pointer_attribute(int what, void *out, const struct memory *m)
+{
+	switch (what) {
+	case 1:
+		*(void **)out = m ? m->context : NULL;
+		break;
+	case 2:
+		*(unsigned int *)out = m ? 2 : 0;
+		break;
+	case 8:
+		*(unsigned char *)out = 0;
+		break;
+	case 9:
+		*(int *)out = m ? m->context->device : -2;
+		break;
+	}
+}
+
+EXPORT int cuPointerGetAttributes(unsigned int n, const int *what, void **out,
+				  uint64_t addr);
+EXPORT int cuPointerGetAttributes(unsigned int n, const int *what, void **out,
+				  uint64_t addr)
+{
+	int ret = enter("cuPointerGetAttributes", false);
+	unsigned int i;
+
+	if (ret)
+		return ret;
+	for (i = 0; i < n; i++)
+		pointer_attribute(what[i], out[i], memory_at(addr));
+	return leave(OK);
+}
+
+EXPORT int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags);
+EXPORT int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags)
+{
+	int ret = enter("cuMemHostRegister", true), i, room = -1;
+	char *at = addr;
+
+	(void)flags;
+	if (ret)
+		return ret;
+	for (i = 0; i < PINS; i++) {
+		if (!pins[i].at)
+			room = i;
+		else if (at < pins[i].at + pins[i].len && pins[i].at < at + len)
+			return leave(ALREADY_REGISTERED);
+	}
+	if (room < 0)
+		return leave(OUT_OF_MEMORY);
+	pins[room].at = at;
+	pins[room].len = len;
+	npins++;
+	return leave(OK);
+}
+
+EXPORT int cuMemHostUnregister(void *addr);
+EXPORT int cuMemHostUnregister(void *addr)
+{
+	int ret = enter("cuMemHostUnregister", true), i;
+
+	if (ret)
+		return ret;
+	for (i = 0; i < PINS; i++) {
+		if (pins[i].at != addr)
+			continue;
+		pins[i].at = NULL;
+		npins--;
+		return leave(OK);
+	}
+	return leave(NOT_REGISTERED);
+}
+
+/* --- devices and contexts ------------------------------------------------ */
+
+static void *work(void *arg);
+static int object_free(const struct object *one, const struct context *all);
+
+EXPORT int cuInit(unsigned int flags);
+EXPORT int cuInit(unsigned int flags)
+{
+	pthread_t thread;
+	int ret = OK, i;
+
+	pthread_mutex_lock(&lock);
+	if (!initialised && !flags) {
+		for (i = 0; i < DEVICES; i++)
+			primary[i].device = i;
+		initialised = !pthread_create(&thread, NULL, work, NULL);
+		if (initialised)
+			pthread_detach(thread);
+	}
+	ret = initialised ? OK : NOT_INITIALIZED;
+	return leave(ret);
+}
+
+EXPORT int cuDeviceGetCount(int *count);
+EXPORT int cuDeviceGetCount(int *count)
+{
+	*count = DEVICES;
+	return OK;
+}
+
+EXPORT int cuDeviceGet(int *device, int ordinal);
+EXPORT int cuDeviceGet(int *device, int ordinal)
+{
+	int ret = enter("cuDeviceGet", false);
+
+	if (ret)
+		return ret;
+	if (ordinal < 0 || ordinal >= DEVICES)
+		return leave(INVALID_DEVICE);
+	*device = ordinal;
+	return leave(OK);
+}
+
+EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned int *flags,
+				      int *active);
+EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned int *flags,
+				      int *active)
+{
+	int ret = enter("cuDevicePrimaryCtxGetState", false);
+
+	if (ret)
+		return ret;
+	*flags = 0;
+	*active = primary_on[device];
+	return leave(OK);
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(void **context, int device);
+EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+	int ret = enter("cuDevicePrimaryCtxRetain", false);
+
+	if (ret)
+		return ret;
+	primary_on[device] = true;
+	*context = &primary[device];
+	return leave(OK);
+}
+
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
+{
+	return device < DEVICES ? OK : INVALID_DEVICE;
+}
+
+EXPORT int cuCtxCreate_v2(void **context, unsigned int flags, int device);
+EXPORT int cuCtxCreate_v2(void **context, unsigned int flags, int device)
+{
+	static struct context contexts[256];
+	static unsigned int n;
+	int ret = enter("cuCtxCreate", false);
+
+	(void)flags;
+	if (ret)
+		return ret;
+	if (n == 256 || depth == DEPTH || device < 0 || device >= DEVICES)
+		return leave(INVALID_DEVICE);
+	contexts[n].device = device;
+	stack[depth++] = &contexts[n];
+	*context = &contexts[n++];
+	return leave(OK);
+}
+
+EXPORT int cuCtxDestroy_v2(void *context);
+EXPORT int cuCtxDestroy_v2(void *context)
+{
+	int ret = enter("cuCtxDestroy", false);
+
+	if (ret)
+		return ret;
+	((struct context *)context)->gone = true;
+	object_free(NULL, context);
+	return leave(OK);
+}
+
+EXPORT int cuCtxPushCurrent_v2(void *context);
+EXPORT int cuCtxPushCurrent_v2(void *context)
+{
+	int ret = enter("cuCtxPushCurrent", false);
+
+	if (ret)
+		return ret;
+	if (!context || ((struct context *)context)->gone || depth == DEPTH)
+		return leave(INVALID_CONTEXT);
+	stack[depth++] = context;
+	return leave(OK);
+}
+
+EXPORT int cuCtxPopCurrent_v2(void **context);
+EXPORT int cuCtxPopCurrent_v2(void **context)
+{
+	int ret = enter("cuCtxPopCurrent", false);
+
+	if (ret)
+		return ret;
+	if (!depth)
+		return leave(INVALID_CONTEXT);
+	*context = stack[--depth];
+	return leave(OK);
+}
+
+/* --- streams and events -------------------------------------------------- */
+
+static int object_make(const char *call, void **out)
+{
+	int ret = enter(call, true);
+	struct object *o;
+
+	if (ret)
+		return ret;
+	o = calloc(1, sizeof(*o));
+	if (!o)
+		return leave(OUT_OF_MEMORY);
+	o->context = current();
+	o->next = objects;
+	objects = o;
+	nobjects++;
+	*out = o;
+	return leave(OK);
+}
+
+/* That one, or all of a context. The lock is held. */
+static int object_free(const struct object *one, const struct context *all)
+{
+	struct object **p = &objects, *o;
+	int ret = INVALID_HANDLE;
+
+	while ((o = *p)) {
+		if (o != one && o->context != all) {
+			p = &o->next;
+			continue;
+		}
+		*p = o->next;
+		free(o);
+		nobjects--;
+		ret = OK;
+	}
+	return ret;
+}
+
+EXPORT int cuStreamCreate(void **out, unsigned int flags);
+EXPORT int cuStreamCreate(void **out, unsigned int flags)
+{
+	(void)flags;
+	return object_make("cuStreamCreate", out);
+}
+
+EXPORT int cuStreamDestroy_v2(void *stream);
+EXPORT int cuStreamDestroy_v2(void *stream)
+{
+	int ret = enter("cuStreamDestroy", false);
+
+	return ret ? ret : leave(object_free(stream, NULL));
+}
+
+EXPORT int cuStreamSynchronize(void *stream);
+EXPORT int cuStreamSynchronize(void *stream)
+{
+	struct object *s = stream;
+	int ret = enter("cuStreamSynchronize", true);
+	uint64_t last;
+
+	if (ret)
+		return ret;
+	for (last = s->job; done < last;)
+		pthread_cond_wait(&cond, &lock);
+	return leave(OK);
+}
+
+EXPORT int cuEventCreate(void **out, unsigned int flags);
+EXPORT int cuEventCreate(void **out, unsigned int flags)
+{
+	(void)flags;
+	return object_make("cuEventCreate", out);
+}
+
+EXPORT int cuEventDestroy_v2(void *event);
+EXPORT int cuEventDestroy_v2(void *event)
+{
+	int ret = enter("cuEventDestroy", false);
+
+	return ret ? ret : leave(object_free(event, NULL));
+}
+
+EXPORT int cuEventRecord(void *event, void *stream);
+EXPORT int cuEventRecord(void *event, void *stream)
+{
+	int ret = enter("cuEventRecord", true);
+	struct object *s = stream;
+	struct object *e = event;
+
+	if (ret)
+		return ret;
+	if (e->context != s->context || e->context != current())
+		return leave(INVALID_HANDLE);
+	e->job = s->job;
+	return leave(OK);
+}
+
+EXPORT int cuEventQuery(void *event);
+EXPORT int cuEventQuery(void *event)
+{
+	int ret = enter("cuEventQuery", true);
+	struct object *e = event;
+
+	if (ret)
+		return ret;
+	if (e->context != current())
+		return leave(INVALID_HANDLE);
+	return leave(e->job <= done ? OK : NOT_READY);
+}
+
+/* --- copies -------------------------------------------------------------- */
+
+static void *work(void *arg)
+{
+	struct job *j;
+
+	(void)arg;
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		while (!jobs || held)
+			pthread_cond_wait(&cond, &lock);
+		j = jobs;
+		jobs = j->next;
+		if (!jobs)
+			jobs_end = &jobs;
+		pthread_mutex_unlock(&lock);
+		memmove(j->dst, j->src, j->len);
+		pthread_mutex_lock(&lock);
+		done = j->number;
+		ncopies++;
+		free(j);
+		pthread_cond_broadcast(&cond);
+	}
+	return NULL;
+}
+
+/* Its number, or 0. The lock is held. */
+static uint64_t queue(uint64_t dst, uint64_t src, size_t len)
+{
+	void *to = memory_bytes(dst, len), *from = memory_bytes(src, len);
+	struct job *j = to && from ? calloc(1, sizeof(*j)) : NULL;
+
+	if (!j)
+		return 0;
+	j->dst = to;
+	j->src = from;
+	j->len = len;
+	j->number = ++asked;
+	*jobs_end = j;
+	jobs_end = &j->next;
+	pthread_cond_broadcast(&cond);
+	return j->number;
+}
+
+EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t len, void *stream);
+EXPORT int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t len, void *stream)
+{
+	int ret = enter("cuMemcpyAsync", true);
+	struct object *s = stream;
+	uint64_t number;
+
+	if (ret)
+		return ret;
+	if (s->context != current())
+		return leave(INVALID_HANDLE);
+	number = queue(dst, src, len);
+	if (!number)
+		return leave(INVALID_VALUE);
+	s->job = number;
+	return leave(OK);
+}
+
+static int copy_now(const char *call, uint64_t dst, uint64_t src, size_t len)
+{
+	int ret = enter(call, false);
+	uint64_t number;
+
+	if (ret)
+		return ret;
+	number = queue(dst, src, len);
+	if (!number)
+		return leave(INVALID_VALUE);
+	while (done < number)
+		pthread_cond_wait(&cond, &lock);
+	return leave(OK);
+}
+
+EXPORT int cuMemcpyHtoD_v2(uint64_t dst, const void *src, size_t len);
+EXPORT int cuMemcpyHtoD_v2(uint64_t dst, const void *src, size_t len)
+{
+	return copy_now("cuMemcpyHtoD", dst, (uintptr_t)src, len);
+}
+
+EXPORT int cuMemcpyDtoH_v2(void *dst, uint64_t src, size_t len);
+EXPORT int cuMemcpyDtoH_v2(void *dst, uint64_t src, size_t len)
+{
+	return copy_now("cuMemcpyDtoH", (uintptr_t)dst, src, len);
+}
+
+EXPORT int cuGetErrorName(int result, const char **name);
+EXPORT int cuGetErrorName(int result, const char **name)
+{
+	switch (result) {
+	case INVALID_VALUE:
+		*name = "CUDA_ERROR_INVALID_VALUE";
+		return OK;
+	case OUT_OF_MEMORY:
+		*name = "CUDA_ERROR_OUT_OF_MEMORY";
+		return OK;
+	case INVALID_CONTEXT:
+		*name = "CUDA_ERROR_INVALID_CONTEXT";
+		return OK;
+	case INVALID_HANDLE:
+		*name = "CUDA_ERROR_INVALID_HANDLE";
+		return OK;
+	default:
+		return INVALID_VALUE;
+	}
+}
+
+/* --- what the real one lacks --------------------------------------------- */
+
+EXPORT void stand_in_fail(const char *call, unsigned int after, int result);
+EXPORT void stand_in_fail(const char *call, unsigned int after, int result)
+{
+	pthread_mutex_lock(&lock);
+	strncpy(fail_call, call, sizeof(fail_call) - 1);
+	fail_after = after;
+	fail_result = result;
+	pthread_mutex_unlock(&lock);
+}
+
+EXPORT void stand_in_hold(int on);
+EXPORT void stand_in_hold(int on)
+{
+	pthread_mutex_lock(&lock);
+	held = on;
+	pthread_cond_broadcast(&cond);
+	pthread_mutex_unlock(&lock);
+}
+
+EXPORT unsigned int stand_in_left(void);
+EXPORT unsigned int stand_in_left(void)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&lock);
+	n = nobjects + npins + depth;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+EXPORT unsigned int stand_in_copies(void);
+EXPORT unsigned int stand_in_copies(void)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&lock);
+	n = ncopies;
+	pthread_mutex_unlock(&lock);
+	return n;
+}

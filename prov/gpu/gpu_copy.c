@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The thread that begins copies and asks whether they are over.
+ *
+ * An operation is in ctx->live until it ends, in its context's queue while
+ * copies of it are to be begun, and counts those that were begun and have not
+ * ended. It goes to ctx->over once there are neither, which happens once, and
+ * done is called from there. A context that is looked at without the lock
+ * stays: an operation that is live, or a copy that was given up, keeps its
+ * memory registered.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/gpu/gpu_int.h"
+#include "util/clock.h"
+
+#define GPU_YIELDS	64u		/* rounds without anything to do, */
+#define GPU_NAP_NS	(50 * TEI_NS_PER_US)	/* then naps of this length */
+#define GPU_NAPS	100u		/* and after so many, of that: */
+#define GPU_REST_NS	(500 * TEI_NS_PER_US)
+
+/* --- ends ---------------------------------------------------------------- */
+
+static void copy_log(struct tei_gpu *ctx, const struct tei_gpu_op *op,
+		     const struct tei_err *err)
+{
+	uint32_t left_out;
+
+	if (tei_log_permit(&ctx->log_limit, &left_out))
+		TEI_ERROR("gpu", "copy of %llu bytes from %#llx to %#llx: %s",
+			  (unsigned long long)op->length,
+			  (unsigned long long)op->src,
+			  (unsigned long long)op->dst, err->text);
+}
+
+static void op_fail(struct tei_gpu *ctx, struct tei_gpu_op *op,
+		    const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	if (op->code)
+		return;
+	op->code = err->code;
+	op->err = malloc(sizeof(*op->err));
+	if (op->err)
+		*op->err = *err;
+	copy_log(ctx, op, err);
+}
+
+/* A copy of it has ended, or no more will be begun. */
+static void op_step(struct tei_gpu *ctx, struct tei_gpu_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (op->code && op->queued) {
+		tei_list_del(&op->node);
+		op->queued = false;
+	}
+	if (!op->running && !op->queued)
+		tei_list_add_tail(&ctx->over, &op->node);
+}
+
+void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
+{
+	/* one whose copies have all ended ends as it did */
+	if (op->code || !(op->queued || op->running))
+		return;
+	op->code = TEI_GPU_CANCELLED;
+	op_step(ctx, op);
+	pthread_cond_signal(&ctx->work);
+}
+
+/* Calls the done callback of one operation; the lock is dropped. */
+static void op_tell(struct tei_gpu *ctx, struct tei_gpu_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_err none, *err = op->err;
+	int code = op->code;
+
+	tei_list_del(&op->node);
+	tei_list_del(&op->live_node);
+	op->live = false;
+	op->err = NULL;
+	ctx->ending = op;
+	tei_mutex_unlock(&ctx->lock);
+	memset(&none, 0, sizeof(none));
+	none.code = code;
+	op->done(op, code, code ? err ? err : &none : NULL);
+	free(err);
+	tei_mutex_lock(&ctx->lock);
+	ctx->ending = NULL;
+	pthread_cond_broadcast(&ctx->ended);
+}
+
+static bool copy_tell_all(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock)
+{
+	bool any = false;
+
+	while (!tei_list_empty(&ctx->over)) {
+		op_tell(ctx, tei_list_first(&ctx->over, struct tei_gpu_op,
+					    node));
+		any = true;
+	}
+	return any;
+}
+
+/* --- copies -------------------------------------------------------------- */
+
+/* Queues one copy; pushed, the lock is not held. */
+static int copy_queue(struct tei_gpu *ctx, struct gpu_context *c,
+		      const struct tei_gpu_op *op, uint64_t at, uint64_t len,
+		      struct tei_err *err)
+{
+	void *event = c->events[(c->first + c->count) % GPU_DEPTH];
+	struct tei_err ignored;
+	int ret;
+
+	ret = tei_cuda_copy(ctx->cuda, (void *)(uintptr_t)(op->dst + at),
+			    (void *)(uintptr_t)(op->src + at), len, c->stream,
+			    err);
+	if (ret)
+		return ret;
+	ret = tei_cuda_event_record(ctx->cuda, event, c->stream, err);
+	if (ret)		/* nothing would tell its end */
+		tei_cuda_stream_wait(ctx->cuda, c->stream, &ignored);
+	return ret;
+}
+
+/* The next copy of the context's next operation; pushed. */
+static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_gpu_op *op;
+	struct tei_err err;
+	uint64_t at, len;
+	int ret;
+
+	if (tei_list_empty(&c->queue) || c->count == GPU_DEPTH ||
+	    c->bytes >= GPU_BEGUN_MAX)
+		return false;
+	op = tei_list_first(&c->queue, struct tei_gpu_op, node);
+	tei_list_del(&op->node);	/* its turn; to the end if more */
+	at = op->next;
+	len = op->length - at < GPU_PIECE ? op->length - at : GPU_PIECE;
+	op->next += len;
+	op->running++;
+	op->queued = op->next < op->length;
+	if (op->queued)
+		tei_list_add_tail(&c->queue, &op->node);
+	tei_mutex_unlock(&ctx->lock);
+	ret = copy_queue(ctx, c, op, at, len, &err);
+	tei_mutex_lock(&ctx->lock);
+	if (ret) {
+		op_fail(ctx, op, &err);
+		op->running--;
+		op_step(ctx, op);
+		return true;
+	}
+	c->ring[(c->first + c->count++) % GPU_DEPTH] = (struct gpu_copy){
+		.op = op, .len = len, .begun_ns = tei_now_ns(),
+	};
+	c->bytes += len;
+	return true;
+}
+
+/* The oldest copy has ended: err NULL, or why it failed. */
+static void copy_end(struct tei_gpu *ctx, struct gpu_context *c,
+		     const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	struct gpu_copy copy = c->ring[c->first];
+	struct tei_gpu_op *op = copy.op;
+
+	c->first = (c->first + 1) % GPU_DEPTH;
+	c->count--;
+	c->bytes -= copy.len;
+	c->ended_ns = tei_now_ns();
+	if (!op) {
+		if (!--ctx->given_up)
+			pthread_cond_broadcast(&ctx->ended);
+		return;
+	}
+	if (err)
+		op_fail(ctx, op, err);
+	else
+		__atomic_store_n(&op->moved, op->moved + copy.len,
+				 __ATOMIC_RELAXED);
+	op->running--;
+	op_step(ctx, op);
+}
+
+/* --- a GPU that does not end what it has begun --------------------------- */
+
+static bool copy_stalled(const struct tei_gpu *ctx, const struct gpu_context *c)
+{
+	uint64_t since = c->ring[c->first].begun_ns;
+
+	if (c->ended_ns > since)
+		since = c->ended_ns;
+	return tei_now_ns() - since > ctx->stall_ns;
+}
+
+/* All operations of the context end; those with copies begun, as timed out. */
+static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_gpu_op *op;
+	struct tei_err err;
+	uint32_t i;
+
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_TIMED_OUT;
+	err.when_ns = tei_now_ns();
+	strcpy(err.provider, "cuda");
+	snprintf(err.text, sizeof(err.text),
+		 "the GPU has ended no copy for %llu s",
+		 (unsigned long long)(ctx->stall_ns / TEI_NS_PER_SEC));
+	for (i = 0; i < c->count; i++) {
+		op = c->ring[(c->first + i) % GPU_DEPTH].op;
+		if (!op)
+			continue;
+		c->ring[(c->first + i) % GPU_DEPTH].op = NULL;
+		ctx->given_up++;
+		op_fail(ctx, op, &err);
+		op->running--;
+		op_step(ctx, op);
+	}
+	err.code = TEI_ERR_CONTEXT;
+	while (!tei_list_empty(&c->queue)) {
+		op = tei_list_first(&c->queue, struct tei_gpu_op, node);
+		op_fail(ctx, op, &err);
+		op_step(ctx, op);
+	}
+}
+
+/* Its context cannot be used any more: what was begun in it is over. */
+static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
+		       const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	struct tei_gpu_op *op;
+
+	while (c->count)
+		copy_end(ctx, c, err);
+	while (!tei_list_empty(&c->queue)) {
+		op = tei_list_first(&c->queue, struct tei_gpu_op, node);
+		op_fail(ctx, op, err);
+		op_step(ctx, op);
+	}
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+/* Looks at the oldest copies, as far as they are over; pushed. */
+static bool copy_reap(struct tei_gpu *ctx, struct gpu_context *c)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_err err, ignored;
+	bool any = false;
+	int over;
+
+	while (c->count) {
+		tei_mutex_unlock(&ctx->lock);
+		over = tei_cuda_event_over(ctx->cuda, c->events[c->first],
+					   &err);
+		if (over < 0)	/* before its memory is anyone else's */
+			tei_cuda_stream_wait(ctx->cuda, c->stream, &ignored);
+		tei_mutex_lock(&ctx->lock);
+		if (!over)
+			break;
+		copy_end(ctx, c, over < 0 ? &err : NULL);
+		any = true;
+	}
+	return any;
+}
+
+static bool copy_turn(struct tei_gpu *ctx, struct gpu_context *c)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_err err;
+	bool any = false;
+	int ret;
+
+	if (!c->memories || (!c->count && tei_list_empty(&c->queue)))
+		return false;
+	tei_mutex_unlock(&ctx->lock);
+	ret = tei_cuda_push(ctx->cuda, c->handle, &err);
+	tei_mutex_lock(&ctx->lock);
+	if (ret) {
+		copy_break(ctx, c, &err);
+		return true;
+	}
+	while (copy_begin(ctx, c))
+		any = true;
+	any |= copy_reap(ctx, c);
+	if (c->count && copy_stalled(ctx, c))
+		copy_give_up(ctx, c);
+	tei_mutex_unlock(&ctx->lock);
+	tei_cuda_pop(ctx->cuda);
+	tei_mutex_lock(&ctx->lock);
+	return any;
+}
+
+/* Nothing has happened in this round, as in so many before. */
+static void copy_rest(struct tei_gpu *ctx, uint32_t rounds)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (tei_list_empty(&ctx->live) && !ctx->given_up) {
+		tei_mutex_wait(&ctx->work, &ctx->lock, TEI_NS_PER_SEC);
+	} else if (rounds < GPU_YIELDS) {
+		tei_mutex_unlock(&ctx->lock);
+		sched_yield();
+		tei_mutex_lock(&ctx->lock);
+	} else {
+		tei_mutex_wait(&ctx->work, &ctx->lock,
+			       rounds < GPU_YIELDS + GPU_NAPS ? GPU_NAP_NS :
+								GPU_REST_NS);
+	}
+}
+
+void *gpu_main(void *arg)
+{
+	struct tei_gpu *ctx = arg;
+	uint32_t rounds = 0, i;
+	bool any;
+
+	tei_mutex_lock(&ctx->lock);
+	while (!ctx->stopping || !tei_list_empty(&ctx->live)) {
+		any = false;
+		for (i = 0; i < TEI_GPU_CONTEXTS; i++)
+			any |= copy_turn(ctx, &ctx->contexts[i]);
+		any |= copy_tell_all(ctx);
+		rounds = any ? 0 : rounds + 1;
+		if (!any && !(ctx->stopping && tei_list_empty(&ctx->live)))
+			copy_rest(ctx, rounds);
+	}
+	tei_mutex_unlock(&ctx->lock);
+	return NULL;
+}

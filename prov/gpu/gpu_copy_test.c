@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/gpu/gpu_test.h"
+
+#define COPY_SIZE	((20u << 20) + 12345)	/* three pieces */
+
+/* Two GPUs' memory and two host buffers, registered. */
+struct copy_rig {
+	const struct cuda_stand_in *driver;
+	struct tei_gpu *ctx;
+	struct gpu_test_mem gpu[2];
+	unsigned char *host[2];
+};
+
+static struct copy_rig copy_open(uint64_t seconds, size_t size)
+{
+	struct copy_rig r = { .driver = gpu_test_driver() };
+	struct tei_err err;
+	size_t k;
+	int i;
+
+	r.ctx = gpu_test_open(seconds);
+	for (i = 0; i < 2; i++) {
+		r.gpu[i] = gpu_test_mem(r.ctx, i, size);
+		r.host[i] = malloc(size);
+		CU_ASSERT_FATAL(r.host[i] != NULL);
+		CU_ASSERT_FATAL(!tei_gpu_mem_add(r.ctx, r.host[i], size,
+						 &err));
+		for (k = 0; k < size; k++)
+			r.host[i][k] = (unsigned char)(i ? 0xee : k * 7 ^
+								  k >> 12);
+	}
+	return r;
+}
+
+static void copy_close(struct copy_rig *r)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		CU_ASSERT(!tei_gpu_mem_remove(r->ctx, r->host[i], UINT64_MAX));
+		free(r->host[i]);
+		gpu_test_mem_free(r->ctx, &r->gpu[i]);
+	}
+	gpu_test_close(r->ctx);
+}
+
+static uint64_t copy_host(const struct copy_rig *r, int i)
+{
+	return (uintptr_t)r->host[i];
+}
+
+static void bytes_go_all_ways(void)
+{
+	struct copy_rig r = copy_open(30, COPY_SIZE);
+
+	CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr, copy_host(&r, 0),
+				 COPY_SIZE));
+	CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[1].addr + 1, r.gpu[0].addr,
+				 COPY_SIZE - 1));
+	CU_ASSERT(!gpu_test_copy(r.ctx, copy_host(&r, 1),
+				 r.gpu[1].addr + 1, COPY_SIZE - 1));
+	CU_ASSERT(!memcmp(r.host[0], r.host[1], COPY_SIZE - 1));
+	CU_ASSERT_EQUAL(r.host[1][COPY_SIZE - 1], 0xee);
+	CU_ASSERT_EQUAL(r.driver->left(), 2 * 33);
+	copy_close(&r);
+}
+
+static void what_makes_no_sense_is_refused(void)
+{
+	struct copy_rig r = copy_open(30, 4096);
+	struct gpu_test_op op;
+
+	CU_ASSERT_EQUAL(gpu_test_start(r.ctx, &op, copy_host(&r, 1),
+				       copy_host(&r, 0), 10), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+				       copy_host(&r, 0), 0), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+				       copy_host(&r, 0), 4097),
+			TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(gpu_test_start(r.ctx, &op, r.gpu[0].addr + 4000,
+				       copy_host(&r, 0), 97),
+			TEI_ERR_NOT_REGISTERED);
+	copy_close(&r);
+}
+
+static void ends_after_the_copies_event(void)
+{
+	struct copy_rig r = copy_open(30, 4096);
+	unsigned int before = r.driver->copies(), i;
+	struct timespec nap = { .tv_nsec = 1000000 };
+	struct gpu_test_op op;
+
+	r.driver->hold(1);
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+				  copy_host(&r, 0), 4096));
+	for (i = 0; i < 20; i++) {
+		CU_ASSERT(!gpu_test_ended(&op));
+		nanosleep(&nap, NULL);
+	}
+	CU_ASSERT_EQUAL(r.driver->copies(), before);
+	r.driver->hold(0);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
+	CU_ASSERT_EQUAL(r.driver->copies(), before + 1);
+	copy_close(&r);
+}
+
+/* Copies that were begun end first; of the others none is begun. */
+static void cancelled_one_ends_once_its_copies_have(void)
+{
+	struct copy_rig r = copy_open(30, 4096);
+	struct gpu_test_op op[40];
+	unsigned int before = r.driver->copies(), done = 0;
+	int i;
+
+	r.driver->hold(1);
+	for (i = 0; i < 40; i++)
+		CU_ASSERT(!gpu_test_start(r.ctx, &op[i], r.gpu[0].addr,
+					  copy_host(&r, 0), 4096));
+	/* the ring has 32 places: this one was not begun */
+	tei_gpu_cancel(r.ctx, &op[39].op);
+	CU_ASSERT(gpu_test_ended(&op[39]));
+	CU_ASSERT_EQUAL(op[39].code, TEI_GPU_CANCELLED);
+	r.driver->hold(0);
+	tei_gpu_cancel(r.ctx, &op[0].op);
+	CU_ASSERT(gpu_test_ended(&op[0]));
+	for (i = 0; i < 39; i++)
+		done += gpu_test_wait(&op[i]) == 0;
+	CU_ASSERT(done >= 38);
+	tei_gpu_cancel(r.ctx, &op[5].op);	/* long over */
+	CU_ASSERT(r.driver->copies() - before <= 39);
+	copy_close(&r);
+}
+
+static void failed_call_fails_the_operation(void)
+{
+	static const char *const calls[] = {
+		"cuMemcpyAsync", "cuEventRecord", "cuEventQuery",
+	};
+	struct copy_rig r = copy_open(30, COPY_SIZE);
+	struct gpu_test_op op;
+	unsigned int i;
+
+	for (i = 0; i < 3; i++) {
+		r.driver->fail(calls[i], 1, 1);
+		CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+					  copy_host(&r, 0), COPY_SIZE));
+		CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_CONTEXT);
+		CU_ASSERT(strstr(op.err.text, calls[i]) != NULL);
+		CU_ASSERT(strstr(op.err.text,
+				 "CUDA_ERROR_INVALID_VALUE (1)") != NULL);
+		/* the next one is fine */
+		CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[1].addr,
+					 copy_host(&r, 0), 100));
+		CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr,
+					 copy_host(&r, 0), 100));
+	}
+	copy_close(&r);
+}
+
+static void context_that_is_gone_fails_the_operation(void)
+{
+	struct copy_rig r = copy_open(30, 4096);
+	struct gpu_test_op op;
+
+	CU_ASSERT(!r.driver->ctx_destroy(r.gpu[0].context));
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+				  copy_host(&r, 0), 4096));
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_CONTEXT);
+	CU_ASSERT(strstr(op.err.text, "CUDA_ERROR_INVALID_CONTEXT") != NULL);
+	CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[1].addr, copy_host(&r, 0), 9));
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx,
+				      (void *)(uintptr_t)r.gpu[0].addr,
+				      UINT64_MAX));
+	CU_ASSERT_EQUAL(r.driver->left(), 33);	/* the others went with it */
+	tei_gpu_fini(r.ctx);
+	CU_ASSERT_EQUAL(r.driver->left(), 0);
+	free(r.host[0]);
+	free(r.host[1]);
+}
+
+/* What it has begun may still land: timed out, and its memory stays. */
+static void gpu_that_hangs_holds_nobody_up(void)
+{
+	struct copy_rig r = copy_open(1, 4096);
+	void *addr = (void *)(uintptr_t)r.gpu[0].addr;
+	struct gpu_test_op op[40];
+	unsigned int timed_out = 0, failed = 0;
+	int i;
+
+	r.driver->hold(1);
+	for (i = 0; i < 40; i++)
+		CU_ASSERT(!gpu_test_start(r.ctx, &op[i], r.gpu[0].addr,
+					  copy_host(&r, 0), 4096));
+	for (i = 0; i < 40; i++) {
+		gpu_test_wait(&op[i]);
+		timed_out += op[i].code == TEI_ERR_TIMED_OUT;
+		failed += op[i].code == TEI_ERR_CONTEXT;
+	}
+	CU_ASSERT_EQUAL(timed_out, 32);
+	CU_ASSERT_EQUAL(failed, 8);
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, addr, tei_now_ns()),
+			TEI_ERR_BUSY);
+	r.driver->hold(0);
+	for (i = 0; i < 2; i++) {
+		CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[i], UINT64_MAX));
+		free(r.host[i]);
+		CU_ASSERT(!tei_gpu_mem_remove(r.ctx,
+					      (void *)(uintptr_t)r.gpu[i].addr,
+					      UINT64_MAX));
+	}
+	tei_gpu_fini(r.ctx);
+	CU_ASSERT_EQUAL(r.driver->left(), 0);
+}
+
+const struct tei_test_case copy_cases[] = {
+	{ "bytes_go_all_ways", bytes_go_all_ways },
+	{ "what_makes_no_sense_is_refused", what_makes_no_sense_is_refused },
+	{ "ends_after_the_copies_event", ends_after_the_copies_event },
+	{ "cancelled_one_ends_once_its_copies_have",
+	  cancelled_one_ends_once_its_copies_have },
+	{ "failed_call_fails_the_operation", failed_call_fails_the_operation },
+	{ "gpu_that_hangs_holds_nobody_up", gpu_that_hangs_holds_nobody_up },
+	{ "context_that_is_gone_fails_the_operation",
+	  context_that_is_gone_fails_the_operation },
+	{ NULL, NULL },
+};

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/gpu/gpu_test.h"
+
+static bool cuda_mapped(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	bool found = false;
+	char line[512];
+
+	while (f && fgets(line, sizeof(line), f))
+		found |= strstr(line, "libcuda") != NULL;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* First of all: no other case has loaded it. */
+static void nothing_is_loaded_for_nothing(void)
+{
+	struct tei_settings settings;
+	struct tei_cuda *cuda = NULL;
+	struct tei_gpu *ctx = NULL;
+	struct tei_err err;
+
+	if (gpu_test_loaded()) {
+		tei_test_skip("another case has loaded the driver");
+		return;
+	}
+	CU_ASSERT(!tei_cuda_present());
+	CU_ASSERT_EQUAL(tei_cuda_open(&err, &cuda), TEI_ERR_NO_DEVICE);
+	CU_ASSERT(strstr(err.text, "libcuda.so.1") != NULL);
+	CU_ASSERT_PTR_NULL(cuda);
+	memset(&settings, 0, sizeof(settings));
+	CU_ASSERT_EQUAL(tei_gpu_init(&settings, &err, &ctx),
+			TEI_ERR_NO_DEVICE);
+	CU_ASSERT_PTR_NULL(ctx);
+	CU_ASSERT(!cuda_mapped());
+	gpu_test_driver();
+	CU_ASSERT(tei_cuda_present());
+	CU_ASSERT(cuda_mapped());
+}
+
+static struct tei_cuda *cuda_open(void)
+{
+	struct tei_cuda *cuda = NULL;
+	struct tei_err err;
+
+	gpu_test_driver();
+	CU_ASSERT_FATAL(!tei_cuda_open(&err, &cuda));
+	return cuda;
+}
+
+static void pointer_tells_its_device(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct tei_cuda *cuda = cuda_open();
+	struct tei_cuda_mem where;
+	struct tei_err err;
+	char host[64];
+	uint64_t addr;
+	void *context;
+	int device;
+
+	CU_ASSERT(!tei_cuda_where(cuda, host, sizeof(host), &where, &err));
+	CU_ASSERT_EQUAL(where.device, -1);
+	CU_ASSERT_PTR_NULL(where.context);
+	for (device = 0; device < 2; device++) {
+		addr = cuda_stand_in_memory(driver, device, 8192, &context);
+		CU_ASSERT_FATAL(addr != 0);
+		CU_ASSERT(!tei_cuda_where(cuda, (void *)(uintptr_t)addr, 8192,
+					  &where, &err));
+		CU_ASSERT_EQUAL(where.device, device);
+		CU_ASSERT_PTR_EQUAL(where.context, context);
+		CU_ASSERT_EQUAL(tei_cuda_where(cuda, (void *)(uintptr_t)addr,
+					       UINT64_C(1) << 40, &where, &err),
+				TEI_ERR_INVALID);
+		CU_ASSERT(!driver->free(addr));
+	}
+	tei_cuda_close(cuda);
+}
+
+static void error_is_in_the_drivers_words(void)
+{
+	struct tei_cuda *cuda = cuda_open();
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL(tei_cuda_push(cuda, NULL, &err), TEI_ERR_CONTEXT);
+	CU_ASSERT_STRING_EQUAL(err.text,
+			       "cuCtxPushCurrent: CUDA_ERROR_INVALID_CONTEXT (201)");
+	CU_ASSERT_STRING_EQUAL(err.provider, "cuda");
+	CU_ASSERT_EQUAL(err.prov_errno, 201);
+	gpu_test_driver()->fail("cuCtxPushCurrent", 0, 2);
+	CU_ASSERT_EQUAL(tei_cuda_push(cuda, NULL, &err), TEI_ERR_MEMORY);
+	gpu_test_driver()->fail("cuCtxPushCurrent", 0, 9999);
+	CU_ASSERT_EQUAL(tei_cuda_push(cuda, NULL, &err), TEI_ERR_CONTEXT);
+	CU_ASSERT(strstr(err.text, "(9999)") != NULL);
+	tei_cuda_close(cuda);
+}
+
+/* As a program does that calls the driver after the library has looked. */
+static void uninitialised_driver_has_host_memory_only(void)
+{
+	struct tei_cuda *cuda = cuda_open();
+	struct tei_cuda_mem where;
+	struct tei_err err;
+	char host[64];
+
+	gpu_test_driver()->fail("cuPointerGetAttributes", 0, 3);
+	CU_ASSERT(!tei_cuda_where(cuda, host, sizeof(host), &where, &err));
+	CU_ASSERT_EQUAL(where.device, -1);
+	tei_cuda_close(cuda);
+}
+
+static void pinned_memory_is_given_back(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct tei_cuda *cuda = cuda_open();
+	static char host[8192];
+	struct tei_err err;
+	void *context, *none;
+
+	CU_ASSERT_FATAL(!driver->ctx_create(&context, 0, 0));
+	driver->pop(&none);
+	CU_ASSERT_FATAL(!tei_cuda_push(cuda, context, &err));
+	CU_ASSERT(!tei_cuda_pin(cuda, host, sizeof(host), &err));
+	CU_ASSERT(tei_cuda_pin(cuda, host + 100, 8, &err) != 0);
+	tei_cuda_unpin(cuda, host);
+	tei_cuda_pop(cuda);
+	CU_ASSERT_EQUAL(driver->left(), 0);
+	tei_cuda_close(cuda);
+}
+
+const struct tei_test_case cuda_cases[] = {
+	{ "nothing_is_loaded_for_nothing", nothing_is_loaded_for_nothing },
+	{ "pointer_tells_its_device", pointer_tells_its_device },
+	{ "error_is_in_the_drivers_words", error_is_in_the_drivers_words },
+	{ "uninitialised_driver_has_host_memory_only",
+	  uninitialised_driver_has_host_memory_only },
+	{ "pinned_memory_is_given_back", pinned_memory_is_given_back },
+	{ NULL, NULL },
+};

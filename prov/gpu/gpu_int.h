@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_GPU_INT_H
+#define TEI_PROV_GPU_INT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/gpu/tei_gpu.h"
+#include "util/cuda.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+
+#define GPU_DEPTH	32u		/* copies begun in one context */
+#define GPU_PIECE	(8u << 20)	/* bytes of one copy, at most */
+#define GPU_BEGUN_MAX	(64u << 20)	/* bytes begun in one context */
+
+/* A copy that was begun. In its context's ring, the thread's. */
+struct gpu_copy {
+	struct tei_gpu_op *op;		/* NULL: it was given up */
+	uint64_t len;
+	uint64_t begun_ns;
+};
+
+/*
+ * A context of the driver that memory is registered of. Its place in the table
+ * is used again when the last of that memory is gone.
+ */
+struct gpu_context {
+	/* ctx->lock */
+	uint32_t memories;		/* ranges; 0: the place is free */
+	struct tei_list queue;		/* operations with copies to begin */
+
+	/* fixed while there are memories */
+	void *handle;
+	void *stream;
+	void *events[GPU_DEPTH];	/* one per place of the ring */
+
+	/* the thread's, and whoever frees a context without copies */
+	struct gpu_copy ring[GPU_DEPTH];
+	uint32_t first, count;
+	uint64_t bytes;			/* begun */
+	uint64_t ended_ns;		/* the last one */
+};
+
+struct gpu_mem {
+	uint64_t base, end;
+	struct gpu_context *context;	/* NULL: host memory */
+	bool removing;
+};
+
+
+/* Made by tei_gpu_init, freed by tei_gpu_fini. */
+struct tei_gpu {
+	/* fixed after init */
+	struct tei_cuda *cuda;
+	uint64_t stall_ns;
+
+	struct tei_mutex admin;		/* before lock: contexts come and go */
+	struct tei_mutex lock;		/* guards what follows */
+	pthread_cond_t work;		/* something to do, or stopping */
+	pthread_cond_t ended;		/* an operation has ended */
+	struct gpu_mem *mem;		/* sorted, disjoint */
+	uint32_t nmem, mem_room;
+	struct gpu_context contexts[TEI_GPU_CONTEXTS];
+	struct tei_list live;		/* tei_gpu_op.live_node */
+	struct tei_list over;		/* tei_gpu_op.node: done is to be called */
+	const struct tei_gpu_op *ending; /* its done callback is running */
+	uint32_t given_up;		/* copies that the GPU has not ended */
+	bool started, stopping;
+	pthread_t thread;
+
+	struct tei_log_limit log_limit;
+};
+
+/* The range that holds [addr, addr + len) and stays, or NULL. */
+const struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr,
+				   uint64_t len) TEI_REQUIRES(ctx->lock);
+
+/* Waits on ctx->ended; false: the deadline has passed. */
+bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)
+	TEI_REQUIRES(ctx->lock);
+
+/* The thread: tei_gpu_submit starts it. */
+void *gpu_main(void *arg);
+
+/* No copy of op is begun any more; it goes over when none runs. */
+void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
+	TEI_REQUIRES(ctx->lock);
+
+/* Gives back the streams and events of a context that nothing uses. */
+void gpu_context_close(struct tei_gpu *ctx, struct gpu_context *c);
+
+#endif /* TEI_PROV_GPU_INT_H */

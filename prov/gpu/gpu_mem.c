@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ranges that copies may begin and end in, and the driver's contexts that they
+ * belong to. ctx->admin is held wherever a context comes or goes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/gpu/gpu_int.h"
+#include "util/clock.h"
+
+static void gpu_refuse(struct tei_err *err, int code, const char *text)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->when_ns = tei_now_ns();
+	strcpy(err->provider, "cuda");
+	strcpy(err->text, text);
+}
+
+/* --- the table ----------------------------------------------------------- */
+
+/* Index of the first range that ends above addr. */
+static uint32_t mem_index(const struct tei_gpu *ctx, uint64_t addr)
+{
+	uint32_t low = 0, high = ctx->nmem, mid;
+
+	while (low < high) {
+		mid = low + (high - low) / 2;
+		if (ctx->mem[mid].end <= addr)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+const struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr,
+				   uint64_t len)
+{
+	uint32_t i = mem_index(ctx, addr);
+	uint64_t end = addr + len;
+
+	if (i == ctx->nmem || end < addr || ctx->mem[i].base > addr ||
+	    ctx->mem[i].end < end || ctx->mem[i].removing)
+		return NULL;
+	return &ctx->mem[i];
+}
+
+enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
+			       uint64_t len)
+{
+	enum tei_gpu_kind kind = TEI_GPU_NOT_REGISTERED;
+	const struct gpu_mem *m;
+
+	tei_mutex_lock(&ctx->lock);
+	m = gpu_mem_find(ctx, addr, len);
+	if (m)
+		kind = m->context ? TEI_GPU_DEVICE : TEI_GPU_HOST;
+	tei_mutex_unlock(&ctx->lock);
+	return kind;
+}
+
+static int mem_insert(struct tei_gpu *ctx, uint64_t base, uint64_t end,
+		      struct gpu_context *c) TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = mem_index(ctx, base), room;
+	struct gpu_mem *grown;
+
+	if (i < ctx->nmem && ctx->mem[i].base < end)
+		return TEI_ERR_OVERLAP;
+	if (ctx->nmem == ctx->mem_room) {
+		room = ctx->mem_room ? 2 * ctx->mem_room : 64;
+		grown = realloc(ctx->mem, room * sizeof(*grown));
+		if (!grown)
+			return TEI_ERR_MEMORY;
+		ctx->mem = grown;
+		ctx->mem_room = room;
+	}
+	memmove(&ctx->mem[i + 1], &ctx->mem[i],
+		(ctx->nmem - i) * sizeof(ctx->mem[0]));
+	ctx->mem[i] = (struct gpu_mem){ .base = base, .end = end,
+					.context = c };
+	ctx->nmem++;
+	if (c)
+		c->memories++;
+	return 0;
+}
+
+/* --- contexts ------------------------------------------------------------ */
+
+/* Its streams and events, as far as there are any; pushed. */
+static void context_free(struct tei_gpu *ctx, struct gpu_context *c)
+{
+	uint32_t i;
+
+	for (i = 0; i < GPU_DEPTH; i++) {
+		if (c->events[i])
+			tei_cuda_event_destroy(ctx->cuda, c->events[i]);
+		c->events[i] = NULL;
+	}
+	if (c->stream)
+		tei_cuda_stream_destroy(ctx->cuda, c->stream);
+	c->stream = NULL;
+}
+
+void gpu_context_close(struct tei_gpu *ctx, struct gpu_context *c)
+{
+	struct tei_err err;
+
+	/* one that is gone took them with it */
+	if (tei_cuda_push(ctx->cuda, c->handle, &err))
+		return;
+	context_free(ctx, c);
+	tei_cuda_pop(ctx->cuda);
+}
+
+static int context_open(struct tei_gpu *ctx, struct gpu_context *c,
+			void *handle, struct tei_err *err)
+{
+	uint32_t i;
+	int ret;
+
+	ret = tei_cuda_push(ctx->cuda, handle, err);
+	if (ret)
+		return ret;
+	memset(c->events, 0, sizeof(c->events));
+	c->handle = handle;
+	c->stream = NULL;
+	c->first = c->count = 0;
+	c->bytes = c->ended_ns = 0;
+	ret = tei_cuda_stream_create(ctx->cuda, &c->stream, err);
+	for (i = 0; i < GPU_DEPTH && !ret; i++)
+		ret = tei_cuda_event_create(ctx->cuda, &c->events[i], err);
+	if (ret)
+		context_free(ctx, c);
+	tei_cuda_pop(ctx->cuda);
+	return ret;
+}
+
+/* The one of that handle, or a free place that has become it. */
+static int context_get(struct tei_gpu *ctx, void *handle,
+		       struct gpu_context **out, struct tei_err *err)
+	TEI_REQUIRES(ctx->admin)
+{
+	struct gpu_context *c, *room = NULL;
+	int i, ret;
+
+	tei_mutex_lock(&ctx->lock);
+	for (i = TEI_GPU_CONTEXTS - 1; i >= 0; i--) {
+		c = &ctx->contexts[i];
+		if (c->memories && c->handle == handle)
+			break;
+		if (!c->memories)
+			room = c;
+	}
+	tei_mutex_unlock(&ctx->lock);
+	if (i >= 0) {
+		*out = c;
+		return 0;
+	}
+	if (!room) {
+		gpu_refuse(err, TEI_ERR_TOO_MANY,
+			   "memory of more than 64 CUDA contexts");
+		return TEI_ERR_TOO_MANY;
+	}
+	ret = context_open(ctx, room, handle, err);
+	if (!ret)
+		*out = room;
+	return ret;
+}
+
+/* --- the calls ----------------------------------------------------------- */
+
+int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
+		  int *device, struct tei_err *err)
+{
+	struct tei_cuda_mem where;
+	int ret = tei_cuda_where(ctx->cuda, addr, len, &where, err);
+
+	if (!ret)
+		*device = where.device;
+	return ret;
+}
+
+static int mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
+		   struct tei_err *err) TEI_REQUIRES(ctx->admin)
+{
+	struct gpu_context *c = NULL;
+	struct tei_cuda_mem where;
+	int ret;
+
+	ret = tei_cuda_where(ctx->cuda, addr, len, &where, err);
+	if (!ret && where.device >= 0)
+		ret = context_get(ctx, where.context, &c, err);
+	if (ret)
+		return ret;
+	tei_mutex_lock(&ctx->lock);
+	ret = mem_insert(ctx, (uintptr_t)addr, (uintptr_t)addr + len, c);
+	tei_mutex_unlock(&ctx->lock);
+	if (ret)
+		gpu_refuse(err, ret, ret == TEI_ERR_OVERLAP ?
+			   "it overlaps memory that is registered" :
+			   "no memory for a region");
+	if (ret && c && !c->memories)
+		gpu_context_close(ctx, c);
+	return ret;
+}
+
+int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
+		    struct tei_err *err)
+{
+	int ret;
+
+	if (!addr || !len || (uintptr_t)addr + len < (uintptr_t)addr) {
+		gpu_refuse(err, TEI_ERR_INVALID, "no memory range");
+		return TEI_ERR_INVALID;
+	}
+	tei_mutex_lock(&ctx->admin);
+	ret = mem_add(ctx, addr, len, err);
+	tei_mutex_unlock(&ctx->admin);
+	return ret;
+}
+
+static struct gpu_mem *mem_starts(struct tei_gpu *ctx, uint64_t base)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t i = mem_index(ctx, base);
+
+	return i < ctx->nmem && ctx->mem[i].base == base ? &ctx->mem[i] : NULL;
+}
+
+/* What the GPU has not ended may touch anything. */
+static bool mem_used(struct tei_gpu *ctx, uint64_t base, uint64_t end)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_gpu_op *op;
+
+	if (ctx->given_up)
+		return true;
+	tei_list_foreach(op, &ctx->live, struct tei_gpu_op, live_node)
+		if ((op->dst < end && base < op->dst + op->length) ||
+		    (op->src < end && base < op->src + op->length))
+			return true;
+	return false;
+}
+
+/* Waits for the copies of the range, which no new one may touch then. */
+static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct gpu_mem *m = mem_starts(ctx, base);
+	uint64_t end;
+	bool used;
+
+	if (!m || m->removing)
+		return TEI_ERR_NOT_REGISTERED;
+	m->removing = true;
+	end = m->end;
+	while ((used = mem_used(ctx, base, end)) &&
+	       gpu_wait(ctx, deadline_ns))
+		;
+	if (used)
+		mem_starts(ctx, base)->removing = false;
+	return used ? TEI_ERR_BUSY : 0;
+}
+
+/* Takes the retired range out; its context if that was its last one. */
+static struct gpu_context *mem_take(struct tei_gpu *ctx, uint64_t base)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct gpu_mem *m = mem_starts(ctx, base);
+	struct gpu_context *c = m->context;
+
+	ctx->nmem--;
+	memmove(m, m + 1, (size_t)(&ctx->mem[ctx->nmem] - m) * sizeof(*m));
+	return c && !--c->memories ? c : NULL;
+}
+
+int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
+		       uint64_t deadline_ns)
+{
+	struct gpu_context *last;
+	int ret;
+
+	tei_mutex_lock(&ctx->lock);
+	ret = mem_retire(ctx, (uintptr_t)addr, deadline_ns);
+	tei_mutex_unlock(&ctx->lock);
+	if (ret)
+		return ret;
+	tei_mutex_lock(&ctx->admin);
+	tei_mutex_lock(&ctx->lock);
+	last = mem_take(ctx, (uintptr_t)addr);
+	tei_mutex_unlock(&ctx->lock);
+	if (last)
+		gpu_context_close(ctx, last);
+	tei_mutex_unlock(&ctx->admin);
+	return 0;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <string.h>
+
+#include "prov/gpu/gpu_test.h"
+
+static char mem_host[65536];
+
+static void ranges_are_of_one_kind_and_apart(void)
+{
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct gpu_test_mem m = gpu_test_mem(ctx, 1, 65536);
+	void *addr = (void *)(uintptr_t)m.addr;
+	uint64_t host = (uintptr_t)mem_host;
+	struct tei_err err;
+	int device = 7;
+
+	CU_ASSERT(!tei_gpu_where(ctx, addr, 65536, &device, &err));
+	CU_ASSERT_EQUAL(device, 1);
+	CU_ASSERT(!tei_gpu_where(ctx, mem_host, 10, &device, &err));
+	CU_ASSERT_EQUAL(device, -1);
+	CU_ASSERT(!tei_gpu_mem_add(ctx, mem_host, sizeof(mem_host), &err));
+	CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, mem_host + 1, 1, &err),
+			TEI_ERR_OVERLAP);
+	CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, addr, 65536, &err),
+			TEI_ERR_OVERLAP);
+	CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, addr, UINT64_C(1) << 40, &err),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, NULL, 8, &err), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_gpu_kind(ctx, m.addr + 5, 65531), TEI_GPU_DEVICE);
+	CU_ASSERT_EQUAL(tei_gpu_kind(ctx, m.addr + 5, 65532),
+			TEI_GPU_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(tei_gpu_kind(ctx, host, 1), TEI_GPU_HOST);
+	CU_ASSERT_EQUAL(tei_gpu_kind(ctx, 8, UINT64_MAX - 4),
+			TEI_GPU_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(ctx, mem_host + 1, UINT64_MAX),
+			TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));
+	CU_ASSERT_EQUAL(tei_gpu_kind(ctx, host, 1), TEI_GPU_NOT_REGISTERED);
+	gpu_test_mem_free(ctx, &m);
+	gpu_test_close(ctx);
+}
+
+static void memory_in_use_stays(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
+	void *addr = (void *)(uintptr_t)m.addr;
+	struct gpu_test_op op;
+	struct tei_err err;
+
+	CU_ASSERT(!tei_gpu_mem_add(ctx, mem_host, sizeof(mem_host), &err));
+	driver->hold(1);
+	CU_ASSERT(!gpu_test_start(ctx, &op, m.addr, (uintptr_t)mem_host, 100));
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(ctx, addr, tei_now_ns()),
+			TEI_ERR_BUSY);
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(ctx, mem_host, tei_now_ns()),
+			TEI_ERR_BUSY);
+	CU_ASSERT_EQUAL(tei_gpu_kind(ctx, m.addr, 1), TEI_GPU_DEVICE);
+	driver->hold(0);
+	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
+	CU_ASSERT_EQUAL(gpu_test_start(ctx, &op, m.addr, (uintptr_t)mem_host,
+				       100), TEI_ERR_NOT_REGISTERED);
+	gpu_test_mem_free(ctx, &m);
+	gpu_test_close(ctx);
+}
+
+static void contexts_are_bounded_and_used_again(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct gpu_test_mem m[TEI_GPU_CONTEXTS - 8];
+	struct tei_gpu *ctx = gpu_test_open(30);
+	int i, n = (int)(sizeof(m) / sizeof(m[0])), round;
+
+	for (round = 0; round < 2; round++) {
+		for (i = 0; i < n; i++)
+			m[i] = gpu_test_mem(ctx, i % 2, 4096);
+		for (i = 0; i < n; i++)
+			gpu_test_mem_free(ctx, &m[i]);
+	}
+	CU_ASSERT_EQUAL(driver->left(), 0);
+	gpu_test_close(ctx);
+}
+
+static void half_made_context_is_undone(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	static const char *const calls[] = {
+		"cuCtxPushCurrent", "cuStreamCreate", "cuEventCreate",
+	};
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct tei_err err;
+	void *context;
+	uint64_t addr;
+	unsigned int i;
+
+	addr = cuda_stand_in_memory(driver, 0, 4096, &context);
+	CU_ASSERT_FATAL(addr != 0);
+	for (i = 0; i < 3; i++) {
+		driver->fail(calls[i], i == 2 ? 5 : 0, 2);
+		CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, (void *)(uintptr_t)addr,
+						4096, &err), TEI_ERR_MEMORY);
+		CU_ASSERT(strstr(err.text, calls[i]) != NULL);
+		CU_ASSERT_EQUAL(driver->left(), 0);
+	}
+	CU_ASSERT(!tei_gpu_mem_add(ctx, (void *)(uintptr_t)addr, 4096, &err));
+	CU_ASSERT(driver->left() != 0);
+	gpu_test_close(ctx);
+	CU_ASSERT(!driver->free(addr));
+}
+
+const struct tei_test_case mem_cases[] = {
+	{ "ranges_are_of_one_kind_and_apart",
+	  ranges_are_of_one_kind_and_apart },
+	{ "memory_in_use_stays", memory_in_use_stays },
+	{ "contexts_are_bounded_and_used_again",
+	  contexts_are_bounded_and_used_again },
+	{ "half_made_context_is_undone", half_made_context_is_undone },
+	{ NULL, NULL },
+};

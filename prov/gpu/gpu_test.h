@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_GPU_TEST_H
+#define TEI_PROV_GPU_TEST_H
+
+#include <pthread.h>
+
+#include "fabtests/common/cuda_stand_in.h"
+#include "prov/gpu/tei_gpu.h"
+#include "util/clock.h"
+#include "util/cuda.h"
+#include "util/settings.h"
+#include "util/tei_test.h"
+
+extern const struct tei_test_case cuda_cases[];
+extern const struct tei_test_case mem_cases[];
+extern const struct tei_test_case copy_cases[];
+
+/* The driver, loaded with the first use; the case fails where it is not there. */
+const struct cuda_stand_in *gpu_test_driver(void);
+/* Whether it was loaded already. */
+bool gpu_test_loaded(void);
+
+/* A context of the module with a patience of that many seconds. */
+struct tei_gpu *gpu_test_open(uint64_t seconds);
+/* Closes it; nothing is left in the driver. */
+void gpu_test_close(struct tei_gpu *ctx);
+
+/* Registered GPU memory in a context of its own; the same again to give up. */
+struct gpu_test_mem {
+	void *context;
+	uint64_t addr;
+	size_t size;
+};
+struct gpu_test_mem gpu_test_mem(struct tei_gpu *ctx, int device, size_t size);
+void gpu_test_mem_free(struct tei_gpu *ctx, const struct gpu_test_mem *m);
+
+/* An operation and its end. */
+struct gpu_test_op {
+	struct tei_gpu_op op;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool ended;
+	int code;
+	struct tei_err err;
+};
+/* Submits; the code of that. */
+int gpu_test_start(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
+		   uint64_t src, uint64_t len);
+bool gpu_test_ended(struct gpu_test_op *t);
+/* Waits for the end: its code. */
+int gpu_test_wait(struct gpu_test_op *t);
+/* From start to end: the code. */
+int gpu_test_copy(struct tei_gpu *ctx, uint64_t dst, uint64_t src,
+		  uint64_t len);
+
+#endif /* TEI_PROV_GPU_TEST_H */

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_GPU_TEI_GPU_H
+#define TEI_PROV_GPU_TEI_GPU_H
+
+/*
+ * Copies to, from and between memory of GPUs, inside this process, by the
+ * driver's copy engines.
+ *
+ * There is a context only where a program has GPU memory: it needs the driver
+ * that this program has loaded. One thread, started with the first operation,
+ * queues copies in the context of the memory that they touch, in streams of
+ * its own, and asks for their events; it is the only one that does. The CPU
+ * touches no byte of GPU memory.
+ *
+ * Threads: every call may be made from any thread, none from inside a done
+ * callback but tei_gpu_submit and tei_gpu_kind. The module's lock stands
+ * beside "local->lock" in util/lock.h; it is not held while the driver is
+ * called or a callback runs.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/err.h"
+#include "util/list.h"
+
+struct tei_gpu;				/* opaque; one per engine */
+struct tei_settings;
+
+#define TEI_GPU_CONTEXTS	64	/* of the driver, at a time */
+
+/* True where this process has the driver loaded: without it no memory of it is
+ * a GPU's. */
+bool tei_gpu_present(void);
+
+/*
+ * Reads slice_timeout_s. TEI_ERR_NO_DEVICE where this process has no driver
+ * loaded, TEI_ERR_UNSUPPORTED where it is too old, TEI_ERR_MEMORY; *err tells
+ * and nothing is logged.
+ */
+int tei_gpu_init(const struct tei_settings *settings, struct tei_err *err,
+		 struct tei_gpu **out);
+
+/*
+ * Cancels what is queued, waits for the copies that were begun (those that the
+ * GPU does not end are left to it), joins the thread and frees the context.
+ * NULL is fine.
+ */
+void tei_gpu_fini(struct tei_gpu *ctx);
+
+/* ---- memory ----------------------------------------------------------- */
+
+/*
+ * *device: whose memory [addr, addr + len) is, or -1 for host memory, managed
+ * memory too. TEI_ERR_INVALID: of both. Other errors are the driver's.
+ */
+int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
+		  int *device, struct tei_err *err);
+
+/*
+ * Lets the range be an end of copies; GPU memory makes a stream in its context.
+ * 0, TEI_ERR_OVERLAP, TEI_ERR_TOO_MANY (contexts), TEI_ERR_MEMORY, or what
+ * tei_gpu_where answers. *err is filled, nothing is logged.
+ */
+int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
+		    struct tei_err *err);
+
+/*
+ * 0 when no copy touches the range that starts at addr any more, nor will.
+ * TEI_ERR_BUSY at the deadline, and it stays. TEI_ERR_NOT_REGISTERED.
+ */
+int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
+		       uint64_t deadline_ns);
+
+enum tei_gpu_kind {
+	TEI_GPU_NOT_REGISTERED,		/* not inside one range */
+	TEI_GPU_HOST,
+	TEI_GPU_DEVICE,
+};
+
+enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
+			       uint64_t len);
+
+/* ---- operations ------------------------------------------------------- */
+
+/* done's code where the operation was cancelled; else 0 or a tei_code. */
+#define TEI_GPU_CANCELLED	1
+
+struct tei_gpu_op;
+
+/*
+ * Called once per successful submit, by the module's thread, no lock held. err
+ * is NULL where code is 0. code TEI_ERR_TIMED_OUT: the GPU has not ended what
+ * was begun, which may still touch the memory; after every other one nothing
+ * of the operation will. op is the callee's from here on.
+ */
+typedef void (*tei_gpu_done_fn)(struct tei_gpu_op *op, int code,
+				const struct tei_err *err);
+
+/*
+ * Made by the caller, who keeps it until done is called. Zero-initialise; fill
+ * the first group. The ends do not overlap.
+ */
+struct tei_gpu_op {
+	/* caller's, constant while submitted */
+	uint64_t dst, src;		/* addresses; one at least is a GPU's */
+	uint64_t length;		/* 1 and up */
+	tei_gpu_done_fn done;
+
+	/* the module's, under its lock */
+	struct tei_list live_node;
+	struct tei_list node;		/* its context's queue, or alone */
+	struct gpu_context *context;
+	struct tei_err *err;		/* owned */
+	uint64_t next;			/* bytes whose copies were begun */
+	uint32_t running;		/* copies that have not ended */
+	int code;			/* first failure */
+	bool live, queued;
+
+	uint64_t moved;			/* atomic: bytes of copies that ended */
+};
+
+/*
+ * Queues op. 0: done will be called, perhaps before this returns. Else it will
+ * not: TEI_ERR_NOT_REGISTERED, TEI_ERR_INVALID (no GPU's memory at all),
+ * TEI_ERR_MEMORY (no thread), TEI_ERR_CONTEXT (closing).
+ */
+int tei_gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op);
+
+/*
+ * Begins no more copies of op and waits for those that were begun. When it
+ * returns, done has been called and has returned. op must stay valid until
+ * then; one that is not submitted is left alone.
+ */
+void tei_gpu_cancel(struct tei_gpu *ctx, struct tei_gpu_op *op);
+
+#endif /* TEI_PROV_GPU_TEI_GPU_H */

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "util/cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/clock.h"
+
+#define CUDA_LIBRARY	"libcuda.so.1"
+
+/* Numbers of the driver's interface, which are fixed. */
+enum {
+	CUDA_OK = 0,
+	CUDA_OUT_OF_MEMORY = 2,
+	CUDA_NOT_INITIALIZED = 3,
+	CUDA_NOT_READY = 600,
+};
+
+enum { CUDA_MEMORY_DEVICE = 2 };
+
+enum {
+	CUDA_POINTER_CONTEXT = 1,
+	CUDA_POINTER_MEMORY_TYPE = 2,
+	CUDA_POINTER_IS_MANAGED = 8,
+	CUDA_POINTER_DEVICE_ORDINAL = 9,
+};
+
+#define CUDA_STREAM_NON_BLOCKING	1u
+#define CUDA_EVENT_NO_TIMING		2u
+#define CUDA_PIN_PORTABLE		1u
+
+/* uint64_t: a CUdeviceptr; void *: a handle. */
+struct tei_cuda {
+	void *library;
+	int (*name)(int, const char **);
+	int (*pointer)(unsigned int, const int *, void **, uint64_t);
+	int (*device)(int *, int);
+	int (*primary_state)(int, unsigned int *, int *);
+	int (*primary_retain)(void **, int);
+	int (*primary_release)(int);
+	int (*push)(void *);
+	int (*pop)(void **);
+	int (*copy)(uint64_t, uint64_t, size_t, void *);
+	int (*stream_create)(void **, unsigned int);
+	int (*stream_destroy)(void *);
+	int (*stream_wait)(void *);
+	int (*event_create)(void **, unsigned int);
+	int (*event_destroy)(void *);
+	int (*event_record)(void *, void *);
+	int (*event_query)(void *);
+	int (*pin)(void *, size_t, unsigned int);
+	int (*unpin)(void *);
+};
+
+/* The names that a program compiled for CUDA 11 or later is linked to. */
+static const struct {
+	const char *name;
+	size_t at;
+} cuda_calls[] = {
+	{ "cuGetErrorName", offsetof(struct tei_cuda, name) },
+	{ "cuPointerGetAttributes", offsetof(struct tei_cuda, pointer) },
+	{ "cuDeviceGet", offsetof(struct tei_cuda, device) },
+	{ "cuDevicePrimaryCtxGetState",
+	  offsetof(struct tei_cuda, primary_state) },
+	{ "cuDevicePrimaryCtxRetain",
+	  offsetof(struct tei_cuda, primary_retain) },
+	{ "cuDevicePrimaryCtxRelease_v2",
+	  offsetof(struct tei_cuda, primary_release) },
+	{ "cuCtxPushCurrent_v2", offsetof(struct tei_cuda, push) },
+	{ "cuCtxPopCurrent_v2", offsetof(struct tei_cuda, pop) },
+	{ "cuMemcpyAsync", offsetof(struct tei_cuda, copy) },
+	{ "cuStreamCreate", offsetof(struct tei_cuda, stream_create) },
+	{ "cuStreamDestroy_v2", offsetof(struct tei_cuda, stream_destroy) },
+	{ "cuStreamSynchronize", offsetof(struct tei_cuda, stream_wait) },
+	{ "cuEventCreate", offsetof(struct tei_cuda, event_create) },
+	{ "cuEventDestroy_v2", offsetof(struct tei_cuda, event_destroy) },
+	{ "cuEventRecord", offsetof(struct tei_cuda, event_record) },
+	{ "cuEventQuery", offsetof(struct tei_cuda, event_query) },
+	{ "cuMemHostRegister_v2", offsetof(struct tei_cuda, pin) },
+	{ "cuMemHostUnregister", offsetof(struct tei_cuda, unpin) },
+};
+
+static void cuda_explain(struct tei_err *err, int code, const char *text)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->when_ns = tei_now_ns();
+	strcpy(err->provider, "cuda");
+	snprintf(err->text, sizeof(err->text), "%s", text);
+}
+
+/* 0, or what call answered as a record. */
+static int cuda_check(const struct tei_cuda *cuda, int result, const char *call,
+		      struct tei_err *err)
+{
+	const char *name = NULL;
+	char text[TEI_ERR_TEXT];
+
+	if (result == CUDA_OK)
+		return 0;
+	if (cuda->name(result, &name) || !name)
+		name = "an error without a name";
+	snprintf(text, sizeof(text), "%s: %s (%d)", call, name, result);
+	cuda_explain(err, result == CUDA_OUT_OF_MEMORY ? TEI_ERR_MEMORY :
+							  TEI_ERR_CONTEXT,
+		     text);
+	err->prov_errno = result;
+	return err->code;
+}
+
+/* --- the library --------------------------------------------------------- */
+
+static void *cuda_library(void)
+{
+	return dlopen(CUDA_LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
+}
+
+bool tei_cuda_present(void)
+{
+	void *library = cuda_library();
+
+	if (library)
+		dlclose(library);
+	return library != NULL;
+}
+
+static int cuda_bind(struct tei_cuda *cuda, struct tei_err *err)
+{
+	char text[TEI_ERR_TEXT];
+	size_t i;
+	void *f;
+
+	for (i = 0; i < sizeof(cuda_calls) / sizeof(cuda_calls[0]); i++) {
+		f = dlsym(cuda->library, cuda_calls[i].name);
+		if (!f) {
+			snprintf(text, sizeof(text), "%s has no %s",
+				 CUDA_LIBRARY, cuda_calls[i].name);
+			cuda_explain(err, TEI_ERR_UNSUPPORTED, text);
+			return err->code;
+		}
+		memcpy((char *)cuda + cuda_calls[i].at, &f, sizeof(f));
+	}
+	return 0;
+}
+
+int tei_cuda_open(struct tei_err *err, struct tei_cuda **out)
+{
+	struct tei_cuda *cuda = calloc(1, sizeof(*cuda));
+	int ret;
+
+	if (!cuda) {
+		cuda_explain(err, TEI_ERR_MEMORY, "no memory for CUDA's calls");
+		return err->code;
+	}
+	cuda->library = cuda_library();
+	if (!cuda->library) {
+		cuda_explain(err, TEI_ERR_NO_DEVICE,
+			     CUDA_LIBRARY " is not loaded in this process, so it has no GPU memory");
+		free(cuda);
+		return err->code;
+	}
+	ret = cuda_bind(cuda, err);
+	if (ret)
+		tei_cuda_close(cuda);
+	else
+		*out = cuda;
+	return ret;
+}
+
+void tei_cuda_close(struct tei_cuda *cuda)
+{
+	if (!cuda)
+		return;
+	dlclose(cuda->library);		/* the program's reference is left */
+	free(cuda);
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+/* The device's primary context, as long as somebody else keeps it active. */
+static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
+			struct tei_err *err)
+{
+	int handle = 0, active = 0, ret;
+	unsigned int flags;
+
+	ret = cuda_check(cuda, cuda->device(&handle, device), "cuDeviceGet",
+			 err);
+	if (!ret)
+		ret = cuda_check(cuda,
+				 cuda->primary_state(handle, &flags, &active),
+				 "cuDevicePrimaryCtxGetState", err);
+	if (ret)
+		return ret;
+	if (!active) {
+		cuda_explain(err, TEI_ERR_CONTEXT,
+			     "GPU memory without a context, and its device's primary one is not active");
+		return err->code;
+	}
+	ret = cuda_check(cuda, cuda->primary_retain(context, handle),
+			 "cuDevicePrimaryCtxRetain", err);
+	if (!ret)
+		cuda->primary_release(handle);
+	return ret;
+}
+
+/* -1 and no context for host memory. */
+static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
+		   struct tei_cuda_mem *out, struct tei_err *err)
+{
+	static const int what[] = { CUDA_POINTER_MEMORY_TYPE,
+				    CUDA_POINTER_IS_MANAGED,
+				    CUDA_POINTER_DEVICE_ORDINAL,
+				    CUDA_POINTER_CONTEXT };
+	unsigned int type = 0, managed = 0;	/* managed: one byte or four */
+	void *context = NULL;
+	void *data[] = { &type, &managed, &out->device, &context };
+	int result;
+
+	result = cuda->pointer(4, what, data, addr);
+	if (result && result != CUDA_NOT_INITIALIZED)
+		return cuda_check(cuda, result, "cuPointerGetAttributes", err);
+	out->context = NULL;
+	if (result || type != CUDA_MEMORY_DEVICE || managed) {
+		out->device = -1;
+		return 0;
+	}
+	out->context = context;
+	return context ? 0 : cuda_primary(cuda, out->device, &out->context,
+					  err);
+}
+
+int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
+		   struct tei_cuda_mem *out, struct tei_err *err)
+{
+	struct tei_cuda_mem first, last;
+	int ret;
+
+	ret = cuda_at(cuda, (uintptr_t)addr, &first, err);
+	if (!ret)
+		ret = cuda_at(cuda, (uintptr_t)addr + len - 1, &last, err);
+	if (ret)
+		return ret;
+	if (first.device != last.device) {
+		cuda_explain(err, TEI_ERR_INVALID,
+			     "it begins and ends in memory of different kinds");
+		return err->code;
+	}
+	*out = first;
+	return 0;
+}
+
+/* --- contexts, streams, events ------------------------------------------- */
+
+int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err)
+{
+	return cuda_check(cuda, cuda->push(context), "cuCtxPushCurrent", err);
+}
+
+void tei_cuda_pop(struct tei_cuda *cuda)
+{
+	void *context;
+
+	cuda->pop(&context);
+}
+
+int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,
+			   struct tei_err *err)
+{
+	return cuda_check(cuda, cuda->stream_create(stream,
+						    CUDA_STREAM_NON_BLOCKING),
+			  "cuStreamCreate", err);
+}
+
+void tei_cuda_stream_destroy(struct tei_cuda *cuda, void *stream)
+{
+	cuda->stream_destroy(stream);
+}
+
+int tei_cuda_stream_wait(struct tei_cuda *cuda, void *stream,
+			 struct tei_err *err)
+{
+	return cuda_check(cuda, cuda->stream_wait(stream),
+			  "cuStreamSynchronize", err);
+}
+
+int tei_cuda_event_create(struct tei_cuda *cuda, void **event,
+			  struct tei_err *err)
+{
+	return cuda_check(cuda,
+			  cuda->event_create(event, CUDA_EVENT_NO_TIMING),
+			  "cuEventCreate", err);
+}
+
+void tei_cuda_event_destroy(struct tei_cuda *cuda, void *event)
+{
+	cuda->event_destroy(event);
+}
+
+int tei_cuda_event_record(struct tei_cuda *cuda, void *event, void *stream,
+			  struct tei_err *err)
+{
+	return cuda_check(cuda, cuda->event_record(event, stream),
+			  "cuEventRecord", err);
+}
+
+int tei_cuda_event_over(struct tei_cuda *cuda, void *event,
+			struct tei_err *err)
+{
+	int result = cuda->event_query(event);
+
+	if (result == CUDA_NOT_READY)
+		return 0;
+	return result ? cuda_check(cuda, result, "cuEventQuery", err) : 1;
+}
+
+int tei_cuda_copy(struct tei_cuda *cuda, void *dst, const void *src,
+		  uint64_t len, void *stream, struct tei_err *err)
+{
+	return cuda_check(cuda, cuda->copy((uintptr_t)dst, (uintptr_t)src, len,
+					   stream),
+			  "cuMemcpyAsync", err);
+}
+
+int tei_cuda_pin(struct tei_cuda *cuda, void *addr, uint64_t len,
+		 struct tei_err *err)
+{
+	return cuda_check(cuda, cuda->pin(addr, len, CUDA_PIN_PORTABLE),
+			  "cuMemHostRegister", err);
+}
+
+void tei_cuda_unpin(struct tei_cuda *cuda, void *addr)
+{
+	cuda->unpin(addr);
+}
