@@ -344,6 +344,7 @@ static void engine_fini(struct engine *e)
 	engine_stop(e);
 	engine_segment_free_all(e);
 	tei_nvmeof_fini(e->nvmeof);
+	tei_gpu_fini(e->gpu);
 	tei_local_fini(e->local);
 	if (e->dp)
 		tei_rail_dp_close(e->dp, 0);

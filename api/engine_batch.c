@@ -373,6 +373,8 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 	ret = engine_batch_target(e, r->target_id, target);
 	if (ret)
 		return ret;
+	if (engine_gpu_concerns(e, r))
+		return engine_gpu_prepare(e, t, r);
 	if ((target->local || target->files) &&
 	    tei_local_region_check(e->local, r->source, r->length))
 		return 3;
@@ -465,6 +467,8 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n)
 			batch_start_local(e, &tasks[i]);
 		else if (tasks[i].by == ENGINE_BY_FILE)
 			engine_files_start(e, &tasks[i]);
+		else if (tasks[i].by == ENGINE_BY_GPU)
+			engine_gpu_start(e, &tasks[i]);
 		else if (tasks[i].by != ENGINE_BY_RAIL)
 			engine_submit_start(e, &tasks[i]);
 	}

@@ -25,6 +25,8 @@ static void cancel_local(struct engine *e, struct engine_task *t, bool deadline)
 		engine_group_cancel(e, t);
 	else if (t->by == ENGINE_BY_FILE)
 		tei_nvmeof_cancel(e->nvmeof, &t->u.file);
+	else if (t->by == ENGINE_BY_GPU)
+		tei_gpu_cancel(e->gpu, &t->u.gpu);
 	else
 		tei_local_cancel(e->local, &t->u.op);
 }

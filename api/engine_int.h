@@ -19,6 +19,7 @@
 #include "transfer_engine_c.h"
 
 #include "meta/tei_meta.h"
+#include "prov/gpu/tei_gpu.h"
 #include "prov/local/tei_local.h"
 #include "prov/nvmeof/tei_nvmeof.h"
 #include "prov/rail/tei_rail.h"
@@ -31,6 +32,7 @@
 #include "util/settings.h"
 
 struct tei_topo;
+struct tei_topo_where;
 
 #define ENGINE_TRANSPORTS	5
 #define ENGINE_WORKERS		4	/* threads for look-ups, at most */
@@ -99,6 +101,7 @@ enum engine_task_by {
 	ENGINE_BY_GROUP,		/* u.group: copies of several pieces */
 	ENGINE_BY_CALLER,		/* u.atom: done when submitted */
 	ENGINE_BY_FILE,			/* u.file */
+	ENGINE_BY_GPU,			/* u.gpu */
 };
 
 /*
@@ -123,6 +126,7 @@ struct engine_task {
 		struct engine_group *group;
 		struct tei_local_atom atom;
 		struct tei_nvmeof_op file;
+		struct tei_gpu_op gpu;
 	} u;
 };
 
@@ -179,6 +183,7 @@ struct engine_region {
 	void *addr;
 	size_t length;
 	bool remote;
+	bool gpu;			/* no CPU may touch it */
 	char location[64];		/* of its start */
 	char *parts;			/* "segments:…", or NULL: one place */
 };
@@ -248,6 +253,7 @@ struct engine {
 	struct tei_local *local;
 
 	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
+	struct tei_gpu *gpu;		/* the same; NULL: no GPU memory */
 
 	struct tei_mutex control;	/* set-up calls; guards what follows */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
@@ -397,6 +403,26 @@ int engine_files_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 struct tei_nvmeof_seg *files);
 void engine_files_start(struct engine *e, struct engine_task *t);
+
+/* --- engine_gpu.c -------------------------------------------------------- */
+/*
+ * *device: the GPU whose memory it is, or -1. What was said of it must be true,
+ * else TEI_ERR_INVALID; TEI_ERR_NO_DEVICE: it was said to be a GPU's, and
+ * there is no driver in this process.
+ */
+int engine_gpu_where(struct engine *e, void *addr, size_t len,
+		     const struct tei_topo_where *said, int *device,
+		     struct tei_err *err) TEI_REQUIRES(e->control);
+/* As the calls of tei_gpu.h; 0 where no GPU memory was ever registered. */
+int engine_gpu_mem_add(struct engine *e, void *addr, uint64_t len,
+		       struct tei_err *err);
+int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
+/* Whether one end of the request is GPU memory of this process. */
+bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
+/* Such a one, as submitTransfer takes it: 0 or the transfer family's code. */
+int engine_gpu_prepare(struct engine *e, struct engine_task *t,
+		       const struct transfer_request *r);
+void engine_gpu_start(struct engine *e, struct engine_task *t);
 
 /* --- engine_paths.c ------------------------------------------------------ */
 /* False: stale or invented. */

@@ -12,26 +12,18 @@
 #include "topo/tei_topo.h"
 
 /*
- * Where it is as one location of its own, or, where it has several parts, as
- * "segments:…", said by the caller or found out. The caller frees *out.
+ * Where host memory is as one location of its own, or, where it has several
+ * parts, as "segments:…", said by the caller or found out. The caller frees
+ * *out.
  */
 static int memory_locate(const void *addr, size_t len, const char *said,
-			 char **out, struct tei_err *err)
+			 const struct tei_topo_where *where, char **out,
+			 struct tei_err *err)
 {
 	char found[TEI_TOPO_NAME];
-	struct tei_topo_where where;
 	int ret;
 
-	said = said ? said : "*";
-	ret = tei_topo_where_parse(said, &where, err);
-	if (ret)
-		return ret;
-	if (where.kind == TEI_TOPO_WHERE_CUDA)
-		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "engine",
-				    NULL,
-				    "%.32s: GPU memory is not supported by this version",
-				    said);
-	if (where.kind == TEI_TOPO_WHERE_ANY) {
+	if (where->kind == TEI_TOPO_WHERE_ANY) {
 		ret = tei_topo_locate(addr, len, found);
 		if (ret)
 			return ret;
@@ -43,14 +35,26 @@ static int memory_locate(const void *addr, size_t len, const char *said,
 }
 
 /* Where it is, for the descriptor; r->parts only where there are several. */
-static int memory_place(struct engine_region *r, const char *said,
-			struct tei_err *err)
+static int memory_place(struct engine *e, struct engine_region *r,
+			const char *said, struct tei_err *err)
+	TEI_REQUIRES(e->control)
 {
 	struct tei_topo_where where;
+	int ret, device;
 	uint64_t end;
-	int ret;
 
-	ret = memory_locate(r->addr, r->length, said, &r->parts, err);
+	ret = tei_topo_where_parse(said, &where, err);
+	if (!ret)
+		ret = engine_gpu_where(e, r->addr, r->length, &where, &device,
+				       err);
+	if (ret)
+		return ret;
+	if (device >= 0) {
+		r->gpu = true;
+		snprintf(r->location, sizeof(r->location), "cuda:%d", device);
+		return 0;
+	}
+	ret = memory_locate(r->addr, r->length, said, &where, &r->parts, err);
 	if (ret)
 		return ret;
 	tei_topo_where_parse(r->parts, &where, NULL);
@@ -90,6 +94,17 @@ static struct engine_region *memory_find(struct engine *e, const void *addr)
 	return NULL;
 }
 
+/* No rail and no kernel copy takes it: nobody but this process reaches it. */
+static int memory_add_gpu(struct engine *e, struct engine_region *r)
+	TEI_REQUIRES(e->control)
+{
+	if (r->remote)
+		TEI_WARN("engine", "%p, %zu bytes of %s: for copies inside this process only, no rail takes GPU memory",
+			 r->addr, r->length, r->location);
+	r->remote = false;
+	return memory_note(e, r);
+}
+
 /* Registers without publishing. */
 static int memory_add(struct engine *e, void *addr, size_t length,
 		      const char *location, bool remote, struct tei_err *err)
@@ -107,14 +122,23 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
 				    "%p, %zu bytes is no memory range", addr,
 				    length);
-	ret = memory_place(&r, location, err);
+	ret = memory_place(e, &r, location, err);
 	if (ret)
 		return ret;
+	ret = engine_gpu_mem_add(e, addr, length, err);
+	if (ret)
+		goto err_parts;
+	if (r.gpu) {
+		ret = memory_add_gpu(e, &r);
+		if (ret)
+			goto err_gpu;
+		return 0;
+	}
 	ret = tei_rail_mr_reg(e->dp, addr, length,
 			      r.parts ? r.parts : r.location, remote, err,
 			      &mr);
 	if (ret)
-		goto err_parts;
+		goto err_gpu;
 	ret = tei_local_region_add(e->local, addr, length, remote);
 	if (ret)
 		goto err_rail;
@@ -131,6 +155,8 @@ err_local:
 	tei_local_region_remove(e->local, addr, length, tei_now_ns());
 err_rail:
 	tei_rail_mr_dereg(e->dp, addr, 0, NULL);
+err_gpu:
+	engine_gpu_mem_remove(e, addr, tei_now_ns());
 err_parts:
 	free(r.parts);
 	return ret;
@@ -143,10 +169,23 @@ err_parts:
 static int memory_remove_rest(struct engine *e, struct engine_region r,
 			      uint64_t wait, struct tei_err *err)
 {
+	struct tei_err none;
 	int ret;
 
+	ret = engine_gpu_mem_remove(e, r.addr, tei_now_ns() + wait);
+	if (ret) {
+		if (!r.gpu)
+			tei_local_region_add(e->local, r.addr, r.length,
+					     r.remote);
+		return tei_err_fail(err, ret, "engine", NULL,
+				    "%p: a copy to or from GPU memory still uses it",
+				    r.addr);
+	}
+	if (r.gpu)
+		return 0;
 	ret = engine_files_mem_remove(e, r.addr, tei_now_ns() + wait);
 	if (ret) {
+		engine_gpu_mem_add(e, r.addr, r.length, &none);
 		tei_local_region_add(e->local, r.addr, r.length, r.remote);
 		return tei_err_fail(err, ret, "engine", NULL,
 				    "%p: a file is still read into it or written from it",
@@ -157,9 +196,27 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 		free(r.parts);
 		return 0;
 	}
+	engine_gpu_mem_add(e, r.addr, r.length, &none);
 	tei_local_region_add(e->local, r.addr, r.length, r.remote);
 	engine_files_mem_add(e, r.addr, r.length);
 	return ret;
+}
+
+/* GPU memory goes last: copies inside this host do not know it. How much is
+ * host memory. */
+static size_t memory_part(struct engine_region *r, size_t n)
+{
+	struct engine_region other;
+	size_t i, host = 0;
+
+	for (i = 0; i < n; i++) {
+		if (r[i].gpu)
+			continue;
+		other = r[host];
+		r[host++] = r[i];
+		r[i] = other;
+	}
+	return host;
 }
 
 /* The first error of n; those that stay are the first *left of r then. */
@@ -169,20 +226,23 @@ static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 	uint64_t wait = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 	struct tei_local_range *ranges = calloc(n ? n : 1, sizeof(*ranges));
 	struct tei_err err;
-	size_t i, k = 0;
+	size_t i, k = 0, host;
 	int ret, first = 0;
 
 	*left = n;
 	if (!ranges)
 		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
 				    "no memory to unregister %zu regions", n);
-	for (i = 0; i < n; i++) {
+	host = memory_part(r, n);
+	for (i = 0; i < host; i++) {
 		ranges[i].base = r[i].addr;
 		ranges[i].len = r[i].length;
 	}
-	tei_local_regions_remove(e->local, ranges, n, tei_now_ns() + wait);
+	if (host)
+		tei_local_regions_remove(e->local, ranges, host,
+					 tei_now_ns() + wait);
 	for (i = 0; i < n; i++) {
-		ret = ranges[i].code;
+		ret = ranges[i].code;	/* GPU memory: 0 */
 		if (ret)
 			tei_err_fail(&err, ret, "engine", NULL,
 				     "%p: a copy inside this host still uses it",

@@ -36,6 +36,9 @@ void engine_task_status(const struct engine_task *t,
 	else if (t->by == ENGINE_BY_FILE)
 		status->transferred_bytes =
 			__atomic_load_n(&t->u.file.moved, __ATOMIC_RELAXED);
+	else if (t->by == ENGINE_BY_GPU)
+		status->transferred_bytes =
+			__atomic_load_n(&t->u.gpu.moved, __ATOMIC_RELAXED);
 	else
 		status->transferred_bytes = 0;
 }

@@ -9,6 +9,7 @@ SRCS += \
 	api/engine_event.c \
 	api/engine_files.c \
 	api/engine_flush.c \
+	api/engine_gpu.c \
 	api/engine_handle.c \
 	api/engine_memory.c \
 	api/engine_notify.c \

@@ -95,6 +95,11 @@ SRCS_ft_files = $(FX_SRCS) \
 	fabtests/functional/ft_files_rig.c \
 	# EOL
 
+SRCS_ft_gpu = $(FX_SRCS) \
+	fabtests/common/cuda_stand_in_load.c \
+	fabtests/functional/ft_gpu.c \
+	# EOL
+
 SRCS_ft_hostile = $(FX_SRCS) \
 	fabtests/functional/ft_hostile.c \
 	fabtests/functional/ft_hostile_server.c \
@@ -194,6 +199,7 @@ FUNC_TESTS += \
 	ft_fi_rdm \
 	ft_fi_traffic \
 	ft_files \
+	ft_gpu \
 	ft_hostile \
 	ft_laws \
 	ft_links \
@@ -244,6 +250,7 @@ TSAN_TESTS += \
 	ft_fi_objects \
 	ft_fi_rdm \
 	ft_files \
+	ft_gpu \
 	ft_hostile \
 	ft_laws \
 	ft_local \

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * GPU memory: found out, registered, and copied inside this process by the
+ * driver. Whoever has such memory has loaded the driver; without it nothing of
+ * this runs.
+ */
+#include "api/engine_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "topo/tei_topo.h"
+
+static struct tei_gpu *gpu_ctx(struct engine *e)
+{
+	return __atomic_load_n(&e->gpu, __ATOMIC_ACQUIRE);
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+/* What was registered before may be an end of copies, too. */
+static int gpu_on(struct engine *e, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	struct tei_gpu *ctx;
+	uint32_t i;
+	int ret;
+
+	if (e->gpu)
+		return 0;
+	ret = tei_gpu_init(&e->settings, err, &ctx);
+	if (ret)
+		return ret;
+	for (i = 0; i < e->nregions && !ret; i++)
+		ret = tei_gpu_mem_add(ctx, e->regions[i].addr,
+				      e->regions[i].length, err);
+	if (ret)
+		tei_gpu_fini(ctx);
+	else
+		__atomic_store_n(&e->gpu, ctx, __ATOMIC_RELEASE);
+	return ret;
+}
+
+static int gpu_refuse(const void *addr, size_t len, struct tei_err *err)
+{
+	struct tei_err why = *err;
+
+	return tei_err_fail(err, why.code, "engine", NULL, "%p, %zu bytes: %s",
+			    addr, len, why.text);
+}
+
+int engine_gpu_where(struct engine *e, void *addr, size_t len,
+		     const struct tei_topo_where *said, int *device,
+		     struct tei_err *err)
+{
+	bool gpu = said->kind == TEI_TOPO_WHERE_CUDA;
+	int ret = 0;
+
+	*device = -1;
+	if (gpu || (said->kind == TEI_TOPO_WHERE_ANY && tei_gpu_present()))
+		ret = gpu_on(e, err);
+	if (!ret && e->gpu)
+		ret = tei_gpu_where(e->gpu, addr, len, device, err);
+	if (ret)
+		return gpu_refuse(addr, len, err);
+	if (gpu && *device < 0)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%p is host memory, not cuda:%d", addr,
+				    said->index);
+	if (gpu && *device != said->index)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%p is memory of cuda:%d, not cuda:%d",
+				    addr, *device, said->index);
+	if (*device >= 0 && !gpu && said->kind != TEI_TOPO_WHERE_ANY)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%p is memory of cuda:%d, not of the host",
+				    addr, *device);
+	return 0;
+}
+
+int engine_gpu_mem_add(struct engine *e, void *addr, uint64_t len,
+		       struct tei_err *err)
+{
+	struct tei_gpu *ctx = gpu_ctx(e);
+
+	if (!ctx || !tei_gpu_mem_add(ctx, addr, len, err))
+		return 0;
+	return gpu_refuse(addr, len, err);
+}
+
+int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
+{
+	struct tei_gpu *ctx = gpu_ctx(e);
+	int ret = ctx ? tei_gpu_mem_remove(ctx, addr, deadline_ns) : 0;
+
+	/* on its way out when the first GPU memory came */
+	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
+}
+
+/* --- tasks --------------------------------------------------------------- */
+
+bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r)
+{
+	struct tei_gpu *ctx = gpu_ctx(e);
+
+	if (!ctx)
+		return false;
+	return tei_gpu_kind(ctx, (uintptr_t)r->source, r->length) ==
+		       TEI_GPU_DEVICE ||
+	       (r->target_id == LOCAL_SEGMENT &&
+		tei_gpu_kind(ctx, r->target_offset, r->length) ==
+			TEI_GPU_DEVICE);
+}
+
+static void gpu_err(struct tei_err *err, int code)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->when_ns = tei_now_ns();
+	snprintf(err->provider, sizeof(err->provider), "cuda");
+	snprintf(err->text, sizeof(err->text), "copy of GPU memory: %s",
+		 tei_err_name(code));
+}
+
+static void gpu_end(struct engine_task *t, int status,
+		    const struct tei_err *err)
+{
+	engine_traffic_count(&t->engine->own, t->read, t->length, status);
+	engine_task_end(t, status, err);
+}
+
+static void gpu_done(struct tei_gpu_op *op, int code, const struct tei_err *err)
+{
+	struct engine_task *t = tei_container_of(op, struct engine_task,
+						 u.gpu);
+	struct tei_err ended;
+
+	if (code != TEI_GPU_CANCELLED) {
+		gpu_end(t, !code ? STATUS_COMPLETED :
+			   code == TEI_ERR_TIMED_OUT ? STATUS_TIMEOUT :
+						       STATUS_FAILED, err);
+		return;
+	}
+	gpu_err(&ended, __atomic_load_n(&t->expired, __ATOMIC_RELAXED) ?
+			TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED);
+	gpu_end(t, ended.code == TEI_ERR_CANCELED ? STATUS_CANCELED :
+						    STATUS_FAILED, &ended);
+}
+
+static bool gpu_overlap(const struct transfer_request *r)
+{
+	uint64_t source = (uintptr_t)r->source, target = r->target_offset;
+
+	return source < target + r->length && target < source + r->length;
+}
+
+int engine_gpu_prepare(struct engine *e, struct engine_task *t,
+		       const struct transfer_request *r)
+{
+	if (r->target_id != LOCAL_SEGMENT)
+		return 8;
+	if (tei_gpu_kind(gpu_ctx(e), (uintptr_t)r->source, r->length) ==
+	    TEI_GPU_NOT_REGISTERED)
+		return 3;
+	if (gpu_overlap(r))
+		return 1;		/* the driver does not say in what order */
+	memset(t, 0, sizeof(*t));
+	t->engine = e;
+	t->target = r->target_id;
+	t->length = r->length;
+	t->by = ENGINE_BY_GPU;
+	t->read = r->opcode == OPCODE_READ;
+	t->u.gpu.dst = t->read ? (uintptr_t)r->source : r->target_offset;
+	t->u.gpu.src = t->read ? r->target_offset : (uintptr_t)r->source;
+	t->u.gpu.length = r->length;
+	t->u.gpu.done = gpu_done;
+	return 0;
+}
+
+void engine_gpu_start(struct engine *e, struct engine_task *t)
+{
+	struct tei_err err;
+	int ret = tei_gpu_submit(gpu_ctx(e), &t->u.gpu);
+
+	if (!ret)
+		return;			/* gpu_done follows */
+	gpu_err(&err, ret);
+	gpu_end(t, STATUS_FAILED, &err);
+}
