@@ -100,6 +100,10 @@ SRCS_ft_gpu = $(FX_SRCS) \
 	fabtests/functional/ft_gpu.c \
 	# EOL
 
+SRCS_ft_gpu_device = $(FX_SRCS) \
+	fabtests/functional/ft_gpu_device.c \
+	# EOL
+
 SRCS_ft_hostile = $(FX_SRCS) \
 	fabtests/functional/ft_hostile.c \
 	fabtests/functional/ft_hostile_server.c \
@@ -200,6 +204,7 @@ FUNC_TESTS += \
 	ft_fi_traffic \
 	ft_files \
 	ft_gpu \
+	ft_gpu_device \
 	ft_hostile \
 	ft_laws \
 	ft_links \

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * Copies by real GPUs, where there are any: every byte, and how fast beside
+ * the driver's own copies of the same memory.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fabtests/functional/fx.h"
+
+#define DEVICE_SIZE (128 * FX_MIB + 4097)
+#define DEVICE_ROUNDS 7
+#define DEVICE_GOAL 0.9		/* of the driver's rate */
+
+struct device_driver {
+	int (*init)(unsigned int);
+	int (*count)(int *);
+	int (*retain)(void **, int);
+	int (*push)(void *);
+	int (*alloc)(uint64_t *, size_t);
+	int (*pin)(void *, size_t, unsigned int);
+	int (*unpin)(void *);
+	int (*to_device)(uint64_t, const void *, size_t);
+	int (*to_host)(void *, uint64_t, size_t);
+};
+
+static const struct {
+	const char *name;
+	size_t at;
+} device_calls[] = {
+	{ "cuInit", offsetof(struct device_driver, init) },
+	{ "cuDeviceGetCount", offsetof(struct device_driver, count) },
+	{ "cuDevicePrimaryCtxRetain", offsetof(struct device_driver, retain) },
+	{ "cuCtxPushCurrent_v2", offsetof(struct device_driver, push) },
+	{ "cuMemAlloc_v2", offsetof(struct device_driver, alloc) },
+	{ "cuMemHostRegister_v2", offsetof(struct device_driver, pin) },
+	{ "cuMemHostUnregister", offsetof(struct device_driver, unpin) },
+	{ "cuMemcpyHtoD_v2", offsetof(struct device_driver, to_device) },
+	{ "cuMemcpyDtoH_v2", offsetof(struct device_driver, to_host) },
+};
+
+struct device_rig {
+	struct device_driver cuda;
+	transfer_engine_t engine;
+	struct fx_buf host, back;
+	uint64_t gpu[2];	/* on two GPUs where there are two */
+	int devices;
+};
+
+/* NULL, or why there is no GPU to be used. */
+static const char *device_load(struct device_rig *rig)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW), *f;
+	size_t i;
+
+	if (!library)
+		return "no CUDA driver: libcuda.so.1 is not there";
+	for (i = 0; i < sizeof(device_calls) / sizeof(device_calls[0]); i++) {
+		f = dlsym(library, device_calls[i].name);
+		if (!f)
+			return "the CUDA driver is too old";
+		memcpy((char *)&rig->cuda + device_calls[i].at, &f, sizeof(f));
+	}
+	if (rig->cuda.init(0) || rig->cuda.count(&rig->devices) ||
+	    !rig->devices)
+		return "the CUDA driver finds no GPU";
+	return NULL;
+}
+
+static bool device_memory(struct device_rig *rig)
+{
+	void *context;
+	int i;
+
+	for (i = 1; i >= 0; i--)
+		if (rig->cuda.retain(&context, rig->devices > 1 ? i : 0) ||
+		    rig->cuda.push(context) ||
+		    rig->cuda.alloc(&rig->gpu[i], DEVICE_SIZE))
+			return false;
+	return true;	/* the first GPU's context is this thread's */
+}
+
+static void *device_ptr(const struct device_rig *rig, int i)
+{
+	return (void *)(uintptr_t)rig->gpu[i];
+}
+
+static bool device_setup(struct device_rig *rig)
+{
+	rig->engine = fx_engine("tcp");
+	rig->host = fx_buf_map(DEVICE_SIZE, -1);
+	rig->back = fx_buf_map(DEVICE_SIZE, -1);
+	return ft_ok(rig->engine && rig->host.p && rig->back.p &&
+		     device_memory(rig), "memory_of_both_kinds") &&
+	       ft_ok(fx_register(rig->engine, &rig->host) &&
+		     fx_register(rig->engine, &rig->back) &&
+		     !registerLocalMemory(rig->engine, device_ptr(rig, 0),
+					  DEVICE_SIZE, "cuda:0", 0) &&
+		     !registerLocalMemory(rig->engine, device_ptr(rig, 1),
+					  DEVICE_SIZE, "*", 0),
+		     "both_are_registered");
+}
+
+static bool device_move(struct device_rig *rig, int op, void *local,
+			uint64_t remote, uint64_t len)
+{
+	return fx_move(rig->engine, LOCAL_SEGMENT, op, local, remote, len, 0);
+}
+
+static bool device_round(struct device_rig *rig, uint64_t off, uint64_t len,
+			 uint64_t seq)
+{
+	fx_buf_fill(&rig->host, 0, len, seq);
+	fx_buf_poison(&rig->back, 0, DEVICE_SIZE);
+	return device_move(rig, OPCODE_WRITE, rig->host.p, rig->gpu[0] + off,
+			   len) &&
+	       device_move(rig, OPCODE_WRITE, (char *)device_ptr(rig, 0) + off,
+			   rig->gpu[1] + off, len) &&
+	       device_move(rig, OPCODE_READ, rig->back.p, rig->gpu[1] + off,
+			   len) &&
+	       fx_buf_check(&rig->back, 0, len, seq) &&
+	       fx_buf_poisoned(&rig->back, len, DEVICE_SIZE - len);
+}
+
+static void device_bytes(struct device_rig *rig)
+{
+	ft_ok(device_round(rig, 0, DEVICE_SIZE, 1), "host_gpu_gpu_host_large");
+	ft_ok(device_round(rig, DEVICE_SIZE - 1, 1, 2) &&
+	      device_round(rig, 4095, 4099, 3) &&
+	      device_round(rig, 1, 8 * FX_MIB + 1, 4),
+	      "host_gpu_gpu_host_odd");
+}
+
+/* The best of some rounds in bytes per second, both in turns. */
+static void device_rate(struct device_rig *rig, bool read, const char *what)
+{
+	double best[2] = { 0, 0 }, rate;
+	bool good = true;
+	uint64_t start;
+	int i;
+
+	for (i = 0; i < 2 * DEVICE_ROUNDS; i++) {
+		start = ft_now_ns();
+		if (i & 1)
+			good &= device_move(rig, read ? OPCODE_READ :
+						 OPCODE_WRITE, rig->host.p,
+					    rig->gpu[0], DEVICE_SIZE);
+		else if (read)
+			good &= !rig->cuda.to_host(rig->host.p, rig->gpu[0],
+						   DEVICE_SIZE);
+		else
+			good &= !rig->cuda.to_device(rig->gpu[0], rig->host.p,
+						     DEVICE_SIZE);
+		rate = (double)DEVICE_SIZE * 1e9 /
+		       (double)(ft_now_ns() - start);
+		if (rate > best[i & 1])
+			best[i & 1] = rate;
+	}
+	ft_diag("%s: %.2f GB/s, the driver alone %.2f GB/s", what,
+		best[1] / 1e9, best[0] / 1e9);
+	ft_ok(good && best[1] >= DEVICE_GOAL * best[0],
+	      "%s_as_fast_as_the_driver", what);
+}
+
+static void device_rates(struct device_rig *rig)
+{
+	device_rate(rig, false, "pageable_to_gpu");
+	device_rate(rig, true, "gpu_to_pageable");
+	if (!ft_ok(!rig->cuda.pin(rig->host.p, DEVICE_SIZE, 1),
+		   "host_memory_is_pinned"))
+		return;
+	device_rate(rig, false, "pinned_to_gpu");
+	device_rate(rig, true, "gpu_to_pinned");
+	rig->cuda.unpin(rig->host.p);
+}
+
+int main(int argc, char **argv)
+{
+	struct device_rig rig = { .engine = NULL };
+	const char *why;
+
+	fx_init(argc, argv);
+	why = device_load(&rig);
+	if (why)
+		return ft_skip("%s", why);
+	if (!device_setup(&rig))
+		return ft_result();
+	device_bytes(&rig);
+	device_rates(&rig);
+	destroyTransferEngine(rig.engine);
+	ft_ok(fx_buf_guards(&rig.host) && fx_buf_guards(&rig.back),
+	      "guard_zones_are_unchanged");
+	return ft_result();
+}
