@@ -156,13 +156,21 @@ void rail_cut(struct rail_lane *lane, struct rail_done *done)
 		quiet = rail_lane_poll(lane, done) ? 0 : quiet + 1;
 }
 
+/* The lane has sockets, as far as can be told, and one may go to c->peer. */
+static bool cut_can(const struct rail_lane *lane, const struct cut *c,
+		    size_t len)
+{
+	return lane->wait_fd >= 0 && len >= sizeof(struct sockaddr_in) &&
+	       (c->peer->sa_family == AF_INET ||
+		c->peer->sa_family == AF_INET6);
+}
+
 static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
 			      size_t len, bool shut)
 {
 	struct cut c = { .shut = shut, .peer = addr };
 
-	if (lane->wait_fd < 0 || len < sizeof(struct sockaddr_in) ||
-	    (c.peer->sa_family != AF_INET && c.peer->sa_family != AF_INET6))
+	if (!cut_can(lane, &c, len))
 		return RAIL_CUT_UNKNOWN;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	if (c.meant)
@@ -186,7 +194,7 @@ bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
 {
 	struct cut c = { .peer = addr, .heard_ms = ms };
 
-	if (lane->wait_fd < 0 || len < sizeof(struct sockaddr_in))
+	if (!cut_can(lane, &c, len))
 		return false;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	return c.heard;
@@ -196,8 +204,7 @@ bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
 {
 	struct cut c = { .peer = addr };
 
-	if (lane->wait_fd < 0 || len < sizeof(struct sockaddr_in) ||
-	    (c.peer->sa_family != AF_INET && c.peer->sa_family != AF_INET6))
+	if (!cut_can(lane, &c, len))
 		return false;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	/* a provider without sockets shows none at all */
