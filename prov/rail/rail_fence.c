@@ -19,6 +19,8 @@
 
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
+#define FENCE_STUCK_TRIES	4	/* that often the time is doubled */
+#define FENCE_TRIED_NS		(500 * TEI_NS_PER_MS)
 #define FENCE_STUCK_OPENS	4	/* lanes opened in that time, at least */
 
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
@@ -154,28 +156,72 @@ static uint64_t fence_patience(const struct rail *rail)
 	return opens > least ? opens : least;
 }
 
-void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
-			    const struct rail_path *path, uint64_t now)
+/* It was tried lately, and has not connected for longer than is usual. */
+static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
+			     uint64_t now, uint64_t patience)
 {
-	uint64_t patience = fence_patience(lane->rail);
 	bool stuck;
 
 	tei_mutex_lock(&lane->lock);
-	stuck = lane->state == RAIL_LANE_ACTIVE && path->since_ns &&
-		!path->connected && now > path->since_ns + patience;
+	stuck = lane->state == RAIL_LANE_ACTIVE &&
+		path->lane_gen == lane->gen && path->since_ns &&
+		now > path->since_ns + patience &&
+		now < path->blocked_ns + FENCE_TRIED_NS &&
+		!rail_path_lives(lane, path);
 	tei_mutex_unlock(&lane->lock);
-	if (!stuck || now < peer->stuck_next_ns)
+	return stuck;
+}
+
+void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
+			    struct rail_path *path, uint64_t now)
+{
+	uint64_t patience = fence_patience(lane->rail);
+	bool worth;
+
+	if (__atomic_exchange_n(&peer->linked, false, __ATOMIC_RELAXED)) {
+		peer->stuck_tries = 0;
+		peer->stuck_next_ns = 0;
+	}
+	if (now < peer->stuck_next_ns ||
+	    !fence_path_stuck(lane, path, now, patience))
 		return;
 	/* asking a silent peer that nobody uses is worth no lane */
 	rail_sched_enter(peer->dp);
-	stuck = !peer->probing || peer->refs;
+	worth = !peer->probing || peer->refs;
 	rail_sched_leave(peer->dp);
-	if (!stuck)
+	if (!worth)
 		return;
-	if (peer->stuck_tries < 7)
+	if (peer->stuck_tries < FENCE_STUCK_TRIES)
 		peer->stuck_tries++;
 	peer->stuck_next_ns = now + (patience << peer->stuck_tries);
 	fence_retire(lane);
+}
+
+static void fence_unstick_lane(struct tei_rail_peer *peer,
+			       struct rail_lane *lane, uint64_t now)
+{
+	struct rail_path *path = NULL;
+	uint16_t r = 0;
+
+	do {
+		rail_sched_enter(peer->dp);
+		path = rail_path_get(peer, lane, r++);
+		rail_sched_leave(peer->dp);
+		if (path)
+			rail_fence_maybe_stuck(peer, lane, path, now);
+	} while (path);
+}
+
+void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now)
+{
+	uint32_t i, j;
+	struct rail *rail;
+
+	for (i = 0; i < rail_count(peer->dp); i++) {
+		rail = rail_at(peer->dp, i);
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+			fence_unstick_lane(peer, &rail->init[j], now);
+	}
 }
 
 /*

@@ -59,7 +59,7 @@ static void hello_no_route(struct tei_rail_peer *p)
 uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = p->dp;
-	bool reply, ask, announce, probe;
+	bool reply, ask, announce, probe, stuck;
 	size_t len;
 	int ret;
 
@@ -75,7 +75,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->hello_next_ns = 0;
 	}
 	reply = p->reply_hello;
-	if (p->stuck) {
+	stuck = p->stuck;
+	if (stuck) {
 		TEI_DEBUG_LOG("rail", "peer %s: a path does not connect",
 			      p->name);
 		p->stuck = false;
@@ -88,6 +89,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	p->reply_hello = false;
 	probe = p->probing && p->state == RAIL_PEER_READY;
 	rail_sched_leave(dp);
+	if (stuck)
+		rail_fence_unstick(p, now);
 	if (!ask)
 		p->asked_ns = 0;
 	else if (!p->asked_ns)

@@ -402,6 +402,7 @@ struct rail_path {
 					 * may not be wholly gone */
 	bool connected;			/* something completed on it */
 	bool blocked_now;		/* in this bundle */
+	bool suspect;			/* a message found it stuck; not told */
 	uint32_t posted;		/* slices on the lane of lane_gen */
 	uint64_t moves;			/* atomic: grows while it lives */
 	uint64_t look_moves, look_ns;	/* rail_stall.c */
@@ -576,6 +577,7 @@ struct tei_rail_peer {
 	bool bye_sent;			/* tear-down only */
 	uint64_t stuck_next_ns;		/* thread: no new lane before that */
 	uint32_t stuck_tries;		/* thread */
+	bool linked;			/* atomic: some path has connected */
 	bool warm_wanted;		/* connect every pair of rails */
 	uint64_t warm_left;		/* thread: rails still to connect */
 	struct tei_log_limit err_limit;
@@ -860,6 +862,10 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 /* -FI_EAGAIN was seen: no post before a while. busy: with slices of its own
  * under way. True when it has been connecting for suspiciously long. */
 bool rail_path_block(struct rail_path *path, uint64_t now, bool busy);
+/* Whether it is connected, as far as can be told; looks at the sockets, since a
+ * connection that ends while nothing is posted leaves no completion. */
+bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
+	TEI_REQUIRES(lane->lock);
 /* Something was posted on it while idle, or came back. The lane is locked. */
 static inline void rail_path_moved(struct rail_path *path)
 {
@@ -1073,14 +1079,16 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 
 /* --- rail_fence.c -------------------------------------------------------- */
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);
-/* All three: the thread, no lock held. */
+/* The thread, no lock held: */
 /* Retires the initiating lanes that carry slices for the peer. */
 void rail_fence_retire_peer(struct tei_rail_peer *peer);
 /* A path that cannot connect although its peer may be there: some providers
  * refuse a reconnect from an address whose old connection they still hold, so
- * the lane gets a new one, with back-off. */
+ * the lane gets a new one, with back-off as long as none connects. */
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
-			    const struct rail_path *path, uint64_t now);
+			    struct rail_path *path, uint64_t now);
+/* The same for all of the peer's paths that were tried lately. */
+void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now);
 /* New work goes to a new endpoint; the old one is closed after drain_ns. */
 void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns);
 /* Opens what could not be opened before. */

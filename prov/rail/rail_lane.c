@@ -418,9 +418,12 @@ static void lane_tx_put(struct tei_rail_dp *dp, struct rail_op *op)
 static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 			 bool connected)
 {
-	if (lane->state == RAIL_LANE_ACTIVE && path->ready &&
-	    path->lane_gen == lane->gen)
-		path->connected = connected;
+	if (lane->state != RAIL_LANE_ACTIVE || !path->ready ||
+	    path->lane_gen != lane->gen)
+		return;
+	if (connected && !path->connected)
+		__atomic_store_n(&path->peer->linked, true, __ATOMIC_RELAXED);
+	path->connected = connected;
 }
 
 /* Whether that error is the end of the path's connection. */

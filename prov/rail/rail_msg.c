@@ -148,7 +148,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		path->asked_ns = now;
 		path->backoff_us = 0;
 	} else if (ret == -FI_EAGAIN) {
-		rail_path_block(path, now, busy);
+		path->suspect = rail_path_block(path, now, busy);
 	}
 	/* no buffer is not the path's fault */
 	return ret == -FI_ENOMEM ? -FI_EAGAIN : ret;

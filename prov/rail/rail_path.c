@@ -307,6 +307,19 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 	return now - path->since_ns > PATH_STUCK_NS;
 }
 
+bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
+{
+	uint8_t addr[TEI_RAIL_ADDR_MAX];
+	size_t len = sizeof(addr);
+
+	if (lane->state != RAIL_LANE_ACTIVE || !path->connected ||
+	    path->lane_gen != lane->gen)
+		return false;
+	if (!path->posted && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
+		path->connected = !rail_cut_dead(lane, addr, len);
+	return path->connected;
+}
+
 /* --- who is on a path ---------------------------------------------------- */
 
 void rail_path_take(struct rail_path *path, struct rail_slice *s)

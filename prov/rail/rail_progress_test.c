@@ -224,7 +224,9 @@ static void test_planes_without_work_sleep(void)
 static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
-	struct rail_path path = { .since_ns = now - TEI_NS_PER_SEC };
+	struct rail_path path = {
+		.since_ns = now - TEI_NS_PER_SEC, .blocked_ns = now,
+	};
 	struct progress_rig rig;
 	struct rail_lane *lane;
 
@@ -233,6 +235,7 @@ static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 	CU_ASSERT(rig.from.dp->open_ns > 0);
 	lane = &rig.from.dp->rails[0]->init[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
+	path.lane_gen = lane->gen;
 	rig.from.dp->open_ns = TEI_NS_PER_SEC / 2;
 	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);

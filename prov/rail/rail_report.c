@@ -39,21 +39,6 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 	return route >= 0;
 }
 
-/* Connections that end while nothing is posted leave no completion. */
-static bool report_lives(struct rail_lane *lane, struct rail_path *path)
-	TEI_REQUIRES(lane->lock)
-{
-	uint8_t addr[TEI_RAIL_ADDR_MAX];
-	size_t len = sizeof(addr);
-
-	if (lane->state != RAIL_LANE_ACTIVE || !path->connected ||
-	    path->lane_gen != lane->gen)
-		return false;
-	if (!path->posted && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
-		path->connected = !rail_cut_dead(lane, addr, len);
-	return path->connected;
-}
-
 /* Paths stay where they are while the peer is referred to. */
 static bool report_connected(const struct rail *rail, struct rail_path **paths)
 {
@@ -66,7 +51,7 @@ static bool report_connected(const struct rail *rail, struct rail_path **paths)
 		for (k = 0; paths[i] && k < RAIL_LANE_SLOTS; k++) {
 			lane = &rail->init[i * RAIL_LANE_SLOTS + (uint32_t)k];
 			tei_mutex_lock(&lane->lock);
-			connected |= report_lives(lane, paths[i]);
+			connected |= rail_path_lives(lane, paths[i]);
 			tei_mutex_unlock(&lane->lock);
 		}
 	}
