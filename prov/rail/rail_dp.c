@@ -57,6 +57,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->table = 1;
 	dp->probe_ns = DP_PROBE_NS;
 	dp->stuck_ns = DP_STUCK_NS;
+	dp->bye_ns = DP_BYE_NS;
 	snprintf(dp->name, sizeof(dp->name), "%s", attr->name);
 	tei_mutex_init(&dp->admin);
 	tei_mutex_init(&dp->sched);
@@ -125,14 +126,17 @@ static void dp_run_lanes(struct rail *rail)
 /* After the thread has stopped, on this thread. */
 static void dp_say_bye(struct tei_rail_dp *dp)
 {
-	uint64_t end = tei_now_ns() + DP_BYE_NS;
+	uint64_t end = tei_now_ns() + dp->bye_ns;
 	struct timespec nap = { .tv_nsec = 200000 };
 	uint32_t i;
 
-	while (!rail_peer_bye(dp) && tei_now_ns() < end)
+	while (!rail_peer_bye(dp) && tei_now_ns() < end) {
 		nanosleep(&nap, NULL);
+		for (i = 0; i < rail_count(dp); i++)
+			rail_reopen_collect(rail_at(dp, i));
+	}
 	/* what was sent must leave before the endpoints close */
-	end = tei_now_ns() + DP_BYE_NS;
+	end = tei_now_ns() + dp->bye_ns;
 	for (i = 0; i < rail_count(dp); i++)
 		while (rail_at(dp, i)->open && !rail_msg_idle(rail_at(dp, i)) &&
 		       tei_now_ns() < end)

@@ -642,6 +642,7 @@ struct tei_rail_dp {
 	pthread_cond_t cond;		/* revocations, warm-up, removal */
 	uint32_t table;			/* version of our rail table */
 	struct tei_list peers;		/* longest silent first, about */
+	uint64_t bye_ns;		/* to take leave in, twice */
 	uint64_t stuck_ns;		/* a task that names its rail goes by
 					 * any, once nothing came of it for so
 					 * long */
@@ -924,6 +925,8 @@ void rail_sched_kick(struct tei_rail_dp *dp);
 /* Polls the lane unless someone else does; with work, that someone looks
  * again before he leaves. True if anything happened. */
 bool rail_lane_run(struct rail_lane *lane, bool work);
+/* It is open and takes work, unless that has just changed. Any thread. */
+bool rail_lane_active(const struct rail_lane *lane);
 /* A posted slice came back. */
 void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *slice,
 		   uint64_t now, struct rail_done *done)
@@ -1132,6 +1135,9 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply,
  * -FI_EAGAIN while connecting or full, other negative: no route. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt);
+/* What no rail took: no route, or -FI_EAGAIN where one that has lost its lanes
+ * is to be opened again. Other results as they are. */
+int rail_msg_verdict(struct tei_rail_peer *peer, int ret);
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);
 /* As above, any thread; what it met, for rail_fence_maybe_stuck. */

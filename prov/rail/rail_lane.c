@@ -262,6 +262,12 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 	return 0;
 }
 
+bool rail_lane_active(const struct rail_lane *lane)
+{
+	return __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+	       RAIL_LANE_ACTIVE;
+}
+
 static void lane_close_fid(struct fid *fid, const char *what,
 			   const struct rail_lane *lane)
 {

@@ -56,8 +56,7 @@ static struct rail_lane *msg_active_lane(struct rail *rail, uint32_t index)
 	int i;
 
 	for (i = 0; i < RAIL_LANE_SLOTS; i++)
-		if (__atomic_load_n(&lane[i].state, __ATOMIC_ACQUIRE) ==
-		    RAIL_LANE_ACTIVE)
+		if (rail_lane_active(&lane[i]))
 			return &lane[i];
 	return NULL;
 }
@@ -178,7 +177,7 @@ int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 	*which = NULL;
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return -FI_EHOSTUNREACH;
-	if (!lane)	/* it is being renewed, unless that fails */
+	if (!lane)	/* it is being renewed, unless that failed so far */
 		return __atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ?
 			       -FI_EHOSTUNREACH : -FI_EAGAIN;
 	rail_sched_enter(peer->dp);
@@ -253,6 +252,30 @@ static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
 	return worst;
 }
 
+/* Some rail has lost its lanes for now. */
+static bool msg_comes_back(struct tei_rail_peer *peer)
+{
+	struct rail *rail;
+	bool comes = false;
+	uint32_t i;
+
+	rail_sched_enter(peer->dp);
+	for (i = 0; i < rail_count(peer->dp); i++) {
+		rail = rail_at(peer->dp, i);
+		comes |= peer->route[i] >= 0 &&
+			 __atomic_load_n(&rail->lost, __ATOMIC_RELAXED) &&
+			 __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE);
+	}
+	rail_sched_leave(peer->dp);
+	return comes;
+}
+
+int rail_msg_verdict(struct tei_rail_peer *peer, int ret)
+{
+	return ret == -FI_EHOSTUNREACH && msg_comes_back(peer) ? -FI_EAGAIN :
+								 ret;
+}
+
 /* What was heard of the peer last came by a rail that works. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt)
@@ -264,7 +287,7 @@ int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 	ret = msg_send_over(peer, msg, len, first, true);
 	if (ret == -FI_EHOSTUNREACH)
 		ret = msg_send_over(peer, msg, len, first, false);
-	return ret;
+	return rail_msg_verdict(peer, ret);
 }
 
 bool rail_msg_idle(struct rail *rail)
@@ -311,10 +334,15 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = peer->dp;
 	uint32_t i, n = rail_count(dp), open = 0;
+	bool there[TEI_RAIL_MAX];
 	struct rail_wire w;
 
-	for (i = 0; i < n; i++)
-		open += rail_at(dp, i)->target.ep != NULL;
+	/* but for a transport that is removed meanwhile, target lanes belong
+	 * to this thread: no lock needed to read them */
+	for (i = 0; i < n; i++) {
+		there[i] = rail_lane_active(&rail_at(dp, i)->target);
+		open += there[i];
+	}
 	rail_sched_enter(dp);
 	rail_msg_begin(peer, &w, buf, RAIL_MSG_HELLO,
 		       want_reply ? RAIL_WIRE_REPLY : 0);
@@ -323,9 +351,8 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 	rail_sched_leave(dp);
 	rail_wire_put_bytes(&w, dp->name, strlen(dp->name));
 	rail_wire_put(&w, open, 2);
-	/* target lanes belong to this thread: no lock needed to read them */
 	for (i = 0; i < n; i++)
-		if (rail_at(dp, i)->target.ep)
+		if (there[i])
 			msg_put_rail(&w, rail_at(dp, i));
 	rail_wire_put(&w, peer->atomics.own_session, 8);
 	return rail_msg_end(&w);

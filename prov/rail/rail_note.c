@@ -26,6 +26,7 @@ static int note_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len,
 		if (ret != -FI_EHOSTUNREACH)
 			break;
 	}
+	ret = rail_msg_verdict(p, ret);
 	if (ret != -FI_EAGAIN) {
 		p->note_since_ns = 0;
 	} else if (!p->note_since_ns) {

@@ -44,8 +44,10 @@ void rail_opening_start(struct rail_opening *o, uint32_t gen)
 	__atomic_store_n(&o->over, false, __ATOMIC_RELAXED);
 	__atomic_store_n(&o->under_way, true, __ATOMIC_RELAXED);
 	o->started = !tei_thread_start(&o->opener, false, opening_main, o);
-	if (!o->started)
-		opening_open(o);
+	if (o->started)
+		return;
+	opening_open(o);
+	rail_progress_wake(o->lane.rail->dp);
 }
 
 void rail_opening_stop(struct rail_opening *o)
@@ -133,13 +135,12 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 	__atomic_store_n(&fresh->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
 }
 
-/* An initiating lane takes work again. */
-static void reopen_came(struct rail *rail, uint16_t index)
+/* Before anybody connects by it. */
+static void reopen_renew_cache(struct rail_lane *lane)
 {
-	__atomic_fetch_sub(&rail->away, 1, __ATOMIC_RELAXED);
-	rail_sched_enter(rail->dp);
-	rail_cache_renewed(&rail->cache[index]);
-	rail_sched_leave(rail->dp);
+	rail_sched_enter(lane->rail->dp);
+	rail_cache_renewed(&lane->rail->cache[lane->index]);
+	rail_sched_leave(lane->rail->dp);
 }
 
 /* True: it is there. */
@@ -155,6 +156,8 @@ static bool reopen_take(struct rail_opening *o)
 	if (o->under_way && __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
 		lane = o->place;
 		tei_mutex_lock(&lane->lock);
+		if (o->lane.ep && !lane->target)
+			reopen_renew_cache(lane);
 		reopen_move(lane, &o->lane);
 		there = lane->ep != NULL;
 		tei_mutex_unlock(&lane->lock);
@@ -162,7 +165,7 @@ static bool reopen_take(struct rail_opening *o)
 			__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
 		rail_opening_stop(o);
 		if (there && !lane->target)
-			reopen_came(rail, lane->index);
+			__atomic_fetch_sub(&rail->away, 1, __ATOMIC_RELAXED);
 	}
 	tei_mutex_unlock(&o->lane.lock);
 	return there;
@@ -173,12 +176,11 @@ void rail_reopen_whole(struct rail *rail)
 	struct rail_lane *lane;
 	uint32_t j;
 
-	if (!rail->target.ep)
+	if (!rail_lane_active(&rail->target))
 		return;
 	for (j = 0; j < rail->ninit; j++) {
 		lane = &rail->init[j * RAIL_LANE_SLOTS];
-		if (lane[0].state != RAIL_LANE_ACTIVE &&
-		    lane[1].state != RAIL_LANE_ACTIVE)
+		if (!rail_lane_active(&lane[0]) && !rail_lane_active(&lane[1]))
 			return;
 	}
 	__atomic_store_n(&rail->lost, false, __ATOMIC_RELAXED);

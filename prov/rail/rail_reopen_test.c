@@ -119,14 +119,85 @@ static void test_a_plane_closes_while_an_initiating_lane_opens(void)
 	test_pair_close(&pair);
 }
 
+static void test_who_leaves_while_his_lane_opens_says_so(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct tei_rail_peer *peer;
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	peer = test_plane_peer(&pair.to, &pair.from);
+	pair.from.dp->bye_ns = TEST_WAIT_NS;
+	rail_fence_renew_lane(reopen_active(pair.rail), 0);
+	CU_ASSERT(pair.rail->next_init[0].under_way);
+	__atomic_store_n(&pair.from.dp->stop, true, __ATOMIC_RELEASE);
+	tei_rail_peer_put(pair.peer);
+	test_plane_close(&pair.from);
+	while (!tei_rail_peer_gone(peer) && tei_now_ns() < end)
+		sched_yield();
+	CU_ASSERT(tei_rail_peer_gone(peer));
+	tei_rail_peer_put(peer);
+	test_plane_close(&pair.to);
+}
+
+static int reopen_send(struct test_pair *pair)
+{
+	uint8_t buf[TEI_RAIL_MESSAGE_HEAD];
+	struct rail_lane *lane;
+	struct rail_path *path;
+	uint32_t prefer = 0;
+	int ret;
+
+	CU_ASSERT_EQUAL(rail_msg_try_on(pair->peer, pair->rail, 0, "", 1, &lane,
+					&path), -FI_EHOSTUNREACH);
+	ret = rail_msg_send(pair->peer, "", 1, 0);
+	CU_ASSERT_EQUAL(tei_rail_send(pair->peer, buf, sizeof(buf), &prefer),
+			ret);
+	return ret;
+}
+
+/* An opening that failed is tried again. */
+static void test_a_lost_rail_is_waited_for(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_lane *lane;
+	struct test_pair pair;
+	struct test_task t;
+
+	test_pair_open(&pair);
+	lane = reopen_active(pair.rail);
+	lane->state = RAIL_LANE_RETIRING;
+	pair.rail->lost = true;
+	CU_ASSERT_EQUAL(reopen_send(&pair), -FI_EAGAIN);
+	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
+	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
+	pair.peer->rehello = true;
+	rail_peer_run(pair.peer, tei_now_ns());
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	pair.rail->open = false;
+	CU_ASSERT_EQUAL(reopen_send(&pair), -FI_EHOSTUNREACH);
+	pair.rail->open = true;
+	pair.rail->lost = false;
+	lane->state = RAIL_LANE_ACTIVE;
+	while (!test_ends(&t) && tei_now_ns() < end) {
+		rail_sched_kick(pair.from.dp);
+		test_pair_turn(&pair, tei_now_ns());
+	}
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_reopen_cases[] = {
 	{ "a_fence_is_answered_before_the_next_lane_is_open",
 	  test_a_fence_is_answered_before_the_next_lane_is_open },
+	{ "a_lost_rail_is_waited_for", test_a_lost_rail_is_waited_for },
 	{ "a_plane_closes_while_a_lane_opens",
 	  test_a_plane_closes_while_a_lane_opens },
 	{ "a_plane_closes_while_an_initiating_lane_opens",
 	  test_a_plane_closes_while_an_initiating_lane_opens },
 	{ "an_initiating_lane_opens_beside_the_thread",
 	  test_an_initiating_lane_opens_beside_the_thread },
+	{ "who_leaves_while_his_lane_opens_says_so",
+	  test_who_leaves_while_his_lane_opens_says_so },
 	{ NULL, NULL },
 };

@@ -94,7 +94,7 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 		if (ret == -FI_EAGAIN)
 			worst = ret;
 	}
-	return worst;
+	return rail_msg_verdict(p, worst);
 }
 
 uint32_t tei_rail_peer_rails(struct tei_rail_peer *p,
