@@ -217,7 +217,12 @@ int bench_remote_open(transfer_engine_t engine, const char *name,
 /* --- target -------------------------------------------------------------- */
 
 /* The name that the target's first line has room for. */
-enum { BENCH_NAME_MAX = 512, BENCH_START_MS = 60000, BENCH_STOP_MS = 20000 };
+enum {
+	BENCH_NAME_MAX = 512,
+	BENCH_START_MS = 60000,
+	BENCH_STOP_MS = 20000,
+	BENCH_STOP_EACH_MS = 200,	/* and that for each engine */
+};
 
 /* Starts this program as the target; name gets its first line. */
 int bench_child_start(struct ft_proc *child, const struct bench_opts *opts,
@@ -226,8 +231,9 @@ int bench_child_start(struct ft_proc *child, const struct bench_opts *opts,
 /* CPU seconds that it has used so far, below 0 if it does not answer. */
 double bench_child_cpu(struct ft_proc *child);
 
-/* 0 if it ended as it should. */
-int bench_child_stop(struct ft_proc *child);
+/* 0 if it ended as it should; engines: how many are closed at that time, by it
+ * and by others. */
+int bench_child_stop(struct ft_proc *child, uint64_t engines);
 
 /* Answers "cpu"; other lines are returned as 1 in line, the end as 0. */
 int bench_serve_line(char *line, size_t len);

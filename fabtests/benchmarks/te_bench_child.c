@@ -119,9 +119,10 @@ double bench_child_cpu(struct ft_proc *child)
 	return value;
 }
 
-int bench_child_stop(struct ft_proc *child)
+int bench_child_stop(struct ft_proc *child, uint64_t engines)
 {
-	int code = ft_proc_stop(child, BENCH_STOP_MS);
+	int code = ft_proc_stop(child, BENCH_STOP_MS +
+			(unsigned int)engines * BENCH_STOP_EACH_MS);
 
 	if (code)
 		fprintf(stderr, "te_bench: the target ended with %d\n", code);

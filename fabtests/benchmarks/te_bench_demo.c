@@ -247,7 +247,7 @@ int bench_demo(const struct bench_opts *opts)
 	if (bench_child_start(&child, &mine, "target", name, sizeof(name)))
 		return BENCH_FAILED;
 	ret = demo_initiate(name);
-	if (bench_child_stop(&child))
+	if (bench_child_stop(&child, 1))
 		ret = -1;
 	return ret ? BENCH_FAILED : BENCH_OK;
 }

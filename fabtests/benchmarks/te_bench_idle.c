@@ -119,7 +119,7 @@ int bench_idle(const struct bench_opts *opts)
 		ret = idle_with_engine(&idle, name);
 		destroyTransferEngine(idle.engine);
 	}
-	if (bench_child_stop(&child))
+	if (bench_child_stop(&child, 1))
 		ret = -1;
 	if (!ret)
 		idle_report(&idle);

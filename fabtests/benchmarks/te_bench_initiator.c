@@ -332,7 +332,7 @@ int bench_loopback(const struct bench_opts *opts)
 	if (bench_child_start(&child, opts, "target", name, sizeof(name)))
 		return BENCH_FAILED;
 	ret = initiator_run(opts, name, &child);
-	if (bench_child_stop(&child))
+	if (bench_child_stop(&child, 1))
 		ret = BENCH_FAILED;
 	return ret;
 }

@@ -187,7 +187,7 @@ int bench_raw(const struct bench_opts *opts)
 	if (bench_child_start(&child, opts, "raw", line, sizeof(line)))
 		return BENCH_FAILED;
 	ret = raw_initiate(opts, &child, line);
-	if (bench_child_stop(&child))
+	if (bench_child_stop(&child, 1))
 		ret = BENCH_FAILED;
 	return ret;
 }

@@ -123,7 +123,8 @@ static int segments_stop(void)
 	for (uint64_t i = 0; i < segments.n_children; i++)
 		ft_proc_close_stdin(&segments.children[i]);
 	for (uint64_t i = 0; i < segments.n_children; i++)
-		ret |= bench_child_stop(&segments.children[i]);
+		ret |= bench_child_stop(&segments.children[i],
+					segments.opts->segments);
 	free(segments.children);
 	free(segments.names);
 	free(segments.remotes);
