@@ -3,4 +3,4 @@
 # timeout: 200
 #
 # te_stress on rails that break, for a short while.
-exec "${BUILD:?}/fabtests/te_stress" links 12
+exec "${BUILD:?}/fabtests/te_stress" links 20

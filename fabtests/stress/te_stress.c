@@ -88,7 +88,7 @@ static void stress_result(const struct stress *s)
 int main(int argc, char **argv)
 {
 	static struct stress s;
-	double seconds = 25;
+	double seconds = 40;
 	char timeout[16];
 	bool good = true;
 
