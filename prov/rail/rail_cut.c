@@ -36,7 +36,8 @@
 struct cut {
 	bool shut;			/* those that are meant */
 	const struct sockaddr *peer;	/* NULL: all */
-	uint32_t heard_ms;		/* 0: not asked */
+	uint32_t heard_ms;		/* 0: not looked at */
+	bool asked;			/* something was sent there since */
 	uint32_t meant, others, nameless, listening;
 	bool heard;			/* from some that are meant */
 	bool lives;			/* some that is meant */
@@ -105,7 +106,7 @@ static void cut_socket(int fd, struct cut *c)
 		}
 	}
 	c->meant++;
-	c->heard |= c->heard_ms && rail_tcp_heard(fd, c->heard_ms);
+	c->heard |= c->heard_ms && rail_tcp_heard(fd, c->heard_ms, c->asked);
 	c->lives |= cut_lives(fd);
 	if (c->shut)
 		shutdown(fd, SHUT_RDWR);
@@ -190,9 +191,9 @@ enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 }
 
 bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
-		    uint32_t ms)
+		    uint32_t ms, bool asked)
 {
-	struct cut c = { .peer = addr, .heard_ms = ms };
+	struct cut c = { .peer = addr, .heard_ms = ms, .asked = asked };
 
 	if (!cut_can(lane, &c, len))
 		return false;

@@ -81,6 +81,7 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 	if (f) {
 		f->stage = RAIL_FAULT_ASKED;
 		f->alive_ns = 0;
+		f->asked = false;
 	}
 	return f;
 }
@@ -311,6 +312,7 @@ struct health_todo {
 	struct rail_lane *lane;
 	uint64_t moves, doubt_ns;
 	uint16_t remote;
+	bool asked;
 	enum { HEALTH_CONFIRM, HEALTH_CUT, HEALTH_RENEW } what;
 };
 
@@ -337,6 +339,7 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 		todo->lane = f->lane;
 		todo->moves = f->moves;
 		todo->doubt_ns = f->doubt_ns;
+		todo->asked = f->asked;
 		return true;
 	case RAIL_FAULT_DOWN:
 		if (f->answered) {
@@ -363,7 +366,7 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 static void health_confirm(const struct health_todo *t)
 {
 	bool still = rail_stall_confirm(t->peer, t->lane, t->remote, t->moves,
-					t->doubt_ns);
+					t->doubt_ns, t->asked);
 	struct rail_fault *f;
 
 	rail_sched_enter(t->peer->dp);
@@ -378,6 +381,8 @@ static void health_confirm(const struct health_todo *t)
 		f->stage = RAIL_FAULT_ASKED;
 		f->since_ns = tei_now_ns();
 		f->alive_ns = 0;
+		f->asked = false;
+		rail_peer_attend(f->peer);
 		rail_health_state(t->rail);
 	}
 	rail_sched_leave(t->peer->dp);

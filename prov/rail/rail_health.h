@@ -9,7 +9,8 @@
  * again, so that nothing of this exists, or costs, while nothing fails.
  *
  *	ASKED	 slices are posted and none moved for RAIL_STALL_NS: the peer
- *		 is asked for a sign of life, by any other rail
+ *		 is asked for a sign of life, by any other rail, and its kernel
+ *		 by this one
  *	SUSPECT	 it is alive, but here nothing moves: no new slices
  *	DOWN	 that lasted, or a completion said so, or the link is down. The
  *		 connection is cut, so that what was posted comes back and goes
@@ -57,6 +58,7 @@ struct rail_fault {
 	uint64_t moves;			/* of its path */
 	uint64_t alive_ns;		/* the peer lives: seen since then */
 	uint32_t looks;			/* since then */
+	bool asked;			/* by its own wire, too */
 	uint64_t doubt_ns;		/* since when, through all vetoes */
 	uint64_t share;			/* RAMPING: bytes in flight */
 	/* DOWN */
@@ -115,7 +117,8 @@ bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
 /* Whether the last look at it, outside the lock, confirms the verdict. It may
  * be put off as long as the kernel hears from there, within limits. */
 bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
-			uint16_t remote, uint64_t moves, uint64_t doubt_ns);
+			uint16_t remote, uint64_t moves, uint64_t doubt_ns,
+			bool asked);
 uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  uint16_t remote) TEI_REQUIRES(rail_sched_held);
 

@@ -4,6 +4,7 @@
 #include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -267,7 +268,7 @@ static void health_fill(struct test_pair *pair, struct health_full *full)
 	CU_ASSERT_EQUAL_FATAL(connect(full->fd, (void *)&sin, len), 0);
 	CU_ASSERT_EQUAL_FATAL(epoll_ctl(full->wait_fd, EPOLL_CTL_ADD, full->fd,
 					&ev), 0);
-	while (!rail_tcp_heard(full->fd, 0) && tei_now_ns() < end)
+	while (!rail_tcp_heard(full->fd, 0, false) && tei_now_ns() < end)
 		send(full->fd, junk, sizeof(junk), MSG_NOSIGNAL | MSG_DONTWAIT);
 	memset(&full->addr, 0, sizeof(full->addr));
 	full->addr.len = sizeof(sin);
@@ -359,6 +360,46 @@ static void test_nobody_is_suspected_whose_kernel_waits(void)
 	test_pair_close(&pair);
 }
 
+/* The kernel has heard of the peer within the time that counts. */
+static bool health_recent(struct test_pair *pair)
+{
+	struct rail_lane *lane = &pair->rail->init[0];
+	struct tei_rail_addr addr;
+	bool recent;
+
+	rail_sched_enter(pair->from.dp);
+	addr = pair->peer->remotes[0].addr;
+	rail_sched_leave(pair->from.dp);
+	tei_mutex_lock(&lane->lock);
+	recent = rail_cut_heard(lane, addr.bytes, addr.len, 45, false);
+	tei_mutex_unlock(&lane->lock);
+	return recent;
+}
+
+static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	enum rail_fault_stage after = RAIL_FAULT_DOWN;
+	struct test_pair pair;
+	struct rail_fault *f;
+	int tries;
+
+	test_pair_open(&pair);
+	for (tries = 0; tries < 20 && after != RAIL_FAULT_ASKED; tries++) {
+		f = health_silent(&pair, RAIL_FAULT_ASKED,
+				  100 * TEI_NS_PER_MS);
+		while (!f->asked && tei_now_ns() < end)
+			rail_peer_run(pair.peer, tei_now_ns());
+		CU_ASSERT_FATAL(f->asked);
+		while (health_recent(&pair) && tei_now_ns() < end)
+			sched_yield();
+		after = health_turn(&pair, f);
+		CU_ASSERT(after != RAIL_FAULT_ASKED || !f->asked);
+	}
+	CU_ASSERT_EQUAL(after, RAIL_FAULT_ASKED);
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_health_cases[] = {
 	{ "a_burst_of_errors_is_one_fault",
 	  test_a_burst_of_errors_is_one_fault },
@@ -371,5 +412,7 @@ const struct tei_test_case rail_health_cases[] = {
 	  test_nobody_is_suspected_whose_kernel_waits },
 	{ "silence_counts_from_a_sign_of_life_on",
 	  test_silence_counts_from_a_sign_of_life_on },
+	{ "what_a_kernel_took_is_not_held_against_the_wire",
+	  test_what_a_kernel_took_is_not_held_against_the_wire },
 	{ NULL, NULL },
 };

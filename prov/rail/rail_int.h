@@ -796,9 +796,10 @@ enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr,
 enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len) TEI_REQUIRES(lane->lock);
 /* Whether the kernel heard anything from there in the last milliseconds, or
- * knows that the process there leaves its sockets unread. */
+ * knows that the process there leaves its sockets unread; asked: that was made
+ * sure of by a message, so that it counts if all has been acknowledged. */
 bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
-		    uint32_t ms) TEI_REQUIRES(lane->lock);
+		    uint32_t ms, bool asked) TEI_REQUIRES(lane->lock);
 /* Whether there is none to that address that could still carry anything, as far
  * as the provider shows its sockets. */
 bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
@@ -807,8 +808,8 @@ bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
 uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_tcp.c ---------------------------------------------------------- */
-/* The same of one socket; ms 0: only the latter. */
-bool rail_tcp_heard(int fd, uint32_t ms);
+/* The same of one socket; ms 0: nothing is recent. */
+bool rail_tcp_heard(int fd, uint32_t ms, bool asked);
 
 /* --- rail_reg.c: registering on a rail ----------------------------------- */
 /* All of these: dp->admin is held, or nobody else knows the rail. */

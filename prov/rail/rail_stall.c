@@ -5,6 +5,10 @@
  * that is asked about. What was posted is itself the probe of the pair: once
  * the peer has shown, by any other rail, that it was alive since, it has also
  * seen what reached it by this one.
+ *
+ * Beside busy processes that is not enough: it may be off the CPU between the
+ * two. Its kernel is not, which acknowledges what arrives; so a message goes by
+ * the pair itself, too, and nothing is held against it that all of was taken.
  */
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
@@ -14,7 +18,9 @@
 #define STALL_GRACE_NS	(40 * TEI_NS_PER_MS)
 #define STALL_GRACE_MAX	(150 * TEI_NS_PER_MS)
 #define STALL_LOOKS	3			/* of ours in that time */
-#define STALL_HEARD_MS	45			/* the kernel heard of it */
+#define STALL_HEARD_MS	45	/* the kernel heard of it; a delayed
+				 * acknowledgement takes 40 */
+#define STALL_HEARD_NS	(STALL_HEARD_MS * TEI_NS_PER_MS)
 #define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not */
 
 struct stall_path {
@@ -150,12 +156,14 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 	f->looks++;
 	if (f->stage == RAIL_FAULT_ASKED)
 		return now - f->alive_ns >= grace / 2 &&
+		       now - f->since_ns >= STALL_HEARD_NS &&
 		       f->looks >= STALL_LOOKS;
 	return now - f->alive_ns >= grace;
 }
 
 bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
-			uint16_t remote, uint64_t moves, uint64_t doubt_ns)
+			uint16_t remote, uint64_t moves, uint64_t doubt_ns,
+			bool asked)
 {
 	struct tei_rail_dp *dp = peer->dp;
 	struct tei_rail_addr addr;
@@ -170,19 +178,73 @@ bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 	if (moved || tei_now_ns() - doubt_ns > STALL_DOUBT_NS)
 		return !moved;
 	tei_mutex_lock(&lane->lock);
-	heard = rail_cut_heard(lane, addr.bytes, addr.len, STALL_HEARD_MS);
+	heard = rail_cut_heard(lane, addr.bytes, addr.len, STALL_HEARD_MS,
+			       asked);
 	tei_mutex_unlock(&lane->lock);
 	return !heard;
+}
+
+static size_t stall_ping(struct tei_rail_peer *p, uint8_t *buf)
+{
+	struct rail_wire w;
+
+	rail_msg_begin(p, &w, buf, RAIL_MSG_PING, 0);
+	rail_wire_put(&w, 0, 8);
+	return rail_msg_end(&w);
+}
+
+/* A pair that waits, asked by its own wire so far or not. */
+static struct rail_fault *stall_find(struct tei_rail_peer *p, bool asked)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_fault *f;
+
+	tei_list_foreach(f, &p->faults, struct rail_fault, peer_link)
+		if (f->stage == RAIL_FAULT_ASKED && f->asked == asked)
+			return f;
+	return NULL;
+}
+
+/* The next pair is asked by its own wire; true: come again for that. */
+static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
+{
+	struct rail_path *path = NULL;
+	struct rail_lane *lane = NULL, *by = NULL;
+	struct rail_fault *f;
+	uint16_t remote = 0;
+	bool more;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	f = stall_find(p, false);
+	if (f) {
+		lane = f->lane;
+		remote = f->remote;
+	}
+	rail_sched_leave(p->dp);
+	if (!f)
+		return false;
+	ret = rail_msg_try_on(p, lane->rail, lane->index, buf,
+			      stall_ping(p, buf), &by, &path);
+	rail_sched_enter(p->dp);
+	f = stall_find(p, false);
+	if (!ret && f && f->lane == lane && f->remote == remote)
+		f->asked = by == lane && path->remote == remote;
+	more = stall_find(p, false) != NULL;
+	rail_sched_leave(p->dp);
+	return more;
 }
 
 /* A sign of life is asked for as long as a fault waits for one. */
 uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
+	uint64_t there = 0;
 	struct rail_fault *f;
 	bool ask = false;
-	struct rail_wire w;
 	int ret;
 
+	if (stall_ask_there(p, buf))
+		there = now + 5 * RAIL_CTL_RETRY_NS;
 	rail_sched_enter(p->dp);
 	tei_list_foreach(f, &p->faults, struct rail_fault, peer_link)
 		ask |= f->stage == RAIL_FAULT_ASKED && !f->alive_ns &&
@@ -191,13 +253,11 @@ uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (!ask) {
 		p->life_next_ns = 0;
 		p->life_tries = 0;
-		return 0;
+		return there;
 	}
-	if (now < p->life_next_ns)
-		return p->life_next_ns;
-	rail_msg_begin(p, &w, buf, RAIL_MSG_PING, 0);
-	rail_wire_put(&w, 0, 8);
-	ret = rail_msg_send(p, buf, rail_msg_end(&w), p->life_tries);
-	p->life_next_ns = rail_ctl_sent(ret, now, &p->life_tries);
-	return p->life_next_ns;
+	if (now >= p->life_next_ns) {
+		ret = rail_msg_send(p, buf, stall_ping(p, buf), p->life_tries);
+		p->life_next_ns = rail_ctl_sent(ret, now, &p->life_tries);
+	}
+	return rail_ctl_sooner(there, p->life_next_ns);
 }

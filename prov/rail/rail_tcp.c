@@ -22,7 +22,13 @@ static bool tcp_full(const struct tcp_info *info)
 	       !info->tcpi_probes && info->tcpi_snd_wnd < info->tcpi_snd_mss;
 }
 
-bool rail_tcp_heard(int fd, uint32_t ms)
+/* All that was sent has been acknowledged: its process has yet to answer. */
+static bool tcp_taken(const struct tcp_info *info)
+{
+	return !info->tcpi_unacked && !info->tcpi_notsent_bytes;
+}
+
+bool rail_tcp_heard(int fd, uint32_t ms, bool asked)
 {
 	struct tcp_info info;
 	socklen_t len = sizeof(info);
@@ -31,6 +37,8 @@ bool rail_tcp_heard(int fd, uint32_t ms)
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
 		return false;
 	if (info.tcpi_last_ack_recv < ms || info.tcpi_last_data_recv < ms)
+		return true;
+	if (asked && tcp_taken(&info))
 		return true;
 	/* older kernels do not tell the window */
 	return len > offsetof(struct tcp_info, tcpi_snd_wnd) &&
