@@ -100,13 +100,17 @@ struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep)
 {
-	struct moonrail_av_entry *e;
+	struct moonrail_av_entry *e = moonrail_av_get(av, peer->found);
 	uint32_t i;
 
+	if (e && e->peer == peer && e->ep == ep)
+		return peer->found;
 	for (i = 0; i < av->n; i++) {
 		e = moonrail_av_get(av, i);
-		if (e && e->peer == peer && e->ep == ep)
-			return i;
+		if (!e || e->peer != peer || e->ep != ep)
+			continue;
+		peer->found = i;
+		return i;
 	}
 	return FI_ADDR_NOTAVAIL;
 }

@@ -392,13 +392,17 @@ static void domain_init(struct moonrail_domain *d, const struct fi_info *info,
 			void *context)
 {
 	int mode = info->domain_attr->mr_mode;
+	uint32_t i;
 
 	tei_mutex_init(&d->lock);
 	tei_mutex_init(&d->inbox);
 	tei_cond_init(&d->cond);
 	tei_list_init(&d->peers);
 	tei_list_init(&d->eps);
-	tei_list_init(&d->mrs);
+	for (i = 0; i < MOONRAIL_HASH; i++) {
+		tei_list_init(&d->known[i]);
+		tei_list_init(&d->mrs[i]);
+	}
 	tei_list_init(&d->inbox_messages);
 	tei_list_init(&d->inbox_tasks);
 	d->virt_addr = mode == MOONRAIL_MR_BASIC || mode & FI_MR_VIRT_ADDR;

@@ -159,6 +159,8 @@ struct moonrail_task {
 /*
  * Made by fi_domain, freed by fi_close.
  */
+#define MOONRAIL_HASH	256u
+
 struct moonrail_domain {
 	/* fixed */
 	struct fid_domain fid;
@@ -175,8 +177,10 @@ struct moonrail_domain {
 	uint32_t refs;			/* objects opened on it */
 	bool counts;			/* what peers do to its memory */
 	struct tei_list peers;		/* moonrail_peer.link */
+	struct tei_list known[MOONRAIL_HASH]; /* of those, that have an
+					 * incarnation: .hash_link */
 	struct tei_list eps;		/* moonrail_ep.link */
-	struct tei_list mrs;		/* moonrail_mr.link */
+	struct tei_list mrs[MOONRAIL_HASH]; /* by key; moonrail_mr.link */
 	struct moonrail_pin **pins;	/* sorted by address */
 	uint32_t npins, pins_cap;
 	uint64_t pin_clock;
@@ -386,6 +390,7 @@ struct moonrail_early {
  */
 struct moonrail_peer {
 	struct tei_list link;
+	struct tei_list hash_link;	/* alone without an incarnation */
 	struct moonrail_domain *domain;
 	struct tei_rail_peer *rail;	/* a reference; NULL: self */
 	uint64_t incarnation;		/* 0: still looked for */
@@ -397,6 +402,7 @@ struct moonrail_peer {
 	uint64_t key_seq;		/* of the last word that is waited
 					 * for about a key, or 0 */
 	uint32_t ntx;			/* operations to it under way */
+	fi_addr_t found;		/* where it was found in an AV, once */
 	struct tei_list queue, sent;	/* moonrail_out */
 	uint32_t nqueue, nsent;
 	uint32_t prefer;

@@ -10,11 +10,16 @@
 
 #define MR_TELL_NS	(2 * TEI_NS_PER_SEC)
 
+static struct tei_list *mr_bucket(struct moonrail_domain *d, uint64_t key)
+{
+	return &d->mrs[(key ^ key >> 32) % MOONRAIL_HASH];
+}
+
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 {
 	struct moonrail_mr *mr;
 
-	tei_list_foreach(mr, &d->mrs, struct moonrail_mr, link)
+	tei_list_foreach(mr, mr_bucket(d, key), struct moonrail_mr, link)
 		if (mr->key == key)
 			return mr;
 	return NULL;
@@ -115,24 +120,32 @@ static void mr_wait_known(struct moonrail_domain *d)
 	}
 }
 
+/* What it is now, to all that may know it. */
+static void mr_tell_all(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_peer *p;
+
+	tei_list_foreach(p, &mr->domain->peers, struct moonrail_peer, link) {
+		if (!mr_reaches(p))
+			continue;
+		p->key_seq = p->next_seq;
+		moonrail_mr_tell(p, mr->key);
+	}
+}
+
 /* Keys that have been told are told anew, and heard before this returns. */
 void moonrail_mr_want_events(struct moonrail_domain *d)
 {
-	struct moonrail_peer *p;
 	struct moonrail_mr *mr;
+	uint32_t i;
 
 	if (d->counts)
 		return;
 	d->counts = true;
-	tei_list_foreach(mr, &d->mrs, struct moonrail_mr, link) {
-		if (!mr->told)
-			continue;
-		tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-			if (mr_reaches(p)) {
-				p->key_seq = p->next_seq;
-				moonrail_mr_tell(p, mr->key);
-			}
-	}
+	for (i = 0; i < MOONRAIL_HASH; i++)
+		tei_list_foreach(mr, &d->mrs[i], struct moonrail_mr, link)
+			if (mr->told)
+				mr_tell_all(mr);
 	mr_wait_known(d);
 }
 
@@ -259,7 +272,7 @@ static int mr_add(struct moonrail_mr *mr, uint64_t requested, bool events)
 	if (!ret && mr->len)
 		ret = moonrail_pin(d, mr->addr, mr->len);
 	if (!ret) {
-		tei_list_add_tail(&d->mrs, &mr->link);
+		tei_list_add_tail(mr_bucket(d, mr->key), &mr->link);
 		d->refs++;
 	}
 	if (!ret && events)

@@ -318,15 +318,28 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 
 /* --- who is who ---------------------------------------------------------- */
 
+static struct tei_list *peer_bucket(struct moonrail_domain *d, uint64_t inc)
+{
+	return &d->known[(inc ^ inc >> 32) % MOONRAIL_HASH];
+}
+
 static struct moonrail_peer *peer_find(struct moonrail_domain *d, uint64_t inc)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_peer *p;
 
-	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (p->incarnation == inc && !p->same)
+	tei_list_foreach(p, peer_bucket(d, inc), struct moonrail_peer,
+			 hash_link)
+		if (p->incarnation == inc)
 			return p;
 	return NULL;
+}
+
+static void peer_is(struct moonrail_peer *p, uint64_t inc)
+	TEI_REQUIRES(moonrail_held)
+{
+	p->incarnation = inc;
+	tei_list_add_tail(peer_bucket(p->domain, inc), &p->hash_link);
 }
 
 /* rail: a reference, taken over; NULL: this domain itself */
@@ -343,7 +356,6 @@ static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 	}
 	p->domain = d;
 	p->rail = rail;
-	p->incarnation = inc;
 	p->next_seq = 1;
 	p->expected = 1;
 	p->acked = 1;
@@ -354,6 +366,9 @@ static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 	tei_list_init(&p->keys);
 	tei_list_init(&p->early);
 	tei_list_add_tail(&d->peers, &p->link);
+	tei_list_init(&p->hash_link);
+	if (inc)
+		peer_is(p, inc);
 	return p;
 }
 
@@ -501,7 +516,7 @@ static void peer_found(struct moonrail_peer *p, uint64_t inc)
 		peer_merge(p, known);
 		return;
 	}
-	p->incarnation = inc;
+	peer_is(p, inc);
 	peer_flush(p);
 	tei_rail_attend(rail);
 }
@@ -579,14 +594,17 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 uint64_t moonrail_peer_run(struct moonrail_domain *d,
 			   struct tei_rail_peer *rail, uint64_t now)
 {
+	uint64_t inc = tei_rail_peer_incarnation(rail);
 	struct moonrail_peer *p;
-	uint64_t inc;
 
+	if (inc) {
+		p = peer_find(d, inc);
+		return p && p->rail == rail && !p->err ? peer_run(p, now) : 0;
+	}
+	/* one that is looked for */
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
 		if (p->rail != rail || p->same || p->err)
 			continue;
-		if (p->incarnation)
-			return peer_run(p, now);
 		inc = tei_rail_peer_found(rail);
 		if (!inc)
 			return peer_run(p, now);
