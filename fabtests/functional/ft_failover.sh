@@ -10,7 +10,8 @@
 #
 # FAILOVER_ALL=1 tries more, and prints the times, in milliseconds, from the
 # fault until the other rail carries nine tenths of its rate, and from the
-# mending until both of theirs ("never": not within 200 ms of what was watched).
+# mending until both of theirs ("never": not within 2.5 s). The other rail is
+# looked at in windows of 40 ms, and both in windows of 200 ms.
 # FAILOVER_MS and RECOVERY_MS, if set, are limits of them. With arguments, as
 # "rails_drop 0 both", only that is tried.
 set -u
@@ -41,13 +42,13 @@ crossed()
 	return 1
 }
 
-# since MS RAIL… : how long after MS these rails carry 0.9 of their rates, in
-# any 40 ms of the next 200.
+# since MS WINDOW RAIL… : how long after MS these rails carry 0.9 of their
+# rates, in any window of so many ms that begins in the next 200.
 since()
 {
-	ms=$1
-	shift
-	awk -F , -v ms="$ms" -v rails="$*" -v rate="$rate" '
+	ms=$1 window=$2
+	shift 2
+	awk -F , -v ms="$ms" -v w="$window" -v rails="$*" -v rate="$rate" '
 	BEGIN { m = split(rails, rail, " "); n = from = 0 }
 	NR > 1 && $1 + 0 >= ms {
 		t[n] = $1
@@ -57,9 +58,9 @@ since()
 	}
 	END {
 		for (i = j = 0; i < n; i++) {
-			while (j < n - 1 && t[j] < t[i] + 40)
+			while (j < n - 1 && t[j] < t[i] + w)
 				j++
-			if (t[j] < t[i] + 40)
+			if (t[j] < t[i] + w)
 				break
 			if ((b[j] - b[i]) * 1000 < .9 * m * rate * (t[j] - t[i]))
 				from = i + 1
@@ -100,6 +101,7 @@ over()
 	rails_mark
 	[ -z "$all" ] || rails_watch b watch 5
 	crossed 0 "$patience" 1000000 && crossed 1 "$patience" 1000000 || return
+	[ -z "$all" ] || sleep 1
 	"$@" || return
 	cut=$(rails_now)
 	crossed 1 "$patience" 8000000 || return
@@ -107,13 +109,13 @@ over()
 	rails_restore 0 || return
 	mended=$(rails_now)
 	crossed 0 "$patience" 4000000 || return
-	[ -z "$all" ] || sleep 0.7
+	[ -z "$all" ] || sleep 2.5
 	rails_stop i || return
 	[ "$(rails_json i verified_bytes)" -gt 0 ] || return
 	[ -n "$all" ] || return 0
 	rails_stop watch
-	failover=$(since "$cut" 1)
-	recovery=$(since "$mended" 0 1)
+	failover=$(since "$cut" 40 1)
+	recovery=$(since "$mended" 200 0 1)
 	times=": $failover ms, back after $recovery ms"
 	in_time failover "$failover" "$failover_ms" &&
 		in_time recovery "$recovery" "$recovery_ms"
