@@ -344,12 +344,10 @@ static void engine_fini(struct engine *e)
 	engine_stop(e);
 	engine_segment_free_all(e);
 	tei_nvmeof_fini(e->nvmeof);
-	engine_stage_close(e);
 	tei_gpu_fini(e->gpu);
 	tei_local_fini(e->local);
 	if (e->dp)
 		tei_rail_dp_close(e->dp, 0);
-	engine_stage_free(e);
 	tei_meta_cache_destroy(e->cache);
 	tei_meta_store_close(e->store);
 	tei_meta_server_stop(e->server);

@@ -89,8 +89,6 @@ static void batch_clear(struct engine_batch *b)
 	for (i = 0; i < b->count; i++) {
 		if (b->tasks[i].by == ENGINE_BY_GROUP)
 			free(b->tasks[i].u.group);
-		else if (b->tasks[i].by == ENGINE_BY_STAGE)
-			free(b->tasks[i].u.stage);
 		free(b->tasks[i].err);
 		b->tasks[i].err = NULL;
 	}
@@ -376,7 +374,7 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 	if (ret)
 		return ret;
 	if (engine_gpu_concerns(e, r))
-		return engine_gpu_prepare(e, t, r, target);
+		return engine_gpu_prepare(e, t, r);
 	if ((target->local || target->files) &&
 	    tei_local_region_check(e->local, r->source, r->length))
 		return 3;
@@ -386,32 +384,17 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-/* Tasks that were prepared and will not start. */
-static void batch_undo(struct engine_task *tasks, size_t n)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		if (tasks[i].by == ENGINE_BY_STAGE)
-			free(tasks[i].u.stage);
-}
-
 /* Everything that can be refused is refused here, before anything starts. */
 static int batch_check(struct engine *e, struct engine_task *tasks,
 		       const struct transfer_request *reqs, size_t n)
 {
 	struct engine_target target = { .valid = false };
 	size_t i;
-	int ret;
+	int ret = 0;
 
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n && !ret; i++)
 		ret = engine_batch_prepare(e, &tasks[i], &reqs[i], &target);
-		if (!ret)
-			continue;
-		batch_undo(tasks, i);
-		return ret;
-	}
-	return 0;
+	return ret;
 }
 
 static void batch_start_local(struct engine *e, struct engine_task *t)
@@ -486,8 +469,6 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n)
 			engine_files_start(e, &tasks[i]);
 		else if (tasks[i].by == ENGINE_BY_GPU)
 			engine_gpu_start(e, &tasks[i]);
-		else if (tasks[i].by == ENGINE_BY_STAGE)
-			engine_stage_start(e, &tasks[i]);
 		else if (tasks[i].by != ENGINE_BY_RAIL)
 			engine_submit_start(e, &tasks[i]);
 	}
@@ -509,10 +490,7 @@ static int batch_submit_locked(struct engine *e, struct engine_batch *b,
 		return ret;
 	for (i = 0; i < n; i++)
 		tasks[i].sub = sub;
-	ret = engine_batch_start(e, b, n);
-	if (ret)
-		batch_undo(tasks, n);
-	return ret;
+	return engine_batch_start(e, b, n);
 }
 
 /* The refusal as the thread's last error; nothing is logged, it may be many. */

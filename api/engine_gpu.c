@@ -155,12 +155,10 @@ static bool gpu_overlap(const struct transfer_request *r)
 }
 
 int engine_gpu_prepare(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r,
-		       const struct engine_target *target)
+		       const struct transfer_request *r)
 {
 	if (r->target_id != LOCAL_SEGMENT)
-		return target->files ? 8 : engine_stage_prepare(e, t, r,
-								target->peer);
+		return 8;
 	if (tei_gpu_kind(gpu_ctx(e), (uintptr_t)r->source, r->length) ==
 	    TEI_GPU_NOT_REGISTERED)
 		return 3;

@@ -31,7 +31,6 @@
 #include "util/log.h"
 #include "util/settings.h"
 
-struct engine_target;
 struct tei_topo;
 struct tei_topo_where;
 
@@ -94,8 +93,6 @@ struct engine_submission {
 };
 
 struct engine_group;
-struct engine_stage;
-struct engine_staging;
 
 /* What carries a task. */
 enum engine_task_by {
@@ -105,7 +102,6 @@ enum engine_task_by {
 	ENGINE_BY_CALLER,		/* u.atom: done when submitted */
 	ENGINE_BY_FILE,			/* u.file */
 	ENGINE_BY_GPU,			/* u.gpu */
-	ENGINE_BY_STAGE,		/* u.stage */
 };
 
 /*
@@ -131,7 +127,6 @@ struct engine_task {
 		struct tei_local_atom atom;
 		struct tei_nvmeof_op file;
 		struct tei_gpu_op gpu;
-		struct engine_stage *stage; /* owned */
 	} u;
 };
 
@@ -259,7 +254,6 @@ struct engine {
 
 	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
 	struct tei_gpu *gpu;		/* the same; NULL: no GPU memory */
-	struct engine_staging *staging;	/* the same */
 
 	struct tei_mutex control;	/* set-up calls; guards what follows */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
@@ -427,30 +421,8 @@ int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
 bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
 /* Such a one, as submitTransfer takes it: 0 or the transfer family's code. */
 int engine_gpu_prepare(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r,
-		       const struct engine_target *target);
+		       const struct transfer_request *r);
 void engine_gpu_start(struct engine *e, struct engine_task *t);
-
-/* --- engine_stage.c ------------------------------------------------------ */
-/* Brings the memory to stage in; GPU memory is known already. */
-int engine_stage_on(struct engine *e, struct tei_err *err)
-	TEI_REQUIRES(e->control);
-/* GPU memory of ours and memory of that peer. As engine_gpu_prepare. */
-int engine_stage_prepare(struct engine *e, struct engine_task *t,
-			 const struct transfer_request *r,
-			 struct tei_rail_peer *peer);
-void engine_stage_start(struct engine *e, struct engine_task *t);
-uint64_t engine_stage_moved(const struct engine_task *t);
-/* Begins no more pieces and ends those on their way; its end follows. The
- * batch's lock is held. */
-void engine_stage_cancel(struct engine *e, struct engine_task *t,
-			 bool deadline);
-void engine_stage_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
-			    const struct tei_err *err);
-/* What is queued ends, and nothing is submitted from now on; then the GPU's
- * context and the data plane may be closed, then it is freed. */
-void engine_stage_close(struct engine *e);
-void engine_stage_free(struct engine *e);
 
 /* --- engine_paths.c ------------------------------------------------------ */
 /* False: stale or invented. */

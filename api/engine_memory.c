@@ -94,17 +94,14 @@ static struct engine_region *memory_find(struct engine *e, const void *addr)
 	return NULL;
 }
 
-/* No rail and no kernel copy takes it: requests of ours reach it only. */
+/* No rail and no kernel copy takes it: nobody but this process reaches it. */
 static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
-	struct tei_err err;
-
 	if (r->remote)
-		TEI_WARN("engine", "%p, %zu bytes of %s: out of other processes' reach, no rail takes GPU memory",
+		TEI_WARN("engine", "%p, %zu bytes of %s: for copies inside this process only, no rail takes GPU memory",
 			 r->addr, r->length, r->location);
 	r->remote = false;
-	engine_stage_on(e, &err);	/* else requests to others are refused */
 	return memory_note(e, r);
 }
 

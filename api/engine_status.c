@@ -39,8 +39,6 @@ void engine_task_status(const struct engine_task *t,
 	else if (t->by == ENGINE_BY_GPU)
 		status->transferred_bytes =
 			__atomic_load_n(&t->u.gpu.moved, __ATOMIC_RELAXED);
-	else if (t->by == ENGINE_BY_STAGE)
-		status->transferred_bytes = engine_stage_moved(t);
 	else
 		status->transferred_bytes = 0;
 }
@@ -81,7 +79,7 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 	}
 	t = &b->tasks[task_id];
 	if (!engine_task_ended(t)) {
-		if (t->by == ENGINE_BY_RAIL || t->by == ENGINE_BY_STAGE)
+		if (t->by == ENGINE_BY_RAIL)
 			tei_rail_progress(e->dp);
 		else
 			tei_local_progress(e->local);

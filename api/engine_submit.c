@@ -462,8 +462,6 @@ static void submit_undo(struct engine_task *tasks, size_t n)
 			free(tasks[i].u.rail.extra);
 		else if (tasks[i].by == ENGINE_BY_GROUP)
 			free(tasks[i].u.group);
-		else if (tasks[i].by == ENGINE_BY_STAGE)
-			free(tasks[i].u.stage);
 	}
 }
 

@@ -245,99 +245,6 @@ static void from_outside(struct gpu_rig *rig)
 	fx_buf_unmap(&buf);
 }
 
-static bool staged_round(struct gpu_rig *rig, struct fx_peer *peer,
-			 segment_id_t seg, uint64_t len, uint64_t block)
-{
-	uint64_t seq = ++rig->sequence;
-
-	fx_buf_fill(&rig->mem, 0, len, seq);
-	fx_buf_poison(&rig->mem, GPU_SIZE, GPU_SIZE);
-	fx_buf_poison(&peer->mem, 0, GPU_SIZE);
-	return gpu_move(rig, OPCODE_WRITE, rig->mem.p, rig->gpu[0], len) &&
-	       fx_move(rig->engine, seg, OPCODE_WRITE, gpu_ptr(rig, 0),
-		       peer->mem.addr, len, block) &&
-	       fx_buf_check(&peer->mem, 0, len, seq) &&
-	       fx_buf_poisoned(&peer->mem, len, GPU_SIZE - len) &&
-	       fx_move(rig->engine, seg, OPCODE_READ, gpu_ptr(rig, 1),
-		       peer->mem.addr, len, block) &&
-	       gpu_move(rig, OPCODE_READ, rig->mem.p + GPU_SIZE, rig->gpu[1],
-			len) &&
-	       fx_buf_check(&rig->mem, GPU_SIZE, len, seq);
-}
-
-static void staged_bad(struct gpu_rig *rig, struct fx_peer *peer,
-		       segment_id_t seg)
-{
-	struct fx_job job = { .engine = rig->engine, .seg = seg,
-			      .op = OPCODE_WRITE, .local = gpu_ptr(rig, 0),
-			      .remote = peer->mem.addr + 1, .len = GPU_SIZE };
-	struct te_error err = { 0 };
-
-	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_FAILED] == 1, "staged_beyond_the_targets_fails");
-	fx_job_free(&job);
-	job.remote--;
-	rig->cuda.fail("cuMemcpyAsync", 3, 1);
-	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_FAILED] == 1 &&
-	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
-	      strstr(err.text, "CUDA_ERROR_INVALID_VALUE (1)"),
-	      "staged_copy_that_fails_tells_why");
-	fx_job_free(&job);
-	rig->cuda.hold(1);
-	ft_ok(!fx_job_start(&job) && !te_cancel_batch(rig->engine, job.id) &&
-	      !fx_job_poll(&job), "cancelled_one_waits_for_its_copies");
-	rig->cuda.hold(0);
-	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 1,
-	      "and_ends_when_they_have");
-	fx_job_free(&job);
-}
-
-/* By way of host memory: the rail takes no GPU's. */
-static void staged(struct gpu_rig *rig)
-{
-	struct fx_peer peer;
-	segment_id_t seg = -1;
-
-	if (!ft_ok(fx_target_start(&peer, GPU_SIZE) &&
-		   (seg = openSegment(rig->engine, peer.name)) > 0,
-		   "a_target_starts"))
-		return;
-	ft_ok(staged_round(rig, &peer, seg, GPU_SIZE, 0) &&
-	      staged_round(rig, &peer, seg, 1, 0),
-	      "gpu_to_another_process_and_back");
-	ft_ok(staged_round(rig, &peer, seg, 2 * FX_MIB, 4096),
-	      "in_a_batch_of_small_ones");
-	staged_bad(rig, &peer, seg);
-	ft_ok(staged_round(rig, &peer, seg, 3 * FX_MIB, 700000),
-	      "and_the_next_ones_are_fine");
-	fx_peer_stop(&peer);
-}
-
-/* Many tasks, few places to stage them in: all end, and soon. */
-static void staged_to_the_dead(struct gpu_rig *rig)
-{
-	transfer_engine_t hasty = fx_engine_hasty("tcp");
-	struct fx_job job = { .engine = hasty, .op = OPCODE_WRITE,
-			      .local = gpu_ptr(rig, 0), .len = 8 * FX_MIB,
-			      .block = 64 * FX_KIB };
-	struct fx_peer peer;
-
-	if (!ft_ok(hasty && fx_target_start(&peer, GPU_SIZE) &&
-		   !registerLocalMemory(hasty, gpu_ptr(rig, 0), GPU_SIZE, "*",
-					0) &&
-		   (job.seg = openSegment(hasty, peer.name)) > 0,
-		   "a_hasty_engine_and_its_target_start"))
-		return;
-	job.remote = peer.mem.addr;
-	fx_peer_kill(&peer);
-	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      !job.n[STATUS_COMPLETED], "none_is_completed_at_a_dead_target");
-	fx_job_free(&job);
-	fx_peer_drop(&peer);
-	destroyTransferEngine(hasty);
-}
-
 static void leaving(struct gpu_rig *rig)
 {
 	void *both[2] = { gpu_ptr(rig, 0), rig->mem.p };
@@ -377,8 +284,6 @@ int main(int argc, char **argv)
 	failures(&rig);
 	bad_requests(&rig);
 	from_outside(&rig);
-	staged(&rig);
-	staged_to_the_dead(&rig);
 	leaving(&rig);
 	return ft_result();
 }
