@@ -57,8 +57,11 @@ int engine_gpu_where(struct engine *e, void *addr, size_t len,
 	int ret = 0;
 
 	*device = -1;
-	if (gpu || (said->kind == TEI_TOPO_WHERE_ANY && tei_gpu_present()))
+	if (gpu || tei_gpu_present())
 		ret = gpu_on(e, err);
+	/* a driver that can't be used has given nobody any memory */
+	if (!gpu && (ret == TEI_ERR_NO_DEVICE || ret == TEI_ERR_UNSUPPORTED))
+		return 0;
 	if (!ret && e->gpu)
 		ret = tei_gpu_where(e->gpu, addr, len, device, err);
 	if (ret)
@@ -103,7 +106,7 @@ bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r)
 {
 	struct tei_gpu *ctx = gpu_ctx(e);
 
-	if (!ctx)
+	if (!ctx || !tei_gpu_any(ctx))
 		return false;
 	return tei_gpu_kind(ctx, (uintptr_t)r->source, r->length) ==
 		       TEI_GPU_DEVICE ||

@@ -15,6 +15,9 @@ enum {
 	CUDA_OK = 0,
 	CUDA_OUT_OF_MEMORY = 2,
 	CUDA_NOT_INITIALIZED = 3,
+	CUDA_DEINITIALIZED = 4,
+	CUDA_STUB_LIBRARY = 34,
+	CUDA_NO_DEVICE = 100,
 	CUDA_NOT_READY = 600,
 };
 
@@ -206,6 +209,13 @@ static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
 	return ret;
 }
 
+/* The driver is not in use here, so no memory is its. */
+static bool cuda_idle(int result)
+{
+	return result == CUDA_NOT_INITIALIZED || result == CUDA_DEINITIALIZED ||
+	       result == CUDA_STUB_LIBRARY || result == CUDA_NO_DEVICE;
+}
+
 /* -1 and no context for host memory. */
 static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 		   struct tei_cuda_mem *out, struct tei_err *err)
@@ -220,7 +230,7 @@ static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 	int result;
 
 	result = cuda->pointer(4, what, data, addr);
-	if (result && result != CUDA_NOT_INITIALIZED)
+	if (result && !cuda_idle(result))
 		return cuda_check(cuda, result, "cuPointerGetAttributes", err);
 	out->context = NULL;
 	if (result || type != CUDA_MEMORY_DEVICE || managed) {

@@ -15,7 +15,8 @@
  *   4. lane->lock          prov/rail: one endpoint, its CQ, its posting
  *   5. dp->sched           prov/rail: peer queues, tasks, slices
  *   6. local->lock         prov/local: copy queue; beside it ctx->lock of
- *                          prov/nvmeof: operations on files
+ *                          prov/nvmeof: operations on files, and that of
+ *                          prov/gpu: copies, under its ctx->admin
  *   7. leaf locks          batch table, notify queue, log, error ring
  *
  * No user callback, no blocking call and no allocation under 4 and 5.

@@ -21,7 +21,7 @@ enum {
 
 #define DEVICES 2
 #define DEPTH	16			/* of a thread's stack of contexts */
-#define MEMORIES 64
+#define MEMORIES 80
 #define PINS	64
 
 struct context {

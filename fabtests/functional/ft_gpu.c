@@ -79,12 +79,13 @@ static void registration(struct gpu_rig *rig)
 	transfer_engine_t e = rig->engine;
 	unsigned char *free_host = rig->mem.p + 2 * GPU_SIZE;
 
-	ft_ok(registerLocalMemory(e, gpu_ptr(rig, 0), GPU_SIZE, "cuda:1", 0) ==
-		      -1 && gpu_said("is memory of cuda:0, not cuda:1"),
-	      "another_gpu_is_refused");
+	/* before anything else is known of a GPU */
 	ft_ok(registerLocalMemory(e, gpu_ptr(rig, 0), GPU_SIZE, "cpu:0", 0) ==
 		      -1 && gpu_said("is memory of cuda:0, not of the host"),
 	      "gpu_memory_as_the_hosts_is_refused");
+	ft_ok(registerLocalMemory(e, gpu_ptr(rig, 0), GPU_SIZE, "cuda:1", 0) ==
+		      -1 && gpu_said("is memory of cuda:0, not cuda:1"),
+	      "another_gpu_is_refused");
 	ft_ok(registerLocalMemory(e, free_host, 64, "cuda:0", 0) == -1 &&
 	      gpu_said("is host memory, not cuda:0"),
 	      "host_memory_as_a_gpus_is_refused");

@@ -48,6 +48,18 @@ static void op_fail(struct tei_gpu *ctx, struct tei_gpu_op *op,
 	copy_log(ctx, op, err);
 }
 
+/* Copies of it may still land, whatever ended it before. */
+static void op_time_out(struct tei_gpu *ctx, struct tei_gpu_op *op,
+			const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	if (op->code == TEI_ERR_TIMED_OUT)
+		return;
+	free(op->err);
+	op->err = NULL;
+	op->code = 0;
+	op_fail(ctx, op, err);
+}
+
 /* A copy of it has ended, or no more will be begun. */
 static void op_step(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock)
@@ -157,7 +169,8 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 		return true;
 	}
 	c->ring[(c->first + c->count++) % GPU_DEPTH] = (struct gpu_copy){
-		.op = op, .len = len, .begun_ns = tei_now_ns(),
+		.op = op, .dst = op->dst + at, .src = op->src + at,
+		.len = len, .begun_ns = tei_now_ns(),
 	};
 	c->bytes += len;
 	return true;
@@ -220,7 +233,7 @@ static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 			continue;
 		c->ring[(c->first + i) % GPU_DEPTH].op = NULL;
 		ctx->given_up++;
-		op_fail(ctx, op, &err);
+		op_time_out(ctx, op, &err);
 		op->running--;
 		op_step(ctx, op);
 	}

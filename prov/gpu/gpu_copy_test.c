@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/gpu/gpu_int.h"
 #include "prov/gpu/gpu_test.h"
 
 #define COPY_SIZE	((20u << 20) + 12345)	/* three pieces */
@@ -203,9 +205,13 @@ static void gpu_that_hangs_holds_nobody_up(void)
 	CU_ASSERT_EQUAL(failed, 8);
 	CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, addr, tei_now_ns()),
 			TEI_ERR_BUSY);
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, r.host[0], tei_now_ns()),
+			TEI_ERR_BUSY);
+	/* what no copy of those touches */
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[1], tei_now_ns()));
 	r.driver->hold(0);
+	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[0], UINT64_MAX));
 	for (i = 0; i < 2; i++) {
-		CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[i], UINT64_MAX));
 		free(r.host[i]);
 		CU_ASSERT(!tei_gpu_mem_remove(r.ctx,
 					      (void *)(uintptr_t)r.gpu[i].addr,
@@ -213,6 +219,35 @@ static void gpu_that_hangs_holds_nobody_up(void)
 	}
 	tei_gpu_fini(r.ctx);
 	CU_ASSERT_EQUAL(r.driver->left(), 0);
+}
+
+static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
+{
+	bool begun;
+
+	tei_mutex_lock(&r->ctx->lock);
+	begun = op->op.running;
+	tei_mutex_unlock(&r->ctx->lock);
+	return begun;
+}
+
+/* To be told that it is cancelled would be to be told that nothing lands. */
+static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
+{
+	struct copy_rig r = copy_open(1, 4096);
+	struct gpu_test_op op;
+
+	r.driver->hold(1);
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+				  copy_host(&r, 0), 4096));
+	while (!copy_begun(&r, &op))
+		sched_yield();
+	tei_gpu_cancel(r.ctx, &op.op);
+	CU_ASSERT(gpu_test_ended(&op));
+	CU_ASSERT_EQUAL(op.code, TEI_ERR_TIMED_OUT);
+	CU_ASSERT_EQUAL(op.err.code, TEI_ERR_TIMED_OUT);
+	r.driver->hold(0);
+	copy_close(&r);
 }
 
 const struct tei_test_case copy_cases[] = {
@@ -223,6 +258,8 @@ const struct tei_test_case copy_cases[] = {
 	  cancelled_one_ends_once_its_copies_have },
 	{ "failed_call_fails_the_operation", failed_call_fails_the_operation },
 	{ "gpu_that_hangs_holds_nobody_up", gpu_that_hangs_holds_nobody_up },
+	{ "cancelled_copy_of_a_gpu_that_hangs_is_timed_out",
+	  cancelled_copy_of_a_gpu_that_hangs_is_timed_out },
 	{ "context_that_is_gone_fails_the_operation",
 	  context_that_is_gone_fails_the_operation },
 	{ NULL, NULL },

@@ -16,10 +16,10 @@
 #define GPU_PIECE	(8u << 20)	/* bytes of one copy, at most */
 #define GPU_BEGUN_MAX	(64u << 20)	/* bytes begun in one context */
 
-/* A copy that was begun. In its context's ring, the thread's. */
+/* A copy that was begun. */
 struct gpu_copy {
 	struct tei_gpu_op *op;		/* NULL: it was given up */
-	uint64_t len;
+	uint64_t dst, src, len;
 	uint64_t begun_ns;
 };
 
@@ -37,7 +37,8 @@ struct gpu_context {
 	void *stream;
 	void *events[GPU_DEPTH];	/* one per place of the ring */
 
-	/* the thread's, and whoever frees a context without copies */
+	/* ctx->lock; changed by the thread, and by whoever opens the
+	 * context */
 	struct gpu_copy ring[GPU_DEPTH];
 	uint32_t first, count;
 	uint64_t bytes;			/* begun */
@@ -49,7 +50,6 @@ struct gpu_mem {
 	struct gpu_context *context;	/* NULL: host memory */
 	bool removing;
 };
-
 
 /* Made by tei_gpu_init, freed by tei_gpu_fini. */
 struct tei_gpu {
@@ -63,6 +63,7 @@ struct tei_gpu {
 	pthread_cond_t ended;		/* an operation has ended */
 	struct gpu_mem *mem;		/* sorted, disjoint */
 	uint32_t nmem, mem_room;
+	uint32_t ndevice;		/* of those, a GPU's; atomic */
 	struct gpu_context contexts[TEI_GPU_CONTEXTS];
 	struct tei_list live;		/* tei_gpu_op.live_node */
 	struct tei_list over;		/* tei_gpu_op.node: done is to be called */

@@ -47,6 +47,11 @@ const struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr,
 	return &ctx->mem[i];
 }
 
+bool tei_gpu_any(struct tei_gpu *ctx)
+{
+	return __atomic_load_n(&ctx->ndevice, __ATOMIC_ACQUIRE);
+}
+
 enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 			       uint64_t len)
 {
@@ -82,8 +87,10 @@ static int mem_insert(struct tei_gpu *ctx, uint64_t base, uint64_t end,
 	ctx->mem[i] = (struct gpu_mem){ .base = base, .end = end,
 					.context = c };
 	ctx->nmem++;
-	if (c)
-		c->memories++;
+	if (!c)
+		return 0;
+	c->memories++;
+	__atomic_store_n(&ctx->ndevice, ctx->ndevice + 1, __ATOMIC_RELEASE);
 	return 0;
 }
 
@@ -230,17 +237,39 @@ static struct gpu_mem *mem_starts(struct tei_gpu *ctx, uint64_t base)
 	return i < ctx->nmem && ctx->mem[i].base == base ? &ctx->mem[i] : NULL;
 }
 
-/* What the GPU has not ended may touch anything. */
+static bool mem_meets(uint64_t addr, uint64_t len, uint64_t base, uint64_t end)
+{
+	return addr < end && base < addr + len;
+}
+
+/* Copies that were given up, and may still land. */
+static bool mem_given_up(const struct gpu_context *c, uint64_t base,
+			 uint64_t end)
+{
+	const struct gpu_copy *copy;
+	uint32_t i;
+
+	for (i = 0; c->memories && i < c->count; i++) {
+		copy = &c->ring[(c->first + i) % GPU_DEPTH];
+		if (!copy->op && (mem_meets(copy->dst, copy->len, base, end) ||
+				  mem_meets(copy->src, copy->len, base, end)))
+			return true;
+	}
+	return false;
+}
+
 static bool mem_used(struct tei_gpu *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct tei_gpu_op *op;
+	int i;
 
-	if (ctx->given_up)
-		return true;
+	for (i = 0; ctx->given_up && i < TEI_GPU_CONTEXTS; i++)
+		if (mem_given_up(&ctx->contexts[i], base, end))
+			return true;
 	tei_list_foreach(op, &ctx->live, struct tei_gpu_op, live_node)
-		if ((op->dst < end && base < op->dst + op->length) ||
-		    (op->src < end && base < op->src + op->length))
+		if (mem_meets(op->dst, op->length, base, end) ||
+		    mem_meets(op->src, op->length, base, end))
 			return true;
 	return false;
 }
@@ -274,7 +303,10 @@ static struct gpu_context *mem_take(struct tei_gpu *ctx, uint64_t base)
 
 	ctx->nmem--;
 	memmove(m, m + 1, (size_t)(&ctx->mem[ctx->nmem] - m) * sizeof(*m));
-	return c && !--c->memories ? c : NULL;
+	if (!c)
+		return NULL;
+	__atomic_store_n(&ctx->ndevice, ctx->ndevice - 1, __ATOMIC_RELEASE);
+	return !--c->memories ? c : NULL;
 }
 
 int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,

@@ -69,16 +69,25 @@ static void memory_in_use_stays(void)
 static void contexts_are_bounded_and_used_again(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
-	struct gpu_test_mem m[TEI_GPU_CONTEXTS - 8];
+	struct gpu_test_mem m[TEI_GPU_CONTEXTS];
 	struct tei_gpu *ctx = gpu_test_open(30);
-	int i, n = (int)(sizeof(m) / sizeof(m[0])), round;
+	struct tei_err err;
+	void *context;
+	uint64_t more;
+	int i, round;
 
+	more = cuda_stand_in_memory(driver, 0, 4096, &context);
+	CU_ASSERT_FATAL(more != 0);
 	for (round = 0; round < 2; round++) {
-		for (i = 0; i < n; i++)
+		for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 			m[i] = gpu_test_mem(ctx, i % 2, 4096);
-		for (i = 0; i < n; i++)
+		CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, (void *)(uintptr_t)more,
+						4096, &err), TEI_ERR_TOO_MANY);
+		for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 			gpu_test_mem_free(ctx, &m[i]);
 	}
+	CU_ASSERT(!driver->free(more));
+	CU_ASSERT(!driver->ctx_destroy(context));
 	CU_ASSERT_EQUAL(driver->left(), 0);
 	gpu_test_close(ctx);
 }

@@ -79,6 +79,9 @@ enum tei_gpu_kind {
 	TEI_GPU_DEVICE,
 };
 
+/* Whether any GPU memory is registered; costs next to nothing. */
+bool tei_gpu_any(struct tei_gpu *ctx);
+
 enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 			       uint64_t len);
 
