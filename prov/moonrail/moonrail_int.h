@@ -156,11 +156,11 @@ struct moonrail_task {
 	enum tei_rail_end end;
 };
 
+#define MOONRAIL_HASH	256u
+
 /*
  * Made by fi_domain, freed by fi_close.
  */
-#define MOONRAIL_HASH	256u
-
 struct moonrail_domain {
 	/* fixed */
 	struct fid_domain fid;

@@ -20,6 +20,8 @@
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
 #define FENCE_STUCK_TRIES	4	/* that often the time is doubled */
+#define FENCE_SPACE_NS	(15 * TEI_NS_PER_SEC)	/* where others are served */
+#define FENCE_SERVES_NS	TEI_NS_PER_SEC		/* heard of since */
 #define FENCE_TRIED_NS		(500 * TEI_NS_PER_MS)
 #define FENCE_STUCK_OPENS	4	/* lanes opened in that time, at least */
 
@@ -172,28 +174,56 @@ static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
 	return stuck;
 }
 
+/* The lane carries what lives for others, who all would have to connect anew. */
+static bool fence_serves(struct rail_lane *lane,
+			 const struct tei_rail_peer *peer, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_cache *c = &lane->rail->cache[lane->index];
+	const struct rail_path *p;
+	struct tei_sieve_entry *e;
+
+	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link) {
+		p = tei_container_of(e, struct rail_conn, entry)->path;
+		if (p->peer != peer &&
+		    now < p->peer->alive_ns + FENCE_SERVES_NS)
+			return true;
+	}
+	return false;
+}
+
+/* Whether a stuck path is worth a new lane now. */
+static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
+			uint64_t now)
+{
+	bool worth;
+
+	rail_sched_enter(peer->dp);
+	/* asking a silent peer that nobody uses is not */
+	worth = (!peer->probing || peer->refs) &&
+		(now > lane->rail->stuck_ns + FENCE_SPACE_NS ||
+		 !fence_serves(lane, peer, now));
+	rail_sched_leave(peer->dp);
+	return worth;
+}
+
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    struct rail_path *path, uint64_t now)
 {
 	uint64_t patience = fence_patience(lane->rail);
-	bool worth;
 
 	if (__atomic_exchange_n(&peer->linked, false, __ATOMIC_RELAXED)) {
 		peer->stuck_tries = 0;
 		peer->stuck_next_ns = 0;
 	}
 	if (now < peer->stuck_next_ns ||
-	    !fence_path_stuck(lane, path, now, patience))
-		return;
-	/* asking a silent peer that nobody uses is worth no lane */
-	rail_sched_enter(peer->dp);
-	worth = !peer->probing || peer->refs;
-	rail_sched_leave(peer->dp);
-	if (!worth)
+	    !fence_path_stuck(lane, path, now, patience) ||
+	    !fence_worth(peer, lane, now))
 		return;
 	if (peer->stuck_tries < FENCE_STUCK_TRIES)
 		peer->stuck_tries++;
 	peer->stuck_next_ns = now + (patience << peer->stuck_tries);
+	lane->rail->stuck_ns = now;
 	fence_retire(lane);
 }
 

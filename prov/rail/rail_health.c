@@ -82,6 +82,7 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 		f->stage = RAIL_FAULT_ASKED;
 		f->alive_ns = 0;
 		f->asked = false;
+		f->asks = 0;
 	}
 	return f;
 }
@@ -382,6 +383,7 @@ static void health_confirm(const struct health_todo *t)
 		f->since_ns = tei_now_ns();
 		f->alive_ns = 0;
 		f->asked = false;
+		f->asks = 0;
 		rail_peer_attend(f->peer);
 		rail_health_state(t->rail);
 	}

@@ -58,7 +58,9 @@ struct rail_fault {
 	uint64_t moves;			/* of its path */
 	uint64_t alive_ns;		/* the peer lives: seen since then */
 	uint32_t looks;			/* since then */
-	bool asked;			/* by its own wire, too */
+	bool asked;			/* by its own wire, too, */
+	uint64_t asked_ns;		/* at that time */
+	uint32_t asks;			/* so often it was tried */
 	uint64_t doubt_ns;		/* since when, through all vetoes */
 	uint64_t share;			/* RAMPING: bytes in flight */
 	/* DOWN */

@@ -321,6 +321,8 @@ struct rail {
 	uint64_t state_changes;
 	uint32_t ifindex;		/* fixed; 0: no interface */
 	uint64_t lost_next_ns;		/* thread */
+	uint64_t stuck_ns;		/* thread: the last time that a lane
+					 * was retired since a path was stuck */
 	struct rail_opening probe;	/* rail_probe.c; it stays there */
 	uint64_t probe_end_ns;		/* thread; 0: just opened */
 	bool probing;			/* thread: the probe is open, or will be */
@@ -402,7 +404,6 @@ struct rail_path {
 					 * may not be wholly gone */
 	bool connected;			/* something completed on it */
 	bool blocked_now;		/* in this bundle */
-	bool suspect;			/* a message found it stuck; not told */
 	uint32_t posted;		/* slices on the lane of lane_gen */
 	uint64_t moves;			/* atomic: grows while it lives */
 	uint64_t look_moves, look_ns;	/* rail_stall.c */
@@ -410,6 +411,9 @@ struct rail_path {
 	uint64_t since_ns;		/* connecting since, 0: not */
 	uint64_t asked_ns;		/* last message, 0: none */
 	uint32_t backoff_us;
+
+	bool suspect;			/* atomic: a message found it stuck,
+					 * and the thread was not told */
 
 	/* dp->sched */
 	uint32_t inflight;		/* slices cut for it, not come back */

@@ -146,8 +146,11 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		path->since_ns = 0;
 		path->asked_ns = now;
 		path->backoff_us = 0;
+		__atomic_store_n(&path->suspect, false, __ATOMIC_RELAXED);
 	} else if (ret == -FI_EAGAIN) {
-		path->suspect = rail_path_block(path, now, busy);
+		__atomic_store_n(&path->suspect,
+				 rail_path_block(path, now, busy),
+				 __ATOMIC_RELAXED);
 	}
 	/* no buffer is not the path's fault */
 	return ret == -FI_ENOMEM ? -FI_EAGAIN : ret;

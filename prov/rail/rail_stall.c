@@ -21,6 +21,8 @@
 #define STALL_HEARD_MS	45	/* the kernel heard of it; a delayed
 				 * acknowledgement takes 40 */
 #define STALL_HEARD_NS	(STALL_HEARD_MS * TEI_NS_PER_MS)
+#define STALL_ASKS	8u			/* a pair by its own wire, */
+#define STALL_MSGS	2u			/* where so many wait, not */
 #define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not */
 
 struct stall_path {
@@ -157,6 +159,7 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 	if (f->stage == RAIL_FAULT_ASKED)
 		return now - f->alive_ns >= grace / 2 &&
 		       now - f->since_ns >= STALL_HEARD_NS &&
+		       (!f->asked || now - f->asked_ns >= STALL_HEARD_NS) &&
 		       f->looks >= STALL_LOOKS;
 	return now - f->alive_ns >= grace;
 }
@@ -193,16 +196,27 @@ static size_t stall_ping(struct tei_rail_peer *p, uint8_t *buf)
 	return rail_msg_end(&w);
 }
 
-/* A pair that waits, asked by its own wire so far or not. */
-static struct rail_fault *stall_find(struct tei_rail_peer *p, bool asked)
+/* Of the pairs that wait, not asked by their own wire so far, the one that it
+ * was tried with least. */
+static struct rail_fault *stall_unasked(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_fault *f;
+	struct rail_fault *f, *least = NULL;
 
 	tei_list_foreach(f, &p->faults, struct rail_fault, peer_link)
-		if (f->stage == RAIL_FAULT_ASKED && f->asked == asked)
-			return f;
-	return NULL;
+		if (f->stage == RAIL_FAULT_ASKED && !f->asked &&
+		    f->asks < STALL_ASKS && (!least || f->asks < least->asks))
+			least = f;
+	return least;
+}
+
+/* What was sent there before has not left: more of it helps nobody. */
+static bool stall_clogged(struct tei_rail_peer *p, const struct rail_fault *f)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_path *path = rail_path_get(p, f->lane, f->remote);
+
+	return path && path->msgs >= STALL_MSGS;
 }
 
 /* The next pair is asked by its own wire; true: come again for that. */
@@ -213,24 +227,28 @@ static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 	struct rail_fault *f;
 	uint16_t remote = 0;
 	bool more;
-	int ret;
 
 	rail_sched_enter(p->dp);
-	f = stall_find(p, false);
+	f = stall_unasked(p);
 	if (f) {
-		lane = f->lane;
+		f->asks++;
 		remote = f->remote;
+		lane = stall_clogged(p, f) ? NULL : f->lane;
 	}
+	more = stall_unasked(p) != NULL;
 	rail_sched_leave(p->dp);
-	if (!f)
-		return false;
-	ret = rail_msg_try_on(p, lane->rail, lane->index, buf,
-			      stall_ping(p, buf), &by, &path);
+	if (!lane || rail_msg_try_on(p, lane->rail, lane->index, buf,
+				     stall_ping(p, buf), &by, &path) ||
+	    by != lane || path->remote != remote)
+		return more;
 	rail_sched_enter(p->dp);
-	f = stall_find(p, false);
-	if (!ret && f && f->lane == lane && f->remote == remote)
-		f->asked = by == lane && path->remote == remote;
-	more = stall_find(p, false) != NULL;
+	tei_list_foreach(f, &p->faults, struct rail_fault, peer_link) {
+		if (f->lane != lane || f->remote != remote)
+			continue;
+		f->asked = true;
+		f->asked_ns = tei_now_ns();
+	}
+	more = stall_unasked(p) != NULL;
 	rail_sched_leave(p->dp);
 	return more;
 }

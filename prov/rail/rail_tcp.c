@@ -11,6 +11,9 @@
 
 #include "prov/rail/rail_int.h"
 
+/* TCP_ESTABLISHED, which is in netinet/tcp.h */
+enum { TCP_IS_ESTABLISHED = 1 };
+
 /*
  * The other end's kernel has acknowledged all that it had room for, more waits
  * for room, and no question for room is unanswered (RFC 9293, 3.8.6.1). Packets
@@ -25,7 +28,8 @@ static bool tcp_full(const struct tcp_info *info)
 /* All that was sent has been acknowledged: its process has yet to answer. */
 static bool tcp_taken(const struct tcp_info *info)
 {
-	return !info->tcpi_unacked && !info->tcpi_notsent_bytes;
+	return info->tcpi_state == TCP_IS_ESTABLISHED && !info->tcpi_unacked &&
+	       !info->tcpi_notsent_bytes;
 }
 
 bool rail_tcp_heard(int fd, uint32_t ms, bool asked)

@@ -17,16 +17,9 @@ _Static_assert(TEI_RAIL_MESSAGE_MAX == RAIL_MSG_MAX, "length");
 /* --- sending ------------------------------------------------------------- */
 
 /* It does not connect: the thread is to look. */
-static void user_doubt(struct tei_rail_peer *p, struct rail_lane *lane,
-		       struct rail_path *path)
+static void user_doubt(struct tei_rail_peer *p, struct rail_path *path)
 {
-	bool suspect;
-
-	tei_mutex_lock(&lane->lock);
-	suspect = path->suspect;
-	path->suspect = false;
-	tei_mutex_unlock(&lane->lock);
-	if (!suspect)
+	if (!__atomic_exchange_n(&path->suspect, false, __ATOMIC_RELAXED))
 		return;
 	rail_sched_enter(p->dp);
 	p->stuck = true;
@@ -45,7 +38,7 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 	ret = rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
 	if (ret != -FI_EAGAIN || !lane)
 		return ret;
-	user_doubt(p, lane, path);
+	user_doubt(p, path);
 	/* connecting needs progress, and so do buffers that are all in use */
 	rail_lane_run(lane, false);
 	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
