@@ -49,6 +49,9 @@ struct cuda_stand_in {
  */
 bool cuda_stand_in_load(struct cuda_stand_in *cuda);
 
+/* Whether this process has it, or a real one, loaded. */
+bool cuda_stand_in_mapped(void);
+
 /* GPU memory on a device, in a context of its own; 0: none. */
 uint64_t cuda_stand_in_memory(const struct cuda_stand_in *cuda, int device,
 			      size_t size, void **context);

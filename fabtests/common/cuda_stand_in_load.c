@@ -81,3 +81,16 @@ uint64_t cuda_stand_in_memory(const struct cuda_stand_in *cuda, int device,
 	cuda->pop(&none);
 	return addr;
 }
+
+bool cuda_stand_in_mapped(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	bool found = false;
+	char line[512];
+
+	while (f && fgets(line, sizeof(line), f))
+		found |= strstr(line, "libcuda") != NULL;
+	if (f)
+		fclose(f);
+	return found;
+}

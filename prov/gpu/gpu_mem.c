@@ -8,6 +8,7 @@
 
 #include "prov/gpu/gpu_int.h"
 #include "util/clock.h"
+#include "util/range.h"
 
 static void gpu_refuse(struct tei_err *err, int code, const char *text)
 {
@@ -23,16 +24,8 @@ static void gpu_refuse(struct tei_err *err, int code, const char *text)
 /* Index of the first range that ends above addr. */
 static uint32_t mem_index(const struct tei_gpu *ctx, uint64_t addr)
 {
-	uint32_t low = 0, high = ctx->nmem, mid;
-
-	while (low < high) {
-		mid = low + (high - low) / 2;
-		if (ctx->mem[mid].end <= addr)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return tei_range_index(ctx->mem, ctx->nmem, sizeof(*ctx->mem),
+			       offsetof(struct gpu_mem, end), addr);
 }
 
 const struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr,

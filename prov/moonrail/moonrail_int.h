@@ -158,6 +158,13 @@ struct moonrail_task {
 
 #define MOONRAIL_HASH	256u
 
+/* That of a key or an incarnation. */
+static inline struct tei_list *moonrail_bucket(struct tei_list *hash,
+					       uint64_t key)
+{
+	return &hash[(key ^ key >> 32) % MOONRAIL_HASH];
+}
+
 /*
  * Made by fi_domain, freed by fi_close.
  */

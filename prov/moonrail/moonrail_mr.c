@@ -10,16 +10,11 @@
 
 #define MR_TELL_NS	(2 * TEI_NS_PER_SEC)
 
-static struct tei_list *mr_bucket(struct moonrail_domain *d, uint64_t key)
-{
-	return &d->mrs[(key ^ key >> 32) % MOONRAIL_HASH];
-}
-
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 {
 	struct moonrail_mr *mr;
 
-	tei_list_foreach(mr, mr_bucket(d, key), struct moonrail_mr, link)
+	tei_list_foreach(mr, moonrail_bucket(d->mrs, key), struct moonrail_mr, link)
 		if (mr->key == key)
 			return mr;
 	return NULL;
@@ -272,7 +267,7 @@ static int mr_add(struct moonrail_mr *mr, uint64_t requested, bool events)
 	if (!ret && mr->len)
 		ret = moonrail_pin(d, mr->addr, mr->len);
 	if (!ret) {
-		tei_list_add_tail(mr_bucket(d, mr->key), &mr->link);
+		tei_list_add_tail(moonrail_bucket(d->mrs, mr->key), &mr->link);
 		d->refs++;
 	}
 	if (!ret && events)

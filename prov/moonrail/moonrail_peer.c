@@ -318,17 +318,12 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 
 /* --- who is who ---------------------------------------------------------- */
 
-static struct tei_list *peer_bucket(struct moonrail_domain *d, uint64_t inc)
-{
-	return &d->known[(inc ^ inc >> 32) % MOONRAIL_HASH];
-}
-
 static struct moonrail_peer *peer_find(struct moonrail_domain *d, uint64_t inc)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_peer *p;
 
-	tei_list_foreach(p, peer_bucket(d, inc), struct moonrail_peer,
+	tei_list_foreach(p, moonrail_bucket(d->known, inc), struct moonrail_peer,
 			 hash_link)
 		if (p->incarnation == inc)
 			return p;
@@ -339,7 +334,8 @@ static void peer_is(struct moonrail_peer *p, uint64_t inc)
 	TEI_REQUIRES(moonrail_held)
 {
 	p->incarnation = inc;
-	tei_list_add_tail(peer_bucket(p->domain, inc), &p->hash_link);
+	tei_list_add_tail(moonrail_bucket(p->domain->known, inc),
+			  &p->hash_link);
 }
 
 /* rail: a reference, taken over; NULL: this domain itself */

@@ -3,22 +3,15 @@
 #include <string.h>
 
 #include "prov/nvmeof/nvmeof_int.h"
+#include "util/range.h"
 
 /* Ranges that may be the local side of operations: sorted and disjoint. */
 
 /* Index of the first range that ends above addr. */
 static uint32_t mem_index(const struct tei_nvmeof *ctx, uint64_t addr)
 {
-	uint32_t low = 0, high = ctx->nmem, mid;
-
-	while (low < high) {
-		mid = low + (high - low) / 2;
-		if (ctx->mem[mid].end <= addr)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return tei_range_index(ctx->mem, ctx->nmem, sizeof(*ctx->mem),
+			       offsetof(struct nvmeof_mem, end), addr);
 }
 
 const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
