@@ -32,7 +32,6 @@ enum {
 
 #define CUDA_STREAM_NON_BLOCKING	1u
 #define CUDA_EVENT_NO_TIMING		2u
-#define CUDA_PIN_PORTABLE		1u
 
 /* uint64_t: a CUdeviceptr; void *: a handle. */
 struct tei_cuda {
@@ -53,8 +52,6 @@ struct tei_cuda {
 	int (*event_destroy)(void *);
 	int (*event_record)(void *, void *);
 	int (*event_query)(void *);
-	int (*pin)(void *, size_t, unsigned int);
-	int (*unpin)(void *);
 };
 
 /* The names that a program compiled for CUDA 11 or later is linked to. */
@@ -81,8 +78,6 @@ static const struct {
 	{ "cuEventDestroy_v2", offsetof(struct tei_cuda, event_destroy) },
 	{ "cuEventRecord", offsetof(struct tei_cuda, event_record) },
 	{ "cuEventQuery", offsetof(struct tei_cuda, event_query) },
-	{ "cuMemHostRegister_v2", offsetof(struct tei_cuda, pin) },
-	{ "cuMemHostUnregister", offsetof(struct tei_cuda, unpin) },
 };
 
 static void cuda_explain(struct tei_err *err, int code, const char *text)
@@ -332,16 +327,4 @@ int tei_cuda_copy(struct tei_cuda *cuda, void *dst, const void *src,
 	return cuda_check(cuda, cuda->copy((uintptr_t)dst, (uintptr_t)src, len,
 					   stream),
 			  "cuMemcpyAsync", err);
-}
-
-int tei_cuda_pin(struct tei_cuda *cuda, void *addr, uint64_t len,
-		 struct tei_err *err)
-{
-	return cuda_check(cuda, cuda->pin(addr, len, CUDA_PIN_PORTABLE),
-			  "cuMemHostRegister", err);
-}
-
-void tei_cuda_unpin(struct tei_cuda *cuda, void *addr)
-{
-	cuda->unpin(addr);
 }

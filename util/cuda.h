@@ -80,9 +80,4 @@ int tei_cuda_event_over(struct tei_cuda *cuda, void *event,
 int tei_cuda_copy(struct tei_cuda *cuda, void *dst, const void *src,
 		  uint64_t len, void *stream, struct tei_err *err);
 
-/* Pushed. Pins host memory for every context, until unpin. */
-int tei_cuda_pin(struct tei_cuda *cuda, void *addr, uint64_t len,
-		 struct tei_err *err);
-void tei_cuda_unpin(struct tei_cuda *cuda, void *addr);
-
 #endif /* TEI_UTIL_CUDA_H */
