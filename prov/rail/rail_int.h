@@ -203,6 +203,7 @@ struct rail_lane {
 	uint64_t retire_ns;		/* when it began to retire */
 	uint64_t busy_ns;		/* start of the present busy time */
 	uint64_t served;		/* bytes completed since busy_ns */
+	bool whole;			/* nothing was posted before busy_ns */
 	uint64_t served_ns;		/* when the last of them did */
 	uint64_t posts;			/* slices, ever */
 	uint64_t mark_posts, mark_ns;	/* posts at that time */

@@ -12,6 +12,7 @@
 #define WINDOW_SLICES	4		    /* of the smallest size, at least */
 #define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* not moved for that long */
 #define WINDOW_WHOLE	(256u << 10)	    /* bytes that tell a rate */
+#define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* time that the rate is of */
 
 static uint64_t window_min(const struct rail *rail)
 {
@@ -89,6 +90,7 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice)
 	lane->busy_ns = tei_now_ns();
 	lane->served_ns = lane->busy_ns;
 	lane->served = 0;
+	lane->whole = true;
 	lane->alone = slice;
 	lane->alone_ns = lane->busy_ns;
 }
@@ -112,15 +114,27 @@ static void window_set(struct rail *rail, uint64_t rate)
 }
 
 /*
- * Service rate: bytes per busy time, smoothed. Only times of at least 1 ms
- * count, so that batching of completions does not look like speed; or whole
- * ones, from the first post to the last completion, with enough bytes.
+ * Each time weighs what it lasted: completions come in batches, and what is
+ * left of one a moment after the last look is no rate by itself.
+ */
+static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
+{
+	double mean = old ? (double)WINDOW_MEAN_NS : 0;
+
+	return (uint64_t)(((double)old * mean + (double)bytes * 1e9) /
+			  (mean + (double)ns));
+}
+
+/*
+ * Service rate: bytes per busy time, smoothed, in times of at least 1 ms, and
+ * what is left when the lane is idle; but of a busy time that is shorter as a
+ * whole only if there are enough bytes.
  */
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 {
 	struct rail *rail = lane->rail;
 	uint64_t ns = now - lane->busy_ns, rest = now - lane->served_ns;
-	uint64_t rate, old;
+	uint64_t rate;
 
 	lane->served_ns = now;
 	lane->served += bytes;
@@ -128,17 +142,19 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 		/* only what is stuck was there for a while */
 		lane->served = 0;
 		lane->busy_ns = now;
+		lane->whole = false;
 		return;
 	}
 	if (ns < TEI_NS_PER_MS &&
-	    (!ns || lane->inflight || lane->served < WINDOW_WHOLE))
+	    (!ns || lane->inflight ||
+	     (lane->whole && lane->served < WINDOW_WHOLE)))
 		return;
-	rate = (uint64_t)((double)lane->served * 1e9 / (double)ns);
-	old = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
-	rate = old ? old - old / 8 + rate / 8 : rate;
+	rate = window_mean(__atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED),
+			   lane->served, ns);
 	__atomic_store_n(&rail->rate_bps, rate, __ATOMIC_RELAXED);
 	lane->served = 0;
 	lane->busy_ns = now;
+	lane->whole = false;
 	window_set(rail, rate);
 	window_count_stuck(lane, now);
 }

@@ -67,6 +67,7 @@ static void window_serve_one(struct window_rig *rig, uint64_t bytes,
 	rig->lane.busy_ns = rig->now;
 	rig->lane.served_ns = rig->now;
 	rig->lane.served = 0;
+	rig->lane.whole = true;
 	rig->lane.inflight = 0;
 	rig->now += us * TEI_NS_PER_US;
 	rail_window_measure(&rig->lane, bytes, rig->now);
@@ -112,6 +113,32 @@ static void test_short_requests_open_the_window(void)
 	CU_ASSERT_EQUAL(rig->rail[0].rate_bps, 0);
 	window_serve_one(rig, WINDOW_MIB, 400);
 	CU_ASSERT_EQUAL(rig->rail[0].window, 8 * WINDOW_MIB);
+	free(rig);
+}
+
+/*
+ * Completions that were held up come in two batches, the last one just after a
+ * measure: what is left of the busy time is no rate by itself.
+ */
+static void test_the_end_of_a_batch_is_no_rate(void)
+{
+	const uint64_t rate = 25000000;
+	struct window_rig *rig = window_begin(1);
+	int i;
+
+	for (i = 0; i < 50; i++) {
+		window_serve(rig, rate, 40);
+		tei_mutex_lock(&rig->lane.lock);
+		rig->lane.busy_ns = rig->now;
+		rig->lane.whole = true;
+		rig->now += 40 * TEI_NS_PER_MS;
+		rail_window_measure(&rig->lane, WINDOW_MIB / 2, rig->now);
+		rig->lane.inflight = 0;
+		rig->now += 10 * TEI_NS_PER_US;
+		rail_window_measure(&rig->lane, WINDOW_MIB / 2, rig->now);
+		tei_mutex_unlock(&rig->lane.lock);
+		CU_ASSERT(rig->rail[0].rate_bps < 3 * rate);
+	}
 	free(rig);
 }
 
@@ -263,6 +290,8 @@ const struct tei_test_case rail_window_cases[] = {
 	{ "a_window_has_bounds", test_a_window_has_bounds },
 	{ "short_requests_open_the_window",
 	  test_short_requests_open_the_window },
+	{ "the_end_of_a_batch_is_no_rate",
+	  test_the_end_of_a_batch_is_no_rate },
 	{ "what_is_stuck_does_not_count", test_what_is_stuck_does_not_count },
 	{ "a_window_grows_with_the_way", test_a_window_grows_with_the_way },
 	{ "rails_end_together", test_rails_end_together },
