@@ -120,7 +120,7 @@ static void dp_run_lanes(struct rail *rail)
 	uint32_t j;
 
 	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-		rail_lane_run(&rail->init[j], false);
+		rail_lane_run(&rail->init[j]);
 }
 
 /* After the thread has stopped, on this thread. */
@@ -307,8 +307,7 @@ static bool dp_transport_busy(struct tei_rail_dp *dp, const char *transport)
 
 	for (i = 0; i < dp->nrails; i++)
 		if (!strcmp(dp->rails[i]->transport, transport))
-			n += __atomic_load_n(&dp->rails[i]->inflight_bytes,
-					     __ATOMIC_RELAXED);
+			n += rail_posted_bytes(dp->rails[i]);
 	return n != 0;
 }
 
@@ -417,6 +416,7 @@ int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 		       struct tei_rail_stats *s)
 {
+	const struct rail_lane *lane;
 	struct rail *rail;
 	uint32_t j;
 
@@ -426,19 +426,21 @@ int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 	memset(s, 0, sizeof(*s));
 	s->state = __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
 		   __atomic_load_n(&rail->state, __ATOMIC_RELAXED) : 2;
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-		s->lanes += __atomic_load_n(&rail->init[j].state,
-					    __ATOMIC_ACQUIRE) !=
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->init[j];
+		s->lanes += __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 			    RAIL_LANE_CLOSED;
+		s->tx_bytes += __atomic_load_n(&lane->tx_bytes,
+					       __ATOMIC_RELAXED);
+		s->rx_bytes += __atomic_load_n(&lane->rx_bytes,
+					       __ATOMIC_RELAXED);
+	}
 	s->lanes += __atomic_load_n(&rail->target.state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED;
-	s->tx_bytes = __atomic_load_n(&rail->tx_bytes, __ATOMIC_RELAXED);
-	s->rx_bytes = __atomic_load_n(&rail->rx_bytes, __ATOMIC_RELAXED);
-	s->slices = __atomic_load_n(&rail->slices, __ATOMIC_RELAXED);
+	s->slices = rail_moved(rail);
 	s->retries = __atomic_load_n(&rail->retries, __ATOMIC_RELAXED);
 	s->errors = __atomic_load_n(&rail->errors, __ATOMIC_RELAXED);
-	s->inflight_bytes = __atomic_load_n(&rail->inflight_bytes,
-					    __ATOMIC_RELAXED);
+	s->inflight_bytes = rail_posted_bytes(rail);
 	s->inflight_max = __atomic_load_n(&rail->inflight_max,
 					  __ATOMIC_RELAXED);
 	s->window = __atomic_load_n(&rail->window, __ATOMIC_RELAXED);

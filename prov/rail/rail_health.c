@@ -113,7 +113,7 @@ void rail_health_forget(struct tei_rail_peer *peer)
 /* One broken pair does not make a rail DOWN as long as others carry slices. */
 static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t slices = __atomic_load_n(&rail->slices, __ATOMIC_RELAXED);
+	uint64_t slices = rail_moved(rail);
 	bool ramping = false, suspect = false;
 	struct rail_fault *f;
 
@@ -171,7 +171,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	f->seq = 0;
 	f->seq_first = 0;
 	f->remote_gen = peer->remotes[remote].gen;
-	f->rail_slices = __atomic_load_n(&rail->slices, __ATOMIC_RELAXED);
+	f->rail_slices = rail_moved(rail);
 	if (tei_log_permit(&rail->err_limit, &left))
 		TEI_WARN("rail", "%s to %s at %s: down: %s", rail->name,
 			 peer->remotes[remote].name, peer->name, why);
@@ -294,7 +294,7 @@ static void health_ramp(struct rail_fault *f, uint64_t now)
 static void health_grow(struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t moves = __atomic_load_n(&f->rail->slices, __ATOMIC_RELAXED);
+	uint64_t moves = rail_moved(f->rail);
 
 	if (moves != f->moves)
 		f->share *= 2;
@@ -402,7 +402,7 @@ static void health_do(const struct health_todo *t)
 	case HEALTH_RENEW:
 		if (t->moves)
 			health_renew(t->rail);
-		rail_sched_kick(t->peer->dp);
+		rail_sched_kick(t->peer->dp, 0);
 		break;
 	}
 }
@@ -469,7 +469,7 @@ static uint64_t health_probes(struct tei_rail_dp *dp, uint64_t now)
 
 uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now)
 {
-	bool inflight = __atomic_load_n(&dp->inflight, __ATOMIC_RELAXED);
+	bool inflight = rail_posted_any(dp);
 	bool faults = __atomic_load_n(&dp->nfaults, __ATOMIC_RELAXED);
 	bool due = now - dp->health_ns >= RAIL_HEALTH_NS;
 	uint64_t next, probe = 0;

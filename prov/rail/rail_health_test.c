@@ -149,7 +149,8 @@ static void test_a_share_doubles_until_it_is_full(void)
 	share = f->share;
 	for (turns = 0; pair.from.dp->nfaults && turns < 20; turns++) {
 		CU_ASSERT_EQUAL(f->share, share << turns);
-		__atomic_fetch_add(&pair.rail->slices, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&pair.rail->init[0].slices, 1,
+				   __ATOMIC_RELAXED);
 		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	}
 	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);

@@ -198,8 +198,11 @@ struct rail_lane {
 	int wait_fd;			/* -1: none */
 	struct tei_rail_addr addr;
 	struct tei_list posted;		/* rail_slice.link */
-	uint32_t inflight;		/* slices posted; atomic for readers */
+	/* written with the lock held, read without: atomic */
+	uint32_t inflight;		/* slices posted */
 	uint64_t inflight_bytes;
+	uint64_t tx_bytes, rx_bytes, slices; /* completed, ever */
+
 	uint64_t retire_ns;		/* when it began to retire */
 	uint64_t busy_ns;		/* start of the present busy time */
 	uint64_t served;		/* bytes completed since busy_ns */
@@ -309,11 +312,11 @@ struct rail {
 	/* atomics */
 	bool open;
 	uint32_t state;			/* enum te_rail_state */
-	uint64_t inflight_bytes, inflight_max, window;
+	uint64_t inflight_max, window;
 	uint64_t window_max;
-	uint64_t stuck;			/* of inflight_bytes: move no more */
+	uint64_t stuck;			/* bytes posted that move no more */
 	uint64_t base_ns;		/* of a slice alone, 0: not known */
-	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
+	uint64_t retries, errors;
 	uint64_t rate_bps;		/* bytes/s, service rate */
 	bool link_down;			/* its interface carries nothing */
 	bool lost;			/* an endpoint could not be opened */
@@ -671,7 +674,8 @@ struct tei_rail_dp {
 	uint64_t probe_seq;		/* of the newest probe */
 
 	/* atomics */
-	uint64_t drive_seq;		/* callers' progress calls */
+	uint64_t drive_seq;		/* callers' progress calls, about: two
+					 * at once may count as one */
 	uint64_t target_seq;		/* those that read target lanes too */
 	uint32_t nseekers;		/* peers looked for by address */
 	uint32_t driving;		/* callers that drive in a loop */
@@ -680,7 +684,6 @@ struct tei_rail_dp {
 					 * callers drive */
 	uint32_t turn;			/* rail that is asked first */
 	bool wake_pending;
-	uint32_t inflight;		/* slices posted, all lanes */
 	uint64_t open_ns;		/* what opening a lane takes of late */
 	uint32_t nfaults;
 	bool health_soon;		/* a probe was answered */
@@ -767,6 +770,11 @@ uint32_t rail_count(struct tei_rail_dp *dp);
 /* A fabric address in text. */
 void rail_addr_text(const struct tei_rail_addr *addr, char *buf, size_t len);
 bool rail_any_open(struct tei_rail_dp *dp);
+/* Of all its lanes, about: bytes posted, slices completed ever. Any thread. */
+uint64_t rail_posted_bytes(const struct rail *rail);
+uint64_t rail_moved(const struct rail *rail);
+/* Whether a slice is posted on any rail, about. Any thread. */
+bool rail_posted_any(struct tei_rail_dp *dp);
 
 /* --- rail_lane.c: endpoints ---------------------------------------------- */
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
@@ -911,8 +919,8 @@ uint64_t rail_window_held(const struct rail *rail);
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	TEI_REQUIRES(lane->lock);
 /* A slice is posted and nothing else is; that slice has come back. */
-void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice)
-	TEI_REQUIRES(lane->lock);
+void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
+		       uint64_t now) TEI_REQUIRES(lane->lock);
 void rail_window_alone(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock);
 /* Nothing is posted any more. */
@@ -923,14 +931,17 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 	TEI_REQUIRES(rail_sched_held);
 void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
-/* Cuts and posts until the lane is full or nothing is left. */
-bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
-	TEI_REQUIRES(lane->lock);
-/* Lets every lane pull; the calling thread. */
-void rail_sched_kick(struct tei_rail_dp *dp);
-/* Polls the lane unless someone else does; with work, that someone looks
- * again before he leaves. True if anything happened. */
-bool rail_lane_run(struct rail_lane *lane, bool work);
+/* Cuts and posts until the lane is full or nothing is left. now: the time of a
+ * moment ago, where the caller knows it, else 0. */
+bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
+		     struct rail_done *done) TEI_REQUIRES(lane->lock);
+/* Lets every lane pull; the calling thread. now: as above. */
+void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);
+/* Polls the lane unless someone else does. True if anything happened. */
+bool rail_lane_run(struct rail_lane *lane);
+/* There is new work: the lane pulls, or whoever runs it looks again before he
+ * leaves. now: as above. */
+void rail_lane_kick(struct rail_lane *lane, uint64_t now);
 /* It is open and takes work, unless that has just changed. Any thread. */
 bool rail_lane_active(const struct rail_lane *lane);
 /* A posted slice came back. */
@@ -1221,5 +1232,11 @@ struct rail_drive {
 };
 bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *drive,
 		     uint64_t now);
+/* A caller drives; *seq is dp->drive_seq or target_seq. */
+static inline void rail_drive_count(uint64_t *seq)
+{
+	__atomic_store_n(seq, __atomic_load_n(seq, __ATOMIC_RELAXED) + 1,
+			 __ATOMIC_RELAXED);
+}
 
 #endif /* TEI_PROV_RAIL_RAIL_INT_H */

@@ -298,8 +298,6 @@ static void lane_reclaim_tx(struct rail_lane *lane)
 
 void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 {
-	struct tei_rail_dp *dp = lane->rail->dp;
-
 	/* The endpoint goes first: from here on it touches no memory. */
 	if (lane->ep)
 		lane_close_fid(&lane->ep->fid, "endpoint", lane);
@@ -318,11 +316,8 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	lane->eq = NULL;
 	lane->wait_fd = -1;
 	__atomic_store_n(&lane->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
-	__atomic_fetch_sub(&dp->inflight, lane->inflight, __ATOMIC_RELAXED);
-	__atomic_fetch_sub(&lane->rail->inflight_bytes, lane->inflight_bytes,
-			   __ATOMIC_RELAXED);
 	__atomic_store_n(&lane->inflight, 0, __ATOMIC_RELAXED);
-	lane->inflight_bytes = 0;
+	__atomic_store_n(&lane->inflight_bytes, 0, __ATOMIC_RELAXED);
 	rail_window_empty(lane);
 	tei_list_splice_tail(aborted, &lane->posted);
 	lane_reclaim_tx(lane);
@@ -369,8 +364,6 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 
 static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 {
-	struct rail *rail = lane->rail;
-
 	tei_list_del(&slice->link);
 	/* on a lane that retires it is the next one's path already */
 	if (lane->state == RAIL_LANE_ACTIVE) {
@@ -379,16 +372,16 @@ static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 	}
 	rail_path_moved(slice->path);
 	__atomic_store_n(&lane->inflight, lane->inflight - 1, __ATOMIC_RELAXED);
-	lane->inflight_bytes -= slice->len;
-	__atomic_fetch_sub(&rail->inflight_bytes, slice->len, __ATOMIC_RELAXED);
-	__atomic_fetch_sub(&rail->dp->inflight, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->inflight_bytes,
+			 lane->inflight_bytes - slice->len, __ATOMIC_RELAXED);
 }
 
-static void lane_count_ok(struct rail *rail, const struct rail_slice *slice)
+static void lane_count_ok(struct rail_lane *lane, const struct rail_slice *slice)
 {
-	__atomic_fetch_add(slice->read ? &rail->rx_bytes : &rail->tx_bytes,
-			   slice->len, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&rail->slices, 1, __ATOMIC_RELAXED);
+	uint64_t *bytes = slice->read ? &lane->rx_bytes : &lane->tx_bytes;
+
+	__atomic_store_n(bytes, *bytes + slice->len, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->slices, lane->slices + 1, __ATOMIC_RELAXED);
 }
 
 static void lane_recv_done(struct rail_lane *lane, struct rail_rx *rx,
@@ -487,7 +480,7 @@ static void lane_handle_ok(struct rail_lane *lane,
 			slices[ns] = tei_container_of(op, struct rail_slice, op);
 			lane_unpost(lane, slices[ns]);
 			lane_path_is(lane, slices[ns]->path, true);
-			lane_count_ok(lane->rail, slices[ns]);
+			lane_count_ok(lane, slices[ns]);
 			bytes += slices[ns++]->len;
 			break;
 		case RAIL_OP_SEND:
@@ -641,23 +634,23 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 		any |= lane_count_changed(lane);
 	} else if (lane->state == RAIL_LANE_ACTIVE) {
 		rail_cache_close(lane);
-		any |= rail_sched_pull(lane, done);
+		any |= rail_sched_pull(lane, 0, done);
 	}
 	return any;
 }
 
 /* Looking at an empty CQ costs as much as a post: new work goes first. */
-static bool lane_turn(struct rail_lane *lane, bool work, struct rail_done *done)
-	TEI_REQUIRES(lane->lock)
+static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
+		      struct rail_done *done) TEI_REQUIRES(lane->lock)
 {
 	if (work && lane->state == RAIL_LANE_ACTIVE &&
-	    rail_sched_pull(lane, done) &&
+	    rail_sched_pull(lane, now, done) &&
 	    !__atomic_load_n(&lane->rail->dp->nactive, __ATOMIC_RELAXED))
 		return true;
 	return rail_lane_poll(lane, done);
 }
 
-bool rail_lane_run(struct rail_lane *lane, bool work)
+static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_done done;
@@ -672,10 +665,21 @@ bool rail_lane_run(struct rail_lane *lane, bool work)
 			if (!tei_mutex_trylock(&lane->lock))
 				break;
 		}
-		any |= lane_turn(lane, work, &done);
+		any |= lane_turn(lane, work, now, &done);
 		tei_mutex_unlock(&lane->lock);
+		now = 0;
 	} while (__atomic_load_n(&lane->kick, __ATOMIC_SEQ_CST) &&
 		 __atomic_exchange_n(&lane->kick, false, __ATOMIC_SEQ_CST));
 	rail_done_run(dp, &done);
 	return any;
+}
+
+bool rail_lane_run(struct rail_lane *lane)
+{
+	return lane_run(lane, false, 0);
+}
+
+void rail_lane_kick(struct rail_lane *lane, uint64_t now)
+{
+	lane_run(lane, true, now);
 }

@@ -141,7 +141,7 @@ static void link_look(struct rail *rail, int fd)
 		link_lost(rail);
 	else
 		link_back(rail);
-	rail_sched_kick(rail->dp);
+	rail_sched_kick(rail->dp, 0);
 }
 
 /* What came up between two looks, when nobody listened, is found as well. */

@@ -210,7 +210,7 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	ret = rail_msg_try_on(peer, rail, index, msg, len, &lane, &path);
 	if (ret == -FI_EAGAIN && lane) {
 		/* connecting needs progress on the lane */
-		rail_lane_run(lane, false);
+		rail_lane_run(lane);
 		if (!peer->stranger)
 			rail_fence_maybe_stuck(peer, lane, path, now);
 	}

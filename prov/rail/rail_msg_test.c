@@ -71,7 +71,7 @@ static void msg_turn(struct msg_rig *rig)
 			      struct tei_rail_peer, link)
 		rail_peer_run(p, tei_now_ns());
 	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		rail_lane_run(&rail->init[i], false);
+		rail_lane_run(&rail->init[i]);
 }
 
 static struct tei_rail_peer *msg_peer(struct msg_rig *rig, uint64_t inc)

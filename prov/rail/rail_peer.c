@@ -206,7 +206,8 @@ void rail_peer_maybe_free(struct tei_rail_peer *p)
 	if (!peer_idle(p))
 		return;
 	if (!tei_list_empty(&p->active_link))
-		__atomic_fetch_sub(&p->dp->nactive, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&p->dp->nactive, p->dp->nactive - 1,
+				 __ATOMIC_RELAXED);
 	rail_health_forget(p);
 	tei_list_del(&p->active_link);
 	tei_list_del(&p->attn_link);

@@ -30,8 +30,8 @@ static ssize_t post_write(struct rail_lane *lane, struct rail_slice *s,
 			   FI_COMPLETION | FI_DELIVERY_COMPLETE);
 }
 
-static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
-	TEI_REQUIRES(lane->lock)
+static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
+			  uint64_t now) TEI_REQUIRES(lane->lock)
 {
 	struct rail *rail = lane->rail;
 	const struct rail_mr_part *part;
@@ -53,7 +53,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 	if (ret)
 		return ret;
 	if (!lane->inflight)
-		rail_window_begin(lane, s);
+		rail_window_begin(lane, s, now ? now : tei_now_ns());
 	if (!s->path->posted)
 		rail_path_moved(s->path);
 	s->path->posted++;
@@ -62,16 +62,15 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s)
 	s->seq = ++lane->posts;
 	tei_list_add_tail(&lane->posted, &s->link);
 	__atomic_store_n(&lane->inflight, lane->inflight + 1, __ATOMIC_RELAXED);
-	lane->inflight_bytes += s->len;
-	total = __atomic_add_fetch(&rail->inflight_bytes, s->len,
-				   __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->inflight_bytes, lane->inflight_bytes + s->len,
+			 __ATOMIC_RELAXED);
+	total = rail_posted_bytes(rail);
 	max = __atomic_load_n(&rail->inflight_max, __ATOMIC_RELAXED);
 	while (total > max &&
 	       !__atomic_compare_exchange_n(&rail->inflight_max, &max, total,
 					    true, __ATOMIC_RELAXED,
 					    __ATOMIC_RELAXED))
 		;
-	__atomic_fetch_add(&rail->dp->inflight, 1, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -117,7 +116,8 @@ static void post_block(struct rail_path **path, int n)
 	}
 }
 
-bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
+bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
+		     struct rail_done *done)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_slice *s[RAIL_BUNDLE];
@@ -137,7 +137,7 @@ bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 			path[i] = NULL;
 			ret[i] = s[i]->path->blocked_now
 					 ? -FI_EAGAIN
-					 : post_slice(lane, s[i]);
+					 : post_slice(lane, s[i], now);
 			if (!ret[i]) {
 				any = true;
 				continue;
@@ -158,22 +158,21 @@ bool rail_sched_pull(struct rail_lane *lane, struct rail_done *done)
 	return any;
 }
 
-void rail_sched_kick(struct tei_rail_dp *dp)
+void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 {
-	uint32_t n = rail_count(dp), first, i, j;
+	uint32_t n = rail_count(dp), first = 0, i, j;
 	struct rail_lane *lane;
 	struct rail *rail;
 
-	if (!n)
-		return;
-	first = __atomic_fetch_add(&dp->turn, 1, __ATOMIC_RELAXED);
+	if (n > 1)
+		first = __atomic_fetch_add(&dp->turn, 1, __ATOMIC_RELAXED);
 	for (i = 0; i < n; i++) {
 		rail = rail_at(dp, (first + i) % n);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->init[j];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE)
-				rail_lane_run(lane, true);
+				rail_lane_kick(lane, now);
 		}
 	}
 }

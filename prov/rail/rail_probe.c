@@ -225,7 +225,7 @@ uint64_t rail_probe_run(struct rail *rail, uint64_t now)
 	if (!useless && (!rail->probe_end_ns || now < rail->probe_end_ns)) {
 		probe_join(rail, tei_now_ns());
 		probe_send(rail);
-		rail_lane_run(lane, false);
+		rail_lane_run(lane);
 		if (probe_open(rail))
 			return now + PROBE_POLL_NS;
 	}

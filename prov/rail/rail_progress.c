@@ -74,7 +74,7 @@ bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 		d->driven = true;
 	} else if (now - d->since_ns >= PROGRESS_DRIVEN_NS) {
 		seq = __atomic_load_n(&dp->drive_seq, __ATOMIC_RELAXED);
-		d->driven = seq - d->seen >= PROGRESS_DRIVEN_MIN;
+		d->driven = (int64_t)(seq - d->seen) >= PROGRESS_DRIVEN_MIN;
 		d->seen = seq;
 		d->since_ns = now;
 	}
@@ -91,7 +91,7 @@ static void progress_look_targets(struct progress *pr, uint64_t now)
 		d->driven = false;
 	} else if (now - d->since_ns >= PROGRESS_DRIVEN_NS) {
 		seq = __atomic_load_n(&pr->dp->target_seq, __ATOMIC_RELAXED);
-		d->driven = seq - d->seen >= PROGRESS_DRIVEN_MIN;
+		d->driven = (int64_t)(seq - d->seen) >= PROGRESS_DRIVEN_MIN;
 		d->seen = seq;
 		d->since_ns = now;
 	}
@@ -143,7 +143,7 @@ static bool progress_lanes(struct progress *pr, bool *target)
 			*target |= progress_target(rail);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
 			if (progress_wanted(pr, &rail->init[j]))
-				any |= rail_lane_run(&rail->init[j], false);
+				any |= rail_lane_run(&rail->init[j]);
 	}
 	return any | *target;
 }
@@ -391,8 +391,8 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 	if (now - pr->target_ns < pr->spin_ns)
 		return true;
 	return !pr->drive.driven &&
-	       __atomic_load_n(&dp->inflight, __ATOMIC_RELAXED) &&
-	       now - pr->active_ns < dp->settings->spin_us * TEI_NS_PER_US;
+	       now - pr->active_ns < dp->settings->spin_us * TEI_NS_PER_US &&
+	       rail_posted_any(dp);
 }
 
 static void progress_turn(struct progress *pr)

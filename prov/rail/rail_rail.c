@@ -34,6 +34,43 @@ bool rail_any_open(struct tei_rail_dp *dp)
 	return false;
 }
 
+uint64_t rail_posted_bytes(const struct rail *rail)
+{
+	uint64_t bytes = 0;
+	uint32_t j;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+		bytes += __atomic_load_n(&rail->init[j].inflight_bytes,
+					 __ATOMIC_RELAXED);
+	return bytes;
+}
+
+uint64_t rail_moved(const struct rail *rail)
+{
+	uint64_t slices = 0;
+	uint32_t j;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+		slices += __atomic_load_n(&rail->init[j].slices,
+					  __ATOMIC_RELAXED);
+	return slices;
+}
+
+bool rail_posted_any(struct tei_rail_dp *dp)
+{
+	const struct rail *rail;
+	uint32_t i, j;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
+			if (__atomic_load_n(&rail->init[j].inflight,
+					    __ATOMIC_RELAXED))
+				return true;
+	}
+	return false;
+}
+
 static void rail_read_nic(struct rail *rail)
 {
 	const struct fid_nic *nic = rail->info->nic;

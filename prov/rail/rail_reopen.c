@@ -200,7 +200,7 @@ bool rail_reopen_collect(struct rail *rail)
 		rail_sched_enter(rail->dp);
 		rail_health_state(rail);
 		rail_sched_leave(rail->dp);
-		rail_sched_kick(rail->dp);
+		rail_sched_kick(rail->dp, 0);
 	}
 	return target;
 }

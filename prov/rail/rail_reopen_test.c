@@ -180,7 +180,7 @@ static void test_a_lost_rail_is_waited_for(void)
 	pair.rail->lost = false;
 	lane->state = RAIL_LANE_ACTIVE;
 	while (!test_ends(&t) && tei_now_ns() < end) {
-		rail_sched_kick(pair.from.dp);
+		rail_sched_kick(pair.from.dp, 0);
 		test_pair_turn(&pair, tei_now_ns());
 	}
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);

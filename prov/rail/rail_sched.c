@@ -19,7 +19,8 @@ void rail_peer_activate(struct tei_rail_peer *peer)
 	}
 	if (tei_list_empty(&peer->active_link)) {
 		tei_list_add_tail(&peer->dp->active, &peer->active_link);
-		__atomic_fetch_add(&peer->dp->nactive, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&peer->dp->nactive, peer->dp->nactive + 1,
+				 __ATOMIC_RELAXED);
 	}
 }
 
@@ -120,10 +121,10 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	rail_sched_leave(dp);
 	if (ret)
 		return ret;
-	rail_sched_kick(dp);
+	rail_sched_kick(dp, now);
 	/* nothing in flight would wake the thread for what is still queued */
 	if (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
-	    !__atomic_load_n(&dp->inflight, __ATOMIC_RELAXED))
+	    !rail_posted_any(dp))
 		rail_progress_wake(dp);
 	rail_done_run(dp, &done);
 	return 0;
@@ -205,7 +206,7 @@ void tei_rail_progress(struct tei_rail_dp *dp)
 	struct rail_lane *lane;
 	struct rail *rail;
 
-	__atomic_fetch_add(&dp->drive_seq, 1, __ATOMIC_RELAXED);
+	rail_drive_count(&dp->drive_seq);
 	for (i = 0; i < n; i++) {
 		rail = rail_at(dp, i);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
@@ -215,7 +216,7 @@ void tei_rail_progress(struct tei_rail_dp *dp)
 			    (work &&
 			     __atomic_load_n(&lane->state, __ATOMIC_RELAXED) ==
 				     RAIL_LANE_ACTIVE))
-				rail_lane_run(lane, false);
+				rail_lane_run(lane);
 		}
 	}
 }

@@ -68,7 +68,7 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 		if (ranks[i] >= rank || !rail_health_works(peer, i))
 			continue;
 		r = rail_at(peer->dp, i);
-		if (__atomic_load_n(&r->inflight_bytes, __ATOMIC_RELAXED) <
+		if (rail_posted_bytes(r) <
 		    __atomic_load_n(&r->window, __ATOMIC_RELAXED))
 			return true;
 	}
@@ -614,7 +614,8 @@ static void slice_rest(struct tei_rail_peer *peer)
 {
 	if (rail_slice_none(peer)) {
 		tei_list_del(&peer->active_link);
-		__atomic_fetch_sub(&peer->dp->nactive, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&peer->dp->nactive, peer->dp->nactive - 1,
+				 __ATOMIC_RELAXED);
 	}
 }
 

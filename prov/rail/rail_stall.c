@@ -173,7 +173,7 @@ bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 	bool moved, heard;
 
 	/* the last chance for what is there but was not read */
-	rail_lane_run(lane, false);
+	rail_lane_run(lane);
 	rail_sched_enter(dp);
 	moved = rail_stall_moves(peer, lane, remote) != moves;
 	addr = peer->remotes[remote].addr;

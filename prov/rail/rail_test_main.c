@@ -220,8 +220,8 @@ void test_pair_turn(struct test_pair *pair, uint64_t now)
 
 	rail_peer_run(pair->peer, now);
 	for (i = 0; i < pair->rail->ninit * RAIL_LANE_SLOTS; i++)
-		rail_lane_run(&pair->rail->init[i], false);
-	rail_lane_run(&pair->rail->target, false);
+		rail_lane_run(&pair->rail->init[i]);
+	rail_lane_run(&pair->rail->target);
 	rail_fence_retiring(pair->from.dp, now);
 	rail_reopen_collect(pair->rail);
 }

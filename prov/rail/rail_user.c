@@ -40,7 +40,7 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 		return ret;
 	user_doubt(p, path);
 	/* connecting needs progress, and so do buffers that are all in use */
-	rail_lane_run(lane, false);
+	rail_lane_run(lane);
 	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
 }
 
@@ -162,7 +162,7 @@ static void user_poll_initiating(struct rail *rail, bool work)
 		    __atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
 		    (work && __atomic_load_n(&lane->state, __ATOMIC_RELAXED) ==
 				     RAIL_LANE_ACTIVE))
-			rail_lane_run(lane, false);
+			rail_lane_run(lane);
 	}
 }
 
@@ -171,8 +171,8 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 	bool work = __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED);
 	uint32_t n = rail_count(dp), i;
 
-	__atomic_fetch_add(&dp->drive_seq, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&dp->target_seq, 1, __ATOMIC_RELAXED);
+	rail_drive_count(&dp->drive_seq);
+	rail_drive_count(&dp->target_seq);
 	for (i = 0; i < n; i++) {
 		if (!__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			continue;

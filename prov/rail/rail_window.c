@@ -39,8 +39,7 @@ uint64_t rail_window(const struct rail *rail)
 
 uint64_t rail_window_held(const struct rail *rail)
 {
-	uint64_t held = __atomic_load_n(&rail->inflight_bytes,
-					__ATOMIC_RELAXED);
+	uint64_t held = rail_posted_bytes(rail);
 	uint64_t stuck = __atomic_load_n(&rail->stuck, __ATOMIC_RELAXED);
 
 	return held > stuck ? held - stuck : 0;
@@ -84,15 +83,16 @@ void rail_window_empty(struct rail_lane *lane)
 		window_stuck(lane, 0);
 }
 
-void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice)
+void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
+		       uint64_t now)
 {
 	rail_window_empty(lane);
-	lane->busy_ns = tei_now_ns();
-	lane->served_ns = lane->busy_ns;
+	lane->busy_ns = now;
+	lane->served_ns = now;
 	lane->served = 0;
 	lane->whole = true;
 	lane->alone = slice;
-	lane->alone_ns = lane->busy_ns;
+	lane->alone_ns = now;
 }
 
 /*

@@ -16,9 +16,15 @@ struct window_rig {
 	struct tei_rail_dp dp;
 	struct tei_rail_peer peer;
 	struct rail rail[WINDOW_RAILS];
-	struct rail_lane lane;		/* of rail 0 */
+	struct rail_lane lane[WINDOW_RAILS][RAIL_LANE_SLOTS];
 	uint64_t now;
 };
+
+/* The lane that takes work. */
+static struct rail_lane *window_lane(struct window_rig *rig, uint32_t rail)
+{
+	return &rig->lane[rail][0];
+}
 
 static struct window_rig *window_begin(uint32_t n)
 {
@@ -37,9 +43,11 @@ static struct window_rig *window_begin(uint32_t n)
 		rig->rail[i].index = (uint16_t)i;
 		rig->dp.rails[i] = &rig->rail[i];
 		rail_window_init(&rig->rail[i], 8 * WINDOW_MIB);
+		rig->rail[i].init = rig->lane[i];
+		rig->rail[i].ninit = 1;
+		rail_lane_init(window_lane(rig, i), &rig->rail[i], false, 0);
 	}
 	rig->dp.nrails = n;
-	rail_lane_init(&rig->lane, &rig->rail[0], false, 0);
 	rig->now = TEI_NS_PER_SEC;
 	return rig;
 }
@@ -47,31 +55,35 @@ static struct window_rig *window_begin(uint32_t n)
 /* The rail is busy for that long at that many bytes per second. */
 static void window_serve(struct window_rig *rig, uint64_t rate, uint64_t ms)
 {
-	tei_mutex_lock(&rig->lane.lock);
-	rig->lane.busy_ns = rig->now;
-	rig->lane.served_ns = rig->now;
-	rig->lane.served = 0;
-	rig->lane.inflight = 1;
+	struct rail_lane *lane = window_lane(rig, 0);
+
+	tei_mutex_lock(&lane->lock);
+	lane->busy_ns = rig->now;
+	lane->served_ns = rig->now;
+	lane->served = 0;
+	lane->inflight = 1;
 	for (; ms; ms--) {
 		rig->now += TEI_NS_PER_MS;
-		rail_window_measure(&rig->lane, rate / 1000, rig->now);
+		rail_window_measure(lane, rate / 1000, rig->now);
 	}
-	tei_mutex_unlock(&rig->lane.lock);
+	tei_mutex_unlock(&lane->lock);
 }
 
 /* One request that takes that long, alone. */
 static void window_serve_one(struct window_rig *rig, uint64_t bytes,
 			     uint64_t us)
 {
-	tei_mutex_lock(&rig->lane.lock);
-	rig->lane.busy_ns = rig->now;
-	rig->lane.served_ns = rig->now;
-	rig->lane.served = 0;
-	rig->lane.whole = true;
-	rig->lane.inflight = 0;
+	struct rail_lane *lane = window_lane(rig, 0);
+
+	tei_mutex_lock(&lane->lock);
+	lane->busy_ns = rig->now;
+	lane->served_ns = rig->now;
+	lane->served = 0;
+	lane->whole = true;
+	lane->inflight = 0;
 	rig->now += us * TEI_NS_PER_US;
-	rail_window_measure(&rig->lane, bytes, rig->now);
-	tei_mutex_unlock(&rig->lane.lock);
+	rail_window_measure(lane, bytes, rig->now);
+	tei_mutex_unlock(&lane->lock);
 }
 
 static uint64_t window_ms(struct window_rig *rig, uint64_t rate)
@@ -124,19 +136,20 @@ static void test_the_end_of_a_batch_is_no_rate(void)
 {
 	const uint64_t rate = 25000000;
 	struct window_rig *rig = window_begin(1);
+	struct rail_lane *lane = window_lane(rig, 0);
 	int i;
 
 	for (i = 0; i < 50; i++) {
 		window_serve(rig, rate, 40);
-		tei_mutex_lock(&rig->lane.lock);
-		rig->lane.busy_ns = rig->now;
-		rig->lane.whole = true;
+		tei_mutex_lock(&lane->lock);
+		lane->busy_ns = rig->now;
+		lane->whole = true;
 		rig->now += 40 * TEI_NS_PER_MS;
-		rail_window_measure(&rig->lane, WINDOW_MIB / 2, rig->now);
-		rig->lane.inflight = 0;
+		rail_window_measure(lane, WINDOW_MIB / 2, rig->now);
+		lane->inflight = 0;
 		rig->now += 10 * TEI_NS_PER_US;
-		rail_window_measure(&rig->lane, WINDOW_MIB / 2, rig->now);
-		tei_mutex_unlock(&rig->lane.lock);
+		rail_window_measure(lane, WINDOW_MIB / 2, rig->now);
+		tei_mutex_unlock(&lane->lock);
 		CU_ASSERT(rig->rail[0].rate_bps < 3 * rate);
 	}
 	free(rig);
@@ -151,13 +164,14 @@ static void test_what_is_stuck_does_not_count(void)
 	struct rail_slice stuck = { .len = 5 * WINDOW_MIB, .seq = 1 };
 	const uint64_t rate = 100000000;
 	struct window_rig *rig = window_begin(1);
+	struct rail_lane *lane = window_lane(rig, 0);
 
-	tei_mutex_lock(&rig->lane.lock);
-	tei_list_init(&rig->lane.posted);
-	tei_list_add_tail(&rig->lane.posted, &stuck.link);
-	rig->lane.posts = 1;
-	tei_mutex_unlock(&rig->lane.lock);
-	rig->rail[0].inflight_bytes = stuck.len;
+	tei_mutex_lock(&lane->lock);
+	tei_list_init(&lane->posted);
+	tei_list_add_tail(&lane->posted, &stuck.link);
+	lane->posts = 1;
+	tei_mutex_unlock(&lane->lock);
+	lane->inflight_bytes = stuck.len;
 	window_serve(rig, rate, 50);
 	CU_ASSERT_EQUAL(rail_window_held(&rig->rail[0]), stuck.len);
 	window_serve(rig, rate, 300);
@@ -168,14 +182,14 @@ static void test_what_is_stuck_does_not_count(void)
 	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), 3 * WINDOW_MIB);
 	/* a second of silence is no rate */
 	rig->now += TEI_NS_PER_SEC;
-	tei_mutex_lock(&rig->lane.lock);
-	rail_window_measure(&rig->lane, WINDOW_SLICE, rig->now);
-	tei_mutex_unlock(&rig->lane.lock);
+	tei_mutex_lock(&lane->lock);
+	rail_window_measure(lane, WINDOW_SLICE, rig->now);
+	tei_mutex_unlock(&lane->lock);
 	CU_ASSERT(rig->rail[0].rate_bps > 50 * rate);
 	/* all of it has come back, and the next one is posted */
-	tei_mutex_lock(&rig->lane.lock);
-	rail_window_begin(&rig->lane, &stuck);
-	tei_mutex_unlock(&rig->lane.lock);
+	tei_mutex_lock(&lane->lock);
+	rail_window_begin(lane, &stuck, rig->now);
+	tei_mutex_unlock(&lane->lock);
 	CU_ASSERT_EQUAL(rail_window_held(&rig->rail[0]), stuck.len);
 	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), 8 * WINDOW_MIB);
 	free(rig);
@@ -186,16 +200,17 @@ static void test_a_window_grows_with_the_way(void)
 {
 	const uint64_t way_ms = 50, real = 200000000;
 	struct window_rig *rig = window_begin(1);
+	struct rail_lane *lane = window_lane(rig, 0);
 	uint64_t rate;
 	int i;
 
-	tei_mutex_lock(&rig->lane.lock);
-	rig->lane.alone_ns = rig->now - way_ms * TEI_NS_PER_MS;
-	rail_window_alone(&rig->lane, rig->now);
+	tei_mutex_lock(&lane->lock);
+	lane->alone_ns = rig->now - way_ms * TEI_NS_PER_MS;
+	rail_window_alone(lane, rig->now);
 	/* one that found others ahead of it is no measure of the way */
-	rig->lane.alone_ns = rig->now - 9 * way_ms * TEI_NS_PER_MS;
-	rail_window_alone(&rig->lane, rig->now);
-	tei_mutex_unlock(&rig->lane.lock);
+	lane->alone_ns = rig->now - 9 * way_ms * TEI_NS_PER_MS;
+	rail_window_alone(lane, rig->now);
+	tei_mutex_unlock(&lane->lock);
 	CU_ASSERT_EQUAL(rig->rail[0].base_ns, way_ms * TEI_NS_PER_MS);
 	rig->rail[0].window_max = 64 * WINDOW_MIB;
 	for (i = 0; i < 100; i++) {
@@ -229,11 +244,11 @@ static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 		for (i = 0; i < n; i++) {
 			hold = at[i] > now ?
 			       (uint64_t)((at[i] - now) * (double)rate[i]) : 0;
-			rig->rail[i].inflight_bytes = hold;
+			window_lane(rig, i)->inflight_bytes = hold;
 			any |= hold;
 		}
 		for (i = 0; i < n && left; i++) {
-			hold = rig->rail[i].inflight_bytes;
+			hold = window_lane(rig, i)->inflight_bytes;
 			rail_sched_enter(&rig->dp);
 			rail_window_sum(&rig->rail[i], &rig->peer, ranks, hold,
 					&sum);
@@ -244,7 +259,7 @@ static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 			if (at[i] < now)
 				at[i] = now;
 			at[i] += (double)WINDOW_SLICE / (double)rate[i];
-			rig->rail[i].inflight_bytes += WINDOW_SLICE;
+			window_lane(rig, i)->inflight_bytes += WINDOW_SLICE;
 			left -= WINDOW_SLICE;
 			end[i] = at[i];
 		}
