@@ -18,7 +18,9 @@ enum {
 	CUDA_DEINITIALIZED = 4,
 	CUDA_STUB_LIBRARY = 34,
 	CUDA_NO_DEVICE = 100,
+	CUDA_INVALID_CONTEXT = 201,
 	CUDA_NOT_READY = 600,
+	CUDA_CONTEXT_DESTROYED = 709,
 };
 
 enum { CUDA_MEMORY_DEVICE = 2 };
@@ -28,6 +30,8 @@ enum {
 	CUDA_POINTER_MEMORY_TYPE = 2,
 	CUDA_POINTER_IS_MANAGED = 8,
 	CUDA_POINTER_DEVICE_ORDINAL = 9,
+	CUDA_POINTER_RANGE_START = 11,
+	CUDA_POINTER_RANGE_SIZE = 12,
 };
 
 #define CUDA_STREAM_NON_BLOCKING	1u
@@ -47,7 +51,7 @@ struct tei_cuda {
 	int (*copy)(uint64_t, uint64_t, size_t, void *);
 	int (*stream_create)(void **, unsigned int);
 	int (*stream_destroy)(void *);
-	int (*stream_wait)(void *);
+	int (*stream_query)(void *);
 	int (*event_create)(void **, unsigned int);
 	int (*event_destroy)(void *);
 	int (*event_record)(void *, void *);
@@ -73,7 +77,7 @@ static const struct {
 	{ "cuMemcpyAsync", offsetof(struct tei_cuda, copy) },
 	{ "cuStreamCreate", offsetof(struct tei_cuda, stream_create) },
 	{ "cuStreamDestroy_v2", offsetof(struct tei_cuda, stream_destroy) },
-	{ "cuStreamSynchronize", offsetof(struct tei_cuda, stream_wait) },
+	{ "cuStreamQuery", offsetof(struct tei_cuda, stream_query) },
 	{ "cuEventCreate", offsetof(struct tei_cuda, event_create) },
 	{ "cuEventDestroy_v2", offsetof(struct tei_cuda, event_destroy) },
 	{ "cuEventRecord", offsetof(struct tei_cuda, event_record) },
@@ -211,27 +215,35 @@ static bool cuda_idle(int result)
 	       result == CUDA_STUB_LIBRARY || result == CUDA_NO_DEVICE;
 }
 
-/* -1 and no context for host memory. */
+/* -1 and no context for host memory; *end: up to where the same is said. */
 static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
-		   struct tei_cuda_mem *out, struct tei_err *err)
+		   struct tei_cuda_mem *out, uint64_t *end,
+		   struct tei_err *err)
 {
 	static const int what[] = { CUDA_POINTER_MEMORY_TYPE,
 				    CUDA_POINTER_IS_MANAGED,
 				    CUDA_POINTER_DEVICE_ORDINAL,
-				    CUDA_POINTER_CONTEXT };
+				    CUDA_POINTER_CONTEXT,
+				    CUDA_POINTER_RANGE_START,
+				    CUDA_POINTER_RANGE_SIZE };
 	unsigned int type = 0, managed = 0;	/* managed: one byte or four */
 	void *context = NULL;
-	void *data[] = { &type, &managed, &out->device, &context };
+	uint64_t start = 0, size = 0;
+	void *data[] = { &type, &managed, &out->device, &context, &start,
+			 &size };
 	int result;
 
-	result = cuda->pointer(4, what, data, addr);
+	result = cuda->pointer(6, what, data, addr);
 	if (result && !cuda_idle(result))
 		return cuda_check(cuda, result, "cuPointerGetAttributes", err);
 	out->context = NULL;
+	*end = addr - addr % TEI_CUDA_STEP + TEI_CUDA_STEP;
 	if (result || type != CUDA_MEMORY_DEVICE || managed) {
 		out->device = -1;
 		return 0;
 	}
+	if (start <= addr && addr - start < size)
+		*end = start + size;
 	out->context = context;
 	return context ? 0 : cuda_primary(cuda, out->device, &out->context,
 					  err);
@@ -240,24 +252,36 @@ static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 		   struct tei_cuda_mem *out, struct tei_err *err)
 {
-	struct tei_cuda_mem first, last;
+	uint64_t at = (uintptr_t)addr, last = at + len - 1, end;
+	struct tei_cuda_mem first, next;
 	int ret;
 
-	ret = cuda_at(cuda, (uintptr_t)addr, &first, err);
-	if (!ret)
-		ret = cuda_at(cuda, (uintptr_t)addr + len - 1, &last, err);
-	if (ret)
-		return ret;
-	if (first.device != last.device) {
-		cuda_explain(err, TEI_ERR_INVALID,
-			     "it begins and ends in memory of different kinds");
-		return err->code;
+	ret = cuda_at(cuda, at, &first, &end, err);
+	while (!ret && at < last) {
+		at = end > at && end < last ? end : last;
+		ret = cuda_at(cuda, at, &next, &end, err);
+		if (!ret && (next.device != first.device ||
+			     next.context != first.context)) {
+			cuda_explain(err, TEI_ERR_INVALID,
+				     "it is memory of different kinds");
+			return err->code;
+		}
 	}
-	*out = first;
-	return 0;
+	if (!ret)
+		*out = first;
+	return ret;
 }
 
 /* --- contexts, streams, events ------------------------------------------- */
+
+/* What a query has answered. */
+static int cuda_over(const struct tei_cuda *cuda, int result, const char *call,
+		     struct tei_err *err)
+{
+	if (result == CUDA_NOT_READY)
+		return 0;
+	return result ? cuda_check(cuda, result, call, err) : 1;
+}
 
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err)
 {
@@ -269,6 +293,13 @@ void tei_cuda_pop(struct tei_cuda *cuda)
 	void *context;
 
 	cuda->pop(&context);
+}
+
+bool tei_cuda_gone(const struct tei_err *err)
+{
+	return err->prov_errno == CUDA_INVALID_CONTEXT ||
+	       err->prov_errno == CUDA_CONTEXT_DESTROYED ||
+	       err->prov_errno == CUDA_DEINITIALIZED;
 }
 
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,
@@ -284,11 +315,11 @@ void tei_cuda_stream_destroy(struct tei_cuda *cuda, void *stream)
 	cuda->stream_destroy(stream);
 }
 
-int tei_cuda_stream_wait(struct tei_cuda *cuda, void *stream,
+int tei_cuda_stream_over(struct tei_cuda *cuda, void *stream,
 			 struct tei_err *err)
 {
-	return cuda_check(cuda, cuda->stream_wait(stream),
-			  "cuStreamSynchronize", err);
+	return cuda_over(cuda, cuda->stream_query(stream), "cuStreamQuery",
+			 err);
 }
 
 int tei_cuda_event_create(struct tei_cuda *cuda, void **event,
@@ -314,11 +345,7 @@ int tei_cuda_event_record(struct tei_cuda *cuda, void *event, void *stream,
 int tei_cuda_event_over(struct tei_cuda *cuda, void *event,
 			struct tei_err *err)
 {
-	int result = cuda->event_query(event);
-
-	if (result == CUDA_NOT_READY)
-		return 0;
-	return result ? cuda_check(cuda, result, "cuEventQuery", err) : 1;
+	return cuda_over(cuda, cuda->event_query(event), "cuEventQuery", err);
 }
 
 int tei_cuda_copy(struct tei_cuda *cuda, void *dst, const void *src,

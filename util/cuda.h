@@ -45,22 +45,29 @@ struct tei_cuda_mem {
 };
 
 /*
- * TEI_ERR_INVALID: it begins in GPU memory and ends elsewhere, or the other
- * way round. Memory that no context of its own has (a pool's) is used under
+ * Goes through the range by the driver's allocations, where there are none in
+ * steps of TEI_CUDA_STEP, on which device memory is laid out: what lies
+ * between is seen as well. TEI_ERR_INVALID: it is of more than one kind, GPU
+ * or context. Memory that no context of its own has (a pool's) is used under
  * its device's primary one, which must be active.
  */
+#define TEI_CUDA_STEP	(UINT64_C(2) << 20)
 int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 		   struct tei_cuda_mem *out, struct tei_err *err);
 
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err);
 void tei_cuda_pop(struct tei_cuda *cuda);
 
+/* Whether push failed because there is no such context any more: what ran in
+ * it is over. */
+bool tei_cuda_gone(const struct tei_err *err);
+
 /* Pushed. A stream of its own, without order against the program's. */
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,
 			   struct tei_err *err);
 void tei_cuda_stream_destroy(struct tei_cuda *cuda, void *stream);
-/* Pushed. Waits until all that was queued is over. */
-int tei_cuda_stream_wait(struct tei_cuda *cuda, void *stream,
+/* Pushed. 1: all that was queued is over; 0: not yet; or a code. */
+int tei_cuda_stream_over(struct tei_cuda *cuda, void *stream,
 			 struct tei_err *err);
 
 /* Pushed. */

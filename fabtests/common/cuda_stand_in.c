@@ -199,6 +199,12 @@ static void pointer_attribute(int what, void *out, const struct memory *m)
 	case 9:
 		*(int *)out = m ? m->context->device : -2;
 		break;
+	case 11:
+		*(uint64_t *)out = m ? m->base : 0;
+		break;
+	case 12:
+		*(size_t *)out = m ? m->size : 0;
+		break;
 	}
 }
 
@@ -442,18 +448,15 @@ EXPORT int cuStreamDestroy_v2(void *stream)
 	return ret ? ret : leave(object_free(stream, NULL));
 }
 
-EXPORT int cuStreamSynchronize(void *stream);
-EXPORT int cuStreamSynchronize(void *stream)
+EXPORT int cuStreamQuery(void *stream);
+EXPORT int cuStreamQuery(void *stream)
 {
 	struct object *s = stream;
-	int ret = enter("cuStreamSynchronize", true);
-	uint64_t last;
+	int ret = enter("cuStreamQuery", true);
 
 	if (ret)
 		return ret;
-	for (last = s->job; done < last;)
-		pthread_cond_wait(&cond, &lock);
-	return leave(OK);
+	return leave(s->job <= done ? OK : NOT_READY);
 }
 
 EXPORT int cuEventCreate(void **out, unsigned int flags);

@@ -93,14 +93,12 @@ static void op_tell(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	tei_list_del(&op->live_node);
 	op->live = false;
 	op->err = NULL;
-	ctx->ending = op;
 	tei_mutex_unlock(&ctx->lock);
 	memset(&none, 0, sizeof(none));
 	none.code = code;
 	op->done(op, code, code ? err ? err : &none : NULL);
 	free(err);
 	tei_mutex_lock(&ctx->lock);
-	ctx->ending = NULL;
 	pthread_cond_broadcast(&ctx->ended);
 }
 
@@ -118,24 +116,23 @@ static bool copy_tell_all(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock)
 
 /* --- copies -------------------------------------------------------------- */
 
-/* Queues one copy; pushed, the lock is not held. */
+/* Queues one copy; pushed, the lock is not held. An error may be one of
+ * earlier work, so it does not say that nothing was queued. */
 static int copy_queue(struct tei_gpu *ctx, struct gpu_context *c,
-		      const struct tei_gpu_op *op, uint64_t at, uint64_t len,
-		      struct tei_err *err)
+		      struct gpu_copy *copy, struct tei_err *err)
 {
 	void *event = c->events[(c->first + c->count) % GPU_DEPTH];
-	struct tei_err ignored;
-	int ret;
+	struct tei_err second;
+	int ret, marked;
 
-	ret = tei_cuda_copy(ctx->cuda, (void *)(uintptr_t)(op->dst + at),
-			    (void *)(uintptr_t)(op->src + at), len, c->stream,
+	ret = tei_cuda_copy(ctx->cuda, (void *)(uintptr_t)copy->dst,
+			    (void *)(uintptr_t)copy->src, copy->len, c->stream,
 			    err);
-	if (ret)
-		return ret;
-	ret = tei_cuda_event_record(ctx->cuda, event, c->stream, err);
-	if (ret)		/* nothing would tell its end */
-		tei_cuda_stream_wait(ctx->cuda, c->stream, &ignored);
-	return ret;
+	marked = tei_cuda_event_record(ctx->cuda, event, c->stream,
+				       ret ? &second : err);
+	copy->unmarked = marked != 0;
+	copy->failed = ret || marked;
+	return ret ? ret : marked;
 }
 
 /* The next copy of the context's next operation; pushed. */
@@ -143,8 +140,8 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct tei_gpu_op *op;
+	struct gpu_copy copy;
 	struct tei_err err;
-	uint64_t at, len;
 	int ret;
 
 	if (tei_list_empty(&c->queue) || c->count == GPU_DEPTH ||
@@ -152,27 +149,27 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 		return false;
 	op = tei_list_first(&c->queue, struct tei_gpu_op, node);
 	tei_list_del(&op->node);	/* its turn; to the end if more */
-	at = op->next;
-	len = op->length - at < GPU_PIECE ? op->length - at : GPU_PIECE;
-	op->next += len;
+	copy = (struct gpu_copy){
+		.op = op, .dst = op->dst + op->next, .src = op->src + op->next,
+		.len = op->length - op->next, .begun_ns = tei_now_ns(),
+	};
+	if (copy.len > GPU_PIECE)
+		copy.len = GPU_PIECE;
+	op->next += copy.len;
 	op->running++;
 	op->queued = op->next < op->length;
 	if (op->queued)
 		tei_list_add_tail(&c->queue, &op->node);
 	tei_mutex_unlock(&ctx->lock);
-	ret = copy_queue(ctx, c, op, at, len, &err);
+	ret = copy_queue(ctx, c, &copy, &err);
 	tei_mutex_lock(&ctx->lock);
+	/* one that failed ends, too, once the stream is past it */
+	c->ring[(c->first + c->count++) % GPU_DEPTH] = copy;
+	c->bytes += copy.len;
 	if (ret) {
 		op_fail(ctx, op, &err);
-		op->running--;
 		op_step(ctx, op);
-		return true;
 	}
-	c->ring[(c->first + c->count++) % GPU_DEPTH] = (struct gpu_copy){
-		.op = op, .dst = op->dst + at, .src = op->src + at,
-		.len = len, .begun_ns = tei_now_ns(),
-	};
-	c->bytes += len;
 	return true;
 }
 
@@ -194,11 +191,24 @@ static void copy_end(struct tei_gpu *ctx, struct gpu_context *c,
 	}
 	if (err)
 		op_fail(ctx, op, err);
-	else
+	else if (!copy.failed)
 		__atomic_store_n(&op->moved, op->moved + copy.len,
 				 __ATOMIC_RELAXED);
 	op->running--;
 	op_step(ctx, op);
+}
+
+/* The oldest copy has failed, and may still run. */
+static void copy_fail(struct tei_gpu *ctx, struct gpu_context *c,
+		      const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	struct gpu_copy *copy = &c->ring[c->first];
+
+	copy->unmarked = copy->failed = true;
+	if (!copy->op)
+		return;
+	op_fail(ctx, copy->op, err);
+	op_step(ctx, copy->op);
 }
 
 /* --- a GPU that does not end what it has begun --------------------------- */
@@ -210,6 +220,18 @@ static bool copy_stalled(const struct tei_gpu *ctx, const struct gpu_context *c)
 	if (c->ended_ns > since)
 		since = c->ended_ns;
 	return tei_now_ns() - since > ctx->stall_ns;
+}
+
+static void copy_drop_queue(struct tei_gpu *ctx, struct gpu_context *c,
+			    const struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	struct tei_gpu_op *op;
+
+	while (!tei_list_empty(&c->queue)) {
+		op = tei_list_first(&c->queue, struct tei_gpu_op, node);
+		op_fail(ctx, op, err);
+		op_step(ctx, op);
+	}
 }
 
 /* All operations of the context end; those with copies begun, as timed out. */
@@ -238,48 +260,65 @@ static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 		op_step(ctx, op);
 	}
 	err.code = TEI_ERR_CONTEXT;
-	while (!tei_list_empty(&c->queue)) {
-		op = tei_list_first(&c->queue, struct tei_gpu_op, node);
-		op_fail(ctx, op, &err);
-		op_step(ctx, op);
-	}
+	copy_drop_queue(ctx, c, &err);
 }
 
-/* Its context cannot be used any more: what was begun in it is over. */
+/*
+ * Its context cannot be had: with one that is gone all is over that was begun
+ * in it; of another one that is not known, and it is asked for again.
+ */
 static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
 		       const struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
-	struct tei_gpu_op *op;
-
-	while (c->count)
+	while (c->count && tei_cuda_gone(err))
 		copy_end(ctx, c, err);
-	while (!tei_list_empty(&c->queue)) {
-		op = tei_list_first(&c->queue, struct tei_gpu_op, node);
-		op_fail(ctx, op, err);
-		op_step(ctx, op);
-	}
+	if (c->count && copy_stalled(ctx, c))
+		copy_give_up(ctx, c);
+	copy_drop_queue(ctx, c, err);
 }
 
 /* --- the thread ---------------------------------------------------------- */
+
+/*
+ * Whether the oldest copy is over: 1, 0, or less where the driver fails what
+ * asks for it, with *err. Its memory is nobody else's before the stream is
+ * past it, or cannot go on.
+ */
+static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
+		     bool unmarked, struct tei_err *err, bool *failed)
+{
+	struct tei_err second;
+	int over = unmarked ? 0 : tei_cuda_event_over(ctx->cuda,
+						      c->events[c->first],
+						      err);
+
+	*failed = over < 0;
+	if (!unmarked && over >= 0)
+		return over;
+	over = tei_cuda_stream_over(ctx->cuda, c->stream,
+				    *failed ? &second : err);
+	*failed |= over < 0;
+	return over != 0;
+}
 
 /* Looks at the oldest copies, as far as they are over; pushed. */
 static bool copy_reap(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
 {
-	struct tei_err err, ignored;
-	bool any = false;
+	bool any = false, failed, unmarked;
+	struct tei_err err;
 	int over;
 
 	while (c->count) {
+		unmarked = c->ring[c->first].unmarked;
 		tei_mutex_unlock(&ctx->lock);
-		over = tei_cuda_event_over(ctx->cuda, c->events[c->first],
-					   &err);
-		if (over < 0)	/* before its memory is anyone else's */
-			tei_cuda_stream_wait(ctx->cuda, c->stream, &ignored);
+		over = copy_over(ctx, c, unmarked, &err, &failed);
 		tei_mutex_lock(&ctx->lock);
+		if (failed && !over)
+			copy_fail(ctx, c, &err);
 		if (!over)
 			break;
-		copy_end(ctx, c, over < 0 ? &err : NULL);
+		copy_end(ctx, c, failed ? &err : NULL);
 		any = true;
 	}
 	return any;
@@ -299,7 +338,7 @@ static bool copy_turn(struct tei_gpu *ctx, struct gpu_context *c)
 	tei_mutex_lock(&ctx->lock);
 	if (ret) {
 		copy_break(ctx, c, &err);
-		return true;
+		return !c->count;
 	}
 	while (copy_begin(ctx, c))
 		any = true;

@@ -109,6 +109,16 @@ static void ends_after_the_copies_event(void)
 	copy_close(&r);
 }
 
+static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
+{
+	bool begun;
+
+	tei_mutex_lock(&r->ctx->lock);
+	begun = op->op.running;
+	tei_mutex_unlock(&r->ctx->lock);
+	return begun;
+}
+
 /* Copies that were begun end first; of the others none is begun. */
 static void cancelled_one_ends_once_its_copies_have(void)
 {
@@ -123,15 +133,16 @@ static void cancelled_one_ends_once_its_copies_have(void)
 					  copy_host(&r, 0), 4096));
 	/* the ring has 32 places: this one was not begun */
 	tei_gpu_cancel(r.ctx, &op[39].op);
-	CU_ASSERT(gpu_test_ended(&op[39]));
-	CU_ASSERT_EQUAL(op[39].code, TEI_GPU_CANCELLED);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op[39]), TEI_GPU_CANCELLED);
+	while (!copy_begun(&r, &op[0]))
+		sched_yield();
+	tei_gpu_cancel(r.ctx, &op[0].op);	/* does not wait */
+	CU_ASSERT(!gpu_test_ended(&op[0]));
 	r.driver->hold(0);
-	tei_gpu_cancel(r.ctx, &op[0].op);
-	CU_ASSERT(gpu_test_ended(&op[0]));
+	CU_ASSERT_EQUAL(gpu_test_wait(&op[0]), TEI_GPU_CANCELLED);
 	for (i = 0; i < 39; i++)
 		done += gpu_test_wait(&op[i]) == 0;
-	CU_ASSERT(done >= 38);
-	tei_gpu_cancel(r.ctx, &op[5].op);	/* long over */
+	CU_ASSERT_EQUAL(done, 38);
 	CU_ASSERT(r.driver->copies() - before <= 39);
 	copy_close(&r);
 }
@@ -159,6 +170,58 @@ static void failed_call_fails_the_operation(void)
 		CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr,
 					 copy_host(&r, 0), 100));
 	}
+	copy_close(&r);
+}
+
+/* A failure says that the copy is not done, not that it has ended. */
+static void failed_copy_that_hangs_keeps_its_memory(void)
+{
+	static const char *const calls[] = { "cuEventRecord", "cuEventQuery" };
+	struct copy_rig r = copy_open(1, 4096);
+	struct timespec nap = { .tv_nsec = 20000000 };
+	struct gpu_test_op op;
+	struct tei_err err;
+	unsigned int i;
+
+	for (i = 0; i < 2; i++) {
+		r.driver->hold(1);
+		r.driver->fail(calls[i], 0, 1);
+		CU_ASSERT(!gpu_test_start(r.ctx, &op, copy_host(&r, 1),
+					  r.gpu[0].addr, 4096));
+		nanosleep(&nap, NULL);
+		CU_ASSERT(!gpu_test_ended(&op));
+		CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, r.host[1],
+						   tei_now_ns()), TEI_ERR_BUSY);
+		/* nor does the thread wait for it */
+		CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
+		r.driver->hold(0);
+		CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[1], UINT64_MAX));
+		CU_ASSERT(!tei_gpu_mem_add(r.ctx, r.host[1], 4096, &err));
+	}
+	copy_close(&r);
+}
+
+/* A driver that has no context to give has not ended what runs in it. */
+static void context_that_cannot_be_had_ends_no_copy(void)
+{
+	struct copy_rig r = copy_open(30, 4096);
+	struct gpu_test_op op, queued;
+	struct timespec nap = { .tv_nsec = 20000000 };
+
+	r.driver->hold(1);
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, copy_host(&r, 1), r.gpu[0].addr,
+				  4096));
+	while (!copy_begun(&r, &op))
+		sched_yield();
+	r.driver->fail("cuCtxPushCurrent", 0, 2);
+	nanosleep(&nap, NULL);
+	CU_ASSERT(!gpu_test_ended(&op));
+	r.driver->fail("cuCtxPushCurrent", 0, 2);
+	CU_ASSERT(!gpu_test_start(r.ctx, &queued, copy_host(&r, 1),
+				  r.gpu[0].addr, 4096));
+	r.driver->hold(0);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
+	gpu_test_wait(&queued);		/* refused, or in time for the next */
 	copy_close(&r);
 }
 
@@ -221,16 +284,6 @@ static void gpu_that_hangs_holds_nobody_up(void)
 	CU_ASSERT_EQUAL(r.driver->left(), 0);
 }
 
-static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
-{
-	bool begun;
-
-	tei_mutex_lock(&r->ctx->lock);
-	begun = op->op.running;
-	tei_mutex_unlock(&r->ctx->lock);
-	return begun;
-}
-
 /* To be told that it is cancelled would be to be told that nothing lands. */
 static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 {
@@ -243,8 +296,7 @@ static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 	while (!copy_begun(&r, &op))
 		sched_yield();
 	tei_gpu_cancel(r.ctx, &op.op);
-	CU_ASSERT(gpu_test_ended(&op));
-	CU_ASSERT_EQUAL(op.code, TEI_ERR_TIMED_OUT);
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
 	CU_ASSERT_EQUAL(op.err.code, TEI_ERR_TIMED_OUT);
 	r.driver->hold(0);
 	copy_close(&r);
@@ -257,6 +309,10 @@ const struct tei_test_case copy_cases[] = {
 	{ "cancelled_one_ends_once_its_copies_have",
 	  cancelled_one_ends_once_its_copies_have },
 	{ "failed_call_fails_the_operation", failed_call_fails_the_operation },
+	{ "failed_copy_that_hangs_keeps_its_memory",
+	  failed_copy_that_hangs_keeps_its_memory },
+	{ "context_that_cannot_be_had_ends_no_copy",
+	  context_that_cannot_be_had_ends_no_copy },
 	{ "gpu_that_hangs_holds_nobody_up", gpu_that_hangs_holds_nobody_up },
 	{ "cancelled_copy_of_a_gpu_that_hangs_is_timed_out",
 	  cancelled_copy_of_a_gpu_that_hangs_is_timed_out },

@@ -146,7 +146,5 @@ void tei_gpu_cancel(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	tei_mutex_lock(&ctx->lock);
 	if (op->live)
 		gpu_op_drop(ctx, op);
-	while (op->live || ctx->ending == op)
-		gpu_wait(ctx, UINT64_MAX / 2);
 	tei_mutex_unlock(&ctx->lock);
 }

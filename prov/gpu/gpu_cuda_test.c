@@ -68,6 +68,30 @@ static void pointer_tells_its_device(void)
 	tei_cuda_close(cuda);
 }
 
+/* Neither end is in GPU memory. */
+static void gpu_memory_in_the_midst_of_a_range_is_seen(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct tei_cuda *cuda = cuda_open();
+	uint64_t size = 2 * TEI_CUDA_STEP, addr;
+	struct tei_cuda_mem where;
+	struct tei_err err;
+	void *context;
+
+	addr = cuda_stand_in_memory(driver, 0, size, &context);
+	CU_ASSERT_FATAL(addr != 0);
+	CU_ASSERT_EQUAL(tei_cuda_where(cuda, (void *)(uintptr_t)(addr - 4096),
+				       size + 8192, &where, &err),
+			TEI_ERR_INVALID);
+	CU_ASSERT(strstr(err.text, "different kinds") != NULL);
+	CU_ASSERT_EQUAL(tei_cuda_where(cuda, (void *)(uintptr_t)(addr + 1),
+				       size, &where, &err), TEI_ERR_INVALID);
+	CU_ASSERT(!tei_cuda_where(cuda, (void *)(uintptr_t)(addr + 1),
+				  size - 1, &where, &err));
+	CU_ASSERT(!driver->free(addr));
+	tei_cuda_close(cuda);
+}
+
 static void error_is_in_the_drivers_words(void)
 {
 	struct tei_cuda *cuda = cuda_open();
@@ -103,6 +127,8 @@ static void uninitialised_driver_has_host_memory_only(void)
 const struct tei_test_case cuda_cases[] = {
 	{ "nothing_is_loaded_for_nothing", nothing_is_loaded_for_nothing },
 	{ "pointer_tells_its_device", pointer_tells_its_device },
+	{ "gpu_memory_in_the_midst_of_a_range_is_seen",
+	  gpu_memory_in_the_midst_of_a_range_is_seen },
 	{ "error_is_in_the_drivers_words", error_is_in_the_drivers_words },
 	{ "uninitialised_driver_has_host_memory_only",
 	  uninitialised_driver_has_host_memory_only },

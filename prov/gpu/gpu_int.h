@@ -21,6 +21,9 @@ struct gpu_copy {
 	struct tei_gpu_op *op;		/* NULL: it was given up */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
+	bool unmarked;			/* no event tells its end, only that
+					 * of all in the stream does */
+	bool failed;			/* its operation knows why */
 };
 
 /*
@@ -67,7 +70,6 @@ struct tei_gpu {
 	struct gpu_context contexts[TEI_GPU_CONTEXTS];
 	struct tei_list live;		/* tei_gpu_op.live_node */
 	struct tei_list over;		/* tei_gpu_op.node: done is to be called */
-	const struct tei_gpu_op *ending; /* its done callback is running */
 	uint32_t given_up;		/* copies that the GPU has not ended */
 	bool started, stopping;
 	pthread_t thread;

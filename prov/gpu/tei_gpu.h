@@ -132,9 +132,9 @@ struct tei_gpu_op {
 int tei_gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op);
 
 /*
- * Begins no more copies of op and waits for those that were begun. When it
- * returns, done has been called and has returned. op must stay valid until
- * then; one that is not submitted is left alone.
+ * Begins no more copies of op; done follows once those that were begun are
+ * over. Waits for nothing. op is one whose done has not ended yet, or that was
+ * never submitted, which is left alone.
  */
 void tei_gpu_cancel(struct tei_gpu *ctx, struct tei_gpu_op *op);
 
