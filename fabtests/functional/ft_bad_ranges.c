@@ -69,6 +69,28 @@ static void range_batches(transfer_engine_t e, char *p)
 	      "batches_of_null");
 }
 
+/* Of two that overlap the longer one is refused: it comes later. */
+static bool range_longer_refused(transfer_engine_t e, struct buffer_entry a,
+			  struct buffer_entry b)
+{
+	struct buffer_entry list[4] = { a, { (char *)a.addr + 4096, 4000 }, b,
+					{ (char *)a.addr + 8192, 1 } };
+	struct te_error err;
+
+	return registerLocalMemoryBatch(e, list, 4, "*") == -7 &&
+	       !te_last_error(&err, sizeof(err)) &&
+	       strstr(err.text, ", 300 bytes");
+}
+
+static void range_order(transfer_engine_t e, char *p)
+{
+	struct buffer_entry longer = { p, 300 }, shorter = { p + 50, 200 };
+
+	ft_ok(range_longer_refused(e, longer, shorter) &&
+	      range_longer_refused(e, shorter, longer),
+	      "a_batch_is_registered_the_shortest_first");
+}
+
 static void range_locations(transfer_engine_t e, char *p)
 {
 	static const char *const odd[] = {
@@ -94,6 +116,7 @@ void bad_memory(void)
 	range_lengths(e, mem);
 	range_overlaps(e, mem);
 	range_batches(e, mem);
+	range_order(e, mem);
 	range_locations(e, mem);
 	destroyTransferEngine(e);
 }
