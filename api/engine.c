@@ -342,12 +342,14 @@ static void engine_stop(struct engine *e)
 static void engine_fini(struct engine *e)
 {
 	engine_stop(e);
+	engine_stage_close(e);
 	engine_segment_free_all(e);
 	tei_nvmeof_fini(e->nvmeof);
 	tei_gpu_fini(e->gpu);
 	tei_local_fini(e->local);
 	if (e->dp)
 		tei_rail_dp_close(e->dp, 0);
+	engine_stage_free(e);
 	tei_meta_cache_destroy(e->cache);
 	tei_meta_store_close(e->store);
 	tei_meta_server_stop(e->server);

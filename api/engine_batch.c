@@ -238,8 +238,7 @@ void engine_task_end(struct engine_task *t, int status,
 	engine_wait_ended(b, index);
 }
 
-void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
-		      const struct tei_err *err)
+int engine_rail_status(enum tei_rail_end end)
 {
 	static const int status[] = {
 		[TEI_RAIL_END_COMPLETED] = STATUS_COMPLETED,
@@ -248,8 +247,14 @@ void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		[TEI_RAIL_END_CANCELED] = STATUS_CANCELED,
 	};
 
+	return status[end];
+}
+
+void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
+		      const struct tei_err *err)
+{
 	engine_task_end(tei_container_of(task, struct engine_task, u.rail),
-		 status[end], err);
+			engine_rail_status(end), err);
 }
 
 static void task_local_count(struct engine_task *t, int status)
@@ -374,7 +379,7 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 	if (ret)
 		return ret;
 	if (engine_gpu_concerns(e, r))
-		return engine_gpu_prepare(e, t, r);
+		return engine_gpu_prepare(e, t, r, target);
 	if ((target->local || target->files) &&
 	    tei_local_region_check(e->local, r->source, r->length))
 		return 3;
@@ -469,6 +474,8 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n)
 			engine_files_start(e, &tasks[i]);
 		else if (tasks[i].by == ENGINE_BY_GPU)
 			engine_gpu_start(e, &tasks[i]);
+		else if (tasks[i].by == ENGINE_BY_STAGE)
+			engine_stage_start(e, &tasks[i]);
 		else if (tasks[i].by != ENGINE_BY_RAIL)
 			engine_submit_start(e, &tasks[i]);
 	}

@@ -27,6 +27,8 @@ static void cancel_local(struct engine *e, struct engine_task *t, bool deadline)
 		tei_nvmeof_cancel(e->nvmeof, &t->u.file);
 	else if (t->by == ENGINE_BY_GPU)
 		tei_gpu_cancel(e->gpu, &t->u.gpu);
+	else if (t->by == ENGINE_BY_STAGE)
+		engine_stage_cancel(e, t, deadline);
 	else
 		tei_local_cancel(e->local, &t->u.op);
 }

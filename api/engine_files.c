@@ -45,12 +45,13 @@ static int files_create(struct engine *e, struct tei_err *err)
 	if (ret)
 		return ret;
 	for (i = 0; i < e->nregions && !ret; i++)
-		ret = tei_nvmeof_mem_add(ctx, e->regions[i].addr,
-					 e->regions[i].length);
+		if (!e->regions[i].gpu)
+			ret = tei_nvmeof_mem_add(ctx, e->regions[i].addr,
+						 e->regions[i].length);
+	if (!ret)
+		ret = engine_stage_files(e, ctx);
 	if (ret)
 		tei_nvmeof_fini(ctx);
-	else
-		__atomic_store_n(&e->nvmeof, ctx, __ATOMIC_RELEASE);
 	return ret;
 }
 

@@ -158,10 +158,11 @@ static bool gpu_overlap(const struct transfer_request *r)
 }
 
 int engine_gpu_prepare(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r)
+		       const struct transfer_request *r,
+		       const struct engine_target *target)
 {
 	if (r->target_id != LOCAL_SEGMENT)
-		return 8;
+		return engine_stage_prepare(e, t, r, target);
 	if (tei_gpu_kind(gpu_ctx(e), (uintptr_t)r->source, r->length) ==
 	    TEI_GPU_NOT_REGISTERED)
 		return 3;

@@ -6,9 +6,9 @@
  * The engine: what ties metadata, rails and local copies together behind the
  * Mooncake API.
  *
- * Locks, outermost first: control, segments, then a batch slot's, then those
- * of the modules below, then the leaf locks (batches, events, notes, timers,
- * work). No lock but segments (shared) is held while tasks are submitted.
+ * Locks, outermost first: control, staging's admin, segments, then a batch
+ * slot's, then staging's, then those of the modules below, then the leaf locks
+ * (batches, events, notes, timers, work). No lock but segments (shared) is held while tasks are submitted.
  */
 
 #include <pthread.h>
@@ -18,6 +18,7 @@
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 
+#include "api/engine_stage.h"
 #include "meta/tei_meta.h"
 #include "prov/gpu/tei_gpu.h"
 #include "prov/local/tei_local.h"
@@ -93,6 +94,7 @@ struct engine_submission {
 };
 
 struct engine_group;
+struct engine_staging;
 
 /* What carries a task. */
 enum engine_task_by {
@@ -102,6 +104,7 @@ enum engine_task_by {
 	ENGINE_BY_CALLER,		/* u.atom: done when submitted */
 	ENGINE_BY_FILE,			/* u.file */
 	ENGINE_BY_GPU,			/* u.gpu */
+	ENGINE_BY_STAGE,		/* u.stage */
 };
 
 /*
@@ -127,6 +130,7 @@ struct engine_task {
 		struct tei_local_atom atom;
 		struct tei_nvmeof_op file;
 		struct tei_gpu_op gpu;
+		struct engine_stage stage;
 	} u;
 };
 
@@ -184,6 +188,8 @@ struct engine_region {
 	size_t length;
 	bool remote;
 	bool gpu;			/* no CPU may touch it */
+	bool staged;			/* gpu: stage is for engine_stage_drop */
+	uint32_t stage;
 	char location[64];		/* of its start */
 	char *parts;			/* "segments:…", or NULL: one place */
 };
@@ -254,6 +260,7 @@ struct engine {
 
 	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
 	struct tei_gpu *gpu;		/* the same; NULL: no GPU memory */
+	struct engine_staging *staging;	/* the same */
 
 	struct tei_mutex control;	/* set-up calls; guards what follows */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
@@ -421,7 +428,8 @@ int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
 bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
 /* Such a one, as submitTransfer takes it: 0 or the transfer family's code. */
 int engine_gpu_prepare(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r);
+		       const struct transfer_request *r,
+		       const struct engine_target *target);
 void engine_gpu_start(struct engine *e, struct engine_task *t);
 
 /* --- engine_paths.c ------------------------------------------------------ */
@@ -484,6 +492,8 @@ void engine_task_local_end(struct engine_task *t, int code);
 void engine_batch_free_all(struct engine *e);
 void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		      const struct tei_err *err);
+/* The status that says the same. */
+int engine_rail_status(enum tei_rail_end end);
 
 static inline batch_id_t engine_batch_id(const struct engine_batch *b)
 {

@@ -94,15 +94,28 @@ static struct engine_region *memory_find(struct engine *e, const void *addr)
 	return NULL;
 }
 
-/* No rail and no kernel copy takes it: nobody but this process reaches it. */
+/* No rail and no kernel copy takes it: requests of ours reach it only. */
 static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
+	struct tei_err err;
+	int ret;
+
 	if (r->remote)
-		TEI_WARN("engine", "%p, %zu bytes of %s: for copies inside this process only, no rail takes GPU memory",
+		TEI_WARN("engine", "%p, %zu bytes of %s: out of other processes' reach, no rail takes GPU memory",
 			 r->addr, r->length, r->location);
 	r->remote = false;
-	return memory_note(e, r);
+	r->staged = !engine_stage_add(e, r->addr, r->length, &r->stage, &err);
+	if (!r->staged)
+		TEI_WARN("engine", "%p, %zu bytes of %s: for copies inside this process only: %s",
+			 r->addr, r->length, r->location, err.text);
+	else
+		TEI_INFO("engine", "%p, %zu bytes of %s: to and from other segments by way of pinned host memory",
+			 r->addr, r->length, r->location);
+	ret = memory_note(e, r);
+	if (ret && r->staged)
+		engine_stage_drop(e, r->stage);
+	return ret;
 }
 
 /* Registers without publishing. */
@@ -181,8 +194,11 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 				    "%p: a copy to or from GPU memory still uses it",
 				    r.addr);
 	}
-	if (r.gpu)
+	if (r.gpu) {
+		if (r.staged)
+			engine_stage_drop(e, r.stage);
 		return 0;
+	}
 	ret = engine_files_mem_remove(e, r.addr, tei_now_ns() + wait);
 	if (ret) {
 		engine_gpu_mem_add(e, r.addr, r.length, &none);

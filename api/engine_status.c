@@ -39,6 +39,9 @@ void engine_task_status(const struct engine_task *t,
 	else if (t->by == ENGINE_BY_GPU)
 		status->transferred_bytes =
 			__atomic_load_n(&t->u.gpu.moved, __ATOMIC_RELAXED);
+	else if (t->by == ENGINE_BY_STAGE)
+		status->transferred_bytes =
+			__atomic_load_n(&t->u.stage.moved, __ATOMIC_RELAXED);
 	else
 		status->transferred_bytes = 0;
 }
@@ -79,7 +82,7 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 	}
 	t = &b->tasks[task_id];
 	if (!engine_task_ended(t)) {
-		if (t->by == ENGINE_BY_RAIL)
+		if (t->by == ENGINE_BY_RAIL || t->by == ENGINE_BY_STAGE)
 			tei_rail_progress(e->dp);
 		else
 			tei_local_progress(e->local);

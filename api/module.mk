@@ -17,6 +17,8 @@ SRCS += \
 	api/engine_report.c \
 	api/engine_segment.c \
 	api/engine_shutdown.c \
+	api/engine_stage.c \
+	api/engine_stage_pool.c \
 	api/engine_stats.c \
 	api/engine_status.c \
 	api/engine_submit.c \

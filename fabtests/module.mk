@@ -104,6 +104,12 @@ SRCS_ft_gpu_device = $(FX_SRCS) \
 	fabtests/functional/ft_gpu_device.c \
 	# EOL
 
+SRCS_ft_gpu_stage = $(FX_SRCS) \
+	fabtests/common/cuda_stand_in_load.c \
+	fabtests/functional/ft_files_rig.c \
+	fabtests/functional/ft_gpu_stage.c \
+	# EOL
+
 SRCS_ft_hostile = $(FX_SRCS) \
 	fabtests/functional/ft_hostile.c \
 	fabtests/functional/ft_hostile_server.c \
@@ -205,6 +211,7 @@ FUNC_TESTS += \
 	ft_files \
 	ft_gpu \
 	ft_gpu_device \
+	ft_gpu_stage \
 	ft_hostile \
 	ft_laws \
 	ft_links \
@@ -256,6 +263,7 @@ TSAN_TESTS += \
 	ft_fi_rdm \
 	ft_files \
 	ft_gpu \
+	ft_gpu_stage \
 	ft_hostile \
 	ft_laws \
 	ft_local \

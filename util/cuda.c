@@ -36,6 +36,7 @@ enum {
 
 #define CUDA_STREAM_NON_BLOCKING	1u
 #define CUDA_EVENT_NO_TIMING		2u
+#define CUDA_PIN_PORTABLE		1u
 
 /* uint64_t: a CUdeviceptr; void *: a handle. */
 struct tei_cuda {
@@ -48,6 +49,8 @@ struct tei_cuda {
 	int (*primary_release)(int);
 	int (*push)(void *);
 	int (*pop)(void **);
+	int (*pin)(void *, size_t, unsigned int);
+	int (*unpin)(void *);
 	int (*copy)(uint64_t, uint64_t, size_t, void *);
 	int (*stream_create)(void **, unsigned int);
 	int (*stream_destroy)(void *);
@@ -74,6 +77,8 @@ static const struct {
 	  offsetof(struct tei_cuda, primary_release) },
 	{ "cuCtxPushCurrent_v2", offsetof(struct tei_cuda, push) },
 	{ "cuCtxPopCurrent_v2", offsetof(struct tei_cuda, pop) },
+	{ "cuMemHostRegister_v2", offsetof(struct tei_cuda, pin) },
+	{ "cuMemHostUnregister", offsetof(struct tei_cuda, unpin) },
 	{ "cuMemcpyAsync", offsetof(struct tei_cuda, copy) },
 	{ "cuStreamCreate", offsetof(struct tei_cuda, stream_create) },
 	{ "cuStreamDestroy_v2", offsetof(struct tei_cuda, stream_destroy) },
@@ -346,6 +351,18 @@ int tei_cuda_event_over(struct tei_cuda *cuda, void *event,
 			struct tei_err *err)
 {
 	return cuda_over(cuda, cuda->event_query(event), "cuEventQuery", err);
+}
+
+int tei_cuda_pin(struct tei_cuda *cuda, void *addr, uint64_t len,
+		 struct tei_err *err)
+{
+	return cuda_check(cuda, cuda->pin(addr, len, CUDA_PIN_PORTABLE),
+			  "cuMemHostRegister", err);
+}
+
+void tei_cuda_unpin(struct tei_cuda *cuda, void *addr)
+{
+	cuda->unpin(addr);
 }
 
 int tei_cuda_copy(struct tei_cuda *cuda, void *dst, const void *src,

@@ -80,6 +80,11 @@ int tei_cuda_event_record(struct tei_cuda *cuda, void *event, void *stream,
 int tei_cuda_event_over(struct tei_cuda *cuda, void *event,
 			struct tei_err *err);
 
+/* Pushed. Pins host memory for every context, until unpin: in the same one. */
+int tei_cuda_pin(struct tei_cuda *cuda, void *addr, uint64_t len,
+		 struct tei_err *err);
+void tei_cuda_unpin(struct tei_cuda *cuda, void *addr);
+
 /*
  * Pushed. Queues a copy between any two of host memory and GPU memory; with
  * host memory that is not pinned the call itself may take as long as the copy.

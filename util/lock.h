@@ -9,7 +9,9 @@
  * THE LOCK ORDER of the whole project, outermost first. A thread that holds
  * one of these may only take locks that stand below it.
  *
- *   1. engine->control     api/: registration, segments, transports (slow path)
+ *   1. engine->control     api/: registration, segments, transports (slow path),
+ *                          then staging->admin; staging->lock, which is held
+ *                          for no call but those of 6
  *   2. meta: server, cache locks
  *   3. dp->admin           prov/rail: peers opened/closed, lanes rebuilt
  *   4. lane->lock          prov/rail: one endpoint, its CQ, its posting

@@ -26,6 +26,12 @@ static void gpu_free(struct tei_gpu *ctx) TEI_NO_TSA
 {
 	uint32_t i;
 
+	/* under a copy that the GPU has not ended it stays pinned */
+	for (i = 0; i < ctx->nmem; i++)
+		if (ctx->mem[i].pinned &&
+		    tei_gpu_mem_quiet(ctx, ctx->mem[i].base,
+				      ctx->mem[i].end - ctx->mem[i].base))
+			gpu_mem_unpin(ctx, &ctx->mem[i]);
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 		if (ctx->contexts[i].memories)
 			gpu_context_close(ctx, &ctx->contexts[i]);
@@ -106,8 +112,10 @@ static int gpu_staff(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock)
 static int gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
-	const struct gpu_mem *dst = gpu_mem_find(ctx, op->dst, op->length);
-	const struct gpu_mem *src = gpu_mem_find(ctx, op->src, op->length);
+	const struct gpu_mem *dst = gpu_mem_find(ctx, op->dst, op->length,
+						 op->held);
+	const struct gpu_mem *src = gpu_mem_find(ctx, op->src, op->length,
+						 op->held);
 	int ret;
 
 	if (ctx->stopping)

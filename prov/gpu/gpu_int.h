@@ -32,7 +32,8 @@ struct gpu_copy {
  */
 struct gpu_context {
 	/* ctx->lock */
-	uint32_t memories;		/* ranges; 0: the place is free */
+	uint32_t memories;		/* ranges of it or pinned in it; 0:
+					 * the place is free */
 	struct tei_list queue;		/* operations with copies to begin */
 
 	/* fixed while there are memories */
@@ -51,6 +52,8 @@ struct gpu_context {
 struct gpu_mem {
 	uint64_t base, end;
 	struct gpu_context *context;	/* NULL: host memory */
+	struct gpu_context *pinned;	/* host memory: in that one, or NULL */
+	uint32_t holds;
 	bool removing;
 };
 
@@ -77,9 +80,10 @@ struct tei_gpu {
 	struct tei_log_limit log_limit;
 };
 
-/* The range that holds [addr, addr + len) and stays, or NULL. */
-const struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr,
-				   uint64_t len) TEI_REQUIRES(ctx->lock);
+/* The range that holds [addr, addr + len), or NULL; going: one that somebody
+ * waits to remove will do. */
+struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
+			     bool going) TEI_REQUIRES(ctx->lock);
 
 /* Waits on ctx->ended; false: the deadline has passed. */
 bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)
@@ -91,6 +95,9 @@ void *gpu_main(void *arg);
 /* No copy of op is begun any more; it goes over when none runs. */
 void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock);
+
+/* Unpins the memory in its context. */
+void gpu_mem_unpin(struct tei_gpu *ctx, const struct gpu_mem *m);
 
 /* Gives back the streams and events of a context that nothing uses. */
 void gpu_context_close(struct tei_gpu *ctx, struct gpu_context *c);

@@ -3,6 +3,7 @@
  * Ranges that copies may begin and end in, and the driver's contexts that they
  * belong to. ctx->admin is held wherever a context comes or goes.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,14 +29,14 @@ static uint32_t mem_index(const struct tei_gpu *ctx, uint64_t addr)
 			       offsetof(struct gpu_mem, end), addr);
 }
 
-const struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr,
-				   uint64_t len)
+struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
+			     bool going)
 {
 	uint32_t i = mem_index(ctx, addr);
 	uint64_t end = addr + len;
 
 	if (i == ctx->nmem || end < addr || ctx->mem[i].base > addr ||
-	    ctx->mem[i].end < end || ctx->mem[i].removing)
+	    ctx->mem[i].end < end || (ctx->mem[i].removing && !going))
 		return NULL;
 	return &ctx->mem[i];
 }
@@ -52,37 +53,44 @@ enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 	const struct gpu_mem *m;
 
 	tei_mutex_lock(&ctx->lock);
-	m = gpu_mem_find(ctx, addr, len);
+	m = gpu_mem_find(ctx, addr, len, false);
 	if (m)
 		kind = m->context ? TEI_GPU_DEVICE : TEI_GPU_HOST;
 	tei_mutex_unlock(&ctx->lock);
 	return kind;
 }
 
-static int mem_insert(struct tei_gpu *ctx, uint64_t base, uint64_t end,
-		      struct gpu_context *c) TEI_REQUIRES(ctx->lock)
+static int mem_insert(struct tei_gpu *ctx, const struct gpu_mem *m,
+		      struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
-	uint32_t i = mem_index(ctx, base), room;
+	uint32_t i = mem_index(ctx, m->base), room;
 	struct gpu_mem *grown;
 
-	if (i < ctx->nmem && ctx->mem[i].base < end)
+	if (i < ctx->nmem && ctx->mem[i].base < m->end) {
+		gpu_refuse(err, TEI_ERR_OVERLAP,
+			   "it overlaps memory that is registered");
 		return TEI_ERR_OVERLAP;
+	}
 	if (ctx->nmem == ctx->mem_room) {
 		room = ctx->mem_room ? 2 * ctx->mem_room : 64;
 		grown = realloc(ctx->mem, room * sizeof(*grown));
-		if (!grown)
+		if (!grown) {
+			gpu_refuse(err, TEI_ERR_MEMORY,
+				   "no memory for a region");
 			return TEI_ERR_MEMORY;
+		}
 		ctx->mem = grown;
 		ctx->mem_room = room;
 	}
 	memmove(&ctx->mem[i + 1], &ctx->mem[i],
 		(ctx->nmem - i) * sizeof(ctx->mem[0]));
-	ctx->mem[i] = (struct gpu_mem){ .base = base, .end = end,
-					.context = c };
+	ctx->mem[i] = *m;
 	ctx->nmem++;
-	if (!c)
+	if (m->pinned)
+		m->pinned->memories++;
+	if (!m->context)
 		return 0;
-	c->memories++;
+	m->context->memories++;
 	__atomic_store_n(&ctx->ndevice, ctx->ndevice + 1, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -186,25 +194,104 @@ int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
 static int mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
 		   struct tei_err *err) TEI_REQUIRES(ctx->admin)
 {
-	struct gpu_context *c = NULL;
+	struct gpu_mem m = { .base = (uintptr_t)addr,
+			     .end = (uintptr_t)addr + len };
 	struct tei_cuda_mem where;
 	int ret;
 
 	ret = tei_cuda_where(ctx->cuda, addr, len, &where, err);
 	if (!ret && where.device >= 0)
-		ret = context_get(ctx, where.context, &c, err);
+		ret = context_get(ctx, where.context, &m.context, err);
 	if (ret)
 		return ret;
 	tei_mutex_lock(&ctx->lock);
-	ret = mem_insert(ctx, (uintptr_t)addr, (uintptr_t)addr + len, c);
+	ret = mem_insert(ctx, &m, err);
+	tei_mutex_unlock(&ctx->lock);
+	if (ret && m.context && !m.context->memories)
+		gpu_context_close(ctx, m.context);
+	return ret;
+}
+
+void gpu_mem_unpin(struct tei_gpu *ctx, const struct gpu_mem *m)
+{
+	struct tei_err err;
+
+	/* one that is gone has let go of it */
+	if (tei_cuda_push(ctx->cuda, m->pinned->handle, &err))
+		return;
+	tei_cuda_unpin(ctx->cuda, (void *)(uintptr_t)m->base);
+	tei_cuda_pop(ctx->cuda);
+}
+
+static int mem_pin(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
+	TEI_REQUIRES(ctx->admin)
+{
+	int ret;
+
+	ret = tei_cuda_push(ctx->cuda, m->pinned->handle, err);
+	if (ret)
+		return ret;
+	ret = tei_cuda_pin(ctx->cuda, (void *)(uintptr_t)m->base,
+			   m->end - m->base, err);
+	tei_cuda_pop(ctx->cuda);
+	if (ret)
+		return ret;
+	tei_mutex_lock(&ctx->lock);
+	ret = mem_insert(ctx, m, err);
 	tei_mutex_unlock(&ctx->lock);
 	if (ret)
-		gpu_refuse(err, ret, ret == TEI_ERR_OVERLAP ?
-			   "it overlaps memory that is registered" :
-			   "no memory for a region");
-	if (ret && c && !c->memories)
-		gpu_context_close(ctx, c);
+		gpu_mem_unpin(ctx, m);
 	return ret;
+}
+
+int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
+		    uint64_t len, struct tei_err *err)
+{
+	struct gpu_mem m = { .base = (uintptr_t)addr,
+			     .end = (uintptr_t)addr + len };
+	const struct gpu_mem *of;
+	int ret = TEI_ERR_NOT_REGISTERED;
+
+	tei_mutex_lock(&ctx->admin);
+	tei_mutex_lock(&ctx->lock);
+	of = gpu_mem_find(ctx, (uintptr_t)gpu, 1, false);
+	m.pinned = of ? of->context : NULL;
+	tei_mutex_unlock(&ctx->lock);
+	if (m.pinned)		/* and it stays, without another's admin */
+		ret = mem_pin(ctx, &m, err);
+	else
+		gpu_refuse(err, ret, "no registered GPU memory");
+	tei_mutex_unlock(&ctx->admin);
+	return ret;
+}
+
+int tei_gpu_mem_hold(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
+		     uint32_t *place)
+{
+	struct gpu_mem *m;
+	bool held;
+
+	tei_mutex_lock(&ctx->lock);
+	m = gpu_mem_find(ctx, addr, len, false);
+	held = m && m->context;
+	if (held) {
+		m->holds++;
+		*place = (uint32_t)(m->context - ctx->contexts);
+	}
+	tei_mutex_unlock(&ctx->lock);
+	return held ? 0 : TEI_ERR_NOT_REGISTERED;
+}
+
+void tei_gpu_mem_let_go(struct tei_gpu *ctx, uint64_t addr)
+{
+	struct gpu_mem *m;
+
+	tei_mutex_lock(&ctx->lock);
+	m = gpu_mem_find(ctx, addr, 1, true);
+	assert(m && m->holds);
+	m->holds--;
+	pthread_cond_broadcast(&ctx->ended);
+	tei_mutex_unlock(&ctx->lock);
 }
 
 int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
@@ -267,7 +354,18 @@ static bool mem_used(struct tei_gpu *ctx, uint64_t base, uint64_t end)
 	return false;
 }
 
-/* Waits for the copies of the range, which no new one may touch then. */
+bool tei_gpu_mem_quiet(struct tei_gpu *ctx, uint64_t addr, uint64_t len)
+{
+	bool quiet;
+
+	tei_mutex_lock(&ctx->lock);
+	quiet = !mem_used(ctx, addr, addr + len);
+	tei_mutex_unlock(&ctx->lock);
+	return quiet;
+}
+
+/* Waits for the copies of the range, which no new one may touch then, and for
+ * those who hold it. */
 static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -279,7 +377,8 @@ static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
 		return TEI_ERR_NOT_REGISTERED;
 	m->removing = true;
 	end = m->end;
-	while ((used = mem_used(ctx, base, end)) &&
+	while ((used = mem_starts(ctx, base)->holds ||
+		       mem_used(ctx, base, end)) &&
 	       gpu_wait(ctx, deadline_ns))
 		;
 	if (used)
@@ -287,25 +386,39 @@ static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
 	return used ? TEI_ERR_BUSY : 0;
 }
 
-/* Takes the retired range out; its context if that was its last one. */
-static struct gpu_context *mem_take(struct tei_gpu *ctx, uint64_t base)
+/* Takes the retired range out. */
+static struct gpu_mem mem_take(struct tei_gpu *ctx, uint64_t base)
 	TEI_REQUIRES(ctx->lock)
 {
-	struct gpu_mem *m = mem_starts(ctx, base);
-	struct gpu_context *c = m->context;
+	struct gpu_mem *m = mem_starts(ctx, base), taken = *m;
 
 	ctx->nmem--;
 	memmove(m, m + 1, (size_t)(&ctx->mem[ctx->nmem] - m) * sizeof(*m));
+	if (taken.context)
+		__atomic_store_n(&ctx->ndevice, ctx->ndevice - 1,
+				 __ATOMIC_RELEASE);
+	return taken;
+}
+
+/* The context of a range that is gone is one range poorer. */
+static void mem_leave(struct tei_gpu *ctx, struct gpu_context *c)
+	TEI_REQUIRES(ctx->admin)
+{
+	bool last;
+
 	if (!c)
-		return NULL;
-	__atomic_store_n(&ctx->ndevice, ctx->ndevice - 1, __ATOMIC_RELEASE);
-	return !--c->memories ? c : NULL;
+		return;
+	tei_mutex_lock(&ctx->lock);
+	last = !--c->memories;
+	tei_mutex_unlock(&ctx->lock);
+	if (last)
+		gpu_context_close(ctx, c);
 }
 
 int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		       uint64_t deadline_ns)
 {
-	struct gpu_context *last;
+	struct gpu_mem taken;
 	int ret;
 
 	tei_mutex_lock(&ctx->lock);
@@ -315,10 +428,11 @@ int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		return ret;
 	tei_mutex_lock(&ctx->admin);
 	tei_mutex_lock(&ctx->lock);
-	last = mem_take(ctx, (uintptr_t)addr);
+	taken = mem_take(ctx, (uintptr_t)addr);
 	tei_mutex_unlock(&ctx->lock);
-	if (last)
-		gpu_context_close(ctx, last);
+	if (taken.pinned)
+		gpu_mem_unpin(ctx, &taken);
+	mem_leave(ctx, taken.pinned ? taken.pinned : taken.context);
 	tei_mutex_unlock(&ctx->admin);
 	return 0;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <sched.h>
 #include <string.h>
 
 #include "prov/gpu/gpu_test.h"
@@ -66,6 +67,93 @@ static void memory_in_use_stays(void)
 	gpu_test_close(ctx);
 }
 
+struct mem_leaver {
+	struct tei_gpu *ctx;
+	void *addr;
+	int ret;
+};
+
+static void *mem_leave(void *arg)
+{
+	struct mem_leaver *l = arg;
+
+	l->ret = tei_gpu_mem_remove(l->ctx, l->addr, UINT64_MAX);
+	return NULL;
+}
+
+/* Somebody waits to remove it: its holder's copies are taken, no one else's. */
+static void held_memory_stays_until_let_go(void)
+{
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
+	struct mem_leaver l = { ctx, (void *)(uintptr_t)m.addr, 1 };
+	struct gpu_test_op op;
+	struct tei_err err;
+	pthread_t thread;
+	uint32_t place;
+
+	CU_ASSERT(!tei_gpu_mem_add(ctx, mem_host, sizeof(mem_host), &err));
+	CU_ASSERT_EQUAL(tei_gpu_mem_hold(ctx, (uintptr_t)mem_host, 1, &place),
+			TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(tei_gpu_mem_hold(ctx, m.addr, 65537, &place),
+			TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(!tei_gpu_mem_hold(ctx, m.addr + 9, 100, &place));
+	CU_ASSERT(place < TEI_GPU_CONTEXTS);
+	CU_ASSERT_EQUAL(tei_gpu_mem_remove(ctx, l.addr, tei_now_ns()),
+			TEI_ERR_BUSY);
+	pthread_create(&thread, NULL, mem_leave, &l);
+	while (tei_gpu_kind(ctx, m.addr, 1) == TEI_GPU_DEVICE)
+		sched_yield();
+	CU_ASSERT_EQUAL(tei_gpu_mem_hold(ctx, m.addr, 1, &place),
+			TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT_EQUAL(gpu_test_start(ctx, &op, m.addr, (uintptr_t)mem_host,
+				       9), TEI_ERR_NOT_REGISTERED);
+	op.op.held = true;
+	CU_ASSERT(!tei_gpu_submit(ctx, &op.op));
+	CU_ASSERT(!gpu_test_wait(&op));
+	tei_gpu_mem_let_go(ctx, m.addr + 9);
+	pthread_join(thread, NULL);
+	CU_ASSERT_EQUAL(l.ret, 0);
+	gpu_test_close(ctx);
+	CU_ASSERT(!gpu_test_driver()->free(m.addr));
+}
+
+static void pinned_memory_keeps_its_context(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
+	void *addr = (void *)(uintptr_t)m.addr;
+	struct gpu_test_op op;
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL(tei_gpu_mem_pin(ctx, mem_host, mem_host, 4096, &err),
+			TEI_ERR_NOT_REGISTERED);
+	driver->fail("cuMemHostRegister", 0, 2);
+	CU_ASSERT_EQUAL(tei_gpu_mem_pin(ctx, addr, mem_host, 4096, &err),
+			TEI_ERR_MEMORY);
+	CU_ASSERT(strstr(err.text, "cuMemHostRegister") != NULL);
+	CU_ASSERT_EQUAL(driver->left(), 33);
+	CU_ASSERT(!tei_gpu_mem_pin(ctx, addr, mem_host, 4096, &err));
+	CU_ASSERT_EQUAL(driver->left(), 34);
+	CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, mem_host, 4096, &err),
+			TEI_ERR_OVERLAP);
+	driver->hold(1);
+	CU_ASSERT(!gpu_test_start(ctx, &op, m.addr, (uintptr_t)mem_host,
+				  4096));
+	CU_ASSERT(!tei_gpu_mem_quiet(ctx, (uintptr_t)mem_host + 4095, 1));
+	CU_ASSERT(tei_gpu_mem_quiet(ctx, (uintptr_t)mem_host + 4096, 1));
+	driver->hold(0);
+	CU_ASSERT(!gpu_test_wait(&op));
+	CU_ASSERT(tei_gpu_mem_quiet(ctx, (uintptr_t)mem_host, 4096));
+	CU_ASSERT(!tei_gpu_mem_remove(ctx, addr, UINT64_MAX));
+	CU_ASSERT_EQUAL(driver->left(), 34);
+	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));
+	CU_ASSERT_EQUAL(driver->left(), 0);
+	CU_ASSERT(!driver->free(m.addr));
+	gpu_test_close(ctx);
+}
+
 static void contexts_are_bounded_and_used_again(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
@@ -123,6 +211,8 @@ const struct tei_test_case mem_cases[] = {
 	{ "ranges_are_of_one_kind_and_apart",
 	  ranges_are_of_one_kind_and_apart },
 	{ "memory_in_use_stays", memory_in_use_stays },
+	{ "held_memory_stays_until_let_go", held_memory_stays_until_let_go },
+	{ "pinned_memory_keeps_its_context", pinned_memory_keeps_its_context },
 	{ "contexts_are_bounded_and_used_again",
 	  contexts_are_bounded_and_used_again },
 	{ "half_made_context_is_undone", half_made_context_is_undone },

@@ -67,8 +67,32 @@ int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
 		    struct tei_err *err);
 
 /*
- * 0 when no copy touches the range that starts at addr any more, nor will.
- * TEI_ERR_BUSY at the deadline, and it stays. TEI_ERR_NOT_REGISTERED.
+ * The same for host memory between GPU memory and something else: pinned in
+ * the context of the registered GPU memory at gpu, so that a copy to or from
+ * it keeps no thread, whatever the GPU does. That context is in use here until
+ * the range is removed.
+ */
+int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
+		    uint64_t len, struct tei_err *err);
+
+/*
+ * Holds the registered GPU memory that [addr, addr + len) lies in, for work of
+ * several copies: until let go it is not removed, and operations marked "held"
+ * are taken, also when somebody waits to remove it. *place: the number of its
+ * context, below TEI_GPU_CONTEXTS, which is that of no other meanwhile.
+ * TEI_ERR_NOT_REGISTERED, also for host memory.
+ */
+int tei_gpu_mem_hold(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
+		     uint32_t *place);
+void tei_gpu_mem_let_go(struct tei_gpu *ctx, uint64_t addr);
+
+/* Whether no copy touches [addr, addr + len): those given up count, too. */
+bool tei_gpu_mem_quiet(struct tei_gpu *ctx, uint64_t addr, uint64_t len);
+
+/*
+ * 0 when no copy touches the range that starts at addr any more, nor will, and
+ * nobody holds it. TEI_ERR_BUSY at the deadline, and it stays.
+ * TEI_ERR_NOT_REGISTERED.
  */
 int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		       uint64_t deadline_ns);
@@ -109,6 +133,7 @@ struct tei_gpu_op {
 	/* caller's, constant while submitted */
 	uint64_t dst, src;		/* addresses; one at least is a GPU's */
 	uint64_t length;		/* 1 and up */
+	bool held;			/* its GPU memory, by the caller */
 	tei_gpu_done_fn done;
 
 	/* the module's, under its lock */

@@ -85,7 +85,7 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		if (extra)
 			end_deliver(task);
 		/* ownership of the task goes back to the caller here */
-		dp->ops->task_done(
+		(task->done ? task->done : dp->ops->task_done)(
 			task, (enum tei_rail_end)(task->end_wanted - 1), err);
 		free(err);
 		if (extra)

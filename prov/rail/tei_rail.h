@@ -416,6 +416,9 @@ struct tei_rail_task {
 	 * multiple of it; local gets the old number, or is NULL.
 	 */
 	struct tei_rail_extra *extra;
+	/* called in place of ops->task_done, or NULL */
+	void (*done)(struct tei_rail_task *task, enum tei_rail_end end,
+		     const struct tei_err *err);
 
 	/* guarded by dp->sched */
 	struct tei_list queue_link;	/* in peer->queue until all is cut */

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * GPU memory to and from other processes and files, by way of host memory, with
+ * the driver that stands in for the real one.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/common/cuda_stand_in.h"
+#include "fabtests/functional/ft_files.h"
+
+#define STAGE_SIZE	(9 * FX_MIB + 17)	/* more than half of the slots */
+#define STAGE_RACES	60
+
+struct stage_rig {
+	struct cuda_stand_in cuda;
+	transfer_engine_t engine;
+	struct fx_buf mem;			/* two of that size */
+	uint64_t gpu[2];			/* one on each GPU */
+	void *context[2];
+	struct fx_peer peer;
+	segment_id_t seg;
+	uint64_t sequence;
+};
+
+static void *stage_gpu(const struct stage_rig *rig, int i)
+{
+	return (void *)(uintptr_t)rig->gpu[i];
+}
+
+static void stage_nap(unsigned int us)
+{
+	struct timespec nap = { .tv_nsec = us * 1000L };
+
+	nanosleep(&nap, NULL);
+}
+
+/* What the GPU's memory holds, to mem from off on, by the driver alone. */
+static bool stage_fetch(struct stage_rig *rig, int i, uint64_t off,
+			uint64_t len)
+{
+	return !rig->cuda.to_host(rig->mem.p + off, rig->gpu[i], len);
+}
+
+static bool stage_fill(struct stage_rig *rig, int i, uint64_t len)
+{
+	fx_buf_fill(&rig->mem, 0, len, ++rig->sequence);
+	return !rig->cuda.to_device(rig->gpu[i], rig->mem.p, len);
+}
+
+static bool stage_poison(struct stage_rig *rig, int i)
+{
+	fx_buf_poison(&rig->mem, 0, STAGE_SIZE);
+	return !rig->cuda.to_device(rig->gpu[i], rig->mem.p, STAGE_SIZE);
+}
+
+static struct fx_job stage_job(const struct stage_rig *rig, int op, int i)
+{
+	return (struct fx_job){ .engine = rig->engine, .seg = rig->seg,
+				.op = op, .local = stage_gpu(rig, i),
+				.remote = rig->peer.mem.addr,
+				.len = STAGE_SIZE };
+}
+
+static bool stage_engine(struct stage_rig *rig, transfer_engine_t engine)
+{
+	rig->engine = engine;
+	return engine && fx_register(engine, &rig->mem) &&
+	       !registerLocalMemory(engine, stage_gpu(rig, 0), STAGE_SIZE,
+				    "cuda:0", 0) &&
+	       !registerLocalMemory(engine, stage_gpu(rig, 1), STAGE_SIZE, "*",
+				    0) &&
+	       (rig->seg = openSegment(engine, rig->peer.name)) > 0;
+}
+
+/* GPU 0 to the peer, and from there to GPU 1. */
+static bool stage_round(struct stage_rig *rig, uint64_t off, uint64_t len,
+			uint64_t block)
+{
+	struct fx_buf *there = &rig->peer.mem;
+
+	fx_buf_poison(there, 0, STAGE_SIZE);
+	return stage_poison(rig, 1) && stage_fill(rig, 0, len) &&
+	       fx_move(rig->engine, rig->seg, OPCODE_WRITE, stage_gpu(rig, 0),
+		       there->addr + off, len, block) &&
+	       fx_buf_check(there, off, len, rig->sequence) &&
+	       fx_buf_poisoned(there, 0, off) &&
+	       fx_buf_poisoned(there, off + len, STAGE_SIZE - off - len) &&
+	       fx_move(rig->engine, rig->seg, OPCODE_READ, stage_gpu(rig, 1),
+		       there->addr + off, len, block) &&
+	       stage_fetch(rig, 1, STAGE_SIZE, STAGE_SIZE) &&
+	       fx_buf_check(&rig->mem, STAGE_SIZE, len, rig->sequence) &&
+	       fx_buf_poisoned(&rig->mem, STAGE_SIZE + len, STAGE_SIZE - len);
+}
+
+static void bytes(struct stage_rig *rig)
+{
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0) &&
+	      stage_round(rig, 4095, 1, 0) &&
+	      stage_round(rig, 3, 2 * FX_MIB + 1, 0),
+	      "gpu_to_another_process_and_back");
+	ft_ok(stage_round(rig, 0, 2 * FX_MIB, 4096) &&
+	      stage_round(rig, 1, 8 * FX_MIB, 700000),
+	      "in_batches_of_small_ones");
+}
+
+/* --- cancel, in every phase ---------------------------------------------- */
+
+static bool stage_canceled(struct fx_job *job)
+{
+	return fx_job_wait(job, FX_LONG_MS) && job->n[STATUS_CANCELED] == 1;
+}
+
+static void cancel_in_the_copy(struct stage_rig *rig)
+{
+	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
+
+	fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
+	rig->cuda.hold(1);
+	ft_ok(!fx_job_start(&job) && !te_cancel_batch(rig->engine, job.id) &&
+	      !fx_job_poll(&job), "cancelled_one_waits_for_its_copies");
+	rig->cuda.hold(0);
+	ft_ok(stage_canceled(&job) &&
+	      fx_buf_poisoned(&rig->peer.mem, 0, STAGE_SIZE),
+	      "and_nothing_has_left_for_the_target");
+	fx_job_free(&job);
+}
+
+/* The target is stopped while pieces are with the rails. */
+static void cancel_on_the_rail(struct stage_rig *rig, int op)
+{
+	struct fx_job job = stage_job(rig, op, 0);
+	const char *what = op == OPCODE_READ ? "read" : "write";
+	bool ended;
+
+	stage_poison(rig, 0);
+	if (!ft_ok(fx_peer_pause(&rig->peer), "target_is_stopped"))
+		return;
+	ft_ok(!fx_job_start(&job), "%s_starts", what);
+	stage_nap(100000);
+	ft_ok(!fx_job_poll(&job), "%s_is_under_way", what);
+	te_cancel_batch(rig->engine, job.id);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
+	      "cancelled_%s_ends_while_it_is", what);
+	/* final for what is ours, whatever comes now */
+	fx_buf_fill(&rig->peer.mem, 0, STAGE_SIZE, ++rig->sequence);
+	fx_peer_resume(&rig->peer);
+	stage_nap(200000);
+	ft_ok(op == OPCODE_WRITE ||
+	      (stage_fetch(rig, 0, STAGE_SIZE, STAGE_SIZE) &&
+	       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE)),
+	      "and_no_byte_comes_after_its_end");
+	ft_ok(job.n[STATUS_TIMEOUT] || op == OPCODE_READ ||
+	      fx_buf_check(&rig->peer.mem, 0, STAGE_SIZE, rig->sequence),
+	      "nor_goes");
+	fx_job_free(&job);
+}
+
+/* While it waits for a slot, and is not begun. */
+static void cancel_in_the_queue(struct stage_rig *rig)
+{
+	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
+	unsigned int before = rig->cuda.copies();
+
+	job.len = 8 * FX_MIB;
+	job.block = FX_MIB / 8;
+	rig->cuda.hold(1);
+	ft_ok(!fx_job_start(&job) && !te_cancel_task(rig->engine, job.id, 63),
+	      "many_are_queued");
+	while (fx_task_status(&job, 63) == STATUS_WAITING)
+		stage_nap(1000);
+	ft_ok(fx_task_status(&job, 63) == STATUS_CANCELED,
+	      "cancelled_one_that_was_not_begun_ends_at_once");
+	te_cancel_batch(rig->engine, job.id);
+	rig->cuda.hold(0);
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_CANCELED] == 64 &&
+	      rig->cuda.copies() - before <= 16,
+	      "and_no_more_are_begun_than_there_are_slots");
+	fx_job_free(&job);
+}
+
+/* At any moment: what has ended is final, what is completed is there. */
+static void cancel_at_any_time(struct stage_rig *rig)
+{
+	unsigned int canceled = 0, completed = 0, i;
+	bool good = true;
+	struct fx_job job;
+	int op;
+
+	srand((unsigned int)fx_seed());
+	for (i = 0; i < STAGE_RACES && good; i++) {
+		op = i & 1 ? OPCODE_READ : OPCODE_WRITE;
+		job = stage_job(rig, op, 0);
+		good = stage_fill(rig, 0, STAGE_SIZE) && !fx_job_start(&job);
+		stage_nap((unsigned int)rand() % 9000);
+		te_cancel_batch(rig->engine, job.id);
+		good = good && fx_job_wait(&job, FX_LONG_MS) &&
+		       job.n[STATUS_CANCELED] + job.n[STATUS_COMPLETED] == 1;
+		canceled += job.n[STATUS_CANCELED];
+		completed += job.n[STATUS_COMPLETED];
+		if (good && job.n[STATUS_COMPLETED] && op == OPCODE_WRITE)
+			good = fx_buf_check(&rig->peer.mem, 0, STAGE_SIZE,
+					    rig->sequence);
+		fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
+		good = good && stage_poison(rig, 0) &&
+		       fx_buf_still(&rig->peer.mem, 0, STAGE_SIZE, 2) &&
+		       stage_fetch(rig, 0, STAGE_SIZE, STAGE_SIZE) &&
+		       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE);
+		fx_job_free(&job);
+	}
+	ft_diag("%u cancelled, %u completed", canceled, completed);
+	ft_ok(good, "cancelled_at_any_time_it_is_final");
+}
+
+/* --- deadline, failure --------------------------------------------------- */
+
+static void deadline(struct stage_rig *rig)
+{
+	struct fx_job job = stage_job(rig, OPCODE_READ, 0);
+	struct te_error err = { 0 };
+
+	fx_peer_pause(&rig->peer);
+	ft_ok(!fx_job_start(&job) &&
+	      !te_batch_deadline(rig->engine, job.id,
+				 ft_now_ns() + 50000000) &&
+	      fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_FAILED] + job.n[STATUS_TIMEOUT] == 1 &&
+	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)),
+	      "deadline_ends_it");
+	ft_ok(job.n[STATUS_TIMEOUT] || err.code == -TE_TIMED_OUT,
+	      "with_the_deadline_as_reason");
+	fx_peer_resume(&rig->peer);
+	fx_job_free(&job);
+}
+
+static void failures(struct stage_rig *rig)
+{
+	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
+	struct te_error err = { 0 };
+
+	job.remote++;
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_FAILED] == 1, "beyond_the_targets_memory_it_fails");
+	fx_job_free(&job);
+	job.remote--;
+	rig->cuda.fail("cuMemcpyAsync", 3, 1);
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_FAILED] == 1 &&
+	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
+	      strstr(err.text, "CUDA_ERROR_INVALID_VALUE (1)"),
+	      "copy_that_fails_tells_why");
+	fx_job_free(&job);
+}
+
+/* --- unregistering ------------------------------------------------------- */
+
+struct stage_leave {
+	struct stage_rig *rig;
+	int ret;
+	bool done;			/* atomic */
+};
+
+static void *leave_main(void *arg)
+{
+	struct stage_leave *leave = arg;
+
+	leave->ret = unregisterLocalMemory(leave->rig->engine,
+					   stage_gpu(leave->rig, 0));
+	__atomic_store_n(&leave->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* Pieces that come by rail go on to GPU memory: it waits for them. */
+static void unregister(struct stage_rig *rig, int op)
+{
+	struct fx_job job = stage_job(rig, op, 0), late = job;
+	const char *what = op == OPCODE_READ ? "read" : "write";
+	struct stage_leave leave = { .rig = rig };
+	pthread_t thread;
+	bool early;
+
+	fx_peer_pause(&rig->peer);
+	ft_ok(!fx_job_start(&job), "%s_starts", what);
+	stage_nap(50000);
+	pthread_create(&thread, NULL, leave_main, &leave);
+	stage_nap(200000);
+	early = __atomic_load_n(&leave.done, __ATOMIC_ACQUIRE);
+	ft_ok(!early && fx_job_start(&late),
+	      "unregister_waits_for_the_%s_and_lets_no_more_begin", what);
+	fx_peer_resume(&rig->peer);
+	pthread_join(thread, NULL);
+	ft_ok(!leave.ret && fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_COMPLETED] == 1, "%s_is_completed", what);
+	fx_job_free(&job);
+	ft_ok(!registerLocalMemory(rig->engine, stage_gpu(rig, 0), STAGE_SIZE,
+				   "*", 0), "and_registered_again");
+}
+
+/* Every task ends, and memory that is given back is left alone. */
+static void unregister_at_any_time(struct stage_rig *rig)
+{
+	bool good = true;
+	struct fx_job job;
+	unsigned int i;
+
+	for (i = 0; i < STAGE_RACES / 3 && good; i++) {
+		job = stage_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE, 0);
+		job.block = i % 3 ? 0 : FX_MIB / 2;
+		good = !fx_job_start(&job);
+		stage_nap((unsigned int)rand() % 5000);
+		good = good && !unregisterLocalMemory(rig->engine,
+						      stage_gpu(rig, 0)) &&
+		       fx_job_poll(&job) && stage_poison(rig, 0) &&
+		       stage_fetch(rig, 0, STAGE_SIZE, STAGE_SIZE) &&
+		       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE) &&
+		       !registerLocalMemory(rig->engine, stage_gpu(rig, 0),
+					    STAGE_SIZE, "*", 0);
+		fx_job_free(&job);
+	}
+	ft_ok(good, "unregistered_at_any_time_all_tasks_have_ended");
+}
+
+/* --- what memory to go by cannot be had ---------------------------------- */
+
+static void no_way(struct stage_rig *rig)
+{
+	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
+
+	ft_ok(!unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)),
+	      "the_last_memory_of_a_gpu_is_unregistered");
+	rig->cuda.fail("cuMemHostRegister", 0, 2);
+	ft_ok(!registerLocalMemory(rig->engine, stage_gpu(rig, 0), STAGE_SIZE,
+				   "*", 0) && fx_job_start(&job) == 8,
+	      "without_pinned_memory_requests_to_others_are_refused");
+	ft_ok(fx_move(rig->engine, LOCAL_SEGMENT, OPCODE_WRITE, rig->mem.p,
+		      rig->gpu[0], 100, 0), "and_local_copies_are_not");
+	ft_ok(!unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)) &&
+	      !registerLocalMemory(rig->engine, stage_gpu(rig, 0), STAGE_SIZE,
+				   "*", 0) && stage_round(rig, 0, 100, 0),
+	      "registered_again_it_works");
+}
+
+/* --- a GPU that hangs, a target that is dead, an engine that is destroyed - */
+
+static void hang(struct stage_rig *rig, transfer_engine_t own)
+{
+	struct fx_job job;
+
+	if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")), "hasty_engine"))
+		return;
+	job = stage_job(rig, OPCODE_READ, 0);
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0), "which_works");
+	rig->cuda.hold(1);
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_TIMEOUT] == 1, "read_to_a_gpu_that_hangs_times_out");
+	fx_job_free(&job);
+	job.op = OPCODE_WRITE;
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_FAILED] == 1, "write_from_it_fails");
+	fx_job_free(&job);
+	ft_ok(unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)) == -4,
+	      "its_memory_stays");
+	rig->cuda.hold(0);
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0),
+	      "once_it_goes_on_so_do_transfers");
+	ft_ok(!unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)),
+	      "and_its_memory_is_free");
+	destroyTransferEngine(rig->engine);
+	stage_engine(rig, own);
+}
+
+static void destroyed(struct stage_rig *rig)
+{
+	uint64_t start;
+	int i;
+
+	for (i = 0; i < 6; i++) {
+		struct fx_job job;
+
+		if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")),
+			   "engine_to_be_destroyed"))
+			return;
+		job = stage_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE, i % 2);
+		job.block = FX_MIB / 2;
+		if (i == 4)
+			fx_peer_pause(&rig->peer);
+		if (i == 5)
+			rig->cuda.hold(1);
+		start = ft_now_ns();
+		ft_ok(!fx_job_start(&job), "transfer_starts");
+		stage_nap(i * 1000);
+		destroyTransferEngine(rig->engine);
+		ft_ok(ft_now_ns() - start < FX_LONG_MS * 1000000ULL / 4,
+		      "engine_is_destroyed_in_flight_%d", i);
+		if (i == 4)
+			fx_peer_resume(&rig->peer);
+	}
+	rig->cuda.hold(0);
+}
+
+/* Many tasks, few slots: all end, and soon. */
+static void dead(struct stage_rig *rig)
+{
+	struct fx_job job;
+	uint64_t start;
+
+	if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")), "an_engine"))
+		return;
+	job = stage_job(rig, OPCODE_WRITE, 0);
+	job.len = 8 * FX_MIB;
+	job.block = 64 * FX_KIB;
+	fx_peer_kill(&rig->peer);
+	start = ft_now_ns();
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      !job.n[STATUS_COMPLETED], "none_is_completed_at_a_dead_target");
+	ft_ok(ft_now_ns() - start < 20000000000ULL, "and_all_end_together");
+	fx_job_free(&job);
+	fx_peer_drop(&rig->peer);
+	destroyTransferEngine(rig->engine);
+}
+
+/* --- other ways ---------------------------------------------------------- */
+
+static void by_kernel(struct stage_rig *rig)
+{
+	if (!ft_ok(fx_peer_start(&rig->peer, STAGE_SIZE, "transport=auto",
+				 NULL) &&
+		   !fx_ask(&rig->peer, "reg 0 %llu 1",
+			   (unsigned long long)STAGE_SIZE) &&
+		   stage_engine(rig, fx_engine("auto")),
+		   "a_neighbour_starts"))
+		return;
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0) &&
+	      stage_round(rig, 1, 2 * FX_MIB, 5000), "by_the_kernels_copies");
+	destroyTransferEngine(rig->engine);
+	fx_peer_stop(&rig->peer);
+}
+
+static void by_file(struct stage_rig *rig)
+{
+	struct files_rig files;
+	struct te_error err;
+
+	if (!files_make(&files) || !files_register(&files))
+		return;
+	/* the memory to go by is there before the transport is, and after */
+	if (!files_engine(&files, NULL) ||
+	    !ft_ok(!registerLocalMemory(files.engine, stage_gpu(rig, 0),
+					STAGE_SIZE, "*", 0) &&
+		   installTransport(files.engine, "nvmeof", NULL) &&
+		   !registerLocalMemory(files.engine, stage_gpu(rig, 1),
+					STAGE_SIZE, "*", 0) &&
+		   (files.seg = openSegment(files.engine, FILES_NAME)) > 0,
+		   "a_file_segment_is_opened"))
+		return;
+	ft_ok(stage_fill(rig, 0, FILES_SIZE) && stage_poison(rig, 1) &&
+	      files_one(&files, OPCODE_WRITE, 0, stage_gpu(rig, 0), FILES_SIZE,
+			NULL) == STATUS_COMPLETED, "gpu_to_files");
+	ft_ok(files_one(&files, OPCODE_READ, 0, stage_gpu(rig, 1), FILES_SIZE,
+			NULL) == STATUS_COMPLETED &&
+	      stage_fetch(rig, 1, STAGE_SIZE, STAGE_SIZE) &&
+	      fx_buf_check(&rig->mem, STAGE_SIZE, FILES_SIZE, rig->sequence) &&
+	      files_check(&files, rig->sequence), "and_back");
+	ft_ok(files_one(&files, OPCODE_READ, FILES_SIZE, stage_gpu(rig, 1), 1,
+			&err) == -1, "beyond_the_files_it_is_refused");
+	files_close(&files);
+	ft_ok(!files_meta(&files, "remove test"), "the_segment_is_removed");
+	files_remove(&files);
+}
+
+static bool stage_setup(struct stage_rig *rig)
+{
+	int i;
+
+	rig->mem = fx_buf_map(2 * STAGE_SIZE, -1);
+	if (!ft_ok(rig->mem.p && cuda_stand_in_load(&rig->cuda),
+		   "a_driver_is_loaded"))
+		return false;
+	for (i = 0; i < 2; i++)
+		rig->gpu[i] = cuda_stand_in_memory(&rig->cuda, i, STAGE_SIZE,
+						   &rig->context[i]);
+	return ft_ok(fx_target_start(&rig->peer, STAGE_SIZE),
+		     "a_target_starts") &&
+	       ft_ok(stage_engine(rig, fx_engine("tcp")), "an_engine_starts");
+}
+
+int main(int argc, char **argv)
+{
+	struct stage_rig rig = { .engine = NULL };
+
+	fx_init(argc, argv);
+	if (!stage_setup(&rig))
+		return ft_result();
+	bytes(&rig);
+	cancel_in_the_copy(&rig);
+	cancel_on_the_rail(&rig, OPCODE_WRITE);
+	cancel_on_the_rail(&rig, OPCODE_READ);
+	cancel_in_the_queue(&rig);
+	cancel_at_any_time(&rig);
+	deadline(&rig);
+	failures(&rig);
+	unregister(&rig, OPCODE_WRITE);
+	unregister(&rig, OPCODE_READ);
+	unregister_at_any_time(&rig);
+	no_way(&rig);
+	ft_ok(stage_round(&rig, 0, STAGE_SIZE, 0), "and_all_works_on");
+	destroyTransferEngine(rig.engine);
+	ft_ok(!rig.cuda.left(), "nothing_is_left_in_the_driver");
+	hang(&rig, fx_engine("tcp"));
+	destroyTransferEngine(rig.engine);
+	ft_ok(!rig.cuda.left(), "nothing_is_left_after_a_hang");
+	destroyed(&rig);
+	dead(&rig);
+	by_kernel(&rig);
+	by_file(&rig);
+	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
+	fx_buf_unmap(&rig.mem);
+	return ft_result();
+}
