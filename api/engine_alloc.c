@@ -48,16 +48,23 @@ static bool alloc_node_there(int node)
 	       numa_bitmask_isbitset(numa_all_nodes_ptr, (unsigned int)node);
 }
 
-/* *node: -1 for anywhere. */
-static int alloc_where(const char *location, int *node, struct tei_err *err)
+/* *node: -1 for anywhere; *gpu: it is a GPU. */
+static int alloc_where(const char *location, int *node, bool *gpu,
+		       struct tei_err *err)
 {
 	struct tei_topo_where where;
 	int ret;
 
 	*node = -1;
+	*gpu = false;
 	ret = location ? tei_topo_where_parse(location, &where, err) : 0;
 	if (ret || !location || where.kind == TEI_TOPO_WHERE_ANY)
 		return ret;
+	*gpu = where.kind == TEI_TOPO_WHERE_CUDA;
+	if (*gpu) {
+		*node = where.index;
+		return 0;
+	}
 	if (where.kind != TEI_TOPO_WHERE_CPU)
 		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "engine",
 				    NULL, "te_alloc: no memory at %.32s",
@@ -254,10 +261,14 @@ static int alloc_node(const struct engine_alloc *a)
 
 /* --- the calls ----------------------------------------------------------- */
 
-static int alloc_check(size_t size, uint64_t flags, struct tei_err *err)
+static int alloc_check(size_t size, uint64_t flags, bool gpu,
+		       struct tei_err *err)
 {
-	uint64_t have = alloc_available();
+	uint64_t have = gpu ? UINT64_MAX : alloc_available();
 
+	if (gpu && flags & (TE_ALLOC_SMALL_PAGES | TE_ALLOC_HUGE_PAGES))
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "te_alloc: a GPU has no pages to choose from");
 	if (!size || flags & ~(uint64_t)ALLOC_FLAGS ||
 	    (flags & TE_ALLOC_SMALL_PAGES && flags & TE_ALLOC_HUGE_PAGES))
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
@@ -291,8 +302,10 @@ static void alloc_out(const struct engine_alloc *a, size_t size,
 	m.mapped = a->length;
 	m.page_size = a->page;
 	m.pages = a->kind;
-	m.numa_node = a->node;
-	if (a->node < 0)
+	m.numa_node = a->gpu ? -1 : a->node;
+	if (a->gpu)
+		snprintf(m.location, sizeof(m.location), "cuda:%d", a->node);
+	else if (a->node < 0)
 		snprintf(m.location, sizeof(m.location), "*");
 	else
 		snprintf(m.location, sizeof(m.location), "cpu:%d", a->node);
@@ -324,11 +337,24 @@ static struct engine_alloc *alloc_unlink(struct engine *e, const void *addr)
 	return a;
 }
 
-static int alloc_get(struct engine_alloc *a, size_t size, uint64_t flags,
-		     int node, struct tei_err *err)
+static void alloc_give_back(struct engine *e, struct engine_alloc *a)
+{
+	if (a->gpu)
+		engine_gpu_free(e, a->addr);
+	else
+		alloc_unmap(a);
+}
+
+static int alloc_get(struct engine *e, struct engine_alloc *a, size_t size,
+		     uint64_t flags, int node, struct tei_err *err)
 {
 	int ret;
 
+	if (a->gpu) {
+		a->node = node;
+		a->length = size;
+		return engine_gpu_alloc(e, node, size, &a->addr, err);
+	}
 	if (flags & TE_ALLOC_STRICT && node >= 0 && !alloc_fits(node, size))
 		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
 				    "leave TE_ALLOC_STRICT out",
@@ -356,6 +382,7 @@ int te_alloc(transfer_engine_t engine, size_t size, const char *location,
 	struct engine_alloc *a;
 	struct tei_err err;
 	int ret, node;
+	bool gpu;
 
 	if (!e)
 		return TEI_ERR_INVALID;
@@ -363,19 +390,21 @@ int te_alloc(transfer_engine_t engine, size_t size, const char *location,
 	if (!memory || memory_size < sizeof(memory->addr))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "te_alloc: no room for the address");
-	ret = alloc_check(size, flags, &err);
+	ret = alloc_where(location, &node, &gpu, &err);
 	if (!ret)
-		ret = alloc_where(location, &node, &err);
+		ret = alloc_check(size, flags, gpu, &err);
 	if (ret)
 		return ret;
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		return alloc_failed(ENOMEM, size, 0, &err);
-	ret = alloc_get(a, size, flags, node, &err);
+	a->gpu = gpu;
+	ret = alloc_get(e, a, size, flags, node, &err);
 	if (ret)
 		goto err_free;
 	if (a->node >= 0)
-		snprintf(where, sizeof(where), "cpu:%d", a->node);
+		snprintf(where, sizeof(where), gpu ? "cuda:%d" : "cpu:%d",
+			 a->node);
 	ret = registerLocalMemory(engine, a->addr, size, where,
 				  !(flags & TE_ALLOC_PRIVATE));
 	if (ret)
@@ -384,7 +413,7 @@ int te_alloc(transfer_engine_t engine, size_t size, const char *location,
 	alloc_link(e, a);
 	return 0;
 err_unmap:
-	alloc_unmap(a);
+	alloc_give_back(e, a);
 err_free:
 	free(a);
 	return ret;
@@ -425,7 +454,7 @@ int te_free(transfer_engine_t engine, void *addr)
 		alloc_link(e, a);
 		return ret;
 	}
-	alloc_unmap(a);
+	alloc_give_back(e, a);
 	free(a);
 	return 0;
 }
@@ -436,7 +465,8 @@ void engine_alloc_free_all(struct engine *e)
 
 	while ((a = e->allocs)) {
 		e->allocs = a->next;
-		alloc_unmap(a);
+		if (!a->gpu)		/* that went with the driver's calls */
+			alloc_unmap(a);
 		free(a);
 	}
 }

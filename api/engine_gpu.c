@@ -81,6 +81,31 @@ int engine_gpu_where(struct engine *e, void *addr, size_t len,
 	return 0;
 }
 
+int engine_gpu_alloc(struct engine *e, int device, size_t len, void **addr,
+		     struct tei_err *err)
+{
+	struct tei_err why;
+	uint64_t at;
+	int ret;
+
+	tei_mutex_lock(&e->control);
+	ret = gpu_on(e, &why);
+	tei_mutex_unlock(&e->control);
+	if (!ret)
+		ret = tei_gpu_alloc(gpu_ctx(e), device, len, &at, &why);
+	if (ret)
+		return tei_err_fail(err, ret, "engine", NULL,
+				    "te_alloc: %zu bytes of cuda:%d: %s", len,
+				    device, why.text);
+	*addr = (void *)(uintptr_t)at;
+	return 0;
+}
+
+void engine_gpu_free(struct engine *e, void *addr)
+{
+	tei_gpu_free(gpu_ctx(e), (uintptr_t)addr);
+}
+
 int engine_gpu_mem_add(struct engine *e, void *addr, uint64_t len,
 		       struct tei_err *err)
 {

@@ -194,9 +194,10 @@ struct engine_region {
 	char *parts;			/* "segments:…", or NULL: one place */
 };
 
-/* Memory of te_alloc: a mapping of its own. engine->allocs. */
+/* Memory of te_alloc: a mapping of its own, or a GPU's. engine->allocs. */
 struct engine_alloc {
 	struct engine_alloc *next;
+	bool gpu;			/* addr and length only */
 	void *base;			/* of the whole mapping */
 	uint64_t span;
 	void *addr;			/* of what the caller has */
@@ -420,6 +421,11 @@ void engine_files_start(struct engine *e, struct engine_task *t);
 int engine_gpu_where(struct engine *e, void *addr, size_t len,
 		     const struct tei_topo_where *said, int *device,
 		     struct tei_err *err) TEI_REQUIRES(e->control);
+/* Zeroed memory of a GPU, not registered; freed by _free, or with the engine.
+ * As tei_gpu_alloc. */
+int engine_gpu_alloc(struct engine *e, int device, size_t len, void **addr,
+		     struct tei_err *err);
+void engine_gpu_free(struct engine *e, void *addr);
 /* As the calls of tei_gpu.h; 0 where no GPU memory was ever registered. */
 int engine_gpu_mem_add(struct engine *e, void *addr, uint64_t len,
 		       struct tei_err *err);

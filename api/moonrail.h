@@ -427,16 +427,18 @@ struct te_memory {
 	uint64_t page_size;	/* bytes; of the largest where mixed */
 	uint32_t pages;		/* enum te_page_kind */
 	int32_t numa_node;	/* -1: several, or not known */
-	char location[64];	/* as registered: "cpu:0", "*" */
+	char location[64];	/* as registered: "cpu:0", "cuda:1", "*" */
 };
 
 /*
- * Memory at location ("cpu:1"; NULL or "*": anywhere), of the largest pages
- * there are, zeroed, touched and registered. *memory is filled up to
+ * Memory at location ("cpu:1", "cuda:0"; NULL or "*": of the host, anywhere),
+ * there of the largest pages there are, zeroed, touched and registered. A GPU's
+ * has no pages to tell of. *memory is filled up to
  * memory_size, which holds the address at least. Freed by te_free or with the
  * engine. 0; -1 bad argument, -300 no such node, or not all of it there
  * (TE_ALLOC_STRICT), -302 no memory or no huge pages, -303 a location that is
- * not a NUMA node, or as registerLocalMemory.
+ * neither a NUMA node nor a GPU, -6 no such GPU, or no driver in this process,
+ * or as registerLocalMemory.
  */
 int te_alloc(transfer_engine_t engine, size_t size, const char *location,
 	     uint64_t flags, struct te_memory *memory, size_t memory_size);

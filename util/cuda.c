@@ -18,6 +18,7 @@ enum {
 	CUDA_DEINITIALIZED = 4,
 	CUDA_STUB_LIBRARY = 34,
 	CUDA_NO_DEVICE = 100,
+	CUDA_INVALID_DEVICE = 101,
 	CUDA_INVALID_CONTEXT = 201,
 	CUDA_NOT_READY = 600,
 	CUDA_CONTEXT_DESTROYED = 709,
@@ -49,6 +50,10 @@ struct tei_cuda {
 	int (*primary_release)(int);
 	int (*push)(void *);
 	int (*pop)(void **);
+	int (*alloc)(uint64_t *, size_t);
+	int (*free)(uint64_t);
+	int (*set)(uint64_t, unsigned char, size_t);
+	int (*wait)(void);
 	int (*pin)(void *, size_t, unsigned int);
 	int (*unpin)(void *);
 	int (*copy)(uint64_t, uint64_t, size_t, void *);
@@ -77,6 +82,10 @@ static const struct {
 	  offsetof(struct tei_cuda, primary_release) },
 	{ "cuCtxPushCurrent_v2", offsetof(struct tei_cuda, push) },
 	{ "cuCtxPopCurrent_v2", offsetof(struct tei_cuda, pop) },
+	{ "cuMemAlloc_v2", offsetof(struct tei_cuda, alloc) },
+	{ "cuMemFree_v2", offsetof(struct tei_cuda, free) },
+	{ "cuMemsetD8_v2", offsetof(struct tei_cuda, set) },
+	{ "cuCtxSynchronize", offsetof(struct tei_cuda, wait) },
 	{ "cuMemHostRegister_v2", offsetof(struct tei_cuda, pin) },
 	{ "cuMemHostUnregister", offsetof(struct tei_cuda, unpin) },
 	{ "cuMemcpyAsync", offsetof(struct tei_cuda, copy) },
@@ -305,6 +314,61 @@ bool tei_cuda_gone(const struct tei_err *err)
 	return err->prov_errno == CUDA_INVALID_CONTEXT ||
 	       err->prov_errno == CUDA_CONTEXT_DESTROYED ||
 	       err->prov_errno == CUDA_DEINITIALIZED;
+}
+
+static int cuda_fill(struct tei_cuda *cuda, uint64_t len, uint64_t *addr,
+		     struct tei_err *err)
+{
+	uint64_t at;
+	int ret;
+
+	ret = cuda_check(cuda, cuda->alloc(&at, len), "cuMemAlloc", err);
+	if (ret)
+		return ret;
+	ret = cuda_check(cuda, cuda->set(at, 0, len), "cuMemsetD8", err);
+	if (!ret)
+		ret = cuda_check(cuda, cuda->wait(), "cuCtxSynchronize", err);
+	if (ret)
+		cuda->free(at);
+	else
+		*addr = at;
+	return ret;
+}
+
+int tei_cuda_alloc(struct tei_cuda *cuda, int device, uint64_t len,
+		   uint64_t *addr, struct tei_err *err)
+{
+	int handle = 0, ret;
+	void *context;
+
+	ret = cuda->device(&handle, device);
+	if (ret == CUDA_INVALID_DEVICE || cuda_idle(ret)) {
+		cuda_explain(err, TEI_ERR_NO_DEVICE, "there is no such GPU");
+		return err->code;
+	}
+	ret = cuda_check(cuda, ret, "cuDeviceGet", err);
+	if (!ret)
+		ret = cuda_check(cuda, cuda->primary_retain(&context, handle),
+				 "cuDevicePrimaryCtxRetain", err);
+	if (ret)
+		return ret;
+	ret = tei_cuda_push(cuda, context, err);
+	if (!ret) {
+		ret = cuda_fill(cuda, len, addr, err);
+		tei_cuda_pop(cuda);
+	}
+	if (ret)
+		cuda->primary_release(handle);
+	return ret;
+}
+
+void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr)
+{
+	int handle = 0;
+
+	cuda->device(&handle, device);
+	cuda->free(addr);
+	cuda->primary_release(handle);
 }
 
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,

@@ -62,6 +62,14 @@ void tei_cuda_pop(struct tei_cuda *cuda);
  * it is over. */
 bool tei_cuda_gone(const struct tei_err *err);
 
+/*
+ * len bytes of zeros on a device, in its primary context, which stays active
+ * until the memory is freed. TEI_ERR_NO_DEVICE: there is no such GPU.
+ */
+int tei_cuda_alloc(struct tei_cuda *cuda, int device, uint64_t len,
+		   uint64_t *addr, struct tei_err *err);
+void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr);
+
 /* Pushed. A stream of its own, without order against the program's. */
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,
 			   struct tei_err *err);

@@ -61,7 +61,7 @@ static uint64_t asked, done;		/* jobs */
 static struct object *objects;
 static unsigned int nobjects, npins, ncopies;
 static struct context primary[DEVICES];
-static bool primary_on[DEVICES];
+static unsigned int primary_uses[DEVICES], nprimary;
 static char fail_call[64];
 static unsigned int fail_after;
 static int fail_result;
@@ -182,6 +182,28 @@ EXPORT int cuMemFree_v2(uint64_t addr)
 	munmap(m->alias, m->size);
 	m->base = 0;
 	return leave(OK);
+}
+
+EXPORT int cuMemsetD8_v2(uint64_t addr, unsigned char value, size_t len);
+EXPORT int cuMemsetD8_v2(uint64_t addr, unsigned char value, size_t len)
+{
+	int ret = enter("cuMemsetD8", true);
+	void *bytes;
+
+	if (ret)
+		return ret;
+	bytes = memory_at(addr) ? memory_bytes(addr, len) : NULL;
+	if (bytes)
+		memset(bytes, value, len);
+	return leave(bytes ? OK : INVALID_VALUE);
+}
+
+EXPORT int cuCtxSynchronize(void);
+EXPORT int cuCtxSynchronize(void)
+{
+	int ret = enter("cuCtxSynchronize", true);
+
+	return ret ? ret : leave(OK);
 }
 
 static void pointer_attribute(int what, void *out, const struct memory *m)
@@ -316,7 +338,7 @@ EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned int *flags,
 	if (ret)
 		return ret;
 	*flags = 0;
-	*active = primary_on[device];
+	*active = primary_uses[device] != 0;
 	return leave(OK);
 }
 
@@ -327,7 +349,8 @@ EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
 
 	if (ret)
 		return ret;
-	primary_on[device] = true;
+	primary_uses[device]++;
+	nprimary++;
 	*context = &primary[device];
 	return leave(OK);
 }
@@ -335,7 +358,15 @@ EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 {
-	return device < DEVICES ? OK : INVALID_DEVICE;
+	int ret = enter("cuDevicePrimaryCtxRelease", false);
+
+	if (ret)
+		return ret;
+	if (device >= DEVICES || !primary_uses[device])
+		return leave(INVALID_DEVICE);
+	primary_uses[device]--;
+	nprimary--;
+	return leave(OK);
 }
 
 EXPORT int cuCtxCreate_v2(void **context, unsigned int flags, int device);
@@ -639,7 +670,7 @@ EXPORT unsigned int stand_in_left(void)
 	unsigned int n;
 
 	pthread_mutex_lock(&lock);
-	n = nobjects + npins + depth;
+	n = nobjects + npins + depth + nprimary;
 	pthread_mutex_unlock(&lock);
 	return n;
 }

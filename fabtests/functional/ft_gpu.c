@@ -233,6 +233,32 @@ static void from_outside(struct gpu_rig *rig)
 	fx_buf_unmap(&buf);
 }
 
+/* By the engine: freed, and left for it to free. */
+static void allocated(struct gpu_rig *rig)
+{
+	transfer_engine_t e = rig->engine;
+	struct te_memory m = { 0 }, more;
+	void *addr;
+
+	ft_ok(te_alloc(e, 4096, "cuda:7", 0, &m, sizeof(m)) == -6,
+	      "no_such_gpu_is_6");
+	ft_ok(te_alloc(e, 4096, "cuda:0", TE_ALLOC_HUGE_PAGES, &m,
+		       sizeof(m)) == -1, "huge_pages_of_a_gpu_are_refused");
+	rig->cuda.fail("cuMemAlloc", 0, 2);
+	ft_ok(te_alloc(e, 4096, "cuda:0", 0, &m, sizeof(m)) == -302 &&
+	      gpu_said("CUDA_ERROR_OUT_OF_MEMORY (2)"), "full_gpu_is_302");
+	ft_ok(!te_alloc(e, FX_MIB, "cuda:1", TE_ALLOC_PRIVATE, &m, sizeof(m)) &&
+	      m.size == FX_MIB && !strcmp(m.location, "cuda:1") &&
+	      m.numa_node == -1, "memory_of_a_gpu_is_allocated");
+	fx_buf_poison(&rig->mem, 0, FX_MIB);
+	addr = (void *)(uintptr_t)m.addr;
+	ft_ok(gpu_move(rig, OPCODE_READ, rig->mem.p, m.addr, FX_MIB) &&
+	      !rig->mem.p[0] && !rig->mem.p[FX_MIB - 1], "zeroed");
+	ft_ok(!te_free(e, addr) && te_free(e, addr) == -3, "and_freed");
+	ft_ok(!te_alloc(e, 1, "cuda:0", 0, &more, sizeof(more)),
+	      "some_is_left_to_the_engine");
+}
+
 static void leaving(struct gpu_rig *rig)
 {
 	void *both[2] = { gpu_ptr(rig, 0), rig->mem.p };
@@ -272,6 +298,7 @@ int main(int argc, char **argv)
 	failures(&rig);
 	bad_requests(&rig);
 	from_outside(&rig);
+	allocated(&rig);
 	leaving(&rig);
 	return ft_result();
 }

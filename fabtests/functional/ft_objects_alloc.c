@@ -87,8 +87,10 @@ static void alloc_bad(transfer_engine_t e)
 		       sizeof(m)) == -302 &&
 	      !te_last_error(&err, sizeof(err)) && err.text[0],
 	      "more_than_there_is_is_302");
-	ft_ok(te_alloc(e, 4096, "cuda:0", 0, &m, sizeof(m)) == -303,
+	ft_ok(te_alloc(e, 4096, "segments:4096:0", 0, &m, sizeof(m)) == -303,
 	      "what_is_no_node_is_303");
+	ft_ok(te_alloc(e, 4096, "cuda:0", 0, &m, sizeof(m)) == -6,
+	      "a_gpu_without_a_driver_is_6");
 	ft_ok(te_alloc(e, 0, NULL, 0, &m, sizeof(m)) == -1 &&
 	      te_alloc(e, 64, NULL, 16, &m, sizeof(m)) == -1 &&
 	      te_alloc(e, 64, NULL, UINT64_C(1) << 63, &m, sizeof(m)) == -1 &&

@@ -35,6 +35,7 @@ static void gpu_free(struct tei_gpu *ctx) TEI_NO_TSA
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 		if (ctx->contexts[i].memories)
 			gpu_context_close(ctx, &ctx->contexts[i]);
+	gpu_alloc_free_all(ctx);
 	tei_cuda_close(ctx->cuda);
 	pthread_cond_destroy(&ctx->work);
 	pthread_cond_destroy(&ctx->ended);

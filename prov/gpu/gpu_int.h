@@ -57,6 +57,13 @@ struct gpu_mem {
 	bool removing;
 };
 
+/* Of tei_gpu_alloc. */
+struct gpu_alloc {
+	struct gpu_alloc *next;
+	uint64_t addr;
+	int device;
+};
+
 /* Made by tei_gpu_init, freed by tei_gpu_fini. */
 struct tei_gpu {
 	/* fixed after init */
@@ -71,6 +78,7 @@ struct tei_gpu {
 	uint32_t nmem, mem_room;
 	uint32_t ndevice;		/* of those, a GPU's; atomic */
 	struct gpu_context contexts[TEI_GPU_CONTEXTS];
+	struct gpu_alloc *allocs;
 	struct tei_list live;		/* tei_gpu_op.live_node */
 	struct tei_list over;		/* tei_gpu_op.node: done is to be called */
 	uint32_t given_up;		/* copies that the GPU has not ended */
@@ -84,6 +92,9 @@ struct tei_gpu {
  * waits to remove will do. */
 struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 			     bool going) TEI_REQUIRES(ctx->lock);
+
+/* Frees what tei_gpu_alloc has given and nobody has freed. */
+void gpu_alloc_free_all(struct tei_gpu *ctx);
 
 /* Waits on ctx->ended; false: the deadline has passed. */
 bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)

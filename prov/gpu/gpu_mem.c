@@ -309,6 +309,59 @@ int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
 	return ret;
 }
 
+int tei_gpu_alloc(struct tei_gpu *ctx, int device, uint64_t len, uint64_t *addr,
+		  struct tei_err *err)
+{
+	struct gpu_alloc *a = calloc(1, sizeof(*a));
+	int ret;
+
+	if (!a) {
+		gpu_refuse(err, TEI_ERR_MEMORY, "no memory for a record");
+		return TEI_ERR_MEMORY;
+	}
+	ret = tei_cuda_alloc(ctx->cuda, device, len, &a->addr, err);
+	if (ret) {
+		free(a);
+		return ret;
+	}
+	a->device = device;
+	*addr = a->addr;
+	tei_mutex_lock(&ctx->lock);
+	a->next = ctx->allocs;
+	ctx->allocs = a;
+	tei_mutex_unlock(&ctx->lock);
+	return 0;
+}
+
+void tei_gpu_free(struct tei_gpu *ctx, uint64_t addr)
+{
+	struct gpu_alloc **p, *a = NULL;
+
+	tei_mutex_lock(&ctx->lock);
+	for (p = &ctx->allocs; *p && (*p)->addr != addr; p = &(*p)->next)
+		;
+	a = *p;
+	if (a)
+		*p = a->next;
+	tei_mutex_unlock(&ctx->lock);
+	if (a)
+		tei_cuda_free(ctx->cuda, a->device, a->addr);
+	free(a);
+}
+
+void gpu_alloc_free_all(struct tei_gpu *ctx) TEI_NO_TSA
+{
+	struct gpu_alloc *a;
+
+	/* with a GPU that hangs, freeing would wait for it */
+	while (!ctx->given_up && ctx->allocs)
+		tei_gpu_free(ctx, ctx->allocs->addr);
+	while ((a = ctx->allocs)) {
+		ctx->allocs = a->next;
+		free(a);
+	}
+}
+
 static struct gpu_mem *mem_starts(struct tei_gpu *ctx, uint64_t base)
 	TEI_REQUIRES(ctx->lock)
 {

@@ -109,6 +109,14 @@ bool tei_gpu_any(struct tei_gpu *ctx);
 enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 			       uint64_t len);
 
+/*
+ * Memory of a GPU, zeroed, not registered; given back by _free, or with the
+ * context. As tei_cuda_alloc. Any thread; it takes as long as the driver.
+ */
+int tei_gpu_alloc(struct tei_gpu *ctx, int device, uint64_t len, uint64_t *addr,
+		  struct tei_err *err);
+void tei_gpu_free(struct tei_gpu *ctx, uint64_t addr);
+
 /* ---- operations ------------------------------------------------------- */
 
 /* done's code where the operation was cancelled; else 0 or a tei_code. */
