@@ -164,12 +164,27 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 	return file_length(f, &st, err);
 }
 
+/* Spares the kernel looking the descriptor up with each request. */
+static int file_fix(const struct nvmeof_file *f, int fd)
+{
+	struct tei_nvmeof *ctx = f->seg->ctx;
+
+	return fd >= 0 && ctx->backend->fix_file ?
+	       ctx->backend->fix_file(ctx, fd) : -1;
+}
+
+static void file_close_one(const struct nvmeof_file *f, int fd, int slot)
+{
+	if (slot >= 0)
+		f->seg->ctx->backend->unfix_file(f->seg->ctx, slot);
+	if (fd >= 0)
+		close(fd);
+}
+
 static void file_close(struct nvmeof_file *f)
 {
-	if (f->direct >= 0)
-		close(f->direct);
-	if (f->cached >= 0)
-		close(f->cached);
+	file_close_one(f, f->direct, f->direct_slot);
+	file_close_one(f, f->cached, f->cached_slot);
 	free(f->path);
 	free(f->name);
 }
@@ -220,6 +235,7 @@ static int seg_add(struct tei_nvmeof_seg *seg, const struct tei_nvmeof_file *in)
 
 	f->seg = seg;
 	f->direct = f->cached = -1;
+	f->direct_slot = f->cached_slot = -1;
 	f->length = in->length;
 	f->offset = seg->size;
 	seg->size += in->length;
@@ -251,6 +267,8 @@ static void seg_open_files(struct tei_nvmeof_seg *seg)
 		struct nvmeof_file *f = &seg->file[i];
 
 		f->broken = file_open(f, seg->ctx->use_direct, &f->why);
+		f->direct_slot = file_fix(f, f->direct);
+		f->cached_slot = file_fix(f, f->cached);
 		direct += f->direct >= 0;
 		if (f->broken && bad++ < 4)
 			TEI_WARN("nvmeof", "segment %s: %s", seg->name,

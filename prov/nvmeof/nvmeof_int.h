@@ -22,6 +22,7 @@
 #define NVMEOF_SMALL	16384u		/* unaligned ones up to this: whole */
 #define NVMEOF_DEPTH_MAX 1024u
 #define NVMEOF_FIXED	1024u		/* slots for registered buffers */
+#define NVMEOF_FILES	256u		/* and for registered files */
 
 enum nvmeof_sync { NVMEOF_SYNC_NONE, NVMEOF_SYNC_DATA, NVMEOF_SYNC_DSYNC };
 
@@ -32,6 +33,7 @@ struct nvmeof_file {
 	char *name;
 	uint64_t length, offset;	/* in the segment */
 	int direct, cached;		/* descriptors, or -1 */
+	int direct_slot, cached_slot;	/* of registered files, or -1 */
 	uint32_t mem_align;		/* what direct asks of memory */
 	uint32_t block;			/* and of offsets; at least a page */
 	bool device;			/* a block device */
@@ -68,6 +70,7 @@ struct nvmeof_io {
 	struct tei_nvmeof_op *op;	/* NULL: a sync */
 	struct nvmeof_file *file;
 	int fd;
+	int slot;			/* fd's as a registered file, or -1 */
 	uint64_t at;			/* in the file */
 	char *local;			/* where the bytes belong */
 	char *buf;			/* local, or bounce */
@@ -104,6 +107,9 @@ struct nvmeof_backend {
 	/* slot, or -1; no lock. NULL: has none */
 	int (*fix)(struct tei_nvmeof *ctx, void *addr, uint64_t len);
 	void (*unfix)(struct tei_nvmeof *ctx, int slot);
+	/* the same for an open file, until before it is closed */
+	int (*fix_file)(struct tei_nvmeof *ctx, int fd);
+	void (*unfix_file)(struct tei_nvmeof *ctx, int slot);
 };
 
 extern const struct nvmeof_backend nvmeof_pool;

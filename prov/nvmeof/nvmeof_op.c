@@ -125,6 +125,14 @@ static bool io_bounce(struct nvmeof_io *io)
 	return io->bounce != NULL;
 }
 
+/* Past the page cache, or through it. */
+static void io_aim(struct nvmeof_io *io, bool direct)
+{
+	io->direct = direct;
+	io->fd = direct ? io->file->direct : io->file->cached;
+	io->slot = direct ? io->file->direct_slot : io->file->cached_slot;
+}
+
 /* How many of the next left bytes at the file's at are one piece. */
 static uint32_t piece_length(const struct nvmeof_file *f, uint64_t at,
 			     uint64_t left, bool *direct)
@@ -155,8 +163,7 @@ static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	io->fixed = -1;
 	if (io->direct && (uintptr_t)io->local & (io->file->mem_align - 1)) {
 		if (!io_bounce(io)) {
-			io->direct = false;
-			io->fd = io->file->cached;
+			io_aim(io, false);
 			return;
 		}
 		io->buf = io->bounce;
@@ -176,6 +183,7 @@ static bool piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 {
 	uint64_t at = op->offset + op->next, left = op->length - op->next;
 	struct nvmeof_file *f = &op->seg->file[nvmeof_file_at(op->seg, at)];
+	bool direct;
 
 	if (f->broken) {
 		op_fail(ctx, op, &f->why);
@@ -190,8 +198,8 @@ static bool piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 	io->at = at;
 	io->done = 0;
 	io->tries = 0;
-	io->length = piece_length(f, at, left, &io->direct);
-	io->fd = io->direct ? f->direct : f->cached;
+	io->length = piece_length(f, at, left, &direct);
+	io_aim(io, direct);
 	io->local = (char *)op->local + op->next;
 	piece_memory(ctx, io);
 	if (io->direct)
@@ -284,12 +292,6 @@ static void io_fail(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 	op_fail(ctx, io->op, &err);
 }
 
-static void io_undirect(struct nvmeof_io *io)
-{
-	io->direct = false;
-	io->fd = io->file->cached;
-}
-
 /*
  * The rest of a piece that ended short. What direct requests would not take
  * any more goes through the page cache: the kernel then says what is wrong.
@@ -298,7 +300,7 @@ static void io_again(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	TEI_REQUIRES(ctx->lock)
 {
 	if (io->direct && io->done & (io->file->block - 1))
-		io_undirect(io);
+		io_aim(io, false);
 	tei_list_add_head(&ctx->ready, &io->node);
 }
 
@@ -350,7 +352,7 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 	}
 	/* a limit may have cut a direct one to an odd length */
 	if (res == -EINVAL && io->direct) {
-		io_undirect(io);
+		io_aim(io, false);
 		tei_list_add_head(&ctx->ready, &io->node);
 		return;
 	}
@@ -396,7 +398,7 @@ static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	io->tries = 0;
 	io->op = NULL;
 	io->file = f;
-	io->fd = f->cached;
+	io_aim(io, false);
 	ctx->counters.syncs++;
 	tei_list_add_tail(&ctx->ready, &io->node);
 }

@@ -106,6 +106,37 @@ static void op_every_byte(const char *io, const char *sync, bool direct)
 	rig_stop(&r);
 }
 
+/* Requests name the registered file: its descriptor may lead elsewhere. */
+static void uring_goes_by_registered_files(void)
+{
+	struct run t;
+	struct rig r;
+	int null, i;
+
+	if (!rig_start(&r, "uring", "data", false))
+		return;
+	if (r.seg->file[0].cached_slot < 0) {
+		tei_test_skip("this kernel registers no files");
+		rig_stop(&r);
+		return;
+	}
+	memset(r.mem, 'x', r.size);
+	CU_ASSERT_EQUAL(run_op(&r, &t, false, 0, r.mem, r.size), 0);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	CU_ASSERT_FATAL(null >= 0);
+	dup2(null, r.seg->file[0].cached);
+	close(null);
+	memset(r.mem, 0, 100);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, 100), 0);
+	CU_ASSERT(r.mem[0] == 'x' && r.mem[99] == 'x');
+	/* slots are given back */
+	for (i = 0; i < (int)NVMEOF_FILES; i++)
+		rig_reopen(&r);
+	CU_ASSERT(r.seg->file[0].cached_slot >= 0);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, r.size), 0);
+	rig_stop(&r);
+}
+
 static void threads_move_every_byte(void)
 {
 	op_every_byte("threads", "data", true);
@@ -331,6 +362,7 @@ static void fini_ends_what_is_under_way(void)
 
 const struct tei_test_case nvmeof_op_cases[] = {
 	{ "threads_move_every_byte", threads_move_every_byte },
+	{ "uring_goes_by_registered_files", uring_goes_by_registered_files },
 	{ "uring_moves_every_byte", uring_moves_every_byte },
 	{ "refuses_bad_input", refuses_bad_input },
 	{ "settings_that_make_no_sense_are_refused",

@@ -31,7 +31,7 @@ struct uring {
 	int event;
 	uint64_t tick;			/* what event is read into */
 	pthread_t thread;
-	bool can_fix;
+	bool can_fix, can_fix_files;
 	struct nvmeof_io *fresh[NVMEOF_DEPTH_MAX]; /* the thread's: to be filled */
 	uint32_t nfresh;
 
@@ -41,6 +41,7 @@ struct uring {
 	uint32_t flying;		/* requests that the kernel has */
 	bool armed;			/* one of event is among its */
 	uint64_t fixed[NVMEOF_FIXED / 64];	/* slots in use */
+	uint64_t files[NVMEOF_FILES / 64];	/* the same */
 };
 
 struct uring_answer {
@@ -53,6 +54,7 @@ struct uring_answer {
 static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
 		       struct io_uring_sqe *sqe)
 {
+	int fd = io->slot >= 0 ? io->slot : io->fd;
 	char *buf = io->buf + io->done;
 	uint32_t len = io->length - io->done;
 	uint64_t at = io->at + io->done;
@@ -60,23 +62,25 @@ static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
 	switch (io->kind) {
 	case NVMEOF_READ:
 		if (io->fixed >= 0)
-			io_uring_prep_read_fixed(sqe, io->fd, buf, len, at,
+			io_uring_prep_read_fixed(sqe, fd, buf, len, at,
 						 io->fixed);
 		else
-			io_uring_prep_read(sqe, io->fd, buf, len, at);
+			io_uring_prep_read(sqe, fd, buf, len, at);
 		break;
 	case NVMEOF_WRITE:
 		if (io->fixed >= 0)
-			io_uring_prep_write_fixed(sqe, io->fd, buf, len, at,
+			io_uring_prep_write_fixed(sqe, fd, buf, len, at,
 						  io->fixed);
 		else
-			io_uring_prep_write(sqe, io->fd, buf, len, at);
+			io_uring_prep_write(sqe, fd, buf, len, at);
 		sqe->rw_flags = nvmeof_io_flags(ctx, io);
 		break;
 	case NVMEOF_SYNC:
-		io_uring_prep_fsync(sqe, io->fd, IORING_FSYNC_DATASYNC);
+		io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
 		break;
 	}
+	if (io->slot >= 0)
+		io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
 	io_uring_sqe_set_data(sqe, io);
 }
 
@@ -211,29 +215,31 @@ static void uring_wake(struct tei_nvmeof *ctx)
 		u->asleep = true;
 }
 
-/* --- registered memory --------------------------------------------------- */
+/* --- registered memory and files ----------------------------------------- */
 
-static int uring_slot_take(struct tei_nvmeof *ctx, struct uring *u)
+/* A slot of size of them, or -1. */
+static int uring_slot_take(struct tei_nvmeof *ctx, uint64_t *used,
+			   uint32_t size)
 {
 	int slot = -1;
 	uint32_t i;
 
 	tei_mutex_lock(&ctx->lock);
-	for (i = 0; i < NVMEOF_FIXED / 64 && slot < 0; i++) {
-		if (!~u->fixed[i])
+	for (i = 0; i < size / 64 && slot < 0; i++) {
+		if (!~used[i])
 			continue;
-		slot = __builtin_ctzll(~u->fixed[i]);
-		u->fixed[i] |= UINT64_C(1) << slot;
+		slot = __builtin_ctzll(~used[i]);
+		used[i] |= UINT64_C(1) << slot;
 		slot += (int)i * 64;
 	}
 	tei_mutex_unlock(&ctx->lock);
 	return slot;
 }
 
-static void uring_slot_give(struct tei_nvmeof *ctx, struct uring *u, int slot)
+static void uring_slot_give(struct tei_nvmeof *ctx, uint64_t *used, int slot)
 {
 	tei_mutex_lock(&ctx->lock);
-	u->fixed[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+	used[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
 	tei_mutex_unlock(&ctx->lock);
 }
 
@@ -247,13 +253,13 @@ static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 
 	if (!u->can_fix || len > URING_FIX_MAX)
 		return -1;
-	slot = uring_slot_take(ctx, u);
+	slot = uring_slot_take(ctx, u->fixed, NVMEOF_FIXED);
 	if (slot < 0)
 		return -1;
 	if (io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
 						 &iov, &tag, 1) == 1)
 		return slot;
-	uring_slot_give(ctx, u, slot);
+	uring_slot_give(ctx, u->fixed, slot);
 	return -1;
 }
 
@@ -265,7 +271,32 @@ static void uring_unfix(struct tei_nvmeof *ctx, int slot)
 
 	io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
 					     &none, &tag, 1);
-	uring_slot_give(ctx, u, slot);
+	uring_slot_give(ctx, u->fixed, slot);
+}
+
+static int uring_fix_file(struct tei_nvmeof *ctx, int fd)
+{
+	struct uring *u = ctx->back_end;
+	int slot;
+
+	if (!u->can_fix_files)
+		return -1;
+	slot = uring_slot_take(ctx, u->files, NVMEOF_FILES);
+	if (slot < 0 || io_uring_register_files_update(&u->ring,
+						       (unsigned int)slot, &fd,
+						       1) == 1)
+		return slot;
+	uring_slot_give(ctx, u->files, slot);
+	return -1;
+}
+
+static void uring_unfix_file(struct tei_nvmeof *ctx, int slot)
+{
+	struct uring *u = ctx->back_end;
+	int none = -1;
+
+	io_uring_register_files_update(&u->ring, (unsigned int)slot, &none, 1);
+	uring_slot_give(ctx, u->files, slot);
 }
 
 /* --- start and stop ------------------------------------------------------ */
@@ -324,6 +355,8 @@ static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
 		goto err_ring;
 	}
 	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
+	u->can_fix_files = !io_uring_register_files_sparse(&u->ring,
+							   NVMEOF_FILES);
 	ctx->back_end = u;
 	ret = -tei_thread_start(&u->thread, false, uring_main, ctx);
 	if (!ret)
@@ -361,6 +394,8 @@ const struct nvmeof_backend nvmeof_uring = {
 	.wake = uring_wake,
 	.fix = uring_fix,
 	.unfix = uring_unfix,
+	.fix_file = uring_fix_file,
+	.unfix_file = uring_unfix_file,
 };
 
 #else /* TEI_HAVE_URING */
