@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "util/tei_test.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +27,35 @@ void tei_test_skip(const char *fmt, ...)
 	vsnprintf(test_run.reason, sizeof(test_run.reason), fmt, ap);
 	va_end(ap);
 }
+
+/* --- threads that cannot be had ------------------------------------------ */
+
+static unsigned int test_threads = UINT_MAX;	/* atomic */
+
+void tei_test_threads(unsigned int n)
+{
+	__atomic_store_n(&test_threads, n, __ATOMIC_RELAXED);
+}
+
+/* Stands before the system's in every test program. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+		   void *(*fn)(void *), void *arg)
+{
+	int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
+		    void *);
+	unsigned int left = __atomic_load_n(&test_threads, __ATOMIC_RELAXED);
+	void *symbol;
+
+	if (!left)
+		return EAGAIN;
+	if (left != UINT_MAX)
+		tei_test_threads(left - 1);
+	symbol = dlsym(RTLD_NEXT, "pthread_create");
+	memcpy(&next, &symbol, sizeof(next));
+	return next(thread, attr, fn, arg);
+}
+
+/* --- results ------------------------------------------------------------- */
 
 static void test_print_failure(const char *suite, const char *name,
 			       const struct CU_FailureRecord *f)

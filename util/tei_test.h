@@ -43,6 +43,12 @@ int tei_test_run(int argc, char **argv, const struct tei_test_suite *suites);
 void tei_test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /*
+ * That many more threads can be started, then pthread_create answers EAGAIN;
+ * UINT_MAX: any number, as at first.
+ */
+void tei_test_threads(unsigned int n);
+
+/*
  * Random input: for (tei_fuzz_begin(&f, "what"); tei_fuzz_next(&f, 1000);) …
  * goes 1000 rounds, or, with TEI_FUZZ_SECONDS set, as many as there is time
  * for. The seed is printed; TEI_FUZZ_SEED repeats it. One thread.

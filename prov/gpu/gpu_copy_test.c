@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,22 @@ static void what_makes_no_sense_is_refused(void)
 	CU_ASSERT_EQUAL(gpu_test_start(r.ctx, &op, r.gpu[0].addr + 4000,
 				       copy_host(&r, 0), 97),
 			TEI_ERR_NOT_REGISTERED);
+	copy_close(&r);
+}
+
+static void without_a_thread_it_is_refused(void)
+{
+	struct copy_rig r = copy_open(30, 4096);
+	struct gpu_test_op op;
+
+	tei_test_threads(0);
+	CU_ASSERT_EQUAL(gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+				       copy_host(&r, 0), 4096),
+			TEI_ERR_MEMORY);
+	CU_ASSERT(tei_gpu_mem_quiet(r.ctx, r.gpu[0].addr, 4096));
+	tei_test_threads(UINT_MAX);
+	CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr, copy_host(&r, 0),
+				 4096));
 	copy_close(&r);
 }
 
@@ -305,6 +322,7 @@ static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 const struct tei_test_case copy_cases[] = {
 	{ "bytes_go_all_ways", bytes_go_all_ways },
 	{ "what_makes_no_sense_is_refused", what_makes_no_sense_is_refused },
+	{ "without_a_thread_it_is_refused", without_a_thread_it_is_refused },
 	{ "ends_after_the_copies_event", ends_after_the_copies_event },
 	{ "cancelled_one_ends_once_its_copies_have",
 	  cancelled_one_ends_once_its_copies_have },

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <limits.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,26 @@ static void pool_refuses_bad_operations(void)
 	t.op.done = NULL;
 	CU_ASSERT(tei_local_submit(f.ctx, &t.op) == TEI_ERR_INVALID);
 	CU_ASSERT(t.err.code == TEI_ERR_INVALID && t.err.text[0]);
+	pool_teardown(&f);
+	test_op_fini(&t);
+}
+
+/* One is enough, and none is an error. */
+static void pool_lives_with_threads_it_cannot_have(void)
+{
+	struct pool_fixture f;
+	struct test_op t;
+
+	pool_setup(&f, 4);
+	test_op_init(&t, NULL, TEI_LOCAL_WRITE, f.local, test_addr(f.target),
+		     POOL_MEM);
+	tei_test_threads(0);
+	CU_ASSERT_EQUAL(tei_local_submit(f.ctx, &t.op), TEI_ERR_MEMORY);
+	tei_test_threads(1);
+	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &t.op));
+	CU_ASSERT_EQUAL(test_op_wait(&t), 0);
+	CU_ASSERT(!memcmp(f.target, f.local, POOL_MEM));
+	tei_test_threads(UINT_MAX);
 	pool_teardown(&f);
 	test_op_fini(&t);
 }
@@ -366,6 +387,8 @@ static void pool_storm_of_submits_and_cancels(void)
 
 const struct tei_test_case local_pool_cases[] = {
 	{ "copies_every_size", pool_copies_every_size },
+	{ "lives_with_threads_it_cannot_have",
+	  pool_lives_with_threads_it_cannot_have },
 	{ "refuses_bad_operations", pool_refuses_bad_operations },
 	{ "small_one_waits_for_one_piece", pool_small_one_waits_for_one_piece },
 	{ "large_one_is_spread", pool_large_one_is_spread },

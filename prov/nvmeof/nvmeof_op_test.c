@@ -2,6 +2,7 @@
 #include "prov/nvmeof/nvmeof_test.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -135,6 +136,31 @@ static void uring_goes_by_registered_files(void)
 	CU_ASSERT(r.seg->file[0].cached_slot >= 0);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, r.size), 0);
 	rig_stop(&r);
+}
+
+/* Some are enough, and none is an error. */
+static void lives_with_threads_it_cannot_have(void)
+{
+	struct tei_settings settings;
+	struct tei_nvmeof *ctx = NULL;
+	struct tei_err err;
+	struct run t;
+	struct rig r;
+
+	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&settings, NULL), 0);
+	tei_test_threads(0);
+	strcpy(settings.file_io, "threads");
+	CU_ASSERT_EQUAL(tei_nvmeof_init(&settings, &err, &ctx),
+			TEI_ERR_MEMORY);
+	strcpy(settings.file_io, "uring");
+	CU_ASSERT(tei_nvmeof_init(&settings, &err, &ctx) < 0);
+	CU_ASSERT_PTR_NULL(ctx);
+	tei_test_threads(1);
+	if (rig_start(&r, "threads", "data", false)) {
+		CU_ASSERT_EQUAL(run_op(&r, &t, false, 0, r.mem, r.size), 0);
+		rig_stop(&r);
+	}
+	tei_test_threads(UINT_MAX);
 }
 
 static void threads_move_every_byte(void)
@@ -362,6 +388,8 @@ static void fini_ends_what_is_under_way(void)
 
 const struct tei_test_case nvmeof_op_cases[] = {
 	{ "threads_move_every_byte", threads_move_every_byte },
+	{ "lives_with_threads_it_cannot_have",
+	  lives_with_threads_it_cannot_have },
 	{ "uring_goes_by_registered_files", uring_goes_by_registered_files },
 	{ "uring_moves_every_byte", uring_moves_every_byte },
 	{ "refuses_bad_input", refuses_bad_input },
