@@ -29,6 +29,12 @@ static void main_signals(const struct bench_opts *opts)
 
 static int main_mode(const struct bench_opts *opts)
 {
+	const char *why = bench_gpu_load(opts);
+
+	if (why) {
+		fprintf(stderr, "te_bench: skipped: %s\n", why);
+		return BENCH_SKIPPED;
+	}
 	switch (opts->mode) {
 	case BENCH_INITIATOR:
 		return bench_initiator(opts);

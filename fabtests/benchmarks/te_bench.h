@@ -34,7 +34,12 @@
 
 enum { BENCH_RAILS = 64, BENCH_ENGINES = 1000 };
 
-enum bench_exit { BENCH_OK = 0, BENCH_FAILED = 1, BENCH_USAGE = 2 };
+enum bench_exit {
+	BENCH_OK = 0,
+	BENCH_FAILED = 1,
+	BENCH_USAGE = 2,
+	BENCH_SKIPPED = 77,
+};
 
 enum bench_mode {
 	BENCH_INITIATOR,
@@ -62,6 +67,7 @@ struct bench_opts {
 	const char *protocol;
 	const char *device_name;	/* NULL: every device */
 	const char *provider;		/* NULL: by protocol */
+	const char *gpu;		/* its number; NULL: host memory */
 	const char *nic_priority_matrix; /* JSON or a file's name, or NULL */
 	uint64_t block_size;		/* bytes */
 	uint64_t batch_size;		/* requests */
@@ -177,6 +183,16 @@ int bench_register(transfer_engine_t engine, struct bench_memory *memory,
 
 /* The reverse; memory that stays registered stays mapped. 0 or -1. */
 int bench_unregister(transfer_engine_t engine, struct bench_memory *memory);
+
+/* The initiator's: on the GPU that the options name, if they do. The same
+ * two, but for memory that no CPU may touch then. */
+int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
+		       const struct bench_opts *opts);
+int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
+			 const struct bench_opts *opts);
+/* Loads and initialises the driver where a GPU is asked for: NULL, or why
+ * that cannot be. */
+const char *bench_gpu_load(const struct bench_opts *opts);
 
 /* NULL with a line on stderr. */
 transfer_engine_t bench_engine_open(const struct bench_opts *opts);

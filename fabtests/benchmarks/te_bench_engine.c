@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,54 @@ int bench_unregister(transfer_engine_t engine, struct bench_memory *memory)
 	}
 	bench_memory_put(memory);
 	return 0;
+}
+
+const char *bench_gpu_load(const struct bench_opts *opts)
+{
+	int (*init)(unsigned int), (*count)(int *), n = 0;
+	void *library, *f, *g;
+
+	if (!opts->gpu)
+		return NULL;
+	library = dlopen("libcuda.so.1", RTLD_NOW);
+	f = library ? dlsym(library, "cuInit") : NULL;
+	g = library ? dlsym(library, "cuDeviceGetCount") : NULL;
+	if (!f || !g)
+		return "no CUDA driver: libcuda.so.1 is not there";
+	memcpy(&init, &f, sizeof(f));
+	memcpy(&count, &g, sizeof(g));
+	return init(0) || count(&n) || !n ? "the CUDA driver finds no GPU" :
+					    NULL;
+}
+
+int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
+		       const struct bench_opts *opts)
+{
+	char where[64];
+	struct te_memory m;
+
+	if (!opts->gpu)
+		return bench_register(engine, memory, opts->buffer_size, false);
+	snprintf(where, sizeof(where), "cuda:%.32s", opts->gpu);
+	if (te_alloc(engine, opts->buffer_size, where, TE_ALLOC_PRIVATE, &m,
+		     sizeof(m))) {
+		bench_engine_error("te_alloc");
+		return -1;
+	}
+	memory->addr = (uint8_t *)(uintptr_t)m.addr;
+	memory->size = m.size;
+	return 0;
+}
+
+int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
+			 const struct bench_opts *opts)
+{
+	if (!opts->gpu)
+		return bench_unregister(engine, memory);
+	if (!te_free(engine, memory->addr))
+		return 0;
+	bench_engine_error("te_free");
+	return -1;
 }
 
 static int engine_setenv(const struct bench_opts *opts)

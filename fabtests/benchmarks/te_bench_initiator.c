@@ -288,8 +288,7 @@ static int initiator_with_engine(struct initiator *all, const char *name,
 	bool back = all->opts->verify && all->opts->operation == BENCH_WRITE;
 	int ret = BENCH_FAILED;
 
-	if (bench_register(all->engine, &all->memory, all->opts->buffer_size,
-			   false))
+	if (bench_register_own(all->engine, &all->memory, all->opts))
 		return BENCH_FAILED;
 	if (back && bench_register(all->engine, &all->back,
 				   all->opts->buffer_size, false))
@@ -298,7 +297,7 @@ static int initiator_with_engine(struct initiator *all, const char *name,
 	if (back && bench_unregister(all->engine, &all->back))
 		ret = BENCH_FAILED;
 err_unregister:
-	if (bench_unregister(all->engine, &all->memory))
+	if (bench_unregister_own(all->engine, &all->memory, all->opts))
 		ret = BENCH_FAILED;
 	return ret;
 }

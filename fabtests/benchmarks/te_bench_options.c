@@ -61,6 +61,8 @@ static const struct option_row option_table[] = {
 	  "interfaces, RDMA devices or addresses, comma between; all" },
 	{ "provider", KIND_TEXT, FIELD(provider), 0, 0, NULL, "NAME",
 	  "pins the libfabric provider" },
+	{ "gpu", KIND_TEXT, FIELD(gpu), 0, 0, NULL, "N",
+	  "the initiator's memory is on that GPU; host memory" },
 	{ "nic_priority_matrix", KIND_TEXT, FIELD(nic_priority_matrix), 0, 0,
 	  NULL, "JSON", "priority matrix as JSON, or a file that holds it" },
 	{ "block_size", KIND_SIZE, FIELD(block_size), 1, UINT64_C(1) << 40,
@@ -316,6 +318,12 @@ static int options_check(const struct bench_opts *opts)
 		     opts->plain_calls))
 		return options_refuse("--window, --bidirectional and "
 				      "--plain_calls go with --mode=raw");
+	if (opts->gpu && ((opts->mode != BENCH_INITIATOR &&
+			   opts->mode != BENCH_LOOPBACK &&
+			   opts->mode != BENCH_SELF) || opts->verify))
+		return options_refuse("--gpu goes with --mode=initiator, "
+				      "loopback and self, and without "
+				      "--verify");
 	if (raw && opts->verify)
 		return options_refuse("--mode=raw does not verify");
 	if (opts->nic_priority_matrix && (raw || !strcmp(opts->protocol, "auto")))

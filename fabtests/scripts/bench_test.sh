@@ -95,9 +95,32 @@ unknown_word()
 	[ $? -eq 2 ]
 }
 
+# The driver is one that stands in for a GPU's.
+gpu()
+{
+	LD_LIBRARY_PATH="$BUILD/test${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+		mode "$@" --gpu=0 --buffer_size=4M
+}
+
+# Or 77 for want of a driver, and why.
+gpu_or_skip()
+{
+	"$BUILD/bin/te_bench" --mode=self --gpu=0 --buffer_size=4M \
+		--duration=0.05 >"$tmp/json" 2>&1
+	status=$?
+	cat "$tmp/json"
+	[ "$status" -eq 0 ] || {
+		[ "$status" -eq 77 ] && grep -q 'skipped: .* CUDA' "$tmp/json"
+	}
+}
+
 check 'memcpy' mode memcpy gb_per_s --buffer_size=1M
 check 'own memory, verified' mode self gb_per_s --buffer_size=4M \
 	--block_size=4K --verify --operation=write
+check 'memory of a GPU' gpu self gb_per_s --block_size=64K
+check 'to a GPU, by rail' gpu loopback gb_per_s --protocol=tcp \
+	--device_name=127.0.0.1 --operation=read --block_size=1M --batch_size=4
+check 'for want of a GPU it is skipped, with the reason' gpu_or_skip
 check 'idle' mode idle target_cpu_percent --protocol=tcp \
 	--device_name=127.0.0.1
 check 'segments' mode segments ratio --protocol=tcp --segments=3 \
