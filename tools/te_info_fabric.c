@@ -119,6 +119,48 @@ static void fabric_add(cJSON *list, const struct fi_info *i)
 	fabric_nic(d, i);
 }
 
+#define FABRIC_MR_ALL	(FI_MR_LOCAL | FI_MR_RAW | FI_MR_VIRT_ADDR | \
+			 FI_MR_ALLOCATED | FI_MR_PROV_KEY | \
+			 FI_MR_MMU_NOTIFY | FI_MR_RMA_EVENT | \
+			 FI_MR_ENDPOINT | FI_MR_HMEM | FI_MR_COLLECTIVE)
+
+static bool fabric_has(const cJSON *caps, const char *name)
+{
+	const cJSON *o;
+
+	cJSON_ArrayForEach(o, caps)
+		if (cJSON_IsString(o) && !strcmp(o->valuestring, name))
+			return true;
+	return false;
+}
+
+/* Device memory is offered to those only that ask for it. */
+static void fabric_hmem(cJSON *list)
+{
+	struct fi_info *hints = fi_allocinfo(), *found = NULL, *i;
+	cJSON *o, *caps;
+
+	if (!hints)
+		return;
+	hints->caps = FI_HMEM;
+	hints->mode = ~UINT64_C(0);
+	hints->domain_attr->mr_mode = FABRIC_MR_ALL;
+	if (fi_getinfo(FABRIC_API, NULL, NULL, 0, hints, &found))
+		found = NULL;
+	for (i = found; i; i = i->next) {
+		if (!i->fabric_attr || !i->fabric_attr->prov_name ||
+		    !i->ep_attr || !i->tx_attr || !i->domain_attr ||
+		    !i->domain_attr->name)
+			continue;
+		o = fabric_find(list, i);
+		caps = cJSON_GetObjectItemCaseSensitive(o, "capabilities");
+		if (!fabric_has(caps, "hmem"))
+			info_text(caps, NULL, "hmem");
+	}
+	fi_freeinfo(found);
+	fi_freeinfo(hints);
+}
+
 /* Whether libfabric knows the switch that lets a connection be closed. */
 static void fabric_cleanup(cJSON *o)
 {
@@ -148,8 +190,11 @@ void info_fabric_say(const struct info_opts *opts)
 	for (i = ret ? NULL : list; i; i = i->next)
 		fabric_add(found, i);
 	fi_freeinfo(list);
+	fabric_hmem(found);
 	info_text(o, "version", "%s", te_fabric_version());
 	fabric_cleanup(o);
+	/* whatever they offer: the engine registers no GPU's with them */
+	info_text(o, "gpu_memory", "pinned host memory");
 	if (ret)
 		info_text(o, "error", "fi_getinfo: %s", fi_strerror(-ret));
 	info_say("fabric", o);

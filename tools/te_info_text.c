@@ -150,7 +150,8 @@ static void text_matrix(const struct info *info)
 
 static void text_providers(const struct info *info)
 {
-	const cJSON *o;
+	const cJSON *o, *fabric = cJSON_GetObjectItemCaseSensitive(info->doc,
+								   "libfabric");
 	char inject[32];
 
 	info_heading("Providers");
@@ -167,6 +168,9 @@ static void text_providers(const struct info *info)
 			   32);
 		putchar('\n');
 	}
+	if (fabric)
+		printf("  GPU memory: by way of %s, no provider's hmem is used\n",
+		       info_get(fabric, "gpu_memory"));
 }
 
 #define TEXT_INTERFACES 24	/* shown; --json has all */

@@ -133,6 +133,12 @@ case_loopback()
 	grep -q '^  lo .*tcp' "$tmp/out" &&
 		grep -q 'MC_SLICE_TIMEOUT *10 *default' "$tmp/out"
 	ok $? 'rails, and settings with their source'
+	grep -q '^  GPU memory: by way of pinned host memory' "$tmp/out"
+	ok $? 'what way GPU memory goes'
+	# that of 1.17 does
+	! grep -q '^moonrail .* libfabric 1.17,' "$tmp/out" ||
+		grep -q '^  shm .* hmem' "$tmp/out"
+	ok $? 'who offers to take device memory'
 	MC_SLICE_TIMEOUT=33 "$info" --json >"$tmp/out" 2>/dev/null
 	holds 'a setting from the environment' \
 		'{"name": "MC_SLICE_TIMEOUT", "value": "33", "source": "environment"} in r["settings"]'
