@@ -59,8 +59,12 @@ static int pool_open(struct engine_staging *s, const void *gpu,
 	if (ret)
 		goto err_pin;
 	ret = engine_files_mem_add(e, pool->mem, STAGE_BYTES);
-	if (ret)
+	if (ret) {
+		tei_err_fail(err, ret, "engine", NULL,
+			     "%zu bytes to bring GPU memory by way of",
+			     STAGE_BYTES);
 		goto err_rail;
+	}
 	*out = pool;
 	return 0;
 err_rail:
@@ -179,7 +183,8 @@ int engine_stage_add(struct engine *e, void *gpu, size_t len, uint32_t *place,
 				    "no thread to bring GPU memory by way of host memory");
 	ret = tei_gpu_mem_hold(s->gpu, (uintptr_t)gpu, len, &at);
 	if (ret)
-		return ret;
+		return tei_err_fail(err, ret, "engine", NULL,
+				    "%p: it is being unregistered", gpu);
 	ret = staging_use(s, gpu, at, err);
 	tei_gpu_mem_let_go(s->gpu, (uintptr_t)gpu);
 	if (!ret)

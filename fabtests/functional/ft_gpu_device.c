@@ -133,6 +133,44 @@ static void device_bytes(struct device_rig *rig)
 	      "host_gpu_gpu_host_odd");
 }
 
+/* GPU 0 to another process, and from there to GPU 1. */
+static bool device_staged(struct device_rig *rig, struct fx_peer *peer,
+			  uint64_t len, uint64_t block, uint64_t seq)
+{
+	segment_id_t seg = openSegment(rig->engine, peer->name);
+	bool good;
+
+	fx_buf_fill(&rig->host, 0, len, seq);
+	fx_buf_poison(&rig->back, 0, DEVICE_SIZE);
+	fx_buf_poison(&peer->mem, 0, DEVICE_SIZE);
+	good = seg > 0 &&
+	       !rig->cuda.to_device(rig->gpu[0], rig->host.p, len) &&
+	       fx_move(rig->engine, seg, OPCODE_WRITE, device_ptr(rig, 0),
+		       peer->mem.addr, len, block) &&
+	       fx_buf_check(&peer->mem, 0, len, seq) &&
+	       fx_buf_poisoned(&peer->mem, len, DEVICE_SIZE - len) &&
+	       fx_move(rig->engine, seg, OPCODE_READ, device_ptr(rig, 1),
+		       peer->mem.addr, len, block) &&
+	       !rig->cuda.to_host(rig->back.p, rig->gpu[1], len) &&
+	       fx_buf_check(&rig->back, 0, len, seq);
+	if (seg > 0)
+		closeSegment(rig->engine, seg);
+	return good;
+}
+
+static void device_others(struct device_rig *rig)
+{
+	struct fx_peer peer;
+
+	if (!ft_ok(fx_target_start(&peer, DEVICE_SIZE), "a_target_starts"))
+		return;
+	ft_ok(device_staged(rig, &peer, DEVICE_SIZE, 0, 5) &&
+	      device_staged(rig, &peer, 1, 0, 6) &&
+	      device_staged(rig, &peer, 4 * FX_MIB, 4096, 7),
+	      "gpu_to_another_process_and_back");
+	fx_peer_stop(&peer);
+}
+
 /* The best of some rounds in bytes per second, both in turns. */
 static void device_rate(struct device_rig *rig, bool read, const char *what)
 {
@@ -188,6 +226,7 @@ int main(int argc, char **argv)
 	if (!device_setup(&rig))
 		return ft_result();
 	device_bytes(&rig);
+	device_others(&rig);
 	device_rates(&rig);
 	destroyTransferEngine(rig.engine);
 	ft_ok(fx_buf_guards(&rig.host) && fx_buf_guards(&rig.back),
