@@ -218,6 +218,7 @@ static void from_outside(struct gpu_rig *rig)
 	struct fx_job job = { .engine = other, .op = OPCODE_WRITE,
 			      .local = buf.p, .remote = rig->gpu[1],
 			      .len = 4096 };
+	struct te_error err = { 0 };
 	char name[128];
 
 	if (ft_ok(other && fx_register(other, &buf) &&
@@ -227,6 +228,8 @@ static void from_outside(struct gpu_rig *rig)
 		ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
 		      job.n[STATUS_FAILED] == 1,
 		      "peer_that_aims_at_gpu_memory_fails");
+		ft_ok(!te_task_error(other, job.id, 0, &err, sizeof(err)) &&
+		      strstr(err.hint, "GPU"), "with_a_hint_why");
 		fx_job_free(&job);
 	}
 	destroyTransferEngine(other);
