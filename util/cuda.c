@@ -364,11 +364,20 @@ int tei_cuda_alloc(struct tei_cuda *cuda, int device, uint64_t len,
 
 void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr)
 {
+	struct tei_err err;
+	void *context;
 	int handle = 0;
 
-	cuda->device(&handle, device);
-	cuda->free(addr);
+	/* one that is gone took its memory with it */
+	if (cuda->device(&handle, device) ||
+	    cuda->primary_retain(&context, handle))
+		return;
+	if (!tei_cuda_push(cuda, context, &err)) {
+		cuda->free(addr);
+		tei_cuda_pop(cuda);
+	}
 	cuda->primary_release(handle);
+	cuda->primary_release(handle);	/* that of tei_cuda_alloc */
 }
 
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,

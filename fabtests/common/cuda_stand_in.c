@@ -26,6 +26,7 @@ enum {
 
 struct context {
 	int device;
+	bool strict;			/* a primary one: the library's */
 	bool gone;			/* its place is not used again */
 };
 
@@ -178,6 +179,9 @@ EXPORT int cuMemFree_v2(uint64_t addr)
 	m = memory_at(addr);
 	if (!m || m->base != addr)
 		return leave(INVALID_VALUE);
+	/* a context that is gone took it along; else it takes one to free */
+	if (!m->context->gone && !current() && m->context->strict)
+		return leave(INVALID_CONTEXT);
 	munmap((void *)(uintptr_t)m->base, m->size);
 	munmap(m->alias, m->size);
 	m->base = 0;
@@ -298,8 +302,10 @@ EXPORT int cuInit(unsigned int flags)
 
 	pthread_mutex_lock(&lock);
 	if (!initialised && !flags) {
-		for (i = 0; i < DEVICES; i++)
+		for (i = 0; i < DEVICES; i++) {
 			primary[i].device = i;
+			primary[i].strict = true;
+		}
 		initialised = !pthread_create(&thread, NULL, work, NULL);
 		if (initialised)
 			pthread_detach(thread);

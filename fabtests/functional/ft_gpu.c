@@ -257,7 +257,9 @@ static void allocated(struct gpu_rig *rig)
 	addr = (void *)(uintptr_t)m.addr;
 	ft_ok(gpu_move(rig, OPCODE_READ, rig->mem.p, m.addr, FX_MIB) &&
 	      !rig->mem.p[0] && !rig->mem.p[FX_MIB - 1], "zeroed");
-	ft_ok(!te_free(e, addr) && te_free(e, addr) == -3, "and_freed");
+	ft_ok(!te_free(e, addr) && te_free(e, addr) == -3 &&
+	      registerLocalMemory(e, addr, 64, "cuda:1", 0) == -1,
+	      "and_freed");
 	ft_ok(!te_alloc(e, 1, "cuda:0", 0, &more, sizeof(more)),
 	      "some_is_left_to_the_engine");
 }
