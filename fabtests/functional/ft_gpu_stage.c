@@ -13,7 +13,7 @@
 #include "fabtests/functional/ft_files.h"
 
 #define STAGE_SIZE	(9 * FX_MIB + 17)	/* more than half of the slots */
-#define STAGE_RACES	60
+#define STAGE_RACES	30
 
 struct stage_rig {
 	struct cuda_stand_in cuda;
