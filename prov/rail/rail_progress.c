@@ -22,7 +22,7 @@
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
-#define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
+#define PROGRESS_IDLE_SLEEP_NS	TEI_NS_PER_SEC	/* no live task */
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 #define PROGRESS_LANES		2	/* fds before those of lanes */
 
