@@ -4,6 +4,7 @@
  * moonrail's provider and with others that do the same.
  */
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -415,6 +416,85 @@ static void obj_av_events(struct fi_rig *r)
 			     !fi_close(&eq->fid), "which is kept for it");
 }
 
+/* --- descriptors --------------------------------------------------------- */
+
+static bool obj_readable(int fd, int ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, ms) == 1;
+}
+
+/* As who sleeps on it does: nothing is there, and then the descriptor says
+ * so too. */
+static bool obj_calm(struct fi_rig *r, struct fid *fid, int fd)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+
+	while (fi_trywait(r->fabric, &fid, 1))
+		if (ft_now_ns() > end)
+			return false;
+	return !obj_readable(fd, 0);
+}
+
+static void obj_eq_descriptor(struct fi_rig *r)
+{
+	struct fi_eq_attr attr = { .wait_obj = FI_WAIT_FD, .size = 8,
+				   .flags = FI_WRITE };
+	struct fi_eq_entry in = { .context = r }, e;
+	struct fid *fid;
+	struct fid_eq *eq;
+	uint32_t event = 0;
+	int fd = -1;
+	bool good;
+
+	good = !fi_eq_open(r->fabric, &attr, &eq, NULL);
+	if (!fi_rig_ok(r, good && !fi_control(&eq->fid, FI_GETWAIT, &fd) &&
+			       fd >= 0, "an event queue with a descriptor"))
+		return;
+	fid = &eq->fid;
+	fi_rig_ok(r, obj_calm(r, fid, fd), "which is calm while it is empty");
+	good = fi_eq_write(eq, FI_AV_COMPLETE, &in, sizeof(in), 0) ==
+		       sizeof(in) && obj_readable(fd, FI_RIG_WAIT_MS) &&
+	       fi_trywait(r->fabric, &fid, 1) == -FI_EAGAIN;
+	fi_rig_ok(r, good, "is readable with an event");
+	good = fi_eq_read(eq, &event, &e, sizeof(e), 0) == sizeof(e) &&
+	       e.context == r && obj_calm(r, fid, fd);
+	fi_rig_ok(r, good, "and calm when that is read");
+	fi_rig_ok(r, !fi_close(fid), "and closes");
+}
+
+static bool obj_to_self(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+
+	while (fi_rig_again(r, fi_trecv(r->ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
+					77, 0, NULL)))
+		;
+	while (fi_rig_again(r, fi_tsend(r->ep, r->buf, 8, NULL, r->self, 77,
+					NULL)))
+		;
+	return fi_rig_next(r, r->tx, &d) && !d.err;
+}
+
+/* Read again and again without a sleep in between, too. */
+static void obj_cq_descriptor(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good = true;
+	int fd = -1, i;
+
+	good = !fi_control(&r->rx->fid, FI_GETWAIT, &fd);
+	for (i = 0; i < 3 && good; i++)
+		good = obj_to_self(r) && fi_rig_next(r, r->rx, &d) && !d.err;
+	fi_rig_ok(r, good && obj_calm(r, &r->rx->fid, fd),
+		  "a completion queue's is calm when all is read");
+	good = obj_to_self(r) && obj_readable(fd, FI_RIG_WAIT_MS) &&
+	       fi_rig_next(r, r->rx, &d) && !d.err &&
+	       obj_calm(r, &r->rx->fid, fd);
+	fi_rig_ok(r, good, "and readable with a completion");
+}
+
 /* --- what is asked of objects, and what is refused ----------------------- */
 
 static void obj_raw_key(struct fi_rig *r)
@@ -490,6 +570,8 @@ static void obj_all(struct fi_rig *r)
 	obj_poll(r);
 	obj_names(r);
 	obj_options(r);
+	obj_eq_descriptor(r);
+	obj_cq_descriptor(r);
 	if (!obj_moonrail(r))
 		return;
 	obj_poll_counter(r);

@@ -22,4 +22,5 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_poll.c \
 	prov/moonrail/moonrail_recv.c \
 	prov/moonrail/moonrail_rma.c \
+	prov/moonrail/moonrail_wait.c \
 	# EOL

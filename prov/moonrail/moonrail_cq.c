@@ -4,8 +4,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
@@ -17,30 +15,12 @@ static struct moonrail_cq *cq_of(struct fid_cq *fid)
 	return tei_container_of(fid, struct moonrail_cq, fid);
 }
 
-static void cq_signal(struct moonrail_cq *cq)
-{
-	uint64_t one = 1;
-	ssize_t ret;
-
-	if (cq->fd < 0 || cq->signaled)
-		return;
-	ret = write(cq->fd, &one, sizeof(one));
-	(void)ret;
-	cq->signaled = true;
-}
-
 /* Only who is about to sleep needs it: readers leave it as it is, which spares
  * who polls two system calls per completion. */
 static void cq_calm(struct moonrail_cq *cq)
 {
-	uint64_t junk;
-	ssize_t ret;
-
-	if (!cq->signaled || cq->n || cq->nerrors)
-		return;
-	ret = read(cq->fd, &junk, sizeof(junk));
-	(void)ret;
-	cq->signaled = false;
+	if (!cq->n && !cq->nerrors)
+		moonrail_wait_calm(&cq->wait);
 }
 
 static bool cq_grow(struct moonrail_cq *cq)
@@ -89,7 +69,7 @@ void moonrail_cq_add(struct moonrail_cq *cq, const struct moonrail_entry *e)
 	}
 	if (!e->err)
 		cq->ring[(cq->head + cq->n++) % cq->cap] = *e;
-	cq_signal(cq);
+	moonrail_wait_signal(&cq->wait);
 	moonrail_notify(cq->domain);
 }
 
@@ -210,7 +190,7 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
 	ssize_t ret;
 
 	(void)cond;
-	if (!cq->can_wait)
+	if (cq->wait.kind == FI_WAIT_NONE)
 		return -FI_ENOSYS;
 	end = timeout < 0 ? UINT64_MAX :
 			    from + (uint64_t)timeout * TEI_NS_PER_MS;
@@ -244,7 +224,7 @@ static int cq_wake(struct fid_cq *fid)
 
 	moonrail_enter(cq->domain);
 	cq->woken = true;
-	cq_signal(cq);
+	moonrail_wait_signal(&cq->wait);
 	moonrail_notify(cq->domain);
 	moonrail_leave(cq->domain);
 	return 0;
@@ -277,20 +257,7 @@ static int cq_control(struct fid *fid, int command, void *arg)
 	struct moonrail_cq *cq = tei_container_of(fid, struct moonrail_cq,
 						  fid.fid);
 
-	switch (command) {
-	case FI_GETWAIT:
-		if (cq->fd < 0)
-			return -FI_ENODATA;
-		*(int *)arg = cq->fd;
-		return 0;
-	case FI_GETWAITOBJ:
-		*(enum fi_wait_obj *)arg = cq->fd >= 0 ? FI_WAIT_FD :
-					   cq->can_wait ? FI_WAIT_UNSPEC :
-							  FI_WAIT_NONE;
-		return 0;
-	default:
-		return -FI_ENOSYS;
-	}
+	return moonrail_wait_control(&cq->wait, command, arg);
 }
 
 static int cq_close(struct fid *fid)
@@ -306,8 +273,7 @@ static int cq_close(struct fid *fid)
 	}
 	d->refs--;
 	moonrail_leave(d);
-	if (cq->fd >= 0)
-		close(cq->fd);
+	moonrail_wait_close(&cq->wait);
 	free(cq->ring);
 	free(cq->errors);
 	free(cq);
@@ -337,25 +303,19 @@ int moonrail_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 		     struct fid_cq **out, void *context)
 {
 	struct moonrail_cq *cq;
+	int ret;
 
-	if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC &&
-	    attr->wait_obj != FI_WAIT_FD)
-		return -FI_ENOSYS;
 	if (attr->format > FI_CQ_FORMAT_TAGGED ||
 	    attr->wait_cond != FI_CQ_COND_NONE)
 		return -FI_ENOSYS;
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return -FI_ENOMEM;
-	cq->fd = -1;
-	if (attr->wait_obj == FI_WAIT_FD) {
-		cq->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-		if (cq->fd < 0) {
-			free(cq);
-			return -FI_EMFILE;
-		}
+	ret = moonrail_wait_open(attr->wait_obj, &cq->wait);
+	if (ret) {
+		free(cq);
+		return ret;
 	}
-	cq->can_wait = attr->wait_obj != FI_WAIT_NONE;
 	cq->format = attr->format ? attr->format : FI_CQ_FORMAT_CONTEXT;
 	cq->domain = tei_container_of(domain, struct moonrail_domain, fid);
 	cq->fid.fid.fclass = FI_CLASS_CQ;

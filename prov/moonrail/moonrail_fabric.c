@@ -121,6 +121,7 @@ static ssize_t eq_add(struct moonrail_eq *eq, uint32_t event, const void *buf,
 		memcpy(e->bytes, buf, len);
 	tei_mutex_lock(&eq->lock);
 	tei_list_add_tail(&eq->events, &e->link);
+	moonrail_wait_signal(&eq->wait);
 	pthread_cond_broadcast(&eq->cond);
 	tei_mutex_unlock(&eq->lock);
 	return (ssize_t)len;
@@ -160,17 +161,38 @@ static int eq_close(struct fid *fid)
 	tei_list_foreach_safe(e, tmp, &eq->events, struct eq_event, link)
 		free(e);
 	__atomic_fetch_sub(&eq->fabric->refs, 1, __ATOMIC_RELAXED);
+	moonrail_wait_close(&eq->wait);
 	pthread_cond_destroy(&eq->cond);
 	tei_mutex_fini(&eq->lock);
 	free(eq);
 	return 0;
 }
 
+static int eq_control(struct fid *fid, int command, void *arg)
+{
+	struct moonrail_eq *eq =
+		tei_container_of(fid, struct moonrail_eq, fid.fid);
+
+	return moonrail_wait_control(&eq->wait, command, arg);
+}
+
+static int eq_trywait(struct moonrail_eq *eq)
+{
+	bool empty;
+
+	tei_mutex_lock(&eq->lock);
+	empty = tei_list_empty(&eq->events);
+	if (empty)
+		moonrail_wait_calm(&eq->wait);
+	tei_mutex_unlock(&eq->lock);
+	return empty ? 0 : -FI_EAGAIN;
+}
+
 static struct fi_ops eq_fi_ops = {
 	.size = sizeof(struct fi_ops),
 	.close = eq_close,
 	.bind = moonrail_no_bind,
-	.control = moonrail_no_control,
+	.control = eq_control,
 	.ops_open = moonrail_no_ops,
 };
 
@@ -187,13 +209,17 @@ int moonrail_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 		     struct fid_eq **out, void *context)
 {
 	struct moonrail_eq *eq;
+	int ret;
 
-	if (attr && attr->wait_obj != FI_WAIT_NONE &&
-	    attr->wait_obj != FI_WAIT_UNSPEC)
-		return -FI_ENOSYS;
 	eq = calloc(1, sizeof(*eq));
 	if (!eq)
 		return -FI_ENOMEM;
+	ret = moonrail_wait_open(attr ? attr->wait_obj : FI_WAIT_NONE,
+				 &eq->wait);
+	if (ret) {
+		free(eq);
+		return ret;
+	}
 	eq->fabric = tei_container_of(fabric, struct moonrail_fabric, fid);
 	__atomic_fetch_add(&eq->fabric->refs, 1, __ATOMIC_RELAXED);
 	tei_mutex_init(&eq->lock);
@@ -223,18 +249,28 @@ static int fabric_no_wait(struct fid_fabric *fabric, struct fi_wait_attr *attr,
 	return -FI_ENOSYS;
 }
 
+static int fabric_try_one(struct fid *fid)
+{
+	switch (fid->fclass) {
+	case FI_CLASS_CQ:
+		return moonrail_cq_trywait(
+			tei_container_of(fid, struct moonrail_cq, fid.fid));
+	case FI_CLASS_EQ:
+		return eq_trywait(
+			tei_container_of(fid, struct moonrail_eq, fid.fid));
+	default:
+		return -FI_ENOSYS;
+	}
+}
+
 static int fabric_trywait(struct fid_fabric *fabric, struct fid **fids,
 			  int count)
 {
 	int i, ret = 0;
 
 	(void)fabric;
-	for (i = 0; i < count && !ret; i++) {
-		if (fids[i]->fclass != FI_CLASS_CQ)
-			return -FI_ENOSYS;
-		ret = moonrail_cq_trywait(tei_container_of(
-			fids[i], struct moonrail_cq, fid.fid));
-	}
+	for (i = 0; i < count && !ret; i++)
+		ret = fabric_try_one(fids[i]);
 	return ret;
 }
 

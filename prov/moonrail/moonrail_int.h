@@ -138,6 +138,13 @@ struct moonrail_fabric {
 	uint32_t refs;			/* atomic: domains and event queues */
 };
 
+/* Part of a queue, whose lock guards it. */
+struct moonrail_wait {
+	enum fi_wait_obj kind;		/* fixed */
+	int fd;				/* FI_WAIT_FD, or -1; fixed */
+	bool signaled;			/* fd is readable */
+};
+
 /* An event queue. Entries come from fi_eq_write and address vectors. */
 struct moonrail_eq {
 	struct fid_eq fid;
@@ -146,6 +153,7 @@ struct moonrail_eq {
 	struct tei_mutex lock;
 	pthread_cond_t cond;
 	struct tei_list events;		/* lock */
+	struct moonrail_wait wait;	/* lock */
 };
 
 /* Something for whoever has the domain's lock. Owned by the inbox. */
@@ -224,10 +232,8 @@ struct moonrail_cq {
 	struct fid_cq fid;
 	struct moonrail_domain *domain;
 	enum fi_cq_format format;
-	int fd;				/* FI_WAIT_FD, or -1 */
-	bool signaled;			/* fd is readable */
+	struct moonrail_wait wait;
 	bool woken;			/* fi_cq_signal */
-	bool can_wait;
 	uint32_t refs;			/* endpoints and poll sets */
 	struct moonrail_entry *ring;	/* grows */
 	uint32_t head, n, cap;
@@ -483,6 +489,18 @@ int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int moonrail_no_control(struct fid *fid, int command, void *arg);
 int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
 		    void **ops, void *context);
+
+/* --- moonrail_wait.c ----------------------------------------------------- */
+/* -FI_ENOSYS: there is no such object to wait with. */
+int moonrail_wait_open(enum fi_wait_obj kind, struct moonrail_wait *w);
+void moonrail_wait_close(struct moonrail_wait *w);
+/* Something is there to read. */
+void moonrail_wait_signal(struct moonrail_wait *w);
+/* Nothing is, and somebody is about to sleep until there is. */
+void moonrail_wait_calm(struct moonrail_wait *w);
+/* FI_GETWAIT and FI_GETWAITOBJ. */
+int moonrail_wait_control(const struct moonrail_wait *w, int command,
+			  void *arg);
 
 /* --- moonrail_cq.c, moonrail_cntr.c -------------------------------------- */
 int moonrail_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
