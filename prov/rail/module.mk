@@ -2,6 +2,7 @@ SRCS += \
 	prov/rail/rail_atomic.c \
 	prov/rail/rail_auth.c \
 	prov/rail/rail_cache.c \
+	prov/rail/rail_closing.c \
 	prov/rail/rail_ctl.c \
 	prov/rail/rail_cut.c \
 	prov/rail/rail_deadline.c \
@@ -43,6 +44,7 @@ SRCS += \
 TEST_SRCS_rail = \
 	prov/rail/rail_auth_test.c \
 	prov/rail/rail_cache_test.c \
+	prov/rail/rail_closing_test.c \
 	prov/rail/rail_cut_test.c \
 	prov/rail/rail_health_test.c \
 	prov/rail/rail_key_test.c \

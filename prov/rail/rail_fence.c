@@ -57,7 +57,8 @@ static void fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 	rail_done_run(dp, &done);
 }
 
-static void fence_close(struct rail_lane *lane)
+/* wait: until it is closed, as the slot is needed at once. */
+static void fence_close(struct rail_lane *lane, bool wait)
 {
 	struct tei_list aborted;
 	struct rail_done done;
@@ -67,10 +68,28 @@ static void fence_close(struct rail_lane *lane)
 	tei_mutex_lock(&lane->lock);
 	if (!tei_list_empty(&lane->posted))
 		rail_cut(lane, &done);
-	rail_lane_close(lane, &aborted);
+	if (wait)
+		rail_lane_close(lane, &aborted);
+	else
+		rail_closing_start(lane);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
 	fence_abort(lane->rail->dp, &aborted);
+}
+
+static bool fence_collect(struct rail_lane *lane)
+{
+	struct tei_list aborted;
+	bool over;
+
+	if (!rail_closing_under_way(lane))
+		return false;
+	tei_list_init(&aborted);
+	tei_mutex_lock(&lane->lock);
+	over = rail_closing_collect(lane, &aborted);
+	tei_mutex_unlock(&lane->lock);
+	fence_abort(lane->rail->dp, &aborted);
+	return over;
 }
 
 static struct rail_lane *fence_sibling(struct rail_lane *lane)
@@ -87,7 +106,7 @@ static void fence_retire(struct rail_lane *lane)
 
 	if (__atomic_load_n(&next->state, __ATOMIC_ACQUIRE) !=
 	    RAIL_LANE_CLOSED)
-		fence_close(next);
+		fence_close(next, true);
 	tei_mutex_lock(&lane->lock);
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
 	lane->retire_ns = tei_now_ns();
@@ -266,6 +285,21 @@ static void fence_renew_worn(struct rail_lane *lane)
 		fence_retire(lane);
 }
 
+/* The rail's target lane is closed: who waited for that is told. */
+static void fence_target_closed(struct rail *rail)
+{
+	struct tei_rail_peer *p;
+
+	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
+		 rail->name, rail->target.gen + 1);
+	rail_reopen_start(&rail->target);
+	rail_sched_enter(rail->dp);
+	tei_list_foreach(p, &rail->dp->peers, struct tei_rail_peer, link)
+		if (p->fences_owed)
+			rail_peer_attend(p);
+	rail_sched_leave(rail->dp);
+}
+
 uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 {
 	uint64_t drain = dp->settings->fence_ms * TEI_NS_PER_MS / 2;
@@ -276,19 +310,23 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
+		if (fence_collect(&rail->target))
+			fence_target_closed(rail);
+		fence_collect(&rail->probe.lane);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->init[j];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE)
 				fence_renew_worn(lane);
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
-			    RAIL_LANE_RETIRING)
+				    RAIL_LANE_RETIRING ||
+			    fence_collect(lane) || rail_closing_under_way(lane))
 				continue;
 			if ((!__atomic_load_n(&lane->inflight,
 					      __ATOMIC_RELAXED) &&
 			     !__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED)) ||
 			    now >= lane->retire_ns + drain)
-				fence_close(lane);
+				fence_close(lane, false);
 			else if (!next || lane->retire_ns + drain < next)
 				next = lane->retire_ns + drain;
 		}
@@ -318,7 +356,7 @@ static void fence_renew_bound(struct rail *rail)
 {
 	tei_mutex_lock(&rail->dp->admin);
 	rail_mr_unbind(rail);
-	rail_lane_shut(&rail->target);
+	rail_lane_shut(&rail->target, false);
 	if (fence_reopen_lane(&rail->target))
 		rail_mr_rebind(rail);
 	else
@@ -339,24 +377,22 @@ static void fence_reopen_bound(struct rail *rail)
 		rail_peer_announce(rail->dp);
 }
 
-/* The answer need not wait for the next one to be open. */
-static void fence_renew(struct rail *rail)
-{
-	rail_lane_shut(&rail->target);
-	rail_reopen_start(&rail->target);
-}
-
 uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 {
 	/* the thread's own lane: nobody else changes it */
 	uint32_t now = rail->target.gen;
 
-	if (now > gen || !rail->target.ep)
-		return now > gen ? now : gen + 1;
-	if (rail->mr_mode & FI_MR_ENDPOINT)
-		fence_renew_bound(rail);
-	else
-		fence_renew(rail);
+	if (now > gen)
+		return now;
+	if (rail_closing_under_way(&rail->target))
+		return 0;
+	if (!rail->target.ep)
+		return gen + 1;
+	if (!(rail->mr_mode & FI_MR_ENDPOINT)) {
+		rail_lane_shut(&rail->target, true);
+		return 0;
+	}
+	fence_renew_bound(rail);
 	/* one that is to be opened yet has the next number */
 	now = rail->target.gen + !rail->target.ep;
 	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
@@ -381,7 +417,8 @@ void rail_fence_reopen(struct rail *rail)
 		lane = &rail->init[j * RAIL_LANE_SLOTS];
 		if (lane[0].state != RAIL_LANE_ACTIVE &&
 		    lane[1].state != RAIL_LANE_ACTIVE)
-			rail_reopen_start(lane[0].ep ? &lane[1] : lane);
+			rail_reopen_start(lane[0].state == RAIL_LANE_CLOSED ?
+						  lane : &lane[1]);
 	}
 	if (!rail->target.ep && rail->mr_mode & FI_MR_ENDPOINT)
 		fence_reopen_bound(rail);

@@ -75,6 +75,12 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		if (!reply[i].owed)
 			continue;
 		gen = rail_fence_target(rail_at(dp, i), reply[i].gen);
+		if (!gen) {
+			rail_sched_enter(dp);
+			p->fences_owed = true;
+			rail_sched_leave(dp);
+			continue;
+		}
 		a = &rail_at(dp, i)->target.addr;
 		rail_msg_begin(p, &w, buf, RAIL_MSG_FENCED, 0);
 		rail_wire_put(&w, i, 2);

@@ -142,13 +142,13 @@ void rail_opening_start(struct rail_opening *opening, uint32_t gen)
 bool rail_opening_over(struct rail_opening *opening);
 /* Waits for that. */
 void rail_opening_stop(struct rail_opening *opening);
-/* The target lane or an initiating one, which is closed, is opened anew, unless
- * that is under way; the progress thread. */
+/* The target lane or an initiating one is opened anew, unless that is under way
+ * or it is not closed; the progress thread. */
 void rail_reopen_start(struct rail_lane *lane);
 /* Puts in their places those of the rail that are there: true if the target
  * lane was among them. The progress thread. */
 bool rail_reopen_collect(struct rail *rail);
-/* Some rail of ours has no target lane just now, but will. */
+/* Some rail of ours has no target lane just now, but will have one. */
 bool rail_reopen_any(struct tei_rail_dp *dp);
 /* All lanes are there: the rail is not lost. */
 void rail_reopen_whole(struct rail *rail);

@@ -173,7 +173,21 @@ struct tei_rail_mr {
 enum rail_lane_state {
 	RAIL_LANE_CLOSED,	/* no endpoint */
 	RAIL_LANE_ACTIVE,
-	RAIL_LANE_RETIRING,	/* drains; takes no new work */
+	RAIL_LANE_RETIRING,	/* drains, or is being closed; takes no new
+				 * work */
+};
+
+/*
+ * Closing a lane beside the thread (rail_closing.c). Embedded in the lane,
+ * whose lock guards it, but for fid, which is the closer's until it is over.
+ */
+#define RAIL_LANE_FIDS	5
+struct rail_closing {
+	struct fid *fid[RAIL_LANE_FIDS];
+	pthread_t closer;
+	bool started;			/* by closer, not joined */
+	bool under_way;			/* atomic: closed, not collected */
+	bool over;			/* atomic: nothing is left to be closed */
 };
 
 /*
@@ -224,6 +238,7 @@ struct rail_lane {
 	bool link_cut;			/* thread: cut when the link was lost */
 	struct rail_slice *look_head;	/* rail_stall.c: posted first, as the */
 	uint64_t look_moves;		/* last look found it, and its path */
+	struct rail_closing closing;
 	struct rail_rx *rx;		/* target: receive buffers */
 	void *rx_mem;
 	struct fid_mr *rx_mr;
@@ -781,15 +796,28 @@ void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index);
 int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 	TEI_REQUIRES(lane->lock);
-/* Slices still posted are moved to aborted. */
-void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
-	TEI_REQUIRES(lane->lock);
-/* Cuts its connections and closes it; one that carries no slices. */
-void rail_lane_shut(struct rail_lane *lane);
 /* Reads the CQ and posts what there is room for; true if anything happened. */
 bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* --- rail_closing.c: closing them ---------------------------------------- */
+/* Waits for it if that is under way already. Slices still posted are moved to
+ * aborted. */
+void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
+	TEI_REQUIRES(lane->lock);
+/* Cuts its connections and closes it; one that carries no slices. beside: as
+ * rail_closing_start. */
+void rail_lane_shut(struct rail_lane *lane, bool beside);
+/* Closes it in a thread of its own. It has no endpoint from then on, and is
+ * RETIRING until that is collected. */
+void rail_closing_start(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+/* Begun, and not collected. Any thread. */
+bool rail_closing_under_way(const struct rail_lane *lane);
+/* True if that is over now: it is CLOSED, slices still posted are moved to
+ * aborted. Wakes the thread when it can be called. */
+bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
+	TEI_REQUIRES(lane->lock);
 
 /* --- rail_cut.c ---------------------------------------------------------- */
 /* Shuts the lane's connections down and progresses the loss, so that its
@@ -1115,11 +1143,13 @@ void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns);
 void rail_fence_reopen(struct rail *rail);
 /* Its target lane is open again: tells the peers. */
 void rail_fence_reopened(struct rail *rail);
-/* Closes retiring lanes that are idle or out of time; returns when to come
- * again, 0: none is retiring. */
+/* Closes retiring lanes that are idle or out of time, and looks after those
+ * that are being closed; returns when to come again, 0: not for this. */
 uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now);
-/* Closes the rail's target lane if it is of generation gen or older and opens
- * its replacement. Returns the generation now in force. */
+/* Closes the rail's target lane if it is of generation gen or older; its
+ * replacement is opened after that. Returns the generation in force from then
+ * on; 0: it is not closed yet, and peers that are owed an answer are attended to
+ * when it is. */
 uint32_t rail_fence_target(struct rail *rail, uint32_t gen);
 
 /* --- rail_msg.c: the peer protocol --------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Lanes: one RDM endpoint each with its own CQ, AV and EQ. Opening one starts
- * a new generation; closing one ends everything that was posted on it.
+ * a new generation; rail_closing.c closes it.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -266,75 +266,6 @@ bool rail_lane_active(const struct rail_lane *lane)
 {
 	return __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 	       RAIL_LANE_ACTIVE;
-}
-
-static void lane_close_fid(struct fid *fid, const char *what,
-			   const struct rail_lane *lane)
-{
-	int ret = fi_close(fid);
-
-	if (ret)
-		TEI_WARN("rail", "%s: closing its %s: %s", lane->rail->name,
-			 what, fi_strerror(-ret));
-}
-
-/* Messages that were under way on a closed lane are lost; their buffers not. */
-static void lane_reclaim_tx(struct rail_lane *lane)
-{
-	struct rail *rail = lane->rail;
-	int i;
-
-	rail_sched_enter(rail->dp);
-	for (i = 0; i < RAIL_TX_MSGS; i++) {
-		if (rail->tx[i].lane != lane)
-			continue;
-		rail->tx[i].lane = NULL;
-		rail_path_sent(&rail->tx[i]);
-		__atomic_fetch_sub(&lane->msgs, 1, __ATOMIC_RELAXED);
-		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
-	}
-	rail_sched_leave(rail->dp);
-}
-
-void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
-{
-	/* The endpoint goes first: from here on it touches no memory. */
-	if (lane->ep)
-		lane_close_fid(&lane->ep->fid, "endpoint", lane);
-	lane->ep = NULL;
-	if (lane->cntr)
-		lane_close_fid(&lane->cntr->fid, "counter", lane);
-	lane->cntr = NULL;
-	if (lane->cq)
-		lane_close_fid(&lane->cq->fid, "completion queue", lane);
-	lane->cq = NULL;
-	if (lane->av)
-		lane_close_fid(&lane->av->fid, "address vector", lane);
-	lane->av = NULL;
-	if (lane->eq)
-		lane_close_fid(&lane->eq->fid, "event queue", lane);
-	lane->eq = NULL;
-	lane->wait_fd = -1;
-	__atomic_store_n(&lane->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
-	__atomic_store_n(&lane->inflight, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&lane->inflight_bytes, 0, __ATOMIC_RELAXED);
-	rail_window_empty(lane);
-	tei_list_splice_tail(aborted, &lane->posted);
-	lane_reclaim_tx(lane);
-}
-
-void rail_lane_shut(struct rail_lane *lane)
-{
-	struct rail_done done;
-	struct tei_list none;
-
-	tei_list_init(&none);
-	rail_done_init(&done);
-	tei_mutex_lock(&lane->lock);
-	rail_cut(lane, &done);
-	rail_lane_close(lane, &none);
-	tei_mutex_unlock(&lane->lock);
-	rail_done_run(lane->rail->dp, &done);
 }
 
 void rail_lane_drain_eq(struct rail_lane *lane)

@@ -198,7 +198,7 @@ void rail_probe_stop(struct rail *rail)
 	rail_opening_stop(&rail->probe);
 	probe_retire(&rail->probe.lane);
 	rail->probing = false;
-	rail_lane_shut(&rail->probe.lane);
+	rail_lane_shut(&rail->probe.lane, true);
 	rail->dp->probing--;
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
@@ -218,6 +218,9 @@ uint64_t rail_probe_run(struct rail *rail, uint64_t now)
 
 	if (!rail->probing && (useless || !probe_wanted(rail, now)))
 		return 0;
+	/* the endpoint of the round before */
+	if (rail_closing_under_way(lane))
+		return now + PROBE_POLL_NS;
 	if (!rail->probing)
 		probe_start(rail);
 	if (probe_starting(rail))

@@ -51,6 +51,7 @@ static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 	f->next_ns = 0;
 	/* until it is under way, then it is out of time */
 	while (!f->seq && tei_now_ns() < end) {
+		rail_fence_retiring(pair->from.dp, tei_now_ns());
 		rail_probe_run(pair->rail, tei_now_ns());
 		sched_yield();
 	}

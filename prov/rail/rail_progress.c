@@ -210,6 +210,17 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 	rail_sched_leave(dp);
 }
 
+/* Some target lane is not wholly closed yet. */
+static bool progress_closing(struct tei_rail_dp *dp)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++)
+		if (rail_closing_under_way(&rail_at(dp, i)->target))
+			return true;
+	return false;
+}
+
 /* Regions whose holders did not answer: every target lane is closed. */
 static void progress_fences(struct tei_rail_dp *dp)
 {
@@ -218,7 +229,7 @@ static void progress_fences(struct tei_rail_dp *dp)
 
 	if (!__atomic_load_n(&dp->nfencing, __ATOMIC_ACQUIRE))
 		return;
-	/* one that comes while the lanes are closed needs them closed again */
+	/* one that comes later needs those closed that are open by then */
 	rail_sched_enter(dp);
 	for (i = 0; i < dp->nmrs; i++) {
 		if (dp->mrs[i]->fence != RAIL_MR_FENCE_WANTED)
@@ -227,12 +238,12 @@ static void progress_fences(struct tei_rail_dp *dp)
 		wanted = true;
 	}
 	rail_sched_leave(dp);
-	if (!wanted)
-		return;
-	for (i = 0; i < rail_count(dp); i++)
+	for (i = 0; wanted && i < rail_count(dp); i++)
 		if (rail_at(dp, i)->target.ep)
 			rail_fence_target(rail_at(dp, i),
 					  rail_at(dp, i)->target.gen);
+	if (progress_closing(dp))
+		return;
 	rail_sched_enter(dp);
 	for (i = 0; i < dp->nmrs; i++)
 		if (dp->mrs[i]->fence == RAIL_MR_FENCING)

@@ -91,6 +91,7 @@ void rail_reopen_start(struct rail_lane *lane)
 {
 	struct rail_opening *o = reopen_of(lane);
 	uint32_t gen;
+	bool closed;
 
 	/* whoever opens one holds the lock */
 	if (__atomic_load_n(&o->under_way, __ATOMIC_RELAXED))
@@ -102,11 +103,15 @@ void rail_reopen_start(struct rail_lane *lane)
 		return;
 	}
 	tei_mutex_lock(&lane->lock);
-	reopen_lend(&o->lane, lane);
+	closed = !lane->ep && !lane->closing.under_way;
+	if (closed)
+		reopen_lend(&o->lane, lane);
 	gen = lane->gen;
 	tei_mutex_unlock(&lane->lock);
-	o->place = lane;
-	rail_opening_start(o, gen);
+	if (closed) {
+		o->place = lane;
+		rail_opening_start(o, gen);
+	}
 	tei_mutex_unlock(&o->lane.lock);
 }
 
@@ -207,12 +212,16 @@ bool rail_reopen_collect(struct rail *rail)
 
 bool rail_reopen_any(struct tei_rail_dp *dp)
 {
+	struct rail *rail;
 	uint32_t i;
 
-	for (i = 0; i < rail_count(dp); i++)
-		if (__atomic_load_n(&rail_at(dp, i)->next_target.under_way,
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (rail_closing_under_way(&rail->target) ||
+		    __atomic_load_n(&rail->next_target.under_way,
 				    __ATOMIC_RELAXED))
 			return true;
+	}
 	return false;
 }
 

@@ -11,6 +11,7 @@
 
 extern const struct tei_test_case rail_auth_cases[];
 extern const struct tei_test_case rail_cache_cases[];
+extern const struct tei_test_case rail_closing_cases[];
 extern const struct tei_test_case rail_cut_cases[];
 extern const struct tei_test_case rail_health_cases[];
 extern const struct tei_test_case rail_key_cases[];

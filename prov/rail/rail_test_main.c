@@ -252,6 +252,7 @@ int main(int argc, char **argv)
 	static const struct tei_test_suite suites[] = {
 		{ "rail_auth", rail_auth_cases },
 		{ "rail_cache", rail_cache_cases },
+		{ "rail_closing", rail_closing_cases },
 		{ "rail_cut", rail_cut_cases },
 		{ "rail_health", rail_health_cases },
 		{ "rail_key", rail_key_cases },

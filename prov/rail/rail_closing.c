@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Closing a lane ends everything that was posted on it. A provider may take
+ * tens of milliseconds for that, to give back megabytes of receive buffers, so
+ * it is done beside the progress thread, which serves the other rails meanwhile.
+ *
+ * From the beginning the lane has no endpoint: nobody posts or polls there any
+ * more. What was posted stays with it and is not final, and nothing is opened in
+ * its place, until the progress thread or tear-down has collected it; the latter
+ * waits for that. Whoever collects it joins the thread that closed it.
+ */
+#include "prov/rail/rail_int.h"
+#include "util/thread.h"
+
+/* --- beside the thread --------------------------------------------------- */
+
+/* The endpoint goes first: from there on it touches no memory. */
+static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
+{
+	struct fid **fid = lane->closing.fid;
+
+	*fid++ = lane->ep ? &lane->ep->fid : NULL;
+	*fid++ = lane->cntr ? &lane->cntr->fid : NULL;
+	*fid++ = lane->cq ? &lane->cq->fid : NULL;
+	*fid++ = lane->av ? &lane->av->fid : NULL;
+	*fid = lane->eq ? &lane->eq->fid : NULL;
+	lane->ep = NULL;
+	lane->cntr = NULL;
+	lane->cq = NULL;
+	lane->av = NULL;
+	lane->eq = NULL;
+	lane->wait_fd = -1;
+}
+
+static void closing_close(struct rail_lane *lane)
+{
+	static const char *const what[RAIL_LANE_FIDS] = {
+		"endpoint", "counter", "completion queue", "address vector",
+		"event queue",
+	};
+	struct rail_closing *c = &lane->closing;
+	int i, ret;
+
+	for (i = 0; i < RAIL_LANE_FIDS; i++) {
+		ret = c->fid[i] ? fi_close(c->fid[i]) : 0;
+		c->fid[i] = NULL;
+		if (ret)
+			TEI_WARN("rail", "%s: closing its %s: %s",
+				 lane->rail->name, what[i], fi_strerror(-ret));
+	}
+	__atomic_store_n(&c->over, true, __ATOMIC_RELEASE);
+	rail_progress_wake(lane->rail->dp);
+}
+
+static void *closing_main(void *lane)
+{
+	closing_close(lane);
+	return NULL;
+}
+
+void rail_closing_start(struct rail_lane *lane)
+{
+	struct rail_closing *c = &lane->closing;
+
+	if (c->under_way || !lane->ep)
+		return;
+	closing_detach(lane);
+	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
+	__atomic_store_n(&c->over, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&c->under_way, true, __ATOMIC_RELEASE);
+	c->started = !tei_thread_start(&c->closer, false, closing_main, lane);
+	if (!c->started)
+		closing_close(lane);
+}
+
+bool rail_closing_under_way(const struct rail_lane *lane)
+{
+	return __atomic_load_n(&lane->closing.under_way, __ATOMIC_ACQUIRE);
+}
+
+/* --- what was posted ----------------------------------------------------- */
+
+/* Messages that were under way on a closed lane are lost; their buffers not. */
+static void closing_reclaim_tx(struct rail_lane *lane)
+{
+	struct rail *rail = lane->rail;
+	int i;
+
+	rail_sched_enter(rail->dp);
+	for (i = 0; i < RAIL_TX_MSGS; i++) {
+		if (rail->tx[i].lane != lane)
+			continue;
+		rail->tx[i].lane = NULL;
+		rail_path_sent(&rail->tx[i]);
+		__atomic_fetch_sub(&lane->msgs, 1, __ATOMIC_RELAXED);
+		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
+	}
+	rail_sched_leave(rail->dp);
+}
+
+static void closing_end(struct rail_lane *lane, struct tei_list *aborted)
+	TEI_REQUIRES(lane->lock)
+{
+	__atomic_store_n(&lane->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
+	__atomic_store_n(&lane->inflight, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->inflight_bytes, 0, __ATOMIC_RELAXED);
+	rail_window_empty(lane);
+	tei_list_splice_tail(aborted, &lane->posted);
+	closing_reclaim_tx(lane);
+}
+
+static void closing_join(struct rail_closing *c)
+{
+	if (c->started)
+		pthread_join(c->closer, NULL);
+	c->started = false;
+	__atomic_store_n(&c->under_way, false, __ATOMIC_RELEASE);
+}
+
+bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
+{
+	struct rail_closing *c = &lane->closing;
+
+	if (!c->under_way || !__atomic_load_n(&c->over, __ATOMIC_ACQUIRE))
+		return false;
+	closing_join(c);
+	closing_end(lane, aborted);
+	return true;
+}
+
+void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
+{
+	if (lane->closing.under_way) {
+		closing_join(&lane->closing);
+	} else {
+		closing_detach(lane);
+		closing_close(lane);
+	}
+	closing_end(lane, aborted);
+}
+
+/* --- with its connections ------------------------------------------------ */
+
+void rail_lane_shut(struct rail_lane *lane, bool beside)
+{
+	struct rail_done done;
+	struct tei_list none;
+
+	tei_list_init(&none);
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	rail_cut(lane, &done);
+	if (beside)
+		rail_closing_start(lane);
+	else
+		rail_lane_close(lane, &none);
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(lane->rail->dp, &done);
+}
