@@ -31,16 +31,16 @@
 #define CUT_DEPTH	4			/* epoll in epoll in … */
 #define CUT_NS		(50 * TEI_NS_PER_MS)	/* bound of the draining */
 #define CUT_QUIET	8			/* polls without any event */
+#define CUT_FOUND	4			/* connections of one peer */
 
 /* What is looked for among a lane's sockets, and what there was. */
 struct cut {
 	bool shut;			/* those that are meant */
 	const struct sockaddr *peer;	/* NULL: all */
-	uint32_t heard_ms;		/* 0: not looked at */
-	bool asked;			/* something was sent there since */
 	uint32_t meant, others, nameless, listening;
-	bool heard;			/* from some that are meant */
 	bool lives;			/* some that is meant */
+	int fd[CUT_FOUND];		/* of those meant, and their files */
+	unsigned long ino[CUT_FOUND];
 };
 
 static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
@@ -85,7 +85,7 @@ static void cut_nameless(int fd, struct cut *c)
 		c->nameless++;
 }
 
-static void cut_socket(int fd, struct cut *c)
+static void cut_socket(int fd, unsigned long ino, struct cut *c)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof(sa);
@@ -105,8 +105,11 @@ static void cut_socket(int fd, struct cut *c)
 			return;
 		}
 	}
+	if (c->meant < CUT_FOUND) {
+		c->fd[c->meant] = fd;
+		c->ino[c->meant] = ino;
+	}
 	c->meant++;
-	c->heard |= c->heard_ms && rail_tcp_heard(fd, c->heard_ms, c->asked);
 	c->lives |= cut_lives(fd);
 	if (c->shut)
 		shutdown(fd, SHUT_RDWR);
@@ -126,7 +129,7 @@ static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 	    (ino && st.stx_ino != ino))
 		return;
 	if (S_ISSOCK(st.stx_mode)) {
-		cut_socket(fd, c);
+		cut_socket(fd, st.stx_ino, c);
 		return;
 	}
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
@@ -190,15 +193,39 @@ enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 	return cut_find(lane, addr, len, false);
 }
 
+/* One of those found; its number may be another file's by now. */
+static bool cut_heard_one(const struct cut *found, uint32_t i, uint32_t ms,
+			  bool asked)
+{
+	struct cut c = { .peer = found->peer };
+
+	cut_watched(found->fd[i], found->ino[i], 1, &c);
+	return c.meant && rail_tcp_heard(found->fd[i], ms, asked);
+}
+
 bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
 		    uint32_t ms, bool asked)
 {
-	struct cut c = { .peer = addr, .heard_ms = ms, .asked = asked };
+	struct cut c = { .peer = addr };
+	bool heard = false;
+	uint32_t i;
+	int fd = -1;
 
-	if (!cut_can(lane, &c, len))
+	tei_mutex_lock(&lane->lock);
+	if (cut_can(lane, &c, len))
+		fd = fcntl(lane->wait_fd, F_DUPFD_CLOEXEC, 0);
+	tei_mutex_unlock(&lane->lock);
+	if (fd < 0)
 		return false;
-	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
-	return c.heard;
+	/* a thousand connections take milliseconds: without the lock they may
+	 * be closed meanwhile, so nothing is done but look */
+	cut_watched(fd, 0, CUT_DEPTH, &c);
+	close(fd);
+	tei_mutex_lock(&lane->lock);
+	for (i = 0; lane->ep && i < c.meant && i < CUT_FOUND; i++)
+		heard |= cut_heard_one(&c, i, ms, asked);
+	tei_mutex_unlock(&lane->lock);
+	return heard;
 }
 
 bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)

@@ -229,19 +229,20 @@ static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    struct rail_path *path, uint64_t now)
 {
+	struct rail_renew *renew = &peer->renew[lane->rail->index];
 	uint64_t patience = fence_patience(lane->rail);
 
-	if (__atomic_exchange_n(&peer->linked, false, __ATOMIC_RELAXED)) {
-		peer->stuck_tries = 0;
-		peer->stuck_next_ns = 0;
+	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED)) {
+		renew->tries = 0;
+		renew->next_ns = 0;
 	}
-	if (now < peer->stuck_next_ns ||
+	if (now < renew->next_ns ||
 	    !fence_path_stuck(lane, path, now, patience) ||
 	    !fence_worth(peer, lane, now))
 		return;
-	if (peer->stuck_tries < FENCE_STUCK_TRIES)
-		peer->stuck_tries++;
-	peer->stuck_next_ns = now + (patience << peer->stuck_tries);
+	if (renew->tries < FENCE_STUCK_TRIES)
+		renew->tries++;
+	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->stuck_ns = now;
 	fence_retire(lane);
 }

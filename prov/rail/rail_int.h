@@ -598,9 +598,11 @@ struct tei_rail_peer {
 	bool evicted;			/* gone, and not counted any more */
 	uint64_t probe_ns;		/* probing since */
 	bool bye_sent;			/* tear-down only */
-	uint64_t stuck_next_ns;		/* thread: no new lane before that */
-	uint32_t stuck_tries;		/* thread */
-	bool linked;			/* atomic: some path has connected */
+	struct rail_renew {		/* lanes for paths that are stuck */
+		uint64_t next_ns;	/* thread: none before that */
+		uint32_t tries;		/* thread */
+		bool linked;		/* atomic: a path has connected */
+	} renew[TEI_RAIL_MAX];		/* by our rail */
 	bool warm_wanted;		/* connect every pair of rails */
 	uint64_t warm_left;		/* thread: rails still to connect */
 	struct tei_log_limit err_limit;
@@ -838,9 +840,11 @@ enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len) TEI_REQUIRES(lane->lock);
 /* Whether the kernel heard anything from there in the last milliseconds, or
  * knows that the process there leaves its sockets unread; asked: that was made
- * sure of by a message, so that it counts if all has been acknowledged. */
+ * sure of by a message, so that it counts if all has been acknowledged. The
+ * thread, which alone closes lanes; the lane is not locked for long, however
+ * many connections it has. */
 bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
-		    uint32_t ms, bool asked) TEI_REQUIRES(lane->lock);
+		    uint32_t ms, bool asked);
 /* Whether there is none to that address that could still carry anything, as far
  * as the provider shows its sockets. */
 bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)

@@ -352,7 +352,8 @@ static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 	    path->lane_gen != lane->gen)
 		return;
 	if (connected && !path->connected)
-		__atomic_store_n(&path->peer->linked, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&path->peer->renew[lane->rail->index].linked,
+				 true, __ATOMIC_RELAXED);
 	path->connected = connected;
 }
 

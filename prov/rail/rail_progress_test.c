@@ -245,6 +245,38 @@ static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 	progress_end(&rig);
 }
 
+/* What connects by another rail says nothing of one that does not. */
+static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
+{
+	uint64_t now = 100 * TEI_NS_PER_SEC;
+	struct rail_path path = {
+		.since_ns = now - TEI_NS_PER_SEC, .blocked_ns = now,
+	};
+	struct rail_renew *renew;
+	struct progress_rig rig;
+	struct rail_lane *lane;
+
+	progress_begin(&rig);
+	test_plane_still(&rig.from);
+	lane = &rig.from.dp->rails[0]->init[0];
+	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
+	path.lane_gen = lane->gen;
+	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	renew = rig.peer->renew;
+	renew[0].linked = false;
+	renew[0].next_ns = now + 1;
+	renew[1].linked = true;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
+	/* nor does its pause hold up this one */
+	renew[0].linked = true;
+	renew[1].next_ns = now + 1;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
+	CU_ASSERT(renew[0].next_ns > now);
+	progress_end(&rig);
+}
+
 /* --- where the thread runs ----------------------------------------------- */
 
 static int test_first_cpu(void)
@@ -324,6 +356,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	{ "the_thread_takes_over_from_a_sleeper",
 	  test_the_thread_takes_over_from_a_sleeper },
 	{ "planes_without_work_sleep", test_planes_without_work_sleep },
+	{ "each_rail_has_its_own_pause_before_a_new_lane",
+	  test_each_rail_has_its_own_pause_before_a_new_lane },
 	{ "a_lane_may_take_as_long_to_connect_as_some_to_open",
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
 	{ "the_thread_runs_where_it_is_told_to",

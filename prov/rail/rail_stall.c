@@ -170,7 +170,7 @@ bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 {
 	struct tei_rail_dp *dp = peer->dp;
 	struct tei_rail_addr addr;
-	bool moved, heard;
+	bool moved;
 
 	/* the last chance for what is there but was not read */
 	rail_lane_run(lane);
@@ -180,11 +180,8 @@ bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 	rail_sched_leave(dp);
 	if (moved || tei_now_ns() - doubt_ns > STALL_DOUBT_NS)
 		return !moved;
-	tei_mutex_lock(&lane->lock);
-	heard = rail_cut_heard(lane, addr.bytes, addr.len, STALL_HEARD_MS,
+	return !rail_cut_heard(lane, addr.bytes, addr.len, STALL_HEARD_MS,
 			       asked);
-	tei_mutex_unlock(&lane->lock);
-	return !heard;
 }
 
 static size_t stall_ping(struct tei_rail_peer *p, uint8_t *buf)
