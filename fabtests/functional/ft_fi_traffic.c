@@ -2,7 +2,7 @@
 /*
  * Messages of all sizes, tagged ones among them, and atomics between them, over
  * two rails for a while: none is lost, comes twice, is overtaken or done twice.
- * ft_fi_traffic [SECONDS]; between namespaces (fi_rig.h) links may be cut
+ * ft_fi_traffic [SECONDS [LONGEST]], the latter in bytes; between namespaces (fi_rig.h) links may be cut
  * meanwhile.
  */
 #include <stdio.h>
@@ -20,6 +20,7 @@
 #define LAST		UINT64_C(1)	/* flag of the last message */
 
 static unsigned int traffic_seconds = 1;
+static size_t traffic_longest = LONGEST;
 
 /* What each message begins with. */
 struct traffic_head {
@@ -30,7 +31,9 @@ static size_t traffic_length(uint64_t i)
 {
 	static const size_t len[] = { 16, 200, 5000, 16264, 16265, LONGEST };
 
-	return len[(i * 7 + i / 5) % (sizeof(len) / sizeof(len[0]))];
+	size_t l = len[(i * 7 + i / 5) % (sizeof(len) / sizeof(len[0]))];
+
+	return l < traffic_longest ? l : traffic_longest;
 }
 
 static void traffic_make(uint8_t *p, uint64_t i, bool last)
@@ -159,6 +162,8 @@ int main(int argc, char **argv)
 		return ft_skip("built without the provider");
 	if (argc > 1)
 		traffic_seconds = (unsigned int)atoi(argv[1]);
+	if (argc > 2)
+		traffic_longest = strtoul(argv[2], NULL, 10);
 	if (!fi_rig_apart())
 		setenv("FI_MOONRAIL_ADDR", "127.0.0.1,127.0.0.2", 0);
 	good = fi_rig_run("moonrail", 0, traffic, &missing);
