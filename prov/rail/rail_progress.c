@@ -22,7 +22,7 @@
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
-#define PROGRESS_IDLE_SLEEP_NS	TEI_NS_PER_SEC	/* no live task */
+#define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 #define PROGRESS_LANES		2	/* fds before those of lanes */
 
@@ -386,9 +386,11 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	if (ret > 0 && pr->fds[1].revents)
 		dp->health_ns = 0;	/* it is looked at now */
 	if (ret > 0 && pr->fds[0].revents & POLLIN) {
-		__atomic_store_n(&dp->wake_pending, false, __ATOMIC_SEQ_CST);
+		/* in this order: a wake-up that comes between is not lost */
 		ret = read(dp->wake_fd, &junk, sizeof(junk));
 		(void)ret;
+		(void)__atomic_exchange_n(&dp->wake_pending, false,
+					  __ATOMIC_SEQ_CST);
 	}
 out:
 	__atomic_store_n(&dp->thread_trusts, false, __ATOMIC_SEQ_CST);

@@ -306,6 +306,30 @@ static cpu_set_t test_cpus_of(const char *text)
 	return cpus;
 }
 
+/* One that comes while the thread takes note of those before it is none less. */
+static void test_the_thread_hears_every_wake_up(void)
+{
+	struct timespec nap = { .tv_nsec = 1000000 };
+	uint64_t end = tei_now_ns() + 2 * TEI_NS_PER_SEC;
+	struct tei_rail_dp *dp = NULL;
+	struct test_plane p;
+	struct tei_rail_dp_attr attr = { .settings = &p.settings,
+					 .name = "none" };
+	struct tei_err err;
+	int i;
+
+	test_plane_init(&p);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_dp_open(&attr, &err, &dp), 0);
+	while (tei_now_ns() < end)
+		for (i = 0; i < 100; i++)
+			rail_progress_wake(dp);
+	for (i = 0; i < 2000 && __atomic_load_n(&dp->wake_pending,
+						__ATOMIC_SEQ_CST); i++)
+		nanosleep(&nap, NULL);
+	CU_ASSERT_FALSE(__atomic_load_n(&dp->wake_pending, __ATOMIC_SEQ_CST));
+	tei_rail_dp_close(dp, 0);
+}
+
 static void test_the_thread_runs_where_it_is_told_to(void)
 {
 	int first = test_first_cpu();
@@ -360,6 +384,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_each_rail_has_its_own_pause_before_a_new_lane },
 	{ "a_lane_may_take_as_long_to_connect_as_some_to_open",
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
+	{ "the_thread_hears_every_wake_up",
+	  test_the_thread_hears_every_wake_up },
 	{ "the_thread_runs_where_it_is_told_to",
 	  test_the_thread_runs_where_it_is_told_to },
 	{ "no_cpus_for_the_thread_is_an_error",
