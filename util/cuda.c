@@ -22,6 +22,8 @@ enum {
 	CUDA_INVALID_CONTEXT = 201,
 	CUDA_NOT_READY = 600,
 	CUDA_CONTEXT_DESTROYED = 709,
+	CUDA_CAPTURE_FIRST = 900,	/* refused since a stream is captured */
+	CUDA_CAPTURE_LAST = 908,
 };
 
 enum { CUDA_MEMORY_DEVICE = 2 };
@@ -36,6 +38,7 @@ enum {
 };
 
 #define CUDA_STREAM_NON_BLOCKING	1u
+#define CUDA_CAPTURE_RELAXED		2
 #define CUDA_EVENT_NO_TIMING		2u
 #define CUDA_PIN_PORTABLE		1u
 
@@ -64,6 +67,7 @@ struct tei_cuda {
 	int (*event_destroy)(void *);
 	int (*event_record)(void *, void *);
 	int (*event_query)(void *);
+	int (*capture_mode)(int *);
 };
 
 /* The names that a program compiled for CUDA 11 or later is linked to. */
@@ -96,6 +100,8 @@ static const struct {
 	{ "cuEventDestroy_v2", offsetof(struct tei_cuda, event_destroy) },
 	{ "cuEventRecord", offsetof(struct tei_cuda, event_record) },
 	{ "cuEventQuery", offsetof(struct tei_cuda, event_query) },
+	{ "cuThreadExchangeStreamCaptureMode",
+	  offsetof(struct tei_cuda, capture_mode) },
 };
 
 static void cuda_explain(struct tei_err *err, int code, const char *text)
@@ -288,13 +294,21 @@ int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 
 /* --- contexts, streams, events ------------------------------------------- */
 
-/* What a query has answered. */
+/* What a query has answered. While a stream is captured it may not tell. */
 static int cuda_over(const struct tei_cuda *cuda, int result, const char *call,
 		     struct tei_err *err)
 {
-	if (result == CUDA_NOT_READY)
+	if (result == CUDA_NOT_READY ||
+	    (result >= CUDA_CAPTURE_FIRST && result <= CUDA_CAPTURE_LAST))
 		return 0;
 	return result ? cuda_check(cuda, result, call, err) : 1;
+}
+
+void tei_cuda_relax(struct tei_cuda *cuda)
+{
+	int mode = CUDA_CAPTURE_RELAXED;
+
+	cuda->capture_mode(&mode);
 }
 
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err)

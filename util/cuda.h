@@ -55,6 +55,13 @@ struct tei_cuda_mem {
 int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 		   struct tei_cuda_mem *out, struct tei_err *err);
 
+/*
+ * For a thread of ours: its calls neither fail nor end a capture of streams into
+ * a graph that another thread of the program has begun (in the global mode,
+ * which is the default).
+ */
+void tei_cuda_relax(struct tei_cuda *cuda);
+
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err);
 void tei_cuda_pop(struct tei_cuda *cuda);
 

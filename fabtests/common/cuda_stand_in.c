@@ -17,12 +17,14 @@ enum {
 	OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3,
 	INVALID_DEVICE = 101, INVALID_CONTEXT = 201, ALREADY_REGISTERED = 712,
 	NOT_REGISTERED = 713, INVALID_HANDLE = 400, NOT_READY = 600,
+	CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
 };
 
 #define DEVICES 2
 #define DEPTH	16			/* of a thread's stack of contexts */
 #define MEMORIES 80
 #define PINS	64
+#define CAPTURE_RELAXED 2
 
 struct context {
 	int device;
@@ -55,6 +57,7 @@ struct memory {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
 static bool initialised, held;
+static bool capturing, capture_lost;
 static struct memory memories[MEMORIES];
 static struct { char *at; size_t len; } pins[PINS];
 static struct job *jobs, **jobs_end = &jobs;
@@ -69,6 +72,7 @@ static int fail_result;
 
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local unsigned int depth;
+static _Thread_local int capture_mode;	/* 0: global */
 
 /* --- what every call begins with ----------------------------------------- */
 
@@ -102,6 +106,18 @@ static int enter(const char *call, bool in_context)
 	if (ret)
 		pthread_mutex_unlock(&lock);
 	return ret;
+}
+
+/* As enter, of a call that others may not make while a stream is captured. */
+static int enter_unsafe(const char *call)
+{
+	int ret = enter(call, true);
+
+	if (ret || !capturing || capture_mode == CAPTURE_RELAXED)
+		return ret;
+	capture_lost = true;
+	pthread_mutex_unlock(&lock);
+	return CAPTURE_UNSUPPORTED;
 }
 
 static int leave(int ret)
@@ -489,7 +505,7 @@ EXPORT int cuStreamQuery(void *stream);
 EXPORT int cuStreamQuery(void *stream)
 {
 	struct object *s = stream;
-	int ret = enter("cuStreamQuery", true);
+	int ret = enter_unsafe("cuStreamQuery");
 
 	if (ret)
 		return ret;
@@ -529,7 +545,7 @@ EXPORT int cuEventRecord(void *event, void *stream)
 EXPORT int cuEventQuery(void *event);
 EXPORT int cuEventQuery(void *event)
 {
-	int ret = enter("cuEventQuery", true);
+	int ret = enter_unsafe("cuEventQuery");
 	struct object *e = event;
 
 	if (ret)
@@ -650,6 +666,29 @@ EXPORT int cuGetErrorName(int result, const char **name)
 }
 
 /* --- what the real one lacks --------------------------------------------- */
+
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode);
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	int was = capture_mode;
+
+	capture_mode = *mode;
+	*mode = was;
+	return OK;
+}
+
+EXPORT int stand_in_capture(int on);
+EXPORT int stand_in_capture(int on)
+{
+	bool lost;
+
+	pthread_mutex_lock(&lock);
+	capturing = on;
+	lost = capture_lost;
+	capture_lost = false;
+	pthread_mutex_unlock(&lock);
+	return lost ? CAPTURE_INVALIDATED : OK;
+}
 
 EXPORT void stand_in_fail(const char *call, unsigned int after, int result);
 EXPORT void stand_in_fail(const char *call, unsigned int after, int result)

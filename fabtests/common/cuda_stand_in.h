@@ -34,6 +34,9 @@ struct cuda_stand_in {
 	/* The call (by its name there, without a version) fails once with that
 	 * result, after so many that do as they are told. */
 	void (*fail)(const char *call, unsigned int after, int result);
+	/* A stream is being captured, or that ends; 0, or that a call has ended
+	 * it. */
+	int (*capture)(int on);
 	/* Copies that were asked for are not begun while it is on. */
 	void (*hold)(int on);
 	/* Streams, events, pinned ranges that live, primary contexts that were

@@ -190,6 +190,24 @@ static void failed_call_fails_the_operation(void)
 	copy_close(&r);
 }
 
+/* A graph that the program makes is none of a copy's business. */
+static void capture_elsewhere_is_left_alone(void)
+{
+	struct copy_rig r = copy_open(30, COPY_SIZE);
+	struct gpu_test_op op;
+
+	r.driver->capture(1);
+	CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr, copy_host(&r, 0),
+				 COPY_SIZE));
+	CU_ASSERT_EQUAL(r.driver->capture(0), 0);
+	/* nor does one that cannot be asked about fail */
+	r.driver->fail("cuEventQuery", 0, 900);
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr, copy_host(&r, 0),
+				  COPY_SIZE));
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
+	copy_close(&r);
+}
+
 /* A failure says that the copy is not done, not that it has ended. */
 static void failed_copy_that_hangs_keeps_its_memory(void)
 {
@@ -327,6 +345,7 @@ const struct tei_test_case copy_cases[] = {
 	{ "cancelled_one_ends_once_its_copies_have",
 	  cancelled_one_ends_once_its_copies_have },
 	{ "failed_call_fails_the_operation", failed_call_fails_the_operation },
+	{ "capture_elsewhere_is_left_alone", capture_elsewhere_is_left_alone },
 	{ "failed_copy_that_hangs_keeps_its_memory",
 	  failed_copy_that_hangs_keeps_its_memory },
 	{ "context_that_cannot_be_had_ends_no_copy",
