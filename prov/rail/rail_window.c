@@ -127,13 +127,14 @@ static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
 
 /*
  * Service rate: bytes per busy time, smoothed, in times of at least 1 ms, and
- * what is left when the lane is idle; but of a busy time that is shorter as a
- * whole only if there are enough bytes.
+ * what is left when the lane is idle, once a rate is known; but of a busy time
+ * that is shorter as a whole only if there are enough bytes.
  */
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 {
 	struct rail *rail = lane->rail;
 	uint64_t ns = now - lane->busy_ns, rest = now - lane->served_ns;
+	uint64_t old = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
 	uint64_t rate;
 
 	lane->served_ns = now;
@@ -147,10 +148,9 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	}
 	if (ns < TEI_NS_PER_MS &&
 	    (!ns || lane->inflight ||
-	     (lane->whole && lane->served < WINDOW_WHOLE)))
+	     (lane->whole ? lane->served < WINDOW_WHOLE : !old)))
 		return;
-	rate = window_mean(__atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED),
-			   lane->served, ns);
+	rate = window_mean(old, lane->served, ns);
 	__atomic_store_n(&rail->rate_bps, rate, __ATOMIC_RELAXED);
 	lane->served = 0;
 	lane->busy_ns = now;

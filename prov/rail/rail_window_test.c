@@ -155,6 +155,27 @@ static void test_the_end_of_a_batch_is_no_rate(void)
 	free(rig);
 }
 
+/* The same before any rate is known: a connection took its time, say. */
+static void test_the_end_of_the_first_batch_is_no_rate(void)
+{
+	struct window_rig *rig = window_begin(1);
+	struct rail_lane *lane = window_lane(rig, 0);
+	struct rail_slice first = { .len = WINDOW_MIB };
+
+	tei_mutex_lock(&lane->lock);
+	rail_window_begin(lane, &first, rig->now);
+	lane->inflight = 1;
+	rig->now += 150 * TEI_NS_PER_MS;
+	rail_window_measure(lane, WINDOW_MIB, rig->now);
+	lane->inflight = 0;
+	rig->now += 5 * TEI_NS_PER_US;
+	rail_window_measure(lane, WINDOW_MIB, rig->now);
+	tei_mutex_unlock(&lane->lock);
+	CU_ASSERT_EQUAL(rig->rail[0].rate_bps, 0);
+	CU_ASSERT_EQUAL(rig->rail[0].window, RAIL_WINDOW_FIRST);
+	free(rig);
+}
+
 /*
  * A peer that has stopped: what it holds is neither in the way of others nor
  * counts as slowness.
@@ -307,6 +328,8 @@ const struct tei_test_case rail_window_cases[] = {
 	  test_short_requests_open_the_window },
 	{ "the_end_of_a_batch_is_no_rate",
 	  test_the_end_of_a_batch_is_no_rate },
+	{ "the_end_of_the_first_batch_is_no_rate",
+	  test_the_end_of_the_first_batch_is_no_rate },
 	{ "what_is_stuck_does_not_count", test_what_is_stuck_does_not_count },
 	{ "a_window_grows_with_the_way", test_a_window_grows_with_the_way },
 	{ "rails_end_together", test_rails_end_together },
