@@ -114,18 +114,23 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 }
 
 /*
- * A piece's target does not answer. Those that wait, and aim there, would each
- * wait as long in turn.
+ * A piece's target does not answer. Those that aim there and have no slot would
+ * each wait as long in turn; who has one has a time of its own.
  */
 static void stage_purge(struct engine_staging *s,
 			const struct engine_stage *silent,
-			const struct tei_err *err) TEI_REQUIRES(s->lock)
+			const struct tei_err *piece) TEI_REQUIRES(s->lock)
 {
 	struct engine_stage *stage;
+	struct tei_err err;
 
+	stage_err(&err, TEI_ERR_ENDPOINT,
+		  "its turn had not come, others to its target made no progress for MC_SLICE_TIMEOUT");
+	memcpy(err.peer, piece->peer, sizeof(err.peer));
 	tei_list_foreach(stage, &s->live, struct engine_stage, live)
-		if (stage->to.any == silent->to.any && stage->queued)
-			stage_fail(s, stage, STATUS_FAILED, err);
+		if (stage->to.any == silent->to.any && stage->queued &&
+		    !stage->running)
+			stage_fail(s, stage, STATUS_FAILED, &err);
 }
 
 /* --- steps --------------------------------------------------------------- */
@@ -175,9 +180,11 @@ static void slot_railed(struct tei_rail_task *task, enum tei_rail_end end,
 			const struct tei_err *err)
 {
 	int status = engine_rail_status(end);
+	struct stage_slot *slot = tei_container_of(task, struct stage_slot,
+						   far.rail);
 
-	slot_note(tei_container_of(task, struct stage_slot, far.rail),
-		  status == STATUS_COMPLETED ? 0 : status, err);
+	slot->silent = task->silent;
+	slot_note(slot, status == STATUS_COMPLETED ? 0 : status, err);
 }
 
 static void slot_filed(struct tei_nvmeof_op *op, int code,
@@ -275,6 +282,7 @@ static void slot_begin(struct engine_staging *s, struct stage_slot *slot,
 
 	slot->step = step;
 	slot->stopped = false;
+	slot->silent = false;
 	tei_mutex_unlock(&s->lock);
 	ret = step == STAGE_COPY ? slot_copy(slot) : slot_far(slot);
 	tei_mutex_lock(&s->lock);
@@ -327,9 +335,7 @@ static void stage_step_over(struct engine_staging *s, struct stage_slot *slot)
 
 	if (slot->end) {
 		stage_fail(s, stage, slot->end, &slot->err);
-		if (slot->step == STAGE_FAR && stage->far == STAGE_BY_RAIL &&
-		    (slot->end == STATUS_TIMEOUT ||
-		     slot->err.code == TEI_ERR_ENDPOINT))
+		if (slot->silent)
 			stage_purge(s, stage, &slot->err);
 	} else if (last) {
 		__atomic_store_n(&stage->moved, stage->moved + slot->length,

@@ -42,9 +42,11 @@
  *			TIMEOUT, since GPU memory may still change, a write
  *			FAILED, since it went nowhere; the slot is left alone
  *			until the GPU is done with it
- *	a silent target	as tasks by rail end; those that wait for a slot and
- *			aim at it end with them. One target has half of a
- *			pool's slots at most, so others go on meanwhile
+ *	a silent target	as tasks by rail end. Once MC_SLICE_TIMEOUT has ended a
+ *			piece, so do those that aim there and have no slot; how
+ *			else a piece ends concerns its own task only. One target
+ *			has half of a pool's slots at most, so others go on
+ *			meanwhile
  *	close		all end FAILED, as if cancelled; it waits for that
  *
  * The lock stands below a batch's and above those of the modules.

@@ -38,6 +38,7 @@ struct stage_slot {
 	/* staging->lock */
 	struct tei_list node;		/* in staging->ended, or alone */
 	int end;			/* how the step has ended: 0, STATUS_… */
+	bool silent;			/* by MC_SLICE_TIMEOUT, at the target */
 	struct tei_err err;		/* why */
 };
 

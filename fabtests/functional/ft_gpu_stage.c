@@ -160,6 +160,30 @@ static void cancel_on_the_rail(struct stage_rig *rig, int op)
 	fx_job_free(&job);
 }
 
+/*
+ * The end of one concerns no other: the target is stopped for a while, far less
+ * than MC_SLICE_TIMEOUT, and one of two that aim at it is ended meanwhile.
+ */
+static void cancel_beside_another(struct stage_rig *rig)
+{
+	struct fx_job first = stage_job(rig, OPCODE_WRITE, 0), second = first;
+
+	if (!ft_ok(fx_peer_pause(&rig->peer), "target_is_stopped"))
+		return;
+	ft_ok(!fx_job_start(&first) && !fx_job_start(&second),
+	      "two_writes_start");
+	stage_nap(100000);
+	te_cancel_batch(rig->engine, first.id);
+	ft_ok(fx_job_wait(&first, FX_LONG_MS), "the_first_is_cancelled");
+	stage_nap(200000);
+	ft_ok(!fx_job_poll(&second), "the_second_waits_on");
+	fx_peer_resume(&rig->peer);
+	ft_ok(fx_job_wait(&second, FX_LONG_MS) &&
+	      second.n[STATUS_COMPLETED] == 1, "and_is_completed");
+	fx_job_free(&first);
+	fx_job_free(&second);
+}
+
 /* While it waits for a slot, and is not begun. */
 static void cancel_in_the_queue(struct stage_rig *rig)
 {
@@ -406,6 +430,7 @@ static void destroyed(struct stage_rig *rig)
 /* Many tasks, few slots: all end, and soon. */
 static void dead(struct stage_rig *rig)
 {
+	struct te_error err = { 0 };
 	struct fx_job job;
 	uint64_t start;
 
@@ -419,6 +444,10 @@ static void dead(struct stage_rig *rig)
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
 	      !job.n[STATUS_COMPLETED], "none_is_completed_at_a_dead_target");
 	ft_ok(ft_now_ns() - start < 20000000000ULL, "and_all_end_together");
+	ft_ok(!te_task_error(rig->engine, job.id, 127, &err, sizeof(err)) &&
+	      err.code == -201 && strstr(err.text, "turn had not come") &&
+	      !strcmp(err.peer, rig->peer.name),
+	      "the_last_tells_that_it_waited");
 	fx_job_free(&job);
 	fx_peer_drop(&rig->peer);
 	destroyTransferEngine(rig->engine);
@@ -500,6 +529,7 @@ int main(int argc, char **argv)
 	cancel_in_the_copy(&rig);
 	cancel_on_the_rail(&rig, OPCODE_WRITE);
 	cancel_on_the_rail(&rig, OPCODE_READ);
+	cancel_beside_another(&rig);
 	cancel_in_the_queue(&rig);
 	cancel_at_any_time(&rig);
 	deadline(&rig);

@@ -71,6 +71,7 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			deadline_err(p, newest, &err);
 			if (tei_log_permit(&p->err_limit, &left))
 				TEI_WARN("rail", "%s: %s", p->name, err.text);
+			t->silent = true;
 			t->end_stage = 1;
 			t->end_ns = now;
 			*retire = true;

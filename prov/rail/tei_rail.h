@@ -410,6 +410,9 @@ struct tei_rail_task {
 	 * nothing has come of the task for half a second.
 	 */
 	uint8_t rail;
+	/* not by the caller: MC_SLICE_TIMEOUT ended it. Under dp->sched, and the
+	 * caller's from done on */
+	bool silent;
 	/*
 	 * NULL for most. Several pieces: remote and local are the first ones',
 	 * length is the sum. An atomic: length is its width, 4 or 8, remote a
