@@ -224,6 +224,8 @@ check-threads: CHECKS = $(UNIT_FILES) \
 run_tests = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 	    SANITIZE='$(WITH_SANITIZE)' \
 	    sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)'
+sanitized = $(if $(filter yes,$(WITH_SANITIZE)),sh \
+	    $(SRCDIR)/fabtests/scripts/sanitized.sh)
 with-tests:
 ifneq ($(WITH_TESTS),yes)
 	@echo 'configured with --disable-tests' >&2; exit 1
@@ -245,7 +247,7 @@ check-stress: with-tests lib $(STRESS_FILES)
 		$(SRCDIR)/fabtests/stress/stress_links.sh
 stress: lib $(STRESS_FILES)
 	@for t in $(STRESS_FILES); do SRC='$(SRCDIR)' BUILD='$(B)' \
-		$$t $(STRESS_ON) '$(STRESS)' || exit 1; done
+		$(sanitized) $$t $(STRESS_ON) '$(STRESS)' || exit 1; done
 
 # In a virtual machine, with devices that this one lacks; for want of a machine
 # it may be left out.

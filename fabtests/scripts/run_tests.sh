@@ -32,21 +32,12 @@ fails=$logs/fails
 passed=0 failed=0 skipped=0
 running=''
 
-# Sanitized programs are slow, and map their shadow where a randomised
-# layout of many bits may put something else.
+# Sanitized programs are slow.
 slower=1
-no_aslr=''
+sanitized=''
 if [ "${SANITIZE:-no}" = yes ]; then
 	slower=3
-	! setarch "$(uname -m)" -R true 2>/dev/null ||
-		no_aslr="setarch $(uname -m) -R"
-	supp=$SRC/fabtests/scripts
-	export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
-	export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$supp/lsan.supp:print_suppressions=0}"
-	export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$supp/tsan.supp:halt_on_error=0:exitcode=66}"
-	# hwloc unloads its plugins, so that what they leak has no name
-	export HWLOC_PLUGINS_PATH="$logs"
-	export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+	sanitized="sh $SRC/fabtests/scripts/sanitized.sh"
 fi
 
 stop_running()
@@ -88,7 +79,7 @@ run_one()
 	seconds=$1 log=$2
 	shift 2
 	# shellcheck disable=SC2086
-	timeout -k 5 "$seconds" $no_aslr "$@" </dev/null >"$log" 2>&1 &
+	timeout -k 5 "$seconds" $sanitized "$@" </dev/null >"$log" 2>&1 &
 	running=$!
 	wait "$running"
 	status=$?
