@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE_LOOK	64u	/* tasks looked at for one that may begin */
-
 static void stage_err(struct tei_err *err, int code, const char *text)
 {
 	memset(err, 0, sizeof(*err));
@@ -407,17 +405,29 @@ static uint32_t pool_share(const struct stage_pool *pool, const void *to)
 	return n;
 }
 
-/* The task whose turn it is, or NULL. */
+static bool pool_full(const struct stage_pool *pool,
+		      const struct engine_stage *stage)
+{
+	return pool_share(pool, stage->to.any) >= STAGE_SLOTS / 2;
+}
+
+/*
+ * The task whose turn it is, or NULL. A slot is idle, so one target at most has
+ * its share: its tasks go aside, each once for a slot that it gets.
+ */
 static struct engine_stage *pool_pick(struct stage_pool *pool)
 {
-	struct engine_stage *stage;
-	uint32_t looked = 0;
+	struct engine_stage *stage, *tmp;
 
-	tei_list_foreach(stage, &pool->queue, struct engine_stage, queue) {
-		if (pool_share(pool, stage->to.any) < STAGE_SLOTS / 2)
+	stage = tei_list_first(&pool->aside, struct engine_stage, queue);
+	if (!tei_list_empty(&pool->aside) && !pool_full(pool, stage))
+		return stage;
+	tei_list_foreach_safe(stage, tmp, &pool->queue, struct engine_stage,
+			      queue) {
+		if (!pool_full(pool, stage))
 			return stage;
-		if (++looked == STAGE_LOOK)
-			break;
+		tei_list_del(&stage->queue);
+		tei_list_add_tail(&pool->aside, &stage->queue);
 	}
 	return NULL;
 }
@@ -444,6 +454,7 @@ static void pool_give_up(struct engine_staging *s, struct stage_pool *pool)
 
 	stage_err(&err, TEI_ERR_CONTEXT,
 		  "the GPU has ended none of its copies, there is no room for others");
+	tei_list_splice_tail(&pool->queue, &pool->aside);
 	while (!tei_list_empty(&pool->queue))
 		stage_fail(s, tei_list_first(&pool->queue, struct engine_stage,
 					     queue), STATUS_FAILED, &err);
@@ -457,7 +468,7 @@ static bool pool_begin(struct engine_staging *s, struct stage_pool *pool)
 	struct stage_slot *slot;
 	bool hopeless;
 
-	if (tei_list_empty(&pool->queue))
+	if (tei_list_empty(&pool->queue) && tei_list_empty(&pool->aside))
 		return false;
 	slot = pool_idle(s, pool, &hopeless);
 	if (!slot && hopeless) {

@@ -90,7 +90,8 @@ struct engine_stage {
 
 	/* the staging's lock */
 	struct tei_list live;		/* all that were started */
-	struct tei_list queue;		/* of its pool, pieces to begin */
+	struct tei_list queue;		/* of its pool, or aside there:
+					   pieces to begin */
 	struct tei_list stop;		/* to be ended, or alone */
 	uint64_t next;			/* bytes given to slots */
 	uint32_t running;		/* slots */

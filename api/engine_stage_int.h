@@ -51,6 +51,8 @@ struct stage_pool {
 	uint32_t tasks;			/* that are here, or about to be */
 	bool leaving;			/* takes no more of them */
 	struct tei_list queue;		/* engine_stage.queue */
+	struct tei_list aside;		/* the same, of one target that has its
+					   share: their turn comes first */
 	struct stage_slot slot[STAGE_SLOTS];
 };
 

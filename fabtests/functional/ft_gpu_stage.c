@@ -241,6 +241,44 @@ static void cancel_at_any_time(struct stage_rig *rig)
 	ft_ok(good, "cancelled_at_any_time_it_is_final");
 }
 
+/* --- targets share the slots --------------------------------------------- */
+
+/* Those to a silent target, however many they are, leave slots to others. */
+static void beside_a_silent_one(struct stage_rig *rig)
+{
+	struct fx_job many = stage_job(rig, OPCODE_WRITE, 0), one = many;
+	struct fx_peer other;
+
+	if (!ft_ok(fx_target_start(&other, STAGE_SIZE) &&
+		   (one.seg = openSegment(rig->engine, other.name)) > 0,
+		   "another_target_starts"))
+		return;
+	one.remote = other.mem.addr;
+	many.len = 8 * FX_MIB;
+	many.block = 16 * FX_KIB;
+	ft_ok(stage_fill(rig, 0, STAGE_SIZE) &&
+	      fx_move(rig->engine, one.seg, OPCODE_WRITE, one.local, one.remote,
+		      1, 0), "which_is_reached");
+	fx_peer_pause(&rig->peer);
+	ft_ok(!fx_job_start(&many), "many_to_a_target_that_is_stopped");
+	stage_nap(100000);
+	ft_ok(!fx_job_start(&one) && fx_job_wait(&one, 10000) &&
+	      one.n[STATUS_COMPLETED] == 1 &&
+	      fx_buf_check(&other.mem, 0, STAGE_SIZE, rig->sequence),
+	      "one_to_the_other_is_completed_meanwhile");
+	ft_ok(!fx_job_poll(&many) && many.n[STATUS_WAITING] == many.tasks,
+	      "the_many_wait");
+	fx_peer_resume(&rig->peer);
+	ft_ok(fx_job_wait(&many, FX_LONG_MS) &&
+	      many.n[STATUS_COMPLETED] == many.tasks &&
+	      fx_buf_check(&rig->peer.mem, 0, many.len, rig->sequence),
+	      "and_are_completed_once_it_goes_on");
+	fx_job_free(&many);
+	fx_job_free(&one);
+	closeSegment(rig->engine, one.seg);
+	fx_peer_stop(&other);
+}
+
 /* --- deadline, failure --------------------------------------------------- */
 
 static void deadline(struct stage_rig *rig)
@@ -532,6 +570,7 @@ int main(int argc, char **argv)
 	cancel_beside_another(&rig);
 	cancel_in_the_queue(&rig);
 	cancel_at_any_time(&rig);
+	beside_a_silent_one(&rig);
 	deadline(&rig);
 	failures(&rig);
 	unregister(&rig, OPCODE_WRITE);
