@@ -318,11 +318,24 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 	return tei_rail_dp_open(&attr, err, &e->dp);
 }
 
+/* Tasks that were submitted may end, the data plane takes no more then. */
+static void engine_quiesce(struct engine *e)
+{
+	uint64_t until = tei_now_ns() +
+			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t now;
+
+	/* they submit to the data plane as long as they live */
+	engine_stage_drain(e, STAGE_BY_RAIL, until);
+	engine_stage_drain(e, STAGE_BY_FILE, until);
+	engine_stage_drain(e, STAGE_BY_KERNEL, until);
+	now = tei_now_ns();
+	tei_rail_dp_quiesce(e->dp, now < until ? until - now : 0);
+}
+
 /* Up to where something is freed; parts may be missing. */
 static void engine_stop(struct engine *e)
 {
-	uint64_t drain = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
-
 	if (e->server)
 		tei_meta_server_report(e->server, NULL, NULL);
 	if (e->store)
@@ -335,7 +348,7 @@ static void engine_stop(struct engine *e)
 		tei_meta_store_withdraw(e->store, e->name, engine_deadline(e),
 					NULL);
 	if (e->dp)
-		tei_rail_dp_quiesce(e->dp, drain);
+		engine_quiesce(e);
 }
 
 /* Everything that create opened, in reverse; parts may be missing. */

@@ -68,11 +68,13 @@ int engine_files_on(struct engine *e, struct tei_err *err)
 /* The context stays: tasks that have ended may still be on their way out. */
 int engine_files_off(struct engine *e, struct tei_err *err)
 {
-	uint64_t wait = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t until = tei_now_ns() +
+			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 
 	__atomic_store_n(&e->files_on, false, __ATOMIC_RELAXED);
 	engine_segment_relocal(e);
-	if (tei_nvmeof_drain(e->nvmeof, tei_now_ns() + wait))
+	if (engine_stage_drain(e, STAGE_BY_FILE, until) &&
+	    tei_nvmeof_drain(e->nvmeof, until))
 		return 0;
 	__atomic_store_n(&e->files_on, true, __ATOMIC_RELAXED);
 	engine_segment_relocal(e);

@@ -636,6 +636,37 @@ void engine_stage_cancel(struct engine *e, struct engine_task *t, bool deadline)
 	tei_mutex_unlock(&s->lock);
 }
 
+static bool stage_any(struct engine_staging *s, enum engine_stage_far far)
+	TEI_REQUIRES(s->lock)
+{
+	struct engine_stage *stage;
+
+	tei_list_foreach(stage, &s->live, struct engine_stage, live)
+		if (stage->far == far)
+			return true;
+	return false;
+}
+
+bool engine_stage_drain(struct engine *e, enum engine_stage_far far,
+			uint64_t until_ns)
+{
+	struct engine_staging *s = engine_staging(e);
+	bool any;
+
+	if (!s)
+		return true;
+	tei_mutex_lock(&s->lock);
+	while ((any = stage_any(s, far)) && tei_now_ns() < until_ns) {
+		tei_mutex_unlock(&s->lock);
+		tei_rail_progress(e->dp);
+		tei_mutex_lock(&s->lock);
+		if (stage_any(s, far))
+			tei_mutex_wait(&s->idle, &s->lock, TEI_NS_PER_MS);
+	}
+	tei_mutex_unlock(&s->lock);
+	return !any;
+}
+
 void engine_stage_close(struct engine *e)
 {
 	struct engine_staging *s = engine_staging(e);

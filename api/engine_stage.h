@@ -47,6 +47,8 @@
  *			else a piece ends concerns its own task only. One target
  *			has half of a pool's slots at most, so others go on
  *			meanwhile
+ *	destroy, uninstall  wait for up to MC_SLICE_TIMEOUT that tasks end by
+ *			themselves, before the data plane or the transport goes
  *	close		all end FAILED, as if cancelled; it waits for that
  *
  * The lock stands below a batch's and above those of the modules.
@@ -123,6 +125,13 @@ void engine_stage_start(struct engine *e, struct engine_task *t);
 /* Its batch's lock is held, it has not ended. Waits for nothing. */
 void engine_stage_cancel(struct engine *e, struct engine_task *t,
 			 bool deadline);
+
+/*
+ * Waits until no task of that kind lives, true, or until then. New ones count:
+ * the caller sees to it that none come. Drives progress.
+ */
+bool engine_stage_drain(struct engine *e, enum engine_stage_far far,
+			uint64_t until_ns);
 
 /* Ends all tasks and the thread; none is started any more. Transports and
  * data plane are still there. */

@@ -250,6 +250,20 @@ transport_t installTransport(transfer_engine_t engine, const char *proto,
 	return t;
 }
 
+/* Pieces that are still on the GPU go by rail next. */
+static int transport_remove(struct engine *e, const char *proto,
+			    struct tei_err *err)
+{
+	uint64_t until = tei_now_ns() +
+			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t now;
+
+	engine_stage_drain(e, STAGE_BY_RAIL, until);
+	now = tei_now_ns();
+	return tei_rail_dp_remove_transport(e->dp, proto,
+					    now < until ? until - now : 0, err);
+}
+
 int uninstallTransport(transfer_engine_t engine, const char *proto)
 {
 	struct engine *e = engine_from(engine);
@@ -274,10 +288,7 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	} else if (!strcmp(proto, "nvmeof")) {
 		ret = engine_files_off(e, &err);
 	} else {
-		ret = tei_rail_dp_remove_transport(e->dp, proto,
-						   e->settings.slice_timeout_s *
-							   TEI_NS_PER_SEC,
-						   &err);
+		ret = transport_remove(e, proto, &err);
 	}
 	if (!ret) {
 		t->installed = false;

@@ -465,6 +465,69 @@ static void destroyed(struct stage_rig *rig)
 	rig->cuda.hold(0);
 }
 
+/* --- what goes away waits for them --------------------------------------- */
+
+struct stage_away {
+	transfer_engine_t engine;
+	const char *transport;		/* NULL: the engine is destroyed */
+	int ret;
+	bool done;			/* atomic */
+};
+
+static void *away_main(void *arg)
+{
+	struct stage_away *away = arg;
+
+	if (away->transport)
+		away->ret = uninstallTransport(away->engine, away->transport);
+	else
+		destroyTransferEngine(away->engine);
+	__atomic_store_n(&away->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* Begun while all that is under way is the GPU's copies. */
+static bool stage_away(struct stage_rig *rig, struct fx_job *job,
+		       const char *transport)
+{
+	struct stage_away away = { .engine = job->engine,
+				   .transport = transport };
+	pthread_t thread;
+	bool good, early;
+
+	rig->cuda.hold(1);
+	good = !fx_job_start(job);
+	stage_nap(100000);
+	pthread_create(&thread, NULL, away_main, &away);
+	stage_nap(300000);
+	early = __atomic_load_n(&away.done, __ATOMIC_ACQUIRE);
+	rig->cuda.hold(0);
+	pthread_join(thread, NULL);
+	return good && !early && !away.ret;
+}
+
+static void drained(struct stage_rig *rig)
+{
+	struct fx_job job;
+
+	if (!ft_ok(stage_engine(rig, fx_engine("tcp")), "an_engine"))
+		return;
+	job = stage_job(rig, OPCODE_WRITE, 0);
+	ft_ok(stage_fill(rig, 0, STAGE_SIZE) &&
+	      stage_away(rig, &job, "tcp") && fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_COMPLETED] == 1 &&
+	      fx_buf_check(&rig->peer.mem, 0, STAGE_SIZE, rig->sequence),
+	      "a_transport_that_is_uninstalled_is_drained");
+	fx_job_free(&job);
+	destroyTransferEngine(rig->engine);
+	if (!ft_ok(stage_engine(rig, fx_engine("tcp")), "another"))
+		return;
+	job = stage_job(rig, OPCODE_WRITE, 0);
+	ft_ok(stage_fill(rig, 0, STAGE_SIZE) && stage_away(rig, &job, NULL) &&
+	      fx_buf_check(&rig->peer.mem, 0, STAGE_SIZE, rig->sequence),
+	      "and_so_is_an_engine_that_is_destroyed");
+}
+
 /* Many tasks, few slots: all end, and soon. */
 static void dead(struct stage_rig *rig)
 {
@@ -512,6 +575,7 @@ static void by_file(struct stage_rig *rig)
 {
 	struct files_rig files;
 	struct te_error err;
+	struct fx_job job;
 
 	if (!files_make(&files) || !files_register(&files))
 		return;
@@ -535,6 +599,15 @@ static void by_file(struct stage_rig *rig)
 	      files_check(&files, rig->sequence), "and_back");
 	ft_ok(files_one(&files, OPCODE_READ, FILES_SIZE, stage_gpu(rig, 1), 1,
 			&err) == -1, "beyond_the_files_it_is_refused");
+	job = (struct fx_job){ .engine = files.engine, .seg = files.seg,
+			       .op = OPCODE_WRITE, .local = stage_gpu(rig, 0),
+			       .len = FILES_SIZE };
+	ft_ok(stage_fill(rig, 0, FILES_SIZE) &&
+	      stage_away(rig, &job, "nvmeof") &&
+	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1 &&
+	      files_check(&files, rig->sequence),
+	      "uninstalled_they_are_drained");
+	fx_job_free(&job);
 	files_close(&files);
 	ft_ok(!files_meta(&files, "remove test"), "the_segment_is_removed");
 	files_remove(&files);
@@ -584,6 +657,7 @@ int main(int argc, char **argv)
 	destroyTransferEngine(rig.engine);
 	ft_ok(!rig.cuda.left(), "nothing_is_left_after_a_hang");
 	destroyed(&rig);
+	drained(&rig);
 	dead(&rig);
 	by_kernel(&rig);
 	by_file(&rig);
