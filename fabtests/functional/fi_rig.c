@@ -311,7 +311,8 @@ static void rig_close(struct fi_rig *rig)
 	size_t i;
 	int ret = 0;
 
-	fi_rig_meet(rig);
+	if (!rig->hasty)
+		fi_rig_meet(rig);
 	rig->tx = rig->rx = NULL;
 	for (i = 0; i < sizeof(fids) / sizeof(fids[0]) && !ret; i++)
 		ret = fids[i] ? fi_close(fids[i]) : 0;

@@ -27,6 +27,7 @@
 struct fi_rig {
 	const char *provider;
 	bool server;
+	bool hasty;			/* closes without waiting for the other */
 	int sock;			/* to the other process */
 	struct fi_info *info;
 	struct fid_fabric *fabric;

@@ -13,6 +13,7 @@
 #include "fabtests/functional/fi_rig.h"
 
 #define COUNT	300
+#define LEAVES	25
 
 static bool rdm_sent(struct fi_rig *r)
 {
@@ -704,9 +705,46 @@ static void rdm_all(struct fi_rig *r)
 	}
 }
 
+static bool rdm_transmit(struct fi_rig *r, size_t len)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = len };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+	};
+
+	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_TRANSMIT_COMPLETE)))
+		;
+	return rdm_sent(r);
+}
+
+/* The client goes as soon as it has what was sent, and has sent nothing. */
+static void rdm_leave(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good;
+
+	r->hasty = true;
+	if (!r->server)
+		rdm_post(r, r->buf, 64, NULL);
+	fi_rig_meet(r);
+	good = r->server ? rdm_transmit(r, 10) :
+			   fi_rig_next(r, r->rx, &d) && !d.err;
+	fi_rig_ok(r, good, "what is received by one that leaves has been sent");
+}
+
+static bool rdm_run(const char *provider, bool *missing)
+{
+	bool good = fi_rig_run(provider, 0, rdm_all, missing);
+	int i;
+
+	for (i = 0; i < LEAVES && good; i++)
+		good = fi_rig_run(provider, 0, rdm_leave, missing);
+	return good;
+}
+
 static int rdm_only(const char *provider)
 {
-	bool missing, good = fi_rig_run(provider, 0, rdm_all, &missing);
+	bool missing, good = rdm_run(provider, &missing);
 
 	if (missing)
 		return ft_skip("no such provider");
@@ -725,11 +763,11 @@ int main(int argc, char **argv)
 		return ft_skip("built without the provider");
 	if (argc > 1)
 		return rdm_only(argv[1]);
-	ft_ok(fi_rig_run("moonrail", 0, rdm_all, &missing) && !missing,
+	ft_ok(rdm_run("moonrail", &missing) && !missing,
 	      "moonrail");
 	missing = true;
 	for (i = 0; i < 2 && missing; i++)
-		if (!fi_rig_run(below[i], 0, rdm_all, &missing) && !missing)
+		if (!rdm_run(below[i], &missing) && !missing)
 			ft_ok(false, "%s, below it", below[i]);
 	return ft_result();
 }

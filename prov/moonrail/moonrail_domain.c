@@ -13,6 +13,7 @@
 
 #define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* the lock was taken */
 #define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)
+#define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)
 
 /* --- the lock and the inbox ---------------------------------------------- */
 
@@ -153,6 +154,7 @@ static uint64_t domain_attend(void *arg, struct tei_rail_peer *peer,
 
 	if (!domain_try_enter(d))
 		return now + DOMAIN_BUSY_NS;
+	moonrail_drain(d);
 	next = moonrail_peer_run(d, peer, now);
 	moonrail_leave(d);
 	return next;
@@ -322,6 +324,28 @@ static void domain_free(struct moonrail_domain *d)
 	free(d);
 }
 
+/*
+ * Whoever takes leave without a word about what it has taken lets operations
+ * fail that were carried out.
+ */
+static void domain_confirm(struct moonrail_domain *d)
+{
+	uint64_t end = tei_now_ns() + DOMAIN_CONFIRM_NS, seen;
+	bool all;
+
+	for (;;) {
+		moonrail_progress(d);
+		seen = moonrail_events(d);
+		moonrail_enter(d);
+		moonrail_drain(d);
+		all = moonrail_peer_confirmed(d);
+		moonrail_leave(d);
+		if (all || tei_now_ns() > end)
+			return;
+		moonrail_sleep(d, seen, TEI_NS_PER_MS / 5);
+	}
+}
+
 static int domain_close(struct fid *fid)
 {
 	struct moonrail_domain *d =
@@ -333,6 +357,7 @@ static int domain_close(struct fid *fid)
 	moonrail_leave(d);
 	if (busy)
 		return -FI_EBUSY;
+	domain_confirm(d);
 	tei_rail_dp_leave(d->dp, DOMAIN_DRAIN_NS);
 	moonrail_enter(d);
 	moonrail_drain(d);

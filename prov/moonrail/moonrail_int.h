@@ -420,6 +420,7 @@ struct moonrail_peer {
 	uint32_t nqueue, nsent;
 	uint32_t prefer;
 	uint64_t since_ns;		/* first sign missed, 0: none */
+	uint64_t gone_ns;		/* it took leave: its last words until */
 	uint64_t ping_ns, ping_wait_ns;
 	uint64_t ping_seq;		/* sent before the ping */
 	uint64_t look_acked, look_seq;	/* acked, next_seq at the last look */
@@ -614,6 +615,9 @@ uint64_t moonrail_peer_run(struct moonrail_domain *d,
 	TEI_REQUIRES(moonrail_held);
 /* Whether all is with the peers, or never will be. */
 bool moonrail_peer_flushed(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
+/* Tells the peers what was taken of them; whether all could be told. */
+bool moonrail_peer_confirmed(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_peer_free_all(struct moonrail_domain *d);
 

@@ -15,6 +15,7 @@
 
 #define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* doubles, up to: */
 #define PEER_PING_MAX	(200 * TEI_NS_PER_MS)
+#define PEER_LAST_NS	(20 * TEI_NS_PER_MS)	/* for last words */
 #define PEER_EARLY_MAX	(2 * MOONRAIL_WINDOW)
 
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *p)
@@ -268,7 +269,7 @@ static bool peer_take(struct moonrail_peer *p, const struct tei_rail_message *m)
 			      m->len - (uint32_t)sizeof(w)))
 		return false;
 	p->expected++;
-	p->unacked++;
+	p->unacked += w.flags & MOONRAIL_WIRE_WANT_ACK ? MOONRAIL_ACK_EVERY : 1;
 	return true;
 }
 
@@ -543,15 +544,28 @@ static bool peer_moves(struct moonrail_peer *p, bool owed)
 	return moves;
 }
 
+/*
+ * It took leave. What it said before that may come by another rail, or be in the
+ * hands of a thread that has just read it, and still counts.
+ */
+static uint64_t peer_gone(struct moonrail_peer *p, uint64_t now)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (!p->gone_ns)
+		p->gone_ns = now + PEER_LAST_NS;
+	if (now < p->gone_ns)
+		return p->gone_ns;
+	peer_fail(p, FI_ECONNRESET);
+	return 0;
+}
+
 static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
 {
 	bool owed;
 
-	if (p->incarnation && tei_rail_peer_gone(p->rail)) {
-		peer_fail(p, FI_ECONNRESET);
-		return 0;
-	}
+	if (p->incarnation && tei_rail_peer_gone(p->rail))
+		return peer_gone(p, now);
 	if (p->incarnation)
 		peer_flush(p);
 	/* whoever waits for an answer learns that there is nobody any more */
@@ -618,6 +632,20 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
 		if (!p->err && (p->nqueue || p->nsent))
 			return false;
 	return true;
+}
+
+bool moonrail_peer_confirmed(struct moonrail_domain *d)
+{
+	struct moonrail_peer *p;
+	bool all = true;
+
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
+		if (!p->unacked || p->err || tei_rail_peer_gone(p->rail))
+			continue;
+		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0);
+		all = all && !p->unacked;
+	}
+	return all;
 }
 
 static void peer_free(struct moonrail_peer *p)
