@@ -13,7 +13,8 @@
 #	a bridge of node N.
 #
 # Exit status: COMMAND's; 77, with the reason, where no such machine can be
-# had; 124 when SECONDS (300) are over; 125 when it died.
+# had; 124 when SECONDS (300) are over; 125 when it died, 126 by a fault of its
+# own kernel.
 #
 # MOONRAIL_VM_KERNEL is a folder that holds boot/vmlinuz-VERSION and
 # lib/modules/VERSION; else the kernel package is downloaded by apt-get, once,
@@ -373,7 +374,7 @@ start_machine()
 		-accel "${MOONRAIL_VM_ACCEL:-tcg,thread=multi}" \
 		-cpu max -smp "$cpus" -m "$mib" \
 		-kernel "$elf" -initrd "$tmp/initrd" \
-		-append 'console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable cryptomgr.notests' \
+		-append 'console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr tsc=reliable cryptomgr.notests' \
 		-serial "file:$tmp/console" \
 		-fsdev 'local,id=host,path=/,security_model=none,readonly=on,multidevs=remap' \
 		-device virtio-9p-pci,fsdev=host,mount_tag=host \
@@ -418,4 +419,10 @@ reader=''
 status=$(cat "$tmp/status" 2>/dev/null)
 [ "${status:-125}" -ne 125 ] || tail -n 20 "$tmp/console" "$tmp/qemu" >&2
 [ -n "$status" ] || [ "$result" -ne 124 ] || status=124
+if [ -z "$status" ] && grep -q 'Kernel panic' "$tmp/console"; then
+	status=126
+	echo 'run_in_vm.sh: the kernel of the machine broke:' >&2
+	tr -d '\r' <"$tmp/console" | grep -m 1 -A 40 \
+		-e 'kernel BUG' -e 'BUG: ' -e 'Oops' -e 'Kernel panic' >&2
+fi
 exit "${status:-125}"
