@@ -323,14 +323,12 @@ static void engine_quiesce(struct engine *e)
 {
 	uint64_t until = tei_now_ns() +
 			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
-	uint64_t now;
 
 	/* they submit to the data plane as long as they live */
 	engine_stage_drain(e, STAGE_BY_RAIL, until);
 	engine_stage_drain(e, STAGE_BY_FILE, until);
 	engine_stage_drain(e, STAGE_BY_KERNEL, until);
-	now = tei_now_ns();
-	tei_rail_dp_quiesce(e->dp, now < until ? until - now : 0);
+	tei_rail_dp_quiesce(e->dp, tei_ns_left(until));
 }
 
 /* Up to where something is freed; parts may be missing. */

@@ -6,9 +6,10 @@
  * The engine: what ties metadata, rails and local copies together behind the
  * Mooncake API.
  *
- * Locks, outermost first: control, staging's admin, segments, then a batch
- * slot's, then staging's, then those of the modules below, then the leaf locks
- * (batches, events, notes, timers, work). No lock but segments (shared) is held while tasks are submitted.
+ * Locks, outermost first: control, staging's admin, a batch slot's, segments,
+ * then staging's, then those of the modules below, then the leaf locks
+ * (batches, events, notes, timers, work). A submission has its batch's slot and
+ * segments (shared).
  */
 
 #include <pthread.h>

@@ -256,12 +256,10 @@ static int transport_remove(struct engine *e, const char *proto,
 {
 	uint64_t until = tei_now_ns() +
 			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
-	uint64_t now;
 
 	engine_stage_drain(e, STAGE_BY_RAIL, until);
-	now = tei_now_ns();
-	return tei_rail_dp_remove_transport(e->dp, proto,
-					    now < until ? until - now : 0, err);
+	return tei_rail_dp_remove_transport(e->dp, proto, tei_ns_left(until),
+					    err);
 }
 
 int uninstallTransport(transfer_engine_t engine, const char *proto)

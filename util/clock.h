@@ -18,4 +18,12 @@ static inline uint64_t tei_now_ns(void)
 	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
+/* Time left until then, 0 when it is over. */
+static inline uint64_t tei_ns_left(uint64_t until_ns)
+{
+	uint64_t now = tei_now_ns();
+
+	return now < until_ns ? until_ns - now : 0;
+}
+
 #endif /* TEI_UTIL_CLOCK_H */

@@ -40,7 +40,8 @@ struct cuda_stand_in {
 	/* Copies that were asked for are not begun while it is on. */
 	void (*hold)(int on);
 	/* Streams, events, pinned ranges that live, primary contexts that were
-	 * retained, and what is pushed by this thread, all summed: 0 where nothing was left behind. */
+	 * retained, and what is pushed by this thread, all summed: 0 where
+	 * nothing was left behind. */
 	unsigned int (*left)(void);
 	/* Copies done. */
 	unsigned int (*copies)(void);
