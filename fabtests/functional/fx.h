@@ -39,6 +39,16 @@ unsigned int fx_ms(unsigned int ms);
  */
 void fx_init(int argc, char **argv);
 
+/*
+ * Commands of a test's own, before fx_init: obey is called in the peer for those
+ * that it does not know, and returns the code, with 4096 bytes for a text, or
+ * FX_NO_ANSWER. The engine may have been destroyed: NULL.
+ */
+struct fx_buf;
+typedef int (*fx_obey_fn)(transfer_engine_t engine, struct fx_buf *mem,
+			  const char *verb, const char *args, char *text);
+void fx_extend(fx_obey_fn obey);
+
 /* A number that differs from run to run unless FT_SEED is set; printed. */
 uint64_t fx_seed(void);
 

@@ -34,6 +34,8 @@
  *				fetch-adds: "COMPLETED FAILED UNKNOWN OTHER SUM"
  *	lock SEG ADDR WHO ROUNDS	0 if all rounds worked
  *				both put results at the start of the memory
+ *
+ * and what the test adds by fx_extend.
  */
 
 #include <errno.h>
@@ -72,6 +74,13 @@ static struct {
 	unsigned int unfenced;
 	uint64_t bytes;		/* atomic */
 } peer;
+
+static fx_obey_fn child_more;
+
+void fx_extend(fx_obey_fn obey)
+{
+	child_more = obey;
+}
 
 static int child_reg(const char *args)
 {
@@ -465,6 +474,8 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_lock(args);
 	if (!strcmp(verb, "rails"))
 		return child_rails(text, 4096);
+	if (child_more)
+		return child_more(peer.engine, &peer.mem, verb, args, text);
 	return FX_NO_ANSWER;
 }
 
