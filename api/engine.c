@@ -244,6 +244,7 @@ static const struct tei_rail_ops engine_rail_ops = {
 	.notify = engine_note_arrived,
 	.resolve = engine_resolve,
 	.rails_changed = engine_rails_changed,
+	.message = engine_lease_message,
 };
 
 static void engine_init_locks(struct engine *e)
@@ -255,6 +256,7 @@ static void engine_init_locks(struct engine *e)
 	tei_mutex_init(&e->batches);
 	tei_mutex_init(&e->notes_lock);
 	tei_mutex_init(&e->work_lock);
+	tei_mutex_init(&e->leasing_lock);
 	tei_cond_init(&e->work_cond);
 	pthread_rwlock_init(&e->segments, NULL);
 	engine_wait_init(e);
@@ -326,6 +328,8 @@ static void engine_quiesce(struct engine *e)
 
 	/* they submit to the data plane as long as they live */
 	engine_stage_drain(e, STAGE_BY_RAIL, until);
+	engine_stage_drain(e, STAGE_BY_LEASE, until);
+	engine_lease_drain(e, until);
 	engine_stage_drain(e, STAGE_BY_FILE, until);
 	engine_stage_drain(e, STAGE_BY_KERNEL, until);
 	tei_rail_dp_quiesce(e->dp, tei_ns_left(until));
@@ -354,6 +358,7 @@ static void engine_fini(struct engine *e)
 {
 	engine_stop(e);
 	engine_stage_close(e);
+	engine_lease_close(e);
 	engine_segment_free_all(e);
 	tei_nvmeof_fini(e->nvmeof);
 	tei_gpu_fini(e->gpu);
@@ -361,6 +366,7 @@ static void engine_fini(struct engine *e)
 	if (e->dp)
 		tei_rail_dp_close(e->dp, 0);
 	engine_stage_free(e);
+	engine_lease_free(e);
 	tei_meta_cache_destroy(e->cache);
 	tei_meta_store_close(e->store);
 	tei_meta_server_stop(e->server);
@@ -384,6 +390,7 @@ static void engine_free(struct engine *e)
 	tei_mutex_fini(&e->batches);
 	tei_mutex_fini(&e->notes_lock);
 	tei_mutex_fini(&e->work_lock);
+	tei_mutex_fini(&e->leasing_lock);
 	free(e);
 }
 

@@ -325,10 +325,21 @@ int engine_batch_target(struct engine *e, segment_id_t id,
 	t->neighbour = s->local;
 	t->peer = s->peer;
 	t->files = s->files;
+	t->gpu = s->gpu ? s->desc : NULL;
 	if (s->local || s->peer || s->files)
 		return 0;
 	engine_segment_bare(e, s);
 	return 8;
+}
+
+bool engine_batch_gpu(const struct engine_target *target, uint64_t addr)
+{
+	const struct tei_meta_buffer *b;
+
+	if (!target->gpu)
+		return false;
+	b = tei_meta_desc_find(target->gpu, addr, 1);
+	return b && engine_segment_on_gpu(b);
 }
 
 static bool batch_bad_request(const struct transfer_request *r)
@@ -380,6 +391,8 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 		return ret;
 	if (engine_gpu_concerns(e, r))
 		return engine_gpu_prepare(e, t, r, target);
+	if (engine_batch_gpu(target, r->target_offset))
+		return engine_lease_prepare(e, t, r, target);
 	if ((target->local || target->files) &&
 	    tei_local_region_check(e->local, r->source, r->length))
 		return 3;
@@ -476,6 +489,8 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n)
 			engine_gpu_start(e, &tasks[i]);
 		else if (tasks[i].by == ENGINE_BY_STAGE)
 			engine_stage_start(e, &tasks[i]);
+		else if (tasks[i].by == ENGINE_BY_LEASE)
+			engine_lease_start_task(e, &tasks[i]);
 		else if (tasks[i].by != ENGINE_BY_RAIL)
 			engine_submit_start(e, &tasks[i]);
 	}

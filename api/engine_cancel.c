@@ -29,6 +29,8 @@ static void cancel_local(struct engine *e, struct engine_task *t, bool deadline)
 		tei_gpu_cancel(e->gpu, &t->u.gpu);
 	else if (t->by == ENGINE_BY_STAGE)
 		engine_stage_cancel(e, t, deadline);
+	else if (t->by == ENGINE_BY_LEASE)
+		engine_lease_cancel(e, &t->u.lease, deadline);
 	else
 		tei_local_cancel(e->local, &t->u.op);
 }

@@ -6,8 +6,9 @@
  * The engine: what ties metadata, rails and local copies together behind the
  * Mooncake API.
  *
- * Locks, outermost first: control, staging's admin, a batch slot's, segments,
- * then staging's, then those of the modules below, then the leaf locks
+ * Locks, outermost first: control, staging's and leasing's admin, a batch
+ * slot's, segments, then staging's and leasing's, of which nobody holds both,
+ * then those of the modules below, then the leaf locks
  * (batches, events, notes, timers, work). A submission has its batch's slot and
  * segments (shared).
  */
@@ -19,6 +20,7 @@
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 
+#include "api/engine_lease.h"
 #include "api/engine_stage.h"
 #include "meta/tei_meta.h"
 #include "prov/gpu/tei_gpu.h"
@@ -80,6 +82,8 @@ struct engine_segment {
 	struct engine_neighbour *local;	/* or NULL: not by kernel copies */
 	struct tei_nvmeof_seg *files;	/* one reference, or NULL */
 	char why_not_local[64];
+	bool gpu;			/* desc has GPU memory, and it can be
+					   reached */
 	uint64_t asked_ns;		/* atomic: see engine_segment_bare() */
 	struct engine_segment *next;	/* same bucket */
 };
@@ -95,6 +99,7 @@ struct engine_submission {
 };
 
 struct engine_group;
+struct engine_leasing;
 struct engine_staging;
 
 /* What carries a task. */
@@ -106,6 +111,7 @@ enum engine_task_by {
 	ENGINE_BY_FILE,			/* u.file */
 	ENGINE_BY_GPU,			/* u.gpu */
 	ENGINE_BY_STAGE,		/* u.stage */
+	ENGINE_BY_LEASE,		/* u.lease */
 };
 
 /*
@@ -132,6 +138,7 @@ struct engine_task {
 		struct tei_nvmeof_op file;
 		struct tei_gpu_op gpu;
 		struct engine_stage stage;
+		struct engine_lease lease;
 	} u;
 };
 
@@ -191,6 +198,8 @@ struct engine_region {
 	bool gpu;			/* no CPU may touch it */
 	bool staged;			/* gpu: stage is for engine_stage_drop */
 	uint32_t stage;
+	bool lent;			/* gpu: lend is for engine_lend_… */
+	uint64_t lend;
 	char location[64];		/* of its start */
 	char *parts;			/* "segments:…", or NULL: one place */
 };
@@ -212,6 +221,7 @@ enum engine_work_kind {
 	ENGINE_WORK_PUBLISH,		/* our rails have changed */
 	ENGINE_WORK_RESOLVE,		/* a peer does not answer */
 	ENGINE_WORK_REFRESH,		/* a segment's descriptor has changed */
+	ENGINE_WORK_RENEW,		/* a slot that was lent is in doubt */
 };
 
 struct engine_work {
@@ -219,6 +229,7 @@ struct engine_work {
 	enum engine_work_kind kind;
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
 	char *name;			/* of the segment, or NULL */
+	struct lend_slot *slot;		/* or NULL */
 };
 
 struct engine_note {
@@ -263,6 +274,9 @@ struct engine {
 	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
 	struct tei_gpu *gpu;		/* the same; NULL: no GPU memory */
 	struct engine_staging *staging;	/* the same */
+
+	struct tei_mutex leasing_lock;	/* leaf; while leasing is made */
+	struct engine_leasing *leasing;	/* atomic: set once */
 
 	struct tei_mutex control;	/* set-up calls; guards what follows */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
@@ -361,6 +375,8 @@ void engine_segment_free_all(struct engine *e);
 #define ENGINE_IDS 256
 int engine_segment_ids(struct engine *e, int *from,
 		       segment_id_t ids[ENGINE_IDS]);
+/* Whether it is memory of a GPU. */
+bool engine_segment_on_gpu(const struct tei_meta_buffer *b);
 /* Gives an id that the cache has just granted its targets; on an error the
  * reference is given back. */
 int engine_segment_grant(struct engine *e, segment_id_t id,
@@ -479,12 +495,15 @@ struct engine_target {
 	struct engine_neighbour *neighbour; /* NULL: ourselves */
 	struct tei_rail_peer *peer;
 	struct tei_nvmeof_seg *files;
+	const struct tei_meta_desc *gpu; /* NULL: no GPU memory there */
 };
 
 /* *t gets where id goes, kept where it is id already; segments is held. 0, or
  * the transfer family's code. */
 int engine_batch_target(struct engine *e, segment_id_t id,
 			struct engine_target *t);
+/* Whether the target's memory at addr is a GPU's. */
+bool engine_batch_gpu(const struct engine_target *target, uint64_t addr);
 /* One request as submitTransfer takes it. 0 or the transfer family's code. */
 int engine_batch_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
@@ -586,6 +605,8 @@ void engine_note_free_all(struct engine *e);
 void engine_work_publish(struct engine *e);
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
 void engine_work_refresh(struct engine *e, const char *name);
+/* False: not now. */
+bool engine_work_renew(struct engine *e, struct lend_slot *slot);
 void engine_work_stop(struct engine *e);
 
 #endif /* TEI_API_ENGINE_INT_H */

@@ -94,17 +94,32 @@ static struct engine_region *memory_find(struct engine *e, const void *addr)
 	return NULL;
 }
 
-/* No rail and no kernel copy takes it: requests of ours reach it only. */
+/* Nothing of the program touches it any more. */
+static void memory_drop_gpu(struct engine *e, const struct engine_region *r)
+{
+	if (r->staged)
+		engine_stage_drop(e, r->stage);
+	if (r->lent) {
+		engine_lend_remove(e, r->lend);
+		engine_lend_drop(e, r->lend);
+	}
+}
+
+/* No rail and no kernel copy takes it: it goes by way of host memory. */
 static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
 	struct tei_err err;
 	int ret;
 
-	if (r->remote)
-		TEI_WARN("engine", "%p, %zu bytes of %s: out of other processes' reach, no rail takes GPU memory",
-			 r->addr, r->length, r->location);
-	r->remote = false;
+	if (r->remote) {
+		r->lent = !engine_lend_add(e, r->addr, r->length, &r->lend,
+					   &err);
+		if (!r->lent)
+			TEI_WARN("engine", "%p, %zu bytes of %s: out of other processes' reach: %s",
+				 r->addr, r->length, r->location, err.text);
+		r->remote = r->lent;
+	}
 	r->staged = !engine_stage_add(e, r->addr, r->length, &r->stage, &err);
 	if (!r->staged)
 		TEI_WARN("engine", "%p, %zu bytes of %s: for copies inside this process only: %s",
@@ -113,8 +128,8 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 		TEI_INFO("engine", "%p, %zu bytes of %s: to and from other segments by way of pinned host memory",
 			 r->addr, r->length, r->location);
 	ret = memory_note(e, r);
-	if (ret && r->staged)
-		engine_stage_drop(e, r->stage);
+	if (ret)
+		memory_drop_gpu(e, r);
 	return ret;
 }
 
@@ -185,8 +200,12 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 	struct tei_err none;
 	int ret;
 
+	if (r.lent)
+		engine_lend_remove(e, r.lend);
 	ret = engine_gpu_mem_remove(e, r.addr, tei_now_ns() + wait);
 	if (ret) {
+		if (r.lent)
+			engine_lend_again(e, r.lend);
 		if (!r.gpu)
 			tei_local_region_add(e->local, r.addr, r.length,
 					     r.remote);
@@ -195,8 +214,7 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 				    r.addr);
 	}
 	if (r.gpu) {
-		if (r.staged)
-			engine_stage_drop(e, r.stage);
+		memory_drop_gpu(e, &r);
 		return 0;
 	}
 	ret = engine_files_mem_remove(e, r.addr, tei_now_ns() + wait);

@@ -164,6 +164,21 @@ void engine_segment_free_all(struct engine *e)
 
 /* --- targets ------------------------------------------------------------- */
 
+bool engine_segment_on_gpu(const struct tei_meta_buffer *b)
+{
+	return !strncmp(b->location, "cuda:", 5);
+}
+
+static bool segment_has_gpu(const struct tei_meta_desc *desc)
+{
+	uint32_t i;
+
+	for (i = 0; i < desc->buffer_count; i++)
+		if (engine_segment_on_gpu(&desc->buffers[i]))
+			return true;
+	return false;
+}
+
 /* Kernel copies where both sides allow them and the kernel agrees. */
 static struct engine_neighbour *segment_try_local(struct engine *e,
 						  const struct tei_meta_desc *d,
@@ -239,6 +254,7 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 	s->peer = peer;
 	s->local = local;
 	s->files = files;
+	s->gpu = segment_has_gpu(s->desc) && engine_lease_on(e);
 	return 0;
 }
 

@@ -64,6 +64,7 @@ static void stage_to_put(struct engine_task *t)
 
 	switch (stage->far) {
 	case STAGE_BY_RAIL:
+	case STAGE_BY_LEASE:
 		tei_rail_peer_put(stage->to.peer);
 		break;
 	case STAGE_BY_FILE:
@@ -201,6 +202,16 @@ static void slot_by_kernel(struct tei_local_op *op, int code, uint64_t bytes)
 	slot_note(slot, code ? STATUS_FAILED : 0, &slot->local_err);
 }
 
+static void slot_leased(struct engine_lease *lease, int status,
+			const struct tei_err *err)
+{
+	struct stage_slot *slot = tei_container_of(lease, struct stage_slot,
+						   far.lease);
+
+	slot->silent = lease->silent;
+	slot_note(slot, status, err);
+}
+
 static int slot_copy(struct stage_slot *slot)
 {
 	struct engine_stage *stage = slot->stage;
@@ -257,6 +268,22 @@ static int slot_kernel(struct stage_slot *slot)
 	return tei_local_submit(slot->staging->engine->local, op);
 }
 
+static int slot_lease(struct stage_slot *slot)
+{
+	struct engine_stage *stage = slot->stage;
+	struct engine_lease *lease = &slot->far.lease;
+
+	lease->peer = stage->to.peer;
+	lease->local = slot->mem;
+	lease->remote = stage->remote + slot->at;
+	lease->length = slot->length;
+	lease->base = stage->remote;
+	lease->extent = stage_length(stage);
+	lease->read = stage_reads(stage);
+	lease->done = slot_leased;
+	return engine_lease_start(slot->staging->engine, lease);
+}
+
 static int slot_far(struct stage_slot *slot)
 {
 	memset(&slot->far, 0, sizeof(slot->far));
@@ -265,6 +292,8 @@ static int slot_far(struct stage_slot *slot)
 		return slot_rail(slot);
 	case STAGE_BY_FILE:
 		return slot_file(slot);
+	case STAGE_BY_LEASE:
+		return slot_lease(slot);
 	case STAGE_BY_KERNEL:
 		break;
 	}
@@ -299,7 +328,9 @@ static void stage_stop(struct engine_staging *s, struct engine_stage *stage)
 						 u.stage);
 	struct tei_rail_task *list[STAGE_SLOTS];
 	struct tei_gpu_op *copy[STAGE_SLOTS];
-	size_t n = 0, ncopy = 0, i;
+	struct engine_lease *lease[STAGE_SLOTS];
+	bool hurry = __atomic_load_n(&t->expired, __ATOMIC_RELAXED);
+	size_t n = 0, ncopy = 0, nlease = 0, i;
 	struct stage_slot *slot;
 
 	for (i = 0; i < STAGE_SLOTS; i++) {
@@ -311,12 +342,16 @@ static void stage_stop(struct engine_staging *s, struct engine_stage *stage)
 			copy[ncopy++] = &slot->copy;
 		else if (stage->far == STAGE_BY_RAIL)
 			list[n++] = &slot->far.rail;
+		else if (stage->far == STAGE_BY_LEASE)
+			lease[nlease++] = &slot->far.lease;
 	}
 	/* only this thread gives slots away: they are there when it is back */
 	tei_mutex_unlock(&s->lock);
 	for (i = 0; i < ncopy; i++)
 		tei_gpu_cancel(s->gpu, copy[i]);
-	if (n && __atomic_load_n(&t->expired, __ATOMIC_RELAXED))
+	for (i = 0; i < nlease; i++)
+		engine_lease_cancel(s->engine, lease[i], hurry);
+	if (n && hurry)
 		tei_rail_expire(s->engine->dp, list, n);
 	else if (n)
 		tei_rail_cancel(s->engine->dp, list, n);
@@ -511,7 +546,10 @@ void *engine_stage_main(void *arg)
 static void stage_aim(struct engine_stage *stage,
 		      const struct engine_target *target)
 {
-	if (target->files) {
+	if (engine_batch_gpu(target, stage->remote)) {
+		stage->far = STAGE_BY_LEASE;
+		stage->to.peer = target->peer;
+	} else if (target->files) {
 		stage->far = STAGE_BY_FILE;
 		stage->to.files = target->files;
 	} else if (target->local) {
@@ -565,6 +603,8 @@ int engine_stage_prepare(struct engine *e, struct engine_task *t,
 						    r->target_offset,
 						    r->length))
 		return 1;
+	if (engine_batch_gpu(target, r->target_offset) && !target->peer)
+		return 8;
 	pool = stage_hold(s, (uintptr_t)r->source, r->length);
 	if (!pool)
 		return 8;
@@ -585,6 +625,7 @@ static void stage_to_hold(struct engine_stage *stage)
 {
 	switch (stage->far) {
 	case STAGE_BY_RAIL:
+	case STAGE_BY_LEASE:
 		tei_rail_peer_hold(stage->to.peer);
 		break;
 	case STAGE_BY_FILE:

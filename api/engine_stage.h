@@ -4,7 +4,8 @@
 
 /*
  * GPU memory of this process, and what no GPU's memory goes to or comes from
- * by itself: memory of another process, a file segment. By way of pinned host
+ * by itself: memory of another process (a GPU's too: engine_lease.h), a file
+ * segment. By way of pinned host
  * memory, piece by piece: each piece has a slot of it and goes in two steps,
  * by the copy engine and by rail (or the file, or the kernel's copy), in the
  * order that its direction asks for. While some pieces are in one step others
@@ -75,6 +76,7 @@ enum engine_stage_far {
 	STAGE_BY_RAIL,
 	STAGE_BY_FILE,
 	STAGE_BY_KERNEL,		/* to a process of this host */
+	STAGE_BY_LEASE,			/* to GPU memory of another process */
 };
 
 /* What a task has here. Filled by engine_stage_prepare. */

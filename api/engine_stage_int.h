@@ -32,6 +32,7 @@ struct stage_slot {
 		struct tei_rail_task rail;
 		struct tei_nvmeof_op file;
 		struct tei_local_op local;
+		struct engine_lease lease;
 	} far;
 	struct tei_err local_err;
 

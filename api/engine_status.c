@@ -42,6 +42,9 @@ void engine_task_status(const struct engine_task *t,
 	else if (t->by == ENGINE_BY_STAGE)
 		status->transferred_bytes =
 			__atomic_load_n(&t->u.stage.moved, __ATOMIC_RELAXED);
+	else if (t->by == ENGINE_BY_LEASE)
+		status->transferred_bytes =
+			__atomic_load_n(&t->u.lease.moved, __ATOMIC_RELAXED);
 	else
 		status->transferred_bytes = 0;
 }
@@ -82,7 +85,8 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 	}
 	t = &b->tasks[task_id];
 	if (!engine_task_ended(t)) {
-		if (t->by == ENGINE_BY_RAIL || t->by == ENGINE_BY_STAGE)
+		if (t->by == ENGINE_BY_RAIL || t->by == ENGINE_BY_STAGE ||
+		    t->by == ENGINE_BY_LEASE)
 			tei_rail_progress(e->dp);
 		else
 			tei_local_progress(e->local);

@@ -389,6 +389,17 @@ static int submit_plain(struct engine *e, struct engine_task *t,
 	return engine_batch_prepare(e, t, &plain, target);
 }
 
+static bool submit_on_gpu(const struct te_request *r,
+			  const struct engine_target *target)
+{
+	uint32_t i;
+
+	for (i = 0; target->gpu && i < r->remote_count; i++)
+		if (engine_batch_gpu(target, r->remote[i].addr))
+			return true;
+	return false;
+}
+
 static int submit_route(struct engine *e, struct engine_task *t,
 			const struct te_request *r,
 			struct engine_target *target)
@@ -397,8 +408,9 @@ static int submit_route(struct engine *e, struct engine_task *t,
 
 	if (ret)
 		return ret;
-	if (target->files)
-		return 8;		/* one piece on either side only */
+	/* one piece on either side only */
+	if (target->files || submit_on_gpu(r, target))
+		return 8;
 	if (r->opcode <= TE_WRITE)
 		return target->local ? submit_pieces_local(e, t, r, target) :
 				       submit_pieces_rail(t, r, target);

@@ -258,6 +258,8 @@ static int transport_remove(struct engine *e, const char *proto,
 			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 
 	engine_stage_drain(e, STAGE_BY_RAIL, until);
+	engine_stage_drain(e, STAGE_BY_LEASE, until);
+	engine_lease_drain(e, until);
 	return tei_rail_dp_remove_transport(e->dp, proto, tei_ns_left(until),
 					    err);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Work that blocks, on threads of its own: looking up peers that do not
- * answer, reading descriptors and publishing rails that have changed. A few threads, so that one dead
- * peer does not hold up the others.
+ * answer, reading descriptors, publishing rails that have changed, other memory
+ * for slots that were lent. A few threads, so that one dead peer does not hold
+ * up the others.
  */
 #include "api/engine_int.h"
 #include "util/thread.h"
@@ -34,6 +35,9 @@ static void work_run(struct engine *e, struct engine_work *w)
 		break;
 	case ENGINE_WORK_REFRESH:
 		engine_segment_refresh(e, w->name);
+		break;
+	case ENGINE_WORK_RENEW:
+		engine_lend_renew(e, w->slot);
 		break;
 	}
 	work_free(w);
@@ -91,12 +95,12 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 }
 
 /* w (the queue's from here on) may be NULL: without memory, nothing. */
-static void work_add(struct engine *e, struct engine_work *w)
+static bool work_add(struct engine *e, struct engine_work *w)
 {
 	bool taken;
 
 	if (!w)
-		return;
+		return false;
 	tei_mutex_lock(&e->work_lock);
 	taken = !e->work_stop && !work_queued(e, w);
 	if (taken) {
@@ -109,6 +113,7 @@ static void work_add(struct engine *e, struct engine_work *w)
 	tei_mutex_unlock(&e->work_lock);
 	if (!taken)
 		work_free(w);
+	return taken;
 }
 
 static struct engine_work *work_new(enum engine_work_kind kind)
@@ -147,6 +152,15 @@ void engine_work_refresh(struct engine *e, const char *name)
 		w = NULL;
 	}
 	work_add(e, w);
+}
+
+bool engine_work_renew(struct engine *e, struct lend_slot *slot)
+{
+	struct engine_work *w = work_new(ENGINE_WORK_RENEW);
+
+	if (w)
+		w->slot = slot;
+	return work_add(e, w);
 }
 
 void engine_work_stop(struct engine *e)

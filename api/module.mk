@@ -11,6 +11,10 @@ SRCS += \
 	api/engine_flush.c \
 	api/engine_gpu.c \
 	api/engine_handle.c \
+	api/engine_lease.c \
+	api/engine_leasing.c \
+	api/engine_lend.c \
+	api/engine_lend_pool.c \
 	api/engine_memory.c \
 	api/engine_notify.c \
 	api/engine_paths.c \

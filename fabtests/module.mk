@@ -102,6 +102,13 @@ SRCS_ft_gpu = $(FX_SRCS) \
 
 SRCS_ft_gpu_device = $(FX_SRCS) \
 	fabtests/functional/ft_gpu_device.c \
+	fabtests/functional/fx_gpu.c \
+	# EOL
+
+SRCS_ft_gpu_lend = $(FX_SRCS) \
+	fabtests/common/cuda_stand_in_load.c \
+	fabtests/functional/ft_gpu_lend.c \
+	fabtests/functional/fx_gpu.c \
 	# EOL
 
 SRCS_ft_gpu_stage = $(FX_SRCS) \
@@ -211,6 +218,7 @@ FUNC_TESTS += \
 	ft_files \
 	ft_gpu \
 	ft_gpu_device \
+	ft_gpu_lend \
 	ft_gpu_stage \
 	ft_hostile \
 	ft_laws \
@@ -263,6 +271,7 @@ TSAN_TESTS += \
 	ft_fi_rdm \
 	ft_files \
 	ft_gpu \
+	ft_gpu_lend \
 	ft_gpu_stage \
 	ft_hostile \
 	ft_laws \

@@ -10,8 +10,9 @@
  * one of these may only take locks that stand below it.
  *
  *   1. engine->control     api/: registration, segments, transports (slow path),
- *                          then staging->admin; staging->lock, which is held
- *                          for no call but those of 6
+ *                          then the admin of staging and of leasing; their
+ *                          locks, one at a time, held for no call but those
+ *                          of 6 and the queuing of work (7)
  *   2. meta: server, cache locks
  *   3. dp->admin           prov/rail: peers opened/closed, lanes rebuilt
  *   4. lane->lock          prov/rail: one endpoint, its CQ, its posting

@@ -216,7 +216,7 @@ static void from_outside(struct gpu_rig *rig)
 	transfer_engine_t other = fx_engine("tcp");
 	struct fx_buf buf = fx_buf_map(4096, -1);
 	struct fx_job job = { .engine = other, .op = OPCODE_WRITE,
-			      .local = buf.p, .remote = rig->gpu[1],
+			      .local = buf.p, .remote = rig->gpu[0],
 			      .len = 4096 };
 	struct te_error err = { 0 };
 	char name[128];
@@ -227,10 +227,16 @@ static void from_outside(struct gpu_rig *rig)
 		  "another_engine_starts")) {
 		ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
 		      job.n[STATUS_FAILED] == 1,
-		      "peer_that_aims_at_gpu_memory_fails");
+		      "peer_that_aims_at_what_is_ours_alone_fails");
 		ft_ok(!te_task_error(other, job.id, 0, &err, sizeof(err)) &&
 		      strstr(err.hint, "GPU"), "with_a_hint_why");
 		fx_job_free(&job);
+		fx_buf_fill(&buf, 0, 4096, ++rig->sequence);
+		ft_ok(fx_move(other, job.seg, OPCODE_WRITE, buf.p, rig->gpu[1],
+			      4096, 0) &&
+		      !rig->cuda.to_host(rig->mem.p, rig->gpu[1], 4096) &&
+		      fx_buf_check(&rig->mem, 0, 4096, rig->sequence),
+		      "what_is_remotely_accessible_is_written");
 	}
 	destroyTransferEngine(other);
 	fx_buf_unmap(&buf);

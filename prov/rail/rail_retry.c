@@ -167,7 +167,7 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		 "the peer",
 		 (unsigned long long)addr, (unsigned long long)len);
 	snprintf(err.hint, sizeof(err.hint),
-		 "target_offset is an absolute address of the target process; memory of its GPUs is out of others' reach");
+		 "target_offset is an absolute address of the target process; for memory of its GPUs, open the segment after that was registered");
 	if (tei_log_permit(&peer->err_limit, &left))
 		TEI_WARN("rail", "%s: %s", peer->name, err.text);
 	while ((s = retry_keyless(peer, addr, len)))

@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Leased slots, the initiator's side: tasks, their pieces, and what is said of
+ * them. engine_lease.h has the rules. All of it is the thread's but for what
+ * stands below "calls".
+ */
+#include "api/engine_lease_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void lease_err(struct tei_err *err, const struct tei_rail_peer *peer,
+		      int code, const char *text)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->when_ns = tei_now_ns();
+	snprintf(err->provider, sizeof(err->provider), "cuda");
+	snprintf(err->peer, sizeof(err->peer), "%s", tei_rail_peer_name(peer));
+	snprintf(err->text, sizeof(err->text),
+		 "GPU memory of another process, by way of its host memory: %s",
+		 text);
+}
+
+/* --- what is said -------------------------------------------------------- */
+
+static void lease_say(struct engine_leasing *l, struct lease_piece *p)
+{
+	struct engine_lease *lease = p->lease;
+	struct lease_msg m = { .id = p->id };
+
+	switch (p->state) {
+	case LEASE_ASKING:
+	case LEASE_MOVING:
+		m.type = LEASE_ASK;
+		m.flags = lease->read ? LEASE_READS : 0;
+		m.base = lease->base;
+		m.extent = lease->extent;
+		m.at = lease->remote + p->at;
+		m.length = p->length;
+		break;
+	case LEASE_TELLING:
+		m.type = LEASE_GO;
+		break;
+	case LEASE_RETURNING:
+	case LEASE_NONE:
+		m.type = LEASE_FREE;
+		m.flags = p->unfenced ? LEASE_UNFENCED : 0;
+		break;
+	}
+	leasing_send(p->target->peer, &p->target->prefer, &m);
+	p->due_ns = l->now + p->pause_ns;
+	p->pause_ns = p->pause_ns * 2 < LEASE_BEAT_NS ? p->pause_ns * 2 :
+							LEASE_BEAT_NS;
+	leasing_due(l, p->due_ns);
+}
+
+static void lease_enter(struct engine_leasing *l, struct lease_piece *p,
+			enum lease_state state)
+{
+	p->state = state;
+	p->since_ns = l->now;
+	p->pause_ns = state == LEASE_MOVING ? LEASE_BEAT_NS : LEASE_AGAIN_NS;
+	p->due_ns = l->now + p->pause_ns;
+	if (state == LEASE_NONE)
+		p->target->used--;
+	else if (state != LEASE_MOVING)
+		lease_say(l, p);
+}
+
+/* --- ends ---------------------------------------------------------------- */
+
+/* The piece concerns its task no more. */
+static void lease_part(struct lease_piece *p)
+{
+	p->lease->running--;
+	p->target->running--;
+	p->lease = NULL;
+}
+
+static void lease_try_end(struct engine_leasing *l, struct engine_lease *lease)
+{
+	struct tei_err *err = lease->err;
+	int status = lease->status;
+
+	if (lease->running || lease->queued)
+		return;
+	tei_mutex_lock(&l->lock);
+	lease->ended = true;
+	tei_list_del(&lease->live);
+	tei_list_del(&lease->fresh);
+	tei_list_del(&lease->stop);
+	pthread_cond_broadcast(&l->idle);
+	tei_mutex_unlock(&l->lock);
+	lease->err = NULL;
+	if (lease->moved == lease->length && status != STATUS_TIMEOUT)
+		status = 0;		/* it was faster than who stopped it */
+	lease->done(lease, status, status ? err : NULL); /* the caller's */
+	free(err);
+}
+
+/* Asks the rails to end it, as its task ends. */
+static void lease_halt(struct engine_leasing *l, struct lease_piece *p)
+{
+	struct tei_rail_task *task = &p->rail;
+
+	if (p->stopped)
+		return;
+	p->stopped = true;
+	if (p->lease->hurried)
+		tei_rail_expire(l->engine->dp, &task, 1);
+	else
+		tei_rail_cancel(l->engine->dp, &task, 1);
+}
+
+/* No more pieces are begun, those that wait for a slot are given up. */
+static void lease_fail(struct engine_leasing *l, struct engine_lease *lease,
+		       int status, const struct tei_err *err)
+{
+	struct lease_piece *p;
+	uint32_t i;
+
+	/* that something may still land is what a caller must know first */
+	if (!lease->status || (status == STATUS_TIMEOUT &&
+			       lease->status != STATUS_TIMEOUT)) {
+		free(lease->err);
+		lease->status = status;
+		lease->err = malloc(sizeof(*lease->err));
+		if (lease->err)
+			*lease->err = *err;
+	}
+	if (!lease->stop_ns)
+		lease->stop_ns = l->now;
+	if (lease->queued)
+		tei_list_del(&lease->queue);
+	lease->queued = false;
+	for (i = 0; lease->target && i < LEASE_PIECES; i++) {
+		p = &lease->target->piece[i];
+		if (p->state == LEASE_NONE || p->lease != lease)
+			continue;
+		if (p->state == LEASE_ASKING) {
+			lease_part(p);
+			lease_enter(l, p, LEASE_RETURNING);
+		} else if (p->state == LEASE_MOVING) {
+			lease_halt(l, p);
+		}
+	}
+}
+
+static void lease_fail_code(struct engine_leasing *l,
+			    struct engine_lease *lease, int status, int code,
+			    const char *text)
+{
+	struct tei_err err;
+
+	lease_err(&err, lease->peer, code, text);
+	lease_fail(l, lease, status, &err);
+}
+
+/* --- steps --------------------------------------------------------------- */
+
+static void piece_railed(struct tei_rail_task *task, enum tei_rail_end end,
+			 const struct tei_err *err)
+{
+	struct lease_piece *p = tei_container_of(task, struct lease_piece,
+						 rail);
+	struct engine_leasing *l = p->leasing;
+
+	tei_mutex_lock(&l->lock);
+	p->end = end;
+	p->silent = task->silent;
+	if (end != TEI_RAIL_END_COMPLETED && err)
+		p->err = *err;
+	else
+		memset(&p->err, 0, sizeof(p->err));
+	tei_list_add_tail(&l->railed, &p->node);
+	leasing_word(l);
+	tei_mutex_unlock(&l->lock);
+}
+
+/* The slot is ours, at that address of the target. */
+static void lease_move(struct engine_leasing *l, struct lease_piece *p,
+		       uint64_t slot)
+{
+	struct tei_rail_task *task = &p->rail;
+	struct engine_lease *lease = p->lease;
+	int ret;
+
+	memset(task, 0, sizeof(*task));
+	task->peer = lease->peer;
+	task->remote = slot;
+	task->length = p->length;
+	task->local = lease->local + p->at;
+	task->read = lease->read;
+	task->done = piece_railed;
+	p->stopped = false;
+	p->over = false;
+	p->unfenced = false;
+	lease_enter(l, p, LEASE_MOVING);
+	ret = tei_rail_submit(l->engine->dp, &task, 1);
+	if (!ret)
+		return;			/* piece_railed follows */
+	lease_part(p);
+	lease_enter(l, p, LEASE_RETURNING);
+	lease_fail_code(l, lease, STATUS_FAILED, ret, tei_err_name(ret));
+	lease_try_end(l, lease);
+}
+
+static void lease_moved(struct engine_lease *lease,
+			const struct lease_piece *p)
+{
+	__atomic_store_n(&lease->moved, lease->moved + p->length,
+			 __ATOMIC_RELAXED);
+}
+
+/* Where it goes from the rails, which have completed it. */
+static void lease_completed(struct engine_leasing *l, struct lease_piece *p)
+{
+	struct engine_lease *lease = p->lease;
+
+	if (!lease->read && !lease->status && !p->over) {
+		lease_enter(l, p, LEASE_TELLING);
+		return;
+	}
+	if (lease->read)
+		lease_moved(lease, p);
+	else if (p->over)
+		lease_fail_code(l, lease, STATUS_FAILED, p->code,
+				tei_err_name(p->code));
+	lease_part(p);
+	lease_enter(l, p, p->over ? LEASE_NONE : LEASE_RETURNING);
+	lease_try_end(l, lease);
+}
+
+/* Those of a silent target that have no piece would wait as long in turn. */
+static void lease_purge(struct engine_leasing *l, struct lease_target *target)
+{
+	struct engine_lease *lease;
+
+	while (!tei_list_empty(&target->queue)) {
+		lease = tei_list_first(&target->queue, struct engine_lease,
+				       queue);
+		lease->silent = true;
+		lease_fail_code(l, lease, STATUS_FAILED, TEI_ERR_ENDPOINT,
+				"the target made no progress for MC_SLICE_TIMEOUT");
+		lease_try_end(l, lease);
+	}
+}
+
+void lease_railed(struct engine_leasing *l, struct lease_piece *p)
+{
+	struct engine_lease *lease = p->lease;
+	struct lease_target *target = p->target;
+	bool silent = p->silent;
+	int status;
+
+	if (p->end == TEI_RAIL_END_COMPLETED) {
+		target->heard_ns = l->now;
+		lease_completed(l, p);
+		return;
+	}
+	status = engine_rail_status(p->end);
+	p->unfenced = status == STATUS_TIMEOUT;
+	lease->silent |= silent;
+	lease_part(p);
+	lease_enter(l, p, p->over ? LEASE_NONE : LEASE_RETURNING);
+	if (p->over && p->code && status != STATUS_TIMEOUT)
+		lease_fail_code(l, lease, STATUS_FAILED, p->code,
+				tei_err_name(p->code));
+	else
+		lease_fail(l, lease, status, &p->err);
+	lease_try_end(l, lease);
+	if (silent)
+		lease_purge(l, target);
+}
+
+/* Told DONE; 0 where that is what the piece waited for. */
+static void lease_done(struct engine_leasing *l, struct lease_piece *p,
+		       int code)
+{
+	struct engine_lease *lease = p->lease;
+	bool told = p->state == LEASE_TELLING;
+
+	if (p->state == LEASE_MOVING) {
+		p->over = true;
+		p->code = code ? code : TEI_ERR_CONTEXT;
+		lease_halt(l, p);
+		return;
+	}
+	if (p->state != LEASE_RETURNING)
+		lease_part(p);
+	lease_enter(l, p, LEASE_NONE);
+	if (!lease)
+		return;
+	if (told && !code)
+		lease_moved(lease, p);
+	else
+		lease_fail_code(l, lease, told && code == TEI_ERR_TIMED_OUT ?
+				STATUS_TIMEOUT : STATUS_FAILED,
+				code ? code : TEI_ERR_CONTEXT,
+				code ? tei_err_name(code) : "it was not lent");
+	lease_try_end(l, lease);
+}
+
+static struct lease_target *lease_find(struct engine_leasing *l,
+				       const struct tei_rail_peer *peer)
+{
+	struct lease_target *t;
+
+	tei_list_foreach(t, &l->targets, struct lease_target, link)
+		if (t->peer == peer)
+			return t;
+	return NULL;
+}
+
+void lease_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
+		 const struct lease_msg *m)
+{
+	struct lease_target *t = lease_find(l, peer);
+	struct lease_piece *p;
+
+	if (!t)
+		return;
+	p = &t->piece[m->id % LEASE_PIECES];
+	if (p->state == LEASE_NONE || p->id != m->id)
+		return;			/* said again of one that is over */
+	t->heard_ns = l->now;
+	if (m->type == LEASE_DONE)
+		lease_done(l, p, m->code);
+	else if (p->state == LEASE_ASKING)
+		lease_move(l, p, m->at);
+}
+
+/* --- beginning ----------------------------------------------------------- */
+
+static struct lease_target *lease_target_new(struct engine_leasing *l,
+					     struct tei_rail_peer *peer)
+{
+	struct lease_target *t = calloc(1, sizeof(*t));
+	uint32_t i;
+
+	if (!t)
+		return NULL;
+	tei_rail_peer_hold(peer);
+	t->peer = peer;
+	/* above those of a record that was forgotten, however fast it went */
+	t->next_id = l->now;
+	tei_list_init(&t->queue);
+	for (i = 0; i < LEASE_PIECES; i++) {
+		t->piece[i].leasing = l;
+		t->piece[i].target = t;
+	}
+	tei_list_add_tail(&l->targets, &t->link);
+	return t;
+}
+
+static void lease_target_free(struct lease_target *t)
+{
+	tei_list_del(&t->link);
+	tei_rail_peer_put(t->peer);
+	free(t);
+}
+
+void lease_fresh(struct engine_leasing *l, struct engine_lease *lease)
+{
+	struct lease_target *t = lease_find(l, lease->peer);
+
+	if (!t)
+		t = lease_target_new(l, lease->peer);
+	if (!t) {
+		lease_fail_code(l, lease, STATUS_FAILED, TEI_ERR_MEMORY,
+				"no memory");
+		lease_try_end(l, lease);
+		return;
+	}
+	if (!t->running && tei_list_empty(&t->queue))
+		t->heard_ns = l->now;
+	lease->target = t;
+	lease->queued = true;
+	tei_list_add_tail(&t->queue, &lease->queue);
+}
+
+void lease_stopped(struct engine_leasing *l, struct engine_lease *lease)
+{
+	bool gone = lease->stop_status == 0;
+
+	lease->hurried = lease->expired;
+	lease_fail_code(l, lease, gone ? STATUS_FAILED : lease->stop_status,
+			gone ? TEI_ERR_CONTEXT :
+			lease->expired ? TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED,
+			gone ? "the engine is being destroyed" :
+			lease->expired ? "the batch's deadline has passed" :
+					 "cancelled by the caller");
+	lease_try_end(l, lease);
+}
+
+/* One piece of the task whose turn it is. */
+static void lease_begin(struct engine_leasing *l, struct lease_target *t,
+			struct lease_piece *p)
+{
+	struct engine_lease *lease = tei_list_first(
+		&t->queue, struct engine_lease, queue);
+	uint64_t left = lease->length - lease->next;
+
+	p->id = t->next_id++;
+	p->lease = lease;
+	p->at = lease->next;
+	p->length = left < LEASE_PIECE ? (uint32_t)left : LEASE_PIECE;
+	p->unfenced = false;
+	lease->next += p->length;
+	lease->running++;
+	t->running++;
+	t->used++;
+	tei_list_del(&lease->queue);	/* its turn; to the end if more */
+	lease->queued = p->length < left;
+	if (lease->queued)
+		tei_list_add_tail(&t->queue, &lease->queue);
+	lease_enter(l, p, LEASE_ASKING);
+}
+
+static void lease_begins(struct engine_leasing *l, struct lease_target *t)
+{
+	struct lease_piece *p;
+
+	while (t->running < LEASE_WINDOW && !tei_list_empty(&t->queue)) {
+		p = &t->piece[t->next_id % LEASE_PIECES];
+		if (p->state != LEASE_NONE)
+			return;
+		lease_begin(l, t, p);
+	}
+}
+
+/* --- time ---------------------------------------------------------------- */
+
+static void lease_lose(struct engine_leasing *l, struct lease_piece *p,
+		       int status, int code, const char *text, bool gone)
+{
+	struct engine_lease *lease = p->lease;
+
+	lease_part(p);
+	p->unfenced = status == STATUS_TIMEOUT;
+	lease_enter(l, p, gone ? LEASE_NONE : LEASE_RETURNING);
+	lease_fail_code(l, lease, status, code, text);
+	lease_try_end(l, lease);
+}
+
+/* What time does to a piece; true: its target is silent. */
+static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
+		      uint64_t timeout)
+{
+	uint64_t heard = p->target->heard_ns;
+	uint64_t fence = l->engine->settings.fence_ms * TEI_NS_PER_MS;
+	bool told = p->state == LEASE_TELLING;
+
+	if (heard < p->since_ns)
+		heard = p->since_ns;
+	if (p->state == LEASE_RETURNING) {
+		if (l->now - p->since_ns > 2 * timeout)
+			lease_enter(l, p, LEASE_NONE);
+		return false;
+	}
+	if (told && p->lease->stop_ns &&
+	    l->now - p->lease->stop_ns > fence) {
+		lease_lose(l, p, STATUS_TIMEOUT, TEI_ERR_TIMED_OUT,
+			   "the target does not say how its copy has ended",
+			   false);
+		return false;
+	}
+	if (p->state == LEASE_MOVING || l->now - heard < timeout)
+		return false;
+	p->lease->silent = true;
+	lease_lose(l, p, told ? STATUS_TIMEOUT : STATUS_FAILED,
+		   TEI_ERR_ENDPOINT, told ?
+		   "the target made no progress for MC_SLICE_TIMEOUT, its copy may be under way" :
+		   "the target lent nothing for MC_SLICE_TIMEOUT", false);
+	return true;
+}
+
+static void lease_gone(struct engine_leasing *l, struct lease_target *t)
+{
+	struct engine_lease *lease;
+	struct lease_piece *p;
+	uint32_t i;
+
+	while (!tei_list_empty(&t->queue)) {
+		lease = tei_list_first(&t->queue, struct engine_lease, queue);
+		lease_fail_code(l, lease, STATUS_FAILED, TEI_ERR_ENDPOINT,
+				"its process has gone");
+		lease_try_end(l, lease);
+	}
+	for (i = 0; i < LEASE_PIECES; i++) {
+		p = &t->piece[i];
+		if (p->state == LEASE_RETURNING)
+			lease_enter(l, p, LEASE_NONE);
+		else if (p->state == LEASE_ASKING || p->state == LEASE_TELLING)
+			lease_lose(l, p, STATUS_FAILED, TEI_ERR_ENDPOINT,
+				   "its process has gone", true);
+	}
+}
+
+static void lease_look(struct engine_leasing *l, struct lease_target *t)
+{
+	uint64_t timeout = l->engine->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	struct lease_piece *p;
+	bool silent = false;
+	uint32_t i;
+
+	if (tei_rail_peer_gone(t->peer))
+		lease_gone(l, t);
+	for (i = 0; i < LEASE_PIECES; i++) {
+		p = &t->piece[i];
+		if (p->state == LEASE_NONE)
+			continue;
+		silent |= lease_age(l, p, timeout);
+		if (p->state != LEASE_NONE && l->now >= p->due_ns)
+			lease_say(l, p);
+		if (p->state != LEASE_NONE)
+			leasing_due(l, p->due_ns);
+	}
+	if (silent)
+		lease_purge(l, t);
+}
+
+void lease_tick(struct engine_leasing *l)
+{
+	struct lease_target *t, *tmp;
+
+	tei_list_foreach_safe(t, tmp, &l->targets, struct lease_target, link) {
+		if (t->used)
+			lease_look(l, t);
+		lease_begins(l, t);
+		if (t->used || !tei_list_empty(&t->queue))
+			leasing_due(l, l->now + LEASE_LOOK_NS);
+		else if (l->now - t->heard_ns > TEI_NS_PER_SEC)
+			lease_target_free(t);
+		else
+			leasing_due(l, t->heard_ns + TEI_NS_PER_SEC + 1);
+	}
+}
+
+void lease_forget(struct engine_leasing *l)
+{
+	while (!tei_list_empty(&l->targets))
+		lease_target_free(tei_list_first(&l->targets,
+						 struct lease_target, link));
+}
+
+/* --- calls: any thread --------------------------------------------------- */
+
+int engine_lease_start(struct engine *e, struct engine_lease *lease)
+{
+	struct engine_leasing *l = engine_leasing(e);
+	bool taken;
+
+	tei_list_init(&lease->stop);
+	tei_mutex_lock(&l->lock);
+	taken = !l->closing;
+	if (taken) {
+		tei_list_add_tail(&l->live, &lease->live);
+		tei_list_add_tail(&l->fresh, &lease->fresh);
+		leasing_word(l);
+	}
+	tei_mutex_unlock(&l->lock);
+	return taken ? 0 : TEI_ERR_CONTEXT;
+}
+
+void engine_lease_cancel(struct engine *e, struct engine_lease *lease,
+			 bool deadline)
+{
+	struct engine_leasing *l = engine_leasing(e);
+
+	tei_mutex_lock(&l->lock);
+	if (!lease->ended && !lease->stop_status) {
+		lease->stop_status = deadline ? STATUS_FAILED :
+						STATUS_CANCELED;
+		lease->expired = deadline;
+		tei_list_del(&lease->stop);
+		tei_list_add_tail(&l->stopping, &lease->stop);
+		leasing_word(l);
+	}
+	tei_mutex_unlock(&l->lock);
+}
+
+bool engine_lease_drain(struct engine *e, uint64_t until_ns)
+{
+	struct engine_leasing *l = engine_leasing(e);
+	bool none;
+
+	if (!l)
+		return true;
+	tei_mutex_lock(&l->lock);
+	while (!(none = tei_list_empty(&l->live)) && tei_now_ns() < until_ns) {
+		tei_mutex_unlock(&l->lock);
+		tei_rail_progress(e->dp);
+		tei_mutex_lock(&l->lock);
+		if (!tei_list_empty(&l->live))
+			tei_mutex_wait(&l->idle, &l->lock, TEI_NS_PER_MS);
+	}
+	tei_mutex_unlock(&l->lock);
+	return none;
+}
+
+static void task_leased(struct engine_lease *lease, int status,
+			const struct tei_err *err)
+{
+	struct engine_task *t = tei_container_of(lease, struct engine_task,
+						 u.lease);
+
+	tei_rail_peer_put(lease->peer);
+	engine_task_end(t, status ? status : STATUS_COMPLETED, err);
+}
+
+int engine_lease_prepare(struct engine *e, struct engine_task *t,
+			 const struct transfer_request *r,
+			 const struct engine_target *target)
+{
+	if (!target->peer || !engine_leasing(e))
+		return 8;
+	if (tei_local_region_check(e->local, r->source, r->length))
+		return 3;
+	memset(t, 0, sizeof(*t));
+	t->engine = e;
+	t->target = r->target_id;
+	t->length = r->length;
+	t->by = ENGINE_BY_LEASE;
+	t->read = r->opcode == OPCODE_READ;
+	t->u.lease.peer = target->peer;
+	t->u.lease.local = r->source;
+	t->u.lease.remote = r->target_offset;
+	t->u.lease.length = r->length;
+	t->u.lease.base = r->target_offset;
+	t->u.lease.extent = r->length;
+	t->u.lease.read = t->read;
+	t->u.lease.done = task_leased;
+	return 0;
+}
+
+void engine_lease_start_task(struct engine *e, struct engine_task *t)
+{
+	struct tei_err err;
+	int ret;
+
+	tei_rail_peer_hold(t->u.lease.peer);
+	ret = engine_lease_start(e, &t->u.lease);
+	if (!ret)
+		return;			/* task_leased follows */
+	lease_err(&err, t->u.lease.peer, ret, "the engine is being destroyed");
+	task_leased(&t->u.lease, STATUS_FAILED, &err);
+}

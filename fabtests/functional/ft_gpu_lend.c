@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * GPU memory of another process as the target, by way of the host memory that
+ * it lends, with the driver that stands in for the real one in each process.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fabtests/common/cuda_stand_in.h"
+#include "fabtests/functional/fx_gpu.h"
+
+#define LEND_SIZE	(9 * FX_MIB + 17)	/* more than one may have */
+#define LEND_HALF	(4 * FX_MIB)
+#define LEND_RACES	20
+#define LEND_KILLS	6
+
+struct lend_rig {
+	struct cuda_stand_in cuda;
+	transfer_engine_t engine;
+	struct fx_buf mem;			/* two of that size */
+	uint64_t gpu[2];			/* one on each GPU, our own */
+	struct fx_peer peer;
+	uint64_t there;				/* the peer's GPU memory */
+	segment_id_t seg;
+	uint64_t sequence;
+};
+
+/* --- the peer ------------------------------------------------------------ */
+
+static struct cuda_stand_in child_cuda;
+
+static bool child_make(struct fx_gpu *gpu, size_t len)
+{
+	void *context;
+
+	if (!cuda_stand_in_load(&child_cuda))
+		return false;
+	gpu->to_device = child_cuda.to_device;
+	gpu->to_host = child_cuda.to_host;
+	gpu->addr = cuda_stand_in_memory(&child_cuda, 0, len, &context);
+	return gpu->addr != 0;
+}
+
+static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
+		      const char *verb, const char *args, char *text)
+{
+	static struct fx_gpu gpu;
+
+	if (!strcmp(verb, "hold")) {
+		child_cuda.hold(atoi(args));
+		return 0;
+	}
+	if (!strcmp(verb, "left"))
+		return (int)child_cuda.left();
+	if (!strcmp(verb, "fail")) {
+		child_cuda.fail(args, 0, 2);
+		return 0;
+	}
+	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
+}
+
+/* --- bytes --------------------------------------------------------------- */
+
+static void lend_nap(unsigned int us)
+{
+	struct timespec nap = { .tv_nsec = us * 1000L };
+
+	nanosleep(&nap, NULL);
+}
+
+static bool lend_move(struct lend_rig *rig, int op, void *local, uint64_t off,
+		      uint64_t len, uint64_t block)
+{
+	return fx_move(rig->engine, rig->seg, op, local, rig->there + off, len,
+		       block);
+}
+
+/* Host memory to the peer's GPU, and from there. */
+static bool lend_round(struct lend_rig *rig, uint64_t off, uint64_t len,
+		       uint64_t block)
+{
+	uint64_t seq = ++rig->sequence;
+
+	fx_buf_fill(&rig->mem, 0, len, seq);
+	fx_buf_poison(&rig->mem, LEND_SIZE, LEND_SIZE);
+	return fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
+	       lend_move(rig, OPCODE_WRITE, rig->mem.p, off, len, block) &&
+	       fx_gpu_has(&rig->peer, off, len, seq) &&
+	       fx_gpu_has(&rig->peer, 0, off, 0) &&
+	       fx_gpu_has(&rig->peer, off + len, LEND_SIZE - off - len, 0) &&
+	       lend_move(rig, OPCODE_READ, rig->mem.p + LEND_SIZE, off, len,
+			 block) &&
+	       fx_buf_check(&rig->mem, LEND_SIZE, len, seq) &&
+	       fx_buf_poisoned(&rig->mem, LEND_SIZE + len, LEND_SIZE - len);
+}
+
+static void bytes(struct lend_rig *rig)
+{
+	ft_ok(lend_round(rig, 0, LEND_SIZE, 0) && lend_round(rig, 4095, 1, 0) &&
+	      lend_round(rig, 3, 2 * FX_MIB + 1, 0),
+	      "host_to_anothers_gpu_and_back");
+	ft_ok(lend_round(rig, 0, 2 * FX_MIB, 8192) &&
+	      lend_round(rig, 1, 8 * FX_MIB, 700000),
+	      "in_batches_of_small_ones");
+}
+
+static void *lend_gpu(const struct lend_rig *rig, int i)
+{
+	return (void *)(uintptr_t)rig->gpu[i];
+}
+
+/* GPU 0 here to the peer's, and from there to GPU 1 here. */
+static bool lend_gpus(struct lend_rig *rig, uint64_t off, uint64_t len,
+		      uint64_t block)
+{
+	uint64_t seq = ++rig->sequence;
+
+	fx_buf_fill(&rig->mem, 0, len, seq);
+	fx_buf_poison(&rig->mem, LEND_SIZE, LEND_SIZE);
+	return !rig->cuda.to_device(rig->gpu[0], rig->mem.p, len) &&
+	       !rig->cuda.to_device(rig->gpu[1], rig->mem.p + LEND_SIZE,
+				    LEND_SIZE) &&
+	       fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
+	       lend_move(rig, OPCODE_WRITE, lend_gpu(rig, 0), off, len,
+			 block) &&
+	       fx_gpu_has(&rig->peer, off, len, seq) &&
+	       fx_gpu_has(&rig->peer, off + len, LEND_SIZE - off - len, 0) &&
+	       lend_move(rig, OPCODE_READ, lend_gpu(rig, 1), off, len,
+			 block) &&
+	       !rig->cuda.to_host(rig->mem.p + LEND_SIZE, rig->gpu[1],
+				  LEND_SIZE) &&
+	       fx_buf_check(&rig->mem, LEND_SIZE, len, seq) &&
+	       fx_buf_poisoned(&rig->mem, LEND_SIZE + len, LEND_SIZE - len);
+}
+
+static void gpus(struct lend_rig *rig)
+{
+	ft_ok(lend_gpus(rig, 0, LEND_SIZE, 0) && lend_gpus(rig, 7, 1, 0) &&
+	      lend_gpus(rig, 1, 3 * FX_MIB, 100000), "gpu_to_gpu_and_back");
+}
+
+/* --- refused ------------------------------------------------------------- */
+
+static struct fx_job lend_job(const struct lend_rig *rig, int op)
+{
+	return (struct fx_job){ .engine = rig->engine, .seg = rig->seg,
+				.op = op, .local = rig->mem.p,
+				.remote = rig->there, .len = LEND_SIZE };
+}
+
+static bool lend_fails(struct fx_job *job, int code)
+{
+	struct te_error err = { 0 };
+	bool good;
+
+	good = !fx_job_start(job) && fx_job_wait(job, FX_LONG_MS) &&
+	       job->n[STATUS_FAILED] == 1 &&
+	       !te_task_error(job->engine, job->id, 0, &err, sizeof(err)) &&
+	       err.code == code;
+	if (!good)
+		ft_diag("%s, %d: %s", fx_job_text(job), err.code, err.text);
+	fx_job_free(job);
+	return good;
+}
+
+static void refused(struct lend_rig *rig)
+{
+	struct fx_job job = lend_job(rig, OPCODE_WRITE);
+	struct te_local local[2] = { { rig->mem.p, 64 },
+				     { rig->mem.p + 128, 64 } };
+	struct te_remote remote = { rig->there, 128 };
+	struct te_request list = { .opcode = TE_WRITE, .target_id = rig->seg,
+				   .local = local, .local_count = 2,
+				   .remote = &remote, .remote_count = 1 };
+	struct te_error err;
+
+	fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0);
+	job.remote++;
+	ft_ok(lend_fails(&job, -3) && fx_gpu_has(&rig->peer, 0, LEND_SIZE, 0),
+	      "beyond_its_memory_it_fails_before_the_first_byte");
+	job = lend_job(rig, OPCODE_WRITE);
+	job.local = rig->mem.p + 1;
+	job.len = 2 * LEND_SIZE;
+	ft_ok(fx_job_start(&job) == 3, "source_not_registered_is_refused");
+	ft_ok(fx_submit(rig->engine, &list, &err) == -8,
+	      "a_list_of_pieces_is_refused");
+}
+
+/* --- ended early --------------------------------------------------------- */
+
+/* The peer's GPU does not go on: pieces wait for its copies. */
+static void cancel_in_its_copies(struct lend_rig *rig)
+{
+	struct fx_job job = lend_job(rig, OPCODE_READ);
+
+	fx_buf_poison(&rig->mem, 0, LEND_SIZE);
+	ft_ok(fx_gpu_put(&rig->peer, 0, LEND_SIZE, ++rig->sequence) &&
+	      !fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
+	      "a_read_waits_for_its_gpu");
+	lend_nap(100000);
+	ft_ok(!fx_job_poll(&job) && !te_cancel_batch(rig->engine, job.id) &&
+	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 1,
+	      "cancelled_it_ends");
+	fx_job_free(&job);
+	fx_ask(&rig->peer, "hold 0");
+	lend_nap(200000);
+	ft_ok(fx_buf_poisoned(&rig->mem, 0, LEND_SIZE),
+	      "and_no_byte_comes_after_its_end");
+
+	fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+	job = lend_job(rig, OPCODE_WRITE);
+	ft_ok(!fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
+	      "a_write_waits_for_its_gpu");
+	lend_nap(300000);
+	ft_ok(!fx_job_poll(&job) && !te_cancel_batch(rig->engine, job.id) &&
+	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_TIMEOUT] == 1,
+	      "cancelled_it_says_that_bytes_may_still_land");
+	fx_job_free(&job);
+	fx_ask(&rig->peer, "hold 0");
+	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "and_all_goes_on");
+}
+
+/* The peer is stopped: with ASK unanswered, or while the rails move. */
+static void ended_while_it_is_stopped(struct lend_rig *rig, int op,
+				      unsigned int us, bool deadline)
+{
+	struct fx_job job = lend_job(rig, op);
+	struct te_error err = { 0 };
+	bool ended;
+
+	fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+	if (!us)
+		fx_peer_pause(&rig->peer);
+	ft_ok(!fx_job_start(&job), "a_transfer_starts");
+	lend_nap(us ? us : 50000);
+	if (us)
+		fx_peer_pause(&rig->peer);
+	if (deadline)
+		te_batch_deadline(rig->engine, job.id, ft_now_ns() + 50000000);
+	else
+		te_cancel_batch(rig->engine, job.id);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	te_task_error(rig->engine, job.id, 0, &err, sizeof(err));
+	ft_ok(ended && job.n[STATUS_TIMEOUT] + job.n[STATUS_COMPLETED] +
+	      job.n[deadline ? STATUS_FAILED : STATUS_CANCELED] == 1,
+	      "it_ends_while_its_target_is_stopped: %s", fx_job_text(&job));
+	ft_ok(us || job.n[STATUS_TIMEOUT] ||
+	      err.code == (deadline ? -TE_TIMED_OUT : -10),
+	      "with_its_reason: %d %s", err.code, err.text);
+	/* final for what is ours, whatever comes now */
+	fx_buf_poison(&rig->mem, 0, LEND_SIZE);
+	fx_peer_resume(&rig->peer);
+	ft_ok(fx_buf_still(&rig->mem, 0, LEND_SIZE, 200) &&
+	      fx_buf_poisoned(&rig->mem, 0, LEND_SIZE),
+	      "and_no_byte_comes_after_its_end");
+	fx_job_free(&job);
+}
+
+static void at_any_time(struct lend_rig *rig)
+{
+	unsigned int canceled = 0, completed = 0, i;
+	bool good = true;
+	struct fx_job job;
+	int op;
+
+	for (i = 0; i < LEND_RACES && good; i++) {
+		op = i & 1 ? OPCODE_READ : OPCODE_WRITE;
+		job = lend_job(rig, op);
+		fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+		if (op == OPCODE_READ)
+			fx_gpu_put(&rig->peer, 0, LEND_SIZE,
+				   ++rig->sequence);
+		good = !fx_job_start(&job);
+		lend_nap((unsigned int)rand() % 12000);
+		te_cancel_batch(rig->engine, job.id);
+		good = good && fx_job_wait(&job, FX_LONG_MS) &&
+		       job.n[STATUS_CANCELED] + job.n[STATUS_COMPLETED] +
+		       job.n[STATUS_TIMEOUT] == 1;
+		canceled += job.n[STATUS_CANCELED];
+		completed += job.n[STATUS_COMPLETED];
+		if (good && job.n[STATUS_COMPLETED])
+			good = op == OPCODE_READ ?
+			       fx_buf_check(&rig->mem, 0, LEND_SIZE,
+					    rig->sequence) :
+			       fx_gpu_has(&rig->peer, 0, LEND_SIZE,
+					  rig->sequence);
+		/* cancelled: nothing lands from its end on */
+		if (good && !job.n[STATUS_TIMEOUT]) {
+			fx_buf_poison(&rig->mem, 0, LEND_SIZE);
+			good = fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
+			       fx_buf_still(&rig->mem, 0, LEND_SIZE, 5) &&
+			       fx_gpu_has(&rig->peer, 0, LEND_SIZE, 0);
+		}
+		fx_job_free(&job);
+	}
+	ft_diag("%u cancelled, %u completed", canceled, completed);
+	ft_ok(good, "cancelled_at_any_time_it_is_final");
+}
+
+/* --- unregistering at the target ----------------------------------------- */
+
+static void unregistered(struct lend_rig *rig)
+{
+	unsigned int i, completed = 0;
+	bool good = true;
+	struct fx_job job;
+
+	for (i = 0; i < LEND_RACES / 2 && good; i++) {
+		job = lend_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE);
+		job.block = i % 3 ? 0 : FX_MIB / 2;
+		fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+		good = !fx_job_start(&job);
+		lend_nap((unsigned int)rand() % 8000);
+		good = good && !fx_ask(&rig->peer, "ungpu") &&
+		       fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
+		       fx_job_wait(&job, FX_LONG_MS) &&
+		       job.n[STATUS_COMPLETED] + job.n[STATUS_FAILED] ==
+			       job.tasks &&
+		       fx_gpu_has(&rig->peer, 0, LEND_SIZE, 0) &&
+		       !fx_ask(&rig->peer, "regpu");
+		completed += job.n[STATUS_COMPLETED];
+		if (!good)
+			ft_diag("round %u: %s", i, fx_job_text(&job));
+		fx_job_free(&job);
+	}
+	ft_diag("%u completed", completed);
+	ft_ok(good, "nothing_lands_once_it_is_unregistered");
+	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
+}
+
+/* --- initiators that stop or die ----------------------------------------- */
+
+/* Another process writes to the far half of the GPU's memory, all the time. */
+static bool lend_other(struct lend_rig *rig, struct fx_peer *other, int op,
+		       unsigned int rounds)
+{
+	int seg;
+
+	if (!fx_target_start(other, LEND_SIZE))
+		return false;
+	seg = fx_ask(other, "open %s", rig->peer.name);
+	return seg > 0 &&
+	       !fx_ask(other, "start %d %d 0 %llu %llu 0 %u -", seg, op,
+		       (unsigned long long)(rig->there + LEND_HALF),
+		       (unsigned long long)LEND_HALF, rounds);
+}
+
+/* The near half, which is ours. */
+static bool lend_near(struct lend_rig *rig)
+{
+	fx_buf_fill(&rig->mem, 0, LEND_HALF, ++rig->sequence);
+	return lend_move(rig, OPCODE_WRITE, rig->mem.p, 0, LEND_HALF, 0) &&
+	       fx_gpu_has(&rig->peer, 0, LEND_HALF, rig->sequence);
+}
+
+/* More often than there are slots for. */
+static void killed_initiators(struct lend_rig *rig)
+{
+	struct fx_peer other;
+	bool good = true;
+	unsigned int i;
+
+	for (i = 0; i < LEND_KILLS && good; i++) {
+		good = lend_other(rig, &other, i & 1 ? OPCODE_READ :
+						       OPCODE_WRITE, 100000);
+		if (i == 2 || i == 3)	/* in the GPU's copies */
+			fx_ask(&rig->peer, "hold 1");
+		lend_nap(50000 + (unsigned int)rand() % 20000);
+		fx_peer_kill(&other);
+		fx_ask(&rig->peer, "hold 0");
+		good = good && lend_near(rig);
+		fx_peer_drop(&other);
+	}
+	ft_ok(good, "killed_initiators_keep_nothing_from_others");
+	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "and_all_works_on");
+}
+
+/* For longer than MC_SLICE_TIMEOUT: its slots are others', what it says and
+ * writes when it is back concerns nobody. */
+static void stopped_initiators(struct lend_rig *rig)
+{
+	struct fx_peer other[3];
+	bool good = true;
+	unsigned int i, ms;
+
+	for (i = 0; i < 3; i++) {
+		good = good && lend_other(rig, &other[i], OPCODE_WRITE, 1);
+		lend_nap(1000 * (1 + i));
+		fx_peer_pause(&other[i]);
+	}
+	ft_ok(good && lend_near(rig), "beside_stopped_initiators_others_go_on");
+	for (ms = 0; ms < 2500; ms += 50)
+		lend_nap(50000);	/* their leases end meanwhile */
+	ft_ok(lend_near(rig), "and_after_their_time");
+	for (i = 0; i < 3; i++)
+		fx_peer_resume(&other[i]);
+	for (i = 0; i < 3; i++)
+		good &= fx_ask(&other[i], "wait") == 0;
+	ft_ok(good && fx_gpu_has(&rig->peer, 0, LEND_HALF, rig->sequence),
+	      "back_again_they_end_and_touch_nothing_of_others");
+	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "and_all_works_on");
+	for (i = 0; i < 3; i++)
+		fx_peer_stop(&other[i]);
+}
+
+/* --- a target that dies -------------------------------------------------- */
+
+static bool lend_target(struct lend_rig *rig)
+{
+	rig->there = fx_gpu_target(&rig->peer, LEND_SIZE, FX_HASTY);
+	return rig->there &&
+	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
+}
+
+static bool killed_targets(struct lend_rig *rig)
+{
+	transfer_engine_t own = rig->engine;
+	bool good = true;
+	struct fx_job job;
+	uint64_t start;
+	unsigned int i;
+
+	rig->engine = fx_engine_hasty("tcp");
+	good = rig->engine && fx_register(rig->engine, &rig->mem) &&
+	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
+	for (i = 0; i < LEND_KILLS && good; i++) {
+		job = lend_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE);
+		job.block = i < 4 ? 0 : 64 * FX_KIB;
+		if (i == 2 || i == 3)
+			fx_ask(&rig->peer, "hold 1");
+		good = !fx_job_start(&job);
+		lend_nap((unsigned int)rand() % 6000 + (i / 2 == 1) * 100000);
+		fx_peer_kill(&rig->peer);
+		start = ft_now_ns();
+		good = good && fx_job_wait(&job, FX_LONG_MS) &&
+		       ft_now_ns() - start < 20000000000ULL;
+		if (!good)
+			ft_diag("round %u: %s", i, fx_job_text(&job));
+		fx_job_free(&job);
+		closeSegment(rig->engine, rig->seg);
+		fx_peer_drop(&rig->peer);
+		good = good && lend_target(rig);
+	}
+	ft_ok(good, "tasks_to_a_killed_target_end");
+	destroyTransferEngine(rig->engine);
+	rig->engine = own;
+	rig->seg = good ? openSegment(own, rig->peer.name) : -1;
+	return ft_ok(rig->seg > 0 && lend_round(rig, 0, LEND_SIZE, 0),
+		     "another_one_works");
+}
+
+/* It ends no copy, for ever: MC_SLICE_TIMEOUT there says so here. */
+static void hang(struct lend_rig *rig)
+{
+	struct fx_job job = lend_job(rig, OPCODE_WRITE);
+
+	ft_ok(!fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job) &&
+	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_TIMEOUT] == 1,
+	      "write_to_a_gpu_that_hangs_times_out: %s", fx_job_text(&job));
+	fx_job_free(&job);
+	job = lend_job(rig, OPCODE_READ);
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      job.n[STATUS_FAILED] == 1, "read_from_it_fails");
+	fx_job_free(&job);
+	fx_ask(&rig->peer, "hold 0");
+	ft_ok(lend_round(rig, 0, LEND_SIZE, 0),
+	      "once_it_goes_on_so_do_transfers");
+}
+
+/* --- leaving ------------------------------------------------------------- */
+
+static void no_way(struct lend_rig *rig)
+{
+	struct fx_job job = lend_job(rig, OPCODE_WRITE);
+
+	ft_ok(!fx_ask(&rig->peer, "ungpu") &&
+	      !fx_ask(&rig->peer, "fail cuMemHostRegister") &&
+	      !fx_ask(&rig->peer, "regpu"), "a_target_without_memory_to_lend");
+	ft_ok(lend_fails(&job, -3), "is_out_of_reach");
+	ft_ok(!fx_ask(&rig->peer, "ungpu") && !fx_ask(&rig->peer, "regpu") &&
+	      lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_is_not");
+}
+
+static void destroyed(struct lend_rig *rig)
+{
+	struct fx_job job = lend_job(rig, OPCODE_WRITE);
+	uint64_t start;
+	int i;
+
+	/* ours, in flight */
+	for (i = 0; i < 3; i++) {
+		job.engine = fx_engine_hasty("tcp");
+		if (!ft_ok(job.engine && fx_register(job.engine, &rig->mem) &&
+			   (job.seg = openSegment(job.engine,
+						  rig->peer.name)) > 0,
+			   "an_engine_to_be_destroyed"))
+			return;
+		job.op = i & 1 ? OPCODE_READ : OPCODE_WRITE;
+		if (i == 2)
+			fx_peer_pause(&rig->peer);
+		start = ft_now_ns();
+		ft_ok(!fx_job_start(&job), "transfer_starts");
+		lend_nap((unsigned int)i * 1000);
+		destroyTransferEngine(job.engine);
+		ft_ok(ft_now_ns() - start < FX_LONG_MS * 1000000ULL / 4,
+		      "engine_is_destroyed_in_flight_%d", i);
+		fx_peer_resume(&rig->peer);
+	}
+	/* the target's */
+	job = lend_job(rig, OPCODE_WRITE);
+	ft_ok(!fx_job_start(&job) && !fx_ask(&rig->peer, "destroy") &&
+	      fx_job_wait(&job, FX_LONG_MS), "tasks_to_a_target_that_leaves_end");
+	fx_job_free(&job);
+	ft_ok(!fx_ask(&rig->peer, "left"), "nothing_is_left_in_its_driver");
+}
+
+/* Of the same host, where others are reached by the kernel's copies. */
+static void neighbour(struct lend_rig *rig)
+{
+	transfer_engine_t own = rig->engine;
+
+	rig->engine = fx_engine("auto");
+	rig->there = fx_gpu_target(&rig->peer, LEND_SIZE, "transport=auto");
+	ft_ok(rig->there && rig->engine &&
+	      fx_register(rig->engine, &rig->mem) &&
+	      (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0 &&
+	      lend_round(rig, 0, LEND_SIZE, 0),
+	      "a_neighbours_gpu_is_reached_by_rail");
+	destroyTransferEngine(rig->engine);
+	fx_peer_stop(&rig->peer);
+	rig->engine = own;
+}
+
+static bool lend_setup(struct lend_rig *rig)
+{
+	void *context;
+	int i;
+
+	srand((unsigned int)fx_seed());
+	rig->mem = fx_buf_map(2 * LEND_SIZE, -1);
+	rig->engine = fx_engine("tcp");
+	if (!ft_ok(rig->mem.p && rig->engine &&
+		   fx_register(rig->engine, &rig->mem) &&
+		   cuda_stand_in_load(&rig->cuda), "an_engine_and_a_driver"))
+		return false;
+	for (i = 0; i < 2; i++)
+		rig->gpu[i] = cuda_stand_in_memory(&rig->cuda, i, LEND_SIZE,
+						   &context);
+	return ft_ok(lend_target(rig), "a_target_with_gpu_memory");
+}
+
+static void ended_early(struct lend_rig *rig)
+{
+	cancel_in_its_copies(rig);
+	ended_while_it_is_stopped(rig, OPCODE_WRITE, 0, false);
+	ended_while_it_is_stopped(rig, OPCODE_READ, 0, false);
+	ended_while_it_is_stopped(rig, OPCODE_WRITE, 3000, false);
+	ended_while_it_is_stopped(rig, OPCODE_READ, 3000, false);
+	ended_while_it_is_stopped(rig, OPCODE_WRITE, 0, true);
+	ended_while_it_is_stopped(rig, OPCODE_READ, 2000, true);
+	at_any_time(rig);
+}
+
+int main(int argc, char **argv)
+{
+	struct lend_rig rig = { .engine = NULL };
+	int i;
+
+	fx_extend(child_obey);
+	fx_init(argc, argv);
+	if (!lend_setup(&rig))
+		return ft_result();
+	bytes(&rig);
+	refused(&rig);
+	for (i = 0; i < 2; i++)
+		ft_ok(!registerLocalMemory(rig.engine, lend_gpu(&rig, i),
+					   LEND_SIZE, "*", 0),
+		      "gpu_%d_of_our_own", i);
+	gpus(&rig);
+	ended_early(&rig);
+	unregistered(&rig);
+	killed_initiators(&rig);
+	stopped_initiators(&rig);
+	if (!killed_targets(&rig))
+		return ft_result();
+	hang(&rig);
+	no_way(&rig);
+	destroyed(&rig);
+	fx_peer_stop(&rig.peer);
+	neighbour(&rig);
+	destroyTransferEngine(rig.engine);
+	ft_ok(!rig.cuda.left(), "nothing_is_left_in_the_driver");
+	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
+	fx_buf_unmap(&rig.mem);
+	return ft_result();
+}
