@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fabtests/functional/fx.h"
+#include "fabtests/functional/fx_gpu.h"
 
 #define DEVICE_SIZE (128 * FX_MIB + 4097)
 #define DEVICE_ROUNDS 7
@@ -68,6 +68,33 @@ static const char *device_load(struct device_rig *rig)
 		return "the CUDA driver finds no GPU";
 	return NULL;
 }
+
+/* --- the peer ------------------------------------------------------------ */
+
+/* On the last GPU: another one than ours where there are several. */
+static bool child_make(struct fx_gpu *gpu, size_t len)
+{
+	static struct device_rig rig;
+	const char *why = device_load(&rig);
+	void *context;
+
+	if (why || rig.cuda.retain(&context, rig.devices - 1) ||
+	    rig.cuda.push(context) || rig.cuda.alloc(&gpu->addr, len))
+		return false;
+	gpu->to_device = rig.cuda.to_device;
+	gpu->to_host = rig.cuda.to_host;
+	return true;
+}
+
+static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
+		      const char *verb, const char *args, char *text)
+{
+	static struct fx_gpu gpu;
+
+	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
+}
+
+/* --- ours ---------------------------------------------------------------- */
 
 static bool device_memory(struct device_rig *rig)
 {
@@ -171,6 +198,63 @@ static void device_others(struct device_rig *rig)
 	fx_peer_stop(&peer);
 }
 
+/* From that memory of ours to the peer's GPU, and from there to the other. */
+static bool device_there(struct device_rig *rig, segment_id_t seg,
+			 struct fx_peer *peer, uint64_t there, void *from,
+			 void *to, uint64_t len, uint64_t block, uint64_t seq)
+{
+	return fx_gpu_put(peer, 0, DEVICE_SIZE, 0) &&
+	       fx_move(rig->engine, seg, OPCODE_WRITE, from, there + 1, len,
+		       block) &&
+	       fx_gpu_has(peer, 1, len, seq) &&
+	       fx_gpu_has(peer, 0, 1, 0) &&
+	       fx_gpu_has(peer, 1 + len, DEVICE_SIZE - 1 - len, 0) &&
+	       fx_move(rig->engine, seg, OPCODE_READ, to, there + 1, len,
+		       block);
+}
+
+static bool device_aimed(struct device_rig *rig, struct fx_peer *peer,
+			 uint64_t there, uint64_t len, uint64_t block,
+			 uint64_t seq)
+{
+	segment_id_t seg = openSegment(rig->engine, peer->name);
+	bool good;
+
+	fx_buf_fill(&rig->host, 0, len, seq);
+	fx_buf_poison(&rig->back, 0, DEVICE_SIZE);
+	good = seg > 0 &&
+	       device_there(rig, seg, peer, there, rig->host.p, rig->back.p,
+			    len, block, seq) &&
+	       fx_buf_check(&rig->back, 0, len, seq) &&
+	       fx_buf_poisoned(&rig->back, len, DEVICE_SIZE - len);
+	fx_buf_poison(&rig->back, 0, DEVICE_SIZE);
+	good = good && !rig->cuda.to_device(rig->gpu[0], rig->host.p, len) &&
+	       !rig->cuda.to_device(rig->gpu[1], rig->back.p, DEVICE_SIZE) &&
+	       device_there(rig, seg, peer, there, device_ptr(rig, 0),
+			    device_ptr(rig, 1), len, block, seq) &&
+	       !rig->cuda.to_host(rig->back.p, rig->gpu[1], DEVICE_SIZE) &&
+	       fx_buf_check(&rig->back, 0, len, seq) &&
+	       fx_buf_poisoned(&rig->back, len, DEVICE_SIZE - len);
+	if (seg > 0)
+		closeSegment(rig->engine, seg);
+	return good;
+}
+
+/* GPU memory of another process as the target, from host and GPU. */
+static void device_target(struct device_rig *rig)
+{
+	struct fx_peer peer;
+	uint64_t there = fx_gpu_target(&peer, DEVICE_SIZE, NULL);
+
+	if (!ft_ok(there, "a_target_with_gpu_memory_starts"))
+		return;
+	ft_ok(device_aimed(rig, &peer, there, DEVICE_SIZE - 1, 0, 8) &&
+	      device_aimed(rig, &peer, there, 1, 0, 9) &&
+	      device_aimed(rig, &peer, there, 2 * FX_MIB, 8192, 10),
+	      "host_and_gpu_to_anothers_gpu_and_back");
+	fx_peer_stop(&peer);
+}
+
 /* The best of some rounds in bytes per second, both in turns. */
 static void device_rate(struct device_rig *rig, bool read, const char *what)
 {
@@ -219,6 +303,7 @@ int main(int argc, char **argv)
 	struct device_rig rig = { .engine = NULL };
 	const char *why;
 
+	fx_extend(child_obey);
 	fx_init(argc, argv);
 	why = device_load(&rig);
 	if (why)
@@ -227,6 +312,7 @@ int main(int argc, char **argv)
 		return ft_result();
 	device_bytes(&rig);
 	device_others(&rig);
+	device_target(&rig);
 	device_rates(&rig);
 	destroyTransferEngine(rig.engine);
 	ft_ok(fx_buf_guards(&rig.host) && fx_buf_guards(&rig.back),
