@@ -7,7 +7,7 @@
  *    <= cap, but for the very first connection that turns out to be a leftover.
  *  - A connection is closed by whoever holds the lane's lock, before the next
  *    post: so it is gone before the one that took its place is made.
- *  - busy counts the held places whose path has users.
+ *  - busy counts the held places whose path has slices posted.
  *  - Who waits for a place for slices is in line once and leaves it when it
  *    gets one, when its peer has nothing to cut any more, or when it is freed.
  */
@@ -18,6 +18,8 @@
 #define CACHE_CONNECT_NS	TEI_NS_PER_SEC		/* busy connecting, */
 #define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)	/* if still tried */
 #define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)	/* busy, asked */
+#define CACHE_ALIVE_NS		TEI_NS_PER_SEC		/* busy, heard of */
+#define CACHE_SILENT_NS		TEI_NS_PER_SEC		/* tried in vain */
 #define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)	/* served at least */
 #define CACHE_YIELD_NS		TEI_NS_PER_MS		/* between two of them */
 
@@ -89,11 +91,13 @@ static void cache_hold(struct rail_cache *c, struct rail_path *path,
 
 	tei_list_del(&conn->link);
 	tei_list_del(&path->wait_link);
+	if (path->peer->tried_ns <= path->peer->alive_ns)
+		path->peer->tried_ns = now;
 	conn->path = path;
 	conn->since_ns = now;
 	conn->yield = false;
 	path->conn = conn;
-	c->busy += path->users != 0;
+	c->busy += path->inflight != 0;
 	c->made++;
 	tei_sieve_insert(&c->held, &conn->entry);
 }
@@ -104,7 +108,7 @@ static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 	struct rail_path *path = conn->path;
 
 	tei_sieve_remove(&c->held, &conn->entry);
-	c->busy -= path->users != 0;
+	c->busy -= path->inflight != 0;
 	conn->path = NULL;
 	conn->fi_addr = path->fi_addr;
 	conn->lane_gen = path->lane_gen;
@@ -147,30 +151,82 @@ static bool cache_connects(const struct rail_conn *conn, uint64_t now)
 	       now < p->blocked_ns + CACHE_TRIED_NS;
 }
 
+/*
+ * A fence is asked for there. A peer that is silent may be so for as long as it
+ * likes, and others are not to wait for that.
+ */
+static bool cache_fences(const struct rail_path *p, uint64_t now)
+{
+	return p->remote < p->peer->nremotes &&
+	       p->peer->remotes[p->remote].fence.wanted &&
+	       now < p->peer->alive_ns + CACHE_ALIVE_NS;
+}
+
+/* Places were given to it, and nothing was heard of it for all that. */
+static bool cache_silent(const struct tei_rail_peer *peer, uint64_t now)
+{
+	return peer->tried_ns > peer->alive_ns &&
+	       now > peer->tried_ns + CACHE_SILENT_NS;
+}
+
+/* Who looks for a place. */
+struct cache_look {
+	uint64_t now;
+	bool of_silent;		/* that of a silent peer, no other */
+	bool press;		/* also one where that connects */
+};
+
 /* What it takes for a path to stay where it is. */
-static bool cache_busy(const struct tei_sieve_entry *e, void *now)
+static bool cache_busy(const struct tei_sieve_entry *e, void *arg)
 {
 	const struct rail_conn *conn =
 		tei_container_of(e, const struct rail_conn, entry);
 	const struct rail_path *p = conn->path;
+	const struct cache_look *look = arg;
+	bool silent = (look->of_silent || look->press) &&
+		      cache_silent(p->peer, look->now);
 
-	return p->users || p->msgs || cache_awaits(p, *(uint64_t *)now) ||
-	       (p->remote < p->peer->nremotes &&
-		p->peer->remotes[p->remote].fence.wanted) ||
-	       cache_connects(conn, *(uint64_t *)now);
+	return (look->of_silent && !silent) || p->inflight || p->msgs ||
+	       cache_awaits(p, look->now) || cache_fences(p, look->now) ||
+	       (!(look->press && silent) && cache_connects(conn, look->now));
 }
 
-/* A free place, if need be one that somebody leaves. */
-static bool cache_make_room(struct rail_cache *c, uint64_t now)
+/* Silent peers, dead ones perhaps, have as many places as they may. */
+static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 {
+	uint32_t n = 0, most = cache_places(c) / 4;
+	struct tei_sieve_entry *e;
+
+	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link)
+		n += cache_silent(tei_container_of(e, struct rail_conn,
+						   entry)->path->peer, now);
+	return n >= (most ? most : 1);
+}
+
+/*
+ * A free place for that path, if need be one that somebody leaves. Peers that
+ * are heard of come before silent ones, which have a part of the places only:
+ * they would take turns at connecting in vain, and nobody else had one.
+ */
+static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
+			    uint64_t now)
+{
+	bool silent = cache_silent(path->peer, now);
+	struct cache_look look = { .now = now };
 	struct tei_sieve_entry *e;
 
 	if (rail_cache_worn(c))
 		return false;
-	while (c->held.count >= cache_places(c)) {
-		e = tei_sieve_evict(&c->held, cache_busy, &now);
+	look.of_silent = silent && cache_silent_enough(c, now);
+	while (look.of_silent || c->held.count >= cache_places(c)) {
+		e = tei_sieve_evict(&c->held, cache_busy, &look);
+		if (!e && !silent && !look.press) {
+			look.press = true;
+			continue;
+		}
 		if (!e)
 			return false;
+		look.of_silent = false;
 		c->evicted++;
 		cache_part(c, tei_container_of(e, struct rail_conn, entry));
 	}
@@ -256,7 +312,7 @@ static bool cache_go_on(struct rail_cache *c, struct rail_path *path,
 {
 	struct rail_conn *conn = path->conn;
 
-	if (path->users)
+	if (path->inflight)
 		return !conn->yield;
 	if (!conn->yield && c->busy + 1 < cache_places(c)) {
 		tei_list_del(&path->wait_link);
@@ -284,7 +340,7 @@ bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 	if (!*now)
 		*now = tei_now_ns();
 	if (c->busy + 1 >= cache_places(c) || !cache_its_turn(c, path) ||
-	    !cache_make_room(c, *now))
+	    !cache_make_room(c, path, *now))
 		return cache_wait(c, path, *now);
 	cache_hold(c, path, *now);
 	return true;
@@ -299,7 +355,7 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
 		tei_sieve_visit(&path->conn->entry);
 		return true;
 	}
-	if (!cache_make_room(c, now))
+	if (!cache_make_room(c, path, now))
 		return false;
 	cache_hold(c, path, now);
 	return true;

@@ -7,12 +7,14 @@
  * path gets a place when it is first used. When all MC_MAX_EP_PER_CTX places
  * are taken, SIEVE says who leaves, and that connection is closed.
  *
- * A path with slices posted or in limbo, a message under way, a fence pending
- * or a connection that is just being made is busy and does not leave. One place
- * is kept from slices, so that what frees the others, a fence asked for or
- * answered, always has a way. Peers that find no place wait in line; for them
- * paths that were served for long enough take no new slices until they have
- * been idle once.
+ * A path with slices posted, a message under way, a fence pending with a peer
+ * that is heard of, or a connection that is just being made is busy and does
+ * not leave. Slices in limbo wait for a fence and need no place. One place is
+ * kept from slices, so that a fence asked for or answered always has a way.
+ * Peers that find no place wait in line; for them paths that were served for
+ * long enough take no new slices until they have been idle once. Peers that
+ * stay silent share a quarter of the places, at least one: connecting in vain,
+ * one after the other, they would leave none to those that answer.
  *
  * Closing: the connection's socket is shut down, which the provider takes as
  * its loss. Where there is none to be found (a provider without sockets) the

@@ -255,6 +255,32 @@ static void two_places_are_enough(void)
 	cache_end(rig);
 }
 
+/* Three are tried again and again, with two places for all. */
+static void silent_peers_leave_places_to_others(void)
+{
+	struct timespec pause = { .tv_sec = 1, .tv_nsec = 500000000 };
+	struct cache_rig *rig = cache_begin(1, false);
+	uint32_t i, r, silent = CACHE_TARGETS - 3;
+
+	rig->from.settings.slice_timeout_s = 6;
+	for (i = silent; i < CACHE_TARGETS; i++) {
+		test_plane_still(&rig->to[i]);
+		test_task_init(rig->task[i], rig->peer[i], false, rig->src,
+			       rig->dst[i], CACHE_BLOCK);
+		CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, rig->task[i],
+						  1), 0);
+	}
+	/* long enough for them to count as silent */
+	nanosleep(&pause, NULL);
+	for (r = 0; r < 3; r++)
+		cache_round(rig, silent, r * 1000);
+	for (i = silent; i < CACHE_TARGETS; i++)
+		CU_ASSERT_EQUAL(test_ends(rig->task[i]), 0);
+	for (i = silent; i < CACHE_TARGETS; i++)
+		CU_ASSERT_FATAL(test_wait(rig->task[i], 1));
+	cache_end(rig);
+}
+
 static void a_peer_that_is_freed_leaves_no_connection(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -283,6 +309,8 @@ const struct tei_test_case rail_cache_cases[] = {
 	{ "more_busy_peers_than_places_take_turns",
 	  more_busy_peers_than_places_take_turns },
 	{ "two_places_are_enough", two_places_are_enough },
+	{ "silent_peers_leave_places_to_others",
+	  silent_peers_leave_places_to_others },
 	{ "a_peer_that_is_freed_leaves_no_connection",
 	  a_peer_that_is_freed_leaves_no_connection },
 	{ NULL, NULL },

@@ -440,7 +440,6 @@ struct rail_path {
 	uint32_t room;			/* slices that the provider takes at a
 					 * time, as far as known; 0: not */
 	uint32_t fits;			/* cut since that was set */
-	uint32_t users;			/* those, and the ones in limbo */
 	uint32_t msgs;			/* under way */
 	struct rail_conn *conn;		/* its place in the cache, or NULL */
 	struct tei_list wait_link;	/* rail_cache.waiting, or alone */
@@ -593,6 +592,8 @@ struct tei_rail_peer {
 	uint64_t note_since_ns;		/* thread: when it took none first */
 	bool stuck;			/* a path does not connect */
 	uint64_t alive_ns;		/* last sign of life */
+	uint64_t tried_ns;		/* given a place since, first; older
+					 * than alive_ns: not */
 	bool rehello;			/* thread: introduce ourselves again */
 	bool probing;			/* a sign of life is asked for */
 	bool evicted;			/* gone, and not counted any more */
@@ -928,12 +929,11 @@ int rail_path_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_free_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* The slice was cut for that path; it came back, or was not posted after all;
- * and has nothing more to do with it: it was posted or dropped for good. */
+/* The slice was cut for that path; it came back, broken or not, or was not
+ * posted after all. */
 void rail_path_take(struct rail_path *path, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_back(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
-void rail_path_leave(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
 /* The same for a message. tx->path may be NULL by the time that it is back. */
 void rail_path_send(struct rail_path *path, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);

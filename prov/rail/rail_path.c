@@ -325,31 +325,22 @@ bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
 void rail_path_take(struct rail_path *path, struct rail_slice *s)
 {
 	s->path = path;
-	path->inflight++;
+	if (!path->inflight++ && path->conn)
+		path->conn->cache->busy++;
 	path->bytes += s->len;
 	/* now and then more is tried than was taken once */
 	if (path->room && ++path->fits == PATH_FITS) {
 		path->fits = 0;
 		path->room = path->room < PATH_ROOM_MAX ? path->room * 2 : 0;
 	}
-	if (!path->users++ && path->conn)
-		path->conn->cache->busy++;
 }
 
 void rail_path_back(struct rail_slice *s)
 {
-	s->path->inflight--;
-	s->path->bytes -= s->len;
-}
-
-void rail_path_leave(struct rail_slice *s)
-{
 	struct rail_path *path = s->path;
 
-	if (!path)
-		return;
-	s->path = NULL;
-	if (!--path->users && path->conn)
+	path->bytes -= s->len;
+	if (!--path->inflight && path->conn)
 		path->conn->cache->busy--;
 }
 

@@ -82,7 +82,6 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 
 	peer->posted--;
 	rail_path_back(s);
-	rail_path_leave(s);
 	if (err == -FI_EAGAIN) {
 		tei_list_add_head(&peer->retry, &s->link);
 		if (rail_slice_dead(s))

@@ -16,7 +16,6 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 {
 	struct tei_rail_dp *dp = peer->dp;
 
-	rail_path_leave(s);
 	tei_list_del(&s->link);
 	tei_list_add_tail(&peer->retry, &s->link);
 	if (rail_slice_dead(s)) {

@@ -50,7 +50,6 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 
 void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 {
-	rail_path_leave(slice);
 	tei_list_add_head(&dp->slices, &slice->link);
 }
 
