@@ -235,6 +235,8 @@ static int slot_rail(struct stage_slot *slot)
 	list->remote = slot->stage->remote + slot->at;
 	list->length = slot->length;
 	list->local = slot->mem;
+	list->whole = slot->stage->remote;
+	list->whole_length = stage_length(slot->stage);
 	list->read = stage_reads(slot->stage);
 	list->done = slot_railed;
 	return tei_rail_submit(slot->staging->engine->dp, &list, 1);
@@ -258,6 +260,10 @@ static int slot_kernel(struct stage_slot *slot)
 	struct tei_local_op *op = &slot->far.local;
 
 	op->peer = slot->stage->to.neighbour->peer;
+	/* none of its pieces where another will be refused */
+	if (!tei_local_peer_covers(op->peer, slot->stage->remote,
+				   stage_length(slot->stage)))
+		return TEI_ERR_NOT_REGISTERED;
 	op->opcode = stage_reads(slot->stage) ? TEI_LOCAL_READ :
 						TEI_LOCAL_WRITE;
 	op->local = slot->mem;

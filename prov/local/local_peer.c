@@ -243,3 +243,11 @@ bool tei_local_peer_is_self(const struct tei_local_peer *peer)
 {
 	return peer->self;
 }
+
+bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
+			   uint64_t len)
+{
+	return !peer->board ||
+	       local_board_covers(peer->board, addr, len,
+				  peer->self ? 0 : LOCAL_ACCESSIBLE);
+}

@@ -326,9 +326,8 @@ static bool pool_covered(const struct tei_local_op *op)
 {
 	const struct tei_local_peer *peer = op->peer;
 
-	return !peer || !peer->board || op->length <= LOCAL_CUT_MIN ||
-	       local_board_covers(peer->board, op->remote, op->length,
-				  peer->self ? 0 : LOCAL_ACCESSIBLE);
+	return !peer || op->length <= LOCAL_CUT_MIN ||
+	       tei_local_peer_covers(peer, op->remote, op->length);
 }
 
 static int pool_submit(struct tei_local *ctx, struct tei_local_op *op)

@@ -183,6 +183,11 @@ bool tei_local_peer_alive(struct tei_local_peer *peer);
 /* True where the peer is this process. */
 bool tei_local_peer_is_self(const struct tei_local_peer *peer);
 
+/* Whether all of [addr, addr + len) is registered there, and for us to reach,
+ * as far as it can be told now. */
+bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
+			   uint64_t len);
+
 /* ---- operations ------------------------------------------------------- */
 
 enum tei_local_opcode {

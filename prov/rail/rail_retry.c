@@ -144,8 +144,12 @@ static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
 	struct tei_rail_task *t, *next;
 
 	tei_list_foreach_safe(t, next, queue, struct tei_rail_task, queue_link)
-		if (!t->keys_checked && retry_names(t->extra, 0, t->length,
-						    t->remote, addr, len))
+		if (!t->keys_checked &&
+		    (t->whole_length ?
+		     retry_names(NULL, 0, t->whole_length, t->whole, addr,
+				 len) :
+		     retry_names(t->extra, 0, t->length, t->remote, addr,
+				 len)))
 			rail_task_end(t->peer->dp, t, TEI_RAIL_END_FAILED, err,
 				      done);
 }

@@ -304,7 +304,7 @@ static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
 
 	while (!tei_list_empty(queue)) {
 		t = tei_list_first(queue, struct tei_rail_task, queue_link);
-		if (t->extra || t->read != s->read || t->cut ||
+		if (t->extra || t->whole_length || t->read != s->read || t->cut ||
 		    t->mr != s->mr || t->rail != s->first->rail ||
 		    t->local != s->local + s->len ||
 		    t->remote != s->remote + s->len ||
@@ -328,7 +328,9 @@ static bool slice_keys_ready(struct tei_rail_peer *peer,
 {
 	if (t->keys_checked)
 		return true;
-	t->keys_checked = rail_key_covers_or_want(peer, t->remote, t->length);
+	t->keys_checked = t->whole_length ?
+		rail_key_covers_or_want(peer, t->whole, t->whole_length) :
+		rail_key_covers_or_want(peer, t->remote, t->length);
 	return t->keys_checked;
 }
 

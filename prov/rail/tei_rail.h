@@ -404,6 +404,9 @@ struct tei_rail_task {
 	uint64_t remote;		/* absolute address at the peer */
 	uint64_t length;		/* 1 and up */
 	char *local;
+	/* 0, or the range at the peer that this is a part of: nothing is moved
+	 * before all of that is known to be accessible */
+	uint64_t whole, whole_length;
 	bool read;
 	/*
 	 * 0, or 1 + the rail that it goes by, unless that leads nowhere or
