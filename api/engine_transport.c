@@ -250,12 +250,17 @@ transport_t installTransport(transfer_engine_t engine, const char *proto,
 	return t;
 }
 
+/* Until when what is under way may end by itself. */
+static uint64_t transport_patience(const struct engine *e)
+{
+	return tei_now_ns() + e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+}
+
 /* Pieces that are still on the GPU go by rail next. */
 static int transport_remove(struct engine *e, const char *proto,
 			    struct tei_err *err)
 {
-	uint64_t until = tei_now_ns() +
-			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t until = transport_patience(e);
 
 	engine_stage_drain(e, STAGE_BY_RAIL, until);
 	engine_stage_drain(e, STAGE_BY_LEASE, until);
@@ -284,6 +289,7 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	if (!strcmp(proto, "local")) {
 		__atomic_store_n(&e->local_on, false, __ATOMIC_RELAXED);
 		engine_segment_relocal(e);
+		engine_stage_drain(e, STAGE_BY_KERNEL, transport_patience(e));
 		ret = 0;
 	} else if (!strcmp(proto, "nvmeof")) {
 		ret = engine_files_off(e, &err);

@@ -674,6 +674,8 @@ static void dead(struct stage_rig *rig)
 
 static void by_kernel(struct stage_rig *rig)
 {
+	struct fx_job job;
+
 	if (!ft_ok(fx_peer_start(&rig->peer, STAGE_SIZE, "transport=auto",
 				 NULL) &&
 		   !fx_ask(&rig->peer, "reg 0 %llu 1",
@@ -684,6 +686,12 @@ static void by_kernel(struct stage_rig *rig)
 	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0) &&
 	      stage_round(rig, 1, 2 * FX_MIB, 5000), "by_the_kernels_copies");
 	ft_ok(stage_beyond(rig), "beyond_the_neighbours_memory_it_fails_whole");
+	job = stage_job(rig, OPCODE_WRITE, 0);
+	ft_ok(stage_source(rig, OPCODE_WRITE) &&
+	      stage_away(rig, &job, "local") &&
+	      fx_job_poll(&job) && job.n[STATUS_COMPLETED] == 1 &&
+	      stage_there(rig, OPCODE_WRITE), "uninstalled_they_are_drained");
+	fx_job_free(&job);
 	destroyTransferEngine(rig->engine);
 	fx_peer_stop(&rig->peer);
 }
