@@ -626,6 +626,99 @@ static void test_rails_are_ranked_by_the_part_of_a_region(void)
 	tei_topo_free(topo);
 }
 
+/* The first half of src is near rail 0 and far from rail 1. */
+static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
+{
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	mr_init(rig);
+	/* many slices, so that what a rail may not take is not all gone */
+	rig->from.settings.slice_size = MR_PIECE;
+	rig->from.settings.slice_max = MR_PIECE;
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->from, "127.0.0.1,127.0.0.4", -1),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->to, "127.0.0.2", -1), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->from.dp, rig->src, MR_LEN,
+					      "segments:4096:0,1", true, &err,
+					      &mr), 0);
+	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig->to, rig->dst, MR_LEN), 0);
+	tei_rail_dp_set_topo(rig->from.dp, topo);
+	rig->peer = test_plane_peer(&rig->from, &rig->to);
+	/* keys and connections */
+	mr_run(rig, false, 0, 4096);
+	mr_run(rig, false, MR_LEN / 2, 4096);
+}
+
+/* What far rail 1 carries of a write of len bytes from where rail 0 is near,
+ * which holds so many bytes. */
+static uint64_t mr_far_share(struct mr_rig *rig, uint64_t window, uint64_t len)
+{
+	struct rail *near = rail_at(rig->from.dp, 0);
+	uint64_t was[2] = { mr_sent(&rig->from, 0), mr_sent(&rig->from, 1) };
+
+	tei_mutex_lock(&near->init[0].lock);
+	near->window_max = window;
+	__atomic_store_n(&near->window, window, __ATOMIC_RELAXED);
+	/* what is measured is not to change it meanwhile */
+	__atomic_store_n(&near->rate_bps, UINT64_C(1) << 40, __ATOMIC_RELAXED);
+	tei_mutex_unlock(&near->init[0].lock);
+	mr_run(rig, false, 0, len);
+	CU_ASSERT_EQUAL(mr_sent(&rig->from, 0) - was[0] +
+			mr_sent(&rig->from, 1) - was[1], len);
+	return mr_sent(&rig->from, 1) - was[1];
+}
+
+static void test_far_rails_help_when_near_ones_are_full(void)
+{
+	struct tei_topo *topo = mr_topo();
+	uint64_t helped = 0;
+	struct mr_rig rig;
+	int i;
+
+	mr_far_begin(&rig, topo);
+	for (i = 0; i < 5; i++)
+		helped += mr_far_share(&rig, 2 * MR_PIECE, MR_LEN / 2);
+	CU_ASSERT(helped > 0);
+	/* not with what is too small for that, however full they are */
+	for (i = 0; i < 5; i++)
+		CU_ASSERT_EQUAL(mr_far_share(&rig, 1, (256u << 10) - 1), 0);
+	mr_end(&rig);
+	tei_topo_free(topo);
+}
+
+static void test_far_rails_keep_off_while_near_ones_have_room(void)
+{
+	struct tei_topo *topo = mr_topo();
+	struct mr_rig rig;
+	int i;
+
+	mr_far_begin(&rig, topo);
+	for (i = 0; i < 5; i++)
+		CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, MR_LEN / 2), 0);
+	mr_end(&rig);
+	tei_topo_free(topo);
+}
+
+static void test_far_rails_stand_in_when_near_ones_are_down(void)
+{
+	struct tei_topo *topo = mr_topo();
+	struct mr_rig rig;
+	bool *down;
+
+	mr_far_begin(&rig, topo);
+	down = &rail_at(rig.from.dp, 0)->link_down;
+	CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, MR_PIECE), 0);
+	/* whatever its size */
+	__atomic_store_n(down, true, __ATOMIC_RELAXED);
+	CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, MR_PIECE), MR_PIECE);
+	CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, 1), 1);
+	__atomic_store_n(down, false, __ATOMIC_RELAXED);
+	CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, MR_PIECE), 0);
+	mr_end(&rig);
+	tei_topo_free(topo);
+}
+
 /* --- on all rails or on none --------------------------------------------- */
 
 /* from has two rails; the second is the near one of cpu:1. */
@@ -732,6 +825,12 @@ static void test_the_error_names_the_limit_and_its_value(void)
 }
 
 const struct tei_test_case rail_mr_cases[] = {
+	{ "far_rails_help_when_near_ones_are_full",
+	  test_far_rails_help_when_near_ones_are_full },
+	{ "far_rails_keep_off_while_near_ones_have_room",
+	  test_far_rails_keep_off_while_near_ones_have_room },
+	{ "far_rails_stand_in_when_near_ones_are_down",
+	  test_far_rails_stand_in_when_near_ones_are_down },
 	{ "near_rails_are_registered_on_first",
 	  test_near_rails_are_registered_on_first },
 	{ "a_large_region_is_on_all_rails_or_on_none",
