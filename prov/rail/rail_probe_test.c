@@ -86,6 +86,49 @@ static void test_rounds_without_answer_grow_rarer(void)
 	test_pair_close(&pair);
 }
 
+/* The end of a round that nobody answered; 0: the pause after it is not within
+ * a quarter of base. */
+static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
+			      uint32_t tries, uint64_t base)
+{
+	uint64_t from, pause;
+
+	f->tries = tries;
+	f->seq = 1;
+	pair->rail->probing = true;
+	pair->from.dp->probing++;
+	from = tei_now_ns();
+	rail_probe_stop(pair->rail);
+	pause = f->next_ns - from;
+	/* it began a moment later */
+	return pause >= base - base / 4 &&
+	       f->next_ns <= tei_now_ns() + base + base / 4 ? pause : 0;
+}
+
+/* Else all that lost a rail at one time would probe it at one time. */
+static void test_pauses_are_spread(void)
+{
+	const uint64_t base = 250 * TEI_NS_PER_MS;
+	uint64_t pause, least = UINT64_MAX, most = 0;
+	struct test_pair pair;
+	struct rail_fault *f;
+	int i;
+
+	test_pair_open(&pair);
+	test_plane_still(&pair.to);
+	f = probe_fault(&pair);
+	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
+	for (i = 0; i < 32; i++) {
+		pause = probe_backoff(&pair, f, 20, base);
+		CU_ASSERT(pause);
+		least = pause < least ? pause : least;
+		most = pause > most ? pause : most;
+	}
+	/* of a range of 125 ms; less once in 10^13 runs */
+	CU_ASSERT(most - least > base / 6);
+	test_pair_close(&pair);
+}
+
 static bool probe_takes(struct test_pair *pair, struct rail_fault *f,
 			uint64_t seq)
 {
@@ -128,6 +171,7 @@ const struct tei_test_case rail_probe_cases[] = {
 	{ "a_pair_that_works_is_found_to", test_a_pair_that_works_is_found_to },
 	{ "rounds_without_answer_grow_rarer",
 	  test_rounds_without_answer_grow_rarer },
+	{ "pauses_are_spread", test_pauses_are_spread },
 	{ "only_answers_to_this_pair_count",
 	  test_only_answers_to_this_pair_count },
 	{ NULL, NULL },
