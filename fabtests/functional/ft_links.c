@@ -23,6 +23,10 @@
 #define LINKS_MEM (16 * FX_MIB)
 #define LINKS_BLOCK (512 * FX_KIB)
 #define LINKS_FLAPS 10
+#define LINKS_SOME 4			/* the first and the last of them */
+#define LINKS_LATER 3			/* times what it takes without a flap */
+#define LINKS_TRIES 3			/* a busy machine has its moments */
+#define LINKS_PART (4 * FX_MIB)
 #define LINKS_TURNS 5
 #define LINKS_SPINNERS 8
 #define LINKS_COST_LEAST 0.3		/* on any machine; 0.95 on a quiet one */
@@ -62,14 +66,36 @@ static bool links_r0_up(void *arg)
 
 /* --- a link goes while nothing happens ----------------------------------- */
 
+/* What failed nowhere is not sent again, and nobody is asked to fence it. */
+static void links_nothing_wrong(const struct fx_links *l)
+{
+	struct te_rail_stats r[2] = { fx_links_stats(l, "r0"),
+				      fx_links_stats(l, "r1") };
+	struct te_peer_stats peer = { .fences = UINT64_MAX };
+
+	ft_ok(!te_peer_stats(l->engine, l->seg, &peer, sizeof(peer)) &&
+	      !peer.fences && !peer.retries,
+	      "without_a_fault_nothing_is_fenced_or_sent_again");
+	ft_ok(!r[0].retries && !r[1].retries && !r[0].errors && !r[1].errors &&
+	      !r[0].state_changes && !r[1].state_changes,
+	      "nor_has_a_rail_an_error_or_another_state");
+}
+
 static void links_idle(struct fx_links *l)
 {
-	double calm = links_move(l, FX_MIB), ms;
-	uint64_t from = ft_now_ns();
+	uint64_t from, changes;
+	double calm, ms;
 	bool good;
 
+	ft_ok(links_move(l, LINKS_MEM) > 0, "all_is_well");
+	links_nothing_wrong(l);
+	calm = links_move(l, FX_MIB);
+	changes = fx_links_stats(l, "r0").state_changes;
+	from = ft_now_ns();
 	good = fx_links_do("link 0 down");
 	good = ft_wait_until(links_r0_down, l, FX_LONG_MS) && good;
+	ft_ok(fx_links_stats(l, "r0").state_changes > changes,
+	      "the_change_of_its_state_is_counted");
 	ft_ok(good, "a_link_that_goes_while_nothing_is_posted_is_noticed");
 	ft_diag("after %.0f ms", (double)(ft_now_ns() - from) / 1e6);
 	ms = links_move(l, FX_MIB);
@@ -155,65 +181,121 @@ static void links_none(struct fx_links *l)
 /* --- a link comes and goes ----------------------------------------------- */
 
 struct links_flap {
-	double back_ms;			/* until both carry again */
-	unsigned int fds;
+	double calm_ms;			/* of links_back, nothing being wrong */
+	double back_ms;			/* until r0 carries its share again */
+	unsigned int fds, target_fds;
 };
+
+/* Milliseconds until a move has nine tenths of r0's half of it by r0; 0: it
+ * failed, or there was none. */
+static double links_back(const struct fx_links *l)
+{
+	uint64_t from = ft_now_ns(), was;
+	uint64_t end = from + FX_LONG_MS * UINT64_C(1000000);
+	double ms, part;
+
+	do {
+		was = fx_links_stats(l, "r0").tx_bytes;
+		ms = links_move(l, LINKS_PART);
+		part = (double)(fx_links_stats(l, "r0").tx_bytes - was) /
+		       (double)LINKS_PART;
+	} while (ms > 0 && part < 0.45 && ft_now_ns() < end);
+	return ms > 0 && part >= 0.45 ? (double)(ft_now_ns() - from) / 1e6 : 0;
+}
 
 static bool links_flap(struct fx_links *l, unsigned int i,
 		       struct links_flap *flap)
 {
 	static const char *const how[] = { "link 0 down", "drop 0 both" };
+	char fds[64];
 	bool good;
-	uint64_t from;
 
-	good = fx_links_do(how[i % 2]) && links_move(l, LINKS_MEM / 4) > 0 &&
+	snprintf(fds, sizeof(fds), "/proc/%d/fd", (int)l->target.proc.pid);
+	flap->calm_ms = links_back(l);
+	good = fx_links_do(how[i % 2]) && links_move(l, LINKS_PART) > 0 &&
 	       fx_links_do("restore 0");
-	from = ft_now_ns();
-	good = good && fx_links_mended(l);
-	flap->back_ms = (double)(ft_now_ns() - from) / 1e6;
+	flap->back_ms = good ? links_back(l) : 0;
 	flap->fds = fx_count_dir("/proc/self/fd");
-	ft_diag("flap %u: carries after %.0f ms, %u descriptors", i,
-		flap->back_ms, flap->fds);
-	return good;
+	flap->target_fds = fx_count_dir(fds);
+	ft_diag("flap %u: carries its share after %.0f ms (calm: %.0f ms), "
+		"%u descriptors here, %u at the target", i, flap->back_ms,
+		flap->calm_ms, flap->fds, flap->target_fds);
+	return flap->calm_ms > 0 && flap->back_ms > 0;
 }
 
-static double links_least(const struct links_flap *flap)
+/* Of as many of both kinds. */
+static double links_median(const struct links_flap *flap, bool calm)
 {
-	double ms = flap[0].back_ms;
+	double ms[LINKS_SOME];
 
-	for (int i = 1; i < 4; i++)
-		if (flap[i].back_ms < ms)
-			ms = flap[i].back_ms;
-	return ms;
+	for (int i = 0; i < LINKS_SOME; i++)
+		ms[i] = calm ? flap[i].calm_ms : flap[i].back_ms;
+	ft_sort(ms, LINKS_SOME);
+	return (ms[LINKS_SOME / 2 - 1] + ms[LINKS_SOME / 2]) / 2;
+}
+
+/* How much later is told in what the same takes when nothing is wrong. */
+static bool links_as_soon(const struct links_flap *flap)
+{
+	const struct links_flap *last = flap + LINKS_FLAPS - LINKS_SOME;
+	double first_ms = links_median(flap, false);
+	double last_ms = links_median(last, false);
+	double calm_ms = links_median(last, true);
+
+	ft_diag("the first: %.0f ms, the last: %.0f ms, calm: %.0f ms",
+		first_ms, last_ms, calm_ms);
+	return last_ms <= first_ms + LINKS_LATER * calm_ms;
+}
+
+static void links_few_descriptors(const struct links_flap *flap)
+{
+	unsigned int most = 0, target_most = 0;
+
+	for (unsigned int i = 0; i < LINKS_SOME; i++) {
+		if (flap[i].fds > most)
+			most = flap[i].fds;
+		if (flap[i].target_fds > target_most)
+			target_most = flap[i].target_fds;
+	}
+	flap += LINKS_FLAPS - 1;
+	ft_ok(flap->fds <= most + 8, "descriptors_do_not_grow");
+	ft_ok(flap->target_fds <= target_most + 8,
+	      "nor_does_the_target_have_more_of_them");
+}
+
+/* Ten flaps; what grows with each of them does so in every run of them. */
+static bool links_ten(struct fx_links *l, struct links_flap *flap)
+{
+	uint64_t changes = fx_links_stats(l, "r0").state_changes;
+	bool good = true;
+
+	for (unsigned int i = 0; i < LINKS_FLAPS && good; i++)
+		good = links_flap(l, i, &flap[i]);
+	if (!ft_ok(good, "ten_flaps_and_no_transfer_fails"))
+		return false;
+	ft_wait_until(links_r0_up, l, FX_LONG_MS);
+	changes = fx_links_stats(l, "r0").state_changes - changes;
+	ft_diag("%llu changes of state", (unsigned long long)changes);
+	ft_ok(changes >= 2 * LINKS_FLAPS && changes <= 6 * LINKS_FLAPS,
+	      "there_is_no_storm_of_states");
+	return true;
 }
 
 static void links_flaps(struct fx_links *l)
 {
-	uint64_t changes = fx_links_stats(l, "r0").state_changes;
+	unsigned int threads = fx_count_dir("/proc/self/task");
 	struct links_flap flap[LINKS_FLAPS];
-	unsigned int most = 0, threads;
-	bool good = true;
+	bool soon = false;
 
-	threads = fx_count_dir("/proc/self/task");
-	for (unsigned int i = 0; i < LINKS_FLAPS && good; i++)
-		good = links_flap(l, i, &flap[i]);
-	if (!ft_ok(good, "ten_flaps_and_no_transfer_fails"))
-		return;
-	ft_wait_until(links_r0_up, l, FX_LONG_MS);
-	for (unsigned int i = 0; i < 4; i++)
-		if (flap[i].fds > most)
-			most = flap[i].fds;
-	ft_ok(flap[LINKS_FLAPS - 1].fds <= most + 8,
-	      "descriptors_do_not_grow");
+	for (int i = 0; i < LINKS_TRIES && !soon; i++) {
+		if (!links_ten(l, flap))
+			return;
+		soon = links_as_soon(flap);
+	}
+	ft_ok(soon, "the_last_recovers_as_soon_as_the_first");
+	links_few_descriptors(flap);
 	ft_ok(fx_count_dir("/proc/self/task") <= threads + 3,
 	      "threads_do_not_grow");
-	ft_ok(links_least(flap + LINKS_FLAPS - 4) <=
-	      3 * links_least(flap) + 1000,
-	      "the_last_recovers_as_soon_as_the_first");
-	changes = fx_links_stats(l, "r0").state_changes - changes;
-	ft_diag("%llu changes of state", (unsigned long long)changes);
-	ft_ok(changes >= LINKS_FLAPS && changes <= 12 * LINKS_FLAPS,
-	      "there_is_no_storm_of_states");
 }
 
 /* --- a rail becomes slow ------------------------------------------------- */
