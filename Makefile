@@ -13,7 +13,7 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 .PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
-.PHONY: bench-files bench-prov
+.PHONY: bench-files bench-prov bench-rails
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: stress with-tests
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
@@ -240,7 +240,8 @@ fuzz: all
 		$(B)/test/$${t}_test fuzzed || exit 1; done
 
 # Random moves and faults between processes, for a while or for STRESS seconds;
-# STRESS_ON=links: on rails that break. FT_SEED repeats a run.
+# STRESS_ON=links: on rails that break; bare: with no other way beside them.
+# FT_SEED repeats a run.
 STRESS = 3600
 check-stress: with-tests lib $(STRESS_FILES)
 	@$(run_tests) $(STRESS_FILES) \

@@ -80,6 +80,7 @@ struct stress {
 	uint64_t faults;	/* made */
 	uint64_t next_fault_ns;
 	bool links;		/* on two rails that break */
+	bool bare;		/* the first has the first addresses */
 	unsigned int rail;	/* that is broken, */
 	uint64_t mend_ns;	/* until then; 0: none is */
 	uint64_t bytes;

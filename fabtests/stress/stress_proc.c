@@ -28,9 +28,10 @@ static void proc_port(const struct stress_worker *w, bool same_name)
 }
 
 /* Every other one on host b; we are on a. */
-static void proc_place(unsigned int i, char *host, char *netns, size_t len)
+static void proc_place(const struct stress *s, unsigned int i, char *host,
+		       char *netns, size_t len)
 {
-	sprintf(host, "10.77.200.%u", i % 2 + 1);
+	sprintf(host, "10.77.%u.%u", s->bare ? 0 : 200, i % 2 + 1);
 	if (i % 2)
 		snprintf(netns, len, "%s", getenv("RAILS_PEER"));
 }
@@ -62,7 +63,7 @@ bool stress_start(struct stress *s, unsigned int i, bool same_name)
 	if (fd < 0 || ftruncate(fd, (off_t)(STRESS_MEM + 2 * FX_GUARD)))
 		return false;
 	if (s->links)
-		proc_place(i, host, netns, sizeof(netns));
+		proc_place(s, i, host, netns, sizeof(netns));
 	w->mem = fx_buf_map(STRESS_MEM, fd);
 	if (!w->mem.p)
 		return false;

@@ -6,7 +6,9 @@
  * byte is looked at, where it arrives and around it.
  *
  * Usage: te_stress [SECONDS], or te_stress links [SECONDS]: then on two rails
- * between two hosts (network namespaces), which break as well, one at a time.
+ * between two hosts (network namespaces), which break as well, one at a time;
+ * or te_stress bare [SECONDS]: the same without another way between the hosts,
+ * so that one of the rails that break has all first addresses.
  * FT_SEED=N repeats the moves and the faults of a run; how they meet is up to
  * the machine.
  */
@@ -98,14 +100,15 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], "--worker"))
 		return stress_worker(argc, argv);
-	s.links = argc > 1 && !strcmp(argv[1], "links");
+	s.bare = argc > 1 && !strcmp(argv[1], "bare");
+	s.links = s.bare || (argc > 1 && !strcmp(argv[1], "links"));
 	if (argc > 1 + s.links &&
 	    ft_parse_seconds(argv[1 + s.links], &seconds)) {
-		fprintf(stderr, "usage: te_stress [links] [SECONDS]\n");
+		fprintf(stderr, "usage: te_stress [links|bare] [SECONDS]\n");
 		return 2;
 	}
 	if (s.links && !fx_links_are())
-		return fx_links_inside(argv, "yes");
+		return fx_links_inside(argv, s.bare ? "no" : "yes");
 	if (s.links)
 		setenv("MOONRAIL_DEVICES", "r0,r1", 1);
 	s.seed = fx_seed();
