@@ -23,6 +23,8 @@
 #define FENCE_SPACE_NS	(15 * TEI_NS_PER_SEC)	/* where others are served */
 #define FENCE_SERVES_NS	TEI_NS_PER_SEC		/* heard of since */
 #define FENCE_TRIED_NS		(500 * TEI_NS_PER_MS)
+#define FENCE_HOPELESS	2u	/* new lanes, and it is the wire that is asked
+				 * about */
 #define FENCE_STUCK_OPENS	4	/* lanes opened in that time, at least */
 
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
@@ -245,6 +247,10 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->stuck_ns = now;
 	fence_retire(lane);
+	if (renew->tries >= FENCE_HOPELESS)
+		rail_stall_ask(peer, fence_sibling(lane), path->remote,
+			       __atomic_load_n(&path->moves, __ATOMIC_RELAXED),
+			       now);
 }
 
 static void fence_unstick_lane(struct tei_rail_peer *peer,

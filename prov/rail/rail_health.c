@@ -45,6 +45,14 @@ bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 		rail_health_open(peer, r, (uint16_t)peer->route[rail], 0));
 }
 
+bool rail_health_broken(const struct tei_rail_peer *peer,
+			const struct rail *rail, uint16_t remote)
+{
+	const struct rail_fault *f = health_find(peer, rail, remote);
+
+	return f && f->stage != RAIL_FAULT_ASKED;
+}
+
 bool rail_health_doubtful(const struct tei_rail_peer *peer,
 			  const struct rail *rail, uint16_t remote)
 {
@@ -94,6 +102,7 @@ static void health_free(struct rail_fault *f) TEI_REQUIRES(rail_sched_held)
 	tei_list_del(&f->link);
 	tei_list_del(&f->peer_link);
 	__atomic_fetch_sub(&rail->dp->nfaults, 1, __ATOMIC_RELAXED);
+	rail_path_reroute(f->peer);
 	rail_peer_activate(f->peer);
 	free(f);
 	rail_health_state(rail);
@@ -175,6 +184,8 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	if (tei_log_permit(&rail->err_limit, &left))
 		TEI_WARN("rail", "%s to %s at %s: down: %s", rail->name,
 			 peer->remotes[remote].name, peer->name, why);
+	rail_path_reroute(peer);
+	rail_peer_activate(peer);
 	rail_health_state(rail);
 	rail_progress_wake(peer->dp);
 }
@@ -374,6 +385,8 @@ static void health_confirm(const struct health_todo *t)
 	f = health_find(t->peer, t->rail, t->remote);
 	if (f && still && f->stage == RAIL_FAULT_ASKED) {
 		f->stage = RAIL_FAULT_SUSPECT;
+		rail_path_reroute(f->peer);
+		rail_peer_activate(f->peer);
 		rail_health_state(t->rail);
 	} else if (f && still && f->stage == RAIL_FAULT_SUSPECT) {
 		rail_health_down(t->peer, t->rail, t->remote,
@@ -384,6 +397,7 @@ static void health_confirm(const struct health_todo *t)
 		f->alive_ns = 0;
 		f->asked = false;
 		f->asks = 0;
+		rail_path_reroute(f->peer);
 		rail_peer_attend(f->peer);
 		rail_health_state(t->rail);
 	}

@@ -17,6 +17,9 @@
  *		 to the fence (rail_fence.c); a probe is tried with back-off
  *	RAMPING	 a probe was answered: carries a share that doubles
  *
+ * While a pair is SUSPECT, DOWN or RAMPING its rail of ours goes to another
+ * rail of the peer, if it reaches one (rail_path.c).
+ *
  * A peer that is silent on all rails is no fault of one: its slices wait where
  * they are, up to their deadline. A burst of error completions is one fault.
  *
@@ -81,6 +84,10 @@ bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
 /* Whether that rail of ours carries slices to the peer just now. */
 bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held);
+/* Whether the pair is known to carry nothing, or is only on its way back. */
+bool rail_health_broken(const struct tei_rail_peer *peer,
+			const struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
 /* Whether messages should rather take another rail. */
 bool rail_health_doubtful(const struct tei_rail_peer *peer,
 			  const struct rail *rail, uint16_t remote)
@@ -112,6 +119,10 @@ void rail_health_state(struct rail *rail) TEI_REQUIRES(rail_sched_held);
 /* --- rail_stall.c -------------------------------------------------------- */
 /* Paths with posted slices of which none moves become faults. The thread. */
 void rail_stall_look(struct tei_rail_dp *dp, uint64_t now);
+/* The pair is in doubt, unless it is a fault already: nothing moved since moves
+ * was read of its path. The thread, no lock held. */
+void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
+		    uint16_t remote, uint64_t moves, uint64_t now);
 /* ASKED and SUSPECT: true if it is time for the next stage, once that is
  * confirmed. */
 bool rail_stall_judge(struct rail_fault *fault, uint64_t now)

@@ -587,6 +587,7 @@ struct tei_rail_peer {
 	uint32_t nnotes;
 	uint64_t due_ns;		/* when it wants to run, on attn */
 	uint64_t asked_ns;		/* when want_hello was first served */
+	uint32_t msg_turn;		/* thread: of pairs beside the routes */
 	bool announce;			/* our rail table has changed */
 	uint32_t note_rail;		/* thread: rail of notifications */
 	uint64_t note_since_ns;		/* thread: when it took none first */
@@ -613,8 +614,9 @@ struct tei_rail_peer {
 	struct tei_log_limit report_limit;
 
 	struct tei_list faults;		/* rail_health.h */
-	int32_t heard;			/* atomic: rail of its last message,
-					 * -1: none */
+	int32_t heard;			/* atomic: rails of its last message,
+					 * ours and its own (rail_msg.c), -1:
+					 * none */
 	uint64_t pongs[RAIL_PONGS];	/* probes to answer */
 	uint32_t npongs;
 	bool pong;			/* a sign of life is asked for */
@@ -926,6 +928,15 @@ int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Room for every pair of rails, and the routes. The thread or set-up. */
 int rail_path_table(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* A pair has broken, or works again: those rails take another remote rail, or
+ * their own again. */
+void rail_path_reroute(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* The turn-th remote, or so, that a local rail might reach beside its route, for
+ * messages; or -1. */
+int16_t rail_path_other(const struct tei_rail_peer *peer,
+			const struct rail *rail, uint32_t turn)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_free_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);

@@ -14,6 +14,8 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 
+#define MSG_PAIR_SHIFT	8	/* of the remote, and 1, in peer->heard */
+#define MSG_HEARD_NS	TEI_NS_PER_SEC	/* so long it says how to answer */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
 
 /* --- sending ------------------------------------------------------------- */
@@ -112,6 +114,7 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 	if (!tx)
 		return -FI_ENOMEM;
 	memcpy(tx->buf, msg, len);
+	tx->buf[RAIL_WIRE_FLAGS_AT + 1] |= (uint8_t)(rail->index + 1);
 	rail_auth_sign(peer, tx->buf, len);
 	tx->lane = lane;
 	tx->incarnation = peer->incarnation;
@@ -168,13 +171,14 @@ int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret == -FI_ENOMEM ? -FI_EAGAIN : (int)ret;
 }
 
-int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
-		    uint32_t index, const void *msg, size_t len,
-		    struct rail_lane **which, struct rail_path **way)
+/* remote: -1: by the route. */
+static int msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
+			uint32_t index, int16_t remote, const void *msg,
+			size_t len, struct rail_lane **which,
+			struct rail_path **way)
 {
 	struct rail_lane *lane = msg_active_lane(rail, index);
 	struct rail_path *path = NULL;
-	int16_t remote;
 	ssize_t ret;
 
 	*which = NULL;
@@ -184,7 +188,8 @@ int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		return __atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ?
 			       -FI_EHOSTUNREACH : -FI_EAGAIN;
 	rail_sched_enter(peer->dp);
-	remote = peer->route[rail->index];
+	if (remote < 0)
+		remote = peer->route[rail->index];
 	if (remote >= 0)
 		path = rail_path_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
@@ -197,6 +202,13 @@ int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 	*which = lane;
 	*way = path;
 	return (int)ret;
+}
+
+int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
+		    uint32_t index, const void *msg, size_t len,
+		    struct rail_lane **which, struct rail_path **way)
+{
+	return msg_try_pair(peer, rail, index, -1, msg, len, which, way);
 }
 
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
@@ -255,6 +267,62 @@ static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
 	return worst;
 }
 
+/* The route of that rail does not connect, or is in doubt. */
+static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
+{
+	const struct rail_path *path = NULL;
+	struct rail_lane *lane;
+	int16_t remote;
+	bool fails;
+
+	lane = msg_active_lane(rail_at(peer->dp, rail->index), 0);
+	rail_sched_enter(peer->dp);
+	remote = peer->route[rail->index];
+	fails = remote >= 0 &&
+		rail_health_doubtful(peer, rail, (uint16_t)remote);
+	if (remote >= 0 && lane)
+		path = rail_path_get(peer, lane, (uint16_t)remote);
+	rail_sched_leave(peer->dp);
+	return fails ||
+	       (path && __atomic_load_n(&path->suspect, __ATOMIC_RELAXED));
+}
+
+/* Between other pairs of rails, one at a time, where a route fails: the peer
+ * may well be reached by them, and says what becomes of the route. */
+static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
+			  size_t len)
+{
+	uint32_t i, n = rail_count(peer->dp);
+	struct rail_lane *lane;
+	struct rail_path *path;
+	struct rail *rail;
+	int16_t remote;
+	uint32_t turn;
+	int ret;
+
+	if (peer->nremotes < 2)
+		return -FI_EHOSTUNREACH;
+	turn = peer->msg_turn++;
+	for (i = 0; i < n; i++) {
+		rail = rail_at(peer->dp, (turn + i) % n);
+		if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
+		    !msg_route_fails(peer, rail))
+			continue;
+		rail_sched_enter(peer->dp);
+		remote = rail_path_other(peer, rail, turn / n);
+		rail_sched_leave(peer->dp);
+		if (remote < 0)
+			continue;
+		ret = msg_try_pair(peer, rail, 0, remote, msg, len, &lane,
+				   &path);
+		if (!ret)
+			return 0;
+		if (ret == -FI_EAGAIN && lane)
+			rail_lane_run(lane);
+	}
+	return -FI_EHOSTUNREACH;
+}
+
 /* Some rail has lost its lanes for now. */
 static bool msg_comes_back(struct tei_rail_peer *peer)
 {
@@ -279,16 +347,45 @@ int rail_msg_verdict(struct tei_rail_peer *peer, int ret)
 								 ret;
 }
 
+/* What came by a pair that is on no route was sent so because the routes fail,
+ * and is answered likewise. */
+static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
+			 size_t len, int32_t heard)
+{
+	int16_t remote = (int16_t)((heard >> MSG_PAIR_SHIFT) - 1);
+	struct rail_lane *lane;
+	struct rail_path *path;
+	struct rail *rail;
+	bool elsewhere;
+
+	if (heard < 0 || remote < 0)
+		return -FI_EHOSTUNREACH;
+	rail = rail_at(peer->dp, (uint32_t)heard & 0xff);
+	rail_sched_enter(peer->dp);
+	elsewhere = remote < peer->nremotes &&
+		    remote != peer->route[rail->index] &&
+		    tei_now_ns() < peer->alive_ns + MSG_HEARD_NS;
+	rail_sched_leave(peer->dp);
+	return elsewhere ? msg_try_pair(peer, rail, 0, remote, msg, len, &lane,
+					&path) : -FI_EHOSTUNREACH;
+}
+
 /* What was heard of the peer last came by a rail that works. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt)
 {
 	int32_t heard = __atomic_load_n(&peer->heard, __ATOMIC_RELAXED);
-	uint32_t first = attempt + (heard > 0 ? (uint32_t)heard : 0);
+	uint32_t first = attempt + (heard > 0 ? (uint32_t)heard & 0xff : 0);
 	int ret;
 
+	if (!(attempt % 2) && !msg_send_back(peer, msg, len, heard))
+		return 0;
 	ret = msg_send_over(peer, msg, len, first, true);
-	if (ret == -FI_EHOSTUNREACH)
+	if (ret == -FI_EHOSTUNREACH && !(attempt % 2))
+		ret = msg_send_over(peer, msg, len, first, false);
+	if (ret && !msg_send_aside(peer, msg, len))
+		return 0;
+	if (ret == -FI_EHOSTUNREACH && attempt % 2)
 		ret = msg_send_over(peer, msg, len, first, false);
 	return rail_msg_verdict(peer, ret);
 }
@@ -903,6 +1000,20 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 		rail_user_seen(dp, h->src, &hello->remotes[i].addr);
 }
 
+/* The pair of rails that it came by; peer->heard. */
+static int32_t msg_pair(const struct tei_rail_peer *peer,
+			const struct rail *rail, const struct msg_head *h)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t by = h->flags >> RAIL_WIRE_BY_SHIFT & RAIL_WIRE_BY_MASK;
+	uint16_t r;
+
+	for (r = 0; by && r < peer->nremotes; r++)
+		if (peer->remotes[r].id == by - 1)
+			return (int32_t)rail->index | (r + 1) << MSG_PAIR_SHIFT;
+	return (int32_t)rail->index;
+}
+
 static void msg_take(struct rail *rail, const struct msg_head *h,
 		     struct rail_wire *w, const struct msg_hello *hello,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held)
@@ -922,7 +1033,8 @@ static void msg_take(struct rail *rail, const struct msg_head *h,
 	if (now - peer->alive_ns > MSG_SILENT_NS)
 		rail_ctl_awake(peer);
 	rail_peer_alive(peer);
-	__atomic_store_n(&peer->heard, rail->index, __ATOMIC_RELAXED);
+	__atomic_store_n(&peer->heard, msg_pair(peer, rail, h),
+			 __ATOMIC_RELAXED);
 	if (h->type == RAIL_MSG_HELLO) {
 		msg_seen(dp, h, hello);
 		msg_on_hello(peer, hello, h->flags, h->table,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_cache.h"
+#include "prov/rail/rail_health.h"
 
 #define PATH_BACKOFF_MIN_US	20
 #define PATH_BACKOFF_MAX_US	10000
@@ -139,6 +140,84 @@ static int16_t path_in_turn(const struct tei_rail_peer *peer,
 	return -1;
 }
 
+/* --- detours ------------------------------------------------------------- */
+
+/* Some other rail of ours carries slices to the peer. */
+static bool path_others_work(const struct tei_rail_peer *peer, uint32_t rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t i;
+
+	for (i = 0; i < peer->path_rails; i++)
+		if (i != rail && rail_health_works(peer, i))
+			return true;
+	return false;
+}
+
+/*
+ * The pair that the addresses suggest, unless it is broken and another one is
+ * not: in the same network first; by way of a router, which may well lead over
+ * a wire that another rail has, only where no other rail works.
+ */
+static int16_t path_detour(const struct tei_rail_peer *peer,
+			   const struct rail *rail, int16_t base)
+	TEI_REQUIRES(rail_sched_held)
+{
+	int fit, least, best = 0, had;
+	int16_t found = base;
+	uint16_t r, i;
+
+	if (base < 0 || !rail_health_broken(peer, rail, (uint16_t)base))
+		return base;
+	had = path_fit(rail, &peer->remotes[base]);
+	least = had > 1 && path_others_work(peer, rail->index) ? 2 : 1;
+	for (i = 1; i < peer->nremotes; i++) {
+		r = (uint16_t)((base + i) % peer->nremotes);
+		fit = path_fit(rail, &peer->remotes[r]);
+		if (fit < least || fit <= best ||
+		    rail_health_broken(peer, rail, r))
+			continue;
+		best = fit;
+		found = (int16_t)r;
+	}
+	return found;
+}
+
+void rail_path_reroute(struct tei_rail_peer *peer)
+{
+	struct tei_rail_dp *dp = peer->dp;
+	struct rail *rail;
+	int16_t route;
+	uint32_t i;
+
+	for (i = 0; i < peer->path_rails; i++) {
+		rail = rail_at(dp, i);
+		route = -1;
+		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+			route = path_detour(peer, rail,
+					    path_choose(peer, rail, i));
+		if (route == peer->route[i])
+			continue;
+		peer->route[i] = route;
+		peer->routes_changed = true;
+	}
+}
+
+int16_t rail_path_other(const struct tei_rail_peer *peer,
+			const struct rail *rail, uint32_t turn)
+{
+	uint16_t r, i, n = peer->nremotes;
+
+	for (i = 0; i < n; i++) {
+		r = (uint16_t)((turn + i) % n);
+		if (r != peer->route[rail->index] &&
+		    path_fit(rail, &peer->remotes[r]) &&
+		    !rail_health_doubtful(peer, rail, r))
+			return (int16_t)r;
+	}
+	return -1;
+}
+
 int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
 {
 	if (!peer->dp->settings->path_roundrobin ||
@@ -173,7 +252,10 @@ int rail_path_table(struct tei_rail_peer *peer)
 		peer->route[i] = -1;
 	for (i = 0; i < nrails; i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
-			peer->route[i] = path_choose(peer, rail_at(dp, i), i);
+			peer->route[i] =
+				path_detour(peer, rail_at(dp, i),
+					    path_choose(peer, rail_at(dp, i),
+							i));
 	if (nrails <= peer->path_rails && cap == peer->remotes_cap)
 		return 0;
 	tab = calloc((size_t)nrails * L * cap, sizeof(*tab));

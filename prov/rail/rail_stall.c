@@ -89,20 +89,20 @@ static int stall_lane(struct rail_lane *lane, uint64_t now,
 	return n;
 }
 
-static void stall_ask(struct rail_lane *lane, const struct stall_path *s,
-		      uint64_t now)
+void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
+		    uint16_t remote, uint64_t moves, uint64_t now)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_fault *f;
 
 	rail_sched_enter(dp);
-	f = rail_health_ask(s->peer, lane->rail, s->remote);
+	f = rail_health_ask(peer, lane->rail, remote);
 	if (f) {
 		f->lane = lane;
-		f->moves = s->moves;
+		f->moves = moves;
 		f->since_ns = now;
 		f->doubt_ns = now;
-		rail_peer_attend(s->peer);
+		rail_peer_attend(peer);
 	}
 	rail_sched_leave(dp);
 }
@@ -123,7 +123,9 @@ void rail_stall_look(struct tei_rail_dp *dp, uint64_t now)
 				continue;
 			n = stall_lane(lane, now, list);
 			for (k = 0; k < n; k++)
-				stall_ask(lane, &list[k], now);
+				rail_stall_ask(list[k].peer, lane,
+					       list[k].remote,
+					       list[k].moves, now);
 		}
 	}
 }

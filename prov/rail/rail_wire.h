@@ -57,6 +57,7 @@
 #define RAIL_WIRE_MAGIC		0x3150524du	/* "MRP1" */
 #define RAIL_WIRE_VERSION	2
 #define RAIL_WIRE_HEADER	56
+#define RAIL_WIRE_FLAGS_AT	6
 #define RAIL_WIRE_MAC_AT	40
 #define RAIL_WIRE_MAC		16
 #define RAIL_WIRE_NONCE		16
@@ -64,6 +65,9 @@
 /* Flags of a message. */
 #define RAIL_WIRE_REPLY		1u		/* HELLO: answer, please */
 #define RAIL_WIRE_UNDRAINED	2u		/* BYE: writes may be under way */
+#define RAIL_WIRE_BY_SHIFT	8		/* the sender's rail that it went
+						 * by, and 1; 0: not said */
+#define RAIL_WIRE_BY_MASK	0x7fu
 #define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are there */
 
 /* How a rail's keys are used. */
