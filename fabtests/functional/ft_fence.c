@@ -5,7 +5,8 @@
  * tasks end, by the other rail or early, their memory gets a new pattern, and
  * the rail is mended: not one byte may change any more, whatever the kernels
  * still hold. A cut loses the packets, which are then sent again, or holds
- * them, and then they go on at once.
+ * them, and then they go on at once. At last both rails lose everything until
+ * MC_SLICE_TIMEOUT ends the tasks.
  *
  *	ft_fence		a few cuts of each kind
  *	ft_fence CUTS		that many, of random kinds
@@ -20,7 +21,9 @@
 
 #define FENCE_MEM (8 * FX_MIB)		/* of a job, 160 ms on two rails */
 #define FENCE_BLOCK (512 * FX_KIB)
-#define FENCE_STILL_MS 400		/* a mended connection has sent again */
+#define FENCE_HELD_MS 400		/* what was held is through */
+#define FENCE_LOST_MS 2000		/* what was lost is sent again: TCP waits
+					 * for 200, 600, 1400 ms */
 #define FENCE_FEW 8
 
 /* What ends the tasks. */
@@ -28,7 +31,7 @@ enum fence_end {
 	FENCE_COMPLETE,		/* the other rail */
 	FENCE_CANCEL,
 	FENCE_DEADLINE,
-	FENCE_ENDS,
+	FENCE_TIMEOUT,		/* MC_SLICE_TIMEOUT, both rails being cut */
 };
 
 struct fence_cut {
@@ -44,7 +47,7 @@ struct fence_rig {
 };
 
 static const char *const fence_end_names[] = { "completed", "canceled",
-					       "late" };
+					       "late", "timed_out" };
 
 static struct fx_job fence_job(const struct fence_rig *rig, int op)
 {
@@ -85,6 +88,7 @@ static bool fence_make_end(const struct fx_job *job, enum fence_end end)
 static bool fence_ended(const struct fx_job *job, enum fence_end end)
 {
 	unsigned int other[] = { 0, job->n[STATUS_CANCELED],
+				 job->n[STATUS_FAILED],
 				 job->n[STATUS_FAILED] };
 
 	return job->n[STATUS_COMPLETED] + other[end] +
@@ -144,40 +148,56 @@ static void fence_pause(unsigned int ms)
 	nanosleep(&ts, NULL);
 }
 
+/* Moves may meet a short MC_SLICE_TIMEOUT on a busy machine. */
+static bool fence_mended(void *links)
+{
+	return fx_links_mended(links);
+}
+
 /* The job as it was when all of it had ended. True if all is as it should be. */
-static bool fence_after(struct fence_rig *rig, struct fx_job *job)
+static bool fence_after(struct fence_rig *rig, struct fx_job *job,
+			const char *mend, unsigned int still_ms)
 {
 	bool good = fence_completed_is_true(rig, job);
 
 	/* nothing is read any more from there, either */
 	fx_buf_poison(fence_source(rig, job->op), 0, FENCE_MEM);
 	fence_renew(rig, job, true);
-	good = fx_links_do("restore 0") && fx_links_mended(&rig->links) && good;
+	good = fx_links_do(mend) &&
+	       ft_wait_until(fence_mended, &rig->links, FX_LONG_MS) && good;
 	/* the target is in contact again: the rest is fenced as well */
 	fence_renew(rig, job, false);
-	fence_pause(FENCE_STILL_MS);
+	fence_pause(still_ms);
 	return fence_unchanged(rig, job, true) && good;
 }
 
-static void fence_cut(struct fence_rig *rig, const struct fence_cut *cut)
+/* Begun, with that many bytes transferred. */
+static bool fence_begin(struct fence_rig *rig, struct fx_job *job, uint64_t at)
 {
-	struct fx_job job = fence_job(rig, cut->op);
-	struct fx_buf *source = fence_source(rig, cut->op);
-	bool good;
+	struct fx_buf *source = fence_source(rig, job->op);
 
 	rig->sequence += 2;
 	for (size_t i = 0; i < FENCE_MEM / FENCE_BLOCK; i++)
 		fx_buf_fill(source, i * FENCE_BLOCK, FENCE_BLOCK,
 			    rig->sequence);
-	if (!ft_ok(!fx_job_start(&job), "submit"))
+	return ft_ok(!fx_job_start(job), "submit") &&
+	       fx_job_reach(job, at, FX_LONG_MS);
+}
+
+static void fence_cut(struct fence_rig *rig, const struct fence_cut *cut)
+{
+	struct fx_job job = fence_job(rig, cut->op);
+	bool good;
+
+	if (!fence_begin(rig, &job, cut->at))
 		return;
-	fx_job_reach(&job, cut->at, FX_LONG_MS);
 	good = fx_links_do(cut->hold ? "hold 0" : "drop 0 both") &&
 	       fence_make_end(&job, cut->end) && fx_job_wait(&job, FX_LONG_MS);
 	ft_diag("cut at %llu: %s", (unsigned long long)cut->at,
 		fx_job_text(&job));
 	good = fence_ended(&job, cut->end) && good;
-	good = fence_after(rig, &job) && good;
+	good = fence_after(rig, &job, "restore 0",
+			   cut->hold ? FENCE_HELD_MS : FENCE_LOST_MS) && good;
 	ft_ok(good, "%s_%s_with_packets_%s_stays_as_it_is",
 	      cut->op == OPCODE_READ ? "read" : "write",
 	      fence_end_names[cut->end], cut->hold ? "held" : "lost");
@@ -202,6 +222,48 @@ static void fence_cuts(struct fence_rig *rig, unsigned int cuts)
 	}
 }
 
+#define FENCE_LOSE " INPUT -p tcp -j DROP"
+
+/* True: some timed out, or it went wrong; false: it was over too soon. */
+static bool fence_timeout_once(struct fence_rig *rig, int op)
+{
+	struct fx_job job = fence_job(rig, op);
+	bool good, late;
+
+	good = fence_begin(rig, &job, FENCE_MEM / 8) &&
+	       fx_links_do("run b iptables -w 10 -I" FENCE_LOSE) &&
+	       fx_job_wait(&job, FX_LONG_MS);
+	late = job.n[STATUS_TIMEOUT] + job.n[STATUS_FAILED] > 0;
+	good = good && fence_ended(&job, FENCE_TIMEOUT);
+	good = fence_after(rig, &job, "run b iptables -w 10 -D" FENCE_LOSE,
+			   FENCE_LOST_MS) && good;
+	if (late || !good) {
+		ft_diag("%s", fx_job_text(&job));
+		ft_ok(good, "%s_%s_with_packets_lost_stays_as_it_is",
+		      op == OPCODE_READ ? "read" : "write",
+		      fence_end_names[FENCE_TIMEOUT]);
+	}
+	fx_job_free(&job);
+	return late || !good;
+}
+
+static void fence_timeouts(struct fence_rig *rig)
+{
+	int i;
+
+	setenv("MC_SLICE_TIMEOUT", "2", 1);
+	if (!ft_ok(fx_links_start(&rig->links, FENCE_MEM),
+		   "both_rails_carry_for_the_hasty"))
+		return;
+	for (i = 0; i < 20 && !fence_timeout_once(rig, OPCODE_WRITE); i++)
+		;
+	ft_ok(i < 20, "a_write_times_out");
+	for (i = 0; i < 20 && !fence_timeout_once(rig, OPCODE_READ); i++)
+		;
+	ft_ok(i < 20, "a_read_times_out");
+	fx_links_stop(&rig->links);
+}
+
 int main(int argc, char **argv)
 {
 	static struct fence_rig rig;
@@ -214,5 +276,6 @@ int main(int argc, char **argv)
 		return ft_result();
 	fence_cuts(&rig, argc > 1 ? (unsigned int)atoi(argv[1]) : FENCE_FEW);
 	fx_links_stop(&rig.links);
+	fence_timeouts(&rig);
 	return ft_result();
 }
