@@ -184,6 +184,29 @@ static void seg_refresh(struct law_rig *rig)
 	      !syncSegmentCache(rig->engine), "law12_a_closed_one_is_forgotten");
 }
 
+/* Descriptors of both processes together. */
+static unsigned int seg_descriptors(const struct fx_peer *peer)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)peer->proc.pid);
+	return fx_count_dir("/proc/self/fd") + fx_count_dir(path);
+}
+
+/* What it has made it finds: no connection for each call. */
+static bool seg_warm_again(struct law_rig *rig, const struct fx_peer *cold)
+{
+	unsigned int was = seg_descriptors(cold), now, i;
+	bool good = true;
+
+	for (i = 0; i < 16; i++)
+		good &= !warmupEfaSegment(rig->engine, cold->name);
+	now = seg_descriptors(cold);
+	if (now > was + 4)
+		ft_diag("%u descriptors, then %u", was, now);
+	return good && now <= was + 4;
+}
+
 static void seg_warmup(struct law_rig *rig)
 {
 	struct fx_peer cold;
@@ -194,6 +217,7 @@ static void seg_warmup(struct law_rig *rig)
 		return;
 	ft_ok(!warmupEfaSegment(rig->engine, cold.name) &&
 	      !warmupEfaSegment(rig->engine, cold.name), "warmup_twice_is_0");
+	ft_ok(seg_warm_again(rig, &cold), "warmed_up_it_makes_no_connection");
 	removeLocalSegment(rig->engine, cold.name);
 	fx_peer_kill(&cold);
 	fx_peer_drop(&cold);
