@@ -292,6 +292,7 @@ TIMEOUT_ft_transfer = 300
 SCRIPT_TESTS += \
 	fabtests/functional/ft_failover.sh \
 	fabtests/functional/ft_fi_rails.sh \
+	fabtests/functional/ft_fi_shares.sh \
 	fabtests/functional/ft_info.sh \
 	fabtests/functional/ft_meta.sh \
 	fabtests/functional/ft_rails.sh \

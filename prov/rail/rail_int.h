@@ -599,6 +599,7 @@ struct tei_rail_peer {
 	bool probing;			/* a sign of life is asked for */
 	bool evicted;			/* gone, and not counted any more */
 	uint64_t probe_ns;		/* probing since */
+	uint64_t served_ns[TEI_RAIL_MAX]; /* last slice done, by our rail */
 	bool bye_sent;			/* tear-down only */
 	struct rail_renew {		/* lanes for paths that are stuck */
 		uint64_t next_ns;	/* thread: none before that */
@@ -672,8 +673,8 @@ struct tei_rail_dp {
 	struct tei_list peers;		/* longest silent first, about */
 	uint64_t bye_ns;		/* to take leave in, twice */
 	uint64_t stuck_ns;		/* a task that names its rail goes by
-					 * any, once nothing came of it for so
-					 * long */
+					 * any, once neither it nor that rail
+					 * got on for so long */
 	uint64_t probe_ns;		/* silent for longer is asked, and
 					 * forgotten after a third of it */
 	uint32_t npeers;

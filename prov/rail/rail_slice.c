@@ -86,17 +86,22 @@ static bool slice_near_exists(const struct tei_rail_peer *peer,
 	return false;
 }
 
-/* It is to go by a rail that is not this one and gets on with it. */
+/* It is to go by a rail that is not this one and gets on, be it with what is
+ * ahead of it. */
 static bool slice_of_other(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
 			   const struct tei_rail_task *t)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i = t->rail - 1u;
+	uint64_t last;
 
-	return t->rail && i != rail->index && i < rail_count(peer->dp) &&
-	       rail_health_works(peer, i) &&
-	       tei_now_ns() - t->progress_ns < peer->dp->stuck_ns;
+	if (!t->rail || i == rail->index || i >= rail_count(peer->dp) ||
+	    !rail_health_works(peer, i))
+		return false;
+	last = peer->served_ns[i] > t->progress_ns ? peer->served_ns[i] :
+						     t->progress_ns;
+	return tei_now_ns() - last < peer->dp->stuck_ns;
 }
 
 /* The first task that is this rail's business, or NULL. */

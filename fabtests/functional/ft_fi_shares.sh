@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 120
+#
+# The libfabric provider's policies (FI_MOONRAIL_CONFIG) over two rails of which
+# one is three times as fast as the other: how many percent of the bytes of
+# writes and of tagged messages, counted by the receiving host's links, really
+# come by the slow one.
+set -u
+: "${BUILD:?}" "${SRC:?}"
+# shellcheck source=fabtests/scripts/rails_lib.sh
+. "$SRC/fabtests/scripts/rails_lib.sh"
+[ -e "$BUILD/lib/libfabric" ] || { echo 'built without the provider'; exit 77; }
+rails_begin || exit
+rails_up -c no 150mbit 450mbit || exit 1
+FT_FI_CLIENT=$(rails_ns a) FT_FI_SERVER=$(rails_ns b)
+in=fi_sockaddr_in://
+FT_FI_CLIENT_RAILS=$in$(rails_addr a 0):0,$in$(rails_addr a 1):0
+FT_FI_SERVER_RAILS=$in$(rails_addr b 0):0,$in$(rails_addr b 1):0
+export FT_FI_CLIENT FT_FI_SERVER FT_FI_CLIENT_RAILS FT_FI_SERVER_RAILS
+n=0 failed=0
+
+# share CONFIG FIGURES: percent of the bytes that come by rail 0
+share()
+{
+	slow=$(rails_bytes b 0 rx) fast=$(rails_bytes b 1 rx)
+	FI_MOONRAIL_CONFIG=$1 "$BUILD/fabtests/te_fi_bench" moonrail 300 "$2" \
+		>"$rails_dir/bench" 2>&1 || cat "$rails_dir/bench" >&2
+	slow=$(($(rails_bytes b 0 rx) - slow))
+	fast=$(($(rails_bytes b 1 rx) - fast))
+	# no less than the operations of one figure before it is measured
+	[ $((slow + fast)) -gt 2000000 ] || { echo -1; return; }
+	echo $((100 * slow / (slow + fast)))
+}
+
+# check CONFIG FIGURES LEAST MOST WHAT
+check()
+{
+	n=$((n + 1)) got=$(share "$1" "$2") verdict='ok'
+	if [ "$got" -lt "$3" ] || [ "$got" -gt "$4" ]; then
+		verdict='not ok' failed=1
+	fi
+	echo "$verdict $n - $5: $got % by the slow rail ($3 to $4)"
+}
+
+# the only endpoint is the first one, and so is its rail
+check -1:fixed w2 97 100 'writes, fixed'
+check -1:round-robin w2 45 55 'writes, round-robin'
+check -1:striping w2 45 55 'writes, striping'
+check -1:adaptive w2 17 35 'writes, adaptive'
+check -1:fixed t2 97 100 'messages, fixed'
+check -1:round-robin t2 45 55 'messages, round-robin'
+check -1:striping t2 45 55 'messages, striping'
+check '' t2 17 35 'messages, none said'
+# what is larger than the last size is adaptive
+check 65536:striping t1 45 55 'messages of 64 KiB, striping up to there'
+check 65535:striping w2 17 35 'writes of 1 MiB, striping up to 64 KiB'
+rails_down
+exit $failed
