@@ -2,8 +2,9 @@
 /*
  * te_fi_bench PROVIDER [MILLISECONDS [LETTER…]]: one line of figures of a
  * libfabric provider between two processes: l half a round trip of 64 bytes, t
- * tagged bandwidth, w bandwidth of remote writes; T and W: of the largest size
- * alone. Without letters ltw. bench_prov.sh puts two side by side.
+ * tagged bandwidth, w bandwidth of remote writes, r of remote reads, each of
+ * three sizes, or of the one whose number (1 to 3) follows the letter. Without
+ * letters ltw. bench_prov.sh puts two side by side.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -84,13 +85,15 @@ static double bench_latency(struct fi_rig *r)
 	return (double)(ft_now_ns() - from) / (double)rounds / 2e3;
 }
 
-/* How many operations take about bench_ns, from how long a few took: as the
+/* How many operations take about bench_ns, from how long some took: as the
  * client says. */
-static uint64_t bench_count(struct fi_rig *r, uint64_t ns, uint64_t few)
+static uint64_t bench_count(struct fi_rig *r, uint64_t ns, uint64_t some)
 {
-	uint64_t n = bench_ns * few / (ns + 1) + few;
+	uint64_t n = bench_ns * some / (ns + 1);
 	ssize_t len;
 
+	if (n < BENCH_DEPTH)
+		n = BENCH_DEPTH;
 	fi_rig_meet(r);
 	len = r->server ? recv(r->sock, &n, sizeof(n), MSG_WAITALL) :
 			  send(r->sock, &n, sizeof(n), 0);
@@ -125,7 +128,17 @@ static uint64_t bench_tagged_run(struct fi_rig *r, size_t len, uint64_t n)
 	return ft_now_ns() - from;
 }
 
-static uint64_t bench_write_run(struct fi_rig *r, size_t len, uint64_t n)
+static ssize_t bench_rma(struct fi_rig *r, size_t len, bool read)
+{
+	if (read)
+		return fi_read(r->ep, r->buf, len, NULL, r->peer, r->remote,
+			       r->key, NULL);
+	return fi_write(r->ep, r->buf, len, NULL, r->peer, r->remote, r->key,
+			NULL);
+}
+
+static uint64_t bench_rma_run(struct fi_rig *r, size_t len, uint64_t n,
+			      bool read)
 {
 	uint64_t posted = 0, done = 0, from;
 
@@ -133,10 +146,7 @@ static uint64_t bench_write_run(struct fi_rig *r, size_t len, uint64_t n)
 	from = ft_now_ns();
 	for (; done < n && !r->server; done++) {
 		for (; posted < n && posted - done < BENCH_DEPTH; posted++)
-			while (fi_rig_again(r, fi_write(r->ep, r->buf, len,
-							NULL, r->peer,
-							r->remote, r->key,
-							NULL)))
+			while (fi_rig_again(r, bench_rma(r, len, read)))
 				;
 		bench_must(r, r->tx);
 	}
@@ -145,14 +155,24 @@ static uint64_t bench_write_run(struct fi_rig *r, size_t len, uint64_t n)
 	return from;
 }
 
-/* Megabytes a second. */
+static uint64_t bench_write_run(struct fi_rig *r, size_t len, uint64_t n)
+{
+	return bench_rma_run(r, len, n, false);
+}
+
+static uint64_t bench_read_run(struct fi_rig *r, size_t len, uint64_t n)
+{
+	return bench_rma_run(r, len, n, true);
+}
+
+/* Megabytes a second, once the kernel's windows have grown. */
 static double bench_rate(struct fi_rig *r, size_t len,
 			 uint64_t (*run)(struct fi_rig *, size_t, uint64_t))
 {
 	uint64_t n;
 
-	run(r, len, BENCH_DEPTH);
 	n = bench_count(r, run(r, len, BENCH_DEPTH), BENCH_DEPTH);
+	n = bench_count(r, run(r, len, n), n);
 	return (double)n * (double)len * 1e3 / (double)run(r, len, n);
 }
 
@@ -178,40 +198,66 @@ static void bench_print(const struct fi_rig *r, double figure)
 		printf(" %.2f", figure);
 }
 
+/* Of all sizes, or of the one that a digit names; what comes after that. */
+static const char *bench_sizes(struct fi_rig *r, const char *c,
+			       uint64_t (*run)(struct fi_rig *, size_t,
+					       uint64_t))
+{
+	size_t i;
+
+	if (*c >= '1' && *c <= '3') {
+		bench_print(r, bench_rate(r, bench_size[*c - '1'], run));
+		return c + 1;
+	}
+	for (i = 0; i < sizeof(bench_size) / sizeof(bench_size[0]); i++)
+		bench_print(r, bench_rate(r, bench_size[i], run));
+	return c;
+}
+
 static void bench(struct fi_rig *r)
 {
-	const char *c;
-	size_t i;
+	const char *c = bench_what;
 
 	bench_part(r);
 	if (!r->server)
 		printf("figures");
-	for (c = bench_what; *c; c++) {
-		if (*c == 'l') {
+	while (*c) {
+		switch (*c++) {
+		case 'l':
 			bench_print(r, bench_latency(r));
-			continue;
+			break;
+		case 't':
+			c = bench_sizes(r, c, bench_tagged_run);
+			break;
+		case 'w':
+			c = bench_sizes(r, c, bench_write_run);
+			break;
+		default:
+			c = bench_sizes(r, c, bench_read_run);
 		}
-		for (i = *c == 't' || *c == 'w' ? 0 : 2; i < 3; i++)
-			bench_print(r, bench_rate(r, bench_size[i],
-						  *c == 't' || *c == 'T' ?
-							  bench_tagged_run :
-							  bench_write_run));
 	}
 	if (!r->server)
 		printf("\n");
 	fflush(stdout);
 }
 
+static bool bench_known(const char *what)
+{
+	return *what && strchr("ltwr", *what) &&
+	       what[strspn(what, "ltwr123")] == '\0';
+}
+
 int main(int argc, char **argv)
 {
 	bool missing = false;
 
-	if (argc < 2 || argc > 4 || !fi_rig_path()) {
+	if (argc > 3)
+		bench_what = argv[3];
+	if (argc < 2 || argc > 4 || !bench_known(bench_what) ||
+	    !fi_rig_path()) {
 		fprintf(stderr, "te_fi_bench PROVIDER [MILLISECONDS [LETTER…]]\n");
 		return 2;
 	}
-	if (argc > 3)
-		bench_what = argv[3];
 	if (argc > 2)
 		bench_ns = strtoull(argv[2], NULL, 10) * UINT64_C(1000000);
 	if (fi_rig_run(argv[1], 0, bench, &missing))

@@ -5,6 +5,10 @@
 # below it, in turns; then, where network namespaces can be made, over shaped
 # rails beside fi_mrail over the same ones and beside what iperf3 gets through
 # them all. Medians of ROUNDS (5), each of MS (300) milliseconds per figure.
+# The one rail is loopback, in a network namespace of its own if that can be
+# made, where no congestion control spreads packets over time (bbr on loopback
+# halves or doubles a figure from run to run), and at real-time priority if that
+# is permitted.
 # BELOW names the other providers, PARTS (one equal 1+3) what is run, UNIT is
 # the slowest rail in Mbit/s (200). Ends with 1 if a run failed, whatever the
 # figures.
@@ -19,10 +23,13 @@ below=${BELOW:-'tcp;ofi_rxm tcp'} mrail=${MRAIL:-'tcp;ofi_rxm;ofi_mrail'}
 dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 
-# run PROVIDER FIGURES
+# run PROVIDER FIGURES [COMMAND…]: the latter before that of the measurement.
 run()
 {
-	"$BUILD/fabtests/te_fi_bench" "$1" "$ms" "$2" >"$dir/out" 2>"$dir/err"
+	who=$1 what=$2
+	shift 2
+	"$@" "$BUILD/fabtests/te_fi_bench" "$who" "$ms" "$what" >"$dir/out" \
+		2>"$dir/err"
 	status=$?
 	if [ $status -eq 0 ]; then
 		sed -n 's/^figures //p' "$dir/out"
@@ -48,6 +55,22 @@ row()
 
 # --- one rail -----------------------------------------------------------------
 
+# quietly COMMAND…: as said above, in so far as it works.
+# shellcheck disable=SC2016 # the inner shell's
+quietly()
+{
+	set -- chrt -r 1 "$@"
+	chrt -r 1 true 2>/dev/null || shift 3
+	own='ip link set lo up &&
+		sysctl -qw net.ipv4.tcp_congestion_control=reno && exec "$@"'
+	unshare -n sh -c "$own" sh true 2>/dev/null || own=''
+	if [ -n "$own" ]; then
+		unshare -n sh -c "$own" sh "$@"
+	else
+		"$@"
+	fi
+}
+
 one()
 {
 	other='' n=0 column=1
@@ -55,14 +78,17 @@ one()
 		run "$p" l >/dev/null && { other=$p; break; }
 	done
 	[ -n "$other" ] || { echo "none of $below is there"; return 1; }
+	printf 'congestion control: %s\n' \
+		"$(quietly sysctl -n net.ipv4.tcp_congestion_control)"
 	while [ $((n += 1)) -le "$rounds" ]; do
-		run moonrail ltw >>"$dir/mine" &&
-			run "$other" ltw >>"$dir/other" || return
+		run moonrail ltwr quietly >>"$dir/mine" &&
+			run "$other" ltwr quietly >>"$dir/other" || return
 	done
 	printf '%-26s %12s %12s %7s\n' 'one rail' moonrail "$other" ratio
 	for what in 'tagged 64 B, us one way' 'tagged 64 KiB, MB/s' \
 		'tagged 1 MiB, MB/s' 'tagged 4 MiB, MB/s' \
-		'write 64 KiB, MB/s' 'write 1 MiB, MB/s' 'write 4 MiB, MB/s'; do
+		'write 64 KiB, MB/s' 'write 1 MiB, MB/s' 'write 4 MiB, MB/s' \
+		'read 64 KiB, MB/s' 'read 1 MiB, MB/s' 'read 4 MiB, MB/s'; do
 		row "$what" "$(median mine $column)" "$(median other $column)"
 		column=$((column + 1))
 	done
@@ -106,14 +132,14 @@ shaped()
 	sum=$(awk '{ print $1 / 8 }' "$rails_dir/sum")
 	while [ $((n += 1)) -le $(((rounds + 1) / 2)) ]; do
 		was=$(crossed)
-		run moonrail TW >>"$dir/mine" || return
+		run moonrail t3w3 >>"$dir/mine" || return
 		echo "$was $(crossed)" | awk '{
 			for (i = 1; i <= NF / 2; i++)
 				all += $(i + NF / 2) - $i
 			for (i = 1; i <= NF / 2; i++)
 				printf "%.0f ", 100 * ($(i + NF / 2) - $i) / all
 			print "" }' >>"$dir/shares"
-		run "$mrail" W >>"$dir/other" || echo 0 >>"$dir/other"
+		run "$mrail" w3 >>"$dir/other" || echo 0 >>"$dir/other"
 	done
 	printf '\n%-26s %12s %12s %7s\n' "$name:$rates" moonrail 'all rails' ratio
 	row 'tagged 4 MiB, MB/s' "$(median mine 1)" "$sum"
