@@ -1272,12 +1272,16 @@ void rail_progress_wake(struct tei_rail_dp *dp);
 void rail_progress_signal(struct tei_rail_dp *dp);
 /* Whether callers drive the initiating lanes; the thread's view of it. */
 struct rail_drive {
-	uint64_t seen;			/* dp->drive_seq at the last look */
+	uint64_t seen;			/* dp->drive_seq, or target_seq, at
+					 * the last look */
 	uint64_t since_ns;		/* when that was */
 	bool driven;
 };
 bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *drive,
 		     uint64_t now);
+/* The same of the target lanes. */
+bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *drive,
+			     uint64_t now);
 /* A caller drives; *seq is dp->drive_seq or target_seq. */
 static inline void rail_drive_count(uint64_t *seq)
 {

@@ -18,6 +18,7 @@
 
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts */
 #define PROGRESS_DRIVEN_MIN	4		/* calls in that time */
+#define PROGRESS_TARGETS_MIN	32	/* the same for target lanes */
 #define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
@@ -64,37 +65,44 @@ static bool progress_relied_on(struct tei_rail_dp *dp)
 	return __atomic_load_n(&dp->dozing, __ATOMIC_SEQ_CST) != 0;
 }
 
-bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
+/* Whether callers came at least that often since the last look. */
+static void drive_measure(struct rail_drive *d, const uint64_t *calls,
+			  int64_t least, uint64_t now)
 {
 	uint64_t seq;
 
-	if (progress_relied_on(dp)) {
+	if (now - d->since_ns < PROGRESS_DRIVEN_NS)
+		return;
+	seq = __atomic_load_n(calls, __ATOMIC_RELAXED);
+	d->driven = (int64_t)(seq - d->seen) >= least;
+	d->seen = seq;
+	d->since_ns = now;
+}
+
+bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
+{
+	if (progress_relied_on(dp))
 		d->driven = false;
-	} else if (__atomic_load_n(&dp->driving, __ATOMIC_RELAXED)) {
+	else if (__atomic_load_n(&dp->driving, __ATOMIC_RELAXED))
 		d->driven = true;
-	} else if (now - d->since_ns >= PROGRESS_DRIVEN_NS) {
-		seq = __atomic_load_n(&dp->drive_seq, __ATOMIC_RELAXED);
-		d->driven = (int64_t)(seq - d->seen) >= PROGRESS_DRIVEN_MIN;
-		d->seen = seq;
-		d->since_ns = now;
-	}
+	else
+		drive_measure(d, &dp->drive_seq, PROGRESS_DRIVEN_MIN, now);
 	return d->driven;
 }
 
-/* Callers read the target lanes only where tei_rail_progress_all is called. */
-static void progress_look_targets(struct progress *pr, uint64_t now)
+/*
+ * Callers read the target lanes only where tei_rail_progress_all is called.
+ * What is theirs is only as quick as they look: connections fill up meanwhile,
+ * so that one who looks now and then does not have them.
+ */
+bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
+			     uint64_t now)
 {
-	struct rail_drive *d = &pr->targets;
-	uint64_t seq;
-
-	if (progress_relied_on(pr->dp)) {
+	if (progress_relied_on(dp))
 		d->driven = false;
-	} else if (now - d->since_ns >= PROGRESS_DRIVEN_NS) {
-		seq = __atomic_load_n(&pr->dp->target_seq, __ATOMIC_RELAXED);
-		d->driven = (int64_t)(seq - d->seen) >= PROGRESS_DRIVEN_MIN;
-		d->seen = seq;
-		d->since_ns = now;
-	}
+	else
+		drive_measure(d, &dp->target_seq, PROGRESS_TARGETS_MIN, now);
+	return d->driven;
 }
 
 static bool progress_target(struct rail *rail)
@@ -416,7 +424,7 @@ static void progress_turn(struct progress *pr)
 
 	now = tei_now_ns();
 	rail_drive_look(dp, &pr->drive, now);
-	progress_look_targets(pr, now);
+	rail_drive_look_targets(dp, &pr->targets, now);
 	any = progress_lanes(pr, &target);
 	now = tei_now_ns();
 	progress_fences(dp);

@@ -63,6 +63,30 @@ static void test_a_caller_who_asks_often_has_the_lanes(void)
 	free(dp);
 }
 
+static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
+{
+	uint64_t now = PROGRESS_START;
+	struct rail_drive d;
+	struct tei_rail_dp *dp = progress_bare(&d);
+	int i;
+
+	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	now += TEI_NS_PER_MS;
+	/* one that sleeps for 100 us after each look */
+	for (i = 0; i < 10; i++)
+		tei_rail_progress_all(dp);
+	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	now += TEI_NS_PER_MS;
+	/* one that does little else */
+	for (i = 0; i < 200; i++)
+		tei_rail_progress_all(dp);
+	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
+	tei_rail_doze(dp);
+	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	tei_rail_awake(dp);
+	free(dp);
+}
+
 static void test_while_a_caller_sleeps_the_thread_has_the_lanes(void)
 {
 	struct rail_drive d;
@@ -373,6 +397,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_a_caller_in_a_loop_has_the_lanes_at_once },
 	{ "a_caller_who_asks_often_has_the_lanes",
 	  test_a_caller_who_asks_often_has_the_lanes },
+	{ "a_caller_who_looks_now_and_then_has_no_target_lanes",
+	  test_a_caller_who_looks_now_and_then_has_no_target_lanes },
 	{ "while_a_caller_sleeps_the_thread_has_the_lanes",
 	  test_while_a_caller_sleeps_the_thread_has_the_lanes },
 	{ "who_goes_to_sleep_wakes_a_thread_that_counts_on_him",
