@@ -427,6 +427,7 @@ static void domain_init(struct moonrail_domain *d, const struct fi_info *info,
 	for (i = 0; i < MOONRAIL_HASH; i++) {
 		tei_list_init(&d->known[i]);
 		tei_list_init(&d->mrs[i]);
+		tei_list_init(&d->keys[i]);
 	}
 	tei_list_init(&d->inbox_messages);
 	tei_list_init(&d->inbox_tasks);

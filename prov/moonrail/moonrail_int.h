@@ -196,6 +196,7 @@ struct moonrail_domain {
 					 * incarnation: .hash_link */
 	struct tei_list eps;		/* moonrail_ep.link */
 	struct tei_list mrs[MOONRAIL_HASH]; /* by key; moonrail_mr.link */
+	struct tei_list keys[MOONRAIL_HASH]; /* of peers, by peer and key */
 	struct moonrail_pin **pins;	/* sorted by address */
 	uint32_t npins, pins_cap;
 	uint64_t pin_clock;
@@ -287,6 +288,8 @@ struct moonrail_pin {
 /* A key of a peer's. */
 struct moonrail_key {
 	struct tei_list link;		/* peer->keys */
+	struct tei_list hash_link;	/* domain->keys */
+	struct moonrail_peer *peer;
 	uint64_t key, base, len;
 	uint32_t access;		/* FI_REMOTE_… */
 	bool known;			/* it was answered */
@@ -667,6 +670,11 @@ void moonrail_task_done(struct moonrail_task *task)
 void moonrail_move_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *peer,
 					   uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+/* A key is on no list, and is this peer's from here on; or is no more. */
+void moonrail_rma_add_key(struct moonrail_peer *peer, struct moonrail_key *key)
+	TEI_REQUIRES(moonrail_held);
+void moonrail_rma_drop_key(struct moonrail_key *key)
 	TEI_REQUIRES(moonrail_held);
 /* A key was told, or is void. */
 void moonrail_rma_key(struct moonrail_peer *peer, const struct moonrail_wire *w)

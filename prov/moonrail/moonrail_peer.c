@@ -463,11 +463,13 @@ static void peer_merge_keys(struct moonrail_peer *from,
 
 	while (!tei_list_empty(&from->keys)) {
 		k = tei_list_first(&from->keys, struct moonrail_key, link);
+		if (moonrail_rma_find_key(to, k->key)) {
+			moonrail_rma_drop_key(k);
+			continue;
+		}
 		tei_list_del(&k->link);
-		if (moonrail_rma_find_key(to, k->key))
-			free(k);
-		else
-			tei_list_add_tail(&to->keys, &k->link);
+		tei_list_del(&k->hash_link);
+		moonrail_rma_add_key(to, k);
 	}
 }
 
@@ -659,7 +661,7 @@ static void peer_free(struct moonrail_peer *p)
 		free(e);
 	}
 	tei_list_foreach_safe(k, ktmp, &p->keys, struct moonrail_key, link)
-		free(k);
+		free(k);	/* with all others of the domain */
 	tei_list_splice_tail(&p->sent, &p->queue);
 	tei_list_foreach_safe(o, otmp, &p->sent, struct moonrail_out, link)
 		free(o);

@@ -9,15 +9,36 @@
 
 /* --- keys ---------------------------------------------------------------- */
 
+/* Many peers may have chosen the same keys. */
+static struct tei_list *rma_bucket(struct moonrail_peer *p, uint64_t key)
+{
+	return moonrail_bucket(p->domain->keys,
+			       key ^ (uintptr_t)p / sizeof(*p));
+}
+
 struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *p,
 					   uint64_t key)
 {
 	struct moonrail_key *k;
 
-	tei_list_foreach(k, &p->keys, struct moonrail_key, link)
-		if (k->key == key)
+	tei_list_foreach(k, rma_bucket(p, key), struct moonrail_key, hash_link)
+		if (k->peer == p && k->key == key)
 			return k;
 	return NULL;
+}
+
+void moonrail_rma_add_key(struct moonrail_peer *p, struct moonrail_key *k)
+{
+	k->peer = p;
+	tei_list_add_tail(&p->keys, &k->link);
+	tei_list_add_head(rma_bucket(p, k->key), &k->hash_link);
+}
+
+void moonrail_rma_drop_key(struct moonrail_key *k)
+{
+	tei_list_del(&k->link);
+	tei_list_del(&k->hash_link);
+	free(k);
 }
 
 /* Asks for it where it is new. NULL: no memory. */
@@ -37,7 +58,7 @@ static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 		return NULL;
 	}
 	k->key = key;
-	tei_list_add_head(&p->keys, &k->link);
+	moonrail_rma_add_key(p, k);
 	o->wire.id = key;
 	moonrail_stream_send(p, o);
 	return k;
@@ -167,10 +188,8 @@ void moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w)
 		tei_list_del(&op->link);
 		rma_go(op);
 	}
-	if (!k->access) {
-		tei_list_del(&k->link);
-		free(k);
-	}
+	if (!k->access)
+		moonrail_rma_drop_key(k);
 }
 
 void moonrail_rma_fail(struct moonrail_peer *p, int err)
