@@ -159,13 +159,13 @@ static int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 static int engine_desc_extras(struct engine *e, struct tei_meta_desc *desc,
 			      struct tei_err *err)
 {
-	char text[TEI_LOCAL_ID_TEXT], *json;
+	char text[TEI_META_LOCAL_MAX], *json;
 	struct tei_local_id id;
 	int ret = 0;
 
 	if (__atomic_load_n(&e->local_on, __ATOMIC_RELAXED) &&
 	    !tei_local_identity(e->local, &id) &&
-	    !tei_local_id_format(&id, text, sizeof(text)))
+	    !engine_local_format(e, &id, text, sizeof(text)))
 		ret = tei_meta_desc_set_local(desc, text, err);
 	if (!ret && e->topo && !tei_topo_json(e->topo, &json)) {
 		ret = tei_meta_desc_set_matrix(desc, json, err);

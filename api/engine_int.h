@@ -395,6 +395,15 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s);
 #define ENGINE_BARE_NS		(50 * TEI_NS_PER_MS)
 /* local copies were switched on or off */
 void engine_segment_relocal(struct engine *e);
+
+/* --- engine_local.c: identities for copies inside a host ----------------- */
+
+/* id's text for the descriptor, with a keyed hash where there is a secret. */
+int engine_local_format(struct engine *e, const struct tei_local_id *id,
+			char *out, size_t len);
+/* Why not, or NULL: *out is who may be asked for copies. */
+const char *engine_local_parse(struct engine *e, const char *text,
+			       struct tei_local_id *out);
 void engine_addr_pack(const struct tei_rail_addr *in,
 		      struct tei_meta_address *out);
 bool engine_addr_unpack(const struct tei_meta_address *in,

@@ -187,22 +187,25 @@ static struct engine_neighbour *segment_try_local(struct engine *e,
 	struct tei_local_peer *peer = NULL;
 	enum tei_local_reason reason;
 	struct tei_local_id id;
+	const char *refused;
 	char said[64];
 
 	snprintf(said, sizeof(said), "%s", why);
 	*why = '\0';
 	if (!__atomic_load_n(&e->local_on, __ATOMIC_RELAXED) || !*d->local)
 		return NULL;
-	if (tei_local_id_parse(d->local, &id))
-		return NULL;
-	reason = tei_local_peer_open(e->local, &id, NULL, &peer);
-	if (reason == TEI_LOCAL_OK) {
+	refused = engine_local_parse(e, d->local, &id);
+	if (!refused) {
+		reason = tei_local_peer_open(e->local, &id, NULL, &peer);
+		refused = tei_local_reason_text(reason);
+	}
+	if (peer) {
 		TEI_INFO("engine", "peer %s: local (%s)", d->name,
 			 tei_local_peer_is_self(peer) ? "memcpy" :
 							"process_vm");
 		return segment_neighbour(e, peer);
 	}
-	snprintf(why, len, "%s", tei_local_reason_text(reason));
+	snprintf(why, len, "%s", refused);
 	if (strcmp(why, said))
 		TEI_INFO("engine", "peer %s: not by local copies: %s",
 			 d->name, why);

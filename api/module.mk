@@ -15,6 +15,7 @@ SRCS += \
 	api/engine_leasing.c \
 	api/engine_lend.c \
 	api/engine_lend_pool.c \
+	api/engine_local.c \
 	api/engine_memory.c \
 	api/engine_notify.c \
 	api/engine_paths.c \

@@ -206,6 +206,7 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 	fabtests/functional/ft_zookeeper_outage.c \
 	fabtests/functional/ft_zookeeper_rig.c \
 	fabtests/functional/ft_zookeeper_stopped.c \
+	fabtests/functional/ft_zookeeper_strangers.c \
 	# EOL
 
 FUNC_TESTS += \

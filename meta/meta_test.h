@@ -9,6 +9,7 @@
 #include "meta/tei_meta.h"
 #include "util/tei_test.h"
 
+struct tei_secret;
 struct tei_settings;
 
 extern const struct tei_test_case json_cases[];
@@ -37,6 +38,10 @@ struct tei_meta_server *meta_test_server(const char *host,
 					 uint64_t incarnation,
 					 uint64_t timeout_ns,
 					 uint32_t max_clients);
+
+/* On a free port of 127.0.0.1, for who has the secret (NULL: anybody). */
+struct tei_meta_server *meta_test_server_of(const struct tei_secret *secret,
+					    uint64_t incarnation);
 
 /* A frozen descriptor with rails and buffers of made-up values. */
 struct tei_meta_desc *meta_test_desc(const char *name, uint64_t incarnation,

@@ -60,6 +60,19 @@ struct tei_meta_server *meta_test_server(const char *host,
 	return NULL;
 }
 
+struct tei_meta_server *meta_test_server_of(const struct tei_secret *secret,
+					    uint64_t incarnation)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = incarnation,
+		.secret = secret,
+	};
+	struct tei_meta_server *server = NULL;
+
+	CU_ASSERT_EQUAL(tei_meta_server_start(&config, &server, NULL), 0);
+	return server;
+}
+
 struct tei_meta_desc *meta_test_desc(const char *name, uint64_t incarnation,
 				     uint32_t rails, uint32_t buffers)
 {

@@ -213,6 +213,12 @@ static void zk_tell_open(struct zk *zk, const struct zk_entry *e,
 	tei_mutex_unlock(&zk->lock);
 	if (told)
 		return;
+	if (!zk->auth && zk->store->secret) {
+		TEI_WARN("meta",
+			 "ZooKeeper %s: the shared secret covers keys and fabric addresses; names and control channels are open to anybody there; MOONRAIL_ZK_AUTH_FILE closes it",
+			 zk->servers);
+		return;
+	}
 	if (!zk->auth) {
 		TEI_INFO("meta",
 			 "ZooKeeper %s: anybody there may read and change what is published; MOONRAIL_ZK_AUTH_FILE closes it",
@@ -515,10 +521,12 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 		     const char *json, size_t len, char **text, size_t *n,
 		     struct tei_err *err)
 {
-	if (len > ZK_INLINE_MAX)
+	bool closed = zk->store->secret != NULL;
+
+	if (closed || len > ZK_INLINE_MAX)
 		return zk_head_encode(desc,
 				      tei_meta_server_name(zk->store->server),
-				      text, n, err);
+				      closed, text, n, err);
 	*text = strndup(json, len);
 	*n = len;
 	return *text ? 0 : tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,

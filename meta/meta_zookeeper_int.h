@@ -13,6 +13,10 @@
  *	mooncake/[cluster/]moonrail/<segment>.<incarnation>	empty: the guard
  *	mooncake/[cluster/]nvmeof/<name>	descriptor of a kept segment
  *
+ * With a shared secret a node holds no more than a closed head: the rest is
+ * fetched over the control channel, which asks for the secret, and what lies
+ * in a node as a whole is not believed.
+ *
  * The guard. A node's version starts at 0 with every new node, so a version
  * alone does not tell an owner's node from that of a third process which came
  * in between. A guard's name holds the incarnation, and guard, ram and
@@ -150,10 +154,12 @@ bool zk_rpc_decode(const char *text, size_t len,
 
 /*
  * What stands for a descriptor that is too long for a node: all but its
- * buffers, and where they are to be had. To be freed.
+ * buffers, and where they are to be had. closed: no rails, addresses nor
+ * identity either, which only who has the shared secret is to learn. To be
+ * freed.
  */
 int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
-		   char **text, size_t *len, struct tei_err *err);
+		   bool closed, char **text, size_t *len, struct tei_err *err);
 /* Incarnation of a descriptor or head; endpoint "" unless it is a head. */
 bool zk_head_decode(const char *text, size_t len, uint64_t *incarnation,
 		    char endpoint[TEI_META_ENDPOINT_MAX]);

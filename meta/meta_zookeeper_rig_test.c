@@ -63,14 +63,13 @@ bool zrig_open(struct zrig *r, const char *chroot)
 
 	snprintf(conn, sizeof(conn), "zookeeper://%s%s",
 		 r->hosts ? r->hosts : zserver()->hosts, chroot);
-	r->server = meta_test_server("127.0.0.1", r->incarnation, 0, 0);
-	if (!r->server)
-		return false;
 	rc = tei_meta_store_open(conn, &r->settings, &r->store, NULL);
 	CU_ASSERT_EQUAL(rc, 0);
-	if (rc) {
-		tei_meta_server_stop(r->server);
-		r->server = NULL;
+	if (rc)
+		return false;
+	r->server = meta_test_server_of(r->store->secret, r->incarnation);
+	if (!r->server) {
+		tei_meta_store_close(r->store);
 		return false;
 	}
 	tei_meta_store_attach(r->store, r->server);

@@ -369,11 +369,11 @@ static void a_long_descriptor_leaves_its_buffers_at_home(void)
 	zrig_close(&a);
 }
 
-static bool zauth_file(char *file, const char *text, mode_t mode)
+static bool zfile(char *file, const char *text, mode_t mode)
 {
 	int fd;
 
-	strcpy(file, "/tmp/zk_auth.XXXXXX");
+	strcpy(file, "/tmp/zk_test.XXXXXX");
 	fd = mkstemp(file);
 	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
 		return false;
@@ -398,7 +398,7 @@ static void strangers_neither_read_nor_change(void)
 	if (!zrig_init(&a, 0xa6) || !zrig_init(&b, 0xb6) ||
 	    !zrig_init(&c, 0xc6))
 		return;
-	CU_ASSERT_FATAL(zauth_file(file, "moon:secret\n", 0600));
+	CU_ASSERT_FATAL(zfile(file, "moon:secret\n", 0600));
 	strcpy(a.settings.zk_auth_file, file);
 	strcpy(b.settings.zk_auth_file, file);
 	if (!zrig_open(&a, "/closed") || !zrig_open(&b, "/closed") ||
@@ -428,6 +428,55 @@ static void strangers_neither_read_nor_change(void)
 	zrig_close(&a);
 }
 
+/*
+ * The secret alone: ZooKeeper is open, but what lies there leads only those to
+ * keys and addresses who have the secret; and those believe nothing else.
+ */
+static void a_secret_keeps_keys_out_of_zookeeper(void)
+{
+	static const char *const hidden[] = {
+		"rkey", "devices\":[{", "buffers\":[{", "tcp;ofi_rxm",
+	};
+	char file[64], text[8192] = "";
+	struct zrig a, b, c;
+	struct tei_err err;
+	struct Stat stat;
+	zhandle_t *zh;
+	size_t i;
+
+	if (!zrig_init(&a, 0xa7) || !zrig_init(&b, 0xb7) ||
+	    !zrig_init(&c, 0xc7))
+		return;
+	CU_ASSERT_FATAL(zfile(file, "a secret of enough bytes\n", 0600));
+	strcpy(a.settings.secret_file, file);
+	strcpy(b.settings.secret_file, file);
+	if (!zrig_open(&a, "/shared") || !zrig_open(&b, "/shared") ||
+	    !zrig_open(&c, "/shared"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "s", &err), TEI_ERR_REJECTED);
+	CU_ASSERT_EQUAL(err.prov_errno, TEI_META_DENIED);
+	zh = zstranger(NULL);
+	CU_ASSERT(zget(zh, "/shared/mooncake/ram/s", text, sizeof(text),
+		       &stat));
+	for (i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
+		CU_ASSERT_PTR_NULL(strstr(text, hidden[i]));
+	zookeeper_close(zh);
+	/* a change is told as before */
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
+	CU_ASSERT(zrig_changed(&b, 0));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
+	/* what a stranger publishes is not believed */
+	CU_ASSERT_EQUAL(zrig_publish(&c, "planted", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "planted", &err), TEI_ERR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "without the shared secret"));
+	unlink(file);
+	zrig_close(&c);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
 static void bad_credentials_files_are_refused(void)
 {
 	static const char *const bad[] = { "", "\n", "user", ":x", "user:\n" };
@@ -442,7 +491,7 @@ static void bad_credentials_files_are_refused(void)
 					    &settings, &store, &err),
 			TEI_ERR_INVALID);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		CU_ASSERT_FATAL(zauth_file(file, bad[i], 0600));
+		CU_ASSERT_FATAL(zfile(file, bad[i], 0600));
 		strcpy(settings.zk_auth_file, file);
 		CU_ASSERT_EQUAL(tei_meta_store_open("zookeeper://127.0.0.1:1",
 						    &settings, &store, &err),
@@ -471,5 +520,7 @@ const struct tei_test_case zookeeper_cases[] = {
 	  a_long_descriptor_leaves_its_buffers_at_home },
 	{ "strangers_neither_read_nor_change",
 	  strangers_neither_read_nor_change },
+	{ "a_secret_keeps_keys_out_of_zookeeper",
+	  a_secret_keeps_keys_out_of_zookeeper },
 	{ NULL, NULL },
 };

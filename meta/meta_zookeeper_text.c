@@ -303,24 +303,24 @@ bool zk_rpc_decode(const char *text, size_t len,
 	return true;
 }
 
-static int zk_head_desc(const struct tei_meta_desc *desc,
+static int zk_head_desc(const struct tei_meta_desc *desc, bool closed,
 			struct tei_meta_desc **out, struct tei_err *err)
 {
+	uint32_t i, rails = closed ? 0 : desc->rail_count;
 	struct tei_meta_desc *d;
-	uint32_t i;
 	int rc;
 
 	rc = tei_meta_desc_create(desc->name, desc->protocol,
 				  desc->incarnation, &d, err);
 	if (rc)
 		return rc;
-	if (*desc->first.provider)
+	if (!closed && *desc->first.provider)
 		rc = tei_meta_desc_set_first(d, &desc->first, err);
-	if (!rc && *desc->local)
+	if (!rc && !closed && *desc->local)
 		rc = tei_meta_desc_set_local(d, desc->local, err);
-	if (!rc && desc->priority_matrix)
+	if (!rc && !closed && desc->priority_matrix)
 		rc = tei_meta_desc_set_matrix(d, desc->priority_matrix, err);
-	for (i = 0; !rc && i < desc->rail_count; i++)
+	for (i = 0; !rc && i < rails; i++)
 		rc = tei_meta_desc_add_rail(d, &desc->rails[i], err);
 	if (!rc)
 		rc = tei_meta_desc_freeze(d, err);
@@ -332,7 +332,7 @@ static int zk_head_desc(const struct tei_meta_desc *desc,
 }
 
 int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
-		   char **text, size_t *len, struct tei_err *err)
+		   bool closed, char **text, size_t *len, struct tei_err *err)
 {
 	struct tei_meta_desc *bare;
 	struct meta_buf b = { 0 };
@@ -340,7 +340,7 @@ int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 	size_t n;
 	int rc;
 
-	rc = zk_head_desc(desc, &bare, err);
+	rc = zk_head_desc(desc, closed, &bare, err);
 	if (rc)
 		return rc;
 	rc = tei_meta_desc_encode(bare, &json, &n, err);
@@ -349,8 +349,10 @@ int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		return rc;
 	meta_buf_text(&b, "{\"buffers_at\":");
 	meta_buf_string(&b, endpoint);
-	meta_buf_text(&b, ",\"buffers_count\":");
-	meta_buf_u64(&b, desc->buffer_count);
+	if (!closed) {
+		meta_buf_text(&b, ",\"buffers_count\":");
+		meta_buf_u64(&b, desc->buffer_count);
+	}
 	meta_buf_text(&b, ",");
 	meta_buf_bytes(&b, json + 1, n);	/* its end too */
 	free(json);

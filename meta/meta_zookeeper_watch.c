@@ -388,6 +388,23 @@ static int zk_fetch_whole(const char *endpoint,
 			    name, endpoint);
 }
 
+/* A node's text that is no head; *json gets it. */
+static int zk_fetch_inline(const struct tei_meta_store *store,
+			   const char *name, struct zk_reply *r, char **json,
+			   size_t *len, struct tei_err *err)
+{
+	if (store->secret && !tei_meta_kept_name(name)) {
+		free(r->data);
+		return tei_err_fail(err, TEI_ERR_REJECTED, "meta",
+				    "give all processes the same MOONRAIL_SECRET_FILE",
+				    "segment '%.64s' was published without the shared secret",
+				    name);
+	}
+	*json = r->data;		/* the caller's from here on */
+	*len = r->len;
+	return 0;
+}
+
 int zk_fetch(struct tei_meta_store *store, const char *name,
 	     uint64_t deadline_ns, char **json, size_t *len,
 	     struct tei_err *err)
@@ -410,8 +427,7 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 		if (rc != ZOK) {
 			rc = zk_fetch_fail(zk, rc, name, err);
 		} else if (!zk_head_decode(r.data, r.len, &inc, at) || !*at) {
-			*json = r.data;	/* the caller's from here on */
-			*len = r.len;
+			rc = zk_fetch_inline(store, name, &r, json, len, err);
 		} else {
 			free(r.data);
 			rc = zk_fetch_whole(at, store->secret, name, inc,

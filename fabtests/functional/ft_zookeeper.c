@@ -54,6 +54,7 @@ int main(int argc, char **argv)
 	zk_run(1, zk_outages);
 	zk_run(1, zk_stopped);
 	zk_run(1, zk_names);
+	zk_run(1, zk_strangers);
 	zk_run(3, zk_leader_killed);
 	return ft_result();
 }

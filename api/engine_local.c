@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A process's identity for copies inside a host, as its descriptor has it.
+ * With a shared secret a keyed hash follows it. A kernel copy asks nothing of
+ * its target, so it is on the initiator's side that who has no secret, or
+ * another one, is told no and goes by the rails, where the target says no.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/engine_int.h"
+#include "meta/tei_meta.h"
+#include "prov/local/tei_local.h"
+#include "util/secret.h"
+
+#define SEAL_BYTES	16
+
+static_assert(TEI_LOCAL_ID_TEXT + 1 + 2 * SEAL_BYTES <= TEI_META_LOCAL_MAX,
+	      "an identity and its hash fit");
+
+/* The hash over the first n bytes of text. */
+static void local_seal(const struct tei_secret *secret, const char *text,
+		       size_t n, char out[2 * SEAL_BYTES + 1])
+{
+	const struct tei_mac_part part = { text, n };
+	uint8_t mac[TEI_MAC_SIZE];
+	struct tei_mac_key key;
+	int i;
+
+	tei_secret_key(secret, "local copies", &key);
+	tei_mac(&key, &part, 1, mac);
+	tei_wipe(&key, sizeof(key));
+	for (i = 0; i < SEAL_BYTES; i++)
+		snprintf(out + 2 * i, 3, "%02x", mac[i]);
+}
+
+int engine_local_format(struct engine *e, const struct tei_local_id *id,
+			char *out, size_t len)
+{
+	const struct tei_secret *secret = tei_meta_store_secret(e->store);
+	int rc = tei_local_id_format(id, out, len);
+	size_t n = rc ? 0 : strlen(out);
+
+	if (rc || !secret)
+		return rc;
+	if (n + 1 + 2 * SEAL_BYTES >= len)
+		return TEI_ERR_INVALID;
+	out[n] = '~';
+	local_seal(secret, out, n, out + n + 1);
+	return 0;
+}
+
+const char *engine_local_parse(struct engine *e, const char *text,
+			       struct tei_local_id *out)
+{
+	const struct tei_secret *secret = tei_meta_store_secret(e->store);
+	char bare[TEI_META_LOCAL_MAX], seal[2 * SEAL_BYTES + 1];
+	size_t n = strcspn(text, "~");
+
+	if (!secret && text[n])
+		return "its process has a shared secret, we have none";
+	if (secret && !text[n])
+		return "its process has no shared secret";
+	if (secret) {
+		local_seal(secret, text, n, seal);
+		if (strlen(text + n + 1) != 2 * SEAL_BYTES ||
+		    !tei_mac_equal(text + n + 1, seal, 2 * SEAL_BYTES))
+			return "its process has another shared secret";
+	}
+	snprintf(bare, sizeof(bare), "%.*s", (int)n, text);
+	return tei_local_id_parse(bare, out) ? "its identity can't be read" :
+	       NULL;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fabtests/functional/ft_zookeeper.h"
+
+/* Who has no secret, or other credentials, where others have them. */
+
+static bool strangers_file(char path[64], const char *text)
+{
+	int fd;
+
+	strcpy(path, "/tmp/ft_zookeeper.XXXXXX");
+	fd = mkstemp(path);
+	if (fd < 0)
+		return false;
+	dprintf(fd, "%s\n", text);
+	return !fchmod(fd, 0600) && !close(fd);
+}
+
+/* An engine that has every transport, this one kernel copies included. */
+static transfer_engine_t strangers_engine(const char *conn, const char *name,
+					  const struct fx_buf *mem)
+{
+	transfer_engine_t e = createTransferEngine(conn, name, "127.0.0.1", 0,
+						   1);
+
+	if (e && fx_register(e, mem))
+		return e;
+	if (e)
+		destroyTransferEngine(e);
+	return NULL;
+}
+
+static bool strangers_move(struct zk_rig *rig, transfer_engine_t e,
+			   segment_id_t seg, struct fx_peer *target)
+{
+	uint64_t seq = ++rig->sequence;
+	bool moved;
+
+	fx_buf_fill(&rig->mem, 0, ZK_MEM, seq);
+	moved = seg >= 0 && fx_move(e, seg, OPCODE_WRITE, rig->mem.p,
+				    target->mem.addr, FX_MIB, 0);
+	return moved && fx_buf_check(&target->mem, 0, FX_MIB, seq);
+}
+
+/* Descriptors that were handed on; the memory's end holds them. */
+static segment_id_t strangers_import(transfer_engine_t e,
+				     struct fx_peer *target, int size)
+{
+	segment_id_t seg;
+
+	if (size <= 0 ||
+	    te_segment_import(e, target->mem.p + ZK_MEM / 2, (size_t)size, 0,
+			      &seg))
+		return -1;
+	return seg;
+}
+
+static void strangers_with_a_secret(struct zk_rig *rig, const char *file)
+{
+	struct fx_peer target;
+	transfer_engine_t e;
+	char own[96];
+	int size;
+
+	snprintf(own, sizeof(own), "MOONRAIL_SECRET_FILE=%s", file);
+	if (!ft_ok(fx_peer_start(&target, ZK_MEM, "transport=auto",
+				 "FX_NAME=vault", own, NULL) &&
+		   !fx_ask(&target, "reg 0 %llu 1", ZK_MEM / 2),
+		   "a_target_with_a_secret"))
+		return;
+	size = fx_ask(&target, "export %llu", ZK_MEM / 2);
+	e = strangers_engine(rig->conn, "stranger", &rig->mem);
+	if (!ft_ok(size > 0 && e, "a_stranger_on_its_host"))
+		return;
+	ft_ok(openSegment(e, "vault") < 0, "finds_no_way_in");
+	ft_diag("%s", zk_said());
+	ft_ok(!strangers_move(rig, e, strangers_import(e, &target, size),
+			      &target),
+	      "nor_by_a_descriptor_that_was_handed_on");
+	destroyTransferEngine(e);
+	setenv("MOONRAIL_SECRET_FILE", file, 1);
+	e = strangers_engine(rig->conn, "friend", &rig->mem);
+	unsetenv("MOONRAIL_SECRET_FILE");
+	ft_ok(e && strangers_move(rig, e, openSegment(e, "vault"), &target),
+	      "who_has_the_secret_writes");
+	if (e)
+		destroyTransferEngine(e);
+	fx_peer_stop(&target);
+}
+
+void zk_strangers(struct zk_rig *rig)
+{
+	char secret[64];
+
+	if (!ft_ok(strangers_file(secret, "a secret of enough bytes"),
+		   "a_secret"))
+		return;
+	strangers_with_a_secret(rig, secret);
+	unlink(secret);
+}
