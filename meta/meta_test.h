@@ -24,6 +24,7 @@ extern const struct tei_test_case store_cases[];
 extern const struct tei_test_case cache_cases[];
 extern const struct tei_test_case zookeeper_cases[];
 extern const struct tei_test_case zookeeper_loss_cases[];
+extern const struct tei_test_case zookeeper_trust_cases[];
 
 /* A time limit that is long enough on a slow, sanitized, loaded machine. */
 uint64_t meta_test_deadline(void);

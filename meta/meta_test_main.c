@@ -172,6 +172,7 @@ int main(int argc, char **argv)
 		{ "cache", cache_cases },
 		{ "zookeeper", zookeeper_cases },
 		{ "zookeeper_loss", zookeeper_loss_cases },
+		{ "zookeeper_trust", zookeeper_trust_cases },
 		{ NULL, NULL },
 	};
 

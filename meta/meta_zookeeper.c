@@ -28,10 +28,11 @@ static struct zk *zk_new(struct tei_meta_store *store)
 	return zk;
 }
 
-static void zk_free(struct zk *zk)
+static void zk_free(struct zk *zk) TEI_NO_TSA
 {
 	zk_entries_free(zk);
 	zk_watches_free(zk);
+	zk_trust_forget(zk);
 	pthread_cond_destroy(&zk->cond);
 	tei_mutex_fini(&zk->lock);
 	if (zk->auth)

@@ -23,7 +23,7 @@ struct zk_call {
 	char *data;
 	size_t len;
 	struct Stat stat;
-	bool folder_open;
+	bool ours;
 	struct meta_names children;
 	char *watched;			/* path of a segment, or NULL */
 	/* the library's until done */
@@ -160,19 +160,27 @@ static void zk_done_strings(int rc, const struct String_vector *strings,
 	tei_mutex_unlock(&zk->lock);
 }
 
+/*
+ * Nobody but we: one entry, and since a list is shown only to those whom it
+ * lets read, that one is ours.
+ */
+static bool zk_acl_ours(const struct ACL_vector *acl)
+{
+	return acl->count == 1 && !strcmp(acl->data[0].id.scheme, "digest") &&
+	       acl->data[0].perms == ZOO_PERM_ALL;
+}
+
 static void zk_done_acl(int rc, struct ACL_vector *acl, struct Stat *stat,
 			const void *arg)
 {
 	struct zk_call *c = (struct zk_call *)(uintptr_t)arg;
 	struct zk *zk = c->zk;
-	int i;
 
-	(void)stat;
 	tei_mutex_lock(&zk->lock);
-	for (i = 0; rc == ZOK && i < acl->count; i++)
-		if (!strcmp(acl->data[i].id.scheme, "world") &&
-		    acl->data[i].perms & (ZOO_PERM_CREATE | ZOO_PERM_DELETE))
-			c->folder_open = true;
+	if (rc == ZOK) {
+		c->ours = zk_acl_ours(acl);
+		c->stat = *stat;
+	}
 	zk_call_end(c, rc);
 	tei_mutex_unlock(&zk->lock);
 }
@@ -194,15 +202,15 @@ static void zk_on_segment(zhandle_t *zh, int type, int state, const char *path,
 		zk_segment_event(s->zk, path);
 }
 
-static void zk_on_guard(zhandle_t *zh, int type, int state, const char *path,
-			void *ctx)
+static void zk_on_own(zhandle_t *zh, int type, int state, const char *path,
+		      void *ctx)
 {
 	struct zk_session *s = ctx;
 
 	(void)zh;
 	(void)state;
 	if (type != ZOO_SESSION_EVENT)
-		zk_guard_event(s->zk, path);
+		zk_own_event(s->zk, type, path);
 }
 
 static watcher_fn zk_watcher(enum zk_watch_kind kind)
@@ -210,8 +218,8 @@ static watcher_fn zk_watcher(enum zk_watch_kind kind)
 	switch (kind) {
 	case ZK_WATCH_SEGMENT:
 		return zk_on_segment;
-	case ZK_WATCH_GUARD:
-		return zk_on_guard;
+	case ZK_WATCH_OWN:
+		return zk_on_own;
 	case ZK_WATCH_NONE:
 		break;
 	}
@@ -301,7 +309,7 @@ static int zk_try(struct zk *zk, const struct zk_ask *ask,
 /* again: tries until it isn't transient or the deadline has passed. */
 static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 		  uint64_t deadline_ns, struct zk_reply *reply,
-		  bool *folder_open, int *failed)
+		  bool *ours, int *failed)
 {
 	struct zk_call *c;
 	int rc, i;
@@ -325,8 +333,8 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 		*ask->children = c->children;	/* the caller's, too */
 		memset(&c->children, 0, sizeof(c->children));
 	}
-	if (c && c->done && folder_open)
-		*folder_open = c->folder_open;
+	if (c && rc == ZOK && ours)
+		*ours = c->ours;
 	for (i = 0; c && c->done && failed && i < ask->count; i++)
 		if (*failed < 0 && c->results[i].err == rc)
 			*failed = i;
@@ -412,13 +420,17 @@ static int zk_submit_acl(zhandle_t *zh, const struct zk_ask *ask,
 	return zoo_aget_acl(zh, ask->path, zk_done_acl, c);
 }
 
-bool zk_folder_open(struct zk *zk, const char *path, uint64_t deadline_ns)
+int zk_get_acl(struct zk *zk, const char *path, uint64_t deadline_ns,
+	       bool *ours, struct Stat *stat)
 {
 	struct zk_ask ask = { .submit = zk_submit_acl, .path = path };
-	bool open = false;
+	struct zk_reply reply;
+	int rc;
 
-	return zk_ask(zk, &ask, true, deadline_ns, NULL, &open, NULL) == ZOK &&
-	       open;
+	rc = zk_ask(zk, &ask, true, deadline_ns, &reply, ours, NULL);
+	if (rc == ZOK)
+		*stat = reply.stat;
+	return rc;
 }
 
 static int zk_submit_children(zhandle_t *zh, const struct zk_ask *ask,
@@ -461,6 +473,8 @@ int zk_multi(struct zk *zk, const zoo_op_t *ops, int count,
 int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 	    struct tei_err *err)
 {
+	if (rc == ZK_SAID)
+		return TEI_ERR_METADATA;
 	if (zk_transient(rc))
 		return tei_err_fail(err, TEI_ERR_SOCKET, "meta",
 				    "what is open stays usable meanwhile",

@@ -20,6 +20,9 @@
  * failed for want of a server: the keeper brings it there.
  */
 
+#define ZK_LOST_HINT \
+	"this process was cut off from ZooKeeper for longer than its session lasts, or others deleted its nodes"
+
 /* Who has the name, as found in the store. */
 struct zk_holder {
 	uint64_t incarnation;		/* 0: not one of ours */
@@ -139,6 +142,7 @@ void zk_entries_unheld(struct zk *zk)
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link) {
 		e->dirty = e->dirty || e->held;
 		e->held = false;
+		e->look_ns = 0;
 	}
 }
 
@@ -151,20 +155,42 @@ void zk_entries_free(struct zk *zk) TEI_NO_TSA
 	tei_list_init(&zk->entries);
 }
 
-/* Ours is gone, and not by us: entries are unlinked before that. */
-void zk_guard_event(struct zk *zk, const char *path)
+/*
+ * Not by us: entries are unlinked before they are deleted. A new text is by us
+ * as a rule, and changes come in bursts: they are looked at a little later.
+ */
+void zk_own_event(struct zk *zk, int type, const char *path)
 {
+	uint64_t at = tei_now_ns();
 	struct zk_entry *e;
 
+	if (type == ZOO_CHANGED_EVENT)
+		at += ZK_LOOK_NS;
 	tei_mutex_lock(&zk->lock);
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link) {
-		if (strcmp(e->guard, path))
+		if (!strcmp(e->guard, path)) {
+			e->held = false;
+			e->dirty = true;
+		} else if (!strcmp(e->ram, path) || !strcmp(e->rpc, path)) {
+			if (!e->look_ns || e->look_ns > at)
+				e->look_ns = at;
+		} else {
 			continue;
-		e->held = false;
-		e->dirty = true;
+		}
 		pthread_cond_broadcast(&zk->cond);
 	}
 	tei_mutex_unlock(&zk->lock);
+}
+
+uint64_t zk_entries_look(struct zk *zk)
+{
+	struct zk_entry *e;
+	uint64_t at = 0;
+
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		if (e->held && e->look_ns && (!at || e->look_ns < at))
+			at = e->look_ns;
+	return at;
 }
 
 /* --- folders ------------------------------------------------------------- */
@@ -188,52 +214,51 @@ int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns)
 	return rc;
 }
 
-static int zk_entry_folders(struct zk *zk, const struct zk_entry *e,
-			    uint64_t deadline_ns)
+int zk_folders_make(struct zk *zk, const char *path, const char *name,
+		    uint64_t deadline_ns, struct tei_err *err)
 {
-	int rc = zk_folders(zk, e->ram, deadline_ns);
+	int rc = zk->auth ? zk_folders_ours(zk, path, name, deadline_ns, err) :
+		 ZNONODE;
 
+	if (rc != ZNONODE)
+		return rc;
+	rc = zk_folders(zk, path, deadline_ns);
 	if (rc == ZOK)
-		rc = zk_folders(zk, e->rpc, deadline_ns);
-	if (rc == ZOK)
-		rc = zk_folders(zk, e->guard, deadline_ns);
+		rc = zk_folders_ours(zk, path, name, deadline_ns, err);
 	return rc;
 }
 
-/* Says once who may read, or that the folders don't keep strangers out. */
-static void zk_tell_open(struct zk *zk, const struct zk_entry *e,
-			 uint64_t deadline_ns)
+static int zk_entry_folders(struct zk *zk, const struct zk_entry *e,
+			    uint64_t deadline_ns, struct tei_err *err)
+{
+	int rc = zk_folders_make(zk, e->ram, e->name, deadline_ns, err);
+
+	if (rc == ZOK)
+		rc = zk_folders_make(zk, e->rpc, e->name, deadline_ns, err);
+	if (rc == ZOK)
+		rc = zk_folders_make(zk, e->guard, e->name, deadline_ns, err);
+	return rc;
+}
+
+/* Says once what is open to anybody. */
+static void zk_tell_open(struct zk *zk)
 {
 	bool told;
-	char *dir;
 
 	tei_mutex_lock(&zk->lock);
 	told = zk->told_open;
 	zk->told_open = true;
 	tei_mutex_unlock(&zk->lock);
-	if (told)
+	if (told || zk->auth)
 		return;
-	if (!zk->auth && zk->store->secret) {
+	if (zk->store->secret)
 		TEI_WARN("meta",
 			 "ZooKeeper %s: the shared secret covers keys and fabric addresses; names and control channels are open to anybody there; MOONRAIL_ZK_AUTH_FILE closes it",
 			 zk->servers);
-		return;
-	}
-	if (!zk->auth) {
+	else
 		TEI_INFO("meta",
 			 "ZooKeeper %s: anybody there may read and change what is published; MOONRAIL_ZK_AUTH_FILE closes it",
 			 zk->servers);
-		return;
-	}
-	dir = strdup(e->ram);
-	if (!dir)
-		return;
-	*strrchr(dir, '/') = 0;
-	if (zk_folder_open(zk, dir, deadline_ns))
-		TEI_WARN("meta",
-			 "ZooKeeper %s: %s was made without authentication: anybody may delete what is in it",
-			 zk->servers, dir);
-	free(dir);
 }
 
 /* --- holders ------------------------------------------------------------- */
@@ -271,25 +296,61 @@ static int zk_holder_rpc(struct zk *zk, const struct zk_entry *e,
 	return ZOK;
 }
 
-static int zk_holder_read(struct zk *zk, const struct zk_entry *e,
-			  uint64_t deadline_ns, struct zk_holder *out)
+static int zk_holder_ram(struct zk *zk, const struct zk_entry *e,
+			 uint64_t deadline_ns, struct zk_holder *out,
+			 int64_t *czxid)
 {
-	char at[TEI_META_ENDPOINT_MAX], *guard;
+	char at[TEI_META_ENDPOINT_MAX];
 	struct zk_reply r;
 	int rc;
 
 	memset(out, 0, sizeof(*out));
 	out->ram_version = -1;
+	*czxid = 0;
 	rc = zk_get(zk, e->ram, ZK_WATCH_NONE, deadline_ns, &r);
-	if (rc == ZOK) {
-		if (!zk_head_decode(r.data, r.len, &out->incarnation, at))
-			out->incarnation = 0;
-		out->ram_version = r.stat.version;
-		zk_since(r.stat.ctime, out->since, sizeof(out->since));
-		free(r.data);
-	}
-	if (rc == ZOK || rc == ZNONODE)
-		rc = zk_holder_rpc(zk, e, deadline_ns, out);
+	if (rc != ZOK)
+		return rc == ZNONODE ? ZOK : rc;
+	if (!zk_head_decode(r.data, r.len, &out->incarnation, at))
+		out->incarnation = 0;
+	out->ram_version = r.stat.version;
+	*czxid = r.stat.czxid;
+	zk_since(r.stat.ctime, out->since, sizeof(out->since));
+	free(r.data);
+	return ZOK;
+}
+
+/*
+ * Both nodes, one after the other: of a holder who has just withdrawn the
+ * first may have been seen and the second not, which would make him one that
+ * can't be asked. So it is looked whether the first is there still.
+ */
+static int zk_holder_nodes(struct zk *zk, const struct zk_entry *e,
+			   uint64_t deadline_ns, struct zk_holder *out)
+{
+	struct Stat stat = { 0 };
+	int64_t czxid;
+	int rc;
+
+	do {
+		rc = zk_holder_ram(zk, e, deadline_ns, out, &czxid);
+		if (rc == ZOK)
+			rc = zk_holder_rpc(zk, e, deadline_ns, out);
+		if (rc != ZOK || out->ram_version < 0 || out->rpc_version >= 0)
+			return rc;
+		rc = zk_exists(zk, e->ram, ZK_WATCH_NONE, deadline_ns, &stat);
+		if (rc != ZOK && rc != ZNONODE)
+			return rc;
+	} while ((rc == ZNONODE || stat.czxid != czxid) &&
+		 !zk_over(zk, deadline_ns));
+	return rc == ZOK && stat.czxid == czxid ? ZOK : ZOPERATIONTIMEOUT;
+}
+
+static int zk_holder_read(struct zk *zk, const struct zk_entry *e,
+			  uint64_t deadline_ns, struct zk_holder *out)
+{
+	int rc = zk_holder_nodes(zk, e, deadline_ns, out);
+	char *guard;
+
 	if (rc != ZOK)
 		return rc;
 	if (out->ram_version < 0 && out->rpc_version < 0)
@@ -313,11 +374,11 @@ static void zk_holder_text(const struct zk_holder *h, char *out, size_t len)
 
 /*
  * Whether the holder is alive: asked where it says that it listens. What
- * answers there as another process is not the holder. One that can't be asked
+ * answers there as another process, or as we, is not the holder. One that can't be asked
  * counts as alive, since its session is; so does one that is busy or has
  * another secret than we.
  */
-static bool zk_holder_alive(const struct zk_holder *h,
+static bool zk_holder_alive(const struct zk_holder *h, uint64_t own,
 			    const struct tei_secret *secret,
 			    uint64_t deadline_ns)
 {
@@ -333,7 +394,8 @@ static bool zk_holder_alive(const struct zk_holder *h,
 	if (rc == TEI_ERR_REJECTED)
 		return !h->incarnation || err.prov_errno == TEI_META_DENIED ||
 		       err.prov_errno == TEI_ERR_TOO_MANY;
-	return !rc && (!h->incarnation || inc == h->incarnation);
+	return !rc && inc != own &&
+	       (!h->incarnation || inc == h->incarnation);
 }
 
 /* --- claiming ------------------------------------------------------------ */
@@ -382,12 +444,22 @@ static int zk_refuse(struct zk_entry *e, const struct zk_holder *h,
 	zk_holder_text(h, who, sizeof(who));
 	if (e->announced)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-				    "this process was cut off from ZooKeeper for longer than its session lasts",
+				    ZK_LOST_HINT,
 				    "segment '%.24s' was lost to %s", e->name,
 				    who);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 			    "choose another server name, or end that process",
 			    "segment '%.24s' is held by %s", e->name, who);
+}
+
+/* Ours of a name that another has, if the rest was taken away. */
+static void zk_drop_guard(struct zk *zk, const struct zk_entry *e,
+			  uint64_t deadline_ns)
+{
+	zoo_op_t op;
+
+	zoo_delete_op_init(&op, e->guard, -1);
+	zk_multi(zk, &op, 1, deadline_ns, NULL);
 }
 
 /*
@@ -405,12 +477,17 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 	if (rc != ZOK)
 		return rc;
 	if (h->incarnation != own) {
-		*alive = zk_holder_alive(h, zk->store->secret, deadline_ns);
+		if (e->announced)
+			zk_drop_guard(zk, e, deadline_ns);
+		*alive = zk_holder_alive(h, own, zk->store->secret,
+					 deadline_ns);
 		if (*alive)
 			return ZNODEEXISTS;
 	}
 	rc = zk_replace(zk, e, h, deadline_ns);
-	if (rc == ZOK && h->incarnation != own) {
+	/* at our own address it is ours that somebody wrote over */
+	if (rc == ZOK && h->incarnation != own &&
+	    strcmp(h->endpoint, tei_meta_server_name(zk->store->server))) {
 		zk_holder_text(h, who, sizeof(who));
 		TEI_WARN("meta", "segment '%s': taken over from %s, which does not answer",
 			 e->name, who);
@@ -424,17 +501,25 @@ static bool zk_look_again(int rc)
 	       rc == ZBADVERSION;
 }
 
-/* The guard's watch; if it is gone already, the keeper looks after it. */
+/* Sets the watch on a node of ours; false: it is not ours any more. */
+static bool zk_watch_own(struct zk *zk, const char *path, uint64_t deadline_ns)
+{
+	struct Stat stat;
+
+	return zk_exists(zk, path, ZK_WATCH_OWN, deadline_ns, &stat) == ZOK &&
+	       stat.ephemeralOwner == zk_session_id(zk);
+}
+
+/* Where a watch finds nothing of ours, the keeper looks after it. */
 static void zk_claimed(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
-	int rc;
-
 	e->announced = true;
 	zk_entry_mark(zk, e, true, false);
-	rc = zk_exists(zk, e->guard, ZK_WATCH_GUARD, deadline_ns, NULL);
-	if (rc != ZOK)
+	if (!zk_watch_own(zk, e->guard, deadline_ns) ||
+	    !zk_watch_own(zk, e->ram, deadline_ns) ||
+	    !zk_watch_own(zk, e->rpc, deadline_ns))
 		zk_entry_mark(zk, e, false, true);
-	zk_tell_open(zk, e, deadline_ns);
+	zk_tell_open(zk);
 }
 
 /*
@@ -451,10 +536,13 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 
 	*refused = false;
 	do {
-		rc = zk_multi(zk, ops, n, deadline_ns, NULL);
+		/* before anything is put there for others to read */
+		rc = zk->auth ? zk_entry_folders(zk, e, deadline_ns, err) : ZOK;
+		if (rc == ZOK)
+			rc = zk_multi(zk, ops, n, deadline_ns, NULL);
 		folders = rc == ZNONODE;
 		if (folders)
-			rc = zk_entry_folders(zk, e, deadline_ns);
+			rc = zk_entry_folders(zk, e, deadline_ns, err);
 		else if (rc == ZNODEEXISTS)
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
 		if (*refused)
@@ -547,7 +635,7 @@ static int zk_tell_lost(struct zk *zk, struct zk_entry *e, struct tei_err *err)
 	if (!*who)
 		return 0;
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-			    "this process was cut off from ZooKeeper for longer than its session lasts",
+			    ZK_LOST_HINT,
 			    "segment '%.24s' was lost to %s", e->name, who);
 }
 
@@ -689,6 +777,61 @@ static void zk_entry_lost(struct zk *zk, struct zk_entry *e,
 	tei_mutex_unlock(&zk->lock);
 }
 
+static bool zk_node_is(struct zk *zk, const char *path, const char *text,
+		       size_t len, uint64_t deadline_ns, int *rc)
+{
+	struct zk_reply r;
+	bool same;
+
+	*rc = zk_get(zk, path, ZK_WATCH_OWN, deadline_ns, &r);
+	if (*rc != ZOK)
+		return false;
+	same = r.stat.ephemeralOwner == zk_session_id(zk) && r.len == len &&
+	       !memcmp(r.data, text, len);
+	free(r.data);
+	return same;
+}
+
+/* Whether it is all there, as we wrote it; sets the watches again. */
+static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
+{
+	int rc;
+
+	if (zk_node_is(zk, e->ram, e->text, e->len, deadline_ns, &rc) &&
+	    zk_node_is(zk, e->rpc, e->rpc_text, strlen(e->rpc_text),
+		       deadline_ns, &rc))
+		return;
+	tei_mutex_lock(&zk->lock);
+	if (zk_transient(rc)) {
+		e->look_ns = tei_now_ns() + ZK_RETRY_NS;
+	} else if (e->held) {
+		TEI_WARN("meta",
+			 "segment '%s': its nodes in ZooKeeper %s were deleted or replaced; publishing it again",
+			 e->name, zk->servers);
+		e->held = false;
+		e->dirty = true;
+	}
+	tei_mutex_unlock(&zk->lock);
+}
+
+/* The next one that is due; what is dirty is seen to anyway. */
+static struct zk_entry *zk_look_due(struct zk *zk)
+{
+	uint64_t now = tei_now_ns();
+	struct zk_entry *e, *found = NULL;
+
+	tei_mutex_lock(&zk->lock);
+	if (zk->connected && !zk->expired && !zk->stop)
+		tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+			if (e->held && !e->dirty && e->look_ns &&
+			    e->look_ns <= now && !found)
+				found = e;
+	if (found)
+		found->look_ns = 0;
+	tei_mutex_unlock(&zk->lock);
+	return found;
+}
+
 /* False: not now. */
 static bool zk_republish_one(struct zk *zk, struct zk_entry *e,
 			     uint64_t deadline_ns)
@@ -716,6 +859,8 @@ void zk_republish(struct zk *zk)
 
 	if (!zk_writer_take(zk, deadline))
 		return;
+	while ((e = zk_look_due(zk)))
+		zk_look(zk, e, deadline);
 	while (fine && (e = zk_entry_dirty(zk)))
 		fine = zk_republish_one(zk, e, deadline);
 	if (!fine) {

@@ -24,6 +24,11 @@
  * the server, with their session). So "this owner's guard is still there" in
  * a transaction means that the other two nodes are still that owner's.
  *
+ * Strangers. Where they may write, they can take away any of the three. So
+ * the owner watches all of them, and what changed is looked at by the keeper.
+ * With credentials nothing is made in a folder that others may change, and
+ * nothing is believed that they may have made.
+ *
  * Threads. The client library has two of its own per session; its watchers
  * and completions run there and only note things. Calls that wait do so on
  * their caller's thread, until its deadline. The keeper thread makes a new
@@ -52,6 +57,8 @@
 #define ZK_RETRY_NS		TEI_NS_PER_SEC
 #define ZK_DEFAULT_PORT		2181
 #define ZK_INLINE_MAX		65536	/* longer descriptors: the head alone */
+#define ZK_LOOK_NS		(250 * TEI_NS_PER_MS)
+#define ZK_CLOSED		8	/* folders remembered */
 #define ZK_WATCH_BUCKETS	1024
 #define ZK_WATCH_IDLE		4096	/* unarmed ones kept */
 #define ZK_WATCH_BYTES		262144	/* of paths that the library sets again */
@@ -80,6 +87,8 @@ struct zk_entry {
 	/* zk->lock */
 	bool held;			/* there, by this session */
 	bool dirty;			/* the keeper is to see to it */
+	uint64_t look_ns;		/* the keeper: is it still there? 0: no
+					 * need to look */
 	bool lost;			/* to another process; not yet told */
 	char lost_to[ZK_WHO];
 };
@@ -114,6 +123,8 @@ struct zk {
 	bool writing;			/* somebody has the writer's token */
 	bool rearm;			/* watches are to be set again */
 	bool told_open;			/* about nodes that all can read */
+	char *closed[ZK_CLOSED];	/* folders that are ours alone */
+	uint32_t closed_next;
 	uint64_t retry_ns;		/* the keeper: not before */
 	struct tei_list calls;		/* under way */
 	struct tei_list entries;
@@ -190,7 +201,7 @@ struct zk_reply {
 enum zk_watch_kind {
 	ZK_WATCH_NONE,
 	ZK_WATCH_SEGMENT,		/* tells the store's user */
-	ZK_WATCH_GUARD,			/* tells the keeper */
+	ZK_WATCH_OWN,			/* tells the keeper */
 };
 
 bool zk_transient(int rc);
@@ -208,9 +219,16 @@ void zk_unwatch(struct zk *zk, const char *path) TEI_REQUIRES(zk->lock);
 /* failed (may be NULL) gets the index of the operation that failed, or -1. */
 int zk_multi(struct zk *zk, const zoo_op_t *ops, int count,
 	     uint64_t deadline_ns, int *failed);
-/* True if strangers may make or delete what is in the folder. */
-bool zk_folder_open(struct zk *zk, const char *path, uint64_t deadline_ns);
+/* ours: nobody else may do anything there. */
+int zk_get_acl(struct zk *zk, const char *path, uint64_t deadline_ns,
+	       bool *ours, struct Stat *stat);
 const struct ACL_vector *zk_acl(const struct zk *zk);
+
+/*
+ * Among the results of calls: it was said already, in err, what is wrong; the
+ * code is TEI_ERR_METADATA.
+ */
+#define ZK_SAID			(-9000)
 
 /* Fails with a code and text for rc, after "what 'name'". */
 int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
@@ -231,6 +249,22 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
 		 struct meta_names *names, struct tei_err *err);
 
+/* --- meta_zookeeper_trust.c: what only we may have made ------------------- */
+
+/*
+ * With credentials: ZK_SAID unless every folder of path, from "mooncake" on,
+ * is ours alone; a folder that others may add to or delete from lets them
+ * replace what is in it, whoever made that. Without: ZOK.
+ */
+int zk_folders_ours(struct zk *zk, const char *path, const char *name,
+		    uint64_t deadline_ns, struct tei_err *err);
+/* As zk_get; with credentials ZK_SAID for what others may have written. */
+int zk_get_ours(struct zk *zk, const char *path, const char *name,
+		enum zk_watch_kind watch, uint64_t deadline_ns,
+		struct zk_reply *out, struct tei_err *err);
+/* The session is another one, and the servers' data may be. */
+void zk_trust_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
+
 /* --- meta_zookeeper_claim.c: what this process publishes ----------------- */
 
 /*
@@ -238,6 +272,9 @@ int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
  * users may have their own chroot there.
  */
 int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns);
+/* Makes those that are missing, as zk_folders_ours wants them. */
+int zk_folders_make(struct zk *zk, const char *path, const char *name,
+		    uint64_t deadline_ns, struct tei_err *err);
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	       const char *json, size_t len, uint64_t deadline_ns,
 	       struct tei_err *err);
@@ -246,8 +283,10 @@ int zk_withdraw(struct tei_meta_store *store, const char *name,
 /* The keeper's: sees to what is dirty. zk->lock not held. */
 void zk_republish(struct zk *zk);
 bool zk_entries_dirty(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* A guard's node has changed; zk->lock not held. */
-void zk_guard_event(struct zk *zk, const char *path);
+/* When to look after what is held, 0: no need. */
+uint64_t zk_entries_look(struct zk *zk) TEI_REQUIRES(zk->lock);
+/* A node of ours has changed; zk->lock not held. */
+void zk_own_event(struct zk *zk, int type, const char *path);
 /* The session is another one: nothing is held any more. */
 void zk_entries_unheld(struct zk *zk) TEI_REQUIRES(zk->lock);
 void zk_entries_free(struct zk *zk);

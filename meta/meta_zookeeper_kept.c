@@ -33,7 +33,7 @@ int zk_kept_read(struct tei_meta_store *store, const char *name,
 
 	if (!path)
 		return TEI_ERR_INVALID;
-	rc = zk_get(zk, path, ZK_WATCH_NONE, deadline_ns, &r);
+	rc = zk_get_ours(zk, path, name, ZK_WATCH_NONE, deadline_ns, &r, err);
 	free(path);
 	if (rc == ZOK) {
 		*json = r.data;		/* the caller's from here on */
@@ -75,13 +75,10 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 
 	if (!path)
 		return TEI_ERR_INVALID;
-	rc = zk_kept_step(zk, path, json, len, version, deadline_ns);
-	if (rc == ZNONODE && version == META_ABSENT) {
-		rc = zk_folders(zk, path, deadline_ns);
-		if (rc == ZOK)
-			rc = zk_kept_step(zk, path, json, len, version,
-					  deadline_ns);
-	}
+	rc = version == META_ABSENT ?
+	     zk_folders_make(zk, path, name, deadline_ns, err) : ZOK;
+	if (rc == ZOK)
+		rc = zk_kept_step(zk, path, json, len, version, deadline_ns);
 	free(path);
 	if (rc == ZOK)
 		return 0;

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_zk.h"
 #include "meta/meta_zookeeper_test.h"
@@ -42,6 +44,19 @@ bool zrig_init(struct zrig *r, uint64_t incarnation)
 	r->incarnation = incarnation;
 	tei_mutex_init(&r->lock);
 	tei_cond_init(&r->cond);
+	return true;
+}
+
+bool zrig_file(char *file, const char *text, mode_t mode)
+{
+	int fd;
+
+	strcpy(file, "/tmp/zk_test.XXXXXX");
+	fd = mkstemp(file);
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		return false;
+	fchmod(fd, mode);
+	close(fd);
 	return true;
 }
 

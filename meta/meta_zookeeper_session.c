@@ -191,15 +191,25 @@ static void zk_session_renew(struct zk *zk)
 	}
 	zk->epoch++;
 	zk->rearm = true;
+	zk_trust_forget(zk);
 	zk_entries_unheld(zk);
 	tei_mutex_unlock(&zk->lock);
 }
 
-static bool zk_keeper_due(struct zk *zk) TEI_REQUIRES(zk->lock)
+/* When there is something to do. */
+static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
+	TEI_REQUIRES(zk->lock)
 {
-	if (zk->expired)
-		return true;
-	return zk->connected && (zk->rearm || zk_entries_dirty(zk));
+	uint64_t due = now + 60 * TEI_NS_PER_SEC, look = 0;
+
+	if (zk->expired ||
+	    (zk->connected && (zk->rearm || zk_entries_dirty(zk))))
+		due = now;
+	else if (zk->connected)
+		look = zk_entries_look(zk);
+	if (look && look < due)
+		due = look;
+	return due > zk->retry_ns ? due : zk->retry_ns;
 }
 
 static void zk_keeper_work(struct zk *zk)
@@ -224,19 +234,14 @@ static void zk_keeper_work(struct zk *zk)
 void *zk_keeper_main(void *arg)
 {
 	struct zk *zk = arg;
-	uint64_t now;
+	uint64_t now, due;
 
 	tei_mutex_lock(&zk->lock);
 	while (!zk->stop) {
 		now = tei_now_ns();
-		if (!zk_keeper_due(zk)) {
-			tei_mutex_wait(&zk->cond, &zk->lock,
-				       60 * TEI_NS_PER_SEC);
-			continue;
-		}
-		if (zk->retry_ns > now) {
-			tei_mutex_wait(&zk->cond, &zk->lock,
-				       zk->retry_ns - now);
+		due = zk_keeper_due(zk, now);
+		if (due > now) {
+			tei_mutex_wait(&zk->cond, &zk->lock, due - now);
 			continue;
 		}
 		tei_mutex_unlock(&zk->lock);

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fabtests/common/ft_zk.h"
@@ -369,19 +368,6 @@ static void a_long_descriptor_leaves_its_buffers_at_home(void)
 	zrig_close(&a);
 }
 
-static bool zfile(char *file, const char *text, mode_t mode)
-{
-	int fd;
-
-	strcpy(file, "/tmp/zk_test.XXXXXX");
-	fd = mkstemp(file);
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		return false;
-	fchmod(fd, mode);
-	close(fd);
-	return true;
-}
-
 static void strangers_neither_read_nor_change(void)
 {
 	static const char *const paths[] = {
@@ -398,7 +384,7 @@ static void strangers_neither_read_nor_change(void)
 	if (!zrig_init(&a, 0xa6) || !zrig_init(&b, 0xb6) ||
 	    !zrig_init(&c, 0xc6))
 		return;
-	CU_ASSERT_FATAL(zfile(file, "moon:secret\n", 0600));
+	CU_ASSERT_FATAL(zrig_file(file, "moon:secret\n", 0600));
 	strcpy(a.settings.zk_auth_file, file);
 	strcpy(b.settings.zk_auth_file, file);
 	if (!zrig_open(&a, "/closed") || !zrig_open(&b, "/closed") ||
@@ -447,7 +433,7 @@ static void a_secret_keeps_keys_out_of_zookeeper(void)
 	if (!zrig_init(&a, 0xa7) || !zrig_init(&b, 0xb7) ||
 	    !zrig_init(&c, 0xc7))
 		return;
-	CU_ASSERT_FATAL(zfile(file, "a secret of enough bytes\n", 0600));
+	CU_ASSERT_FATAL(zrig_file(file, "a secret of enough bytes\n", 0600));
 	strcpy(a.settings.secret_file, file);
 	strcpy(b.settings.secret_file, file);
 	if (!zrig_open(&a, "/shared") || !zrig_open(&b, "/shared") ||
@@ -491,7 +477,7 @@ static void bad_credentials_files_are_refused(void)
 					    &settings, &store, &err),
 			TEI_ERR_INVALID);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		CU_ASSERT_FATAL(zfile(file, bad[i], 0600));
+		CU_ASSERT_FATAL(zrig_file(file, bad[i], 0600));
 		strcpy(settings.zk_auth_file, file);
 		CU_ASSERT_EQUAL(tei_meta_store_open("zookeeper://127.0.0.1:1",
 						    &settings, &store, &err),

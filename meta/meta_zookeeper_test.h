@@ -8,6 +8,8 @@
  * a stranger's handle.
  */
 
+#include <sys/types.h>
+
 #include "meta/meta_test.h"
 #include "meta/meta_zookeeper_int.h"
 #include "util/settings.h"
@@ -24,6 +26,9 @@ struct zrig {
 	uint32_t changes;		/* lock: calls of the watch's function */
 	char changed[64];		/* lock: its last name */
 };
+
+/* A new file of that text; its name goes to file, of 64 bytes. */
+bool zrig_file(char *file, const char *text, mode_t mode);
 
 /* Settings of a test; the case is skipped and false where no server runs. */
 bool zrig_init(struct zrig *r, uint64_t incarnation);

@@ -325,13 +325,15 @@ void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 
 /* Reads the node and watches it, or, if it was known, for it to come back. */
 static int zk_read_watched(struct zk *zk, const char *path, const char *name,
-			   uint64_t deadline_ns, struct zk_reply *out)
+			   uint64_t deadline_ns, struct zk_reply *out,
+			   struct tei_err *err)
 {
 	bool known = zk_watch_begin(zk, path, name);
 	int rc, back;
 
 	do {
-		rc = zk_get(zk, path, ZK_WATCH_SEGMENT, deadline_ns, out);
+		rc = zk_get_ours(zk, path, name, ZK_WATCH_SEGMENT, deadline_ns,
+				 out, err);
 		back = rc;
 		if (rc == ZNONODE && known)
 			back = zk_exists(zk, path, ZK_WATCH_SEGMENT,
@@ -423,7 +425,7 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 				    name);
 	do {
 		again = false;
-		rc = zk_read_watched(zk, path, name, deadline_ns, &r);
+		rc = zk_read_watched(zk, path, name, deadline_ns, &r, err);
 		if (rc != ZOK) {
 			rc = zk_fetch_fail(zk, rc, name, err);
 		} else if (!zk_head_decode(r.data, r.len, &inc, at) || !*at) {
@@ -454,7 +456,8 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
 				    "server '%.64s': no key for that name",
 				    server ? server : "");
-	rc = zk_get(zk, path, ZK_WATCH_NONE, deadline_ns, &r);
+	rc = zk_get_ours(zk, path, server, ZK_WATCH_NONE, deadline_ns, &r,
+			 err);
 	free(path);
 	if (rc != ZOK)
 		return zk_fetch_fail(zk, rc, server, err);

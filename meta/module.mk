@@ -23,6 +23,7 @@ SRCS += \
 	meta/meta_zookeeper_kept.c \
 	meta/meta_zookeeper_session.c \
 	meta/meta_zookeeper_text.c \
+	meta/meta_zookeeper_trust.c \
 	meta/meta_zookeeper_watch.c \
 	# EOL
 
@@ -44,6 +45,7 @@ TEST_SRCS_meta = \
 	meta/meta_zookeeper_loss_test.c \
 	meta/meta_zookeeper_rig_test.c \
 	meta/meta_zookeeper_test.c \
+	meta/meta_zookeeper_trust_test.c \
 	# EOL
 
 UNIT_TESTS += meta

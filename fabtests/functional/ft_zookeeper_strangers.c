@@ -93,13 +93,64 @@ static void strangers_with_a_secret(struct zk_rig *rig, const char *file)
 	fx_peer_stop(&target);
 }
 
+static transfer_engine_t strangers_engine_as(const char *file,
+					     const char *conn,
+					     const char *name,
+					     const struct fx_buf *mem)
+{
+	transfer_engine_t e;
+
+	setenv("MOONRAIL_ZK_AUTH_FILE", file, 1);
+	e = strangers_engine(conn, name, mem);
+	unsetenv("MOONRAIL_ZK_AUTH_FILE");
+	return e;
+}
+
+/* The rig's chroot was used without credentials, "/closed" never was. */
+static void strangers_with_credentials(struct zk_rig *rig, const char *file)
+{
+	char conn[192], own[96], meta[224];
+	struct fx_peer target;
+	transfer_engine_t e;
+
+	ft_ok(!strangers_engine_as(file, rig->conn, "late", &rig->mem) &&
+	      strstr(zk_said(), "may change /moon/rail/mooncake"),
+	      "credentials_are_not_wasted_on_open_folders");
+	snprintf(conn, sizeof(conn), "zookeeper://%s/closed", rig->zk.hosts);
+	snprintf(meta, sizeof(meta), "FX_META=%s", conn);
+	snprintf(own, sizeof(own), "MOONRAIL_ZK_AUTH_FILE=%s", file);
+	if (!ft_ok(fx_peer_start(&target, ZK_MEM, "FX_NAME=safe", meta, own,
+				 NULL) &&
+		   !fx_ask(&target, "reg 0 %llu 1", ZK_MEM),
+		   "a_target_with_credentials"))
+		return;
+	e = strangers_engine_as(file, conn, "friend", &rig->mem);
+	ft_ok(e && strangers_move(rig, e, openSegment(e, "safe"), &target),
+	      "who_has_them_finds_it_and_writes");
+	ft_ok(!createTransferEngine(conn, "stranger", "127.0.0.1", 0, 0) &&
+	      strstr(zk_said(), "does not allow it"),
+	      "who_has_none_is_told_so");
+	ft_ok(fx_peer_pause(&target) &&
+	      !createTransferEngine(conn, "safe", "127.0.0.1", 0, 0),
+	      "nor_gets_the_name_of_one_that_is_stopped");
+	fx_peer_resume(&target);
+	ft_ok(e && strangers_move(rig, e, openSegmentNoCache(e, "safe"),
+				  &target), "which_keeps_it");
+	if (e)
+		destroyTransferEngine(e);
+	fx_peer_stop(&target);
+}
+
 void zk_strangers(struct zk_rig *rig)
 {
-	char secret[64];
+	char secret[64], credentials[64];
 
-	if (!ft_ok(strangers_file(secret, "a secret of enough bytes"),
-		   "a_secret"))
+	if (!ft_ok(strangers_file(secret, "a secret of enough bytes") &&
+		   strangers_file(credentials, "moon:secret"),
+		   "a_secret_and_credentials"))
 		return;
 	strangers_with_a_secret(rig, secret);
+	strangers_with_credentials(rig, credentials);
 	unlink(secret);
+	unlink(credentials);
 }

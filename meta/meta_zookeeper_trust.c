@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_zookeeper_int.h"
+#include "util/err.h"
+
+/*
+ * Whether a node can be believed. Permission to make and delete it is its
+ * folder's, and folders outlive everybody, so that one made without
+ * credentials stays open whatever is put into it later. Hence all of them are
+ * looked at, down from "mooncake", and the node itself: it may have been put
+ * there before the folder was closed.
+ *
+ * A folder found to be ours stays so: to delete it takes leave from the one
+ * above, and "mooncake", whose own may be open, is not empty then.
+ */
+
+static bool zk_closed_known(struct zk *zk, const char *dir)
+{
+	bool known = false;
+	int i;
+
+	tei_mutex_lock(&zk->lock);
+	for (i = 0; i < ZK_CLOSED; i++)
+		known = known || (zk->closed[i] && !strcmp(zk->closed[i], dir));
+	tei_mutex_unlock(&zk->lock);
+	return known;
+}
+
+static void zk_closed_note(struct zk *zk, const char *dir)
+{
+	char **at;
+
+	tei_mutex_lock(&zk->lock);
+	at = &zk->closed[zk->closed_next++ % ZK_CLOSED];
+	free(*at);
+	*at = strdup(dir);
+	tei_mutex_unlock(&zk->lock);
+}
+
+void zk_trust_forget(struct zk *zk)
+{
+	int i;
+
+	for (i = 0; i < ZK_CLOSED; i++) {
+		free(zk->closed[i]);
+		zk->closed[i] = NULL;
+	}
+}
+
+static int zk_folder_refuse(const struct zk *zk, const char *dir,
+			    const char *name, struct tei_err *err)
+{
+	char hint[TEI_ERR_TEXT];
+
+	snprintf(hint, sizeof(hint),
+		 "zkCli.sh: addauth digest USER:PASSWORD, setAcl -R %.48s/mooncake auth::cdrwa; or take another chroot",
+		 zk->chroot);
+	tei_err_fail(err, TEI_ERR_METADATA, "meta", hint,
+		     "segment '%.32s': ZooKeeper %.32s: others than MOONRAIL_ZK_AUTH_FILE's user may change %.48s",
+		     name, zk->servers, dir);
+	return ZK_SAID;
+}
+
+static int zk_folder_ours(struct zk *zk, const char *dir, const char *name,
+			  uint64_t deadline_ns, struct tei_err *err)
+{
+	bool ours = false;
+	struct Stat stat;
+	int rc;
+
+	rc = zk_get_acl(zk, dir, deadline_ns, &ours, &stat);
+	if (rc == ZNOAUTH || (rc == ZOK && !ours))
+		return zk_folder_refuse(zk, dir, name, err);
+	return rc;
+}
+
+int zk_folders_ours(struct zk *zk, const char *path, const char *name,
+		    uint64_t deadline_ns, struct tei_err *err)
+{
+	size_t n = (size_t)(strrchr(path, '/') - path);
+	char *dir = zk->auth ? strndup(path, n) : NULL;
+	char *p = dir ? dir + strlen(zk->chroot) : NULL;
+	int rc = zk->auth && !dir ? ZSYSTEMERROR : ZOK;
+
+	if (p && zk_closed_known(zk, dir))
+		p = NULL;
+	while (p && rc == ZOK) {
+		p = strchr(p + 1, '/');
+		if (p)
+			*p = 0;
+		rc = zk_folder_ours(zk, dir, name, deadline_ns, err);
+		if (p)
+			*p = '/';
+		else if (rc == ZOK)
+			zk_closed_note(zk, dir);
+	}
+	free(dir);
+	return rc;
+}
+
+/* ZBADVERSION: it is another node by now. */
+static int zk_node_ours(struct zk *zk, const char *path, const char *name,
+			const struct Stat *read, uint64_t deadline_ns,
+			struct tei_err *err)
+{
+	bool ours = false;
+	struct Stat stat;
+	int rc;
+
+	rc = zk_folders_ours(zk, path, name, deadline_ns, err);
+	if (rc == ZOK)
+		rc = zk_get_acl(zk, path, deadline_ns, &ours, &stat);
+	if (rc == ZNONODE || (rc == ZOK && (stat.czxid != read->czxid ||
+					    stat.aversion != read->aversion)))
+		return ZBADVERSION;
+	if (rc != ZOK || ours)
+		return rc;
+	tei_err_fail(err, TEI_ERR_METADATA, "meta",
+		     "who published it has no or another MOONRAIL_ZK_AUTH_FILE",
+		     "segment '%.32s': ZooKeeper %.32s: others may have written %.64s",
+		     name, zk->servers, path);
+	return ZK_SAID;
+}
+
+int zk_get_ours(struct zk *zk, const char *path, const char *name,
+		enum zk_watch_kind watch, uint64_t deadline_ns,
+		struct zk_reply *out, struct tei_err *err)
+{
+	struct zk_reply r;
+	int rc;
+
+	for (;;) {
+		rc = zk_get(zk, path, watch, deadline_ns, &r);
+		if (rc == ZOK && zk->auth)
+			rc = zk_node_ours(zk, path, name, &r.stat, deadline_ns,
+					  err);
+		else if (rc != ZOK)
+			return rc;
+		if (rc == ZOK)
+			break;
+		free(r.data);
+		if (rc != ZBADVERSION)
+			return rc;
+		if (tei_now_ns() >= deadline_ns)
+			return ZOPERATIONTIMEOUT;
+	}
+	*out = r;
+	return ZOK;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "meta/meta_zookeeper_test.h"
+
+/*
+ * Strangers who came first, or who may write: what they made or took away is
+ * neither believed nor left unnoticed.
+ */
+
+static const char *const zfolders[] = {
+	"", "/ram", "/rpc_meta", "/moonrail",
+};
+
+/* Three processes of a chroot; a and b have credentials. */
+static bool ztrio(struct zrig *a, struct zrig *b, struct zrig *c,
+		  const char *chroot, char *file)
+{
+	if (!zrig_init(a, 0xa1) || !zrig_init(b, 0xb1) || !zrig_init(c, 0xc1))
+		return false;
+	CU_ASSERT_FATAL(zrig_file(file, "moon:secret\n", 0600));
+	strcpy(a->settings.zk_auth_file, file);
+	strcpy(b->settings.zk_auth_file, file);
+	return zrig_open(a, chroot) && zrig_open(b, chroot) &&
+	       zrig_open(c, chroot);
+}
+
+static void ztrio_end(struct zrig *a, struct zrig *b, struct zrig *c,
+		      const char *file)
+{
+	unlink(file);
+	zrig_close(c);
+	zrig_close(b);
+	zrig_close(a);
+}
+
+/* What the hint of the error says. */
+static void zclose_folders(const char *chroot, size_t count)
+{
+	zhandle_t *zh = zstranger("moon:secret");
+	char path[256];
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		snprintf(path, sizeof(path), "%s/mooncake%s", chroot,
+			 zfolders[i]);
+		CU_ASSERT_EQUAL(zoo_set_acl(zh, path, -1,
+					    &ZOO_CREATOR_ALL_ACL), ZOK);
+	}
+	zookeeper_close(zh);
+}
+
+static void open_folders_are_refused_with_credentials(void)
+{
+	struct zrig a, b, c;
+	struct tei_err err;
+	char file[64];
+	zhandle_t *zh;
+
+	if (!ztrio(&a, &b, &c, "/opened", file))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&c, "p", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/opened/mooncake"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "setAcl -R /opened/mooncake"));
+	zh = zstranger(NULL);
+	CU_ASSERT_EQUAL(zoo_exists(zh, "/opened/mooncake/ram/s", 0, NULL),
+			ZNONODE);
+	zookeeper_close(zh);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /opened/mooncake"));
+	/* one that is open below closed ones is enough */
+	zclose_folders("/opened", 3);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/opened/mooncake/moonrail"));
+	zclose_folders("/opened", 4);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
+	/* what was put there before */
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "others may have written"));
+	ztrio_end(&a, &b, &c, file);
+}
+
+/* A stranger's own credentials close a folder as well as ours. */
+static void a_strangers_folders_are_refused(void)
+{
+	struct zrig a, b, c;
+	struct tei_err err;
+	char file[64];
+	zhandle_t *zh;
+
+	if (!ztrio(&a, &b, &c, "/squat", file))
+		return;
+	zh = zstranger("stranger:own");
+	CU_ASSERT_EQUAL(zoo_create(zh, "/squat", "", 0, &ZOO_OPEN_ACL_UNSAFE,
+				   0, NULL, 0), ZOK);
+	CU_ASSERT_EQUAL(zoo_create(zh, "/squat/mooncake", "", 0,
+				   &ZOO_CREATOR_ALL_ACL, 0, NULL, 0), ZOK);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/squat/mooncake"));
+	zookeeper_close(zh);
+	ztrio_end(&a, &b, &c, file);
+}
+
+struct zthere {
+	zhandle_t *zh;
+	const char *path;
+	int64_t before;		/* czxid of one that does not count */
+};
+
+static bool zis_there(void *arg)
+{
+	const struct zthere *t = arg;
+	struct Stat stat;
+
+	return zoo_exists(t->zh, t->path, 0, &stat) == ZOK &&
+	       stat.czxid != t->before;
+}
+
+static void zplant(zhandle_t *zh, const char *path, const char *text)
+{
+	CU_ASSERT_EQUAL(zoo_delete(zh, path, -1), ZOK);
+	CU_ASSERT_EQUAL(zoo_create(zh, path, text, (int)strlen(text),
+				   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL,
+				   0), ZOK);
+}
+
+static bool zlost(void *arg)
+{
+	struct zk *zk = arg;
+	struct zk_entry *e;
+	bool lost = false;
+
+	tei_mutex_lock(&zk->lock);
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		lost = lost || e->lost;
+	tei_mutex_unlock(&zk->lock);
+	return lost;
+}
+
+struct zshows {
+	struct zrig *reader;
+	int buffers;
+};
+
+static bool zshows(void *arg)
+{
+	const struct zshows *s = arg;
+
+	return zrig_fetch(s->reader, "s", NULL) == s->buffers;
+}
+
+static void an_owner_sees_what_others_take_away(void)
+{
+	static const char ram[] = "/taken/mooncake/ram/s";
+	static const char rpc[] = "/taken/mooncake/rpc_meta/s";
+	struct zthere t = { .path = ram };
+	char text[128], host[TEI_META_HOST_MAX];
+	struct zshows shows;
+	struct zrig a, b, c;
+	uint16_t port;
+	struct Stat stat;
+
+	if (!zrig_init(&a, 0xa2) || !zrig_init(&b, 0xb2) ||
+	    !zrig_init(&c, 0xc2) || !zrig_open(&a, "/taken") ||
+	    !zrig_open(&b, "/taken") || !zrig_open(&c, "/taken"))
+		return;
+	shows = (struct zshows){ &b, 7 };
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
+	t.zh = zstranger(NULL);
+	CU_ASSERT_EQUAL(zoo_delete(t.zh, ram, -1), ZOK);
+	CU_ASSERT(zwait(zis_there, &t));
+	t.path = rpc;
+	CU_ASSERT_EQUAL(zoo_exists(t.zh, rpc, 0, &stat), ZOK);
+	t.before = stat.czxid;
+	CU_ASSERT_EQUAL(zoo_delete(t.zh, rpc, -1), ZOK);
+	CU_ASSERT(zwait(zis_there, &t));
+	/* replaced, and written over */
+	zplant(t.zh, ram,
+	       "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}");
+	CU_ASSERT(zwait(zshows, &shows));
+	CU_ASSERT_EQUAL(zoo_set(t.zh, ram, "{}", 2, -1), ZOK);
+	CU_ASSERT(zwait(zshows, &shows));
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
+	/* both, by one that lives: it has the name, and the owner knows */
+	tei_meta_split(tei_meta_server_name(c.server), host, &port);
+	snprintf(text, sizeof(text),
+		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
+		 port);
+	CU_ASSERT_EQUAL(zoo_delete(t.zh, rpc, -1), ZOK);
+	CU_ASSERT_EQUAL(zoo_create(t.zh, rpc, text, (int)strlen(text),
+				   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL,
+				   0), ZOK);
+	zplant(t.zh, ram,
+	       "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}");
+	CU_ASSERT(zwait(zlost, zrig_zk(&a)));
+	zookeeper_close(t.zh);
+	zrig_close(&c);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+const struct tei_test_case zookeeper_trust_cases[] = {
+	{ "open_folders_are_refused_with_credentials",
+	  open_folders_are_refused_with_credentials },
+	{ "a_strangers_folders_are_refused", a_strangers_folders_are_refused },
+	{ "an_owner_sees_what_others_take_away",
+	  an_owner_sees_what_others_take_away },
+	{ NULL, NULL },
+};
