@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "fabtests/common/ft_zk.h"
@@ -300,35 +303,125 @@ static void other_software_is_asked_too(void)
 	zrig_close(&a);
 }
 
+/* Where a holder listened that has ended; -1 if another has the port now. */
+static int zlisten(const char *endpoint)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+	char host[TEI_META_HOST_MAX];
+	uint16_t port;
+
+	tei_meta_split(endpoint, host, &port);
+	inet_pton(AF_INET, host, &sa.sin_addr);
+	sa.sin_port = htons(port);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (fd >= 0 && !bind(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
+	    !listen(fd, 4))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+struct zclaimer {
+	struct zrig *rig;
+	int rc;
+	struct tei_err err;
+};
+
+static void *zclaim_t(void *arg)
+{
+	struct zclaimer *z = arg;
+
+	z->rc = zrig_publish(z->rig, "t", 2, &z->err);
+	return NULL;
+}
+
 /*
- * A dead holder's nodes as they were read, and a third process's by the time
- * of the replacement: version 0 both, but not the same guard.
+ * b has read a dead holder's nodes and asks him whether he lives; meanwhile
+ * they go and a third process has the name: version 0 both, but not the same
+ * guard.
  */
 static void a_third_is_not_run_over(void)
 {
-	struct zrig a, c;
-	zoo_op_result_t results[4];
-	char guard[256];
-	zhandle_t *zh;
-	zoo_op_t ops[4];
+	struct zclaimer z;
+	struct zrig a, b, c;
+	pthread_t thread;
+	char at[TEI_META_ENDPOINT_MAX];
+	int listener, fd;
 
-	if (!zrig_init(&a, 0xa4) || !zrig_init(&c, 0xc4) ||
-	    !zrig_open(&a, "/third") || !zrig_open(&c, "/third"))
+	if (!zrig_init(&a, 0xa4) || !zrig_init(&b, 0xb4) ||
+	    !zrig_init(&c, 0xc4) || !zrig_open(&a, "/third") ||
+	    !zrig_open(&b, "/third") || !zrig_open(&c, "/third"))
 		return;
 	CU_ASSERT_EQUAL(zrig_publish(&a, "t", 1, NULL), 0);
+	snprintf(at, sizeof(at), "%s", tei_meta_server_name(a.server));
+	zrig_mute(&a);
+	listener = zlisten(at);
+	CU_ASSERT_FATAL(listener >= 0);
+	z = (struct zclaimer){ .rig = &b };
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, zclaim_t, &z), 0);
+	fd = accept(listener, NULL, NULL);
 	tei_meta_store_withdraw(a.store, "t", meta_test_deadline(), NULL);
 	CU_ASSERT_EQUAL(zrig_publish(&c, "t", 3, NULL), 0);
-	/* the replacement that b had in hand when a was still there */
-	snprintf(guard, sizeof(guard),
-		 "/third/mooncake/moonrail/t.%016llx", 0xa4ull);
-	zh = zstranger(NULL);
-	zoo_delete_op_init(&ops[0], guard, -1);
-	zoo_delete_op_init(&ops[1], "/third/mooncake/ram/t", 0);
-	zoo_delete_op_init(&ops[2], "/third/mooncake/rpc_meta/t", 0);
-	CU_ASSERT_EQUAL(zoo_multi(zh, 3, ops, results), ZNONODE);
+	close(fd);
+	close(listener);
+	pthread_join(thread, NULL);
+	CU_ASSERT_EQUAL(z.rc, TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(z.err.text,
+				      tei_meta_server_name(c.server)));
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "t", NULL), 3);
-	zookeeper_close(zh);
 	zrig_close(&c);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+struct zfickle {
+	struct zrig *rig;
+	bool stop;		/* atomic */
+};
+
+static void *zfickle_t(void *arg)
+{
+	struct zfickle *f = arg;
+
+	while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
+		zrig_publish(f->rig, "f", 1, NULL);
+		tei_meta_store_withdraw(f->rig->store, "f",
+					meta_test_deadline(), NULL);
+	}
+	return NULL;
+}
+
+/* A name that is given up and claimed all the time: it is free, or held by
+ * somebody who can be named. */
+static void a_holder_who_leaves_is_no_riddle(void)
+{
+	struct zfickle f;
+	struct tei_err err;
+	struct zrig a, b;
+	pthread_t thread;
+	int i, rc, unknown = 0, named = 0;
+
+	if (!zrig_init(&a, 0xa8) || !zrig_init(&b, 0xb8) ||
+	    !zrig_open(&a, "/fickle") || !zrig_open(&b, "/fickle"))
+		return;
+	f = (struct zfickle){ .rig = &a };
+	meta_test_hush(true);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, zfickle_t, &f), 0);
+	for (i = 0; i < 300; i++) {
+		rc = zrig_publish(&b, "f", 2, &err);
+		unknown += rc && strstr(err.text, "unknown address");
+		named += rc && strstr(err.text,
+				      tei_meta_server_name(a.server));
+		tei_meta_store_withdraw(b.store, "f", meta_test_deadline(),
+					NULL);
+	}
+	__atomic_store_n(&f.stop, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	meta_test_hush(false);
+	CU_ASSERT_EQUAL(unknown, 0);
+	CU_ASSERT(named > 0);
+	zrig_close(&b);
 	zrig_close(&a);
 }
 
@@ -502,6 +595,8 @@ const struct tei_test_case zookeeper_cases[] = {
 	  a_dead_holder_is_replaced_at_once },
 	{ "other_software_is_asked_too", other_software_is_asked_too },
 	{ "a_third_is_not_run_over", a_third_is_not_run_over },
+	{ "a_holder_who_leaves_is_no_riddle",
+	  a_holder_who_leaves_is_no_riddle },
 	{ "a_long_descriptor_leaves_its_buffers_at_home",
 	  a_long_descriptor_leaves_its_buffers_at_home },
 	{ "strangers_neither_read_nor_change",
