@@ -200,6 +200,7 @@ struct json_decoder {
 	int code;			/* first refusal of a well-formed text */
 	const char *why;
 	char *name, *server_name, *protocol;
+	const char *asked;		/* for by that name, for errors */
 	bool have_keys;
 	uint32_t key_count;		/* per buffer, once have_keys */
 	/* the element being read */
@@ -675,7 +676,8 @@ static bool json_whole(struct json_decoder *t)
 static int json_report(struct json_decoder *t, struct tei_err *err)
 {
 	size_t at = (size_t)(t->j.p - t->j.start);
-	const char *name = t->name ? t->name : t->server_name;
+	const char *name = t->asked ? t->asked :
+			   t->name ? t->name : t->server_name;
 
 	if (t->j.no_memory)
 		t->code = TEI_ERR_MEMORY;
@@ -718,6 +720,12 @@ static struct json_decoder *json_decoder_new(const char *json, size_t len)
 int tei_meta_desc_decode(const char *json, size_t len,
 			 struct tei_meta_desc **out, struct tei_err *err)
 {
+	return meta_desc_decode_as(NULL, json, len, out, err);
+}
+
+int meta_desc_decode_as(const char *asked, const char *json, size_t len,
+			struct tei_meta_desc **out, struct tei_err *err)
+{
 	struct json_decoder *t;
 	int rc;
 
@@ -729,6 +737,7 @@ int tei_meta_desc_decode(const char *json, size_t len,
 	if (!t)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
 				    "no memory for a descriptor");
+	t->asked = asked;
 	if (json_text(t) && json_whole(t)) {
 		*out = &t->d->pub;
 		t->d = NULL;		/* now the caller's */

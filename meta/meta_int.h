@@ -61,6 +61,10 @@ int meta_desc_file(struct meta_desc *d, const struct tei_meta_file *file,
 		   const char **why);
 int meta_desc_seal(struct meta_desc *d, const char **why);
 
+/* As tei_meta_desc_decode; errors speak of the name that was asked for. */
+int meta_desc_decode_as(const char *asked, const char *json, size_t len,
+			struct tei_meta_desc **out, struct tei_err *err);
+
 /* As tei_meta_desc_encode, with or without the serial. */
 int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
 		     char **json, size_t *len, struct tei_err *err);

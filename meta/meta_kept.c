@@ -100,7 +100,7 @@ static int kept_try(struct tei_meta_store *s, const char *name,
 	if (rc)
 		return rc;
 	if (json)
-		rc = tei_meta_desc_decode(json, len, &now, err);
+		rc = meta_desc_decode_as(name, json, len, &now, err);
 	free(json);
 	if (!rc)
 		rc = fn(arg, now, &next, err);

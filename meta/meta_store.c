@@ -265,7 +265,7 @@ int tei_meta_store_fetch(struct tei_meta_store *s, const char *name,
 	rc = s->ops->fetch(s, name, deadline_ns, &json, &len, err);
 	if (rc)
 		return rc;
-	rc = tei_meta_desc_decode(json, len, out, err);
+	rc = meta_desc_decode_as(name, json, len, out, err);
 	free(json);
 	return rc;
 }

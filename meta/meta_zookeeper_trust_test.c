@@ -205,11 +205,31 @@ static void an_owner_sees_what_others_take_away(void)
 	zrig_close(&a);
 }
 
+static void a_bad_descriptor_is_named(void)
+{
+	struct tei_err err;
+	zhandle_t *zh;
+	struct zrig a;
+
+	if (!zrig_init(&a, 0xa3) || !zrig_open(&a, "/bad"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
+	zh = zstranger(NULL);
+	CU_ASSERT_EQUAL(zoo_create(zh, "/bad/mooncake/ram/bad", "{\"x", 3,
+				   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL,
+				   0), ZOK);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "bad", &err), TEI_ERR_JSON);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "segment 'bad'"));
+	zookeeper_close(zh);
+	zrig_close(&a);
+}
+
 const struct tei_test_case zookeeper_trust_cases[] = {
 	{ "open_folders_are_refused_with_credentials",
 	  open_folders_are_refused_with_credentials },
 	{ "a_strangers_folders_are_refused", a_strangers_folders_are_refused },
 	{ "an_owner_sees_what_others_take_away",
 	  an_owner_sees_what_others_take_away },
+	{ "a_bad_descriptor_is_named", a_bad_descriptor_is_named },
 	{ NULL, NULL },
 };
