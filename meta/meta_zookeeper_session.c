@@ -28,9 +28,12 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 	bool lost = !connected && !over && zk->connected && !zk->expired;
 
 	if (connected && !zk->connected)
-		TEI_INFO("meta", "ZooKeeper %s: connected, session %#llx",
+		TEI_INFO("meta",
+			 "ZooKeeper %s: connected, session %#llx of %d ms, %u asked for",
 			 zk->servers, (unsigned long long)
-			 zoo_client_id(zk->session->zh)->client_id);
+			 zoo_client_id(zk->session->zh)->client_id,
+			 zoo_recv_timeout(zk->session->zh),
+			 zk->settings->zk_session_ms);
 	else if (state == ZOO_EXPIRED_SESSION_STATE && !zk->expired)
 		TEI_WARN("meta", "ZooKeeper %s: session lost; making a new one",
 			 zk->servers);
@@ -139,7 +142,7 @@ int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
 		return 0;
 	zk_session_close(zk);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-			    "are the servers up, and a majority of them?",
+			    "are the servers up, and a majority of them? is this host at their maxClientCnxns (60 by default), one per engine?",
 			    "ZooKeeper %.64s: no connection within %u s",
 			    zk->servers, zk->settings->connect_timeout_s);
 }
