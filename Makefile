@@ -280,10 +280,12 @@ bench-files: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/bench_files.sh $(BENCH)
 
-# bench-rails BENCH='WORD…': the same for several rails; needs root.
-bench-rails: lib tools
+# bench-rails BENCH='WORD…': the same for several rails; needs root. UNIT: the
+# Mbit/s of one unit.
+bench-rails: with-tests lib tools $(B)/fabtests/ft_links $(B)/fabtests/ft_many
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
-		sh $(SRCDIR)/fabtests/scripts/bench_rails.sh $(BENCH)
+		sh $(SRCDIR)/fabtests/scripts/bench_rails.sh \
+		$(UNIT:%=unit=%) $(BENCH)
 
 # The libfabric provider beside the one below it.
 bench-prov: with-tests all $(PROV_BENCH_FILES)
