@@ -367,9 +367,10 @@ fault()
 {
 	fault_goal=$1 fault_op=$2
 	shift 2
+	fault_name="$*"
 	round=1
 	while [ "$round" -le "$times" ]; do
-		part_of "${*#rails_}" 200 env "FAILOVER_OP=$fault_op" sh \
+		part_of "${fault_name#rails_}" 200 env "FAILOVER_OP=$fault_op" sh \
 			"$SRC/fabtests/functional/ft_failover.sh" "$@" || return
 		sed -i 's/never/2500/g' "$rails_dir/part"
 		record "$case_name failover" engine "$round" ms \
