@@ -194,6 +194,9 @@ static void rig_find(struct fi_rig *rig, uint64_t caps)
 	if (fi_getinfo(FI_VERSION(1, 17), apart ? NULL : "127.0.0.1", NULL,
 		       apart ? 0 : FI_SOURCE, h, &rig->info))
 		_exit(RIG_MISSING);
+	/* it refuses the tag format that it has just offered */
+	if (rig_mrail(rig))
+		rig->info->ep_attr->mem_tag_format = 0;
 	fi_freeinfo(h);
 }
 
