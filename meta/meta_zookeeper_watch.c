@@ -282,8 +282,12 @@ void zk_watches_rearm(struct zk *zk)
 
 /* --- reading ------------------------------------------------------------- */
 
-/* The name's place in the table, made if need be; true if it was there. */
-static bool zk_watch_begin(struct zk *zk, const char *path, const char *name)
+/*
+ * The name's place in the table, made if need be; true if it was there. was:
+ * and so was the node when it was last looked at.
+ */
+static bool zk_watch_begin(struct zk *zk, const char *path, const char *name,
+			   bool *was)
 {
 	struct zk_watch *w;
 	bool known;
@@ -291,6 +295,7 @@ static bool zk_watch_begin(struct zk *zk, const char *path, const char *name)
 	tei_mutex_lock(&zk->lock);
 	w = zk_watch_find(zk, path);
 	known = w != NULL;
+	*was = w && w->mzxid;
 	if (!w)
 		w = zk_watch_add(zk, path, name);
 	if (w)
@@ -323,12 +328,15 @@ void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 	w->mzxid = mzxid;
 }
 
-/* Reads the node and watches it, or, if it was known, for it to come back. */
+/*
+ * Reads the node and watches it, or, if it was known, for it to come back.
+ * was: it was there when it was last looked at.
+ */
 static int zk_read_watched(struct zk *zk, const char *path, const char *name,
 			   uint64_t deadline_ns, struct zk_reply *out,
-			   struct tei_err *err)
+			   bool *was, struct tei_err *err)
 {
-	bool known = zk_watch_begin(zk, path, name);
+	bool known = zk_watch_begin(zk, path, name, was);
 	int rc, back;
 
 	do {
@@ -354,6 +362,15 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
 				    "segment '%.48s' is not in ZooKeeper %.32s%.32s",
 				    name, zk->servers, zk->chroot);
 	return zk_fail(zk, rc, "segment", name, err);
+}
+
+/* The first look since it went, as a rule because we were told so. */
+static int zk_fetch_gone(const struct zk *zk, const char *name,
+			 struct tei_err *err)
+{
+	return tei_err_note(err, TEI_ERR_METADATA, "meta", NULL,
+			    "segment '%.48s' is not in ZooKeeper %.32s%.32s any more",
+			    name, zk->servers, zk->chroot);
 }
 
 /*
@@ -415,8 +432,8 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 	char at[TEI_META_ENDPOINT_MAX];
 	char *path = zk_path_ram(zk, name);
 	struct zk_reply r;
+	bool again, was;
 	uint64_t inc;
-	bool again;
 	int rc;
 
 	if (!path)
@@ -425,8 +442,11 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 				    name);
 	do {
 		again = false;
-		rc = zk_read_watched(zk, path, name, deadline_ns, &r, err);
-		if (rc != ZOK) {
+		rc = zk_read_watched(zk, path, name, deadline_ns, &r, &was,
+				     err);
+		if (rc == ZNONODE && was) {
+			rc = zk_fetch_gone(zk, name, err);
+		} else if (rc != ZOK) {
 			rc = zk_fetch_fail(zk, rc, name, err);
 		} else if (!zk_head_decode(r.data, r.len, &inc, at) || !*at) {
 			rc = zk_fetch_inline(store, name, &r, json, len, err);

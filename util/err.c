@@ -65,24 +65,44 @@ const struct tei_err *tei_err_last(void)
 	return &err_last;
 }
 
-int tei_err_fail(struct tei_err *err, int code, const char *subsys,
-		 const char *hint, const char *fmt, ...)
+__attribute__((format(printf, 6, 0)))
+static void err_tell(struct tei_err *err, enum tei_log_level level, int code,
+		     const char *subsys, const char *hint, const char *fmt,
+		     va_list ap)
 {
 	struct tei_err e;
-	va_list ap;
 
 	memset(&e, 0, sizeof(e));
 	e.code = code;
 	e.when_ns = tei_now_ns();
-	va_start(ap, fmt);
 	vsnprintf(e.text, sizeof(e.text), fmt, ap);
-	va_end(ap);
 	if (hint)
 		snprintf(e.hint, sizeof(e.hint), "%s", hint);
-	TEI_ERROR(subsys, "%s (%s)%s%s", e.text, tei_err_name(code),
-		  hint ? "; " : "", hint ? hint : "");
+	TEI_LOG(level, subsys, "%s (%s)%s%s", e.text, tei_err_name(code),
+		hint ? "; " : "", hint ? hint : "");
 	tei_err_set_last(&e);
 	if (err)
 		*err = e;
+}
+
+int tei_err_fail(struct tei_err *err, int code, const char *subsys,
+		 const char *hint, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	err_tell(err, TEI_LOG_ERROR, code, subsys, hint, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int tei_err_note(struct tei_err *err, int code, const char *subsys,
+		 const char *hint, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	err_tell(err, TEI_LOG_INFO, code, subsys, hint, fmt, ap);
+	va_end(ap);
 	return code;
 }

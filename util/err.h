@@ -72,4 +72,12 @@ int tei_err_fail(struct tei_err *err, int code, const char *subsys,
 		 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
+/*
+ * The same for what is in order, and expected by who asks: logged at level
+ * info.
+ */
+int tei_err_note(struct tei_err *err, int code, const char *subsys,
+		 const char *hint, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+
 #endif /* TEI_UTIL_ERR_H */
