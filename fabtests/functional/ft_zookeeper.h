@@ -2,6 +2,7 @@
 #ifndef TEI_FABTESTS_FUNCTIONAL_FT_ZOOKEEPER_H
 #define TEI_FABTESTS_FUNCTIONAL_FT_ZOOKEEPER_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,6 +33,34 @@ bool zk_target(struct zk_rig *rig, struct fx_peer *peer, const char *name);
 
 /* Writes everything and looks at it in place. */
 bool zk_move(struct zk_rig *rig, segment_id_t seg, struct fx_peer *peer);
+
+/*
+ * A thread that writes len bytes to the peer again and again, from memory of
+ * its own, and looks at them in place each time.
+ */
+struct zk_mover {
+	/* fixed */
+	struct zk_rig *rig;
+	segment_id_t seg;
+	struct fx_peer *peer;
+	struct fx_buf buf;
+	pthread_t thread;
+	/* atomic */
+	bool stop, bad, moving;
+	uint32_t moves;
+	/* the thread's until it is stopped */
+	uint64_t longest_ns;
+};
+
+bool zk_mover_start(struct zk_mover *m, struct zk_rig *rig, segment_id_t seg,
+		    struct fx_peer *peer, size_t len);
+uint32_t zk_mover_moves(struct zk_mover *m);
+/* Until n more were made, and all were right. */
+bool zk_mover_more(struct zk_mover *m, uint32_t n);
+/* Returns in the middle of one. */
+void zk_mover_catch(struct zk_mover *m);
+/* True if all were right. */
+bool zk_mover_stop(struct zk_mover *m);
 
 /* Opens afresh until it is there, or is not; false after ms. */
 bool zk_open_until(struct zk_rig *rig, const char *name, bool there,

@@ -6,21 +6,7 @@
 
 /* What goes on while servers are killed. */
 
-/* Transfers without a pause until fn says so; true if all were right. */
-static bool zk_keep_moving(struct zk_rig *rig, segment_id_t seg,
-			   struct fx_peer *target, ft_cond_fn until, void *arg,
-			   unsigned int *moves)
-{
-	uint64_t deadline = ft_now_ns() + FX_LONG_MS * UINT64_C(1000000);
-
-	for (*moves = 0; ft_now_ns() < deadline; ++*moves) {
-		if (!zk_move(rig, seg, target))
-			return false;
-		if (*moves >= 8 && until(arg))
-			return true;
-	}
-	return false;
-}
+#define OUTAGE_MOVES 8	/* before, during and after */
 
 struct zk_new_target {
 	struct zk_rig *rig;
@@ -36,12 +22,6 @@ static bool zk_serves_again(void *arg)
 	if (seg >= 0)
 		closeSegment(t->rig->engine, seg);
 	return seg >= 0;
-}
-
-static bool zk_now(void *arg)
-{
-	(void)arg;
-	return true;
 }
 
 /* The calls that need a server say so in time; those that don't, go on. */
@@ -68,22 +48,25 @@ void zk_outages(struct zk_rig *rig)
 {
 	struct zk_new_target t = { rig, "target" };
 	struct fx_peer target, second;
-	unsigned int before, during, after;
+	struct zk_mover m;
 	segment_id_t seg;
 	bool good;
 
 	if (!ft_ok(zk_target(rig, &target, "target"), "a_target_publishes"))
 		return;
 	seg = openSegment(rig->engine, "target");
-	ft_ok(seg >= 0 && zk_move(rig, seg, &target),
-	      "a_segment_is_found_and_written");
-	good = zk_keep_moving(rig, seg, &target, zk_now, NULL, &before);
+	if (!ft_ok(seg >= 0 && zk_mover_start(&m, rig, seg, &target, ZK_MEM),
+		   "a_segment_is_found_and_written"))
+		return;
+	good = zk_mover_more(&m, OUTAGE_MOVES);
+	zk_mover_catch(&m);
 	ft_zk_kill(&rig->zk, 0);
-	good = good && zk_keep_moving(rig, seg, &target, zk_now, NULL,
-				      &during);
+	good = good && zk_mover_more(&m, OUTAGE_MOVES);
 	zk_calls_meanwhile(rig, seg);
 	good = good && ft_zk_restart(&rig->zk, 0) &&
-	       zk_keep_moving(rig, seg, &target, zk_serves_again, &t, &after);
+	       ft_wait_until(zk_serves_again, &t, FX_LONG_MS) &&
+	       zk_mover_more(&m, OUTAGE_MOVES);
+	good = zk_mover_stop(&m) && good;
 	ft_ok(good, "transfers_go_on_while_the_server_is_killed_and_back");
 	ft_ok(zk_target(rig, &second, "second") &&
 	      zk_open_until(rig, "second", true, FX_LONG_MS) &&
@@ -100,7 +83,7 @@ void zk_leader_killed(struct zk_rig *rig)
 {
 	struct zk_new_target t = { rig, "second" };
 	struct fx_peer target, second;
-	unsigned int before, after;
+	struct zk_mover m;
 	segment_id_t seg;
 	int leader;
 	bool good;
@@ -110,13 +93,18 @@ void zk_leader_killed(struct zk_rig *rig)
 		   "targets_publish_on_an_ensemble"))
 		return;
 	seg = openSegment(rig->engine, "target");
-	good = seg >= 0 &&
-	       zk_keep_moving(rig, seg, &target, zk_now, NULL, &before);
+	if (!ft_ok(seg >= 0 && zk_mover_start(&m, rig, seg, &target, ZK_MEM),
+		   "a_segment_is_written"))
+		return;
+	good = zk_mover_more(&m, OUTAGE_MOVES);
 	leader = ft_zk_leader(&rig->zk);
 	ft_ok(leader >= 0, "the_ensemble_has_a_leader");
+	zk_mover_catch(&m);
 	ft_zk_kill(&rig->zk, leader);
-	good = good && zk_keep_moving(rig, seg, &target, zk_serves_again, &t,
-				      &after);
+	good = good && zk_mover_more(&m, OUTAGE_MOVES) &&
+	       ft_wait_until(zk_serves_again, &t, FX_LONG_MS) &&
+	       zk_mover_more(&m, OUTAGE_MOVES);
+	good = zk_mover_stop(&m) && good;
 	ft_ok(good, "transfers_go_on_while_the_leader_is_killed");
 	ft_ok(zk_open_until(rig, "second", true, FX_LONG_MS) &&
 	      zk_move(rig, openSegment(rig->engine, "second"), &second),

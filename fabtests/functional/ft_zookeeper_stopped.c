@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <pthread.h>
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -17,45 +16,17 @@
 /* each may have to let one go first */
 #define STOPPED_LIMIT_MS (2 * STOPPED_WAIT_MS + 2000)
 
-struct stopped_mover {
-	struct zk_rig *rig;
-	segment_id_t seg;
-	uint64_t remote;
-	/* atomic */
-	bool stop, bad;
-	uint32_t moves;
-	uint64_t longest_ns;
-};
-
-static void *stopped_main(void *arg)
-{
-	struct stopped_mover *m = arg;
-	uint64_t from, ns;
-
-	while (!__atomic_load_n(&m->stop, __ATOMIC_RELAXED)) {
-		from = ft_now_ns();
-		if (!fx_move(m->rig->engine, m->seg, OPCODE_WRITE,
-			     m->rig->mem.p, m->remote, STOPPED_BLOCK, 0))
-			__atomic_store_n(&m->bad, true, __ATOMIC_RELAXED);
-		ns = ft_now_ns() - from;
-		if (ns > m->longest_ns)
-			__atomic_store_n(&m->longest_ns, ns, __ATOMIC_RELAXED);
-		__atomic_add_fetch(&m->moves, 1, __ATOMIC_RELAXED);
-	}
-	return NULL;
-}
-
 struct stopped_call {
-	struct stopped_mover *mover;
+	struct zk_mover *mover;
 	uint64_t from;
 	uint32_t moves;
 };
 
-static struct stopped_call stopped_begin(struct stopped_mover *m)
+static struct stopped_call stopped_begin(struct zk_mover *m)
 {
 	struct stopped_call c = {
 		.mover = m, .from = ft_now_ns(),
-		.moves = __atomic_load_n(&m->moves, __ATOMIC_RELAXED),
+		.moves = zk_mover_moves(m),
 	};
 
 	return c;
@@ -65,8 +36,7 @@ static struct stopped_call stopped_begin(struct stopped_mover *m)
 static void stopped_end(const struct stopped_call *c, const char *what,
 			unsigned int limit_ms)
 {
-	uint32_t moves = __atomic_load_n(&c->mover->moves, __ATOMIC_RELAXED) -
-			 c->moves;
+	uint32_t moves = zk_mover_moves(c->mover) - c->moves;
 	unsigned int ms = (unsigned int)((ft_now_ns() - c->from) / 1000000);
 
 	ft_diag("%s: %u ms, %u moves meanwhile", what, ms, moves);
@@ -76,7 +46,7 @@ static void stopped_end(const struct stopped_call *c, const char *what,
 }
 
 /* For these none is needed. */
-static void stopped_at_once(struct stopped_mover *m)
+static void stopped_at_once(struct zk_mover *m)
 {
 	struct stopped_call c = stopped_begin(m);
 	static char own[STOPPED_BLOCK];
@@ -95,7 +65,7 @@ static void stopped_at_once(struct stopped_mover *m)
 	stopped_end(&c, "registering_for_own_use", STOPPED_WAIT_MS / 2);
 }
 
-static void stopped_calls(struct stopped_mover *m, void *published)
+static void stopped_calls(struct zk_mover *m, void *published)
 {
 	static char more[STOPPED_BLOCK];
 	struct stopped_call c = stopped_begin(m);
@@ -136,35 +106,32 @@ static void stopped_resumed(struct zk_rig *rig, void *published)
 void zk_stopped(struct zk_rig *rig)
 {
 	static char published[STOPPED_BLOCK];
-	struct stopped_mover m = { .rig = rig };
+	struct zk_mover m;
 	struct fx_peer target;
-	pthread_t thread;
+	segment_id_t seg;
+	bool good;
 
 	if (!ft_ok(zk_target(rig, &target, "target"), "a_target_publishes"))
 		return;
-	m.seg = openSegment(rig->engine, "target");
-	m.remote = target.mem.addr;
-	if (!ft_ok(m.seg >= 0 && zk_move(rig, m.seg, &target) &&
+	seg = openSegment(rig->engine, "target");
+	if (!ft_ok(seg >= 0 && zk_move(rig, seg, &target) &&
 		   !registerLocalMemory(rig->engine, published,
-					sizeof(published), "*", 1),
+					sizeof(published), "*", 1) &&
+		   zk_mover_start(&m, rig, seg, &target, STOPPED_BLOCK),
 		   "a_segment_is_found_and_written"))
 		return;
 	ft_zk_pause(&rig->zk, 0);
 	/* the target was silent meanwhile */
-	ft_ok(openSegment(rig->engine, "target") == m.seg &&
-	      !closeSegment(rig->engine, m.seg), "it_is_opened_again");
-	pthread_create(&thread, NULL, stopped_main, &m);
+	ft_ok(openSegment(rig->engine, "target") == seg &&
+	      !closeSegment(rig->engine, seg), "it_is_opened_again");
 	stopped_at_once(&m);
 	stopped_calls(&m, published);
 	stopped_at_once(&m);
-	__atomic_store_n(&m.stop, true, __ATOMIC_RELAXED);
-	pthread_join(thread, NULL);
-	ft_diag("%u moves, the longest took %llu ms", m.moves,
-		(unsigned long long)(m.longest_ns / 1000000));
-	ft_ok(!m.bad && m.longest_ns < fx_ms(1500) * UINT64_C(1000000),
+	good = zk_mover_stop(&m);
+	ft_ok(good && m.longest_ns < fx_ms(1500) * UINT64_C(1000000),
 	      "no_transfer_waits_for_the_server");
-	ft_ok(zk_move(rig, m.seg, &target), "and_all_bytes_arrive");
+	ft_ok(zk_move(rig, seg, &target), "and_all_bytes_arrive");
 	stopped_resumed(rig, published);
-	closeSegment(rig->engine, m.seg);
+	closeSegment(rig->engine, seg);
 	fx_peer_stop(&target);
 }

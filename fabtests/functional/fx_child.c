@@ -20,6 +20,7 @@
  *	serve N			obeys N notifications "check": MSG is
  *				"OFF LEN SEQUENCE SENDER"; answers to SENDER
  *	rails			"TRANSPORT ADDRESS TX RX …"
+ *	said			te_last_error: its code and text
  *	graceful		enableGracefulShutdown
  *	second			a second engine that does so too; its name
  *	destroy			destroyTransferEngine
@@ -132,6 +133,15 @@ static int child_unreg(const char *args)
 	if (peer.copy && peer.copy_off == off)
 		memcpy(peer.copy, peer.mem.p + off, peer.copy_len);
 	return ret;
+}
+
+static int child_said(char *text, size_t size)
+{
+	struct te_error err = { 0 };
+
+	te_last_error(&err, sizeof(err));
+	snprintf(text, size, "%s", err.text);
+	return err.code;
 }
 
 static int child_same(void)
@@ -454,6 +464,8 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_export(args);
 	if (!strcmp(verb, "import"))
 		return child_import(args);
+	if (!strcmp(verb, "said"))
+		return child_said(text, 4096);
 	if (!strcmp(verb, "graceful"))
 		return enableGracefulShutdown(peer.engine);
 	if (!strcmp(verb, "second"))
