@@ -169,6 +169,19 @@ bool zrig_changed(struct zrig *r, uint32_t n)
 	return more;
 }
 
+bool zrig_lost(void *arg)
+{
+	struct zk *zk = zrig_zk(arg);
+	struct zk_entry *e;
+	bool lost = false;
+
+	tei_mutex_lock(&zk->lock);
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		lost = lost || e->lost;
+	tei_mutex_unlock(&zk->lock);
+	return lost;
+}
+
 bool zwait(bool (*fn)(void *arg), void *arg)
 {
 	struct timespec pause = { .tv_nsec = 5000000 };

@@ -46,6 +46,8 @@ int zrig_fetch(struct zrig *r, const char *name, struct tei_err *err);
 bool zrig_changed(struct zrig *r, uint32_t n);
 uint32_t zrig_changes(struct zrig *r);
 struct zk *zrig_zk(struct zrig *r);
+/* Whether that zrig has lost a name and not been told yet; for zwait. */
+bool zrig_lost(void *arg);
 
 /* The server of all cases. */
 struct ft_zk *zserver(void);

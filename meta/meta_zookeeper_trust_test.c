@@ -129,19 +129,6 @@ static void zplant(zhandle_t *zh, const char *path, const char *text)
 				   0), ZOK);
 }
 
-static bool zlost(void *arg)
-{
-	struct zk *zk = arg;
-	struct zk_entry *e;
-	bool lost = false;
-
-	tei_mutex_lock(&zk->lock);
-	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
-		lost = lost || e->lost;
-	tei_mutex_unlock(&zk->lock);
-	return lost;
-}
-
 struct zshows {
 	struct zrig *reader;
 	int buffers;
@@ -198,7 +185,7 @@ static void an_owner_sees_what_others_take_away(void)
 				   0), ZOK);
 	zplant(t.zh, ram,
 	       "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}");
-	CU_ASSERT(zwait(zlost, zrig_zk(&a)));
+	CU_ASSERT(zwait(zrig_lost, &a));
 	zookeeper_close(t.zh);
 	zrig_close(&c);
 	zrig_close(&b);
