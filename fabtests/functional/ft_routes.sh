@@ -4,7 +4,9 @@
 #
 # More rails there than here: host a has one, host b two, the second of which is
 # reached by way of a router. When the pair that the addresses suggest breaks in
-# mid-run, or never gets through, the transfers go by the other one.
+# mid-run, or never gets through, the transfers go by the other one. Where both
+# are in one network with a's rail they share its load, but for memory that is
+# near one of them.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
@@ -43,13 +45,35 @@ part()
 		rails_rule 0 a INPUT -s "$(rails_addr b 0)" -p tcp -j DROP
 }
 
-# target DEVICES
+# One network for all, on the first wire; b counts what comes for each rail.
+flat()
+{
+	rails_up -c no 200mbit 200mbit &&
+		rails_run a ip addr flush dev "$(rails_dev 1)" &&
+		rails_run a ip addr flush dev "$(rails_dev 0)" &&
+		rails_run a ip addr add "$(rails_addr a 0)/16" \
+			dev "$(rails_dev 0)" &&
+		rails_run b sysctl -qw net.ipv4.conf.all.arp_ignore=0 &&
+		rails_rule 0 b INPUT -d "$(rails_addr b 0)" -j ACCEPT &&
+		rails_rule 0 b INPUT -d "$(rails_addr b 1)" -j ACCEPT
+}
+
+# received RAIL: bytes that have come for it.
+received()
+{
+	rails_run b iptables -w 10 -nvxL INPUT |
+		awk -v addr="$(rails_addr b "$1")" '$9 == addr { print $2 }'
+}
+
+# target DEVICES [OPTION…]
 target()
 {
+	devices=$1
+	shift
 	rails_start b t env MC_LOG_LEVEL=info "$BUILD/bin/te_bench" \
-		--mode=target --protocol=tcp --device_name="$1" \
-		--local_server_name="$(rails_addr b 1)" --buffer_size=16M &&
-		rails_segment=$(rails_line t)
+		--mode=target --protocol=tcp --device_name="$devices" \
+		--local_server_name="$(rails_addr b 1)" --buffer_size=16M \
+		"$@" && rails_segment=$(rails_line t)
 }
 
 # write SECONDS
@@ -64,11 +88,17 @@ write()
 		--duration="$1" --warmup=0 --verify
 }
 
-# written STATUS: all of it, and it went where it had to.
+# written STATUS: all of it.
 written()
 {
 	cat "$rails_dir/i.err" "$rails_dir/i.out"
-	[ "$1" -eq 0 ] && [ "$(rails_json i verified_bytes)" -gt 0 ] &&
+	[ "$1" -eq 0 ] && [ "$(rails_json i verified_bytes)" -gt 0 ]
+}
+
+# written_aside STATUS: and it went where it had to.
+written_aside()
+{
+	written "$1" &&
 		grep -q " to r1 at $(rails_addr b 1):" "$rails_dir/i.err"
 }
 
@@ -79,7 +109,7 @@ breaks()
 	part || return
 	was=$(rails_bytes b 0 rx)
 	rails_wait i 60
-	written $? && [ $(($(rails_bytes b 0 rx) - was)) -gt $((4 << 20)) ]
+	written_aside $? && [ $(($(rails_bytes b 0 rx) - was)) -gt $((4 << 20)) ]
 }
 
 # never DEVICES: in that order.
@@ -87,10 +117,37 @@ never()
 {
 	routed && part && target "$1" && write 0.1 || return
 	rails_wait i 60
-	written $?
+	written_aside $?
+}
+
+# A third at least for each.
+shared()
+{
+	flat && target r0,r1 && write 1 || return
+	rails_wait i 60
+	written $? || return
+	rx0=$(received 0) rx1=$(received 1)
+	echo "rail 0: $rx0, rail 1: $rx1"
+	[ "$rx0" -gt $((rx1 / 2)) ] && [ "$rx1" -gt $((rx0 / 2)) ]
+}
+
+# near RAIL OTHER: b's memory is near that rail.
+near()
+{
+	flat && target r0,r1 --nic_priority_matrix="{\"cpu:0\":
+		[[\"$1\"],[\"$2\"]],\"*\":[[\"$1\"],[\"$2\"]]}" &&
+		write 1 || return
+	rails_wait i 60
+	written $? || return
+	rx0=$(received "${1#r}") rx1=$(received "${2#r}")
+	echo "near: $rx0, far: $rx1"
+	[ "$rx0" -gt $((8 << 20)) ] && [ "$rx1" -lt $((1 << 20)) ]
 }
 
 check a_pair_that_breaks_is_gone_round breaks
 check a_pair_that_never_connects_is_gone_round never r1,r0
 check first_as_it_may_be never r0,r1
+check rails_of_one_network_share_the_load shared
+check what_is_near_the_targets_memory_is_taken near r0 r1
+check whichever_that_is near r1 r0
 exit $bad

@@ -1,4 +1,5 @@
 SRCS += \
+	prov/rail/rail_aim.c \
 	prov/rail/rail_atomic.c \
 	prov/rail/rail_auth.c \
 	prov/rail/rail_cache.c \

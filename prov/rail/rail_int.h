@@ -368,6 +368,7 @@ struct rail_rkey {
 	uint16_t nparts;
 	struct rail_rkey_part {
 		uint16_t rail_id;	/* peer's rail index */
+		uint8_t rank;		/* 0: near the memory there */
 		uint8_t key_len;
 		uint8_t key[RAIL_KEY_MAX];
 		uint64_t key64;		/* as such, unless it is raw */
@@ -518,6 +519,9 @@ struct tei_rail_peer {
 	uint16_t nremotes;
 	uint32_t serial;		/* last one given to a remote */
 	int16_t route[TEI_RAIL_MAX];	/* local rail → remotes index, -1 */
+	bool ranked;			/* some of its rails are nearer than
+					 * others to some memory of its */
+	bool choice;			/* rail_aim.c has something to say */
 	/* [(rail * lanes_per_rail + lane) * remotes_cap + remote]; a path
 	 * once made stays where it is until the peer is freed */
 	uint32_t turn;			/* of MC_PATH_ROUNDROBIN */
@@ -930,6 +934,18 @@ int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
 /* Room for every pair of rails, and the routes. The thread or set-up. */
 int rail_path_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
+/* How well a local rail fits a remote one: 0 not at all, 1 perhaps, by way of
+ * a router, 2 the same network, 3 the same address. */
+int rail_path_fit(const struct rail *rail, const struct rail_remote *remote);
+/* Whether there is a choice; whenever routes or ranks have changed. */
+void rail_aim_table(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* The remote rail that a slice of a request of that length goes to by the lane:
+ * to memory of that key, from memory with these ranks. -1: none. */
+int16_t rail_aim(struct tei_rail_peer *peer, struct rail_lane *lane,
+		 const struct rail_rkey *key, const uint8_t *ranks,
+		 uint64_t length, uint64_t *now)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 /* A pair has broken, or works again: those rails take another remote rail, or
  * their own again. */
 void rail_path_reroute(struct tei_rail_peer *peer)

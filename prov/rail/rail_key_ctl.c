@@ -26,8 +26,9 @@ static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
  */
 static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 			  const struct tei_rail_mr *mr, uint64_t off,
-			  uint64_t len)
+			  uint64_t len) TEI_REQUIRES(rail_sched_held)
 {
+	const uint8_t *ranks = rail_mr_ranks(mr, mr->addr + off);
 	const struct rail_mr_piece *piece;
 	uint32_t i, n = 0;
 	size_t start = w->pos;
@@ -42,7 +43,8 @@ static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 		piece = key_piece(mr, i, off);
 		if (!piece)
 			continue;
-		rail_wire_put(w, i, 2);
+		rail_wire_put(w, i, 1);
+		rail_wire_put(w, ranks[i], 1);
 		rail_wire_put(w, off & ((UINT64_C(1) << mr->part[i].shift) - 1),
 			      8);
 		rail_wire_put_bytes(w, piece->key, piece->key_len);
@@ -57,7 +59,7 @@ static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 /* The pieces of the region from the one that holds off on, while they fit. */
 static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 			   const struct tei_rail_mr *mr, uint64_t off,
-			   uint16_t *count)
+			   uint16_t *count) TEI_REQUIRES(rail_sched_held)
 {
 	uint8_t shift = rail_mr_shift(dp, mr);
 	uint64_t len;

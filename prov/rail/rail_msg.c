@@ -650,7 +650,8 @@ static bool msg_get_key(struct rail_wire *w, uint64_t base,
 			struct rail_rkey_part *part)
 {
 	memset(part, 0, sizeof(*part));
-	part->rail_id = (uint16_t)rail_wire_get(w, 2);
+	part->rail_id = (uint16_t)rail_wire_get(w, 1);
+	part->rank = (uint8_t)rail_wire_get(w, 1);
 	part->offset = rail_wire_get(w, 8);
 	part->key_len = (uint8_t)rail_wire_get_bytes(w, part->key,
 						     sizeof(part->key));
@@ -686,6 +687,16 @@ static struct rail_rkey *msg_get_region(struct rail_wire *w)
 	return k;
 }
 
+static bool msg_ranked(const struct rail_rkey *k)
+{
+	uint16_t i;
+
+	for (i = 1; i < k->nparts; i++)
+		if (k->part[i].rank != k->part[0].rank)
+			return true;
+	return false;
+}
+
 static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 			   uint32_t table, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -704,6 +715,10 @@ static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 		k = msg_get_region(w);
 		if (!k)
 			return;
+		if (msg_ranked(k) && !peer->ranked) {
+			peer->ranked = true;
+			rail_aim_table(peer);
+		}
 		if (!rail_key_add(peer, k))
 			return;
 	}

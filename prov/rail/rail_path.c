@@ -57,12 +57,8 @@ static bool path_same_net(const uint8_t *a, const uint8_t *b, size_t len,
 	       (a[bytes] >> (8 - bits)) == (b[bytes] >> (8 - bits));
 }
 
-/*
- * How well a local rail fits a remote one: 0 not at all, 1 perhaps, by way of
- * a router, 2 the same network, 3 the same network and the same host part, as
- * when one address is used on both sides.
- */
-static int path_fit(const struct rail *rail, const struct rail_remote *remote)
+/* 3: as when one address is used on both sides. */
+int rail_path_fit(const struct rail *rail, const struct rail_remote *remote)
 {
 	const struct tei_rail_addr *mine = &rail->target.addr;
 	const struct tei_rail_addr *its = &remote->addr;
@@ -93,7 +89,7 @@ int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
 	remote.addr = *addr;
 	for (i = 0; i < rail_count(dp); i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE) &&
-		    path_fit(rail_at(dp, i), &remote))
+		    rail_path_fit(rail_at(dp, i), &remote))
 			return (int)i;
 	return -1;
 }
@@ -106,7 +102,7 @@ static int16_t path_choose(const struct tei_rail_peer *peer,
 	uint16_t r;
 
 	for (r = 0; r < peer->nremotes; r++) {
-		fit = path_fit(rail, &peer->remotes[r]);
+		fit = rail_path_fit(rail, &peer->remotes[r]);
 		if (fit > best) {
 			best = fit;
 			n = 0;
@@ -118,7 +114,7 @@ static int16_t path_choose(const struct tei_rail_peer *peer,
 		return -1;
 	turn %= (uint32_t)n;
 	for (r = 0; r < peer->nremotes; r++)
-		if (path_fit(rail, &peer->remotes[r]) == best && !turn--)
+		if (rail_path_fit(rail, &peer->remotes[r]) == best && !turn--)
 			return (int16_t)r;
 	return -1;
 }
@@ -130,12 +126,12 @@ static int16_t path_in_turn(const struct tei_rail_peer *peer,
 	uint16_t r, n = 0;
 
 	for (r = 0; r < peer->nremotes; r++)
-		n += path_fit(rail, &peer->remotes[r]) != 0;
+		n += rail_path_fit(rail, &peer->remotes[r]) != 0;
 	if (!n)
 		return -1;
 	turn %= n;
 	for (r = 0; r < peer->nremotes; r++)
-		if (path_fit(rail, &peer->remotes[r]) && !turn--)
+		if (rail_path_fit(rail, &peer->remotes[r]) && !turn--)
 			return (int16_t)r;
 	return -1;
 }
@@ -169,11 +165,11 @@ static int16_t path_detour(const struct tei_rail_peer *peer,
 
 	if (base < 0 || !rail_health_broken(peer, rail, (uint16_t)base))
 		return base;
-	had = path_fit(rail, &peer->remotes[base]);
+	had = rail_path_fit(rail, &peer->remotes[base]);
 	least = had > 1 && path_others_work(peer, rail->index) ? 2 : 1;
 	for (i = 1; i < peer->nremotes; i++) {
 		r = (uint16_t)((base + i) % peer->nremotes);
-		fit = path_fit(rail, &peer->remotes[r]);
+		fit = rail_path_fit(rail, &peer->remotes[r]);
 		if (fit < least || fit <= best ||
 		    rail_health_broken(peer, rail, r))
 			continue;
@@ -201,6 +197,7 @@ void rail_path_reroute(struct tei_rail_peer *peer)
 		peer->route[i] = route;
 		peer->routes_changed = true;
 	}
+	rail_aim_table(peer);
 }
 
 int16_t rail_path_other(const struct tei_rail_peer *peer,
@@ -211,7 +208,7 @@ int16_t rail_path_other(const struct tei_rail_peer *peer,
 	for (i = 0; i < n; i++) {
 		r = (uint16_t)((turn + i) % n);
 		if (r != peer->route[rail->index] &&
-		    path_fit(rail, &peer->remotes[r]) &&
+		    rail_path_fit(rail, &peer->remotes[r]) &&
 		    !rail_health_doubtful(peer, rail, r))
 			return (int16_t)r;
 	}
@@ -256,6 +253,7 @@ int rail_path_table(struct tei_rail_peer *peer)
 				path_detour(peer, rail_at(dp, i),
 					    path_choose(peer, rail_at(dp, i),
 							i));
+	rail_aim_table(peer);
 	if (nrails <= peer->path_rails && cap == peer->remotes_cap)
 		return 0;
 	tab = calloc((size_t)nrails * L * cap, sizeof(*tab));
@@ -277,6 +275,7 @@ int rail_path_table(struct tei_rail_peer *peer)
 	peer->paths = tab;
 	peer->path_rails = nrails;
 	peer->remotes_cap = cap;
+	rail_aim_table(peer);
 	return 0;
 err_tab:
 	for (i = 0; i < nrails * L; i++)

@@ -558,13 +558,35 @@ static bool slice_wanted(struct tei_rail_peer *peer, const struct rail *rail,
 	       (large && slice_wanted_of(peer, &peer->queue, rail));
 }
 
+/* The remote rail for what is likely to be cut next. */
+static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
+			    uint64_t *now)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
+{
+	int16_t route = rail_path_route(peer, lane->rail);
+	const struct rail_rkey *k = NULL;
+	struct tei_rail_task *t;
+
+	if (!peer->choice || route < 0 || !tei_list_empty(&peer->retry) ||
+	    peer->dp->settings->path_roundrobin)
+		return route;
+	t = slice_first(&peer->small, lane->rail, peer);
+	if (!t)
+		t = slice_first(&peer->queue, lane->rail, peer);
+	if (t && !t->extra)
+		k = rail_key_find(peer, t->remote + t->cut);
+	return k ? rail_aim(peer, lane, k,
+			    rail_mr_ranks(t->mr, t->local + t->cut),
+			    t->length, now) : route;
+}
+
 /* The next slice of this peer for this lane, or NULL; both locks held. */
 static struct rail_slice *slice_cut(struct rail_lane *lane,
 				    struct tei_rail_peer *peer, uint64_t bytes,
 				    uint64_t *now)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
-	int16_t r = rail_path_route(peer, lane->rail);
+	int16_t r = slice_aim_at(lane, peer, now);
 	struct rail_remote *remote;
 	struct rail_slice *s;
 	struct rail_path *p;

@@ -31,8 +31,9 @@
  *		is refused
  *	KEY_REQ	address 8, length 8
  *	KEY_REP	address 8, length 8, code 4, epoch 4, regions 2, per region:
- *		base 8, length 8, id 8, keys 2, per key: rail 2, offset of
- *		base in what that rail registered 8, key bytes
+ *		base 8, length 8, id 8, keys 2, per key: rail 1, its rank 1
+ *		(0: near that memory), offset of base in what that rail
+ *		registered 8, key bytes
  *	FENCE	rail 2, gen 4
  *	FENCED	rail 2, asked gen 4, gen now 4, format 4, protocol 4, protocol
  *		version 4, address bytes (empty: the rail is closed)
