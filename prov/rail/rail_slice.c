@@ -566,10 +566,17 @@ static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
 	int16_t route = rail_path_route(peer, lane->rail);
 	const struct rail_rkey *k = NULL;
 	struct tei_rail_task *t;
+	struct rail_slice *s;
 
-	if (!peer->choice || route < 0 || !tei_list_empty(&peer->retry) ||
-	    peer->dp->settings->path_roundrobin)
+	if (!peer->choice || route < 0 || peer->dp->settings->path_roundrobin)
 		return route;
+	if (!tei_list_empty(&peer->retry)) {
+		s = tei_list_first(&peer->retry, struct rail_slice, link);
+		k = s->extra ? NULL : rail_key_find(peer, s->remote);
+		return k ? rail_aim(peer, lane, k,
+				    rail_mr_ranks(s->mr, s->local),
+				    s->first->length, now) : route;
+	}
 	t = slice_first(&peer->small, lane->rail, peer);
 	if (!t)
 		t = slice_first(&peer->queue, lane->rail, peer);
