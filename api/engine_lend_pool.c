@@ -26,7 +26,8 @@ static int slot_open(struct engine *e, const void *gpu, char **out,
 	ret = tei_gpu_mem_pin(e->gpu, gpu, mem, LEASE_PIECE, err);
 	if (ret)
 		goto err_unmap;
-	ret = tei_rail_mr_reg(e->dp, mem, LEASE_PIECE, "*", true, err, &mr);
+	ret = tei_rail_mr_reg(e->dp, mem, LEASE_PIECE, "*",
+			      TEI_RAIL_REMOTE, err, &mr);
 	if (ret)
 		goto err_unpin;
 	*out = mem;

@@ -133,9 +133,38 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	return ret;
 }
 
+/*
+ * What peers may do with it: not write what the process cannot, since bytes
+ * that come in would kill it. NULL, where nothing is known: anything.
+ */
+static uint32_t memory_access(const struct engine_region *r,
+			      const struct tei_topo_maps *maps)
+{
+	uint32_t access = r->remote ? TEI_RAIL_REMOTE : 0;
+	uint64_t base, end;
+
+	if (!maps ||
+	    tei_topo_maps_writable(maps, r->addr, r->length, &base, &end))
+		return access;
+	if (r->remote)
+		TEI_INFO("engine", "%p, %zu bytes: for reading only, %#llx to %#llx is mapped without PROT_WRITE",
+			 r->addr, r->length, (unsigned long long)base,
+			 (unsigned long long)end);
+	return access | TEI_RAIL_READ_ONLY;
+}
+
+/* NULL where it is not known; the caller frees it. */
+static struct tei_topo_maps *memory_maps(uint64_t until)
+{
+	struct tei_topo_maps *maps;
+
+	return tei_topo_maps_read(until, &maps) ? NULL : maps;
+}
+
 /* Registers without publishing. */
 static int memory_add(struct engine *e, void *addr, size_t length,
-		      const char *location, bool remote, struct tei_err *err)
+		      const char *location, bool remote,
+		      const struct tei_topo_maps *maps, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
 	struct engine_region r;
@@ -163,8 +192,8 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 		return 0;
 	}
 	ret = tei_rail_mr_reg(e->dp, addr, length,
-			      r.parts ? r.parts : r.location, remote, err,
-			      &mr);
+			      r.parts ? r.parts : r.location,
+			      memory_access(&r, maps), err, &mr);
 	if (ret)
 		goto err_gpu;
 	ret = tei_local_region_add(e->local, addr, length, remote);
@@ -311,15 +340,17 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 			const char *location, int remote_accessible)
 {
 	struct engine *e = engine_from(engine);
+	struct tei_topo_maps *maps;
 	struct tei_err err;
 	size_t left;
 	int ret;
 
 	if (!e)
 		return TEI_ERR_INVALID;
+	maps = memory_maps((uintptr_t)addr + length);
 	tei_mutex_lock(&e->control);
 	ret = memory_add(e, addr, length, location, remote_accessible != 0,
-			 &err);
+			 maps, &err);
 	if (!ret) {
 		ret = memory_publish(e, remote_accessible != 0, &err);
 		if (ret) {
@@ -328,6 +359,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 		}
 	}
 	tei_mutex_unlock(&e->control);
+	tei_topo_maps_free(maps);
 	return ret;
 }
 
@@ -415,6 +447,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 			     const char *location)
 {
 	struct engine *e = engine_from(engine);
+	struct tei_topo_maps *maps;
 	buffer_entry_t **order;
 	struct tei_err err;
 	size_t i = 0, left;
@@ -427,11 +460,12 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
 				    "no memory to register %zu regions",
 				    buffer_len);
+	maps = memory_maps(UINT64_MAX);
 	tei_mutex_lock(&e->control);
 	tei_local_regions_adding(e->local, true);
 	while (!ret && i < buffer_len) {
 		ret = memory_add(e, order[i]->addr, order[i]->length, location,
-				 true, &err);
+				 true, maps, &err);
 		i += !ret;
 	}
 	tei_local_regions_adding(e->local, false);
@@ -445,6 +479,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	if (ret && buffer_len)
 		engine_work_publish(e);
 	tei_mutex_unlock(&e->control);
+	tei_topo_maps_free(maps);
 	free(order);
 	return ret;
 }

@@ -55,7 +55,7 @@ static int pool_open(struct engine_staging *s, const void *gpu,
 	ret = tei_gpu_mem_pin(s->gpu, gpu, pool->mem, STAGE_BYTES, err);
 	if (ret)
 		goto err_pool;
-	ret = tei_rail_mr_reg(e->dp, pool->mem, STAGE_BYTES, "*", false, err,
+	ret = tei_rail_mr_reg(e->dp, pool->mem, STAGE_BYTES, "*", 0, err,
 			      &mr);
 	if (ret)
 		goto err_pin;

@@ -50,6 +50,7 @@ SRCS_ft_bad_input = $(FX_SRCS) \
 	fabtests/functional/ft_bad_handles.c \
 	fabtests/functional/ft_bad_input.c \
 	fabtests/functional/ft_bad_ranges.c \
+	fabtests/functional/ft_bad_read_only.c \
 	fabtests/functional/ft_bad_setup.c \
 	fabtests/functional/ft_bad_table.c \
 	# EOL

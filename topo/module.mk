@@ -4,6 +4,7 @@ SRCS += \
 	topo/topo_hwloc.c \
 	topo/topo_json.c \
 	topo/topo_locate.c \
+	topo/topo_maps.c \
 	topo/topo_sysfs.c \
 	topo/topo_table.c \
 	topo/topo_text.c \
@@ -12,6 +13,7 @@ TEST_SRCS_topo = \
 	topo/topo_discover_test.c \
 	topo/topo_json_test.c \
 	topo/topo_locate_test.c \
+	topo/topo_maps_test.c \
 	topo/topo_table_test.c \
 	topo/topo_test_main.c \
 	topo/topo_text_test.c \

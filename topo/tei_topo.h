@@ -253,4 +253,23 @@ unsigned int tei_topo_where_part(const struct tei_topo_where *where,
 int tei_topo_locate(const void *addr, size_t len,
 		    char location[TEI_TOPO_NAME]);
 
+/* --- what may be written ------------------------------------------------- */
+
+struct tei_topo_maps;
+
+/*
+ * The mappings of this process that it cannot write, as they are now, of
+ * addresses below until; *maps is the caller's. TEI_ERR_UNSUPPORTED where
+ * /proc does not tell.
+ */
+int tei_topo_maps_read(uint64_t until, struct tei_topo_maps **maps);
+void tei_topo_maps_free(struct tei_topo_maps *maps);	/* NULL is fine */
+
+/*
+ * Whether nothing of [addr, addr + len) is in such a mapping; else [*base,
+ * *end) is the first. Where nothing is mapped nothing is said.
+ */
+bool tei_topo_maps_writable(const struct tei_topo_maps *maps, const void *addr,
+			    size_t len, uint64_t *base, uint64_t *end);
+
 #endif /* TEI_TOPO_TEI_TOPO_H */

@@ -12,6 +12,7 @@ int main(int argc, char **argv)
 	bad_handles();
 	bad_memory();
 	bad_ranges();
+	bad_read_only();
 	bad_table();
 	return ft_result();
 }

@@ -5,6 +5,7 @@
  * "r CODE text". Offsets count from the start of the peer's memory.
  *
  *	reg OFF LEN REMOTE [LOCATION]	registerLocalMemory
+ *	protect OFF LEN		mprotect: it can be read only from then on
  *	copy OFF		makes room for a copy of what is registered there
  *	unreg OFF		unregisterLocalMemory, then at once that copy
  *	same			0 if that copy still equals the memory
@@ -99,6 +100,15 @@ static int child_reg(const char *args)
 		peer.reg_len[peer.nreg++] = len;
 	}
 	return ret;
+}
+
+static int child_protect(const char *args)
+{
+	unsigned long long off, len;
+
+	if (sscanf(args, "%llu %llu", &off, &len) != 2)
+		return FX_NO_ANSWER;
+	return mprotect(peer.mem.p + off, len, PROT_READ);
 }
 
 static uint64_t child_reg_len(uint64_t off)
@@ -432,6 +442,8 @@ static int child_obey(const char *verb, const char *args, char *text)
 {
 	if (!strcmp(verb, "reg"))
 		return child_reg(args);
+	if (!strcmp(verb, "protect"))
+		return child_protect(args);
 	if (!strcmp(verb, "unreg"))
 		return child_unreg(args);
 	if (!strcmp(verb, "copy"))

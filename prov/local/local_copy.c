@@ -56,7 +56,7 @@ static int copy_explain(const struct local_piece *p, uint64_t done,
 					  (void *)(p->local + done));
 		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
 				  sys_errno,
-				  "memory near %#llx is not mapped there",
+				  "memory near %#llx is not mapped there, or read-only",
 				  (unsigned long long)(p->remote + done));
 	default:
 		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,

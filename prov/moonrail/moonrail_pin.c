@@ -82,7 +82,7 @@ static int pin_add(struct moonrail_domain *d, uint32_t i, char *addr,
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return -FI_ENOMEM;
-	if (tei_rail_mr_reg(d->dp, addr, len, "*", true, NULL, &mr)) {
+	if (tei_rail_mr_reg(d->dp, addr, len, "*", TEI_RAIL_REMOTE, NULL, &mr)) {
 		free(p);
 		return -FI_ENOMEM;
 	}

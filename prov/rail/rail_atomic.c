@@ -511,7 +511,7 @@ static uint32_t atomic_collect(struct tei_rail_peer *peer,
 			continue;
 		mr = rail_mr_find(peer->dp, (void *)(uintptr_t)s->addr,
 				  s->width);
-		if (!mr || !mr->remote) {
+		if (!mr || !mr->remote || mr->read_only) {
 			s->code = TEI_ERR_NOT_REGISTERED;
 			continue;
 		}

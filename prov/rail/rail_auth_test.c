@@ -53,9 +53,9 @@ static enum tei_rail_end auth_move(struct auth_rig *rig, int *code)
 	memset(from, 'a', sizeof(from));
 	memset(to, 'b', sizeof(to));
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->one.dp, from, sizeof(from),
-					      "*", false, &err, &mr), 0);
+					      "*", 0, &err, &mr), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->two.dp, to, sizeof(to), "*",
-					      true, &err, &mr), 0);
+					      TEI_RAIL_REMOTE, &err, &mr), 0);
 	test_task_init(&t, rig->peer, false, from, to, sizeof(from));
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig->one.dp, &t, 1), 0);
 	CU_ASSERT_FATAL(test_wait(&t, 1));

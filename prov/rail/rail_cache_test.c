@@ -31,7 +31,8 @@ static char *cache_map(struct test_plane *p)
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(mem);
 	memset(mem, 0, len);
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, len, "*", true, &err,
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, len, "*",
+					      TEI_RAIL_REMOTE, &err,
 					      &mr), 0);
 	return mem;
 }

@@ -153,6 +153,7 @@ struct tei_rail_mr {
 	uint64_t len;
 	uint64_t id;			/* never used twice */
 	bool remote;
+	bool read_only;			/* for peers and for local reads */
 	char *location;
 	struct rail_mr_place *places;	/* in order; dp->sched guards ranks: */
 	uint32_t nplaces;		/* 0 preferred, 1 accessible, 2 off */
@@ -363,6 +364,7 @@ struct rail_rkey {
 	uint32_t nraw;
 	uint64_t base, len, id;
 	uint32_t slices;		/* cut on it and not finished */
+	bool read_only;			/* writes are not for it */
 	bool revoked;			/* out of the table; freed when slices
 					 * is 0 */
 	uint16_t nparts;
@@ -1030,6 +1032,11 @@ void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		       int code, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
+/* The key of [addr, len) came, and is for reading: writes that wait for it
+ * fail. */
+void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
+			  uint64_t len, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
 /* The peer fenced that remote rail up to gen: limbo slices go on. */
 void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
 		       uint32_t gen, struct rail_done *done)
@@ -1098,10 +1105,12 @@ uint64_t rail_peer_run(struct tei_rail_peer *peer, uint64_t now);
 
 /* --- rail_key.c: keys asked for, given, revoked -------------------------- */
 struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr);
-bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len);
+/* Keys for reading all of it, or for writing it. */
+bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
+		     bool read);
 /* As above; what is missing first is asked for. */
 bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
-			     uint64_t len);
+			     uint64_t len, bool read);
 /* A raw key, mapped for one of our rails. False: that failed. */
 bool rail_key_raw(struct rail_rkey *key, uint16_t part,
 		  const struct rail *rail, uint64_t *key64);

@@ -32,9 +32,9 @@ struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 	return peer->rkeys[i];
 }
 
-/* Moves *addr on to the first byte without a key; false: there is none. */
+/* Moves *addr on to the first byte without such a key; false: there is none. */
 static bool key_missing(struct tei_rail_peer *peer, uint64_t *addr,
-			uint64_t *len)
+			uint64_t *len, bool read)
 {
 	struct rail_rkey *k;
 	uint64_t have;
@@ -43,7 +43,7 @@ static bool key_missing(struct tei_rail_peer *peer, uint64_t *addr,
 		return true;
 	for (;;) {
 		k = rail_key_find(peer, *addr);
-		if (!k)
+		if (!k || (k->read_only && !read))
 			return true;
 		have = k->len - (*addr - k->base);
 		if (have >= *len)
@@ -53,15 +53,16 @@ static bool key_missing(struct tei_rail_peer *peer, uint64_t *addr,
 	}
 }
 
-bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
+bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
+		     bool read)
 {
-	return !key_missing(peer, &addr, &len);
+	return !key_missing(peer, &addr, &len, read);
 }
 
 bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
-			     uint64_t len)
+			     uint64_t len, bool read)
 {
-	if (!key_missing(peer, &addr, &len))
+	if (!key_missing(peer, &addr, &len, read))
 		return true;
 	/* one answer may not hold all of them: the next asks for the rest */
 	rail_key_want(peer, addr, len);

@@ -38,6 +38,7 @@ static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 	rail_wire_put(w, (uintptr_t)mr->addr + off, 8);
 	rail_wire_put(w, len, 8);
 	rail_wire_put(w, mr->id, 8);
+	rail_wire_put(w, mr->read_only ? RAIL_WIRE_READ_ONLY : 0, 1);
 	rail_wire_put(w, n, 2);
 	for (i = 0; i < rail_count(dp); i++) {
 		piece = key_piece(mr, i, off);

@@ -101,16 +101,16 @@ static void test_adjacent_regions_cover_a_range_together(void)
 	key_add(&rig, 0x1000, 0x1000, 1);
 	key_add(&rig, 0x2000, 0x1000, 2);
 	key_add(&rig, 0x4000, 0x1000, 4);
-	CU_ASSERT(rail_key_covers(rig.peer, 0x1000, 0x2000));
-	CU_ASSERT(rail_key_covers(rig.peer, 0x1fff, 2));
-	CU_ASSERT(rail_key_covers(rig.peer, 0x2fff, 1));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0xfff, 2));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0x1000, 0x2001));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0x2fff, 2));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0x1000, 0x4000));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0x1000, 0));
+	CU_ASSERT(rail_key_covers(rig.peer, 0x1000, 0x2000, true));
+	CU_ASSERT(rail_key_covers(rig.peer, 0x1fff, 2, true));
+	CU_ASSERT(rail_key_covers(rig.peer, 0x2fff, 1, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0xfff, 2, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0x1000, 0x2001, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0x2fff, 2, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0x1000, 0x4000, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0x1000, 0, true));
 	key_add(&rig, 0x3000, 0x1000, 3);
-	CU_ASSERT(rail_key_covers(rig.peer, 0x1000, 0x4000));
+	CU_ASSERT(rail_key_covers(rig.peer, 0x1000, 0x4000, true));
 	key_end(&rig);
 }
 
@@ -124,12 +124,12 @@ static void test_a_range_that_wraps_is_not_covered(void)
 	key_add(&rig, 0, 0x1000, 2);
 	CU_ASSERT_EQUAL(key_id_at(&rig, UINT64_MAX), 1);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0), 2);
-	CU_ASSERT(rail_key_covers(rig.peer, top, 0x1000));
-	CU_ASSERT(rail_key_covers(rig.peer, UINT64_MAX, 1));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, top, 0x1001));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, UINT64_MAX, 2));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 1, UINT64_MAX));
-	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0, UINT64_MAX));
+	CU_ASSERT(rail_key_covers(rig.peer, top, 0x1000, true));
+	CU_ASSERT(rail_key_covers(rig.peer, UINT64_MAX, 1, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, top, 0x1001, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, UINT64_MAX, 2, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 1, UINT64_MAX, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 0, UINT64_MAX, true));
 	key_end(&rig);
 }
 
@@ -322,7 +322,7 @@ static void test_a_region_is_asked_back_until_it_is_drained(void)
 	key_begin(&rig);
 	rail_sched_leave(rig.plane.dp);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, sizeof(mem),
-					      "*", true, &err, &mr), 0);
+					      "*", TEI_RAIL_REMOTE, &err, &mr), 0);
 	rail_sched_enter(rig.plane.dp);
 	mr->holders_left = 1;
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);

@@ -192,7 +192,7 @@ void rail_mr_close_anywhere(struct tei_rail_dp *dp)
 }
 
 int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
-		    const char *location, bool remote, struct tei_err *err,
+		    const char *location, uint32_t access, struct tei_err *err,
 		    struct tei_rail_mr **out)
 {
 	struct tei_rail_mr *mr;
@@ -209,7 +209,8 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 				    "no memory for a region");
 	mr->addr = addr;
 	mr->len = len;
-	mr->remote = remote;
+	mr->remote = access & TEI_RAIL_REMOTE;
+	mr->read_only = access & TEI_RAIL_READ_ONLY;
 	mr->location = strdup(location ? location : "*");
 	ret = mr->location ? mr_make_places(mr) : TEI_ERR_MEMORY;
 	if (ret) {

@@ -75,7 +75,7 @@ static int mr_reg(struct test_plane *p, void *mem, uint64_t len)
 	struct tei_rail_mr *mr;
 	struct tei_err err;
 
-	return tei_rail_mr_reg(p->dp, mem, len, "*", true, &err, &mr);
+	return tei_rail_mr_reg(p->dp, mem, len, "*", TEI_RAIL_REMOTE, &err, &mr);
 }
 
 static void mr_begin(struct mr_rig *rig, int mode)
@@ -425,7 +425,7 @@ static void mr_fence(struct mr_rig *rig)
 	struct tei_err err;
 
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->to.dp, mem, sizeof(mem),
-					      "*", true, &err, &mr), 0);
+					      "*", TEI_RAIL_REMOTE, &err, &mr), 0);
 	rail_sched_enter(rig->to.dp);
 	mr->lost = true;
 	rail_sched_leave(rig->to.dp);
@@ -602,7 +602,7 @@ static void test_rails_are_ranked_by_the_part_of_a_region(void)
 			      0);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.to, "127.0.0.2", -1), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN,
-					      "segments:4096:0,1", true, &err,
+					      "segments:4096:0,1", TEI_RAIL_REMOTE, &err,
 					      &mr), 0);
 	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig.to, rig.dst, MR_LEN), 0);
 	tei_rail_dp_set_topo(rig.from.dp, topo);
@@ -640,7 +640,8 @@ static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 			      0);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->to, "127.0.0.2", -1), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->from.dp, rig->src, MR_LEN,
-					      "segments:4096:0,1", true, &err,
+					      "segments:4096:0,1",
+					      TEI_RAIL_REMOTE, &err,
 					      &mr), 0);
 	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig->to, rig->dst, MR_LEN), 0);
 	tei_rail_dp_set_topo(rig->from.dp, topo);
@@ -755,10 +756,10 @@ static void test_near_rails_are_registered_on_first(void)
 	second.max_len = 1;
 	second.refusal = -FI_EACCES;
 	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN, "cpu:1",
-					true, &err, &mr), TEI_ERR_CONTEXT);
+					TEI_RAIL_REMOTE, &err, &mr), TEI_ERR_CONTEXT);
 	CU_ASSERT_EQUAL(rig.from_shim.made, 0);
 	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN, "cpu:0",
-					true, &err, &mr), TEI_ERR_CONTEXT);
+					TEI_RAIL_REMOTE, &err, &mr), TEI_ERR_CONTEXT);
 	CU_ASSERT_EQUAL(rig.from_shim.made, 1);
 	CU_ASSERT_EQUAL(rig.from_shim.live, 0);
 	mr_two_end(&rig, &second, topo);
@@ -778,7 +779,8 @@ static void test_a_large_region_is_on_all_rails_or_on_none(void)
 
 	CU_ASSERT_FATAL(mem != MAP_FAILED);
 	mr_two_begin(&rig, &second, topo);
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.from.dp, mem, len, "*", true,
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.from.dp, mem, len, "*",
+					      TEI_RAIL_REMOTE,
 					      &err, &mr), 0);
 	CU_ASSERT_EQUAL(rig.from_shim.live, 1);
 	CU_ASSERT_EQUAL(second.live, 1);
@@ -787,7 +789,8 @@ static void test_a_large_region_is_on_all_rails_or_on_none(void)
 	second.max_live = 1;
 	second.live++;
 	second.refusal = -FI_ENOSPC;
-	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, mem, len, "*", true, &err,
+	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, mem, len, "*",
+					TEI_RAIL_REMOTE, &err,
 					&mr), TEI_ERR_CONTEXT);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "there are 0 registrations"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->text,
@@ -811,7 +814,8 @@ static void test_the_error_names_the_limit_and_its_value(void)
 	mr_shims(&rig, 0);
 	rig.from_shim.max_len = 1;
 	rig.from_shim.refusal = -FI_ENOMEM;
-	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN, "*", true,
+	CU_ASSERT_EQUAL(tei_rail_mr_reg(rig.from.dp, rig.src, MR_LEN, "*",
+					TEI_RAIL_REMOTE,
 					&err, &mr), TEI_ERR_CONTEXT);
 	CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
 	if (limit.rlim_cur == RLIM_INFINITY)

@@ -666,6 +666,7 @@ static struct rail_rkey *msg_get_region(struct rail_wire *w)
 {
 	uint64_t base = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
 	uint64_t id = rail_wire_get(w, 8);
+	uint8_t access = (uint8_t)rail_wire_get(w, 1);
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
 	struct rail_rkey *k;
 
@@ -677,6 +678,7 @@ static struct rail_rkey *msg_get_region(struct rail_wire *w)
 	k->base = base;
 	k->len = len;
 	k->id = id;
+	k->read_only = access & RAIL_WIRE_READ_ONLY;
 	k->nparts = n;
 	for (i = 0; i < n; i++) {
 		if (!msg_get_key(w, base, &k->part[i])) {
@@ -727,6 +729,9 @@ static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 		peer->key_want.active = false;
 	if (code)
 		rail_sched_no_key(peer, addr, len, code, done);
+	k = rail_key_find(peer, addr);
+	if (!code && k && k->read_only)
+		rail_sched_read_only(peer, addr, len, done);
 	rail_peer_activate(peer);
 }
 

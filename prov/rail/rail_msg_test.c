@@ -145,6 +145,7 @@ static void msg_put_keys(struct rail_wire *w, uint32_t epoch)
 		rail_wire_put(w, 0x10000 + i * 0x1000, 8);
 		rail_wire_put(w, 0x1000, 8);
 		rail_wire_put(w, i + 1, 8);
+		rail_wire_put(w, 0, 1);
 		rail_wire_put(w, 2, 2);
 		rail_wire_put(w, 0, 2);
 		rail_wire_put(w, 0, 8);
@@ -543,7 +544,7 @@ static void test_a_forgotten_holder_makes_its_region_lost(void)
 
 	msg_begin(&rig);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, sizeof(mem),
-					      "*", true, &err, &mr), 0);
+					      "*", TEI_RAIL_REMOTE, &err, &mr), 0);
 	for (i = 1; i <= 3; i++)
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
 	rail_sched_enter(rig.plane.dp);
@@ -572,7 +573,7 @@ static void test_a_leave_amid_writes_is_no_promise(void)
 
 	msg_begin(&rig);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, sizeof(mem),
-					      "*", true, &err, &mr), 0);
+					      "*", TEI_RAIL_REMOTE, &err, &mr), 0);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	rail_sched_enter(rig.plane.dp);
 	rail_key_note_holder(mr, MSG_GOOD);
@@ -750,7 +751,7 @@ static void test_a_key_that_is_asked_for_is_answered(void)
 
 	msg_begin(&rig);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, sizeof(mem),
-					      "*", true, &err, &mr), 0);
+					      "*", TEI_RAIL_REMOTE, &err, &mr), 0);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	p = msg_peer(&rig, MSG_GOOD);
 	w = msg_head(&rig, buf, RAIL_MSG_KEY_REQ, 0, MSG_GOOD);
@@ -793,7 +794,7 @@ static void test_law13_an_atomic_is_executed_once(void)
 	memset(mem, 0, sizeof(mem));
 	msg_begin(&rig);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, sizeof(mem),
-					      "*", true, &err, &mr), 0);
+					      "*", TEI_RAIL_REMOTE, &err, &mr), 0);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	session = msg_peer(&rig, MSG_GOOD)->atomics.own_session;
 	for (i = 0; i < 5; i++)
@@ -869,9 +870,9 @@ static void test_hostile_atomics_change_nothing(void)
 	memset(mem, 0, sizeof(mem));
 	msg_begin(&rig);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem, 4096, "*",
-					      true, &err, &mr), 0);
+					      TEI_RAIL_REMOTE, &err, &mr), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig.plane.dp, mem + 512, 4096,
-					      "*", false, &err, &own), 0);
+					      "*", 0, &err, &own), 0);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	for (i = 0; i < n; i++)
 		msg_send_atomics(&rig, &bad[i], 1, 1);

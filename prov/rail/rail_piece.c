@@ -33,7 +33,8 @@ uint64_t tei_rail_extra_lay(struct tei_rail_piece *piece, uint32_t n)
 	return off;
 }
 
-int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *x)
+int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *x,
+		     bool read)
 {
 	struct tei_rail_mr *mr;
 	uint32_t i;
@@ -41,7 +42,7 @@ int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *x)
 	for (i = 0; i < x->nlocal; i++) {
 		mr = rail_mr_find(dp, (void *)(uintptr_t)x->piece[i].addr,
 				  x->piece[i].len);
-		if (!mr)
+		if (!mr || (read && mr->read_only))
 			return TEI_ERR_NOT_REGISTERED;
 		x->piece[i].mr = mr;
 	}
@@ -116,14 +117,14 @@ void rail_piece_aim(struct rail_slice *s)
 }
 
 bool rail_piece_keys(struct tei_rail_peer *peer, const struct tei_rail_extra *x,
-		     uint64_t off, uint64_t len)
+		     uint64_t off, uint64_t len, bool read)
 {
 	const struct tei_rail_piece *p = piece_remotes(x);
 	uint32_t i;
 
 	for (i = piece_at(p, x->nremote, off);
 	     i < x->nremote && p[i].off < off + len; i++)
-		if (!rail_key_covers_or_want(peer, p[i].addr, p[i].len))
+		if (!rail_key_covers_or_want(peer, p[i].addr, p[i].len, read))
 			return false;
 	return true;
 }

@@ -147,10 +147,10 @@ static void progress_begin(struct progress_rig *rig)
 	test_plane_open(&rig->from, "127.0.0.1");
 	test_plane_open(&rig->to, "127.0.0.2");
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->from.dp, rig->src,
-					      sizeof(rig->src), "*", true,
+					      sizeof(rig->src), "*", TEI_RAIL_REMOTE,
 					      &err, &mr), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->to.dp, rig->dst,
-					      sizeof(rig->dst), "*", true,
+					      sizeof(rig->dst), "*", TEI_RAIL_REMOTE,
 					      &err, &mr), 0);
 	rig->peer = test_plane_peer(&rig->from, &rig->to);
 	CU_ASSERT_EQUAL_FATAL(test_run(rig->from.dp, rig->peer, false, rig->src,

@@ -136,13 +136,26 @@ static bool reg_shared(const struct rail *rail)
 	return rail->init_domain == rail->target_domain;
 }
 
-/* 0: no registration is needed on this rail. */
+/*
+ * 0: no registration is needed on this rail. Devices refuse to pin memory for
+ * writing, by peers or by reads of our own, that the process cannot write.
+ */
 static uint64_t reg_access(const struct tei_rail_mr *mr,
 			   const struct rail *rail)
 {
-	uint64_t access = mr->remote ? FI_REMOTE_READ | FI_REMOTE_WRITE : 0;
+	uint64_t access = 0;
 
-	return reg_shared(rail) ? access | FI_READ | FI_WRITE : access;
+	if (mr->remote)
+		access |= FI_REMOTE_READ;
+	if (reg_shared(rail))
+		access |= FI_WRITE;
+	if (mr->read_only)
+		return access;
+	if (mr->remote)
+		access |= FI_REMOTE_WRITE;
+	if (reg_shared(rail))
+		access |= FI_READ;
+	return access;
 }
 
 static int reg_piece(const struct tei_rail_mr *mr, struct rail *rail,

@@ -125,26 +125,28 @@ static bool retry_names(const struct tei_rail_extra *x, uint64_t off,
 }
 
 static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
-					uint64_t addr, uint64_t len)
+					uint64_t addr, uint64_t len,
+					bool reads)
 {
 	struct rail_slice *s;
 
 	tei_list_foreach(s, &peer->retry, struct rail_slice, link)
-		if (!s->rkey && retry_names(s->extra, s->off, s->len,
-					    s->remote, addr, len))
+		if (!s->rkey && (reads || !s->read) &&
+		    retry_names(s->extra, s->off, s->len, s->remote, addr, len))
 			return s;
 	return NULL;
 }
 
 static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
-			       uint64_t len, const struct tei_err *err,
+			       uint64_t len, bool reads,
+			       const struct tei_err *err,
 			       struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *t, *next;
 
 	tei_list_foreach_safe(t, next, queue, struct tei_rail_task, queue_link)
-		if (!t->keys_checked &&
+		if (!t->keys_checked && (reads || !t->read) &&
 		    (t->whole_length ?
 		     retry_names(NULL, 0, t->whole_length, t->whole, addr,
 				 len) :
@@ -154,28 +156,49 @@ static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
 				      done);
 }
 
+/* Writes that wait for the key of [addr, len) fail, and reads if said so. err
+ * has code, text and hint. */
+static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
+			 uint64_t len, bool reads, struct tei_err *err,
+			 struct rail_done *done) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+	uint32_t left;
+
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
+	if (tei_log_permit(&peer->err_limit, &left))
+		TEI_WARN("rail", "%s: %s", peer->name, err->text);
+	while ((s = retry_keyless(peer, addr, len, reads)))
+		rail_slice_fail(s, err->code, err->text, done);
+	retry_fail_keyless(&peer->small, addr, len, reads, err, done);
+	retry_fail_keyless(&peer->queue, addr, len, reads, err, done);
+}
+
 void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		       int code, struct rail_done *done)
 {
-	struct rail_slice *s;
-	struct tei_err err;
-	uint32_t left;
+	struct tei_err err = { .code = code };
 
-	memset(&err, 0, sizeof(err));
-	err.code = code;
-	err.when_ns = tei_now_ns();
-	snprintf(err.peer, sizeof(err.peer), "%.95s", peer->name);
 	snprintf(err.text, sizeof(err.text),
 		 "0x%llx, %llu bytes: not inside remotely accessible memory of "
 		 "the peer",
 		 (unsigned long long)addr, (unsigned long long)len);
 	snprintf(err.hint, sizeof(err.hint),
 		 "target_offset is an absolute address of the target process; for memory of its GPUs, open the segment after that was registered");
-	if (tei_log_permit(&peer->err_limit, &left))
-		TEI_WARN("rail", "%s: %s", peer->name, err.text);
-	while ((s = retry_keyless(peer, addr, len)))
-		rail_slice_fail(s, code, err.text, done);
-	retry_fail_keyless(&peer->small, addr, len, &err, done);
-	retry_fail_keyless(&peer->queue, addr, len, &err, done);
+	retry_refuse(peer, addr, len, true, &err, done);
 	rail_peer_activate(peer);
+}
+
+void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
+			  uint64_t len, struct rail_done *done)
+{
+	struct tei_err err = { .code = TEI_ERR_NOT_REGISTERED };
+
+	snprintf(err.text, sizeof(err.text),
+		 "0x%llx, %llu bytes: registered there for reading only",
+		 (unsigned long long)addr, (unsigned long long)len);
+	snprintf(err.hint, sizeof(err.hint),
+		 "the target could not write all of that buffer when it registered it, see mprotect(2)");
+	retry_refuse(peer, addr, len, false, &err, done);
 }

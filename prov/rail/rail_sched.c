@@ -33,14 +33,15 @@ static int sched_check_extra(struct tei_rail_dp *dp, struct tei_rail_task *t,
 
 	*mr = NULL;
 	if (t->extra->nlocal) {
-		ret = rail_piece_check(dp, t->extra);
+		ret = rail_piece_check(dp, t->extra, t->read);
 		*mr = t->extra->piece[0].mr;
 		return ret;
 	}
 	if (!t->local)
 		return 0;
 	*mr = rail_mr_find(dp, t->local, t->length);
-	return *mr ? 0 : TEI_ERR_NOT_REGISTERED;
+	return *mr && !(t->read && (*mr)->read_only) ? 0 :
+						       TEI_ERR_NOT_REGISTERED;
 }
 
 static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
@@ -63,7 +64,7 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 					  tasks[i]->length);
 		if (!mr)
 			mr = dp->anywhere;
-		if (!mr)
+		if (!mr || (tasks[i]->read && mr->read_only))
 			return TEI_ERR_NOT_REGISTERED;
 		tasks[i]->mr = mr;
 	}

@@ -27,8 +27,10 @@ void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *slice,
 void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* --- rail_piece.c: tasks of several pieces ------------------------------- */
-/* Finds the regions of the local pieces. 0 or TEI_ERR_NOT_REGISTERED. */
-int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *extra)
+/* Finds the regions of the local pieces, for reading into them or writing from
+ * them. 0 or TEI_ERR_NOT_REGISTERED. */
+int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *extra,
+		     bool read)
 	TEI_REQUIRES(rail_sched_held);
 /* Holds the regions of all local pieces but the first. */
 void rail_piece_hold(struct tei_rail_extra *extra)
@@ -41,10 +43,10 @@ const uint8_t *rail_piece_ranks(const struct tei_rail_extra *extra,
 /* local and remote of the slice's first byte. */
 void rail_piece_aim(struct rail_slice *slice);
 /* Whether the keys of all remote pieces with bytes of [off, off + len) are
- * there; the first that is not is asked for. */
+ * there, for reading or for writing; the first that is not is asked for. */
 bool rail_piece_keys(struct tei_rail_peer *peer,
 		     const struct tei_rail_extra *extra, uint64_t off,
-		     uint64_t len) TEI_REQUIRES(rail_sched_held);
+		     uint64_t len, bool read) TEI_REQUIRES(rail_sched_held);
 /* Whether one of those holds [addr, addr + alen). */
 bool rail_piece_names(const struct tei_rail_extra *extra, uint64_t off,
 		      uint64_t len, uint64_t addr, uint64_t alen);

@@ -31,7 +31,8 @@ static void sched_reg(struct test_plane *p, void *mem, uint64_t len)
 	struct tei_rail_mr *mr;
 	struct tei_err err;
 
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, len, "*", true, &err,
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, len, "*",
+					      TEI_RAIL_REMOTE, &err,
 					      &mr), 0);
 }
 

@@ -245,7 +245,7 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 static bool slice_find_keys(struct tei_rail_peer *peer, struct rail_slice *s)
 	TEI_REQUIRES(rail_sched_held)
 {
-	if (!rail_piece_keys(peer, s->extra, s->off, s->len))
+	if (!rail_piece_keys(peer, s->extra, s->off, s->len, s->read))
 		return false;
 	s->rkey = rail_key_find(peer, s->remote);
 	if (!s->rkey)
@@ -265,7 +265,7 @@ static bool slice_find_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	s->rkey = NULL;
 	if (s->extra)
 		return slice_find_keys(peer, s);
-	if (!rail_key_covers_or_want(peer, s->remote, s->len))
+	if (!rail_key_covers_or_want(peer, s->remote, s->len, s->read))
 		return false;
 	s->rkey = rail_key_find(peer, s->remote);
 	s->rkey->slices++;
@@ -334,8 +334,9 @@ static bool slice_keys_ready(struct tei_rail_peer *peer,
 	if (t->keys_checked)
 		return true;
 	t->keys_checked = t->whole_length ?
-		rail_key_covers_or_want(peer, t->whole, t->whole_length) :
-		rail_key_covers_or_want(peer, t->remote, t->length);
+		rail_key_covers_or_want(peer, t->whole, t->whole_length,
+					t->read) :
+		rail_key_covers_or_want(peer, t->remote, t->length, t->read);
 	return t->keys_checked;
 }
 
@@ -352,7 +353,7 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	uint64_t fit;
 
 	if (!t->keys_checked &&
-	    !rail_piece_keys(peer, t->extra, 0, t->length))
+	    !rail_piece_keys(peer, t->extra, 0, t->length, t->read))
 		return NULL;
 	t->keys_checked = true;
 	if (!slice_may_take(rail, peer, t))

@@ -191,10 +191,10 @@ void test_pair_open(struct test_pair *pair)
 	test_plane_open(&pair->from, "127.0.0.1");
 	test_plane_open(&pair->to, "127.0.0.2");
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(pair->from.dp, pair->src,
-					      sizeof(pair->src), "*", true,
+					      sizeof(pair->src), "*", TEI_RAIL_REMOTE,
 					      &err, &mr), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(pair->to.dp, pair->dst,
-					      sizeof(pair->dst), "*", true,
+					      sizeof(pair->dst), "*", TEI_RAIL_REMOTE,
 					      &err, &mr), 0);
 	pair->peer = test_plane_peer(&pair->from, &pair->to);
 	CU_ASSERT_EQUAL_FATAL(test_run(pair->from.dp, pair->peer, false,

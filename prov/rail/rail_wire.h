@@ -3,12 +3,12 @@
 #define TEI_PROV_RAIL_RAIL_WIRE_H
 
 /*
- * The peer protocol on the wire, version 2. One message per FI_MSG, at most
+ * The peer protocol on the wire, version 3. One message per FI_MSG, at most
  * RAIL_MSG_MAX bytes. All numbers are little-endian and unaligned; every
  * message begins with this header (sizes in bytes):
  *
  *	magic	4	"MRP1"
- *	version	1	2
+ *	version	1	3
  *	type	1	enum rail_msg_type
  *	flags	2	RAIL_WIRE_…
  *	length	4	of the whole message
@@ -31,9 +31,9 @@
  *		is refused
  *	KEY_REQ	address 8, length 8
  *	KEY_REP	address 8, length 8, code 4, epoch 4, regions 2, per region:
- *		base 8, length 8, id 8, keys 2, per key: rail 1, its rank 1
- *		(0: near that memory), offset of base in what that rail
- *		registered 8, key bytes
+ *		base 8, length 8, id 8, access 1 (flags), keys 2, per key:
+ *		rail 1, its rank 1 (0: near that memory), offset of base in
+ *		what that rail registered 8, key bytes
  *	FENCE	rail 2, gen 4
  *	FENCED	rail 2, asked gen 4, gen now 4, format 4, protocol 4, protocol
  *		version 4, address bytes (empty: the rail is closed)
@@ -56,7 +56,7 @@
 #include <string.h>
 
 #define RAIL_WIRE_MAGIC		0x3150524du	/* "MRP1" */
-#define RAIL_WIRE_VERSION	2
+#define RAIL_WIRE_VERSION	3
 #define RAIL_WIRE_HEADER	56
 #define RAIL_WIRE_FLAGS_AT	6
 #define RAIL_WIRE_MAC_AT	40
@@ -74,6 +74,9 @@
 /* How a rail's keys are used. */
 #define RAIL_WIRE_VIRT_ADDR	1u		/* with addresses */
 #define RAIL_WIRE_GEN_KEYS	2u		/* a new gen has new ones */
+
+/* Access to a region. */
+#define RAIL_WIRE_READ_ONLY	1u		/* not to be written */
 
 /* A bounded cursor, for reading or writing. bad sticks; reads give 0. */
 struct rail_wire {

@@ -191,10 +191,13 @@ void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo);
 /*
  * Registers [addr, addr + len) on every rail, now and later. -7 for any
  * overlap, also while that one is still being registered. location: text of
- * tei_topo. *mr is the data plane's.
+ * tei_topo. access: what follows, 0: for local tasks only. *mr is the data
+ * plane's.
  */
+#define TEI_RAIL_REMOTE		1u	/* peers may read and write it */
+#define TEI_RAIL_READ_ONLY	2u	/* nobody may write it */
 int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
-		    const char *location, bool remote, struct tei_err *err,
+		    const char *location, uint32_t access, struct tei_err *err,
 		    struct tei_rail_mr **mr);
 
 /*

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/* Memory that its process cannot write: peers and local writes read it, what
+ * would write it is refused, and the process lives on. */
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "fabtests/functional/ft_bad_input.h"
+#include "fabtests/functional/fx.h"
+
+#define RO_HALF (256 * FX_KIB)
+
+struct ro_rig {
+	transfer_engine_t engine;
+	const char *transport;
+	struct fx_buf mem;
+	struct fx_peer target;	/* [0, half) writable, [half, 2 half) not */
+	segment_id_t seg;
+	unsigned char *own;	/* registered, not writable */
+};
+
+/* A request of n pieces at the target, from or to our memory's start. */
+static int ro_submit(struct ro_rig *rig, uint32_t opcode,
+		     const struct te_remote *remote, uint32_t n,
+		     struct te_error *err)
+{
+	struct te_local local = { .addr = rig->mem.p };
+	struct te_request r = {
+		.opcode = opcode, .target_id = rig->seg, .local = &local,
+		.local_count = 1, .remote = remote, .remote_count = n,
+	};
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		local.length += remote[i].length;
+	memset(err, 0, sizeof(*err));
+	return fx_submit(rig->engine, &r, err);
+}
+
+static bool ro_refused(struct ro_rig *rig, const struct te_remote *remote,
+		       uint32_t n)
+{
+	struct te_error err;
+	int status = ro_submit(rig, TE_WRITE, remote, n, &err);
+
+	ft_diag("%d, error %d: %s", status, err.code, err.text);
+	return status == STATUS_FAILED && err.code == -3 &&
+	       strstr(err.text, "for reading only");
+}
+
+static void ro_remote(struct ro_rig *rig)
+{
+	uint64_t ro = rig->target.mem.addr + RO_HALF;
+	struct te_remote in = { ro + 100, 64 }, last = { ro - 64, 128 };
+	struct te_remote both[2] = { { ro - 4096, 64 }, { ro + 4096, 64 } };
+	struct te_error err;
+
+	ft_ok(ro_refused(rig, &in, 1), "write_to_read_only_is_refused_%s",
+	      rig->transport);
+	ft_ok(fx_move(rig->engine, rig->seg, OPCODE_READ, rig->mem.p, ro,
+		      RO_HALF, 0) &&
+	      fx_buf_check(&rig->mem, 0, RO_HALF, 1),
+	      "read_of_read_only_completes_%s", rig->transport);
+	ft_ok(ro_refused(rig, &in, 1) && ro_refused(rig, &last, 1) &&
+	      ro_refused(rig, both, 2),
+	      "write_is_refused_with_the_key_at_hand_%s", rig->transport);
+	ft_ok(ro_submit(rig, TE_READ, both, 2, &err) == STATUS_COMPLETED,
+	      "read_of_both_kinds_completes_%s", rig->transport);
+	ft_ok(fx_move(rig->engine, rig->seg, OPCODE_WRITE, rig->mem.p,
+		      ro - RO_HALF, RO_HALF, 0) &&
+	      fx_ask(&rig->target, "rails") > 0 &&
+	      fx_buf_check(&rig->target.mem, RO_HALF, RO_HALF, 1),
+	      "the_target_lives_and_kept_its_bytes_%s", rig->transport);
+}
+
+static void ro_atomic(struct ro_rig *rig)
+{
+	struct te_remote number = { rig->target.mem.addr + RO_HALF, 8 };
+	struct te_request r = {
+		.opcode = TE_ATOMIC_ADD, .target_id = rig->seg, .operand = 1,
+		.remote = &number, .remote_count = 1,
+	};
+	struct te_error err = { 0 };
+
+	ft_ok(fx_submit(rig->engine, &r, &err) == STATUS_FAILED &&
+	      err.code == -3, "atomic_on_read_only_is_refused_%s",
+	      rig->transport);
+}
+
+static void ro_local(struct ro_rig *rig)
+{
+	uint64_t there = rig->target.mem.addr;
+	struct transfer_request req = { OPCODE_READ, rig->own, rig->seg, there,
+					64 };
+	batch_id_t id = allocateBatchID(rig->engine, 1);
+
+	ft_ok(fx_move(rig->engine, rig->seg, OPCODE_WRITE, rig->own, there,
+		      RO_HALF, 0) &&
+	      !memcmp(rig->own, rig->target.mem.p, RO_HALF),
+	      "write_from_read_only_completes_%s", rig->transport);
+	ft_ok(submitTransfer(rig->engine, id, &req, 1) == 3,
+	      "read_into_read_only_is_3_%s", rig->transport);
+	freeBatchID(rig->engine, id);
+}
+
+static bool ro_start(struct ro_rig *rig)
+{
+	char transport[32];
+
+	snprintf(transport, sizeof(transport), "transport=%s", rig->transport);
+	rig->engine = fx_engine(rig->transport);
+	rig->mem = fx_buf_map(RO_HALF, -1);
+	rig->own = mmap(NULL, RO_HALF, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (!rig->engine || rig->own == MAP_FAILED ||
+	    !fx_register(rig->engine, &rig->mem) ||
+	    !fx_peer_start(&rig->target, 2 * RO_HALF, transport, NULL))
+		return false;
+	memset(rig->own, 0x5a, RO_HALF);
+	mprotect(rig->own, RO_HALF, PROT_READ);
+	fx_buf_fill(&rig->target.mem, 0, RO_HALF, 1);
+	fx_buf_fill(&rig->target.mem, RO_HALF, RO_HALF, 1);
+	rig->seg = openSegment(rig->engine, rig->target.name);
+	return rig->seg >= 0 &&
+	       !registerLocalMemory(rig->engine, rig->own, RO_HALF, "*", 0) &&
+	       !fx_ask(&rig->target, "protect %llu %llu", RO_HALF, RO_HALF) &&
+	       !fx_ask(&rig->target, "reg 0 %llu 1", RO_HALF) &&
+	       !fx_ask(&rig->target, "reg %llu %llu 1", RO_HALF, RO_HALF);
+}
+
+static void ro_transport(const char *transport)
+{
+	struct ro_rig rig = { .transport = transport };
+
+	if (!ft_ok(ro_start(&rig), "read_only_target_starts_%s", transport))
+		return;
+	ro_remote(&rig);
+	ro_atomic(&rig);
+	ro_local(&rig);
+	ft_ok(fx_peer_stop(&rig.target), "read_only_target_ends_%s", transport);
+	fx_peer_drop(&rig.target);
+	destroyTransferEngine(rig.engine);
+	fx_buf_unmap(&rig.mem);
+	munmap(rig.own, RO_HALF);
+}
+
+void bad_read_only(void)
+{
+	ro_transport("tcp");
+	ro_transport("shm");
+}
