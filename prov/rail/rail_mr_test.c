@@ -828,6 +828,45 @@ static void test_the_error_names_the_limit_and_its_value(void)
 	mr_end(&rig);
 }
 
+#define MR_DRAWS 128	/* a bit of a random key is the same in all: 2^-127 */
+
+/* Keys of one region after the other; the size of the rail's keys. */
+static size_t mr_draw_keys(struct mr_rig *rig, uint64_t key[MR_DRAWS])
+{
+	struct tei_rail_dp *dp = rig->from.dp;
+	size_t i;
+
+	for (i = 0; i < MR_DRAWS; i++) {
+		CU_ASSERT_EQUAL_FATAL(mr_reg(&rig->from, rig->src, 4096), 0);
+		CU_ASSERT_EQUAL(tei_rail_mr_key(dp, rig->src, 0, &key[i]), 0);
+		CU_ASSERT_EQUAL(tei_rail_mr_dereg(dp, rig->src, 0, NULL), 0);
+	}
+	return rail_at(dp, 0)->info->domain_attr->mr_key_size;
+}
+
+/* What is counted, or drawn near what was drawn before, has bits that stay. */
+static void test_every_bit_of_a_key_changes(void)
+{
+	uint64_t key[MR_DRAWS], ones = 0, zeros = 0, all = UINT64_MAX;
+	struct mr_rig rig;
+	size_t size, i;
+
+	mr_init(&rig);
+	mr_use_sockets(&rig);
+	mr_begin(&rig, 0);
+	CU_ASSERT_FALSE(rail_at(rig.from.dp, 0)->mr_mode & FI_MR_PROV_KEY);
+	size = mr_draw_keys(&rig, key);
+	if (size && size < sizeof(all))
+		all = (UINT64_C(1) << (8 * size)) - 1;
+	for (i = 0; i < MR_DRAWS; i++) {
+		ones |= key[i];
+		zeros |= ~key[i];
+	}
+	CU_ASSERT_EQUAL(ones, all);
+	CU_ASSERT_EQUAL(zeros & all, all);
+	mr_end(&rig);
+}
+
 const struct tei_test_case rail_mr_cases[] = {
 	{ "far_rails_help_when_near_ones_are_full",
 	  test_far_rails_help_when_near_ones_are_full },
@@ -835,6 +874,7 @@ const struct tei_test_case rail_mr_cases[] = {
 	  test_far_rails_keep_off_while_near_ones_have_room },
 	{ "far_rails_stand_in_when_near_ones_are_down",
 	  test_far_rails_stand_in_when_near_ones_are_down },
+	{ "every_bit_of_a_key_changes", test_every_bit_of_a_key_changes },
 	{ "near_rails_are_registered_on_first",
 	  test_near_rails_are_registered_on_first },
 	{ "a_large_region_is_on_all_rails_or_on_none",
