@@ -125,9 +125,6 @@ int main(int argc, char **argv)
 			strerror(errno));
 		return INFO_EXIT_USAGE;
 	}
-	/* only children tell what the library logs */
-	setenv("MC_LOG_LEVEL", getenv("MC_LOG_LEVEL") ? getenv("MC_LOG_LEVEL") :
-							"warn", 1);
 	if (info.opts.watch)
 		return main_flush(info_watch(&info.opts));
 	return main_flush(info.opts.svg ? info_svg(&info) : main_report(&info));

@@ -124,6 +124,8 @@ struct info {
 /* --- te_info_options.c --------------------------------------------------- */
 /* 0, or INFO_EXIT_USAGE with a line on stderr that says what is wrong. */
 int info_parse(int argc, char **argv, struct info_opts *opts);
+/* The family of an IP address and its 4 or 16 bytes, or 0: it is none. */
+int info_address(const char *text, uint8_t bytes[16]);
 void info_help(void);
 
 /* --- te_info_doc.c ------------------------------------------------------- */

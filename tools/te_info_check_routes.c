@@ -198,12 +198,7 @@ static void routes_peer(struct info *info, const char *peer)
 	int family;
 	cJSON *f;
 
-	family = inet_pton(AF_INET, peer, dst) == 1 ? AF_INET :
-		 inet_pton(AF_INET6, peer, dst) == 1 ? AF_INET6 : 0;
-	if (!family) {
-		info_unseen(info, "peer", "%s is no IP address", peer);
-		return;
-	}
+	family = info_address(peer, dst);
 	for (size_t i = 0; i < info->n_nets; i++)
 		if (info->nets[i].rail && info->nets[i].family == family)
 			any |= routes_reach(info, &info->nets[i], dst, peer);

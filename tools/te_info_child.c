@@ -216,8 +216,6 @@ void info_child_setup(const struct info_opts *opts)
 		setenv("MOONRAIL_DEVICES", opts->device_name, 1);
 	if (opts->provider)
 		setenv("MOONRAIL_PROVIDER", opts->provider, 1);
-	if (!getenv("MC_LOG_LEVEL"))
-		setenv("MC_LOG_LEVEL", "warn", 1);
 }
 
 transfer_engine_t info_child_engine(const struct info_opts *opts,

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_num.h"
 #include "tools/te_info.h"
@@ -184,6 +188,52 @@ static int options_refuse(const char *why)
 	return INFO_EXIT_USAGE;
 }
 
+int info_address(const char *text, uint8_t bytes[16])
+{
+	return inet_pton(AF_INET, text, bytes) == 1 ? AF_INET :
+	       inet_pton(AF_INET6, text, bytes) == 1 ? AF_INET6 : 0;
+}
+
+static int options_check_peers(const char *peers)
+{
+	char *list = strdup(peers), *save = NULL, *peer;
+	uint8_t bytes[16];
+	int ret = 0, n = 0;
+
+	if (!list)
+		return options_refuse("no memory for the addresses of --peer");
+	for (peer = strtok_r(list, ", ", &save); peer && !ret;
+	     peer = strtok_r(NULL, ", ", &save), n++)
+		if (!info_address(peer, bytes)) {
+			fprintf(stderr, "te_info: --peer=%s: no IP address\n",
+				peer);
+			ret = INFO_EXIT_USAGE;
+		}
+	free(list);
+	return ret || n ? ret : options_refuse("--peer names no address");
+}
+
+/* What is named has to be there: a slip is no finding. */
+static int options_check_there(const struct info_opts *opts)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/proc", opts->root);
+	if (*opts->root && access(path, X_OK)) {
+		fprintf(stderr, "te_info: --root=%s: %s: %s\n", opts->root,
+			path, strerror(errno));
+		return INFO_EXIT_USAGE;
+	}
+	snprintf(path, sizeof(path), "%s/proc/%llu", opts->root,
+		 (unsigned long long)opts->pid);
+	if (opts->pid && access(path, F_OK)) {
+		fprintf(stderr, "te_info: --pid=%llu: no such process\n",
+			(unsigned long long)opts->pid);
+		return INFO_EXIT_USAGE;
+	}
+	return opts->peers ? options_check_peers(opts->peers) : 0;
+}
+
 static int options_check(const struct info_opts *opts)
 {
 	static const char *const protocols[] = { "auto", "tcp", "rdma", "shm",
@@ -208,7 +258,7 @@ static int options_check(const struct info_opts *opts)
 	if (!opts->check && (opts->peers || opts->pid || opts->no_probe))
 		return options_refuse("--peer, --pid and --no_probe go with "
 				      "--check");
-	return 0;
+	return options_check_there(opts);
 }
 
 int info_parse(int argc, char **argv, struct info_opts *opts)

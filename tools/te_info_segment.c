@@ -92,14 +92,16 @@ static void segment_doc(const struct tei_meta_desc *d, cJSON *doc)
 
 /* --- its owner ----------------------------------------------------------- */
 
+/* cure: "" is that of a process that is gone. */
 static void segment_owner_bad(struct info *info, const char *name,
-			      const char *what)
+			      const char *what, const char *cure)
 {
 	cJSON *f = info_find(info, INFO_BAD, "segment_owner", name);
 
 	info_what(f, "%s", what);
 	info_why(f, "transfers to this segment fail or wait for their time-out");
-	info_cure(f, "start its process again; what a dead one published goes with its session");
+	info_cure(f, "%s", *cure ? cure :
+		  "start its process again; what a dead one published goes with its session");
 }
 
 static void segment_owner(struct info *info, struct tei_meta_store *store,
@@ -116,7 +118,7 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 				   endpoint, &err)) {
 		snprintf(text, sizeof(text), "its control channel is not known: %s",
 			 err.text);
-		segment_owner_bad(info, name, text);
+		segment_owner_bad(info, name, text, err.hint);
 		return;
 	}
 	info_text(o, "control_channel", "%s", endpoint);
@@ -124,16 +126,20 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 	if (tei_meta_ping(endpoint, tei_meta_store_secret(store),
 			  start + limit_ns, &incarnation, &err)) {
 		info_bool(o, "answers", false);
-		snprintf(text, sizeof(text), "its process does not answer at %s: %s",
+		info_bool(o, "refuses", err.prov_errno == TEI_META_DENIED);
+		snprintf(text, sizeof(text), "its process %s at %s: %s",
+			 err.prov_errno == TEI_META_DENIED ? "refuses us" :
+							     "does not answer",
 			 endpoint, err.text);
-		segment_owner_bad(info, name, text);
+		segment_owner_bad(info, name, text, err.hint);
 		return;
 	}
 	info_bool(o, "answers", true);
 	info_num(o, "answer_us", (double)(tei_now_ns() - start) / 1e3);
 	info_text(o, "incarnation", "0x%016" PRIx64, incarnation);
 	if (d->incarnation && incarnation != d->incarnation)
-		segment_owner_bad(info, name, "another process answers at its address: the descriptor is a dead one's");
+		segment_owner_bad(info, name, "another process answers at its address: the descriptor is a dead one's",
+				  "");
 	else
 		info_fine(info, "segment_owner", name, "its process answers at %s, in %.0f us",
 			  endpoint, info_get_num(o, "answer_us"));

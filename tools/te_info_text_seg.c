@@ -25,7 +25,8 @@ static void seg_owner(const cJSON *seg)
 	if (cJSON_IsTrue(seg_item(owner, "answers")))
 		printf(", answers in %.0f us", info_get_num(owner, "answer_us"));
 	else if (*at)
-		printf(", does not answer");
+		printf(", %s", cJSON_IsTrue(seg_item(owner, "refuses")) ?
+			       "refuses us" : "does not answer");
 	putchar('\n');
 }
 

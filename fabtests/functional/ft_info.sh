@@ -121,6 +121,17 @@ case_options()
 	run 3 'a number out of range' --peers=0 --check
 	run 3 'options that exclude each other' --svg --json
 	run 3 'a file that cannot be written' --output=/nonexistent/x
+	run 3 'a peer that is no address' --check --no_probe --peer=foo
+	grep -q 'peer=foo: no IP address' "$tmp/err"
+	ok $? 'which is said'
+	run 3 'one of two' --check --no_probe --peer=127.0.0.1,10.0.0.300
+	run 3 'a process that is not there' --check --no_probe --pid=999999999
+	grep -q 'pid=999999999: no such process' "$tmp/err"
+	ok $? 'which is said too'
+	run 3 'a root that is not there' --check --no_probe --root=/nonexistent
+	grep -q 'root=/nonexistent: .*No such file' "$tmp/err"
+	ok $? 'with the reason'
+	run 3 'a root without /proc' --check --no_probe --root="$tmp"
 	"$info" --help >/dev/full 2>/dev/null
 	[ $? -eq 3 ]
 	ok $? 'a full disk is an error'
@@ -424,6 +435,8 @@ case_segment()
 	done
 	name=$(head -n 1 "$tmp/target")
 	run 0 'a published segment' --segment="$name" --json
+	holds 'a setting that nobody made is a default' \
+		'[(s["value"], s["source"]) for s in r["settings"] if s["name"] == "MC_LOG_LEVEL"] == [("warn", "default")]'
 	holds 'its descriptor' \
 		'len(r["segment"]["devices"]) == 2 and r["segment"]["buffers"][0]["bytes"] == 1 << 20'
 	holds 'its owner answers' \
@@ -520,6 +533,26 @@ case_zookeeper()
 		--metadata_server=carrier-pigeon://x
 }
 
+# secret_owner SERVER: who lives and has a secret that te_info lacks.
+secret_owner()
+{
+	echo 'a secret that is long enough' >"$tmp/secret"
+	chmod 600 "$tmp/secret"
+	MOONRAIL_SECRET_FILE=$tmp/secret "$BUILD/bin/te_bench" --mode=target \
+		--protocol=tcp --local_server_name=keeper --buffer_size=1M \
+		--metadata_server="$1" >"$tmp/keeper" 2>"$tmp/keeper.err" &
+	keeper=$!
+	until [ -s "$tmp/keeper" ] || ! kill -0 "$keeper" 2>/dev/null; do
+		sleep 0.1
+	done
+	run 2 'a segment whose process has a secret' --segment=keeper --json \
+		--metadata_server="$1"
+	holds 'the secret is the cure, not a new start' \
+		'all("MOONRAIL_SECRET_FILE" in f["cure"] for f in r["findings"] if f["grade"] == "bad")'
+	kill -9 "$keeper"
+	wait "$keeper" 2>/dev/null
+}
+
 case_zookeeper_here()
 {
 	ip link set lo up
@@ -545,6 +578,7 @@ s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
 	run 2 'a segment that is not there' --segment=nobody --json \
 		--metadata_server=zookeeper://127.0.0.1:2181
 	holds 'is told' 'F("segment", "bad", "nobody")'
+	secret_owner zookeeper://127.0.0.1:2181
 	kill "$pid"
 }
 
