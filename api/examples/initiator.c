@@ -4,9 +4,13 @@
  *
  *	$ initiator 127.0.0.1:15023
  *	$ initiator storage-1 zookeeper://10.0.0.1:2181
+ *
+ * In a cluster a name belongs to one process: this one's is its host and pid,
+ * so that any number of them run at once.
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <moonrail.h>
 
@@ -89,6 +93,7 @@ static int connect_to(transfer_engine_t engine, const char *name)
 
 int main(int argc, char **argv)
 {
+	char host[64] = "", name[96] = "127.0.0.1";
 	transfer_engine_t engine;
 	int ret = 1;
 
@@ -96,9 +101,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: initiator SEGMENT [METADATA_SERVER]\n");
 		return 2;
 	}
+	if (argc > 2) {
+		gethostname(host, sizeof(host) - 1);
+		snprintf(name, sizeof(name), "%s-%ld", host, (long)getpid());
+	}
 	engine = createTransferEngine(argc > 2 ? argv[2] : "P2PHANDSHAKE",
-				      argc > 2 ? "initiator" : "127.0.0.1",
-				      "", 0, 1);
+				      name, "", 0, 1);
 	if (!engine)
 		return complain("createTransferEngine");
 	/* 0: for our own requests only, nothing is published. */

@@ -104,12 +104,13 @@ exchanged()
 	grep -q '^the target has "no name was needed"$' "$tmp/exchanged"
 }
 
-# A server on a port that is free; it says so by serving the target.
+# A server on a port that is free; it says so by serving the target. That has
+# a name that all initiators together must not want.
 cluster()
 {
 	tries=0
 	until [ -n "$server" ] && kill -0 "$server" 2>/dev/null &&
-	      start target "zookeeper://127.0.0.1:$port/examples" storage-1; do
+	      start target "zookeeper://127.0.0.1:$port/examples" initiator; do
 		end_waiting
 		tries=$((tries + 1))
 		[ "$tries" -lt 60 ] || return 1
@@ -121,7 +122,7 @@ cluster()
 		fi
 		sleep 0.5
 	done
-	"$examples/initiator" storage-1 \
+	"$examples/initiator" initiator \
 		"zookeeper://127.0.0.1:$port/examples" &&
 		finish 'begins with "hello from an initiator"'
 }
