@@ -84,6 +84,7 @@ fi
 
 bench_check_build || exit 1
 bench_begin
+[ "$form" = full ] || echo 'the whole set: make bench BENCH=full, an hour'
 for part in $parts; do
 	"part_$part"
 done
