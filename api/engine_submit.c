@@ -26,10 +26,13 @@ struct engine_group {
 	struct tei_local_op op[];
 };
 
+#define SUBMIT_CALL SIZE_MAX	/* no request's fault */
+
 static int submit_fail(size_t i, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The refusal as the thread's last error; not logged, it may be many. */
+/* The refusal, field and value, as the thread's last error; not logged, it may
+ * be many. */
 static int submit_fail(size_t i, int code, const char *fmt, ...)
 {
 	struct tei_err err;
@@ -39,7 +42,10 @@ static int submit_fail(size_t i, int code, const char *fmt, ...)
 	memset(&err, 0, sizeof(err));
 	err.code = code == 8 ? TEI_ERR_UNSUPPORTED : -code;
 	err.when_ns = tei_now_ns();
-	n = snprintf(err.text, sizeof(err.text), "te_submit, request %zu: ", i);
+	n = i == SUBMIT_CALL ?
+		    snprintf(err.text, sizeof(err.text), "te_submit: ") :
+		    snprintf(err.text, sizeof(err.text),
+			     "te_submit, request %zu: ", i);
 	va_start(ap, fmt);
 	vsnprintf(err.text + n, sizeof(err.text) - (size_t)n, fmt, ap);
 	va_end(ap);
@@ -54,65 +60,88 @@ static bool submit_bad_range(uint64_t addr, uint64_t length)
 	return !length || addr + (length - 1) < addr;
 }
 
-/* Sum of the lengths, or 0: a piece that makes no sense, or too much. */
-static uint64_t submit_local_bytes(const struct te_request *r)
+static int submit_fail_piece(size_t i, const char *side, uint32_t at,
+			     uint64_t addr, uint64_t length)
 {
-	uint64_t sum = 0;
-	uint32_t i;
-
-	for (i = 0; i < r->local_count; i++) {
-		if (!r->local[i].addr ||
-		    submit_bad_range((uintptr_t)r->local[i].addr,
-				     r->local[i].length) ||
-		    sum + r->local[i].length < sum)
-			return 0;
-		sum += r->local[i].length;
-	}
-	return sum;
+	return submit_fail(i, 1, "%s[%u], 0x%llx, %llu bytes: no range, or too much with those before it",
+			   side, at, (unsigned long long)addr,
+			   (unsigned long long)length);
 }
 
-static uint64_t submit_remote_bytes(const struct te_request *r)
+/* *sum: of the lengths. */
+static int submit_local_bytes(const struct te_request *r, size_t i,
+			      uint64_t *sum)
 {
-	uint64_t sum = 0;
-	uint32_t i;
+	const struct te_local *p = r->local;
+	uint32_t k;
 
-	for (i = 0; i < r->remote_count; i++) {
-		if (submit_bad_range(r->remote[i].addr, r->remote[i].length) ||
-		    sum + r->remote[i].length < sum)
-			return 0;
-		sum += r->remote[i].length;
-	}
-	return sum;
+	if (!r->local_count)
+		return submit_fail(i, 1, "local_count 0: no piece");
+	for (k = 0, *sum = 0; k < r->local_count; *sum += p[k++].length)
+		if (!p[k].addr ||
+		    submit_bad_range((uintptr_t)p[k].addr, p[k].length) ||
+		    *sum + p[k].length < *sum)
+			return submit_fail_piece(i, "local", k,
+						 (uintptr_t)p[k].addr,
+						 p[k].length);
+	return 0;
+}
+
+static int submit_remote_bytes(const struct te_request *r, size_t i,
+			       uint64_t *sum)
+{
+	const struct te_remote *p = r->remote;
+	uint32_t k;
+
+	if (!r->remote_count)
+		return submit_fail(i, 1, "remote_count 0: no piece");
+	for (k = 0, *sum = 0; k < r->remote_count; *sum += p[k++].length)
+		if (submit_bad_range(p[k].addr, p[k].length) ||
+		    *sum + p[k].length < *sum)
+			return submit_fail_piece(i, "remote", k, p[k].addr,
+						 p[k].length);
+	return 0;
 }
 
 static int submit_check_form(const struct te_request *r, size_t i)
 {
 	if (r->opcode > TE_ATOMIC_CAS)
-		return submit_fail(i, 1, "unknown opcode %u", r->opcode);
-	if (r->flags || r->reserved)
-		return submit_fail(i, 1, "unknown flags 0x%x",
-				   r->flags ? r->flags : r->reserved);
+		return submit_fail(i, 1, "opcode %u is unknown", r->opcode);
+	if (r->flags)
+		return submit_fail(i, 1, "flags 0x%x of the request: there are none yet",
+				   r->flags);
+	if (r->reserved)
+		return submit_fail(i, 1, "reserved is %u, not 0", r->reserved);
 	if (r->local_count > TE_PIECES_MAX || r->remote_count > TE_PIECES_MAX)
-		return submit_fail(i, 1, "%u local and %u remote pieces: at most %u",
+		return submit_fail(i, 1, "local_count %u, remote_count %u: at most %u",
 				   r->local_count, r->remote_count,
 				   TE_PIECES_MAX);
-	if ((r->local_count && !r->local) || (r->remote_count && !r->remote))
-		return submit_fail(i, 1, "pieces at NULL");
+	if (r->local_count && !r->local)
+		return submit_fail(i, 1, "local is NULL, local_count %u",
+				   r->local_count);
+	if (r->remote_count && !r->remote)
+		return submit_fail(i, 1, "remote is NULL, remote_count %u",
+				   r->remote_count);
 	if (r->compare && r->opcode != TE_ATOMIC_CAS)
-		return submit_fail(i, 1, "its opcode has no use for compare");
+		return submit_fail(i, 1, "compare is %llu, for which opcode %u has no use",
+				   (unsigned long long)r->compare, r->opcode);
 	return 0;
 }
 
 static int submit_check_pieces(const struct te_request *r, size_t i,
 			       uint64_t *length)
 {
-	uint64_t local = submit_local_bytes(r), remote = submit_remote_bytes(r);
+	uint64_t local = 0, remote = 0;
+	int ret;
 
 	if (r->operand)
-		return submit_fail(i, 1, "its opcode has no use for operand");
-	if (!local || !remote)
-		return submit_fail(i, 1, "no %s piece, or one that makes no sense",
-				   local ? "remote" : "local");
+		return submit_fail(i, 1, "operand is %llu, for which opcode %u has no use",
+				   (unsigned long long)r->operand, r->opcode);
+	ret = submit_local_bytes(r, i, &local);
+	if (!ret)
+		ret = submit_remote_bytes(r, i, &remote);
+	if (ret)
+		return ret;
 	if (local != remote)
 		return submit_fail(i, 1,
 				   "%llu bytes in local pieces, %llu in remote ones",
@@ -144,7 +173,9 @@ static int submit_check_atomic(const struct te_request *r, size_t i)
 				   (unsigned long long)r->local->length,
 				   r->local->addr);
 	if (width == 4 && (r->operand | r->compare) > UINT32_MAX)
-		return submit_fail(i, 1, "operand or compare has more than 32 bits");
+		return submit_fail(i, 1, "operand 0x%llx, compare 0x%llx: 32 bits are used",
+				   (unsigned long long)r->operand,
+				   (unsigned long long)r->compare);
 	return 0;
 }
 
@@ -419,6 +450,29 @@ static int submit_route(struct engine *e, struct engine_task *t,
 	return target->peer ? submit_atomic_rail(t, r, target) : 8;
 }
 
+/* What was wrong with a request whose form is fine. */
+static int submit_explain(struct engine *e, const struct te_request *r,
+			  size_t i, int code)
+{
+	const struct te_local *p;
+	uint32_t k;
+
+	if (code == 1 && r->target_id != LOCAL_SEGMENT &&
+	    !engine_segment_find(e, r->target_id))
+		return submit_fail(i, code, "target_id %d is no open segment",
+				   r->target_id);
+	for (k = 0; code == 3 && k < r->local_count; k++) {
+		p = &r->local[k];
+		if (tei_local_region_check(e->local, p->addr, p->length))
+			return submit_fail(i, code, "local[%u], %p, %llu bytes: not inside registered memory",
+					   k, p->addr,
+					   (unsigned long long)p->length);
+	}
+	return submit_fail(i, code, "%s", tei_err_name(code == 8 ?
+						       TEI_ERR_UNSUPPORTED :
+						       -code));
+}
+
 static int submit_one(struct engine *e, struct engine_task *t,
 		      const struct te_request *r, size_t i,
 		      struct engine_target *target)
@@ -443,11 +497,7 @@ static int submit_one(struct engine *e, struct engine_task *t,
 		ret = submit_plain(e, t, r, target);
 	else
 		ret = submit_route(e, t, r, target);
-	if (!ret)
-		return 0;
-	return submit_fail(i, ret, "%s", tei_err_name(ret == 8 ?
-						      TEI_ERR_UNSUPPORTED :
-						      -ret));
+	return ret ? submit_explain(e, r, i, ret) : 0;
 }
 
 /* A later library's longer struct is fine while it asks for nothing new. */
@@ -462,6 +512,35 @@ static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 		if (p[k])
 			return false;
 	return true;
+}
+
+static bool submit_registered(struct engine *e, const struct te_request *r)
+{
+	uint32_t k;
+
+	for (k = 0; k < r->local_count; k++)
+		if (tei_local_region_check(e->local, r->local[k].addr,
+					   r->local[k].length))
+			return false;
+	return true;
+}
+
+/* None of the n was started; the rails name no request. */
+static int submit_fail_start(struct engine *e, const void *reqs,
+			     size_t elem_size, size_t n, int code)
+{
+	struct te_request r;
+	size_t i;
+
+	for (i = 0; code == 3 && i < n; i++)
+		if (submit_read(reqs, elem_size, i, &r) &&
+		    !submit_registered(e, &r))
+			return submit_explain(e, &r, i, code);
+	if (code == 3)
+		return submit_fail(SUBMIT_CALL, code, "a request reads into memory that is registered for reading only");
+	return submit_fail(SUBMIT_CALL, code, "%s",
+			   tei_err_name(code == 8 ? TEI_ERR_UNSUPPORTED :
+						    -code));
 }
 
 /* Tasks that were prepared and will not start. */
@@ -487,8 +566,9 @@ static int submit_locked(struct engine *e, struct engine_batch *b,
 	int ret = 0;
 
 	if (n > b->size - b->count)
-		return submit_fail(b->size - b->count, 2,
-				   "no room in the batch");
+		return submit_fail(SUBMIT_CALL, 2,
+				   "count %zu: the batch has room for %u", n,
+				   b->size - b->count);
 	for (i = 0; i < n; i++) {
 		ret = submit_read(reqs, elem_size, i, &r) ?
 		      submit_one(e, &tasks[i], &r, i, &target) :
@@ -499,9 +579,7 @@ static int submit_locked(struct engine *e, struct engine_batch *b,
 	if (!ret) {
 		ret = engine_batch_start(e, b, n);
 		if (ret)
-			submit_fail(0, ret, "and those with it: %s",
-				    tei_err_name(ret == 8 ?
-						 TEI_ERR_UNSUPPORTED : -ret));
+			submit_fail_start(e, reqs, elem_size, n, ret);
 	}
 	if (ret)
 		submit_undo(tasks, i);
@@ -519,12 +597,13 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 	if (!e)
 		return 1;
 	if (!reqs || !count)
-		return submit_fail(0, 1, "there is none");
+		return submit_fail(SUBMIT_CALL, 1, reqs ? "count is 0" :
+							  "reqs is NULL");
 	if (elem_size < sizeof(*reqs) || elem_size > SUBMIT_ELEM_MAX)
-		return submit_fail(0, 1, "element size %zu: at least %zu",
-				   elem_size, sizeof(*reqs));
+		return submit_fail(SUBMIT_CALL, 1, "elem_size %zu: from %zu to %u",
+				   elem_size, sizeof(*reqs), SUBMIT_ELEM_MAX);
 	if (flags)
-		return submit_fail(0, 1, "unknown flags 0x%llx",
+		return submit_fail(SUBMIT_CALL, 1, "flags 0x%llx of the call: there are none yet",
 				   (unsigned long long)flags);
 	b = engine_batch_lock(e, batch_id);
 	if (!b)

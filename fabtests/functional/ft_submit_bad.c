@@ -2,6 +2,7 @@
 
 /* te_submit and what makes no sense: a code, a text, and nothing is taken. */
 
+#include <stdio.h>
 #include <string.h>
 
 #include "fabtests/functional/ft_submit.h"
@@ -25,6 +26,52 @@ static bool bad_refused(struct submit_rig *rig, batch_id_t id,
 		return true;
 	ft_diag("%s: %d, %d %s", c->name, ret, err.code, err.text);
 	return false;
+}
+
+/* One that is refused and whose text names the field and its value. */
+static bool bad_names(struct submit_rig *rig, const struct te_request *req,
+		      uint64_t flags, const char *says)
+{
+	batch_id_t id = allocateBatchID(rig->engine, 1);
+	struct te_error err = { 0 };
+	bool good = te_submit(rig->engine, id, req, sizeof(*req), 1, flags) &&
+		    !te_last_error(&err, sizeof(err)) &&
+		    strstr(err.text, says);
+
+	ft_diag("%s", err.text);
+	freeBatchID(rig->engine, id);
+	return good;
+}
+
+static void bad_texts(struct submit_rig *rig)
+{
+	struct te_local in = { rig->mem.p, 8 }, out = { &in, 8 };
+	struct te_remote there = { rig->target.mem.addr, 8 };
+	struct te_request good = {
+		.opcode = TE_WRITE, .target_id = rig->seg, .local = &in,
+		.local_count = 1, .remote = &there, .remote_count = 1,
+	};
+	struct te_request r = good;
+	char text[96];
+
+	r.target_id = 4711;
+	ft_ok(bad_names(rig, &r, 0, "request 0: target_id 4711"),
+	      "te_submit_names_the_target_%s", rig->way);
+	r = good;
+	r.local = &out;
+	snprintf(text, sizeof(text), "request 0: local[0], %p, 8 bytes",
+		 out.addr);
+	ft_ok(bad_names(rig, &r, 0, text), "te_submit_names_the_address_%s",
+	      rig->way);
+	r = good;
+	r.flags = 4;
+	ft_ok(bad_names(rig, &r, 0, "flags 0x4 of the request") &&
+	      bad_names(rig, &good, 4, "flags 0x4 of the call"),
+	      "te_submit_tells_whose_flags_%s", rig->way);
+	r = good;
+	r.operand = 77;
+	ft_ok(bad_names(rig, &r, 0, "operand is 77"),
+	      "te_submit_names_operand_%s", rig->way);
 }
 
 static void bad_requests(struct submit_rig *rig)
@@ -244,6 +291,7 @@ static void no_rail(void)
 void submit_bad(struct submit_rig *rig)
 {
 	bad_requests(rig);
+	bad_texts(rig);
 	bad_calls(rig);
 	stale_handles(rig);
 	longer_elements(rig);
