@@ -331,10 +331,10 @@ static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
 	rail_sched_enter(dp);
 	if (ret) {
 		atomic_unsend(peer, &done);
-		a->next_ns = now + (ret == -FI_EAGAIN ? RAIL_CTL_RETRY_NS :
-							RAIL_CTL_RESEND_NS);
+		a->next_ns = ret == -FI_EAGAIN ? rail_ctl_again(peer, now) :
+						 now + RAIL_CTL_RESEND_NS;
 	} else if (again || !a->since_ns) {
-		a->next_ns = rail_ctl_sent(ret, now, &a->tries);
+		a->next_ns = rail_ctl_sent(peer, ret, now, &a->tries);
 	}
 	if (!a->since_ns)
 		a->since_ns = now;
@@ -595,7 +595,7 @@ static uint64_t atomic_serve(struct tei_rail_peer *peer, uint64_t now,
 	len = atomic_compose_answer(peer, buf);
 	rail_sched_leave(dp);
 	if (rail_msg_send(peer, buf, len, 0) == -FI_EAGAIN)
-		return now + RAIL_CTL_RETRY_NS;
+		return rail_ctl_again(peer, now);
 	/* lost or sent: he who misses it asks again */
 	rail_sched_enter(dp);
 	for (i = 0; i < b->nowed; i++)

@@ -6,6 +6,7 @@
 #include "prov/rail/rail_ctl.h"
 
 #define CTL_RESEND_MAX_NS (250 * TEI_NS_PER_MS)
+#define CTL_AGAIN_MAX_NS  (50 * TEI_NS_PER_MS)
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
 
@@ -23,13 +24,25 @@ uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* The result of a send, as the time to come again; *tries counts. */
-uint64_t rail_ctl_sent(int ret, uint64_t now, uint32_t *tries)
+/*
+ * The longer it has taken, the less is lost by another pause; where hundreds
+ * connect to one process, their attempts would take the time that it needs.
+ */
+uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
 {
-	if (ret == -FI_EAGAIN && *tries == 0)
-		return now + RAIL_CTL_RETRY_NS;
+	uint64_t wait = p->again_ns ? (now - p->again_ns) / 4 : 0;
+
+	if (wait < RAIL_CTL_RETRY_NS)
+		wait = RAIL_CTL_RETRY_NS;
+	return now + (wait < CTL_AGAIN_MAX_NS ? wait : CTL_AGAIN_MAX_NS);
+}
+
+/* The result of a send, as the time to come again; *tries counts. */
+uint64_t rail_ctl_sent(const struct tei_rail_peer *p, int ret, uint64_t now,
+		       uint32_t *tries)
+{
 	if (ret == -FI_EAGAIN)
-		return now + 5 * RAIL_CTL_RETRY_NS;
+		return rail_ctl_again(p, now);
 	(*tries)++;
 	return ctl_resend(now, *tries);
 }

@@ -11,14 +11,17 @@
 
 #include "prov/rail/rail_int.h"
 
-#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS		/* -FI_EAGAIN */
+#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS		/* -FI_EAGAIN, at first */
 #define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
 
 /* --- rail_ctl.c ---------------------------------------------------------- */
 /* The earlier of two times to come again, where 0 is never. */
 uint64_t rail_ctl_sooner(uint64_t a, uint64_t b);
+/* When to try again what gave -FI_EAGAIN. */
+uint64_t rail_ctl_again(const struct tei_rail_peer *peer, uint64_t now);
 /* The result of a send, as the time to come again; *tries counts. */
-uint64_t rail_ctl_sent(int ret, uint64_t now, uint32_t *tries);
+uint64_t rail_ctl_sent(const struct tei_rail_peer *peer, int ret, uint64_t now,
+		       uint32_t *tries);
 /* sched is held. */
 void rail_ctl_awake(struct tei_rail_peer *peer);
 /* A request has had no answer for a while: is it still the same process? */

@@ -29,7 +29,7 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 	rail_wire_put(&w, f.gen, 4);
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, f.tries);
-	f.next_ns = rail_ctl_sent(ret, now, &f.tries);
+	f.next_ns = rail_ctl_sent(p, ret, now, &f.tries);
 	f.since_ns = f.since_ns ? f.since_ns : now;
 	rail_ctl_unanswered(p, now, f.since_ns);
 	rail_sched_enter(p->dp);
@@ -96,7 +96,7 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		rail_sched_enter(dp);
 		if (ret == -FI_EAGAIN) {
 			p->fences_owed = true;
-			next = rail_ctl_sent(ret, now, &tries);
+			next = rail_ctl_sent(p, ret, now, &tries);
 		} else if (p->fence_reply[i].gen == reply[i].gen) {
 			p->fence_reply[i].owed = false;
 		}

@@ -112,7 +112,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		rail_ctl_unanswered(p, now, p->asked_ns);
 	if (ask && ret == -FI_EHOSTUNREACH)
 		hello_no_route(p);
-	p->hello_next_ns = rail_ctl_sent(ret, now, &p->hello_tries);
+	p->hello_next_ns = rail_ctl_sent(p, ret, now, &p->hello_tries);
 	if (probe && !ask && !announce && p->hello_next_ns < now + HELLO_RARELY)
 		p->hello_next_ns = now + HELLO_RARELY;
 	return p->hello_next_ns;
@@ -138,7 +138,7 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, 0);
 	if (ret == -FI_EAGAIN && !(p->stranger && now > p->stranger_ns))
-		return rail_ctl_sent(ret, now, &tries);
+		return rail_ctl_sent(p, ret, now, &tries);
 	p->refuse = 0;
 	return 0;
 }
@@ -170,7 +170,7 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		left |= l < L;
 	}
 	if (left)
-		return now + RAIL_CTL_RETRY_NS;
+		return rail_ctl_again(p, now);
 	rail_sched_enter(dp);
 	p->warm_wanted = false;
 	rail_sched_leave(dp);

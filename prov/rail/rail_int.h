@@ -594,6 +594,8 @@ struct tei_rail_peer {
 	uint64_t due_ns;		/* when it wants to run, on attn */
 	uint64_t asked_ns;		/* when want_hello was first served */
 	uint32_t msg_turn;		/* thread: of pairs beside the routes */
+	uint64_t again_ns;		/* thread: no rail has taken a message
+					 * since, 0: the last one was taken */
 	bool announce;			/* our rail table has changed */
 	uint32_t note_rail;		/* thread: rail of notifications */
 	uint64_t note_since_ns;		/* thread: when it took none first */

@@ -157,7 +157,7 @@ uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->key_reply.owed = true;
 	}
 	rail_sched_leave(dp);
-	return rail_ctl_sent(ret, now, &tries);
+	return rail_ctl_sent(p, ret, now, &tries);
 }
 
 uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
@@ -181,7 +181,7 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_wire_put(&w, want.len, 8);
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, want.tries);
-	want.next_ns = rail_ctl_sent(ret, now, &want.tries);
+	want.next_ns = rail_ctl_sent(p, ret, now, &want.tries);
 	want.since_ns = want.since_ns ? want.since_ns : now;
 	rail_ctl_unanswered(p, now, want.since_ns);
 	rail_sched_enter(p->dp);
@@ -237,7 +237,7 @@ uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	while (n--)
 		rail_key_owe(p, ids[n]);
 	rail_sched_leave(p->dp);
-	return rail_ctl_sent(ret, now, &tries);
+	return rail_ctl_sent(p, ret, now, &tries);
 }
 
 uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
@@ -258,8 +258,8 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return next;
 	ret = key_send_ids(p, RAIL_MSG_REVOKE, ids, n, buf,
 			   p->revoke_tries);
-	next = now +
-	       (ret == -FI_EAGAIN ? RAIL_CTL_RETRY_NS : RAIL_CTL_RESEND_NS);
+	next = ret == -FI_EAGAIN ? rail_ctl_again(p, now) :
+				   now + RAIL_CTL_RESEND_NS;
 	/* the one that took it may be broken */
 	p->revoke_tries += !ret;
 	rail_sched_enter(p->dp);

@@ -220,6 +220,10 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	int ret;
 
 	ret = rail_msg_try_on(peer, rail, index, msg, len, &lane, &path);
+	if (!ret)
+		peer->again_ns = 0;
+	else if (ret == -FI_EAGAIN && !peer->again_ns)
+		peer->again_ns = now;
 	if (ret == -FI_EAGAIN && lane) {
 		/* connecting needs progress on the lane */
 		rail_lane_run(lane);

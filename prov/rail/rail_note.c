@@ -58,7 +58,7 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		rail_wire_put_bytes(&w, n->text + n->name_len, n->msg_len);
 		ret = note_send(p, buf, rail_msg_end(&w), now);
 		if (ret == -FI_EAGAIN)
-			return rail_ctl_sent(ret, now, &tries);
+			return rail_ctl_sent(p, ret, now, &tries);
 		rail_sched_enter(p->dp);
 		tei_list_del(&n->link);
 		p->nnotes--;

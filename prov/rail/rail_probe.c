@@ -327,5 +327,5 @@ uint64_t rail_ctl_pong(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_enter(p->dp);
 	p->pong = true;
 	rail_sched_leave(p->dp);
-	return now + RAIL_CTL_RETRY_NS;
+	return rail_ctl_again(p, now);
 }

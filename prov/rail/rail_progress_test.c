@@ -3,6 +3,7 @@
  * Who progresses the initiating lanes: the callers, the thread, or nobody since
  * there is nothing to do; and how long a lane is given to connect.
  */
+#include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
 #include <limits.h>
@@ -243,6 +244,27 @@ static void test_planes_without_work_sleep(void)
 	progress_end(&rig);
 }
 
+/*
+ * A process that does not take the connection, as hundreds of one that others
+ * connect to at once, is tried ever less often.
+ */
+static void test_who_does_not_connect_is_tried_ever_less_often(void)
+{
+	struct tei_rail_peer peer = { .state = RAIL_PEER_NEW };
+	uint64_t now = 100 * TEI_NS_PER_SEC, begin = now;
+	uint32_t tries = 0, n;
+
+	peer.again_ns = now;
+	for (n = 0; now < begin + TEI_NS_PER_SEC; n++)
+		now = rail_ctl_sent(&peer, -FI_EAGAIN, now, &tries);
+	CU_ASSERT(n < 50);
+	/* at first at once, and soon enough at all times */
+	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin), begin + TEI_NS_PER_MS);
+	CU_ASSERT(rail_ctl_again(&peer, now) <= now + 50 * TEI_NS_PER_MS);
+	peer.again_ns = 0;
+	CU_ASSERT_EQUAL(rail_ctl_again(&peer, now), now + TEI_NS_PER_MS);
+}
+
 /* --- lanes that are slow to open ----------------------------------------- */
 
 static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
@@ -408,6 +430,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	{ "planes_without_work_sleep", test_planes_without_work_sleep },
 	{ "each_rail_has_its_own_pause_before_a_new_lane",
 	  test_each_rail_has_its_own_pause_before_a_new_lane },
+	{ "who_does_not_connect_is_tried_ever_less_often",
+	  test_who_does_not_connect_is_tried_ever_less_often },
 	{ "a_lane_may_take_as_long_to_connect_as_some_to_open",
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
 	{ "the_thread_hears_every_wake_up",

@@ -274,7 +274,7 @@ uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	}
 	if (now >= p->life_next_ns) {
 		ret = rail_msg_send(p, buf, stall_ping(p, buf), p->life_tries);
-		p->life_next_ns = rail_ctl_sent(ret, now, &p->life_tries);
+		p->life_next_ns = rail_ctl_sent(p, ret, now, &p->life_tries);
 	}
 	return rail_ctl_sooner(there, p->life_next_ns);
 }
