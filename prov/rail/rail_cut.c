@@ -38,7 +38,7 @@ struct cut {
 	bool shut;			/* those that are meant */
 	const struct sockaddr *peer;	/* NULL: all */
 	uint32_t meant, others, nameless, listening;
-	bool lives;			/* some that is meant */
+	bool lives, pending;		/* some that is meant */
 	int fd[CUT_FOUND];		/* of those meant, and their files */
 	unsigned long ino[CUT_FOUND];
 };
@@ -111,6 +111,7 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 	}
 	c->meant++;
 	c->lives |= cut_lives(fd);
+	c->pending |= rail_tcp_pending(fd);
 	if (c->shut)
 		shutdown(fd, SHUT_RDWR);
 }
@@ -237,6 +238,16 @@ bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	/* a provider without sockets shows none at all */
 	return !c.lives && (c.meant || c.others || c.nameless || c.listening);
+}
+
+bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)
+{
+	struct cut c = { .peer = addr };
+
+	if (!cut_can(lane, &c, len))
+		return false;
+	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	return c.pending;
 }
 
 uint32_t rail_cut_count(struct rail_lane *lane)

@@ -2,6 +2,7 @@
 #include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -131,7 +132,30 @@ static void test_who_does_not_read_is_heard_of(void)
 	cut_end(&rig);
 }
 
+/* Whose process has yet to look at the connection. */
+static void test_a_busy_peer_is_waited_for(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct cut_rig rig;
+	int other;
+
+	cut_begin(&rig);
+	CU_ASSERT_EQUAL(send(rig.watched, "", 1, MSG_NOSIGNAL), 1);
+	while (!rail_tcp_pending(rig.watched) && tei_now_ns() < end)
+		sched_yield();
+	CU_ASSERT(rail_tcp_pending(rig.watched));
+	other = accept(rig.listener, NULL, NULL);
+	CU_ASSERT_FATAL(other >= 0);
+	CU_ASSERT_EQUAL(send(other, "", 1, MSG_NOSIGNAL), 1);
+	while (rail_tcp_pending(rig.watched) && tei_now_ns() < end)
+		sched_yield();
+	CU_ASSERT(!rail_tcp_pending(rig.watched));
+	close(other);
+	cut_end(&rig);
+}
+
 const struct tei_test_case rail_cut_cases[] = {
+	{ "a_busy_peer_is_waited_for", test_a_busy_peer_is_waited_for },
 	{ "only_what_the_lane_watches_is_cut",
 	  test_only_what_the_lane_watches_is_cut },
 	{ "a_number_that_was_given_away_is_not_cut",

@@ -19,6 +19,7 @@
 
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
+#define FENCE_ANSWER_NS	(4000 * TEI_NS_PER_MS)	/* where its kernel has */
 #define FENCE_STUCK_TRIES	4	/* that often the time is doubled */
 #define FENCE_SPACE_NS	(15 * TEI_NS_PER_SEC)	/* where others are served */
 #define FENCE_SERVES_NS	TEI_NS_PER_SEC		/* heard of since */
@@ -102,7 +103,7 @@ static struct rail_lane *fence_sibling(struct rail_lane *lane)
 	return lane == base ? base + 1 : base;
 }
 
-static void fence_retire(struct rail_lane *lane)
+static void fence_retire(struct rail_lane *lane, const char *why)
 {
 	struct rail_lane *next = fence_sibling(lane);
 
@@ -120,14 +121,15 @@ static void fence_retire(struct rail_lane *lane)
 		__atomic_store_n(&next->gen, lane->gen, __ATOMIC_RELEASE);
 	tei_mutex_unlock(&next->lock);
 	rail_reopen_start(next);
-	TEI_INFO("rail", "%s: an initiating lane is retired", lane->rail->name);
+	TEI_INFO("rail", "%s: an initiating lane is retired: %s",
+		 lane->rail->name, why);
 }
 
 void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns)
 {
 	uint64_t usual = lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
 
-	fence_retire(lane);
+	fence_retire(lane, "it is cut");
 	tei_mutex_lock(&lane->lock);
 	lane->retire_ns += drain_ns - usual;
 	tei_mutex_unlock(&lane->lock);
@@ -157,7 +159,8 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer)
 		rail = rail_at(dp, i);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
 			if (fence_carries(&rail->init[j], peer))
-				fence_retire(&rail->init[j]);
+				fence_retire(&rail->init[j],
+					     "a peer is silent");
 	}
 }
 
@@ -228,6 +231,26 @@ static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return worth;
 }
 
+/*
+ * The peer's kernel has the connection, and its process no time for it: a new
+ * lane would be one more to connect, and take the time to open.
+ */
+static bool fence_pending(struct rail_lane *lane, const struct rail_path *path,
+			  uint64_t now)
+{
+	uint8_t addr[TEI_RAIL_ADDR_MAX];
+	size_t len = sizeof(addr);
+	bool pending;
+
+	tei_mutex_lock(&lane->lock);
+	pending = lane->ep && path->ready && path->lane_gen == lane->gen &&
+		  now < path->since_ns + FENCE_ANSWER_NS &&
+		  !fi_av_lookup(lane->av, path->fi_addr, addr, &len) &&
+		  rail_cut_pending(lane, addr, len);
+	tei_mutex_unlock(&lane->lock);
+	return pending;
+}
+
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    struct rail_path *path, uint64_t now)
 {
@@ -242,11 +265,15 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	    !fence_path_stuck(lane, path, now, patience) ||
 	    !fence_worth(peer, lane, now))
 		return;
+	if (fence_pending(lane, path, now)) {
+		renew->next_ns = now + FENCE_STUCK_NS;
+		return;
+	}
 	if (renew->tries < FENCE_STUCK_TRIES)
 		renew->tries++;
 	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->stuck_ns = now;
-	fence_retire(lane);
+	fence_retire(lane, "a path of it does not connect");
 	if (renew->tries >= FENCE_HOPELESS)
 		rail_stall_ask(peer, fence_sibling(lane), path->remote,
 			       __atomic_load_n(&path->moves, __ATOMIC_RELAXED),
@@ -289,7 +316,7 @@ static void fence_renew_worn(struct rail_lane *lane)
 	if (rail_cache_worn(rail_cache_of(lane)) &&
 	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) ==
 		    RAIL_LANE_CLOSED)
-		fence_retire(lane);
+		fence_retire(lane, "it is full of what was evicted");
 }
 
 /* The rail's target lane is closed: who waited for that is told. */

@@ -861,12 +861,19 @@ bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
  * as the provider shows its sockets. */
 bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
+/* Whether there is one to that address whose answer is pending, as
+ * rail_tcp_pending says. */
+bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)
+	TEI_REQUIRES(lane->lock);
 /* The lane's connections, as far as the provider shows them. */
 uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_tcp.c ---------------------------------------------------------- */
 /* The same of one socket; ms 0: nothing is recent. */
 bool rail_tcp_heard(int fd, uint32_t ms, bool asked);
+/* The kernel there acknowledged all that came by it a while ago, but its process
+ * has not answered yet, or only now. */
+bool rail_tcp_pending(int fd);
 
 /* --- rail_reg.c: registering on a rail ----------------------------------- */
 /* All of these: dp->admin is held, or nobody else knows the rail. */

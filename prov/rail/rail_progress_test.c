@@ -7,11 +7,13 @@
 #include "prov/rail/rail_test.h"
 
 #include <limits.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define PROGRESS_START	TEI_NS_PER_SEC	/* a time to look at first */
@@ -291,6 +293,64 @@ static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 	progress_end(&rig);
 }
 
+/* Connects to a socket that nobody accepts on, until that is asked for long. */
+static void test_connect_in_vain(struct rail_lane *lane, int listener,
+				 fi_addr_t *addr)
+{
+	uint64_t begin = tei_now_ns(), end = begin + 300 * TEI_NS_PER_MS;
+	struct sockaddr_in sa;
+	socklen_t len = sizeof(sa);
+
+	CU_ASSERT_EQUAL_FATAL(getsockname(listener, (struct sockaddr *)&sa,
+					  &len), 0);
+	tei_mutex_lock(&lane->lock);
+	CU_ASSERT_EQUAL_FATAL(fi_av_insert(lane->av, &sa, 1, addr, 0, NULL), 1);
+	tei_mutex_unlock(&lane->lock);
+	while (tei_now_ns() < end) {
+		tei_mutex_lock(&lane->lock);
+		CU_ASSERT_EQUAL(fi_send(lane->ep, "", 1, NULL, *addr, NULL),
+				-FI_EAGAIN);
+		tei_mutex_unlock(&lane->lock);
+		rail_lane_run(lane);
+	}
+}
+
+/* Its kernel has acknowledged what came, and it will look at it. */
+static void test_a_lane_is_kept_while_a_busy_process_does_not_answer(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	uint64_t now = 100 * TEI_NS_PER_SEC;
+	struct rail_path path = {
+		.since_ns = now - TEI_NS_PER_SEC, .blocked_ns = now,
+		.ready = true,
+	};
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct progress_rig rig;
+	struct rail_lane *lane;
+
+	CU_ASSERT_FATAL(listener >= 0);
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CU_ASSERT_EQUAL_FATAL(bind(listener, (struct sockaddr *)&sa,
+				   sizeof(sa)), 0);
+	CU_ASSERT_EQUAL_FATAL(listen(listener, 1), 0);
+	progress_begin(&rig);
+	test_plane_still(&rig.from);
+	lane = &rig.from.dp->rails[0]->init[0];
+	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
+	path.lane_gen = lane->gen;
+	test_connect_in_vain(lane, listener, &path.fi_addr);
+	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
+	/* but not for ever */
+	path.since_ns -= 5 * TEI_NS_PER_SEC;
+	path.blocked_ns = now += TEI_NS_PER_SEC;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
+	progress_end(&rig);
+	close(listener);
+}
+
 /* What connects by another rail says nothing of one that does not. */
 static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 {
@@ -434,6 +494,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_who_does_not_connect_is_tried_ever_less_often },
 	{ "a_lane_may_take_as_long_to_connect_as_some_to_open",
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
+	{ "a_lane_is_kept_while_a_busy_process_does_not_answer",
+	  test_a_lane_is_kept_while_a_busy_process_does_not_answer },
 	{ "the_thread_hears_every_wake_up",
 	  test_the_thread_hears_every_wake_up },
 	{ "the_thread_runs_where_it_is_told_to",

@@ -14,6 +14,9 @@
 /* TCP_ESTABLISHED, which is in netinet/tcp.h */
 enum { TCP_IS_ESTABLISHED = 1 };
 
+#define TCP_SLOW_MS	100	/* it takes long to answer */
+#define TCP_ANSWERED_MS	100	/* the answer is perhaps not looked at yet */
+
 /*
  * The other end's kernel has acknowledged all that it had room for, more waits
  * for room, and no question for room is unanswered (RFC 9293, 3.8.6.1). Packets
@@ -30,6 +33,20 @@ static bool tcp_taken(const struct tcp_info *info)
 {
 	return info->tcpi_state == TCP_IS_ESTABLISHED && !info->tcpi_unacked &&
 	       !info->tcpi_notsent_bytes;
+}
+
+bool rail_tcp_pending(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	memset(&info, 0, sizeof(info));
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		return false;
+	/* one that is refused is made anew with each attempt */
+	return tcp_taken(&info) && info.tcpi_last_data_sent >= TCP_SLOW_MS &&
+	       (!info.tcpi_bytes_received ||
+		info.tcpi_last_data_recv < TCP_ANSWERED_MS);
 }
 
 bool rail_tcp_heard(int fd, uint32_t ms, bool asked)
