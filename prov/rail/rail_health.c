@@ -82,6 +82,10 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 {
 	struct rail_fault *f = health_find(peer, rail, remote);
 
+	/* what stands still when all of it is taken down is no fault */
+	if (peer->state == RAIL_PEER_GONE ||
+	    __atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
+		return NULL;
 	if (!f)
 		f = health_make(peer, rail, remote);
 	else if (f->stage != RAIL_FAULT_RAMPING)
