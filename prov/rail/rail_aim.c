@@ -16,20 +16,40 @@
 
 #define AIM_FAR_BYTES	(256u << 10)	/* far rails help from here on */
 
+/* Remotes in the rail's own network, and rails of ours that reach the first of
+ * them so. */
+static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
+		      uint32_t *ours, uint32_t *theirs)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_remote *one = NULL;
+	uint16_t r;
+	uint32_t i;
+
+	*ours = *theirs = 0;
+	for (r = 0; r < peer->nremotes; r++) {
+		if (rail_path_fit(rail, &peer->remotes[r]) != 2)
+			continue;
+		if (!one)
+			one = &peer->remotes[r];
+		(*theirs)++;
+	}
+	for (i = 0; one && i < peer->path_rails; i++)
+		*ours += peer->route[i] >= 0 &&
+			 rail_path_fit(rail_at(peer->dp, i), one) == 2;
+}
+
 void rail_aim_table(struct tei_rail_peer *peer)
 {
-	uint32_t i, ours = 0, theirs = 0;
-	struct rail *rail = NULL;
-	uint16_t r;
+	uint32_t i, ours, theirs;
 
-	for (i = 0; i < peer->path_rails; i++)
-		if (peer->route[i] >= 0) {
-			rail = rail_at(peer->dp, i);
-			ours++;
-		}
-	for (r = 0; rail && r < peer->nremotes; r++)
-		theirs += rail_path_fit(rail, &peer->remotes[r]) == 2;
-	peer->choice = theirs > 1 && (peer->ranked || theirs > ours);
+	peer->choice = false;
+	for (i = 0; i < peer->path_rails; i++) {
+		if (peer->route[i] < 0)
+			continue;
+		aim_count(peer, rail_at(peer->dp, i), &ours, &theirs);
+		peer->choice |= theirs > 1 && (peer->ranked || theirs > ours);
+	}
 }
 
 static uint8_t aim_rank(const struct rail_rkey *k,
@@ -109,7 +129,8 @@ int16_t rail_aim(struct tei_rail_peer *peer, struct rail_lane *lane,
 	uint64_t least = UINT64_MAX;
 	struct rail_path *p;
 
-	if (best < 0 || rail_path_fit(rail, &peer->remotes[best]) != 2)
+	if (best < 0 || rail->index >= peer->path_rails ||
+	    rail_path_fit(rail, &peer->remotes[best]) != 2)
 		return best;
 	n = aim_near(peer, rail, key, near);
 	place = aim_place(peer, rail, ranks, &of);

@@ -9,7 +9,8 @@
  *    post: so it is gone before the one that took its place is made.
  *  - busy counts the held places whose path has slices posted.
  *  - Who waits for a place for slices is in line once and leaves it when it
- *    gets one, when its peer has nothing to cut any more, or when it is freed.
+ *    gets one, when its peer has nothing to cut any more or turns out to be
+ *    silent, or when it is freed.
  */
 #include <stdlib.h>
 
@@ -339,9 +340,17 @@ bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 	}
 	if (!*now)
 		*now = tei_now_ns();
-	if (c->busy + 1 >= cache_places(c) || !cache_its_turn(c, path) ||
-	    !cache_make_room(c, path, *now))
+	if (cache_silent(path->peer, *now)) {
+		/* nobody stands behind it, and nobody yields to it */
+		tei_list_del(&path->wait_link);
+		if (c->busy + 1 >= cache_places(c) ||
+		    !cache_make_room(c, path, *now))
+			return false;
+	} else if (c->busy + 1 >= cache_places(c) ||
+		   !cache_its_turn(c, path) ||
+		   !cache_make_room(c, path, *now)) {
 		return cache_wait(c, path, *now);
+	}
 	cache_hold(c, path, *now);
 	return true;
 }

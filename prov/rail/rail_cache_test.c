@@ -256,14 +256,19 @@ static void two_places_are_enough(void)
 	cache_end(rig);
 }
 
-/* Three are tried again and again, with two places for all. */
-static void silent_peers_leave_places_to_others(void)
+/* Three are tried again and again, with few places for all. */
+static void cache_check_silent(uint32_t cap, bool met)
 {
 	struct timespec pause = { .tv_sec = 1, .tv_nsec = 500000000 };
-	struct cache_rig *rig = cache_begin(1, false);
+	struct cache_rig *rig = cache_begin(cap, false);
 	uint32_t i, r, silent = CACHE_TARGETS - 3;
 
 	rig->from.settings.slice_timeout_s = 6;
+	if (met) {
+		cache_round(rig, CACHE_TARGETS, 1);
+		/* and their places are others' since */
+		cache_round(rig, silent, 2);
+	}
 	for (i = silent; i < CACHE_TARGETS; i++) {
 		test_plane_still(&rig->to[i]);
 		test_task_init(rig->task[i], rig->peer[i], false, rig->src,
@@ -280,6 +285,17 @@ static void silent_peers_leave_places_to_others(void)
 	for (i = silent; i < CACHE_TARGETS; i++)
 		CU_ASSERT_FATAL(test_wait(rig->task[i], 1));
 	cache_end(rig);
+}
+
+static void silent_peers_leave_places_to_others(void)
+{
+	cache_check_silent(1, false);
+}
+
+/* They have slices to post, and stand in no line for that. */
+static void peers_that_fall_silent_do_too(void)
+{
+	cache_check_silent(CACHE_CAP, true);
 }
 
 static void a_peer_that_is_freed_leaves_no_connection(void)
@@ -312,6 +328,7 @@ const struct tei_test_case rail_cache_cases[] = {
 	{ "two_places_are_enough", two_places_are_enough },
 	{ "silent_peers_leave_places_to_others",
 	  silent_peers_leave_places_to_others },
+	{ "peers_that_fall_silent_do_too", peers_that_fall_silent_do_too },
 	{ "a_peer_that_is_freed_leaves_no_connection",
 	  a_peer_that_is_freed_leaves_no_connection },
 	{ NULL, NULL },

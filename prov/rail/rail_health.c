@@ -381,13 +381,17 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 /* Nobody is suspected, either, before the kernel was asked. */
 static void health_confirm(const struct health_todo *t)
 {
-	bool still = rail_stall_confirm(t->peer, t->lane, t->remote, t->moves,
-					t->doubt_ns, t->asked);
+	bool idles = rail_stall_idles(t->peer, t->lane, t->remote);
+	bool still = !idles && rail_stall_confirm(t->peer, t->lane, t->remote,
+						  t->moves, t->doubt_ns,
+						  t->asked);
 	struct rail_fault *f;
 
 	rail_sched_enter(t->peer->dp);
 	f = health_find(t->peer, t->rail, t->remote);
-	if (f && still && f->stage == RAIL_FAULT_ASKED) {
+	if (f && idles && f->stage <= RAIL_FAULT_SUSPECT) {
+		health_free(f);
+	} else if (f && still && f->stage == RAIL_FAULT_ASKED) {
 		f->stage = RAIL_FAULT_SUSPECT;
 		rail_path_reroute(f->peer);
 		rail_peer_activate(f->peer);

@@ -132,6 +132,10 @@ bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
 bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint16_t remote, uint64_t moves, uint64_t doubt_ns,
 			bool asked);
+/* Nothing is posted on the pair, and it is connected: it was asked about for
+ * nothing. The thread, no lock held. */
+bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
+		      uint16_t remote);
 uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  uint16_t remote) TEI_REQUIRES(rail_sched_held);
 

@@ -373,6 +373,20 @@ static bool health_recent(struct test_pair *pair)
 	return rail_cut_heard(lane, addr.bytes, addr.len, 45, false);
 }
 
+/* As if so many slices were posted on the pair. */
+static void health_posted(struct test_pair *pair, uint32_t n)
+{
+	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_path *path;
+
+	rail_sched_enter(pair->from.dp);
+	path = rail_path_get(pair->peer, lane, 0);
+	rail_sched_leave(pair->from.dp);
+	tei_mutex_lock(&lane->lock);
+	path->posted = n;
+	tei_mutex_unlock(&lane->lock);
+}
+
 static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -382,6 +396,7 @@ static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
 	int tries;
 
 	test_pair_open(&pair);
+	health_posted(&pair, 1);
 	for (tries = 0; tries < 20 && after != RAIL_FAULT_ASKED; tries++) {
 		f = health_silent(&pair, RAIL_FAULT_ASKED,
 				  100 * TEI_NS_PER_MS);
@@ -394,6 +409,23 @@ static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
 		CU_ASSERT(after != RAIL_FAULT_ASKED || !f->asked);
 	}
 	CU_ASSERT_EQUAL(after, RAIL_FAULT_ASKED);
+	health_posted(&pair, 0);
+	test_pair_close(&pair);
+}
+
+/* Nobody waits for anything there, and it is connected. */
+static void test_a_pair_that_idles_is_no_fault(void)
+{
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
+	pair.from.dp->health_ns = 0;
+	rail_health_run(pair.from.dp, tei_now_ns());
+	rail_sched_enter(pair.from.dp);
+	CU_ASSERT(tei_list_empty(&pair.peer->faults));
+	rail_sched_leave(pair.from.dp);
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
 	test_pair_close(&pair);
 }
 
@@ -411,5 +443,6 @@ const struct tei_test_case rail_health_cases[] = {
 	  test_silence_counts_from_a_sign_of_life_on },
 	{ "what_a_kernel_took_is_not_held_against_the_wire",
 	  test_what_a_kernel_took_is_not_held_against_the_wire },
+	{ "a_pair_that_idles_is_no_fault", test_a_pair_that_idles_is_no_fault },
 	{ NULL, NULL },
 };

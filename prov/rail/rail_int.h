@@ -302,6 +302,8 @@ struct rail {
 	int numa;
 	uint64_t speed_bps;
 	uint8_t prefix;			/* prefix length of its IP address */
+	struct tei_rail_addr own;	/* of the first target lane: its network
+					 * is that of all */
 	struct fi_info *info;
 	struct fid_fabric *fabric;
 	struct fid_domain *init_domain;
@@ -1241,6 +1243,11 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,
 		    struct rail_lane **lane, struct rail_path **path);
+/* As that, to that remote rail; -1: by the route. */
+int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
+		      uint32_t lane_index, int16_t remote, const void *msg,
+		      size_t len, struct rail_lane **lane,
+		      struct rail_path **path);
 /* Whether nothing speaks against that rail of ours for messages. */
 bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail);
 /* The same by any endpoint, to an address of its AV. */

@@ -171,11 +171,10 @@ int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret == -FI_ENOMEM ? -FI_EAGAIN : (int)ret;
 }
 
-/* remote: -1: by the route. */
-static int msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
-			uint32_t index, int16_t remote, const void *msg,
-			size_t len, struct rail_lane **which,
-			struct rail_path **way)
+int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
+		      uint32_t index, int16_t remote, const void *msg,
+		      size_t len, struct rail_lane **which,
+		      struct rail_path **way)
 {
 	struct rail_lane *lane = msg_active_lane(rail, index);
 	struct rail_path *path = NULL;
@@ -208,7 +207,7 @@ int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t index, const void *msg, size_t len,
 		    struct rail_lane **which, struct rail_path **way)
 {
-	return msg_try_pair(peer, rail, index, -1, msg, len, which, way);
+	return rail_msg_try_pair(peer, rail, index, -1, msg, len, which, way);
 }
 
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
@@ -317,8 +316,8 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 		rail_sched_leave(peer->dp);
 		if (remote < 0)
 			continue;
-		ret = msg_try_pair(peer, rail, 0, remote, msg, len, &lane,
-				   &path);
+		ret = rail_msg_try_pair(peer, rail, 0, remote, msg, len, &lane,
+					&path);
 		if (!ret)
 			return 0;
 		if (ret == -FI_EAGAIN && lane)
@@ -370,8 +369,8 @@ static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 		    remote != peer->route[rail->index] &&
 		    tei_now_ns() < peer->alive_ns + MSG_HEARD_NS;
 	rail_sched_leave(peer->dp);
-	return elsewhere ? msg_try_pair(peer, rail, 0, remote, msg, len, &lane,
-					&path) : -FI_EHOSTUNREACH;
+	return elsewhere ? rail_msg_try_pair(peer, rail, 0, remote, msg, len,
+					     &lane, &path) : -FI_EHOSTUNREACH;
 }
 
 /* What was heard of the peer last came by a rail that works. */

@@ -60,7 +60,7 @@ static bool path_same_net(const uint8_t *a, const uint8_t *b, size_t len,
 /* 3: as when one address is used on both sides. */
 int rail_path_fit(const struct rail *rail, const struct rail_remote *remote)
 {
-	const struct tei_rail_addr *mine = &rail->target.addr;
+	const struct tei_rail_addr *mine = &rail->own;
 	const struct tei_rail_addr *its = &remote->addr;
 	const uint8_t *a, *b;
 	size_t na = 0, nb = 0;
@@ -247,13 +247,11 @@ int rail_path_table(struct tei_rail_peer *peer)
 	peer->routes_changed = true;
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		peer->route[i] = -1;
+	/* all of them before any detour, which asks what the others do */
 	for (i = 0; i < nrails; i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
-			peer->route[i] =
-				path_detour(peer, rail_at(dp, i),
-					    path_choose(peer, rail_at(dp, i),
-							i));
-	rail_aim_table(peer);
+			peer->route[i] = path_choose(peer, rail_at(dp, i), i);
+	rail_path_reroute(peer);
 	if (nrails <= peer->path_rails && cap == peer->remotes_cap)
 		return 0;
 	tab = calloc((size_t)nrails * L * cap, sizeof(*tab));
@@ -275,7 +273,7 @@ int rail_path_table(struct tei_rail_peer *peer)
 	peer->paths = tab;
 	peer->path_rails = nrails;
 	peer->remotes_cap = cap;
-	rail_aim_table(peer);
+	rail_path_reroute(peer);
 	return 0;
 err_tab:
 	for (i = 0; i < nrails * L; i++)

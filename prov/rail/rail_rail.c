@@ -286,6 +286,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	ret = rail_open_lanes(rail, err);
 	if (ret)
 		goto err_rail;
+	rail->own = rail->target.addr;
 	rail_link_find(rail);
 	if (rail->link_down)
 		rail->state = TEI_RAIL_DOWN;

@@ -93,15 +93,18 @@ static bool slice_of_other(const struct rail *rail,
 			   const struct tei_rail_task *t)
 	TEI_REQUIRES(rail_sched_held)
 {
+	uint64_t most = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC / 2;
 	uint32_t i = t->rail - 1u;
-	uint64_t last;
+	uint64_t last, now;
 
 	if (!t->rail || i == rail->index || i >= rail_count(peer->dp) ||
 	    !rail_health_works(peer, i))
 		return false;
 	last = peer->served_ns[i] > t->progress_ns ? peer->served_ns[i] :
 						     t->progress_ns;
-	return tei_now_ns() - last < peer->dp->stuck_ns;
+	now = tei_now_ns();
+	/* the rail may serve others, and never this: no key of it there */
+	return now - last < peer->dp->stuck_ns && now - t->progress_ns < most;
 }
 
 /* The first task that is this rail's business, or NULL. */

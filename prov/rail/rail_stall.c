@@ -166,6 +166,21 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 	return now - f->alive_ns >= grace;
 }
 
+bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
+		      uint16_t remote)
+{
+	struct rail_path *path;
+	bool idles;
+
+	rail_sched_enter(peer->dp);
+	path = rail_path_get(peer, lane, remote);
+	rail_sched_leave(peer->dp);
+	tei_mutex_lock(&lane->lock);
+	idles = path && !path->posted && rail_path_lives(lane, path);
+	tei_mutex_unlock(&lane->lock);
+	return idles;
+}
+
 bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint16_t remote, uint64_t moves, uint64_t doubt_ns,
 			bool asked)
@@ -224,21 +239,21 @@ static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 	struct rail_path *path = NULL;
 	struct rail_lane *lane = NULL, *by = NULL;
 	struct rail_fault *f;
-	uint16_t remote = 0;
+	int16_t remote = 0;
 	bool more;
 
 	rail_sched_enter(p->dp);
 	f = stall_unasked(p);
 	if (f) {
 		f->asks++;
-		remote = f->remote;
+		remote = (int16_t)f->remote;
 		lane = stall_clogged(p, f) ? NULL : f->lane;
 	}
 	more = stall_unasked(p) != NULL;
 	rail_sched_leave(p->dp);
-	if (!lane || rail_msg_try_on(p, lane->rail, lane->index, buf,
-				     stall_ping(p, buf), &by, &path) ||
-	    by != lane || path->remote != remote)
+	if (!lane || rail_msg_try_pair(p, lane->rail, lane->index, remote, buf,
+				       stall_ping(p, buf), &by, &path) ||
+	    by != lane)
 		return more;
 	rail_sched_enter(p->dp);
 	tei_list_foreach(f, &p->faults, struct rail_fault, peer_link) {
