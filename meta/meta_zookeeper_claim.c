@@ -541,10 +541,12 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		if (rc == ZOK)
 			rc = zk_multi(zk, ops, n, deadline_ns, NULL);
 		folders = rc == ZNONODE;
-		if (folders)
+		if (folders) {
+			zk_folders_gone(zk);
 			rc = zk_entry_folders(zk, e, deadline_ns, err);
-		else if (rc == ZNODEEXISTS)
+		} else if (rc == ZNODEEXISTS) {
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
+		}
 		if (*refused)
 			return zk_refuse(e, &h, err);
 	} while ((zk_look_again(rc) || (folders && rc == ZOK)) &&

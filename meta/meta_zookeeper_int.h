@@ -264,6 +264,8 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 		struct zk_reply *out, struct tei_err *err);
 /* The session is another one, and the servers' data may be. */
 void zk_trust_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
+/* A node could not be made for want of its folder: all are asked for anew. */
+void zk_folders_gone(struct zk *zk);
 
 /* --- meta_zookeeper_claim.c: what this process publishes ----------------- */
 

@@ -82,6 +82,8 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 	free(path);
 	if (rc == ZOK)
 		return 0;
+	if (rc == ZNONODE && version == META_ABSENT)
+		zk_folders_gone(zk);	/* the next try makes them */
 	if (rc == ZNODEEXISTS || rc == ZBADVERSION || rc == ZNONODE)
 		return META_CONFLICT;
 	return zk_fail(zk, rc, "segment", name, err);

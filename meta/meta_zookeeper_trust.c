@@ -14,7 +14,8 @@
  * there before the folder was closed.
  *
  * A folder found to be ours stays so: to delete it takes leave from the one
- * above, and "mooncake", whose own may be open, is not empty then.
+ * above, and "mooncake", whose own may be open, is not empty then. Who has our
+ * credentials has that leave, so that what is missing is not known any more.
  */
 
 static bool zk_closed_known(struct zk *zk, const char *dir)
@@ -48,6 +49,13 @@ void zk_trust_forget(struct zk *zk)
 		free(zk->closed[i]);
 		zk->closed[i] = NULL;
 	}
+}
+
+void zk_folders_gone(struct zk *zk)
+{
+	tei_mutex_lock(&zk->lock);
+	zk_trust_forget(zk);
+	tei_mutex_unlock(&zk->lock);
 }
 
 static int zk_folder_refuse(const struct zk *zk, const char *dir,

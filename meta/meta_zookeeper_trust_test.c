@@ -192,6 +192,77 @@ static void an_owner_sees_what_others_take_away(void)
 	zrig_close(&a);
 }
 
+/* With credentials, as an operator may: all there is, in one step. */
+static void zwipe(const char *const *paths, int count)
+{
+	zhandle_t *zh = zstranger("moon:secret");
+	zoo_op_result_t results[16];
+	zoo_op_t ops[16];
+	int i;
+
+	for (i = 0; i < count; i++)
+		zoo_delete_op_init(&ops[i], paths[i], -1);
+	CU_ASSERT_EQUAL(zoo_multi(zh, count, ops, results), ZOK);
+	zookeeper_close(zh);
+}
+
+static int zkept_one(void *arg, const struct tei_meta_desc *now,
+		     struct tei_meta_desc **next, struct tei_err *err)
+{
+	struct tei_meta_file_path at = { "host:1", "/b" };
+
+	CU_ASSERT_PTR_NULL(now);
+	++*(int *)arg;
+	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_create("nvmeof/k", "nvmeof", 0,
+						   next, err), 0);
+	CU_ASSERT_EQUAL(tei_meta_desc_add_file(*next, "/a", 4096, &at, 1, err),
+			0);
+	return tei_meta_desc_freeze(*next, err);
+}
+
+static int zkeep(struct zrig *r, int *calls)
+{
+	*calls = 0;
+	return tei_meta_store_change(r->store, "nvmeof/k", zkept_one, calls,
+				     meta_test_deadline(), NULL);
+}
+
+/* a publishes, and b, which does not, keeps a segment. */
+static void folders_that_are_deleted_are_made_anew(void)
+{
+	static const char *const all[] = {
+		"/wiped/mooncake/ram/s", "/wiped/mooncake/rpc_meta/s",
+		"/wiped/mooncake/moonrail/s.00000000000000a1",
+		"/wiped/mooncake/nvmeof/k", "/wiped/mooncake/nvmeof",
+		"/wiped/mooncake/ram", "/wiped/mooncake/rpc_meta",
+		"/wiped/mooncake/moonrail", "/wiped/mooncake",
+	};
+	struct zthere t = { .path = all[2] };
+	struct zrig a, b, c;
+	char file[64];
+	int calls;
+
+	if (!ztrio(&a, &b, &c, "/wiped", file))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
+	CU_ASSERT_EQUAL(zkeep(&b, &calls), 0);
+	zwipe(all, 9);
+	t.zh = zstranger("moon:secret");
+	CU_ASSERT(zwait(zis_there, &t));
+	CU_ASSERT_EQUAL(zkeep(&b, &calls), 0);
+	CU_ASSERT(calls <= 2);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
+	/* whoever comes first, the caller or the keeper */
+	zwipe(all, 9);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
+	CU_ASSERT(zwait(zis_there, &t));
+	CU_ASSERT_EQUAL(zoo_exists(t.zh, all[0], 0, NULL), ZOK);
+	/* they are closed, as the first ones were */
+	CU_ASSERT_EQUAL(zrig_publish(&c, "p", 1, NULL), TEI_ERR_METADATA);
+	zookeeper_close(t.zh);
+	ztrio_end(&a, &b, &c, file);
+}
+
 static void a_bad_descriptor_is_named(void)
 {
 	struct tei_err err;
@@ -217,6 +288,8 @@ const struct tei_test_case zookeeper_trust_cases[] = {
 	{ "a_strangers_folders_are_refused", a_strangers_folders_are_refused },
 	{ "an_owner_sees_what_others_take_away",
 	  an_owner_sees_what_others_take_away },
+	{ "folders_that_are_deleted_are_made_anew",
+	  folders_that_are_deleted_are_made_anew },
 	{ "a_bad_descriptor_is_named", a_bad_descriptor_is_named },
 	{ NULL, NULL },
 };
