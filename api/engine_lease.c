@@ -193,6 +193,7 @@ static void lease_move(struct engine_leasing *l, struct lease_piece *p,
 	task->length = p->length;
 	task->local = lease->local + p->at;
 	task->read = lease->read;
+	task->held = lease->held;
 	task->done = piece_railed;
 	p->stopped = false;
 	p->over = false;
@@ -607,6 +608,9 @@ static void task_leased(struct engine_lease *lease, int status,
 	struct engine_task *t = tei_container_of(lease, struct engine_task,
 						 u.lease);
 
+	/* nothing touches it any more; who learns of the end may unregister */
+	if (lease->held)
+		tei_rail_mr_let_go(t->engine->dp, lease->local, lease->length);
 	tei_rail_peer_put(lease->peer);
 	engine_task_end(t, status ? status : STATUS_COMPLETED, err);
 }
@@ -638,13 +642,21 @@ int engine_lease_prepare(struct engine *e, struct engine_task *t,
 
 void engine_lease_start_task(struct engine *e, struct engine_task *t)
 {
+	struct engine_lease *lease = &t->u.lease;
 	struct tei_err err;
 	int ret;
 
-	tei_rail_peer_hold(t->u.lease.peer);
-	ret = engine_lease_start(e, &t->u.lease);
+	tei_rail_peer_hold(lease->peer);
+	/* for the whole task: between its pieces no rail task holds it */
+	ret = tei_rail_mr_hold(e->dp, lease->local, lease->length,
+			       lease->read);
+	lease->held = !ret;
+	if (!ret)
+		ret = engine_lease_start(e, lease);
 	if (!ret)
 		return;			/* task_leased follows */
-	lease_err(&err, t->u.lease.peer, ret, "the engine is being destroyed");
-	task_leased(&t->u.lease, STATUS_FAILED, &err);
+	lease_err(&err, lease->peer, ret, ret == TEI_ERR_NOT_REGISTERED ?
+		  "the local memory is not registered for it" :
+		  "the engine is being destroyed");
+	task_leased(lease, STATUS_FAILED, &err);
 }

@@ -93,6 +93,7 @@ struct engine_lease {
 	uint64_t remote, length;
 	uint64_t base, extent;		/* of the whole task, at the target */
 	bool read;
+	bool held;			/* local is, by tei_rail_mr_hold */
 	engine_lease_done_fn done;
 
 	/* leasing->lock */

@@ -4,6 +4,7 @@
  * GPU memory of another process as the target, by way of the host memory that
  * it lends, with the driver that stands in for the real one in each process.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,6 +332,60 @@ static void unregistered(struct lend_rig *rig)
 	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
 }
 
+/* --- unregistering here -------------------------------------------------- */
+
+struct lend_leaver {
+	struct lend_rig *rig;
+	int ret;
+	bool good;			/* all was in place on its return */
+	bool back;			/* atomic: it has returned */
+};
+
+static void *lend_leave(void *arg)
+{
+	struct lend_leaver *v = arg;
+
+	v->ret = unregisterLocalMemory(v->rig->engine, v->rig->mem.p);
+	__atomic_store_n(&v->back, true, __ATOMIC_RELEASE);
+	v->good = fx_buf_check(&v->rig->mem, 0, LEND_SIZE, v->rig->sequence);
+	return NULL;
+}
+
+/* The target is stopped: no piece of the task is on a rail. */
+static void source_unregistered(struct lend_rig *rig, int op)
+{
+	struct lend_leaver v = { .rig = rig };
+	struct fx_job job = lend_job(rig, op);
+	pthread_t thread;
+	bool ended;
+
+	fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+	if (op == OPCODE_READ) {
+		fx_buf_poison(&rig->mem, 0, LEND_SIZE);
+		fx_gpu_put(&rig->peer, 0, LEND_SIZE, rig->sequence);
+	}
+	fx_peer_pause(&rig->peer);
+	if (!ft_ok(!fx_job_start(&job) &&
+		   !pthread_create(&thread, NULL, lend_leave, &v),
+		   "its_source_is_unregistered_in_flight")) {
+		fx_peer_resume(&rig->peer);
+		return;
+	}
+	lend_nap(300000);
+	ft_ok(!__atomic_load_n(&v.back, __ATOMIC_ACQUIRE),
+	      "which_waits_while_the_target_is_stopped");
+	fx_peer_resume(&rig->peer);
+	pthread_join(thread, NULL);
+	ft_ok(!v.ret && v.good, "and_for_the_last_byte: %d", v.ret);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(ended && job.n[STATUS_COMPLETED] == 1 &&
+	      fx_gpu_has(&rig->peer, 0, LEND_SIZE, rig->sequence),
+	      "of_a_task_that_completes: %s", fx_job_text(&job));
+	fx_job_free(&job);
+	ft_ok(fx_register(rig->engine, &rig->mem) &&
+	      lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
+}
+
 /* --- initiators that stop or die ----------------------------------------- */
 
 /* Another process writes to the far half of the GPU's memory, all the time. */
@@ -582,6 +637,8 @@ int main(int argc, char **argv)
 	gpus(&rig);
 	ended_early(&rig);
 	unregistered(&rig);
+	source_unregistered(&rig, OPCODE_WRITE);
+	source_unregistered(&rig, OPCODE_READ);
 	killed_initiators(&rig);
 	stopped_initiators(&rig);
 	if (!killed_targets(&rig))

@@ -906,6 +906,10 @@ static inline uint64_t rail_mr_room(const struct tei_rail_mr *mr,
 /* --- rail_mr.c: local memory --------------------------------------------- */
 struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 				 uint64_t len) TEI_REQUIRES(rail_sched_held);
+/* The same, also while it is being unregistered: for who holds it. */
+struct tei_rail_mr *rail_mr_find_held(struct tei_rail_dp *dp, const void *addr,
+				      uint64_t len)
+	TEI_REQUIRES(rail_sched_held);
 /* Shift of the finest pieces that the region has on any rail. */
 uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr);
 /* The region's ranks are made anew. */

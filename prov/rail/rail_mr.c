@@ -104,8 +104,8 @@ static uint32_t mr_index(const struct tei_rail_dp *dp, const char *addr)
 	return lo;
 }
 
-struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
-				 uint64_t len)
+struct tei_rail_mr *rail_mr_find_held(struct tei_rail_dp *dp, const void *addr,
+				      uint64_t len)
 {
 	const char *a = addr;
 	uint32_t i = mr_index(dp, a);
@@ -114,10 +114,17 @@ struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 	if (i >= dp->nmrs)
 		return NULL;
 	mr = dp->mrs[i];
-	if (mr->state != RAIL_MR_READY || a < mr->addr ||
-	    len > mr->len - (uint64_t)(a - mr->addr))
+	if (a < mr->addr || len > mr->len - (uint64_t)(a - mr->addr))
 		return NULL;
 	return mr;
+}
+
+struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
+				 uint64_t len)
+{
+	struct tei_rail_mr *mr = rail_mr_find_held(dp, addr, len);
+
+	return mr && mr->state == RAIL_MR_READY ? mr : NULL;
 }
 
 static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
@@ -303,6 +310,63 @@ uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr)
 	}
 	rail_sched_leave(dp);
 	return end;
+}
+
+/* --- holding ------------------------------------------------------------- */
+
+/* How many regions from the one at index i on hold all of it; 0: none do. */
+static uint32_t mr_covering(const struct tei_rail_dp *dp, uint32_t i,
+			    const char *a, uint64_t len, bool write)
+{
+	const struct tei_rail_mr *mr;
+	uint64_t part;
+	uint32_t n;
+
+	for (n = 0; len; n++) {
+		if (i + n >= dp->nmrs)
+			return 0;
+		mr = dp->mrs[i + n];
+		if (mr->state != RAIL_MR_READY || a < mr->addr ||
+		    (write && mr->read_only))
+			return 0;
+		part = mr->len - (uint64_t)(a - mr->addr);
+		part = part < len ? part : len;
+		a += part;
+		len -= part;
+	}
+	return n;
+}
+
+int tei_rail_mr_hold(struct tei_rail_dp *dp, const void *addr, uint64_t len,
+		     bool write)
+{
+	uint32_t i, n, k;
+
+	rail_sched_enter(dp);
+	i = mr_index(dp, addr);
+	n = mr_covering(dp, i, addr, len, write);
+	for (k = 0; k < n; k++)
+		dp->mrs[i + k]->tasks++;
+	rail_sched_leave(dp);
+	return n ? 0 : TEI_ERR_NOT_REGISTERED;
+}
+
+void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
+{
+	const char *a = addr;
+	bool signal = false;
+	uint32_t i;
+
+	/* the same ones: while they are held none goes, and none comes between
+	 * them */
+	rail_sched_enter(dp);
+	for (i = mr_index(dp, a); i < dp->nmrs && dp->mrs[i]->addr < a + len;
+	     i++)
+		signal |= !--dp->mrs[i]->tasks &&
+			  dp->mrs[i]->state == RAIL_MR_REVOKING;
+	rail_sched_leave(dp);
+	if (signal)
+		rail_progress_signal(dp);
 }
 
 /* --- unregistering ------------------------------------------------------- */

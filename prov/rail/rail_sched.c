@@ -58,6 +58,13 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 				return TEI_ERR_NOT_REGISTERED;
 			continue;
 		}
+		if (tasks[i]->held) {
+			tasks[i]->mr = rail_mr_find_held(dp, tasks[i]->local,
+							 tasks[i]->length);
+			if (!tasks[i]->mr)
+				return TEI_ERR_NOT_REGISTERED;
+			continue;
+		}
 		if (!mr || mr == dp->anywhere || tasks[i]->local < mr->addr ||
 		    tasks[i]->local + tasks[i]->length > mr->addr + mr->len)
 			mr = rail_mr_find(dp, tasks[i]->local,

@@ -209,6 +209,17 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 		      struct tei_err *err);
 
+/*
+ * Holds registered local memory for what comes as one task after another, each
+ * marked as held: until it is let go, tei_rail_mr_dereg waits as for a task.
+ * Several regions that lie side by side will do. write: bytes come into it.
+ * -3 if some of it is not registered, or not for that.
+ */
+int tei_rail_mr_hold(struct tei_rail_dp *dp, const void *addr, uint64_t len,
+		     bool write);
+void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr,
+			uint64_t len);
+
 /* Key of the registered byte at addr on one rail, for descriptors. */
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 		    uint64_t *key);
@@ -411,6 +422,8 @@ struct tei_rail_task {
 	 * before all of that is known to be accessible */
 	uint64_t whole, whole_length;
 	bool read;
+	bool held;			/* local is, by tei_rail_mr_hold, until
+					 * the task has ended */
 	/*
 	 * 0, or 1 + the rail that it goes by, unless that leads nowhere or
 	 * nothing has come of the task for half a second.
