@@ -1023,7 +1023,8 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 		rail_user_seen(dp, h->src, &hello->remotes[i].addr);
 }
 
-/* The pair of rails that it came by; peer->heard. */
+/* The pair of rails that it came by; peer->heard. A hello may come to the only
+ * address that is known as yet, by any rail: that is no sign of a detour. */
 static int32_t msg_pair(const struct tei_rail_peer *peer,
 			const struct rail *rail, const struct msg_head *h)
 	TEI_REQUIRES(rail_sched_held)
@@ -1031,6 +1032,8 @@ static int32_t msg_pair(const struct tei_rail_peer *peer,
 	uint32_t by = h->flags >> RAIL_WIRE_BY_SHIFT & RAIL_WIRE_BY_MASK;
 	uint16_t r;
 
+	if (h->type == RAIL_MSG_HELLO)
+		return (int32_t)rail->index;
 	for (r = 0; by && r < peer->nremotes; r++)
 		if (peer->remotes[r].id == by - 1)
 			return (int32_t)rail->index | (r + 1) << MSG_PAIR_SHIFT;
