@@ -257,7 +257,9 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	struct rail_renew *renew = &peer->renew[lane->rail->index];
 	uint64_t patience = fence_patience(lane->rail);
 
-	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED)) {
+	/* another path's is no reason to try this one as often again */
+	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED) &&
+	    !__atomic_load_n(&path->vain, __ATOMIC_RELAXED)) {
 		renew->tries = 0;
 		renew->next_ns = 0;
 	}
@@ -274,7 +276,8 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->stuck_ns = now;
 	fence_retire(lane, "a path of it does not connect");
-	if (renew->tries >= FENCE_HOPELESS)
+	if (__atomic_add_fetch(&path->vain, 1, __ATOMIC_RELAXED) >=
+	    FENCE_HOPELESS)
 		rail_stall_ask(peer, fence_sibling(lane), path->remote,
 			       __atomic_load_n(&path->moves, __ATOMIC_RELAXED),
 			       now);

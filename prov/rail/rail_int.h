@@ -435,6 +435,8 @@ struct rail_path {
 	uint64_t since_ns;		/* connecting since, 0: not */
 	uint64_t asked_ns;		/* last message, 0: none */
 	uint32_t backoff_us;
+	uint32_t vain;			/* atomic: lanes retired because it did
+					 * not connect, since it last did */
 
 	bool suspect;			/* atomic: a message found it stuck,
 					 * and the thread was not told */

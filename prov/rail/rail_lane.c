@@ -351,9 +351,11 @@ static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 	if (lane->state != RAIL_LANE_ACTIVE || !path->ready ||
 	    path->lane_gen != lane->gen)
 		return;
-	if (connected && !path->connected)
+	if (connected && !path->connected) {
 		__atomic_store_n(&path->peer->renew[lane->rail->index].linked,
 				 true, __ATOMIC_RELAXED);
+		__atomic_store_n(&path->vain, 0, __ATOMIC_RELAXED);
+	}
 	path->connected = connected;
 }
 
