@@ -14,8 +14,6 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
-#define AIM_FAR_BYTES	(256u << 10)	/* far rails help from here on */
-
 /* Remotes in the rail's own network, and rails of ours that reach the first of
  * them so. */
 static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
@@ -134,7 +132,7 @@ int16_t rail_aim(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return best;
 	n = aim_near(peer, rail, key, near);
 	place = aim_place(peer, rail, ranks, &of);
-	if (!n || (place >= n && length >= AIM_FAR_BYTES))
+	if (!n || (place >= n && length >= RAIL_FAR_BYTES))
 		return best;
 	best = (int16_t)near[place % n];
 	for (i = place % n; i < n; i += of) {

@@ -9,6 +9,8 @@
 
 #include "prov/rail/rail_int.h"
 
+#define RAIL_FAR_BYTES	(256u << 10)	/* far rails help from here on */
+
 /* Up to RAIL_BUNDLE slices, round robin over the peers with work. */
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);

@@ -11,7 +11,6 @@
 #include "prov/rail/rail_sched.h"
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
-#define SLICE_FAR_BYTES (256u << 10)	      /* far rails help from here on */
 #define SLICE_OVERTAKE	16		      /* small ones before a large one */
 #define SLICE_LOOK	64		      /* tasks of other rails passed by */
 
@@ -93,9 +92,8 @@ static bool slice_of_other(const struct rail *rail,
 			   const struct tei_rail_task *t)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t most = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC / 2;
 	uint32_t i = t->rail - 1u;
-	uint64_t last, now;
+	uint64_t last, now, most;
 
 	if (!t->rail || i == rail->index || i >= rail_count(peer->dp) ||
 	    !rail_health_works(peer, i))
@@ -103,6 +101,7 @@ static bool slice_of_other(const struct rail *rail,
 	last = peer->served_ns[i] > t->progress_ns ? peer->served_ns[i] :
 						     t->progress_ns;
 	now = tei_now_ns();
+	most = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC / 2;
 	/* the rail may serve others, and never this: no key of it there */
 	return now - last < peer->dp->stuck_ns && now - t->progress_ns < most;
 }
@@ -140,7 +139,7 @@ static bool slice_may_take(const struct rail *rail,
 		return true;
 	if (!slice_near_exists(peer, ranks, rank))
 		return true;
-	return rank == 1 && task->length >= SLICE_FAR_BYTES &&
+	return rank == 1 && task->length >= RAIL_FAR_BYTES &&
 	       !slice_near_has_room(peer, ranks, rank);
 }
 
