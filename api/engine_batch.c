@@ -350,25 +350,32 @@ static bool batch_bad_request(const struct transfer_request *r)
 	       r->target_offset + (r->length - 1) < r->target_offset;
 }
 
-static void batch_fill(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r,
-		       const struct engine_target *target)
+void engine_batch_task(struct engine *e, struct engine_task *t,
+		       const struct transfer_request *r, enum engine_task_by by)
 {
 	memset(t, 0, sizeof(*t));
 	t->engine = e;
 	t->target = r->target_id;
 	t->length = r->length;
-	t->by = target->local ? ENGINE_BY_COPY : ENGINE_BY_RAIL;
+	t->by = by;
+	t->read = r->opcode == OPCODE_READ;
+}
+
+static void batch_fill(struct engine *e, struct engine_task *t,
+		       const struct transfer_request *r,
+		       const struct engine_target *target)
+{
+	engine_batch_task(e, t, r, target->local ? ENGINE_BY_COPY :
+						   ENGINE_BY_RAIL);
 	if (t->by == ENGINE_BY_RAIL) {
 		t->u.rail.peer = target->peer;
 		t->u.rail.remote = r->target_offset;
 		t->u.rail.length = r->length;
 		t->u.rail.local = r->source;
-		t->u.rail.read = r->opcode == OPCODE_READ;
+		t->u.rail.read = t->read;
 		return;
 	}
 	t->local = target->neighbour;
-	t->read = r->opcode == OPCODE_READ;
 	t->u.op.peer = target->neighbour ? target->neighbour->peer : NULL;
 	t->u.op.opcode = r->opcode == OPCODE_READ ? TEI_LOCAL_READ :
 						    TEI_LOCAL_WRITE;

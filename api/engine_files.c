@@ -169,12 +169,7 @@ int engine_files_prepare(struct engine *e, struct engine_task *t,
 {
 	if (!tei_nvmeof_seg_covers(files, r->target_offset, r->length))
 		return 1;
-	memset(t, 0, sizeof(*t));
-	t->engine = e;
-	t->target = r->target_id;
-	t->length = r->length;
-	t->by = ENGINE_BY_FILE;
-	t->read = r->opcode == OPCODE_READ;
+	engine_batch_task(e, t, r, ENGINE_BY_FILE);
 	t->u.file.seg = files;
 	t->u.file.read = t->read;
 	t->u.file.local = r->source;

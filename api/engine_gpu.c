@@ -193,12 +193,7 @@ int engine_gpu_prepare(struct engine *e, struct engine_task *t,
 		return 3;
 	if (gpu_overlap(r))
 		return 1;		/* the driver does not say in what order */
-	memset(t, 0, sizeof(*t));
-	t->engine = e;
-	t->target = r->target_id;
-	t->length = r->length;
-	t->by = ENGINE_BY_GPU;
-	t->read = r->opcode == OPCODE_READ;
+	engine_batch_task(e, t, r, ENGINE_BY_GPU);
 	t->u.gpu.dst = t->read ? (uintptr_t)r->source : r->target_offset;
 	t->u.gpu.src = t->read ? r->target_offset : (uintptr_t)r->source;
 	t->u.gpu.length = r->length;

@@ -128,7 +128,7 @@ struct engine_task {
 	int status;			/* atomic: STATUS_… */
 	segment_id_t target;
 	enum engine_task_by by;
-	bool read;			/* copies inside this host */
+	bool read;			/* of a single piece */
 	bool expired;			/* atomic: ended by a deadline */
 	union {
 		struct tei_rail_task rail;
@@ -513,6 +513,10 @@ int engine_batch_target(struct engine *e, segment_id_t id,
 			struct engine_target *t);
 /* Whether the target's memory at addr is a GPU's. */
 bool engine_batch_gpu(const struct engine_target *target, uint64_t addr);
+/* What tasks of one piece have in common; the rest is 0. */
+void engine_batch_task(struct engine *e, struct engine_task *t,
+		       const struct transfer_request *r,
+		       enum engine_task_by by);
 /* One request as submitTransfer takes it. 0 or the transfer family's code. */
 int engine_batch_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,

@@ -623,12 +623,7 @@ int engine_lease_prepare(struct engine *e, struct engine_task *t,
 		return 8;
 	if (tei_local_region_check(e->local, r->source, r->length))
 		return 3;
-	memset(t, 0, sizeof(*t));
-	t->engine = e;
-	t->target = r->target_id;
-	t->length = r->length;
-	t->by = ENGINE_BY_LEASE;
-	t->read = r->opcode == OPCODE_READ;
+	engine_batch_task(e, t, r, ENGINE_BY_LEASE);
 	t->u.lease.peer = target->peer;
 	t->u.lease.local = r->source;
 	t->u.lease.remote = r->target_offset;

@@ -615,12 +615,7 @@ int engine_stage_prepare(struct engine *e, struct engine_task *t,
 	if (!pool)
 		return 8;
 	stage_release(s, pool, (uintptr_t)r->source);
-	memset(t, 0, sizeof(*t));
-	t->engine = e;
-	t->target = r->target_id;
-	t->length = r->length;
-	t->by = ENGINE_BY_STAGE;
-	t->read = r->opcode == OPCODE_READ;
+	engine_batch_task(e, t, r, ENGINE_BY_STAGE);
 	stage->gpu = (uintptr_t)r->source;
 	stage->remote = r->target_offset;
 	stage_aim(stage, target);
