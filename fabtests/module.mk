@@ -3,6 +3,7 @@ FABTESTS_COMMON_SRCS = \
 	fabtests/common/ft_hist.c \
 	fabtests/common/ft_json.c \
 	fabtests/common/ft_num.c \
+	fabtests/common/ft_options.c \
 	fabtests/common/ft_pattern.c \
 	fabtests/common/ft_proc.c \
 	fabtests/common/ft_progress.c \
