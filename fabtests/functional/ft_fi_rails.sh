@@ -13,12 +13,7 @@ set -u
 rails_begin || exit
 seconds=${FT_FI_SECONDS:-4}
 rails_up -c no 400mbit 400mbit || exit 1
-FT_FI_CLIENT=$(rails_ns a) FT_FI_SERVER=$(rails_ns b)
-# as fi_mrail's users have them
-in=fi_sockaddr_in://
-FT_FI_CLIENT_RAILS=$in$(rails_addr a 0):0,$in$(rails_addr a 1):0
-FT_FI_SERVER_RAILS=$in$(rails_addr b 0):0,$in$(rails_addr b 1):0
-export FT_FI_CLIENT FT_FI_SERVER FT_FI_CLIENT_RAILS FT_FI_SERVER_RAILS
+rails_fi
 # What is sent next is answered by a reset, by whichever rail: it is lost, and
 # what is on its way with it.
 lose()

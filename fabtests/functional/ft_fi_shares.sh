@@ -13,11 +13,7 @@ set -u
 [ -e "$BUILD/lib/libfabric" ] || { echo 'built without the provider'; exit 77; }
 rails_begin || exit
 rails_up -c no 150mbit 450mbit || exit 1
-FT_FI_CLIENT=$(rails_ns a) FT_FI_SERVER=$(rails_ns b)
-in=fi_sockaddr_in://
-FT_FI_CLIENT_RAILS=$in$(rails_addr a 0):0,$in$(rails_addr a 1):0
-FT_FI_SERVER_RAILS=$in$(rails_addr b 0):0,$in$(rails_addr b 1):0
-export FT_FI_CLIENT FT_FI_SERVER FT_FI_CLIENT_RAILS FT_FI_SERVER_RAILS
+rails_fi
 n=0 failed=0
 
 # share CONFIG FIGURES: percent of the bytes that come by rail 0

@@ -10,23 +10,6 @@ set -u
 # shellcheck source=fabtests/scripts/rails_lib.sh
 . "$SRC/fabtests/scripts/rails_lib.sh"
 rails_begin || exit
-bad=0
-
-# check TITLE COMMAND…
-check()
-{
-	title=$1
-	shift
-	if "$@" >"$rails_dir/log" 2>&1; then
-		echo "ok - $title"
-	else
-		cat "$rails_dir/log"
-		tail -n 20 "$rails_dir"/*.err
-		echo "not ok - $title"
-		bad=1
-	fi
-	rails_down
-}
 
 # moved OPERATION: to rx0 and rx1 what has crossed the rails to b, or to a.
 moved()
@@ -97,8 +80,8 @@ three_hosts()
 	rails_up -n 3 -c no 100mbit 100mbit && well 0 && answers c 1
 }
 
-check 'two rails and a control pair, both ways, verified' transfers yes
-check 'two rails alone, both ways, verified' transfers no
-check 'three hosts reach each other' three_hosts
-check 'faults are made and mended, on one rail alone' faults
-exit "$bad"
+rails_case 'two rails and a control pair, both ways, verified' transfers yes
+rails_case 'two rails alone, both ways, verified' transfers no
+rails_case 'three hosts reach each other' three_hosts
+rails_case 'faults are made and mended, on one rail alone' faults
+rails_exit

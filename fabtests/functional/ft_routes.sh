@@ -12,23 +12,6 @@ set -u
 # shellcheck source=fabtests/scripts/rails_lib.sh
 . "$SRC/fabtests/scripts/rails_lib.sh"
 rails_begin || exit
-bad=0
-
-# check TITLE COMMAND…
-check()
-{
-	title=$1
-	shift
-	if "$@" >"$rails_dir/log" 2>&1; then
-		echo "ok - $title"
-	else
-		cat "$rails_dir/log"
-		tail -n 20 "$rails_dir"/*.err
-		echo "not ok - $title"
-		bad=1
-	fi
-	rails_down
-}
 
 routed()
 {
@@ -144,10 +127,10 @@ near()
 	[ "$rx0" -gt $((8 << 20)) ] && [ "$rx1" -lt $((1 << 20)) ]
 }
 
-check a_pair_that_breaks_is_gone_round breaks
-check a_pair_that_never_connects_is_gone_round never r1,r0
-check first_as_it_may_be never r0,r1
-check rails_of_one_network_share_the_load shared
-check what_is_near_the_targets_memory_is_taken near r0 r1
-check whichever_that_is near r1 r0
-exit $bad
+rails_case a_pair_that_breaks_is_gone_round breaks
+rails_case a_pair_that_never_connects_is_gone_round never r1,r0
+rails_case first_as_it_may_be never r0,r1
+rails_case rails_of_one_network_share_the_load shared
+rails_case what_is_near_the_targets_memory_is_taken near r0 r1
+rails_case whichever_that_is near r1 r0
+rails_exit

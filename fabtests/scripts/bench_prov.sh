@@ -96,14 +96,6 @@ one()
 
 # --- shaped rails -------------------------------------------------------------
 
-# addresses HOST: as fi_mrail wants them.
-addresses()
-{
-	for rail in $(seq 0 $((rails_n - 1))); do
-		printf 'fi_sockaddr_in://%s:0,' "$(rails_addr "$1" "$rail")"
-	done | sed 's/,$//'
-}
-
 # crossed: bytes that have come in at b, rail by rail.
 crossed()
 {
@@ -126,9 +118,7 @@ shaped()
 		cat "$dir/out"
 		return 1
 	fi
-	FT_FI_CLIENT=$(rails_ns a) FT_FI_SERVER=$(rails_ns b)
-	FT_FI_CLIENT_RAILS=$(addresses a) FT_FI_SERVER_RAILS=$(addresses b)
-	export FT_FI_CLIENT FT_FI_SERVER FT_FI_CLIENT_RAILS FT_FI_SERVER_RAILS
+	rails_fi
 	sum=$(awk '{ print $1 / 8 }' "$rails_dir/sum")
 	while [ $((n += 1)) -le $(((rounds + 1) / 2)) ]; do
 		was=$(crossed)

@@ -63,6 +63,12 @@
 # rails_refuse RAIL [HOST]	answers every packet by a reset, from now on
 # rails_restore [RAIL]		link up, nothing lost, first rate; or all rails
 #
+# rails_fi			for the libfabric provider's programs: the client
+#				in a, the server in b, both over all the rails
+# rails_case TITLE COMMAND…	a case of a test: "ok" or, with what it and the
+#				programs said, "not ok"; down
+# rails_exit			1 if a case went wrong
+#
 # rails_bytes HOST RAIL rx|tx	what has crossed it, of /sys/class/net
 # rails_watch HOST NAME [MS]	starts NAME: "ms,rx r0,tx r0,rx r1,…" to its .out
 #				every MS (20) from the mark; end it by rails_stop
@@ -72,6 +78,7 @@
 
 rails_scripts=$SRC/fabtests/scripts
 rails_hosts='' rails_n=0 rails_ctl=no rails_dir='' rails_id='' rails_segment=''
+rails_bad=0
 export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 # Of a process: when it started. Together with its number it is unique.
@@ -427,6 +434,45 @@ rails_json()
 {
 	tail -n 1 "$rails_dir/$1.out" | tr ',{}' '[\n*]' |
 		sed -n "s/^\"$2\":\"\{0,1\}\([^\"]*\).*/\1/p" | head -n 1
+}
+
+# --- the libfabric provider's programs -----------------------------------------
+
+rails_fi_addrs()
+{
+	for rails_i in $(seq 0 $((rails_n - 1))); do
+		printf 'fi_sockaddr_in://%s:0,' "$(rails_addr "$1" "$rails_i")"
+	done | sed 's/,$//'
+}
+
+rails_fi()
+{
+	FT_FI_CLIENT=$(rails_ns a) FT_FI_SERVER=$(rails_ns b)
+	FT_FI_CLIENT_RAILS=$(rails_fi_addrs a)
+	FT_FI_SERVER_RAILS=$(rails_fi_addrs b)
+	export FT_FI_CLIENT FT_FI_SERVER FT_FI_CLIENT_RAILS FT_FI_SERVER_RAILS
+}
+
+# --- cases --------------------------------------------------------------------
+
+rails_case()
+{
+	rails_title=$1
+	shift
+	if "$@" >"$rails_dir/log" 2>&1; then
+		echo "ok - $rails_title"
+	else
+		cat "$rails_dir/log"
+		tail -n 20 "$rails_dir"/*.err
+		echo "not ok - $rails_title"
+		rails_bad=1
+	fi
+	rails_down
+}
+
+rails_exit()
+{
+	exit "$rails_bad"
 }
 
 # --- time ---------------------------------------------------------------------
