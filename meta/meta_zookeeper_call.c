@@ -213,9 +213,24 @@ static void zk_on_own(zhandle_t *zh, int type, int state, const char *path,
 		zk_own_event(s->zk, type, path);
 }
 
+/* What comes into being where nothing was has not been looked at yet. */
+static void zk_on_folder(zhandle_t *zh, int type, int state, const char *path,
+			 void *ctx)
+{
+	struct zk_session *s = ctx;
+
+	(void)zh;
+	(void)state;
+	(void)path;
+	if (type != ZOO_SESSION_EVENT && type != ZOO_CREATED_EVENT)
+		zk_folders_gone(s->zk);
+}
+
 static watcher_fn zk_watcher(enum zk_watch_kind kind)
 {
 	switch (kind) {
+	case ZK_WATCH_FOLDER:
+		return zk_on_folder;
 	case ZK_WATCH_SEGMENT:
 		return zk_on_segment;
 	case ZK_WATCH_OWN:
@@ -274,20 +289,15 @@ static int zk_wait_done(struct zk *zk, struct zk_call *c, uint64_t deadline_ns)
 }
 
 /*
- * One try. *out: the call, to be given back by zk_call_unref under zk->lock,
- * which is held before and after.
+ * *out: the call, to be given back by zk_call_unref under zk->lock, which is
+ * held before and after.
  */
-static int zk_try(struct zk *zk, const struct zk_ask *ask,
-		  uint64_t deadline_ns, struct zk_call **out)
-	TEI_REQUIRES(zk->lock)
+static int zk_submit(struct zk *zk, const struct zk_ask *ask,
+		     struct zk_call **out) TEI_REQUIRES(zk->lock)
 {
-	struct zk_call *c;
+	struct zk_call *c = zk_call_new(zk);
 	int rc;
 
-	*out = NULL;
-	if (!zk_wait_ready(zk, deadline_ns))
-		return ZOPERATIONTIMEOUT;
-	c = zk_call_new(zk);
 	if (!c)
 		return ZSYSTEMERROR;
 	if (ask->watcher == zk_on_segment)
@@ -303,7 +313,37 @@ static int zk_try(struct zk *zk, const struct zk_ask *ask,
 		return rc;
 	}
 	*out = c;
-	return zk_wait_done(zk, c, deadline_ns);
+	return ZOK;
+}
+
+/* One try. *out as of zk_submit, or NULL. */
+static int zk_try(struct zk *zk, const struct zk_ask *ask,
+		  uint64_t deadline_ns, struct zk_call **out)
+	TEI_REQUIRES(zk->lock)
+{
+	int rc;
+
+	*out = NULL;
+	if (!zk_wait_ready(zk, deadline_ns))
+		return ZOPERATIONTIMEOUT;
+	rc = zk_submit(zk, ask, out);
+	return rc == ZOK ? zk_wait_done(zk, *out, deadline_ns) : rc;
+}
+
+/* The same for several, all submitted before the first is waited for. */
+static int zk_try_all(struct zk *zk, const struct zk_ask *asks, int count,
+		      uint64_t deadline_ns, struct zk_call **out)
+	TEI_REQUIRES(zk->lock)
+{
+	int rc = zk_wait_ready(zk, deadline_ns) ? ZOK : ZOPERATIONTIMEOUT;
+	int i;
+
+	memset(out, 0, (size_t)count * sizeof(*out));
+	for (i = 0; i < count && rc == ZOK; i++)
+		rc = zk_submit(zk, &asks[i], &out[i]);
+	for (i = 0; i < count && rc == ZOK; i++)
+		rc = zk_wait_done(zk, out[i], deadline_ns);
+	return rc;
 }
 
 /* again: tries until it isn't transient or the deadline has passed. */
@@ -340,6 +380,32 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 			*failed = i;
 	if (c)
 		zk_call_unref(c);
+	tei_mutex_unlock(&zk->lock);
+	return rc;
+}
+
+/*
+ * Reads, all at once: tries until the first of their results that isn't ZOK
+ * isn't transient, or the deadline has passed.
+ */
+static int zk_ask_all(struct zk *zk, const struct zk_ask *asks, int count,
+		      uint64_t deadline_ns, struct Stat *stats, bool *ours)
+{
+	struct zk_call *c[ZK_TOGETHER];
+	int rc, i;
+
+	tei_mutex_lock(&zk->lock);
+	do {
+		rc = zk_try_all(zk, asks, count, deadline_ns, c);
+		for (i = 0; i < count; i++) {
+			if (c[i] && rc == ZOK) {
+				stats[i] = c[i]->stat;
+				*ours = c[i]->ours;
+			}
+			if (c[i])
+				zk_call_unref(c[i]);
+		}
+	} while (zk_transient(rc) && !zk->stop && tei_now_ns() < deadline_ns);
 	tei_mutex_unlock(&zk->lock);
 	return rc;
 }
@@ -385,6 +451,22 @@ int zk_exists(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	return rc;
 }
 
+int zk_exists_all(struct zk *zk, const char *const *paths, int count,
+		  enum zk_watch_kind watch, uint64_t deadline_ns,
+		  struct Stat *stats)
+{
+	struct zk_ask asks[ZK_TOGETHER];
+	bool ours;
+	int i;
+
+	for (i = 0; i < count; i++)
+		asks[i] = (struct zk_ask){
+			.submit = zk_submit_exists, .path = paths[i],
+			.watcher = zk_watcher(watch),
+		};
+	return zk_ask_all(zk, asks, count, deadline_ns, stats, &ours);
+}
+
 /* "local": neither asks the server nor waits. */
 void zk_unwatch(struct zk *zk, const char *path)
 {
@@ -420,16 +502,23 @@ static int zk_submit_acl(zhandle_t *zh, const struct zk_ask *ask,
 	return zoo_aget_acl(zh, ask->path, zk_done_acl, c);
 }
 
-int zk_get_acl(struct zk *zk, const char *path, uint64_t deadline_ns,
-	       bool *ours, struct Stat *stat)
+int zk_get_acl(struct zk *zk, const char *path, enum zk_watch_kind watch,
+	       uint64_t deadline_ns, bool *ours, struct Stat *stat)
 {
-	struct zk_ask ask = { .submit = zk_submit_acl, .path = path };
-	struct zk_reply reply;
+	/* the watch goes ahead: what comes after it is told */
+	const struct zk_ask asks[ZK_TOGETHER] = {
+		{ .submit = zk_submit_exists, .path = path,
+		  .watcher = zk_watcher(watch) },
+		{ .submit = zk_submit_acl, .path = path },
+	};
+	bool watched = watch != ZK_WATCH_NONE;
+	struct Stat stats[ZK_TOGETHER];
 	int rc;
 
-	rc = zk_ask(zk, &ask, true, deadline_ns, &reply, ours, NULL);
+	rc = zk_ask_all(zk, watched ? asks : asks + 1, 1 + watched,
+			deadline_ns, stats, ours);
 	if (rc == ZOK)
-		*stat = reply.stat;
+		*stat = stats[watched];
 	return rc;
 }
 

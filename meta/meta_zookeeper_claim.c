@@ -501,13 +501,49 @@ static bool zk_look_again(int rc)
 	       rc == ZBADVERSION;
 }
 
-/* Sets the watch on a node of ours; false: it is not ours any more. */
-static bool zk_watch_own(struct zk *zk, const char *path, uint64_t deadline_ns)
+/* Sets the watches on our nodes; false: they are not ours any more. */
+static bool zk_watch_own(struct zk *zk, const struct zk_entry *e,
+			 uint64_t deadline_ns)
 {
-	struct Stat stat;
+	const char *const paths[] = { e->guard, e->ram, e->rpc };
+	int64_t own = zk_session_id(zk);
+	struct Stat stat[3];
 
-	return zk_exists(zk, path, ZK_WATCH_OWN, deadline_ns, &stat) == ZOK &&
-	       stat.ephemeralOwner == zk_session_id(zk);
+	return zk_exists_all(zk, paths, 3, ZK_WATCH_OWN, deadline_ns, stat) ==
+		       ZOK &&
+	       stat[0].ephemeralOwner == own && stat[1].ephemeralOwner == own &&
+	       stat[2].ephemeralOwner == own;
+}
+
+/* What can't be deleted by the deadline goes with the session. */
+static int zk_delete(struct zk *zk, const struct zk_entry *e,
+		     uint64_t deadline_ns)
+{
+	zoo_op_t ops[3];
+	int rc;
+
+	zoo_delete_op_init(&ops[0], e->guard, -1);
+	zoo_delete_op_init(&ops[1], e->ram, -1);
+	zoo_delete_op_init(&ops[2], e->rpc, -1);
+	do
+		rc = zk_multi(zk, ops, 3, deadline_ns, NULL);
+	while (zk_transient(rc) && tei_now_ns() < deadline_ns);
+	return rc;
+}
+
+/* Made where others may take them away, the folders being new: taken back. */
+static int zk_made(struct zk *zk, const struct zk_entry *e,
+		   uint64_t deadline_ns, struct tei_err *err)
+{
+	int rc = zk_folders_ours(zk, e->ram, e->name, deadline_ns, err);
+
+	if (rc == ZOK)
+		rc = zk_folders_ours(zk, e->rpc, e->name, deadline_ns, err);
+	if (rc == ZOK)
+		rc = zk_folders_ours(zk, e->guard, e->name, deadline_ns, err);
+	if (rc == ZK_SAID)
+		zk_delete(zk, e, deadline_ns);
+	return rc;
 }
 
 /* Where a watch finds nothing of ours, the keeper looks after it. */
@@ -515,9 +551,7 @@ static void zk_claimed(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
 	e->announced = true;
 	zk_entry_mark(zk, e, true, false);
-	if (!zk_watch_own(zk, e->guard, deadline_ns) ||
-	    !zk_watch_own(zk, e->ram, deadline_ns) ||
-	    !zk_watch_own(zk, e->rpc, deadline_ns))
+	if (!zk_watch_own(zk, e, deadline_ns))
 		zk_entry_mark(zk, e, false, true);
 	zk_tell_open(zk);
 }
@@ -549,6 +583,8 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		}
 		if (*refused)
 			return zk_refuse(e, &h, err);
+		if (rc == ZOK && !folders)
+			rc = zk_made(zk, e, deadline_ns, err);
 	} while ((zk_look_again(rc) || (folders && rc == ZOK)) &&
 		 !zk_over(zk, deadline_ns));
 	if (rc == ZOK && !folders) {
@@ -700,32 +736,11 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	return rc;
 }
 
-/*
- * What can't be deleted by the deadline goes with the session; without a
- * connection there is little to wait for.
- */
-static int zk_delete(struct zk *zk, const struct zk_entry *e,
-		     uint64_t deadline_ns)
-{
-	uint64_t until = tei_now_ns() + TEI_NS_PER_SEC;
-	zoo_op_t ops[3];
-	int rc;
-
-	zoo_delete_op_init(&ops[0], e->guard, -1);
-	zoo_delete_op_init(&ops[1], e->ram, -1);
-	zoo_delete_op_init(&ops[2], e->rpc, -1);
-	if (until > deadline_ns)
-		until = deadline_ns;
-	do
-		rc = zk_multi(zk, ops, 3, until, NULL);
-	while (zk_transient(rc) && tei_now_ns() < until);
-	return rc;
-}
-
 int zk_withdraw(struct tei_meta_store *store, const char *name,
 		uint64_t deadline_ns, struct tei_err *err)
 {
 	struct zk *zk = store->back_end;
+	uint64_t until;
 	struct zk_entry *e;
 	bool ours = false;
 	int rc = ZOK;
@@ -740,8 +755,10 @@ int zk_withdraw(struct tei_meta_store *store, const char *name,
 		ours = e->held || e->dirty;
 		tei_mutex_unlock(&zk->lock);
 	}
+	/* without a connection there is little to wait for */
+	until = tei_now_ns() + TEI_NS_PER_SEC;
 	if (ours)
-		rc = zk_delete(zk, e, deadline_ns);
+		rc = zk_delete(zk, e, until < deadline_ns ? until : deadline_ns);
 	if (e)
 		zk_entry_free(e);
 	zk_writer_give(zk);

@@ -59,6 +59,7 @@
 #define ZK_INLINE_MAX		65536	/* longer descriptors: the head alone */
 #define ZK_LOOK_NS		(250 * TEI_NS_PER_MS)
 #define ZK_CLOSED		8	/* folders remembered */
+#define ZK_TOGETHER		3	/* calls of one round trip */
 #define ZK_WATCH_BUCKETS	1024
 #define ZK_WATCH_IDLE		4096	/* unarmed ones kept */
 #define ZK_WATCH_BYTES		262144	/* of paths that the library sets again */
@@ -125,6 +126,7 @@ struct zk {
 	bool told_open;			/* about nodes that all can read */
 	char *closed[ZK_CLOSED];	/* folders that are ours alone */
 	uint32_t closed_next;
+	uint64_t closed_epoch;		/* ends when they are forgotten */
 	uint64_t retry_ns;		/* the keeper: not before */
 	struct tei_list calls;		/* under way */
 	struct tei_list entries;
@@ -202,6 +204,7 @@ enum zk_watch_kind {
 	ZK_WATCH_NONE,
 	ZK_WATCH_SEGMENT,		/* tells the store's user */
 	ZK_WATCH_OWN,			/* tells the keeper */
+	ZK_WATCH_FOLDER,		/* ends what is known of folders */
 };
 
 bool zk_transient(int rc);
@@ -212,6 +215,13 @@ int zk_get(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	   uint64_t deadline_ns, struct zk_reply *out);
 int zk_exists(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	      uint64_t deadline_ns, struct Stat *stat);
+/*
+ * The same of several, ZK_TOGETHER at most, in one round trip; the first result
+ * that is not ZOK, else all of stats.
+ */
+int zk_exists_all(struct zk *zk, const char *const *paths, int count,
+		  enum zk_watch_kind watch, uint64_t deadline_ns,
+		  struct Stat *stats);
 /* A folder: persistent, empty. open: anybody may go in. */
 int zk_mkdir(struct zk *zk, const char *path, bool open, uint64_t deadline_ns);
 /* Has the library forget the segment's watch, if it has one. */
@@ -219,9 +229,9 @@ void zk_unwatch(struct zk *zk, const char *path) TEI_REQUIRES(zk->lock);
 /* failed (may be NULL) gets the index of the operation that failed, or -1. */
 int zk_multi(struct zk *zk, const zoo_op_t *ops, int count,
 	     uint64_t deadline_ns, int *failed);
-/* ours: nobody else may do anything there. */
-int zk_get_acl(struct zk *zk, const char *path, uint64_t deadline_ns,
-	       bool *ours, struct Stat *stat);
+/* ours: nobody else may do anything there. The watch is set before it is read. */
+int zk_get_acl(struct zk *zk, const char *path, enum zk_watch_kind watch,
+	       uint64_t deadline_ns, bool *ours, struct Stat *stat);
 const struct ACL_vector *zk_acl(const struct zk *zk);
 
 /*
@@ -264,7 +274,7 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 		struct zk_reply *out, struct tei_err *err);
 /* The session is another one, and the servers' data may be. */
 void zk_trust_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* A node could not be made for want of its folder: all are asked for anew. */
+/* One is not there any more, or another by now: all are looked at anew. */
 void zk_folders_gone(struct zk *zk);
 
 /* --- meta_zookeeper_claim.c: what this process publishes ----------------- */

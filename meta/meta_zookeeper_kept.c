@@ -65,6 +65,17 @@ static int zk_kept_step(struct zk *zk, const char *path, const char *json,
 	return zk_multi(zk, &op, 1, deadline_ns, NULL);
 }
 
+/* Written where others may change it, the folders being new: taken back. */
+static int zk_kept_made(struct zk *zk, const char *path, const char *name,
+			uint64_t deadline_ns, struct tei_err *err)
+{
+	int rc = zk_folders_ours(zk, path, name, deadline_ns, err);
+
+	if (rc == ZK_SAID)
+		zk_kept_step(zk, path, NULL, 0, -1, deadline_ns);
+	return rc;
+}
+
 int zk_kept_write(struct tei_meta_store *store, const char *name,
 		  const char *json, size_t len, int64_t version,
 		  uint64_t deadline_ns, struct tei_err *err)
@@ -79,6 +90,8 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 	     zk_folders_make(zk, path, name, deadline_ns, err) : ZOK;
 	if (rc == ZOK)
 		rc = zk_kept_step(zk, path, json, len, version, deadline_ns);
+	if (rc == ZOK && json)
+		rc = zk_kept_made(zk, path, name, deadline_ns, err);
 	free(path);
 	if (rc == ZOK)
 		return 0;

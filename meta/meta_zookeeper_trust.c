@@ -13,31 +13,38 @@
  * looked at, down from "mooncake", and the node itself: it may have been put
  * there before the folder was closed.
  *
- * A folder found to be ours stays so: to delete it takes leave from the one
- * above, and "mooncake", whose own may be open, is not empty then. Who has our
- * credentials has that leave, so that what is missing is not known any more.
+ * A folder found to be ours stays so until it is deleted, which takes our
+ * credentials, an operator's hands, say; who makes the next one is another
+ * matter. So it is watched, and what is known of all of them ends with the
+ * event. A session has its events before any answer that comes of what they
+ * tell: hence folders are looked at after the node was read or made, too, which
+ * costs a request only where something has happened.
  */
 
-static bool zk_closed_known(struct zk *zk, const char *dir)
+static bool zk_closed_known(struct zk *zk, const char *dir, uint64_t *epoch)
 {
 	bool known = false;
 	int i;
 
 	tei_mutex_lock(&zk->lock);
+	*epoch = zk->closed_epoch;
 	for (i = 0; i < ZK_CLOSED; i++)
 		known = known || (zk->closed[i] && !strcmp(zk->closed[i], dir));
 	tei_mutex_unlock(&zk->lock);
 	return known;
 }
 
-static void zk_closed_note(struct zk *zk, const char *dir)
+static void zk_closed_note(struct zk *zk, const char *dir, uint64_t epoch)
 {
 	char **at;
 
 	tei_mutex_lock(&zk->lock);
-	at = &zk->closed[zk->closed_next++ % ZK_CLOSED];
-	free(*at);
-	*at = strdup(dir);
+	at = &zk->closed[zk->closed_next % ZK_CLOSED];
+	if (epoch == zk->closed_epoch) {
+		zk->closed_next++;
+		free(*at);
+		*at = strdup(dir);
+	}
 	tei_mutex_unlock(&zk->lock);
 }
 
@@ -45,6 +52,7 @@ void zk_trust_forget(struct zk *zk)
 {
 	int i;
 
+	zk->closed_epoch++;
 	for (i = 0; i < ZK_CLOSED; i++) {
 		free(zk->closed[i]);
 		zk->closed[i] = NULL;
@@ -77,33 +85,31 @@ static int zk_folder_ours(struct zk *zk, const char *dir, const char *name,
 {
 	bool ours = false;
 	struct Stat stat;
+	uint64_t epoch;
 	int rc;
 
-	rc = zk_get_acl(zk, dir, deadline_ns, &ours, &stat);
+	if (zk_closed_known(zk, dir, &epoch))
+		return ZOK;
+	rc = zk_get_acl(zk, dir, ZK_WATCH_FOLDER, deadline_ns, &ours, &stat);
 	if (rc == ZNOAUTH || (rc == ZOK && !ours))
 		return zk_folder_refuse(zk, dir, name, err);
+	if (rc == ZOK)
+		zk_closed_note(zk, dir, epoch);
 	return rc;
 }
 
 int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 		    uint64_t deadline_ns, struct tei_err *err)
 {
-	size_t n = (size_t)(strrchr(path, '/') - path);
-	char *dir = zk->auth ? strndup(path, n) : NULL;
-	char *p = dir ? dir + strlen(zk->chroot) : NULL;
+	size_t last = (size_t)(strrchr(path, '/') - path);
+	char *dir = zk->auth ? strdup(path) : NULL, *p;
 	int rc = zk->auth && !dir ? ZSYSTEMERROR : ZOK;
 
-	if (p && zk_closed_known(zk, dir))
-		p = NULL;
-	while (p && rc == ZOK) {
+	for (p = dir ? dir + strlen(zk->chroot) : NULL;
+	     p && rc == ZOK && p != dir + last; *p = '/') {
 		p = strchr(p + 1, '/');
-		if (p)
-			*p = 0;
+		*p = 0;
 		rc = zk_folder_ours(zk, dir, name, deadline_ns, err);
-		if (p)
-			*p = '/';
-		else if (rc == ZOK)
-			zk_closed_note(zk, dir);
 	}
 	free(dir);
 	return rc;
@@ -120,7 +126,8 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 
 	rc = zk_folders_ours(zk, path, name, deadline_ns, err);
 	if (rc == ZOK)
-		rc = zk_get_acl(zk, path, deadline_ns, &ours, &stat);
+		rc = zk_get_acl(zk, path, ZK_WATCH_NONE, deadline_ns, &ours,
+				&stat);
 	if (rc == ZNONODE || (rc == ZOK && (stat.czxid != read->czxid ||
 					    stat.aversion != read->aversion)))
 		return ZBADVERSION;

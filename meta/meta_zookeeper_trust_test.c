@@ -263,6 +263,68 @@ static void folders_that_are_deleted_are_made_anew(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
+#define ZEMPTY "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}"
+
+/*
+ * In one step: what a has published goes, with all folders, and folders that
+ * are open take their place, with a node in one of them as only we may make it.
+ * So there is no moment at which anything is missing.
+ */
+static void zswap(const char *const *nodes, const char *const *folders)
+{
+	zhandle_t *zh = zstranger("moon:secret");
+	zoo_op_result_t results[12];
+	zoo_op_t ops[12];
+	int n = 0, i;
+
+	for (i = 0; i < 3; i++)
+		zoo_delete_op_init(&ops[n++], nodes[i], -1);
+	for (i = 3; i >= 0; i--)
+		zoo_delete_op_init(&ops[n++], folders[i], -1);
+	for (i = 0; i < 4; i++)
+		zoo_create_op_init(&ops[n++], folders[i], "", 0,
+				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0);
+	zoo_create_op_init(&ops[n++], nodes[0], ZEMPTY, sizeof(ZEMPTY) - 1,
+			   &ZOO_CREATOR_ALL_ACL, 0, NULL, 0);
+	CU_ASSERT_EQUAL(zoo_multi(zh, n, ops, results), ZOK);
+	zookeeper_close(zh);
+}
+
+static void folders_that_others_made_since_are_refused(void)
+{
+	static const char *const nodes[] = {
+		"/swapped/mooncake/ram/s", "/swapped/mooncake/rpc_meta/s",
+		"/swapped/mooncake/moonrail/s.00000000000000a1",
+	};
+	static const char *const folders[] = {
+		"/swapped/mooncake", "/swapped/mooncake/ram",
+		"/swapped/mooncake/rpc_meta", "/swapped/mooncake/moonrail",
+	};
+	struct zrig a, b, c;
+	struct tei_err err;
+	char file[64];
+	zhandle_t *zh;
+
+	if (!ztrio(&a, &b, &c, "/swapped", file))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
+	zswap(nodes, folders);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /swapped/mooncake"));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /swapped/mooncake"));
+	zh = zstranger("moon:secret");
+	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[1], 0, NULL), ZNONODE);
+	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[2], 0, NULL), ZNONODE);
+	CU_ASSERT_EQUAL(zoo_delete(zh, nodes[0], -1), ZOK);
+	zookeeper_close(zh);
+	zclose_folders("/swapped", 4);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
+	ztrio_end(&a, &b, &c, file);
+}
+
 static void a_bad_descriptor_is_named(void)
 {
 	struct tei_err err;
@@ -290,6 +352,8 @@ const struct tei_test_case zookeeper_trust_cases[] = {
 	  an_owner_sees_what_others_take_away },
 	{ "folders_that_are_deleted_are_made_anew",
 	  folders_that_are_deleted_are_made_anew },
+	{ "folders_that_others_made_since_are_refused",
+	  folders_that_others_made_since_are_refused },
 	{ "a_bad_descriptor_is_named", a_bad_descriptor_is_named },
 	{ NULL, NULL },
 };
