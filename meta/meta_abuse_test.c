@@ -254,6 +254,39 @@ static void silent_and_dripping_clients_are_dropped(void)
 	tei_meta_server_stop(s);
 }
 
+/* Single bytes wake nobody: what is paid for is connections and requests. */
+static void a_dripped_request_costs_what_a_whole_one_does(void)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
+		.client_rate = 16,
+	};
+	struct tei_meta_server_stats stats;
+	struct tei_meta_server *s = NULL;
+	struct meta_wire_header h;
+	uint8_t reply[64];
+	size_t n;
+	int i, fd;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
+	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
+	/* a credit of 128 steps: 4 each, where a byte were one it would be 18 */
+	for (i = 0; i < 12; i++) {
+		fd = abuse_connect(s);
+		for (n = 0; n < sizeof(h); n++) {
+			CU_ASSERT_EQUAL(send(fd, (uint8_t *)&h + n, 1,
+					     MSG_NOSIGNAL), 1);
+			poll(NULL, 0, 1);	/* each by itself */
+		}
+		CU_ASSERT(recv(fd, reply, sizeof(reply), 0) > 0);
+		close(fd);
+	}
+	tei_meta_server_stats(s, &stats);
+	CU_ASSERT_EQUAL(stats.served, 12);
+	CU_ASSERT_EQUAL(stats.held, 0);
+	tei_meta_server_stop(s);
+}
+
 /* Waits until the server has dropped every client but count. */
 static void abuse_settle(struct tei_meta_server *s, uint32_t count)
 {
@@ -693,6 +726,8 @@ const struct tei_test_case abuse_cases[] = {
 	  requests_may_share_a_connection },
 	{ "silent_and_dripping_clients_are_dropped",
 	  silent_and_dripping_clients_are_dropped },
+	{ "a_dripped_request_costs_what_a_whole_one_does",
+	  a_dripped_request_costs_what_a_whole_one_does },
 	{ "a_client_that_never_reads_is_dropped",
 	  a_client_that_never_reads_is_dropped },
 	{ "a_client_that_reads_slowly_is_dropped",

@@ -23,6 +23,9 @@
  *   out.
  * - A deadline is set when a state is entered and not moved by single bytes,
  *   so dripping gains nothing. For a reply it grows with the length.
+ * - A request that comes in pieces is not read before the header is there, and
+ *   then not before the body is (SO_RCVLOWAT), so that dripping does not keep
+ *   us awake either.
  * - One event reads at most one request and writes at most CONN_SEND_MAX, and
  *   is paid for by the client's address (meta_share.c), so that a busy client
  *   leaves room for others. What a socket holds of a reply is bounded, too.
@@ -211,6 +214,15 @@ void meta_conn_watch(struct tei_meta_server *s, struct meta_conn *c)
 		meta_conn_close(s, c);
 }
 
+void meta_conn_await(struct meta_conn *c, size_t bytes)
+{
+	int low = (int)bytes;
+
+	if (c->awaited != bytes &&
+	    !setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low)))
+		c->awaited = bytes;
+}
+
 static void conn_next_request(struct tei_meta_server *s, struct meta_conn *c,
 			      uint64_t now_ns)
 {
@@ -221,6 +233,7 @@ static void conn_next_request(struct tei_meta_server *s, struct meta_conn *c,
 	if (c->snapshot)
 		meta_snapshot_unref(c->snapshot);
 	c->snapshot = NULL;
+	meta_conn_await(c, META_CONN_HEAD);
 	conn_due(s, c, now_ns + s->config.frame_timeout_ns);
 	if (c->state == META_CONN_WRITING) {
 		c->state = META_CONN_READING;
@@ -384,6 +397,7 @@ void meta_conn_add(struct tei_meta_server *s, int fd,
 	c->fd = fd;
 	c->admitted = !s->config.secret;
 	conn_options(s, fd);
+	meta_conn_await(c, META_CONN_HEAD);
 	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev))
 		goto err_leave;
 	s->clients++;

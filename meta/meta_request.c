@@ -176,6 +176,7 @@ static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 	c->admitted = true;
 	c->session.on = true;
 	c->used = 0;
+	meta_conn_await(c, META_CONN_HEAD);
 }
 
 static const struct request_kind {
@@ -249,7 +250,11 @@ static bool request_fill(struct tei_meta_server *s, struct meta_conn *c,
 		c->used += (size_t)n;
 	else if (!n || (errno != EAGAIN && errno != EINTR))
 		meta_conn_close(s, c);
-	return n > 0 && c->used == want;
+	if (c->used == want && n > 0)
+		return true;
+	if (c->state != META_CONN_DEAD)
+		meta_conn_await(c, want - c->used);
+	return false;
 }
 
 static void request_serve(struct tei_meta_server *s, struct meta_conn *c,

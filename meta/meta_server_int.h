@@ -76,6 +76,7 @@ struct meta_conn {
 	struct meta_wire_header head;
 	uint8_t body[TEI_META_NAME_MAX + META_WIRE_TAG];
 	size_t used;		/* bytes of head and body so far */
+	size_t awaited;		/* bytes that it is reported with, or its end */
 	/* reply: out, the snapshot's text if there is one, the tag if signed */
 	uint8_t out[sizeof(struct meta_wire_header) +
 		    sizeof(struct meta_wire_error) + META_WIRE_ERROR_TEXT];
@@ -175,6 +176,9 @@ void meta_conn_expire(struct tei_meta_server *server, uint64_t now_ns);
  * most; or false.
  */
 bool meta_conn_evict(struct tei_meta_server *server, struct meta_ip *ip);
+
+/* Nothing is reported of what is read before that many bytes are there. */
+void meta_conn_await(struct meta_conn *conn, size_t bytes);
 
 /* Tells epoll what the client waits for now; nothing while it is held. */
 void meta_conn_watch(struct tei_meta_server *server, struct meta_conn *conn);

@@ -17,7 +17,8 @@
  *   price of a step. Time catches up with it; an address whose paid_ns is
  *   more than a burst ahead has spent its share.
  * - Its clients are then held: epoll is told to report nothing of them, and
- *   they go on one by one, in order, as time passes. They are not dropped.
+ *   they go on one by one, in order, as time passes, and pay for that, too:
+ *   epoll was told twice. They are not dropped.
  *   Time passes in ticks: the thread wakes for several of them at once, and
  *   the others' requests find it asleep.
  * - Taking connections costs steps too, and holding them does not stop it. An
@@ -30,6 +31,7 @@
 #define SHARE_ADDRESSES 4096 /* kept without clients, at most */
 #define SHARE_BURST_S	8
 #define SHARE_RATE	1024 /* steps per second */
+#define SHARE_HOLDING	2 /* steps of holding a client and letting it go on */
 #define SHARE_SLACK_NS	(TEI_NS_PER_SEC / 8)
 #define SHARE_SHUT_MAX	32 /* addresses in the filter */
 
@@ -208,7 +210,8 @@ static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 		if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
 			s->next_due_ns = c->deadline_ns;
 		meta_conn_watch(s, c);
-		left += s->step_ns;
+		meta_share_charge(s, ip, SHARE_HOLDING, now_ns);
+		left += (SHARE_HOLDING + 1) * s->step_ns;
 	}
 	if (tei_list_empty(&ip->held))
 		tei_list_del(&ip->wait);

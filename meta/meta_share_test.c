@@ -166,7 +166,11 @@ static void held_clients_go_on_in_order(void)
 	/* the time it was held is not its own, but the rest is counted */
 	CU_ASSERT_EQUAL(c[0].deadline_ns, now + TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(s->next_due_ns, c[0].deadline_ns);
+	/* it pays for what it was let go on for, and for being held */
 	meta_share_charge(s, ip, 1, now);
+	now += 2 * SHARE_STEP;
+	meta_share_release(s, now);
+	CU_ASSERT(c[1].held_ns != 0);
 	now += SHARE_STEP;
 	meta_share_release(s, now);
 	CU_ASSERT(!c[1].held_ns && c[2].held_ns);
