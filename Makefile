@@ -13,7 +13,7 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 .PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
-.PHONY: bench-files bench-prov bench-rails
+.PHONY: bench-files bench-prov bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: stress with-tests
 .PHONY: abi-record check-abi check-headers check-layers check-man check-style
@@ -150,7 +150,8 @@ $(B)/$(1)/$(2): $$(OBJS_$(2)) $$(COMMON_OBJS) $(SO) $(B)/flags
 		$$(RPATH) $$(call link_libs,$$(FABRIC_LINK_$(2)) $$(LIBS_$(2)))
 endef
 $(foreach t,$(TOOLS),$(eval $(call program,bin,$(t))))
-$(foreach t,$(FUNC_TESTS) $(STRESS_TESTS) $(VM_TESTS) $(PROV_BENCH),\
+$(foreach t,$(FUNC_TESTS) $(STRESS_TESTS) $(VM_TESTS) $(PROV_BENCH) \
+	$(SECURITY_BENCH),\
 	$(eval $(call program,fabtests,$(t))))
 # A program that calls libfabric itself takes the same one as the library.
 $(foreach t,$(TOOLS) $(FUNC_TESTS) $(PROV_BENCH),$(if $(filter -lfabric,$(LIBS_$(t))),\
@@ -161,6 +162,7 @@ FUNC_FILES = $(FUNC_TESTS:%=$(B)/fabtests/%)
 STRESS_FILES = $(STRESS_TESTS:%=$(B)/fabtests/%)
 VM_FILES = $(VM_TESTS:%=$(B)/fabtests/%)
 PROV_BENCH_FILES = $(PROV_BENCH:%=$(B)/fabtests/%)
+SECURITY_BENCH_FILES = $(SECURITY_BENCH:%=$(B)/fabtests/%)
 tools: $(TOOL_FILES)
 
 # --- examples: compiled as their readers would ------------------------------
@@ -207,7 +209,7 @@ $(STAND_IN): $(STAND_IN_OBJS) $(B)/flags
 
 ifeq ($(WITH_TESTS),yes)
 tests: $(STAND_IN) $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
-       $(PROV_BENCH_FILES)
+       $(PROV_BENCH_FILES) $(SECURITY_BENCH_FILES)
 else
 tests:
 endif
@@ -286,6 +288,11 @@ bench-rails: with-tests lib tools $(B)/fabtests/ft_links $(B)/fabtests/ft_many
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/bench_rails.sh \
 		$(UNIT:%=unit=%) $(BENCH)
+
+# bench-security BENCH='WORD…': what bad clients cost the others.
+bench-security: with-tests lib $(SECURITY_BENCH_FILES)
+	@mkdir -p $(B)/bench
+	@$(B)/fabtests/te_security_bench out=$(B)/bench $(BENCH)
 
 # The libfabric provider beside the one below it.
 bench-prov: with-tests all $(PROV_BENCH_FILES)

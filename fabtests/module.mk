@@ -164,8 +164,8 @@ SRCS_ft_objects = $(FX_SRCS) \
 
 SRCS_ft_security = $(FX_SRCS) \
 	fabtests/functional/ft_security.c \
-	fabtests/functional/ft_security_floods.c \
 	fabtests/functional/ft_security_limits.c \
+	fabtests/functional/ft_security_wire.c \
 	# EOL
 
 SRCS_ft_shutdown = $(FX_SRCS) \
@@ -260,6 +260,19 @@ LIBS_te_fi_bench = -lfabric
 
 PROV_BENCH += \
 	te_fi_bench \
+	# EOL
+
+# make bench-security
+SRCS_te_security_bench = $(FX_SRCS) \
+	fabtests/benchmarks/te_security_bench.c \
+	fabtests/benchmarks/te_security_clients.c \
+	fabtests/functional/ft_security_wire.c \
+	# EOL
+
+LIBS_te_security_bench = -lm
+
+SECURITY_BENCH += \
+	te_security_bench \
 	# EOL
 
 # What needs a virtual machine: make check-vm.

@@ -18,39 +18,10 @@
  * frames are written out here: "MRcc", version, type, flags (2), id (4),
  * length (4), payload.
  */
-#define SEC_GET_DESC	2
 #define SEC_RESPONSE	16
 #define SEC_CHALLENGE	144
 #define SEC_ERROR	255
 #define SEC_DENIED	13
-
-void sec_frame(uint8_t *out, uint8_t version, uint8_t type, uint32_t length)
-{
-	memset(out, 0, SEC_HEAD);
-	memcpy(out, "MRcc", 4);
-	out[4] = version;
-	out[5] = type;
-	length = htonl(length);
-	memcpy(out + 12, &length, sizeof(length));
-}
-
-int sec_connect(const char *name, const char *from)
-{
-	struct sockaddr_in sa = { .sin_family = AF_INET };
-	const char *colon = strrchr(name, ':');
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	inet_pton(AF_INET, from, &sa.sin_addr);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
-		goto err_close;
-	inet_pton(AF_INET, "127.0.0.1", &sa.sin_addr);
-	sa.sin_port = htons((uint16_t)atoi(colon + 1));
-	if (!connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
-		return fd;
-err_close:
-	close(fd);
-	return -1;
-}
 
 /* All that comes until the end, or the first of it; bytes. */
 static size_t sec_read(int fd, uint8_t *buf, size_t size, bool to_end)
@@ -145,22 +116,15 @@ static int sec_answer(const char *name, const uint8_t *nonce,
 static bool sec_record(transfer_engine_t e, const char *name, uint8_t *nonce,
 		       uint8_t *proof)
 {
-	struct sockaddr_in sa = { .sin_family = AF_INET,
-				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	uint8_t up[2 * (SEC_HEAD + 32)] = { 0 }, down[SEC_HEAD + 32];
-	socklen_t len = sizeof(sa);
 	char address[64];
+	int listener = sec_listen(address, sizeof(address)), in, out;
 	pid_t pid;
-	int in, out;
 	bool good;
 
-	if (bind(listener, (struct sockaddr *)&sa, sizeof(sa)) ||
-	    listen(listener, 1) ||
-	    getsockname(listener, (struct sockaddr *)&sa, &len))
+	if (listener < 0)
 		return false;
 	(void)e;
-	snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(sa.sin_port));
 	pid = fork();
 	if (!pid) {
 		transfer_engine_t child = fx_engine("tcp");
@@ -259,17 +223,6 @@ static void sec_in_band(struct fx_peer *target, const char *right,
 	      "with_the_secret_it_is_read");
 }
 
-static bool sec_file(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "w");
-
-	if (!f)
-		return false;
-	fprintf(f, "%s\n", text);
-	fchmod(fileno(f), 0600);
-	return !fclose(f);
-}
-
 int main(int argc, char **argv)
 {
 	char dir[] = "/tmp/ft_security.XXXXXX", right[64], wrong[64];
@@ -307,8 +260,6 @@ int main(int argc, char **argv)
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	unsetenv("MOONRAIL_SECRET_FILE");
 	sec_limits();
-	if (getenv("FT_SECURITY_FLOODS"))
-		sec_floods();
 	unlink(right);
 	unlink(wrong);
 	rmdir(dir);

@@ -84,6 +84,13 @@ small()
 		grep -q '^tcp write 64 b1 t1,engine,raw,us,' "$tmp/bench/summary.csv"
 }
 
+# Too short for a verdict, which is said; every request is answered.
+security()
+{
+	"$BUILD/fabtests/te_security_bench" out="$tmp" seconds=0.1 "$1"
+	[ $? -eq 1 ] && [ "$(grep -c "^$1,.*,NOT shown$" "$tmp/security.csv")" = "$2" ]
+}
+
 refused()
 {
 	! bench tcp 64 write b1 rounds=1 seconds=0.02
@@ -126,6 +133,12 @@ check 'idle' mode idle target_cpu_percent --protocol=tcp \
 check 'segments' mode segments ratio --protocol=tcp --segments=3 \
 	--device_name=127.0.0.1
 check 'medians and verdicts' medians
+if [ "$(nproc)" -gt 1 ]; then
+	check 'others beside a dripping client' security dripping 3
+	check 'others beside a peer that floods' security peer 2
+else
+	echo 'skip - bad clients: they need a CPU of their own'
+fi
 check 'unknown words are refused' unknown_word
 if optimised; then
 	check 'one case, measured and compared' small

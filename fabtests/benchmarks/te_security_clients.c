@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fabtests/benchmarks/te_security_bench.h"
+#include "fabtests/functional/ft_security.h"
+#include "fabtests/functional/fx.h"
+
+/*
+ * All of them come from an address of their own, which is what a target counts
+ * by.
+ */
+#define CLIENT_FROM	"127.0.0.66"
+#define CLIENT_CONNS	200
+#define CLIENT_PEERS	4
+
+static void client_nobody(const char *target)
+{
+	(void)target;
+	for (;;)
+		pause();
+}
+
+/* As many connections as it may have, now and then a new one; never a byte. */
+static void client_silent(const char *target)
+{
+	int fd[CLIENT_CONNS], i;
+
+	for (i = 0; i < CLIENT_CONNS; i++)
+		fd[i] = -1;
+	for (i = 0;; i = (i + 1) % CLIENT_CONNS) {
+		if (fd[i] >= 0)
+			close(fd[i]);
+		fd[i] = sec_connect(target, CLIENT_FROM);
+		poll(NULL, 0, 10);
+	}
+}
+
+/* A request that never gets whole, a byte every other millisecond. */
+static void client_dripping(const char *target)
+{
+	uint8_t frame[SEC_HEAD];
+	size_t i;
+	int fd;
+
+	sec_frame(frame, 1, SEC_AUTH, 32);
+	for (;;) {
+		fd = sec_connect(target, CLIENT_FROM);
+		for (i = 0; fd >= 0 && i < SEC_HEAD; i++) {
+			send(fd, frame + i, 1, MSG_NOSIGNAL);
+			poll(NULL, 0, 2);
+		}
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+/* Reads a byte of the answer; false at its end. */
+static bool client_sip(int fd)
+{
+	uint8_t byte;
+	ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT);
+
+	return n > 0 || (n < 0 && errno == EAGAIN);
+}
+
+/* Asks for descriptors and reads them byte by byte, one a millisecond. */
+static void client_slow(const char *target)
+{
+	uint8_t frame[SEC_HEAD + 64];
+	size_t len = strlen(target);
+	int fd[CLIENT_CONNS], small = 1, i;
+
+	sec_frame(frame, 1, SEC_GET_DESC, (uint32_t)len);
+	memcpy(frame + SEC_HEAD, target, len);
+	for (i = 0; i < CLIENT_CONNS; i++)
+		fd[i] = -1;
+	for (i = 0;; i = (i + 1) % CLIENT_CONNS) {
+		poll(NULL, 0, 1);
+		if (fd[i] >= 0 && client_sip(fd[i]))
+			continue;
+		if (fd[i] >= 0)
+			close(fd[i]);
+		fd[i] = sec_connect(target, CLIENT_FROM);
+		if (fd[i] < 0)
+			continue;
+		setsockopt(fd[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+		send(fd[i], frame, SEC_HEAD + len, MSG_NOSIGNAL);
+	}
+}
+
+/* count connections, each with a question as soon as the last is answered. */
+static void client_asks(const char *target, int count)
+{
+	struct pollfd p[CLIENT_CONNS];
+	uint8_t frame[SEC_HEAD], junk[4096];
+	int i;
+
+	sec_frame(frame, 1, SEC_PING, 0);
+	for (i = 0; i < count; i++)
+		p[i] = (struct pollfd){ .fd = -1 };
+	for (;;) {
+		for (i = 0; i < count; i++) {
+			if (p[i].fd >= 0 && !p[i].revents)
+				continue;
+			if (p[i].fd >= 0 &&
+			    recv(p[i].fd, junk, sizeof(junk), 0) > 0 &&
+			    send(p[i].fd, frame, sizeof(frame),
+				 MSG_NOSIGNAL) > 0)
+				continue;
+			if (p[i].fd >= 0)
+				close(p[i].fd);
+			p[i].fd = sec_connect(target, CLIENT_FROM);
+			p[i].events = POLLIN;
+			send(p[i].fd, frame, sizeof(frame), MSG_NOSIGNAL);
+		}
+		poll(p, (nfds_t)count, 100);
+	}
+}
+
+static void client_flooding(const char *target)
+{
+	client_asks(target, 1);
+}
+
+static void client_flooding_many(const char *target)
+{
+	client_asks(target, CLIENT_CONNS);
+}
+
+static void client_connecting(const char *target)
+{
+	int fd;
+
+	for (;;) {
+		fd = sec_connect(target, CLIENT_FROM);
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+/* --- one that has the secret --------------------------------------------- */
+
+/* Engines that open over and over; their connections come by at. */
+static void client_peer(const char *at)
+{
+	transfer_engine_t e;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	e = fx_engine("tcp");
+	for (;;)
+		closeSegment(e, openSegmentNoCache(e, at));
+}
+
+static bool client_forward(int from, int to)
+{
+	uint8_t buf[4096];
+	ssize_t n = recv(from, buf, sizeof(buf), 0);
+
+	return n > 0 && send(to, buf, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+/*
+ * An engine has the address that its routes give it, here that of the others:
+ * what it says is carried over from the client's own.
+ */
+static void client_relay(int listener, const char *target)
+{
+	struct pollfd p[1 + 2 * CLIENT_PEERS];
+	int i, n = 2 * CLIENT_PEERS;
+
+	for (i = 0; i < n; i++)
+		p[i] = (struct pollfd){ .fd = -1, .events = POLLIN };
+	p[n] = (struct pollfd){ .fd = listener, .events = POLLIN };
+	for (;;) {
+		poll(p, (nfds_t)n + 1, -1);
+		for (i = 0; i < n; i++) {
+			if (p[i].fd < 0 || !p[i].revents ||
+			    client_forward(p[i].fd, p[i ^ 1].fd))
+				continue;
+			close(p[i].fd);
+			close(p[i ^ 1].fd);
+			p[i].fd = p[i ^ 1].fd = -1;
+			p[i ^ 1].revents = 0;
+		}
+		if (!p[n].revents)
+			continue;
+		for (i = 0; i < n && p[i].fd >= 0; i += 2)
+			;
+		if (i == n)
+			continue;
+		p[i].fd = accept(listener, NULL, NULL);
+		p[i + 1].fd = sec_connect(target, CLIENT_FROM);
+		if (p[i + 1].fd >= 0)
+			continue;
+		close(p[i].fd);
+		p[i].fd = -1;
+	}
+}
+
+static void client_peers(const char *target)
+{
+	char at[64];
+	int listener = sec_listen(at, sizeof(at));
+
+	for (int i = 0; i < CLIENT_PEERS; i++)
+		if (!fork())
+			client_peer(at);
+	client_relay(listener, target);
+}
+
+/* What waits for its share is served some time after it was stopped. */
+const struct sb_client sb_clients[] = {
+	{ "nobody", "nothing: the error of the method", false, 40,
+	  client_nobody },
+	{ "silent", "200 connections without a byte", false, 40,
+	  client_silent },
+	{ "slow", "200 replies read byte by byte", false, 40, client_slow },
+	{ "dripping", "requests sent byte by byte", false, 40,
+	  client_dripping },
+	{ "flooding", "requests over one connection", false, 40,
+	  client_flooding },
+	{ "flooding-200", "requests over 200", false, 700,
+	  client_flooding_many },
+	{ "connecting", "connections, one after the other", false, 40,
+	  client_connecting },
+	{ "peer", "4 engines with the secret that open", true, 100,
+	  client_peers },
+};
+
+const int sb_clients_count = sizeof(sb_clients) / sizeof(sb_clients[0]);
