@@ -270,7 +270,7 @@ static void a_dripped_request_costs_what_a_whole_one_does(void)
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
-	/* a credit of 128 steps: 4 each, where a byte were one it would be 18 */
+	/* a credit of 128 steps: 8 each, were each byte one it would be 22 */
 	for (i = 0; i < 12; i++) {
 		fd = abuse_connect(s);
 		for (n = 0; n < sizeof(h); n++) {
@@ -284,6 +284,35 @@ static void a_dripped_request_costs_what_a_whole_one_does(void)
 	tei_meta_server_stats(s, &stats);
 	CU_ASSERT_EQUAL(stats.served, 12);
 	CU_ASSERT_EQUAL(stats.held, 0);
+	tei_meta_server_stop(s);
+}
+
+/* 60 answers are more than the credit of 128 steps is worth, 60 steps not. */
+static void answers_are_paid_for(void)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
+		.client_rate = 16,
+	};
+	uint64_t until = meta_test_deadline();
+	struct tei_meta_server_stats stats;
+	struct tei_meta_server *s = NULL;
+	struct meta_wire_header h;
+	int i, fd;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
+	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
+	fd = abuse_connect(s);
+	for (i = 0; i < 60; i++)
+		CU_ASSERT_EQUAL(send(fd, &h, sizeof(h), MSG_NOSIGNAL),
+				sizeof(h));
+	do {
+		poll(NULL, 0, 1);
+		tei_meta_server_stats(s, &stats);
+	} while (!stats.held && stats.served < 60 && tei_now_ns() < until);
+	CU_ASSERT(stats.held > 0);
+	CU_ASSERT(stats.served < 60);
+	close(fd);
 	tei_meta_server_stop(s);
 }
 
@@ -728,6 +757,7 @@ const struct tei_test_case abuse_cases[] = {
 	  silent_and_dripping_clients_are_dropped },
 	{ "a_dripped_request_costs_what_a_whole_one_does",
 	  a_dripped_request_costs_what_a_whole_one_does },
+	{ "answers_are_paid_for", answers_are_paid_for },
 	{ "a_client_that_never_reads_is_dropped",
 	  a_client_that_never_reads_is_dropped },
 	{ "a_client_that_reads_slowly_is_dropped",

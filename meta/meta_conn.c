@@ -311,6 +311,9 @@ static void conn_sign(struct meta_conn *c)
 	c->tag_len = META_WIRE_TAG;
 }
 
+/* Beside what the length costs: a small answer wakes somebody, too. */
+#define CONN_REPLY_STEPS 4
+
 /* out and snapshot are set. */
 void meta_conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 		       uint64_t now_ns)
@@ -319,6 +322,7 @@ void meta_conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 
 	if (c->session.on)
 		conn_sign(c);
+	meta_share_charge(s, c->ip, CONN_REPLY_STEPS, now_ns);
 	META_COUNT(s, served);
 	c->sent = 0;
 	conn_due(s, c, now_ns + s->config.frame_timeout_ns +

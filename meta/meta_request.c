@@ -129,6 +129,9 @@ static void request_deny(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_refuse(s, c, META_WIRE_DENIED, why);
 }
 
+/* A random number and four MACs, here and for what follows. */
+#define REQUEST_AUTH_STEPS 2
+
 static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 			 uint64_t now_ns)
 {
@@ -146,6 +149,7 @@ static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 		request_reject(s, c, "out of turn");
 		return;
 	}
+	meta_share_charge(s, c->ip, REQUEST_AUTH_STEPS, now_ns);
 	meta_session_derive(&s->auth, c->body, nonce, &c->session);
 	c->challenged = true;
 	meta_wire_fill(&h, META_WIRE_CHALLENGE, 0, meta_wire_get32(c->head.id),
