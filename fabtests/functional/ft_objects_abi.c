@@ -124,6 +124,21 @@ static void abi_bad(transfer_engine_t e)
 	      "sizes_of_0_and_null_are_1");
 }
 
+/* The header that this was built with is the library's. */
+static void abi_versions(void)
+{
+	unsigned int major = 0, minor = 0;
+	char text[32], rest;
+
+	snprintf(text, sizeof(text), "%d.%d.%d", TE_VERSION_MAJOR,
+		 TE_VERSION_MINOR, TE_VERSION_PATCH);
+	ft_ok(!strcmp(te_version(), text), "the_version_is_the_headers");
+	ft_ok(sscanf(te_fabric_version(), "%u.%u%c", &major, &minor, &rest) ==
+		      2 &&
+	      (major > 1 || (major == 1 && minor >= 17)),
+	      "libfabrics_is_one_that_will_do");
+}
+
 void objects_abi(void)
 {
 	struct fx_buf mem = fx_buf_map(FX_MIB, -1);
@@ -134,6 +149,7 @@ void objects_abi(void)
 		abi_new(e, LOCAL_SEGMENT);
 		abi_bad(e);
 	}
+	abi_versions();
 	destroyTransferEngine(e);
 	fx_buf_unmap(&mem);
 }
