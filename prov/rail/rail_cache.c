@@ -34,6 +34,15 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
+/* Its path, or the one that it was, knows it no more. */
+static void cache_unhold(struct rail_conn *conn)
+{
+	if (conn->path)
+		conn->path->conn = NULL;
+	if (conn->was)
+		conn->was->leaving = NULL;
+}
+
 void rail_cache_fini(struct rail_cache *c)
 {
 	struct rail_conn_chunk *chunk;
@@ -47,8 +56,7 @@ void rail_cache_fini(struct rail_cache *c)
 	while ((chunk = c->chunks)) {
 		c->chunks = chunk->next;
 		for (i = 0; i < sizeof(chunk->conn) / sizeof(*chunk->conn); i++)
-			if (chunk->conn[i].path)
-				chunk->conn[i].path->conn = NULL;
+			cache_unhold(&chunk->conn[i]);
 		free(chunk);
 	}
 }
@@ -103,6 +111,15 @@ static void cache_hold(struct rail_cache *c, struct rail_path *path,
 	tei_sieve_insert(&c->held, &conn->entry);
 }
 
+/* The path is to know the socket that is closed. */
+static void cache_leave(struct rail_conn *conn, struct rail_path *path)
+{
+	if (path->leaving)
+		path->leaving->was = NULL;
+	path->leaving = conn;
+	conn->was = path;
+}
+
 /* Its connection is to be closed by who has the lane. */
 static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 {
@@ -116,12 +133,18 @@ static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 	conn->used = path->used;
 	path->conn = NULL;
 	if (path->ready) {
+		cache_leave(conn, path);
 		tei_list_add_tail(&c->closing, &conn->link);
 		__atomic_fetch_add(&c->nclosing, 1, __ATOMIC_RELAXED);
 	} else {
 		tei_list_add_tail(&c->free, &conn->link);
 	}
-	path->cut = path->ready && path->used;
+	/* one before it may still be waited for */
+	if (path->ready && path->used) {
+		path->cut = true;
+		path->old.fd = -1;
+		path->old_ns = 0;
+	}
 	path->ready = false;
 	path->connected = false;
 	path->since_ns = 0;
@@ -377,10 +400,19 @@ void rail_cache_drop(struct rail_path *path)
 		cache_part(path->conn->cache, path->conn);
 }
 
+void rail_cache_forget(struct rail_path *path)
+{
+	rail_cache_drop(path);
+	if (path->leaving)
+		path->leaving->was = NULL;
+	path->leaving = NULL;
+}
+
 /* --- closing ------------------------------------------------------------- */
 
 /* False: the connection, if there is one, stays. */
-static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn)
+static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn,
+			    struct rail_socket *which)
 	TEI_REQUIRES(lane->lock)
 {
 	fi_addr_t fi_addr = conn->fi_addr;
@@ -390,7 +422,8 @@ static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn
 
 	if (!closed && !rail_cache_of(lane)->retires_only &&
 	    !fi_av_lookup(lane->av, fi_addr, addr, &len))
-		closed = rail_cut_one(lane, addr, len) != RAIL_CUT_UNKNOWN;
+		closed = rail_cut_one(lane, addr, len, which) !=
+			 RAIL_CUT_UNKNOWN;
 	fi_av_remove(lane->av, &fi_addr, 1, 0);
 	return closed;
 }
@@ -399,6 +432,7 @@ void rail_cache_close(struct rail_lane *lane)
 {
 	struct rail_cache *c = rail_cache_of(lane);
 	struct tei_rail_dp *dp = lane->rail->dp;
+	struct rail_socket which;
 	struct rail_conn *conn;
 	bool left;
 
@@ -410,10 +444,16 @@ void rail_cache_close(struct rail_lane *lane)
 		tei_list_del(&conn->link);
 		__atomic_fetch_sub(&c->nclosing, 1, __ATOMIC_RELAXED);
 		rail_sched_leave(dp);
+		which.fd = -1;
 		/* one of an older lane has gone with it, or will */
 		left = lane->ep && conn->lane_gen == lane->gen &&
-		       !cache_close_one(lane, conn);
+		       !cache_close_one(lane, conn, &which);
 		rail_sched_enter(dp);
+		if (conn->was) {
+			conn->was->old = which;
+			conn->was->leaving = NULL;
+			conn->was = NULL;
+		}
 		if (left) {
 			c->wears = true;
 			__atomic_fetch_add(&c->leftovers, 1, __ATOMIC_RELAXED);

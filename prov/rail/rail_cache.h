@@ -39,6 +39,7 @@ struct rail_conn {
 	uint64_t since_ns;		/* served since */
 	bool yield;			/* takes no slice until it was idle */
 	/* on closing: what to close */
+	struct rail_path *was;		/* of this path, NULL: it is freed */
 	fi_addr_t fi_addr;
 	uint32_t lane_gen;
 	bool used;
@@ -93,9 +94,11 @@ void rail_cache_favour(struct rail_lane *lane)
 void rail_cache_favoured(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 
-/* The path loses its place, busy or not: its connection is broken, or it is
- * about to be freed and belongs to nobody else. */
+/* The path loses its place, busy or not: its connection is broken. */
 void rail_cache_drop(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
+
+/* As that; it is about to be freed. */
+void rail_cache_forget(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
 /* Closes what has been evicted; before anything is posted. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);

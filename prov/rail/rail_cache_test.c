@@ -7,6 +7,7 @@
 #include "prov/rail/rail_test.h"
 
 #include <dirent.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -298,6 +299,56 @@ static void peers_that_fall_silent_do_too(void)
 	cache_check_silent(CACHE_CAP, true);
 }
 
+/* The path to that remote rail of the first target, by the first rail. */
+static struct rail_path *cache_path(struct cache_rig *rig, uint16_t remote,
+				    struct rail_lane **lane)
+{
+	struct rail *rail = rig->from.dp->rails[0];
+	struct rail_path *path;
+
+	*lane = rail_lane_active(&rail->init[0]) ? &rail->init[0] :
+						   &rail->init[1];
+	rail_sched_enter(rig->from.dp);
+	path = rail_path_get(rig->peer[0], *lane, remote);
+	rail_sched_leave(rig->from.dp);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
+	return path;
+}
+
+/*
+ * One that is evicted, gets a place and is evicted again before it had any use
+ * of it. Its socket has no other end any more and is still the provider's.
+ */
+static void what_still_closes_is_not_posted_on(void)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct sockaddr_in addr;
+	struct rail_lane *lane;
+	struct rail_path *path;
+
+	cache_round(rig, 1, 1);
+	path = cache_path(rig, 0, &lane);
+	memcpy(&addr, rig->peer[0]->remotes[0].addr.bytes, sizeof(addr));
+	tei_mutex_lock(&lane->lock);
+	rail_sched_enter(rig->from.dp);
+	rail_cache_drop(path);
+	CU_ASSERT(rail_cache_admit_msg(lane, path, tei_now_ns()));
+	rail_cache_drop(path);
+	rail_sched_leave(rig->from.dp);
+	rail_cache_close(lane);
+	while (rail_cut_look(lane, &addr, sizeof(addr)) == RAIL_CUT_SOME &&
+	       tei_now_ns() < end)
+		;
+	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0),
+			-FI_EAGAIN);
+	tei_mutex_unlock(&lane->lock);
+	cache_round(rig, 1, 2);
+	CU_ASSERT_EQUAL(__atomic_load_n(&lane->rail->errors, __ATOMIC_RELAXED),
+			0);
+	cache_end(rig);
+}
+
 static void a_peer_that_is_freed_leaves_no_connection(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -329,6 +380,8 @@ const struct tei_test_case rail_cache_cases[] = {
 	{ "silent_peers_leave_places_to_others",
 	  silent_peers_leave_places_to_others },
 	{ "peers_that_fall_silent_do_too", peers_that_fall_silent_do_too },
+	{ "what_still_closes_is_not_posted_on",
+	  what_still_closes_is_not_posted_on },
 	{ "a_peer_that_is_freed_leaves_no_connection",
 	  a_peer_that_is_freed_leaves_no_connection },
 	{ NULL, NULL },

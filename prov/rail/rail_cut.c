@@ -171,27 +171,40 @@ static bool cut_can(const struct rail_lane *lane, const struct cut *c,
 }
 
 static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
-			      size_t len, bool shut)
+			      size_t len, bool shut, struct rail_socket *which)
 {
 	struct cut c = { .shut = shut, .peer = addr };
 
 	if (!cut_can(lane, &c, len))
 		return RAIL_CUT_UNKNOWN;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	if (c.meant && which)
+		*which = (struct rail_socket){ c.fd[0], c.ino[0] };
 	if (c.meant)
 		return RAIL_CUT_SOME;
 	return c.others && !c.nameless ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
 }
 
-enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr, size_t len)
+enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr, size_t len,
+			   struct rail_socket *which)
 {
-	return cut_find(lane, addr, len, true);
+	return cut_find(lane, addr, len, true, which);
+}
+
+bool rail_cut_there(const struct rail_socket *which)
+{
+	struct statx st;
+
+	return which->fd >= 0 &&
+	       !statx(which->fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO,
+		      &st) &&
+	       S_ISSOCK(st.stx_mode) && st.stx_ino == which->ino;
 }
 
 enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len)
 {
-	return cut_find(lane, addr, len, false);
+	return cut_find(lane, addr, len, false, NULL);
 }
 
 /* One of those found; its number may be another file's by now. */

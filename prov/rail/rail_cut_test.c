@@ -13,6 +13,7 @@ struct cut_rig {
 	struct rail_lane lane;
 	struct sockaddr_in addr;
 	int listener, watched, other;
+	struct rail_socket cut;
 };
 
 static int cut_connect(const struct cut_rig *rig)
@@ -66,7 +67,8 @@ static enum rail_cut cut_one(struct cut_rig *rig)
 	enum rail_cut cut;
 
 	tei_mutex_lock(&rig->lane.lock);
-	cut = rail_cut_one(&rig->lane, &rig->addr, sizeof(rig->addr));
+	cut = rail_cut_one(&rig->lane, &rig->addr, sizeof(rig->addr),
+			   &rig->cut);
 	tei_mutex_unlock(&rig->lane.lock);
 	return cut;
 }
@@ -79,6 +81,20 @@ static void test_only_what_the_lane_watches_is_cut(void)
 	CU_ASSERT_EQUAL(cut_one(&rig), RAIL_CUT_SOME);
 	CU_ASSERT(!cut_works(rig.watched));
 	CU_ASSERT(cut_works(rig.other));
+	cut_end(&rig);
+}
+
+/* By a number that another socket may have by then. */
+static void test_what_was_cut_is_there_until_it_is_closed(void)
+{
+	struct cut_rig rig;
+
+	cut_begin(&rig);
+	CU_ASSERT_EQUAL(cut_one(&rig), RAIL_CUT_SOME);
+	CU_ASSERT_EQUAL(rig.cut.fd, rig.watched);
+	CU_ASSERT(rail_cut_there(&rig.cut));
+	CU_ASSERT_EQUAL(dup2(rig.other, rig.watched), rig.watched);
+	CU_ASSERT(!rail_cut_there(&rig.cut));
 	cut_end(&rig);
 }
 
@@ -155,6 +171,8 @@ static void test_a_busy_peer_is_waited_for(void)
 }
 
 const struct tei_test_case rail_cut_cases[] = {
+	{ "what_was_cut_is_there_until_it_is_closed",
+	  test_what_was_cut_is_there_until_it_is_closed },
 	{ "a_busy_peer_is_waited_for", test_a_busy_peer_is_waited_for },
 	{ "only_what_the_lane_watches_is_cut",
 	  test_only_what_the_lane_watches_is_cut },

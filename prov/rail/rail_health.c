@@ -236,7 +236,7 @@ static void health_cut_path(struct rail_lane *lane, const struct rail_path *path
 	size_t len = sizeof(addr);
 
 	if (path->ready && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
-		rail_cut_one(lane, addr, len);
+		rail_cut_one(lane, addr, len, NULL);
 }
 
 static void health_cut_lane(struct tei_rail_peer *peer, struct rail_lane *lane,

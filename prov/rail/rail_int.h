@@ -410,6 +410,12 @@ struct rail_remote {
 	struct rail_fence fence;
 };
 
+/* A provider's socket. Its number may be another file's by now. */
+struct rail_socket {
+	int fd;				/* -1: not known */
+	unsigned long ino;
+};
+
 /*
  * (initiating lane, remote rail). Owned by the peer. Both slots of a lane have
  * it in common; it belongs to the one that is active.
@@ -426,6 +432,8 @@ struct rail_path {
 	bool used;			/* something was given to fi_addr */
 	bool cut;			/* it had a connection of lane_gen that
 					 * may not be wholly gone */
+	struct rail_socket old;		/* cut: that one's, as far as known */
+	uint64_t old_ns;		/* cut: waited for since, 0: not yet */
 	bool connected;			/* something completed on it */
 	bool blocked_now;		/* in this bundle */
 	uint32_t posted;		/* slices on the lane of lane_gen */
@@ -449,6 +457,7 @@ struct rail_path {
 	uint32_t fits;			/* cut since that was set */
 	uint32_t msgs;			/* under way */
 	struct rail_conn *conn;		/* its place in the cache, or NULL */
+	struct rail_conn *leaving;	/* to be closed, or NULL */
 	struct tei_list wait_link;	/* rail_cache.waiting, or alone */
 };
 
@@ -848,9 +857,13 @@ enum rail_cut {
 	RAIL_CUT_UNKNOWN,	/* the provider shows no sockets, or one that
 				 * has no peer yet */
 };
-/* Shuts the lane's connections to that address (a sockaddr) down. */
+/* Shuts the lane's connections to that address (a sockaddr) down. *which, if
+ * RAIL_CUT_SOME and not NULL: one of them. */
 enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr,
-			   size_t len) TEI_REQUIRES(lane->lock);
+			   size_t len, struct rail_socket *which)
+	TEI_REQUIRES(lane->lock);
+/* The provider has not closed it yet. */
+bool rail_cut_there(const struct rail_socket *which);
 /* Whether there is one. */
 enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len) TEI_REQUIRES(lane->lock);

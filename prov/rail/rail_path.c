@@ -16,6 +16,7 @@
 #define PATH_FITS	64
 #define PATH_ROOM_MAX	512
 #define PATH_STUCK_NS		(50 * TEI_NS_PER_MS)
+#define PATH_CLOSES_NS		(500 * TEI_NS_PER_MS)
 
 static const uint8_t *path_ip(const struct tei_rail_addr *a, size_t *len)
 {
@@ -231,6 +232,7 @@ static struct rail_path *path_new(struct tei_rail_peer *peer, uint16_t remote)
 		return NULL;
 	p->peer = peer;
 	p->remote = remote;
+	p->old.fd = -1;
 	tei_list_init(&p->wait_link);
 	return p;
 }
@@ -299,7 +301,7 @@ void rail_path_free_all(struct tei_rail_peer *peer)
 				rail->tx[j].path = NULL;
 	}
 	for (i = 0; i < n; i++) {
-		rail_cache_drop(peer->paths[i]);
+		rail_cache_forget(peer->paths[i]);
 		free(peer->paths[i]);
 	}
 	free(peer->paths);
@@ -318,6 +320,28 @@ struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 		return NULL;
 	return peer->paths[(lane->rail->index * L + lane->index) *
 				   peer->remotes_cap + remote];
+}
+
+/*
+ * The connection that was cut is the provider's until it has looked; what is
+ * posted there meanwhile breaks. Its socket tells, also where the other end is
+ * gone and with it the address.
+ */
+static bool path_closes(struct rail_path *path, struct rail_lane *lane,
+			const struct tei_rail_addr *addr)
+	TEI_REQUIRES(lane->lock)
+{
+	uint64_t now;
+
+	if (path->old.fd < 0)
+		return rail_cut_look(lane, addr->bytes, addr->len) ==
+		       RAIL_CUT_SOME;
+	if (!rail_cut_there(&path->old))
+		return false;
+	now = tei_now_ns();
+	if (!path->old_ns)
+		path->old_ns = now;
+	return now < path->old_ns + PATH_CLOSES_NS;
 }
 
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
@@ -345,9 +369,11 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		return -FI_EAGAIN;
 	/* what is still being closed is not to be taken for the new one */
 	if (path->cut && path->lane_gen == lane->gen &&
-	    rail_cut_look(lane, addr.bytes, addr.len) == RAIL_CUT_SOME)
+	    path_closes(path, lane, &addr))
 		return -FI_EAGAIN;
 	path->cut = false;
+	path->old.fd = -1;
+	path->old_ns = 0;
 	if (path->ready && path->lane_gen == lane->gen && !path->posted)
 		fi_av_remove(lane->av, &path->fi_addr, 1, 0);
 	path->ready = false;
