@@ -23,6 +23,8 @@
 #define CACHE_SILENT_NS		TEI_NS_PER_SEC		/* tried in vain */
 #define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)	/* served at least */
 #define CACHE_YIELD_NS		TEI_NS_PER_MS		/* between two of them */
+#define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)	/* between two looks */
+#define CACHE_IDLE_NS		(2 * TEI_NS_PER_SEC)	/* off the routes */
 
 void rail_cache_init(struct rail_cache *c, uint32_t cap)
 {
@@ -105,6 +107,7 @@ static void cache_hold(struct rail_cache *c, struct rail_path *path,
 	conn->path = path;
 	conn->since_ns = now;
 	conn->yield = false;
+	conn->moves = UINT64_MAX;
 	path->conn = conn;
 	c->busy += path->inflight != 0;
 	c->made++;
@@ -328,6 +331,96 @@ static bool cache_its_turn(const struct rail_cache *c,
 	       (!c->first && tei_list_empty(&c->waiting));
 }
 
+/* --- off the routes ------------------------------------------------------ */
+
+/* Where slices choose among several pairs, all of those are on the way. */
+static bool cache_astray(const struct rail *rail, const struct rail_path *path)
+{
+	const struct tei_rail_peer *peer = path->peer;
+
+	return peer->route[rail->index] >= 0 &&
+	       peer->route[rail->index] != path->remote && !peer->choice &&
+	       !rail->dp->settings->path_roundrobin;
+}
+
+static void cache_note_astray(const struct rail_lane *lane,
+			      const struct rail_path *path)
+{
+	if (cache_astray(lane->rail, path))
+		__atomic_store_n(&lane->rail->dp->astray, true,
+				 __ATOMIC_RELAXED);
+}
+
+/* Nothing has used it for long. */
+static bool cache_idle(struct rail_conn *conn, uint64_t now)
+{
+	uint64_t moves = __atomic_load_n(&conn->path->moves, __ATOMIC_RELAXED);
+	const struct cache_look look = { .now = now };
+
+	if (conn->moves != moves || conn->path->asked_ns > conn->moved_ns ||
+	    cache_busy(&conn->entry, (void *)(uintptr_t)&look)) {
+		conn->moves = moves;
+		conn->moved_ns = now;
+	}
+	return now >= conn->moved_ns + CACHE_IDLE_NS;
+}
+
+/* True: some are left. */
+static bool cache_tidy(struct rail_lane *lane, uint64_t now)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail_cache *c = rail_cache_of(lane);
+	struct tei_sieve_entry *e, *next;
+	struct rail_conn *conn;
+	bool left = false;
+
+	/* where connections cannot be closed they may as well be kept */
+	if (c->retires_only || c->wears || lane->state != RAIL_LANE_ACTIVE)
+		return false;
+	rail_sched_enter(lane->rail->dp);
+	tei_list_foreach_safe(e, next, &c->held.order, struct tei_sieve_entry,
+			      link) {
+		conn = tei_container_of(e, struct rail_conn, entry);
+		if (!cache_astray(lane->rail, conn->path))
+			continue;
+		if (cache_idle(conn, now))
+			cache_part(c, conn);
+		else
+			left = true;
+	}
+	rail_sched_leave(lane->rail->dp);
+	rail_cache_close(lane);
+	return left;
+}
+
+uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct rail_lane *lane;
+	struct rail *rail;
+	bool left = false;
+	uint32_t i, j;
+
+	if (!__atomic_load_n(&dp->astray, __ATOMIC_RELAXED))
+		return 0;
+	if (now < dp->tidy_ns)
+		return dp->tidy_ns;
+	dp->tidy_ns = now + CACHE_TIDY_NS;
+	__atomic_store_n(&dp->astray, false, __ATOMIC_RELAXED);
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->init[j];
+			tei_mutex_lock(&lane->lock);
+			left |= cache_tidy(lane, now);
+			tei_mutex_unlock(&lane->lock);
+		}
+	}
+	if (!left)
+		return 0;
+	__atomic_store_n(&dp->astray, true, __ATOMIC_RELAXED);
+	return dp->tidy_ns;
+}
+
 /* --- admission ----------------------------------------------------------- */
 
 /* It has a place, but perhaps others are to be served before it goes on. */
@@ -375,6 +468,7 @@ bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 		return cache_wait(c, path, *now);
 	}
 	cache_hold(c, path, *now);
+	cache_note_astray(lane, path);
 	return true;
 }
 
@@ -390,6 +484,7 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
 	if (!cache_make_room(c, path, now))
 		return false;
 	cache_hold(c, path, now);
+	cache_note_astray(lane, path);
 	return true;
 }
 

@@ -22,6 +22,10 @@
  * leftovers the lane is retired, and the new one connects what is used again.
  * Meanwhile what the old one has posted drains, on top of the limit.
  *
+ * A path that is on no route (a detour, or tried while a route was in doubt)
+ * leaves when it has been idle for a while: nobody may ever want its place, and
+ * each pair of rails would keep a connection for good.
+ *
  * One cache per lane number of a rail, for both slots. Everything is guarded
  * by dp->sched unless marked; what is said of a path's own state needs the lock
  * of the active lane too.
@@ -38,6 +42,8 @@ struct rail_conn {
 	struct rail_path *path;		/* NULL on closing and free */
 	uint64_t since_ns;		/* served since */
 	bool yield;			/* takes no slice until it was idle */
+	uint64_t moves;			/* of path, as last seen off the routes */
+	uint64_t moved_ns;		/* when they had changed */
 	/* on closing: what to close */
 	struct rail_path *was;		/* of this path, NULL: it is freed */
 	fi_addr_t fi_addr;
@@ -102,6 +108,11 @@ void rail_cache_forget(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
 /* Closes what has been evicted; before anything is posted. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* Paths off the routes that have been idle for long leave. The thread, no lock
+ * held; cheap where there are none. Returns when to come again, 0: not for
+ * this. */
+uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now);
 
 /* So much is left over that the lane is to be retired. */
 bool rail_cache_worn(const struct rail_cache *cache);

@@ -5,6 +5,7 @@
  */
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_test.h"
+#include "prov/rail/rail_wire.h"
 
 #include <dirent.h>
 #include <netinet/in.h>
@@ -349,6 +350,75 @@ static void what_still_closes_is_not_posted_on(void)
 	cache_end(rig);
 }
 
+static bool cache_has_place(struct cache_rig *rig, const struct rail_path *path)
+{
+	bool has;
+
+	rail_sched_enter(rig->from.dp);
+	has = path->conn != NULL;
+	rail_sched_leave(rig->from.dp);
+	return has;
+}
+
+/* Any message by that pair. */
+static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct tei_rail_peer *peer = rig->peer[0];
+	uint8_t buf[RAIL_MSG_MAX];
+	struct rail_lane *lane;
+	struct rail_path *path;
+	struct rail_wire w;
+	size_t len;
+	int ret;
+
+	rail_sched_enter(rig->from.dp);
+	rail_msg_begin(peer, &w, buf, RAIL_MSG_PONG, 0);
+	rail_wire_put(&w, 0, 8);
+	rail_sched_leave(rig->from.dp);
+	len = rail_msg_end(&w);
+	do {
+		ret = rail_msg_try_pair(peer, rig->from.dp->rails[0], 0,
+					(int16_t)remote, buf, len, &lane,
+					&path);
+		if (ret == -FI_EAGAIN && lane)
+			rail_lane_run(lane);
+	} while (ret == -FI_EAGAIN && tei_now_ns() < end);
+	return !ret;
+}
+
+/* Two rails on each side; the pair of the first here and the other there. */
+static void what_is_on_no_route_leaves_when_idle(void)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
+	struct timespec nap = { .tv_nsec = 10000000 };
+	struct rail_path *aside, *route;
+	uint64_t end;
+	struct rail_lane *lane;
+	struct tei_err err;
+	uint16_t r;
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_dp_add_transport(rig->from.dp, "tcp",
+							"127.0.0.3", &err), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_dp_add_transport(rig->to[0].dp, "tcp",
+							"127.0.0.4", &err), 0);
+	cache_round(rig, 1, 1);
+	CU_ASSERT_EQUAL_FATAL(rig->peer[0]->nremotes, 2);
+	r = (uint16_t)rig->peer[0]->route[0];
+	route = cache_path(rig, r, &lane);
+	aside = cache_path(rig, 1 - r, &lane);
+	CU_ASSERT(cache_send_by(rig, r));
+	CU_ASSERT(cache_send_by(rig, 1 - r));
+	CU_ASSERT(cache_has_place(rig, aside));
+	end = tei_now_ns() + TEST_WAIT_NS / 4;
+	while (cache_has_place(rig, aside) && tei_now_ns() < end)
+		nanosleep(&nap, NULL);
+	CU_ASSERT(!cache_has_place(rig, aside));
+	CU_ASSERT(cache_has_place(rig, route));
+	CU_ASSERT(cache_settles(cache_connections, rig, 1));
+	cache_end(rig);
+}
+
 static void a_peer_that_is_freed_leaves_no_connection(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -382,6 +452,8 @@ const struct tei_test_case rail_cache_cases[] = {
 	{ "peers_that_fall_silent_do_too", peers_that_fall_silent_do_too },
 	{ "what_still_closes_is_not_posted_on",
 	  what_still_closes_is_not_posted_on },
+	{ "what_is_on_no_route_leaves_when_idle",
+	  what_is_on_no_route_leaves_when_idle },
 	{ "a_peer_that_is_freed_leaves_no_connection",
 	  a_peer_that_is_freed_leaves_no_connection },
 	{ NULL, NULL },

@@ -730,11 +730,13 @@ struct tei_rail_dp {
 	uint32_t nfaults;
 	bool health_soon;		/* a probe was answered */
 	bool reopened;			/* some lane was */
+	bool astray;			/* a path off the routes has a place */
 
 	/* thread */
 	int link_fd;			/* -1: none */
 	uint64_t link_next_ns;		/* links that are down: next look */
 	uint64_t health_ns;		/* last look at all that */
+	uint64_t tidy_ns;		/* no look at paths off the routes */
 	uint64_t probe_next_ns;
 	uint32_t probing;		/* rails whose probe is open */
 };

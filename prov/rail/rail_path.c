@@ -197,6 +197,8 @@ void rail_path_reroute(struct tei_rail_peer *peer)
 			continue;
 		peer->route[i] = route;
 		peer->routes_changed = true;
+		/* what the detour leaves behind */
+		__atomic_store_n(&dp->astray, true, __ATOMIC_RELAXED);
 	}
 	rail_aim_table(peer);
 }

@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 #include "util/thread.h"
 
@@ -435,6 +436,9 @@ static void progress_turn(struct progress *pr)
 	}
 	next = progress_peers(dp, now);
 	due = rail_fence_retiring(dp, now);
+	if (due && (!next || due < next))
+		next = due;
+	due = rail_cache_tidy(dp, now);
 	if (due && (!next || due < next))
 		next = due;
 	if (target)
