@@ -6,8 +6,9 @@
  * target at once.
  *
  * Usage: ft_many [TARGETS CAP ROUNDS INITIATORS]. Without arguments the short
- * form; the long one is "ft_many 300 64 20 64". "ft_many rate TARGETS CAP"
- * compares the rates with everything cached and with no limit.
+ * form; the long one is "ft_many 300 64 20 64". "ft_many rate TARGETS CAP
+ * [CACHED]" opens so many segments and compares the rates with that cap and
+ * with no limit, over CACHED of them: as many as have places.
  *
  * A host process has several engines, each a target of its own; it prints
  * "NAME ADDRESS" for each, then obeys: "warm NAME", all of them at once,
@@ -15,6 +16,7 @@
  */
 
 #include <dirent.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +32,21 @@
 #define MANY_PER_HOST 50
 #define MANY_START_MS 180000
 #define MANY_WARM_MS 3000
+#define MANY_SETTLE_MS 20000	/* what is idle is closed after some seconds */
+#define MANY_ROUNDS_MIN 6
+#define MANY_ROUNDS_MAX 1000
+#define MANY_FDS_SLACK 16
+#define MANY_HEAP_KIB 1024
+#define MANY_RSS_KIB (32 * 1024)
+
+/* The short form: targets, places, rounds, initiators. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MANY_SHORT 24, 8, 6, 16
+#define MANY_TELLS_MEMORY false
+#else
+#define MANY_SHORT 64, 16, 9, 16
+#define MANY_TELLS_MEMORY true
+#endif
 
 /* --- a host -------------------------------------------------------------- */
 
@@ -121,7 +138,8 @@ struct many_rig {
 	struct ft_proc *host;
 	unsigned int hosts;
 	struct many_target *target;
-	unsigned int targets;
+	unsigned int targets;	/* that are there, */
+	unsigned int used;	/* and that are written to */
 	transfer_engine_t engine;
 	struct fx_buf mem;	/* two blocks per target: out and back */
 	uint64_t sequence;
@@ -172,6 +190,7 @@ static bool many_start(struct many_rig *rig, unsigned int n)
 	for (h = 0; h < rig->hosts; h++)
 		if (!many_read_targets(rig, &rig->host[h], many_share(n, h)))
 			return false;
+	rig->used = n;
 	rig->mem = fx_buf_map(2 * n * MANY_BLOCK, -1);
 	return rig->mem.p;
 }
@@ -214,11 +233,11 @@ static void many_stop(struct many_rig *rig)
 
 static bool many_move(struct many_rig *rig, int op, uint64_t off)
 {
-	struct fx_job *job = calloc(rig->targets, sizeof(*job));
+	struct fx_job *job = calloc(rig->used, sizeof(*job));
 	bool good = job != NULL;
 	unsigned int i, n = 0;
 
-	for (i = 0; good && i < rig->targets; i++) {
+	for (i = 0; good && i < rig->used; i++) {
 		job[i] = (struct fx_job){
 			.engine = rig->engine,
 			.seg = rig->target[i].seg,
@@ -272,44 +291,141 @@ static unsigned long many_rss_kib(void)
 	return kib;
 }
 
+/* What malloc has given out, apart from what it keeps for later. */
+static unsigned long many_heap_kib(void)
+{
+	struct mallinfo2 info = mallinfo2();
+
+	return (info.uordblks + info.hblkhd) / 1024;
+}
+
+static unsigned int many_host_fds(const struct many_rig *rig)
+{
+	unsigned int h, n = 0;
+	char path[64];
+
+	for (h = 0; h < rig->hosts; h++) {
+		snprintf(path, sizeof(path), "/proc/%d/fd",
+			 (int)rig->host[h].pid);
+		n += fx_count_dir(path);
+	}
+	return n;
+}
+
+/* What a process has for its connections, and what the targets have. */
+struct many_fds {
+	const struct many_rig *rig;
+	unsigned int own, hosts;
+};
+
 static bool many_fds_settle(void *arg)
 {
-	return fx_count_dir("/proc/self/fd") <= *(unsigned int *)arg;
+	const struct many_fds *most = arg;
+
+	return fx_count_dir("/proc/self/fd") <= most->own &&
+	       many_host_fds(most->rig) <= most->hosts;
+}
+
+static struct many_fds many_fds_now(const struct many_rig *rig)
+{
+	return (struct many_fds){ rig, fx_count_dir("/proc/self/fd"),
+				  many_host_fds(rig) };
+}
+
+/* Sees that there are no more than that, and how many there are. */
+static bool many_fds_bounded(const char *when, struct many_fds *most)
+{
+	struct many_fds now;
+	bool bounded;
+
+	bounded = ft_wait_until(many_fds_settle, most, fx_ms(MANY_SETTLE_MS));
+	now = many_fds_now(most->rig);
+	ft_diag("descriptors after %s: %u, at most %u; of the targets %u, at "
+		"most %u", when, now.own, most->own, now.hosts, most->hosts);
+	*most = now;
+	return bounded;
+}
+
+/* The middle one of the rounds from first on, up to end. */
+static double many_median(const double *kib, unsigned int first,
+			  unsigned int end)
+{
+	double sorted[MANY_ROUNDS_MAX];
+
+	memcpy(sorted, kib + first, (end - first) * sizeof(*kib));
+	ft_sort(sorted, end - first);
+	return sorted[(end - first) / 2];
+}
+
+/*
+ * The last third of the rounds against the third before, so that what is made
+ * once is there. A connection that is not freed is 20 KiB: one per target and
+ * round, or a task that is kept, are megabytes per round. What varies without
+ * any growth is the connections that are just being made and closed.
+ *
+ * The resident size has more room, two endpoints: an allocator keeps what an
+ * endpoint had that was closed, wherever it was opened next.
+ */
+static void many_memory(const double *heap, const double *rss, unsigned int n)
+{
+	unsigned int third = n / 3;
+	double was = many_median(heap, third, n - third);
+	double is = many_median(heap, n - third, n);
+
+	ft_ok(is <= was + MANY_HEAP_KIB, "memory_does_not_grow");
+	ft_diag("allocated %.0f KiB, in the last rounds %.0f, tolerance %d",
+		was, is, MANY_HEAP_KIB);
+	was = many_median(rss, third, n - third);
+	is = many_median(rss, n - third, n);
+	ft_ok(is <= was + MANY_RSS_KIB, "resident_memory_does_not_grow");
+	ft_diag("resident %.0f KiB, in the last rounds %.0f, tolerance %d", was,
+		is, MANY_RSS_KIB);
+}
+
+static void many_rounds(struct many_rig *rig, unsigned int cap,
+			unsigned int rounds)
+{
+	double heap[MANY_ROUNDS_MAX], rss[MANY_ROUNDS_MAX];
+	struct many_fds most = many_fds_now(rig);
+	uint64_t begin = ft_now_ns();
+	unsigned int i, good = 0;
+
+	/* two rails: each is connected to cap targets, and all answer us on
+	 * both; a few come and go with the segments' addresses */
+	most.own += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
+	most.hosts += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
+	for (i = 0; i < rounds; i++) {
+		good += many_round(rig);
+		heap[i] = many_heap_kib();
+		rss[i] = many_rss_kib();
+		ft_diag("round %u: %u descriptors, %.0f KiB allocated, %.0f "
+			"resident, %.2f s", i + 1,
+			fx_count_dir("/proc/self/fd"), heap[i], rss[i],
+			(double)(ft_now_ns() - begin) / 1e9);
+		if (i != 1)
+			continue;
+		ft_ok(many_fds_bounded("two rounds", &most),
+		      "descriptors_are_bounded");
+		most.own += MANY_FDS_SLACK;
+		most.hosts += MANY_FDS_SLACK;
+	}
+	ft_ok(good == rounds, "all_bytes_arrive");
+	ft_ok(many_fds_bounded("the last", &most), "descriptors_do_not_grow");
+	if (MANY_TELLS_MEMORY)
+		many_memory(heap, rss, rounds);
+	else
+		ft_diag("memory is not looked at: a sanitizer keeps what is "
+			"freed");
 }
 
 static void many_targets(unsigned int targets, unsigned int cap,
 			 unsigned int rounds)
 {
-	unsigned int i, fds, most, good = 0;
-	unsigned long rss = 0;
 	struct many_rig rig;
-	uint64_t begin;
 
-	if (!ft_ok(many_start(&rig, targets), "%u_targets", targets) ||
-	    !ft_ok(many_open(&rig, cap), "segments_open")) {
-		many_stop(&rig);
-		return;
-	}
-	fds = fx_count_dir("/proc/self/fd");
-	begin = ft_now_ns();
-	for (i = 0; i < rounds; i++) {
-		good += many_round(&rig);
-		if (i == rounds / 3)
-			rss = many_rss_kib();
-	}
-	ft_diag("%u rounds in %.2f s", rounds,
-		(double)(ft_now_ns() - begin) / 1e9);
-	ft_ok(good == rounds, "all_bytes_arrive");
-	/* two rails: each is connected to cap targets, and all answer us on
-	 * one; a few come and go with the segments' addresses */
-	most = fds + 2 * cap + 2 * targets + 16;
-	ft_ok(ft_wait_until(many_fds_settle, &most, FX_LONG_MS),
-	      "descriptors_are_bounded");
-	ft_diag("descriptors %u before, %u after, bound %u", fds,
-		fx_count_dir("/proc/self/fd"), most);
-	ft_ok(many_rss_kib() < rss + 8192, "memory_does_not_grow");
-	ft_diag("resident %lu KiB after a third, %lu KiB in the end", rss,
-		many_rss_kib());
+	if (ft_ok(many_start(&rig, targets), "%u_targets", targets) &&
+	    ft_ok(many_open(&rig, cap), "segments_open"))
+		many_rounds(&rig, cap, rounds);
 	many_stop(&rig);
 }
 
@@ -354,12 +470,13 @@ static double many_rate(struct many_rig *rig)
 	while (ft_now_ns() - begin < FT_NS_PER_SEC / 2) {
 		if (!many_move(rig, OPCODE_WRITE, 0))
 			return 0;
-		bytes += rig->targets * MANY_BLOCK;
+		bytes += rig->used * MANY_BLOCK;
 	}
 	return (double)bytes * 1e3 / (double)(ft_now_ns() - begin);
 }
 
-static int many_compare(unsigned int targets, unsigned int cap)
+static int many_compare(unsigned int targets, unsigned int cap,
+			unsigned int cached)
 {
 	unsigned int caps[2] = { cap, 65536 }, i, c;
 	double rate[2][15];
@@ -367,6 +484,7 @@ static int many_compare(unsigned int targets, unsigned int cap)
 
 	if (!many_start(&rig[0], targets))
 		return 1;
+	rig[0].used = cached < targets ? cached : targets;
 	rig[1] = rig[0];
 	rig[1].target = malloc(targets * sizeof(*rig[1].target));
 	if (!rig[1].target)
@@ -382,8 +500,8 @@ static int many_compare(unsigned int targets, unsigned int cap)
 			rate[c][i] = many_rate(&rig[c]);
 	for (c = 0; c < 2; c++) {
 		ft_sort(rate[c], 15);
-		printf("%u targets, MC_MAX_EP_PER_CTX=%u: %.1f MB/s (%.1f to "
-		       "%.1f)\n", targets, caps[c], rate[c][7], rate[c][3],
+		printf("%u of %u targets, MC_MAX_EP_PER_CTX=%u: %.1f MB/s "
+		       "(%.1f to %.1f)\n", rig[0].used, targets, caps[c], rate[c][7], rate[c][3],
 		       rate[c][11]);
 	}
 	printf("ratio %.3f\n", rate[0][7] / rate[1][7]);
@@ -396,7 +514,7 @@ static int many_compare(unsigned int targets, unsigned int cap)
 
 int main(int argc, char **argv)
 {
-	unsigned int n[4] = { 24, 8, 3, 16 };
+	unsigned int n[4] = { MANY_SHORT };
 	int i;
 
 	/* less memory per engine: a pool has 1024 buffers at least */
@@ -405,11 +523,18 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "--host"))
 		return many_host((unsigned int)atoi(argv[2]));
-	if (argc == 4 && !strcmp(argv[1], "rate"))
+	if (argc >= 4 && !strcmp(argv[1], "rate"))
 		return many_compare((unsigned int)atoi(argv[2]),
-				    (unsigned int)atoi(argv[3]));
+				    (unsigned int)atoi(argv[3]),
+				    argc > 4 ? (unsigned int)atoi(argv[4]) :
+					       (unsigned int)atoi(argv[3]));
 	for (i = 1; i < argc && i < 5; i++)
 		n[i - 1] = (unsigned int)atoi(argv[i]);
+	if (n[2] < MANY_ROUNDS_MIN || n[2] > MANY_ROUNDS_MAX) {
+		fprintf(stderr, "ft_many: %d to %d rounds\n", MANY_ROUNDS_MIN,
+			MANY_ROUNDS_MAX);
+		return 2;
+	}
 	many_targets(n[0], n[1], n[2]);
 	many_initiators(n[3]);
 	return ft_result();

@@ -413,14 +413,14 @@ frozen()
 
 initiators()
 {
-	part_of '64 initiators' 300 "$BUILD/fabtests/ft_many" 8 8 1 64 || return
+	part_of '64 initiators' 300 "$BUILD/fabtests/ft_many" 8 8 6 64 || return
 	record "$case_name" connected 1 ms "$(said 'warmed up twice in \([0-9]*\) ms')"
 	row "$case_name" connected '' ms '<=' 3000
 }
 
 cached()
 {
-	part_of 'all cached' 300 "$BUILD/fabtests/ft_many" rate 64 64 || return
+	part_of 'all cached' 300 "$BUILD/fabtests/ft_many" rate 300 64 48 || return
 	record "$case_name" limited 1 MB/s "$(said '=64: \([0-9.]*\) MB.s')"
 	record "$case_name" unlimited 1 MB/s "$(said '=65536: \([0-9.]*\) MB.s')"
 	row "$case_name" limited unlimited MB/s '>=' 0.95
