@@ -234,14 +234,19 @@ static void lease_completed(struct engine_leasing *l, struct lease_piece *p)
 	lease_try_end(l, lease);
 }
 
-/* Those of a silent target that have no piece would wait as long in turn. */
+/*
+ * Those of a silent target that have waited for as long and have no piece would
+ * wait once more in turn; who came later has a time of its own.
+ */
 static void lease_purge(struct engine_leasing *l, struct lease_target *target)
 {
-	struct engine_lease *lease;
+	uint64_t timeout = l->engine->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	struct engine_lease *lease, *tmp;
 
-	while (!tei_list_empty(&target->queue)) {
-		lease = tei_list_first(&target->queue, struct engine_lease,
-				       queue);
+	tei_list_foreach_safe(lease, tmp, &target->queue, struct engine_lease,
+			      queue) {
+		if (l->now - lease->waits_ns < timeout)
+			continue;
 		lease->silent = true;
 		lease_fail_code(l, lease, STATUS_FAILED, TEI_ERR_ENDPOINT,
 				"the target made no progress for MC_SLICE_TIMEOUT");
@@ -378,6 +383,7 @@ void lease_fresh(struct engine_leasing *l, struct engine_lease *lease)
 	if (!t->running && tei_list_empty(&t->queue))
 		t->heard_ns = l->now;
 	lease->target = t;
+	lease->waits_ns = l->now;
 	lease->queued = true;
 	tei_list_add_tail(&t->queue, &lease->queue);
 }
@@ -410,6 +416,7 @@ static void lease_begin(struct engine_leasing *l, struct lease_target *t,
 	p->length = left < LEASE_PIECE ? (uint32_t)left : LEASE_PIECE;
 	p->unfenced = false;
 	lease->next += p->length;
+	lease->waits_ns = l->now;
 	lease->running++;
 	t->running++;
 	t->used++;

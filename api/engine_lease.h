@@ -107,6 +107,7 @@ struct engine_lease {
 	struct lease_target *target;
 	struct tei_list queue;		/* of its target: pieces to begin */
 	uint64_t next;			/* bytes given to pieces */
+	uint64_t waits_ns;		/* since it came, or its last piece */
 	uint64_t stop_ns;		/* since when none are begun, or 0 */
 	uint32_t running;		/* pieces */
 	bool queued;

@@ -112,9 +112,19 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	return true;
 }
 
+/* Whether it has waited for its turn for as long as a task may. */
+static bool stage_waited(struct engine_staging *s,
+			 const struct engine_stage *stage)
+	TEI_REQUIRES(s->lock)
+{
+	return tei_now_ns() - stage->waits_ns >
+	       s->engine->settings.slice_timeout_s * TEI_NS_PER_SEC;
+}
+
 /*
- * A piece's target does not answer. Those that aim there and have no slot would
- * each wait as long in turn; who has one has a time of its own.
+ * A piece's target does not answer. Those that have waited for as long and have
+ * no slot would each wait once more in turn; who has one, or came later, has a
+ * time of its own.
  */
 static void stage_purge(struct engine_staging *s,
 			const struct engine_stage *silent,
@@ -128,7 +138,7 @@ static void stage_purge(struct engine_staging *s,
 	memcpy(err.peer, piece->peer, sizeof(err.peer));
 	tei_list_foreach(stage, &s->live, struct engine_stage, live)
 		if (stage->to.any == silent->to.any && stage->queued &&
-		    !stage->running)
+		    !stage->running && stage_waited(s, stage))
 			stage_fail(s, stage, STATUS_FAILED, &err);
 }
 
@@ -377,6 +387,7 @@ static void stage_step_over(struct engine_staging *s, struct stage_slot *slot)
 		if (slot->silent)
 			stage_purge(s, stage, &slot->err);
 	} else if (last) {
+		stage->waits_ns = tei_now_ns();
 		__atomic_store_n(&stage->moved, stage->moved + slot->length,
 				 __ATOMIC_RELAXED);
 	} else if (!stage->status) {
@@ -482,23 +493,32 @@ static void stage_give(struct engine_stage *stage, struct stage_slot *slot)
 	slot->length = left < STAGE_PIECE ? left : STAGE_PIECE;
 	stage->next += slot->length;
 	stage->running++;
+	stage->waits_ns = tei_now_ns();
 	tei_list_del(&stage->queue);	/* its turn; to the end if more */
 	stage->queued = slot->length < left;
 	if (stage->queued)
 		tei_list_add_tail(&stage->pool->queue, &stage->queue);
 }
 
-static void pool_give_up(struct engine_staging *s, struct stage_pool *pool)
+/* Those that have waited for long enough; the GPU may go on. */
+static bool pool_give_up(struct engine_staging *s, struct stage_pool *pool)
 	TEI_REQUIRES(s->lock)
 {
+	struct engine_stage *stage, *tmp;
+	bool any = false;
 	struct tei_err err;
 
 	stage_err(&err, TEI_ERR_CONTEXT,
 		  "the GPU has ended none of its copies, there is no room for others");
 	tei_list_splice_tail(&pool->queue, &pool->aside);
-	while (!tei_list_empty(&pool->queue))
-		stage_fail(s, tei_list_first(&pool->queue, struct engine_stage,
-					     queue), STATUS_FAILED, &err);
+	tei_list_foreach_safe(stage, tmp, &pool->queue, struct engine_stage,
+			      queue) {
+		if (!stage_waited(s, stage))
+			continue;
+		stage_fail(s, stage, STATUS_FAILED, &err);
+		any = true;
+	}
+	return any;
 }
 
 /* Begins one piece of a pool's tasks. */
@@ -513,8 +533,8 @@ static bool pool_begin(struct engine_staging *s, struct stage_pool *pool)
 		return false;
 	slot = pool_idle(s, pool, &hopeless);
 	if (!slot && hopeless) {
-		pool_give_up(s, pool);
-		return true;
+		s->hopeless = true;
+		return pool_give_up(s, pool);
 	}
 	stage = slot ? pool_pick(pool) : NULL;
 	if (!stage)
@@ -529,6 +549,7 @@ static bool stage_begins(struct engine_staging *s) TEI_REQUIRES(s->lock)
 	bool any = false;
 	uint32_t i;
 
+	s->hopeless = false;
 	/* a pool with a task of its own queued stays */
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 		any |= s->pool[i] && pool_begin(s, s->pool[i]);
@@ -542,7 +563,9 @@ void *engine_stage_main(void *arg)
 	tei_mutex_lock(&s->lock);
 	while (!s->closing || !tei_list_empty(&s->live))
 		if (!stage_ends(s) && !stage_stops(s) && !stage_begins(s))
-			tei_mutex_wait(&s->work, &s->lock, TEI_NS_PER_SEC);
+			tei_mutex_wait(&s->work, &s->lock,
+				       s->hopeless ? STAGE_LOOK_NS :
+						     TEI_NS_PER_SEC);
 	tei_mutex_unlock(&s->lock);
 	return NULL;
 }
@@ -656,6 +679,7 @@ void engine_stage_start(struct engine *e, struct engine_task *t)
 	tei_list_init(&stage->stop);
 	tei_mutex_lock(&s->lock);
 	stage->queued = true;
+	stage->waits_ns = tei_now_ns();
 	tei_list_add_tail(&s->live, &stage->live);
 	tei_list_add_tail(&stage->pool->queue, &stage->queue);
 	pthread_cond_signal(&s->work);

@@ -42,10 +42,12 @@
  *	a GPU that hangs  a copy is given up after MC_SLICE_TIMEOUT: a read is
  *			TIMEOUT, since GPU memory may still change, a write
  *			FAILED, since it went nowhere; the slot is left alone
- *			until the GPU is done with it
+ *			until the GPU is done with it. Where none is left, who
+ *			comes waits for one as long: the GPU may go on
  *	a silent target	as tasks by rail end. Once MC_SLICE_TIMEOUT has ended a
- *			piece, so do those that aim there and have no slot; how
- *			else a piece ends concerns its own task only. One target
+ *			piece, so do those that aim there, have no slot and have
+ *			waited for as long; how else a piece ends concerns its
+ *			own task only. One target
  *			has half of a pool's slots at most, so others go on
  *			meanwhile
  *	destroy, uninstall  wait for up to MC_SLICE_TIMEOUT that tasks end by
@@ -99,6 +101,7 @@ struct engine_stage {
 	struct tei_list stop;		/* to be ended, or alone */
 	uint64_t next;			/* bytes given to slots */
 	uint32_t running;		/* slots */
+	uint64_t waits_ns;		/* since it came, or its last piece */
 	bool queued, ended;
 	int status;			/* why no more are begun, or 0 */
 	struct tei_err *err;		/* owned; of that */

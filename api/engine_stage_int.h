@@ -8,6 +8,7 @@
 
 #define STAGE_SLOTS	16u
 #define STAGE_PIECE	(1u << 20)
+#define STAGE_LOOK_NS	(5 * TEI_NS_PER_MS)	/* whether a GPU goes on */
 #define STAGE_BYTES	((size_t)STAGE_SLOTS * STAGE_PIECE)
 
 enum stage_step {
@@ -73,6 +74,9 @@ struct engine_staging {
 	struct tei_list stopping;	/* engine_stage.stop */
 	struct tei_list ended;		/* stage_slot.node */
 	bool closing;
+
+	bool hopeless;			/* the thread's: some pool has no slot,
+					   nor will while its GPU hangs */
 };
 
 static inline struct engine_staging *engine_staging(struct engine *e)

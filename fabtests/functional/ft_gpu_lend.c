@@ -520,9 +520,15 @@ static void hang(struct lend_rig *rig)
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
 	      job.n[STATUS_FAILED] == 1, "read_from_it_fails");
 	fx_job_free(&job);
+	/* what comes now has its own time, and the GPU may go on in it */
+	ft_ok(!fx_job_start(&job), "one_more_waits");
+	lend_nap(200000);
+	ft_ok(!fx_job_poll(&job), "while_the_gpu_hangs");
 	fx_ask(&rig->peer, "hold 0");
-	ft_ok(lend_round(rig, 0, LEND_SIZE, 0),
-	      "once_it_goes_on_so_do_transfers");
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
+	      "and_completes_once_it_goes_on: %s", fx_job_text(&job));
+	fx_job_free(&job);
+	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "as_do_all_others");
 }
 
 /* --- leaving ------------------------------------------------------------- */

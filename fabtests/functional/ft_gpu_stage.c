@@ -521,8 +521,6 @@ static void no_way(struct stage_rig *rig)
 static void hang(struct stage_rig *rig, transfer_engine_t own)
 {
 	struct fx_job job;
-	unsigned int i;
-	bool good;
 
 	if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")), "hasty_engine"))
 		return;
@@ -538,14 +536,15 @@ static void hang(struct stage_rig *rig, transfer_engine_t own)
 	fx_job_free(&job);
 	ft_ok(unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)) == -4,
 	      "its_memory_stays");
+	/* no slot is left: it waits for one as long as any task may wait */
+	ft_ok(!fx_job_start(&job), "one_more_waits");
+	stage_nap(200000);
+	ft_ok(!fx_job_poll(&job), "while_the_gpu_hangs");
 	rig->cuda.hold(0);
-	/* the library asks now and then whether the GPU goes on */
-	for (good = false, i = 0; i < 100 && !good; i++) {
-		good = stage_round(rig, 0, STAGE_SIZE, 0);
-		if (!good)
-			stage_nap(10000);
-	}
-	ft_ok(good, "once_it_goes_on_so_do_transfers");
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
+	      "and_completes_once_it_goes_on: %s", fx_job_text(&job));
+	fx_job_free(&job);
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0), "as_do_all_others");
 	ft_ok(!unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)),
 	      "and_its_memory_is_free");
 	destroyTransferEngine(rig->engine);

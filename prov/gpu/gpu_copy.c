@@ -213,10 +213,11 @@ static void copy_fail(struct tei_gpu *ctx, struct gpu_context *c,
 
 /* --- a GPU that does not end what it has begun --------------------------- */
 
-static bool copy_stalled(const struct tei_gpu *ctx, const struct gpu_context *c)
+/* Whether who waits since then has seen no copy of the context end for as long
+ * as a GPU is given. */
+static bool copy_stalled(const struct tei_gpu *ctx, const struct gpu_context *c,
+			 uint64_t since)
 {
-	uint64_t since = c->ring[c->first].begun_ns;
-
 	if (c->ended_ns > since)
 		since = c->ended_ns;
 	return tei_now_ns() - since > ctx->stall_ns;
@@ -234,13 +235,43 @@ static void copy_drop_queue(struct tei_gpu *ctx, struct gpu_context *c,
 	}
 }
 
-/* All operations of the context end; those with copies begun, as timed out. */
+/* Of those in the ring, each with all of its copies. */
+static void copy_give_up_ring(struct tei_gpu *ctx, struct gpu_context *c,
+			      const struct tei_err *err)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct gpu_copy *copy;
+	struct tei_gpu_op *op;
+	uint32_t i;
+
+	for (i = 0; i < c->count; i++) {
+		copy = &c->ring[(c->first + i) % GPU_DEPTH];
+		if (!copy_stalled(ctx, c, copy->begun_ns))
+			break;		/* nor is one that was begun later */
+		if (copy->op)
+			op_time_out(ctx, copy->op, err);
+	}
+	for (i = 0; i < c->count; i++) {
+		copy = &c->ring[(c->first + i) % GPU_DEPTH];
+		op = copy->op;
+		if (!op || op->code != TEI_ERR_TIMED_OUT)
+			continue;
+		copy->op = NULL;
+		ctx->given_up++;
+		op->running--;
+		op_step(ctx, op);
+	}
+}
+
+/*
+ * The operations that have waited for too long end, those with copies begun as
+ * timed out. Who came later has a time of its own: the GPU may go on.
+ */
 static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
 {
-	struct tei_gpu_op *op;
+	struct tei_gpu_op *op, *tmp;
 	struct tei_err err;
-	uint32_t i;
 
 	memset(&err, 0, sizeof(err));
 	err.code = TEI_ERR_TIMED_OUT;
@@ -249,18 +280,14 @@ static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 	snprintf(err.text, sizeof(err.text),
 		 "the GPU has ended no copy for %llu s",
 		 (unsigned long long)(ctx->stall_ns / TEI_NS_PER_SEC));
-	for (i = 0; i < c->count; i++) {
-		op = c->ring[(c->first + i) % GPU_DEPTH].op;
-		if (!op)
+	copy_give_up_ring(ctx, c, &err);
+	err.code = TEI_ERR_CONTEXT;
+	tei_list_foreach_safe(op, tmp, &c->queue, struct tei_gpu_op, node) {
+		if (op->running || !copy_stalled(ctx, c, op->queued_ns))
 			continue;
-		c->ring[(c->first + i) % GPU_DEPTH].op = NULL;
-		ctx->given_up++;
-		op_time_out(ctx, op, &err);
-		op->running--;
+		op_fail(ctx, op, &err);
 		op_step(ctx, op);
 	}
-	err.code = TEI_ERR_CONTEXT;
-	copy_drop_queue(ctx, c, &err);
 }
 
 /*
@@ -272,7 +299,7 @@ static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
 {
 	while (c->count && tei_cuda_gone(err))
 		copy_end(ctx, c, err);
-	if (c->count && copy_stalled(ctx, c))
+	if (c->count && copy_stalled(ctx, c, c->ring[c->first].begun_ns))
 		copy_give_up(ctx, c);
 	copy_drop_queue(ctx, c, err);
 }
@@ -343,7 +370,7 @@ static bool copy_turn(struct tei_gpu *ctx, struct gpu_context *c)
 	while (copy_begin(ctx, c))
 		any = true;
 	any |= copy_reap(ctx, c);
-	if (c->count && copy_stalled(ctx, c))
+	if (c->count && copy_stalled(ctx, c, c->ring[c->first].begun_ns))
 		copy_give_up(ctx, c);
 	tei_mutex_unlock(&ctx->lock);
 	tei_cuda_pop(ctx->cuda);

@@ -319,6 +319,32 @@ static void gpu_that_hangs_holds_nobody_up(void)
 	CU_ASSERT_EQUAL(r.driver->left(), 0);
 }
 
+/* Nor does it take along who came when it hung already: it may go on. */
+static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
+{
+	struct copy_rig r = copy_open(1, 4096);
+	struct timespec nap = { .tv_nsec = 600000000 };
+	struct gpu_test_op op, during, after;
+
+	r.driver->hold(1);
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+				  copy_host(&r, 0), 4096));
+	nanosleep(&nap, NULL);
+	CU_ASSERT(!gpu_test_start(r.ctx, &during, r.gpu[0].addr,
+				  copy_host(&r, 0), 4096));
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
+	CU_ASSERT(!gpu_test_start(r.ctx, &after, r.gpu[0].addr,
+				  copy_host(&r, 0), 4096));
+	nap.tv_nsec = 100000000;
+	nanosleep(&nap, NULL);
+	CU_ASSERT(!gpu_test_ended(&during));
+	CU_ASSERT(!gpu_test_ended(&after));
+	r.driver->hold(0);
+	CU_ASSERT_EQUAL(gpu_test_wait(&during), 0);
+	CU_ASSERT_EQUAL(gpu_test_wait(&after), 0);
+	copy_close(&r);
+}
+
 /* To be told that it is cancelled would be to be told that nothing lands. */
 static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 {
@@ -351,6 +377,8 @@ const struct tei_test_case copy_cases[] = {
 	{ "context_that_cannot_be_had_ends_no_copy",
 	  context_that_cannot_be_had_ends_no_copy },
 	{ "gpu_that_hangs_holds_nobody_up", gpu_that_hangs_holds_nobody_up },
+	{ "who_comes_to_a_gpu_that_hangs_has_its_own_time",
+	  who_comes_to_a_gpu_that_hangs_has_its_own_time },
 	{ "cancelled_copy_of_a_gpu_that_hangs_is_timed_out",
 	  cancelled_copy_of_a_gpu_that_hangs_is_timed_out },
 	{ "context_that_is_gone_fails_the_operation",

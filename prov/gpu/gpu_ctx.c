@@ -130,6 +130,7 @@ static int gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op)
 		return ret;
 	op->context = dst->context ? dst->context : src->context;
 	op->err = NULL;
+	op->queued_ns = tei_now_ns();
 	op->next = op->moved = 0;
 	op->running = 0;
 	op->code = 0;

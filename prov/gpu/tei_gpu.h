@@ -149,6 +149,7 @@ struct tei_gpu_op {
 	struct tei_list node;		/* its context's queue, or alone */
 	struct gpu_context *context;
 	struct tei_err *err;		/* owned */
+	uint64_t queued_ns;
 	uint64_t next;			/* bytes whose copies were begun */
 	uint32_t running;		/* copies that have not ended */
 	int code;			/* first failure */
