@@ -26,8 +26,10 @@
  * that the rails have ended what they moved, fenced. After every other end (the
  * initiator has gone, says nothing for MC_SLICE_TIMEOUT, could not be fenced)
  * the slot's memory is unregistered, with the fence that this brings, and
- * its addresses are nobody's from then on: the slot gets other memory. So what
- * comes late meets no memory, and a READY that is read late leads nowhere.
+ * its addresses are nobody's until that initiator has gone or said that it is
+ * past them: the slot gets other memory, and where there is none, tries again.
+ * So what comes late meets no memory, and a READY that is read late leads
+ * nowhere.
  *
  * Refused whole: the target looks at the range of the whole task, in ASK,
  * before it lends for any piece of it. Its own copies are what moves bytes to

@@ -10,6 +10,8 @@
 #define LEASE_AGAIN_NS	(20 * TEI_NS_PER_MS)	/* first repetition */
 #define LEASE_BEAT_NS	(200 * TEI_NS_PER_MS)	/* longest time between two */
 #define LEASE_LOOK_NS	(50 * TEI_NS_PER_MS)	/* for who has gone */
+#define LEND_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* memory for a slot: first, */
+#define LEND_PAUSE_NS	(5 * TEI_NS_PER_SEC)	/* and longest, pause */
 
 /* How the initiator's piece stands. */
 enum lease_state {
@@ -93,15 +95,28 @@ struct lend_peer {
 	struct lend_piece piece[LEASE_PIECES]; /* by number */
 };
 
+/*
+ * An initiator that was told READY for a slot and has not said since that it
+ * is past that: it may read it however late, so the slot's addresses must not
+ * be another's. It is past it once it says FREE or GO, or has begun a number
+ * that is LEASE_PIECES above; or when it has gone.
+ */
+struct lend_late {
+	struct tei_rail_peer *peer;	/* one reference; NULL: nobody */
+	uint64_t id;
+};
+
 struct lend_slot {
 	struct lend_pool *pool;		/* fixed */
 	struct lend_piece *piece;	/* the thread's; NULL: nobody's */
 	struct tei_gpu_op copy;		/* the GPU module's while it runs */
 
 	/* leasing->lock */
-	char *mem;			/* LEASE_PIECE bytes; NULL: there were
-					   none to be had */
-	bool doubtful;			/* its addresses may be written late */
+	char *mem;			/* LEASE_PIECE bytes; NULL, and doubtful:
+					   there were none to be had yet */
+	bool doubtful;			/* it is to get other memory */
+	uint64_t again_ns, pause_ns;	/* when, after a try that failed */
+	struct lend_late late;
 	bool renewing;			/* a worker has it */
 	bool copying;
 	bool lost;			/* the GPU may still touch it */
@@ -128,10 +143,11 @@ struct lend_region {
 	bool gone;			/* no copy begins any more */
 };
 
-/* Memory of a slot whose addresses are nobody's any more. */
+/* Memory of a slot whose addresses are nobody's while somebody may be late. */
 struct lend_grave {
-	struct lend_grave *next;
+	struct tei_list link;		/* leasing->graves */
 	char *mem;
+	struct lend_late late;
 };
 
 /* Made with the first segment or registration that needs it, freed with the
@@ -157,7 +173,8 @@ struct engine_leasing {
 	struct lend_region *regions;
 	uint32_t nregions;
 	uint64_t serial;		/* of the last one */
-	struct lend_grave *graves;
+	struct tei_list graves;		/* workers add, the thread removes */
+	uint32_t nlate;			/* lend_late of slots and graves */
 	bool closing;
 
 	/* the thread's */
@@ -207,6 +224,15 @@ void lend_forget(struct engine_leasing *l);
 void lease_forget(struct engine_leasing *l);
 
 /* --- engine_lend_pool.c -------------------------------------------------- */
+/* The thread, no lock held: the slot's initiator may read its READY late; it
+ * has said something; those that have gone. */
+void lend_late_set(struct engine_leasing *l, struct lend_slot *slot,
+		   struct tei_rail_peer *peer, uint64_t id);
+void lend_late_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
+		     const struct lease_msg *m);
+void lend_late_look(struct engine_leasing *l);
+/* All of them: the data plane goes. */
+void lend_late_forget(struct engine_leasing *l);
 void lend_pools_free(struct engine_leasing *l);
 
 #endif /* TEI_API_ENGINE_LEASE_INT_H */

@@ -169,6 +169,7 @@ static struct engine_leasing *leasing_new(struct engine *e) TEI_NO_TSA
 	tei_list_init(&l->stopping);
 	tei_list_init(&l->railed);
 	tei_list_init(&l->copied);
+	tei_list_init(&l->graves);
 	tei_list_init(&l->targets);
 	tei_list_init(&l->borrowers);
 	tei_list_init(&l->asks);

@@ -296,6 +296,7 @@ void lend_heard(struct engine_leasing *l, struct tei_rail_peer *peer,
 	struct lend_peer *b = lend_find(l, peer);
 	struct lend_piece *p;
 
+	lend_late_heard(l, peer, m);
 	if (!b)
 		return;
 	p = &b->piece[m->id % LEASE_PIECES];
@@ -350,6 +351,8 @@ static uint32_t lend_look(struct engine_leasing *l, struct lend_peer *b,
 		p = &b->piece[i];
 		if (p->state == LEND_ASKED || p->state == LEND_LENT) {
 			code = lend_verdict(l, p, gone);
+			if (code && !gone && p->state == LEND_LENT)
+				lend_late_set(l, p->slot, b->peer, p->id);
 			if (code)
 				lend_end(l, p, code, p->state == LEND_LENT);
 		}
@@ -380,6 +383,10 @@ static void lend_renews(struct engine_leasing *l)
 			if (!slot->doubtful || slot->renewing ||
 			    l->pool[i]->leaving)
 				continue;
+			if (l->now < slot->again_ns) {
+				leasing_due(l, slot->again_ns);
+				continue;
+			}
 			slot->renewing = engine_work_renew(l->engine, slot);
 			leasing_due(l, l->now + LEASE_LOOK_NS);
 		}
@@ -422,6 +429,7 @@ void lend_tick(struct engine_leasing *l)
 			leasing_due(l, l->now + (any ? LEASE_LOOK_NS :
 						       TEI_NS_PER_SEC));
 	}
+	lend_late_look(l);
 	lend_renews(l);
 	lend_give(l);
 	lend_leaving(l);
@@ -449,4 +457,5 @@ void lend_forget(struct engine_leasing *l)
 	while (!tei_list_empty(&l->borrowers))
 		lend_peer_free(tei_list_first(&l->borrowers, struct lend_peer,
 					      link));
+	lend_late_forget(l);
 }

@@ -5,6 +5,7 @@
  */
 #include "api/engine_lease_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,44 +40,213 @@ err_unmap:
 	return ret;
 }
 
-/* Its addresses stay, nobody's; without memory for that the memory stays. */
-static void slot_bury(struct engine_leasing *l, char *mem)
+/* Nobody's any more, whoever was late. */
+static void grave_free(struct lend_grave *g)
+{
+	if (g->mem)
+		munmap(g->mem, LEASE_PIECE);
+	if (g->late.peer)
+		tei_rail_peer_put(g->late.peer);
+	free(g);
+}
+
+/*
+ * Its addresses stay, nobody's, while somebody may be late; without memory for
+ * a record of that the memory stays.
+ */
+static void slot_bury(struct engine_leasing *l, struct lend_slot *slot)
 {
 	struct lend_grave *g = malloc(sizeof(*g));
+	char *mem = slot->mem;
+	bool late;
 
 	if (!g)
 		return;
-	if (mmap(mem, LEASE_PIECE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS |
-		 MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
-		free(g);
-		return;
-	}
-	g->mem = mem;
+	*g = (struct lend_grave){ .mem = mem };
+	mmap(mem, LEASE_PIECE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS |
+	     MAP_NORESERVE | MAP_FIXED, -1, 0);
 	tei_mutex_lock(&l->lock);
-	g->next = l->graves;
-	l->graves = g;
+	late = slot->late.peer;
+	if (late) {
+		g->late = slot->late;	/* the grave's from here on */
+		slot->late.peer = NULL;
+		tei_list_add_tail(&l->graves, &g->link);
+		leasing_word(l);
+	}
 	tei_mutex_unlock(&l->lock);
+	if (!late)
+		grave_free(g);
 }
 
-/* No rail and no copy touches it when this returns, or it stays for ever. */
-static void slot_close(struct engine_leasing *l, char *mem, bool doubtful)
+/* No rail and no copy touches it when this gives 0; else it stays. */
+static int slot_close(struct engine_leasing *l, struct lend_slot *slot)
 {
 	struct engine *e = l->engine;
 	uint64_t wait = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 	struct tei_err err;
 	int ret;
 
-	ret = tei_rail_mr_dereg(e->dp, mem, wait, &err);
+	ret = tei_rail_mr_dereg(e->dp, slot->mem, wait, &err);
+	if (ret == TEI_ERR_NOT_REGISTERED)
+		ret = 0;		/* an earlier try got so far */
 	/* who told that a copy has ended may not be back yet */
 	if (!ret)
-		ret = tei_gpu_mem_remove(e->gpu, mem, tei_now_ns() + wait);
-	if (ret)
-		TEI_WARN("engine", "%u bytes of host memory stay in use: %s",
-			 LEASE_PIECE, tei_err_name(ret));
-	else if (doubtful)
-		slot_bury(l, mem);
-	else
-		munmap(mem, LEASE_PIECE);
+		ret = tei_gpu_mem_remove(e->gpu, slot->mem,
+					 tei_now_ns() + wait);
+	if (!ret)
+		slot_bury(l, slot);
+	return ret;
+}
+
+/* --- initiators that may be late ----------------------------------------- */
+
+void lend_late_set(struct engine_leasing *l, struct lend_slot *slot,
+		   struct tei_rail_peer *peer, uint64_t id)
+{
+	tei_rail_peer_hold(peer);
+	tei_mutex_lock(&l->lock);
+	slot->late.peer = peer;
+	slot->late.id = id;
+	l->nlate++;
+	tei_mutex_unlock(&l->lock);
+}
+
+static bool late_past(const struct lend_late *late,
+		      const struct tei_rail_peer *peer,
+		      const struct lease_msg *m)
+{
+	return late->peer == peer &&
+	       (m->id >= late->id + LEASE_PIECES ||
+		(m->id == late->id && m->type != LEASE_ASK));
+}
+
+/* What is over of the graves goes into the list, to be freed without the lock. */
+static void late_take(struct engine_leasing *l, struct lend_grave *g,
+		      struct tei_list *over) TEI_REQUIRES(l->lock)
+{
+	tei_list_del(&g->link);
+	tei_list_add_tail(over, &g->link);
+	l->nlate--;
+}
+
+static void late_free(struct tei_list *over)
+{
+	struct lend_grave *g;
+
+	while (!tei_list_empty(over)) {
+		g = tei_list_first(over, struct lend_grave, link);
+		tei_list_del(&g->link);
+		grave_free(g);
+	}
+}
+
+/* Of a slot that goes, with memory that stays or without any. */
+static void lend_late_drop(struct engine_leasing *l, struct lend_slot *slot)
+{
+	struct tei_rail_peer *peer;
+
+	tei_mutex_lock(&l->lock);
+	peer = slot->late.peer;
+	slot->late.peer = NULL;
+	l->nlate -= peer != NULL;
+	tei_mutex_unlock(&l->lock);
+	if (peer)
+		tei_rail_peer_put(peer);
+}
+
+/* Slots that did not come to be buried yet; how many. */
+static uint32_t late_slots(struct engine_leasing *l,
+			   const struct tei_rail_peer *peer,
+			   const struct lease_msg *m) TEI_REQUIRES(l->lock)
+{
+	struct lend_slot *slot;
+	uint32_t i, k, n = 0;
+
+	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
+		for (k = 0; l->pool[i] && k < LEASE_SLOTS; k++) {
+			slot = &l->pool[i]->slot[k];
+			if (!late_past(&slot->late, peer, m))
+				continue;
+			slot->late.peer = NULL;
+			n++;
+		}
+	}
+	l->nlate -= n;
+	return n;
+}
+
+void lend_late_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
+		     const struct lease_msg *m)
+{
+	struct lend_grave *g, *tmp;
+	struct tei_list over;
+	uint32_t slots = 0;
+
+	tei_list_init(&over);
+	tei_mutex_lock(&l->lock);
+	if (l->nlate) {
+		slots = late_slots(l, peer, m);
+		tei_list_foreach_safe(g, tmp, &l->graves, struct lend_grave,
+				      link)
+			if (late_past(&g->late, peer, m))
+				late_take(l, g, &over);
+	}
+	tei_mutex_unlock(&l->lock);
+	while (slots--)
+		tei_rail_peer_put((struct tei_rail_peer *)peer);
+	late_free(&over);
+}
+
+/* The next one of those, or the first; only the thread takes any out. */
+static struct lend_grave *late_next(struct engine_leasing *l,
+				    struct lend_grave *g)
+{
+	struct tei_list *next;
+
+	tei_mutex_lock(&l->lock);
+	next = g ? g->link.next : l->graves.next;
+	tei_mutex_unlock(&l->lock);
+	return next == &l->graves ? NULL :
+	       tei_container_of(next, struct lend_grave, link);
+}
+
+void lend_late_look(struct engine_leasing *l)
+{
+	struct lend_grave *g, *next;
+	struct tei_list over;
+
+	tei_list_init(&over);
+	for (g = late_next(l, NULL); g; g = next) {
+		next = late_next(l, g);
+		leasing_due(l, l->now + TEI_NS_PER_SEC);
+		if (!tei_rail_peer_gone(g->late.peer))
+			continue;
+		tei_mutex_lock(&l->lock);
+		late_take(l, g, &over);
+		tei_mutex_unlock(&l->lock);
+	}
+	late_free(&over);
+}
+
+void lend_late_forget(struct engine_leasing *l) TEI_NO_TSA
+{
+	struct lend_grave *g;
+	struct lend_slot *slot;
+	uint32_t i, k;
+
+	while (!tei_list_empty(&l->graves)) {
+		g = tei_list_first(&l->graves, struct lend_grave, link);
+		tei_list_del(&g->link);
+		grave_free(g);
+	}
+	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
+		for (k = 0; l->pool[i] && k < LEASE_SLOTS; k++) {
+			slot = &l->pool[i]->slot[k];
+			if (slot->late.peer)
+				tei_rail_peer_put(slot->late.peer);
+			slot->late.peer = NULL;
+		}
+	}
 }
 
 /* --- pools --------------------------------------------------------------- */
@@ -84,11 +254,15 @@ static void slot_close(struct engine_leasing *l, char *mem, bool doubtful)
 static void pool_close(struct engine_leasing *l, struct lend_pool *pool)
 {
 	uint32_t i;
+	int ret;
 
-	for (i = 0; i < LEASE_SLOTS; i++)
-		if (pool->slot[i].mem)
-			slot_close(l, pool->slot[i].mem,
-				   pool->slot[i].doubtful);
+	for (i = 0; i < LEASE_SLOTS; i++) {
+		ret = pool->slot[i].mem ? slot_close(l, &pool->slot[i]) : 0;
+		if (ret)
+			TEI_WARN("engine", "%u bytes of host memory stay in use: %s",
+				 LEASE_PIECE, tei_err_name(ret));
+		lend_late_drop(l, &pool->slot[i]);
+	}
 	free(pool);
 }
 
@@ -150,27 +324,45 @@ static const void *pool_hold(struct engine_leasing *l,
 	return gpu;
 }
 
+/* Other memory for a slot; what is left of the old is *mem. */
+static int slot_renew(struct engine_leasing *l, struct lend_slot *slot,
+		      char **mem)
+{
+	const void *gpu = pool_hold(l, slot->pool);
+	struct tei_err err = { .text = "no GPU memory" };
+	int ret = TEI_ERR_NOT_REGISTERED;
+
+	*mem = slot->mem;
+	if (!gpu)
+		return ret;		/* it is closed with its pool, or later */
+	ret = slot->mem ? slot_close(l, slot) : 0;
+	if (ret) {
+		snprintf(err.text, sizeof(err.text), "it is in use: %s",
+			 tei_err_name(ret));
+	} else {
+		*mem = NULL;
+		ret = slot_open(l->engine, gpu, mem, &err);
+	}
+	tei_gpu_mem_let_go(l->engine->gpu, (uintptr_t)gpu);
+	if (ret && !slot->pause_ns)
+		TEI_WARN("engine", "one slot less to lend for GPU memory, until memory for it can be had: %s",
+			 err.text);
+	return ret;
+}
+
 void engine_lend_renew(struct engine *e, struct lend_slot *slot)
 {
 	struct engine_leasing *l = engine_leasing(e);
-	struct lend_pool *pool = slot->pool;
-	const void *gpu = pool_hold(l, pool);
-	char *mem = NULL;
-	struct tei_err err;
+	char *mem;
+	int ret = slot_renew(l, slot, &mem);
 
-	/* what is left of it without GPU memory is closed with its pool */
-	if (gpu) {
-		slot_close(l, slot->mem, true);
-		if (slot_open(e, gpu, &mem, &err))
-			TEI_WARN("engine", "one slot less to lend for GPU memory: %s",
-				 err.text);
-		tei_gpu_mem_let_go(e->gpu, (uintptr_t)gpu);
-	}
 	tei_mutex_lock(&l->lock);
-	if (gpu) {
-		slot->mem = mem;
-		slot->doubtful = false;
-	}
+	slot->mem = mem;
+	slot->doubtful = ret != 0;
+	slot->pause_ns = !ret ? 0 : !slot->pause_ns ? LEND_AGAIN_NS :
+			 2 * slot->pause_ns < LEND_PAUSE_NS ?
+			 2 * slot->pause_ns : LEND_PAUSE_NS;
+	slot->again_ns = tei_now_ns() + slot->pause_ns;
 	slot->renewing = false;
 	leasing_word(l);
 	tei_mutex_unlock(&l->lock);
@@ -179,7 +371,6 @@ void engine_lend_renew(struct engine *e, struct lend_slot *slot)
 void lend_pools_free(struct engine_leasing *l) TEI_NO_TSA
 {
 	struct lend_slot *slot;
-	struct lend_grave *g;
 	uint32_t i, k;
 
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
@@ -189,11 +380,6 @@ void lend_pools_free(struct engine_leasing *l) TEI_NO_TSA
 				munmap(slot->mem, LEASE_PIECE);
 		}
 		free(l->pool[i]);
-	}
-	while ((g = l->graves)) {
-		l->graves = g->next;
-		munmap(g->mem, LEASE_PIECE);
-		free(g);
 	}
 }
 

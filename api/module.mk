@@ -40,3 +40,11 @@ EXAMPLES += \
 	scatter_gather \
 	target \
 	# EOL
+
+TEST_SRCS_api = \
+	api/api_test_main.c \
+	api/engine_lease_test.c \
+	fabtests/common/cuda_stand_in_load.c \
+	# EOL
+
+UNIT_TESTS += api

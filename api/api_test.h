@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_API_TEST_H
+#define TEI_API_TEST_H
+
+#include "util/tei_test.h"
+
+extern const struct tei_test_case lease_cases[];
+
+#endif /* TEI_API_TEST_H */

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Leased slots, with an initiator that says by hand what it likes: engines of
+ * one process, over tcp, and the driver that stands in for a real one.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api_test.h"
+#include "api/engine_lease_int.h"
+#include "api/transfer_engine_c.h"
+#include "fabtests/common/cuda_stand_in.h"
+
+#define LEASE_TEST_SIZE	(4u << 20)
+#define LEASE_TEST_WAIT	(30 * TEI_NS_PER_SEC)
+
+static struct cuda_stand_in driver;
+
+/* A target with GPU memory; one that asks by the book, one by hand. */
+struct lease_rig {
+	transfer_engine_t target, user;
+	struct engine *hand;
+	uint64_t gpu;
+	void *context;
+	char *host;
+	segment_id_t seg;
+	struct tei_rail_peer *peer;	/* the target, as the hand knows it */
+	uint32_t prefer;
+	uint64_t id;
+};
+
+static transfer_engine_t lease_engine(void)
+{
+	transfer_engine_t e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
+						   "127.0.0.1", 0, 0);
+
+	CU_ASSERT_FATAL(e != NULL);
+	CU_ASSERT_FATAL(installTransport(e, "tcp", NULL) != NULL);
+	return e;
+}
+
+static bool lease_move(struct lease_rig *r, int op, uint64_t len)
+{
+	struct transfer_request rq = { op, r->host, r->seg, r->gpu, len };
+	batch_id_t id = allocateBatchID(r->user, 1);
+	struct transfer_status st = { STATUS_WAITING, 0 };
+	uint64_t end = tei_now_ns() + LEASE_TEST_WAIT;
+
+	if (!submitTransfer(r->user, id, &rq, 1))
+		while (st.status == STATUS_WAITING && tei_now_ns() < end)
+			getTransferStatus(r->user, id, 0, &st);
+	freeBatchID(r->user, id);
+	return st.status == STATUS_COMPLETED;
+}
+
+/* MC_SLICE_TIMEOUT: of the target. */
+static struct lease_rig lease_open(const char *timeout)
+{
+	struct lease_rig r = { .id = 1000 };
+	segment_id_t seg;
+	char name[256];
+
+	if (!driver.init)
+		CU_ASSERT_FATAL(cuda_stand_in_load(&driver));
+	setenv("MC_SLICE_TIMEOUT", timeout, 1);
+	r.target = lease_engine();
+	unsetenv("MC_SLICE_TIMEOUT");
+	r.user = lease_engine();
+	r.hand = lease_engine();
+	r.gpu = cuda_stand_in_memory(&driver, 0, LEASE_TEST_SIZE, &r.context);
+	r.host = calloc(1, LEASE_TEST_SIZE);
+	CU_ASSERT_FATAL(r.gpu && r.host);
+	CU_ASSERT_FATAL(!registerLocalMemory(r.target,
+					     (void *)(uintptr_t)r.gpu,
+					     LEASE_TEST_SIZE, "*", 1));
+	CU_ASSERT_FATAL(!registerLocalMemory(r.user, r.host, LEASE_TEST_SIZE,
+					     "*", 1));
+	CU_ASSERT_FATAL(!getLocalIpAndPort(r.target, name, sizeof(name)));
+	r.seg = openSegment(r.user, name);
+	seg = openSegment(r.hand, name);
+	CU_ASSERT_FATAL(r.seg > 0 && seg > 0);
+	CU_ASSERT_FATAL(lease_move(&r, OPCODE_WRITE, LEASE_TEST_SIZE));
+	tei_mutex_lock(&r.hand->control);
+	r.peer = engine_segment_find(r.hand, seg)->peer;
+	tei_mutex_unlock(&r.hand->control);
+	return r;
+}
+
+static void lease_close(struct lease_rig *r)
+{
+	destroyTransferEngine(r->user);
+	if (r->hand)
+		destroyTransferEngine(r->hand);
+	destroyTransferEngine(r->target);
+	CU_ASSERT(!driver.free(r->gpu));
+	CU_ASSERT(!driver.ctx_destroy(r->context));
+	CU_ASSERT_EQUAL(driver.left(), 0);
+	free(r->host);
+}
+
+static void lease_say(struct lease_rig *r, enum lease_type type, uint64_t id)
+{
+	struct lease_msg m = {
+		.type = (uint8_t)type, .id = id, .at = r->gpu, .base = r->gpu,
+		.extent = LEASE_TEST_SIZE, .length = 4096,
+	};
+
+	leasing_send(r->peer, &r->prefer, &m);
+}
+
+/* How many slots of the target there are of a kind. */
+static uint32_t lease_slots(const struct lease_rig *r,
+			    bool (*is)(const struct lend_slot *))
+{
+	struct engine_leasing *l = engine_leasing(r->target);
+	uint32_t i, k, n = 0;
+
+	tei_mutex_lock(&l->lock);
+	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
+		for (k = 0; l->pool[i] && k < LEASE_SLOTS; k++)
+			n += is(&l->pool[i]->slot[k]);
+	tei_mutex_unlock(&l->lock);
+	return n;
+}
+
+static bool slot_lent(const struct lend_slot *slot)
+{
+	return slot->piece != NULL;
+}
+
+static bool slot_ready(const struct lend_slot *slot)
+{
+	return slot->mem && !slot->doubtful;
+}
+
+static bool slot_bare(const struct lend_slot *slot)
+{
+	return !slot->mem;
+}
+
+static uint32_t lease_graves(const struct lease_rig *r)
+{
+	struct engine_leasing *l = engine_leasing(r->target);
+	struct tei_list *g;
+	uint32_t n = 0;
+
+	tei_mutex_lock(&l->lock);
+	for (g = l->graves.next; g != &l->graves; g = g->next)
+		n++;
+	tei_mutex_unlock(&l->lock);
+	return n;
+}
+
+static void lease_nap(void)
+{
+	struct timespec nap = { .tv_nsec = 5000000 };
+
+	nanosleep(&nap, NULL);
+}
+
+static bool lease_until(const struct lease_rig *r,
+			bool (*is)(const struct lend_slot *), uint32_t n)
+{
+	uint64_t end = tei_now_ns() + LEASE_TEST_WAIT;
+
+	while (lease_slots(r, is) != n && tei_now_ns() < end)
+		lease_nap();
+	return lease_slots(r, is) == n;
+}
+
+static bool lease_until_graves(const struct lease_rig *r, uint32_t n)
+{
+	uint64_t end = tei_now_ns() + LEASE_TEST_WAIT;
+
+	while (lease_graves(r) != n && tei_now_ns() < end)
+		lease_nap();
+	return lease_graves(r) == n;
+}
+
+/* So many slots are lent to the hand, which says no more; what it says may be
+ * lost. */
+static bool lease_keep(struct lease_rig *r, uint32_t n)
+{
+	uint64_t end = tei_now_ns() + LEASE_TEST_WAIT, again = 0;
+	uint32_t i;
+
+	while (lease_slots(r, slot_lent) != n && tei_now_ns() < end) {
+		for (i = 0; i < n && tei_now_ns() >= again; i++)
+			lease_say(r, LEASE_ASK, r->id + i);
+		if (i)
+			again = tei_now_ns() + 100 * TEI_NS_PER_MS;
+		lease_nap();
+	}
+	r->id += n - 1;
+	return lease_slots(r, slot_lent) == n;
+}
+
+/* --- cases --------------------------------------------------------------- */
+
+static void slot_without_memory_gets_some_later(void)
+{
+	struct lease_rig r = lease_open("1");
+
+	CU_ASSERT(lease_keep(&r, 1));
+	driver.fail("cuMemHostRegister", 0, 2);
+	CU_ASSERT(lease_until(&r, slot_bare, 1));
+	CU_ASSERT(lease_until(&r, slot_ready, LEASE_SLOTS));
+	CU_ASSERT(lease_move(&r, OPCODE_READ, LEASE_TEST_SIZE));
+	lease_close(&r);
+}
+
+/* Those of one that is silent stay as long as it may be late. */
+static void addresses_are_kept_while_somebody_may_be_late(void)
+{
+	struct lease_rig r = lease_open("1");
+
+	CU_ASSERT(lease_keep(&r, 4));
+	CU_ASSERT(lease_until_graves(&r, 4));
+	CU_ASSERT(lease_until(&r, slot_ready, LEASE_SLOTS));
+	lease_say(&r, LEASE_ASK, r.id);	/* what it has read is not known */
+	lease_say(&r, LEASE_FREE, r.id - 1);
+	CU_ASSERT(lease_until_graves(&r, 3));
+	/* none that begins this number waits for one of those */
+	lease_say(&r, LEASE_FREE, r.id + LEASE_PIECES);
+	CU_ASSERT(lease_until_graves(&r, 0));
+	CU_ASSERT(lease_move(&r, OPCODE_READ, LEASE_TEST_SIZE));
+	lease_close(&r);
+}
+
+static void addresses_are_given_back_when_it_has_gone(void)
+{
+	struct lease_rig r = lease_open("1");
+
+	CU_ASSERT(lease_keep(&r, 4));
+	CU_ASSERT(lease_until_graves(&r, 4));
+	destroyTransferEngine(r.hand);
+	r.hand = NULL;
+	CU_ASSERT(lease_until_graves(&r, 0));
+	lease_close(&r);
+}
+
+const struct tei_test_case lease_cases[] = {
+	{ "slot_without_memory_gets_some_later",
+	  slot_without_memory_gets_some_later },
+	{ "addresses_are_kept_while_somebody_may_be_late",
+	  addresses_are_kept_while_somebody_may_be_late },
+	{ "addresses_are_given_back_when_it_has_gone",
+	  addresses_are_given_back_when_it_has_gone },
+	{ NULL, NULL },
+};
