@@ -39,9 +39,11 @@
  * Fair, bounded. A peer has one slot more only while more are free than it
  * has, so what a silent one keeps is half of them and others have the rest;
  * of those that ask, who has the fewest comes first, then who asked first.
- * A target's memory for an initiator is LEASE_PIECES records, and for what
- * came in and was not read yet LEASE_INBOX messages; more are lost, and said
- * again.
+ * Memory for an initiator is LEASE_PIECES records, LEASE_INBOX messages that
+ * were not read yet (more are lost, and said again), and the addresses of as
+ * many slots as it may be late to write to, LEASE_PIECES at most. Messages are
+ * read one of each peer in turn, LEASE_TURNS between two looks at what else is
+ * to be done, so one that floods costs the others no more than its turns.
  *
  * How a task ends early. Cancel, deadline: no piece goes into another step;
  * what the rails move ends as their tasks do, fenced. A piece that was told GO
@@ -79,7 +81,8 @@ struct transfer_request;
 #define LEASE_SLOTS	16u		/* of a pool */
 #define LEASE_PIECES	64u		/* numbers remembered */
 #define LEASE_WINDOW	8u		/* pieces under way at a target */
-#define LEASE_INBOX	4096u
+#define LEASE_INBOX	256u		/* messages of a peer, not read yet */
+#define LEASE_TURNS	128u		/* messages read before what else is due */
 
 /* status: 0, or STATUS_… with the reason. No lock held, the thread, once; the
  * lease is the callee's from here on. */

@@ -150,6 +150,15 @@ struct lend_grave {
 	struct lend_late late;
 };
 
+/* A peer with messages that were not read yet: made with the first, freed with
+ * the last of them. leasing->lock. */
+struct leasing_sender {
+	struct tei_list link;		/* leasing->senders */
+	const struct tei_rail_peer *peer; /* by the messages' references */
+	struct tei_list messages;	/* tei_rail_message.link */
+	uint32_t n;
+};
+
 /* Made with the first segment or registration that needs it, freed with the
  * engine. */
 struct engine_leasing {
@@ -162,8 +171,7 @@ struct engine_leasing {
 	pthread_cond_t work;		/* for the thread */
 	pthread_cond_t idle;		/* of tasks, or of a pool */
 	bool word;			/* something was left */
-	struct tei_list inbox;		/* tei_rail_message.link */
-	uint32_t ninbox;
+	struct tei_list senders;	/* leasing_sender.link, by turns */
 	struct tei_list live;		/* engine_lease.live */
 	struct tei_list fresh;		/* engine_lease.fresh */
 	struct tei_list stopping;	/* engine_lease.stop */

@@ -239,6 +239,63 @@ static void addresses_are_given_back_when_it_has_gone(void)
 	lease_close(&r);
 }
 
+/* What a peer says comes in faster than it is read. */
+struct lease_flood {
+	struct lease_rig *rig;
+	struct tei_rail_peer *from;
+	bool stop;			/* atomic */
+};
+
+static void *lease_flooding(void *arg)
+{
+	struct lease_flood *f = arg;
+	struct lease_msg ask = {
+		.magic = LEASE_MAGIC, .version = 1, .type = LEASE_ASK,
+		.id = f->rig->id, .at = f->rig->gpu, .base = f->rig->gpu,
+		.extent = LEASE_TEST_SIZE, .length = 4096,
+	};
+	struct tei_rail_message *m;
+
+	lease_msg_swap(&ask);
+	while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
+		m = malloc(sizeof(*m) + sizeof(ask));
+		if (!m)
+			continue;
+		tei_rail_peer_hold(f->from);
+		m->peer = f->from;
+		m->len = sizeof(ask);
+		memcpy(m->data, &ask, sizeof(ask));
+		engine_lease_message(f->rig->target, m);
+	}
+	return NULL;
+}
+
+static void one_that_floods_keeps_no_other_out(void)
+{
+	struct lease_rig r = lease_open("10");
+	struct engine_leasing *l = engine_leasing(r.target);
+	struct lease_flood f = { .rig = &r };
+	struct lend_slot *slot;
+	pthread_t thread;
+	uint32_t i;
+
+	CU_ASSERT(lease_keep(&r, 1));
+	tei_mutex_lock(&l->lock);
+	for (i = 0; i < LEASE_SLOTS; i++) {
+		slot = &l->pool[0]->slot[i];
+		if (slot->piece)
+			f.from = slot->piece->peer->peer;
+	}
+	tei_mutex_unlock(&l->lock);
+	CU_ASSERT_FATAL(f.from != NULL);
+	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, lease_flooding, &f));
+	CU_ASSERT(lease_move(&r, OPCODE_WRITE, LEASE_TEST_SIZE));
+	CU_ASSERT(lease_move(&r, OPCODE_READ, LEASE_TEST_SIZE));
+	__atomic_store_n(&f.stop, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	lease_close(&r);
+}
+
 const struct tei_test_case lease_cases[] = {
 	{ "slot_without_memory_gets_some_later",
 	  slot_without_memory_gets_some_later },
@@ -246,5 +303,7 @@ const struct tei_test_case lease_cases[] = {
 	  addresses_are_kept_while_somebody_may_be_late },
 	{ "addresses_are_given_back_when_it_has_gone",
 	  addresses_are_given_back_when_it_has_gone },
+	{ "one_that_floods_keeps_no_other_out",
+	  one_that_floods_keeps_no_other_out },
 	{ NULL, NULL },
 };

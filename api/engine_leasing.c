@@ -43,17 +43,38 @@ static void leasing_read(struct engine_leasing *l,
 		lend_heard(l, message->peer, &m);
 }
 
+/* Or NULL, without memory. */
+static struct leasing_sender *leasing_sender(struct engine_leasing *l,
+					     const struct tei_rail_peer *peer)
+	TEI_REQUIRES(l->lock)
+{
+	struct leasing_sender *s;
+
+	tei_list_foreach(s, &l->senders, struct leasing_sender, link)
+		if (s->peer == peer)
+			return s;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	s->peer = peer;
+	tei_list_init(&s->messages);
+	tei_list_add_tail(&l->senders, &s->link);
+	return s;
+}
+
 void engine_lease_message(void *arg, struct tei_rail_message *message)
 {
 	struct engine_leasing *l = engine_leasing(arg);
+	struct leasing_sender *s;
 	bool taken = false;
 
 	if (l) {
 		tei_mutex_lock(&l->lock);
-		taken = !l->closing && l->ninbox < LEASE_INBOX;
+		s = l->closing ? NULL : leasing_sender(l, message->peer);
+		taken = s && s->n < LEASE_INBOX;
 		if (taken) {
-			l->ninbox++;
-			tei_list_add_tail(&l->inbox, &message->link);
+			s->n++;
+			tei_list_add_tail(&s->messages, &message->link);
 			leasing_word(l);
 		}
 		tei_mutex_unlock(&l->lock);
@@ -85,19 +106,40 @@ static struct tei_list *leasing_take(struct engine_leasing *l,
 	return first;
 }
 
+/* One of the sender whose turn it is, or NULL. */
+static struct tei_rail_message *leasing_next(struct engine_leasing *l)
+{
+	struct tei_rail_message *m = NULL;
+	struct leasing_sender *s;
+
+	tei_mutex_lock(&l->lock);
+	if (!tei_list_empty(&l->senders)) {
+		s = tei_list_first(&l->senders, struct leasing_sender, link);
+		m = tei_list_first(&s->messages, struct tei_rail_message, link);
+		tei_list_del(&m->link);
+		tei_list_del(&s->link);	/* its turn; to the end if more */
+		if (--s->n)
+			tei_list_add_tail(&l->senders, &s->link);
+		else
+			free(s);
+	}
+	tei_mutex_unlock(&l->lock);
+	return m;
+}
+
+/* Those that are left wait for the next round, which then comes at once. */
 static void leasing_messages(struct engine_leasing *l)
 {
 	struct tei_rail_message *m;
-	struct tei_list *n;
+	uint32_t turns = 0;
 
-	while ((n = leasing_take(l, &l->inbox))) {
-		m = tei_container_of(n, struct tei_rail_message, link);
+	while (turns++ < LEASE_TURNS && (m = leasing_next(l))) {
 		leasing_read(l, m);
 		tei_rail_message_free(m);
-		tei_mutex_lock(&l->lock);
-		l->ninbox--;
-		tei_mutex_unlock(&l->lock);
 	}
+	tei_mutex_lock(&l->lock);
+	l->word |= !tei_list_empty(&l->senders);
+	tei_mutex_unlock(&l->lock);
 }
 
 /* What was left, in the order in which it makes sense. */
@@ -163,7 +205,7 @@ static struct engine_leasing *leasing_new(struct engine *e) TEI_NO_TSA
 	tei_mutex_init(&l->lock);
 	tei_cond_init(&l->work);
 	tei_cond_init(&l->idle);
-	tei_list_init(&l->inbox);
+	tei_list_init(&l->senders);
 	tei_list_init(&l->live);
 	tei_list_init(&l->fresh);
 	tei_list_init(&l->stopping);
@@ -206,8 +248,8 @@ bool engine_lease_on(struct engine *e)
 void engine_lease_close(struct engine *e)
 {
 	struct engine_leasing *l = engine_leasing(e);
+	struct tei_rail_message *m;
 	struct engine_lease *lease;
-	struct tei_list *n;
 
 	if (!l)
 		return;
@@ -220,9 +262,8 @@ void engine_lease_close(struct engine *e)
 	leasing_word(l);
 	tei_mutex_unlock(&l->lock);
 	pthread_join(l->thread, NULL);
-	while ((n = leasing_take(l, &l->inbox)))
-		tei_rail_message_free(tei_container_of(
-			n, struct tei_rail_message, link));
+	while ((m = leasing_next(l)))
+		tei_rail_message_free(m);
 	lease_forget(l);
 	lend_forget(l);
 }
