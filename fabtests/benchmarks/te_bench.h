@@ -68,6 +68,7 @@ struct bench_opts {
 	const char *device_name;	/* NULL: every device */
 	const char *provider;		/* NULL: by protocol */
 	const char *gpu;		/* its number; NULL: host memory */
+	const char *target_gpu;		/* the target's, likewise */
 	const char *nic_priority_matrix; /* JSON or a file's name, or NULL */
 	uint64_t block_size;		/* bytes */
 	uint64_t batch_size;		/* requests */

@@ -76,6 +76,7 @@ static int child_fill(struct child_argv *argv, const struct bench_opts *opts,
 			 opts->nic_priority_matrix);
 	bad |= child_arg(argv, "operation",
 			 bench_operation_name(opts->operation));
+	bad |= child_arg(argv, "target_gpu", opts->target_gpu);
 	bad |= child_number(argv, "buffer_size", opts->buffer_size);
 	bad |= child_number(argv, "block_size", opts->block_size);
 	bad |= child_number(argv, "batch_size", opts->batch_size);

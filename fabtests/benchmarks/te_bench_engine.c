@@ -69,7 +69,7 @@ const char *bench_gpu_load(const struct bench_opts *opts)
 	int (*init)(unsigned int), (*count)(int *), n = 0;
 	void *library, *f, *g;
 
-	if (!opts->gpu)
+	if (!opts->gpu && !opts->target_gpu)
 		return NULL;
 	library = dlopen("libcuda.so.1", RTLD_NOW);
 	f = library ? dlsym(library, "cuInit") : NULL;

@@ -43,6 +43,9 @@ static const struct ft_option option_table[] = {
 	  "pins the libfabric provider" },
 	{ "gpu", FT_TEXT, FIELD(gpu), 0, 0, NULL, "N",
 	  "the initiator's memory is on that GPU; host memory" },
+	{ "target_gpu", FT_TEXT, FIELD(target_gpu), 0, 0, NULL, "N",
+	  "the target's memory is on that GPU of its host; host\n"
+	  "memory" },
 	{ "nic_priority_matrix", FT_TEXT, FIELD(nic_priority_matrix), 0, 0,
 	  NULL, "JSON", "priority matrix as JSON, or a file that holds it" },
 	{ "block_size", FT_SIZE, FIELD(block_size), 1, UINT64_C(1) << 40,
@@ -159,6 +162,10 @@ static int options_check(const struct bench_opts *opts)
 		return options_refuse("--gpu goes with --mode=initiator, "
 				      "loopback and self, and without "
 				      "--verify");
+	if (opts->target_gpu && opts->mode != BENCH_TARGET &&
+	    opts->mode != BENCH_LOOPBACK)
+		return options_refuse("--target_gpu goes with --mode=target "
+				      "and loopback");
 	if (raw && opts->verify)
 		return options_refuse("--mode=raw does not verify");
 	if (opts->nic_priority_matrix && (raw || !strcmp(opts->protocol, "auto")))

@@ -43,6 +43,57 @@ static void target_wait(const struct bench_opts *opts,
 		ppoll(NULL, 0, NULL, unblocked);
 }
 
+/* The pattern from host memory to the GPU's, through the engine. */
+static int target_fill(transfer_engine_t engine,
+		       const struct bench_memory *memory, uint64_t gpu)
+{
+	struct transfer_request rq = {
+		.opcode = OPCODE_WRITE, .source = memory->addr,
+		.target_id = LOCAL_SEGMENT, .target_offset = gpu,
+		.length = memory->size,
+	};
+	uint64_t ns;
+	int ret = registerLocalMemory(engine, memory->addr, memory->size, "*",
+				      0);
+
+	if (ret) {
+		bench_engine_error("registerLocalMemory");
+		return ret;
+	}
+	ret = bench_transfer(engine, &rq, 1, NULL, &ns) ? -1 : 0;
+	if (unregisterLocalMemory(engine, memory->addr) && !ret) {
+		bench_engine_error("unregisterLocalMemory");
+		ret = -1;
+	}
+	return ret;
+}
+
+/* What peers reach is memory, or of a GPU with the same in it; it goes with the
+ * engine at the latest. */
+static int target_register(transfer_engine_t engine,
+			   const struct bench_opts *opts,
+			   const struct bench_memory *memory)
+{
+	char where[64];
+	struct te_memory m;
+	int ret;
+
+	if (!opts->target_gpu) {
+		ret = registerLocalMemory(engine, memory->addr, memory->size,
+					  "*", 1);
+		if (ret)
+			bench_engine_error("registerLocalMemory");
+		return ret;
+	}
+	snprintf(where, sizeof(where), "cuda:%.32s", opts->target_gpu);
+	ret = te_alloc(engine, memory->size, where, 0, &m, sizeof(m));
+	if (ret) {
+		bench_engine_error("te_alloc");
+		return ret;
+	}
+	return target_fill(engine, memory, m.addr);
+}
+
 /* An engine with the buffer, its name told; NULL with nothing held. */
 static transfer_engine_t target_open(const struct bench_opts *opts,
 				     const struct bench_memory *memory)
@@ -51,18 +102,19 @@ static transfer_engine_t target_open(const struct bench_opts *opts,
 
 	if (!engine)
 		return NULL;
-	if (registerLocalMemory(engine, memory->addr, memory->size, "*", 1))
-		bench_engine_error("registerLocalMemory");
-	else if (!target_name(engine, opts))
+	if (!target_register(engine, opts, memory) &&
+	    !target_name(engine, opts))
 		return engine;
 	destroyTransferEngine(engine);
 	return NULL;
 }
 
 static int target_close(transfer_engine_t engine,
+			const struct bench_opts *opts,
 			const struct bench_memory *memory)
 {
-	int ret = unregisterLocalMemory(engine, memory->addr);
+	int ret = opts->target_gpu ? 0 :
+		  unregisterLocalMemory(engine, memory->addr);
 
 	if (ret)
 		bench_engine_error("unregisterLocalMemory");
@@ -89,7 +141,7 @@ static int target_serve(const struct bench_opts *opts,
 		ret = BENCH_OK;
 	}
 	while (count)
-		if (target_close(engines[--count], memory))
+		if (target_close(engines[--count], opts, memory))
 			ret = BENCH_FAILED;
 	return ret;
 }

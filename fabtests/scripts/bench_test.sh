@@ -106,7 +106,21 @@ unknown_word()
 gpu()
 {
 	LD_LIBRARY_PATH="$BUILD/test${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
-		mode "$@" --gpu=0 --buffer_size=4M
+		mode "$@" --buffer_size=4M
+}
+
+# The target's, which a host's memory does not do for.
+gpu_target()
+{
+	for operation in write read; do
+		gpu loopback gb_per_s --protocol=tcp --target_gpu=1 "$@" \
+			--device_name=127.0.0.1 --operation="$operation" ||
+			return 1
+	done
+	if "$BUILD/bin/te_bench" --mode=self --target_gpu=1 >"$tmp/json" 2>&1
+	then
+		return 1
+	fi
 }
 
 # Or 77 for want of a driver, and why.
@@ -124,9 +138,15 @@ gpu_or_skip()
 check 'memcpy' mode memcpy gb_per_s --buffer_size=1M
 check 'own memory, verified' mode self gb_per_s --buffer_size=4M \
 	--block_size=4K --verify --operation=write
-check 'memory of a GPU' gpu self gb_per_s --block_size=64K
-check 'to a GPU, by rail' gpu loopback gb_per_s --protocol=tcp \
-	--device_name=127.0.0.1 --operation=read --block_size=1M --batch_size=4
+check 'memory of a GPU' gpu self gb_per_s --gpu=0 \
+	--block_size=64K
+check 'to a GPU, by rail' gpu loopback gb_per_s --gpu=0 \
+	--protocol=tcp --device_name=127.0.0.1 --operation=read \
+	--block_size=1M --batch_size=4
+check "another process's GPU, by leases, verified" gpu_target \
+	--block_size=256K --batch_size=4 --verify
+check "from GPU to another process's GPU" gpu_target --gpu=0 \
+	--block_size=1M --batch_size=4
 check 'for want of a GPU it is skipped, with the reason' gpu_or_skip
 check 'idle' mode idle target_cpu_percent --protocol=tcp \
 	--device_name=127.0.0.1
