@@ -242,15 +242,19 @@ bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
 	return heard;
 }
 
-bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
+enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
+			     size_t len)
 {
 	struct cut c = { .peer = addr };
 
 	if (!cut_can(lane, &c, len))
-		return false;
+		return RAIL_CUT_UNKNOWN;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	if (c.lives)
+		return RAIL_CUT_SOME;
 	/* a provider without sockets shows none at all */
-	return !c.lives && (c.meant || c.others || c.nameless || c.listening);
+	return c.meant || c.others || c.nameless || c.listening ?
+		       RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
 }
 
 bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)

@@ -23,7 +23,6 @@
 #define FENCE_STUCK_TRIES	4	/* that often the time is doubled */
 #define FENCE_SPACE_NS	(15 * TEI_NS_PER_SEC)	/* where others are served */
 #define FENCE_SERVES_NS	TEI_NS_PER_SEC		/* heard of since */
-#define FENCE_TRIED_NS		(500 * TEI_NS_PER_MS)
 #define FENCE_HOPELESS	2u	/* new lanes, and it is the wire that is asked
 				 * about */
 #define FENCE_STUCK_OPENS	4	/* lanes opened in that time, at least */
@@ -192,7 +191,7 @@ static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
 	stuck = lane->state == RAIL_LANE_ACTIVE &&
 		path->lane_gen == lane->gen && path->since_ns &&
 		now > path->since_ns + patience &&
-		now < path->blocked_ns + FENCE_TRIED_NS &&
+		now < path->blocked_ns + RAIL_TRIED_NS &&
 		!rail_path_lives(lane, path);
 	tei_mutex_unlock(&lane->lock);
 	return stuck;

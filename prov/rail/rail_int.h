@@ -57,6 +57,7 @@
 #define RAIL_STRANGERS		4	/* being refused at a time */
 #define RAIL_LANE_SLOTS		2	/* active and retiring, per lane */
 #define RAIL_PEER_QUEUE_MAX	(1u << 20) /* tasks queued per peer */
+#define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* a path was, lately */
 
 enum rail_op_kind {
 	RAIL_OP_SLICE,
@@ -876,10 +877,10 @@ enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
  * many connections it has. */
 bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
 		    uint32_t ms, bool asked);
-/* Whether there is none to that address that could still carry anything, as far
- * as the provider shows its sockets. */
-bool rail_cut_dead(struct rail_lane *lane, const void *addr, size_t len)
-	TEI_REQUIRES(lane->lock);
+/* Whether there is one to that address that could still carry anything; UNKNOWN:
+ * the provider shows no sockets at all. */
+enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
+			     size_t len) TEI_REQUIRES(lane->lock);
 /* Whether there is one to that address whose answer is pending, as
  * rail_tcp_pending says. */
 bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)

@@ -414,16 +414,39 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 	return now - path->since_ns > PATH_STUCK_NS;
 }
 
+/*
+ * Nothing is under way on it, and yet it takes nothing: a provider that shows
+ * no sockets has lost the connection while it was idle, for which no completion
+ * stands, and makes it again.
+ */
+static bool path_refuses(struct rail_path *path)
+{
+	uint64_t now = tei_now_ns();
+	uint32_t msgs;
+
+	rail_sched_enter(path->peer->dp);
+	msgs = path->msgs;
+	rail_sched_leave(path->peer->dp);
+	return path->since_ns && !msgs &&
+	       now > path->since_ns + PATH_STUCK_NS &&
+	       now < path->blocked_ns + RAIL_TRIED_NS;
+}
+
 bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
 {
 	uint8_t addr[TEI_RAIL_ADDR_MAX];
 	size_t len = sizeof(addr);
+	enum rail_cut lives;
 
 	if (lane->state != RAIL_LANE_ACTIVE || !path->connected ||
 	    path->lane_gen != lane->gen)
 		return false;
-	if (!path->posted && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
-		path->connected = !rail_cut_dead(lane, addr, len);
+	if (!path->posted && !fi_av_lookup(lane->av, path->fi_addr, addr, &len)) {
+		lives = rail_cut_lives(lane, addr, len);
+		path->connected = lives == RAIL_CUT_SOME ||
+				  (lives == RAIL_CUT_UNKNOWN &&
+				   !path_refuses(path));
+	}
 	return path->connected;
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -351,6 +352,47 @@ static void test_a_lane_is_kept_while_a_busy_process_does_not_answer(void)
 	close(listener);
 }
 
+/* Of a provider that shows no sockets only its refusals tell. */
+static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
+{
+	uint64_t now = tei_now_ns();
+	struct rail_path path = {
+		.since_ns = now - TEI_NS_PER_SEC,
+		.blocked_ns = now + TEI_NS_PER_SEC,
+		.ready = true, .connected = true, .msgs = 1,
+	};
+	const struct rail_lane *to;
+	struct progress_rig rig;
+	struct rail_lane *lane;
+	int fd;
+
+	progress_begin(&rig);
+	test_plane_still(&rig.from);
+	to = &rig.to.dp->rails[0]->target;
+	lane = &rig.from.dp->rails[0]->init[0];
+	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
+	path.peer = rig.peer;
+	path.lane_gen = lane->gen;
+	tei_mutex_lock(&lane->lock);
+	CU_ASSERT_EQUAL_FATAL(fi_av_insert(lane->av, to->addr.bytes, 1,
+					   &path.fi_addr, 0, NULL), 1);
+	fd = lane->wait_fd;
+	lane->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	tei_mutex_unlock(&lane->lock);
+	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	/* what was given to it may be all that it takes */
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
+	path.msgs = 0;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
+	tei_mutex_lock(&lane->lock);
+	close(lane->wait_fd);
+	lane->wait_fd = fd;
+	tei_mutex_unlock(&lane->lock);
+	progress_end(&rig);
+}
+
 /* What connects by another rail says nothing of one that does not. */
 static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 {
@@ -496,6 +538,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
 	{ "a_lane_is_kept_while_a_busy_process_does_not_answer",
 	  test_a_lane_is_kept_while_a_busy_process_does_not_answer },
+	{ "an_idle_connection_that_is_lost_gets_a_new_lane",
+	  test_an_idle_connection_that_is_lost_gets_a_new_lane },
 	{ "the_thread_hears_every_wake_up",
 	  test_the_thread_hears_every_wake_up },
 	{ "the_thread_runs_where_it_is_told_to",
