@@ -53,6 +53,17 @@ static bool lease_move(struct lease_rig *r, int op, uint64_t len)
 	return st.status == STATUS_COMPLETED;
 }
 
+/* The target as an engine knows it, for as long as the segment is open. */
+static struct tei_rail_peer *lease_peer(struct engine *e, segment_id_t id)
+{
+	struct tei_rail_peer *peer;
+
+	pthread_rwlock_rdlock(&e->segments);
+	peer = engine_segment_find(e, id)->peer;
+	pthread_rwlock_unlock(&e->segments);
+	return peer;
+}
+
 /* MC_SLICE_TIMEOUT: of the target. */
 static struct lease_rig lease_open(const char *timeout)
 {
@@ -80,9 +91,7 @@ static struct lease_rig lease_open(const char *timeout)
 	seg = openSegment(r.hand, name);
 	CU_ASSERT_FATAL(r.seg > 0 && seg > 0);
 	CU_ASSERT_FATAL(lease_move(&r, OPCODE_WRITE, LEASE_TEST_SIZE));
-	tei_mutex_lock(&r.hand->control);
-	r.peer = engine_segment_find(r.hand, seg)->peer;
-	tei_mutex_unlock(&r.hand->control);
+	r.peer = lease_peer(r.hand, seg);
 	return r;
 }
 
@@ -270,7 +279,68 @@ static void *lease_flooding(void *arg)
 	return NULL;
 }
 
+static void lease_leave(struct engine *e, struct tei_rail_peer *from)
+{
+	struct tei_rail_message *m = calloc(1, sizeof(*m));
+
+	CU_ASSERT_FATAL(m != NULL);
+	tei_rail_peer_hold(from);
+	m->peer = from;
+	engine_lease_message(e, m);
+}
+
+/* How many of its messages wait to be read, and they are freed. */
+static uint32_t lease_waiting(struct engine_leasing *l,
+			      const struct tei_rail_peer *from)
+{
+	struct leasing_sender *s, *tmp;
+	struct tei_rail_message *m;
+	uint32_t n = 0;
+
+	tei_list_foreach_safe(s, tmp, &l->senders, struct leasing_sender,
+			      link) {
+		if (s->peer != from)
+			continue;
+		for (; !tei_list_empty(&s->messages); n++) {
+			m = tei_list_first(&s->messages,
+					   struct tei_rail_message, link);
+			tei_list_del(&m->link);
+			tei_rail_message_free(m);
+		}
+		tei_list_del(&s->link);
+		free(s);
+	}
+	return n;
+}
+
+/* Nobody reads here: each has room of its own, and no more. */
 static void one_that_floods_keeps_no_other_out(void)
+{
+	struct lease_rig r = lease_open("10");
+	struct tei_rail_peer *other;
+	struct engine_leasing l = { .word = false };
+	struct engine *e = calloc(1, sizeof(*e));
+	uint32_t i;
+
+	CU_ASSERT_FATAL(e != NULL);
+	e->leasing = &l;
+	tei_mutex_init(&l.lock);
+	tei_cond_init(&l.work);
+	tei_list_init(&l.senders);
+	other = lease_peer(r.user, r.seg);
+	for (i = 0; i < 100 * LEASE_INBOX; i++)
+		lease_leave(e, r.peer);
+	lease_leave(e, other);
+	CU_ASSERT_EQUAL(lease_waiting(&l, other), 1);
+	CU_ASSERT_EQUAL(lease_waiting(&l, r.peer), LEASE_INBOX);
+	CU_ASSERT(tei_list_empty(&l.senders));
+	pthread_cond_destroy(&l.work);
+	tei_mutex_fini(&l.lock);
+	free(e);
+	lease_close(&r);
+}
+
+static void leases_go_on_while_one_floods(void)
 {
 	struct lease_rig r = lease_open("10");
 	struct engine_leasing *l = engine_leasing(r.target);
@@ -305,5 +375,6 @@ const struct tei_test_case lease_cases[] = {
 	  addresses_are_given_back_when_it_has_gone },
 	{ "one_that_floods_keeps_no_other_out",
 	  one_that_floods_keeps_no_other_out },
+	{ "leases_go_on_while_one_floods", leases_go_on_while_one_floods },
 	{ NULL, NULL },
 };
