@@ -7,7 +7,10 @@
  * it may run a hundred times slower than a machine does.
  */
 
+#include <arpa/inet.h>
 #include <net/if.h>
+#include <net/if_arp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -27,6 +30,9 @@
 #define VERBS_MEM (16 * FX_MIB)
 #define VERBS_BLOCK (256 * FX_KIB)
 #define VERBS_CALM_MS 1000
+#define VERBS_STILL_MS 5000	/* a packet that was lost is sent again */
+#define VERBS_CUTS 4	/* more by the first argument */
+#define VERBS_TIMES 4	/* the same job, so that it isn't over at a cut */
 
 static struct {
 	transfer_engine_t engine;
@@ -162,43 +168,236 @@ static void unregister_in_mid_write(void)
 	      "registered_again_it_works");
 }
 
-static bool verbs_link(bool up)
-{
-	struct ifreq req = { .ifr_name = "ve1" };
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
-	bool good = !ioctl(fd, SIOCGIFFLAGS, &req);
+/* --- a rail goes while slices are on it ------------------------------------ */
 
+/* "rxe1": what it counted; zeroes if that could not be read. */
+static struct te_rail_stats verbs_stats(unsigned int rail)
+{
+	struct te_rail_stats stats[8];
+	char name[16];
+	size_t n = 8;
+
+	snprintf(name, sizeof(name), "rxe%u", rail);
+	if (!te_rail_stats(rig.engine, stats, sizeof(stats[0]), &n))
+		for (size_t i = 0; i < n && i < 8; i++)
+			if (!strcmp(stats[i].name, name))
+				return stats[i];
+	memset(stats, 0, sizeof(stats[0]));
+	return stats[0];
+}
+
+static uint64_t verbs_carried(unsigned int rail)
+{
+	struct te_rail_stats s = verbs_stats(rail);
+
+	return s.tx_bytes + s.rx_bytes;
+}
+
+static uint64_t verbs_retries(void)
+{
+	return verbs_stats(0).retries + verbs_stats(1).retries;
+}
+
+/* Moves other bytes until both rails have carried some of them. */
+static bool verbs_both_carry(void)
+{
+	uint64_t limit = ft_now_ns() + VERBS_LIMIT_MS * UINT64_C(1000000);
+	uint64_t was[2] = { verbs_carried(0), verbs_carried(1) };
+	bool good = true, both = false;
+
+	while (good && !both && ft_now_ns() < limit) {
+		good = verbs_works(VERBS_OTHER, 2 * FX_MIB, VERBS_LIMIT_MS);
+		both = verbs_carried(0) > was[0] && verbs_carried(1) > was[1];
+	}
+	return good && both;
+}
+
+/* The route that makes packets cross the pair goes with the link. */
+static bool verbs_route(unsigned int rail)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line),
+		 "ip route replace 10.77.%u.2 dev ve%u table %u", rail, rail,
+		 101 + 2 * rail);
+	return !system(line);
+}
+
+static bool verbs_link(unsigned int rail, bool up)
+{
+	struct ifreq req = { 0 };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	bool good;
+
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "ve%u", rail);
+	good = !ioctl(fd, SIOCGIFFLAGS, &req);
 	req.ifr_flags = (short)(up ? req.ifr_flags | IFF_UP :
 				     req.ifr_flags & ~IFF_UP);
 	good = good && !ioctl(fd, SIOCSIFFLAGS, &req);
 	close(fd);
+	return good && (!up || verbs_route(rail));
+}
+
+/* What "from" sends to "to", 10.77.RAIL.HOST, goes to its hardware address, or
+ * to one that nobody has. */
+static bool verbs_way(int fd, unsigned int rail, const char *from,
+		      const char *to, unsigned int host, bool open)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET };
+	struct ifreq req = { 0 };
+	struct arpreq arp = { .arp_flags = ATF_COM | ATF_PERM };
+
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s%u", to, rail);
+	snprintf(arp.arp_dev, sizeof(arp.arp_dev), "%s%u", from, rail);
+	addr.sin_addr.s_addr = htonl(0x0a4d0000 | rail << 8 | host);
+	memcpy(&arp.arp_pa, &addr, sizeof(addr));
+	if (ioctl(fd, SIOCGIFHWADDR, &req))
+		return false;
+	arp.arp_ha = req.ifr_hwaddr;
+	if (!open)
+		arp.arp_ha.sa_data[5] ^= 0x55;
+	return !ioctl(fd, SIOCSARP, &arp);
+}
+
+/* Neighbours of other addresses: the connections of the side that made them
+ * break. */
+static bool verbs_break(unsigned int rail, bool up)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	bool good = verbs_way(fd, rail, "ve", "vp", 2, up) &&
+		    verbs_way(fd, rail, "vp", "ve", 1, up);
+
+	close(fd);
 	return good;
 }
 
-/* The rail that does not carry the first address goes. */
-static void link_down_in_mid_write(void)
+/* Loses all packets of a rail, both ways, and nobody is told. */
+static bool verbs_lose(unsigned int rail, bool up)
 {
-	struct fx_job job;
-	uint64_t from;
-	bool in_time;
+	char line[160];
 
-	if (!ft_ok(verbs_begin(&job), "a_write_is_under_way"))
-		return;
-	ft_ok(verbs_link(false), "link_down");
-	from = ft_now_ns();
-	in_time = fx_job_wait(&job, VERBS_LIMIT_MS);
-	ft_diag("%s, %llu ms after the cut", fx_job_text(&job),
-		(unsigned long long)((ft_now_ns() - from) / 1000000));
-	ft_ok(in_time, "all_tasks_are_terminal");
-	ft_ok(verbs_completed_is_true(&job), "completed_tasks_are_in_place");
-	fx_job_free(&job);
-	ft_ok(verbs_works(VERBS_OTHER, FX_MIB, VERBS_LIMIT_MS),
-	      "the_other_rail_goes_on");
+	snprintf(line, sizeof(line),
+		 "tc qdisc %s dev ve%u root netem loss 100%% && "
+		 "tc qdisc %s dev vp%u root netem loss 100%%",
+		 up ? "del" : "add", rail, up ? "del" : "add", rail);
+	return !system(line);
+}
+
+struct verbs_cut {
+	const char *name;
+	int op;
+	unsigned int rail;
+	bool (*link)(unsigned int rail, bool up);
+	unsigned int still_ms;		/* nothing lands for that long */
+};
+
+static struct fx_buf *verbs_sink(int op)
+{
+	return op == OPCODE_READ ? &rig.mem : &rig.target.mem;
+}
+
+/* The same bytes several times over, so that there is work left at the cut. */
+static bool verbs_cut_start(const struct verbs_cut *cut, struct fx_job *jobs)
+{
+	bool good = true;
+	int i;
+
+	fx_buf_fill(cut->op == OPCODE_READ ? &rig.target.mem : &rig.mem, 0,
+		    VERBS_LEN, ++rig.sequence);
+	fx_buf_poison(verbs_sink(cut->op), 0, VERBS_LEN);
+	for (i = 0; i < VERBS_TIMES && good; i++) {
+		jobs[i] = verbs_job(cut->op);
+		good = !fx_job_start(&jobs[i]);
+	}
+	return good && fx_job_reach(&jobs[0], 1 + ft_random(&rig.random) %
+				    VERBS_LEN, VERBS_LIMIT_MS);
+}
+
+static bool verbs_cut_wait(struct fx_job *jobs)
+{
+	unsigned int completed = 0, tasks = 0;
+	bool good = true;
+	int i;
+
+	for (i = 0; i < VERBS_TIMES; i++) {
+		good = fx_job_wait(&jobs[i], VERBS_LIMIT_MS) && good;
+		completed += jobs[i].n[STATUS_COMPLETED];
+		tasks += (unsigned int)jobs[i].tasks;
+		if (jobs[i].n[STATUS_COMPLETED] != jobs[i].tasks)
+			ft_diag("job %d: %s", i, fx_job_text(&jobs[i]));
+		fx_job_free(&jobs[i]);
+	}
+	return good && completed == tasks;
+}
+
+/* Not a byte of what is over lands, neither now nor when the rail is back. */
+static bool verbs_cut_mend(const struct verbs_cut *cut)
+{
+	struct fx_buf *sink = verbs_sink(cut->op);
+
+	fx_buf_poison(&rig.mem, 0, VERBS_LEN);
 	fx_buf_poison(&rig.target.mem, 0, VERBS_LEN);
-	ft_ok(verbs_link(true), "link_up");
-	ft_ok(fx_buf_still(&rig.target.mem, 0, VERBS_LEN, VERBS_CALM_MS) &&
-	      fx_buf_poisoned(&rig.target.mem, 0, VERBS_LEN),
-	      "law2_not_one_byte_when_the_link_is_back");
+	return ft_ok(cut->link(cut->rail, true), "%s: mended", cut->name) &&
+	       ft_ok(fx_buf_still(sink, 0, VERBS_LEN, cut->still_ms) &&
+		     fx_buf_poisoned(sink, 0, VERBS_LEN),
+		     "%s: law2_not_one_byte_when_it_is_back", cut->name);
+}
+
+static void verbs_cut(const struct verbs_cut *cut)
+{
+	struct fx_job jobs[VERBS_TIMES];
+	uint64_t retries, other, from;
+	bool good;
+
+	if (!ft_ok(verbs_both_carry(), "%s: both_rails_carry", cut->name) ||
+	    !ft_ok(verbs_cut_start(cut, jobs), "%s: under_way", cut->name))
+		return;
+	retries = verbs_retries();
+	good = cut->link(cut->rail, false);
+	from = ft_now_ns();
+	other = verbs_carried(!cut->rail);
+	ft_ok(good && !fx_job_poll(&jobs[VERBS_TIMES - 1]),
+	      "%s: cut_while_there_is_more_to_do", cut->name);
+	ft_ok(verbs_cut_wait(jobs), "%s: all_tasks_complete", cut->name);
+	retries = verbs_retries() - retries;
+	other = verbs_carried(!cut->rail) - other;
+	ft_diag("%s: %llu ms after the cut, %llu bytes by the other rail, "
+		"%llu slices sent again", cut->name,
+		(unsigned long long)((ft_now_ns() - from) / 1000000),
+		(unsigned long long)other, (unsigned long long)retries);
+	ft_ok(retries > 0, "%s: slices_were_on_the_rail", cut->name);
+	ft_ok(other >= VERBS_BLOCK, "%s: the_other_rail_goes_on", cut->name);
+	ft_ok(fx_buf_check(verbs_sink(cut->op), 0, VERBS_LEN, rig.sequence),
+	      "%s: every_byte_is_in_place", cut->name);
+	verbs_cut_mend(cut);
+}
+
+/*
+ * A link goes last: where it goes down under traffic, soft RoCE of Linux 6.1 is
+ * left with a device that nothing gets through to until it is made anew, whoever
+ * opens it. What is answered then takes rail 0, whose connections broke while
+ * they were idle.
+ */
+static void rails_go_in_mid_transfer(unsigned long times)
+{
+	static const struct verbs_cut cuts[] = {
+		{ "write, rail 1 loses all", OPCODE_WRITE, 1, verbs_lose,
+		  VERBS_STILL_MS },
+		{ "read, rail 0 loses all", OPCODE_READ, 0, verbs_lose,
+		  VERBS_STILL_MS },
+		{ "read, rail 0 breaks", OPCODE_READ, 0, verbs_break,
+		  VERBS_CALM_MS },
+		{ "write, rail 0 breaks", OPCODE_WRITE, 0, verbs_break,
+		  VERBS_CALM_MS },
+	};
+	static const struct verbs_cut last = {
+		"write, link 1 down", OPCODE_WRITE, 1, verbs_link,
+		VERBS_CALM_MS,
+	};
+
+	for (unsigned long i = 0; i < times; i++)
+		verbs_cut(&cuts[i % (sizeof(cuts) / sizeof(cuts[0]))]);
+	verbs_cut(&last);
 	ft_ok(verbs_works(0, FX_MIB, VERBS_LIMIT_MS), "and_all_works_then");
 }
 
@@ -218,7 +417,8 @@ int main(int argc, char **argv)
 		return ft_result();
 	both_ways();
 	unregister_in_mid_write();
-	link_down_in_mid_write();
+	rails_go_in_mid_transfer(argc > 1 ? strtoul(argv[1], NULL, 10) :
+					    VERBS_CUTS);
 	ft_ok(fx_peer_stop(&rig.target), "target_ends_well");
 	closeSegment(rig.engine, rig.seg);
 	destroyTransferEngine(rig.engine);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 600
+# timeout: 900
 #
 # make check-vm: what needs RDMA devices, NVMe-oF or two NUMA nodes, in one
 # machine that has them all. What is emulated is slow, so two go side by side;
@@ -16,7 +16,7 @@ if [ "${1:-}" != inside ]; then
 	log=$(mktemp "${TMPDIR:-/tmp}/moonrail-vm-log.XXXXXX") || exit 1
 	trap 'rm -f "$log"' EXIT
 	for turn in 1 2; do
-		sh "$SRC/fabtests/scripts/run_in_vm.sh" -f -n -r 2 -t 290 \
+		sh "$SRC/fabtests/scripts/run_in_vm.sh" -f -n -r 2 -t 440 \
 			sh "$0" inside >"$log" 2>&1
 		status=$?
 		if [ "$status" -ne 126 ] || [ "$turn" -eq 2 ]; then
