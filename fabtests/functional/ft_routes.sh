@@ -59,16 +59,16 @@ target()
 		"$@" && rails_segment=$(rails_line t)
 }
 
-# write SECONDS
+# write DEVICES SECONDS
 write()
 {
 	rails_start a i env MC_LOG_LEVEL=info MC_SLICE_TIMEOUT=20 \
 		"$BUILD/bin/te_bench" --mode=initiator --json \
-		--protocol=tcp --device_name=r0 \
+		--protocol=tcp --device_name="$1" \
 		--local_server_name="$(rails_addr a 0)" \
 		--segment_id="$rails_segment" --operation=write \
 		--buffer_size=16M --block_size=1M --batch_size=4 \
-		--duration="$1" --warmup=0 --verify
+		--duration="$2" --warmup=0 --verify
 }
 
 # written STATUS: all of it.
@@ -87,7 +87,7 @@ written_aside()
 
 breaks()
 {
-	routed && target r0,r1 && write 4 || return
+	routed && target r0,r1 && write r0 4 || return
 	sleep 1
 	part || return
 	was=$(rails_bytes b 0 rx)
@@ -98,15 +98,34 @@ breaks()
 # never DEVICES: in that order.
 never()
 {
-	routed && part && target "$1" && write 0.1 || return
+	routed && part && target "$1" && write r0 0.1 || return
 	rails_wait i 60
 	written_aside $?
+}
+
+# Of two networks the one is gone on our side, so that the way round is refused
+# at once, while connections break on the other.
+no_way()
+{
+	rails_up -c no 200mbit 200mbit && target r0,r1 && write r0,r1 4 ||
+		return
+	sleep 1
+	rails_link 1 down a
+	cuts=0
+	while [ $((cuts += 1)) -le 5 ]; do
+		rails_refuse 0
+		sleep 0.2
+		rails_restore 0
+		sleep 0.2
+	done
+	rails_wait i 60
+	written $?
 }
 
 # A third at least for each.
 shared()
 {
-	flat && target r0,r1 && write 1 || return
+	flat && target r0,r1 && write r0 1 || return
 	rails_wait i 60
 	written $? || return
 	rx0=$(received 0) rx1=$(received 1)
@@ -119,7 +138,7 @@ near()
 {
 	flat && target r0,r1 --nic_priority_matrix="{\"cpu:0\":
 		[[\"$1\"],[\"$2\"]],\"*\":[[\"$1\"],[\"$2\"]]}" &&
-		write 1 || return
+		write r0 1 || return
 	rails_wait i 60
 	written $? || return
 	rx0=$(received "${1#r}") rx1=$(received "${2#r}")
@@ -130,6 +149,7 @@ near()
 rails_case a_pair_that_breaks_is_gone_round breaks
 rails_case a_pair_that_never_connects_is_gone_round never r1,r0
 rails_case first_as_it_may_be never r0,r1
+rails_case where_there_is_no_way_nothing_fails no_way
 rails_case rails_of_one_network_share_the_load shared
 rails_case what_is_near_the_targets_memory_is_taken near r0 r1
 rails_case whichever_that_is near r1 r0

@@ -217,6 +217,17 @@ void rail_health_error(struct rail_slice *s, int err)
 				 "its connection broke", false);
 }
 
+bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
+			 uint16_t remote, int err)
+{
+	if (!health_of_wire(err) || peer->state != RAIL_PEER_READY ||
+	    remote >= peer->nremotes)
+		return false;
+	rail_health_down(peer, rail, remote, "nothing can be posted to it",
+			 false);
+	return true;
+}
+
 /* Polls until nothing of the path is posted on the lane any more. */
 static bool health_drain(struct rail_lane *lane, struct rail_path *path,
 			 struct rail_done *done) TEI_REQUIRES(lane->lock)

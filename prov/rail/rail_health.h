@@ -103,6 +103,12 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 /* An error completion of a slice. */
 void rail_health_error(struct rail_slice *slice, int err)
 	TEI_REQUIRES(rail_sched_held);
+/* The provider did not take a slice or a message for the pair, and nothing of it
+ * is on its way. True where that is a matter of the wire (no route, link gone):
+ * the pair is down then, and this was no try. */
+bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
+			 uint16_t remote, int err)
+	TEI_REQUIRES(rail_sched_held);
 /* The peer has gone, or its rails are numbered anew. */
 void rail_health_forget(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);

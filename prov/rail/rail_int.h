@@ -1256,8 +1256,9 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply,
  * -FI_EAGAIN while connecting or full, other negative: no route. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt);
-/* What no rail took: no route, or -FI_EAGAIN where one that has lost its lanes
- * is to be opened again. Other results as they are. */
+/* What no rail took: -FI_EHOSTUNREACH where none of ours fits any of the peer's,
+ * else -FI_EAGAIN: a link, a route or lanes may come back. Other results as they
+ * are. */
 int rail_msg_verdict(struct tei_rail_peer *peer, int ret);
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);

@@ -141,22 +141,33 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return -FI_EAGAIN;
 	rail_cache_close(lane);
 	ret = rail_path_ready(peer, path, lane, remote);
-	if (ret)
-		return ret;
-	path->used = true;
-	ret = msg_post_to(peer, lane, remote, path, path->fi_addr, msg, len);
 	if (!ret) {
+		path->used = true;
+		ret = msg_post_to(peer, lane, remote, path, path->fi_addr, msg,
+				  len);
+	}
+	switch (ret) {
+	case 0:
 		path->since_ns = 0;
 		path->asked_ns = now;
 		path->backoff_us = 0;
 		__atomic_store_n(&path->suspect, false, __ATOMIC_RELAXED);
-	} else if (ret == -FI_EAGAIN) {
+		return 0;
+	case -FI_EAGAIN:
 		__atomic_store_n(&path->suspect,
 				 rail_path_block(path, now, busy),
 				 __ATOMIC_RELAXED);
+		return ret;
+	case -FI_ENOMEM:	/* no buffer: not the path's fault */
+		return -FI_EAGAIN;
+	default:		/* there is no way just now; others may have one */
+		rail_path_block(path, now, false);
+		__atomic_store_n(&path->suspect, true, __ATOMIC_RELAXED);
+		rail_sched_enter(lane->rail->dp);
+		rail_health_refused(peer, lane->rail, remote, (int)-ret);
+		rail_sched_leave(lane->rail->dp);
+		return -FI_EHOSTUNREACH;
 	}
-	/* no buffer is not the path's fault */
-	return ret == -FI_ENOMEM ? -FI_EAGAIN : ret;
 }
 
 int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
@@ -326,28 +337,24 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 	return -FI_EHOSTUNREACH;
 }
 
-/* Some rail has lost its lanes for now. */
-static bool msg_comes_back(struct tei_rail_peer *peer)
+/* Some rail of ours fits one of the peer's, whatever is wrong with it now. */
+static bool msg_fits(struct tei_rail_peer *peer)
 {
-	struct rail *rail;
-	bool comes = false;
+	bool fits = false;
 	uint32_t i;
 
 	rail_sched_enter(peer->dp);
-	for (i = 0; i < rail_count(peer->dp); i++) {
-		rail = rail_at(peer->dp, i);
-		comes |= peer->route[i] >= 0 &&
-			 __atomic_load_n(&rail->lost, __ATOMIC_RELAXED) &&
-			 __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE);
-	}
+	for (i = 0; i < rail_count(peer->dp); i++)
+		fits |= peer->route[i] >= 0 &&
+			__atomic_load_n(&rail_at(peer->dp, i)->open,
+					__ATOMIC_ACQUIRE);
 	rail_sched_leave(peer->dp);
-	return comes;
+	return fits;
 }
 
 int rail_msg_verdict(struct tei_rail_peer *peer, int ret)
 {
-	return ret == -FI_EHOSTUNREACH && msg_comes_back(peer) ? -FI_EAGAIN :
-								 ret;
+	return ret == -FI_EHOSTUNREACH && msg_fits(peer) ? -FI_EAGAIN : ret;
 }
 
 /* What came by a pair that is on no route was sent so because the routes fail,

@@ -3,6 +3,7 @@
  * Posting: a lane with room takes slices and gives them to its endpoint.
  */
 #include "prov/rail/rail_cache.h"
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
 static ssize_t post_write(struct rail_lane *lane, struct rail_slice *s,
@@ -82,7 +83,13 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 
 	peer->posted--;
 	rail_path_back(s);
-	if (err == -FI_EAGAIN) {
+	if (err != -FI_EAGAIN) {
+		s->last_err = (int)-err;
+		s->prov_err = 0;
+	}
+	if (err == -FI_EAGAIN ||
+	    rail_health_refused(peer, s->lane->rail, s->remote_idx,
+				s->last_err)) {
 		tei_list_add_head(&peer->retry, &s->link);
 		if (rail_slice_dead(s))
 			rail_slice_drop(peer->dp, s, false, done);
@@ -90,8 +97,6 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 			rail_peer_activate(peer);
 		return;
 	}
-	s->last_err = (int)-err;
-	s->prov_err = 0;
 	tei_list_init(&s->link);
 	rail_sched_again(peer, s, done);
 }
