@@ -162,6 +162,11 @@ SRCS_ft_objects = $(FX_SRCS) \
 	fabtests/functional/ft_objects_paths.c \
 	# EOL
 
+SRCS_ft_overtake = $(FX_SRCS) \
+	fabtests/functional/ft_overtake.c \
+	fabtests/functional/fx_links.c \
+	# EOL
+
 SRCS_ft_security = $(FX_SRCS) \
 	fabtests/functional/ft_security.c \
 	fabtests/functional/ft_security_limits.c \
@@ -229,6 +234,7 @@ FUNC_TESTS += \
 	ft_local \
 	ft_many \
 	ft_objects \
+	ft_overtake \
 	ft_security \
 	ft_shutdown \
 	ft_submit \

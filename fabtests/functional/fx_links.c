@@ -98,9 +98,18 @@ bool fx_links_target(struct fx_peer *target, size_t mem)
 	       !fx_ask(target, "reg 0 %zu 1", mem);
 }
 
-bool fx_links_start(struct fx_links *links, size_t mem)
+static bool links_one_carries(const struct fx_links *links)
 {
-	setenv("MOONRAIL_DEVICES", "r0,r1", 1);
+	uint64_t at = links->mem.len - LINKS_MOVE;
+
+	return fx_move_until(links->engine, links->seg, OPCODE_WRITE,
+			     links->mem.p + at, links->target.mem.addr + at,
+			     LINKS_MOVE, LINKS_BLOCK, FX_LONG_MS);
+}
+
+bool fx_links_start_on(struct fx_links *links, const char *devices, size_t mem)
+{
+	setenv("MOONRAIL_DEVICES", devices, 1);
 	links->mem = fx_buf_map(mem + LINKS_MOVE, -1);
 	links->engine = createTransferEngine("P2PHANDSHAKE", "10.77.0.1",
 					     "10.77.0.1", 0, 0);
@@ -110,8 +119,16 @@ bool fx_links_start(struct fx_links *links, size_t mem)
 	    !fx_links_target(&links->target, links->mem.len))
 		return false;
 	links->seg = openSegment(links->engine, links->target.name);
-	return links->seg >= 0 &&
-	       ft_wait_until(links_carry, links, FX_LONG_MS);
+	if (links->seg < 0)
+		return false;
+	return strchr(devices, ',') ?
+		       ft_wait_until(links_carry, links, FX_LONG_MS) :
+		       links_one_carries(links);
+}
+
+bool fx_links_start(struct fx_links *links, size_t mem)
+{
+	return fx_links_start_on(links, "r0,r1", mem);
 }
 
 void fx_links_stop(struct fx_links *links)

@@ -26,6 +26,8 @@ int fx_links_inside(char **argv, const char *control);
 /* The engine and one target; both rails carry. There are 2 MiB more memory, for
  * fx_links_mended. */
 bool fx_links_start(struct fx_links *links, size_t mem);
+/* Both of them by these devices, "r0" or "r0,r1". */
+bool fx_links_start_on(struct fx_links *links, const char *devices, size_t mem);
 /* One more target, of as much memory. */
 bool fx_links_target(struct fx_peer *target, size_t mem);
 void fx_links_stop(struct fx_links *links);

@@ -343,6 +343,7 @@ struct rail {
 					 * retired and not open again */
 	uint64_t state_changes;
 	uint32_t ifindex;		/* fixed; 0: no interface */
+	bool wire;			/* fixed: one, and not loopback */
 	uint64_t lost_next_ns;		/* thread */
 	uint64_t stuck_ns;		/* thread: the last time that a lane
 					 * was retired since a path was stuck */
@@ -548,6 +549,8 @@ struct tei_rail_peer {
 	struct tei_list small;		/* tasks of at most one slice, */
 	struct tei_list queue;		/* and others, with bytes to cut */
 	uint32_t overtaken;		/* times a small one went first */
+	uint32_t beside;		/* slices of large ones yet to be cut as
+					 * rail_window_beside says */
 	uint32_t queued;
 	struct tei_list live;		/* tasks not ended, in order */
 	struct tei_list retry;		/* slices to post (again) */
@@ -1008,6 +1011,16 @@ void rail_path_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
 void rail_window_init(struct rail *rail, uint64_t max);
 /* Bytes that may be in hand, apart from those that are stuck. */
 uint64_t rail_window(const struct rail *rail);
+/*
+ * Bytes of large tasks that a path may have in hand while small ones come as
+ * well. What is posted on a connection goes in order, so a small one waits for
+ * all of it. Two slices of half the usual size are the least that keeps a wire
+ * busy: the next is there while the answer to the one before comes back. So at
+ * up to some 500 Mbit/s a small task waits for no more than one slice of
+ * MC_SLICE_SIZE, on a faster rail for a millisecond. UINT64_MAX: no such limit,
+ * on loopback, where it isn't IP, or while the rate is not known.
+ */
+uint64_t rail_window_beside(const struct rail *rail);
 /* Bytes in hand, as far as they move. */
 uint64_t rail_window_held(const struct rail *rail);
 /* Bytes have completed: the rail's service rate, and its window by that. */

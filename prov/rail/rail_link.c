@@ -66,9 +66,12 @@ void rail_link_find(struct rail *rail)
 	if ((a->addr_format != FI_SOCKADDR && a->addr_format != FI_SOCKADDR_IN &&
 	     a->addr_format != FI_SOCKADDR_IN6) || getifaddrs(&list))
 		return;
-	for (i = list; i && !rail->ifindex; i = i->ifa_next)
-		if (rail_info_same_ip(i->ifa_addr, mine))
-			rail->ifindex = if_nametoindex(i->ifa_name);
+	for (i = list; i && !rail->ifindex; i = i->ifa_next) {
+		if (!rail_info_same_ip(i->ifa_addr, mine))
+			continue;
+		rail->ifindex = if_nametoindex(i->ifa_name);
+		rail->wire = rail->ifindex && !(i->ifa_flags & IFF_LOOPBACK);
+	}
 	freeifaddrs(list);
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)

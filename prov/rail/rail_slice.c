@@ -12,6 +12,7 @@
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
 #define SLICE_OVERTAKE	16		      /* small ones before a large one */
+#define SLICE_BESIDE	32		      /* large ones after a small one */
 #define SLICE_LOOK	64		      /* tasks of other rails passed by */
 
 static int slice_grow(struct tei_rail_dp *dp)
@@ -150,7 +151,8 @@ static bool slice_may_take(const struct rail *rail,
  * Polychronopoulos and Kuck, IEEE ToC 1987).
  */
 static uint64_t slice_len(const struct rail *rail,
-			  const struct rail_window_sum *sum, uint64_t left)
+			  const struct rail_window_sum *sum, uint64_t left,
+			  uint64_t floor)
 {
 	const struct tei_settings *s = rail->dp->settings;
 	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
@@ -163,14 +165,29 @@ static uint64_t slice_len(const struct rail *rail,
 		len = s->slice_max;
 	if (sum->rails > 1 && len > share)
 		len = share & ~UINT64_C(4095);
-	if (len < s->slice_size)
-		len = s->slice_size;
+	if (len < floor)
+		len = floor;
 	if (len > rail->max_slice)
 		len = rail->max_slice;
 	/* no crumbs */
 	if (left <= len + len / 2 && left <= rail->max_slice)
 		len = left;
 	return len < left ? len : left;
+}
+
+/* The least that is cut of a task; of a large one beside small ones it is less,
+ * as they wait for it. */
+static uint64_t slice_floor(const struct rail *rail,
+			    const struct tei_rail_peer *peer,
+			    const struct tei_rail_task *t)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t floor = rail->dp->settings->slice_size;
+
+	if (!peer->beside || t->length <= floor ||
+	    rail_window_beside(rail) == UINT64_MAX)
+		return floor;
+	return floor / 2;
 }
 
 /* Points the slice at one remote rail: its address and key there. */
@@ -380,7 +397,8 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	s->rkey->slices++;
 	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, s->local), bytes,
 			&sum);
-	s->len = slice_len(rail, &sum, t->length - t->cut);
+	s->len = slice_len(rail, &sum, t->length - t->cut,
+			   slice_floor(rail, peer, t));
 	fit = rail_piece_fit(s, rail);
 	if (s->len > fit)
 		s->len = fit;
@@ -418,7 +436,7 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	left = t->length - t->cut;
 	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, t->local + t->cut),
 			bytes, &sum);
-	len = slice_len(rail, &sum, left);
+	len = slice_len(rail, &sum, left, slice_floor(rail, peer, t));
 	if (t->queue_link.next == queue && t->cut && !t->rail &&
 	    rail_window_over(&sum, bytes, left, len))
 		return NULL;
@@ -479,8 +497,10 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	struct rail_slice *s;
 
 	s = slice_take_queue(peer, &peer->small, rail, remote, bytes);
-	if (s && slice_large_waits(peer))
+	if (s && slice_large_waits(peer)) {
 		peer->overtaken++;
+		peer->beside = SLICE_BESIDE;
+	}
 	return s;
 }
 
@@ -504,10 +524,12 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 	if (s || !large)
 		return s;
 	s = slice_take_queue(peer, &peer->queue, rail, remote, bytes);
-	if (s)
+	if (s) {
 		peer->overtaken = 0;
-	else if (turn)
+		peer->beside -= peer->beside != 0;
+	} else if (turn) {
 		s = slice_take_small(peer, rail, remote, bytes);
+	}
 	return s;
 }
 
@@ -519,7 +541,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
  */
 static bool slice_has_share(const struct rail_lane *lane,
 			    const struct rail_path *p, uint64_t bytes,
-			    bool large)
+			    bool large) TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t slices = lane->rail->tx_depth - (lane->inflight - p->inflight);
 	uint64_t others = bytes > p->bytes ? bytes - p->bytes : 0;
@@ -528,6 +550,9 @@ static bool slice_has_share(const struct rail_lane *lane,
 	if (!p->bytes)
 		return true;
 	if (bytes >= window || (p->room && p->inflight >= p->room))
+		return false;
+	if (large && p->peer->beside &&
+	    p->bytes >= rail_window_beside(lane->rail))
 		return false;
 	if (!large)
 		return p->inflight < (slices + 1) / 4 * 3 && others < window &&

@@ -10,6 +10,7 @@
 
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* on top of the way there and back */
 #define WINDOW_SLICES	4		    /* of the smallest size, at least */
+#define WINDOW_BESIDE_NS TEI_NS_PER_MS		    /* instead, beside small ones */
 #define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* not moved for that long */
 #define WINDOW_WHOLE	(256u << 10)	    /* bytes that tell a rate */
 #define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* time that the rate is of */
@@ -35,6 +36,18 @@ uint64_t rail_window(const struct rail *rail)
 				: min;
 
 	return window < most ? window : most;
+}
+
+uint64_t rail_window_beside(const struct rail *rail)
+{
+	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t min = rail->dp->settings->slice_size;
+	uint64_t bytes;
+
+	if (!rail->wire || !rate)
+		return UINT64_MAX;
+	bytes = (uint64_t)((double)rate * 1e-9 * (double)WINDOW_BESIDE_NS);
+	return bytes > min ? bytes : min;
 }
 
 uint64_t rail_window_held(const struct rail *rail)

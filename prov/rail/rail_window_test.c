@@ -116,6 +116,25 @@ static void test_a_window_has_bounds(void)
 	free(rig);
 }
 
+/* What small tasks wait for. */
+static void test_beside_small_ones_a_window_is_less(void)
+{
+	struct window_rig *rig = window_begin(1);
+	struct rail *rail = &rig->rail[0];
+
+	rail->wire = true;
+	CU_ASSERT_EQUAL(rail_window_beside(rail), UINT64_MAX);
+	window_serve(rig, 25000000, 50);
+	CU_ASSERT_EQUAL(rail_window_beside(rail), WINDOW_SLICE);
+	CU_ASSERT(rail_window_beside(rail) < rail_window(rail) / 3);
+	window_serve(rig, 1000000000, 500);
+	CU_ASSERT(rail_window_beside(rail) > 900000);
+	CU_ASSERT(rail_window_beside(rail) <= 1000000);
+	rail->wire = false;
+	CU_ASSERT_EQUAL(rail_window_beside(rail), UINT64_MAX);
+	free(rig);
+}
+
 /* Requests of less than a millisecond, with nothing between them. */
 static void test_short_requests_open_the_window(void)
 {
@@ -324,6 +343,8 @@ static void test_a_rail_with_nothing_in_hand_takes(void)
 const struct tei_test_case rail_window_cases[] = {
 	{ "a_window_is_a_time", test_a_window_is_a_time },
 	{ "a_window_has_bounds", test_a_window_has_bounds },
+	{ "beside_small_ones_a_window_is_less",
+	  test_beside_small_ones_a_window_is_less },
 	{ "short_requests_open_the_window",
 	  test_short_requests_open_the_window },
 	{ "the_end_of_a_batch_is_no_rate",

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A small request beside a large one, on one rail and on two, between two
+ * network namespaces (it starts itself again in one of them): how much longer
+ * it takes than alone, in the time that a slice of the large one has on such a
+ * rail, measured in the same run. Half of them wait for one slice at most.
+ *
+ * A machine that has no time for the processes delays single requests, so that
+ * the median counts, and a measurement is repeated, with what it found, before
+ * it counts as a failure.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fabtests/common/ft_pattern.h"
+#include "fabtests/functional/fx_links.h"
+
+#define OVER_BULK	(64 * FX_MIB)
+#define OVER_SMALL	(4 * FX_KIB)
+#define OVER_SLICE	(64 * FX_KIB)	/* MC_SLICE_SIZE */
+#define OVER_WARM	20		/* requests that find out how */
+#define OVER_ALONE	40
+#define OVER_MOST	2000
+#define OVER_LEAST	40		/* that tell something */
+#define OVER_PAUSE_NS	5600000
+#define OVER_TRIES	3
+#define OVER_SLICES	1.0		/* the median waits for, at most, */
+#define OVER_SLOW	2.0		/* where a sanitizer slows all down; four
+					 * are posted without small ones */
+
+struct over_case {
+	const char *name;
+	const char *devices;
+	unsigned int rails;
+	int op;
+};
+
+/* Latencies, sorted, in ms. */
+struct over_lat {
+	double ms[OVER_MOST];
+	unsigned int n;
+};
+
+static int over_cmp(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double over_at(const struct over_lat *l, unsigned int percent)
+{
+	return l->ms[(l->n - 1) * percent / 100];
+}
+
+/* One small request behind the large one's memory: ms; negative: it failed. */
+static double over_small(const struct fx_links *l, int op)
+{
+	uint64_t from = ft_now_ns();
+
+	if (!fx_move(l->engine, l->seg, op, l->mem.p + OVER_BULK,
+		     l->target.mem.addr + OVER_BULK, OVER_SMALL, 0))
+		return -1;
+	return (double)(ft_now_ns() - from) / 1e6;
+}
+
+static bool over_alone(const struct fx_links *l, int op, struct over_lat *lat)
+{
+	for (lat->n = 0; lat->n < OVER_ALONE; lat->n++) {
+		lat->ms[lat->n] = over_small(l, op);
+		if (lat->ms[lat->n] < 0)
+			return false;
+	}
+	qsort(lat->ms, lat->n, sizeof(*lat->ms), over_cmp);
+	return true;
+}
+
+static uint64_t over_random;
+
+/* For up to two slices' time, so that the requests don't fall into step with the
+ * slices. */
+static void over_pause(void)
+{
+	struct timespec ts = { 0 };
+
+	ts.tv_nsec = (long)(ft_random(&over_random) % OVER_PAUSE_NS);
+	nanosleep(&ts, NULL);
+}
+
+/* As long as there is enough of the large one left. bytes, ns: what that has
+ * moved meanwhile, and in what time. */
+static bool over_beside(const struct fx_links *l, struct fx_job *bulk,
+			struct over_lat *lat, double *bytes, double *ns)
+{
+	uint64_t from = 0, was = 0;
+	unsigned int i = 0;
+	double ms;
+
+	lat->n = 0;
+	while (!fx_job_poll(bulk) && bulk->bytes < OVER_BULK / 8 * 7 &&
+	       lat->n < OVER_MOST) {
+		if (i++ == OVER_WARM) {
+			from = ft_now_ns();
+			was = bulk->bytes;
+		}
+		*bytes = (double)(bulk->bytes - was);
+		*ns = (double)(ft_now_ns() - from);
+		over_pause();
+		ms = over_small(l, bulk->op);
+		if (ms < 0)
+			return false;
+		if (i > OVER_WARM)
+			lat->ms[lat->n++] = ms;
+	}
+	qsort(lat->ms, lat->n, sizeof(*lat->ms), over_cmp);
+	return true;
+}
+
+/* True: as it should be; *failed: something is wrong but the time. */
+static bool over_once(struct fx_links *l, const struct over_case *c,
+		      bool *failed)
+{
+	static struct over_lat alone, beside;
+	struct fx_job bulk = {
+		.engine = l->engine, .seg = l->seg, .op = c->op,
+		.local = l->mem.p, .remote = l->target.mem.addr,
+		.len = OVER_BULK,
+	};
+	double bytes = 0, ns = 0, slice, half, most;
+
+	*failed = !over_alone(l, c->op, &alone) || fx_job_start(&bulk);
+	if (*failed)
+		return false;
+	*failed = !over_beside(l, &bulk, &beside, &bytes, &ns);
+	*failed = !fx_job_wait(&bulk, FX_LONG_MS) ||
+		  bulk.n[STATUS_COMPLETED] != 1 || *failed;
+	*failed = !fx_job_free(&bulk) || *failed;
+	if (*failed || beside.n < OVER_LEAST || bytes <= 0) {
+		ft_diag("%s: %u requests beside the large one", c->name,
+			beside.n);
+		return false;
+	}
+	slice = ns / 1e6 * OVER_SLICE * c->rails / bytes;
+	half = (over_at(&beside, 50) - over_at(&alone, 50)) / slice;
+	most = (over_at(&beside, 90) - over_at(&alone, 50)) / slice;
+	ft_diag("%s: alone %.2f ms, %u beside 64 MiB %.2f (90 %%: %.2f); a slice takes %.2f: waits for %.2f slices (90 %%: %.2f)",
+		c->name, over_at(&alone, 50), beside.n, over_at(&beside, 50),
+		over_at(&beside, 90), slice, half, most);
+	return half <= (fx_ms(1) > 1 ? OVER_SLOW : OVER_SLICES);
+}
+
+static void over_run(const struct over_case *c, struct fx_links *l)
+{
+	bool good = false, failed = false;
+	char what[128];
+	int i;
+
+	for (i = 0; i < OVER_TRIES && !good && !failed; i++) {
+		if (i)
+			ft_diag("%s: more than that, once more", c->name);
+		good = over_once(l, c, &failed);
+	}
+	snprintf(what, sizeof(what),
+		 "a_small_%s_waits_for_no_more_than_a_slice_of_a_large_one",
+		 c->name);
+	ft_ok(good, "%s", what);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct over_case cases[] = {
+		{ "write_on_one_rail", "r0", 1, OPCODE_WRITE },
+		{ "read_on_one_rail", "r0", 1, OPCODE_READ },
+		{ "write_on_two_rails", "r0,r1", 2, OPCODE_WRITE },
+		{ "read_on_two_rails", "r0,r1", 2, OPCODE_READ },
+	};
+	struct fx_links links;
+	size_t i;
+
+	fx_init(argc, argv);
+	if (!fx_links_are())
+		return fx_links_inside(argv, "no");
+	over_random = fx_seed();
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i += 2) {
+		memset(&links, 0, sizeof(links));
+		if (!ft_ok(fx_links_start_on(&links, cases[i].devices,
+					     OVER_BULK),
+			   "an_engine_and_a_target_on_%s", cases[i].devices))
+			return ft_result();
+		over_run(&cases[i], &links);
+		over_run(&cases[i + 1], &links);
+		fx_links_stop(&links);
+	}
+	return ft_result();
+}
