@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "meta/meta_server_int.h"
@@ -16,7 +17,7 @@
 
 /*
  * One thread, one epoll set: the listener, the eventfd that wakes it for the
- * end, and the clients. It sleeps without a time limit when there are no
+ * end, the timer, and the clients. It sleeps without a time limit when there are no
  * clients. The only lock it takes is the snapshot table's, for a look-up.
  *
  * Teardown: stop sets stopping and wakes the thread; the thread drops the
@@ -220,15 +221,34 @@ static void server_accept(struct tei_meta_server *s, uint64_t now_ns)
 	}
 }
 
-static int server_timeout(const struct tei_meta_server *s, uint64_t now_ns)
+/*
+ * By a timer that stays set while the thread sleeps and wakes for others, since
+ * setting it each time is felt by them. One set too early wakes it in vain.
+ */
+static void server_alarm(struct tei_meta_server *s)
 {
+	struct itimerspec at = { .it_value = { 0 } };
 	uint64_t due = s->next_due_ns;
 
 	if (s->share_due_ns && (!due || s->share_due_ns < due))
 		due = s->share_due_ns;
 	if (s->resume_ns && (!due || s->resume_ns < due))
 		due = s->resume_ns;
-	return due ? meta_poll_ms(now_ns, due) : -1;
+	if (!due || (s->alarm_ns && s->alarm_ns <= due))
+		return;
+	at.it_value.tv_sec = (time_t)(due / TEI_NS_PER_SEC);
+	at.it_value.tv_nsec = (long)(due % TEI_NS_PER_SEC);
+	if (!timerfd_settime(s->alarm_fd, TFD_TIMER_ABSTIME, &at, NULL))
+		s->alarm_ns = due;
+}
+
+static void server_alarmed(struct tei_meta_server *s)
+{
+	uint64_t times;
+	ssize_t n = read(s->alarm_fd, &times, sizeof(times));
+
+	(void)n;
+	s->alarm_ns = 0;
 }
 
 static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
@@ -255,6 +275,8 @@ static void server_round(struct tei_meta_server *s,
 	for (i = 0; i < count; i++) {
 		if (events[i].data.ptr == &s->listen_fd)
 			accepts = true;
+		else if (events[i].data.ptr == &s->alarm_fd)
+			server_alarmed(s);
 		else if (events[i].data.ptr != &s->wake_fd)
 			meta_conn_event(s, events[i].data.ptr,
 					events[i].events, now);
@@ -273,8 +295,8 @@ static void *server_thread(void *arg)
 
 	pthread_setname_np(pthread_self(), "moonrail-meta");
 	while (!__atomic_load_n(&s->stopping, __ATOMIC_ACQUIRE)) {
-		n = epoll_wait(s->epoll_fd, events, SERVER_EVENTS,
-			       server_timeout(s, tei_now_ns()));
+		server_alarm(s);
+		n = epoll_wait(s->epoll_fd, events, SERVER_EVENTS, -1);
 		server_round(s, events, n < 0 ? 0 : n);
 	}
 	meta_conn_drop_all(s);
@@ -315,6 +337,7 @@ server_new(const struct tei_meta_server_config *config)
 	s->listen_fd = -1;
 	s->epoll_fd = -1;
 	s->wake_fd = -1;
+	s->alarm_fd = -1;
 	tei_mutex_init(&s->lock);
 	tei_mutex_init(&s->report_lock);
 	tei_list_init(&s->snapshots);
@@ -337,6 +360,8 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 		close(s->epoll_fd);
 	if (s->wake_fd >= 0)
 		close(s->wake_fd);
+	if (s->alarm_fd >= 0)
+		close(s->alarm_fd);
 	meta_share_fini(s);
 	tei_wipe(&s->auth, sizeof(s->auth));
 	tei_mutex_fini(&s->report_lock);
@@ -372,8 +397,11 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 	s->config.host = s->host;	/* the caller's text is not kept */
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (s->epoll_fd < 0 || s->wake_fd < 0 ||
+	s->alarm_fd = timerfd_create(CLOCK_MONOTONIC,
+				     TFD_CLOEXEC | TFD_NONBLOCK);
+	if (s->epoll_fd < 0 || s->wake_fd < 0 || s->alarm_fd < 0 ||
 	    server_watch(s, &s->listen_fd) || server_watch(s, &s->wake_fd) ||
+	    server_watch(s, &s->alarm_fd) ||
 	    (errno = tei_thread_start(&s->thread, false, server_thread, s))) {
 		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
 				  "control channel %s: %s", s->address,

@@ -96,7 +96,7 @@ struct tei_meta_server {
 	uint16_t port;
 	struct tei_mac_key auth;		/* where config.secret is */
 	uint64_t step_ns, burst_ns;		/* price of a step; credit */
-	int listen_fd, epoll_fd, wake_fd;
+	int listen_fd, epoll_fd, wake_fd, alarm_fd;
 	pthread_t thread;
 	/* order 2 of util/lock.h; short holds only */
 	struct tei_mutex lock;
@@ -117,6 +117,7 @@ struct tei_meta_server {
 	uint64_t next_due_ns;	/* no deadline passes before; 0: none */
 	uint64_t share_due_ns;	/* somebody's turn comes then; 0: nobody's */
 	uint64_t resume_ns;	/* accepting paused until then; 0: not */
+	uint64_t alarm_ns;	/* alarm_fd goes off then; 0: not set */
 };
 
 /* The process's statistics with one reference, or NULL: there are none. */
