@@ -348,6 +348,7 @@ struct rail {
 	uint64_t stuck_ns;		/* thread: the last time that a lane
 					 * was retired since a path was stuck */
 	struct rail_opening probe;	/* rail_probe.c; it stays there */
+	uint64_t probe_begin_ns;	/* thread: of the round */
 	uint64_t probe_end_ns;		/* thread; 0: just opened */
 	bool probing;			/* thread: the probe is open, or will be */
 	struct tei_log_limit err_limit;

@@ -14,8 +14,11 @@
 #define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)	/* per try, seven times */
 #define PROBE_PAIR_BITS	16			/* of a number */
 #define PROBE_POLL_NS	TEI_NS_PER_MS
+#define PROBE_POLL_MAX_NS	(16 * TEI_NS_PER_MS)
 #define PROBE_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROBE_MAX_NS	(250 * TEI_NS_PER_MS)
+#define PROBE_OPENS	3	/* times what opening takes, if that is more, */
+#define PROBE_RARELY_NS	(5 * TEI_NS_PER_SEC)	/* up to this */
 #define PROBE_GEN	0x80000000u	/* no path is of that generation */
 
 /* Between 3/4 and 5/4 of it. */
@@ -28,11 +31,32 @@ static uint64_t probe_jitter(uint64_t ns)
 	return ns - ns / 4 + ns / 2 * r / UINT16_MAX;
 }
 
-static uint64_t probe_backoff(uint32_t tries)
+/*
+ * Each round opens an endpoint. Where that takes long, the machine may well be
+ * busy with nothing but the probes of hundreds, all of a peer that would answer
+ * if it had the time.
+ */
+static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 {
-	uint64_t ns = PROBE_MIN_NS << (tries < 6 ? tries : 6);
+	uint64_t ns = PROBE_MIN_NS << (tries < 9 ? tries : 9);
+	uint64_t most = PROBE_OPENS *
+			__atomic_load_n(&dp->open_ns, __ATOMIC_RELAXED);
 
-	return probe_jitter(ns < PROBE_MAX_NS ? ns : PROBE_MAX_NS);
+	if (most < PROBE_MAX_NS)
+		most = PROBE_MAX_NS;
+	if (most > PROBE_RARELY_NS)
+		most = PROBE_RARELY_NS;
+	return probe_jitter(ns < most ? ns : most);
+}
+
+/* When to look again after a round, the longer it has lasted the later. */
+static uint64_t probe_poll(const struct rail *rail, uint64_t now)
+{
+	uint64_t wait = (now - rail->probe_begin_ns) / 8;
+
+	if (wait < PROBE_POLL_NS)
+		wait = PROBE_POLL_NS;
+	return now + (wait < PROBE_POLL_MAX_NS ? wait : PROBE_POLL_MAX_NS);
 }
 
 /* The low bits of a probe's number tell the pair: a late answer counts. */
@@ -63,9 +87,10 @@ static bool probe_wanted(struct rail *rail, uint64_t now)
 	return wanted;
 }
 
-static void probe_start(struct rail *rail)
+static void probe_start(struct rail *rail, uint64_t now)
 {
 	rail->probing = true;
+	rail->probe_begin_ns = now;
 	rail->probe_end_ns = 0;
 	rail->dp->probing++;
 	tei_mutex_lock(&rail->probe.lane.lock);
@@ -110,7 +135,7 @@ static void probe_join(struct rail *rail, uint64_t now)
 		    fi_av_insert(lane->av,
 				 f->peer->remotes[f->remote].addr.bytes, 1,
 				 &f->fi_addr, 0, NULL) != 1) {
-			f->next_ns = now + probe_backoff(++f->tries);
+			f->next_ns = now + probe_backoff(rail->dp, ++f->tries);
 			continue;
 		}
 		f->seq = ++rail->dp->probe_seq << PROBE_PAIR_BITS |
@@ -205,7 +230,7 @@ void rail_probe_stop(struct rail *rail)
 		if (f->rail != rail || !f->seq)
 			continue;
 		f->seq = 0;
-		f->next_ns = now + probe_backoff(++f->tries);
+		f->next_ns = now + probe_backoff(rail->dp, ++f->tries);
 	}
 	rail_sched_leave(rail->dp);
 }
@@ -222,15 +247,15 @@ uint64_t rail_probe_run(struct rail *rail, uint64_t now)
 	if (rail_closing_under_way(lane))
 		return now + PROBE_POLL_NS;
 	if (!rail->probing)
-		probe_start(rail);
+		probe_start(rail, now);
 	if (probe_starting(rail))
-		return now + PROBE_POLL_NS;
+		return probe_poll(rail, now);
 	if (!useless && (!rail->probe_end_ns || now < rail->probe_end_ns)) {
 		probe_join(rail, tei_now_ns());
 		probe_send(rail);
 		rail_lane_run(lane);
 		if (probe_open(rail))
-			return now + PROBE_POLL_NS;
+			return probe_poll(rail, now);
 	}
 	rail_probe_stop(rail);
 	return 0;

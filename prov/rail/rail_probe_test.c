@@ -117,6 +117,7 @@ static void test_pauses_are_spread(void)
 	test_pair_open(&pair);
 	test_plane_still(&pair.to);
 	f = probe_fault(&pair);
+	pair.from.dp->open_ns = 0;
 	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
 	for (i = 0; i < 32; i++) {
 		pause = probe_backoff(&pair, f, 20, base);
@@ -126,6 +127,24 @@ static void test_pauses_are_spread(void)
 	}
 	/* of a range of 125 ms; less once in 10^13 runs */
 	CU_ASSERT(most - least > base / 6);
+	test_pair_close(&pair);
+}
+
+/* As on a machine where hundreds probe one that has no time to answer. */
+static void test_where_opening_is_slow_rounds_are_rare(void)
+{
+	struct test_pair pair;
+	struct rail_fault *f;
+
+	test_pair_open(&pair);
+	test_plane_still(&pair.to);
+	f = probe_fault(&pair);
+	pair.from.dp->open_ns = 400 * TEI_NS_PER_MS;
+	CU_ASSERT(probe_backoff(&pair, f, 20, 1200 * TEI_NS_PER_MS));
+	/* the first ones are as soon as ever */
+	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
+	pair.from.dp->open_ns = 10 * TEI_NS_PER_SEC;
+	CU_ASSERT(probe_backoff(&pair, f, 20, 5 * TEI_NS_PER_SEC));
 	test_pair_close(&pair);
 }
 
@@ -172,6 +191,8 @@ const struct tei_test_case rail_probe_cases[] = {
 	{ "rounds_without_answer_grow_rarer",
 	  test_rounds_without_answer_grow_rarer },
 	{ "pauses_are_spread", test_pauses_are_spread },
+	{ "where_opening_is_slow_rounds_are_rare",
+	  test_where_opening_is_slow_rounds_are_rare },
 	{ "only_answers_to_this_pair_count",
 	  test_only_answers_to_this_pair_count },
 	{ NULL, NULL },
