@@ -103,14 +103,15 @@ never()
 	written_aside $?
 }
 
-# Of two networks the one is gone on our side, so that the way round is refused
-# at once, while connections break on the other.
+# no_way HOST: of two networks the one is gone at that host, so that the way round
+# is refused at once (a) or only looks like one (b), while connections break on
+# the other.
 no_way()
 {
 	rails_up -c no 200mbit 200mbit && target r0,r1 && write r0,r1 4 ||
 		return
 	sleep 1
-	rails_link 1 down a
+	rails_link 1 down "$1"
 	cuts=0
 	while [ $((cuts += 1)) -le 5 ]; do
 		rails_refuse 0
@@ -149,7 +150,8 @@ near()
 rails_case a_pair_that_breaks_is_gone_round breaks
 rails_case a_pair_that_never_connects_is_gone_round never r1,r0
 rails_case first_as_it_may_be never r0,r1
-rails_case where_there_is_no_way_nothing_fails no_way
+rails_case where_there_is_no_way_nothing_fails no_way a
+rails_case nor_where_it_only_looks_like_one no_way b
 rails_case rails_of_one_network_share_the_load shared
 rails_case what_is_near_the_targets_memory_is_taken near r0 r1
 rails_case whichever_that_is near r1 r0

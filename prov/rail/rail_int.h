@@ -990,7 +990,8 @@ int16_t rail_aim(struct tei_rail_peer *peer, struct rail_lane *lane,
 void rail_path_reroute(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* The turn-th remote, or so, that a local rail might reach beside its route, for
- * messages; or -1. */
+ * messages; one in doubt only where the others are as well: the fence that it
+ * waits for may get through by no other. -1: there is none. */
 int16_t rail_path_other(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint32_t turn)
 	TEI_REQUIRES(rail_sched_held);

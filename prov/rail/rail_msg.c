@@ -17,6 +17,7 @@
 #define MSG_PAIR_SHIFT	8	/* of the remote, and 1, in peer->heard */
 #define MSG_HEARD_NS	TEI_NS_PER_SEC	/* so long it says how to answer */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
+#define MSG_LOST_TRIES	4	/* the last of so many takes other pairs */
 
 /* --- sending ------------------------------------------------------------- */
 
@@ -301,10 +302,10 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 	       (path && __atomic_load_n(&path->suspect, __ATOMIC_RELAXED));
 }
 
-/* Between other pairs of rails, one at a time, where a route fails: the peer
- * may well be reached by them, and says what becomes of the route. */
+/* Between other pairs of rails, one at a time, where a route fails, or all: the
+ * peer may well be reached by them, and says what becomes of the route. */
 static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
-			  size_t len)
+			  size_t len, bool all)
 {
 	uint32_t i, n = rail_count(peer->dp);
 	struct rail_lane *lane;
@@ -320,7 +321,7 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 	for (i = 0; i < n; i++) {
 		rail = rail_at(peer->dp, (turn + i) % n);
 		if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
-		    !msg_route_fails(peer, rail))
+		    (!all && !msg_route_fails(peer, rail)))
 			continue;
 		rail_sched_enter(peer->dp);
 		remote = rail_path_other(peer, rail, turn / n);
@@ -331,8 +332,11 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 					&path);
 		if (!ret)
 			return 0;
-		if (ret == -FI_EAGAIN && lane)
-			rail_lane_run(lane);
+		if (ret != -FI_EAGAIN || !lane)
+			continue;
+		rail_lane_run(lane);
+		if (all && !peer->stranger)
+			rail_fence_maybe_stuck(peer, lane, path, tei_now_ns());
 	}
 	return -FI_EHOSTUNREACH;
 }
@@ -380,6 +384,20 @@ static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 					     &lane, &path) : -FI_EHOSTUNREACH;
 }
 
+/* Sent several times and never answered, beside a fault: the routes may take it
+ * and not deliver it. */
+static bool msg_is_lost(struct tei_rail_peer *peer, uint32_t attempt)
+{
+	bool faults;
+
+	if (attempt % MSG_LOST_TRIES != MSG_LOST_TRIES - 1)
+		return false;
+	rail_sched_enter(peer->dp);
+	faults = !tei_list_empty(&peer->faults);
+	rail_sched_leave(peer->dp);
+	return faults;
+}
+
 /* What was heard of the peer last came by a rail that works. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt)
@@ -390,10 +408,13 @@ int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 
 	if (!(attempt % 2) && !msg_send_back(peer, msg, len, heard))
 		return 0;
+	if (msg_is_lost(peer, attempt) &&
+	    !msg_send_aside(peer, msg, len, true))
+		return 0;
 	ret = msg_send_over(peer, msg, len, first, true);
 	if (ret == -FI_EHOSTUNREACH && !(attempt % 2))
 		ret = msg_send_over(peer, msg, len, first, false);
-	if (ret && !msg_send_aside(peer, msg, len))
+	if (ret && !msg_send_aside(peer, msg, len, false))
 		return 0;
 	if (ret == -FI_EHOSTUNREACH && attempt % 2)
 		ret = msg_send_over(peer, msg, len, first, false);

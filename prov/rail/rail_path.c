@@ -207,15 +207,19 @@ int16_t rail_path_other(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint32_t turn)
 {
 	uint16_t r, i, n = peer->nremotes;
+	int16_t last = -1;
 
 	for (i = 0; i < n; i++) {
 		r = (uint16_t)((turn + i) % n);
-		if (r != peer->route[rail->index] &&
-		    rail_path_fit(rail, &peer->remotes[r]) &&
-		    !rail_health_doubtful(peer, rail, r))
+		if (r == peer->route[rail->index] ||
+		    !rail_path_fit(rail, &peer->remotes[r]))
+			continue;
+		if (!rail_health_doubtful(peer, rail, r))
 			return (int16_t)r;
+		if (last < 0)
+			last = (int16_t)r;
 	}
-	return -1;
+	return last;
 }
 
 int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
