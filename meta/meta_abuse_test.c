@@ -292,7 +292,7 @@ static void answers_are_paid_for(void)
 {
 	struct tei_meta_server_config config = {
 		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
-		.client_rate = 16,
+		.client_rate = 200,
 	};
 	uint64_t until = meta_test_deadline();
 	struct tei_meta_server_stats stats;
@@ -303,15 +303,23 @@ static void answers_are_paid_for(void)
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
 	fd = abuse_connect(s);
-	for (i = 0; i < 60; i++)
+	/* five steps each, of which it has 4 800 and 200 a second */
+	for (i = 0; i < 1100; i++)
 		CU_ASSERT_EQUAL(send(fd, &h, sizeof(h), MSG_NOSIGNAL),
 				sizeof(h));
 	do {
 		poll(NULL, 0, 1);
 		tei_meta_server_stats(s, &stats);
-	} while (!stats.held && stats.served < 60 && tei_now_ns() < until);
+	} while (!stats.held && stats.served < 1100 && tei_now_ns() < until);
 	CU_ASSERT(stats.held > 0);
-	CU_ASSERT(stats.served < 60);
+	CU_ASSERT(stats.served < 1100);
+	/* and that is all: each comes to its turn */
+	until = meta_test_deadline();
+	do {
+		poll(NULL, 0, 1);
+		tei_meta_server_stats(s, &stats);
+	} while (stats.served < 1100 && tei_now_ns() < until);
+	CU_ASSERT_EQUAL(stats.served, 1100);
 	close(fd);
 	tei_meta_server_stop(s);
 }

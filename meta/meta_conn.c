@@ -350,10 +350,11 @@ void meta_conn_event(struct tei_meta_server *s, struct meta_conn *c,
 			meta_conn_close(s, c);
 		return;
 	}
-	if (meta_share_spent(s, c->ip, now_ns)) {
+	if (!c->let_go && meta_share_spent(s, c->ip, now_ns)) {
 		meta_share_hold(s, c, now_ns);
 		return;
 	}
+	c->let_go = false;
 	meta_share_charge(s, c->ip, 1, now_ns);
 	if (c->state == META_CONN_WRITING)
 		conn_write(s, c, now_ns);

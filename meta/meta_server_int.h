@@ -72,6 +72,7 @@ struct meta_conn {
 	struct tei_list ip_link;	/* ip->conns */
 	struct tei_list held_link;	/* ip->held, or alone */
 	uint64_t held_ns;	/* since when, 0: not held */
+	bool let_go;		/* it was: its next event is served */
 	/* request */
 	struct meta_wire_header head;
 	uint8_t body[TEI_META_NAME_MAX + META_WIRE_TAG];

@@ -29,7 +29,7 @@
  */
 
 #define SHARE_ADDRESSES 4096 /* kept without clients, at most */
-#define SHARE_BURST_S	8
+#define SHARE_BURST_S	24
 #define SHARE_RATE	1024 /* steps per second */
 #define SHARE_HOLDING	2 /* steps of holding a client and letting it go on */
 #define SHARE_SLACK_NS	(TEI_NS_PER_SEC / 8)
@@ -207,6 +207,7 @@ static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 		tei_list_del(&c->held_link);
 		c->deadline_ns += now_ns - c->held_ns;
 		c->held_ns = 0;
+		c->let_go = true;
 		if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
 			s->next_due_ns = c->deadline_ns;
 		meta_conn_watch(s, c);

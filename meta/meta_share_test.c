@@ -18,7 +18,7 @@
 /* The shares of addresses, with a clock that the test sets. */
 
 #define SHARE_STEP	TEI_NS_PER_MS
-#define SHARE_CREDIT	8000	/* steps that may be ahead */
+#define SHARE_CREDIT	24000	/* steps that may be ahead */
 #define SHARE_START	(1000 * TEI_NS_PER_SEC)
 
 /* A server without a thread; only what meta_share.c touches is there. */

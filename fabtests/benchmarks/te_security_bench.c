@@ -58,7 +58,7 @@
 #define SB_ADDRESSES	200
 #define SB_CUT		16	/* medians that a request counts for at most */
 #define SB_BEGIN_NS	40000000 /* until the client is at work again */
-#define SB_SPEND_NS	999999999 /* until the client has spent its credit */
+#define SB_SPEND_S	3 /* until the client has spent its credit */
 #define SB_PAIRS	1024	/* at most; even */
 #define SB_FEWEST	24	/* before anything is decided */
 #define SB_INTERVAL	8	/* values that it takes: 2 / 2^8 < 1 % */
@@ -369,7 +369,7 @@ static pid_t sb_awake(enum sb_who who)
 
 static bool sb_client_start(struct sb_rig *rig)
 {
-	struct timespec spend = { .tv_nsec = SB_SPEND_NS };
+	struct timespec spend = { .tv_sec = SB_SPEND_S };
 	struct sched_param none = { 0 };
 
 	rig->pid = sb_child(sb_cpu[SB_CLIENT]);
