@@ -2,6 +2,7 @@
 /*
  * Faults: made, moved on, freed; and the state of a rail that follows.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,6 +179,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	f->stage = RAIL_FAULT_DOWN;
 	f->why = why;
 	f->cut = cut;
+	f->refused = false;
 	f->since_ns = tei_now_ns();
 	f->next_ns = f->since_ns;
 	f->tries = 0;
@@ -217,14 +219,48 @@ void rail_health_error(struct rail_slice *s, int err)
 				 "its connection broke", false);
 }
 
+/* What a provider says at once; the rest is want of something on this host. */
+static bool health_no_way(int err)
+{
+	switch (err) {
+	case FI_ENETUNREACH:
+	case FI_EHOSTUNREACH:
+	case FI_ENETDOWN:
+	case FI_EHOSTDOWN:
+	case FI_EADDRNOTAVAIL:
+	case FI_ENODEV:
+	case FI_ECONNREFUSED:
+	case FI_ECONNRESET:
+	case FI_ECONNABORTED:
+	case FI_ENOTCONN:
+	case FI_ESHUTDOWN:
+	case FI_ETIMEDOUT:
+	case EPIPE:
+		return true;
+	default:
+		return false;
+	}
+}
+
 bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 {
-	if (!health_of_wire(err) || peer->state != RAIL_PEER_READY ||
+	struct rail_fault *f = health_find(peer, rail, remote);
+	uint32_t again = f && f->stage == RAIL_FAULT_RAMPING ? f->again + 1 : 0;
+
+	if (!health_no_way(err) || peer->state != RAIL_PEER_READY ||
 	    remote >= peer->nremotes)
 		return false;
 	rail_health_down(peer, rail, remote, "nothing can be posted to it",
 			 false);
+	f = health_find(peer, rail, remote);
+	if (!f || f->stage != RAIL_FAULT_DOWN)
+		return true;
+	f->refused = true;
+	f->again = again;
+	if (again)
+		f->next_ns = f->since_ns +
+			     (RAIL_HEALTH_NS << (again < 6 ? again : 6));
 	return true;
 }
 
@@ -372,8 +408,9 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 		if (f->answered) {
 			f->answered = false;
 			todo->what = HEALTH_RENEW;
-			todo->moves = f->peer->remotes[f->remote].gen ==
-				      f->remote_gen;
+			todo->moves = !f->refused &&
+				      f->peer->remotes[f->remote].gen ==
+					      f->remote_gen;
 			health_ramp(f, now);
 			return true;
 		}

@@ -52,6 +52,8 @@ struct rail_fault {
 	uint16_t remote;		/* index in peer->remotes */
 	enum rail_fault_stage stage;
 	bool cut;			/* DOWN: the connections are to be cut */
+	bool refused;			/* DOWN: there was none, and no post */
+	uint32_t again;			/* so often since a probe was answered */
 	const char *why;		/* static */
 	uint64_t since_ns;		/* of the stage */
 	uint32_t remote_gen;		/* when it went down */
@@ -104,8 +106,9 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 void rail_health_error(struct rail_slice *slice, int err)
 	TEI_REQUIRES(rail_sched_held);
 /* The provider did not take a slice or a message for the pair, and nothing of it
- * is on its way. True where that is a matter of the wire (no route, link gone):
- * the pair is down then, and this was no try. */
+ * is on its way. True where that is a matter of the wire (no route, link gone)
+ * and not of this host's memory or descriptors: the pair is down then, and this
+ * was no try. Where a probe is answered all the same it comes back ever later. */
 bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 	TEI_REQUIRES(rail_sched_held);

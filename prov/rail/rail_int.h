@@ -337,6 +337,8 @@ struct rail {
 	uint64_t base_ns;		/* of a slice alone, 0: not known */
 	uint64_t retries, errors;
 	uint64_t rate_bps;		/* bytes/s, service rate */
+	uint64_t free_bps;		/* the same, when it was not held down */
+	bool beside;			/* by rail_window_beside, of late */
 	bool link_down;			/* its interface carries nothing */
 	bool lost;			/* an endpoint could not be opened */
 	uint32_t away;			/* initiating lanes that take no work:
@@ -1019,8 +1021,9 @@ uint64_t rail_window(const struct rail *rail);
  * all of it. Two slices of half the usual size are the least that keeps a wire
  * busy: the next is there while the answer to the one before comes back. So at
  * up to some 500 Mbit/s a small task waits for no more than one slice of
- * MC_SLICE_SIZE, on a faster rail for a millisecond. UINT64_MAX: no such limit,
- * on loopback, where it isn't IP, or while the rate is not known.
+ * MC_SLICE_SIZE, on a faster rail for a millisecond. A long way there and back
+ * comes on top. UINT64_MAX: no such limit, on loopback, where it isn't IP, or
+ * while the rate is not known.
  */
 uint64_t rail_window_beside(const struct rail *rail);
 /* Bytes in hand, as far as they move. */

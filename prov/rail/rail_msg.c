@@ -129,6 +129,21 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret;
 }
 
+/* There is no way just now; others may have one. What is on no route was but
+ * tried: nobody waits for it to come back. */
+static void msg_refused(struct tei_rail_peer *peer, struct rail_lane *lane,
+			struct rail_path *path, int err, uint64_t now)
+	TEI_REQUIRES(lane->lock)
+{
+	rail_path_block(path, now, false);
+	path->since_ns = 0;	/* it does not connect */
+	__atomic_store_n(&path->suspect, true, __ATOMIC_RELAXED);
+	rail_sched_enter(peer->dp);
+	if (path->remote == peer->route[lane->rail->index])
+		rail_health_refused(peer, lane->rail, path->remote, err);
+	rail_sched_leave(peer->dp);
+}
+
 static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint16_t remote, struct rail_path *path,
 			const void *msg, size_t len, uint64_t now)
@@ -142,6 +157,8 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return -FI_EAGAIN;
 	rail_cache_close(lane);
 	ret = rail_path_ready(peer, path, lane, remote);
+	if (ret == -FI_EAGAIN)
+		return ret;
 	if (!ret) {
 		path->used = true;
 		ret = msg_post_to(peer, lane, remote, path, path->fi_addr, msg,
@@ -161,12 +178,8 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return ret;
 	case -FI_ENOMEM:	/* no buffer: not the path's fault */
 		return -FI_EAGAIN;
-	default:		/* there is no way just now; others may have one */
-		rail_path_block(path, now, false);
-		__atomic_store_n(&path->suspect, true, __ATOMIC_RELAXED);
-		rail_sched_enter(lane->rail->dp);
-		rail_health_refused(peer, lane->rail, remote, (int)-ret);
-		rail_sched_leave(lane->rail->dp);
+	default:
+		msg_refused(peer, lane, path, (int)-ret, now);
 		return -FI_EHOSTUNREACH;
 	}
 }
@@ -384,18 +397,22 @@ static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 					     &lane, &path) : -FI_EHOSTUNREACH;
 }
 
-/* Sent several times and never answered, beside a fault: the routes may take it
- * and not deliver it. */
+/* Sent several times and never answered, beside a pair that is known to be
+ * broken: the routes may take it and not deliver it. A peer that is silent on
+ * all of them is left alone. */
 static bool msg_is_lost(struct tei_rail_peer *peer, uint32_t attempt)
 {
-	bool faults;
+	bool broken = false;
+	struct rail_fault *f;
 
 	if (attempt % MSG_LOST_TRIES != MSG_LOST_TRIES - 1)
 		return false;
 	rail_sched_enter(peer->dp);
-	faults = !tei_list_empty(&peer->faults);
+	tei_list_foreach(f, &peer->faults, struct rail_fault, peer_link)
+		broken |= f->stage == RAIL_FAULT_SUSPECT ||
+			  f->stage == RAIL_FAULT_DOWN;
 	rail_sched_leave(peer->dp);
-	return faults;
+	return broken;
 }
 
 /* What was heard of the peer last came by a rail that works. */

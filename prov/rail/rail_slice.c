@@ -552,8 +552,10 @@ static bool slice_has_share(const struct rail_lane *lane,
 	if (bytes >= window || (p->room && p->inflight >= p->room))
 		return false;
 	if (large && p->peer->beside &&
-	    p->bytes >= rail_window_beside(lane->rail))
+	    p->bytes >= rail_window_beside(lane->rail)) {
+		__atomic_store_n(&lane->rail->beside, true, __ATOMIC_RELAXED);
 		return false;
+	}
 	if (!large)
 		return p->inflight < (slices + 1) / 4 * 3 && others < window &&
 		       p->bytes < (window - others) / 8 * 7;

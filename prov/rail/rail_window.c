@@ -10,7 +10,7 @@
 
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* on top of the way there and back */
 #define WINDOW_SLICES	4		    /* of the smallest size, at least */
-#define WINDOW_BESIDE_NS TEI_NS_PER_MS		    /* instead, beside small ones */
+#define WINDOW_BESIDE_NS TEI_NS_PER_MS	    /* instead, beside small ones */
 #define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* not moved for that long */
 #define WINDOW_WHOLE	(256u << 10)	    /* bytes that tell a rate */
 #define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* time that the rate is of */
@@ -40,14 +40,32 @@ uint64_t rail_window(const struct rail *rail)
 
 uint64_t rail_window_beside(const struct rail *rail)
 {
-	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t rate = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
+	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
 	uint64_t min = rail->dp->settings->slice_size;
-	uint64_t bytes;
+	uint64_t bytes, slice;
 
 	if (!rail->wire || !rate)
 		return UINT64_MAX;
-	bytes = (uint64_t)((double)rate * 1e-9 * (double)WINDOW_BESIDE_NS);
+	/* the way there and back, if what was alone was a whole slice */
+	slice = (uint64_t)((double)min / (double)rate * 1e9);
+	base = base > slice ? base - slice : 0;
+	bytes = (uint64_t)((double)rate * 1e-9 *
+			   (double)(WINDOW_BESIDE_NS + base));
 	return bytes > min ? bytes : min;
+}
+
+/*
+ * A rate that this window holds down is none to make it smaller by: where the
+ * target is slow to answer it would shrink from round to round.
+ */
+static void window_free(struct rail *rail, uint64_t rate)
+{
+	uint64_t free = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
+
+	if (!__atomic_exchange_n(&rail->beside, false, __ATOMIC_RELAXED) ||
+	    rate > free)
+		__atomic_store_n(&rail->free_bps, rate, __ATOMIC_RELAXED);
 }
 
 uint64_t rail_window_held(const struct rail *rail)
@@ -165,6 +183,8 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 		return;
 	rate = window_mean(old, lane->served, ns);
 	__atomic_store_n(&rail->rate_bps, rate, __ATOMIC_RELAXED);
+	if (rail->wire)
+		window_free(rail, rate);
 	lane->served = 0;
 	lane->busy_ns = now;
 	lane->whole = false;

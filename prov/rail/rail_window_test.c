@@ -121,6 +121,7 @@ static void test_beside_small_ones_a_window_is_less(void)
 {
 	struct window_rig *rig = window_begin(1);
 	struct rail *rail = &rig->rail[0];
+	int i;
 
 	rail->wire = true;
 	CU_ASSERT_EQUAL(rail_window_beside(rail), UINT64_MAX);
@@ -130,6 +131,19 @@ static void test_beside_small_ones_a_window_is_less(void)
 	window_serve(rig, 1000000000, 500);
 	CU_ASSERT(rail_window_beside(rail) > 900000);
 	CU_ASSERT(rail_window_beside(rail) <= 1000000);
+	/* what it holds down itself makes it no smaller */
+	for (i = 0; i < 50; i++) {
+		rail->beside = true;
+		window_serve(rig, 300000000, 1);
+	}
+	CU_ASSERT(rail->rate_bps < 500000000);
+	CU_ASSERT(rail_window_beside(rail) > 900000);
+	window_serve(rig, 300000000, 2);
+	CU_ASSERT(rail_window_beside(rail) < 500000);
+	window_serve(rig, 1000000000, 500);
+	/* on a long way more is on it */
+	rail->base_ns = 20 * TEI_NS_PER_MS;
+	CU_ASSERT(rail_window_beside(rail) > 19000000);
 	rail->wire = false;
 	CU_ASSERT_EQUAL(rail_window_beside(rail), UINT64_MAX);
 	free(rig);
