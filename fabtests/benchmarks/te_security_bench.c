@@ -58,7 +58,6 @@
 #define SB_ADDRESSES	200
 #define SB_CUT		16	/* medians that a request counts for at most */
 #define SB_BEGIN_NS	40000000 /* until the client is at work again */
-#define SB_SPEND_S	3 /* until the client has spent its credit */
 #define SB_PAIRS	1024	/* at most; even */
 #define SB_FEWEST	24	/* before anything is decided */
 #define SB_INTERVAL	8	/* values that it takes: 2 / 2^8 < 1 % */
@@ -369,7 +368,7 @@ static pid_t sb_awake(enum sb_who who)
 
 static bool sb_client_start(struct sb_rig *rig)
 {
-	struct timespec spend = { .tv_sec = SB_SPEND_S };
+	struct timespec spend = { .tv_sec = rig->client->spend_s };
 	struct sched_param none = { 0 };
 
 	rig->pid = sb_child(sb_cpu[SB_CLIENT]);
@@ -545,7 +544,7 @@ int main(int argc, char **argv)
 	const char *out = ".";
 	pid_t awake[SB_CLIENT];
 	char path[4096];
-	double seconds = 90;
+	double seconds = 180;
 	int missed = 0;
 	FILE *csv;
 

@@ -10,6 +10,7 @@ struct sb_client {
 	const char *does;
 	bool secret;			/* target, client and the others have it */
 	int settle_ms;			/* until all that it asked for is over */
+	int spend_s;			/* until it has spent its credit */
 	/* In a process of its own, the first of its group; never returns. */
 	void (*run)(const char *target);
 };

@@ -227,22 +227,25 @@ static void client_peers(const char *target)
 	client_relay(listener, target);
 }
 
-/* What waits for its share is served some time after it was stopped. */
+/*
+ * What waits for its share is served some time after it was stopped. Engines
+ * that open take long to spend the credit of their address.
+ */
 const struct sb_client sb_clients[] = {
-	{ "nobody", "nothing: the error of the method", false, 40,
+	{ "nobody", "nothing: the error of the method", false, 40, 3,
 	  client_nobody },
-	{ "silent", "200 connections without a byte", false, 40,
+	{ "silent", "200 connections without a byte", false, 40, 3,
 	  client_silent },
-	{ "slow", "200 replies read byte by byte", false, 40, client_slow },
-	{ "dripping", "requests sent byte by byte", false, 40,
+	{ "slow", "200 replies read byte by byte", false, 40, 3, client_slow },
+	{ "dripping", "requests sent byte by byte", false, 40, 3,
 	  client_dripping },
-	{ "flooding", "requests over one connection", false, 40,
+	{ "flooding", "requests over one connection", false, 40, 3,
 	  client_flooding },
-	{ "flooding-200", "requests over 200", false, 700,
+	{ "flooding-200", "requests over 200", false, 700, 3,
 	  client_flooding_many },
-	{ "connecting", "connections, one after the other", false, 40,
+	{ "connecting", "connections, one after the other", false, 40, 3,
 	  client_connecting },
-	{ "peer", "4 engines with the secret that open", true, 100,
+	{ "peer", "4 engines with the secret that open", true, 100, 30,
 	  client_peers },
 };
 
