@@ -70,6 +70,21 @@ row()
 	printf '%s|%s|%s|%s|%s|%s\n' "$@" >>"$out/rows"
 }
 
+# show FROM [YES]: the table from that row on; YES: there are more to come.
+show()
+{
+	awk -v summary="$out/summary.csv" -v from="$1" -v part="${2:-}" \
+		-f "$scripts/bench_report.awk" "$out/runs.csv" "$out/rows"
+}
+
+# row_now …: a row of which all is measured is shown at once.
+row_now()
+{
+	row "$@"
+	progress ''
+	show "$(wc -l <"$out/rows")" yes
+}
+
 # fail CASE SIDE ROUND LOG
 fail()
 {
@@ -137,8 +152,7 @@ bytes_of()
 bench_report()
 {
 	progress ''
-	awk -v summary="$out/summary.csv" -f "$scripts/bench_report.awk" \
-		"$out/runs.csv" "$out/rows" || return 1
+	show 0 || return 1
 	for list in skipped failures; do
 		[ -s "$out/$list" ] || continue
 		printf '\n%s:\n' "$list"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Reads runs.csv, then rows; prints the table and writes `summary`.
+# Reads runs.csv, then rows; prints the table and writes `summary`. With `from`
+# only rows from that one on are printed; with `part` there are more to come.
 
 function sort_values(v, n,	i, j, x)
 {
@@ -62,7 +63,8 @@ file == 2 {
 	group = side " against " against ", " metric
 	if (against == "")
 		group = metric
-	if (group != last)
+	shown = FNR >= from
+	if (shown && group != last)
 		head(group)
 	last = group
 	mine = collect(name SUBSEP side SUBSEP metric)
@@ -84,15 +86,18 @@ file == 2 {
 		verdict = met ? "met" : "NOT met"
 		if (met) n_met++; else n_not++
 	}
-	printf "%-26s %-30s %-30s %7s %8s  %s\n", name, left, right,
-		against == "" ? "" : sprintf("%.3f", ratio),
-		goal == "" ? "-" : (op == ">=" ? ">= " : "<= ") goal, verdict
+	if (shown)
+		printf "%-26s %-30s %-30s %7s %8s  %s\n", name, left, right,
+			against == "" ? "" : sprintf("%.3f", ratio),
+			goal == "" ? "-" : (op == ">=" ? ">= " : "<= ") goal,
+			verdict
 	printf "%s,%s,%s,%s,%g,%g,%g,%g,%g,%g,%g,%s,%s\n", name, side, against,
 		metric, mine, min, max, other, low, high, ratio, goal,
 		verdict >summary
 }
 
 END {
-	printf "\n%d goals met, %d not met; values are medians [lowest..highest]\n",
-		n_met, n_not
+	if (!part)
+		printf "\n%d goals met, %d not met; values are medians [lowest..highest]\n",
+			n_met, n_not
 }
