@@ -26,11 +26,13 @@ uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
 
 /*
  * The longer it has taken, the less is lost by another pause; where hundreds
- * connect to one process, their attempts would take the time that it needs.
+ * connect to one process, their attempts would take the time that it needs. now
+ * may be older than the attempt.
  */
 uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
 {
-	uint64_t wait = p->again_ns ? (now - p->again_ns) / 4 : 0;
+	uint64_t since = p->again_ns;
+	uint64_t wait = since && now > since ? (now - since) / 4 : 0;
 
 	if (wait < RAIL_CTL_RETRY_NS)
 		wait = RAIL_CTL_RETRY_NS;

@@ -264,6 +264,9 @@ static void test_who_does_not_connect_is_tried_ever_less_often(void)
 	/* at first at once, and soon enough at all times */
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin), begin + TEI_NS_PER_MS);
 	CU_ASSERT(rail_ctl_again(&peer, now) <= now + 50 * TEI_NS_PER_MS);
+	/* so does a turn that began before it was tried */
+	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin - 1),
+			begin - 1 + TEI_NS_PER_MS);
 	peer.again_ns = 0;
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, now), now + TEI_NS_PER_MS);
 }
