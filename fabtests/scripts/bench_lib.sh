@@ -104,9 +104,12 @@ run_te()
 	run_case=$1 run_side=$2 run_round=$3
 	shift 3
 	progress "$run_case, $run_side, run $run_round of $rounds"
-	if json=$(timeout 120 "$te_bench" --json "$@" </dev/null \
-			2>"$out/stderr" | tail -n 1) && [ -n "$json" ]; then
-		return 0
+	if timeout 120 "$te_bench" --json "$@" </dev/null >"$out/stdout" \
+			2>"$out/stderr"; then
+		json=$(tail -n 1 "$out/stdout")
+		[ -z "$json" ] || return 0
+	elif [ $? -eq 124 ]; then
+		echo 'not done after 120 s' >>"$out/stderr"
 	fi
 	fail "$run_case" "$run_side" "$run_round" "$out/stderr"
 	return 1
