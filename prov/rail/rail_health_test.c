@@ -429,6 +429,89 @@ static void test_a_pair_that_idles_is_no_fault(void)
 	test_pair_close(&pair);
 }
 
+/* Endpoints that take no write, or do again. */
+static struct fi_ops_rma health_no_rma, *health_rma;
+static uint32_t health_refusals;
+
+static ssize_t health_no_write(struct fid_ep *ep, const struct fi_msg_rma *msg,
+			       uint64_t flags)
+{
+	(void)ep;
+	(void)msg;
+	(void)flags;
+	health_refusals++;
+	return -FI_ENETUNREACH;
+}
+
+static void health_refuse(struct rail *rail, bool refuse)
+{
+	struct rail_lane *lane;
+	uint32_t i;
+
+	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++) {
+		lane = &rail->init[i];
+		tei_mutex_lock(&lane->lock);
+		if (lane->ep && refuse) {
+			health_rma = lane->ep->rma;
+			health_no_rma = *health_rma;
+			health_no_rma.writemsg = health_no_write;
+			lane->ep->rma = &health_no_rma;
+		} else if (lane->ep) {
+			lane->ep->rma = health_rma;
+		}
+		tei_mutex_unlock(&lane->lock);
+	}
+}
+
+/* The fault is over, and what waits is posted. */
+static void health_mended(struct test_pair *pair)
+{
+	rail_sched_enter(pair->from.dp);
+	rail_health_forget(pair->peer);
+	rail_sched_leave(pair->from.dp);
+	rail_sched_kick(pair->from.dp, 0);
+}
+
+static void health_counts(struct test_pair *pair)
+{
+	struct tei_rail_peer_stats stats;
+
+	tei_rail_peer_get_stats(pair->peer, &stats);
+	CU_ASSERT_EQUAL(stats.retries, health_refusals);
+	CU_ASSERT_EQUAL(health_stats(pair).retries, health_refusals);
+	CU_ASSERT_EQUAL(health_stats(pair).errors, 0);
+}
+
+static void test_what_is_refused_at_once_is_counted(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_pair pair;
+	struct test_task t;
+	uint32_t most;
+
+	test_pair_open(&pair);
+	/* none of them is a try */
+	most = pair.from.settings.retry_cnt + 3;
+	health_refusals = 0;
+	health_refuse(pair.rail, true);
+	test_task_init(&t, pair.peer, false, pair.src, pair.dst,
+		       sizeof(pair.src));
+	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
+	while (health_refusals < most && tei_now_ns() < end)
+		health_mended(&pair);
+	CU_ASSERT_EQUAL(health_refusals, most);
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	health_counts(&pair);
+	health_refuse(pair.rail, false);
+	while (!test_ends(&t) && tei_now_ns() < end) {
+		health_mended(&pair);
+		test_pair_turn(&pair, tei_now_ns());
+	}
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	health_counts(&pair);
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_health_cases[] = {
 	{ "a_burst_of_errors_is_one_fault",
 	  test_a_burst_of_errors_is_one_fault },
@@ -444,5 +527,7 @@ const struct tei_test_case rail_health_cases[] = {
 	{ "what_a_kernel_took_is_not_held_against_the_wire",
 	  test_what_a_kernel_took_is_not_held_against_the_wire },
 	{ "a_pair_that_idles_is_no_fault", test_a_pair_that_idles_is_no_fault },
+	{ "what_is_refused_at_once_is_counted",
+	  test_what_is_refused_at_once_is_counted },
 	{ NULL, NULL },
 };

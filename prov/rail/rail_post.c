@@ -91,10 +91,13 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	    rail_health_refused(peer, s->lane->rail, s->remote_idx,
 				s->last_err)) {
 		tei_list_add_head(&peer->retry, &s->link);
-		if (rail_slice_dead(s))
+		if (rail_slice_dead(s)) {
 			rail_slice_drop(peer->dp, s, false, done);
-		else
-			rail_peer_activate(peer);
+			return;
+		}
+		if (err != -FI_EAGAIN)
+			rail_sched_count(s);
+		rail_peer_activate(peer);
 		return;
 	}
 	tei_list_init(&s->link);

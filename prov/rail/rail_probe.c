@@ -14,7 +14,6 @@
 #define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)	/* per try, seven times */
 #define PROBE_PAIR_BITS	16			/* of a number */
 #define PROBE_POLL_NS	TEI_NS_PER_MS
-#define PROBE_POLL_MAX_NS	(16 * TEI_NS_PER_MS)
 #define PROBE_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROBE_MAX_NS	(250 * TEI_NS_PER_MS)
 #define PROBE_OPENS	3	/* times what opening takes, if that is more, */
@@ -49,14 +48,13 @@ static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 	return probe_jitter(ns < most ? ns : most);
 }
 
-/* When to look again after a round, the longer it has lasted the later. */
+/* When to look again at a round, the longer it has lasted the later: up to
+ * RAIL_HEALTH_NS, after which all faults are looked at. */
 static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 {
 	uint64_t wait = (now - rail->probe_begin_ns) / 8;
 
-	if (wait < PROBE_POLL_NS)
-		wait = PROBE_POLL_NS;
-	return now + (wait < PROBE_POLL_MAX_NS ? wait : PROBE_POLL_MAX_NS);
+	return now + (wait > PROBE_POLL_NS ? wait : PROBE_POLL_NS);
 }
 
 /* The low bits of a probe's number tell the pair: a late answer counts. */

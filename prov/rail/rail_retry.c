@@ -10,6 +10,14 @@
 
 #include "prov/rail/rail_sched.h"
 
+void rail_sched_count(const struct rail_slice *s)
+{
+	s->peer->stats.retries++;
+	if (s->lane)
+		__atomic_fetch_add(&s->lane->rail->retries, 1,
+				   __ATOMIC_RELAXED);
+}
+
 /* To be posted again, unless it was too often. */
 void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 		      struct rail_done *done)
@@ -33,10 +41,7 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 		return;
 	}
 	s->retries++;
-	peer->stats.retries++;
-	if (s->lane)
-		__atomic_fetch_add(&s->lane->rail->retries, 1,
-				   __ATOMIC_RELAXED);
+	rail_sched_count(s);
 	rail_peer_activate(peer);
 }
 

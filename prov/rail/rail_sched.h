@@ -58,6 +58,9 @@ uint64_t rail_piece_fit(const struct rail_slice *slice,
 ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *slice)
 	TEI_REQUIRES(lane->lock);
 
+/* It is posted again: counted by its peer and the rail that it was on. */
+void rail_sched_count(const struct rail_slice *slice)
+	TEI_REQUIRES(rail_sched_held);
 /* To be posted again, unless it was too often. Off its list before. */
 void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *slice,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
