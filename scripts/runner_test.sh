@@ -143,10 +143,26 @@ gone()
 		sleep 0.1
 	done
 }
-if gone "$(cat "$tmp/pid")"; then
-	echo 'ok - stopped_children_are_killed'
-else
-	echo 'not ok - stopped_children_are_killed'
-	status=1
-fi
+# pids_gone CASE FILE…
+pids_gone()
+{
+	case=$1
+	shift
+	for file; do
+		gone "$(cat "$file")" || {
+			printf 'not ok - %s: %s\n' "$case" "${file##*/}"
+			status=1
+			return
+		}
+	done
+	printf 'ok - %s\n' "$case"
+}
+pids_gone stopped_children_are_killed "$tmp/pid"
+test_is leaver <<'TEST'
+sleep 1000 &
+echo $! >"$BUILD/pid"
+TEST
+expect a_test_may_leave_a_child 0 '1 passed, 0 failed, 0 skipped' '' \
+	"$tmp/leaver"
+pids_gone children_left_are_killed "$tmp/pid"
 exit "$status"

@@ -42,7 +42,7 @@ fi
 
 stop_running()
 {
-	[ -z "$running" ] || kill -KILL -- "-$running" 2>/dev/null
+	[ -z "$running" ] || kill -s KILL -- "-$running" 2>/dev/null
 	running=''
 }
 trap 'stop_running; exit 1' HUP INT TERM
