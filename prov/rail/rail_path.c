@@ -415,7 +415,8 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 	if (path->backoff_us > PATH_BACKOFF_MAX_US)
 		path->backoff_us = PATH_BACKOFF_MAX_US;
 	path->blocked_ns = now + path->backoff_us * TEI_NS_PER_US;
-	return now - path->since_ns > PATH_STUCK_NS;
+	/* now may be older than another thread's attempt */
+	return now > path->since_ns + PATH_STUCK_NS;
 }
 
 /*

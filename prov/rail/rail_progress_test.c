@@ -271,6 +271,17 @@ static void test_who_does_not_connect_is_tried_ever_less_often(void)
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, now), now + TEI_NS_PER_MS);
 }
 
+static void test_a_path_that_was_just_tried_is_not_stuck(void)
+{
+	uint64_t now = 100 * TEI_NS_PER_SEC;
+	/* by another thread, which looked at the clock later */
+	struct rail_path path = { .since_ns = now + 1 };
+
+	CU_ASSERT_FALSE(rail_path_block(&path, now, false));
+	CU_ASSERT_FALSE(rail_path_block(&path, now + 2, false));
+	CU_ASSERT(rail_path_block(&path, now + TEI_NS_PER_SEC, false));
+}
+
 /* --- lanes that are slow to open ----------------------------------------- */
 
 static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
@@ -537,6 +548,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_each_rail_has_its_own_pause_before_a_new_lane },
 	{ "who_does_not_connect_is_tried_ever_less_often",
 	  test_who_does_not_connect_is_tried_ever_less_often },
+	{ "a_path_that_was_just_tried_is_not_stuck",
+	  test_a_path_that_was_just_tried_is_not_stuck },
 	{ "a_lane_may_take_as_long_to_connect_as_some_to_open",
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
 	{ "a_lane_is_kept_while_a_busy_process_does_not_answer",

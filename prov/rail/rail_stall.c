@@ -151,7 +151,8 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 		return false;
 	}
 	if (!f->alive_ns) {
-		f->alive_ns = now;
+		/* the turn may have begun before the fault was found */
+		f->alive_ns = now > f->since_ns ? now : f->since_ns;
 		f->looks = 0;
 	}
 	grace = STALL_GRACE_NS + (f->alive_ns - f->since_ns);
@@ -159,11 +160,11 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 		grace = STALL_GRACE_MAX;
 	f->looks++;
 	if (f->stage == RAIL_FAULT_ASKED)
-		return now - f->alive_ns >= grace / 2 &&
-		       now - f->since_ns >= STALL_HEARD_NS &&
-		       (!f->asked || now - f->asked_ns >= STALL_HEARD_NS) &&
+		return now >= f->alive_ns + grace / 2 &&
+		       now >= f->since_ns + STALL_HEARD_NS &&
+		       (!f->asked || now >= f->asked_ns + STALL_HEARD_NS) &&
 		       f->looks >= STALL_LOOKS;
-	return now - f->alive_ns >= grace;
+	return now >= f->alive_ns + grace;
 }
 
 bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
