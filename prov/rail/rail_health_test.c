@@ -321,14 +321,15 @@ static enum rail_fault_stage health_turn(struct test_pair *pair,
 
 /* Tried again: its kernel may be asked for room just now, or ours be stopped
  * for seconds. */
-static void health_waits(struct test_pair *pair, enum rail_fault_stage stage)
+static void health_waits(struct test_pair *pair, enum rail_fault_stage stage,
+			 uint64_t since_ns)
 {
 	enum rail_fault_stage after = RAIL_FAULT_DOWN;
 	struct rail_fault *f = NULL;
 	int tries;
 
 	for (tries = 0; tries < 20 && after != RAIL_FAULT_ASKED; tries++) {
-		f = health_silent(pair, stage, 100 * TEI_NS_PER_MS);
+		f = health_silent(pair, stage, since_ns);
 		CU_ASSERT_EQUAL(health_stats(pair).state,
 				stage == RAIL_FAULT_ASKED ? TEI_RAIL_UP :
 							    TEI_RAIL_SUSPECT);
@@ -349,9 +350,16 @@ static void test_nobody_is_suspected_whose_kernel_waits(void)
 
 	test_pair_open(&pair);
 	health_fill(&pair, &full);
-	health_waits(&pair, RAIL_FAULT_ASKED);
-	health_waits(&pair, RAIL_FAULT_SUSPECT);
+	pair.from.dp->open_ns = 20 * TEI_NS_PER_MS;
+	health_waits(&pair, RAIL_FAULT_ASKED, 100 * TEI_NS_PER_MS);
+	health_waits(&pair, RAIL_FAULT_SUSPECT, 100 * TEI_NS_PER_MS);
+	f = health_silent(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
+	/* longer where lanes take long to open */
+	pair.from.dp->open_ns = TEI_NS_PER_SEC;
+	health_waits(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
 	/* not for ever */
+	pair.from.dp->open_ns = 100 * TEI_NS_PER_SEC;
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_SUSPECT);

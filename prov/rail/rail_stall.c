@@ -23,7 +23,8 @@
 #define STALL_HEARD_NS	(STALL_HEARD_MS * TEI_NS_PER_MS)
 #define STALL_ASKS	8u			/* a pair by its own wire, */
 #define STALL_MSGS	2u			/* where so many wait, not */
-#define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not */
+#define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not, */
+#define STALL_OPENS	8	/* times what opening takes, if that is more */
 
 struct stall_path {
 	struct tei_rail_peer *peer;
@@ -182,6 +183,22 @@ bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return idles;
 }
 
+/*
+ * How long the kernel's word counts. Where opening a lane is slow here, one that
+ * the peer is closing and opening takes as long, and its kernel hears meanwhile.
+ * Some time is left for the other rails.
+ */
+static uint64_t stall_doubt(const struct tei_rail_dp *dp)
+{
+	uint64_t most = dp->settings->slice_timeout_s * TEI_NS_PER_SEC / 2;
+	uint64_t ns = STALL_OPENS *
+		      __atomic_load_n(&dp->open_ns, __ATOMIC_RELAXED);
+
+	if (ns > most)
+		ns = most;
+	return ns > STALL_DOUBT_NS ? ns : STALL_DOUBT_NS;
+}
+
 bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint16_t remote, uint64_t moves, uint64_t doubt_ns,
 			bool asked)
@@ -196,7 +213,7 @@ bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 	moved = rail_stall_moves(peer, lane, remote) != moves;
 	addr = peer->remotes[remote].addr;
 	rail_sched_leave(dp);
-	if (moved || tei_now_ns() - doubt_ns > STALL_DOUBT_NS)
+	if (moved || tei_now_ns() - doubt_ns > stall_doubt(dp))
 		return !moved;
 	return !rail_cut_heard(lane, addr.bytes, addr.len, STALL_HEARD_MS,
 			       asked);
