@@ -69,6 +69,13 @@ SRCS_ft_fence = $(FX_SRCS) \
 	fabtests/functional/fx_links.c \
 	# EOL
 
+SRCS_ft_fi_calls = \
+	fabtests/functional/fi_rig.c \
+	fabtests/functional/ft_fi_calls.c \
+	# EOL
+
+LIBS_ft_fi_calls = -lfabric
+
 SRCS_ft_fi_objects = \
 	fabtests/functional/fi_rig.c \
 	fabtests/functional/ft_fi_objects.c \
@@ -220,6 +227,7 @@ FUNC_TESTS += \
 	ft_bad_input \
 	ft_faults \
 	ft_fence \
+	ft_fi_calls \
 	ft_fi_objects \
 	ft_fi_rdm \
 	ft_fi_traffic \

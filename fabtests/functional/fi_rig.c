@@ -17,6 +17,8 @@
 
 #define RIG_MISSING	3	/* exit code: no such provider */
 
+int fi_rig_mr_mode;
+
 void fi_rig_fill(uint8_t *p, size_t len, uint32_t seed)
 {
 	size_t i;
@@ -191,9 +193,12 @@ static void rig_find(struct fi_rig *rig, uint64_t caps)
 	h->ep_attr->type = FI_EP_RDM;
 	h->fabric_attr->prov_name = strdup(rig->provider);
 	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	h->domain_attr->mr_mode |= fi_rig_mr_mode;
 	if (fi_getinfo(FI_VERSION(1, 17), apart ? NULL : "127.0.0.1", NULL,
 		       apart ? 0 : FI_SOURCE, h, &rig->info))
 		_exit(RIG_MISSING);
+	if (!strcmp(rig->provider, "moonrail"))
+		rig->info->domain_attr->mr_mode |= fi_rig_mr_mode;
 	/* it refuses the tag format that it has just offered */
 	if (rig_mrail(rig))
 		rig->info->ep_attr->mem_tag_format = 0;
@@ -220,7 +225,9 @@ static void rig_open(struct fi_rig *rig)
 	struct fi_cq_attr cq = {
 		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD,
 	};
-	struct fi_cntr_attr cntr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fi_cntr_attr cntr = {
+		.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC,
+	};
 	struct fi_av_attr av = {
 		.type = rig_mrail(rig) ? FI_AV_TABLE : FI_AV_MAP,
 	};

@@ -46,6 +46,11 @@ struct fi_rig {
 
 typedef void (*fi_rig_fn)(struct fi_rig *rig);
 
+/* FI_MR_… that the processes work with from now on. Programs may set more in
+ * what fi_getinfo gave than it asks for; other providers than moonrail get it
+ * as a hint. */
+extern int fi_rig_mr_mode;
+
 /*
  * Runs fn in two processes, of which the second is the server, with those
  * capabilities beside what all tests use. False: a check failed, or one of them
