@@ -215,16 +215,22 @@ tests:
 endif
 
 # check T=pattern: only the tests whose name holds the pattern; several
-# patterns are separated by spaces. TIMEOUT_<name> replaces the 120 seconds.
+# patterns are separated by spaces. JOBS=N: so many at a time, JOBS=: as
+# many as CPUs, at most 4; but for ALONE_TESTS. TIMEOUT_<name> replaces the 120 seconds.
 # check-threads: the multi-threaded ones, for --enable-tsan.
 timed = $(1)$(if $(TIMEOUT_$(notdir $(1))),=$(TIMEOUT_$(notdir $(1))))
 SCRIPT_FILES = $(SCRIPT_TESTS:%=$(SRCDIR)/%)
 CHECKS = $(UNIT_FILES) $(FUNC_FILES) $(SCRIPT_FILES)
+JOBS = 1
 check-threads: CHECKS = $(UNIT_FILES) \
 	$(filter $(TSAN_TESTS:%=$(B)/fabtests/%),$(FUNC_FILES)) \
 	$(filter $(TSAN_TESTS:%=$(SRCDIR)/%),$(SCRIPT_FILES))
+$(foreach t,$(filter-out $(UNIT_TESTS:%=%_test) $(FUNC_TESTS) $(STRESS_TESTS) \
+	$(notdir $(basename $(SCRIPT_TESTS) $(STRESS_SCRIPTS))),$(ALONE_TESTS)),\
+	$(error ALONE_TESTS: there is no test $(t)))
 run_tests = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
-	    SANITIZE='$(WITH_SANITIZE)' \
+	    SANITIZE='$(WITH_SANITIZE)' JOBS='$(JOBS)' \
+	    ALONE='$(strip $(ALONE_TESTS))' \
 	    sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)'
 sanitized = $(if $(filter yes,$(WITH_SANITIZE)),sh \
 	    $(SRCDIR)/fabtests/scripts/sanitized.sh)
@@ -247,7 +253,7 @@ fuzz: all
 STRESS = 3600
 check-stress: with-tests lib $(STRESS_FILES)
 	@$(run_tests) $(STRESS_FILES) \
-		$(SRCDIR)/fabtests/stress/stress_links.sh
+		$(STRESS_SCRIPTS:%=$(SRCDIR)/%)
 stress: lib $(STRESS_FILES)
 	@for t in $(STRESS_FILES); do SRC='$(SRCDIR)' BUILD='$(B)' \
 		$(sanitized) $$t $(STRESS_ON) '$(STRESS)' || exit 1; done

@@ -264,6 +264,10 @@ STRESS_TESTS += \
 	te_stress \
 	# EOL
 
+STRESS_SCRIPTS += \
+	fabtests/stress/stress_links.sh \
+	# EOL
+
 # make bench-prov
 SRCS_te_fi_bench = \
 	fabtests/benchmarks/te_fi_bench.c \
@@ -311,6 +315,20 @@ TSAN_TESTS += \
 	ft_submit \
 	ft_transfer \
 	ft_wait \
+	# EOL
+
+# Not beside others: they compare rates or times, look at what share of the
+# bytes goes by which rail or at processor time, or load the machine on purpose.
+ALONE_TESTS += \
+	ft_faults \
+	ft_fi_shares \
+	ft_links \
+	ft_many \
+	ft_overtake \
+	ft_routes \
+	ft_wait \
+	stress_links \
+	te_stress \
 	# EOL
 
 TIMEOUT_ft_faults = 300

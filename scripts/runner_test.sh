@@ -165,4 +165,88 @@ TEST
 expect a_test_may_leave_a_child 0 '1 passed, 0 failed, 0 skipped' '' \
 	"$tmp/leaver"
 pids_gone children_left_are_killed "$tmp/pid"
+
+# there FILE: soon.
+there()
+{
+	tries=300
+	until [ -s "$1" ]; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || return 1
+		sleep 0.1
+	done
+}
+# Each waits for the other, and the third runs only if nothing else does.
+for i in one two; do
+	test_is "$i.sh" <<-TEST
+	# timeout: 30
+	echo \$\$ >"\$BUILD/$i.pid"
+	until [ -s "\$BUILD/one.pid" ] && [ -s "\$BUILD/two.pid" ]; do
+		sleep 0.05
+	done
+	[ ! -e "\$BUILD/lone" ] || exit 1
+	touch "\$BUILD/$i.began"
+	sleep 0.3
+	touch "\$BUILD/$i.ended"
+	TEST
+done
+test_is lone.sh <<'TEST'
+touch "$BUILD/lone"
+for i in one two; do
+	[ ! -e "$BUILD/$i.began" ] || [ -e "$BUILD/$i.ended" ] || exit 1
+done
+TEST
+export JOBS=2 ALONE='some lone more'
+expect tests_run_at_a_time 0 '3 passed, 0 failed, 0 skipped' '' \
+	"$tmp/lone.sh" "$tmp/one.sh" "$tmp/two.sh"
+shows who_runs_alone_runs_too 'PASS  lone '
+rm -f "$tmp"/*.pid "$tmp"/*.began "$tmp"/*.ended "$tmp/lone"
+expect a_failure_beside_others 1 '3 passed, 2 failed, 0 skipped' '' \
+	"$tmp/bad" "$tmp/noisy" "$tmp/good" "$tmp/one.sh" "$tmp/two.sh"
+last_shows each_failure_comes_last 'bad: exit status 3'
+last_shows each_failure_is_kept 'noisy: not ok - early: x'
+unset ALONE
+export JOBS=1
+rm -f "$tmp"/*.pid
+expect one_job_is_one_at_a_time 1 '0 passed, 1 failed, 0 skipped' '' \
+	"$tmp/one.sh=2"
+export JOBS=none
+expect jobs_is_a_number 2 "JOBS is a number from 1 on, not 'none'" '' \
+	"$tmp/good"
+
+# The end of the runner is that of the tests and their children.
+for i in left right; do
+	test_is "$i" <<-TEST
+	sleep 1000 &
+	echo \$! >"\$BUILD/$i.child"
+	echo \$\$ >"\$BUILD/$i.pid"
+	wait
+	TEST
+done
+for signal in HUP TERM; do
+	rm -f "$tmp"/*.pid "$tmp"/*.child
+	BUILD=$tmp SANITIZE=no JOBS=2 sh "$SRC/fabtests/scripts/run_tests.sh" \
+		'' "$tmp/left" "$tmp/right" >"$tmp/out" 2>&1 &
+	runner=$!
+	if there "$tmp/left.pid" && there "$tmp/right.pid"; then
+		kill -"$signal" "$runner"
+		wait "$runner"
+		pids_gone "all_end_with_it_by_$signal" "$tmp/left.pid" \
+			"$tmp/left.child" "$tmp/right.pid" "$tmp/right.child"
+	else
+		printf 'not ok - all_end_with_it_by_%s\n' "$signal"
+		kill -TERM "$runner"
+		status=1
+	fi
+done
+
+# A test's shell may be killed, by the kernel for want of memory.
+test_is orphan <<'TEST'
+read -r _ _ _ parent _ <"/proc/$PPID/stat"
+kill -KILL "$parent"
+TEST
+JOBS=2
+expect a_test_without_an_end_fails 1 '1 passed, 1 failed, 0 skipped' '' \
+	"$tmp/orphan" "$tmp/good"
+last_shows it_is_named 'orphan: exit status unknown'
 exit "$status"

@@ -3,16 +3,18 @@
 #
 # run_tests.sh PATTERNS TEST[=SECONDS]…
 #
-# Runs the tests one after the other, those whose name holds one of PATTERNS
-# ("": all). A test is a program, or a shell script that may say "# timeout: N"
-# near its top. Exit 0 is a pass, 77 a skip (its last line is the reason),
-# anything else, a timeout included, a failure. Each "ok - NAME",
+# Runs the tests, those whose name holds one of PATTERNS ("": all), JOBS of them
+# at a time (if that is empty one for each CPU, but no more than 4), and then
+# those named in ALONE one after the other: they look at time, at shares, or at
+# what all of the machine has. A test is a program, or a shell script that may
+# say "# timeout: N" near its top. Exit 0 is a pass, 77 a skip (its last line is
+# the reason), anything else, a timeout included, a failure. Each "ok - NAME",
 # "not ok - NAME" and "skip - NAME: REASON" line that a test prints counts as
 # one; a test that prints none counts as one itself.
 #
-# Of a failed test the lines that say so are printed, then the end of its log,
-# and all such lines again when all is over: a log that was cut off somewhere
-# still shows what failed.
+# A test is spoken of when it ends. Of a failed test the lines that say so are
+# printed, then the end of its log, and all such lines again when all is over: a
+# log that was cut off somewhere still shows what failed.
 #
 # BUILD (logs go to BUILD/test-logs) and SRC are handed on to the tests. The
 # last line is "N passed, N failed, N skipped"; exit 1 if any failed or none
@@ -23,6 +25,14 @@ patterns=$1
 shift
 : "${BUILD:?}" "${SRC:?}"
 export BUILD SRC
+jobs=${JOBS:-}
+if [ -z "$jobs" ]; then
+	jobs=$(nproc 2>/dev/null || echo 1)
+	[ "$jobs" -le 4 ] || jobs=4
+fi
+case $jobs in
+0*|*[!0-9]*) echo "JOBS is a number from 1 on, not '$jobs'" >&2; exit 2 ;;
+esac
 logs=$BUILD/test-logs
 mkdir -p "$logs"
 skips=$logs/skips
@@ -30,7 +40,16 @@ fails=$logs/fails
 : >"$skips"
 : >"$fails"
 passed=0 failed=0 skipped=0
-running=''
+running=''		# " PID=NAME" of each test's shell
+free=$jobs
+
+# What ends says so here; without any who could it is at its end.
+tmp=$(mktemp -d) || exit
+trap 'rm -rf "$tmp"' EXIT
+mkfifo "$tmp/ended" || exit
+exec 3<>"$tmp/ended"
+exec 4<"$tmp/ended"
+exec 3>&-
 
 # Sanitized programs are slow.
 slower=1
@@ -40,12 +59,16 @@ if [ "${SANITIZE:-no}" = yes ]; then
 	sanitized="sh $SRC/fabtests/scripts/sanitized.sh"
 fi
 
+# Each shell kills its test.
 stop_running()
 {
-	[ -z "$running" ] || kill -s KILL -- "-$running" 2>/dev/null
-	running=''
+	for one in $running; do
+		kill -TERM "${one%%=*}" 2>/dev/null
+	done
+	wait
+	exit 1
 }
-trap 'stop_running; exit 1' HUP INT TERM
+trap 'stop_running' HUP INT TERM
 
 wanted()
 {
@@ -68,23 +91,33 @@ limit_of()
 	echo $((${limit:-120} * slower))
 }
 
-# run_one FILE SECONDS LOG: the exit status. timeout(1) makes a process group
-# of the test; what is left of it afterwards is killed.
+# run_one NAME FILE SECONDS: in a shell of its own, which says "NAME STATUS
+# BEGUN SECONDS" at the end. timeout(1) makes a process group of the test; what
+# is left of it afterwards is killed.
 run_one()
 {
-	case $1 in
-	*.sh) set -- "$2" "$3" sh "$1" ;;
-	*) set -- "$2" "$3" "$1" ;;
+	name=$1 seconds=$3 begun=$(date +%s) group='' stopped=''
+	case $2 in
+	*.sh) set -- sh "$2" ;;
+	*) set -- "$2" ;;
 	esac
-	seconds=$1 log=$2
-	shift 2
+	trap 'stopped=yes' HUP INT TERM
 	# shellcheck disable=SC2086
-	timeout -k 5 "$seconds" $sanitized "$@" </dev/null >"$log" 2>&1 &
-	running=$!
-	wait "$running"
+	timeout -k 5 "$seconds" $sanitized "$@" </dev/null \
+		>"$logs/$name.log" 2>&1 3>&- &
+	group=$!
+	trap 'stop_one; exit 1' HUP INT TERM
+	[ -z "$stopped" ] || { stop_one; exit 1; }
+	wait "$group"
 	status=$?
-	stop_running
-	return "$status"
+	kill -s KILL -- "-$group" 2>/dev/null
+	echo "$name $status $begun $seconds" >&3
+}
+
+# timeout(1) may not have made the group yet.
+stop_one()
+{
+	kill -s KILL -- "-$group" 2>/dev/null || kill -KILL "$group" 2>/dev/null
 }
 
 count()
@@ -167,20 +200,82 @@ report()
 	fi
 }
 
-for test; do
-	file=${test%=*}
-	own=''
-	[ "$file" = "$test" ] || own=${test##*=}
-	name=${file##*/}
-	name=${name%.sh}
-	wanted "$name" || continue
-	limit=$(limit_of "$file" "$own")
-	log=$logs/$name.log
-	start=$(date +%s)
-	run_one "$file" "$limit" "$log"
-	tally "$name" "$?" "$limit" "$log"
-	report "$name" "$start" "$log"
-done
+# start NAME FILE SECONDS: when there is a place for it.
+start()
+{
+	[ "$free" -gt 0 ] || await
+	stopped=''
+	trap 'stopped=yes' HUP INT TERM
+	exec 3>"$tmp/ended"
+	(exec 4<&-; run_one "$@") &
+	running="$running $!=$1"
+	trap 'stop_running' HUP INT TERM
+	[ -z "$stopped" ] || stop_running
+	free=$((free - 1))
+	exec 3>&-
+}
+
+# await: until a test has ended. A shell that ended without a word was killed.
+await()
+{
+	if read -r name status begun seconds <&4; then
+		log=$logs/$name.log
+		tally "$name" "$status" "$seconds" "$log"
+		report "$name" "$begun" "$log"
+		forget "$name"
+		return
+	fi
+	for one in $running; do
+		name=${one#*=}
+		tally "$name" unknown 0 "$logs/$name.log"
+		report "$name" "$(date +%s)" "$logs/$name.log"
+		forget "$name"
+	done
+}
+
+forget()
+{
+	left=''
+	for one in $running; do
+		[ "${one#*=}" = "$1" ] || left="$left $one"
+	done
+	running=$left
+	free=$((free + 1))
+}
+
+alone()
+{
+	case " ${ALONE:-} " in
+	*" $1 "*) return 0 ;;
+	esac
+	return 1
+}
+
+# run_those yes|no TEST…: those that run alone, or the others.
+run_those()
+{
+	those=$1
+	shift
+	for test; do
+		file=${test%=*}
+		own=''
+		[ "$file" = "$test" ] || own=${test##*=}
+		name=${file##*/}
+		name=${name%.sh}
+		wanted "$name" || continue
+		it=no
+		! alone "$name" || it=yes
+		[ "$it" = "$those" ] || continue
+		start "$name" "$file" "$(limit_of "$file" "$own")"
+	done
+	while [ -n "$running" ]; do
+		await
+	done
+}
+
+run_those no "$@"
+free=1
+run_those yes "$@"
 
 if [ -s "$skips" ]; then
 	printf '\nSkipped:\n'
