@@ -214,9 +214,9 @@ void info_say(const char *kind, cJSON *value);
 void info_say_error(const char *call);
 /* In a child, first thing: the environment as the options have it. */
 void info_child_setup(const struct info_opts *opts);
-/* In a child: an engine as the options say, or NULL with "@error" said. */
-transfer_engine_t info_child_engine(const struct info_opts *opts,
-				    const char *metadata);
+/* In a child: an engine as the options say, which publishes nowhere, or NULL
+ * with "@error" said. */
+transfer_engine_t info_child_engine(const struct info_opts *opts);
 /* What a child of that kind does; its exit status. */
 int info_child_main(const struct info_opts *opts);
 

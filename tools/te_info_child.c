@@ -218,17 +218,13 @@ void info_child_setup(const struct info_opts *opts)
 		setenv("MOONRAIL_PROVIDER", opts->provider, 1);
 }
 
-transfer_engine_t info_child_engine(const struct info_opts *opts,
-				    const char *metadata)
+transfer_engine_t info_child_engine(const struct info_opts *opts)
 {
 	bool automatic = !strcmp(opts->protocol, "auto");
-	bool p2p = !strcmp(metadata, "P2PHANDSHAKE");
 	transfer_engine_t engine;
-	char name[64];
 
-	snprintf(name, sizeof(name), "te_info-%ld", (long)getpid());
-	engine = createTransferEngine(metadata, p2p ? "127.0.0.1" : name, "",
-				      0, automatic);
+	engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "", 0,
+				      automatic);
 	if (!engine) {
 		info_say_error("createTransferEngine");
 		return NULL;

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/tei_meta.h"
 #include "tools/te_info.h"
+#include "util/settings.h"
 
 #define ENGINE_TEXT (1u << 18)
 
@@ -92,15 +94,43 @@ static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
 	return 0;
 }
 
+/*
+ * Whether the metadata server takes us: its store is opened, for reading. The
+ * engine itself has none, since one that publishes makes folders there, which
+ * stay behind, and are open to all where we have no credentials.
+ */
+static int engine_metadata(const struct info_opts *opts)
+{
+	static struct tei_settings settings;
+	struct tei_meta_store *store;
+	struct tei_err err;
+	cJSON *e;
+
+	if (!tei_settings_load(&settings, &err) &&
+	    !tei_meta_store_open(opts->metadata_server, &settings, &store,
+				 &err)) {
+		tei_meta_store_close(store);
+		return 0;
+	}
+	e = cJSON_CreateObject();
+	info_text(e, "call", "metadata");
+	info_num(e, "code", err.code);
+	info_text(e, "text", "%s", err.text);
+	info_text(e, "hint", "%s", err.hint);
+	info_say("error", e);
+	return -1;
+}
+
 int info_engine_child(const struct info_opts *opts)
 {
 	char *buf = malloc(ENGINE_TEXT), address[128];
-	transfer_engine_t engine;
+	transfer_engine_t engine = NULL;
 	cJSON *o;
 
 	info_fabric_say(opts);
 	dl_iterate_phdr(engine_library, NULL);
-	engine = buf ? info_child_engine(opts, opts->metadata_server) : NULL;
+	if (buf && !engine_metadata(opts))
+		engine = info_child_engine(opts);
 	if (!engine) {
 		free(buf);
 		return 1;

@@ -32,7 +32,7 @@ static char *probe_map(size_t len)
 static transfer_engine_t probe_open(const struct info_opts *opts, size_t len,
 				    int remote, char **mem)
 {
-	transfer_engine_t engine = info_child_engine(opts, "P2PHANDSHAKE");
+	transfer_engine_t engine = info_child_engine(opts);
 
 	if (!engine)
 		return NULL;

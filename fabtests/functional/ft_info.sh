@@ -548,6 +548,17 @@ secret_owner()
 	wait "$keeper" 2>/dev/null
 }
 
+# zk_nodes: what the server counts.
+zk_nodes()
+{
+	"$python" -IS -c 'import socket
+s = socket.create_connection(("127.0.0.1", 2181), 5)
+s.send(b"srvr")
+t = b""
+while b := s.recv(4096): t += b
+print(t.split(b"Node count: ")[1].split()[0].decode())'
+}
+
 case_zookeeper_here()
 {
 	ip link set lo up
@@ -566,6 +577,7 @@ s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
 		fi
 		sleep 0.2
 	done
+	nodes=$(zk_nodes)
 	run 1 'one ZooKeeper server of two answers' --check --json --no_probe \
 		--metadata_server=zookeeper://127.0.0.1:2181,127.0.0.1:2182
 	holds 'which is a warning' \
@@ -573,6 +585,8 @@ s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
 	run 2 'a segment that is not there' --segment=nobody --json \
 		--metadata_server=zookeeper://127.0.0.1:2181
 	holds 'is told' 'F("segment", "bad", "nobody")'
+	[ -n "$nodes" ] && [ "$(zk_nodes)" = "$nodes" ]
+	ok $? 'a look leaves no node behind'
 	secret_owner zookeeper://127.0.0.1:2181
 	kill "$pid"
 }
