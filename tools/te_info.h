@@ -227,6 +227,10 @@ int info_target_child(const struct info_opts *opts);
 int info_initiator_child(const struct info_opts *opts);
 int info_pair_child(const struct info_opts *opts);
 
+/* Whether a library is libfabric: libfabric.so…, or libfabric-HASH.so… as a
+ * Python wheel has it that bundles its own. */
+bool info_is_libfabric(const char *path);
+
 /* --- what is looked at --------------------------------------------------- */
 void info_look_net(struct info *info);
 void info_look_rails(struct info *info);

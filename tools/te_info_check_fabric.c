@@ -99,9 +99,7 @@ struct fabric_copies {
 
 static void fabric_copy(struct fabric_copies *c, const char *path)
 {
-	const char *base = strrchr(path, '/');
-
-	if (strncmp(base ? base + 1 : path, "libfabric.so", 12))
+	if (!info_is_libfabric(path))
 		return;
 	for (size_t i = 0; i < c->n; i++)
 		if (!strcmp(c->paths[i], path))

@@ -77,6 +77,18 @@ static void engine_matrix(transfer_engine_t engine, char *buf)
 	cJSON_Delete(links);
 }
 
+bool info_is_libfabric(const char *path)
+{
+	const char *base = strrchr(path, '/');
+
+	base = base ? base + 1 : path;
+	if (strncmp(base, "libfabric", 9))
+		return false;
+	base += 9;
+	return !strncmp(base, ".so", 3) ||
+	       (*base == '-' && strstr(base, ".so"));
+}
+
 static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
 {
 	const char *base = strrchr(lib->dlpi_name, '/');
@@ -85,7 +97,7 @@ static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
 	(void)size;
 	(void)arg;
 	base = base ? base + 1 : lib->dlpi_name;
-	if (strncmp(base, "libfabric.so", 12) &&
+	if (!info_is_libfabric(lib->dlpi_name) &&
 	    strncmp(base, "libmoonrail.so", 14))
 		return 0;
 	o = cJSON_CreateObject();

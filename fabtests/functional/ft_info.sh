@@ -307,18 +307,30 @@ case_libraries()
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	lib=$(ldd "$info" | sed -n 's/.*libfabric\.so[^ ]* => \([^ ]*\).*/\1/p')
-	cp -L "$lib" "$tmp/libfabric.so.1"
-	"$python" -IS -c 'import ctypes, sys
+	# the second as a Python wheel names what it bundles
+	wheel=$tmp/libfabric-1a2b3c4d.so.1
+	for copy in "$tmp/libfabric.so.1" "$wheel"; do
+		cp -L "$lib" "$copy"
+		"$python" -IS -c 'import ctypes, sys
 for p in sys.argv[1:]: ctypes.CDLL(p)
 print("ready", flush=True)
-sys.stdin.read()' "$lib" "$tmp/libfabric.so.1" <"$tmp/pipe" >"$tmp/ready" &
-	pid=$!
-	exec 8>"$tmp/pipe"
-	until [ -s "$tmp/ready" ]; do sleep 0.1; done
-	run 2 'two libfabrics in one process' --check --json --no_probe \
-		--pid="$pid"
-	exec 8>&-
-	holds 'are bad' 'F("libraries", "bad")'
+sys.stdin.read()' "$lib" "$copy" <"$tmp/pipe" >"$tmp/ready" &
+		pid=$!
+		exec 8>"$tmp/pipe"
+		until [ -s "$tmp/ready" ]; do sleep 0.1; done
+		run 2 "a process with ${copy##*/} too" --check --json \
+			--no_probe --pid="$pid"
+		exec 8>&-
+		wait "$pid"
+		rm "$tmp/ready"
+		holds 'two libfabrics in one process are bad' \
+			'F("libraries", "bad") and "'"$copy"'" in F("libraries")[0]["what"]'
+	done
+	ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0 \
+		LD_PRELOAD="$wheel" "$info" --check --json --no_probe \
+		>"$tmp/out" 2>/dev/null
+	holds 'that name is known in an engine of its own' \
+		'any("'"$wheel"'" in f["what"] for f in F("libraries", "ok"))'
 	run 0 'one is not' --check --json --no_probe
 	holds 'it is named' 'F("libraries", "ok")'
 	FI_AV_REMOVE_CLEANUP=1 "$info" --check --json --no_probe \
