@@ -226,6 +226,9 @@ void info_fabric_say(const struct info_opts *opts);
 int info_target_child(const struct info_opts *opts);
 int info_initiator_child(const struct info_opts *opts);
 int info_pair_child(const struct info_opts *opts);
+/* What it reads of; NULL where there is nothing that a rail can read. */
+struct tei_meta_desc;
+const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d);
 
 /* Whether a library is libfabric: libfabric.so…, or libfabric-HASH.so… as a
  * Python wheel has it that bundles its own. */

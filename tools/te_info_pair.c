@@ -228,10 +228,19 @@ static int pair_read(struct pair *p, fi_addr_t to, uint64_t addr, uint64_t key,
 	}
 }
 
+/* The first buffer that a NIC has a key for: GPU memory has none. Or NULL. */
+const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d)
+{
+	for (uint32_t i = 0; i < d->buffer_count; i++)
+		if (strncmp(d->buffers[i].location, "cuda:", 5))
+			return &d->buffers[i];
+	return NULL;
+}
+
 static int pair_measure(struct pair *p, const struct tei_meta_desc *d,
 			uint32_t remote, cJSON *o)
 {
-	const struct tei_meta_buffer *b = &d->buffers[0];
+	const struct tei_meta_buffer *b = info_pair_buffer(d);
 	bool virt = p->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR;
 	size_t len = b->length < PAIR_BYTES ? b->length : PAIR_BYTES;
 	uint64_t start = tei_now_ns(), best = UINT64_MAX, took;
@@ -291,6 +300,8 @@ static const char *pair_unfit(const struct pair *p,
 			      const struct tei_meta_rail *r,
 			      const struct tei_meta_desc *d, uint32_t i)
 {
+	const struct tei_meta_buffer *b = info_pair_buffer(d);
+
 	if (r->address.len < INFO_ADDR_PREFIX + pair_addr_len(p->info))
 		return "it publishes no address";
 	if (r->address.format != p->info->addr_format)
@@ -302,7 +313,7 @@ static const char *pair_unfit(const struct pair *p,
 			  r->address.bytes + INFO_ADDR_PREFIX) !=
 	    pair_loopback(p->info->addr_format, p->info->src_addr))
 		return "one of the two is loopback";
-	if (d->buffers[0].raw && d->buffers[0].raw[i].len)
+	if (b->raw && b->raw[i].len)
 		return "its keys are too long to try";
 	return NULL;
 }
@@ -371,7 +382,7 @@ int info_pair_child(const struct info_opts *opts)
 		ret = pair_domain(&p);
 	if (ret)
 		printf("%s: %s: %s\n", opts->rail, p.what, fi_strerror(-ret));
-	for (i = 0; i < desc->rail_count && !ret && desc->buffer_count; i++)
+	for (i = 0; i < desc->rail_count && !ret && info_pair_buffer(desc); i++)
 		pair_remote(&p, desc, i);
 	pair_close(&p);
 	tei_meta_desc_unref(desc);

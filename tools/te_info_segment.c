@@ -246,6 +246,11 @@ static void segment_rails(struct info *info, const struct tei_meta_desc *d,
 			    info->opts.segment);
 		return;
 	}
+	if (!info_pair_buffer(d)) {
+		info_unseen(info, "segment_rail", "%s has published GPU memory only, which no rail reads on its own",
+			    info->opts.segment);
+		return;
+	}
 	for (i = 0; i < info->n_rails; i++)
 		if (strcmp(info->rails[i].transport, "local"))
 			segment_from(info, &info->rails[i], pairs);

@@ -603,6 +603,63 @@ s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
 	kill "$pid"
 }
 
+# gpu_target KIND: serves GPU memory of a driver that stands in for one, and,
+# with KIND mixed, host memory above it. Its name to $tmp/pipe; lives a minute.
+gpu_target()
+{
+	LD_LIBRARY_PATH=$BUILD/test:$LD_LIBRARY_PATH \
+		"$python" -IS - "$1" >"$tmp/pipe" 2>"$tmp/target.err" <<-'PYTHON' &
+	import ctypes as c, os, sys, time
+	assert not c.CDLL("libcuda.so.1").cuInit(0)
+	t = c.CDLL("libmoonrail.so.0")
+	t.createTransferEngine.restype = c.c_void_p
+	e = c.c_void_p(t.createTransferEngine(b"P2PHANDSHAKE", b"127.0.0.1", b"", 0, 1))
+	host = c.create_string_buffer(1 << 20)
+	assert sys.argv[1] != "mixed" or not t.registerLocalMemory(
+	    e, host, c.c_size_t(1 << 20), b"*", 1)
+	m = c.create_string_buffer(4096)
+	assert not t.te_alloc(e, c.c_size_t(1 << 20), b"cuda:0", 0, m, c.c_size_t(16))
+	name = c.create_string_buffer(128)
+	assert not t.getLocalIpAndPort(e, name, c.c_size_t(128))
+	os.write(1, name.value + b"\n")
+	os.close(1)
+	time.sleep(60)
+	PYTHON
+	pid=$!
+	name=$(head -n 1 "$tmp/pipe")
+}
+
+case_gpu()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	[ -e "$BUILD/test/libcuda.so.1" ] || {
+		echo 'skip - a segment of GPU memory: no driver that stands in'
+		return
+	}
+	[ "${SANITIZE:-no}" = no ] || {
+		echo 'skip - a segment of GPU memory: python can not load a library with sanitizers'
+		return
+	}
+	for kind in alone mixed; do
+		gpu_target "$kind"
+		[ -n "$name" ] || {
+			sed 's/^/# /' "$tmp/target.err"
+			ok 1 "a target with GPU memory, $kind"
+			return
+		}
+		run 0 "GPU memory, $kind, is fine" --segment="$name" --json
+		kill -9 "$pid"
+		wait "$pid" 2>/dev/null
+		holds 'it is the first' \
+			'r["segment"]["buffers"][0]["location"] == "cuda:0"'
+		[ "$kind" = mixed ] || holds 'no rail reads it' \
+			'not r["segment"]["pairs"] and any("GPU memory only" in u["reason"] for u in r["not_looked_at"])'
+	done
+	holds 'host memory beside it is read' \
+		'len(r["segment"]["buffers"]) == 2 and F("segment_rail", "ok", "a0") and all(p["answers"] for p in r["segment"]["pairs"])'
+}
+
 case_topology()
 {
 	for xml in "$SRC"/topo/testdata/*.xml; do
@@ -682,7 +739,7 @@ case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
 	together loopback subnet down ethtool
-	together empty limits libraries many root
+	together empty limits libraries many root gpu
 	together segment sys watch zookeeper zookeeper_here
 else
 	echo "skip - te_info among interfaces: no network namespaces: $why"
