@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "tools/te_info.h"
 
@@ -33,22 +34,74 @@ static cJSON *net_find(const struct info *info, const char *name)
 
 /* --- interfaces that are no rail ----------------------------------------- */
 
+/* 169.254/16 or fe80::/10: no rail has such an address. */
+static bool net_link_local(const struct info_net *n)
+{
+	if (n->family == AF_INET)
+		return n->bytes[0] == 169 && n->bytes[1] == 254;
+	return n->bytes[0] == 0xfe && (n->bytes[1] & 0xc0) == 0x80;
+}
+
+/* Whether an interface has an address that a rail could have. */
+static bool net_addressed(const struct info *info, const char *name)
+{
+	const struct info_net *n;
+
+	for (n = info->nets; n < info->nets + info->n_nets; n++)
+		if (!strcmp(n->name, name) && n->family && !net_link_local(n))
+			return true;
+	return false;
+}
+
+/*
+ * Whether what an interface without an address can carry is used all the same:
+ * by a rail of its RDMA device, or by a bond, bridge or VLAN above it.
+ */
+static bool net_in_use(const struct info *info, const char *name)
+{
+	const cJSON *o, *list = cJSON_GetObjectItemCaseSensitive(info->doc,
+								 "interfaces");
+
+	for (size_t i = 0; i < info->n_rails; i++)
+		if (!strcmp(info->rails[i].device, name) ||
+		    info_exists(info, "/sys/class/net/%s/device/infiniband/%s",
+				name, info->rails[i].device))
+			return true;
+	cJSON_ArrayForEach(o, list)
+		if (info_exists(info, "/sys/class/net/%s/upper_%s", name,
+				info_get(o, "name")))
+			return true;
+	return false;
+}
+
+static void net_unaddressed(struct info *info, const char *name)
+{
+	cJSON *f = info_find(info, INFO_NOTE, "link", name);
+
+	info_what(f, "the interface is up but has no address, so it is no rail");
+	info_why(f, "what it could carry goes over the other rails");
+	info_cure(f, "ip addr add ADDRESS/PREFIX dev %s, in a subnet of its own",
+		  name);
+}
+
 static void net_idle(struct info *info, const cJSON *o)
 {
 	const char *name = info_get(o, "name"), *kind = info_get(o, "kind");
-	bool addressed = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(
-				 o, "addresses")) > 0;
+	bool addressed = net_addressed(info, name), nic = !strcmp(kind, "nic");
 	bool up = net_is(o, "up"), carrier = net_is(o, "running");
 	cJSON *f;
 
 	if (!strcmp(kind, "loopback") || !strcmp(kind, "bridge") ||
 	    !strcmp(kind, "tun"))
 		return;
-	if (up && carrier)
-		return;
 	/* a spare virtual one is nobody's loss */
-	if (!addressed && strcmp(kind, "nic"))
+	if (!addressed && !nic)
 		return;
+	if (up && carrier) {
+		if (!addressed && !net_in_use(info, name))
+			net_unaddressed(info, name);
+		return;
+	}
 	f = info_find(info, addressed ? INFO_WARN : INFO_NOTE, "link", name);
 	info_what(f, "%s, so it is no rail",
 		  !up ? "the interface is down" : "there is no carrier");

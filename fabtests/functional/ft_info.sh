@@ -364,6 +364,10 @@ case_root()
 	echo '32768 32800' >"$r/proc/sys/net/ipv4/ip_local_port_range"
 	printf 'HugePages_Total:  12\nHugePages_Free: 4\nHugepagesize: 2048 kB\n' \
 		>"$r/proc/meminfo"
+	# a NIC, and with nothing but a link-local address
+	veth a1 169.254.3.1/16
+	mkdir -p "$r/sys/class/net/a1/device"
+	echo 'DRIVER=none' >"$r/sys/class/net/a1/device/uevent"
 	run 1 'another machine by its files' --check --json --no_probe --root="$r"
 	holds 'clock, cgroup, ptrace' \
 		'F("clock", "warn") and F("cgroup", "warn") and F("ptrace", "warn")'
@@ -372,10 +376,14 @@ case_root()
 	holds 'socket buffers, backlog, ports' \
 		'F("socket_buffers", "warn", "tcp_rmem") and F("socket_buffers", "ok", "tcp_wmem") and F("socket_buffers", "warn", "rmem_max") and F("backlog", "warn") and F("ports", "warn")'
 	holds 'huge pages' 'F("huge_pages", "ok")'
+	holds 'a NIC without an address is a note' \
+		'any("ip addr add" in f["cure"] for f in F("link", "note", "a1")) and not F("link", None, "a0") and not F("link", None, "pa1")'
+	mkdir "$r/sys/class/net/a1/upper_a0"
 	echo tsc >"$clock/current_clocksource"
 	echo 'iommu=pt' >"$r/proc/cmdline"
 	run 1 'the same, cured in part' --check --json --no_probe --root="$r"
 	holds 'is fine there' 'F("clock", "ok") and F("iommu", "ok")'
+	holds 'so is a NIC below another interface' 'not F("link", None, "a1")'
 	head -c 100000 /dev/urandom >"$r/proc/meminfo"
 	head -c 10000 /dev/urandom >"$r/proc/self/cgroup"
 	head -c 10000 /dev/urandom >"$clock/current_clocksource"
