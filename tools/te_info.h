@@ -212,6 +212,9 @@ int info_child_start(struct info *info, struct ft_proc *proc,
 void info_say(const char *kind, cJSON *value);
 /* In a child: the engine's last error as "@error". */
 void info_say_error(const char *call);
+/* As that, of what is linked into this program. */
+struct tei_err;
+void info_say_err(const char *call, const struct tei_err *err);
 /* In a child, first thing: the environment as the options have it. */
 void info_child_setup(const struct info_opts *opts);
 /* In a child: an engine as the options say, which publishes nowhere, or NULL

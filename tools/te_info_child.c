@@ -9,6 +9,7 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_proc.h"
 #include "tools/te_info.h"
+#include "util/err.h"
 
 #define CHILD_ARGS 24
 
@@ -204,6 +205,17 @@ void info_say_error(const char *call)
 	info_text(e, "hint", "%s", err.hint);
 	info_text(e, "provider", "%s", err.provider);
 	info_text(e, "rail", "%s", err.rail);
+	info_say("error", e);
+}
+
+void info_say_err(const char *call, const struct tei_err *err)
+{
+	cJSON *e = cJSON_CreateObject();
+
+	info_text(e, "call", "%s", call);
+	info_num(e, "code", err->code);
+	info_text(e, "text", "%s", *err->text ? err->text : "no reason given");
+	info_text(e, "hint", "%s", err->hint);
 	info_say("error", e);
 }
 

@@ -116,7 +116,6 @@ static int engine_metadata(const struct info_opts *opts)
 	static struct tei_settings settings;
 	struct tei_meta_store *store;
 	struct tei_err err;
-	cJSON *e;
 
 	if (!tei_settings_load(&settings, &err) &&
 	    !tei_meta_store_open(opts->metadata_server, &settings, &store,
@@ -124,12 +123,7 @@ static int engine_metadata(const struct info_opts *opts)
 		tei_meta_store_close(store);
 		return 0;
 	}
-	e = cJSON_CreateObject();
-	info_text(e, "call", "metadata");
-	info_num(e, "code", err.code);
-	info_text(e, "text", "%s", err.text);
-	info_text(e, "hint", "%s", err.hint);
-	info_say("error", e);
+	info_say_err("metadata", &err);
 	return -1;
 }
 

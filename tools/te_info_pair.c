@@ -352,16 +352,34 @@ static struct tei_meta_desc *pair_fetch(const struct info_opts *opts,
 {
 	static struct tei_settings settings;
 	struct tei_meta_desc *desc = NULL;
+	struct tei_err err;
+	int ret;
 
-	if (tei_settings_load(&settings, NULL) ||
-	    tei_meta_store_open(opts->metadata_server, &settings, store, NULL))
+	ret = tei_settings_load(&settings, &err);
+	if (!ret)
+		ret = tei_meta_store_open(opts->metadata_server, &settings,
+					  store, &err);
+	if (ret) {
+		info_say_err("metadata", &err);
 		return NULL;
+	}
 	if (!tei_meta_store_fetch(*store, opts->remote,
 				  tei_now_ns() + 5 * TEI_NS_PER_SEC, &desc,
-				  NULL))
+				  &err))
 		return desc;
+	info_say_err("metadata", &err);
 	tei_meta_store_close(*store);
 	return NULL;
+}
+
+/* As "@error", the call of libfabric's that failed. */
+static void pair_say(const struct pair *p, int ret)
+{
+	struct tei_err err = { .code = ret };
+
+	snprintf(err.text, sizeof(err.text), "%s: %s", p->what,
+		 fi_strerror(-ret));
+	info_say_err(p->what, &err);
 }
 
 int info_pair_child(const struct info_opts *opts)
@@ -381,7 +399,7 @@ int info_pair_child(const struct info_opts *opts)
 	if (!ret)
 		ret = pair_domain(&p);
 	if (ret)
-		printf("%s: %s: %s\n", opts->rail, p.what, fi_strerror(-ret));
+		pair_say(&p, ret);
 	for (i = 0; i < desc->rail_count && !ret && info_pair_buffer(desc); i++)
 		pair_remote(&p, desc, i);
 	pair_close(&p);

@@ -147,16 +147,26 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 
 /* --- its rails ----------------------------------------------------------- */
 
+/* What a child tells: its pairs, or why it has none. */
+struct segment_told {
+	cJSON *pairs;
+	char error[160];		/* "": none */
+};
+
 static void segment_pair_line(struct info *info, const char *kind,
 			      cJSON *value, void *arg)
 {
+	struct segment_told *told = arg;
 	cJSON *copy;
 
 	(void)info;
+	if (!strcmp(kind, "error"))
+		snprintf(told->error, sizeof(told->error), "%s",
+			 info_get(value, "text"));
 	if (strcmp(kind, "pair"))
 		return;
 	copy = cJSON_Duplicate(value, 1);
-	if (copy && !cJSON_AddItemToArray(arg, copy))
+	if (copy && !cJSON_AddItemToArray(told->pairs, copy))
 		cJSON_Delete(copy);
 }
 
@@ -167,6 +177,8 @@ static void segment_from(struct info *info, const struct info_rail *r,
 	char rail[96], provider[96], protocol[32], device[96], remote[600];
 	const char *extra[] = { rail, provider, protocol, device, remote,
 				NULL };
+	struct segment_told told = { .pairs = pairs };
+	int before = cJSON_GetArraySize(pairs);
 	char why[160];
 
 	snprintf(rail, sizeof(rail), "--rail=%s", r->name);
@@ -176,13 +188,16 @@ static void segment_from(struct info *info, const struct info_rail *r,
 		 *r->host ? r->host : r->name);
 	snprintf(remote, sizeof(remote), "--remote=%s", info->opts.segment);
 	if (!info_child_run(info, "pair", extra, SEGMENT_PAIR_MS,
-			    segment_pair_line, pairs, log, why, sizeof(why)))
-		return;
+			    segment_pair_line, &told, log, why, sizeof(why))) {
+		if (cJSON_GetArraySize(pairs) > before && !*told.error)
+			return;
+		snprintf(why, sizeof(why), "it ended without a reason");
+	}
 	o = info_object(pairs, NULL);
 	info_text(o, "local", "%s", r->name);
 	info_text(o, "remote", "*");
 	info_bool(o, "answers", false);
-	info_text(o, "error", "%s", why);
+	info_text(o, "error", "%s", *told.error ? told.error : why);
 }
 
 /* Whether some local rail reaches that device; error: a reason why not. */
@@ -193,7 +208,8 @@ static bool segment_reached(const cJSON *pairs, const char *device,
 
 	*error = "no local rail of its kind";
 	cJSON_ArrayForEach(p, pairs) {
-		if (strcmp(info_get(p, "remote"), device))
+		if (strcmp(info_get(p, "remote"), device) &&
+		    strcmp(info_get(p, "remote"), "*"))
 			continue;
 		if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(p,
 								  "answers")))

@@ -436,6 +436,31 @@ case_many()
 	is_xml 'which is one'
 }
 
+# door SEGMENT N: at port 17100, leads to it for N connections; then it is shut.
+door()
+{
+	"$python" -IS - "$1" "$2" >"$tmp/pipe" <<-'PYTHON' &
+	import os, select, socket, sys
+	host, port = sys.argv[1].rsplit(":", 1)
+	s = socket.create_server(("127.0.0.1", 17100))
+	os.write(1, b"open\n")
+	os.close(1)
+	for n in range(int(sys.argv[2]), 0, -1):
+	    a = s.accept()[0]
+	    n > 1 or s.close()
+	    b = socket.create_connection((host, int(port)))
+	    other, data = {a: b, b: a}, True
+	    while data:
+	        for c in select.select([a, b], [], [])[0]:
+	            data = c.recv(65536)
+	            if not data: break
+	            other[c].sendall(data)
+	    a.close()
+	    b.close()
+	PYTHON
+	[ "$(head -n 1 "$tmp/pipe")" = open ]
+}
+
 case_segment()
 {
 	ip link set lo up
@@ -458,6 +483,13 @@ case_segment()
 		'r["segment"]["owner"]["answers"] and r["segment"]["owner"]["incarnation"] == r["segment"]["incarnation"]'
 	holds 'each pair of rails answers' \
 		'len(r["segment"]["pairs"]) == 4 and all(p["answers"] and p["latency_us"] > 0 for p in r["segment"]["pairs"])'
+	door "$name" 2
+	run 2 'a process that is gone during the look' \
+		--segment=127.0.0.1:17100 --json
+	holds 'each rail tells that it could not be tried, and why' \
+		'[(p["remote"], p["answers"]) for p in r["segment"]["pairs"]] == [("*", False)] * 2 and all("17100" in p["error"] for p in r["segment"]["pairs"])'
+	holds 'and so do the findings' \
+		'len(F("segment_rail", "warn")) == 2 and all("17100" in f["what"] for f in F("segment_rail", "warn"))'
 	ip link set pa1 down
 	ip addr del 10.7.0.1/24 dev a1
 	run 1 'one of its rails is gone' --segment="$name" --json
