@@ -148,27 +148,36 @@ static void net_speed(struct info *info, const char *name, const cJSON *o)
 static void net_offloads(struct info *info, const char *name, const cJSON *o)
 {
 	const cJSON *off = cJSON_GetObjectItemCaseSensitive(o, "offloads");
-	static const char *const names[] = { "tx_checksum", "scatter_gather",
-					     "tso", "gso", "gro" };
+	/* software interfaces leave those that receive to the one below */
+	static const struct {
+		const char *name;
+		bool nic_only;
+	} rows[] = {
+		{ "tx_checksum", false },
+		{ "scatter_gather", false },
+		{ "tso", false },
+		{ "gso", false },
+		{ "gro", true },
+		{ "rx_checksum", true },
+	};
 	bool nic = !strcmp(info_get(o, "kind"), "nic");
 	char missing[128] = "";
 	size_t used = 0;
 	cJSON *f;
 
-	for (size_t i = 0; off && i < sizeof(names) / sizeof(*names); i++)
-		/* software interfaces leave that to the real one below */
-		if (net_is_false(off, names[i]) &&
-		    (nic || strcmp(names[i], "gro")))
+	for (size_t i = 0; off && i < sizeof(rows) / sizeof(*rows); i++)
+		if (net_is_false(off, rows[i].name) &&
+		    (nic || !rows[i].nic_only))
 			used += (size_t)snprintf(missing + used,
 						 sizeof(missing) - used,
 						 "%s%s", used ? ", " : "",
-						 names[i]);
+						 rows[i].name);
 	if (!used)
 		return;
 	f = info_find(info, nic ? INFO_WARN : INFO_NOTE, "offloads", name);
 	info_what(f, "switched off or not there: %s", missing);
 	info_why(f, "the CPU cuts and sums every packet of a tcp rail itself");
-	info_cure(f, "ethtool -K %s tx on sg on tso on gso on gro on", name);
+	info_cure(f, "ethtool -K %s rx on tx on sg on tso on gso on gro on", name);
 }
 
 static void net_rings(struct info *info, const char *name, const cJSON *o)

@@ -252,6 +252,18 @@ case_ethtool()
 		'"tx_checksum, tso, gso" in F("offloads", "note", "a0")[0]["what"]'
 	holds 'its rate is as the driver says' \
 		'[i["speed_bps"] for i in r["interfaces"] if i["name"] == "a0"] == [1e10]'
+	ethtool -K a0 tx on rx off >"$tmp/ethtool" 2>&1
+	ok $? 'and checksums of what comes in'
+	run 0 'a veth leaves those to its other end' --check --json --no_probe
+	holds 'which is not told' \
+		'not any("rx_checksum" in f["what"] for f in F("offloads"))'
+	# files in which it is a NIC
+	mkdir -p "$tmp/root/proc" "$tmp/root/sys/class/net/a0/device"
+	echo 'DRIVER=none' >"$tmp/root/sys/class/net/a0/device/uevent"
+	run 1 'a NIC that does not check them' --check --json --no_probe \
+		--root="$tmp/root"
+	holds 'is a warning' \
+		'any("rx_checksum" in f["what"] and " rx on" in f["cure"] for f in F("offloads", "warn", "a0"))'
 	why=$(ls /dev/net/tun 2>&1) || {
 		echo "skip - te_info at a slow link: $why"
 		return
