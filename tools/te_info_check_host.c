@@ -28,11 +28,25 @@ static double host_meminfo(const char *text, const char *name)
 	return -1;
 }
 
+static void host_few_pages(struct info *info, double total, const char *thp)
+{
+	cJSON *f = info_find(info, INFO_NOTE, "huge_pages", "host");
+
+	if (total > 0)
+		info_what(f, "none of the %.0f huge pages is free; transparent: %s",
+			  total, thp);
+	else
+		info_what(f, "no huge pages are reserved; transparent: %s",
+			  thp);
+	info_why(f, "a NIC's translation of large buffers takes 512 times as many entries with small pages");
+	info_cure(f, "sysctl vm.nr_hugepages=N%s, or echo madvise >/sys/kernel/mm/transparent_hugepage/enabled and madvise(MADV_HUGEPAGE) for the buffers",
+		  total > 0 ? " with a larger N" : "");
+}
+
 static void host_huge_pages(struct info *info)
 {
 	char *text = info_slurp(info, "/proc/meminfo"), thp[128];
 	double total, free_pages, kb;
-	cJSON *f;
 
 	if (!text) {
 		info_unseen(info, "huge_pages", "/proc/meminfo: %s",
@@ -46,16 +60,12 @@ static void host_huge_pages(struct info *info)
 	if (!info_read(info, thp, sizeof(thp),
 		       "/sys/kernel/mm/transparent_hugepage/enabled"))
 		snprintf(thp, sizeof(thp), "unknown");
-	if (total > 0) {
+	if (total > 0 && free_pages > 0)
 		info_fine(info, "huge_pages", "host",
 			  "%.0f huge pages of %.0f MiB, %.0f free; transparent: %s",
 			  total, kb / 1024, free_pages, thp);
-		return;
-	}
-	f = info_find(info, INFO_NOTE, "huge_pages", "host");
-	info_what(f, "no huge pages are reserved; transparent: %s", thp);
-	info_why(f, "a NIC's translation of large buffers takes 512 times as many entries with small pages");
-	info_cure(f, "sysctl vm.nr_hugepages=N, or echo madvise >/sys/kernel/mm/transparent_hugepage/enabled and madvise(MADV_HUGEPAGE) for the buffers");
+	else
+		host_few_pages(info, total, thp);
 }
 
 static void host_clock(struct info *info)

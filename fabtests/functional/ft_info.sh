@@ -391,11 +391,15 @@ case_root()
 	holds 'a NIC without an address is a note' \
 		'any("ip addr add" in f["cure"] for f in F("link", "note", "a1")) and not F("link", None, "a0") and not F("link", None, "pa1")'
 	mkdir "$r/sys/class/net/a1/upper_a0"
+	printf 'HugePages_Total:  12\nHugePages_Free: 0\nHugepagesize: 2048 kB\n' \
+		>"$r/proc/meminfo"
 	echo tsc >"$clock/current_clocksource"
 	echo 'iommu=pt' >"$r/proc/cmdline"
 	run 1 'the same, cured in part' --check --json --no_probe --root="$r"
 	holds 'is fine there' 'F("clock", "ok") and F("iommu", "ok")'
-	holds 'so is a NIC below another interface' 'not F("link", None, "a1")'
+	holds 'huge pages of which none is free are a note' \
+		'any("none of the 12" in f["what"] for f in F("huge_pages", "note"))'
+	holds 'a NIC below another interface is fine' 'not F("link", None, "a1")'
 	head -c 100000 /dev/urandom >"$r/proc/meminfo"
 	head -c 10000 /dev/urandom >"$r/proc/self/cgroup"
 	head -c 10000 /dev/urandom >"$clock/current_clocksource"
