@@ -208,9 +208,10 @@ static void lease_move(struct engine_leasing *l, struct lease_piece *p,
 	lease_try_end(l, lease);
 }
 
-static void lease_moved(struct engine_lease *lease,
+static void lease_moved(struct engine_leasing *l, struct engine_lease *lease,
 			const struct lease_piece *p)
 {
+	lease->waits_ns = l->now;
 	__atomic_store_n(&lease->moved, lease->moved + p->length,
 			 __ATOMIC_RELAXED);
 }
@@ -225,13 +226,20 @@ static void lease_completed(struct engine_leasing *l, struct lease_piece *p)
 		return;
 	}
 	if (lease->read)
-		lease_moved(lease, p);
+		lease_moved(l, lease, p);
 	else if (p->over)
 		lease_fail_code(l, lease, STATUS_FAILED, p->code,
 				tei_err_name(p->code));
 	lease_part(p);
 	lease_enter(l, p, p->over ? LEASE_NONE : LEASE_RETURNING);
 	lease_try_end(l, lease);
+}
+
+/* Something has come of its pieces. */
+static void lease_went_on(struct engine_leasing *l, struct lease_target *target)
+{
+	target->heard_ns = l->now;
+	target->silent = false;
 }
 
 /*
@@ -245,7 +253,7 @@ static void lease_purge(struct engine_leasing *l, struct lease_target *target)
 
 	tei_list_foreach_safe(lease, tmp, &target->queue, struct engine_lease,
 			      queue) {
-		if (l->now - lease->waits_ns < timeout)
+		if (lease->running || l->now - lease->waits_ns < timeout)
 			continue;
 		lease->silent = true;
 		lease_fail_code(l, lease, STATUS_FAILED, TEI_ERR_ENDPOINT,
@@ -262,7 +270,7 @@ void lease_railed(struct engine_leasing *l, struct lease_piece *p)
 	int status;
 
 	if (p->end == TEI_RAIL_END_COMPLETED) {
-		target->heard_ns = l->now;
+		lease_went_on(l, target);
 		lease_completed(l, p);
 		return;
 	}
@@ -300,7 +308,7 @@ static void lease_done(struct engine_leasing *l, struct lease_piece *p,
 	if (!lease)
 		return;
 	if (told && !code)
-		lease_moved(lease, p);
+		lease_moved(l, lease, p);
 	else
 		lease_fail_code(l, lease, told && code == TEI_ERR_TIMED_OUT ?
 				STATUS_TIMEOUT : STATUS_FAILED,
@@ -331,7 +339,7 @@ void lease_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
 	p = &t->piece[m->id % LEASE_PIECES];
 	if (p->state == LEASE_NONE || p->id != m->id)
 		return;			/* said again of one that is over */
-	t->heard_ns = l->now;
+	lease_went_on(l, t);
 	if (m->type == LEASE_DONE)
 		lease_done(l, p, m->code);
 	else if (p->state == LEASE_ASKING)
@@ -380,10 +388,12 @@ void lease_fresh(struct engine_leasing *l, struct engine_lease *lease)
 		lease_try_end(l, lease);
 		return;
 	}
-	if (!t->running && tei_list_empty(&t->queue))
+	if (!t->running && tei_list_empty(&t->queue) && !t->silent)
 		t->heard_ns = l->now;
 	lease->target = t;
 	lease->waits_ns = l->now;
+	if (lease->since_ns && lease->since_ns < l->now)
+		lease->waits_ns = lease->since_ns;
 	lease->queued = true;
 	tei_list_add_tail(&t->queue, &lease->queue);
 }
@@ -416,7 +426,6 @@ static void lease_begin(struct engine_leasing *l, struct lease_target *t,
 	p->length = left < LEASE_PIECE ? (uint32_t)left : LEASE_PIECE;
 	p->unfenced = false;
 	lease->next += p->length;
-	lease->waits_ns = l->now;
 	lease->running++;
 	t->running++;
 	t->used++;
@@ -460,9 +469,11 @@ static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
 	uint64_t heard = p->target->heard_ns;
 	uint64_t fence = l->engine->settings.fence_ms * TEI_NS_PER_MS;
 	bool told = p->state == LEASE_TELLING;
+	uint64_t since = p->state == LEASE_ASKING ? p->lease->waits_ns :
+						    p->since_ns;
 
-	if (heard < p->since_ns)
-		heard = p->since_ns;
+	if (heard < since)
+		heard = since;
 	if (p->state == LEASE_RETURNING) {
 		if (l->now - p->since_ns > 2 * timeout)
 			lease_enter(l, p, LEASE_NONE);
@@ -478,6 +489,7 @@ static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
 	if (p->state == LEASE_MOVING || l->now - heard < timeout)
 		return false;
 	p->lease->silent = true;
+	p->target->silent = true;
 	lease_lose(l, p, told ? STATUS_TIMEOUT : STATUS_FAILED,
 		   TEI_ERR_ENDPOINT, told ?
 		   "the target made no progress for MC_SLICE_TIMEOUT, its copy may be under way" :
@@ -526,7 +538,8 @@ static void lease_look(struct engine_leasing *l, struct lease_target *t)
 		if (p->state != LEASE_NONE)
 			leasing_due(l, p->due_ns);
 	}
-	if (silent)
+	/* all numbers may be taken by what nobody answers */
+	if (silent || l->now - t->heard_ns >= timeout)
 		lease_purge(l, t);
 }
 

@@ -50,7 +50,9 @@
  * is waited for, MOONRAIL_FENCE_MS at most, then the task ends TIMEOUT: its
  * bytes may still land. A target that has gone: FAILED. One that says nothing
  * for MC_SLICE_TIMEOUT, or has no slot for so long: FAILED, TIMEOUT where a
- * piece was told GO. A GPU there that ends no copy: TIMEOUT.
+ * piece was told GO. A GPU there that ends no copy: TIMEOUT. For a task that
+ * waits for its turn, or for a slot, that time runs from when it came, or its
+ * last piece was over, or any at that target went on, whichever was last.
  *
  * Which thread. One per engine, "tei-lease", for both sides: it alone changes
  * pieces and slots. The others leave word under the lock: messages, ends of
@@ -99,6 +101,7 @@ struct engine_lease {
 	uint64_t base, extent;		/* of the whole task, at the target */
 	bool read;
 	bool held;			/* local is, by tei_rail_mr_hold */
+	uint64_t since_ns;		/* it waits; 0: as it comes */
 	engine_lease_done_fn done;
 
 	/* leasing->lock */
@@ -112,7 +115,8 @@ struct engine_lease {
 	struct lease_target *target;
 	struct tei_list queue;		/* of its target: pieces to begin */
 	uint64_t next;			/* bytes given to pieces */
-	uint64_t waits_ns;		/* since it came, or its last piece */
+	uint64_t waits_ns;		/* since it came, or a piece of it was
+					   over last */
 	uint64_t stop_ns;		/* since when none are begun, or 0 */
 	uint32_t running;		/* pieces */
 	bool queued;

@@ -54,7 +54,9 @@ struct lease_target {
 	struct tei_rail_peer *peer;	/* one reference */
 	uint32_t prefer;		/* of tei_rail_send */
 	uint64_t next_id;
-	uint64_t heard_ns;		/* last time a piece went on */
+	uint64_t heard_ns;		/* last time a piece went on, or one
+					   came while there was none */
+	bool silent;			/* MC_SLICE_TIMEOUT has ended one since */
 	uint32_t running;		/* pieces of tasks */
 	uint32_t used;			/* numbers that are not free */
 	struct tei_list queue;		/* engine_lease.queue */

@@ -39,6 +39,12 @@ static transfer_engine_t lease_engine(void)
 	return e;
 }
 
+/* What the user moves to and from the target. */
+static bool lease_source(struct lease_rig *r, void *mem)
+{
+	return !registerLocalMemory(r->user, mem, LEASE_TEST_SIZE, "*", 1);
+}
+
 static bool lease_move(struct lease_rig *r, int op, uint64_t len)
 {
 	struct transfer_request rq = { op, r->host, r->seg, r->gpu, len };
@@ -84,8 +90,7 @@ static struct lease_rig lease_open(const char *timeout)
 	CU_ASSERT_FATAL(!registerLocalMemory(r.target,
 					     (void *)(uintptr_t)r.gpu,
 					     LEASE_TEST_SIZE, "*", 1));
-	CU_ASSERT_FATAL(!registerLocalMemory(r.user, r.host, LEASE_TEST_SIZE,
-					     "*", 1));
+	CU_ASSERT_FATAL(lease_source(&r, r.host));
 	CU_ASSERT_FATAL(!getLocalIpAndPort(r.target, name, sizeof(name)));
 	r.seg = openSegment(r.user, name);
 	seg = openSegment(r.hand, name);
@@ -366,7 +371,112 @@ static void leases_go_on_while_one_floods(void)
 	lease_close(&r);
 }
 
+/* --- time ---------------------------------------------------------------- */
+
+/* From now on the target says nothing. */
+static void lease_silence(const struct lease_rig *r)
+{
+	struct engine_leasing *l = engine_leasing(r->target);
+
+	tei_mutex_lock(&l->lock);
+	l->closing = true;
+	leasing_word(l);
+	tei_mutex_unlock(&l->lock);
+}
+
+/* The user has another engine, with two seconds of MC_SLICE_TIMEOUT. */
+static void lease_hasty(struct lease_rig *r)
+{
+	char name[256];
+
+	destroyTransferEngine(r->user);
+	setenv("MC_SLICE_TIMEOUT", "2", 1);
+	r->user = lease_engine();
+	unsetenv("MC_SLICE_TIMEOUT");
+	CU_ASSERT_FATAL(lease_source(r, r->host));
+	CU_ASSERT_FATAL(!getLocalIpAndPort(r->target, name, sizeof(name)));
+	r->seg = openSegment(r->user, name);
+	CU_ASSERT_FATAL(r->seg > 0);
+	CU_ASSERT_FATAL(lease_move(r, OPCODE_READ, LEASE_TEST_SIZE));
+}
+
+static batch_id_t lease_start(struct lease_rig *r, void *mem, size_t n)
+{
+	struct transfer_request rq[2] = {
+		{ OPCODE_WRITE, mem, r->seg, r->gpu, LEASE_TEST_SIZE },
+		{ OPCODE_WRITE, mem, r->seg, r->gpu, LEASE_TEST_SIZE },
+	};
+	batch_id_t id = allocateBatchID(r->user, n);
+
+	CU_ASSERT_FATAL(!submitTransfer(r->user, id, rq, n));
+	return id;
+}
+
+/* When the last of n has failed; 0: one has not. */
+static uint64_t lease_failed(struct lease_rig *r, batch_id_t id, size_t n)
+{
+	uint64_t end = tei_now_ns() + LEASE_TEST_WAIT;
+	struct transfer_status st;
+	bool failed = true;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		st.status = STATUS_WAITING;
+		while (st.status == STATUS_WAITING && tei_now_ns() < end)
+			getTransferStatus(r->user, id, i, &st);
+		failed &= st.status == STATUS_FAILED;
+	}
+	end = tei_now_ns();
+	freeBatchID(r->user, id);
+	return failed ? end : 0;
+}
+
+/* n fill all places; half a second behind them comes one more. */
+static void lease_behind(struct lease_rig *r, void *mem, size_t n)
+{
+	batch_id_t first = lease_start(r, mem, n), second;
+	uint64_t later = tei_now_ns() + TEI_NS_PER_SEC / 2, ended, last;
+
+	while (tei_now_ns() < later)
+		lease_nap();
+	second = lease_start(r, mem, 1);
+	ended = lease_failed(r, first, n);
+	last = lease_failed(r, second, 1);
+	CU_ASSERT(ended && last);
+	/* what was lost before its turn counts */
+	CU_ASSERT(last - ended < 3 * TEI_NS_PER_SEC / 2);
+}
+
+static void behind_a_silent_target_one_waits_once(void)
+{
+	struct lease_rig r = lease_open("10");
+
+	lease_hasty(&r);
+	lease_silence(&r);
+	lease_behind(&r, r.host, 2);
+	lease_close(&r);
+}
+
+static void from_gpu_memory_too(void)
+{
+	struct lease_rig r = lease_open("10");
+	void *context;
+	uint64_t gpu = cuda_stand_in_memory(&driver, 1, LEASE_TEST_SIZE,
+					    &context);
+
+	lease_hasty(&r);
+	CU_ASSERT_FATAL(gpu && lease_source(&r, (void *)(uintptr_t)gpu));
+	lease_silence(&r);
+	lease_behind(&r, (void *)(uintptr_t)gpu, 2);
+	lease_close(&r);
+	CU_ASSERT(!driver.free(gpu) && !driver.ctx_destroy(context));
+}
+
 const struct tei_test_case lease_cases[] = {
+	{ "behind_a_silent_target_one_waits_once",
+	  behind_a_silent_target_one_waits_once },
+	{ "behind_a_silent_target_one_from_gpu_memory_does_too",
+	  from_gpu_memory_too },
 	{ "slot_without_memory_gets_some_later",
 	  slot_without_memory_gets_some_later },
 	{ "addresses_are_kept_while_somebody_may_be_late",

@@ -248,6 +248,7 @@ static int slot_rail(struct stage_slot *slot)
 	list->whole = slot->stage->remote;
 	list->whole_length = stage_length(slot->stage);
 	list->read = stage_reads(slot->stage);
+	list->since_ns = slot->stage->waits_ns;
 	list->done = slot_railed;
 	return tei_rail_submit(slot->staging->engine->dp, &list, 1);
 }
@@ -296,6 +297,7 @@ static int slot_lease(struct stage_slot *slot)
 	lease->base = stage->remote;
 	lease->extent = stage_length(stage);
 	lease->read = stage_reads(stage);
+	lease->since_ns = stage->waits_ns;
 	lease->done = slot_leased;
 	return engine_lease_start(slot->staging->engine, lease);
 }
@@ -493,7 +495,6 @@ static void stage_give(struct engine_stage *stage, struct stage_slot *slot)
 	slot->length = left < STAGE_PIECE ? left : STAGE_PIECE;
 	stage->next += slot->length;
 	stage->running++;
-	stage->waits_ns = tei_now_ns();
 	tei_list_del(&stage->queue);	/* its turn; to the end if more */
 	stage->queued = slot->length < left;
 	if (stage->queued)

@@ -46,8 +46,9 @@
  *			comes waits for one as long: the GPU may go on
  *	a silent target	as tasks by rail end. Once MC_SLICE_TIMEOUT has ended a
  *			piece, so do those that aim there, have no slot and have
- *			waited for as long; how else a piece ends concerns its
- *			own task only. One target
+ *			waited for as long; who gets one later has what is left
+ *			of its time, unless something moves there; how else a
+ *			piece ends concerns its own task only. One target
  *			has half of a pool's slots at most, so others go on
  *			meanwhile
  *	destroy, uninstall  wait for up to MC_SLICE_TIMEOUT that tasks end by
@@ -101,7 +102,8 @@ struct engine_stage {
 	struct tei_list stop;		/* to be ended, or alone */
 	uint64_t next;			/* bytes given to slots */
 	uint32_t running;		/* slots */
-	uint64_t waits_ns;		/* since it came, or its last piece */
+	uint64_t waits_ns;		/* since it came, or a piece of it was
+					   over last */
 	bool queued, ended;
 	int status;			/* why no more are begun, or 0 */
 	struct tei_err *err;		/* owned; of that */

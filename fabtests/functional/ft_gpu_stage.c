@@ -516,7 +516,48 @@ static void no_way(struct stage_rig *rig)
 	      "registered_again_it_works");
 }
 
-/* --- a GPU that hangs, a target that is dead, an engine that is destroyed - */
+/* --- a target that is silent, or dead, a GPU that hangs, an engine that is
+ * destroyed ---------------------------------------------------------------- */
+
+/*
+ * Of two tasks, the second half a second behind, the first has all slots that
+ * one target may have: what it waits for them is not given to the other again.
+ */
+static void silent(struct stage_rig *rig, transfer_engine_t own)
+{
+	struct fx_job first, second;
+	uint64_t start, took, later;
+	bool good;
+
+	if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")), "hasty_engine"))
+		return;
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0), "which_works");
+	first = stage_job(rig, OPCODE_WRITE, 0);
+	second = first;
+	fx_peer_pause(&rig->peer);
+	start = ft_now_ns();
+	good = !fx_job_start(&first);
+	stage_nap(500000);
+	later = ft_now_ns();
+	good = good && !fx_job_start(&second) &&
+	       fx_job_wait(&first, FX_LONG_MS);
+	took = ft_now_ns() - start;
+	good = good && fx_job_wait(&second, FX_LONG_MS);
+	later = ft_now_ns() - later;
+	fx_peer_resume(&rig->peer);
+	ft_diag("the first took %llu ms, the second %llu",
+		(unsigned long long)took / 1000000,
+		(unsigned long long)later / 1000000);
+	ft_ok(good && !first.n[STATUS_COMPLETED] && !second.n[STATUS_COMPLETED],
+	      "two_to_a_target_that_is_stopped_end");
+	ft_ok(later < took + 1000000ULL * fx_ms(1000),
+	      "the_second_in_the_time_of_the_first");
+	fx_job_free(&first);
+	fx_job_free(&second);
+	destroyTransferEngine(rig->engine);
+	stage_engine(rig, own);
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0), "another_engine_works");
+}
 
 static void hang(struct stage_rig *rig, transfer_engine_t own)
 {
@@ -778,6 +819,8 @@ int main(int argc, char **argv)
 	ft_ok(stage_round(&rig, 0, STAGE_SIZE, 0), "and_all_works_on");
 	destroyTransferEngine(rig.engine);
 	ft_ok(!rig.cuda.left(), "nothing_is_left_in_the_driver");
+	silent(&rig, fx_engine("tcp"));
+	destroyTransferEngine(rig.engine);
 	hang(&rig, fx_engine("tcp"));
 	destroyTransferEngine(rig.engine);
 	ft_ok(!rig.cuda.left(), "nothing_is_left_after_a_hang");

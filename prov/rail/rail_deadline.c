@@ -72,6 +72,7 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			if (tei_log_permit(&p->err_limit, &left))
 				TEI_WARN("rail", "%s: %s", p->name, err.text);
 			t->silent = true;
+			p->still_ns = now;
 			t->end_stage = 1;
 			t->end_ns = now;
 			*retire = true;

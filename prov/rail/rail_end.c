@@ -304,6 +304,7 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
 	s->peer->posted--;
 	rail_path_back(s);
 	s->peer->alive_ns = now;
+	s->peer->moved_ns = now;
 	s->peer->served_ns[s->lane->rail->index] = now;
 	if (s->read)
 		s->peer->stats.rx_bytes += s->len;

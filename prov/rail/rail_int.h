@@ -554,6 +554,9 @@ struct tei_rail_peer {
 	uint32_t overtaken;		/* times a small one went first */
 	uint32_t queued;
 	struct tei_list live;		/* tasks not ended, in order */
+	uint64_t moved_ns;		/* last time bytes of any completed, or
+					 * one came while there was none */
+	uint64_t still_ns;		/* MC_SLICE_TIMEOUT has ended one then */
 	struct tei_list retry;		/* slices to post (again) */
 	struct tei_list limbo;		/* slices that await a fence */
 	uint32_t posted;		/* slices on lanes */

@@ -78,12 +78,27 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	return 0;
 }
 
+/* From when on MC_SLICE_TIMEOUT runs for a task that comes now. */
+static uint64_t sched_since(struct tei_rail_peer *peer,
+			    const struct tei_rail_task *t, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t since = t->since_ns;
+
+	if (tei_list_empty(&peer->live) &&
+	    (!peer->still_ns || peer->alive_ns > peer->still_ns))
+		peer->moved_ns = now;
+	if (!since || since > now)
+		return now;
+	return since > peer->moved_ns ? since : peer->moved_ns;
+}
+
 static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			  uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *peer = t->peer;
 
-	t->progress_ns = now;
+	t->progress_ns = sched_since(peer, t, now);
 	tei_list_add_tail(&peer->live, &t->live_link);
 	peer->queued++;
 	__atomic_store_n(&dp->nlive, dp->nlive + 1, __ATOMIC_RELAXED);

@@ -424,6 +424,9 @@ struct tei_rail_task {
 	bool read;
 	bool held;			/* local is, by tei_rail_mr_hold, until
 					 * the task has ended */
+	/* 0, or since when who submits it waits: where nothing has moved to or
+	 * from the peer since either, that counts for MC_SLICE_TIMEOUT */
+	uint64_t since_ns;
 	/*
 	 * 0, or 1 + the rail that it goes by, unless that leads nowhere or
 	 * nothing has come of the task for half a second.
