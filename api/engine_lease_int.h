@@ -88,7 +88,8 @@ struct lend_piece {
 	struct tei_list node;		/* ASKED: in leasing->asks */
 };
 
-/* Who asks here. The thread's; until a while after it was last heard. */
+/* Who asks here. The thread's; until a while after it was last heard, and as
+ * long as it may be late: what it asked for is not lent for again. */
 struct lend_peer {
 	struct tei_list link;		/* leasing->borrowers */
 	struct tei_rail_peer *peer;	/* one reference */
@@ -116,6 +117,8 @@ struct lend_slot {
 	/* leasing->lock */
 	char *mem;			/* LEASE_PIECE bytes; NULL, and doubtful:
 					   there were none to be had yet */
+	struct lend_grave *grave;	/* for mem when it goes; a worker's
+					   while it is renewing */
 	bool doubtful;			/* it is to get other memory */
 	uint64_t again_ns, pause_ns;	/* when, after a try that failed */
 	struct lend_late late;
@@ -241,6 +244,8 @@ void lend_late_set(struct engine_leasing *l, struct lend_slot *slot,
 void lend_late_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
 		     const struct lease_msg *m);
 void lend_late_look(struct engine_leasing *l);
+/* Whether it may be late to any slot. */
+bool lend_late_any(struct engine_leasing *l, const struct tei_rail_peer *peer);
 /* All of them: the data plane goes. */
 void lend_late_forget(struct engine_leasing *l);
 void lend_pools_free(struct engine_leasing *l);

@@ -472,11 +472,38 @@ static void from_gpu_memory_too(void)
 	CU_ASSERT(!driver.free(gpu) && !driver.ctx_destroy(context));
 }
 
+/* --- what is kept of a peer ---------------------------------------------- */
+
+/* However long it was silent: what it asked for once is over. */
+static void one_that_asks_anew_gains_no_addresses(void)
+{
+	struct lease_rig r = lease_open("1");
+	uint64_t later;
+	uint32_t i;
+
+	CU_ASSERT(lease_keep(&r, 4));
+	CU_ASSERT(lease_until_graves(&r, 4));
+	/* as long as a peer is kept for what it said, and a look at it */
+	later = tei_now_ns() + 4 * TEI_NS_PER_SEC;
+	while (tei_now_ns() < later)
+		lease_nap();
+	for (i = 0; i < 4; i++)
+		lease_say(&r, LEASE_ASK, r.id - i);
+	r.id++;
+	CU_ASSERT(lease_keep(&r, 1));
+	CU_ASSERT(lease_until(&r, slot_lent, 0));
+	CU_ASSERT(lease_until(&r, slot_ready, LEASE_SLOTS));
+	CU_ASSERT_EQUAL(lease_graves(&r), 5);
+	lease_close(&r);
+}
+
 const struct tei_test_case lease_cases[] = {
 	{ "behind_a_silent_target_one_waits_once",
 	  behind_a_silent_target_one_waits_once },
 	{ "behind_a_silent_target_one_from_gpu_memory_does_too",
 	  from_gpu_memory_too },
+	{ "one_that_asks_anew_gains_no_addresses",
+	  one_that_asks_anew_gains_no_addresses },
 	{ "slot_without_memory_gets_some_later",
 	  slot_without_memory_gets_some_later },
 	{ "addresses_are_kept_while_somebody_may_be_late",

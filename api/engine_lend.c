@@ -423,7 +423,8 @@ void lend_tick(struct engine_leasing *l)
 	tei_list_foreach_safe(b, tmp, &l->borrowers, struct lend_peer, link) {
 		gone = tei_rail_peer_gone(b->peer);
 		if (!lend_look(l, b, gone, &any) &&
-		    (gone || (!any && l->now - b->heard_ns > keep)))
+		    (gone || (!any && l->now - b->heard_ns > keep &&
+			      !lend_late_any(l, b->peer))))
 			lend_peer_free(b);
 		else
 			leasing_due(l, l->now + (any ? LEASE_LOOK_NS :

@@ -12,13 +12,19 @@
 
 /* --- a slot's memory ----------------------------------------------------- */
 
-static int slot_open(struct engine *e, const void *gpu, char **out,
-		     struct tei_err *err)
+static int slot_open(struct engine *e, const void *gpu, struct lend_slot *slot,
+		     char **out, struct tei_err *err)
 {
 	struct tei_rail_mr *mr;
 	char *mem;
 	int ret;
 
+	/* for its end, which must not fail */
+	if (!slot->grave)
+		slot->grave = calloc(1, sizeof(*slot->grave));
+	if (!slot->grave)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+				    "no memory to lend for GPU memory");
 	mem = mmap(NULL, LEASE_PIECE, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (mem == MAP_FAILED)
@@ -50,19 +56,15 @@ static void grave_free(struct lend_grave *g)
 	free(g);
 }
 
-/*
- * Its addresses stay, nobody's, while somebody may be late; without memory for
- * a record of that the memory stays.
- */
+/* Its addresses stay, nobody's, while somebody may be late. */
 static void slot_bury(struct engine_leasing *l, struct lend_slot *slot)
 {
-	struct lend_grave *g = malloc(sizeof(*g));
+	struct lend_grave *g = slot->grave;
 	char *mem = slot->mem;
 	bool late;
 
-	if (!g)
-		return;
-	*g = (struct lend_grave){ .mem = mem };
+	slot->grave = NULL;
+	g->mem = mem;
 	mmap(mem, LEASE_PIECE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS |
 	     MAP_NORESERVE | MAP_FIXED, -1, 0);
 	tei_mutex_lock(&l->lock);
@@ -210,6 +212,24 @@ static struct lend_grave *late_next(struct engine_leasing *l,
 	       tei_container_of(next, struct lend_grave, link);
 }
 
+bool lend_late_any(struct engine_leasing *l, const struct tei_rail_peer *peer)
+{
+	struct lend_grave *g;
+	uint32_t i, k;
+	bool any = false;
+
+	tei_mutex_lock(&l->lock);
+	if (l->nlate) {
+		tei_list_foreach(g, &l->graves, struct lend_grave, link)
+			any |= g->late.peer == peer;
+		for (i = 0; i < TEI_GPU_CONTEXTS; i++)
+			for (k = 0; l->pool[i] && k < LEASE_SLOTS; k++)
+				any |= l->pool[i]->slot[k].late.peer == peer;
+	}
+	tei_mutex_unlock(&l->lock);
+	return any;
+}
+
 void lend_late_look(struct engine_leasing *l)
 {
 	struct lend_grave *g, *next;
@@ -262,6 +282,7 @@ static void pool_close(struct engine_leasing *l, struct lend_pool *pool)
 			TEI_WARN("engine", "%u bytes of host memory stay in use: %s",
 				 LEASE_PIECE, tei_err_name(ret));
 		lend_late_drop(l, &pool->slot[i]);
+		free(pool->slot[i].grave);
 	}
 	free(pool);
 }
@@ -279,7 +300,8 @@ static int pool_open(struct engine_leasing *l, const void *gpu,
 	pool->leasing = l;
 	for (i = 0; i < LEASE_SLOTS && !ret; i++) {
 		pool->slot[i].pool = pool;
-		ret = slot_open(l->engine, gpu, &pool->slot[i].mem, err);
+		ret = slot_open(l->engine, gpu, &pool->slot[i],
+				&pool->slot[i].mem, err);
 	}
 	if (ret)
 		pool_close(l, pool);
@@ -341,7 +363,7 @@ static int slot_renew(struct engine_leasing *l, struct lend_slot *slot,
 			 tei_err_name(ret));
 	} else {
 		*mem = NULL;
-		ret = slot_open(l->engine, gpu, mem, &err);
+		ret = slot_open(l->engine, gpu, slot, mem, &err);
 	}
 	tei_gpu_mem_let_go(l->engine->gpu, (uintptr_t)gpu);
 	if (ret && !slot->pause_ns)
@@ -378,6 +400,7 @@ void lend_pools_free(struct engine_leasing *l) TEI_NO_TSA
 			slot = &l->pool[i]->slot[k];
 			if (slot->mem && !slot->lost)
 				munmap(slot->mem, LEASE_PIECE);
+			free(slot->grave);
 		}
 		free(l->pool[i]);
 	}
