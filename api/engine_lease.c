@@ -231,7 +231,7 @@ static void lease_completed(struct engine_leasing *l, struct lease_piece *p)
 		lease_fail_code(l, lease, STATUS_FAILED, p->code,
 				tei_err_name(p->code));
 	lease_part(p);
-	lease_enter(l, p, p->over ? LEASE_NONE : LEASE_RETURNING);
+	lease_enter(l, p, LEASE_RETURNING);
 	lease_try_end(l, lease);
 }
 
@@ -278,7 +278,7 @@ void lease_railed(struct engine_leasing *l, struct lease_piece *p)
 	p->unfenced = status == STATUS_TIMEOUT;
 	lease->silent |= silent;
 	lease_part(p);
-	lease_enter(l, p, p->over ? LEASE_NONE : LEASE_RETURNING);
+	lease_enter(l, p, LEASE_RETURNING);
 	if (p->over && p->code && status != STATUS_TIMEOUT)
 		lease_fail_code(l, lease, STATUS_FAILED, p->code,
 				tei_err_name(p->code));
@@ -302,9 +302,12 @@ static void lease_done(struct engine_leasing *l, struct lease_piece *p,
 		lease_halt(l, p);
 		return;
 	}
+	/* one that waited for READY says FREE: the target keeps the addresses
+	 * for whom it had lent them until it hears that, see lend_late */
 	if (p->state != LEASE_RETURNING)
 		lease_part(p);
-	lease_enter(l, p, LEASE_NONE);
+	lease_enter(l, p, p->state == LEASE_ASKING ? LEASE_RETURNING :
+						     LEASE_NONE);
 	if (!lease)
 		return;
 	if (told && !code)

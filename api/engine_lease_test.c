@@ -497,6 +497,52 @@ static void one_that_asks_anew_gains_no_addresses(void)
 	lease_close(&r);
 }
 
+/* The target gave up one that has not read its READY: it hears that nobody
+ * will. */
+static void one_told_done_while_it_asks_gives_the_addresses_back(void)
+{
+	struct lease_rig r = lease_open("1");
+	struct engine_leasing l = { .engine = r.hand };
+	/* a piece more of it is under way, so it does not end here */
+	struct engine_lease lease = { .peer = r.peer, .read = true,
+				      .length = 2, .running = 2 };
+	struct lease_target *t = calloc(1, sizeof(*t));
+	struct lease_msg done = { .type = LEASE_DONE,
+				  .code = TEI_ERR_TIMED_OUT };
+	struct lease_piece *p;
+	uint64_t end = tei_now_ns() + LEASE_TEST_WAIT;
+
+	CU_ASSERT_FATAL(t != NULL);
+	CU_ASSERT(lease_keep(&r, 1));
+	CU_ASSERT(lease_until_graves(&r, 1));
+	tei_list_init(&l.targets);
+	tei_list_init(&t->queue);
+	tei_list_add_tail(&l.targets, &t->link);
+	l.now = t->heard_ns = tei_now_ns();
+	t->peer = r.peer;
+	t->used = t->running = 1;
+	p = &t->piece[r.id % LEASE_PIECES];
+	*p = (struct lease_piece){ .leasing = &l, .target = t, .id = r.id,
+				   .state = LEASE_ASKING, .lease = &lease };
+	lease.target = t;
+	done.id = r.id;
+	lease_heard(&l, r.peer, &done);
+	CU_ASSERT_EQUAL(lease.status, STATUS_FAILED);
+	while (lease_graves(&r) && tei_now_ns() < end) {
+		l.now = tei_now_ns();
+		lease_tick(&l);
+		lease_nap();
+	}
+	CU_ASSERT_EQUAL(lease_graves(&r), 0);
+	CU_ASSERT_EQUAL(p->state, LEASE_RETURNING);
+	lease_heard(&l, r.peer, &done);
+	CU_ASSERT_EQUAL(p->state, LEASE_NONE);
+	CU_ASSERT_EQUAL(t->used, 0);
+	free(lease.err);
+	free(t);
+	lease_close(&r);
+}
+
 const struct tei_test_case lease_cases[] = {
 	{ "behind_a_silent_target_one_waits_once",
 	  behind_a_silent_target_one_waits_once },
@@ -504,6 +550,8 @@ const struct tei_test_case lease_cases[] = {
 	  from_gpu_memory_too },
 	{ "one_that_asks_anew_gains_no_addresses",
 	  one_that_asks_anew_gains_no_addresses },
+	{ "one_told_done_while_it_asks_gives_the_addresses_back",
+	  one_told_done_while_it_asks_gives_the_addresses_back },
 	{ "slot_without_memory_gets_some_later",
 	  slot_without_memory_gets_some_later },
 	{ "addresses_are_kept_while_somebody_may_be_late",
