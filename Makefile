@@ -261,7 +261,7 @@ stress: lib $(STRESS_FILES)
 
 # In a virtual machine, with devices that this one lacks; for want of a machine
 # it may be left out.
-check-vm: with-tests lib tools $(VM_FILES) $(B)/fabtests/ft_files
+check-vm: with-tests lib tools $(STAND_IN) $(VM_FILES) $(B)/fabtests/ft_files
 	@MAY_SKIP=yes $(run_tests) \
 		$(SRCDIR)/fabtests/scripts/vm_test.sh
 

@@ -81,6 +81,18 @@ int engine_gpu_where(struct engine *e, void *addr, size_t len,
 	return 0;
 }
 
+void *engine_gpu_bounce(struct engine *e, const void *gpu, size_t size,
+			char *location)
+{
+	struct tei_err none;
+	int device;
+
+	snprintf(location, TEI_TOPO_NAME, "%s", TEI_TOPO_ANY);
+	if (!tei_gpu_where(gpu_ctx(e), gpu, 1, &device, &none) && device >= 0)
+		snprintf(location, TEI_TOPO_NAME, "cuda:%d", device);
+	return tei_rail_mem_near(e->dp, location, size);
+}
+
 int engine_gpu_alloc(struct engine *e, int device, size_t len, void **addr,
 		     struct tei_err *err)
 {

@@ -10,13 +10,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "topo/tei_topo.h"
+
 /* --- a slot's memory ----------------------------------------------------- */
 
 static int slot_open(struct engine *e, const void *gpu, struct lend_slot *slot,
 		     char **out, struct tei_err *err)
 {
+	char location[TEI_TOPO_NAME], *mem;
 	struct tei_rail_mr *mr;
-	char *mem;
 	int ret;
 
 	/* for its end, which must not fail */
@@ -25,15 +27,14 @@ static int slot_open(struct engine *e, const void *gpu, struct lend_slot *slot,
 	if (!slot->grave)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
 				    "no memory to lend for GPU memory");
-	mem = mmap(NULL, LEASE_PIECE, PROT_READ | PROT_WRITE,
-		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (mem == MAP_FAILED)
+	mem = engine_gpu_bounce(e, gpu, LEASE_PIECE, location);
+	if (!mem)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
 				    "no memory to lend for GPU memory");
 	ret = tei_gpu_mem_pin(e->gpu, gpu, mem, LEASE_PIECE, err);
 	if (ret)
 		goto err_unmap;
-	ret = tei_rail_mr_reg(e->dp, mem, LEASE_PIECE, "*",
+	ret = tei_rail_mr_reg(e->dp, mem, LEASE_PIECE, location,
 			      TEI_RAIL_REMOTE, err, &mr);
 	if (ret)
 		goto err_unpin;

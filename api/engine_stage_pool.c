@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "topo/tei_topo.h"
 #include "util/thread.h"
 
 /* --- one pool ------------------------------------------------------------ */
@@ -19,16 +20,16 @@ static void pool_free(struct stage_pool *pool, bool memory)
 	free(pool);
 }
 
-static struct stage_pool *pool_new(struct engine_staging *s)
+static struct stage_pool *pool_new(struct engine_staging *s, const void *gpu,
+				   char location[TEI_TOPO_NAME])
 {
 	struct stage_pool *pool = calloc(1, sizeof(*pool));
 	uint32_t i;
 
 	if (!pool)
 		return NULL;
-	pool->mem = mmap(NULL, STAGE_BYTES, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (pool->mem == MAP_FAILED) {
+	pool->mem = engine_gpu_bounce(s->engine, gpu, STAGE_BYTES, location);
+	if (!pool->mem) {
 		free(pool);
 		return NULL;
 	}
@@ -44,7 +45,8 @@ static struct stage_pool *pool_new(struct engine_staging *s)
 static int pool_open(struct engine_staging *s, const void *gpu,
 		     struct stage_pool **out, struct tei_err *err)
 {
-	struct stage_pool *pool = pool_new(s);
+	char location[TEI_TOPO_NAME];
+	struct stage_pool *pool = pool_new(s, gpu, location);
 	struct engine *e = s->engine;
 	struct tei_rail_mr *mr;
 	int ret;
@@ -55,7 +57,7 @@ static int pool_open(struct engine_staging *s, const void *gpu,
 	ret = tei_gpu_mem_pin(s->gpu, gpu, pool->mem, STAGE_BYTES, err);
 	if (ret)
 		goto err_pool;
-	ret = tei_rail_mr_reg(e->dp, pool->mem, STAGE_BYTES, "*", 0, err,
+	ret = tei_rail_mr_reg(e->dp, pool->mem, STAGE_BYTES, location, 0, err,
 			      &mr);
 	if (ret)
 		goto err_pin;

@@ -153,6 +153,7 @@ SRCS_ft_many = $(FX_SRCS) \
 	# EOL
 
 SRCS_ft_numa = $(FX_SRCS) \
+	fabtests/common/cuda_stand_in_load.c \
 	fabtests/functional/ft_numa.c \
 	# EOL
 

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "fabtests/common/cuda_stand_in.h"
 #include "fabtests/functional/fx.h"
 
 #define NUMA_HALF (2 * FX_MIB)
@@ -194,6 +195,55 @@ static bool buffers_near(int node)
 	return there > 0 && !elsewhere;
 }
 
+/* Pages on the node of mappings that prefer it. */
+static unsigned long pages_near(int node)
+{
+	char policy[32], here[16], line[1024], *at;
+	FILE *f = fopen("/proc/self/numa_maps", "re");
+	unsigned long n = 0;
+
+	snprintf(policy, sizeof(policy), ":%d ", node);
+	snprintf(here, sizeof(here), " N%d=", node);
+	while (f && fgets(line, sizeof(line), f)) {
+		at = strstr(line, here);
+		if (at && strstr(line, " prefer") && strstr(line, policy))
+			n += strtoul(at + strlen(here), NULL, 10);
+	}
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* What goes by that node's NIC, from GPU memory of a driver that stands in. */
+static bool staged_near(struct cuda_stand_in *cuda, int node)
+{
+	uint64_t gpu, pages = NUMA_HALF / (uint64_t)sysconf(_SC_PAGESIZE);
+	transfer_engine_t engine;
+	unsigned long before;
+	void *context, *mem;
+	segment_id_t seg;
+	char name[8];
+	bool good;
+
+	gpu = cuda_stand_in_memory(cuda, 0, NUMA_HALF, &context);
+	mem = (void *)(uintptr_t)gpu;
+	snprintf(name, sizeof(name), "nic%d", node);
+	setenv("MOONRAIL_DEVICES", name, 1);
+	engine = fx_engine("tcp");
+	good = gpu && engine &&
+	       (seg = openSegment(engine, rig.target.name)) > 0 &&
+	       !registerLocalMemory(engine, mem, NUMA_HALF, "cuda:0", 0);
+	before = pages_near(node);
+	good = good && fx_move(engine, seg, OPCODE_WRITE, mem,
+			       rig.target.mem.addr, NUMA_HALF, 0);
+	ft_diag("node %d: %lu pages, then %lu", node, before,
+		pages_near(node));
+	good = good && pages_near(node) - before >= pages;
+	if (engine)
+		destroyTransferEngine(engine);
+	return good && !cuda->free(gpu) && !cuda->ctx_destroy(context);
+}
+
 static void alone_on(int node)
 {
 	transfer_engine_t engine;
@@ -212,6 +262,8 @@ static void alone_on(int node)
 
 int main(int argc, char **argv)
 {
+	struct cuda_stand_in cuda;
+
 	fx_init(argc, argv);
 	if (access("/sys/devices/system/node/node1", F_OK) ||
 	    access("/sys/class/net/nic1", F_OK)) {
@@ -230,6 +282,8 @@ int main(int argc, char **argv)
 	      !registerLocalMemory(rig.engine, rig.mem, NUMA_MEM,
 				   "segments:4096:0,1", 1) &&
 	      goes_by(1), "so_it_is_where_the_caller_says_it");
+	ft_ok(cuda_stand_in_load(&cuda) && staged_near(&cuda, 0) &&
+	      staged_near(&cuda, 1), "staged_bytes_go_by_memory_near_the_nic");
 	ft_ok(fx_peer_stop(&rig.target), "the_target_ends_well");
 	destroyTransferEngine(rig.engine);
 	return ft_result();

@@ -1335,6 +1335,12 @@ bool rail_auth_once(struct tei_rail_peer *peer, uint64_t number);
 /* False if a later hello has come. */
 bool rail_auth_newest_hello(struct tei_rail_peer *peer, uint64_t number);
 
+/* --- rail_report.c ------------------------------------------------------- */
+
+/* enum tei_topo_rank of each rail for the location; 0 where nothing is known. */
+void rail_report_ranks(struct tei_rail_dp *dp, const char *location,
+		       uint8_t ranks[TEI_RAIL_MAX]);
+
 /* --- rail_near.c --------------------------------------------------------- */
 
 /* NUMA node of the rail's NIC, -1 unknown. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What of ours is near the NICs: the buffers of a rail's messages are on its
- * node, and the progress thread runs where MOONRAIL_PROGRESS_CPUS says.
+ * node, host memory between rails and GPUs on that of a NIC near the GPU, and the
+ * progress thread runs where MOONRAIL_PROGRESS_CPUS says.
  */
 #include <numaif.h>
 #include <stdio.h>
@@ -25,11 +26,12 @@ int rail_near_node(const struct rail *rail)
 	return node;
 }
 
-void *rail_near_alloc(const struct rail *rail, size_t size)
+/* Or anywhere, where the node is not known. */
+static void *near_map(int numa, size_t size)
 {
 	unsigned long bits[NEAR_NODES / (8 * sizeof(unsigned long))];
 	const unsigned int word = 8 * sizeof(bits[0]);
-	unsigned int node = (unsigned int)rail->numa;
+	unsigned int node = (unsigned int)numa;
 	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -42,6 +44,30 @@ void *rail_near_alloc(const struct rail *rail, size_t size)
 	/* preferred: on a full or forbidden node it is elsewhere */
 	mbind(mem, size, MPOL_PREFERRED, bits, NEAR_NODES, 0);
 	return mem;
+}
+
+void *rail_near_alloc(const struct rail *rail, size_t size)
+{
+	return near_map(rail->numa, size);
+}
+
+void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
+			size_t size)
+{
+	uint8_t ranks[TEI_RAIL_MAX], best = UINT8_MAX;
+	int node = -1;
+	uint32_t i;
+
+	rail_report_ranks(dp, location, ranks);
+	rail_sched_enter(dp);
+	for (i = 0; i < rail_count(dp); i++) {
+		if (!rail_at(dp, i)->open || ranks[i] >= best)
+			continue;
+		best = ranks[i];
+		node = rail_at(dp, i)->numa;
+	}
+	rail_sched_leave(dp);
+	return near_map(node, size);
 }
 
 void rail_near_free(void *mem, size_t size)

@@ -71,8 +71,8 @@ static void report_rail(struct rail *rail, struct tei_rail_path_info *out)
 	out->numa = d.numa;
 }
 
-static void report_ranks(struct tei_rail_dp *dp, const char *location,
-			 uint8_t ranks[TEI_RAIL_MAX])
+void rail_report_ranks(struct tei_rail_dp *dp, const char *location,
+		       uint8_t ranks[TEI_RAIL_MAX])
 {
 	uint8_t nics[TEI_RAIL_MAX];
 	uint32_t i;
@@ -123,7 +123,7 @@ size_t tei_rail_peer_paths(struct tei_rail_peer *p, const char *location,
 {
 	uint8_t ranks[TEI_RAIL_MAX];
 
-	report_ranks(p->dp, location, ranks);
+	rail_report_ranks(p->dp, location, ranks);
 	return report_paths(p, ranks, out);
 }
 

@@ -189,6 +189,14 @@ void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo);
 /* --- memory -------------------------------------------------------------- */
 
 /*
+ * Zeroed pages, not registered, for what rails and something at that location
+ * have between them: on the node of the NIC that is nearest to it, where that
+ * is known and has room. For munmap; NULL without memory.
+ */
+void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
+			size_t size);
+
+/*
  * Registers [addr, addr + len) on every rail, now and later. -7 for any
  * overlap, also while that one is still being registered. location: text of
  * tei_topo. access: what follows, 0: for local tasks only. *mr is the data
