@@ -5,5 +5,6 @@
 #include "util/tei_test.h"
 
 extern const struct tei_test_case lease_cases[];
+extern const struct tei_test_case memory_cases[];
 
 #endif /* TEI_API_TEST_H */

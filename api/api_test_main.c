@@ -5,6 +5,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "lease", lease_cases },
+		{ "memory", memory_cases },
 		{ NULL, NULL },
 	};
 

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Many regions in one call.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api_test.h"
+#include "api/engine_int.h"
+#include "api/transfer_engine_c.h"
+#include "meta/meta_store_int.h"
+
+#define MEMORY_MANY	10000u
+#define MEMORY_STEP	64u		/* from one to the next */
+#define MEMORY_SIZES	40u		/* lengths that there are */
+
+static struct meta_store_ops memory_ops;
+static uint32_t memory_publications;
+
+static int memory_publish(struct tei_meta_store *store,
+			  const struct tei_meta_desc *desc, const char *json,
+			  size_t len, uint64_t deadline_ns, struct tei_err *err)
+{
+	(void)store;
+	(void)desc;
+	(void)json;
+	(void)len;
+	(void)deadline_ns;
+	(void)err;
+	memory_publications++;
+	return 0;
+}
+
+struct memory_rig {
+	struct engine *engine;
+	char *mem;
+	buffer_entry_t *list;
+	void **addr;
+};
+
+/* MEMORY_MANY regions, large ones and small ones mixed. */
+static struct memory_rig memory_open(void)
+{
+	struct memory_rig r = { .engine = NULL };
+	uint32_t i;
+
+	r.engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
+					"127.0.0.1", 0, 0);
+	CU_ASSERT_FATAL(r.engine != NULL);
+	CU_ASSERT_FATAL(installTransport(r.engine, "tcp", NULL) != NULL);
+	tei_mutex_lock(&r.engine->control);
+	/* this one leaves that to its control channel */
+	memory_ops = *r.engine->store->ops;
+	CU_ASSERT_FATAL(!memory_ops.publish);
+	memory_ops.publish = memory_publish;
+	r.engine->store->ops = &memory_ops;
+	tei_mutex_unlock(&r.engine->control);
+	r.mem = calloc(MEMORY_MANY, MEMORY_STEP);
+	r.list = calloc(MEMORY_MANY, sizeof(*r.list));
+	r.addr = calloc(MEMORY_MANY, sizeof(*r.addr));
+	CU_ASSERT_FATAL(r.mem && r.list && r.addr);
+	for (i = 0; i < MEMORY_MANY; i++) {
+		r.addr[i] = r.mem + (size_t)i * MEMORY_STEP;
+		r.list[i].addr = r.addr[i];
+		r.list[i].length = 1 + i * 7 % MEMORY_SIZES;
+	}
+	return r;
+}
+
+static void memory_close(struct memory_rig *r)
+{
+	destroyTransferEngine(r->engine);
+	free(r->mem);
+	free(r->list);
+	free(r->addr);
+}
+
+struct memory_state {
+	uint32_t regions, published;
+	bool ascending;			/* the order of registration */
+};
+
+static struct memory_state memory_state(struct engine *e)
+{
+	struct memory_state s = { .ascending = true };
+	uint32_t i;
+
+	tei_mutex_lock(&e->control);
+	s.regions = e->nregions;
+	s.published = memory_publications;
+	for (i = 1; i < e->nregions; i++)
+		s.ascending &= e->regions[i - 1].length <=
+			       e->regions[i].length;
+	tei_mutex_unlock(&e->control);
+	return s;
+}
+
+static void ten_thousand_are_published_once(void)
+{
+	struct memory_rig r = memory_open();
+	struct memory_state was = memory_state(r.engine), is;
+
+	CU_ASSERT(!registerLocalMemoryBatch(r.engine, r.list, MEMORY_MANY,
+					    "*"));
+	is = memory_state(r.engine);
+	CU_ASSERT_EQUAL(is.regions, MEMORY_MANY);
+	CU_ASSERT_EQUAL(is.published, was.published + 1);
+	CU_ASSERT(is.ascending);
+	CU_ASSERT(!unregisterLocalMemoryBatch(r.engine, r.addr, MEMORY_MANY));
+	is = memory_state(r.engine);
+	CU_ASSERT_EQUAL(is.regions, 0);
+	CU_ASSERT_EQUAL(is.published, was.published + 2);
+	memory_close(&r);
+}
+
+/* The largest, which comes last, overlaps another: nothing stays. */
+static void one_that_is_refused_leaves_none_of_ten_thousand(void)
+{
+	struct memory_rig r = memory_open();
+	struct memory_state is;
+
+	r.list[MEMORY_MANY / 2].length = 2 * MEMORY_STEP;
+	CU_ASSERT_EQUAL(registerLocalMemoryBatch(r.engine, r.list, MEMORY_MANY,
+						 "*"), -7);
+	is = memory_state(r.engine);
+	CU_ASSERT_EQUAL(is.regions, 0);
+	r.list[MEMORY_MANY / 2].length = 1;
+	CU_ASSERT(!registerLocalMemoryBatch(r.engine, r.list, MEMORY_MANY,
+					    "*"));
+	memory_close(&r);
+}
+
+const struct tei_test_case memory_cases[] = {
+	{ "ten_thousand_are_published_once", ten_thousand_are_published_once },
+	{ "one_that_is_refused_leaves_none_of_ten_thousand",
+	  one_that_is_refused_leaves_none_of_ten_thousand },
+	{ NULL, NULL },
+};
