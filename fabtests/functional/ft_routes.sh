@@ -85,10 +85,21 @@ written_aside()
 		grep -q " to r1 at $(rails_addr b 1):" "$rails_dir/i.err"
 }
 
+# begun: bytes of the write have crossed the first wire, for a while.
+begun()
+{
+	patience=100
+	while [ "$(rails_bytes b 0 rx)" -lt $((4 << 20)) ]; do
+		rails_alive "$(rails_pid i)" && [ $((patience -= 1)) -gt 0 ] ||
+			return
+		sleep 0.2
+	done
+	sleep 0.5
+}
+
 breaks()
 {
-	routed && target r0,r1 && write r0 4 || return
-	sleep 1
+	routed && target r0,r1 && write r0 4 && begun || return
 	part || return
 	was=$(rails_bytes b 0 rx)
 	rails_wait i 60
@@ -108,9 +119,8 @@ never()
 # the other.
 no_way()
 {
-	rails_up -c no 200mbit 200mbit && target r0,r1 && write r0,r1 4 ||
-		return
-	sleep 1
+	rails_up -c no 200mbit 200mbit && target r0,r1 &&
+		write r0,r1 4 && begun || return
 	rails_link 1 down "$1"
 	cuts=0
 	while [ $((cuts += 1)) -le 5 ]; do
