@@ -67,13 +67,16 @@ static void engine_settings(transfer_engine_t engine, char *buf)
 
 static void engine_matrix(transfer_engine_t engine, char *buf)
 {
-	cJSON *links;
+	cJSON *links, *matrix;
 
 	if (showLinks(engine, buf, ENGINE_TEXT, 1))
 		return;
 	links = cJSON_Parse(buf);
-	info_say("matrix", cJSON_DetachItemFromObjectCaseSensitive(
-				   links, "priority_matrix"));
+	/* an engine without rails to other processes has none */
+	matrix = cJSON_DetachItemFromObjectCaseSensitive(links,
+							 "priority_matrix");
+	if (matrix)
+		info_say("matrix", matrix);
 	cJSON_Delete(links);
 }
 

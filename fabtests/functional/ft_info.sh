@@ -153,6 +153,10 @@ case_loopback()
 	MC_SLICE_TIMEOUT=33 "$info" --json >"$tmp/out" 2>/dev/null
 	holds 'a setting from the environment' \
 		'{"name": "MC_SLICE_TIMEOUT", "value": "33", "source": "environment"} in r["settings"]'
+	run 0 'an engine without a rail to other processes' --json \
+		--protocol=local
+	holds 'has no matrix, which is nothing to log' \
+		'"priority_matrix" not in r and not r["log"]'
 	run 1 'a check of loopback alone warns' --check --json --protocol=tcp
 	holds 'each rail is tried and verified' \
 		'len(r["probes"]) == 1 and r["probes"][0]["verified"] and r["probes"][0]["bytes_per_second"] > 0 and F("probe", "ok", "lo")'
