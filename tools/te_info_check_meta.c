@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whether the metadata servers answer: each alone by a TCP connection, all
+ * Whether the metadata servers answer: each alone by a session of its own, all
  * together by the engine that was made with them.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -18,32 +19,126 @@
 
 #define META_MS		1000
 #define META_SERVERS	16
+#define META_SESSION_MS	4000	/* asked for, and ended again at once */
+
+/* Lengths of ZooKeeper's records. */
+#define META_CONNECT	45	/* what a client sends first */
+#define META_CONNECTED	36	/* the shortest answer */
+#define META_LONGEST	64	/* more is none */
+#define META_END	12	/* of a session */
+
+/* Until the socket is ready for events. 0 or -ETIMEDOUT. */
+static int meta_ready(int fd, short events, uint64_t end_ns)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	uint64_t now = ft_now_ns();
+	int ms = now < end_ns ? (int)((end_ns - now) / 1000000) : 0;
+
+	return poll(&p, 1, ms) > 0 ? 0 : -ETIMEDOUT;
+}
 
 /* Waits for a connection under way. 0 or a negative errno. */
-static int meta_wait(int fd)
+static int meta_wait(int fd, uint64_t end_ns)
 {
-	struct pollfd p = { .fd = fd, .events = POLLOUT };
 	socklen_t len = sizeof(int);
 	int err = 0;
 
-	if (poll(&p, 1, META_MS) <= 0)
+	if (meta_ready(fd, POLLOUT, end_ns))
 		return -ETIMEDOUT;
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
 		return -errno;
 	return -err;
 }
 
-static int meta_connect(const struct addrinfo *a)
+static int meta_send(int fd, const uint8_t *record, size_t len)
+{
+	ssize_t n = send(fd, record, len, MSG_NOSIGNAL);
+
+	return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EPIPE;
+}
+
+static int meta_receive(int fd, uint8_t *record, size_t len, uint64_t end_ns)
+{
+	size_t got = 0;
+	ssize_t n;
+
+	while (got < len) {
+		if (meta_ready(fd, POLLIN, end_ns))
+			return -ETIMEDOUT;
+		n = recv(fd, record + got, len - got, 0);
+		if (n <= 0)
+			return n ? -errno : -ECONNRESET;
+		got += (size_t)n;
+	}
+	return 0;
+}
+
+static void meta_put(uint8_t *at, uint32_t value)
+{
+	value = htonl(value);
+	memcpy(at, &value, sizeof(value));
+}
+
+static uint32_t meta_get(const uint8_t *at)
+{
+	uint32_t value;
+
+	memcpy(&value, at, sizeof(value));
+	return ntohl(value);
+}
+
+/*
+ * A session is had and ended: who only takes connections, or has no majority
+ * of servers beside it, grants none. 0 or a negative errno.
+ */
+static int meta_session(int fd, uint64_t end_ns)
+{
+	uint8_t ask[4 + META_CONNECT] = { 0 }, answer[META_LONGEST];
+	uint8_t end[META_END] = { 0 };
+	uint32_t len;
+	int ret;
+
+	/* version 0, zxid, time-out, no session yet: its password of 16 bytes,
+	 * and not to be had for reading only */
+	meta_put(ask, META_CONNECT);
+	meta_put(ask + 16, META_SESSION_MS);
+	meta_put(ask + 28, 16);
+	ret = meta_send(fd, ask, sizeof(ask));
+	if (!ret)
+		ret = meta_receive(fd, answer, 4, end_ns);
+	if (ret)
+		return ret;
+	len = meta_get(answer);
+	if (len < META_CONNECTED || len > META_LONGEST)
+		return -EPROTO;
+	ret = meta_receive(fd, answer, len, end_ns);
+	if (ret)
+		return ret;
+	if (!meta_get(answer + 4))	/* its time-out */
+		return -EPROTO;
+	meta_put(end, META_END - 4);
+	meta_put(end + 4, 1);
+	meta_put(end + 8, (uint32_t)-11);	/* closeSession */
+	return meta_send(fd, end, sizeof(end));
+}
+
+static int meta_connect(const struct addrinfo *a, const char **what)
 {
 	int fd = socket(a->ai_family,
 			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	uint64_t end_ns = ft_now_ns() + META_MS * UINT64_C(1000000);
 	int ret;
 
+	*what = "no connection";
 	if (fd < 0)
 		return -errno;
 	ret = connect(fd, a->ai_addr, a->ai_addrlen) ? -errno : 0;
 	if (ret == -EINPROGRESS)
-		ret = meta_wait(fd);
+		ret = meta_wait(fd, end_ns);
+	if (!ret) {
+		*what = "no session";
+		ret = meta_session(fd, end_ns);
+	}
 	close(fd);
 	return ret;
 }
@@ -53,6 +148,7 @@ static int meta_try(const char *server, double *us, char *why, size_t len)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL, *a;
 	char host[TEI_META_HOST_MAX], service[8];
+	const char *what = "";
 	uint64_t start = ft_now_ns();
 	uint16_t port;
 	int ret;
@@ -69,10 +165,11 @@ static int meta_try(const char *server, double *us, char *why, size_t len)
 	}
 	ret = -EHOSTUNREACH;
 	for (a = list; a && ret; a = a->ai_next)
-		ret = meta_connect(a);
+		ret = meta_connect(a, &what);
 	freeaddrinfo(list);
 	*us = (double)(ft_now_ns() - start) / 1e3;
-	snprintf(why, len, "%s", strerror(-ret));
+	snprintf(why, len, "%s: %s", what,
+		 ret == -ETIMEDOUT ? "no answer within 1 s" : strerror(-ret));
 	return ret ? -1 : 0;
 }
 
@@ -87,15 +184,15 @@ static void meta_server(struct info *info, cJSON *list, const char *server)
 	info_bool(o, "answers", !ret);
 	if (!ret) {
 		info_num(o, "connect_us", us);
-		info_fine(info, "metadata", server, "it takes connections, in %.0f us",
+		info_fine(info, "metadata", server, "it grants a session, in %.0f us",
 			  us);
 		return;
 	}
 	info_text(o, "error", "%s", why);
 	f = info_find(info, INFO_WARN, "metadata", server);
-	info_what(f, "no connection: %s", why);
+	info_what(f, "%s", why);
 	info_why(f, "a cluster lives on without one server, and stops to find new segments without all");
-	info_cure(f, "start it, or look at address, port and firewall of %s",
+	info_cure(f, "start it, and a majority of them, or look at address, port, firewall and log of %s",
 		  server);
 }
 

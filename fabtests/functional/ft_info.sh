@@ -584,6 +584,25 @@ case_watch()
 	run 3 'turns of nothing' --count=2
 }
 
+# listens KIND: at port 2181, and never answers, or with noise.
+listens()
+{
+	"$python" -IS - "$1" >"$tmp/pipe" <<-'PYTHON' &
+	import os, socket, sys, time
+	s = socket.create_server(("127.0.0.1", 2181))
+	os.write(1, b"open\n")
+	os.close(1)
+	while sys.argv[1] == "noise":
+	    c = s.accept()[0]
+	    c.recv(100)
+	    c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9)
+	    c.close()
+	time.sleep(60)
+	PYTHON
+	pid=$!
+	[ "$(head -n 1 "$tmp/pipe")" = open ]
+}
+
 case_zookeeper()
 {
 	ip link set lo up
@@ -596,6 +615,19 @@ case_zookeeper()
 	holds 'an engine cannot use them' 'F("metadata", "bad")'
 	holds 'the rails are there all the same' \
 		'[x["name"] for x in r["rails"] if x["transport"] == "tcp"] == ["a0"]'
+	listens sleep
+	run 2 'a ZooKeeper server that takes connections and never answers' \
+		--check --json --no_probe \
+		--metadata_server=zookeeper://127.0.0.1:2181
+	kill "$pid"
+	holds 'is none' \
+		'"no session: no answer" in F("metadata", "warn", "127.0.0.1:2181")[0]["what"] and not r["metadata_servers"][0]["answers"]'
+	listens noise
+	run 2 'one that answers with something else' --check --json --no_probe \
+		--metadata_server=zookeeper://127.0.0.1:2181
+	kill "$pid"
+	holds 'is none either' \
+		'"no session: " in F("metadata", "warn", "127.0.0.1:2181")[0]["what"]'
 	run 2 'a back end that is unknown' --check --json --no_probe \
 		--metadata_server=carrier-pigeon://x
 }
