@@ -552,6 +552,8 @@ struct tei_rail_peer {
 	struct tei_list small;		/* tasks of at most one slice, */
 	struct tei_list queue;		/* and others, with bytes to cut */
 	uint32_t overtaken;		/* times a small one went first */
+	uint32_t beside;		/* slices of large ones yet to be cut as
+					 * rail_window_beside says */
 	uint32_t queued;
 	struct tei_list live;		/* tasks not ended, in order */
 	uint64_t moved_ns;		/* last time bytes of any completed, or
@@ -715,8 +717,6 @@ struct tei_rail_dp {
 	struct tei_list attn;		/* peers with control work */
 	struct tei_list active;		/* peers with slices to cut */
 	uint32_t nactive;		/* read without lock: atomic */
-	uint32_t beside;		/* slices of large tasks yet to be cut as
-					 * rail_window_beside says */
 	uint32_t nlive;			/* live tasks, all peers; atomic */
 	struct tei_list slices;		/* free */
 	struct rail_slice_chunk *chunks;

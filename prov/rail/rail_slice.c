@@ -12,7 +12,7 @@
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
 #define SLICE_OVERTAKE	16		      /* small ones before a large one */
-#define SLICE_BESIDE	256		      /* large ones after a small one */
+#define SLICE_BESIDE	32		      /* large ones after a small one */
 #define SLICE_LOOK	64		      /* tasks of other rails passed by */
 
 static int slice_grow(struct tei_rail_dp *dp)
@@ -55,30 +55,20 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 
 /* --- cutting ------------------------------------------------------------- */
 
-/* What a rail holds at most when large tasks are to leave room for small ones,
- * whatever peers those are for: they share the wire. */
-static uint64_t slice_window_beside(const struct rail *rail)
-	TEI_REQUIRES(rail_sched_held)
-{
-	return rail->dp->beside ? rail_window_beside(rail) : UINT64_MAX;
-}
-
 /* Whether some better placed rail of this peer still has room. */
 static bool slice_near_has_room(const struct tei_rail_peer *peer,
 				const uint8_t *ranks, uint8_t rank)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail *r;
-	uint64_t bytes;
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		if (ranks[i] >= rank || !rail_health_works(peer, i))
 			continue;
 		r = rail_at(peer->dp, i);
-		bytes = rail_posted_bytes(r);
-		if (bytes < __atomic_load_n(&r->window, __ATOMIC_RELAXED) &&
-		    bytes < slice_window_beside(r))
+		if (rail_posted_bytes(r) <
+		    __atomic_load_n(&r->window, __ATOMIC_RELAXED))
 			return true;
 	}
 	return false;
@@ -188,14 +178,16 @@ static uint64_t slice_len(const struct rail *rail,
 /* The least that is cut of a task; of a large one beside small ones it is less,
  * as they wait for it. */
 static uint64_t slice_floor(const struct rail *rail,
+			    const struct tei_rail_peer *peer,
 			    const struct tei_rail_task *t)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t floor = rail->dp->settings->slice_size;
 
-	return t->length > floor && slice_window_beside(rail) < UINT64_MAX ?
-		       floor / 2 :
-		       floor;
+	if (!peer->beside || t->length <= floor ||
+	    rail_window_beside(rail) == UINT64_MAX)
+		return floor;
+	return floor / 2;
 }
 
 /* Points the slice at one remote rail: its address and key there. */
@@ -406,7 +398,7 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, s->local), bytes,
 			&sum);
 	s->len = slice_len(rail, &sum, t->length - t->cut,
-			   slice_floor(rail, t));
+			   slice_floor(rail, peer, t));
 	fit = rail_piece_fit(s, rail);
 	if (s->len > fit)
 		s->len = fit;
@@ -444,7 +436,7 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	left = t->length - t->cut;
 	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, t->local + t->cut),
 			bytes, &sum);
-	len = slice_len(rail, &sum, left, slice_floor(rail, t));
+	len = slice_len(rail, &sum, left, slice_floor(rail, peer, t));
 	if (t->queue_link.next == queue && t->cut && !t->rail &&
 	    rail_window_over(&sum, bytes, left, len))
 		return NULL;
@@ -505,10 +497,10 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	struct rail_slice *s;
 
 	s = slice_take_queue(peer, &peer->small, rail, remote, bytes);
-	if (!s)
-		return NULL;
-	peer->overtaken += slice_large_waits(peer);
-	peer->dp->beside = SLICE_BESIDE;
+	if (s && slice_large_waits(peer)) {
+		peer->overtaken++;
+		peer->beside = SLICE_BESIDE;
+	}
 	return s;
 }
 
@@ -534,7 +526,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 	s = slice_take_queue(peer, &peer->queue, rail, remote, bytes);
 	if (s) {
 		peer->overtaken = 0;
-		peer->dp->beside -= peer->dp->beside != 0;
+		peer->beside -= peer->beside != 0;
 	} else if (turn) {
 		s = slice_take_small(peer, rail, remote, bytes);
 	}
@@ -559,7 +551,8 @@ static bool slice_has_share(const struct rail_lane *lane,
 		return true;
 	if (bytes >= window || (p->room && p->inflight >= p->room))
 		return false;
-	if (large && bytes >= slice_window_beside(lane->rail)) {
+	if (large && p->peer->beside &&
+	    p->bytes >= rail_window_beside(lane->rail)) {
 		__atomic_store_n(&lane->rail->beside, true, __ATOMIC_RELAXED);
 		return false;
 	}
