@@ -83,10 +83,13 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 			    const struct tei_rail_task *t, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
+	uint64_t limit = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
 	uint64_t since = t->since_ns;
 
+	/* a peer that nobody has tried since is not still for that */
 	if (tei_list_empty(&peer->live) &&
-	    (!peer->still_ns || peer->alive_ns > peer->still_ns))
+	    (!peer->still_ns || peer->alive_ns > peer->still_ns ||
+	     now > peer->still_ns + limit))
 		peer->moved_ns = now;
 	if (!since || since > now)
 		return now;
