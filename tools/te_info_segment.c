@@ -19,6 +19,12 @@
 #define SEGMENT_PAIR_MS 60000
 #define SEGMENT_BUFFERS 1000	/* told one by one */
 
+/* It is no process's: nobody is its owner, and it has no rails. */
+static bool segment_of_files(const struct tei_meta_desc *d)
+{
+	return !strcmp(d->protocol, "nvmeof");
+}
+
 static void segment_address(cJSON *o, const struct tei_meta_address *a)
 {
 	char ip[INET6_ADDRSTRLEN] = "", hex[2 * TEI_META_ADDRESS_MAX + 1];
@@ -74,12 +80,38 @@ static void segment_buffers(const struct tei_meta_desc *d, cJSON *doc)
 	}
 }
 
+static void segment_files(const struct tei_meta_desc *d, cJSON *doc)
+{
+	cJSON *list = info_array(doc, "files"), *o, *mounts, *m;
+	const struct tei_meta_file *f;
+
+	info_num(doc, "file_count", d->file_count);
+	info_num(doc, "file_bytes", (double)d->size);
+	for (uint32_t i = 0; i < d->file_count && i < SEGMENT_BUFFERS; i++) {
+		f = &d->files[i];
+		o = info_object(list, NULL);
+		info_text(o, "path", "%s", f->path);
+		info_num(o, "bytes", (double)f->length);
+		info_num(o, "offset", (double)f->offset);
+		mounts = info_array(o, "mounts");
+		for (uint32_t j = 0; j < f->local_count; j++) {
+			m = info_object(mounts, NULL);
+			info_text(m, "server", "%s", f->local[j].server);
+			info_text(m, "path", "%s", f->local[j].path);
+		}
+	}
+}
+
 static void segment_doc(const struct tei_meta_desc *d, cJSON *doc)
 {
 	cJSON *matrix;
 
 	info_text(doc, "protocol", "%s", d->protocol);
 	info_num(doc, "descriptor_version", d->version);
+	if (segment_of_files(d)) {
+		segment_files(d, doc);
+		return;
+	}
 	info_text(doc, "incarnation", "0x%016" PRIx64, d->incarnation);
 	if (*d->local)
 		info_text(doc, "host_identity", "%s", d->local);
@@ -283,6 +315,15 @@ static void segment_missing(struct info *info, const struct tei_err *err)
 		  "look at the name and --metadata_server; with P2PHANDSHAKE the name is host:port of a running process");
 }
 
+/* One that a process has published. */
+static void segment_live(struct info *info, struct tei_meta_store *store,
+			 const struct tei_meta_desc *d, uint64_t limit_ns,
+			 cJSON *doc)
+{
+	segment_owner(info, store, d, limit_ns, doc);
+	segment_rails(info, d, doc);
+}
+
 void info_look_segment(struct info *info)
 {
 	cJSON *doc = info_object(info->doc, "segment");
@@ -309,8 +350,11 @@ void info_look_segment(struct info *info)
 		segment_missing(info, &err);
 	} else {
 		segment_doc(desc, doc);
-		segment_owner(info, store, desc, limit_ns, doc);
-		segment_rails(info, desc, doc);
+		if (segment_of_files(desc))
+			info_fine(info, "segment", info->opts.segment,
+				  "files, which belong to no process");
+		else
+			segment_live(info, store, desc, limit_ns, doc);
 		tei_meta_desc_unref(desc);
 	}
 	tei_meta_store_close(store);

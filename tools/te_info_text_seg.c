@@ -63,6 +63,31 @@ static void seg_buffers(const cJSON *seg)
 	}
 }
 
+static void seg_files(const cJSON *seg)
+{
+	const cJSON *f, *m;
+	double count = info_get_num(seg, "file_count");
+	char size[32];
+	int n = 0;
+
+	printf("  files         %.0f, %s\n", count,
+	       info_bytes_text(info_get_num(seg, "file_bytes"), size,
+			       sizeof(size)));
+	cJSON_ArrayForEach(f, seg_item(seg, "files")) {
+		if (n++ == SEG_BUFFERS) {
+			printf("                and %.0f more\n",
+			       count - SEG_BUFFERS);
+			break;
+		}
+		printf("                %-10s %s\n",
+		       info_bytes_text(info_get_num(f, "bytes"), size,
+				       sizeof(size)), info_get(f, "path"));
+		cJSON_ArrayForEach(m, seg_item(f, "mounts"))
+			printf("                           at %s: %s\n",
+			       info_get(m, "server"), info_get(m, "path"));
+	}
+}
+
 static void seg_pairs(const cJSON *seg)
 {
 	const cJSON *p, *list = seg_item(seg, "pairs");
@@ -93,6 +118,10 @@ void info_print_segment(const struct info *info)
 	if (!*info_get(seg, "protocol"))
 		return;
 	printf("  transport     %s\n", info_get(seg, "protocol"));
+	if (seg_item(seg, "files")) {
+		seg_files(seg);
+		return;
+	}
 	printf("  incarnation   %s\n", info_get(seg, "incarnation"));
 	seg_owner(seg);
 	seg_devices(seg);

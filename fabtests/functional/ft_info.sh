@@ -522,6 +522,27 @@ case_segment()
 	run 2 'a name that never was' --segment=nonsense
 }
 
+case_files()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	mkdir "$tmp/segments"
+	export MOONRAIL_SEGMENT_DIR="$tmp/segments"
+	head -c 10000 /dev/zero >"$tmp/f"
+	head -c 4096 /dev/zero >"$tmp/g"
+	"$BUILD/bin/te_meta" --server=here register weights "$tmp/f" "$tmp/g"
+	ok $? 'files are registered'
+	run 0 'a segment of files is fine' --segment=nvmeof/weights --json
+	holds 'they are listed' \
+		'[(f["bytes"], f["offset"], f["mounts"][0]["server"]) for f in r["segment"]["files"]] == [(10000, 0, "here"), (4096, 10000, "here")] and r["segment"]["file_bytes"] == 14096'
+	holds 'nobody owns it, and it has no rails' \
+		'F("segment", "ok") and not F("segment_owner") and not F("segment_rail") and "owner" not in r["segment"]'
+	run 0 'as text' --segment=nvmeof/weights
+	grep -q "9.8 KiB *$tmp/f\$" "$tmp/out"
+	ok $? 'likewise'
+	run 2 'one that was never registered' --segment=nvmeof/none
+}
+
 # turns NAME EXPRESSION: true of the JSON documents r, one a line.
 turns()
 {
@@ -831,7 +852,7 @@ case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
 	together loopback subnet down ethtool
-	together empty limits libraries many root gpu
+	together empty limits libraries many root gpu files
 	together segment sys watch zookeeper zookeeper_here
 else
 	echo "skip - te_info among interfaces: no network namespaces: $why"
