@@ -447,9 +447,9 @@ void engine_files_start(struct engine *e, struct engine_task *t);
 int engine_gpu_where(struct engine *e, void *addr, size_t len,
 		     const struct tei_topo_where *said, int *device,
 		     struct tei_err *err) TEI_REQUIRES(e->control);
-/* Host memory for what goes to or from GPU memory, on the node of a NIC near it,
- * and its location for the rails, of TEI_TOPO_NAME bytes. For munmap; NULL: there
- * is none. */
+/* Host memory for what goes to or from GPU memory, on the node of a NIC near
+ * it, and its location for the rails, of TEI_TOPO_NAME bytes. For munmap; NULL:
+ * there is none. */
 void *engine_gpu_bounce(struct engine *e, const void *gpu, size_t size,
 			char *location);
 /* Zeroed memory of a GPU, not registered; freed by _free, or with the engine.

@@ -277,6 +277,7 @@ void lease_railed(struct engine_leasing *l, struct lease_piece *p)
 	status = engine_rail_status(p->end);
 	p->unfenced = status == STATUS_TIMEOUT;
 	lease->silent |= silent;
+	target->silent |= silent;
 	lease_part(p);
 	lease_enter(l, p, LEASE_RETURNING);
 	if (p->over && p->code && status != STATUS_TIMEOUT)

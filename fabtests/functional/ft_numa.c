@@ -238,7 +238,7 @@ static bool staged_near(struct cuda_stand_in *cuda, int node)
 			       rig.target.mem.addr, NUMA_HALF, 0);
 	ft_diag("node %d: %lu pages, then %lu", node, before,
 		pages_near(node));
-	good = good && pages_near(node) - before >= pages;
+	good = good && pages_near(node) >= before + pages;
 	if (engine)
 		destroyTransferEngine(engine);
 	return good && !cuda->free(gpu) && !cuda->ctx_destroy(context);

@@ -54,17 +54,19 @@ void *rail_near_alloc(const struct rail *rail, size_t size)
 void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
 			size_t size)
 {
-	uint8_t ranks[TEI_RAIL_MAX], best = UINT8_MAX;
+	uint8_t ranks[TEI_RAIL_MAX], best = TEI_TOPO_OFF;
+	const struct rail *rail;
 	int node = -1;
 	uint32_t i;
 
 	rail_report_ranks(dp, location, ranks);
 	rail_sched_enter(dp);
 	for (i = 0; i < rail_count(dp); i++) {
-		if (!rail_at(dp, i)->open || ranks[i] >= best)
+		rail = rail_at(dp, i);
+		if (!rail->open || rail->numa < 0 || ranks[i] >= best)
 			continue;
 		best = ranks[i];
-		node = rail_at(dp, i)->numa;
+		node = rail->numa;
 	}
 	rail_sched_leave(dp);
 	return near_map(node, size);

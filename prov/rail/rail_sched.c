@@ -89,7 +89,7 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 	/* a peer that nobody has tried since is not still for that */
 	if (tei_list_empty(&peer->live) &&
 	    (!peer->still_ns || peer->alive_ns > peer->still_ns ||
-	     now > peer->still_ns + limit))
+	     since > peer->still_ns || now > peer->still_ns + limit))
 		peer->moved_ns = now;
 	if (!since || since > now)
 		return now;
