@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -593,8 +594,15 @@ static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 	rail_done_init(&done);
 	do {
 		if (!tei_mutex_trylock(&lane->lock)) {
-			if (!work)
+			/*
+			 * Who has it looks for us. With more callers than
+			 * CPUs he, or the process at the other end, may be
+			 * waiting for this one.
+			 */
+			if (!work) {
+				sched_yield();
 				break;
+			}
 			__atomic_store_n(&lane->kick, true, __ATOMIC_SEQ_CST);
 			if (!tei_mutex_trylock(&lane->lock))
 				break;
