@@ -217,6 +217,10 @@ struct tei_err;
 void info_say_err(const char *call, const struct tei_err *err);
 /* In a child, first thing: the environment as the options have it. */
 void info_child_setup(const struct info_opts *opts);
+/* In a child: the metadata server's store, for reading, for
+ * tei_meta_store_close; or NULL with "@error" said. */
+struct tei_meta_store;
+struct tei_meta_store *info_child_store(const struct info_opts *opts);
 /* In a child: an engine as the options say, which publishes nowhere, or NULL
  * with "@error" said. */
 transfer_engine_t info_child_engine(const struct info_opts *opts);

@@ -8,8 +8,10 @@
 
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_proc.h"
+#include "meta/tei_meta.h"
 #include "tools/te_info.h"
 #include "util/err.h"
+#include "util/settings.h"
 
 #define CHILD_ARGS 24
 
@@ -228,6 +230,20 @@ void info_child_setup(const struct info_opts *opts)
 		setenv("MOONRAIL_DEVICES", opts->device_name, 1);
 	if (opts->provider)
 		setenv("MOONRAIL_PROVIDER", opts->provider, 1);
+}
+
+struct tei_meta_store *info_child_store(const struct info_opts *opts)
+{
+	static struct tei_settings settings;
+	struct tei_meta_store *store;
+	struct tei_err err;
+
+	if (!tei_settings_load(&settings, &err) &&
+	    !tei_meta_store_open(opts->metadata_server, &settings, &store,
+				 &err))
+		return store;
+	info_say_err("metadata", &err);
+	return NULL;
 }
 
 transfer_engine_t info_child_engine(const struct info_opts *opts)

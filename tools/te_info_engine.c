@@ -10,7 +10,6 @@
 
 #include "meta/tei_meta.h"
 #include "tools/te_info.h"
-#include "util/settings.h"
 
 #define ENGINE_TEXT (1u << 18)
 
@@ -116,18 +115,12 @@ static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
  */
 static int engine_metadata(const struct info_opts *opts)
 {
-	static struct tei_settings settings;
-	struct tei_meta_store *store;
-	struct tei_err err;
+	struct tei_meta_store *store = info_child_store(opts);
 
-	if (!tei_settings_load(&settings, &err) &&
-	    !tei_meta_store_open(opts->metadata_server, &settings, &store,
-				 &err)) {
-		tei_meta_store_close(store);
-		return 0;
-	}
-	info_say_err("metadata", &err);
-	return -1;
+	if (!store)
+		return -1;
+	tei_meta_store_close(store);
+	return 0;
 }
 
 int info_engine_child(const struct info_opts *opts)

@@ -19,7 +19,6 @@
 #include "meta/tei_meta.h"
 #include "tools/te_info.h"
 #include "util/clock.h"
-#include "util/settings.h"
 
 #define PAIR_NS		(2 * TEI_NS_PER_SEC)
 #define PAIR_BYTES	64
@@ -350,19 +349,12 @@ static void pair_remote(struct pair *p, const struct tei_meta_desc *d,
 static struct tei_meta_desc *pair_fetch(const struct info_opts *opts,
 					struct tei_meta_store **store)
 {
-	static struct tei_settings settings;
 	struct tei_meta_desc *desc = NULL;
 	struct tei_err err;
-	int ret;
 
-	ret = tei_settings_load(&settings, &err);
-	if (!ret)
-		ret = tei_meta_store_open(opts->metadata_server, &settings,
-					  store, &err);
-	if (ret) {
-		info_say_err("metadata", &err);
+	*store = info_child_store(opts);
+	if (!*store)
 		return NULL;
-	}
 	if (!tei_meta_store_fetch(*store, opts->remote,
 				  tei_now_ns() + 5 * TEI_NS_PER_SEC, &desc,
 				  &err))
