@@ -278,6 +278,12 @@ int tei_meta_store_resolve(struct tei_meta_store *s, const char *server,
 	return s->ops->resolve(s, server, deadline_ns, endpoint, err);
 }
 
+int tei_meta_store_check(struct tei_meta_store *s, uint64_t deadline_ns,
+			 struct tei_err *err)
+{
+	return s->ops->check ? s->ops->check(s, deadline_ns, err) : 0;
+}
+
 void tei_meta_store_watch(struct tei_meta_store *s, tei_meta_changed_fn fn,
 			  void *arg)
 {

@@ -14,8 +14,8 @@ struct meta_names;
  * A back end. Each call may block until deadline_ns, on the caller's thread,
  * and may run on several threads at once. What is published is also served by
  * the process's own control channel, so that a back end may store the address
- * alone. NULL for open, close, publish, withdraw: nothing to do; for watch:
- * never tells.
+ * alone. NULL for open, close, publish, withdraw, check: nothing to do; for
+ * watch: never tells.
  */
 struct meta_store_ops {
 	const char *scheme;
@@ -39,6 +39,8 @@ struct meta_store_ops {
 		       struct tei_err *err);
 	void (*watch)(struct tei_meta_store *store, tei_meta_changed_fn fn,
 		      void *arg);
+	int (*check)(struct tei_meta_store *store, uint64_t deadline_ns,
+		     struct tei_err *err);
 	/*
 	 * Kept segments. read: *json NULL where there is none; *version tells
 	 * states apart. write: json NULL removes; META_CONFLICT where version

@@ -103,6 +103,7 @@ const struct meta_store_ops meta_zookeeper_ops = {
 	.fetch = zk_fetch,
 	.resolve = zk_resolve,
 	.watch = zk_watch,
+	.check = zk_check,
 	.kept_read = zk_kept_read,
 	.kept_write = zk_kept_write,
 	.kept_list = zk_kept_list,

@@ -268,10 +268,16 @@ int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
  */
 int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 		    uint64_t deadline_ns, struct tei_err *err);
-/* As zk_get; with credentials ZK_SAID for what others may have written. */
+/*
+ * As zk_get; with credentials ZK_SAID for what others may have written or
+ * taken away.
+ */
 int zk_get_ours(struct zk *zk, const char *path, const char *name,
 		enum zk_watch_kind watch, uint64_t deadline_ns,
 		struct zk_reply *out, struct tei_err *err);
+/* The folders of all that is published. */
+int zk_check(struct tei_meta_store *store, uint64_t deadline_ns,
+	     struct tei_err *err);
 /* The session is another one, and the servers' data may be. */
 void zk_trust_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
 /* One is not there any more, or another by now: all are looked at anew. */

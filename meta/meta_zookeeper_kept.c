@@ -106,13 +106,17 @@ int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
 		 struct meta_names *names, struct tei_err *err)
 {
 	struct zk *zk = store->back_end;
-	char *path = zk_kept_path(zk, TEI_META_KEPT "x", err);
+	char *path = zk_kept_path(zk, TEI_META_KEPT "x", err), *end;
 	int rc;
 
 	if (!path)
 		return TEI_ERR_INVALID;
-	*strrchr(path, '/') = 0;
+	end = strrchr(path, '/');
+	*end = 0;
 	rc = zk_children(zk, path, deadline_ns, names);
+	*end = '/';
+	if (rc == ZOK || rc == ZNONODE)
+		rc = zk_folders_ours(zk, path, TEI_META_KEPT, deadline_ns, err);
 	free(path);
 	if (rc == ZOK || rc == ZNONODE)
 		return 0;

@@ -146,6 +146,11 @@ int zrig_fetch(struct zrig *r, const char *name, struct tei_err *err)
 	return rc;
 }
 
+int zrig_check(struct zrig *r, struct tei_err *err)
+{
+	return tei_meta_store_check(r->store, zrig_deadline(r), err);
+}
+
 uint32_t zrig_changes(struct zrig *r)
 {
 	uint32_t n;

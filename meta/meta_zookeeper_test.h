@@ -42,6 +42,7 @@ int zrig_publish(struct zrig *r, const char *name, uint32_t buffers,
 		 struct tei_err *err);
 /* Buffers of name's descriptor, or the error's code. */
 int zrig_fetch(struct zrig *r, const char *name, struct tei_err *err);
+int zrig_check(struct zrig *r, struct tei_err *err);
 /* Until more than n changes were told. */
 bool zrig_changed(struct zrig *r, uint32_t n);
 uint32_t zrig_changes(struct zrig *r);

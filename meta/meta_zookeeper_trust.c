@@ -69,14 +69,16 @@ void zk_folders_gone(struct zk *zk)
 static int zk_folder_refuse(const struct zk *zk, const char *dir,
 			    const char *name, struct tei_err *err)
 {
-	char hint[TEI_ERR_TEXT];
+	char hint[TEI_ERR_TEXT], who[48] = "";
 
+	if (name)
+		snprintf(who, sizeof(who), "segment '%.32s': ", name);
 	snprintf(hint, sizeof(hint),
 		 "zkCli.sh: addauth digest USER:PASSWORD, setAcl -R %.48s/mooncake auth::cdrwa; or take another chroot",
 		 zk->chroot);
 	tei_err_fail(err, TEI_ERR_METADATA, "meta", hint,
-		     "segment '%.32s': ZooKeeper %.32s: others than MOONRAIL_ZK_AUTH_FILE's user may change %.48s",
-		     name, zk->servers, dir);
+		     "%sZooKeeper %.32s: others than MOONRAIL_ZK_AUTH_FILE's user may change %.48s",
+		     who, zk->servers, dir);
 	return ZK_SAID;
 }
 
@@ -140,6 +142,15 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 	return ZK_SAID;
 }
 
+/* ZNONODE: nothing is there, and nobody else could have taken it away. */
+static int zk_none_ours(struct zk *zk, const char *path, const char *name,
+			uint64_t deadline_ns, struct tei_err *err)
+{
+	int rc = zk_folders_ours(zk, path, name, deadline_ns, err);
+
+	return rc == ZOK ? ZNONODE : rc;
+}
+
 int zk_get_ours(struct zk *zk, const char *path, const char *name,
 		enum zk_watch_kind watch, uint64_t deadline_ns,
 		struct zk_reply *out, struct tei_err *err)
@@ -152,6 +163,8 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 		if (rc == ZOK && zk->auth)
 			rc = zk_node_ours(zk, path, name, &r.stat, deadline_ns,
 					  err);
+		else if (rc == ZNONODE)
+			return zk_none_ours(zk, path, name, deadline_ns, err);
 		else if (rc != ZOK)
 			return rc;
 		if (rc == ZOK)
@@ -164,4 +177,45 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 	}
 	*out = r;
 	return ZOK;
+}
+
+/* The folder of path: ours alone, or, without credentials, one we may read. */
+static int zk_check_folder(struct zk *zk, char *path, uint64_t deadline_ns,
+			   struct tei_err *err)
+{
+	struct zk_reply r;
+	int rc;
+
+	rc = zk_folders_ours(zk, path, NULL, deadline_ns, err);
+	*strrchr(path, '/') = 0;
+	if (rc == ZOK && !zk->auth) {
+		rc = zk_get(zk, path, ZK_WATCH_NONE, deadline_ns, &r);
+		if (rc == ZOK)
+			free(r.data);
+	}
+	return rc == ZOK || rc == ZNONODE ? 0 :
+	       zk_fail(zk, rc, "folder", path, err);
+}
+
+int zk_check(struct tei_meta_store *store, uint64_t deadline_ns,
+	     struct tei_err *err)
+{
+	struct zk *zk = store->back_end;
+	char *paths[] = {
+		zk_path_ram(zk, "x"), zk_path_rpc(zk, "x"),
+		zk_path_guard(zk, "x", 0), zk_path_ram(zk, TEI_META_KEPT "x"),
+	};
+	int rc = 0;
+	size_t i;
+
+	for (i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+		if (!rc && !paths[i])
+			rc = tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+					  "ZooKeeper %.32s: no keys below chroot '%.64s'",
+					  zk->servers, zk->chroot);
+		if (!rc)
+			rc = zk_check_folder(zk, paths[i], deadline_ns, err);
+		free(paths[i]);
+	}
+	return rc;
 }

@@ -85,6 +85,54 @@ static void open_folders_are_refused_with_credentials(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
+/* Who only looks learns of it too, also where there is nothing to see. */
+static void open_folders_are_noticed_where_nothing_is(void)
+{
+	char endpoint[TEI_META_ENDPOINT_MAX], file[64], **names = NULL;
+	struct tei_meta_desc *desc;
+	struct zrig a, b, c;
+	struct tei_err err;
+	size_t n;
+
+	if (!ztrio(&a, &b, &c, "/looked", file))
+		return;
+	/* no folder is no open one */
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "s", &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "is not in ZooKeeper"));
+	CU_ASSERT_EQUAL(zrig_check(&a, &err), 0);
+	CU_ASSERT_EQUAL(zrig_publish(&c, "p", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_check(&c, &err), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "s", &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "setAcl -R /looked/mooncake"));
+	CU_ASSERT_EQUAL(tei_meta_store_resolve(a.store, "s",
+					       meta_test_deadline(), endpoint,
+					       &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
+	CU_ASSERT_EQUAL(tei_meta_store_fetch(a.store, "nvmeof/k",
+					     meta_test_deadline(), &desc,
+					     &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
+	CU_ASSERT_EQUAL(tei_meta_store_list(a.store, meta_test_deadline(),
+					    &names, &n, &err),
+			TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
+	CU_ASSERT_EQUAL(zrig_check(&a, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "setAcl -R /looked/mooncake"));
+	/* the last of them alone is enough */
+	zclose_folders("/looked", 3);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "s", &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "is not in ZooKeeper"));
+	CU_ASSERT_EQUAL(zrig_check(&a, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/looked/mooncake/moonrail"));
+	zclose_folders("/looked", 4);
+	CU_ASSERT_EQUAL(zrig_check(&a, &err), 0);
+	/* and who has no credentials is told of them */
+	CU_ASSERT_EQUAL(zrig_check(&c, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "MOONRAIL_ZK_AUTH_FILE"));
+	ztrio_end(&a, &b, &c, file);
+}
+
 /* A stranger's own credentials close a folder as well as ours. */
 static void a_strangers_folders_are_refused(void)
 {
@@ -347,6 +395,8 @@ static void a_bad_descriptor_is_named(void)
 const struct tei_test_case zookeeper_trust_cases[] = {
 	{ "open_folders_are_refused_with_credentials",
 	  open_folders_are_refused_with_credentials },
+	{ "open_folders_are_noticed_where_nothing_is",
+	  open_folders_are_noticed_where_nothing_is },
 	{ "a_strangers_folders_are_refused", a_strangers_folders_are_refused },
 	{ "an_owner_sees_what_others_take_away",
 	  an_owner_sees_what_others_take_away },

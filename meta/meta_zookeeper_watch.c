@@ -343,7 +343,7 @@ static int zk_read_watched(struct zk *zk, const char *path, const char *name,
 		rc = zk_get_ours(zk, path, name, ZK_WATCH_SEGMENT, deadline_ns,
 				 out, err);
 		back = rc;
-		if (rc == ZNONODE && known)
+		if ((rc == ZNONODE || rc == ZK_SAID) && known)
 			back = zk_exists(zk, path, ZK_WATCH_SEGMENT,
 					 deadline_ns, NULL);
 	} while (rc == ZNONODE && back == ZOK && tei_now_ns() < deadline_ns);

@@ -437,6 +437,13 @@ int tei_meta_store_resolve(struct tei_meta_store *store, const char *server,
 			   char endpoint[TEI_META_ENDPOINT_MAX],
 			   struct tei_err *err);
 
+/*
+ * Whether what is there can be read and believed: with credentials nobody else
+ * may change it. Blocks.
+ */
+int tei_meta_store_check(struct tei_meta_store *store, uint64_t deadline_ns,
+			 struct tei_err *err);
+
 /* At most one; before the first fetch. NULL fn removes it. */
 void tei_meta_store_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 			  void *arg);

@@ -47,6 +47,7 @@
 #define INFO_ADDR	64	/* an IP address as text */
 #define INFO_RAILS	64
 #define INFO_PORTS	64	/* RDMA ports looked at */
+#define INFO_STORE_NS	(5 * TEI_NS_PER_SEC)	/* a look into the store */
 /* Bytes of protocol and version in front of an address in a descriptor. */
 #define INFO_ADDR_PREFIX 8
 

@@ -10,6 +10,7 @@
 
 #include "meta/tei_meta.h"
 #include "tools/te_info.h"
+#include "util/clock.h"
 
 #define ENGINE_TEXT (1u << 18)
 
@@ -109,18 +110,23 @@ static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
 }
 
 /*
- * Whether the metadata server takes us: its store is opened, for reading. The
+ * Whether the metadata server takes us: its store is opened and looked at. The
  * engine itself has none, since one that publishes makes folders there, which
  * stay behind, and are open to all where we have no credentials.
  */
 static int engine_metadata(const struct info_opts *opts)
 {
 	struct tei_meta_store *store = info_child_store(opts);
+	struct tei_err err;
+	int ret;
 
 	if (!store)
 		return -1;
+	ret = tei_meta_store_check(store, tei_now_ns() + INFO_STORE_NS, &err);
 	tei_meta_store_close(store);
-	return 0;
+	if (ret)
+		info_say_err("metadata", &err);
+	return ret;
 }
 
 int info_engine_child(const struct info_opts *opts)

@@ -356,7 +356,7 @@ static struct tei_meta_desc *pair_fetch(const struct info_opts *opts,
 	if (!*store)
 		return NULL;
 	if (!tei_meta_store_fetch(*store, opts->remote,
-				  tei_now_ns() + 5 * TEI_NS_PER_SEC, &desc,
+				  tei_now_ns() + INFO_STORE_NS, &desc,
 				  &err))
 		return desc;
 	info_say_err("metadata", &err);

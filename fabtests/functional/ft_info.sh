@@ -673,6 +673,23 @@ secret_owner()
 	wait "$keeper" 2>/dev/null
 }
 
+# folders_open SERVER: where somebody without credentials came first.
+folders_open()
+{
+	echo 'moon:secret' >"$tmp/auth"
+	chmod 600 "$tmp/auth"
+	export MOONRAIL_ZK_AUTH_FILE="$tmp/auth"
+	run 2 'folders that others may change' --check --json --no_probe \
+		--metadata_server="$1"
+	holds 'are named, with the cure' \
+		'any("may change /mooncake" in f["what"] and "setAcl -R /mooncake" in f["cure"] for f in F("metadata", "bad"))'
+	run 2 'a segment that is not in them' --json --segment=nobody \
+		--metadata_server="$1"
+	holds 'names them as well' \
+		'"setAcl -R /mooncake" in F("segment", "bad", "nobody")[0]["cure"]'
+	unset MOONRAIL_ZK_AUTH_FILE
+}
+
 # zk_nodes: what the server counts.
 zk_nodes()
 {
@@ -713,6 +730,7 @@ s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
 	[ -n "$nodes" ] && [ "$(zk_nodes)" = "$nodes" ]
 	ok $? 'a look leaves no node behind'
 	secret_owner zookeeper://127.0.0.1:2181
+	folders_open zookeeper://127.0.0.1:2181
 	kill "$pid"
 }
 
