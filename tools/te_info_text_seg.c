@@ -7,7 +7,7 @@
 
 #include "tools/te_info.h"
 
-#define SEG_BUFFERS 16		/* shown; --json has up to 1000 */
+#define SEG_PARTS 16		/* shown; --json has up to 1000 */
 
 static const cJSON *seg_item(const cJSON *o, const char *key)
 {
@@ -39,52 +39,43 @@ static void seg_devices(const cJSON *seg)
 		       info_get(d, "provider"), info_get(d, "address"));
 }
 
-static void seg_buffers(const cJSON *seg)
+static void seg_buffer(const cJSON *b, const char *size)
 {
-	double count = info_get_num(seg, "buffer_count");
-	const cJSON *b;
-	char size[32];
-	int n = 0;
-
-	printf("  buffers       %.0f, %s\n", count,
-	       info_bytes_text(info_get_num(seg, "buffer_bytes"), size,
-			       sizeof(size)));
-	cJSON_ArrayForEach(b, seg_item(seg, "buffers")) {
-		if (n++ == SEG_BUFFERS) {
-			printf("                and %.0f more\n",
-			       count - SEG_BUFFERS);
-			break;
-		}
-		printf("                %-18s %-10s %s\n",
-		       info_get(b, "address"),
-		       info_bytes_text(info_get_num(b, "bytes"), size,
-				       sizeof(size)),
-		       info_get(b, "location"));
-	}
+	printf("                %-18s %-10s %s\n", info_get(b, "address"), size,
+	       info_get(b, "location"));
 }
 
-static void seg_files(const cJSON *seg)
+static void seg_file(const cJSON *f, const char *size)
 {
-	const cJSON *f, *m;
-	double count = info_get_num(seg, "file_count");
-	char size[32];
+	const cJSON *m;
+
+	printf("                %-10s %s\n", size, info_get(f, "path"));
+	cJSON_ArrayForEach(m, seg_item(f, "mounts"))
+		printf("                           at %s: %s\n",
+		       info_get(m, "server"), info_get(m, "path"));
+}
+
+/* kind: "buffer" or "file". How many there are, and the first of them. */
+static void seg_parts(const cJSON *seg, const char *kind,
+		      void (*show)(const cJSON *part, const char *size))
+{
+	char list[16], count[16], bytes[16], size[32];
+	const cJSON *part;
 	int n = 0;
 
-	printf("  files         %.0f, %s\n", count,
-	       info_bytes_text(info_get_num(seg, "file_bytes"), size,
-			       sizeof(size)));
-	cJSON_ArrayForEach(f, seg_item(seg, "files")) {
-		if (n++ == SEG_BUFFERS) {
+	snprintf(list, sizeof(list), "%ss", kind);
+	snprintf(count, sizeof(count), "%s_count", kind);
+	snprintf(bytes, sizeof(bytes), "%s_bytes", kind);
+	printf("  %-13s %.0f, %s\n", list, info_get_num(seg, count),
+	       info_bytes_text(info_get_num(seg, bytes), size, sizeof(size)));
+	cJSON_ArrayForEach(part, seg_item(seg, list)) {
+		if (n++ == SEG_PARTS) {
 			printf("                and %.0f more\n",
-			       count - SEG_BUFFERS);
+			       info_get_num(seg, count) - SEG_PARTS);
 			break;
 		}
-		printf("                %-10s %s\n",
-		       info_bytes_text(info_get_num(f, "bytes"), size,
-				       sizeof(size)), info_get(f, "path"));
-		cJSON_ArrayForEach(m, seg_item(f, "mounts"))
-			printf("                           at %s: %s\n",
-			       info_get(m, "server"), info_get(m, "path"));
+		show(part, info_bytes_text(info_get_num(part, "bytes"), size,
+					   sizeof(size)));
 	}
 }
 
@@ -119,13 +110,13 @@ void info_print_segment(const struct info *info)
 		return;
 	printf("  transport     %s\n", info_get(seg, "protocol"));
 	if (seg_item(seg, "files")) {
-		seg_files(seg);
+		seg_parts(seg, "file", seg_file);
 		return;
 	}
 	printf("  incarnation   %s\n", info_get(seg, "incarnation"));
 	seg_owner(seg);
 	seg_devices(seg);
-	seg_buffers(seg);
+	seg_parts(seg, "buffer", seg_buffer);
 	seg_pairs(seg);
 }
 
