@@ -391,3 +391,27 @@ bool fi_rig_path(void)
 	setenv("FI_PROVIDER_PATH", path, 1);
 	return !access(path, R_OK);
 }
+
+int fi_rig_main(const char *only, fi_rig_run_fn run, const char *what)
+{
+	static const char *const below[] = { "tcp", "tcp;ofi_rxm" };
+	bool missing = true, good;
+	size_t i;
+
+	if (only) {
+		good = run(only, &missing);
+		if (missing)
+			return ft_skip("no such provider");
+		ft_ok(good, "%s: %s", only, what);
+		return ft_result();
+	}
+	good = run("moonrail", &missing);
+	ft_ok(good && !missing, "moonrail: %s", what);
+	missing = true;
+	for (i = 0; i < 2 && missing; i++) {
+		good = run(below[i], &missing);
+		if (!missing)
+			ft_ok(good, "%s: %s", below[i], what);
+	}
+	return ft_result();
+}

@@ -59,6 +59,15 @@ extern int fi_rig_mr_mode;
 bool fi_rig_run(const char *provider, uint64_t caps, fi_rig_fn fn,
 		bool *missing);
 
+/* All checks with a provider: false, where one failed. *missing as above. */
+typedef bool (*fi_rig_run_fn)(const char *provider, bool *missing);
+
+/*
+ * The end of a main: run with that provider only, or, where it is NULL, with
+ * moonrail's and with the first of those below it that is there. The exit code.
+ */
+int fi_rig_main(const char *only, fi_rig_run_fn run, const char *what);
+
 /*
  * FT_FI_CLIENT and FT_FI_SERVER in the environment: network namespaces of the
  * two processes, each of which then takes all rails that it finds there, or the

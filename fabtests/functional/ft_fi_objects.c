@@ -595,15 +595,9 @@ static void obj_with(const char *other, uint64_t caps, fi_rig_fn fn,
 		ft_ok(false, "%s: %s", other, what);
 }
 
-/* Those with one provider alone. */
-static int obj_only(const char *provider)
+static bool obj_run(const char *provider, bool *missing)
 {
-	bool missing, good = fi_rig_run(provider, 0, obj_all, &missing);
-
-	if (missing)
-		return ft_skip("no such provider");
-	ft_ok(good, "%s: objects", provider);
-	return ft_result();
+	return fi_rig_run(provider, 0, obj_all, missing);
 }
 
 /* With an argument: that provider alone. */
@@ -612,7 +606,7 @@ int main(int argc, char **argv)
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
 	if (argc > 1)
-		return obj_only(argv[1]);
+		return fi_rig_main(argv[1], obj_run, "objects");
 	obj_config();
 	obj_two_rails();
 	obj_with("sockets", FI_RMA_EVENT, obj_events, "events at the target");

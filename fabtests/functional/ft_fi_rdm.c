@@ -742,32 +742,11 @@ static bool rdm_run(const char *provider, bool *missing)
 	return good;
 }
 
-static int rdm_only(const char *provider)
-{
-	bool missing, good = rdm_run(provider, &missing);
-
-	if (missing)
-		return ft_skip("no such provider");
-	ft_ok(good, "%s", provider);
-	return ft_result();
-}
-
 /* With an argument: that provider alone. */
 int main(int argc, char **argv)
 {
-	static const char *const below[] = { "tcp", "tcp;ofi_rxm" };
-	bool missing = true;
-	size_t i;
-
+	(void)argc;
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
-	if (argc > 1)
-		return rdm_only(argv[1]);
-	ft_ok(rdm_run("moonrail", &missing) && !missing,
-	      "moonrail");
-	missing = true;
-	for (i = 0; i < 2 && missing; i++)
-		if (!rdm_run(below[i], &missing) && !missing)
-			ft_ok(false, "%s, below it", below[i]);
-	return ft_result();
+	return fi_rig_main(argv[1], rdm_run, "messages and memory");
 }
