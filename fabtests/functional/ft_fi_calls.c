@@ -676,6 +676,54 @@ static void call_directed(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
+/*
+ * A receive is for who had the address when it was posted. What happens to it
+ * when that is removed is up to the provider: here it is nobody else's who gets
+ * the place, and his still.
+ */
+static void call_removed(struct fi_rig *r)
+{
+	char name[512];
+	size_t len = sizeof(name);
+	struct fi_rig_done d;
+	fi_addr_t again = FI_ADDR_NOTAVAIL;
+	struct call_ep e;
+	bool good;
+	int i;
+
+	if (!call_moonrail(r))
+		return;
+	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e),
+		       "another endpoint"))
+		return;
+	while (fi_rig_again(r, fi_trecv(r->ep, r->buf, 8, NULL, e.self, 12, 0,
+					&e)))
+		;
+	good = !fi_av_remove(r->av, &e.self, 1, 0) &&
+	       !fi_getname(&r->ep->fid, name, &len) &&
+	       fi_av_insert(r->av, name, 1, &again, 0, NULL) == 1 &&
+	       again == e.self;
+	fi_rig_ok(r, good, "an address takes the place of one that is removed");
+	while (fi_rig_again(r, fi_trecv(r->ep, r->buf + 64, 8, NULL,
+					FI_ADDR_UNSPEC, 12, 0, &i)))
+		;
+	memset(r->mem, 3, 8);
+	while (fi_rig_again(r, fi_tsend(r->ep, r->mem, 8, NULL, r->self, 12,
+					NULL)))
+		;
+	good = call_sent(r) && call_done(r, r->rx, &d) &&
+	       d.e.op_context == &i && r->buf[64] == 3;
+	fi_rig_ok(r, good, "but not its receives");
+	memset(r->mem, 4, 8);
+	while (fi_rig_again(r, fi_tsend(e.ep, r->mem, 8, NULL, r->self, 12,
+					NULL)))
+		;
+	good = call_done(r, r->rx, &d) && d.e.op_context == &e &&
+	       r->buf[0] == 4;
+	fi_rig_ok(r, good, "which are his who had the address, as before");
+	fi_rig_ok(r, call_close(r, &e), "the other endpoint is closed");
+}
+
 /* --- addresses ----------------------------------------------------------- */
 
 static void call_addresses(struct fi_rig *r)
@@ -792,8 +840,8 @@ static void call_all(struct fi_rig *r)
 	static const fi_rig_fn part[] = {
 		call_counter, call_formats, call_selective, call_signal,
 		call_pieces, call_rma_pieces, call_inject, call_more,
-		call_directed, call_addresses, call_registrations,
-		call_described,
+		call_directed, call_removed, call_addresses,
+		call_registrations, call_described,
 	};
 	size_t i;
 

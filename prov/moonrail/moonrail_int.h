@@ -328,7 +328,8 @@ struct moonrail_op {
 	uint32_t left;			/* tasks under way */
 	struct moonrail_task *tasks;
 	/* receive */
-	const struct moonrail_av_entry *from; /* NULL: from anyone */
+	struct moonrail_peer *from;	/* NULL: from anyone */
+	uint32_t from_ep;		/* of its endpoints */
 	struct moonrail_op *multi;	/* the multi-receive it is part of */
 	uint32_t parts;			/* multi-receive: those under way */
 	uint64_t tag, ignore, data, got, cut;

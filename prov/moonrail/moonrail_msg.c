@@ -244,7 +244,11 @@ static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
 	op->quiet = ep->rx_selective && !(c->flags & FI_COMPLETION);
 	op->flags = FI_RECV | (c->tagged ? FI_TAGGED : FI_MSG) |
 		    (c->flags & FI_MULTI_RECV);
-	op->from = from;
+	/* whose address it is now: that may be removed, and its place taken */
+	if (from) {
+		op->from = from->peer;
+		op->from_ep = from->ep;
+	}
 	op->tag = c->tag;
 	op->ignore = c->ignore;
 	op->niov = (uint32_t)c->niov;

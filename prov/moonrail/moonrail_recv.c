@@ -22,10 +22,8 @@ static bool recv_matches(const struct moonrail_op *op,
 			 struct moonrail_peer *peer,
 			 const struct moonrail_wire *w, bool tagged)
 {
-	const struct moonrail_av_entry *from = op->from;
-
-	if (from && (!from->peer || moonrail_peer_real(from->peer) != peer ||
-		     from->ep != w->src_ep))
+	if (op->from && (moonrail_peer_real(op->from) != peer ||
+			 op->from_ep != w->src_ep))
 		return false;
 	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
 }
