@@ -902,6 +902,39 @@ static bool call_fails(struct fi_rig *r, int kind)
 	return false;
 }
 
+/* A message that the other takes to its end: who waits by a counter is told,
+ * whichever of the two comes first; and once. */
+static void call_counted(struct fi_rig *r)
+{
+	uint64_t was = fi_cntr_read(r->sent);
+	struct fi_rig_done d;
+	bool good;
+
+	good = fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL &&
+	       fi_cntr_readerr(r->sent) == 1 && fi_cntr_read(r->sent) == was &&
+	       fi_rig_next(r, r->tx, &d) &&
+	       (d.err == FI_ECONNREFUSED || d.err == FI_ECONNRESET);
+	fi_rig_ok(r, good, "a wait for a send that fails ends");
+	fi_rig_ok(r, fi_cntr_wait(r->sent, was + 1, 20) == -FI_ETIMEDOUT,
+		  "a wait after that does not end by it");
+}
+
+/* As long as nobody has heard of it, a failure ends what begins after it. */
+static void call_counted_late(struct fi_rig *r)
+{
+	uint64_t was = fi_cntr_read(r->sent), errors;
+	struct fi_rig_done d;
+	bool good;
+
+	errors = fi_cntr_readerr(r->sent);
+	while (fi_rig_again(r, call_of(r, 0)))
+		;
+	good = fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET &&
+	       fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL &&
+	       fi_cntr_readerr(r->sent) == errors + 1;
+	fi_rig_ok(r, good, "so does one that begins when it has failed");
+}
+
 static void call_gone(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -922,12 +955,17 @@ static void call_gone(struct fi_rig *r)
 				       NULL)))
 		;
 	good = call_done(r, r->rx, &d);
+	/* which the other does not ask for */
+	while (fi_rig_again(r, call_of(r, 0)))
+		;
 	fi_rig_meet(r);
+	call_counted(r);
 	while (recv(r->sock, &c, 1, MSG_DONTWAIT) < 0)
 		fi_rig_idle(r);
 	fi_rig_ok(r, good && call_fails(r, 0) && call_fails(r, 1) &&
 			     call_fails(r, 2) && call_fails(r, 3),
 		  "whatever is for one that has ended fails, soon");
+	call_counted_late(r);
 }
 
 static bool call_run(const char *provider, bool *missing)

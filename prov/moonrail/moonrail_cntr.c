@@ -28,12 +28,21 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 	return __atomic_load_n(&c->value, __ATOMIC_ACQUIRE);
 }
 
+/* Somebody learns of the errors. */
+static uint64_t cntr_tell(struct moonrail_cntr *c)
+{
+	uint64_t errors = __atomic_load_n(&c->errors, __ATOMIC_ACQUIRE);
+
+	__atomic_store_n(&c->told, errors, __ATOMIC_RELAXED);
+	return errors;
+}
+
 static uint64_t cntr_readerr(struct fid_cntr *fid)
 {
 	struct moonrail_cntr *c = cntr_of(fid);
 
 	moonrail_progress(c->domain);
-	return __atomic_load_n(&c->errors, __ATOMIC_ACQUIRE);
+	return cntr_tell(c);
 }
 
 static int cntr_change(struct fid_cntr *fid, uint64_t *at, uint64_t value,
@@ -66,16 +75,24 @@ static int cntr_adderr(struct fid_cntr *fid, uint64_t value)
 	return cntr_change(fid, &cntr_of(fid)->errors, value, true);
 }
 
+/* Who sets it knows it; but whoever waits just now is told. */
 static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 {
-	return cntr_change(fid, &cntr_of(fid)->errors, value, false);
+	struct moonrail_cntr *c = cntr_of(fid);
+
+	__atomic_store_n(&c->told, value, __ATOMIC_RELAXED);
+	return cntr_change(fid, &c->errors, value, false);
 }
 
+/*
+ * An error ends it, also one from before the call of which nobody has been told:
+ * who posts and then waits would else wait for what has failed in between.
+ */
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct moonrail_cntr *c = cntr_of(fid);
 	uint64_t from = tei_now_ns(), now, end, seen;
-	uint64_t errors = __atomic_load_n(&c->errors, __ATOMIC_ACQUIRE);
+	uint64_t told = __atomic_load_n(&c->told, __ATOMIC_RELAXED);
 
 	end = timeout < 0 ? UINT64_MAX :
 			    from + (uint64_t)timeout * TEI_NS_PER_MS;
@@ -83,8 +100,10 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 		seen = moonrail_events(c->domain);
 		if (cntr_read(fid) >= threshold)
 			return 0;
-		if (__atomic_load_n(&c->errors, __ATOMIC_ACQUIRE) != errors)
+		if (__atomic_load_n(&c->errors, __ATOMIC_ACQUIRE) != told) {
+			cntr_tell(c);
 			return -FI_EAVAIL;
+		}
 		now = tei_now_ns();
 		if (now >= end)
 			return -FI_ETIMEDOUT;

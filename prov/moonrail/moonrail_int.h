@@ -243,9 +243,13 @@ struct moonrail_cq {
 };
 
 struct moonrail_cntr {
+	/* fixed */
 	struct fid_cntr fid;
 	struct moonrail_domain *domain;
-	uint64_t value, errors;		/* atomic */
+	/* atomic */
+	uint64_t value, errors;
+	uint64_t told;			/* errors that somebody knows of */
+	/* domain->lock */
 	uint32_t refs;			/* who count by it, poll sets */
 };
 
