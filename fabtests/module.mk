@@ -340,6 +340,7 @@ TIMEOUT_ft_transfer = 300
 
 SCRIPT_TESTS += \
 	fabtests/functional/ft_failover.sh \
+	fabtests/functional/ft_fi_mpi.sh \
 	fabtests/functional/ft_fi_rails.sh \
 	fabtests/functional/ft_fi_shares.sh \
 	fabtests/functional/ft_info.sh \

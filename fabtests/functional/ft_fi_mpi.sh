@@ -1,0 +1,75 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# timeout: 150
+#
+# ft_fi_mpi.sh [long]
+#
+# ft_fi_mpi.c, an MPI program, with two and with four ranks of Open MPI over the
+# libfabric provider: messages by its ofi MTL, one-sided by its ofi BTL. Neither
+# has another way, so that a provider that is not found fails. The loopback
+# interface is the rail (FT_FI_MPI_RAILS: others, "" for all).
+set -u
+: "${BUILD:?}" "${SRC:?}"
+
+skip()
+{
+	echo "$*"
+	exit 77
+}
+
+# Which of the two on a Debian that has MPICH too.
+tool()
+{
+	command -v "$1.openmpi" || command -v "$1"
+}
+
+libfabric_of()
+{
+	ldd "$1" | sed -n 's/.*libfabric\.so[^ ]* => \([^ ]*\).*/\1/p'
+}
+
+provider=$BUILD/lib/libfabric/libmoonrail-fi.so
+[ -e "$provider" ] || skip 'built without the provider'
+[ "${SANITIZE:-no}" = no ] || skip "MPI's programs are not sanitized"
+mpicc=$(tool mpicc) mpirun=$(tool mpirun) info=$(command -v ompi_info)
+if [ -z "$mpicc" ] || [ -z "$mpirun" ] || [ -z "$info" ]; then
+	skip 'no Open MPI: mpicc, mpirun and ompi_info'
+fi
+# it refuses root even its version
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+"$mpirun" --version | grep -q 'Open' || skip "$mpirun is not Open MPI's"
+"$mpicc" --showme >/dev/null 2>&1 || skip "$mpicc is not Open MPI's"
+for part in mtl btl; do
+	"$info" --parsable | grep -q "^mca:$part:ofi:version" ||
+		skip "this Open MPI has no ofi $part"
+done
+mtl=$("$info" --parsable --path pkglibdir |
+	sed -n 's/^path:pkglibdir://p')/mca_mtl_ofi.so
+if [ -e "$mtl" ] && [ "$(libfabric_of "$mtl")" != "$(libfabric_of "$provider")" ]
+then
+	skip "Open MPI's libfabric is $(libfabric_of "$mtl"), not the provider's"
+fi
+
+tmp=$(mktemp -d) || exit
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+"$mpicc" -std=c11 -O2 -Wall -Wextra -o "$tmp/ft_fi_mpi" \
+	"$SRC/fabtests/functional/ft_fi_mpi.c" || exit 1
+FI_PROVIDER_PATH=$BUILD/lib/libfabric
+FI_MOONRAIL_ADDR=${FT_FI_MPI_RAILS-lo}
+export FI_PROVIDER_PATH FI_MOONRAIL_ADDR
+[ -n "$FI_MOONRAIL_ADDR" ] || unset FI_MOONRAIL_ADDR
+status=0
+for ranks in 2 4; do
+	timeout 60 "$mpirun" --oversubscribe --bind-to none -np $ranks \
+		--mca pml cm --mca mtl ofi \
+		--mca mtl_ofi_provider_include moonrail \
+		--mca osc rdma --mca btl self,ofi \
+		--mca btl_ofi_provider_include moonrail \
+		"$tmp/ft_fi_mpi" "$@" || {
+		echo "not ok - $ranks ranks: mpirun ended with $?"
+		status=1
+	}
+done
+exit $status
