@@ -87,6 +87,7 @@ struct bench_opts {
 	bool json;
 	bool bidirectional;		/* raw */
 	bool plain_calls;		/* raw: fi_write, not fi_writemsg */
+	bool wait_fd;			/* raw: queues that can be slept on */
 	bool child;			/* this is a target that we started */
 	bool help;
 	bool version;

@@ -87,6 +87,7 @@ static int child_fill(struct child_argv *argv, const struct bench_opts *opts,
 			 opts->bidirectional ? "true" : NULL);
 	bad |= child_arg(argv, "plain_calls",
 			 opts->plain_calls ? "true" : NULL);
+	bad |= child_arg(argv, "wait_fd", opts->wait_fd ? "true" : NULL);
 	return bad;
 }
 

@@ -82,6 +82,9 @@ static const struct ft_option option_table[] = {
 	{ "plain_calls", FT_FLAG, FIELD(plain_calls), 0, 0, NULL, "",
 	  "raw: fi_write with the endpoint's default flags, as\n"
 	  "fi_rma_bw -U does; providers may then complete earlier" },
+	{ "wait_fd", FT_FLAG, FIELD(wait_fd), 0, 0, NULL, "",
+	  "raw: its completion queues have a descriptor to sleep\n"
+	  "on, as the engine's" },
 	{ "segments", FT_COUNT, FIELD(segments), 1, 100000, NULL, "N",
 	  "segments: open that many; 1000" },
 	{ "engines", FT_COUNT, FIELD(engines), 1, BENCH_ENGINES, NULL, NULL,
@@ -153,9 +156,10 @@ static int options_check(const struct bench_opts *opts)
 		return options_refuse("--protocol=nvmeof goes with "
 				      "--mode=initiator");
 	if (!raw && (opts->window || opts->bidirectional ||
-		     opts->plain_calls))
-		return options_refuse("--window, --bidirectional and "
-				      "--plain_calls go with --mode=raw");
+		     opts->plain_calls || opts->wait_fd))
+		return options_refuse("--window, --bidirectional, "
+				      "--plain_calls and --wait_fd go with "
+				      "--mode=raw");
 	if (opts->gpu && ((opts->mode != BENCH_INITIATOR &&
 			   opts->mode != BENCH_LOOPBACK &&
 			   opts->mode != BENCH_SELF) || opts->verify))

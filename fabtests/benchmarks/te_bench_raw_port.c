@@ -134,12 +134,12 @@ static int port_find(struct raw_port *port, const struct bench_opts *opts)
 	return -1;
 }
 
-static int port_open_domain(struct raw_port *port)
+static int port_open_domain(struct raw_port *port, bool wait_fd)
 {
 	struct fi_cq_attr cq = {
 		.size = port->info->tx_attr->size,
 		.format = FI_CQ_FORMAT_CONTEXT,
-		.wait_obj = FI_WAIT_NONE,
+		.wait_obj = wait_fd ? FI_WAIT_FD : FI_WAIT_NONE,
 	};
 	struct fi_av_attr av = { .type = FI_AV_TABLE, .count = 1 };
 	int ret;
@@ -224,7 +224,7 @@ int raw_port_open(struct raw_port *port, const struct bench_opts *opts,
 		  const struct bench_memory *memory)
 {
 	memset(port, 0, sizeof(*port));
-	if (port_find(port, opts) || port_open_domain(port) ||
+	if (port_find(port, opts) || port_open_domain(port, opts->wait_fd) ||
 	    port_open_ep(port) || port_register(port, memory)) {
 		raw_port_close(port);
 		return -1;

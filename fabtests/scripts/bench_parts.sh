@@ -31,9 +31,12 @@ transfer_options()
 transfer_run()
 {
 	mode=loopback merge=0
-	[ "$2" != raw ] || mode=raw
-	[ "$2" != merged ] || merge=1
-	# shellcheck disable=SC2046
+	case $2 in
+	raw) mode=raw ;;
+	raw-fd) mode='raw --wait_fd' ;;
+	merged) merge=1 ;;
+	esac
+	# shellcheck disable=SC2046,SC2086
 	MOONRAIL_MERGE=$merge run_rate "$1" "$2" "$3" --mode=$mode \
 		$(transfer_options "$1")
 }
@@ -74,6 +77,17 @@ part_transfers()
 		done; done
 	done
 	part_merged
+	part_wait_fd
+}
+
+# again CASE SIDE: its runs alone, to be compared with what others were.
+again()
+{
+	r=1
+	while [ "$r" -le "$rounds" ]; do
+		transfer_run "$1" "$2" "$r"
+		r=$((r + 1))
+	done
 }
 
 # Adjacent requests of small blocks as one: apart, since the plain loop
@@ -87,13 +101,26 @@ part_merged()
 	for op in $ops; do for s in $sizes; do
 		case $s in *M) continue ;; esac
 		c="tcp $op $s b128 t1"
-		r=1
-		while [ "$r" -le "$rounds" ]; do
-			transfer_run "$c" merged "$r"
-			r=$((r + 1))
-		done
+		again "$c" merged
 		row "$c" merged engine MB/s '>=' ''
 	done; done
+}
+
+# What of the plain loop's lead is that nothing can sleep on its queues: the
+# same with a descriptor, for blocks where that shows.
+part_wait_fd()
+{
+	case " $transports " in *' tcp '*) ;; *) return ;; esac
+	case " $threads " in *' 1 '*) ;; *) return ;; esac
+	for b in $batches; do for op in $ops; do for s in $sizes; do
+		case $s in 64|4K) ;; *) continue ;; esac
+		c="tcp $op $s b$b t1"
+		again "$c" raw-fd
+		case $b in
+		1) row "$c" engine raw-fd us '<=' '' ;;
+		*) row "$c" engine raw-fd MB/s '>=' '' ;;
+		esac
+	done; done; done
 }
 
 # --- copies on this host against memcpy --------------------------------------

@@ -94,7 +94,8 @@ small()
 {
 	bench tcp 64 write b1 rounds=2 seconds=0.02 || return 1
 	[ "$(grep -c '^tcp write 64 b1 t1,engine,.,us,' "$tmp/bench/runs.csv")" = 2 ] &&
-		grep -q '^tcp write 64 b1 t1,engine,raw,us,' "$tmp/bench/summary.csv"
+		grep -q '^tcp write 64 b1 t1,engine,raw,us,' "$tmp/bench/summary.csv" &&
+		grep -q '^tcp write 64 b1 t1,engine,raw-fd,us,' "$tmp/bench/summary.csv"
 }
 
 # Too short for a verdict, which is said; every request is answered.
