@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "util/clock.h"
 
@@ -37,6 +38,9 @@ enum {
 	CUDA_POINTER_RANGE_SIZE = 12,
 };
 
+enum { CUDA_POINTER_SYNC_MEMOPS = 6 };
+enum { CUDA_RANGE_DMABUF = 1 };
+
 #define CUDA_STREAM_NON_BLOCKING	1u
 #define CUDA_CAPTURE_RELAXED		2
 #define CUDA_EVENT_NO_TIMING		2u
@@ -68,6 +72,10 @@ struct tei_cuda {
 	int (*event_record)(void *, void *);
 	int (*event_query)(void *);
 	int (*capture_mode)(int *);
+
+	/* of later versions than 11.0; NULL: it has none */
+	int (*range_handle)(void *, uint64_t, size_t, int, unsigned long long);
+	int (*pointer_set)(const void *, int, uint64_t);
 };
 
 /* The names that a program compiled for CUDA 11 or later is linked to. */
@@ -102,6 +110,15 @@ static const struct {
 	{ "cuEventQuery", offsetof(struct tei_cuda, event_query) },
 	{ "cuThreadExchangeStreamCaptureMode",
 	  offsetof(struct tei_cuda, capture_mode) },
+};
+
+static const struct {
+	const char *name;
+	size_t at;
+} cuda_more_calls[] = {
+	{ "cuMemGetHandleForAddressRange",
+	  offsetof(struct tei_cuda, range_handle) },
+	{ "cuPointerSetAttribute", offsetof(struct tei_cuda, pointer_set) },
 };
 
 static void cuda_explain(struct tei_err *err, int code, const char *text)
@@ -163,6 +180,11 @@ static int cuda_bind(struct tei_cuda *cuda, struct tei_err *err)
 			return err->code;
 		}
 		memcpy((char *)cuda + cuda_calls[i].at, &f, sizeof(f));
+	}
+	for (i = 0; i < sizeof(cuda_more_calls) / sizeof(cuda_more_calls[0]);
+	     i++) {
+		f = dlsym(cuda->library, cuda_more_calls[i].name);
+		memcpy((char *)cuda + cuda_more_calls[i].at, &f, sizeof(f));
 	}
 	return 0;
 }
@@ -290,6 +312,46 @@ int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 	if (!ret)
 		*out = first;
 	return ret;
+}
+
+int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
+		    uint64_t *offset, struct tei_err *err)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t start = addr - addr % page;
+	uint64_t end = (addr + len + page - 1) / page * page;
+	int handle = -1, ret;
+
+	if (!cuda->range_handle) {
+		cuda_explain(err, TEI_ERR_UNSUPPORTED,
+			     CUDA_LIBRARY " has no cuMemGetHandleForAddressRange");
+		return err->code;
+	}
+	ret = cuda_check(cuda,
+			 cuda->range_handle(&handle, start, end - start,
+					    CUDA_RANGE_DMABUF, 0),
+			 "cuMemGetHandleForAddressRange", err);
+	if (ret)
+		return ret;
+	*fd = handle;
+	*offset = addr - start;
+	return 0;
+}
+
+int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
+			struct tei_err *err)
+{
+	unsigned int on = 1;
+
+	if (!cuda->pointer_set) {
+		cuda_explain(err, TEI_ERR_UNSUPPORTED,
+			     CUDA_LIBRARY " has no cuPointerSetAttribute");
+		return err->code;
+	}
+	return cuda_check(cuda,
+			  cuda->pointer_set(&on, CUDA_POINTER_SYNC_MEMOPS,
+					    addr),
+			  "cuPointerSetAttribute", err);
 }
 
 /* --- contexts, streams, events ------------------------------------------- */

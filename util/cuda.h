@@ -65,6 +65,18 @@ void tei_cuda_relax(struct tei_cuda *cuda);
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err);
 void tei_cuda_pop(struct tei_cuda *cuda);
 
+/*
+ * Pushed. For what reaches device memory beside the driver, as NICs do: *fd is
+ * a dma-buf of the pages that hold the range, which begins at *offset in it;
+ * the caller closes it. TEI_ERR_UNSUPPORTED: the driver has no such call.
+ */
+int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
+		    uint64_t *offset, struct tei_err *err);
+/* Pushed. The driver's own synchronous calls on that memory end before they
+ * return, which they need not where nothing else reaches it. */
+int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
+			struct tei_err *err);
+
 /* Whether push failed because there is no such context any more: what ran in
  * it is over. */
 bool tei_cuda_gone(const struct tei_err *err);

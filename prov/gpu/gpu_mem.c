@@ -265,6 +265,44 @@ int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 	return ret;
 }
 
+static int mem_share(struct tei_gpu *ctx, const struct gpu_context *c,
+		     uint64_t addr, uint64_t len, int *fd, uint64_t *offset,
+		     struct tei_err *err) TEI_REQUIRES(ctx->admin)
+{
+	struct tei_err none;
+	int ret = tei_cuda_push(ctx->cuda, c->handle, err);
+
+	if (ret)
+		return ret;
+	ret = tei_cuda_sync_calls(ctx->cuda, addr, err);
+	if (!ret && tei_cuda_dmabuf(ctx->cuda, addr, len, fd, offset, &none)) {
+		*fd = -1;
+		*offset = 0;
+	}
+	tei_cuda_pop(ctx->cuda);
+	return ret;
+}
+
+int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
+		      int *fd, uint64_t *offset, struct tei_err *err)
+{
+	const struct gpu_context *c;
+	const struct gpu_mem *m;
+	int ret = TEI_ERR_NOT_REGISTERED;
+
+	tei_mutex_lock(&ctx->admin);
+	tei_mutex_lock(&ctx->lock);
+	m = gpu_mem_find(ctx, (uintptr_t)addr, len, false);
+	c = m ? m->context : NULL;
+	tei_mutex_unlock(&ctx->lock);
+	if (c)			/* and it stays, without another's admin */
+		ret = mem_share(ctx, c, (uintptr_t)addr, len, fd, offset, err);
+	else
+		gpu_refuse(err, ret, "no registered GPU memory");
+	tei_mutex_unlock(&ctx->admin);
+	return ret;
+}
+
 int tei_gpu_mem_hold(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 		     uint32_t *place)
 {

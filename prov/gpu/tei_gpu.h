@@ -76,6 +76,14 @@ int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 		    uint64_t len, struct tei_err *err);
 
 /*
+ * Makes registered GPU memory ready for NICs that reach it beside the driver:
+ * *fd is a dma-buf of it, the caller's, with the range from *offset on, or -1
+ * where the driver gives none. An error: NICs must leave it alone.
+ */
+int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
+		      int *fd, uint64_t *offset, struct tei_err *err);
+
+/*
  * Holds the registered GPU memory that [addr, addr + len) lies in, for work of
  * several copies: until let go it is not removed, and operations marked "held"
  * are taken, also when somebody waits to remove it. *place: the number of its

@@ -13,6 +13,7 @@ SRCS += \
 	prov/rail/rail_fence_ctl.c \
 	prov/rail/rail_health.c \
 	prov/rail/rail_hello.c \
+	prov/rail/rail_hmem.c \
 	prov/rail/rail_info.c \
 	prov/rail/rail_key.c \
 	prov/rail/rail_key_ctl.c \

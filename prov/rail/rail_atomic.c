@@ -511,7 +511,8 @@ static uint32_t atomic_collect(struct tei_rail_peer *peer,
 			continue;
 		mr = rail_mr_find(peer->dp, (void *)(uintptr_t)s->addr,
 				  s->width);
-		if (!mr || !mr->remote || mr->read_only) {
+		/* the CPU executes it */
+		if (!mr || !mr->remote || mr->read_only || mr->gpu) {
 			s->code = TEI_ERR_NOT_REGISTERED;
 			continue;
 		}

@@ -226,6 +226,21 @@ static bool dp_has_rail(struct tei_rail_dp *dp, const char *transport,
 	return false;
 }
 
+/* Memory of a GPU goes by way of the host's where a new rail takes none. */
+static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
+			   struct tei_err *err)
+{
+	struct tei_err why;
+
+	if (!mr->gpu)
+		return rail_mr_open_on(mr, rail, err);
+	if (rail_mr_open_on(mr, rail, &why))
+		TEI_INFO("rail", "%p, %llu bytes of cuda:%d: by way of host memory from now on: %s",
+			 (void *)mr->addr, (unsigned long long)mr->len,
+			 mr->device.cuda, why.text);
+	return 0;
+}
+
 static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 			  struct tei_err *err) TEI_REQUIRES(dp->admin)
 {
@@ -234,7 +249,7 @@ static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 
 	for (i = 0; i < dp->nmrs && !ret; i++)
 		if (dp->mrs[i]->state != RAIL_MR_CLOSED)
-			ret = rail_mr_open_on(dp->mrs[i], rail, err);
+			ret = dp_register_one(dp->mrs[i], rail, err);
 	while (ret && i--)
 		rail_mr_close_on(dp->mrs[i], rail);
 	return ret;

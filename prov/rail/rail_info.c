@@ -86,6 +86,47 @@ static struct fi_info *info_query(const char *provider, const char *node,
 	return ret ? NULL : list;
 }
 
+static struct fi_info *info_hints_hmem(const struct fi_info *info)
+{
+	struct fi_info *h = info_hints(info->fabric_attr->prov_name);
+
+	if (!h)
+		return NULL;
+	h->caps |= FI_HMEM | (info->caps & FI_RMA_EVENT);
+	h->domain_attr->control_progress = info->domain_attr->control_progress;
+	h->domain_attr->data_progress = info->domain_attr->data_progress;
+	h->domain_attr->name = strdup(info->domain_attr->name);
+	h->fabric_attr->name = strdup(info->fabric_attr->name);
+	if (info->src_addr) {
+		h->addr_format = info->addr_format;
+		h->src_addrlen = info->src_addrlen;
+		h->src_addr = malloc(info->src_addrlen);
+		if (h->src_addr)
+			memcpy(h->src_addr, info->src_addr, info->src_addrlen);
+	}
+	if (h->domain_attr->name && h->fabric_attr->name &&
+	    (h->src_addr || !info->src_addr))
+		return h;
+	fi_freeinfo(h);
+	return NULL;
+}
+
+struct fi_info *rail_info_hmem(const struct fi_info *info, uint64_t flags)
+{
+	struct fi_info *hints = info_hints_hmem(info), *list = NULL;
+	struct fi_info *found = NULL;
+
+	if (!hints)
+		return NULL;
+	if (!fi_getinfo(RAIL_API_VERSION, NULL, NULL, flags, hints, &list) &&
+	    list->caps & FI_HMEM &&
+	    !strcmp(list->fabric_attr->prov_name, info->fabric_attr->prov_name))
+		found = fi_dupinfo(list);
+	fi_freeinfo(list);
+	fi_freeinfo(hints);
+	return found;
+}
+
 static bool info_is_ip(const struct fi_info *info)
 {
 	return (info->addr_format == FI_SOCKADDR_IN ||

@@ -121,6 +121,7 @@ struct rail_mr_part {
 	struct rail_mr_piece *piece;
 	uint32_t n;			/* pieces, 0: not registered */
 	uint8_t shift;
+	uint8_t way;			/* enum tei_rail_way */
 	void **desc;			/* local descriptors by piece, or NULL
 					 * where the rail needs none */
 };
@@ -155,6 +156,9 @@ struct tei_rail_mr {
 	uint64_t id;			/* never used twice */
 	bool remote;
 	bool read_only;			/* for peers and for local reads */
+	bool gpu;			/* device's; rails without a part of it
+					 * leave it alone */
+	struct tei_rail_device device;	/* its descriptor is closed with it */
 	char *location;
 	struct rail_mr_place *places;	/* in order; dp->sched guards ranks: */
 	uint32_t nplaces;		/* 0 preferred, 1 accessible, 2 off */
@@ -310,6 +314,8 @@ struct rail {
 	struct fid_domain *init_domain;
 	struct fid_domain *target_domain; /* the same where costly */
 	uint64_t mr_mode;
+	bool hmem;			/* it may take memory of GPUs */
+	const char *no_hmem;		/* why not */
 	uint32_t tx_depth;		/* slices posted per lane */
 	uint64_t max_slice;		/* provider's message limit */
 	uint8_t mr_shift;		/* dp->admin: largest registration that
@@ -804,6 +810,8 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out);
 void rail_info_free(struct rail_found *list);
+/* The same device, opened for memory of GPUs too; NULL: it is not offered. */
+struct fi_info *rail_info_hmem(const struct fi_info *info, uint64_t flags);
 /* Whether both are there and have the same IP address. */
 bool rail_info_same_ip(const struct sockaddr *a, const struct sockaddr *b);
 
@@ -916,6 +924,23 @@ int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 /* What is bound to the target lane is closed with it, and made anew. */
 void rail_mr_unbind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
+/* --- rail_hmem.c: memory of GPUs ----------------------------------------- */
+/* Finds out, before the rail is opened, whether it takes any. */
+void rail_hmem_ask(struct rail *rail);
+/* Why the region can't go by dma-buf, or NULL. */
+const char *rail_hmem_no_dmabuf(const struct tei_rail_mr *mr);
+/* A piece of the region; 0 or -FI_E*. */
+int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
+		  enum tei_rail_way way, void *addr, size_t len,
+		  uint64_t access, uint64_t key, uint64_t flags,
+		  struct fid_mr **out);
+/* The rail must not be given any byte of the region. */
+static inline bool rail_hmem_foreign(const struct tei_rail_mr *mr,
+				     const struct rail *rail)
+{
+	return mr && mr->gpu && !mr->part[rail->index].n;
+}
+
 /* Memory of our own for messages; 0 or -FI_E*. */
 int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
 		 size_t len, uint64_t access, struct fid_mr **out);

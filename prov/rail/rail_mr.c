@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "prov/rail/rail_int.h"
 #include "topo/tei_topo.h"
@@ -166,6 +167,8 @@ static void mr_free(struct tei_rail_mr *mr)
 	free(mr->holders);
 	free(mr->places);
 	free(mr->location);
+	if (mr->gpu && mr->device.dmabuf >= 0)
+		close(mr->device.dmabuf);
 	free(mr);
 }
 
@@ -198,12 +201,11 @@ void rail_mr_close_anywhere(struct tei_rail_dp *dp)
 		mr_free(dp->anywhere);
 }
 
-int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
-		    const char *location, uint32_t access, struct tei_err *err,
-		    struct tei_rail_mr **out)
+static int mr_make(void *addr, uint64_t len, const char *location,
+		   uint32_t access, struct tei_err *err,
+		   struct tei_rail_mr **out)
 {
 	struct tei_rail_mr *mr;
-	struct tei_err none;
 	int ret;
 
 	if (!addr || !len || (uintptr_t)addr + len < (uintptr_t)addr)
@@ -225,6 +227,17 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 		return tei_err_fail(err, ret, "rail", NULL,
 				    "location \"%.64s\"", location);
 	}
+	*out = mr;
+	return 0;
+}
+
+/* Into the table and onto the rails; it is freed on failure. */
+static int mr_enter(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
+		    struct tei_err *err)
+{
+	struct tei_err none;
+	int ret;
+
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
 	ret = mr_insert(dp, mr);
@@ -233,8 +246,8 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 	rail_sched_leave(dp);
 	if (ret) {
 		ret = tei_err_fail(err, ret, "rail", NULL,
-				   "%p, %llu bytes", addr,
-				   (unsigned long long)len);
+				   "%p, %llu bytes", (void *)mr->addr,
+				   (unsigned long long)mr->len);
 		goto err_mr;
 	}
 	ret = rail_mr_open_all(dp, mr, err ? err : &none);
@@ -247,11 +260,43 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 	if (ret)
 		goto err_mr;
 	tei_mutex_unlock(&dp->admin);
-	*out = mr;
 	return 0;
 err_mr:
 	tei_mutex_unlock(&dp->admin);
+	mr->device.dmabuf = -1;		/* the caller's again */
 	mr_free(mr);
+	return ret;
+}
+
+int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
+		    const char *location, uint32_t access, struct tei_err *err,
+		    struct tei_rail_mr **out)
+{
+	struct tei_rail_mr *mr;
+	int ret = mr_make(addr, len, location, access, err, &mr);
+
+	if (!ret)
+		ret = mr_enter(dp, mr, err);
+	if (!ret)
+		*out = mr;
+	return ret;
+}
+
+int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
+			const char *location, uint32_t access,
+			const struct tei_rail_device *device,
+			struct tei_err *err, struct tei_rail_mr **out)
+{
+	struct tei_rail_mr *mr;
+	int ret = mr_make(addr, len, location, access, err, &mr);
+
+	if (ret)
+		return ret;
+	mr->gpu = true;
+	mr->device = *device;
+	ret = mr_enter(dp, mr, err);
+	if (!ret)
+		*out = mr;
 	return ret;
 }
 

@@ -103,6 +103,7 @@ int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 	for (i = 0; i < o.n; i++)
 		rail_mr_close_on(mr, o.rails[i]);
 	*err = o.err;
-	tei_err_set_last(&o.err);	/* it may have been another thread's */
+	if (!mr->gpu)			/* it may have been another thread's */
+		tei_err_set_last(&o.err);
 	return o.ret;
 }

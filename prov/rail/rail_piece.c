@@ -42,7 +42,7 @@ int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *x,
 	for (i = 0; i < x->nlocal; i++) {
 		mr = rail_mr_find(dp, (void *)(uintptr_t)x->piece[i].addr,
 				  x->piece[i].len);
-		if (!mr || (read && mr->read_only))
+		if (!mr || mr->gpu || (read && mr->read_only))
 			return TEI_ERR_NOT_REGISTERED;
 		x->piece[i].mr = mr;
 	}

@@ -13,7 +13,6 @@
 #define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
 			 FI_MR_ENDPOINT | FI_MR_ALLOCATED)
 
-
 struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index)
 {
 	return dp->rails[index];
@@ -101,7 +100,8 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 	if (ret)
 		goto err_domain;
 	rail->init_domain = rail->target_domain;
-	if (!(rail->mr_mode & RAIL_COSTLY_MR)) {
+	/* posts from memory of a GPU carry its descriptor */
+	if (!(rail->mr_mode & RAIL_COSTLY_MR) && !rail->hmem) {
 		ret = fi_domain(rail->fabric, rail->info, &rail->init_domain,
 				NULL);
 		if (ret)
@@ -259,6 +259,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 				   "%s: out of memory", found->name);
 		goto err_rail;
 	}
+	rail_hmem_ask(rail);
 	rail->mr_mode = (uint64_t)rail->info->domain_attr->mr_mode;
 	rail->max_slice = rail_max_slice(rail);
 	depth = rail->info->tx_attr->size;

@@ -10,8 +10,9 @@
  *			generations; peers learn the new keys
  *  FI_MR_RMA_EVENT	enabled by hand where remote operations are counted
  *  FI_MR_ALLOCATED	the provider pins, so the pages are there
- *  FI_MR_HMEM, FI_MR_COLLECTIVE	of no effect: neither device memory nor
- *			collectives are handed to libfabric
+ *  FI_MR_HMEM		memory of GPUs is registered by rail_hmem.c and posted
+ *			with its descriptor, whether this is asked for or not
+ *  FI_MR_COLLECTIVE	of no effect: no collectives are handed to libfabric
  *
  * libfabric does not say how much a device registers at once, so a refusal of
  * the first piece halves the size, down to REG_SHIFT_MIN. A refusal of a later
@@ -63,8 +64,10 @@ static int reg_enable(struct rail *rail, struct fid_mr *mr)
 	return ret;
 }
 
-static int reg_one(struct rail *rail, struct fid_domain *domain, void *addr,
-		   size_t len, uint64_t access, struct fid_mr **out)
+/* gpu: the region, where it is memory of a GPU, or NULL. */
+static int reg_one(struct rail *rail, struct fid_domain *domain,
+		   const struct tei_rail_mr *gpu, enum tei_rail_way way,
+		   void *addr, size_t len, uint64_t access, struct fid_mr **out)
 {
 	int i, ret = -FI_ENOKEY;
 	struct fid_mr *mr;
@@ -78,8 +81,10 @@ static int reg_one(struct rail *rail, struct fid_domain *domain, void *addr,
 			if (ret)
 				return ret;
 		}
-		ret = fi_mr_reg(domain, addr, len, access, 0, key,
-				reg_flags(rail), &mr, NULL);
+		ret = gpu ? rail_hmem_reg(domain, gpu, way, addr, len, access,
+					  key, reg_flags(rail), &mr) :
+			    fi_mr_reg(domain, addr, len, access, 0, key,
+				      reg_flags(rail), &mr, NULL);
 	}
 	if (ret)
 		return ret;
@@ -95,7 +100,8 @@ static int reg_one(struct rail *rail, struct fid_domain *domain, void *addr,
 int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
 		 size_t len, uint64_t access, struct fid_mr **out)
 {
-	return reg_one(rail, domain, mem, len, access, out);
+	return reg_one(rail, domain, NULL, TEI_RAIL_WAY_HOST, mem, len, access,
+		       out);
 }
 
 static int reg_read_key(const struct rail *rail, struct rail_mr_piece *piece)
@@ -166,9 +172,9 @@ static int reg_piece(const struct tei_rail_mr *mr, struct rail *rail,
 	struct rail_mr_piece *piece = &part->piece[i];
 	int ret;
 
-	ret = reg_one(rail, rail->target_domain, mr->addr + off,
-		      left < len ? left : len, reg_access(mr, rail),
-		      &piece->mr);
+	ret = reg_one(rail, rail->target_domain, mr->gpu ? mr : NULL, part->way,
+		      mr->addr + off, left < len ? left : len,
+		      reg_access(mr, rail), &piece->mr);
 	if (!ret && mr->remote)
 		ret = reg_read_key(rail, piece);
 	if (!ret && part->desc)
@@ -178,18 +184,21 @@ static int reg_piece(const struct tei_rail_mr *mr, struct rail *rail,
 
 /* *done: pieces that were taken, also on failure. */
 static int reg_try(const struct tei_rail_mr *mr, struct rail *rail,
-		   uint8_t shift, struct rail_mr_part *part, uint32_t *done)
+		   enum tei_rail_way way, uint8_t shift,
+		   struct rail_mr_part *part, uint32_t *done)
 {
+	bool desc = mr->gpu || rail->mr_mode & FI_MR_LOCAL;
 	int ret = 0;
 
 	memset(part, 0, sizeof(*part));
 	*done = 0;
 	part->shift = shift;
+	part->way = (uint8_t)way;
 	part->n = (uint32_t)(((mr->len - 1) >> shift) + 1);
 	part->piece = calloc(part->n, sizeof(*part->piece));
-	if (rail->mr_mode & FI_MR_LOCAL)
+	if (desc)
 		part->desc = calloc(part->n, sizeof(*part->desc));
-	if (!part->piece || (rail->mr_mode & FI_MR_LOCAL && !part->desc)) {
+	if (!part->piece || (desc && !part->desc)) {
 		part->n = 0;
 		*done = 1;
 		ret = -FI_ENOMEM;
@@ -234,14 +243,14 @@ static bool reg_too_large(int ret)
 
 /* In pieces as large as its device takes. */
 static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
-		      struct rail_mr_part *part)
+		      enum tei_rail_way way, struct rail_mr_part *part)
 {
 	uint8_t first = reg_first_shift(mr, rail), shift = first;
 	uint32_t done;
 	int ret, why = 0;
 
 	for (;;) {
-		ret = reg_try(mr, rail, shift, part, &done);
+		ret = reg_try(mr, rail, way, shift, part, &done);
 		if (!ret || done || !reg_too_large(ret))
 			break;
 		why = ret;
@@ -261,6 +270,43 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 		 rail->name, (void *)mr->addr, (unsigned long long)mr->len,
 		 1ull << shift, fi_strerror(-why));
 	return 0;
+}
+
+/* Memory of a GPU, or the reason why it can't. Not logged as a failure. */
+static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
+		   struct rail_mr_part *part, struct tei_err *err)
+{
+	const char *no = rail->hmem ? rail_hmem_no_dmabuf(mr) : rail->no_hmem;
+	enum tei_rail_way way = TEI_RAIL_WAY_DMABUF;
+	int ret = -FI_ENOSYS;
+
+	if (rail->hmem && !no) {
+		ret = reg_pieces(mr, rail, way, part);
+		no = ret ? fi_strerror(-ret) : NULL;
+	}
+	if (rail->hmem && ret) {
+		way = TEI_RAIL_WAY_PEER;
+		ret = reg_pieces(mr, rail, way, part);
+	}
+	if (!ret) {
+		TEI_INFO("rail", "%s: %p, %llu bytes of cuda:%d: by %s%s%s%s",
+			 rail->name, (void *)mr->addr,
+			 (unsigned long long)mr->len, mr->device.cuda,
+			 tei_rail_way_name(way), no ? ", no dma-buf (" : "",
+			 no ? no : "", no ? ")" : "");
+		return 0;
+	}
+	memset(err, 0, sizeof(*err));
+	err->code = TEI_ERR_UNSUPPORTED;
+	snprintf(err->rail, sizeof(err->rail), "%s", rail->name);
+	if (rail->hmem)
+		snprintf(err->text, sizeof(err->text),
+			 "%.32s takes it neither by dma-buf (%.36s) nor by peer memory (%.36s)",
+			 rail->name, no, fi_strerror(-ret));
+	else
+		snprintf(err->text, sizeof(err->text), "%.32s takes none: %.80s",
+			 rail->name, no);
+	return err->code;
 }
 
 /* Registrations on that rail. */
@@ -330,9 +376,16 @@ int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 	struct rail_mr_part part;
 	int ret;
 
+	if (mr->gpu) {
+		ret = reg_gpu(mr, rail, &part, err);
+		if (ret)
+			return ret;
+		reg_publish(mr, rail, &part);
+		return 0;
+	}
 	if (!reg_access(mr, rail))
 		return 0;
-	ret = reg_pieces(mr, rail, &part);
+	ret = reg_pieces(mr, rail, TEI_RAIL_WAY_HOST, &part);
 	if (ret)
 		return reg_fail(mr, rail, ret, err);
 	reg_publish(mr, rail, &part);
@@ -389,7 +442,7 @@ void rail_mr_rebind(struct rail *rail)
 		mr = dp->mrs[i];
 		if (!mr->part[rail->index].n)
 			continue;
-		ret = reg_pieces(mr, rail, &part);
+		ret = reg_pieces(mr, rail, mr->part[rail->index].way, &part);
 		if (ret) {
 			reg_fail(mr, rail, ret, &err);
 			continue;

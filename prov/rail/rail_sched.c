@@ -40,8 +40,8 @@ static int sched_check_extra(struct tei_rail_dp *dp, struct tei_rail_task *t,
 	if (!t->local)
 		return 0;
 	*mr = rail_mr_find(dp, t->local, t->length);
-	return *mr && !(t->read && (*mr)->read_only) ? 0 :
-						       TEI_ERR_NOT_REGISTERED;
+	return *mr && !(*mr)->gpu && !(t->read && (*mr)->read_only) ?
+		       0 : TEI_ERR_NOT_REGISTERED;
 }
 
 static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,

@@ -96,6 +96,8 @@ static bool slice_of_other(const struct rail *rail,
 	uint32_t i = t->rail - 1u;
 	uint64_t last, now, most;
 
+	if (rail_hmem_foreign(t->mr, rail))
+		return true;
 	if (!t->rail || i == rail->index || i >= rail_count(peer->dp) ||
 	    !rail_health_works(peer, i))
 		return false;
@@ -303,6 +305,8 @@ static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 	if (tei_list_empty(&peer->retry))
 		return NULL;
 	s = tei_list_first(&peer->retry, struct rail_slice, link);
+	if (rail_hmem_foreign(s->mr, rail))
+		return NULL;
 	if (!slice_find_key(peer, s) || !slice_aim(s, rail, remote))
 		return NULL;
 	room = slice_local_room(s, rail);

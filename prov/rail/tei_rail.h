@@ -208,6 +208,37 @@ int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 		    const char *location, uint32_t access, struct tei_err *err,
 		    struct tei_rail_mr **mr);
 
+/* How a rail reaches registered memory. */
+enum tei_rail_way {
+	TEI_RAIL_WAY_HOST,		/* it is the host's */
+	TEI_RAIL_WAY_DMABUF,		/* a GPU's, by a dma-buf of it */
+	TEI_RAIL_WAY_PEER,		/* a GPU's, by its address */
+};
+const char *tei_rail_way_name(enum tei_rail_way way);
+
+/* Whose memory it is, of the GPUs'. */
+struct tei_rail_device {
+	int cuda;			/* ordinal */
+	int dmabuf;			/* descriptor, or -1 */
+	uint64_t offset;		/* of the region in that */
+};
+
+/*
+ * As tei_rail_mr_reg, of memory of a GPU: on all rails that are open, or an
+ * error, which is filled in and neither logged nor set, since such memory can
+ * go by way of the host's. What was registered stays away from rails that come
+ * later and do not take it; scatter/gather and atomics leave it alone. device:
+ * the descriptor is the data plane's from a success on.
+ */
+int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
+			const char *location, uint32_t access,
+			const struct tei_rail_device *device,
+			struct tei_err *err, struct tei_rail_mr **mr);
+
+/* Whether the range is GPU memory that every open rail, one at least, takes. */
+bool tei_rail_mr_direct(struct tei_rail_dp *dp, const void *addr,
+			uint64_t len);
+
 /*
  * Unregisters the region that starts at addr. 0 only when no peer can touch
  * it any more: key revoked, connected initiators asked to drain, those that

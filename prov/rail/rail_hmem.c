@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of a GPU, registered with a rail that says FI_HMEM. By dma-buf where
+ * libfabric, when built and now, knows it and the driver has given a
+ * descriptor; else by its address, which takes peer memory in the kernel. What
+ * a provider refuses is no error: the next way is tried, and where none is left
+ * the memory goes by way of host memory.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "prov/rail/rail_int.h"
+#include "util/cuda.h"
+
+/* Of libfabric 1.20 on; an older one would take it for an iovec. */
+#ifdef FI_MR_DMABUF
+#define HMEM_BUILT_DMABUF	true
+#else
+#define HMEM_BUILT_DMABUF	false
+#endif
+
+const char *tei_rail_way_name(enum tei_rail_way way)
+{
+	switch (way) {
+	case TEI_RAIL_WAY_DMABUF:
+		return "dma-buf";
+	case TEI_RAIL_WAY_PEER:
+		return "peer memory";
+	case TEI_RAIL_WAY_HOST:
+		break;
+	}
+	return "host memory";
+}
+
+/* --- the rail ------------------------------------------------------------ */
+
+/* Whether this process may have memory of a GPU at all. */
+static const char *hmem_pointless(const struct rail *rail)
+{
+	if (!rail->dp->settings->gpu_direct)
+		return "MOONRAIL_GPU_DIRECT is 0";
+	if (rail->dp->anywhere)
+		return "its memory is registered elsewhere";
+	if (!tei_cuda_present())
+		return "no CUDA driver was loaded when it was opened";
+	return NULL;
+}
+
+void rail_hmem_ask(struct rail *rail)
+{
+	struct fi_info *info;
+
+	rail->no_hmem = hmem_pointless(rail);
+	if (rail->no_hmem)
+		return;
+	info = rail_info_hmem(rail->info, rail->dp->info_flags);
+	if (!info) {
+		rail->no_hmem = "its provider offers no FI_HMEM";
+		TEI_INFO("rail", "%s: %s offers no FI_HMEM: GPU memory goes by way of host memory",
+			 rail->name, rail->provider);
+		return;
+	}
+	fi_freeinfo(rail->info);
+	rail->info = info;
+	rail->hmem = true;
+}
+
+/* --- regions ------------------------------------------------------------- */
+
+static bool hmem_dmabuf(const struct tei_rail_mr *mr)
+{
+	return HMEM_BUILT_DMABUF && mr->device.dmabuf >= 0 &&
+	       FI_VERSION_GE(fi_version(), FI_VERSION(1, 20));
+}
+
+const char *rail_hmem_no_dmabuf(const struct tei_rail_mr *mr)
+{
+	if (!HMEM_BUILT_DMABUF)
+		return "libfabric's headers have none";
+	if (mr->device.dmabuf < 0)
+		return "the driver gives none";
+	return hmem_dmabuf(mr) ? NULL : "this libfabric has none";
+}
+
+int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
+		  enum tei_rail_way way, void *addr, size_t len,
+		  uint64_t access, uint64_t key, uint64_t flags,
+		  struct fid_mr **out)
+{
+	struct iovec iov = { .iov_base = addr, .iov_len = len };
+	struct fi_mr_attr attr;
+#ifdef FI_MR_DMABUF
+	/* the first byte of the descriptor lies at base_addr */
+	char *base = mr->addr - mr->device.offset;
+	struct fi_mr_dmabuf buf = {
+		.fd = mr->device.dmabuf,
+		.offset = (uint64_t)((char *)addr - base),
+		.len = len,
+		.base_addr = base,
+	};
+#endif
+
+	memset(&attr, 0, sizeof(attr));
+	attr.mr_iov = &iov;
+	attr.iov_count = 1;
+	attr.access = access;
+	attr.requested_key = key;
+	attr.iface = FI_HMEM_CUDA;
+	attr.device.cuda = mr->device.cuda;
+#ifdef FI_MR_DMABUF
+	if (way == TEI_RAIL_WAY_DMABUF) {
+		attr.dmabuf = &buf;
+		flags |= FI_MR_DMABUF;
+	}
+#else
+	(void)way;
+#endif
+	return fi_mr_regattr(domain, &attr, flags, out);
+}
+
+bool tei_rail_mr_direct(struct tei_rail_dp *dp, const void *addr, uint64_t len)
+{
+	const struct tei_rail_mr *mr;
+	bool any = false, all = true;
+	uint32_t i;
+
+	rail_sched_enter(dp);
+	mr = rail_mr_find(dp, addr, len);
+	for (i = 0; mr && mr->gpu && all && i < rail_count(dp); i++) {
+		if (!__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
+			continue;
+		any = true;
+		all = mr->part[i].n;
+	}
+	rail_sched_leave(dp);
+	return any && all;
+}
