@@ -342,6 +342,26 @@ bool engine_batch_gpu(const struct engine_target *target, uint64_t addr)
 	return b && engine_segment_on_gpu(b);
 }
 
+bool engine_batch_lent(const struct engine_target *target, uint64_t addr,
+		       uint64_t len)
+{
+	const struct tei_meta_buffer *b;
+	uint64_t have;
+
+	/* what is not published is refused by whoever goes there */
+	for (; target->gpu && len; addr += have, len -= have) {
+		b = tei_meta_desc_find(target->gpu, addr, 1);
+		if (!b)
+			return false;
+		if (engine_segment_on_gpu(b) &&
+		    !tei_meta_desc_has_keys(target->gpu, b))
+			return true;
+		have = b->length - (addr - b->addr);
+		have = have < len ? have : len;
+	}
+	return false;
+}
+
 static bool batch_bad_request(const struct transfer_request *r)
 {
 	return (r->opcode != OPCODE_READ && r->opcode != OPCODE_WRITE) ||
@@ -361,20 +381,23 @@ void engine_batch_task(struct engine *e, struct engine_task *t,
 	t->read = r->opcode == OPCODE_READ;
 }
 
-static void batch_fill(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r,
-		       const struct engine_target *target)
+void engine_batch_by_rail(struct engine *e, struct engine_task *t,
+			  const struct transfer_request *r,
+			  const struct engine_target *target)
 {
-	engine_batch_task(e, t, r, target->local ? ENGINE_BY_COPY :
-						   ENGINE_BY_RAIL);
-	if (t->by == ENGINE_BY_RAIL) {
-		t->u.rail.peer = target->peer;
-		t->u.rail.remote = r->target_offset;
-		t->u.rail.length = r->length;
-		t->u.rail.local = r->source;
-		t->u.rail.read = t->read;
-		return;
-	}
+	engine_batch_task(e, t, r, ENGINE_BY_RAIL);
+	t->u.rail.peer = target->peer;
+	t->u.rail.remote = r->target_offset;
+	t->u.rail.length = r->length;
+	t->u.rail.local = r->source;
+	t->u.rail.read = t->read;
+}
+
+static void batch_by_copy(struct engine *e, struct engine_task *t,
+			  const struct transfer_request *r,
+			  const struct engine_target *target)
+{
+	engine_batch_task(e, t, r, ENGINE_BY_COPY);
 	t->local = target->neighbour;
 	t->u.op.peer = target->neighbour ? target->neighbour->peer : NULL;
 	t->u.op.opcode = r->opcode == OPCODE_READ ? TEI_LOCAL_READ :
@@ -389,6 +412,7 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 struct engine_target *target)
 {
+	bool gpu;
 	int ret;
 
 	if (batch_bad_request(r))
@@ -398,14 +422,23 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 		return ret;
 	if (engine_gpu_concerns(e, r))
 		return engine_gpu_prepare(e, t, r, target);
-	if (engine_batch_gpu(target, r->target_offset))
+	gpu = engine_batch_gpu(target, r->target_offset);
+	if (gpu && (!target->peer ||
+		    engine_batch_lent(target, r->target_offset, r->length)))
 		return engine_lease_prepare(e, t, r, target);
+	if (gpu) {
+		engine_batch_by_rail(e, t, r, target);
+		return 0;
+	}
 	if ((target->local || target->files) &&
 	    tei_local_region_check(e->local, r->source, r->length))
 		return 3;
 	if (target->files)
 		return engine_files_prepare(e, t, r, target->files);
-	batch_fill(e, t, r, target);
+	if (target->local)
+		batch_by_copy(e, t, r, target);
+	else
+		engine_batch_by_rail(e, t, r, target);
 	return 0;
 }
 

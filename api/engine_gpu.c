@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "topo/tei_topo.h"
 
@@ -79,6 +80,25 @@ int engine_gpu_where(struct engine *e, void *addr, size_t len,
 				    "%p is memory of cuda:%d, not of the host",
 				    addr, *device);
 	return 0;
+}
+
+int engine_gpu_direct_add(struct engine *e, const struct engine_region *r,
+			  bool remote, struct tei_err *err)
+{
+	struct tei_rail_device device = { .cuda = r->device, .dmabuf = -1 };
+	struct tei_rail_mr *mr;
+	int ret;
+
+	ret = tei_gpu_mem_share(gpu_ctx(e), r->addr, r->length, &device.dmabuf,
+				&device.offset, err);
+	if (ret)
+		return ret;
+	ret = tei_rail_mr_reg_gpu(e->dp, r->addr, r->length, r->location,
+				  remote ? TEI_RAIL_REMOTE : 0, &device, err,
+				  &mr);
+	if (ret && device.dmabuf >= 0)
+		close(device.dmabuf);
+	return ret;
 }
 
 void *engine_gpu_bounce(struct engine *e, const void *gpu, size_t size,
@@ -194,10 +214,25 @@ static bool gpu_overlap(const struct transfer_request *r)
 	return source < target + r->length && target < source + r->length;
 }
 
+/* Every rail takes what is here and what is there, and nothing shorter leads
+ * to it. */
+static bool gpu_by_rail(struct engine *e, const struct transfer_request *r,
+			const struct engine_target *target)
+{
+	return target->peer && !target->files &&
+	       (!target->local || engine_batch_gpu(target, r->target_offset)) &&
+	       !engine_batch_lent(target, r->target_offset, r->length) &&
+	       tei_rail_mr_direct(e->dp, r->source, r->length);
+}
+
 int engine_gpu_prepare(struct engine *e, struct engine_task *t,
 		       const struct transfer_request *r,
 		       const struct engine_target *target)
 {
+	if (r->target_id != LOCAL_SEGMENT && gpu_by_rail(e, r, target)) {
+		engine_batch_by_rail(e, t, r, target);
+		return 0;
+	}
 	if (r->target_id != LOCAL_SEGMENT)
 		return engine_stage_prepare(e, t, r, target);
 	if (tei_gpu_kind(gpu_ctx(e), (uintptr_t)r->source, r->length) ==

@@ -196,6 +196,8 @@ struct engine_region {
 	size_t length;
 	bool remote;
 	bool gpu;			/* no CPU may touch it */
+	int device;			/* gpu: whose */
+	bool direct;			/* gpu: it is registered with rails */
 	bool staged;			/* gpu: stage is for engine_stage_drop */
 	uint32_t stage;
 	bool lent;			/* gpu: lend is for engine_lend_… */
@@ -461,6 +463,10 @@ void engine_gpu_free(struct engine *e, void *addr);
 int engine_gpu_mem_add(struct engine *e, void *addr, uint64_t len,
 		       struct tei_err *err);
 int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
+/* Registers GPU memory with the rails, where all of them take it; an error is
+ * filled in and not logged. */
+int engine_gpu_direct_add(struct engine *e, const struct engine_region *r,
+			  bool remote, struct tei_err *err);
 /* Whether one end of the request is GPU memory of this process. */
 bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
 /* Such a one, as submitTransfer takes it: 0 or the transfer family's code. */
@@ -518,6 +524,14 @@ int engine_batch_target(struct engine *e, segment_id_t id,
 			struct engine_target *t);
 /* Whether the target's memory at addr is a GPU's. */
 bool engine_batch_gpu(const struct engine_target *target, uint64_t addr);
+/* Whether some of the target's is a GPU's that no rail there has keys of: its
+ * owner lends for it. */
+bool engine_batch_lent(const struct engine_target *target, uint64_t addr,
+		       uint64_t len);
+/* A task that goes by rail, whatever else leads there. */
+void engine_batch_by_rail(struct engine *e, struct engine_task *t,
+			  const struct transfer_request *r,
+			  const struct engine_target *target);
 /* What tasks of one piece have in common; the rest is 0. */
 void engine_batch_task(struct engine *e, struct engine_task *t,
 		       const struct transfer_request *r,

@@ -3,8 +3,8 @@
 #define TEI_API_ENGINE_LEASE_H
 
 /*
- * GPU memory of another process as the target of requests. No rail reaches it,
- * so its owner, the target, lends slots of pinned host memory, each for one
+ * GPU memory of another process as the target of requests. Where its rails do
+ * not take it, its owner, the target, lends slots of pinned host memory, each for one
  * piece of a request: the initiator's rails move bytes between its own
  * memory and a slot, the target's copy engine between the slot and the GPU.
  * engine_lease_wire.h has the messages.

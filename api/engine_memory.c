@@ -51,6 +51,7 @@ static int memory_place(struct engine *e, struct engine_region *r,
 		return ret;
 	if (device >= 0) {
 		r->gpu = true;
+		r->device = device;
 		snprintf(r->location, sizeof(r->location), "cuda:%d", device);
 		return 0;
 	}
@@ -94,7 +95,7 @@ static struct engine_region *memory_find(struct engine *e, const void *addr)
 	return NULL;
 }
 
-/* Nothing of the program touches it any more. */
+/* Nothing of the program, and no rail, touches it any more. */
 static void memory_drop_gpu(struct engine *e, const struct engine_region *r)
 {
 	if (r->staged)
@@ -105,31 +106,51 @@ static void memory_drop_gpu(struct engine *e, const struct engine_region *r)
 	}
 }
 
-/* No rail and no kernel copy takes it: it goes by way of host memory. */
+/* By the rails themselves, where all of them take it. */
+static void memory_add_direct(struct engine *e, struct engine_region *r,
+			      bool remote) TEI_REQUIRES(e->control)
+{
+	struct tei_err err;
+
+	r->direct = !engine_gpu_direct_add(e, r, remote, &err);
+	if (r->direct && tei_rail_mr_direct(e->dp, r->addr, r->length)) {
+		r->remote |= remote;
+		TEI_INFO("engine", "%p, %zu bytes of %s: to and from other processes by the rails themselves, files by way of pinned host memory",
+			 r->addr, r->length, r->location);
+		return;
+	}
+	TEI_INFO("engine", "%p, %zu bytes of %s: to and from other segments by way of pinned host memory: %s",
+		 r->addr, r->length, r->location,
+		 r->direct ? "there is no rail" : err.text);
+}
+
+/* By way of host memory, which is always there for what the rails don't take. */
 static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
+	bool remote = r->remote;
 	struct tei_err err;
 	int ret;
 
-	if (r->remote) {
+	if (remote) {
 		r->lent = !engine_lend_add(e, r->addr, r->length, &r->lend,
 					   &err);
 		if (!r->lent)
-			TEI_WARN("engine", "%p, %zu bytes of %s: out of other processes' reach: %s",
+			TEI_WARN("engine", "%p, %zu bytes of %s: no host memory to lend for it to other processes: %s",
 				 r->addr, r->length, r->location, err.text);
 		r->remote = r->lent;
 	}
 	r->staged = !engine_stage_add(e, r->addr, r->length, &r->stage, &err);
 	if (!r->staged)
-		TEI_WARN("engine", "%p, %zu bytes of %s: for copies inside this process only: %s",
+		TEI_WARN("engine", "%p, %zu bytes of %s: no host memory between it and other segments: %s",
 			 r->addr, r->length, r->location, err.text);
-	else
-		TEI_INFO("engine", "%p, %zu bytes of %s: to and from other segments by way of pinned host memory",
-			 r->addr, r->length, r->location);
+	memory_add_direct(e, r, remote);
 	ret = memory_note(e, r);
-	if (ret)
-		memory_drop_gpu(e, r);
+	if (!ret)
+		return 0;
+	if (r->direct)
+		tei_rail_mr_dereg(e->dp, r->addr, 0, &err);
+	memory_drop_gpu(e, r);
 	return ret;
 }
 
@@ -231,8 +252,19 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 
 	if (r.lent)
 		engine_lend_remove(e, r.lend);
+	if (r.direct) {
+		ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
+		/* it may be away since another call here was refused */
+		if (ret && ret != TEI_ERR_NOT_REGISTERED) {
+			if (r.lent)
+				engine_lend_again(e, r.lend);
+			return ret;
+		}
+	}
 	ret = engine_gpu_mem_remove(e, r.addr, tei_now_ns() + wait);
 	if (ret) {
+		if (r.direct)
+			engine_gpu_direct_add(e, &r, r.remote, &none);
 		if (r.lent)
 			engine_lend_again(e, r.lend);
 		if (!r.gpu)

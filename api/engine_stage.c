@@ -574,15 +574,15 @@ void *engine_stage_main(void *arg)
 /* --- calls --------------------------------------------------------------- */
 
 static void stage_aim(struct engine_stage *stage,
-		      const struct engine_target *target)
+		      const struct engine_target *target, uint64_t len)
 {
-	if (engine_batch_gpu(target, stage->remote)) {
+	if (engine_batch_lent(target, stage->remote, len)) {
 		stage->far = STAGE_BY_LEASE;
 		stage->to.peer = target->peer;
 	} else if (target->files) {
 		stage->far = STAGE_BY_FILE;
 		stage->to.files = target->files;
-	} else if (target->local) {
+	} else if (target->local && !engine_batch_gpu(target, stage->remote)) {
 		stage->far = STAGE_BY_KERNEL;
 		stage->to.neighbour = target->neighbour;
 	} else {
@@ -642,7 +642,7 @@ int engine_stage_prepare(struct engine *e, struct engine_task *t,
 	engine_batch_task(e, t, r, ENGINE_BY_STAGE);
 	stage->gpu = (uintptr_t)r->source;
 	stage->remote = r->target_offset;
-	stage_aim(stage, target);
+	stage_aim(stage, target, r->length);
 	return 0;
 }
 

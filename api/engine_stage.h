@@ -76,7 +76,7 @@ struct tei_rail_peer;
 struct transfer_request;
 
 enum engine_stage_far {
-	STAGE_BY_RAIL,
+	STAGE_BY_RAIL,			/* to a GPU's, too, where they take it */
 	STAGE_BY_FILE,
 	STAGE_BY_KERNEL,		/* to a process of this host */
 	STAGE_BY_LEASE,			/* to GPU memory of another process */

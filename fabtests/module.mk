@@ -114,6 +114,15 @@ SRCS_ft_gpu_device = $(FX_SRCS) \
 	fabtests/functional/fx_gpu.c \
 	# EOL
 
+SRCS_ft_gpu_direct = $(FX_SRCS) \
+	fabtests/common/cuda_stand_in_load.c \
+	fabtests/common/nic_stand_in.c \
+	fabtests/functional/ft_gpu_direct.c \
+	fabtests/functional/fx_gpu.c \
+	# EOL
+
+LIBS_ft_gpu_direct = -lfabric
+
 SRCS_ft_gpu_lend = $(FX_SRCS) \
 	fabtests/common/cuda_stand_in_load.c \
 	fabtests/functional/ft_gpu_lend.c \
@@ -235,6 +244,7 @@ FUNC_TESTS += \
 	ft_files \
 	ft_gpu \
 	ft_gpu_device \
+	ft_gpu_direct \
 	ft_gpu_lend \
 	ft_gpu_stage \
 	ft_hostile \
@@ -306,6 +316,7 @@ TSAN_TESTS += \
 	ft_fi_rdm \
 	ft_files \
 	ft_gpu \
+	ft_gpu_direct \
 	ft_gpu_lend \
 	ft_gpu_stage \
 	ft_hostile \

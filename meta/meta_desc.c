@@ -567,6 +567,17 @@ tei_meta_desc_find(const struct tei_meta_desc *desc, uint64_t addr,
 	return b;
 }
 
+bool tei_meta_desc_has_keys(const struct tei_meta_desc *desc,
+			    const struct tei_meta_buffer *buffer)
+{
+	uint32_t i;
+
+	for (i = 0; i < desc->rail_count; i++)
+		if (!buffer->rkey[i] && !(buffer->raw && buffer->raw[i].len))
+			return false;
+	return desc->rail_count != 0;
+}
+
 bool tei_meta_desc_covers(const struct tei_meta_desc *desc, uint64_t addr,
 			  uint64_t len)
 {

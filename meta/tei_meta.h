@@ -195,6 +195,11 @@ tei_meta_desc_find(const struct tei_meta_desc *desc, uint64_t addr,
 bool tei_meta_desc_covers(const struct tei_meta_desc *desc, uint64_t addr,
 			  uint64_t len);
 
+/* True where every rail there has a key of the buffer, and there is a rail:
+ * memory of a GPU without is lent for by its owner. */
+bool tei_meta_desc_has_keys(const struct tei_meta_desc *desc,
+			    const struct tei_meta_buffer *buffer);
+
 /*
  * JSON text of a frozen descriptor, terminated, *len without the terminator;
  * the caller frees it with free(). 64-bit numbers are written as plain

@@ -193,8 +193,9 @@ void info_fabric_say(const struct info_opts *opts)
 	fabric_hmem(found);
 	info_text(o, "version", "%s", te_fabric_version());
 	fabric_cleanup(o);
-	/* whatever they offer: the engine registers no GPU's with them */
-	info_text(o, "gpu_memory", "pinned host memory");
+	/* what a provider offers, its devices need not take: an engine's log
+	 * says so of each region */
+	info_text(o, "gpu_memory", "pinned host memory, unless every rail has hmem and takes it");
 	if (ret)
 		info_text(o, "error", "fi_getinfo: %s", fi_strerror(-ret));
 	info_say("fabric", o);

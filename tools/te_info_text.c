@@ -169,7 +169,7 @@ static void text_providers(const struct info *info)
 		putchar('\n');
 	}
 	if (fabric)
-		printf("  GPU memory: by way of %s, no provider's hmem is used\n",
+		printf("  GPU memory: by way of %s\n",
 		       info_get(fabric, "gpu_memory"));
 }
 

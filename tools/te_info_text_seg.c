@@ -41,8 +41,11 @@ static void seg_devices(const cJSON *seg)
 
 static void seg_buffer(const cJSON *b, const char *size)
 {
-	printf("                %-18s %-10s %s\n", info_get(b, "address"), size,
-	       info_get(b, "location"));
+	const cJSON *by = seg_item(b, "reached_by");
+
+	printf("                %-18s %-10s %s%s%s\n", info_get(b, "address"),
+	       size, info_get(b, "location"), by ? ", reached by " : "",
+	       by ? info_get(b, "reached_by") : "");
 }
 
 static void seg_file(const cJSON *f, const char *size)

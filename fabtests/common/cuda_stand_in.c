@@ -5,6 +5,7 @@
  */
 #include "fabtests/common/cuda_stand_in.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,8 @@ struct memory {
 	char *alias;			/* what is there */
 	size_t size;
 	struct context *context;
+	int fd;				/* of both mappings */
+	bool sync_calls;		/* NICs may reach it */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -160,10 +163,12 @@ static int memory_make(struct memory *m, size_t size)
 		return OUT_OF_MEMORY;
 	base = mmap(NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
 	alias = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	if (base == MAP_FAILED || alias == MAP_FAILED)
+	if (base == MAP_FAILED || alias == MAP_FAILED) {
+		close(fd);
 		return OUT_OF_MEMORY;
-	*m = (struct memory){ (uintptr_t)base, alias, size, current() };
+	}
+	*m = (struct memory){ (uintptr_t)base, alias, size, current(), fd,
+			      false };
 	return OK;
 }
 
@@ -200,6 +205,7 @@ EXPORT int cuMemFree_v2(uint64_t addr)
 		return leave(INVALID_CONTEXT);
 	munmap((void *)(uintptr_t)m->base, m->size);
 	munmap(m->alias, m->size);
+	close(m->fd);
 	m->base = 0;
 	return leave(OK);
 }
@@ -262,6 +268,47 @@ EXPORT int cuPointerGetAttributes(unsigned int n, const int *what, void **out,
 		return ret;
 	for (i = 0; i < n; i++)
 		pointer_attribute(what[i], out[i], memory_at(addr));
+	return leave(OK);
+}
+
+/* One with a file of its own: the memory's. */
+EXPORT int cuMemGetHandleForAddressRange(void *handle, uint64_t addr,
+					 size_t len, int type,
+					 unsigned long long flags);
+EXPORT int cuMemGetHandleForAddressRange(void *handle, uint64_t addr,
+					 size_t len, int type,
+					 unsigned long long flags)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	int ret = enter("cuMemGetHandleForAddressRange", true);
+	const struct memory *m;
+	int fd;
+
+	if (ret)
+		return ret;
+	m = memory_at(addr);
+	if (!m || addr % page || len % page || type != 1 || flags ||
+	    len > (m->size + page - 1) / page * page - (addr - m->base))
+		return leave(INVALID_VALUE);
+	fd = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return leave(OUT_OF_MEMORY);
+	*(int *)handle = fd;
+	return leave(OK);
+}
+
+EXPORT int cuPointerSetAttribute(const void *value, int what, uint64_t addr);
+EXPORT int cuPointerSetAttribute(const void *value, int what, uint64_t addr)
+{
+	int ret = enter("cuPointerSetAttribute", true);
+	struct memory *m;
+
+	if (ret)
+		return ret;
+	m = memory_at(addr);
+	if (!m || what != 6)
+		return leave(INVALID_VALUE);
+	m->sync_calls = *(const unsigned int *)value;
 	return leave(OK);
 }
 
@@ -675,6 +722,20 @@ EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
 	capture_mode = *mode;
 	*mode = was;
 	return OK;
+}
+
+EXPORT void *stand_in_alias(uint64_t addr, size_t len);
+EXPORT void *stand_in_alias(uint64_t addr, size_t len)
+{
+	struct memory *m;
+	void *bytes = NULL;
+
+	pthread_mutex_lock(&lock);
+	m = memory_at(addr);
+	if (m && m->sync_calls)
+		bytes = memory_bytes(addr, len);
+	pthread_mutex_unlock(&lock);
+	return bytes;
 }
 
 EXPORT int stand_in_capture(int on);

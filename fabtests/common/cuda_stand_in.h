@@ -34,6 +34,9 @@ struct cuda_stand_in {
 	/* The call (by its name there, without a version) fails once with that
 	 * result, after so many that do as they are told. */
 	void (*fail)(const char *call, unsigned int after, int result);
+	/* Where a NIC would find the bytes of GPU memory that was made ready for
+	 * it; NULL: nowhere. */
+	void *(*alias)(uint64_t addr, size_t len);
 	/* A stream is being captured, or that ends; 0, or that a call has ended
 	 * it. */
 	int (*capture)(int on);

@@ -783,7 +783,7 @@ case_gpu()
 		kill -9 "$pid"
 		wait "$pid" 2>/dev/null
 		holds 'it is the first' \
-			'r["segment"]["buffers"][0]["location"] == "cuda:0"'
+			'r["segment"]["buffers"][0]["location"] == "cuda:0" and r["segment"]["buffers"][0]["reached_by"].startswith("memory")'
 		[ "$kind" = mixed ] || holds 'no rail reads it' \
 			'not r["segment"]["pairs"] and any("GPU memory only" in u["reason"] for u in r["not_looked_at"])'
 	done

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * GPU memory that the rails take themselves. There is neither a GPU nor a NIC
+ * that reaches one here: both are stood in for, cuda_stand_in.h and
+ * nic_stand_in.h, over tcp. So what is tested is which way is taken, what is
+ * refused, and that the bytes are right; not any hardware.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fabtests/common/nic_stand_in.h"
+#include "fabtests/functional/fx_gpu.h"
+
+#define DIRECT_SIZE	(9 * FX_MIB + 17)
+#define DIRECT_RACES	10
+
+/* The driver of this process, or of the peer that it is. */
+static struct cuda_stand_in cuda;
+
+struct direct_rig {
+	transfer_engine_t engine;
+	struct fx_buf mem;			/* two of that size */
+	uint64_t gpu[2];			/* one on each GPU, our own */
+	struct fx_peer peer;
+	uint64_t there;				/* the peer's GPU memory */
+	segment_id_t seg;
+	uint64_t sequence;
+};
+
+/* --- the peer ------------------------------------------------------------ */
+
+static bool child_make(struct fx_gpu *gpu, size_t len)
+{
+	void *context;
+
+	gpu->to_device = cuda.to_device;
+	gpu->to_host = cuda.to_host;
+	gpu->addr = cuda_stand_in_memory(&cuda, 0, len, &context);
+	return gpu->addr != 0;
+}
+
+static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
+		      const char *verb, const char *args, char *text)
+{
+	static struct fx_gpu gpu;
+
+	if (!strcmp(verb, "copies"))
+		return (int)cuda.copies();
+	if (!strcmp(verb, "left"))
+		return (int)cuda.left();
+	if (!strcmp(verb, "fail")) {
+		cuda.fail(args, 0, 2);
+		return 0;
+	}
+	if (!strcmp(verb, "refuse")) {
+		nic_stand_in.no_dmabuf = strchr(args, 'd');
+		nic_stand_in.no_peer = strchr(args, 'p');
+		return 0;
+	}
+	if (!strcmp(verb, "by")) {
+		snprintf(text, 64, "%u %u %u", nic_stand_in.dmabufs,
+			 nic_stand_in.peers, nic_stand_in.refused);
+		return 0;
+	}
+	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
+}
+
+/* What is registered there is registered anew, by a NIC that refuses that. */
+static bool direct_again(struct direct_rig *rig, const char *refuse)
+{
+	return !fx_ask(&rig->peer, "ungpu") &&
+	       !fx_ask(&rig->peer, "refuse %s", refuse) &&
+	       !fx_ask(&rig->peer, "regpu") && !syncSegmentCache(rig->engine);
+}
+
+/* --- bytes --------------------------------------------------------------- */
+
+enum direct_way {
+	BY_RAIL,			/* no driver copies anything */
+	BY_COPY_HERE,
+	BY_COPY_THERE,
+	BY_COPIES,			/* on both sides */
+};
+
+static void *direct_gpu(const struct direct_rig *rig, int i)
+{
+	return (void *)(uintptr_t)rig->gpu[i];
+}
+
+/* True if it came to its end, and as said. */
+static bool direct_move(struct direct_rig *rig, int op, void *local,
+			uint64_t off, uint64_t len, uint64_t block,
+			enum direct_way way)
+{
+	unsigned int here = cuda.copies();
+	int there = fx_ask(&rig->peer, "copies");
+	bool good = fx_move(rig->engine, rig->seg, op, local,
+			    rig->there + off, len, block);
+
+	here = cuda.copies() - here;
+	there = fx_ask(&rig->peer, "copies") - there;
+	if ((here != 0) == (way == BY_COPY_HERE || way == BY_COPIES) &&
+	    (there != 0) == (way == BY_COPY_THERE || way == BY_COPIES))
+		return good;
+	ft_diag("%u copies here, %d there", here, there);
+	return false;
+}
+
+/* Host memory to the peer's GPU, and from there. */
+static bool direct_round(struct direct_rig *rig, uint64_t off, uint64_t len,
+			 uint64_t block, enum direct_way way)
+{
+	uint64_t seq = ++rig->sequence;
+
+	fx_buf_fill(&rig->mem, 0, len, seq);
+	fx_buf_poison(&rig->mem, DIRECT_SIZE, DIRECT_SIZE);
+	return fx_gpu_put(&rig->peer, 0, DIRECT_SIZE, 0) &&
+	       direct_move(rig, OPCODE_WRITE, rig->mem.p, off, len, block,
+			   way) &&
+	       fx_gpu_has(&rig->peer, off, len, seq) &&
+	       fx_gpu_has(&rig->peer, 0, off, 0) &&
+	       fx_gpu_has(&rig->peer, off + len, DIRECT_SIZE - off - len, 0) &&
+	       direct_move(rig, OPCODE_READ, rig->mem.p + DIRECT_SIZE, off,
+			   len, block, way) &&
+	       fx_buf_check(&rig->mem, DIRECT_SIZE, len, seq) &&
+	       fx_buf_poisoned(&rig->mem, DIRECT_SIZE + len,
+			       DIRECT_SIZE - len);
+}
+
+/* GPU 0 here to the peer's, and from there to GPU 1 here. */
+static bool direct_gpus(struct direct_rig *rig, uint64_t off, uint64_t len,
+			uint64_t block, enum direct_way way)
+{
+	uint64_t seq = ++rig->sequence;
+
+	fx_buf_fill(&rig->mem, 0, len, seq);
+	fx_buf_poison(&rig->mem, DIRECT_SIZE, DIRECT_SIZE);
+	return !cuda.to_device(rig->gpu[0], rig->mem.p, len) &&
+	       !cuda.to_device(rig->gpu[1], rig->mem.p + DIRECT_SIZE,
+			       DIRECT_SIZE) &&
+	       fx_gpu_put(&rig->peer, 0, DIRECT_SIZE, 0) &&
+	       direct_move(rig, OPCODE_WRITE, direct_gpu(rig, 0), off, len,
+			   block, way) &&
+	       fx_gpu_has(&rig->peer, off, len, seq) &&
+	       fx_gpu_has(&rig->peer, off + len, DIRECT_SIZE - off - len, 0) &&
+	       direct_move(rig, OPCODE_READ, direct_gpu(rig, 1), off, len,
+			   block, way) &&
+	       !cuda.to_host(rig->mem.p + DIRECT_SIZE, rig->gpu[1],
+			     DIRECT_SIZE) &&
+	       fx_buf_check(&rig->mem, DIRECT_SIZE, len, seq) &&
+	       fx_buf_poisoned(&rig->mem, DIRECT_SIZE + len,
+			       DIRECT_SIZE - len);
+}
+
+static bool direct_own(struct direct_rig *rig, bool add)
+{
+	bool good = true;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		good &= !(add ? registerLocalMemory(rig->engine,
+						    direct_gpu(rig, i),
+						    DIRECT_SIZE, "*", 0) :
+				unregisterLocalMemory(rig->engine,
+						      direct_gpu(rig, i)));
+	return good;
+}
+
+static void bytes(struct direct_rig *rig)
+{
+	ft_ok(direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL) &&
+	      direct_round(rig, 4095, 1, 0, BY_RAIL) &&
+	      direct_round(rig, 3, 2 * FX_MIB + 1, 0, BY_RAIL),
+	      "host_to_anothers_gpu_and_back_by_rail");
+	ft_ok(direct_round(rig, 0, 2 * FX_MIB, 8192, BY_RAIL) &&
+	      direct_round(rig, 1, 8 * FX_MIB, 700000, BY_RAIL),
+	      "in_batches_of_small_ones");
+	ft_ok(direct_own(rig, true), "gpu_memory_of_our_own");
+	ft_ok(direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL) &&
+	      direct_gpus(rig, 5, 3 * FX_MIB + 1, 65536, BY_RAIL),
+	      "gpu_to_gpu_by_rail");
+	ft_ok(nic_stand_in.posts > 0, "which_reads_and_writes_it_itself");
+}
+
+/* --- which way ----------------------------------------------------------- */
+
+/* Registrations of the peer since it was started. */
+static bool direct_by(struct direct_rig *rig, bool dmabuf, unsigned int times)
+{
+	unsigned int d = 0, p = 0, r = 0;
+
+	if (fx_ask(&rig->peer, "by") ||
+	    sscanf(rig->peer.text, "%u %u %u", &d, &p, &r) != 3)
+		return false;
+	if (d == (dmabuf ? times : 0) && p == (dmabuf ? 0 : times))
+		return true;
+	ft_diag("%u by dma-buf, %u by peer memory, %u refused", d, p, r);
+	return false;
+}
+
+static void ways(struct direct_rig *rig)
+{
+	unsigned int d = 0, p = 0, d2 = 0, p2 = 0, r = 0, r2 = 0;
+
+	/* two rails */
+	ft_ok(direct_by(rig, nic_stand_in_has_dmabuf(), 2),
+	      nic_stand_in_has_dmabuf() ?
+		      "it_is_registered_by_dma_buf" :
+		      "without_dma_bufs_in_libfabric_it_is_peer_memory");
+	ft_ok(!fx_ask(&rig->peer, "by") &&
+	      sscanf(rig->peer.text, "%u %u %u", &d, &p, &r) == 3 &&
+	      direct_again(rig, "d") && !fx_ask(&rig->peer, "by") &&
+	      sscanf(rig->peer.text, "%u %u %u", &d2, &p2, &r2) == 3 &&
+	      d2 == d && p2 == p + 2 &&
+	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "a_nic_that_refuses_dma_bufs_has_peer_memory");
+	ft_ok(direct_again(rig, "dp") &&
+	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_COPY_THERE) &&
+	      direct_round(rig, 1, 8 * FX_MIB, 700000, BY_COPY_THERE),
+	      "one_that_refuses_both_is_lent_host_memory");
+	ft_ok(direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_COPIES),
+	      "also_for_a_gpu_whose_nic_takes_it");
+	nic_stand_in.no_dmabuf = nic_stand_in.no_peer = true;
+	ft_ok(direct_own(rig, false) && direct_own(rig, true) &&
+	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_COPIES),
+	      "or_does_not");
+	ft_ok(direct_again(rig, "-") &&
+	      direct_gpus(rig, 7, DIRECT_SIZE - 7, 0, BY_COPY_HERE),
+	      "staged_here_and_direct_there");
+	nic_stand_in.no_dmabuf = nic_stand_in.no_peer = false;
+	ft_ok(direct_own(rig, false) && direct_own(rig, true) &&
+	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "nothing_is_refused_any_more");
+	/* its synchronous calls must be ordered with what NICs do */
+	ft_ok(!fx_ask(&rig->peer, "ungpu") &&
+	      !fx_ask(&rig->peer, "fail cuPointerSetAttribute") &&
+	      !fx_ask(&rig->peer, "regpu") && !syncSegmentCache(rig->engine) &&
+	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_COPY_THERE),
+	      "a_driver_that_does_not_order_its_calls_keeps_nics_away");
+	ft_ok(direct_again(rig, "-") &&
+	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL), "else_not");
+}
+
+/* A CPU would have to touch it. */
+static void by_cpu(struct direct_rig *rig)
+{
+	struct te_local local[2] = { { rig->mem.p, 8 }, { rig->mem.p + 8, 8 } };
+	struct te_remote remote[2] = { { rig->there, 8 },
+				       { rig->there + 64, 8 } };
+	struct te_request req = {
+		.opcode = TE_ATOMIC_ADD, .target_id = rig->seg,
+		.remote = remote, .remote_count = 1, .operand = 1,
+	};
+
+	ft_ok(fx_submit(rig->engine, &req, NULL) == -8,
+	      "atomics_there_are_refused");
+	req = (struct te_request){ .opcode = TE_WRITE, .target_id = rig->seg,
+				   .local = local, .local_count = 2,
+				   .remote = remote, .remote_count = 2 };
+	ft_ok(fx_submit(rig->engine, &req, NULL) == -8,
+	      "and_lists_of_pieces");
+	local[0].addr = direct_gpu(rig, 0);
+	remote[0].addr = rig->peer.mem.addr;
+	remote[1].addr = rig->peer.mem.addr + 64;
+	ft_ok(!fx_ask(&rig->peer, "reg 0 4096 1") &&
+	      fx_submit(rig->engine, &req, NULL) == -3 &&
+	      !fx_ask(&rig->peer, "unreg 0"), "also_with_pieces_from_here");
+}
+
+/* A rail that comes later and does not take it. */
+static void late_rail(struct direct_rig *rig)
+{
+	nic_stand_in.without = "shm";
+	ft_ok(installTransport(rig->engine, "shm", NULL) &&
+	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_COPY_HERE),
+	      "beside_a_rail_that_takes_none_it_is_staged");
+	ft_ok(!uninstallTransport(rig->engine, "shm") &&
+	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "and_no_longer_when_that_has_gone");
+	nic_stand_in.without = NULL;
+}
+
+/* --- unregistering ------------------------------------------------------- */
+
+static void direct_nap(unsigned int us)
+{
+	struct timespec nap = { .tv_nsec = us * 1000L };
+
+	nanosleep(&nap, NULL);
+}
+
+static void unregistered_there(struct direct_rig *rig)
+{
+	unsigned int i, completed = 0;
+	struct fx_job job;
+	bool good = true;
+
+	for (i = 0; i < DIRECT_RACES && good; i++) {
+		job = (struct fx_job){
+			.engine = rig->engine, .seg = rig->seg,
+			.op = i & 1 ? OPCODE_READ : OPCODE_WRITE,
+			.local = rig->mem.p, .remote = rig->there,
+			.len = DIRECT_SIZE, .block = i % 3 ? 0 : FX_MIB / 2,
+		};
+		fx_buf_fill(&rig->mem, 0, DIRECT_SIZE, ++rig->sequence);
+		good = !fx_job_start(&job);
+		direct_nap((unsigned int)rand() % 4000);
+		good = good && !fx_ask(&rig->peer, "ungpu") &&
+		       fx_gpu_put(&rig->peer, 0, DIRECT_SIZE, 0) &&
+		       fx_job_wait(&job, FX_LONG_MS) &&
+		       job.n[STATUS_COMPLETED] + job.n[STATUS_FAILED] ==
+			       job.tasks &&
+		       fx_gpu_has(&rig->peer, 0, DIRECT_SIZE, 0) &&
+		       !fx_ask(&rig->peer, "regpu");
+		completed += job.n[STATUS_COMPLETED];
+		if (!good)
+			ft_diag("round %u: %s", i, fx_job_text(&job));
+		fx_job_free(&job);
+	}
+	ft_diag("%u completed", completed);
+	ft_ok(good, "nothing_lands_once_it_is_unregistered");
+	ft_ok(direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "registered_again_it_works");
+}
+
+struct direct_leaver {
+	struct direct_rig *rig;
+	bool back;			/* atomic: it has returned */
+	int ret;
+};
+
+static void *direct_leave(void *arg)
+{
+	struct direct_leaver *v = arg;
+
+	v->ret = unregisterLocalMemory(v->rig->engine,
+				       direct_gpu(v->rig, 0));
+	__atomic_store_n(&v->back, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* The target is stopped meanwhile. */
+static void unregistered_here(struct direct_rig *rig)
+{
+	struct direct_leaver v = { .rig = rig };
+	struct fx_job job = {
+		.engine = rig->engine, .seg = rig->seg, .op = OPCODE_WRITE,
+		.local = direct_gpu(rig, 0), .remote = rig->there,
+		.len = DIRECT_SIZE,
+	};
+	pthread_t thread;
+	bool ended;
+
+	fx_buf_fill(&rig->mem, 0, DIRECT_SIZE, ++rig->sequence);
+	cuda.to_device(rig->gpu[0], rig->mem.p, DIRECT_SIZE);
+	fx_peer_pause(&rig->peer);
+	if (!ft_ok(!fx_job_start(&job) &&
+		   !pthread_create(&thread, NULL, direct_leave, &v),
+		   "its_source_is_unregistered_in_flight")) {
+		fx_peer_resume(&rig->peer);
+		return;
+	}
+	direct_nap(300000);
+	ft_ok(!__atomic_load_n(&v.back, __ATOMIC_ACQUIRE),
+	      "which_waits_while_the_target_is_stopped");
+	fx_peer_resume(&rig->peer);
+	pthread_join(thread, NULL);
+	ended = fx_job_wait(&job, FX_LONG_MS);
+	ft_ok(!v.ret && ended && job.n[STATUS_COMPLETED] == 1 &&
+	      fx_gpu_has(&rig->peer, 0, DIRECT_SIZE, rig->sequence),
+	      "and_for_the_last_byte: %d, %s", v.ret, fx_job_text(&job));
+	fx_job_free(&job);
+	ft_ok(!registerLocalMemory(rig->engine, direct_gpu(rig, 0),
+				   DIRECT_SIZE, "*", 0) &&
+	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL), "and_comes_back");
+}
+
+/* --- others -------------------------------------------------------------- */
+
+/* A target that is not as the first one. */
+static void other_target(struct direct_rig *rig, const char *option,
+			 enum direct_way way, const char *name)
+{
+	struct direct_rig other = *rig;
+
+	other.there = fx_gpu_target(&other.peer, DIRECT_SIZE, option);
+	other.seg = other.there ? openSegment(rig->engine, other.peer.name) :
+				  -1;
+	ft_ok(other.seg > 0 &&
+	      direct_round(&other, 0, DIRECT_SIZE, 0, way) &&
+	      direct_round(&other, 1, 8 * FX_MIB, 700000, way), "%s", name);
+	ft_ok(!fx_ask(&other.peer, "destroy") && !fx_ask(&other.peer, "left"),
+	      "nothing_is_left_there");
+	closeSegment(rig->engine, other.seg);
+	fx_peer_stop(&other.peer);
+	rig->sequence = other.sequence;
+}
+
+/* Of the same host, where others are reached by the kernel's copies. */
+static void neighbour(struct direct_rig *rig)
+{
+	struct direct_rig other = *rig;
+
+	other.engine = fx_engine("auto");
+	other.there = fx_gpu_target(&other.peer, DIRECT_SIZE,
+				    "transport=auto");
+	ft_ok(other.there && other.engine &&
+	      fx_register(other.engine, &other.mem) &&
+	      direct_own(&other, true) &&
+	      (other.seg = openSegment(other.engine, other.peer.name)) > 0 &&
+	      direct_round(&other, 0, DIRECT_SIZE, 0, BY_RAIL) &&
+	      direct_gpus(&other, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "a_neighbours_gpu_is_reached_by_rail");
+	destroyTransferEngine(other.engine);
+	fx_peer_stop(&other.peer);
+	rig->sequence = other.sequence;
+}
+
+static bool direct_setup(struct direct_rig *rig)
+{
+	void *context;
+	int i;
+
+	srand((unsigned int)fx_seed());
+	rig->mem = fx_buf_map(2 * DIRECT_SIZE, -1);
+	rig->engine = fx_engine("tcp");
+	if (!ft_ok(nic_stand_in.cuda && rig->mem.p && rig->engine &&
+		   fx_register(rig->engine, &rig->mem), "an_engine"))
+		return false;
+	for (i = 0; i < 2; i++)
+		rig->gpu[i] = cuda_stand_in_memory(&cuda, i, DIRECT_SIZE,
+						   &context);
+	rig->there = fx_gpu_target(&rig->peer, DIRECT_SIZE, NULL);
+	return ft_ok(rig->there &&
+		     (rig->seg = openSegment(rig->engine,
+					     rig->peer.name)) > 0,
+		     "a_target_with_gpu_memory");
+}
+
+int main(int argc, char **argv)
+{
+	struct direct_rig rig = { .engine = NULL };
+
+	/* as in a program for GPUs, before there is an engine */
+	if (cuda_stand_in_load(&cuda))
+		nic_stand_in.cuda = &cuda;
+	fx_extend(child_obey);
+	fx_init(argc, argv);
+	if (!direct_setup(&rig))
+		return ft_result();
+	bytes(&rig);
+	ways(&rig);
+	by_cpu(&rig);
+	late_rail(&rig);
+	unregistered_there(&rig);
+	unregistered_here(&rig);
+	other_target(&rig, "NIC_WITHOUT=127.0.0.2", BY_COPY_THERE,
+		     "where_one_rail_of_two_takes_none_it_is_lent");
+	other_target(&rig, "MOONRAIL_GPU_DIRECT=0", BY_COPY_THERE,
+		     "and_where_it_is_not_wanted");
+	neighbour(&rig);
+	fx_peer_stop(&rig.peer);
+	destroyTransferEngine(rig.engine);
+	ft_ok(!cuda.left(), "nothing_is_left_in_the_driver");
+	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
+	fx_buf_unmap(&rig.mem);
+	return ft_result();
+}
