@@ -161,6 +161,48 @@ static bool call_listed(uint64_t flags)
 	return i;
 }
 
+/* Beyond what fi_getinfo says that there is. */
+static bool call_beyond(void)
+{
+	struct fi_info *h = call_hints("moonrail");
+	bool good;
+
+	h->ep_attr->max_msg_size = SIZE_MAX;
+	good = call_refuses(h);
+	h = call_hints("moonrail");
+	h->ep_attr->max_order_waw_size = 8;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->rx_attr->total_buffered_recv = 1;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->domain_attr->mr_cnt = SIZE_MAX;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->domain_attr->max_err_data = 8;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->ep_attr->protocol = FI_PROTO_RXM;
+	return call_refuses(h) && good;
+}
+
+/* What was given is taken as a hint, but not a later protocol. */
+static bool call_given(void)
+{
+	struct fi_info *h = call_hints("moonrail"), *info;
+	bool good;
+
+	if (call_info(h, NULL, NULL, 0, &h))
+		return false;
+	good = !strstr(fi_tostr(h, FI_TYPE_INFO), "Unknown") &&
+	       !strstr(fi_tostr(h, FI_TYPE_INFO), "UNSPEC") &&
+	       !fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, h, &info);
+	if (good)
+		fi_freeinfo(info);
+	h->ep_attr->protocol_version++;
+	return call_refuses(h) && good;
+}
+
 static void call_own_hints(void)
 {
 	const int all = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
@@ -185,7 +227,9 @@ static void call_own_hints(void)
 	h = call_hints("moonrail");
 	h->ep_attr->tx_ctx_cnt = 2;
 	good = call_refuses(h) && good;
-	ft_ok(good, "moonrail: nothing is claimed that is not kept");
+	ft_ok(call_beyond() && good,
+	      "moonrail: nothing is claimed that is not kept");
+	ft_ok(call_given(), "moonrail: what is given has names, and is taken");
 	/* FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */
 	ft_ok(call_old(FI_VERSION(1, 4), 1, 1) &&
 		      call_old(FI_VERSION(1, 4), 0, 2) &&

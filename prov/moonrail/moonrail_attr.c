@@ -28,8 +28,15 @@ static bool attr_ep_fits(const struct fi_ep_attr *a)
 {
 	if (a->type != FI_EP_UNSPEC && a->type != FI_EP_RDM)
 		return false;
-	return !a->protocol && !a->auth_key_size && a->tx_ctx_cnt <= 1 &&
-	       a->rx_ctx_cnt <= 1 && !a->msg_prefix_size;
+	if (a->protocol != FI_PROTO_UNSPEC &&
+	    (a->protocol != MOONRAIL_PROTO ||
+	     a->protocol_version > MOONRAIL_WIRE_VERSION))
+		return false;
+	if (a->max_order_raw_size || a->max_order_war_size ||
+	    a->max_order_waw_size)
+		return false;
+	return !a->auth_key_size && a->tx_ctx_cnt <= 1 && a->rx_ctx_cnt <= 1 &&
+	       !a->msg_prefix_size && a->max_msg_size <= MOONRAIL_MESSAGE;
 }
 
 static bool attr_tx_fits(const struct fi_tx_attr *a)
@@ -46,7 +53,8 @@ static bool attr_rx_fits(const struct fi_rx_attr *a)
 	return !(a->caps & ~(MOONRAIL_RX_CAPS | MOONRAIL_DOMAIN_CAPS)) &&
 	       !(a->op_flags & ~MOONRAIL_RX_FLAGS) &&
 	       !(a->msg_order & ~FI_ORDER_SAS) && !a->comp_order &&
-	       a->size <= MOONRAIL_QUEUE && a->iov_limit <= MOONRAIL_IOV;
+	       a->size <= MOONRAIL_QUEUE && a->iov_limit <= MOONRAIL_IOV &&
+	       !a->total_buffered_recv;
 }
 
 /* Old callers name the registration model in one of two words. */
@@ -67,6 +75,8 @@ static bool attr_domain_fits(const struct fi_domain_attr *a)
 	return a->cq_data_size <= sizeof(uint64_t) && !a->auth_key_size &&
 	       a->mr_key_size <= sizeof(uint64_t) && a->max_ep_tx_ctx <= 1 &&
 	       a->max_ep_rx_ctx <= 1 && !a->max_ep_stx_ctx &&
+	       a->cntr_cnt <= MOONRAIL_OBJECTS &&
+	       a->mr_cnt <= MOONRAIL_OBJECTS && !a->max_err_data &&
 	       !a->max_ep_srx_ctx && a->mr_iov_limit <= 1 &&
 	       !(a->caps & ~MOONRAIL_DOMAIN_CAPS);
 }
@@ -97,9 +107,9 @@ static bool attr_fits(const struct fi_info *h)
 static void attr_set_ep(struct fi_info *i)
 {
 	i->ep_attr->type = FI_EP_RDM;
-	i->ep_attr->protocol = FI_PROTO_UNSPEC;
+	i->ep_attr->protocol = MOONRAIL_PROTO;
 	i->ep_attr->protocol_version = MOONRAIL_WIRE_VERSION;
-	i->ep_attr->max_msg_size = UINT64_C(1) << 40;
+	i->ep_attr->max_msg_size = MOONRAIL_MESSAGE;
 	i->ep_attr->mem_tag_format = ATTR_TAG_FORMAT;
 	i->ep_attr->tx_ctx_cnt = 1;
 	i->ep_attr->rx_ctx_cnt = 1;
@@ -156,8 +166,8 @@ static int attr_set_domain(struct fi_info *i, uint32_t version,
 	a->mr_mode = attr_mr_mode(version, hints);
 	a->mr_key_size = sizeof(uint64_t);
 	a->cq_data_size = sizeof(uint64_t);
-	a->cq_cnt = a->ep_cnt = a->cntr_cnt = a->mr_cnt = 65536;
-	a->tx_ctx_cnt = a->rx_ctx_cnt = 65536;
+	a->cq_cnt = a->ep_cnt = a->cntr_cnt = a->mr_cnt = MOONRAIL_OBJECTS;
+	a->tx_ctx_cnt = a->rx_ctx_cnt = MOONRAIL_OBJECTS;
 	a->max_ep_tx_ctx = a->max_ep_rx_ctx = 1;
 	a->mr_iov_limit = 1;
 	a->caps = i->caps & MOONRAIL_DOMAIN_CAPS;

@@ -83,7 +83,10 @@
 #define MOONRAIL_MR_BASIC	1
 #define MOONRAIL_MR_SCALABLE	2
 #define MOONRAIL_FAMILY	0x6d72		/* of struct moonrail_name */
-#define MOONRAIL_FORMAT	0x6d6f6f6eu	/* fi_info.addr_format of it */
+#define MOONRAIL_FORMAT	(FI_PROV_SPECIFIC | 0x6d6f6f6eu) /* addr_format of it */
+#define MOONRAIL_PROTO	(FI_PROV_SPECIFIC | 0x6d6f6f6eu) /* of endpoints */
+#define MOONRAIL_MESSAGE (UINT64_C(1) << 40)	/* bytes of one operation */
+#define MOONRAIL_OBJECTS 65536	/* of a kind, that a domain is made for */
 
 #define MOONRAIL_TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
 			   FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
