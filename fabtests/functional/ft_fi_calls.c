@@ -419,6 +419,36 @@ static void call_selective(struct fi_rig *r)
 			     call_close(r, &e), "once");
 }
 
+/*
+ * What completed before an error is read before it. Only here is it certain
+ * that a message to oneself has come when its call returns.
+ */
+static void call_turns(struct fi_rig *r)
+{
+	struct fi_cq_tagged_entry t[2];
+	struct fi_cq_err_entry err;
+	struct call_ep e;
+	bool good = true;
+	int i;
+
+	if (!call_moonrail(r) || !call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e))
+		return;
+	for (i = 0; i < 2; i++)
+		while (fi_rig_again(r, fi_recv(e.ep, r->mem, 64, NULL,
+					       FI_ADDR_UNSPEC, &t[i])))
+			;
+	while (fi_rig_again(r, fi_send(e.ep, r->buf, 32, NULL, e.self, NULL)))
+		;
+	memset(&err, 0, sizeof(err));
+	good = !fi_cancel(&e.ep->fid, &t[1]) &&
+	       fi_cq_readerr(e.cq[1], &err, 0) == -FI_EAGAIN &&
+	       fi_cq_read(e.cq[1], t, 2) == 1 && t[0].op_context == &t[0] &&
+	       fi_cq_read(e.cq[1], t, 2) == -FI_EAVAIL &&
+	       fi_cq_readerr(e.cq[1], &err, 0) == 1 &&
+	       err.err == FI_ECANCELED && err.op_context == &t[1];
+	fi_rig_ok(r, good && call_close(r, &e), "an error has its turn");
+}
+
 /* A sleeper is woken by somebody who has nothing for him. */
 static void call_signal(struct fi_rig *r)
 {
@@ -882,9 +912,9 @@ static void call_described(struct fi_rig *r)
 static void call_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
-		call_counter, call_formats, call_selective, call_signal,
-		call_pieces, call_rma_pieces, call_inject, call_more,
-		call_directed, call_removed, call_addresses,
+		call_counter, call_formats, call_selective, call_turns,
+		call_signal, call_pieces, call_rma_pieces, call_inject,
+		call_more, call_directed, call_removed, call_addresses,
 		call_registrations, call_described,
 	};
 	size_t i;

@@ -19,7 +19,7 @@ static struct moonrail_cq *cq_of(struct fid_cq *fid)
  * who polls two system calls per completion. */
 static void cq_calm(struct moonrail_cq *cq)
 {
-	if (!cq->n && !cq->nerrors)
+	if (!cq->n)
 		moonrail_wait_calm(&cq->wait);
 }
 
@@ -39,36 +39,13 @@ static bool cq_grow(struct moonrail_cq *cq)
 	return true;
 }
 
-static bool cq_add_error(struct moonrail_cq *cq, const struct moonrail_entry *e)
-{
-	struct moonrail_entry *grown;
-
-	if (cq->nerrors == cq->errors_cap) {
-		grown = realloc(cq->errors,
-				(cq->errors_cap * 2 + 16) * sizeof(*grown));
-		if (!grown)
-			return false;
-		cq->errors = grown;
-		cq->errors_cap = cq->errors_cap * 2 + 16;
-	}
-	cq->errors[cq->nerrors++] = *e;
-	return true;
-}
-
 void moonrail_cq_add(struct moonrail_cq *cq, const struct moonrail_entry *e)
 {
-	bool good;
-
-	if (e->err)
-		good = cq_add_error(cq, e);
-	else
-		good = cq->n < cq->cap || cq_grow(cq);
-	if (!good) {
+	if (cq->n == cq->cap && !cq_grow(cq)) {
 		TEI_ERROR("prov", "no memory: a completion is lost");
 		return;
 	}
-	if (!e->err)
-		cq->ring[(cq->head + cq->n++) % cq->cap] = *e;
+	cq->ring[(cq->head + cq->n++) % cq->cap] = *e;
 	moonrail_wait_signal(&cq->wait);
 	moonrail_notify(cq->domain);
 }
@@ -87,21 +64,32 @@ static size_t cq_entry_size(enum fi_cq_format format)
 	}
 }
 
-/* Each format is the next one's beginning. */
+static struct moonrail_entry *cq_first(struct moonrail_cq *cq)
+{
+	return cq->n ? &cq->ring[cq->head] : NULL;
+}
+
+static void cq_drop_first(struct moonrail_cq *cq)
+{
+	cq->head = (cq->head + 1) % cq->cap;
+	cq->n--;
+}
+
+/* Each format is the next one's beginning. An error waits for its turn: what
+ * came before it may be of the buffer that it gives back. */
 static ssize_t cq_take(struct moonrail_cq *cq, void *buf, size_t count,
 		       fi_addr_t *src)
 	TEI_REQUIRES(moonrail_held)
 {
 	size_t size = cq_entry_size(cq->format), i;
 	struct fi_cq_tagged_entry t;
-	struct moonrail_entry *e;
+	struct moonrail_entry *e = cq_first(cq);
 
-	if (cq->nerrors)
-		return -FI_EAVAIL;
-	if (!cq->n)
+	if (!e)
 		return -FI_EAGAIN;
-	for (i = 0; i < count && cq->n; i++) {
-		e = &cq->ring[cq->head];
+	if (e->err)
+		return -FI_EAVAIL;
+	for (i = 0; i < count && e && !e->err; i++, e = cq_first(cq)) {
 		t.op_context = e->context;
 		t.flags = e->flags;
 		t.len = e->len;
@@ -111,8 +99,7 @@ static ssize_t cq_take(struct moonrail_cq *cq, void *buf, size_t count,
 		memcpy((char *)buf + i * size, &t, size);
 		if (src)
 			src[i] = e->src;
-		cq->head = (cq->head + 1) % cq->cap;
-		cq->n--;
+		cq_drop_first(cq);
 	}
 	return (ssize_t)i;
 }
@@ -144,17 +131,17 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out,
 			  uint64_t flags)
 {
 	struct moonrail_cq *cq = cq_of(fid);
-	struct moonrail_entry e;
+	struct moonrail_entry e, *first;
 
 	(void)flags;
 	moonrail_enter(cq->domain);
-	if (!cq->nerrors) {
+	first = cq_first(cq);
+	if (!first || !first->err) {
 		moonrail_leave(cq->domain);
 		return -FI_EAGAIN;
 	}
-	e = cq->errors[0];
-	memmove(cq->errors, cq->errors + 1,
-		--cq->nerrors * sizeof(*cq->errors));
+	e = *first;
+	cq_drop_first(cq);
 	moonrail_leave(cq->domain);
 	out->op_context = e.context;
 	out->flags = e.flags;
@@ -247,7 +234,7 @@ int moonrail_cq_trywait(struct moonrail_cq *cq)
 	moonrail_enter(cq->domain);
 	moonrail_drain(cq->domain);
 	cq_calm(cq);
-	ret = cq->n || cq->nerrors ? -FI_EAGAIN : 0;
+	ret = cq->n ? -FI_EAGAIN : 0;
 	moonrail_leave(cq->domain);
 	return ret;
 }
@@ -275,7 +262,6 @@ static int cq_close(struct fid *fid)
 	moonrail_leave(d);
 	moonrail_wait_close(&cq->wait);
 	free(cq->ring);
-	free(cq->errors);
 	free(cq);
 	return 0;
 }

@@ -239,10 +239,8 @@ struct moonrail_cq {
 	struct moonrail_wait wait;
 	bool woken;			/* fi_cq_signal */
 	uint32_t refs;			/* endpoints and poll sets */
-	struct moonrail_entry *ring;	/* grows */
+	struct moonrail_entry *ring;	/* grows; errors are among them */
 	uint32_t head, n, cap;
-	struct moonrail_entry *errors;
-	uint32_t nerrors, errors_cap;
 };
 
 struct moonrail_cntr {

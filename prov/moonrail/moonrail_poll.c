@@ -44,7 +44,7 @@ static bool poll_news(struct poll_member *m) TEI_REQUIRES(moonrail_held)
 	bool news;
 
 	if (m->fid->fclass == FI_CLASS_CQ)
-		return poll_cq(m->fid)->n || poll_cq(m->fid)->nerrors;
+		return poll_cq(m->fid)->n;
 	c = poll_cntr(m->fid);
 	value = __atomic_load_n(&c->value, __ATOMIC_ACQUIRE);
 	errors = __atomic_load_n(&c->errors, __ATOMIC_ACQUIRE);
