@@ -419,6 +419,57 @@ static void call_selective(struct fi_rig *r)
 			     call_close(r, &e), "once");
 }
 
+/* Looks for a message until it has come. */
+static bool call_look(struct call_ep *e, struct fi_context *context,
+		      uint64_t flags)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct fi_msg_tagged msg = {
+		.addr = FI_ADDR_UNSPEC, .tag = 5, .context = context,
+	};
+	struct fi_cq_err_entry err;
+	struct fi_cq_tagged_entry t;
+
+	do {
+		if (fi_trecvmsg(e->ep, &msg, flags))
+			return false;
+		if (call_await(e->cq[1], &t, NULL))
+			return t.op_context == context &&
+			       (flags & FI_DISCARD || t.len == 24);
+		memset(&err, 0, sizeof(err));
+		if (fi_cq_readerr(e->cq[1], &err, 0) != 1 ||
+		    err.err != FI_ENOMSG)
+			return false;
+	} while (ft_now_ns() < end);
+	return false;
+}
+
+/* What was found is told to who asked, whatever else a queue is told. */
+static void call_selective_look(struct fi_rig *r)
+{
+	struct fi_context context[2];
+	struct fi_msg_tagged msg = {
+		.addr = FI_ADDR_UNSPEC, .tag = 5, .context = context,
+	};
+	struct fi_cq_tagged_entry t;
+	struct call_ep e;
+	bool good;
+	int i;
+
+	if (!call_open(r, FI_CQ_FORMAT_TAGGED, FI_SELECTIVE_COMPLETION, &e))
+		return;
+	for (i = 0; i < 2; i++)
+		while (fi_rig_again(r, fi_tsend(e.ep, r->buf, 24, NULL, e.self,
+						5, NULL)))
+			;
+	good = call_look(&e, context, FI_PEEK | FI_CLAIM) &&
+	       !fi_trecvmsg(e.ep, &msg, FI_CLAIM | FI_DISCARD) &&
+	       call_await(e.cq[1], &t, NULL) && t.op_context == context &&
+	       call_look(&e, context, FI_PEEK | FI_DISCARD);
+	fi_rig_ok(r, good && call_close(r, &e),
+		  "who looks for a message is told by a selective queue too");
+}
+
 /*
  * What completed before an error is read before it. Only here is it certain
  * that a message to oneself has come when its call returns.
@@ -912,10 +963,11 @@ static void call_described(struct fi_rig *r)
 static void call_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
-		call_counter, call_formats, call_selective, call_turns,
-		call_signal, call_pieces, call_rma_pieces, call_inject,
-		call_more, call_directed, call_removed, call_addresses,
-		call_registrations, call_described,
+		call_counter, call_formats, call_selective,
+		call_selective_look, call_turns, call_signal, call_pieces,
+		call_rma_pieces, call_inject, call_more, call_directed,
+		call_removed, call_addresses, call_registrations,
+		call_described,
 	};
 	size_t i;
 

@@ -429,6 +429,8 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	struct recv_in in;
 
 	op->peek = flags & (FI_PEEK | FI_DISCARD);
+	/* what was found is told by the completion alone */
+	op->quiet = op->quiet && !op->peek;
 	if (!(flags & (FI_PEEK | FI_CLAIM)) ||
 	    (flags & FI_CLAIM && !op->context))
 		return -FI_EINVAL;
