@@ -960,14 +960,75 @@ static void call_described(struct fi_rig *r)
 
 /* ------------------------------------------------------------------------- */
 
+/* --- multi-receives ------------------------------------------------------- */
+
+#define CANCELS		8
+
+/* Two messages and the end of the buffer, in any order. */
+static bool call_cancelled(struct fi_rig *r, const void *context)
+{
+	bool ended = false;
+	struct fi_rig_done d;
+	int got = 0;
+
+	while (!ended || got < 2) {
+		if (!fi_rig_next(r, r->rx, &d) || d.e.op_context != context)
+			return false;
+		if (d.err)
+			ended = true;
+		else
+			got++;
+		if (d.err && d.err != FI_ECANCELED)
+			return false;
+		/* the long one, which came first, may still be read */
+		if (d.err || d.e.len != 64)
+			continue;
+		if (fi_cancel(&r->ep->fid, (void *)(uintptr_t)context))
+			return false;
+	}
+	return got == 2 && fi_rig_same(r->mem, 3000000, 6);
+}
+
+static void call_cancel_multi(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->mem, .iov_len = FI_RIG_BUF };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC,
+		.context = &iov,
+	};
+	bool good = true;
+	int i;
+
+	fi_rig_fill(r->buf, 3000000, 6);
+	for (i = 0; i < CANCELS && good; i++) {
+		while (r->server &&
+		       fi_rig_again(r, fi_recvmsg(r->ep, &msg, FI_MULTI_RECV)))
+			;
+		fi_rig_meet(r);
+		if (r->server) {
+			good = call_cancelled(r, &iov);
+			continue;
+		}
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, 3000000, NULL,
+					       r->peer, NULL)))
+			;
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, 64, NULL,
+					       r->peer, NULL)))
+			;
+		good = call_sent(r) && call_sent(r);
+	}
+	fi_rig_ok(r, good, "a multi-receive is cancelled while it takes one in");
+	fi_rig_meet(r);
+}
+
 static void call_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
 		call_counter, call_formats, call_selective,
 		call_selective_look, call_turns, call_signal, call_pieces,
 		call_rma_pieces, call_inject, call_more, call_directed,
-		call_removed, call_addresses, call_registrations,
-		call_described,
+		call_removed, call_cancel_multi, call_addresses,
+		call_registrations, call_described,
 	};
 	size_t i;
 

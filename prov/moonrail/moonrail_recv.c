@@ -108,19 +108,25 @@ static bool recv_used_up(const struct moonrail_op *multi)
 	return !multi->total || multi->total < multi->ep->min_multi;
 }
 
-/* The last part of a multi-receive says that its buffer is free. */
+/* The last part of a multi-receive says that its buffer is free, unless that
+ * was cancelled, which then ends as such. */
 static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_op *multi = op->multi;
-	bool last = multi && !--multi->parts && recv_used_up(multi);
+	bool last = multi && !--multi->parts &&
+		    (multi->err || recv_used_up(multi));
 
-	if (last) {
+	if (last && !multi->err) {
 		op->flags |= FI_MULTI_RECV;
 		op->quiet = false;
 	}
 	moonrail_op_done(op);
 	if (!last)
 		return;
+	if (multi->err) {		/* cancelled meanwhile */
+		moonrail_op_done(multi);
+		return;
+	}
 	multi->ep->nrx--;
 	moonrail_op_free(multi);
 }
@@ -466,11 +472,13 @@ int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 
 	for (i = 0; i < 2; i++) {
 		tei_list_foreach(op, &ep->recvs[i], struct moonrail_op, link) {
-			if (op->context != context || op->parts)
+			if (op->context != context)
 				continue;
 			tei_list_del(&op->link);
 			op->err = FI_ECANCELED;
-			moonrail_op_done(op);
+			/* of a multi-receive: the last one that is read */
+			if (!op->parts)
+				moonrail_op_done(op);
 			return 0;
 		}
 	}
