@@ -1021,13 +1021,58 @@ static void call_cancel_multi(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
+/* --- addresses of sockets ------------------------------------------------- */
+
+/* A message of an endpoint to itself, from whom alone it is taken. */
+static bool call_to_itself(struct fi_rig *r)
+{
+	fi_addr_t src = FI_ADDR_NOTAVAIL;
+	struct fi_cq_tagged_entry t;
+	struct call_ep e;
+	bool good;
+
+	if (!call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e))
+		return false;
+	r->tx = e.cq[0];
+	r->rx = e.cq[1];
+	while (fi_rig_again(r, fi_recv(e.ep, r->mem, 64, NULL, e.self, NULL)))
+		;
+	while (fi_rig_again(r, fi_send(e.ep, r->buf, 32, NULL, e.self, NULL)))
+		;
+	good = call_await(e.cq[1], &t, &src) && t.len == 32 && src == e.self;
+	return call_close(r, &e) && good;
+}
+
+/* Their address says nothing of the endpoint: there may have been others. */
+static void call_socket_names(struct fi_rig *r)
+{
+	struct fi_info *h = call_hints(r->provider);
+	struct fi_av_attr attr = { .type = FI_AV_MAP };
+	struct fi_rig own = *r;
+	bool good;
+
+	h->caps |= FI_SOURCE | FI_DIRECTED_RECV;
+	h->addr_format = FI_SOCKADDR_IN;
+	good = !call_info(h, "127.0.0.1", NULL, FI_SOURCE, &own.info) &&
+	       !fi_fabric(own.info->fabric_attr, &own.fabric, NULL) &&
+	       !fi_domain(own.fabric, own.info, &own.domain, NULL) &&
+	       !fi_av_open(own.domain, &attr, &own.av, NULL);
+	if (!fi_rig_ok(r, good, "a domain with addresses of sockets"))
+		return;
+	fi_rig_ok(r, call_to_itself(&own) && call_to_itself(&own),
+		  "an endpoint that is opened again is reached");
+	fi_rig_ok(r, !fi_close(&own.av->fid) && !fi_close(&own.domain->fid) &&
+			     !fi_close(&own.fabric->fid), "and closes");
+	fi_freeinfo(own.info);
+}
+
 static void call_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
 		call_counter, call_formats, call_selective,
 		call_selective_look, call_turns, call_signal, call_pieces,
-		call_rma_pieces, call_inject, call_more, call_directed,
-		call_removed, call_cancel_multi, call_addresses,
+		call_rma_pieces, call_inject, call_more, call_directed, call_removed,
+		call_cancel_multi, call_socket_names, call_addresses,
 		call_registrations, call_described,
 	};
 	size_t i;

@@ -103,11 +103,11 @@ fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 	struct moonrail_av_entry *e = moonrail_av_get(av, peer->found);
 	uint32_t i;
 
-	if (e && e->peer == peer && e->ep == ep)
+	if (e && e->peer == peer && moonrail_ep_is(e->ep, ep))
 		return peer->found;
 	for (i = 0; i < av->n; i++) {
 		e = moonrail_av_get(av, i);
-		if (!e || e->peer != peer || e->ep != ep)
+		if (!e || e->peer != peer || !moonrail_ep_is(e->ep, ep))
 			continue;
 		peer->found = i;
 		return i;

@@ -19,7 +19,7 @@ struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
 	struct moonrail_ep *ep;
 
 	tei_list_foreach(ep, &d->eps, struct moonrail_ep, link)
-		if (ep->id == id)
+		if (id == MOONRAIL_EP_ANY ? !ep->closing : ep->id == id)
 			return ep;
 	return NULL;
 }
@@ -562,7 +562,7 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 	ep->fid.tagged = &moonrail_tagged_ops;
 	ep->fid.atomic = &moonrail_atomic_ops;
 	moonrail_enter(ep->domain);
-	ep->id = ep->domain->next_ep++;
+	ep->id = ++ep->domain->next_ep;
 	ep->domain->refs++;
 	tei_list_add_tail(&ep->domain->eps, &ep->link);
 	moonrail_leave(ep->domain);

@@ -82,6 +82,7 @@
 /* Registration models of before 1.5, whose names 2.0 deprecates. */
 #define MOONRAIL_MR_BASIC	1
 #define MOONRAIL_MR_SCALABLE	2
+#define MOONRAIL_EP_ANY	0u		/* the oldest endpoint of a domain */
 #define MOONRAIL_FAMILY	0x6d72		/* of struct moonrail_name */
 #define MOONRAIL_FORMAT	(FI_PROV_SPECIFIC | 0x6d6f6f6eu) /* addr_format of it */
 #define MOONRAIL_PROTO	(FI_PROV_SPECIFIC | 0x6d6f6f6eu) /* of endpoints */
@@ -539,6 +540,11 @@ int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 /* NULL: no such address. */
 struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 	TEI_REQUIRES(moonrail_held);
+/* Whether that endpoint of a peer's is the one that an address names. */
+static inline bool moonrail_ep_is(uint32_t named, uint32_t ep)
+{
+	return named == MOONRAIL_EP_ANY || named == ep;
+}
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep) TEI_REQUIRES(moonrail_held);
 /* A sockaddr, or a name, as a name. False: neither. */

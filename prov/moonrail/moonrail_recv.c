@@ -23,7 +23,7 @@ static bool recv_matches(const struct moonrail_op *op,
 			 const struct moonrail_wire *w, bool tagged)
 {
 	if (op->from && (moonrail_peer_real(op->from) != peer ||
-			 op->from_ep != w->src_ep))
+			 !moonrail_ep_is(op->from_ep, w->src_ep)))
 		return false;
 	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
 }
