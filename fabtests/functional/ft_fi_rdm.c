@@ -9,11 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
 
 #define COUNT	300
 #define LEAVES	25
+#define FENCED	900u	/* fewer than an endpoint holds */
 
 static bool rdm_sent(struct fi_rig *r)
 {
@@ -508,6 +510,63 @@ static void rdm_fence(struct fi_rig *r)
 	fi_rig_ok(r, good, "a fence holds back until what was before is over");
 }
 
+/* Messages that are in place when a write after them is seen. */
+static bool rdm_fenced_seen(struct fi_rig *r, const volatile uint64_t *flag)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct fi_cq_tagged_entry e;
+	uint32_t got = 0;
+	bool seen;
+
+	do {
+		seen = *flag;
+		while (fi_cq_read(r->rx, &e, 1) == 1)
+			got++;
+	} while (!seen && ft_now_ns() < end);
+	if (got != FENCED)
+		ft_diag("%u of %u messages were there", got, FENCED);
+	return seen && got == FENCED;
+}
+
+/* Small messages, of which the sender is done before they are sent. */
+static void rdm_fence_messages(struct fi_rig *r)
+{
+	uint64_t one = 1;
+	struct iovec iov = { .iov_base = &one, .iov_len = sizeof(one) };
+	struct fi_rma_iov at = {
+		.addr = r->remote + 8192, .len = sizeof(one), .key = r->key,
+	};
+	struct fi_msg_rma msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+		.rma_iov = &at, .rma_iov_count = 1,
+	};
+	bool good = true;
+	uint32_t i;
+
+	if (strcmp(r->provider, "moonrail"))
+		return;
+	memset(r->mem + 8192, 0, sizeof(one));
+	for (i = 0; r->server && i < FENCED; i++)
+		rdm_post(r, r->buf, 1000, NULL);
+	fi_rig_meet(r);
+	if (r->server) {
+		fi_rig_ok(r, rdm_fenced_seen(r, (void *)(r->mem + 8192)),
+			  "messages before a fence come before what is after it");
+		fi_rig_meet(r);
+		return;
+	}
+	for (i = 0; i < FENCED; i++)
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, 1000, NULL,
+					       r->peer, NULL)))
+			;
+	while (fi_rig_again(r, fi_writemsg(r->ep, &msg, FI_FENCE)))
+		;
+	for (i = 0; i < FENCED + 1 && good; i++)
+		good = rdm_sent(r);
+	fi_rig_ok(r, good, "a fenced write after many messages");
+	fi_rig_meet(r);
+}
+
 /* Both sides add to one number of the server's. */
 static void rdm_atomic_sum(struct fi_rig *r)
 {
@@ -695,7 +754,7 @@ static void rdm_all(struct fi_rig *r)
 		rdm_order, rdm_large, rdm_tagged, rdm_peek, rdm_data,
 		rdm_truncated, rdm_cancel, rdm_multi, rdm_write, rdm_overlap, rdm_key_again,
 		rdm_delivered, rdm_wait, rdm_self, rdm_self_rma,
-		rdm_atomic, rdm_fence, rdm_refused, rdm_atomic_refused,
+		rdm_atomic, rdm_fence, rdm_fence_messages, rdm_refused, rdm_atomic_refused,
 	};
 	size_t i;
 

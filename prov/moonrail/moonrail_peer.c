@@ -186,6 +186,25 @@ void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 		peer_start_timer(p);
 }
 
+/* The question is a message that nobody does anything with: its turn comes
+ * after all others. One for each that was the last. */
+bool moonrail_peer_settled(struct moonrail_peer *p)
+{
+	struct moonrail_out *o;
+
+	if (!p->nqueue && !p->nsent)
+		return true;
+	if (p->asked_seq + 1 == p->next_seq)
+		return false;
+	o = moonrail_out_new(MOONRAIL_WIRE_ACK, 0);
+	if (!o)
+		return false;
+	o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
+	p->asked_seq = p->next_seq;
+	moonrail_stream_send(p, o);
+	return p->err;
+}
+
 /* --- receiving ----------------------------------------------------------- */
 
 /* The peer waits for number ack: what is below is with it. */
