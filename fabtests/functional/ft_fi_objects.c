@@ -583,6 +583,23 @@ static void obj_all(struct fi_rig *r)
 	obj_mr(r);
 }
 
+static void obj_alone(struct fi_rig *r)
+{
+	fi_rig_ok(r, r->server ? obj_recv(r, 70000) : obj_send(r, 70000),
+		  "a message where no other is named");
+}
+
+/* The providers below it are not named there. */
+static void obj_named(void)
+{
+	bool missing, good;
+
+	setenv("FI_PROVIDER", "moonrail", 1);
+	good = fi_rig_run("moonrail", 0, obj_alone, &missing);
+	unsetenv("FI_PROVIDER");
+	ft_ok(good && !missing, "FI_PROVIDER=moonrail alone");
+}
+
 /* The other one may not be there. */
 static void obj_with(const char *other, uint64_t caps, fi_rig_fn fn,
 		     const char *what)
@@ -607,6 +624,7 @@ int main(int argc, char **argv)
 		return ft_skip("built without the provider");
 	if (argc > 1)
 		return fi_rig_main(argv[1], obj_run, "objects");
+	obj_named();			/* before anything asks libfabric */
 	obj_config();
 	obj_two_rails();
 	obj_with("sockets", FI_RMA_EVENT, obj_events, "events at the target");
