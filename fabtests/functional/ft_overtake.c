@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A small request beside a large one, on one rail and on two, between two
- * network namespaces (it starts itself again in one of them): how much longer
- * it takes than alone, in the time that a slice of the large one has on such a
- * rail, measured in the same run. Half of them wait for one slice at most.
+ * A small request beside a large one to the same target or to another, on one
+ * rail and on two, between two network namespaces (it starts itself again in one
+ * of them): how much longer it takes than alone, in the time that a slice of the
+ * large one has on such a rail, measured in the same run. Half of them wait for
+ * one slice at most.
  *
  * A machine that has no time for the processes delays single requests, so that
  * the median counts, and a measurement is repeated, with what it found, before
@@ -35,6 +36,13 @@ struct over_case {
 	const char *devices;
 	unsigned int rails;
 	int op;
+	bool aside;		/* the large one is another target's */
+};
+
+/* The other target. */
+struct over_other {
+	struct fx_peer target;
+	segment_id_t seg;
 };
 
 /* Latencies, sorted, in ms. */
@@ -119,14 +127,16 @@ static bool over_beside(const struct fx_links *l, struct fx_job *bulk,
 }
 
 /* True: as it should be; *failed: something is wrong but the time. */
-static bool over_once(struct fx_links *l, const struct over_case *c,
-		      bool *failed)
+static bool over_once(struct fx_links *l, const struct over_other *other,
+		      const struct over_case *c, bool *failed)
 {
 	static struct over_lat alone, beside;
 	struct fx_job bulk = {
-		.engine = l->engine, .seg = l->seg, .op = c->op,
-		.local = l->mem.p, .remote = l->target.mem.addr,
-		.len = OVER_BULK,
+		.engine = l->engine, .op = c->op, .len = OVER_BULK,
+		.seg = c->aside ? other->seg : l->seg,
+		.local = l->mem.p,
+		.remote = c->aside ? other->target.mem.addr :
+				     l->target.mem.addr,
 	};
 	double bytes = 0, ns = 0, slice, half, most;
 
@@ -151,7 +161,8 @@ static bool over_once(struct fx_links *l, const struct over_case *c,
 	return half <= (fx_ms(1) > 1 ? OVER_SLOW : OVER_SLICES);
 }
 
-static void over_run(const struct over_case *c, struct fx_links *l)
+static void over_run(const struct over_case *c, struct fx_links *l,
+		     const struct over_other *other)
 {
 	bool good = false, failed = false;
 	char what[128];
@@ -160,7 +171,7 @@ static void over_run(const struct over_case *c, struct fx_links *l)
 	for (i = 0; i < OVER_TRIES && !good && !failed; i++) {
 		if (i)
 			ft_diag("%s: more than that, once more", c->name);
-		good = over_once(l, c, &failed);
+		good = over_once(l, other, c, &failed);
 	}
 	snprintf(what, sizeof(what),
 		 "a_small_%s_waits_for_no_more_than_a_slice_of_a_large_one",
@@ -168,29 +179,48 @@ static void over_run(const struct over_case *c, struct fx_links *l)
 	ft_ok(good, "%s", what);
 }
 
+static bool over_start(struct fx_links *links, struct over_other *other,
+		       const char *devices)
+{
+	memset(links, 0, sizeof(*links));
+	memset(other, 0, sizeof(*other));
+	if (!fx_links_start_on(links, devices, OVER_BULK) ||
+	    !fx_links_target(&other->target, OVER_BULK))
+		return false;
+	other->seg = openSegment(links->engine, other->target.name);
+	return other->seg >= 0 &&
+	       fx_move(links->engine, other->seg, OPCODE_WRITE, links->mem.p,
+		       other->target.mem.addr, OVER_SMALL, 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct over_case cases[] = {
-		{ "write_on_one_rail", "r0", 1, OPCODE_WRITE },
-		{ "read_on_one_rail", "r0", 1, OPCODE_READ },
-		{ "write_on_two_rails", "r0,r1", 2, OPCODE_WRITE },
-		{ "read_on_two_rails", "r0,r1", 2, OPCODE_READ },
+		{ "write_on_one_rail", "r0", 1, OPCODE_WRITE, false },
+		{ "read_on_one_rail", "r0", 1, OPCODE_READ, false },
+		{ "write_on_one_rail_to_another_target", "r0", 1, OPCODE_WRITE,
+		  true },
+		{ "write_on_two_rails", "r0,r1", 2, OPCODE_WRITE, false },
+		{ "read_on_two_rails", "r0,r1", 2, OPCODE_READ, false },
+		{ "read_on_two_rails_from_another_target", "r0,r1", 2,
+		  OPCODE_READ, true },
 	};
+	struct over_other other;
 	struct fx_links links;
-	size_t i;
+	size_t i, j;
 
 	fx_init(argc, argv);
 	if (!fx_links_are())
 		return fx_links_inside(argv, "no");
 	over_random = fx_seed();
-	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i += 2) {
-		memset(&links, 0, sizeof(links));
-		if (!ft_ok(fx_links_start_on(&links, cases[i].devices,
-					     OVER_BULK),
-			   "an_engine_and_a_target_on_%s", cases[i].devices))
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i += 3) {
+		if (!ft_ok(over_start(&links, &other, cases[i].devices),
+			   "an_engine_and_two_targets_on_%s",
+			   cases[i].devices))
 			return ft_result();
-		over_run(&cases[i], &links);
-		over_run(&cases[i + 1], &links);
+		for (j = i; j < i + 3; j++)
+			over_run(&cases[j], &links, &other);
+		ft_ok(fx_peer_stop(&other.target), "the_other_target_ends_well");
 		fx_links_stop(&links);
 	}
 	return ft_result();

@@ -58,6 +58,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_reopen_test.c \
 	prov/rail/rail_sched_test.c \
 	prov/rail/rail_shim.c \
+	prov/rail/rail_slice_test.c \
 	prov/rail/rail_test_main.c \
 	prov/rail/rail_window_test.c \
 	prov/rail/rail_wire_test.c \

@@ -188,8 +188,7 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 			*task->err = *err;
 	}
 	if (task->cut < task->length) {
-		tei_list_del(&task->queue_link);
-		peer->queued--;
+		rail_task_unqueue(task);
 	} else if (task->extra && task->extra->atomic) {
 		rail_atomic_end(task);
 	}

@@ -102,6 +102,7 @@ struct rail_slice {
 	uint16_t remote_idx;		/* index in peer->remotes */
 	uint8_t retries;
 	bool read;
+	bool large;			/* of a large task (rail_task_large) */
 	bool path_fresh;		/* its path needs an address first */
 };
 
@@ -233,6 +234,7 @@ struct rail_lane {
 	uint64_t stuck_posts;		/* of slices up to that nothing came
 					 * for long; they are so many bytes */
 	uint64_t stuck;
+	uint64_t stuck_large;		/* of large tasks */
 	struct rail_slice *alone;	/* posted when nothing else was, or
 					 * NULL; only compared */
 	uint64_t alone_ns;		/* when that was */
@@ -332,14 +334,19 @@ struct rail {
 	struct rail_tx tx[RAIL_TX_MSGS];
 	void *tx_mem;
 	struct fid_mr *tx_mr;
-	struct tei_list tx_free;	/* dp->sched */
+	/* dp->sched */
+	struct tei_list tx_free;
+	uint64_t large_bytes;		/* cut of large tasks, not come back */
+	uint32_t beside_left;		/* slices of large tasks yet to be cut as
+					 * rail_window_beside says */
 
 	/* atomics */
 	bool open;
 	uint32_t state;			/* enum te_rail_state */
 	uint64_t inflight_max, window;
 	uint64_t window_max;
-	uint64_t stuck;			/* bytes posted that move no more */
+	uint64_t stuck;			/* bytes posted that move no more, */
+	uint64_t stuck_large;		/* and those of large tasks */
 	uint64_t base_ns;		/* of a slice alone, 0: not known */
 	uint64_t retries, errors;
 	uint64_t rate_bps;		/* bytes/s, service rate */
@@ -463,6 +470,7 @@ struct rail_path {
 	/* dp->sched */
 	uint32_t inflight;		/* slices cut for it, not come back */
 	uint64_t bytes;			/* of those */
+	uint64_t large_bytes;		/* and of large tasks */
 	uint32_t room;			/* slices that the provider takes at a
 					 * time, as far as known; 0: not */
 	uint32_t fits;			/* cut since that was set */
@@ -558,8 +566,6 @@ struct tei_rail_peer {
 	struct tei_list small;		/* tasks of at most one slice, */
 	struct tei_list queue;		/* and others, with bytes to cut */
 	uint32_t overtaken;		/* times a small one went first */
-	uint32_t beside;		/* slices of large ones yet to be cut as
-					 * rail_window_beside says */
 	uint32_t queued;
 	struct tei_list live;		/* tasks not ended, in order */
 	uint64_t moved_ns;		/* last time bytes of any completed, or
@@ -723,6 +729,7 @@ struct tei_rail_dp {
 	struct tei_list attn;		/* peers with control work */
 	struct tei_list active;		/* peers with slices to cut */
 	uint32_t nactive;		/* read without lock: atomic */
+	uint32_t nlarge;		/* large tasks with bytes to cut */
 	uint32_t nlive;			/* live tasks, all peers; atomic */
 	struct tei_list slices;		/* free */
 	struct rail_slice_chunk *chunks;
@@ -1044,9 +1051,9 @@ void rail_window_init(struct rail *rail, uint64_t max);
 /* Bytes that may be in hand, apart from those that are stuck. */
 uint64_t rail_window(const struct rail *rail);
 /*
- * Bytes of large tasks that a path may have in hand while small ones come as
- * well. What is posted on a connection goes in order, so a small one waits for
- * all of it. Two slices of half the usual size are the least that keeps a wire
+ * Bytes of large tasks that a rail may have in hand while small ones come as
+ * well. What is posted goes in order, and paths share the wire, so a small one
+ * waits for all of it. Two slices of half the usual size are the least that keeps a wire
  * busy: the next is there while the answer to the one before comes back. So at
  * up to some 500 Mbit/s a small task waits for no more than one slice of
  * MC_SLICE_SIZE, on a faster rail for a millisecond. A long way there and back
@@ -1054,8 +1061,10 @@ uint64_t rail_window(const struct rail *rail);
  * while the rate is not known.
  */
 uint64_t rail_window_beside(const struct rail *rail);
-/* Bytes in hand, as far as they move. */
+/* Bytes in hand, as far as they move; those of large tasks. */
 uint64_t rail_window_held(const struct rail *rail);
+uint64_t rail_window_large(const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held);
 /* Bytes have completed: the rail's service rate, and its window by that. */
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	TEI_REQUIRES(lane->lock);

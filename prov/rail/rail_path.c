@@ -463,6 +463,10 @@ void rail_path_take(struct rail_path *path, struct rail_slice *s)
 	if (!path->inflight++ && path->conn)
 		path->conn->cache->busy++;
 	path->bytes += s->len;
+	if (s->large) {
+		path->large_bytes += s->len;
+		s->lane->rail->large_bytes += s->len;
+	}
 	/* now and then more is tried than was taken once */
 	if (path->room && ++path->fits == PATH_FITS) {
 		path->fits = 0;
@@ -475,6 +479,10 @@ void rail_path_back(struct rail_slice *s)
 	struct rail_path *path = s->path;
 
 	path->bytes -= s->len;
+	if (s->large) {
+		path->large_bytes -= s->len;
+		s->lane->rail->large_bytes -= s->len;
+	}
 	if (!--path->inflight && path->conn)
 		path->conn->cache->busy--;
 }

@@ -96,6 +96,22 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 	return since > peer->moved_ns ? since : peer->moved_ns;
 }
 
+bool rail_task_large(const struct tei_rail_task *t)
+{
+	uint32_t slice = t->peer->dp->settings->slice_size;
+
+	return t->length > slice || t->whole_length > slice;
+}
+
+void rail_task_unqueue(struct tei_rail_task *t)
+{
+	struct tei_rail_dp *dp = t->peer->dp;
+
+	tei_list_del(&t->queue_link);
+	t->peer->queued--;
+	dp->nlarge -= rail_task_large(t);
+}
+
 static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			  uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
@@ -114,8 +130,8 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			return;
 		}
 	}
-	tei_list_add_tail(t->length <= dp->settings->slice_size ? &peer->small :
-								  &peer->queue,
+	dp->nlarge += rail_task_large(t);
+	tei_list_add_tail(rail_task_large(t) ? &peer->queue : &peer->small,
 			  &t->queue_link);
 	rail_peer_activate(peer);
 }

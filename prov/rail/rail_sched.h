@@ -14,6 +14,12 @@
 /* Up to RAIL_BUNDLE slices, round robin over the peers with work. */
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
+/* Whether it is no small one, which would go ahead of those: it has more than a
+ * slice of the smallest size, or is a part of what has. */
+bool rail_task_large(const struct tei_rail_task *task);
+/* All of it is cut, or is not to be. */
+void rail_task_unqueue(struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held);
 /* Ends the task if nothing of it is under way. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);

@@ -12,7 +12,7 @@
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
 #define SLICE_OVERTAKE	16		      /* small ones before a large one */
-#define SLICE_BESIDE	32		      /* large ones after a small one */
+#define SLICE_BESIDE	256		      /* large ones after a small one */
 #define SLICE_LOOK	64		      /* tasks of other rails passed by */
 
 static int slice_grow(struct tei_rail_dp *dp)
@@ -45,6 +45,7 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 	s->rkey = NULL;
 	s->path = NULL;
 	s->extra = NULL;
+	s->large = false;
 	return s;
 }
 
@@ -55,20 +56,64 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 
 /* --- cutting ------------------------------------------------------------- */
 
+/* Large tasks are to leave room on the rail for small ones. */
+static bool slice_beside(const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return rail->beside_left && rail_window_beside(rail) < UINT64_MAX;
+}
+
+/*
+ * What the rail holds of them at most, then, whatever peers the small ones are
+ * for. Where these have more posted themselves they wait for one another, and
+ * large ones are to have their share. bytes: held.
+ */
+static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t large = rail_window_large(rail);
+	uint64_t most = rail_window_beside(rail);
+	uint64_t small = bytes > large ? bytes - large : 0;
+
+	if (!rail->beside_left)
+		return UINT64_MAX;
+	return most > small / 3 ? most : small / 3;
+}
+
+/*
+ * And a path: all of it where no other one holds any. Else it leaves a quarter
+ * of what they have not taken, and has a quarter whatever they hold.
+ */
+static uint64_t slice_path_beside(const struct rail *rail,
+				  const struct rail_path *p, uint64_t bytes)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t most = slice_window_beside(rail, bytes), left;
+	uint64_t large = rail_window_large(rail);
+
+	if (large <= p->large_bytes)
+		return most;
+	left = most - (large - p->large_bytes);
+	left = left < most ? left / 4 * 3 : 0;
+	return left > most / 4 ? left : most / 4;
+}
+
 /* Whether some better placed rail of this peer still has room. */
 static bool slice_near_has_room(const struct tei_rail_peer *peer,
 				const uint8_t *ranks, uint8_t rank)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail *r;
+	uint64_t bytes;
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		if (ranks[i] >= rank || !rail_health_works(peer, i))
 			continue;
 		r = rail_at(peer->dp, i);
-		if (rail_posted_bytes(r) <
-		    __atomic_load_n(&r->window, __ATOMIC_RELAXED))
+		bytes = rail_window_held(r);
+		if (bytes < rail_window(r) &&
+		    rail_window_large(r) < slice_window_beside(r, bytes))
 			return true;
 	}
 	return false;
@@ -180,16 +225,12 @@ static uint64_t slice_len(const struct rail *rail,
 /* The least that is cut of a task; of a large one beside small ones it is less,
  * as they wait for it. */
 static uint64_t slice_floor(const struct rail *rail,
-			    const struct tei_rail_peer *peer,
 			    const struct tei_rail_task *t)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t floor = rail->dp->settings->slice_size;
 
-	if (!peer->beside || t->length <= floor ||
-	    rail_window_beside(rail) == UINT64_MAX)
-		return floor;
-	return floor / 2;
+	return rail_task_large(t) && slice_beside(rail) ? floor / 2 : floor;
 }
 
 /* Points the slice at one remote rail: its address and key there. */
@@ -254,6 +295,7 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	rest->remote = s->remote + len;
 	rest->extra = s->extra;
 	rest->off = s->off + len;
+	rest->large = s->large;
 	if (rest->extra)
 		rail_piece_aim(rest);
 	rest->len = s->len - len;
@@ -324,8 +366,8 @@ static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 }
 
 /* Adds the whole small tasks that follow seamlessly behind the first. */
-static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
-			const struct tei_list *queue, uint64_t max)
+static void slice_merge(struct rail_slice *s, const struct tei_list *queue,
+			uint64_t max) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *last = s->first, *t;
 	uint64_t end = s->rkey->base + (s->rkey->len - 1);
@@ -344,8 +386,7 @@ static void slice_merge(struct tei_rail_peer *peer, struct rail_slice *s,
 		t->merge_next = NULL;
 		last->merge_next = t;
 		last = t;
-		tei_list_del(&t->queue_link);
-		peer->queued--;
+		rail_task_unqueue(t);
 		s->ntasks++;
 		s->len += t->length;
 	}
@@ -402,17 +443,15 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, s->local), bytes,
 			&sum);
 	s->len = slice_len(rail, &sum, t->length - t->cut,
-			   slice_floor(rail, peer, t));
+			   slice_floor(rail, t));
 	fit = rail_piece_fit(s, rail);
 	if (s->len > fit)
 		s->len = fit;
 	t->merge_next = NULL;
 	t->slices++;
 	t->cut += s->len;
-	if (t->cut == t->length) {
-		tei_list_del(&t->queue_link);
-		peer->queued--;
-	}
+	if (t->cut == t->length)
+		rail_task_unqueue(t);
 	return s;
 }
 
@@ -440,7 +479,7 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	left = t->length - t->cut;
 	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, t->local + t->cut),
 			bytes, &sum);
-	len = slice_len(rail, &sum, left, slice_floor(rail, peer, t));
+	len = slice_len(rail, &sum, left, slice_floor(rail, t));
 	if (t->queue_link.next == queue && t->cut && !t->rail &&
 	    rail_window_over(&sum, bytes, left, len))
 		return NULL;
@@ -476,12 +515,11 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	t->cut += len;
 	if (t->cut < t->length)
 		return s;
-	tei_list_del(&t->queue_link);
-	peer->queued--;
+	rail_task_unqueue(t);
 	if (len == t->length && len < floor && rail->dp->settings->merge) {
 		if (room > floor)
 			room = floor;
-		slice_merge(peer, s, queue,
+		slice_merge(s, queue,
 			    room < rail->max_slice ? room : rail->max_slice);
 	}
 	return s;
@@ -501,10 +539,11 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	struct rail_slice *s;
 
 	s = slice_take_queue(peer, &peer->small, rail, remote, bytes);
-	if (s && slice_large_waits(peer)) {
-		peer->overtaken++;
-		peer->beside = SLICE_BESIDE;
-	}
+	if (!s)
+		return NULL;
+	peer->overtaken += slice_large_waits(peer);
+	if (peer->dp->nlarge)
+		rail->beside_left = SLICE_BESIDE;
 	return s;
 }
 
@@ -530,18 +569,30 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 	s = slice_take_queue(peer, &peer->queue, rail, remote, bytes);
 	if (s) {
 		peer->overtaken = 0;
-		peer->beside -= peer->beside != 0;
+		rail->beside_left -= rail->beside_left != 0;
 	} else if (turn) {
 		s = slice_take_small(peer, rail, remote, bytes);
 	}
 	return s;
 }
 
+/* Whether the path may take of a large task, beside small ones. */
+static bool slice_large_may(struct rail *rail, const struct rail_path *p,
+			    uint64_t bytes)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (p->large_bytes < slice_path_beside(rail, p, bytes))
+		return true;
+	if (bytes < rail_window(rail))
+		__atomic_store_n(&rail->beside, true, __ATOMIC_RELAXED);
+	return false;
+}
+
 /*
  * A path leaves half of the lane's depth and a quarter of the rail's window, as
  * far as other paths have not taken them, so that a peer that has stopped holds
  * up nobody else; small tasks take half of what is left. Whatever the window,
- * a path has one slice. bytes: posted on the rail or just cut.
+ * a path has one slice, be it in halves. bytes: posted on the rail or just cut.
  */
 static bool slice_has_share(const struct rail_lane *lane,
 			    const struct rail_path *p, uint64_t bytes,
@@ -553,13 +604,15 @@ static bool slice_has_share(const struct rail_lane *lane,
 
 	if (!p->bytes)
 		return true;
-	if (bytes >= window || (p->room && p->inflight >= p->room))
+	if (p->room && p->inflight >= p->room)
 		return false;
-	if (large && p->peer->beside &&
-	    p->bytes >= rail_window_beside(lane->rail)) {
-		__atomic_store_n(&lane->rail->beside, true, __ATOMIC_RELAXED);
+	if (large && !slice_large_may(lane->rail, p, bytes))
 		return false;
-	}
+	if (large && slice_beside(lane->rail) &&
+	    p->bytes < lane->rail->dp->settings->slice_size)
+		return true;
+	if (bytes >= window)
+		return false;
 	if (!large)
 		return p->inflight < (slices + 1) / 4 * 3 && others < window &&
 		       p->bytes < (window - others) / 8 * 7;
@@ -663,8 +716,9 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 		s = slice_take(peer, lane->rail, remote, bytes, large);
 	if (!s)
 		return NULL;
-	rail_path_take(p, s);
 	s->lane = lane;
+	s->large = rail_task_large(s->first);
+	rail_path_take(p, s);
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;
 	s->path_fresh = !(p->ready && p->lane_gen == lane->gen &&

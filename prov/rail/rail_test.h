@@ -22,6 +22,7 @@ extern const struct tei_test_case rail_probe_cases[];
 extern const struct tei_test_case rail_progress_cases[];
 extern const struct tei_test_case rail_reopen_cases[];
 extern const struct tei_test_case rail_sched_cases[];
+extern const struct tei_test_case rail_slice_cases[];
 extern const struct tei_test_case rail_window_cases[];
 extern const struct tei_test_case rail_wire_cases[];
 

@@ -263,6 +263,7 @@ int main(int argc, char **argv)
 		{ "rail_progress", rail_progress_cases },
 		{ "rail_reopen", rail_reopen_cases },
 		{ "rail_sched", rail_sched_cases },
+		{ "rail_slice", rail_slice_cases },
 		{ "rail_window", rail_window_cases },
 		{ "rail_wire", rail_wire_cases },
 		{ NULL, NULL },

@@ -76,22 +76,32 @@ uint64_t rail_window_held(const struct rail *rail)
 	return held > stuck ? held - stuck : 0;
 }
 
+uint64_t rail_window_large(const struct rail *rail)
+{
+	uint64_t stuck = __atomic_load_n(&rail->stuck_large, __ATOMIC_RELAXED);
+
+	return rail->large_bytes > stuck ? rail->large_bytes - stuck : 0;
+}
+
 /*
  * A peer that has stopped keeps its bytes here. They are no measure of what
  * the rail can do, and what others may hold is not less for them.
  */
-static void window_stuck(struct rail_lane *lane, uint64_t bytes)
+static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t large)
 {
 	__atomic_fetch_add(&lane->rail->stuck, bytes - lane->stuck,
 			   __ATOMIC_RELAXED);
+	__atomic_fetch_add(&lane->rail->stuck_large, large - lane->stuck_large,
+			   __ATOMIC_RELAXED);
 	lane->stuck = bytes;
+	lane->stuck_large = large;
 }
 
 static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 {
 	uint64_t base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
+	uint64_t bytes = 0, large = 0;
 	struct rail_slice *s;
-	uint64_t bytes = 0;
 
 	if (now - lane->mark_ns >= WINDOW_STUCK_NS + 4 * base) {
 		lane->stuck_posts = lane->mark_posts;
@@ -102,16 +112,17 @@ static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 		if (s->seq > lane->stuck_posts)
 			break;
 		bytes += s->len;
+		large += s->large ? s->len : 0;
 	}
-	if (bytes != lane->stuck)
-		window_stuck(lane, bytes);
+	if (bytes != lane->stuck || large != lane->stuck_large)
+		window_stuck(lane, bytes, large);
 }
 
 void rail_window_empty(struct rail_lane *lane)
 {
 	lane->alone = NULL;
 	if (lane->stuck)
-		window_stuck(lane, 0);
+		window_stuck(lane, 0, 0);
 }
 
 void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is cut for whom, on one rail to several peers. Nothing is posted: the
+ * test is the wire, which serves one slice after the other.
+ */
+#include "prov/rail/rail_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_sched.h"
+
+#define SLICE_KIB	UINT64_C(1024)
+#define SLICE_MIB	(UINT64_C(1) << 20)
+#define SLICE_MIN	(64 * SLICE_KIB)	/* MC_SLICE_SIZE */
+#define SLICE_BULK	(64 * SLICE_MIB)
+#define SLICE_SLOW	UINT64_C(25000000)	/* bytes/s of a rail */
+#define SLICE_FAST	UINT64_C(1250000000)
+
+enum { SLICE_PEERS = 3, SLICE_TASKS = 128 };
+
+struct slice_rig {
+	struct test_plane plane;
+	struct rail *rail;
+	struct rail_lane *lane;
+	struct tei_rail_peer *peer[SLICE_PEERS];
+	char *mem;			/* SLICE_BULK, registered, not touched */
+	uint64_t served[SLICE_PEERS];
+};
+
+static struct tei_rail_peer *slice_peer(struct slice_rig *rig, uint32_t i)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *p = rail_peer_new(rig->plane.dp, "peer", 7 + i);
+	struct rail_rkey *k = calloc(1, sizeof(*k) + sizeof(k->part[0]));
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(k);
+	p->remotes = calloc(1, sizeof(*p->remotes));
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p->remotes);
+	p->nremotes = 1;
+	p->remotes[0].addr = rig->rail->own;
+	p->state = RAIL_PEER_READY;
+	CU_ASSERT_EQUAL_FATAL(rail_path_table(p), 0);
+	k->base = SLICE_MIB;
+	k->len = SLICE_BULK;
+	k->id = 1;
+	k->nparts = 1;
+	CU_ASSERT_FATAL(rail_key_add(p, k));
+	p->refs = 1;
+	return p;
+}
+
+/* A rail of that rate, and peers that it leads to. */
+static void slice_begin(struct slice_rig *rig, uint64_t rate)
+{
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+	uint32_t i;
+
+	memset(rig, 0, sizeof(*rig));
+	test_plane_init(&rig->plane);
+	test_plane_open(&rig->plane, "127.0.0.1");
+	test_plane_still(&rig->plane);
+	rig->mem = aligned_alloc(4096, SLICE_BULK);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(rig->mem);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->plane.dp, rig->mem,
+					      SLICE_BULK, "*", 0, &err, &mr),
+			      0);
+	rig->rail = rail_at(rig->plane.dp, 0);
+	rig->lane = &rig->rail->init[0];
+	rig->rail->wire = true;
+	rig->rail->free_bps = rate;
+	rig->rail->rate_bps = rate;
+	/* 8 ms */
+	rig->rail->window = rate / 125;
+	if (rig->rail->window < 4 * SLICE_MIN)
+		rig->rail->window = 4 * SLICE_MIN;
+	if (rig->rail->window > rig->rail->window_max)
+		rig->rail->window = rig->rail->window_max;
+	/* the test alone cuts */
+	__atomic_store_n(&rig->lane->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
+	rail_sched_enter(rig->plane.dp);
+	for (i = 0; i < SLICE_PEERS; i++)
+		rig->peer[i] = slice_peer(rig, i);
+	rail_sched_leave(rig->plane.dp);
+}
+
+static uint32_t slice_index(const struct slice_rig *rig,
+			    const struct tei_rail_peer *peer)
+{
+	uint32_t i = 0;
+
+	while (i < SLICE_PEERS - 1 && rig->peer[i] != peer)
+		i++;
+	return i;
+}
+
+/* A task of the peer, not cut yet. */
+static void slice_submit(struct slice_rig *rig, uint32_t peer, uint64_t len,
+			 struct test_task *t)
+{
+	test_task_init(t, rig->peer[peer], false, rig->mem,
+		       (void *)(uintptr_t)SLICE_MIB, len);
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig->plane.dp, t, 1), 0);
+}
+
+/* Cuts what the rail may have now; *ahead: bytes before the first of the peer
+ * that was cut by that, where one was. */
+static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
+{
+	struct rail_slice *s[RAIL_BUNDLE];
+	struct rail_lane *lane = rig->lane;
+	bool found = false;
+	int i, n;
+
+	tei_mutex_lock(&lane->lock);
+	do {
+		rail_sched_enter(rig->plane.dp);
+		n = rail_slice_cut(lane, s);
+		rail_sched_leave(rig->plane.dp);
+		for (i = 0; i < n; i++) {
+			if (!found && ahead && s[i]->peer == rig->peer[peer]) {
+				*ahead = lane->inflight_bytes;
+				found = true;
+			}
+			tei_list_add_tail(&lane->posted, &s[i]->link);
+			lane->inflight++;
+			lane->inflight_bytes += s[i]->len;
+		}
+	} while (n == RAIL_BUNDLE);
+	tei_mutex_unlock(&lane->lock);
+}
+
+/* The oldest slice of those peers (a mask) arrives. False: there is none. */
+static bool slice_serve(struct slice_rig *rig, uint32_t peers)
+{
+	struct rail_lane *lane = rig->lane;
+	struct rail_slice *s, *first = NULL;
+	struct rail_done done;
+
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
+		if (!(peers & 1u << slice_index(rig, s->peer)))
+			continue;
+		first = s;
+		break;
+	}
+	if (first) {
+		tei_list_del(&first->link);
+		lane->inflight--;
+		lane->inflight_bytes -= first->len;
+		rig->served[slice_index(rig, first->peer)] += first->len;
+		rail_sched_enter(rig->plane.dp);
+		rail_sched_ok(rig->plane.dp, first, tei_now_ns(), &done);
+		rail_sched_leave(rig->plane.dp);
+	}
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(rig->plane.dp, &done);
+	return first != NULL;
+}
+
+static uint64_t slice_held(const struct slice_rig *rig, uint32_t peer) TEI_NO_TSA
+{
+	return rail_path_get(rig->peer[peer], rig->lane, 0)->bytes;
+}
+
+/* All that was cut arrives, and the rest is cancelled. */
+static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
+{
+	struct tei_rail_task *task;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		task = &t[i]->task;
+		if (!t[i]->ends)
+			tei_rail_cancel(rig->plane.dp, &task, 1);
+	}
+	while (slice_serve(rig, ~0u))
+		;
+	for (i = 0; i < n; i++)
+		CU_ASSERT_EQUAL(test_ends(t[i]), 1);
+	CU_ASSERT_EQUAL(rig->rail->large_bytes, 0);
+	CU_ASSERT_EQUAL(rig->plane.dp->nlarge, 0);
+	__atomic_store_n(&rig->lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
+	for (i = 0; i < SLICE_PEERS; i++)
+		tei_rail_peer_put(rig->peer[i]);
+	test_plane_close(&rig->plane);
+	free(rig->mem);
+}
+
+/* --- a small one beside large ones --------------------------------------- */
+
+/* Peer 1 has a small task now and then, peer 0 a large one: the most bytes that
+ * any but the first found ahead of it. */
+static uint64_t slice_worst(uint64_t rate, uint64_t *first)
+{
+	struct test_task bulk, small, *all[] = { &bulk, &small };
+	uint64_t state = 1, ahead = 0, worst = 0;
+	struct slice_rig rig;
+	uint32_t i, n;
+
+	slice_begin(&rig, rate);
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	slice_fill(&rig, 1, NULL);
+	for (i = 0; i < 40 && !bulk.ends; i++) {
+		slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
+		slice_fill(&rig, 1, &ahead);
+		if (i > 0 && ahead > worst)
+			worst = ahead;
+		else if (!i)
+			*first = ahead;
+		while (!small.ends) {
+			CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
+			slice_fill(&rig, 1, NULL);
+		}
+		n = (uint32_t)(test_random(&state) % 6);
+		while (n-- && slice_serve(&rig, ~0u))
+			slice_fill(&rig, 1, NULL);
+	}
+	CU_ASSERT(i > 10);
+	slice_end(&rig, all, 2);
+	return worst;
+}
+
+static void test_a_small_task_waits_for_a_slice_of_another_peers(void)
+{
+	uint64_t first = 0;
+
+	CU_ASSERT(slice_worst(SLICE_SLOW, &first) <= SLICE_MIN);
+	/* nobody knew of it */
+	CU_ASSERT(first > SLICE_MIN);
+	/* or for what such a rail moves in a millisecond, and a slice of it */
+	CU_ASSERT(slice_worst(SLICE_FAST, &first) <=
+		  SLICE_FAST / 1000 + SLICE_FAST / 4000);
+}
+
+/* Peer 1 has so many tasks of a whole slice that its queue is never empty: what
+ * part of the rail's bytes are peer 0's, who has a large one. */
+static double slice_share(uint64_t rate)
+{
+	static struct test_task bulk, small[SLICE_TASKS];
+	struct test_task *all[SLICE_TASKS + 1];
+	struct slice_rig rig;
+	uint32_t i, n;
+
+	slice_begin(&rig, rate);
+	all[SLICE_TASKS] = &bulk;
+	for (i = 0; i < SLICE_TASKS; i++) {
+		all[i] = &small[i];
+		slice_submit(&rig, 1, SLICE_MIN, &small[i]);
+	}
+	slice_fill(&rig, 1, NULL);
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	for (n = 0; n < 2000 && !bulk.ends; n++) {
+		slice_fill(&rig, 1, NULL);
+		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
+		for (i = 0; i < SLICE_TASKS; i++)
+			if (small[i].ends)
+				slice_submit(&rig, 1, SLICE_MIN, &small[i]);
+	}
+	slice_end(&rig, all, SLICE_TASKS + 1);
+	return (double)rig.served[0] / (double)(rig.served[0] + rig.served[1]);
+}
+
+static void test_many_small_tasks_leave_a_large_one_its_share(void)
+{
+	CU_ASSERT(slice_share(SLICE_SLOW) >= 0.2);
+	CU_ASSERT(slice_share(SLICE_FAST) >= 0.2);
+}
+
+/* Large tasks to peers 0 and 2, of which 2 is slow, or stands still, and small
+ * ones to 1: what peer 0 has in hand on average, by what it may have. */
+static double slice_beside_slow(uint64_t rate, uint32_t every)
+{
+	struct test_task bulk, slow, small;
+	struct test_task *all[] = { &bulk, &slow, &small };
+	struct slice_rig rig;
+	uint64_t held = 0;
+	uint32_t i, n = 0;
+
+	slice_begin(&rig, rate);
+	slice_submit(&rig, 2, SLICE_BULK, &slow);
+	slice_fill(&rig, 1, NULL);
+	slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
+	slice_fill(&rig, 1, NULL);
+	/* it has all that one may have by itself, now that there are small ones */
+	while (!small.ends && slice_serve(&rig, 6))
+		slice_fill(&rig, 1, NULL);
+	CU_ASSERT(slice_held(&rig, 2) >= rail_window_beside(rig.rail));
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	for (i = 1; i < 400 && !bulk.ends; i++) {
+		slice_fill(&rig, 1, NULL);
+		if (small.ends)
+			slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
+		CU_ASSERT(slice_serve(&rig, 3));
+		if (every && !(i % every))
+			slice_serve(&rig, 4);
+		slice_fill(&rig, 1, NULL);
+		if (i < 100)
+			continue;
+		held += slice_held(&rig, 0);
+		n++;
+	}
+	CU_ASSERT_FATAL(n > 0);
+	slice_end(&rig, all, 3);
+	return (double)held / n /
+	       (double)(rate == SLICE_FAST ? SLICE_FAST / 1000 : SLICE_MIN);
+}
+
+static void test_a_slow_target_does_not_take_what_others_may_have(void)
+{
+	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 0) >= 0.25);
+	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 10) >= 0.25);
+	CU_ASSERT(slice_beside_slow(SLICE_FAST, 0) >= 0.25);
+	CU_ASSERT(slice_beside_slow(SLICE_FAST, 10) >= 0.4);
+}
+
+/* --- when there is nothing to make room for ------------------------------ */
+
+static void test_large_tasks_have_the_window_without_small_ones(void)
+{
+	struct test_task bulk, small, *all[] = { &bulk, &small };
+	struct slice_rig rig;
+
+	slice_begin(&rig, SLICE_SLOW);
+	/* no large one waits */
+	slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
+	slice_fill(&rig, 1, NULL);
+	while (slice_serve(&rig, ~0u))
+		;
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
+	slice_end(&rig, all, 2);
+}
+
+/* The last of a large request's parts is no small request. */
+static void test_the_end_of_a_large_request_is_no_small_one(void)
+{
+	struct test_task bulk, part, *all[] = { &bulk, &part };
+	struct tei_rail_task *list = &part.task;
+	struct slice_rig rig;
+	uint64_t ahead = 0;
+
+	slice_begin(&rig, SLICE_SLOW);
+	slice_submit(&rig, 1, SLICE_BULK, &bulk);
+	test_task_init(&part, rig.peer[1], false, rig.mem,
+		       (void *)(uintptr_t)SLICE_MIB, 4 * SLICE_KIB);
+	part.task.whole = SLICE_MIB;
+	part.task.whole_length = SLICE_MIB;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_submit(rig.plane.dp, &list, 1), 0);
+	slice_fill(&rig, 1, &ahead);
+	CU_ASSERT_EQUAL(rig.rail->beside_left, 0);
+	CU_ASSERT(slice_held(&rig, 1) > 2 * SLICE_MIN);
+	CU_ASSERT_EQUAL(rig.rail->large_bytes, slice_held(&rig, 1));
+	slice_end(&rig, all, 2);
+}
+
+const struct tei_test_case rail_slice_cases[] = {
+	{ "a_small_task_waits_for_a_slice_of_another_peers",
+	  test_a_small_task_waits_for_a_slice_of_another_peers },
+	{ "many_small_tasks_leave_a_large_one_its_share",
+	  test_many_small_tasks_leave_a_large_one_its_share },
+	{ "a_slow_target_does_not_take_what_others_may_have",
+	  test_a_slow_target_does_not_take_what_others_may_have },
+	{ "large_tasks_have_the_window_without_small_ones",
+	  test_large_tasks_have_the_window_without_small_ones },
+	{ "the_end_of_a_large_request_is_no_small_one",
+	  test_the_end_of_a_large_request_is_no_small_one },
+	{ NULL, NULL },
+};
