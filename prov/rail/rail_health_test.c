@@ -227,7 +227,7 @@ static void test_silence_counts_from_a_sign_of_life_on(void)
 /* --- the kernel is asked ------------------------------------------------- */
 
 /* What is asked of the peer's lane is asked of a connection that nobody reads,
- * and back again. */
+ * and back again. The path has no address, and takes the peer's. */
 struct health_full {
 	int listener, fd, wait_fd;
 	struct tei_rail_addr addr;
@@ -237,14 +237,17 @@ static void health_swap(struct test_pair *pair, struct health_full *full)
 {
 	struct rail_lane *lane = &pair->rail->init[0];
 	struct tei_rail_addr addr;
+	struct rail_path *path;
 	int fd;
 
 	rail_sched_enter(pair->from.dp);
 	addr = pair->peer->remotes[0].addr;
 	pair->peer->remotes[0].addr = full->addr;
 	full->addr = addr;
+	path = rail_path_get(pair->peer, lane, 0);
 	rail_sched_leave(pair->from.dp);
 	tei_mutex_lock(&lane->lock);
+	path->ready = !path->ready;
 	fd = lane->wait_fd;
 	lane->wait_fd = full->wait_fd;
 	full->wait_fd = fd;
@@ -368,6 +371,40 @@ static void test_nobody_is_suspected_whose_kernel_waits(void)
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_DOWN);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_DOWN);
 	health_drain(&pair, &full);
+	test_pair_close(&pair);
+}
+
+/* The port of the peer's lane is another one, and back again: it was renewed. */
+static void health_renew(struct test_pair *pair)
+{
+	struct sockaddr_in *sin;
+
+	rail_sched_enter(pair->from.dp);
+	sin = (void *)pair->peer->remotes[0].addr.bytes;
+	sin->sin_port ^= 1;
+	rail_sched_leave(pair->from.dp);
+}
+
+static void test_the_connection_that_carries_it_is_asked(void)
+{
+	uint64_t end = tei_now_ns() + 5 * TEI_NS_PER_SEC, moves;
+	struct rail_lane *lane;
+	struct test_pair pair;
+	bool still;
+
+	test_pair_open(&pair);
+	lane = &pair.rail->init[0];
+	rail_sched_enter(pair.from.dp);
+	moves = rail_stall_moves(pair.peer, lane, 0);
+	rail_sched_leave(pair.from.dp);
+	health_renew(&pair);
+	do {
+		still = rail_stall_confirm(pair.peer, lane, 0, moves,
+					   tei_now_ns(), true);
+	} while (still && tei_now_ns() < end);
+	/* its kernel has taken all */
+	CU_ASSERT(!still);
+	health_renew(&pair);
 	test_pair_close(&pair);
 }
 
@@ -534,6 +571,8 @@ const struct tei_test_case rail_health_cases[] = {
 	{ "a_share_doubles_until_it_is_full",
 	  test_a_share_doubles_until_it_is_full },
 	{ "a_ramp_without_traffic_ends", test_a_ramp_without_traffic_ends },
+	{ "the_connection_that_carries_it_is_asked",
+	  test_the_connection_that_carries_it_is_asked },
 	{ "nobody_is_suspected_whose_kernel_waits",
 	  test_nobody_is_suspected_whose_kernel_waits },
 	{ "silence_counts_from_a_sign_of_life_on",

@@ -10,6 +10,8 @@
  * two. Its kernel is not, which acknowledges what arrives; so a message goes by
  * the pair itself, too, and nothing is held against it that all of was taken.
  */
+#include <string.h>
+
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
@@ -199,6 +201,32 @@ static uint64_t stall_doubt(const struct tei_rail_dp *dp)
 	return ns > STALL_DOUBT_NS ? ns : STALL_DOUBT_NS;
 }
 
+/*
+ * The address that the path is connected to. The peer may have another one by
+ * now, as when it has renewed its lane: the slices that wait went to the old one.
+ */
+static void stall_addr(struct tei_rail_peer *peer, struct rail_lane *lane,
+		       uint16_t remote, struct tei_rail_addr *addr)
+{
+	uint8_t bytes[TEI_RAIL_ADDR_MAX];
+	size_t len = sizeof(bytes);
+	struct rail_path *path;
+
+	rail_sched_enter(peer->dp);
+	path = rail_path_get(peer, lane, remote);
+	*addr = peer->remotes[remote].addr;
+	rail_sched_leave(peer->dp);
+	tei_mutex_lock(&lane->lock);
+	if (path && lane->state == RAIL_LANE_ACTIVE && path->ready &&
+	    path->lane_gen == lane->gen &&
+	    !fi_av_lookup(lane->av, path->fi_addr, bytes, &len) &&
+	    len <= sizeof(bytes)) {
+		memcpy(addr->bytes, bytes, len);
+		addr->len = (uint32_t)len;
+	}
+	tei_mutex_unlock(&lane->lock);
+}
+
 bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint16_t remote, uint64_t moves, uint64_t doubt_ns,
 			bool asked)
@@ -211,10 +239,10 @@ bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 	rail_lane_run(lane);
 	rail_sched_enter(dp);
 	moved = rail_stall_moves(peer, lane, remote) != moves;
-	addr = peer->remotes[remote].addr;
 	rail_sched_leave(dp);
 	if (moved || tei_now_ns() - doubt_ns > stall_doubt(dp))
 		return !moved;
+	stall_addr(peer, lane, remote, &addr);
 	return !rail_cut_heard(lane, addr.bytes, addr.len, STALL_HEARD_MS,
 			       asked);
 }
