@@ -4,7 +4,7 @@
  * rail and on two, between two network namespaces (it starts itself again in one
  * of them): how much longer it takes than alone, in the time that a slice of the
  * large one has on such a rail, measured in the same run. Half of them wait for
- * one slice at most.
+ * one slice at most. And a large one beside many small ones to another target.
  *
  * A machine that has no time for the processes delays single requests, so that
  * the median counts, and a measurement is repeated, with what it found, before
@@ -30,6 +30,7 @@
 #define OVER_SLICES	1.0		/* the median waits for, at most, */
 #define OVER_SLOW	2.0		/* where a sanitizer slows all down; four
 					 * are posted without small ones */
+#define OVER_SHARE	0.2		/* of a large one beside many small */
 
 struct over_case {
 	const char *name;
@@ -179,6 +180,38 @@ static void over_run(const struct over_case *c, struct fx_links *l,
 	ft_ok(good, "%s", what);
 }
 
+/* Many requests of a slice each to one target leave a large one to another its
+ * share of the rail. */
+static void over_share(struct fx_links *l, const struct over_other *other)
+{
+	struct fx_job many = {
+		.engine = l->engine, .op = OPCODE_WRITE, .len = OVER_BULK,
+		.seg = l->seg, .local = l->mem.p,
+		.remote = l->target.mem.addr, .block = OVER_SLICE,
+	};
+	struct fx_job large = many;
+	double share;
+
+	large.seg = other->seg;
+	large.remote = other->target.mem.addr;
+	large.block = 0;
+	if (!ft_ok(!fx_job_start(&many) && !fx_job_start(&large),
+		   "many_small_requests_and_a_large_one_begin"))
+		return;
+	while (!fx_job_poll(&many) && !fx_job_poll(&large) &&
+	       many.bytes < OVER_BULK / 4 * 3)
+		over_pause();
+	share = (double)large.bytes / (double)(large.bytes + many.bytes);
+	ft_diag("a large request beside %u of 64 KiB to another target: %.0f %% of the rail's bytes",
+		(unsigned int)(OVER_BULK / OVER_SLICE), share * 100);
+	ft_ok(share >= OVER_SHARE,
+	      "many_small_requests_leave_a_large_one_to_another_target_its_share");
+	ft_ok(fx_job_wait(&many, FX_LONG_MS) && fx_job_wait(&large, FX_LONG_MS) &&
+		      large.n[STATUS_COMPLETED] == 1,
+	      "all_of_them_complete");
+	ft_ok(fx_job_free(&many) && fx_job_free(&large), "their_batches_are_free");
+}
+
 static bool over_start(struct fx_links *links, struct over_other *other,
 		       const char *devices)
 {
@@ -220,6 +253,8 @@ int main(int argc, char **argv)
 			return ft_result();
 		for (j = i; j < i + 3; j++)
 			over_run(&cases[j], &links, &other);
+		if (!i)
+			over_share(&links, &other);
 		ft_ok(fx_peer_stop(&other.target), "the_other_target_ends_well");
 		fx_links_stop(&links);
 	}
