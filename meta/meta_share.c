@@ -30,7 +30,7 @@
 
 #define SHARE_ADDRESSES 4096 /* kept without clients, at most */
 #define SHARE_BURST_S	24
-#define SHARE_RATE	1024 /* steps per second */
+#define SHARE_RATE	896 /* steps per second */
 #define SHARE_HOLDING	2 /* steps of holding a client and letting it go on */
 #define SHARE_SLACK_NS	(TEI_NS_PER_SEC / 8)
 #define SHARE_SHUT_MAX	32 /* addresses in the filter */
