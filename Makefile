@@ -198,14 +198,19 @@ endef
 $(foreach t,$(UNIT_TESTS),$(eval $(call unit_test,$(t))))
 UNIT_FILES = $(UNIT_TESTS:%=$(B)/test/%_test)
 
-# A CUDA driver without a GPU, which tests load.
-STAND_IN_OBJS = $(CUDA_STAND_IN_SRCS:%.c=$(B)/%.o)
-STAND_IN = $(B)/test/libcuda.so.1
-$(STAND_IN): $(STAND_IN_OBJS) $(B)/flags
+# A CUDA driver without a GPU, and a libcufile without GPUDirect Storage, which
+# tests load.
+CUDA_OBJS = $(CUDA_STAND_IN_SRCS:%.c=$(B)/%.o)
+CUFILE_OBJS = $(CUFILE_STAND_IN_SRCS:%.c=$(B)/%.o)
+STAND_IN_OBJS = $(CUDA_OBJS) $(CUFILE_OBJS)
+STAND_IN = $(B)/test/libcuda.so.1 $(B)/test/libcufile.so.0
+$(B)/test/libcuda.so.1: $(CUDA_OBJS)
+$(B)/test/libcufile.so.0: $(CUFILE_OBJS)
+$(STAND_IN): $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$(@F))
 	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
-		-Wl,-soname,$(@F) -o $@ $(STAND_IN_OBJS) -pthread
+		-Wl,-soname,$(@F) -o $@ $(filter %.o,$^) -pthread -ldl
 
 ifeq ($(WITH_TESTS),yes)
 tests: $(STAND_IN) $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \

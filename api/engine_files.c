@@ -32,6 +32,33 @@ int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
+/* By cuFile, or else as all that goes to other segments. True: that was just
+ * opened. */
+static bool files_gpu_add(struct tei_nvmeof *ctx, const struct engine_region *r)
+{
+	struct tei_err err;
+	bool fresh = false;
+	int ret;
+
+	ret = tei_nvmeof_gpu_on(ctx, &fresh, &err);
+	if (!ret)
+		ret = tei_nvmeof_gpu_add(ctx, r->addr, r->length, &err);
+	TEI_INFO("engine", "%p, %zu bytes of %s: to and from files by %s%s",
+		 r->addr, r->length, r->location,
+		 ret ? "way of pinned host memory: " : "cuFile",
+		 ret ? err.text : "");
+	return fresh;
+}
+
+void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
+{
+	struct tei_nvmeof *ctx = files_ctx(e);
+
+	/* files that were opened before it are not its */
+	if (ctx && e->settings.gpu_direct && files_gpu_add(ctx, r))
+		engine_segment_relocal(e);
+}
+
 /* --- the transport ------------------------------------------------------- */
 
 static int files_create(struct engine *e, struct tei_err *err)
@@ -44,10 +71,13 @@ static int files_create(struct engine *e, struct tei_err *err)
 	ret = tei_nvmeof_init(&e->settings, err, &ctx);
 	if (ret)
 		return ret;
-	for (i = 0; i < e->nregions && !ret; i++)
+	for (i = 0; i < e->nregions && !ret; i++) {
 		if (!e->regions[i].gpu)
 			ret = tei_nvmeof_mem_add(ctx, e->regions[i].addr,
 						 e->regions[i].length);
+		else if (e->settings.gpu_direct)
+			files_gpu_add(ctx, &e->regions[i]);
+	}
 	if (!ret)
 		ret = engine_stage_files(e, ctx);
 	if (ret)
@@ -161,6 +191,13 @@ static void files_done(struct tei_nvmeof_op *op, int code,
 	engine_task_end(t, ended.code == TEI_ERR_CANCELED ? STATUS_CANCELED :
 							    STATUS_FAILED,
 			&ended);
+}
+
+bool engine_files_take(struct engine *e, const struct transfer_request *r,
+		       const struct engine_target *target)
+{
+	return tei_nvmeof_gpu_takes(files_ctx(e), target->files, r->source,
+				    r->target_offset, r->length);
 }
 
 int engine_files_prepare(struct engine *e, struct engine_task *t,

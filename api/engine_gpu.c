@@ -229,6 +229,9 @@ int engine_gpu_prepare(struct engine *e, struct engine_task *t,
 		       const struct transfer_request *r,
 		       const struct engine_target *target)
 {
+	if (r->target_id != LOCAL_SEGMENT && target->files &&
+	    engine_files_take(e, r, target))
+		return engine_files_prepare(e, t, r, target->files);
 	if (r->target_id != LOCAL_SEGMENT && gpu_by_rail(e, r, target)) {
 		engine_batch_by_rail(e, t, r, target);
 		return 0;

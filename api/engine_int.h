@@ -434,6 +434,15 @@ struct tei_nvmeof_seg *engine_files_open(struct engine *e,
 /* As the calls of tei_nvmeof.h; 0 without the transport. */
 int engine_files_mem_add(struct engine *e, void *addr, uint64_t len);
 int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
+/* The same for GPU memory, where cuFile takes it. */
+struct engine_region;
+struct engine_target;
+void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
+	TEI_REQUIRES(e->control);
+/* Whether a request from or to GPU memory goes by cuFile, as all other requests
+ * to files by that. */
+bool engine_files_take(struct engine *e, const struct transfer_request *r,
+		       const struct engine_target *target);
 /* One request as submitTransfer takes it. 0 or the transfer family's code. */
 int engine_files_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,

@@ -115,11 +115,11 @@ static void memory_add_direct(struct engine *e, struct engine_region *r,
 	r->direct = !engine_gpu_direct_add(e, r, remote, &err);
 	if (r->direct && tei_rail_mr_direct(e->dp, r->addr, r->length)) {
 		r->remote |= remote;
-		TEI_INFO("engine", "%p, %zu bytes of %s: to and from other processes by the rails themselves, files by way of pinned host memory",
+		TEI_INFO("engine", "%p, %zu bytes of %s: to and from other processes by the rails themselves",
 			 r->addr, r->length, r->location);
 		return;
 	}
-	TEI_INFO("engine", "%p, %zu bytes of %s: to and from other segments by way of pinned host memory: %s",
+	TEI_INFO("engine", "%p, %zu bytes of %s: to and from other processes by way of pinned host memory: %s",
 		 r->addr, r->length, r->location,
 		 r->direct ? "there is no rail" : err.text);
 }
@@ -145,9 +145,11 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 		TEI_WARN("engine", "%p, %zu bytes of %s: no host memory between it and other segments: %s",
 			 r->addr, r->length, r->location, err.text);
 	memory_add_direct(e, r, remote);
+	engine_files_gpu_add(e, r);
 	ret = memory_note(e, r);
 	if (!ret)
 		return 0;
+	engine_files_mem_remove(e, r->addr, tei_now_ns());
 	if (r->direct)
 		tei_rail_mr_dereg(e->dp, r->addr, 0, &err);
 	memory_drop_gpu(e, r);
@@ -240,6 +242,26 @@ err_parts:
 	return ret;
 }
 
+/* What was begun to unregister stays; to and from files by way of host memory,
+ * if cuFile has let go of it. */
+static void memory_again_gpu(struct engine *e, const struct engine_region *r)
+{
+	struct tei_err none;
+
+	if (r->direct)
+		engine_gpu_direct_add(e, r, r->remote, &none);
+	if (r->lent)
+		engine_lend_again(e, r->lend);
+}
+
+static int memory_in_file(const struct engine_region *r, int code,
+			  struct tei_err *err)
+{
+	return tei_err_fail(err, code, "engine", NULL,
+			    "%p: a file is still read into it or written from it",
+			    r->addr);
+}
+
 /*
  * Unregisters what is no longer published and what no copy inside this host
  * uses any more, and frees it; it stays on -4.
@@ -261,12 +283,16 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 			return ret;
 		}
 	}
-	ret = engine_gpu_mem_remove(e, r.addr, tei_now_ns() + wait);
+	ret = r.gpu ? engine_files_mem_remove(e, r.addr, tei_now_ns() + wait) :
+		      0;
 	if (ret) {
-		if (r.direct)
-			engine_gpu_direct_add(e, &r, r.remote, &none);
-		if (r.lent)
-			engine_lend_again(e, r.lend);
+		memory_again_gpu(e, &r);
+		return memory_in_file(&r, ret, err);
+	}
+	ret = engine_gpu_mem_remove(e, r.addr, tei_now_ns() + wait);
+	if (ret && r.gpu)
+		memory_again_gpu(e, &r);
+	if (ret) {
 		if (!r.gpu)
 			tei_local_region_add(e->local, r.addr, r.length,
 					     r.remote);
@@ -282,9 +308,7 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 	if (ret) {
 		engine_gpu_mem_add(e, r.addr, r.length, &none);
 		tei_local_region_add(e->local, r.addr, r.length, r.remote);
-		return tei_err_fail(err, ret, "engine", NULL,
-				    "%p: a file is still read into it or written from it",
-				    r.addr);
+		return memory_in_file(&r, ret, err);
 	}
 	ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
 	if (!ret) {

@@ -15,6 +15,11 @@ CUDA_STAND_IN_SRCS = \
 	fabtests/common/cuda_stand_in.c \
 	# EOL
 
+# And build/test/libcufile.so.0
+CUFILE_STAND_IN_SRCS = \
+	fabtests/common/cufile_stand_in.c \
+	# EOL
+
 TOOLS += te_bench
 
 SRCS_te_bench = \
@@ -122,6 +127,12 @@ SRCS_ft_gpu_direct = $(FX_SRCS) \
 	# EOL
 
 LIBS_ft_gpu_direct = -lfabric
+
+SRCS_ft_gpu_files = $(FX_SRCS) \
+	fabtests/common/cuda_stand_in_load.c \
+	fabtests/functional/ft_files_rig.c \
+	fabtests/functional/ft_gpu_files.c \
+	# EOL
 
 SRCS_ft_gpu_lend = $(FX_SRCS) \
 	fabtests/common/cuda_stand_in_load.c \
@@ -245,6 +256,7 @@ FUNC_TESTS += \
 	ft_gpu \
 	ft_gpu_device \
 	ft_gpu_direct \
+	ft_gpu_files \
 	ft_gpu_lend \
 	ft_gpu_stage \
 	ft_hostile \
@@ -317,6 +329,7 @@ TSAN_TESTS += \
 	ft_files \
 	ft_gpu \
 	ft_gpu_direct \
+	ft_gpu_files \
 	ft_gpu_lend \
 	ft_gpu_stage \
 	ft_hostile \

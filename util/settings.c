@@ -95,7 +95,7 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_BOOL("MOONRAIL_MERGE", merge, "1",
 		 "small requests that adjoin on both sides are posted as one"),
 	ROW_BOOL("MOONRAIL_GPU_DIRECT", gpu_direct, "1",
-		 "rails that take memory of GPUs are given it; else it is staged"),
+		 "rails, and files by cuFile, that take memory of GPUs are given it"),
 	ROW_BOOL("MOONRAIL_LOCAL", local, "1",
 		 "auto_discover copies directly inside a process and a host"),
 	ROW_TEXT("MOONRAIL_FILE_IO", file_io, "auto",

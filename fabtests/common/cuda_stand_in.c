@@ -481,6 +481,17 @@ EXPORT int cuCtxPushCurrent_v2(void *context)
 	return leave(OK);
 }
 
+EXPORT int cuCtxGetCurrent(void **context);
+EXPORT int cuCtxGetCurrent(void **context)
+{
+	int ret = enter("cuCtxGetCurrent", false);
+
+	if (ret)
+		return ret;
+	*context = current();
+	return leave(OK);
+}
+
 EXPORT int cuCtxPopCurrent_v2(void **context);
 EXPORT int cuCtxPopCurrent_v2(void **context)
 {
@@ -722,6 +733,17 @@ EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
 	capture_mode = *mode;
 	*mode = was;
 	return OK;
+}
+
+EXPORT void *stand_in_bytes(uint64_t addr, size_t len);
+EXPORT void *stand_in_bytes(uint64_t addr, size_t len)
+{
+	void *bytes;
+
+	pthread_mutex_lock(&lock);
+	bytes = memory_at(addr) ? memory_bytes(addr, len) : NULL;
+	pthread_mutex_unlock(&lock);
+	return bytes;
 }
 
 EXPORT void *stand_in_alias(uint64_t addr, size_t len);

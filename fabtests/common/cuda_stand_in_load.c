@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabtests/common/cuda_stand_in.h"
+#include "fabtests/common/cufile_stand_in.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static const struct {
+struct stand_in_call {
 	const char *name;
 	size_t at;
-} stand_in_calls[] = {
+};
+
+static const struct stand_in_call stand_in_calls[] = {
 	{ "cuInit", offsetof(struct cuda_stand_in, init) },
 	{ "cuCtxCreate_v2", offsetof(struct cuda_stand_in, ctx_create) },
 	{ "cuCtxDestroy_v2", offsetof(struct cuda_stand_in, ctx_destroy) },
@@ -27,8 +30,16 @@ static const struct {
 	{ "stand_in_copies", offsetof(struct cuda_stand_in, copies) },
 };
 
-/* build/fabtests/program or build/test/program: build/test/libcuda.so.1 */
-static bool stand_in_path(char *path, size_t len)
+static const struct stand_in_call cufile_calls[] = {
+	{ "stand_in_cufile_fail", offsetof(struct cufile_stand_in, fail) },
+	{ "stand_in_cufile_shorten",
+	  offsetof(struct cufile_stand_in, shorten) },
+	{ "stand_in_cufile_moves", offsetof(struct cufile_stand_in, moves) },
+	{ "stand_in_cufile_left", offsetof(struct cufile_stand_in, left) },
+};
+
+/* build/fabtests/program or build/test/program: build/test/LIBRARY */
+static bool stand_in_path(const char *library, char *path, size_t len)
 {
 	ssize_t n = readlink("/proc/self/exe", path, len - 1);
 	char *slash;
@@ -39,35 +50,48 @@ static bool stand_in_path(char *path, size_t len)
 	slash = strrchr(path, '/');
 	if (!slash)
 		return false;
-	snprintf(slash, len - (size_t)(slash - path),
-		 "/../test/libcuda.so.1");
+	snprintf(slash, len - (size_t)(slash - path), "/../test/%s", library);
 	return true;
 }
 
-bool cuda_stand_in_load(struct cuda_stand_in *cuda)
+static bool stand_in_load(const char *name, const struct stand_in_call *calls,
+			  size_t n, void *out)
 {
 	char path[4096];
 	void *library, *f;
 	size_t i;
 
-	if (!stand_in_path(path, sizeof(path)))
+	if (!stand_in_path(name, path, sizeof(path)))
 		return false;
 	library = dlopen(path, RTLD_NOW);
 	if (!library) {
 		printf("# %s\n", dlerror());
 		return false;
 	}
-	for (i = 0; i < sizeof(stand_in_calls) / sizeof(stand_in_calls[0]);
-	     i++) {
-		f = dlsym(library, stand_in_calls[i].name);
+	for (i = 0; i < n; i++) {
+		f = dlsym(library, calls[i].name);
 		if (!f) {
-			printf("# %s has no %s\n", path,
-			       stand_in_calls[i].name);
+			printf("# %s has no %s\n", path, calls[i].name);
 			return false;
 		}
-		memcpy((char *)cuda + stand_in_calls[i].at, &f, sizeof(f));
+		memcpy((char *)out + calls[i].at, &f, sizeof(f));
 	}
-	return !cuda->init(0);
+	return true;
+}
+
+bool cuda_stand_in_load(struct cuda_stand_in *cuda)
+{
+	return stand_in_load("libcuda.so.1", stand_in_calls,
+			     sizeof(stand_in_calls) / sizeof(stand_in_calls[0]),
+			     cuda) &&
+	       !cuda->init(0);
+}
+
+bool cufile_stand_in_load(struct cufile_stand_in *cufile)
+{
+	return stand_in_load("libcufile.so.0", cufile_calls,
+			     sizeof(cufile_calls) / sizeof(cufile_calls[0]),
+			     cufile);
 }
 
 uint64_t cuda_stand_in_memory(const struct cuda_stand_in *cuda, int device,

@@ -2,6 +2,7 @@
 # prov/nvmeof: files segments
 SRCS += \
 	prov/nvmeof/nvmeof_ctx.c \
+	prov/nvmeof/nvmeof_cufile.c \
 	prov/nvmeof/nvmeof_file.c \
 	prov/nvmeof/nvmeof_mem.c \
 	prov/nvmeof/nvmeof_op.c \

@@ -29,6 +29,7 @@ static void ctx_lists(struct tei_nvmeof *ctx)
 	tei_list_init(&ctx->ending);
 	tei_list_init(&ctx->idle);
 	tei_list_init(&ctx->ready);
+	tei_list_init(&ctx->gpu_ready);
 	tei_mutex_init(&ctx->lock);
 	tei_cond_init(&ctx->work);
 	tei_cond_init(&ctx->ended);
@@ -130,6 +131,7 @@ void tei_nvmeof_fini(struct tei_nvmeof *ctx)
 		return;
 	nvmeof_cancel_all(ctx);
 	ctx->backend->stop(ctx);
+	nvmeof_cufile_stop(ctx);
 	ctx_free(ctx);
 }
 

@@ -183,6 +183,7 @@ static void file_close_one(const struct nvmeof_file *f, int fd, int slot)
 
 static void file_close(struct nvmeof_file *f)
 {
+	nvmeof_cufile_file_remove(f);
 	file_close_one(f, f->direct, f->direct_slot);
 	file_close_one(f, f->cached, f->cached_slot);
 	free(f->path);
@@ -269,6 +270,7 @@ static void seg_open_files(struct tei_nvmeof_seg *seg)
 		f->broken = file_open(f, seg->ctx->use_direct, &f->why);
 		f->direct_slot = file_fix(f, f->direct);
 		f->cached_slot = file_fix(f, f->cached);
+		nvmeof_cufile_file_add(seg->ctx, f);
 		direct += f->direct >= 0;
 		if (f->broken && bad++ < 4)
 			TEI_WARN("nvmeof", "segment %s: %s", seg->name,

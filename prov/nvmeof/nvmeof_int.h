@@ -36,6 +36,7 @@ struct nvmeof_file {
 	int direct_slot, cached_slot;	/* of registered files, or -1 */
 	uint32_t mem_align;		/* what direct asks of memory */
 	uint32_t block;			/* and of offsets; at least a page */
+	void *cufile;			/* its handle for GPU memory, or NULL */
 	bool device;			/* a block device */
 	bool remote;			/* its server may let us wait */
 	dev_t dev;			/* what was opened */
@@ -77,6 +78,11 @@ struct nvmeof_io {
 	uint32_t length, done;		/* of the piece; moved so far */
 	int fixed;			/* slot of a registered buffer, or -1 */
 	uint32_t tries;
+	struct {			/* context NULL: memory of the host */
+		void *context;
+		uint64_t base;
+		int err;		/* cuFile's own for the last, or 0 */
+	} gpu;
 	bool direct;
 	char *bounce;			/* TEI_NVMEOF_PIECE bytes, or NULL */
 };
@@ -85,6 +91,7 @@ struct nvmeof_io {
 struct nvmeof_mem {
 	uint64_t base, end;
 	int fixed;			/* slot, or -1 */
+	void *context;			/* memory of a GPU: its, or NULL */
 	bool removing;
 };
 
@@ -133,6 +140,8 @@ struct tei_nvmeof {
 	struct tei_list looks;		/* files, look_node */
 	struct tei_list ending;		/* nvmeof_ending */
 	struct tei_list idle, ready;	/* ios */
+	struct tei_list gpu_ready;	/* ios for cuFile */
+	struct nvmeof_cufile *cufile;	/* set once; NULL: none */
 	struct nvmeof_mem *mem;
 	uint32_t nmem, mem_room;
 	uint64_t clock;			/* raised by submits and failures */
@@ -168,6 +177,22 @@ uint32_t nvmeof_file_at(const struct tei_nvmeof_seg *seg, uint64_t offset);
 const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
 					 const void *addr, uint64_t len)
 	TEI_REQUIRES(ctx->lock);
+
+/* Puts a range into the table. */
+int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m);
+
+/* --- nvmeof_cufile.c ----------------------------------------------------- */
+
+/* There is something in ctx->gpu_ready. */
+void nvmeof_cufile_wake(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
+/* Nothing is under way; ends its threads and gives back what is registered. */
+void nvmeof_cufile_stop(struct tei_nvmeof *ctx);
+/* No operation touches it any more; host memory is left alone. */
+void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
+			      const struct nvmeof_mem *m);
+/* A file was opened, or is about to be closed. */
+void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f);
+void nvmeof_cufile_file_remove(struct nvmeof_file *f);
 
 /* --- nvmeof_op.c --------------------------------------------------------- */
 

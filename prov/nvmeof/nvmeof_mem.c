@@ -41,38 +41,45 @@ static bool mem_room(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 	return true;
 }
 
-static int mem_insert(struct tei_nvmeof *ctx, uint64_t base, uint64_t end,
-		      int fixed) TEI_REQUIRES(ctx->lock)
+static int mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m)
+	TEI_REQUIRES(ctx->lock)
 {
-	uint32_t i = mem_index(ctx, base);
+	uint32_t i = mem_index(ctx, m->base);
 
-	if (i < ctx->nmem && ctx->mem[i].base < end)
+	if (i < ctx->nmem && ctx->mem[i].base < m->end)
 		return TEI_ERR_OVERLAP;
 	if (!mem_room(ctx))
 		return TEI_ERR_MEMORY;
 	memmove(&ctx->mem[i + 1], &ctx->mem[i],
 		(ctx->nmem - i) * sizeof(ctx->mem[0]));
-	ctx->mem[i] = (struct nvmeof_mem){
-		.base = base, .end = end, .fixed = fixed,
-	};
+	ctx->mem[i] = *m;
 	ctx->nmem++;
 	return 0;
 }
 
+int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m)
+{
+	int ret;
+
+	tei_mutex_lock(&ctx->lock);
+	ret = mem_insert(ctx, m);
+	tei_mutex_unlock(&ctx->lock);
+	return ret;
+}
+
 int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 {
-	uint64_t base = (uintptr_t)addr;
-	int fixed = -1, ret;
+	struct nvmeof_mem m = { .base = (uintptr_t)addr,
+				.end = (uintptr_t)addr + len, .fixed = -1 };
+	int ret;
 
-	if (!base || !len || base + len < base)
+	if (!m.base || !len || m.end < m.base)
 		return TEI_ERR_INVALID;
 	if (ctx->backend->fix)
-		fixed = ctx->backend->fix(ctx, addr, len);
-	tei_mutex_lock(&ctx->lock);
-	ret = mem_insert(ctx, base, base + len, fixed);
-	tei_mutex_unlock(&ctx->lock);
-	if (ret && fixed >= 0)
-		ctx->backend->unfix(ctx, fixed);
+		m.fixed = ctx->backend->fix(ctx, addr, len);
+	ret = nvmeof_mem_insert(ctx, &m);
+	if (ret && m.fixed >= 0)
+		ctx->backend->unfix(ctx, m.fixed);
 	return ret;
 }
 
@@ -98,7 +105,7 @@ static struct nvmeof_mem *mem_starts(struct tei_nvmeof *ctx, uint64_t base)
 }
 
 static int mem_remove(struct tei_nvmeof *ctx, uint64_t base,
-		      uint64_t deadline_ns, int *fixed)
+		      uint64_t deadline_ns, struct nvmeof_mem *taken)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_mem *m = mem_starts(ctx, base);
@@ -117,7 +124,7 @@ static int mem_remove(struct tei_nvmeof *ctx, uint64_t base,
 		m->removing = false;
 		return TEI_ERR_BUSY;
 	}
-	*fixed = m->fixed;
+	*taken = *m;
 	ctx->nmem--;
 	memmove(m, m + 1, (size_t)(&ctx->mem[ctx->nmem] - m) * sizeof(*m));
 	return 0;
@@ -126,12 +133,16 @@ static int mem_remove(struct tei_nvmeof *ctx, uint64_t base,
 int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 			  uint64_t deadline_ns)
 {
-	int fixed = -1, ret;
+	struct nvmeof_mem taken;
+	int ret;
 
 	tei_mutex_lock(&ctx->lock);
-	ret = mem_remove(ctx, (uintptr_t)addr, deadline_ns, &fixed);
+	ret = mem_remove(ctx, (uintptr_t)addr, deadline_ns, &taken);
 	tei_mutex_unlock(&ctx->lock);
-	if (fixed >= 0)
-		ctx->backend->unfix(ctx, fixed);
-	return ret;
+	if (ret)
+		return ret;
+	nvmeof_cufile_mem_remove(ctx, &taken);
+	if (taken.fixed >= 0)
+		ctx->backend->unfix(ctx, taken.fixed);
+	return 0;
 }

@@ -72,7 +72,10 @@ static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_file *f = &op->seg->file[op->stage];
-	bool sync = !op->read && ctx->sync == NVMEOF_SYNC_DATA;
+	/* cuFile knows no RWF_DSYNC */
+	bool sync = !op->read && (ctx->sync == NVMEOF_SYNC_DATA ||
+				  (ctx->sync == NVMEOF_SYNC_DSYNC &&
+				   op->gpu_context));
 
 	tei_list_add_tail(sync ? &f->unsynced : &f->ended, &op->node);
 	file_due(ctx, f);
@@ -161,6 +164,10 @@ static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 
 	io->buf = io->local;
 	io->fixed = -1;
+	if (io->gpu.context) {
+		ctx->counters.gpu++;
+		return;
+	}
 	if (io->direct && (uintptr_t)io->local & (io->file->mem_align - 1)) {
 		if (!io_bounce(io)) {
 			io_aim(io, false);
@@ -198,7 +205,14 @@ static bool piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 	io->at = at;
 	io->done = 0;
 	io->tries = 0;
+	io->gpu.context = op->gpu_context;
+	io->gpu.base = op->gpu_base;
 	io->length = piece_length(f, at, left, &direct);
+	if (io->gpu.context) {		/* edges are its own business */
+		io->length = (uint32_t)(left < TEI_NVMEOF_PIECE ?
+					left : TEI_NVMEOF_PIECE);
+		direct = true;
+	}
 	io_aim(io, direct);
 	io->local = (char *)op->local + op->next;
 	piece_memory(ctx, io);
@@ -221,6 +235,20 @@ static struct nvmeof_io *io_take(struct tei_nvmeof *ctx)
 	io = tei_list_first(&ctx->idle, struct nvmeof_io, node);
 	tei_list_del(&io->node);
 	return io;
+}
+
+/* For whoever runs it; again: before those that were not begun. */
+static void io_ready(struct tei_nvmeof *ctx, struct nvmeof_io *io, bool again)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_list *list = io->gpu.context ? &ctx->gpu_ready : &ctx->ready;
+
+	if (again)
+		tei_list_add_head(list, &io->node);
+	else
+		tei_list_add_tail(list, &io->node);
+	if (io->gpu.context)
+		nvmeof_cufile_wake(ctx);
 }
 
 static void io_give(struct tei_nvmeof *ctx, struct nvmeof_io *io)
@@ -247,7 +275,7 @@ void nvmeof_pump(struct tei_nvmeof *ctx)
 		op->queued = op->next < op->length;
 		if (op->queued)
 			tei_list_add_tail(&ctx->queue, &op->node);
-		tei_list_add_tail(&ctx->ready, &io->node);
+		io_ready(ctx, io, false);
 	}
 }
 
@@ -282,6 +310,12 @@ static void io_fail(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 			       (unsigned long long)(io->at + io->done),
 			       (unsigned long long)(io->length - io->done));
 		file_break(io->file, &err);
+	} else if (io->gpu.context && io->gpu.err) {
+		nvmeof_explain(&err, TEI_ERR_CONTEXT, io->file, 0,
+			       "%s at %llu: error %d of cuFile",
+			       io->kind == NVMEOF_READ ? "read" : "write",
+			       (unsigned long long)(io->at + io->done),
+			       io->gpu.err);
 	} else {
 		nvmeof_explain(&err, res == -ENOMEM ? TEI_ERR_MEMORY :
 						      TEI_ERR_CONTEXT,
@@ -299,9 +333,10 @@ static void io_fail(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 static void io_again(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	TEI_REQUIRES(ctx->lock)
 {
-	if (io->direct && io->done & (io->file->block - 1))
+	if (io->direct && !io->gpu.context &&
+	    io->done & (io->file->block - 1))
 		io_aim(io, false);
-	tei_list_add_head(&ctx->ready, &io->node);
+	io_ready(ctx, io, true);
 }
 
 static bool io_transient(struct nvmeof_io *io, int64_t res)
@@ -343,7 +378,7 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 	if (ctx->spoil)
 		res = ctx->spoil(ctx->spoil_arg, io, res);
 	if (!(op && op->code) && io_transient(io, res)) {
-		tei_list_add_tail(&ctx->ready, &io->node);
+		io_ready(ctx, io, false);
 		return;
 	}
 	if (io->kind == NVMEOF_SYNC) {
@@ -351,9 +386,9 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 		return;
 	}
 	/* a limit may have cut a direct one to an odd length */
-	if (res == -EINVAL && io->direct) {
+	if (res == -EINVAL && io->direct && !io->gpu.context) {
 		io_aim(io, false);
-		tei_list_add_head(&ctx->ready, &io->node);
+		io_ready(ctx, io, true);
 		return;
 	}
 	if (res > 0) {
@@ -398,9 +433,10 @@ static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	io->tries = 0;
 	io->op = NULL;
 	io->file = f;
+	io->gpu.context = NULL;
 	io_aim(io, false);
 	ctx->counters.syncs++;
-	tei_list_add_tail(&ctx->ready, &io->node);
+	io_ready(ctx, io, false);
 }
 
 /* Looks at the file for all that wait for that; the lock is dropped. */
@@ -512,6 +548,7 @@ static struct nvmeof_file *submit_glance(const struct tei_nvmeof_op *op,
 
 int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 {
+	const struct nvmeof_mem *m;
 	struct nvmeof_file *bad;
 	struct tei_err err;
 	int ret;
@@ -520,12 +557,14 @@ int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 		return TEI_ERR_INVALID;
 	bad = submit_glance(op, &err);
 	tei_mutex_lock(&ctx->lock);
-	if (ctx->stopping ||
-	    !nvmeof_mem_find(ctx, op->local, op->length)) {
+	m = nvmeof_mem_find(ctx, op->local, op->length);
+	if (ctx->stopping || !m) {
 		ret = ctx->stopping ? TEI_ERR_CONTEXT : TEI_ERR_NOT_REGISTERED;
 		tei_mutex_unlock(&ctx->lock);
 		return ret;
 	}
+	op->gpu_base = m->base;
+	op->gpu_context = m->context;
 	op->err = NULL;
 	op->next = op->moved = 0;
 	op->running = op->stage = 0;

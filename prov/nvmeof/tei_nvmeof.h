@@ -86,6 +86,22 @@ int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len);
 int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 			  uint64_t deadline_ns);
 
+/*
+ * The same for memory of a GPU, by cuFile: _on finds and opens that, once
+ * (*fresh: just now), and segments opened from then on may take such memory; _add adds a range that
+ * _mem_remove withdraws. Errors are filled in and not logged. Nobody else may
+ * be in a call of these two, or open segments, meanwhile.
+ */
+int tei_nvmeof_gpu_on(struct tei_nvmeof *ctx, bool *fresh,
+		      struct tei_err *err);
+int tei_nvmeof_gpu_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
+		       struct tei_err *err);
+/* Whether an operation between those may be submitted: all of its files and its
+ * memory are cuFile's. */
+bool tei_nvmeof_gpu_takes(struct tei_nvmeof *ctx,
+			  const struct tei_nvmeof_seg *seg, const void *addr,
+			  uint64_t offset, uint64_t length);
+
 /* --- segments ------------------------------------------------------------ */
 
 struct tei_nvmeof_file {
@@ -154,6 +170,8 @@ struct tei_nvmeof_op {
 	uint32_t stage;			/* file to be settled next */
 	int code;			/* first failure */
 	bool live, queued;
+	uint64_t gpu_base;		/* of the range local is in */
+	void *gpu_context;		/* NULL: memory of the host */
 };
 
 /*
@@ -182,6 +200,7 @@ struct tei_nvmeof_counters {
 	uint64_t tx_bytes, rx_bytes;	/* of pieces that went well */
 	uint64_t direct, cached;	/* pieces past, through the page cache */
 	uint64_t bounced, fixed;	/* by a copy; from registered buffers */
+	uint64_t gpu;			/* by cuFile */
 	uint64_t syncs;			/* fdatasync calls */
 	uint64_t completed, failed, canceled; /* operations */
 };
