@@ -73,6 +73,7 @@ struct bench_opts {
 	uint64_t block_size;		/* bytes */
 	uint64_t batch_size;		/* requests */
 	uint64_t buffer_size;		/* bytes */
+	uint64_t own_size;		/* of those, used here; 0: all */
 	uint64_t threads;
 	uint64_t beside;		/* bytes of the last thread's, or 0 */
 	uint64_t window;		/* raw: operations, 0: batches */

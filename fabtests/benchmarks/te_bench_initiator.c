@@ -38,6 +38,7 @@ struct initiator_part {
 	uint64_t size, count;		/* of a request, of a batch */
 	uint64_t begin;			/* of the part, in the buffer */
 	uint64_t blocks;		/* in the part */
+	uint64_t own;			/* of those, with memory of their own */
 	uint64_t next;			/* block, below blocks */
 	uint64_t sequence;		/* batches so far */
 };
@@ -61,6 +62,9 @@ static int initiator_prepare(struct bench_worker *worker)
 	part->all = all;
 	part->begin = worker->index * size;
 	part->blocks = size / opts->block_size;
+	part->own = opts->own_size / opts->threads / opts->block_size;
+	if (!part->own || part->own > part->blocks)
+		part->own = part->blocks;
 	part->size = opts->block_size;
 	part->count = opts->batch_size;
 	if (opts->beside && worker->index == opts->threads - 1) {
@@ -94,11 +98,12 @@ static void part_cut(struct initiator_part *part)
 
 	for (uint64_t i = 0; i < part->count; i++) {
 		uint64_t at = part->begin + part->next * size;
+		uint64_t own = part->begin + part->next % part->own * size;
 
 		part->offsets[i] = at;
 		part->requests[i] = (struct transfer_request){
 			.opcode = all->opts->operation,
-			.source = all->memory.addr + at,
+			.source = all->memory.addr + own,
 			.target_id = all->remote.id,
 			.target_offset = all->remote.addr + at,
 			.length = size,

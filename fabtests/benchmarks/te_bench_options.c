@@ -63,6 +63,9 @@ static const struct ft_option option_table[] = {
 	{ "buffer_size", FT_SIZE, FIELD(buffer_size), 1, UINT64_C(1) << 46,
 	  NULL, "SIZE", "bytes registered at each side; 1G, in idle and\n"
 	  "segments 1M" },
+	{ "own_size", FT_SIZE, FIELD(own_size), 1, UINT64_C(1) << 46, NULL,
+	  "SIZE", "of those, bytes that the initiator's requests share at\n"
+	  "its side, as with few buffers; all" },
 	{ "verify", FT_FLAG, FIELD(verify), 0, 0, NULL, "",
 	  "compare every byte; its time is not counted" },
 	{ "wait", FT_FLAG, FIELD(wait), 0, 0, NULL, "",
@@ -181,6 +184,12 @@ static int options_check(const struct bench_opts *opts)
 		return options_refuse("--beside needs two threads, an engine, "
 				      "no --verify and a larger "
 				      "--block_size");
+	if (opts->own_size && (raw || opts->verify ||
+			       opts->own_size / opts->threads <
+				       opts->block_size))
+		return options_refuse("--own_size needs an engine, no "
+				      "--verify and --block_size times "
+				      "--threads at least");
 	if (opts->bidirectional && opts->threads > 1)
 		return options_refuse("--bidirectional goes with one thread");
 	if (opts->mode == BENCH_MEMCPY && opts->verify)
