@@ -742,6 +742,8 @@ struct tei_rail_dp {
 	uint64_t drive_seq;		/* callers' progress calls, about: two
 					 * at once may count as one */
 	uint64_t target_seq;		/* those that read target lanes too */
+	uint64_t look_ns;		/* the time that these took, about */
+	uint64_t look_since_ns;		/* one began then, or 0 */
 	uint32_t nseekers;		/* peers looked for by address */
 	uint32_t driving;		/* callers that drive in a loop */
 	uint32_t dozing;		/* callers asleep until tasks end */
@@ -1399,6 +1401,7 @@ void rail_progress_signal(struct tei_rail_dp *dp);
 struct rail_drive {
 	uint64_t seen;			/* dp->drive_seq, or target_seq, at
 					 * the last look */
+	uint64_t looked_ns;		/* target lanes: dp->look_ns then */
 	uint64_t since_ns;		/* when that was */
 	bool driven;
 };
@@ -1412,6 +1415,22 @@ static inline void rail_drive_count(uint64_t *seq)
 {
 	__atomic_store_n(seq, __atomic_load_n(seq, __ATOMIC_RELAXED) + 1,
 			 __ATOMIC_RELAXED);
+}
+
+/* A caller looks at the target lanes, from then on, and until then. */
+static inline void rail_look_begin(struct tei_rail_dp *dp, uint64_t now)
+{
+	__atomic_store_n(&dp->look_since_ns, now, __ATOMIC_RELAXED);
+}
+
+static inline void rail_look_end(struct tei_rail_dp *dp, uint64_t from,
+				 uint64_t now)
+{
+	uint64_t took = __atomic_load_n(&dp->look_ns, __ATOMIC_RELAXED);
+
+	rail_drive_count(&dp->target_seq);
+	__atomic_store_n(&dp->look_ns, took + now - from, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->look_since_ns, 0, __ATOMIC_RELAXED);
 }
 
 #endif /* TEI_PROV_RAIL_RAIL_INT_H */

@@ -19,7 +19,8 @@
 
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts */
 #define PROGRESS_DRIVEN_MIN	4		/* calls in that time */
-#define PROGRESS_TARGETS_MIN	32	/* the same for target lanes */
+#define PROGRESS_AWAY_NS	(PROGRESS_DRIVEN_NS / 32)	/* between two
+							 * looks at targets */
 #define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
@@ -91,10 +92,37 @@ bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 	return d->driven;
 }
 
+/* How long callers have been looking, as of now. */
+static uint64_t drive_looked(struct tei_rail_dp *dp, uint64_t now)
+{
+	uint64_t since = __atomic_load_n(&dp->look_since_ns, __ATOMIC_RELAXED);
+
+	return __atomic_load_n(&dp->look_ns, __ATOMIC_RELAXED) +
+	       (since && now > since ? now - since : 0);
+}
+
+/* Whether they have been away for a moment at a time since the last look. */
+static void drive_measure_targets(struct tei_rail_dp *dp, struct rail_drive *d,
+				  uint64_t now)
+{
+	uint64_t looked = drive_looked(dp, now), seq;
+	int64_t away;
+
+	if (now - d->since_ns < PROGRESS_DRIVEN_NS)
+		return;
+	seq = __atomic_load_n(&dp->target_seq, __ATOMIC_RELAXED);
+	away = (int64_t)(now - d->since_ns) - (int64_t)(looked - d->looked_ns);
+	d->driven = away <= (int64_t)((seq - d->seen) * PROGRESS_AWAY_NS);
+	d->looked_ns = looked;
+	d->seen = seq;
+	d->since_ns = now;
+}
+
 /*
  * Callers read the target lanes only where tei_rail_progress_all is called.
  * What is theirs is only as quick as they look: connections fill up meanwhile,
- * so that one who looks now and then does not have them.
+ * so that one who looks now and then does not have them. A look that takes long
+ * moves bytes: what counts is how long they are away.
  */
 bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 			     uint64_t now)
@@ -102,7 +130,7 @@ bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 	if (progress_relied_on(dp))
 		d->driven = false;
 	else
-		drive_measure(d, &dp->target_seq, PROGRESS_TARGETS_MIN, now);
+		drive_measure_targets(dp, d, now);
 	return d->driven;
 }
 
