@@ -58,7 +58,14 @@ uint64_t engine_deadline(const struct engine *e)
 
 /* --- publication --------------------------------------------------------- */
 
+/* Rails of a descriptor, in its order. */
+struct engine_desc_rails {
+	size_t rail[TEI_RAIL_MAX];
+	size_t n;
+};
+
 static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
+			     struct engine_desc_rails *rails,
 			     struct tei_err *err)
 {
 	struct tei_rail_desc d;
@@ -68,6 +75,7 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 	size_t i;
 	int ret = 0;
 
+	rails->n = 0;
 	for (i = 0; i < tei_rail_count(e->dp) && !ret; i++) {
 		memset(&rail, 0, sizeof(rail));
 		if (tei_rail_describe(e->dp, i, &d) || !d.open)
@@ -77,6 +85,7 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 			 d.provider);
 		engine_addr_pack(&d.addr, &rail.address);
 		ret = tei_meta_desc_add_rail(desc, &rail, err);
+		rails->rail[rails->n++] = i;
 		if (ret || have_first || !d.addr.len)
 			continue;
 		memset(&first, 0, sizeof(first));
@@ -117,14 +126,14 @@ static const char *engine_desc_part(const struct engine_region *r,
 
 /* One buffer for each piece of a region with keys or a location of its own. */
 static int engine_desc_region(struct engine *e, const struct engine_region *r,
+			      const struct engine_desc_rails *rails,
 			      struct tei_meta_desc *desc, struct tei_err *err)
 {
 	const char *at = r->addr, *end = at + r->length, *part;
 	uint64_t keys[TEI_RAIL_MAX], len;
 	struct tei_topo_where parts;
 	char where[TEI_TOPO_NAME];
-	struct tei_rail_desc d;
-	size_t k, n;
+	size_t k;
 	int ret;
 
 	ret = tei_topo_where_parse(r->parts, &parts, err);
@@ -135,24 +144,25 @@ static int engine_desc_region(struct engine *e, const struct engine_region *r,
 		if (!len || len > (uint64_t)(part - at))
 			len = (uint64_t)(part - at);
 		memset(keys, 0, sizeof(keys));
-		for (k = 0, n = 0; k < tei_rail_count(e->dp); k++)
-			if (!tei_rail_describe(e->dp, k, &d) && d.open)
-				tei_rail_mr_key(e->dp, at, k, &keys[n++]);
+		for (k = 0; k < rails->n; k++)
+			tei_rail_mr_key(e->dp, at, rails->rail[k], &keys[k]);
 		ret = tei_meta_desc_add_buffer(desc, where, (uintptr_t)at,
 					       len, keys, NULL, err);
 	}
 	return ret;
 }
 
-static int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
-			       struct tei_err *err)
+static int engine_desc_buffers(struct engine *e,
+			       const struct engine_desc_rails *rails,
+			       struct tei_meta_desc *desc, struct tei_err *err)
 {
 	uint32_t i;
 	int ret = 0;
 
 	for (i = 0; i < e->nregions && !ret; i++)
 		if (e->regions[i].remote)
-			ret = engine_desc_region(e, &e->regions[i], desc, err);
+			ret = engine_desc_region(e, &e->regions[i], rails, desc,
+						 err);
 	return ret;
 }
 
@@ -200,6 +210,7 @@ static uint64_t engine_next_serial(struct engine *e) TEI_REQUIRES(e->control)
 
 int engine_publish(struct engine *e, struct tei_err *err)
 {
+	struct engine_desc_rails rails;
 	struct tei_meta_desc *desc;
 	int ret;
 
@@ -209,9 +220,9 @@ int engine_publish(struct engine *e, struct tei_err *err)
 		return ret;
 	ret = tei_meta_desc_set_serial(desc, engine_next_serial(e), err);
 	if (!ret)
-		ret = engine_desc_rails(e, desc, err);
+		ret = engine_desc_rails(e, desc, &rails, err);
 	if (!ret)
-		ret = engine_desc_buffers(e, desc, err);
+		ret = engine_desc_buffers(e, &rails, desc, err);
 	if (!ret)
 		ret = engine_desc_extras(e, desc, err);
 	if (!ret)
