@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_test.h"
@@ -1044,7 +1045,7 @@ static bool call_to_itself(struct fi_rig *r)
 }
 
 /* Their address says nothing of the endpoint: there may have been others. */
-static void call_socket_names(struct fi_rig *r)
+static void call_names_of(struct fi_rig *r, uint32_t format, const char *node)
 {
 	struct fi_info *h = call_hints(r->provider);
 	struct fi_av_attr attr = { .type = FI_AV_MAP };
@@ -1052,8 +1053,9 @@ static void call_socket_names(struct fi_rig *r)
 	bool good;
 
 	h->caps |= FI_SOURCE | FI_DIRECTED_RECV;
-	h->addr_format = FI_SOCKADDR_IN;
-	good = !call_info(h, "127.0.0.1", NULL, FI_SOURCE, &own.info) &&
+	h->addr_format = format;
+	good = !call_info(h, node, NULL, FI_SOURCE, &own.info) &&
+	       own.info->addr_format == format &&
 	       !fi_fabric(own.info->fabric_attr, &own.fabric, NULL) &&
 	       !fi_domain(own.fabric, own.info, &own.domain, NULL) &&
 	       !fi_av_open(own.domain, &attr, &own.av, NULL);
@@ -1064,6 +1066,15 @@ static void call_socket_names(struct fi_rig *r)
 	fi_rig_ok(r, !fi_close(&own.av->fid) && !fi_close(&own.domain->fid) &&
 			     !fi_close(&own.fabric->fid), "and closes");
 	fi_freeinfo(own.info);
+}
+
+static void call_socket_names(struct fi_rig *r)
+{
+	call_names_of(r, FI_SOCKADDR_IN, "127.0.0.1");
+	if (access("/proc/net/if_inet6", R_OK))
+		ft_diag("no IPv6 here: no such addresses");
+	else
+		call_names_of(r, FI_SOCKADDR_IN6, "::1");
 }
 
 static void call_all(struct fi_rig *r)

@@ -563,6 +563,64 @@ static void obj_refused(struct fi_rig *r)
 		  "and so are atomics of 128 bits");
 }
 
+/* --- counters alone ------------------------------------------------------- */
+
+#define COUNTED		10
+
+static bool obj_all_counted(struct fi_rig *r, struct fid_cntr *c)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+
+	while (fi_cntr_read(c) < COUNTED && ft_now_ns() < end)
+		fi_rig_idle(r);
+	return fi_cntr_read(c) == COUNTED && !fi_cntr_readerr(c);
+}
+
+/* An endpoint without completion queues, which tcp does not take. */
+static void obj_counters(struct fi_rig *r)
+{
+	static const uint64_t of[3] = { FI_SEND, FI_RECV, FI_READ | FI_WRITE };
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_cntr *c[3];
+	char name[512];
+	size_t len = sizeof(name);
+	struct fid_ep *ep;
+	fi_addr_t self;
+	bool good;
+	int i;
+
+	good = !fi_endpoint(r->domain, r->info, &ep, NULL) &&
+	       !fi_ep_bind(ep, &r->av->fid, 0);
+	for (i = 0; i < 3 && good; i++)
+		good = !fi_cntr_open(r->domain, &attr, &c[i], NULL) &&
+		       !fi_ep_bind(ep, &c[i]->fid, of[i]);
+	good = good && !fi_enable(ep) && !fi_getname(&ep->fid, name, &len) &&
+	       fi_av_insert(r->av, name, 1, &self, 0, NULL) == 1;
+	if (!fi_rig_ok(r, good, "an endpoint with counters alone"))
+		return;
+	for (i = 0; i < COUNTED; i++) {
+		while (fi_rig_again(r, fi_recv(ep, r->buf + 64 * i, 64, NULL,
+					       FI_ADDR_UNSPEC, NULL)))
+			;
+		while (fi_rig_again(r, fi_send(ep, r->buf, 32, NULL, self,
+					       NULL)))
+			;
+		while (fi_rig_again(r, i % 2 ?
+				fi_read(ep, r->buf + 4096, 100, NULL, r->peer,
+					r->remote, r->key, NULL) :
+				fi_write(ep, r->buf + 4096, 100, NULL, r->peer,
+					 r->remote, r->key, NULL)))
+			;
+	}
+	fi_rig_ok(r, obj_all_counted(r, c[0]) && obj_all_counted(r, c[1]) &&
+			     obj_all_counted(r, c[2]), "counts what it does");
+	good = !fi_close(&ep->fid) && !fi_av_remove(r->av, &self, 1, 0);
+	for (i = 0; i < 3; i++)
+		good = !fi_close(&c[i]->fid) && good;
+	fi_rig_ok(r, good, "and closes");
+	fi_rig_meet(r);
+}
+
 /* ------------------------------------------------------------------------- */
 
 static void obj_all(struct fi_rig *r)
@@ -575,12 +633,55 @@ static void obj_all(struct fi_rig *r)
 	if (!obj_moonrail(r))
 		return;
 	obj_poll_counter(r);
+	obj_counters(r);
 	obj_av_events(r);
 	obj_flags(r);
 	obj_raw_key(r);
 	obj_refused(r);
 	fi_rig_meet(r);
 	obj_mr(r);
+}
+
+/* --- a process that is not there ------------------------------------------ */
+
+/* An address of ours at which nobody listens. */
+static bool obj_nobodys(struct fi_rig *r, fi_addr_t *out)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	socklen_t len = sizeof(in);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	bool good;
+
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	good = !bind(fd, (void *)&in, sizeof(in)) &&
+	       !getsockname(fd, (void *)&in, &len);
+	close(fd);
+	return good && fi_av_insert(r->av, &in, 1, out, 0, NULL) == 1;
+}
+
+/* Operations for one that is still looked for are held, but not without end. */
+static void obj_nobody(struct fi_rig *r)
+{
+	size_t most = r->info->tx_attr->size, n[2] = { 0, 0 }, i, bad = 0;
+	struct fi_rig_done d;
+	fi_addr_t nobody;
+	bool good;
+
+	if (r->server)
+		return;
+	good = obj_nobodys(r, &nobody);
+	while (good && n[0] <= most &&
+	       !fi_write(r->ep, r->buf, 64, NULL, nobody, 0, 5, NULL))
+		n[0]++;
+	good = good && n[0] && n[0] <= most;
+	/* what is sent is done when it is copied */
+	while (good && n[1] <= most && !fi_inject(r->ep, r->buf, 64, nobody))
+		n[1]++;
+	fi_rig_ok(r, good && n[1] <= most, "no more is taken than was said");
+	for (i = 0; i < n[0] && fi_rig_next(r, r->tx, &d); i++)
+		bad += d.err != 0;
+	fi_rig_ok(r, good && bad == n[0],
+		  "and what is taken for nobody ends as failed");
 }
 
 static void obj_alone(struct fi_rig *r)
@@ -598,6 +699,16 @@ static void obj_named(void)
 	good = fi_rig_run("moonrail", 0, obj_alone, &missing);
 	unsetenv("FI_PROVIDER");
 	ft_ok(good && !missing, "FI_PROVIDER=moonrail alone");
+}
+
+static void obj_waited_for(void)
+{
+	bool missing, good;
+
+	setenv("MC_SLICE_TIMEOUT", "1", 1);
+	good = fi_rig_run("moonrail", 0, obj_nobody, &missing);
+	unsetenv("MC_SLICE_TIMEOUT");
+	ft_ok(good && !missing, "moonrail: nobody is there");
 }
 
 /* The other one may not be there. */
@@ -626,6 +737,7 @@ int main(int argc, char **argv)
 		return fi_rig_main(argv[1], obj_run, "objects");
 	obj_named();			/* before anything asks libfabric */
 	obj_config();
+	obj_waited_for();
 	obj_two_rails();
 	obj_with("sockets", FI_RMA_EVENT, obj_events, "events at the target");
 	obj_with("tcp", 0, obj_all, "objects");

@@ -4,6 +4,7 @@
  * between two processes, with moonrail's provider and with the one below it.
  */
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -748,13 +749,102 @@ static void rdm_self(struct fi_rig *r)
 	fi_rig_ok(r, good, "messages to itself");
 }
 
+/* --- several threads ------------------------------------------------------ */
+
+#define THREADS		4u
+#define TURNS		200u	/* of each; fewer than a queue takes */
+#define THREAD_BYTES	(FI_RIG_BUF / THREADS)
+
+struct rdm_thread {
+	struct fi_rig *r;
+	uint32_t id, *done;		/* atomic, of all threads */
+	bool bad;
+};
+
+/* Takes whatever has ended, of this thread or another. */
+static void rdm_take(struct rdm_thread *t)
+{
+	struct fid_cq *cq = t->r->server ? t->r->rx : t->r->tx;
+	struct fi_cq_tagged_entry e;
+	ssize_t n = fi_cq_read(cq, &e, 1);
+
+	if (n == 1)
+		__atomic_fetch_add(t->done, 1, __ATOMIC_RELAXED);
+	else if (n != -FI_EAGAIN)
+		t->bad = true;
+}
+
+static ssize_t rdm_turn(const struct rdm_thread *t, uint32_t i)
+{
+	uint8_t *at = t->r->buf + t->id * THREAD_BYTES;
+	size_t len = rdm_length(i);
+
+	return t->r->server ?
+		       fi_trecv(t->r->ep, at, THREAD_BYTES, NULL,
+				FI_ADDR_UNSPEC, t->id, 0, NULL) :
+		       fi_tsend(t->r->ep, at, len, NULL, t->r->peer, t->id,
+				NULL);
+}
+
+static void *rdm_thread(void *arg)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct rdm_thread *t = arg;
+	ssize_t ret;
+	uint32_t i;
+
+	for (i = 0; i < TURNS && !t->bad; i++) {
+		while ((ret = rdm_turn(t, i)) == -FI_EAGAIN && !t->bad)
+			rdm_take(t);
+		t->bad = t->bad || ret;
+		rdm_take(t);
+	}
+	while (!t->bad && ft_now_ns() < end &&
+	       __atomic_load_n(t->done, __ATOMIC_RELAXED) < THREADS * TURNS)
+		rdm_take(t);
+	return NULL;
+}
+
+/* FI_THREAD_SAFE: one endpoint and its queues, without a lock of our own. */
+static void rdm_threads(struct fi_rig *r)
+{
+	struct rdm_thread t[THREADS];
+	pthread_t thread[THREADS];
+	uint32_t done = 0, i, n;
+	bool good = true;
+
+	if (r->info->domain_attr->threading != FI_THREAD_SAFE) {
+		ft_diag("%s is not for several threads", r->provider);
+		return;
+	}
+	for (i = 0; i < THREADS; i++) {
+		t[i] = (struct rdm_thread){ .r = r, .id = i, .done = &done };
+		if (!r->server)
+			fi_rig_fill(r->buf + i * THREAD_BYTES, THREAD_BYTES, i);
+	}
+	for (n = 0; n < THREADS; n++)
+		if (pthread_create(&thread[n], NULL, rdm_thread, &t[n]))
+			break;
+	for (i = 0; i < n; i++) {
+		pthread_join(thread[i], NULL);
+		good = good && !t[i].bad;
+		if (r->server)
+			good = good && fi_rig_same(r->buf + i * THREAD_BYTES,
+						   rdm_length(TURNS - 1), i);
+	}
+	fi_rig_ok(r, good && n == THREADS && done == THREADS * TURNS,
+		  "four threads with one endpoint");
+	fi_rig_meet(r);
+}
+
 static void rdm_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
 		rdm_order, rdm_large, rdm_tagged, rdm_peek, rdm_data,
 		rdm_truncated, rdm_cancel, rdm_multi, rdm_write, rdm_overlap, rdm_key_again,
 		rdm_delivered, rdm_wait, rdm_self, rdm_self_rma,
-		rdm_atomic, rdm_fence, rdm_fence_messages, rdm_refused, rdm_atomic_refused,
+		rdm_atomic, rdm_fence, rdm_fence_messages, rdm_threads,
+		rdm_refused, rdm_atomic_refused,
 	};
 	size_t i;
 
