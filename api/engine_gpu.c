@@ -89,6 +89,8 @@ int engine_gpu_direct_add(struct engine *e, const struct engine_region *r,
 	struct tei_rail_mr *mr;
 	int ret;
 
+	if (!tei_rail_may_gpu(e->dp, err))
+		return err->code;
 	ret = tei_gpu_mem_share(gpu_ctx(e), r->addr, r->length, &device.dmabuf,
 				&device.offset, err);
 	if (ret)

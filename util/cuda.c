@@ -2,6 +2,7 @@
 #include "util/cuda.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -333,6 +334,7 @@ int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 			 "cuMemGetHandleForAddressRange", err);
 	if (ret)
 		return ret;
+	fcntl(handle, F_SETFD, FD_CLOEXEC);
 	*fd = handle;
 	*offset = addr - start;
 	return 0;

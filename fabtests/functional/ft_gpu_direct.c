@@ -52,6 +52,8 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 		return (int)cuda.copies();
 	if (!strcmp(verb, "left"))
 		return (int)cuda.left();
+	if (!strcmp(verb, "ready"))
+		return cuda.alias(gpu.addr, 1) != NULL;
 	if (!strcmp(verb, "fail")) {
 		cuda.fail(args, 0, 2);
 		return 0;
@@ -393,6 +395,8 @@ static void other_target(struct direct_rig *rig, const char *option,
 	ft_ok(other.seg > 0 &&
 	      direct_round(&other, 0, DIRECT_SIZE, 0, way) &&
 	      direct_round(&other, 1, 8 * FX_MIB, 700000, way), "%s", name);
+	ft_ok(!fx_ask(&other.peer, "ready"),
+	      "and_its_driver_was_told_of_no_nic");
 	ft_ok(!fx_ask(&other.peer, "destroy") && !fx_ask(&other.peer, "left"),
 	      "nothing_is_left_there");
 	closeSegment(rig->engine, other.seg);

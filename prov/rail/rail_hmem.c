@@ -120,6 +120,32 @@ int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
 	return fi_mr_regattr(domain, &attr, flags, out);
 }
 
+int rail_hmem_refuse(const struct rail *rail, struct tei_err *err)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = TEI_ERR_UNSUPPORTED;
+	snprintf(err->rail, sizeof(err->rail), "%s", rail->name);
+	snprintf(err->text, sizeof(err->text), "%.32s takes none: %.80s",
+		 rail->name, rail->no_hmem);
+	return err->code;
+}
+
+bool tei_rail_may_gpu(struct tei_rail_dp *dp, struct tei_err *err)
+{
+	const struct rail *rail;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
+		    rail->hmem)
+			continue;
+		rail_hmem_refuse(rail, err);
+		return false;
+	}
+	return true;
+}
+
 bool tei_rail_mr_direct(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 {
 	const struct tei_rail_mr *mr;

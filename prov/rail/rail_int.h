@@ -936,6 +936,8 @@ void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 /* --- rail_hmem.c: memory of GPUs ----------------------------------------- */
 /* Finds out, before the rail is opened, whether it takes any. */
 void rail_hmem_ask(struct rail *rail);
+/* The rail takes no memory of GPUs: why, as a code. */
+int rail_hmem_refuse(const struct rail *rail, struct tei_err *err);
 /* Why the region can't go by dma-buf, or NULL. */
 const char *rail_hmem_no_dmabuf(const struct tei_rail_mr *mr);
 /* A piece of the region; 0 or -FI_E*. */

@@ -276,15 +276,17 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 		   struct rail_mr_part *part, struct tei_err *err)
 {
-	const char *no = rail->hmem ? rail_hmem_no_dmabuf(mr) : rail->no_hmem;
+	const char *no = rail_hmem_no_dmabuf(mr);
 	enum tei_rail_way way = TEI_RAIL_WAY_DMABUF;
 	int ret = -FI_ENOSYS;
 
-	if (rail->hmem && !no) {
+	if (!rail->hmem)
+		return rail_hmem_refuse(rail, err);
+	if (!no) {
 		ret = reg_pieces(mr, rail, way, part);
 		no = ret ? fi_strerror(-ret) : NULL;
 	}
-	if (rail->hmem && ret) {
+	if (ret) {
 		way = TEI_RAIL_WAY_PEER;
 		ret = reg_pieces(mr, rail, way, part);
 	}
@@ -299,13 +301,9 @@ static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 	memset(err, 0, sizeof(*err));
 	err->code = TEI_ERR_UNSUPPORTED;
 	snprintf(err->rail, sizeof(err->rail), "%s", rail->name);
-	if (rail->hmem)
-		snprintf(err->text, sizeof(err->text),
-			 "%.32s takes it neither by dma-buf (%.36s) nor by peer memory (%.36s)",
-			 rail->name, no, fi_strerror(-ret));
-	else
-		snprintf(err->text, sizeof(err->text), "%.32s takes none: %.80s",
-			 rail->name, no);
+	snprintf(err->text, sizeof(err->text),
+		 "%.32s takes it neither by dma-buf (%.36s) nor by peer memory (%.36s)",
+		 rail->name, no, fi_strerror(-ret));
 	return err->code;
 }
 

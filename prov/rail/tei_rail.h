@@ -235,6 +235,10 @@ int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
 			const struct tei_rail_device *device,
 			struct tei_err *err, struct tei_rail_mr **mr);
 
+/* Whether no open rail is known to take none; why not is in *err, as above.
+ * Cheap: to be asked before memory is made ready for NICs. */
+bool tei_rail_may_gpu(struct tei_rail_dp *dp, struct tei_err *err);
+
 /* Whether the range is GPU memory that every open rail, one at least, takes. */
 bool tei_rail_mr_direct(struct tei_rail_dp *dp, const void *addr,
 			uint64_t len);
