@@ -84,8 +84,10 @@
 #define MOONRAIL_MR_SCALABLE	2
 #define MOONRAIL_EP_ANY	0u		/* the oldest endpoint of a domain */
 #define MOONRAIL_FAMILY	0x6d72		/* of struct moonrail_name */
-#define MOONRAIL_FORMAT	(FI_PROV_SPECIFIC | 0x6d6f6f6eu) /* addr_format of it */
-#define MOONRAIL_PROTO	(FI_PROV_SPECIFIC | 0x6d6f6f6eu) /* of endpoints */
+/* FI_PROV_SPECIFIC, which some headers of 2.x have no longer */
+#define MOONRAIL_OWN	(1u << 31)
+#define MOONRAIL_FORMAT	(MOONRAIL_OWN | 0x6d6f6f6eu) /* addr_format of it */
+#define MOONRAIL_PROTO	(MOONRAIL_OWN | 0x6d6f6f6eu) /* of endpoints */
 #define MOONRAIL_MESSAGE (UINT64_C(1) << 40)	/* bytes of one operation */
 #define MOONRAIL_OBJECTS 65536	/* of a kind, that a domain is made for */
 
