@@ -225,6 +225,14 @@ static int nic_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 
 /* --- objects ------------------------------------------------------------- */
 
+/* What NIC_HMEM in the environment says of NICs that reach GPUs. */
+static bool nic_is(const char *what)
+{
+	const char *said = getenv("NIC_HMEM");
+
+	return said && !strcmp(said, what);
+}
+
 /* As the provider knows it. */
 static struct fi_info *nic_plain(const struct fi_info *info)
 {
@@ -242,11 +250,15 @@ static int nic_endpoint(struct fid_domain *domain, struct fi_info *info,
 			struct fid_ep **out, void *context)
 {
 	struct nic_domain *n = nic_of(domain);
-	struct fi_info *plain = nic_plain(info);
-	struct nic_ep *e = calloc(1, sizeof(*e));
-	int ret = e ? n->real->endpoint(domain, plain, out, context) :
-		      -FI_ENOMEM;
+	struct fi_info *plain;
+	struct nic_ep *e;
+	int ret;
 
+	if (nic_is("no-endpoint"))
+		return -FI_ENOSYS;
+	plain = nic_plain(info);
+	e = calloc(1, sizeof(*e));
+	ret = e ? n->real->endpoint(domain, plain, out, context) : -FI_ENOMEM;
 	fi_freeinfo(plain);
 	if (ret) {
 		free(e);
@@ -271,6 +283,8 @@ static int nic_domain(struct fid_fabric *fabric, struct fi_info *info,
 
 	if (!(info->caps & FI_HMEM))
 		return f->real->domain(fabric, info, out, context);
+	if (nic_is("no-domain"))
+		return -FI_ENOSYS;
 	n = calloc(1, sizeof(*n));
 	plain = nic_plain(info);
 	ret = n ? f->real->domain(fabric, plain, out, context) : -FI_ENOMEM;
@@ -352,6 +366,8 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service,
 	for (i = ret ? NULL : *out; i; i = i->next) {
 		i->caps |= FI_HMEM;
 		i->domain_attr->mr_mode |= FI_MR_HMEM;
+		if (nic_is("mr-endpoint"))
+			i->domain_attr->mr_mode |= FI_MR_ENDPOINT;
 	}
 	return ret;
 }

@@ -10,6 +10,9 @@
  * provider is a real one, the NIC is not: nothing here is known to work with
  * hardware for that it worked in a test.
  *
+ * NIC_HMEM in the environment: "no-domain" or "no-endpoint" is made of what says
+ * FI_HMEM; "mr-endpoint" says FI_MR_ENDPOINT with it.
+ *
  * A post from such memory without the descriptor of its registration reaches the
  * provider as it is, whose CPU then touches what no CPU can.
  */

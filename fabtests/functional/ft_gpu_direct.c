@@ -466,6 +466,10 @@ int main(int argc, char **argv)
 		     "where_one_rail_of_two_takes_none_it_is_lent");
 	other_target(&rig, "MOONRAIL_GPU_DIRECT=0", BY_COPY_THERE,
 		     "and_where_it_is_not_wanted");
+	other_target(&rig, "NIC_HMEM=no-domain", BY_COPY_THERE,
+		     "where_there_is_no_domain_for_it");
+	other_target(&rig, "NIC_HMEM=no-endpoint", BY_COPY_THERE,
+		     "or_no_endpoint");
 	neighbour(&rig);
 	fx_peer_stop(&rig.peer);
 	destroyTransferEngine(rig.engine);

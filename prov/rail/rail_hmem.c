@@ -67,6 +67,12 @@ void rail_hmem_ask(struct rail *rail)
 	rail->hmem = true;
 }
 
+rail_tell rail_tell_open(const struct rail *rail)
+{
+	return rail->hmem && !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
+		       tei_err_note : tei_err_fail;
+}
+
 /* --- regions ------------------------------------------------------------- */
 
 static bool hmem_dmabuf(const struct tei_rail_mr *mr)

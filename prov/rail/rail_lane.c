@@ -252,10 +252,11 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 	if (ret) {
 		tei_list_init(&none);
 		rail_lane_close(lane, &none);
-		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
-				    "%s: %s lane: %s: %s", lane->rail->name,
-				    lane->target ? "target" : "initiating",
-				    what, fi_strerror(-ret));
+		return rail_tell_open(lane->rail)(
+			err, TEI_ERR_CONTEXT, "rail", NULL,
+			"%s: %s lane: %s: %s", lane->rail->name,
+			lane->target ? "target" : "initiating", what,
+			fi_strerror(-ret));
 	}
 	__atomic_store_n(&lane->gen, lane->gen + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);

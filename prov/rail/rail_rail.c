@@ -109,8 +109,9 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 	}
 	return 0;
 err_domain:
-	return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
-			    "%s: fi_domain: %s", rail->name, fi_strerror(-ret));
+	return rail_tell_open(rail)(err, TEI_ERR_CONTEXT, "rail", NULL,
+				    "%s: fi_domain: %s", rail->name,
+				    fi_strerror(-ret));
 }
 
 /* What posts read would have to be bound to each initiating lane of its own. */
@@ -233,16 +234,22 @@ static void rail_warn_rxm(const struct rail *rail)
 		 rail->name);
 }
 
-int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
-	      const char *transport, struct tei_err *err, struct rail **out)
+/* The caller frees it. */
+static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
+		     const char *transport, struct tei_err *err,
+		     struct rail **out)
 {
 	struct rail *rail = calloc(1, sizeof(*rail));
-	size_t depth;
-	int ret;
 
 	if (!rail)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: out of memory", found->name);
+	rail->info = fi_dupinfo(found->info);
+	if (!rail->info) {
+		free(rail);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "%s: out of memory", found->name);
+	}
 	rail->dp = dp;
 	tei_list_init(&rail->tx_free);
 	rail_lane_init(&rail->target, rail, true, 0);
@@ -253,17 +260,20 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 		 found->info->fabric_attr->prov_name);
 	snprintf(rail->transport, sizeof(rail->transport), "%s", transport);
 	rail->prefix = found->prefix;
-	rail->info = fi_dupinfo(found->info);
-	if (!rail->info) {
-		ret = tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
-				   "%s: out of memory", found->name);
-		goto err_rail;
-	}
-	rail_hmem_ask(rail);
+	*out = rail;
+	return 0;
+}
+
+/* As rail->info says. */
+static int rail_start(struct rail *rail, struct tei_err *err)
+{
+	const struct tei_settings *s = rail->dp->settings;
+	size_t depth = rail->info->tx_attr->size;
+	int ret;
+
 	rail->mr_mode = (uint64_t)rail->info->domain_attr->mr_mode;
 	rail->max_slice = rail_max_slice(rail);
-	depth = rail->info->tx_attr->size;
-	rail->tx_depth = dp->settings->max_wr;
+	rail->tx_depth = s->max_wr;
 	if (depth && depth < rail->tx_depth)
 		rail->tx_depth = (uint32_t)depth;
 	rail->iov_limit =
@@ -271,20 +281,40 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail->rma_limit =
 		rail_iov_limit(rail, rail->info->tx_attr->rma_iov_limit);
 	rail_window_init(rail, RAIL_WINDOW_MAX);
-	rail->ninit = dp->settings->lanes_per_rail;
+	rail->ninit = s->lanes_per_rail;
 	rail_read_nic(rail);
 	rail->numa = rail_near_node(rail);
 	rail_warn_rxm(rail);
 	ret = rail_check_mode(rail, err);
+	if (!ret)
+		ret = rail_open_domains(rail, err);
+	if (!ret)
+		ret = rail_open_tx(rail, err);
+	return ret ? ret : rail_open_lanes(rail, err);
+}
+
+int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
+	      const char *transport, struct tei_err *err, struct rail **out)
+{
+	struct tei_err last = *tei_err_last();
+	struct rail *rail;
+	int ret = rail_make(dp, found, transport, err, &rail);
+
 	if (ret)
-		goto err_rail;
-	ret = rail_open_domains(rail, err);
-	if (ret)
-		goto err_rail;
-	ret = rail_open_tx(rail, err);
-	if (ret)
-		goto err_rail;
-	ret = rail_open_lanes(rail, err);
+		return ret;
+	rail_hmem_ask(rail);
+	ret = rail_start(rail, err);
+	if (ret && rail->hmem) {
+		/* most programs have no use for it: no reason to do without */
+		rail_close(rail);
+		rail_free(rail);
+		tei_err_set_last(&last);
+		ret = rail_make(dp, found, transport, err, &rail);
+		if (ret)
+			return ret;
+		rail->no_hmem = "it can't be opened with FI_HMEM";
+		ret = rail_start(rail, err);
+	}
 	if (ret)
 		goto err_rail;
 	rail->own = rail->target.addr;
