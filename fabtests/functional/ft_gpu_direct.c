@@ -470,6 +470,8 @@ int main(int argc, char **argv)
 		     "where_there_is_no_domain_for_it");
 	other_target(&rig, "NIC_HMEM=no-endpoint", BY_COPY_THERE,
 		     "or_no_endpoint");
+	other_target(&rig, "NIC_HMEM=mr-endpoint", BY_COPY_THERE,
+		     "and_where_it_would_be_bound_to_one");
 	neighbour(&rig);
 	fx_peer_stop(&rig.peer);
 	destroyTransferEngine(rig.engine);

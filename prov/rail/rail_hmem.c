@@ -62,6 +62,12 @@ void rail_hmem_ask(struct rail *rail)
 			 rail->name, rail->provider);
 		return;
 	}
+	/* a target lane's renewal would free what initiating ones post with */
+	if (info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
+		rail->no_hmem = "its registrations are bound to an endpoint";
+		fi_freeinfo(info);
+		return;
+	}
 	fi_freeinfo(rail->info);
 	rail->info = info;
 	rail->hmem = true;

@@ -7,7 +7,8 @@
  *  FI_MR_RAW		the key is a string, which initiators map for themselves
  *  FI_MR_VIRT_ADDR	told to the peers by our hello
  *  FI_MR_ENDPOINT	bound to the target lane, so made anew with each of its
- *			generations; peers learn the new keys
+ *			generations; peers learn the new keys. No memory of
+ *			GPUs then
  *  FI_MR_RMA_EVENT	enabled by hand where remote operations are counted
  *  FI_MR_ALLOCATED	the provider pins, so the pages are there
  *  FI_MR_HMEM		memory of GPUs is registered by rail_hmem.c and posted
