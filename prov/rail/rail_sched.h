@@ -72,9 +72,9 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *slice,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
 /*
- * What a rail has in hand beside the others that a task may use. share: its
- * part of their rate; bytes: in hand of all of them. bytes as an argument: in
- * hand of the rail itself, what has just been cut included.
+ * What a rail has in hand beside the others that a task of that memory may use.
+ * share: its part of their rate; bytes: in hand of all of them. bytes as an
+ * argument: in hand of the rail itself, what has just been cut included.
  */
 struct rail_window_sum {
 	uint32_t rails;
@@ -82,8 +82,8 @@ struct rail_window_sum {
 	double share;
 };
 void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
-		     const uint8_t *ranks, uint64_t bytes,
-		     struct rail_window_sum *sum)
+		     const struct tei_rail_mr *mr, const uint8_t *ranks,
+		     uint64_t bytes, struct rail_window_sum *sum)
 	TEI_REQUIRES(rail_sched_held);
 /* With len more of the last bytes left, the rail would end after the others. */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,

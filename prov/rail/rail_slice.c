@@ -98,8 +98,19 @@ static uint64_t slice_path_beside(const struct rail *rail,
 	return left > most / 4 ? left : most / 4;
 }
 
+/* Rail i is better placed for the peer, and takes what is sent. */
+static bool slice_nearer(const struct tei_rail_peer *peer,
+			 const struct tei_rail_mr *mr, const uint8_t *ranks,
+			 uint8_t rank, uint32_t i)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return ranks[i] < rank && rail_health_works(peer, i) &&
+	       !rail_hmem_foreign(mr, rail_at(peer->dp, i));
+}
+
 /* Whether some better placed rail of this peer still has room. */
 static bool slice_near_has_room(const struct tei_rail_peer *peer,
+				const struct tei_rail_mr *mr,
 				const uint8_t *ranks, uint8_t rank)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -108,7 +119,7 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++) {
-		if (ranks[i] >= rank || !rail_health_works(peer, i))
+		if (!slice_nearer(peer, mr, ranks, rank, i))
 			continue;
 		r = rail_at(peer->dp, i);
 		bytes = rail_window_held(r);
@@ -120,13 +131,14 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 }
 
 static bool slice_near_exists(const struct tei_rail_peer *peer,
+			      const struct tei_rail_mr *mr,
 			      const uint8_t *ranks, uint8_t rank)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++)
-		if (ranks[i] < rank && rail_health_works(peer, i))
+		if (slice_nearer(peer, mr, ranks, rank, i))
 			return true;
 	return false;
 }
@@ -185,10 +197,10 @@ static bool slice_may_take(const struct rail *rail,
 
 	if (!rank || task->rail)
 		return true;
-	if (!slice_near_exists(peer, ranks, rank))
+	if (!slice_near_exists(peer, task->mr, ranks, rank))
 		return true;
 	return rank == 1 && task->length >= RAIL_FAR_BYTES &&
-	       !slice_near_has_room(peer, ranks, rank);
+	       !slice_near_has_room(peer, task->mr, ranks, rank);
 }
 
 /*
@@ -440,8 +452,8 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 		return NULL;
 	}
 	s->rkey->slices++;
-	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, s->local), bytes,
-			&sum);
+	rail_window_sum(rail, peer, t->mr, rail_mr_ranks(t->mr, s->local),
+			bytes, &sum);
 	s->len = slice_len(rail, &sum, t->length - t->cut,
 			   slice_floor(rail, t));
 	fit = rail_piece_fit(s, rail);
@@ -477,8 +489,8 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	if (!slice_keys_ready(peer, t) || !slice_may_take(rail, peer, t))
 		return NULL;
 	left = t->length - t->cut;
-	rail_window_sum(rail, peer, rail_mr_ranks(t->mr, t->local + t->cut),
-			bytes, &sum);
+	rail_window_sum(rail, peer, t->mr,
+			rail_mr_ranks(t->mr, t->local + t->cut), bytes, &sum);
 	len = slice_len(rail, &sum, left, slice_floor(rail, t));
 	if (t->queue_link.next == queue && t->cut && !t->rail &&
 	    rail_window_over(&sum, bytes, left, len))

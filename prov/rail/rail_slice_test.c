@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
 #define SLICE_KIB	UINT64_C(1024)
@@ -51,8 +52,20 @@ static struct tei_rail_peer *slice_peer(struct slice_rig *rig, uint32_t i)
 	return p;
 }
 
-/* A rail of that rate, and peers that it leads to. */
-static void slice_begin(struct slice_rig *rig, uint64_t rate)
+/* The first one of each rail. */
+static void slice_lanes(const struct slice_rig *rig,
+			enum rail_lane_state state)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(rig->plane.dp); i++)
+		__atomic_store_n(&rail_at(rig->plane.dp, i)->init[0].state,
+				 state, __ATOMIC_RELEASE);
+}
+
+/* A rail of that rate, and peers that it leads to; the first of those there. */
+static void slice_begin_on(struct slice_rig *rig, const char *addresses,
+			   uint64_t rate)
 {
 	struct tei_rail_mr *mr;
 	struct tei_err err;
@@ -60,7 +73,7 @@ static void slice_begin(struct slice_rig *rig, uint64_t rate)
 
 	memset(rig, 0, sizeof(*rig));
 	test_plane_init(&rig->plane);
-	test_plane_open(&rig->plane, "127.0.0.1");
+	test_plane_open(&rig->plane, addresses);
 	test_plane_still(&rig->plane);
 	rig->mem = aligned_alloc(4096, SLICE_BULK);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(rig->mem);
@@ -78,12 +91,16 @@ static void slice_begin(struct slice_rig *rig, uint64_t rate)
 		rig->rail->window = 4 * SLICE_MIN;
 	if (rig->rail->window > rig->rail->window_max)
 		rig->rail->window = rig->rail->window_max;
-	/* the test alone cuts */
-	__atomic_store_n(&rig->lane->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
+	slice_lanes(rig, RAIL_LANE_CLOSED);	/* the test alone cuts */
 	rail_sched_enter(rig->plane.dp);
 	for (i = 0; i < SLICE_PEERS; i++)
 		rig->peer[i] = slice_peer(rig, i);
 	rail_sched_leave(rig->plane.dp);
+}
+
+static void slice_begin(struct slice_rig *rig, uint64_t rate)
+{
+	slice_begin_on(rig, "127.0.0.1", rate);
 }
 
 static uint32_t slice_index(const struct slice_rig *rig,
@@ -183,7 +200,7 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 		CU_ASSERT_EQUAL(test_ends(t[i]), 1);
 	CU_ASSERT_EQUAL(rig->rail->large_bytes, 0);
 	CU_ASSERT_EQUAL(rig->plane.dp->nlarge, 0);
-	__atomic_store_n(&rig->lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
+	slice_lanes(rig, RAIL_LANE_ACTIVE);
 	for (i = 0; i < SLICE_PEERS; i++)
 		tei_rail_peer_put(rig->peer[i]);
 	test_plane_close(&rig->plane);
@@ -358,6 +375,43 @@ static void test_the_end_of_a_large_request_is_no_small_one(void)
 	slice_end(&rig, all, 2);
 }
 
+/* --- memory of a GPU ----------------------------------------------------- */
+
+/* The better placed rail does not take it, so it goes by the other one. */
+static void test_a_rail_that_takes_none_is_not_waited_for(void)
+{
+	struct test_task bulk, *all[] = { &bulk };
+	struct rail_window_sum sum;
+	struct tei_rail_mr *mr;
+	struct slice_rig rig;
+
+	slice_begin_on(&rig, "127.0.0.1,127.0.0.2", SLICE_SLOW);
+	CU_ASSERT_EQUAL_FATAL(rail_count(rig.plane.dp), 2);
+	rail_sched_enter(rig.plane.dp);
+	mr = rail_mr_find(rig.plane.dp, rig.mem, SLICE_BULK);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(mr);
+	CU_ASSERT(rail_health_works(rig.peer[0], 1));
+	mr->places[0].rank[0] = 1;
+	mr->places[0].rank[1] = 0;
+	rail_sched_leave(rig.plane.dp);
+	slice_submit(&rig, 0, SLICE_MIB, &bulk);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT_EQUAL(slice_held(&rig, 0), 0);
+	rail_sched_enter(rig.plane.dp);
+	mr->gpu = true;
+	mr->part[0].n = 1;
+	rail_window_sum(rig.rail, rig.peer[0], mr, mr->places[0].rank, 0, &sum);
+	rail_sched_leave(rig.plane.dp);
+	CU_ASSERT_EQUAL(sum.rails, 1);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT(slice_held(&rig, 0) > 0);
+	rail_sched_enter(rig.plane.dp);
+	mr->gpu = false;
+	mr->part[0].n = 0;
+	rail_sched_leave(rig.plane.dp);
+	slice_end(&rig, all, 1);
+}
+
 const struct tei_test_case rail_slice_cases[] = {
 	{ "a_small_task_waits_for_a_slice_of_another_peers",
 	  test_a_small_task_waits_for_a_slice_of_another_peers },
@@ -369,5 +423,7 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_large_tasks_have_the_window_without_small_ones },
 	{ "the_end_of_a_large_request_is_no_small_one",
 	  test_the_end_of_a_large_request_is_no_small_one },
+	{ "a_rail_that_takes_none_is_not_waited_for",
+	  test_a_rail_that_takes_none_is_not_waited_for },
 	{ NULL, NULL },
 };

@@ -226,8 +226,8 @@ static uint64_t window_rate(const struct rail *rail, uint64_t unknown)
 }
 
 void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
-		     const uint8_t *ranks, uint64_t bytes,
-		     struct rail_window_sum *sum)
+		     const struct tei_rail_mr *mr, const uint8_t *ranks,
+		     uint64_t bytes, struct rail_window_sum *sum)
 {
 	uint64_t own = window_rate(rail, 0);
 	struct rail *r;
@@ -241,6 +241,8 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 		    ranks[i] > ranks[rail->index])
 			continue;
 		r = rail_at(peer->dp, i);
+		if (rail_hmem_foreign(mr, r))
+			continue;
 		sum->rails++;
 		sum->bytes += rail_window_held(r);
 		sum->share += own ? (double)window_rate(r, own) / (double)own :

@@ -304,8 +304,8 @@ static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 		for (i = 0; i < n && left; i++) {
 			hold = window_lane(rig, i)->inflight_bytes;
 			rail_sched_enter(&rig->dp);
-			rail_window_sum(&rig->rail[i], &rig->peer, ranks, hold,
-					&sum);
+			rail_window_sum(&rig->rail[i], &rig->peer, NULL, ranks,
+					hold, &sum);
 			rail_sched_leave(&rig->dp);
 			if (hold >= window ||
 			    rail_window_over(&sum, hold, left, WINDOW_SLICE))
