@@ -562,19 +562,19 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 /*
  * Small tasks go first, so that they wait for what is posted and not for what
  * is to come; after so many of them a slice of a large one, or one to be posted
- * again, if it can go here.
+ * again, if it can go here. small, large: the path has its share of such.
  */
 static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     struct rail *rail,
 				     const struct rail_remote *remote,
-				     uint64_t bytes, bool large)
+				     uint64_t bytes, bool small, bool large)
 	TEI_REQUIRES(rail_sched_held)
 {
 	bool turn = slice_large_waits(peer) &&
 		    peer->overtaken >= SLICE_OVERTAKE;
 	struct rail_slice *s = NULL;
 
-	if (!turn)
+	if (small && !turn)
 		s = slice_take_small(peer, rail, remote, bytes);
 	if (s || !large)
 		return s;
@@ -582,7 +582,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 	if (s) {
 		peer->overtaken = 0;
 		rail->beside_left -= rail->beside_left != 0;
-	} else if (turn) {
+	} else if (small && turn) {
 		s = slice_take_small(peer, rail, remote, bytes);
 	}
 	return s;
@@ -604,7 +604,8 @@ static bool slice_large_may(struct rail *rail, const struct rail_path *p,
  * A path leaves half of the lane's depth and a quarter of the rail's window, as
  * far as other paths have not taken them, so that a peer that has stopped holds
  * up nobody else; small tasks take half of what is left. Whatever the window,
- * a path has one slice, be it in halves. bytes: posted on the rail or just cut.
+ * a path has one slice, of a large task be it in halves, as far as the depth
+ * goes. bytes: posted on the rail or just cut.
  */
 static bool slice_has_share(const struct rail_lane *lane,
 			    const struct rail_path *p, uint64_t bytes,
@@ -620,16 +621,15 @@ static bool slice_has_share(const struct rail_lane *lane,
 		return false;
 	if (large && !slice_large_may(lane->rail, p, bytes))
 		return false;
+	if (p->inflight >= (large ? (slices + 1) / 2 : (slices + 1) / 4 * 3))
+		return false;
 	if (large && slice_beside(lane->rail) &&
 	    p->bytes < lane->rail->dp->settings->slice_size)
 		return true;
-	if (bytes >= window)
+	if (bytes >= window || others >= window)
 		return false;
-	if (!large)
-		return p->inflight < (slices + 1) / 4 * 3 && others < window &&
-		       p->bytes < (window - others) / 8 * 7;
-	return p->inflight < (slices + 1) / 2 && others < window &&
-	       p->bytes < (window - others) / 4 * 3;
+	return p->bytes < (large ? (window - others) / 4 * 3 :
+				   (window - others) / 8 * 7);
 }
 
 /* Something of the peer's may go over this rail now: that is worth a path. */
@@ -649,11 +649,11 @@ static bool slice_wanted_of(struct tei_rail_peer *peer,
 }
 
 static bool slice_wanted(struct tei_rail_peer *peer, const struct rail *rail,
-			 bool large)
+			 bool small, bool large)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return (large && !tei_list_empty(&peer->retry)) ||
-	       slice_wanted_of(peer, &peer->small, rail) ||
+	       (small && slice_wanted_of(peer, &peer->small, rail)) ||
 	       (large && slice_wanted_of(peer, &peer->queue, rail));
 }
 
@@ -696,7 +696,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	struct rail_remote *remote;
 	struct rail_slice *s;
 	struct rail_path *p;
-	bool large;
+	bool small, large;
 
 	if (r < 0 || peer->unfenced || peer->state != RAIL_PEER_READY)
 		return NULL;
@@ -706,8 +706,10 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	p = rail_path_get(peer, lane, (uint16_t)r);
 	if (!p)
 		return NULL;
-	large = slice_has_share(lane, p, bytes, true);
-	if (!large && !slice_has_share(lane, p, bytes, false))
+	small = slice_has_share(lane, p, bytes, false);
+	large = slice_large_waits(peer) &&
+		slice_has_share(lane, p, bytes, true);
+	if (!small && !large)
 		return NULL;
 	if (!tei_list_empty(&peer->faults) &&
 	    !rail_health_open(peer, lane->rail, (uint16_t)r, p->bytes))
@@ -718,14 +720,14 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 		if (*now < p->blocked_ns)
 			return NULL;
 	}
-	if (!slice_wanted(peer, lane->rail, large) ||
+	if (!slice_wanted(peer, lane->rail, small, large) ||
 	    !rail_cache_admit(lane, p, now))
 		return NULL;
 	s = large ? slice_take_retry(peer, lane->rail, remote) : NULL;
 	if (s)
 		peer->overtaken = 0;
 	else
-		s = slice_take(peer, lane->rail, remote, bytes, large);
+		s = slice_take(peer, lane->rail, remote, bytes, small, large);
 	if (!s)
 		return NULL;
 	s->lane = lane;

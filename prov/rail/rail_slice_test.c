@@ -18,7 +18,8 @@
 #define SLICE_SLOW	UINT64_C(25000000)	/* bytes/s of a rail */
 #define SLICE_FAST	UINT64_C(1250000000)
 
-enum { SLICE_PEERS = 3, SLICE_TASKS = 128 };
+enum { SLICE_PEERS = 3, SLICE_TASKS = 128, SLICE_MANY = 1000 };
+enum { SLICE_DEPTH = 512 };		/* of the lane, with so many */
 
 struct slice_rig {
 	struct test_plane plane;
@@ -334,6 +335,44 @@ static void test_a_slow_target_does_not_take_what_others_may_have(void)
 	CU_ASSERT(slice_beside_slow(SLICE_FAST, 10) >= 0.4);
 }
 
+/* Peer 0 has stopped with many small tasks, which a large one of peer 2 waits
+ * beside: what the rail's depth still holds for peer 1. */
+static void test_a_stopped_target_leaves_a_slot_beside_large_tasks(void)
+{
+	static struct test_task many[SLICE_MANY];
+	struct test_task *all[SLICE_MANY + 2], bulk, small;
+	struct slice_rig rig;
+	uint32_t i;
+
+	slice_begin(&rig, SLICE_SLOW);
+	rig.rail->tx_depth = SLICE_DEPTH;
+	all[SLICE_MANY] = &bulk;
+	all[SLICE_MANY + 1] = &small;
+	slice_submit(&rig, 2, SLICE_BULK, &bulk);
+	slice_fill(&rig, 1, NULL);
+	slice_submit(&rig, 1, 64, &small);
+	slice_fill(&rig, 1, NULL);
+	while (!small.ends && slice_serve(&rig, ~0u))
+		slice_fill(&rig, 1, NULL);
+	CU_ASSERT(rig.rail->beside_left > 0);
+	for (i = 0; i < SLICE_MANY; i++) {
+		all[i] = &many[i];
+		slice_submit(&rig, 0, 64, &many[i]);
+	}
+	for (i = 0; i < SLICE_DEPTH; i++) {
+		slice_fill(&rig, 1, NULL);
+		slice_serve(&rig, 4);
+	}
+	slice_fill(&rig, 1, NULL);
+	CU_ASSERT(slice_held(&rig, 0) > 0);
+	CU_ASSERT(slice_held(&rig, 0) < SLICE_MANY * 64);
+	CU_ASSERT(rig.lane->inflight < SLICE_DEPTH);
+	slice_submit(&rig, 1, 64, &small);
+	slice_fill(&rig, 1, NULL);
+	CU_ASSERT_EQUAL(slice_held(&rig, 1), 64);
+	slice_end(&rig, all, SLICE_MANY + 2);
+}
+
 /* --- when there is nothing to make room for ------------------------------ */
 
 static void test_large_tasks_have_the_window_without_small_ones(void)
@@ -419,6 +458,8 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_many_small_tasks_leave_a_large_one_its_share },
 	{ "a_slow_target_does_not_take_what_others_may_have",
 	  test_a_slow_target_does_not_take_what_others_may_have },
+	{ "a_stopped_target_leaves_a_slot_beside_large_tasks",
+	  test_a_stopped_target_leaves_a_slot_beside_large_tasks },
 	{ "large_tasks_have_the_window_without_small_ones",
 	  test_large_tasks_have_the_window_without_small_ones },
 	{ "the_end_of_a_large_request_is_no_small_one",
