@@ -568,6 +568,80 @@ static void rdm_fence_messages(struct fi_rig *r)
 	fi_rig_meet(r);
 }
 
+#define FLOOD		256u	/* atomics under way to who fences */
+#define FLOODED		20u	/* fences */
+
+/* Keeps them coming until *flag has that value; whether it got there soon. */
+static bool rdm_flood(struct fi_rig *r, const volatile uint64_t *flag)
+{
+	uint64_t end = ft_now_ns() + UINT64_C(10000000000);
+	struct fi_cq_tagged_entry e;
+	bool seen, good = true;
+	uint32_t under_way = 0;
+	uint64_t one = 1;
+	ssize_t n;
+
+	do {
+		seen = *flag == FLOODED;
+		while (!seen && under_way < FLOOD &&
+		       !fi_atomic(r->ep, &one, 1, NULL, r->peer, r->remote,
+				  r->key, FI_UINT64, FI_SUM, NULL))
+			under_way++;
+		n = fi_cq_read(r->tx, &e, 1);
+		good = good && (n == 1 || n == -FI_EAGAIN);
+		under_way -= n == 1;
+	} while (!seen && good && ft_now_ns() < end);
+	while (under_way && good) {
+		good = rdm_sent(r);
+		under_way--;
+	}
+	return seen && good;
+}
+
+/* What the peer does to us holds no fence of ours back. */
+static void rdm_fence_flooded(struct fi_rig *r)
+{
+	uint64_t end = ft_now_ns() + UINT64_C(10000000000), i;
+	struct iovec iov = { .iov_base = &i, .iov_len = sizeof(i) };
+	struct fi_rma_iov at = {
+		.addr = r->remote + 8192, .len = sizeof(i), .key = r->key,
+	};
+	struct fi_msg_rma msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+		.rma_iov = &at, .rma_iov_count = 1,
+	};
+	struct fi_rig_done d;
+	bool good = true;
+	ssize_t ret;
+
+	if (strcmp(r->provider, "moonrail"))
+		return;
+	memset(r->mem + 8192, 0, sizeof(i));
+	for (i = 0; r->server && i < FLOODED; i++)
+		rdm_post(r, r->buf, 1000, NULL);
+	fi_rig_meet(r);
+	if (r->server) {
+		good = rdm_flood(r, (void *)(r->mem + 8192));
+		fi_rig_ok(r, good, "atomics to one who fences what he sends");
+		for (i = 0; i < FLOODED && good; i++)
+			good = fi_rig_next(r, r->rx, &d) && !d.err;
+		fi_rig_ok(r, good, "and his messages");
+		fi_rig_meet(r);
+		return;
+	}
+	for (i = 1; i <= FLOODED && good; i++) {
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, 1000, NULL,
+					       r->peer, NULL)))
+			;
+		do {
+			ret = fi_writemsg(r->ep, &msg, FI_FENCE);
+		} while (fi_rig_again(r, ret) && ft_now_ns() < end);
+		good = !ret && rdm_sent(r) && rdm_sent(r);
+	}
+	fi_rig_ok(r, good, "a fence does not wait for answers to the peer");
+	fi_rig_meet(r);
+}
+
 /* Both sides add to one number of the server's. */
 static void rdm_atomic_sum(struct fi_rig *r)
 {
@@ -843,8 +917,8 @@ static void rdm_all(struct fi_rig *r)
 		rdm_order, rdm_large, rdm_tagged, rdm_peek, rdm_data,
 		rdm_truncated, rdm_cancel, rdm_multi, rdm_write, rdm_overlap, rdm_key_again,
 		rdm_delivered, rdm_wait, rdm_self, rdm_self_rma,
-		rdm_atomic, rdm_fence, rdm_fence_messages, rdm_threads,
-		rdm_refused, rdm_atomic_refused,
+		rdm_atomic, rdm_fence, rdm_fence_messages, rdm_fence_flooded,
+		rdm_threads, rdm_refused, rdm_atomic_refused,
 	};
 	size_t i;
 

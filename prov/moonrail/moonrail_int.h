@@ -424,7 +424,10 @@ struct moonrail_peer {
 	/* out */
 	uint64_t next_seq;		/* 1 at first */
 	uint64_t acked;			/* all below are with the peer */
-	uint64_t asked_seq;		/* of what asked for a sign, for a fence */
+	uint64_t posted_seq;		/* of the last that an operation of ours
+					 * has sent, or 0 */
+	uint64_t asked_seq;		/* posted_seq when a fence last asked
+					 * whether that is with it */
 	uint64_t key_seq;		/* of the last word that is waited
 					 * for about a key, or 0 */
 	uint32_t ntx;			/* operations to it under way */
@@ -590,7 +593,8 @@ struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
 /* It is under way to op->peer, or is not after all. */
 void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
-/* Whether all messages to it are with it; if not, it is asked to say so soon. */
+/* Whether all messages of our operations are with it; if not, it is asked to say
+ * so soon. */
 bool moonrail_peer_settled(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Whether it has to wait for what is under way already. */

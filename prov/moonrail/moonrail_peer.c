@@ -163,6 +163,14 @@ static void peer_to_self(struct moonrail_peer *p, struct moonrail_out *o)
 		moonrail_op_done(op);
 }
 
+/* What an operation of ours does to the peer; not answers to its own, which
+ * may come for ever. */
+static bool peer_is_posted(uint8_t op)
+{
+	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS ||
+	       op == MOONRAIL_WIRE_ATOMIC || op == MOONRAIL_WIRE_DONE;
+}
+
 void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 {
 	int err = p->err;
@@ -178,6 +186,8 @@ void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 		return;
 	}
 	o->wire.seq = p->next_seq++;
+	if (peer_is_posted(o->wire.op))
+		p->posted_seq = o->wire.seq;
 	tei_list_add_tail(&p->queue, &o->link);
 	p->nqueue++;
 	if (p->incarnation)
@@ -192,15 +202,15 @@ bool moonrail_peer_settled(struct moonrail_peer *p)
 {
 	struct moonrail_out *o;
 
-	if (!p->nqueue && !p->nsent)
+	if (p->err || p->acked > p->posted_seq)
 		return true;
-	if (p->asked_seq + 1 == p->next_seq)
+	if (p->asked_seq == p->posted_seq)
 		return false;
 	o = moonrail_out_new(MOONRAIL_WIRE_ACK, 0);
 	if (!o)
 		return false;
 	o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
-	p->asked_seq = p->next_seq;
+	p->asked_seq = p->posted_seq;
 	moonrail_stream_send(p, o);
 	return p->err;
 }
