@@ -1068,6 +1068,76 @@ static void call_names_of(struct fi_rig *r, uint32_t format, const char *node)
 	fi_freeinfo(own.info);
 }
 
+/* A socket's address of this domain, and then the name of another endpoint. */
+static bool call_two_insert(struct fi_rig *r, struct fid_av *av,
+			    struct fid_ep *other)
+{
+	char name[512], text[512], host[64], port[16];
+	size_t len = sizeof(name), room = sizeof(name), n = sizeof(text);
+	fi_addr_t a[2];
+
+	return !fi_getname(&r->ep->fid, name, &len) &&
+	       sscanf(fi_av_straddr(av, name, text, &n),
+		      "moonrail://[%63[^]]]:%15[0-9]/", host, port) == 2 &&
+	       fi_av_insertsvc(av, host, port, &a[0], 0, NULL) == 1 &&
+	       !fi_getname(&other->fid, name, &room) &&
+	       fi_av_insert(av, name, 1, &a[1], 0, NULL) == 1 && !a[0] &&
+	       a[1] == 1;
+}
+
+/* From each of them, into the receive that is for it. */
+static bool call_two_come(struct fi_rig *r, struct call_ep *to, fi_addr_t addr,
+			  struct fid_ep *from, fi_addr_t is)
+{
+	fi_addr_t src = FI_ADDR_NOTAVAIL;
+	struct fi_cq_tagged_entry t;
+	int context[2];
+	fi_addr_t i;
+
+	for (i = 0; i < 2; i++)
+		while (fi_rig_again(r, fi_recv(to->ep, r->mem, 64, NULL, i,
+					       &context[i])))
+			;
+	while (fi_rig_again(r, fi_send(from, r->buf, 32, NULL, addr, NULL)))
+		;
+	if (!call_await(to->cq[1], &t, &src) || src != is ||
+	    t.op_context != &context[is])
+		return false;
+	return !fi_cancel(&to->ep->fid, &context[!is]) &&
+	       fi_cq_readerr(to->cq[1], &(struct fi_cq_err_entry){ .err = 0 },
+			     0) == 1;
+}
+
+/* The oldest endpoint by a socket's address, another one by its name. */
+static void call_two_names(struct fi_rig *r)
+{
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
+	struct fi_rig own = *r;
+	struct call_ep other, to;
+	char name[512];
+	size_t len = sizeof(name);
+	fi_addr_t addr;
+	bool good;
+
+	if (!call_moonrail(r))
+		return;
+	good = call_open(r, FI_CQ_FORMAT_TAGGED, 0, &other) &&
+	       !fi_av_open(r->domain, &attr, &own.av, NULL) &&
+	       call_two_insert(r, own.av, other.ep) &&
+	       call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &to) &&
+	       !fi_getname(&to.ep->fid, name, &len) &&
+	       fi_av_insert(r->av, name, 1, &addr, 0, NULL) == 1;
+	if (!fi_rig_ok(r, good, "an address of a socket and a name"))
+		return;
+	good = call_two_come(r, &to, addr, other.ep, 1) &&
+	       call_two_come(r, &to, addr, r->ep, 0);
+	fi_rig_ok(r, call_sent(r) && good,
+		  "which are not taken for each other");
+	fi_rig_ok(r, call_close(&own, &to) && call_close(r, &other) &&
+			     !fi_av_remove(r->av, &addr, 1, 0) &&
+			     !fi_close(&own.av->fid), "and are closed");
+}
+
 static void call_socket_names(struct fi_rig *r)
 {
 	call_names_of(r, FI_SOCKADDR_IN, "127.0.0.1");
@@ -1083,7 +1153,8 @@ static void call_all(struct fi_rig *r)
 		call_counter, call_formats, call_selective,
 		call_selective_look, call_turns, call_signal, call_pieces,
 		call_rma_pieces, call_inject, call_more, call_directed, call_removed,
-		call_cancel_multi, call_socket_names, call_addresses,
+		call_cancel_multi, call_socket_names, call_two_names,
+		call_addresses,
 		call_registrations, call_described,
 	};
 	size_t i;

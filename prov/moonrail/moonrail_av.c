@@ -97,22 +97,46 @@ struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 	return av->entry[a];
 }
 
+/* A name says which endpoint it is; a socket's address means any, as long as
+ * no name says otherwise. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep)
 {
 	struct moonrail_av_entry *e = moonrail_av_get(av, peer->found);
+	fi_addr_t found = FI_ADDR_NOTAVAIL;
 	uint32_t i;
 
-	if (e && e->peer == peer && moonrail_ep_is(e->ep, ep))
+	if (e && e->peer == peer &&
+	    (e->ep == ep || (!av->named && e->ep == MOONRAIL_EP_ANY)))
 		return peer->found;
 	for (i = 0; i < av->n; i++) {
 		e = moonrail_av_get(av, i);
-		if (!e || e->peer != peer || !moonrail_ep_is(e->ep, ep))
+		if (!e || e->peer != peer)
 			continue;
-		peer->found = i;
-		return i;
+		if (e->ep == ep) {
+			found = i;
+			break;
+		}
+		if (e->ep == MOONRAIL_EP_ANY && found == FI_ADDR_NOTAVAIL)
+			found = i;
 	}
-	return FI_ADDR_NOTAVAIL;
+	if (found != FI_ADDR_NOTAVAIL)
+		peer->found = found;
+	return found;
+}
+
+bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
+		    uint32_t named, uint32_t ep)
+{
+	fi_addr_t found;
+
+	if (named != MOONRAIL_EP_ANY)
+		return named == ep;
+	if (!av->named)
+		return true;
+	found = moonrail_av_find(av, peer, ep);
+	return found == FI_ADDR_NOTAVAIL ||
+	       av->entry[found]->ep == MOONRAIL_EP_ANY;
 }
 
 static struct moonrail_av_entry *av_slot(struct moonrail_av *av, uint32_t *at)
@@ -159,6 +183,7 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 		e->ep = name.ep;
 		e->name = *n;
 		e->socket = socket;
+		av->named += e->ep != MOONRAIL_EP_ANY;
 		*out = at;
 	} else {
 		ret = peer ? -FI_ENOMEM : -FI_EHOSTUNREACH;
@@ -252,6 +277,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 		     uint64_t flags)
 {
 	struct moonrail_av *av = av_of(fid);
+	struct moonrail_av_entry *e;
 	size_t i;
 	int ret = 0;
 
@@ -259,10 +285,13 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 		return -FI_EINVAL;
 	moonrail_enter(av->domain);
 	for (i = 0; i < count; i++) {
-		if (moonrail_av_get(av, addr[i]))
-			av->entry[addr[i]]->peer = NULL;
-		else
+		e = moonrail_av_get(av, addr[i]);
+		if (!e) {
 			ret = -FI_EINVAL;
+			continue;
+		}
+		av->named -= e->ep != MOONRAIL_EP_ANY;
+		e->peer = NULL;
 	}
 	moonrail_leave(av->domain);
 	return ret;

@@ -271,6 +271,7 @@ struct moonrail_av {
 	struct moonrail_domain *domain;
 	struct moonrail_av_entry **entry;
 	uint32_t n, cap, refs;
+	uint32_t named;			/* entries that say which endpoint */
 	uint64_t flags;
 	struct moonrail_eq *eq;
 };
@@ -546,13 +547,13 @@ int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 /* NULL: no such address. */
 struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 	TEI_REQUIRES(moonrail_held);
-/* Whether that endpoint of a peer's is the one that an address names. */
-static inline bool moonrail_ep_is(uint32_t named, uint32_t ep)
-{
-	return named == MOONRAIL_EP_ANY || named == ep;
-}
+/* The address of a peer's endpoint, or FI_ADDR_NOTAVAIL. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep) TEI_REQUIRES(moonrail_held);
+/* Whether that endpoint of a peer's is the one that an address of his stands
+ * for, of which named is known. */
+bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
+		    uint32_t named, uint32_t ep) TEI_REQUIRES(moonrail_held);
 /* A sockaddr, or a name, as a name. False: neither. */
 bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n);
 /* Address of an endpoint of this domain. */

@@ -21,9 +21,11 @@ struct recv_in {
 static bool recv_matches(const struct moonrail_op *op,
 			 struct moonrail_peer *peer,
 			 const struct moonrail_wire *w, bool tagged)
+	TEI_REQUIRES(moonrail_held)
 {
 	if (op->from && (moonrail_peer_real(op->from) != peer ||
-			 !moonrail_ep_is(op->from_ep, w->src_ep)))
+			 !moonrail_av_is(op->ep->av, peer, op->from_ep,
+					 w->src_ep)))
 		return false;
 	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
 }
