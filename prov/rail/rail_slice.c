@@ -184,6 +184,23 @@ static struct tei_rail_task *slice_first(const struct tei_list *queue,
 	return NULL;
 }
 
+/* The first slice on the retry list that this rail takes, or NULL. */
+static struct rail_slice *slice_first_retry(const struct tei_rail_peer *peer,
+					    const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+	uint32_t n = 0;
+
+	tei_list_foreach(s, &peer->retry, struct rail_slice, link) {
+		if (!rail_hmem_foreign(s->mr, rail))
+			return s;
+		if (++n == SLICE_LOOK)
+			break;
+	}
+	return NULL;
+}
+
 /* Near rails first; far ones when those are full or down, and it pays. */
 static bool slice_may_take(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
@@ -353,13 +370,10 @@ static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 					   const struct rail_remote *remote)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_slice *s;
+	struct rail_slice *s = slice_first_retry(peer, rail);
 	uint64_t room;
 
-	if (tei_list_empty(&peer->retry))
-		return NULL;
-	s = tei_list_first(&peer->retry, struct rail_slice, link);
-	if (rail_hmem_foreign(s->mr, rail))
+	if (!s)
 		return NULL;
 	if (!slice_find_key(peer, s) || !slice_aim(s, rail, remote))
 		return NULL;
@@ -537,9 +551,11 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	return s;
 }
 
-static bool slice_large_waits(const struct tei_rail_peer *peer)
+static bool slice_large_waits(const struct tei_rail_peer *peer,
+			      const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
 {
-	return !tei_list_empty(&peer->queue) || !tei_list_empty(&peer->retry);
+	return !tei_list_empty(&peer->queue) || slice_first_retry(peer, rail);
 }
 
 static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
@@ -553,7 +569,7 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	s = slice_take_queue(peer, &peer->small, rail, remote, bytes);
 	if (!s)
 		return NULL;
-	peer->overtaken += slice_large_waits(peer);
+	peer->overtaken += slice_large_waits(peer, rail);
 	if (peer->dp->nlarge)
 		rail->beside_left = SLICE_BESIDE;
 	return s;
@@ -570,7 +586,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     uint64_t bytes, bool small, bool large)
 	TEI_REQUIRES(rail_sched_held)
 {
-	bool turn = slice_large_waits(peer) &&
+	bool turn = slice_large_waits(peer, rail) &&
 		    peer->overtaken >= SLICE_OVERTAKE;
 	struct rail_slice *s = NULL;
 
@@ -652,7 +668,7 @@ static bool slice_wanted(struct tei_rail_peer *peer, const struct rail *rail,
 			 bool small, bool large)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return (large && !tei_list_empty(&peer->retry)) ||
+	return (large && slice_first_retry(peer, rail)) ||
 	       (small && slice_wanted_of(peer, &peer->small, rail)) ||
 	       (large && slice_wanted_of(peer, &peer->queue, rail));
 }
@@ -669,8 +685,8 @@ static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
 
 	if (!peer->choice || route < 0 || peer->dp->settings->path_roundrobin)
 		return route;
-	if (!tei_list_empty(&peer->retry)) {
-		s = tei_list_first(&peer->retry, struct rail_slice, link);
+	s = slice_first_retry(peer, lane->rail);
+	if (s) {
 		k = s->extra ? NULL : rail_key_find(peer, s->remote);
 		return k ? rail_aim(peer, lane, k,
 				    rail_mr_ranks(s->mr, s->local),
@@ -707,7 +723,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (!p)
 		return NULL;
 	small = slice_has_share(lane, p, bytes, false);
-	large = slice_large_waits(peer) &&
+	large = slice_large_waits(peer, lane->rail) &&
 		slice_has_share(lane, p, bytes, true);
 	if (!small && !large)
 		return NULL;

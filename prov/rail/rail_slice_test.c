@@ -451,6 +451,52 @@ static void test_a_rail_that_takes_none_is_not_waited_for(void)
 	slice_end(&rig, all, 1);
 }
 
+/* Nor do slices of it, to be posted again, hold up those of the host's. */
+static void test_slices_of_another_rail_are_passed_by(void)
+{
+	struct test_task bulk[2], *all[] = { &bulk[0], &bulk[1] };
+	struct tei_rail_mr foreign = { .gpu = true };
+	struct rail_slice *s, *first = NULL;
+	struct tei_rail_mr *mr = NULL;
+	struct slice_rig rig;
+
+	slice_begin(&rig, SLICE_SLOW);
+	slice_submit(&rig, 0, SLICE_MIN, &bulk[0]);
+	slice_submit(&rig, 0, SLICE_MIN, &bulk[1]);
+	rig.plane.settings.merge = false;
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT_EQUAL_FATAL(rig.lane->inflight, 2);
+	tei_mutex_lock(&rig.lane->lock);
+	rail_sched_enter(rig.plane.dp);
+	while (!tei_list_empty(&rig.lane->posted)) {
+		s = tei_list_first(&rig.lane->posted, struct rail_slice, link);
+		tei_list_del(&s->link);
+		rig.lane->inflight--;
+		rig.lane->inflight_bytes -= s->len;
+		rail_path_back(s);
+		rig.peer[0]->posted--;
+		tei_list_add_tail(&rig.peer[0]->retry, &s->link);
+		if (first)
+			continue;
+		first = s;
+		mr = s->mr;
+		s->mr = &foreign;
+	}
+	rail_peer_activate(rig.peer[0]);
+	rail_sched_leave(rig.plane.dp);
+	tei_mutex_unlock(&rig.lane->lock);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT_EQUAL(rig.lane->inflight, 1);
+	CU_ASSERT(slice_serve(&rig, 1));
+	CU_ASSERT_EQUAL(bulk[0].ends + bulk[1].ends, 1);
+	rail_sched_enter(rig.plane.dp);
+	first->mr = mr;
+	rail_sched_leave(rig.plane.dp);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT_EQUAL(rig.lane->inflight, 1);
+	slice_end(&rig, all, 2);
+}
+
 const struct tei_test_case rail_slice_cases[] = {
 	{ "a_small_task_waits_for_a_slice_of_another_peers",
 	  test_a_small_task_waits_for_a_slice_of_another_peers },
@@ -466,5 +512,7 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_the_end_of_a_large_request_is_no_small_one },
 	{ "a_rail_that_takes_none_is_not_waited_for",
 	  test_a_rail_that_takes_none_is_not_waited_for },
+	{ "slices_of_another_rail_are_passed_by",
+	  test_slices_of_another_rail_are_passed_by },
 	{ NULL, NULL },
 };
