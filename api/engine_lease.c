@@ -91,13 +91,17 @@ static void lease_try_end(struct engine_leasing *l, struct engine_lease *lease)
 	tei_list_del(&lease->live);
 	tei_list_del(&lease->fresh);
 	tei_list_del(&lease->stop);
-	pthread_cond_broadcast(&l->idle);
+	l->ending++;
 	tei_mutex_unlock(&l->lock);
 	lease->err = NULL;
 	if (lease->moved == lease->length && status != STATUS_TIMEOUT)
 		status = 0;		/* it was faster than who stopped it */
 	lease->done(lease, status, status ? err : NULL); /* the caller's */
 	free(err);
+	tei_mutex_lock(&l->lock);
+	l->ending--;
+	pthread_cond_broadcast(&l->idle);
+	tei_mutex_unlock(&l->lock);
 }
 
 /* Asks the rails to end it, as its task ends. */
@@ -607,6 +611,11 @@ void engine_lease_cancel(struct engine *e, struct engine_lease *lease,
 	tei_mutex_unlock(&l->lock);
 }
 
+static bool lease_none(const struct engine_leasing *l) TEI_REQUIRES(l->lock)
+{
+	return tei_list_empty(&l->live) && !l->ending;
+}
+
 bool engine_lease_drain(struct engine *e, uint64_t until_ns)
 {
 	struct engine_leasing *l = engine_leasing(e);
@@ -615,11 +624,11 @@ bool engine_lease_drain(struct engine *e, uint64_t until_ns)
 	if (!l)
 		return true;
 	tei_mutex_lock(&l->lock);
-	while (!(none = tei_list_empty(&l->live)) && tei_now_ns() < until_ns) {
+	while (!(none = lease_none(l)) && tei_now_ns() < until_ns) {
 		tei_mutex_unlock(&l->lock);
 		tei_rail_progress(e->dp);
 		tei_mutex_lock(&l->lock);
-		if (!tei_list_empty(&l->live))
+		if (!lease_none(l))
 			tei_mutex_wait(&l->idle, &l->lock, TEI_NS_PER_MS);
 	}
 	tei_mutex_unlock(&l->lock);

@@ -178,6 +178,7 @@ struct engine_leasing {
 	bool word;			/* something was left */
 	struct tei_list senders;	/* leasing_sender.link, by turns */
 	struct tei_list live;		/* engine_lease.live */
+	uint32_t ending;		/* off that list, not yet told */
 	struct tei_list fresh;		/* engine_lease.fresh */
 	struct tei_list stopping;	/* engine_lease.stop */
 	struct tei_list railed;		/* lease_piece.node */

@@ -94,6 +94,7 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	tei_list_del(&stage->stop);
 	tei_list_del(&stage->live);
 	stage->pool->tasks--;
+	s->ending++;
 	pthread_cond_broadcast(&s->idle);
 	tei_mutex_unlock(&s->lock);
 	if (stage->moved == t->length && status != STATUS_TIMEOUT)
@@ -109,6 +110,8 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	/* whoever unregisters it finds the task ended */
 	tei_gpu_mem_let_go(s->gpu, gpu);
 	tei_mutex_lock(&s->lock);
+	s->ending--;
+	pthread_cond_broadcast(&s->idle);
 	return true;
 }
 
@@ -711,7 +714,7 @@ static bool stage_any(struct engine_staging *s, enum engine_stage_far far)
 	tei_list_foreach(stage, &s->live, struct engine_stage, live)
 		if (stage->far == far)
 			return true;
-	return false;
+	return s->ending != 0;
 }
 
 bool engine_stage_drain(struct engine *e, enum engine_stage_far far,

@@ -68,11 +68,12 @@ struct engine_staging {
 	struct tei_mutex admin;		/* pools come and go; before lock */
 	struct tei_mutex lock;		/* guards what follows */
 	pthread_cond_t work;		/* for the thread */
-	pthread_cond_t idle;		/* a task has left its pool */
+	pthread_cond_t idle;		/* a task has left its pool, or ended */
 	struct stage_pool *pool[TEI_GPU_CONTEXTS];
 	struct tei_list live;		/* engine_stage.live */
 	struct tei_list stopping;	/* engine_stage.stop */
 	struct tei_list ended;		/* stage_slot.node */
+	uint32_t ending;		/* tasks off that list, not yet told */
 	bool closing;
 
 	bool hopeless;			/* the thread's: some pool has no slot,
