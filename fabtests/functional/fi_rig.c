@@ -244,6 +244,8 @@ static void rig_open(struct fi_rig *rig)
 					       NULL));
 	rig_must(rig, "fi_cntr_open", fi_cntr_open(rig->domain, &cntr,
 						   &rig->sent, NULL));
+	rig_must(rig, "fi_cntr_open", fi_cntr_open(rig->domain, &cntr,
+						   &rig->got, NULL));
 	rig_must(rig, "fi_endpoint", fi_endpoint(rig->domain, rig->info,
 						 &rig->ep, NULL));
 	rig_must(rig, "fi_ep_bind", fi_ep_bind(rig->ep, &rig->av->fid, 0));
@@ -253,6 +255,8 @@ static void rig_open(struct fi_rig *rig)
 					       FI_RECV));
 	rig_must(rig, "fi_ep_bind", fi_ep_bind(rig->ep, &rig->sent->fid,
 					       FI_SEND));
+	rig_must(rig, "fi_ep_bind", fi_ep_bind(rig->ep, &rig->got->fid,
+					       FI_RECV));
 	if (rig->info->caps & FI_RMA_EVENT)
 		rig_open_remote(rig);
 	rig_must(rig, "fi_enable", fi_enable(rig->ep));
@@ -312,8 +316,8 @@ static void rig_register(struct fi_rig *rig)
 static void rig_close(struct fi_rig *rig)
 {
 	struct fid *fids[] = {
-		&rig->mr->fid, &rig->ep->fid, &rig->sent->fid, &rig->rx->fid,
-		&rig->tx->fid, &rig->av->fid,
+		&rig->mr->fid, &rig->ep->fid, &rig->sent->fid, &rig->got->fid,
+		&rig->rx->fid, &rig->tx->fid, &rig->av->fid,
 		rig->counter[0] ? &rig->counter[0]->fid : NULL,
 		rig->counter[1] ? &rig->counter[1]->fid : NULL,
 		&rig->domain->fid, &rig->fabric->fid,

@@ -34,7 +34,7 @@ struct fi_rig {
 	struct fid_domain *domain;
 	struct fid_av *av;
 	struct fid_cq *tx, *rx;
-	struct fid_cntr *sent;
+	struct fid_cntr *sent, *got;
 	struct fid_cntr *counter[2];	/* remote reads, writes; with FI_RMA_EVENT */
 	struct fid_ep *ep;
 	fi_addr_t peer, self;

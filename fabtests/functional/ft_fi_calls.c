@@ -279,6 +279,41 @@ static void call_counter(struct fi_rig *r)
 			     good, "a send is waited for by its counter");
 }
 
+static void call_message(struct fi_rig *r, size_t len, size_t room)
+{
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem, room, NULL,
+				       FI_ADDR_UNSPEC, r)))
+		;
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, len, NULL, r->self,
+				       NULL)))
+		;
+}
+
+/* Of what a program has been told by its queue it is not told again. */
+static void call_counter_errors(struct fi_rig *r)
+{
+	uint64_t was = fi_cntr_read(r->got);
+	struct fi_rig_done d;
+	bool good;
+
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
+				       &d)))
+		;
+	good = !fi_cancel(&r->ep->fid, &d) && fi_rig_next(r, r->rx, &d) &&
+	       d.err == FI_ECANCELED &&
+	       fi_cntr_wait(r->got, was + 1, 20) == -FI_ETIMEDOUT;
+	fi_rig_ok(r, good, "a receive that is cancelled ends no later wait");
+	call_message(r, 64, 8);
+	good = call_sent(r) && fi_rig_next(r, r->rx, &d) &&
+	       d.err == FI_ETRUNC &&
+	       fi_cntr_wait(r->got, was + 1, 20) == -FI_ETIMEDOUT;
+	fi_rig_ok(r, good, "nor does an error that has been read");
+	call_message(r, 8, 8);
+	good = !fi_cntr_wait(r->got, was + 1, FI_RIG_WAIT_MS) && call_sent(r);
+	fi_rig_ok(r, call_done(r, r->rx, &d) && good,
+		  "which ends with the next message");
+}
+
 /* --- a second endpoint, which sends to itself ------------------------------ */
 
 struct call_ep {
@@ -1150,7 +1185,7 @@ static void call_socket_names(struct fi_rig *r)
 static void call_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
-		call_counter, call_formats, call_selective,
+		call_counter, call_counter_errors, call_formats, call_selective,
 		call_selective_look, call_turns, call_signal, call_pieces,
 		call_rma_pieces, call_inject, call_more, call_directed, call_removed,
 		call_cancel_multi, call_socket_names, call_two_names,
@@ -1239,13 +1274,22 @@ static void call_counted_late(struct fi_rig *r)
 	uint64_t was = fi_cntr_read(r->sent), errors;
 	struct fi_rig_done d;
 	bool good;
+	int i;
 
 	errors = fi_cntr_readerr(r->sent);
+	/* each fails at once: the other is known to have ended */
+	for (i = 0; i < 2; i++)
+		while (fi_rig_again(r, call_of(r, 0)))
+			;
+	good = fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL;
 	while (fi_rig_again(r, call_of(r, 0)))
 		;
-	good = fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET &&
+	/* the first two are old, the third is new */
+	good = fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET && good &&
+	       fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET &&
 	       fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL &&
-	       fi_cntr_readerr(r->sent) == errors + 1;
+	       fi_cntr_readerr(r->sent) == errors + 3 &&
+	       fi_rig_next(r, r->tx, &d);
 	fi_rig_ok(r, good, "so does one that begins when it has failed");
 }
 

@@ -31,9 +31,11 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 /* Somebody learns of the errors. */
 static uint64_t cntr_tell(struct moonrail_cntr *c)
 {
-	uint64_t errors = __atomic_load_n(&c->errors, __ATOMIC_ACQUIRE);
+	uint64_t errors;
 
-	__atomic_store_n(&c->told, errors, __ATOMIC_RELAXED);
+	moonrail_enter(c->domain);
+	errors = c->told = c->errors;
+	moonrail_leave(c->domain);
 	return errors;
 }
 
@@ -43,6 +45,21 @@ static uint64_t cntr_readerr(struct fid_cntr *fid)
 
 	moonrail_progress(c->domain);
 	return cntr_tell(c);
+}
+
+void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
+{
+	struct moonrail_cntr *c;
+
+	tei_list_foreach(c, &d->cntrs, struct moonrail_cntr, link) {
+		if (c->id != id)
+			continue;
+		if (nth > c->errors)
+			nth = c->errors;	/* it was set meanwhile */
+		if (nth > c->told)
+			c->told = nth;
+		return;
+	}
 }
 
 static int cntr_change(struct fid_cntr *fid, uint64_t *at, uint64_t value,
@@ -80,19 +97,33 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 {
 	struct moonrail_cntr *c = cntr_of(fid);
 
-	__atomic_store_n(&c->told, value, __ATOMIC_RELAXED);
-	return cntr_change(fid, &c->errors, value, false);
+	moonrail_enter(c->domain);
+	c->told = value;
+	__atomic_store_n(&c->errors, value, __ATOMIC_RELEASE);
+	moonrail_notify(c->domain);
+	moonrail_leave(c->domain);
+	return 0;
+}
+
+static uint64_t cntr_known(struct moonrail_cntr *c)
+{
+	uint64_t told;
+
+	moonrail_enter(c->domain);
+	told = c->told;
+	moonrail_leave(c->domain);
+	return told;
 }
 
 /*
  * An error ends it, also one from before the call of which nobody has been told:
- * who posts and then waits would else wait for what has failed in between.
+ * who posts and then waits would else wait for what has failed in between. What
+ * somebody is told of while it waits it is told of too.
  */
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct moonrail_cntr *c = cntr_of(fid);
-	uint64_t from = tei_now_ns(), now, end, seen;
-	uint64_t told = __atomic_load_n(&c->told, __ATOMIC_RELAXED);
+	uint64_t from = tei_now_ns(), now, end, seen, told = cntr_known(c);
 
 	end = timeout < 0 ? UINT64_MAX :
 			    from + (uint64_t)timeout * TEI_NS_PER_MS;
@@ -127,6 +158,7 @@ static int cntr_close(struct fid *fid)
 		return -FI_EBUSY;
 	}
 	d->refs--;
+	tei_list_del(&c->link);
 	moonrail_leave(d);
 	free(c);
 	return 0;
@@ -170,6 +202,8 @@ int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 	c->fid.ops = &cntr_ops;
 	moonrail_enter(c->domain);
 	c->domain->refs++;
+	c->id = ++c->domain->next_id;
+	tei_list_add_tail(&c->domain->cntrs, &c->link);
 	moonrail_leave(c->domain);
 	*out = &c->fid;
 	return 0;

@@ -424,6 +424,7 @@ static void domain_init(struct moonrail_domain *d, const struct fi_info *info,
 	tei_cond_init(&d->cond);
 	tei_list_init(&d->peers);
 	tei_list_init(&d->eps);
+	tei_list_init(&d->cntrs);
 	for (i = 0; i < MOONRAIL_HASH; i++) {
 		tei_list_init(&d->known[i]);
 		tei_list_init(&d->mrs[i]);

@@ -114,6 +114,9 @@ void moonrail_op_done(struct moonrail_op *op)
 	struct moonrail_ep *ep = op->ep;
 	struct moonrail_cq *cq = recv ? ep->rx_cq : ep->tx_cq;
 	struct moonrail_cntr *cntr = ep_counter(op);
+	/* who cancels expects nothing of it any more */
+	bool counts = cntr && !ep->closing && !op->peek &&
+		      op->err != FI_ECANCELED;
 	struct moonrail_entry e;
 
 	memset(&e, 0, sizeof(e));
@@ -123,9 +126,13 @@ void moonrail_op_done(struct moonrail_op *op)
 	e.src = FI_ADDR_NOTAVAIL;
 	if (recv)
 		ep_complete_recv(op, &e);
+	if (counts && op->err) {
+		e.cntr = cntr->id;
+		e.nth = cntr->errors + 1;
+	}
 	if (cq && !ep->closing && (op->err || !op->quiet))
 		moonrail_cq_add(cq, &e);
-	if (cntr && !ep->closing && !op->peek)
+	if (counts)
 		moonrail_cntr_add(cntr, !op->err);
 	if (recv)
 		ep->nrx--;

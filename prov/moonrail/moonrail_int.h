@@ -201,6 +201,7 @@ struct moonrail_domain {
 	struct tei_list known[MOONRAIL_HASH]; /* of those, that have an
 					 * incarnation: .hash_link */
 	struct tei_list eps;		/* moonrail_ep.link */
+	struct tei_list cntrs;		/* moonrail_cntr.link */
 	struct tei_list mrs[MOONRAIL_HASH]; /* by key; moonrail_mr.link */
 	struct tei_list keys[MOONRAIL_HASH]; /* of peers, by peer and key */
 	struct moonrail_pin **pins;	/* sorted by address */
@@ -232,6 +233,8 @@ struct moonrail_entry {
 	size_t len, olen;
 	fi_addr_t src;
 	int err;
+	uint64_t cntr, nth;		/* its counter's, where it has counted as
+					 * an error; else 0 */
 };
 
 /* Made by fi_cq_open, freed by fi_close. Everything under domain->lock. */
@@ -246,14 +249,17 @@ struct moonrail_cq {
 	uint32_t head, n, cap;
 };
 
+/* Made by fi_cntr_open, freed by fi_close. */
 struct moonrail_cntr {
 	/* fixed */
 	struct fid_cntr fid;
 	struct moonrail_domain *domain;
-	/* atomic */
+	uint64_t id;
+	/* read at any time, changed under domain->lock */
 	uint64_t value, errors;
-	uint64_t told;			/* errors that somebody knows of */
 	/* domain->lock */
+	struct tei_list link;		/* domain->cntrs */
+	uint64_t told;			/* errors that somebody knows of */
 	uint32_t refs;			/* who count by it, poll sets */
 };
 
@@ -529,6 +535,9 @@ void moonrail_cq_add(struct moonrail_cq *cq, const struct moonrail_entry *e)
 int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 		       struct fid_cntr **cntr, void *context);
 void moonrail_cntr_add(struct moonrail_cntr *cntr, bool good)
+	TEI_REQUIRES(moonrail_held);
+/* The program has read the nth error of that counter, if it is still open. */
+void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
 	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_poll.c ----------------------------------------------------- */
