@@ -379,6 +379,30 @@ static void test_a_device_refuses_a_size_once(void)
 	mr_end(&rig);
 }
 
+/* What is refused of a GPU's memory is no limit for that of the host. */
+static void test_limits_of_a_gpu_are_not_the_hosts(void)
+{
+	const struct tei_rail_device device = { .dmabuf = -1 };
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+	struct mr_rig rig;
+
+	mr_init(&rig);
+	mr_begin(&rig, -1);
+	mr_shims(&rig, 0);
+	rail_at(rig.to.dp, 0)->hmem = true;
+	rig.to_shim.max_len = 2u << 20;
+	rig.to_shim.refusal = -FI_EINVAL;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg_gpu(rig.to.dp, rig.src, MR_LEN,
+						  "cuda:0", TEI_RAIL_REMOTE,
+						  &device, &err, &mr), 0);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 4);
+	rig.to_shim.max_len = 0;
+	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig.to, rig.dst, MR_LEN), 0);
+	CU_ASSERT_EQUAL(rig.to_shim.live, 5);
+	mr_end(&rig);
+}
+
 static void mr_check_hopeless(struct rail_shim *shim, struct test_plane *p,
 			      void *mem, uint32_t most)
 {
@@ -887,6 +911,8 @@ const struct tei_test_case rail_mr_cases[] = {
 	{ "keys_go_with_addresses", test_keys_go_with_addresses },
 	{ "keys_are_of_the_verbs_kind", test_keys_are_of_the_verbs_kind },
 	{ "local_memory_has_descriptors", test_local_memory_has_descriptors },
+	{ "limits_of_a_gpu_are_not_the_hosts",
+	  test_limits_of_a_gpu_are_not_the_hosts },
 	{ "a_large_region_is_registered_in_pieces",
 	  test_a_large_region_is_registered_in_pieces },
 	{ "pieces_have_addresses_and_descriptors",

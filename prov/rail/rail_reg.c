@@ -237,9 +237,11 @@ static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
 	return shift;
 }
 
-static bool reg_too_large(int ret)
+/* Of a dma-buf the rest may be what is invalid, at any size. */
+static bool reg_too_large(enum tei_rail_way way, int ret)
 {
-	return ret == -FI_E2BIG || ret == -FI_ENOMEM || ret == -FI_EINVAL;
+	return ret == -FI_E2BIG || ret == -FI_ENOMEM ||
+	       (ret == -FI_EINVAL && way != TEI_RAIL_WAY_DMABUF);
 }
 
 /* In pieces as large as its device takes. */
@@ -252,7 +254,7 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 
 	for (;;) {
 		ret = reg_try(mr, rail, way, shift, part, &done);
-		if (!ret || done || !reg_too_large(ret))
+		if (!ret || done || !reg_too_large(way, ret))
 			break;
 		why = ret;
 		if (shift == RAIL_MR_WHOLE)
@@ -264,8 +266,9 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 	}
 	if (ret || shift == first)
 		return ret;
-	/* too little memory to pin says nothing about the next time */
-	if (why != -FI_ENOMEM)
+	/* too little memory to pin says nothing about the next time, nor do the
+	 * limits of a GPU about memory of the host */
+	if (why != -FI_ENOMEM && !mr->gpu)
 		rail->mr_shift = shift;
 	TEI_INFO("rail", "%s: %p, %llu bytes registered in pieces of %llu: %s",
 		 rail->name, (void *)mr->addr, (unsigned long long)mr->len,

@@ -150,6 +150,15 @@ static int shim_reg(struct fid *fid, const void *buf, size_t len,
 	return 0;
 }
 
+/* Memory of a GPU, which is the host's in such tests. */
+static int shim_regattr(struct fid *fid, const struct fi_mr_attr *attr,
+			uint64_t flags, struct fid_mr **mr)
+{
+	return shim_reg(fid, attr->mr_iov->iov_base, attr->mr_iov->iov_len,
+			attr->access, 0, attr->requested_key, flags, mr,
+			attr->context);
+}
+
 void rail_shim_install(struct rail_shim *s, struct rail *rail, uint64_t mode)
 {
 	s->rail = rail;
@@ -157,6 +166,7 @@ void rail_shim_install(struct rail_shim *s, struct rail *rail, uint64_t mode)
 	s->real_reg = rail->target_domain->mr;
 	s->reg = *s->real_reg;
 	s->reg.reg = shim_reg;
+	s->reg.regattr = shim_regattr;
 	rail->target_domain->mr = &s->reg;
 	/* a key is mapped at the initiating domain, registered at the target's */
 	s->real_domain = rail->init_domain->fid.ops;
