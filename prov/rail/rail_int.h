@@ -1121,7 +1121,8 @@ void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *slice,
 	TEI_REQUIRES(rail_sched_held);
 /* Tear-down: the task ends although slices of it were posted. */
 void rail_sched_abandon(struct tei_rail_task *task, const struct tei_err *err,
-			struct rail_done *done);
+			struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
 /* Gives up the fence of a task's slices: they are dropped. */
 void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);

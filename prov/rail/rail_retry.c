@@ -87,8 +87,10 @@ void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
 void rail_sched_abandon(struct tei_rail_task *t, const struct tei_err *err,
 			struct rail_done *done)
 {
+	struct tei_rail_dp *dp = t->peer->dp;
+
 	if (t->cut < t->length && !t->end_wanted)
-		tei_list_del(&t->queue_link);
+		rail_task_unqueue(t);
 	if (!t->err) {
 		t->err = malloc(sizeof(*t->err));
 		if (t->err)
@@ -99,6 +101,7 @@ void rail_sched_abandon(struct tei_rail_task *t, const struct tei_err *err,
 	t->end_wanted =
 		(t->slices ? TEI_RAIL_END_UNFENCED : TEI_RAIL_END_FAILED) + 1;
 	tei_list_del(&t->live_link);
+	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
 	tei_list_add_tail(&done->tasks, &t->live_link);
 }
 

@@ -179,9 +179,15 @@ static bool slice_serve(struct slice_rig *rig, uint32_t peers)
 	return first != NULL;
 }
 
-static uint64_t slice_held(const struct slice_rig *rig, uint32_t peer) TEI_NO_TSA
+static struct rail_path *slice_path(const struct slice_rig *rig, uint32_t peer)
+	TEI_NO_TSA
 {
-	return rail_path_get(rig->peer[peer], rig->lane, 0)->bytes;
+	return rail_path_get(rig->peer[peer], rig->lane, 0);
+}
+
+static uint64_t slice_held(const struct slice_rig *rig, uint32_t peer)
+{
+	return slice_path(rig, peer)->bytes;
 }
 
 /* All that was cut arrives, and the rest is cancelled. */
@@ -201,9 +207,14 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 		CU_ASSERT_EQUAL(test_ends(t[i]), 1);
 	CU_ASSERT_EQUAL(rig->rail->large_bytes, 0);
 	CU_ASSERT_EQUAL(rig->plane.dp->nlarge, 0);
+	CU_ASSERT_EQUAL(rig->plane.dp->nlive, 0);
 	slice_lanes(rig, RAIL_LANE_ACTIVE);
-	for (i = 0; i < SLICE_PEERS; i++)
+	for (i = 0; i < SLICE_PEERS; i++) {
+		CU_ASSERT_EQUAL(slice_path(rig, (uint32_t)i)->large_bytes, 0);
+		CU_ASSERT_EQUAL(slice_held(rig, (uint32_t)i), 0);
+		CU_ASSERT_EQUAL(rig->peer[i]->queued, 0);
 		tei_rail_peer_put(rig->peer[i]);
+	}
 	test_plane_close(&rig->plane);
 	free(rig->mem);
 }
@@ -215,7 +226,7 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 static uint64_t slice_worst(uint64_t rate, uint64_t *first)
 {
 	struct test_task bulk, small, *all[] = { &bulk, &small };
-	uint64_t state = 1, ahead = 0, worst = 0;
+	uint64_t state = 1, ahead, worst = 0, before, waited;
 	struct slice_rig rig;
 	uint32_t i, n;
 
@@ -223,16 +234,24 @@ static uint64_t slice_worst(uint64_t rate, uint64_t *first)
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	slice_fill(&rig, 1, NULL);
 	for (i = 0; i < 40 && !bulk.ends; i++) {
+		ahead = UINT64_MAX;
+		waited = 0;
 		slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
 		slice_fill(&rig, 1, &ahead);
+		while (!small.ends) {
+			before = rig.lane->inflight_bytes;
+			CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
+			/* what went before it was cut was ahead as well */
+			if (ahead == UINT64_MAX)
+				waited += before - rig.lane->inflight_bytes;
+			slice_fill(&rig, 1, small.ends ? NULL : &ahead);
+		}
+		CU_ASSERT_FATAL(ahead < UINT64_MAX);
+		ahead += waited;
 		if (i > 0 && ahead > worst)
 			worst = ahead;
 		else if (!i)
 			*first = ahead;
-		while (!small.ends) {
-			CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
-			slice_fill(&rig, 1, NULL);
-		}
 		n = (uint32_t)(test_random(&state) % 6);
 		while (n-- && slice_serve(&rig, ~0u))
 			slice_fill(&rig, 1, NULL);
@@ -414,6 +433,112 @@ static void test_the_end_of_a_large_request_is_no_small_one(void)
 	slice_end(&rig, all, 2);
 }
 
+/* --- what is not posted, breaks or is given up --------------------------- */
+
+/* The peer's bytes are those of a large task, and all of them. */
+static void slice_counted(const struct slice_rig *rig, uint32_t peer)
+{
+	CU_ASSERT_EQUAL(slice_path(rig, peer)->large_bytes,
+			slice_held(rig, peer));
+	CU_ASSERT_EQUAL(rig->rail->large_bytes, slice_held(rig, peer));
+}
+
+static void test_what_the_provider_refuses_is_not_held(void)
+{
+	struct test_task bulk, *all[] = { &bulk };
+	struct rail_done done;
+	struct slice_rig rig;
+
+	slice_begin(&rig, SLICE_SLOW);
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	rail_done_init(&done);
+	tei_mutex_lock(&rig.lane->lock);
+	/* as after -FI_EAGAIN to the slice before */
+	slice_path(&rig, 0)->blocked_now = true;
+	CU_ASSERT(!rail_sched_pull(rig.lane, 0, &done));
+	tei_mutex_unlock(&rig.lane->lock);
+	rail_done_run(rig.plane.dp, &done);
+	CU_ASSERT(!tei_list_empty(&rig.peer[0]->retry));
+	CU_ASSERT_EQUAL(slice_held(&rig, 0), 0);
+	slice_counted(&rig, 0);
+	slice_path(&rig, 0)->blocked_ns = 0;
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT(tei_list_empty(&rig.peer[0]->retry));
+	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
+	slice_counted(&rig, 0);
+	slice_end(&rig, all, 1);
+}
+
+/* As when a lane is closed: all that it had posted comes back. */
+static void slice_break(struct slice_rig *rig)
+{
+	struct rail_slice *s, *tmp;
+	struct rail_done done;
+
+	rail_done_init(&done);
+	tei_mutex_lock(&rig->lane->lock);
+	rail_sched_enter(rig->plane.dp);
+	tei_list_foreach_safe(s, tmp, &rig->lane->posted, struct rail_slice,
+			      link) {
+		tei_list_del(&s->link);
+		rig->lane->inflight--;
+		rig->lane->inflight_bytes -= s->len;
+		rail_sched_broken(rig->plane.dp, s, FI_ECANCELED, &done);
+	}
+	rail_sched_leave(rig->plane.dp);
+	tei_mutex_unlock(&rig->lane->lock);
+	rail_done_run(rig->plane.dp, &done);
+}
+
+static void test_what_breaks_is_not_held(void)
+{
+	struct test_task bulk, *all[] = { &bulk };
+	struct rail_done done;
+	struct slice_rig rig;
+
+	slice_begin(&rig, SLICE_SLOW);
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
+	slice_counted(&rig, 0);
+	slice_break(&rig);
+	CU_ASSERT(!tei_list_empty(&rig.peer[0]->limbo));
+	CU_ASSERT_EQUAL(slice_held(&rig, 0), 0);
+	slice_counted(&rig, 0);
+	rail_done_init(&done);
+	rail_sched_enter(rig.plane.dp);
+	rail_sched_fenced(rig.peer[0], 0, 0, &done);
+	rail_sched_leave(rig.plane.dp);
+	rail_done_run(rig.plane.dp, &done);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT(tei_list_empty(&rig.peer[0]->retry));
+	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
+	slice_counted(&rig, 0);
+	slice_end(&rig, all, 1);
+}
+
+static void test_what_is_abandoned_waits_no_more(void)
+{
+	struct test_task bulk, small, *all[] = { &bulk, &small };
+	struct tei_err err = { .code = TEI_ERR_CONTEXT };
+	struct rail_done done;
+	struct slice_rig rig;
+
+	slice_begin(&rig, SLICE_SLOW);
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	slice_submit(&rig, 0, 64, &small);
+	CU_ASSERT_EQUAL(rig.peer[0]->queued, 2);
+	rail_done_init(&done);
+	rail_sched_enter(rig.plane.dp);
+	rail_sched_abandon(&bulk.task, &err, &done);
+	rail_sched_abandon(&small.task, &err, &done);
+	rail_sched_leave(rig.plane.dp);
+	rail_done_run(rig.plane.dp, &done);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT_EQUAL(slice_held(&rig, 0), 0);
+	slice_end(&rig, all, 2);
+}
+
 /* --- memory of a GPU ----------------------------------------------------- */
 
 /* The better placed rail does not take it, so it goes by the other one. */
@@ -510,6 +635,11 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_large_tasks_have_the_window_without_small_ones },
 	{ "the_end_of_a_large_request_is_no_small_one",
 	  test_the_end_of_a_large_request_is_no_small_one },
+	{ "what_the_provider_refuses_is_not_held",
+	  test_what_the_provider_refuses_is_not_held },
+	{ "what_breaks_is_not_held", test_what_breaks_is_not_held },
+	{ "what_is_abandoned_waits_no_more",
+	  test_what_is_abandoned_waits_no_more },
 	{ "a_rail_that_takes_none_is_not_waited_for",
 	  test_a_rail_that_takes_none_is_not_waited_for },
 	{ "slices_of_another_rail_are_passed_by",
