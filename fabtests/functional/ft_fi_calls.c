@@ -177,9 +177,6 @@ static bool call_beyond(void)
 	h->rx_attr->total_buffered_recv = 1;
 	good = call_refuses(h) && good;
 	h = call_hints("moonrail");
-	h->domain_attr->mr_cnt = SIZE_MAX;
-	good = call_refuses(h) && good;
-	h = call_hints("moonrail");
 	h->domain_attr->max_err_data = 8;
 	good = call_refuses(h) && good;
 	h = call_hints("moonrail");
@@ -492,7 +489,9 @@ static void call_selective_look(struct fi_rig *r)
 	bool good;
 	int i;
 
-	if (!call_open(r, FI_CQ_FORMAT_TAGGED, FI_SELECTIVE_COMPLETION, &e))
+	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED,
+				    FI_SELECTIVE_COMPLETION, &e),
+		       "a selective queue for who looks"))
 		return;
 	for (i = 0; i < 2; i++)
 		while (fi_rig_again(r, fi_tsend(e.ep, r->buf, 24, NULL, e.self,
@@ -518,7 +517,10 @@ static void call_turns(struct fi_rig *r)
 	bool good = true;
 	int i;
 
-	if (!call_moonrail(r) || !call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e))
+	if (!call_moonrail(r))
+		return;
+	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e),
+		       "an endpoint for one error"))
 		return;
 	for (i = 0; i < 2; i++)
 		while (fi_rig_again(r, fi_recv(e.ep, r->mem, 64, NULL,

@@ -75,9 +75,7 @@ static bool attr_domain_fits(const struct fi_domain_attr *a)
 	return a->cq_data_size <= sizeof(uint64_t) && !a->auth_key_size &&
 	       a->mr_key_size <= sizeof(uint64_t) && a->max_ep_tx_ctx <= 1 &&
 	       a->max_ep_rx_ctx <= 1 && !a->max_ep_stx_ctx &&
-	       a->cntr_cnt <= MOONRAIL_OBJECTS &&
-	       a->mr_cnt <= MOONRAIL_OBJECTS && !a->max_err_data &&
-	       !a->max_ep_srx_ctx && a->mr_iov_limit <= 1 &&
+	       !a->max_err_data && !a->max_ep_srx_ctx && a->mr_iov_limit <= 1 &&
 	       !(a->caps & ~MOONRAIL_DOMAIN_CAPS);
 }
 
