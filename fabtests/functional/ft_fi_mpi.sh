@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 150
+# timeout: 300
 #
 # ft_fi_mpi.sh [long]
 #
@@ -31,7 +31,10 @@ libfabric_of()
 provider=$BUILD/lib/libfabric/libmoonrail-fi.so
 [ -e "$provider" ] || skip 'built without the provider'
 [ "${SANITIZE:-no}" = no ] || skip "MPI's programs are not sanitized"
-mpicc=$(tool mpicc) mpirun=$(tool mpirun) info=$(command -v ompi_info)
+mpicc=$(tool mpicc) mpirun=$(tool mpirun)
+# of the same installation
+info=${mpirun%/*}/ompi_info
+[ -x "$info" ] || info=
 if [ -z "$mpicc" ] || [ -z "$mpirun" ] || [ -z "$info" ]; then
 	skip 'no Open MPI: mpicc, mpirun and ompi_info'
 fi
@@ -40,29 +43,32 @@ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 "$mpirun" --version | grep -q 'Open' || skip "$mpirun is not Open MPI's"
 "$mpicc" --showme >/dev/null 2>&1 || skip "$mpicc is not Open MPI's"
+tmp=$(mktemp -d) || exit
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+"$info" --all --parsable >"$tmp/info" || skip "$info fails"
 for part in mtl btl; do
-	"$info" --parsable | grep -q "^mca:$part:ofi:version" ||
+	grep -q "^mca:$part:ofi:version" "$tmp/info" ||
 		skip "this Open MPI has no ofi $part"
 done
-mtl=$("$info" --parsable --path pkglibdir |
-	sed -n 's/^path:pkglibdir://p')/mca_mtl_ofi.so
+mtl=$(sed -n 's/^path:pkglibdir://p' "$tmp/info" | sed 1q)/mca_mtl_ofi.so
 if [ -e "$mtl" ] && [ "$(libfabric_of "$mtl")" != "$(libfabric_of "$provider")" ]
 then
 	skip "Open MPI's libfabric is $(libfabric_of "$mtl"), not the provider's"
 fi
 
-tmp=$(mktemp -d) || exit
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
-"$mpicc" -std=c11 -O2 -Wall -Wextra -o "$tmp/ft_fi_mpi" \
+OMPI_CC=${CC:-cc} "$mpicc" -std=c11 -O2 -Wall -Wextra -o "$tmp/ft_fi_mpi" \
 	"$SRC/fabtests/functional/ft_fi_mpi.c" || exit 1
 FI_PROVIDER_PATH=$BUILD/lib/libfabric
 FI_MOONRAIL_ADDR=${FT_FI_MPI_RAILS-lo}
 export FI_PROVIDER_PATH FI_MOONRAIL_ADDR
 [ -n "$FI_MOONRAIL_ADDR" ] || unset FI_MOONRAIL_ADDR
+limit=120
+[ "${1:-}" = long ] && limit=600
 status=0
 for ranks in 2 4; do
-	timeout 60 "$mpirun" --oversubscribe --bind-to none -np $ranks \
+	timeout --foreground -k 5 $limit "$mpirun" --oversubscribe \
+		--bind-to none -np $ranks \
 		--mca pml cm --mca mtl ofi \
 		--mca mtl_ofi_provider_include moonrail \
 		--mca osc rdma --mca btl self,ofi \
