@@ -359,7 +359,8 @@ CHECK_ENV = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' CC='$(CC)' \
 	    CFLAGS='$(BASE_CFLAGS)' VERSION='$(VERSION)' TOOLS='$(TOOLS)'
 
 check-abi: lib
-	@$(CHECK_ENV) LIB_SRCS='$(SRCS)' PROV_SO='$(PROV_SO)' \
+	@$(CHECK_ENV) LIB_SRCS='$(SRCS)' \
+		PROV_SO='$(PROV_SO:%=$(CURDIR)/%)' \
 		sh $(SRCDIR)/scripts/check_abi
 abi-record: config.mak
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/abi_record

@@ -54,11 +54,11 @@ compared()
 	result "$good" "$1"
 }
 
-# checked CASE TEXT: the whole check finds it.
+# checked CASE TEXT [PROVIDER]: the whole check finds it.
 checked()
 {
 	good=no
-	SRC=$tmp/src VERSION=$(cat "$SRC/VERSION") LIB_SRCS='' \
+	SRC=$tmp/src PROV_SO=${3:-} VERSION=$(cat "$SRC/VERSION") LIB_SRCS='' \
 		sh "$tmp/src/scripts/check_abi" >"$tmp/out" 2>&1 ||
 		{ grep -q -- "$2" "$tmp/out" && good=yes; }
 	result "$good" "$1"
@@ -111,4 +111,7 @@ checked a_broken_struct 'would break'
 fresh
 change moonrail.h 's/uint64_t state_changes;.*/& uint64_t more;/'
 checked a_struct_not_recorded 'make abi-record'
+fresh
+checked a_provider_that_is_not_there 'imports of .* cannot be read' \
+	"$tmp/nothing.so"
 exit "$status"
