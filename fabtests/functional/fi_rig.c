@@ -417,5 +417,8 @@ int fi_rig_main(const char *only, fi_rig_run_fn run, const char *what)
 		if (!missing)
 			ft_ok(good, "%s: %s", below[i], what);
 	}
+	if (missing)
+		ft_diag("neither tcp nor tcp;ofi_rxm: moonrail alone, "
+			"compared with none");
 	return ft_result();
 }
