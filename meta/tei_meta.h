@@ -269,8 +269,8 @@ struct tei_meta_server_config {
 	uint64_t frame_timeout_ns;	/* (0: 5 s) for a complete request */
 	uint32_t max_clients;		/* (0: 1024) connections at a time, a
 					 * quarter of them per address */
-	uint32_t client_rate;		/* (0: 1024) steps per second and
-					 * address, after a burst of 8 s */
+	uint32_t client_rate;		/* (0: 896) steps per second and
+					 * address, after a burst of 24 s */
 	bool ipv6;			/* preferred where host has both */
 	const struct tei_secret *secret; /* NULL: anybody is answered */
 };

@@ -81,7 +81,7 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MOONRAIL_MAX_CLIENTS", max_clients, 8, 65536, "1024", "",
 		 "connections of the control channel, a quarter of them per address"),
 	ROW_UINT("MOONRAIL_CLIENT_RATE", client_rate, 16, 1000000, "896",
-		 "1/s", "steps that the control channel takes for one address, after a burst of eight seconds' worth"),
+		 "1/s", "steps that the control channel takes for one address, after a burst of 24 seconds' worth"),
 	ROW_TEXT("MC_TE_FILTERS", filters, "",
 		 "comma list: only these interfaces or RDMA devices become rails"),
 	ROW_TEXT("MC_CUSTOM_TOPO_JSON", custom_topo, "",
