@@ -113,8 +113,9 @@ static void memory_add_direct(struct engine *e, struct engine_region *r,
 	struct tei_err err;
 
 	r->direct = !engine_gpu_direct_add(e, r, remote, &err);
+	/* also where a rail that takes it is yet to come */
+	r->remote |= remote && r->direct;
 	if (r->direct && tei_rail_mr_direct(e->dp, r->addr, r->length)) {
-		r->remote |= remote;
 		TEI_INFO("engine", "%p, %zu bytes of %s: to and from other processes by the rails themselves",
 			 r->addr, r->length, r->location);
 		return;
@@ -243,13 +244,18 @@ err_parts:
 }
 
 /* What was begun to unregister stays; to and from files by way of host memory,
- * if cuFile has let go of it. */
-static void memory_again_gpu(struct engine *e, const struct engine_region *r)
+ * if cuFile has let go of it. direct: it was on the rails. */
+static void memory_again_gpu(struct engine *e, struct engine_region *r,
+			     bool direct)
 {
-	struct tei_err none;
+	struct tei_err why;
 
-	if (r->direct)
-		engine_gpu_direct_add(e, r, r->remote, &none);
+	if (direct) {
+		r->direct = !engine_gpu_direct_add(e, r, r->remote, &why);
+		if (!r->direct)
+			TEI_WARN("engine", "%p, %zu bytes of %s: no longer by the rails themselves: %s",
+				 r->addr, r->length, r->location, why.text);
+	}
 	if (r->lent)
 		engine_lend_again(e, r->lend);
 }
@@ -262,6 +268,46 @@ static int memory_in_file(const struct engine_region *r, int code,
 			    r->addr);
 }
 
+static int memory_in_copy(const struct engine_region *r, int code,
+			  struct tei_err *err)
+{
+	return tei_err_fail(err, code, "engine", NULL,
+			    "%p: a copy to or from GPU memory still uses it",
+			    r->addr);
+}
+
+/* As memory_remove_rest; what is kept is noted in r. */
+static int memory_remove_gpu(struct engine *e, struct engine_region *r,
+			     uint64_t wait, struct tei_err *err)
+{
+	uint64_t until = tei_now_ns() + wait;
+	bool direct = r->direct;
+	int ret;
+
+	if (r->lent)
+		engine_lend_remove(e, r->lend);
+	if (direct) {
+		ret = tei_rail_mr_dereg(e->dp, r->addr, wait, err);
+		if (ret) {
+			memory_again_gpu(e, r, false);
+			return ret;
+		}
+		r->direct = false;
+	}
+	ret = engine_files_mem_remove(e, r->addr, until);
+	if (ret) {
+		memory_again_gpu(e, r, direct);
+		return memory_in_file(r, ret, err);
+	}
+	ret = engine_gpu_mem_remove(e, r->addr, until);
+	if (ret) {
+		memory_again_gpu(e, r, direct);
+		return memory_in_copy(r, ret, err);
+	}
+	memory_drop_gpu(e, r);
+	return 0;
+}
+
 /*
  * Unregisters what is no longer published and what no copy inside this host
  * uses any more, and frees it; it stays on -4.
@@ -272,37 +318,10 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 	struct tei_err none;
 	int ret;
 
-	if (r.lent)
-		engine_lend_remove(e, r.lend);
-	if (r.direct) {
-		ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
-		/* it may be away since another call here was refused */
-		if (ret && ret != TEI_ERR_NOT_REGISTERED) {
-			if (r.lent)
-				engine_lend_again(e, r.lend);
-			return ret;
-		}
-	}
-	ret = r.gpu ? engine_files_mem_remove(e, r.addr, tei_now_ns() + wait) :
-		      0;
-	if (ret) {
-		memory_again_gpu(e, &r);
-		return memory_in_file(&r, ret, err);
-	}
 	ret = engine_gpu_mem_remove(e, r.addr, tei_now_ns() + wait);
-	if (ret && r.gpu)
-		memory_again_gpu(e, &r);
 	if (ret) {
-		if (!r.gpu)
-			tei_local_region_add(e->local, r.addr, r.length,
-					     r.remote);
-		return tei_err_fail(err, ret, "engine", NULL,
-				    "%p: a copy to or from GPU memory still uses it",
-				    r.addr);
-	}
-	if (r.gpu) {
-		memory_drop_gpu(e, &r);
-		return 0;
+		tei_local_region_add(e->local, r.addr, r.length, r.remote);
+		return memory_in_copy(&r, ret, err);
 	}
 	ret = engine_files_mem_remove(e, r.addr, tei_now_ns() + wait);
 	if (ret) {
@@ -367,7 +386,9 @@ static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 				     "%p: a copy inside this host still uses it",
 				     r[i].addr);
 		else
-			ret = memory_remove_rest(e, r[i], wait, &err);
+			ret = r[i].gpu ?
+				      memory_remove_gpu(e, &r[i], wait, &err) :
+				      memory_remove_rest(e, r[i], wait, &err);
 		first = first ? first : ret;
 		if (ret)
 			r[k++] = r[i];

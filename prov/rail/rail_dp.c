@@ -226,7 +226,8 @@ static bool dp_has_rail(struct tei_rail_dp *dp, const char *transport,
 	return false;
 }
 
-/* Memory of a GPU goes by way of the host's where a new rail takes none. */
+/* Memory of a GPU goes by way of the host's where a new rail takes none, if
+ * there is any for it. */
 static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
 			   struct tei_err *err)
 {
@@ -235,7 +236,7 @@ static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
 	if (!mr->gpu)
 		return rail_mr_open_on(mr, rail, err);
 	if (rail_mr_open_on(mr, rail, &why))
-		TEI_INFO("rail", "%p, %llu bytes of cuda:%d: by way of host memory from now on: %s",
+		TEI_INFO("rail", "%p, %llu bytes of cuda:%d: not by the rails themselves from now on: %s",
 			 (void *)mr->addr, (unsigned long long)mr->len,
 			 mr->device.cuda, why.text);
 	return 0;
