@@ -729,7 +729,7 @@ struct tei_rail_dp {
 	struct tei_list attn;		/* peers with control work */
 	struct tei_list active;		/* peers with slices to cut */
 	uint32_t nactive;		/* read without lock: atomic */
-	uint32_t nlarge;		/* large tasks with bytes to cut */
+	uint64_t large_left;		/* bytes of large tasks yet to be cut */
 	uint32_t nlive;			/* live tasks, all peers; atomic */
 	struct tei_list slices;		/* free */
 	struct rail_slice_chunk *chunks;

@@ -109,7 +109,7 @@ void rail_task_unqueue(struct tei_rail_task *t)
 
 	tei_list_del(&t->queue_link);
 	t->peer->queued--;
-	dp->nlarge -= rail_task_large(t);
+	dp->large_left -= rail_task_large(t) ? t->length - t->cut : 0;
 }
 
 static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
@@ -130,7 +130,7 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			return;
 		}
 	}
-	dp->nlarge += rail_task_large(t);
+	dp->large_left += rail_task_large(t) ? t->length : 0;
 	tei_list_add_tail(rail_task_large(t) ? &peer->queue : &peer->small,
 			  &t->queue_link);
 	rail_peer_activate(peer);

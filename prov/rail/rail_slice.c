@@ -108,14 +108,19 @@ static bool slice_nearer(const struct tei_rail_peer *peer,
 	       !rail_hmem_foreign(mr, rail_at(peer->dp, i));
 }
 
-/* Whether some better placed rail of this peer still has room. */
+/*
+ * Whether better placed rails of this peer still have room. One that has in hand
+ * what it may of large tasks beside small ones has it later, as far as its window
+ * goes: it would hold all that waits if no small ones came, and where a task goes
+ * is not to hang on these. What is more than that it is not to do alone.
+ */
 static bool slice_near_has_room(const struct tei_rail_peer *peer,
 				const struct tei_rail_mr *mr,
 				const uint8_t *ranks, uint8_t rank)
 	TEI_REQUIRES(rail_sched_held)
 {
+	uint64_t bytes, window, later = 0;
 	struct rail *r;
-	uint64_t bytes;
 	uint32_t i;
 
 	for (i = 0; i < rail_count(peer->dp); i++) {
@@ -123,11 +128,14 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 			continue;
 		r = rail_at(peer->dp, i);
 		bytes = rail_window_held(r);
-		if (bytes < rail_window(r) &&
-		    rail_window_large(r) < slice_window_beside(r, bytes))
+		window = rail_window(r);
+		if (bytes >= window)
+			continue;
+		if (rail_window_large(r) < slice_window_beside(r, bytes))
 			return true;
+		later += window - bytes;
 	}
-	return false;
+	return later > peer->dp->large_left;
 }
 
 static bool slice_near_exists(const struct tei_rail_peer *peer,
@@ -430,6 +438,17 @@ static bool slice_keys_ready(struct tei_rail_peer *peer,
 	return t->keys_checked;
 }
 
+/* The slice is the next len bytes of the task. */
+static void slice_count(struct tei_rail_task *t, uint64_t len)
+	TEI_REQUIRES(rail_sched_held)
+{
+	t->merge_next = NULL;
+	t->slices++;
+	t->cut += len;
+	if (rail_task_large(t))
+		t->peer->dp->large_left -= len;
+}
+
 /* As slice_take_queue, of a task of several pieces. */
 static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 					    struct tei_rail_task *t,
@@ -473,9 +492,7 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	fit = rail_piece_fit(s, rail);
 	if (s->len > fit)
 		s->len = fit;
-	t->merge_next = NULL;
-	t->slices++;
-	t->cut += s->len;
+	slice_count(t, s->len);
 	if (t->cut == t->length)
 		rail_task_unqueue(t);
 	return s;
@@ -536,9 +553,7 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	if (len > k->base + k->len - s->remote)
 		len = k->base + k->len - s->remote;
 	s->len = len;
-	t->merge_next = NULL;
-	t->slices++;
-	t->cut += len;
+	slice_count(t, len);
 	if (t->cut < t->length)
 		return s;
 	rail_task_unqueue(t);
@@ -570,7 +585,7 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	if (!s)
 		return NULL;
 	peer->overtaken += slice_large_waits(peer, rail);
-	if (peer->dp->nlarge)
+	if (peer->dp->large_left)
 		rail->beside_left = SLICE_BESIDE;
 	return s;
 }

@@ -206,7 +206,7 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 	for (i = 0; i < n; i++)
 		CU_ASSERT_EQUAL(test_ends(t[i]), 1);
 	CU_ASSERT_EQUAL(rig->rail->large_bytes, 0);
-	CU_ASSERT_EQUAL(rig->plane.dp->nlarge, 0);
+	CU_ASSERT_EQUAL(rig->plane.dp->large_left, 0);
 	CU_ASSERT_EQUAL(rig->plane.dp->nlive, 0);
 	slice_lanes(rig, RAIL_LANE_ACTIVE);
 	for (i = 0; i < SLICE_PEERS; i++) {
@@ -433,6 +433,52 @@ static void test_the_end_of_a_large_request_is_no_small_one(void)
 	slice_end(&rig, all, 2);
 }
 
+/* What rail 1, which is far, takes now; all of that arrives. */
+static uint64_t slice_far(struct slice_rig *rig)
+{
+	struct rail_lane *near = rig->lane;
+	uint64_t held;
+
+	rig->lane = &rail_at(rig->plane.dp, 1)->init[0];
+	slice_fill(rig, 0, NULL);
+	held = slice_held(rig, 0);
+	while (slice_serve(rig, ~0u))
+		;
+	rig->lane = near;
+	return held;
+}
+
+static void test_far_rails_keep_off_where_the_near_window_has_room(void)
+{
+	struct test_task bulk, more, *all[] = { &bulk, &more };
+	struct tei_rail_mr *mr;
+	struct slice_rig rig;
+
+	slice_begin_on(&rig, "127.0.0.1,127.0.0.2", SLICE_FAST);
+	CU_ASSERT_EQUAL_FATAL(rail_count(rig.plane.dp), 2);
+	rail_sched_enter(rig.plane.dp);
+	mr = rail_mr_find(rig.plane.dp, rig.mem, SLICE_BULK);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(mr);
+	mr->places[0].rank[0] = 0;
+	mr->places[0].rank[1] = 1;
+	rig.rail->beside_left = 4096;
+	rail_sched_leave(rig.plane.dp);
+	slice_submit(&rig, 0, 4 * SLICE_MIB, &bulk);
+	while (!bulk.ends) {
+		slice_fill(&rig, 0, NULL);
+		CU_ASSERT(slice_held(&rig, 0) < rail_window(rig.rail) / 4);
+		CU_ASSERT_EQUAL(slice_far(&rig), 0);
+		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
+	}
+	/* not alone with what is more than the window */
+	slice_submit(&rig, 0, 8 * SLICE_MIB, &bulk);
+	slice_submit(&rig, 0, 8 * SLICE_MIB, &more);
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT(slice_held(&rig, 0) < rail_window(rig.rail) / 4);
+	CU_ASSERT(slice_far(&rig) > 0);
+	slice_end(&rig, all, 2);
+}
+
 /* --- what is not posted, breaks or is given up --------------------------- */
 
 /* The peer's bytes are those of a large task, and all of them. */
@@ -635,6 +681,8 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_large_tasks_have_the_window_without_small_ones },
 	{ "the_end_of_a_large_request_is_no_small_one",
 	  test_the_end_of_a_large_request_is_no_small_one },
+	{ "far_rails_keep_off_where_the_near_window_has_room",
+	  test_far_rails_keep_off_where_the_near_window_has_room },
 	{ "what_the_provider_refuses_is_not_held",
 	  test_what_the_provider_refuses_is_not_held },
 	{ "what_breaks_is_not_held", test_what_breaks_is_not_held },
