@@ -56,6 +56,8 @@ struct nic_mr {
 	uint64_t base, len;
 	char *alias;
 	void *real;			/* descriptor */
+	struct fi_ops ops, *real_ops;
+	const struct fid *fid;		/* it is there, or NULL; lock */
 	struct nic_mr *next;
 };
 
@@ -88,36 +90,42 @@ static void *nic_real(const char *name)
 
 /* --- posts --------------------------------------------------------------- */
 
-static struct nic_mr *nic_find(const void *desc)
+static struct nic_mr *nic_find(const void *desc, bool *closed)
 {
 	struct nic_mr *m;
 
 	pthread_mutex_lock(&lock);
 	for (m = mrs; m && m != desc; m = m->next)
 		;
+	*closed = m && !m->fid;
 	pthread_mutex_unlock(&lock);
 	return m;
 }
 
-/* Where the bytes are; false: it is memory of the host. */
-static bool nic_see(const struct fi_msg_rma *msg, struct fi_msg_rma *seen,
-		    struct iovec *iov, void **desc)
+/* Where the bytes are. 0: it is memory of the host; -FI_EINVAL: what was
+ * registered is so no longer. */
+static int nic_see(const struct fi_msg_rma *msg, struct fi_msg_rma *seen,
+		   struct iovec *iov, void **desc)
 {
 	const struct nic_mr *m;
-	bool any = false;
+	bool any = false, closed;
 	size_t i;
 
 	if (!msg->desc || msg->iov_count > NIC_IOV)
-		return false;
+		return 0;
 	*seen = *msg;
 	seen->msg_iov = iov;
 	seen->desc = desc;
 	for (i = 0; i < msg->iov_count; i++) {
 		iov[i] = msg->msg_iov[i];
 		desc[i] = msg->desc[i];
-		m = desc[i] ? nic_find(desc[i]) : NULL;
+		m = desc[i] ? nic_find(desc[i], &closed) : NULL;
 		if (!m)
 			continue;
+		if (closed) {
+			nic_stand_in.stale++;
+			return -FI_EINVAL;
+		}
 		any = true;
 		desc[i] = m->real;
 		iov[i].iov_base = m->alias + ((uintptr_t)iov[i].iov_base -
@@ -135,10 +143,9 @@ static ssize_t nic_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg,
 	struct iovec iov[NIC_IOV];
 	void *desc[NIC_IOV];
 	struct fi_msg_rma seen;
+	int ret = nic_see(msg, &seen, iov, desc);
 
-	return n->real->writemsg(ep, nic_see(msg, &seen, iov, desc) ? &seen :
-								      msg,
-				 flags);
+	return ret < 0 ? ret : n->real->writemsg(ep, ret ? &seen : msg, flags);
 }
 
 static ssize_t nic_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg,
@@ -148,10 +155,9 @@ static ssize_t nic_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg,
 	struct iovec iov[NIC_IOV];
 	void *desc[NIC_IOV];
 	struct fi_msg_rma seen;
+	int ret = nic_see(msg, &seen, iov, desc);
 
-	return n->real->readmsg(ep, nic_see(msg, &seen, iov, desc) ? &seen :
-								     msg,
-				flags);
+	return ret < 0 ? ret : n->real->readmsg(ep, ret ? &seen : msg, flags);
 }
 
 /* --- registrations ------------------------------------------------------- */
@@ -184,6 +190,25 @@ static bool nic_range(const struct fi_mr_attr *attr, uint64_t flags,
 	*len = attr->mr_iov->iov_len;
 	nic_stand_in.peers++;
 	return true;
+}
+
+static int nic_close(struct fid *fid)
+{
+	struct fi_ops *real = NULL;
+	struct nic_mr *m;
+
+	pthread_mutex_lock(&lock);
+	for (m = mrs; m && m->fid != fid; m = m->next)
+		;
+	if (m) {
+		real = m->real_ops;
+		m->fid = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	if (!real)
+		abort();
+	fid->ops = real;
+	return real->close(fid);
 }
 
 static int nic_regattr(struct fid *fid, const struct fi_mr_attr *attr,
@@ -219,6 +244,11 @@ static int nic_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 	}
 	m->real = (*out)->mem_desc;
 	(*out)->mem_desc = m;
+	m->real_ops = (*out)->fid.ops;
+	m->ops = *m->real_ops;
+	m->ops.close = nic_close;
+	(*out)->fid.ops = &m->ops;
+	m->fid = &(*out)->fid;
 	NIC_KEEP(mrs, m);
 	return 0;
 }

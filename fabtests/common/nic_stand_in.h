@@ -34,6 +34,8 @@ struct nic_stand_in {
 	_Atomic unsigned int dmabufs, peers;	/* registrations, ever */
 	_Atomic unsigned int refused;
 	_Atomic unsigned int posts;		/* from or to such memory here */
+	_Atomic unsigned int stale;		/* with what was unregistered:
+						 * refused */
 };
 extern struct nic_stand_in nic_stand_in;
 

@@ -16,7 +16,7 @@
 #include "fabtests/functional/fx_gpu.h"
 
 #define DIRECT_SIZE	(9 * FX_MIB + 17)
-#define DIRECT_RACES	10
+#define DIRECT_RACES	10		/* at least, at most ten times that */
 
 /* The driver of this process, or of the peer that it is. */
 static struct cuda_stand_in cuda;
@@ -30,6 +30,11 @@ struct direct_rig {
 	segment_id_t seg;
 	uint64_t sequence;
 };
+
+static int direct_fds(void)
+{
+	return (int)fx_count_dir("/proc/self/fd");
+}
 
 /* --- the peer ------------------------------------------------------------ */
 
@@ -50,6 +55,10 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 
 	if (!strcmp(verb, "copies"))
 		return (int)cuda.copies();
+	if (!strcmp(verb, "stale"))
+		return (int)nic_stand_in.stale;
+	if (!strcmp(verb, "fds"))
+		return direct_fds();
 	if (!strcmp(verb, "left"))
 		return (int)cuda.left();
 	if (!strcmp(verb, "ready"))
@@ -207,6 +216,7 @@ static bool direct_by(struct direct_rig *rig, bool dmabuf, unsigned int times)
 static void ways(struct direct_rig *rig)
 {
 	unsigned int d = 0, p = 0, d2 = 0, p2 = 0, r = 0, r2 = 0;
+	int here = direct_fds(), there = fx_ask(&rig->peer, "fds");
 
 	/* two rails */
 	ft_ok(direct_by(rig, nic_stand_in_has_dmabuf(), 2),
@@ -245,6 +255,9 @@ static void ways(struct direct_rig *rig)
 	      "a_driver_that_does_not_order_its_calls_keeps_nics_away");
 	ft_ok(direct_again(rig, "-") &&
 	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL), "else_not");
+	ft_ok(here > 0 && direct_fds() == here && there > 0 &&
+	      fx_ask(&rig->peer, "fds") == there,
+	      "and_no_descriptor_of_memory_is_left_open");
 }
 
 /* A CPU would have to touch it. */
@@ -297,11 +310,12 @@ static void direct_nap(unsigned int us)
 
 static void unregistered_there(struct direct_rig *rig)
 {
-	unsigned int i, completed = 0;
+	unsigned int i, completed = 0, failed = 0;
 	struct fx_job job;
 	bool good = true;
 
-	for (i = 0; i < DIRECT_RACES && good; i++) {
+	for (i = 0; good && (i < DIRECT_RACES ||
+			     (!failed && i < 10 * DIRECT_RACES)); i++) {
 		job = (struct fx_job){
 			.engine = rig->engine, .seg = rig->seg,
 			.op = i & 1 ? OPCODE_READ : OPCODE_WRITE,
@@ -310,7 +324,9 @@ static void unregistered_there(struct direct_rig *rig)
 		};
 		fx_buf_fill(&rig->mem, 0, DIRECT_SIZE, ++rig->sequence);
 		good = !fx_job_start(&job);
-		direct_nap((unsigned int)rand() % 4000);
+		/* sooner, where the first ones were all too late */
+		direct_nap((unsigned int)rand() %
+			   (i < DIRECT_RACES ? 4000 : 400));
 		good = good && !fx_ask(&rig->peer, "ungpu") &&
 		       fx_gpu_put(&rig->peer, 0, DIRECT_SIZE, 0) &&
 		       fx_job_wait(&job, FX_LONG_MS) &&
@@ -319,11 +335,13 @@ static void unregistered_there(struct direct_rig *rig)
 		       fx_gpu_has(&rig->peer, 0, DIRECT_SIZE, 0) &&
 		       !fx_ask(&rig->peer, "regpu");
 		completed += job.n[STATUS_COMPLETED];
+		failed += job.n[STATUS_FAILED];
 		if (!good)
 			ft_diag("round %u: %s", i, fx_job_text(&job));
 		fx_job_free(&job);
 	}
-	ft_diag("%u completed", completed);
+	ft_diag("%u completed, %u failed, in %u rounds", completed, failed, i);
+	ft_ok(failed, "some_were_under_way_when_it_was_unregistered");
 	ft_ok(good, "nothing_lands_once_it_is_unregistered");
 	ft_ok(direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
 	      "registered_again_it_works");
@@ -473,6 +491,8 @@ int main(int argc, char **argv)
 	other_target(&rig, "NIC_HMEM=mr-endpoint", BY_COPY_THERE,
 		     "and_where_it_would_be_bound_to_one");
 	neighbour(&rig);
+	ft_ok(!nic_stand_in.stale && !fx_ask(&rig.peer, "stale"),
+	      "nothing_was_posted_with_what_is_unregistered");
 	fx_peer_stop(&rig.peer);
 	destroyTransferEngine(rig.engine);
 	ft_ok(!cuda.left(), "nothing_is_left_in_the_driver");
