@@ -255,6 +255,7 @@ static void memory_again_gpu(struct engine *e, struct engine_region *r,
 		if (!r->direct)
 			TEI_WARN("engine", "%p, %zu bytes of %s: no longer by the rails themselves: %s",
 				 r->addr, r->length, r->location, why.text);
+		r->remote = r->remote && (r->direct || r->lent);
 	}
 	if (r->lent)
 		engine_lend_again(e, r->lend);
@@ -280,8 +281,8 @@ static int memory_in_copy(const struct engine_region *r, int code,
 static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 			     uint64_t wait, struct tei_err *err)
 {
-	uint64_t until = tei_now_ns() + wait;
 	bool direct = r->direct;
+	uint64_t until;
 	int ret;
 
 	if (r->lent)
@@ -294,6 +295,8 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 		}
 		r->direct = false;
 	}
+	/* the rails may have taken all of it, for a peer that is silent */
+	until = tei_now_ns() + wait;
 	ret = engine_files_mem_remove(e, r->addr, until);
 	if (ret) {
 		memory_again_gpu(e, r, direct);

@@ -84,6 +84,7 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	struct engine_task *t = tei_container_of(stage, struct engine_task,
 						 u.stage);
 	struct tei_err *err = stage->err;
+	enum engine_stage_far far = stage->far;
 	uint64_t gpu = stage->gpu;
 	int status = stage->status;
 
@@ -94,7 +95,7 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	tei_list_del(&stage->stop);
 	tei_list_del(&stage->live);
 	stage->pool->tasks--;
-	s->ending++;
+	s->ending[far]++;
 	pthread_cond_broadcast(&s->idle);
 	tei_mutex_unlock(&s->lock);
 	if (stage->moved == t->length && status != STATUS_TIMEOUT)
@@ -110,7 +111,7 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	/* whoever unregisters it finds the task ended */
 	tei_gpu_mem_let_go(s->gpu, gpu);
 	tei_mutex_lock(&s->lock);
-	s->ending--;
+	s->ending[far]--;
 	pthread_cond_broadcast(&s->idle);
 	return true;
 }
@@ -714,7 +715,7 @@ static bool stage_any(struct engine_staging *s, enum engine_stage_far far)
 	tei_list_foreach(stage, &s->live, struct engine_stage, live)
 		if (stage->far == far)
 			return true;
-	return s->ending != 0;
+	return s->ending[far] != 0;
 }
 
 bool engine_stage_drain(struct engine *e, enum engine_stage_far far,

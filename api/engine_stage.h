@@ -82,6 +82,8 @@ enum engine_stage_far {
 	STAGE_BY_LEASE,			/* to GPU memory of another process */
 };
 
+#define STAGE_WAYS	(STAGE_BY_LEASE + 1)
+
 /* What a task has here. Filled by engine_stage_prepare. */
 struct engine_stage {
 	/* fixed once started */

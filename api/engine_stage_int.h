@@ -73,7 +73,7 @@ struct engine_staging {
 	struct tei_list live;		/* engine_stage.live */
 	struct tei_list stopping;	/* engine_stage.stop */
 	struct tei_list ended;		/* stage_slot.node */
-	uint32_t ending;		/* tasks off that list, not yet told */
+	uint32_t ending[STAGE_WAYS];	/* tasks off that list, not yet told */
 	bool closing;
 
 	bool hopeless;			/* the thread's: some pool has no slot,

@@ -314,6 +314,7 @@ static void call_counter_errors(struct fi_rig *r)
 /* --- a second endpoint, which sends to itself ------------------------------ */
 
 struct call_ep {
+	struct fid_cntr *counts;	/* what it sends and receives, or NULL */
 	struct fid_ep *ep;
 	struct fid_cq *cq[2];		/* of what it sends, and receives */
 	fi_addr_t self;
@@ -334,6 +335,8 @@ static bool call_open(struct fi_rig *r, enum fi_cq_format format,
 	       !fi_ep_bind(e->ep, &r->av->fid, 0) &&
 	       !fi_ep_bind(e->ep, &e->cq[0]->fid, FI_TRANSMIT | flags) &&
 	       !fi_ep_bind(e->ep, &e->cq[1]->fid, FI_RECV | flags) &&
+	       (!e->counts || !fi_ep_bind(e->ep, &e->counts->fid,
+					  FI_SEND | FI_RECV)) &&
 	       !fi_enable(e->ep) && !fi_getname(&e->ep->fid, name, &len) &&
 	       fi_av_insert(r->av, name, 1, &e->self, 0, NULL) == 1;
 }
@@ -361,7 +364,7 @@ static bool call_await(struct fid_cq *cq, void *entry, fi_addr_t *src)
 static bool call_format(struct fi_rig *r, enum fi_cq_format format)
 {
 	struct fi_cq_tagged_entry t[2];
-	struct call_ep e;
+	struct call_ep e = { .counts = NULL };
 	fi_addr_t src = FI_ADDR_NOTAVAIL;
 	bool good = true;
 
@@ -421,7 +424,7 @@ static void call_selective(struct fi_rig *r)
 		.context = r,
 	};
 	struct fi_cq_tagged_entry t;
-	struct call_ep e;
+	struct call_ep e = { .counts = NULL };
 	bool good = true;
 	int i;
 
@@ -485,7 +488,7 @@ static void call_selective_look(struct fi_rig *r)
 		.addr = FI_ADDR_UNSPEC, .tag = 5, .context = context,
 	};
 	struct fi_cq_tagged_entry t;
-	struct call_ep e;
+	struct call_ep e = { .counts = NULL };
 	bool good;
 	int i;
 
@@ -513,7 +516,7 @@ static void call_turns(struct fi_rig *r)
 {
 	struct fi_cq_tagged_entry t[2];
 	struct fi_cq_err_entry err;
-	struct call_ep e;
+	struct call_ep e = { .counts = NULL };
 	bool good = true;
 	int i;
 
@@ -850,7 +853,7 @@ static void call_removed(struct fi_rig *r)
 	size_t len = sizeof(name);
 	struct fi_rig_done d;
 	fi_addr_t again = FI_ADDR_NOTAVAIL;
-	struct call_ep e;
+	struct call_ep e = { .counts = NULL };
 	bool good;
 	int i;
 
@@ -1066,7 +1069,7 @@ static bool call_to_itself(struct fi_rig *r)
 {
 	fi_addr_t src = FI_ADDR_NOTAVAIL;
 	struct fi_cq_tagged_entry t;
-	struct call_ep e;
+	struct call_ep e = { .counts = NULL };
 	bool good;
 
 	if (!call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e))
@@ -1150,7 +1153,7 @@ static void call_two_names(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE };
 	struct fi_rig own = *r;
-	struct call_ep other, to;
+	struct call_ep other = { .counts = NULL }, to = { .counts = NULL };
 	char name[512];
 	size_t len = sizeof(name);
 	fi_addr_t addr;
@@ -1295,6 +1298,52 @@ static void call_counted_late(struct fi_rig *r)
 	fi_rig_ok(r, good, "so does one that begins when it has failed");
 }
 
+/* What fails at each end is in a queue of its own; that one of the two was read
+ * says nothing of the other. */
+static bool call_both_fail(struct fi_rig *r, struct call_ep *e)
+{
+	uint64_t end = ft_now_ns() + UINT64_C(10000000000);
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err = { 0 };
+	ssize_t n;
+
+	while (fi_rig_again(r, fi_send(e->ep, r->buf, 8, NULL, r->peer, NULL)))
+		;
+	while (fi_rig_again(r, fi_recv(e->ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
+				       NULL)))
+		;
+	while (fi_rig_again(r, fi_send(e->ep, r->buf, 64, NULL, e->self, NULL)))
+		;
+	do {
+		n = fi_cq_read(e->cq[1], &entry, 1);
+	} while (n == -FI_EAGAIN && ft_now_ns() < end);
+	return n == -FI_EAVAIL && fi_cq_readerr(e->cq[1], &err, 0) == 1 &&
+	       err.err == FI_ETRUNC;
+}
+
+static void call_counted_apart(struct fi_rig *r)
+{
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct call_ep e = { .counts = NULL };
+	uint64_t was;
+	bool good;
+
+	good = !fi_cntr_open(r->domain, &attr, &e.counts, NULL) &&
+	       call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e);
+	if (!fi_rig_ok(r, good, "an endpoint of two queues and one counter"))
+		return;
+	good = call_both_fail(r, &e);
+	was = fi_cntr_read(e.counts);
+	good = good &&
+	       fi_cntr_wait(e.counts, was + 100, FI_RIG_WAIT_MS) ==
+		       -FI_EAVAIL &&
+	       fi_cntr_wait(e.counts, was + 100, 20) == -FI_ETIMEDOUT &&
+	       fi_cntr_readerr(e.counts) == 2;
+	fi_rig_ok(r, good, "an error that was read hides none in another queue");
+	fi_rig_ok(r, call_close(r, &e) && !fi_close(&e.counts->fid),
+		  "which close");
+}
+
 static void call_gone(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -1326,6 +1375,7 @@ static void call_gone(struct fi_rig *r)
 			     call_fails(r, 2) && call_fails(r, 3),
 		  "whatever is for one that has ended fails, soon");
 	call_counted_late(r);
+	call_counted_apart(r);
 }
 
 static bool call_run(const char *provider, bool *missing)

@@ -36,6 +36,13 @@ static int direct_fds(void)
 	return (int)fx_count_dir("/proc/self/fd");
 }
 
+static void direct_nap(unsigned int us)
+{
+	struct timespec nap = { .tv_nsec = us * 1000L };
+
+	nanosleep(&nap, NULL);
+}
+
 /* --- the peer ------------------------------------------------------------ */
 
 static bool child_make(struct fx_gpu *gpu, size_t len)
@@ -215,7 +222,7 @@ static bool direct_by(struct direct_rig *rig, bool dmabuf, unsigned int times)
 
 static void ways(struct direct_rig *rig)
 {
-	unsigned int d = 0, p = 0, d2 = 0, p2 = 0, r = 0, r2 = 0;
+	unsigned int d = 0, p = 0, d2 = 0, p2 = 0, r = 0, r2 = 0, i;
 	int here = direct_fds(), there = fx_ask(&rig->peer, "fds");
 
 	/* two rails */
@@ -255,8 +262,11 @@ static void ways(struct direct_rig *rig)
 	      "a_driver_that_does_not_order_its_calls_keeps_nics_away");
 	ft_ok(direct_again(rig, "-") &&
 	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL), "else_not");
-	ft_ok(here > 0 && direct_fds() == here && there > 0 &&
-	      fx_ask(&rig->peer, "fds") == there,
+	/* connections may be closed later */
+	for (i = 0; i < 100 && (direct_fds() != here ||
+				fx_ask(&rig->peer, "fds") != there); i++)
+		direct_nap(50000);
+	ft_ok(here > 0 && there > 0 && i < 100,
 	      "and_no_descriptor_of_memory_is_left_open");
 }
 
@@ -300,13 +310,6 @@ static void late_rail(struct direct_rig *rig)
 }
 
 /* --- unregistering ------------------------------------------------------- */
-
-static void direct_nap(unsigned int us)
-{
-	struct timespec nap = { .tv_nsec = us * 1000L };
-
-	nanosleep(&nap, NULL);
-}
 
 static void unregistered_there(struct direct_rig *rig)
 {

@@ -16,6 +16,7 @@ static struct moonrail_cntr *cntr_of(struct fid_cntr *fid)
 
 void moonrail_cntr_add(struct moonrail_cntr *c, bool good)
 {
+	c->failed += !good;
 	__atomic_fetch_add(good ? &c->value : &c->errors, 1, __ATOMIC_RELEASE);
 	moonrail_notify(c->domain);
 }
@@ -35,6 +36,7 @@ static uint64_t cntr_tell(struct moonrail_cntr *c)
 
 	moonrail_enter(c->domain);
 	errors = c->told = c->errors;
+	c->past = c->failed;
 	moonrail_leave(c->domain);
 	return errors;
 }
@@ -54,10 +56,9 @@ void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
 	tei_list_foreach(c, &d->cntrs, struct moonrail_cntr, link) {
 		if (c->id != id)
 			continue;
-		if (nth > c->errors)
-			nth = c->errors;	/* it was set meanwhile */
-		if (nth > c->told)
-			c->told = nth;
+		/* those of one counter may be in several queues */
+		if (nth > c->past && c->told < c->errors)
+			c->told++;
 		return;
 	}
 }
@@ -99,6 +100,7 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 
 	moonrail_enter(c->domain);
 	c->told = value;
+	c->past = c->failed;
 	__atomic_store_n(&c->errors, value, __ATOMIC_RELEASE);
 	moonrail_notify(c->domain);
 	moonrail_leave(c->domain);

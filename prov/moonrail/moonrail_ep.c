@@ -128,7 +128,7 @@ void moonrail_op_done(struct moonrail_op *op)
 		ep_complete_recv(op, &e);
 	if (counts && op->err) {
 		e.cntr = cntr->id;
-		e.nth = cntr->errors + 1;
+		e.nth = cntr->failed + 1;
 	}
 	if (cq && !ep->closing && (op->err || !op->quiet))
 		moonrail_cq_add(cq, &e);

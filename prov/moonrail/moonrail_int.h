@@ -233,8 +233,8 @@ struct moonrail_entry {
 	size_t len, olen;
 	fi_addr_t src;
 	int err;
-	uint64_t cntr, nth;		/* its counter's, where it has counted as
-					 * an error; else 0 */
+	uint64_t cntr, nth;		/* its counter's, and which of those that
+					 * failed there; else 0 */
 };
 
 /* Made by fi_cq_open, freed by fi_close. Everything under domain->lock. */
@@ -260,6 +260,8 @@ struct moonrail_cntr {
 	/* domain->lock */
 	struct tei_list link;		/* domain->cntrs */
 	uint64_t told;			/* errors that somebody knows of */
+	uint64_t failed, past;		/* errors that were counted here, ever;
+					 * by the last call that told of all */
 	uint32_t refs;			/* who count by it, poll sets */
 };
 
@@ -536,7 +538,7 @@ int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 		       struct fid_cntr **cntr, void *context);
 void moonrail_cntr_add(struct moonrail_cntr *cntr, bool good)
 	TEI_REQUIRES(moonrail_held);
-/* The program has read the nth error of that counter, if it is still open. */
+/* The program has read the nth that failed there, if it is still open. */
 void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
 	TEI_REQUIRES(moonrail_held);
 

@@ -155,7 +155,8 @@ bool tei_nvmeof_drain(struct tei_nvmeof *ctx, uint64_t deadline_ns)
 	bool empty;
 
 	tei_mutex_lock(&ctx->lock);
-	while (!(empty = tei_list_empty(&ctx->live)) &&
+	while (!(empty = tei_list_empty(&ctx->live) &&
+			 tei_list_empty(&ctx->ending)) &&
 	       nvmeof_wait(ctx, deadline_ns))
 		;
 	tei_mutex_unlock(&ctx->lock);

@@ -344,7 +344,7 @@ static void op_remove(const char *io)
 		return;
 	op_start_some(&r, t, false);
 	CU_ASSERT_EQUAL(tei_nvmeof_mem_remove(r.ctx, r.mem, until), 0);
-	CU_ASSERT(tei_nvmeof_drain(r.ctx, 0));
+	CU_ASSERT(tei_nvmeof_drain(r.ctx, tei_now_ns() + 10 * TEI_NS_PER_SEC));
 	for (i = 0; i < OP_SOME; i++)
 		CU_ASSERT_EQUAL(run_wait(&t[i]), 0);
 	CU_ASSERT_EQUAL(run_op(&r, &t[0], true, 0, r.mem, 1),
