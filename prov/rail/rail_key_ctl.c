@@ -195,17 +195,17 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return want.next_ns;
 }
 
-/* Sends region ids of a list; type REVOKE or REVOKED. */
+/* Sends region ids of a list; type REVOKE, with the epoch of that, or REVOKED. */
 static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
-			const uint64_t *ids, uint32_t n, uint8_t *buf,
-			uint32_t attempt)
+			uint32_t epoch, const uint64_t *ids, uint32_t n,
+			uint8_t *buf, uint32_t attempt)
 {
 	struct rail_wire w;
 	uint32_t i;
 
 	rail_msg_begin(p, &w, buf, type, 0);
 	if (type == RAIL_MSG_REVOKE)
-		rail_wire_put(&w, p->dp->key_epoch, 4);
+		rail_wire_put(&w, epoch, 4);
 	rail_wire_put(&w, n, 2);
 	for (i = 0; i < n; i++)
 		rail_wire_put(&w, ids[i], 8);
@@ -230,7 +230,7 @@ uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(p->dp);
 	if (!n)
 		return 0;
-	ret = key_send_ids(p, RAIL_MSG_REVOKED, ids, n, buf, 0);
+	ret = key_send_ids(p, RAIL_MSG_REVOKED, 0, ids, n, buf, 0);
 	if (ret != -FI_EAGAIN)
 		return more ? now : 0;
 	rail_sched_enter(p->dp);
@@ -243,20 +243,21 @@ uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	uint64_t ids[KEY_IDS], next;
-	uint32_t n;
+	uint32_t n, epoch;
 	int ret;
 
 	rail_sched_enter(p->dp);
 	n = p->nrevokes < KEY_IDS ? p->nrevokes : KEY_IDS;
 	if (n)
 		memcpy(ids, p->revokes, n * sizeof(*ids));
+	epoch = p->dp->key_epoch;
 	next = p->revoke_next_ns;
 	rail_sched_leave(p->dp);
 	if (!n)
 		return 0;
 	if (now < next)
 		return next;
-	ret = key_send_ids(p, RAIL_MSG_REVOKE, ids, n, buf,
+	ret = key_send_ids(p, RAIL_MSG_REVOKE, epoch, ids, n, buf,
 			   p->revoke_tries);
 	next = ret == -FI_EAGAIN ? rail_ctl_again(p, now) :
 				   now + RAIL_CTL_RESEND_NS;
