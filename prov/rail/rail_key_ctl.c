@@ -195,7 +195,7 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return want.next_ns;
 }
 
-/* Sends region ids of a list; type REVOKE, with the epoch of that, or REVOKED. */
+/* Sends region ids of a list; type REVOKE, with its epoch, or REVOKED. */
 static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 			uint32_t epoch, const uint64_t *ids, uint32_t n,
 			uint8_t *buf, uint32_t attempt)
