@@ -71,12 +71,13 @@ static bool slice_beside(const struct rail *rail)
 static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t large = rail_window_large(rail);
-	uint64_t most = rail_window_beside(rail);
-	uint64_t small = bytes > large ? bytes - large : 0;
+	uint64_t large, most, small;
 
 	if (!rail->beside_left)
 		return UINT64_MAX;
+	large = rail_window_large(rail);
+	most = rail_window_beside(rail);
+	small = bytes > large ? bytes - large : 0;
 	return most > small / 3 ? most : small / 3;
 }
 
