@@ -104,6 +104,23 @@ static void slice_begin(struct slice_rig *rig, uint64_t rate)
 	slice_begin_on(rig, "127.0.0.1", rate);
 }
 
+/* With two rails, of which that one is nearer to the memory, its region. */
+static struct tei_rail_mr *slice_begin_two(struct slice_rig *rig, uint64_t rate,
+					   uint32_t near)
+{
+	struct tei_rail_mr *mr;
+
+	slice_begin_on(rig, "127.0.0.1,127.0.0.2", rate);
+	CU_ASSERT_EQUAL_FATAL(rail_count(rig->plane.dp), 2);
+	rail_sched_enter(rig->plane.dp);
+	mr = rail_mr_find(rig->plane.dp, rig->mem, SLICE_BULK);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(mr);
+	mr->places[0].rank[near] = 0;
+	mr->places[0].rank[1 - near] = 1;
+	rail_sched_leave(rig->plane.dp);
+	return mr;
+}
+
 static uint32_t slice_index(const struct slice_rig *rig,
 			    const struct tei_rail_peer *peer)
 {
@@ -451,16 +468,10 @@ static uint64_t slice_far(struct slice_rig *rig)
 static void test_far_rails_keep_off_where_the_near_window_has_room(void)
 {
 	struct test_task bulk, more, *all[] = { &bulk, &more };
-	struct tei_rail_mr *mr;
 	struct slice_rig rig;
 
-	slice_begin_on(&rig, "127.0.0.1,127.0.0.2", SLICE_FAST);
-	CU_ASSERT_EQUAL_FATAL(rail_count(rig.plane.dp), 2);
+	slice_begin_two(&rig, SLICE_FAST, 0);
 	rail_sched_enter(rig.plane.dp);
-	mr = rail_mr_find(rig.plane.dp, rig.mem, SLICE_BULK);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(mr);
-	mr->places[0].rank[0] = 0;
-	mr->places[0].rank[1] = 1;
 	rig.rail->beside_left = 4096;
 	rail_sched_leave(rig.plane.dp);
 	slice_submit(&rig, 0, 4 * SLICE_MIB, &bulk);
@@ -595,14 +606,9 @@ static void test_a_rail_that_takes_none_is_not_waited_for(void)
 	struct tei_rail_mr *mr;
 	struct slice_rig rig;
 
-	slice_begin_on(&rig, "127.0.0.1,127.0.0.2", SLICE_SLOW);
-	CU_ASSERT_EQUAL_FATAL(rail_count(rig.plane.dp), 2);
+	mr = slice_begin_two(&rig, SLICE_SLOW, 1);
 	rail_sched_enter(rig.plane.dp);
-	mr = rail_mr_find(rig.plane.dp, rig.mem, SLICE_BULK);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(mr);
 	CU_ASSERT(rail_health_works(rig.peer[0], 1));
-	mr->places[0].rank[0] = 1;
-	mr->places[0].rank[1] = 0;
 	rail_sched_leave(rig.plane.dp);
 	slice_submit(&rig, 0, SLICE_MIB, &bulk);
 	slice_fill(&rig, 0, NULL);
