@@ -13,7 +13,7 @@
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
 #define SLICE_OVERTAKE	16		      /* small ones before a large one */
 #define SLICE_BESIDE	256		      /* large ones after a small one */
-#define SLICE_LOOK	64		      /* tasks of other rails passed by */
+#define SLICE_LOOK	64		      /* of other rails, passed by */
 
 static int slice_grow(struct tei_rail_dp *dp)
 {
@@ -208,6 +208,29 @@ static struct rail_slice *slice_first_retry(const struct tei_rail_peer *peer,
 			break;
 	}
 	return NULL;
+}
+
+/* Where all that it looks at there is for others that goes to the end, so that
+ * the rest has its turn. */
+static void slice_turn_retry(struct tei_rail_peer *peer,
+			     const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+	uint32_t n = 0;
+
+	tei_list_foreach(s, &peer->retry, struct rail_slice, link) {
+		if (!rail_hmem_foreign(s->mr, rail))
+			return;
+		if (++n == SLICE_LOOK)
+			break;
+	}
+	while (n >= SLICE_LOOK && n < 2 * SLICE_LOOK) {
+		s = tei_list_first(&peer->retry, struct rail_slice, link);
+		tei_list_del(&s->link);
+		tei_list_add_tail(&peer->retry, &s->link);
+		n++;
+	}
 }
 
 /* Near rails first; far ones when those are full or down, and it pays. */
@@ -808,6 +831,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	rail_cache_favour(lane);
 	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
 			       active_link) {
+		slice_turn_retry(peer, lane->rail);
 		while ((uint32_t)n < room && bytes < most) {
 			s = slice_cut(lane, peer, bytes, &now);
 			if (!s)

@@ -628,50 +628,70 @@ static void test_a_rail_that_takes_none_is_not_waited_for(void)
 	slice_end(&rig, all, 1);
 }
 
-/* Nor do slices of it, to be posted again, hold up those of the host's. */
-static void test_slices_of_another_rail_are_passed_by(void)
+/* What is posted is to be posted again, all but the last one from that memory. */
+static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreign)
 {
-	struct test_task bulk[2], *all[] = { &bulk[0], &bulk[1] };
-	struct tei_rail_mr foreign = { .gpu = true };
-	struct rail_slice *s, *first = NULL;
-	struct tei_rail_mr *mr = NULL;
-	struct slice_rig rig;
+	struct rail_slice *s;
 
-	slice_begin(&rig, SLICE_SLOW);
-	slice_submit(&rig, 0, SLICE_MIN, &bulk[0]);
-	slice_submit(&rig, 0, SLICE_MIN, &bulk[1]);
-	rig.plane.settings.merge = false;
-	slice_fill(&rig, 0, NULL);
-	CU_ASSERT_EQUAL_FATAL(rig.lane->inflight, 2);
-	tei_mutex_lock(&rig.lane->lock);
-	rail_sched_enter(rig.plane.dp);
-	while (!tei_list_empty(&rig.lane->posted)) {
-		s = tei_list_first(&rig.lane->posted, struct rail_slice, link);
+	tei_mutex_lock(&rig->lane->lock);
+	rail_sched_enter(rig->plane.dp);
+	while (!tei_list_empty(&rig->lane->posted)) {
+		s = tei_list_first(&rig->lane->posted, struct rail_slice, link);
 		tei_list_del(&s->link);
-		rig.lane->inflight--;
-		rig.lane->inflight_bytes -= s->len;
+		rig->lane->inflight--;
+		rig->lane->inflight_bytes -= s->len;
 		rail_path_back(s);
-		rig.peer[0]->posted--;
-		tei_list_add_tail(&rig.peer[0]->retry, &s->link);
-		if (first)
-			continue;
-		first = s;
-		mr = s->mr;
-		s->mr = &foreign;
+		rig->peer[0]->posted--;
+		tei_list_add_tail(&rig->peer[0]->retry, &s->link);
+		if (!tei_list_empty(&rig->lane->posted))
+			s->mr = foreign;
 	}
-	rail_peer_activate(rig.peer[0]);
-	rail_sched_leave(rig.plane.dp);
-	tei_mutex_unlock(&rig.lane->lock);
+	rail_peer_activate(rig->peer[0]);
+	rail_sched_leave(rig->plane.dp);
+	tei_mutex_unlock(&rig->lane->lock);
+}
+
+/* Nor do slices of it, to be posted again, hold up those of the host's behind
+ * them: n tasks of one slice each, of which the last is the host's. */
+static void slice_passed_by(size_t n)
+{
+	static struct test_task task[SLICE_TASKS];
+	struct tei_rail_mr foreign = { .gpu = true }, *mr;
+	struct test_task *all[SLICE_TASKS];
+	struct slice_rig rig;
+	struct rail_slice *s;
+	size_t i;
+
+	slice_begin(&rig, SLICE_FAST);
+	rig.plane.settings.merge = false;
+	for (i = 0; i < n; i++) {
+		all[i] = &task[i];
+		slice_submit(&rig, 0, 64, &task[i]);
+	}
 	slice_fill(&rig, 0, NULL);
+	CU_ASSERT_EQUAL_FATAL(rig.lane->inflight, n);
+	rail_sched_enter(rig.plane.dp);
+	mr = rail_mr_find(rig.plane.dp, rig.mem, SLICE_BULK);
+	rail_sched_leave(rig.plane.dp);
+	slice_back_foreign(&rig, &foreign);
+	for (i = 0; i < n && !rig.lane->inflight; i++)
+		slice_fill(&rig, 0, NULL);
 	CU_ASSERT_EQUAL(rig.lane->inflight, 1);
 	CU_ASSERT(slice_serve(&rig, 1));
-	CU_ASSERT_EQUAL(bulk[0].ends + bulk[1].ends, 1);
+	CU_ASSERT_EQUAL(test_ends(&task[n - 1]), 1);
 	rail_sched_enter(rig.plane.dp);
-	first->mr = mr;
+	tei_list_foreach(s, &rig.peer[0]->retry, struct rail_slice, link)
+		s->mr = mr;
 	rail_sched_leave(rig.plane.dp);
 	slice_fill(&rig, 0, NULL);
-	CU_ASSERT_EQUAL(rig.lane->inflight, 1);
-	slice_end(&rig, all, 2);
+	CU_ASSERT_EQUAL(rig.lane->inflight, n - 1);
+	slice_end(&rig, all, n);
+}
+
+static void test_slices_of_another_rail_are_passed_by(void)
+{
+	slice_passed_by(2);
+	slice_passed_by(SLICE_TASKS);
 }
 
 const struct tei_test_case rail_slice_cases[] = {
