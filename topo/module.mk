@@ -4,6 +4,7 @@ SRCS += \
 	topo/topo_hwloc.c \
 	topo/topo_json.c \
 	topo/topo_locate.c \
+	topo/topo_map.c \
 	topo/topo_maps.c \
 	topo/topo_sysfs.c \
 	topo/topo_table.c \

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct tei_err;
 struct tei_topo;
@@ -206,6 +207,18 @@ bool tei_topo_filter(const char *list, const char *name);
  */
 int tei_topo_nic_node(const char *device, const char *pci);
 
+/*
+ * NUMA node of a block device, or of that under a partition or under a volume
+ * all of whose parts are on one. -1 unknown.
+ */
+int tei_topo_block_node(dev_t dev);
+
+/*
+ * Fresh memory for munmap, on the node if that is not full or forbidden;
+ * anywhere where it is negative. NULL without memory.
+ */
+void *tei_topo_map(int node, size_t size);
+
 /* The CPUs of a node; false, and nothing written, if they are not known. */
 bool tei_topo_node_cpus(int node, cpu_set_t *cpus);
 
@@ -241,6 +254,10 @@ int tei_topo_where_parse(const char *text, struct tei_topo_where *out,
 unsigned int tei_topo_where_part(const struct tei_topo_where *where,
 				 uint64_t length, uint64_t offset,
 				 char location[TEI_TOPO_NAME], uint64_t *end);
+
+/* The NUMA node of that byte, -1 where the location names none. */
+int tei_topo_where_node(const struct tei_topo_where *where, uint64_t length,
+			uint64_t offset);
 
 /*
  * On a machine of several nodes, for 64 pages and more: "segments:…" if 2, 4, 8

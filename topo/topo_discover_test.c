@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "topo/topo_int.h"
@@ -474,6 +475,75 @@ static void sysfs_tells_a_nic_s_node_and_a_node_s_cpus(void)
 	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+static void sys_disk(unsigned int major, unsigned int minor, const char *folder)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%.200s/x", folder);
+	sys_file(path, "");
+	snprintf(path, sizeof(path), "dev/block/%u:%u", major, minor);
+	sys_link(path, folder);
+}
+
+/* On a controller, below one, beside two, on others. */
+static void sysfs_tells_a_disk_s_node(void)
+{
+	const char *near = "devices/pci0000:80/0000:80:01.0/0000:81:00.0";
+	char path[128];
+
+	sys_make();
+	sys_file("dev/block/x", "");
+	snprintf(path, sizeof(path), "%s/nvme/nvme0/nvme0n1", near);
+	sys_disk(259, 0, path);
+	snprintf(path, sizeof(path), "%s/nvme/nvme0/nvme0n1/nvme0n1p2", near);
+	sys_disk(259, 2, path);
+	sys_disk(254, 0, "devices/pci0000:00/0000:00:04.0/virtio1/block/vda");
+	/* a namespace of two controllers */
+	sys_disk(259, 9, "devices/virtual/nvme-subsystem/s1/nvme1n1");
+	sys_file("devices/virtual/nvme-subsystem/s1/nvme1/numa_node", "1\n");
+	sys_file("devices/virtual/nvme-subsystem/s1/nvme2/numa_node", "1\n");
+	sys_disk(259, 19, "devices/virtual/nvme-subsystem/s1/nvme1n1/nvme1n1p1");
+	sys_file("devices/virtual/nvme-subsystem/s1/nvme1n1/nvme1n1p1/partition",
+		 "1\n");
+	sys_disk(259, 10, "devices/virtual/nvme-subsystem/s2/nvme3n1");
+	sys_file("devices/virtual/nvme-subsystem/s2/nvme3/numa_node", "1\n");
+	sys_file("devices/virtual/nvme-subsystem/s2/nvme4/numa_node", "0\n");
+	/* one over TCP */
+	sys_disk(259, 11, "devices/virtual/nvme-fabrics/ctl/nvme5/nvme5n1");
+	sys_file("devices/virtual/nvme-fabrics/ctl/nvme5/numa_node", "-1\n");
+	sys_file("devices/virtual/nvme-fabrics/ctl/nvme6/numa_node", "1\n");
+	/* volumes */
+	sys_disk(253, 0, "devices/virtual/block/dm-0");
+	sys_file("devices/virtual/block/dm-0/slaves/x", "");
+	sys_disk(253, 1, "devices/virtual/block/dm-1");
+	sys_file("devices/virtual/block/dm-1/slaves/.x", "");
+	snprintf(path, sizeof(path), "%s/nvme/nvme0/nvme0n1/nvme0n1p2", near);
+	sys_link("devices/virtual/block/dm-1/slaves/nvme0n1p2", path);
+	sys_disk(253, 2, "devices/virtual/block/dm-2");
+	sys_file("devices/virtual/block/dm-2/slaves/.x", "");
+	sys_link("devices/virtual/block/dm-2/slaves/dm-1",
+		 "devices/virtual/block/dm-1");
+	sys_link("devices/virtual/block/dm-2/slaves/vda",
+		 "devices/pci0000:00/0000:00:04.0/virtio1/block/vda");
+	sys_disk(253, 3, "devices/virtual/block/dm-3");
+	sys_file("devices/virtual/block/dm-3/slaves/.x", "");
+	sys_link("devices/virtual/block/dm-3/slaves/dm-3",
+		 "devices/virtual/block/dm-3");
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 0)), 1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 2)), 1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(254, 0)), 0);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 9)), 1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 19)), 1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 10)), -1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 11)), -1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(253, 0)), -1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(253, 1)), 1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(253, 2)), -1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(253, 3)), -1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(0, 45)), -1);
+	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 /* --- threads ------------------------------------------------------------- */
 
 static char worker_xml[4096];
@@ -546,6 +616,7 @@ const struct tei_test_case discover_cases[] = {
 	{ "sysfs_serves_where_hwloc_fails", sysfs_serves_where_hwloc_fails },
 	{ "sysfs_tells_a_nic_s_node_and_a_node_s_cpus",
 	  sysfs_tells_a_nic_s_node_and_a_node_s_cpus },
+	{ "sysfs_tells_a_disk_s_node", sysfs_tells_a_disk_s_node },
 	{ "many_threads_may_read", many_threads_may_read },
 	{ NULL, NULL },
 };

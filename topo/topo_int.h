@@ -110,8 +110,9 @@ struct topo_sys_nic {
 void topo_sys_nic(const char *sysfs, const char *device,
 		  struct topo_sys_nic *nic);
 int topo_sys_pci_node(const char *sysfs, const struct tei_topo_pci *pci);
-/* What tei_topo_nic_node and tei_topo_node_cpus are. */
+/* What tei_topo_nic_node, _block_node and _node_cpus are. */
 int topo_sys_nic_node(const char *sysfs, const char *device, const char *addr);
+int topo_sys_block_node(const char *sysfs, dev_t dev);
 bool topo_sys_node_cpus(const char *sysfs, int node, cpu_set_t *cpus);
 /* NUMA nodes that are online, ascending; how many, at most max. */
 size_t topo_sys_nodes(const char *sysfs, int *nodes, size_t max);

@@ -290,21 +290,39 @@ static void topo_where_name(const struct tei_topo_where *w, char *location)
 		snprintf(location, TEI_TOPO_NAME, "%s", TEI_TOPO_ANY);
 }
 
+/* The number of the part; *size is that of all but the last, 0: no parts. */
+static uint64_t topo_where_which(const struct tei_topo_where *w,
+				 uint64_t length, uint64_t offset,
+				 uint64_t *size)
+{
+	uint64_t part;
+
+	*size = w->n_parts ? length / w->n_parts : 0;
+	part = *size ? offset / *size : 0;
+	return *size && part >= w->n_parts ? w->n_parts - 1 : part;
+}
+
+int tei_topo_where_node(const struct tei_topo_where *where, uint64_t length,
+			uint64_t offset)
+{
+	uint64_t size, part = topo_where_which(where, length, offset, &size);
+
+	if (where->kind == TEI_TOPO_WHERE_CPU)
+		return where->index;
+	return size ? where->nodes[part] : -1;
+}
+
 unsigned int tei_topo_where_part(const struct tei_topo_where *where,
 				 uint64_t length, uint64_t offset,
 				 char location[TEI_TOPO_NAME], uint64_t *end)
 {
-	uint64_t size = where->n_parts ? length / where->n_parts : 0;
-	uint64_t part;
+	uint64_t size, part = topo_where_which(where, length, offset, &size);
 
 	if (!size) {
 		topo_where_name(where, location);
 		*end = length;
 		return 0;
 	}
-	part = offset / size;
-	if (part >= where->n_parts - 1)
-		part = where->n_parts - 1;
 	*end = part == where->n_parts - 1 ? length : (part + 1) * size;
 	snprintf(location, TEI_TOPO_NAME, "cpu:%u", where->nodes[part]);
 	return (unsigned int)part;

@@ -3,11 +3,12 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "topo/topo_int.h"
 #include "util/thread.h"
 
-#define TOPO_SYS_DEPTH	4	/* netdevs stacked on netdevs */
+#define TOPO_SYS_DEPTH	4	/* devices stacked on devices */
 
 /* First line of a small file without its newline; false if unreadable. */
 static bool topo_sys_read(char *buf, size_t len, const char *dir,
@@ -209,6 +210,107 @@ int tei_topo_nic_node(const char *device, const char *pci)
 {
 	return topo_sys_nic_node("/sys", device, pci);
 }
+
+/* --- block devices ------------------------------------------------------- */
+
+/* Of the device in that folder, or of what it is on: a folder above. */
+static int topo_sys_above(const char *folder)
+{
+	char path[TOPO_PATH], *slash;
+	int node = -1;
+
+	if (strlen(folder) >= sizeof(path))
+		return -1;
+	strcpy(path, folder);
+	while (node < 0 && (slash = strrchr(path, '/')) && slash != path) {
+		node = topo_sys_node(path, ".", "numa_node");
+		*slash = '\0';
+	}
+	return node;
+}
+
+static int topo_sys_disk(const char *folder, int depth);
+
+/* The node of one of those that a device is made of; -2: it is none. */
+static int topo_sys_below_one(const char *dir, const char *name, bool disks,
+			      int depth)
+{
+	char path[TOPO_PATH], *real;
+	int node = topo_sys_node(dir, name, "numa_node");
+
+	if (node >= 0 || !disks)
+		return node < 0 ? -2 : node;
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >=
+	    sizeof(path))
+		return -1;
+	real = realpath(path, NULL);
+	node = real ? topo_sys_disk(real, depth + 1) : -1;
+	free(real);
+	return node;
+}
+
+/* The one node of all of them, -1 otherwise. */
+static int topo_sys_below(const char *folder, const char *where, bool disks,
+			  int depth)
+{
+	char path[TOPO_PATH];
+	int node = -2, one;
+	struct dirent *e;
+	DIR *d;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, where) >=
+	    sizeof(path))
+		return -1;
+	d = opendir(path);
+	while (d && node != -1 && (e = readdir(d))) {
+		if (*e->d_name == '.')
+			continue;
+		one = topo_sys_below_one(path, e->d_name, disks, depth);
+		if (one != -2)
+			node = node == -2 || node == one ? one : -1;
+	}
+	if (d)
+		closedir(d);
+	return node < 0 ? -1 : node;
+}
+
+/* A volume is where its slaves are, an NVMe namespace with several paths where
+ * the controllers beside it are. */
+static int topo_sys_disk(const char *folder, int depth)
+{
+	int node = topo_sys_above(folder);
+	char path[TOPO_PATH], text[16];
+
+	if (node >= 0 || depth > TOPO_SYS_DEPTH ||
+	    strlen(folder) >= sizeof(path))
+		return node;
+	strcpy(path, folder);
+	if (topo_sys_read(text, sizeof(text), path, ".", "partition"))
+		*strrchr(path, '/') = '\0';
+	node = topo_sys_below(path, "slaves", true, depth);
+	return node < 0 ? topo_sys_below(path, "..", false, depth) : node;
+}
+
+int topo_sys_block_node(const char *sysfs, dev_t dev)
+{
+	char path[TOPO_PATH], *real;
+	int node;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/dev/block/%u:%u", sysfs,
+			     major(dev), minor(dev)) >= sizeof(path))
+		return -1;
+	real = realpath(path, NULL);
+	node = real ? topo_sys_disk(real, 0) : -1;
+	free(real);
+	return node;
+}
+
+int tei_topo_block_node(dev_t dev)
+{
+	return topo_sys_block_node("/sys", dev);
+}
+
+/* --- processors ---------------------------------------------------------- */
 
 bool topo_sys_node_cpus(const char *sysfs, int node, cpu_set_t *cpus)
 {

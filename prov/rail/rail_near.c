@@ -4,7 +4,6 @@
  * node, host memory between rails and GPUs on that of a NIC near the GPU, and the
  * progress thread runs where MOONRAIL_PROGRESS_CPUS says.
  */
-#include <numaif.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,8 +11,6 @@
 #include "prov/rail/rail_int.h"
 #include "topo/tei_topo.h"
 #include "util/thread.h"
-
-#define NEAR_NODES	1024	/* as many as the kernel is built for */
 
 /* --- memory -------------------------------------------------------------- */
 
@@ -26,29 +23,9 @@ int rail_near_node(const struct rail *rail)
 	return node;
 }
 
-/* Or anywhere, where the node is not known. */
-static void *near_map(int numa, size_t size)
-{
-	unsigned long bits[NEAR_NODES / (8 * sizeof(unsigned long))];
-	const unsigned int word = 8 * sizeof(bits[0]);
-	unsigned int node = (unsigned int)numa;
-	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (mem == MAP_FAILED)
-		return NULL;
-	if (node >= NEAR_NODES)
-		return mem;
-	memset(bits, 0, sizeof(bits));
-	bits[node / word] = 1ul << node % word;
-	/* preferred: on a full or forbidden node it is elsewhere */
-	mbind(mem, size, MPOL_PREFERRED, bits, NEAR_NODES, 0);
-	return mem;
-}
-
 void *rail_near_alloc(const struct rail *rail, size_t size)
 {
-	return near_map(rail->numa, size);
+	return tei_topo_map(rail->numa, size);
 }
 
 void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
@@ -69,7 +46,7 @@ void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
 		node = rail->numa;
 	}
 	rail_sched_leave(dp);
-	return near_map(node, size);
+	return tei_topo_map(node, size);
 }
 
 void rail_near_free(void *mem, size_t size)
