@@ -77,6 +77,12 @@ SRCS_ft_fence = $(FX_SRCS) \
 SRCS_ft_fi_calls = \
 	fabtests/functional/fi_rig.c \
 	fabtests/functional/ft_fi_calls.c \
+	fabtests/functional/ft_fi_calls_addr.c \
+	fabtests/functional/ft_fi_calls_cntr.c \
+	fabtests/functional/ft_fi_calls_cq.c \
+	fabtests/functional/ft_fi_calls_hints.c \
+	fabtests/functional/ft_fi_calls_mr.c \
+	fabtests/functional/ft_fi_calls_msg.c \
 	# EOL
 
 LIBS_ft_fi_calls = -lfabric

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_FUNCTIONAL_FT_FI_CALLS_H
+#define TEI_FABTESTS_FUNCTIONAL_FT_FI_CALLS_H
+
+#include "fabtests/functional/fi_rig.h"
+
+#define CALL_LARGE	200000u	/* not a small message anywhere */
+
+/* A second endpoint, which sends to itself. */
+struct call_ep {
+	struct fid_cntr *counts;	/* what it sends and receives, or NULL */
+	struct fid_ep *ep;
+	struct fid_cq *cq[2];		/* of what it sends, and receives */
+	fi_addr_t self;
+};
+
+bool call_moonrail(const struct fi_rig *r);
+/* The queue's next completion is one of success. */
+bool call_done(struct fi_rig *r, struct fid_cq *cq, struct fi_rig_done *d);
+bool call_sent(struct fi_rig *r);
+bool call_open(struct fi_rig *r, enum fi_cq_format format, uint64_t flags,
+	       struct call_ep *e);
+bool call_close(struct fi_rig *r, struct call_ep *e);
+/* Its next completion comes in time. src: NULL, or gets its source. */
+bool call_await(struct fid_cq *cq, void *entry, fi_addr_t *src);
+
+/* ft_fi_calls_addr.c */
+void call_addresses(struct fi_rig *r);
+void call_socket_names(struct fi_rig *r);
+void call_two_names(struct fi_rig *r);
+/* ft_fi_calls_cntr.c */
+void call_counter(struct fi_rig *r);
+void call_counter_errors(struct fi_rig *r);
+/* The other process ends. */
+void call_gone(struct fi_rig *r);
+/* ft_fi_calls_cq.c */
+void call_formats(struct fi_rig *r);
+void call_selective(struct fi_rig *r);
+void call_selective_look(struct fi_rig *r);
+void call_turns(struct fi_rig *r);
+void call_signal(struct fi_rig *r);
+/* There is nothing to read for a while. */
+bool call_silent(struct fid_cq *cq);
+/* ft_fi_calls_hints.c */
+struct fi_info *call_hints(const char *provider);
+/* Frees the hints. */
+int call_info(struct fi_info *h, const char *node, const char *service,
+	      uint64_t flags, struct fi_info **info);
+void call_hints_of(const char *provider);
+void call_own_hints(void);
+/* ft_fi_calls_mr.c */
+void call_registrations(struct fi_rig *r);
+void call_described(struct fi_rig *r);
+/* ft_fi_calls_msg.c */
+void call_pieces(struct fi_rig *r);
+void call_rma_pieces(struct fi_rig *r);
+void call_inject(struct fi_rig *r);
+void call_more(struct fi_rig *r);
+void call_directed(struct fi_rig *r);
+void call_removed(struct fi_rig *r);
+void call_cancel_multi(struct fi_rig *r);
+
+#endif /* TEI_FABTESTS_FUNCTIONAL_FT_FI_CALLS_H */

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Addresses. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_test.h"
+#include "fabtests/functional/ft_fi_calls.h"
+
+/* --- vectors of them ------------------------------------------------------ */
+
+void call_addresses(struct fi_rig *r)
+{
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
+	char name[512], again[512], text[512];
+	size_t len = sizeof(name), room = sizeof(again), n = sizeof(text);
+	struct fid_av *av;
+	fi_addr_t a[2];
+	bool good;
+
+	if (!fi_rig_ok(r, !fi_av_open(r->domain, &attr, &av, NULL),
+		       "a table of addresses"))
+		return;
+	good = !fi_getname(&r->ep->fid, name, &len) &&
+	       fi_av_insert(av, name, 1, &a[0], 0, NULL) == 1 && !a[0] &&
+	       !fi_av_lookup(av, a[0], again, &room) && room == len &&
+	       !memcmp(name, again, len) &&
+	       fi_av_straddr(av, name, text, &n) && strlen(text) > 4;
+	fi_rig_ok(r, good, "gives back what was put in, in words too");
+	good = !fi_av_remove(av, a, 1, 0);
+	if (call_moonrail(r)) {
+		room = sizeof(again);
+		good = fi_av_lookup(av, a[0], again, &room) == -FI_EINVAL &&
+		       fi_av_remove(av, a, 1, 0) == -FI_EINVAL && good;
+	}
+	fi_rig_ok(r, good && !fi_close(&av->fid), "until it is removed");
+	len = 1;
+	fi_rig_ok(r, fi_getname(&r->ep->fid, name, &len) == -FI_ETOOSMALL &&
+			     len > 1, "a name that finds no room says how much");
+}
+
+/* --- addresses of sockets ------------------------------------------------- */
+
+/* A message of an endpoint to itself, from whom alone it is taken. */
+static bool call_to_itself(struct fi_rig *r)
+{
+	fi_addr_t src = FI_ADDR_NOTAVAIL;
+	struct fi_cq_tagged_entry t;
+	struct call_ep e = { .counts = NULL };
+	bool good;
+
+	if (!call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e))
+		return false;
+	r->tx = e.cq[0];
+	r->rx = e.cq[1];
+	while (fi_rig_again(r, fi_recv(e.ep, r->mem, 64, NULL, e.self, NULL)))
+		;
+	while (fi_rig_again(r, fi_send(e.ep, r->buf, 32, NULL, e.self, NULL)))
+		;
+	good = call_await(e.cq[1], &t, &src) && t.len == 32 && src == e.self;
+	return call_close(r, &e) && good;
+}
+
+/* Their address says nothing of the endpoint: there may have been others. */
+static void call_names_of(struct fi_rig *r, uint32_t format, const char *node)
+{
+	struct fi_info *h = call_hints(r->provider);
+	struct fi_av_attr attr = { .type = FI_AV_MAP };
+	struct fi_rig own = *r;
+	bool good;
+
+	h->caps |= FI_SOURCE | FI_DIRECTED_RECV;
+	h->addr_format = format;
+	good = !call_info(h, node, NULL, FI_SOURCE, &own.info) &&
+	       own.info->addr_format == format &&
+	       !fi_fabric(own.info->fabric_attr, &own.fabric, NULL) &&
+	       !fi_domain(own.fabric, own.info, &own.domain, NULL) &&
+	       !fi_av_open(own.domain, &attr, &own.av, NULL);
+	if (!fi_rig_ok(r, good, "a domain with addresses of sockets"))
+		return;
+	fi_rig_ok(r, call_to_itself(&own) && call_to_itself(&own),
+		  "an endpoint that is opened again is reached");
+	fi_rig_ok(r, !fi_close(&own.av->fid) && !fi_close(&own.domain->fid) &&
+			     !fi_close(&own.fabric->fid), "and closes");
+	fi_freeinfo(own.info);
+}
+
+/* A socket's address of this domain, and then the name of another endpoint. */
+static bool call_two_insert(struct fi_rig *r, struct fid_av *av,
+			    struct fid_ep *other)
+{
+	char name[512], text[512], host[64], port[16];
+	size_t len = sizeof(name), room = sizeof(name), n = sizeof(text);
+	fi_addr_t a[2];
+
+	return !fi_getname(&r->ep->fid, name, &len) &&
+	       sscanf(fi_av_straddr(av, name, text, &n),
+		      "moonrail://[%63[^]]]:%15[0-9]/", host, port) == 2 &&
+	       fi_av_insertsvc(av, host, port, &a[0], 0, NULL) == 1 &&
+	       !fi_getname(&other->fid, name, &room) &&
+	       fi_av_insert(av, name, 1, &a[1], 0, NULL) == 1 && !a[0] &&
+	       a[1] == 1;
+}
+
+/* From each of them, into the receive that is for it. */
+static bool call_two_come(struct fi_rig *r, struct call_ep *to, fi_addr_t addr,
+			  struct fid_ep *from, fi_addr_t is)
+{
+	fi_addr_t src = FI_ADDR_NOTAVAIL;
+	struct fi_cq_tagged_entry t;
+	int context[2];
+	fi_addr_t i;
+
+	for (i = 0; i < 2; i++)
+		while (fi_rig_again(r, fi_recv(to->ep, r->mem, 64, NULL, i,
+					       &context[i])))
+			;
+	while (fi_rig_again(r, fi_send(from, r->buf, 32, NULL, addr, NULL)))
+		;
+	if (!call_await(to->cq[1], &t, &src) || src != is ||
+	    t.op_context != &context[is])
+		return false;
+	return !fi_cancel(&to->ep->fid, &context[!is]) &&
+	       fi_cq_readerr(to->cq[1], &(struct fi_cq_err_entry){ .err = 0 },
+			     0) == 1;
+}
+
+/* The oldest endpoint by a socket's address, another one by its name. */
+void call_two_names(struct fi_rig *r)
+{
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
+	struct fi_rig own = *r;
+	struct call_ep other = { .counts = NULL }, to = { .counts = NULL };
+	char name[512];
+	size_t len = sizeof(name);
+	fi_addr_t addr;
+	bool good;
+
+	if (!call_moonrail(r))
+		return;
+	good = call_open(r, FI_CQ_FORMAT_TAGGED, 0, &other) &&
+	       !fi_av_open(r->domain, &attr, &own.av, NULL) &&
+	       call_two_insert(r, own.av, other.ep) &&
+	       call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &to) &&
+	       !fi_getname(&to.ep->fid, name, &len) &&
+	       fi_av_insert(r->av, name, 1, &addr, 0, NULL) == 1;
+	if (!fi_rig_ok(r, good, "an address of a socket and a name"))
+		return;
+	good = call_two_come(r, &to, addr, other.ep, 1) &&
+	       call_two_come(r, &to, addr, r->ep, 0);
+	fi_rig_ok(r, call_sent(r) && good,
+		  "which are not taken for each other");
+	fi_rig_ok(r, call_close(&own, &to) && call_close(r, &other) &&
+			     !fi_av_remove(r->av, &addr, 1, 0) &&
+			     !fi_close(&own.av->fid), "and are closed");
+}
+
+void call_socket_names(struct fi_rig *r)
+{
+	call_names_of(r, FI_SOCKADDR_IN, "127.0.0.1");
+	if (access("/proc/net/if_inet6", R_OK))
+		ft_diag("no IPv6 here: no such addresses");
+	else
+		call_names_of(r, FI_SOCKADDR_IN6, "::1");
+}

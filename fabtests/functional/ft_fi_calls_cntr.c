@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Counters, and what they count of a process that ends. */
+#include <sys/socket.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_test.h"
+#include "fabtests/functional/ft_fi_calls.h"
+
+/* --- by themselves -------------------------------------------------------- */
+
+void call_counter(struct fi_rig *r)
+{
+	struct fi_cntr_attr attr = {
+		.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC,
+	};
+	uint64_t from, end;
+	struct fid_cntr *c;
+	bool good;
+
+	if (!fi_rig_ok(r, !fi_cntr_open(r->domain, &attr, &c, NULL),
+		       "a counter"))
+		return;
+	good = !fi_cntr_set(c, 5) && fi_cntr_read(c) == 5 &&
+	       !fi_cntr_add(c, 2) && fi_cntr_read(c) == 7 &&
+	       !fi_cntr_wait(c, 7, 0);
+	fi_rig_ok(r, good, "is set, added to and waited for");
+	from = ft_now_ns();
+	good = fi_cntr_wait(c, 8, 30) == -FI_ETIMEDOUT;
+	end = ft_now_ns();
+	fi_rig_ok(r, good && end - from >= UINT64_C(25000000),
+		  "in vain, for as long as was said");
+	good = !fi_cntr_adderr(c, 3) && fi_cntr_readerr(c) == 3 &&
+	       !fi_cntr_seterr(c, 1) && fi_cntr_readerr(c) == 1 &&
+	       fi_cntr_read(c) == 7 && !fi_close(&c->fid);
+	fi_rig_ok(r, good, "and its errors are a count of their own");
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
+				       NULL)))
+		;
+	from = fi_cntr_read(r->sent);
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, 8, NULL, r->self, NULL)))
+		;
+	good = !fi_cntr_wait(r->sent, from + 1, FI_RIG_WAIT_MS) &&
+	       fi_cntr_read(r->sent) == from + 1 && call_sent(r);
+	fi_rig_ok(r, call_done(r, r->rx, &(struct fi_rig_done){ .err = 0 }) &&
+			     good, "a send is waited for by its counter");
+}
+
+static void call_message(struct fi_rig *r, size_t len, size_t room)
+{
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem, room, NULL,
+				       FI_ADDR_UNSPEC, r)))
+		;
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, len, NULL, r->self,
+				       NULL)))
+		;
+}
+
+/* Of what a program has been told by its queue it is not told again. */
+void call_counter_errors(struct fi_rig *r)
+{
+	uint64_t was = fi_cntr_read(r->got);
+	struct fi_rig_done d;
+	bool good;
+
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
+				       &d)))
+		;
+	good = !fi_cancel(&r->ep->fid, &d) && fi_rig_next(r, r->rx, &d) &&
+	       d.err == FI_ECANCELED &&
+	       fi_cntr_wait(r->got, was + 1, 20) == -FI_ETIMEDOUT;
+	fi_rig_ok(r, good, "a receive that is cancelled ends no later wait");
+	call_message(r, 64, 8);
+	good = call_sent(r) && fi_rig_next(r, r->rx, &d) &&
+	       d.err == FI_ETRUNC &&
+	       fi_cntr_wait(r->got, was + 1, 20) == -FI_ETIMEDOUT;
+	fi_rig_ok(r, good, "nor does an error that has been read");
+	call_message(r, 8, 8);
+	good = !fi_cntr_wait(r->got, was + 1, FI_RIG_WAIT_MS) && call_sent(r);
+	fi_rig_ok(r, call_done(r, r->rx, &d) && good,
+		  "which ends with the next message");
+}
+
+/* --- what cannot be done any more ----------------------------------------- */
+
+/* Of each kind, to the peer. */
+static ssize_t call_of(struct fi_rig *r, int kind)
+{
+	static uint64_t one = 1;
+
+	switch (kind) {
+	case 0:
+		return fi_tsend(r->ep, r->buf, CALL_LARGE, NULL, r->peer, 1, NULL);
+	case 1:
+		return fi_write(r->ep, r->buf, 64, NULL, r->peer, r->remote,
+				r->key, NULL);
+	case 2:
+		return fi_atomic(r->ep, &one, 1, NULL, r->peer, r->remote,
+				 r->key, FI_UINT64, FI_SUM, NULL);
+	default:
+		return fi_read(r->ep, r->buf, CALL_LARGE, NULL, r->peer, r->remote,
+			       r->key, NULL);
+	}
+}
+
+/* One of each kind to a process that has ended: none is left hanging, and none
+ * is said to be done. */
+static bool call_fails(struct fi_rig *r, int kind)
+{
+	uint64_t until = ft_now_ns() + UINT64_C(2000000000);
+	struct fi_rig_done d;
+
+	while (fi_rig_again(r, call_of(r, kind)))
+		if (ft_now_ns() > until) {
+			ft_diag("operation %d is never taken", kind);
+			return false;
+		}
+	if (!fi_rig_next(r, r->tx, &d)) {
+		ft_diag("operation %d never ends", kind);
+		return false;
+	}
+	if (d.err == FI_ECONNRESET && ft_now_ns() < until)
+		return true;
+	ft_diag("operation %d ends with %d", kind, d.err);
+	return false;
+}
+
+/* A message that the other takes to its end: who waits by a counter is told,
+ * whichever of the two comes first; and once. */
+static void call_counted(struct fi_rig *r)
+{
+	uint64_t was = fi_cntr_read(r->sent);
+	struct fi_rig_done d;
+	bool good;
+
+	good = fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL &&
+	       fi_cntr_readerr(r->sent) == 1 && fi_cntr_read(r->sent) == was &&
+	       fi_rig_next(r, r->tx, &d) &&
+	       (d.err == FI_ECONNREFUSED || d.err == FI_ECONNRESET);
+	fi_rig_ok(r, good, "a wait for a send that fails ends");
+	fi_rig_ok(r, fi_cntr_wait(r->sent, was + 1, 20) == -FI_ETIMEDOUT,
+		  "a wait after that does not end by it");
+}
+
+/* As long as nobody has heard of it, a failure ends what begins after it. */
+static void call_counted_late(struct fi_rig *r)
+{
+	uint64_t was = fi_cntr_read(r->sent), errors;
+	struct fi_rig_done d;
+	bool good;
+	int i;
+
+	errors = fi_cntr_readerr(r->sent);
+	/* each fails at once: the other is known to have ended */
+	for (i = 0; i < 2; i++)
+		while (fi_rig_again(r, call_of(r, 0)))
+			;
+	good = fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL;
+	while (fi_rig_again(r, call_of(r, 0)))
+		;
+	/* the first two are old, the third is new */
+	good = fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET && good &&
+	       fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET &&
+	       fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL &&
+	       fi_cntr_readerr(r->sent) == errors + 3 &&
+	       fi_rig_next(r, r->tx, &d);
+	fi_rig_ok(r, good, "so does one that begins when it has failed");
+}
+
+/* What fails at each end is in a queue of its own; that one of the two was read
+ * says nothing of the other. */
+static bool call_both_fail(struct fi_rig *r, struct call_ep *e)
+{
+	uint64_t end = ft_now_ns() + UINT64_C(10000000000);
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err = { 0 };
+	ssize_t n;
+
+	while (fi_rig_again(r, fi_send(e->ep, r->buf, 8, NULL, r->peer, NULL)))
+		;
+	while (fi_rig_again(r, fi_recv(e->ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
+				       NULL)))
+		;
+	while (fi_rig_again(r, fi_send(e->ep, r->buf, 64, NULL, e->self, NULL)))
+		;
+	do {
+		n = fi_cq_read(e->cq[1], &entry, 1);
+	} while (n == -FI_EAGAIN && ft_now_ns() < end);
+	return n == -FI_EAVAIL && fi_cq_readerr(e->cq[1], &err, 0) == 1 &&
+	       err.err == FI_ETRUNC;
+}
+
+static void call_counted_apart(struct fi_rig *r)
+{
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct call_ep e = { .counts = NULL };
+	uint64_t was;
+	bool good;
+
+	good = !fi_cntr_open(r->domain, &attr, &e.counts, NULL) &&
+	       call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e);
+	if (!fi_rig_ok(r, good, "an endpoint of two queues and one counter"))
+		return;
+	good = call_both_fail(r, &e);
+	was = fi_cntr_read(e.counts);
+	good = good &&
+	       fi_cntr_wait(e.counts, was + 100, FI_RIG_WAIT_MS) ==
+		       -FI_EAVAIL &&
+	       fi_cntr_wait(e.counts, was + 100, 20) == -FI_ETIMEDOUT &&
+	       fi_cntr_readerr(e.counts) == 2;
+	fi_rig_ok(r, good, "an error that was read hides none in another queue");
+	fi_rig_ok(r, call_close(r, &e) && !fi_close(&e.counts->fid),
+		  "which close");
+}
+
+void call_gone(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good;
+	char c;
+
+	r->hasty = true;
+	if (!r->server) {
+		/* known to each other, and nothing is under way */
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, 8, NULL, r->peer,
+					       NULL)))
+			;
+		fi_rig_ok(r, call_sent(r), "a last message");
+		fi_rig_meet(r);
+		return;
+	}
+	while (fi_rig_again(r, fi_recv(r->ep, r->buf, 8, NULL, FI_ADDR_UNSPEC,
+				       NULL)))
+		;
+	good = call_done(r, r->rx, &d);
+	/* which the other does not ask for */
+	while (fi_rig_again(r, call_of(r, 0)))
+		;
+	fi_rig_meet(r);
+	call_counted(r);
+	while (recv(r->sock, &c, 1, MSG_DONTWAIT) < 0)
+		fi_rig_idle(r);
+	fi_rig_ok(r, good && call_fails(r, 0) && call_fails(r, 1) &&
+			     call_fails(r, 2) && call_fails(r, 3),
+		  "whatever is for one that has ended fails, soon");
+	call_counted_late(r);
+	call_counted_apart(r);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion queues. */
+#include <string.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_fi_calls.h"
+
+/* Each format is the beginning of the next one. */
+static bool call_format(struct fi_rig *r, enum fi_cq_format format)
+{
+	struct fi_cq_tagged_entry t[2];
+	struct call_ep e = { .counts = NULL };
+	fi_addr_t src = FI_ADDR_NOTAVAIL;
+	bool good = true;
+
+	memset(t, 0xee, sizeof(t));
+	if (!call_open(r, format, 0, &e))
+		return false;
+	while (fi_rig_again(r, fi_trecv(e.ep, r->mem, 64, NULL, FI_ADDR_UNSPEC,
+					55, 0, &t[0])))
+		;
+	while (fi_rig_again(r, fi_tsenddata(e.ep, r->buf, 24, NULL, 99, e.self,
+					    55, &t[1])))
+		;
+	good = call_await(e.cq[0], &t[1], NULL) && t[1].op_context == &t[1] &&
+	       call_await(e.cq[1], &t[0], &src) && t[0].op_context == &t[0] &&
+	       src == e.self;
+	if (format >= FI_CQ_FORMAT_MSG)
+		good = good && t[0].len == 24 && t[0].flags & FI_TAGGED &&
+		       t[0].flags & FI_RECV && t[1].flags & FI_SEND;
+	if (format >= FI_CQ_FORMAT_DATA)
+		good = good && t[0].data == 99 &&
+		       t[0].flags & FI_REMOTE_CQ_DATA;
+	if (format >= FI_CQ_FORMAT_TAGGED)
+		good = good && t[0].tag == 55;
+	else	/* nothing is written beyond it */
+		good = good && t[0].tag == UINT64_C(0xeeeeeeeeeeeeeeee);
+	return call_close(r, &e) && good;
+}
+
+void call_formats(struct fi_rig *r)
+{
+	bool good = true;
+	int i;
+
+	for (i = FI_CQ_FORMAT_CONTEXT; i <= FI_CQ_FORMAT_TAGGED; i++)
+		good = call_format(r, (enum fi_cq_format)i) && good;
+	fi_rig_ok(r, good, "completions of all formats, and their source");
+}
+
+/* What fi_cq_read says when there is nothing to read, after a while. */
+bool call_silent(struct fid_cq *cq)
+{
+	struct fi_cq_tagged_entry t;
+	uint64_t end = ft_now_ns() + UINT64_C(20000000);
+	ssize_t n;
+
+	do {
+		n = fi_cq_read(cq, &t, 1);
+	} while (n == -FI_EAGAIN && ft_now_ns() < end);
+	return n == -FI_EAGAIN;
+}
+
+void call_selective(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->mem, .iov_len = 64 };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC,
+		.context = r,
+	};
+	struct fi_cq_tagged_entry t;
+	struct call_ep e = { .counts = NULL };
+	bool good = true;
+	int i;
+
+	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED,
+				    FI_SELECTIVE_COMPLETION, &e),
+		       "an endpoint of selective completion"))
+		return;
+	for (i = 0; i < 2; i++) {
+		msg.addr = FI_ADDR_UNSPEC;
+		iov.iov_base = r->mem;
+		while (fi_rig_again(r, fi_recvmsg(e.ep, &msg,
+						  i ? FI_COMPLETION : 0)))
+			;
+		msg.addr = e.self;
+		iov.iov_base = r->buf;
+		while (fi_rig_again(r, fi_sendmsg(e.ep, &msg,
+						  i ? FI_COMPLETION : 0)))
+			;
+		if (i)
+			good = good && call_await(e.cq[0], &t, NULL) &&
+			       call_await(e.cq[1], &t, NULL) &&
+			       t.op_context == r;
+		else
+			good = call_silent(e.cq[0]) && call_silent(e.cq[1]);
+	}
+	fi_rig_ok(r, good, "tells of what was asked for and of nothing else");
+	fi_rig_ok(r, call_silent(e.cq[0]) && call_silent(e.cq[1]) &&
+			     call_close(r, &e), "once");
+}
+
+/* Looks for a message until it has come. */
+static bool call_look(struct call_ep *e, struct fi_context *context,
+		      uint64_t flags)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct fi_msg_tagged msg = {
+		.addr = FI_ADDR_UNSPEC, .tag = 5, .context = context,
+	};
+	struct fi_cq_err_entry err;
+	struct fi_cq_tagged_entry t;
+
+	do {
+		if (fi_trecvmsg(e->ep, &msg, flags))
+			return false;
+		if (call_await(e->cq[1], &t, NULL))
+			return t.op_context == context &&
+			       (flags & FI_DISCARD || t.len == 24);
+		memset(&err, 0, sizeof(err));
+		if (fi_cq_readerr(e->cq[1], &err, 0) != 1 ||
+		    err.err != FI_ENOMSG)
+			return false;
+	} while (ft_now_ns() < end);
+	return false;
+}
+
+/* What was found is told to who asked, whatever else a queue is told. */
+void call_selective_look(struct fi_rig *r)
+{
+	struct fi_context context[2];
+	struct fi_msg_tagged msg = {
+		.addr = FI_ADDR_UNSPEC, .tag = 5, .context = context,
+	};
+	struct fi_cq_tagged_entry t;
+	struct call_ep e = { .counts = NULL };
+	bool good;
+	int i;
+
+	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED,
+				    FI_SELECTIVE_COMPLETION, &e),
+		       "a selective queue for who looks"))
+		return;
+	for (i = 0; i < 2; i++)
+		while (fi_rig_again(r, fi_tsend(e.ep, r->buf, 24, NULL, e.self,
+						5, NULL)))
+			;
+	good = call_look(&e, context, FI_PEEK | FI_CLAIM) &&
+	       !fi_trecvmsg(e.ep, &msg, FI_CLAIM | FI_DISCARD) &&
+	       call_await(e.cq[1], &t, NULL) && t.op_context == context &&
+	       call_look(&e, context, FI_PEEK | FI_DISCARD);
+	fi_rig_ok(r, good && call_close(r, &e),
+		  "who looks for a message is told by a selective queue too");
+}
+
+/*
+ * What completed before an error is read before it. Only here is it certain
+ * that a message to oneself has come when its call returns.
+ */
+void call_turns(struct fi_rig *r)
+{
+	struct fi_cq_tagged_entry t[2];
+	struct fi_cq_err_entry err;
+	struct call_ep e = { .counts = NULL };
+	bool good = true;
+	int i;
+
+	if (!call_moonrail(r))
+		return;
+	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e),
+		       "an endpoint for one error"))
+		return;
+	for (i = 0; i < 2; i++)
+		while (fi_rig_again(r, fi_recv(e.ep, r->mem, 64, NULL,
+					       FI_ADDR_UNSPEC, &t[i])))
+			;
+	while (fi_rig_again(r, fi_send(e.ep, r->buf, 32, NULL, e.self, NULL)))
+		;
+	memset(&err, 0, sizeof(err));
+	good = !fi_cancel(&e.ep->fid, &t[1]) &&
+	       fi_cq_readerr(e.cq[1], &err, 0) == -FI_EAGAIN &&
+	       fi_cq_read(e.cq[1], t, 2) == 1 && t[0].op_context == &t[0] &&
+	       fi_cq_read(e.cq[1], t, 2) == -FI_EAVAIL &&
+	       fi_cq_readerr(e.cq[1], &err, 0) == 1 &&
+	       err.err == FI_ECANCELED && err.op_context == &t[1];
+	fi_rig_ok(r, good && call_close(r, &e), "an error has its turn");
+}
+
+/* A sleeper is woken by somebody who has nothing for him. */
+void call_signal(struct fi_rig *r)
+{
+	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
+	uint64_t from = ft_now_ns();
+	struct fi_cq_entry e;
+	struct fid_cq *cq;
+	char text[128] = "";
+	bool good;
+
+	if (!fi_rig_ok(r, !fi_cq_open(r->domain, &attr, &cq, NULL), "a queue"))
+		return;
+	good = !fi_cq_signal(cq) &&
+	       fi_cq_sread(cq, &e, 1, NULL, FI_RIG_WAIT_MS) < 0 &&
+	       ft_now_ns() - from < UINT64_C(10000000000);
+	fi_rig_ok(r, good, "is left when it is signalled");
+	fi_rig_ok(r, !fi_close(&cq->fid) &&
+			     fi_cq_strerror(r->rx, FI_EIO, NULL, text,
+					    sizeof(text)),
+		  "and puts errors into words");
+}

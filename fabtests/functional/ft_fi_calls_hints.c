@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What fi_getinfo says to hints. */
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/common/ft_test.h"
+#include "fabtests/functional/ft_fi_calls.h"
+
+struct fi_info *call_hints(const char *provider)
+{
+	struct fi_info *h = fi_allocinfo();
+
+	h->fabric_attr->prov_name = strdup(provider);
+	h->ep_attr->type = FI_EP_RDM;
+	h->caps = FI_MSG | FI_TAGGED;
+	return h;
+}
+
+int call_info(struct fi_info *h, const char *node, const char *service,
+	      uint64_t flags, struct fi_info **info)
+{
+	int ret = fi_getinfo(FI_VERSION(1, 17), node, service, flags, h, info);
+
+	fi_freeinfo(h);
+	return ret;
+}
+
+static bool call_refuses(struct fi_info *h)
+{
+	struct fi_info *info;
+	int ret = call_info(h, NULL, NULL, 0, &info);
+
+	if (!ret)
+		fi_freeinfo(info);
+	return ret == -FI_ENODATA;
+}
+
+static bool call_port_is(const void *addr, uint16_t port)
+{
+	const struct sockaddr_in *in = addr;
+
+	return in && in->sin_family == AF_INET &&
+	       ntohl(in->sin_addr.s_addr) == 0x7f000001 &&
+	       ntohs(in->sin_port) == port;
+}
+
+static bool call_node(const char *provider, uint64_t flags)
+{
+	struct fi_info *h = call_hints(provider), *info;
+	bool good;
+
+	h->addr_format = FI_SOCKADDR_IN;
+	if (call_info(h, "127.0.0.1", "4711", flags, &info))
+		return false;
+	good = info->addr_format == FI_SOCKADDR_IN &&
+	       call_port_is(flags ? info->src_addr : info->dest_addr, 4711);
+	fi_freeinfo(info);
+	return good;
+}
+
+/* What no provider here has. */
+static bool call_unmet(const char *provider)
+{
+	struct fi_info *h = call_hints(provider);
+	bool good;
+
+	h->ep_attr->type = FI_EP_DGRAM;
+	good = call_refuses(h);
+	h = call_hints(provider);
+	h->tx_attr->iov_limit = 4096;
+	return call_refuses(h) && good;
+}
+
+void call_hints_of(const char *provider)
+{
+	struct fi_info *info = NULL;
+	bool good;
+
+	good = !call_info(call_hints(provider), NULL, NULL, 0, &info);
+	if (!ft_ok(good, "%s: is found", provider))
+		return;
+	good = info->caps & FI_TAGGED && info->caps & FI_RECV &&
+	       !(info->caps & (FI_RMA | FI_ATOMIC | FI_RMA_EVENT)) &&
+	       info->ep_attr->type == FI_EP_RDM && info->tx_attr->iov_limit &&
+	       info->tx_attr->size && info->rx_attr->size;
+	ft_ok(good, "%s: no more is given than is asked for", provider);
+	ft_ok(strstr(fi_tostr(info, FI_TYPE_INFO), "FI_EP_RDM") &&
+		      strstr(fi_tostr(&info->caps, FI_TYPE_CAPS), "FI_TAGGED"),
+	      "%s: and can be read", provider);
+	fi_freeinfo(info);
+	ft_ok(call_unmet(provider), "%s: hints that cannot be met", provider);
+	ft_ok(call_node(provider, 0) && call_node(provider, FI_SOURCE),
+	      "%s: node and service, of the peer and of ourselves", provider);
+}
+
+/* The model of registration that was asked for in two words before 1.5. */
+static bool call_old(uint32_t version, int mode, int is)
+{
+	struct fi_info *h = call_hints("moonrail"), *info;
+	bool good;
+
+	h->domain_attr->mr_mode = mode;
+	if (fi_getinfo(version, NULL, NULL, 0, h, &info)) {
+		fi_freeinfo(h);
+		return false;
+	}
+	good = info->domain_attr->mr_mode == is &&
+	       info->fabric_attr->api_version == version;
+	fi_freeinfo(info);
+	fi_freeinfo(h);
+	return good;
+}
+
+/* libfabric answers some of that itself, for all providers that it knows. */
+static bool call_listed(uint64_t flags)
+{
+	struct fi_info *info = NULL, *i;
+
+	if (call_info(call_hints("moonrail"), NULL, NULL,
+		      FI_PROV_ATTR_ONLY | flags, &info))
+		return false;
+	for (i = info; i; i = i->next)
+		if (i->fabric_attr->prov_name &&
+		    !strcmp(i->fabric_attr->prov_name, "moonrail"))
+			break;
+	if (i && (i->src_addr || i->dest_addr || !i->fabric_attr->prov_version))
+		i = NULL;
+	fi_freeinfo(info);
+	return i;
+}
+
+/* Beyond what fi_getinfo says that there is. */
+static bool call_beyond(void)
+{
+	struct fi_info *h = call_hints("moonrail");
+	bool good;
+
+	h->ep_attr->max_msg_size = SIZE_MAX;
+	good = call_refuses(h);
+	h = call_hints("moonrail");
+	h->ep_attr->max_order_waw_size = 8;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->rx_attr->total_buffered_recv = 1;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->domain_attr->max_err_data = 8;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->ep_attr->protocol = FI_PROTO_RXM;
+	return call_refuses(h) && good;
+}
+
+/* What was given is taken as a hint, but not a later protocol. */
+static bool call_given(void)
+{
+	struct fi_info *h = call_hints("moonrail"), *info;
+	bool good;
+
+	if (call_info(h, NULL, NULL, 0, &h))
+		return false;
+	good = !strstr(fi_tostr(h, FI_TYPE_INFO), "Unknown") &&
+	       !strstr(fi_tostr(h, FI_TYPE_INFO), "UNSPEC") &&
+	       !fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, h, &info);
+	if (good)
+		fi_freeinfo(info);
+	h->ep_attr->protocol_version++;
+	return call_refuses(h) && good;
+}
+
+void call_own_hints(void)
+{
+	const int all = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
+			FI_MR_ALLOCATED | FI_MR_RAW | FI_MR_ENDPOINT;
+	struct fi_info *h;
+	bool good;
+
+	ft_ok(call_listed(0) && call_listed(FI_NUMERICHOST),
+	      "moonrail: attributes of the provider alone");
+	h = call_hints("moonrail");
+	h->caps |= FI_COLLECTIVE;
+	good = call_refuses(h);
+	h = call_hints("moonrail");
+	h->tx_attr->inject_size = 1u << 30;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->domain_attr->name = strdup("nosuchdomain");
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->tx_attr->msg_order = FI_ORDER_RAW;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->ep_attr->tx_ctx_cnt = 2;
+	good = call_refuses(h) && good;
+	ft_ok(call_beyond() && good,
+	      "moonrail: nothing is claimed that is not kept");
+	ft_ok(call_given(), "moonrail: what is given has names, and is taken");
+	/* FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */
+	ft_ok(call_old(FI_VERSION(1, 4), 1, 1) &&
+		      call_old(FI_VERSION(1, 4), 0, 2) &&
+		      call_old(FI_VERSION(1, 5), 1, 1) &&
+		      call_old(FI_VERSION(1, 17), all, 0),
+	      "moonrail: versions, and a program that can do all that some "
+	      "want with registrations");
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Registrations. */
+#include "fabtests/functional/ft_fi_calls.h"
+
+void call_registrations(struct fi_rig *r)
+{
+	bool prov_key = r->info->domain_attr->mr_mode & FI_MR_PROV_KEY;
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 8192 };
+	struct fi_mr_attr attr = {
+		.mr_iov = &iov, .iov_count = 1, .access = FI_REMOTE_READ,
+		.requested_key = 302, .context = r,
+	};
+	struct fid_mr *mr[3];
+	bool good;
+	int i;
+
+	good = !fi_mr_regv(r->domain, &iov, 1, FI_REMOTE_WRITE, 0, 301, 0,
+			   &mr[0], NULL) &&
+	       !fi_mr_regattr(r->domain, &attr, 0, &mr[1]) &&
+	       mr[1]->fid.context == r &&
+	       fi_mr_key(mr[0]) != fi_mr_key(mr[1]);
+	if (!fi_rig_ok(r, good, "memory registered in two other ways"))
+		return;
+	if (prov_key)
+		good = !fi_mr_reg(r->domain, r->buf, 64, FI_REMOTE_READ, 0,
+				  301, 0, &mr[2], NULL) &&
+		       fi_mr_key(mr[2]) != fi_mr_key(mr[0]);
+	else
+		good = fi_mr_key(mr[0]) == 301 && fi_mr_key(mr[1]) == 302 &&
+		       fi_mr_reg(r->domain, r->buf, 64, FI_REMOTE_READ, 0, 301,
+				 0, &mr[2], NULL) == -FI_ENOKEY;
+	fi_rig_ok(r, good, "a key is the program's choice, or never given twice");
+	for (i = 0; i < 2 + prov_key; i++)
+		good = !fi_close(&mr[i]->fid) && good;
+	fi_rig_ok(r, good, "and given up");
+}
+
+/* Local memory that is registered and described, as some want it. */
+void call_described(struct fi_rig *r)
+{
+	uint8_t *back = r->buf + FI_RIG_BUF / 2;
+	struct fi_rig_done d;
+	struct fid_mr *mr;
+	void *desc;
+	bool good;
+
+	if (!fi_rig_ok(r, !fi_mr_reg(r->domain, r->buf, FI_RIG_BUF,
+				     FI_SEND | FI_RECV | FI_READ | FI_WRITE, 0,
+				     401, 0, &mr, NULL), "local memory"))
+		return;
+	desc = fi_mr_desc(mr);
+	if (r->server) {
+		while (fi_rig_again(r, fi_recv(r->ep, r->buf, CALL_LARGE, desc,
+					       FI_ADDR_UNSPEC, NULL)))
+			;
+		good = call_done(r, r->rx, &d) && d.e.len == CALL_LARGE &&
+		       fi_rig_same(r->buf, CALL_LARGE, 14);
+	} else {
+		fi_rig_fill(r->buf, CALL_LARGE, 14);
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, CALL_LARGE, desc,
+					       r->peer, NULL)))
+			;
+		good = call_sent(r);
+		while (fi_rig_again(r, fi_write(r->ep, r->buf, CALL_LARGE, desc,
+						r->peer, r->remote + 8192,
+						r->key, NULL)))
+			;
+		good = call_sent(r) && good;
+		while (fi_rig_again(r, fi_read(r->ep, back, CALL_LARGE, desc,
+					       r->peer, r->remote + 8192,
+					       r->key, NULL)))
+			;
+		good = call_sent(r) && good && fi_rig_same(back, CALL_LARGE, 14);
+	}
+	fi_rig_ok(r, good, "moves with its description");
+	fi_rig_meet(r);
+	fi_rig_ok(r, !fi_close(&mr->fid), "and is given back");
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Pieces, flags and forms of what moves bytes. */
+#include <string.h>
+
+#include "fabtests/functional/ft_fi_calls.h"
+
+#define PIECES		4
+
+/* --- pieces -------------------------------------------------------------- */
+
+/* Unequal ones, with room in between. */
+static void call_cut(uint8_t *buf, size_t len, size_t n, struct iovec *iov)
+{
+	size_t i, at = 0, part;
+
+	for (i = 0; i < n; i++) {
+		part = i + 1 < n ? len * (i + 1) / 11 : len - at;
+		iov[i].iov_base = buf + at + i * 64;
+		iov[i].iov_len = part;
+		at += part;
+	}
+}
+
+static bool call_pieces_same(const struct iovec *iov, size_t n, uint32_t seed)
+{
+	size_t i, k, at = 0;
+
+	for (i = 0; i < n; i++)
+		for (k = 0; k < iov[i].iov_len; k++, at++)
+			if (((uint8_t *)iov[i].iov_base)[k] !=
+			    fi_rig_byte(seed, at))
+				return false;
+	return true;
+}
+
+static void call_pieces_fill(const struct iovec *iov, size_t n, uint32_t seed)
+{
+	size_t i, k, at = 0;
+
+	for (i = 0; i < n; i++)
+		for (k = 0; k < iov[i].iov_len; k++, at++)
+			((uint8_t *)iov[i].iov_base)[k] = fi_rig_byte(seed, at);
+}
+
+void call_pieces(struct fi_rig *r)
+{
+	static const size_t len[] = { 700, 9001, CALL_LARGE };
+	struct iovec iov[PIECES];
+	struct fi_rig_done d;
+	bool good = true;
+	uint32_t i;
+	size_t n;
+
+	for (i = 0; i < sizeof(len) / sizeof(len[0]); i++) {
+		n = r->server ? PIECES - 1 : PIECES;
+		call_cut(r->buf, len[i], n, iov);
+		if (r->server) {
+			memset(r->buf, 0, len[i] + 512);
+			while (fi_rig_again(r, fi_trecvv(r->ep, iov, NULL, n,
+							 FI_ADDR_UNSPEC, i, 0,
+							 NULL)))
+				;
+			good = call_done(r, r->rx, &d) && d.e.len == len[i] &&
+			       call_pieces_same(iov, n, i) && good;
+		} else {
+			call_pieces_fill(iov, n, i);
+			while (fi_rig_again(r, fi_tsendv(r->ep, iov, NULL, n,
+							 r->peer, i, NULL)))
+				;
+			good = call_sent(r) && good;
+		}
+	}
+	fi_rig_ok(r, good, "messages in pieces that differ on both sides");
+	n = r->info->tx_attr->iov_limit + 1;
+	if (call_moonrail(r))
+		fi_rig_ok(r, fi_sendv(r->ep, iov, NULL, n, r->peer, NULL) ==
+				     -FI_EINVAL &&
+				     fi_recvv(r->ep, iov, NULL, n,
+					      FI_ADDR_UNSPEC, NULL) ==
+				     -FI_EINVAL, "more than the limit are refused");
+}
+
+/* Two places at the peer, written from pieces and read into others. */
+static bool call_places(struct fi_rig *r, size_t len, uint32_t seed)
+{
+	struct fi_rma_iov at[2] = {
+		{ .addr = r->remote, .len = len / 3, .key = r->key },
+		{ .addr = r->remote + len, .len = len - len / 3,
+		  .key = r->key },
+	};
+	struct iovec iov[PIECES];
+	struct fi_msg_rma msg = {
+		.msg_iov = iov, .iov_count = PIECES, .addr = r->peer,
+		.rma_iov = at,
+		.rma_iov_count = r->info->tx_attr->rma_iov_limit > 1 ? 2 : 1,
+	};
+	bool good;
+
+	if (msg.rma_iov_count == 1)
+		at[0].len = len;
+	call_cut(r->buf, len, PIECES, iov);
+	call_pieces_fill(iov, PIECES, seed);
+	while (fi_rig_again(r, fi_writemsg(r->ep, &msg, FI_DELIVERY_COMPLETE |
+					   FI_COMPLETION)))
+		;
+	good = call_sent(r);
+	memset(r->buf, 0, len + 512);
+	msg.iov_count = PIECES - 2;
+	call_cut(r->buf, len, PIECES - 2, iov);
+	while (fi_rig_again(r, fi_readmsg(r->ep, &msg, FI_COMPLETION)))
+		;
+	return call_sent(r) && good && call_pieces_same(iov, PIECES - 2, seed);
+}
+
+static bool call_vectors(struct fi_rig *r, size_t len, uint32_t seed)
+{
+	struct iovec iov[PIECES];
+	bool good;
+
+	call_cut(r->buf, len, PIECES, iov);
+	call_pieces_fill(iov, PIECES, seed);
+	while (fi_rig_again(r, fi_writev(r->ep, iov, NULL, PIECES, r->peer,
+					 r->remote, r->key, NULL)))
+		;
+	good = call_sent(r);
+	memset(r->buf, 0, len + 512);
+	call_cut(r->buf, len, PIECES - 1, iov);
+	while (fi_rig_again(r, fi_readv(r->ep, iov, NULL, PIECES - 1, r->peer,
+					r->remote, r->key, NULL)))
+		;
+	return call_sent(r) && good && call_pieces_same(iov, PIECES - 1, seed);
+}
+
+void call_rma_pieces(struct fi_rig *r)
+{
+	if (r->server) {
+		fi_rig_meet(r);
+		return;
+	}
+	fi_rig_ok(r, call_vectors(r, 900, 1) && call_vectors(r, CALL_LARGE, 2),
+		  "writes and reads in pieces");
+	fi_rig_ok(r, call_places(r, 900, 3) && call_places(r, CALL_LARGE, 4),
+		  "of several places at the peer");
+	fi_rig_meet(r);
+}
+
+/* --- inject, data, flags ------------------------------------------------- */
+
+/* The buffer is the program's again when the call returns. */
+static bool call_injects(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 32 };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+	};
+	bool good;
+
+	fi_rig_fill(r->buf, 32, 1);
+	while (fi_rig_again(r, fi_tinject(r->ep, r->buf, 32, r->peer, 201)))
+		;
+	fi_rig_fill(r->buf, 32, 2);
+	while (fi_rig_again(r, fi_tinjectdata(r->ep, r->buf, 32, 77, r->peer,
+					      202)))
+		;
+	fi_rig_fill(r->buf, 32, 3);
+	while (fi_rig_again(r, fi_tsenddata(r->ep, r->buf, 32, NULL, 78,
+					    r->peer, 203, NULL)))
+		;
+	good = call_sent(r);
+	fi_rig_fill(r->buf, 32, 4);
+	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_INJECT |
+					  FI_COMPLETION)))
+		;
+	memset(r->buf, 0, 32);
+	return call_sent(r) && good && call_silent(r->tx);
+}
+
+static bool call_injected(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good = true;
+	uint32_t i;
+
+	for (i = 1; i <= 4; i++) {
+		while (fi_rig_again(r, i < 4 ?
+				fi_trecv(r->ep, r->buf, 64, NULL,
+					 FI_ADDR_UNSPEC, 200 + i, 0, NULL) :
+				fi_recv(r->ep, r->buf, 64, NULL,
+					FI_ADDR_UNSPEC, NULL)))
+			;
+		good = call_done(r, r->rx, &d) && d.e.len == 32 &&
+		       fi_rig_same(r->buf, 32, i) && good;
+		if (i == 2 || i == 3)
+			good = good && d.e.flags & FI_REMOTE_CQ_DATA &&
+			       d.e.data == 75 + i;
+	}
+	return good;
+}
+
+void call_inject(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+
+	fi_rig_ok(r, r->server ? call_injected(r) : call_injects(r),
+		  "injected messages, tagged and not, with data and without");
+	if (!r->server) {
+		fi_rig_fill(r->buf, 48, 5);
+		while (fi_rig_again(r, fi_inject_writedata(r->ep, r->buf, 48,
+							   79, r->peer,
+							   r->remote, r->key)))
+			;
+		memset(r->buf, 0, 48);
+		fi_rig_meet(r);
+		return;
+	}
+	fi_rig_ok(r, call_done(r, r->rx, &d) && d.e.data == 79 &&
+			     d.e.flags & FI_REMOTE_WRITE &&
+			     fi_rig_same(r->mem, 48, 5),
+		  "an injected write with data");
+	fi_rig_meet(r);
+}
+
+/* More is to come, and comes in order. */
+void call_more(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 8 };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+	};
+	struct fi_rig_done d;
+	bool good = true;
+	uint64_t i;
+
+	for (i = 0; i < 20; i++) {
+		if (r->server) {
+			while (fi_rig_again(r, fi_recv(r->ep, r->buf, 8, NULL,
+						       FI_ADDR_UNSPEC, NULL)))
+				;
+			good = call_done(r, r->rx, &d) &&
+			       !memcmp(r->buf, &i, sizeof(i)) && good;
+			continue;
+		}
+		memcpy(r->buf, &i, sizeof(i));
+		while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_COMPLETION |
+						  (i % 4 < 3 ? FI_MORE : 0))))
+			;
+		good = call_sent(r) && good;
+	}
+	fi_rig_ok(r, good, "messages after which more come");
+}
+
+/* Two receives of one tag, each for one sender. */
+void call_directed(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good;
+	int i;
+
+	if (!r->server) {
+		memset(r->buf, 7, 8);
+		fi_rig_meet(r);
+		while (fi_rig_again(r, fi_tsend(r->ep, r->buf, 8, NULL,
+						r->peer, 9, NULL)))
+			;
+		fi_rig_ok(r, call_sent(r), "a message for one who waits for us");
+		fi_rig_meet(r);
+		return;
+	}
+	while (fi_rig_again(r, fi_trecv(r->ep, r->buf, 8, NULL, r->self, 9, 0,
+					&i)))
+		;
+	while (fi_rig_again(r, fi_trecv(r->ep, r->buf + 64, 8, NULL, r->peer,
+					9, 0, &d)))
+		;
+	fi_rig_meet(r);
+	good = call_done(r, r->rx, &d) && d.e.op_context == &d &&
+	       r->buf[64] == 7;
+	memset(r->mem, 6, 8);
+	while (fi_rig_again(r, fi_tsend(r->ep, r->mem, 8, NULL, r->self, 9,
+					NULL)))
+		;
+	good = call_sent(r) && good && call_done(r, r->rx, &d) &&
+	       d.e.op_context == &i && r->buf[0] == 6;
+	fi_rig_ok(r, good, "a receive for one sender leaves the others alone");
+	fi_rig_meet(r);
+}
+
+/*
+ * A receive is for who had the address when it was posted. What happens to it
+ * when that is removed is up to the provider: here it is nobody else's who gets
+ * the place, and his still.
+ */
+void call_removed(struct fi_rig *r)
+{
+	char name[512];
+	size_t len = sizeof(name);
+	struct fi_rig_done d;
+	fi_addr_t again = FI_ADDR_NOTAVAIL;
+	struct call_ep e = { .counts = NULL };
+	bool good;
+	int i;
+
+	if (!call_moonrail(r))
+		return;
+	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e),
+		       "another endpoint"))
+		return;
+	while (fi_rig_again(r, fi_trecv(r->ep, r->buf, 8, NULL, e.self, 12, 0,
+					&e)))
+		;
+	good = !fi_av_remove(r->av, &e.self, 1, 0) &&
+	       !fi_getname(&r->ep->fid, name, &len) &&
+	       fi_av_insert(r->av, name, 1, &again, 0, NULL) == 1 &&
+	       again == e.self;
+	fi_rig_ok(r, good, "an address takes the place of one that is removed");
+	while (fi_rig_again(r, fi_trecv(r->ep, r->buf + 64, 8, NULL,
+					FI_ADDR_UNSPEC, 12, 0, &i)))
+		;
+	memset(r->mem, 3, 8);
+	while (fi_rig_again(r, fi_tsend(r->ep, r->mem, 8, NULL, r->self, 12,
+					NULL)))
+		;
+	good = call_sent(r) && call_done(r, r->rx, &d) &&
+	       d.e.op_context == &i && r->buf[64] == 3;
+	fi_rig_ok(r, good, "but not its receives");
+	memset(r->mem, 4, 8);
+	while (fi_rig_again(r, fi_tsend(e.ep, r->mem, 8, NULL, r->self, 12,
+					NULL)))
+		;
+	good = call_done(r, r->rx, &d) && d.e.op_context == &e &&
+	       r->buf[0] == 4;
+	fi_rig_ok(r, good, "which are his who had the address, as before");
+	fi_rig_ok(r, call_close(r, &e), "the other endpoint is closed");
+}
+
+/* --- multi-receives ------------------------------------------------------- */
+
+#define CANCELS		8
+
+/* Two messages and the end of the buffer, in any order. */
+static bool call_cancelled(struct fi_rig *r, const void *context)
+{
+	bool ended = false;
+	struct fi_rig_done d;
+	int got = 0;
+
+	while (!ended || got < 2) {
+		if (!fi_rig_next(r, r->rx, &d) || d.e.op_context != context)
+			return false;
+		if (d.err)
+			ended = true;
+		else
+			got++;
+		if (d.err && d.err != FI_ECANCELED)
+			return false;
+		/* the long one, which came first, may still be read */
+		if (d.err || d.e.len != 64)
+			continue;
+		if (fi_cancel(&r->ep->fid, (void *)(uintptr_t)context))
+			return false;
+	}
+	return got == 2 && fi_rig_same(r->mem, 3000000, 6);
+}
+
+void call_cancel_multi(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->mem, .iov_len = FI_RIG_BUF };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC,
+		.context = &iov,
+	};
+	bool good = true;
+	int i;
+
+	fi_rig_fill(r->buf, 3000000, 6);
+	for (i = 0; i < CANCELS && good; i++) {
+		while (r->server &&
+		       fi_rig_again(r, fi_recvmsg(r->ep, &msg, FI_MULTI_RECV)))
+			;
+		fi_rig_meet(r);
+		if (r->server) {
+			good = call_cancelled(r, &iov);
+			continue;
+		}
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, 3000000, NULL,
+					       r->peer, NULL)))
+			;
+		while (fi_rig_again(r, fi_send(r->ep, r->buf, 64, NULL,
+					       r->peer, NULL)))
+			;
+		good = call_sent(r) && call_sent(r);
+	}
+	fi_rig_ok(r, good, "a multi-receive is cancelled while it takes one in");
+	fi_rig_meet(r);
+}
