@@ -661,6 +661,9 @@ struct tei_rail_peer {
 	int32_t heard;			/* atomic: rails of its last message,
 					 * ours and its own (rail_msg.c), -1:
 					 * none */
+	uint64_t unreached;		/* atomic: bits of our rails that it
+					 * could not reach, as of */
+	uint64_t unreached_ns;		/* atomic: that time */
 	uint64_t pongs[RAIL_PONGS];	/* probes to answer */
 	uint32_t npongs;
 	bool pong;			/* a sign of life is asked for */

@@ -23,7 +23,7 @@ struct msg_rig {
 	struct rail_lane *lane;
 };
 
-static void msg_begin(struct msg_rig *rig)
+static void msg_begin_on(struct msg_rig *rig, const char *addresses)
 {
 	struct tei_rail_desc desc;
 
@@ -31,11 +31,16 @@ static void msg_begin(struct msg_rig *rig)
 	test_plane_init(&rig->sink);
 	rig->plane.settings.max_peers = MSG_PEERS;
 	test_plane_open(&rig->sink, "127.0.0.2");
-	test_plane_open(&rig->plane, "127.0.0.1");
+	test_plane_open(&rig->plane, addresses);
 	test_plane_still(&rig->plane);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(rig->sink.dp, 0, &desc), 0);
 	rig->addr = desc.addr;
 	rig->lane = &rail_at(rig->plane.dp, 0)->target;
+}
+
+static void msg_begin(struct msg_rig *rig)
+{
+	msg_begin_on(rig, "127.0.0.1");
 }
 
 static void msg_end(struct msg_rig *rig)
@@ -63,15 +68,18 @@ static void msg_arrive(struct msg_rig *rig, const void *msg, size_t len)
 /* Lets every peer's state machines run once, and the lanes. */
 static void msg_turn(struct msg_rig *rig)
 {
-	struct rail *rail = rail_at(rig->plane.dp, 0);
 	struct tei_rail_peer *p, *tmp;
-	uint32_t i;
+	struct rail *rail;
+	uint32_t i, r;
 
 	tei_list_foreach_safe(p, tmp, &rig->plane.dp->peers,
 			      struct tei_rail_peer, link)
 		rail_peer_run(p, tei_now_ns());
-	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		rail_lane_run(&rail->init[i]);
+	for (r = 0; r < rail_count(rig->plane.dp); r++) {
+		rail = rail_at(rig->plane.dp, r);
+		for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
+			rail_lane_run(&rail->init[i]);
+	}
 }
 
 static struct tei_rail_peer *msg_peer(struct msg_rig *rig, uint64_t inc)
@@ -939,6 +947,121 @@ static void test_a_fence_closes_a_generation_once(void)
 	msg_end(&rig);
 }
 
+/* --- which way a message takes ------------------------------------------- */
+
+static struct rail_path *msg_path(struct msg_rig *rig, uint32_t rail,
+				  uint16_t remote)
+{
+	struct tei_rail_peer *p = msg_peer(rig, MSG_GOOD);
+	struct rail_path *path;
+
+	rail_sched_enter(rig->plane.dp);
+	path = rail_path_get(p, &rail_at(rig->plane.dp, rail)->init[0], remote);
+	rail_sched_leave(rig->plane.dp);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
+	return path;
+}
+
+/* Until that pair has taken a message: it is connected. */
+static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	uint8_t buf[RAIL_MSG_MAX];
+	size_t len = msg_valid(rig, buf, RAIL_MSG_NOTIFY, MSG_GOOD);
+	struct rail_lane *lane;
+	struct rail_path *path;
+
+	while (rail_msg_try_pair(msg_peer(rig, MSG_GOOD),
+				 rail_at(rig->plane.dp, rail), 0, remote, buf,
+				 len, &lane, &path) &&
+	       tei_now_ns() < end)
+		msg_turn(rig);
+	CU_ASSERT(tei_now_ns() < end);
+}
+
+/* The pair that was heard from last is the one that is to be fenced. */
+static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS, asked;
+	struct tei_rail_dp *dp;
+	struct tei_rail_peer *p;
+	struct msg_rig rig;
+	bool wanted = true;
+
+	msg_begin(&rig);
+	dp = rig.plane.dp;
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
+	p = msg_peer(&rig, MSG_GOOD);
+	msg_connect(&rig, 0, 0);
+	msg_connect(&rig, 0, 1);
+	/* it goes on, by the test */
+	__atomic_store_n(&dp->stop, false, __ATOMIC_RELEASE);
+	rail_sched_enter(dp);
+	rail_health_down(p, rail_at(dp, 0), 0, "by test", false);
+	CU_ASSERT_EQUAL(p->route[0], 1);
+	__atomic_store_n(&p->heard, 1 << 8, __ATOMIC_RELAXED);
+	p->alive_ns = tei_now_ns();
+	rail_fence_want(p, 0, 1);
+	rail_sched_leave(dp);
+	asked = msg_path(&rig, 0, 0)->asked_ns;
+	msg_path(&rig, 0, 1)->asked_ns = 0;
+	while (wanted && tei_now_ns() < end) {
+		msg_turn(&rig);
+		rail_sched_enter(dp);
+		wanted = !p->remotes[0].fence.tries;
+		rail_sched_leave(dp);
+	}
+	CU_ASSERT(!wanted);
+	CU_ASSERT_EQUAL(msg_path(&rig, 0, 0)->asked_ns, asked);
+	CU_ASSERT(msg_path(&rig, 0, 1)->asked_ns > 0);
+	__atomic_store_n(&dp->stop, true, __ATOMIC_RELEASE);
+	msg_end(&rig);
+}
+
+/* Who asks for a fence says which rail of ours he cannot reach. */
+static void test_a_fence_is_not_answered_by_the_rail_that_it_names(void)
+{
+	uint64_t asked, end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_path *named, *other;
+	struct tei_rail_peer *p;
+	uint8_t buf[RAIL_MSG_MAX];
+	struct msg_rig rig;
+	struct rail_wire w;
+
+	msg_begin_on(&rig, "127.0.0.1,127.0.0.3");
+	CU_ASSERT_EQUAL_FATAL(rail_count(rig.plane.dp), 2);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
+	p = msg_peer(&rig, MSG_GOOD);
+	msg_connect(&rig, 0, -1);
+	msg_connect(&rig, 1, -1);
+	named = msg_path(&rig, 0, (uint16_t)p->route[0]);
+	other = msg_path(&rig, 1, (uint16_t)p->route[1]);
+	asked = named->asked_ns;
+	other->blocked_ns = UINT64_MAX;
+	rig.lane = &rail_at(rig.plane.dp, 1)->target;
+	w = msg_head(&rig, buf, RAIL_MSG_FENCE, 0, MSG_GOOD);
+	rail_wire_put(&w, 0, 2);
+	rail_wire_put(&w, 0, 4);
+	msg_arrive(&rig, buf, rail_msg_end(&w));
+	CU_ASSERT(p->fences_owed);
+	msg_turn(&rig);
+	CU_ASSERT_EQUAL(named->asked_ns, asked);
+	CU_ASSERT(p->fences_owed);
+	other->blocked_ns = 0;
+	other->asked_ns = 0;
+	while (p->fences_owed && tei_now_ns() < end)
+		msg_turn(&rig);
+	CU_ASSERT(!p->fences_owed);
+	CU_ASSERT_EQUAL(named->asked_ns, asked);
+	CU_ASSERT(other->asked_ns > 0);
+	/* it is as good as the others once something has come by it */
+	CU_ASSERT(!rail_msg_works(p, rail_at(rig.plane.dp, 0)));
+	rig.lane = &rail_at(rig.plane.dp, 0)->target;
+	msg_send(&rig, RAIL_MSG_NOTIFY, MSG_GOOD);
+	CU_ASSERT(rail_msg_works(p, rail_at(rig.plane.dp, 0)));
+	msg_end(&rig);
+}
+
 const struct tei_test_case rail_msg_cases[] = {
 	{ "a_hello_introduces_a_peer", test_a_hello_introduces_a_peer },
 	{ "strangers_are_not_listened_to", test_strangers_are_not_listened_to },
@@ -972,5 +1095,9 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_hostile_atomics_change_nothing },
 	{ "a_fence_closes_a_generation_once",
 	  test_a_fence_closes_a_generation_once },
+	{ "a_fence_is_asked_for_by_no_pair_that_is_down",
+	  test_a_fence_is_asked_for_by_no_pair_that_is_down },
+	{ "a_fence_is_not_answered_by_the_rail_that_it_names",
+	  test_a_fence_is_not_answered_by_the_rail_that_it_names },
 	{ NULL, NULL },
 };
