@@ -16,11 +16,12 @@ static struct tei_nvmeof *files_ctx(struct engine *e)
 
 /* --- memory -------------------------------------------------------------- */
 
-int engine_files_mem_add(struct engine *e, void *addr, uint64_t len)
+int engine_files_mem_add(struct engine *e, void *addr, uint64_t len,
+			 const char *location)
 {
 	struct tei_nvmeof *ctx = files_ctx(e);
 
-	return ctx ? tei_nvmeof_mem_add(ctx, addr, len) : 0;
+	return ctx ? tei_nvmeof_mem_add(ctx, addr, len, location) : 0;
 }
 
 int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
@@ -74,7 +75,9 @@ static int files_create(struct engine *e, struct tei_err *err)
 	for (i = 0; i < e->nregions && !ret; i++) {
 		if (!e->regions[i].gpu)
 			ret = tei_nvmeof_mem_add(ctx, e->regions[i].addr,
-						 e->regions[i].length);
+						 e->regions[i].length,
+						 engine_region_location(
+							 &e->regions[i]));
 		else if (e->settings.gpu_direct)
 			files_gpu_add(ctx, &e->regions[i]);
 	}

@@ -206,6 +206,11 @@ struct engine_region {
 	char *parts;			/* "segments:…", or NULL: one place */
 };
 
+static inline const char *engine_region_location(const struct engine_region *r)
+{
+	return r->parts ? r->parts : r->location;
+}
+
 /* Memory of te_alloc: a mapping of its own, or a GPU's. engine->allocs. */
 struct engine_alloc {
 	struct engine_alloc *next;
@@ -432,7 +437,8 @@ int engine_files_off(struct engine *e, struct tei_err *err)
 struct tei_nvmeof_seg *engine_files_open(struct engine *e,
 					 const struct tei_meta_desc *desc);
 /* As the calls of tei_nvmeof.h; 0 without the transport. */
-int engine_files_mem_add(struct engine *e, void *addr, uint64_t len);
+int engine_files_mem_add(struct engine *e, void *addr, uint64_t len,
+			 const char *location);
 int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
 /* The same for GPU memory, where cuFile takes it. */
 struct engine_region;

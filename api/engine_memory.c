@@ -216,14 +216,15 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 		return 0;
 	}
 	ret = tei_rail_mr_reg(e->dp, addr, length,
-			      r.parts ? r.parts : r.location,
+			      engine_region_location(&r),
 			      memory_access(&r, maps), err, &mr);
 	if (ret)
 		goto err_gpu;
 	ret = tei_local_region_add(e->local, addr, length, remote);
 	if (ret)
 		goto err_rail;
-	ret = engine_files_mem_add(e, addr, length);
+	ret = engine_files_mem_add(e, addr, length,
+				   engine_region_location(&r));
 	if (ret)
 		goto err_local;
 	ret = memory_note(e, &r);
@@ -339,7 +340,7 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 	}
 	engine_gpu_mem_add(e, r.addr, r.length, &none);
 	tei_local_region_add(e->local, r.addr, r.length, r.remote);
-	engine_files_mem_add(e, r.addr, r.length);
+	engine_files_mem_add(e, r.addr, r.length, engine_region_location(&r));
 	return ret;
 }
 

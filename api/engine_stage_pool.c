@@ -61,7 +61,7 @@ static int pool_open(struct engine_staging *s, const void *gpu,
 			      &mr);
 	if (ret)
 		goto err_pin;
-	ret = engine_files_mem_add(e, pool->mem, STAGE_BYTES);
+	ret = engine_files_mem_add(e, pool->mem, STAGE_BYTES, NULL);
 	if (ret) {
 		tei_err_fail(err, ret, "engine", NULL,
 			     "%zu bytes to bring GPU memory by way of",
@@ -227,7 +227,7 @@ int engine_stage_files(struct engine *e, struct tei_nvmeof *ctx) TEI_NO_TSA
 	for (i = 0; s && i < TEI_GPU_CONTEXTS && !ret; i++)
 		if (s->pool[i])
 			ret = tei_nvmeof_mem_add(ctx, s->pool[i]->mem,
-						 STAGE_BYTES);
+						 STAGE_BYTES, NULL);
 	if (!ret)
 		__atomic_store_n(&e->nvmeof, ctx, __ATOMIC_RELEASE);
 	if (s)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * A machine of two NUMA nodes with a NIC each, nic0 and nic1, as run_in_vm.sh
- * -n makes it; skipped without.
+ * A machine of two NUMA nodes with a NIC and a disk each, nicN and /dev/nodeN,
+ * and the disk that is memory, as run_in_vm.sh -fn makes it; skipped without.
  */
 
 #include <dirent.h>
@@ -244,6 +244,63 @@ static bool staged_near(struct cuda_stand_in *cuda, int node)
 	return good && !cuda->free(gpu) && !cuda->ctx_destroy(context);
 }
 
+/* A segment of its name. */
+static bool disk_register(const char *name)
+{
+	const char *build = getenv("BUILD");
+	char line[256];
+
+	snprintf(line, sizeof(line), "%s/bin/te_meta register --server=127.0.0.1 %s /dev/%s >/dev/null",
+		 build ? build : "build", name, name);
+	return !system(line);
+}
+
+/* What a disk does not take itself, to that half of the memory. */
+static bool bounced_near(const char *name, int half, int node)
+{
+	uint64_t pages = FX_MIB / (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t to = (uint64_t)half * NUMA_HALF + 1;
+	transfer_engine_t engine;
+	unsigned long before, more;
+	segment_id_t seg;
+	char segment[32];
+	bool good;
+
+	snprintf(segment, sizeof(segment), "nvmeof/%s", name);
+	engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "", 0, 0);
+	good = engine && installTransport(engine, "nvmeof", NULL) &&
+	       fx_register(engine, &rig.buf) &&
+	       (seg = openSegment(engine, segment)) > 0;
+	before = pages_near(node);
+	good = good && fx_move(engine, seg, OPCODE_READ, rig.mem + to, 0,
+			       FX_MIB, 0);
+	more = pages_near(node) - before;
+	ft_diag("%s to memory of node %d: %lu pages on node %d", segment, half,
+		more, node);
+	if (engine)
+		destroyTransferEngine(engine);
+	return good && more >= pages;
+}
+
+static void disks(void)
+{
+	char dir[] = "/tmp/ft_numa.XXXXXX", line[64];
+
+	ft_ok(mkdtemp(dir) && !setenv("MOONRAIL_SEGMENT_DIR", dir, 1) &&
+	      disk_register("node0") && disk_register("node1") &&
+	      disk_register("disk"), "segments_of_disks");
+	ft_ok(bounced_near("node0", 0, 0) &&
+	      bounced_near("node0", 1, 0) &&
+	      bounced_near("node1", 0, 1) &&
+	      bounced_near("node1", 1, 1),
+	      "bytes_of_files_go_by_memory_near_their_disk");
+	/* which is on none */
+	ft_ok(bounced_near("disk", 0, 0) && bounced_near("disk", 1, 1),
+	      "or_near_where_they_go_to");
+	snprintf(line, sizeof(line), "rm -r %s", dir);
+	ft_ok(!system(line), "which_is_cleared");
+}
+
 static void alone_on(int node)
 {
 	transfer_engine_t engine;
@@ -267,7 +324,7 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	if (access("/sys/devices/system/node/node1", F_OK) ||
 	    access("/sys/class/net/nic1", F_OK)) {
-		printf("no nodes and NICs of run_in_vm.sh -n\n");
+		printf("no nodes and NICs of run_in_vm.sh -fn\n");
 		return 77;
 	}
 	alone_on(0);
@@ -284,6 +341,7 @@ int main(int argc, char **argv)
 	      goes_by(1), "so_it_is_where_the_caller_says_it");
 	ft_ok(cuda_stand_in_load(&cuda) && staged_near(&cuda, 0) &&
 	      staged_near(&cuda, 1), "staged_bytes_go_by_memory_near_the_nic");
+	disks();
 	ft_ok(fx_peer_stop(&rig.target), "the_target_ends_well");
 	destroyTransferEngine(rig.engine);
 	return ft_result();

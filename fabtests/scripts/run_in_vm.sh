@@ -9,8 +9,8 @@
 #	on vpN, which are the two ends of a veth pair and talk across it.
 #	-f: a file system on NVMe over TCP, mounted on /mnt/nvmeof; its target,
 #	subsystem and port 1 of nvmet, is this machine, too. -n: two NUMA nodes,
-#	with half of the processors and memory each, nicN at 10.78.N.1 behind
-#	a bridge of node N.
+#	with half of the processors and memory each, nicN at 10.78.N.1 and
+#	/dev/nodeN, an NVMe disk of zeros, behind a bridge of node N.
 #
 # Exit status: COMMAND's; 77, with the reason, where no such machine can be
 # had; 124 when SECONDS (300) are over; 125 when it died, 126 by a fault of its
@@ -278,6 +278,18 @@ guest_script()
 			try ip link set "nic$n" up
 		done
 	}
+	# after those over TCP, whose names are known
+	make_disks()
+	{
+		try modprobe nvme
+		for n in 0 1; do
+			await grep -l "node$n" /sys/class/nvme/nvme*/serial
+			disk=$(grep -l "node$n" /sys/class/nvme/nvme*/serial)
+			disk=${disk%/serial}
+			await [ -b "/dev/${disk##*/}n1" ]
+			try ln -s "${disk##*/}n1" "/dev/node$n"
+		done
+	}
 	# a disk of 128 MiB of this machine's memory, over TCP to itself; that
 	# it is slow is no reason to give it up
 	make_files()
@@ -334,6 +346,7 @@ guest_script()
 	[ -z "$nodes" ] || make_nics
 	[ "$rails" -eq 0 ] || make_rails
 	[ -z "$files" ] || make_files
+	[ -z "$nodes" ] || make_disks
 	try cd "$folder"
 	GUEST
 	# shellcheck disable=SC2016
@@ -347,8 +360,8 @@ guest_script()
 
 # --- the machine ------------------------------------------------------------
 
-# node N: its memory and processors, and a NIC behind a bridge of its own. The
-# NICs are on one hub.
+# node N: its memory and processors, and behind a bridge of its own a NIC and an
+# NVMe disk, which forgets what is written to it. The NICs are on one hub.
 node()
 {
 	from=$(($1 * cpus / 2))
@@ -358,7 +371,10 @@ node()
 		-device pxb-pcie,id=x$1,bus=pcie.0,bus_nr=$((64 + 64 * $1)),numa_node=$1
 		-device pcie-root-port,id=p$1,bus=x$1,chassis=$1
 		-netdev hubport,hubid=0,id=h$1
-		-device e1000e,bus=p$1,netdev=h$1,mac=52:54:00:78:00:0$1"
+		-device e1000e,bus=p$1,netdev=h$1,mac=52:54:00:78:00:0$1
+		-device pcie-root-port,id=q$1,bus=x$1,chassis=1$1
+		-drive if=none,id=d$1,driver=null-co,size=64M,read-zeroes=on
+		-device nvme,bus=q$1,drive=d$1,serial=node$1"
 }
 
 start_machine()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # prov/nvmeof: files segments
 SRCS += \
+	prov/nvmeof/nvmeof_bounce.c \
 	prov/nvmeof/nvmeof_ctx.c \
 	prov/nvmeof/nvmeof_cufile.c \
 	prov/nvmeof/nvmeof_file.c \

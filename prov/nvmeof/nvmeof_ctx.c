@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "prov/nvmeof/nvmeof_int.h"
 #include "util/clock.h"
@@ -30,6 +29,7 @@ static void ctx_lists(struct tei_nvmeof *ctx)
 	tei_list_init(&ctx->idle);
 	tei_list_init(&ctx->ready);
 	tei_list_init(&ctx->gpu_ready);
+	tei_list_init(&ctx->bounces);
 	tei_mutex_init(&ctx->lock);
 	tei_cond_init(&ctx->work);
 	tei_cond_init(&ctx->ended);
@@ -39,12 +39,12 @@ static void ctx_free(struct tei_nvmeof *ctx)
 {
 	uint32_t i;
 
-	for (i = 0; ctx->ios && i < ctx->depth; i++)
-		if (ctx->ios[i].bounce)
-			munmap(ctx->ios[i].bounce, TEI_NVMEOF_PIECE);
+	nvmeof_bounce_fini(ctx);
 	pthread_cond_destroy(&ctx->work);
 	pthread_cond_destroy(&ctx->ended);
 	tei_mutex_fini(&ctx->lock);
+	for (i = 0; i < ctx->nmem; i++)
+		free(ctx->mem[i].location);
 	free(ctx->ios);
 	free(ctx->mem);
 	free(ctx);

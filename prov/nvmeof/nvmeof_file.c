@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "prov/nvmeof/nvmeof_int.h"
+#include "topo/tei_topo.h"
 #include "util/clock.h"
 
 /*
@@ -158,6 +159,7 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 	fcntl(f->cached, F_SETFL, 0);
 	f->dev = f->device ? st.st_rdev : st.st_dev;
 	f->ino = st.st_ino;
+	f->numa = tei_topo_block_node(f->dev);
 	f->remote = file_remote(f->cached);
 	if (use_direct)
 		file_open_direct(f);
@@ -237,6 +239,7 @@ static int seg_add(struct tei_nvmeof_seg *seg, const struct tei_nvmeof_file *in)
 	f->seg = seg;
 	f->direct = f->cached = -1;
 	f->direct_slot = f->cached_slot = -1;
+	f->numa = -1;
 	f->length = in->length;
 	f->offset = seg->size;
 	seg->size += in->length;

@@ -37,6 +37,7 @@ struct nvmeof_file {
 	uint32_t mem_align;		/* what direct asks of memory */
 	uint32_t block;			/* and of offsets; at least a page */
 	void *cufile;			/* its handle for GPU memory, or NULL */
+	int numa;			/* node of its device, or -1 */
 	bool device;			/* a block device */
 	bool remote;			/* its server may let us wait */
 	dev_t dev;			/* what was opened */
@@ -84,13 +85,22 @@ struct nvmeof_io {
 		int err;		/* cuFile's own for the last, or 0 */
 	} gpu;
 	bool direct;
-	char *bounce;			/* TEI_NVMEOF_PIECE bytes, or NULL */
+	struct nvmeof_bounce *bounce;	/* what buf is of, or NULL */
+};
+
+/* Where bytes lie between a file and memory that it does not take. Belongs to a
+ * request, or is on ctx->bounces. */
+struct nvmeof_bounce {
+	struct tei_list node;
+	int numa;			/* node it is to be on, or -1 */
+	char *mem;			/* TEI_NVMEOF_PIECE bytes */
 };
 
 /* A range that may be the local side. ctx->mem, sorted. */
 struct nvmeof_mem {
 	uint64_t base, end;
 	int fixed;			/* slot, or -1 */
+	char *location;			/* owned; NULL: not known */
 	void *context;			/* memory of a GPU: its, or NULL */
 	bool removing;
 };
@@ -141,6 +151,8 @@ struct tei_nvmeof {
 	struct tei_list ending;		/* nvmeof_ending */
 	struct tei_list idle, ready;	/* ios */
 	struct tei_list gpu_ready;	/* ios for cuFile */
+	struct tei_list bounces;	/* those of no io, latest first */
+	uint32_t nbounces;		/* all; depth at most */
 	struct nvmeof_cufile *cufile;	/* set once; NULL: none */
 	struct nvmeof_mem *mem;
 	uint32_t nmem, mem_room;
@@ -180,6 +192,19 @@ const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
 
 /* Puts a range into the table. */
 int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m);
+
+/* The NUMA node of a byte of the range, or -1. */
+int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr);
+
+/* --- nvmeof_bounce.c ----------------------------------------------------- */
+
+/* One on the NUMA node; any where that is -1. NULL: no memory. */
+struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
+	TEI_REQUIRES(ctx->lock);
+void nvmeof_bounce_give(struct tei_nvmeof *ctx, struct nvmeof_bounce *b)
+	TEI_REQUIRES(ctx->lock);
+/* Nothing is under way any more. */
+void nvmeof_bounce_fini(struct tei_nvmeof *ctx);
 
 /* --- nvmeof_cufile.c ----------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "prov/nvmeof/nvmeof_int.h"
+#include "topo/tei_topo.h"
 #include "util/range.h"
 
 /* Ranges that may be the local side of operations: sorted and disjoint. */
@@ -67,7 +68,19 @@ int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m)
 	return ret;
 }
 
-int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len)
+int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr)
+{
+	struct tei_topo_where where;
+
+	if (!m->location ||
+	    tei_topo_where_parse(m->location, &where, NULL))
+		return -1;
+	return tei_topo_where_node(&where, m->end - m->base,
+				   (uintptr_t)addr - m->base);
+}
+
+int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
+		       const char *location)
 {
 	struct nvmeof_mem m = { .base = (uintptr_t)addr,
 				.end = (uintptr_t)addr + len, .fixed = -1 };
@@ -75,11 +88,18 @@ int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 
 	if (!m.base || !len || m.end < m.base)
 		return TEI_ERR_INVALID;
+	if (location && strcmp(location, TEI_TOPO_ANY)) {
+		m.location = strdup(location);
+		if (!m.location)
+			return TEI_ERR_MEMORY;
+	}
 	if (ctx->backend->fix)
 		m.fixed = ctx->backend->fix(ctx, addr, len);
 	ret = nvmeof_mem_insert(ctx, &m);
 	if (ret && m.fixed >= 0)
 		ctx->backend->unfix(ctx, m.fixed);
+	if (ret)
+		free(m.location);
 	return ret;
 }
 
@@ -142,6 +162,7 @@ int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 	if (ret)
 		return ret;
 	nvmeof_cufile_mem_remove(ctx, &taken);
+	free(taken.location);
 	if (taken.fixed >= 0)
 		ctx->backend->unfix(ctx, taken.fixed);
 	return 0;

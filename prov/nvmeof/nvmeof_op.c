@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 
 #include "prov/nvmeof/nvmeof_int.h"
@@ -116,16 +115,20 @@ static void op_step(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 
 /* --- pieces -------------------------------------------------------------- */
 
-static bool io_bounce(struct nvmeof_io *io)
+/* Near the file's device, or else near the memory; m is its range, or NULL. */
+static bool io_bounce(struct tei_nvmeof *ctx, struct nvmeof_io *io,
+		      const struct nvmeof_mem *m) TEI_REQUIRES(ctx->lock)
 {
-	if (!io->bounce) {
-		io->bounce = mmap(NULL, TEI_NVMEOF_PIECE,
-				  PROT_READ | PROT_WRITE,
-				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (io->bounce == MAP_FAILED)
-			io->bounce = NULL;
-	}
-	return io->bounce != NULL;
+	int numa = io->file->numa;
+
+	if (numa < 0 && m)
+		numa = nvmeof_mem_node(m, io->local);
+	io->bounce = nvmeof_bounce_take(ctx, numa);
+	if (!io->bounce)
+		return false;
+	io->buf = io->bounce->mem;
+	ctx->counters.bounced++;
+	return true;
 }
 
 /* Past the page cache, or through it. */
@@ -168,16 +171,12 @@ static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 		ctx->counters.gpu++;
 		return;
 	}
+	m = nvmeof_mem_find(ctx, io->local, io->length);
 	if (io->direct && (uintptr_t)io->local & (io->file->mem_align - 1)) {
-		if (!io_bounce(io)) {
+		if (!io_bounce(ctx, io, m))
 			io_aim(io, false);
-			return;
-		}
-		io->buf = io->bounce;
-		ctx->counters.bounced++;
 		return;
 	}
-	m = nvmeof_mem_find(ctx, io->local, io->length);
 	if (m && m->fixed >= 0) {
 		io->fixed = m->fixed;
 		ctx->counters.fixed++;
@@ -255,6 +254,9 @@ static void io_give(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	TEI_REQUIRES(ctx->lock)
 {
 	io->op = NULL;
+	if (io->bounce)
+		nvmeof_bounce_give(ctx, io->bounce);
+	io->bounce = NULL;
 	tei_list_add_head(&ctx->idle, &io->node);
 }
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <numaif.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -177,6 +178,92 @@ static void uring_moves_every_byte(void)
 	op_every_byte("uring", "none", false);
 }
 
+/* --- bytes on their way -------------------------------------------------- */
+
+/* Of the only one that is idle; "" where it has none. */
+static const char *op_policy(const struct tei_nvmeof *ctx)
+{
+	const struct nvmeof_bounce *b;
+	unsigned long nodes[16];
+	int mode = -1;
+
+	b = tei_list_first(&ctx->bounces, struct nvmeof_bounce, node);
+	if (get_mempolicy(&mode, nodes, 8 * sizeof(nodes), b->mem,
+			  MPOL_F_ADDR))
+		return "?";
+	return mode == MPOL_PREFERRED && nodes[0] == 1 ? "0" :
+	       mode == MPOL_DEFAULT ? "" : "?";
+}
+
+/* The latest bounce's node, after bytes at r->mem + 1 have gone by it. */
+static int op_bounced_by(struct rig *r)
+{
+	struct tei_nvmeof_counters before, n;
+	struct run t;
+
+	tei_nvmeof_stats(r->ctx, &before);
+	memset(r->mem + 1, 'z', 4096);
+	CU_ASSERT_EQUAL(run_op(r, &t, false, 0, r->mem + 1, 4096), 0);
+	memset(r->mem + 1, 0, 4096);
+	CU_ASSERT_EQUAL(run_op(r, &t, true, 0, r->mem + 1, 4096), 0);
+	CU_ASSERT(r->mem[1] == 'z' && r->mem[4096] == 'z');
+	tei_nvmeof_stats(r->ctx, &n);
+	CU_ASSERT_EQUAL(n.bounced, before.bounced + 2);
+	return tei_list_first(&r->ctx->bounces, struct nvmeof_bounce,
+			      node)->numa;
+}
+
+static void op_locate(struct rig *r, const char *location)
+{
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_remove(r->ctx, r->mem, tei_now_ns() +
+					      20 * TEI_NS_PER_SEC), 0);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r->ctx, r->mem, RIG_MEM, location),
+			0);
+}
+
+/* What the kernel makes of nodes that this machine lacks is its own affair. */
+static void op_near(const char *io)
+{
+	bool numa = !get_mempolicy(NULL, NULL, 0, NULL, 0);
+	unsigned int i;
+	struct rig r;
+
+	if (!rig_start(&r, io, "none", true))
+		return;
+	if (r.seg->file[0].direct < 0 || r.seg->file[0].mem_align < 2) {
+		tei_test_skip("direct requests take any memory, or are not to be had");
+		rig_stop(&r);
+		return;
+	}
+	r.seg->file[0].numa = -1;
+	CU_ASSERT_EQUAL(op_bounced_by(&r), -1);
+	CU_ASSERT(!numa || !strcmp(op_policy(r.ctx), ""));
+	op_locate(&r, "cpu:0");
+	CU_ASSERT_EQUAL(op_bounced_by(&r), 0);
+	CU_ASSERT(!numa || !strcmp(op_policy(r.ctx), "0"));
+	op_locate(&r, "segments:4096:3,0");
+	CU_ASSERT_EQUAL(op_bounced_by(&r), 3);
+	r.seg->file[0].numa = 0;	/* of the device: that goes first */
+	CU_ASSERT_EQUAL(op_bounced_by(&r), 0);
+	CU_ASSERT(!numa || !strcmp(op_policy(r.ctx), "0"));
+	/* as many as there may be requests, and always the right one */
+	CU_ASSERT_EQUAL(r.ctx->nbounces, 3);
+	for (i = 0; i < 2 * r.ctx->depth; i++) {
+		r.seg->file[0].numa = (int)i + 10;
+		CU_ASSERT_EQUAL(op_bounced_by(&r), (int)i + 10);
+	}
+	CU_ASSERT_EQUAL(r.ctx->nbounces, r.ctx->depth);
+	r.seg->file[0].numa = -1;
+	op_locate(&r, "*");
+	CU_ASSERT_EQUAL(op_bounced_by(&r), (int)i + 9);	/* any will do */
+	rig_stop(&r);
+}
+
+static void bytes_go_by_memory_near_the_file_or_else_their_own(void)
+{
+	rig_each(op_near);
+}
+
 static void op_bad_input(const char *io)
 {
 	struct run t;
@@ -199,10 +286,10 @@ static void op_bad_input(const char *io)
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem + RIG_MEM - 1, 2),
 			TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, r.size - 1, r.mem, 1), 0);
-	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem + 5, 1),
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem + 5, 1, NULL),
 			TEI_ERR_OVERLAP);
-	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, NULL, 1), TEI_ERR_INVALID);
-	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, other, 0), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, NULL, 1, NULL), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, other, 0, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(tei_nvmeof_mem_remove(r.ctx, r.mem + 1, 0),
 			TEI_ERR_NOT_REGISTERED);
 	rig_stop(&r);
@@ -349,7 +436,7 @@ static void op_remove(const char *io)
 		CU_ASSERT_EQUAL(run_wait(&t[i]), 0);
 	CU_ASSERT_EQUAL(run_op(&r, &t[0], true, 0, r.mem, 1),
 			TEI_ERR_NOT_REGISTERED);
-	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem, RIG_MEM), 0);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem, RIG_MEM, NULL), 0);
 	CU_ASSERT_EQUAL(run_op(&r, &t[0], true, 0, r.mem, 1), 0);
 	rig_stop(&r);
 }
@@ -377,7 +464,7 @@ static void op_fini(const char *io)
 		CU_ASSERT(!code || code == TEI_NVMEOF_CANCELLED);
 	}
 	CU_ASSERT_EQUAL_FATAL(tei_nvmeof_init(&r.settings, NULL, &r.ctx), 0);
-	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem, RIG_MEM), 0);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem, RIG_MEM, NULL), 0);
 	rig_stop(&r);
 }
 
@@ -392,6 +479,8 @@ const struct tei_test_case nvmeof_op_cases[] = {
 	  lives_with_threads_it_cannot_have },
 	{ "uring_goes_by_registered_files", uring_goes_by_registered_files },
 	{ "uring_moves_every_byte", uring_moves_every_byte },
+	{ "bytes_go_by_memory_near_the_file_or_else_their_own",
+	  bytes_go_by_memory_near_the_file_or_else_their_own },
 	{ "refuses_bad_input", refuses_bad_input },
 	{ "settings_that_make_no_sense_are_refused",
 	  settings_that_make_no_sense_are_refused },

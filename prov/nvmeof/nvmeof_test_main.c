@@ -58,7 +58,7 @@ bool rig_start(struct rig *r, const char *io, const char *sync, bool direct)
 	CU_ASSERT_EQUAL_FATAL(posix_memalign((void **)&r->mem, 4096, RIG_MEM),
 			      0);
 	memset(r->mem, 0, RIG_MEM);
-	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r->ctx, r->mem, RIG_MEM), 0);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r->ctx, r->mem, RIG_MEM, NULL), 0);
 	rig_reopen(r);
 	return true;
 }

@@ -73,10 +73,12 @@ bool tei_nvmeof_drain(struct tei_nvmeof *ctx, uint64_t deadline_ns);
 /*
  * Lets [addr, addr+len) be the local side of operations. Where the kernel
  * takes it, it is registered with io_uring, which saves looking up its pages;
- * where not, it works all the same. TEI_ERR_INVALID, TEI_ERR_OVERLAP,
- * TEI_ERR_MEMORY.
+ * where not, it works all the same. location: as topology tells it, NULL: not
+ * known; what is copied on its way to or from files of an unknown node is on
+ * that of its bytes. TEI_ERR_INVALID, TEI_ERR_OVERLAP, TEI_ERR_MEMORY.
  */
-int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len);
+int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
+		       const char *location);
 
 /*
  * Withdraws the range that starts at addr. 0: no operation touches it any
