@@ -150,6 +150,7 @@ SRCS_ft_gpu_stage = $(FX_SRCS) \
 	fabtests/common/cuda_stand_in_load.c \
 	fabtests/functional/ft_files_rig.c \
 	fabtests/functional/ft_gpu_stage.c \
+	fabtests/functional/fx_gpu.c \
 	# EOL
 
 SRCS_ft_hostile = $(FX_SRCS) \

@@ -4,11 +4,9 @@
  * GPU memory of another process as the target, by way of the host memory that
  * it lends, with the driver that stands in for the real one in each process.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "fabtests/common/cuda_stand_in.h"
 #include "fabtests/functional/fx_gpu.h"
@@ -64,13 +62,6 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 }
 
 /* --- bytes --------------------------------------------------------------- */
-
-static void lend_nap(unsigned int us)
-{
-	struct timespec nap = { .tv_nsec = us * 1000L };
-
-	nanosleep(&nap, NULL);
-}
 
 static bool lend_move(struct lend_rig *rig, int op, void *local, uint64_t off,
 		      uint64_t len, uint64_t block)
@@ -201,13 +192,13 @@ static void cancel_in_its_copies(struct lend_rig *rig)
 	ft_ok(fx_gpu_put(&rig->peer, 0, LEND_SIZE, ++rig->sequence) &&
 	      !fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
 	      "a_read_waits_for_its_gpu");
-	lend_nap(100000);
+	fx_nap(100000);
 	ft_ok(!fx_job_poll(&job) && !te_cancel_batch(rig->engine, job.id) &&
 	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 1,
 	      "cancelled_it_ends");
 	fx_job_free(&job);
 	fx_ask(&rig->peer, "hold 0");
-	lend_nap(200000);
+	fx_nap(200000);
 	ft_ok(fx_buf_poisoned(&rig->mem, 0, LEND_SIZE),
 	      "and_no_byte_comes_after_its_end");
 
@@ -215,7 +206,7 @@ static void cancel_in_its_copies(struct lend_rig *rig)
 	job = lend_job(rig, OPCODE_WRITE);
 	ft_ok(!fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
 	      "a_write_waits_for_its_gpu");
-	lend_nap(300000);
+	fx_nap(300000);
 	ft_ok(!fx_job_poll(&job) && !te_cancel_batch(rig->engine, job.id) &&
 	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_TIMEOUT] == 1,
 	      "cancelled_it_says_that_bytes_may_still_land");
@@ -236,7 +227,7 @@ static void ended_while_it_is_stopped(struct lend_rig *rig, int op,
 	if (!us)
 		fx_peer_pause(&rig->peer);
 	ft_ok(!fx_job_start(&job), "a_transfer_starts");
-	lend_nap(us ? us : 50000);
+	fx_nap(us ? us : 50000);
 	if (us)
 		fx_peer_pause(&rig->peer);
 	if (deadline)
@@ -275,7 +266,7 @@ static void at_any_time(struct lend_rig *rig)
 			fx_gpu_put(&rig->peer, 0, LEND_SIZE,
 				   ++rig->sequence);
 		good = !fx_job_start(&job);
-		lend_nap((unsigned int)rand() % 12000);
+		fx_nap((unsigned int)rand() % 12000);
 		te_cancel_batch(rig->engine, job.id);
 		good = good && fx_job_wait(&job, FX_LONG_MS) &&
 		       job.n[STATUS_CANCELED] + job.n[STATUS_COMPLETED] +
@@ -305,7 +296,7 @@ static void at_any_time(struct lend_rig *rig)
 
 static void unregistered(struct lend_rig *rig)
 {
-	unsigned int i, completed = 0;
+	unsigned int i, completed = 0, failed = 0;
 	bool good = true;
 	struct fx_job job;
 
@@ -313,75 +304,28 @@ static void unregistered(struct lend_rig *rig)
 		job = lend_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE);
 		job.block = i % 3 ? 0 : FX_MIB / 2;
 		fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
-		good = !fx_job_start(&job);
-		lend_nap((unsigned int)rand() % 8000);
-		good = good && !fx_ask(&rig->peer, "ungpu") &&
-		       fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
-		       fx_job_wait(&job, FX_LONG_MS) &&
-		       job.n[STATUS_COMPLETED] + job.n[STATUS_FAILED] ==
-			       job.tasks &&
-		       fx_gpu_has(&rig->peer, 0, LEND_SIZE, 0) &&
+		good = fx_gpu_withdraw(&rig->peer, &job, false, &completed,
+				       &failed) &&
 		       !fx_ask(&rig->peer, "regpu");
-		completed += job.n[STATUS_COMPLETED];
-		if (!good)
-			ft_diag("round %u: %s", i, fx_job_text(&job));
-		fx_job_free(&job);
 	}
-	ft_diag("%u completed", completed);
+	ft_diag("%u completed, %u failed", completed, failed);
 	ft_ok(good, "nothing_lands_once_it_is_unregistered");
 	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
 }
 
 /* --- unregistering here -------------------------------------------------- */
 
-struct lend_leaver {
-	struct lend_rig *rig;
-	int ret;
-	bool good;			/* all was in place on its return */
-	bool back;			/* atomic: it has returned */
-};
-
-static void *lend_leave(void *arg)
-{
-	struct lend_leaver *v = arg;
-
-	v->ret = unregisterLocalMemory(v->rig->engine, v->rig->mem.p);
-	__atomic_store_n(&v->back, true, __ATOMIC_RELEASE);
-	v->good = fx_buf_check(&v->rig->mem, 0, LEND_SIZE, v->rig->sequence);
-	return NULL;
-}
-
 /* The target is stopped: no piece of the task is on a rail. */
 static void source_unregistered(struct lend_rig *rig, int op)
 {
-	struct lend_leaver v = { .rig = rig };
 	struct fx_job job = lend_job(rig, op);
-	pthread_t thread;
-	bool ended;
 
 	fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
 	if (op == OPCODE_READ) {
 		fx_buf_poison(&rig->mem, 0, LEND_SIZE);
 		fx_gpu_put(&rig->peer, 0, LEND_SIZE, rig->sequence);
 	}
-	fx_peer_pause(&rig->peer);
-	if (!ft_ok(!fx_job_start(&job) &&
-		   !pthread_create(&thread, NULL, lend_leave, &v),
-		   "its_source_is_unregistered_in_flight")) {
-		fx_peer_resume(&rig->peer);
-		return;
-	}
-	lend_nap(300000);
-	ft_ok(!__atomic_load_n(&v.back, __ATOMIC_ACQUIRE),
-	      "which_waits_while_the_target_is_stopped");
-	fx_peer_resume(&rig->peer);
-	pthread_join(thread, NULL);
-	ft_ok(!v.ret && v.good, "and_for_the_last_byte: %d", v.ret);
-	ended = fx_job_wait(&job, FX_LONG_MS);
-	ft_ok(ended && job.n[STATUS_COMPLETED] == 1 &&
-	      fx_gpu_has(&rig->peer, 0, LEND_SIZE, rig->sequence),
-	      "of_a_task_that_completes: %s", fx_job_text(&job));
-	fx_job_free(&job);
+	fx_gpu_leave(&rig->peer, &job, &rig->mem, rig->sequence);
 	ft_ok(fx_register(rig->engine, &rig->mem) &&
 	      lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
 }
@@ -423,7 +367,7 @@ static void killed_initiators(struct lend_rig *rig)
 						       OPCODE_WRITE, 100000);
 		if (i == 2 || i == 3)	/* in the GPU's copies */
 			fx_ask(&rig->peer, "hold 1");
-		lend_nap(50000 + (unsigned int)rand() % 20000);
+		fx_nap(50000 + (unsigned int)rand() % 20000);
 		fx_peer_kill(&other);
 		fx_ask(&rig->peer, "hold 0");
 		good = good && lend_near(rig);
@@ -443,12 +387,12 @@ static void stopped_initiators(struct lend_rig *rig)
 
 	for (i = 0; i < 3; i++) {
 		good = good && lend_other(rig, &other[i], OPCODE_WRITE, 1);
-		lend_nap(1000 * (1 + i));
+		fx_nap(1000 * (1 + i));
 		fx_peer_pause(&other[i]);
 	}
 	ft_ok(good && lend_near(rig), "beside_stopped_initiators_others_go_on");
 	for (ms = 0; ms < 2500; ms += 50)
-		lend_nap(50000);	/* their leases end meanwhile */
+		fx_nap(50000);	/* their leases end meanwhile */
 	ft_ok(lend_near(rig), "and_after_their_time");
 	for (i = 0; i < 3; i++)
 		fx_peer_resume(&other[i]);
@@ -487,7 +431,7 @@ static bool killed_targets(struct lend_rig *rig)
 		if (i == 2 || i == 3)
 			fx_ask(&rig->peer, "hold 1");
 		good = !fx_job_start(&job);
-		lend_nap((unsigned int)rand() % 6000 + (i / 2 == 1) * 100000);
+		fx_nap((unsigned int)rand() % 6000 + (i / 2 == 1) * 100000);
 		fx_peer_kill(&rig->peer);
 		start = ft_now_ns();
 		good = good && fx_job_wait(&job, FX_LONG_MS) &&
@@ -522,7 +466,7 @@ static void hang(struct lend_rig *rig)
 	fx_job_free(&job);
 	/* what comes now has its own time, and the GPU may go on in it */
 	ft_ok(!fx_job_start(&job), "one_more_waits");
-	lend_nap(200000);
+	fx_nap(200000);
 	ft_ok(!fx_job_poll(&job), "while_the_gpu_hangs");
 	fx_ask(&rig->peer, "hold 0");
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
@@ -564,7 +508,7 @@ static void destroyed(struct lend_rig *rig)
 			fx_peer_pause(&rig->peer);
 		start = ft_now_ns();
 		ft_ok(!fx_job_start(&job), "transfer_starts");
-		lend_nap((unsigned int)i * 1000);
+		fx_nap((unsigned int)i * 1000);
 		destroyTransferEngine(job.engine);
 		ft_ok(ft_now_ns() - start < FX_LONG_MS * 1000000ULL / 4,
 		      "engine_is_destroyed_in_flight_%d", i);

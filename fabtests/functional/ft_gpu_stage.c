@@ -11,6 +11,7 @@
 
 #include "fabtests/common/cuda_stand_in.h"
 #include "fabtests/functional/ft_files.h"
+#include "fabtests/functional/fx_gpu.h"
 
 #define STAGE_SIZE	(9 * FX_MIB + 17)	/* more than half of the slots */
 #define STAGE_RACES	30
@@ -29,13 +30,6 @@ struct stage_rig {
 static void *stage_gpu(const struct stage_rig *rig, int i)
 {
 	return (void *)(uintptr_t)rig->gpu[i];
-}
-
-static void stage_nap(unsigned int us)
-{
-	struct timespec nap = { .tv_nsec = us * 1000L };
-
-	nanosleep(&nap, NULL);
 }
 
 /* What the GPU's memory holds, to mem from off on, by the driver alone. */
@@ -141,7 +135,7 @@ static void cancel_on_the_rail(struct stage_rig *rig, int op)
 	if (!ft_ok(fx_peer_pause(&rig->peer), "target_is_stopped"))
 		return;
 	ft_ok(!fx_job_start(&job), "%s_starts", what);
-	stage_nap(100000);
+	fx_nap(100000);
 	ft_ok(!fx_job_poll(&job), "%s_is_under_way", what);
 	te_cancel_batch(rig->engine, job.id);
 	ended = fx_job_wait(&job, FX_LONG_MS);
@@ -150,7 +144,7 @@ static void cancel_on_the_rail(struct stage_rig *rig, int op)
 	/* final for what is ours, whatever comes now */
 	fx_buf_fill(&rig->peer.mem, 0, STAGE_SIZE, ++rig->sequence);
 	fx_peer_resume(&rig->peer);
-	stage_nap(200000);
+	fx_nap(200000);
 	ft_ok(op == OPCODE_WRITE ||
 	      (stage_fetch(rig, 0, STAGE_SIZE, STAGE_SIZE) &&
 	       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE)),
@@ -197,7 +191,7 @@ static void cancelled_write_is_final(struct stage_rig *rig)
 	ft_ok(stage_fill(rig, 0, STAGE_SIZE) && fx_peer_pause(&rig->peer) &&
 	      !fx_job_start(&job), "a_write_to_one_that_is_stopped");
 	written = rig->sequence;
-	stage_nap(100000);
+	fx_nap(100000);
 	te_cancel_batch(rig->engine, job.id);
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
 	      job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
@@ -209,7 +203,7 @@ static void cancelled_write_is_final(struct stage_rig *rig)
 		      fx_buf_check(&other.mem, 0, STAGE_SIZE, rig->sequence),
 		      "others_go_by_its_slots");
 	fx_peer_resume(&rig->peer);
-	stage_nap(300000);
+	fx_nap(300000);
 	ft_ok(stage_either(rig, there, job.n[STATUS_TIMEOUT] ? written : there),
 	      "what_lands_later_is_what_was_written");
 	fx_job_free(&job);
@@ -229,10 +223,10 @@ static void cancel_beside_another(struct stage_rig *rig)
 		return;
 	ft_ok(!fx_job_start(&first) && !fx_job_start(&second),
 	      "two_writes_start");
-	stage_nap(100000);
+	fx_nap(100000);
 	te_cancel_batch(rig->engine, first.id);
 	ft_ok(fx_job_wait(&first, FX_LONG_MS), "the_first_is_cancelled");
-	stage_nap(200000);
+	fx_nap(200000);
 	ft_ok(!fx_job_poll(&second), "the_second_waits_on");
 	fx_peer_resume(&rig->peer);
 	ft_ok(fx_job_wait(&second, FX_LONG_MS) &&
@@ -253,7 +247,7 @@ static void cancel_in_the_queue(struct stage_rig *rig)
 	ft_ok(!fx_job_start(&job) && !te_cancel_task(rig->engine, job.id, 63),
 	      "many_are_queued");
 	while (fx_task_status(&job, 63) == STATUS_WAITING)
-		stage_nap(1000);
+		fx_nap(1000);
 	ft_ok(fx_task_status(&job, 63) == STATUS_CANCELED,
 	      "cancelled_one_that_was_not_begun_ends_at_once");
 	te_cancel_batch(rig->engine, job.id);
@@ -297,7 +291,7 @@ static bool stage_final(struct stage_rig *rig, int op)
 	}
 	if (!stage_poison(rig, 0))
 		return false;
-	stage_nap(2000);
+	fx_nap(2000);
 	return stage_fetch(rig, 0, STAGE_SIZE, STAGE_SIZE) &&
 	       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE);
 }
@@ -315,7 +309,7 @@ static void cancel_at_any_time(struct stage_rig *rig)
 		op = i & 1 ? OPCODE_READ : OPCODE_WRITE;
 		job = stage_job(rig, op, 0);
 		good = stage_source(rig, op) && !fx_job_start(&job);
-		stage_nap((unsigned int)rand() % 9000);
+		fx_nap((unsigned int)rand() % 9000);
 		te_cancel_batch(rig->engine, job.id);
 		good = good && fx_job_wait(&job, FX_LONG_MS) &&
 		       job.n[STATUS_CANCELED] + job.n[STATUS_COMPLETED] == 1;
@@ -350,7 +344,7 @@ static void beside_a_silent_one(struct stage_rig *rig)
 		      1, 0), "which_is_reached");
 	fx_peer_pause(&rig->peer);
 	ft_ok(!fx_job_start(&many), "many_to_a_target_that_is_stopped");
-	stage_nap(100000);
+	fx_nap(100000);
 	ft_ok(!fx_job_start(&one) && fx_job_wait(&one, 10000) &&
 	      one.n[STATUS_COMPLETED] == 1 &&
 	      fx_buf_check(&other.mem, 0, STAGE_SIZE, rig->sequence),
@@ -454,9 +448,9 @@ static void unregister(struct stage_rig *rig, int op)
 	stage_source(rig, op);
 	fx_peer_pause(&rig->peer);
 	ft_ok(!fx_job_start(&job), "%s_starts", what);
-	stage_nap(50000);
+	fx_nap(50000);
 	pthread_create(&thread, NULL, leave_main, &leave);
-	stage_nap(200000);
+	fx_nap(200000);
 	early = __atomic_load_n(&leave.done, __ATOMIC_ACQUIRE);
 	ft_ok(!early && fx_job_start(&late),
 	      "unregister_waits_for_the_%s_and_lets_no_more_begin", what);
@@ -483,7 +477,7 @@ static void unregister_at_any_time(struct stage_rig *rig)
 		job = stage_job(rig, op, 0);
 		job.block = i % 3 ? 0 : FX_MIB / 2;
 		good = stage_source(rig, op) && !fx_job_start(&job);
-		stage_nap((unsigned int)rand() % 5000);
+		fx_nap((unsigned int)rand() % 5000);
 		good = good && !unregisterLocalMemory(rig->engine,
 						      stage_gpu(rig, 0)) &&
 		       fx_job_poll(&job) &&
@@ -537,7 +531,7 @@ static void silent(struct stage_rig *rig, transfer_engine_t own)
 	fx_peer_pause(&rig->peer);
 	start = ft_now_ns();
 	good = !fx_job_start(&first);
-	stage_nap(1000000);
+	fx_nap(1000000);
 	later = ft_now_ns();
 	good = good && !fx_job_start(&second) &&
 	       fx_job_wait(&first, FX_LONG_MS);
@@ -579,7 +573,7 @@ static void hang(struct stage_rig *rig, transfer_engine_t own)
 	      "its_memory_stays");
 	/* no slot is left: it waits for one as long as any task may wait */
 	ft_ok(!fx_job_start(&job), "one_more_waits");
-	stage_nap(200000);
+	fx_nap(200000);
 	ft_ok(!fx_job_poll(&job), "while_the_gpu_hangs");
 	rig->cuda.hold(0);
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
@@ -611,7 +605,7 @@ static void destroyed(struct stage_rig *rig)
 			rig->cuda.hold(1);
 		start = ft_now_ns();
 		ft_ok(!fx_job_start(&job), "transfer_starts");
-		stage_nap(i * 1000);
+		fx_nap(i * 1000);
 		destroyTransferEngine(rig->engine);
 		ft_ok(ft_now_ns() - start < FX_LONG_MS * 1000000ULL / 4,
 		      "engine_is_destroyed_in_flight_%d", i);
@@ -653,9 +647,9 @@ static bool stage_away(struct stage_rig *rig, struct fx_job *job,
 
 	rig->cuda.hold(1);
 	good = !fx_job_start(job);
-	stage_nap(100000);
+	fx_nap(100000);
 	pthread_create(&thread, NULL, away_main, &away);
-	stage_nap(300000);
+	fx_nap(300000);
 	early = __atomic_load_n(&away.done, __ATOMIC_ACQUIRE);
 	rig->cuda.hold(0);
 	pthread_join(thread, NULL);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabtests/functional/fx_gpu.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define GPU_QUEUE	8	/* jobs: more than any rail posts at a time */
 
 /* --- the peer's side ----------------------------------------------------- */
 
@@ -78,4 +82,102 @@ bool fx_gpu_has(struct fx_peer *peer, uint64_t off, uint64_t len,
 		return false;
 	return sequence ? fx_buf_check(&peer->mem, off, len, sequence) :
 			  fx_buf_poisoned(&peer->mem, off, len);
+}
+
+void fx_nap(unsigned int us)
+{
+	struct timespec nap = { .tv_nsec = us * 1000L };
+
+	nanosleep(&nap, NULL);
+}
+
+/* --- unregistering in flight --------------------------------------------- */
+
+struct gpu_leaver {
+	const struct fx_job *job;
+	const struct fx_buf *read;
+	uint64_t sequence;
+	bool good;			/* all was in place on its return */
+	bool back;			/* atomic: it has returned */
+	int ret;
+};
+
+static void *gpu_leave(void *arg)
+{
+	struct gpu_leaver *v = arg;
+
+	v->ret = unregisterLocalMemory(v->job->engine, v->job->local);
+	__atomic_store_n(&v->back, true, __ATOMIC_RELEASE);
+	v->good = !v->read || fx_buf_check(v->read, 0, v->job->len,
+					   v->sequence);
+	return NULL;
+}
+
+void fx_gpu_leave(struct fx_peer *peer, struct fx_job *job,
+		  const struct fx_buf *read, uint64_t sequence)
+{
+	struct gpu_leaver v = { .job = job, .read = read,
+				.sequence = sequence };
+	pthread_t thread;
+	bool ended;
+
+	fx_peer_pause(peer);
+	if (!ft_ok(!fx_job_start(job) &&
+		   !pthread_create(&thread, NULL, gpu_leave, &v),
+		   "its_source_is_unregistered_in_flight")) {
+		fx_peer_resume(peer);
+		return;
+	}
+	fx_nap(300000);
+	ft_ok(!__atomic_load_n(&v.back, __ATOMIC_ACQUIRE),
+	      "which_waits_while_the_target_is_stopped");
+	fx_peer_resume(peer);
+	pthread_join(thread, NULL);
+	ft_ok(!v.ret && v.good, "and_for_the_last_byte: %d", v.ret);
+	ended = fx_job_wait(job, FX_LONG_MS);
+	ft_ok(ended && job->n[STATUS_COMPLETED] == 1 &&
+	      fx_gpu_has(peer, 0, job->len, sequence),
+	      "of_a_task_that_completes: %s", fx_job_text(job));
+	fx_job_free(job);
+}
+
+/* What is asked for comes before most of what is queued: the target is slower
+ * to take that than to read a line. */
+static bool gpu_unregister(struct fx_peer *peer, bool stopped)
+{
+	if (!fx_send(peer, "ungpu"))
+		return false;
+	if (stopped)
+		fx_peer_resume(peer);
+	return !fx_answer(peer, FX_LONG_MS);
+}
+
+bool fx_gpu_withdraw(struct fx_peer *peer, const struct fx_job *like, bool sure,
+		     unsigned int *completed, unsigned int *failed)
+{
+	struct fx_job job[GPU_QUEUE];
+	unsigned int i, n = sure ? GPU_QUEUE : 1;
+	bool good = true;
+
+	if (sure)
+		fx_peer_pause(peer);
+	for (i = 0; i < n; i++) {
+		job[i] = *like;
+		good = good && !fx_job_start(&job[i]);
+	}
+	if (!sure)
+		fx_nap((unsigned int)rand() % 4000);
+	good = gpu_unregister(peer, sure) && good &&
+	       fx_gpu_put(peer, 0, like->len, 0);
+	for (i = 0; i < n; i++) {
+		good = good && fx_job_wait(&job[i], FX_LONG_MS) &&
+		       job[i].n[STATUS_COMPLETED] + job[i].n[STATUS_FAILED] ==
+			       job[i].tasks;
+		if (!good)
+			ft_diag("job %u of %u: %s", i, n, fx_job_text(&job[i]));
+		*completed += job[i].n[STATUS_COMPLETED];
+		*failed += job[i].n[STATUS_FAILED];
+		fx_job_free(&job[i]);
+	}
+	return good && fx_gpu_has(peer, 0, like->len, 0);
 }

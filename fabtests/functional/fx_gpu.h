@@ -37,4 +37,23 @@ bool fx_gpu_put(struct fx_peer *peer, uint64_t off, uint64_t len,
 bool fx_gpu_has(struct fx_peer *peer, uint64_t off, uint64_t len,
 		uint64_t sequence);
 
+void fx_nap(unsigned int us);
+
+/*
+ * Tests: unregisters the job's local memory while the job is under way to a
+ * target that is stopped meanwhile. read: NULL, or the memory that is to hold
+ * len bytes of the pattern as soon as that returns; the job completes.
+ */
+void fx_gpu_leave(struct fx_peer *peer, struct fx_job *job,
+		  const struct fx_buf *read, uint64_t sequence);
+
+/*
+ * Unregisters the peer's GPU memory, of len bytes, while jobs that read and
+ * write it are on their way: at any time after their start, or with sure when
+ * the target has taken none of what is queued. True if all ended and nothing
+ * landed from then on. *completed and *failed are raised by the tasks that did.
+ */
+bool fx_gpu_withdraw(struct fx_peer *peer, const struct fx_job *like, bool sure,
+		     unsigned int *completed, unsigned int *failed);
+
 #endif /* TEI_FABTESTS_FUNCTIONAL_FX_GPU_H */
