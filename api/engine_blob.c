@@ -14,7 +14,9 @@
  * holds it: it has one reader, which is strict, takes text from anywhere,
  * knows no byte order and skips the fields of later versions. A binary form
  * would need a second one of all that to save a third of a few kilobytes. The
- * keys in it are 0: peers ask each other for keys.
+ * keys in it are 0: peers ask each other for keys. Only that there is one for
+ * memory of a GPU has to be known before: it is 1 then, and where it is 0 the
+ * memory goes by way of what is lent.
  */
 #include "api/engine_int.h"
 
@@ -74,16 +76,24 @@ static int blob_copy_lists(const struct tei_meta_desc *from,
 			   struct tei_meta_desc *to, struct tei_err *err)
 {
 	static const uint64_t no_keys[TEI_META_RAILS_MAX];
+	uint64_t some_keys[TEI_META_RAILS_MAX];
 	const struct tei_meta_buffer *b;
+	bool direct;
 	uint32_t i;
 	int ret = 0;
 
-	for (i = 0; i < from->rail_count && !ret; i++)
+	for (i = 0; i < from->rail_count && !ret; i++) {
 		ret = tei_meta_desc_add_rail(to, &from->rails[i], err);
+		some_keys[i] = 1;
+	}
 	for (i = 0; i < from->buffer_count && !ret; i++) {
 		b = &from->buffers[i];
+		direct = engine_segment_on_gpu(b) &&
+			 tei_meta_desc_has_keys(from, b);
 		ret = tei_meta_desc_add_buffer(to, b->location, b->addr,
-					       b->length, no_keys, NULL, err);
+					       b->length,
+					       direct ? some_keys : no_keys,
+					       NULL, err);
 	}
 	return ret;
 }

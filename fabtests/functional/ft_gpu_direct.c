@@ -367,6 +367,32 @@ static void other_target(struct direct_rig *rig, const char *option,
 	rig->sequence = other.sequence;
 }
 
+/* An engine that knows the target by blobs alone, which hold no keys. */
+static void by_blob(struct direct_rig *rig)
+{
+	struct direct_rig other = *rig;
+
+	other.engine = fx_engine("tcp");
+	ft_ok(other.engine && fx_register(other.engine, &other.mem) &&
+	      direct_own(&other, true) &&
+	      (other.seg = fx_gpu_import(other.engine, &rig->peer)) > 0,
+	      "a_target_known_by_its_blob");
+	ft_ok(direct_round(&other, 0, DIRECT_SIZE, 0, BY_RAIL) &&
+	      direct_gpus(&other, 5, 3 * FX_MIB + 1, 65536, BY_RAIL),
+	      "its_gpu_is_reached_by_rail");
+	ft_ok(direct_again(rig, "dp") &&
+	      fx_gpu_import(other.engine, &rig->peer) == other.seg &&
+	      direct_round(&other, 0, DIRECT_SIZE, 0, BY_COPY_THERE) &&
+	      direct_gpus(&other, 5, 3 * FX_MIB + 1, 65536, BY_COPIES),
+	      "a_later_blob_says_that_it_is_lent_by_now");
+	ft_ok(direct_again(rig, "-") &&
+	      fx_gpu_import(other.engine, &rig->peer) == other.seg &&
+	      direct_round(&other, 1, 8 * FX_MIB, 700000, BY_RAIL),
+	      "and_the_next_that_it_is_not");
+	destroyTransferEngine(other.engine);
+	rig->sequence = other.sequence;
+}
+
 /* Of the same host, where others are reached by the kernel's copies. */
 static void neighbour(struct direct_rig *rig)
 {
@@ -423,6 +449,7 @@ int main(int argc, char **argv)
 	ways(&rig);
 	by_cpu(&rig);
 	late_rail(&rig);
+	by_blob(&rig);
 	unregistered_there(&rig);
 	unregistered_here(&rig);
 	other_target(&rig, "NIC_WITHOUT=127.0.0.2", BY_COPY_THERE,

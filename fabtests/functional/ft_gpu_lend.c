@@ -523,6 +523,21 @@ static void destroyed(struct lend_rig *rig)
 }
 
 /* Of the same host, where others are reached by the kernel's copies. */
+/* An engine that knows the target by its blob alone. */
+static void by_blob(struct lend_rig *rig)
+{
+	struct lend_rig other = *rig;
+
+	other.engine = fx_engine("tcp");
+	ft_ok(other.engine && fx_register(other.engine, &other.mem) &&
+	      (other.seg = fx_gpu_import(other.engine, &rig->peer)) > 0 &&
+	      lend_round(&other, 0, LEND_SIZE, 0) &&
+	      lend_round(&other, 1, 8 * FX_MIB, 700000),
+	      "a_target_known_by_its_blob_lends_its_memory_too");
+	destroyTransferEngine(other.engine);
+	rig->sequence = other.sequence;
+}
+
 static void neighbour(struct lend_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
@@ -586,6 +601,7 @@ int main(int argc, char **argv)
 		      "gpu_%d_of_our_own", i);
 	gpus(&rig);
 	ended_early(&rig);
+	by_blob(&rig);
 	unregistered(&rig);
 	source_unregistered(&rig, OPCODE_WRITE);
 	source_unregistered(&rig, OPCODE_READ);

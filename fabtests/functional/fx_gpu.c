@@ -59,6 +59,17 @@ uint64_t fx_gpu_target(struct fx_peer *peer, size_t len, const char *option)
 	return strtoull(peer->text, NULL, 10);
 }
 
+int fx_gpu_import(transfer_engine_t engine, struct fx_peer *peer)
+{
+	int size = fx_ask(peer, "export 0"), ret;
+	segment_id_t id = -1;
+
+	if (size <= 0)
+		return -1;
+	ret = te_segment_import(engine, peer->mem.p, (size_t)size, 0, &id);
+	return ret ? ret : id;
+}
+
 bool fx_gpu_put(struct fx_peer *peer, uint64_t off, uint64_t len,
 		uint64_t sequence)
 {

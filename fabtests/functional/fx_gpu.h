@@ -30,6 +30,9 @@ int fx_gpu_obey(struct fx_gpu *gpu, bool (*make)(struct fx_gpu *, size_t),
 /* The test's side: a target with GPU memory, all of it registered for others;
  * its address, or 0. Options as fx_peer_start has them, one or NULL. */
 uint64_t fx_gpu_target(struct fx_peer *peer, size_t len, const char *option);
+/* Opens its segment by a blob of now, for which the start of its host memory is
+ * used; as te_segment_import. */
+int fx_gpu_import(transfer_engine_t engine, struct fx_peer *peer);
 /* Bytes of the pattern into a peer's GPU memory, or poison (sequence 0). */
 bool fx_gpu_put(struct fx_peer *peer, uint64_t off, uint64_t len,
 		uint64_t sequence);
