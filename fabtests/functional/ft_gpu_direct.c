@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fabtests/common/nic_stand_in.h"
 #include "fabtests/functional/fx_gpu.h"
@@ -367,6 +368,27 @@ static void other_target(struct direct_rig *rig, const char *option,
 	rig->sequence = other.sequence;
 }
 
+/* Each of two rails is opened again, without it; nobody has GPU memory yet. */
+static void told_at_once(const char *option)
+{
+	struct fx_peer peer;
+	char log[32], *text;
+	int fd = fx_log(log, sizeof(log));
+
+	if (!ft_ok(fx_peer_start(&peer, FX_MIB, option, log, NULL),
+		   "a_process_with_%s", option))
+		return;
+	text = fx_heard(fd);
+	if (!ft_ok(text && fx_lines(text, "moonrail", "") == 2 &&
+		   fx_lines(text, " warn rail: 127.0.0.",
+			    ": opened without FI_HMEM") == 2,
+		   "says_of_each_rail_that_it_takes_no_gpu_memory_and_why"))
+		ft_diag("%s", text);
+	free(text);
+	close(fd);
+	fx_peer_stop(&peer);
+}
+
 /* An engine that knows the target by blobs alone, which hold no keys. */
 static void by_blob(struct direct_rig *rig)
 {
@@ -449,6 +471,8 @@ int main(int argc, char **argv)
 	ways(&rig);
 	by_cpu(&rig);
 	late_rail(&rig);
+	told_at_once("NIC_HMEM=no-domain");
+	told_at_once("NIC_HMEM=no-endpoint");
 	by_blob(&rig);
 	unregistered_there(&rig);
 	unregistered_here(&rig);

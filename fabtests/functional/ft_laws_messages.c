@@ -3,46 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "fabtests/functional/ft_laws.h"
 #include "fabtests/functional/fx.h"
-
-/* What a peer said on its stderr so far; freed by the caller. */
-static char *law_heard(int fd)
-{
-	off_t len = lseek(fd, 0, SEEK_END);
-	char *text = calloc(1, (size_t)len + 1);
-
-	if (text && pread(fd, text, (size_t)len, 0) < 0)
-		text[0] = '\0';
-	return text;
-}
-
-/* Lines that hold a and b. */
-static unsigned int law_lines(const char *text, const char *a, const char *b)
-{
-	unsigned int n = 0;
-	char line[2048];
-
-	while (text && *text) {
-		size_t len = strcspn(text, "\n");
-
-		snprintf(line, sizeof(line), "%.*s", (int)len, text);
-		n += strstr(line, a) && strstr(line, b);
-		text += len + (text[len] == '\n');
-	}
-	return n;
-}
-
-static int law_log(char *option, size_t len)
-{
-	int fd = memfd_create("log", 0);
-
-	snprintf(option, len, "log=%d", fd);
-	return fd;
-}
 
 /* --- law 9: which path --------------------------------------------------- */
 
@@ -65,8 +29,8 @@ struct law9_log {
 static bool law9_said(void *arg)
 {
 	const struct law9_log *log = arg;
-	char *text = law_heard(log->fd);
-	bool said = law_lines(text, log->name, "127.0.0.2") > 0;
+	char *text = fx_heard(log->fd);
+	bool said = fx_lines(text, log->name, "127.0.0.2") > 0;
 
 	free(text);
 	return said;
@@ -80,11 +44,11 @@ static bool law9_same(struct fx_peer *peer, const struct law_rig *rig,
 	unsigned int words = 0;
 
 	snprintf(line, sizeof(line), "peer %.50s: ", rig->target.name);
-	if (law_lines(text, line, "") != 1 ||
+	if (fx_lines(text, line, "") != 1 ||
 	    fx_ask(peer, "paths %d", seg) != 2)
 		return false;
 	while ((word = strtok_r(rest, " ", &rest))) {
-		if (words++ % 6 && law_lines(text, line, word) != 1) {
+		if (words++ % 6 && fx_lines(text, line, word) != 1) {
 			ft_diag("the line lacks '%s'", word);
 			return false;
 		}
@@ -97,7 +61,7 @@ static void law9(void)
 	struct fx_peer peer;
 	struct law_rig rig;
 	char option[32], *text;
-	int fd = law_log(option, sizeof(option));
+	int fd = fx_log(option, sizeof(option));
 	struct law9_log log = { fd, rig.target.name };
 
 	if (!law_rig_start(&rig))
@@ -110,13 +74,13 @@ static void law9(void)
 		return;
 	ft_wait_until(law9_said, &log, fx_ms(5000));
 	fx_ask(&peer, "open %s", rig.target.name);
-	text = law_heard(fd);
+	text = fx_heard(fd);
 	ft_ok(law9_same(&peer, &rig, text, 1),
 	      "law9_the_line_and_the_call_say_the_same");
-	ft_ok(law_lines(text, rig.target.name, "127.0.0.2") == 1 &&
-	      law_lines(text, rig.target.name, "tcp") >= 1,
+	ft_ok(fx_lines(text, rig.target.name, "127.0.0.2") == 1 &&
+	      fx_lines(text, rig.target.name, "tcp") >= 1,
 	      "law9_one_line_per_peer_names_provider_and_rails");
-	if (law_lines(text, rig.target.name, "127.0.0.2") != 1)
+	if (fx_lines(text, rig.target.name, "127.0.0.2") != 1)
 		ft_diag("the log:\n%s", text);
 	free(text);
 	ft_ok(fx_ask(&peer, "rails") == 2 &&
@@ -239,7 +203,7 @@ static void law10_flood(struct law_rig *rig)
 {
 	struct fx_peer peer;
 	char option[32], *text;
-	int fd = law_log(option, sizeof(option)), seg;
+	int fd = fx_log(option, sizeof(option)), seg;
 	unsigned int lines;
 
 	if (!ft_ok(fx_peer_start(&peer, 4 * FX_MIB, option, FX_HASTY, NULL) &&
@@ -254,8 +218,8 @@ static void law10_flood(struct law_rig *rig)
 	      !fx_ask(&peer, "wait"), "a_thousand_tasks_time_out");
 	ft_diag("%s", peer.text);
 	fx_peer_resume(&rig->target);
-	text = law_heard(fd);
-	lines = law_lines(text, "moonrail", "");
+	text = fx_heard(fd);
+	lines = fx_lines(text, "moonrail", "");
 	ft_diag("%u lines for one cause", lines);
 	ft_ok(lines >= 1 && lines <= 32, "law10_floods_are_limited");
 	free(text);
@@ -269,7 +233,7 @@ static void law11_some_rails(void)
 {
 	struct fx_peer peer;
 	char option[32], *text;
-	int fd = law_log(option, sizeof(option));
+	int fd = fx_log(option, sizeof(option));
 	struct law_rig rig;
 
 	if (!law_rig_start(&rig))
@@ -283,9 +247,9 @@ static void law11_some_rails(void)
 		ft_ok(fx_ask(&peer, "rails") == 1, "law11_with_those_only");
 		fx_peer_stop(&peer);
 	}
-	text = law_heard(fd);
-	if (!ft_ok(law_lines(text, "203.0.113.9", "") == 1 &&
-		   law_lines(text, "nic9", "") == 1,
+	text = fx_heard(fd);
+	if (!ft_ok(fx_lines(text, "203.0.113.9", "") == 1 &&
+		   fx_lines(text, "nic9", "") == 1,
 		   "law11_a_line_says_which_did_not"))
 		ft_diag("the log:\n%s", text);
 	free(text);

@@ -138,6 +138,13 @@ void fx_peer_drop(struct fx_peer *peer);
 bool fx_peer_pause(struct fx_peer *peer);
 void fx_peer_resume(struct fx_peer *peer);
 
+/* An option of fx_peer_start, into option, for its stderr: the descriptor. */
+int fx_log(char *option, size_t len);
+/* What is in it so far; freed by the caller. */
+char *fx_heard(int fd);
+/* Lines that hold a and b. */
+unsigned int fx_lines(const char *text, const char *a, const char *b);
+
 #define FX_NO_ANSWER (-99999)
 
 /*

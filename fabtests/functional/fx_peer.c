@@ -187,3 +187,38 @@ int fx_ask(struct fx_peer *peer, const char *format, ...)
 	va_end(args);
 	return good ? fx_answer(peer, FX_LONG_MS) : FX_NO_ANSWER;
 }
+
+/* --- what it says -------------------------------------------------------- */
+
+char *fx_heard(int fd)
+{
+	off_t len = lseek(fd, 0, SEEK_END);
+	char *text = calloc(1, (size_t)len + 1);
+
+	if (text && pread(fd, text, (size_t)len, 0) < 0)
+		text[0] = '\0';
+	return text;
+}
+
+unsigned int fx_lines(const char *text, const char *a, const char *b)
+{
+	unsigned int n = 0;
+	char line[2048];
+
+	while (text && *text) {
+		size_t len = strcspn(text, "\n");
+
+		snprintf(line, sizeof(line), "%.*s", (int)len, text);
+		n += strstr(line, a) && strstr(line, b);
+		text += len + (text[len] == '\n');
+	}
+	return n;
+}
+
+int fx_log(char *option, size_t len)
+{
+	int fd = memfd_create("log", 0);
+
+	snprintf(option, len, "log=%d", fd);
+	return fd;
+}

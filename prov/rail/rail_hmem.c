@@ -6,6 +6,7 @@
  * a provider refuses is no error: the next way is tried, and where none is left
  * the memory goes by way of host memory.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,10 +74,34 @@ void rail_hmem_ask(struct rail *rail)
 	rail->hmem = true;
 }
 
+/* Fills err and says nothing: rail_hmem_without does. */
+__attribute__((format(printf, 5, 6)))
+static int hmem_keep(struct tei_err *err, int code, const char *subsys,
+		     const char *hint, const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)subsys;
+	(void)hint;
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	return code;
+}
+
 rail_tell rail_tell_open(const struct rail *rail)
 {
 	return rail->hmem && !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
-		       tei_err_note : tei_err_fail;
+		       hmem_keep : tei_err_fail;
+}
+
+void rail_hmem_without(struct rail *rail, const struct tei_err *why)
+{
+	rail->no_hmem = "it can't be opened with FI_HMEM";
+	TEI_WARN("rail", "%s: opened without FI_HMEM, GPU memory goes by way of host memory: %s",
+		 rail->name, why->text);
 }
 
 /* --- regions ------------------------------------------------------------- */

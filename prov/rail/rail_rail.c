@@ -93,9 +93,9 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 
 	ret = fi_fabric(rail->info->fabric_attr, &rail->fabric, NULL);
 	if (ret)
-		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
-				    "%s: fi_fabric: %s", rail->name,
-				    fi_strerror(-ret));
+		return rail_tell_open(rail)(err, TEI_ERR_CONTEXT, "rail", NULL,
+					    "%s: fi_fabric: %s", rail->name,
+					    fi_strerror(-ret));
 	ret = fi_domain(rail->fabric, rail->info, &rail->target_domain, NULL);
 	if (ret)
 		goto err_domain;
@@ -120,14 +120,16 @@ static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 	const uint64_t both = FI_MR_LOCAL | FI_MR_ENDPOINT;
 
 	if (rail->dp->anywhere && rail->mr_mode & FI_MR_LOCAL)
-		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail", NULL,
-				    "%s: %s wants local memory registered",
-				    rail->name, rail->provider);
+		return rail_tell_open(rail)(
+			err, TEI_ERR_UNSUPPORTED, "rail", NULL,
+			"%s: %s wants local memory registered", rail->name,
+			rail->provider);
 	if ((rail->mr_mode & both) != both)
 		return 0;
-	return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail", NULL,
-			    "%s: %s wants FI_MR_LOCAL and FI_MR_ENDPOINT at once",
-			    rail->name, rail->provider);
+	return rail_tell_open(rail)(
+		err, TEI_ERR_UNSUPPORTED, "rail", NULL,
+		"%s: %s wants FI_MR_LOCAL and FI_MR_ENDPOINT at once",
+		rail->name, rail->provider);
 }
 
 static int rail_open_tx(struct rail *rail, struct tei_err *err)
@@ -144,10 +146,11 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 		ret = rail_reg_own(rail, rail->init_domain, rail->tx_mem, size,
 				   FI_SEND, &rail->tx_mr);
 		if (ret)
-			return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
-					    "check the memlock limit",
-					    "%s: fi_mr_reg of send buffers: %s",
-					    rail->name, fi_strerror(-ret));
+			return rail_tell_open(rail)(
+				err, TEI_ERR_CONTEXT, "rail",
+				"check the memlock limit",
+				"%s: fi_mr_reg of send buffers: %s",
+				rail->name, fi_strerror(-ret));
 	}
 	for (i = 0; i < RAIL_TX_MSGS; i++) {
 		rail->tx[i].op.kind = RAIL_OP_SEND;
@@ -296,14 +299,14 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	      const char *transport, struct tei_err *err, struct rail **out)
 {
-	struct tei_err last = *tei_err_last();
+	struct tei_err last = *tei_err_last(), why;
 	struct rail *rail;
 	int ret = rail_make(dp, found, transport, err, &rail);
 
 	if (ret)
 		return ret;
 	rail_hmem_ask(rail);
-	ret = rail_start(rail, err);
+	ret = rail_start(rail, rail->hmem ? &why : err);
 	if (ret && rail->hmem) {
 		/* most programs have no use for it: no reason to do without */
 		rail_close(rail);
@@ -312,8 +315,9 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 		ret = rail_make(dp, found, transport, err, &rail);
 		if (ret)
 			return ret;
-		rail->no_hmem = "it can't be opened with FI_HMEM";
 		ret = rail_start(rail, err);
+		if (!ret)
+			rail_hmem_without(rail, &why);
 	}
 	if (ret)
 		goto err_rail;
