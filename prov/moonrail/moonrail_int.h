@@ -246,7 +246,8 @@ struct moonrail_cq {
 	bool woken;			/* fi_cq_signal */
 	uint32_t refs;			/* endpoints and poll sets */
 	struct moonrail_entry *ring;	/* grows; errors are among them */
-	uint32_t head, n, cap;
+	uint32_t head, cap;
+	uint32_t n;			/* read at any time */
 };
 
 /* Made by fi_cntr_open, freed by fi_close. */
