@@ -75,7 +75,7 @@ static void call_all(struct fi_rig *r)
 		call_counter, call_counter_errors, call_formats, call_selective,
 		call_selective_look, call_turns, call_signal, call_pieces,
 		call_rma_pieces, call_inject, call_more, call_directed, call_removed,
-		call_cancel_multi, call_socket_names, call_two_names,
+		call_cancel_multi, call_room, call_socket_names, call_two_names,
 		call_addresses,
 		call_registrations, call_described,
 	};

@@ -333,6 +333,91 @@ void call_removed(struct fi_rig *r)
 	fi_rig_ok(r, call_close(r, &e), "the other endpoint is closed");
 }
 
+/* --- room ----------------------------------------------------------------- */
+
+#define ROOM_SENDS	8
+
+/* The calls of that name are deprecated. */
+static ssize_t call_rx_left(struct fid_ep *ep)
+{
+	return ep->ops->rx_size_left(ep);
+}
+
+static ssize_t call_tx_left(struct fid_ep *ep)
+{
+	return ep->ops->tx_size_left(ep);
+}
+
+/* No receive fails that there is room for, and one more does. */
+static bool call_room_received(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	ssize_t left, i;
+	bool good;
+
+	if (!call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e))
+		return false;
+	left = call_rx_left(e.ep);
+	good = left >= (ssize_t)r->info->rx_attr->size;
+	for (i = 0; i < left && good; i++)
+		good = call_rx_left(e.ep) == left - i &&
+		       !fi_recv(e.ep, r->mem, 8, NULL, FI_ADDR_UNSPEC, NULL);
+	good = good && !call_rx_left(e.ep) &&
+	       fi_recv(e.ep, r->mem, 8, NULL, FI_ADDR_UNSPEC, NULL) ==
+		       -FI_EAGAIN;
+	return call_close(r, &e) && good;
+}
+
+static void call_room_send(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 64 };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+	};
+
+	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_DELIVERY_COMPLETE)))
+		;
+}
+
+/* Sends that are not delivered take room until they are. */
+static bool call_room_sent(struct fi_rig *r)
+{
+	ssize_t was = call_tx_left(r->ep), left;
+	struct fi_rig_done d;
+	bool good;
+	int i;
+
+	for (i = 0; i < ROOM_SENDS; i++)
+		call_room_send(r);
+	left = call_tx_left(r->ep);
+	good = was <= (ssize_t)r->info->tx_attr->size &&
+	       left == was - ROOM_SENDS;
+	fi_rig_meet(r);
+	for (i = 0; i < ROOM_SENDS; i++)
+		while (fi_rig_again(r, fi_recv(r->ep, r->mem, 64, NULL,
+					       FI_ADDR_UNSPEC, NULL)))
+			;
+	for (i = 0; i < ROOM_SENDS; i++)
+		good = call_sent(r) && call_done(r, r->rx, &d) && good;
+	return good && call_tx_left(r->ep) == was;
+}
+
+/* What others say they cannot tell. */
+void call_room(struct fi_rig *r)
+{
+	bool good;
+
+	if (!call_moonrail(r)) {
+		fi_rig_ok(r, call_tx_left(r->ep) == -FI_ENOSYS &&
+				     call_rx_left(r->ep) == -FI_ENOSYS,
+			  "how much room there is, is not known");
+		return;
+	}
+	good = call_room_sent(r);
+	fi_rig_ok(r, good, "room for sends is what there is");
+	fi_rig_ok(r, call_room_received(r), "and so is room for receives");
+}
+
 /* --- multi-receives ------------------------------------------------------- */
 
 #define CANCELS		8

@@ -191,11 +191,41 @@ static int ep_no_rx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
 	return -FI_ENOSYS;
 }
 
+static ssize_t ep_left(const struct moonrail_ep *ep, uint32_t most,
+		       uint32_t used)
+{
+	if (!ep->enabled)
+		return -FI_EOPBADSTATE;
+	return used < most ? (ssize_t)(most - used) : 0;
+}
+
 static ssize_t ep_rx_left(struct fid_ep *fid)
 {
 	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
+	ssize_t left;
 
-	return ep->enabled ? MOONRAIL_QUEUE : -FI_EOPBADSTATE;
+	moonrail_enter(ep->domain);
+	left = ep_left(ep, MOONRAIL_RECVS, ep->nrx);
+	moonrail_leave(ep->domain);
+	return left;
+}
+
+/* As many as are taken whichever peer they go to. */
+static ssize_t ep_tx_left(struct fid_ep *fid)
+{
+	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
+	struct moonrail_peer *p;
+	uint32_t used;
+	ssize_t left;
+
+	moonrail_enter(ep->domain);
+	used = ep->ntx;
+	tei_list_foreach(p, &ep->domain->peers, struct moonrail_peer, link)
+		if (p->nqueue > used)
+			used = p->nqueue;
+	left = ep_left(ep, MOONRAIL_QUEUE, used);
+	moonrail_leave(ep->domain);
+	return left;
 }
 
 static struct fi_ops_ep ep_ops = {
@@ -206,7 +236,7 @@ static struct fi_ops_ep ep_ops = {
 	.tx_ctx = ep_no_tx,
 	.rx_ctx = ep_no_rx,
 	.rx_size_left = ep_rx_left,
-	.tx_size_left = ep_rx_left,
+	.tx_size_left = ep_tx_left,
 };
 
 /* --- names --------------------------------------------------------------- */

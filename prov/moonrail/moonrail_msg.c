@@ -236,7 +236,7 @@ static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
 		if (!from)
 			return -FI_EINVAL;
 	}
-	if (ep->nrx >= 4 * MOONRAIL_QUEUE)
+	if (ep->nrx >= MOONRAIL_RECVS)
 		return -FI_EAGAIN;
 	op = moonrail_op_new(ep, MOONRAIL_RECV, c->context);
 	if (!op)
