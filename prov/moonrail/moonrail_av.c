@@ -91,38 +91,35 @@ static struct moonrail_av *av_of(struct fid_av *fid)
 
 struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 {
-	if (a >= av->n || !av->entry[a]->peer)
-		return NULL;
-	av->entry[a]->peer = moonrail_peer_real(av->entry[a]->peer);
-	return av->entry[a];
+	return a < av->n && av->entry[a]->peer ? av->entry[a] : NULL;
+}
+
+void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
+{
+	struct moonrail_av_entry *e;
+
+	tei_list_foreach(e, &from->entries, struct moonrail_av_entry, link)
+		e->peer = to;
+	tei_list_splice_tail(&to->entries, &from->entries);
 }
 
 /* A name says which endpoint it is; a socket's address means any, as long as
- * no name says otherwise. */
+ * no name says otherwise. The first of several. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep)
 {
-	struct moonrail_av_entry *e = moonrail_av_get(av, peer->found);
-	fi_addr_t found = FI_ADDR_NOTAVAIL;
-	uint32_t i;
+	fi_addr_t named = FI_ADDR_NOTAVAIL, any = FI_ADDR_NOTAVAIL;
+	struct moonrail_av_entry *e;
 
-	if (e && e->peer == peer &&
-	    (e->ep == ep || (!av->named && e->ep == MOONRAIL_EP_ANY)))
-		return peer->found;
-	for (i = 0; i < av->n; i++) {
-		e = moonrail_av_get(av, i);
-		if (!e || e->peer != peer)
+	tei_list_foreach(e, &peer->entries, struct moonrail_av_entry, link) {
+		if (e->av != av)
 			continue;
-		if (e->ep == ep) {
-			found = i;
-			break;
-		}
-		if (e->ep == MOONRAIL_EP_ANY && found == FI_ADDR_NOTAVAIL)
-			found = i;
+		if (e->ep == ep && e->index < named)
+			named = e->index;
+		else if (e->ep == MOONRAIL_EP_ANY && e->index < any)
+			any = e->index;
 	}
-	if (found != FI_ADDR_NOTAVAIL)
-		peer->found = found;
-	return found;
+	return named != FI_ADDR_NOTAVAIL ? named : any;
 }
 
 bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
@@ -161,6 +158,8 @@ static struct moonrail_av_entry *av_slot(struct moonrail_av *av, uint32_t *at)
 	av->entry[av->n] = calloc(1, sizeof(**av->entry));
 	if (!av->entry[av->n])
 		return NULL;
+	av->entry[av->n]->av = av;
+	av->entry[av->n]->index = av->n;
 	*at = av->n++;
 	return av->entry[*at];
 }
@@ -179,7 +178,8 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 	peer = moonrail_peer_get(av->domain, &name);
 	e = peer ? av_slot(av, &at) : NULL;
 	if (e) {
-		e->peer = peer;
+		e->peer = moonrail_peer_real(peer);
+		tei_list_add_tail(&e->peer->entries, &e->link);
 		e->ep = name.ep;
 		e->name = *n;
 		e->socket = socket;
@@ -291,6 +291,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 			continue;
 		}
 		av->named -= e->ep != MOONRAIL_EP_ANY;
+		tei_list_del(&e->link);
 		e->peer = NULL;
 	}
 	moonrail_leave(av->domain);
@@ -363,6 +364,9 @@ static int av_close(struct fid *fid)
 		moonrail_leave(av->domain);
 		return -FI_EBUSY;
 	}
+	for (i = 0; i < av->n; i++)
+		if (av->entry[i]->peer)
+			tei_list_del(&av->entry[i]->link);
 	av->domain->refs--;
 	moonrail_leave(av->domain);
 	if (av->eq)

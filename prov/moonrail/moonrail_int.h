@@ -271,8 +271,10 @@ struct moonrail_cntr {
 /* --- addresses ----------------------------------------------------------- */
 
 struct moonrail_av_entry {
+	struct tei_list link;		/* peer->entries */
+	struct moonrail_av *av;
 	struct moonrail_peer *peer;	/* NULL: removed */
-	uint32_t ep;
+	uint32_t index, ep;
 	struct moonrail_name name;	/* as inserted */
 	bool socket;			/* it was a sockaddr */
 };
@@ -443,7 +445,7 @@ struct moonrail_peer {
 	uint64_t key_seq;		/* of the last word that is waited
 					 * for about a key, or 0 */
 	uint32_t ntx;			/* operations to it under way */
-	fi_addr_t found;		/* where it was found in an AV, once */
+	struct tei_list entries;	/* of address vectors that mean it */
 	struct tei_list queue, sent;	/* moonrail_out */
 	uint32_t nqueue, nsent;
 	uint32_t prefer;
@@ -560,6 +562,9 @@ int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 		     struct fid_av **av, void *context);
 /* NULL: no such address. */
 struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
+	TEI_REQUIRES(moonrail_held);
+/* What stood for the one stands for the other. */
+void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	TEI_REQUIRES(moonrail_held);
 /* The address of a peer's endpoint, or FI_ADDR_NOTAVAIL. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,

@@ -385,6 +385,7 @@ static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 	p->next_seq = 1;
 	p->expected = 1;
 	p->acked = 1;
+	tei_list_init(&p->entries);
 	tei_list_init(&p->queue);
 	tei_list_init(&p->sent);
 	tei_list_init(&p->waiting);
@@ -518,6 +519,7 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	tei_list_splice_tail(&to->waiting, &from->waiting);
 	tei_list_splice_tail(&to->rma, &from->rma);
 	peer_merge_keys(from, to);
+	moonrail_av_merge(from, to);
 	while (!tei_list_empty(&from->queue)) {
 		o = tei_list_first(&from->queue, struct moonrail_out, link);
 		tei_list_del(&o->link);
