@@ -679,6 +679,13 @@ struct rail_slice_chunk {
 	struct rail_slice slice[256];
 };
 
+/* Callers who drive lanes, about: two at once may count as one. Atomics. */
+struct rail_looks {
+	uint64_t calls;
+	uint64_t took_ns;		/* the time that they took */
+	uint64_t since_ns;		/* one began then, or 0 */
+};
+
 /*
  * A data plane. Created by tei_rail_dp_open, freed by tei_rail_dp_close.
  */
@@ -742,11 +749,8 @@ struct tei_rail_dp {
 	uint64_t probe_seq;		/* of the newest probe */
 
 	/* atomics */
-	uint64_t drive_seq;		/* callers' progress calls, about: two
-					 * at once may count as one */
-	uint64_t target_seq;		/* those that read target lanes too */
-	uint64_t look_ns;		/* the time that these took, about */
-	uint64_t look_since_ns;		/* one began then, or 0 */
+	struct rail_looks looks;	/* callers', at initiating lanes */
+	struct rail_looks target_looks;	/* those at target lanes as well */
 	uint32_t nseekers;		/* peers looked for by address */
 	uint32_t driving;		/* callers that drive in a loop */
 	uint32_t dozing;		/* callers asleep until tasks end */
@@ -1411,11 +1415,10 @@ void rail_progress_stop(struct tei_rail_dp *dp);
 void rail_progress_wake(struct tei_rail_dp *dp);
 /* Wakes those who wait on dp->cond. */
 void rail_progress_signal(struct tei_rail_dp *dp);
-/* Whether callers drive the initiating lanes; the thread's view of it. */
+/* Whether callers drive the lanes; the thread's view of it. */
 struct rail_drive {
-	uint64_t seen;			/* dp->drive_seq, or target_seq, at
-					 * the last look */
-	uint64_t looked_ns;		/* target lanes: dp->look_ns then */
+	uint64_t seen;			/* looks->calls at the last measuring */
+	uint64_t looked_ns;		/* looks->took_ns then */
 	uint64_t since_ns;		/* when that was */
 	bool driven;
 };
@@ -1424,27 +1427,29 @@ bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *drive,
 /* The same of the target lanes. */
 bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *drive,
 			     uint64_t now);
-/* A caller drives; *seq is dp->drive_seq or target_seq. */
-static inline void rail_drive_count(uint64_t *seq)
+/* A caller looks, from then on. */
+static inline void rail_look_begin(struct rail_looks *looks, uint64_t now)
 {
-	__atomic_store_n(seq, __atomic_load_n(seq, __ATOMIC_RELAXED) + 1,
-			 __ATOMIC_RELAXED);
+	__atomic_store_n(&looks->since_ns, now, __ATOMIC_RELAXED);
 }
 
-/* A caller looks at the target lanes, from then on, and until then. */
-static inline void rail_look_begin(struct tei_rail_dp *dp, uint64_t now)
+/* One look is over; it took no time worth counting. */
+static inline void rail_look_count(struct rail_looks *looks)
 {
-	__atomic_store_n(&dp->look_since_ns, now, __ATOMIC_RELAXED);
+	uint64_t calls = __atomic_load_n(&looks->calls, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&looks->calls, calls + 1, __ATOMIC_RELAXED);
 }
 
-static inline void rail_look_end(struct tei_rail_dp *dp, uint64_t from,
+/* One that began at from is over. */
+static inline void rail_look_end(struct rail_looks *looks, uint64_t from,
 				 uint64_t now)
 {
-	uint64_t took = __atomic_load_n(&dp->look_ns, __ATOMIC_RELAXED);
+	uint64_t took = __atomic_load_n(&looks->took_ns, __ATOMIC_RELAXED);
 
-	rail_drive_count(&dp->target_seq);
-	__atomic_store_n(&dp->look_ns, took + now - from, __ATOMIC_RELAXED);
-	__atomic_store_n(&dp->look_since_ns, 0, __ATOMIC_RELAXED);
+	rail_look_count(looks);
+	__atomic_store_n(&looks->took_ns, took + now - from, __ATOMIC_RELAXED);
+	__atomic_store_n(&looks->since_ns, 0, __ATOMIC_RELAXED);
 }
 
 #endif /* TEI_PROV_RAIL_RAIL_INT_H */

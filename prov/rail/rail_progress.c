@@ -18,9 +18,9 @@
 #include "util/thread.h"
 
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts */
-#define PROGRESS_DRIVEN_MIN	4		/* calls in that time */
-#define PROGRESS_AWAY_NS	(PROGRESS_DRIVEN_NS / 32)	/* between two
-							 * looks at targets */
+/* between two looks of callers, at initiating lanes and at target lanes */
+#define PROGRESS_AWAY_NS	(PROGRESS_DRIVEN_NS / 4)
+#define PROGRESS_TARGETS_AWAY_NS	(PROGRESS_DRIVEN_NS / 32)
 #define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
@@ -67,17 +67,33 @@ static bool progress_relied_on(struct tei_rail_dp *dp)
 	return __atomic_load_n(&dp->dozing, __ATOMIC_SEQ_CST) != 0;
 }
 
-/* Whether callers came at least that often since the last look. */
-static void drive_measure(struct rail_drive *d, const uint64_t *calls,
-			  int64_t least, uint64_t now)
+/* How long callers have been looking, as of now. */
+static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
 {
-	uint64_t seq;
+	uint64_t since = __atomic_load_n(&looks->since_ns, __ATOMIC_RELAXED);
+
+	return __atomic_load_n(&looks->took_ns, __ATOMIC_RELAXED) +
+	       (since && now > since ? now - since : 0);
+}
+
+/*
+ * Whether they have been away for at most so long at a time, on average, since
+ * the last measuring. A look that takes long moves bytes: what counts is how
+ * long they are away.
+ */
+static void drive_measure(struct rail_drive *d, const struct rail_looks *looks,
+			  uint64_t away_ns, uint64_t now)
+{
+	uint64_t looked = drive_looked(looks, now), calls;
+	int64_t away;
 
 	if (now - d->since_ns < PROGRESS_DRIVEN_NS)
 		return;
-	seq = __atomic_load_n(calls, __ATOMIC_RELAXED);
-	d->driven = (int64_t)(seq - d->seen) >= least;
-	d->seen = seq;
+	calls = __atomic_load_n(&looks->calls, __ATOMIC_RELAXED);
+	away = (int64_t)(now - d->since_ns) - (int64_t)(looked - d->looked_ns);
+	d->driven = away <= (int64_t)((calls - d->seen) * away_ns);
+	d->looked_ns = looked;
+	d->seen = calls;
 	d->since_ns = now;
 }
 
@@ -88,41 +104,14 @@ bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 	else if (__atomic_load_n(&dp->driving, __ATOMIC_RELAXED))
 		d->driven = true;
 	else
-		drive_measure(d, &dp->drive_seq, PROGRESS_DRIVEN_MIN, now);
+		drive_measure(d, &dp->looks, PROGRESS_AWAY_NS, now);
 	return d->driven;
-}
-
-/* How long callers have been looking, as of now. */
-static uint64_t drive_looked(struct tei_rail_dp *dp, uint64_t now)
-{
-	uint64_t since = __atomic_load_n(&dp->look_since_ns, __ATOMIC_RELAXED);
-
-	return __atomic_load_n(&dp->look_ns, __ATOMIC_RELAXED) +
-	       (since && now > since ? now - since : 0);
-}
-
-/* Whether they have been away for a moment at a time since the last look. */
-static void drive_measure_targets(struct tei_rail_dp *dp, struct rail_drive *d,
-				  uint64_t now)
-{
-	uint64_t looked = drive_looked(dp, now), seq;
-	int64_t away;
-
-	if (now - d->since_ns < PROGRESS_DRIVEN_NS)
-		return;
-	seq = __atomic_load_n(&dp->target_seq, __ATOMIC_RELAXED);
-	away = (int64_t)(now - d->since_ns) - (int64_t)(looked - d->looked_ns);
-	d->driven = away <= (int64_t)((seq - d->seen) * PROGRESS_AWAY_NS);
-	d->looked_ns = looked;
-	d->seen = seq;
-	d->since_ns = now;
 }
 
 /*
  * Callers read the target lanes only where tei_rail_progress_all is called.
  * What is theirs is only as quick as they look: connections fill up meanwhile,
- * so that one who looks now and then does not have them. A look that takes long
- * moves bytes: what counts is how long they are away.
+ * so that one who looks now and then does not have them.
  */
 bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 			     uint64_t now)
@@ -130,7 +119,8 @@ bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 	if (progress_relied_on(dp))
 		d->driven = false;
 	else
-		drive_measure_targets(dp, d, now);
+		drive_measure(d, &dp->target_looks, PROGRESS_TARGETS_AWAY_NS,
+			      now);
 	return d->driven;
 }
 
@@ -402,7 +392,8 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	if ((pr->drive.driven || pr->targets.driven) &&
 	    wait > PROGRESS_DRIVEN_NS)
 		wait = PROGRESS_DRIVEN_NS;
-	if (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
+	if (!pr->drive.driven &&
+	    __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
 	    wait > TEI_NS_PER_MS / 4)
 		wait = TEI_NS_PER_MS / 4;	/* something could not be posted */
 	if (blind) {

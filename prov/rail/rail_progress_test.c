@@ -102,24 +102,43 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 	/* nothing but four looks, of which the last goes on */
 	for (i = 0; i < 4; i++) {
 		at = now + (uint64_t)i * 300 * TEI_NS_PER_US;
-		rail_look_begin(dp, at);
+		rail_look_begin(&dp->target_looks, at);
 		if (i < 3)
-			rail_look_end(dp, at, at + 300 * TEI_NS_PER_US);
+			rail_look_end(&dp->target_looks, at, at + 300 * TEI_NS_PER_US);
 	}
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
 	/* that is all of the next millisecond, too */
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
-	rail_look_end(dp, at, now);
+	rail_look_end(&dp->target_looks, at, now);
 	/* half of the time he is away, for longer than connections can wait */
 	for (i = 0; i < 5; i++) {
 		at = now + (uint64_t)i * 200 * TEI_NS_PER_US;
-		rail_look_begin(dp, at);
-		rail_look_end(dp, at, at + 100 * TEI_NS_PER_US);
+		rail_look_begin(&dp->target_looks, at);
+		rail_look_end(&dp->target_looks, at, at + 100 * TEI_NS_PER_US);
 	}
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	free(dp);
+}
+
+static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
+{
+	uint64_t now = PROGRESS_START;
+	struct rail_drive d;
+	struct tei_rail_dp *dp = progress_bare(&d);
+
+	/* two looks, of which the second goes on: he is never away for long */
+	rail_look_begin(&dp->looks, now);
+	rail_look_end(&dp->looks, now, now + 600 * TEI_NS_PER_US);
+	rail_look_begin(&dp->looks, now + 700 * TEI_NS_PER_US);
+	now += TEI_NS_PER_MS;
+	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
+	/* and is done: for the rest of the time he is away */
+	rail_look_end(&dp->looks, now, now + 100 * TEI_NS_PER_US);
+	now += TEI_NS_PER_MS;
+	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
 	free(dp);
 }
 
@@ -571,6 +590,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_a_caller_who_looks_now_and_then_has_no_target_lanes },
 	{ "a_caller_whose_looks_are_long_has_the_target_lanes",
 	  test_a_caller_whose_looks_are_long_has_the_target_lanes },
+	{ "a_caller_whose_looks_are_long_has_the_lanes",
+	  test_a_caller_whose_looks_are_long_has_the_lanes },
 	{ "while_a_caller_sleeps_the_thread_has_the_lanes",
 	  test_while_a_caller_sleeps_the_thread_has_the_lanes },
 	{ "who_goes_to_sleep_wakes_a_thread_that_counts_on_him",

@@ -241,24 +241,44 @@ void tei_rail_awake(struct tei_rail_dp *dp)
 	__atomic_fetch_sub(&dp->dozing, 1, __ATOMIC_SEQ_CST);
 }
 
+/* Lanes with less than that in flight are looked at in no time. */
+#define SCHED_LOOK_BYTES	(256u << 10)
+
+/* Whether a look at the lane may move more than a moment's worth of bytes; the
+ * clock is not read otherwise. */
+static bool sched_look_is_long(const struct rail_lane *lane, bool work)
+{
+	return work || __atomic_load_n(&lane->inflight_bytes,
+				       __ATOMIC_RELAXED) >= SCHED_LOOK_BYTES;
+}
+
 void tei_rail_progress(struct tei_rail_dp *dp)
 {
 	bool work = __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED);
 	uint32_t n = rail_count(dp), i, j;
 	struct rail_lane *lane;
 	struct rail *rail;
+	uint64_t from = 0;
 
-	rail_drive_count(&dp->drive_seq);
 	for (i = 0; i < n; i++) {
 		rail = rail_at(dp, i);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->init[j];
-			if (__atomic_load_n(&lane->inflight,
-					    __ATOMIC_RELAXED) ||
-			    (work &&
-			     __atomic_load_n(&lane->state, __ATOMIC_RELAXED) ==
+			if (!__atomic_load_n(&lane->inflight,
+					     __ATOMIC_RELAXED) &&
+			    (!work ||
+			     __atomic_load_n(&lane->state, __ATOMIC_RELAXED) !=
 				     RAIL_LANE_ACTIVE))
-				rail_lane_run(lane);
+				continue;
+			if (!from && sched_look_is_long(lane, work)) {
+				from = tei_now_ns();
+				rail_look_begin(&dp->looks, from);
+			}
+			rail_lane_run(lane);
 		}
 	}
+	if (from)
+		rail_look_end(&dp->looks, from, tei_now_ns());
+	else
+		rail_look_count(&dp->looks);
 }

@@ -170,17 +170,19 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 {
 	bool work = __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED);
 	uint32_t n = rail_count(dp), i;
-	uint64_t from = tei_now_ns();
+	uint64_t from = tei_now_ns(), now;
 
-	rail_drive_count(&dp->drive_seq);
-	rail_look_begin(dp, from);
+	rail_look_begin(&dp->looks, from);
+	rail_look_begin(&dp->target_looks, from);
 	for (i = 0; i < n; i++) {
 		if (!__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			continue;
 		user_poll_target(rail_at(dp, i));
 		user_poll_initiating(rail_at(dp, i), work);
 	}
-	rail_look_end(dp, from, tei_now_ns());
+	now = tei_now_ns();
+	rail_look_end(&dp->looks, from, now);
+	rail_look_end(&dp->target_looks, from, now);
 }
 
 /* --- processes looked for ------------------------------------------------ */
