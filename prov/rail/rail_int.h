@@ -1064,7 +1064,7 @@ void rail_path_send(struct rail_path *path, struct rail_tx *tx)
 void rail_path_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_window.c (rail_sched.h) ---------------------------------------- */
-#define RAIL_WINDOW_MAX		(8u << 20)
+#define RAIL_WINDOW_MAX		(64u << 20)
 #define RAIL_WINDOW_FIRST	(1u << 20)	/* until the rate is known */
 void rail_window_init(struct rail *rail, uint64_t max);
 /* Bytes that may be in hand, apart from those that are stuck. */

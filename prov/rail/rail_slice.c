@@ -12,6 +12,7 @@
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
 #define SLICE_OVERTAKE	16		      /* small ones before a large one */
+#define SLICE_LOCAL_BESIDE (8u << 20) /* bytes, where no wire sets a limit */
 #define SLICE_BESIDE	256		      /* large ones after a small one */
 #define SLICE_LOOK	64		      /* of other rails, passed by */
 
@@ -77,6 +78,8 @@ static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 		return UINT64_MAX;
 	large = rail_window_large(rail);
 	most = rail_window_beside(rail);
+	if (most == UINT64_MAX)
+		most = SLICE_LOCAL_BESIDE;
 	small = bytes > large ? bytes - large : 0;
 	return most > small / 3 ? most : small / 3;
 }

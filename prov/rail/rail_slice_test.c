@@ -17,6 +17,7 @@
 #define SLICE_BULK	(64 * SLICE_MIB)
 #define SLICE_SLOW	UINT64_C(25000000)	/* bytes/s of a rail */
 #define SLICE_FAST	UINT64_C(1250000000)
+#define SLICE_LOCAL	UINT64_C(5000000000) /* no wire */
 
 enum { SLICE_PEERS = 3, SLICE_TASKS = 128, SLICE_MANY = 1000 };
 enum { SLICE_DEPTH = 512 };		/* of the lane, with so many */
@@ -83,7 +84,7 @@ static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 			      0);
 	rig->rail = rail_at(rig->plane.dp, 0);
 	rig->lane = &rig->rail->init[0];
-	rig->rail->wire = true;
+	rig->rail->wire = rate != SLICE_LOCAL;
 	rig->rail->free_bps = rate;
 	rig->rail->rate_bps = rate;
 	/* 8 ms */
@@ -250,9 +251,13 @@ static uint64_t slice_worst(uint64_t rate, uint64_t *first)
 	slice_begin(&rig, rate);
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	slice_fill(&rig, 1, NULL);
-	for (i = 0; i < 40 && !bulk.ends; i++) {
+	for (i = 0; i < 40; i++) {
 		ahead = UINT64_MAX;
 		waited = 0;
+		if (bulk.ends) {
+			slice_submit(&rig, 0, SLICE_BULK, &bulk);
+			slice_fill(&rig, 1, NULL);
+		}
 		slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
 		slice_fill(&rig, 1, &ahead);
 		while (!small.ends) {
@@ -273,7 +278,6 @@ static uint64_t slice_worst(uint64_t rate, uint64_t *first)
 		while (n-- && slice_serve(&rig, ~0u))
 			slice_fill(&rig, 1, NULL);
 	}
-	CU_ASSERT(i > 10);
 	slice_end(&rig, all, 2);
 	return worst;
 }
@@ -288,6 +292,15 @@ static void test_a_small_task_waits_for_a_slice_of_another_peers(void)
 	/* or for what such a rail moves in a millisecond, and a slice of it */
 	CU_ASSERT(slice_worst(SLICE_FAST, &first) <=
 		  SLICE_FAST / 1000 + SLICE_FAST / 4000);
+}
+
+static void test_on_loopback_a_small_task_waits_for_less_than_a_window(void)
+{
+	uint64_t first = 0;
+
+	CU_ASSERT(slice_worst(SLICE_LOCAL, &first) <=
+		  8 * SLICE_MIB + SLICE_LOCAL / 4000);
+	CU_ASSERT(first > SLICE_LOCAL / 200);
 }
 
 /* Peer 1 has so many tasks of a whole slice that its queue is never empty: what
@@ -701,6 +714,8 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_many_small_tasks_leave_a_large_one_its_share },
 	{ "a_slow_target_does_not_take_what_others_may_have",
 	  test_a_slow_target_does_not_take_what_others_may_have },
+	{ "on_loopback_a_small_task_waits_for_less_than_a_window",
+	  test_on_loopback_a_small_task_waits_for_less_than_a_window },
 	{ "a_stopped_target_leaves_a_slot_beside_large_tasks",
 	  test_a_stopped_target_leaves_a_slot_beside_large_tasks },
 	{ "large_tasks_have_the_window_without_small_ones",
