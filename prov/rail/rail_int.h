@@ -337,8 +337,8 @@ struct rail {
 	/* dp->sched */
 	struct tei_list tx_free;
 	uint64_t large_bytes;		/* cut of large tasks, not come back */
-	uint32_t beside_left;		/* slices of large tasks yet to be cut as
-					 * rail_window_beside says */
+	uint32_t beside_left;		/* slices of large tasks yet to be cut
+					 * with room for small ones */
 
 	/* atomics */
 	bool open;
@@ -661,9 +661,6 @@ struct tei_rail_peer {
 	int32_t heard;			/* atomic: rails of its last message,
 					 * ours and its own (rail_msg.c), -1:
 					 * none */
-	uint64_t unreached;		/* atomic: bits of our rails that it
-					 * could not reach, as of */
-	uint64_t unreached_ns;		/* atomic: that time */
 	uint64_t pongs[RAIL_PONGS];	/* probes to answer */
 	uint32_t npongs;
 	bool pong;			/* a sign of life is asked for */
@@ -679,7 +676,7 @@ struct rail_slice_chunk {
 	struct rail_slice slice[256];
 };
 
-/* Callers who drive lanes, about: two at once may count as one. Atomics. */
+/* Callers who drive lanes, about: of two at once one may go uncounted. Atomics. */
 struct rail_looks {
 	uint64_t calls;
 	uint64_t took_ns;		/* the time that they took */

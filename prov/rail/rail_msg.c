@@ -15,8 +15,7 @@
 #include "prov/rail/rail_wire.h"
 
 #define MSG_PAIR_SHIFT	8	/* of the remote, and 1, in peer->heard */
-#define MSG_HEARD_NS	TEI_NS_PER_SEC	/* so long it says how to answer, */
-#define MSG_UNREACHED_NS	MSG_HEARD_NS	/* and how not to */
+#define MSG_HEARD_NS	TEI_NS_PER_SEC	/* so long it says how to answer */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
 #define MSG_LOST_TRIES	4	/* the last of so many takes other pairs */
 
@@ -258,24 +257,12 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	return ret;
 }
 
-/* The peer asked for a fence of it by another one, lately. */
-static bool msg_unreached(const struct tei_rail_peer *peer,
-			  const struct rail *rail)
-{
-	return __atomic_load_n(&peer->unreached, __ATOMIC_RELAXED) >>
-		       rail->index & 1 &&
-	       tei_now_ns() < __atomic_load_n(&peer->unreached_ns,
-					      __ATOMIC_RELAXED) +
-				      MSG_UNREACHED_NS;
-}
-
 bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
 {
 	int16_t remote;
 	bool works;
 
-	if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
-	    msg_unreached(peer, rail))
+	if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED))
 		return false;
 	if (!__atomic_load_n(&peer->dp->nfaults, __ATOMIC_RELAXED))
 		return true;
@@ -809,29 +796,7 @@ static void msg_on_key_req(struct tei_rail_peer *peer, struct rail_wire *w)
 	rail_peer_attend(peer);
 }
 
-/* What it cannot reach may well not reach it: of no use for the answer, and
- * what else we have to say, until something comes by there. */
-static void msg_note_unreached(struct tei_rail_peer *peer, uint16_t rail)
-{
-	uint64_t now = tei_now_ns(), bits = peer->unreached;
-
-	if (now >= peer->unreached_ns + MSG_UNREACHED_NS)
-		bits = 0;
-	__atomic_store_n(&peer->unreached_ns, now, __ATOMIC_RELAXED);
-	__atomic_store_n(&peer->unreached, bits | UINT64_C(1) << rail,
-			 __ATOMIC_RELAXED);
-}
-
-static void msg_note_reached(struct tei_rail_peer *peer, uint16_t rail)
-{
-	if (peer->unreached)
-		__atomic_store_n(&peer->unreached,
-				 peer->unreached & ~(UINT64_C(1) << rail),
-				 __ATOMIC_RELAXED);
-}
-
-static void msg_on_fence(struct tei_rail_peer *peer, const struct rail *rail,
-			 struct rail_wire *w)
+static void msg_on_fence(struct tei_rail_peer *peer, struct rail_wire *w)
 {
 	uint16_t id = (uint16_t)rail_wire_get(w, 2);
 	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
@@ -840,8 +805,6 @@ static void msg_on_fence(struct tei_rail_peer *peer, const struct rail *rail,
 	if (w->bad || id >= rail_count(peer->dp) ||
 	    gen > rail_at(peer->dp, id)->target.gen)
 		return;
-	if (id != rail->index)
-		msg_note_unreached(peer, id);
 	peer->fence_reply[id].gen = gen;
 	peer->fence_reply[id].owed = true;
 	peer->fences_owed = true;
@@ -936,7 +899,7 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail *rail,
 		msg_on_key_rep(peer, w, table, done);
 		break;
 	case RAIL_MSG_FENCE:
-		msg_on_fence(peer, rail, w);
+		msg_on_fence(peer, w);
 		break;
 	case RAIL_MSG_FENCED:
 		msg_on_fenced(peer, w, done);
@@ -1142,7 +1105,6 @@ static void msg_take(struct rail *rail, const struct msg_head *h,
 	if (now - peer->alive_ns > MSG_SILENT_NS)
 		rail_ctl_awake(peer);
 	rail_peer_alive(peer);
-	msg_note_reached(peer, rail->index);
 	__atomic_store_n(&peer->heard, msg_pair(peer, rail, h),
 			 __ATOMIC_RELAXED);
 	if (h->type == RAIL_MSG_HELLO) {
