@@ -21,6 +21,8 @@
 /* between two looks of callers, at initiating lanes and at target lanes */
 #define PROGRESS_AWAY_NS	(PROGRESS_DRIVEN_NS / 4)
 #define PROGRESS_TARGETS_AWAY_NS	(PROGRESS_DRIVEN_NS / 32)
+#define PROGRESS_LOOK_NS	(4 * PROGRESS_DRIVEN_NS)	/* the longest
+								 * that counts */
 #define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
@@ -67,13 +69,18 @@ static bool progress_relied_on(struct tei_rail_dp *dp)
 	return __atomic_load_n(&dp->dozing, __ATOMIC_SEQ_CST) != 0;
 }
 
-/* How long callers have been looking, as of now. */
+/*
+ * How long callers have been looking, as of now. One who is stuck in a look, or
+ * stopped there, drives nothing.
+ */
 static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
 {
 	uint64_t since = __atomic_load_n(&looks->since_ns, __ATOMIC_RELAXED);
+	uint64_t open = since && now > since ? now - since : 0;
 
-	return __atomic_load_n(&looks->took_ns, __ATOMIC_RELAXED) +
-	       (since && now > since ? now - since : 0);
+	if (open > PROGRESS_LOOK_NS)
+		open = PROGRESS_LOOK_NS;
+	return __atomic_load_n(&looks->took_ns, __ATOMIC_RELAXED) + open;
 }
 
 /*

@@ -135,6 +135,11 @@ static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
 	rail_look_begin(&dp->looks, now + 700 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
+	/* stuck there, he is not waited for */
+	now += 3 * TEI_NS_PER_MS;
+	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
+	now += 2 * TEI_NS_PER_MS;
+	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
 	/* and is done: for the rest of the time he is away */
 	rail_look_end(&dp->looks, now, now + 100 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
