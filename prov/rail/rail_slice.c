@@ -12,8 +12,12 @@
 
 #define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
 #define SLICE_OVERTAKE	16		      /* small ones before a large one */
-#define SLICE_LOCAL_BESIDE (8u << 20) /* bytes, where no wire sets a limit */
-#define SLICE_BESIDE	256		      /* large ones after a small one */
+/* large ones after a small one: so many make room by the rail's rate, and so
+ * many more hold no more than that many bytes, as all do where no rate of a
+ * wire is known */
+#define SLICE_BESIDE	256
+#define SLICE_LATER	4096
+#define SLICE_LATER_BYTES	(8u << 20)
 #define SLICE_LOOK	64		      /* of other rails, passed by */
 
 static int slice_grow(struct tei_rail_dp *dp)
@@ -61,7 +65,8 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 static bool slice_beside(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return rail->beside_left && rail_window_beside(rail) < UINT64_MAX;
+	return rail->beside_left > SLICE_LATER &&
+	       rail_window_beside(rail) < UINT64_MAX;
 }
 
 /*
@@ -78,8 +83,8 @@ static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 		return UINT64_MAX;
 	large = rail_window_large(rail);
 	most = rail_window_beside(rail);
-	if (most == UINT64_MAX)
-		most = SLICE_LOCAL_BESIDE;
+	if (most == UINT64_MAX || rail->beside_left <= SLICE_LATER)
+		most = SLICE_LATER_BYTES;
 	small = bytes > large ? bytes - large : 0;
 	return most > small / 3 ? most : small / 3;
 }
@@ -214,7 +219,7 @@ static struct rail_slice *slice_first_retry(const struct tei_rail_peer *peer,
 }
 
 /* Where all that it looks at there is for others that goes to the end, so that
- * the rest has its turn. */
+ * the rest has its turn at the next look. */
 static void slice_turn_retry(struct tei_rail_peer *peer,
 			     const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
@@ -613,7 +618,7 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 		return NULL;
 	peer->overtaken += slice_large_waits(peer, rail);
 	if (peer->dp->large_left)
-		rail->beside_left = SLICE_BESIDE;
+		rail->beside_left = SLICE_BESIDE + SLICE_LATER;
 	return s;
 }
 
@@ -653,7 +658,7 @@ static bool slice_large_may(struct rail *rail, const struct rail_path *p,
 {
 	if (p->large_bytes < slice_path_beside(rail, p, bytes))
 		return true;
-	if (bytes < rail_window(rail))
+	if (rail->wire && bytes < rail_window(rail))
 		__atomic_store_n(&rail->beside, true, __ATOMIC_RELAXED);
 	return false;
 }
@@ -834,11 +839,12 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	rail_cache_favour(lane);
 	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
 			       active_link) {
-		slice_turn_retry(peer, lane->rail);
 		while ((uint32_t)n < room && bytes < most) {
 			s = slice_cut(lane, peer, bytes, &now);
-			if (!s)
+			if (!s) {
+				slice_turn_retry(peer, lane->rail);
 				break;
+			}
 			bytes += s->len;
 			out[n++] = s;
 		}

@@ -303,6 +303,32 @@ static void test_on_loopback_a_small_task_waits_for_less_than_a_window(void)
 	CU_ASSERT(first > SLICE_LOCAL / 200);
 }
 
+/* One that comes much later than the one before finds no whole window. */
+static void test_small_ones_are_remembered_for_a_while(void)
+{
+	struct test_task bulk, small, *all[] = { &bulk, &small };
+	struct slice_rig rig;
+	uint64_t ahead = 0;
+	uint32_t i;
+
+	slice_begin(&rig, SLICE_LOCAL);
+	slice_submit(&rig, 1, 64, &small);
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	for (i = 0; i < 1000; i++) {
+		if (bulk.ends)
+			slice_submit(&rig, 0, SLICE_BULK, &bulk);
+		slice_fill(&rig, 1, NULL);
+		CU_ASSERT(slice_serve(&rig, ~0u));
+	}
+	CU_ASSERT_EQUAL(small.ends, 1);
+	slice_fill(&rig, 1, NULL);
+	slice_submit(&rig, 1, 64, &small);
+	slice_fill(&rig, 1, &ahead);
+	CU_ASSERT(ahead > 0);
+	CU_ASSERT(ahead <= 8 * SLICE_MIB + SLICE_LOCAL / 4000);
+	slice_end(&rig, all, 2);
+}
+
 /* Peer 1 has so many tasks of a whole slice that its queue is never empty: what
  * part of the rail's bytes are peer 0's, who has a large one. */
 static double slice_share(uint64_t rate)
@@ -485,7 +511,7 @@ static void test_far_rails_keep_off_where_the_near_window_has_room(void)
 
 	slice_begin_two(&rig, SLICE_FAST, 0);
 	rail_sched_enter(rig.plane.dp);
-	rig.rail->beside_left = 4096;
+	rig.rail->beside_left = 8192;
 	rail_sched_leave(rig.plane.dp);
 	slice_submit(&rig, 0, 4 * SLICE_MIB, &bulk);
 	while (!bulk.ends) {
@@ -716,6 +742,8 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_a_slow_target_does_not_take_what_others_may_have },
 	{ "on_loopback_a_small_task_waits_for_less_than_a_window",
 	  test_on_loopback_a_small_task_waits_for_less_than_a_window },
+	{ "small_ones_are_remembered_for_a_while",
+	  test_small_ones_are_remembered_for_a_while },
 	{ "a_stopped_target_leaves_a_slot_beside_large_tasks",
 	  test_a_stopped_target_leaves_a_slot_beside_large_tasks },
 	{ "large_tasks_have_the_window_without_small_ones",
