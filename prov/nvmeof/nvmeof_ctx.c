@@ -44,7 +44,7 @@ static void ctx_free(struct tei_nvmeof *ctx)
 	pthread_cond_destroy(&ctx->ended);
 	tei_mutex_fini(&ctx->lock);
 	for (i = 0; i < ctx->nmem; i++)
-		free(ctx->mem[i].location);
+		free(ctx->mem[i].where);
 	free(ctx->ios);
 	free(ctx->mem);
 	free(ctx);

@@ -24,6 +24,8 @@
 #define NVMEOF_FIXED	1024u		/* slots for registered buffers */
 #define NVMEOF_FILES	256u		/* and for registered files */
 
+struct tei_topo_where;
+
 enum nvmeof_sync { NVMEOF_SYNC_NONE, NVMEOF_SYNC_DATA, NVMEOF_SYNC_DSYNC };
 
 /* Belongs to its segment. Fixed after open, but for the last group. */
@@ -100,7 +102,7 @@ struct nvmeof_bounce {
 struct nvmeof_mem {
 	uint64_t base, end;
 	int fixed;			/* slot, or -1 */
-	char *location;			/* owned; NULL: not known */
+	struct tei_topo_where *where;	/* owned; NULL: not known */
 	void *context;			/* memory of a GPU: its, or NULL */
 	bool removing;
 };

@@ -70,13 +70,23 @@ int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m)
 
 int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr)
 {
+	return m->where ? tei_topo_where_node(m->where, m->end - m->base,
+					      (uintptr_t)addr - m->base) : -1;
+}
+
+/* What can't be parsed is not known. */
+static int mem_locate(struct nvmeof_mem *m, const char *location)
+{
 	struct tei_topo_where where;
 
-	if (!m->location ||
-	    tei_topo_where_parse(m->location, &where, NULL))
-		return -1;
-	return tei_topo_where_node(&where, m->end - m->base,
-				   (uintptr_t)addr - m->base);
+	if (tei_topo_where_parse(location, &where, NULL) ||
+	    where.kind == TEI_TOPO_WHERE_ANY)
+		return 0;
+	m->where = malloc(sizeof(where));
+	if (!m->where)
+		return TEI_ERR_MEMORY;
+	*m->where = where;
+	return 0;
 }
 
 int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
@@ -88,18 +98,16 @@ int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 
 	if (!m.base || !len || m.end < m.base)
 		return TEI_ERR_INVALID;
-	if (location && strcmp(location, TEI_TOPO_ANY)) {
-		m.location = strdup(location);
-		if (!m.location)
-			return TEI_ERR_MEMORY;
-	}
+	ret = mem_locate(&m, location);
+	if (ret)
+		return ret;
 	if (ctx->backend->fix)
 		m.fixed = ctx->backend->fix(ctx, addr, len);
 	ret = nvmeof_mem_insert(ctx, &m);
 	if (ret && m.fixed >= 0)
 		ctx->backend->unfix(ctx, m.fixed);
 	if (ret)
-		free(m.location);
+		free(m.where);
 	return ret;
 }
 
@@ -162,7 +170,7 @@ int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 	if (ret)
 		return ret;
 	nvmeof_cufile_mem_remove(ctx, &taken);
-	free(taken.location);
+	free(taken.where);
 	if (taken.fixed >= 0)
 		ctx->backend->unfix(ctx, taken.fixed);
 	return 0;
