@@ -33,16 +33,22 @@ struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 {
 	struct nvmeof_bounce *b;
 
+	/* each io has one at most, and this one none: at depth some are here */
 	tei_list_foreach(b, &ctx->bounces, struct nvmeof_bounce, node) {
 		if (numa >= 0 && b->numa != numa)
 			continue;
 		tei_list_del(&b->node);
 		return b;
 	}
-	/* each io has one at most, and this one none: some are on the list */
-	if (ctx->nbounces == ctx->depth)
-		bounce_free(ctx, tei_container_of(ctx->bounces.prev,
-						  struct nvmeof_bounce, node));
+	if (ctx->nbounces < ctx->depth)
+		return bounce_new(ctx, numa);
+	if (++ctx->misses % NVMEOF_MISSES) {
+		b = tei_list_first(&ctx->bounces, struct nvmeof_bounce, node);
+		tei_list_del(&b->node);
+		return b;
+	}
+	bounce_free(ctx, tei_container_of(ctx->bounces.prev,
+					  struct nvmeof_bounce, node));
 	return bounce_new(ctx, numa);
 }
 

@@ -23,6 +23,7 @@
 #define NVMEOF_DEPTH_MAX 1024u
 #define NVMEOF_FIXED	1024u		/* slots for registered buffers */
 #define NVMEOF_FILES	256u		/* and for registered files */
+#define NVMEOF_MISSES	64u		/* until a bounce changes its node */
 
 struct tei_topo_where;
 
@@ -155,6 +156,7 @@ struct tei_nvmeof {
 	struct tei_list gpu_ready;	/* ios for cuFile */
 	struct tei_list bounces;	/* those of no io, latest first */
 	uint32_t nbounces;		/* all; depth at most */
+	uint32_t misses;		/* takes of one on another node */
 	struct nvmeof_cufile *cufile;	/* set once; NULL: none */
 	struct nvmeof_mem *mem;
 	uint32_t nmem, mem_room;
@@ -200,7 +202,9 @@ int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr);
 
 /* --- nvmeof_bounce.c ----------------------------------------------------- */
 
-/* One on the NUMA node; any where that is -1. NULL: no memory. */
+/* One on the NUMA node; any where that is -1, or where there are as many as
+ * there may be: new memory costs more than to copy once from another node, so
+ * that only every NVMEOF_MISSES-th such one is moved. NULL: no memory. */
 struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 	TEI_REQUIRES(ctx->lock);
 void nvmeof_bounce_give(struct tei_nvmeof *ctx, struct nvmeof_bounce *b)
