@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "prov/nvmeof/nvmeof_test.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <numaif.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static uint64_t op_random(uint64_t *state)
@@ -180,19 +182,41 @@ static void uring_moves_every_byte(void)
 
 /* --- bytes on their way -------------------------------------------------- */
 
-/* Of the only one that is idle; "" where it has none. */
-static const char *op_policy(const struct tei_nvmeof *ctx)
+/* Memory's mode, and whether it is for node 0 alone; -1: can't be told. */
+static int op_policy(void *mem)
 {
-	const struct nvmeof_bounce *b;
-	unsigned long nodes[16];
-	int mode = -1;
+	unsigned long nodes[512] = { 0 };	/* more than kernels have */
+	int mode = 0;
 
-	b = tei_list_first(&ctx->bounces, struct nvmeof_bounce, node);
-	if (get_mempolicy(&mode, nodes, 8 * sizeof(nodes), b->mem,
-			  MPOL_F_ADDR))
-		return "?";
-	return mode == MPOL_PREFERRED && nodes[0] == 1 ? "0" :
-	       mode == MPOL_DEFAULT ? "" : "?";
+	if (get_mempolicy(&mode, nodes, 8 * sizeof(nodes), mem, MPOL_F_ADDR))
+		return -1;
+	return 2 * mode + (nodes[0] == 1);
+}
+
+/* What memory has of itself, which may be the process's, and when it is bound
+ * to node 0. False: they can't be told apart here, which is said. */
+static bool op_policies(int *own, int *bound)
+{
+	const unsigned long zero = 1;
+	void *mem = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CU_ASSERT_FATAL(mem != MAP_FAILED);
+	*own = op_policy(mem);
+	*bound = mbind(mem, 4096, MPOL_PREFERRED, &zero, 8 * sizeof(zero), 0) ?
+		 -1 : op_policy(mem);
+	if (*own < 0 || *bound < 0)
+		tei_test_skip("policies of memory are not to be had: %s",
+			      strerror(errno));
+	else if (*own == *bound)
+		tei_test_skip("all memory of this process is bound to node 0");
+	munmap(mem, 4096);
+	return *own >= 0 && *bound >= 0 && *own != *bound;
+}
+
+static struct nvmeof_bounce *op_latest(const struct rig *r)
+{
+	return tei_list_first(&r->ctx->bounces, struct nvmeof_bounce, node);
 }
 
 /* The latest bounce's node, after bytes at r->mem + 1 have gone by it. */
@@ -209,8 +233,7 @@ static int op_bounced_by(struct rig *r)
 	CU_ASSERT(r->mem[1] == 'z' && r->mem[4096] == 'z');
 	tei_nvmeof_stats(r->ctx, &n);
 	CU_ASSERT_EQUAL(n.bounced, before.bounced + 2);
-	return tei_list_first(&r->ctx->bounces, struct nvmeof_bounce,
-			      node)->numa;
+	return op_latest(r)->numa;
 }
 
 static void op_locate(struct rig *r, const char *location)
@@ -219,6 +242,19 @@ static void op_locate(struct rig *r, const char *location)
 					      20 * TEI_NS_PER_SEC), 0);
 	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r->ctx, r->mem, RIG_MEM, location),
 			0);
+}
+
+/* Bytes at r->mem + 1 go by a bounce; the first file's node is not known. */
+static bool op_bouncing(struct rig *r, const char *io)
+{
+	if (!rig_start(r, io, "none", true))
+		return false;
+	r->seg->file[0].numa = -1;
+	if (r->seg->file[0].direct >= 0 && r->seg->file[0].mem_align >= 2)
+		return true;
+	tei_test_skip("direct requests take any memory, or there are none");
+	rig_stop(r);
+	return false;
 }
 
 /* All that there may be are on other nodes: the latest will do, and each comes
@@ -239,28 +275,18 @@ static void op_no_room(struct rig *r, int latest)
 /* What the kernel makes of nodes that this machine lacks is its own affair. */
 static void op_near(const char *io)
 {
-	bool numa = !get_mempolicy(NULL, NULL, 0, NULL, 0);
 	unsigned int i;
 	struct rig r;
 
-	if (!rig_start(&r, io, "none", true))
+	if (!op_bouncing(&r, io))
 		return;
-	if (r.seg->file[0].direct < 0 || r.seg->file[0].mem_align < 2) {
-		tei_test_skip("direct requests take any memory, or are not to be had");
-		rig_stop(&r);
-		return;
-	}
-	r.seg->file[0].numa = -1;
 	CU_ASSERT_EQUAL(op_bounced_by(&r), -1);
-	CU_ASSERT(!numa || !strcmp(op_policy(r.ctx), ""));
 	op_locate(&r, "cpu:0");
 	CU_ASSERT_EQUAL(op_bounced_by(&r), 0);
-	CU_ASSERT(!numa || !strcmp(op_policy(r.ctx), "0"));
 	op_locate(&r, "segments:4096:3,0");
 	CU_ASSERT_EQUAL(op_bounced_by(&r), 3);
 	r.seg->file[0].numa = 0;	/* of the device: that goes first */
 	CU_ASSERT_EQUAL(op_bounced_by(&r), 0);
-	CU_ASSERT(!numa || !strcmp(op_policy(r.ctx), "0"));
 	/* as many as there may be requests */
 	CU_ASSERT_EQUAL(r.ctx->nbounces, 3);
 	for (i = 3; i < r.ctx->depth; i++) {
@@ -278,6 +304,25 @@ static void op_near(const char *io)
 static void bytes_go_by_memory_near_the_file_or_else_their_own(void)
 {
 	rig_each(op_near);
+}
+
+static void memory_near_is_bound_to_its_node(void)
+{
+	int own, bound;
+	struct rig r;
+
+	if (!op_policies(&own, &bound) || !op_bouncing(&r, "threads"))
+		return;
+	op_bounced_by(&r);
+	CU_ASSERT_EQUAL(op_policy(op_latest(&r)->mem), own);
+	op_locate(&r, "cpu:0");
+	op_bounced_by(&r);
+	CU_ASSERT_EQUAL(op_policy(op_latest(&r)->mem), bound);
+	op_locate(&r, NULL);
+	r.seg->file[0].numa = 0;
+	op_bounced_by(&r);
+	CU_ASSERT_EQUAL(op_policy(op_latest(&r)->mem), bound);
+	rig_stop(&r);
 }
 
 static void op_bad_input(const char *io)
@@ -497,6 +542,8 @@ const struct tei_test_case nvmeof_op_cases[] = {
 	{ "uring_moves_every_byte", uring_moves_every_byte },
 	{ "bytes_go_by_memory_near_the_file_or_else_their_own",
 	  bytes_go_by_memory_near_the_file_or_else_their_own },
+	{ "memory_near_is_bound_to_its_node",
+	  memory_near_is_bound_to_its_node },
 	{ "refuses_bad_input", refuses_bad_input },
 	{ "settings_that_make_no_sense_are_refused",
 	  settings_that_make_no_sense_are_refused },
