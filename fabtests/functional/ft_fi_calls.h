@@ -8,7 +8,7 @@
 
 /* A second endpoint, which sends to itself. */
 struct call_ep {
-	struct fid_cntr *counts;	/* what it sends and receives, or NULL */
+	struct fid_cntr *counts;	/* of what it sends and receives */
 	struct fid_ep *ep;
 	struct fid_cq *cq[2];		/* of what it sends, and receives */
 	fi_addr_t self;

@@ -89,7 +89,8 @@ static ssize_t call_of(struct fi_rig *r, int kind)
 
 	switch (kind) {
 	case 0:
-		return fi_tsend(r->ep, r->buf, CALL_LARGE, NULL, r->peer, 1, NULL);
+		return fi_tsend(r->ep, r->buf, CALL_LARGE, NULL, r->peer, 1,
+				NULL);
 	case 1:
 		return fi_write(r->ep, r->buf, 64, NULL, r->peer, r->remote,
 				r->key, NULL);
@@ -97,8 +98,8 @@ static ssize_t call_of(struct fi_rig *r, int kind)
 		return fi_atomic(r->ep, &one, 1, NULL, r->peer, r->remote,
 				 r->key, FI_UINT64, FI_SUM, NULL);
 	default:
-		return fi_read(r->ep, r->buf, CALL_LARGE, NULL, r->peer, r->remote,
-			       r->key, NULL);
+		return fi_read(r->ep, r->buf, CALL_LARGE, NULL, r->peer,
+			       r->remote, r->key, NULL);
 	}
 }
 
@@ -207,7 +208,8 @@ static void call_counted_apart(struct fi_rig *r)
 		       -FI_EAVAIL &&
 	       fi_cntr_wait(e.counts, was + 100, 20) == -FI_ETIMEDOUT &&
 	       fi_cntr_readerr(e.counts) == 2;
-	fi_rig_ok(r, good, "an error that was read hides none in another queue");
+	fi_rig_ok(r, good,
+		  "an error that was read hides none in another queue");
 	fi_rig_ok(r, call_close(r, &e) && !fi_close(&e.counts->fid),
 		  "which close");
 }

@@ -29,7 +29,8 @@ void call_registrations(struct fi_rig *r)
 		good = fi_mr_key(mr[0]) == 301 && fi_mr_key(mr[1]) == 302 &&
 		       fi_mr_reg(r->domain, r->buf, 64, FI_REMOTE_READ, 0, 301,
 				 0, &mr[2], NULL) == -FI_ENOKEY;
-	fi_rig_ok(r, good, "a key is the program's choice, or never given twice");
+	fi_rig_ok(r, good,
+		  "a key is the program's choice, or never given twice");
 	for (i = 0; i < 2 + prov_key; i++)
 		good = !fi_close(&mr[i]->fid) && good;
 	fi_rig_ok(r, good, "and given up");
@@ -70,7 +71,8 @@ void call_described(struct fi_rig *r)
 					       r->peer, r->remote + 8192,
 					       r->key, NULL)))
 			;
-		good = call_sent(r) && good && fi_rig_same(back, CALL_LARGE, 14);
+		good = call_sent(r) && good &&
+		       fi_rig_same(back, CALL_LARGE, 14);
 	}
 	fi_rig_ok(r, good, "moves with its description");
 	fi_rig_meet(r);

@@ -349,8 +349,10 @@ static void op_bad_input(const char *io)
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, r.size - 1, r.mem, 1), 0);
 	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem + 5, 1, NULL),
 			TEI_ERR_OVERLAP);
-	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, NULL, 1, NULL), TEI_ERR_INVALID);
-	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, other, 0, NULL), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, NULL, 1, NULL),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, other, 0, NULL),
+			TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(tei_nvmeof_mem_remove(r.ctx, r.mem + 1, 0),
 			TEI_ERR_NOT_REGISTERED);
 	rig_stop(&r);
