@@ -73,8 +73,9 @@ static void call_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
 		call_counter, call_counter_errors, call_formats, call_selective,
-		call_selective_look, call_turns, call_signal, call_pieces,
-		call_rma_pieces, call_inject, call_more, call_directed, call_removed,
+		call_selective_look, call_turns, call_signal, call_polled,
+		call_pieces, call_rma_pieces, call_inject, call_more,
+		call_directed, call_removed,
 		call_cancel_multi, call_room, call_socket_names, call_two_names,
 		call_addresses,
 		call_registrations, call_described,

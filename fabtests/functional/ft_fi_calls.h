@@ -39,6 +39,7 @@ void call_selective(struct fi_rig *r);
 void call_selective_look(struct fi_rig *r);
 void call_turns(struct fi_rig *r);
 void call_signal(struct fi_rig *r);
+void call_polled(struct fi_rig *r);
 /* There is nothing to read for a while. */
 bool call_silent(struct fid_cq *cq);
 /* ft_fi_calls_hints.c */

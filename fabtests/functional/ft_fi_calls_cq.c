@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Completion queues. */
+#include <pthread.h>
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -206,4 +207,152 @@ void call_signal(struct fi_rig *r)
 			     fi_cq_strerror(r->rx, FI_EIO, NULL, text,
 					    sizeof(text)),
 		  "and puts errors into words");
+}
+
+/* --- two who look at one queue -------------------------------------------- */
+
+#define POLLED		192u
+#define POLLED_SLOT	(FI_RIG_BUF / POLLED)
+#define POLLED_TAG	1000u
+#define POLLERS		2
+
+enum call_polled_kind {
+	POLLED_SMALL,			/* one message */
+	POLLED_LONG,			/* read by the receiver */
+	POLLED_CUT,			/* too long for its buffer */
+	POLLED_CANCELLED,		/* nobody sends it */
+	POLLED_KINDS,
+};
+
+struct call_polled {
+	struct fi_rig *r;
+	/* atomic */
+	uint32_t done;
+	bool bad;
+	uint32_t times[POLLED];		/* that each was told of */
+};
+
+static enum call_polled_kind call_polled_kind(size_t i)
+{
+	return (enum call_polled_kind)(i % POLLED_KINDS);
+}
+
+static size_t call_polled_length(size_t i)
+{
+	return call_polled_kind(i) == POLLED_LONG ? POLLED_SLOT : 64;
+}
+
+static bool call_polled_is(struct call_polled *p, const void *context, int err)
+{
+	static const int end[] = { 0, 0, FI_ETRUNC, FI_ECANCELED };
+	size_t i = (size_t)((const uint32_t *)context - p->times);
+
+	if (i >= POLLED || err != end[call_polled_kind(i)] ||
+	    __atomic_fetch_add(&p->times[i], 1, __ATOMIC_RELAXED))
+		return false;
+	__atomic_fetch_add(&p->done, 1, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* What one has found the other may have read. */
+static bool call_polled_take(struct call_polled *p)
+{
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err;
+	ssize_t n = fi_cq_read(p->r->rx, &e, 1);
+
+	if (n == 1)
+		return call_polled_is(p, e.op_context, 0);
+	if (n != -FI_EAVAIL)
+		return n == -FI_EAGAIN;
+	memset(&err, 0, sizeof(err));
+	n = fi_cq_readerr(p->r->rx, &err, 0);
+	return n == 1 ? call_polled_is(p, err.op_context, err.err) :
+			n == -FI_EAGAIN;
+}
+
+static void *call_poller(void *arg)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct call_polled *p = arg;
+
+	while (!__atomic_load_n(&p->bad, __ATOMIC_RELAXED) &&
+	       __atomic_load_n(&p->done, __ATOMIC_ACQUIRE) < POLLED &&
+	       ft_now_ns() < end)
+		if (!call_polled_take(p))
+			__atomic_store_n(&p->bad, true, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+static void call_polled_fill(struct call_polled *p)
+{
+	struct fi_rig *r = p->r;
+	ssize_t ret;
+	size_t i, n;
+
+	for (i = 0; i < POLLED; i++) {
+		n = call_polled_kind(i) == POLLED_CUT ? 8 : POLLED_SLOT;
+		do {
+			ret = fi_trecv(r->ep, r->buf + i * POLLED_SLOT, n, NULL,
+				       FI_ADDR_UNSPEC, POLLED_TAG + i, 0,
+				       &p->times[i]);
+		} while (ret == -FI_EAGAIN);
+		if (!ret && call_polled_kind(i) == POLLED_CANCELLED)
+			ret = fi_cancel(&r->ep->fid, &p->times[i]);
+		if (ret)
+			__atomic_store_n(&p->bad, true, __ATOMIC_RELAXED);
+	}
+}
+
+static bool call_polled_sent(struct fi_rig *r)
+{
+	bool good = true;
+	size_t i, n;
+
+	for (i = 0; i < POLLED; i++) {
+		if (call_polled_kind(i) == POLLED_CANCELLED)
+			continue;
+		n = call_polled_length(i);
+		fi_rig_fill(r->buf, n, (uint32_t)i);
+		while (fi_rig_again(r, fi_tsend(r->ep, r->buf, n, NULL, r->peer,
+						POLLED_TAG + i, NULL)))
+			;
+		good = call_sent(r) && good;
+	}
+	return good;
+}
+
+static bool call_polled_got(struct fi_rig *r)
+{
+	struct call_polled p = { .r = r };
+	pthread_t thread[POLLERS];
+	bool good;
+	size_t i, n;
+
+	for (n = 0; n < POLLERS; n++)
+		if (pthread_create(&thread[n], NULL, call_poller, &p))
+			break;
+	call_polled_fill(&p);
+	for (i = 0; i < n; i++)
+		pthread_join(thread[i], NULL);
+	good = n == POLLERS && !p.bad && p.done == POLLED;
+	for (i = 0; i < POLLED && good; i++)
+		good = call_polled_kind(i) >= POLLED_CUT ||
+		       fi_rig_same(r->buf + i * POLLED_SLOT,
+				   call_polled_length(i), (uint32_t)i);
+	return good;
+}
+
+/*
+ * Two threads look at a queue, of which neither waits for a lock while it is
+ * empty; a third one and the peer fill it. libfabric's tcp does not get through
+ * this.
+ */
+void call_polled(struct fi_rig *r)
+{
+	if (!call_moonrail(r))
+		return;
+	fi_rig_ok(r, r->server ? call_polled_got(r) : call_polled_sent(r),
+		  "two threads read one queue, each of its entries once");
+	fi_rig_meet(r);
 }

@@ -61,13 +61,20 @@ void moonrail_enter(struct moonrail_domain *d) TEI_NO_TSA
 	tei_mutex_lock(&d->lock);
 }
 
-/* What came in between the last look and the unlock has found it locked. */
+/*
+ * What came in between the last look and the unlock has found it locked. The
+ * count is read by a write: of that and who adds to it one is first. Either he
+ * has added before, and it is seen here; or he adds to what was written here,
+ * so that the unlock comes before his attempt at the lock. An unlock and a
+ * plain load after it may change places, and an attempt that fails orders
+ * nothing.
+ */
 void moonrail_leave(struct moonrail_domain *d) TEI_NO_TSA
 {
 	do {
 		moonrail_drain(d);
 		tei_mutex_unlock(&d->lock);
-	} while (__atomic_load_n(&d->ninbox, __ATOMIC_SEQ_CST) &&
+	} while (__atomic_fetch_add(&d->ninbox, 0, __ATOMIC_SEQ_CST) &&
 		 tei_mutex_trylock(&d->lock));
 }
 
