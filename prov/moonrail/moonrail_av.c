@@ -98,15 +98,17 @@ void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 {
 	struct moonrail_av_entry *e;
 
-	tei_list_foreach(e, &from->entries, struct moonrail_av_entry, link)
+	tei_list_foreach(e, &from->entries, struct moonrail_av_entry, link) {
 		e->peer = to;
+		e->av->changes++;
+	}
 	tei_list_splice_tail(&to->entries, &from->entries);
 }
 
 /* A name says which endpoint it is; a socket's address means any, as long as
  * no name says otherwise. The first of several. */
-fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
-			   uint32_t ep)
+static fi_addr_t av_search(const struct moonrail_av *av,
+			   const struct moonrail_peer *peer, uint32_t ep)
 {
 	fi_addr_t named = FI_ADDR_NOTAVAIL, any = FI_ADDR_NOTAVAIL;
 	struct moonrail_av_entry *e;
@@ -120,6 +122,23 @@ fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			any = e->index;
 	}
 	return named != FI_ADDR_NOTAVAIL ? named : any;
+}
+
+/* A peer's entries are those of all address vectors of the domain. */
+fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
+			   uint32_t ep)
+{
+	struct moonrail_av_found *f =
+		&av->found[((uintptr_t)peer / sizeof(*peer) + ep) %
+			   MOONRAIL_FOUND];
+
+	if (f->peer != peer || f->ep != ep || f->changes != av->changes) {
+		f->peer = peer;
+		f->ep = ep;
+		f->changes = av->changes;
+		f->at = av_search(av, peer, ep);
+	}
+	return f->at;
 }
 
 bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
@@ -184,6 +203,7 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 		e->name = *n;
 		e->socket = socket;
 		av->named += e->ep != MOONRAIL_EP_ANY;
+		av->changes++;
 		*out = at;
 	} else {
 		ret = peer ? -FI_ENOMEM : -FI_EHOSTUNREACH;
@@ -291,6 +311,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 			continue;
 		}
 		av->named -= e->ep != MOONRAIL_EP_ANY;
+		av->changes++;
 		tei_list_del(&e->link);
 		e->peer = NULL;
 	}

@@ -279,12 +279,24 @@ struct moonrail_av_entry {
 	bool socket;			/* it was a sockaddr */
 };
 
+#define MOONRAIL_FOUND	64u
+
+/* Where a peer's endpoint was found. */
+struct moonrail_av_found {
+	const struct moonrail_peer *peer; /* never dereferenced; NULL: unused */
+	uint32_t ep;
+	uint64_t changes;		/* of the address vector until then */
+	fi_addr_t at;			/* or FI_ADDR_NOTAVAIL */
+};
+
 struct moonrail_av {
 	struct fid_av fid;
 	struct moonrail_domain *domain;
 	struct moonrail_av_entry **entry;
 	uint32_t n, cap, refs;
 	uint32_t named;			/* entries that say which endpoint */
+	uint64_t changes;		/* of its entries */
+	struct moonrail_av_found found[MOONRAIL_FOUND]; /* by peer and ep */
 	uint64_t flags;
 	struct moonrail_eq *eq;
 };
