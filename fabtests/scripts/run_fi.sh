@@ -16,8 +16,8 @@ usage()
 	cat <<'TEXT'
 run_fi.sh [OPTION…] PROVIDER [PROVIDER…]
 
-  -t SET,…   all, quick (unit, functional, short; the default), unit,
-             functional, short, standard, own (BUILD's programs), newer
+  -t SET,…   all (but newer), quick (unit, functional, short; the default),
+             unit, functional, short, standard, own (BUILD's programs), newer
              (what libfabric's 2.x programs know beyond 1.17's)
   -p DIR     where the programs are, instead of PATH
   -e RE,…    leave out what matches one of these
