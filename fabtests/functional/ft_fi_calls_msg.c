@@ -2,6 +2,7 @@
 /* Pieces, flags and forms of what moves bytes. */
 #include <string.h>
 
+#include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
 #define PIECES		4
@@ -379,19 +380,29 @@ static void call_room_send(struct fi_rig *r)
 		;
 }
 
+/* All of it, once nothing of what was sent before is in a queue any more. */
+static bool call_room_all(struct fi_rig *r)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	ssize_t all = (ssize_t)r->info->tx_attr->size;
+
+	while (call_tx_left(r->ep) != all && ft_now_ns() < end)
+		fi_cq_read(r->tx, NULL, 0);
+	return call_tx_left(r->ep) == all;
+}
+
 /* Sends that are not delivered take room until they are. */
 static bool call_room_sent(struct fi_rig *r)
 {
-	ssize_t was = call_tx_left(r->ep), left;
+	ssize_t all = (ssize_t)r->info->tx_attr->size;
 	struct fi_rig_done d;
 	bool good;
 	int i;
 
+	good = call_room_all(r);
 	for (i = 0; i < ROOM_SENDS; i++)
 		call_room_send(r);
-	left = call_tx_left(r->ep);
-	good = was <= (ssize_t)r->info->tx_attr->size &&
-	       left == was - ROOM_SENDS;
+	good = call_tx_left(r->ep) == all - ROOM_SENDS && good;
 	fi_rig_meet(r);
 	for (i = 0; i < ROOM_SENDS; i++)
 		while (fi_rig_again(r, fi_recv(r->ep, r->mem, 64, NULL,
@@ -399,7 +410,7 @@ static bool call_room_sent(struct fi_rig *r)
 			;
 	for (i = 0; i < ROOM_SENDS; i++)
 		good = call_sent(r) && call_done(r, r->rx, &d) && good;
-	return good && call_tx_left(r->ep) == was;
+	return call_room_all(r) && good;
 }
 
 /* What others say they cannot tell. */
