@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Pieces, flags and forms of what moves bytes. */
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_fi_calls.h"
@@ -337,6 +339,7 @@ void call_removed(struct fi_rig *r)
 /* --- room ----------------------------------------------------------------- */
 
 #define ROOM_SENDS	8
+#define ROOM_QUIET_NS	UINT64_C(20000000)
 
 /* The calls of that name are deprecated. */
 static ssize_t call_rx_left(struct fid_ep *ep)
@@ -413,6 +416,80 @@ static bool call_room_sent(struct fi_rig *r)
 	return call_room_all(r) && good;
 }
 
+/* For who does not answer, until no more is taken for a while. */
+static bool call_room_fill(struct fi_rig *r)
+{
+	uint64_t now = ft_now_ns(), taken = now, n = 0;
+	uint64_t end = now + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	ssize_t ret;
+
+	do {
+		ret = fi_inject(r->ep, &n, sizeof(n), r->peer);
+		now = ft_now_ns();
+		if (!ret) {
+			taken = now;
+			n++;
+		}
+	} while ((!ret || ret == -FI_EAGAIN) && now < end &&
+		 now - taken < ROOM_QUIET_NS);
+	return ret == -FI_EAGAIN && now < end;
+}
+
+/* The peer is stopped: who has no address of his is not held up. */
+static bool call_room_apart(struct fi_rig *r)
+{
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
+	ssize_t all = (ssize_t)r->info->tx_attr->size;
+	struct call_ep e = { .counts = NULL };
+	uint64_t last = UINT64_MAX;
+	struct fi_rig other = *r;
+	struct fi_rig_done d;
+	bool good;
+	pid_t pid;
+
+	if (fi_av_open(r->domain, &attr, &other.av, NULL) ||
+	    !call_open(&other, FI_CQ_FORMAT_TAGGED, 0, &e))
+		return false;
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem, sizeof(pid), NULL,
+				       FI_ADDR_UNSPEC, NULL)))
+		;
+	if (!call_done(r, r->rx, &d))
+		return false;
+	memcpy(&pid, r->mem, sizeof(pid));
+	kill(pid, SIGSTOP);
+	good = call_room_fill(r) && !call_tx_left(r->ep) &&
+	       call_tx_left(e.ep) == all;
+	kill(pid, SIGCONT);
+	while (fi_rig_again(r, fi_inject(r->ep, &last, sizeof(last), r->peer)))
+		;
+	good = call_room_all(r) && good;
+	return call_close(&other, &e) && !fi_close(&other.av->fid) && good;
+}
+
+static bool call_room_stopped(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	uint64_t got = 0, n;
+	pid_t pid = getpid();
+
+	memcpy(r->buf, &pid, sizeof(pid));
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, sizeof(pid), NULL,
+				       r->peer, NULL)))
+		;
+	if (!call_sent(r))
+		return false;
+	for (;; got++) {
+		while (fi_rig_again(r, fi_recv(r->ep, r->mem, sizeof(n), NULL,
+					       FI_ADDR_UNSPEC, NULL)))
+			;
+		if (!call_done(r, r->rx, &d))
+			return false;
+		memcpy(&n, r->mem, sizeof(n));
+		if (n != got)
+			return n == UINT64_MAX;
+	}
+}
+
 /* What others say they cannot tell. */
 void call_room(struct fi_rig *r)
 {
@@ -427,6 +504,9 @@ void call_room(struct fi_rig *r)
 	good = call_room_sent(r);
 	fi_rig_ok(r, good, "room for sends is what there is");
 	fi_rig_ok(r, call_room_received(r), "and so is room for receives");
+	good = r->server ? call_room_stopped(r) : call_room_apart(r);
+	fi_rig_ok(r, good, "who is stopped holds up who sends to him");
+	fi_rig_meet(r);
 }
 
 /* --- multi-receives ------------------------------------------------------- */

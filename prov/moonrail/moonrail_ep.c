@@ -210,19 +210,22 @@ static ssize_t ep_rx_left(struct fid_ep *fid)
 	return left;
 }
 
-/* As many as are taken whichever peer they go to. */
+/* As many as are taken whichever of its addresses they go to. */
 static ssize_t ep_tx_left(struct fid_ep *fid)
 {
 	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
-	struct moonrail_peer *p;
+	struct moonrail_av_entry *e;
+	fi_addr_t a;
 	uint32_t used;
 	ssize_t left;
 
 	moonrail_enter(ep->domain);
 	used = ep->ntx;
-	tei_list_foreach(p, &ep->domain->peers, struct moonrail_peer, link)
-		if (p->nqueue > used)
-			used = p->nqueue;
+	for (a = 0; ep->av && a < ep->av->n; a++) {
+		e = moonrail_av_get(ep->av, a);
+		if (e && e->peer->nqueue > used)
+			used = e->peer->nqueue;
+	}
 	left = ep_left(ep, MOONRAIL_QUEUE, used);
 	moonrail_leave(ep->domain);
 	return left;
