@@ -508,6 +508,9 @@ static void sysfs_tells_a_disk_s_node(void)
 	sys_disk(259, 10, "devices/virtual/nvme-subsystem/s2/nvme3n1");
 	sys_file("devices/virtual/nvme-subsystem/s2/nvme3/numa_node", "1\n");
 	sys_file("devices/virtual/nvme-subsystem/s2/nvme4/numa_node", "0\n");
+	sys_disk(259, 12, "devices/virtual/nvme-subsystem/s3/nvme7n1");
+	sys_file("devices/virtual/nvme-subsystem/s3/nvme7/numa_node", "1\n");
+	sys_file("devices/virtual/nvme-subsystem/s3/nvme8/numa_node", "-1\n");
 	/* one over TCP */
 	sys_disk(259, 11, "devices/virtual/nvme-fabrics/ctl/nvme5/nvme5n1");
 	sys_file("devices/virtual/nvme-fabrics/ctl/nvme5/numa_node", "-1\n");
@@ -536,6 +539,7 @@ static void sysfs_tells_a_disk_s_node(void)
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 19)), 1);
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 10)), -1);
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 11)), -1);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 12)), -1);
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(253, 0)), -1);
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(253, 1)), 1);
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(253, 2)), -1);

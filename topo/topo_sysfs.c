@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include "topo/topo_int.h"
 #include "util/thread.h"
@@ -231,18 +232,21 @@ static int topo_sys_above(const char *folder)
 
 static int topo_sys_disk(const char *folder, int depth);
 
-/* The node of one of those that a device is made of; -2: it is none. */
+/* The node of one of those that a device is made of, -1: not known; -2: it is
+ * none of them. */
 static int topo_sys_below_one(const char *dir, const char *name, bool disks,
 			      int depth)
 {
 	char path[TOPO_PATH], *real;
 	int node = topo_sys_node(dir, name, "numa_node");
 
-	if (node >= 0 || !disks)
-		return node < 0 ? -2 : node;
-	if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >=
-	    sizeof(path))
+	if (node >= 0)
+		return node;
+	if ((size_t)snprintf(path, sizeof(path), disks ? "%s/%s" :
+			     "%s/%s/numa_node", dir, name) >= sizeof(path))
 		return -1;
+	if (!disks)
+		return access(path, F_OK) ? -2 : -1;
 	real = realpath(path, NULL);
 	node = real ? topo_sys_disk(real, depth + 1) : -1;
 	free(real);
