@@ -318,8 +318,29 @@ static void parts_of_a_region_are_equal(void)
 	part_is(&w, 10, 5, 0, "*", 10);
 }
 
+static void a_byte_has_its_parts_node(void)
+{
+	struct tei_topo_where w;
+
+	tei_topo_where_parse("segments:4096:4,5,6", &w, NULL);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 0), 4);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 2), 4);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 3), 5);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 5), 5);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 6), 6);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 9), 6);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 2, 1), -1);
+	tei_topo_where_parse("cpu:3", &w, NULL);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 9), 3);
+	tei_topo_where_parse("cuda:3", &w, NULL);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 9), -1);
+	tei_topo_where_parse("*", &w, NULL);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 9), -1);
+}
+
 const struct tei_test_case locate_cases[] = {
 	{ "samples_first_and_last_page", samples_first_and_last_page },
+	{ "a_byte_has_its_parts_node", a_byte_has_its_parts_node },
 	{ "majority_of_present_pages_decides",
 	  majority_of_present_pages_decides },
 	{ "several_nodes_are_told_apart_by_parts",
