@@ -522,7 +522,6 @@ static void destroyed(struct lend_rig *rig)
 	ft_ok(!fx_ask(&rig->peer, "left"), "nothing_is_left_in_its_driver");
 }
 
-/* Of the same host, where others are reached by the kernel's copies. */
 /* An engine that knows the target by its blob alone. */
 static void by_blob(struct lend_rig *rig)
 {
@@ -538,6 +537,7 @@ static void by_blob(struct lend_rig *rig)
 	rig->sequence = other.sequence;
 }
 
+/* Of the same host, where others are reached by the kernel's copies. */
 static void neighbour(struct lend_rig *rig)
 {
 	transfer_engine_t own = rig->engine;

@@ -97,7 +97,8 @@ bool fx_gpu_has(struct fx_peer *peer, uint64_t off, uint64_t len,
 
 void fx_nap(unsigned int us)
 {
-	struct timespec nap = { .tv_nsec = us * 1000L };
+	struct timespec nap = { .tv_sec = us / 1000000,
+				.tv_nsec = us % 1000000 * 1000L };
 
 	nanosleep(&nap, NULL);
 }
@@ -156,29 +157,30 @@ void fx_gpu_leave(struct fx_peer *peer, struct fx_job *job,
  * to take that than to read a line. */
 static bool gpu_unregister(struct fx_peer *peer, bool stopped)
 {
-	if (!fx_send(peer, "ungpu"))
-		return false;
+	bool sent = fx_send(peer, "ungpu");
+
 	if (stopped)
 		fx_peer_resume(peer);
-	return !fx_answer(peer, FX_LONG_MS);
+	return sent && !fx_answer(peer, FX_LONG_MS);
 }
 
 bool fx_gpu_withdraw(struct fx_peer *peer, const struct fx_job *like, bool sure,
 		     unsigned int *completed, unsigned int *failed)
 {
 	struct fx_job job[GPU_QUEUE];
-	unsigned int i, n = sure ? GPU_QUEUE : 1;
-	bool good = true;
+	unsigned int i, n, most = sure ? GPU_QUEUE : 1;
+	bool good;
 
 	if (sure)
 		fx_peer_pause(peer);
-	for (i = 0; i < n; i++) {
-		job[i] = *like;
-		good = good && !fx_job_start(&job[i]);
+	for (n = 0; n < most; n++) {
+		job[n] = *like;
+		if (fx_job_start(&job[n]))
+			break;
 	}
 	if (!sure)
 		fx_nap((unsigned int)rand() % 4000);
-	good = gpu_unregister(peer, sure) && good &&
+	good = gpu_unregister(peer, sure) && n == most &&
 	       fx_gpu_put(peer, 0, like->len, 0);
 	for (i = 0; i < n; i++) {
 		good = good && fx_job_wait(&job[i], FX_LONG_MS) &&
