@@ -261,7 +261,7 @@ static bool bounced_near(const char *name, int half, int node)
 	uint64_t pages = FX_MIB / (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t to = (uint64_t)half * NUMA_HALF + 1;
 	transfer_engine_t engine;
-	unsigned long before, more;
+	unsigned long before, after;
 	segment_id_t seg;
 	char segment[32];
 	bool good;
@@ -274,12 +274,12 @@ static bool bounced_near(const char *name, int half, int node)
 	before = pages_near(node);
 	good = good && fx_move(engine, seg, OPCODE_READ, rig.mem + to, 0,
 			       FX_MIB, 0);
-	more = pages_near(node) - before;
-	ft_diag("%s to memory of node %d: %lu pages on node %d", segment, half,
-		more, node);
+	after = pages_near(node);
+	ft_diag("%s to memory of node %d: %lu pages on node %d, then %lu",
+		segment, half, before, node, after);
 	if (engine)
 		destroyTransferEngine(engine);
-	return good && more >= pages;
+	return good && after >= before + pages;
 }
 
 static void disks(void)
