@@ -313,9 +313,9 @@ int te_settings_text(transfer_engine_t engine, char *buf, size_t len);
  * This engine's segment descriptor, for applications that exchange addresses
  * themselves: a blob for te_segment_import of any process, of any byte order.
  * It says who we are, which rails and which remotely accessible buffers we
- * have; it holds no memory keys. *size: room in, bytes out; buf NULL with 0
- * asks for the size. flags: 0. 0; -1 for a bad argument, or *size too small,
- * which then is what is needed now.
+ * have; it holds no memory keys, only whether memory of a GPU has some. *size:
+ * room in, bytes out; buf NULL with 0 asks for the size. flags: 0. 0; -1 for a
+ * bad argument, or *size too small, which then is what is needed now.
  */
 int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 		      size_t *size);
