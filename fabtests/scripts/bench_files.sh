@@ -15,7 +15,7 @@
 #
 # BUILD as the Makefile sets it. BENCH_DIR is where the file goes; without, and
 # as root, it is a loop device on memory, whose rate is the same all the time.
-# The kernel's threads copy there, and count for neither.
+# The loop device's threads copy there, and count for neither.
 set -u
 : "${BUILD:?}"
 depth=${1:-32} seconds=${2:-0.5} rounds=${3:-11}
@@ -28,6 +28,10 @@ command -v fio >/dev/null || {
 }
 grep -q -- '-O[23]' "$BUILD/flags" || {
 	echo "bench-files: the build isn't optimised" >&2
+	exit 1
+}
+grep -q '^[1-9]' "/proc/$$/schedstat" 2>/dev/null || {
+	echo 'bench-files: the kernel does not count CPU in schedstat' >&2
 	exit 1
 }
 dir=$(cd "${BENCH_DIR:-/var/tmp}" && pwd) || exit 1
@@ -56,6 +60,7 @@ cpu_ns()
 # run_fio OP BLOCK: "bytes per second, CPU seconds per GB". What fio says of its
 # CPU leaves out the threads that the kernel makes for its requests, which take
 # up to a third more; so those of the job's process are read before and after.
+# Of threads that end meanwhile, as idle ones do after 5 s, nothing is counted.
 run_fio()
 {
 	# shellcheck disable=SC2016 # for the shell that fio starts
