@@ -190,6 +190,8 @@ static int child_round(void)
 	while (!fx_job_reach(&job, 1 + job.bytes, 1000) ||
 	       job.n[STATUS_WAITING])
 		__atomic_store_n(&peer.bytes, job.bytes, __ATOMIC_RELAXED);
+	/* all of it may have ended at the first look */
+	__atomic_store_n(&peer.bytes, job.bytes, __ATOMIC_RELAXED);
 	for (int i = 0; i < 8; i++)
 		peer.sum[i] += job.n[i];
 	peer.unfenced += job.unfenced;
