@@ -499,7 +499,9 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	tei_mutex_lock(&dp->admin);
 	for (i = 0; i < rail_count(dp); i++)
 		rail_mr_close_on(mr, rail_at(dp, i));
+	rail_sched_enter(dp);
 	mr->state = RAIL_MR_CLOSED;
+	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);
 
 	rail_sched_enter(dp);
