@@ -199,6 +199,8 @@ static void an_owner_sees_what_others_take_away(void)
 	struct zrig a, b, c;
 	uint16_t port;
 	struct Stat stat;
+	zoo_op_result_t swapped[2];
+	zoo_op_t swap[2];
 
 	if (!zrig_init(&a, 0xa2) || !zrig_init(&b, 0xb2) ||
 	    !zrig_init(&c, 0xc2) || !zrig_open(&a, "/taken") ||
@@ -227,10 +229,11 @@ static void an_owner_sees_what_others_take_away(void)
 	snprintf(text, sizeof(text),
 		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
 		 port);
-	CU_ASSERT_EQUAL(zoo_delete(t.zh, rpc, -1), ZOK);
-	CU_ASSERT_EQUAL(zoo_create(t.zh, rpc, text, (int)strlen(text),
-				   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL,
-				   0), ZOK);
+	/* at once: the owner is quick to put his own there again */
+	zoo_delete_op_init(&swap[0], rpc, -1);
+	zoo_create_op_init(&swap[1], rpc, text, (int)strlen(text),
+			   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0);
+	CU_ASSERT_EQUAL(zoo_multi(t.zh, 2, swap, swapped), ZOK);
 	zplant(t.zh, ram,
 	       "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}");
 	CU_ASSERT(zwait(zrig_lost, &a));
