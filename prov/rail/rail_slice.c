@@ -201,21 +201,32 @@ static struct tei_rail_task *slice_first(const struct tei_list *queue,
 	return NULL;
 }
 
-/* The first slice on the retry list that this rail takes, or NULL. */
+/* The first slice on the retry list that this rail takes, or NULL; *passed:
+ * those before it, SLICE_LOOK at most. */
+static struct rail_slice *slice_look_retry(const struct tei_rail_peer *peer,
+					   const struct rail *rail,
+					   uint32_t *passed)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+
+	*passed = 0;
+	tei_list_foreach(s, &peer->retry, struct rail_slice, link) {
+		if (!rail_hmem_foreign(s->mr, rail))
+			return s;
+		if (++*passed == SLICE_LOOK)
+			break;
+	}
+	return NULL;
+}
+
 static struct rail_slice *slice_first_retry(const struct tei_rail_peer *peer,
 					    const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_slice *s;
-	uint32_t n = 0;
+	uint32_t passed;
 
-	tei_list_foreach(s, &peer->retry, struct rail_slice, link) {
-		if (!rail_hmem_foreign(s->mr, rail))
-			return s;
-		if (++n == SLICE_LOOK)
-			break;
-	}
-	return NULL;
+	return slice_look_retry(peer, rail, &passed);
 }
 
 /* Where all that it looks at there is for others that goes to the end, so that
@@ -225,19 +236,14 @@ static void slice_turn_retry(struct tei_rail_peer *peer,
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_slice *s;
-	uint32_t n = 0;
+	uint32_t n;
 
-	tei_list_foreach(s, &peer->retry, struct rail_slice, link) {
-		if (!rail_hmem_foreign(s->mr, rail))
-			return;
-		if (++n == SLICE_LOOK)
-			break;
-	}
-	while (n >= SLICE_LOOK && n < 2 * SLICE_LOOK) {
+	if (slice_look_retry(peer, rail, &n) || n < SLICE_LOOK)
+		return;
+	while (n--) {
 		s = tei_list_first(&peer->retry, struct rail_slice, link);
 		tei_list_del(&s->link);
 		tei_list_add_tail(&peer->retry, &s->link);
-		n++;
 	}
 }
 
