@@ -85,9 +85,10 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	return 0;
 }
 
+/* Every task has ended and been told of. */
 static bool dp_drained(struct tei_rail_dp *dp)
 {
-	return !__atomic_load_n(&dp->nlive, __ATOMIC_ACQUIRE);
+	return !__atomic_load_n(&dp->nheld, __ATOMIC_ACQUIRE);
 }
 
 /* Notifications that can still be sent. */

@@ -17,13 +17,16 @@ void rail_done_init(struct rail_done *done)
 	tei_list_init(&done->messages);
 }
 
-/* Whoever unregisters a region goes on when its tasks have been told. */
+/* Whoever unregisters a region, or drains, goes on when its tasks have been
+ * told. */
 static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
 {
 	bool signal = false;
 	int i;
 
 	rail_sched_enter(dp);
+	__atomic_store_n(&dp->nheld, dp->nheld - (uint32_t)n,
+			 __ATOMIC_RELEASE);
 	for (i = 0; i < n; i++)
 		signal |= mrs[i] && !--mrs[i]->tasks &&
 			  mrs[i]->state == RAIL_MR_REVOKING;

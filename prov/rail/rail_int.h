@@ -738,6 +738,8 @@ struct tei_rail_dp {
 	uint32_t nactive;		/* read without lock: atomic */
 	uint64_t large_left;		/* bytes of large tasks yet to be cut */
 	uint32_t nlive;			/* live tasks, all peers; atomic */
+	uint32_t nheld;			/* those, and ended ones that are not
+					 * the caller's again yet; atomic */
 	struct tei_list slices;		/* free */
 	struct rail_slice_chunk *chunks;
 	uint32_t nfencing;		/* regions that want a fence; atomic */

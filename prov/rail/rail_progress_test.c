@@ -586,6 +586,53 @@ static void test_no_cpus_for_the_thread_is_an_error(void)
 	CU_ASSERT_PTR_NULL(dp);
 }
 
+/* --- who waits for tasks waits until they are told ------------------------ */
+
+struct progress_told {
+	struct tei_rail_task task;
+	bool begun, told;			/* atomics */
+};
+
+/* A caller's end of a task that takes its time. */
+static void progress_tell(struct tei_rail_task *task, enum tei_rail_end end,
+			  const struct tei_err *err)
+{
+	struct progress_told *t =
+		tei_container_of(task, struct progress_told, task);
+	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
+
+	(void)err;
+	CU_ASSERT_EQUAL(end, TEI_RAIL_END_COMPLETED);
+	__atomic_store_n(&t->begun, true, __ATOMIC_RELEASE);
+	nanosleep(&nap, NULL);
+	__atomic_store_n(&t->told, true, __ATOMIC_RELEASE);
+}
+
+static void test_a_transport_goes_when_its_tasks_are_told(void)
+{
+	struct progress_told told = { .begun = false };
+	struct tei_rail_task *list = &told.task;
+	struct timespec nap = { .tv_nsec = 100000 };
+	struct test_pair pair;
+	struct tei_err err;
+
+	test_pair_open(&pair);
+	CU_ASSERT_EQUAL_FATAL(rail_progress_start(pair.from.dp, &err), 0);
+	told.task.peer = pair.peer;
+	told.task.local = pair.src;
+	told.task.remote = (uint64_t)(uintptr_t)pair.dst;
+	told.task.length = sizeof(pair.src);
+	told.task.done = progress_tell;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_submit(pair.from.dp, &list, 1), 0);
+	while (!__atomic_load_n(&told.begun, __ATOMIC_ACQUIRE))
+		nanosleep(&nap, NULL);
+	CU_ASSERT_EQUAL(tei_rail_dp_remove_transport(pair.from.dp, "tcp",
+						     TEI_NS_PER_SEC, &err), 0);
+	CU_ASSERT_TRUE(__atomic_load_n(&told.told, __ATOMIC_ACQUIRE));
+	rail_progress_stop(pair.from.dp);
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_progress_cases[] = {
 	{ "a_caller_in_a_loop_has_the_lanes_at_once",
 	  test_a_caller_in_a_loop_has_the_lanes_at_once },
@@ -622,5 +669,7 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_the_thread_runs_where_it_is_told_to },
 	{ "no_cpus_for_the_thread_is_an_error",
 	  test_no_cpus_for_the_thread_is_an_error },
+	{ "a_transport_goes_when_its_tasks_are_told",
+	  test_a_transport_goes_when_its_tasks_are_told },
 	{ NULL, NULL },
 };

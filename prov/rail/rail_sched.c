@@ -121,6 +121,7 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 	tei_list_add_tail(&peer->live, &t->live_link);
 	peer->queued++;
 	__atomic_store_n(&dp->nlive, dp->nlive + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->nheld, dp->nheld + 1, __ATOMIC_RELAXED);
 	if (t->mr)
 		t->mr->tasks++;
 	if (t->extra) {

@@ -138,7 +138,8 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 bool tei_rail_transport_present(const struct tei_settings *settings,
 				const char *transport);
 
-/* Waits for the transport's tasks up to drain_ns, then closes its rails. */
+/* Waits up to drain_ns until all tasks are the callers' again, then closes the
+ * transport's rails. */
 int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 				 uint64_t drain_ns, struct tei_err *err);
 
