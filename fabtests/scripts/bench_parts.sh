@@ -197,11 +197,12 @@ rma_theirs()
 {
 	free_port
 	case $3 in
-	shm) set -- "$@" "-E=$port" ''; here='' there='' ;;
-	*) set -- "$@" '' ''; here="-s 127.0.0.1 -B $port" there="-P $port" ;;
+	# a port names each side's memory: the same on both is "busy"
+	shm) here="-E=$port -B $port" there="-E=$port -B $((port + 9000))" ;;
+	*) here="-s 127.0.0.1 -B $port" there="-P $port" ;;
 	esac
 	options="-p $3 -o $4 -U -W 64 -j 0 -S $(bytes_of "$5")"
-	options="$options -I $(rma_iterations "$5") $6"
+	options="$options -I $(rma_iterations "$5")"
 	# shellcheck disable=SC2086
 	timeout 60 "$rma" $options $here >"$out/server" 2>&1 &
 	server=$!
