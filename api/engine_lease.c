@@ -640,12 +640,15 @@ static void task_leased(struct engine_lease *lease, int status,
 {
 	struct engine_task *t = tei_container_of(lease, struct engine_task,
 						 u.lease);
+	struct tei_rail_dp *dp = t->engine->dp;
+	uint64_t length = lease->length;
+	char *held = lease->held ? lease->local : NULL;
 
-	/* nothing touches it any more; who learns of the end may unregister */
-	if (lease->held)
-		tei_rail_mr_let_go(t->engine->dp, lease->local, lease->length);
 	tei_rail_peer_put(lease->peer);
 	engine_task_end(t, status ? status : STATUS_COMPLETED, err);
+	/* whoever unregisters it finds the task ended */
+	if (held)
+		tei_rail_mr_let_go(dp, held, length);
 }
 
 int engine_lease_prepare(struct engine *e, struct engine_task *t,

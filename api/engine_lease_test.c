@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "api/api_test.h"
 #include "api/engine_lease_int.h"
@@ -120,6 +121,58 @@ static void lease_say(struct lease_rig *r, enum lease_type type, uint64_t id)
 	};
 
 	leasing_send(r->peer, &r->prefer, &m);
+}
+
+/* --- its source is unregistered ------------------------------------------ */
+
+struct source_leaver {
+	struct lease_rig *rig;
+	bool back;			/* atomic */
+	int ret;
+};
+
+static void *source_leave(void *arg)
+{
+	struct source_leaver *v = arg;
+
+	v->ret = unregisterLocalMemory(v->rig->user, v->rig->host);
+	__atomic_store_n(&v->back, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* Whoever unregisters what a task goes from finds it ended. Its end is held up
+ * where it notifies; the copy before it has the notification come to us. */
+static void source_stays_until_the_end_is_told(void)
+{
+	struct lease_rig r = lease_open("30");
+	struct engine *e = r.user;
+	struct transfer_request rq[] = {
+		{ OPCODE_WRITE, r.host, LOCAL_SEGMENT,
+		  (uintptr_t)r.host + 64, 64 },
+		{ OPCODE_WRITE, r.host, r.seg, r.gpu, LEASE_TEST_SIZE },
+	};
+	notify_msg_t note = { .name = "a", .msg = "b" };
+	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
+	struct transfer_status st = { STATUS_WAITING, 0 };
+	struct source_leaver v = { .rig = &r };
+	batch_id_t id = allocateBatchID(r.user, 2);
+	pthread_t thread;
+
+	tei_mutex_lock(&e->notes_lock);
+	CU_ASSERT_FATAL(!submitTransferWithNotify(r.user, id, rq, 2, note));
+	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, source_leave, &v));
+	while (st.transferred_bytes < LEASE_TEST_SIZE)
+		getTransferStatus(r.user, id, 1, &st);
+	CU_ASSERT_EQUAL(st.status, STATUS_WAITING);
+	nanosleep(&nap, NULL);
+	CU_ASSERT(!__atomic_load_n(&v.back, __ATOMIC_ACQUIRE));
+	tei_mutex_unlock(&e->notes_lock);
+	pthread_join(thread, NULL);
+	CU_ASSERT_EQUAL(v.ret, 0);
+	CU_ASSERT(!getTransferStatus(r.user, id, 1, &st) &&
+		  st.status == STATUS_COMPLETED);
+	CU_ASSERT_EQUAL(freeBatchID(r.user, id), 0);
+	lease_close(&r);
 }
 
 /* How many slots of the target there are of a kind. */
@@ -550,6 +603,8 @@ const struct tei_test_case lease_cases[] = {
 	  behind_a_silent_target_one_waits_once },
 	{ "behind_a_silent_target_one_from_gpu_memory_does_too",
 	  from_gpu_memory_too },
+	{ "source_stays_until_the_end_is_told",
+	  source_stays_until_the_end_is_told },
 	{ "one_that_asks_anew_gains_no_addresses",
 	  one_that_asks_anew_gains_no_addresses },
 	{ "one_told_done_while_it_asks_gives_the_addresses_back",

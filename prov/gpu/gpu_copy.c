@@ -86,6 +86,7 @@ void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 static void op_tell(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
+	struct gpu_ending ending = { op->dst, op->src, op->length };
 	struct tei_err none, *err = op->err;
 	int code = op->code;
 
@@ -93,12 +94,14 @@ static void op_tell(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	tei_list_del(&op->live_node);
 	op->live = false;
 	op->err = NULL;
+	ctx->ending = &ending;
 	tei_mutex_unlock(&ctx->lock);
 	memset(&none, 0, sizeof(none));
 	none.code = code;
 	op->done(op, code, code ? err ? err : &none : NULL);
 	free(err);
 	tei_mutex_lock(&ctx->lock);
+	ctx->ending = NULL;
 	pthread_cond_broadcast(&ctx->ended);
 }
 

@@ -57,6 +57,11 @@ struct gpu_mem {
 	bool removing;
 };
 
+/* An operation whose done callback is running; on the thread's stack. */
+struct gpu_ending {
+	uint64_t dst, src, length;
+};
+
 /* Of tei_gpu_alloc. */
 struct gpu_alloc {
 	struct gpu_alloc *next;
@@ -81,6 +86,7 @@ struct tei_gpu {
 	struct gpu_alloc *allocs;
 	struct tei_list live;		/* tei_gpu_op.live_node */
 	struct tei_list over;		/* tei_gpu_op.node: done is to be called */
+	const struct gpu_ending *ending; /* done is being called, or NULL */
 	uint32_t given_up;		/* copies that the GPU has not ended */
 	bool started, stopping;
 	pthread_t thread;

@@ -455,8 +455,16 @@ bool tei_gpu_mem_quiet(struct tei_gpu *ctx, uint64_t addr, uint64_t len)
 	return quiet;
 }
 
-/* Waits for the copies of the range, which no new one may touch then, and for
- * those who hold it. */
+static bool mem_ending(const struct tei_gpu *ctx, uint64_t base, uint64_t end)
+{
+	const struct gpu_ending *e = ctx->ending;
+
+	return e && (mem_meets(e->dst, e->length, base, end) ||
+		     mem_meets(e->src, e->length, base, end));
+}
+
+/* Waits for the copies of the range, which no new one may touch then, until
+ * their ends are told, and for those who hold it. */
 static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -469,7 +477,8 @@ static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
 	m->removing = true;
 	end = m->end;
 	while ((used = mem_starts(ctx, base)->holds ||
-		       mem_used(ctx, base, end)) &&
+		       mem_used(ctx, base, end) ||
+		       mem_ending(ctx, base, end)) &&
 	       gpu_wait(ctx, deadline_ns))
 		;
 	if (used)

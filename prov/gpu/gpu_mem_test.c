@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 #include "prov/gpu/gpu_test.h"
 
@@ -63,6 +64,52 @@ static void memory_in_use_stays(void)
 	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
 	CU_ASSERT_EQUAL(gpu_test_start(ctx, &op, m.addr, (uintptr_t)mem_host,
 				       100), TEI_ERR_NOT_REGISTERED);
+	gpu_test_mem_free(ctx, &m);
+	gpu_test_close(ctx);
+}
+
+struct mem_told {
+	struct tei_gpu_op op;
+	bool begun, told;			/* atomics */
+};
+
+/* A caller's end of an operation that takes its time. */
+static void mem_tell(struct tei_gpu_op *op, int code, const struct tei_err *err)
+{
+	struct mem_told *t = tei_container_of(op, struct mem_told, op);
+	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
+
+	(void)err;
+	CU_ASSERT_EQUAL(code, 0);
+	__atomic_store_n(&t->begun, true, __ATOMIC_RELEASE);
+	nanosleep(&nap, NULL);
+	__atomic_store_n(&t->told, true, __ATOMIC_RELEASE);
+}
+
+static void memory_stays_until_ends_are_told(void)
+{
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
+	void *side[] = { mem_host, (void *)(uintptr_t)m.addr };
+	struct tei_err err;
+	struct mem_told t;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		CU_ASSERT(!tei_gpu_mem_add(ctx, mem_host, sizeof(mem_host),
+					   &err));
+		t = (struct mem_told){
+			.op = { .dst = m.addr, .src = (uintptr_t)mem_host,
+				.length = 100, .done = mem_tell },
+		};
+		CU_ASSERT_FATAL(!tei_gpu_submit(ctx, &t.op));
+		while (!__atomic_load_n(&t.begun, __ATOMIC_ACQUIRE))
+			sched_yield();
+		CU_ASSERT(!tei_gpu_mem_remove(ctx, side[i], UINT64_MAX));
+		CU_ASSERT(__atomic_load_n(&t.told, __ATOMIC_ACQUIRE));
+	}
+	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));
+	CU_ASSERT(!tei_gpu_mem_add(ctx, side[1], m.size, &err));
 	gpu_test_mem_free(ctx, &m);
 	gpu_test_close(ctx);
 }
@@ -211,6 +258,8 @@ const struct tei_test_case mem_cases[] = {
 	{ "ranges_are_of_one_kind_and_apart",
 	  ranges_are_of_one_kind_and_apart },
 	{ "memory_in_use_stays", memory_in_use_stays },
+	{ "memory_stays_until_ends_are_told",
+	  memory_stays_until_ends_are_told },
 	{ "held_memory_stays_until_let_go", held_memory_stays_until_let_go },
 	{ "pinned_memory_keeps_its_context", pinned_memory_keeps_its_context },
 	{ "contexts_are_bounded_and_used_again",

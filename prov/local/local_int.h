@@ -204,11 +204,29 @@ struct tei_local_peer {
 	bool self;			/* this process: memcpy */
 };
 
+/* Memory of this process that an operation touches: two ranges of that length,
+ * the same one twice where the far one is another process's. */
+struct local_reach {
+	uint64_t local, far, length;
+};
+
+static inline struct local_reach local_reach(const struct tei_local_op *op)
+{
+	uint64_t local = (uint64_t)(uintptr_t)op->local;
+
+	return (struct local_reach){
+		.local = local,
+		.far = op->peer && op->peer->board ? local : op->remote,
+		.length = op->length,
+	};
+}
+
 /* An operation whose done callback is running; on its caller's stack. */
 struct local_ending {
 	struct tei_list node;		/* ctx->ending, under lock */
 	const struct tei_local_op *op;
 	const struct tei_local_peer *peer;
+	struct local_reach reach;
 };
 
 /* 0, or TEI_ERR_CONTEXT in a forked child. */

@@ -8,8 +8,9 @@
  * that other threads may take the next piece of the same one. The last piece
  * to return ends it. Whoever ends it (pool_end) takes it off ctx->live under
  * the lock, which happens once, and calls done without the lock; until done
- * has returned a record on its stack is in ctx->ending, by which a canceller
- * waits without looking at the operation, which may be freed by then.
+ * has returned a record on its stack is in ctx->ending, by which a canceller,
+ * or who withdraws a region, waits without looking at the operation, which may
+ * be freed by then.
  *
  * A copy of this process needs no slot: it was checked under the lock when it
  * was submitted, and a region is withdrawn under the lock, when no live
@@ -62,7 +63,8 @@ static void pool_fail(struct tei_local *ctx, struct tei_local_op *op, int code,
 static void pool_end(struct tei_local *ctx, struct tei_local_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
-	struct local_ending ending = { .op = op, .peer = op->peer };
+	struct local_ending ending = { .op = op, .peer = op->peer,
+				       .reach = local_reach(op) };
 	int code = op->code;
 	uint64_t moved = op->moved;
 

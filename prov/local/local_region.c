@@ -132,24 +132,25 @@ static struct local_region *region_again(struct tei_local *ctx, uint64_t base)
 	return &ctx->regions[region_index(ctx, base)];
 }
 
-static bool region_op_touches(const struct tei_local_op *op, uint64_t base,
-			      uint64_t end)
+static bool region_reached(struct local_reach r, uint64_t base, uint64_t end)
 {
-	uint64_t local = (uint64_t)(uintptr_t)op->local;
-
-	if (local_overlaps(local, local + op->length, base, end))
-		return true;
-	return (!op->peer || !op->peer->board) &&
-	       local_overlaps(op->remote, op->remote + op->length, base, end);
+	return local_overlaps(r.local, r.local + r.length, base, end) ||
+	       local_overlaps(r.far, r.far + r.length, base, end);
 }
 
+/* Also by one that has ended and is just being told. */
 static bool region_in_use(struct tei_local *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)
 {
+	const struct local_ending *e;
 	struct tei_local_op *op;
 
 	tei_list_foreach(op, &ctx->live, struct tei_local_op, live_node) {
-		if (region_op_touches(op, base, end))
+		if (region_reached(local_reach(op), base, end))
+			return true;
+	}
+	tei_list_foreach(e, &ctx->ending, struct local_ending, node) {
+		if (region_reached(e->reach, base, end))
 			return true;
 	}
 	return false;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "prov/local/local_test.h"
@@ -226,6 +227,50 @@ static void region_remove_waits_for_own_operations(void)
 	test_op_fini(&t);
 }
 
+struct region_told {
+	struct tei_local_op op;
+	_Atomic bool begun, told;
+};
+
+/* A caller's end of an operation that takes its time. */
+static void region_tell(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	struct region_told *t = tei_container_of(op, struct region_told, op);
+	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
+
+	CU_ASSERT(!code && bytes == 64);
+	atomic_store(&t->begun, true);
+	nanosleep(&nap, NULL);
+	atomic_store(&t->told, true);
+}
+
+static void region_remove_waits_until_ends_are_told(void)
+{
+	struct tei_local *ctx = test_ctx(1);
+	char *m = region_mem, local[64] = "x", *side[] = { m, local };
+	struct region_told t;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		tei_local_region_add(ctx, m, 4096, true);
+		tei_local_region_add(ctx, local, sizeof(local), true);
+		t = (struct region_told){
+			.op = { .opcode = TEI_LOCAL_WRITE, .local = local,
+				.remote = test_addr(m), .length = 64,
+				.done = region_tell },
+		};
+		CU_ASSERT_FATAL(!tei_local_submit(ctx, &t.op));
+		while (!atomic_load(&t.begun))
+			sched_yield();
+		CU_ASSERT(!tei_local_region_remove(ctx, side[i], 0,
+						   region_soon()));
+		CU_ASSERT(atomic_load(&t.told));
+		CU_ASSERT(!tei_local_region_remove(ctx, side[!i], 0,
+						   region_soon()));
+	}
+	tei_local_fini(ctx);
+}
+
 struct region_copier {
 	struct tei_local *ctx;
 	char *local, *remote;
@@ -398,6 +443,8 @@ const struct tei_test_case local_region_cases[] = {
 	{ "table_is_bounded", region_table_is_bounded },
 	{ "remove_waits_for_own_operations",
 	  region_remove_waits_for_own_operations },
+	{ "remove_waits_until_ends_are_told",
+	  region_remove_waits_until_ends_are_told },
 	{ "remove_waits_for_inline_copies",
 	  region_remove_waits_for_inline_copies },
 	{ "no_byte_changes_after_removal",

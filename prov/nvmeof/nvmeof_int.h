@@ -112,6 +112,7 @@ struct nvmeof_mem {
 struct nvmeof_ending {
 	struct tei_list node;		/* ctx->ending */
 	const struct tei_nvmeof_op *op;
+	uint64_t base, end;		/* of its local memory */
 };
 
 /* What runs requests. Calls with ctx->lock held unless it says otherwise. */

@@ -111,14 +111,19 @@ int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 	return ret;
 }
 
+/* Also by one that has ended and is just being told. */
 static bool mem_used(struct tei_nvmeof *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)
 {
+	const struct nvmeof_ending *e;
 	struct tei_nvmeof_op *op;
 
 	tei_list_foreach(op, &ctx->live, struct tei_nvmeof_op, live_node)
 		if ((uintptr_t)op->local < end &&
 		    (uintptr_t)op->local + op->length > base)
+			return true;
+	tei_list_foreach(e, &ctx->ending, struct nvmeof_ending, node)
+		if (e->base < end && e->end > base)
 			return true;
 	return false;
 }

@@ -474,7 +474,10 @@ static void file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 static void op_tell(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
-	struct nvmeof_ending ending = { .op = op };
+	struct nvmeof_ending ending = {
+		.op = op, .base = (uintptr_t)op->local,
+		.end = (uintptr_t)op->local + op->length,
+	};
 	struct tei_nvmeof_seg *seg = op->seg;
 	struct tei_err none, *err = op->err;
 	int code = op->code;

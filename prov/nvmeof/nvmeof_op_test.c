@@ -509,6 +509,51 @@ static void removing_memory_waits_for_its_operations(void)
 	rig_each(op_remove);
 }
 
+struct op_told {
+	struct tei_nvmeof_op op;
+	bool begun, told;			/* atomics */
+};
+
+/* A caller's end of an operation that takes its time. */
+static void op_tell_late(struct tei_nvmeof_op *op, int code,
+			 const struct tei_err *err)
+{
+	struct op_told *t = tei_container_of(op, struct op_told, op);
+	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
+
+	(void)err;
+	CU_ASSERT_EQUAL(code, 0);
+	__atomic_store_n(&t->begun, true, __ATOMIC_RELEASE);
+	nanosleep(&nap, NULL);
+	__atomic_store_n(&t->told, true, __ATOMIC_RELEASE);
+}
+
+static void op_remove_told(const char *io)
+{
+	struct timespec nap = { .tv_nsec = 100000 };
+	struct op_told t;
+	struct rig r;
+
+	if (!rig_start(&r, io, "none", true))
+		return;
+	t = (struct op_told){ .op = { .seg = r.seg, .local = r.mem,
+				      .length = 4096, .read = true,
+				      .done = op_tell_late } };
+	CU_ASSERT_EQUAL_FATAL(tei_nvmeof_submit(r.ctx, &t.op), 0);
+	while (!__atomic_load_n(&t.begun, __ATOMIC_ACQUIRE))
+		nanosleep(&nap, NULL);
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_remove(r.ctx, r.mem, tei_now_ns() +
+					      60 * TEI_NS_PER_SEC), 0);
+	CU_ASSERT(__atomic_load_n(&t.told, __ATOMIC_ACQUIRE));
+	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem, RIG_MEM, NULL), 0);
+	rig_stop(&r);
+}
+
+static void removing_memory_waits_until_ends_are_told(void)
+{
+	rig_each(op_remove_told);
+}
+
 static void op_fini(const char *io)
 {
 	struct run t[OP_SOME];
@@ -555,6 +600,8 @@ const struct tei_test_case nvmeof_op_cases[] = {
 	  cancel_returns_when_nothing_is_under_way },
 	{ "removing_memory_waits_for_its_operations",
 	  removing_memory_waits_for_its_operations },
+	{ "removing_memory_waits_until_ends_are_told",
+	  removing_memory_waits_until_ends_are_told },
 	{ "fini_ends_what_is_under_way", fini_ends_what_is_under_way },
 	{ NULL, NULL },
 };

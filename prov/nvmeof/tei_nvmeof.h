@@ -82,8 +82,9 @@ int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 
 /*
  * Withdraws the range that starts at addr. 0: no operation touches it any
- * more, nor ever will. TEI_ERR_BUSY at the deadline, and it is there as
- * before; TEI_ERR_NOT_REGISTERED.
+ * more, nor ever will, and the done of those that did has returned.
+ * TEI_ERR_BUSY at the deadline, and it is there as before;
+ * TEI_ERR_NOT_REGISTERED.
  */
 int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 			  uint64_t deadline_ns);
