@@ -402,6 +402,9 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s);
 #define ENGINE_BARE_NS		(50 * TEI_NS_PER_MS)
 /* local copies were switched on or off */
 void engine_segment_relocal(struct engine *e);
+/* Behind that, when they were switched off: waits until none of those to other
+ * processes is under way, true, or until then. */
+bool engine_segment_part(struct engine *e, uint64_t until_ns);
 
 /* --- engine_local.c: identities for copies inside a host ----------------- */
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* --- fabric addresses in descriptors ------------------------------------- */
 
@@ -259,6 +260,23 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 	s->files = files;
 	s->gpu = segment_has_gpu(s->desc) && engine_lease_on(e);
 	return 0;
+}
+
+bool engine_segment_part(struct engine *e, uint64_t until_ns)
+{
+	struct timespec nap = { .tv_nsec = 200000 };
+	bool alone;
+
+	for (;;) {
+		segment_close_neighbours(e, false);
+		tei_mutex_lock(&e->neighbours_lock);
+		alone = !e->neighbours;
+		tei_mutex_unlock(&e->neighbours_lock);
+		if (alone || tei_now_ns() >= until_ns)
+			return alone;
+		tei_local_progress(e->local);
+		nanosleep(&nap, NULL);
+	}
 }
 
 void engine_segment_relocal(struct engine *e)

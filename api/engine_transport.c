@@ -269,6 +269,23 @@ static int transport_remove(struct engine *e, const char *proto,
 					    err);
 }
 
+/* Copies inside the process go on. */
+static int transport_local(struct engine *e, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	uint64_t until = transport_patience(e);
+
+	__atomic_store_n(&e->local_on, false, __ATOMIC_RELAXED);
+	engine_segment_relocal(e);
+	if (engine_stage_drain(e, STAGE_BY_KERNEL, until) &&
+	    engine_segment_part(e, until))
+		return 0;
+	__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
+	engine_segment_relocal(e);
+	return tei_err_fail(err, TEI_ERR_BUSY, "engine", NULL,
+			    "local: copies are still under way");
+}
+
 int uninstallTransport(transfer_engine_t engine, const char *proto)
 {
 	struct engine *e = engine_from(engine);
@@ -287,10 +304,7 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 				    proto);
 	}
 	if (!strcmp(proto, "local")) {
-		__atomic_store_n(&e->local_on, false, __ATOMIC_RELAXED);
-		engine_segment_relocal(e);
-		engine_stage_drain(e, STAGE_BY_KERNEL, transport_patience(e));
-		ret = 0;
+		ret = transport_local(e, &err);
 	} else if (!strcmp(proto, "nvmeof")) {
 		ret = engine_files_off(e, &err);
 	} else {

@@ -243,6 +243,24 @@ static void local_unregister(struct local_rig *rig)
 	      local_works(rig, 0, FX_MIB, 0), "local_registered_again_works");
 }
 
+static void local_uninstalled(struct local_rig *rig)
+{
+	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
+			      .op = OPCODE_WRITE, .local = rig->mem.p,
+			      .remote = rig->peer.mem.addr, .len = LOCAL_HALF,
+			      .block = FX_MIB };
+	bool good = !fx_job_start(&job) &&
+		    !uninstallTransport(rig->engine, "local") &&
+		    fx_job_poll(&job) &&
+		    job.n[STATUS_COMPLETED] == job.tasks;
+
+	ft_ok(good, "uninstalled_it_is_drained: %s", fx_job_text(&job));
+	fx_job_free(&job);
+	ft_ok(local_works(rig, 0, FX_MIB, 0), "what_comes_then_goes_by_tcp");
+	ft_ok(installTransport(rig->engine, "local", NULL) &&
+	      local_works(rig, 0, FX_MIB, 0), "it_is_installed_again");
+}
+
 static void local_kill(struct local_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -283,6 +301,7 @@ static void local_rules(void)
 	for (int i = 0; i < 3; i++)
 		local_unregister(&rig);
 	ft_ok(local_carried(&rig, true), "local_carried_all_of_it");
+	local_uninstalled(&rig);
 	local_kill(&rig);
 	destroyTransferEngine(rig.engine);
 	fx_buf_unmap(&rig.mem);
