@@ -26,7 +26,8 @@
 /*
  * A worker obeys lines on stdin: "open K NAME" is answered by "open K SEGMENT",
  * "move ID SEGMENT OP LOCAL REMOTE LEN BLOCK" by "done ID STATUSES" with a digit
- * for each task, or "done ID !CODE"; "cancel ID" by nothing.
+ * for each task, or "done ID !CODE", and where one failed why; "cancel ID" by
+ * nothing.
  */
 int stress_worker(int argc, char **argv);
 
@@ -85,7 +86,8 @@ struct stress {
 	uint64_t mend_ns;	/* until then; 0: none is */
 	uint64_t bytes;
 	uint64_t status[8];	/* tasks by status */
-	uint64_t stops, kills, cuts, refused, bad, late, unexplained;
+	uint64_t stops, kills, cuts, refused;
+	uint64_t bad, late, unexplained;	/* what must not be */
 };
 
 /* --- stress_proc.c: the workers ------------------------------------------ */
@@ -102,7 +104,7 @@ bool stress_end(struct stress *s);
 /* Begins moves while there is room. */
 void stress_begin(struct stress *s);
 void stress_done(struct stress *s, unsigned int w, uint64_t id,
-		 const char *statuses);
+		 const char *statuses, const char *why);
 /* The worker's process is dead; its memory is gone with it. */
 void stress_dead(struct stress *s, unsigned int w);
 /* Moves that have been under way for too long; slots that may be used again. */

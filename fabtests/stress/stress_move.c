@@ -146,16 +146,39 @@ void stress_begin(struct stress *s)
 
 /* --- looking at what came of it ------------------------------------------ */
 
-static void move_bad(struct stress *s, const struct stress_move *m,
-		     const char *what)
+static void move_tell(const struct stress_move *m, const char *what)
 {
-	s->bad++;
 	ft_diag("move %llu (%s of %llu bytes, worker %u at %u+%llu, worker %u "
 		"at %u+%llu): %s", (unsigned long long)m->id,
 		m->op == OPCODE_WRITE ? "write" : "read",
 		(unsigned long long)m->len, m->worker[0], m->slot[0],
 		(unsigned long long)m->off[0], m->worker[1], m->slot[1],
 		(unsigned long long)m->off[1], what);
+}
+
+/* A byte is not what it should be, or who says so can't be believed. */
+static void move_bad(struct stress *s, const struct stress_move *m,
+		     const char *what)
+{
+	s->bad++;
+	move_tell(m, what);
+}
+
+/* It came to nothing; after so many seconds, so long after either process was
+ * stopped, woken or killed, and what the initiator says of it. */
+static void move_unexplained(struct stress *s, const struct stress_move *m,
+			     const char *what, const char *why)
+{
+	const struct stress_worker *w = s->worker;
+	uint64_t now = ft_now_ns();
+
+	s->unexplained++;
+	move_tell(m, what);
+	ft_diag("  after %.3f s, %.1f and %.1f s after the last stop or kill, "
+		"with %s:%s", (double)(now - m->begin_ns) / 1e9,
+		(double)(now - w[m->worker[0]].fault_ns) / 1e9,
+		(double)(now - w[m->worker[1]].fault_ns) / 1e9,
+		s->mend_ns ? "a rail broken" : "all rails up", why);
 }
 
 /* What has arrived is right, and of what has not nothing else is there. */
@@ -250,7 +273,8 @@ struct move_sum {
 };
 
 static void move_count(struct stress *s, const struct stress_move *m,
-		       const char *statuses, struct move_sum *sum)
+		       const char *statuses, const char *why,
+		       struct move_sum *sum)
 {
 	memset(sum, 0, sizeof(*sum));
 	for (; statuses[sum->tasks]; sum->tasks++)
@@ -262,10 +286,9 @@ static void move_count(struct stress *s, const struct stress_move *m,
 	if (sum->n[STATUS_COMPLETED] == sum->tasks)
 		s->bytes += m->len;
 	else if (sum->n[STATUS_COMPLETED] + sum->n[STATUS_CANCELED] <
-			 sum->tasks && !move_disturbed(s, m)) {
-		s->unexplained++;
-		move_bad(s, m, "failed though nobody disturbed it");
-	}
+			 sum->tasks && !move_disturbed(s, m))
+		move_unexplained(s, m, "failed though nobody disturbed it",
+				 why);
 }
 
 static void move_check(struct stress *s, const struct stress_move *m,
@@ -293,7 +316,7 @@ static void move_check(struct stress *s, const struct stress_move *m,
 }
 
 void stress_done(struct stress *s, unsigned int w, uint64_t id,
-		 const char *statuses)
+		 const char *statuses, const char *why)
 {
 	struct stress_move *m = move_find(s, w, id);
 	struct move_sum sum;
@@ -308,11 +331,12 @@ void stress_done(struct stress *s, unsigned int w, uint64_t id,
 		/* nothing of it was taken */
 		s->refused++;
 		if (!move_disturbed(s, m))
-			move_bad(s, m, "refused though nobody disturbed it");
+			move_unexplained(s, m, "refused though nobody "
+					 "disturbed it", why);
 		statuses = "";
 		memset(&sum, 0, sizeof(sum));
 	} else {
-		move_count(s, m, statuses, &sum);
+		move_count(s, m, statuses, why, &sum);
 	}
 	move_check(s, m, statuses, &sum);
 	s->worker[w].moves--;
@@ -367,7 +391,7 @@ void stress_watch(struct stress *s)
 		    now < w->fault_ns + limit)
 			continue;
 		s->late++;
-		move_bad(s, m, "does not end");
+		move_tell(m, "does not end");
 		m->begin_ns = now;
 	}
 	for (unsigned int i = 0; i < STRESS_WORKERS; i++)

@@ -116,10 +116,10 @@ static void proc_said(struct stress *s, unsigned int i, const char *line)
 	struct stress_worker *w = &s->worker[i];
 	char text[STRESS_TASKS + 16];
 	unsigned long long id;
-	int k, seg;
+	int k, seg, why = 0;
 
-	if (sscanf(line, "done %llu %31s", &id, text) == 2) {
-		stress_done(s, i, id, text);
+	if (sscanf(line, "done %llu %31s%n", &id, text, &why) == 2) {
+		stress_done(s, i, id, text, line + why);
 	} else if (sscanf(line, "open %d %d", &k, &seg) == 2 && k >= 0 &&
 		   k < STRESS_WORKERS) {
 		w->opening[k] = false;
@@ -133,7 +133,7 @@ static void proc_said(struct stress *s, unsigned int i, const char *line)
 bool stress_listen(struct stress *s, unsigned int ms)
 {
 	struct pollfd in[STRESS_WORKERS];
-	char line[256];
+	char line[640];
 
 	for (unsigned int i = 0; i < STRESS_WORKERS; i++)
 		in[i] = (struct pollfd){ .fd = s->worker[i].proc.from,

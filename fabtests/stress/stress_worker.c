@@ -19,11 +19,19 @@ static transfer_engine_t worker_engine;
 static struct fx_buf worker_mem;
 static struct worker_move worker_move[STRESS_MOVES];
 
+static void worker_why(const struct te_error *err)
+{
+	printf(" %d %s %s %s: %s", err->code, *err->rail ? err->rail : "-",
+	       *err->peer ? err->peer : "-",
+	       *err->provider ? err->provider : "-", err->text);
+}
+
 static void worker_begin(const char *args)
 {
 	unsigned long long id, local, remote, len, block;
 	struct worker_move *m = worker_move;
 	struct fx_job job = { .engine = worker_engine };
+	struct te_error err;
 	int ret;
 
 	if (sscanf(args, "%llu %d %d %llu %llu %llu %llu", &id, &job.seg,
@@ -35,7 +43,10 @@ static void worker_begin(const char *args)
 	job.block = block;
 	ret = fx_job_start(&job);
 	if (ret) {
-		printf("done %llu !%d\n", id, ret);
+		printf("done %llu !%d", id, ret);
+		if (!te_last_error(&err, sizeof(err)))
+			worker_why(&err);
+		putchar('\n');
 		return;
 	}
 	while (m->id)
@@ -51,13 +62,32 @@ static void worker_cancel(uint64_t id)
 			te_cancel_batch(worker_engine, worker_move[i].job.id);
 }
 
+/* Of the first task that failed, what its record says. */
+static void worker_why_failed(const struct fx_job *job, const char *statuses)
+{
+	struct te_error err;
+	size_t i;
+
+	for (i = 0; statuses[i]; i++) {
+		if (statuses[i] != '0' + STATUS_FAILED &&
+		    statuses[i] != '0' + STATUS_TIMEOUT)
+			continue;
+		if (!te_task_error(worker_engine, job->id, i, &err,
+				   sizeof(err)))
+			worker_why(&err);
+		return;
+	}
+}
+
 static void worker_end(struct worker_move *m)
 {
 	char text[STRESS_TASKS + 1] = "";
 
 	for (size_t i = 0; i < m->job.tasks && i < STRESS_TASKS; i++)
 		text[i] = (char)('0' + fx_task_status(&m->job, i));
-	printf("done %llu %s\n", (unsigned long long)m->id, text);
+	printf("done %llu %s", (unsigned long long)m->id, text);
+	worker_why_failed(&m->job, text);
+	putchar('\n');
 	if (!fx_job_free(&m->job))
 		exit(3);
 	m->id = 0;

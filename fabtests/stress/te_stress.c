@@ -67,7 +67,7 @@ static bool stress_run(struct stress *s, double seconds)
 		if (!stress_fault(s) || !stress_listen(s, 2))
 			return false;
 		stress_watch(s);
-		if (s->bad > 20)
+		if (s->bad + s->late + s->unexplained > 20)
 			return false;
 		if (now - said > 60 * FT_NS_PER_SEC) {
 			said = now;
