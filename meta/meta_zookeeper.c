@@ -56,7 +56,10 @@ static int zk_start(struct zk *zk, const char *conn, struct tei_err *err)
 		rc = zk_session_open(zk, deadline, err);
 	if (rc)
 		return rc;
-	if (!tei_thread_start(&zk->keeper, false, zk_keeper_main, zk))
+	tei_mutex_lock(&zk->lock);
+	rc = tei_thread_start(&zk->keeper, false, zk_keeper_main, zk);
+	tei_mutex_unlock(&zk->lock);
+	if (!rc)
 		return 0;
 	zk_session_close(zk);
 	return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,

@@ -259,19 +259,19 @@ bool zk_transient(int rc)
 	}
 }
 
+bool zk_in_vain(const struct zk *zk, uint64_t deadline_ns)
+{
+	return zk->stop || tei_now_ns() >= deadline_ns ||
+	       (zk->expired && pthread_equal(pthread_self(), zk->keeper));
+}
+
 /* False: not by the deadline. */
 static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock)
 {
-	uint64_t now = tei_now_ns();
-
-	while ((!zk->connected || zk->expired) && !zk->stop &&
-	       now < deadline_ns) {
-		tei_mutex_wait(&zk->cond, &zk->lock, deadline_ns - now);
-		now = tei_now_ns();
-	}
-	return zk->connected && !zk->expired && !zk->stop &&
-	       now < deadline_ns;
+	while ((!zk->connected || zk->expired) && !zk_in_vain(zk, deadline_ns))
+		tei_mutex_wait(&zk->cond, &zk->lock, tei_ns_left(deadline_ns));
+	return zk->connected && !zk->expired && !zk_in_vain(zk, deadline_ns);
 }
 
 static int zk_wait_done(struct zk *zk, struct zk_call *c, uint64_t deadline_ns)
@@ -357,8 +357,7 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 	tei_mutex_lock(&zk->lock);
 	for (;;) {
 		rc = zk_try(zk, ask, deadline_ns, &c);
-		if (!again || !zk_transient(rc) || zk->stop ||
-		    tei_now_ns() >= deadline_ns)
+		if (!again || !zk_transient(rc) || zk_in_vain(zk, deadline_ns))
 			break;
 		if (c)
 			zk_call_unref(c);
@@ -405,7 +404,7 @@ static int zk_ask_all(struct zk *zk, const struct zk_ask *asks, int count,
 			if (c[i])
 				zk_call_unref(c[i]);
 		}
-	} while (zk_transient(rc) && !zk->stop && tei_now_ns() < deadline_ns);
+	} while (zk_transient(rc) && !zk_in_vain(zk, deadline_ns));
 	tei_mutex_unlock(&zk->lock);
 	return rc;
 }

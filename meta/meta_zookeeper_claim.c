@@ -32,28 +32,25 @@ struct zk_holder {
 	bool guard;
 };
 
-/* No further try: the store is being closed, or time is up. */
 static bool zk_over(struct zk *zk, uint64_t deadline_ns)
 {
-	bool stop;
+	bool over;
 
 	tei_mutex_lock(&zk->lock);
-	stop = zk->stop;
+	over = zk_in_vain(zk, deadline_ns);
 	tei_mutex_unlock(&zk->lock);
-	return stop || tei_now_ns() >= deadline_ns;
+	return over;
 }
 
 /* --- the writer's token -------------------------------------------------- */
 
 static bool zk_writer_take(struct zk *zk, uint64_t deadline_ns)
 {
-	uint64_t now;
 	bool taken;
 
 	tei_mutex_lock(&zk->lock);
-	while (zk->writing && !zk->stop &&
-	       (now = tei_now_ns()) < deadline_ns)
-		tei_mutex_wait(&zk->cond, &zk->lock, deadline_ns - now);
+	while (zk->writing && !zk_in_vain(zk, deadline_ns))
+		tei_mutex_wait(&zk->cond, &zk->lock, tei_ns_left(deadline_ns));
 	taken = !zk->writing && !zk->stop;
 	if (taken)
 		zk->writing = true;
@@ -527,7 +524,7 @@ static int zk_delete(struct zk *zk, const struct zk_entry *e,
 	zoo_delete_op_init(&ops[2], e->rpc, -1);
 	do
 		rc = zk_multi(zk, ops, 3, deadline_ns, NULL);
-	while (zk_transient(rc) && tei_now_ns() < deadline_ns);
+	while (zk_transient(rc) && !zk_over(zk, deadline_ns));
 	return rc;
 }
 
@@ -882,10 +879,7 @@ void zk_republish(struct zk *zk)
 		zk_look(zk, e, deadline);
 	while (fine && (e = zk_entry_dirty(zk)))
 		fine = zk_republish_one(zk, e, deadline);
-	if (!fine) {
-		tei_mutex_lock(&zk->lock);
-		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
-		tei_mutex_unlock(&zk->lock);
-	}
+	if (!fine)
+		zk_retry_later(zk);
 	zk_writer_give(zk);
 }

@@ -186,6 +186,9 @@ void zk_session_close(struct zk *zk);
 /* Its id, 0 without one. */
 int64_t zk_session_id(struct zk *zk);
 void *zk_keeper_main(void *arg);
+/* The keeper's: servers do not answer, another try after a while; where the
+ * session is over that is known, and it makes the next at once. */
+void zk_retry_later(struct zk *zk);
 
 /* --- meta_zookeeper_call.c ----------------------------------------------- */
 
@@ -208,6 +211,13 @@ enum zk_watch_kind {
 };
 
 bool zk_transient(int rc);
+
+/*
+ * No further try, nor a wait for one: the store is being closed, time is up,
+ * or the session is over and the caller is the keeper, who is to make the next.
+ */
+bool zk_in_vain(const struct zk *zk, uint64_t deadline_ns)
+	TEI_REQUIRES(zk->lock);
 /* After its handle was closed: ends what that has left unanswered. */
 void zk_calls_end(struct zk *zk, const struct zk_session *session)
 	TEI_REQUIRES(zk->lock);

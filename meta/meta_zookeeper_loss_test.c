@@ -91,6 +91,116 @@ static void an_expired_session_is_made_good(void)
 	zrig_close(&a);
 }
 
+/* --- the keeper, who alone makes sessions, at other work meanwhile --------- */
+
+/* Has the keeper look at what a has published. */
+static void zlook(struct zk *zk)
+{
+	struct zk_entry *e;
+
+	tei_mutex_lock(&zk->lock);
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		e->look_ns = 1;
+	pthread_cond_broadcast(&zk->cond);
+	tei_mutex_unlock(&zk->lock);
+}
+
+static void zmuted(zhandle_t *zh, int type, int state, const char *path,
+		   void *ctx)
+{
+	(void)zh;
+	(void)type;
+	(void)state;
+	(void)path;
+	(void)ctx;
+}
+
+/* What the library says where the servers have given the session up. */
+static void zsay_expired(struct zk *zk)
+{
+	struct zk_session *s = zk->session;
+	watcher_fn told = zoo_set_watcher(s->zh, zmuted);
+
+	told(s->zh, ZOO_SESSION_EVENT, ZOO_EXPIRED_SESSION_STATE, "", s);
+}
+
+static bool zcalls(void *arg)
+{
+	struct zk *zk = arg;
+	bool any;
+
+	tei_mutex_lock(&zk->lock);
+	any = !tei_list_empty(&zk->calls);
+	tei_mutex_unlock(&zk->lock);
+	return any;
+}
+
+static bool zsession_is_another(void *arg)
+{
+	struct zwhose *w = arg;
+	int64_t id = zk_session_id(zrig_zk(w->r));
+
+	return id && id != w->before;
+}
+
+/* It has made a call, and is going to make another. */
+static void a_session_that_ends_during_a_look_is_made_good(void)
+{
+	struct zwhose w;
+	struct zrig a;
+	struct zk *zk;
+
+	if (!zrig_init(&a, 0xa6))
+		return;
+	a.settings.connect_timeout_s = 60;
+	if (!zrig_open(&a, "/looked"))
+		return;
+	zk = zrig_zk(&a);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
+	w = (struct zwhose){ &a, zk_session_id(zk) };
+	ft_zk_pause(zserver(), 0);
+	zlook(zk);
+	CU_ASSERT(zwait(zcalls, zk));
+	zsay_expired(zk);
+	ft_zk_resume(zserver(), 0);
+	CU_ASSERT(zwait(zsession_is_another, &w));
+	CU_ASSERT(zwait(zsession_is_new, &w));
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", NULL), 1);
+	zrig_close(&a);
+}
+
+/* It waits for another writer, who waits for the next session. */
+static void a_session_that_ends_during_a_write_is_made_good(void)
+{
+	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
+	struct zwhose w;
+	struct zrig a;
+	struct zk *zk;
+
+	if (!zrig_init(&a, 0xa7))
+		return;
+	a.settings.connect_timeout_s = 60;
+	if (!zrig_open(&a, "/written"))
+		return;
+	zk = zrig_zk(&a);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
+	w = (struct zwhose){ &a, zk_session_id(zk) };
+	tei_mutex_lock(&zk->lock);
+	zk->writing = true;
+	tei_mutex_unlock(&zk->lock);
+	zlook(zk);
+	nanosleep(&nap, NULL);		/* then it waits */
+	zsay_expired(zk);
+	CU_ASSERT(zwait(zsession_is_another, &w));
+	tei_mutex_lock(&zk->lock);
+	zk->writing = false;
+	pthread_cond_broadcast(&zk->cond);
+	tei_mutex_unlock(&zk->lock);
+	CU_ASSERT(zwait(zsession_is_new, &w));
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", NULL), 1);
+	zrig_close(&a);
+}
+
 static void an_owner_that_loses_its_name_is_told(void)
 {
 	struct zrig a, b;
@@ -307,6 +417,10 @@ static void many_watches_outlive_a_connection(void)
 
 const struct tei_test_case zookeeper_loss_cases[] = {
 	{ "an_expired_session_is_made_good", an_expired_session_is_made_good },
+	{ "a_session_that_ends_during_a_look_is_made_good",
+	  a_session_that_ends_during_a_look_is_made_good },
+	{ "a_session_that_ends_during_a_write_is_made_good",
+	  a_session_that_ends_during_a_write_is_made_good },
 	{ "an_owner_that_loses_its_name_is_told",
 	  an_owner_that_loses_its_name_is_told },
 	{ "without_servers_calls_end_in_time",

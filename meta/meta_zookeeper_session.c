@@ -199,6 +199,14 @@ static void zk_session_renew(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 }
 
+void zk_retry_later(struct zk *zk)
+{
+	tei_mutex_lock(&zk->lock);
+	if (!zk->expired)
+		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
+	tei_mutex_unlock(&zk->lock);
+}
+
 /* When there is something to do. */
 static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
 	TEI_REQUIRES(zk->lock)

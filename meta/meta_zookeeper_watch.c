@@ -275,9 +275,9 @@ void zk_watches_rearm(struct zk *zk)
 		return;
 	tei_mutex_lock(&zk->lock);
 	zk->rearm = true;
-	if (!fine)
-		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
 	tei_mutex_unlock(&zk->lock);
+	if (!fine)
+		zk_retry_later(zk);
 }
 
 /* --- reading ------------------------------------------------------------- */
