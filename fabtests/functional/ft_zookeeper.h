@@ -16,16 +16,21 @@
 
 #define ZK_MEM (4 * FX_MIB)
 #define ZK_SESSION_MS 2000	/* of every engine here */
+#define ZK_PATIENT "30"		/* MC_HANDSHAKE_CONNECT_TIMEOUT: never met */
+#define ZK_HASTY "2"		/* the same, where it is awaited */
 
 struct zk_rig {
 	struct ft_zk zk;
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	uint64_t sequence;
+	uint64_t slowest_ns;	/* look of the last zk_open_until */
 	char conn[160];
 };
 
-bool zk_rig_open(struct zk_rig *rig, int servers);
+/* hasty: its own engine waits ZK_HASTY for servers, and what it asks of them
+ * has to be asked again where they are slow. */
+bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty);
 void zk_rig_close(struct zk_rig *rig);
 
 /* A peer of that name with all its memory registered. */
@@ -62,9 +67,13 @@ void zk_mover_catch(struct zk_mover *m);
 /* True if all were right. */
 bool zk_mover_stop(struct zk_mover *m);
 
-/* Opens afresh until it is there, or is not; false after ms. */
+/* Opens afresh until it is there, or is not, which a server has to say; false
+ * after ms. */
 bool zk_open_until(struct zk_rig *rig, const char *name, bool there,
 		   unsigned int ms);
+/* As openSegment and registerLocalMemory, again until servers answer. */
+segment_id_t zk_open(struct zk_rig *rig, const char *name);
+bool zk_publish(struct zk_rig *rig, void *addr, size_t len);
 
 /* Text of the thread's last error. */
 const char *zk_said(void);

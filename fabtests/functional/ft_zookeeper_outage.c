@@ -54,7 +54,7 @@ void zk_outages(struct zk_rig *rig)
 
 	if (!ft_ok(zk_target(rig, &target, "target"), "a_target_publishes"))
 		return;
-	seg = openSegment(rig->engine, "target");
+	seg = zk_open(rig, "target");
 	if (!ft_ok(seg >= 0 && zk_mover_start(&m, rig, seg, &target, ZK_MEM),
 		   "a_segment_is_found_and_written"))
 		return;
@@ -70,7 +70,7 @@ void zk_outages(struct zk_rig *rig)
 	ft_ok(good, "transfers_go_on_while_the_server_is_killed_and_back");
 	ft_ok(zk_target(rig, &second, "second") &&
 	      zk_open_until(rig, "second", true, FX_LONG_MS) &&
-	      zk_move(rig, openSegment(rig->engine, "second"), &second),
+	      zk_move(rig, zk_open(rig, "second"), &second),
 	      "afterwards_all_is_as_before");
 	fx_peer_stop(&second);
 	ft_ok(zk_open_until(rig, "second", false, fx_ms(ZK_SESSION_MS)),

@@ -5,8 +5,27 @@
 
 #include "fabtests/functional/ft_zookeeper.h"
 
-bool zk_rig_open(struct zk_rig *rig, int servers)
+/* A server that has just started may be slower than a hasty one waits. */
+static bool zk_initiator(void *arg)
 {
+	struct zk_rig *rig = arg;
+
+	rig->engine = createTransferEngine(rig->conn, "initiator",
+					   "127.0.0.1", 0, 0);
+	if (!rig->engine)
+		return false;
+	if (installTransport(rig->engine, "tcp", NULL) &&
+	    fx_register(rig->engine, &rig->mem))
+		return true;
+	destroyTransferEngine(rig->engine);
+	rig->engine = NULL;
+	return false;
+}
+
+bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty)
+{
+	bool good;
+
 	memset(rig, 0, sizeof(*rig));
 	if (!ft_zk_start(&rig->zk, servers))
 		return false;
@@ -14,11 +33,11 @@ bool zk_rig_open(struct zk_rig *rig, int servers)
 		 rig->zk.hosts);
 	setenv("FX_META", rig->conn, 1);
 	rig->mem = fx_buf_map(ZK_MEM, -1);
-	rig->engine = createTransferEngine(rig->conn, "initiator",
-					   "127.0.0.1", 0, 0);
-	return rig->mem.p && rig->engine &&
-	       installTransport(rig->engine, "tcp", NULL) &&
-	       fx_register(rig->engine, &rig->mem);
+	setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", hasty ? ZK_HASTY : ZK_PATIENT,
+	       1);
+	good = rig->mem.p && ft_wait_until(zk_initiator, rig, FX_LONG_MS);
+	setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", ZK_PATIENT, 1);
+	return good;
 }
 
 void zk_rig_close(struct zk_rig *rig)
@@ -136,14 +155,24 @@ struct zk_open_wait {
 	bool there;
 };
 
+static bool zk_unanswered(void)
+{
+	return strstr(zk_said(), "no answer from ZooKeeper") != NULL;
+}
+
 static bool zk_open_is(void *arg)
 {
 	const struct zk_open_wait *w = arg;
+	uint64_t from = ft_now_ns(), ns;
 	segment_id_t seg = openSegmentNoCache(w->rig->engine, w->name);
 
-	if (seg >= 0)
-		closeSegment(w->rig->engine, seg);
-	return (seg >= 0) == w->there;
+	ns = ft_now_ns() - from;
+	if (ns > w->rig->slowest_ns)
+		w->rig->slowest_ns = ns;
+	if (seg < 0)
+		return !w->there && !zk_unanswered();
+	closeSegment(w->rig->engine, seg);
+	return w->there;
 }
 
 bool zk_open_until(struct zk_rig *rig, const char *name, bool there,
@@ -151,7 +180,53 @@ bool zk_open_until(struct zk_rig *rig, const char *name, bool there,
 {
 	struct zk_open_wait w = { rig, name, there };
 
+	rig->slowest_ns = 0;
 	return ft_wait_until(zk_open_is, &w, ms);
+}
+
+struct zk_opening {
+	struct zk_rig *rig;
+	const char *name;
+	segment_id_t seg;
+};
+
+static bool zk_opened(void *arg)
+{
+	struct zk_opening *o = arg;
+
+	o->seg = openSegment(o->rig->engine, o->name);
+	return o->seg >= 0 || !zk_unanswered();
+}
+
+segment_id_t zk_open(struct zk_rig *rig, const char *name)
+{
+	struct zk_opening o = { rig, name, -1 };
+
+	ft_wait_until(zk_opened, &o, FX_LONG_MS);
+	return o.seg;
+}
+
+struct zk_publishing {
+	struct zk_rig *rig;
+	void *addr;
+	size_t len;
+	int ret;
+};
+
+static bool zk_published(void *arg)
+{
+	struct zk_publishing *p = arg;
+
+	p->ret = registerLocalMemory(p->rig->engine, p->addr, p->len, "*", 1);
+	return !p->ret || !zk_unanswered();
+}
+
+bool zk_publish(struct zk_rig *rig, void *addr, size_t len)
+{
+	struct zk_publishing p = { rig, addr, len, -1 };
+
+	ft_wait_until(zk_published, &p, FX_LONG_MS);
+	return !p.ret;
 }
 
 const char *zk_said(void)

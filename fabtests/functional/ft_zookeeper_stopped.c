@@ -96,8 +96,8 @@ static void stopped_resumed(struct zk_rig *rig, void *published)
 	      "it_goes_on_and_serves");
 	ft_ok(unregisterLocalMemory(rig->engine, published) != 0,
 	      "what_was_unregistered_meanwhile_is");
-	ft_ok(!registerLocalMemory(rig->engine, published, STOPPED_BLOCK, "*",
-				   1), "it_can_be_published_again");
+	ft_ok(zk_publish(rig, published, STOPPED_BLOCK),
+	      "it_can_be_published_again");
 	seg = openSegment(rig->engine, "initiator");
 	ft_ok(seg == LOCAL_SEGMENT, "the_own_name_is_ours_still");
 	unregisterLocalMemory(rig->engine, published);
@@ -113,10 +113,9 @@ void zk_stopped(struct zk_rig *rig)
 
 	if (!ft_ok(zk_target(rig, &target, "target"), "a_target_publishes"))
 		return;
-	seg = openSegment(rig->engine, "target");
+	seg = zk_open(rig, "target");
 	if (!ft_ok(seg >= 0 && zk_move(rig, seg, &target) &&
-		   !registerLocalMemory(rig->engine, published,
-					sizeof(published), "*", 1) &&
+		   zk_publish(rig, published, sizeof(published)) &&
 		   zk_mover_start(&m, rig, seg, &target, STOPPED_BLOCK),
 		   "a_segment_is_found_and_written"))
 		return;
