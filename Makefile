@@ -222,7 +222,7 @@ endif
 # check T=pattern: only the tests whose name holds the pattern; several
 # patterns are separated by spaces. JOBS=N: so many at a time, JOBS=: as
 # many as CPUs, at most 4; but for ALONE_TESTS. TIMEOUT_<name> replaces the
-# 120 seconds.
+# 300 seconds, which only catch what hangs.
 # check-threads: the multi-threaded ones, for --enable-tsan.
 timed = $(1)$(if $(TIMEOUT_$(notdir $(1))),=$(TIMEOUT_$(notdir $(1))))
 SCRIPT_FILES = $(SCRIPT_TESTS:%=$(SRCDIR)/%)

@@ -363,13 +363,6 @@ ALONE_TESTS += \
 	te_stress \
 	# EOL
 
-TIMEOUT_ft_faults = 300
-TIMEOUT_ft_hostile = 300
-TIMEOUT_ft_links = 300
-TIMEOUT_ft_submit = 300
-TIMEOUT_ft_transfer = 300
-TIMEOUT_ft_zookeeper = 300
-
 SCRIPT_TESTS += \
 	fabtests/functional/ft_failover.sh \
 	fabtests/functional/ft_fi_mpi.sh \

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 120
 #
 # check_abi is able to fail: each change that breaks programs is found, and
 # what only grows is told apart.

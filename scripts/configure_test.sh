@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 120
 #
 # configure: what it refuses, what it writes and where, and how make replays it.
 set -u

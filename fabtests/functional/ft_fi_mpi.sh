@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 300
 #
 # ft_fi_mpi.sh [long]
 #

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 120
 #
 # The libfabric provider's messages and atomics over two rails between two
 # hosts, while packets are lost, links cut and connections reset in turn, every

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 120
 #
 # The libfabric provider's policies (FI_MOONRAIL_CONFIG) over two rails of which
 # one is three times as fast as the other: how many percent of the bytes of

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 120
 #
 # Two equal rails between two hosts: transfers cross both of them and are
 # right, with a control pair beside them and without; and what the rails are

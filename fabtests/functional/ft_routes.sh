@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 120
 #
 # More rails there than here: host a has one, host b two, the second of which is
 # reached by way of a router. When the pair that the addresses suggest breaks in

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 300
 #
 # What make bench is made of: the modes of te_bench that it uses, the choice
 # of what to run, the medians and verdicts. The figures are not looked at.

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 240
 #
 # The programs of api/examples, started as their users would.
 set -u

@@ -88,7 +88,7 @@ limit_of()
 	*.sh) [ -n "$limit" ] || limit=$(sed -n \
 		'1,20s/^# timeout: \([0-9]\{1,\}\).*/\1/p' "$1") ;;
 	esac
-	echo $((${limit:-120} * slower))
+	echo $((${limit:-300} * slower))
 }
 
 # run_one NAME FILE SECONDS: in a shell of its own, which says "NAME STATUS

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 200
 #
 # te_stress on rails that break, for a short while: beside a control pair, and
 # without one.

@@ -65,5 +65,3 @@ TEST_SRCS_rail = \
 	# EOL
 
 UNIT_TESTS += rail
-
-TIMEOUT_rail_test = 300
