@@ -152,8 +152,8 @@ static void a_session_that_ends_during_a_look_is_made_good(void)
 
 	if (!zrig_init(&a, 0xa6))
 		return;
-	a.settings.connect_timeout_s = 60;
-	if (!zrig_open(&a, "/looked"))
+	a.settings.connect_timeout_s = 3600;
+	if (!zrig_open(&a, "/looking"))
 		return;
 	zk = zrig_zk(&a);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
@@ -179,8 +179,8 @@ static void a_session_that_ends_during_a_write_is_made_good(void)
 
 	if (!zrig_init(&a, 0xa7))
 		return;
-	a.settings.connect_timeout_s = 60;
-	if (!zrig_open(&a, "/written"))
+	a.settings.connect_timeout_s = 3600;
+	if (!zrig_open(&a, "/writing"))
 		return;
 	zk = zrig_zk(&a);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
