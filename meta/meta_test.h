@@ -29,7 +29,8 @@ extern const struct tei_test_case zookeeper_trust_cases[];
 /* A time limit that is long enough on a slow, sanitized, loaded machine. */
 uint64_t meta_test_deadline(void);
 
-/* Bounds on time are this much wider in sanitizer builds. */
+/* Bounds on time are this much wider in sanitizer builds, and on a machine with
+ * much else to do. */
 unsigned int meta_test_slowness(void);
 
 struct tei_settings *meta_test_settings(void);

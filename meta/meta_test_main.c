@@ -8,27 +8,29 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_test.h"
 #include "util/clock.h"
 #include "util/settings.h"
 
 uint64_t meta_test_deadline(void)
 {
-	return tei_now_ns() + 20 * TEI_NS_PER_SEC;
+	return tei_now_ns() + 20 * ft_load() * TEI_NS_PER_SEC;
 }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SLOW 20
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TEST_SLOW 20
+#endif
+#endif
+#ifndef TEST_SLOW
+#define TEST_SLOW 1
+#endif
 
 unsigned int meta_test_slowness(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	return 20;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-	return 20;
-#else
-	return 1;
-#endif
-#else
-	return 1;
-#endif
+	return TEST_SLOW * ft_load();
 }
 
 struct tei_settings *meta_test_settings(void)

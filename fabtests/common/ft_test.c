@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
 
@@ -80,4 +82,16 @@ bool ft_wait_until(ft_cond_fn fn, void *arg, unsigned int ms)
 		nanosleep(&pause, NULL);
 	}
 	return true;
+}
+
+unsigned int ft_load(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	double load;
+	unsigned int n;
+
+	if (getloadavg(&load, 1) != 1 || cpus < 1)
+		return 1;
+	n = (unsigned int)(load / (double)cpus + 0.5);
+	return n < 1 ? 1 : n > 8 ? 8 : n;
 }

@@ -31,4 +31,10 @@ int ft_result(void);
 typedef bool (*ft_cond_fn)(void *arg);
 bool ft_wait_until(ft_cond_fn fn, void *arg, unsigned int ms);
 
+/*
+ * How much longer than on a machine with nothing else to do things may take:
+ * the threads per CPU that wanted to run in the last minute, 1 to 8.
+ */
+unsigned int ft_load(void);
+
 #endif /* TEI_FABTESTS_COMMON_FT_TEST_H */

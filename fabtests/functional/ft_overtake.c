@@ -159,7 +159,7 @@ static bool over_once(struct fx_links *l, const struct over_other *other,
 	ft_diag("%s: alone %.2f ms, %u beside 64 MiB %.2f (90 %%: %.2f); a slice takes %.2f: waits for %.2f slices (90 %%: %.2f)",
 		c->name, over_at(&alone, 50), beside.n, over_at(&beside, 50),
 		over_at(&beside, 90), slice, half, most);
-	return half <= (fx_ms(1) > 1 ? OVER_SLOW : OVER_SLICES);
+	return half <= (fx_slow() ? OVER_SLOW : OVER_SLICES);
 }
 
 static void over_run(const struct over_case *c, struct fx_links *l,

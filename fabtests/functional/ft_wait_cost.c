@@ -13,7 +13,7 @@
 #define COST_WRITES 300
 #define COST_NONE 1e12
 #define COST_ROUNDS 8	/* the quietest counts: others use the cores too */
-#define COST_ASLEEP (fx_ms(100) / 1000.0)
+#define COST_ASLEEP (fx_slow() ? 0.3 : 0.1)
 
 /* Of a core, while it waits for a second; the whole process. */
 static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)

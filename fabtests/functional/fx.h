@@ -29,7 +29,9 @@
 #define FX_BRISK_S 5	/* the same, where all before it must not meet it */
 #define FX_LONG_MS 120000	/* bound of what must not take long */
 
-/* Time limits are longer where a sanitizer slows everything down. */
+/* Whether a sanitizer slows everything down. */
+bool fx_slow(void);
+/* Time limits are longer then, and on a machine with much else to do. */
 unsigned int fx_ms(unsigned int ms);
 
 /*

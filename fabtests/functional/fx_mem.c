@@ -34,9 +34,14 @@ const char *__tsan_default_suppressions(void)
 	return "mutex:_dl_call_fini\n";
 }
 
+bool fx_slow(void)
+{
+	return MEM_SLOW > 1;
+}
+
 unsigned int fx_ms(unsigned int ms)
 {
-	return ms * MEM_SLOW;
+	return ms * MEM_SLOW * ft_load();
 }
 
 uint64_t fx_seed(void)
