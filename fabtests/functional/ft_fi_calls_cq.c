@@ -232,14 +232,24 @@ struct call_polled {
 	uint32_t times[POLLED];		/* that each was told of */
 };
 
-static enum call_polled_kind call_polled_kind(size_t i)
+/* libfabric's tcp before 2.0 leaves what is cut off in the socket, and takes it
+ * for the next message: nothing comes after it. */
+static bool call_polled_cuts(const struct fi_rig *r)
 {
-	return (enum call_polled_kind)(i % POLLED_KINDS);
+	return call_moonrail(r) ||
+	       FI_VERSION_GE(fi_version(), FI_VERSION(2, 0));
 }
 
-static size_t call_polled_length(size_t i)
+static enum call_polled_kind call_polled_kind(const struct fi_rig *r, size_t i)
 {
-	return call_polled_kind(i) == POLLED_LONG ? POLLED_SLOT : 64;
+	enum call_polled_kind kind = (enum call_polled_kind)(i % POLLED_KINDS);
+
+	return kind == POLLED_CUT && !call_polled_cuts(r) ? POLLED_SMALL : kind;
+}
+
+static size_t call_polled_length(const struct fi_rig *r, size_t i)
+{
+	return call_polled_kind(r, i) == POLLED_LONG ? POLLED_SLOT : 64;
 }
 
 static bool call_polled_is(struct call_polled *p, const void *context, int err)
@@ -247,7 +257,7 @@ static bool call_polled_is(struct call_polled *p, const void *context, int err)
 	static const int end[] = { 0, 0, FI_ETRUNC, FI_ECANCELED };
 	size_t i = (size_t)((const uint32_t *)context - p->times);
 
-	if (i >= POLLED || err != end[call_polled_kind(i)] ||
+	if (i >= POLLED || err != end[call_polled_kind(p->r, i)] ||
 	    __atomic_fetch_add(&p->times[i], 1, __ATOMIC_RELAXED))
 		return false;
 	__atomic_fetch_add(&p->done, 1, __ATOMIC_RELEASE);
@@ -291,13 +301,13 @@ static void call_polled_fill(struct call_polled *p)
 	size_t i, n;
 
 	for (i = 0; i < POLLED; i++) {
-		n = call_polled_kind(i) == POLLED_CUT ? 8 : POLLED_SLOT;
+		n = call_polled_kind(r, i) == POLLED_CUT ? 8 : POLLED_SLOT;
 		do {
 			ret = fi_trecv(r->ep, r->buf + i * POLLED_SLOT, n, NULL,
 				       FI_ADDR_UNSPEC, POLLED_TAG + i, 0,
 				       &p->times[i]);
 		} while (ret == -FI_EAGAIN);
-		if (!ret && call_polled_kind(i) == POLLED_CANCELLED)
+		if (!ret && call_polled_kind(r, i) == POLLED_CANCELLED)
 			ret = fi_cancel(&r->ep->fid, &p->times[i]);
 		if (ret)
 			__atomic_store_n(&p->bad, true, __ATOMIC_RELAXED);
@@ -310,9 +320,9 @@ static bool call_polled_sent(struct fi_rig *r)
 	size_t i, n;
 
 	for (i = 0; i < POLLED; i++) {
-		if (call_polled_kind(i) == POLLED_CANCELLED)
+		if (call_polled_kind(r, i) == POLLED_CANCELLED)
 			continue;
-		n = call_polled_length(i);
+		n = call_polled_length(r, i);
 		fi_rig_fill(r->buf, n, (uint32_t)i);
 		while (fi_rig_again(r, fi_tsend(r->ep, r->buf, n, NULL, r->peer,
 						POLLED_TAG + i, NULL)))
@@ -337,21 +347,18 @@ static bool call_polled_got(struct fi_rig *r)
 		pthread_join(thread[i], NULL);
 	good = n == POLLERS && !p.bad && p.done == POLLED;
 	for (i = 0; i < POLLED && good; i++)
-		good = call_polled_kind(i) >= POLLED_CUT ||
+		good = call_polled_kind(r, i) >= POLLED_CUT ||
 		       fi_rig_same(r->buf + i * POLLED_SLOT,
-				   call_polled_length(i), (uint32_t)i);
+				   call_polled_length(r, i), (uint32_t)i);
 	return good;
 }
 
 /*
  * Two threads look at a queue, of which neither waits for a lock while it is
- * empty; a third one and the peer fill it. libfabric's tcp does not get through
- * this.
+ * empty; a third one and the peer fill it.
  */
 void call_polled(struct fi_rig *r)
 {
-	if (!call_moonrail(r))
-		return;
 	fi_rig_ok(r, r->server ? call_polled_got(r) : call_polled_sent(r),
 		  "two threads read one queue, each of its entries once");
 	fi_rig_meet(r);
