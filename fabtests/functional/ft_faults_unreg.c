@@ -130,16 +130,19 @@ static bool unreg_start(struct fx_peer *writer, const struct fx_peer *target,
 		       (unsigned long long)len, (unsigned long long)len);
 }
 
-/* Waits until that byte has landed, then stops the writer. */
+/* Waits until a byte from there on has landed, which one of them alone does not
+ * show: it may be as before. Then stops the writer. */
 static bool unreg_stop_at(struct fx_peer *writer, const struct fx_peer *target,
 			  uint64_t at)
 {
-	const volatile unsigned char *p = target->mem.p + at;
 	uint64_t deadline = ft_now_ns() + FX_LONG_MS * UINT64_C(1000000);
+	bool none = true;
 
-	while (*p == FX_POISON && ft_now_ns() < deadline)
+	while (none && ft_now_ns() < deadline) {
+		none = fx_buf_poisoned(&target->mem, at, 64);
 		sched_yield();
-	return *p != FX_POISON && fx_peer_pause(writer);
+	}
+	return !none && fx_peer_pause(writer);
 }
 
 /* Bytes of the writer that have landed, in pages. */
