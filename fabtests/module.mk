@@ -5,6 +5,7 @@ FABTESTS_COMMON_SRCS = \
 	fabtests/common/ft_num.c \
 	fabtests/common/ft_options.c \
 	fabtests/common/ft_pattern.c \
+	fabtests/common/ft_port.c \
 	fabtests/common/ft_proc.c \
 	fabtests/common/ft_progress.c \
 	fabtests/common/ft_test.c \

@@ -28,6 +28,7 @@ SRCS += \
 	# EOL
 
 TEST_SRCS_meta = \
+	fabtests/common/ft_port.c \
 	fabtests/common/ft_proc.c \
 	fabtests/common/ft_test.c \
 	fabtests/common/ft_zk.c \

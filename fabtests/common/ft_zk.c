@@ -1,70 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fabtests/common/ft_zk.h"
 
-#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_port.h"
 #include "fabtests/common/ft_test.h"
 
 #define ZK_JAR "/usr/share/java/zookeeper.jar"
 #define ZK_WAIT_MS 60000
 
-static int zk_socket(const char *address, int port, bool bound)
-{
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
-				  .ai_flags = AI_NUMERICHOST }, *ai;
-	struct timeval limit = { .tv_sec = 2 };
-	int fd, on = 1, rc;
-	char service[16];
-
-	snprintf(service, sizeof(service), "%d", port);
-	if (getaddrinfo(address, service, &hints, &ai))
-		return -1;
-	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	rc = bound ? bind(fd, ai->ai_addr, ai->ai_addrlen) :
-		     connect(fd, ai->ai_addr, ai->ai_addrlen);
-	freeaddrinfo(ai);
-	if (!rc)
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return -1;
-}
-
-/*
- * A port that is free now and that the kernel gives to nobody who asks for
- * any: a server that was killed has to get it again.
- */
-static int zk_port(const char *address)
-{
-	static unsigned int next;
-
-	if (!next)
-		next = (unsigned int)getpid() * 37;
-	for (int i = 0; i < 10000; i++) {
-		int port = 20000 + (int)(next++ % 12000);
-		int fd = zk_socket(address, port, true);
-
-		if (fd < 0)
-			continue;
-		close(fd);
-		return port;
-	}
-	return 0;
-}
-
 bool ft_zk_can_bind(const char *address)
 {
-	int fd = zk_socket(address, 0, true);
+	int fd = ft_port_socket(address, 0, true);
 
 	if (fd >= 0)
 		close(fd);
@@ -113,7 +66,7 @@ bool ft_zk_restart(struct ft_zk *zk, int i)
 /* What it says of itself: "…Mode: leader…", or "" */
 static void zk_ask(const struct ft_zk *zk, int i, char *out, size_t len)
 {
-	int fd = zk_socket(zk->address, zk->client[i], false);
+	int fd = ft_port_socket(zk->address, zk->client[i], false);
 	ssize_t n;
 	size_t used = 0;
 
@@ -183,9 +136,9 @@ bool ft_zk_start_at(struct ft_zk *zk, int count, const char *address)
 		return false;
 	zk->count = count;
 	for (int i = 0; i < count; i++) {
-		zk->client[i] = zk_port(zk->address);
-		zk->peer[i] = zk_port(zk->address);
-		zk->election[i] = zk_port(zk->address);
+		zk->client[i] = ft_port(zk->address);
+		zk->peer[i] = ft_port(zk->address);
+		zk->election[i] = ft_port(zk->address);
 		used += (size_t)snprintf(zk->hosts + used,
 					 sizeof(zk->hosts) - used,
 					 form, i ? "," : "", address,

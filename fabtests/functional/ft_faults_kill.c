@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_port.h"
 #include "fabtests/functional/ft_faults.h"
 #include "fabtests/functional/fx.h"
 
@@ -58,24 +55,6 @@ out:
 
 /* --- restart ------------------------------------------------------------- */
 
-static int kill_free_port(void)
-{
-	struct sockaddr_in sa = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-	};
-	socklen_t len = sizeof(sa);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int port = -1;
-
-	if (fd >= 0 && !bind(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
-	    !getsockname(fd, (struct sockaddr *)&sa, &len))
-		port = ntohs(sa.sin_port);
-	if (fd >= 0)
-		close(fd);
-	return port;
-}
-
 static bool kill_start_at(struct fx_peer *target, int port)
 {
 	char min[64], max[64];
@@ -102,7 +81,7 @@ static bool kill_listed(struct fault_rig *rig, segment_id_t seg,
 static void restarted_target(struct fault_rig *rig, bool busy)
 {
 	const char *how = busy ? "in_mid_write" : "while_idle";
-	int port = kill_free_port();
+	int port = ft_port("127.0.0.1");
 	struct fx_peer target;
 	struct fx_job job;
 	segment_id_t seg, again;
