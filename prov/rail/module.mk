@@ -49,6 +49,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_closing_test.c \
 	prov/rail/rail_cut_test.c \
 	prov/rail/rail_health_test.c \
+	prov/rail/rail_hello_test.c \
 	prov/rail/rail_key_test.c \
 	prov/rail/rail_link_test.c \
 	prov/rail/rail_mr_test.c \

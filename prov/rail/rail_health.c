@@ -84,7 +84,7 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 	struct rail_fault *f = health_find(peer, rail, remote);
 
 	/* what stands still when all of it is taken down is no fault */
-	if (peer->state == RAIL_PEER_GONE ||
+	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    __atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
 		return NULL;
 	if (!f)
@@ -167,7 +167,8 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	struct rail_fault *f = health_find(peer, rail, remote);
 	uint32_t left;
 
-	if (peer->state == RAIL_PEER_GONE || (f && f->stage == RAIL_FAULT_DOWN))
+	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
+	    (f && f->stage == RAIL_FAULT_DOWN))
 		return;
 	/* what breaks when all of it is taken down is none */
 	if (__atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))

@@ -423,6 +423,10 @@ struct rail_remote {
 	bool gen_keys;			/* a new generation has new keys */
 	uint32_t gen;
 	uint32_t serial;		/* changes with addr; never used twice */
+	bool away;			/* closed, and to be opened again: has
+					 * no address meanwhile */
+	bool hint;			/* no rail, but an address where the
+					 * peer was found: for messages */
 	char name[64];
 	struct tei_rail_addr addr;
 	struct rail_fence fence;
@@ -547,6 +551,7 @@ struct tei_rail_peer {
 	uint64_t hello_next_ns;
 	bool reply_hello;		/* an answer is owed */
 	uint64_t resolve_next_ns;
+	struct tei_rail_addr found_at;	/* len 0: not since that was looked at */
 
 	/* Until the hello is answered the first address is the only remote. */
 	struct rail_remote *remotes;
@@ -1184,6 +1189,11 @@ void rail_peer_forget(struct tei_rail_peer *peer, const char *why,
 void rail_peer_free_all(struct tei_rail_dp *dp);
 void rail_peer_set_first(struct tei_rail_peer *peer,
 			 const struct tei_rail_addr *first)
+	TEI_REQUIRES(rail_sched_held);
+/* Messages go to where it was found, if that is news. The thread. */
+void rail_peer_take_hint(struct tei_rail_peer *peer);
+/* Its rails are known again: nothing goes there any more. The thread. */
+void rail_peer_drop_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Our rails have changed: routes are made anew, peers are told. */
 void rail_peer_announce(struct tei_rail_dp *dp);

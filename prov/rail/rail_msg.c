@@ -295,7 +295,7 @@ static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
 	return worst;
 }
 
-/* The route of that rail does not connect, or is in doubt. */
+/* The rail has no route, or one that does not connect or is in doubt. */
 static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 {
 	const struct rail_path *path = NULL;
@@ -311,7 +311,7 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 	if (remote >= 0 && lane)
 		path = rail_path_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
-	return fails ||
+	return fails || remote < 0 ||
 	       (path && __atomic_load_n(&path->suspect, __ATOMIC_RELAXED));
 }
 
@@ -354,13 +354,16 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 	return -FI_EHOSTUNREACH;
 }
 
-/* Some rail of ours fits one of the peer's, whatever is wrong with it now. */
+/* Some rail of ours fits one of the peer's, whatever is wrong with it now, or may
+ * fit one whose address is yet to come. */
 static bool msg_fits(struct tei_rail_peer *peer)
 {
 	bool fits = false;
 	uint32_t i;
 
 	rail_sched_enter(peer->dp);
+	for (i = 0; i < peer->nremotes; i++)
+		fits |= peer->remotes[i].away;
 	for (i = 0; i < rail_count(peer->dp); i++)
 		fits |= peer->route[i] >= 0 &&
 			__atomic_load_n(&rail_at(peer->dp, i)->open,
@@ -566,6 +569,7 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 	fence = r->fence;
 	*r = *in;
 	r->fence = fence;
+	r->away = !in->addr.len;
 	r->serial = ++peer->serial;
 	peer->routes_changed = true;
 	rail_peer_attend(peer);
@@ -583,7 +587,10 @@ static void msg_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 	uint16_t i;
 
 	for (i = 0; i < peer->nremotes; i++) {
-		if (listed[peer->remotes[i].id] || !peer->remotes[i].addr.len)
+		if (peer->remotes[i].hint || listed[peer->remotes[i].id])
+			continue;
+		peer->remotes[i].away = false;
+		if (!peer->remotes[i].addr.len)
 			continue;
 		memset(&peer->remotes[i].addr, 0,
 		       sizeof(peer->remotes[i].addr));
@@ -652,6 +659,7 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 			if (!msg_take_remote(peer, &h->remotes[i], done))
 				return;
 		msg_drop_missing(peer, h->listed, done);
+		rail_peer_drop_hint(peer);
 		if (rail_path_table(peer))
 			return;
 		peer->table_seen = table;

@@ -429,6 +429,92 @@ void rail_peer_set_first(struct tei_rail_peer *p,
 	rail_path_table(p);
 }
 
+/* --- found again ---------------------------------------------------------- */
+
+static struct rail_remote *peer_hint(struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		if (p->remotes[i].hint)
+			return &p->remotes[i];
+	return NULL;
+}
+
+void rail_peer_drop_hint(struct tei_rail_peer *p)
+{
+	struct rail_remote *r = peer_hint(p);
+
+	if (!r)
+		return;
+	memset(&r->addr, 0, sizeof(r->addr));
+	r->serial = ++p->serial;
+}
+
+/* The place of a hint, made where there is none; NULL: no memory. */
+static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_remote *r = peer_hint(p), *grown;
+
+	if (r)
+		return r;
+	grown = realloc(p->remotes, (p->nremotes + 1u) * sizeof(*grown));
+	if (!grown)
+		return NULL;
+	p->remotes = grown;
+	r = &p->remotes[p->nremotes++];
+	memset(r, 0, sizeof(*r));
+	r->id = UINT16_MAX;
+	r->hint = true;
+	if (!rail_path_table(p))
+		return r;
+	p->nremotes--;
+	return NULL;
+}
+
+/*
+ * Where both processes opened lanes anew at a time, neither may know an address
+ * of the other's any more, and neither hears the other's new ones. What the
+ * control channel says leads there: a hello goes by it, and the answer tells
+ * the rails.
+ */
+static void peer_hint_at(struct tei_rail_peer *p,
+			 const struct tei_rail_addr *at)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_remote *r;
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		if (!memcmp(&p->remotes[i].addr, at, sizeof(*at)))
+			return;
+	r = peer_make_hint(p);
+	if (!r)
+		return;
+	r->addr = *at;
+	r->serial = ++p->serial;
+	p->rehello = true;
+	p->hello_tries = 0;
+	p->hello_next_ns = 0;
+	TEI_INFO("rail", "peer %s: found at another address", p->name);
+}
+
+void rail_peer_take_hint(struct tei_rail_peer *p)
+{
+	struct tei_rail_addr at;
+
+	rail_sched_enter(p->dp);
+	at = p->found_at;
+	p->found_at.len = 0;
+	if (at.len && p->state == RAIL_PEER_READY)
+		peer_hint_at(p, &at);
+	rail_sched_leave(p->dp);
+}
+
+/* --- references ----------------------------------------------------------- */
+
 void tei_rail_peer_hold(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);
@@ -528,6 +614,7 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 				   false, &done);
 	} else {
 		rail_peer_set_first(p, first);
+		p->found_at = *first;
 		rail_peer_attend(p);
 	}
 	rail_sched_leave(dp);

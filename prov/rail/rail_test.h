@@ -14,6 +14,7 @@ extern const struct tei_test_case rail_cache_cases[];
 extern const struct tei_test_case rail_closing_cases[];
 extern const struct tei_test_case rail_cut_cases[];
 extern const struct tei_test_case rail_health_cases[];
+extern const struct tei_test_case rail_hello_cases[];
 extern const struct tei_test_case rail_key_cases[];
 extern const struct tei_test_case rail_link_cases[];
 extern const struct tei_test_case rail_mr_cases[];

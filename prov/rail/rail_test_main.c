@@ -255,6 +255,7 @@ int main(int argc, char **argv)
 		{ "rail_closing", rail_closing_cases },
 		{ "rail_cut", rail_cut_cases },
 		{ "rail_health", rail_health_cases },
+		{ "rail_hello", rail_hello_cases },
 		{ "rail_key", rail_key_cases },
 		{ "rail_link", rail_link_cases },
 		{ "rail_mr", rail_mr_cases },

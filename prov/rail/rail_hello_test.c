@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Addresses of a peer that are not known any more, or not yet.
+ */
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_test.h"
+
+#include <arpa/inet.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
+#define HELLO_TURNS	50
+#define HELLO_NOBODY	1	/* no rail listens at that port */
+
+/* Its only rail is where nobody listens, as one of an older generation is. */
+static void hello_moved(struct tei_rail_peer *p)
+{
+	struct sockaddr_in *at = (void *)p->remotes[0].addr.bytes;
+
+	rail_sched_enter(p->dp);
+	at->sin_port = htons(HELLO_NOBODY);
+	p->remotes[0].gen--;
+	p->remotes[0].serial = ++p->serial;
+	p->table_seen = 0;
+	rail_sched_leave(p->dp);
+}
+
+/* Its only rail is being opened anew. */
+static void hello_away(struct tei_rail_peer *p)
+{
+	rail_sched_enter(p->dp);
+	memset(&p->remotes[0].addr, 0, sizeof(p->remotes[0].addr));
+	p->remotes[0].away = true;
+	p->remotes[0].serial = ++p->serial;
+	p->table_seen = 0;
+	rail_path_table(p);
+	rail_sched_leave(p->dp);
+}
+
+static struct tei_rail_peer *hello_of(struct test_plane *of,
+				      struct test_plane *who)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(of->dp);
+	p = rail_peer_find(of->dp, who->dp->incarnation);
+	rail_sched_leave(of->dp);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	return p;
+}
+
+static void hello_write(struct test_pair *pair, struct test_task *t)
+{
+	test_fill(pair->src, sizeof(pair->src), 3);
+	test_task_init(t, pair->peer, false, pair->src, pair->dst,
+		       sizeof(pair->src));
+	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, t, 1), 0);
+}
+
+/* Until it has ended, or so many turns. */
+static void hello_turns(struct test_pair *pair, struct test_task *t,
+			unsigned int most)
+{
+	struct timespec nap = { .tv_nsec = 1000000 };
+	uint64_t end = tei_now_ns() + HELLO_WAIT_NS;
+
+	while (most-- && !test_ends(t) && tei_now_ns() < end) {
+		test_pair_turn(pair, tei_now_ns());
+		nanosleep(&nap, NULL);
+	}
+}
+
+/* Neither knows where the other is; the one that writes is told. away: it was
+ * said that there will be an address. */
+static void hello_lost(bool away)
+{
+	struct tei_rail_addr real;
+	struct test_pair pair;
+	struct test_task t;
+
+	test_pair_open(&pair);
+	real = pair.peer->remotes[0].addr;
+	hello_away(hello_of(&pair.to, &pair.from));
+	if (away)
+		hello_away(pair.peer);
+	else
+		hello_moved(pair.peer);
+	hello_write(&pair, &t);
+	hello_turns(&pair, &t, HELLO_TURNS);
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &real);
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(test_ends(&t), 1);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_EQUAL(memcmp(pair.src, pair.dst, sizeof(pair.src)), 0);
+	test_pair_close(&pair);
+}
+
+static void test_two_that_moved_at_a_time_meet_again(void)
+{
+	hello_lost(false);
+}
+
+static void test_two_that_are_away_at_a_time_meet_again(void)
+{
+	hello_lost(true);
+}
+
+/* It said that there will be one; a peer that closed its rails did not. */
+static void test_an_address_that_is_to_come_is_waited_for(void)
+{
+	struct test_pair pair;
+	struct test_task t;
+
+	test_pair_open(&pair);
+	hello_away(pair.peer);
+	hello_write(&pair, &t);
+	pair.peer->rehello = true;
+	hello_turns(&pair, &t, HELLO_TURNS);
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	pair.peer->remotes[0].away = false;
+	pair.peer->hello_next_ns = 0;
+	hello_turns(&pair, &t, HELLO_TURNS);
+	CU_ASSERT_EQUAL(test_ends(&t), 1);
+	CU_ASSERT_EQUAL(t.code, TEI_ERR_NO_DEVICE);
+	test_pair_close(&pair);
+}
+
+const struct tei_test_case rail_hello_cases[] = {
+	{ "two_that_moved_at_a_time_meet_again",
+	  test_two_that_moved_at_a_time_meet_again },
+	{ "two_that_are_away_at_a_time_meet_again",
+	  test_two_that_are_away_at_a_time_meet_again },
+	{ "an_address_that_is_to_come_is_waited_for",
+	  test_an_address_that_is_to_come_is_waited_for },
+	{ NULL, NULL },
+};
