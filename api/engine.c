@@ -343,6 +343,12 @@ static void engine_quiesce(struct engine *e)
 	engine_lease_drain(e, until);
 	engine_stage_drain(e, STAGE_BY_FILE, until);
 	engine_stage_drain(e, STAGE_BY_KERNEL, until);
+	if (e->nvmeof)
+		tei_nvmeof_drain(e->nvmeof, until);
+	if (e->gpu)
+		tei_gpu_drain(e->gpu, until);
+	if (e->local)
+		tei_local_drain(e->local, until);
 	tei_rail_dp_quiesce(e->dp, tei_ns_left(until));
 }
 

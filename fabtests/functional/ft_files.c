@@ -76,6 +76,19 @@ static void both_ways(struct files_rig *rig, struct fx_peer *peer)
 	      "another_process_reads");
 }
 
+static void destroyed(struct files_rig *rig)
+{
+	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
+			      .op = OPCODE_WRITE, .local = rig->mem.p,
+			      .len = FILES_SIZE, .block = 4096 };
+
+	fx_buf_fill(&rig->mem, 0, FILES_SIZE, 3);
+	ft_ok(!fx_job_start(&job), "writes_are_under_way");
+	destroyTransferEngine(rig->engine);
+	rig->engine = NULL;
+	ft_ok(files_check(rig, 3), "destroying_the_engine_waits_for_them");
+}
+
 static void with(const char *io, const char *sync, const char *provider)
 {
 	struct files_rig rig;
@@ -91,6 +104,7 @@ static void with(const char *io, const char *sync, const char *provider)
 		  "a_peer_starts")) {
 		both_ways(&rig, &peer);
 		ft_ok(path_is(&rig, provider), "its_path_is_told");
+		destroyed(&rig);
 		fx_peer_stop(&peer);
 	}
 	ft_ok(!files_meta(&rig, "remove test"), "removed");

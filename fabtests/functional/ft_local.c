@@ -261,6 +261,32 @@ static void local_uninstalled(struct local_rig *rig)
 	      local_works(rig, 0, FX_MIB, 0), "it_is_installed_again");
 }
 
+/* Both ways, in a process of its own and in ours. */
+static void local_destroyed(void)
+{
+	struct fx_job job[2];
+	struct local_rig rig;
+
+	if (!local_start(&rig, "auto", "auto", NULL))
+		return;
+	fx_buf_fill(&rig.mem, 0, LOCAL_HALF, 8);
+	job[0] = (struct fx_job){ .engine = rig.engine, .seg = rig.seg,
+				  .op = OPCODE_WRITE, .local = rig.mem.p,
+				  .remote = rig.peer.mem.addr,
+				  .len = LOCAL_HALF, .block = FX_MIB };
+	job[1] = job[0];
+	job[1].seg = LOCAL_SEGMENT;
+	job[1].remote = rig.mem.addr + LOCAL_HALF;
+	ft_ok(!fx_job_start(&job[0]) && !fx_job_start(&job[1]),
+	      "copies_are_under_way");
+	destroyTransferEngine(rig.engine);
+	ft_ok(fx_buf_check(&rig.peer.mem, 0, LOCAL_HALF, 8) &&
+	      fx_buf_check(&rig.mem, LOCAL_HALF, LOCAL_HALF, 8),
+	      "destroying_the_engine_waits_for_them");
+	fx_peer_stop(&rig.peer);
+	fx_buf_unmap(&rig.mem);
+}
+
 static void local_kill(struct local_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -305,6 +331,7 @@ static void local_rules(void)
 	local_kill(&rig);
 	destroyTransferEngine(rig.engine);
 	fx_buf_unmap(&rig.mem);
+	local_destroyed();
 }
 
 int main(int argc, char **argv)

@@ -126,6 +126,24 @@ static void ends_after_the_copies_event(void)
 	copy_close(&r);
 }
 
+static void draining_waits_for_what_was_begun(void)
+{
+	struct copy_rig r = copy_open(30, 4096);
+	struct gpu_test_op op;
+
+	CU_ASSERT(tei_gpu_drain(r.ctx, 0));
+	r.driver->hold(1);
+	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr,
+				  copy_host(&r, 0), 4096));
+	CU_ASSERT(!tei_gpu_drain(r.ctx, tei_now_ns() + 20 * TEI_NS_PER_MS));
+	CU_ASSERT(!gpu_test_ended(&op));
+	r.driver->hold(0);
+	CU_ASSERT(tei_gpu_drain(r.ctx, UINT64_MAX));
+	CU_ASSERT(gpu_test_ended(&op));
+	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
+	copy_close(&r);
+}
+
 static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
 {
 	bool begun;
@@ -368,6 +386,8 @@ const struct tei_test_case copy_cases[] = {
 	{ "what_makes_no_sense_is_refused", what_makes_no_sense_is_refused },
 	{ "without_a_thread_it_is_refused", without_a_thread_it_is_refused },
 	{ "ends_after_the_copies_event", ends_after_the_copies_event },
+	{ "draining_waits_for_what_was_begun",
+	  draining_waits_for_what_was_begun },
 	{ "cancelled_one_ends_once_its_copies_have",
 	  cancelled_one_ends_once_its_copies_have },
 	{ "failed_call_fails_the_operation", failed_call_fails_the_operation },

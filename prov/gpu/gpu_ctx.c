@@ -151,6 +151,18 @@ int tei_gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	return ret;
 }
 
+bool tei_gpu_drain(struct tei_gpu *ctx, uint64_t deadline_ns)
+{
+	bool none;
+
+	tei_mutex_lock(&ctx->lock);
+	while (!(none = tei_list_empty(&ctx->live) && !ctx->ending) &&
+	       gpu_wait(ctx, deadline_ns))
+		;
+	tei_mutex_unlock(&ctx->lock);
+	return none;
+}
+
 void tei_gpu_cancel(struct tei_gpu *ctx, struct tei_gpu_op *op)
 {
 	tei_mutex_lock(&ctx->lock);

@@ -180,4 +180,8 @@ int tei_gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op);
  */
 void tei_gpu_cancel(struct tei_gpu *ctx, struct tei_gpu_op *op);
 
+/* Waits until every operation has ended, and its done has returned: true, or
+ * until then. New ones count: the caller sees to it that none come. */
+bool tei_gpu_drain(struct tei_gpu *ctx, uint64_t deadline_ns);
+
 #endif /* TEI_PROV_GPU_TEI_GPU_H */

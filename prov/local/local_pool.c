@@ -440,6 +440,22 @@ static bool pool_busy_with(struct tei_local *ctx,
 	return false;
 }
 
+bool tei_local_drain(struct tei_local *ctx, uint64_t deadline_ns)
+{
+	bool busy;
+
+	if (local_guard(ctx))
+		return true;
+	tei_mutex_lock(&ctx->lock);
+	ctx->waiters++;
+	while ((busy = pool_busy_with(ctx, NULL)) &&
+	       local_wait(&ctx->ended, &ctx->lock, deadline_ns))
+		;
+	ctx->waiters--;
+	tei_mutex_unlock(&ctx->lock);
+	return !busy;
+}
+
 void local_pool_drain(struct tei_local *ctx, const struct tei_local_peer *peer)
 {
 	struct tei_local_op *op;

@@ -260,6 +260,10 @@ int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
  */
 void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
 
+/* Waits until every operation has ended, and its done has returned: true, or
+ * until then. New ones count: the caller sees to it that none come. */
+bool tei_local_drain(struct tei_local *ctx, uint64_t deadline_ns);
+
 /*
  * Copies on the calling thread, all checks included; for lengths up to
  * TEI_LOCAL_COPY_MAX (else TEI_ERR_INVALID); pays up to TEI_LOCAL_INLINE.
