@@ -60,6 +60,7 @@ void call_more(struct fi_rig *r);
 void call_directed(struct fi_rig *r);
 void call_removed(struct fi_rig *r);
 void call_cancel_multi(struct fi_rig *r);
+void call_longs(struct fi_rig *r);
 void call_room(struct fi_rig *r);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_FI_CALLS_H */

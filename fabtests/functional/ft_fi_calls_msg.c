@@ -336,6 +336,79 @@ void call_removed(struct fi_rig *r)
 	fi_rig_ok(r, call_close(r, &e), "the other endpoint is closed");
 }
 
+/* --- many long ones --------------------------------------------------------- */
+
+#define LONGS		13u	/* that are read by the receiver */
+#define LONGS_SLOT	(FI_RIG_BUF / LONGS)
+#define LONGS_TAG	3000u
+
+static size_t call_long_length(size_t i)
+{
+	return CALL_LARGE / 2 + i * 1000;
+}
+
+/* Each of those contexts once. */
+static bool call_longs_done(struct fi_rig *r, struct fid_cq *cq, uint8_t *mark)
+{
+	struct fi_rig_done d;
+	size_t i, n;
+
+	for (i = 0; i < LONGS; i++) {
+		if (!call_done(r, cq, &d))
+			return false;
+		n = (size_t)((uint8_t *)d.e.op_context - mark);
+		if (n >= LONGS || mark[n]++)
+			return false;
+	}
+	return true;
+}
+
+static bool call_longs_got(struct fi_rig *r, uint8_t *mark)
+{
+	bool good = true;
+	size_t i;
+
+	/* the other way round */
+	for (i = LONGS; i--;)
+		while (fi_rig_again(r, fi_trecv(r->ep, r->buf + i * LONGS_SLOT,
+						LONGS_SLOT, NULL,
+						FI_ADDR_UNSPEC, LONGS_TAG + i,
+						0, &mark[i])))
+			;
+	if (!call_longs_done(r, r->rx, mark))
+		return false;
+	for (i = 0; i < LONGS; i++)
+		good = fi_rig_same(r->buf + i * LONGS_SLOT,
+				   call_long_length(i), (uint32_t)i) && good;
+	return good;
+}
+
+static bool call_longs_sent(struct fi_rig *r, uint8_t *mark)
+{
+	uint8_t *at = r->buf;
+	size_t i;
+
+	for (i = 0; i < LONGS; i++, at += LONGS_SLOT) {
+		fi_rig_fill(at, call_long_length(i), (uint32_t)i);
+		while (fi_rig_again(r, fi_tsend(r->ep, at, call_long_length(i),
+						NULL, r->peer, LONGS_TAG + i,
+						&mark[i])))
+			;
+	}
+	return call_longs_done(r, r->tx, mark);
+}
+
+/* The sender may hear of several at once, and hears of all, also of the last. */
+void call_longs(struct fi_rig *r)
+{
+	uint8_t mark[LONGS] = { 0 };
+
+	fi_rig_ok(r, r->server ? call_longs_got(r, mark) :
+				 call_longs_sent(r, mark),
+		  "many long messages under way at once, each told once");
+	fi_rig_meet(r);
+}
+
 /* --- room ----------------------------------------------------------------- */
 
 #define ROOM_SENDS	8

@@ -12,8 +12,8 @@
  *
  * Two-sided: what fits into one message goes as its payload (DATA); what does
  * not is announced (RTS), read by the receiver as tasks of the data plane,
- * which is where all rails take part, and acknowledged (FIN). So the order of
- * messages is that of the stream, FI_ORDER_SAS, and no other is claimed.
+ * which is where all rails take part, and acknowledged (FIN, several at once
+ * where many are under way). So the order of messages is that of the stream, FI_ORDER_SAS, and no other is claimed.
  *
  * One-sided: a write or read is made of tasks of the data plane too. These
  * know addresses and keys of their own, so the key and offset of the
@@ -75,6 +75,7 @@
 #define MOONRAIL_RECVS	(4 * MOONRAIL_QUEUE) /* receives of an endpoint */
 #define MOONRAIL_WINDOW		64	/* messages sent and not acknowledged */
 #define MOONRAIL_ACK_EVERY	16	/* messages */
+#define MOONRAIL_ENDS		4	/* of messages that are told at once */
 #define MOONRAIL_HEAD	(TEI_RAIL_MESSAGE_HEAD + sizeof(struct moonrail_wire))
 #define MOONRAIL_EAGER	(TEI_RAIL_MESSAGE_MAX - MOONRAIL_HEAD)
 #define MOONRAIL_POLICIES	16	/* pairs of size and policy */
@@ -474,6 +475,9 @@ struct moonrail_peer {
 	struct tei_list early;
 	uint32_t nearly;
 	uint32_t unacked;
+	uint32_t reading;		/* announced messages, brief ones */
+	uint32_t nends;			/* have been read and not told */
+	struct moonrail_wire_end ends[MOONRAIL_ENDS];
 };
 
 /* --- moonrail_domain.c: the lock and the inbox --------------------------- */
@@ -666,6 +670,9 @@ void moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held);
+/* Its state machine runs soon. */
+void moonrail_peer_watch(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
 /* Its state machine; returns when to come again, 0: never. */
 uint64_t moonrail_peer_run(struct moonrail_domain *d,
 			   struct tei_rail_peer *rail, uint64_t now)
@@ -737,5 +744,8 @@ void moonrail_rma_fail(struct moonrail_peer *peer, int err)
 	TEI_REQUIRES(moonrail_held);
 /* After the bytes of a received message have been read. */
 void moonrail_recv_read(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* Tells a peer which of its messages were read, if it does not know yet. */
+void moonrail_recv_tell(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
 
 #endif /* TEI_PROV_MOONRAIL_MOONRAIL_INT_H */

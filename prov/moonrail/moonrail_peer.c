@@ -57,7 +57,7 @@ static void peer_fail(struct moonrail_peer *p, int err)
 	p->err = err;
 	peer_end_outs(&p->queue, err);
 	peer_end_outs(&p->sent, err);
-	p->nqueue = p->nsent = 0;
+	p->nqueue = p->nsent = p->nends = 0;
 	while (!tei_list_empty(&p->waiting)) {
 		op = tei_list_first(&p->waiting, struct moonrail_op, link);
 		tei_list_del(&op->link);
@@ -141,8 +141,7 @@ static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
  * The thread comes once somebody may have to be asked what he has got. It is
  * woken for that when traffic begins, and then looks by itself.
  */
-static void peer_start_timer(struct moonrail_peer *p)
-	TEI_REQUIRES(moonrail_held)
+void moonrail_peer_watch(struct moonrail_peer *p)
 {
 	if (p->ping_ns)
 		return;
@@ -193,7 +192,7 @@ void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 	if (p->incarnation)
 		peer_flush(p);
 	if (!p->err)
-		peer_start_timer(p);
+		moonrail_peer_watch(p);
 }
 
 /* The question is a message that nobody does anything with: its turn comes
@@ -599,6 +598,7 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 
 	if (p->incarnation && tei_rail_peer_gone(p->rail))
 		return peer_gone(p, now);
+	moonrail_recv_tell(p);
 	if (p->incarnation)
 		peer_flush(p);
 	/* whoever waits for an answer learns that there is nobody any more */

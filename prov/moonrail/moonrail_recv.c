@@ -8,6 +8,8 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
+#define RECV_BRIEF	(1u << 20)	/* bytes of a message that is read */
+
 /* A message that is being given to a receive. */
 struct recv_in {
 	struct moonrail_peer *peer;
@@ -133,12 +135,63 @@ static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 	moonrail_op_free(multi);
 }
 
+void moonrail_recv_tell(struct moonrail_peer *p)
+{
+	struct moonrail_out *o;
+	uint32_t more;
+
+	if (!p->nends)
+		return;
+	more = (p->nends - 1) * (uint32_t)sizeof(p->ends[0]);
+	o = moonrail_out_new(MOONRAIL_WIRE_FIN, more);
+	if (!o) {
+		if (p->rail)
+			moonrail_peer_watch(p);
+		return;
+	}
+	o->wire.id = le64toh(p->ends[0].id);
+	o->wire.n = (uint32_t)le64toh(p->ends[0].err);
+	memcpy(moonrail_out_payload(o), &p->ends[1], more);
+	p->nends = 0;
+	moonrail_stream_send(p, o);
+}
+
+/*
+ * A word to the sender that one is read costs both sides a good part of what
+ * 64 KiB cost. It may wait for those of the next ones as long as twice as many
+ * are being read, so that the sender never runs dry, and until the peer's timer
+ * at most.
+ */
+static void recv_end(struct moonrail_op *op, bool may_wait)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_peer *p = op->peer;
+
+	if (p->nends < MOONRAIL_ENDS) {
+		p->ends[p->nends].id = htole64(op->id);
+		p->ends[p->nends].err = htole64((uint64_t)op->err);
+		p->nends++;
+	}
+	if (may_wait && p->nends < MOONRAIL_ENDS &&
+	    p->reading >= 2 * p->nends)
+		moonrail_peer_watch(p);
+	else
+		moonrail_recv_tell(p);
+	recv_finish(op);
+}
+
+/* Nobody waits for what takes longer, nor is its own word that much. */
+static bool recv_is_brief(const struct moonrail_op *op)
+{
+	return op->got + op->cut <= RECV_BRIEF;
+}
+
 void moonrail_recv_read(struct moonrail_op *op)
 {
-	struct moonrail_wire w = { .id = op->id };
+	bool brief = recv_is_brief(op);
 
-	recv_fin(op->peer, &w, op->err);
-	recv_finish(op);
+	op->peer->reading -= brief;
+	recv_end(op, brief && !op->err && op->peer->rail);
 }
 
 static void recv_read(struct moonrail_op *op, const struct recv_in *in)
@@ -159,10 +212,11 @@ static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 	op->id = in->w->id;
 	if (far != in->w->len) {
 		op->err = FI_EIO;
-		moonrail_recv_read(op);
+		recv_end(op, false);
 		return;
 	}
 	op->got = in->w->len - op->cut;
+	in->peer->reading += recv_is_brief(op);
 	moonrail_move(op, at, n, true);
 }
 
@@ -254,19 +308,31 @@ static bool recv_message(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 
 /* --- answers ------------------------------------------------------------- */
 
-static void recv_fin_is(struct moonrail_peer *p, const struct moonrail_wire *w)
+static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_op *op;
 
 	tei_list_foreach(op, &p->waiting, struct moonrail_op, link) {
-		if (op->id != w->id)
+		if (op->id != id)
 			continue;
 		tei_list_del(&op->link);
 		/* too small a buffer is the receiver's affair */
-		op->err = w->n == FI_ETRUNC ? 0 : (int)w->n;
+		op->err = err == FI_ETRUNC ? 0 : err;
 		moonrail_op_done(op);
 		return;
+	}
+}
+
+static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
+{
+	uint32_t n = in->len / (uint32_t)sizeof(struct moonrail_wire_end), i;
+	struct moonrail_wire_end end;
+
+	recv_end_is(in->peer, in->w->id, (int)in->w->n);
+	for (i = 0; i < n; i++) {
+		memcpy(&end, in->payload + i * sizeof(end), sizeof(end));
+		recv_end_is(in->peer, le64toh(end.id), (int)le64toh(end.err));
 	}
 }
 
@@ -315,7 +381,7 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 	case MOONRAIL_WIRE_RTS:
 		return recv_message(&in);
 	case MOONRAIL_WIRE_FIN:
-		recv_fin_is(peer, w);
+		recv_fin_is(&in);
 		return true;
 	case MOONRAIL_WIRE_DONE:
 		recv_done(&in);

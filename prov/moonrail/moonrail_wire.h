@@ -21,7 +21,8 @@ enum moonrail_wire_op {
 	MOONRAIL_WIRE_PING,	/* an ACK with flag ECHO is wanted */
 	MOONRAIL_WIRE_DATA,	/* a whole message; payload: its bytes */
 	MOONRAIL_WIRE_RTS,	/* a message to be read; payload: n pieces */
-	MOONRAIL_WIRE_FIN,	/* message id is in its buffer; n: FI_E* or 0 */
+	MOONRAIL_WIRE_FIN,	/* message id is in its buffer; n: FI_E* or 0;
+				 * payload: more of these */
 	MOONRAIL_WIRE_DONE,	/* a remote write that is in place, or a read
 				 * that is over: len: of it; payload: the keys,
 				 * where the owner wants to count it */
@@ -62,8 +63,13 @@ struct moonrail_wire_piece {
 	uint64_t addr, len;
 };
 
+struct moonrail_wire_end {
+	uint64_t id, err;
+};
+
 _Static_assert(sizeof(struct moonrail_wire) == 64, "wire");
 _Static_assert(sizeof(struct moonrail_wire_piece) == 16, "wire");
+_Static_assert(sizeof(struct moonrail_wire_end) == 16, "wire");
 
 /* Both ways: from what the wire has to what the machine has, and back. */
 static inline void moonrail_wire_turn(struct moonrail_wire *w)
