@@ -330,7 +330,8 @@ static void unregistered_there(struct direct_rig *rig)
 		fx_buf_fill(&rig->mem, 0, DIRECT_SIZE, ++rig->sequence);
 		good = fx_gpu_withdraw(&rig->peer, &job, i & 2, &completed,
 				       i & 2 ? &sure : &failed) &&
-		       !fx_ask(&rig->peer, "regpu");
+		       !fx_ask(&rig->peer, "regpu") &&
+		       !syncSegmentCache(rig->engine);
 	}
 	ft_diag("%u completed, %u and %u failed", completed, failed, sure);
 	ft_ok(sure, "some_were_under_way_when_it_was_unregistered");
