@@ -66,3 +66,5 @@ TEST_SRCS_rail = \
 	# EOL
 
 UNIT_TESTS += rail
+
+TIMEOUT_rail_test = 600
