@@ -297,7 +297,9 @@ static void at_any_time(struct lend_rig *rig)
 /* Registered again there; a descriptor that was read meanwhile lacks it. */
 static bool lend_again(struct lend_rig *rig)
 {
-	return !fx_ask(&rig->peer, "regpu") && !syncSegmentCache(rig->engine);
+	return !fx_ask(&rig->peer, "regpu") &&
+	       openSegmentNoCache(rig->engine, rig->peer.name) == rig->seg &&
+	       !closeSegment(rig->engine, rig->seg);
 }
 
 static void unregistered(struct lend_rig *rig)
