@@ -208,8 +208,8 @@ bool tei_topo_filter(const char *list, const char *name);
 int tei_topo_nic_node(const char *device, const char *pci);
 
 /*
- * NUMA node of a block device, or of that under a partition or under a volume
- * all of whose parts are on one. -1 unknown.
+ * NUMA node of a block device, or of that under a partition, under a loop
+ * device's file or under a volume all of whose parts are on one. -1 unknown.
  */
 int tei_topo_block_node(dev_t dev);
 

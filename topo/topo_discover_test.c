@@ -548,6 +548,47 @@ static void sysfs_tells_a_disk_s_node(void)
 	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+static void sys_loop(unsigned int minor, const char *file)
+{
+	char path[64], text[512];
+
+	snprintf(path, sizeof(path), "devices/virtual/block/loop%u", minor);
+	sys_disk(7, minor, path);
+	snprintf(path, sizeof(path),
+		 "devices/virtual/block/loop%u/loop/backing_file", minor);
+	snprintf(text, sizeof(text), "%.500s\n", file);
+	sys_file(path, text);
+}
+
+/* Where the disk is that its file is on, if there is one and it has a node. */
+static void sysfs_tells_a_loop_device_s_node(void)
+{
+	const char *near = "devices/pci0000:80/0000:80:01.0/0000:81:00.0";
+	char path[512];
+	struct stat st;
+
+	sys_make();
+	sys_file("dev/block/x", "");
+	sys_file("image", "");
+	CU_ASSERT_FATAL((size_t)snprintf(path, sizeof(path), "%s/image",
+					 sys_root) < sizeof(path));
+	CU_ASSERT_EQUAL_FATAL(stat(path, &st), 0);
+	sys_loop(3, path);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 3)), -1);
+	snprintf(path, sizeof(path), "%s/nvme/nvme0/nvme0n1", near);
+	sys_disk(major(st.st_dev), minor(st.st_dev), path);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 3)), 1);
+	sys_disk(259, 7, "devices/virtual/block/loop3/loop3p1");
+	sys_file("devices/virtual/block/loop3/loop3p1/partition", "1\n");
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(259, 7)), 1);
+	snprintf(path, sizeof(path), "%s/image (deleted)", sys_root);
+	sys_loop(4, path);
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 4)), -1);
+	sys_loop(5, "/dev/null");	/* no disk */
+	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 5)), -1);
+	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 /* --- threads ------------------------------------------------------------- */
 
 static char worker_xml[4096];
@@ -621,6 +662,8 @@ const struct tei_test_case discover_cases[] = {
 	{ "sysfs_tells_a_nic_s_node_and_a_node_s_cpus",
 	  sysfs_tells_a_nic_s_node_and_a_node_s_cpus },
 	{ "sysfs_tells_a_disk_s_node", sysfs_tells_a_disk_s_node },
+	{ "sysfs_tells_a_loop_device_s_node",
+	  sysfs_tells_a_loop_device_s_node },
 	{ "many_threads_may_read", many_threads_may_read },
 	{ NULL, NULL },
 };

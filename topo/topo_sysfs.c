@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -230,32 +231,32 @@ static int topo_sys_above(const char *folder)
 	return node;
 }
 
-static int topo_sys_disk(const char *folder, int depth);
+static int topo_sys_disk(const char *sysfs, const char *folder, int depth);
 
 /* The node of one of those that a device is made of, -1: not known; -2: it is
- * none of them. */
-static int topo_sys_below_one(const char *dir, const char *name, bool disks,
-			      int depth)
+ * none of them. sysfs: NULL where those are no disks. */
+static int topo_sys_below_one(const char *sysfs, const char *dir,
+			      const char *name, int depth)
 {
 	char path[TOPO_PATH], *real;
 	int node = topo_sys_node(dir, name, "numa_node");
 
 	if (node >= 0)
 		return node;
-	if ((size_t)snprintf(path, sizeof(path), disks ? "%s/%s" :
+	if ((size_t)snprintf(path, sizeof(path), sysfs ? "%s/%s" :
 			     "%s/%s/numa_node", dir, name) >= sizeof(path))
 		return -1;
-	if (!disks)
+	if (!sysfs)
 		return access(path, F_OK) ? -2 : -1;
 	real = realpath(path, NULL);
-	node = real ? topo_sys_disk(real, depth + 1) : -1;
+	node = real ? topo_sys_disk(sysfs, real, depth + 1) : -1;
 	free(real);
 	return node;
 }
 
 /* The one node of all of them, -1 otherwise. */
-static int topo_sys_below(const char *folder, const char *where, bool disks,
-			  int depth)
+static int topo_sys_below(const char *sysfs, const char *folder,
+			  const char *where, int depth)
 {
 	char path[TOPO_PATH];
 	int node = -2, one;
@@ -269,7 +270,7 @@ static int topo_sys_below(const char *folder, const char *where, bool disks,
 	while (d && node != -1 && (e = readdir(d))) {
 		if (*e->d_name == '.')
 			continue;
-		one = topo_sys_below_one(path, e->d_name, disks, depth);
+		one = topo_sys_below_one(sysfs, path, e->d_name, depth);
 		if (one != -2)
 			node = node == -2 || node == one ? one : -1;
 	}
@@ -278,9 +279,36 @@ static int topo_sys_below(const char *folder, const char *where, bool disks,
 	return node < 0 ? -1 : node;
 }
 
-/* A volume is where its slaves are, an NVMe namespace with several paths where
- * the controllers beside it are. */
-static int topo_sys_disk(const char *folder, int depth)
+static int topo_sys_block(const char *sysfs, dev_t dev, int depth)
+{
+	char path[TOPO_PATH], *real;
+	int node;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/dev/block/%u:%u", sysfs,
+			     major(dev), minor(dev)) >= sizeof(path))
+		return -1;
+	real = realpath(path, NULL);
+	node = real ? topo_sys_disk(sysfs, real, depth) : -1;
+	free(real);
+	return node;
+}
+
+/* Of what the loop device of that folder reads, where we see that file. */
+static int topo_sys_loop(const char *sysfs, const char *folder, int depth)
+{
+	char file[TOPO_PATH];
+	struct stat st;
+
+	if (!topo_sys_read(file, sizeof(file), folder, "loop",
+			   "backing_file") || stat(file, &st))
+		return -1;
+	return topo_sys_block(sysfs, S_ISBLK(st.st_mode) ? st.st_rdev :
+							   st.st_dev, depth + 1);
+}
+
+/* A volume is where its slaves are, a loop device where its file is, an NVMe
+ * namespace with several paths where the controllers beside it are. */
+static int topo_sys_disk(const char *sysfs, const char *folder, int depth)
 {
 	int node = topo_sys_above(folder);
 	char path[TOPO_PATH], text[16];
@@ -291,22 +319,15 @@ static int topo_sys_disk(const char *folder, int depth)
 	strcpy(path, folder);
 	if (topo_sys_read(text, sizeof(text), path, ".", "partition"))
 		*strrchr(path, '/') = '\0';
-	node = topo_sys_below(path, "slaves", true, depth);
-	return node < 0 ? topo_sys_below(path, "..", false, depth) : node;
+	node = topo_sys_below(sysfs, path, "slaves", depth);
+	if (node < 0)
+		node = topo_sys_loop(sysfs, path, depth);
+	return node < 0 ? topo_sys_below(NULL, path, "..", depth) : node;
 }
 
 int topo_sys_block_node(const char *sysfs, dev_t dev)
 {
-	char path[TOPO_PATH], *real;
-	int node;
-
-	if ((size_t)snprintf(path, sizeof(path), "%s/dev/block/%u:%u", sysfs,
-			     major(dev), minor(dev)) >= sizeof(path))
-		return -1;
-	real = realpath(path, NULL);
-	node = real ? topo_sys_disk(real, 0) : -1;
-	free(real);
-	return node;
+	return topo_sys_block(sysfs, dev, 0);
 }
 
 int tei_topo_block_node(dev_t dev)
