@@ -14,6 +14,7 @@ TEST_SRCS_topo = \
 	topo/topo_discover_test.c \
 	topo/topo_json_test.c \
 	topo/topo_locate_test.c \
+	topo/topo_map_test.c \
 	topo/topo_maps_test.c \
 	topo/topo_table_test.c \
 	topo/topo_test_main.c \

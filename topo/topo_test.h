@@ -8,6 +8,7 @@
 extern const struct tei_test_case discover_cases[];
 extern const struct tei_test_case json_cases[];
 extern const struct tei_test_case locate_cases[];
+extern const struct tei_test_case map_cases[];
 extern const struct tei_test_case maps_cases[];
 extern const struct tei_test_case table_cases[];
 extern const struct tei_test_case text_cases[];

@@ -63,6 +63,7 @@ int main(int argc, char **argv)
 		{ "topo_discover", discover_cases },
 		{ "topo_json", json_cases },
 		{ "topo_locate", locate_cases },
+		{ "topo_map", map_cases },
 		{ "topo_maps", maps_cases },
 		{ "topo_table", table_cases },
 		{ "topo_text", text_cases },
