@@ -51,6 +51,21 @@ field()
 	grep -o "\"$1\" *: *[0-9.e+-]*" "$2" | head -n 1 | sed 's/.*: *//'
 }
 
+# figures BYTES SECONDS CPU_SECONDS WHO: "bytes per second, CPU seconds per GB".
+# Of nothing there is no rate: what moved no byte, or took no time or CPU, was
+# not measured.
+figures()
+{
+	awk -v bytes="$1" -v seconds="$2" -v cpu="$3" 'BEGIN {
+		if (!(bytes > 0 && seconds > 0 && cpu > 0))
+			exit 1
+		print bytes / seconds, cpu / (bytes / 1e9)
+	}' && return
+	printf 'bench-files: %s: %s bytes in %s s, with %s s of CPU: no figures\n' \
+		"$4" "${1:-no}" "${2:-no}" "${3:-no}" >&2
+	return 1
+}
+
 # cpu_ns FILE: of all threads whose schedstat it holds
 cpu_ns()
 {
@@ -73,11 +88,13 @@ run_fio()
 		--output-format=json --output="$tmp/fio") >/dev/null 2>&1 ||
 		return 1
 	sed -n "/\"$1\" *: *{/,\$p" "$tmp/fio" >"$tmp/part"
-	awk -v bw="$(field bw_bytes "$tmp/part")" \
-		-v bytes="$(field io_bytes "$tmp/part")" \
-		-v before="$(cpu_ns "$tmp/x.prerun.txt")" \
-		-v after="$(cpu_ns "$tmp/x.postrun.txt")" \
-		'BEGIN { print bw, (after - before) / bytes }'
+	figures "$(field io_bytes "$tmp/part")" \
+		"$(awk -v bytes="$(field io_bytes "$tmp/part")" \
+			-v bw="$(field bw_bytes "$tmp/part")" \
+			'BEGIN { print (bw > 0 ? bytes / bw : 0) }')" \
+		"$(awk -v before="$(cpu_ns "$tmp/x.prerun.txt")" \
+			-v after="$(cpu_ns "$tmp/x.postrun.txt")" \
+			'BEGIN { print (after - before) / 1e9 }')" fio
 }
 
 # run_files OP BLOCK SYNC
@@ -94,10 +111,8 @@ run_files()
 		cat "$tmp/err" >&2
 		return 1
 	}
-	awk -v bytes="$(field bytes "$tmp/te")" \
-		-v cpu="$(field cpu_seconds "$tmp/te")" \
-		-v seconds="$(field seconds "$tmp/te")" \
-		'BEGIN { print bytes / seconds, cpu / (bytes / 1e9) }'
+	figures "$(field bytes "$tmp/te")" "$(field seconds "$tmp/te")" \
+		"$(field cpu_seconds "$tmp/te")" te_bench
 }
 
 # median FILE COLUMN

@@ -148,6 +148,43 @@ gpu_or_skip()
 	}
 }
 
+# files BYTES CPU: bench-files beside a fio that says it moved so many bytes in
+# a second, with so many ns of CPU.
+files()
+{
+	mkdir -p "$tmp/bin"
+	cat >"$tmp/bin/fio" <<-TEXT
+	#!/bin/sh
+	[ "\$1" != --version ] || exec echo fio-0
+	for word; do
+		case \$word in --output=*) out=\${word#*=} ;; esac
+	done
+	echo 5 1 1 >x.prerun.txt
+	echo $((5 + $2)) 1 1 >x.postrun.txt
+	printf '"read" : {\n"io_bytes" : $1, "bw_bytes" : $1\n' >"\$out"
+	TEXT
+	chmod +x "$tmp/bin/fio"
+	BENCH_DIR=$tmp PATH="$tmp/bin:$PATH" \
+		sh "$scripts/bench_files.sh" 8 0.02 1 read 4k
+}
+
+files_of_something()
+{
+	files 100000000 50000000 >"$tmp/table" || return
+	cat "$tmp/table"
+	# 100 MB/s at 0.5 s/GB, and ours
+	grep -Eq '^read +4k none +100\.0 +[1-9].* 0\.500 ' "$tmp/table"
+}
+
+files_of_nothing()
+{
+	if files "$@" 2>"$tmp/said"; then
+		return 1
+	fi
+	cat "$tmp/said"
+	grep -q '^bench-files: fio: .* no figures$' "$tmp/said"
+}
+
 check 'memcpy' mode memcpy gb_per_s --buffer_size=1M
 check 'own memory, verified' mode self gb_per_s --buffer_size=4M \
 	--block_size=4K --verify --operation=write
@@ -176,6 +213,13 @@ fi
 check 'unknown words are refused' unknown_word
 if optimised; then
 	check 'one case, measured and compared' small
+	if grep -q '^[1-9]' "/proc/$$/schedstat" 2>/dev/null; then
+		check 'files beside fio' files_of_something
+		check 'no bytes are no rate' files_of_nothing 0 50000000
+		check 'no CPU is no CPU per byte' files_of_nothing 100000000 0
+	else
+		echo 'skip - files beside fio: no CPU is counted in schedstat'
+	fi
 else
 	check 'a build that is not optimised is refused' refused
 fi
