@@ -229,6 +229,8 @@ void engine_task_end(struct engine_task *t, int status,
 		t->err = malloc(sizeof(*t->err));
 		if (t->err)
 			*t->err = *err;
+		if (t->err && err->absent.length)
+			engine_segment_absent(t->engine, t->target, t->err);
 	}
 	if (sub) {
 		t->sub = NULL;
@@ -265,6 +267,18 @@ static void task_local_count(struct engine_task *t, int status)
 	engine_traffic_count(traffic, t->read, t->length, status);
 }
 
+/* Not registered is what we or they have of it; ours is still there. */
+static void task_local_absent(const struct engine_task *t, struct tei_err *err)
+{
+	const struct tei_local_op *op = &t->u.op;
+
+	if (!t->local || t->by != ENGINE_BY_COPY ||
+	    tei_local_region_check(t->engine->local, op->local, op->length))
+		return;
+	err->absent.addr = op->remote;
+	err->absent.length = op->length;
+}
+
 void engine_task_local_end(struct engine_task *t, int code)
 {
 	struct tei_err err;
@@ -285,6 +299,8 @@ void engine_task_local_end(struct engine_task *t, int code)
 	snprintf(err.provider, sizeof(err.provider), "local");
 	snprintf(err.text, sizeof(err.text), "copy inside this host: %s",
 		 tei_err_name(err.code));
+	if (code == TEI_ERR_NOT_REGISTERED)
+		task_local_absent(t, &err);
 	status = err.code == TEI_ERR_CANCELED ? STATUS_CANCELED : STATUS_FAILED;
 	task_local_count(t, status);
 	engine_task_end(t, status, &err);

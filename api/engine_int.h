@@ -228,6 +228,8 @@ enum engine_work_kind {
 	ENGINE_WORK_PUBLISH,		/* our rails have changed */
 	ENGINE_WORK_RESOLVE,		/* a peer does not answer */
 	ENGINE_WORK_REFRESH,		/* a segment's descriptor has changed */
+	ENGINE_WORK_RELIST,		/* a process has not got what ours of it
+					   says, or more than that */
 	ENGINE_WORK_RENEW,		/* a slot that was lent is in doubt */
 };
 
@@ -303,6 +305,8 @@ struct engine {
 
 	pthread_rwlock_t segments;
 	struct engine_segment *segs[ENGINE_SEG_BUCKETS];
+	uint64_t absent_ns[ENGINE_SEG_BUCKETS];	/* atomic: from when on
+					   engine_segment_absent() may ask */
 
 	struct tei_mutex neighbours_lock; /* held while closing one */
 	struct engine_neighbour *neighbours; /* all; those without a
@@ -400,6 +404,18 @@ void engine_segment_refresh(struct engine *e, const char *name);
  */
 void engine_segment_bare(struct engine *e, struct engine_segment *s);
 #define ENGINE_BARE_NS		(50 * TEI_NS_PER_MS)
+
+/*
+ * A task has failed because its target has not got err->absent: whether the
+ * descriptor that we have of it says otherwise becomes err->stale, and a worker
+ * asks for a newer one, every ENGINE_BARE_NS at most; not where it is memory of
+ * a GPU that was lent.
+ */
+void engine_segment_absent(struct engine *e, segment_id_t id,
+			   struct tei_err *err);
+/* Takes a newer descriptor of the same process, where it can be had; a
+ * worker. */
+void engine_segment_relist(struct engine *e, const char *name);
 /* local copies were switched on or off */
 void engine_segment_relocal(struct engine *e);
 /* Behind that, when they were switched off: waits until none of those to other
@@ -655,6 +671,7 @@ void engine_note_free_all(struct engine *e);
 void engine_work_publish(struct engine *e);
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
 void engine_work_refresh(struct engine *e, const char *name);
+void engine_work_relist(struct engine *e, const char *name);
 /* False: not now. */
 bool engine_work_renew(struct engine *e, struct lend_slot *slot);
 void engine_work_stop(struct engine *e);

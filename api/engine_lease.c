@@ -159,6 +159,11 @@ static void lease_fail_code(struct engine_leasing *l,
 	struct tei_err err;
 
 	lease_err(&err, lease->peer, code, text);
+	/* the target's word; what is not registered here fails at the start */
+	if (code == TEI_ERR_NOT_REGISTERED) {
+		err.absent.addr = lease->remote;
+		err.absent.length = lease->length;
+	}
 	lease_fail(l, lease, status, &err);
 }
 

@@ -617,6 +617,106 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s)
 		engine_work_refresh(e, s->desc->name);
 }
 
+/* --- what a target has not got ------------------------------------------- */
+
+#define SEGMENT_AGAIN_NS	TEI_NS_PER_SEC	/* when nobody answers */
+
+static uint64_t *segment_absent_at(struct engine *e, segment_id_t id)
+{
+	return &e->absent_ns[tei_meta_slot(id) % ENGINE_SEG_BUCKETS];
+}
+
+/* Whether the descriptor has all of the range, and *lent: GPU memory in it that
+ * is lent. */
+static bool segment_lists(const struct tei_meta_desc *desc, uint64_t addr,
+			  uint64_t len, bool *lent)
+{
+	const struct tei_meta_buffer *b;
+	uint64_t have;
+
+	for (*lent = false; len; addr += have, len -= have) {
+		b = tei_meta_desc_find(desc, addr, 1);
+		if (!b)
+			return false;
+		*lent |= engine_segment_on_gpu(b) &&
+			 !tei_meta_desc_has_keys(desc, b);
+		have = b->length - (addr - b->addr);
+		have = have < len ? have : len;
+	}
+	return true;
+}
+
+static void segment_ask(struct engine *e, segment_id_t id, const char *name)
+{
+	uint64_t *at = segment_absent_at(e, id), now = tei_now_ns();
+	uint64_t from = __atomic_load_n(at, __ATOMIC_RELAXED);
+
+	if (now >= from &&
+	    __atomic_compare_exchange_n(at, &from, now + ENGINE_BARE_NS, false,
+					__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		engine_work_relist(e, name);
+}
+
+void engine_segment_absent(struct engine *e, segment_id_t id,
+			   struct tei_err *err)
+{
+	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
+	bool lent;
+
+	if (!desc)
+		return;			/* closed meanwhile */
+	err->stale = segment_lists(desc, err->absent.addr, err->absent.length,
+				   &lent);
+	if (err->stale)
+		snprintf(err->hint, sizeof(err->hint),
+			 "unregistered there since the descriptor that we have: ask for the buffers anew, or import a newer blob");
+	if (!*err->peer)
+		snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
+	/* it would forget that such memory is lent, should it be there again */
+	if (!(err->stale && lent))
+		segment_ask(e, id, desc->name);
+	tei_meta_desc_unref(desc);
+}
+
+/* One that is newer and of the process whose segment is open. */
+static void segment_take(struct engine *e, const struct tei_meta_desc *known,
+			 struct tei_meta_desc *desc)
+{
+	struct tei_err err;
+	bool last = false;
+	int32_t id;
+
+	/* who refused is alive: another one of its name is not meant */
+	if (desc->incarnation != known->incarnation ||
+	    tei_meta_cache_put(e->cache, desc, false, &id, &err))
+		return;
+	segment_attach(e, id, &err);
+	tei_meta_cache_close(e->cache, id, &last);
+	if (last)
+		segment_detach(e, id);
+}
+
+void engine_segment_relist(struct engine *e, const char *name)
+{
+	int32_t id = tei_meta_cache_lookup(e->cache, name);
+	struct tei_meta_desc *known, *desc;
+	struct tei_err err;
+
+	known = id > 0 ? tei_meta_cache_get(e->cache, id) : NULL;
+	if (!known)
+		return;
+	if (!tei_meta_store_fetch(e->store, name, engine_deadline(e), &desc,
+				  &err)) {
+		segment_take(e, known, desc);
+		tei_meta_desc_unref(desc);
+	} else {
+		__atomic_store_n(segment_absent_at(e, id),
+				 tei_now_ns() + SEGMENT_AGAIN_NS,
+				 __ATOMIC_RELAXED);
+	}
+	tei_meta_desc_unref(known);
+}
+
 /* The i-th buffer, or the i-th file of a file segment. */
 static void segment_buffer(const struct tei_meta_desc *desc, size_t i,
 			   struct te_buffer *b)

@@ -37,7 +37,8 @@ void engine_error_out(const struct tei_err *in, uint32_t flags,
 	if (in) {
 		e.code = in->code;
 		e.prov_errno = in->prov_errno;
-		e.flags = flags | (in->unknown ? TE_ERROR_UNKNOWN : 0);
+		e.flags = flags | (in->unknown ? TE_ERROR_UNKNOWN : 0) |
+			  (in->stale ? TE_ERROR_STALE : 0);
 		snprintf(e.rail, sizeof(e.rail), "%s", in->rail);
 		snprintf(e.peer, sizeof(e.peer), "%s", in->peer);
 		snprintf(e.provider, sizeof(e.provider), "%s", in->provider);

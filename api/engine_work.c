@@ -36,6 +36,9 @@ static void work_run(struct engine *e, struct engine_work *w)
 	case ENGINE_WORK_REFRESH:
 		engine_segment_refresh(e, w->name);
 		break;
+	case ENGINE_WORK_RELIST:
+		engine_segment_relist(e, w->name);
+		break;
 	case ENGINE_WORK_RENEW:
 		engine_lend_renew(e, w->slot);
 		break;
@@ -87,9 +90,9 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 
 	if (w->kind == ENGINE_WORK_PUBLISH)
 		return e->publish_queued;
-	if (w->kind == ENGINE_WORK_REFRESH)
+	if (w->name)
 		tei_list_foreach(q, &e->work, struct engine_work, link)
-			if (q->name && !strcmp(q->name, w->name))
+			if (q->kind == w->kind && !strcmp(q->name, w->name))
 				return true;
 	return false;
 }
@@ -141,9 +144,10 @@ void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer)
 	work_add(e, w);
 }
 
-void engine_work_refresh(struct engine *e, const char *name)
+static void work_add_named(struct engine *e, enum engine_work_kind kind,
+			   const char *name)
 {
-	struct engine_work *w = work_new(ENGINE_WORK_REFRESH);
+	struct engine_work *w = work_new(kind);
 
 	if (w)
 		w->name = strdup(name);
@@ -152,6 +156,16 @@ void engine_work_refresh(struct engine *e, const char *name)
 		w = NULL;
 	}
 	work_add(e, w);
+}
+
+void engine_work_refresh(struct engine *e, const char *name)
+{
+	work_add_named(e, ENGINE_WORK_REFRESH, name);
+}
+
+void engine_work_relist(struct engine *e, const char *name)
+{
+	work_add_named(e, ENGINE_WORK_RELIST, name);
 }
 
 bool engine_work_renew(struct engine *e, struct lend_slot *slot)

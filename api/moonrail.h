@@ -52,6 +52,9 @@ struct te_error {
 #define TE_ERROR_UNFENCED 1u
 /* te_error.flags: whether an atomic was executed is not known. */
 #define TE_ERROR_UNKNOWN 2u
+/* te_error.flags: the target has unregistered what its descriptor has that we
+ * know it by: that was got, or imported, before. */
+#define TE_ERROR_STALE 4u
 
 /* Fills *err up to size bytes. 0, or -1 for NULL or size 0. */
 int te_last_error(struct te_error *err, size_t size);
@@ -324,7 +327,8 @@ int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
  * Opens the segment that a blob describes, as openSegment opens it by name,
  * without asking anybody: the same name has the same id, one reference more;
  * a blob of this engine is LOCAL_SEGMENT. One that is older than what is
- * known changes nothing. flags: 0. 0; -1 bad argument, -104 not a (whole)
+ * known changes nothing. What is refused because it was unregistered since has
+ * TE_ERROR_STALE in its record. flags: 0. 0; -1 bad argument, -104 not a (whole)
  * blob, -202 the blob of a process that has gone, -2 too many.
  */
 int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,

@@ -47,6 +47,11 @@ struct tei_err {
 	char provider[32];		/* "" if not tied to a provider */
 	char text[TEI_ERR_TEXT];	/* what happened, provider's text included */
 	bool unknown;			/* an atomic that may be executed */
+	bool stale;			/* absent, though its descriptor that
+					   we have has it */
+	struct {			/* length 0: nothing of the kind */
+		uint64_t addr, length;
+	} absent;			/* what the peer says it has not got */
 	char hint[TEI_ERR_TEXT];	/* what to do about it, or "" */
 };
 

@@ -544,6 +544,30 @@ static void by_blob(struct lend_rig *rig)
 	rig->sequence = other.sequence;
 }
 
+/* By one of before that memory was registered: where it is refused the target
+ * is asked, and then it is lent. */
+static void by_old_blob(struct lend_rig *rig)
+{
+	struct lend_rig other = *rig;
+	struct fx_job job;
+
+	other.engine = fx_engine("tcp");
+	ft_ok(other.engine && fx_register(other.engine, &other.mem) &&
+	      !fx_ask(&rig->peer, "ungpu") &&
+	      (other.seg = fx_gpu_import(other.engine, &rig->peer)) > 0 &&
+	      !fx_ask(&rig->peer, "regpu"),
+	      "memory_is_registered_after_an_import");
+	job = lend_job(&other, OPCODE_WRITE);
+	ft_ok(lend_fails(&job, -3), "at_first_it_is_refused");
+	fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0);
+	fx_buf_fill(&other.mem, 0, LEND_SIZE, 77);
+	ft_ok(fx_move_until(other.engine, other.seg, OPCODE_WRITE, other.mem.p,
+			    rig->there, LEND_SIZE, 0, fx_ms(10000)) &&
+	      fx_gpu_has(&rig->peer, 0, LEND_SIZE, 77),
+	      "and_lent_when_the_target_has_been_asked");
+	destroyTransferEngine(other.engine);
+}
+
 /* Of the same host, where others are reached by the kernel's copies. */
 static void neighbour(struct lend_rig *rig)
 {
@@ -609,6 +633,7 @@ int main(int argc, char **argv)
 	gpus(&rig);
 	ended_early(&rig);
 	by_blob(&rig);
+	by_old_blob(&rig);
 	unregistered(&rig);
 	source_unregistered(&rig, OPCODE_WRITE);
 	source_unregistered(&rig, OPCODE_READ);

@@ -222,6 +222,147 @@ static void blob_never_met(struct blob_rig *rig)
 	destroyTransferEngine(job.engine);
 }
 
+/* --- old ones ------------------------------------------------------------ */
+
+/* An engine that has but the blob of a target, which has moved its buffer. */
+struct blob_stale {
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	struct fx_peer target;
+	segment_id_t seg;
+	uint64_t was, is;	/* addresses of the buffer */
+};
+
+static int blob_say_as(struct blob_rig *rig, const char *name,
+		       transfer_engine_t engine);
+
+/* name: under which the target is imported; NULL: its own. */
+static bool blob_stale_start(struct blob_stale *s, const char *transport,
+			     const char *name)
+{
+	static struct blob_rig rig;
+	char option[64];
+
+	memset(s, 0, sizeof(*s));
+	snprintf(option, sizeof(option), "transport=%s", transport);
+	s->mem = fx_buf_map(BLOB_MEM, -1);
+	s->engine = fx_engine(transport);
+	if (!fx_peer_start(&s->target, BLOB_MEM, option, NULL) ||
+	    fx_ask(&s->target, "reg 0 %llu 1", FX_MIB) || !s->engine ||
+	    !fx_register(s->engine, &s->mem))
+		return ft_ok(false, "a target and an engine start");
+	rig.target = s->target;
+	rig.size = blob_of(&s->target, rig.blob);
+	s->seg = blob_say_as(&rig, name ? name : s->target.name, s->engine);
+	s->was = s->target.mem.addr;
+	s->is = s->was + 2 * FX_MIB;
+	return ft_ok(s->seg > 0 &&
+		     fx_move(s->engine, s->seg, OPCODE_WRITE, s->mem.p, s->was,
+			     64, 0) &&
+		     !fx_ask(&s->target, "unreg 0") &&
+		     !fx_ask(&s->target, "reg %llu %llu 1", 2 * FX_MIB, FX_MIB),
+		     "a target moves its buffer after an import");
+}
+
+static void blob_stale_stop(struct blob_stale *s)
+{
+	destroyTransferEngine(s->engine);
+	fx_peer_stop(&s->target);
+	fx_buf_unmap(&s->mem);
+}
+
+static bool blob_has(const struct blob_stale *s, uint64_t addr)
+{
+	struct te_buffer b;
+	size_t n = 1;
+
+	return !te_segment_buffers(s->engine, s->seg, &b, sizeof(b), &n) &&
+	       n == 1 && b.addr == addr;
+}
+
+/* Fails, and the record has these flags. */
+static bool blob_refused(const struct blob_stale *s, int op, uint64_t addr,
+			 uint32_t flags)
+{
+	struct fx_job job = { .engine = s->engine, .seg = s->seg, .op = op,
+			      .local = s->mem.p, .remote = addr, .len = 4096 };
+	struct te_error err = { 0 };
+	bool good = !fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+		    job.n[STATUS_FAILED] == 1 &&
+		    !te_task_error(job.engine, job.id, 0, &err, sizeof(err)) &&
+		    err.code == -3 && err.flags == flags && err.peer[0] &&
+		    !(flags & TE_ERROR_STALE) ==
+			    !strstr(err.hint, "import a newer blob");
+
+	if (!good)
+		ft_diag("%s, %d, flags %u, peer '%s': %s; %s",
+			fx_job_text(&job), err.code, err.flags, err.peer,
+			err.text, err.hint);
+	fx_job_free(&job);
+	return good;
+}
+
+static bool blob_learns(const struct blob_stale *s)
+{
+	uint64_t end = ft_now_ns() + fx_ms(10000) * 1000000ULL;
+
+	while (!blob_has(s, s->is)) {
+		if (ft_now_ns() > end)
+			return false;
+		usleep(1000);
+	}
+	return true;
+}
+
+static void blob_moved(const char *transport)
+{
+	struct blob_stale s;
+
+	ft_diag("by %s", transport);
+	if (!blob_stale_start(&s, transport, NULL))
+		return;
+	fx_buf_poison(&s.target.mem, 0, FX_MIB);
+	ft_ok(blob_has(&s, s.was) &&
+	      blob_refused(&s, OPCODE_WRITE, s.was, TE_ERROR_STALE) &&
+	      fx_buf_poisoned(&s.target.mem, 0, FX_MIB),
+	      "what_only_the_blob_has_is_refused_as_stale");
+	ft_ok(blob_learns(&s), "where_it_is_by_now_is_then_asked_for");
+	fx_buf_fill(&s.mem, 0, 4096, 7);
+	ft_ok(fx_move(s.engine, s.seg, OPCODE_WRITE, s.mem.p, s.is, 4096, 0) &&
+	      fx_buf_check(&s.target.mem, 2 * FX_MIB, 4096, 7),
+	      "and_can_be_written");
+	ft_ok(blob_refused(&s, OPCODE_READ, s.was, 0) &&
+	      blob_refused(&s, OPCODE_WRITE, s.is + FX_MIB - 64, 0),
+	      "what_no_descriptor_has_is_not_stale");
+	blob_stale_stop(&s);
+}
+
+/* Nobody answers there, or another process that has something newer: what is
+ * known stays. */
+static void blob_astray(struct fx_peer *other, const char *name,
+			const char *title)
+{
+	struct blob_stale s;
+	uint64_t end;
+	bool good = true;
+
+	if (!blob_stale_start(&s, "tcp", name))
+		return;
+	if (other)
+		ft_ok(!fx_ask(other, "reg %llu 4096 1", 2 * FX_MIB) &&
+		      !fx_ask(other, "unreg %llu", 2 * FX_MIB),
+		      "another process publishes something");
+	end = ft_now_ns() + fx_ms(200) * 1000000ULL;
+	do
+		good = good && blob_refused(&s, OPCODE_READ, s.was,
+					    TE_ERROR_STALE) &&
+		       blob_has(&s, s.was);
+	while (good && ft_now_ns() < end);
+	ft_ok(good && fx_move(s.engine, s.seg, OPCODE_READ, s.mem.p, s.is, 4096,
+			      0), "%s", title);
+	blob_stale_stop(&s);
+}
+
 /* --- bad ones ------------------------------------------------------------ */
 
 static void blob_arguments(struct blob_rig *rig)
@@ -346,11 +487,11 @@ static void blob_lengths(struct blob_rig *rig)
 	ft_ok(!memcmp(copy, rig->blob, rig->size), "the_checksum_is_crc32c");
 }
 
-/* A text of the stranger's own, with the right checksum. */
-static int blob_say(struct blob_rig *rig, const char *json)
+/* A text of len bytes, with the right checksum. */
+static int blob_say_text(struct blob_rig *rig, const char *json, size_t len,
+			 transfer_engine_t engine)
 {
 	static unsigned char copy[BLOB_MAX];
-	size_t len = strlen(json);
 
 	memcpy(copy, rig->blob, BLOB_HEAD);
 	memcpy(copy + BLOB_HEAD, json, len);
@@ -358,7 +499,37 @@ static int blob_say(struct blob_rig *rig, const char *json)
 	copy[14] = (unsigned char)(len >> 8);
 	copy[15] = (unsigned char)len;
 	blob_seal(copy, BLOB_HEAD + len);
-	return blob_import(rig->engine, copy, BLOB_HEAD + len);
+	return blob_import(engine, copy, BLOB_HEAD + len);
+}
+
+/* A text of the stranger's own. */
+static int blob_say(struct blob_rig *rig, const char *json)
+{
+	return blob_say_text(rig, json, strlen(json), rig->engine);
+}
+
+/* The target's, under another name. */
+static int blob_say_as(struct blob_rig *rig, const char *name,
+		       transfer_engine_t engine)
+{
+	char *json = (char *)rig->blob + BLOB_HEAD, *end, *at;
+	size_t len = rig->size - BLOB_HEAD, old = strlen(rig->target.name);
+	size_t used = 0, part, now = strlen(name);
+	static char text[BLOB_MAX];
+
+	for (end = json + len; json < end; json = at + old) {
+		at = memmem(json, (size_t)(end - json), rig->target.name, old);
+		part = (size_t)((at ? at : end) - json);
+		if (used + part + now > sizeof(text) - BLOB_HEAD)
+			return -1;
+		memcpy(text + used, json, part);
+		used += part;
+		if (!at)
+			break;
+		memcpy(text + used, name, now);
+		used += now;
+	}
+	return blob_say_text(rig, text, used, engine);
 }
 
 static void blob_texts(struct blob_rig *rig)
@@ -432,6 +603,12 @@ void objects_blob(void)
 	blob_own(&rig);
 	blob_dead(&rig);
 	blob_never_met(&rig);
+	blob_moved("tcp");
+	blob_moved("auto");
+	blob_astray(NULL, "127.0.0.1:1",
+		    "who_can_not_be_asked_stays_as_it_was");
+	blob_astray(&rig.target, rig.target.name,
+		    "another_process_is_not_taken_for_it");
 	rig.size = blob_of(&rig.target, rig.blob);
 	blob_arguments(&rig);
 	blob_flips(&rig);

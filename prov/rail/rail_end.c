@@ -278,22 +278,42 @@ static void end_fill_err(const struct tei_rail_peer *peer, struct rail_slice *s,
 	snprintf(err->hint, sizeof(err->hint), "%s", end_hint(s->last_err));
 }
 
-void rail_slice_fail(struct rail_slice *s, int code, const char *what,
-		     struct rail_done *done)
+static void slice_fail(struct rail_slice *s, const struct tei_err *err,
+		       struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *t = s->first, *next;
 	struct tei_rail_peer *peer = s->peer;
-	struct tei_err err;
 	uint32_t i, n = s->ntasks, left;
 
-	end_fill_err(peer, s, code, what, &err);
 	if (tei_log_permit(&peer->err_limit, &left))
-		TEI_WARN("rail", "%s: %s", peer->name, err.text);
+		TEI_WARN("rail", "%s: %s", peer->name, err->text);
 	/* the last of its tasks to be ended takes the slice along */
 	for (i = 0; i < n; i++, t = next) {
 		next = t->merge_next;
-		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
+		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, err, done);
 	}
+}
+
+void rail_slice_fail(struct rail_slice *s, int code, const char *what,
+		     struct rail_done *done)
+{
+	struct tei_err err;
+
+	end_fill_err(s->peer, s, code, what, &err);
+	slice_fail(s, &err, done);
+}
+
+void rail_slice_refuse(struct rail_slice *s, const struct tei_err *why,
+		       struct rail_done *done)
+{
+	struct tei_err err;
+
+	end_fill_err(s->peer, s, why->code, "", &err);
+	memcpy(err.text, why->text, sizeof(err.text));
+	memcpy(err.hint, why->hint, sizeof(err.hint));
+	err.absent = why->absent;
+	slice_fail(s, &err, done);
 }
 
 void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,

@@ -165,7 +165,7 @@ static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
 }
 
 /* Writes that wait for the key of [addr, len) fail, and reads if said so. err
- * has code, text and hint. */
+ * has all but time and peer. */
 static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 			 uint64_t len, bool reads, struct tei_err *err,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held)
@@ -178,7 +178,7 @@ static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 	if (tei_log_permit(&peer->err_limit, &left))
 		TEI_WARN("rail", "%s: %s", peer->name, err->text);
 	while ((s = retry_keyless(peer, addr, len, reads)))
-		rail_slice_fail(s, err->code, err->text, done);
+		rail_slice_refuse(s, err, done);
 	retry_fail_keyless(&peer->small, addr, len, reads, err, done);
 	retry_fail_keyless(&peer->queue, addr, len, reads, err, done);
 }
@@ -188,6 +188,10 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 {
 	struct tei_err err = { .code = code };
 
+	if (code == TEI_ERR_NOT_REGISTERED) {
+		err.absent.addr = addr;
+		err.absent.length = len;
+	}
 	snprintf(err.text, sizeof(err.text),
 		 "0x%llx, %llu bytes: not inside remotely accessible memory of "
 		 "the peer",

@@ -34,6 +34,9 @@ void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *slice,
 /* Ends the slice's tasks, which takes the slice along. */
 void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+/* The same; code, text, hint and absent are why's. */
+void rail_slice_refuse(struct rail_slice *slice, const struct tei_err *why,
+		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* --- rail_piece.c: tasks of several pieces ------------------------------- */
 /* Finds the regions of the local pieces, for reading into them or writing from
  * them. 0 or TEI_ERR_NOT_REGISTERED. */
