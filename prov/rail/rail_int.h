@@ -338,7 +338,11 @@ struct rail {
 	struct tei_list tx_free;
 	uint64_t large_bytes;		/* cut of large tasks, not come back */
 	uint32_t beside_left;		/* slices of large tasks yet to be cut
-					 * with room for small ones */
+					 * with room for small ones, */
+	uint64_t beside_part;		/* and bytes of the next one that were */
+	uint32_t turn;			/* of paths that take of these, from 1 */
+	uint32_t takers, takers_before;	/* of that turn and of the last one */
+	uint64_t taken;			/* bytes, in that turn */
 
 	/* atomics */
 	bool open;
@@ -475,6 +479,7 @@ struct rail_path {
 	uint32_t inflight;		/* slices cut for it, not come back */
 	uint64_t bytes;			/* of those */
 	uint64_t large_bytes;		/* and of large tasks */
+	uint32_t took_in;		/* the rail's turn, 0: none yet */
 	uint32_t room;			/* slices that the provider takes at a
 					 * time, as far as known; 0: not */
 	uint32_t fits;			/* cut since that was set */
@@ -1076,7 +1081,7 @@ uint64_t rail_window(const struct rail *rail);
 /*
  * Bytes of large tasks that a rail may have in hand while small ones come as
  * well. What is posted goes in order, and paths share the wire, so a small one
- * waits for all of it. Two slices of half the usual size are the least that keeps a wire
+ * waits for all of it; that is why it is parted between the paths that take of it. Two slices of half the usual size are the least that keeps a wire
  * busy: the next is there while the answer to the one before comes back. So at
  * up to some 500 Mbit/s a small task waits for no more than one slice of
  * MC_SLICE_SIZE, on a faster rail for a millisecond. A long way there and back

@@ -19,6 +19,8 @@
 #define SLICE_LATER	4096
 #define SLICE_LATER_BYTES	(8u << 20)
 #define SLICE_LOOK	64		      /* of other rails, passed by */
+#define SLICE_PAGE	UINT64_C(4096)	      /* lengths are multiples of it, */
+#define SLICE_GRAIN	UINT64_C(1024)	      /* or of it beside small ones */
 
 static int slice_grow(struct tei_rail_dp *dp)
 {
@@ -86,25 +88,28 @@ static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 	if (most == UINT64_MAX || rail->beside_left <= SLICE_LATER)
 		most = SLICE_LATER_BYTES;
 	small = bytes > large ? bytes - large : 0;
-	return most > small / 3 ? most : small / 3;
+	small = small / 8 * 3;
+	return most > small ? most : small;
 }
 
 /*
- * And a path: all of it where no other one holds any. Else it leaves a quarter
- * of what they have not taken, and has a quarter whatever they hold.
+ * And a path: an equal part of it, by how many have taken of it lately, with at
+ * least a page. Where a target is slow, or has stopped, its path seldom takes or
+ * not at all, and what it holds is not on the wire: it is no less for others.
  */
 static uint64_t slice_path_beside(const struct rail *rail,
 				  const struct rail_path *p, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t most = slice_window_beside(rail, bytes), left;
-	uint64_t large = rail_window_large(rail);
+	uint64_t most = slice_window_beside(rail, bytes);
+	uint32_t n = rail->takers + (p->took_in != rail->turn);
 
-	if (large <= p->large_bytes)
+	if (most == UINT64_MAX)
 		return most;
-	left = most - (large - p->large_bytes);
-	left = left < most ? left / 4 * 3 : 0;
-	return left > most / 4 ? left : most / 4;
+	if (n < rail->takers_before)
+		n = rail->takers_before;
+	most = most / n & ~(SLICE_GRAIN - 1);
+	return most > SLICE_PAGE ? most : SLICE_PAGE;
 }
 
 /* Rail i is better placed for the peer, and takes what is sent. */
@@ -140,7 +145,8 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 		window = rail_window(r);
 		if (bytes >= window)
 			continue;
-		if (rail_window_large(r) < slice_window_beside(r, bytes))
+		/* parts of it fill three quarters at least */
+		if (rail_window_large(r) < slice_window_beside(r, bytes) / 4 * 3)
 			return true;
 		later += window - bytes;
 	}
@@ -266,46 +272,107 @@ static bool slice_may_take(const struct rail *rail,
 	       !slice_near_has_room(peer, task->mr, ranks, rank);
 }
 
-/*
- * Large enough to amortise a post (what the rail moves in 250 µs), small
- * enough to balance; towards the end of a task that several rails share it
- * shrinks, so that they finish together (guided self-scheduling,
- * Polychronopoulos and Kuck, IEEE ToC 1987).
- */
-static uint64_t slice_len(const struct rail *rail,
-			  const struct rail_window_sum *sum, uint64_t left,
-			  uint64_t floor)
+/* Large enough to amortise a post: what the rail moves in 250 µs. */
+static uint64_t slice_usual(const struct rail *rail)
 {
 	const struct tei_settings *s = rail->dp->settings;
 	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
 	uint64_t len = rate ? (uint64_t)((double)rate * 1e-9 * SLICE_NS)
 			    : 4ull * s->slice_size;
+
+	len &= ~(SLICE_PAGE - 1);
+	return len < s->slice_max ? len : s->slice_max;
+}
+
+/* The least that is cut of a task; of a large one beside small ones it is less,
+ * as they wait for it. */
+static uint64_t slice_floor(const struct rail *rail, bool large)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t floor = rail->dp->settings->slice_size;
+
+	return large && slice_beside(rail) ? floor / 2 : floor;
+}
+
+static uint64_t slice_whole(const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t len = slice_usual(rail), floor = slice_floor(rail, true);
+
+	return len > floor ? len : floor;
+}
+
+/*
+ * The path has taken len bytes of a large task, beside small ones. A turn is as
+ * many as the rail's window; these are remembered for so many whole slices.
+ */
+static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t whole = slice_whole(rail), n;
+
+	rail->beside_part += len;
+	n = rail->beside_part / whole;
+	rail->beside_part -= n * whole;
+	rail->beside_left -= n < rail->beside_left ? (uint32_t)n :
+						     rail->beside_left;
+	rail->takers += p->took_in != rail->turn;
+	p->took_in = rail->turn;
+	rail->taken += len;
+	if (rail->taken < rail_window(rail))
+		return;
+	rail->takers_before = rail->takers;
+	rail->takers = 0;
+	rail->taken = 0;
+	rail->turn++;
+}
+
+/*
+ * The most that is cut of a large task for the path now: beside small ones an
+ * even part of what it may hold then. 0: it holds that already.
+ */
+static uint64_t slice_most(struct rail *rail, const struct rail_path *p,
+			   uint64_t bytes) TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t part = slice_path_beside(rail, p, bytes), len;
+
+	if (part == UINT64_MAX)
+		return part;
+	len = slice_whole(rail);
+	len = part / ((part + len - 1) / len) & ~(SLICE_GRAIN - 1);
+	if (len < SLICE_PAGE)
+		len = SLICE_PAGE;
+	if (!p->large_bytes || p->large_bytes + len <= part)
+		return len;
+	if (rail->wire && bytes < rail_window(rail))
+		__atomic_store_n(&rail->beside, true, __ATOMIC_RELAXED);
+	return 0;
+}
+
+/*
+ * As usual, which is small enough to balance; towards the end of a task that
+ * several rails share it shrinks, so that they finish together (guided
+ * self-scheduling, Polychronopoulos and Kuck, IEEE ToC 1987).
+ */
+static uint64_t slice_len(const struct rail *rail,
+			  const struct rail_window_sum *sum, uint64_t left,
+			  uint64_t floor, uint64_t most)
+{
+	uint64_t len = slice_usual(rail);
 	uint64_t share = (uint64_t)(sum->share * (double)left / 2);
 
-	len &= ~UINT64_C(4095);
-	if (len > s->slice_max)
-		len = s->slice_max;
 	if (sum->rails > 1 && len > share)
-		len = share & ~UINT64_C(4095);
+		len = share & ~(SLICE_PAGE - 1);
 	if (len < floor)
 		len = floor;
+	if (len > most)
+		len = most;
 	if (len > rail->max_slice)
 		len = rail->max_slice;
 	/* no crumbs */
 	if (left <= len + len / 2 && left <= rail->max_slice)
 		len = left;
 	return len < left ? len : left;
-}
-
-/* The least that is cut of a task; of a large one beside small ones it is less,
- * as they wait for it. */
-static uint64_t slice_floor(const struct rail *rail,
-			    const struct tei_rail_task *t)
-	TEI_REQUIRES(rail_sched_held)
-{
-	uint64_t floor = rail->dp->settings->slice_size;
-
-	return rail_task_large(t) && slice_beside(rail) ? floor / 2 : floor;
 }
 
 /* Points the slice at one remote rail: its address and key there. */
@@ -492,7 +559,7 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 					    struct tei_rail_task *t,
 					    struct rail *rail,
 					    const struct rail_remote *remote,
-					    uint64_t bytes)
+					    uint64_t bytes, uint64_t most)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_window_sum sum;
@@ -526,7 +593,7 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	rail_window_sum(rail, peer, t->mr, rail_mr_ranks(t->mr, s->local),
 			bytes, &sum);
 	s->len = slice_len(rail, &sum, t->length - t->cut,
-			   slice_floor(rail, t));
+			   slice_floor(rail, rail_task_large(t)), most);
 	fit = rail_piece_fit(s, rail);
 	if (s->len > fit)
 		s->len = fit;
@@ -536,12 +603,12 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	return s;
 }
 
-/* A new slice from the queue, or NULL. */
+/* A new slice from the queue, of that many bytes at most, or NULL. */
 static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 					   const struct tei_list *queue,
 					   struct rail *rail,
 					   const struct rail_remote *remote,
-					   uint64_t bytes)
+					   uint64_t bytes, uint64_t most)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_window_sum sum;
@@ -554,13 +621,14 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	if (!t)
 		return NULL;
 	if (t->extra)
-		return slice_take_pieces(peer, t, rail, remote, bytes);
+		return slice_take_pieces(peer, t, rail, remote, bytes, most);
 	if (!slice_keys_ready(peer, t) || !slice_may_take(rail, peer, t))
 		return NULL;
 	left = t->length - t->cut;
 	rail_window_sum(rail, peer, t->mr,
 			rail_mr_ranks(t->mr, t->local + t->cut), bytes, &sum);
-	len = slice_len(rail, &sum, left, slice_floor(rail, t));
+	len = slice_len(rail, &sum, left,
+			slice_floor(rail, rail_task_large(t)), most);
 	if (t->queue_link.next == queue && t->cut && !t->rail &&
 	    rail_window_over(&sum, bytes, left, len))
 		return NULL;
@@ -619,7 +687,8 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 {
 	struct rail_slice *s;
 
-	s = slice_take_queue(peer, &peer->small, rail, remote, bytes);
+	s = slice_take_queue(peer, &peer->small, rail, remote, bytes,
+			     UINT64_MAX);
 	if (!s)
 		return NULL;
 	peer->overtaken += slice_large_waits(peer, rail);
@@ -628,15 +697,28 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	return s;
 }
 
+/* How many small ones have as good as gone before the next large one, when one
+ * of len bytes is cut: of parts of a slice there are more. */
+static uint32_t slice_overtaken(const struct rail *rail, uint64_t len)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t whole = slice_whole(rail);
+
+	return len < whole ? SLICE_OVERTAKE -
+				     (uint32_t)(SLICE_OVERTAKE * len / whole) :
+			     0;
+}
+
 /*
  * Small tasks go first, so that they wait for what is posted and not for what
  * is to come; after so many of them a slice of a large one, or one to be posted
- * again, if it can go here. small, large: the path has its share of such.
+ * again, if it can go here. small: the path has its share of such; most: and of
+ * a large one's bytes for so many, or 0.
  */
 static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     struct rail *rail,
 				     const struct rail_remote *remote,
-				     uint64_t bytes, bool small, bool large)
+				     uint64_t bytes, bool small, uint64_t most)
 	TEI_REQUIRES(rail_sched_held)
 {
 	bool turn = slice_large_waits(peer, rail) &&
@@ -645,28 +727,14 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 
 	if (small && !turn)
 		s = slice_take_small(peer, rail, remote, bytes);
-	if (s || !large)
+	if (s || !most)
 		return s;
-	s = slice_take_queue(peer, &peer->queue, rail, remote, bytes);
-	if (s) {
-		peer->overtaken = 0;
-		rail->beside_left -= rail->beside_left != 0;
-	} else if (small && turn) {
+	s = slice_take_queue(peer, &peer->queue, rail, remote, bytes, most);
+	if (s)
+		peer->overtaken = slice_overtaken(rail, s->len);
+	else if (small && turn)
 		s = slice_take_small(peer, rail, remote, bytes);
-	}
 	return s;
-}
-
-/* Whether the path may take of a large task, beside small ones. */
-static bool slice_large_may(struct rail *rail, const struct rail_path *p,
-			    uint64_t bytes)
-	TEI_REQUIRES(rail_sched_held)
-{
-	if (p->large_bytes < slice_path_beside(rail, p, bytes))
-		return true;
-	if (rail->wire && bytes < rail_window(rail))
-		__atomic_store_n(&rail->beside, true, __ATOMIC_RELAXED);
-	return false;
 }
 
 /*
@@ -687,8 +755,6 @@ static bool slice_has_share(const struct rail_lane *lane,
 	if (!p->bytes)
 		return true;
 	if (p->room && p->inflight >= p->room)
-		return false;
-	if (large && !slice_large_may(lane->rail, p, bytes))
 		return false;
 	if (p->inflight >= (large ? (slices + 1) / 2 : (slices + 1) / 4 * 3))
 		return false;
@@ -765,7 +831,8 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	struct rail_remote *remote;
 	struct rail_slice *s;
 	struct rail_path *p;
-	bool small, large;
+	uint64_t most = 0;
+	bool small;
 
 	if (r < 0 || peer->unfenced || peer->state != RAIL_PEER_READY)
 		return NULL;
@@ -776,9 +843,10 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (!p)
 		return NULL;
 	small = slice_has_share(lane, p, bytes, false);
-	large = slice_large_waits(peer, lane->rail) &&
-		slice_has_share(lane, p, bytes, true);
-	if (!small && !large)
+	if (slice_large_waits(peer, lane->rail) &&
+	    slice_has_share(lane, p, bytes, true))
+		most = slice_most(lane->rail, p, bytes);
+	if (!small && !most)
 		return NULL;
 	if (!tei_list_empty(&peer->faults) &&
 	    !rail_health_open(peer, lane->rail, (uint16_t)r, p->bytes))
@@ -789,19 +857,21 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 		if (*now < p->blocked_ns)
 			return NULL;
 	}
-	if (!slice_wanted(peer, lane->rail, small, large) ||
+	if (!slice_wanted(peer, lane->rail, small, most) ||
 	    !rail_cache_admit(lane, p, now))
 		return NULL;
-	s = large ? slice_take_retry(peer, lane->rail, remote) : NULL;
+	s = most ? slice_take_retry(peer, lane->rail, remote) : NULL;
 	if (s)
 		peer->overtaken = 0;
 	else
-		s = slice_take(peer, lane->rail, remote, bytes, small, large);
+		s = slice_take(peer, lane->rail, remote, bytes, small, most);
 	if (!s)
 		return NULL;
 	s->lane = lane;
 	s->large = rail_task_large(s->first);
 	rail_path_take(p, s);
+	if (s->large && lane->rail->beside_left)
+		slice_took(lane->rail, p, s->len);
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;
 	s->path_fresh = !(p->ready && p->lane_gen == lane->gen &&

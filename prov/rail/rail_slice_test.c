@@ -19,7 +19,7 @@
 #define SLICE_FAST	UINT64_C(1250000000)
 #define SLICE_LOCAL	UINT64_C(5000000000) /* no wire */
 
-enum { SLICE_PEERS = 3, SLICE_TASKS = 128, SLICE_MANY = 1000 };
+enum { SLICE_PEERS = 10, SLICE_TASKS = 128, SLICE_MANY = 1000 };
 enum { SLICE_DEPTH = 512 };		/* of the lane, with so many */
 
 struct slice_rig {
@@ -239,46 +239,73 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 
 /* --- a small one beside large ones --------------------------------------- */
 
-/* Peer 1 has a small task now and then, peer 0 a large one: the most bytes that
- * any but the first found ahead of it. */
-static uint64_t slice_worst(uint64_t rate, uint64_t *first)
+/* A large task for each of n peers but 1 that has none. */
+static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 {
-	struct test_task bulk, small, *all[] = { &bulk, &small };
-	uint64_t state = 1, ahead, worst = 0, before, waited;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		if (!t[i].ends && t[i].task.peer)
+			continue;
+		slice_submit(rig, i ? i + 1 : 0, SLICE_BULK, &t[i]);
+		slice_fill(rig, 1, NULL);
+	}
+}
+
+/* Peer 1 has a small task: the bytes of others that were ahead of it. Up to
+ * burst completions are seen at a time. */
+static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
+			    uint32_t burst)
+{
+	uint64_t ahead = UINT64_MAX, waited = 0, before;
+	uint32_t i;
+
+	slice_submit(rig, 1, 4 * SLICE_KIB, small);
+	slice_fill(rig, 1, &ahead);
+	while (!small->ends) {
+		before = rig->lane->inflight_bytes;
+		for (i = 0; i < burst && !small->ends; i++)
+			CU_ASSERT_FATAL(slice_serve(rig, ~0u) || i);
+		/* what went before it was cut was ahead as well */
+		if (ahead == UINT64_MAX)
+			waited += before - rig->lane->inflight_bytes;
+		slice_fill(rig, 1, small->ends ? NULL : &ahead);
+	}
+	CU_ASSERT_FATAL(ahead < UINT64_MAX);
+	return ahead + waited;
+}
+
+/* Peer 1 has a small task now and then, and n others have large ones: the most
+ * bytes that any but the first found ahead of it, or but those that came before
+ * the rail knew how many take of it. */
+static uint64_t slice_worst(uint64_t rate, uint32_t n, uint32_t burst,
+			    uint64_t *first)
+{
+	struct test_task bulk[SLICE_PEERS - 2], small;
+	struct test_task *all[SLICE_PEERS - 1];
+	uint64_t state = 1, ahead, worst = 0;
 	struct slice_rig rig;
-	uint32_t i, n;
+	uint32_t i, j, k;
 
 	slice_begin(&rig, rate);
-	slice_submit(&rig, 0, SLICE_BULK, &bulk);
-	slice_fill(&rig, 1, NULL);
-	for (i = 0; i < 40; i++) {
-		ahead = UINT64_MAX;
-		waited = 0;
-		if (bulk.ends) {
-			slice_submit(&rig, 0, SLICE_BULK, &bulk);
-			slice_fill(&rig, 1, NULL);
-		}
-		slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
-		slice_fill(&rig, 1, &ahead);
-		while (!small.ends) {
-			before = rig.lane->inflight_bytes;
-			CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
-			/* what went before it was cut was ahead as well */
-			if (ahead == UINT64_MAX)
-				waited += before - rig.lane->inflight_bytes;
-			slice_fill(&rig, 1, small.ends ? NULL : &ahead);
-		}
-		CU_ASSERT_FATAL(ahead < UINT64_MAX);
-		ahead += waited;
-		if (i > 0 && ahead > worst)
-			worst = ahead;
-		else if (!i)
+	memset(bulk, 0, sizeof(bulk));
+	for (i = 0; i < 40 + 8 * n; i++) {
+		slice_more(&rig, n, bulk);
+		ahead = slice_ahead(&rig, &small, burst);
+		if (!i)
 			*first = ahead;
-		n = (uint32_t)(test_random(&state) % 6);
-		while (n-- && slice_serve(&rig, ~0u))
+		else if ((n == 1 || i >= 8 * n) && ahead > worst)
+			worst = ahead;
+		for (k = (uint32_t)(test_random(&state) % 6); k; k--) {
+			for (j = 0; j < burst; j++)
+				slice_serve(&rig, ~0u);
 			slice_fill(&rig, 1, NULL);
+		}
 	}
-	slice_end(&rig, all, 2);
+	for (j = 0; j < n; j++)
+		all[j] = &bulk[j];
+	all[n] = &small;
+	slice_end(&rig, all, n + 1);
 	return worst;
 }
 
@@ -286,19 +313,34 @@ static void test_a_small_task_waits_for_a_slice_of_another_peers(void)
 {
 	uint64_t first = 0;
 
-	CU_ASSERT(slice_worst(SLICE_SLOW, &first) <= SLICE_MIN);
+	CU_ASSERT(slice_worst(SLICE_SLOW, 1, 1, &first) <= SLICE_MIN);
 	/* nobody knew of it */
 	CU_ASSERT(first > SLICE_MIN);
 	/* or for what such a rail moves in a millisecond, and a slice of it */
-	CU_ASSERT(slice_worst(SLICE_FAST, &first) <=
+	CU_ASSERT(slice_worst(SLICE_FAST, 1, 1, &first) <=
 		  SLICE_FAST / 1000 + SLICE_FAST / 4000);
+}
+
+/* However many there are, and however late this host looks. */
+static void test_a_small_task_waits_for_no_more_beside_more_peers(void)
+{
+	uint64_t first = 0;
+	uint32_t n, burst;
+
+	for (n = 2; n <= SLICE_PEERS - 2; n++)
+		for (burst = 1; burst <= 4; burst++) {
+			CU_ASSERT(slice_worst(SLICE_SLOW, n, burst, &first) <=
+				  SLICE_MIN);
+			CU_ASSERT(slice_worst(SLICE_FAST, n, burst, &first) <=
+				  SLICE_FAST / 1000 + SLICE_FAST / 4000);
+		}
 }
 
 static void test_on_loopback_a_small_task_waits_for_less_than_a_window(void)
 {
 	uint64_t first = 0;
 
-	CU_ASSERT(slice_worst(SLICE_LOCAL, &first) <=
+	CU_ASSERT(slice_worst(SLICE_LOCAL, 1, 1, &first) <=
 		  8 * SLICE_MIB + SLICE_LOCAL / 4000);
 	CU_ASSERT(first > SLICE_LOCAL / 200);
 }
@@ -327,6 +369,32 @@ static void test_small_ones_are_remembered_for_a_while(void)
 	CU_ASSERT(ahead > 0);
 	CU_ASSERT(ahead <= 8 * SLICE_MIB + SLICE_LOCAL / 4000);
 	slice_end(&rig, all, 2);
+}
+
+/* Nor is that any shorter where more peers have large ones, of less each time. */
+static void test_small_ones_are_remembered_as_long_beside_more_peers(void)
+{
+	struct test_task bulk[4], small, *all[5];
+	uint64_t bytes = 0, before;
+	struct slice_rig rig;
+	uint32_t i;
+
+	slice_begin(&rig, SLICE_SLOW);
+	memset(bulk, 0, sizeof(bulk));
+	slice_more(&rig, 4, bulk);
+	for (i = 0; i < 40; i++)
+		slice_ahead(&rig, &small, 1);
+	while (bytes < 240 * SLICE_MIN / 2) {
+		before = rig.lane->inflight_bytes;
+		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
+		bytes += before - rig.lane->inflight_bytes;
+		slice_fill(&rig, 1, NULL);
+	}
+	CU_ASSERT(slice_ahead(&rig, &small, 1) <= SLICE_MIN);
+	for (i = 0; i < 4; i++)
+		all[i] = &bulk[i];
+	all[4] = &small;
+	slice_end(&rig, all, 5);
 }
 
 /* Peer 1 has so many tasks of a whole slice that its queue is never empty: what
@@ -359,8 +427,50 @@ static double slice_share(uint64_t rate)
 
 static void test_many_small_tasks_leave_a_large_one_its_share(void)
 {
-	CU_ASSERT(slice_share(SLICE_SLOW) >= 0.2);
-	CU_ASSERT(slice_share(SLICE_FAST) >= 0.2);
+	CU_ASSERT(slice_share(SLICE_SLOW) >= 0.25);
+	CU_ASSERT(slice_share(SLICE_FAST) >= 0.24);
+}
+
+/* n peers have so many, and a large one each: what part of the bytes in hand is
+ * of those. */
+static double slice_share_own(uint32_t n)
+{
+	static struct test_task bulk[4], small[4][SLICE_TASKS];
+	static struct test_task *all[4 * (SLICE_TASKS + 1)];
+	uint64_t large = 0, bytes = 0;
+	struct slice_rig rig;
+	uint32_t i, j, k;
+
+	slice_begin(&rig, SLICE_SLOW);
+	memset(bulk, 0, sizeof(bulk));
+	memset(small, 0, sizeof(small));
+	for (k = 0; k < 2000; k++) {
+		for (i = 0; i < n; i++)
+			for (j = 0; j < SLICE_TASKS; j++)
+				if (!k || small[i][j].ends)
+					slice_submit(&rig, i ? i + 1 : 0,
+						     SLICE_MIN, &small[i][j]);
+		slice_more(&rig, n, bulk);
+		slice_fill(&rig, 1, NULL);
+		if (k >= 500) {
+			large += rig.rail->large_bytes;
+			bytes += rig.lane->inflight_bytes;
+		}
+		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
+	}
+	for (i = k = 0; i < n; i++) {
+		all[k++] = &bulk[i];
+		for (j = 0; j < SLICE_TASKS; j++)
+			all[k++] = &small[i][j];
+	}
+	slice_end(&rig, all, k);
+	return (double)large / (double)bytes;
+}
+
+/* What is cut of a large one is less then, and so it is cut more often. */
+static void test_large_tasks_keep_their_turn_beside_more_peers(void)
+{
+	CU_ASSERT(slice_share_own(4) >= 0.9 * slice_share_own(1));
 }
 
 /* Large tasks to peers 0 and 2, of which 2 is slow, or stands still, and small
@@ -381,7 +491,7 @@ static double slice_beside_slow(uint64_t rate, uint32_t every)
 	/* it has all that one may have by itself, now that there are small ones */
 	while (!small.ends && slice_serve(&rig, 6))
 		slice_fill(&rig, 1, NULL);
-	CU_ASSERT(slice_held(&rig, 2) >= rail_window_beside(rig.rail));
+	CU_ASSERT(slice_held(&rig, 2) > rail_window_beside(rig.rail) / 8 * 7);
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	for (i = 1; i < 400 && !bulk.ends; i++) {
 		slice_fill(&rig, 1, NULL);
@@ -404,10 +514,10 @@ static double slice_beside_slow(uint64_t rate, uint32_t every)
 
 static void test_a_slow_target_does_not_take_what_others_may_have(void)
 {
-	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 0) >= 0.25);
-	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 10) >= 0.25);
-	CU_ASSERT(slice_beside_slow(SLICE_FAST, 0) >= 0.25);
-	CU_ASSERT(slice_beside_slow(SLICE_FAST, 10) >= 0.4);
+	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 0) >= 0.9);
+	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 10) >= 0.45);
+	CU_ASSERT(slice_beside_slow(SLICE_FAST, 0) >= 0.9);
+	CU_ASSERT(slice_beside_slow(SLICE_FAST, 10) >= 0.45);
 }
 
 /* Peer 0 has stopped with many small tasks, which a large one of peer 2 waits
@@ -736,8 +846,14 @@ static void test_slices_of_another_rail_are_passed_by(void)
 const struct tei_test_case rail_slice_cases[] = {
 	{ "a_small_task_waits_for_a_slice_of_another_peers",
 	  test_a_small_task_waits_for_a_slice_of_another_peers },
+	{ "a_small_task_waits_for_no_more_beside_more_peers",
+	  test_a_small_task_waits_for_no_more_beside_more_peers },
 	{ "many_small_tasks_leave_a_large_one_its_share",
 	  test_many_small_tasks_leave_a_large_one_its_share },
+	{ "large_tasks_keep_their_turn_beside_more_peers",
+	  test_large_tasks_keep_their_turn_beside_more_peers },
+	{ "small_ones_are_remembered_as_long_beside_more_peers",
+	  test_small_ones_are_remembered_as_long_beside_more_peers },
 	{ "a_slow_target_does_not_take_what_others_may_have",
 	  test_a_slow_target_does_not_take_what_others_may_have },
 	{ "on_loopback_a_small_task_waits_for_less_than_a_window",

@@ -24,6 +24,7 @@ void rail_window_init(struct rail *rail, uint64_t max)
 {
 	rail->window_max = max;
 	rail->window = RAIL_WINDOW_FIRST < max ? RAIL_WINDOW_FIRST : max;
+	rail->turn = 1;
 }
 
 uint64_t rail_window(const struct rail *rail)
