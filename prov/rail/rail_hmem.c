@@ -22,6 +22,8 @@
 #define HMEM_BUILT_DMABUF	false
 #endif
 
+static const char hmem_left[] = "it can't be opened with FI_HMEM";
+
 const char *tei_rail_way_name(enum tei_rail_way way)
 {
 	switch (way) {
@@ -74,7 +76,7 @@ void rail_hmem_ask(struct rail *rail)
 	rail->hmem = true;
 }
 
-/* Fills err and says nothing: rail_hmem_without does. */
+/* Fills err and says nothing: rail_hmem_without does, or rail_hmem_neither. */
 __attribute__((format(printf, 5, 6)))
 static int hmem_keep(struct tei_err *err, int code, const char *subsys,
 		     const char *hint, const char *fmt, ...)
@@ -82,9 +84,10 @@ static int hmem_keep(struct tei_err *err, int code, const char *subsys,
 	va_list ap;
 
 	(void)subsys;
-	(void)hint;
 	memset(err, 0, sizeof(*err));
 	err->code = code;
+	if (hint)
+		snprintf(err->hint, sizeof(err->hint), "%s", hint);
 	va_start(ap, fmt);
 	vsnprintf(err->text, sizeof(err->text), fmt, ap);
 	va_end(ap);
@@ -93,13 +96,28 @@ static int hmem_keep(struct tei_err *err, int code, const char *subsys,
 
 rail_tell rail_tell_open(const struct rail *rail)
 {
-	return rail->hmem && !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
+	return (rail->hmem || rail->no_hmem == hmem_left) &&
+		       !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
 		       hmem_keep : tei_err_fail;
+}
+
+void rail_hmem_leave(struct rail *rail)
+{
+	rail->no_hmem = hmem_left;
+}
+
+void rail_hmem_neither(const struct tei_err *why, struct tei_err *err)
+{
+	struct tei_err e = *err;
+
+	/* no time: it was not told */
+	if (!e.when_ns)
+		tei_err_fail(err, e.code, "rail", e.hint[0] ? e.hint : NULL,
+			     "%s; with FI_HMEM: %s", e.text, why->text);
 }
 
 void rail_hmem_without(struct rail *rail, const struct tei_err *why)
 {
-	rail->no_hmem = "it can't be opened with FI_HMEM";
 	TEI_WARN("rail", "%s: opened without FI_HMEM, GPU memory goes by way of host memory: %s",
 		 rail->name, why->text);
 }

@@ -952,14 +952,17 @@ void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 /* --- rail_hmem.c: memory of GPUs ----------------------------------------- */
 /* Finds out, before the rail is opened, whether it takes any. */
 void rail_hmem_ask(struct rail *rail);
-/* tei_err_fail, or what only fills err where it will be opened without FI_HMEM:
- * for all that may fail because of that. */
+/* tei_err_fail, or what only fills err where the rail is, or was, to be opened
+ * with FI_HMEM: for all that may fail because of that. */
 typedef int (*rail_tell)(struct tei_err *err, int code, const char *subsys,
 			 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 rail_tell rail_tell_open(const struct rail *rail);
-/* It was opened without FI_HMEM, since with that there was an error. */
+/* It is to be opened without FI_HMEM, since with that there was an error, why; it
+ * was; or there was one again, err, which is told with the first. */
+void rail_hmem_leave(struct rail *rail);
 void rail_hmem_without(struct rail *rail, const struct tei_err *why);
+void rail_hmem_neither(const struct tei_err *why, struct tei_err *err);
 /* The rail takes no memory of GPUs: why, as a code. */
 int rail_hmem_refuse(const struct rail *rail, struct tei_err *err);
 /* Why the region can't go by dma-buf, or NULL. */

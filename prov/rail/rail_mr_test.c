@@ -403,6 +403,42 @@ static void test_limits_of_a_gpu_are_not_the_hosts(void)
 	mr_end(&rig);
 }
 
+/* The two attempts of a rail that opens neither with FI_HMEM nor without. */
+static void test_a_rail_that_opens_neither_way_says_why_of_both(void)
+{
+	struct tei_err with, without;
+	struct test_plane plane;
+	struct rail *rail;
+
+	test_plane_init(&plane);
+	test_plane_open(&plane, "127.0.0.1");
+	rail = rail_at(plane.dp, 0);
+	tei_err_set_last(&(struct tei_err){ .code = TEI_ERR_CANCELED });
+	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
+	rail->hmem = true;
+	CU_ASSERT_EQUAL(rail_tell_open(rail)(&with, TEI_ERR_CONTEXT, "rail",
+					     NULL, "lo: no domain"),
+			TEI_ERR_CONTEXT);
+	rail->hmem = false;
+	rail_hmem_leave(rail);
+	CU_ASSERT_EQUAL(rail_tell_open(rail)(&without, TEI_ERR_MEMORY, "rail",
+					     "buy some", "lo: no memory"),
+			TEI_ERR_MEMORY);
+	CU_ASSERT_EQUAL(tei_err_last()->code, TEI_ERR_CANCELED);
+	rail_hmem_neither(&with, &without);
+	CU_ASSERT_EQUAL(without.code, TEI_ERR_MEMORY);
+	CU_ASSERT_STRING_EQUAL(without.text,
+			       "lo: no memory; with FI_HMEM: lo: no domain");
+	CU_ASSERT_STRING_EQUAL(without.hint, "buy some");
+	CU_ASSERT_EQUAL(tei_err_last()->when_ns, without.when_ns);
+	/* nor is what was told told again */
+	rail_hmem_neither(&with, &without);
+	CU_ASSERT_STRING_EQUAL(without.text,
+			       "lo: no memory; with FI_HMEM: lo: no domain");
+	__atomic_store_n(&rail->open, true, __ATOMIC_RELEASE);
+	test_plane_close(&plane);
+}
+
 static void mr_check_hopeless(struct rail_shim *shim, struct test_plane *p,
 			      void *mem, uint32_t most)
 {
@@ -913,6 +949,8 @@ const struct tei_test_case rail_mr_cases[] = {
 	{ "local_memory_has_descriptors", test_local_memory_has_descriptors },
 	{ "limits_of_a_gpu_are_not_the_hosts",
 	  test_limits_of_a_gpu_are_not_the_hosts },
+	{ "a_rail_that_opens_neither_way_says_why_of_both",
+	  test_a_rail_that_opens_neither_way_says_why_of_both },
 	{ "a_large_region_is_registered_in_pieces",
 	  test_a_large_region_is_registered_in_pieces },
 	{ "pieces_have_addresses_and_descriptors",

@@ -315,8 +315,11 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 		ret = rail_make(dp, found, transport, err, &rail);
 		if (ret)
 			return ret;
+		rail_hmem_leave(rail);
 		ret = rail_start(rail, err);
-		if (!ret)
+		if (ret)
+			rail_hmem_neither(&why, err);
+		else
 			rail_hmem_without(rail, &why);
 	}
 	if (ret)
