@@ -99,8 +99,8 @@ bool tei_gpu_mem_quiet(struct tei_gpu *ctx, uint64_t addr, uint64_t len);
 
 /*
  * 0 when no copy touches the range that starts at addr any more, nor will, the
- * done of those that did has returned, and nobody holds it. TEI_ERR_BUSY at the deadline, and it stays.
- * TEI_ERR_NOT_REGISTERED.
+ * done of those that did has returned, and nobody holds it. TEI_ERR_BUSY at the
+ * deadline, and it stays. TEI_ERR_NOT_REGISTERED.
  */
 int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		       uint64_t deadline_ns);

@@ -108,10 +108,10 @@ void tei_local_regions_adding(struct tei_local *ctx, bool on);
  * whatever it has. When it returns 0 no copy of this process (either side)
  * and none of another process touches the region any more, nor ever will:
  * operations of this process on it have ended, and their done has returned,
- * pieces of others have ended or are refused. Blocks until that is so or until deadline_ns passes; then
- * TEI_ERR_BUSY, and the region is registered as before. A dead process never
- * holds it up; a stopped one in mid-piece does. TEI_ERR_NOT_REGISTERED,
- * also where another thread is removing it.
+ * pieces of others have ended or are refused. Blocks until that is so or until
+ * deadline_ns passes; then TEI_ERR_BUSY, and the region is registered as
+ * before. A dead process never holds it up; a stopped one in mid-piece does.
+ * TEI_ERR_NOT_REGISTERED, also where another thread is removing it.
  */
 int tei_local_region_remove(struct tei_local *ctx, const void *base,
 			    uint64_t len, uint64_t deadline_ns);

@@ -13,7 +13,8 @@
  * Two-sided: what fits into one message goes as its payload (DATA); what does
  * not is announced (RTS), read by the receiver as tasks of the data plane,
  * which is where all rails take part, and acknowledged (FIN, several at once
- * where many are under way). So the order of messages is that of the stream, FI_ORDER_SAS, and no other is claimed.
+ * where many are under way). So the order of messages is that of the stream,
+ * FI_ORDER_SAS, and no other is claimed.
  *
  * One-sided: a write or read is made of tasks of the data plane too. These
  * know addresses and keys of their own, so the key and offset of the
