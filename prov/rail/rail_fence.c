@@ -286,13 +286,16 @@ static void fence_unstick_lane(struct tei_rail_peer *peer,
 			       struct rail_lane *lane, uint64_t now)
 {
 	struct rail_path *path = NULL;
+	bool hint = false;
 	uint16_t r = 0;
 
 	do {
 		rail_sched_enter(peer->dp);
-		path = rail_path_get(peer, lane, r++);
+		path = rail_path_get(peer, lane, r);
+		hint = r < peer->nremotes && peer->remotes[r].hint;
+		r++;
 		rail_sched_leave(peer->dp);
-		if (path)
+		if (path && !hint)
 			rail_fence_maybe_stuck(peer, lane, path, now);
 	} while (path);
 }

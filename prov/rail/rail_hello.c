@@ -56,6 +56,41 @@ static void hello_no_route(struct tei_rail_peer *p)
 	rail_done_run(p->dp, &done);
 }
 
+/* To where the peer was found, by any rail that reaches it. Whether it connects
+ * says nothing of the rails. */
+static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len)
+{
+	uint32_t i, n = rail_count(p->dp);
+	int16_t at[TEI_RAIL_MAX];
+	struct rail_lane *lane;
+	struct rail_path *path;
+
+	rail_sched_enter(p->dp);
+	for (i = 0; i < n; i++)
+		at[i] = rail_peer_hint(p, rail_at(p->dp, i));
+	rail_sched_leave(p->dp);
+	for (i = 0; i < n; i++) {
+		if (at[i] < 0)
+			continue;
+		if (!rail_msg_try_pair(p, rail_at(p->dp, i), 0, at[i], buf, len,
+				       &lane, &path))
+			return 0;
+		if (lane)
+			rail_lane_run(lane);
+	}
+	return -FI_EAGAIN;
+}
+
+/* The usual ways and that one in turns: either may be the one that leads there,
+ * and none of them need say that it does not. */
+static int hello_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len,
+		      uint32_t attempt)
+{
+	if (p->rehello && p->hint_turn++ % 2 && !hello_to_hint(p, buf, len))
+		return 0;
+	return rail_msg_send(p, buf, len, attempt);
+}
+
 uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = p->dp;
@@ -102,7 +137,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if ((announce || probe) && !ask && hello_forget_silent(p, now))
 		return 0;
 	len = rail_msg_hello(p, ask || announce || probe, buf);
-	ret = rail_msg_send(p, buf, len, reply ? 0 : p->hello_tries);
+	ret = hello_send(p, buf, len, reply ? 0 : p->hello_tries);
 	if (ret && reply) {
 		rail_sched_enter(dp);
 		p->reply_hello = true;

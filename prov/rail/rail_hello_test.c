@@ -72,9 +72,14 @@ static void hello_turns(struct test_pair *pair, struct test_task *t,
 	}
 }
 
-/* Neither knows where the other is; the one that writes is told. away: it was
- * said that there will be an address. */
-static void hello_lost(bool away)
+enum hello_knows {
+	HELLO_MOVED,	/* an address where nobody listens */
+	HELLO_AWAY,	/* that there will be one */
+	HELLO_CLOSED,	/* that there is none */
+};
+
+/* Neither knows where the other is; the one that writes is told. */
+static void hello_lost(enum hello_knows what)
 {
 	struct tei_rail_addr real;
 	struct test_pair pair;
@@ -83,10 +88,11 @@ static void hello_lost(bool away)
 	test_pair_open(&pair);
 	real = pair.peer->remotes[0].addr;
 	hello_away(hello_of(&pair.to, &pair.from));
-	if (away)
-		hello_away(pair.peer);
-	else
+	if (what == HELLO_MOVED)
 		hello_moved(pair.peer);
+	else
+		hello_away(pair.peer);
+	pair.peer->remotes[0].away = what == HELLO_AWAY;
 	hello_write(&pair, &t);
 	hello_turns(&pair, &t, HELLO_TURNS);
 	CU_ASSERT_EQUAL(test_ends(&t), 0);
@@ -95,17 +101,52 @@ static void hello_lost(bool away)
 	CU_ASSERT_EQUAL(test_ends(&t), 1);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	CU_ASSERT_EQUAL(memcmp(pair.src, pair.dst, sizeof(pair.src)), 0);
+	/* nothing goes there any more */
+	CU_ASSERT_EQUAL(pair.peer->nremotes, 2);
+	CU_ASSERT_EQUAL(pair.peer->remotes[1].addr.len, 0);
 	test_pair_close(&pair);
 }
 
 static void test_two_that_moved_at_a_time_meet_again(void)
 {
-	hello_lost(false);
+	hello_lost(HELLO_MOVED);
 }
 
 static void test_two_that_are_away_at_a_time_meet_again(void)
 {
-	hello_lost(true);
+	hello_lost(HELLO_AWAY);
+}
+
+static void test_one_whose_rails_were_closed_is_met_again(void)
+{
+	hello_lost(HELLO_CLOSED);
+}
+
+/* It may be out of date. */
+static void test_a_wrong_hint_does_no_harm(void)
+{
+	struct tei_rail_addr wrong;
+	struct sockaddr_in *at = (void *)wrong.bytes;
+	struct test_pair pair;
+	struct test_task t;
+	uint64_t end;
+	uint32_t gen;
+
+	test_pair_open(&pair);
+	gen = pair.rail->init[0].gen;
+	wrong = pair.peer->remotes[0].addr;
+	at->sin_port = htons(HELLO_NOBODY);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &wrong);
+	hello_write(&pair, &t);
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	/* the usual way is tried as well, and the lane is not to blame */
+	for (end = tei_now_ns() + HELLO_WAIT_NS;
+	     pair.peer->rehello && tei_now_ns() < end;)
+		test_pair_turn(&pair, tei_now_ns());
+	CU_ASSERT_FALSE(pair.peer->rehello);
+	CU_ASSERT_EQUAL(pair.rail->init[0].gen, gen);
+	test_pair_close(&pair);
 }
 
 /* It said that there will be one; a peer that closed its rails did not. */
@@ -133,6 +174,9 @@ const struct tei_test_case rail_hello_cases[] = {
 	  test_two_that_moved_at_a_time_meet_again },
 	{ "two_that_are_away_at_a_time_meet_again",
 	  test_two_that_are_away_at_a_time_meet_again },
+	{ "one_whose_rails_were_closed_is_met_again",
+	  test_one_whose_rails_were_closed_is_met_again },
+	{ "a_wrong_hint_does_no_harm", test_a_wrong_hint_does_no_harm },
 	{ "an_address_that_is_to_come_is_waited_for",
 	  test_an_address_that_is_to_come_is_waited_for },
 	{ NULL, NULL },

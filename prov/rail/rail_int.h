@@ -430,7 +430,7 @@ struct rail_remote {
 	bool away;			/* closed, and to be opened again: has
 					 * no address meanwhile */
 	bool hint;			/* no rail, but an address where the
-					 * peer was found: for messages */
+					 * peer was found: for hellos */
 	char name[64];
 	struct tei_rail_addr addr;
 	struct rail_fence fence;
@@ -649,6 +649,7 @@ struct tei_rail_peer {
 	uint64_t tried_ns;		/* given a place since, first; older
 					 * than alive_ns: not */
 	bool rehello;			/* thread: introduce ourselves again */
+	uint32_t hint_turn;		/* thread: of hellos, while there is one */
 	bool probing;			/* a sign of life is asked for */
 	bool evicted;			/* gone, and not counted any more */
 	uint64_t probe_ns;		/* probing since */
@@ -1044,6 +1045,8 @@ int rail_path_table(struct tei_rail_peer *peer)
 /* How well a local rail fits a remote one: 0 not at all, 1 perhaps, by way of
  * a router, 2 the same network, 3 the same address. */
 int rail_path_fit(const struct rail *rail, const struct rail_remote *remote);
+/* The same, also where it is but a hint. */
+int rail_path_reach(const struct rail *rail, const struct rail_remote *remote);
 /* Whether there is a choice; whenever routes or ranks have changed. */
 void rail_aim_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
@@ -1199,8 +1202,11 @@ void rail_peer_free_all(struct tei_rail_dp *dp);
 void rail_peer_set_first(struct tei_rail_peer *peer,
 			 const struct tei_rail_addr *first)
 	TEI_REQUIRES(rail_sched_held);
-/* Messages go to where it was found, if that is news. The thread. */
+/* Hellos go to where it was found, if that is news. The thread. */
 void rail_peer_take_hint(struct tei_rail_peer *peer);
+/* Its index, if there is one that the rail reaches, or -1. */
+int16_t rail_peer_hint(const struct tei_rail_peer *peer,
+		       const struct rail *rail) TEI_REQUIRES(rail_sched_held);
 /* Its rails are known again: nothing goes there any more. The thread. */
 void rail_peer_drop_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);

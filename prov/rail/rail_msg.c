@@ -295,7 +295,7 @@ static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
 	return worst;
 }
 
-/* The rail has no route, or one that does not connect or is in doubt. */
+/* The route of that rail does not connect, or is in doubt. */
 static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 {
 	const struct rail_path *path = NULL;
@@ -311,7 +311,7 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 	if (remote >= 0 && lane)
 		path = rail_path_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
-	return fails || remote < 0 ||
+	return fails ||
 	       (path && __atomic_load_n(&path->suspect, __ATOMIC_RELAXED));
 }
 
@@ -363,7 +363,8 @@ static bool msg_fits(struct tei_rail_peer *peer)
 
 	rail_sched_enter(peer->dp);
 	for (i = 0; i < peer->nremotes; i++)
-		fits |= peer->remotes[i].away;
+		fits |= peer->remotes[i].away ||
+			(peer->remotes[i].hint && peer->remotes[i].addr.len);
 	for (i = 0; i < rail_count(peer->dp); i++)
 		fits |= peer->route[i] >= 0 &&
 			__atomic_load_n(&rail_at(peer->dp, i)->open,
@@ -535,7 +536,7 @@ static struct rail_remote *msg_remote(struct tei_rail_peer *peer, uint16_t id)
 	uint16_t i;
 
 	for (i = 0; i < peer->nremotes; i++)
-		if (peer->remotes[i].id == id)
+		if (peer->remotes[i].id == id && !peer->remotes[i].hint)
 			return &peer->remotes[i];
 	return NULL;
 }

@@ -59,7 +59,7 @@ static bool path_same_net(const uint8_t *a, const uint8_t *b, size_t len,
 }
 
 /* 3: as when one address is used on both sides. */
-static int path_reach(const struct rail *rail, const struct rail_remote *remote)
+int rail_path_reach(const struct rail *rail, const struct rail_remote *remote)
 {
 	const struct tei_rail_addr *mine = &rail->own;
 	const struct tei_rail_addr *its = &remote->addr;
@@ -83,7 +83,7 @@ static int path_reach(const struct rail *rail, const struct rail_remote *remote)
 
 int rail_path_fit(const struct rail *rail, const struct rail_remote *remote)
 {
-	return remote->hint ? 0 : path_reach(rail, remote);
+	return remote->hint ? 0 : rail_path_reach(rail, remote);
 }
 
 int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
@@ -217,7 +217,7 @@ int16_t rail_path_other(const struct tei_rail_peer *peer,
 	for (i = 0; i < n; i++) {
 		r = (uint16_t)((turn + i) % n);
 		if (r == peer->route[rail->index] ||
-		    !path_reach(rail, &peer->remotes[r]))
+		    !rail_path_fit(rail, &peer->remotes[r]))
 			continue;
 		if (!rail_health_doubtful(peer, rail, r))
 			return (int16_t)r;

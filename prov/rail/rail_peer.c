@@ -442,6 +442,16 @@ static struct rail_remote *peer_hint(struct tei_rail_peer *p)
 	return NULL;
 }
 
+int16_t rail_peer_hint(const struct tei_rail_peer *p, const struct rail *rail)
+{
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		if (p->remotes[i].hint && rail_path_reach(rail, &p->remotes[i]))
+			return (int16_t)i;
+	return -1;
+}
+
 void rail_peer_drop_hint(struct tei_rail_peer *p)
 {
 	struct rail_remote *r = peer_hint(p);
@@ -496,6 +506,7 @@ static void peer_hint_at(struct tei_rail_peer *p,
 	r->addr = *at;
 	r->serial = ++p->serial;
 	p->rehello = true;
+	p->hint_turn = 1;
 	p->hello_tries = 0;
 	p->hello_next_ns = 0;
 	TEI_INFO("rail", "peer %s: found at another address", p->name);
