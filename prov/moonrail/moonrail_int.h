@@ -671,8 +671,11 @@ void moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held);
-/* Its state machine runs soon. */
-void moonrail_peer_watch(struct moonrail_peer *peer)
+/* Its state machine runs within a few ms. */
+void moonrail_peer_soon(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Nothing comes of what is under way with it. */
+void moonrail_peer_fail(struct moonrail_peer *peer, int err)
 	TEI_REQUIRES(moonrail_held);
 /* Its state machine; returns when to come again, 0: never. */
 uint64_t moonrail_peer_run(struct moonrail_domain *d,

@@ -48,9 +48,7 @@ static void peer_end_outs(struct tei_list *l, int err)
 	}
 }
 
-/* Nothing comes of what is under way with it. */
-static void peer_fail(struct moonrail_peer *p, int err)
-	TEI_REQUIRES(moonrail_held)
+void moonrail_peer_fail(struct moonrail_peer *p, int err)
 {
 	struct moonrail_op *op;
 
@@ -134,20 +132,32 @@ static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 		p->nsent++;
 	}
 	if (ret == -FI_EHOSTUNREACH)
-		peer_fail(p, FI_EHOSTUNREACH);
+		moonrail_peer_fail(p, FI_EHOSTUNREACH);
 }
 
 /*
  * The thread comes once somebody may have to be asked what he has got. It is
  * woken for that when traffic begins, and then looks by itself.
  */
-void moonrail_peer_watch(struct moonrail_peer *p)
+static void peer_start_timer(struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held)
 {
 	if (p->ping_ns)
 		return;
 	p->ping_wait_ns = PEER_PING_NS;
 	p->ping_ns = tei_now_ns() + p->ping_wait_ns;
 	tei_rail_attend(p->rail);
+}
+
+void moonrail_peer_soon(struct moonrail_peer *p)
+{
+	uint64_t soon = tei_now_ns() + PEER_PING_NS;
+
+	if (p->ping_ns > soon) {
+		p->ping_ns = soon;
+		tei_rail_attend(p->rail);
+	}
+	peer_start_timer(p);
 }
 
 static void peer_to_self(struct moonrail_peer *p, struct moonrail_out *o)
@@ -192,7 +202,7 @@ void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 	if (p->incarnation)
 		peer_flush(p);
 	if (!p->err)
-		moonrail_peer_watch(p);
+		peer_start_timer(p);
 }
 
 /* The question is a message that nobody does anything with: its turn comes
@@ -469,14 +479,19 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	if (m->len < sizeof(w))
 		goto out_drop;
 	peer_wire(m, &w);
-	if (w.version != MOONRAIL_WIRE_VERSION)
-		goto out_drop;
 	if (!p) {
 		tei_rail_peer_hold(m->peer);
 		p = peer_new(d, inc, m->peer);
 	}
 	if (!p || p->err)
 		goto out_drop;
+	if (w.version != MOONRAIL_WIRE_VERSION) {
+		TEI_ERROR("prov",
+			  "a process speaks version %u of the provider's protocol, this one %u",
+			  w.version, MOONRAIL_WIRE_VERSION);
+		moonrail_peer_fail(p, FI_ENOPROTOOPT);
+		goto out_drop;
+	}
 	peer_in(p, &w, m);
 	return;
 out_drop:
@@ -526,7 +541,7 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	}
 	from->nqueue = 0;
 	if (to->err)
-		peer_fail(to, to->err);
+		moonrail_peer_fail(to, to->err);
 }
 
 /* A process that was looked for has said hello. */
@@ -587,7 +602,7 @@ static uint64_t peer_gone(struct moonrail_peer *p, uint64_t now)
 		p->gone_ns = now + PEER_LAST_NS;
 	if (now < p->gone_ns)
 		return p->gone_ns;
-	peer_fail(p, FI_ECONNRESET);
+	moonrail_peer_fail(p, FI_ECONNRESET);
 	return 0;
 }
 
@@ -602,7 +617,7 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	if (p->incarnation)
 		peer_flush(p);
 	/* whoever waits for an answer learns that there is nobody any more */
-	owed = !p->err && (!tei_list_empty(&p->queue) ||
+	owed = !p->err && (p->nends || !tei_list_empty(&p->queue) ||
 			   !tei_list_empty(&p->sent) ||
 			   !tei_list_empty(&p->waiting) ||
 			   !tei_list_empty(&p->rma));
@@ -618,7 +633,7 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 		return 0;
 	}
 	if (peer_too_long(p, now)) {
-		peer_fail(p, FI_ETIMEDOUT);
+		moonrail_peer_fail(p, FI_ETIMEDOUT);
 		return 0;
 	}
 	if (p->incarnation) {
@@ -662,7 +677,7 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (!p->err && (p->nqueue || p->nsent))
+		if (!p->err && (p->nqueue || p->nsent || p->nends))
 			return false;
 	return true;
 }

@@ -32,16 +32,66 @@ static bool recv_matches(const struct moonrail_op *op,
 	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
 }
 
+static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op;
+
+	tei_list_foreach(op, &p->waiting, struct moonrail_op, link) {
+		if (op->id != id)
+			continue;
+		tei_list_del(&op->link);
+		/* too small a buffer is the receiver's affair */
+		op->err = err == FI_ETRUNC ? 0 : err;
+		moonrail_op_done(op);
+		return;
+	}
+}
+
+void moonrail_recv_tell(struct moonrail_peer *p)
+{
+	struct moonrail_out *o;
+	uint32_t more;
+
+	if (!p->nends)
+		return;
+	more = (p->nends - 1) * (uint32_t)sizeof(p->ends[0]);
+	o = moonrail_out_new(MOONRAIL_WIRE_FIN, more);
+	if (!o) {
+		moonrail_peer_soon(p);
+		return;
+	}
+	o->wire.id = le64toh(p->ends[0].id);
+	o->wire.n = (uint32_t)le64toh(p->ends[0].err);
+	memcpy(moonrail_out_payload(o), &p->ends[1], more);
+	p->nends = 0;
+	moonrail_stream_send(p, o);
+}
+
+/* One of its messages is over; that is never lost. */
+static void recv_add_end(struct moonrail_peer *p, uint64_t id, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (!p->rail) {			/* this domain itself */
+		recv_end_is(p, id, err);
+		return;
+	}
+	if (p->nends == MOONRAIL_ENDS)	/* there was no memory */
+		moonrail_recv_tell(p);
+	if (p->nends == MOONRAIL_ENDS)
+		moonrail_peer_fail(p, FI_ENOMEM);
+	if (p->err)
+		return;
+	p->ends[p->nends].id = htole64(id);
+	p->ends[p->nends].err = htole64((uint64_t)err);
+	p->nends++;
+}
+
 static void recv_fin(struct moonrail_peer *p, const struct moonrail_wire *w,
 		     int err) TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_FIN, 0);
-
-	if (!o)
-		return;
-	o->wire.id = w->id;
-	o->wire.n = (uint32_t)err;
-	moonrail_stream_send(p, o);
+	recv_add_end(p, w->id, err);
+	moonrail_recv_tell(p);
 }
 
 /* Nobody will ask for it. */
@@ -135,27 +185,6 @@ static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 	moonrail_op_free(multi);
 }
 
-void moonrail_recv_tell(struct moonrail_peer *p)
-{
-	struct moonrail_out *o;
-	uint32_t more;
-
-	if (!p->nends)
-		return;
-	more = (p->nends - 1) * (uint32_t)sizeof(p->ends[0]);
-	o = moonrail_out_new(MOONRAIL_WIRE_FIN, more);
-	if (!o) {
-		if (p->rail)
-			moonrail_peer_watch(p);
-		return;
-	}
-	o->wire.id = le64toh(p->ends[0].id);
-	o->wire.n = (uint32_t)le64toh(p->ends[0].err);
-	memcpy(moonrail_out_payload(o), &p->ends[1], more);
-	p->nends = 0;
-	moonrail_stream_send(p, o);
-}
-
 /*
  * A word to the sender that one is read costs both sides a good part of what
  * 64 KiB cost. It may wait for those of the next ones as long as twice as many
@@ -167,14 +196,10 @@ static void recv_end(struct moonrail_op *op, bool may_wait)
 {
 	struct moonrail_peer *p = op->peer;
 
-	if (p->nends < MOONRAIL_ENDS) {
-		p->ends[p->nends].id = htole64(op->id);
-		p->ends[p->nends].err = htole64((uint64_t)op->err);
-		p->nends++;
-	}
-	if (may_wait && p->nends < MOONRAIL_ENDS &&
+	recv_add_end(p, op->id, op->err);
+	if (may_wait && p->nends && p->nends < MOONRAIL_ENDS &&
 	    p->reading >= 2 * p->nends)
-		moonrail_peer_watch(p);
+		moonrail_peer_soon(p);
 	else
 		moonrail_recv_tell(p);
 	recv_finish(op);
@@ -191,7 +216,7 @@ void moonrail_recv_read(struct moonrail_op *op)
 	bool brief = recv_is_brief(op);
 
 	op->peer->reading -= brief;
-	recv_end(op, brief && !op->err && op->peer->rail);
+	recv_end(op, brief && !op->err);
 }
 
 static void recv_read(struct moonrail_op *op, const struct recv_in *in)
@@ -308,20 +333,10 @@ static bool recv_message(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 
 /* --- answers ------------------------------------------------------------- */
 
-static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
-	TEI_REQUIRES(moonrail_held)
+/* As the wire has it. */
+static int recv_err(uint64_t err)
 {
-	struct moonrail_op *op;
-
-	tei_list_foreach(op, &p->waiting, struct moonrail_op, link) {
-		if (op->id != id)
-			continue;
-		tei_list_del(&op->link);
-		/* too small a buffer is the receiver's affair */
-		op->err = err == FI_ETRUNC ? 0 : err;
-		moonrail_op_done(op);
-		return;
-	}
+	return err < FI_ERRNO_MAX ? (int)err : FI_EIO;
 }
 
 static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
@@ -329,10 +344,13 @@ static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 	uint32_t n = in->len / (uint32_t)sizeof(struct moonrail_wire_end), i;
 	struct moonrail_wire_end end;
 
-	recv_end_is(in->peer, in->w->id, (int)in->w->n);
+	if (n > MOONRAIL_ENDS - 1)
+		n = MOONRAIL_ENDS - 1;
+	recv_end_is(in->peer, in->w->id, recv_err(in->w->n));
 	for (i = 0; i < n; i++) {
 		memcpy(&end, in->payload + i * sizeof(end), sizeof(end));
-		recv_end_is(in->peer, le64toh(end.id), (int)le64toh(end.err));
+		recv_end_is(in->peer, le64toh(end.id),
+			    recv_err(le64toh(end.err)));
 	}
 }
 

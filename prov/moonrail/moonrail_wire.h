@@ -3,7 +3,7 @@
 #define TEI_PROV_MOONRAIL_MOONRAIL_WIRE_H
 
 /*
- * What one process sends to another, version 1: a message of the data plane
+ * What one process sends to another, version 2: a message of the data plane
  * (tei_rail_send) holds this, then its payload. All numbers are little-endian.
  *
  * Between two processes there is one stream each way. Its messages are
@@ -22,7 +22,7 @@ enum moonrail_wire_op {
 	MOONRAIL_WIRE_DATA,	/* a whole message; payload: its bytes */
 	MOONRAIL_WIRE_RTS,	/* a message to be read; payload: n pieces */
 	MOONRAIL_WIRE_FIN,	/* message id is in its buffer; n: FI_E* or 0;
-				 * payload: more of these */
+				 * payload: up to three more of these */
 	MOONRAIL_WIRE_DONE,	/* a remote write that is in place, or a read
 				 * that is over: len: of it; payload: the keys,
 				 * where the owner wants to count it */
@@ -46,7 +46,7 @@ enum moonrail_wire_op {
 #define MOONRAIL_WIRE_EVENTS	64u	/* KEY_IS: DONE is wanted */
 #define MOONRAIL_WIRE_READ	128u	/* DONE: of a read */
 
-#define MOONRAIL_WIRE_VERSION	1
+#define MOONRAIL_WIRE_VERSION	2
 
 struct moonrail_wire {
 	uint8_t version;
