@@ -7,6 +7,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#define PORT_FIRST 20000	/* above those of engines */
+#define PORT_LAST 65535
+
 int ft_port_socket(const char *address, int port, bool bound)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
@@ -31,14 +34,34 @@ int ft_port_socket(const char *address, int port, bool bound)
 	return -1;
 }
 
+/* Ports that the kernel gives to those who ask for any. */
+static void port_range(int *low, int *high)
+{
+	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+
+	if (!f || fscanf(f, "%d %d", low, high) != 2) {
+		*low = 32768;
+		*high = 60999;
+	}
+	if (f)
+		fclose(f);
+}
+
 int ft_port(const char *address)
 {
 	static unsigned int next;
+	int low, high, below, above;
 
 	if (!next)
 		next = (unsigned int)getpid() * 37;
+	port_range(&low, &high);
+	below = low > PORT_FIRST ? low - PORT_FIRST : 0;
+	above = high < PORT_LAST ? PORT_LAST - high : 0;
+	if (below + above == 0)
+		below = 12000;	/* it gives all of them: one that is free now */
 	for (int i = 0; i < 10000; i++) {
-		int port = 20000 + (int)(next++ % 12000);
+		int n = (int)(next++ % (unsigned int)(below + above));
+		int port = n < below ? PORT_FIRST + n : high + 1 + n - below;
 		int fd = ft_port_socket(address, port, true);
 
 		if (fd < 0)

@@ -139,6 +139,7 @@ bool ft_zk_start_at(struct ft_zk *zk, int count, const char *address)
 		zk->client[i] = ft_port(zk->address);
 		zk->peer[i] = ft_port(zk->address);
 		zk->election[i] = ft_port(zk->address);
+		good = good && zk->client[i] && zk->peer[i] && zk->election[i];
 		used += (size_t)snprintf(zk->hosts + used,
 					 sizeof(zk->hosts) - used,
 					 form, i ? "," : "", address,

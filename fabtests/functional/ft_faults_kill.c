@@ -86,7 +86,8 @@ static void restarted_target(struct fault_rig *rig, bool busy)
 	struct fx_job job;
 	segment_id_t seg, again;
 
-	if (!ft_ok(kill_start_at(&target, port), "target_takes_a_given_port"))
+	if (!ft_ok(port, "a_port_is_free") ||
+	    !ft_ok(kill_start_at(&target, port), "target_takes_a_given_port"))
 		return;
 	seg = openSegment(rig->engine, target.name);
 	ft_ok(fault_works_again(rig, &target, seg, 0), "works_before_the_kill");

@@ -76,8 +76,8 @@ shift $((OPTIND - 1))
 [ $# -gt 0 ] || { usage >&2; exit 2; }
 case ,$sets, in
 *,all,*) sets=unit,functional,short,standard,own
-	# which 1.17's do not have; they would fail for unknown options
-	command -v "${bins}fi_flood" >/dev/null && sets=$sets,newer ;;
+	# 1.17's would fail for unknown options; this one came last
+	command -v "${bins}fi_rdm_bw_mt" >/dev/null && sets=$sets,newer ;;
 *,quick,*) sets=$sets,unit,functional,short ;;
 esac
 
