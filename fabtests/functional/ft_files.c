@@ -83,7 +83,7 @@ static void destroyed(struct files_rig *rig)
 			      .len = FILES_SIZE, .block = 4096 };
 
 	fx_buf_fill(&rig->mem, 0, FILES_SIZE, 3);
-	ft_ok(!fx_job_start(&job), "writes_are_under_way");
+	ft_ok(fx_job_under_way(&job), "writes_are_under_way");
 	destroyTransferEngine(rig->engine);
 	rig->engine = NULL;
 	ft_ok(files_check(rig, 3), "destroying_the_engine_waits_for_them");

@@ -248,8 +248,8 @@ static void local_uninstalled(struct local_rig *rig)
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
 			      .op = OPCODE_WRITE, .local = rig->mem.p,
 			      .remote = rig->peer.mem.addr, .len = LOCAL_HALF,
-			      .block = FX_MIB };
-	bool good = !fx_job_start(&job) &&
+			      .block = 8 * FX_MIB };
+	bool good = fx_job_under_way(&job) &&
 		    !uninstallTransport(rig->engine, "local") &&
 		    fx_job_poll(&job) &&
 		    job.n[STATUS_COMPLETED] == job.tasks;
@@ -273,11 +273,11 @@ static void local_destroyed(void)
 	job[0] = (struct fx_job){ .engine = rig.engine, .seg = rig.seg,
 				  .op = OPCODE_WRITE, .local = rig.mem.p,
 				  .remote = rig.peer.mem.addr,
-				  .len = LOCAL_HALF, .block = FX_MIB };
+				  .len = LOCAL_HALF, .block = 8 * FX_MIB };
 	job[1] = job[0];
 	job[1].seg = LOCAL_SEGMENT;
 	job[1].remote = rig.mem.addr + LOCAL_HALF;
-	ft_ok(!fx_job_start(&job[0]) && !fx_job_start(&job[1]),
+	ft_ok(fx_job_under_way(&job[0]) && fx_job_under_way(&job[1]),
 	      "copies_are_under_way");
 	destroyTransferEngine(rig.engine);
 	ft_ok(fx_buf_check(&rig.peer.mem, 0, LOCAL_HALF, 8) &&

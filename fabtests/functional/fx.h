@@ -181,6 +181,8 @@ struct fx_job {
 
 /* Allocates a batch and submits. The code; not 0: nothing is held. */
 int fx_job_start(struct fx_job *job);
+/* Starts it, and again where all has ended at once: true if it is under way. */
+bool fx_job_under_way(struct fx_job *job);
 /* Reads all statuses; true once every task is terminal. */
 bool fx_job_poll(struct fx_job *job);
 /* Polls until all are terminal; false after ms. */

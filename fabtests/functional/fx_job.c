@@ -59,6 +59,21 @@ static bool job_unfenced(const struct fx_job *job, size_t task)
 	       err.flags & TE_ERROR_UNFENCED;
 }
 
+bool fx_job_under_way(struct fx_job *job)
+{
+	for (int i = 0; i < 16; i++) {
+		if (fx_job_start(job))
+			return false;
+		if (!fx_job_poll(job)) {
+			ft_diag("under way: %s", fx_job_text(job));
+			return true;
+		}
+		fx_job_free(job);
+	}
+	ft_diag("ended each time at once: %s", fx_job_text(job));
+	return false;
+}
+
 bool fx_job_poll(struct fx_job *job)
 {
 	struct transfer_status st;
