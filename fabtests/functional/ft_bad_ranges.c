@@ -151,7 +151,7 @@ static bool range_refused(struct range_rig *rig, int op, void *source,
 		freeBatchID(rig->engine, job.id);
 		return *code > 0;
 	}
-	good = fx_job_wait(&job, fx_ms(8000)) &&
+	good = fx_job_wait(&job, fx_soon_ms(8000)) &&
 	       job.n[STATUS_FAILED] == 1 &&
 	       !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
 	       err.code < 0 && err.text[0];

@@ -13,7 +13,7 @@
 
 unsigned int fault_limit_ms(void)
 {
-	return FX_HASTY_S * 1000 + fx_ms(8000);
+	return FX_HASTY_S * 1000 + fx_soon_ms(8000);
 }
 
 uint64_t fault_point(struct fault_rig *rig, uint64_t len)

@@ -82,7 +82,7 @@ static void law4_mixed_batch(struct law_rig *rig)
 	}
 	job.id = allocateBatchID(rig->engine, LAW4_TASKS);
 	good = !submitTransfer(rig->engine, job.id, reqs, LAW4_TASKS) &&
-	       fx_job_wait(&job, fx_ms(8000));
+	       fx_job_wait(&job, fx_soon_ms(8000));
 	ft_ok(good && law4_statuses(rig, &job),
 	      "law4_a_failure_in_a_batch_is_no_success");
 	for (size_t i = 0; good && i < LAW4_TASKS; i++)
@@ -104,7 +104,7 @@ static void law3_idle_is_not_stuck(struct law_rig *rig)
 			      .op = OPCODE_WRITE, .local = rig->mem.p,
 			      .remote = rig->target.mem.addr, .len = 64 };
 
-	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, fx_ms(5000)) &&
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, fx_soon_ms(5000)) &&
 	      fx_task_status(&job, 0) == STATUS_COMPLETED,
 	      "law3_a_small_write_ends_at_once");
 	fx_job_free(&job);

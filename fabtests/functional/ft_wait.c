@@ -61,7 +61,7 @@ bool wait_works(struct wait_rig *rig)
 /* What is posted, the lanes and the fence have MOONRAIL_FENCE_MS each. */
 unsigned int wait_end_ms(void)
 {
-	return fx_ms(1500 + WAIT_SLACK_MS);
+	return fx_soon_ms(1500 + WAIT_SLACK_MS);
 }
 
 static void *wait_thread_main(void *arg)

@@ -16,8 +16,8 @@
 
 #define ZK_MEM (4 * FX_MIB)
 #define ZK_SESSION_MS 2000	/* of every engine here */
-#define ZK_PATIENT "30"		/* MC_HANDSHAKE_CONNECT_TIMEOUT: never met */
-#define ZK_HASTY "2"		/* the same, where it is awaited */
+#define ZK_LONG_SESSION_MS 60000	/* of a peer, never met */
+#define ZK_PATIENT_S 30		/* MC_HANDSHAKE_CONNECT_TIMEOUT: never met */
 
 struct zk_rig {
 	struct ft_zk zk;
@@ -28,13 +28,20 @@ struct zk_rig {
 	char conn[160];
 };
 
-/* hasty: its own engine waits ZK_HASTY for servers, and what it asks of them
+/* MC_HANDSHAKE_CONNECT_TIMEOUT where it is awaited: limits that tell apart what
+ * waited so long and what did not are parts of it. */
+unsigned int zk_hasty_ms(void);
+
+/* hasty: its own engine waits zk_hasty_ms for servers, and what it asks of them
  * has to be asked again where they are slow. */
 bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty);
 void zk_rig_close(struct zk_rig *rig);
 
 /* A peer of that name with all its memory registered. */
 bool zk_target(struct zk_rig *rig, struct fx_peer *peer, const char *name);
+/* With another session. */
+bool zk_target_for(struct fx_peer *peer, const char *name,
+		   unsigned int session_ms);
 
 /* Writes everything and looks at it in place. */
 bool zk_move(struct zk_rig *rig, segment_id_t seg, struct fx_peer *peer);

@@ -22,6 +22,21 @@ static bool zk_initiator(void *arg)
 	return false;
 }
 
+unsigned int zk_hasty_ms(void)
+{
+	unsigned int ms = fx_ms(2000);
+
+	return ms < 8000 ? ms : 8000;
+}
+
+static void zk_set_patience(unsigned int s)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", s);
+	setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", text, 1);
+}
+
 bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty)
 {
 	bool good;
@@ -33,10 +48,9 @@ bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty)
 		 rig->zk.hosts);
 	setenv("FX_META", rig->conn, 1);
 	rig->mem = fx_buf_map(ZK_MEM, -1);
-	setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", hasty ? ZK_HASTY : ZK_PATIENT,
-	       1);
+	zk_set_patience(hasty ? zk_hasty_ms() / 1000 : ZK_PATIENT_S);
 	good = rig->mem.p && ft_wait_until(zk_initiator, rig, FX_LONG_MS);
-	setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", ZK_PATIENT, 1);
+	zk_set_patience(ZK_PATIENT_S);
 	return good;
 }
 
@@ -48,14 +62,22 @@ void zk_rig_close(struct zk_rig *rig)
 	ft_zk_stop(&rig->zk);
 }
 
+bool zk_target_for(struct fx_peer *peer, const char *name,
+		   unsigned int session_ms)
+{
+	char own[64], session[64];
+
+	snprintf(own, sizeof(own), "FX_NAME=%s", name);
+	snprintf(session, sizeof(session), "MOONRAIL_ZK_SESSION_MS=%u",
+		 session_ms);
+	return fx_peer_start(peer, ZK_MEM, own, session, NULL) &&
+	       !fx_ask(peer, "reg 0 %llu 1", (unsigned long long)ZK_MEM);
+}
+
 bool zk_target(struct zk_rig *rig, struct fx_peer *peer, const char *name)
 {
-	char own[64];
-
 	(void)rig;
-	snprintf(own, sizeof(own), "FX_NAME=%s", name);
-	return fx_peer_start(peer, ZK_MEM, own, NULL) &&
-	       !fx_ask(peer, "reg 0 %llu 1", (unsigned long long)ZK_MEM);
+	return zk_target_for(peer, name, ZK_SESSION_MS);
 }
 
 bool zk_move(struct zk_rig *rig, segment_id_t seg, struct fx_peer *peer)

@@ -12,15 +12,18 @@
 
 #define STOPPED_BLOCK 65536
 #define STOPPED_MOVES 20	/* at least, beside each call that waits */
-#define STOPPED_WAIT_MS 2000	/* what such a call waits */
-/* each may have to let one go first */
-#define STOPPED_LIMIT_MS (2 * STOPPED_WAIT_MS + 2000)
 
 struct stopped_call {
 	struct zk_mover *mover;
 	uint64_t from;
 	uint32_t moves;
 };
+
+/* Each may have to let one go first. */
+static unsigned int stopped_limit_ms(void)
+{
+	return 2 * zk_hasty_ms() + fx_ms(2000);
+}
 
 static struct stopped_call stopped_begin(struct zk_mover *m)
 {
@@ -40,8 +43,8 @@ static void stopped_end(const struct stopped_call *c, const char *what,
 	unsigned int ms = (unsigned int)((ft_now_ns() - c->from) / 1000000);
 
 	ft_diag("%s: %u ms, %u moves meanwhile", what, ms, moves);
-	ft_ok(ms <= fx_ms(limit_ms), "%s_ends_in_time", what);
-	ft_ok(ms < STOPPED_WAIT_MS / 2 || moves >= STOPPED_MOVES,
+	ft_ok(ms <= limit_ms, "%s_ends_in_time", what);
+	ft_ok(ms < zk_hasty_ms() / 2 || moves >= STOPPED_MOVES,
 	      "transfers_go_on_beside_%s", what);
 }
 
@@ -56,13 +59,12 @@ static void stopped_at_once(struct zk_mover *m)
 		good = openSegment(m->rig->engine, "target") == m->seg &&
 		       !closeSegment(m->rig->engine, m->seg);
 	ft_ok(good, "a_cached_segment_is_opened");
-	stopped_end(&c, "opening_what_is_open_100_times",
-		    STOPPED_WAIT_MS / 2);
+	stopped_end(&c, "opening_what_is_open_100_times", zk_hasty_ms() / 2);
 	c = stopped_begin(m);
 	ft_ok(!registerLocalMemory(m->rig->engine, own, sizeof(own), "*", 0) &&
 	      !unregisterLocalMemory(m->rig->engine, own),
 	      "memory_that_is_not_published_comes_and_goes");
-	stopped_end(&c, "registering_for_own_use", STOPPED_WAIT_MS / 2);
+	stopped_end(&c, "registering_for_own_use", zk_hasty_ms() / 2);
 }
 
 static void stopped_calls(struct zk_mover *m, void *published)
@@ -74,15 +76,15 @@ static void stopped_calls(struct zk_mover *m, void *published)
 				  1) < 0 &&
 	      strstr(zk_said(), "no answer from ZooKeeper"),
 	      "publishing_says_that_nobody_answers");
-	stopped_end(&c, "registering", STOPPED_LIMIT_MS);
+	stopped_end(&c, "registering", stopped_limit_ms());
 	c = stopped_begin(m);
 	unregisterLocalMemory(m->rig->engine, published);
-	stopped_end(&c, "unregistering", STOPPED_LIMIT_MS);
+	stopped_end(&c, "unregistering", stopped_limit_ms());
 	c = stopped_begin(m);
 	ft_ok(openSegment(m->rig->engine, "unheard-of") < 0 &&
 	      strstr(zk_said(), "no answer from ZooKeeper"),
 	      "looking_a_name_up_says_so_too");
-	stopped_end(&c, "looking_a_name_up", STOPPED_LIMIT_MS);
+	stopped_end(&c, "looking_a_name_up", stopped_limit_ms());
 }
 
 /* Afterwards what was asked for meanwhile is so. */
@@ -127,7 +129,7 @@ void zk_stopped(struct zk_rig *rig)
 	stopped_calls(&m, published);
 	stopped_at_once(&m);
 	good = zk_mover_stop(&m);
-	ft_ok(good && m.longest_ns < fx_ms(1500) * UINT64_C(1000000),
+	ft_ok(good && m.longest_ns < zk_hasty_ms() * UINT64_C(750000),
 	      "no_transfer_waits_for_the_server");
 	ft_ok(zk_move(rig, seg, &target), "and_all_bytes_arrive");
 	stopped_resumed(rig, published);

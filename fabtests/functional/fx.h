@@ -33,6 +33,9 @@
 bool fx_slow(void);
 /* Time limits are longer then, and on a machine with much else to do. */
 unsigned int fx_ms(unsigned int ms);
+/* The same where what ended by MC_SLICE_TIMEOUT is not to pass: it stays well
+ * below FX_PATIENT_S. */
+unsigned int fx_soon_ms(unsigned int ms);
 
 /*
  * First in every main. Runs the peer and never returns if this process was

@@ -618,9 +618,12 @@ static int child_main(int argc, char **argv)
 void fx_init(int argc, char **argv)
 {
 	unsigned int load = ft_load();
-	char timeout[16], fence[16];
+	char text[16], timeout[16], fence[16];
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	/* peers have the same limits */
+	snprintf(text, sizeof(text), "%u", load);
+	setenv("FT_LOAD", text, 0);
 	snprintf(timeout, sizeof(timeout), "%d", FX_PATIENT_S);
 	setenv("MC_SLICE_TIMEOUT", timeout, 0);
 	/* a target that runs is to answer in time: 500 is the default */

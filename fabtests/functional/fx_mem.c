@@ -44,6 +44,14 @@ unsigned int fx_ms(unsigned int ms)
 	return ms * MEM_SLOW * ft_load();
 }
 
+unsigned int fx_soon_ms(unsigned int ms)
+{
+	unsigned int most = FX_PATIENT_S * 800;
+
+	ms = fx_ms(ms);
+	return ms < most ? ms : most;
+}
+
 uint64_t fx_seed(void)
 {
 	const char *text = getenv("FT_SEED");

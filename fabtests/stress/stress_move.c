@@ -345,9 +345,16 @@ void stress_done(struct stress *s, unsigned int w, uint64_t id,
 
 /* --- workers that die, moves that last ----------------------------------- */
 
+/* Not as long as the load would have it: the run makes that itself, and would be
+ * out of slots. */
+static uint64_t move_calm_ns(void)
+{
+	return (fx_slow() ? 15 : 5) * SEC;
+}
+
 void stress_dead(struct stress *s, unsigned int w)
 {
-	uint64_t calm_ns = ft_now_ns() + fx_ms(5000) * (SEC / 1000);
+	uint64_t calm_ns = ft_now_ns() + move_calm_ns();
 
 	for (unsigned int i = 0; i < STRESS_MOVES; i++) {
 		struct stress_move *m = &s->move[i];
@@ -370,9 +377,9 @@ static void move_watch_slot(struct stress *s, struct stress_worker *w,
 	if (slot->state != STRESS_LOST)
 		return;
 	if (!slot->calm_ns && s->worker[slot->from].life != slot->from_life)
-		slot->calm_ns = now + fx_ms(5000) * (SEC / 1000);
+		slot->calm_ns = now + move_calm_ns();
 	if (!slot->calm_ns || now < slot->calm_ns || w->stopped ||
-	    now < w->fault_ns + fx_ms(5000) * (SEC / 1000))
+	    now < w->fault_ns + move_calm_ns())
 		return;
 	fx_buf_poison(&w->mem, i * STRESS_SLOT, STRESS_SLOT);
 	slot->state = STRESS_FREE;
