@@ -343,6 +343,7 @@ struct rail {
 	uint32_t turn;			/* of paths that take of these, from 1 */
 	uint32_t takers, takers_before;	/* of that turn and of the last one */
 	uint64_t taken;			/* bytes, in that turn */
+	uint64_t turn_ns;		/* since when, by served_ns of a lane */
 
 	/* atomics */
 	bool open;

@@ -18,6 +18,7 @@
 #define SLICE_BESIDE	256
 #define SLICE_LATER	4096
 #define SLICE_LATER_BYTES	(8u << 20)
+#define SLICE_TURN_NS	4e9		      /* a turn: four windows' time */
 #define SLICE_LOOK	64		      /* of other rails, passed by */
 #define SLICE_PAGE	UINT64_C(4096)	      /* lengths are multiples of it, */
 #define SLICE_GRAIN	UINT64_C(1024)	      /* or of it beside small ones */
@@ -93,9 +94,10 @@ static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 }
 
 /*
- * And a path: an equal part of it, by how many have taken of it lately, with at
- * least a page. Where a target is slow, or has stopped, its path seldom takes or
- * not at all, and what it holds is not on the wire: it is no less for others.
+ * And a path: an equal part of it, by how many paths, be they of one peer, have
+ * taken of it lately, with at least a page. Where a target is slow, or has
+ * stopped, its path seldom takes or not at all, and what it holds is not on the
+ * wire: it is no less for others.
  */
 static uint64_t slice_path_beside(const struct rail *rail,
 				  const struct rail_path *p, uint64_t bytes)
@@ -145,8 +147,8 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 		window = rail_window(r);
 		if (bytes >= window)
 			continue;
-		/* parts of it fill three quarters at least */
-		if (rail_window_large(r) < slice_window_beside(r, bytes) / 4 * 3)
+		/* full parts of it, be they of one page, are more than half */
+		if (rail_window_large(r) <= slice_window_beside(r, bytes) / 2)
 			return true;
 		later += window - bytes;
 	}
@@ -302,15 +304,43 @@ static uint64_t slice_whole(const struct rail *rail)
 	return len > floor ? len : floor;
 }
 
+/* The turn ends, of which so many paths are remembered. */
+static void slice_turn(struct rail *rail, uint32_t before)
+	TEI_REQUIRES(rail_sched_held)
+{
+	rail->takers_before = before;
+	rail->takers = 0;
+	rail->taken = 0;
+	if (!++rail->turn)
+		rail->turn = 1;
+}
+
+/* A turn that lasts, as of paths that have no more to take, ends as well; where
+ * it has lasted for twice that nothing is known of who takes now. */
+static void slice_turn_ages(struct rail *rail, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	double most = SLICE_TURN_NS * (double)rail_window(rail);
+	double ns = now > rail->turn_ns ? (double)(now - rail->turn_ns) : 0;
+
+	if (ns * (double)rate < most)
+		return;
+	slice_turn(rail, ns * (double)rate < 2 * most ? rail->takers : 0);
+	rail->turn_ns = now;
+}
+
 /*
  * The path has taken len bytes of a large task, beside small ones. A turn is as
- * many as the rail's window; these are remembered for so many whole slices.
+ * many as the rail's window; these are remembered for so many whole slices. now:
+ * when the lane last moved.
  */
-static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len)
-	TEI_REQUIRES(rail_sched_held)
+static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len,
+		       uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t whole = slice_whole(rail), n;
 
+	slice_turn_ages(rail, now);
 	rail->beside_part += len;
 	n = rail->beside_part / whole;
 	rail->beside_part -= n * whole;
@@ -321,10 +351,9 @@ static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len)
 	rail->taken += len;
 	if (rail->taken < rail_window(rail))
 		return;
-	rail->takers_before = rail->takers;
-	rail->takers = 0;
-	rail->taken = 0;
-	rail->turn++;
+	slice_turn(rail, rail->takers);
+	if (now > rail->turn_ns)
+		rail->turn_ns = now;
 }
 
 /*
@@ -692,36 +721,43 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	if (!s)
 		return NULL;
 	peer->overtaken += slice_large_waits(peer, rail);
-	if (peer->dp->large_left)
-		rail->beside_left = SLICE_BESIDE + SLICE_LATER;
+	if (!peer->dp->large_left)
+		return s;
+	/* nobody has counted since */
+	if (!rail->beside_left)
+		slice_turn(rail, 0);
+	rail->beside_left = SLICE_BESIDE + SLICE_LATER;
 	return s;
 }
 
 /* How many small ones have as good as gone before the next large one, when one
- * of len bytes is cut: of parts of a slice there are more. */
-static uint32_t slice_overtaken(const struct rail *rail, uint64_t len)
-	TEI_REQUIRES(rail_sched_held)
+ * of len bytes is cut, of most at the most: of parts of a slice there are more,
+ * but not of what is small for another reason. One goes before in any case. */
+static uint32_t slice_overtaken(const struct rail *rail, uint64_t len,
+				uint64_t most) TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t whole = slice_whole(rail);
+	uint64_t whole = slice_whole(rail), n;
 
-	return len < whole ? SLICE_OVERTAKE -
-				     (uint32_t)(SLICE_OVERTAKE * len / whole) :
-			     0;
+	if (len < most || len >= whole)
+		return 0;
+	n = SLICE_OVERTAKE * len / whole;
+	return SLICE_OVERTAKE - (n ? (uint32_t)n : 1);
 }
 
 /*
  * Small tasks go first, so that they wait for what is posted and not for what
  * is to come; after so many of them a slice of a large one, or one to be posted
  * again, if it can go here. small: the path has its share of such; most: and of
- * a large one's bytes for so many, or 0.
+ * a large one's bytes for so many, or 0; full: it has, and holds all that it may
+ * of large ones, so that none would go if small ones waited.
  */
 static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     struct rail *rail,
 				     const struct rail_remote *remote,
-				     uint64_t bytes, bool small, uint64_t most)
-	TEI_REQUIRES(rail_sched_held)
+				     uint64_t bytes, bool small, uint64_t most,
+				     bool full) TEI_REQUIRES(rail_sched_held)
 {
-	bool turn = slice_large_waits(peer, rail) &&
+	bool turn = !full && slice_large_waits(peer, rail) &&
 		    peer->overtaken >= SLICE_OVERTAKE;
 	struct rail_slice *s = NULL;
 
@@ -731,7 +767,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 		return s;
 	s = slice_take_queue(peer, &peer->queue, rail, remote, bytes, most);
 	if (s)
-		peer->overtaken = slice_overtaken(rail, s->len);
+		peer->overtaken = slice_overtaken(rail, s->len, most);
 	else if (small && turn)
 		s = slice_take_small(peer, rail, remote, bytes);
 	return s;
@@ -832,7 +868,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	struct rail_slice *s;
 	struct rail_path *p;
 	uint64_t most = 0;
-	bool small;
+	bool small, full = false;
 
 	if (r < 0 || peer->unfenced || peer->state != RAIL_PEER_READY)
 		return NULL;
@@ -844,8 +880,10 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 		return NULL;
 	small = slice_has_share(lane, p, bytes, false);
 	if (slice_large_waits(peer, lane->rail) &&
-	    slice_has_share(lane, p, bytes, true))
+	    slice_has_share(lane, p, bytes, true)) {
 		most = slice_most(lane->rail, p, bytes);
+		full = !most;
+	}
 	if (!small && !most)
 		return NULL;
 	if (!tei_list_empty(&peer->faults) &&
@@ -864,14 +902,15 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (s)
 		peer->overtaken = 0;
 	else
-		s = slice_take(peer, lane->rail, remote, bytes, small, most);
+		s = slice_take(peer, lane->rail, remote, bytes, small, most,
+			       full);
 	if (!s)
 		return NULL;
 	s->lane = lane;
 	s->large = rail_task_large(s->first);
 	rail_path_take(p, s);
 	if (s->large && lane->rail->beside_left)
-		slice_took(lane->rail, p, s->len);
+		slice_took(lane->rail, p, s->len, lane->served_ns);
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;
 	s->path_fresh = !(p->ready && p->lane_gen == lane->gen &&

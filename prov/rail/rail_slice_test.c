@@ -558,6 +558,141 @@ static void test_a_stopped_target_leaves_a_slot_beside_large_tasks(void)
 	slice_end(&rig, all, SLICE_MANY + 2);
 }
 
+/* The peer gets a large task to memory that has a key for each page. */
+static void slice_submit_pages(struct slice_rig *rig, uint32_t peer,
+			       uint64_t len, struct test_task *t)
+{
+	struct rail_rkey *k;
+	uint64_t off;
+
+	rail_sched_enter(rig->plane.dp);
+	for (off = 0; off < len; off += 4 * SLICE_KIB) {
+		k = calloc(1, sizeof(*k) + sizeof(k->part[0]));
+		CU_ASSERT_PTR_NOT_NULL_FATAL(k);
+		k->base = 2 * SLICE_BULK + off;
+		k->len = 4 * SLICE_KIB;
+		k->id = 2 + off;
+		k->nparts = 1;
+		CU_ASSERT_FATAL(rail_key_add(rig->peer[peer], k));
+	}
+	rail_sched_leave(rig->plane.dp);
+	test_task_init(t, rig->peer[peer], false, rig->mem,
+		       (void *)(uintptr_t)(2 * SLICE_BULK), len);
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig->plane.dp, t, 1), 0);
+}
+
+/* As many small tasks of the same peer go as before slices of a usual length. */
+static void test_small_tasks_go_before_pages_of_a_large_one(void)
+{
+	static struct test_task small[SLICE_TASKS];
+	struct test_task *all[SLICE_TASKS + 1], bulk;
+	uint32_t i, n, ends = 0;
+	struct slice_rig rig;
+
+	slice_begin(&rig, SLICE_FAST);
+	all[SLICE_TASKS] = &bulk;
+	slice_submit_pages(&rig, 0, 4 * SLICE_MIB, &bulk);
+	for (i = 0; i < SLICE_TASKS; i++) {
+		all[i] = &small[i];
+		slice_submit(&rig, 0, 64, &small[i]);
+	}
+	for (n = 0; n < 1000; n++) {
+		slice_fill(&rig, 0, NULL);
+		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
+		for (i = 0; i < SLICE_TASKS; i++) {
+			if (!small[i].ends)
+				continue;
+			ends++;
+			slice_submit(&rig, 0, 64, &small[i]);
+		}
+	}
+	CU_ASSERT(ends >= 800);
+	CU_ASSERT(rig.served[0] >= 30 * 4 * SLICE_KIB);
+	slice_end(&rig, all, SLICE_TASKS + 1);
+}
+
+/* A large one of the same peer, whose turn it is, has all that it may have. */
+static void test_small_tasks_wait_for_no_large_one_that_may_not_go(void)
+{
+	struct test_task bulk, small[40], *all[41];
+	struct slice_rig rig;
+	uint64_t held;
+	uint32_t i;
+
+	slice_begin(&rig, SLICE_SLOW);
+	slice_submit(&rig, 0, SLICE_BULK, &bulk);
+	slice_submit(&rig, 0, 64, &small[0]);
+	slice_fill(&rig, 0, NULL);
+	all[0] = &small[0];
+	all[40] = &bulk;
+	CU_ASSERT_EQUAL(rig.rail->large_bytes, SLICE_MIN);
+	for (i = 1; i < 40; i++) {
+		all[i] = &small[i];
+		held = slice_held(&rig, 0);
+		slice_submit(&rig, 0, 64, &small[i]);
+		slice_fill(&rig, 0, NULL);
+		CU_ASSERT_EQUAL(slice_held(&rig, 0), held + 64);
+	}
+	/* and it has its turn when it may */
+	while (rig.rail->large_bytes == SLICE_MIN)
+		CU_ASSERT_FATAL(slice_serve(&rig, 1));
+	slice_fill(&rig, 0, NULL);
+	CU_ASSERT_EQUAL(rig.rail->large_bytes, SLICE_MIN);
+	slice_end(&rig, all, 41);
+}
+
+/* Peers 0 and 2 to 8 have had large tasks beside small ones of 1: what 0 has of
+ * the room that one may have. after: a time without any, which the rail notices
+ * as it serves the next; 0: many without small ones. */
+static double slice_room_after(uint64_t after)
+{
+	struct test_task bulk[8], small, *all[9];
+	struct tei_rail_task *task;
+	struct slice_rig rig;
+	uint64_t held;
+	uint32_t i;
+
+	slice_begin(&rig, SLICE_SLOW);
+	memset(bulk, 0, sizeof(bulk));
+	for (i = 0; i < 80; i++) {
+		slice_more(&rig, 8, bulk);
+		slice_ahead(&rig, &small, 1);
+	}
+	CU_ASSERT(slice_held(&rig, 0) <= SLICE_MIN / 8);
+	all[8] = &small;
+	for (i = 0; i < 8; i++) {
+		all[i] = &bulk[i];
+		task = &bulk[i].task;
+		if (!bulk[i].ends)
+			tei_rail_cancel(rig.plane.dp, &task, 1);
+	}
+	while (slice_serve(&rig, ~0u))
+		;
+	rail_sched_enter(rig.plane.dp);
+	if (!after)
+		rig.rail->beside_left = 0;
+	rail_sched_leave(rig.plane.dp);
+	slice_submit(&rig, 0, SLICE_BULK, &bulk[0]);
+	slice_ahead(&rig, &small, 1);
+	rig.lane->served_ns += after;
+	for (i = 0; i < 8; i++) {
+		slice_ahead(&rig, &small, 1);
+		slice_serve(&rig, 1);
+		slice_fill(&rig, 1, NULL);
+	}
+	held = slice_held(&rig, 0);
+	slice_end(&rig, all, 9);
+	return (double)held / (double)SLICE_MIN;
+}
+
+static void test_who_took_long_ago_is_forgotten(void)
+{
+	CU_ASSERT(slice_room_after(0) >= 0.9);
+	CU_ASSERT(slice_room_after(TEI_NS_PER_SEC) >= 0.9);
+	/* not at once: what is counted is of a window */
+	CU_ASSERT(slice_room_after(1) <= 0.2);
+}
+
 /* --- when there is nothing to make room for ------------------------------ */
 
 static void test_large_tasks_have_the_window_without_small_ones(void)
@@ -862,6 +997,12 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_small_ones_are_remembered_for_a_while },
 	{ "a_stopped_target_leaves_a_slot_beside_large_tasks",
 	  test_a_stopped_target_leaves_a_slot_beside_large_tasks },
+	{ "small_tasks_go_before_pages_of_a_large_one",
+	  test_small_tasks_go_before_pages_of_a_large_one },
+	{ "small_tasks_wait_for_no_large_one_that_may_not_go",
+	  test_small_tasks_wait_for_no_large_one_that_may_not_go },
+	{ "who_took_long_ago_is_forgotten",
+	  test_who_took_long_ago_is_forgotten },
 	{ "large_tasks_have_the_window_without_small_ones",
 	  test_large_tasks_have_the_window_without_small_ones },
 	{ "the_end_of_a_large_request_is_no_small_one",
