@@ -275,6 +275,7 @@ static void engine_init_locks(struct engine *e)
 	engine_deadline_init(e);
 	tei_list_init(&e->notes);
 	tei_list_init(&e->work);
+	tei_list_init(&e->working);
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
 		e->transports[i].engine = e;
 }

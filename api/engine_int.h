@@ -334,7 +334,7 @@ struct engine {
 
 	struct tei_mutex work_lock;	/* leaf */
 	pthread_cond_t work_cond;
-	struct tei_list work;
+	struct tei_list work, working;	/* that wait; under way */
 	uint32_t nworkers, idle_workers;
 	bool work_stop;
 	bool publish_queued;

@@ -2,8 +2,8 @@
 /*
  * Work that blocks, on threads of its own: looking up peers that do not
  * answer, reading descriptors, publishing rails that have changed, other memory
- * for slots that were lent. A few threads, so that one dead peer does not hold
- * up the others.
+ * for slots that were lent. A few threads, and one at a time for each name, so
+ * that one dead peer does not hold up the others.
  */
 #include "api/engine_int.h"
 #include "util/thread.h"
@@ -43,7 +43,46 @@ static void work_run(struct engine *e, struct engine_work *w)
 		engine_lend_renew(e, w->slot);
 		break;
 	}
+}
+
+static bool work_under_way(struct engine *e, const char *name)
+	TEI_REQUIRES(e->work_lock)
+{
+	struct engine_work *w;
+
+	tei_list_foreach(w, &e->working, struct engine_work, link)
+		if (w->name && !strcmp(w->name, name))
+			return true;
+	return false;
+}
+
+/* The first whose name no other worker is busy with; NULL: none. */
+static struct engine_work *work_next(struct engine *e)
+	TEI_REQUIRES(e->work_lock)
+{
+	struct engine_work *w;
+
+	tei_list_foreach(w, &e->work, struct engine_work, link)
+		if (!w->name || !work_under_way(e, w->name))
+			return w;
+	return NULL;
+}
+
+/* What waits for w's name meanwhile is for this worker to find after it. */
+static void work_do(struct engine *e, struct engine_work *w)
+	TEI_REQUIRES(e->work_lock)
+{
+	tei_list_del(&w->link);
+	tei_list_add_tail(&e->working, &w->link);
+	if (w->kind == ENGINE_WORK_PUBLISH)
+		e->publish_queued = false;
+	tei_mutex_unlock(&e->work_lock);
+	work_run(e, w);
+	tei_mutex_lock(&e->work_lock);
+	tei_list_del(&w->link);
+	tei_mutex_unlock(&e->work_lock);
 	work_free(w);
+	tei_mutex_lock(&e->work_lock);
 }
 
 static void *work_main(void *arg)
@@ -53,21 +92,15 @@ static void *work_main(void *arg)
 
 	tei_mutex_lock(&e->work_lock);
 	for (;;) {
-		while (tei_list_empty(&e->work) && !e->work_stop) {
+		while (!(w = work_next(e)) && !e->work_stop) {
 			e->idle_workers++;
 			tei_mutex_wait(&e->work_cond, &e->work_lock,
 				       60 * TEI_NS_PER_SEC);
 			e->idle_workers--;
 		}
-		if (tei_list_empty(&e->work))
+		if (!w)
 			break;
-		w = tei_list_first(&e->work, struct engine_work, link);
-		tei_list_del(&w->link);
-		if (w->kind == ENGINE_WORK_PUBLISH)
-			e->publish_queued = false;
-		tei_mutex_unlock(&e->work_lock);
-		work_run(e, w);
-		tei_mutex_lock(&e->work_lock);
+		work_do(e, w);
 	}
 	tei_mutex_unlock(&e->work_lock);
 	return NULL;

@@ -2,11 +2,13 @@
 
 /* Segment descriptors that the application carries itself. */
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "fabtests/functional/ft_objects.h"
@@ -363,6 +365,54 @@ static void blob_astray(struct fx_peer *other, const char *name,
 	blob_stale_stop(&s);
 }
 
+/* Those that have connected to it, and will not be answered. */
+static int blob_askers(int listener)
+{
+	int fd, n = 0;
+
+	while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
+		close(fd);
+		n++;
+	}
+	return n;
+}
+
+/*
+ * Who takes the question and never answers is asked by one at a time; besides,
+ * for its rails, where those are slow to answer.
+ */
+static void blob_mute(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	socklen_t len = sizeof(sa);
+	struct blob_stale s;
+	char name[32];
+	uint64_t end;
+	bool good = true;
+	int askers;
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (!ft_ok(!bind(fd, (struct sockaddr *)&sa, len) && !listen(fd, 16) &&
+		   !getsockname(fd, (struct sockaddr *)&sa, &len),
+		   "a port that is never answered"))
+		return;
+	snprintf(name, sizeof(name), "127.0.0.1:%u", ntohs(sa.sin_port));
+	if (!blob_stale_start(&s, "tcp", name))
+		return;
+	blob_askers(fd);
+	end = ft_now_ns() + fx_ms(500) * 1000000ULL;
+	do
+		good = good && blob_refused(&s, OPCODE_READ, s.was,
+					    TE_ERROR_STALE);
+	while (good && ft_now_ns() < end);
+	askers = blob_askers(fd);
+	close(fd);
+	ft_ok(good && askers > 0 && askers <= 2,
+	      "who_never_answers_is_asked_by_one: %d", askers);
+	blob_stale_stop(&s);
+}
+
 /* --- bad ones ------------------------------------------------------------ */
 
 static void blob_arguments(struct blob_rig *rig)
@@ -609,6 +659,7 @@ void objects_blob(void)
 		    "who_can_not_be_asked_stays_as_it_was");
 	blob_astray(&rig.target, rig.target.name,
 		    "another_process_is_not_taken_for_it");
+	blob_mute();
 	rig.size = blob_of(&rig.target, rig.blob);
 	blob_arguments(&rig);
 	blob_flips(&rig);
