@@ -361,7 +361,6 @@ static void engine_stop(struct engine *e)
 	if (e->store)
 		tei_meta_store_watch(e->store, NULL, NULL);
 	engine_wait_shut(e);
-	engine_deadline_stop(e);
 	/* before the withdrawal: a worker may be publishing */
 	engine_work_stop(e);
 	if (e->published)
@@ -369,6 +368,8 @@ static void engine_stop(struct engine *e)
 					NULL);
 	if (e->dp)
 		engine_quiesce(e);
+	/* until here deadlines end what was waited for */
+	engine_deadline_stop(e);
 }
 
 /* Everything that create opened, in reverse; parts may be missing. */

@@ -127,6 +127,7 @@ static const struct {
 	{ "flush", wait_flush, false },
 	{ "deadline", wait_deadline, false },
 	{ "deadline-running", wait_deadline_running, false },
+	{ "deadline-destroyed", wait_deadline_destroyed, false },
 	{ "killed", wait_killed, true },
 };
 

@@ -76,6 +76,7 @@ void wait_flush(struct wait_rig *rig);
 /* ft_wait_deadline.c */
 void wait_deadline(struct wait_rig *rig);
 void wait_deadline_running(struct wait_rig *rig);
+void wait_deadline_destroyed(struct wait_rig *rig);
 void wait_killed(struct wait_rig *rig);
 
 /* ft_wait_bad.c */

@@ -5,6 +5,7 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define DEADLINE_MS 300u
+#define DEADLINE_PATIENCE_S 20u	/* of an engine that need not wait for it */
 
 static uint64_t deadline_in(unsigned int ms)
 {
@@ -144,6 +145,31 @@ void wait_deadline_running(struct wait_rig *rig)
 		failed += deadline_round(rig, i % 2 ? OPCODE_READ :
 						      OPCODE_WRITE);
 	ft_ok(failed > 0, "some_were_too_late");
+}
+
+/* Destroying an engine waits for its tasks, up to their deadline. */
+void wait_deadline_destroyed(struct wait_rig *rig)
+{
+	struct fx_buf mem = fx_buf_map(FX_MIB, -1);
+	struct fx_job job = { .op = OPCODE_WRITE, .local = mem.p,
+			      .remote = rig->target.mem.addr, .len = FX_MIB };
+	uint64_t from, ms;
+
+	job.engine = fx_engine_timeout("tcp", DEADLINE_PATIENCE_S);
+	fx_register(job.engine, &mem);
+	job.seg = openSegment(job.engine, rig->target.name);
+	fx_peer_pause(&rig->target);
+	ft_ok(!fx_job_start(&job) &&
+	      !te_batch_deadline(job.engine, job.id, deadline_in(DEADLINE_MS)),
+	      "submit_with_a_deadline_to_a_stopped_target");
+	from = ft_now_ns();
+	destroyTransferEngine(job.engine);
+	ms = (ft_now_ns() - from) / 1000000;
+	ft_ok(ms < DEADLINE_PATIENCE_S * 1000,
+	      "destroying_the_engine_waits_no_longer: %llu ms",
+	      (unsigned long long)ms);
+	fx_peer_resume(&rig->target);
+	fx_buf_unmap(&mem);
 }
 
 /* kill -9 of the target while a thread sleeps in a wait. */
