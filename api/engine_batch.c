@@ -267,13 +267,14 @@ static void task_local_count(struct engine_task *t, int status)
 	engine_traffic_count(traffic, t->read, t->length, status);
 }
 
-/* Not registered is what we or they have of it; ours is still there. */
+/* Not registered is what we or they have of it: theirs, where it isn't there
+ * any more. */
 static void task_local_absent(const struct engine_task *t, struct tei_err *err)
 {
 	const struct tei_local_op *op = &t->u.op;
 
 	if (!t->local || t->by != ENGINE_BY_COPY ||
-	    tei_local_region_check(t->engine->local, op->local, op->length))
+	    tei_local_peer_covers(op->peer, op->remote, op->length))
 		return;
 	err->absent.addr = op->remote;
 	err->absent.length = op->length;
