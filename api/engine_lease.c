@@ -283,6 +283,8 @@ void lease_railed(struct engine_leasing *l, struct lease_piece *p)
 		lease_completed(l, p);
 		return;
 	}
+	/* what it has not got is the slot, of which no descriptor says anything */
+	memset(&p->err.absent, 0, sizeof(p->err.absent));
 	status = engine_rail_status(p->end);
 	p->unfenced = status == STATUS_TIMEOUT;
 	lease->silent |= silent;
