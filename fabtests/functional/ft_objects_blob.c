@@ -238,6 +238,16 @@ struct blob_stale {
 static int blob_say_as(struct blob_rig *rig, const char *name,
 		       transfer_engine_t engine);
 
+/* The target is known by its own name first: a look for one that is slow to answer
+ * would find whoever has the other. */
+static bool blob_known(struct blob_rig *rig, const struct blob_stale *s)
+{
+	segment_id_t seg = blob_say_as(rig, s->target.name, s->engine);
+
+	return seg > 0 && fx_move(s->engine, seg, OPCODE_WRITE, s->mem.p,
+				  s->target.mem.addr, 64, 0);
+}
+
 /* name: under which the target is imported; NULL: its own. */
 static bool blob_stale_start(struct blob_stale *s, const char *transport,
 			     const char *name)
@@ -255,6 +265,8 @@ static bool blob_stale_start(struct blob_stale *s, const char *transport,
 		return ft_ok(false, "a target and an engine start");
 	rig.target = s->target;
 	rig.size = blob_of(&s->target, rig.blob);
+	if (name && !blob_known(&rig, s))
+		return ft_ok(false, "a target is known by its name");
 	s->seg = blob_say_as(&rig, name ? name : s->target.name, s->engine);
 	s->was = s->target.mem.addr;
 	s->is = s->was + 2 * FX_MIB;
