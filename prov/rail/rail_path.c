@@ -425,9 +425,10 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 }
 
 /*
- * Nothing is under way on it, and yet it takes nothing: a provider that shows
- * no sockets has lost the connection while it was idle, for which no completion
- * stands, and makes it again.
+ * Nothing is under way on it, and yet it takes nothing: the provider has lost
+ * the connection while it was idle, for which no completion stands, and makes
+ * it again. The socket that it may have is of the new one, to which nobody need
+ * ever answer.
  */
 static bool path_refuses(struct rail_path *path)
 {
@@ -453,9 +454,7 @@ bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
 		return false;
 	if (!path->posted && !fi_av_lookup(lane->av, path->fi_addr, addr, &len)) {
 		lives = rail_cut_lives(lane, addr, len);
-		path->connected = lives == RAIL_CUT_SOME ||
-				  (lives == RAIL_CUT_UNKNOWN &&
-				   !path_refuses(path));
+		path->connected = lives != RAIL_CUT_NONE && !path_refuses(path);
 	}
 	return path->connected;
 }

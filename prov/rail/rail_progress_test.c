@@ -387,13 +387,14 @@ static void test_connect_in_vain(struct rail_lane *lane, int listener,
 }
 
 /* Its kernel has acknowledged what came, and it will look at it. */
-static void test_a_lane_is_kept_while_a_busy_process_does_not_answer(void)
+/* before: it was connected, and lost that. */
+static void progress_unanswered(bool before)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
-	uint64_t now = 100 * TEI_NS_PER_SEC;
+	uint64_t now = tei_now_ns();
 	struct rail_path path = {
 		.since_ns = now - TEI_NS_PER_SEC, .blocked_ns = now,
-		.ready = true,
+		.ready = true, .connected = before,
 	};
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct progress_rig rig;
@@ -408,6 +409,7 @@ static void test_a_lane_is_kept_while_a_busy_process_does_not_answer(void)
 	test_plane_still(&rig.from);
 	lane = &rig.from.dp->rails[0]->init[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
+	path.peer = rig.peer;
 	path.lane_gen = lane->gen;
 	test_connect_in_vain(lane, listener, &path.fi_addr);
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
@@ -420,6 +422,16 @@ static void test_a_lane_is_kept_while_a_busy_process_does_not_answer(void)
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	progress_end(&rig);
 	close(listener);
+}
+
+static void test_a_lane_is_kept_while_a_busy_process_does_not_answer(void)
+{
+	progress_unanswered(false);
+}
+
+static void test_nor_is_one_kept_for_ever_that_was_connected_before(void)
+{
+	progress_unanswered(true);
 }
 
 /* Of a provider that shows no sockets only its refusals tell. */
@@ -661,6 +673,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
 	{ "a_lane_is_kept_while_a_busy_process_does_not_answer",
 	  test_a_lane_is_kept_while_a_busy_process_does_not_answer },
+	{ "nor_is_one_kept_for_ever_that_was_connected_before",
+	  test_nor_is_one_kept_for_ever_that_was_connected_before },
 	{ "an_idle_connection_that_is_lost_gets_a_new_lane",
 	  test_an_idle_connection_that_is_lost_gets_a_new_lane },
 	{ "the_thread_hears_every_wake_up",
