@@ -89,23 +89,30 @@ void rail_ctl_awake(struct tei_rail_peer *p)
  * A peer that was silent for a while gave a sign of life: what was asked of it
  * meanwhile may be lost, and how often it was asked says nothing any more.
  */
-static void ctl_woken(struct tei_rail_peer *p)
+static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t r;
 
-	rail_sched_enter(p->dp);
-	if (p->awake) {
-		p->awake = false;
-		p->hello_tries = 0;
-		p->hello_next_ns = 0;
-		p->key_want.tries = 0;
-		p->key_want.next_ns = 0;
-		p->revoke_next_ns = 0;
-		for (r = 0; r < p->nremotes; r++) {
-			p->remotes[r].fence.tries = 0;
-			p->remotes[r].fence.next_ns = 0;
-		}
+	p->awake = false;
+	p->hello_tries = 0;
+	p->hello_next_ns = 0;
+	p->key_want.tries = 0;
+	p->key_want.next_ns = 0;
+	p->revoke_next_ns = 0;
+	for (r = 0; r < p->nremotes; r++) {
+		p->remotes[r].fence.tries = 0;
+		p->remotes[r].fence.next_ns = 0;
 	}
+}
+
+/* What other threads have left for this one. */
+static void ctl_noted(struct tei_rail_peer *p)
+{
+	rail_sched_enter(p->dp);
+	if (p->awake)
+		ctl_woken(p);
+	if (p->found_at.len)
+		rail_peer_take_hint(p);
 	rail_sched_leave(p->dp);
 }
 
@@ -114,8 +121,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	uint8_t buf[RAIL_MSG_MAX];
 	uint64_t next;
 
-	ctl_woken(p);
-	rail_peer_take_hint(p);
+	ctl_noted(p);
 	rail_ctl_report(p);
 	next = rail_ctl_fence_reply(p, now, buf);
 	next = rail_ctl_sooner(next, rail_ctl_pong(p, now, buf));

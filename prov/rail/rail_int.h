@@ -1203,8 +1203,9 @@ void rail_peer_free_all(struct tei_rail_dp *dp);
 void rail_peer_set_first(struct tei_rail_peer *peer,
 			 const struct tei_rail_addr *first)
 	TEI_REQUIRES(rail_sched_held);
-/* Hellos go to where it was found, if that is news. The thread. */
-void rail_peer_take_hint(struct tei_rail_peer *peer);
+/* Hellos go to found_at, if that is news. The thread. */
+void rail_peer_take_hint(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* Its index, if there is one that the rail reaches, or -1. */
 int16_t rail_peer_hint(const struct tei_rail_peer *peer,
 		       const struct rail *rail) TEI_REQUIRES(rail_sched_held);

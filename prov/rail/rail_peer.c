@@ -431,7 +431,7 @@ void rail_peer_set_first(struct tei_rail_peer *p,
 
 /* --- found again ---------------------------------------------------------- */
 
-static struct rail_remote *peer_hint(struct tei_rail_peer *p)
+static struct rail_remote *peer_hint(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t i;
@@ -444,12 +444,9 @@ static struct rail_remote *peer_hint(struct tei_rail_peer *p)
 
 int16_t rail_peer_hint(const struct tei_rail_peer *p, const struct rail *rail)
 {
-	uint16_t i;
+	const struct rail_remote *r = peer_hint(p);
 
-	for (i = 0; i < p->nremotes; i++)
-		if (p->remotes[i].hint && rail_path_reach(rail, &p->remotes[i]))
-			return (int16_t)i;
-	return -1;
+	return r && rail_path_reach(rail, r) ? (int16_t)(r - p->remotes) : -1;
 }
 
 void rail_peer_drop_hint(struct tei_rail_peer *p)
@@ -514,14 +511,11 @@ static void peer_hint_at(struct tei_rail_peer *p,
 
 void rail_peer_take_hint(struct tei_rail_peer *p)
 {
-	struct tei_rail_addr at;
+	struct tei_rail_addr at = p->found_at;
 
-	rail_sched_enter(p->dp);
-	at = p->found_at;
 	p->found_at.len = 0;
-	if (at.len && p->state == RAIL_PEER_READY)
+	if (p->state == RAIL_PEER_READY)
 		peer_hint_at(p, &at);
-	rail_sched_leave(p->dp);
 }
 
 /* --- references ----------------------------------------------------------- */
