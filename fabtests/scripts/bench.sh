@@ -3,8 +3,9 @@
 #
 # make bench: the engine side by side with what it is compared with, on this
 # host, in one run. BUILD is the build folder, SRC the sources; the arguments
-# are words that choose (bench.sh help). Ends with 1 if a run failed, whatever
-# the figures.
+# are words that choose (bench.sh help). All of it runs in a network of its own
+# if that can be made (own_network.sh). Ends with 1 if a run failed, whatever the
+# figures.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 LC_ALL=C
@@ -12,6 +13,8 @@ export LC_ALL
 scripts=$SRC/fabtests/scripts
 # shellcheck source=fabtests/scripts/bench_lib.sh
 . "$scripts/bench_lib.sh"
+# shellcheck source=fabtests/scripts/own_network.sh
+. "$scripts/own_network.sh"
 # shellcheck source=fabtests/scripts/bench_parts.sh
 . "$scripts/bench_parts.sh"
 
@@ -83,6 +86,11 @@ else
 fi
 
 bench_check_build || exit 1
+if [ "${BENCH_NETWORK:-host}" = host ]; then
+	export BENCH_NETWORK=own
+	own_network sh "$0" "$@"
+	exit
+fi
 bench_begin
 [ "$form" = full ] || echo 'the whole set: make bench BENCH=full, an hour'
 for part in $parts; do

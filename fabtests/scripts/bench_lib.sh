@@ -43,6 +43,8 @@ bench_begin()
 		"$($te_bench --version)" "$(nproc)" "$(sed -n \
 		's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" \
 		"$form" "$rounds" "$seconds"
+	printf 'congestion control of tcp: %s\n' \
+		"$(sysctl -n net.ipv4.tcp_congestion_control 2>/dev/null)"
 }
 
 # skip WHAT WHY

@@ -5,10 +5,8 @@
 # below it, in turns; then, where network namespaces can be made, over shaped
 # rails beside fi_mrail over the same ones and beside what iperf3 gets through
 # them all. Medians of ROUNDS (5), each of MS (300) milliseconds per figure.
-# The one rail is loopback, in a network namespace of its own if that can be
-# made, where no congestion control spreads packets over time (bbr on loopback
-# halves or doubles a figure from run to run), and at real-time priority if that
-# is permitted.
+# The one rail is loopback, in a network of its own if that can be made
+# (own_network.sh), and at real-time priority if that is permitted.
 # BELOW names the other providers, PARTS (one equal 1+3) what is run, UNIT is
 # the slowest rail in Mbit/s (200). Ends with 1 if a run failed, whatever the
 # figures.
@@ -18,6 +16,8 @@ LC_ALL=C
 export LC_ALL
 # shellcheck source=fabtests/scripts/rails_lib.sh
 . "$SRC/fabtests/scripts/rails_lib.sh"
+# shellcheck source=fabtests/scripts/own_network.sh
+. "$SRC/fabtests/scripts/own_network.sh"
 rounds=${ROUNDS:-5} ms=${MS:-300} unit=${UNIT:-200}
 below=${BELOW:-'tcp;ofi_rxm tcp'} mrail=${MRAIL:-'tcp;ofi_rxm;ofi_mrail'}
 dir=$(mktemp -d) || exit 2
@@ -56,19 +56,11 @@ row()
 # --- one rail -----------------------------------------------------------------
 
 # quietly COMMAND…: as said above, in so far as it works.
-# shellcheck disable=SC2016 # the inner shell's
 quietly()
 {
 	set -- chrt -r 1 "$@"
 	chrt -r 1 true 2>/dev/null || shift 3
-	own='ip link set lo up &&
-		sysctl -qw net.ipv4.tcp_congestion_control=reno && exec "$@"'
-	unshare -n sh -c "$own" sh true 2>/dev/null || own=''
-	if [ -n "$own" ]; then
-		unshare -n sh -c "$own" sh "$@"
-	else
-		"$@"
-	fi
+	own_network "$@"
 }
 
 one()
