@@ -57,8 +57,9 @@
 # rails_rate RAIL RATE [HOST]	changes a rate, at all ends or those of HOST
 # rails_link RAIL down|up [HOST]	with two hosts both lose the carrier
 # rails_drop RAIL in|out|both [HOST]	loses packets, without a word
-# rails_hold RAIL [HOST]	packets wait at that end; without a HOST at all ends.
-#				They go on when it is restored
+# rails_hold [RAIL [HOST]]	packets wait at that end; without a HOST at all ends,
+#				without a RAIL on all rails. They go on when it
+#				is restored
 # rails_reset RAIL [HOST]	resets the connections that are open
 # rails_refuse RAIL [HOST]	answers every packet by a reset, from now on
 # rails_restore [RAIL]		link up, nothing lost, first rate; or all rails
@@ -538,7 +539,9 @@ rails_drop()
 # A packet may pass yet.
 rails_hold()
 {
-	rails_ends "$1" "${2:-}" | while read -r rails_x rails_d; do
+	for rails_one in ${1:-$(seq 0 $((rails_n - 1)))}; do
+		rails_ends "$rails_one" "${2:-}"
+	done | while read -r rails_x rails_d; do
 		tc -n "$rails_x" qdisc change dev "$rails_d" root tbf \
 			rate 8bit burst 2kb limit 64mb || exit
 	done
