@@ -211,10 +211,13 @@ static const char *fence_mending(const struct fence_cut *cut)
 	return cut->hold ? "restore" : "run b iptables -w 10 -D" FENCE_LOSE;
 }
 
-/* Nothing gets through any more, and there are slices on the rail. */
-static bool fence_caught(const struct fence_rig *rig)
+/* Nothing gets through any more, and there are slices on the rail, or on one of
+ * both. */
+static bool fence_caught(const struct fence_rig *rig, enum fence_end end)
 {
-	return fx_links_stats(&rig->links, "r0").inflight_bytes > 0;
+	return fx_links_stats(&rig->links, "r0").inflight_bytes > 0 ||
+	       (end == FENCE_TIMEOUT &&
+		fx_links_stats(&rig->links, "r1").inflight_bytes > 0);
 }
 
 /* And by then they had not arrived: they went by the other one, or the tasks
@@ -245,7 +248,7 @@ static bool fence_once(struct fence_rig *rig, const struct fence_cut *cut,
 	if (!fence_begin(rig, &job, cut->at))
 		return !ft_ok(false, "%s: begins", name);
 	good = fence_make(cut);
-	hit = fence_caught(rig);
+	hit = fence_caught(rig, cut->end);
 	good = fence_make_end(&job, cut->end) && good &&
 	       fx_job_wait(&job, FX_LONG_MS);
 	hit = fence_told(rig, &job, cut->end, retries) && hit;
