@@ -4,10 +4,13 @@
  * starts itself again in one of them). What a machine may be too busy for is
  * printed and only bounded.
  *
- *	ft_links		all cases but calm, at a time
+ *	ft_links		all cases at a time, and then calm
  *	ft_links CASE		that one
  *	ft_links calm SECONDS	beside spinning processes for that long: nothing
  *				else may run meanwhile
+ *	ft_links frozen SECONDS, ft_links dead SECONDS
+ *				the other target is so for that long each time,
+ *				and MC_SLICE_TIMEOUT is LINKS_HASTY seconds
  */
 #include <signal.h>
 #include <stdio.h>
@@ -31,6 +34,10 @@
 #define LINKS_SPINNERS 8
 #define LINKS_SEED 7
 #define LINKS_COST_LEAST 0.3		/* 0.95 on a quiet machine */
+#define LINKS_CALM_S 8
+#define LINKS_HASTY "2"
+
+static unsigned int links_seconds;	/* by the command line */
 
 static struct fx_job links_job(const struct fx_links *l, uint64_t len,
 			       uint64_t block)
@@ -399,55 +406,119 @@ static void links_slow(struct fx_links *l)
 	links_slows(l, OPCODE_READ);
 }
 
-/* --- a target is frozen -------------------------------------------------- */
+/* --- a target is frozen, or dead ----------------------------------------- */
 
-static double links_rate(const struct fx_links *l)
+struct links_other {
+	struct fx_links links;
+	struct fx_job job;
+	bool busy;			/* the job is one */
+	unsigned int jobs, refused;
+};
+
+/* It always has something to do. */
+static void links_feed(struct links_other *o)
 {
-	double ms = links_move(l, LINKS_MEM);
+	if (o->busy && !fx_job_poll(&o->job))
+		return;
+	if (o->busy)
+		fx_job_free(&o->job);
+	o->job = links_job(&o->links, LINKS_MEM, LINKS_BLOCK);
+	o->busy = !fx_job_start(&o->job);
+	o->jobs += o->busy;
+	o->refused += !o->busy;
+}
 
-	return ms > 0 ? (double)LINKS_MEM / ms / 1e3 : 0;
+/* MB/s of moves, one or as many as begin in links_seconds; 0: one failed. */
+static double links_rate(const struct fx_links *l, struct links_other *o)
+{
+	uint64_t from = ft_now_ns(), bytes = 0, ns;
+
+	do {
+		if (o)
+			links_feed(o);
+		if (links_move(l, LINKS_MEM) <= 0)
+			return 0;
+		bytes += LINKS_MEM;
+		ns = ft_now_ns() - from;
+	} while (ns < links_seconds * FT_NS_PER_SEC);
+	return (double)bytes * 1e3 / (double)ns;
+}
+
+/* All of it has a status, which is not FAILED where it goes on in time. */
+static bool links_other_over(struct links_other *o, bool dead)
+{
+	bool good = !o->busy || fx_job_wait(&o->job, FX_LONG_MS);
+
+	if (!o->busy)
+		return good;
+	ft_diag("%u jobs and %u refused, the last: %s", o->jobs, o->refused,
+		fx_job_text(&o->job));
+	if (!dead && !links_seconds)
+		good = o->job.n[STATUS_COMPLETED] == o->job.tasks && good;
+	return fx_job_free(&o->job) && good;
+}
+
+/* calm, beside: the rate alone, and while the other one is gone. */
+static bool links_beside_once(struct fx_links *l, bool dead, double *calm,
+			      double *beside)
+{
+	struct links_other o = { .links = *l };
+	bool good;
+
+	if (!fx_links_target(&o.links.target, l->mem.len))
+		return false;
+	o.links.seg = openSegment(l->engine, o.links.target.name);
+	good = links_move(&o.links, LINKS_MEM / 4) > 0;
+	*calm = links_rate(l, NULL);
+	links_feed(&o);
+	good = good && o.busy && fx_job_reach(&o.job, FX_MIB, FX_LONG_MS);
+	if (dead)
+		fx_peer_kill(&o.links.target);
+	else
+		good = fx_peer_pause(&o.links.target) && good;
+	*beside = links_rate(l, &o);
+	if (!dead)
+		fx_peer_resume(&o.links.target);
+	good = links_other_over(&o, dead) && good;
+	closeSegment(l->engine, o.links.seg);
+	if (dead)
+		fx_peer_drop(&o.links.target);
+	else
+		good = fx_peer_stop(&o.links.target) && good;
+	return good && *calm > 0 && *beside > 0;
+}
+
+static void links_beside(struct fx_links *l, bool dead)
+{
+	const char *name = dead ? "dead" : "frozen";
+	double calm[LINKS_TURNS], beside[LINKS_TURNS];
+	bool good = true;
+
+	for (int i = 0; i < LINKS_TURNS && good; i++)
+		good = links_beside_once(l, dead, &calm[i], &beside[i]);
+	if (!ft_ok(good, "transfers_beside_a_%s_target", name))
+		return;
+	ft_sort(calm, LINKS_TURNS);
+	ft_sort(beside, LINKS_TURNS);
+	ft_diag("%.1f MB/s alone, %.1f MB/s beside it: %.3f",
+		calm[LINKS_TURNS / 2], beside[LINKS_TURNS / 2],
+		beside[LINKS_TURNS / 2] / calm[LINKS_TURNS / 2]);
+	ft_ok(beside[LINKS_TURNS - 1] >
+	      LINKS_COST_LEAST * calm[LINKS_TURNS / 2],
+	      "a_%s_target_costs_the_others_little", name);
 }
 
 static void links_frozen(struct fx_links *l)
 {
-	double calm[LINKS_TURNS], beside[LINKS_TURNS];
-	struct fx_links other = *l;
-	struct fx_job job;
-	bool good = true;
+	links_beside(l, false);
+}
 
-	if (!ft_ok(fx_links_target(&other.target, l->mem.len),
-		   "a_second_target_starts"))
-		return;
-	other.seg = openSegment(l->engine, other.target.name);
-	links_move(&other, LINKS_MEM / 4);
-	for (int i = 0; i < LINKS_TURNS && good; i++) {
-		calm[i] = links_rate(l);
-		job = links_job(&other, LINKS_MEM, LINKS_BLOCK);
-		good = !fx_job_start(&job) &&
-		       fx_job_reach(&job, FX_MIB, FX_LONG_MS);
-		fx_peer_pause(&other.target);
-		beside[i] = links_rate(l);
-		fx_peer_resume(&other.target);
-		good = fx_job_wait(&job, FX_LONG_MS) && good;
-		fx_job_free(&job);
-	}
-	if (ft_ok(good, "transfers_beside_a_frozen_target")) {
-		ft_sort(calm, LINKS_TURNS);
-		ft_sort(beside, LINKS_TURNS);
-		ft_diag("%.1f MB/s alone, %.1f MB/s beside it: %.3f",
-			calm[LINKS_TURNS / 2], beside[LINKS_TURNS / 2],
-			beside[LINKS_TURNS / 2] / calm[LINKS_TURNS / 2]);
-		ft_ok(beside[LINKS_TURNS - 1] >
-		      LINKS_COST_LEAST * calm[LINKS_TURNS / 2],
-		      "a_frozen_target_costs_the_others_little");
-	}
-	closeSegment(l->engine, other.seg);
-	ft_ok(fx_peer_stop(&other.target), "it_ends_well");
+static void links_dead(struct fx_links *l)
+{
+	links_beside(l, true);
 }
 
 /* --- nothing is wrong ---------------------------------------------------- */
-
-static unsigned int links_seconds = 8;
 
 static void links_spin(pid_t pid[LINKS_SPINNERS])
 {
@@ -466,12 +537,13 @@ static void links_calm(struct fx_links *l)
 {
 	uint64_t was = fx_links_stats(l, "r0").state_changes +
 		       fx_links_stats(l, "r1").state_changes;
+	unsigned int seconds = links_seconds ? links_seconds : LINKS_CALM_S;
 	uint64_t end, changes, moves = 0;
 	pid_t pid[LINKS_SPINNERS];
 	bool good = true;
 
 	links_spin(pid);
-	end = ft_now_ns() + links_seconds * FT_NS_PER_SEC;
+	end = ft_now_ns() + seconds * FT_NS_PER_SEC;
 	for (; good && ft_now_ns() < end; moves++)
 		good = fx_move(l->engine, l->seg,
 			       moves % 2 ? OPCODE_READ : OPCODE_WRITE,
@@ -484,7 +556,7 @@ static void links_calm(struct fx_links *l)
 	changes = fx_links_stats(l, "r0").state_changes +
 		  fx_links_stats(l, "r1").state_changes - was;
 	ft_diag("%llu transfers of 16 MiB in %u s, %llu changes of state",
-		(unsigned long long)moves, links_seconds,
+		(unsigned long long)moves, seconds,
 		(unsigned long long)changes);
 	ft_ok(good && moves > 0 && !changes,
 	      "beside_spinning_processes_no_rail_is_suspected");
@@ -496,13 +568,15 @@ static const struct links_case {
 	const char *name;
 	void (*run)(struct fx_links *links);
 	const char *timeout;		/* MC_SLICE_TIMEOUT, s */
+	const char *hasty;		/* the same where SECONDS are given */
 } links_cases[] = {
-	{ "idle", links_idle, "30" },
-	{ "none", links_none, "2" },
-	{ "flaps", links_flaps, "30" },
-	{ "slow", links_slow, "60" },
-	{ "frozen", links_frozen, "30" },
-	{ "calm", links_calm, "60" },
+	{ "idle", links_idle, "30", "30" },
+	{ "none", links_none, "2", "2" },
+	{ "flaps", links_flaps, "30", "30" },
+	{ "slow", links_slow, "60", "60" },
+	{ "frozen", links_frozen, "30", LINKS_HASTY },
+	{ "dead", links_dead, "5", LINKS_HASTY },
+	{ "calm", links_calm, "60", "60" },
 };
 
 #define LINKS_CASES (sizeof(links_cases) / sizeof(links_cases[0]))
@@ -511,7 +585,7 @@ static void links_run(const struct links_case *c)
 {
 	static struct fx_links links;
 
-	setenv("MC_SLICE_TIMEOUT", c->timeout, 1);
+	setenv("MC_SLICE_TIMEOUT", links_seconds ? c->hasty : c->timeout, 1);
 	if (!ft_ok(fx_links_start(&links, LINKS_MEM), "%s: both_rails_carry",
 		   c->name))
 		return;
@@ -555,10 +629,13 @@ static int links_some(size_t from, size_t to)
 	return worst;
 }
 
-/* All but the last, which wants a machine of its own. */
+/* The last one wants a machine of its own. */
 static int links_all(void)
 {
-	return links_some(0, LINKS_CASES - 1);
+	int code = links_some(0, LINKS_CASES - 1);
+	int calm = links_some(LINKS_CASES - 1, LINKS_CASES);
+
+	return code ? code : calm;
 }
 
 int main(int argc, char **argv)
