@@ -22,7 +22,8 @@
 # lost, instead of 10; and a rail that lacks more than a tenth all the time is
 # seen, but for the windows that a burst fills.
 # FAILOVER_MS and RECOVERY_MS, if set, are limits of them; FAILOVER_OUT is how
-# long the rail stays broken, in seconds, 0.7. With arguments, as
+# long the rail stays broken, in seconds, 0.7; FAILOVER_RATE what one rail
+# carries, in bytes per second, as iperf3 says it. With arguments, as
 # "rails_drop 0 both", only that is tried. FAILOVER_CONTROL=yes: beside a
 # control pair.
 set -u
@@ -40,7 +41,7 @@ patience=90		# seconds
 soon=15
 [ "${SANITIZE:-no}" = no ] || soon=45
 [ -n "$all" ] || export MC_SLICE_TIMEOUT=60
-rate=24000000		# of data, at 200 Mbit/s
+rate=${FAILOVER_RATE:-24000000}	# of data, at 200 Mbit/s
 
 # crossed RAIL SECONDS BYTES: that many bytes more cross it within the time.
 crossed()

@@ -19,7 +19,7 @@ scripts=$SRC/fabtests/scripts
 usage()
 {
 	cat <<'TEXT'
-make bench-rails [BENCH='WORD…'] [UNIT=N]	all of it: 20 minutes
+make bench-rails [BENCH='WORD…'] [UNIT=N]	all of it: half an hour
 
   equal2 equal4 1+3 1+1+2+4         steady rails, in units
   random halved                     rates that change while it runs
@@ -27,8 +27,14 @@ make bench-rails [BENCH='WORD…'] [UNIT=N]	all of it: 20 minutes
   small                             4 KiB beside bulk: how long it takes
   faults                            each fault several times: until the other
                                     rail carries, and until both do again
+  lasting                           silence of 10 s: the same
   flaps                             the last of ten flaps beside the first
-  frozen                            a target beside one that is stopped
+  frozen dead                       a target beside one that is stopped, for
+                                    half a second and for longer than
+                                    MC_SLICE_TIMEOUT, or killed
+  calm calm=S                       beside eight spinning processes no rail is
+                                    suspected: in 60 seconds, or in S (600 are
+                                    what it was made for)
   initiators                        64 that connect to one target at once
   cached                            64 targets in 64 places and with no limit
                                     parts; all of them
@@ -37,7 +43,7 @@ make bench-rails [BENCH='WORD…'] [UNIT=N]	all of it: 20 minutes
   unit=N seconds=S                  Mbit/s of one unit (half of it for equal4
                                     and 1+1+2+4); of a steady case at least:
                                     200, 3. UNIT=N is unit=N
-  rounds=N                          of faults: 5
+  rounds=N                          of faults, lasting, flaps: 5
   faults=TEXT                       only those that have it in their names, as
                                     link, drop_0_in, reset
   limit=S                           what would begin after so many seconds is
@@ -48,11 +54,14 @@ TEXT
 }
 
 parts='' requests='' ops='' unit=200 seconds=3 seed=1 times=5 only='' limit=3600
+calm_s=60 frozen_s=6 lasting_s=10
 out=$BUILD/bench-rails
 for word; do
 	case $word in
 	equal2|equal4|1+3|1+1+2+4|random|halved|tail|small) parts="$parts $word" ;;
-	faults|flaps|frozen|initiators|cached) parts="$parts $word" ;;
+	faults|lasting|flaps|frozen|dead|calm) parts="$parts $word" ;;
+	initiators|cached) parts="$parts $word" ;;
+	calm=[1-9]*) parts="$parts calm" calm_s=${word#*=} ;;
 	faults=?*) parts="$parts faults" only=${word#*=} ;;
 	rounds=[1-9]*) times=${word#*=} ;;
 	limit=[1-9]*) limit=${word#*=} ;;
@@ -67,8 +76,8 @@ for word; do
 		usage >&2; exit 2 ;;
 	esac
 done
-: "${parts:=equal2 equal4 1+3 1+1+2+4 random halved tail small faults flaps
-frozen initiators cached}"
+: "${parts:=equal2 equal4 1+3 1+1+2+4 random halved tail small faults lasting
+flaps frozen dead initiators cached calm}"
 : "${requests:=256M 32x1M}" "${ops:=write read}"
 
 # missed CASE SIDE ROUND LOG: a run that failed, shown at once.
@@ -138,6 +147,17 @@ crossed()
 	done
 }
 
+# all_crossed HOST: what the initiator says it moved has come in there since
+# $total was $was.
+all_crossed()
+{
+	crossed "$1"
+	[ $((total - was)) -lt "$(rails_json i bytes)" ] || return 0
+	echo 'the bytes did not cross the rails' >"$rails_dir/i.err"
+	missed "$case_name" engine 1 "$rails_dir/i.err"
+	return 1
+}
+
 # finish SECONDS: the initiator's end, or what it said.
 finish()
 {
@@ -184,12 +204,8 @@ steady()
 	rails_bench a i "$rails_segment" --operation="$2" --buffer_size=256M \
 		--duration="$seconds" $(options "$3")
 	if finish 120; then
-		crossed "$host"
 		rails_stop watch
-		if [ $((total - was)) -lt "$(rails_json i bytes)" ]; then
-			echo 'the bytes did not cross the rails' >"$rails_dir/i.err"
-			missed "$case_name" engine 1 "$rails_dir/i.err"
-		else
+		if all_crossed "$host"; then
 			record "$case_name" engine 1 Mbit/s "$(rails_json i \
 				gb_per_s | awk '{ print $1 * 8000 }')"
 			row_now "$case_name" engine iperf3 Mbit/s '>=' "$4"
@@ -262,12 +278,8 @@ changing()
 	rails_zero=$((rails_zero + first))
 	change "$3" <"$out/plan"
 	finish 60 && {
-		crossed "$host"
 		last=$(rails_json i seconds | awk '{ printf "%d", $1 * 1000 }')
-		if [ $((total - was)) -lt "$(rails_json i bytes)" ]; then
-			echo 'the bytes did not cross the rails' >"$rails_dir/i.err"
-			missed "$case_name" engine 1 "$rails_dir/i.err"
-		fi
+		all_crossed "$host"
 		record "$case_name" engine 1 Mbit/s "$(rails_json i \
 			gb_per_s | awk '{ print $1 * 8000 }')"
 		record "$case_name" capacity 1 Mbit/s "$(awk -v s="$sum" \
@@ -302,11 +314,14 @@ tail_of()
 	for round in 1 2 3 4 5; do
 		rails_mark
 		rails_watch b watch 2
+		crossed b
+		was=$total
 		rails_bench a i "$rails_segment" --operation=write --warmup=1 \
 			--buffer_size=64M --block_size=64M --batch_size=1 \
 			--duration=0.1
 		finish 60 || break
 		rails_stop watch
+		all_crossed b || break
 		record "$case_name" rails "$round" tail% "$(awk -F, \
 			-v us="$(rails_json i p50)" -f "$scripts/rails_tail.awk" \
 			"$rails_dir/watch.out")"
@@ -321,29 +336,43 @@ tail_of()
 
 # --- a small request ----------------------------------------------------------
 
-# small_beside PART: writes of 4 KiB, one at a time, beside requests of 256 MiB,
-# against the time of a slice of 64 KiB on a rail; and with nothing beside them.
+# small_once ROUND: writes of 4 KiB, one at a time, first alone and then beside
+# requests of 128 MiB. What it takes longer then is what it waits.
+small_once()
+{
+	crossed b
+	was=$total
+	rails_bench a i "$rails_segment" --operation=write --block_size=4K \
+		--batch_size=1 --duration=0.5 --buffer_size=256M
+	finish 60 && all_crossed b || return
+	alone=$(rails_json i p50)
+	was=$total
+	rails_bench a i "$rails_segment" --operation=write --threads=2 \
+		--beside=4K --block_size=128M --batch_size=1 \
+		--duration="$seconds" --buffer_size=256M
+	finish 120 && all_crossed b || return
+	record "$case_name" alone "$1" us "$alone"
+	record "$case_name" beside "$1" us "$(rails_json i p50)"
+	record "$case_name" wait "$1" us "$(rails_json i p50 |
+		awk -v alone="$alone" '{ print $1 - alone }')"
+	record "$case_name" engine "$1" Mbit/s \
+		"$(rails_json i gb_per_s | awk '{ print $1 * 8000 }')"
+}
+
+# small_beside PART: against the time of a slice of 64 KiB on a rail, by iperf3.
 small_beside()
 {
 	# shellcheck disable=SC2046
 	begin "small $1 write 4K" $(rates "$1") || { end; return; }
-	# shellcheck disable=SC2046
-	set -- $(rates "$1")
+	record "$case_name" slice 1 us "$(awk -v s="$sum" -v n="$rails_n" \
+		'BEGIN { printf "%d", 65536 * 8 * n / s }')"
 	rails_watch b watch 20
-	rails_bench a i "$rails_segment" --operation=write --block_size=4K \
-		--batch_size=1 --duration=1 --buffer_size=256M
-	finish 60 && record "$case_name" alone 1 us "$(rails_json i p50)"
-	rails_bench a i "$rails_segment" --operation=write --threads=2 \
-		--beside=4K --block_size=128M --batch_size=1 \
-		--duration="$seconds" --buffer_size=256M
-	if finish 120; then
-		record "$case_name" beside 1 us "$(rails_json i p50)"
-		record "$case_name" slice 1 us "$((65536 * 8 / $1))"
-		record "$case_name" engine 1 Mbit/s \
-			"$(rails_json i gb_per_s | awk '{ print $1 * 8000 }')"
-	fi
+	for round in 1 2 3 4 5; do
+		small_once "$round" || break
+	done
 	row_now "$case_name" alone slice us '<=' ''
 	row_now "$case_name" beside slice us '<=' ''
+	row_now "$case_name" wait slice us '<=' 1
 	row_now "$case_name" engine iperf3 Mbit/s '>=' ''
 	rails_stop watch
 	series b
@@ -389,20 +418,40 @@ said()
 	sed -n "s/^.*$1.*/\1/p" "$rails_dir/part" | tail -n 1
 }
 
+# fault_begin CASE: $fault_rate, what iperf3 says one of the rails of the faults
+# carries, in bytes per second.
+fault_begin()
+{
+	[ -z "${fault_rate:-}" ] || return 0
+	progress "$1"
+	if ! rails_up 200mbit 200mbit || ! rails_iperf >"$rails_dir/log" 2>&1
+	then
+		missed "$1" rails 1 "$rails_dir/log"
+		rails_down
+		return 1
+	fi
+	fault_rate=$(awk '{ printf "%d", $1 * 1e6 / 8 / 2 }' "$rails_dir/sum")
+	record "$1" iperf3 1 Mbit/s "$(cat "$rails_dir/sum")"
+	rails_down
+}
+
 # fault GOAL OPERATION FAULT…: ms until the other rail carries nine tenths of
-# its rate, and until both do when it is mended; a "never" is 2500.
+# its rate, and until both do when it is mended; a "never" is 2500. $fault_out:
+# how long it lasts, in seconds, said in the name; "": not long.
 fault()
 {
 	fault_goal=$1 fault_op=$2
 	shift 2
-	fault_name="$*"
+	fault_name="$*${fault_out:+ for $fault_out s}"
 	case $(echo "$fault_name" | tr ' ' _) in
 	*"$only"*) ;;
 	*) return ;;
 	esac
 	round=1
 	while [ "$round" -le "$times" ]; do
-		part_of "${fault_name#rails_}" 60 env "FAILOVER_OP=$fault_op" sh \
+		part_of "${fault_name#rails_}" 90 env "FAILOVER_OP=$fault_op" \
+			"FAILOVER_RATE=$fault_rate" \
+			"FAILOVER_OUT=${fault_out:-0.7}" sh \
 			"$SRC/fabtests/functional/ft_failover.sh" "$@" || break
 		sed -i 's/never/2500/g' "$rails_dir/part"
 		record "$case_name failover" engine "$round" ms \
@@ -419,6 +468,8 @@ fault()
 
 faults()
 {
+	fault_out=''
+	fault_begin faults || return
 	fault 100 write rails_link 0 down
 	fault 250 write rails_drop 0 both
 	fault 100 read rails_refuse 0
@@ -429,20 +480,61 @@ faults()
 	fault 100 write rails_reset 0
 }
 
+# The other rail is carrying, and probes have become rare.
+lasting()
+{
+	fault_out=$lasting_s
+	fault_begin lasting || return
+	fault 250 write rails_drop 0 both
+	fault 250 read rails_drop 0 out
+}
+
+# Medians of four flaps each: moves of 4 MiB, of 90 ms each, until one goes by
+# both rails. A move more or less in the second of them is a quarter.
 flaps()
 {
-	part_of 'ten flaps' 300 "$BUILD/fabtests/ft_links" flaps || return
-	record "$case_name" first 1 ms "$(said 'the first: \([0-9]*\) ms')"
-	record "$case_name" last 1 ms "$(said 'the last: \([0-9]*\) ms')"
-	row_now "$case_name" last first ms '<=' ''
+	for round in $(seq "$times"); do
+		part_of 'ten flaps' 300 "$BUILD/fabtests/ft_links" flaps || return
+		record "$case_name" first "$round" ms \
+			"$(said 'the first: \([0-9]*\) ms')"
+		record "$case_name" last "$round" ms \
+			"$(said 'the last: \([0-9]*\) ms')"
+	done
+	row_now "$case_name" last first ms '<=' 1.25
+}
+
+# beside CASE ARGUMENT…: a target's rate while another one is gone, beside that
+# alone, by ft_links.
+beside()
+{
+	beside_case=$1
+	shift
+	part_of "$beside_case" 300 "$BUILD/fabtests/ft_links" "$@" || return
+	record "$case_name" beside 1 MB/s "$(said ', \([0-9.]*\) MB.s beside it')"
+	record "$case_name" alone 1 MB/s "$(said '# \([0-9.]*\) MB.s alone')"
+	row_now "$case_name" beside alone MB/s '>=' 0.95
 }
 
 frozen()
 {
-	part_of 'frozen peer' 300 "$BUILD/fabtests/ft_links" frozen || return
-	record "$case_name" beside 1 MB/s "$(said ', \([0-9.]*\) MB.s beside it')"
-	record "$case_name" alone 1 MB/s "$(said '# \([0-9.]*\) MB.s alone')"
-	row_now "$case_name" beside alone MB/s '>=' 0.95
+	beside 'frozen peer' frozen
+	beside "frozen peer $frozen_s s" frozen "$frozen_s"
+}
+
+dead()
+{
+	beside "dead peer $frozen_s s" dead "$frozen_s"
+}
+
+calm()
+{
+	: >"$rails_dir/part"
+	part_of "calm $calm_s s" $((calm_s + 240)) "$BUILD/fabtests/ft_links" \
+		calm "$calm_s"
+	changes=$(said ', \([0-9]*\) changes of state')
+	[ -n "$changes" ] || return
+	record "$case_name" engine 1 changes "$changes"
+	row_now "$case_name" engine '' changes '<=' 0
 }
 
 initiators()
@@ -479,7 +571,7 @@ for part in $parts; do
 			printf '%s\n' "2 0 $((unit / 2))" "5 0 $unit" |
 				changing halved "$op" 8 0.93
 		done ;;
-	faults|flaps|frozen|initiators|cached) "$part" ;;
+	faults|lasting|flaps|frozen|dead|initiators|cached|calm) "$part" ;;
 	small) small_beside equal2 ;;
 	tail) tail_of equal2; tail_of 1+3 ;;
 	*)	for op in $ops; do for request in $requests; do
