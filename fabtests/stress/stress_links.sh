@@ -4,5 +4,5 @@
 # te_stress on rails that break, for a short while: beside a control pair, and
 # without one.
 for on in links bare; do
-	"${BUILD:?}/fabtests/te_stress" "$on" 14 || exit
+	"${BUILD:?}/fabtests/te_stress" "$on" 30 || exit
 done
