@@ -359,13 +359,14 @@ small_once()
 		"$(rails_json i gb_per_s | awk '{ print $1 * 8000 }')"
 }
 
-# small_beside PART: against the time of a slice of 64 KiB on a rail, by iperf3.
+# small_beside PART: against the time of a slice of 64 KiB on a rail, by iperf3,
+# and of its own 4 KiB: alone they cross at once, by the burst that tbf allows.
 small_beside()
 {
 	# shellcheck disable=SC2046
 	begin "small $1 write 4K" $(rates "$1") || { end; return; }
 	record "$case_name" slice 1 us "$(awk -v s="$sum" -v n="$rails_n" \
-		'BEGIN { printf "%d", 65536 * 8 * n / s }')"
+		'BEGIN { printf "%d", (65536 + 4096) * 8 * n / s }')"
 	rails_watch b watch 20
 	for round in 1 2 3 4 5; do
 		small_once "$round" || break
