@@ -84,6 +84,7 @@ SRCS_ft_fi_calls = \
 	fabtests/functional/ft_fi_calls_hints.c \
 	fabtests/functional/ft_fi_calls_mr.c \
 	fabtests/functional/ft_fi_calls_msg.c \
+	fabtests/functional/ft_fi_calls_peer.c \
 	# EOL
 
 LIBS_ft_fi_calls = -lfabric

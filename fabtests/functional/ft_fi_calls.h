@@ -62,5 +62,7 @@ void call_removed(struct fi_rig *r);
 void call_cancel_multi(struct fi_rig *r);
 void call_longs(struct fi_rig *r);
 void call_room(struct fi_rig *r);
+/* ft_fi_calls_peer.c */
+void call_sought(struct fi_rig *r);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_FI_CALLS_H */

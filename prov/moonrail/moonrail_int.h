@@ -697,6 +697,10 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 /* Posts a receive, or gives it what has come. Takes op. */
 void moonrail_recv_post(struct moonrail_op *op, bool tagged)
 	TEI_REQUIRES(moonrail_held);
+/* Receives that were posted for somebody who was still looked for are his: gives
+ * them what has come from him meanwhile. */
+void moonrail_recv_known(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
 /* With FI_PEEK, FI_CLAIM or FI_DISCARD. 0: takes op; or -FI_E*. */
 int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	TEI_REQUIRES(moonrail_held);

@@ -540,6 +540,7 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 		moonrail_stream_send(to, o);
 	}
 	from->nqueue = 0;
+	moonrail_recv_known(to);
 	if (to->err)
 		moonrail_peer_fail(to, to->err);
 }

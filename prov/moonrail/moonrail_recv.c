@@ -447,14 +447,15 @@ static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_surplus *s,
 	in->len = s->len;
 }
 
-void moonrail_recv_post(struct moonrail_op *op, bool tagged)
+/* Gives a posted receive what has come for it already. */
+static void recv_feed(struct moonrail_op *op, bool tagged)
+	TEI_REQUIRES(moonrail_held)
 {
 	bool multi = op->flags & FI_MULTI_RECV;
 	struct moonrail_ep *ep = op->ep;
 	struct moonrail_surplus *s;
 	struct recv_in in;
 
-	tei_list_add_tail(&ep->recvs[tagged], &op->link);
 	do {
 		s = recv_first(op, tagged);
 		if (!s)
@@ -470,6 +471,27 @@ void moonrail_recv_post(struct moonrail_op *op, bool tagged)
 		}
 		free(s);
 	} while (multi);
+}
+
+void moonrail_recv_post(struct moonrail_op *op, bool tagged)
+{
+	tei_list_add_tail(&op->ep->recvs[tagged], &op->link);
+	recv_feed(op, tagged);
+}
+
+void moonrail_recv_known(struct moonrail_peer *p)
+{
+	struct moonrail_op *op, *tmp;
+	struct moonrail_ep *ep;
+	int i;
+
+	tei_list_foreach(ep, &p->domain->eps, struct moonrail_ep, link)
+		for (i = 0; i < 2; i++)
+			tei_list_foreach_safe(op, tmp, &ep->recvs[i],
+					      struct moonrail_op, link)
+				if (op->from &&
+				    moonrail_peer_real(op->from) == p)
+					recv_feed(op, i);
 }
 
 /* --- looking, claiming, discarding ---------------------------------------- */
