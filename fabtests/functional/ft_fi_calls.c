@@ -77,7 +77,7 @@ static void call_all(struct fi_rig *r)
 		call_pieces, call_rma_pieces, call_inject, call_more,
 		call_directed, call_removed,
 		call_cancel_multi, call_longs, call_room, call_socket_names, call_two_names,
-		call_addresses, call_sought,
+		call_addresses, call_sought, call_full,
 		call_registrations, call_described,
 	};
 	size_t i;

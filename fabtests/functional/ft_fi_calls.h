@@ -64,5 +64,6 @@ void call_longs(struct fi_rig *r);
 void call_room(struct fi_rig *r);
 /* ft_fi_calls_peer.c */
 void call_sought(struct fi_rig *r);
+void call_full(struct fi_rig *r);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_FI_CALLS_H */

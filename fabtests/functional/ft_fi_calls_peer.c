@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peers: those that are found late. */
+/* Peers: those that are found late, or take no more. */
 #include <stdio.h>
 #include <string.h>
 
@@ -152,4 +152,141 @@ void call_sought(struct fi_rig *r)
 	fi_rig_ok(r, good, "words to one who does not know the sender");
 	fi_rig_meet(r);
 	fi_av_remove(r->av, &to, 1, 0);
+}
+
+/* --- an endpoint that holds as much as it can ------------------------------ */
+
+#define FULL_LEN	16000u
+#define FULL_QUIET_NS	UINT64_C(200000000)
+#define FULL_OTHERS	200u	/* messages, where there is no such limit */
+
+static void call_full_make(struct fi_rig *r, uint64_t i, uint64_t last)
+{
+	memcpy(r->buf, &i, sizeof(i));
+	memcpy(r->buf + sizeof(i), &last, sizeof(last));
+}
+
+/* Until no more is taken; how many. 0: that went wrong. */
+static uint64_t call_full_fill(struct fi_rig *r)
+{
+	uint64_t taken = ft_now_ns(), n = 0;
+	ssize_t ret;
+
+	fi_rig_fill(r->buf, FULL_LEN, 9);
+	while (ft_now_ns() - taken < FULL_QUIET_NS &&
+	       (call_moonrail(r) || n < FULL_OTHERS)) {
+		call_full_make(r, n, 0);
+		ret = fi_send(r->ep, r->buf, FULL_LEN, NULL, r->peer, NULL);
+		fi_rig_again(r, ret);
+		if (ret)
+			continue;
+		if (!call_sent(r))
+			return 0;
+		taken = ft_now_ns();
+		n++;
+	}
+	return n;
+}
+
+static void call_full_client(struct fi_rig *r)
+{
+	uint64_t n = call_full_fill(r);
+	struct fi_rig_done d;
+	fi_addr_t other;
+	bool good;
+
+	fi_rig_ok(r, n, "messages are sent until no more are taken");
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem + 4096, 512, NULL, FI_ADDR_UNSPEC,
+				       NULL)))
+		;
+	fi_rig_meet(r);
+	good = call_done(r, r->rx, &d) &&
+	       fi_av_insert(r->av, r->mem + 4096, 1, &other, 0, NULL) == 1;
+	while (good && fi_rig_again(r, fi_send(r->ep, "other", 6, NULL, other,
+					       NULL)))
+		;
+	fi_rig_ok(r, good && call_sent(r),
+		  "others of its process are sent to all the same");
+	fi_rig_meet(r);
+	call_full_make(r, n, 1);
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, FULL_LEN, NULL, r->peer,
+				       NULL)))
+		;
+	good = call_sent(r);
+	fi_rig_meet(r);
+	fi_rig_ok(r, good && !fi_av_remove(r->av, &other, 1, 0),
+		  "and it when it has room again");
+}
+
+/* By an endpoint of its own: an atomic, and a message that comes. */
+static bool call_full_other(struct fi_rig *r, struct call_ep *e)
+{
+	uint64_t one = 1, old;
+	char name[512] = "";
+	size_t len = sizeof(name);
+	struct fi_rig own = *r;
+	struct fi_rig_done d;
+
+	own.tx = e->cq[0];
+	own.rx = e->cq[1];
+	while (fi_rig_again(&own, fi_fetch_atomic(e->ep, &one, 1, NULL, &old,
+						  NULL, r->peer, r->remote,
+						  r->key, FI_UINT64, FI_SUM,
+						  NULL)))
+		;
+	if (!fi_rig_ok(r, call_done(&own, e->cq[0], &d),
+		       "while one endpoint is full, another has its answers"))
+		return false;
+	if (fi_getname(&e->ep->fid, name, &len))
+		return false;
+	memcpy(r->buf, name, sizeof(name));
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, sizeof(name), NULL,
+				       r->peer, NULL)))
+		;
+	while (fi_rig_again(&own, fi_recv(e->ep, r->mem, 64, NULL,
+					  FI_ADDR_UNSPEC, NULL)))
+		;
+	return call_sent(r) && call_done(&own, e->cq[1], &d) &&
+	       !strcmp((char *)r->mem, "other");
+}
+
+/* All of them, in their order. */
+static bool call_full_all(struct fi_rig *r)
+{
+	uint64_t n = 0, head[2];
+	struct fi_rig_done d;
+
+	do {
+		while (fi_rig_again(r, fi_recv(r->ep, r->mem, FULL_LEN, NULL,
+					       FI_ADDR_UNSPEC, NULL)))
+			;
+		if (!call_done(r, r->rx, &d) || d.e.len != FULL_LEN)
+			return false;
+		memcpy(head, r->mem, sizeof(head));
+		call_full_make(r, head[0], head[1]);
+		if (head[0] != n++ || memcmp(r->mem, r->buf, FULL_LEN))
+			return false;
+	} while (!head[1]);
+	return true;
+}
+
+/* Nobody receives what comes for an endpoint: it waits, and nothing else. */
+void call_full(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	bool good;
+
+	if (!r->server) {
+		call_full_client(r);
+		return;
+	}
+	fi_rig_meet(r);
+	good = call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e) &&
+	       call_full_other(r, &e);
+	fi_rig_ok(r, good, "and its messages");
+	fi_rig_meet(r);
+	fi_rig_fill(r->buf, FULL_LEN, 9);
+	fi_rig_ok(r, call_full_all(r), "what waited comes in order and whole");
+	fi_rig_meet(r);
+	fi_rig_ok(r, call_close(r, &e), "and the other endpoint closes");
 }

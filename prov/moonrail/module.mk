@@ -11,6 +11,7 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_domain.c \
 	prov/moonrail/moonrail_ep.c \
 	prov/moonrail/moonrail_fabric.c \
+	prov/moonrail/moonrail_flow.c \
 	prov/moonrail/moonrail_init.c \
 	prov/moonrail/moonrail_move.c \
 	prov/moonrail/moonrail_mr.c \

@@ -216,15 +216,16 @@ static ssize_t ep_tx_left(struct fid_ep *fid)
 	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
 	struct moonrail_av_entry *e;
 	fi_addr_t a;
-	uint32_t used;
+	uint32_t used, waiting;
 	ssize_t left;
 
 	moonrail_enter(ep->domain);
 	used = ep->ntx;
 	for (a = 0; ep->av && a < ep->av->n; a++) {
 		e = moonrail_av_get(ep->av, a);
-		if (e && e->peer->nqueue > used)
-			used = e->peer->nqueue;
+		waiting = e ? moonrail_flow_waiting(e->peer, e->ep) : 0;
+		if (waiting > used)
+			used = waiting;
 	}
 	left = ep_left(ep, MOONRAIL_QUEUE, used);
 	moonrail_leave(ep->domain);

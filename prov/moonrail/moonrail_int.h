@@ -8,7 +8,8 @@
  * A domain is one data plane (prov/rail) with an incarnation of its own. Its
  * endpoints are numbers in it. Between two domains runs a stream of messages
  * each way (moonrail_wire.h, moonrail_peer.c), which makes order and
- * exactly-once out of what the data plane's messages lack.
+ * exactly-once out of what the data plane's messages lack. Messages for an
+ * endpoint that is full wait with their sender (moonrail_flow.c).
  *
  * Two-sided: what fits into one message goes as its payload (DATA); what does
  * not is announced (RTS), read by the receiver as tasks of the data plane,
@@ -83,6 +84,8 @@
 #define MOONRAIL_STRIPES	8	/* rails that one piece is cut for */
 #define MOONRAIL_HOLD	(64u << 20)	/* bytes of messages nobody asked for,
 					 * per endpoint; then senders wait */
+#define MOONRAIL_OVER (2 * MOONRAIL_WINDOW) /* messages of each that are taken
+					 * all the same, until it knows */
 /* Registration models of before 1.5, whose names 2.0 deprecates. */
 #define MOONRAIL_MR_BASIC	1
 #define MOONRAIL_MR_SCALABLE	2
@@ -418,6 +421,7 @@ struct moonrail_ep {
 	struct tei_list surplus[2];	/* come */
 	struct tei_list claimed;	/* moonrail_surplus */
 	uint64_t held;			/* bytes of surplus */
+	uint32_t stops;			/* peers that are told it is full */
 };
 
 /* A message of the stream, kept until it is acknowledged. */
@@ -435,6 +439,14 @@ struct moonrail_early {
 	struct tei_list link;		/* peer->early, in order */
 	struct tei_rail_message *message;
 	uint64_t seq;
+};
+
+/* One that is full: an endpoint of the peer's, or one here that the peer knows
+ * to be. */
+struct moonrail_full {
+	uint32_t ep;
+	uint32_t n;			/* messages for it that wait here, or
+					 * that were taken although it is */
 };
 
 /*
@@ -462,6 +474,11 @@ struct moonrail_peer {
 	struct tei_list entries;	/* of address vectors that mean it */
 	struct tei_list queue, sent;	/* moonrail_out */
 	uint32_t nqueue, nsent;
+	struct tei_list parked;		/* moonrail_out without a number: those
+					 * for endpoints that are full */
+	uint32_t nparked, nfull;
+	struct moonrail_full *full;	/* endpoints of the peer's */
+	uint64_t full_change;		/* of these, as it counts them */
 	uint32_t prefer;
 	uint64_t since_ns;		/* first sign missed, 0: none */
 	uint64_t gone_ns;		/* it took leave: its last words until */
@@ -476,6 +493,9 @@ struct moonrail_peer {
 	struct tei_list early;
 	uint32_t nearly;
 	uint32_t unacked;
+	uint32_t nstopped;
+	struct moonrail_full *stopped;	/* endpoints here */
+	uint64_t stop_change;		/* of these, 0: none ever */
 	uint32_t reading;		/* announced messages, brief ones */
 	uint32_t nends;			/* have been read and not told */
 	struct moonrail_wire_end ends[MOONRAIL_ENDS];
@@ -666,6 +686,12 @@ static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
 {
 	return o->buf + MOONRAIL_HEAD;
 }
+/* At the end of what is to be sent, with the next number. */
+void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
+	TEI_REQUIRES(moonrail_held);
+/* Says what is waited for, and which endpoints are full. */
+void moonrail_peer_tell(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
 /* Takes it, and sends what the window allows. */
 void moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
@@ -688,6 +714,34 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
 bool moonrail_peer_confirmed(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_peer_free_all(struct moonrail_domain *d);
+
+/* --- moonrail_flow.c: endpoints that are full ----------------------------- */
+/* A message of the application's to an endpoint; others never wait for room. */
+static inline bool moonrail_flow_counts(uint8_t op)
+{
+	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS;
+}
+/* Takes one that is for an endpoint of the peer's that is full. */
+bool moonrail_flow_park(struct moonrail_peer *peer, struct moonrail_out *out)
+	TEI_REQUIRES(moonrail_held);
+/* How many wait that a message to that endpoint of the peer's would wait for. */
+uint32_t moonrail_flow_waiting(const struct moonrail_peer *peer, uint32_t ep)
+	TEI_REQUIRES(moonrail_held);
+/* None waits there any more. */
+void moonrail_flow_dropped(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* What an ACK has of it, and what that does; whether anything has changed. */
+struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+bool moonrail_flow_heard(struct moonrail_peer *peer,
+			 const struct moonrail_wire *w, const uint8_t *payload,
+			 uint32_t len) TEI_REQUIRES(moonrail_held);
+/* A message has come for an endpoint of ours that is full; false: it cannot be
+ * taken. */
+bool moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Some have left it. */
+void moonrail_flow_room(struct moonrail_ep *ep) TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_recv.c: what the stream brings ----------------------------- */
 /* False: there is no room for it just now, it is to come again. */

@@ -55,7 +55,9 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 	p->err = err;
 	peer_end_outs(&p->queue, err);
 	peer_end_outs(&p->sent, err);
+	peer_end_outs(&p->parked, err);
 	p->nqueue = p->nsent = p->nends = 0;
+	moonrail_flow_dropped(p);
 	while (!tei_list_empty(&p->waiting)) {
 		op = tei_list_first(&p->waiting, struct moonrail_op, link);
 		tei_list_del(&op->link);
@@ -104,13 +106,19 @@ static int peer_post(struct moonrail_peer *p, struct moonrail_out *o)
 static void peer_post_loose(struct moonrail_peer *p, enum moonrail_wire_op op,
 			    uint16_t flags) TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_out *o = moonrail_out_new(op, 0);
+	struct moonrail_out *o = op == MOONRAIL_WIRE_ACK ?
+		moonrail_flow_ack(p) : moonrail_out_new(op, 0);
 
 	if (!o)
 		return;
 	o->wire.flags = flags;
 	peer_post(p, o);
 	free(o);
+}
+
+void moonrail_peer_tell(struct moonrail_peer *p)
+{
+	peer_post_loose(p, MOONRAIL_WIRE_ACK, 0);
 }
 
 /* Sends what the window allows, as long as the rails take it. */
@@ -180,6 +188,15 @@ static bool peer_is_posted(uint8_t op)
 	       op == MOONRAIL_WIRE_ATOMIC || op == MOONRAIL_WIRE_DONE;
 }
 
+void moonrail_stream_queue(struct moonrail_peer *p, struct moonrail_out *o)
+{
+	o->wire.seq = p->next_seq++;
+	if (peer_is_posted(o->wire.op))
+		p->posted_seq = o->wire.seq;
+	tei_list_add_tail(&p->queue, &o->link);
+	p->nqueue++;
+}
+
 void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 {
 	int err = p->err;
@@ -194,11 +211,8 @@ void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 		free(o);
 		return;
 	}
-	o->wire.seq = p->next_seq++;
-	if (peer_is_posted(o->wire.op))
-		p->posted_seq = o->wire.seq;
-	tei_list_add_tail(&p->queue, &o->link);
-	p->nqueue++;
+	if (!moonrail_flow_park(p, o))
+		moonrail_stream_queue(p, o);
 	if (p->incarnation)
 		peer_flush(p);
 	if (!p->err)
@@ -211,9 +225,9 @@ bool moonrail_peer_settled(struct moonrail_peer *p)
 {
 	struct moonrail_out *o;
 
-	if (p->err || p->acked > p->posted_seq)
+	if (p->err || (!p->nparked && p->acked > p->posted_seq))
 		return true;
-	if (p->asked_seq == p->posted_seq)
+	if (p->nparked || p->asked_seq == p->posted_seq)
 		return false;
 	o = moonrail_out_new(MOONRAIL_WIRE_ACK, 0);
 	if (!o)
@@ -333,6 +347,10 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 		    struct tei_rail_message *m) TEI_REQUIRES(moonrail_held)
 {
 	p->since_ns = 0;
+	if (!w->seq && w->op == MOONRAIL_WIRE_ACK &&
+	    moonrail_flow_heard(p, w, m->data + sizeof(*w),
+				m->len - (uint32_t)sizeof(*w)))
+		peer_flush(p);
 	peer_acked(p, w->ack);
 	if (!w->seq) {
 		if (w->op == MOONRAIL_WIRE_PING)
@@ -397,6 +415,7 @@ static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 	tei_list_init(&p->entries);
 	tei_list_init(&p->queue);
 	tei_list_init(&p->sent);
+	tei_list_init(&p->parked);
 	tei_list_init(&p->waiting);
 	tei_list_init(&p->rma);
 	tei_list_init(&p->keys);
@@ -619,7 +638,7 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 		peer_flush(p);
 	/* whoever waits for an answer learns that there is nobody any more */
 	owed = !p->err && (p->nends || !tei_list_empty(&p->queue) ||
-			   !tei_list_empty(&p->sent) ||
+			   !tei_list_empty(&p->sent) || p->nparked ||
 			   !tei_list_empty(&p->waiting) ||
 			   !tei_list_empty(&p->rma));
 	if (!p->ping_ns || now < p->ping_ns)
@@ -678,7 +697,8 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (!p->err && (p->nqueue || p->nsent || p->nends))
+		if (!p->err && (p->nqueue || p->nsent || p->nparked ||
+				p->nends))
 			return false;
 	return true;
 }
@@ -710,6 +730,9 @@ static void peer_free(struct moonrail_peer *p)
 	tei_list_foreach_safe(k, ktmp, &p->keys, struct moonrail_key, link)
 		free(k);	/* with all others of the domain */
 	tei_list_splice_tail(&p->sent, &p->queue);
+	tei_list_splice_tail(&p->sent, &p->parked);
+	free(p->full);
+	free(p->stopped);
 	tei_list_foreach_safe(o, otmp, &p->sent, struct moonrail_out, link)
 		free(o);
 	if (p->rail)

@@ -112,6 +112,7 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s)
 	    s->wire.flags & MOONRAIL_WIRE_WANT_FIN)
 		recv_fin(s->peer, &s->wire, 0);
 	free(s);
+	moonrail_flow_room(ep);
 }
 
 static uint64_t recv_scatter(const struct moonrail_op *op,
@@ -298,7 +299,9 @@ static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 {
 	struct moonrail_surplus *s;
 
-	if (in->peer->rail && ep->held + sizeof(*s) + in->len > MOONRAIL_HOLD)
+	if (in->peer->rail &&
+	    ep->held + sizeof(*s) + in->len > MOONRAIL_HOLD &&
+	    !moonrail_flow_over(ep, in->peer))
 		return false;
 	s = malloc(sizeof(*s) + in->len);
 	if (!s)
@@ -459,7 +462,7 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 	do {
 		s = recv_first(op, tagged);
 		if (!s)
-			return;
+			break;
 		recv_unqueue(ep, s, &in);
 		/* a multi-receive that has room stays for the next one */
 		multi = multi && op->total > s->wire.len &&
@@ -467,10 +470,11 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 		if (!recv_give(op, &in, tagged)) {
 			ep->held += sizeof(*s) + s->len;
 			tei_list_add_head(&ep->surplus[tagged], &s->link);
-			return;
+			break;
 		}
 		free(s);
 	} while (multi);
+	moonrail_flow_room(ep);
 }
 
 void moonrail_recv_post(struct moonrail_op *op, bool tagged)
@@ -570,6 +574,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	recv_unqueue(ep, s, &in);
 	recv_take(op, &in, tagged);
 	free(s);
+	moonrail_flow_room(ep);
 	return 0;
 }
 
@@ -613,4 +618,6 @@ void moonrail_recv_free_all(struct moonrail_ep *ep)
 		}
 		tei_list_init(&ep->surplus[i]);
 	}
+	ep->held = 0;
+	moonrail_flow_room(ep);
 }

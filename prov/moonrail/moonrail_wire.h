@@ -17,7 +17,10 @@
 #include <stdint.h>
 
 enum moonrail_wire_op {
-	MOONRAIL_WIRE_ACK = 1,	/* nothing but ack */
+	MOONRAIL_WIRE_ACK = 1,	/* nothing but ack; where id is not 0, the id-th
+				 * list of the sender's endpoints that are full,
+				 * n numbers of four bytes in the payload:
+				 * messages for these are to wait */
 	MOONRAIL_WIRE_PING,	/* an ACK with flag ECHO is wanted */
 	MOONRAIL_WIRE_DATA,	/* a whole message; payload: its bytes */
 	MOONRAIL_WIRE_RTS,	/* a message to be read; payload: n pieces */

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Endpoints that hold as much as they may of what nobody has asked for. What
+ * the stream has brought for one is taken all the same, a window or two of each
+ * sender's, so that what comes behind it gets through: answers, and messages to
+ * other endpoints. The sender is told by each ACK (moonrail_wire.h) which
+ * endpoints are full, as a list with a number that grows with each change of it,
+ * since ACKs may be lost or overtaken, and keeps messages for these apart, in
+ * their order and without a number of the stream, until one comes without them.
+ * As long as he has any he asks (PING), so that he learns of it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+#define FLOW_MOST	1024u		/* endpoints told of at once */
+
+static struct moonrail_full *flow_find(struct moonrail_full *f, uint32_t n,
+				       uint32_t ep)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		if (f[i].ep == ep)
+			return &f[i];
+	return NULL;
+}
+
+/* --- the sender ---------------------------------------------------------- */
+
+static struct moonrail_full *flow_full(const struct moonrail_peer *p,
+				       uint32_t ep)
+{
+	return flow_find(p->full, p->nfull, ep);
+}
+
+bool moonrail_flow_park(struct moonrail_peer *p, struct moonrail_out *o)
+{
+	struct moonrail_full *f = flow_full(p, o->wire.dst_ep);
+
+	if (!f || !moonrail_flow_counts(o->wire.op))
+		return false;
+	f->n++;
+	p->nparked++;
+	tei_list_add_tail(&p->parked, &o->link);
+	return true;
+}
+
+uint32_t moonrail_flow_waiting(const struct moonrail_peer *p, uint32_t ep)
+{
+	const struct moonrail_full *f = flow_full(p, ep);
+
+	return f && f->n > p->nqueue ? f->n : p->nqueue;
+}
+
+void moonrail_flow_dropped(struct moonrail_peer *p)
+{
+	uint32_t i;
+
+	for (i = 0; i < p->nfull; i++)
+		p->full[i].n = 0;
+	p->nparked = 0;
+}
+
+/* Those go on whose endpoint is on the list no longer. */
+static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o, *tmp;
+
+	tei_list_foreach_safe(o, tmp, &p->parked, struct moonrail_out, link) {
+		if (flow_full(p, o->wire.dst_ep))
+			continue;
+		tei_list_del(&o->link);
+		p->nparked--;
+		moonrail_stream_queue(p, o);
+	}
+}
+
+/* What has not been sent yet is numbered anew without those that wait now. */
+static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
+{
+	uint64_t first = p->next_seq - p->nqueue, key = p->key_seq;
+	struct tei_list queue;
+	struct moonrail_out *o;
+
+	if (p->posted_seq >= first)	/* or one that is sent before all */
+		p->posted_seq = first - 1;
+	p->asked_seq = 0;
+	p->next_seq = first;
+	p->nqueue = 0;
+	tei_list_init(&queue);
+	tei_list_splice_tail(&queue, &p->queue);
+	while (!tei_list_empty(&queue)) {
+		o = tei_list_first(&queue, struct moonrail_out, link);
+		tei_list_del(&o->link);
+		if (moonrail_flow_park(p, o))
+			continue;
+		if (o->wire.seq == key)
+			p->key_seq = p->next_seq;
+		moonrail_stream_queue(p, o);
+	}
+}
+
+bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
+			 const uint8_t *payload, uint32_t len)
+{
+	uint32_t n = w->n, i, ep;
+	struct moonrail_full *full = NULL, *f;
+
+	if (w->id <= p->full_change || n > FLOW_MOST || len / sizeof(ep) < n)
+		return false;
+	if (n)
+		full = calloc(n, sizeof(*full));
+	if (n && !full)			/* it is said again */
+		return false;
+	for (i = 0; i < n; i++) {
+		memcpy(&ep, payload + i * sizeof(ep), sizeof(ep));
+		full[i].ep = le32toh(ep);
+		f = flow_full(p, full[i].ep);
+		full[i].n = f ? f->n : 0;
+	}
+	free(p->full);
+	p->full = full;
+	p->nfull = n;
+	p->full_change = w->id;
+	flow_release(p);
+	if (n)
+		flow_unqueue(p);
+	return true;
+}
+
+/* --- the receiver -------------------------------------------------------- */
+
+struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *p)
+{
+	struct moonrail_ep *any = moonrail_ep_find(p->domain, MOONRAIL_EP_ANY);
+	uint32_t n = p->nstopped < FLOW_MOST ? p->nstopped : FLOW_MOST - 1, i;
+	bool oldest = any && flow_find(p->stopped, n, any->id);
+	struct moonrail_out *o;
+	uint32_t ep;
+
+	o = moonrail_out_new(MOONRAIL_WIRE_ACK, (n + oldest) * 4);
+	if (!o)
+		return NULL;
+	o->wire.id = p->stop_change;
+	o->wire.n = n + oldest;
+	for (i = 0; i < n + oldest; i++) {
+		/* who has no other address has that of the oldest */
+		ep = htole32(i < n ? p->stopped[i].ep : MOONRAIL_EP_ANY);
+		memcpy(moonrail_out_payload(o) + i * 4, &ep, 4);
+	}
+	return o;
+}
+
+bool moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
+{
+	struct moonrail_full *f = flow_find(p->stopped, p->nstopped, ep->id);
+	struct moonrail_full *grown;
+
+	if (!f) {
+		grown = realloc(p->stopped, (p->nstopped + 1) * sizeof(*grown));
+		if (!grown)
+			return false;
+		p->stopped = grown;
+		f = &grown[p->nstopped++];
+		f->ep = ep->id;
+		f->n = 0;
+		ep->stops++;
+		p->stop_change++;
+	}
+	p->unacked = MOONRAIL_ACK_EVERY; /* it learns of it at once */
+	return f->n++ < MOONRAIL_OVER;
+}
+
+static void flow_go(struct moonrail_peer *p, uint32_t ep)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_full *f = flow_find(p->stopped, p->nstopped, ep);
+
+	if (!f)
+		return;
+	*f = p->stopped[--p->nstopped];
+	p->stop_change++;
+	if (!p->err)
+		moonrail_peer_tell(p);
+}
+
+void moonrail_flow_room(struct moonrail_ep *ep)
+{
+	struct moonrail_peer *p;
+
+	if (!ep->stops || ep->held > MOONRAIL_HOLD / 2)
+		return;
+	ep->stops = 0;
+	tei_list_foreach(p, &ep->domain->peers, struct moonrail_peer, link)
+		flow_go(p, ep->id);
+}
