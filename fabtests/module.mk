@@ -81,6 +81,7 @@ SRCS_ft_fi_calls = \
 	fabtests/functional/ft_fi_calls_addr.c \
 	fabtests/functional/ft_fi_calls_cntr.c \
 	fabtests/functional/ft_fi_calls_cq.c \
+	fabtests/functional/ft_fi_calls_ends.c \
 	fabtests/functional/ft_fi_calls_hints.c \
 	fabtests/functional/ft_fi_calls_mr.c \
 	fabtests/functional/ft_fi_calls_msg.c \

@@ -78,7 +78,8 @@ static void call_all(struct fi_rig *r)
 		call_directed, call_removed,
 		call_cancel_multi, call_longs, call_room, call_socket_names, call_two_names,
 		call_addresses, call_sought, call_full,
-		call_registrations, call_described,
+		call_registrations, call_described, call_many_buffers,
+		call_bound_queue, call_early_data, call_void_keys,
 	};
 	size_t i;
 

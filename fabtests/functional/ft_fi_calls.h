@@ -42,6 +42,10 @@ void call_signal(struct fi_rig *r);
 void call_polled(struct fi_rig *r);
 /* There is nothing to read for a while. */
 bool call_silent(struct fid_cq *cq);
+/* ft_fi_calls_ends.c */
+void call_bound_queue(struct fi_rig *r);
+void call_early_data(struct fi_rig *r);
+void call_void_keys(struct fi_rig *r);
 /* ft_fi_calls_hints.c */
 struct fi_info *call_hints(const char *provider);
 /* Frees the hints. */
@@ -52,6 +56,7 @@ void call_own_hints(void);
 /* ft_fi_calls_mr.c */
 void call_registrations(struct fi_rig *r);
 void call_described(struct fi_rig *r);
+void call_many_buffers(struct fi_rig *r);
 /* ft_fi_calls_msg.c */
 void call_pieces(struct fi_rig *r);
 void call_rma_pieces(struct fi_rig *r);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Registrations. */
+#include <stdlib.h>
+
 #include "fabtests/functional/ft_fi_calls.h"
 
 void call_registrations(struct fi_rig *r)
@@ -9,6 +11,8 @@ void call_registrations(struct fi_rig *r)
 	struct fi_mr_attr attr = {
 		.mr_iov = &iov, .iov_count = 1, .access = FI_REMOTE_READ,
 		.requested_key = 302, .context = r,
+		/* without FI_HMEM that says nothing, which not all know */
+		.iface = call_moonrail(r) ? FI_HMEM_ZE : FI_HMEM_SYSTEM,
 	};
 	struct fid_mr *mr[3];
 	bool good;
@@ -77,4 +81,34 @@ void call_described(struct fi_rig *r)
 	fi_rig_ok(r, good, "moves with its description");
 	fi_rig_meet(r);
 	fi_rig_ok(r, !fi_close(&mr->fid), "and is given back");
+}
+
+#define CALL_BUFFERS	600u		/* more than are kept ready */
+#define CALL_BUFFER	20480u
+
+/* From and to ever new places, up and then down. */
+void call_many_buffers(struct fi_rig *r)
+{
+	uint8_t *all = malloc((size_t)CALL_BUFFERS * CALL_BUFFER), *at;
+	struct fi_rig_done d;
+	bool good = all;
+	uint32_t i;
+
+	for (i = 0; good && i < 2 * CALL_BUFFERS; i++) {
+		at = all + (size_t)CALL_BUFFER *
+			(i < CALL_BUFFERS ? i : 2 * CALL_BUFFERS - 1 - i);
+		if (!r->server)
+			fi_rig_fill(at, CALL_BUFFER, i);
+		while (fi_rig_again(r, r->server ?
+				fi_recv(r->ep, at, CALL_BUFFER, NULL,
+					FI_ADDR_UNSPEC, NULL) :
+				fi_send(r->ep, at, CALL_BUFFER, NULL, r->peer,
+					NULL)))
+			;
+		good = call_done(r, r->server ? r->rx : r->tx, &d) &&
+		       (!r->server || fi_rig_same(at, CALL_BUFFER, i));
+	}
+	fi_rig_ok(r, good, "large messages of ever new buffers");
+	fi_rig_meet(r);
+	free(all);
 }

@@ -128,10 +128,11 @@ static fi_addr_t av_search(const struct moonrail_av *av,
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep)
 {
-	struct moonrail_av_found *f =
-		&av->found[((uintptr_t)peer / sizeof(*peer) + ep) %
-			   MOONRAIL_FOUND];
+	struct moonrail_av_found *f;
 
+	if (!av)
+		return FI_ADDR_NOTAVAIL;
+	f = &av->found[((uintptr_t)peer / sizeof(*peer) + ep) % MOONRAIL_FOUND];
 	if (f->peer != peer || f->ep != ep || f->changes != av->changes) {
 		f->peer = peer;
 		f->ep = ep;

@@ -61,7 +61,7 @@ void moonrail_op_free(struct moonrail_op *op)
 
 	for (i = 0; i < op->npin; i++)
 		moonrail_unpin(d, op->iov[i].iov_base, op->iov[i].iov_len,
-			       true);
+			       NULL);
 	free(op->copy);
 	free(op->tasks);
 	free(op);
@@ -389,6 +389,16 @@ static int ep_bind_av(struct moonrail_ep *ep, struct moonrail_av *av)
 	return 0;
 }
 
+/* Nothing is ever told by it. */
+static int ep_bind_eq(struct moonrail_ep *ep, struct moonrail_eq *eq)
+{
+	if (eq->fabric != ep->domain->fabric || ep->eq)
+		return -FI_EINVAL;
+	ep->eq = eq;
+	__atomic_fetch_add(&eq->refs, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
 static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
 	struct moonrail_ep *ep = ep_of(fid);
@@ -410,6 +420,8 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 						      fid.fid));
 		break;
 	case FI_CLASS_EQ:
+		ret = ep_bind_eq(ep, tei_container_of(bfid, struct moonrail_eq,
+						      fid.fid));
 		break;
 	default:
 		ret = -FI_EINVAL;
@@ -474,16 +486,18 @@ static int ep_control(struct fid *fid, int command, void *arg)
 }
 
 /* Nobody reads from it any more. */
-static void ep_forget(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+static void ep_forget(struct moonrail_op *op, struct tei_list *gone)
+	TEI_REQUIRES(moonrail_held)
 {
 	for (; op->npin; op->npin--)
 		moonrail_unpin(op->ep->domain, op->iov[op->npin - 1].iov_base,
-			       op->iov[op->npin - 1].iov_len, false);
+			       op->iov[op->npin - 1].iov_len, gone);
 	moonrail_op_done(op);
 }
 
 /* Sends that nobody answers any more. */
-static void ep_drop_waiting(struct moonrail_ep *ep) TEI_REQUIRES(moonrail_held)
+static void ep_drop_waiting(struct moonrail_ep *ep, struct tei_list *gone)
+	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_op *op, *tmp;
 	struct moonrail_peer *p;
@@ -501,7 +515,7 @@ static void ep_drop_waiting(struct moonrail_ep *ep) TEI_REQUIRES(moonrail_held)
 				continue;
 			}
 			tei_list_del(&op->link);
-			ep_forget(op);
+			ep_forget(op, gone);
 		}
 		tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
 			if (o->op && o->op->ep == ep) {
@@ -541,12 +555,14 @@ static int ep_close(struct fid *fid)
 {
 	struct moonrail_ep *ep = ep_of(fid);
 	struct moonrail_domain *d = ep->domain;
+	struct tei_list gone;
 	int i;
 
+	tei_list_init(&gone);
 	ep_settle(ep);
 	ep->closing = true;
 	moonrail_recv_free_all(ep);
-	ep_drop_waiting(ep);
+	ep_drop_waiting(ep, &gone);
 	tei_list_del(&ep->link);
 	if (ep->tx_cq)
 		ep->tx_cq->refs--;
@@ -557,6 +573,11 @@ static int ep_close(struct fid *fid)
 			ep->cntr[i]->refs--;
 	if (ep->av)
 		ep->av->refs--;
+	if (ep->eq)
+		__atomic_fetch_sub(&ep->eq->refs, 1, __ATOMIC_RELAXED);
+	moonrail_leave(d);
+	moonrail_pin_drop(d, &gone);
+	moonrail_enter(d);
 	d->refs--;
 	moonrail_leave(d);
 	free(ep);

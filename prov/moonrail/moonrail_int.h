@@ -162,7 +162,7 @@ struct moonrail_wait {
 struct moonrail_eq {
 	struct fid_eq fid;
 	struct moonrail_fabric *fabric;
-	uint32_t refs;			/* atomic: address vectors */
+	uint32_t refs;			/* atomic: address vectors, endpoints */
 	struct tei_mutex lock;
 	pthread_cond_t cond;
 	struct tei_list events;		/* lock */
@@ -213,6 +213,7 @@ struct moonrail_domain {
 	struct tei_list keys[MOONRAIL_HASH]; /* of peers, by peer and key */
 	struct moonrail_pin **pins;	/* sorted by address */
 	uint32_t npins, pins_cap;
+	uint32_t ngoing;		/* are off pins and still registered */
 	uint64_t pin_clock;
 	uint64_t next_id;
 	uint32_t next_ep;
@@ -319,6 +320,7 @@ struct moonrail_mr {
 
 /* A registration of the data plane's. Never overlaps another. */
 struct moonrail_pin {
+	struct tei_list link;		/* of what is about to be let go */
 	char *addr;
 	uint64_t len, used;
 	uint32_t refs;
@@ -409,6 +411,7 @@ struct moonrail_ep {
 	struct moonrail_domain *domain;
 	uint32_t id;
 	struct moonrail_av *av;
+	struct moonrail_eq *eq;
 	struct moonrail_cq *tx_cq, *rx_cq;
 	bool tx_selective, rx_selective;
 	struct moonrail_cntr *cntr[MOONRAIL_CNTRS];
@@ -603,7 +606,8 @@ struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 /* What stood for the one stands for the other. */
 void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	TEI_REQUIRES(moonrail_held);
-/* The address of a peer's endpoint, or FI_ADDR_NOTAVAIL. */
+/* The address of a peer's endpoint, or FI_ADDR_NOTAVAIL. av: NULL, before one
+ * is bound. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep) TEI_REQUIRES(moonrail_held);
 /* Whether that endpoint of a peer's is the one that an address of his stands
@@ -619,13 +623,20 @@ size_t moonrail_sockaddr_len(const void *addr);
 
 /* --- moonrail_pin.c, moonrail_mr.c --------------------------------------- */
 extern struct fi_ops_mr moonrail_mr_ops;
-/* Has the data plane know that memory. 0 or -FI_E*. A call of the application,
- * since it may wait for the data plane's thread; so is unpin without keep. */
+/* Has the data plane know that memory. 0 or -FI_E*; -FI_EAGAIN: some of it is
+ * about to be let go. A call of the application, since it may wait for the data
+ * plane's thread. */
 int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len)
 	TEI_REQUIRES(moonrail_held);
-/* keep: it is likely to be wanted again. */
+/* gone: gets what nobody uses any more, for moonrail_pin_drop; NULL: that is
+ * kept, since it is likely to be wanted again. */
 void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
-		    bool keep) TEI_REQUIRES(moonrail_held);
+		    struct tei_list *gone) TEI_REQUIRES(moonrail_held);
+/* These wait for peers, one of which may be stopped: calls of the application
+ * make them, without the lock. No peer can touch that memory afterwards. */
+void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone);
+/* Lets something go where too much is kept. */
+void moonrail_pin_trim(struct moonrail_domain *d);
 void moonrail_pin_free_all(struct moonrail_domain *d);
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	TEI_REQUIRES(moonrail_held);

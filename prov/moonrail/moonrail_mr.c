@@ -9,6 +9,7 @@
 #include "util/secret.h"
 
 #define MR_TELL_NS	(2 * TEI_NS_PER_SEC)
+#define MR_OVERLAP_NS	(TEI_NS_PER_MS / 5)	/* with what is let go */
 
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 {
@@ -149,8 +150,10 @@ static int mr_close(struct fid *fid)
 	struct moonrail_mr *mr =
 		tei_container_of(fid, struct moonrail_mr, fid.fid);
 	struct moonrail_domain *d = mr->domain;
+	struct tei_list gone;
 	int i;
 
+	tei_list_init(&gone);
 	moonrail_enter(d);
 	tei_list_del(&mr->link);
 	for (i = 0; i < 2; i++)
@@ -160,7 +163,10 @@ static int mr_close(struct fid *fid)
 	if (mr->told)
 		mr_wait_known(d);
 	if (mr->len)
-		moonrail_unpin(d, mr->addr, mr->len, false);
+		moonrail_unpin(d, mr->addr, mr->len, &gone);
+	moonrail_leave(d);
+	moonrail_pin_drop(d, &gone);
+	moonrail_enter(d);
 	d->refs--;
 	moonrail_leave(d);
 	free(mr);
@@ -263,9 +269,16 @@ static int mr_add(struct moonrail_mr *mr, uint64_t requested, bool events)
 	int ret;
 
 	moonrail_enter(d);
-	ret = mr_choose_key(d, requested, &mr->key);
-	if (!ret && mr->len)
-		ret = moonrail_pin(d, mr->addr, mr->len);
+	for (;;) {
+		ret = mr_choose_key(d, requested, &mr->key);
+		if (!ret && mr->len)
+			ret = moonrail_pin(d, mr->addr, mr->len);
+		if (ret != -FI_EAGAIN)
+			break;
+		moonrail_leave(d);
+		moonrail_sleep(d, moonrail_events(d), MR_OVERLAP_NS);
+		moonrail_enter(d);
+	}
 	if (!ret) {
 		tei_list_add_tail(moonrail_bucket(d->mrs, mr->key), &mr->link);
 		d->refs++;
@@ -285,8 +298,6 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 	if (fid->fclass != FI_CLASS_DOMAIN || attr->iov_count != 1 ||
 	    attr->offset || attr->auth_key_size)
 		return -FI_EINVAL;
-	if (attr->iface != FI_HMEM_SYSTEM)
-		return -FI_ENOSYS;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return -FI_ENOMEM;

@@ -200,6 +200,8 @@ static ssize_t msg_send_call(struct fid_ep *fid, const struct msg_call *c)
 	moonrail_enter(ep->domain);
 	ret = msg_post(ep, c);
 	moonrail_leave(ep->domain);
+	if (!ret && msg_total(c) > MOONRAIL_EAGER)
+		moonrail_pin_trim(ep->domain);
 	if (ret == -FI_EAGAIN)
 		moonrail_progress(ep->domain);
 	return ret;

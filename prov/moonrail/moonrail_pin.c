@@ -29,25 +29,59 @@ static uint32_t pin_index(const struct moonrail_domain *d, const char *addr)
 	return lo;
 }
 
-static void pin_drop(struct moonrail_domain *d, uint32_t i)
+/* There is room for one more. */
+static void pin_insert(struct moonrail_domain *d, uint32_t i,
+		       struct moonrail_pin *p)
 {
-	struct moonrail_pin *p = d->pins[i];
-	struct tei_err err;
+	memmove(&d->pins[i + 1], &d->pins[i],
+		(d->npins - i) * sizeof(*d->pins));
+	d->pins[i] = p;
+	d->npins++;
+}
 
-	if (tei_rail_mr_dereg(d->dp, p->addr, PIN_WAIT_NS, &err)) {
-		TEI_WARN("prov", "%p stays registered: %s", (void *)p->addr,
-			 err.text);
-		return;
-	}
+static void pin_take_out(struct moonrail_domain *d, uint32_t i,
+			 struct tei_list *gone)
+{
+	tei_list_add_tail(gone, &d->pins[i]->link);
 	memmove(&d->pins[i], &d->pins[i + 1],
 		(d->npins - i - 1) * sizeof(*d->pins));
 	d->npins--;
-	free(p);
+	d->ngoing++;
 }
 
-/* Waits for peers, so calls of the application do that, never the data plane's
- * thread. The one that was used longest ago goes, where too many are idle. */
-static void pin_trim(struct moonrail_domain *d)
+/* Its room in the table was kept. */
+static void pin_gone(struct moonrail_domain *d, struct moonrail_pin *p,
+		     bool stays)
+{
+	moonrail_enter(d);
+	d->ngoing--;
+	if (stays)
+		pin_insert(d, pin_index(d, p->addr), p);
+	moonrail_leave(d);
+	if (!stays)
+		free(p);
+}
+
+void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone)
+{
+	struct moonrail_pin *p;
+	struct tei_err err;
+	bool stays;
+
+	while (!tei_list_empty(gone)) {
+		p = tei_list_first(gone, struct moonrail_pin, link);
+		tei_list_del(&p->link);
+		stays = tei_rail_mr_dereg(d->dp, p->addr, PIN_WAIT_NS, &err);
+		if (stays)
+			TEI_WARN("prov", "%p stays registered: %s",
+				 (void *)p->addr, err.text);
+		pin_gone(d, p, stays);
+	}
+}
+
+/* The one that was used longest ago goes, where too many are idle. */
+static void pin_pick(struct moonrail_domain *d, struct tei_list *gone)
+	TEI_REQUIRES(moonrail_held)
 {
 	uint32_t i, idle = 0, oldest = 0;
 	uint64_t used = UINT64_MAX;
@@ -62,7 +96,18 @@ static void pin_trim(struct moonrail_domain *d)
 		}
 	}
 	if (idle > PIN_IDLE)
-		pin_drop(d, oldest);
+		pin_take_out(d, oldest, gone);
+}
+
+void moonrail_pin_trim(struct moonrail_domain *d)
+{
+	struct tei_list gone;
+
+	tei_list_init(&gone);
+	moonrail_enter(d);
+	pin_pick(d, &gone);
+	moonrail_leave(d);
+	moonrail_pin_drop(d, &gone);
 }
 
 static int pin_add(struct moonrail_domain *d, uint32_t i, char *addr,
@@ -71,7 +116,8 @@ static int pin_add(struct moonrail_domain *d, uint32_t i, char *addr,
 	struct moonrail_pin **grown, *p;
 	struct tei_rail_mr *mr;
 
-	if (d->npins == d->pins_cap) {
+	/* those that go may come back */
+	if (d->npins + d->ngoing >= d->pins_cap) {
 		grown = realloc(d->pins, (d->pins_cap * 2 + 16) *
 						 sizeof(*grown));
 		if (!grown)
@@ -84,14 +130,13 @@ static int pin_add(struct moonrail_domain *d, uint32_t i, char *addr,
 		return -FI_ENOMEM;
 	if (tei_rail_mr_reg(d->dp, addr, len, "*", TEI_RAIL_REMOTE, NULL, &mr)) {
 		free(p);
-		return -FI_ENOMEM;
+		/* it may overlap what is about to go */
+		return d->ngoing ? -FI_EAGAIN : -FI_ENOMEM;
 	}
 	p->addr = addr;
 	p->len = len;
-	memmove(&d->pins[i + 1], &d->pins[i],
-		(d->npins - i) * sizeof(*d->pins));
-	d->pins[i] = p;
-	d->npins++;
+	tei_list_init(&p->link);
+	pin_insert(d, i, p);
 	return 0;
 }
 
@@ -102,7 +147,6 @@ int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len)
 	int ret;
 
 	d->pin_clock++;
-	pin_trim(d);
 	for (; at < end; i++) {
 		if (i == d->npins || d->pins[i]->addr > at) {
 			to = i == d->npins || d->pins[i]->addr > end ?
@@ -113,7 +157,7 @@ int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len)
 					moonrail_unpin(d, addr,
 						       (uint64_t)(at -
 							(char *)(uintptr_t)addr),
-						       true);
+						       NULL);
 				return ret;
 			}
 		}
@@ -125,16 +169,15 @@ int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len)
 }
 
 void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
-		    bool keep)
+		    struct tei_list *gone)
 {
 	const char *at = addr, *end = at + len;
-	uint32_t i = pin_index(d, at), n;
+	uint32_t i = pin_index(d, at);
 
 	while (i < d->npins && d->pins[i]->addr < end) {
-		n = d->npins;
-		if (!--d->pins[i]->refs && !keep)
-			pin_drop(d, i);
-		if (d->npins == n)
+		if (!--d->pins[i]->refs && gone)
+			pin_take_out(d, i, gone);
+		else
 			i++;
 	}
 }

@@ -64,6 +64,7 @@ static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 	return k;
 }
 
+/* Whether they need not be waited for: one that is void decides it all. */
 static bool rma_keys_known(struct moonrail_op *op, bool *bad)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -78,6 +79,8 @@ static bool rma_keys_known(struct moonrail_op *op, bool *bad)
 		k = rma_get_key(op->peer, op->rma[i].key);
 		if (!k)
 			*bad = true;
+		else if (k->known && !k->access)
+			return true;
 		else
 			known = known && k->known;
 	}

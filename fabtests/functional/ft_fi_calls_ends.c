@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Endpoints that are not ready, and what has ended. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/functional/ft_fi_calls.h"
+
+/* --- event queues --------------------------------------------------------- */
+
+void call_bound_queue(struct fi_rig *r)
+{
+	struct fi_eq_attr attr = { .wait_obj = FI_WAIT_NONE };
+	struct fi_cq_attr c = { .format = FI_CQ_FORMAT_TAGGED };
+	struct fid_ep *ep;
+	struct fid_eq *eq;
+	struct fid_cq *cq;
+	bool good;
+
+	good = !fi_eq_open(r->fabric, &attr, &eq, NULL) &&
+	       !fi_cq_open(r->domain, &c, &cq, NULL) &&
+	       !fi_endpoint(r->domain, r->info, &ep, NULL) &&
+	       !fi_ep_bind(ep, &eq->fid, 0) &&
+	       !fi_ep_bind(ep, &r->av->fid, 0) &&
+	       !fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) &&
+	       !fi_enable(ep);
+	if (!fi_rig_ok(r, good, "an event queue that an endpoint is bound to"))
+		return;
+	good = fi_close(&eq->fid) == -FI_EBUSY;
+	fi_rig_ok(r, !fi_close(&ep->fid) && good && !fi_close(&eq->fid) &&
+			     !fi_close(&cq->fid), "is closed after it");
+}
+
+/* --- an endpoint without addresses yet ------------------------------------- */
+
+/* Whoever knows its address may write there. */
+void call_early_data(struct fi_rig *r)
+{
+	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
+	struct fi_cq_tagged_entry t;
+	char name[512];
+	size_t len = sizeof(name);
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	fi_addr_t addr;
+	bool good;
+
+	if (!call_moonrail(r))
+		return;
+	good = !fi_cq_open(r->domain, &attr, &cq, NULL) &&
+	       !fi_endpoint(r->domain, r->info, &ep, NULL) &&
+	       !fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) &&
+	       !fi_getname(&ep->fid, name, &len) &&
+	       fi_av_insert(r->av, name, 1, &addr, 0, NULL) == 1;
+	if (!fi_rig_ok(r, good, "an endpoint without an address vector"))
+		return;
+	while (fi_rig_again(r, fi_writedata(r->ep, r->buf, 64, NULL, 91, addr,
+					    0, fi_mr_key(r->mr), NULL)))
+		;
+	good = call_sent(r) && call_await(cq, &t, NULL) && t.data == 91 &&
+	       t.flags & FI_REMOTE_CQ_DATA;
+	fi_rig_ok(r, good, "is told of a write with data");
+	fi_rig_ok(r, !fi_close(&ep->fid) && !fi_close(&cq->fid) &&
+			     !fi_av_remove(r->av, &addr, 1, 0),
+		  "and is closed");
+}
+
+/* --- keys that are void ----------------------------------------------------- */
+
+static bool call_two_keys(struct fi_rig *r, const uint64_t key[2], int err)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 64 };
+	struct fi_rma_iov to[2] = {
+		{ .len = 32, .key = key[0] }, { .len = 32, .key = key[1] },
+	};
+	struct fi_msg_rma msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+		.rma_iov = to, .rma_iov_count = 2,
+	};
+	struct fi_rig_done d;
+
+	while (fi_rig_again(r, fi_writemsg(r->ep, &msg, FI_COMPLETION |
+					   FI_DELIVERY_COMPLETE)))
+		;
+	return fi_rig_next(r, r->tx, &d) && d.err == err;
+}
+
+void call_void_keys(struct fi_rig *r)
+{
+	static const uint64_t none[2] = { 111, 222 }, two[2] = { 501, 502 };
+	struct fid_mr *mr[2];
+	bool good;
+	int i;
+
+	if (!call_moonrail(r))
+		return;
+	if (!r->server)
+		fi_rig_ok(r, call_two_keys(r, none, FI_EACCES),
+			  "a write by two keys that nobody has given");
+	for (i = 0, good = r->server; i < 2 && good; i++)
+		good = !fi_mr_reg(r->domain, r->mem + 64 * i, 64,
+				  FI_REMOTE_WRITE, 0, two[i], 0, &mr[i], NULL);
+	fi_rig_meet(r);
+	if (!r->server)
+		good = call_two_keys(r, two, 0);
+	fi_rig_meet(r);
+	for (i = 0; r->server && good && i < 2; i++)
+		good = !fi_close(&mr[i]->fid);
+	fi_rig_meet(r);
+	if (!r->server)
+		good = call_two_keys(r, two, FI_EACCES) && good;
+	fi_rig_ok(r, good, "or by two that are given up at once");
+	fi_rig_meet(r);
+}
