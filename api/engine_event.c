@@ -329,9 +329,8 @@ int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 		for (i = 0; i < n; i++) {
 			if (!event_fill(e, ids[i], &one))
 				continue;
-			memcpy((char *)ended + used++ * elem_size, &one,
-			       elem_size < sizeof(one) ? elem_size :
-							 sizeof(one));
+			engine_out((char *)ended + used++ * elem_size,
+				   elem_size, &one, sizeof(one));
 		}
 	} while (n && used < *count);
 	*count = used;

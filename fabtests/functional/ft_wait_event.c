@@ -233,6 +233,7 @@ void wait_element_sizes(struct wait_rig *rig)
 	} wide[2];
 	struct fx_job job[2];
 	batch_id_t ids[2] = { 0, 7 };
+	uint64_t untouched;
 	size_t n = 1;
 	int fd = te_event_fd(rig->engine);
 
@@ -248,14 +249,19 @@ void wait_element_sizes(struct wait_rig *rig)
 	fx_job_free(&job[0]);
 	fx_job_free(&job[1]);
 	memset(wide, 0x5a, sizeof(wide));
+	memset(&untouched, 0x5a, sizeof(untouched));
 	job[0] = wait_job(rig, OPCODE_WRITE, 0, 64, 0);
 	te_wait_batch(rig->engine, job[0].id, -1, NULL);
 	n = 2;
 	ft_ok(event_up(fd, FX_LONG_MS) &&
 	      !te_ended_batches(rig->engine, &wide[0].e, sizeof(wide[0]), &n) &&
 	      n == 1 && wide[0].e.batch_id == job[0].id &&
-	      wide[0].e.transferred_bytes == 64,
-	      "longer_elements_are_filled_as_far_as_is_known");
+	      wide[0].e.transferred_bytes == 64 && !wide[0].more[0] &&
+	      !wide[0].more[1],
+	      "longer_elements_are_filled_and_the_rest_is_0");
+	ft_ok(wide[1].e.batch_id == untouched && wide[1].more[0] == untouched &&
+	      wide[1].more[1] == untouched,
+	      "beyond_the_last_nothing_is_touched");
 	fx_job_free(&job[0]);
 }
 
