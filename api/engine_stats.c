@@ -4,6 +4,7 @@
  */
 #include "api/engine_int.h"
 
+#include <pthread.h>
 #include <rdma/fabric.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,13 +18,21 @@ const char *te_version(void)
 	return TEI_VERSION;
 }
 
-const char *te_fabric_version(void)
+static pthread_once_t stats_fabric_once = PTHREAD_ONCE_INIT;
+static char stats_fabric[32];		/* fixed once it is read */
+
+static void stats_read_fabric(void)
 {
-	static _Thread_local char text[32];
 	uint32_t v = fi_version();
 
-	snprintf(text, sizeof(text), "%u.%u", FI_MAJOR(v), FI_MINOR(v));
-	return text;
+	snprintf(stats_fabric, sizeof(stats_fabric), "%u.%u", FI_MAJOR(v),
+		 FI_MINOR(v));
+}
+
+const char *te_fabric_version(void)
+{
+	pthread_once(&stats_fabric_once, stats_read_fabric);
+	return stats_fabric;
 }
 
 /* --- errors -------------------------------------------------------------- */

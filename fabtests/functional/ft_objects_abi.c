@@ -2,6 +2,7 @@
 
 /* Programs built with an earlier or a later moonrail.h. */
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -124,11 +125,19 @@ static void abi_bad(transfer_engine_t e)
 	      "sizes_of_0_and_null_are_1");
 }
 
+static void *abi_other_thread(void *arg)
+{
+	*(const char **)arg = te_fabric_version();
+	return NULL;
+}
+
 /* The header that this was built with is the library's. */
 static void abi_versions(void)
 {
 	unsigned int major = 0, minor = 0;
+	const char *there = NULL;
 	char text[32], rest;
+	pthread_t other;
 
 	snprintf(text, sizeof(text), "%d.%d.%d", TE_VERSION_MAJOR,
 		 TE_VERSION_MINOR, TE_VERSION_PATCH);
@@ -137,6 +146,9 @@ static void abi_versions(void)
 		      2 &&
 	      (major > 1 || (major == 1 && minor >= 17)),
 	      "libfabrics_is_one_that_will_do");
+	ft_ok(!pthread_create(&other, NULL, abi_other_thread, &there) &&
+	      !pthread_join(other, NULL) && there == te_fabric_version(),
+	      "its_text_outlives_the_thread_that_asked");
 }
 
 void objects_abi(void)
