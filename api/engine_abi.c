@@ -31,6 +31,10 @@ ABI_AT(nic_load_stat, inflight_bytes, 64);
 ABI_AT(nic_load_stat, ewma_bandwidth_bps, 72);
 ABI_SIZE(segment_desc, 48);
 ABI_AT(segment_desc, desc_, 8);
+ABI_SIZE(te_local, 16);
+ABI_AT(te_local, length, 8);
+ABI_SIZE(te_remote, 16);
+ABI_AT(te_remote, length, 8);
 #endif
 
 /* These grow at the end; what is there stays where it is. */

@@ -6,7 +6,8 @@
  * What moonrail offers beyond the Mooncake API of transfer_engine_c.h. All
  * calls are thread-safe. The ABI grows at the end only: arrays are passed
  * with the size of one element, outputs are filled up to the caller's size;
- * where that is larger than what the library knows, the rest becomes 0.
+ * where that is larger than what the library knows, the rest becomes 0. Pieces
+ * of a request (te_local, te_remote) never grow: their arrays have no size.
  */
 
 #include <stddef.h>
@@ -220,13 +221,14 @@ enum te_opcode {
 /* Pieces of one request, at most, on either side. */
 #define TE_PIECES_MAX 256
 
-/* A piece of this process's memory. */
+/* A piece of this process's memory. Frozen: what is to be said of it beyond
+ * these two will be said in te_request. */
 struct te_local {
 	void *addr;
 	uint64_t length;		/* bytes, not 0 */
 };
 
-/* A piece of the target's memory. */
+/* A piece of the target's memory. Frozen too. */
 struct te_remote {
 	uint64_t addr;			/* absolute address there */
 	uint64_t length;		/* bytes, not 0 */

@@ -78,6 +78,11 @@ compared a_field_at_the_end_is_growth 1 'new: size te_rail_stats'
 fresh
 change moonrail.h 's/uint64_t slices;.*/& uint64_t more;/'
 compared a_field_in_the_middle_breaks 2 'broken: field te_rail_stats'
+for piece in te_local te_remote; do
+	fresh
+	change moonrail.h "/^struct $piece {/,/^}/s/uint64_t length;.*/& uint64_t more;/"
+	compared "pieces_of_a_request_may_not_grow_$piece" 2 "broken: size $piece"
+done
 fresh
 change transfer_engine_c.h 's/uint64_t transferred_bytes;/& int more;/'
 compared a_frozen_struct_may_not_grow 2 'broken: size transfer_status'
