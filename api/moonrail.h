@@ -295,9 +295,11 @@ struct te_request {
  * batch or target, an unknown opcode or flag, no piece or too many, length 0,
  * a range that wraps, sides that differ in length, an unaligned atomic, a
  * field that its opcode has no use for), 2 (no room in the batch, too many
- * queued), 3 (a local piece outside registered memory), 6, 8 (no transport
- * reaches the target), 9 (the batch's deadline has passed), 302 (no memory).
- * te_last_error names request and fault.
+ * queued), 3 (a local piece outside registered memory; in memory of a GPU one
+ * of several, or an atomic's result), 8 (no transport or rail reaches the
+ * target; several pieces, or an atomic, for files or memory of a GPU), 9 (the
+ * batch's deadline has passed), 302 (no memory). te_last_error names request
+ * and fault.
  */
 int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 	      const struct te_request *reqs, size_t elem_size, size_t count,

@@ -253,6 +253,17 @@ static void uninstall_waits(struct law_rig *rig)
 			      .op = OPCODE_WRITE, .local = rig->mem.p,
 			      .remote = rig->target.mem.addr, .len = LAW_MEM,
 			      .block = 5000 };
+	struct te_local from[2] = { { rig->mem.p, 8 }, { rig->mem.p, 8 } };
+	struct te_remote to = { rig->target.mem.addr, 16 };
+	struct te_remote number = { rig->target.mem.addr, 8 };
+	struct te_request pieces = {
+		.opcode = TE_WRITE, .target_id = rig->seg, .local_count = 2,
+		.local = from, .remote_count = 1, .remote = &to,
+	};
+	struct te_request atomic = {
+		.opcode = TE_ATOMIC_ADD, .target_id = rig->seg,
+		.remote_count = 1, .remote = &number, .operand = 1,
+	};
 	struct nic_load_stat load;
 	size_t n = 1;
 	int code;
@@ -266,6 +277,9 @@ static void uninstall_waits(struct law_rig *rig)
 	code = fx_job_start(&job);
 	if (!ft_ok(code == 8, "without_a_transport_submit_is_8"))
 		ft_diag("it is %d", code);
+	ft_ok(fx_submit(rig->engine, &pieces, NULL) == -8 &&
+	      fx_submit(rig->engine, &atomic, NULL) == -8,
+	      "so_are_pieces_and_atomics");
 	if (!code && fx_job_wait(&job, FX_LONG_MS))
 		fx_job_free(&job);
 	ft_ok(!fx_rails(rig->engine, "tcp").count &&
