@@ -126,21 +126,20 @@ run_rate()
 	record "$1" "$2" "$3" us "$(echo "$json" | field p50)"
 }
 
-# alternate CASE A B COMMAND: runs "COMMAND CASE SIDE ROUND" for both sides in
-# turn, and which of them is first alternates too.
+# alternate CASE COMMAND SIDE…: runs "COMMAND CASE SIDE ROUND" for all sides in
+# turn, and which of them is first goes round too.
 alternate()
 {
-	alt_case=$1 alt_a=$2 alt_b=$3 alt_command=$4
+	alt_case=$1 alt_command=$2
+	shift 2
 	alt_round=1
 	while [ "$alt_round" -le "$rounds" ]; do
-		if [ $((alt_round % 2)) -eq 1 ]; then
-			alt_order="$alt_a $alt_b"
-		else
-			alt_order="$alt_b $alt_a"
-		fi
-		for alt_side in $alt_order; do
+		for alt_side; do
 			"$alt_command" "$alt_case" "$alt_side" "$alt_round"
 		done
+		alt_side=$1
+		shift
+		set -- "$@" "$alt_side"
 		alt_round=$((alt_round + 1))
 	done
 }

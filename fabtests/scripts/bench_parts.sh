@@ -49,7 +49,7 @@ transfer_goal()
 	*' write 64 b1 t1') row "$1" engine raw us '<=' 1.15 ;;
 	*' b1 '*) row "$1" engine raw us '<=' '' ;;
 	*' write 4K b128 t1') row "$1" engine raw MB/s '>=' 0.90 ;;
-	*' 1M b128 t1'|*' 16M b128 t1') row "$1" engine raw MB/s '>=' 0.97 ;;
+	*' 1M b128 t1'|*' 16M b128 t1'|*' 16M b8 t1') row "$1" engine raw MB/s '>=' 0.97 ;;
 	*) row "$1" engine raw MB/s '>=' '' ;;
 	esac
 }
@@ -64,63 +64,59 @@ transfer_batch()
 	fi
 }
 
-part_transfers()
+# transfer_sides "TRANSPORT OP SIZE bBATCH tTHREADS": all that is run in turn.
+# merged: adjacent requests of small blocks as one, apart, since the plain loop
+# doesn't do it. raw-fd: the plain loop with a descriptor, for blocks where it
+# shows what of its lead is that nothing can sleep on its queues.
+transfer_sides()
+{
+	sides='engine raw'
+	case $1 in
+	tcp*M*) ;;
+	tcp*' b128 t1') sides="$sides merged" ;;
+	esac
+	case $1 in
+	tcp*' 64 '*' t1'|tcp*' 4K '*' t1') sides="$sides raw-fd" ;;
+	esac
+	echo "$sides"
+}
+
+transfer_cases()
 {
 	for t in $transports; do
 		case $t in tcp|shm) ;; *) continue ;; esac
 		for b in $batches; do for n in $threads; do
 			for op in $ops; do for s in $sizes; do
-				c="$t $op $s b$(transfer_batch "$s" "$b") t$n"
-				alternate "$c" engine raw transfer_run
-				transfer_goal "$c"
+				echo "$t $op $s b$(transfer_batch "$s" "$b") t$n"
 			done; done
 		done; done
 	done
-	part_merged
-	part_wait_fd
 }
 
-# again CASE SIDE: its runs alone, to be compared with what others were.
-again()
+# transfer_aside SIDE CASE: its row, where it was run.
+transfer_aside()
 {
-	r=1
-	while [ "$r" -le "$rounds" ]; do
-		transfer_run "$1" "$2" "$r"
-		r=$((r + 1))
-	done
-}
-
-# Adjacent requests of small blocks as one: apart, since the plain loop
-# doesn't do it.
-part_merged()
-{
-	case " $batches $transports " in
-	*' 128 '*' tcp '*) ;;
-	*) return ;;
+	case $1$(transfer_sides "$2")' '$2 in
+	merged*merged*) row "$2" merged engine MB/s '>=' '' ;;
+	raw-fd*raw-fd*' b1 '*) row "$2" engine raw-fd us '<=' '' ;;
+	raw-fd*raw-fd*) row "$2" engine raw-fd MB/s '>=' '' ;;
 	esac
-	for op in $ops; do for s in $sizes; do
-		case $s in *M) continue ;; esac
-		c="tcp $op $s b128 t1"
-		again "$c" merged
-		row "$c" merged engine MB/s '>=' ''
-	done; done
 }
 
-# What of the plain loop's lead is that nothing can sleep on its queues: the
-# same with a descriptor, for blocks where that shows.
-part_wait_fd()
+part_transfers()
 {
-	case " $transports " in *' tcp '*) ;; *) return ;; esac
-	case " $threads " in *' 1 '*) ;; *) return ;; esac
-	for b in $batches; do for op in $ops; do for s in $sizes; do
-		case $s in 64|4K) ;; *) continue ;; esac
-		c="tcp $op $s b$b t1"
-		again "$c" raw-fd
-		case $b in
-		1) row "$c" engine raw-fd us '<=' '' ;;
-		*) row "$c" engine raw-fd MB/s '>=' '' ;;
-		esac
-	done; done; done
+	transfer_cases >"$out/cases"
+	while read -r c <&3; do
+		# shellcheck disable=SC2046
+		alternate "$c" transfer_run $(transfer_sides "$c")
+		transfer_goal "$c"
+	done 3<"$out/cases"
+	for aside in merged raw-fd; do
+		while read -r c; do
+			transfer_aside $aside "$c"
+		done <"$out/cases"
+	done
+	rm -f "$out/cases"
 }
 
 # --- copies on this host against memcpy --------------------------------------
@@ -151,7 +147,7 @@ part_copy()
 		for b in $batches; do for n in $threads; do
 			for op in $ops; do for s in $sizes; do
 				c="$t $op $s b$(transfer_batch "$s" "$b") t$n"
-				alternate "$c" "$t" memcpy copy_run
+				alternate "$c" copy_run "$t" memcpy
 				case $b in
 				1) row "$c" "$t" memcpy us '<=' '' ;;
 				*) row "$c" "$t" memcpy MB/s '>=' "$goal" ;;
@@ -251,7 +247,7 @@ part_rma_bw()
 		}
 		for op in $ops; do for s in $sizes; do
 			c="$provider $op $s"
-			alternate "$c" raw fi_rma_bw rma_run
+			alternate "$c" rma_run raw fi_rma_bw
 			row "$c" raw fi_rma_bw MB/s '>=' 0.97
 		done; done
 	done
@@ -277,7 +273,7 @@ part_iperf3()
 		return
 	}
 	c='tcp write 1M b128 t1'
-	alternate "$c" engine-beside iperf3 iperf3_run
+	alternate "$c" iperf3_run engine-beside iperf3
 	row "$c" engine-beside iperf3 MB/s '>=' ''
 }
 
@@ -364,7 +360,7 @@ part_ucx()
 	}
 	for op in $ops; do for s in $sizes; do
 		c="tcp $op $s b$(transfer_batch "$s" 128) t1"
-		alternate "$c" engine-ucx ucx ucx_run
+		alternate "$c" ucx_run engine-ucx ucx
 		row "$c" engine-ucx ucx MB/s '>=' "$([ "$op" = write ] || echo 1)"
 	done; done
 }
@@ -403,38 +399,52 @@ part_segments()
 		skip segments "$segments targets need $((segments * 6 + 1024)) MiB, $free are free"
 		return
 	fi
-	# shellcheck disable=SC2046
-	FI_OFI_RXM_BUFFER_SIZE=1024 FI_OFI_RXM_RX_SIZE=64 FI_OFI_RXM_TX_SIZE=64 \
-		FI_OFI_RXM_MSG_RX_SIZE=16 FI_OFI_RXM_MSG_TX_SIZE=16 \
-		run_te "$segments segments" engine 1 --mode=segments \
-		--protocol=tcp $(device tcp) --segments="$segments" \
-		--duration="$seconds" || return
-	for value in one_us many_us around_us; do
-		record "$segments segments" "$value" 1 us \
-			"$(echo "$json" | field $value)"
-	done
-	for value in ratio_min ratio ratio_max; do
-		record "cost with $segments open" ratio 1 'to one open' \
-			"$(echo "$json" | field $value)"
+	r=1
+	while [ "$r" -le "$rounds" ]; do
+		segments_run "$r" || return
+		r=$((r + 1))
 	done
 	row "$segments segments" many_us one_us us '<=' ''
 	row "$segments segments" around_us one_us us '<=' ''
 	row "cost with $segments open" ratio '' 'to one open' '<=' 1.05
-	segments_memory
+	while read -r n; do
+		row "each of $n open" open_kib '' KiB '<=' ''
+		row "each of $n used" used_kib '' KiB '<=' ''
+	done <"$out/counts"
+	rm -f "$out/counts"
 }
 
-# From the array "memory" of the JSON object.
+# segments_run ROUND
+segments_run()
+{
+	# shellcheck disable=SC2046
+	FI_OFI_RXM_BUFFER_SIZE=1024 FI_OFI_RXM_RX_SIZE=64 FI_OFI_RXM_TX_SIZE=64 \
+		FI_OFI_RXM_MSG_RX_SIZE=16 FI_OFI_RXM_MSG_TX_SIZE=16 \
+		run_te "$segments segments" engine "$1" --mode=segments \
+		--protocol=tcp $(device tcp) --segments="$segments" \
+		--duration="$seconds" || return
+	for value in one_us many_us around_us; do
+		record "$segments segments" "$value" "$1" us \
+			"$(echo "$json" | field $value)"
+	done
+	record "cost with $segments open" ratio "$1" 'to one open' \
+		"$(echo "$json" | field ratio)"
+	segments_memory "$1"
+}
+
+# segments_memory ROUND: from the array "memory" of the JSON object; the counts
+# of segments are left in $out/counts.
 segments_memory()
 {
 	echo "$json" | grep -o '{"segments":[^}]*}' >"$out/memory"
+	: >"$out/counts"
 	while read -r json; do
 		n=$(echo "$json" | field segments)
+		echo "$n" >>"$out/counts"
 		for value in open_kib used_kib; do
-			record "each of $n ${value%_*}" $value 1 KiB \
+			record "each of $n ${value%_*}" $value "$1" KiB \
 				"$(echo "$json" | field $value)"
 		done
-		row "each of $n open" open_kib '' KiB '<=' ''
-		row "each of $n used" used_kib '' KiB '<=' ''
 	done <"$out/memory"
 	rm -f "$out/memory"
 }

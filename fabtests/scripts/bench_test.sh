@@ -97,6 +97,32 @@ small()
 		grep -q '^tcp write 64 b1 t1,engine,raw-fd,us,' "$tmp/bench/summary.csv"
 }
 
+# in_turn SIDE…: these ran one after the other, over small's rounds.
+in_turn()
+{
+	sed -n 's/^tcp write 64 b1 t1,\([a-z-]*\),.,us,.*/\1/p' \
+		"$tmp/bench/runs.csv" >"$tmp/sides"
+	cat "$tmp/sides"
+	printf '%s\n' "$@" | cmp -s - "$tmp/sides"
+}
+
+# Its batch is a shorter one in the quick form; the goal is the same.
+large()
+{
+	bench tcp 16M write b128 rounds=1 seconds=0.02 || return 1
+	grep -Eq '^tcp write 16M b8 t1,engine,raw,MB/s,.*,0\.97,(NOT )?met$' \
+		"$tmp/bench/summary.csv"
+}
+
+# A row with a spread: as many runs as of anything else.
+memory()
+{
+	bench segments segments=2 rounds=2 seconds=0.02 || return 1
+	[ "$(grep -c '^each of 2 used,used_kib,.,KiB,' "$tmp/bench/runs.csv")" = 2 ] &&
+		grep -q '^each of 2 used  *[0-9.]* \[.*\.\..*\]' "$tmp/out" &&
+		[ "$(grep -c '^cost with 2 open,ratio,.,' "$tmp/bench/runs.csv")" = 2 ]
+}
+
 # Too short for a verdict, which is said; every request is answered.
 security()
 {
@@ -213,6 +239,10 @@ fi
 check 'unknown words are refused' unknown_word
 if optimised; then
 	check 'one case, measured and compared' small
+	check 'all that it is compared with takes turns' in_turn \
+		engine raw raw-fd raw raw-fd engine
+	check 'large blocks have their goal' large
+	check 'memory of open segments, run by run' memory
 	if grep -q '^[1-9]' "/proc/$$/schedstat" 2>/dev/null; then
 		check 'files beside fio' files_of_something
 		check 'no bytes are no rate' files_of_nothing 0 50000000
