@@ -134,33 +134,19 @@ void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns)
 	tei_mutex_unlock(&lane->lock);
 }
 
-static bool fence_carries(struct rail_lane *lane,
-			  const struct tei_rail_peer *peer)
-{
-	struct rail_slice *s;
-	bool found = false;
-
-	tei_mutex_lock(&lane->lock);
-	if (lane->state == RAIL_LANE_ACTIVE)
-		tei_list_foreach(s, &lane->posted, struct rail_slice, link)
-			found |= s->peer == peer;
-	tei_mutex_unlock(&lane->lock);
-	return found;
-}
-
+/* Its connections are cut, which leaves the lanes to the other peers; a lane
+ * whose provider does not let go of the slices that way is retired. */
 void rail_fence_retire_peer(struct tei_rail_peer *peer)
 {
-	struct tei_rail_dp *dp = peer->dp;
-	struct rail *rail;
-	uint32_t i, j;
+	uint16_t remotes, r;
+	uint32_t i;
 
-	for (i = 0; i < rail_count(dp); i++) {
-		rail = rail_at(dp, i);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-			if (fence_carries(&rail->init[j], peer))
-				fence_retire(&rail->init[j],
-					     "a peer is silent");
-	}
+	rail_sched_enter(peer->dp);
+	remotes = peer->nremotes;
+	rail_sched_leave(peer->dp);
+	for (i = 0; i < rail_count(peer->dp); i++)
+		for (r = 0; r < remotes; r++)
+			rail_health_cut(peer, rail_at(peer->dp, i), r, true);
 }
 
 /*

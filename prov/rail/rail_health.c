@@ -215,7 +215,8 @@ void rail_health_error(struct rail_slice *s, int err)
 	if (s->remote_idx < peer->nremotes && health_of_wire(err) &&
 	    peer->remotes[s->remote_idx].gen <= s->remote_gen &&
 	    __atomic_load_n(&s->lane->state, __ATOMIC_RELAXED) ==
-		    RAIL_LANE_ACTIVE)
+		    RAIL_LANE_ACTIVE &&
+	    (!s->lane->shuns || s->lane->shuns != s->path))
 		rail_health_down(peer, s->lane->rail, s->remote_idx,
 				 "its connection broke", false);
 }
@@ -288,7 +289,7 @@ static void health_cut_path(struct rail_lane *lane, const struct rail_path *path
 }
 
 static void health_cut_lane(struct tei_rail_peer *peer, struct rail_lane *lane,
-			    struct rail_path *path)
+			    struct rail_path *path, bool shuns)
 {
 	struct rail_done done;
 	bool clean;
@@ -297,8 +298,10 @@ static void health_cut_lane(struct tei_rail_peer *peer, struct rail_lane *lane,
 	tei_mutex_lock(&lane->lock);
 	clean = !lane->ep || path->lane_gen != lane->gen || !path->posted;
 	if (!clean) {
+		lane->shuns = shuns ? path : NULL;
 		health_cut_path(lane, path);
 		clean = health_drain(lane, path, &done);
+		lane->shuns = NULL;
 	}
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(peer->dp, &done);
@@ -307,7 +310,7 @@ static void health_cut_lane(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
-		     uint16_t remote)
+		     uint16_t remote, bool shuns)
 {
 	struct rail_path *path;
 	struct rail_lane *lane;
@@ -322,7 +325,7 @@ void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
 		path = rail_path_get(peer, lane, remote);
 		rail_sched_leave(peer->dp);
 		if (path)
-			health_cut_lane(peer, lane, path);
+			health_cut_lane(peer, lane, path, shuns);
 	}
 }
 
@@ -468,7 +471,7 @@ static void health_do(const struct health_todo *t)
 		health_confirm(t);
 		break;
 	case HEALTH_CUT:
-		rail_health_cut(t->peer, t->rail, t->remote);
+		rail_health_cut(t->peer, t->rail, t->remote, false);
 		break;
 	case HEALTH_RENEW:
 		if (t->moves)

@@ -119,9 +119,10 @@ void rail_health_forget(struct tei_rail_peer *peer)
  * come again, 0: not for this. */
 uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now);
 /* Slices posted on the pair come back, by cutting their connection or, where
- * that is not enough, their lane. The thread, no lock held. */
+ * that is not enough, their lane; shuns: because of the peer, so that what
+ * breaks is no fault of the pair's. The thread, no lock held. */
 void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
-		     uint16_t remote);
+		     uint16_t remote, bool shuns);
 /* The rail's state as the world sees it is worked out anew. */
 void rail_health_state(struct rail *rail) TEI_REQUIRES(rail_sched_held);
 

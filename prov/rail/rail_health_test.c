@@ -464,6 +464,43 @@ static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
 	test_pair_close(&pair);
 }
 
+/* What is posted to a silent peer comes back without the lane's being closed
+ * under the others' slices, and the lane can be used for it again. */
+static void test_a_silent_peer_leaves_the_lane_to_others(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_lane *lane, *there;
+	struct rail_path *path;
+	struct test_task task;
+	struct test_pair pair;
+	uint32_t gen;
+
+	test_pair_open(&pair);
+	lane = &pair.rail->init[0];
+	there = &rail_at(pair.to.dp, 0)->target;
+	gen = lane->gen;
+	tei_mutex_lock(&there->lock);
+	test_task_init(&task, pair.peer, false, pair.src, pair.dst, 64);
+	CU_ASSERT_EQUAL_FATAL(test_submit(pair.from.dp, &task, 1), 0);
+	rail_sched_enter(pair.from.dp);
+	path = rail_path_get(pair.peer, lane, 0);
+	rail_sched_leave(pair.from.dp);
+	while (!path->posted && tei_now_ns() < end)
+		rail_lane_run(lane);
+	CU_ASSERT_EQUAL(path->posted, 1);
+	rail_fence_retire_peer(pair.peer);
+	CU_ASSERT_EQUAL(path->posted, 0);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
+	CU_ASSERT_EQUAL(lane->gen, gen);
+	CU_ASSERT(health_works(&pair));
+	CU_ASSERT_EQUAL(test_ends(&task), 0);
+	tei_mutex_unlock(&there->lock);
+	while (!test_ends(&task) && tei_now_ns() < end)
+		test_pair_turn(&pair, tei_now_ns());
+	CU_ASSERT_EQUAL(task.end, TEI_RAIL_END_COMPLETED);
+	test_pair_close(&pair);
+}
+
 /* Nobody waits for anything there, and it is connected. */
 static void test_a_pair_that_idles_is_no_fault(void)
 {
@@ -579,6 +616,8 @@ const struct tei_test_case rail_health_cases[] = {
 	  test_silence_counts_from_a_sign_of_life_on },
 	{ "what_a_kernel_took_is_not_held_against_the_wire",
 	  test_what_a_kernel_took_is_not_held_against_the_wire },
+	{ "a_silent_peer_leaves_the_lane_to_others",
+	  test_a_silent_peer_leaves_the_lane_to_others },
 	{ "a_pair_that_idles_is_no_fault", test_a_pair_that_idles_is_no_fault },
 	{ "what_is_refused_at_once_is_counted",
 	  test_what_is_refused_at_once_is_counted },

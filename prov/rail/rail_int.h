@@ -241,6 +241,8 @@ struct rail_lane {
 	uint32_t msgs;			/* atomic: messages under way */
 	bool kick;			/* atomic: look again after unlock */
 	bool visited;			/* target: a caller reads it */
+	const struct rail_path *shuns;	/* cut just now, for no fault of the
+					 * wire's, or NULL */
 	struct tei_list aside;		/* target: rail_aside, for the thread */
 	uint32_t naside;		/* read without lock: atomic */
 	bool link_cut;			/* thread: cut when the link was lost */
@@ -1303,7 +1305,8 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 /* --- rail_fence.c -------------------------------------------------------- */
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);
 /* The thread, no lock held: */
-/* Retires the initiating lanes that carry slices for the peer. */
+/* Gets back what is posted to the peer, by cutting its connections or, where that
+ * does not do it, retiring the lanes. */
 void rail_fence_retire_peer(struct tei_rail_peer *peer);
 /* A path that cannot connect although its peer may be there: some providers
  * refuse a reconnect from an address whose old connection they still hold, so
