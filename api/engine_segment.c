@@ -595,14 +595,21 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 	segment_attach(e, id, &err);
 }
 
-/* What is not open any more needs no look; ids stay as they are. */
+/*
+ * What is not open any more needs no look; ids stay as they are. A look that
+ * fails is made again when the store tells once more.
+ */
 void engine_segment_refresh(struct engine *e, const char *name)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, name);
 	struct tei_err err;
 
-	if (id > 0 && !tei_meta_cache_refresh(e->cache, id, engine_deadline(e),
-					      NULL, &err))
+	if (id <= 0)
+		return;
+	if (tei_meta_cache_refresh(e->cache, id, engine_deadline(e), NULL,
+				   &err))
+		tei_meta_store_unread(e->store, name);
+	else
 		segment_attach(e, id, &err);
 }
 

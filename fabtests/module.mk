@@ -252,6 +252,7 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 	fabtests/functional/ft_zookeeper_rig.c \
 	fabtests/functional/ft_zookeeper_stopped.c \
 	fabtests/functional/ft_zookeeper_strangers.c \
+	fabtests/functional/ft_zookeeper_unread.c \
 	# EOL
 
 FUNC_TESTS += \

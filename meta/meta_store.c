@@ -290,3 +290,9 @@ void tei_meta_store_watch(struct tei_meta_store *s, tei_meta_changed_fn fn,
 	if (s->ops->watch)
 		s->ops->watch(s, fn, arg);
 }
+
+void tei_meta_store_unread(struct tei_meta_store *s, const char *name)
+{
+	if (s->ops->unread)
+		s->ops->unread(s, name);
+}

@@ -15,7 +15,7 @@ struct meta_names;
  * and may run on several threads at once. What is published is also served by
  * the process's own control channel, so that a back end may store the address
  * alone. NULL for open, close, publish, withdraw, check: nothing to do; for
- * watch: never tells.
+ * watch and unread: never tells.
  */
 struct meta_store_ops {
 	const char *scheme;
@@ -39,6 +39,7 @@ struct meta_store_ops {
 		       struct tei_err *err);
 	void (*watch)(struct tei_meta_store *store, tei_meta_changed_fn fn,
 		      void *arg);
+	void (*unread)(struct tei_meta_store *store, const char *name);
 	int (*check)(struct tei_meta_store *store, uint64_t deadline_ns,
 		     struct tei_err *err);
 	/*

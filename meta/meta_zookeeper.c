@@ -106,6 +106,7 @@ const struct meta_store_ops meta_zookeeper_ops = {
 	.fetch = zk_fetch,
 	.resolve = zk_resolve,
 	.watch = zk_watch,
+	.unread = zk_unread,
 	.check = zk_check,
 	.kept_read = zk_kept_read,
 	.kept_write = zk_kept_write,

@@ -32,8 +32,8 @@
  * Threads. The client library has two of its own per session; its watchers
  * and completions run there and only note things. Calls that wait do so on
  * their caller's thread, until its deadline. The keeper thread makes a new
- * session after a loss, publishes again what is published, and sets the
- * watches again.
+ * session after a loss, publishes again what is published, sets the watches
+ * again, and tells again of changes that could not be read.
  */
 
 #include <pthread.h>
@@ -60,6 +60,8 @@
 #define ZK_LOOK_NS		(250 * TEI_NS_PER_MS)
 #define ZK_CLOSED		8	/* folders remembered */
 #define ZK_TOGETHER		3	/* calls of one round trip */
+#define ZK_AGAIN_NS		(250 * TEI_NS_PER_MS)	/* doubled per try */
+#define ZK_AGAIN_MAX_NS		(30 * TEI_NS_PER_SEC)
 #define ZK_WATCH_BUCKETS	1024
 #define ZK_WATCH_IDLE		4096	/* unarmed ones kept */
 #define ZK_WATCH_BYTES		262144	/* of paths that the library sets again */
@@ -101,6 +103,8 @@ struct zk_watch {
 	int64_t mzxid;			/* as last seen, 0: not there */
 	uint32_t readers;		/* calls at work with it */
 	bool armed;			/* by a watch of some session */
+	uint32_t tries;			/* reads that failed since its event */
+	uint64_t again_ns;		/* its change is told again; 0: not */
 	uint64_t epoch;			/* of the zk's when it was armed */
 };
 
@@ -137,6 +141,7 @@ struct zk {
 	uint32_t watch_idle;		/* unarmed */
 	size_t watch_bytes;		/* paths of the armed ones */
 	uint64_t epoch;			/* watches of earlier ones are gone */
+	uint64_t again_ns;		/* no watch's is earlier; 0: none has */
 };
 
 /* --- meta_zookeeper_text.c: connection strings, records ------------------- */
@@ -328,6 +333,11 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 	       uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
 	       struct tei_err *err);
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg);
+void zk_unread(struct tei_meta_store *store, const char *name);
+/* Connected again: what could not be read is due now. */
+void zk_unread_now(struct zk *zk) TEI_REQUIRES(zk->lock);
+/* The keeper's: tells of those that are due. zk->lock not held. */
+void zk_unread_tell(struct zk *zk);
 /* A call has set the watch on what was there as of mzxid. */
 void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 	TEI_REQUIRES(zk->lock);

@@ -279,6 +279,80 @@ static void without_servers_calls_end_in_time(void)
 	zrig_close(&b);
 }
 
+/* --- changes that could not be read --------------------------------------- */
+
+/* b has been told that x is another one, and has not read it. */
+static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
+{
+	uint32_t n;
+
+	if (!zrig_init(a, 0xa8) || !zrig_init(b, 0xb8))
+		return false;
+	b->settings.connect_timeout_s = 1;
+	if (!zrig_open(a, chroot) || !zrig_open(b, chroot))
+		return false;
+	CU_ASSERT_EQUAL(zrig_publish(a, "x", 1, NULL), 0);
+	b->settings.connect_timeout_s = 10;
+	CU_ASSERT_EQUAL(zrig_fetch(b, "x", NULL), 1);
+	n = zrig_changes(b);
+	CU_ASSERT_EQUAL(zrig_publish(a, "x", 2, NULL), 0);
+	CU_ASSERT(zrig_changed(b, n));
+	return true;
+}
+
+/* Its watch has fired, so that nothing but this would tell of it. */
+static void a_change_that_a_loss_kept_from_being_read_is_told_again(void)
+{
+	struct zrig a, b;
+	uint32_t n;
+
+	if (!zunread_open(&a, &b, "/unread"))
+		return;
+	ft_zk_kill(zserver(), 0);
+	CU_ASSERT(zwait(zdisconnected, zrig_zk(&b)));
+	b.settings.connect_timeout_s = 1;
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), TEI_ERR_SOCKET);
+	n = zrig_changes(&b);
+	tei_meta_store_unread(b.store, "x");
+	CU_ASSERT_FATAL(ft_zk_restart(zserver(), 0) &&
+			ft_zk_wait(zserver(), 0));
+	CU_ASSERT(zrig_changed(&b, n));
+	b.settings.connect_timeout_s = 10;
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 2);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+/* No loss either. What is gone is not told again but by its coming back. */
+static void a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
+{
+	struct zrig a, b;
+	uint32_t n;
+	int i;
+
+	if (!zunread_open(&a, &b, "/again"))
+		return;
+	for (i = 0; i < 3; i++) {
+		n = zrig_changes(&b);
+		tei_meta_store_unread(b.store, "x");
+		CU_ASSERT(zrig_changed(&b, n));
+	}
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 2);
+	n = zrig_changes(&b);
+	tei_meta_store_withdraw(a.store, "x", meta_test_deadline(), NULL);
+	CU_ASSERT(zrig_changed(&b, n));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), TEI_ERR_METADATA);
+	tei_meta_store_unread(b.store, "x");
+	tei_mutex_lock(&zrig_zk(&b)->lock);
+	CU_ASSERT_EQUAL(zrig_zk(&b)->again_ns, 0);
+	tei_mutex_unlock(&zrig_zk(&b)->lock);
+	n = zrig_changes(&b);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 3, NULL), 0);
+	CU_ASSERT(zrig_changed(&b, n));
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
 /* It takes connections and says nothing: the worst of servers. */
 static void a_stopped_server_holds_up_nobody(void)
 {
@@ -425,6 +499,10 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  an_owner_that_loses_its_name_is_told },
 	{ "without_servers_calls_end_in_time",
 	  without_servers_calls_end_in_time },
+	{ "a_change_that_a_loss_kept_from_being_read_is_told_again",
+	  a_change_that_a_loss_kept_from_being_read_is_told_again },
+	{ "a_change_that_could_not_be_read_is_told_until_it_is_gone",
+	  a_change_that_could_not_be_read_is_told_until_it_is_gone },
 	{ "many_watches_outlive_a_connection",
 	  many_watches_outlive_a_connection },
 	{ "a_stopped_server_holds_up_nobody",

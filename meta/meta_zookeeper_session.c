@@ -44,6 +44,8 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 		TEI_WARN("meta",
 			 "ZooKeeper %s: connection lost; what is open stays usable",
 			 zk->servers);
+	if (connected && !zk->connected)
+		zk_unread_now(zk);
 	zk->connected = connected;
 	zk->expired = zk->expired || over;
 	if (lost)
@@ -211,15 +213,19 @@ void zk_retry_later(struct zk *zk)
 static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
 	TEI_REQUIRES(zk->lock)
 {
-	uint64_t due = now + 60 * TEI_NS_PER_SEC, look = 0;
+	uint64_t due = now + 60 * TEI_NS_PER_SEC, look = 0, again = 0;
 
 	if (zk->expired ||
-	    (zk->connected && (zk->rearm || zk_entries_dirty(zk))))
+	    (zk->connected && (zk->rearm || zk_entries_dirty(zk)))) {
 		due = now;
-	else if (zk->connected)
+	} else if (zk->connected) {
 		look = zk_entries_look(zk);
+		again = zk->again_ns;
+	}
 	if (look && look < due)
 		due = look;
+	if (again && again < due)
+		due = again;
 	return due > zk->retry_ns ? due : zk->retry_ns;
 }
 
@@ -240,6 +246,7 @@ static void zk_keeper_work(struct zk *zk)
 	zk_republish(zk);
 	if (rearm)
 		zk_watches_rearm(zk);
+	zk_unread_tell(zk);
 }
 
 void *zk_keeper_main(void *arg)

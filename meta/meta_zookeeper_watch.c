@@ -6,6 +6,7 @@
 #include "meta/meta_zookeeper_int.h"
 #include "util/err.h"
 #include "util/log.h"
+#include "util/secret.h"
 #include "util/settings.h"
 
 /*
@@ -14,6 +15,10 @@
  * or none ("armed"), and what was there. A name stays in the table after its
  * watch has fired, so that the next look waits for a node that is gone to come
  * back. Names that were never there are not watched.
+ *
+ * A watch that has fired is set again by the reading of what has changed, and a
+ * head's node is watched although what it leads to may not be had. So a change
+ * that was told and could not be read is told again, by the keeper.
  *
  * The library sets its watches again when it is connected again: all of them
  * in one request. A server that finds that longer than its jute.maxbuffer (1 MB)
@@ -74,7 +79,7 @@ static void zk_watch_prune(struct zk *zk) TEI_REQUIRES(zk->lock)
 	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
 		tei_list_foreach_safe(w, tmp, &zk->watches[i],
 				      struct zk_watch, link)
-			if (!w->armed && !w->readers) {
+			if (!w->armed && !w->readers && !w->again_ns) {
 				zk_watch_free(w);
 				zk->watch_idle--;
 			}
@@ -160,12 +165,106 @@ void zk_segment_event(struct zk *zk, const char *path)
 	w = zk_watch_find(zk, path);
 	if (w) {
 		zk_watch_set(zk, w, false);
+		w->tries = 0;
+		w->again_ns = 0;
 		name = strdup(w->name);
 	}
 	if (name)
 		zk_tell(zk, name);
 	tei_mutex_unlock(&zk->lock);
 	free(name);
+}
+
+/* --- changes that could not be read -------------------------------------- */
+
+static void zk_unread_at(struct zk *zk, struct zk_watch *w, uint64_t at_ns)
+	TEI_REQUIRES(zk->lock)
+{
+	w->again_ns = at_ns;
+	if (!zk->again_ns || at_ns < zk->again_ns)
+		zk->again_ns = at_ns;
+}
+
+static uint64_t zk_unread_pause(uint32_t tries)
+{
+	uint64_t ns = ZK_AGAIN_NS << (tries < 16 ? tries : 16);
+
+	return tei_jitter(ns < ZK_AGAIN_MAX_NS ? ns : ZK_AGAIN_MAX_NS);
+}
+
+void zk_unread(struct tei_meta_store *store, const char *name)
+{
+	struct zk *zk = store->back_end;
+	char *path = zk_path_ram(zk, name);
+	struct zk_watch *w;
+
+	if (!path)
+		return;
+	tei_mutex_lock(&zk->lock);
+	w = zk_watch_find(zk, path);
+	if (!w)				/* pruned meanwhile */
+		w = zk_watch_add(zk, path, name);
+	/* one that is gone is watched for its coming back */
+	if (w && (!w->armed || w->mzxid)) {
+		zk_unread_at(zk, w, tei_now_ns() +
+				    zk_unread_pause(w->tries++));
+		pthread_cond_broadcast(&zk->cond);
+	}
+	tei_mutex_unlock(&zk->lock);
+	free(path);
+}
+
+void zk_unread_now(struct zk *zk)
+{
+	struct zk_watch *w;
+	int i;
+
+	if (!zk->again_ns)
+		return;
+	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
+		tei_list_foreach(w, &zk->watches[i], struct zk_watch, link)
+			if (w->again_ns)
+				zk_unread_at(zk, w, 1);
+}
+
+/* One of the bucket that is due, taken off; the others' times are noted. */
+static struct zk_watch *zk_unread_next(struct zk *zk, int bucket, uint64_t now)
+	TEI_REQUIRES(zk->lock)
+{
+	struct zk_watch *w;
+
+	tei_list_foreach(w, &zk->watches[bucket], struct zk_watch, link) {
+		if (w->again_ns && w->again_ns <= now) {
+			w->again_ns = 0;
+			return w;
+		}
+		if (w->again_ns)
+			zk_unread_at(zk, w, w->again_ns);
+	}
+	return NULL;
+}
+
+void zk_unread_tell(struct zk *zk)
+{
+	uint64_t now = tei_now_ns();
+	struct zk_watch *w;
+	char *name;
+	int i;
+
+	tei_mutex_lock(&zk->lock);
+	if (zk->again_ns && zk->again_ns <= now && zk->connected) {
+		zk->again_ns = 0;
+		for (i = 0; i < ZK_WATCH_BUCKETS; i++)
+			while ((w = zk_unread_next(zk, i, now))) {
+				name = strdup(w->name);
+				if (name)
+					zk_tell(zk, name);
+				else
+					zk_unread_at(zk, w, now + ZK_RETRY_NS);
+				free(name);
+			}
+	}
+	tei_mutex_unlock(&zk->lock);
 }
 
 /* --- after a loss -------------------------------------------------------- */

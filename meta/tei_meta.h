@@ -452,6 +452,12 @@ int tei_meta_store_check(struct tei_meta_store *store, uint64_t deadline_ns,
 /* At most one; before the first fetch. NULL fn removes it. */
 void tei_meta_store_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 			  void *arg);
+/*
+ * A change that was told could not be read. It is told again after a while, at
+ * once where a lost connection is back, unless the segment is gone: then its
+ * coming back is told. Any thread, does not block.
+ */
+void tei_meta_store_unread(struct tei_meta_store *store, const char *name);
 
 /* --- kept segments ------------------------------------------------------- */
 

@@ -83,6 +83,15 @@ bool tei_random(void *p, size_t len)
 	return true;
 }
 
+uint64_t tei_jitter(uint64_t ns)
+{
+	uint16_t r = 0;
+
+	if (!tei_random(&r, sizeof(r)))
+		return ns;
+	return ns - ns / 4 + ns / 2 * r / UINT16_MAX;
+}
+
 /* --- the secret ---------------------------------------------------------- */
 
 int tei_secret_make(const void *bytes, size_t len, struct tei_secret **out)

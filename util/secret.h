@@ -70,4 +70,7 @@ void tei_wipe(void *p, size_t len);
 /* From the kernel's generator; false where it gives none. */
 bool tei_random(void *p, size_t len);
 
+/* Between 3/4 and 5/4 of it: for who would else come back with all others. */
+uint64_t tei_jitter(uint64_t ns);
+
 #endif /* TEI_UTIL_SECRET_H */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fabtests/functional/ft_zookeeper.h"
 
@@ -33,6 +34,23 @@ static void zk_run(int servers, bool hasty, void (*test)(struct zk_rig *rig))
 	zk_rig_close(&rig);
 }
 
+/* The same with a shared secret. */
+static void zk_run_secret(void (*test)(struct zk_rig *rig))
+{
+	static const char text[] = "a secret of enough bytes\n";
+	char file[] = "/tmp/ft_zk_secret.XXXXXX";
+	int fd = mkstemp(file);
+
+	if (!ft_ok(fd >= 0 && write(fd, text, strlen(text)) > 0,
+		   "a_file_with_a_secret"))
+		return;
+	close(fd);
+	setenv("MOONRAIL_SECRET_FILE", file, 1);
+	zk_run(1, true, test);
+	unsetenv("MOONRAIL_SECRET_FILE");
+	unlink(file);
+}
+
 int main(int argc, char **argv)
 {
 	bool bench = argc > 1 && !strcmp(argv[1], "--bench");
@@ -52,6 +70,7 @@ int main(int argc, char **argv)
 	}
 	zk_run(1, true, zk_outages);
 	zk_run(1, true, zk_stopped);
+	zk_run_secret(zk_unread);
 	zk_run(1, false, zk_names);
 	zk_run(1, false, zk_strangers);
 	zk_run(3, false, zk_leader_killed);

@@ -20,16 +20,6 @@
 #define PROBE_RARELY_NS	(5 * TEI_NS_PER_SEC)	/* up to this */
 #define PROBE_GEN	0x80000000u	/* no path is of that generation */
 
-/* Between 3/4 and 5/4 of it. */
-static uint64_t probe_jitter(uint64_t ns)
-{
-	uint16_t r = 0;
-
-	if (!tei_random(&r, sizeof(r)))
-		return ns;
-	return ns - ns / 4 + ns / 2 * r / UINT16_MAX;
-}
-
 /*
  * Each round opens an endpoint. Where that takes long, the machine may well be
  * busy with nothing but the probes of hundreds, all of a peer that would answer
@@ -45,7 +35,7 @@ static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 		most = PROBE_MAX_NS;
 	if (most > PROBE_RARELY_NS)
 		most = PROBE_RARELY_NS;
-	return probe_jitter(ns < most ? ns : most);
+	return tei_jitter(ns < most ? ns : most);
 }
 
 /* When to look again at a round, the longer it has lasted the later: up to
