@@ -39,6 +39,7 @@ static void zk_free(struct zk *zk) TEI_NO_TSA
 		explicit_bzero(zk->auth, strlen(zk->auth));
 	free(zk->auth);
 	free(zk->servers);
+	free(zk->addresses);
 	free(zk->chroot);
 	free(zk);
 }

@@ -261,16 +261,26 @@ bool zk_transient(int rc)
 
 bool zk_in_vain(const struct zk *zk, uint64_t deadline_ns)
 {
-	return zk->stop || tei_now_ns() >= deadline_ns ||
-	       (zk->expired && pthread_equal(pthread_self(), zk->keeper));
+	uint64_t now = tei_now_ns();
+
+	return zk->stop || now >= deadline_ns ||
+	       ((zk->expired || (zk->lookup_ns && zk->lookup_ns <= now)) &&
+		pthread_equal(pthread_self(), zk->keeper));
 }
 
 /* False: not by the deadline. */
 static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock)
 {
-	while ((!zk->connected || zk->expired) && !zk_in_vain(zk, deadline_ns))
-		tei_mutex_wait(&zk->cond, &zk->lock, tei_ns_left(deadline_ns));
+	uint64_t left;
+
+	while ((!zk->connected || zk->expired) &&
+	       !zk_in_vain(zk, deadline_ns)) {
+		left = tei_ns_left(deadline_ns);
+		/* the keeper may have to look for the servers before */
+		tei_mutex_wait(&zk->cond, &zk->lock,
+			       left < ZK_LOOKUP_NS ? left : ZK_LOOKUP_NS);
+	}
 	return zk->connected && !zk->expired && !zk_in_vain(zk, deadline_ns);
 }
 

@@ -132,6 +132,15 @@ bool zk_entries_dirty(struct zk *zk)
 	return false;
 }
 
+void zk_entries_look_now(struct zk *zk)
+{
+	struct zk_entry *e;
+
+	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+		if (e->held)
+			e->look_ns = 1;
+}
+
 void zk_entries_unheld(struct zk *zk)
 {
 	struct zk_entry *e;

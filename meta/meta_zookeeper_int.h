@@ -32,7 +32,8 @@
  * Threads. The client library has two of its own per session; its watchers
  * and completions run there and only note things. Calls that wait do so on
  * their caller's thread, until its deadline. The keeper thread makes a new
- * session after a loss, publishes again what is published, sets the watches
+ * session after a loss, looks for the servers elsewhere where they stay away,
+ * publishes again what is published, sets the watches
  * again, and tells again of changes that could not be read.
  */
 
@@ -60,6 +61,8 @@
 #define ZK_LOOK_NS		(250 * TEI_NS_PER_MS)
 #define ZK_CLOSED		8	/* folders remembered */
 #define ZK_TOGETHER		3	/* calls of one round trip */
+#define ZK_LOOKUP_NS		TEI_NS_PER_SEC		/* doubled per try */
+#define ZK_LOOKUP_MAX_NS	(8 * TEI_NS_PER_SEC)
 #define ZK_AGAIN_NS		(250 * TEI_NS_PER_MS)	/* doubled per try */
 #define ZK_AGAIN_MAX_NS		(30 * TEI_NS_PER_SEC)
 #define ZK_WATCH_BUCKETS	1024
@@ -118,6 +121,10 @@ struct zk {
 	char *auth;			/* "user:password", or NULL */
 	pthread_t keeper;
 
+	/* open's, then the keeper's */
+	char *addresses;		/* servers, as the session knows them */
+	uint32_t lookups;		/* since there was a connection */
+
 	/* order 2 of util/lock.h; the client library's own are below it */
 	struct tei_mutex lock;		/* guards what follows */
 	pthread_cond_t cond;		/* anything below has changed */
@@ -132,6 +139,8 @@ struct zk {
 	uint32_t closed_next;
 	uint64_t closed_epoch;		/* ends when they are forgotten */
 	uint64_t retry_ns;		/* the keeper: not before */
+	uint64_t lookup_ns;		/* the keeper: the servers' names;
+					 * 0: there is a connection */
 	struct tei_list calls;		/* under way */
 	struct tei_list entries;
 	tei_meta_changed_fn fn;
@@ -153,6 +162,9 @@ int zk_text_split(const char *conn, char **servers, char **chroot,
 /* The servers as numeric addresses, for the client library; to be freed. */
 int zk_text_resolve(const char *servers, uint64_t deadline_ns, char **out,
 		    struct tei_err *err);
+
+/* Whether a list of them has one that known lacks. */
+bool zk_text_news(const char *addresses, const char *known);
 
 /* The whole first line of the file, to be freed; TEI_ERR_INVALID. */
 int zk_text_auth(const char *file, char **out, struct tei_err *err);
@@ -219,7 +231,8 @@ bool zk_transient(int rc);
 
 /*
  * No further try, nor a wait for one: the store is being closed, time is up,
- * or the session is over and the caller is the keeper, who is to make the next.
+ * or the caller is the keeper and what there is to do goes before: the session
+ * is over, or the servers are to be looked for.
  */
 bool zk_in_vain(const struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock);
@@ -318,6 +331,8 @@ void zk_republish(struct zk *zk);
 bool zk_entries_dirty(struct zk *zk) TEI_REQUIRES(zk->lock);
 /* When to look after what is held, 0: no need. */
 uint64_t zk_entries_look(struct zk *zk) TEI_REQUIRES(zk->lock);
+/* Watches on what is held are gone. */
+void zk_entries_look_now(struct zk *zk) TEI_REQUIRES(zk->lock);
 /* A node of ours has changed; zk->lock not held. */
 void zk_own_event(struct zk *zk, int type, const char *path);
 /* The session is another one: nothing is held any more. */

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_zk.h"
 #include "meta/meta_zookeeper_test.h"
@@ -353,6 +357,81 @@ static void a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 	zrig_close(&a);
 }
 
+/* --- servers that come back elsewhere ------------------------------------- */
+
+/* "moved.test" has that address. */
+static bool zmoved_name(const char *file, const char *address)
+{
+	FILE *f = fopen(file, "we");
+
+	if (!f)
+		return false;
+	fprintf(f, "127.0.0.1 localhost\n%s moved.test\n", address);
+	return !fclose(f);
+}
+
+/* An /etc/hosts for this thread and those that it starts. */
+static bool zmoved_begin(char *file)
+{
+	if (!zrig_file(file, "", 0644))
+		return false;
+	if (!unshare(CLONE_NEWNS) &&
+	    !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	    !mount(file, "/etc/hosts", NULL, MS_BIND, NULL))
+		return true;
+	tei_test_skip("no /etc/hosts of our own: %s", strerror(errno));
+	unlink(file);
+	return false;
+}
+
+static bool zconnected(void *arg)
+{
+	return !zdisconnected(arg);
+}
+
+static void zmoved_to(struct ft_zk *zk, const char *file, const char *address)
+{
+	snprintf(zk->address, sizeof(zk->address), "%s", address);
+	CU_ASSERT_FATAL(zmoved_name(file, address));
+	CU_ASSERT_FATAL(ft_zk_restart(zk, 0) && ft_zk_wait(zk, 0));
+}
+
+/* All of them, so that no server could tell; their data goes with them. */
+static void servers_that_come_back_elsewhere_are_found(void)
+{
+	char file[64], hosts[64];
+	struct ft_zk zk;
+	struct zrig a;
+	int64_t id;
+	uint32_t n;
+
+	if (!zrig_init(&a, 0xa9) || !zmoved_begin(file))
+		return;
+	CU_ASSERT_FATAL(ft_zk_start(&zk, 1) && zmoved_name(file, "127.0.0.1"));
+	snprintf(hosts, sizeof(hosts), "moved.test:%d", zk.client[0]);
+	a.hosts = hosts;
+	a.settings.zk_session_ms = 60000;
+	if (!zrig_open(&a, "/moved"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", NULL), 1);
+	id = zk_session_id(zrig_zk(&a));
+	ft_zk_kill(&zk, 0);
+	CU_ASSERT(zwait(zdisconnected, zrig_zk(&a)));
+	zmoved_to(&zk, file, "127.0.0.2");
+	CU_ASSERT(zwait(zconnected, zrig_zk(&a)));
+	CU_ASSERT_EQUAL(zk_session_id(zrig_zk(&a)), id);
+	/* what was watched is still */
+	n = zrig_changes(&a);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, NULL), 0);
+	CU_ASSERT(zrig_changed(&a, n));
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", NULL), 2);
+	zrig_close(&a);
+	ft_zk_stop(&zk);
+	umount2("/etc/hosts", MNT_DETACH);
+	unlink(file);
+}
+
 /* It takes connections and says nothing: the worst of servers. */
 static void a_stopped_server_holds_up_nobody(void)
 {
@@ -503,6 +582,8 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  a_change_that_a_loss_kept_from_being_read_is_told_again },
 	{ "a_change_that_could_not_be_read_is_told_until_it_is_gone",
 	  a_change_that_could_not_be_read_is_told_until_it_is_gone },
+	{ "servers_that_come_back_elsewhere_are_found",
+	  servers_that_come_back_elsewhere_are_found },
 	{ "many_watches_outlive_a_connection",
 	  many_watches_outlive_a_connection },
 	{ "a_stopped_server_holds_up_nobody",

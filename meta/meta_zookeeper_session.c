@@ -8,6 +8,7 @@
 #include "meta/meta_zookeeper_int.h"
 #include "util/err.h"
 #include "util/log.h"
+#include "util/secret.h"
 #include "util/settings.h"
 
 /*
@@ -19,6 +20,27 @@ static void zk_log(const char *message)
 	TEI_DEBUG_LOG("zookeeper", "%.*s", (int)strcspn(message, "\n"),
 		      message);
 }
+
+/* --- where the servers are ----------------------------------------------- */
+
+/*
+ * The client library is given addresses, since it would look names up in its
+ * own thread, for as long as that takes. So it goes on trying those, and only
+ * those, until there is a connection; a server alone could say that the session
+ * is over. Where it has none for a while the names are looked up again, and the
+ * session goes on at what is new, in another handle: up to 3.8.4 the library's
+ * thread reads the list that zoo_set_servers frees.
+ */
+static void zk_lookup_later(struct zk *zk) TEI_REQUIRES(zk->lock)
+{
+	uint64_t ns = ZK_LOOKUP_NS << (zk->lookups < 8 ? zk->lookups : 8);
+
+	zk->lookup_ns = tei_now_ns() +
+			tei_jitter(ns < ZK_LOOKUP_MAX_NS ? ns :
+							   ZK_LOOKUP_MAX_NS);
+}
+
+/* --- sessions ------------------------------------------------------------ */
 
 static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 {
@@ -48,10 +70,13 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 		zk_unread_now(zk);
 	zk->connected = connected;
 	zk->expired = zk->expired || over;
-	if (lost)
+	if (lost) {
 		zk_watches_lost(zk);
+		zk->lookups = 0;
+		zk_lookup_later(zk);
+	}
 	if (connected)
-		zk->retry_ns = 0;
+		zk->retry_ns = zk->lookup_ns = 0;
 	pthread_cond_broadcast(&zk->cond);
 }
 
@@ -74,9 +99,10 @@ static void zk_session_event(zhandle_t *zh, int type, int state,
 
 /*
  * The lock is held until handle and credentials are in place, so that neither
- * an event nor a call gets in between.
+ * an event nor a call gets in between. id: of the session to go on with, or
+ * NULL.
  */
-static int zk_session_start(struct zk *zk, const char *servers,
+static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    struct tei_err *err)
 {
 	struct zk_session *s = calloc(1, sizeof(*s));
@@ -91,10 +117,12 @@ static int zk_session_start(struct zk *zk, const char *servers,
 	zk->session = s;
 	zk->connected = false;
 	zk->expired = false;
+	zk->lookups = 0;
+	zk_lookup_later(zk);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	zh = zookeeper_init2(servers, zk_session_event,
-			     (int)zk->settings->zk_session_ms, NULL, s,
+	zh = zookeeper_init2(zk->addresses, zk_session_event,
+			     (int)zk->settings->zk_session_ms, id, s,
 			     ZOO_NO_LOG_CLIENTENV, zk_log);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	s->zh = zh;
@@ -121,9 +149,9 @@ static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 	rc = zk_text_resolve(zk->servers, deadline_ns, &servers, err);
 	if (rc)
 		return rc;
-	rc = zk_session_start(zk, servers, err);
-	free(servers);
-	return rc;
+	free(zk->addresses);
+	zk->addresses = servers;	/* the zk's from here on */
+	return zk_session_start(zk, NULL, err);
 }
 
 int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
@@ -201,6 +229,64 @@ static void zk_session_renew(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 }
 
+/* Whether they are still away. *id: the session. */
+static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
+{
+	bool wanted;
+
+	tei_mutex_lock(&zk->lock);
+	wanted = zk->lookup_ns && !zk->expired;
+	if (wanted)
+		*id = *zoo_client_id(zk->session->zh);
+	tei_mutex_unlock(&zk->lock);
+	return wanted;
+}
+
+/* The new handle knows of no watches. */
+static void zk_session_move(struct zk *zk, char *found)
+{
+	clientid_t id;
+	int rc;
+
+	if (!zk_text_news(found, zk->addresses) ||
+	    !zk_lookup_wanted(zk, &id)) {
+		free(found);
+		return;
+	}
+	TEI_WARN("meta", "ZooKeeper %s: no connection; looking for it at %.256s",
+		 zk->servers, found);
+	free(zk->addresses);
+	zk->addresses = found;		/* the zk's from here on */
+	zk_session_close(zk);
+	rc = zk_session_start(zk, &id, NULL);
+	tei_mutex_lock(&zk->lock);
+	if (rc) {
+		zk->expired = true;
+		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
+	}
+	zk->epoch++;
+	zk->rearm = true;
+	zk_trust_forget(zk);
+	zk_entries_look_now(zk);
+	tei_mutex_unlock(&zk->lock);
+}
+
+static void zk_lookup(struct zk *zk)
+{
+	uint64_t most = zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	char *found;
+
+	if (most > ZK_LOOKUP_MAX_NS)
+		most = ZK_LOOKUP_MAX_NS;
+	if (!zk_text_resolve(zk->servers, tei_now_ns() + most, &found, NULL))
+		zk_session_move(zk, found);
+	tei_mutex_lock(&zk->lock);
+	zk->lookups++;
+	if (zk->lookup_ns)
+		zk_lookup_later(zk);
+	tei_mutex_unlock(&zk->lock);
+}
+
 void zk_retry_later(struct zk *zk)
 {
 	tei_mutex_lock(&zk->lock);
@@ -221,6 +307,8 @@ static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
 	} else if (zk->connected) {
 		look = zk_entries_look(zk);
 		again = zk->again_ns;
+	} else {
+		look = zk->lookup_ns;
 	}
 	if (look && look < due)
 		due = look;
@@ -231,16 +319,21 @@ static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
 
 static void zk_keeper_work(struct zk *zk)
 {
-	bool rearm, renew;
+	bool rearm, renew, lookup;
 
 	tei_mutex_lock(&zk->lock);
 	renew = zk->expired;
-	rearm = !renew && zk->rearm;
+	lookup = !renew && zk->lookup_ns && zk->lookup_ns <= tei_now_ns();
+	rearm = !renew && !lookup && zk->rearm;
 	if (rearm)
 		zk->rearm = false;
 	tei_mutex_unlock(&zk->lock);
 	if (renew) {
 		zk_session_renew(zk);
+		return;
+	}
+	if (lookup) {
+		zk_lookup(zk);
 		return;
 	}
 	zk_republish(zk);

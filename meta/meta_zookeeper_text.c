@@ -146,6 +146,33 @@ int zk_text_resolve(const char *servers, uint64_t deadline_ns, char **out,
 			    "ZooKeeper servers '%.64s': %s", servers, why);
 }
 
+/* Whether the list, "a,b", has that one. */
+static bool zk_text_has(const char *list, const char *one, size_t len)
+{
+	size_t n;
+
+	for (;; list += n + 1) {
+		n = strcspn(list, ",");
+		if (n == len && !strncmp(list, one, n))
+			return true;
+		if (!list[n])
+			return false;
+	}
+}
+
+bool zk_text_news(const char *addresses, const char *known)
+{
+	size_t n;
+
+	for (;; addresses += n + 1) {
+		n = strcspn(addresses, ",");
+		if (!zk_text_has(known, addresses, n))
+			return true;
+		if (!addresses[n])
+			return false;
+	}
+}
+
 /* --- credentials --------------------------------------------------------- */
 
 static void zk_auth_check_mode(const char *file, int fd)
