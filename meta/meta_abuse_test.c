@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -463,6 +464,30 @@ static void bad_clients_delay_nobody(void)
 	tei_meta_server_stop(s);
 }
 
+/* From here on stderr is a file; *saved: what it was. */
+static int abuse_log_begin(int *saved)
+{
+	int fd = memfd_create("log", MFD_CLOEXEC);
+
+	*saved = dup(STDERR_FILENO);
+	CU_ASSERT_FATAL(fd >= 0 && *saved >= 0);
+	dup2(fd, STDERR_FILENO);
+	return fd;
+}
+
+/* Whether what was logged has that text. */
+static bool abuse_log_end(int fd, int saved, const char *text)
+{
+	char said[16384];
+	ssize_t n = pread(fd, said, sizeof(said) - 1, 0);
+
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	close(fd);
+	said[n > 0 ? n : 0] = 0;
+	return strstr(said, text) != NULL;
+}
+
 static void a_flood_meets_the_limit_and_others_get_through(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 32);
@@ -470,17 +495,20 @@ static void a_flood_meets_the_limit_and_others_get_through(void)
 	struct meta_wire_header h;
 	struct meta_wire_error e;
 	uint8_t reply[600];
-	int fds[200], i;
+	int fds[200], i, log, saved;
 	ssize_t n;
 
 	if (!s)
 		return;
+	log = abuse_log_begin(&saved);
 	for (i = 0; i < 200; i++) {
 		fds[i] = abuse_connect(s);
 		if (i % 20 == 19)
 			CU_ASSERT(abuse_alive(s));
 	}
 	CU_ASSERT(abuse_alive(s));
+	CU_ASSERT(abuse_log_end(log, saved,
+				"client 127.0.0.1 refused: too many clients"));
 	tei_meta_server_stats(s, &stats);
 	CU_ASSERT(stats.clients <= 32);
 	CU_ASSERT(stats.evicted >= 168);

@@ -182,9 +182,25 @@ static struct meta_conn *conn_longest(struct meta_ip *ip)
 	return NULL;
 }
 
+void meta_conn_full(struct tei_meta_server *s, const char *host,
+		    const char *why)
+{
+	uint32_t left_out;
+
+	META_COUNT(s, evicted);
+	if (tei_log_permit(&s->full_limit, &left_out))
+		TEI_WARN("meta",
+			 "control channel %s: client %s refused: %s (%u more)",
+			 s->address, host, why, left_out);
+}
+
 bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)
 {
+	const char *why = ip ?
+		"too many clients of one address, the longest waiting one goes" :
+		"too many clients, the longest waiting one goes";
 	struct meta_conn *c, *victim = NULL;
+	char host[TEI_META_HOST_MAX];
 
 	if (ip)
 		victim = conn_longest(ip);
@@ -195,10 +211,9 @@ bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)
 				victim = c;
 	if (!victim)
 		return false;
-	META_COUNT(s, evicted);
-	meta_conn_refuse(s, victim, TEI_ERR_TOO_MANY, ip ?
-		    "too many clients of one address, the longest waiting one goes" :
-		    "too many clients, the longest waiting one goes");
+	meta_share_text(victim->ip, host);
+	meta_conn_full(s, host, why);
+	meta_conn_refuse(s, victim, TEI_ERR_TOO_MANY, why);
 	return true;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,9 +189,15 @@ static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 static void server_admit(struct tei_meta_server *s, int fd,
 			 const struct sockaddr *peer, uint64_t now_ns)
 {
+	static const char why[] = "too many clients";
+	char host[TEI_META_HOST_MAX];
+
 	if (s->clients >= s->config.max_clients && !meta_conn_evict(s, NULL)) {
-		META_COUNT(s, evicted);
-		meta_conn_refuse_fd(fd, TEI_ERR_TOO_MANY, "too many clients");
+		meta_address_host(peer, peer->sa_family == AF_INET6 ?
+				  sizeof(struct sockaddr_in6) :
+				  sizeof(struct sockaddr_in), host);
+		meta_conn_full(s, host, why);
+		meta_conn_refuse_fd(fd, TEI_ERR_TOO_MANY, why);
 		return;
 	}
 	meta_conn_add(s, fd, peer, now_ns);

@@ -108,7 +108,7 @@ struct tei_meta_server {
 	/* atomic */
 	bool stopping;
 	struct tei_meta_server_stats stats;
-	struct tei_log_limit log_limit, held_limit, shut_limit;
+	struct tei_log_limit log_limit, held_limit, shut_limit, full_limit;
 	/* server thread only */
 	struct tei_list conns, dead;
 	struct tei_list ips[META_IP_BUCKETS], ages, waiting;
@@ -179,6 +179,9 @@ void meta_conn_expire(struct tei_meta_server *server, uint64_t now_ns);
  * most; or false.
  */
 bool meta_conn_evict(struct tei_meta_server *server, struct meta_ip *ip);
+/* Counts and logs that the client of that host goes, or is not taken. */
+void meta_conn_full(struct tei_meta_server *server, const char *host,
+		    const char *why);
 
 /* Nothing is reported of what is read before that many bytes are there. */
 void meta_conn_await(struct meta_conn *conn, size_t bytes);
