@@ -60,15 +60,98 @@ static void alloc_flags(transfer_engine_t e)
 			sizeof(m)) && m.pages == TE_PAGES_SMALL &&
 	      m.page_size == (uint64_t)sysconf(_SC_PAGESIZE) &&
 	      !te_free(e, alloc_ptr(&m)), "small_pages_where_asked_for");
-	ret = te_alloc(e, 4 * FX_MIB, NULL, TE_ALLOC_HUGE_PAGES, &m, sizeof(m));
-	ft_ok(ret == -302 || (!ret && m.pages == TE_PAGES_HUGE &&
-			      m.page_size >= 2 * FX_MIB &&
-			      !te_free(e, alloc_ptr(&m))),
-	      "huge_pages_or_an_error_where_asked_for");
-	ft_diag("huge pages: %d", ret);
 	ret = te_alloc(e, FX_MIB, "cpu:0", TE_ALLOC_STRICT, &m, sizeof(m));
 	ft_ok(!ret && m.numa_node == 0 && !strcmp(m.location, "cpu:0") &&
 	      !te_free(e, alloc_ptr(&m)), "on_that_node_where_asked_for");
+}
+
+/* --- huge pages ---------------------------------------------------------- */
+
+#define ALLOC_POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+#define ALLOC_POOL_PAGES 4
+
+/* Of the kernel's pool of 2 MiB pages, or -1. */
+static long alloc_pool(const char *what)
+{
+	char path[128], line[32];
+	long n = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), ALLOC_POOL "%s", what);
+	f = fopen(path, "re");
+	if (f && fgets(line, sizeof(line), f))
+		n = strtol(line, NULL, 10);
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* So many more, or fewer: others may do the same. False: the pool is not ours
+ * to change, or the kernel has no such pages to give. */
+static bool alloc_pool_add(long pages)
+{
+	long want = alloc_pool("nr_hugepages") + pages;
+	FILE *f = fopen(ALLOC_POOL "nr_hugepages", "we");
+	bool good = f && fprintf(f, "%ld", want) > 0;
+
+	if (f && fclose(f))
+		good = false;
+	return good && alloc_pool("nr_hugepages") == want;
+}
+
+/* KiB of a page, as the kernel has it of the mapping there. */
+static unsigned long alloc_smaps(const struct te_memory *m)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	unsigned long from, to, kib = 0;
+	bool here = false;
+	char line[512];
+
+	while (f && !kib && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			here = m->addr >= from && m->addr < to;
+		else if (here)
+			sscanf(line, "KernelPageSize: %lu", &kib);
+	}
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+static bool alloc_is_huge(transfer_engine_t e, size_t size, uint64_t flags)
+{
+	struct te_memory m = { .addr = 0 };
+	int ret = te_alloc(e, size, NULL, flags, &m, sizeof(m));
+	unsigned long kib = ret ? 0 : alloc_smaps(&m);
+
+	ft_diag("%zu bytes, flags %u: %d, kind %u, pages of %lu KiB", size,
+		(unsigned int)flags, ret, m.pages, kib);
+	return !ret && kib == 2048 && m.pages == TE_PAGES_HUGE &&
+	       m.page_size == 2 * FX_MIB && m.mapped % m.page_size == 0 &&
+	       m.mapped >= m.size && !te_free(e, alloc_ptr(&m));
+}
+
+static void alloc_huge(transfer_engine_t e)
+{
+	long was = alloc_pool("nr_hugepages");
+	struct te_memory m;
+	bool good;
+
+	if (!alloc_pool("free_hugepages"))
+		ft_ok(te_alloc(e, 4 * FX_MIB, NULL, TE_ALLOC_HUGE_PAGES, &m,
+			       sizeof(m)) == -302,
+		      "huge_pages_or_an_error_where_asked_for");
+	if (!alloc_pool_add(ALLOC_POOL_PAGES)) {
+		alloc_pool_add(was - alloc_pool("nr_hugepages"));
+		ft_skip("huge pages: " ALLOC_POOL "nr_hugepages cannot be raised by %d here",
+			ALLOC_POOL_PAGES);
+		return;
+	}
+	good = alloc_is_huge(e, 4 * FX_MIB, TE_ALLOC_HUGE_PAGES) &&
+	       alloc_is_huge(e, 1, TE_ALLOC_HUGE_PAGES) &&
+	       alloc_is_huge(e, 3 * FX_MIB, 0);
+	good = alloc_pool_add(-ALLOC_POOL_PAGES) && good;
+	ft_ok(good, "what_the_pool_has_is_taken_and_given_back");
 }
 
 static void alloc_bad(transfer_engine_t e)
@@ -156,6 +239,7 @@ void objects_alloc(void)
 		return;
 	alloc_sizes(e);
 	alloc_flags(e);
+	alloc_huge(e);
 	alloc_bad(e);
 	alloc_remote(e);
 	ft_ok(!te_alloc(e, FX_MIB, NULL, 0, &m, sizeof(m)), "some_is_kept");
