@@ -18,30 +18,40 @@ static size_t routes_len(const struct info_net *n)
 	return n->family == AF_INET ? 4 : 16;
 }
 
-/* Host part of an address cleared. */
-static void routes_mask(const struct info_net *n, uint8_t out[16])
+/* An address cut to so many bits. */
+static void routes_mask(const struct info_net *n, unsigned int prefix,
+			uint8_t out[16])
 {
 	size_t len = routes_len(n), i;
 
 	memcpy(out, n->bytes, 16);
 	for (i = 0; i < len; i++) {
-		if (i * 8 >= n->prefix)
+		if (i * 8 >= prefix)
 			out[i] = 0;
-		else if (i * 8 + 8 > n->prefix)
-			out[i] &= (uint8_t)(0xff << (8 - n->prefix % 8));
+		else if (i * 8 + 8 > prefix)
+			out[i] &= (uint8_t)(0xff << (8 - prefix % 8));
 	}
 }
 
+/* The one whose subnet is the narrower, if not both are of one width: a. */
+static const struct info_net *routes_narrower(const struct info_net *a,
+					      const struct info_net *b)
+{
+	return b->prefix > a->prefix ? b : a;
+}
+
+/* Addresses that belong to both; one address alone is no subnet. */
 static bool routes_same_subnet(const struct info_net *a,
 			       const struct info_net *b)
 {
+	unsigned int prefix = a->prefix < b->prefix ? a->prefix : b->prefix;
 	uint8_t x[16], y[16];
 
-	if (a->family != b->family || a->prefix != b->prefix ||
-	    a->index == b->index || a->prefix == routes_len(a) * 8)
+	if (a->family != b->family || a->index == b->index ||
+	    routes_narrower(a, b)->prefix == routes_len(a) * 8)
 		return false;
-	routes_mask(a, x);
-	routes_mask(b, y);
+	routes_mask(a, prefix, x);
+	routes_mask(b, prefix, y);
 	return !memcmp(x, y, routes_len(a));
 }
 
@@ -64,7 +74,7 @@ static bool routes_neighbour(const struct info *info, const struct info_net *n,
 	unsigned int end = host >= 8 ? 255 : (1u << host) - 1;
 
 	for (i = 1; i < end; i++) {
-		routes_mask(n, out);
+		routes_mask(n, n->prefix, out);
 		out[len - 1] = (uint8_t)(out[len - 1] + i);
 		if (!routes_own(info, n->family, out, len))
 			return true;
@@ -112,7 +122,7 @@ static void routes_pair(struct info *info, const struct info_net *a,
 	int ret;
 
 	routes_arp(info, a, b);
-	if (!routes_neighbour(info, a, dst))
+	if (!routes_neighbour(info, routes_narrower(a, b), dst))
 		return;
 	inet_ntop(a->family, dst, text, sizeof(text));
 	ret = info_route_get(a->family, dst, a->bytes, 0, &r);

@@ -205,6 +205,22 @@ case_subnet()
 	holds 'both rails reach it' 'len(F("peer", "ok")) == 2'
 }
 
+case_overlap()
+{
+	ip link set lo up
+	veth a0 10.5.0.1/24
+	veth a1 10.5.0.2/16
+	loose a0 a1
+	run 1 'a subnet within that of another rail: a warning' \
+		--check --json --no_probe
+	holds 'what both have leaves by the narrower' \
+		'F("routes", "warn", "a1") and F("routes", "ok", "a0")'
+	holds 'both answer ARP there' 'len(F("arp_flux", "warn")) == 2'
+	ip addr flush dev a0 && ip addr add 10.5.0.1/32 dev a0
+	run 0 'one address is no subnet' --check --json --no_probe
+	holds 'of which nothing is told' 'not F("routes") and not F("arp_flux")'
+}
+
 case_down()
 {
 	ip link set lo up
@@ -869,7 +885,7 @@ together()
 case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
-	together loopback subnet down ethtool
+	together loopback subnet overlap down ethtool
 	together empty limits libraries many root gpu files
 	together segment sys watch zookeeper zookeeper_here
 else
