@@ -107,8 +107,9 @@ int meta_server_bind(struct tei_meta_server *s, struct tei_err *err)
 	struct addrinfo *list;
 	int rc;
 
-	rc = meta_resolve(host, 0, tei_now_ns() + s->config.frame_timeout_ns,
-			  &list, &why);
+	rc = tei_meta_resolve(host, 0,
+			      tei_now_ns() + s->config.frame_timeout_ns, &list,
+			      &why);
 	if (rc)
 		return tei_err_fail(err, rc, "meta", NULL,
 				    "control channel host '%.64s': %s", host,

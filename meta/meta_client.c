@@ -140,7 +140,7 @@ static int client_connect(struct client_call *c, int *fd)
 	if (tei_meta_split(c->endpoint, host, &port) || !port)
 		return client_fail(c, TEI_ERR_INVALID,
 				   "not host:port or [v6]:port");
-	rc = meta_resolve(host, port, c->deadline_ns, &list, &why);
+	rc = tei_meta_resolve(host, port, c->deadline_ns, &list, &why);
 	if (rc)
 		return client_fail(c, rc, why);
 	rc = client_connect_any(c, list, fd);

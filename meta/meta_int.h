@@ -105,14 +105,6 @@ bool meta_session_check(struct meta_session *session,
 
 /* --- sockets ------------------------------------------------------------- */
 
-/*
- * getaddrinfo for stream sockets that gives up at deadline_ns: numeric hosts
- * are answered at once, names by a thread of their own that outlives a caller
- * who gave up. 0, or a code with *why (static). Free with freeaddrinfo.
- */
-int meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
-		 struct addrinfo **out, const char **why);
-
 /* Numeric "host:port" of a socket address; "?" if it is no IP address. */
 void meta_address_text(const struct sockaddr *sa, socklen_t len,
 		       char out[TEI_META_ENDPOINT_MAX]);

@@ -248,7 +248,7 @@ static int name_given(const struct tei_settings *settings, const char *host,
 	const char *why;
 	int rc;
 
-	rc = meta_resolve(host, 0, deadline, &list, &why);
+	rc = tei_meta_resolve(host, 0, deadline, &list, &why);
 	if (rc)
 		return tei_err_fail(err, rc, "meta",
 				    "give the address of an interface of this host",

@@ -124,8 +124,8 @@ static int resolve_wait(struct resolve_call *c, uint64_t deadline_ns,
 	return rc;
 }
 
-int meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
-		 struct addrinfo **out, const char **why)
+int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
+		     struct addrinfo **out, const char **why)
 {
 	struct resolve_call *c;
 	char service[8];

@@ -116,8 +116,8 @@ static void zk_resolve_one(const char *one, uint64_t deadline_ns,
 	uint16_t port;
 
 	if (tei_meta_split(one, host, &port) ||
-	    meta_resolve(host, port ? port : ZK_DEFAULT_PORT, deadline_ns,
-			 &list, why))
+	    tei_meta_resolve(host, port ? port : ZK_DEFAULT_PORT, deadline_ns,
+			     &list, why))
 		return;
 	for (ai = list; ai; ai = ai->ai_next)
 		zk_server_text(out, ai);

@@ -20,6 +20,7 @@
 
 #include "util/err.h"
 
+struct addrinfo;
 struct tei_secret;
 struct tei_settings;
 struct tei_meta_server;
@@ -224,6 +225,14 @@ int tei_meta_desc_decode(const char *json, size_t len,
 uint64_t tei_meta_incarnation(void);
 
 /* --- names and addresses ------------------------------------------------- */
+
+/*
+ * getaddrinfo for stream sockets that gives up at deadline_ns: numeric hosts
+ * are answered at once, names by a thread of their own that outlives a caller
+ * who gave up. 0, or a code with *why (static). Free with freeaddrinfo.
+ */
+int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
+		     struct addrinfo **out, const char **why);
 
 /*
  * Splits "host", "host:port", "v6", "[v6]" or "[v6]:port"; port 0 where there

@@ -146,8 +146,8 @@ static int meta_connect(const struct addrinfo *a, const char **what)
 /* One "host:port". 0, or -1 with why. */
 static int meta_try(const char *server, double *us, char *why, size_t len)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL, *a;
-	char host[TEI_META_HOST_MAX], service[8];
+	struct addrinfo *list = NULL, *a;
+	char host[TEI_META_HOST_MAX];
 	const char *what = "";
 	uint64_t start = ft_now_ns();
 	uint16_t port;
@@ -157,10 +157,10 @@ static int meta_try(const char *server, double *us, char *why, size_t len)
 		snprintf(why, len, "not host:port");
 		return -1;
 	}
-	snprintf(service, sizeof(service), "%u", port ? port : 2181);
-	ret = getaddrinfo(host, service, &hints, &list);
-	if (ret) {
-		snprintf(why, len, "%s", gai_strerror(ret));
+	if (tei_meta_resolve(host, port ? port : 2181,
+			     start + META_MS * UINT64_C(1000000), &list,
+			     &what)) {
+		snprintf(why, len, "%s", what);
 		return -1;
 	}
 	ret = -EHOSTUNREACH;

@@ -221,6 +221,35 @@ case_overlap()
 	holds 'of which nothing is told' 'not F("routes") and not F("arp_flux")'
 }
 
+# A name server that takes questions and says nothing.
+case_resolver()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	printf 'nameserver 127.0.0.1\noptions timeout:30 attempts:2\n' \
+		>"$tmp/resolv"
+	mount --bind "$tmp/resolv" /etc/resolv.conf
+	ok $? 'a resolv.conf of our own'
+	"$python" -IS - >"$tmp/pipe" <<-'PYTHON' &
+	import os, socket, time
+	s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+	s.bind(("127.0.0.1", 53))
+	os.write(1, b"up\n")
+	os.close(1)
+	time.sleep(120)
+	PYTHON
+	holder=$!
+	[ "$(head -n 1 "$tmp/pipe")" = up ]
+	ok $? 'a name server'
+	start=$(date +%s)
+	run 2 'a metadata server whose name nobody knows' --check --json \
+		--no_probe --metadata_server=zookeeper://moon.test:2181
+	[ $(($(date +%s) - start)) -lt 30 ]
+	ok $? 'does not wait for the resolver'
+	holds 'is a warning' 'F("metadata", "warn", "moon.test:2181")'
+	kill "$holder"
+}
+
 case_down()
 {
 	ip link set lo up
@@ -886,6 +915,7 @@ case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
 	together loopback subnet overlap down ethtool
+	together resolver
 	together empty limits libraries many root gpu files
 	together segment sys watch zookeeper zookeeper_here
 else
