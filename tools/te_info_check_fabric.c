@@ -49,6 +49,18 @@ static void fabric_rails(struct info *info)
 
 /* --- connections --------------------------------------------------------- */
 
+/* As libfabric reads its switches; what it can't read leaves them off. */
+static bool fabric_switch_on(const char *text)
+{
+	static const char *const on[] = { "1", "true", "yes", "on" };
+	size_t i;
+
+	for (i = 0; i < sizeof(on) / sizeof(*on); i++)
+		if (!strcasecmp(text, on[i]))
+			return true;
+	return false;
+}
+
 /*
  * Which providers can close one connection: only rxm's, and only with the
  * switch set before libfabric starts. The API has no capability for it.
@@ -60,15 +72,18 @@ static void fabric_closing(struct info *info, const struct info_rail *r)
 	bool rxm = strstr(r->provider, "ofi_rxm") != NULL;
 	cJSON *f;
 
-	if (rxm && *set && strcmp(set, "0")) {
+	if (rxm && fabric_switch_on(set)) {
 		info_fine(info, "closing", r->provider,
 			  "FI_AV_REMOVE_CLEANUP=%s lets one connection be closed",
 			  set);
 		return;
 	}
 	f = info_find(info, INFO_NOTE, "closing", r->provider);
-	info_what(f, "one connection can't be closed alone%s",
-		  rxm ? " without FI_AV_REMOVE_CLEANUP" : " with this provider");
+	info_what(f, "one connection can't be closed alone%s%s",
+		  !rxm ? " with this provider" :
+		  *set ? " with FI_AV_REMOVE_CLEANUP=" :
+			 " without FI_AV_REMOVE_CLEANUP",
+		  rxm ? set : "");
 	info_why(f, "a broken path costs the whole endpoint, which is replaced while its other peers drain");
 	info_cure(f, rxm ? "FI_AV_REMOVE_CLEANUP=1 in the environment before the program starts" :
 			   "nothing needs to be done; verbs;ofi_rxm and tcp;ofi_rxm can, with FI_AV_REMOVE_CLEANUP=1");

@@ -250,6 +250,24 @@ case_resolver()
 	kill "$holder"
 }
 
+case_switches()
+{
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	for set in 0 no False OFF nonsense; do
+		FI_AV_REMOVE_CLEANUP=$set "$info" --check --json --no_probe \
+			--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
+		holds "FI_AV_REMOVE_CLEANUP=$set is off" \
+			'"FI_AV_REMOVE_CLEANUP='"$set"'" in F("closing", "note", "tcp;ofi_rxm")[0]["what"]'
+	done
+	for set in 1 yes True ON; do
+		FI_AV_REMOVE_CLEANUP=$set "$info" --check --json --no_probe \
+			--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
+		holds "FI_AV_REMOVE_CLEANUP=$set is on" \
+			'F("closing", "ok", "tcp;ofi_rxm")'
+	done
+}
+
 case_down()
 {
 	ip link set lo up
@@ -915,7 +933,7 @@ case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
 	together loopback subnet overlap down ethtool
-	together resolver
+	together resolver switches
 	together empty limits libraries many root gpu files
 	together segment sys watch zookeeper zookeeper_here
 else
