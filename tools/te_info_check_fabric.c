@@ -180,18 +180,15 @@ static void fabric_libraries(struct info *info)
 
 /* --- RDMA ---------------------------------------------------------------- */
 
-/* The GID of that index; with -1 any that is not link-local, fe80::/10. */
-static bool fabric_has_gid(const cJSON *port, int index)
+/* Any that is not link-local, fe80::/10; the provider chooses among them. */
+static bool fabric_has_gid(const cJSON *port)
 {
 	const cJSON *gid;
 	uint8_t raw[16];
 
 	cJSON_ArrayForEach(gid, cJSON_GetObjectItemCaseSensitive(port, "gids"))
 	{
-		if (index >= 0 && (int)info_get_num(gid, "index") == index)
-			return true;
-		if (index < 0 &&
-		    inet_pton(AF_INET6, info_get(gid, "gid"), raw) == 1 &&
+		if (inet_pton(AF_INET6, info_get(gid, "gid"), raw) == 1 &&
 		    (raw[0] != 0xfe || (raw[1] & 0xc0) != 0x80))
 			return true;
 	}
@@ -200,24 +197,18 @@ static bool fabric_has_gid(const cJSON *port, int index)
 
 static void fabric_gid(struct info *info, const char *name, const cJSON *port)
 {
-	const char *chosen = getenv("MC_GID_INDEX");
-	int index = chosen ? atoi(chosen) : -1;
 	cJSON *f;
 
 	if (strcmp(info_get(port, "link_layer"), "Ethernet"))
 		return;
-	if (fabric_has_gid(port, index)) {
+	if (fabric_has_gid(port)) {
 		info_fine(info, "gid", name, "port %.0f has GIDs beyond link-local",
 			  info_get_num(port, "port"));
 		return;
 	}
-	f = info_find(info, index < 0 ? INFO_WARN : INFO_BAD, "gid", name);
-	if (index < 0)
-		info_what(f, "port %.0f has link-local GIDs only",
-			  info_get_num(port, "port"));
-	else
-		info_what(f, "port %.0f has no GID of index %d (MC_GID_INDEX)",
-			  info_get_num(port, "port"), index);
+	f = info_find(info, INFO_WARN, "gid", name);
+	info_what(f, "port %.0f has link-local GIDs only",
+		  info_get_num(port, "port"));
 	info_why(f, "RoCE finds its way by a GID that is an IP address");
 	info_cure(f, "give the port's interface an IP address; ibv_devinfo -v lists the GIDs");
 }
