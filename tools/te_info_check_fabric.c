@@ -213,11 +213,73 @@ static void fabric_gid(struct info *info, const char *name, const cJSON *port)
 	info_cure(f, "give the port's interface an IP address; ibv_devinfo -v lists the GIDs");
 }
 
-static void fabric_port(struct info *info, const char *name, const cJSON *port)
+/* What an Ethernet port's interface supports, 0: that is not told. */
+static double fabric_ethernet_max(const struct info *info, const cJSON *port)
+{
+	const cJSON *gids = cJSON_GetObjectItemCaseSensitive(port, "gids"), *o;
+	const char *netdev = info_get(cJSON_GetArrayItem(gids, 0), "netdev");
+
+	cJSON_ArrayForEach(o, fabric_list(info, "interfaces"))
+		if (*netdev && !strcmp(info_get(o, "name"), netdev))
+			return info_get_num(o, "speed_max_bps");
+	return 0;
+}
+
+/* The fastest active port of the device. */
+static double fabric_fastest(const cJSON *ports)
+{
+	const cJSON *port;
+	double best = 0;
+
+	cJSON_ArrayForEach(port, ports)
+		if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(port,
+								  "active")) &&
+		    info_get_num(port, "speed_bps") > best)
+			best = info_get_num(port, "speed_bps");
+	return best;
+}
+
+/*
+ * libibverbs tells what a port runs at, not what it supports. That is known of
+ * Ethernet by its interface; an InfiniBand port has two lanes or more, and
+ * those of one device are alike.
+ */
+static void fabric_rate(struct info *info, const char *name, const cJSON *port,
+			const cJSON *ports)
+{
+	bool ib = !strcmp(info_get(port, "link_layer"), "InfiniBand");
+	double speed = info_get_num(port, "speed_bps");
+	double max = ib ? fabric_fastest(ports) :
+			  fabric_ethernet_max(info, port);
+	bool lame = ib && info_get_num(port, "lanes") == 1;
+	char rate[32], most[32];
+	cJSON *f;
+
+	info_bits_text(speed, rate, sizeof(rate));
+	/* codes of one rate differ by what they count of its coding */
+	if (!lame && speed >= max * 0.9) {
+		info_fine(info, "rdma_port", name, "port %.0f is active at %s",
+			  info_get_num(port, "port"), rate);
+		return;
+	}
+	f = info_find(info, INFO_WARN, "rdma_rate", name);
+	if (lame)
+		info_what(f, "port %.0f runs on one lane, at %s",
+			  info_get_num(port, "port"), rate);
+	else
+		info_what(f, "port %.0f runs at %s, %s %s",
+			  info_get_num(port, "port"), rate,
+			  ib ? "another one of the device at" : "it supports",
+			  info_bits_text(max, most, sizeof(most)));
+	info_why(f, "the link has trained for less than it could carry");
+	info_cure(f, "look at cable, transceiver and switch port; mlxlink or ethtool shows what both ends offer");
+}
+
+static void fabric_port(struct info *info, const char *name, const cJSON *port,
+			const cJSON *ports)
 {
 	double mtu = info_get_num(port, "mtu");
 	double max = info_get_num(port, "mtu_max");
-	char rate[32];
 	cJSON *f;
 
 	if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(port, "active"))) {
@@ -229,10 +291,7 @@ static void fabric_port(struct info *info, const char *name, const cJSON *port)
 		info_cure(f, "cable and switch; ip link set … up for RoCE, a running subnet manager for InfiniBand");
 		return;
 	}
-	info_fine(info, "rdma_port", name, "port %.0f is active at %s",
-		  info_get_num(port, "port"),
-		  info_bits_text(info_get_num(port, "speed_bps"), rate,
-				 sizeof(rate)));
+	fabric_rate(info, name, port, ports);
 	fabric_gid(info, name, port);
 	if (mtu >= max || mtu >= 4096)
 		return;
@@ -262,11 +321,13 @@ static void fabric_unused(struct info *info, size_t devices)
 static void fabric_rdma(struct info *info)
 {
 	const cJSON *dev, *port, *list = fabric_list(info, "rdma_devices");
+	const cJSON *ports;
 
-	cJSON_ArrayForEach(dev, list)
-		cJSON_ArrayForEach(port, cJSON_GetObjectItemCaseSensitive(
-						 dev, "ports"))
-			fabric_port(info, info_get(dev, "name"), port);
+	cJSON_ArrayForEach(dev, list) {
+		ports = cJSON_GetObjectItemCaseSensitive(dev, "ports");
+		cJSON_ArrayForEach(port, ports)
+			fabric_port(info, info_get(dev, "name"), port, ports);
+	}
 	fabric_unused(info, (size_t)cJSON_GetArraySize(list));
 }
 

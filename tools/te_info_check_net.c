@@ -125,7 +125,8 @@ static void net_others(struct info *info)
 static void net_speed(struct info *info, const char *name, const cJSON *o)
 {
 	double speed = info_get_num(o, "speed_bps");
-	char text[32];
+	double max = info_get_num(o, "speed_max_bps");
+	char text[32], most[32];
 	cJSON *f;
 
 	if (!strcmp(info_get(o, "duplex"), "half")) {
@@ -135,11 +136,14 @@ static void net_speed(struct info *info, const char *name, const cJSON *o)
 		info_cure(f, "ethtool -s %s autoneg on, and the same at the switch",
 			  name);
 	}
-	if (!speed || speed >= 1e9)
+	if (!speed || (speed >= 1e9 && speed >= max))
 		return;
 	f = info_find(info, INFO_WARN, "speed", name);
-	info_what(f, "the link runs at %s",
-		  info_bits_text(speed, text, sizeof(text)));
+	info_bits_text(speed, text, sizeof(text));
+	info_bits_text(max, most, sizeof(most));
+	info_what(f, "the link runs at %s%s%s", text,
+		  speed < max ? ", the port supports " : "",
+		  speed < max ? most : "");
 	info_why(f, "a NIC of today has negotiated less than it can");
 	info_cure(f, "look at the cable; ethtool %s shows what both ends offer",
 		  name);

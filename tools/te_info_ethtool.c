@@ -47,13 +47,46 @@ static void ethtool_driver(int fd, const struct info_net *net, cJSON *doc)
 		info_text(doc, "bus", "%.32s", d.bus_info);
 }
 
-/* The link modes' bitmaps follow the struct; the kernel tells their size. */
+/* Mbit/s of link modes, from bit to bit; others are no modes, or unknown. */
+static const struct {
+	unsigned int first, last, mbps;
+} ethtool_modes[] = {
+	{ 0, 1, 10 }, { 2, 3, 100 }, { 4, 5, 1000 }, { 12, 12, 10000 },
+	{ 15, 15, 2500 }, { 17, 17, 1000 }, { 18, 20, 10000 },
+	{ 21, 22, 20000 }, { 23, 26, 40000 }, { 27, 30, 56000 },
+	{ 31, 33, 25000 }, { 34, 35, 50000 }, { 36, 39, 100000 },
+	{ 40, 40, 50000 }, { 41, 41, 1000 }, { 42, 46, 10000 },
+	{ 47, 47, 2500 }, { 48, 48, 5000 }, { 52, 56, 50000 },
+	{ 57, 61, 100000 }, { 62, 66, 200000 }, { 67, 67, 100 },
+	{ 68, 68, 1000 }, { 69, 73, 400000 }, { 75, 79, 100000 },
+	{ 80, 84, 200000 }, { 85, 89, 400000 }, { 90, 91, 100 },
+	{ 93, 98, 800000 },
+};
+
+/* Of the fastest mode in the bitmap, 0: none that is known. */
+static unsigned int ethtool_fastest(const uint32_t *bits, unsigned int words)
+{
+	unsigned int best = 0, bit;
+	size_t i;
+
+	for (i = 0; i < sizeof(ethtool_modes) / sizeof(*ethtool_modes); i++)
+		for (bit = ethtool_modes[i].first;
+		     bit <= ethtool_modes[i].last && bit / 32 < words; bit++)
+			if (bits[bit / 32] >> bit % 32 & 1 &&
+			    ethtool_modes[i].mbps > best)
+				best = ethtool_modes[i].mbps;
+	return best;
+}
+
+/* The link modes' bitmaps follow the struct; the kernel tells their size. The
+ * first is what the port supports. */
 static void ethtool_link(int fd, const struct info_net *net, cJSON *doc)
 {
 	_Alignas(8) char room[sizeof(struct ethtool_link_settings) +
 			      sizeof(uint32_t) * 3 * 127] = { 0 };
 	struct ethtool_link_settings *s = (void *)room;
 	static const char *const duplex[] = { "half", "full" };
+	unsigned int fastest;
 
 	s->cmd = ETHTOOL_GLINKSETTINGS;
 	if (ethtool_ask(fd, net, s))
@@ -67,6 +100,11 @@ static void ethtool_link(int fd, const struct info_net *net, cJSON *doc)
 	}
 	if (s->speed && s->speed != (uint32_t)SPEED_UNKNOWN)
 		info_num(doc, "speed_bps", (double)s->speed * 1e6);
+	fastest = ethtool_fastest((const void *)(s + 1),
+				  s->link_mode_masks_nwords < 0 ? 0 :
+				  (unsigned int)s->link_mode_masks_nwords);
+	if (fastest)
+		info_num(doc, "speed_max_bps", fastest * 1e6);
 	if (s->duplex < 2)
 		info_text(doc, "duplex", "%s", duplex[s->duplex]);
 	info_bool(doc, "autoneg", s->autoneg == AUTONEG_ENABLE);

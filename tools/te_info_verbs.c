@@ -12,6 +12,19 @@
 
 #define VERBS_GIDS 256		/* entries of a port's table looked at */
 
+static double verbs_lanes(const struct ibv_port_attr *p)
+{
+	static const struct { uint8_t code; double lanes; } widths[] = {
+		{ 1, 1 }, { 2, 4 }, { 4, 8 }, { 8, 12 }, { 16, 2 },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(widths) / sizeof(*widths); i++)
+		if (widths[i].code == p->active_width)
+			return widths[i].lanes;
+	return 0;
+}
+
 /* Bits per second: width is lanes, speed a code per lane. */
 static double verbs_speed(const struct ibv_port_attr *p)
 {
@@ -19,19 +32,30 @@ static double verbs_speed(const struct ibv_port_attr *p)
 		{ 1, 2.5 }, { 2, 5 }, { 4, 10 }, { 8, 10 }, { 16, 14.0625 },
 		{ 32, 25.78125 }, { 64, 53.125 }, { 128, 106.25 },
 	};
-	static const struct { uint8_t code; double lanes; } widths[] = {
-		{ 1, 1 }, { 2, 4 }, { 4, 8 }, { 8, 12 }, { 16, 2 },
-	};
-	double lanes = 0, gbps = 0;
+	double gbps = 0;
 	size_t i;
 
-	for (i = 0; i < sizeof(widths) / sizeof(*widths); i++)
-		if (widths[i].code == p->active_width)
-			lanes = widths[i].lanes;
 	for (i = 0; i < sizeof(speeds) / sizeof(*speeds); i++)
 		if (speeds[i].code == p->active_speed)
 			gbps = speeds[i].gbps;
-	return lanes * gbps * 1e9;
+	return verbs_lanes(p) * gbps * 1e9;
+}
+
+/*
+ * "800 Gb/sec (4X XDR)": of a lane's speed libibverbs has eight bits, which end
+ * at NDR, and gives the next one below.
+ */
+static double verbs_sysfs_speed(const struct info *info, const char *device,
+				uint8_t port)
+{
+	char text[64];
+	double gbps;
+
+	if (!info_read(info, text, sizeof(text),
+		       "/sys/class/infiniband/%s/ports/%u/rate", device, port) ||
+	    sscanf(text, "%lf Gb/sec", &gbps) != 1)
+		return 0;
+	return gbps * 1e9;
 }
 
 static unsigned int verbs_mtu(enum ibv_mtu mtu)
@@ -80,7 +104,9 @@ static void verbs_gids(struct info *info, struct ibv_context *ctx,
 static void verbs_port(struct info *info, struct ibv_context *ctx,
 		       uint8_t port, cJSON *list)
 {
+	const char *device = ibv_get_device_name(ctx->device);
 	struct ibv_port_attr attr;
+	double speed, sysfs;
 	cJSON *o;
 	int ret;
 
@@ -101,7 +127,10 @@ static void verbs_port(struct info *info, struct ibv_context *ctx,
 	info_num(o, "lid", attr.lid);
 	info_num(o, "mtu", verbs_mtu(attr.active_mtu));
 	info_num(o, "mtu_max", verbs_mtu(attr.max_mtu));
-	info_num(o, "speed_bps", verbs_speed(&attr));
+	speed = verbs_speed(&attr);
+	sysfs = verbs_sysfs_speed(info, device, port);
+	info_num(o, "speed_bps", sysfs > speed ? sysfs : speed);
+	info_num(o, "lanes", verbs_lanes(&attr));
 	verbs_gids(info, ctx, port, &attr, o);
 }
 

@@ -308,6 +308,28 @@ tap()
 	[ "$(head -n 1 "$tmp/pipe")" = up ]
 }
 
+# supports NAME BIT MBPS: a tap is told which link mode it supports, and its rate.
+supports()
+{
+	"$python" -IS - "$@" <<-'PYTHON'
+	import array, fcntl, socket, struct, sys
+	name, bit, mbps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+	GLINKSETTINGS, SLINKSETTINGS, SIOCETHTOOL = 0x4c, 0x4d, 0x8946
+	s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+	def ask(data):
+	    a = array.array("B", data)
+	    fcntl.ioctl(s, SIOCETHTOOL, struct.pack("16sQ16x", name.encode(),
+	                                            a.buffer_info()[0]))
+	    return a.tobytes()
+	words = -struct.unpack_from("b", ask(struct.pack("<I", GLINKSETTINGS) +
+	                                     bytes(44)), 15)[0]
+	masks = bytearray(12 * words)
+	struct.pack_into("<I", masks, bit // 32 * 4, 1 << bit % 32)
+	ask(struct.pack("<IIBBBBBBBb", SLINKSETTINGS, mbps, 1, 0, 0, 0, 0, 0, 0,
+	                words).ljust(48, b"\0") + masks)
+	PYTHON
+}
+
 case_ethtool()
 {
 	ip link set lo up
@@ -348,6 +370,14 @@ case_ethtool()
 	run 0 'a fast one is fine' --check --json --no_probe
 	holds 'nothing is told' \
 		'not F("duplex", None, "t0") and not F("speed", None, "t0")'
+	supports t0 38 25000		# 100000baseCR4
+	ok $? 'its driver says that it supports 100 Gbit/s'
+	run 1 'a link that runs at less than its port supports' \
+		--check --json --no_probe
+	holds 'is a warning' \
+		'"25 Gbit/s, the port supports 100 Gbit/s" in F("speed", "warn", "t0")[0]["what"]'
+	supports t0 31 25000		# 25000baseCR
+	run 0 'one that runs at that is fine' --check --json --no_probe
 	kill "$holder"
 }
 
