@@ -30,14 +30,80 @@
 #define ALLOC_FLAGS	(TE_ALLOC_PRIVATE | TE_ALLOC_SMALL_PAGES | \
 			 TE_ALLOC_HUGE_PAGES | TE_ALLOC_STRICT)
 #define ALLOC_SAMPLE	64	/* pages whose node is looked at */
+#define ALLOC_NODE_FULL	(-1)	/* no errno */
 
 /* --- nodes --------------------------------------------------------------- */
 
+/* Pages of a node, as /proc/zoneinfo has them. */
+struct alloc_zones {
+	uint64_t free;
+	uint64_t file;		/* what the kernel can drop, or write and drop */
+	uint64_t slab;
+	uint64_t low;		/* of which it keeps so many anyway */
+	uint64_t reserve;	/* and of the free ones so many */
+};
+
+/* A line of one of its zones; they end with the pages that they protect. */
+static void alloc_zone_line(struct alloc_zones *z, const char *line,
+			    uint64_t *high, uint64_t *managed)
+{
+	unsigned long long n, most = 0;
+	int used;
+
+	if (sscanf(line, " pages free %llu", &n) == 1) {
+		z->free += n;
+	} else if (sscanf(line, " nr_inactive_file %llu", &n) == 1 ||
+		   sscanf(line, " nr_active_file %llu", &n) == 1) {
+		z->file += n;
+	} else if (sscanf(line, " nr_slab_reclaimable %llu", &n) == 1) {
+		z->slab += n;
+	} else if (sscanf(line, " low %llu", &n) == 1) {
+		z->low += n;
+	} else if (sscanf(line, " high %llu", &n) == 1) {
+		*high = n;
+	} else if (sscanf(line, " managed %llu", &n) == 1) {
+		*managed = n;
+	} else if ((line = strstr(line, "protection: ("))) {
+		for (line = strchr(line, '(') + 1;
+		     sscanf(line, "%llu%n", &n, &used) == 1;
+		     line += used + strspn(line + used, ", "))
+			most = n > most ? n : most;
+		most += *high;
+		z->reserve += most < *managed ? most : *managed;
+	}
+}
+
+static uint64_t alloc_droppable(uint64_t pages, uint64_t low)
+{
+	return pages - (pages / 2 < low ? pages / 2 : low);
+}
+
+/* Bytes that the node can give, by the kernel's reckoning of MemAvailable. */
+static uint64_t alloc_node_available(int node)
+{
+	uint64_t high = 0, managed = 0, have;
+	FILE *f = fopen("/proc/zoneinfo", "re");
+	struct alloc_zones z = { 0 };
+	char line[256];
+	int at = -1;
+
+	if (!f)
+		return UINT64_MAX;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "Node %d, zone", &at) != 1 && at == node)
+			alloc_zone_line(&z, line, &high, &managed);
+	fclose(f);
+	have = z.free + alloc_droppable(z.file, z.low) +
+	       alloc_droppable(z.slab, z.low);
+	have -= z.reserve < have ? z.reserve : have;
+	return have * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Whether the kernel finds that much there: where it may look nowhere else it
+ * would rather kill a process than refuse. */
 static bool alloc_fits(int node, uint64_t size)
 {
-	return numa_available() < 0 ||
-	       numa_node_size64(node, NULL) < 0 ||
-	       size <= (uint64_t)numa_node_size64(node, NULL);
+	return numa_available() < 0 || size <= alloc_node_available(node);
 }
 
 static bool alloc_node_there(int node)
@@ -141,10 +207,12 @@ static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 			  sizeof(mask) * 8, 0))
 			return errno;
 	}
-	/* EINVAL: an older kernel; pages come when they are touched */
-	if (madvise(a->addr, a->length, MADV_POPULATE_WRITE) && errno != EINVAL)
-		return errno;
-	return 0;
+	/* EINVAL: an older kernel; pages come when they are touched. EFAULT:
+	 * what is left of the pool is on other nodes */
+	if (!madvise(a->addr, a->length, MADV_POPULATE_WRITE) ||
+	    errno == EINVAL)
+		return 0;
+	return errno == EFAULT ? ENOMEM : errno;
 }
 
 /* Pages from the kernel's pool of that size: 0 or errno. */
@@ -221,7 +289,7 @@ static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 	return 0;
 }
 
-/* Pools first, the largest page that size fills. */
+/* Pools first, the largest page that size fills: 0, errno, ALLOC_NODE_FULL. */
 static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
 		     int node)
 {
@@ -234,10 +302,11 @@ static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
 		if (ret && (size >= ALLOC_2M || flags & TE_ALLOC_HUGE_PAGES))
 			ret = alloc_pool(a, size, ALLOC_2M, node, strict);
 	}
-	if (ret && !(flags & TE_ALLOC_HUGE_PAGES))
-		ret = alloc_pages(a, size, flags & TE_ALLOC_SMALL_PAGES, node,
-				  strict);
-	return ret;
+	if (!ret || flags & TE_ALLOC_HUGE_PAGES)
+		return ret;
+	if (strict && node >= 0 && !alloc_fits(node, size))
+		return ALLOC_NODE_FULL;
+	return alloc_pages(a, size, flags & TE_ALLOC_SMALL_PAGES, node, strict);
 }
 
 /* The node that all sampled pages are on, or -1. */
@@ -355,12 +424,13 @@ static int alloc_get(struct engine *e, struct engine_alloc *a, size_t size,
 		a->length = size;
 		return engine_gpu_alloc(e, node, size, &a->addr, err);
 	}
-	if (flags & TE_ALLOC_STRICT && node >= 0 && !alloc_fits(node, size))
+	ret = alloc_map(a, size, flags, node);
+	if (ret == ALLOC_NODE_FULL)
 		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
 				    "leave TE_ALLOC_STRICT out",
-				    "te_alloc: node %d is smaller than %zu bytes",
-				    node, size);
-	ret = alloc_map(a, size, flags, node);
+				    "te_alloc: %zu bytes, node %d has %llu available",
+				    size, node, (unsigned long long)
+				    alloc_node_available(node));
 	if (ret)
 		return alloc_failed(ret, size, flags, err);
 	a->node = alloc_node(a);
