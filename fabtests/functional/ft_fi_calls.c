@@ -69,6 +69,31 @@ bool call_await(struct fid_cq *cq, void *entry, fi_addr_t *src)
 	return n == 1;
 }
 
+bool call_domain(struct fi_rig *r, uint32_t format, const char *node,
+		 const char *service, struct fi_rig *own)
+{
+	struct fi_info *h = call_hints(r->provider);
+	struct fi_av_attr attr = { .type = FI_AV_MAP };
+
+	*own = *r;
+	h->caps |= FI_SOURCE | FI_DIRECTED_RECV;
+	h->addr_format = format;
+	return !call_info(h, node, service, FI_SOURCE, &own->info) &&
+	       (!format || own->info->addr_format == format) &&
+	       !fi_fabric(own->info->fabric_attr, &own->fabric, NULL) &&
+	       !fi_domain(own->fabric, own->info, &own->domain, NULL) &&
+	       !fi_av_open(own->domain, &attr, &own->av, NULL);
+}
+
+bool call_domain_close(struct fi_rig *own)
+{
+	bool good = !fi_close(&own->av->fid) && !fi_close(&own->domain->fid) &&
+		    !fi_close(&own->fabric->fid);
+
+	fi_freeinfo(own->info);
+	return good;
+}
+
 static void call_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
@@ -80,6 +105,7 @@ static void call_all(struct fi_rig *r)
 		call_addresses, call_sought, call_full,
 		call_registrations, call_described, call_many_buffers,
 		call_bound_queue, call_early_data, call_void_keys,
+		call_other_host, call_own_rails,
 	};
 	size_t i;
 

@@ -21,6 +21,10 @@ bool call_sent(struct fi_rig *r);
 bool call_open(struct fi_rig *r, enum fi_cq_format format, uint64_t flags,
 	       struct call_ep *e);
 bool call_close(struct fi_rig *r, struct call_ep *e);
+/* A fabric, a domain and an address vector of their own, with that source. */
+bool call_domain(struct fi_rig *r, uint32_t format, const char *node,
+		 const char *service, struct fi_rig *own);
+bool call_domain_close(struct fi_rig *own);
 /* Its next completion comes in time. src: NULL, or gets its source. */
 bool call_await(struct fid_cq *cq, void *entry, fi_addr_t *src);
 
@@ -28,6 +32,8 @@ bool call_await(struct fid_cq *cq, void *entry, fi_addr_t *src);
 void call_addresses(struct fi_rig *r);
 void call_socket_names(struct fi_rig *r);
 void call_two_names(struct fi_rig *r);
+void call_other_host(struct fi_rig *r);
+void call_own_rails(struct fi_rig *r);
 /* ft_fi_calls_cntr.c */
 void call_counter(struct fi_rig *r);
 void call_counter_errors(struct fi_rig *r);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Addresses. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_port.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
@@ -64,25 +66,84 @@ static bool call_to_itself(struct fi_rig *r)
 /* Their address says nothing of the endpoint: there may have been others. */
 static void call_names_of(struct fi_rig *r, uint32_t format, const char *node)
 {
-	struct fi_info *h = call_hints(r->provider);
-	struct fi_av_attr attr = { .type = FI_AV_MAP };
-	struct fi_rig own = *r;
-	bool good;
+	struct fi_rig own;
 
-	h->caps |= FI_SOURCE | FI_DIRECTED_RECV;
-	h->addr_format = format;
-	good = !call_info(h, node, NULL, FI_SOURCE, &own.info) &&
-	       own.info->addr_format == format &&
-	       !fi_fabric(own.info->fabric_attr, &own.fabric, NULL) &&
-	       !fi_domain(own.fabric, own.info, &own.domain, NULL) &&
-	       !fi_av_open(own.domain, &attr, &own.av, NULL);
-	if (!fi_rig_ok(r, good, "a domain with addresses of sockets"))
+	if (!fi_rig_ok(r, call_domain(r, format, node, NULL, &own),
+		       "a domain with addresses of sockets"))
 		return;
 	fi_rig_ok(r, call_to_itself(&own) && call_to_itself(&own),
 		  "an endpoint that is opened again is reached");
-	fi_rig_ok(r, !fi_close(&own.av->fid) && !fi_close(&own.domain->fid) &&
-			     !fi_close(&own.fabric->fid), "and closes");
-	fi_freeinfo(own.info);
+	fi_rig_ok(r, call_domain_close(&own), "and closes");
+}
+
+/* --- its own, and such as look like it ------------------------------------- */
+
+/* Whether a message goes from an endpoint of a domain with that address to
+ * itself, where it is sent to another one with the same port. */
+static bool call_goes(struct fi_rig *r, uint32_t format, const char *node,
+		      const char *other, bool *comes)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_rig own;
+	fi_addr_t to;
+	char port[16];
+	bool good;
+
+	snprintf(port, sizeof(port), "%d", ft_port(node));
+	good = call_domain(r, format, node, port, &own) &&
+	       call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &e) &&
+	       fi_av_insertsvc(own.av, other, port, &to, 0, NULL) == 1 &&
+	       !fi_recv(e.ep, r->mem, 64, NULL, FI_ADDR_UNSPEC, NULL) &&
+	       !fi_send(e.ep, r->buf, 32, NULL, to, NULL);
+	if (!good)
+		return false;
+	*comes = !call_silent(e.cq[1]);
+	return call_close(&own, &e) && call_domain_close(&own);
+}
+
+/* They differ behind the first eight bytes of a socket's address. */
+void call_other_host(struct fi_rig *r)
+{
+	bool comes;
+
+	if (!call_moonrail(r) || r->server)
+		return;
+	if (access("/proc/net/if_inet6", R_OK)) {
+		ft_diag("no IPv6 here: no such addresses");
+		return;
+	}
+	fi_rig_ok(r, call_goes(r, FI_SOCKADDR_IN6, "::1", "2001:db8::77",
+			       &comes) && !comes,
+		  "another host's address with our port is not our own");
+}
+
+static bool call_name_has(struct fi_rig *r, struct fid_ep *ep, const char *text)
+{
+	char name[512], words[512];
+	size_t len = sizeof(name), n = sizeof(words);
+
+	return !fi_getname(&ep->fid, name, &len) &&
+	       strstr(fi_av_straddr(r->av, name, words, &n), text);
+}
+
+/* Of two rails. */
+void call_own_rails(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	bool good, comes = false;
+	struct fi_rig own;
+
+	if (!call_moonrail(r) || r->server)
+		return;
+	setenv("FI_MOONRAIL_ADDR", "127.0.0.1,127.0.0.2", 1);
+	good = call_goes(r, FI_SOCKADDR_IN, "127.0.0.1", "127.0.0.2", &comes);
+	fi_rig_ok(r, good && comes, "what is sent to another own rail comes");
+	good = call_domain(r, FI_SOCKADDR_IN, "127.0.0.2", NULL, &own) &&
+	       call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &e) &&
+	       call_name_has(&own, e.ep, "127.0.0.2") &&
+	       call_close(&own, &e) && call_domain_close(&own);
+	fi_rig_ok(r, good, "the source is the rail that has the name");
+	unsetenv("FI_MOONRAIL_ADDR");
 }
 
 /* A socket's address of this domain, and then the name of another endpoint. */

@@ -169,6 +169,16 @@ static bool call_given(void)
 	return call_refuses(h) && good;
 }
 
+/* An address that is kept for examples is nobody's. */
+static bool call_elsewhere(void)
+{
+	struct fi_info *info;
+
+	return call_info(call_hints("moonrail"), "203.0.113.9", NULL, FI_SOURCE,
+			 &info) == -FI_ENODATA &&
+	       call_node("moonrail", FI_SOURCE);
+}
+
 void call_own_hints(void)
 {
 	const int all = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
@@ -195,6 +205,7 @@ void call_own_hints(void)
 	good = call_refuses(h) && good;
 	ft_ok(call_beyond() && good,
 	      "moonrail: nothing is claimed that is not kept");
+	ft_ok(call_elsewhere(), "moonrail: a source that is elsewhere is refused");
 	ft_ok(call_given(), "moonrail: what is given has names, and is taken");
 	/* FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */
 	ft_ok(call_old(FI_VERSION(1, 4), 1, 1) &&

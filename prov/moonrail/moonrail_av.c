@@ -56,7 +56,42 @@ bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n)
 	return true;
 }
 
-int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
+/* Of sockets: which flow is meant, and the zeros behind, are no part of it. */
+static bool name_at(const struct moonrail_name *n, const struct tei_rail_addr *a,
+		    bool port)
+{
+	const struct sockaddr_in *in = (const void *)n->address;
+	const struct sockaddr_in *to = (const void *)a->bytes;
+	const struct sockaddr_in6 *in6 = (const void *)n->address;
+	const struct sockaddr_in6 *to6 = (const void *)a->bytes;
+
+	if (n->len != a->len || in->sin_family != to->sin_family ||
+	    (port && in->sin_port != to->sin_port))
+		return false;
+	if (in->sin_family == AF_INET)
+		return in->sin_addr.s_addr == to->sin_addr.s_addr;
+	return in->sin_family == AF_INET6 &&
+	       IN6_ARE_ADDR_EQUAL(&in6->sin6_addr, &to6->sin6_addr) &&
+	       (!in6->sin6_scope_id || !to6->sin6_scope_id ||
+		in6->sin6_scope_id == to6->sin6_scope_id);
+}
+
+bool moonrail_name_ours(struct moonrail_domain *d,
+			const struct moonrail_name *n, bool port)
+{
+	struct tei_rail_desc desc;
+	size_t i;
+
+	for (i = 0; i < tei_rail_count(d->dp); i++)
+		if (!tei_rail_describe(d->dp, i, &desc) && desc.open &&
+		    name_at(n, &desc.addr, port))
+			return true;
+	return false;
+}
+
+/* source: NULL, or what the rail's address has to be. */
+static int name_pick(struct moonrail_domain *d, uint32_t ep,
+		     const struct moonrail_name *source,
 		     struct moonrail_name *n)
 {
 	struct tei_rail_desc desc;
@@ -64,7 +99,8 @@ int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
 
 	for (i = 0; i < tei_rail_count(d->dp); i++) {
 		if (tei_rail_describe(d->dp, i, &desc) || !desc.open ||
-		    !desc.addr.len || desc.addr.len > sizeof(n->address))
+		    !desc.addr.len || desc.addr.len > sizeof(n->address) ||
+		    (source && !name_at(source, &desc.addr, false)))
 			continue;
 		memset(n, 0, sizeof(*n));
 		n->family = MOONRAIL_FAMILY;
@@ -80,6 +116,14 @@ int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
 		return 0;
 	}
 	return -FI_EADDRNOTAVAIL;
+}
+
+int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
+		     struct moonrail_name *n)
+{
+	if (d->source.len && !name_pick(d, ep, &d->source, n))
+		return 0;
+	return name_pick(d, ep, NULL, n);
 }
 
 /* --- entries ------------------------------------------------------------- */

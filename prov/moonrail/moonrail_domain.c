@@ -239,6 +239,34 @@ static void domain_choose_provider(struct moonrail_domain *d)
 	fi_freeinfo(hints);
 }
 
+/* One that says which rail is meant. */
+static void domain_set_source(struct moonrail_domain *d,
+			      const struct fi_info *info)
+{
+	const struct sockaddr_in *in = (const void *)d->source.address;
+	const struct sockaddr_in6 *in6 = (const void *)d->source.address;
+
+	if (!info->src_addr ||
+	    !moonrail_name_from(info->src_addr, info->src_addrlen,
+				&d->source) ||
+	    (in->sin_family == AF_INET && !in->sin_addr.s_addr) ||
+	    (in->sin_family == AF_INET6 &&
+	     IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr)))
+		d->source.len = 0;
+}
+
+/* Rails that the environment names are those, whatever the source is. */
+static int domain_check_source(struct moonrail_domain *d)
+{
+	char list[TEI_SETTING_TEXT];
+
+	if (!d->source.len || moonrail_devices(list, sizeof(list)) ||
+	    moonrail_name_ours(d, &d->source, false))
+		return 0;
+	TEI_ERROR("prov", "no rail has the address that is asked for");
+	return -FI_EADDRNOTAVAIL;
+}
+
 /* The rails: what the environment says; loopback where that is the address. */
 static int domain_add_rails(struct moonrail_domain *d,
 			    const struct fi_info *info, const char *source,
@@ -282,12 +310,15 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 		if (!tei_random(&attr.incarnation, sizeof(attr.incarnation)))
 			return -FI_EIO;
 	d->incarnation = attr.incarnation;
+	domain_set_source(d, info);
 	loopback = domain_loopback(info->src_addr, info->src_addrlen, source,
 				   &attr.port);
 	snprintf(name, sizeof(name), "process %ld", (long)getpid());
 	if (tei_rail_dp_open(&attr, &err, &d->dp))
 		return -FI_ENOMEM;
 	ret = domain_add_rails(d, info, source, loopback);
+	if (!ret)
+		ret = domain_check_source(d);
 	if (ret)
 		tei_rail_dp_close(d->dp, 0);
 	return ret;

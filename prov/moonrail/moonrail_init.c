@@ -3,9 +3,12 @@
  * The entry point, and fi_getinfo.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
@@ -174,6 +177,28 @@ static int init_add_node(struct fi_info *info, const char *node,
 	return ret;
 }
 
+/* A source that is no address of this host's would be listened at by nobody. */
+static int init_check_source(const struct fi_info *info)
+{
+	struct moonrail_name n;
+	struct sockaddr_in *in = (void *)n.address;
+	bool away;
+	int fd;
+
+	if (!info->src_addr || !moonrail_name_from(info->src_addr,
+						   info->src_addrlen, &n))
+		return 0;
+	fd = socket(in->sin_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	/* sin6_port lies there too */
+	in->sin_port = 0;
+	away = bind(fd, (const void *)n.address, n.len) &&
+	       errno == EADDRNOTAVAIL;
+	close(fd);
+	return away ? -FI_ENODATA : 0;
+}
+
 static int init_add_hints(struct fi_info *info, const struct fi_info *h,
 			  bool dest)
 {
@@ -211,6 +236,8 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 	ret = init_add_hints(info, hints, !node || flags & FI_SOURCE);
 	if (!ret)
 		ret = init_add_node(info, node, service, flags);
+	if (!ret)
+		ret = init_check_source(info);
 	if (!ret)
 		ret = init_any_source(info);
 	if (!ret && (tei_settings_load(&settings, NULL) ||

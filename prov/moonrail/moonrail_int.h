@@ -199,6 +199,7 @@ struct moonrail_domain {
 	uint64_t incarnation;
 	bool virt_addr, prov_key;	/* of its registrations */
 	uint32_t format;		/* of addresses */
+	struct moonrail_name source;	/* len 0: any rail's */
 	bool closing;			/* its thread has ended */
 
 	struct tei_mutex lock;		/* guards what follows */
@@ -616,7 +617,10 @@ bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
 		    uint32_t named, uint32_t ep) TEI_REQUIRES(moonrail_held);
 /* A sockaddr, or a name, as a name. False: neither. */
 bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n);
-/* Address of an endpoint of this domain. */
+/* Whether a rail has that socket's address; port: and listens at its port. */
+bool moonrail_name_ours(struct moonrail_domain *d,
+			const struct moonrail_name *n, bool port);
+/* Address of an endpoint of this domain: that of its source, or of any rail. */
 int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
 		     struct moonrail_name *n);
 size_t moonrail_sockaddr_len(const void *addr);

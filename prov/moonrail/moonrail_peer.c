@@ -453,20 +453,6 @@ static int peer_first(struct moonrail_domain *d, const struct moonrail_name *n,
 	return -FI_EHOSTUNREACH;
 }
 
-/* One that is looked for at the same place. */
-static struct moonrail_peer *peer_sought(struct moonrail_domain *d,
-					 const struct moonrail_name *n)
-	TEI_REQUIRES(moonrail_held)
-{
-	struct moonrail_name own;
-
-	if (moonrail_name_of(d, 0, &own) || own.len != n->len ||
-	    memcmp(own.address, n->address,
-		   n->len < 8 ? n->len : 8))
-		return NULL;
-	return peer_find(d, d->incarnation);
-}
-
 struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 					const struct moonrail_name *n)
 {
@@ -476,7 +462,11 @@ struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 
 	if (!peer_find(d, d->incarnation) && !peer_new(d, d->incarnation, NULL))
 		return NULL;
-	p = n->incarnation ? peer_find(d, n->incarnation) : peer_sought(d, n);
+	if (n->incarnation)
+		p = peer_find(d, n->incarnation);
+	else
+		p = moonrail_name_ours(d, n, true) ?
+			    peer_find(d, d->incarnation) : NULL;
 	if (p)
 		return p;
 	if (peer_first(d, n, &first))
