@@ -4,6 +4,7 @@
  * that ft_fi_rdm and ft_fi_objects do not use, with moonrail's provider and
  * with the one below it.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -160,6 +161,10 @@ static void call_moonrail_only(void)
 
 	ft_ok(fi_rig_run("moonrail", 0, call_gone, &missing) && !missing,
 	      "moonrail: a process ends");
+	setenv("MOONRAIL_MAX_PEERS", "3", 1);
+	ft_ok(fi_rig_run("moonrail", 0, call_visitors, &missing) && !missing,
+	      "moonrail: processes come and go");
+	unsetenv("MOONRAIL_MAX_PEERS");
 	call_models();
 	call_own_hints();
 }

@@ -111,3 +111,69 @@ void call_void_keys(struct fi_rig *r)
 	fi_rig_ok(r, good, "or by two that are given up at once");
 	fi_rig_meet(r);
 }
+
+/* --- room for peers --------------------------------------------------------- */
+
+/* Another process's address that is like this one. */
+static bool call_made_up(struct fi_rig *r, uint32_t i)
+{
+	struct {
+		uint64_t head, incarnation;
+		uint8_t rest[496];
+	} name;
+	size_t len = sizeof(name);
+	fi_addr_t a;
+
+	return !fi_getname(&r->ep->fid, &name, &len) &&
+	       (name.incarnation += i + 1) &&
+	       fi_av_insert(r->av, &name, 1, &a, 0, NULL) == 1 &&
+	       !fi_av_remove(r->av, &a, 1, 0);
+}
+
+/* A process that comes, says something and leaves. */
+static bool call_visit(struct fi_rig *r, uint64_t tag)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_cq_tagged_entry t;
+	struct fi_rig own;
+	char name[512];
+	size_t len = sizeof(name);
+	fi_addr_t to;
+	bool good;
+
+	good = call_domain(r, 0, "127.0.0.1", NULL, &own) &&
+	       call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &e) &&
+	       !fi_av_lookup(r->av, r->peer, name, &len) &&
+	       fi_av_insert(own.av, name, 1, &to, 0, NULL) == 1 &&
+	       !fi_tsend(e.ep, r->buf, 64, NULL, to, tag, NULL) &&
+	       call_await(e.cq[0], &t, NULL);
+	return call_close(&own, &e) && call_domain_close(&own) && good;
+}
+
+#define CALL_VISITS	6u
+
+/* Each has room for three others. */
+void call_visitors(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good = true;
+	uint32_t i;
+
+	for (i = 0; !r->server && good && i < 100; i++)
+		good = call_made_up(r, i);
+	fi_rig_ok(r, good, "addresses that come and go take no room");
+	fi_rig_meet(r);
+	for (i = 0; good && i < CALL_VISITS; i++) {
+		if (r->server) {
+			while (fi_rig_again(r, fi_trecv(r->ep, r->mem, 64, NULL,
+							FI_ADDR_UNSPEC, i, 0,
+							NULL)))
+				;
+			good = call_done(r, r->rx, &d);
+		} else {
+			good = call_visit(r, i);
+		}
+		fi_rig_meet(r);
+	}
+	fi_rig_ok(r, good, "nor do processes that have taken leave");
+}

@@ -143,6 +143,8 @@ void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	struct moonrail_av_entry *e;
 
 	tei_list_foreach(e, &from->entries, struct moonrail_av_entry, link) {
+		moonrail_peer_use(to);
+		moonrail_peer_unuse(from);
 		e->peer = to;
 		e->av->changes++;
 	}
@@ -240,6 +242,8 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 	name_turn(&name);
 	moonrail_enter(av->domain);
 	peer = moonrail_peer_get(av->domain, &name);
+	if (peer)
+		moonrail_peer_use(moonrail_peer_real(peer));
 	e = peer ? av_slot(av, &at) : NULL;
 	if (e) {
 		e->peer = moonrail_peer_real(peer);
@@ -252,6 +256,8 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 		*out = at;
 	} else {
 		ret = peer ? -FI_ENOMEM : -FI_EHOSTUNREACH;
+		if (peer)
+			moonrail_peer_unuse(moonrail_peer_real(peer));
 	}
 	moonrail_leave(av->domain);
 	return ret;
@@ -358,6 +364,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 		av->named -= e->ep != MOONRAIL_EP_ANY;
 		av->changes++;
 		tei_list_del(&e->link);
+		moonrail_peer_unuse(e->peer);
 		e->peer = NULL;
 	}
 	moonrail_leave(av->domain);
@@ -430,9 +437,12 @@ static int av_close(struct fid *fid)
 		moonrail_leave(av->domain);
 		return -FI_EBUSY;
 	}
-	for (i = 0; i < av->n; i++)
-		if (av->entry[i]->peer)
-			tei_list_del(&av->entry[i]->link);
+	for (i = 0; i < av->n; i++) {
+		if (!av->entry[i]->peer)
+			continue;
+		tei_list_del(&av->entry[i]->link);
+		moonrail_peer_unuse(av->entry[i]->peer);
+	}
 	av->domain->refs--;
 	moonrail_leave(av->domain);
 	if (av->eq)

@@ -73,6 +73,7 @@ void moonrail_leave(struct moonrail_domain *d) TEI_NO_TSA
 {
 	do {
 		moonrail_drain(d);
+		moonrail_peer_sweep(d);
 		tei_mutex_unlock(&d->lock);
 	} while (__atomic_fetch_add(&d->ninbox, 0, __ATOMIC_SEQ_CST) &&
 		 tei_mutex_trylock(&d->lock));
@@ -461,6 +462,7 @@ static void domain_init(struct moonrail_domain *d, const struct fi_info *info,
 	tei_mutex_init(&d->inbox);
 	tei_cond_init(&d->cond);
 	tei_list_init(&d->peers);
+	tei_list_init(&d->idle);
 	tei_list_init(&d->eps);
 	tei_list_init(&d->cntrs);
 	for (i = 0; i < MOONRAIL_HASH; i++) {

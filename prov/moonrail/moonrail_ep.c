@@ -40,6 +40,16 @@ struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
 	return op;
 }
 
+void moonrail_op_with(struct moonrail_op *op, struct moonrail_peer *peer)
+{
+	struct moonrail_peer *was = op->peer;
+
+	moonrail_peer_use(peer);
+	op->peer = peer;
+	if (was)
+		moonrail_peer_unuse(was);
+}
+
 struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
 				   enum moonrail_kind kind,
 				   struct moonrail_peer *peer, void *context,
@@ -49,7 +59,7 @@ struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
 
 	if (!op)
 		return NULL;
-	op->peer = peer;
+	moonrail_op_with(op, peer);
 	op->quiet = silent || (ep->tx_selective && !(flags & FI_COMPLETION));
 	return op;
 }
@@ -62,6 +72,10 @@ void moonrail_op_free(struct moonrail_op *op)
 	for (i = 0; i < op->npin; i++)
 		moonrail_unpin(d, op->iov[i].iov_base, op->iov[i].iov_len,
 			       NULL);
+	if (op->peer)
+		moonrail_peer_unuse(op->peer);
+	if (op->from)
+		moonrail_peer_unuse(op->from);
 	free(op->copy);
 	free(op->tasks);
 	free(op);

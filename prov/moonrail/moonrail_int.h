@@ -206,6 +206,8 @@ struct moonrail_domain {
 	uint32_t refs;			/* objects opened on it */
 	bool counts;			/* what peers do to its memory */
 	struct tei_list peers;		/* moonrail_peer.link */
+	struct tei_list idle;		/* of those, that may have to be freed:
+					 * .idle_link */
 	struct tei_list known[MOONRAIL_HASH]; /* of those, that have an
 					 * incarnation: .hash_link */
 	struct tei_list eps;		/* moonrail_ep.link */
@@ -454,12 +456,17 @@ struct moonrail_full {
 };
 
 /*
- * Another domain, or this one. Made when it is first heard of, freed with the
- * domain. Everything under domain->lock.
+ * Another domain, or this one. Made when it is first heard of, freed by
+ * moonrail_leave when nobody refers to it and it has gone, or nothing was ever
+ * exchanged with it; the rest with the domain. Everything under domain->lock.
  */
 struct moonrail_peer {
 	struct tei_list link;
 	struct tei_list hash_link;	/* alone without an incarnation */
+	struct tei_list idle_link;
+	uint32_t uses;			/* addresses, operations, messages that
+					 * nobody asked for, peers that turned
+					 * out to be this one */
 	struct moonrail_domain *domain;
 	struct tei_rail_peer *rail;	/* a reference; NULL: self */
 	uint64_t incarnation;		/* 0: still looked for */
@@ -684,13 +691,24 @@ struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
 struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
 				   enum moonrail_kind kind,
 				   struct moonrail_peer *peer, void *context,
-				   uint64_t flags, bool silent);
+				   uint64_t flags, bool silent)
+	TEI_REQUIRES(moonrail_held);
+/* It is one with that peer from now on. */
+void moonrail_op_with(struct moonrail_op *op, struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
 void moonrail_op_free(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_peer.c: peers and their streams ---------------------------- */
 /* The one of that name, made when new; NULL: no memory, or no rail fits. */
 struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 					const struct moonrail_name *name)
+	TEI_REQUIRES(moonrail_held);
+/* Somebody refers to it, or does no more. It stays until moonrail_leave. */
+void moonrail_peer_use(struct moonrail_peer *peer) TEI_REQUIRES(moonrail_held);
+void moonrail_peer_unuse(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Frees those that nobody needs any more. */
+void moonrail_peer_sweep(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
 /* What it is now. */
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *peer);

@@ -250,6 +250,7 @@ static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
 	/* whose address it is now: that may be removed, and its place taken */
 	if (from) {
 		op->from = from->peer;
+		moonrail_peer_use(op->from);
 		op->from_ep = from->ep;
 	}
 	op->tag = c->tag;

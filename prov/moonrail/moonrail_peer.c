@@ -25,6 +25,44 @@ struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *p)
 	return p;
 }
 
+/* --- who is needed ------------------------------------------------------- */
+
+/* It may be that nobody needs it any more. */
+static void peer_look_at(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
+{
+	if (tei_list_empty(&p->idle_link))
+		tei_list_add_tail(&p->domain->idle, &p->idle_link);
+}
+
+void moonrail_peer_use(struct moonrail_peer *p)
+{
+	p->uses++;
+}
+
+void moonrail_peer_unuse(struct moonrail_peer *p)
+{
+	if (!--p->uses)
+		peer_look_at(p);
+}
+
+/*
+ * Nobody refers to it, and nothing of its streams need be remembered: they have
+ * ended, or never begun. One that lives may go on where they are.
+ */
+static bool peer_needless(const struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (p->uses || !p->rail)
+		return false;
+	if (p->same)
+		return true;
+	if (!p->incarnation)
+		return tei_list_empty(&p->queue);
+	if (p->err)
+		return tei_rail_peer_gone(p->rail);
+	return p->next_seq == 1 && p->expected == 1 && !p->nearly;
+}
+
 /* --- the end of one ------------------------------------------------------ */
 
 static void peer_end_op(struct moonrail_op *op, int err)
@@ -64,6 +102,7 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 		peer_end_op(op, err);
 	}
 	moonrail_rma_fail(p, err);
+	peer_look_at(p);
 }
 
 /* --- sending ------------------------------------------------------------- */
@@ -422,6 +461,7 @@ static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 	tei_list_init(&p->early);
 	tei_list_add_tail(&d->peers, &p->link);
 	tei_list_init(&p->hash_link);
+	tei_list_init(&p->idle_link);
 	if (inc)
 		peer_is(p, inc);
 	return p;
@@ -491,6 +531,8 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	if (!p) {
 		tei_rail_peer_hold(m->peer);
 		p = peer_new(d, inc, m->peer);
+		/* it may have taken leave since */
+		tei_rail_attend(m->peer);
 	}
 	if (!p || p->err)
 		goto out_drop;
@@ -533,12 +575,14 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	struct moonrail_op *op;
 
 	from->same = to;
+	moonrail_peer_use(to);
+	peer_look_at(from);
 	to->ntx += from->ntx;
 	from->ntx = 0;
 	tei_list_foreach(op, &from->waiting, struct moonrail_op, link)
-		op->peer = to;
+		moonrail_op_with(op, to);
 	tei_list_foreach(op, &from->rma, struct moonrail_op, link)
-		op->peer = to;
+		moonrail_op_with(op, to);
 	tei_list_splice_tail(&to->waiting, &from->waiting);
 	tei_list_splice_tail(&to->rma, &from->rma);
 	peer_merge_keys(from, to);
@@ -730,6 +774,26 @@ static void peer_free(struct moonrail_peer *p)
 	free(p);
 }
 
+void moonrail_peer_sweep(struct moonrail_domain *d)
+{
+	struct moonrail_peer *p;
+
+	while (!tei_list_empty(&d->idle)) {
+		p = tei_list_first(&d->idle, struct moonrail_peer, idle_link);
+		tei_list_del(&p->idle_link);
+		if (!peer_needless(p))
+			continue;
+		while (!tei_list_empty(&p->keys))
+			moonrail_rma_drop_key(tei_list_first(&p->keys,
+						struct moonrail_key, link));
+		if (p->same)
+			moonrail_peer_unuse(p->same);
+		tei_list_del(&p->hash_link);
+		tei_list_del(&p->link);
+		peer_free(p);
+	}
+}
+
 /* No endpoint is left, so no operation is either. */
 void moonrail_peer_free_all(struct moonrail_domain *d)
 {
@@ -738,4 +802,5 @@ void moonrail_peer_free_all(struct moonrail_domain *d)
 	tei_list_foreach_safe(p, tmp, &d->peers, struct moonrail_peer, link)
 		peer_free(p);
 	tei_list_init(&d->peers);
+	tei_list_init(&d->idle);
 }

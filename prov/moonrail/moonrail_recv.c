@@ -102,6 +102,12 @@ static void recv_refuse(struct moonrail_peer *p, const struct moonrail_wire *w)
 		recv_fin(p, w, FI_ECONNREFUSED);
 }
 
+static void recv_drop(struct moonrail_surplus *s) TEI_REQUIRES(moonrail_held)
+{
+	moonrail_peer_unuse(s->peer);
+	free(s);
+}
+
 /* It was wanted by nobody who wants its bytes. */
 static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s)
 	TEI_REQUIRES(moonrail_held)
@@ -111,7 +117,7 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s)
 	if (s->wire.op == MOONRAIL_WIRE_RTS ||
 	    s->wire.flags & MOONRAIL_WIRE_WANT_FIN)
 		recv_fin(s->peer, &s->wire, 0);
-	free(s);
+	recv_drop(s);
 	moonrail_flow_room(ep);
 }
 
@@ -252,7 +258,7 @@ static void recv_take(struct moonrail_op *op, const struct recv_in *in,
 {
 	const struct moonrail_wire *w = in->w;
 
-	op->peer = in->peer;
+	moonrail_op_with(op, in->peer);
 	op->src_ep = w->src_ep;
 	if (tagged)
 		op->tag = w->tag;
@@ -307,6 +313,7 @@ static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 	if (!s)
 		return false;
 	s->peer = in->peer;
+	moonrail_peer_use(s->peer);
 	s->wire = *in->w;
 	s->len = in->len;
 	if (in->len)
@@ -472,7 +479,7 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 			tei_list_add_head(&ep->surplus[tagged], &s->link);
 			break;
 		}
-		free(s);
+		recv_drop(s);
 	} while (multi);
 	moonrail_flow_room(ep);
 }
@@ -502,8 +509,9 @@ void moonrail_recv_known(struct moonrail_peer *p)
 
 static void recv_describe(struct moonrail_op *op,
 			  const struct moonrail_surplus *s)
+	TEI_REQUIRES(moonrail_held)
 {
-	op->peer = s->peer;
+	moonrail_op_with(op, s->peer);
 	op->src_ep = s->wire.src_ep;
 	op->tag = s->wire.tag;
 	op->data = s->wire.data;
@@ -573,7 +581,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	}
 	recv_unqueue(ep, s, &in);
 	recv_take(op, &in, tagged);
-	free(s);
+	recv_drop(s);
 	moonrail_flow_room(ep);
 	return 0;
 }
@@ -614,7 +622,7 @@ void moonrail_recv_free_all(struct moonrail_ep *ep)
 		tei_list_foreach_safe(s, stmp, &ep->surplus[i],
 				      struct moonrail_surplus, link) {
 			recv_refuse(s->peer, &s->wire);
-			free(s);
+			recv_drop(s);
 		}
 		tei_list_init(&ep->surplus[i]);
 	}

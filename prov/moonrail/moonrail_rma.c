@@ -151,7 +151,7 @@ static void rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	bool bad, known;
 
-	op->peer = moonrail_peer_real(op->peer);
+	moonrail_op_with(op, moonrail_peer_real(op->peer));
 	/* asking may show that the peer cannot be reached */
 	known = rma_keys_known(op, &bad);
 	if (bad || op->peer->err) {
