@@ -62,6 +62,7 @@ target()
 write()
 {
 	rails_start a i env MC_LOG_LEVEL=info MC_SLICE_TIMEOUT=20 \
+		MC_MIN_RPC_PORT=17000 MC_MAX_RPC_PORT=17000 \
 		"$BUILD/bin/te_bench" --mode=initiator --json \
 		--protocol=tcp --device_name="$1" \
 		--local_server_name="$(rails_addr a 0)" \
@@ -77,11 +78,16 @@ written()
 	[ "$1" -eq 0 ] && [ "$(rails_json i verified_bytes)" -gt 0 ]
 }
 
+# aside: it goes by the other pair, as far as the log tells.
+aside()
+{
+	grep -q " to r1 at $(rails_addr b 1):" "$rails_dir/i.err"
+}
+
 # written_aside STATUS: and it went where it had to.
 written_aside()
 {
-	written "$1" &&
-		grep -q " to r1 at $(rails_addr b 1):" "$rails_dir/i.err"
+	written "$1" && aside
 }
 
 # begun: bytes of the write have crossed the first wire, for a while.
@@ -96,11 +102,30 @@ begun()
 	sleep 0.5
 }
 
+# up: once it does, and before all is written, the writer's only rail is UP.
+up()
+{
+	patience=100 rails_x=
+	until aside && [ "$rails_x" = up ]; do
+		rails_alive "$(rails_pid i)" && [ $((patience -= 1)) -gt 0 ] || {
+			echo "the rail that goes round is $rails_x"
+			return 1
+		}
+		rails_run a "$BUILD/bin/te_info" --watch --count=1 \
+			--segment="$(rails_addr a 0):17000" \
+			>"$rails_dir/watch" || continue
+		rails_x=$(awk '$1 == "r0" { print $3; exit }' \
+			"$rails_dir/watch")
+		sleep 0.1
+	done
+}
+
 breaks()
 {
 	routed && target r0,r1 && write r0 4 && begun || return
 	part || return
 	was=$(rails_bytes b 0 rx)
+	up || return
 	rails_wait i 60
 	written_aside $? && [ $(($(rails_bytes b 0 rx) - was)) -gt $((4 << 20)) ]
 }

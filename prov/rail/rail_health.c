@@ -12,6 +12,7 @@
 #define HEALTH_RAMP_NS	TEI_NS_PER_SEC	/* without traffic: done */
 #define HEALTH_CUT_NS	(30 * TEI_NS_PER_MS)
 #define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)	/* of the others' slices */
+#define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)	/* in which they move, too */
 #define HEALTH_BATCH	16
 #define HEALTH_PROBE_NS	TEI_NS_PER_MS
 
@@ -93,6 +94,7 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 		return NULL;
 	if (f) {
 		f->stage = RAIL_FAULT_ASKED;
+		f->rail_slices = rail_moved(rail);
 		f->alive_ns = 0;
 		f->asked = false;
 		f->asks = 0;
@@ -124,7 +126,33 @@ void rail_health_forget(struct tei_rail_peer *peer)
 
 /* --- the state of a rail ------------------------------------------------- */
 
-/* One broken pair does not make a rail DOWN as long as others carry slices. */
+/* More is posted on the rail than what was cut for that pair. */
+static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
+			  uint16_t remote) TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_path *path;
+	uint32_t j, posted = 0, cut = 0;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+		posted += __atomic_load_n(&rail->init[j].inflight,
+					  __ATOMIC_RELAXED);
+		path = rail_path_get(peer, &rail->init[j], remote);
+		if (path && j % RAIL_LANE_SLOTS == 0)
+			cut += path->inflight;
+	}
+	return posted > cut;
+}
+
+/*
+ * One broken pair says nothing of its rail as long as others carry slices: some
+ * has come through since, or may be about to.
+ */
+static bool health_alone(const struct rail_fault *f, uint64_t slices)
+{
+	return f->rail_slices == slices &&
+	       (!f->others || tei_now_ns() >= f->since_ns + HEALTH_OTHERS_NS);
+}
+
 static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t slices = rail_moved(rail);
@@ -137,10 +165,11 @@ static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
 	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
 		if (f->rail != rail)
 			continue;
-		if (f->stage == RAIL_FAULT_DOWN && f->rail_slices == slices)
+		if (f->stage == RAIL_FAULT_DOWN && health_alone(f, slices))
 			return TEI_RAIL_DOWN;
-		ramping |= f->stage == RAIL_FAULT_RAMPING;
-		suspect |= f->stage == RAIL_FAULT_SUSPECT;
+		ramping |= f->stage == RAIL_FAULT_RAMPING && f->all;
+		suspect |= f->stage == RAIL_FAULT_SUSPECT &&
+			   f->rail_slices == slices;
 	}
 	return ramping ? TEI_RAIL_PROBING : suspect ? TEI_RAIL_SUSPECT :
 						      TEI_RAIL_UP;
@@ -177,6 +206,11 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		f = health_make(peer, rail, remote);
 	if (!f)
 		return;
+	f->others = f->stage != RAIL_FAULT_SUSPECT &&
+		    health_others(peer, rail, remote);
+	/* what has moved since it was asked about was others' */
+	if (f->stage != RAIL_FAULT_SUSPECT)
+		f->rail_slices = rail_moved(rail);
 	f->stage = RAIL_FAULT_DOWN;
 	f->why = why;
 	f->cut = cut;
@@ -187,7 +221,6 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	f->seq = 0;
 	f->seq_first = 0;
 	f->remote_gen = peer->remotes[remote].gen;
-	f->rail_slices = rail_moved(rail);
 	if (tei_log_permit(&rail->err_limit, &left))
 		TEI_WARN("rail", "%s to %s at %s: down: %s", rail->name,
 			 peer->remotes[remote].name, peer->name, why);
@@ -349,6 +382,8 @@ static void health_ramp(struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
 	f->stage = RAIL_FAULT_RAMPING;
+	f->all = __atomic_load_n(&f->rail->state, __ATOMIC_RELAXED) !=
+		 TEI_RAIL_UP;
 	f->since_ns = now;
 	f->share = HEALTH_SHARE;
 	f->lane = NULL;
@@ -453,6 +488,7 @@ static void health_confirm(const struct health_todo *t)
 				 "nothing gets through", true);
 	} else if (f && f->stage <= RAIL_FAULT_SUSPECT) {
 		f->stage = RAIL_FAULT_ASKED;
+		f->rail_slices = rail_moved(t->rail);
 		f->since_ns = tei_now_ns();
 		f->alive_ns = 0;
 		f->asked = false;
@@ -487,6 +523,7 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct health_todo todo[HEALTH_BATCH];
 	struct rail_fault *f, *tmp;
+	uint32_t r;
 	int i, n = 0;
 
 	rail_sched_enter(dp);
@@ -498,6 +535,12 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 	rail_sched_leave(dp);
 	for (i = 0; i < n; i++)
 		health_do(&todo[i]);
+	/* other pairs may have moved, or may not */
+	rail_sched_enter(dp);
+	for (r = 0; r < rail_count(dp); r++)
+		if (__atomic_load_n(&rail_at(dp, r)->open, __ATOMIC_ACQUIRE))
+			rail_health_state(rail_at(dp, r));
+	rail_sched_leave(dp);
 }
 
 static void health_reopened(struct tei_rail_dp *dp)

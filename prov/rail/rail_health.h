@@ -57,7 +57,10 @@ struct rail_fault {
 	const char *why;		/* static */
 	uint64_t since_ns;		/* of the stage */
 	uint32_t remote_gen;		/* when it went down */
-	uint64_t rail_slices;		/* rail->slices then */
+	uint64_t rail_slices;		/* rail_moved then; of what is SUSPECT
+					 * or was, when it was asked about */
+	bool others;			/* DOWN: others had slices posted */
+	bool all;			/* RAMPING: its rail was not UP */
 	/* ASKED, SUSPECT, RAMPING */
 	struct rail_lane *lane;
 	uint64_t moves;			/* of its path */

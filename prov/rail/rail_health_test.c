@@ -122,6 +122,59 @@ static void test_what_was_closed_on_purpose_is_no_fault(void)
 	test_pair_close(&pair);
 }
 
+static uint32_t health_run(struct test_pair *pair)
+{
+	pair->from.dp->health_ns = 0;
+	rail_health_run(pair->from.dp, tei_now_ns());
+	return health_stats(pair).state;
+}
+
+/* Slices of other pairs come through, or are posted, by the same rail. */
+static void health_carried(struct test_pair *pair)
+{
+	__atomic_fetch_add(&pair->rail->init[0].slices, 1, __ATOMIC_RELAXED);
+}
+
+static void health_others(struct test_pair *pair, uint32_t n)
+{
+	__atomic_store_n(&pair->rail->init[0].inflight, n, __ATOMIC_RELAXED);
+}
+
+static void test_a_rail_that_carries_by_other_pairs_is_up(void)
+{
+	struct test_pair pair;
+	struct rail_fault *f;
+	uint64_t changes;
+
+	test_pair_open(&pair);
+	health_down(&pair);
+	CU_ASSERT_EQUAL(health_run(&pair), TEI_RAIL_DOWN);
+	health_carried(&pair);
+	CU_ASSERT_EQUAL(health_run(&pair), TEI_RAIL_UP);
+	/* the pair is DOWN all the same, and no news of the rail when it comes
+	 * back */
+	f = health_fault(&pair);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_DOWN);
+	changes = health_stats(&pair).state_changes;
+	CU_ASSERT_EQUAL(changes, 2);
+	f->answered = true;
+	CU_ASSERT_EQUAL(health_run(&pair), TEI_RAIL_UP);
+	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
+	rail_sched_enter(pair.from.dp);
+	rail_health_forget(pair.peer);
+	rail_sched_leave(pair.from.dp);
+	/* what others have posted may come through, or not */
+	health_others(&pair, 2);
+	health_down(&pair);
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
+	CU_ASSERT_EQUAL(health_stats(&pair).state_changes, changes);
+	health_fault(&pair)->since_ns -= TEI_NS_PER_SEC;
+	CU_ASSERT_EQUAL(health_run(&pair), TEI_RAIL_DOWN);
+	health_others(&pair, 0);
+	test_pair_close(&pair);
+}
+
 static void test_a_share_doubles_until_it_is_full(void)
 {
 	struct test_pair pair;
@@ -605,6 +658,8 @@ const struct tei_test_case rail_health_cases[] = {
 	  test_a_burst_of_errors_is_one_fault },
 	{ "what_was_closed_on_purpose_is_no_fault",
 	  test_what_was_closed_on_purpose_is_no_fault },
+	{ "a_rail_that_carries_by_other_pairs_is_up",
+	  test_a_rail_that_carries_by_other_pairs_is_up },
 	{ "a_share_doubles_until_it_is_full",
 	  test_a_share_doubles_until_it_is_full },
 	{ "a_ramp_without_traffic_ends", test_a_ramp_without_traffic_ends },
