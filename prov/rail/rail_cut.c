@@ -37,10 +37,10 @@
 struct cut {
 	bool shut;			/* those that are meant */
 	const struct sockaddr *peer;	/* NULL: all */
+	struct rail_cut_list *list;	/* all with another end, or NULL */
 	uint32_t meant, others, nameless, listening;
 	bool lives, pending;		/* some that is meant */
-	int fd[CUT_FOUND];		/* of those meant, and their files */
-	unsigned long ino[CUT_FOUND];
+	struct rail_socket which;	/* the first that is meant */
 };
 
 static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
@@ -85,6 +85,89 @@ static void cut_nameless(int fd, struct cut *c)
 		c->nameless++;
 }
 
+/* --- a list of them ------------------------------------------------------ */
+
+/* Addresses in some order. */
+struct cut_key {
+	uint16_t family, port;
+	uint8_t ip[16];
+};
+
+struct rail_cut_seen {
+	struct cut_key key;
+	int fd;
+	unsigned long ino;
+};
+
+static void cut_key(const struct sockaddr *sa, struct cut_key *key)
+{
+	const struct sockaddr_in *a4 = (const void *)sa;
+	const struct sockaddr_in6 *a6 = (const void *)sa;
+
+	memset(key, 0, sizeof(*key));
+	key->family = sa->sa_family;
+	if (sa->sa_family == AF_INET) {
+		key->port = a4->sin_port;
+		memcpy(key->ip, &a4->sin_addr, sizeof(a4->sin_addr));
+	} else {
+		key->port = a6->sin6_port;
+		memcpy(key->ip, &a6->sin6_addr, sizeof(a6->sin6_addr));
+	}
+}
+
+static int cut_order(const void *a, const void *b)
+{
+	const struct rail_cut_seen *x = a, *y = b;
+
+	return memcmp(&x->key, &y->key, sizeof(x->key));
+}
+
+static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
+		     int fd, unsigned long ino)
+{
+	uint32_t cap = list->cap ? 2 * list->cap : 64;
+	struct rail_cut_seen *more;
+
+	if (list->n == list->cap) {
+		more = realloc(list->seen, cap * sizeof(*more));
+		if (!more)
+			return;
+		list->seen = more;
+		list->cap = cap;
+	}
+	cut_key(sa, &list->seen[list->n].key);
+	list->seen[list->n].fd = fd;
+	list->seen[list->n++].ino = ino;
+}
+
+/* The first of those that go there; *n of them. */
+static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
+				      const void *addr, size_t len, uint32_t *n)
+{
+	uint32_t from = 0, to = list->n, mid;
+	const struct sockaddr *sa = addr;
+	struct cut_key key;
+
+	*n = 0;
+	if (len < sizeof(struct sockaddr_in) ||
+	    (sa->sa_family != AF_INET && sa->sa_family != AF_INET6))
+		return NULL;
+	cut_key(sa, &key);
+	while (from < to) {
+		mid = from + (to - from) / 2;
+		if (memcmp(&list->seen[mid].key, &key, sizeof(key)) < 0)
+			from = mid + 1;
+		else
+			to = mid;
+	}
+	while (from + *n < list->n && *n < CUT_FOUND &&
+	       !memcmp(&list->seen[from + *n].key, &key, sizeof(key)))
+		++*n;
+	return list->seen + from;
+}
+
+/* --- looking at one, and at all ------------------------------------------ */
+
 static void cut_socket(int fd, unsigned long ino, struct cut *c)
 {
 	struct sockaddr_storage sa;
@@ -94,10 +177,14 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 	if (getsockname(fd, (struct sockaddr *)&sa, &len) ||
 	    (sa.ss_family != AF_INET && sa.ss_family != AF_INET6))
 		return;
-	if (c->peer) {
+	if (c->peer || c->list) {
 		len = sizeof(sa);
 		if (getpeername(fd, (struct sockaddr *)&sa, &len)) {
 			cut_nameless(fd, c);
+			return;
+		}
+		if (c->list) {
+			cut_note(c->list, (struct sockaddr *)&sa, fd, ino);
 			return;
 		}
 		if (!cut_same((struct sockaddr *)&sa, c->peer)) {
@@ -105,11 +192,8 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 			return;
 		}
 	}
-	if (c->meant < CUT_FOUND) {
-		c->fd[c->meant] = fd;
-		c->ino[c->meant] = ino;
-	}
-	c->meant++;
+	if (!c->meant++)
+		c->which = (struct rail_socket){ fd, ino };
 	c->lives |= cut_lives(fd);
 	c->pending |= rail_tcp_pending(fd);
 	if (c->shut)
@@ -179,7 +263,7 @@ static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
 		return RAIL_CUT_UNKNOWN;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	if (c.meant && which)
-		*which = (struct rail_socket){ c.fd[0], c.ino[0] };
+		*which = c.which;
 	if (c.meant)
 		return RAIL_CUT_SOME;
 	return c.others && !c.nameless ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
@@ -207,39 +291,74 @@ enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 	return cut_find(lane, addr, len, false, NULL);
 }
 
-/* One of those found; its number may be another file's by now. */
-static bool cut_heard_one(const struct cut *found, uint32_t i, uint32_t ms,
-			  bool asked)
+void rail_cut_list(struct rail_lane *lane, struct rail_cut_list *list)
 {
-	struct cut c = { .peer = found->peer };
-
-	cut_watched(found->fd[i], found->ino[i], 1, &c);
-	return c.meant && rail_tcp_heard(found->fd[i], ms, asked);
-}
-
-bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
-		    uint32_t ms, bool asked)
-{
-	struct cut c = { .peer = addr };
-	bool heard = false;
-	uint32_t i;
+	struct cut c = { .list = list };
 	int fd = -1;
 
+	memset(list, 0, sizeof(*list));
+	list->lane = lane;
 	tei_mutex_lock(&lane->lock);
-	if (cut_can(lane, &c, len))
+	if (lane->wait_fd >= 0)
 		fd = fcntl(lane->wait_fd, F_DUPFD_CLOEXEC, 0);
 	tei_mutex_unlock(&lane->lock);
 	if (fd < 0)
-		return false;
+		return;
 	/* a thousand connections take milliseconds: without the lock they may
 	 * be closed meanwhile, so nothing is done but look */
 	cut_watched(fd, 0, CUT_DEPTH, &c);
 	close(fd);
+	if (list->n)
+		qsort(list->seen, list->n, sizeof(*list->seen), cut_order);
+}
+
+void rail_cut_list_free(struct rail_cut_list *list)
+{
+	free(list->seen);
+	list->seen = NULL;
+	list->n = 0;
+}
+
+/* One of those seen, if it is still that: its number may be another file's. */
+static bool cut_again(const struct rail_cut_seen *seen, const void *addr,
+		      bool shut)
+{
+	struct cut c = { .peer = addr, .shut = shut };
+
+	cut_watched(seen->fd, seen->ino, 1, &c);
+	return c.meant;
+}
+
+bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
+		    size_t len, uint32_t ms, bool asked)
+{
+	struct rail_lane *lane = list->lane;
+	struct rail_cut_seen *seen;
+	bool heard = false;
+	uint32_t i, n;
+
+	seen = cut_seen(list, addr, len, &n);
 	tei_mutex_lock(&lane->lock);
-	for (i = 0; lane->ep && i < c.meant && i < CUT_FOUND; i++)
-		heard |= cut_heard_one(&c, i, ms, asked);
+	for (i = 0; lane->ep && i < n; i++)
+		heard |= cut_again(&seen[i], addr, false) &&
+			 rail_tcp_heard(seen[i].fd, ms, asked);
 	tei_mutex_unlock(&lane->lock);
 	return heard;
+}
+
+void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
+		     const void *addr, size_t len)
+{
+	struct rail_cut_seen *seen;
+	bool found = false;
+	uint32_t i, n;
+
+	seen = cut_seen(list, addr, len, &n);
+	for (i = 0; i < n; i++)
+		found |= cut_again(&seen[i], addr, true);
+	/* one that is newer than the list */
+	if (!found)
+		rail_cut_one(lane, addr, len, NULL);
 }
 
 enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,

@@ -13,7 +13,7 @@
 #define HEALTH_CUT_NS	(30 * TEI_NS_PER_MS)
 #define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)	/* of the others' slices */
 #define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)	/* in which they move, too */
-#define HEALTH_BATCH	16
+#define HEALTH_BATCH	256		/* at a time */
 #define HEALTH_PROBE_NS	TEI_NS_PER_MS
 
 static struct rail_fault *health_find(const struct tei_rail_peer *peer,
@@ -299,69 +299,6 @@ bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 	return true;
 }
 
-/* Polls until nothing of the path is posted on the lane any more. */
-static bool health_drain(struct rail_lane *lane, struct rail_path *path,
-			 struct rail_done *done) TEI_REQUIRES(lane->lock)
-{
-	uint64_t end = tei_now_ns() + HEALTH_CUT_NS;
-
-	while (path->posted && tei_now_ns() < end)
-		rail_lane_poll(lane, done);
-	return !path->posted;
-}
-
-/* By the address that it has a connection to, which may not be the newest. */
-static void health_cut_path(struct rail_lane *lane, const struct rail_path *path)
-	TEI_REQUIRES(lane->lock)
-{
-	uint8_t addr[TEI_RAIL_ADDR_MAX];
-	size_t len = sizeof(addr);
-
-	if (path->ready && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
-		rail_cut_one(lane, addr, len, NULL);
-}
-
-static void health_cut_lane(struct tei_rail_peer *peer, struct rail_lane *lane,
-			    struct rail_path *path, bool shuns)
-{
-	struct rail_done done;
-	bool clean;
-
-	rail_done_init(&done);
-	tei_mutex_lock(&lane->lock);
-	clean = !lane->ep || path->lane_gen != lane->gen || !path->posted;
-	if (!clean) {
-		lane->shuns = shuns ? path : NULL;
-		health_cut_path(lane, path);
-		clean = health_drain(lane, path, &done);
-		lane->shuns = NULL;
-	}
-	tei_mutex_unlock(&lane->lock);
-	rail_done_run(peer->dp, &done);
-	if (!clean)
-		rail_fence_renew_lane(lane, HEALTH_DRAIN_NS);
-}
-
-void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
-		     uint16_t remote, bool shuns)
-{
-	struct rail_path *path;
-	struct rail_lane *lane;
-	uint32_t j;
-
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-		lane = &rail->init[j];
-		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
-		    RAIL_LANE_ACTIVE)
-			continue;
-		rail_sched_enter(peer->dp);
-		path = rail_path_get(peer, lane, remote);
-		rail_sched_leave(peer->dp);
-		if (path)
-			health_cut_lane(peer, lane, path, shuns);
-	}
-}
-
 /* --- up again ------------------------------------------------------------ */
 
 /*
@@ -465,11 +402,126 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 	return false;
 }
 
+/* --- cutting ------------------------------------------------------------- */
+
+/* Polls until nothing of the paths is posted on the lane any more. */
+static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
+			 int n, struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
+{
+	uint64_t end = tei_now_ns() + HEALTH_CUT_NS;
+	int i = 0;
+
+	while (i < n) {
+		if (!path[i] || !path[i]->posted) {
+			i++;
+		} else {
+			if (tei_now_ns() >= end)
+				return false;
+			rail_lane_poll(lane, done);
+		}
+	}
+	return true;
+}
+
+/* By the address that it has a connection to, which may not be the newest. */
+static void health_cut_path(struct rail_lane *lane,
+			    const struct rail_path *path,
+			    const struct rail_cut_list *list)
+	TEI_REQUIRES(lane->lock)
+{
+	uint8_t addr[TEI_RAIL_ADDR_MAX];
+	size_t len = sizeof(addr);
+
+	if (path->ready && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
+		rail_cut_listed(lane, list, addr, len);
+}
+
+/* Leaves those that have something posted on the lane; false: none. */
+static bool health_posted(struct rail_lane *lane, struct rail_path **path,
+			  int n) TEI_REQUIRES(lane->lock)
+{
+	bool any = false;
+	int i;
+
+	for (i = 0; i < n; i++) {
+		if (path[i] && lane->ep && path[i]->posted &&
+		    path[i]->lane_gen == lane->gen)
+			any = true;
+		else
+			path[i] = NULL;
+	}
+	return any;
+}
+
+static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
+			    int n, bool shuns)
+{
+	struct rail_cut_list list;
+	struct rail_done done;
+	bool any, clean;
+	int i;
+
+	tei_mutex_lock(&lane->lock);
+	any = health_posted(lane, path, n);
+	tei_mutex_unlock(&lane->lock);
+	if (!any)
+		return;
+	rail_cut_list(lane, &list);
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	health_posted(lane, path, n);
+	lane->shuns = shuns ? path[0] : NULL;
+	for (i = 0; i < n; i++)
+		if (path[i])
+			health_cut_path(lane, path[i], &list);
+	clean = health_drain(lane, path, n, &done);
+	lane->shuns = NULL;
+	tei_mutex_unlock(&lane->lock);
+	rail_cut_list_free(&list);
+	rail_done_run(lane->rail->dp, &done);
+	if (!clean)
+		rail_fence_renew_lane(lane, HEALTH_DRAIN_NS);
+}
+
+/* Those pairs of a rail; shuns: there is one. */
+static void health_cut(struct health_todo *const *pair, int n, bool shuns)
+{
+	struct rail_path *path[HEALTH_BATCH];
+	struct rail *rail = pair[0]->rail;
+	struct rail_lane *lane;
+	uint32_t j;
+	int i;
+
+	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->init[j];
+		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
+		    RAIL_LANE_ACTIVE)
+			continue;
+		rail_sched_enter(rail->dp);
+		for (i = 0; i < n; i++)
+			path[i] = rail_path_get(pair[i]->peer, lane,
+						pair[i]->remote);
+		rail_sched_leave(rail->dp);
+		health_cut_lane(lane, path, n, shuns);
+	}
+}
+
+void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
+		     uint16_t remote, bool shuns)
+{
+	struct health_todo one = { .peer = peer, .rail = rail,
+				   .remote = remote }, *pair = &one;
+
+	health_cut(&pair, 1, shuns);
+}
+
 /* Nobody is suspected, either, before the kernel was asked. */
-static void health_confirm(const struct health_todo *t)
+static void health_confirm(const struct health_todo *t,
+			   const struct rail_cut_list *list)
 {
 	bool idles = rail_stall_idles(t->peer, t->lane, t->remote);
-	bool still = !idles && rail_stall_confirm(t->peer, t->lane, t->remote,
+	bool still = !idles && rail_stall_confirm(list, t->peer, t->remote,
 						  t->moves, t->doubt_ns,
 						  t->asked);
 	struct rail_fault *f;
@@ -500,28 +552,53 @@ static void health_confirm(const struct health_todo *t)
 	rail_sched_leave(t->peer->dp);
 }
 
-static void health_do(const struct health_todo *t)
+static bool health_alike(const struct health_todo *a,
+			 const struct health_todo *b)
 {
-	switch (t->what) {
+	return a->what == b->what && a->rail == b->rail &&
+	       (a->what != HEALTH_CONFIRM || a->lane == b->lane);
+}
+
+/* What is to be done with the first, and with all that are like it: of one that
+ * falls silent mostly the others do, too, and to find a connection among
+ * hundreds takes long. The rest stays; returns how many. */
+static int health_do(struct health_todo **todo, int n)
+{
+	struct health_todo *alike[HEALTH_BATCH], *first = todo[0];
+	struct rail_cut_list list;
+	int i, k = 0, left = 0;
+
+	for (i = 0; i < n; i++) {
+		if (health_alike(first, todo[i]))
+			alike[k++] = todo[i];
+		else
+			todo[left++] = todo[i];
+	}
+	switch (first->what) {
 	case HEALTH_CONFIRM:
-		health_confirm(t);
+		rail_cut_list(first->lane, &list);
+		for (i = 0; i < k; i++)
+			health_confirm(alike[i], &list);
+		rail_cut_list_free(&list);
 		break;
 	case HEALTH_CUT:
-		rail_health_cut(t->peer, t->rail, t->remote, false);
+		health_cut(alike, k, false);
 		break;
 	case HEALTH_RENEW:
-		if (t->moves)
-			health_renew(t->rail);
-		rail_sched_kick(t->peer->dp, 0);
+		for (i = 0; i < k; i++)
+			if (alike[i]->moves)
+				health_renew(alike[i]->rail);
+		rail_sched_kick(first->peer->dp, 0);
 		break;
 	}
+	return left;
 }
 
 /* Peers and their faults are freed by this thread alone: they stay meanwhile,
  * unless done frees them. */
 static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 {
-	struct health_todo todo[HEALTH_BATCH];
+	struct health_todo todo[HEALTH_BATCH], *list[HEALTH_BATCH];
 	struct rail_fault *f, *tmp;
 	uint32_t r;
 	int i, n = 0;
@@ -534,7 +611,9 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 	}
 	rail_sched_leave(dp);
 	for (i = 0; i < n; i++)
-		health_do(&todo[i]);
+		list[i] = &todo[i];
+	while (n)
+		n = health_do(list, n);
 	/* other pairs may have moved, or may not */
 	rail_sched_enter(dp);
 	for (r = 0; r < rail_count(dp); r++)

@@ -141,10 +141,11 @@ void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
 bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
 /* Whether the last look at it, outside the lock, confirms the verdict. It may
- * be put off as long as the kernel hears from there, within limits. */
-bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
-			uint16_t remote, uint64_t moves, uint64_t doubt_ns,
-			bool asked);
+ * be put off as long as the kernel hears from there, within limits; list: of
+ * its lane. */
+bool rail_stall_confirm(const struct rail_cut_list *list,
+			struct tei_rail_peer *peer, uint16_t remote,
+			uint64_t moves, uint64_t doubt_ns, bool asked);
 /* Nothing is posted on the pair, and it is connected: it was asked about for
  * nothing. The thread, no lock held. */
 bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,

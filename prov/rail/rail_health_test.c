@@ -5,6 +5,7 @@
 
 #include <netinet/in.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -441,6 +442,7 @@ static void health_renew(struct test_pair *pair)
 static void test_the_connection_that_carries_it_is_asked(void)
 {
 	uint64_t end = tei_now_ns() + 5 * TEI_NS_PER_SEC, moves;
+	struct rail_cut_list list;
 	struct rail_lane *lane;
 	struct test_pair pair;
 	bool still;
@@ -452,8 +454,10 @@ static void test_the_connection_that_carries_it_is_asked(void)
 	rail_sched_leave(pair.from.dp);
 	health_renew(&pair);
 	do {
-		still = rail_stall_confirm(pair.peer, lane, 0, moves,
+		rail_cut_list(lane, &list);
+		still = rail_stall_confirm(&list, pair.peer, 0, moves,
 					   tei_now_ns(), true);
+		rail_cut_list_free(&list);
 	} while (still && tei_now_ns() < end);
 	/* its kernel has taken all */
 	CU_ASSERT(!still);
@@ -465,13 +469,18 @@ static void test_the_connection_that_carries_it_is_asked(void)
 static bool health_recent(struct test_pair *pair)
 {
 	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_cut_list list;
 	struct tei_rail_addr addr;
+	bool heard;
 
 	rail_sched_enter(pair->from.dp);
 	addr = pair->peer->remotes[0].addr;
 	rail_sched_leave(pair->from.dp);
-	return rail_cut_heard(lane, addr.bytes, addr.len,
-			      HEALTH_HEARD_NS / TEI_NS_PER_MS, false);
+	rail_cut_list(lane, &list);
+	heard = rail_cut_heard(&list, addr.bytes, addr.len,
+			       HEALTH_HEARD_NS / TEI_NS_PER_MS, false);
+	rail_cut_list_free(&list);
+	return heard;
 }
 
 /* As if so many slices were posted on the pair. */
@@ -569,6 +578,193 @@ static void test_a_pair_that_idles_is_no_fault(void)
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
 	test_pair_close(&pair);
 }
+
+/* --- many peers at a time ------------------------------------------------ */
+
+/* As many with one slice each, connected to where nobody reads. */
+#define HEALTH_MANY	200
+
+struct health_many {
+	struct tei_rail_peer *peer[HEALTH_MANY];
+	struct rail_path *path[HEALTH_MANY];
+	struct rail_slice slice[HEALTH_MANY];
+	int listener[HEALTH_MANY], fd[HEALTH_MANY], wait_fd;
+};
+
+static struct tei_rail_peer *health_peer(struct test_pair *pair, uint32_t i,
+					 const struct sockaddr_in *sin)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(pair->from.dp);
+	p = rail_peer_new(pair->from.dp, "one of many", 7 + i);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	p->remotes = calloc(1, sizeof(*p->remotes));
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p->remotes);
+	p->nremotes = 1;
+	p->remotes[0].addr = pair->rail->own;
+	memcpy(p->remotes[0].addr.bytes, sin, sizeof(*sin));
+	p->state = RAIL_PEER_READY;
+	p->refs = 1;
+	CU_ASSERT_EQUAL_FATAL(rail_path_table(p), 0);
+	rail_sched_leave(pair->from.dp);
+	return p;
+}
+
+static void health_connect(struct health_many *m, uint32_t i,
+			   struct sockaddr_in *sin)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	socklen_t len = sizeof(*sin);
+
+	memset(sin, 0, sizeof(*sin));
+	sin->sin_family = AF_INET;
+	sin->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	m->listener[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	m->fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CU_ASSERT_FATAL(m->listener[i] >= 0 && m->fd[i] >= 0);
+	CU_ASSERT_EQUAL_FATAL(bind(m->listener[i], (void *)sin, len), 0);
+	CU_ASSERT_EQUAL_FATAL(listen(m->listener[i], 1), 0);
+	CU_ASSERT_EQUAL_FATAL(getsockname(m->listener[i], (void *)sin, &len),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(connect(m->fd[i], (void *)sin, len), 0);
+	CU_ASSERT_EQUAL_FATAL(epoll_ctl(m->wait_fd, EPOLL_CTL_ADD, m->fd[i],
+					&ev), 0);
+}
+
+static void health_swap_fd(struct rail_lane *lane, int *fd)
+{
+	int was;
+
+	tei_mutex_lock(&lane->lock);
+	was = lane->wait_fd;
+	lane->wait_fd = *fd;
+	*fd = was;
+	tei_mutex_unlock(&lane->lock);
+}
+
+/* Their slices are posted, or have come back. */
+static void health_post_many(struct test_pair *pair, struct health_many *m,
+			     bool post)
+{
+	struct rail_lane *lane = &pair->rail->init[0];
+	uint32_t i;
+
+	tei_mutex_lock(&lane->lock);
+	for (i = 0; i < HEALTH_MANY; i++) {
+		m->path[i]->posted = post;
+		m->path[i]->moves++;
+		if (post)
+			tei_list_add_tail(&lane->posted, &m->slice[i].link);
+		else
+			tei_list_del(&m->slice[i].link);
+	}
+	lane->inflight = post ? HEALTH_MANY : 0;
+	tei_mutex_unlock(&lane->lock);
+}
+
+static void health_begin_many(struct test_pair *pair, struct health_many *m)
+{
+	struct rail_lane *lane = &pair->rail->init[0];
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct sockaddr_in sin;
+	uint32_t i;
+
+	m->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+	for (i = 0; i < HEALTH_MANY; i++) {
+		health_connect(m, i, &sin);
+		m->peer[i] = health_peer(pair, i, &sin);
+		rail_sched_enter(pair->from.dp);
+		m->path[i] = rail_path_get(m->peer[i], lane, 0);
+		rail_sched_leave(pair->from.dp);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(m->path[i]);
+		m->path[i]->lane_gen = lane->gen;
+		m->slice[i] = (struct rail_slice){ .peer = m->peer[i],
+						   .path = m->path[i],
+						   .lane = lane };
+	}
+	/* the kernel has not heard of any of them for a while */
+	while (rail_tcp_heard(m->fd[HEALTH_MANY - 1],
+			      HEALTH_HEARD_NS / TEI_NS_PER_MS, false) &&
+	       tei_now_ns() < end)
+		sched_yield();
+	health_swap_fd(lane, &m->wait_fd);
+	health_post_many(pair, m, true);
+}
+
+static void health_end_many(struct test_pair *pair, struct health_many *m)
+{
+	uint32_t i;
+
+	health_swap_fd(&pair->rail->init[0], &m->wait_fd);
+	close(m->wait_fd);
+	for (i = 0; i < HEALTH_MANY; i++) {
+		rail_sched_enter(pair->from.dp);
+		rail_health_forget(m->peer[i]);
+		rail_sched_leave(pair->from.dp);
+		tei_rail_peer_put(m->peer[i]);
+		close(m->fd[i]);
+		close(m->listener[i]);
+	}
+}
+
+/* All of them were alive then. */
+static void health_live_many(struct test_pair *pair, struct health_many *m,
+			     uint64_t now)
+{
+	uint32_t i;
+
+	rail_sched_enter(pair->from.dp);
+	for (i = 0; i < HEALTH_MANY; i++)
+		m->peer[i]->alive_ns = now;
+	rail_sched_leave(pair->from.dp);
+}
+
+static uint32_t health_count(struct test_pair *pair,
+			     enum rail_fault_stage stage)
+{
+	struct rail_fault *f;
+	uint32_t n = 0;
+
+	rail_sched_enter(pair->from.dp);
+	tei_list_foreach(f, &pair->from.dp->faults, struct rail_fault, link)
+		n += f->stage == stage;
+	rail_sched_leave(pair->from.dp);
+	return n;
+}
+
+/* Times that the test makes: a second ago and on. */
+static void test_all_that_falls_silent_is_found_together(void)
+{
+	static struct health_many many;
+	uint64_t now, since;
+	struct test_pair pair;
+	uint32_t n;
+
+	test_pair_open(&pair);
+	health_begin_many(&pair, &many);
+	now = tei_now_ns() - TEI_NS_PER_SEC;
+	rail_stall_look(pair.from.dp, now);
+	rail_stall_look(pair.from.dp, now += RAIL_HEALTH_NS);
+	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
+	rail_stall_look(pair.from.dp, now += RAIL_STALL_NS);
+	CU_ASSERT_EQUAL(pair.from.dp->nfaults, HEALTH_MANY);
+	since = now;
+	health_live_many(&pair, &many, now + 1);
+	pair.from.dp->health_ns = 0;
+	do {
+		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
+		n = health_count(&pair, RAIL_FAULT_DOWN);
+	} while (!n && now < since + TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(n, HEALTH_MANY);
+	CU_ASSERT(now - since < 100 * TEI_NS_PER_MS);
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_DOWN);
+	health_post_many(&pair, &many, false);
+	health_end_many(&pair, &many);
+	test_pair_close(&pair);
+}
+
+/* ------------------------------------------------------------------------- */
 
 /* Endpoints that take no write, or do again. */
 static struct fi_ops_rma health_no_rma, *health_rma;
@@ -674,6 +870,8 @@ const struct tei_test_case rail_health_cases[] = {
 	{ "a_silent_peer_leaves_the_lane_to_others",
 	  test_a_silent_peer_leaves_the_lane_to_others },
 	{ "a_pair_that_idles_is_no_fault", test_a_pair_that_idles_is_no_fault },
+	{ "all_that_falls_silent_is_found_together",
+	  test_all_that_falls_silent_is_found_together },
 	{ "what_is_refused_at_once_is_counted",
 	  test_what_is_refused_at_once_is_counted },
 	{ NULL, NULL },

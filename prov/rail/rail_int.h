@@ -467,7 +467,9 @@ struct rail_path {
 	bool blocked_now;		/* in this bundle */
 	uint32_t posted;		/* slices on the lane of lane_gen */
 	uint64_t moves;			/* atomic: grows while it lives */
-	uint64_t look_moves, look_ns;	/* rail_stall.c */
+	uint64_t look_moves, look_ns;	/* rail_stall.c; the thread alone: */
+	uint64_t looked_ns;		/* the look that it was found still in, */
+	struct rail_path *look_next;	/* and the next one of those */
 	uint64_t blocked_ns;		/* no post before this time, 0: free */
 	uint64_t since_ns;		/* connecting since, 0: not */
 	uint64_t asked_ns;		/* last message, 0: none */
@@ -916,13 +918,24 @@ bool rail_cut_there(const struct rail_socket *which);
 /* Whether there is one. */
 enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len) TEI_REQUIRES(lane->lock);
+/* A lane's connections as one look found them; a look takes milliseconds where
+ * there are a thousand. Made, used and freed by the thread. */
+struct rail_cut_list {
+	struct rail_lane *lane;
+	struct rail_cut_seen *seen;	/* in the order of their addresses */
+	uint32_t n, cap;
+};
+/* The thread, which alone closes lanes; the lane is not locked for long. */
+void rail_cut_list(struct rail_lane *lane, struct rail_cut_list *list);
+void rail_cut_list_free(struct rail_cut_list *list);
 /* Whether the kernel heard anything from there in the last milliseconds, or
  * knows that the process there leaves its sockets unread; asked: that was made
- * sure of by a message, so that it counts if all has been acknowledged. The
- * thread, which alone closes lanes; the lane is not locked for long, however
- * many connections it has. */
-bool rail_cut_heard(struct rail_lane *lane, const void *addr, size_t len,
-		    uint32_t ms, bool asked);
+ * sure of by a message, so that it counts if all has been acknowledged. */
+bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
+		    size_t len, uint32_t ms, bool asked);
+/* As rail_cut_one, and quick where it is in the list of that lane. */
+void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
+		     const void *addr, size_t len) TEI_REQUIRES(lane->lock);
 /* Whether there is one to that address that could still carry anything; UNKNOWN:
  * the provider shows no sockets at all. */
 enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,

@@ -16,7 +16,6 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 
-#define STALL_PATHS	32			/* told apart per lane */
 #define STALL_GRACE_NS	(40 * TEI_NS_PER_MS)
 #define STALL_GRACE_MAX	(150 * TEI_NS_PER_MS)
 #define STALL_LOOKS	3			/* of ours in that time */
@@ -28,32 +27,12 @@
 #define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not, */
 #define STALL_OPENS	8	/* times what opening takes, if that is more */
 
-struct stall_path {
-	struct tei_rail_peer *peer;
-	struct rail_path *path;
-	uint64_t moves;
-	uint16_t remote;
-};
-
-static bool stall_known(const struct stall_path *list, int n,
-			const struct rail_path *path)
-{
-	int i;
-
-	for (i = 0; i < n; i++)
-		if (list[i].path == path)
-			return true;
-	return false;
-}
-
-/* Paths of the lane of which nothing has moved. */
-static int stall_walk(struct rail_lane *lane, uint64_t now,
-		      struct stall_path list[STALL_PATHS])
+/* Paths of the lane of which nothing has moved, however many. */
+static struct rail_path *stall_walk(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
+	struct rail_path *p, *list = NULL;
 	struct rail_slice *s;
-	struct rail_path *p;
-	int n = 0;
 
 	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
 		p = s->path;
@@ -61,23 +40,20 @@ static int stall_walk(struct rail_lane *lane, uint64_t now,
 			p->look_moves = p->moves;
 			p->look_ns = now;
 		}
-		if (now - p->look_ns < RAIL_STALL_NS || n == STALL_PATHS ||
-		    stall_known(list, n, p))
+		if (now - p->look_ns < RAIL_STALL_NS || p->looked_ns == now)
 			continue;
-		list[n].peer = s->peer;
-		list[n].path = p;
-		list[n].moves = p->moves;
-		list[n++].remote = s->remote_idx;
+		p->looked_ns = now;
+		p->look_next = list;
+		list = p;
 	}
-	return n;
+	return list;
 }
 
-static int stall_lane(struct rail_lane *lane, uint64_t now,
-		      struct stall_path list[STALL_PATHS])
+static struct rail_path *stall_lane(struct rail_lane *lane, uint64_t now)
 {
 	struct rail_slice *head = NULL;
+	struct rail_path *list = NULL;
 	uint64_t moves = 0;
-	int n = 0;
 
 	tei_mutex_lock(&lane->lock);
 	if (!tei_list_empty(&lane->posted)) {
@@ -85,50 +61,61 @@ static int stall_lane(struct rail_lane *lane, uint64_t now,
 		moves = head->path->moves;
 	}
 	if (head && head == lane->look_head && moves == lane->look_moves)
-		n = stall_walk(lane, now, list);
+		list = stall_walk(lane, now);
 	lane->look_head = head;
 	lane->look_moves = moves;
 	tei_mutex_unlock(&lane->lock);
-	return n;
+	return list;
+}
+
+static void stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
+		      uint16_t remote, uint64_t moves, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_fault *f = rail_health_ask(peer, lane->rail, remote);
+
+	if (!f)
+		return;
+	f->lane = lane;
+	f->moves = moves;
+	f->since_ns = now;
+	f->doubt_ns = now;
+	rail_peer_attend(peer);
 }
 
 void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
 		    uint16_t remote, uint64_t moves, uint64_t now)
 {
-	struct tei_rail_dp *dp = lane->rail->dp;
-	struct rail_fault *f;
+	rail_sched_enter(peer->dp);
+	stall_ask(peer, lane, remote, moves, now);
+	rail_sched_leave(peer->dp);
+}
 
-	rail_sched_enter(dp);
-	f = rail_health_ask(peer, lane->rail, remote);
-	if (f) {
-		f->lane = lane;
-		f->moves = moves;
-		f->since_ns = now;
-		f->doubt_ns = now;
-		rail_peer_attend(peer);
-	}
-	rail_sched_leave(dp);
+/* Paths stay, as the thread alone frees their peers. */
+static void stall_look(struct rail_lane *lane, uint64_t now)
+{
+	struct rail_path *p = stall_lane(lane, now);
+
+	if (!p)
+		return;
+	rail_sched_enter(lane->rail->dp);
+	for (; p; p = p->look_next)
+		stall_ask(p->peer, lane, p->remote, p->look_moves, now);
+	rail_sched_leave(lane->rail->dp);
 }
 
 void rail_stall_look(struct tei_rail_dp *dp, uint64_t now)
 {
-	struct stall_path list[STALL_PATHS];
 	struct rail_lane *lane;
 	struct rail *rail;
 	uint32_t i, j;
-	int k, n;
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->init[j];
-			if (!__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED))
-				continue;
-			n = stall_lane(lane, now, list);
-			for (k = 0; k < n; k++)
-				rail_stall_ask(list[k].peer, lane,
-					       list[k].remote,
-					       list[k].moves, now);
+			if (__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED))
+				stall_look(lane, now);
 		}
 	}
 }
@@ -227,10 +214,11 @@ static void stall_addr(struct tei_rail_peer *peer, struct rail_lane *lane,
 	tei_mutex_unlock(&lane->lock);
 }
 
-bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
-			uint16_t remote, uint64_t moves, uint64_t doubt_ns,
-			bool asked)
+bool rail_stall_confirm(const struct rail_cut_list *list,
+			struct tei_rail_peer *peer, uint16_t remote,
+			uint64_t moves, uint64_t doubt_ns, bool asked)
 {
+	struct rail_lane *lane = list->lane;
 	struct tei_rail_dp *dp = peer->dp;
 	struct tei_rail_addr addr;
 	bool moved;
@@ -243,7 +231,7 @@ bool rail_stall_confirm(struct tei_rail_peer *peer, struct rail_lane *lane,
 	if (moved || tei_now_ns() - doubt_ns > stall_doubt(dp))
 		return !moved;
 	stall_addr(peer, lane, remote, &addr);
-	return !rail_cut_heard(lane, addr.bytes, addr.len, STALL_HEARD_MS,
+	return !rail_cut_heard(list, addr.bytes, addr.len, STALL_HEARD_MS,
 			       asked);
 }
 
