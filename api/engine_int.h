@@ -510,13 +510,17 @@ int engine_gpu_prepare(struct engine *e, struct engine_task *t,
 void engine_gpu_start(struct engine *e, struct engine_task *t);
 
 /* --- engine_paths.c ------------------------------------------------------ */
-/* False: stale or invented. */
+/* False: stale or invented. paths, if not NULL: TEI_RAIL_MAX of them, whose rank
+ * and whether they are connected is not looked at. */
 bool engine_peer_stats(struct engine *e, segment_id_t id,
-		       struct te_peer_stats *s);
+		       struct te_peer_stats *s, struct te_path *paths,
+		       size_t *npaths);
 
 /* --- engine_report.c ----------------------------------------------------- */
 /* A tei_meta_report_fn; arg is the engine. */
 char *engine_report(void *arg);
+/* What showLinks says, as JSON or as text; NULL without memory. */
+char *engine_links(struct engine *e, bool json);
 
 /* --- engine_stats.c ------------------------------------------------------ */
 /* A word for enum te_rail_state. */

@@ -152,19 +152,28 @@ static void paths_rail(const struct tei_rail_path_info *in,
 	memcpy(p->why_not_local, t->why_not_local, sizeof(p->why_not_local));
 }
 
+/* The only way there is no rail. */
+static bool paths_aside(const struct engine *e, const struct paths_target *t,
+			struct te_path *p)
+{
+	if (!t->local && t->peer)
+		return false;
+	if (t->files)
+		paths_files(e, p);
+	else
+		paths_copy(t, p);
+	return true;
+}
+
 static size_t paths_list(const struct engine *e, const struct paths_target *t,
 			 const char *location, struct te_path *paths,
 			 size_t elem_size, size_t room)
 {
 	struct tei_rail_path_info info[TEI_RAIL_MAX];
 	struct te_path p;
-	size_t i, n = 0;
+	size_t i, n;
 
-	if (t->local || !t->peer) {
-		if (t->files)
-			paths_files(e, &p);
-		else
-			paths_copy(t, &p);
+	if (paths_aside(e, t, &p)) {
 		if (room)
 			engine_out(paths, elem_size, &p, sizeof(p));
 		return 1;
@@ -176,6 +185,12 @@ static size_t paths_list(const struct engine *e, const struct paths_target *t,
 			   sizeof(p));
 	}
 	return n;
+}
+
+/* Nothing leads there. */
+static bool paths_none(segment_id_t id, const struct paths_target *t)
+{
+	return id != LOCAL_SEGMENT && !t->peer && !t->local && !t->files;
 }
 
 int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
@@ -200,7 +215,7 @@ int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "segment id %d is stale or was never given",
 				    segment_id);
-	if (segment_id != LOCAL_SEGMENT && !t.peer && !t.local && !t.files)
+	if (paths_none(segment_id, &t))
 		*count = 0;
 	else
 		*count = paths_list(e, &t, location, paths, elem_size,
@@ -255,14 +270,34 @@ static void paths_stats(struct engine *e, segment_id_t id,
 	}
 }
 
+static size_t paths_routes(const struct engine *e, segment_id_t id,
+			   const struct paths_target *t,
+			   struct te_path paths[TEI_RAIL_MAX])
+{
+	struct tei_rail_path_info info[TEI_RAIL_MAX];
+	size_t i, n;
+
+	if (paths_none(id, t))
+		return 0;
+	if (paths_aside(e, t, &paths[0]))
+		return 1;
+	n = tei_rail_peer_routes(t->peer, info);
+	for (i = 0; i < n; i++)
+		paths_rail(&info[i], t, &paths[i]);
+	return n;
+}
+
 bool engine_peer_stats(struct engine *e, segment_id_t id,
-		       struct te_peer_stats *s)
+		       struct te_peer_stats *s, struct te_path *paths,
+		       size_t *npaths)
 {
 	struct paths_target t;
 
 	if (!paths_hold(e, id, &t))
 		return false;
 	paths_stats(e, id, &t, s);
+	if (paths)
+		*npaths = paths_routes(e, id, &t, paths);
 	paths_release(&t);
 	return true;
 }
@@ -276,7 +311,8 @@ int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	if (!stats || !size || !engine_peer_stats(e, segment_id, &s))
+	if (!stats || !size ||
+	    !engine_peer_stats(e, segment_id, &s, NULL, NULL))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "te_peer_stats: segment id %d is stale or was never given, or no room",
 				    segment_id);

@@ -4,16 +4,21 @@
  *
  *	name, incarnation (hexadecimal text), version, time_ns
  *	rails	[te_rail_stats of each, its state as a word]
- *	peers	[te_peer_stats of each open segment, likewise]
+ *	peers	[te_peer_stats of each open segment, likewise, and paths
+ *		[kind as a word, transport, provider, and of a fabric's rail,
+ *		address, remote_rail, remote_address]]
  *
- * Counters are numbers: exact up to 2^53.
+ * Counters are numbers: exact up to 2^53. showLinks says the same of rails and
+ * peers.
  */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/engine_int.h"
+#include "topo/tei_topo.h"
 
 #define REPORT_RAILS	(TEI_RAIL_MAX + 1)
 
@@ -75,12 +80,31 @@ static const char *report_peer_state(uint32_t state)
 	return state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
 }
 
-static void report_peer(struct engine *e, segment_id_t id, cJSON *list)
+static void report_path(cJSON *list, const struct te_path *p)
+{
+	static const char *const kinds[] = { "fabric", "process", "memcpy",
+					     "file" };
+	cJSON *o = report_object(list);
+
+	cJSON_AddStringToObject(o, "kind", p->kind < 4 ? kinds[p->kind] : "?");
+	cJSON_AddStringToObject(o, "transport", p->transport);
+	cJSON_AddStringToObject(o, "provider", p->provider);
+	if (p->kind != TE_PATH_FABRIC)
+		return;
+	cJSON_AddStringToObject(o, "rail", p->rail);
+	cJSON_AddStringToObject(o, "address", p->address);
+	cJSON_AddStringToObject(o, "remote_rail", p->remote_rail);
+	cJSON_AddStringToObject(o, "remote_address", p->remote_address);
+}
+
+static void report_peer(struct engine *e, segment_id_t id,
+			struct te_path *paths, cJSON *list)
 {
 	struct te_peer_stats s;
-	cJSON *o;
+	cJSON *o, *ways;
+	size_t i, n = 0;
 
-	if (!engine_peer_stats(e, id, &s))
+	if (!engine_peer_stats(e, id, &s, paths, &n))
 		return;		/* closed meanwhile */
 	o = report_object(list);
 	cJSON_AddStringToObject(o, "name", s.name);
@@ -94,18 +118,23 @@ static void report_peer(struct engine *e, segment_id_t id, cJSON *list)
 	report_num(o, "canceled", s.canceled);
 	report_num(o, "retries", s.retries);
 	report_num(o, "fences", s.fences);
+	ways = cJSON_AddArrayToObject(o, "paths");
+	for (i = 0; i < n; i++)
+		report_path(ways, &paths[i]);
 }
 
 static void report_peers(struct engine *e, cJSON *list)
 {
+	struct te_path *paths = calloc(TEI_RAIL_MAX, sizeof(*paths));
 	segment_id_t ids[ENGINE_IDS];
 	int i, n, from = 0;
 
-	while (from < ENGINE_SEG_BUCKETS) {
+	while (paths && from < ENGINE_SEG_BUCKETS) {
 		n = engine_segment_ids(e, &from, ids);
 		for (i = 0; i < n; i++)
-			report_peer(e, ids[i], list);
+			report_peer(e, ids[i], paths, list);
 	}
+	free(paths);
 }
 
 char *engine_report(void *arg)
@@ -124,4 +153,117 @@ char *engine_report(void *arg)
 	json = cJSON_PrintUnformatted(doc);
 	cJSON_Delete(doc);
 	return json;
+}
+
+/* --- showLinks ----------------------------------------------------------- */
+
+static char *links_topo(struct engine *e, bool json)
+{
+	char *text = NULL;
+	size_t len;
+
+	tei_mutex_lock(&e->control);
+	if (e->topo && json) {
+		if (tei_topo_json(e->topo, &text))
+			text = NULL;
+	} else if (e->topo) {
+		len = tei_topo_text(e->topo, NULL, 0);
+		text = malloc(len + 1);
+		if (text)
+			tei_topo_text(e->topo, text, len + 1);
+	}
+	tei_mutex_unlock(&e->control);
+	return text;
+}
+
+static const char *links_get(const cJSON *o, const char *key)
+{
+	const char *s = cJSON_GetStringValue(
+		cJSON_GetObjectItemCaseSensitive(o, key));
+
+	return s ? s : "";
+}
+
+static double links_num(const cJSON *o, const char *key)
+{
+	const cJSON *n = cJSON_GetObjectItemCaseSensitive(o, key);
+
+	return n ? n->valuedouble : 0;
+}
+
+static void links_rail(FILE *f, const cJSON *o)
+{
+	fprintf(f, "rail %-16s %-6s %-14s %-8s %s  written %.0f B read %.0f B slices %.0f retries %.0f errors %.0f in flight %.0f B window %.0f B rate %.0f B/s changes %.0f\n",
+		links_get(o, "name"), links_get(o, "transport"),
+		links_get(o, "provider"), links_get(o, "state"),
+		links_get(o, "address"), links_num(o, "tx_bytes"),
+		links_num(o, "rx_bytes"), links_num(o, "slices"),
+		links_num(o, "retries"), links_num(o, "errors"),
+		links_num(o, "inflight_bytes"), links_num(o, "window"),
+		links_num(o, "rate"), links_num(o, "state_changes"));
+}
+
+static void links_path(FILE *f, const cJSON *o, bool first)
+{
+	if (strcmp(links_get(o, "kind"), "fabric"))
+		fprintf(f, " by %s", links_get(o, "provider"));
+	else
+		fprintf(f, "%s %s to %s at %s", first ? " by" : ",",
+			links_get(o, "rail"), links_get(o, "remote_rail"),
+			links_get(o, "remote_address"));
+}
+
+static void links_peer(FILE *f, const cJSON *o)
+{
+	const cJSON *paths = cJSON_GetObjectItemCaseSensitive(o, "paths"), *p;
+
+	fprintf(f, "peer %-31s %-8s written %.0f B read %.0f B queued %.0f completed %.0f failed %.0f timeout %.0f canceled %.0f retries %.0f fences %.0f",
+		links_get(o, "name"), links_get(o, "state"),
+		links_num(o, "tx_bytes"), links_num(o, "rx_bytes"),
+		links_num(o, "queued"), links_num(o, "completed"),
+		links_num(o, "failed"), links_num(o, "timeout"),
+		links_num(o, "canceled"), links_num(o, "retries"),
+		links_num(o, "fences"));
+	cJSON_ArrayForEach(p, paths)
+		links_path(f, p, p == paths->child);
+	fputc('\n', f);
+}
+
+/* For people: of the document, and the topology. */
+static char *links_text(const cJSON *doc, const char *topo)
+{
+	const cJSON *o;
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	fprintf(f, "segment %s\n", links_get(doc, "segment"));
+	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, "rails"))
+		links_rail(f, o);
+	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, "peers"))
+		links_peer(f, o);
+	fputs(topo ? topo : "", f);
+	if (!fclose(f))
+		return text;
+	free(text);
+	return NULL;
+}
+
+char *engine_links(struct engine *e, bool json)
+{
+	cJSON *doc = cJSON_CreateObject();
+	char *topo, *text;
+
+	cJSON_AddStringToObject(doc, "segment", e->name);
+	report_rails(e, cJSON_AddArrayToObject(doc, "rails"));
+	report_peers(e, cJSON_AddArrayToObject(doc, "peers"));
+	topo = links_topo(e, json);
+	if (json && topo)
+		cJSON_AddRawToObject(doc, "priority_matrix", topo);
+	text = json ? cJSON_PrintUnformatted(doc) : links_text(doc, topo);
+	free(topo);
+	cJSON_Delete(doc);
+	return text;
 }

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topo/tei_topo.h"
-
 const char *te_version(void)
 {
 	return TEI_VERSION;
@@ -213,98 +211,20 @@ const char *engine_rail_state(uint32_t state)
 	return state < 4 ? names[state] : "?";
 }
 
-static void stats_links_text(struct engine *e, struct stats_text *t)
-{
-	struct stats_list list;
-	struct te_rail_stats s;
-	size_t i, used;
-	char *topo;
-
-	stats_list(e, true, &list);
-	stats_add(t, "segment %s\n", e->name);
-	for (i = 0; i < list.n; i++) {
-		stats_rail(e, list.rails[i], &s);
-		stats_add(t, "rail %-16s %-6s %-14s %-8s %s  written %llu read %llu\n",
-			  s.name, s.transport, s.provider,
-			  engine_rail_state(s.state), s.address,
-			  (unsigned long long)s.tx_bytes,
-			  (unsigned long long)s.rx_bytes);
-	}
-	if (!e->topo)
-		return;
-	used = tei_topo_text(e->topo, NULL, 0);
-	topo = malloc(used + 1);
-	if (!topo)
-		return;
-	tei_topo_text(e->topo, topo, used + 1);
-	stats_add(t, "%s", topo);
-	free(topo);
-}
-
-/* Names of rails hold no character that JSON would have to escape but these. */
-static void stats_add_json(struct stats_text *t, const char *text)
-{
-	stats_add(t, "\"");
-	for (; *text; text++) {
-		if (*text == '"' || *text == '\\')
-			stats_add(t, "\\%c", *text);
-		else if ((unsigned char)*text < 0x20)
-			stats_add(t, "\\u%04x", *text);
-		else
-			stats_add(t, "%c", *text);
-	}
-	stats_add(t, "\"");
-}
-
-static void stats_links_json(struct engine *e, struct stats_text *t)
-{
-	struct stats_list list;
-	struct te_rail_stats s;
-	size_t i;
-	char *matrix;
-
-	stats_list(e, true, &list);
-	stats_add(t, "{\"segment\":");
-	stats_add_json(t, e->name);
-	stats_add(t, ",\"rails\":[");
-	for (i = 0; i < list.n; i++) {
-		stats_rail(e, list.rails[i], &s);
-		stats_add(t, "%s{\"name\":", i ? "," : "");
-		stats_add_json(t, s.name);
-		stats_add(t, ",\"transport\":");
-		stats_add_json(t, s.transport);
-		stats_add(t, ",\"provider\":");
-		stats_add_json(t, s.provider);
-		stats_add(t, ",\"address\":");
-		stats_add_json(t, s.address);
-		stats_add(t, ",\"state\":\"%s\",\"state_changes\":%llu,\"tx_bytes\":%llu,\"rx_bytes\":%llu,\"rate\":%.0f}",
-			  engine_rail_state(s.state),
-			  (unsigned long long)s.state_changes,
-			  (unsigned long long)s.tx_bytes,
-			  (unsigned long long)s.rx_bytes, s.rate);
-	}
-	stats_add(t, "]");
-	if (e->topo && !tei_topo_json(e->topo, &matrix)) {
-		stats_add(t, ",\"priority_matrix\":%s", matrix);
-		free(matrix);
-	}
-	stats_add(t, "}");
-}
-
 int showLinks(transfer_engine_t engine, char *buf, size_t len, int json)
 {
 	struct engine *e = engine_from(engine);
-	struct stats_text t = { .buf = buf, .len = len };
+	struct tei_err err;
+	char *text;
 
 	if (!e || !buf || !len)
 		return engine_bad(e, __func__, NULL);
-	*buf = '\0';
-	tei_mutex_lock(&e->control);
-	if (json)
-		stats_links_json(e, &t);
-	else
-		stats_links_text(e, &t);
-	tei_mutex_unlock(&e->control);
+	text = engine_links(e, json);
+	if (!text)
+		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
+				    "showLinks: out of memory");
+	snprintf(buf, len, "%s", text);
+	free(text);
 	return 0;
 }
 

@@ -104,12 +104,12 @@ static void watch_rails(const cJSON *doc)
 {
 	const cJSON *o;
 
-	printf("%-16s %-14s %-8s %10s %10s %9s %9s %9s %7s %7s %7s\n",
+	printf("%-16s %-14s %-8s %10s %10s %9s %9s %9s %9s %7s %7s %7s\n",
 	       "rail", "provider", "state", "write MB/s", "read MB/s",
-	       "in flight", "window", "rate MB/s", "retries", "errors",
-	       "changes");
+	       "in flight", "window", "rate MB/s", "slices", "retries",
+	       "errors", "changes");
 	cJSON_ArrayForEach(o, watch_list(doc, "rails"))
-		printf("%-16s %-14s %-8s %10.1f %10.1f %8.0fK %8.0fK %9.1f %7.0f %7.0f %7.0f\n",
+		printf("%-16s %-14s %-8s %10.1f %10.1f %8.0fK %8.0fK %9.1f %9.0f %7.0f %7.0f %7.0f\n",
 		       info_get(o, "name"), info_get(o, "provider"),
 		       info_get(o, "state"),
 		       info_get_num(o, "tx_bytes_per_s") / 1e6,
@@ -117,8 +117,24 @@ static void watch_rails(const cJSON *doc)
 		       info_get_num(o, "inflight_bytes") / 1024,
 		       info_get_num(o, "window") / 1024,
 		       info_get_num(o, "rate") / 1e6,
+		       info_get_num(o, "slices"),
 		       info_get_num(o, "retries"), info_get_num(o, "errors"),
 		       info_get_num(o, "state_changes"));
+}
+
+/* By rail: "r0>r1" is ours to the peer's. */
+static void watch_paths(const cJSON *peer)
+{
+	const cJSON *o;
+
+	cJSON_ArrayForEach(o, watch_list(peer, "paths")) {
+		if (strcmp(info_get(o, "kind"), "fabric"))
+			printf(" %s", info_get(o, "provider"));
+		else
+			printf(" %s>%s", info_get(o, "rail"),
+			       info_get(o, "remote_rail"));
+	}
+	putchar('\n');
 }
 
 static void watch_peers(const cJSON *doc)
@@ -127,11 +143,11 @@ static void watch_peers(const cJSON *doc)
 
 	if (!cJSON_GetArraySize(watch_list(doc, "peers")))
 		return;
-	printf("%-31s %-8s %10s %10s %9s %9s %7s %7s %7s\n", "peer", "state",
-	       "write MB/s", "read MB/s", "queued", "completed", "failed",
-	       "retries", "fences");
-	cJSON_ArrayForEach(o, watch_list(doc, "peers"))
-		printf("%-31s %-8s %10.1f %10.1f %9.0f %9.0f %7.0f %7.0f %7.0f\n",
+	printf("%-31s %-8s %10s %10s %9s %9s %7s %7s %7s %s\n", "peer",
+	       "state", "write MB/s", "read MB/s", "queued", "completed",
+	       "failed", "retries", "fences", "path");
+	cJSON_ArrayForEach(o, watch_list(doc, "peers")) {
+		printf("%-31s %-8s %10.1f %10.1f %9.0f %9.0f %7.0f %7.0f %7.0f",
 		       info_get(o, "name"), info_get(o, "state"),
 		       info_get_num(o, "tx_bytes_per_s") / 1e6,
 		       info_get_num(o, "rx_bytes_per_s") / 1e6,
@@ -139,6 +155,8 @@ static void watch_peers(const cJSON *doc)
 		       info_get_num(o, "completed"),
 		       info_get_num(o, "failed") + info_get_num(o, "timeout"),
 		       info_get_num(o, "retries"), info_get_num(o, "fences"));
+		watch_paths(o);
+	}
 }
 
 static void watch_show(const struct watch *w, const cJSON *doc)

@@ -685,11 +685,20 @@ case_watch()
 		'all(a["peers"][0]["tx_bytes"] < b["peers"][0]["tx_bytes"] for a, b in zip(r, r[1:]))'
 	turns 'and so are the rates' \
 		'all(sum(x["tx_bytes_per_s"] for x in t["rails"]) > 0 and t["peers"][0]["tx_bytes_per_s"] > 0 for t in r[1:])'
+	turns 'a peer has a path for each rail' \
+		'all(sorted((p["rail"], p["remote_rail"]) for p in t["peers"][0]["paths"]) == [("a0", "a0"), ("a1", "a1")] and all(p["kind"] == "fabric" and p["remote_address"] for p in t["peers"][0]["paths"]) for t in r)'
 	turns 'changes of state are counted' \
 		'all(x["state_changes"] == 0 for t in r for x in t["rails"])'
 	run 0 'as text' --watch --count=1 --segment=127.0.0.1:17000
 	grep -q '^a1 .* up ' "$tmp/out"
 	ok $? 'a line for each rail'
+	awk '$1 == "rail" { for (i = 1; $i != "slices"; i++) if (i > NF) exit 1
+			    past = NF - i }
+	     $1 == "a0" { slices = $(NF - past) }
+	     END { exit !(slices > 0) }' "$tmp/out"
+	ok $? 'with its slices'
+	grep -Eq "^$name .* (a0>a0 a1>a1|a1>a1 a0>a0)\$" "$tmp/out"
+	ok $? 'a line for each peer, with its path'
 	kill -9 "$bench"
 	wait "$bench" 2>/dev/null
 	run 2 'a process that has gone' --watch --segment=127.0.0.1:17000

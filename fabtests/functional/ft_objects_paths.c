@@ -206,6 +206,42 @@ static void paths_idle_end(struct paths_rig *rig)
 
 /* --- all that tells of rails says the same ------------------------------- */
 
+static bool paths_tells(const char *text, const char *before, uint64_t value,
+			const char *after)
+{
+	char want[96];
+
+	snprintf(want, sizeof(want), "%s%" PRIu64 "%s", before, value, after);
+	if (!strstr(text, want))
+		ft_diag("no %s in %s", want, text);
+	return strstr(text, want) != NULL;
+}
+
+/* showLinks, both ways: each rail with its numbers, the peer with its path. */
+static bool paths_links(struct paths_rig *rig, const struct te_rail_stats s[2])
+{
+	struct te_peer_stats peer = paths_stats(rig, rig->seg);
+	static char json[1 << 16], text[1 << 16];
+	struct te_path p[8];
+	bool good = !showLinks(rig->engine, json, sizeof(json), 1) &&
+		    !showLinks(rig->engine, text, sizeof(text), 0) &&
+		    paths_get(rig, rig->seg, p) == 2;
+
+	for (int i = 0; good && i < 2; i++)
+		good = paths_tells(json, "\"slices\":", s[i].slices, ",") &&
+		       paths_tells(json, "\"window\":", s[i].window, ",") &&
+		       paths_tells(text, " slices ", s[i].slices, " retries 0") &&
+		       paths_tells(text, " in flight 0 B window ", s[i].window,
+				   " B rate ") &&
+		       strstr(json, p[i].remote_address) &&
+		       strstr(text, p[i].remote_address);
+	return good && strstr(json, "\"inflight_bytes\":0") &&
+	       strstr(json, "\"kind\":\"fabric\"") && strstr(text, "\npeer ") &&
+	       strstr(text, peer.name) &&
+	       paths_tells(json, "\"completed\":", peer.completed, ",") &&
+	       paths_tells(text, " completed ", peer.completed, " failed 0");
+}
+
 static void paths_rails_true(struct paths_rig *rig)
 {
 	struct te_rail_stats s[2];
@@ -242,6 +278,7 @@ static void paths_rails_true(struct paths_rig *rig)
 		       s[i].inflight_max <= 16u << 20;
 	}
 	ft_ok(good, "each_field_makes_sense");
+	ft_ok(good && paths_links(rig, s), "links_show_rails_and_peers_whole");
 }
 
 /* --- on this host -------------------------------------------------------- */

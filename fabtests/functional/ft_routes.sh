@@ -107,10 +107,11 @@ up()
 {
 	patience=100 rails_x=
 	until aside && [ "$rails_x" = up ]; do
-		rails_alive "$(rails_pid i)" && [ $((patience -= 1)) -gt 0 ] || {
+		if ! rails_alive "$(rails_pid i)" ||
+		   [ $((patience -= 1)) -le 0 ]; then
 			echo "the rail that goes round is $rails_x"
 			return 1
-		}
+		fi
 		rails_run a "$BUILD/bin/te_info" --watch --count=1 \
 			--segment="$(rails_addr a 0):17000" \
 			>"$rails_dir/watch" || continue

@@ -98,6 +98,52 @@ static void test_what_was_cut_is_there_until_it_is_closed(void)
 	cut_end(&rig);
 }
 
+static void cut_listed(struct cut_rig *rig, const struct rail_cut_list *list)
+{
+	tei_mutex_lock(&rig->lane.lock);
+	rail_cut_listed(&rig->lane, list, &rig->addr, sizeof(rig->addr));
+	tei_mutex_unlock(&rig->lane.lock);
+}
+
+static void test_one_of_a_list_is_cut_if_it_is_still_that(void)
+{
+	struct rail_cut_list list;
+	struct cut_rig rig;
+	int child;
+
+	cut_begin(&rig);
+	rail_cut_list(&rig.lane, &list);
+	CU_ASSERT_EQUAL(list.n, 1);
+	cut_listed(&rig, &list);
+	CU_ASSERT(!cut_works(rig.watched));
+	CU_ASSERT(cut_works(rig.other));
+	child = dup(rig.watched);
+	CU_ASSERT_EQUAL(dup2(rig.other, rig.watched), rig.watched);
+	cut_listed(&rig, &list);
+	CU_ASSERT(cut_works(rig.other));
+	close(child);
+	rail_cut_list_free(&list);
+	cut_end(&rig);
+}
+
+static void test_one_that_is_newer_than_the_list_is_cut(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	struct rail_cut_list list;
+	struct cut_rig rig;
+
+	cut_begin(&rig);
+	epoll_ctl(rig.lane.wait_fd, EPOLL_CTL_DEL, rig.watched, NULL);
+	rail_cut_list(&rig.lane, &list);
+	CU_ASSERT_EQUAL(list.n, 0);
+	epoll_ctl(rig.lane.wait_fd, EPOLL_CTL_ADD, rig.watched, &ev);
+	cut_listed(&rig, &list);
+	CU_ASSERT(!cut_works(rig.watched));
+	CU_ASSERT(cut_works(rig.other));
+	rail_cut_list_free(&list);
+	cut_end(&rig);
+}
+
 /* As after fork: the file lives on, its number belongs to another. */
 static void test_a_number_that_was_given_away_is_not_cut(void)
 {
@@ -176,6 +222,10 @@ const struct tei_test_case rail_cut_cases[] = {
 	{ "a_busy_peer_is_waited_for", test_a_busy_peer_is_waited_for },
 	{ "only_what_the_lane_watches_is_cut",
 	  test_only_what_the_lane_watches_is_cut },
+	{ "one_of_a_list_is_cut_if_it_is_still_that",
+	  test_one_of_a_list_is_cut_if_it_is_still_that },
+	{ "one_that_is_newer_than_the_list_is_cut",
+	  test_one_that_is_newer_than_the_list_is_cut },
 	{ "a_number_that_was_given_away_is_not_cut",
 	  test_a_number_that_was_given_away_is_not_cut },
 	{ "who_does_not_read_is_heard_of",

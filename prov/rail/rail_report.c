@@ -91,7 +91,7 @@ void rail_report_ranks(struct tei_rail_dp *dp, const char *location,
 	tei_mutex_unlock(&dp->admin);
 }
 
-/* ranks: NULL where only the addresses matter. */
+/* ranks: NULL where only rails and addresses matter. */
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX])
 {
@@ -125,6 +125,12 @@ size_t tei_rail_peer_paths(struct tei_rail_peer *p, const char *location,
 
 	rail_report_ranks(p->dp, location, ranks);
 	return report_paths(p, ranks, out);
+}
+
+size_t tei_rail_peer_routes(struct tei_rail_peer *p,
+			    struct tei_rail_path_info out[TEI_RAIL_MAX])
+{
+	return report_paths(p, NULL, out);
 }
 
 /* --- the line in the log ------------------------------------------------- */

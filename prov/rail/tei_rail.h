@@ -327,6 +327,9 @@ struct tei_rail_path_info {
  */
 size_t tei_rail_peer_paths(struct tei_rail_peer *peer, const char *location,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX]);
+/* The same without ranks and whether they are connected, which takes long. */
+size_t tei_rail_peer_routes(struct tei_rail_peer *peer,
+			    struct tei_rail_path_info out[TEI_RAIL_MAX]);
 
 enum tei_rail_peer_condition {
 	TEI_RAIL_PEER_NEW,		/* has not answered yet */
