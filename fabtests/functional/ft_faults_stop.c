@@ -9,34 +9,6 @@
 #define STOP_ROUNDS 3
 #define STOP_CALM_MS 300	/* how long nothing must change */
 
-/* What was posted ends TIMEOUT with a record that says unfenced; what was
- * never posted may end FAILED, as nothing of it can land. */
-static bool stop_ended(const struct fx_job *job)
-{
-	return job->n[STATUS_COMPLETED] + job->n[STATUS_TIMEOUT] +
-		       job->n[STATUS_FAILED] == job->tasks &&
-	       job->unfenced == job->n[STATUS_TIMEOUT] &&
-	       (job->n[STATUS_TIMEOUT] ||
-		job->n[STATUS_COMPLETED] == job->tasks);
-}
-
-/* Of a task that FAILED nothing lands any more. */
-static bool stop_failed_is_final(const struct fx_peer *target,
-				 const struct fx_job *job,
-				 const unsigned char *before)
-{
-	for (size_t i = 0; i < job->tasks; i++) {
-		uint64_t off = i * job->block;
-
-		if (fx_task_status(job, i) != STATUS_FAILED ||
-		    !memcmp(before + off, target->mem.p + off, job->block))
-			continue;
-		ft_diag("task %zu landed after it was FAILED", i);
-		return false;
-	}
-	return true;
-}
-
 /* Starts the job, stops the target at a random point, waits for the end. */
 static bool stop_in_mid_job(struct fault_rig *rig, struct fx_peer *target,
 			    struct fx_job *job)
@@ -50,7 +22,7 @@ static bool stop_in_mid_job(struct fault_rig *rig, struct fx_peer *target,
 	fx_peer_pause(target);
 	in_time = fx_job_wait(job, fault_limit_ms());
 	ft_diag("stopped in mid-%s: %s", what, fx_job_text(job));
-	ft_ok(in_time && stop_ended(job),
+	ft_ok(in_time && fx_job_stopped(job),
 	      "law3_target_stopped_in_mid_%s_times_out_unfenced_in_time", what);
 	ft_ok(fault_completed_is_true(rig, target, job),
 	      "law1_target_stopped_in_mid_%s_completed_is_true", what);
@@ -82,7 +54,7 @@ static void stopped_in_mid_write(struct fault_rig *rig, struct fx_peer *target,
 	      "continued_after_mid_write_next_transfer_works");
 	ft_ok(fx_buf_still(&target->mem, 0, FAULT_MEM, STOP_CALM_MS),
 	      "law2_nothing_of_a_timed_out_write_lands_after_the_next_one");
-	ft_ok(stop_failed_is_final(target, &job, before),
+	ft_ok(fx_job_failed_final(&job, &target->mem, before),
 	      "law2_failed_is_final_at_the_target");
 	ft_ok(fault_no_poison(&target->mem),
 	      "law2_no_source_byte_is_read_after_the_end");

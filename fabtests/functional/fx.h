@@ -192,6 +192,14 @@ bool fx_job_poll(struct fx_job *job);
 bool fx_job_wait(struct fx_job *job, unsigned int ms);
 /* Polls until that many bytes are transferred, or all are terminal. */
 bool fx_job_reach(struct fx_job *job, uint64_t bytes, unsigned int ms);
+/* All ended as where the target stopped amid it: what was posted TIMEOUT, with a
+ * record that says unfenced; what never was may be FAILED, as nothing of it can
+ * land. As of the last poll. */
+bool fx_job_stopped(const struct fx_job *job);
+/* A write that arrives at the start of at, which was as before when it ended: of
+ * a task that FAILED nothing has landed since. */
+bool fx_job_failed_final(const struct fx_job *job, const struct fx_buf *at,
+			 const unsigned char *before);
 /* Frees the batch. */
 bool fx_job_free(struct fx_job *job);
 /* One job from start to end: true if all is COMPLETED in bounded time. */

@@ -126,6 +126,30 @@ bool fx_job_wait(struct fx_job *job, unsigned int ms)
 	return fx_job_reach(job, UINT64_MAX, ms);
 }
 
+bool fx_job_stopped(const struct fx_job *job)
+{
+	return job->n[STATUS_COMPLETED] + job->n[STATUS_TIMEOUT] +
+		       job->n[STATUS_FAILED] == job->tasks &&
+	       job->unfenced == job->n[STATUS_TIMEOUT] &&
+	       (job->n[STATUS_TIMEOUT] ||
+		job->n[STATUS_COMPLETED] == job->tasks);
+}
+
+bool fx_job_failed_final(const struct fx_job *job, const struct fx_buf *at,
+			 const unsigned char *before)
+{
+	for (size_t i = 0; i < job->tasks; i++) {
+		uint64_t off = i * job->block;
+
+		if (fx_task_status(job, i) != STATUS_FAILED ||
+		    !memcmp(before + off, at->p + off, job->block))
+			continue;
+		ft_diag("task %zu landed after it was FAILED", i);
+		return false;
+	}
+	return true;
+}
+
 bool fx_job_free(struct fx_job *job)
 {
 	int ret = freeBatchID(job->engine, job->id);
