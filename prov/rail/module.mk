@@ -54,6 +54,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_link_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \
+	prov/rail/rail_peer_test.c \
 	prov/rail/rail_probe_test.c \
 	prov/rail/rail_progress_test.c \
 	prov/rail/rail_reopen_test.c \

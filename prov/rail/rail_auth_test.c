@@ -212,7 +212,7 @@ static void test_a_recording_is_worthless_to_a_new_acquaintance(void)
 	rail_done_init(&done);
 	rail_sched_enter(rig.two.dp);
 	rail_peer_set_gone(rail_peer_find(rig.two.dp, rig.one.dp->incarnation),
-			   "for the test", true, &done);
+			   "for the test", RAIL_GONE_LEFT, &done);
 	rail_peer_maybe_free(rail_peer_find(rig.two.dp,
 					    rig.one.dp->incarnation));
 	rail_sched_leave(rig.two.dp);

@@ -43,6 +43,16 @@ void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
 	rail_peer_attend(peer);
 }
 
+bool rail_fence_wanted(const struct tei_rail_peer *peer)
+{
+	uint16_t i;
+
+	for (i = 0; i < peer->nremotes; i++)
+		if (peer->remotes[i].fence.wanted)
+			return true;
+	return false;
+}
+
 static void fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 {
 	struct rail_slice *s, *tmp;

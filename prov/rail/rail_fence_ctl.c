@@ -7,6 +7,14 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
+/* Nobody waits for it, of a peer that has gone, perhaps, and is silent. */
+static bool fence_forlorn(const struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return p->state == RAIL_PEER_GONE && !rail_peer_busy(p) &&
+	       now > p->alive_ns + p->dp->probe_ns;
+}
+
 static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 			  uint8_t *buf)
 {
@@ -17,6 +25,8 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 	int ret;
 
 	rail_sched_enter(p->dp);
+	if (fence_forlorn(p, now))
+		p->remotes[r].fence.wanted = false;
 	f = p->remotes[r].fence;
 	id = p->remotes[r].id;
 	rail_sched_leave(p->dp);

@@ -12,7 +12,8 @@
 #define HELLO_SILENT_TRIES 120
 #define HELLO_RARELY		(250 * TEI_NS_PER_MS)	/* probes of one */
 
-/* A process that once said hello but does not answer, and nobody here uses. */
+/* A process that once said hello but does not answer, and nobody here uses: what
+ * is under way to it may land yet, so it is waited for. */
 static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 {
 	struct rail_done done;
@@ -20,9 +21,9 @@ static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 
 	rail_done_init(&done);
 	rail_sched_enter(p->dp);
-	forget = !p->refs && (p->hello_tries > HELLO_SILENT_TRIES ||
-			      (p->probing &&
-			       now - p->probe_ns > p->dp->probe_ns / 3));
+	forget = rail_peer_unused(p) &&
+		 (p->hello_tries > HELLO_SILENT_TRIES ||
+		  (p->probing && now - p->probe_ns > p->dp->probe_ns / 3));
 	if (forget)
 		rail_peer_forget(p, "it does not answer", &done);
 	rail_sched_leave(p->dp);
@@ -54,6 +55,15 @@ static void hello_no_route(struct tei_rail_peer *p)
 		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, &done);
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
+}
+
+/* It is to be told who we are, since it doesn't seem to know. Of one that has gone
+ * perhaps, only a fence is wanted. */
+static bool hello_again(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return p->rehello && !rail_peer_forsaken(p) &&
+	       (p->state != RAIL_PEER_GONE || rail_fence_wanted(p));
 }
 
 /* To where the peer was found, by any rail that reaches it. Whether it connects
@@ -117,8 +127,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->stuck = false;
 		p->rehello = true;
 	}
-	ask = ((p->want_hello && p->state == RAIL_PEER_NEW) || p->rehello) &&
-	      !rail_peer_forsaken(p);
+	ask = (p->want_hello && p->state == RAIL_PEER_NEW &&
+	       !rail_peer_forsaken(p)) || hello_again(p);
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
 		   p->table_acked < dp->table;
 	p->reply_hello = false;

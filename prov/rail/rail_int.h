@@ -497,7 +497,15 @@ struct rail_path {
 enum rail_peer_state {
 	RAIL_PEER_NEW,		/* only the first address is known */
 	RAIL_PEER_READY,	/* hello was answered: rails are known */
-	RAIL_PEER_GONE,		/* process has gone; tasks fail at once */
+	RAIL_PEER_GONE,		/* takes nothing new: tasks fail at once */
+};
+
+/* What is known of one that is RAIL_PEER_GONE. */
+enum rail_gone {
+	RAIL_GONE_PERHAPS,	/* it may live: what was posted may land, and
+				 * waits for its fence as ever */
+	RAIL_GONE_OVER,		/* nothing that was posted lands any more */
+	RAIL_GONE_LEFT,		/* nor does it touch our memory: it said so */
 };
 
 struct rail_key_want {
@@ -549,6 +557,7 @@ struct tei_rail_peer {
 	struct tei_list hash_link;
 	uint32_t refs;			/* users outside the data plane */
 	enum rail_peer_state state;
+	enum rail_gone gone;		/* when it is RAIL_PEER_GONE */
 	bool known_us;			/* it answered or said hello */
 
 	struct tei_rail_addr first;
@@ -953,6 +962,9 @@ bool rail_tcp_heard(int fd, uint32_t ms, bool asked);
 /* The kernel there acknowledged all that came by it a while ago, but its process
  * has not answered yet, or only now. */
 bool rail_tcp_pending(int fd);
+/* The kernel there says that nobody listens at that address (a sockaddr). Waits
+ * that long. */
+bool rail_tcp_refused(const void *addr, size_t len, uint64_t wait_ns);
 
 /* --- rail_reg.c: registering on a rail ----------------------------------- */
 /* All of these: dp->admin is held, or nobody else knows the rail. */
@@ -1207,11 +1219,22 @@ void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now);
 /* Its first hello came. */
 void rail_peer_ready(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* sure: it said itself that it touches our memory no more. Otherwise whoever
- * unregisters what it has keys of has the lanes fenced. */
-void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why, bool sure,
-			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* It is not known whether the process has gone, but nobody uses the peer. */
+/* Its tasks end FAILED, those of which something is posted when that is fenced,
+ * or UNFENCED. Unless it is RAIL_GONE_LEFT, whoever unregisters what it has keys
+ * of has the lanes fenced. Again: more is known. */
+void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why,
+			enum rail_gone gone, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+/* Nothing that was posted to it lands any more. */
+bool rail_peer_over(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Tasks or slices of it are under way. */
+bool rail_peer_busy(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* It is not, and nobody here uses it. */
+bool rail_peer_unused(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* It is not known whether the process has gone, but the peer is unused. */
 void rail_peer_forget(struct tei_rail_peer *peer, const char *why,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 void rail_peer_free_all(struct tei_rail_dp *dp);
@@ -1317,6 +1340,9 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 
 /* --- rail_fence.c -------------------------------------------------------- */
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);
+/* Some generation of the peer's is to be fenced, and is not. */
+bool rail_fence_wanted(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* The thread, no lock held: */
 /* Gets back what is posted to the peer, by cutting its connections or, where that
  * does not do it, retiring the lanes. */

@@ -699,7 +699,7 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
 	if (strstr(reason, "stale incarnation"))
-		rail_peer_set_gone(peer, reason, false, done);
+		rail_peer_set_gone(peer, reason, RAIL_GONE_OVER, done);
 	else
 		rail_peer_refused(peer, reason, done);
 }
@@ -939,7 +939,9 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail *rail,
 		break;
 	case RAIL_MSG_BYE:
 		rail_peer_set_gone(peer, "the peer closed its engine",
-				   !(flags & RAIL_WIRE_UNDRAINED), done);
+				   flags & RAIL_WIRE_UNDRAINED ?
+					   RAIL_GONE_OVER : RAIL_GONE_LEFT,
+				   done);
 		break;
 	default:
 		break;

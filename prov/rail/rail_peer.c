@@ -27,14 +27,24 @@ struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp, uint64_t inc)
 	return NULL;
 }
 
+bool rail_peer_busy(const struct tei_rail_peer *p)
+{
+	return !tei_list_empty(&p->live) || !tei_list_empty(&p->limbo) ||
+	       !tei_list_empty(&p->retry) || p->posted;
+}
+
+bool rail_peer_unused(const struct tei_rail_peer *p)
+{
+	return !p->refs && !rail_peer_busy(p);
+}
+
 /* Nobody here uses it and it wants nothing just now; it may be alive. */
 static bool peer_evictable(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
 {
-	return !p->refs && p->state != RAIL_PEER_GONE &&
-	       tei_list_empty(&p->live) && tei_list_empty(&p->limbo) &&
-	       tei_list_empty(&p->retry) && tei_list_empty(&p->notes) &&
-	       !p->posted && !p->nrevokes && !p->nowed && !p->fences_owed &&
-	       !p->key_reply.owed;
+	return rail_peer_unused(p) && p->state != RAIL_PEER_GONE &&
+	       tei_list_empty(&p->notes) && !p->nrevokes && !p->nowed &&
+	       !p->fences_owed && !p->key_reply.owed;
 }
 
 /*
@@ -193,12 +203,11 @@ bool rail_peer_forsaken(const struct tei_rail_peer *p)
 
 /* Gone or forsaken, unused and nothing of it under way: forgotten. */
 static bool peer_idle(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
 {
-	return !p->refs &&
+	return rail_peer_unused(p) &&
 	       (p->state == RAIL_PEER_GONE || rail_peer_forsaken(p)) &&
-	       tei_list_empty(&p->live) && tei_list_empty(&p->limbo) &&
-	       tei_list_empty(&p->retry) && !p->posted && !p->nrevokes &&
-	       !p->refuse;
+	       !p->nrevokes && !p->refuse;
 }
 
 void rail_peer_maybe_free(struct tei_rail_peer *p)
@@ -258,7 +267,8 @@ void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 			break;
 		tei_list_del(&p->link);
 		tei_list_add_tail(&dp->peers, &p->link);
-		if (p->refs || p->probing || p->state != RAIL_PEER_READY)
+		if (!rail_peer_unused(p) || p->probing ||
+		    p->state != RAIL_PEER_READY)
 			continue;
 		p->probing = true;
 		p->probe_ns = now;
@@ -286,25 +296,43 @@ void rail_peer_ready(struct tei_rail_peer *p)
 	p->routes_changed = true;
 }
 
-/* why: what its tasks end with. */
+bool rail_peer_over(const struct tei_rail_peer *p)
+{
+	return p->state == RAIL_PEER_GONE && p->gone != RAIL_GONE_PERHAPS;
+}
+
+/* A process that is gone writes nothing more, and executes nothing. */
+static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
+		      const char *why, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	p->gone = gone;
+	rail_atomic_gone(p, why, done);
+	for (i = 0; i < p->nremotes; i++)
+		rail_sched_fenced(p, i, UINT32_MAX, done);
+	p->unfenced = 0;
+}
+
+/*
+ * why: what its tasks end with. Those of which something is posted to a process
+ * that lives perhaps are followed up like any that were ended.
+ */
 static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
-		     bool sure, struct rail_done *done)
+		     enum rail_gone gone, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_dp *dp = p->dp;
 	struct tei_rail_task *t, *tmp;
-	uint16_t i;
 
 	p->state = RAIL_PEER_GONE;
-	rail_atomic_gone(p, why->text, done);
 	rail_health_forget(p);
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
 		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
-	/* a process that is gone writes nothing more */
-	for (i = 0; i < p->nremotes; i++)
-		rail_sched_fenced(p, i, UINT32_MAX, done);
-	p->unfenced = 0;
-	rail_key_holder_gone(dp, p->incarnation, sure);
+	if (gone != RAIL_GONE_PERHAPS)
+		peer_over(p, gone, why->text, done);
+	rail_key_holder_gone(dp, p->incarnation, gone == RAIL_GONE_LEFT);
 	while (p->nrevokes)
 		rail_key_drained(p, p->revokes[0]);
 	rail_key_drop_all(p);
@@ -313,13 +341,26 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	rail_progress_signal(dp);
 }
 
-void rail_peer_set_gone(struct tei_rail_peer *p, const char *why, bool sure,
-			struct rail_done *done)
+/* One that had gone perhaps: now that is known. */
+static void peer_known_gone(struct tei_rail_peer *p, const char *why,
+			    enum rail_gone gone, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (gone == RAIL_GONE_PERHAPS || rail_peer_over(p))
+		return;
+	peer_over(p, gone, why, done);
+	rail_peer_attend(p);
+}
+
+void rail_peer_set_gone(struct tei_rail_peer *p, const char *why,
+			enum rail_gone gone, struct rail_done *done)
 {
 	struct tei_err err;
 
-	if (p->state == RAIL_PEER_GONE)
+	if (p->state == RAIL_PEER_GONE) {
+		peer_known_gone(p, why, gone, done);
 		return;
+	}
 	TEI_INFO("rail", "peer %s has gone: %s", p->name, why);
 	memset(&err, 0, sizeof(err));
 	err.code = TEI_ERR_CONTEXT;
@@ -327,7 +368,7 @@ void rail_peer_set_gone(struct tei_rail_peer *p, const char *why, bool sure,
 	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
 	snprintf(err.text, sizeof(err.text), "stale incarnation: %.128s", why);
 	snprintf(err.hint, sizeof(err.hint), "open the segment again");
-	peer_end(p, &err, sure, done);
+	peer_end(p, &err, gone, done);
 }
 
 void rail_peer_refused(struct tei_rail_peer *p, const char *why,
@@ -344,13 +385,15 @@ void rail_peer_refused(struct tei_rail_peer *p, const char *why,
 	snprintf(err.text, sizeof(err.text), "refused by the peer: %.128s",
 		 why);
 	TEI_ERROR("rail", "%s: %s", p->name, err.text);
-	peer_end(p, &err, false, done);
+	/* it lives, and has what was posted before */
+	peer_end(p, &err, RAIL_GONE_PERHAPS, done);
 }
 
 void rail_peer_forget(struct tei_rail_peer *p, const char *why,
 		      struct rail_done *done)
 {
-	rail_peer_set_gone(p, why, false, done);
+	/* nothing is under way */
+	rail_peer_set_gone(p, why, RAIL_GONE_OVER, done);
 	/* should it be alive, it is somebody new */
 	tei_list_del(&p->hash_link);
 }
@@ -606,17 +649,91 @@ bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation)
 	return gone;
 }
 
+/* --- its name is another's ------------------------------------------------ */
+
+#define PEER_REFUSED_NS	(250 * TEI_NS_PER_MS)
+
+/* Where a rail of the peer listened, and a rail of ours that reaches it. */
+struct peer_door {
+	struct tei_rail_addr addr;
+	struct rail *rail;
+};
+
+/* All of them; 0: one can't be reached, or has no address just now. */
+static uint32_t peer_doors(struct tei_rail_peer *p, struct peer_door *door,
+			   uint32_t max)
+{
+	struct rail_remote at;
+	uint32_t n = 0;
+	uint16_t r;
+	int i = 0;
+
+	rail_sched_enter(p->dp);
+	for (r = 0; r < p->nremotes && i >= 0; r++) {
+		at = p->remotes[r];
+		if (at.hint || (!at.addr.len && !at.away))
+			continue;
+		i = at.addr.len && n < max ?
+			    rail_path_fit_any(p->dp, &at.addr) : -1;
+		if (i < 0)
+			break;
+		door[n].addr = at.addr;
+		door[n++].rail = rail_at(p->dp, (uint32_t)i);
+	}
+	rail_sched_leave(p->dp);
+	return i < 0 ? 0 : n;
+}
+
+/* The rail's provider connects by sockets, as far as it shows any. */
+static bool peer_by_socket(const struct peer_door *d)
+{
+	bool shown = false;
+	struct rail_lane *lane;
+	uint32_t j;
+
+	for (j = 0; j < d->rail->ninit * RAIL_LANE_SLOTS && !shown; j++) {
+		lane = &d->rail->init[j];
+		tei_mutex_lock(&lane->lock);
+		shown = lane->ep && rail_cut_lives(lane, d->addr.bytes,
+						   d->addr.len) !=
+					    RAIL_CUT_UNKNOWN;
+		tei_mutex_unlock(&lane->lock);
+	}
+	return shown;
+}
+
+/*
+ * A name may be taken from a process that is only stopped, whose sockets hold what
+ * is written when it goes on. But while it is there, its kernel takes connections
+ * for it: it has gone if none of its rails listens any more.
+ */
+static bool peer_refuses(struct tei_rail_peer *p)
+{
+	struct peer_door door[TEI_RAIL_MAX];
+	uint32_t i, n = peer_doors(p, door, TEI_RAIL_MAX);
+
+	for (i = 0; i < n; i++)
+		if (!peer_by_socket(&door[i]) ||
+		    !rail_tcp_refused(door[i].addr.bytes, door[i].addr.len,
+				      PEER_REFUSED_NS))
+			return false;
+	return n;
+}
+
 void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 			    const struct tei_rail_addr *first)
 {
 	struct tei_rail_dp *dp = p->dp;
+	enum rail_gone gone = RAIL_GONE_PERHAPS;
 	struct rail_done done;
 
+	if (inc != p->incarnation && peer_refuses(p))
+		gone = RAIL_GONE_OVER;
 	rail_done_init(&done);
 	rail_sched_enter(dp);
 	if (inc != p->incarnation) {
 		rail_peer_set_gone(p, "its name now belongs to a new process",
-				   false, &done);
+				   gone, &done);
 	} else {
 		rail_peer_set_first(p, first);
 		p->found_at = *first;

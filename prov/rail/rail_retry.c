@@ -55,9 +55,9 @@ void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *s, int err,
 	rail_path_back(s);
 	s->last_err = err;
 	tei_list_add_tail(&peer->limbo, &s->link);
-	if (peer->state == RAIL_PEER_GONE || s->remote_idx >= peer->nremotes ||
+	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||
 	    peer->remotes[s->remote_idx].gen > s->remote_gen) {
-		/* that generation is closed: the target said so */
+		/* that generation is closed: the target said so, or is gone */
 		rail_sched_again(peer, s, done);
 		return;
 	}

@@ -3,11 +3,14 @@
  * What the kernel knows of a connection's other end. The window that it offers
  * is in linux/tcp.h alone, which nothing may include beside netinet/tcp.h.
  */
+#include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "prov/rail/rail_int.h"
 
@@ -64,4 +67,33 @@ bool rail_tcp_heard(int fd, uint32_t ms, bool asked)
 	/* older kernels do not tell the window */
 	return len > offsetof(struct tcp_info, tcpi_snd_wnd) &&
 	       tcp_full(&info);
+}
+
+/* What became of an attempt that is under way. */
+static bool tcp_refuses(int fd, uint64_t wait_ns)
+{
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	socklen_t len = sizeof(int);
+	int err = 0;
+
+	return poll(&p, 1, (int)(wait_ns / TEI_NS_PER_MS)) == 1 &&
+	       !getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) &&
+	       err == ECONNREFUSED;
+}
+
+bool rail_tcp_refused(const void *addr, size_t len, uint64_t wait_ns)
+{
+	const struct sockaddr *sa = addr;
+	bool refused = false;
+	int fd;
+
+	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+		    0);
+	if (fd < 0)
+		return false;
+	if (connect(fd, sa, (socklen_t)len))
+		refused = errno == ECONNREFUSED ||
+			  (errno == EINPROGRESS && tcp_refuses(fd, wait_ns));
+	close(fd);
+	return refused;
 }

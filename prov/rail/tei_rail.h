@@ -288,8 +288,9 @@ const char *tei_rail_peer_name(const struct tei_rail_peer *peer);
 uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
 
 /*
- * Answer to ops->resolve. Another incarnation means that the old process is
- * gone: the peer's tasks end FAILED and later ones must use a new peer.
+ * Answer to ops->resolve; may block for a moment. Another incarnation means that
+ * later tasks must use a new peer. Those of this one end: FAILED where the old
+ * process is found to be gone or fences what was posted, else UNFENCED.
  */
 void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 			    const struct tei_rail_addr *first);

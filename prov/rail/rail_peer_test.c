@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What ends with a peer, and what does not: it may live, with bytes of ours in
+ * its sockets. Its thread is stopped here, as the process might be.
+ */
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_test.h"
+
+#include <string.h>
+
+#define PEER_OTHER	UINT64_C(0x07e4)	/* an incarnation */
+#define PEER_WAIT_NS	(20 * TEI_NS_PER_SEC)
+#define PEER_LONG_NS	(3600 * TEI_NS_PER_SEC)	/* more than any limit */
+
+/* One write that is posted to a target that takes nothing. */
+struct peer_rig {
+	struct test_pair pair;
+	struct test_task task;
+};
+
+static void peer_turns(struct peer_rig *rig, uint64_t ahead)
+{
+	struct timespec nap = { .tv_nsec = 1000000 };
+	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
+
+	while (!test_ends(&rig->task) && tei_now_ns() < end) {
+		test_pair_turn(&rig->pair, tei_now_ns() + ahead);
+		nanosleep(&nap, NULL);
+	}
+	CU_ASSERT_EQUAL_FATAL(test_ends(&rig->task), 1);
+}
+
+static void peer_begin(struct peer_rig *rig)
+{
+	struct test_pair *pair = &rig->pair;
+
+	test_pair_open(pair);
+	test_plane_still(&pair->to);
+	test_fill(pair->src, sizeof(pair->src), 7);
+	memset(pair->dst, 0, sizeof(pair->dst));
+	test_task_init(&rig->task, pair->peer, false, pair->src, pair->dst,
+		       sizeof(pair->src));
+	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, &rig->task, 1), 0);
+	CU_ASSERT_EQUAL_FATAL(pair->peer->posted, 1);
+	CU_ASSERT_EQUAL(test_ends(&rig->task), 0);
+}
+
+static void peer_end(struct peer_rig *rig)
+{
+	test_pair_close(&rig->pair);
+}
+
+/* The target goes on: what lies in its sockets lands after all. */
+static bool peer_lands(struct peer_rig *rig)
+{
+	struct test_pair *pair = &rig->pair;
+	struct rail *rail = rail_at(pair->to.dp, 0);
+	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
+
+	while (memcmp(pair->src, pair->dst, sizeof(pair->src)) &&
+	       tei_now_ns() < end)
+		rail_lane_run(&rail->target);
+	return !memcmp(pair->src, pair->dst, sizeof(pair->src));
+}
+
+/* Its end says that bytes may land yet, and they do. */
+static void peer_ends_unfenced(struct peer_rig *rig)
+{
+	struct test_pair *pair = &rig->pair;
+
+	peer_turns(rig, 0);
+	CU_ASSERT_EQUAL(rig->task.end, TEI_RAIL_END_UNFENCED);
+	CU_ASSERT_NOT_EQUAL(memcmp(pair->src, pair->dst, sizeof(pair->src)), 0);
+	CU_ASSERT(peer_lands(rig));
+}
+
+static void peer_replace(struct peer_rig *rig)
+{
+	tei_rail_peer_resolved(rig->pair.peer, PEER_OTHER,
+			       &rig->pair.peer->remotes[0].addr);
+	CU_ASSERT(tei_rail_peer_gone(rig->pair.peer));
+}
+
+static void test_law2_who_lost_its_name_may_still_be_written(void)
+{
+	struct peer_rig rig;
+	struct test_task later;
+
+	peer_begin(&rig);
+	peer_replace(&rig);
+	/* it takes nothing new */
+	test_task_init(&later, rig.pair.peer, false, rig.pair.src, rig.pair.dst,
+		       1);
+	CU_ASSERT_EQUAL(test_submit(rig.pair.from.dp, &later, 1), 0);
+	CU_ASSERT_EQUAL(test_ends(&later), 1);
+	CU_ASSERT_EQUAL(later.end, TEI_RAIL_END_FAILED);
+	peer_ends_unfenced(&rig);
+	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_CONTEXT);
+	peer_end(&rig);
+}
+
+static void test_law2_who_lost_its_name_and_goes_on_is_fenced(void)
+{
+	struct peer_rig rig;
+	struct tei_err err;
+
+	peer_begin(&rig);
+	peer_replace(&rig);
+	__atomic_store_n(&rig.pair.to.dp->stop, false, __ATOMIC_RELEASE);
+	CU_ASSERT_EQUAL_FATAL(rail_progress_start(rig.pair.to.dp, &err), 0);
+	peer_turns(&rig, 0);
+	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
+	peer_end(&rig);
+}
+
+static void test_law2_who_refuses_us_may_still_be_written(void)
+{
+	struct rail_done done;
+	struct peer_rig rig;
+
+	peer_begin(&rig);
+	rail_done_init(&done);
+	rail_sched_enter(rig.pair.from.dp);
+	rail_peer_refused(rig.pair.peer,
+			  "it holds MOONRAIL_MAX_PEERS peers already", &done);
+	rail_sched_leave(rig.pair.from.dp);
+	rail_done_run(rig.pair.from.dp, &done);
+	peer_ends_unfenced(&rig);
+	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_REJECTED);
+	peer_end(&rig);
+}
+
+/* Its only user has closed the segment. */
+static void test_law2_who_is_silent_amid_writes_is_not_forgotten(void)
+{
+	struct tei_rail_peer *p;
+	struct peer_rig rig;
+	uint64_t late;
+
+	peer_begin(&rig);
+	p = rig.pair.peer;
+	tei_rail_peer_put(p);
+	late = tei_now_ns() + rig.pair.from.dp->probe_ns;
+	rail_sched_enter(p->dp);
+	p->probing = true;	/* asked before that */
+	p->probe_ns = tei_now_ns();
+	rail_sched_leave(p->dp);
+	rail_peer_run(p, late);
+	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
+	/* MC_SLICE_TIMEOUT ends it */
+	peer_turns(&rig, PEER_LONG_NS);
+	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
+	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
+	tei_rail_peer_hold(p);
+	peer_end(&rig);
+}
+
+static void test_nor_is_one_that_is_used_asked_for_a_sign_of_life(void)
+{
+	struct tei_rail_peer *p;
+	struct peer_rig rig;
+
+	peer_begin(&rig);
+	p = rig.pair.peer;
+	tei_rail_peer_put(p);
+	rail_peer_probe(p->dp, tei_now_ns() + PEER_LONG_NS);
+	CU_ASSERT_FALSE(p->probing);
+	peer_turns(&rig, PEER_LONG_NS);
+	rail_peer_probe(p->dp, tei_now_ns() + PEER_LONG_NS);
+	CU_ASSERT(p->probing);
+	tei_rail_peer_hold(p);
+	peer_end(&rig);
+}
+
+static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
+{
+	struct peer_rig rig;
+	struct tei_rail_peer *p;
+	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
+
+	peer_begin(&rig);
+	p = rig.pair.peer;
+	test_plane_close(&rig.pair.to);
+	while (p->posted && tei_now_ns() < end)
+		rail_lane_run(&rig.pair.rail->init[0]);
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
+	peer_replace(&rig);
+	/* at once */
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
+	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
+	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_CONTEXT);
+	/* and there is nothing more to be done for it */
+	p->rehello = true;
+	CU_ASSERT_EQUAL(rail_peer_run(p, tei_now_ns()), 0);
+	test_plane_open(&rig.pair.to, "127.0.0.2");
+	peer_end(&rig);
+}
+
+/* Found later than that it lost its name. */
+static void test_a_death_that_is_found_later_ends_what_waits(void)
+{
+	struct rail_done done;
+	struct peer_rig rig;
+	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
+
+	peer_begin(&rig);
+	peer_replace(&rig);
+	rail_done_init(&done);
+	rail_sched_enter(rig.pair.from.dp);
+	rail_peer_set_gone(rig.pair.peer, "another answers there",
+			   RAIL_GONE_OVER, &done);
+	rail_sched_leave(rig.pair.from.dp);
+	rail_done_run(rig.pair.from.dp, &done);
+	test_plane_close(&rig.pair.to);
+	while (!test_ends(&rig.task) && tei_now_ns() < end)
+		rail_lane_run(&rig.pair.rail->init[0]);
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
+	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
+	test_plane_open(&rig.pair.to, "127.0.0.2");
+	peer_end(&rig);
+}
+
+/* One that may live is asked for its fence, for as long as it may answer. */
+static void test_a_fence_that_nobody_waits_for_is_let_go(void)
+{
+	struct tei_rail_peer *p;
+	struct peer_rig rig;
+
+	peer_begin(&rig);
+	p = rig.pair.peer;
+	peer_replace(&rig);
+	peer_turns(&rig, 0);
+	CU_ASSERT(p->remotes[0].fence.wanted);
+	CU_ASSERT_NOT_EQUAL(rail_peer_run(p, tei_now_ns()), 0);
+	rail_peer_run(p, tei_now_ns() + PEER_LONG_NS);
+	CU_ASSERT_FALSE(p->remotes[0].fence.wanted);
+	CU_ASSERT_EQUAL(rail_peer_run(p, tei_now_ns() + PEER_LONG_NS), 0);
+	peer_end(&rig);
+}
+
+const struct tei_test_case rail_peer_cases[] = {
+	{ "a_death_that_is_found_later_ends_what_waits",
+	  test_a_death_that_is_found_later_ends_what_waits },
+	{ "a_fence_that_nobody_waits_for_is_let_go",
+	  test_a_fence_that_nobody_waits_for_is_let_go },
+	{ "law2_who_is_silent_amid_writes_is_not_forgotten",
+	  test_law2_who_is_silent_amid_writes_is_not_forgotten },
+	{ "law2_who_lost_its_name_and_goes_on_is_fenced",
+	  test_law2_who_lost_its_name_and_goes_on_is_fenced },
+	{ "law2_who_lost_its_name_may_still_be_written",
+	  test_law2_who_lost_its_name_may_still_be_written },
+	{ "law2_who_refuses_us_may_still_be_written",
+	  test_law2_who_refuses_us_may_still_be_written },
+	{ "nor_is_one_that_is_used_asked_for_a_sign_of_life",
+	  test_nor_is_one_that_is_used_asked_for_a_sign_of_life },
+	{ "tasks_of_a_dead_process_end_when_that_is_found",
+	  test_tasks_of_a_dead_process_end_when_that_is_found },
+	{ NULL, NULL },
+};
