@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -148,6 +149,78 @@ static void stopped_and_replaced(struct zk_rig *rig)
 	fx_peer_stop(&second);
 }
 
+/* An initiator with MC_SLICE_TIMEOUT=3 and a long fence: own is another rig. */
+static bool zk_impatient(const struct zk_rig *rig, struct zk_rig *own)
+{
+	char *patient = strdup(getenv("MC_SLICE_TIMEOUT"));
+
+	memset(own, 0, sizeof(*own));
+	own->mem = fx_buf_map(ZK_MEM, -1);
+	setenv("MC_SLICE_TIMEOUT", "3", 1);
+	setenv("MOONRAIL_FENCE_MS", "3000", 1);
+	own->engine = createTransferEngine(rig->conn, "impatient", "127.0.0.1",
+					   0, 0);
+	setenv("MC_SLICE_TIMEOUT", patient, 1);
+	unsetenv("MOONRAIL_FENCE_MS");
+	free(patient);
+	return own->engine && installTransport(own->engine, "tcp", NULL) &&
+	       fx_register(own->engine, &own->mem);
+}
+
+/*
+ * The name is another's and the process is not gone: what lies in its sockets
+ * is written when it goes on.
+ */
+static void zk_deposed_amid_writes(struct zk_rig *own, struct fx_peer *first,
+				   segment_id_t seg)
+{
+	struct fx_job job = { .engine = own->engine, .seg = seg,
+			      .op = OPCODE_WRITE, .local = own->mem.p,
+			      .remote = first->mem.addr, .len = ZK_MEM,
+			      .block = 64 << 10 };
+	unsigned char *before = malloc(ZK_MEM);
+	struct fx_peer second;
+
+	fx_buf_fill(&own->mem, 0, ZK_MEM, ++own->sequence);
+	if (!ft_ok(before && fx_peer_pause(first) && !fx_job_start(&job),
+		   "one_that_is_stopped_is_written_to"))
+		goto out;
+	ft_ok(zk_target(own, &second, "throne"), "and_deposed");
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) && fx_job_stopped(&job) &&
+		      job.n[STATUS_TIMEOUT],
+	      "law2_what_was_posted_to_it_is_unfenced");
+	ft_diag("%s", fx_job_text(&job));
+	memcpy(before, first->mem.p, ZK_MEM);
+	fx_peer_resume(first);
+	ft_ok(fx_ask(first, "unreg 0") == -200, "it_is_told_when_it_goes_on");
+	ft_ok(fx_job_failed_final(&job, &first->mem, before),
+	      "law2_what_failed_does_not_land_there");
+	ft_diag("%s", memcmp(before, first->mem.p, ZK_MEM) ?
+			      "what is unfenced landed" : "nothing landed");
+	fx_job_free(&job);
+	fx_peer_stop(&second);
+out:
+	free(before);
+}
+
+static void stopped_and_replaced_amid_writes(struct zk_rig *rig)
+{
+	struct fx_peer first;
+	struct zk_rig own;
+	segment_id_t seg;
+
+	if (!ft_ok(zk_impatient(rig, &own) && zk_target(&own, &first, "throne"),
+		   "a_throne"))
+		return;
+	seg = openSegment(own.engine, "throne");
+	ft_ok(seg >= 0 && zk_move(&own, seg, &first), "is_reached_as_well");
+	zk_deposed_amid_writes(&own, &first, seg);
+	closeSegment(own.engine, seg);
+	destroyTransferEngine(own.engine);
+	fx_buf_unmap(&own.mem);
+	fx_peer_drop(&first);
+}
+
 void zk_names(struct zk_rig *rig)
 {
 	claimed_twice(rig);
@@ -156,4 +229,5 @@ void zk_names(struct zk_rig *rig)
 	killed_and_inherited(rig);
 	stopped_past_its_session(rig);
 	stopped_and_replaced(rig);
+	stopped_and_replaced_amid_writes(rig);
 }
