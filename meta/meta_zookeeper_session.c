@@ -28,8 +28,8 @@ static void zk_log(const char *message)
  * own thread, for as long as that takes. So it goes on trying those, and only
  * those, until there is a connection; a server alone could say that the session
  * is over. Where it has none for a while the names are looked up again, and the
- * session goes on at what is new, in another handle: up to 3.8.4 the library's
- * thread reads the list that zoo_set_servers frees.
+ * session goes on at what is new, in another handle: the library's thread reads
+ * the list that zoo_set_servers frees (seen in 3.8.0).
  */
 static void zk_lookup_later(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
