@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <linux/mempolicy.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -306,6 +307,118 @@ static void disks(void)
 	ft_ok(!system(line), "which_is_cleared");
 }
 
+/* --- memory that the engine allocates ------------------------------------ */
+
+/* This thread on the node's processor, or on any: node -1. */
+static bool run_on(int node)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	for (int i = 0; i < 2; i++)
+		if (node < 0 || i == node)
+			CPU_SET(i, &cpus);
+	return !sched_setaffinity(0, sizeof(cpus), &cpus);
+}
+
+/* Every page of it, as the kernel says. */
+static bool pages_on(const struct te_memory *m, int node)
+{
+	enum { MOST = 1024 };
+	void *pages[MOST];
+	int status[MOST];
+	size_t i, n = m->mapped / (size_t)sysconf(_SC_PAGESIZE);
+
+	if (!n || n > MOST)
+		return false;
+	for (i = 0; i < n; i++)
+		pages[i] = (char *)(uintptr_t)m->addr +
+			   i * (size_t)sysconf(_SC_PAGESIZE);
+	if (syscall(SYS_move_pages, 0, n, pages, NULL, status, 0))
+		return false;
+	for (i = 0; i < n; i++)
+		if (status[i] != node)
+			return false;
+	return true;
+}
+
+/* From a processor of the other node, so that none comes there by itself. */
+static bool allocated_on(int node, size_t size, uint64_t flags, uint32_t kind)
+{
+	struct te_memory m = { .addr = 0 };
+	char location[16];
+	bool good;
+	int ret;
+
+	snprintf(location, sizeof(location), "cpu:%d", node);
+	good = run_on(!node);
+	ret = te_alloc(rig.engine, size, location, flags, &m, sizeof(m));
+	good = run_on(-1) && good && !ret && pages_on(&m, node) &&
+	       m.numa_node == node && !strcmp(m.location, location) &&
+	       (m.pages == kind || kind == UINT32_MAX);
+	ft_diag("%s, flags %u: %d, node %d, kind %u", location,
+		(unsigned int)flags, ret, m.numa_node, m.pages);
+	return !ret && !te_free(rig.engine, (void *)(uintptr_t)m.addr) && good;
+}
+
+/* Huge pages of the node's pool: that many. */
+static bool node_pool(int node, int pages)
+{
+	char path[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages",
+		 node);
+	f = fopen(path, "we");
+	if (!f)
+		return false;
+	fprintf(f, "%d", pages);
+	return !fclose(f);
+}
+
+/* What both nodes have to give, nearly: more than either has. */
+static uint64_t nearly_all(void)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	unsigned long long kib = 0;
+	char line[128];
+
+	while (f && !kib && fgets(line, sizeof(line), f))
+		sscanf(line, "MemAvailable: %llu", &kib);
+	if (f)
+		fclose(f);
+	return (kib << 10) - 32 * FX_MIB;
+}
+
+static void allocated(void)
+{
+	const uint64_t strict = TE_ALLOC_STRICT;
+	struct te_error err = { 0 };
+	struct te_memory m;
+
+	ft_ok(allocated_on(0, NUMA_HALF, 0, UINT32_MAX) &&
+	      allocated_on(1, NUMA_HALF, 0, UINT32_MAX) &&
+	      allocated_on(0, 5000, 0, TE_PAGES_SMALL) &&
+	      allocated_on(1, 5000, 0, TE_PAGES_SMALL),
+	      "te_alloc_takes_pages_of_the_node");
+	ft_ok(allocated_on(0, NUMA_HALF, strict | TE_ALLOC_SMALL_PAGES,
+			   TE_PAGES_SMALL) &&
+	      allocated_on(1, NUMA_HALF, strict | TE_ALLOC_SMALL_PAGES,
+			   TE_PAGES_SMALL), "or_of_no_other");
+	ft_ok(node_pool(1, 2) &&
+	      allocated_on(1, NUMA_MEM, strict | TE_ALLOC_HUGE_PAGES,
+			   TE_PAGES_HUGE) &&
+	      te_alloc(rig.engine, NUMA_MEM, "cpu:0",
+		       strict | TE_ALLOC_HUGE_PAGES, &m, sizeof(m)) == -302 &&
+	      node_pool(1, 0), "huge_ones_too");
+	/* the kernel would end this process */
+	ft_ok(te_alloc(rig.engine, nearly_all(), "cpu:1", strict, &m,
+		       sizeof(m)) == -300 &&
+	      !te_last_error(&err, sizeof(err)) && strstr(err.text, "node 1"),
+	      "more_than_the_node_has_left_is_300");
+	ft_diag("%s", err.text);
+}
+
 static void alone_on(int node)
 {
 	transfer_engine_t engine;
@@ -346,6 +459,7 @@ int main(int argc, char **argv)
 	      goes_by(1), "so_it_is_where_the_caller_says_it");
 	ft_ok(cuda_stand_in_load(&cuda) && staged_near(&cuda, 0) &&
 	      staged_near(&cuda, 1), "staged_bytes_go_by_memory_near_the_nic");
+	allocated();
 	disks();
 	ft_ok(fx_peer_stop(&rig.target), "the_target_ends_well");
 	destroyTransferEngine(rig.engine);
