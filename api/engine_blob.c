@@ -263,6 +263,12 @@ static int blob_open(struct engine *e, struct tei_meta_desc *desc,
 	int32_t got;
 	int ret;
 
+	/* whoever made it would choose what we open */
+	if (desc->file_count)
+		return tei_err_fail(err, TEI_ERR_REJECTED, "engine",
+				    "files are opened by openSegment of nvmeof/NAME",
+				    "blob of segment '%.64s': it names files",
+				    desc->name);
 	if (!desc->incarnation)
 		return blob_gone(desc, "it names no process", err);
 	if (desc->incarnation == e->incarnation &&

@@ -251,10 +251,27 @@ int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
 	return rc;
 }
 
+/*
+ * Who opens a descriptor's files reads and writes them with its own rights, by
+ * paths that the descriptor chose: only what an administrator has kept in the
+ * store may name any, never a process that answers for itself.
+ */
+static int store_files(const char *name, const struct tei_meta_desc *desc,
+		       struct tei_err *err)
+{
+	if (!desc->file_count || tei_meta_kept_name(name))
+		return 0;
+	return tei_err_fail(err, TEI_ERR_REJECTED, "meta",
+			    "files are taken only of nvmeof/NAME, which te_meta register makes",
+			    "segment '%.64s': its descriptor names files",
+			    name);
+}
+
 int tei_meta_store_fetch(struct tei_meta_store *s, const char *name,
 			 uint64_t deadline_ns, struct tei_meta_desc **out,
 			 struct tei_err *err)
 {
+	struct tei_meta_desc *desc;
 	char *json;
 	size_t len;
 	int rc;
@@ -265,8 +282,15 @@ int tei_meta_store_fetch(struct tei_meta_store *s, const char *name,
 	rc = s->ops->fetch(s, name, deadline_ns, &json, &len, err);
 	if (rc)
 		return rc;
-	rc = meta_desc_decode_as(name, json, len, out, err);
+	rc = meta_desc_decode_as(name, json, len, &desc, err);
 	free(json);
+	if (rc)
+		return rc;
+	rc = store_files(name, desc, err);
+	if (rc)
+		tei_meta_desc_unref(desc);
+	else
+		*out = desc;
 	return rc;
 }
 

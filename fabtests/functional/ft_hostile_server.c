@@ -131,6 +131,11 @@ static void server_refused(transfer_engine_t e, struct hostile_server *s,
 
 static void server_lies(transfer_engine_t e)
 {
+	static const char files[] =
+		"{\"name\":\"127.0.0.1:1\",\"protocol\":\"nvmeof\","
+		"\"incarnation\":12345,\"serial\":1,\"buffers\":["
+		"{\"file_path\":\"m\",\"length\":64,"
+		"\"local_path_map\":{\"127.0.0.1\":\"/dev/null\"}}]}";
 	static struct hostile_server s;
 	static char deep[SERVER_TEXT];
 
@@ -149,6 +154,8 @@ static void server_lies(transfer_engine_t e)
 	server_refused(e, &s, "broken_JSON");
 	server_text(&s, "{}", 2);
 	server_refused(e, &s, "an_empty_descriptor");
+	server_text(&s, files, sizeof(files) - 1);
+	server_refused(e, &s, "files_of_its_choice");
 	memset(deep, '[', sizeof(deep));
 	server_text(&s, deep, sizeof(deep));
 	server_refused(e, &s, "deep_nesting");

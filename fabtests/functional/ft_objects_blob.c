@@ -622,6 +622,33 @@ static void blob_texts(struct blob_rig *rig)
 	      "one_without_an_incarnation_is_202");
 }
 
+/* Whoever made it must not choose what this process opens. */
+static void blob_files(struct blob_rig *rig)
+{
+	static const char *const names[] = { "10.0.0.9:15000", "nvmeof/mine" };
+	transfer_engine_t engine = fx_engine("nvmeof");
+	struct te_error err = { 0 };
+	bool good = engine != NULL;
+	char text[512];
+	int len, ret;
+
+	for (size_t i = 0; i < 2; i++) {
+		len = snprintf(text, sizeof(text),
+			       "{\"name\":\"%s\",\"protocol\":\"nvmeof\","
+			       "\"incarnation\":12345,\"serial\":1,"
+			       "\"buffers\":[{\"file_path\":\"m\",\"length\":64,"
+			       "\"local_path_map\":{\"127.0.0.1\":"
+			       "\"/dev/null\"}}]}", names[i]);
+		ret = blob_say_text(rig, text, (size_t)len, engine);
+		te_last_error(&err, sizeof(err));
+		good = good && ret == -104 && strstr(err.text, "names files");
+		if (ret != -104)
+			ft_diag("%s: %d", names[i], ret);
+	}
+	ft_ok(good, "one_that_names_files_is_104");
+	destroyTransferEngine(engine);
+}
+
 /* Any byte of the text replaced, checksum right: refused, or harmless. */
 static void blob_hostile(struct blob_rig *rig)
 {
@@ -677,6 +704,7 @@ void objects_blob(void)
 	blob_flips(&rig);
 	blob_lengths(&rig);
 	blob_texts(&rig);
+	blob_files(&rig);
 	blob_hostile(&rig);
 	blob_rig_stop(&rig);
 }
