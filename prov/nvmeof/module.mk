@@ -8,6 +8,7 @@ SRCS += \
 	prov/nvmeof/nvmeof_mem.c \
 	prov/nvmeof/nvmeof_op.c \
 	prov/nvmeof/nvmeof_pool.c \
+	prov/nvmeof/nvmeof_side.c \
 	prov/nvmeof/nvmeof_uring.c \
 	# EOL
 

@@ -33,7 +33,6 @@ struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 {
 	struct nvmeof_bounce *b;
 
-	/* each io has one at most, and this one none: at depth some are here */
 	tei_list_foreach(b, &ctx->bounces, struct nvmeof_bounce, node) {
 		if (numa >= 0 && b->numa != numa)
 			continue;
@@ -42,6 +41,8 @@ struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 	}
 	if (ctx->nbounces < ctx->depth)
 		return bounce_new(ctx, numa);
+	if (tei_list_empty(&ctx->bounces))
+		return NULL;		/* requests of stalled files have them */
 	if (++ctx->misses % NVMEOF_MISSES) {
 		b = tei_list_first(&ctx->bounces, struct nvmeof_bounce, node);
 		tei_list_del(&b->node);

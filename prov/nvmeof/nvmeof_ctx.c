@@ -22,7 +22,8 @@ static int ctx_word(const char *name, const char *value,
 static void ctx_lists(struct tei_nvmeof *ctx)
 {
 	tei_list_init(&ctx->live);
-	tei_list_init(&ctx->queue);
+	tei_list_init(&ctx->turn);
+	tei_list_init(&ctx->busy);
 	tei_list_init(&ctx->over);
 	tei_list_init(&ctx->looks);
 	tei_list_init(&ctx->ending);
@@ -33,6 +34,7 @@ static void ctx_lists(struct tei_nvmeof *ctx)
 	tei_mutex_init(&ctx->lock);
 	tei_cond_init(&ctx->work);
 	tei_cond_init(&ctx->ended);
+	nvmeof_side_init(ctx);
 }
 
 static void ctx_free(struct tei_nvmeof *ctx)
@@ -40,6 +42,7 @@ static void ctx_free(struct tei_nvmeof *ctx)
 	uint32_t i;
 
 	nvmeof_bounce_fini(ctx);
+	nvmeof_side_fini(ctx);
 	pthread_cond_destroy(&ctx->work);
 	pthread_cond_destroy(&ctx->ended);
 	tei_mutex_fini(&ctx->lock);
@@ -61,6 +64,7 @@ static struct tei_nvmeof *ctx_new(const struct tei_settings *settings)
 	ctx->use_direct = settings->file_direct;
 	ctx->depth = settings->file_depth;
 	ctx->threads = settings->file_threads;
+	ctx->room = ctx->depth;
 	ctx->ios = calloc(ctx->depth, sizeof(*ctx->ios));
 	if (!ctx->ios) {
 		ctx_free(ctx);
@@ -130,6 +134,7 @@ void tei_nvmeof_fini(struct tei_nvmeof *ctx)
 	if (!ctx)
 		return;
 	nvmeof_cancel_all(ctx);
+	nvmeof_side_stop(ctx);
 	ctx->backend->stop(ctx);
 	nvmeof_cufile_stop(ctx);
 	ctx_free(ctx);

@@ -140,6 +140,39 @@ static void what_is_no_file_fails(void)
 	rig_stop(&r);
 }
 
+/* A program that runs can be read, and a write of it says why not. */
+static void fault_read_only(const char *io)
+{
+	struct run t;
+	struct rig r;
+
+	if (!rig_start(&r, io, "data", true))
+		return;
+	r.file[1].path = "/proc/self/exe";
+	rig_reopen(&r);
+	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, SECOND, r.mem, 4096), 0);
+	CU_ASSERT(!memcmp(r.mem, "\177ELF", 4));
+	CU_ASSERT_EQUAL(run_op(&r, &t, false, SECOND, r.mem, 4096),
+			TEI_ERR_CONTEXT);
+	CU_ASSERT_EQUAL(t.sys_errno, ETXTBSY);
+	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "open for reading only"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(t.hint, "openSegment"));
+	/* nothing of one that touches others too */
+	memset(r.mem, 'x', r.size);
+	CU_ASSERT_EQUAL(run_op(&r, &t, false, 0, r.mem, r.size),
+			TEI_ERR_CONTEXT);
+	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, 4096), 0);
+	CU_ASSERT_EQUAL(r.mem[0], 0);
+	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
+	rig_stop(&r);
+}
+
+static void what_may_only_be_read_is_read(void)
+{
+	rig_each(fault_read_only);
+}
+
 /* --- errors of the kernel's ---------------------------------------------- */
 
 /* What the kernel is made to answer. ctx->lock guards it. */
@@ -332,6 +365,7 @@ static void a_full_and_an_unmounted_file_system_fail(void)
 }
 
 const struct tei_test_case nvmeof_fault_cases[] = {
+	{ "what_may_only_be_read_is_read", what_may_only_be_read_is_read },
 	{ "a_shrunk_file_fails_and_stays_so",
 	  a_shrunk_file_fails_and_stays_so },
 	{ "a_vanished_file_fails", a_vanished_file_fails },

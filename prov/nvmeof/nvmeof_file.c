@@ -132,6 +132,20 @@ static int file_length(const struct nvmeof_file *f, const struct stat *st,
 			      (unsigned long long)f->length);
 }
 
+static void file_hold(const struct nvmeof_file *f)
+{
+	const struct tei_nvmeof *ctx = f->seg->ctx;
+
+	if (ctx->hold)
+		ctx->hold(ctx->hold_arg, f);
+}
+
+/* Rights, a read-only mount, an immutable file, a program that runs. */
+static bool file_may_read(int why)
+{
+	return why == EACCES || why == EROFS || why == EPERM || why == ETXTBSY;
+}
+
 static int file_open(struct nvmeof_file *f, bool use_direct,
 		     struct tei_err *err)
 {
@@ -144,10 +158,13 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 			 "te_meta mount --server=NAME says where it is here");
 		return err->code;
 	}
+	file_hold(f);
 	f->cached = open(f->path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (f->cached < 0 && (errno == EACCES || errno == EROFS))
+	if (f->cached < 0 && file_may_read(errno)) {
+		f->read_only = errno;
 		f->cached = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK |
 					  O_NOCTTY);
+	}
 	if (f->cached < 0 || fstat(f->cached, &st))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
 				      "can't be opened");
@@ -185,6 +202,7 @@ static void file_close_one(const struct nvmeof_file *f, int fd, int slot)
 
 static void file_close(struct nvmeof_file *f)
 {
+	file_hold(f);
 	nvmeof_cufile_file_remove(f);
 	file_close_one(f, f->direct, f->direct_slot);
 	file_close_one(f, f->cached, f->cached_slot);
@@ -219,6 +237,7 @@ int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err)
 {
 	struct stat st;
 
+	file_hold(f);
 	if (stat(f->path, &st))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
 				      "is not there any more");
@@ -247,12 +266,15 @@ static int seg_add(struct tei_nvmeof_seg *seg, const struct tei_nvmeof_file *in)
 	tei_list_init(&f->syncing);
 	tei_list_init(&f->ended);
 	tei_list_init(&f->look_node);
+	tei_list_init(&f->queue);
+	tei_list_init(&f->turn_node);
+	tei_list_init(&f->busy_node);
 	f->path = in->path ? strdup(in->path) : NULL;
 	f->name = strdup(in->name ? in->name : "");
 	return f->name && (f->path || !in->path) ? 0 : TEI_ERR_MEMORY;
 }
 
-static void seg_free(struct tei_nvmeof_seg *seg)
+void nvmeof_seg_free(struct tei_nvmeof_seg *seg)
 {
 	uint32_t i;
 
@@ -301,7 +323,7 @@ int tei_nvmeof_seg_open(struct tei_nvmeof *ctx, const char *name,
 	}
 	if (!seg || !seg->name || ret) {
 		if (seg)
-			seg_free(seg);
+			nvmeof_seg_free(seg);
 		return tei_err_fail(err, TEI_ERR_MEMORY, "nvmeof", NULL,
 				    "no memory for segment '%.64s'", name);
 	}
@@ -318,8 +340,9 @@ struct tei_nvmeof_seg *tei_nvmeof_seg_hold(struct tei_nvmeof_seg *seg)
 
 void tei_nvmeof_seg_put(struct tei_nvmeof_seg *seg)
 {
-	if (seg && !__atomic_sub_fetch(&seg->refs, 1, __ATOMIC_ACQ_REL))
-		seg_free(seg);
+	if (seg && !__atomic_sub_fetch(&seg->refs, 1, __ATOMIC_ACQ_REL) &&
+	    !nvmeof_side_close(seg->ctx, seg))
+		nvmeof_seg_free(seg);
 }
 
 bool tei_nvmeof_seg_covers(const struct tei_nvmeof_seg *seg, uint64_t offset,

@@ -24,6 +24,10 @@
 #define NVMEOF_FIXED	1024u		/* slots for registered buffers */
 #define NVMEOF_FILES	256u		/* and for registered files */
 #define NVMEOF_MISSES	64u		/* until a bounce changes its node */
+#define NVMEOF_SHARE	8u		/* a file's own: room / this, 1 at least */
+#define NVMEOF_CROWD	4u		/* all requests: room * this */
+#define NVMEOF_STALL_NS	TEI_NS_PER_SEC	/* without an end: it is stalled */
+#define NVMEOF_SIDE_MAX	16u		/* threads for looks and closes */
 
 struct tei_topo_where;
 
@@ -43,6 +47,7 @@ struct nvmeof_file {
 	int numa;			/* node of its device, or -1 */
 	bool device;			/* a block device */
 	bool remote;			/* its server may let us wait */
+	int read_only;			/* why it can't be written: errno, or 0 */
 	dev_t dev;			/* what was opened */
 	ino_t ino;
 
@@ -50,7 +55,14 @@ struct nvmeof_file {
 	struct tei_list unsynced;	/* ops that wait for an fdatasync */
 	struct tei_list syncing;	/* ops that the present one is for */
 	struct tei_list ended;		/* ops that wait for a look */
-	struct tei_list look_node;	/* ctx->looks */
+	struct tei_list look_node;	/* ctx->looks, or ctx->side.looks */
+	struct tei_list queue;		/* ops whose next piece is its */
+	struct tei_list turn_node;	/* ctx->turn, while queue is not empty */
+	struct tei_list busy_node;	/* ctx->busy, while running */
+	uint32_t running;		/* its requests that are not idle */
+	uint32_t ends, seen;		/* of them; ends at the last count */
+	uint64_t seen_ns;		/* since when ends is seen; 0: not */
+	bool stalled;			/* its requests take nobody's room */
 	uint64_t failed_at;		/* ctx->clock of a failed fdatasync */
 	bool looking;			/* some thread is */
 	int broken;			/* atomic: a code, else 0 */
@@ -59,6 +71,7 @@ struct nvmeof_file {
 
 struct tei_nvmeof_seg {
 	struct tei_nvmeof *ctx;
+	struct tei_list node;		/* ctx->side.closes */
 	char *name;
 	uint64_t size;
 	uint32_t refs;			/* atomic */
@@ -68,8 +81,10 @@ struct tei_nvmeof_seg {
 
 enum nvmeof_kind { NVMEOF_READ, NVMEOF_WRITE, NVMEOF_SYNC };
 
-/* One request to the kernel. ctx->ios; a back end's while it runs. */
+/* One request to the kernel. ctx->ios, or allocated where those are taken; a
+ * back end's while it runs. */
 struct nvmeof_io {
+	bool extra;			/* allocated */
 	struct tei_list node;		/* ctx->idle or ctx->ready */
 	enum nvmeof_kind kind;
 	struct tei_nvmeof_op *op;	/* NULL: a sync */
@@ -111,7 +126,6 @@ struct nvmeof_mem {
 /* An operation whose done callback is running; on its caller's stack. */
 struct nvmeof_ending {
 	struct tei_list node;		/* ctx->ending */
-	const struct tei_nvmeof_op *op;
 	uint64_t base, end;		/* of its local memory */
 };
 
@@ -123,7 +137,7 @@ struct nvmeof_backend {
 	/* ctx->stopping is set and nothing is under way: ends its threads; no
 	 * lock */
 	void (*stop)(struct tei_nvmeof *ctx);
-	/* ctx->queue or ctx->ready may hold something: somebody is to pump */
+	/* ctx->turn or ctx->ready may hold something: somebody is to pump */
 	void (*wake)(struct tei_nvmeof *ctx);
 	/* slot, or -1; no lock. NULL: has none */
 	int (*fix)(struct tei_nvmeof *ctx, void *addr, uint64_t len);
@@ -136,6 +150,17 @@ struct nvmeof_backend {
 extern const struct nvmeof_backend nvmeof_pool;
 extern const struct nvmeof_backend nvmeof_uring;
 
+/* Threads for looks at files and closes of them. ctx->lock. */
+struct nvmeof_side {
+	pthread_cond_t work;
+	struct tei_list looks;		/* files, look_node */
+	struct tei_list closes;		/* segments, node */
+	uint32_t waiting;		/* of both */
+	uint32_t idle, count;		/* threads */
+	bool quit;
+	pthread_t thread[NVMEOF_SIDE_MAX];
+};
+
 /* Made by tei_nvmeof_init, freed by tei_nvmeof_fini. */
 struct tei_nvmeof {
 	/* fixed after init */
@@ -144,12 +169,17 @@ struct tei_nvmeof {
 	enum nvmeof_sync sync;
 	bool use_direct;
 	uint32_t depth, threads;
+	uint32_t room;			/* requests that run at a time; of the
+					 * pool each has a thread */
 
 	struct tei_mutex lock;		/* guards what follows */
-	pthread_cond_t work;		/* queue or ready: the pool's */
+	pthread_cond_t work;		/* turn or ready: the pool's */
 	pthread_cond_t ended;		/* operations or memory */
 	struct tei_list live;		/* ops, live_node */
-	struct tei_list queue;		/* ops with pieces left, node */
+	struct tei_list turn;		/* files with ops in their queue */
+	struct tei_list busy;		/* files with requests, busy_node */
+	uint32_t running;		/* requests, but for stalled files' */
+	uint32_t all;			/* those too */
 	struct tei_list over;		/* ops to be told, node */
 	struct tei_list looks;		/* files, look_node */
 	struct tei_list ending;		/* nvmeof_ending */
@@ -158,6 +188,7 @@ struct tei_nvmeof {
 	struct tei_list bounces;	/* those of no io, latest first */
 	uint32_t nbounces;		/* all; depth at most */
 	uint32_t misses;		/* takes of one on another node */
+	struct nvmeof_side side;
 	struct nvmeof_cufile *cufile;	/* set once; NULL: none */
 	struct nvmeof_mem *mem;
 	uint32_t nmem, mem_room;
@@ -169,6 +200,13 @@ struct tei_nvmeof {
 	 * kernel's, ctx->lock held */
 	int64_t (*spoil)(void *arg, const struct nvmeof_io *io, int64_t res);
 	void *spoil_arg;
+	/* whether the storage is silent: it keeps the request, until the test
+	 * puts it among those that are ready; ctx->lock held */
+	bool (*keep)(void *arg, struct nvmeof_io *io);
+	void *keep_arg;
+	/* before what a server of files may hold up; no lock */
+	void (*hold)(void *arg, const struct nvmeof_file *f);
+	void *hold_arg;
 
 	struct nvmeof_io *ios;		/* depth of them */
 	struct tei_log_limit log_limit;
@@ -185,6 +223,8 @@ int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,
 int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err);
 /* The cheap part: what was opened is long enough and has a name. */
 int nvmeof_file_glance(const struct nvmeof_file *f, struct tei_err *err);
+/* Closes the files; blocks where their servers do. */
+void nvmeof_seg_free(struct tei_nvmeof_seg *seg);
 /* The file that holds the segment's byte at offset. */
 uint32_t nvmeof_file_at(const struct tei_nvmeof_seg *seg, uint64_t offset);
 
@@ -205,7 +245,8 @@ int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr);
 
 /* One on the NUMA node; any where that is -1, or where there are as many as
  * there may be: new memory costs more than to copy once from another node, so
- * that only every NVMEOF_MISSES-th such one is moved. NULL: no memory. */
+ * that only every NVMEOF_MISSES-th such one is moved. NULL: no memory, or more
+ * requests than depth have one. */
 struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 	TEI_REQUIRES(ctx->lock);
 void nvmeof_bounce_give(struct tei_nvmeof *ctx, struct nvmeof_bounce *b)
@@ -226,6 +267,19 @@ void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f);
 void nvmeof_cufile_file_remove(struct nvmeof_file *f);
 
+/* --- nvmeof_side.c ------------------------------------------------------- */
+
+/* Has a thread call nvmeof_file_settle; false: not needed, or none can be had.
+ * The file is looking from here on. */
+bool nvmeof_side_look(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+	TEI_REQUIRES(ctx->lock);
+/* Has a thread call nvmeof_seg_free; false: the same. */
+bool nvmeof_side_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg);
+void nvmeof_side_init(struct tei_nvmeof *ctx);
+/* Ends its threads when all is done; no operation lives. */
+void nvmeof_side_stop(struct tei_nvmeof *ctx);
+void nvmeof_side_fini(struct tei_nvmeof *ctx);
+
 /* --- nvmeof_op.c --------------------------------------------------------- */
 
 /* Makes ready what there is room for. */
@@ -241,6 +295,10 @@ void nvmeof_io_fill(struct nvmeof_io *io);
 void nvmeof_io_copy(struct nvmeof_io *io, int64_t res);
 /* RWF_ flags. */
 int nvmeof_io_flags(const struct tei_nvmeof *ctx, const struct nvmeof_io *io);
+/* Looks at the file for all operations that wait for that; the lock is dropped
+ * meanwhile. They, and with them the file, may be gone afterwards. */
+void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+	TEI_REQUIRES(ctx->lock);
 /* Looks at files and calls done callbacks; what is due after that is ready.
  * True if there was anything. */
 bool nvmeof_settle(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -8,8 +9,8 @@
 #include "util/clock.h"
 
 /*
- * Operations. An op is on exactly one list besides ctx->live: the queue while
- * it has pieces to start; then, once all of them have ended, for each of its
+ * Operations. An op is on exactly one list besides ctx->live: the queue of its
+ * next piece's file while it has pieces to start; then, once all of them have ended, for each of its
  * files in turn the file's unsynced, syncing (writes, with file_sync "data")
  * and ended; then ctx->over. While its last pieces run it is on none. One that
  * fails or is cancelled goes over as soon as none of its pieces runs.
@@ -17,9 +18,44 @@
  * What is looked at is looked at after the bytes have moved, so that a file
  * which went away before the operation began never lets it complete. One look
  * serves all operations that wait for it.
+ *
+ * Room. ctx->room requests run at a time, which one file may have all. Where
+ * others have them a file gets its share nevertheless, so that one whose
+ * storage is silent never keeps the others from theirs; and once nothing of it
+ * has ended for NVMEOF_STALL_NS its requests count no more and it gets no
+ * further ones, until one ends. So that this needs no timer it is looked at
+ * when another file lacks room, which by its share never stands still. All
+ * requests together are bounded: beyond that a file has one.
  */
 
 #define IO_TRIES	1000u	/* of what the kernel wants asked again */
+
+/* --- queues -------------------------------------------------------------- */
+
+static struct nvmeof_file *op_file(const struct tei_nvmeof_op *op)
+{
+	return &op->seg->file[nvmeof_file_at(op->seg, op->offset + op->next)];
+}
+
+static void op_queue(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct nvmeof_file *f = op_file(op);
+
+	op->queued = true;
+	tei_list_add_tail(&f->queue, &op->node);
+	if (tei_list_empty(&f->turn_node))
+		tei_list_add_tail(&ctx->turn, &f->turn_node);
+}
+
+/* From the queue of f, which holds it. */
+static void op_unqueue(struct tei_nvmeof_op *op, struct nvmeof_file *f)
+{
+	op->queued = false;
+	tei_list_del(&op->node);
+	if (tei_list_empty(&f->queue))
+		tei_list_del(&f->turn_node);
+}
 
 /* --- ends ---------------------------------------------------------------- */
 
@@ -99,10 +135,8 @@ static void op_stage_next(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 static void op_step(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
-	if (op->code && op->queued) {
-		tei_list_del(&op->node);
-		op->queued = false;
-	}
+	if (op->code && op->queued)
+		op_unqueue(op, op_file(op));
 	if (op->running || op->queued)
 		return;
 	if (op->code) {
@@ -183,24 +217,19 @@ static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	}
 }
 
-/* The next piece of op; false: its file can't be used. */
-static bool piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
+/* The next piece of op, which is in io->file. */
+static void piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 		      struct nvmeof_io *io) TEI_REQUIRES(ctx->lock)
 {
 	uint64_t at = op->offset + op->next, left = op->length - op->next;
-	struct nvmeof_file *f = &op->seg->file[nvmeof_file_at(op->seg, at)];
+	struct nvmeof_file *f = io->file;
 	bool direct;
 
-	if (f->broken) {
-		op_fail(ctx, op, &f->why);
-		return false;
-	}
 	at -= f->offset;
 	if (left > f->length - at)
 		left = f->length - at;
 	io->kind = op->read ? NVMEOF_READ : NVMEOF_WRITE;
 	io->op = op;
-	io->file = f;
 	io->at = at;
 	io->done = 0;
 	io->tries = 0;
@@ -221,18 +250,71 @@ static bool piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 		ctx->counters.cached++;
 	op->next += io->length;
 	op->running++;
-	return true;
 }
 
-static struct nvmeof_io *io_take(struct tei_nvmeof *ctx)
+/* --- room ---------------------------------------------------------------- */
+
+static void file_revive(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (!f->stalled)
+		return;
+	f->stalled = false;
+	ctx->running += f->running;
+}
+
+/* Nothing of it has ended since the last look, and that was a while ago. */
+static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
+		       uint64_t now) TEI_REQUIRES(ctx->lock)
+{
+	if (f->stalled)
+		return;
+	if (!f->seen_ns || f->seen != f->ends) {
+		f->seen = f->ends;
+		f->seen_ns = now;
+	} else if (now - f->seen_ns >= NVMEOF_STALL_NS) {
+		f->stalled = true;
+		ctx->running -= f->running;
+		TEI_WARN("nvmeof", "%s: %u requests without an end for a second: other files go on",
+			 f->path, f->running);
+	}
+}
+
+/* Whether the file may have another request. */
+static bool file_room(struct tei_nvmeof *ctx, const struct nvmeof_file *f)
+	TEI_REQUIRES(ctx->lock)
+{
+	uint32_t share = ctx->room / NVMEOF_SHARE;
+
+	if (!f->running)
+		return true;
+	if (f->stalled || ctx->all >= ctx->room * NVMEOF_CROWD)
+		return false;
+	return ctx->running < ctx->room || f->running < share;
+}
+
+/* NULL: no memory for one beyond those that there always are. */
+static struct nvmeof_io *io_take(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_io *io;
 
-	if (tei_list_empty(&ctx->idle))
-		return NULL;
-	io = tei_list_first(&ctx->idle, struct nvmeof_io, node);
-	tei_list_del(&io->node);
+	if (tei_list_empty(&ctx->idle)) {
+		io = calloc(1, sizeof(*io));
+		if (!io)
+			return NULL;
+		io->extra = true;
+	} else {
+		io = tei_list_first(&ctx->idle, struct nvmeof_io, node);
+		tei_list_del(&io->node);
+	}
+	io->file = f;
+	ctx->all++;
+	ctx->running += !f->stalled;
+	if (!f->running++) {
+		f->seen_ns = 0;
+		tei_list_add_tail(&ctx->busy, &f->busy_node);
+	}
 	return io;
 }
 
@@ -242,6 +324,8 @@ static void io_ready(struct tei_nvmeof *ctx, struct nvmeof_io *io, bool again)
 {
 	struct tei_list *list = io->gpu.context ? &ctx->gpu_ready : &ctx->ready;
 
+	if (ctx->keep && ctx->keep(ctx->keep_arg, io))
+		return;
 	if (again)
 		tei_list_add_head(list, &io->node);
 	else
@@ -253,32 +337,83 @@ static void io_ready(struct tei_nvmeof *ctx, struct nvmeof_io *io, bool again)
 static void io_give(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	TEI_REQUIRES(ctx->lock)
 {
+	struct nvmeof_file *f = io->file;
+
 	io->op = NULL;
 	if (io->bounce)
 		nvmeof_bounce_give(ctx, io->bounce);
 	io->bounce = NULL;
-	tei_list_add_head(&ctx->idle, &io->node);
+	file_revive(ctx, f);
+	f->ends++;
+	ctx->all--;
+	ctx->running--;
+	if (!--f->running)
+		tei_list_del(&f->busy_node);
+	if (io->extra)
+		free(io);
+	else
+		tei_list_add_head(&ctx->idle, &io->node);
+}
+
+/* A piece of the file's first op, if there is room; whether anything was done. */
+static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_nvmeof_op *op = tei_list_first(&f->queue,
+						  struct tei_nvmeof_op, node);
+	struct nvmeof_io *io;
+
+	if (f->broken) {
+		op_fail(ctx, op, &f->why);
+		op_step(ctx, op);
+		return true;
+	}
+	io = file_room(ctx, f) ? io_take(ctx, f) : NULL;
+	if (!io)
+		return false;
+	op_unqueue(op, f);	/* its turn; to the end if more */
+	piece_cut(ctx, op, io);
+	if (op->next < op->length)
+		op_queue(ctx, op);
+	io_ready(ctx, io, false);
+	return true;
+}
+
+/* Some file lacks room: do those that have it get on? */
+static void room_watch(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
+{
+	uint64_t now;
+	struct nvmeof_file *f;
+
+	/* one file alone takes room from nobody */
+	if (tei_list_empty(&ctx->busy) || ctx->busy.next == ctx->busy.prev)
+		return;
+	now = tei_now_ns();
+	tei_list_foreach(f, &ctx->busy, struct nvmeof_file, busy_node)
+		file_watch(ctx, f, now);
 }
 
 void nvmeof_pump(struct tei_nvmeof *ctx)
 {
-	struct tei_nvmeof_op *op;
-	struct nvmeof_io *io;
+	struct nvmeof_file *f;
+	uint32_t left = 0;
+	struct tei_list turn;
 
-	while (!tei_list_empty(&ctx->queue) && (io = io_take(ctx))) {
-		op = tei_list_first(&ctx->queue, struct tei_nvmeof_op, node);
-		tei_list_del(&op->node);	/* its turn; to the end if more */
-		if (!piece_cut(ctx, op, io)) {
-			op->queued = false;
-			io_give(ctx, io);
-			op_step(ctx, op);
-			continue;
+	/* each in its turn, until nobody has got anything for a whole round */
+	do {
+		tei_list_init(&turn);
+		tei_list_splice_tail(&turn, &ctx->turn);
+		left = 0;
+		while (!tei_list_empty(&turn)) {
+			f = tei_list_first(&turn, struct nvmeof_file,
+					   turn_node);
+			tei_list_del(&f->turn_node);
+			tei_list_add_tail(&ctx->turn, &f->turn_node);
+			left += file_pump(ctx, f);
 		}
-		op->queued = op->next < op->length;
-		if (op->queued)
-			tei_list_add_tail(&ctx->queue, &op->node);
-		io_ready(ctx, io, false);
-	}
+	} while (left);
+	if (!tei_list_empty(&ctx->turn))
+		room_watch(ctx);
 }
 
 int nvmeof_io_flags(const struct tei_nvmeof *ctx, const struct nvmeof_io *io)
@@ -425,25 +560,22 @@ static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 
 	if (tei_list_empty(&f->unsynced) || !tei_list_empty(&f->syncing))
 		return;
-	io = io_take(ctx);
+	io = io_take(ctx, f);
 	if (!io) {
-		file_due(ctx, f);	/* when one is idle again */
+		file_due(ctx, f);	/* when there is memory */
 		return;
 	}
 	tei_list_splice_tail(&f->syncing, &f->unsynced);
 	io->kind = NVMEOF_SYNC;
 	io->tries = 0;
 	io->op = NULL;
-	io->file = f;
 	io->gpu.context = NULL;
 	io_aim(io, false);
 	ctx->counters.syncs++;
 	io_ready(ctx, io, false);
 }
 
-/* Looks at the file for all that wait for that; the lock is dropped. */
-static void file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
-	TEI_REQUIRES(ctx->lock)
+void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 {
 	struct tei_nvmeof_op *op, *tmp;
 	struct tei_list list;
@@ -475,7 +607,7 @@ static void op_tell(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_ending ending = {
-		.op = op, .base = (uintptr_t)op->local,
+		.base = (uintptr_t)op->local,
 		.end = (uintptr_t)op->local + op->length,
 	};
 	struct tei_nvmeof_seg *seg = op->seg;
@@ -515,10 +647,12 @@ bool nvmeof_settle(struct tei_nvmeof *ctx)
 		tei_list_del(&f->look_node);
 		file_sync(ctx, f);
 		if (!tei_list_empty(&f->ended)) {
-			file_settle(ctx, f);
+			if (nvmeof_side_look(ctx, f))
+				continue;
+			nvmeof_file_settle(ctx, f);
 			any = true;
 		} else if (!tei_list_empty(&f->look_node)) {
-			break;		/* no idle request: later */
+			break;		/* no memory for a request: later */
 		}
 	}
 	while (!tei_list_empty(&ctx->over)) {
@@ -551,16 +685,42 @@ static struct nvmeof_file *submit_glance(const struct tei_nvmeof_op *op,
 	return NULL;
 }
 
+/* Before any byte has moved, which the kernel would say later and less well. */
+static bool submit_refuse(const struct tei_nvmeof_op *op, struct tei_err *err)
+{
+	uint64_t end = op->offset + op->length;
+	const struct nvmeof_file *f;
+	uint32_t i;
+
+	if (op->read)
+		return false;
+	for (i = nvmeof_file_at(op->seg, op->offset); i < op->seg->count &&
+	     op->seg->file[i].offset < end; i++) {
+		f = &op->seg->file[i];
+		if (!f->read_only ||
+		    __atomic_load_n(&f->broken, __ATOMIC_RELAXED))
+			continue;
+		nvmeof_explain(err, TEI_ERR_CONTEXT, f, f->read_only,
+			       "is open for reading only");
+		snprintf(err->hint, sizeof(err->hint),
+			 "once this process may write it, openSegmentNoCache opens it anew");
+		return true;
+	}
+	return false;
+}
+
 int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 {
 	const struct nvmeof_mem *m;
 	struct nvmeof_file *bad;
 	struct tei_err err;
+	bool refused;
 	int ret;
 
 	if (!tei_nvmeof_seg_covers(op->seg, op->offset, op->length))
 		return TEI_ERR_INVALID;
-	bad = submit_glance(op, &err);
+	refused = submit_refuse(op, &err);
+	bad = refused ? NULL : submit_glance(op, &err);
 	tei_mutex_lock(&ctx->lock);
 	m = nvmeof_mem_find(ctx, op->local, op->length);
 	if (ctx->stopping || !m) {
@@ -576,16 +736,17 @@ int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	op->code = 0;
 	op->born = ++ctx->clock;
 	op->live = true;
-	op->queued = !bad;
+	op->queued = false;
 	tei_list_init(&op->node);
 	tei_nvmeof_seg_hold(op->seg);
 	tei_list_add_tail(&ctx->live, &op->live_node);
-	if (bad) {
+	if (bad)
 		file_break(bad, &err);
+	if (bad || refused) {
 		op_fail(ctx, op, &err);
 		op_over(ctx, op);
 	} else {
-		tei_list_add_tail(&ctx->queue, &op->node);
+		op_queue(ctx, op);
 	}
 	ctx->backend->wake(ctx);
 	tei_mutex_unlock(&ctx->lock);
@@ -604,24 +765,11 @@ static void op_drop(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	ctx->backend->wake(ctx);
 }
 
-static bool op_ending(const struct tei_nvmeof *ctx,
-		      const struct tei_nvmeof_op *op)
-{
-	const struct nvmeof_ending *e;
-
-	tei_list_foreach(e, &ctx->ending, struct nvmeof_ending, node)
-		if (e->op == op)
-			return true;
-	return false;
-}
-
 void tei_nvmeof_cancel(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 {
 	tei_mutex_lock(&ctx->lock);
 	if (op->live)
 		op_drop(ctx, op);
-	while (op->live || op_ending(ctx, op))
-		nvmeof_wait(ctx, UINT64_MAX / 2);
 	tei_mutex_unlock(&ctx->lock);
 }
 

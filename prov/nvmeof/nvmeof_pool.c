@@ -14,11 +14,16 @@
  * The back end for kernels without io_uring: each thread has one request at a
  * time. All signals are blocked in them, SIGXFSZ too: a write beyond
  * RLIMIT_FSIZE is an error then and not the process's end.
+ *
+ * Threads may wait for a silent storage for long, so one of them has nothing to
+ * do at any time: where there is none left, another is started. Only files that
+ * are stalled make them more than there may be requests otherwise, and one.
  */
 
 struct pool {
-	uint32_t count;
+	uint32_t max;
 	/* ctx->lock */
+	uint32_t count;
 	uint32_t sleepers;
 	bool quit;
 	pthread_t thread[];
@@ -33,6 +38,8 @@ static int64_t pool_run(const struct tei_nvmeof *ctx, const struct nvmeof_io *io
 	off_t at = (off_t)(io->at + io->done);
 	ssize_t n = -1;
 
+	if (ctx->hold)
+		ctx->hold(ctx->hold_arg, io->file);
 	switch (io->kind) {
 	case NVMEOF_READ:
 		n = preadv2(io->fd, &iov, 1, at, 0);
@@ -45,6 +52,17 @@ static int64_t pool_run(const struct tei_nvmeof *ctx, const struct nvmeof_io *io
 		break;
 	}
 	return n < 0 ? -errno : n;
+}
+
+static void *pool_main(void *arg);
+
+/* One for the next request, if there is none. */
+static void pool_spare(struct tei_nvmeof *ctx, struct pool *p)
+	TEI_REQUIRES(ctx->lock)
+{
+	if (!p->sleepers && p->count < p->max && p->count <= ctx->all &&
+	    !tei_thread_start(&p->thread[p->count], false, pool_main, ctx))
+		p->count++;
 }
 
 /* One request, if there is one; the lock is dropped meanwhile. */
@@ -60,6 +78,7 @@ static bool pool_step(struct tei_nvmeof *ctx, struct pool *p)
 	tei_list_del(&io->node);
 	if (p->sleepers && !tei_list_empty(&ctx->ready))
 		pthread_cond_signal(&ctx->work);
+	pool_spare(ctx, p);
 	tei_mutex_unlock(&ctx->lock);
 	nvmeof_io_fill(io);
 	res = pool_run(ctx, io);
@@ -106,13 +125,21 @@ static void pool_stop(struct tei_nvmeof *ctx)
 
 static int pool_start(struct tei_nvmeof *ctx, struct tei_err *err)
 {
-	struct pool *p = calloc(1, sizeof(*p) + ctx->threads *
-						sizeof(p->thread[0]));
+	uint32_t max = ctx->threads * NVMEOF_CROWD + 1;
+	struct pool *p = calloc(1, sizeof(*p) + max * sizeof(p->thread[0]));
 
 	ctx->back_end = p;
-	while (p && p->count < ctx->threads &&
-	       !tei_thread_start(&p->thread[p->count], false, pool_main, ctx))
-		p->count++;
+	if (p) {
+		p->max = max;
+		tei_mutex_lock(&ctx->lock);
+		while (p->count < ctx->threads &&
+		       !tei_thread_start(&p->thread[p->count], false, pool_main,
+					 ctx))
+			p->count++;
+		if (ctx->room > p->count)
+			ctx->room = p->count;
+		tei_mutex_unlock(&ctx->lock);
+	}
 	if (p && p->count)
 		return 0;
 	free(p);

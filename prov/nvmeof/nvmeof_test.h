@@ -34,7 +34,16 @@ struct run {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	int calls, code, sys_errno;
-	char text[TEI_ERR_TEXT];
+	char text[TEI_ERR_TEXT], hint[TEI_ERR_TEXT];
+};
+
+/* Storage that is silent, of one file. */
+struct silence {
+	struct rig *rig;
+	struct nvmeof_file *file;	/* NULL: over */
+	struct tei_list kept;		/* ios; the context's lock */
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
 };
 
 /* io: "uring" or "threads". False: the case was skipped. */
@@ -47,9 +56,15 @@ void run_start(struct rig *r, struct run *t, bool read, uint64_t offset,
 	       void *local, uint64_t length);
 /* done's code. */
 int run_wait(struct run *t);
+/* Whether done is called within some seconds, and with 0. */
+bool run_ends(struct run *t);
 /* Both. */
 int run_op(struct rig *r, struct run *t, bool read, uint64_t offset,
 	   void *local, uint64_t length);
+
+/* Until silence_end, which has to come. */
+void silence_begin(struct silence *s, struct rig *r, int file, bool looks);
+void silence_end(struct silence *s);
 
 /* Calls fn once with each back end that can be had; says which it was. */
 void rig_each(void (*fn)(const char *io));

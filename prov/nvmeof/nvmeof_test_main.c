@@ -96,6 +96,7 @@ static void run_done(struct tei_nvmeof_op *op, int code,
 	t->code = code;
 	t->sys_errno = err ? err->prov_errno : 0;
 	snprintf(t->text, sizeof(t->text), "%s", err ? err->text : "");
+	snprintf(t->hint, sizeof(t->hint), "%s", err ? err->hint : "");
 	pthread_cond_signal(&t->cond);
 	pthread_mutex_unlock(&t->lock);
 }
@@ -131,6 +132,81 @@ int run_wait(struct run *t)
 	pthread_mutex_destroy(&t->lock);
 	pthread_cond_destroy(&t->cond);
 	return t->code;
+}
+
+bool run_ends(struct run *t)
+{
+	uint64_t until = tei_now_ns() + 20 * TEI_NS_PER_SEC;
+	struct timespec nap = { .tv_nsec = 200000 };
+	int calls;
+
+	do {
+		pthread_mutex_lock(&t->lock);
+		calls = t->calls;
+		pthread_mutex_unlock(&t->lock);
+		if (calls)
+			return !run_wait(t);
+		nanosleep(&nap, NULL);
+	} while (tei_now_ns() < until);
+	return false;
+}
+
+/* --- storage that is silent ---------------------------------------------- */
+
+/* The back end never gets it; threads wait by silence_hold instead. */
+static bool silence_keep(void *arg, struct nvmeof_io *io)
+{
+	struct silence *s = arg;
+
+	if (io->file != s->file || s->rig->ctx->backend == &nvmeof_pool)
+		return false;
+	tei_list_add_tail(&s->kept, &io->node);
+	return true;
+}
+
+static void silence_hold(void *arg, const struct nvmeof_file *f)
+{
+	struct silence *s = arg;
+
+	pthread_mutex_lock(&s->lock);
+	while (f == s->file)
+		pthread_cond_wait(&s->cond, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+void silence_begin(struct silence *s, struct rig *r, int file, bool looks)
+{
+	struct tei_nvmeof *ctx = r->ctx;
+
+	memset(s, 0, sizeof(*s));
+	s->rig = r;
+	s->file = &r->seg->file[file];
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->cond, NULL);
+	tei_list_init(&s->kept);
+	tei_mutex_lock(&ctx->lock);
+	if (!looks)
+		ctx->keep = silence_keep;
+	ctx->keep_arg = s;
+	ctx->hold = silence_hold;
+	ctx->hold_arg = s;
+	tei_mutex_unlock(&ctx->lock);
+}
+
+/* s stays until the rig has stopped: threads may be on their way out of it. */
+void silence_end(struct silence *s)
+{
+	struct tei_nvmeof *ctx = s->rig->ctx;
+
+	tei_mutex_lock(&ctx->lock);
+	pthread_mutex_lock(&s->lock);
+	s->file = NULL;
+	pthread_cond_broadcast(&s->cond);
+	pthread_mutex_unlock(&s->lock);
+	ctx->keep = NULL;
+	tei_list_splice_tail(&ctx->ready, &s->kept);
+	ctx->backend->wake(ctx);
+	tei_mutex_unlock(&ctx->lock);
 }
 
 int run_op(struct rig *r, struct run *t, bool read, uint64_t offset,

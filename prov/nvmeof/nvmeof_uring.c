@@ -84,7 +84,8 @@ static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
 	io_uring_sqe_set_data(sqe, io);
 }
 
-/* Puts what is ready into the ring; the kernel sees it with the next wait. */
+/* Puts what is ready into the ring; the kernel sees it with the next wait. What
+ * there is no room for follows after that. */
 static void uring_fill(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -100,7 +101,7 @@ static void uring_fill(struct tei_nvmeof *ctx, struct uring *u)
 			u->armed = true;
 		}
 	}
-	while (!tei_list_empty(&ctx->ready)) {
+	while (!tei_list_empty(&ctx->ready) && u->nfresh < NVMEOF_DEPTH_MAX) {
 		sqe = io_uring_get_sqe(&u->ring);
 		if (!sqe)
 			return;
@@ -172,11 +173,16 @@ static void uring_answers(struct tei_nvmeof *ctx, struct uring *u)
 static void uring_nap(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
-	u->asleep = true;
+	bool more = !tei_list_empty(&ctx->ready);
+
+	u->asleep = !more;
 	tei_mutex_unlock(&ctx->lock);
 	while (u->nfresh)
 		nvmeof_io_fill(u->fresh[--u->nfresh]);
-	io_uring_submit_and_wait(&u->ring, 1);
+	if (more)
+		io_uring_submit(&u->ring);
+	else
+		io_uring_submit_and_wait(&u->ring, 1);
 	tei_mutex_lock(&ctx->lock);
 	u->asleep = false;
 }

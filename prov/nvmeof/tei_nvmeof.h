@@ -164,7 +164,7 @@ struct tei_nvmeof_op {
 
 	/* the module's, under its lock */
 	struct tei_list live_node;	/* all that were submitted */
-	struct tei_list node;		/* queue, or a file's list, or over */
+	struct tei_list node;		/* one of a file's lists, or over */
 	struct tei_err *err;		/* of the first failure, owned */
 	uint64_t next;			/* offset of the next piece, from 0 */
 	uint64_t moved;			/* bytes done; atomic for readers */
@@ -188,11 +188,11 @@ struct tei_nvmeof_op {
 int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op);
 
 /*
- * Drops the pieces that have not started and waits for those that the kernel
- * has: it does not give them back. When it returns, done has been called and
- * has returned, with TEI_NVMEOF_CANCELLED unless the operation ended first;
- * of a write any part may be in the files. op must stay valid until then; one
- * that is not submitted is left alone.
+ * Drops the pieces that have not started and returns. Those that the kernel has
+ * it does not give back: done follows when they have ended, at once if there
+ * are none, with TEI_NVMEOF_CANCELLED unless the operation ended first; of a
+ * write any part may be in the files. op must be valid during the call; one
+ * that is not submitted, or has ended, is left alone.
  */
 void tei_nvmeof_cancel(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op);
 
