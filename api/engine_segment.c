@@ -279,20 +279,6 @@ bool engine_segment_part(struct engine *e, uint64_t until_ns)
 	}
 }
 
-void engine_segment_relocal(struct engine *e)
-{
-	struct engine_segment *s;
-	struct tei_err err;
-	int i;
-
-	pthread_rwlock_wrlock(&e->segments);
-	for (i = 0; i < ENGINE_SEG_BUCKETS; i++)
-		for (s = e->segs[i]; s; s = s->next)
-			segment_aim(e, s, s->desc,
-				    engine_files_open(e, s->desc), &err);
-	pthread_rwlock_unlock(&e->segments);
-}
-
 /* Nothing to do about a segment with that descriptor; segments is held. */
 static bool segment_fine(const struct engine_segment *s,
 			 const struct tei_meta_desc *desc)
@@ -504,6 +490,59 @@ int engine_segment_ids(struct engine *e, int *from,
 	*from = i;
 	pthread_rwlock_unlock(&e->segments);
 	return n;
+}
+
+/* Aims the segment anew unless its descriptor is another one by now. */
+static bool segment_reaim(struct engine *e, segment_id_t id,
+			  const struct tei_meta_desc *desc,
+			  struct tei_nvmeof_seg *files)
+{
+	struct engine_segment *s;
+	struct tei_err err;
+	bool same;
+
+	pthread_rwlock_wrlock(&e->segments);
+	s = engine_segment_find(e, id);
+	same = s && s->desc == desc;
+	if (same)
+		segment_aim(e, s, desc, files, &err);
+	pthread_rwlock_unlock(&e->segments);
+	if (!same)
+		tei_nvmeof_seg_put(files);
+	return same || !s;
+}
+
+/* The files are opened while nobody waits: their server may not answer. */
+static void segment_relocal(struct engine *e, segment_id_t id)
+{
+	struct tei_meta_desc *desc;
+	struct engine_segment *s;
+	bool done = false;
+
+	while (!done) {
+		pthread_rwlock_rdlock(&e->segments);
+		s = engine_segment_find(e, id);
+		desc = s ? s->desc : NULL;
+		if (desc)
+			tei_meta_desc_ref(desc);
+		pthread_rwlock_unlock(&e->segments);
+		if (!desc)
+			return;
+		done = segment_reaim(e, id, desc, engine_files_open(e, desc));
+		tei_meta_desc_unref(desc);
+	}
+}
+
+void engine_segment_relocal(struct engine *e)
+{
+	segment_id_t ids[ENGINE_IDS];
+	int i, n, from = 0;
+
+	do {
+		n = engine_segment_ids(e, &from, ids);
+		for (i = 0; i < n; i++)
+			segment_relocal(e, ids[i]);
+	} while (from < ENGINE_SEG_BUCKETS);
 }
 
 /* Follows up what the cache has fetched anew. */
