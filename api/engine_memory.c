@@ -411,6 +411,26 @@ void engine_memory_free_all(struct engine *e)
 	free(e->regions);
 }
 
+/*
+ * Takes back the last n of e->regions, which nobody was told of. What is in use
+ * all the same is not published, but known: it can be unregistered.
+ */
+static void memory_rollback(struct engine *e, size_t n)
+	TEI_REQUIRES(e->control)
+{
+	struct engine_region *r = &e->regions[e->nregions - n];
+	size_t i, left;
+
+	e->nregions -= (uint32_t)n;
+	memory_remove(e, r, n, &left);
+	for (i = 0; i < left; i++) {
+		TEI_WARN("engine", "%p, %zu bytes: stays registered until it is unregistered: it is in use already",
+			 r[i].addr, r[i].length);
+		r[i].remote = false;
+	}
+	e->nregions += (uint32_t)left;
+}
+
 static int memory_publish(struct engine *e, bool needed, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
@@ -423,7 +443,6 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 	struct engine *e = engine_from(engine);
 	struct tei_topo_maps *maps;
 	struct tei_err err;
-	size_t left;
 	int ret;
 
 	if (!e)
@@ -435,7 +454,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 	if (!ret) {
 		ret = memory_publish(e, remote_accessible != 0, &err);
 		if (ret) {
-			memory_remove(e, &e->regions[--e->nregions], 1, &left);
+			memory_rollback(e, 1);
 			engine_work_publish(e);	/* without it */
 		}
 	}
@@ -531,7 +550,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	struct tei_topo_maps *maps;
 	buffer_entry_t **order;
 	struct tei_err err;
-	size_t i = 0, left;
+	size_t i = 0;
 	int ret = 0;
 
 	if (!e || (buffer_len && !buffer_list))
@@ -553,10 +572,8 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	if (!ret)
 		ret = memory_publish(e, buffer_len != 0, &err);
 	/* nothing of it was published: all of it can go at once */
-	if (ret && i) {
-		e->nregions -= (uint32_t)i;
-		memory_remove(e, &e->regions[e->nregions], i, &left);
-	}
+	if (ret && i)
+		memory_rollback(e, i);
 	if (ret && buffer_len)
 		engine_work_publish(e);
 	tei_mutex_unlock(&e->control);
