@@ -111,6 +111,35 @@ static int kept_try(struct tei_meta_store *s, const char *name,
 	return rc;
 }
 
+/* One try to take it away, whatever it holds. */
+static int kept_try_remove(struct tei_meta_store *s, const char *name,
+			   bool *found, uint64_t deadline_ns,
+			   struct tei_err *err)
+{
+	int64_t version;
+	char *json;
+	size_t len;
+	int rc;
+
+	rc = s->ops->kept_read(s, name, deadline_ns, &json, &len, &version,
+			       err);
+	if (rc)
+		return rc;
+	*found = json != NULL;
+	free(json);
+	return *found ? kept_write(s, name, NULL, version, deadline_ns, err) :
+			0;
+}
+
+/* What a try comes to that is not repeated. */
+static int kept_tried(const char *name, int rc, struct tei_err *err)
+{
+	return rc != META_CONFLICT ? rc :
+	       tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
+			    "segment '%.64s': others change it all the time",
+			    name);
+}
+
 int tei_meta_store_change(struct tei_meta_store *s, const char *name,
 			  tei_meta_change_fn fn, void *arg,
 			  uint64_t deadline_ns, struct tei_err *err)
@@ -122,11 +151,24 @@ int tei_meta_store_change(struct tei_meta_store *s, const char *name,
 	do
 		rc = kept_try(s, name, fn, arg, deadline_ns, err);
 	while (rc == META_CONFLICT && tei_now_ns() < deadline_ns);
-	if (rc == META_CONFLICT)
-		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
-				  "segment '%.64s': others change it all the time",
-				  name);
-	return rc;
+	return kept_tried(name, rc, err);
+}
+
+int tei_meta_store_remove(struct tei_meta_store *s, const char *name,
+			  uint64_t deadline_ns, bool *found,
+			  struct tei_err *err)
+{
+	int rc = kept_check(s, name ? name : "", err);
+	bool was = false;
+
+	if (rc)
+		return rc;
+	do
+		rc = kept_try_remove(s, name, &was, deadline_ns, err);
+	while (rc == META_CONFLICT && tei_now_ns() < deadline_ns);
+	if (!rc)
+		*found = was;
+	return kept_tried(name, rc, err);
 }
 
 static int kept_by_name(const void *a, const void *b)

@@ -18,7 +18,8 @@
 /*
  * Kept segments without a server: <folder>/<name>.json. A file is replaced as
  * a whole, by a rename, so that readers take no lock; writers hold one on
- * <folder>/.lock.
+ * <folder>/.lock. What was written is there after a crash of the host: the
+ * folder is synced too.
  */
 
 #define DIR_SUFFIX	".json"
@@ -167,6 +168,23 @@ static int dir_write_new(const char *path, const char *json, size_t len,
 	return rc;
 }
 
+static int dir_sync(const struct tei_meta_store *s, struct tei_err *err)
+{
+	char *path;
+	int fd, rc = dir_path(s, "", "", &path, err);
+
+	if (rc)
+		return rc;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* EINVAL: a file system that has no such thing */
+	if (fd < 0 || (fsync(fd) && errno != EINVAL))
+		rc = dir_errno(err, path);
+	if (fd >= 0)
+		close(fd);
+	free(path);
+	return rc;
+}
+
 /* The lock is held. */
 static int dir_replace(const struct tei_meta_store *s, const char *name,
 		       const char *path, const char *json, size_t len,
@@ -176,7 +194,7 @@ static int dir_replace(const struct tei_meta_store *s, const char *name,
 	int rc;
 
 	if (!json)
-		return unlink(path) ? dir_errno(err, path) : 0;
+		return unlink(path) ? dir_errno(err, path) : dir_sync(s, err);
 	rc = dir_path(s, name, ".new", &fresh, err);
 	if (rc)
 		return rc;
@@ -186,7 +204,7 @@ static int dir_replace(const struct tei_meta_store *s, const char *name,
 		unlink(fresh);
 	}
 	free(fresh);
-	return rc;
+	return rc ? rc : dir_sync(s, err);
 }
 
 int meta_dir_write(struct tei_meta_store *store, const char *name,

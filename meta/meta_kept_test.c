@@ -245,6 +245,7 @@ static void folder_with_nonsense_is_told(void)
 	struct tei_meta_desc *d;
 	struct krig r;
 	char path[96];
+	bool found = false;
 
 	krig_dir(&r);
 	meta_test_hush(true);
@@ -253,6 +254,18 @@ static void folder_with_nonsense_is_told(void)
 	CU_ASSERT_EQUAL(tei_meta_store_fetch(r.store, "nvmeof/a", 0, &d, NULL),
 			TEI_ERR_JSON);
 	CU_ASSERT_EQUAL(kchange_run(&r, "nvmeof/a", &add, NULL), TEI_ERR_JSON);
+	/* it can be undone all the same */
+	CU_ASSERT_EQUAL(tei_meta_store_remove(r.store, "nvmeof/a",
+					      meta_test_deadline(), &found,
+					      NULL), 0);
+	CU_ASSERT(found && access(path, F_OK));
+	CU_ASSERT_EQUAL(tei_meta_store_remove(r.store, "nvmeof/a",
+					      meta_test_deadline(), &found,
+					      NULL), 0);
+	CU_ASSERT(!found);
+	CU_ASSERT_EQUAL(tei_meta_store_remove(r.store, "nvmeof/a/b",
+					      meta_test_deadline(), &found,
+					      NULL), TEI_ERR_INVALID);
 	kept_put(path, "");
 	CU_ASSERT_EQUAL(tei_meta_store_fetch(r.store, "nvmeof/a", 0, &d, NULL),
 			TEI_ERR_JSON);

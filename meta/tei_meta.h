@@ -501,6 +501,14 @@ int tei_meta_store_change(struct tei_meta_store *store, const char *name,
 			  uint64_t deadline_ns, struct tei_err *err);
 
 /*
+ * Takes a kept segment away, also where what is there is no descriptor that
+ * this version reads. *found: there was one. Codes as above. Blocks.
+ */
+int tei_meta_store_remove(struct tei_meta_store *store, const char *name,
+			  uint64_t deadline_ns, bool *found,
+			  struct tei_err *err);
+
+/*
  * The names of all kept segments, sorted; *names and each of them is freed
  * with free(), NULL where there is none. Blocks.
  */

@@ -166,14 +166,14 @@ static int change_unmount(void *arg, const struct tei_meta_desc *now,
 	return ret ? ret : change_map(c, now, false, next, err);
 }
 
-static int change_remove(void *arg, const struct tei_meta_desc *now,
-			 struct tei_meta_desc **next, struct tei_err *err)
+/* Also one that can't be read. */
+static int change_remove(struct tei_meta_store *store, const char *name,
+			 uint64_t deadline_ns)
 {
-	struct change *c = arg;
+	bool found = false;
+	int ret = tei_meta_store_remove(store, name, deadline_ns, &found, NULL);
 
-	(void)err;
-	*next = NULL;
-	return now ? 0 : change_refuse(c->opts->name, "no such file segment");
+	return ret || found ? ret : change_refuse(name, "no such file segment");
 }
 
 int meta_change(struct tei_meta_store *store, const struct meta_opts *opts,
@@ -183,7 +183,6 @@ int meta_change(struct tei_meta_store *store, const struct meta_opts *opts,
 		[META_REGISTER] = change_register,
 		[META_MOUNT] = change_mount,
 		[META_UNMOUNT] = change_unmount,
-		[META_REMOVE] = change_remove,
 	};
 	struct change c = { .opts = opts };
 	int ret = 0;
@@ -194,7 +193,9 @@ int meta_change(struct tei_meta_store *store, const struct meta_opts *opts,
 	while (opts->verb == META_REGISTER && !ret &&
 	       c.checked < opts->path_count)
 		ret = change_look(&c, opts->size);
-	if (!ret)
+	if (!ret && opts->verb == META_REMOVE)
+		ret = change_remove(store, opts->name, deadline_ns);
+	else if (!ret)
 		ret = tei_meta_store_change(store, opts->name, fns[opts->verb],
 					    &c, deadline_ns, NULL);
 	meta_check_free(c.files, c.checked);
