@@ -194,12 +194,23 @@ files()
 		sh "$scripts/bench_files.sh" 8 0.02 1 read 4k
 }
 
+# ours is faster than 1 MB/s and takes less than 500 s/GB
 files_of_something()
 {
-	files 100000000 50000000 >"$tmp/table" || return
+	files 1000000 500000000 >"$tmp/table" || return
 	cat "$tmp/table"
-	# 100 MB/s at 0.5 s/GB, and ours
-	grep -Eq '^read +4k none +100\.0 +[1-9].* 0\.500 ' "$tmp/table"
+	grep -Eq '^read +4k none +1\.0 +[1-9].* met +500\.000 .* met$' \
+		"$tmp/table"
+}
+
+# files_missed BYTES CPU PATTERN: fails, and says which goal it was
+files_missed()
+{
+	if files "$1" "$2" >"$tmp/table"; then
+		return 1
+	fi
+	cat "$tmp/table"
+	grep -Eq "^read .*$3" "$tmp/table"
 }
 
 files_of_nothing()
@@ -245,6 +256,8 @@ if optimised; then
 	check 'memory of open segments, run by run' memory
 	if grep -q '^[1-9]' "/proc/$$/schedstat" 2>/dev/null; then
 		check 'files beside fio' files_of_something
+		check 'a rate below the goal fails' files_missed 1000000000000 1 \
+			'missed .* missed$'
 		check 'no bytes are no rate' files_of_nothing 0 50000000
 		check 'no CPU is no CPU per byte' files_of_nothing 100000000 0
 	else
