@@ -52,6 +52,8 @@ bool call_silent(struct fid_cq *cq);
 void call_bound_queue(struct fi_rig *r);
 void call_early_data(struct fi_rig *r);
 void call_void_keys(struct fi_rig *r);
+void call_closed(struct fi_rig *r);
+void call_too_soon(struct fi_rig *r);
 /* With MOONRAIL_MAX_PEERS=3. */
 void call_visitors(struct fi_rig *r);
 /* ft_fi_calls_hints.c */

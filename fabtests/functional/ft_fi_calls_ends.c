@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Endpoints that are not ready, and what has ended. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fabtests/common/ft_port.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
 /* --- event queues --------------------------------------------------------- */
@@ -176,4 +178,125 @@ void call_visitors(struct fi_rig *r)
 		fi_rig_meet(r);
 	}
 	fi_rig_ok(r, good, "nor do processes that have taken leave");
+}
+
+/* --- endpoints that are closed, or not open yet ------------------------------ */
+
+/* From the server to the client, of 512 bytes. */
+static bool call_word(struct fi_rig *r, void *word)
+{
+	struct fi_rig_done d;
+	bool good;
+
+	if (r->server) {
+		memcpy(r->buf, word, 512);
+		while (fi_rig_again(r, fi_tsend(r->ep, r->buf, 512, NULL,
+						r->peer, 61, NULL)))
+			;
+		return call_sent(r);
+	}
+	while (fi_rig_again(r, fi_trecv(r->ep, r->buf, 512, NULL,
+					FI_ADDR_UNSPEC, 61, 0, NULL)))
+		;
+	good = call_done(r, r->rx, &d);
+	memcpy(word, r->buf, 512);
+	return good;
+}
+
+static void call_post_to(struct fi_rig *r, fi_addr_t to, uint64_t flags)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 64 };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = to,
+	};
+
+	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_COMPLETION | flags)))
+		;
+}
+
+static bool call_send_to(struct fi_rig *r, fi_addr_t to, uint64_t flags,
+			 struct fi_rig_done *d)
+{
+	call_post_to(r, to, flags);
+	return fi_rig_next(r, r->tx, d);
+}
+
+void call_closed(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_cq_tagged_entry t;
+	struct fi_rig_done d = { .err = 0 };
+	char name[512];
+	size_t len = sizeof(name);
+	fi_addr_t to;
+	bool good = true;
+	int i;
+
+	if (!call_moonrail(r))
+		return;
+	memset(name, 0, sizeof(name));
+	if (r->server)
+		good = call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e) &&
+		       !fi_getname(&e.ep->fid, name, &len) &&
+		       !fi_recv(e.ep, r->mem, 64, NULL, FI_ADDR_UNSPEC, NULL);
+	good = call_word(r, name) && good;
+	if (!r->server)
+		good = fi_av_insert(r->av, name, 1, &to, 0, NULL) == 1 &&
+		       call_send_to(r, to, FI_DELIVERY_COMPLETE, &d) && !d.err;
+	else
+		good = call_await(e.cq[1], &t, NULL) && call_close(r, &e) &&
+		       good;
+	fi_rig_meet(r);
+	if (!r->server) {
+		good = call_send_to(r, to, FI_TRANSMIT_COMPLETE, &d) &&
+		       d.err == FI_ECONNREFUSED && good;
+		for (i = 0; i < 3; i++)
+			good = call_send_to(r, to, 0, &d) &&
+			       d.err == FI_ECONNREFUSED && good;
+		good = !fi_av_remove(r->av, &to, 1, 0) && good;
+	}
+	fi_rig_ok(r, good, "nothing is sent to an endpoint that was closed");
+	fi_rig_meet(r);
+}
+
+/* The domain is there, and its endpoint comes later. */
+void call_too_soon(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_cq_tagged_entry t;
+	struct fi_rig own;
+	char port[512];
+	fi_addr_t to;
+	bool good;
+	int i;
+
+	if (!call_moonrail(r))
+		return;
+	memset(port, 0, sizeof(port));
+	if (r->server) {
+		snprintf(port, sizeof(port), "%d", ft_port("127.0.0.1"));
+		good = call_domain(r, FI_SOCKADDR_IN, "127.0.0.1", port, &own);
+		good = call_word(r, port) && good;
+		fi_rig_meet(r);
+		good = good && call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &e) &&
+		       !fi_recv(e.ep, r->mem, 64, NULL, FI_ADDR_UNSPEC, NULL) &&
+		       call_await(e.cq[1], &t, NULL) && t.len == 64;
+		fi_rig_meet(r);
+		good = call_close(&own, &e) && call_domain_close(&own) && good;
+	} else {
+		good = call_word(r, port) &&
+		       fi_av_insertsvc(r->av, "127.0.0.1", port, &to, 0,
+				       NULL) == 1;
+		if (good)
+			call_post_to(r, to, FI_TRANSMIT_COMPLETE);
+		/* long enough for it to come there */
+		for (i = 0; i < 20; i++)
+			good = call_silent(r->tx) && good;
+		fi_rig_meet(r);
+		good = call_sent(r) && good;
+		fi_rig_meet(r);
+		good = !fi_av_remove(r->av, &to, 1, 0) && good;
+	}
+	fi_rig_ok(r, good, "a message before there is an endpoint waits for it");
+	fi_rig_meet(r);
 }

@@ -202,6 +202,15 @@ bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
 	       av->entry[found]->ep == MOONRAIL_EP_ANY;
 }
 
+void moonrail_av_refused(struct moonrail_peer *peer, uint32_t ep)
+{
+	struct moonrail_av_entry *e;
+
+	tei_list_foreach(e, &peer->entries, struct moonrail_av_entry, link)
+		if (ep != MOONRAIL_EP_ANY && e->ep == ep)
+			e->refused = true;
+}
+
 static struct moonrail_av_entry *av_slot(struct moonrail_av *av, uint32_t *at)
 {
 	struct moonrail_av_entry **grown;
@@ -251,6 +260,7 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 		e->ep = name.ep;
 		e->name = *n;
 		e->socket = socket;
+		e->refused = false;
 		av->named += e->ep != MOONRAIL_EP_ANY;
 		av->changes++;
 		*out = at;

@@ -286,6 +286,7 @@ struct moonrail_av_entry {
 	uint32_t index, ep;
 	struct moonrail_name name;	/* as inserted */
 	bool socket;			/* it was a sockaddr */
+	bool refused;			/* the endpoint is there no more */
 };
 
 #define MOONRAIL_FOUND	64u
@@ -613,6 +614,9 @@ struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 	TEI_REQUIRES(moonrail_held);
 /* What stood for the one stands for the other. */
 void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
+	TEI_REQUIRES(moonrail_held);
+/* That endpoint is there no more. */
+void moonrail_av_refused(struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
 /* The address of a peer's endpoint, or FI_ADDR_NOTAVAIL. av: NULL, before one
  * is bound. */

@@ -177,6 +177,8 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 		ret = -FI_EINVAL;
 	else if (op->peer->err)
 		ret = msg_fail(op, op->peer->err);
+	else if (to->refused)
+		ret = msg_fail(op, FI_ECONNREFUSED);
 	else if (op->total <= MOONRAIL_EAGER)
 		ret = msg_send_eager(op, c, to->ep);
 	else

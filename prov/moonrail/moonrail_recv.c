@@ -32,6 +32,24 @@ static bool recv_matches(const struct moonrail_op *op,
 	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
 }
 
+/* One that ends when it is with the peer, which does not want it. */
+static void recv_end_sent(struct moonrail_peer *p, uint64_t id, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o;
+	struct moonrail_op *op;
+
+	tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
+		if (!o->op || o->op->kind != MOONRAIL_SEND || o->op->id != id)
+			continue;
+		op = o->op;
+		o->op = NULL;
+		op->err = err;
+		moonrail_op_done(op);
+		return;
+	}
+}
+
 static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -46,6 +64,8 @@ static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
 		moonrail_op_done(op);
 		return;
 	}
+	if (err)
+		recv_end_sent(p, id, err);
 }
 
 void moonrail_recv_tell(struct moonrail_peer *p)
@@ -100,6 +120,33 @@ static void recv_refuse(struct moonrail_peer *p, const struct moonrail_wire *w)
 {
 	if (w->op == MOONRAIL_WIRE_RTS || w->flags & MOONRAIL_WIRE_WANT_FIN)
 		recv_fin(p, w, FI_ECONNREFUSED);
+}
+
+/* There is no such endpoint any more: what follows need not be sent. */
+static void recv_not_there(struct moonrail_peer *p,
+			   const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o;
+
+	if (!p->rail)			/* this domain itself */
+		moonrail_av_refused(p, w->dst_ep);
+	o = p->rail ? moonrail_out_new(MOONRAIL_WIRE_FIN, 0) : NULL;
+	if (!o) {
+		recv_refuse(p, w);
+		return;
+	}
+	o->wire.id = w->id;
+	o->wire.n = FI_ECONNREFUSED;
+	o->wire.src_ep = w->dst_ep;
+	moonrail_stream_send(p, o);
+}
+
+/* For the endpoint of a domain, which has none just now. */
+static bool recv_too_soon(const struct recv_in *in,
+			  const struct moonrail_ep *ep)
+{
+	return !ep && in->w->dst_ep == MOONRAIL_EP_ANY && in->peer->rail;
 }
 
 static void recv_drop(struct moonrail_surplus *s) TEI_REQUIRES(moonrail_held)
@@ -330,7 +377,13 @@ static bool recv_message(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 		moonrail_ep_find(in->peer->domain, in->w->dst_ep);
 	struct moonrail_op *op;
 
-	if (!ep || ep->closing || in->len > MOONRAIL_EAGER ||
+	if (recv_too_soon(in, ep))
+		return false;
+	if (!ep || ep->closing) {
+		recv_not_there(in->peer, in->w);
+		return true;
+	}
+	if (in->len > MOONRAIL_EAGER ||
 	    (in->w->op == MOONRAIL_WIRE_DATA && in->len != in->w->len)) {
 		recv_refuse(in->peer, in->w);
 		return true;
@@ -356,6 +409,8 @@ static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 
 	if (n > MOONRAIL_ENDS - 1)
 		n = MOONRAIL_ENDS - 1;
+	if (in->w->src_ep && in->w->n == FI_ECONNREFUSED)
+		moonrail_av_refused(in->peer, in->w->src_ep);
 	recv_end_is(in->peer, in->w->id, recv_err(in->w->n));
 	for (i = 0; i < n; i++) {
 		memcpy(&end, in->payload + i * sizeof(end), sizeof(end));
@@ -380,21 +435,24 @@ static void recv_data(struct moonrail_ep *ep, struct moonrail_peer *p,
 }
 
 /* A peer is through with memory of ours. */
-static void recv_done(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
+static bool recv_done(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_domain *d = in->peer->domain;
 	struct moonrail_ep *ep = moonrail_ep_find(d, in->w->dst_ep);
 	uint32_t n = in->len / sizeof(uint64_t), i;
 	uint64_t keys[MOONRAIL_IOV];
 
+	if (recv_too_soon(in, ep) && in->w->flags & MOONRAIL_WIRE_HAS_DATA)
+		return false;
 	if (in->w->flags & MOONRAIL_WIRE_HAS_DATA)
 		recv_data(ep, in->peer, in->w);
 	if (!n || n > MOONRAIL_IOV)
-		return;
+		return true;
 	memcpy(keys, in->payload, n * sizeof(keys[0]));
 	for (i = 0; i < n; i++)
 		keys[i] = le64toh(keys[i]);
 	moonrail_mr_count(d, ep, keys, n, in->w->flags & MOONRAIL_WIRE_READ);
+	return true;
 }
 
 bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
@@ -412,8 +470,7 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 		recv_fin_is(&in);
 		return true;
 	case MOONRAIL_WIRE_DONE:
-		recv_done(&in);
-		return true;
+		return recv_done(&in);
 	case MOONRAIL_WIRE_KEY:
 		moonrail_mr_tell(peer, w->id);
 		return true;

@@ -25,7 +25,9 @@ enum moonrail_wire_op {
 	MOONRAIL_WIRE_DATA,	/* a whole message; payload: its bytes */
 	MOONRAIL_WIRE_RTS,	/* a message to be read; payload: n pieces */
 	MOONRAIL_WIRE_FIN,	/* message id is in its buffer; n: FI_E* or 0;
-				 * payload: up to three more of these */
+				 * payload: up to three more of these;
+				 * src_ep, where it is the reason: is there no
+				 * more, nor ever again */
 	MOONRAIL_WIRE_DONE,	/* a remote write that is in place, or a read
 				 * that is over: len: of it; payload: the keys,
 				 * where the owner wants to count it */
