@@ -156,6 +156,19 @@ static void call_models(void)
 	ft_ok(good, "moonrail: all models of registration");
 }
 
+/* Who is silent for longer than that. */
+static void call_silent_peers(void)
+{
+	bool missing;
+
+	setenv("MC_SLICE_TIMEOUT", "1", 1);
+	ft_ok(fi_rig_run("moonrail", 0, call_stopped, &missing) && !missing,
+	      "moonrail: a process is stopped");
+	ft_ok(fi_rig_run("moonrail", 0, call_late, &missing) && !missing,
+	      "moonrail: a process comes late");
+	unsetenv("MC_SLICE_TIMEOUT");
+}
+
 static void call_moonrail_only(void)
 {
 	bool missing;
@@ -166,6 +179,7 @@ static void call_moonrail_only(void)
 	ft_ok(fi_rig_run("moonrail", 0, call_visitors, &missing) && !missing,
 	      "moonrail: processes come and go");
 	unsetenv("MOONRAIL_MAX_PEERS");
+	call_silent_peers();
 	call_models();
 	call_own_hints();
 }

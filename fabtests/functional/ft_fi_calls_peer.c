@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peers: those that are found late, or take no more. */
+/* Peers: those that are found late, take no more, are stopped, or come late. */
+#include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
 /* --- a sender that is found when it has sent already ----------------------- */
@@ -11,15 +16,15 @@
 #define SOUGHT_TAG	7
 
 /* A domain that knows nobody, in place of the rig's, and an endpoint there. */
-static bool call_stranger(struct fi_rig *r, struct fi_rig *own,
-			  struct call_ep *e)
+static bool call_stranger(struct fi_rig *r, const char *service,
+			  struct fi_rig *own, struct call_ep *e)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE };
 	struct fi_info *h = call_hints(r->provider);
 
 	*own = *r;
 	h->caps |= FI_SOURCE | FI_DIRECTED_RECV;
-	if (call_info(h, "127.0.0.1", NULL, FI_SOURCE, &own->info) ||
+	if (call_info(h, "127.0.0.1", service, FI_SOURCE, &own->info) ||
 	    fi_fabric(own->info->fabric_attr, &own->fabric, NULL) ||
 	    fi_domain(own->fabric, own->info, &own->domain, NULL) ||
 	    fi_av_open(own->domain, &attr, &own->av, NULL) ||
@@ -94,7 +99,7 @@ static void call_sought_client(struct fi_rig *r)
 	struct fi_rig own;
 	fi_addr_t from;
 
-	if (!fi_rig_ok(r, call_stranger(r, &own, &e), "a domain of its own"))
+	if (!fi_rig_ok(r, call_stranger(r, NULL, &own, &e), "a domain of its own"))
 		return;
 	good = late || call_by_socket(r, own.av, &from);
 	memset(r->buf, 0, len);
@@ -289,4 +294,249 @@ void call_full(struct fi_rig *r)
 	fi_rig_ok(r, call_full_all(r), "what waited comes in order and whole");
 	fi_rig_meet(r);
 	fi_rig_ok(r, call_close(r, &e), "and the other endpoint closes");
+}
+
+/* --- a process that is stopped ---------------------------------------------- */
+
+#define STOP_SENDS	200u	/* more than go out unanswered */
+#define STOP_LAST	UINT64_MAX
+
+/* The next operation ends as expected. */
+static bool call_ends(struct fi_rig *r, int err)
+{
+	struct fi_rig_done d;
+
+	if (fi_rig_next(r, r->tx, &d) && d.err == err)
+		return true;
+	ft_diag("ends with %d, not with %d", d.err, err);
+	return false;
+}
+
+static bool call_stop_write(struct fi_rig *r, int err)
+{
+	while (fi_rig_again(r, fi_write(r->ep, r->buf, 64, NULL, r->peer,
+					r->remote, r->key, NULL)))
+		;
+	return call_ends(r, err);
+}
+
+static void call_stop_send(struct fi_rig *r, fi_addr_t to, uint64_t i)
+{
+	struct iovec iov = { .iov_base = &i, .iov_len = sizeof(i) };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = to,
+	};
+
+	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_TRANSMIT_COMPLETE)))
+		;
+}
+
+static bool call_stop_add(struct fi_rig *r, int err, uint64_t *old)
+{
+	static uint64_t one = 1;
+
+	while (fi_rig_again(r, fi_fetch_atomic(r->ep, &one, 1, NULL, old, NULL,
+					       r->peer, r->remote + 64, r->key,
+					       FI_UINT64, FI_SUM, NULL)))
+		;
+	return call_ends(r, err);
+}
+
+/* All of it ends, none of it with success. */
+static bool call_stop_all(struct fi_rig *r)
+{
+	bool good = call_stop_write(r, FI_ETIMEDOUT);
+	uint64_t i, old;
+
+	for (i = 0; i < STOP_SENDS; i++)
+		call_stop_send(r, r->peer, i);
+	for (i = 0; i < STOP_SENDS; i++)
+		good = call_ends(r, FI_ETIMEDOUT) && good;
+	return call_stop_add(r, FI_ETIMEDOUT, &old) && good;
+}
+
+/* On a busy machine it may take longer than the time-out to get going. */
+static bool call_stop_again(struct fi_rig *r, const char *name)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct fi_rig_done d;
+
+	do {
+		if (fi_av_remove(r->av, &r->peer, 1, 0) ||
+		    fi_av_insert(r->av, name, 1, &r->peer, 0, NULL) != 1)
+			return false;
+		while (fi_rig_again(r, fi_write(r->ep, r->buf, 64, NULL,
+						r->peer, r->remote, r->key,
+						NULL)))
+			;
+		if (!fi_rig_next(r, r->tx, &d))
+			return false;
+	} while (d.err == FI_ETIMEDOUT && ft_now_ns() < end);
+	return !d.err;
+}
+
+/* It is stopped some time after the signal was sent. */
+static bool call_stop(pid_t pid)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	char path[64], state = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	kill(pid, SIGSTOP);
+	while (state != 'T' && ft_now_ns() < end) {
+		f = fopen(path, "r");
+		if (!f || fscanf(f, "%*d %*s %c", &state) != 1)
+			state = 0;
+		if (f)
+			fclose(f);
+	}
+	return state == 'T';
+}
+
+static void call_stop_client(struct fi_rig *r)
+{
+	uint64_t old = 0, i;
+	size_t len = 512;
+	char name[512];
+	bool good;
+	pid_t pid;
+
+	good = call_hear(r, sizeof(pid)) && call_stop_write(r, 0) &&
+	       call_stop_add(r, 0, &old) &&
+	       !fi_av_lookup(r->av, r->peer, name, &len);
+	memcpy(&pid, r->buf, sizeof(pid));
+	fi_rig_meet(r);
+	if (!fi_rig_ok(r, good && !old, "a process that is there"))
+		return;
+	good = call_stop(pid);
+	fi_rig_ok(r, call_stop_all(r) && good, "is stopped, and operations time out");
+	kill(pid, SIGCONT);
+	fi_rig_ok(r, call_stop_write(r, FI_ETIMEDOUT),
+		  "and fail when it goes on, until that is known");
+	fi_rig_ok(r, call_stop_again(r, name),
+		  "its address is removed and inserted: they work");
+	for (i = 0; i < STOP_SENDS; i++)
+		call_stop_send(r, r->peer, STOP_SENDS + i);
+	for (i = 0; i < STOP_SENDS; i++)
+		good = call_ends(r, 0) && good;
+	fi_rig_ok(r, call_stop_add(r, 0, &old) && (old == 1 || old == 2) &&
+			     good, "messages and atomics too");
+	call_stop_send(r, r->peer, STOP_LAST);
+	fi_rig_ok(r, call_ends(r, 0), "up to the last");
+}
+
+/* Those that had gone out may come, in order; then all the later ones. */
+static bool call_stop_got(struct fi_rig *r)
+{
+	uint64_t next = 0, n;
+
+	for (;;) {
+		if (!call_hear(r, sizeof(n)))
+			return false;
+		memcpy(&n, r->buf, sizeof(n));
+		if (n == STOP_LAST)
+			return next == 2 * STOP_SENDS;
+		if (n != next && (n != STOP_SENDS || next == STOP_SENDS))
+			return false;
+		if (n == STOP_SENDS && next == n)
+			ft_diag("%llu of those that had failed came late",
+				(unsigned long long)next);
+		next = n + 1;
+	}
+}
+
+void call_stopped(struct fi_rig *r)
+{
+	pid_t pid = getpid();
+	bool good;
+
+	if (!r->server) {
+		call_stop_client(r);
+		return;
+	}
+	memcpy(r->buf, &pid, sizeof(pid));
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, sizeof(pid), NULL,
+				       r->peer, NULL)))
+		;
+	good = call_sent(r);
+	fi_rig_meet(r);
+	fi_rig_ok(r, good && call_stop_got(r),
+		  "what failed does not come after it was given up");
+}
+
+/* --- one that comes late ------------------------------------------------------ */
+
+static bool call_free_port(char port[8])
+{
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	socklen_t len = sizeof(in);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	bool good;
+
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	good = !bind(fd, (void *)&in, sizeof(in)) &&
+	       !getsockname(fd, (void *)&in, &len);
+	close(fd);
+	snprintf(port, 8, "%u", (unsigned int)ntohs(in.sin_port));
+	return good;
+}
+
+/* With the time that a busy machine may take to connect. */
+static bool call_late_again(struct fi_rig *r, const char *port, fi_addr_t *to)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct fi_rig_done d;
+
+	do {
+		if (fi_av_remove(r->av, to, 1, 0) ||
+		    fi_av_insertsvc(r->av, "127.0.0.1", port, to, 0, NULL) != 1)
+			return false;
+		call_stop_send(r, *to, 1);
+		if (!fi_rig_next(r, r->tx, &d))
+			return false;
+	} while (d.err == FI_ETIMEDOUT && ft_now_ns() < end);
+	return !d.err;
+}
+
+/* It opens where it is expected: the address works when it is inserted anew. */
+static bool call_late_comes(struct fi_rig *r, const char *port, fi_addr_t *to,
+			    int err)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_rig own;
+	struct fi_rig_done d;
+	bool good;
+
+	if (!call_stranger(r, port, &own, &e))
+		return false;
+	call_stop_send(r, *to, 1);
+	good = call_ends(r, err);
+	while (fi_rig_again(&own, fi_recv(e.ep, r->mem, 64, NULL,
+					  FI_ADDR_UNSPEC, NULL)))
+		;
+	good = good && call_late_again(r, port, to) &&
+	       fi_rig_next(&own, e.cq[1], &d) && !d.err &&
+	       d.e.len == sizeof(uint64_t);
+	return call_stranger_close(&own, &e) && good;
+}
+
+void call_late(struct fi_rig *r)
+{
+	char port[8];
+	fi_addr_t to;
+	bool good;
+
+	if (r->server)
+		return;
+	good = call_free_port(port) &&
+	       fi_av_insertsvc(r->av, "127.0.0.1", port, &to, 0, NULL) == 1;
+	if (good)
+		call_stop_send(r, to, 1);
+	good = good && call_ends(r, FI_ETIMEDOUT);
+	fi_rig_ok(r, good, "nobody is there yet");
+	fi_rig_ok(r, good && call_late_comes(r, port, &to, FI_ETIMEDOUT),
+		  "then one is, at an address that is inserted anew");
+	fi_rig_ok(r, good && call_late_comes(r, port, &to, FI_ECONNRESET),
+		  "and then another in its place");
 }

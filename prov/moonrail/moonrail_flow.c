@@ -182,7 +182,7 @@ static void flow_go(struct moonrail_peer *p, uint32_t ep)
 		return;
 	*f = p->stopped[--p->nstopped];
 	p->stop_change++;
-	if (!p->err)
+	if (!p->silent)
 		moonrail_peer_tell(p);
 }
 

@@ -472,7 +472,10 @@ struct moonrail_peer {
 	struct tei_rail_peer *rail;	/* a reference; NULL: self */
 	uint64_t incarnation;		/* 0: still looked for */
 	struct moonrail_peer *same;	/* it turned out to be that one */
-	int err;			/* FI_E*: it is of no use any more */
+	int err;			/* FI_E*: of each operation with it */
+	bool resumes;			/* err was a time-out: the streams are
+					 * kept, operations may follow */
+	bool silent;			/* nothing was heard since that */
 	/* out */
 	uint64_t next_seq;		/* 1 at first */
 	uint64_t acked;			/* all below are with the peer */
@@ -737,7 +740,8 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 /* Its state machine runs within a few ms. */
 void moonrail_peer_soon(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-/* Nothing comes of what is under way with it. */
+/* Nothing comes of what is under way with it; after a time-out it may be used
+ * again once no address vector has had it. */
 void moonrail_peer_fail(struct moonrail_peer *peer, int err)
 	TEI_REQUIRES(moonrail_held);
 /* Its state machine; returns when to come again, 0: never. */

@@ -149,13 +149,20 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 	moonrail_move_done(op);
 }
 
+static int move_err(const struct moonrail_task *t)
+{
+	if (tei_rail_peer_gone(t->task.peer))
+		return FI_ECONNRESET;
+	return t->end == TEI_RAIL_END_UNFENCED || t->task.silent ?
+		       FI_ETIMEDOUT : FI_EIO;
+}
+
 void moonrail_task_done(struct moonrail_task *t)
 {
 	struct moonrail_op *op = t->op;
 
 	if (t->end != TEI_RAIL_END_COMPLETED && !op->err)
-		op->err = tei_rail_peer_gone(t->task.peer) ? FI_ECONNRESET :
-							     FI_EIO;
+		op->err = move_err(t);
 	if (--op->left)
 		return;
 	op->ep->busy--;

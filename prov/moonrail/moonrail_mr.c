@@ -45,7 +45,7 @@ void moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
 
 static bool mr_reaches(const struct moonrail_peer *p)
 {
-	return !p->same && !p->err && p->incarnation && p->rail;
+	return !p->same && (!p->err || p->resumes) && p->incarnation && p->rail;
 }
 
 void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,

@@ -7,6 +7,16 @@
  * nothing has been heard for a while, is answered by "I still wait for it".
  * So a message may be sent several times and is taken once. Where the receiver
  * has no room it does not take it, and it comes again.
+ *
+ * A time-out ends the operations with a peer, but not the streams: it may have
+ * been stopped, and go on. Of what was sent and not acknowledged the numbers
+ * stay, with messages under them that nobody does anything with, so that the
+ * peer takes what reached it before it was stopped or nothing, and never what is
+ * sent again. Answers stay too, since the peer may wait for them, and what it
+ * sends is taken. But operations with it fail, so that whoever has sent what was
+ * lost gets to know, until it is inserted into an address vector after all its
+ * addresses were removed; or, where no address vector has it, until it says
+ * something.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -86,15 +96,88 @@ static void peer_end_outs(struct tei_list *l, int err)
 	}
 }
 
+/* What an operation of ours does to the peer; not answers to its own, which
+ * may come for ever. */
+static bool peer_is_posted(uint8_t op)
+{
+	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS ||
+	       op == MOONRAIL_WIRE_ATOMIC || op == MOONRAIL_WIRE_DONE;
+}
+
+/* What the peer may wait for. */
+static bool peer_is_answer(uint8_t op)
+{
+	return op == MOONRAIL_WIRE_FIN || op == MOONRAIL_WIRE_KEY_IS ||
+	       op == MOONRAIL_WIRE_KEY_NOT || op == MOONRAIL_WIRE_ATOMIC_REP;
+}
+
+/* In place of o, which has a number: one that says nothing. */
+static void peer_empty_out(struct moonrail_out *o)
+{
+	struct tei_list *before = o->link.prev;
+	struct moonrail_out *small;
+
+	o->wire.op = MOONRAIL_WIRE_ACK;
+	o->wire.flags = 0;
+	o->wire.id = 0;
+	o->wire.n = 0;
+	o->op = NULL;
+	o->len = (uint32_t)MOONRAIL_HEAD;
+	tei_list_del(&o->link);
+	small = realloc(o, sizeof(*o) + MOONRAIL_HEAD);
+	tei_list_insert_after(before, small ? &small->link : &o->link);
+}
+
+/* Ends what operations of ours have in it, and keeps the rest. */
+static void peer_empty_outs(struct tei_list *l, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o, *tmp;
+	struct moonrail_op *op;
+
+	tei_list_foreach_safe(o, tmp, l, struct moonrail_out, link) {
+		if (peer_is_answer(o->wire.op))
+			continue;
+		op = o->op;
+		peer_empty_out(o);
+		if (op)
+			peer_end_op(op, err);
+	}
+}
+
+/* They have been asked for, and are not any more. */
+static void peer_forget_keys(struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_key *k, *tmp;
+
+	tei_list_foreach_safe(k, tmp, &p->keys, struct moonrail_key, link)
+		if (!k->known)
+			moonrail_rma_drop_key(k);
+}
+
+static void peer_drop_outs(struct moonrail_peer *p, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	peer_end_outs(&p->queue, err);
+	peer_end_outs(&p->sent, err);
+	p->nqueue = p->nsent = p->nends = 0;
+}
+
 void moonrail_peer_fail(struct moonrail_peer *p, int err)
 {
 	struct moonrail_op *op;
 
 	p->err = err;
-	peer_end_outs(&p->queue, err);
-	peer_end_outs(&p->sent, err);
+	p->silent = true;
+	p->resumes = err == FI_ETIMEDOUT && p->incarnation && !p->same;
+	if (p->resumes) {
+		peer_empty_outs(&p->queue, err);
+		peer_empty_outs(&p->sent, err);
+	} else {
+		peer_drop_outs(p, err);
+	}
 	peer_end_outs(&p->parked, err);
-	p->nqueue = p->nsent = p->nends = 0;
 	moonrail_flow_dropped(p);
 	while (!tei_list_empty(&p->waiting)) {
 		op = tei_list_first(&p->waiting, struct moonrail_op, link);
@@ -103,6 +186,8 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 	}
 	moonrail_rma_fail(p, err);
 	peer_look_at(p);
+	if (p->resumes)
+		peer_forget_keys(p);
 }
 
 /* --- sending ------------------------------------------------------------- */
@@ -219,14 +304,6 @@ static void peer_to_self(struct moonrail_peer *p, struct moonrail_out *o)
 		moonrail_op_done(op);
 }
 
-/* What an operation of ours does to the peer; not answers to its own, which
- * may come for ever. */
-static bool peer_is_posted(uint8_t op)
-{
-	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS ||
-	       op == MOONRAIL_WIRE_ATOMIC || op == MOONRAIL_WIRE_DONE;
-}
-
 void moonrail_stream_queue(struct moonrail_peer *p, struct moonrail_out *o)
 {
 	o->wire.seq = p->next_seq++;
@@ -234,6 +311,49 @@ void moonrail_stream_queue(struct moonrail_peer *p, struct moonrail_out *o)
 		p->posted_seq = o->wire.seq;
 	tei_list_add_tail(&p->queue, &o->link);
 	p->nqueue++;
+}
+
+static void peer_drop_out(struct moonrail_out *o, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (o->op)
+		peer_end_op(o->op, err);
+	free(o);
+}
+
+/* Not for ever: of who is not heard of again there is nothing to keep. */
+static void peer_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (p->nqueue < 2 * MOONRAIL_QUEUE) {
+		moonrail_stream_queue(p, o);
+		peer_flush(p);
+		return;
+	}
+	p->resumes = false;
+	peer_drop_outs(p, p->err);
+	free(o);
+}
+
+/* It may be there again, or has been heard of. */
+static void peer_wake(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
+{
+	if (!p->resumes)
+		return;
+	if (tei_list_empty(&p->entries)) {
+		p->err = 0;
+		p->resumes = false;
+	}
+	p->silent = false;
+	p->since_ns = 0;
+	p->ping_ns = 0;
+	peer_start_timer(p);
+}
+
+/* Whether its streams go on. */
+static bool peer_lives(const struct moonrail_peer *p)
+{
+	return !p->err || p->resumes;
 }
 
 void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
@@ -245,9 +365,10 @@ void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 		return;
 	}
 	if (err) {
-		if (o->op)
-			peer_end_op(o->op, err);
-		free(o);
+		if (p->resumes && peer_is_answer(o->wire.op))
+			peer_keep_answer(p, o);
+		else
+			peer_drop_out(o, err);
 		return;
 	}
 	if (!moonrail_flow_park(p, o))
@@ -507,8 +628,11 @@ struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 	else
 		p = moonrail_name_ours(d, n, true) ?
 			    peer_find(d, d->incarnation) : NULL;
-	if (p)
+	if (p) {
+		if (tei_list_empty(&p->entries))
+			peer_wake(p);
 		return p;
+	}
 	if (peer_first(d, n, &first))
 		return NULL;
 	if (n->incarnation ?
@@ -534,8 +658,10 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 		/* it may have taken leave since */
 		tei_rail_attend(m->peer);
 	}
-	if (!p || p->err)
+	if (!p || !peer_lives(p))
 		goto out_drop;
+	if (p->silent || tei_list_empty(&p->entries))
+		peer_wake(p);
 	if (w.version != MOONRAIL_WIRE_VERSION) {
 		TEI_ERROR("prov",
 			  "a process speaks version %u of the provider's protocol, this one %u",
@@ -671,7 +797,7 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	if (p->incarnation)
 		peer_flush(p);
 	/* whoever waits for an answer learns that there is nobody any more */
-	owed = !p->err && (p->nends || !tei_list_empty(&p->queue) ||
+	owed = !p->silent && (p->nends || !tei_list_empty(&p->queue) ||
 			   !tei_list_empty(&p->sent) || p->nparked ||
 			   !tei_list_empty(&p->waiting) ||
 			   !tei_list_empty(&p->rma));
@@ -711,7 +837,8 @@ uint64_t moonrail_peer_run(struct moonrail_domain *d,
 
 	if (inc) {
 		p = peer_find(d, inc);
-		return p && p->rail == rail && !p->err ? peer_run(p, now) : 0;
+		return p && p->rail == rail && peer_lives(p) ?
+			       peer_run(p, now) : 0;
 	}
 	/* one that is looked for */
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {

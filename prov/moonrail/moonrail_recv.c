@@ -100,7 +100,7 @@ static void recv_add_end(struct moonrail_peer *p, uint64_t id, int err)
 		moonrail_recv_tell(p);
 	if (p->nends == MOONRAIL_ENDS)
 		moonrail_peer_fail(p, FI_ENOMEM);
-	if (p->err)
+	if (p->err && !p->resumes)
 		return;
 	p->ends[p->nends].id = htole64(id);
 	p->ends[p->nends].err = htole64((uint64_t)err);
