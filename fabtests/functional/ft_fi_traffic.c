@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages of all sizes, tagged ones among them, and atomics between them, over
- * two rails for a while: none is lost, comes twice, is overtaken or done twice.
- * ft_fi_traffic [SECONDS [LONGEST]], the latter in bytes; between namespaces (fi_rig.h) links may be cut
- * meanwhile.
+ * Messages of all sizes both ways, tagged ones among them, and atomics beside
+ * them, over two rails for a while: none is lost, comes twice, is overtaken or
+ * done twice. ft_fi_traffic [SECONDS [LONGEST]], the latter in bytes; between
+ * namespaces (fi_rig.h) links may be cut meanwhile. Or of these:
+ * data: writes of which the target is told; their bytes are there when it is.
+ * killed: the other process is; what is for it ends, with the code for that.
  */
-#include <stdio.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -17,7 +21,11 @@
 #define LONGEST		400000u
 #define SLOTS		8u		/* messages under way */
 #define SLOT		(FI_RIG_BUF / SLOTS)
+#define ATOMICS		4u		/* under way */
 #define LAST		UINT64_C(1)	/* flag of the last message */
+#define IN		(1u << 20)	/* of mem: where messages come */
+#define DATA		40u		/* writes */
+#define DATA_LEN	(1u << 20)
 
 static unsigned int traffic_seconds = 1;
 static size_t traffic_longest = LONGEST;
@@ -58,100 +66,262 @@ static bool traffic_is(const uint8_t *p, size_t len, uint64_t i, bool *last)
 	return false;
 }
 
-static bool traffic_done(struct fi_rig *r, struct fid_cq *cq,
-			 struct fi_rig_done *d)
-{
-	if (fi_rig_next(r, cq, d) && !d->err)
-		return true;
-	ft_diag("%s", d->err ? fi_strerror(d->err) : "nothing came in time");
-	return false;
-}
-
-/* One more to a number of the server's; it was what it had to be. */
-static bool traffic_add(struct fi_rig *r, uint64_t *count)
-{
-	uint64_t one = 1, old = UINT64_MAX;
-	struct fi_rig_done d;
-
-	while (fi_rig_again(r, fi_fetch_atomic(r->ep, &one, 1, NULL, &old,
-					       NULL, r->peer, r->remote, r->key,
-					       FI_UINT64, FI_SUM, NULL)))
-		;
-	if (!traffic_done(r, r->tx, &d))
-		return false;
-	if (old == (*count)++)
-		return true;
-	ft_diag("%llu was there, not %llu", (unsigned long long)old,
-		(unsigned long long)*count - 1);
-	return false;
-}
-
-static bool traffic_flush(struct fi_rig *r, uint32_t *under_way)
+static bool traffic_done(struct fi_rig *r, struct fid_cq *cq)
 {
 	struct fi_rig_done d;
-	bool good = true;
 
-	for (; *under_way && good; (*under_way)--)
-		good = traffic_done(r, r->tx, &d);
-	return good;
+	return fi_rig_next(r, cq, &d) && !d.err;
 }
 
-static void traffic_client(struct fi_rig *r)
-{
-	uint64_t end = ft_now_ns() + traffic_seconds * UINT64_C(1000000000);
-	uint64_t i = 0, count = 0;
-	bool good = true, last = false;
-	uint32_t under_way = 0;
-	uint8_t *at;
+/* One side: what it has sent, and what has come. */
+struct traffic {
+	struct fi_rig *r;
+	uint64_t end;			/* ns */
+	uint64_t sent, got, adds, added;
+	bool last_sent, last_got, posted, bad;
+	struct fi_context slot[SLOTS], in, atomic[ATOMICS];
+	bool busy[SLOTS], adding[ATOMICS];
+	uint64_t old[ATOMICS], olds;	/* the sum of what the atomics found */
+};
 
-	for (; good && !last; i++) {
-		last = ft_now_ns() >= end;
-		at = r->buf + i % SLOTS * SLOT;
-		traffic_make(at, i, last);
-		while (fi_rig_again(r, i % 2 ?
-				fi_send(r->ep, at, traffic_length(i), NULL,
-					r->peer, NULL) :
-				fi_tsend(r->ep, at, traffic_length(i), NULL,
-					 r->peer, 5, NULL)))
-			;
-		if (++under_way < SLOTS && !last)
+/* Goes wrong, or is to be called again. */
+static bool traffic_taken(struct traffic *t, ssize_t ret)
+{
+	if (ret && ret != -FI_EAGAIN) {
+		ft_diag("a call: %s", fi_strerror((int)-ret));
+		t->bad = true;
+	}
+	return !ret;
+}
+
+static void traffic_send(struct traffic *t)
+{
+	uint32_t k = (uint32_t)(t->sent % SLOTS);
+	uint8_t *at = t->r->buf + k * SLOT;
+	size_t len = traffic_length(t->sent);
+	bool last = ft_now_ns() >= t->end;
+	ssize_t ret;
+
+	if (t->busy[k] || t->last_sent)
+		return;
+	traffic_make(at, t->sent, last);
+	ret = t->sent % 2 ? fi_send(t->r->ep, at, len, NULL, t->r->peer,
+				    &t->slot[k]) :
+			    fi_tsend(t->r->ep, at, len, NULL, t->r->peer, 5,
+				     &t->slot[k]);
+	if (!traffic_taken(t, ret))
+		return;
+	t->busy[k] = true;
+	t->last_sent = last;
+	t->sent++;
+}
+
+static void traffic_post(struct traffic *t)
+{
+	uint8_t *at = t->r->mem + IN;
+	ssize_t ret;
+
+	if (t->posted || t->last_got)
+		return;
+	ret = t->got % 2 ? fi_recv(t->r->ep, at, SLOT, NULL, FI_ADDR_UNSPEC,
+				   &t->in) :
+			   fi_trecv(t->r->ep, at, SLOT, NULL, FI_ADDR_UNSPEC, 5,
+				    0, &t->in);
+	t->posted = traffic_taken(t, ret);
+}
+
+/* One more to a number of the other's, a few at a time. */
+static void traffic_add(struct traffic *t)
+{
+	static const uint64_t one = 1;
+	uint32_t i;
+
+	for (i = 0; i < ATOMICS && !t->last_sent; i++)
+		if (!t->adding[i] && traffic_taken(t, fi_fetch_atomic(t->r->ep,
+				&one, 1, NULL, &t->old[i], NULL, t->r->peer,
+				t->r->remote, t->r->key, FI_UINT64, FI_SUM,
+				&t->atomic[i]))) {
+			t->adding[i] = true;
+			t->adds++;
+		}
+}
+
+static void traffic_ended(struct traffic *t, const void *context)
+{
+	uint32_t i;
+
+	for (i = 0; i < SLOTS; i++)
+		if (context == &t->slot[i])
+			t->busy[i] = false;
+	for (i = 0; i < ATOMICS; i++) {
+		if (context != &t->atomic[i])
 			continue;
-		good = traffic_flush(r, &under_way) && traffic_add(r, &count);
+		t->adding[i] = false;
+		t->added++;
+		t->olds += t->old[i];
 	}
-	fi_rig_ok(r, good, "messages and atomics are sent");
-	ft_diag("%llu messages, %llu atomics", (unsigned long long)i,
-		(unsigned long long)count);
-	fi_rig_meet(r);
-	fi_rig_ok(r, traffic_add(r, &count), "no atomic was done twice");
 }
 
-static void traffic_server(struct fi_rig *r)
+static bool traffic_read(struct traffic *t, struct fid_cq *cq,
+			 struct fi_cq_tagged_entry *e)
 {
-	bool good = true, last = false;
-	struct fi_rig_done d;
-	uint64_t i;
+	struct fi_cq_err_entry err = { .err = 0 };
+	ssize_t n = fi_cq_read(cq, e, 1);
 
-	for (i = 0; good && !last; i++) {
-		while (fi_rig_again(r, i % 2 ?
-				fi_recv(r->ep, r->buf, SLOT, NULL,
-					FI_ADDR_UNSPEC, NULL) :
-				fi_trecv(r->ep, r->buf, SLOT, NULL,
-					 FI_ADDR_UNSPEC, 5, 0, NULL)))
-			;
-		good = traffic_done(r, r->rx, &d) &&
-		       traffic_is(r->buf, d.e.len, i, &last);
+	if (n == -FI_EAVAIL) {
+		fi_cq_readerr(cq, &err, 0);
+		ft_diag("%s", fi_strerror(err.err));
+		t->bad = true;
 	}
-	fi_rig_ok(r, good, "messages come once, in order and whole");
-	fi_rig_meet(r);
+	return n == 1;
+}
+
+static void traffic_look(struct traffic *t)
+{
+	struct fi_cq_tagged_entry e;
+
+	if (traffic_read(t, t->r->tx, &e))
+		traffic_ended(t, e.op_context);
+	if (!traffic_read(t, t->r->rx, &e))
+		return;
+	t->posted = false;
+	if (!traffic_is(t->r->mem + IN, e.len, t->got++, &t->last_got))
+		t->bad = true;
+}
+
+static bool traffic_over(const struct traffic *t)
+{
+	bool busy = !t->last_sent || !t->last_got || t->added != t->adds;
+	uint32_t i;
+
+	for (i = 0; i < SLOTS; i++)
+		busy |= t->busy[i];
+	return !busy;
 }
 
 static void traffic(struct fi_rig *r)
 {
+	struct traffic t = { .r = r };
+	uint64_t limit;
+
 	alarm(110 + traffic_seconds);
+	t.end = ft_now_ns() + traffic_seconds * UINT64_C(1000000000);
+	limit = t.end + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	while (!traffic_over(&t) && !t.bad && ft_now_ns() < limit) {
+		traffic_send(&t);
+		traffic_add(&t);
+		traffic_post(&t);
+		traffic_look(&t);
+	}
+	fi_rig_ok(r, traffic_over(&t) && !t.bad,
+		  "messages come once, in order and whole, atomics end");
+	ft_diag("%llu messages sent, %llu come, %llu atomics",
+		(unsigned long long)t.sent, (unsigned long long)t.got,
+		(unsigned long long)t.added);
+	fi_rig_ok(r, t.olds == t.added * (t.added - 1) / 2,
+		  "each atomic found what the one before it left");
+	memcpy(r->buf, &t.added, sizeof(t.added));
+	fi_rig_meet(r);
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, sizeof(t.added), NULL,
+				       r->peer, NULL)))
+		;
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem + IN, SLOT, NULL,
+				       FI_ADDR_UNSPEC, NULL)))
+		;
+	fi_rig_ok(r, traffic_done(r, r->tx) && traffic_done(r, r->rx) &&
+			     !memcmp(r->mem, r->mem + IN, sizeof(t.added)),
+		  "and none was done twice");
+}
+
+/* --- writes that the target is told of -------------------------------------- */
+
+static void traffic_data_client(struct fi_rig *r)
+{
+	bool good = true;
+	uint32_t i;
+
+	for (i = 0; i < DATA && good; i++) {
+		fi_rig_fill(r->buf, DATA_LEN, i);
+		while (fi_rig_again(r, fi_writedata(r->ep, r->buf, DATA_LEN,
+						    NULL, i, r->peer, r->remote,
+						    r->key, NULL)))
+			;
+		good = traffic_done(r, r->tx);
+		fi_rig_meet(r);
+	}
+	fi_rig_ok(r, good, "writes with data");
+}
+
+static void traffic_data(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+	bool good = true;
+	uint32_t i;
+
+	if (!r->server) {
+		traffic_data_client(r);
+		return;
+	}
+	for (i = 0; i < DATA && good; i++) {
+		good = fi_rig_next(r, r->rx, &d) && !d.err && d.e.data == i &&
+		       fi_rig_same(r->mem, DATA_LEN, i);
+		fi_rig_meet(r);
+	}
+	fi_rig_ok(r, good, "whose bytes are in place when the data comes");
+}
+
+/* --- one that is killed ------------------------------------------------------ */
+
+static bool *traffic_good;		/* shared with the client */
+
+static int traffic_ends(struct fi_rig *r, ssize_t ret)
+{
+	struct fi_rig_done d;
+
+	return !ret && fi_rig_next(r, r->tx, &d) ? d.err : -1;
+}
+
+static void traffic_killed(struct fi_rig *r)
+{
+	uint64_t one = 1, old;
+	bool good;
+	char c;
+
 	if (r->server)
-		traffic_server(r);
-	else
-		traffic_client(r);
+		raise(SIGKILL);
+	r->hasty = true;
+	while (recv(r->sock, &c, 1, MSG_DONTWAIT) < 0)
+		fi_rig_idle(r);
+	good = traffic_ends(r, fi_write(r->ep, r->buf, SLOT, NULL, r->peer,
+					r->remote, r->key, NULL)) ==
+		       FI_ETIMEDOUT &&
+	       traffic_ends(r, fi_tsend(r->ep, r->buf, SLOT, NULL, r->peer, 5,
+					NULL)) == FI_ETIMEDOUT &&
+	       traffic_ends(r, fi_fetch_atomic(r->ep, &one, 1, NULL, &old, NULL,
+					       r->peer, r->remote, r->key,
+					       FI_UINT64, FI_SUM, NULL)) ==
+		       FI_ETIMEDOUT;
+	*traffic_good = fi_rig_ok(r, good, "what is for one that was killed "
+				  "times out");
+}
+
+static bool traffic_run(const char *what, bool *missing)
+{
+	bool good;
+
+	if (!strcmp(what, "data"))
+		return fi_rig_run("moonrail", 0, traffic_data, missing);
+	if (strcmp(what, "killed"))
+		return fi_rig_run("moonrail", 0, traffic, missing);
+	traffic_good = mmap(NULL, sizeof(*traffic_good), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (traffic_good == MAP_FAILED)
+		return false;
+	setenv("MC_SLICE_TIMEOUT", "2", 1);
+	fi_rig_run("moonrail", 0, traffic_killed, missing);
+	good = *traffic_good;
+	munmap(traffic_good, sizeof(*traffic_good));
+	return good;
 }
 
 int main(int argc, char **argv)
@@ -160,13 +330,13 @@ int main(int argc, char **argv)
 
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
-	if (argc > 1)
+	if (argc > 1 && atoi(argv[1]))
 		traffic_seconds = (unsigned int)atoi(argv[1]);
 	if (argc > 2)
 		traffic_longest = strtoul(argv[2], NULL, 10);
 	if (!fi_rig_apart())
 		setenv("FI_MOONRAIL_ADDR", "127.0.0.1,127.0.0.2", 0);
-	good = fi_rig_run("moonrail", 0, traffic, &missing);
+	good = traffic_run(argc > 1 ? argv[1] : "", &missing);
 	ft_ok(good && !missing, "moonrail");
 	return ft_result();
 }
