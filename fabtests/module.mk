@@ -370,6 +370,7 @@ ALONE_TESTS += \
 SCRIPT_TESTS += \
 	fabtests/functional/ft_failover.sh \
 	fabtests/functional/ft_fi_mpi.sh \
+	fabtests/functional/ft_fi_pingpong.sh \
 	fabtests/functional/ft_fi_rails.sh \
 	fabtests/functional/ft_fi_shares.sh \
 	fabtests/functional/ft_info.sh \

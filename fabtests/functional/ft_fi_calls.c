@@ -98,7 +98,8 @@ bool call_domain_close(struct fi_rig *own)
 static void call_all(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
-		call_counter, call_counter_errors, call_formats, call_selective,
+		call_counter, call_counter_errors, call_formats, call_waits,
+		call_error_entry, call_selective,
 		call_selective_look, call_turns, call_signal, call_polled,
 		call_pieces, call_rma_pieces, call_inject, call_more,
 		call_directed, call_removed,

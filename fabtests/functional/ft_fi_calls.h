@@ -41,6 +41,8 @@ void call_counter_errors(struct fi_rig *r);
 void call_gone(struct fi_rig *r);
 /* ft_fi_calls_cq.c */
 void call_formats(struct fi_rig *r);
+void call_waits(struct fi_rig *r);
+void call_error_entry(struct fi_rig *r);
 void call_selective(struct fi_rig *r);
 void call_selective_look(struct fi_rig *r);
 void call_turns(struct fi_rig *r);

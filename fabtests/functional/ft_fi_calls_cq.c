@@ -49,6 +49,61 @@ void call_formats(struct fi_rig *r)
 	fi_rig_ok(r, good, "completions of all formats, and their source");
 }
 
+/* To itself: 24 bytes with data 98 and that tag, into len bytes. */
+static bool call_to_self(struct fi_rig *r, struct call_ep *e, uint64_t tag,
+			 size_t len)
+{
+	if (!call_open(r, FI_CQ_FORMAT_TAGGED, 0, e))
+		return false;
+	while (fi_rig_again(r, fi_trecv(e->ep, r->mem, len, NULL,
+					FI_ADDR_UNSPEC, tag, 0, r)))
+		;
+	while (fi_rig_again(r, fi_tsenddata(e->ep, r->buf, 24, NULL, 98,
+					    e->self, tag, e)))
+		;
+	return true;
+}
+
+/* Calls that wait for a completion return what there is, and from whom. */
+void call_waits(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	fi_addr_t src = FI_ADDR_NOTAVAIL;
+	struct fi_cq_tagged_entry t;
+	bool good;
+
+	good = call_to_self(r, &e, 56, 64) &&
+	       fi_cq_sread(e.cq[0], &t, 1, NULL, FI_RIG_WAIT_MS) == 1 &&
+	       t.op_context == &e && t.flags & FI_SEND;
+	fi_rig_ok(r, good, "a wait for a completion returns it");
+	good = good && fi_cq_sreadfrom(e.cq[1], &t, 1, &src, NULL,
+				       FI_RIG_WAIT_MS) == 1 &&
+	       t.op_context == r && t.len == 24 && t.data == 98 &&
+	       t.tag == 56 && src == e.self;
+	fi_rig_ok(r, good && call_close(r, &e), "and whom it is from");
+}
+
+/* What an error says of its message. Others may not survive one. */
+void call_error_entry(struct fi_rig *r)
+{
+	struct fi_cq_err_entry err = { .err = 0 };
+	struct call_ep e = { .counts = NULL };
+	struct fi_cq_tagged_entry t;
+	ssize_t n;
+	bool good;
+
+	if (!call_moonrail(r))
+		return;
+	good = call_to_self(r, &e, 57, 8) && call_await(e.cq[0], &t, NULL);
+	n = good ? fi_cq_sread(e.cq[1], &t, 1, NULL, FI_RIG_WAIT_MS) : 0;
+	good = n == -FI_EAVAIL && fi_cq_readerr(e.cq[1], &err, 0) == 1 &&
+	       err.err == FI_ETRUNC && err.op_context == r && err.len == 8 &&
+	       err.olen == 16 && err.tag == 57 && err.data == 98 &&
+	       err.flags & FI_REMOTE_CQ_DATA && err.flags & FI_TAGGED;
+	fi_rig_ok(r, good && call_close(r, &e),
+		  "an error says which message, and what came with it");
+}
+
 /* What fi_cq_read says when there is nothing to read, after a while. */
 bool call_silent(struct fid_cq *cq)
 {
