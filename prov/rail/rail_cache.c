@@ -505,20 +505,57 @@ void rail_cache_forget(struct rail_path *path)
 
 /* --- closing ------------------------------------------------------------- */
 
-/* False: the connection, if there is one, stays. */
+static bool cache_addr(struct rail_lane *lane, fi_addr_t fi_addr,
+		       struct tei_rail_addr *addr) TEI_REQUIRES(lane->lock)
+{
+	size_t len = sizeof(addr->bytes);
+
+	memset(addr, 0, sizeof(*addr));
+	if (fi_av_lookup(lane->av, fi_addr, addr->bytes, &len) ||
+	    len > sizeof(addr->bytes))
+		return false;
+	addr->len = (uint32_t)len;
+	return true;
+}
+
+bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
+		       const struct rail_path *but)
+{
+	const struct rail_cache *c = rail_cache_of(lane);
+	const struct rail_path *p;
+	struct tei_rail_addr other;
+	struct tei_sieve_entry *e;
+	bool shares = false;
+
+	rail_sched_enter(lane->rail->dp);
+	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link) {
+		p = tei_container_of(e, struct rail_conn, entry)->path;
+		if (p == but || !p->ready || p->lane_gen != lane->gen ||
+		    !cache_addr(lane, p->fi_addr, &other))
+			continue;
+		other.addr_format = addr->addr_format;
+		shares = rail_addr_same(&other, addr);
+		if (shares)
+			break;
+	}
+	rail_sched_leave(lane->rail->dp);
+	return shares;
+}
+
+/* False: the connection, if there is one, stays. Another path's is not closed. */
 static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn,
 			    struct rail_socket *which)
 	TEI_REQUIRES(lane->lock)
 {
 	fi_addr_t fi_addr = conn->fi_addr;
-	uint8_t addr[TEI_RAIL_ADDR_MAX];
-	size_t len = sizeof(addr);
+	struct tei_rail_addr addr;
 	bool closed = !conn->used;
 
-	if (!closed && !rail_cache_of(lane)->retires_only &&
-	    !fi_av_lookup(lane->av, fi_addr, addr, &len))
-		closed = rail_cut_one(lane, addr, len, which) !=
-			 RAIL_CUT_UNKNOWN;
+	if (!closed && cache_addr(lane, fi_addr, &addr))
+		closed = rail_cache_shares(lane, &addr, NULL) ||
+			 (!rail_cache_of(lane)->retires_only &&
+			  rail_cut_one(lane, addr.bytes, addr.len, which) !=
+				  RAIL_CUT_UNKNOWN);
 	fi_av_remove(lane->av, &fi_addr, 1, 0);
 	return closed;
 }

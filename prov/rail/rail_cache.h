@@ -108,6 +108,11 @@ void rail_cache_forget(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
 /* Closes what has been evicted; before anything is posted. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+/* Another path of the lane than that is ready for this address: a process that
+ * is looked for, or a hint, has the address of a rail that is known. The provider
+ * has one connection for both. */
+bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
+		       const struct rail_path *but) TEI_REQUIRES(lane->lock);
 
 /* Paths off the routes that have been idle for long leave. The thread, no lock
  * held; cheap where there are none. Returns when to come again, 0: not for

@@ -2,6 +2,7 @@
 /*
  * Addresses of a peer that are not known any more, or not yet.
  */
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
@@ -169,7 +170,81 @@ static void test_an_address_that_is_to_come_is_waited_for(void)
 	test_pair_close(&pair);
 }
 
+/* --- an address that two have -------------------------------------------- */
+
+static struct rail_path *hello_path(struct tei_rail_peer *p,
+				    struct rail_lane *lane)
+{
+	struct rail_path *path;
+
+	rail_sched_enter(p->dp);
+	path = rail_path_get(p, lane, 0);
+	rail_sched_leave(p->dp);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
+	return path;
+}
+
+/* A place for the path, and an address of the lane's. */
+static int hello_ready(struct tei_rail_peer *p, struct rail_lane *lane)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail_path *path = hello_path(p, lane);
+
+	rail_sched_enter(p->dp);
+	CU_ASSERT(rail_cache_admit_msg(lane, path, tei_now_ns()));
+	rail_sched_leave(p->dp);
+	return rail_path_ready(p, path, lane, 0);
+}
+
+static void hello_lose(struct tei_rail_peer *p, struct rail_lane *lane)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail_path *path = hello_path(p, lane);
+
+	path->used = true;
+	rail_sched_enter(p->dp);
+	rail_cache_drop(path);
+	rail_sched_leave(p->dp);
+	rail_cache_close(lane);
+}
+
+/* A process is looked for where one that is known has a rail: the provider has
+ * one connection, of which the one's end is not the other's. */
+static void test_two_of_one_address_share_a_connection(void)
+{
+	struct tei_rail_peer *seeker;
+	struct tei_rail_addr addr;
+	struct rail_lane *lane;
+	struct test_pair pair;
+	struct tei_err err;
+
+	test_pair_open(&pair);
+	lane = &pair.rail->init[0];
+	addr = pair.peer->remotes[0].addr;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_seek(pair.from.dp, &addr, &err,
+						 &seeker), 0);
+	tei_mutex_lock(&lane->lock);
+	CU_ASSERT_EQUAL(hello_ready(seeker, lane), 0);
+	/* no sooner is the one's lost than it has it again */
+	hello_lose(pair.peer, lane);
+	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
+			RAIL_CUT_SOME);
+	CU_ASSERT_EQUAL(hello_ready(pair.peer, lane), 0);
+	hello_lose(seeker, lane);
+	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
+			RAIL_CUT_SOME);
+	/* the last one takes it along */
+	hello_lose(pair.peer, lane);
+	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
+			RAIL_CUT_NONE);
+	tei_mutex_unlock(&lane->lock);
+	tei_rail_peer_put(seeker);
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_hello_cases[] = {
+	{ "two_of_one_address_share_a_connection",
+	  test_two_of_one_address_share_a_connection },
 	{ "two_that_moved_at_a_time_meet_again",
 	  test_two_that_moved_at_a_time_meet_again },
 	{ "two_that_are_away_at_a_time_meet_again",

@@ -1256,7 +1256,8 @@ void rail_peer_announce(struct tei_rail_dp *dp);
 bool rail_peer_bye(struct tei_rail_dp *dp);
 /* Never heard of, and nobody here has anything for it any more. */
 bool rail_peer_forsaken(const struct tei_rail_peer *peer);
-void rail_peer_maybe_free(struct tei_rail_peer *peer)
+/* Frees it then, or if it has gone; true: it is freed. */
+bool rail_peer_maybe_free(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Somebody to be refused, first as its address; NULL: too many of them. */
 struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp,
@@ -1435,6 +1436,8 @@ void rail_msg_aside(struct rail_lane *lane, struct rail_done *done)
 void rail_msg_drop_aside(struct rail_lane *lane);
 
 /* --- rail_user.c: messages of the data plane's user ---------------------- */
+bool rail_addr_same(const struct tei_rail_addr *a,
+		    const struct tei_rail_addr *b);
 void rail_user_received(struct tei_rail_peer *peer, const struct rail_wire *w,
 			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* The process of incarnation inc has that address. */

@@ -344,10 +344,11 @@ static bool path_closes(struct rail_path *path, struct rail_lane *lane,
 {
 	uint64_t now;
 
-	if (path->old.fd < 0)
-		return rail_cut_look(lane, addr->bytes, addr->len) ==
-		       RAIL_CUT_SOME;
-	if (!rail_cut_there(&path->old))
+	if (path->old.fd < 0 ?
+		    rail_cut_look(lane, addr->bytes, addr->len) !=
+				    RAIL_CUT_SOME ||
+			    rail_cache_shares(lane, addr, path) :
+		    !rail_cut_there(&path->old))
 		return false;
 	now = tei_now_ns();
 	if (!path->old_ns)

@@ -210,10 +210,10 @@ static bool peer_idle(const struct tei_rail_peer *p)
 	       !p->nrevokes && !p->refuse;
 }
 
-void rail_peer_maybe_free(struct tei_rail_peer *p)
+bool rail_peer_maybe_free(struct tei_rail_peer *p)
 {
 	if (!peer_idle(p))
-		return;
+		return false;
 	if (!tei_list_empty(&p->active_link))
 		__atomic_store_n(&p->dp->nactive, p->dp->nactive - 1,
 				 __ATOMIC_RELAXED);
@@ -229,6 +229,7 @@ void rail_peer_maybe_free(struct tei_rail_peer *p)
 	else if (!p->evicted)
 		p->dp->npeers--;
 	peer_free(p);
+	return true;
 }
 
 void rail_peer_free_all(struct tei_rail_dp *dp)

@@ -207,13 +207,12 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 			rail_sched_enter(dp);
 		}
 		if (tei_list_empty(&p->attn_link)) {
-			if (due) {
-				p->due_ns = due;
-				tei_list_add_tail(&dp->attn, &p->attn_link);
-			} else {
-				rail_peer_maybe_free(p);
+			/* whom nobody seeks any more need not be asked either */
+			if (((!due || p->seeker) && rail_peer_maybe_free(p)) ||
+			    !due)
 				continue;
-			}
+			p->due_ns = due;
+			tei_list_add_tail(&dp->attn, &p->attn_link);
 		} else {
 			due = now;	/* asked for while it ran */
 		}

@@ -187,8 +187,8 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 
 /* --- processes looked for ------------------------------------------------ */
 
-static bool user_same_addr(const struct tei_rail_addr *a,
-			   const struct tei_rail_addr *b)
+bool rail_addr_same(const struct tei_rail_addr *a,
+		    const struct tei_rail_addr *b)
 {
 	const struct sockaddr_in *x = (const void *)a->bytes;
 	const struct sockaddr_in *y = (const void *)b->bytes;
@@ -215,7 +215,7 @@ void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
 		if (!p->seeker || p->found || !p->nremotes ||
-		    !user_same_addr(&p->remotes[0].addr, addr))
+		    !rail_addr_same(&p->remotes[0].addr, addr))
 			continue;
 		p->found = inc;
 		p->want_hello = false;
