@@ -108,6 +108,6 @@ uint64_t rail_ctl_deadlines(struct tei_rail_peer *p, uint64_t now)
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 	if (retire)
-		rail_fence_retire_peer(p);
+		rail_fence_retire_peer(p, now);
 	return live ? now + DEADLINE_NS : 0;
 }

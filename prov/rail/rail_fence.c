@@ -144,19 +144,44 @@ void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Its connections are cut, which leaves the lanes to the other peers; a lane
- * whose provider does not let go of the slices that way is retired. */
-void rail_fence_retire_peer(struct tei_rail_peer *peer)
+static bool fence_carries(struct rail_lane *lane,
+			  const struct tei_rail_peer *peer)
 {
-	uint16_t remotes, r;
-	uint32_t i;
+	struct rail_slice *s;
+	bool found = false;
 
-	rail_sched_enter(peer->dp);
+	tei_mutex_lock(&lane->lock);
+	if (lane->state == RAIL_LANE_ACTIVE)
+		tei_list_foreach(s, &lane->posted, struct rail_slice, link)
+			found |= s->peer == peer;
+	tei_mutex_unlock(&lane->lock);
+	return found;
+}
+
+/* One that is silent has its connections cut, which leaves the lanes to the
+ * others; what others of its slices are on their way to one that is not drains
+ * with the lane. */
+void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now)
+{
+	struct tei_rail_dp *dp = peer->dp;
+	uint16_t remotes, r;
+	struct rail *rail;
+	uint32_t i, j;
+	bool silent;
+
+	rail_sched_enter(dp);
 	remotes = peer->nremotes;
-	rail_sched_leave(peer->dp);
-	for (i = 0; i < rail_count(peer->dp); i++)
-		for (r = 0; r < remotes; r++)
-			rail_health_cut(peer, rail_at(peer->dp, i), r, true);
+	silent = now > peer->alive_ns + dp->settings->fence_ms * TEI_NS_PER_MS;
+	rail_sched_leave(dp);
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		for (r = 0; silent && r < remotes; r++)
+			rail_health_cut(peer, rail, r, true);
+		for (j = 0; !silent && j < rail->ninit * RAIL_LANE_SLOTS; j++)
+			if (fence_carries(&rail->init[j], peer))
+				fence_retire(&rail->init[j],
+					     "a peer does not end what is posted");
+	}
 }
 
 /*

@@ -7,12 +7,15 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-/* Nobody waits for it, of a peer that has gone, perhaps, and is silent. */
+/* Nobody waits for it, of a peer that has gone, perhaps. Whoever opens it again
+ * would find the one that has gone. */
 static bool fence_forlorn(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
+	uint64_t some = 2 * p->dp->settings->fence_ms * TEI_NS_PER_MS;
+
 	return p->state == RAIL_PEER_GONE && !rail_peer_busy(p) &&
-	       now > p->alive_ns + p->dp->probe_ns;
+	       now > p->gone_ns + (p->refs ? p->dp->probe_ns : some);
 }
 
 static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,

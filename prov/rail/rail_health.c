@@ -11,6 +11,7 @@
 #define HEALTH_SHARE	(512u << 10)	/* bytes in flight at first */
 #define HEALTH_RAMP_NS	TEI_NS_PER_SEC	/* without traffic: done */
 #define HEALTH_CUT_NS	(30 * TEI_NS_PER_MS)
+#define HEALTH_CUT_MORE_NS	(2 * TEI_NS_PER_MS)	/* for each pair */
 #define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)	/* of the others' slices */
 #define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)	/* in which they move, too */
 #define HEALTH_BATCH	256		/* at a time */
@@ -409,7 +410,8 @@ static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
 			 int n, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)
 {
-	uint64_t end = tei_now_ns() + HEALTH_CUT_NS;
+	uint64_t end = tei_now_ns() + HEALTH_CUT_NS +
+		       (uint64_t)n * HEALTH_CUT_MORE_NS;
 	int i = 0;
 
 	while (i < n) {
@@ -457,6 +459,7 @@ static bool health_posted(struct rail_lane *lane, struct rail_path **path,
 static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 			    int n, bool shuns)
 {
+	uint64_t usual = lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
 	struct rail_cut_list list;
 	struct rail_done done;
 	bool any, clean;
@@ -481,7 +484,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 	rail_cut_list_free(&list);
 	rail_done_run(lane->rail->dp, &done);
 	if (!clean)
-		rail_fence_renew_lane(lane, HEALTH_DRAIN_NS);
+		rail_fence_renew_lane(lane, shuns ? usual : HEALTH_DRAIN_NS);
 }
 
 /* Those pairs of a rail; shuns: there is one. */

@@ -550,7 +550,7 @@ static void test_a_silent_peer_leaves_the_lane_to_others(void)
 	while (!path->posted && tei_now_ns() < end)
 		rail_lane_run(lane);
 	CU_ASSERT_EQUAL(path->posted, 1);
-	rail_fence_retire_peer(pair.peer);
+	rail_fence_retire_peer(pair.peer, UINT64_MAX);
 	CU_ASSERT_EQUAL(path->posted, 0);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	CU_ASSERT_EQUAL(lane->gen, gen);

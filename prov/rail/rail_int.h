@@ -558,6 +558,7 @@ struct tei_rail_peer {
 	uint32_t refs;			/* users outside the data plane */
 	enum rail_peer_state state;
 	enum rail_gone gone;		/* when it is RAIL_PEER_GONE */
+	uint64_t gone_ns;		/* since then */
 	bool known_us;			/* it answered or said hello */
 
 	struct tei_rail_addr first;
@@ -1345,9 +1346,9 @@ void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);
 bool rail_fence_wanted(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* The thread, no lock held: */
-/* Gets back what is posted to the peer, by cutting its connections or, where that
- * does not do it, retiring the lanes. */
-void rail_fence_retire_peer(struct tei_rail_peer *peer);
+/* Gets back what is posted to the peer: by cutting the connections of one that is
+ * silent, else or where that does not do it by retiring lanes. */
+void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now);
 /* A path that cannot connect although its peer may be there: some providers
  * refuse a reconnect from an address whose old connection they still hold, so
  * the lane gets a new one, with back-off as long as none connects. */

@@ -328,6 +328,7 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	struct tei_rail_task *t, *tmp;
 
 	p->state = RAIL_PEER_GONE;
+	p->gone_ns = tei_now_ns();
 	rail_health_forget(p);
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
 		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
