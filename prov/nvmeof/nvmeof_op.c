@@ -267,6 +267,8 @@ static void file_revive(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
 		       uint64_t now) TEI_REQUIRES(ctx->lock)
 {
+	uint32_t left_out;
+
 	if (f->stalled)
 		return;
 	if (!f->seen_ns || f->seen != f->ends) {
@@ -275,8 +277,9 @@ static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
 	} else if (now - f->seen_ns >= NVMEOF_STALL_NS) {
 		f->stalled = true;
 		ctx->running -= f->running;
-		TEI_WARN("nvmeof", "%s: %u requests without an end for a second: other files go on",
-			 f->path, f->running);
+		if (tei_log_permit(&ctx->log_limit, &left_out))
+			TEI_WARN("nvmeof", "%s: %u requests without an end for a second: other files go on",
+				 f->path, f->running);
 	}
 }
 
@@ -536,7 +539,9 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 		}
 	}
 	if (io->done < io->length) {
-		io_fail(ctx, io, res < 0 ? res : 0);
+		/* a short one of what had failed before says nothing */
+		if (res <= 0 || !op->code)
+			io_fail(ctx, io, res < 0 ? res : 0);
 	} else {
 		__atomic_store_n(&op->moved, op->moved + io->length,
 				 __ATOMIC_RELAXED);

@@ -69,6 +69,7 @@ bool nvmeof_side_look(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	if (!f->remote || !side_call(ctx))
 		return false;
 	f->looking = true;
+	tei_list_del(&f->look_node);	/* it may be due */
 	tei_list_add_tail(&ctx->side.looks, &f->look_node);
 	return true;
 }

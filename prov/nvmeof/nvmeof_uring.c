@@ -320,6 +320,19 @@ static int uring_open(struct tei_nvmeof *ctx, struct uring *u)
 	return ret;
 }
 
+/*
+ * What the kernel has its own workers do, fdatasync above all, waits for one of
+ * them, and by default there may be as few as four per CPU: a silent file would
+ * take them all. As many as there may be requests; a kernel that knows no such
+ * limit keeps its own.
+ */
+static void uring_workers(struct tei_nvmeof *ctx, struct uring *u)
+{
+	unsigned int most[2] = { ctx->room * NVMEOF_CROWD + URING_EXTRA, 0 };
+
+	io_uring_register_iowq_max_workers(&u->ring, most);
+}
+
 /* The kernel may have io_uring and lack what came later. */
 static bool uring_knows(struct uring *u)
 {
@@ -360,6 +373,7 @@ static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
 			   0);
 		goto err_ring;
 	}
+	uring_workers(ctx, u);
 	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
 	u->can_fix_files = !io_uring_register_files_sparse(&u->ring,
 							   NVMEOF_FILES);
