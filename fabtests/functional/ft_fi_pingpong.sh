@@ -9,6 +9,7 @@ set -u
 . "$SRC/fabtests/scripts/rails_lib.sh"
 [ -e "$BUILD/lib/libfabric" ] || { echo 'built without the provider'; exit 77; }
 command -v fi_pingpong >/dev/null || { echo 'no fi_pingpong'; exit 77; }
+[ "${SANITIZE:-no}" = no ] || { echo 'fi_pingpong is not sanitized'; exit 77; }
 rails_begin || exit
 export FI_PROVIDER_PATH="$BUILD/lib/libfabric"
 
