@@ -311,7 +311,8 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 			    c->flags, c->silent);
 	o = op ? atomic_message(c, total * size, size) : NULL;
 	if (!o) {
-		free(op);
+		if (op)
+			moonrail_op_free(op);
 		return -FI_ENOMEM;
 	}
 	atomic_fill(op, c, size);

@@ -509,13 +509,25 @@ static void ep_forget(struct moonrail_op *op, struct tei_list *gone)
 	moonrail_op_done(op);
 }
 
+static void ep_drop_outs(const struct moonrail_ep *ep, struct tei_list *l)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o;
+
+	tei_list_foreach(o, l, struct moonrail_out, link) {
+		if (o->op && o->op->ep == ep) {
+			moonrail_op_done(o->op);
+			o->op = NULL;
+		}
+	}
+}
+
 /* Sends that nobody answers any more. */
 static void ep_drop_waiting(struct moonrail_ep *ep, struct tei_list *gone)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_op *op, *tmp;
 	struct moonrail_peer *p;
-	struct moonrail_out *o;
 
 	tei_list_foreach(p, &ep->domain->peers, struct moonrail_peer, link) {
 		tei_list_splice_tail(&p->waiting, &p->rma);
@@ -531,18 +543,9 @@ static void ep_drop_waiting(struct moonrail_ep *ep, struct tei_list *gone)
 			tei_list_del(&op->link);
 			ep_forget(op, gone);
 		}
-		tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
-			if (o->op && o->op->ep == ep) {
-				moonrail_op_done(o->op);
-				o->op = NULL;
-			}
-		}
-		tei_list_foreach(o, &p->queue, struct moonrail_out, link) {
-			if (o->op && o->op->ep == ep) {
-				moonrail_op_done(o->op);
-				o->op = NULL;
-			}
-		}
+		ep_drop_outs(ep, &p->sent);
+		ep_drop_outs(ep, &p->queue);
+		ep_drop_outs(ep, &p->parked);
 	}
 }
 

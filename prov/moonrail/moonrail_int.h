@@ -726,6 +726,11 @@ static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
 {
 	return o->buf + MOONRAIL_HEAD;
 }
+/* Whether it takes what is sent to it, as far as is known. */
+static inline bool moonrail_peer_hears(const struct moonrail_peer *peer)
+{
+	return !peer->err || (peer->resumes && !peer->silent);
+}
 /* At the end of what is to be sent, with the next number. */
 void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);

@@ -94,7 +94,8 @@ static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (!p->same && !p->err && p->key_seq >= p->acked)
+		if (!p->same && moonrail_peer_hears(p) &&
+		    p->key_seq >= p->acked)
 			return false;
 	return true;
 }

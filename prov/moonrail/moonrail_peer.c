@@ -168,9 +168,11 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 {
 	struct moonrail_op *op;
 
+	/* where its streams have been dropped they do not go on */
+	p->resumes = err == FI_ETIMEDOUT && p->incarnation && !p->same &&
+		     (!p->err || p->resumes);
 	p->err = err;
 	p->silent = true;
-	p->resumes = err == FI_ETIMEDOUT && p->incarnation && !p->same;
 	if (p->resumes) {
 		peer_empty_outs(&p->queue, err);
 		peer_empty_outs(&p->sent, err);
@@ -328,6 +330,8 @@ static void peer_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
 	if (p->nqueue < 2 * MOONRAIL_QUEUE) {
 		moonrail_stream_queue(p, o);
 		peer_flush(p);
+		if (p->resumes && !p->silent)
+			peer_start_timer(p);
 		return;
 	}
 	p->resumes = false;
@@ -712,6 +716,8 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	tei_list_splice_tail(&to->waiting, &from->waiting);
 	tei_list_splice_tail(&to->rma, &from->rma);
 	peer_merge_keys(from, to);
+	if (tei_list_empty(&to->entries))
+		peer_wake(to);
 	moonrail_av_merge(from, to);
 	while (!tei_list_empty(&from->queue)) {
 		o = tei_list_first(&from->queue, struct moonrail_out, link);
@@ -858,8 +864,8 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (!p->err && (p->nqueue || p->nsent || p->nparked ||
-				p->nends))
+		if (moonrail_peer_hears(p) && (p->nqueue || p->nsent ||
+					       p->nparked || p->nends))
 			return false;
 	return true;
 }
@@ -870,7 +876,8 @@ bool moonrail_peer_confirmed(struct moonrail_domain *d)
 	bool all = true;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
-		if (!p->unacked || p->err || tei_rail_peer_gone(p->rail))
+		if (!p->unacked || !moonrail_peer_hears(p) ||
+		    tei_rail_peer_gone(p->rail))
 			continue;
 		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0);
 		all = all && !p->unacked;

@@ -115,6 +115,7 @@ static int pin_add(struct moonrail_domain *d, uint32_t i, char *addr,
 {
 	struct moonrail_pin **grown, *p;
 	struct tei_rail_mr *mr;
+	int ret;
 
 	/* those that go may come back */
 	if (d->npins + d->ngoing >= d->pins_cap) {
@@ -128,10 +129,13 @@ static int pin_add(struct moonrail_domain *d, uint32_t i, char *addr,
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return -FI_ENOMEM;
-	if (tei_rail_mr_reg(d->dp, addr, len, "*", TEI_RAIL_REMOTE, NULL, &mr)) {
+	ret = tei_rail_mr_reg(d->dp, addr, len, "*", TEI_RAIL_REMOTE, NULL,
+			      &mr);
+	if (ret) {
 		free(p);
-		/* it may overlap what is about to go */
-		return d->ngoing ? -FI_EAGAIN : -FI_ENOMEM;
+		/* that may be about to go */
+		return ret == TEI_ERR_OVERLAP && d->ngoing ? -FI_EAGAIN :
+							     -FI_ENOMEM;
 	}
 	p->addr = addr;
 	p->len = len;

@@ -73,7 +73,7 @@ static bool rma_keys_known(struct moonrail_op *op, bool *bad)
 	bool known = true;
 
 	*bad = false;
-	if (!op->peer->rail)
+	if (!op->peer->rail || op->peer->err)
 		return true;
 	for (i = 0; i < op->nrma; i++) {
 		k = rma_get_key(op->peer, op->rma[i].key);
