@@ -264,6 +264,7 @@ void call_too_soon(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
 	struct fi_cq_tagged_entry t;
+	struct fi_rig_done d = { .err = 0 };
 	struct fi_rig own;
 	char port[512];
 	fi_addr_t to;
@@ -281,8 +282,10 @@ void call_too_soon(struct fi_rig *r)
 		good = good && call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &e) &&
 		       !fi_recv(e.ep, r->mem, 64, NULL, FI_ADDR_UNSPEC, NULL) &&
 		       call_await(e.cq[1], &t, NULL) && t.len == 64;
+		good = call_close(&own, &e) && good;
 		fi_rig_meet(r);
-		good = call_close(&own, &e) && call_domain_close(&own) && good;
+		fi_rig_meet(r);
+		good = call_domain_close(&own) && good;
 	} else {
 		good = call_word(r, port) &&
 		       fi_av_insertsvc(r->av, "127.0.0.1", port, &to, 0,
@@ -295,8 +298,12 @@ void call_too_soon(struct fi_rig *r)
 		fi_rig_meet(r);
 		good = call_sent(r) && good;
 		fi_rig_meet(r);
+		good = good && call_send_to(r, to, FI_DELIVERY_COMPLETE, &d) &&
+		       d.err == FI_ECONNREFUSED;
+		fi_rig_meet(r);
 		good = !fi_av_remove(r->av, &to, 1, 0) && good;
 	}
-	fi_rig_ok(r, good, "a message before there is an endpoint waits for it");
+	fi_rig_ok(r, good,
+		  "a message before there is an endpoint waits for it, one after it is refused");
 	fi_rig_meet(r);
 }

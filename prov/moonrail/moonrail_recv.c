@@ -142,11 +142,12 @@ static void recv_not_there(struct moonrail_peer *p,
 	moonrail_stream_send(p, o);
 }
 
-/* For the endpoint of a domain, which has none just now. */
+/* For the endpoint of a domain, which has had none yet. */
 static bool recv_too_soon(const struct recv_in *in,
 			  const struct moonrail_ep *ep)
 {
-	return !ep && in->w->dst_ep == MOONRAIL_EP_ANY && in->peer->rail;
+	return !ep && in->w->dst_ep == MOONRAIL_EP_ANY && in->peer->rail &&
+	       !in->peer->domain->next_ep;
 }
 
 static void recv_drop(struct moonrail_surplus *s) TEI_REQUIRES(moonrail_held)
