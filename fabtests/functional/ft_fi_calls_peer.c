@@ -164,6 +164,7 @@ void call_sought(struct fi_rig *r)
 #define FULL_LEN	16000u
 #define FULL_QUIET_NS	UINT64_C(200000000)
 #define FULL_OTHERS	200u	/* messages, where there is no such limit */
+#define FULL_WORDS	3
 
 static void call_full_make(struct fi_rig *r, uint64_t i, uint64_t last)
 {
@@ -193,6 +194,39 @@ static uint64_t call_full_fill(struct fi_rig *r)
 	return n;
 }
 
+/* Words of another domain, each before it is asked for. */
+static bool call_full_say(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_rig own;
+	fi_addr_t to;
+	bool good;
+	int i;
+
+	good = call_stranger(r, NULL, &own, &e) &&
+	       call_by_socket(r, own.av, &to);
+	own.ep = e.ep;
+	for (i = 0; i < FULL_WORDS; i++) {
+		good = good && call_say(&own, to, "word");
+		fi_rig_meet(r);
+	}
+	return good && call_stranger_close(&own, &e);
+}
+
+static bool call_full_hear(struct fi_rig *r)
+{
+	struct call_ep e = { .ep = r->ep, .cq = { r->tx, r->rx } };
+	bool good = true;
+	int i;
+
+	for (i = 0; i < FULL_WORDS; i++) {
+		good = good && call_come(r, &e) &&
+		       call_word(r, &e, FI_ADDR_UNSPEC, "word");
+		fi_rig_meet(r);
+	}
+	return good;
+}
+
 static void call_full_client(struct fi_rig *r)
 {
 	uint64_t n = call_full_fill(r);
@@ -213,6 +247,8 @@ static void call_full_client(struct fi_rig *r)
 	fi_rig_ok(r, good && call_sent(r),
 		  "others of its process are sent to all the same");
 	fi_rig_meet(r);
+	if (call_moonrail(r))
+		fi_rig_ok(r, call_full_say(r), "words of who has not filled it");
 	call_full_make(r, n, 1);
 	while (fi_rig_again(r, fi_send(r->ep, r->buf, FULL_LEN, NULL, r->peer,
 				       NULL)))
@@ -290,6 +326,9 @@ void call_full(struct fi_rig *r)
 	       call_full_other(r, &e);
 	fi_rig_ok(r, good, "and its messages");
 	fi_rig_meet(r);
+	if (call_moonrail(r))
+		fi_rig_ok(r, call_full_hear(r),
+			  "who has not filled it is heard while it is full");
 	fi_rig_fill(r->buf, FULL_LEN, 9);
 	fi_rig_ok(r, call_full_all(r), "what waited comes in order and whole");
 	fi_rig_meet(r);

@@ -581,6 +581,7 @@ static int ep_close(struct fid *fid)
 	moonrail_recv_free_all(ep);
 	ep_drop_waiting(ep, &gone);
 	tei_list_del(&ep->link);
+	moonrail_flow_closed(d);
 	if (ep->tx_cq)
 		ep->tx_cq->refs--;
 	if (ep->rx_cq)

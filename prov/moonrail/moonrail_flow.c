@@ -6,7 +6,9 @@
  * other endpoints. The sender is told by each ACK (moonrail_wire.h) which
  * endpoints are full, as a list with a number that grows with each change of it,
  * since ACKs may be lost or overtaken, and keeps messages for these apart, in
- * their order and without a number of the stream, until one comes without them.
+ * their order and without a number of the stream, until one comes without them:
+ * there is room again, or all that was taken of his beyond it has been asked for,
+ * since what is asked for next may be his too, and what fills it another's.
  * As long as he has any he asks (PING), so that he learns of it.
  */
 #include <stdlib.h>
@@ -153,7 +155,7 @@ struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *p)
 	return o;
 }
 
-bool moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
+uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 {
 	struct moonrail_full *f = flow_find(p->stopped, p->nstopped, ep->id);
 	struct moonrail_full *grown;
@@ -161,16 +163,19 @@ bool moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 	if (!f) {
 		grown = realloc(p->stopped, (p->nstopped + 1) * sizeof(*grown));
 		if (!grown)
-			return false;
+			return 0;
 		p->stopped = grown;
 		f = &grown[p->nstopped++];
 		f->ep = ep->id;
 		f->n = 0;
+		f->since = ++p->stop_change;
 		ep->stops++;
-		p->stop_change++;
 	}
 	p->unacked = MOONRAIL_ACK_EVERY; /* it learns of it at once */
-	return f->n++ < MOONRAIL_OVER;
+	if (f->n == MOONRAIL_OVER)
+		return 0;
+	f->n++;
+	return f->since;
 }
 
 static void flow_go(struct moonrail_peer *p, uint32_t ep)
@@ -184,6 +189,25 @@ static void flow_go(struct moonrail_peer *p, uint32_t ep)
 	p->stop_change++;
 	if (!p->silent)
 		moonrail_peer_tell(p);
+}
+
+void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *p,
+			uint64_t over)
+{
+	struct moonrail_full *f = flow_find(p->stopped, p->nstopped, ep->id);
+
+	if (!over || !f || f->since != over || --f->n)
+		return;
+	ep->stops--;
+	flow_go(p, ep->id);
+}
+
+void moonrail_flow_closed(struct moonrail_domain *d)
+{
+	struct moonrail_peer *p;
+
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
+		p->stop_change += p->nstopped != 0;
 }
 
 void moonrail_flow_room(struct moonrail_ep *ep)

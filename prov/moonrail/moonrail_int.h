@@ -393,6 +393,7 @@ struct moonrail_surplus {
 	struct tei_list link;
 	struct moonrail_peer *peer;
 	struct moonrail_wire wire;
+	uint64_t over;			/* moonrail_flow_over's, or 0 */
 	uint32_t len;
 	uint8_t bytes[];
 };
@@ -453,7 +454,8 @@ struct moonrail_early {
 struct moonrail_full {
 	uint32_t ep;
 	uint32_t n;			/* messages for it that wait here, or
-					 * that were taken although it is */
+					 * that are held although it is */
+	uint64_t since;			/* stop_change then, if it is here */
 };
 
 /*
@@ -782,12 +784,17 @@ struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *peer)
 bool moonrail_flow_heard(struct moonrail_peer *peer,
 			 const struct moonrail_wire *w, const uint8_t *payload,
 			 uint32_t len) TEI_REQUIRES(moonrail_held);
-/* A message has come for an endpoint of ours that is full; false: it cannot be
- * taken. */
-bool moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *peer)
+/* A message has come for an endpoint of ours that is full; 0: it cannot be
+ * taken, else what tells of it when it has left. */
+uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
+void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *peer,
+			uint64_t over) TEI_REQUIRES(moonrail_held);
 /* Some have left it. */
 void moonrail_flow_room(struct moonrail_ep *ep) TEI_REQUIRES(moonrail_held);
+/* Another endpoint may be the oldest now. */
+void moonrail_flow_closed(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_recv.c: what the stream brings ----------------------------- */
 /* False: there is no room for it just now, it is to come again. */

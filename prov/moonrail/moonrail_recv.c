@@ -150,8 +150,10 @@ static bool recv_too_soon(const struct recv_in *in,
 	       !in->peer->domain->next_ep;
 }
 
-static void recv_drop(struct moonrail_surplus *s) TEI_REQUIRES(moonrail_held)
+static void recv_drop(struct moonrail_ep *ep, struct moonrail_surplus *s)
+	TEI_REQUIRES(moonrail_held)
 {
+	moonrail_flow_left(ep, s->peer, s->over);
 	moonrail_peer_unuse(s->peer);
 	free(s);
 }
@@ -165,7 +167,7 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s)
 	if (s->wire.op == MOONRAIL_WIRE_RTS ||
 	    s->wire.flags & MOONRAIL_WIRE_WANT_FIN)
 		recv_fin(s->peer, &s->wire, 0);
-	recv_drop(s);
+	recv_drop(ep, s);
 	moonrail_flow_room(ep);
 }
 
@@ -351,15 +353,19 @@ static bool recv_give(struct moonrail_op *op, const struct recv_in *in,
 static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 		      bool tagged) TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_surplus *s;
+	struct moonrail_surplus *s = malloc(sizeof(*s) + in->len);
 
-	if (in->peer->rail &&
-	    ep->held + sizeof(*s) + in->len > MOONRAIL_HOLD &&
-	    !moonrail_flow_over(ep, in->peer))
-		return false;
-	s = malloc(sizeof(*s) + in->len);
 	if (!s)
 		return false;
+	s->over = 0;
+	if (in->peer->rail &&
+	    ep->held + sizeof(*s) + in->len > MOONRAIL_HOLD) {
+		s->over = moonrail_flow_over(ep, in->peer);
+		if (!s->over) {
+			free(s);
+			return false;
+		}
+	}
 	s->peer = in->peer;
 	moonrail_peer_use(s->peer);
 	s->wire = *in->w;
@@ -537,7 +543,7 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 			tei_list_add_head(&ep->surplus[tagged], &s->link);
 			break;
 		}
-		recv_drop(s);
+		recv_drop(ep, s);
 	} while (multi);
 	moonrail_flow_room(ep);
 }
@@ -639,7 +645,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	}
 	recv_unqueue(ep, s, &in);
 	recv_take(op, &in, tagged);
-	recv_drop(s);
+	recv_drop(ep, s);
 	moonrail_flow_room(ep);
 	return 0;
 }
@@ -680,7 +686,7 @@ void moonrail_recv_free_all(struct moonrail_ep *ep)
 		tei_list_foreach_safe(s, stmp, &ep->surplus[i],
 				      struct moonrail_surplus, link) {
 			recv_refuse(s->peer, &s->wire);
-			recv_drop(s);
+			recv_drop(ep, s);
 		}
 		tei_list_init(&ep->surplus[i]);
 	}
