@@ -248,7 +248,10 @@ void call_closed(struct fi_rig *r)
 		       good;
 	fi_rig_meet(r);
 	if (!r->server) {
+		/* an acknowledgement may overtake a refusal that was lost */
 		good = call_send_to(r, to, FI_TRANSMIT_COMPLETE, &d) &&
+		       (!d.err || d.err == FI_ECONNREFUSED) && good;
+		good = call_send_to(r, to, FI_DELIVERY_COMPLETE, &d) &&
 		       d.err == FI_ECONNREFUSED && good;
 		for (i = 0; i < 3; i++)
 			good = call_send_to(r, to, 0, &d) &&
