@@ -209,6 +209,18 @@ int64_t zk_session_id(struct zk *zk)
 
 /* --- the keeper ---------------------------------------------------------- */
 
+/* Another handle, or none: it is tried again. Its watches are to be set. */
+static void zk_session_begun(struct zk *zk, int rc) TEI_REQUIRES(zk->lock)
+{
+	if (rc) {
+		zk->expired = true;
+		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
+	}
+	zk->epoch++;
+	zk->rearm = true;
+	zk_trust_forget(zk);
+}
+
 static void zk_session_renew(struct zk *zk)
 {
 	uint64_t deadline = tei_now_ns() +
@@ -218,13 +230,7 @@ static void zk_session_renew(struct zk *zk)
 	zk_session_close(zk);
 	rc = zk_session_new(zk, deadline, NULL);
 	tei_mutex_lock(&zk->lock);
-	if (rc) {
-		zk->expired = true;
-		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
-	}
-	zk->epoch++;
-	zk->rearm = true;
-	zk_trust_forget(zk);
+	zk_session_begun(zk, rc);
 	zk_entries_unheld(zk);
 	tei_mutex_unlock(&zk->lock);
 }
@@ -260,13 +266,7 @@ static void zk_session_move(struct zk *zk, char *found)
 	zk_session_close(zk);
 	rc = zk_session_start(zk, &id, NULL);
 	tei_mutex_lock(&zk->lock);
-	if (rc) {
-		zk->expired = true;
-		zk->retry_ns = tei_now_ns() + ZK_RETRY_NS;
-	}
-	zk->epoch++;
-	zk->rearm = true;
-	zk_trust_forget(zk);
+	zk_session_begun(zk, rc);
 	zk_entries_look_now(zk);
 	tei_mutex_unlock(&zk->lock);
 }

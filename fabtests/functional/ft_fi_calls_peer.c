@@ -4,10 +4,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_port.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
@@ -508,17 +508,10 @@ void call_stopped(struct fi_rig *r)
 
 static bool call_free_port(char port[8])
 {
-	struct sockaddr_in in = { .sin_family = AF_INET };
-	socklen_t len = sizeof(in);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	bool good;
+	int n = ft_port("127.0.0.1");
 
-	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	good = !bind(fd, (void *)&in, sizeof(in)) &&
-	       !getsockname(fd, (void *)&in, &len);
-	close(fd);
-	snprintf(port, 8, "%u", (unsigned int)ntohs(in.sin_port));
-	return good;
+	snprintf(port, 8, "%d", n);
+	return n > 0;
 }
 
 /* With the time that a busy machine may take to connect. */
