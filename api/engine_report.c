@@ -101,6 +101,7 @@ static void report_peer(struct engine *e, segment_id_t id,
 			struct te_path *paths, cJSON *list)
 {
 	struct te_peer_stats s;
+	char incarnation[32];
 	cJSON *o, *ways;
 	size_t i, n = 0;
 
@@ -108,6 +109,9 @@ static void report_peer(struct engine *e, segment_id_t id,
 		return;		/* closed meanwhile */
 	o = report_object(list);
 	cJSON_AddStringToObject(o, "name", s.name);
+	snprintf(incarnation, sizeof(incarnation), "0x%016" PRIx64,
+		 s.incarnation);
+	cJSON_AddStringToObject(o, "incarnation", incarnation);
 	cJSON_AddStringToObject(o, "state", report_peer_state(s.state));
 	report_num(o, "queued", s.queued);
 	report_num(o, "tx_bytes", s.tx_bytes);

@@ -31,6 +31,7 @@ SRCS_te_bench = \
 	fabtests/benchmarks/te_bench_engine.c \
 	fabtests/benchmarks/te_bench_idle.c \
 	fabtests/benchmarks/te_bench_initiator.c \
+	fabtests/benchmarks/te_bench_memory.c \
 	fabtests/benchmarks/te_bench_options.c \
 	fabtests/benchmarks/te_bench_raw.c \
 	fabtests/benchmarks/te_bench_raw_loop.c \
@@ -42,7 +43,7 @@ SRCS_te_bench = \
 	fabtests/benchmarks/te_bench_target.c \
 	# EOL
 
-LIBS_te_bench = -lfabric
+LIBS_te_bench = -lfabric -lnuma
 
 FX_SRCS = \
 	fabtests/functional/fx_atomic.c \
@@ -89,6 +90,13 @@ SRCS_ft_fi_calls = \
 	# EOL
 
 LIBS_ft_fi_calls = -lfabric
+
+SRCS_ft_fi_first = \
+	fabtests/functional/fi_rig.c \
+	fabtests/functional/ft_fi_first.c \
+	# EOL
+
+LIBS_ft_fi_first = -lfabric
 
 SRCS_ft_fi_objects = \
 	fabtests/functional/fi_rig.c \
@@ -260,6 +268,7 @@ FUNC_TESTS += \
 	ft_faults \
 	ft_fence \
 	ft_fi_calls \
+	ft_fi_first \
 	ft_fi_objects \
 	ft_fi_rdm \
 	ft_fi_traffic \

@@ -695,22 +695,32 @@ static void *abuse_server_thread(void *arg)
 	return NULL;
 }
 
+/* A listener with room for so many; *sa and endpoint: where. */
+static int abuse_listen(int backlog, struct sockaddr_in *sa,
+			char endpoint[TEI_META_ENDPOINT_MAX])
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	socklen_t len = sizeof(*sa);
+
+	*sa = abuse_address(0);
+	bind(fd, (struct sockaddr *)sa, sizeof(*sa));
+	listen(fd, backlog);
+	getsockname(fd, (struct sockaddr *)sa, &len);
+	tei_meta_join("127.0.0.1", ntohs(sa->sin_port), endpoint);
+	return fd;
+}
+
 static int abuse_client(const void *reply, size_t len, bool hold,
 			struct tei_err *err)
 {
 	struct abuse_server a = { .reply = reply, .len = len, .hold = hold };
-	struct sockaddr_in sa = abuse_address(0);
 	char endpoint[TEI_META_ENDPOINT_MAX], *json;
-	socklen_t salen = sizeof(sa);
+	struct sockaddr_in sa;
 	pthread_t thread;
 	size_t got;
 	int rc;
 
-	a.listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bind(a.listen_fd, (struct sockaddr *)&sa, sizeof(sa));
-	listen(a.listen_fd, 1);
-	getsockname(a.listen_fd, (struct sockaddr *)&sa, &salen);
-	tei_meta_join("127.0.0.1", ntohs(sa.sin_port), endpoint);
+	a.listen_fd = abuse_listen(1, &sa, endpoint);
 	pthread_create(&thread, NULL, abuse_server_thread, &a);
 	rc = tei_meta_get_desc(endpoint, NULL, "n", true, hold ? tei_now_ns() +
 			       200 * TEI_NS_PER_MS : meta_test_deadline(),
@@ -720,6 +730,65 @@ static int abuse_client(const void *reply, size_t len, bool hold,
 	pthread_join(thread, NULL);
 	close(a.listen_fd);
 	return rc;
+}
+
+/* A listener whose queue is full for a while: what a client sends meanwhile to
+ * connect is dropped. */
+struct abuse_full {
+	int listen_fd;
+	uint64_t begin_ns, came_ns;	/* the client; 0: it did not */
+};
+
+static void *abuse_full_thread(void *arg)
+{
+	struct pollfd p = { .events = POLLIN };
+	struct abuse_full *f = arg;
+	int fd;
+
+	usleep(200 * 1000);
+	close(accept(f->listen_fd, NULL, NULL));
+	p.fd = f->listen_fd;
+	if (poll(&p, 1, 4000) == 1) {
+		fd = accept(f->listen_fd, NULL, NULL);
+		f->came_ns = tei_now_ns();
+		close(fd);
+	}
+	return NULL;
+}
+
+static uint64_t abuse_connects_after(void)
+{
+	struct abuse_full f = { .begin_ns = tei_now_ns() };
+	char endpoint[TEI_META_ENDPOINT_MAX], *json;
+	struct sockaddr_in sa;
+	struct tei_err err;
+	pthread_t thread;
+	int filler;
+	size_t got;
+
+	f.listen_fd = abuse_listen(0, &sa, endpoint);
+	filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CU_ASSERT_EQUAL_FATAL(connect(filler, (struct sockaddr *)&sa,
+				      sizeof(sa)), 0);
+	pthread_create(&thread, NULL, abuse_full_thread, &f);
+	CU_ASSERT_NOT_EQUAL(tei_meta_get_desc(endpoint, NULL, "n", true,
+					      f.begin_ns + 4 * TEI_NS_PER_SEC,
+					      &json, &got, &err), 0);
+	pthread_join(thread, NULL);
+	close(filler);
+	close(f.listen_fd);
+	CU_ASSERT(f.came_ns != 0);
+	return f.came_ns - f.begin_ns;
+}
+
+/* The kernel alone would send it again after a second. */
+static void clients_connect_soon_after_a_loss(void)
+{
+	uint64_t took = UINT64_MAX;
+
+	for (int i = 0; i < 5 && took > 900 * TEI_NS_PER_MS; i++)
+		took = abuse_connects_after();
+	CU_ASSERT(took <= 900 * TEI_NS_PER_MS);
 }
 
 static void clients_survive_bad_servers(void)
@@ -807,6 +876,8 @@ const struct tei_test_case abuse_cases[] = {
 	{ "fuzzed_requests_never_hurt", fuzzed_requests_never_hurt },
 	{ "fuzzed_requests_get_nothing_without_the_secret",
 	  fuzzed_requests_get_nothing_without_the_secret },
+	{ "clients_connect_soon_after_a_loss",
+	  clients_connect_soon_after_a_loss },
 	{ "clients_survive_bad_servers", clients_survive_bad_servers },
 	{ "fuzzed_replies_never_hurt", fuzzed_replies_never_hurt },
 	{ NULL, NULL },

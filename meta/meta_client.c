@@ -14,6 +14,8 @@
 #include "util/clock.h"
 #include "util/err.h"
 
+#define CLIENT_TRY_NS	(400 * TEI_NS_PER_MS)	/* the first time */
+
 /*
  * One exchange per connection; with a secret the two sides' nonces come
  * before it. Everything that goes wrong on the way is kept
@@ -107,25 +109,49 @@ err_close:
 	return rc;
 }
 
-/* Each address gets an equal share of the time that is left. */
-static int client_connect_any(struct client_call *c,
-			      const struct addrinfo *list, int *fd)
+/* Each address for that long at most, and for its share of what is left; *silent:
+ * one of them did not answer. */
+static int client_connect_round(struct client_call *c,
+				const struct addrinfo *list, uint64_t most_ns,
+				bool *silent, int *fd)
 {
 	const struct addrinfo *a;
-	uint64_t now, left = 0;
+	uint64_t now, share, left = 0;
 	int rc = TEI_ERR_DNS;
 
+	*silent = false;
 	for (a = list; a; a = a->ai_next)
 		left++;
 	for (a = list; a; a = a->ai_next, left--) {
 		now = tei_now_ns();
 		if (now >= c->deadline_ns)
 			return client_errno(c, ETIMEDOUT);
-		rc = client_connect_one(c, a, now + (c->deadline_ns - now) /
-					left, fd);
+		share = (c->deadline_ns - now) / left;
+		rc = client_connect_one(c, a, now + (share < most_ns ? share :
+							   most_ns), fd);
 		if (!rc)
 			return 0;
+		*silent |= c->prov_errno == ETIMEDOUT;
 	}
+	return rc;
+}
+
+/*
+ * The addresses in turn, each time for longer. Where the first packet is lost the
+ * kernel sends it again after 1, 3 and 7 seconds; whoever wants the segment then
+ * waits for that although the way is free.
+ */
+static int client_connect_any(struct client_call *c,
+			      const struct addrinfo *list, int *fd)
+{
+	uint64_t most = CLIENT_TRY_NS;
+	bool silent;
+	int rc;
+
+	do {
+		rc = client_connect_round(c, list, most, &silent, fd);
+		most *= 2;
+	} while (rc && silent && tei_now_ns() < c->deadline_ns);
 	return rc;
 }
 

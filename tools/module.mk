@@ -24,6 +24,7 @@ SRCS_te_info = \
 	tools/te_info_pair.c \
 	tools/te_info_probe.c \
 	tools/te_info_probe_child.c \
+	tools/te_info_prometheus.c \
 	tools/te_info_rails.c \
 	tools/te_info_route.c \
 	tools/te_info_segment.c \

@@ -20,6 +20,7 @@
  *	te_info_segment.c	a published segment, and its rails
  *	te_info_pair.c		child: one local rail to all of a segment's
  *	te_info_watch.c		a running process's numbers, again and again
+ *	te_info_prometheus.c	and those as Prometheus's text
  *	te_info_net.c		IP interfaces
  *	te_info_ethtool.c	what ethtool knows of them
  *	te_info_route.c		the kernel's choice of route
@@ -62,7 +63,7 @@ enum info_grade { INFO_OK, INFO_NOTE, INFO_WARN, INFO_BAD };
 
 /* Fixed once parsed. Texts point into argv or are static. */
 struct info_opts {
-	bool check, json, svg, help, version, no_probe, watch;
+	bool check, json, prometheus, svg, help, version, no_probe, watch;
 	const char *metadata_server;
 	const char *segment;	/* NULL: none */
 	const char *protocol;	/* "auto" or a transport */
@@ -316,6 +317,10 @@ void info_machine_doc(struct info *info, const struct info_machine *m);
 /* --- te_info_watch.c ----------------------------------------------------- */
 /* The turns of --watch, to stdout. An exit status, with a line on stderr. */
 int info_watch(const struct info_opts *opts);
+
+/* --- te_info_prometheus.c ------------------------------------------------ */
+/* One turn's report, to stdout. */
+void info_prometheus(const cJSON *doc);
 
 /* --- te_info_svg.c ------------------------------------------------------- */
 /* Writes the picture to stdout. An exit status, with a line on stderr. */

@@ -26,6 +26,8 @@ static const struct ft_option option_table[] = {
 	  "draw sockets, NUMA nodes, NICs, GPUs and who is near whom" },
 	{ "json", FT_FLAG, FIELD(json), 0, 0, NULL, "",
 	  "the whole report as one JSON object" },
+	{ "prometheus", FT_FLAG, FIELD(prometheus), 0, 0, NULL, "",
+	  "with --watch: each turn as Prometheus's text" },
 	{ "output", FT_TEXT, FIELD(output), 0, 0, NULL, "FILE",
 	  "write there instead of to standard output" },
 	{ "metadata_server", FT_TEXT, FIELD(metadata_server), 0, 0, NULL, "TEXT",
@@ -146,6 +148,9 @@ static int options_check(const struct info_opts *opts)
 	if (!opts->watch && (opts->interval || opts->count))
 		return options_refuse("--interval and --count go with "
 				      "--watch");
+	if (opts->prometheus && (!opts->watch || opts->json))
+		return options_refuse("--prometheus goes with --watch, without "
+				      "--json");
 	if (opts->topology && !opts->svg)
 		return options_refuse("--topology goes with --svg");
 	if (!opts->check && (opts->peers || opts->pid || opts->no_probe))

@@ -165,6 +165,10 @@ static void watch_show(const struct watch *w, const cJSON *doc)
 	time_t now = time(NULL);
 	struct tm tm;
 
+	if (w->opts->prometheus) {
+		info_prometheus(doc);
+		return;
+	}
 	if (w->opts->json) {
 		text = cJSON_PrintUnformatted(doc);
 		puts(text ? text : "{}");

@@ -247,9 +247,10 @@ int tei_topo_where_parse(const char *text, struct tei_topo_where *out,
 /*
  * The part that holds byte offset of a region of length bytes (offset <
  * length): its location into location, the offset of its end into *end.
- * Parts are equal, length / n_parts each, the last takes the rest (a region
- * shorter than its parts is "*"). Other kinds are one part. Returns its
- * number.
+ * Parts are equal, length / n_parts each, but that each begins at the next
+ * multiple of the page; the last takes the rest, and one that would begin
+ * beyond it is empty. A region shorter than its parts is "*". Other kinds are
+ * one part. Returns its number.
  */
 unsigned int tei_topo_where_part(const struct tei_topo_where *where,
 				 uint64_t length, uint64_t offset,

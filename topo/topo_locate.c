@@ -290,40 +290,57 @@ static void topo_where_name(const struct tei_topo_where *w, char *location)
 		snprintf(location, TEI_TOPO_NAME, "%s", TEI_TOPO_ANY);
 }
 
-/* The number of the part; *size is that of all but the last, 0: no parts. */
-static uint64_t topo_where_which(const struct tei_topo_where *w,
-				 uint64_t length, uint64_t offset,
-				 uint64_t *size)
+/* Where part i begins: a page is on one node, that of its first byte. */
+static uint64_t topo_part_begin(const struct tei_topo_where *w,
+				uint64_t length, uint64_t i)
 {
-	uint64_t part;
+	uint64_t at = length / w->n_parts * i, over = at & (w->page - 1);
 
-	*size = w->n_parts ? length / w->n_parts : 0;
-	part = *size ? offset / *size : 0;
-	return *size && part >= w->n_parts ? w->n_parts - 1 : part;
+	if (i >= w->n_parts || (over && w->page - over > length - at))
+		return length;
+	return over ? at + (w->page - over) : at;
+}
+
+/* The part of that byte, begin <= offset < the next one's; false: no parts. */
+static bool topo_where_which(const struct tei_topo_where *w, uint64_t length,
+			     uint64_t offset, uint64_t *part)
+{
+	uint64_t size = w->n_parts ? length / w->n_parts : 0, i;
+
+	if (!size)
+		return false;
+	i = offset / size;
+	i = i < w->n_parts ? i : w->n_parts - 1;
+	while (i && topo_part_begin(w, length, i) > offset)
+		i--;
+	*part = i;
+	return true;
 }
 
 int tei_topo_where_node(const struct tei_topo_where *where, uint64_t length,
 			uint64_t offset)
 {
-	uint64_t size, part = topo_where_which(where, length, offset, &size);
+	uint64_t part;
 
 	if (where->kind == TEI_TOPO_WHERE_CPU)
 		return where->index;
-	return size ? where->nodes[part] : -1;
+	return topo_where_which(where, length, offset, &part) ?
+		       where->nodes[part] :
+		       -1;
 }
 
 unsigned int tei_topo_where_part(const struct tei_topo_where *where,
 				 uint64_t length, uint64_t offset,
 				 char location[TEI_TOPO_NAME], uint64_t *end)
 {
-	uint64_t size, part = topo_where_which(where, length, offset, &size);
+	uint64_t part;
 
-	if (!size) {
+	if (!topo_where_which(where, length, offset, &part)) {
 		topo_where_name(where, location);
 		*end = length;
 		return 0;
 	}
-	*end = part == where->n_parts - 1 ? length : (part + 1) * size;
+	*end = topo_part_begin(where, length, part + 1);
 	snprintf(location, TEI_TOPO_NAME, "cpu:%u", where->nodes[part]);
 	return (unsigned int)part;
 }

@@ -304,7 +304,7 @@ static void parts_of_a_region_are_equal(void)
 {
 	struct tei_topo_where w;
 
-	tei_topo_where_parse("segments:4096:4,5,6", &w, NULL);
+	tei_topo_where_parse("segments:1:4,5,6", &w, NULL);
 	part_is(&w, 10, 0, 0, "cpu:4", 3);
 	part_is(&w, 10, 2, 0, "cpu:4", 3);
 	part_is(&w, 10, 3, 1, "cpu:5", 6);
@@ -318,11 +318,43 @@ static void parts_of_a_region_are_equal(void)
 	part_is(&w, 10, 5, 0, "*", 10);
 }
 
+static void a_part_begins_with_a_page(void)
+{
+	const uint64_t huge = UINT64_C(2) << 20;
+	struct tei_topo_where w;
+
+	tei_topo_where_parse("segments:4096:4,5,6", &w, NULL);
+	/* whole pages each: nothing is moved */
+	part_is(&w, 6 * 4096, 8191, 0, "cpu:4", 8192);
+	part_is(&w, 6 * 4096, 8192, 1, "cpu:5", 16384);
+	/* from 4097 and 8194 on, so from the next pages */
+	part_is(&w, 3 * 4097, 0, 0, "cpu:4", 8192);
+	part_is(&w, 3 * 4097, 8191, 0, "cpu:4", 8192);
+	part_is(&w, 3 * 4097, 8192, 1, "cpu:5", 12288);
+	part_is(&w, 3 * 4097, 12288, 2, "cpu:6", 3 * 4097);
+	/* from 4095 and 8190 on */
+	part_is(&w, 3 * 4095, 4095, 0, "cpu:4", 4096);
+	part_is(&w, 3 * 4095, 4096, 1, "cpu:5", 8192);
+	part_is(&w, 3 * 4095, 8192, 2, "cpu:6", 3 * 4095);
+	/* less than a page */
+	part_is(&w, 10, 9, 0, "cpu:4", 10);
+	/* as who binds huge pages rounds the parts up */
+	tei_topo_where_parse("segments:2097152:0,1", &w, NULL);
+	part_is(&w, 5 * huge, 0, 0, "cpu:0", 3 * huge);
+	part_is(&w, 5 * huge, 3 * huge, 1, "cpu:1", 5 * huge);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 5 * huge, 3 * huge - 1), 0);
+	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 5 * huge, 3 * huge), 1);
+	part_is(&w, UINT64_MAX, UINT64_MAX - 1, 1, "cpu:1", UINT64_MAX);
+	tei_topo_where_parse("segments:1099511627776:0,1", &w, NULL);
+	part_is(&w, UINT64_MAX, 0, 0, "cpu:0", UINT64_C(1) << 63);
+	part_is(&w, 5 * huge, 4 * huge, 0, "cpu:0", 5 * huge);
+}
+
 static void a_byte_has_its_parts_node(void)
 {
 	struct tei_topo_where w;
 
-	tei_topo_where_parse("segments:4096:4,5,6", &w, NULL);
+	tei_topo_where_parse("segments:1:4,5,6", &w, NULL);
 	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 0), 4);
 	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 2), 4);
 	CU_ASSERT_EQUAL(tei_topo_where_node(&w, 10, 3), 5);
@@ -341,6 +373,7 @@ static void a_byte_has_its_parts_node(void)
 const struct tei_test_case locate_cases[] = {
 	{ "samples_first_and_last_page", samples_first_and_last_page },
 	{ "a_byte_has_its_parts_node", a_byte_has_its_parts_node },
+	{ "a_part_begins_with_a_page", a_part_begins_with_a_page },
 	{ "majority_of_present_pages_decides",
 	  majority_of_present_pages_decides },
 	{ "several_nodes_are_told_apart_by_parts",

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,12 +159,32 @@ static void *cuda_library(void)
 	return dlopen(CUDA_LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
 }
 
+static int cuda_first_object(struct dl_phdr_info *info, size_t size, void *adds)
+{
+	(void)size;
+	*(unsigned long long *)adds = info->dlpi_adds;
+	return 1;
+}
+
+/*
+ * Asked for each buffer that is registered, and dlopen looks through the
+ * folders of libraries for one that is not loaded: so that is not done again
+ * before the process has loaded another one, which is counted.
+ */
 bool tei_cuda_present(void)
 {
-	void *library = cuda_library();
+	static atomic_ullong absent;	/* adds when it was, or 0 */
+	unsigned long long adds = 0;
+	void *library;
 
+	dl_iterate_phdr(cuda_first_object, &adds);
+	if (adds && adds == atomic_load(&absent))
+		return false;
+	library = cuda_library();
 	if (library)
 		dlclose(library);
+	else
+		atomic_store(&absent, adds);
 	return library != NULL;
 }
 

@@ -8,6 +8,7 @@
  *	te_bench.c		main, signals
  *	te_bench_options.c	the option table and its parser
  *	te_bench_run.c		threads, warm-up, deadline; engine and raw alike
+ *	te_bench_memory.c	memory where the options say
  *	te_bench_engine.c	an engine as the options say
  *	te_bench_initiator.c	one step: a batch through the engine
  *	te_bench_target.c	--mode=target
@@ -57,6 +58,14 @@ enum bench_mode {
 /* Index of the names that --operation takes; equals OPCODE_…. */
 enum bench_operation { BENCH_READ = OPCODE_READ, BENCH_WRITE = OPCODE_WRITE };
 
+/* Index of the names that --pages takes. */
+enum bench_pages {
+	BENCH_PAGES_ANY,		/* as the kernel does by itself */
+	BENCH_PAGES_SMALL,
+	BENCH_PAGES_TRANSPARENT,
+	BENCH_PAGES_HUGE,		/* of its pool */
+};
+
 /* Fixed once parsed. Texts point into argv or are static. */
 struct bench_opts {
 	int mode;			/* enum bench_mode */
@@ -67,8 +76,15 @@ struct bench_opts {
 	const char *protocol;
 	const char *device_name;	/* NULL: every device */
 	const char *provider;		/* NULL: by protocol */
-	const char *gpu;		/* its number; NULL: host memory */
-	const char *target_gpu;		/* the target's, likewise */
+	const char *location;		/* of the initiator's memory, or NULL */
+	const char *target_location;	/* of the target's, likewise */
+	const char *gpu;		/* location, as its number alone */
+	const char *target_gpu;		/* likewise */
+	int pages;			/* enum bench_pages */
+	const char *file_sync;		/* these, NULL: as the environment */
+	const char *file_io;		/* has them */
+	const char *progress_cpus;
+	uint64_t file_depth;		/* 0: likewise */
 	const char *nic_priority_matrix; /* JSON or a file's name, or NULL */
 	uint64_t block_size;		/* bytes */
 	uint64_t batch_size;		/* requests */
@@ -99,6 +115,7 @@ int bench_parse(int argc, char **argv, struct bench_opts *opts);
 void bench_help(void);
 const char *bench_mode_name(int mode);
 const char *bench_operation_name(int operation);
+const char *bench_pages_name(int pages);
 
 /* Set by SIGINT and SIGTERM; a second one ends the process. */
 extern volatile sig_atomic_t bench_interrupted;
@@ -170,25 +187,40 @@ int bench_run(struct bench_run *run, struct bench_result *result);
 /* Counts one error; false when the run has to stop for it. */
 bool bench_error(struct bench_worker *worker);
 
-/* --- engine -------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------- */
 
 struct bench_memory {
 	uint8_t *addr;
 	size_t size;
+	uint8_t *map;			/* of which it is a part */
+	size_t mapped;
 };
 
-int bench_memory_get(struct bench_memory *memory, uint64_t size);
+/* cpu:N, cuda:N, segments:<page>:<node>,... or *; NULL is that too. */
+bool bench_location_valid(const char *location);
+bool bench_location_gpu(const char *location);
+bool bench_location_parts(const char *location);	/* on several nodes */
+
+/*
+ * Memory of the host, present, all of it where location says (NULL: anywhere)
+ * and of those pages (enum bench_pages). 0, or -1 with a line on stderr.
+ */
+int bench_memory_get(struct bench_memory *memory, uint64_t size,
+		     const char *location, int pages);
 void bench_memory_put(struct bench_memory *memory);
 
-/* Maps and registers; 0, or -1 with a line on stderr and nothing held. */
+/* --- engine -------------------------------------------------------------- */
+
+/* As bench_memory_get, and registers; 0, or -1 with a line on stderr and
+ * nothing held. */
 int bench_register(transfer_engine_t engine, struct bench_memory *memory,
-		   uint64_t size, bool remote);
+		   uint64_t size, const char *location, int pages, bool remote);
 
 /* The reverse; memory that stays registered stays mapped. 0 or -1. */
 int bench_unregister(transfer_engine_t engine, struct bench_memory *memory);
 
-/* The initiator's: on the GPU that the options name, if they do. The same
- * two, but for memory that no CPU may touch then. */
+/* The initiator's: where the options say. The same two, but for memory of a
+ * GPU, that no CPU may touch. */
 int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 		       const struct bench_opts *opts);
 int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,

@@ -11,7 +11,7 @@
 #include "fabtests/benchmarks/te_bench.h"
 #include "fabtests/common/ft_clock.h"
 
-enum { CHILD_ARGS = 24, CHILD_ARG_MAX = 512, CHILD_CPU_MS = 5000 };
+enum { CHILD_ARGS = 32, CHILD_ARG_MAX = 512, CHILD_CPU_MS = 5000 };
 
 struct child_argv {
 	char *args[CHILD_ARGS];
@@ -76,7 +76,9 @@ static int child_fill(struct child_argv *argv, const struct bench_opts *opts,
 			 opts->nic_priority_matrix);
 	bad |= child_arg(argv, "operation",
 			 bench_operation_name(opts->operation));
-	bad |= child_arg(argv, "target_gpu", opts->target_gpu);
+	bad |= child_arg(argv, "target_location", opts->target_location);
+	bad |= child_arg(argv, "pages", bench_pages_name(opts->pages));
+	bad |= child_arg(argv, "progress_cpus", opts->progress_cpus);
 	bad |= child_number(argv, "buffer_size", opts->buffer_size);
 	bad |= child_number(argv, "block_size", opts->block_size);
 	bad |= child_number(argv, "batch_size", opts->batch_size);

@@ -97,9 +97,11 @@ int bench_copy(const struct bench_opts *opts)
 	struct copy copy;
 	int ret;
 
-	if (bench_memory_get(&copy.local, opts->buffer_size))
+	if (bench_memory_get(&copy.local, opts->buffer_size, opts->location,
+			     opts->pages))
 		return BENCH_FAILED;
-	if (bench_memory_get(&copy.remote, opts->buffer_size)) {
+	if (bench_memory_get(&copy.remote, opts->buffer_size,
+			     opts->target_location, opts->pages)) {
 		bench_memory_put(&copy.local);
 		return BENCH_FAILED;
 	}

@@ -219,9 +219,11 @@ static int demo_initiate(const char *name)
 	demo.engine = bench_engine_open(demo.opts);
 	if (!demo.engine)
 		return -1;
-	if (bench_register(demo.engine, &demo.out, DEMO_REGION, false))
+	if (bench_register(demo.engine, &demo.out, DEMO_REGION, NULL,
+			   BENCH_PAGES_ANY, false))
 		goto err_destroy;
-	if (bench_register(demo.engine, &demo.back, DEMO_REGION, false))
+	if (bench_register(demo.engine, &demo.back, DEMO_REGION, NULL,
+			   BENCH_PAGES_ANY, false))
 		goto err_unregister;
 	ret = demo_connect(name);
 	ret |= bench_unregister(demo.engine, &demo.back);

@@ -4,32 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "fabtests/benchmarks/te_bench.h"
 #include "fabtests/common/ft_clock.h"
 
-enum { ENGINE_MATRIX_MAX = 1 << 20, ENGINE_BUFFERS = 64 };
-
-int bench_memory_get(struct bench_memory *memory, uint64_t size)
-{
-	memory->addr = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (memory->addr == MAP_FAILED) {
-		fprintf(stderr, "te_bench: no memory for %llu bytes: %s\n",
-			(unsigned long long)size, strerror(errno));
-		return -1;
-	}
-	memory->size = size;
-	return 0;
-}
-
-void bench_memory_put(struct bench_memory *memory)
-{
-	munmap(memory->addr, memory->size);
-	memory->addr = NULL;
-}
+enum { ENGINE_MATRIX_MAX = 1 << 20, ENGINE_BUFFERS = 256 };
 
 void bench_engine_error(const char *what)
 {
@@ -43,11 +23,11 @@ void bench_engine_error(const char *what)
 }
 
 int bench_register(transfer_engine_t engine, struct bench_memory *memory,
-		   uint64_t size, bool remote)
+		   uint64_t size, const char *location, int pages, bool remote)
 {
-	if (bench_memory_get(memory, size))
+	if (bench_memory_get(memory, size, location, pages))
 		return -1;
-	if (!registerLocalMemory(engine, memory->addr, size, "*", remote))
+	if (!registerLocalMemory(engine, memory->addr, size, location, remote))
 		return 0;
 	bench_engine_error("registerLocalMemory");
 	bench_memory_put(memory);
@@ -69,7 +49,8 @@ const char *bench_gpu_load(const struct bench_opts *opts)
 	int (*init)(unsigned int), (*count)(int *), n = 0;
 	void *library, *f, *g;
 
-	if (!opts->gpu && !opts->target_gpu)
+	if (!bench_location_gpu(opts->location) &&
+	    !bench_location_gpu(opts->target_location))
 		return NULL;
 	library = dlopen("libcuda.so.1", RTLD_NOW);
 	f = library ? dlsym(library, "cuInit") : NULL;
@@ -85,14 +66,13 @@ const char *bench_gpu_load(const struct bench_opts *opts)
 int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 		       const struct bench_opts *opts)
 {
-	char where[64];
 	struct te_memory m;
 
-	if (!opts->gpu)
-		return bench_register(engine, memory, opts->buffer_size, false);
-	snprintf(where, sizeof(where), "cuda:%.32s", opts->gpu);
-	if (te_alloc(engine, opts->buffer_size, where, TE_ALLOC_PRIVATE, &m,
-		     sizeof(m))) {
+	if (!bench_location_gpu(opts->location))
+		return bench_register(engine, memory, opts->buffer_size,
+				      opts->location, opts->pages, false);
+	if (te_alloc(engine, opts->buffer_size, opts->location,
+		     TE_ALLOC_PRIVATE, &m, sizeof(m))) {
 		bench_engine_error("te_alloc");
 		return -1;
 	}
@@ -104,7 +84,7 @@ int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 			 const struct bench_opts *opts)
 {
-	if (!opts->gpu)
+	if (!bench_location_gpu(opts->location))
 		return bench_unregister(engine, memory);
 	if (!te_free(engine, memory->addr))
 		return 0;
@@ -112,13 +92,27 @@ int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 	return -1;
 }
 
+/* What options say instead of the environment. */
 static int engine_setenv(const struct bench_opts *opts)
 {
-	if (opts->device_name &&
-	    setenv("MOONRAIL_DEVICES", opts->device_name, 1))
-		return -1;
-	if (opts->provider && setenv("MOONRAIL_PROVIDER", opts->provider, 1))
-		return -1;
+	char depth[24];
+	const struct {
+		const char *name;
+		const char *value;
+	} said[] = {
+		{ "MOONRAIL_DEVICES", opts->device_name },
+		{ "MOONRAIL_PROVIDER", opts->provider },
+		{ "MOONRAIL_PROGRESS_CPUS", opts->progress_cpus },
+		{ "MOONRAIL_FILE_SYNC", opts->file_sync },
+		{ "MOONRAIL_FILE_IO", opts->file_io },
+		{ "MOONRAIL_FILE_DEPTH", opts->file_depth ? depth : NULL },
+	};
+
+	snprintf(depth, sizeof(depth), "%llu",
+		 (unsigned long long)opts->file_depth);
+	for (size_t i = 0; i < sizeof(said) / sizeof(*said); i++)
+		if (said[i].value && setenv(said[i].name, said[i].value, 1))
+			return -1;
 	return 0;
 }
 
@@ -331,6 +325,31 @@ size_t bench_transfer(transfer_engine_t engine,
 	return failed;
 }
 
+static int engine_by_addr(const void *a, const void *b)
+{
+	const struct te_buffer *x = a, *y = b;
+
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+/* The longest range: parts of a buffer on several nodes are published each. */
+static void engine_longest(struct te_buffer *buffers, size_t n,
+			   struct bench_remote *remote)
+{
+	uint64_t from = 0, end = 0;
+
+	qsort(buffers, n, sizeof(*buffers), engine_by_addr);
+	for (size_t i = 0; i < n; i++) {
+		if (!i || buffers[i].addr != end)
+			from = buffers[i].addr;
+		end = buffers[i].addr + buffers[i].length;
+		if (end - from <= remote->size)
+			continue;
+		remote->addr = from;
+		remote->size = end - from;
+	}
+}
+
 int bench_remote_open(transfer_engine_t engine, const char *name,
 		      struct bench_remote *remote)
 {
@@ -348,12 +367,8 @@ int bench_remote_open(transfer_engine_t engine, const char *name,
 		bench_engine_error("te_segment_buffers");
 		goto err_close;
 	}
-	for (size_t i = 0; i < count && i < ENGINE_BUFFERS; i++) {
-		if (buffers[i].length <= remote->size)
-			continue;
-		remote->addr = buffers[i].addr;
-		remote->size = buffers[i].length;
-	}
+	engine_longest(buffers, count < ENGINE_BUFFERS ? count : ENGINE_BUFFERS,
+		       remote);
 	if (remote->size)
 		return 0;
 	fprintf(stderr, "te_bench: segment %s has no buffer\n", name);

@@ -96,7 +96,8 @@ static int idle_with_engine(struct idle *idle, const char *name)
 	int ret = -1;
 
 	if (bench_register(idle->engine, &idle->memory,
-			   idle->opts->buffer_size, false))
+			   idle->opts->buffer_size, NULL, BENCH_PAGES_ANY,
+			   false))
 		return -1;
 	if (!bench_remote_open(idle->engine, name, &idle->remote)) {
 		ret = idle_measure(idle);

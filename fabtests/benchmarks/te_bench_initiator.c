@@ -296,7 +296,8 @@ static int initiator_with_engine(struct initiator *all, const char *name,
 	if (bench_register_own(all->engine, &all->memory, all->opts))
 		return BENCH_FAILED;
 	if (back && bench_register(all->engine, &all->back,
-				   all->opts->buffer_size, false))
+				   all->opts->buffer_size, all->opts->location,
+				   all->opts->pages, false))
 		goto err_unregister;
 	ret = initiator_connect(all, name, child);
 	if (back && bench_unregister(all->engine, &all->back))
@@ -346,7 +347,8 @@ static int initiator_self(struct initiator *all)
 	const struct bench_opts *opts = all->opts;
 	int ret;
 
-	if (bench_register(all->engine, &all->own, opts->buffer_size, true))
+	if (bench_register(all->engine, &all->own, opts->buffer_size,
+			   opts->target_location, opts->pages, true))
 		return BENCH_FAILED;
 	ft_pattern_fill(all->own.addr, 0, all->own.size, opts->seed, 0);
 	all->remote.id = LOCAL_SEGMENT;

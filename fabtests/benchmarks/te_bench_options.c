@@ -17,6 +17,18 @@ static const char *const option_protocols[] = {
 	"auto", "tcp", "rdma", "shm", "local", "nvmeof", NULL
 };
 
+static const char *const option_pages[] = {
+	"any", "small", "transparent", "huge", NULL
+};
+
+static const char *const option_file_syncs[] = {
+	"data", "dsync", "none", NULL
+};
+
+static const char *const option_file_ios[] = {
+	"auto", "uring", "threads", NULL
+};
+
 #define FIELD(f) offsetof(struct bench_opts, f)
 
 static const struct ft_option option_table[] = {
@@ -41,11 +53,31 @@ static const struct ft_option option_table[] = {
 	  "interfaces, RDMA devices or addresses, comma between; all" },
 	{ "provider", FT_TEXT, FIELD(provider), 0, 0, NULL, "NAME",
 	  "pins the libfabric provider" },
+	{ "location", FT_TEXT, FIELD(location), 0, 0, NULL, "PLACE",
+	  "the initiator's memory is there, and registered so:\n"
+	  "cpu:N (NUMA node), cuda:N (GPU), * (anywhere) or\n"
+	  "segments:PAGE:N0,N1,... (equal parts on these nodes); *" },
+	{ "target_location", FT_TEXT, FIELD(target_location), 0, 0, NULL,
+	  "PLACE", "the target's memory, likewise, on its host; *" },
 	{ "gpu", FT_TEXT, FIELD(gpu), 0, 0, NULL, "N",
-	  "the initiator's memory is on that GPU; host memory" },
+	  "the same as --location=cuda:N; host memory" },
 	{ "target_gpu", FT_TEXT, FIELD(target_gpu), 0, 0, NULL, "N",
-	  "the target's memory is on that GPU of its host; host\n"
-	  "memory" },
+	  "the same as --target_location=cuda:N; host memory" },
+	{ "pages", FT_CHOICE, FIELD(pages), 0, 0, option_pages, "KIND",
+	  "of host memory, both sides: small, transparent (huge\n"
+	  "ones where the kernel makes them), huge (of its pool) or\n"
+	  "any; any" },
+	{ "progress_cpus", FT_TEXT, FIELD(progress_cpus), 0, 0, NULL, "LIST",
+	  "where progress threads run, both sides: CPUs such as\n"
+	  "0-3,8 or near, for their NICs' nodes; anywhere" },
+	{ "file_sync", FT_WORD, FIELD(file_sync), 0, 0, option_file_syncs,
+	  "WHEN", "nvmeof: when a write is completed, data, dsync or\n"
+	  "none; data" },
+	{ "file_depth", FT_COUNT, FIELD(file_depth), 1, 1024, NULL, "N",
+	  "nvmeof: reads and writes that the kernel has at a time;\n"
+	  "64" },
+	{ "file_io", FT_WORD, FIELD(file_io), 0, 0, option_file_ios, "HOW",
+	  "nvmeof: uring, threads or auto; auto" },
 	{ "nic_priority_matrix", FT_TEXT, FIELD(nic_priority_matrix), 0, 0,
 	  NULL, "JSON", "priority matrix as JSON, or a file that holds it" },
 	{ "block_size", FT_SIZE, FIELD(block_size), 1, UINT64_C(1) << 40,
@@ -115,6 +147,11 @@ const char *bench_operation_name(int operation)
 	return option_operations[operation];
 }
 
+const char *bench_pages_name(int pages)
+{
+	return option_pages[pages];
+}
+
 void bench_help(void)
 {
 	puts("usage: te_bench [--mode=MODE] [--OPTION=VALUE ...]\n"
@@ -143,6 +180,104 @@ static int options_refuse(const char *why)
 	return BENCH_USAGE;
 }
 
+static int options_place_bad(const char *name, const char *value)
+{
+	fprintf(stderr, "te_bench: --%s=%s: must be cpu:N, cuda:N, * or "
+		"segments:PAGE:N0,N1,... with a power of two as PAGE\n", name,
+		value);
+	return BENCH_USAGE;
+}
+
+/* --gpu and --target_gpu are short for a location. */
+static int options_gpu(const char *name, const char *gpu, char text[32],
+		       const char **location)
+{
+	if (!gpu)
+		return 0;
+	if (*location) {
+		fprintf(stderr, "te_bench: --%s is short for a location: give "
+			"one of them\n", name);
+		return BENCH_USAGE;
+	}
+	snprintf(text, 32, "cuda:%.24s", gpu);
+	if (!bench_location_gpu(text)) {
+		fprintf(stderr, "te_bench: --%s=%s: must be a GPU's number\n",
+			name, gpu);
+		return BENCH_USAGE;
+	}
+	*location = text;
+	return 0;
+}
+
+static int options_places(struct bench_opts *opts)
+{
+	static char own[32], target[32];
+	int ret;
+
+	if (!bench_location_valid(opts->location))
+		return options_place_bad("location", opts->location);
+	if (!bench_location_valid(opts->target_location))
+		return options_place_bad("target_location",
+					 opts->target_location);
+	ret = options_gpu("gpu", opts->gpu, own, &opts->location);
+	return ret ? ret : options_gpu("target_gpu", opts->target_gpu, target,
+				       &opts->target_location);
+}
+
+/* Modes by what memory of their own they can place. */
+enum {
+	PLACES_OWN = 1 << BENCH_INITIATOR | 1 << BENCH_LOOPBACK |
+		     1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY |
+		     1 << BENCH_REGISTER,
+	PLACES_GPU = 1 << BENCH_INITIATOR | 1 << BENCH_LOOPBACK |
+		     1 << BENCH_SELF,
+	PLACES_TARGET = 1 << BENCH_TARGET | 1 << BENCH_LOOPBACK |
+			1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY,
+	PLACES_TARGET_GPU = 1 << BENCH_TARGET | 1 << BENCH_LOOPBACK,
+};
+
+static int options_check_places(const struct bench_opts *opts)
+{
+	int mode = 1 << opts->mode;
+
+	if (bench_location_gpu(opts->location) &&
+	    (!(mode & PLACES_GPU) || opts->verify))
+		return options_refuse("--gpu, or --location=cuda:N, goes with "
+				      "--mode=initiator, loopback and self, "
+				      "and without --verify");
+	if (bench_location_gpu(opts->target_location) &&
+	    !(mode & PLACES_TARGET_GPU))
+		return options_refuse("--target_gpu, or --target_location="
+				      "cuda:N, goes with --mode=target and "
+				      "loopback");
+	if (opts->location && !(mode & PLACES_OWN))
+		return options_refuse("--location goes with --mode=initiator, "
+				      "loopback, raw, self, memcpy and "
+				      "register");
+	if (opts->target_location && !opts->child && !(mode & PLACES_TARGET))
+		return options_refuse("--target_location goes with "
+				      "--mode=target, loopback, raw, self and "
+				      "memcpy");
+	if (opts->mode == BENCH_REGISTER && bench_location_parts(opts->location))
+		return options_refuse("--mode=register has each buffer on one "
+				      "node");
+	if (opts->pages != BENCH_PAGES_ANY && !opts->child &&
+	    !(mode & (PLACES_OWN | PLACES_TARGET)))
+		return options_refuse("--pages goes with the modes that "
+				      "--location and --target_location go "
+				      "with");
+	return 0;
+}
+
+static int options_check_files(const struct bench_opts *opts)
+{
+	if ((opts->file_sync || opts->file_io || opts->file_depth) &&
+	    strcmp(opts->protocol, "nvmeof"))
+		return options_refuse("--file_sync, --file_depth and "
+				      "--file_io go with --protocol=nvmeof");
+	return 0;
+}
+
 /* What one option means for another. */
 static int options_check(const struct bench_opts *opts)
 {
@@ -163,16 +298,10 @@ static int options_check(const struct bench_opts *opts)
 		return options_refuse("--window, --bidirectional, "
 				      "--plain_calls and --wait_fd go with "
 				      "--mode=raw");
-	if (opts->gpu && ((opts->mode != BENCH_INITIATOR &&
-			   opts->mode != BENCH_LOOPBACK &&
-			   opts->mode != BENCH_SELF) || opts->verify))
-		return options_refuse("--gpu goes with --mode=initiator, "
-				      "loopback and self, and without "
-				      "--verify");
-	if (opts->target_gpu && opts->mode != BENCH_TARGET &&
-	    opts->mode != BENCH_LOOPBACK)
-		return options_refuse("--target_gpu goes with --mode=target "
-				      "and loopback");
+	if (opts->progress_cpus && (raw || opts->mode == BENCH_MEMCPY))
+		return options_refuse("--progress_cpus goes with an engine");
+	if (options_check_places(opts) || options_check_files(opts))
+		return BENCH_USAGE;
 	if (raw && opts->verify)
 		return options_refuse("--mode=raw does not verify");
 	if (opts->nic_priority_matrix && (raw || !strcmp(opts->protocol, "auto")))
@@ -238,6 +367,8 @@ int bench_parse(int argc, char **argv, struct bench_opts *opts)
 	if (ft_options_read(&option_all, argc, argv, opts))
 		return BENCH_USAGE;
 	options_by_mode(opts);
+	if (options_places(opts))
+		return BENCH_USAGE;
 	if (opts->help || opts->version)
 		return 0;
 	return options_check(opts);

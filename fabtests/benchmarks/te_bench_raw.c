@@ -168,7 +168,8 @@ static int raw_initiate(const struct bench_opts *opts, struct ft_proc *child,
 		fprintf(stderr, "te_bench: unexpected line from the target\n");
 		return BENCH_FAILED;
 	}
-	if (bench_memory_get(&raw.memory, raw_memory_size(opts)))
+	if (bench_memory_get(&raw.memory, raw_memory_size(opts), opts->location,
+			     opts->pages))
 		return BENCH_FAILED;
 	if (!raw_ports_open(&raw, opts)) {
 		ret = raw_measure(&raw, opts, child);
@@ -288,7 +289,8 @@ int bench_raw_target(const struct bench_opts *opts)
 {
 	struct raw_target target = { .opts = opts, .run.opts = opts };
 
-	if (bench_memory_get(&target.memory, raw_memory_size(opts)))
+	if (bench_memory_get(&target.memory, raw_memory_size(opts),
+			     opts->target_location, opts->pages))
 		return BENCH_FAILED;
 	if (raw_port_open(&target.port, opts, &target.memory)) {
 		bench_memory_put(&target.memory);

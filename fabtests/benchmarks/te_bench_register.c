@@ -42,7 +42,8 @@ static int reg_engine(int round)
 {
 	uint64_t from = ft_now_ns();
 
-	if (registerLocalMemoryBatch(reg.engine, reg.buffers, reg.n, "*")) {
+	if (registerLocalMemoryBatch(reg.engine, reg.buffers, reg.n,
+				     reg.opts->location)) {
 		bench_engine_error("registerLocalMemoryBatch");
 		return -1;
 	}
@@ -144,12 +145,14 @@ static int reg_buffers(void)
 	reg.addrs = calloc(reg.n, sizeof(*reg.addrs));
 	reg.mrs = calloc(reg.n, sizeof(*reg.mrs));
 	if (!reg.buffers || !reg.addrs || !reg.mrs ||
-	    reg.n > UINT64_MAX / 2 / apart ||
-	    bench_memory_get(&reg.memory, reg.n * apart)) {
+	    reg.n > UINT64_MAX / 2 / apart) {
 		fprintf(stderr, "te_bench: no memory for %zu buffers\n",
 			reg.n);
 		return -1;
 	}
+	if (bench_memory_get(&reg.memory, reg.n * apart, reg.opts->location,
+			     reg.opts->pages))
+		return -1;
 	for (i = 0; i < reg.n; i++) {
 		reg.addrs[i] = reg.memory.addr + i * apart;
 		reg.buffers[i].addr = reg.addrs[i];
@@ -161,7 +164,7 @@ static int reg_buffers(void)
 int bench_registering(const struct bench_opts *opts)
 {
 	static uint8_t page[4096];
-	struct bench_memory own = { page, sizeof(page) };
+	struct bench_memory own = { .addr = page, .size = sizeof(page) };
 	int ret = -1;
 
 	reg.opts = opts;

@@ -39,6 +39,16 @@ static void report_rails(const struct bench_opts *opts,
 	}
 }
 
+/* Where memory was asked to be somewhere. */
+static void report_memory(const struct bench_opts *opts)
+{
+	if (opts->location || opts->target_location || opts->pages)
+		printf("  %-12s %s, the target's %s, pages: %s\n", "memory",
+		       opts->location ? opts->location : "*",
+		       opts->target_location ? opts->target_location : "*",
+		       bench_pages_name(opts->pages));
+}
+
 static void report_text(const struct bench_opts *opts,
 			const struct bench_result *result)
 {
@@ -53,6 +63,7 @@ static void report_text(const struct bench_opts *opts,
 	       (unsigned long long)opts->threads, opts->threads > 1 ? "s" : "",
 	       ft_size_text(result->bytes, moved, sizeof(moved)),
 	       result->seconds);
+	report_memory(opts);
 	printf("  %-12s %.4f GB/s, %.0f operations/s\n", "throughput",
 	       result->rate / 1e9, report_ops(opts, result));
 	printf("  %-12s p50 %.1f  p90 %.1f  p99 %.1f  max %.1f us per %s\n",
@@ -113,6 +124,10 @@ static void report_json(const struct bench_opts *opts,
 	ft_json_u64(&json, "window", opts->window);
 	ft_json_u64(&json, "threads", opts->threads);
 	ft_json_u64(&json, "buffer_size", opts->buffer_size);
+	ft_json_str(&json, "location", opts->location ? opts->location : "*");
+	ft_json_str(&json, "target_location",
+		    opts->target_location ? opts->target_location : "*");
+	ft_json_str(&json, "pages", bench_pages_name(opts->pages));
 	ft_json_num(&json, "seconds", result->seconds);
 	ft_json_u64(&json, "bytes", result->bytes);
 	ft_json_u64(&json, "operations", result->operations);

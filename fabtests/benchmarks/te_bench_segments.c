@@ -337,7 +337,8 @@ static int segments_run(void)
 {
 	int ret = -1;
 
-	if (bench_memory_get(&segments.memory, segments.opts->buffer_size))
+	if (bench_memory_get(&segments.memory, segments.opts->buffer_size, NULL,
+			     BENCH_PAGES_ANY))
 		return -1;
 	segments.one = bench_engine_open(segments.opts);
 	segments.many = bench_engine_open(segments.opts);

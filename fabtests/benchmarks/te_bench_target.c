@@ -74,19 +74,18 @@ static int target_register(transfer_engine_t engine,
 			   const struct bench_opts *opts,
 			   const struct bench_memory *memory)
 {
-	char where[64];
 	struct te_memory m;
 	int ret;
 
-	if (!opts->target_gpu) {
+	if (!bench_location_gpu(opts->target_location)) {
 		ret = registerLocalMemory(engine, memory->addr, memory->size,
-					  "*", 1);
+					  opts->target_location, 1);
 		if (ret)
 			bench_engine_error("registerLocalMemory");
 		return ret;
 	}
-	snprintf(where, sizeof(where), "cuda:%.32s", opts->target_gpu);
-	ret = te_alloc(engine, memory->size, where, 0, &m, sizeof(m));
+	ret = te_alloc(engine, memory->size, opts->target_location, 0, &m,
+		       sizeof(m));
 	if (ret) {
 		bench_engine_error("te_alloc");
 		return ret;
@@ -113,7 +112,7 @@ static int target_close(transfer_engine_t engine,
 			const struct bench_opts *opts,
 			const struct bench_memory *memory)
 {
-	int ret = opts->target_gpu ? 0 :
+	int ret = bench_location_gpu(opts->target_location) ? 0 :
 		  unregisterLocalMemory(engine, memory->addr);
 
 	if (ret)
@@ -158,7 +157,11 @@ int bench_target(const struct bench_opts *opts)
 	sigaddset(&ends, SIGTERM);
 	if (!opts->child)
 		sigprocmask(SIG_BLOCK, &ends, &unblocked);
-	if (bench_memory_get(&memory, opts->buffer_size))
+	if (bench_memory_get(&memory, opts->buffer_size,
+			     bench_location_gpu(opts->target_location) ?
+				     NULL :
+				     opts->target_location,
+			     opts->pages))
 		return BENCH_FAILED;
 	ft_pattern_fill(memory.addr, 0, memory.size, opts->seed, 0);
 	ret = target_serve(opts, &memory, &unblocked);

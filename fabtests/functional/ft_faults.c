@@ -112,6 +112,7 @@ static const struct fault_part {
 	{ "unregister-own", fault_unregister_own, false, 2 },
 	{ "stop-write", fault_stop_write, true, 3 },
 	{ "stop-others", fault_stop_others, false, 3 },
+	{ "stop-places", fault_stop_places, false, 3 },
 	{ "stop-destroy", fault_stop_destroy, false, 3 },
 	{ "stop-read", fault_stop_read, true, 3 },
 	{ "cost", fault_cost, false, 0 },

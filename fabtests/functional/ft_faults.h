@@ -61,6 +61,7 @@ void fault_restart(struct fault_rig *rig);
 void fault_stop_write(struct fault_rig *rig);
 void fault_stop_read(struct fault_rig *rig);
 void fault_stop_others(struct fault_rig *rig);
+void fault_stop_places(struct fault_rig *rig);
 void fault_stop_destroy(struct fault_rig *rig);
 
 /* ft_faults_unreg.c */

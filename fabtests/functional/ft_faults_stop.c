@@ -117,6 +117,78 @@ static void other_targets_go_on(struct fault_rig *rig, struct fx_peer *target,
 	closeSegment(rig->engine, seg2);
 }
 
+/* With room for one connection with transfers: the stopped one has it. */
+struct stop_narrow {
+	transfer_engine_t engine;
+	struct fx_buf mem;
+	struct fx_peer other;
+	struct fx_job job;		/* to the stopped one */
+	segment_id_t other_seg;
+};
+
+static bool narrow_begin(struct stop_narrow *n, struct fx_peer *target)
+{
+	setenv("MC_MAX_EP_PER_CTX", "2", 1);
+	n->engine = fx_engine("tcp");
+	unsetenv("MC_MAX_EP_PER_CTX");
+	n->mem = fx_buf_map(32 * FX_MIB, -1);
+	if (!n->engine || !fx_register(n->engine, &n->mem) ||
+	    !fx_target_start(&n->other, 16 * FX_MIB))
+		return false;
+	fx_buf_fill(&n->mem, 0, n->mem.len, 1);
+	n->other_seg = openSegment(n->engine, n->other.name);
+	n->job = (struct fx_job){
+		.engine = n->engine, .op = OPCODE_WRITE, .local = n->mem.p,
+		.seg = openSegment(n->engine, target->name),
+		.remote = target->mem.addr, .len = n->mem.len,
+		.block = FX_MIB,
+	};
+	/* by all rails */
+	return fx_move(n->engine, n->other_seg, OPCODE_WRITE, n->mem.p,
+		       n->other.mem.addr, 16 * FX_MIB, FX_MIB) &&
+	       fx_move(n->engine, n->job.seg, OPCODE_WRITE, n->mem.p,
+		       target->mem.addr, n->mem.len, FX_MIB);
+}
+
+static void narrow_end(struct stop_narrow *n)
+{
+	destroyTransferEngine(n->engine);
+	fx_buf_unmap(&n->mem);
+	ft_ok(fx_peer_stop(&n->other), "other_target_ends_well");
+}
+
+static void others_have_its_place(struct fault_rig *rig, struct fx_peer *target,
+				  segment_id_t seg)
+{
+	struct stop_narrow n = { 0 };
+	uint64_t from, took;
+	bool good;
+
+	(void)rig, (void)seg;
+	if (!ft_ok(narrow_begin(&n, target), "engine_with_two_places_works"))
+		return;
+	fx_buf_poison(&n.other.mem, 0, n.other.mem.len);
+	fx_peer_pause(target);
+	good = !fx_job_start(&n.job);
+	fx_job_reach(&n.job, n.mem.len, 300);
+	from = ft_now_ns();
+	good = good && fx_move(n.engine, n.other_seg, OPCODE_WRITE, n.mem.p,
+			       n.other.mem.addr, FX_MIB, 0) &&
+	       fx_buf_check(&n.other.mem, 0, FX_MIB, 1);
+	took = (ft_now_ns() - from) / 1000000;
+	ft_diag("%llu ms beside a stopped one that had the only place",
+		(unsigned long long)took);
+	ft_ok(good && took <= fx_soon_ms(5000),
+	      "others_do_not_wait_for_the_place_of_a_stopped_one");
+	fx_peer_resume(target);
+	good = fx_job_wait(&n.job, FX_LONG_MS) &&
+	       n.job.n[STATUS_COMPLETED] == n.job.tasks &&
+	       fx_buf_check(&target->mem, 0, n.mem.len, 1);
+	ft_ok(good, "whose_tasks_complete_once_it_goes_on");
+	fx_job_free(&n.job);
+	narrow_end(&n);
+}
+
 /* A target that stays stopped must not hold up the engine's end. */
 static void destroy_beside_a_stopped_target(struct fault_rig *rig,
 					    struct fx_peer *target,
@@ -178,6 +250,11 @@ void fault_stop_read(struct fault_rig *rig)
 void fault_stop_others(struct fault_rig *rig)
 {
 	stop_rounds(rig, 1, other_targets_go_on);
+}
+
+void fault_stop_places(struct fault_rig *rig)
+{
+	stop_rounds(rig, 1, others_have_its_place);
 }
 
 void fault_stop_destroy(struct fault_rig *rig)

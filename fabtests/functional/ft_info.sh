@@ -652,6 +652,35 @@ turns()
 	ok $? "$1"
 }
 
+# exposition PEER FILE: by the rules of the format, and with bytes written to it
+# by both rails.
+exposition()
+{
+	"$python" -IS - "$@" <<'PYTHON'
+import re, sys
+seen, kind, last = set(), {}, None
+values = {}
+for line in open(sys.argv[2]):
+    words = line.split()
+    if line.startswith('# TYPE'):
+        assert words[2] not in kind and words[3] in ('counter', 'gauge'), line
+        assert words[2].endswith('_total') == (words[3] == 'counter'), line
+        kind[words[2]] = words[3]
+        last = words[2]
+    elif not line.startswith('# HELP'):
+        m = re.fullmatch(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (\S+)\n', line)
+        assert m and m[1] == last and (m[1], m[2]) not in seen, line
+        seen.add((m[1], m[2]))
+        values.setdefault(m[1], []).append((m[2], float(m[3])))
+written = values['moonrail_rail_written_bytes_total']
+assert all(v > 0 for k, v in written) and len(written) == 2, written
+(labels, value), = values['moonrail_peer_written_bytes_total']
+assert 'peer="%s"' % sys.argv[1] in labels and value > 0, labels
+up = [k for k, v in values['moonrail_rail_state'] if v == 1]
+assert len(up) == 2 and all('state="up"' in k for k in up), up
+PYTHON
+}
+
 case_watch()
 {
 	ip link set lo up
@@ -699,12 +728,17 @@ case_watch()
 	ok $? 'with its slices'
 	grep -Eq "^$name .* (a0>a0 a1>a1|a1>a1 a0>a0)\$" "$tmp/out"
 	ok $? 'a line for each peer, with its path'
+	run 0 "as Prometheus's text" --watch --prometheus --count=1 \
+		--segment=127.0.0.1:17000
+	exposition "$name" "$tmp/out"
+	ok $? 'every sample is of a metric that is named once, and of one kind'
 	kill -9 "$bench"
 	wait "$bench" 2>/dev/null
 	run 2 'a process that has gone' --watch --segment=127.0.0.1:17000
 	kill "$target"
 	run 3 'nobody to watch' --watch
 	run 3 'turns of nothing' --count=2
+	run 3 'figures of nothing' --prometheus
 }
 
 # listens KIND: at port 2181, and never answers, or with noise.

@@ -103,15 +103,18 @@ static void seg_buffers(struct law_rig *rig)
 
 #define PARTS_LEN (FX_MIB + 1)
 
-/* Equal parts, the last takes the rest: each a buffer with its location. */
+/* Equal parts of whole pages, the last takes the rest: each a buffer with its
+ * location. */
 static bool seg_is_part(const struct fx_peer *peer, const struct te_buffer *b,
 			unsigned int i)
 {
 	static const char *const where[] = { "cpu:0", "cpu:1", "cpu:0" };
-	uint64_t size = PARTS_LEN / 3;
-	uint64_t len = i == 2 ? PARTS_LEN - 2 * size : size;
+	uint64_t at = (PARTS_LEN / 3 * i + 4095) / 4096 * 4096;
+	uint64_t end = (PARTS_LEN / 3 * (i + 1) + 4095) / 4096 * 4096;
 
-	if (b->addr == peer->mem.addr + i * size && b->length == len &&
+	if (i == 2)
+		end = PARTS_LEN;
+	if (b->addr == peer->mem.addr + at && b->length == end - at &&
 	    !strcmp(b->location, where[i]))
 		return true;
 	ft_diag("part %u: %llu bytes at %llx, %s", i,

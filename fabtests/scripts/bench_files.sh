@@ -105,7 +105,7 @@ run_files()
 {
 	case $2 in 4k) batch=2048 ;; 128k) batch=512 ;; *) batch=128 ;; esac
 	case $2 in *k) own=${2%k} ;; *) own=1024 ;; esac
-	MOONRAIL_FILE_SYNC=$3 "$BUILD/bin/te_bench" --protocol=nvmeof \
+	"$BUILD/bin/te_bench" --protocol=nvmeof --file_sync="$3" \
 		--local_server_name=127.0.0.1 --segment_id=nvmeof/bench \
 		--operation="$1" --block_size="$2" --batch_size=$batch \
 		--buffer_size=$size --own_size=$((own * depth))k \

@@ -9,6 +9,7 @@ scripts=$SRC/fabtests/scripts
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export MOONRAIL_SEGMENT_DIR="$tmp/dir"
 bad=0
 
 # check TITLE COMMAND…
@@ -141,6 +142,86 @@ unknown_word()
 	[ $? -eq 2 ]
 }
 
+# refuses STATUS PATTERN OPTION…: it ends so, and a line says why
+refuses()
+{
+	status=$1 pattern=$2
+	shift 2
+	"$BUILD/bin/te_bench" --buffer_size=1M --duration=0.05 "$@" \
+		>"$tmp/said" 2>&1
+	[ $? -eq "$status" ] &&
+		grep -q -e "$pattern" "$tmp/said" && return
+	echo "$*:"
+	cat "$tmp/said"
+	return 1
+}
+
+places_refused()
+{
+	for place in cpu cpu: cpu:x cpu:-1 cuda:1x gpu:0 segments:4096 \
+		segments:4096: segments:3:0 'segments:4096:0,' \
+		segments:4096:0,x; do
+		refuses 2 '^te_bench: --location=.*: must be cpu:N' \
+			--mode=self --location="$place" &&
+			refuses 2 '^te_bench: --target_location=.*: must be' \
+				--mode=self --target_location="$place" ||
+				return 1
+	done
+	refuses 2 '--gpu=x: must be' --mode=self --gpu=x &&
+		refuses 2 'give one of them' --mode=self --gpu=1 --location=cpu:0 &&
+		refuses 2 'goes with --mode=' --mode=idle --location=cpu:0 &&
+		refuses 2 'goes with --mode=' --mode=target --location=cpu:0 &&
+		refuses 2 'goes with the modes that' --mode=demo --pages=small &&
+		refuses 2 'each buffer on one' --mode=register \
+			--location=segments:4096:0,0 &&
+		refuses 2 'go with --protocol=nvmeof' --mode=self \
+			--file_sync=none &&
+		refuses 1 'on NUMA node 1000: there is no such node' \
+			--mode=memcpy --location=cpu:1000 &&
+		refuses 1 'on NUMA node 1000: there is no such node' \
+			--mode=self --target_location=segments:4096:0,1000 &&
+		refuses 1 'PAGE is less than a page' \
+			--mode=memcpy --location=segments:512:0,0
+}
+
+huge_or_refused()
+{
+	mode memcpy gb_per_s --pages=huge --buffer_size=4M ||
+		refuses 1 'of huge pages: .*nr_hugepages' --mode=memcpy \
+			--pages=huge
+}
+
+# A file segment, written with each choice.
+files_asked()
+{
+	mkdir "$tmp/dir" && truncate -s 1M "$tmp/file" || return 1
+	"$BUILD/bin/te_meta" register --server=127.0.0.1 asked "$tmp/file" ||
+		return 1
+	for choice in 'data auto' 'dsync threads' 'none threads'; do
+		mode initiator gb_per_s --protocol=nvmeof --operation=write \
+			--segment_id=nvmeof/asked --buffer_size=1M --verify \
+			--local_server_name=127.0.0.1 --block_size=64K \
+			--batch_size=16 --file_depth=4 \
+			--file_sync="${choice% *}" --file_io="${choice#* }" ||
+			return 1
+	done
+}
+
+# More than io_uring may lock goes without, or there is no io_uring.
+files_unlocked()
+(
+	# shellcheck disable=SC3045 # where it is not known nothing is limited
+	ulimit -l 64
+	MC_LOG_LEVEL=info setpriv --bounding-set=-ipc_lock \
+		"$BUILD/bin/te_bench" \
+		--protocol=nvmeof --segment_id=nvmeof/asked --buffer_size=1M \
+		--local_server_name=127.0.0.1 --duration=0.05 >"$tmp/said" 2>&1 &&
+		grep -q -e 'io_uring.*the memlock limit (ulimit -l) is 64 KiB' \
+			-e 'files by threads: ' "$tmp/said" && return
+	cat "$tmp/said"
+	return 1
+)
+
 # The driver is one that stands in for a GPU's.
 gpu()
 {
@@ -225,11 +306,32 @@ files_of_nothing()
 check 'memcpy' mode memcpy gb_per_s --buffer_size=1M
 check 'own memory, verified' mode self gb_per_s --buffer_size=4M \
 	--block_size=4K --verify --operation=write
+check 'memory on a node, in parts, of small pages' mode loopback gb_per_s \
+	--protocol=tcp --device_name=127.0.0.1 --location=cpu:0 \
+	--target_location=segments:4096:0,0,0 --pages=small --verify \
+	--buffer_size=10000000 --block_size=64K --batch_size=16 \
+	--progress_cpus=0
+check 'a copy is compared with one at the same place' mode memcpy gb_per_s \
+	--location=cpu:0 --target_location=cpu:0 --pages=transparent \
+	--buffer_size=4M
+check 'so is the plain loop' mode raw gb_per_s --device_name=127.0.0.1 \
+	--location=cpu:0 --target_location=cpu:0 --buffer_size=1M \
+	--block_size=4K
+check 'places that are none, or not there, are refused' places_refused
+check 'huge pages, or why there are none' huge_or_refused
+check 'files as they are asked for' files_asked
+if setpriv --bounding-set=-ipc_lock true 2>/dev/null; then
+	check 'what memlock costs files is told' files_unlocked
+else
+	echo 'skip - what memlock costs files: who runs this may not limit it'
+fi
 check 'memory of a GPU' gpu self gb_per_s --gpu=0 \
 	--block_size=64K
 check 'to a GPU, by rail' gpu loopback gb_per_s --gpu=0 \
 	--protocol=tcp --device_name=127.0.0.1 --operation=read \
 	--block_size=1M --batch_size=4
+check 'the same by its location' gpu self gb_per_s --location=cuda:0 \
+	--target_location=cpu:0 --block_size=64K
 check "another process's GPU, by leases, verified" gpu_target \
 	--block_size=256K --batch_size=4 --verify
 check "from GPU to another process's GPU" gpu_target --gpu=0 \

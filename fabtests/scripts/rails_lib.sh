@@ -609,6 +609,8 @@ rails_watch()
 
 rails_iperf()
 {
+	# of a case with more rails before this one
+	rm -f "$rails_dir"/client?.out
 	for rails_rail in $(seq 0 $((rails_n - 1))); do
 		rails_start b "server$rails_rail" iperf3 -s -1 --forceflush -B "$(rails_addr b "$rails_rail")"
 		rails_line "server$rails_rail" >/dev/null || return

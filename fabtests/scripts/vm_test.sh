@@ -42,6 +42,22 @@ rdma()
 	sh "$SRC/fabtests/functional/ft_info.sh" rdma && return "$a"
 }
 
+# Memory of te_bench is where it is asked to be, and crosses nodes.
+places()
+{
+	for mode in loopback self memcpy; do
+		"$BUILD/bin/te_bench" --mode=$mode --protocol=tcp \
+			--device_name=127.0.0.1 --location=segments:4096:1,0 \
+			--target_location=cpu:1 --pages=small \
+			--buffer_size=4M --block_size=96K --batch_size=8 \
+			--duration=0.2 || {
+			echo "not ok - te_bench_${mode}_on_two_nodes"
+			return 1
+		}
+		echo "ok - te_bench_${mode}_on_two_nodes"
+	done
+}
+
 files >/run/files.log 2>&1 &
 files=$!
 rdma
@@ -51,6 +67,8 @@ files=$?
 cat /run/files.log
 "$BUILD/fabtests/ft_numa"
 numa=$?
-for status in "$rdma" "$files" "$numa"; do
+places
+places=$?
+for status in "$rdma" "$files" "$numa" "$places"; do
 	[ "$status" -eq 0 ] || exit "$status"
 done

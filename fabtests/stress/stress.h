@@ -50,6 +50,8 @@ struct stress_worker {
 	struct fx_buf mem;	/* the test's mapping; addr is the worker's */
 	char name[128];
 	unsigned int life;	/* counts its processes */
+	unsigned int rails;	/* bits of r0 and r1: those that it has, since
+				 * one may be broken when it starts */
 	bool stopped;
 	uint64_t wakes_ns;	/* when a stop ends */
 	uint64_t fault_ns;	/* the last stop, kill or end of a stop */
@@ -72,6 +74,13 @@ struct stress_move {
 };
 
 #define STRESS_MOVES 24
+#define STRESS_EVENTS 16
+
+/* A fault that was made, or its end. */
+struct stress_event {
+	uint64_t ns;
+	char text[56];
+};
 
 struct stress {
 	uint64_t seed;
@@ -80,10 +89,15 @@ struct stress {
 	uint64_t moves;		/* begun */
 	uint64_t faults;	/* made */
 	uint64_t next_fault_ns;
+	struct stress_event event[STRESS_EVENTS]; /* the newest, in a ring */
+	uint64_t events;	/* ever */
+	uint64_t halt_ns;	/* a move that nobody disturbs for so long stops
+				 * all for a debugger; 0: none does */
 	bool links;		/* on two rails that break */
 	bool bare;		/* the first has the first addresses */
 	unsigned int rail;	/* that is broken, */
 	uint64_t mend_ns;	/* until then; 0: none is */
+	uint64_t mended_ns[2];	/* when each was mended last */
 	uint64_t bytes;
 	uint64_t status[8];	/* tasks by status */
 	uint64_t stops, kills, cuts, refused;
@@ -98,6 +112,10 @@ bool stress_listen(struct stress *s, unsigned int ms);
 /* The next fault where it is time for it; ends stops and mends rails. */
 bool stress_fault(struct stress *s);
 bool stress_end(struct stress *s);
+/* The newest faults, the oldest first. */
+void stress_events(const struct stress *s);
+/* Stops all workers and waits until somebody continues the test. */
+void stress_halt(struct stress *s);
 
 /* --- stress_move.c: what they do ----------------------------------------- */
 

@@ -179,6 +179,7 @@ static void move_unexplained(struct stress *s, const struct stress_move *m,
 		(double)(now - w[m->worker[0]].fault_ns) / 1e9,
 		(double)(now - w[m->worker[1]].fault_ns) / 1e9,
 		s->mend_ns ? "a rail broken" : "all rails up", why);
+	stress_events(s);
 }
 
 /* What has arrived is right, and of what has not nothing else is there. */
@@ -230,13 +231,29 @@ static void move_lose(struct stress *s, const struct stress_move *m,
 	slot->calm_ns = calm_ns;
 }
 
+/* The only rail that a worker has is broken, or was after that time. */
+static bool move_cut_off(const struct stress *s, const struct stress_worker *w,
+			 uint64_t since)
+{
+	for (unsigned int r = 0; r < 2; r++)
+		if (w->rails == 1u << r &&
+		    ((s->mend_ns && s->rail == r) || s->mended_ns[r] > since))
+			return true;
+	return false;
+}
+
+/* Either process was stopped, killed or cut off, from some time before it began
+ * until now. */
 static bool move_disturbed(const struct stress *s, const struct stress_move *m)
 {
+	uint64_t calm = (STRESS_TIMEOUT_S + 2) * SEC;
+	uint64_t since = m->begin_ns > calm ? m->begin_ns - calm : 0;
+
 	for (unsigned int side = 0; side < 2; side++) {
 		const struct stress_worker *w = &s->worker[m->worker[side]];
 
 		if (w->stopped || w->life != m->life[side] ||
-		    w->fault_ns + (STRESS_TIMEOUT_S + 2) * SEC > m->begin_ns)
+		    w->fault_ns > since || move_cut_off(s, w, since))
 			return true;
 	}
 	return false;
@@ -385,6 +402,24 @@ static void move_watch_slot(struct stress *s, struct stress_worker *w,
 	slot->state = STRESS_FREE;
 }
 
+/* With STRESS_HALT: it gets nowhere, and there is no reason. */
+static bool move_hangs(const struct stress *s, const struct stress_move *m,
+		       uint64_t now)
+{
+	const struct stress_worker *w;
+
+	if (!s->halt_ns || now < m->begin_ns + s->halt_ns)
+		return false;
+	for (unsigned int side = 0; side < 2; side++) {
+		w = &s->worker[m->worker[side]];
+		if (!move_lives(s, m, side) || w->stopped ||
+		    now < w->fault_ns + s->halt_ns ||
+		    move_cut_off(s, w, now - s->halt_ns))
+			return false;
+	}
+	return true;
+}
+
 void stress_watch(struct stress *s)
 {
 	uint64_t limit = (STRESS_TIMEOUT_S + fx_ms(16)) * SEC;
@@ -394,6 +429,12 @@ void stress_watch(struct stress *s)
 		struct stress_move *m = &s->move[i];
 		const struct stress_worker *w = &s->worker[m->worker[0]];
 
+		if (m->id && move_hangs(s, m, now)) {
+			move_tell(m, "gets nowhere");
+			stress_events(s);
+			stress_halt(s);
+			return;
+		}
 		if (!m->id || w->stopped || now < m->begin_ns + limit ||
 		    now < w->fault_ns + limit)
 			continue;

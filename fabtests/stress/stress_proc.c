@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static bool proc_ready(struct stress_worker *w)
 	char line[256];
 
 	if (ft_proc_line(&w->proc, line, sizeof(line), FX_LONG_MS) ||
-	    sscanf(line, "ready %127s %llu", w->name, &addr) != 2)
+	    sscanf(line, "ready %127s %llu %u", w->name, &addr, &w->rails) != 3)
 		return false;
 	w->mem.addr = addr;
 	return true;
@@ -157,11 +158,54 @@ bool stress_listen(struct stress *s, unsigned int ms)
 
 /* --- faults -------------------------------------------------------------- */
 
+static void proc_event(struct stress *s, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+static void proc_event(struct stress *s, const char *fmt, ...)
+{
+	struct stress_event *e = &s->event[s->events++ % STRESS_EVENTS];
+	va_list ap;
+
+	e->ns = ft_now_ns();
+	va_start(ap, fmt);
+	vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	va_end(ap);
+}
+
+void stress_events(const struct stress *s)
+{
+	uint64_t i = s->events > STRESS_EVENTS ? s->events - STRESS_EVENTS : 0;
+
+	for (; i < s->events; i++) {
+		const struct stress_event *e = &s->event[i % STRESS_EVENTS];
+
+		ft_diag("  %.3f s ago: %s",
+			(double)(ft_now_ns() - e->ns) / 1e9, e->text);
+	}
+}
+
+void stress_halt(struct stress *s)
+{
+	for (unsigned int i = 0; i < STRESS_WORKERS; i++) {
+		ft_diag("worker %u is process %d", i, (int)s->worker[i].proc.pid);
+		kill(s->worker[i].proc.pid, SIGSTOP);
+	}
+	ft_diag("all stopped; to go on: kill -CONT %d", (int)getpid());
+	fflush(NULL);
+	raise(SIGSTOP);
+	for (unsigned int i = 0; i < STRESS_WORKERS; i++) {
+		if (!s->worker[i].stopped)
+			kill(s->worker[i].proc.pid, SIGCONT);
+		s->worker[i].fault_ns = ft_now_ns();
+	}
+}
+
 static void proc_stop(struct stress *s, struct stress_worker *w, uint64_t ms)
 {
 	if (w->stopped || kill(w->proc.pid, SIGSTOP))
 		return;
 	s->stops++;
+	proc_event(s, "worker %u stopped for %llu ms",
+		   (unsigned int)(w - s->worker), (unsigned long long)ms);
 	w->stopped = true;
 	w->fault_ns = ft_now_ns();
 	w->wakes_ns = w->fault_ns + ms * MS;
@@ -175,6 +219,7 @@ static void proc_wake(struct stress *s)
 		if (!w->stopped || ft_now_ns() < w->wakes_ns)
 			continue;
 		kill(w->proc.pid, SIGCONT);
+		proc_event(s, "worker %u goes on", i);
 		w->stopped = false;
 		w->fault_ns = ft_now_ns();
 	}
@@ -189,6 +234,8 @@ static bool proc_replace(struct stress *s, unsigned int i, bool same_name)
 	stress_dead(s, i);
 	memset(w->seg, 0, sizeof(w->seg));
 	memset(w->opening, 0, sizeof(w->opening));
+	proc_event(s, "worker %u killed, and started again%s", i,
+		   same_name ? " by the same name" : "");
 	return stress_start(s, i, same_name);
 }
 
@@ -211,6 +258,7 @@ static bool proc_cut(struct stress *s, uint64_t *random)
 		 how[ft_random(random) % (sizeof(how) / sizeof(how[0]))],
 		 s->rail);
 	s->mend_ns = ft_now_ns() + (50 + ft_random(random) % 1500) * MS;
+	proc_event(s, "%s", line);
 	return fx_links_do(line);
 }
 
@@ -221,7 +269,9 @@ static bool proc_mend(struct stress *s)
 	if (!s->mend_ns || ft_now_ns() < s->mend_ns)
 		return true;
 	s->mend_ns = 0;
+	s->mended_ns[s->rail] = ft_now_ns();
 	snprintf(line, sizeof(line), "restore %u", s->rail);
+	proc_event(s, "%s", line);
 	return fx_links_do(line);
 }
 

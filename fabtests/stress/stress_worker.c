@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,10 +44,12 @@ static void worker_begin(const char *args)
 	job.block = block;
 	ret = fx_job_start(&job);
 	if (ret) {
+		flockfile(stdout);
 		printf("done %llu !%d", id, ret);
 		if (!te_last_error(&err, sizeof(err)))
 			worker_why(&err);
 		putchar('\n');
+		funlockfile(stdout);
 		return;
 	}
 	while (m->id)
@@ -85,9 +88,11 @@ static void worker_end(struct worker_move *m)
 
 	for (size_t i = 0; i < m->job.tasks && i < STRESS_TASKS; i++)
 		text[i] = (char)('0' + fx_task_status(&m->job, i));
+	flockfile(stdout);
 	printf("done %llu %s", (unsigned long long)m->id, text);
 	worker_why_failed(&m->job, text);
 	putchar('\n');
+	funlockfile(stdout);
 	if (!fx_job_free(&m->job))
 		exit(3);
 	m->id = 0;
@@ -107,6 +112,44 @@ static bool worker_poll(void)
 	return any;
 }
 
+/* A segment to be opened, which may take as long as a rail is broken. */
+struct worker_opening {
+	pthread_t thread;
+	bool started;
+	char name[128];
+};
+
+static struct worker_opening worker_opening[STRESS_WORKERS];
+
+static void *worker_open_main(void *arg)
+{
+	struct worker_opening *o = arg;
+
+	printf("open %d %d\n", (int)(o - worker_opening),
+	       openSegment(worker_engine, o->name));
+	return NULL;
+}
+
+/* One at a time for each of the others, the test makes sure of that. */
+static void worker_open(int k, const char *name)
+{
+	struct worker_opening *o = &worker_opening[k];
+
+	if (o->started)
+		pthread_join(o->thread, NULL);
+	snprintf(o->name, sizeof(o->name), "%s", name);
+	o->started = !pthread_create(&o->thread, NULL, worker_open_main, o);
+	if (!o->started)
+		exit(1);
+}
+
+static void worker_opened(void)
+{
+	for (int k = 0; k < STRESS_WORKERS; k++)
+		if (worker_opening[k].started)
+			pthread_join(worker_opening[k].thread, NULL);
+}
+
 static void worker_obey(char *line)
 {
 	char name[128];
@@ -116,8 +159,9 @@ static void worker_obey(char *line)
 		worker_begin(line + 5);
 	else if (!strncmp(line, "cancel ", 7))
 		worker_cancel(strtoull(line + 7, NULL, 10));
-	else if (sscanf(line, "open %d %127s", &k, name) == 2)
-		printf("open %d %d\n", k, openSegment(worker_engine, name));
+	else if (sscanf(line, "open %d %127s", &k, name) == 2 && k >= 0 &&
+		 k < STRESS_WORKERS)
+		worker_open(k, name);
 	else
 		exit(2);
 }
@@ -147,6 +191,22 @@ static int worker_loop(void)
 	}
 }
 
+/* Of r0 and r1, as bits, the rails that there were when the engine was made. */
+static unsigned int worker_rails(void)
+{
+	struct te_rail_stats rail[8];
+	size_t n = sizeof(rail) / sizeof(rail[0]);
+	unsigned int bits = 0;
+
+	if (te_rail_stats(worker_engine, rail, sizeof(rail[0]), &n))
+		exit(1);
+	for (size_t i = 0; i < n && i < sizeof(rail) / sizeof(rail[0]); i++) {
+		bits |= strcmp(rail[i].name, "r0") ? 0 : 1u;
+		bits |= strcmp(rail[i].name, "r1") ? 0 : 2u;
+	}
+	return bits;
+}
+
 int stress_worker(int argc, char **argv)
 {
 	char name[128];
@@ -163,8 +223,10 @@ int stress_worker(int argc, char **argv)
 	    !fx_register(worker_engine, &worker_mem) ||
 	    !fx_engine_name(worker_engine, name, sizeof(name)))
 		return 1;
-	printf("ready %s %llu\n", name, (unsigned long long)worker_mem.addr);
+	printf("ready %s %llu %u\n", name, (unsigned long long)worker_mem.addr,
+	       worker_rails());
 	ret = worker_loop();
+	worker_opened();
 	destroyTransferEngine(worker_engine);
 	if (!fx_buf_guards(&worker_mem))
 		return 4;

@@ -10,7 +10,8 @@
  * or te_stress bare [SECONDS]: the same without another way between the hosts,
  * so that one of the rails that break has all first addresses.
  * FT_SEED=N repeats the moves and the faults of a run; how they meet is up to
- * the machine.
+ * the machine. STRESS_HALT=S stops all processes for a debugger where a move
+ * takes S seconds and neither of its processes was disturbed meanwhile.
  */
 
 #include <stdio.h>
@@ -91,6 +92,8 @@ int main(int argc, char **argv)
 {
 	static struct stress s;
 	double seconds = 40;
+	const char *halt = getenv("STRESS_HALT");
+	double halt_s = 0;
 	char timeout[16];
 	bool good = true;
 
@@ -102,11 +105,13 @@ int main(int argc, char **argv)
 		return stress_worker(argc, argv);
 	s.bare = argc > 1 && !strcmp(argv[1], "bare");
 	s.links = s.bare || (argc > 1 && !strcmp(argv[1], "links"));
-	if (argc > 1 + s.links &&
-	    ft_parse_seconds(argv[1 + s.links], &seconds)) {
+	if ((argc > 1 + s.links &&
+	     ft_parse_seconds(argv[1 + s.links], &seconds)) ||
+	    (halt && ft_parse_seconds(halt, &halt_s))) {
 		fprintf(stderr, "usage: te_stress [links|bare] [SECONDS]\n");
 		return 2;
 	}
+	s.halt_ns = (uint64_t)(halt_s * 1e9);
 	if (s.links && !fx_links_are())
 		return fx_links_inside(argv, s.bare ? "no" : "yes");
 	if (s.links)

@@ -16,6 +16,7 @@ static void nothing_is_loaded_for_nothing(void)
 		return;
 	}
 	CU_ASSERT(!tei_cuda_present());
+	CU_ASSERT(!tei_cuda_present());
 	CU_ASSERT_EQUAL(tei_cuda_open(&err, &cuda), TEI_ERR_NO_DEVICE);
 	CU_ASSERT(strstr(err.text, "libcuda.so.1") != NULL);
 	CU_ASSERT_PTR_NULL(cuda);

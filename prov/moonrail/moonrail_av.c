@@ -84,7 +84,8 @@ bool moonrail_name_ours(struct moonrail_domain *d,
 
 	for (i = 0; i < tei_rail_count(d->dp); i++)
 		if (!tei_rail_describe(d->dp, i, &desc) && desc.open &&
-		    name_at(n, &desc.addr, port))
+		    (name_at(n, &desc.addr, port) ||
+		     name_at(n, &desc.known, port)))
 			return true;
 	return false;
 }
@@ -99,19 +100,19 @@ static int name_pick(struct moonrail_domain *d, uint32_t ep,
 
 	for (i = 0; i < tei_rail_count(d->dp); i++) {
 		if (tei_rail_describe(d->dp, i, &desc) || !desc.open ||
-		    !desc.addr.len || desc.addr.len > sizeof(n->address) ||
-		    (source && !name_at(source, &desc.addr, false)))
+		    !desc.known.len || desc.known.len > sizeof(n->address) ||
+		    (source && !name_at(source, &desc.known, false)))
 			continue;
 		memset(n, 0, sizeof(*n));
 		n->family = MOONRAIL_FAMILY;
 		n->version = 1;
-		n->len = (uint8_t)desc.addr.len;
+		n->len = (uint8_t)desc.known.len;
 		n->ep = ep;
 		n->incarnation = d->incarnation;
-		n->protocol = desc.addr.protocol;
-		n->protocol_version = desc.addr.protocol_version;
-		n->format = desc.addr.addr_format;
-		memcpy(n->address, desc.addr.bytes, desc.addr.len);
+		n->protocol = desc.known.protocol;
+		n->protocol_version = desc.known.protocol_version;
+		n->format = desc.known.addr_format;
+		memcpy(n->address, desc.known.bytes, desc.known.len);
 		name_turn(n);
 		return 0;
 	}

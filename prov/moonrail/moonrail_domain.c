@@ -174,6 +174,8 @@ static void domain_notify(void *arg, const char *peer, const char *name,
 	(void)arg, (void)peer, (void)name, (void)msg;
 }
 
+/* The data plane knows by itself what there is to know: the addresses that the
+ * process holds for as long as it lives. */
 static void domain_resolve(void *arg, struct tei_rail_peer *peer)
 {
 	(void)arg;
@@ -300,6 +302,8 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 		/* all providers, also where FI_PROVIDER names this one alone */
 		.info_flags = UINT64_C(1) << 60,
 		.any_local = true,
+		/* names are all that processes know which never met this one */
+		.hold_first = true,
 	};
 	int ret;
 

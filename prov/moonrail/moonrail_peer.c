@@ -609,10 +609,10 @@ static int peer_first(struct moonrail_domain *d, const struct moonrail_name *n,
 		return tei_rail_addr_fits(d->dp, first) ? 0 : -FI_EHOSTUNREACH;
 	for (i = 0; i < tei_rail_count(d->dp); i++) {
 		if (tei_rail_describe(d->dp, i, &desc) || !desc.open ||
-		    desc.addr.addr_format != n->format)
+		    desc.known.addr_format != n->format)
 			continue;
-		first->protocol = desc.addr.protocol;
-		first->protocol_version = desc.addr.protocol_version;
+		first->protocol = desc.known.protocol;
+		first->protocol_version = desc.known.protocol_version;
 		return 0;
 	}
 	return -FI_EHOSTUNREACH;

@@ -12,6 +12,7 @@
 #include <liburing.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ struct uring {
 	uint64_t tick;			/* what event is read into */
 	pthread_t thread;
 	bool can_fix, can_fix_files;
+	struct tei_log_limit log_limit;
 	struct nvmeof_io *fresh[NVMEOF_DEPTH_MAX]; /* the thread's: to be filled */
 	uint32_t nfresh;
 
@@ -249,24 +251,56 @@ static void uring_slot_give(struct tei_nvmeof *ctx, uint64_t *used, int slot)
 	tei_mutex_unlock(&ctx->lock);
 }
 
+/* The kernel finds its pages at each request, then. */
+static int uring_unfixed(struct uring *u, void *addr, uint64_t len,
+			 const char *why, uint64_t limit, const char *unit)
+{
+	uint32_t left_out;
+
+	if (tei_log_enabled(TEI_LOG_INFO) &&
+	    tei_log_permit(&u->log_limit, &left_out))
+		TEI_INFO("nvmeof", "%p, %llu bytes: not registered with io_uring, which costs CPU: %s %llu%s (%u more)",
+			 addr, (unsigned long long)len, why,
+			 (unsigned long long)limit, unit, left_out);
+	return -1;
+}
+
+static int uring_unlocked(struct uring *u, void *addr, uint64_t len, int err)
+{
+	struct rlimit limit = { .rlim_cur = 0 };
+
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	if (err == ENOMEM && limit.rlim_cur != RLIM_INFINITY)
+		return uring_unfixed(u, addr, len,
+				     "the memlock limit (ulimit -l) is",
+				     limit.rlim_cur >> 10, " KiB");
+	return uring_unfixed(u, addr, len, "the kernel refused, errno",
+			     (uint64_t)err, "");
+}
+
 /* Too large, too many or beyond what may be locked: it goes without. */
 static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 {
 	struct iovec iov = { .iov_base = addr, .iov_len = len };
 	struct uring *u = ctx->back_end;
 	__u64 tag = 0;
-	int slot;
+	int slot, ret;
 
-	if (!u->can_fix || len > URING_FIX_MAX)
+	if (!u->can_fix)
 		return -1;
+	if (len > URING_FIX_MAX)
+		return uring_unfixed(u, addr, len, "the kernel takes",
+				     URING_FIX_MAX >> 20, " MiB at once");
 	slot = uring_slot_take(ctx, u->fixed, NVMEOF_FIXED);
 	if (slot < 0)
-		return -1;
-	if (io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
-						 &iov, &tag, 1) == 1)
+		return uring_unfixed(u, addr, len, "there are", NVMEOF_FIXED,
+				     " already");
+	ret = io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
+						   &iov, &tag, 1);
+	if (ret == 1)
 		return slot;
 	uring_slot_give(ctx, u->fixed, slot);
-	return -1;
+	return uring_unlocked(u, addr, len, -ret);
 }
 
 static void uring_unfix(struct tei_nvmeof *ctx, int slot)
@@ -364,7 +398,7 @@ static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
 	u->event = eventfd(0, EFD_CLOEXEC);
 	ret = u->event < 0 ? -errno : uring_open(ctx, u);
 	if (ret) {
-		uring_fail(err, TEI_ERR_UNSUPPORTED, "this kernel has none",
+		uring_fail(err, TEI_ERR_UNSUPPORTED, "can't be had here",
 			   ret);
 		goto err_event;
 	}

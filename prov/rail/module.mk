@@ -11,6 +11,7 @@ SRCS += \
 	prov/rail/rail_end.c \
 	prov/rail/rail_fence.c \
 	prov/rail/rail_fence_ctl.c \
+	prov/rail/rail_first.c \
 	prov/rail/rail_health.c \
 	prov/rail/rail_hello.c \
 	prov/rail/rail_hmem.c \
@@ -18,6 +19,7 @@ SRCS += \
 	prov/rail/rail_key.c \
 	prov/rail/rail_key_ctl.c \
 	prov/rail/rail_lane.c \
+	prov/rail/rail_limits.c \
 	prov/rail/rail_link.c \
 	prov/rail/rail_mr.c \
 	prov/rail/rail_mr_open.c \
@@ -48,9 +50,11 @@ TEST_SRCS_rail = \
 	prov/rail/rail_cache_test.c \
 	prov/rail/rail_closing_test.c \
 	prov/rail/rail_cut_test.c \
+	prov/rail/rail_first_test.c \
 	prov/rail/rail_health_test.c \
 	prov/rail/rail_hello_test.c \
 	prov/rail/rail_key_test.c \
+	prov/rail/rail_limits_test.c \
 	prov/rail/rail_link_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \

@@ -286,6 +286,14 @@ static void cache_press(struct rail_cache *c, uint64_t now)
 		oldest->yield = true;
 }
 
+bool rail_cache_coveted(const struct rail_path *path)
+{
+	const struct rail_conn *conn = path->conn;
+
+	return conn && conn->yield && path->inflight &&
+	       !tei_list_empty(&conn->cache->waiting);
+}
+
 static bool cache_wait(struct rail_cache *c, struct rail_path *path,
 		       uint64_t now)
 {

@@ -9,7 +9,9 @@
  *
  * A path with slices posted, a message under way, a fence pending with a peer
  * that is heard of, or a connection that is just being made is busy and does
- * not leave. Slices in limbo wait for a fence and need no place. One place is
+ * not leave, unless its peer has been asked for a sign of life for a second in
+ * vain and others wait: its connection is cut, and what was posted waits for a
+ * fence. Slices in limbo wait for a fence and need no place. One place is
  * kept from slices, so that a fence asked for or answered always has a way.
  * Peers that find no place wait in line; for them paths that were served for
  * long enough take no new slices until they have been idle once. Peers that
@@ -93,6 +95,11 @@ bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
 			  uint64_t now)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
+
+/* Others wait in line, and the path was asked to yield its place; but what is
+ * posted keeps it. */
+bool rail_cache_coveted(const struct rail_path *path)
+	TEI_REQUIRES(rail_sched_held);
 
 /* Who is first in line is cut for first. Before a bundle; then after it. */
 void rail_cache_favour(struct rail_lane *lane)

@@ -9,6 +9,7 @@
 #define CTL_AGAIN_MAX_NS  (50 * TEI_NS_PER_MS)
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
+#define CTL_RARELY_MAX_NS (5 * TEI_NS_PER_SEC)
 
 static uint64_t ctl_resend(uint64_t now, uint32_t tries)
 {
@@ -49,6 +50,21 @@ uint64_t rail_ctl_sent(const struct tei_rail_peer *p, int ret, uint64_t now,
 	return ctl_resend(now, *tries);
 }
 
+bool rail_ctl_left(const struct tei_rail_peer *p)
+{
+	return p->probing && p->state == RAIL_PEER_READY &&
+	       rail_peer_unused(p);
+}
+
+uint64_t rail_ctl_rarely(const struct tei_rail_peer *p, uint64_t now)
+{
+	uint64_t wait = now > p->probe_ns ? (now - p->probe_ns) / 16 : 0;
+
+	if (wait < RAIL_CTL_RARELY_NS)
+		wait = RAIL_CTL_RARELY_NS;
+	return now + (wait < CTL_RARELY_MAX_NS ? wait : CTL_RARELY_MAX_NS);
+}
+
 static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 {
 	struct tei_rail_dp *dp = p->dp;
@@ -61,6 +77,7 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 	if (ask) {
 		p->resolve_next_ns = now + CTL_RESOLVE_NS;
 		p->refs++;
+		rail_peer_next_first(p);
 	}
 	rail_sched_leave(dp);
 	if (!ask)

@@ -13,6 +13,7 @@
 
 #define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS		/* -FI_EAGAIN, at first */
 #define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
+#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)	/* who is left, at first */
 
 /* --- rail_ctl.c ---------------------------------------------------------- */
 /* The earlier of two times to come again, where 0 is never. */
@@ -22,6 +23,12 @@ uint64_t rail_ctl_again(const struct tei_rail_peer *peer, uint64_t now);
 /* The result of a send, as the time to come again; *tries counts. */
 uint64_t rail_ctl_sent(const struct tei_rail_peer *peer, int ret, uint64_t now,
 		       uint32_t *tries);
+/* Nobody uses it, and it is silent: it is asked for a sign of life, but nothing
+ * waits for that. */
+bool rail_ctl_left(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* When such a one is asked again: the longer it is silent, the later. */
+uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
 /* sched is held. */
 void rail_ctl_awake(struct tei_rail_peer *peer);
 /* A request has had no answer for a while: is it still the same process? */

@@ -346,6 +346,23 @@ bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
 	return heard;
 }
 
+uint64_t rail_cut_acked(const struct rail_cut_list *list, const void *addr,
+			size_t len)
+{
+	struct rail_lane *lane = list->lane;
+	struct rail_cut_seen *seen;
+	uint64_t acked = 0;
+	uint32_t i, n;
+
+	seen = cut_seen(list, addr, len, &n);
+	tei_mutex_lock(&lane->lock);
+	for (i = 0; lane->ep && i < n; i++)
+		if (cut_again(&seen[i], addr, false))
+			acked += rail_tcp_acked(seen[i].fd);
+	tei_mutex_unlock(&lane->lock);
+	return acked;
+}
+
 void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
 		     const void *addr, size_t len)
 {

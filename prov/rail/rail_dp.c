@@ -49,6 +49,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->incarnation = attr->incarnation;
 	dp->info_flags = attr->info_flags;
 	dp->port = attr->port;
+	dp->hold_first = attr->hold_first;
 	dp->signs = attr->secret != NULL;
 	if (attr->secret)
 		tei_secret_key(attr->secret, "peer protocol", &dp->auth);
@@ -169,8 +170,10 @@ static void dp_end_health(struct tei_rail_dp *dp)
 	struct tei_rail_peer *p;
 	uint32_t i;
 
-	for (i = 0; i < rail_count(dp); i++)
+	for (i = 0; i < rail_count(dp); i++) {
 		rail_probe_stop(rail_at(dp, i));
+		rail_first_stop(rail_at(dp, i));
+	}
 	rail_sched_enter(dp);
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
 		rail_health_forget(p);
@@ -426,6 +429,7 @@ int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 	if (rail->target.ep)
 		d->addr = rail->target.addr;
 	tei_mutex_unlock(&rail->target.lock);
+	d->known = rail_first_held(rail) ? rail->own : d->addr;
 	rail_addr_text(&d->addr, d->address_text, sizeof(d->address_text));
 	return 0;
 }

@@ -23,6 +23,8 @@
 #define FENCE_STUCK_TRIES	4	/* that often the time is doubled */
 #define FENCE_SPACE_NS	(15 * TEI_NS_PER_SEC)	/* where others are served */
 #define FENCE_SERVES_NS	TEI_NS_PER_SEC		/* heard of since */
+#define FENCE_LIVES_NS	(2 * TEI_NS_PER_SEC)	/* it does */
+#define FENCE_LIVES_SPACE_NS TEI_NS_PER_SEC	/* for one that lives */
 #define FENCE_HOPELESS	2u	/* new lanes, and it is the wire that is asked
 				 * about */
 #define FENCE_STUCK_OPENS	4	/* lanes opened in that time, at least */
@@ -202,9 +204,10 @@ static uint64_t fence_patience(const struct rail *rail)
 	return opens > least ? opens : least;
 }
 
-/* It was tried lately, and has not connected for longer than is usual. */
+/* It was tried lately, and has not connected for longer than is usual; *since:
+ * for so long. */
 static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
-			     uint64_t now, uint64_t patience)
+			     uint64_t now, uint64_t patience, uint64_t *since)
 {
 	bool stuck;
 
@@ -214,6 +217,7 @@ static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
 		now > path->since_ns + patience &&
 		now < path->blocked_ns + RAIL_TRIED_NS &&
 		!rail_path_lives(lane, path);
+	*since = path->since_ns;
 	tei_mutex_unlock(&lane->lock);
 	return stuck;
 }
@@ -236,16 +240,34 @@ static bool fence_serves(struct rail_lane *lane,
 	return false;
 }
 
-/* Whether a stuck path is worth a new lane now. */
-static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
-			uint64_t now)
+/*
+ * The process is there: it was heard of while the path did not connect. Then it
+ * may well hold a connection that is none here any more (it was reset on this
+ * side, and nothing is under way on the other), and refuses this lane another.
+ */
+static bool fence_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
+			     uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
+	uint64_t seen = peer->alive_ns > peer->found_ns ? peer->alive_ns :
+							  peer->found_ns;
+
+	return seen > since && now < seen + FENCE_LIVES_NS;
+}
+
+/* Whether a path that is stuck since then is worth a new lane now. */
+static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
+			uint64_t since, bool hopeless, uint64_t now)
+{
+	uint64_t space = FENCE_SPACE_NS;
 	bool worth;
 
 	rail_sched_enter(peer->dp);
+	/* where new lanes do not help the wire does not, either */
+	if (!hopeless && fence_peer_lives(peer, since, now))
+		space = FENCE_LIVES_SPACE_NS;
 	/* asking a silent peer that nobody uses is not */
 	worth = (!peer->probing || peer->refs) &&
-		(now > lane->rail->stuck_ns + FENCE_SPACE_NS ||
+		(now > lane->rail->stuck_ns + space ||
 		 !fence_serves(lane, peer, now));
 	rail_sched_leave(peer->dp);
 	return worth;
@@ -271,11 +293,33 @@ static bool fence_pending(struct rail_lane *lane, const struct rail_path *path,
 	return pending;
 }
 
+/* The new lane is for all that are stuck on the old one. */
+static void fence_others_stuck(struct rail_lane *lane,
+			       const struct rail_path *path, uint64_t now,
+			       uint64_t patience)
+{
+	const struct rail_cache *c = &lane->rail->cache[lane->index];
+	struct tei_sieve_entry *e;
+	struct rail_path *p;
+
+	tei_mutex_lock(&lane->lock);
+	rail_sched_enter(lane->rail->dp);
+	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link) {
+		p = tei_container_of(e, struct rail_conn, entry)->path;
+		if (p != path && p->since_ns && !p->connected &&
+		    now > p->since_ns + patience)
+			__atomic_fetch_add(&p->vain, 1, __ATOMIC_RELAXED);
+	}
+	rail_sched_leave(lane->rail->dp);
+	tei_mutex_unlock(&lane->lock);
+}
+
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    struct rail_path *path, uint64_t now)
 {
 	struct rail_renew *renew = &peer->renew[lane->rail->index];
 	uint64_t patience = fence_patience(lane->rail);
+	uint64_t since;
 
 	/* another path's is no reason to try this one as often again */
 	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED) &&
@@ -284,8 +328,10 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 		renew->next_ns = 0;
 	}
 	if (now < renew->next_ns ||
-	    !fence_path_stuck(lane, path, now, patience) ||
-	    !fence_worth(peer, lane, now))
+	    !fence_path_stuck(lane, path, now, patience, &since) ||
+	    !fence_worth(peer, lane, since,
+			 __atomic_load_n(&path->vain, __ATOMIC_RELAXED) >=
+				 FENCE_HOPELESS, now))
 		return;
 	if (fence_pending(lane, path, now)) {
 		renew->next_ns = now + FENCE_STUCK_NS;
@@ -295,6 +341,7 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 		renew->tries++;
 	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->stuck_ns = now;
+	fence_others_stuck(lane, path, now, patience);
 	fence_retire(lane, "a path of it does not connect");
 	if (__atomic_add_fetch(&path->vain, 1, __ATOMIC_RELAXED) >=
 	    FENCE_HOPELESS)
@@ -353,6 +400,7 @@ static void fence_target_closed(struct rail *rail)
 	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
 		 rail->name, rail->target.gen + 1);
 	rail_reopen_start(&rail->target);
+	rail_first_left(rail);
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(p, &rail->dp->peers, struct tei_rail_peer, link)
 		if (p->fences_owed)
@@ -417,6 +465,7 @@ static void fence_renew_bound(struct rail *rail)
 	tei_mutex_lock(&rail->dp->admin);
 	rail_mr_unbind(rail);
 	rail_lane_shut(&rail->target, false);
+	rail_first_left(rail);
 	if (fence_reopen_lane(&rail->target))
 		rail_mr_rebind(rail);
 	else

@@ -25,6 +25,7 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 	struct rail_wire w;
 	uint16_t id;
 	size_t len;
+	bool left;
 	int ret;
 
 	rail_sched_enter(p->dp);
@@ -32,6 +33,7 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 		p->remotes[r].fence.wanted = false;
 	f = p->remotes[r].fence;
 	id = p->remotes[r].id;
+	left = rail_ctl_left(p);
 	rail_sched_leave(p->dp);
 	if (!f.wanted)
 		return 0;
@@ -44,7 +46,10 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 	ret = rail_msg_send(p, buf, len, f.tries);
 	f.next_ns = rail_ctl_sent(p, ret, now, &f.tries);
 	f.since_ns = f.since_ns ? f.since_ns : now;
-	rail_ctl_unanswered(p, now, f.since_ns);
+	if (left)
+		f.next_ns = rail_ctl_rarely(p, now);
+	else
+		rail_ctl_unanswered(p, now, f.since_ns);
 	rail_sched_enter(p->dp);
 	p->remotes[r].fence.next_ns = f.next_ns;
 	p->remotes[r].fence.tries = f.tries;

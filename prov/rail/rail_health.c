@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
 #define HEALTH_SHARE	(512u << 10)	/* bytes in flight at first */
@@ -14,6 +15,9 @@
 #define HEALTH_CUT_MORE_NS	(2 * TEI_NS_PER_MS)	/* for each pair */
 #define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)	/* of the others' slices */
 #define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)	/* in which they move, too */
+#define HEALTH_IN_THE_WAY_NS (600 * TEI_NS_PER_MS) /* silent, others wait, */
+#define HEALTH_STILL_NS	(400 * TEI_NS_PER_MS)	/* and its kernel takes nothing */
+#define HEALTH_ASKS	2		/* messages that asked for a sign of life */
 #define HEALTH_BATCH	256		/* at a time */
 #define HEALTH_PROBE_NS	TEI_NS_PER_MS
 
@@ -250,7 +254,7 @@ void rail_health_error(struct rail_slice *s, int err)
 	    peer->remotes[s->remote_idx].gen <= s->remote_gen &&
 	    __atomic_load_n(&s->lane->state, __ATOMIC_RELAXED) ==
 		    RAIL_LANE_ACTIVE &&
-	    (!s->lane->shuns || s->lane->shuns != s->path))
+	    !(s->path && s->path->shunned))
 		rail_health_down(peer, s->lane->rail, s->remote_idx,
 				 "its connection broke", false);
 }
@@ -353,8 +357,26 @@ struct health_todo {
 	uint64_t moves, doubt_ns;
 	uint16_t remote;
 	bool asked;
-	enum { HEALTH_CONFIRM, HEALTH_CUT, HEALTH_RENEW } what;
+	enum { HEALTH_CONFIRM, HEALTH_CUT, HEALTH_SHUN, HEALTH_RENEW } what;
 };
+
+/*
+ * A peer that was asked is silent, on all rails, and keeps a place in the endpoint
+ * cache for which others wait. It may be silent for as long as it likes.
+ */
+static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_path *path;
+
+	if (f->stage != RAIL_FAULT_ASKED || f->alive_ns ||
+	    f->peer->alive_ns > f->since_ns ||
+	    (!f->asked && f->peer->life_tries < HEALTH_ASKS) ||
+	    now < f->since_ns + HEALTH_IN_THE_WAY_NS)
+		return false;
+	path = rail_path_get(f->peer, f->lane, f->remote);
+	return path && rail_cache_coveted(path);
+}
 
 static bool health_step(struct rail_fault *f, uint64_t now,
 			struct health_todo *todo) TEI_REQUIRES(rail_sched_held)
@@ -373,6 +395,11 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 			health_free(f);
 			return false;
 		}
+		todo->what = HEALTH_SHUN;
+		todo->lane = f->lane;
+		todo->moves = f->moves;
+		if (health_in_the_way(f, now))
+			return true;
 		if (!rail_stall_judge(f, now))
 			return false;
 		todo->what = HEALTH_CONFIRM;
@@ -474,12 +501,16 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	health_posted(lane, path, n);
-	lane->shuns = shuns ? path[0] : NULL;
+	for (i = 0; i < n; i++) {
+		if (!path[i])
+			continue;
+		path[i]->shunned = shuns;
+		health_cut_path(lane, path[i], &list);
+	}
+	clean = health_drain(lane, path, n, &done);
 	for (i = 0; i < n; i++)
 		if (path[i])
-			health_cut_path(lane, path[i], &list);
-	clean = health_drain(lane, path, n, &done);
-	lane->shuns = NULL;
+			path[i]->shunned = false;
 	tei_mutex_unlock(&lane->lock);
 	rail_cut_list_free(&list);
 	rail_done_run(lane->rail->dp, &done);
@@ -487,7 +518,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 		rail_fence_renew_lane(lane, shuns ? usual : HEALTH_DRAIN_NS);
 }
 
-/* Those pairs of a rail; shuns: there is one. */
+/* Those pairs of a rail. */
 static void health_cut(struct health_todo *const *pair, int n, bool shuns)
 {
 	struct rail_path *path[HEALTH_BATCH];
@@ -559,7 +590,47 @@ static bool health_alike(const struct health_todo *a,
 			 const struct health_todo *b)
 {
 	return a->what == b->what && a->rail == b->rail &&
-	       (a->what != HEALTH_CONFIRM || a->lane == b->lane);
+	       ((a->what != HEALTH_CONFIRM && a->what != HEALTH_SHUN) ||
+		a->lane == b->lane);
+}
+
+/* Nothing has moved for all that time, not even into its kernel. */
+static bool health_still(const struct health_todo *t,
+			 const struct rail_cut_list *list)
+{
+	uint64_t acked = rail_stall_acked(list, t->peer, t->remote);
+	uint64_t now = tei_now_ns();
+	struct rail_fault *f;
+	bool still;
+
+	rail_sched_enter(t->peer->dp);
+	f = health_find(t->peer, t->rail, t->remote);
+	still = f && health_in_the_way(f, now) &&
+		rail_stall_moves(t->peer, t->lane, t->remote) == t->moves;
+	if (still && (!f->acked_ns || f->acked != acked)) {
+		f->acked = acked;
+		f->acked_ns = now;
+	}
+	still = still && now >= f->acked_ns + HEALTH_STILL_NS;
+	rail_sched_leave(t->peer->dp);
+	return still;
+}
+
+/* Those that are, of pairs of one lane, are cut. */
+static void health_shun(struct health_todo **pair, int n)
+{
+	struct rail_cut_list list;
+	int i, k = 0;
+
+	/* the last chance for what is there but was not read */
+	rail_lane_run(pair[0]->lane);
+	rail_cut_list(pair[0]->lane, &list);
+	for (i = 0; i < n; i++)
+		if (health_still(pair[i], &list))
+			pair[k++] = pair[i];
+	rail_cut_list_free(&list);
+	if (k)
+		health_cut(pair, k, true);
 }
 
 /* What is to be done with the first, and with all that are like it: of one that
@@ -586,6 +657,9 @@ static int health_do(struct health_todo **todo, int n)
 		break;
 	case HEALTH_CUT:
 		health_cut(alike, k, false);
+		break;
+	case HEALTH_SHUN:
+		health_shun(alike, k);
 		break;
 	case HEALTH_RENEW:
 		for (i = 0; i < k; i++)
@@ -629,9 +703,11 @@ static void health_reopened(struct tei_rail_dp *dp)
 {
 	uint32_t i;
 
-	for (i = 0; i < rail_count(dp); i++)
+	for (i = 0; i < rail_count(dp); i++) {
 		if (rail_reopen_collect(rail_at(dp, i)))
 			rail_fence_reopened(rail_at(dp, i));
+		rail_first_collect(rail_at(dp, i));
+	}
 }
 
 static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
@@ -641,6 +717,7 @@ static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
+		rail_first_run(rail, now);
 		if (!__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
 		    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
 		    now < rail->lost_next_ns)

@@ -70,6 +70,8 @@ struct rail_fault {
 	uint64_t asked_ns;		/* at that time */
 	uint32_t asks;			/* so often it was tried */
 	uint64_t doubt_ns;		/* since when, through all vetoes */
+	uint64_t acked, acked_ns;	/* in the way: rail_stall_acked, and
+					 * since when */
 	uint64_t share;			/* RAMPING: bytes in flight */
 	/* DOWN */
 	uint32_t tries;			/* probes without answer */
@@ -150,6 +152,9 @@ bool rail_stall_confirm(const struct rail_cut_list *list,
  * nothing. The thread, no lock held. */
 bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      uint16_t remote);
+/* As rail_cut_acked. The thread, no lock held. */
+uint64_t rail_stall_acked(const struct rail_cut_list *list,
+			  struct tei_rail_peer *peer, uint16_t remote);
 uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  uint16_t remote) TEI_REQUIRES(rail_sched_held);
 

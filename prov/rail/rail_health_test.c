@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Faults on a plane whose thread is the test, at times that the test makes. */
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
@@ -563,6 +564,98 @@ static void test_a_silent_peer_leaves_the_lane_to_others(void)
 	test_pair_close(&pair);
 }
 
+/* One slice is posted to a peer that does not look; the fault is as old. */
+static struct rail_path *health_freeze(struct test_pair *pair,
+				       struct test_task *task, uint64_t age)
+{
+	struct rail_lane *lane = &pair->rail->init[0];
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_path *path;
+	struct rail_fault *f;
+
+	test_task_init(task, pair->peer, false, pair->src, pair->dst, 64);
+	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, task, 1), 0);
+	rail_sched_enter(pair->from.dp);
+	path = rail_path_get(pair->peer, lane, 0);
+	rail_sched_leave(pair->from.dp);
+	while (!path->posted && tei_now_ns() < end)
+		rail_lane_run(lane);
+	CU_ASSERT_EQUAL_FATAL(path->posted, 1);
+	rail_stall_ask(pair->peer, lane, 0, path->moves, tei_now_ns());
+	rail_sched_enter(pair->from.dp);
+	f = tei_list_first(&pair->peer->faults, struct rail_fault, peer_link);
+	f->since_ns -= age;
+	pair->peer->alive_ns = f->since_ns - 1;
+	pair->peer->life_tries = 2;
+	rail_sched_leave(pair->from.dp);
+	return path;
+}
+
+static void health_look(struct test_pair *pair)
+{
+	pair->from.dp->health_ns = 0;
+	rail_health_run(pair->from.dp, tei_now_ns());
+}
+
+/* Others wait for its place, and it has been silent for that long. */
+static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_path *path, other = { .remote = 0 };
+	struct rail_lane *there;
+	struct rail_cache *c;
+	struct test_task task;
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	there = &rail_at(pair.to.dp, 0)->target;
+	c = rail_cache_of(&pair.rail->init[0]);
+	tei_list_init(&other.wait_link);
+	tei_mutex_lock(&there->lock);
+	path = health_freeze(&pair, &task, age);
+	rail_sched_enter(pair.from.dp);
+	path->conn->yield = true;
+	if (wait)
+		tei_list_add_tail(&c->waiting, &other.wait_link);
+	rail_sched_leave(pair.from.dp);
+	health_look(&pair);
+	/* not before it was looked at twice */
+	CU_ASSERT_EQUAL(path->posted, 1);
+	for (int i = 0; i < looks; i++) {
+		usleep(450 * 1000);
+		health_look(&pair);
+	}
+	CU_ASSERT_EQUAL(path->posted, left);
+	CU_ASSERT_EQUAL(pair.rail->init[0].state, RAIL_LANE_ACTIVE);
+	CU_ASSERT_EQUAL(test_ends(&task), 0);
+	/* it is no fault of the wire's */
+	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
+	rail_sched_enter(pair.from.dp);
+	tei_list_del(&other.wait_link);
+	rail_sched_leave(pair.from.dp);
+	tei_mutex_unlock(&there->lock);
+	while (!test_ends(&task) && tei_now_ns() < end)
+		test_pair_turn(&pair, tei_now_ns());
+	CU_ASSERT_EQUAL(task.end, TEI_RAIL_END_COMPLETED);
+	test_pair_close(&pair);
+}
+
+static void test_a_silent_peer_leaves_its_place_to_who_waits(void)
+{
+	/* its kernel may have taken the last of it only now */
+	health_coveted(2 * TEI_NS_PER_SEC, true, 2, 0);
+}
+
+static void test_but_keeps_it_where_nobody_waits(void)
+{
+	health_coveted(2 * TEI_NS_PER_SEC, false, 2, 1);
+}
+
+static void test_and_for_a_while(void)
+{
+	health_coveted(TEI_NS_PER_SEC / 20, true, 1, 1);
+}
+
 /* Nobody waits for anything there, and it is connected. */
 static void test_a_pair_that_idles_is_no_fault(void)
 {
@@ -869,6 +962,11 @@ const struct tei_test_case rail_health_cases[] = {
 	  test_what_a_kernel_took_is_not_held_against_the_wire },
 	{ "a_silent_peer_leaves_the_lane_to_others",
 	  test_a_silent_peer_leaves_the_lane_to_others },
+	{ "a_silent_peer_leaves_its_place_to_who_waits",
+	  test_a_silent_peer_leaves_its_place_to_who_waits },
+	{ "but_keeps_it_where_nobody_waits",
+	  test_but_keeps_it_where_nobody_waits },
+	{ "and_for_a_while", test_and_for_a_while },
 	{ "a_pair_that_idles_is_no_fault", test_a_pair_that_idles_is_no_fault },
 	{ "all_that_falls_silent_is_found_together",
 	  test_all_that_falls_silent_is_found_together },

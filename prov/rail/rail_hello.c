@@ -10,7 +10,21 @@
 #include "prov/rail/rail_wire.h"
 
 #define HELLO_SILENT_TRIES 120
-#define HELLO_RARELY		(250 * TEI_NS_PER_MS)	/* probes of one */
+#define HELLO_UNFENCED_NS	(3600 * TEI_NS_PER_SEC)
+
+/*
+ * One that nobody uses has been silent for long enough to be forgotten. One whose
+ * fence was given up is to be fenced as soon as it is back in contact, so it is
+ * known until no kernel has anything of ours any more.
+ */
+static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (p->unfenced)
+		return p->probing && now > p->probe_ns + HELLO_UNFENCED_NS;
+	return p->hello_tries > HELLO_SILENT_TRIES ||
+	       (p->probing && now > p->probe_ns + p->dp->probe_ns / 3);
+}
 
 /* A process that once said hello but does not answer, and nobody here uses: what
  * is under way to it may land yet, so it is waited for. */
@@ -21,9 +35,7 @@ static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 
 	rail_done_init(&done);
 	rail_sched_enter(p->dp);
-	forget = rail_peer_unused(p) &&
-		 (p->hello_tries > HELLO_SILENT_TRIES ||
-		  (p->probing && now - p->probe_ns > p->dp->probe_ns / 3));
+	forget = rail_peer_unused(p) && hello_too_silent(p, now);
 	if (forget)
 		rail_peer_forget(p, "it does not answer", &done);
 	rail_sched_leave(p->dp);
@@ -104,7 +116,7 @@ static int hello_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len,
 uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = p->dp;
-	bool reply, ask, announce, probe, stuck;
+	bool reply, ask, announce, probe, stuck, left;
 	size_t len;
 	int ret;
 
@@ -127,8 +139,9 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->stuck = false;
 		p->rehello = true;
 	}
+	left = rail_ctl_left(p);
 	ask = (p->want_hello && p->state == RAIL_PEER_NEW &&
-	       !rail_peer_forsaken(p)) || hello_again(p);
+	       !rail_peer_forsaken(p)) || (!left && hello_again(p));
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
 		   p->table_acked < dp->table;
 	p->reply_hello = false;
@@ -140,6 +153,9 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->asked_ns = 0;
 	else if (!p->asked_ns)
 		p->asked_ns = now;
+	/* it was left, and is wanted again */
+	if (ask && p->hello_next_ns > now + RAIL_CTL_RARELY_NS)
+		p->hello_next_ns = now;
 	if (!reply && !ask && !announce && !probe)
 		return 0;
 	if (!reply && now < p->hello_next_ns)
@@ -158,8 +174,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (ask && ret == -FI_EHOSTUNREACH)
 		hello_no_route(p);
 	p->hello_next_ns = rail_ctl_sent(p, ret, now, &p->hello_tries);
-	if (probe && !ask && !announce && p->hello_next_ns < now + HELLO_RARELY)
-		p->hello_next_ns = now + HELLO_RARELY;
+	if (left && p->hello_next_ns < rail_ctl_rarely(p, now))
+		p->hello_next_ns = rail_ctl_rarely(p, now);
 	return p->hello_next_ns;
 }
 

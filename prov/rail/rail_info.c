@@ -402,6 +402,38 @@ static int info_take_addresses(const char *provider, const char *devices,
 	return ret;
 }
 
+/* It would be a rail by this address if it had a link. */
+static bool info_lacks_link(const struct tei_settings *s,
+			    const struct ifaddrs *ifa)
+{
+	const unsigned int both = IFF_UP | IFF_RUNNING;
+	const struct sockaddr *sa = ifa->ifa_addr;
+
+	return sa && sa->sa_family == (s->use_ipv6 ? AF_INET6 : AF_INET) &&
+	       (ifa->ifa_flags & both) != both && !info_loopback(sa) &&
+	       !info_link_local(sa) && !info_is_bridge(ifa->ifa_name) &&
+	       (!*s->filters || info_listed(s->filters, ifa->ifa_name));
+}
+
+/* All interfaces were asked for: one line for each that could not be a rail. */
+static void info_say_lacking(const struct tei_settings *s)
+{
+	struct ifaddrs *ifs = NULL, *ifa;
+	const char *said = "";
+
+	if (getifaddrs(&ifs))
+		return;
+	for (ifa = ifs; ifa; ifa = ifa->ifa_next) {
+		if (!info_lacks_link(s, ifa) || !strcmp(ifa->ifa_name, said))
+			continue;
+		said = ifa->ifa_name;
+		TEI_INFO("rail", "%s: %s, so it is no rail, nor later", said,
+			 ifa->ifa_flags & IFF_UP ? "there is no carrier" :
+						   "it is down");
+	}
+	freeifaddrs(ifs);
+}
+
 static int info_try(const struct tei_settings *s, const char *provider,
 		    const char *devices, uint64_t flags,
 		    struct rail_found **out)
@@ -495,8 +527,11 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 				   "see fi_info, MOONRAIL_DEVICES, MOONRAIL_PROVIDER and MC_TE_FILTERS",
 				   "no device for transport %s%s%.64s", transport,
 				   *devices ? " among " : "", devices);
-	if (!ret && strcmp(transport, "shm"))
+	if (!ret && strcmp(transport, "shm")) {
 		info_warn_missing(devices, *out);
+		if (!*devices && !strcmp(transport, "tcp"))
+			info_say_lacking(s);
+	}
 	if (ret) {
 		rail_info_free(*out);
 		*out = NULL;

@@ -15,8 +15,9 @@
  *    read, or once the lane that carried it was closed.
  *  - Initiating lanes only send and post RMA; target lanes only receive, and
  *    only the thread opens and closes them. Others that read one hand what is
- *    not for the user of the data plane to the thread. A reply travels over an initiating lane of
- *    the replying side.
+ *    not for the user of the data plane to the thread. What listens at a rail's
+ *    first address again is of a domain without registrations: no RMA lands by
+ *    it. A reply travels over an initiating lane of the replying side.
  *  - Control state (hello, keys, fence, revoke) is run by the thread alone;
  *    what others read of it is guarded by dp->sched.
  */
@@ -204,6 +205,8 @@ struct rail_closing {
 struct rail_lane {
 	struct rail *rail;		/* fixed */
 	bool target;			/* fixed */
+	bool first;			/* fixed: target at the rail's first
+					 * address, for messages alone */
 	uint16_t index;			/* fixed: lane number on the rail */
 
 	struct tei_mutex lock;		/* guards what follows */
@@ -241,8 +244,6 @@ struct rail_lane {
 	uint32_t msgs;			/* atomic: messages under way */
 	bool kick;			/* atomic: look again after unlock */
 	bool visited;			/* target: a caller reads it */
-	const struct rail_path *shuns;	/* cut just now, for no fault of the
-					 * wire's, or NULL */
 	struct tei_list aside;		/* target: rail_aside, for the thread */
 	uint32_t naside;		/* read without lock: atomic */
 	bool link_cut;			/* thread: cut when the link was lost */
@@ -265,6 +266,16 @@ struct rail_opening {
 	bool started;			/* by opener, not joined */
 	bool under_way;			/* atomic for readers */
 	bool over;			/* atomic: it is open, or failed */
+	struct tei_err err;		/* why that */
+};
+
+/* Who has the first address of a rail; rail_first.c. */
+enum rail_first_state {
+	RAIL_FIRST_LEFT,	/* nobody cares */
+	RAIL_FIRST_TARGET,	/* the first target lane */
+	RAIL_FIRST_WANTED,	/* nobody, until a lane for messages is open */
+	RAIL_FIRST_HELD,	/* that lane */
+	RAIL_FIRST_TAKEN,	/* somebody else: it is tried again */
 };
 
 /*
@@ -332,6 +343,9 @@ struct rail {
 	struct rail_lane target;
 	struct rail_opening next_target;
 	struct rail_opening *next_init;	/* [ninit] */
+	struct rail_opening first;	/* rail_first.c; it stays there */
+	struct fid_domain *first_domain; /* first.lane.lock; nothing is ever
+					  * registered in it for peers */
 
 	struct rail_tx tx[RAIL_TX_MSGS];
 	void *tx_mem;
@@ -370,6 +384,9 @@ struct rail {
 	uint64_t stuck_ns;		/* thread: the last time that a lane
 					 * was retired since a path was stuck */
 	struct rail_opening probe;	/* rail_probe.c; it stays there */
+	uint32_t first_state;		/* enum rail_first_state */
+	uint64_t first_next_ns;		/* thread: taken, tried again then */
+	uint32_t first_tries;		/* thread */
 	uint64_t probe_begin_ns;	/* thread: of the round */
 	uint64_t probe_end_ns;		/* thread; 0: just opened */
 	bool probing;			/* thread: the probe is open, or will be */
@@ -464,6 +481,8 @@ struct rail_path {
 	struct rail_socket old;		/* cut: that one's, as far as known */
 	uint64_t old_ns;		/* cut: waited for since, 0: not yet */
 	bool connected;			/* something completed on it */
+	bool shunned;			/* cut just now, because of the peer: what
+					 * breaks is no fault of the wire's */
 	bool blocked_now;		/* in this bundle */
 	uint32_t posted;		/* slices on the lane of lane_gen */
 	uint64_t moves;			/* atomic: grows while it lives */
@@ -561,8 +580,9 @@ struct tei_rail_peer {
 	uint64_t gone_ns;		/* since then */
 	bool known_us;			/* it answered or said hello */
 
-	struct tei_rail_addr first;
-	bool has_first;
+	struct tei_rail_addr *firsts;	/* where it listens for messages as */
+	uint16_t nfirsts;		/* long as it lives, as it told */
+	uint16_t first_turn;
 	uint32_t table_seen;		/* newest rail table of the peer */
 	uint32_t table_acked;		/* newest of ours that it has */
 	bool want_hello;		/* someone waits for READY */
@@ -572,6 +592,7 @@ struct tei_rail_peer {
 	bool reply_hello;		/* an answer is owed */
 	uint64_t resolve_next_ns;
 	struct tei_rail_addr found_at;	/* len 0: not since that was looked at */
+	uint64_t found_ns;		/* last found, still the same process */
 
 	/* Until the hello is answered the first address is the only remote. */
 	struct rail_remote *remotes;
@@ -722,6 +743,7 @@ struct tei_rail_dp {
 	bool signs;			/* there is a secret */
 	uint64_t info_flags;		/* for fi_getinfo */
 	uint16_t port;			/* of the first target lanes, or 0 */
+	bool hold_first;
 	struct tei_rail_mr *anywhere;	/* stands for local memory that is not
 					 * registered, or NULL */
 	struct tei_mac_key auth;
@@ -889,6 +911,20 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
+/* --- rail_first.c: a rail's first address -------------------------------- */
+/* The rail is open for the first time: whether its address is to be held. */
+void rail_first_init(struct rail *rail);
+/* Its target lane is closed. The thread, as with those below. */
+void rail_first_left(struct rail *rail);
+/* Tries again what failed, when it is time. */
+void rail_first_run(struct rail *rail, uint64_t now);
+/* What was begun is over, perhaps; peers are told what comes of it. */
+void rail_first_collect(struct rail *rail);
+/* Waits for what was begun. The thread, or after it has stopped. */
+void rail_first_stop(struct rail *rail);
+/* It leads to this process, now or in a moment. Any thread. */
+bool rail_first_held(const struct rail *rail);
+
 /* --- rail_closing.c: closing them ---------------------------------------- */
 /* Waits for it if that is under way already. Slices still posted are moved to
  * aborted. */
@@ -943,6 +979,10 @@ void rail_cut_list_free(struct rail_cut_list *list);
  * sure of by a message, so that it counts if all has been acknowledged. */
 bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
 		    size_t len, uint32_t ms, bool asked);
+/* Bytes that the kernel there has acknowledged, of what is in the list, where that
+ * is not all that was sent. */
+uint64_t rail_cut_acked(const struct rail_cut_list *list, const void *addr,
+			size_t len);
 /* As rail_cut_one, and quick where it is in the list of that lane. */
 void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
 		     const void *addr, size_t len) TEI_REQUIRES(lane->lock);
@@ -960,6 +1000,8 @@ uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 /* --- rail_tcp.c ---------------------------------------------------------- */
 /* The same of one socket; ms 0: nothing is recent. */
 bool rail_tcp_heard(int fd, uint32_t ms, bool asked);
+/* Bytes that it has acknowledged, ever; 0 where that is all. */
+uint64_t rail_tcp_acked(int fd);
 /* The kernel there acknowledged all that came by it a while ago, but its process
  * has not answered yet, or only now. */
 bool rail_tcp_pending(int fd);
@@ -1012,6 +1054,35 @@ static inline bool rail_hmem_foreign(const struct tei_rail_mr *mr,
 /* Memory of our own for messages; 0 or -FI_E*. */
 int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
 		 size_t len, uint64_t access, struct fid_mr **out);
+
+/* What was tried to register a region on a rail, before it was given up. */
+struct rail_reg_tried {
+	uint64_t most, least;		/* bytes at a time, first and last */
+	uint32_t done, pieces;		/* taken and wanted, of the last size */
+};
+
+/* What a refused registration may have met. */
+struct rail_limits {
+	uint64_t memlock;		/* bytes; UINT64_MAX: none */
+	uint64_t pinned_kib;		/* by this process */
+	uint64_t count;			/* registrations on the rail */
+	uint64_t max_count;		/* of the device; 0: not known */
+	uint64_t max_size;		/* bytes at once; 0: not known */
+	size_t key_size;		/* bytes of a key that we choose */
+};
+
+/* Nothing is asked where ret stands for none. */
+void rail_limits_get(const struct rail *rail, int ret, struct rail_limits *out);
+
+/* Which limit it was that ret stands for, and its value; "" where nothing can
+ * be said. */
+void rail_limits_text(const struct rail_limits *l,
+		      const struct rail_reg_tried *t, int ret, char *out,
+		      size_t cap);
+
+/* The same for what else pins memory, such as an endpoint's queues. With any
+ * lock held. */
+void rail_limits_memory(int ret, char *out, size_t cap);
 
 /* Bytes from addr to the end of the piece that holds it. */
 static inline uint64_t rail_mr_room(const struct tei_rail_mr *mr,
@@ -1245,7 +1316,17 @@ void rail_peer_set_first(struct tei_rail_peer *peer,
 /* Hellos go to found_at, if that is news. The thread. */
 void rail_peer_take_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
+/* Where it said that it can always be found; n 0: nowhere. Without memory it is
+ * what it was. */
+void rail_peer_take_firsts(struct tei_rail_peer *peer,
+			   const struct tei_rail_addr *at, uint16_t n)
+	TEI_REQUIRES(rail_sched_held);
+/* Of these the next one becomes found_at. */
+void rail_peer_next_first(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* Its index, if there is one that the rail reaches, or -1. */
+bool rail_peer_searched(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 int16_t rail_peer_hint(const struct tei_rail_peer *peer,
 		       const struct rail *rail) TEI_REQUIRES(rail_sched_held);
 /* Its rails are known again: nothing goes there any more. The thread. */
@@ -1298,8 +1379,6 @@ void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id);
 int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id);
 /* That peer has drained it. */
 void rail_key_drained(struct tei_rail_peer *peer, uint64_t id);
-/* Nobody is asked about it any more. */
-void rail_key_forget(struct tei_rail_dp *dp, uint64_t id);
 /* REVOKED is owed to the peer for that region. */
 void rail_key_owe(struct tei_rail_peer *peer, uint64_t id);
 int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation);
@@ -1422,7 +1501,7 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail);
 int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		  uint16_t remote, fi_addr_t addr, const void *msg, size_t len);
 /* PING and PONG; rail_probe.c. */
-void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail *rail,
+void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      struct rail_wire *w) TEI_REQUIRES(rail_sched_held);
 void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);

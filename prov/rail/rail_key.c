@@ -393,11 +393,3 @@ void rail_key_drained(struct tei_rail_peer *peer, uint64_t id)
 	if (mr && mr->holders_left && !--mr->holders_left)
 		rail_progress_signal(peer->dp);
 }
-
-void rail_key_forget(struct tei_rail_dp *dp, uint64_t id)
-{
-	struct tei_rail_peer *peer;
-
-	tei_list_foreach(peer, &dp->peers, struct tei_rail_peer, link)
-		key_pull(peer->revokes, &peer->nrevokes, id);
-}

@@ -213,6 +213,22 @@ static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 }
 
 #define KEY_IDS 512
+#define KEY_EAGER 50			/* a second long */
+#define KEY_RARELY_NS (250 * TEI_NS_PER_MS)
+#define KEY_RARELY_TIMES 8		/* so often, then half as often, */
+#define KEY_RARELY_HALVES 4		/* and so on so often */
+
+/* When to ask once more: who has been silent for long is asked rarely. */
+static uint64_t key_again(const struct tei_rail_peer *p, uint64_t now)
+{
+	uint32_t halves;
+
+	if (p->revoke_tries < KEY_EAGER)
+		return now + RAIL_CTL_RESEND_NS;
+	halves = (p->revoke_tries - KEY_EAGER) / KEY_RARELY_TIMES;
+	return now + (KEY_RARELY_NS << (halves < KEY_RARELY_HALVES ?
+					halves : KEY_RARELY_HALVES));
+}
 
 uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
@@ -257,10 +273,11 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return 0;
 	if (now < next)
 		return next;
+	if (!next)
+		p->revoke_tries = 0;
 	ret = key_send_ids(p, RAIL_MSG_REVOKE, epoch, ids, n, buf,
 			   p->revoke_tries);
-	next = ret == -FI_EAGAIN ? rail_ctl_again(p, now) :
-				   now + RAIL_CTL_RESEND_NS;
+	next = ret == -FI_EAGAIN ? rail_ctl_again(p, now) : key_again(p, now);
 	/* the one that took it may be broken */
 	p->revoke_tries += !ret;
 	rail_sched_enter(p->dp);

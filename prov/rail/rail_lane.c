@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,19 @@ void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 
 static struct fid_domain *lane_domain(const struct rail_lane *lane)
 {
+	if (lane->first)
+		return lane->rail->first_domain;
 	return lane->target ? lane->rail->target_domain :
 			      lane->rail->init_domain;
+}
+
+static int lane_open_domain(struct rail_lane *lane)
+{
+	struct rail *rail = lane->rail;
+
+	if (!lane->first || rail->first_domain)
+		return 0;
+	return fi_domain(rail->fabric, rail->info, &rail->first_domain, NULL);
 }
 
 static int lane_open_cq(struct rail_lane *lane)
@@ -173,12 +185,32 @@ static int lane_read_addr(struct rail_lane *lane)
 	return 0;
 }
 
+/* The rail's first address. */
+static struct fi_info *lane_info_first(const struct rail_lane *lane,
+				       struct fi_info *info)
+{
+	const struct tei_rail_addr *own = &lane->rail->own;
+
+	free(info->src_addr);
+	info->src_addrlen = 0;
+	info->src_addr = malloc(own->len);
+	if (!info->src_addr) {
+		fi_freeinfo(info);
+		return NULL;
+	}
+	memcpy(info->src_addr, own->bytes, own->len);
+	info->src_addrlen = own->len;
+	return info;
+}
+
 /* The first generation of a target lane may be told where to listen. */
 static struct fi_info *lane_info(const struct rail_lane *lane)
 {
 	struct fi_info *info = fi_dupinfo(lane->rail->info);
 	struct sockaddr_in *sa = info ? info->src_addr : NULL;
 
+	if (info && lane->first)
+		return lane_info_first(lane, info);
 	/* the port is at the same place in a sockaddr_in6 */
 	if (sa && lane->target && !lane->gen &&
 	    (sa->sin_family == AF_INET || sa->sin_family == AF_INET6))
@@ -191,7 +223,7 @@ static int lane_endpoint(struct rail_lane *lane)
 	struct fi_info *info;
 	int ret;
 
-	if (!lane->rail->dp->port)
+	if (!lane->rail->dp->port && !lane->first)
 		return fi_endpoint(lane_domain(lane), lane->rail->info,
 				   &lane->ep, NULL);
 	info = lane_info(lane);
@@ -206,6 +238,10 @@ static int lane_open_ep(struct rail_lane *lane, const char **what)
 {
 	int ret;
 
+	*what = "fi_domain";
+	ret = lane_open_domain(lane);
+	if (ret)
+		return ret;
 	*what = "queues";
 	ret = lane_open_queues(lane);
 	if (ret)
@@ -241,9 +277,33 @@ static void lane_opened(struct tei_rail_dp *dp, uint64_t took)
 			 __ATOMIC_RELAXED);
 }
 
+static const char *lane_kind(const struct rail_lane *lane)
+{
+	if (lane->first)
+		return "first";
+	return lane->target ? "target" : "initiating";
+}
+
+/* Fills err, for who tells it himself. */
+static int lane_keep(struct tei_err *err, int code, const char *subsys,
+		     const char *hint, const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)subsys, (void)hint;
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	va_end(ap);
+	return code;
+}
+
 int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 {
+	rail_tell tell = lane->first ? lane_keep : rail_tell_open(lane->rail);
 	uint64_t from = tei_now_ns();
+	char hint[TEI_ERR_TEXT];
 	const char *what = "";
 	struct tei_list none;
 	int ret;
@@ -252,11 +312,10 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 	if (ret) {
 		tei_list_init(&none);
 		rail_lane_close(lane, &none);
-		return rail_tell_open(lane->rail)(
-			err, TEI_ERR_CONTEXT, "rail", NULL,
-			"%s: %s lane: %s: %s", lane->rail->name,
-			lane->target ? "target" : "initiating", what,
-			fi_strerror(-ret));
+		rail_limits_memory(ret, hint, sizeof(hint));
+		return tell(err, TEI_ERR_CONTEXT, "rail", *hint ? hint : NULL,
+			    "%s: %s lane: %s: %s", lane->rail->name,
+			    lane_kind(lane), what, fi_strerror(-ret));
 	}
 	__atomic_store_n(&lane->gen, lane->gen + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);

@@ -515,7 +515,8 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
-	rail_key_forget(dp, mr->id);
+	/* who has not answered is asked on: else he would use the key for what
+	 * is registered there next */
 	mr_remove(dp, mr);
 	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);

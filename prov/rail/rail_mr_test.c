@@ -462,6 +462,8 @@ static void test_a_hopeless_registration_ends(void)
 	rig.to_shim.max_len = 4096;
 	rig.to_shim.refusal = -FI_EINVAL;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 4);
+	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->hint,
+				      "refused at 8 MiB and on down to 1 MiB"));
 	/* not a matter of size */
 	rig.to_shim.refusal = -FI_EACCES;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 1);
@@ -470,6 +472,11 @@ static void test_a_hopeless_registration_ends(void)
 	rig.to_shim.max_live = 3;
 	rig.to_shim.refusal = -FI_ENOMEM;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 3);
+	rig.to_shim.refusal = -FI_EINVAL;
+	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 3);
+	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->hint,
+				      "3 of 4 pieces were taken"));
+	rig.to_shim.refusal = -FI_ENOMEM;
 	rig.to_shim.max_live = 4;
 	CU_ASSERT_EQUAL(mr_reg(&rig.to, rig.dst, MR_LEN), 0);
 	mr_end(&rig);

@@ -483,6 +483,28 @@ static void msg_put_rail(struct rail_wire *w, struct rail *rail)
 	rail_wire_put_bytes(w, rail->name, strlen(rail->name));
 }
 
+static void msg_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp)
+{
+	bool held[TEI_RAIL_MAX];
+	uint32_t i, n = rail_count(dp), all = 0;
+	const struct tei_rail_addr *a;
+
+	for (i = 0; i < n; i++) {
+		held[i] = rail_first_held(rail_at(dp, i));
+		all += held[i];
+	}
+	rail_wire_put(w, all, 2);
+	for (i = 0; i < n; i++) {
+		if (!held[i])
+			continue;
+		a = &rail_at(dp, i)->own;
+		rail_wire_put(w, a->protocol, 4);
+		rail_wire_put(w, a->protocol_version, 4);
+		rail_wire_put(w, a->addr_format, 4);
+		rail_wire_put_bytes(w, a->bytes, a->len);
+	}
+}
+
 size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = peer->dp;
@@ -508,6 +530,7 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 		if (there[i])
 			msg_put_rail(&w, rail_at(dp, i));
 	rail_wire_put(&w, peer->atomics.own_session, 8);
+	msg_put_firsts(&w, dp);
 	return rail_msg_end(&w);
 }
 
@@ -609,7 +632,31 @@ struct msg_hello {
 	uint32_t ack;
 	uint16_t n;
 	uint64_t session;		/* 0: it does not execute atomics */
+	struct tei_rail_addr firsts[TEI_RAIL_MAX];
+	uint16_t nfirsts;
 };
+
+static bool msg_get_firsts(struct rail_wire *w, struct msg_hello *h)
+{
+	struct tei_rail_addr *a;
+	uint16_t i;
+
+	h->nfirsts = w->cap == w->pos ? 0 : (uint16_t)rail_wire_get(w, 2);
+	if (w->bad || h->nfirsts > TEI_RAIL_MAX)
+		return false;
+	for (i = 0; i < h->nfirsts; i++) {
+		a = &h->firsts[i];
+		memset(a, 0, sizeof(*a));
+		a->protocol = (uint32_t)rail_wire_get(w, 4);
+		a->protocol_version = (uint32_t)rail_wire_get(w, 4);
+		a->addr_format = (uint32_t)rail_wire_get(w, 4);
+		a->len = (uint32_t)rail_wire_get_bytes(w, a->bytes,
+						       sizeof(a->bytes));
+		if (w->bad || !a->len)
+			return false;
+	}
+	return true;
+}
 
 static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
 {
@@ -627,8 +674,8 @@ static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
 			return false;
 		h->listed[h->remotes[i].id] = true;
 	}
-	h->session = w->cap - w->pos < 8 ? 0 : rail_wire_get(w, 8);
-	return true;
+	h->session = w->cap == w->pos ? 0 : rail_wire_get(w, 8);
+	return msg_get_firsts(w, h);
 }
 
 /* The nonce of a hello that is for another process is for that one. */
@@ -660,6 +707,7 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 			if (!msg_take_remote(peer, &h->remotes[i], done))
 				return;
 		msg_drop_missing(peer, h->listed, done);
+		rail_peer_take_firsts(peer, h->firsts, h->nfirsts);
 		rail_peer_drop_hint(peer);
 		if (rail_path_table(peer))
 			return;
@@ -698,8 +746,10 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	if ((dp->signs || !proven) &&
 	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
+	/* who is looked for at addresses that it had once may have another */
 	if (strstr(reason, "stale incarnation"))
-		rail_peer_set_gone(peer, reason, RAIL_GONE_OVER, done);
+		rail_peer_set_gone(peer, reason, rail_peer_searched(peer) ?
+				   RAIL_GONE_PERHAPS : RAIL_GONE_OVER, done);
 	else
 		rail_peer_refused(peer, reason, done);
 }
@@ -894,7 +944,7 @@ static void msg_on_notify(struct tei_rail_peer *peer, struct rail_wire *w,
 	tei_list_add_tail(&done->heard, &h->link);
 }
 
-static void msg_dispatch(struct tei_rail_peer *peer, struct rail *rail,
+static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 			 enum rail_msg_type type, uint16_t flags,
 			 uint32_t table, struct rail_wire *w,
 			 struct rail_done *done)
@@ -932,7 +982,7 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail *rail,
 		rail_user_received(peer, w, done);
 		break;
 	case RAIL_MSG_PING:
-		rail_msg_on_ping(peer, rail, w);
+		rail_msg_on_ping(peer, lane, w);
 		break;
 	case RAIL_MSG_PONG:
 		rail_msg_on_pong(peer, w);
@@ -1078,6 +1128,8 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 
 	for (i = 0; dp->nseekers && i < hello->n; i++)
 		rail_user_seen(dp, h->src, &hello->remotes[i].addr);
+	for (i = 0; dp->nseekers && i < hello->nfirsts; i++)
+		rail_user_seen(dp, h->src, &hello->firsts[i]);
 }
 
 /* The pair of rails that it came by; peer->heard. A hello may come to the only
@@ -1097,10 +1149,22 @@ static int32_t msg_pair(const struct tei_rail_peer *peer,
 	return (int32_t)rail->index;
 }
 
-static void msg_take(struct rail *rail, const struct msg_head *h,
+/* Who still writes to a rail's first address after its target lane has moved is
+ * told where that is. */
+static void msg_came_first(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (peer->state != RAIL_PEER_READY)
+		return;
+	peer->reply_hello = true;
+	rail_peer_attend(peer);
+}
+
+static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		     struct rail_wire *w, const struct msg_hello *hello,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held)
 {
+	struct rail *rail = lane->rail;
 	struct tei_rail_dp *dp = rail->dp;
 	struct tei_rail_peer *peer = msg_sender(dp, h, hello);
 	bool to_us = h->dst == dp->incarnation;
@@ -1123,7 +1187,9 @@ static void msg_take(struct rail *rail, const struct msg_head *h,
 		msg_on_hello(peer, hello, h->flags, h->table,
 			     to_us || !h->dst, to_us, done);
 	} else if (to_us) {
-		msg_dispatch(peer, rail, h->type, h->flags, h->table, w, done);
+		if (lane->first)
+			msg_came_first(peer);
+		msg_dispatch(peer, lane, h->type, h->flags, h->table, w, done);
 	}
 }
 
@@ -1195,7 +1261,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	else if (why)
 		msg_turn_away(dp, &h, &hello, why);
 	else
-		msg_take(lane->rail, &h, &w, &hello, done);
+		msg_take(lane, &h, &w, &hello, done);
 	rail_sched_leave(dp);
 	if (why)
 		msg_log_bad(lane->rail, why);

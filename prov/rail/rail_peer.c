@@ -43,8 +43,27 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return rail_peer_unused(p) && p->state != RAIL_PEER_GONE &&
-	       tei_list_empty(&p->notes) && !p->nrevokes && !p->nowed &&
-	       !p->fences_owed && !p->key_reply.owed;
+	       tei_list_empty(&p->notes) && !p->nowed && !p->fences_owed &&
+	       !p->key_reply.owed;
+}
+
+/* Something is wanted of it yet: its fence, or a key back. */
+static bool peer_owes(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return p->unfenced || p->nrevokes;
+}
+
+/* Who has been silent for longest, of those who owe something or of the others. */
+static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *p;
+
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+		if (peer_evictable(p) && peer_owes(p) == owes)
+			return p;
+	return NULL;
 }
 
 /*
@@ -54,19 +73,17 @@ static bool peer_evictable(const struct tei_rail_peer *p)
  */
 static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 {
+	struct tei_rail_peer *p = peer_spare(dp, false);
 	struct rail_done done;
-	struct tei_rail_peer *p;
 
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
-		if (!peer_evictable(p))
-			continue;
-		rail_done_init(&done);
-		/* without tasks, so that nothing is to be told */
-		rail_peer_forget(p, "it made room for another peer", &done);
-		p->evicted = true;
-		dp->npeers--;
+	p = p ? p : peer_spare(dp, true);
+	if (!p)
 		return;
-	}
+	rail_done_init(&done);
+	/* without tasks, so that nothing is to be told */
+	rail_peer_forget(p, "it made room for another peer", &done);
+	p->evicted = true;
+	dp->npeers--;
 }
 
 static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
@@ -192,6 +209,7 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	free(p->owed);
 	free(p->revokes);
 	free(p->remotes);
+	free(p->firsts);
 	free(p);
 }
 
@@ -487,6 +505,16 @@ static struct rail_remote *peer_hint(const struct tei_rail_peer *p)
 	return NULL;
 }
 
+bool rail_peer_searched(const struct tei_rail_peer *p)
+{
+	uint16_t r;
+
+	for (r = 0; r < p->nremotes; r++)
+		if (p->remotes[r].hint && p->remotes[r].addr.len)
+			return true;
+	return false;
+}
+
 int16_t rail_peer_hint(const struct tei_rail_peer *p, const struct rail *rail)
 {
 	const struct rail_remote *r = peer_hint(p);
@@ -561,6 +589,28 @@ void rail_peer_take_hint(struct tei_rail_peer *p)
 	p->found_at.len = 0;
 	if (p->state == RAIL_PEER_READY)
 		peer_hint_at(p, &at);
+}
+
+void rail_peer_take_firsts(struct tei_rail_peer *p,
+			   const struct tei_rail_addr *at, uint16_t n)
+{
+	struct tei_rail_addr *more = p->firsts;
+
+	if (n > p->nfirsts) {
+		more = realloc(p->firsts, n * sizeof(*more));
+		if (!more)
+			return;
+		p->firsts = more;
+	}
+	p->nfirsts = n;
+	if (n)
+		memcpy(p->firsts, at, n * sizeof(*at));
+}
+
+void rail_peer_next_first(struct tei_rail_peer *p)
+{
+	if (p->nfirsts)
+		p->found_at = p->firsts[p->first_turn++ % p->nfirsts];
 }
 
 /* --- references ----------------------------------------------------------- */
@@ -739,6 +789,7 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 	} else {
 		rail_peer_set_first(p, first);
 		p->found_at = *first;
+		p->found_ns = tei_now_ns();
 		rail_peer_attend(p);
 	}
 	rail_sched_leave(dp);

@@ -151,6 +151,18 @@ static void test_law2_who_is_silent_amid_writes_is_not_forgotten(void)
 	peer_turns(&rig, PEER_LONG_NS);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
+	/* nor is one whose fence was given up, before a long time has gone by */
+	CU_ASSERT_EQUAL(p->unfenced, 1);
+	p->probing = true;
+	p->probe_ns = late;
+	p->rehello = true;	/* as when it did not answer */
+	late += 20 * rig.pair.from.dp->probe_ns;
+	rail_peer_run(p, late);
+	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
+	/* and ever less often */
+	CU_ASSERT(p->hello_next_ns > late + 4 * TEI_NS_PER_SEC);
+	rail_peer_run(p, late + 2 * PEER_LONG_NS);
+	CU_ASSERT(tei_rail_peer_gone(p));
 	tei_rail_peer_hold(p);
 	peer_end(&rig);
 }

@@ -264,19 +264,20 @@ void rail_probe_soon(struct rail *rail, const struct tei_rail_peer *peer)
 
 /* --- messages ------------------------------------------------------------ */
 
-void rail_msg_on_ping(struct tei_rail_peer *p, struct rail *rail,
+void rail_msg_on_ping(struct tei_rail_peer *p, struct rail_lane *lane,
 		      struct rail_wire *w)
 {
 	uint64_t seq = rail_wire_get(w, 8);
 
 	if (w->bad)
 		return;
-	if (seq && p->npongs < RAIL_PONGS)
+	/* of a rail's first address a probe says nothing about its target lane */
+	if (seq && !lane->first && p->npongs < RAIL_PONGS)
 		p->pongs[p->npongs++] = seq;
 	p->pong |= !seq;
 	/* it got through by there: so may we */
 	if (seq)
-		rail_probe_soon(rail, p);
+		rail_probe_soon(lane->rail, p);
 	rail_peer_attend(p);
 }
 

@@ -24,6 +24,7 @@
 #define PROGRESS_LOOK_NS	(4 * PROGRESS_DRIVEN_NS)	/* the longest
 								 * that counts */
 #define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
+#define PROGRESS_SELDOM		16	/* turns: first addresses */
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
@@ -131,16 +132,16 @@ bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 	return d->driven;
 }
 
-static bool progress_target(struct rail *rail)
+static bool progress_target(struct rail_lane *lane)
 {
 	struct rail_done done;
 	bool any;
 
 	rail_done_init(&done);
-	tei_mutex_lock(&rail->target.lock);
-	any = rail_lane_poll(&rail->target, &done);
-	tei_mutex_unlock(&rail->target.lock);
-	rail_done_run(rail->dp, &done);
+	tei_mutex_lock(&lane->lock);
+	any = rail_lane_poll(lane, &done);
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(lane->rail->dp, &done);
 	return any;
 }
 
@@ -174,7 +175,10 @@ static bool progress_lanes(struct progress *pr, bool *target)
 			continue;
 		if (!pr->targets.driven ||
 		    __atomic_load_n(&rail->target.naside, __ATOMIC_RELAXED))
-			*target |= progress_target(rail);
+			*target |= progress_target(&rail->target);
+		if (!(pr->turns % PROGRESS_SELDOM) &&
+		    rail_lane_active(&rail->first.lane))
+			any |= progress_target(&rail->first.lane);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
 			if (progress_wanted(pr, &rail->init[j]))
 				any |= rail_lane_run(&rail->init[j]);
@@ -335,6 +339,13 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 			return false;
 	}
 	pr->ntargets = *n - PROGRESS_LANES;
+	for (i = 0; i < rail_count(pr->dp); i++) {
+		rail = rail_at(pr->dp, i);
+		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+		    rail_lane_active(&rail->first.lane) &&
+		    !progress_arm(pr, &rail->first.lane, n, blind))
+			return false;
+	}
 	for (i = 0; i < rail_count(pr->dp) && !pr->drive.driven; i++) {
 		rail = rail_at(pr->dp, i);
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&

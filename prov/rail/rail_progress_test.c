@@ -3,6 +3,7 @@
  * Who progresses the initiating lanes: the callers, the thread, or nobody since
  * there is nothing to do; and how long a lane is given to connect.
  */
+#include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
@@ -364,26 +365,30 @@ static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 	progress_end(&rig);
 }
 
-/* Connects to a socket that nobody accepts on, until that is asked for long. */
+/* Connects to a socket that nobody accepts on, until that is asked for long:
+ * the kernel has acknowledged it a while ago. */
 static void test_connect_in_vain(struct rail_lane *lane, int listener,
 				 fi_addr_t *addr)
 {
-	uint64_t begin = tei_now_ns(), end = begin + 300 * TEI_NS_PER_MS;
+	uint64_t end = tei_now_ns() + 10 * TEI_NS_PER_SEC;
 	struct sockaddr_in sa;
 	socklen_t len = sizeof(sa);
+	bool pending = false;
 
 	CU_ASSERT_EQUAL_FATAL(getsockname(listener, (struct sockaddr *)&sa,
 					  &len), 0);
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_EQUAL_FATAL(fi_av_insert(lane->av, &sa, 1, addr, 0, NULL), 1);
 	tei_mutex_unlock(&lane->lock);
-	while (tei_now_ns() < end) {
+	while (!pending && tei_now_ns() < end) {
 		tei_mutex_lock(&lane->lock);
 		CU_ASSERT_EQUAL(fi_send(lane->ep, "", 1, NULL, *addr, NULL),
 				-FI_EAGAIN);
+		pending = rail_cut_pending(lane, &sa, len);
 		tei_mutex_unlock(&lane->lock);
 		rail_lane_run(lane);
 	}
+	CU_ASSERT(pending);
 }
 
 /* Its kernel has acknowledged what came, and it will look at it. */
@@ -505,6 +510,62 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	CU_ASSERT(renew[0].next_ns > now);
 	progress_end(&rig);
+}
+
+/*
+ * Others are served by the lane, and a new one was opened for a stuck path a
+ * while ago: another one is for a process that is there. seen: the sign of that.
+ */
+static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
+{
+	uint64_t now = 100 * TEI_NS_PER_SEC;
+	struct rail_path path = {
+		.since_ns = now - TEI_NS_PER_SEC, .blocked_ns = now,
+	};
+	struct tei_rail_peer served = { .alive_ns = now };
+	struct rail_path way = { .peer = &served };
+	struct rail_conn conn = { .path = &way };
+	struct progress_rig rig;
+	struct rail_cache *cache;
+	struct rail_lane *lane;
+
+	progress_begin(&rig);
+	test_plane_still(&rig.from);
+	lane = &rig.from.dp->rails[0]->init[0];
+	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
+	cache = rail_cache_of(lane);
+	path.lane_gen = lane->gen;
+	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	lane->rail->stuck_ns = now - 2 * TEI_NS_PER_SEC;
+	tei_sieve_insert(&cache->held, &conn.entry);
+	rig.peer->alive_ns = path.since_ns - 1;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
+	*seen(rig.peer) = now - 1;
+	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
+	tei_sieve_remove(&cache->held, &conn.entry);
+	progress_end(&rig);
+}
+
+static uint64_t *progress_alive(struct tei_rail_peer *peer)
+{
+	return &peer->alive_ns;
+}
+
+static uint64_t *progress_found(struct tei_rail_peer *peer)
+{
+	return &peer->found_ns;
+}
+
+static void test_one_that_is_heard_of_soon_has_a_new_lane(void)
+{
+	progress_not_so_soon(progress_alive);
+}
+
+static void test_one_that_was_found_soon_has_a_new_lane(void)
+{
+	progress_not_so_soon(progress_found);
 }
 
 /* --- where the thread runs ----------------------------------------------- */
@@ -665,6 +726,10 @@ const struct tei_test_case rail_progress_cases[] = {
 	{ "planes_without_work_sleep", test_planes_without_work_sleep },
 	{ "each_rail_has_its_own_pause_before_a_new_lane",
 	  test_each_rail_has_its_own_pause_before_a_new_lane },
+	{ "one_that_is_heard_of_soon_has_a_new_lane",
+	  test_one_that_is_heard_of_soon_has_a_new_lane },
+	{ "one_that_was_found_soon_has_a_new_lane",
+	  test_one_that_was_found_soon_has_a_new_lane },
 	{ "who_does_not_connect_is_tried_ever_less_often",
 	  test_who_does_not_connect_is_tried_ever_less_often },
 	{ "a_path_that_was_just_tried_is_not_stuck",

@@ -135,6 +135,7 @@ static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 static int rail_open_tx(struct rail *rail, struct tei_err *err)
 {
 	size_t size = RAIL_TX_SIZE;
+	char hint[TEI_ERR_TEXT];
 	int i, ret;
 
 	rail->tx_mem = rail_near_alloc(rail, size);
@@ -145,12 +146,14 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 	if (rail->mr_mode & FI_MR_LOCAL) {
 		ret = rail_reg_own(rail, rail->init_domain, rail->tx_mem, size,
 				   FI_SEND, &rail->tx_mr);
-		if (ret)
+		if (ret) {
+			rail_limits_memory(ret, hint, sizeof(hint));
 			return rail_tell_open(rail)(
 				err, TEI_ERR_CONTEXT, "rail",
-				"check the memlock limit",
+				*hint ? hint : NULL,
 				"%s: fi_mr_reg of send buffers: %s",
 				rail->name, fi_strerror(-ret));
+		}
 	}
 	for (i = 0; i < RAIL_TX_MSGS; i++) {
 		rail->tx[i].op.kind = RAIL_OP_SEND;
@@ -258,6 +261,8 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail_lane_init(&rail->target, rail, true, 0);
 	rail_lane_init(&rail->next_target.lane, rail, true, 0);
 	rail_lane_init(&rail->probe.lane, rail, false, 0);
+	rail_lane_init(&rail->first.lane, rail, true, 0);
+	rail->first.lane.first = true;
 	snprintf(rail->name, sizeof(rail->name), "%s", found->name);
 	snprintf(rail->provider, sizeof(rail->provider), "%s",
 		 found->info->fabric_attr->prov_name);
@@ -325,6 +330,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	if (ret)
 		goto err_rail;
 	rail->own = rail->target.addr;
+	rail_first_init(rail);
 	rail_link_find(rail);
 	if (rail->link_down)
 		rail->state = TEI_RAIL_DOWN;
@@ -372,6 +378,22 @@ static void rail_close_caches(struct rail *rail)
 	rail_sched_leave(rail->dp);
 }
 
+/* Whoever would open it does not any more. */
+static void rail_close_first(struct rail *rail)
+{
+	struct rail_lane *lane = &rail->first.lane;
+
+	rail_close_lane(lane);
+	tei_mutex_lock(&lane->lock);
+	if (lane->rx_mr)
+		fi_close(&lane->rx_mr->fid);
+	lane->rx_mr = NULL;
+	if (rail->first_domain)
+		fi_close(&rail->first_domain->fid);
+	rail->first_domain = NULL;
+	tei_mutex_unlock(&lane->lock);
+}
+
 /* Lanes first, then what they stand on. Registrations are closed already. */
 void rail_close(struct rail *rail)
 {
@@ -380,6 +402,7 @@ void rail_close(struct rail *rail)
 	rail_close_lane(&rail->probe.lane);
 	rail_reopen_stop(rail, true);
 	rail_close_lane(&rail->target);
+	rail_close_first(rail);
 	rail_close_caches(rail);
 	if (rail->target.rx_mr)
 		fi_close(&rail->target.rx_mr->fid);
@@ -411,11 +434,15 @@ void rail_free(struct rail *rail)
 		tei_mutex_fini(&rail->next_init[i].lane.lock);
 	tei_mutex_fini(&rail->next_target.lane.lock);
 	tei_mutex_fini(&rail->probe.lane.lock);
+	tei_mutex_fini(&rail->first.lane.lock);
+	rail_msg_drop_aside(&rail->first.lane);
 	free(rail->init);
 	free(rail->next_init);
 	free(rail->cache);
 	free(rail->target.rx);
 	rail_near_free(rail->target.rx_mem, RAIL_RX_SIZE);
+	free(rail->first.lane.rx);
+	rail_near_free(rail->first.lane.rx_mem, RAIL_RX_SIZE);
 	rail_near_free(rail->tx_mem, RAIL_TX_SIZE);
 	fi_freeinfo(rail->info);
 	free(rail);

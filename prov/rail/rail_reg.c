@@ -23,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 
 #include "prov/rail/rail_int.h"
 
@@ -244,17 +243,30 @@ static bool reg_too_large(enum tei_rail_way way, int ret)
 	       (ret == -FI_EINVAL && way != TEI_RAIL_WAY_DMABUF);
 }
 
+static void reg_note(const struct tei_rail_mr *mr, uint8_t shift,
+		     struct rail_reg_tried *tried)
+{
+	uint64_t size = UINT64_C(1) << shift;
+
+	tried->least = size < mr->len ? size : mr->len;
+	if (!tried->most)
+		tried->most = tried->least;
+	tried->pieces = (uint32_t)(((mr->len - 1) >> shift) + 1);
+}
+
 /* In pieces as large as its device takes. */
 static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
-		      enum tei_rail_way way, struct rail_mr_part *part)
+		      enum tei_rail_way way, struct rail_mr_part *part,
+		      struct rail_reg_tried *tried)
 {
 	uint8_t first = reg_first_shift(mr, rail), shift = first;
-	uint32_t done;
 	int ret, why = 0;
 
+	memset(tried, 0, sizeof(*tried));
 	for (;;) {
-		ret = reg_try(mr, rail, way, shift, part, &done);
-		if (!ret || done || !reg_too_large(way, ret))
+		reg_note(mr, shift, tried);
+		ret = reg_try(mr, rail, way, shift, part, &tried->done);
+		if (!ret || tried->done || !reg_too_large(way, ret))
 			break;
 		why = ret;
 		if (shift == RAIL_MR_WHOLE)
@@ -281,18 +293,19 @@ static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 		   struct rail_mr_part *part, struct tei_err *err)
 {
 	const char *no = rail_hmem_no_dmabuf(mr);
+	struct rail_reg_tried tried;
 	enum tei_rail_way way = TEI_RAIL_WAY_DMABUF;
 	int ret = -FI_ENOSYS;
 
 	if (!rail->hmem)
 		return rail_hmem_refuse(rail, err);
 	if (!no) {
-		ret = reg_pieces(mr, rail, way, part);
+		ret = reg_pieces(mr, rail, way, part, &tried);
 		no = ret ? fi_strerror(-ret) : NULL;
 	}
 	if (ret) {
 		way = TEI_RAIL_WAY_PEER;
-		ret = reg_pieces(mr, rail, way, part);
+		ret = reg_pieces(mr, rail, way, part, &tried);
 	}
 	if (!ret) {
 		TEI_INFO("rail", "%s: %p, %llu bytes of cuda:%d: by %s%s%s%s",
@@ -311,49 +324,15 @@ static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 	return err->code;
 }
 
-/* Registrations on that rail. */
-static uint64_t reg_count(const struct rail *rail)
-{
-	uint64_t n = 0;
-	uint32_t i;
-
-	rail_sched_enter(rail->dp);
-	for (i = 0; i < rail->dp->nmrs; i++)
-		n += rail->dp->mrs[i]->part[rail->index].n;
-	rail_sched_leave(rail->dp);
-	return n;
-}
-
-/* Which limit it met, and its value. */
-static void reg_hint(const struct rail *rail, int ret, char *out, size_t cap)
-{
-	size_t max = rail->info->domain_attr->mr_cnt;
-	struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
-	bool memory = ret == -FI_ENOMEM || ret == -FI_EAGAIN;
-	int n = 0;
-
-	*out = '\0';
-	if (!memory && ret != -FI_ENOSPC && ret != -FI_ENOKEY)
-		return;
-	getrlimit(RLIMIT_MEMLOCK, &limit);
-	if (memory && limit.rlim_cur != RLIM_INFINITY)
-		n = snprintf(out, cap, "the memlock limit is %llu KiB (ulimit "
-			     "-l); ", (unsigned long long)limit.rlim_cur >> 10);
-	else if (memory)
-		n = snprintf(out, cap, "memlock is not limited; ");
-	n += snprintf(out + n, cap - (size_t)n, "there are %llu registrations",
-		      (unsigned long long)reg_count(rail));
-	if (max)
-		snprintf(out + n, cap - (size_t)n, ", the device takes %zu",
-			 max);
-}
-
 static int reg_fail(const struct tei_rail_mr *mr, const struct rail *rail,
-		    int ret, struct tei_err *err)
+		    const struct rail_reg_tried *tried, int ret,
+		    struct tei_err *err)
 {
+	struct rail_limits limits;
 	char hint[TEI_ERR_TEXT];
 
-	reg_hint(rail, ret, hint, sizeof(hint));
+	rail_limits_get(rail, ret, &limits);
+	rail_limits_text(&limits, tried, ret, hint, sizeof(hint));
 	return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", *hint ? hint : NULL,
 			    "%s: registering %p, %llu bytes: %s", rail->name,
 			    (void *)mr->addr, (unsigned long long)mr->len,
@@ -375,6 +354,7 @@ static void reg_publish(struct tei_rail_mr *mr, struct rail *rail,
 int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 		    struct tei_err *err)
 {
+	struct rail_reg_tried tried;
 	struct rail_mr_part part;
 	int ret;
 
@@ -387,9 +367,9 @@ int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 	}
 	if (!reg_access(mr, rail))
 		return 0;
-	ret = reg_pieces(mr, rail, TEI_RAIL_WAY_HOST, &part);
+	ret = reg_pieces(mr, rail, TEI_RAIL_WAY_HOST, &part, &tried);
 	if (ret)
-		return reg_fail(mr, rail, ret, err);
+		return reg_fail(mr, rail, &tried, ret, err);
 	reg_publish(mr, rail, &part);
 	return 0;
 }
@@ -434,22 +414,28 @@ void rail_mr_unbind(struct rail *rail)
 void rail_mr_rebind(struct rail *rail)
 {
 	struct tei_rail_dp *dp = rail->dp;
+	struct rail_reg_tried tried;
 	struct rail_mr_part part;
+	uint32_t i, refused = 0;
 	struct tei_rail_mr *mr;
 	struct tei_err err;
-	uint32_t i;
 	int ret;
 
 	for (i = 0; i < dp->nmrs; i++) {
 		mr = dp->mrs[i];
 		if (!mr->part[rail->index].n)
 			continue;
-		ret = reg_pieces(mr, rail, mr->part[rail->index].way, &part);
+		ret = reg_pieces(mr, rail, mr->part[rail->index].way, &part,
+				 &tried);
 		if (ret) {
-			reg_fail(mr, rail, ret, &err);
+			if (!refused++)
+				reg_fail(mr, rail, &tried, ret, &err);
 			continue;
 		}
 		reg_publish(mr, rail, &part);
 		reg_close_part(rail, &part);
 	}
+	if (refused > 1)
+		TEI_WARN("rail", "%s: %u regions are not registered any more",
+			 rail->name, refused);
 }

@@ -19,10 +19,9 @@
 static void opening_open(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 {
 	struct rail *rail = o->lane.rail;
-	struct tei_err err;
 
 	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-		rail_lane_open(&o->lane, &err);	/* it has logged why not */
+		rail_lane_open(&o->lane, &o->err);
 	__atomic_store_n(&o->over, true, __ATOMIC_RELEASE);
 	__atomic_store_n(&rail->dp->reopened, true, __ATOMIC_RELEASE);
 }

@@ -235,6 +235,15 @@ bool rail_stall_confirm(const struct rail_cut_list *list,
 			       asked);
 }
 
+uint64_t rail_stall_acked(const struct rail_cut_list *list,
+			  struct tei_rail_peer *peer, uint16_t remote)
+{
+	struct tei_rail_addr addr;
+
+	stall_addr(peer, list->lane, remote, &addr);
+	return rail_cut_acked(list, addr.bytes, addr.len);
+}
+
 static size_t stall_ping(struct tei_rail_peer *p, uint8_t *buf)
 {
 	struct rail_wire w;

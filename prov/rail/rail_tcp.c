@@ -52,6 +52,18 @@ bool rail_tcp_pending(int fd)
 		info.tcpi_last_data_recv < TCP_ANSWERED_MS);
 }
 
+uint64_t rail_tcp_acked(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	memset(&info, 0, sizeof(info));
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ||
+	    tcp_taken(&info))
+		return 0;
+	return info.tcpi_bytes_acked;
+}
+
 bool rail_tcp_heard(int fd, uint32_t ms, bool asked)
 {
 	struct tcp_info info;

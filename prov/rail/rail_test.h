@@ -13,9 +13,11 @@ extern const struct tei_test_case rail_auth_cases[];
 extern const struct tei_test_case rail_cache_cases[];
 extern const struct tei_test_case rail_closing_cases[];
 extern const struct tei_test_case rail_cut_cases[];
+extern const struct tei_test_case rail_first_cases[];
 extern const struct tei_test_case rail_health_cases[];
 extern const struct tei_test_case rail_hello_cases[];
 extern const struct tei_test_case rail_key_cases[];
+extern const struct tei_test_case rail_limits_cases[];
 extern const struct tei_test_case rail_link_cases[];
 extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
@@ -32,6 +34,7 @@ extern const struct tei_test_case rail_wire_cases[];
 struct test_plane {
 	struct tei_settings settings;
 	const struct tei_secret *secret;	/* NULL: none */
+	bool hold_first;
 	struct tei_rail_dp *dp;
 };
 

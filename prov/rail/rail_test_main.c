@@ -79,6 +79,7 @@ void test_plane_open(struct test_plane *p, const char *address)
 		.name = address ? address : "none",
 		.incarnation = ++incarnation,
 		.secret = p->secret,
+		.hold_first = p->hold_first,
 	};
 	struct tei_err err;
 
@@ -254,9 +255,11 @@ int main(int argc, char **argv)
 		{ "rail_cache", rail_cache_cases },
 		{ "rail_closing", rail_closing_cases },
 		{ "rail_cut", rail_cut_cases },
+		{ "rail_first", rail_first_cases },
 		{ "rail_health", rail_health_cases },
 		{ "rail_hello", rail_hello_cases },
 		{ "rail_key", rail_key_cases },
+		{ "rail_limits", rail_limits_cases },
 		{ "rail_link", rail_link_cases },
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },

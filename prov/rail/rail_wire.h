@@ -26,7 +26,9 @@
  *		name text, rails 2, per rail: id 2, gen 4, keys 1 (flags),
  *		prefix 1, protocol 4, protocol version 4, format 4,
  *		address bytes, name text; then session 8 (of what the sender
- *		remembers of the receiver's atomics; absent: it has none)
+ *		remembers of the receiver's atomics; absent: it has none),
+ *		first addresses that it holds 2 (absent: none), per address:
+ *		protocol 4, protocol version 4, format 4, address bytes
  *	REFUSE	refused incarnation 8, reason text, nonce 16 of the hello that
  *		is refused
  *	KEY_REQ	address 8, length 8

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The first address of a rail, held for as long as the rail lives.
+ *
+ * A fence closes the target lane, and the next one has another address on
+ * purpose: what was posted to the old one, also what a provider keeps until it
+ * has connected, must find nothing there. But where processes know each other by
+ * nothing but a name with the first address in it, one that was not in contact
+ * finds nothing there either, and two whose lanes moved at a time lose each
+ * other.
+ *
+ * So once the first target lane is closed, an endpoint for messages is opened at
+ * its address, in a domain of its own. Nothing is registered there, so that no key
+ * is good there: RMA posted to the old lane breaks off, as where nobody listens,
+ * and the fence is what it was. Hellos are answered with the table of rails.
+ *
+ * It is opened beside the thread, as other lanes; the thread reads it, and nothing
+ * is ever sent by it.
+ */
+#include <netinet/in.h>
+
+#include "prov/rail/rail_health.h"
+
+#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* doubles, so often: */
+#define FIRST_DOUBLES	6
+
+static enum rail_first_state first_state(const struct rail *rail)
+{
+	return (enum rail_first_state)__atomic_load_n(&rail->first_state,
+						      __ATOMIC_ACQUIRE);
+}
+
+static void first_set(struct rail *rail, enum rail_first_state state)
+{
+	__atomic_store_n(&rail->first_state, state, __ATOMIC_RELEASE);
+}
+
+/* It can be asked for. */
+static bool first_is_ip(const struct tei_rail_addr *a)
+{
+	const struct sockaddr_in *in = (const void *)a->bytes;
+
+	return (in->sin_family == AF_INET && a->len == sizeof(*in)) ||
+	       (in->sin_family == AF_INET6 &&
+		a->len == sizeof(struct sockaddr_in6));
+}
+
+void rail_first_init(struct rail *rail)
+{
+	bool hold = rail->dp->hold_first && first_is_ip(&rail->own);
+
+	first_set(rail, hold ? RAIL_FIRST_TARGET : RAIL_FIRST_LEFT);
+}
+
+bool rail_first_held(const struct rail *rail)
+{
+	switch (first_state(rail)) {
+	case RAIL_FIRST_TARGET:
+	case RAIL_FIRST_WANTED:
+	case RAIL_FIRST_HELD:
+		return true;
+	case RAIL_FIRST_LEFT:
+	case RAIL_FIRST_TAKEN:
+		break;
+	}
+	return false;
+}
+
+static void first_open(struct rail *rail)
+{
+	tei_mutex_lock(&rail->first.lane.lock);
+	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		rail_opening_start(&rail->first, 0);
+	tei_mutex_unlock(&rail->first.lane.lock);
+}
+
+void rail_first_left(struct rail *rail)
+{
+	if (first_state(rail) != RAIL_FIRST_TARGET)
+		return;
+	first_set(rail, RAIL_FIRST_WANTED);
+	first_open(rail);
+}
+
+void rail_first_run(struct rail *rail, uint64_t now)
+{
+	if (first_state(rail) == RAIL_FIRST_TAKEN &&
+	    !__atomic_load_n(&rail->first.under_way, __ATOMIC_RELAXED) &&
+	    now >= rail->first_next_ns)
+		first_open(rail);
+}
+
+static void first_taken(struct rail *rail)
+{
+	uint32_t tries = rail->first_tries++;
+
+	rail->first_next_ns =
+		tei_now_ns() +
+		tei_jitter(FIRST_AGAIN_NS
+			   << (tries < FIRST_DOUBLES ? tries : FIRST_DOUBLES));
+	if (first_state(rail) == RAIL_FIRST_TAKEN)
+		return;
+	TEI_WARN("rail", "%s; until that is free processes that know no other address do not find this one",
+		 rail->first.err.text);
+	first_set(rail, RAIL_FIRST_TAKEN);
+	rail_peer_announce(rail->dp);
+}
+
+/* The provider has chosen another. */
+static void first_give_up(struct rail *rail)
+{
+	TEI_WARN("rail", "%s: %s does not listen at its first address again",
+		 rail->name, rail->provider);
+	rail_lane_shut(&rail->first.lane, false);
+	first_set(rail, RAIL_FIRST_LEFT);
+	rail_peer_announce(rail->dp);
+}
+
+void rail_first_collect(struct rail *rail)
+{
+	struct rail_lane *lane = &rail->first.lane;
+	bool there, same;
+
+	if (!__atomic_load_n(&rail->first.under_way, __ATOMIC_RELAXED) ||
+	    !rail_opening_over(&rail->first) ||
+	    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		return;
+	tei_mutex_lock(&lane->lock);
+	there = lane->ep != NULL;
+	same = there && rail_addr_same(&lane->addr, &rail->own);
+	tei_mutex_unlock(&lane->lock);
+	if (!there) {
+		first_taken(rail);
+		return;
+	}
+	if (!same) {
+		first_give_up(rail);
+		return;
+	}
+	TEI_INFO("rail", "%s: its first address takes messages again",
+		 rail->name);
+	rail->first_tries = 0;
+	if (first_state(rail) == RAIL_FIRST_TAKEN) {
+		first_set(rail, RAIL_FIRST_HELD);
+		rail_peer_announce(rail->dp);
+	}
+	first_set(rail, RAIL_FIRST_HELD);
+}
+
+void rail_first_stop(struct rail *rail)
+{
+	rail_opening_stop(&rail->first);
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Rails whose target lanes have moved, of planes whose thread is the test. */
+#include "prov/rail/rail_health.h"
+#include "prov/rail/rail_test.h"
+
+#include <netinet/in.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define FIRST_LEN	64
+
+static void first_open(struct test_plane *p, const char *address, bool hold)
+{
+	test_plane_init(p);
+	p->hold_first = hold;
+	test_plane_open(p, address);
+}
+
+/* The test is its thread from then on. */
+static void first_still(struct test_plane *p)
+{
+	test_plane_still(p);
+	__atomic_store_n(&p->dp->stop, false, __ATOMIC_RELEASE);
+}
+
+static struct rail *first_rail(struct test_plane *p)
+{
+	return rail_at(p->dp, 0);
+}
+
+static enum rail_first_state first_is(struct test_plane *p)
+{
+	return (enum rail_first_state)first_rail(p)->first_state;
+}
+
+/* What its thread would do, but for the peers. */
+static void first_lanes(struct test_plane *p)
+{
+	struct rail *rail = first_rail(p);
+	uint64_t now = tei_now_ns();
+	uint32_t i;
+
+	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
+		rail_lane_run(&rail->init[i]);
+	rail_lane_run(&rail->target);
+	rail_lane_run(&rail->first.lane);
+	rail_fence_retiring(p->dp, now);
+	if (rail_reopen_collect(rail))
+		rail_fence_reopened(rail);
+	rail_first_run(rail, now);
+	rail_first_collect(rail);
+	sched_yield();
+}
+
+static void first_turn(struct test_plane *p)
+{
+	struct tei_rail_peer *peer, *tmp;
+
+	tei_list_foreach_safe(peer, tmp, &p->dp->peers, struct tei_rail_peer,
+			      link)
+		rail_peer_run(peer, tei_now_ns());
+	first_lanes(p);
+	rail_health_run(p->dp, tei_now_ns());
+}
+
+static bool first_moved(struct test_plane *p, uint32_t gen)
+{
+	struct rail *rail = first_rail(p);
+
+	return rail->target.gen > gen && rail->target.ep &&
+	       first_is(p) == RAIL_FIRST_HELD;
+}
+
+/* Its target lane is closed and opened elsewhere, and nobody is told. */
+static void first_move(struct test_plane *p)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	uint32_t gen = first_rail(p)->target.gen;
+
+	rail_fence_target(first_rail(p), gen);
+	while (!first_moved(p, gen) && tei_now_ns() < end)
+		first_lanes(p);
+	CU_ASSERT_FATAL(first_moved(p, gen));
+}
+
+static void first_describe(struct test_plane *p, struct tei_rail_desc *desc)
+{
+	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(p->dp, 0, desc), 0);
+}
+
+/* Of whom only that address is known. */
+static struct tei_rail_peer *first_peer(struct test_plane *of,
+					struct test_plane *who,
+					const struct tei_rail_addr *at)
+{
+	struct tei_rail_peer *peer = NULL;
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(of->dp, "moved",
+						who->dp->incarnation, at, NULL,
+						&peer), 0);
+	rail_sched_enter(of->dp);
+	peer->want_hello = true;
+	rail_peer_attend(peer);
+	rail_sched_leave(of->dp);
+	return peer;
+}
+
+static bool first_ready(struct tei_rail_peer *p)
+{
+	bool ready;
+
+	rail_sched_enter(p->dp);
+	ready = p->state == RAIL_PEER_READY;
+	rail_sched_leave(p->dp);
+	return ready;
+}
+
+static void test_who_knows_the_first_address_is_told_the_others(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct tei_rail_desc first, now;
+	struct test_plane home, guest;
+	struct tei_rail_peer *peer;
+
+	first_open(&home, "127.0.0.1", true);
+	first_open(&guest, "127.0.0.2", true);
+	first_describe(&home, &first);
+	CU_ASSERT(rail_addr_same(&first.known, &first.addr));
+	CU_ASSERT_PTR_NULL(first_rail(&home)->first_domain);
+	first_still(&home);
+	first_move(&home);
+	first_describe(&home, &now);
+	CU_ASSERT(!rail_addr_same(&now.addr, &first.addr));
+	CU_ASSERT(rail_addr_same(&now.known, &first.addr));
+	peer = first_peer(&guest, &home, &first.addr);
+	while (!first_ready(peer) && tei_now_ns() < end)
+		first_turn(&home);
+	CU_ASSERT_FATAL(first_ready(peer));
+	rail_sched_enter(guest.dp);
+	CU_ASSERT_EQUAL(peer->nremotes, 1);
+	CU_ASSERT(rail_addr_same(&peer->remotes[0].addr, &now.addr));
+	CU_ASSERT_EQUAL(peer->nfirsts, 1);
+	CU_ASSERT(rail_addr_same(&peer->firsts[0], &first.addr));
+	rail_sched_leave(guest.dp);
+	tei_rail_peer_put(peer);
+	test_plane_close(&guest);
+	test_plane_close(&home);
+}
+
+static void test_who_is_looked_for_at_the_first_address_is_found(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_plane home, guest;
+	struct tei_rail_peer *seeker;
+	struct tei_rail_desc first;
+
+	first_open(&home, "127.0.0.1", true);
+	first_open(&guest, "127.0.0.2", true);
+	first_describe(&home, &first);
+	first_still(&home);
+	first_move(&home);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_seek(guest.dp, &first.addr, NULL,
+						 &seeker), 0);
+	while (!tei_rail_peer_found(seeker) && tei_now_ns() < end)
+		first_turn(&home);
+	CU_ASSERT_EQUAL(tei_rail_peer_found(seeker), home.dp->incarnation);
+	tei_rail_peer_put(seeker);
+	test_plane_close(&guest);
+	test_plane_close(&home);
+}
+
+/* --- what it does not take ------------------------------------------------ */
+
+static char first_dst[FIRST_LEN];
+
+/* A write by an endpoint that nobody else has. 0, or what it ended with. */
+static int first_write(struct test_plane *by, struct test_plane *to,
+		       const struct tei_rail_addr *at, char *src)
+{
+	struct rail *rail = first_rail(by);
+	struct rail_lane *lane = &rail->probe.lane;
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS, key, addr = 0;
+	struct fi_cq_err_entry e = { .err = FI_ETIMEDOUT };
+	struct fi_context2 ctx;
+	struct fi_cq_msg_entry done;
+	fi_addr_t peer;
+	struct tei_list none;
+	ssize_t ret;
+
+	if (rail->mr_mode & FI_MR_VIRT_ADDR)
+		addr = (uint64_t)(uintptr_t)first_dst;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_key(to->dp, first_dst, 0, &key), 0);
+	tei_list_init(&none);
+	tei_mutex_lock(&lane->lock);
+	CU_ASSERT_EQUAL_FATAL(rail_lane_open(lane, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(fi_av_insert(lane->av, at->bytes, 1, &peer, 0,
+					   NULL), 1);
+	do {
+		ret = fi_write(lane->ep, src, FIRST_LEN, NULL, peer, addr, key,
+			       &ctx);
+		if (ret == -FI_EAGAIN)
+			fi_cq_read(lane->cq, &done, 0);
+		first_lanes(to);
+	} while (ret == -FI_EAGAIN && tei_now_ns() < end);
+	CU_ASSERT_EQUAL(ret, 0);
+	do {
+		ret = fi_cq_read(lane->cq, &done, 1);
+		first_lanes(to);
+	} while (ret == -FI_EAGAIN && tei_now_ns() < end);
+	if (ret == -FI_EAVAIL)
+		fi_cq_readerr(lane->cq, &e, 0);
+	rail_lane_close(lane, &none);
+	tei_mutex_unlock(&lane->lock);
+	return ret == 1 ? 0 : e.err;
+}
+
+static void test_no_write_lands_by_the_first_address(void)
+{
+	char src[FIRST_LEN], was[FIRST_LEN] = { 0 };
+	struct test_plane home, guest;
+	struct tei_rail_desc first, now;
+	struct tei_rail_mr *mr;
+	int i;
+
+	first_open(&home, "127.0.0.1", true);
+	first_open(&guest, "127.0.0.2", true);
+	memset(first_dst, 0, sizeof(first_dst));
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(home.dp, first_dst, FIRST_LEN,
+					      "*", TEI_RAIL_REMOTE, NULL, &mr),
+			      0);
+	first_describe(&home, &first);
+	first_still(&home);
+	first_still(&guest);
+	first_move(&home);
+	first_describe(&home, &now);
+	test_fill(src, sizeof(src), 5);
+	CU_ASSERT(first_write(&guest, &home, &first.addr, src));
+	for (i = 0; i < 100; i++)
+		first_lanes(&home);
+	CU_ASSERT_EQUAL(memcmp(first_dst, was, FIRST_LEN), 0);
+	/* by the target lane it does */
+	CU_ASSERT_EQUAL(first_write(&guest, &home, &now.addr, src), 0);
+	CU_ASSERT_EQUAL(memcmp(first_dst, src, FIRST_LEN), 0);
+	CU_ASSERT_EQUAL(first_is(&home), RAIL_FIRST_HELD);
+	test_plane_close(&guest);
+	test_plane_close(&home);
+}
+
+/* --- two that have lost each other ----------------------------------------- */
+
+static char first_src[FIRST_LEN];
+
+static struct tei_rail_peer *first_met(struct test_plane *home,
+				       struct test_plane *guest)
+{
+	struct tei_rail_peer *peer = test_plane_peer(guest, home);
+	struct tei_rail_mr *mr;
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(guest->dp, first_src, FIRST_LEN,
+					      "*", 0, NULL, &mr), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(home->dp, first_dst, FIRST_LEN,
+					      "*", TEI_RAIL_REMOTE, NULL, &mr),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(test_run(guest->dp, peer, false, first_src,
+				       first_dst, 1), TEI_RAIL_END_COMPLETED);
+	first_still(home);
+	first_still(guest);
+	return peer;
+}
+
+/* Both have moved; a write gets through. */
+static void first_meet(struct test_plane *home, struct test_plane *guest,
+		       struct tei_rail_peer *peer, uint64_t seed)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_task t;
+
+	test_fill(first_src, FIRST_LEN, seed);
+	test_task_init(&t, peer, false, first_src, first_dst, FIRST_LEN);
+	CU_ASSERT_EQUAL_FATAL(test_submit(guest->dp, &t, 1), 0);
+	while (!test_ends(&t) && tei_now_ns() < end) {
+		rail_sched_kick(guest->dp, 0);
+		first_turn(guest);
+		first_turn(home);
+	}
+	CU_ASSERT_EQUAL_FATAL(test_ends(&t), 1);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_EQUAL(memcmp(first_src, first_dst, FIRST_LEN), 0);
+}
+
+static void test_two_that_move_at_a_time_meet_again(void)
+{
+	struct test_plane home, guest;
+	struct tei_rail_peer *peer;
+	uint64_t i;
+
+	first_open(&home, "127.0.0.1", true);
+	first_open(&guest, "127.0.0.2", true);
+	peer = first_met(&home, &guest);
+	/* what they know of each other is first the address that is held, and
+	 * one that is not from then on */
+	for (i = 0; i < 2; i++) {
+		first_move(&home);
+		first_move(&guest);
+		first_meet(&home, &guest, peer, 7 + i);
+	}
+	tei_rail_peer_put(peer);
+	test_plane_close(&guest);
+	test_plane_close(&home);
+}
+
+/* --- the address is another's ---------------------------------------------- */
+
+static int first_take(const struct tei_rail_addr *at)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+
+	CU_ASSERT_FATAL(fd >= 0);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	CU_ASSERT_EQUAL_FATAL(bind(fd, (const void *)at->bytes, at->len), 0);
+	CU_ASSERT_EQUAL_FATAL(listen(fd, 1), 0);
+	return fd;
+}
+
+static void first_await(struct test_plane *p, enum rail_first_state state)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+
+	while (first_is(p) != state && tei_now_ns() < end)
+		first_lanes(p);
+	CU_ASSERT_EQUAL_FATAL(first_is(p), state);
+}
+
+static void test_an_address_that_is_taken_is_waited_for(void)
+{
+	struct tei_rail_desc first, now;
+	struct test_plane home;
+	struct rail *rail;
+	int fd;
+
+	first_open(&home, "127.0.0.1", true);
+	first_describe(&home, &first);
+	first_still(&home);
+	rail = first_rail(&home);
+	rail_fence_target(rail, rail->target.gen);
+	while (!__atomic_load_n(&rail->target.closing.over, __ATOMIC_ACQUIRE))
+		sched_yield();
+	fd = first_take(&first.addr);
+	first_await(&home, RAIL_FIRST_TAKEN);
+	while (!rail->target.ep)
+		first_lanes(&home);
+	first_describe(&home, &now);
+	CU_ASSERT(!rail_addr_same(&now.addr, &first.addr));
+	CU_ASSERT(rail_addr_same(&now.known, &now.addr));
+	/* in vain, and later */
+	CU_ASSERT(rail->first_next_ns > tei_now_ns());
+	rail->first_next_ns = 0;
+	while (rail->first_tries < 2)
+		first_lanes(&home);
+	CU_ASSERT_EQUAL(first_is(&home), RAIL_FIRST_TAKEN);
+	close(fd);
+	first_await(&home, RAIL_FIRST_HELD);
+	first_describe(&home, &now);
+	CU_ASSERT(rail_addr_same(&now.known, &first.addr));
+	test_plane_close(&home);
+}
+
+/* --- when there is none ---------------------------------------------------- */
+
+static void test_nobody_asked_for_it(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_plane home;
+	struct rail *rail;
+
+	first_open(&home, "127.0.0.1", false);
+	first_still(&home);
+	rail = first_rail(&home);
+	rail_fence_target(rail, rail->target.gen);
+	while (rail->target.gen == 1 && tei_now_ns() < end)
+		first_lanes(&home);
+	CU_ASSERT_EQUAL(rail->target.gen, 2);
+	CU_ASSERT_EQUAL(first_is(&home), RAIL_FIRST_LEFT);
+	CU_ASSERT(!rail->first.under_way);
+	CU_ASSERT_PTR_NULL(rail->first_domain);
+	test_plane_close(&home);
+}
+
+/* A plane whose rail has just begun to listen at its first address again. */
+static struct rail *first_opening(struct test_plane *home)
+{
+	struct rail *rail;
+
+	first_open(home, "127.0.0.1", true);
+	first_still(home);
+	rail = first_rail(home);
+	rail_fence_target(rail, rail->target.gen);
+	while (!rail->first.under_way)
+		rail_fence_retiring(home->dp, tei_now_ns());
+	return rail;
+}
+
+static void test_a_plane_closes_while_it_opens(void)
+{
+	struct test_plane home;
+
+	first_opening(&home);
+	test_plane_close(&home);
+}
+
+static void test_a_rail_is_removed_while_it_opens(void)
+{
+	struct test_plane home;
+	struct rail *rail;
+
+	rail = first_opening(&home);
+	CU_ASSERT_EQUAL(tei_rail_dp_remove_transport(home.dp, "tcp", 0, NULL),
+			0);
+	CU_ASSERT_PTR_NULL(rail->first.lane.ep);
+	CU_ASSERT_PTR_NULL(rail->first_domain);
+	rail_first_stop(rail);
+	CU_ASSERT_PTR_NULL(rail->first.lane.ep);
+	test_plane_close(&home);
+}
+
+const struct tei_test_case rail_first_cases[] = {
+	{ "a_plane_closes_while_it_opens", test_a_plane_closes_while_it_opens },
+	{ "a_rail_is_removed_while_it_opens",
+	  test_a_rail_is_removed_while_it_opens },
+	{ "an_address_that_is_taken_is_waited_for",
+	  test_an_address_that_is_taken_is_waited_for },
+	{ "no_write_lands_by_the_first_address",
+	  test_no_write_lands_by_the_first_address },
+	{ "nobody_asked_for_it", test_nobody_asked_for_it },
+	{ "two_that_move_at_a_time_meet_again",
+	  test_two_that_move_at_a_time_meet_again },
+	{ "who_is_looked_for_at_the_first_address_is_found",
+	  test_who_is_looked_for_at_the_first_address_is_found },
+	{ "who_knows_the_first_address_is_told_the_others",
+	  test_who_knows_the_first_address_is_told_the_others },
+	{ NULL, NULL },
+};

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which limit a refused registration has met, and its value.
+ *
+ * Providers hand on what the kernel says, and that is little:
+ *
+ *  ENOMEM, EAGAIN	memlock (the kernel's ib_umem_get), memory, or a table
+ *			of the device's that is full
+ *  EPERM		memlock of 0
+ *  ENOSPC		as many registrations as there can be
+ *  ENOKEY		the key, of those that we choose, is taken
+ *  EINVAL, E2BIG	more than the device takes at once, but also what a
+ *			driver does not like for other reasons. Of libfabric's
+ *			own code no provider says E2BIG (up to 2.6), and EINVAL
+ *			only for what we never ask (several ranges, flags)
+ *
+ * libfabric has nothing about a device's size limit, and about how many it
+ * takes an optimum, which verbs leaves out; so libibverbs is asked, where the
+ * provider has loaded it, and only after a refusal.
+ */
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "prov/rail/rail_int.h"
+
+/* --- what there is to know ------------------------------------------------ */
+
+/* libibverbs, as the provider has it loaded. */
+struct limits_verbs {
+	void *library;
+	struct ibv_device **(*list)(int *n);
+	void (*free_list)(struct ibv_device **list);
+	const char *(*name)(struct ibv_device *device);
+	struct ibv_context *(*open)(struct ibv_device *device);
+	int (*close)(struct ibv_context *context);
+	int (*query)(struct ibv_context *context, struct ibv_device_attr *attr);
+};
+
+static bool limits_symbol(void *library, const char *name, void *function)
+{
+	void *symbol = dlsym(library, name);
+
+	memcpy(function, &symbol, sizeof(symbol));
+	return symbol != NULL;
+}
+
+static bool limits_verbs_load(struct limits_verbs *v)
+{
+	v->library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	if (!v->library)
+		return false;
+	if (limits_symbol(v->library, "ibv_get_device_list", &v->list) &&
+	    limits_symbol(v->library, "ibv_free_device_list", &v->free_list) &&
+	    limits_symbol(v->library, "ibv_get_device_name", &v->name) &&
+	    limits_symbol(v->library, "ibv_open_device", &v->open) &&
+	    limits_symbol(v->library, "ibv_close_device", &v->close) &&
+	    limits_symbol(v->library, "ibv_query_device", &v->query))
+		return true;
+	dlclose(v->library);
+	return false;
+}
+
+static void limits_device(const struct limits_verbs *v,
+			  struct ibv_device *device, struct rail_limits *out)
+{
+	struct ibv_context *context = v->open(device);
+	struct ibv_device_attr attr;
+
+	if (!context)
+		return;
+	memset(&attr, 0, sizeof(attr));
+	if (!v->query(context, &attr)) {
+		out->max_size = attr.max_mr_size;
+		out->max_count = attr.max_mr > 0 ? (uint64_t)attr.max_mr : 0;
+	}
+	v->close(context);
+}
+
+/* Of the device of that name. */
+static void limits_ask(const char *name, struct rail_limits *out)
+{
+	struct ibv_device **list;
+	struct limits_verbs v;
+	int i;
+
+	if (!limits_verbs_load(&v))
+		return;
+	list = v.list(NULL);
+	for (i = 0; list && list[i]; i++) {
+		if (strcmp(v.name(list[i]), name))
+			continue;
+		limits_device(&v, list[i], out);
+		break;
+	}
+	if (list)
+		v.free_list(list);
+	dlclose(v.library);
+}
+
+/* Registrations on that rail. */
+static uint64_t limits_count(const struct rail *rail)
+{
+	uint64_t n = 0;
+	uint32_t i;
+
+	rail_sched_enter(rail->dp);
+	for (i = 0; i < rail->dp->nmrs; i++)
+		n += rail->dp->mrs[i]->part[rail->index].n;
+	rail_sched_leave(rail->dp);
+	return n;
+}
+
+/* What this process has pinned, KiB. */
+static uint64_t limits_pinned(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	unsigned long long kib = 0;
+	char line[128];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmPin: %llu", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+/* Nothing else. */
+static void limits_pins(struct rail_limits *out)
+{
+	struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
+
+	memset(out, 0, sizeof(*out));
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	out->memlock = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX :
+							 limit.rlim_cur;
+	out->pinned_kib = limits_pinned();
+}
+
+/* Those of which rail_limits_text has something to say. */
+static bool limits_are(int ret)
+{
+	return ret == -FI_ENOMEM || ret == -FI_EAGAIN || ret == -FI_EPERM ||
+	       ret == -FI_ENOSPC || ret == -FI_ENOKEY || ret == -FI_EINVAL ||
+	       ret == -FI_E2BIG;
+}
+
+void rail_limits_get(const struct rail *rail, int ret, struct rail_limits *out)
+{
+	const struct fi_info *info = rail->info;
+
+	memset(out, 0, sizeof(*out));
+	if (!limits_are(ret))
+		return;
+	limits_pins(out);
+	out->count = limits_count(rail);
+	out->key_size = info->domain_attr->mr_key_size;
+	out->max_count = info->domain_attr->mr_cnt;
+	if (info->nic && info->nic->device_attr && info->nic->device_attr->name)
+		limits_ask(info->nic->device_attr->name, out);
+}
+
+/* --- the words ------------------------------------------------------------ */
+
+static int limits_size(char *out, size_t cap, uint64_t bytes)
+{
+	static const char *const unit[] = { "bytes", "KiB", "MiB", "GiB",
+					    "TiB", "PiB", "EiB" };
+	unsigned int i = 0;
+
+	while (bytes && !(bytes & 1023) && i + 1 < sizeof(unit) / sizeof(*unit)) {
+		bytes >>= 10;
+		i++;
+	}
+	return snprintf(out, cap, "%llu %s", (unsigned long long)bytes,
+			unit[i]);
+}
+
+static int limits_memlock(const struct rail_limits *l, char *out, size_t cap)
+{
+	if (l->memlock == UINT64_MAX)
+		return snprintf(out, cap, "memlock is not limited");
+	return snprintf(out, cap, "the memlock limit is %llu KiB (ulimit -l), "
+			"%llu KiB are pinned",
+			(unsigned long long)l->memlock >> 10,
+			(unsigned long long)l->pinned_kib);
+}
+
+static void limits_registrations(const struct rail_limits *l,
+				 const char *before, char *out, size_t cap)
+{
+	int n = snprintf(out, cap, "%sthere are %llu registrations", before,
+			 (unsigned long long)l->count);
+
+	if (l->max_count && (size_t)n < cap)
+		snprintf(out + n, cap - (size_t)n, ", the device takes %llu",
+			 (unsigned long long)l->max_count);
+}
+
+/* One of a size that may be too large: what sizes were tried. */
+static void limits_sizes(const struct rail_limits *l,
+			 const struct rail_reg_tried *t, char *out, size_t cap)
+{
+	char most[32], least[32], max[32];
+	int n;
+
+	limits_size(most, sizeof(most), t->most);
+	limits_size(least, sizeof(least), t->least);
+	n = t->most == t->least ?
+		    snprintf(out, cap, "refused at %s", most) :
+		    snprintf(out, cap, "refused at %s and on down to %s", most,
+			     least);
+	if (!l->max_size) {
+		snprintf(out + n, cap - (size_t)n, "; how much it takes at "
+			 "once the provider does not say");
+		return;
+	}
+	limits_size(max, sizeof(max), l->max_size);
+	snprintf(out + n, cap - (size_t)n, "; the device takes %s at once%s",
+		 max, t->least <= l->max_size ?
+			      ", so this is no matter of size" : "");
+}
+
+void rail_limits_text(const struct rail_limits *l,
+		      const struct rail_reg_tried *t, int ret, char *out,
+		      size_t cap)
+{
+	bool memory = ret == -FI_ENOMEM || ret == -FI_EAGAIN;
+	bool size = ret == -FI_EINVAL || ret == -FI_E2BIG;
+	int n = 0;
+
+	*out = '\0';
+	if (size && !t->done) {
+		limits_sizes(l, t, out, cap);
+		return;
+	}
+	if (memory || (ret == -FI_EPERM && l->memlock != UINT64_MAX))
+		n = limits_memlock(l, out, cap);
+	else if (ret == -FI_ENOKEY)
+		n = snprintf(out, cap, "no key of %zu bytes is free",
+			     l->key_size);
+	else if (size)
+		n = snprintf(out, cap, "%u of %u pieces were taken", t->done,
+			     t->pieces);
+	else if (ret != -FI_ENOSPC)
+		return;
+	limits_registrations(l, n ? "; " : "", out + n, cap - (size_t)n);
+}
+
+void rail_limits_memory(int ret, char *out, size_t cap)
+{
+	struct rail_limits l;
+
+	limits_pins(&l);
+	*out = '\0';
+	if (ret == -FI_ENOMEM || ret == -FI_EAGAIN ||
+	    (ret == -FI_EPERM && l.memlock != UINT64_MAX))
+		limits_memlock(&l, out, cap);
+}

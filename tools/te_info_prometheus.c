@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One turn of --watch as Prometheus's text: "Exposition formats", version
+ * 0.0.4, prometheus.io/docs/instrumenting/exposition_formats. All samples of a
+ * metric stand together; names end in their unit, counters in _total.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/te_info.h"
+
+struct prom_metric {
+	const char *key;	/* in the report */
+	const char *name;
+	const char *type;
+	const char *help;
+};
+
+static const struct prom_metric prom_rails[] = {
+	{ "tx_bytes", "rail_written_bytes_total", "counter",
+	  "Bytes written to peers and completed." },
+	{ "rx_bytes", "rail_read_bytes_total", "counter",
+	  "Bytes read from peers and completed." },
+	{ "slices", "rail_slices_total", "counter", "Pieces completed." },
+	{ "retries", "rail_retries_total", "counter", "Pieces posted again." },
+	{ "errors", "rail_errors_total", "counter", "Error completions." },
+	{ "state_changes", "rail_state_changes_total", "counter",
+	  "Changes of the rail's state." },
+	{ "inflight_bytes", "rail_inflight_bytes", "gauge", "Bytes posted." },
+	{ "window", "rail_window_bytes", "gauge",
+	  "Bytes that may be posted at a time." },
+	{ "rate", "rail_service_rate_bytes_per_second", "gauge",
+	  "Service rate as measured." },
+	{ "lanes", "rail_endpoints", "gauge", "Endpoints open." },
+};
+
+static const struct prom_metric prom_peers[] = {
+	{ "tx_bytes", "peer_written_bytes_total", "counter",
+	  "Bytes written to the segment and completed." },
+	{ "rx_bytes", "peer_read_bytes_total", "counter",
+	  "Bytes read from the segment and completed." },
+	{ "completed", "peer_completed_total", "counter", "Tasks completed." },
+	{ "failed", "peer_failed_total", "counter", "Tasks failed." },
+	{ "timeout", "peer_timeouts_total", "counter", "Tasks timed out." },
+	{ "canceled", "peer_canceled_total", "counter", "Tasks canceled." },
+	{ "retries", "peer_retries_total", "counter", "Pieces posted again." },
+	{ "fences", "peer_fences_total", "counter", "Fences asked for." },
+	{ "queued", "peer_queued", "gauge", "Tasks not ended." },
+};
+
+#define PROM_COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+/* A label's value: \, " and newlines are written as \\, \" and \n. */
+static void prom_value(const char *key, const char *value)
+{
+	printf("%s=\"", key);
+	for (; *value; value++) {
+		if (*value == '\n') {
+			fputs("\\n", stdout);
+			continue;
+		}
+		if (*value == '\\' || *value == '"')
+			putchar('\\');
+		putchar(*value);
+	}
+	putchar('"');
+}
+
+static void prom_head(const char *name, const char *type, const char *help)
+{
+	printf("# HELP moonrail_%s %s\n# TYPE moonrail_%s %s\n", name, help,
+	       name, type);
+}
+
+/* The braces, and before the last one what more there is. */
+static void prom_rail_labels(const cJSON *doc, const cJSON *rail,
+			     const char *more)
+{
+	putchar('{');
+	prom_value("segment", info_get(doc, "name"));
+	putchar(',');
+	prom_value("rail", info_get(rail, "name"));
+	putchar(',');
+	prom_value("transport", info_get(rail, "transport"));
+	printf("%s}", more);
+}
+
+static void prom_rail(const cJSON *doc, const struct prom_metric *m)
+{
+	const cJSON *o;
+
+	prom_head(m->name, m->type, m->help);
+	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, "rails")) {
+		printf("moonrail_%s", m->name);
+		prom_rail_labels(doc, o, "");
+		printf(" %.17g\n", info_get_num(o, m->key));
+	}
+}
+
+/* One sample for each state that there is, 1 for the present one. */
+static void prom_states(const cJSON *doc)
+{
+	static const char *const states[] = { "up", "suspect", "down",
+					      "probing" };
+	const cJSON *o;
+	char more[32];
+
+	prom_head("rail_state", "gauge", "1 for the state that the rail has.");
+	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, "rails"))
+		for (size_t i = 0; i < PROM_COUNT(states); i++) {
+			snprintf(more, sizeof(more), ",state=\"%s\"",
+				 states[i]);
+			printf("moonrail_rail_state");
+			prom_rail_labels(doc, o, more);
+			printf(" %d\n", !strcmp(info_get(o, "state"),
+						states[i]));
+		}
+}
+
+/* Counters are a process's, also where it is open by several names. */
+static bool prom_told(const cJSON *peers, const cJSON *peer)
+{
+	const cJSON *o;
+
+	cJSON_ArrayForEach(o, peers) {
+		if (o == peer)
+			return false;
+		if (!strcmp(info_get(o, "name"), info_get(peer, "name")) &&
+		    !strcmp(info_get(o, "incarnation"),
+			    info_get(peer, "incarnation")))
+			return true;
+	}
+	return false;
+}
+
+static void prom_peer(const cJSON *doc, const struct prom_metric *m)
+{
+	const cJSON *peers = cJSON_GetObjectItemCaseSensitive(doc, "peers");
+	const cJSON *o;
+
+	prom_head(m->name, m->type, m->help);
+	cJSON_ArrayForEach(o, peers) {
+		if (prom_told(peers, o))
+			continue;
+		printf("moonrail_%s{", m->name);
+		prom_value("segment", info_get(doc, "name"));
+		putchar(',');
+		prom_value("peer", info_get(o, "name"));
+		putchar(',');
+		prom_value("incarnation", info_get(o, "incarnation"));
+		printf("} %.17g\n", info_get_num(o, m->key));
+	}
+}
+
+void info_prometheus(const cJSON *doc)
+{
+	prom_head("info", "gauge", "The process's incarnation and version.");
+	printf("moonrail_info{");
+	prom_value("segment", info_get(doc, "name"));
+	putchar(',');
+	prom_value("incarnation", info_get(doc, "incarnation"));
+	putchar(',');
+	prom_value("version", info_get(doc, "version"));
+	printf("} 1\n");
+	for (size_t i = 0; i < PROM_COUNT(prom_rails); i++)
+		prom_rail(doc, &prom_rails[i]);
+	prom_states(doc);
+	for (size_t i = 0; i < PROM_COUNT(prom_peers); i++)
+		prom_peer(doc, &prom_peers[i]);
+}
