@@ -73,7 +73,7 @@ static uint32_t cache_spare(const struct rail_cache *c)
 /* Some of them are left to leftovers where there are any. */
 static uint32_t cache_places(const struct rail_cache *c)
 {
-	if (!c->wears)
+	if (!__atomic_load_n(&c->wears, __ATOMIC_RELAXED))
 		return c->cap;
 	return c->cap > 2 ? c->cap - cache_spare(c) : 2;
 }
@@ -383,7 +383,8 @@ static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 	bool left = false;
 
 	/* where connections cannot be closed they may as well be kept */
-	if (c->retires_only || c->wears || lane->state != RAIL_LANE_ACTIVE)
+	if (c->retires_only || lane->state != RAIL_LANE_ACTIVE ||
+	    __atomic_load_n(&c->wears, __ATOMIC_RELAXED))
 		return false;
 	rail_sched_enter(lane->rail->dp);
 	tei_list_foreach_safe(e, next, &c->held.order, struct tei_sieve_entry,
@@ -595,7 +596,7 @@ void rail_cache_close(struct rail_lane *lane)
 			conn->was = NULL;
 		}
 		if (left) {
-			c->wears = true;
+			__atomic_store_n(&c->wears, true, __ATOMIC_RELAXED);
 			__atomic_fetch_add(&c->leftovers, 1, __ATOMIC_RELAXED);
 		}
 		tei_list_add_tail(&c->free, &conn->link);

@@ -69,7 +69,7 @@ struct rail_cache {
 	struct tei_list closing;	/* connections to be closed */
 	uint32_t nclosing;		/* of closing; atomic */
 	uint32_t leftovers;		/* evicted, not closed; atomic */
-	bool wears;			/* there were such */
+	bool wears;			/* there were such; atomic */
 	struct tei_list free;
 	struct rail_conn_chunk *chunks;
 	uint64_t made, evicted;

@@ -17,8 +17,6 @@
  * It is opened beside the thread, as other lanes; the thread reads it, and nothing
  * is ever sent by it.
  */
-#include <netinet/in.h>
-
 #include "prov/rail/rail_health.h"
 
 #define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* doubles, so often: */
@@ -35,19 +33,10 @@ static void first_set(struct rail *rail, enum rail_first_state state)
 	__atomic_store_n(&rail->first_state, state, __ATOMIC_RELEASE);
 }
 
-/* It can be asked for. */
-static bool first_is_ip(const struct tei_rail_addr *a)
-{
-	const struct sockaddr_in *in = (const void *)a->bytes;
-
-	return (in->sin_family == AF_INET && a->len == sizeof(*in)) ||
-	       (in->sin_family == AF_INET6 &&
-		a->len == sizeof(struct sockaddr_in6));
-}
-
 void rail_first_init(struct rail *rail)
 {
-	bool hold = rail->dp->hold_first && first_is_ip(&rail->own);
+	/* that of others can't be asked for */
+	bool hold = rail->dp->hold_first && rail_addr_is_ip(&rail->own);
 
 	first_set(rail, hold ? RAIL_FIRST_TARGET : RAIL_FIRST_LEFT);
 }

@@ -1518,6 +1518,8 @@ void rail_msg_drop_aside(struct rail_lane *lane);
 /* --- rail_user.c: messages of the data plane's user ---------------------- */
 bool rail_addr_same(const struct tei_rail_addr *a,
 		    const struct tei_rail_addr *b);
+/* A sockaddr_in or sockaddr_in6, whole. */
+bool rail_addr_is_ip(const struct tei_rail_addr *a);
 void rail_user_received(struct tei_rail_peer *peer, const struct rail_wire *w,
 			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* The process of incarnation inc has that address. */

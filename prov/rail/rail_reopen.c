@@ -14,14 +14,54 @@
 #include "prov/rail/rail_health.h"
 #include "util/thread.h"
 
+#define OPENING_TRIES	8	/* for an address of its own */
+
 /* --- opening ------------------------------------------------------------- */
+
+/* The next target lane listens where the one before it did, or where all know
+ * the rail to be: what was posted to that one would find it. */
+static bool opening_repeats(struct rail_opening *o)
+	TEI_REQUIRES(o->lane.lock)
+{
+	const struct tei_rail_addr *addr = &o->lane.addr;
+	bool repeats;
+
+	if (!o->place || !o->place->target || !rail_addr_is_ip(addr))
+		return false;
+	tei_mutex_lock(&o->place->lock);
+	repeats = rail_addr_same(addr, &o->place->addr);
+	tei_mutex_unlock(&o->place->lock);
+	return repeats || rail_addr_same(addr, &o->lane.rail->own);
+}
+
+static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
+{
+	uint32_t gen = o->lane.gen + 1;
+	struct tei_list none;
+	int i;
+
+	for (i = 0; i < OPENING_TRIES; i++) {
+		if (rail_lane_open(&o->lane, &o->err))
+			return;
+		if (!opening_repeats(o)) {
+			__atomic_store_n(&o->lane.gen, gen, __ATOMIC_RELEASE);
+			return;
+		}
+		tei_list_init(&none);
+		rail_lane_close(&o->lane, &none);
+	}
+	rail_tell_open(o->lane.rail)(&o->err, TEI_ERR_CONTEXT, "rail",
+		    "leave the provider more ports to choose from",
+		    "%s: target lane: %s gives no address but those of before",
+		    o->lane.rail->name, o->lane.rail->provider);
+}
 
 static void opening_open(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 {
 	struct rail *rail = o->lane.rail;
 
 	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-		rail_lane_open(&o->lane, &o->err);
+		opening_try(o);
 	__atomic_store_n(&o->over, true, __ATOMIC_RELEASE);
 	__atomic_store_n(&rail->dp->reopened, true, __ATOMIC_RELEASE);
 }

@@ -3,6 +3,7 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
+#include <netinet/in.h>
 #include <sched.h>
 
 static bool reopen_await(struct rail *rail)
@@ -46,6 +47,31 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
 	CU_ASSERT_PTR_NOT_NULL(lane->ep);
 	CU_ASSERT(!rail_reopen_collect(pair.rail));
+	test_pair_close(&pair);
+}
+
+/* The port that is asked for first is that of the lane before. */
+static void test_the_next_target_lane_has_an_address_of_its_own(void)
+{
+	const struct sockaddr_in *sin;
+	struct tei_rail_addr before;
+	struct rail_lane *lane;
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	lane = &pair.rail->target;
+	before = lane->addr;
+	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
+	sin = (const void *)before.bytes;
+	pair.from.dp->port = ntohs(sin->sin_port);
+	rail_fence_target(pair.rail, lane->gen);
+	/* as the first: that port is for no other */
+	__atomic_store_n(&lane->gen, 0, __ATOMIC_RELEASE);
+	CU_ASSERT_FATAL(reopen_await(pair.rail));
+	CU_ASSERT_PTR_NOT_NULL(lane->ep);
+	CU_ASSERT_EQUAL(lane->gen, 1);
+	CU_ASSERT(rail_addr_is_ip(&lane->addr));
+	CU_ASSERT(!rail_addr_same(&lane->addr, &before));
 	test_pair_close(&pair);
 }
 
@@ -206,6 +232,8 @@ const struct tei_test_case rail_reopen_cases[] = {
 	  test_a_plane_closes_while_an_initiating_lane_opens },
 	{ "an_initiating_lane_opens_beside_the_thread",
 	  test_an_initiating_lane_opens_beside_the_thread },
+	{ "the_next_target_lane_has_an_address_of_its_own",
+	  test_the_next_target_lane_has_an_address_of_its_own },
 	{ "who_leaves_while_his_lane_opens_says_so",
 	  test_who_leaves_while_his_lane_opens_says_so },
 	{ NULL, NULL },

@@ -208,6 +208,15 @@ bool rail_addr_same(const struct tei_rail_addr *a,
 	return !memcmp(a->bytes, b->bytes, a->len);
 }
 
+bool rail_addr_is_ip(const struct tei_rail_addr *a)
+{
+	const struct sockaddr_in *in = (const void *)a->bytes;
+
+	return (in->sin_family == AF_INET && a->len == sizeof(*in)) ||
+	       (in->sin_family == AF_INET6 &&
+		a->len == sizeof(struct sockaddr_in6));
+}
+
 void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 		    const struct tei_rail_addr *addr)
 {
