@@ -23,9 +23,9 @@
 # seen, but for the windows that a burst fills.
 # FAILOVER_MS and RECOVERY_MS, if set, are limits of them; FAILOVER_OUT is how
 # long the rail stays broken, in seconds, 0.7; FAILOVER_RATE what one rail
-# carries, in bytes per second, as iperf3 says it. With arguments, as
-# "rails_drop 0 both", only that is tried. FAILOVER_CONTROL=yes: beside a
-# control pair.
+# carries, in bytes per second, as iperf3 says it; FAILOVER_WATCH a file for the
+# rails' counters over time. With arguments, as "rails_drop 0 both", only that
+# is tried. FAILOVER_CONTROL=yes: beside a control pair.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
@@ -198,6 +198,8 @@ over()
 		return
 	fi
 	rails_stop watch
+	[ -z "${FAILOVER_WATCH:-}" ] ||
+		cp "$rails_dir/watch.out" "$FAILOVER_WATCH" || return
 	failover=$(since "$op" "$cut" "$cut_done" 100 1)
 	recovery=$(since "$op" "$mended" "$mended_done" 200 0 1)
 	times=": $failover ms, back after $recovery ms"

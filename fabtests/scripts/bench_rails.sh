@@ -209,7 +209,7 @@ steady()
 			record "$case_name" engine 1 Mbit/s "$(rails_json i \
 				gb_per_s | awk '{ print $1 * 8000 }')"
 			row_now "$case_name" engine iperf3 Mbit/s '>=' "$4"
-			series "$host"
+			series
 		fi
 	fi
 	end
@@ -279,15 +279,17 @@ changing()
 	change "$3" <"$out/plan"
 	finish 60 && {
 		last=$(rails_json i seconds | awk '{ printf "%d", $1 * 1000 }')
-		all_crossed "$host"
-		record "$case_name" engine 1 Mbit/s "$(rails_json i \
-			gb_per_s | awk '{ print $1 * 8000 }')"
-		record "$case_name" capacity 1 Mbit/s "$(awk -v s="$sum" \
-			-v n="$nominal" -v a="$(area 0 "$last")" \
-			-v ms="$last" 'BEGIN { print s / n * a / ms * 1000 }')"
-		row_now "$case_name" engine capacity Mbit/s '>=' "$4"
 		rails_stop watch
-		series "$host"
+		! all_crossed "$host" || {
+			record "$case_name" engine 1 Mbit/s "$(rails_json i \
+				gb_per_s | awk '{ print $1 * 8000 }')"
+			record "$case_name" capacity 1 Mbit/s "$(awk -v s="$sum" \
+				-v n="$nominal" -v a="$(area 0 "$last")" \
+				-v ms="$last" \
+				'BEGIN { print s / n * a / ms * 1000 }')"
+		}
+		row_now "$case_name" engine capacity Mbit/s '>=' "$4"
+		series
 	}
 	end
 }
@@ -330,14 +332,15 @@ tail_of()
 	done
 	row_now "$case_name" rails '' tail% '<=' 5
 	row_now "$case_name" engine iperf3 Mbit/s '>=' ''
-	series b
+	series
 	end
 }
 
 # --- a small request ----------------------------------------------------------
 
 # small_once ROUND: writes of 4 KiB, one at a time, first alone and then beside
-# requests of 128 MiB. What it takes longer then is what it waits.
+# requests of 128 MiB. What it takes longer then is what it waits: half of them
+# (wait), and all but one in a hundred (late).
 small_once()
 {
 	crossed b
@@ -354,6 +357,8 @@ small_once()
 	record "$case_name" alone "$1" us "$alone"
 	record "$case_name" beside "$1" us "$(rails_json i p50)"
 	record "$case_name" wait "$1" us "$(rails_json i p50 |
+		awk -v alone="$alone" '{ print $1 - alone }')"
+	record "$case_name" late "$1" us "$(rails_json i p99 |
 		awk -v alone="$alone" '{ print $1 - alone }')"
 	record "$case_name" engine "$1" Mbit/s \
 		"$(rails_json i gb_per_s | awk '{ print $1 * 8000 }')"
@@ -374,23 +379,25 @@ small_beside()
 	row_now "$case_name" alone slice us '<=' ''
 	row_now "$case_name" beside slice us '<=' ''
 	row_now "$case_name" wait slice us '<=' 1
+	row_now "$case_name" late slice us '<=' ''
 	row_now "$case_name" engine iperf3 Mbit/s '>=' ''
 	rails_stop watch
-	series b
+	series
 	end
 }
 
 # --- the figures --------------------------------------------------------------
 
-# series HOST: throughput of each rail over time, from the watch, and its plot.
+# series [tx]: throughput of each rail over time, from the watch, and its plot.
 series()
 {
 	file=$out/$(echo "$case_name" | tr ' ' _)
-	awk -F, \
+	awk -F, -v side="${1:-rx}" \
 		-f "$scripts/rails_series.awk" "$rails_dir/watch.out" \
 		>"$file.csv"
+	columns=$(head -n 1 "$file.csv" | tr -cd , | wc -c)
 	! command -v gnuplot >/dev/null 2>&1 ||
-		gnuplot -e "file='$file'; title='$case_name'; n=$rails_n" \
+		gnuplot -e "file='$file'; title='$case_name'; n=$columns" \
 			"$scripts/rails_plot.gp" 2>"$out/stderr" ||
 		missed "$case_name" plot 1 "$out/stderr"
 }
@@ -452,7 +459,8 @@ fault()
 	while [ "$round" -le "$times" ]; do
 		part_of "${fault_name#rails_}" 90 env "FAILOVER_OP=$fault_op" \
 			"FAILOVER_RATE=$fault_rate" \
-			"FAILOVER_OUT=${fault_out:-0.7}" sh \
+			"FAILOVER_OUT=${fault_out:-0.7}" \
+			"FAILOVER_WATCH=$rails_dir/watch.out" sh \
 			"$SRC/fabtests/functional/ft_failover.sh" "$@" || break
 		sed -i 's/never/2500/g' "$rails_dir/part"
 		record "$case_name failover" engine "$round" ms \
@@ -461,6 +469,11 @@ fault()
 			"$(said 'after \([0-9]*\) ms')"
 		progress ''
 		sed -n 's/^ok - /  /p' "$rails_dir/part"
+		# what is left in the end is of the last round
+		case $fault_op in
+		read) series tx ;;
+		*) series ;;
+		esac
 		round=$((round + 1))
 	done
 	row_now "$case_name failover" engine '' ms '<=' "$fault_goal"

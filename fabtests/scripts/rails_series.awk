@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# From rails_watch.sh's lines: seconds and each rail's Mbit/s, side rx, in steps
-# of 100 ms.
+# From rails_watch.sh's lines: seconds and each rail's Mbit/s, side rx or tx, in
+# steps of 100 ms.
 
-NR == 1 { rails = (NF - 1) / 2; next }
+NR == 1 { rails = (NF - 1) / 2; first = side == "tx" ? 3 : 2; next }
 NR == 2 || $1 - at >= 100 {
 	if (NR > 2) {
 		printf "%.3f", ($1 + at) / 2000
 		for (i = 0; i < rails; i++)
-			printf ",%.1f", ($(2 + 2 * i) - was[i]) * 0.008 / ($1 - at)
+			printf ",%.1f", ($(first + 2 * i) - was[i]) * 0.008 / ($1 - at)
 		print ""
 	}
 	at = $1
 	for (i = 0; i < rails; i++)
-		was[i] = $(2 + 2 * i)
+		was[i] = $(first + 2 * i)
 }
