@@ -34,8 +34,14 @@
 #define LINKS_SPINNERS 8
 #define LINKS_SEED 7
 #define LINKS_COST_LEAST 0.3		/* 0.95 on a quiet machine */
+#define LINKS_SLOW_PART 0.5		/* r0's rate of r1's, where it is a
+					 * twentieth */
+#define LINKS_LEAST_MBS 5		/* a rate, of rails of 25 MB/s */
+#define LINKS_MOST_MBS 100
 #define LINKS_CALM_S 8
 #define LINKS_HASTY "2"
+#define LINKS_GONE_MS 2000		/* MC_SLICE_TIMEOUT of "none" */
+#define LINKS_LATE_MS 8000		/* 1000 on a quiet machine */
 
 static unsigned int links_seconds;	/* by the command line */
 
@@ -51,15 +57,20 @@ static struct fx_job links_job(const struct fx_links *l, uint64_t len,
 	return job;
 }
 
-/* Milliseconds that it took, 0: it failed. */
+/* Milliseconds that it took, 0: it failed, or it went by no rail. */
 static double links_move(const struct fx_links *l, uint64_t len)
 {
-	uint64_t from = ft_now_ns();
+	uint64_t was = fx_links_crossed(), from = ft_now_ns();
+	double ms;
 
 	if (!fx_move(l->engine, l->seg, OPCODE_WRITE, l->mem.p,
 		     l->target.mem.addr, len, LINKS_BLOCK))
 		return 0;
-	return (double)(ft_now_ns() - from) / 1e6;
+	ms = (double)(ft_now_ns() - from) / 1e6;
+	if (fx_links_crossed() - was >= len)
+		return ms;
+	ft_diag("the bytes did not cross the rails");
+	return 0;
 }
 
 static bool links_r0_down(void *arg)
@@ -141,24 +152,50 @@ static bool links_mended(void *links)
 	return fx_links_mended(links);
 }
 
+static bool links_one_ended(void *arg)
+{
+	struct fx_job *job = arg;
+
+	return fx_job_poll(job) || job->n[STATUS_FAILED] ||
+	       job->n[STATUS_TIMEOUT];
+}
+
+/* Not one ends before MC_SLICE_TIMEOUT, nor any much later. */
+static bool links_gone_wait(struct fx_job *job, uint64_t from)
+{
+	double first, last;
+	bool good = ft_wait_until(links_one_ended, job, FX_LONG_MS);
+
+	first = (double)(ft_now_ns() - from) / 1e6;
+	good = fx_job_wait(job, FX_LONG_MS) && good;
+	last = (double)(ft_now_ns() - from) / 1e6;
+	if (job->n[STATUS_COMPLETED] == job->tasks)
+		return good;
+	ft_diag("they end after %.0f to %.0f ms", first, last);
+	return good && first > LINKS_GONE_MS * .9 &&
+	       last < LINKS_GONE_MS + fx_ms(LINKS_LATE_MS);
+}
+
 /* True: some were under way when the rails went; false: too late. */
 static bool links_gone_once(struct fx_links *l, const char *how,
 			    const char *both, const char *mend)
 {
 	struct fx_job job = links_job(l, LINKS_MEM, LINKS_BLOCK);
 	unsigned int ended;
+	uint64_t from;
 	bool good;
 
 	good = !fx_job_start(&job) &&
-	       fx_job_reach(&job, LINKS_MEM / 8, FX_LONG_MS) &&
-	       fx_links_do(both);
-	good = fx_job_wait(&job, FX_LONG_MS) && good;
+	       fx_job_reach(&job, LINKS_MEM / 8, FX_LONG_MS);
+	from = ft_now_ns();
+	good = fx_links_do(both) && good;
+	good = links_gone_wait(&job, from) && good;
 	ended = job.n[STATUS_FAILED] + job.n[STATUS_TIMEOUT];
 	ft_diag("%s: %s", how, fx_job_text(&job));
 	if (!good || ended)
 		ft_ok(good && ended + job.n[STATUS_COMPLETED] == job.tasks &&
-		      links_told(&job), "no_rail_left_%s_ends_tasks_with_a_"
-		      "record_that_names_them", how);
+		      links_told(&job), "no_rail_left_%s_ends_tasks_in_time_"
+		      "with_a_record_that_names_them", how);
 	fx_job_free(&job);
 	ft_ok(fx_links_do(mend) && ft_wait_until(links_mended, l, FX_LONG_MS),
 	      "and_they_carry_again_after_%s", how);
@@ -346,8 +383,18 @@ static bool links_slow_down(const struct fx_links *l, int op,
 	return false;
 }
 
+/* r0's rate as a part of r1's; *other: of that, in MB/s. */
+static double links_part(const struct fx_links *l, double *other)
+{
+	double r0 = fx_links_stats(l, "r0").rate / 1e6;
+
+	*other = fx_links_stats(l, "r1").rate / 1e6;
+	ft_diag("rates of %.2f and %.2f MB/s", r0, *other);
+	return *other > 0 ? r0 / *other : 0;
+}
+
 /* What it has taken by then may wait longer than a silent rail is waited for,
- * and still arrives. *kept: nor was it given up. */
+ * and still arrives. *kept: nor was it given up, and its rate tells. */
 static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 {
 	struct fx_buf *from = op == OPCODE_WRITE ? &l->mem : &l->target.mem;
@@ -355,8 +402,8 @@ static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 	const char *name = op == OPCODE_WRITE ? "write" : "read";
 	struct te_peer_stats was, is;
 	struct fx_job job;
+	double ms, part, other;
 	uint64_t begin;
-	double ms;
 	bool good;
 
 	fx_buf_fill(from, 0, LINKS_MEM, LINKS_SEED + (uint64_t)op);
@@ -367,8 +414,10 @@ static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 	begin = ft_now_ns();
 	good = fx_job_wait(&job, FX_LONG_MS) && links_peer(l, &is);
 	ms = (double)(ft_now_ns() - begin) / 1e6;
+	part = links_part(l, &other);
 	ft_diag("%s: %.0f ms later, %s", name, ms, fx_job_text(&job));
-	*kept = good && is.fences == was.fences && is.retries == was.retries;
+	*kept = good && is.fences == was.fences &&
+		is.retries == was.retries && part < LINKS_SLOW_PART;
 	/* half of it would take 6.7 s there */
 	good = ft_ok(good && job.n[STATUS_COMPLETED] == job.tasks &&
 		     ms < 5000 && fx_buf_check(to, 0, LINKS_MEM, LINKS_SEED +
@@ -384,14 +433,18 @@ static void links_slows(struct fx_links *l, int op)
 
 	for (int i = 0; i < LINKS_TRIES && good && !kept; i++)
 		good = links_slows_once(l, op, &kept);
-	ft_ok(kept, "nor_is_it_given_up");
+	ft_ok(kept, "nor_is_it_given_up_and_its_rate_tells");
 }
 
 static void links_slow(struct fx_links *l)
 {
-	double calm = links_move(l, LINKS_MEM), ms[2];
+	double calm = links_move(l, LINKS_MEM), ms[2], part, rate;
 	bool good;
 
+	part = links_part(l, &rate);
+	ft_ok(rate > LINKS_LEAST_MBS && rate < LINKS_MOST_MBS &&
+	      rate * part > LINKS_LEAST_MBS && rate * part < LINKS_MOST_MBS,
+	      "each_rail_tells_its_rate");
 	good = fx_links_do("rate 0 2mbit") && calm > 0;
 	ms[0] = links_move(l, LINKS_MEM);
 	ms[1] = links_move(l, LINKS_MEM);
@@ -571,7 +624,7 @@ static const struct links_case {
 	const char *hasty;		/* the same where SECONDS are given */
 } links_cases[] = {
 	{ "idle", links_idle, "30", "30" },
-	{ "none", links_none, "2", "2" },
+	{ "none", links_none, "2", "2" },	/* LINKS_GONE_MS */
 	{ "flaps", links_flaps, "30", "30" },
 	{ "slow", links_slow, "60", "60" },
 	{ "frozen", links_frozen, "30", LINKS_HASTY },

@@ -274,7 +274,8 @@ static void paths_rails_true(struct paths_rig *rig)
 		       s[i].slices > 0 && !s[i].inflight_bytes &&
 		       s[i].inflight_max > 0 && s[i].rate > 1e6 &&
 		       s[i].rate < 1e12 &&
-		       s[i].window > 0 &&
+		       /* what it moves in 8 ms, and more */
+		       (double)s[i].window > s[i].rate * .002 &&
 		       s[i].inflight_max <= 16u << 20;
 	}
 	ft_ok(good, "each_field_makes_sense");

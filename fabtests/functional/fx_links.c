@@ -58,6 +58,24 @@ struct te_rail_stats fx_links_stats(const struct fx_links *links,
 	return stats[0];
 }
 
+uint64_t fx_links_crossed(void)
+{
+	unsigned long long n, sum = 0;
+	char path[64];
+	FILE *f;
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path),
+			 "/sys/class/net/r%d/statistics/tx_bytes", i);
+		f = fopen(path, "r");
+		if (f && fscanf(f, "%llu", &n) == 1)
+			sum += n;
+		if (f)
+			fclose(f);
+	}
+	return sum;
+}
+
 static uint64_t links_carried(const struct fx_links *links, const char *rail)
 {
 	struct te_rail_stats s = fx_links_stats(links, rail);

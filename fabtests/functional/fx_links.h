@@ -37,6 +37,8 @@ bool fx_links_do(const char *what);
 /* "r0": its counters; zeroes if they could not be read. */
 struct te_rail_stats fx_links_stats(const struct fx_links *links,
 				    const char *rail);
+/* Bytes that this host has sent over both rails, as the kernel counts them. */
+uint64_t fx_links_crossed(void);
 /* Moves other bytes until both rails carry again. */
 bool fx_links_mended(struct fx_links *links);
 
