@@ -26,6 +26,7 @@ enum {
 	CUDA_INVALID_CONTEXT = 201,
 	CUDA_NOT_READY = 600,
 	CUDA_CONTEXT_DESTROYED = 709,
+	CUDA_NOT_SUPPORTED = 801,
 	CUDA_CAPTURE_FIRST = 900,	/* refused since a stream is captured */
 	CUDA_CAPTURE_LAST = 908,
 };
@@ -48,6 +49,7 @@ enum { CUDA_RANGE_DMABUF = 1 };
 #define CUDA_CAPTURE_RELAXED		2
 #define CUDA_EVENT_NO_TIMING		2u
 #define CUDA_PIN_PORTABLE		1u
+#define CUDA_CTX_SYNC_MEMOPS		0x80u
 
 /* uint64_t: a CUdeviceptr; void *: a handle. */
 struct tei_cuda {
@@ -79,6 +81,8 @@ struct tei_cuda {
 	/* of later versions than 11.0; NULL: it has none */
 	int (*range_handle)(void *, uint64_t, size_t, int, unsigned long long);
 	int (*pointer_set)(const void *, int, uint64_t);
+	int (*flags)(unsigned int *);
+	int (*flags_set)(unsigned int);
 };
 
 /* The names that a program compiled for CUDA 11 or later is linked to. */
@@ -122,6 +126,8 @@ static const struct {
 	{ "cuMemGetHandleForAddressRange",
 	  offsetof(struct tei_cuda, range_handle) },
 	{ "cuPointerSetAttribute", offsetof(struct tei_cuda, pointer_set) },
+	{ "cuCtxGetFlags", offsetof(struct tei_cuda, flags) },
+	{ "cuCtxSetFlags", offsetof(struct tei_cuda, flags_set) },
 };
 
 static void cuda_explain(struct tei_err *err, int code, const char *text)
@@ -280,6 +286,12 @@ static bool cuda_idle(int result)
 	       result == CUDA_STUB_LIBRARY || result == CUDA_NO_DEVICE;
 }
 
+/* The memory is not the driver's: no context that can address it knows it. */
+static bool cuda_foreign(int result)
+{
+	return cuda_idle(result) || result == CUDA_INVALID_CONTEXT;
+}
+
 /* -1 and no context for host memory; *end: up to where the same is said. */
 static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 		   struct tei_cuda_mem *out, uint64_t *end,
@@ -299,7 +311,7 @@ static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 	int result;
 
 	result = cuda->pointer(6, what, data, addr);
-	if (result && !cuda_idle(result))
+	if (result && !cuda_foreign(result))
 		return cuda_check(cuda, result, "cuPointerGetAttributes", err);
 	out->context = NULL;
 	*end = addr - addr % TEI_CUDA_STEP + TEI_CUDA_STEP;
@@ -362,20 +374,35 @@ int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 	return 0;
 }
 
+/* For all memory of the context: what was mapped with cuMemMap has no such
+ * attribute of its own. */
+static int cuda_sync_context(struct tei_cuda *cuda, struct tei_err *err)
+{
+	unsigned int flags = 0;
+	int ret;
+
+	ret = cuda_check(cuda, cuda->flags(&flags), "cuCtxGetFlags", err);
+	if (ret || flags & CUDA_CTX_SYNC_MEMOPS)
+		return ret;
+	return cuda_check(cuda, cuda->flags_set(flags | CUDA_CTX_SYNC_MEMOPS),
+			  "cuCtxSetFlags", err);
+}
+
 int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 			struct tei_err *err)
 {
 	unsigned int on = 1;
+	int result;
 
 	if (!cuda->pointer_set) {
 		cuda_explain(err, TEI_ERR_UNSUPPORTED,
 			     CUDA_LIBRARY " has no cuPointerSetAttribute");
 		return err->code;
 	}
-	return cuda_check(cuda,
-			  cuda->pointer_set(&on, CUDA_POINTER_SYNC_MEMOPS,
-					    addr),
-			  "cuPointerSetAttribute", err);
+	result = cuda->pointer_set(&on, CUDA_POINTER_SYNC_MEMOPS, addr);
+	if (result == CUDA_NOT_SUPPORTED && cuda->flags && cuda->flags_set)
+		return cuda_sync_context(cuda, err);
+	return cuda_check(cuda, result, "cuPointerSetAttribute", err);
 }
 
 /* --- contexts, streams, events ------------------------------------------- */
@@ -390,22 +417,26 @@ static int cuda_over(const struct tei_cuda *cuda, int result, const char *call,
 	return result ? cuda_check(cuda, result, call, err) : 1;
 }
 
-void tei_cuda_relax(struct tei_cuda *cuda)
-{
-	int mode = CUDA_CAPTURE_RELAXED;
-
-	cuda->capture_mode(&mode);
-}
+/* What the thread had before it pushed. */
+static _Thread_local int cuda_capture;
 
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err)
 {
-	return cuda_check(cuda, cuda->push(context), "cuCtxPushCurrent", err);
+	int ret;
+
+	ret = cuda_check(cuda, cuda->push(context), "cuCtxPushCurrent", err);
+	if (ret)
+		return ret;
+	cuda_capture = CUDA_CAPTURE_RELAXED;
+	cuda->capture_mode(&cuda_capture);
+	return 0;
 }
 
 void tei_cuda_pop(struct tei_cuda *cuda)
 {
 	void *context;
 
+	cuda->capture_mode(&cuda_capture);
 	cuda->pop(&context);
 }
 

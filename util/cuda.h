@@ -56,12 +56,10 @@ int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 		   struct tei_cuda_mem *out, struct tei_err *err);
 
 /*
- * For a thread of ours: its calls neither fail nor end a capture of streams into
- * a graph that another thread of the program has begun (in the global mode,
- * which is the default).
+ * Not twice by one thread. Calls between push and pop neither fail for nor end
+ * a capture of streams into a graph that a thread of the program has begun (in
+ * the global mode, which is the default).
  */
-void tei_cuda_relax(struct tei_cuda *cuda);
-
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err);
 void tei_cuda_pop(struct tei_cuda *cuda);
 
@@ -73,7 +71,8 @@ void tei_cuda_pop(struct tei_cuda *cuda);
 int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 		    uint64_t *offset, struct tei_err *err);
 /* Pushed. The driver's own synchronous calls on that memory end before they
- * return, which they need not where nothing else reaches it. */
+ * return, which they need not where nothing else reaches it. Of memory that the
+ * driver can't say this of (cuMemMap's) it is said of the context. */
 int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 			struct tei_err *err);
 

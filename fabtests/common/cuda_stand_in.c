@@ -26,10 +26,12 @@ enum {
 #define MEMORIES 80
 #define PINS	64
 #define CAPTURE_RELAXED 2
+#define CTX_SYNC_MEMOPS 0x80u
 
 struct context {
 	int device;
 	bool strict;			/* a primary one: the library's */
+	unsigned int flags;
 	bool gone;			/* its place is not used again */
 };
 
@@ -175,7 +177,7 @@ static int memory_make(struct memory *m, size_t size)
 EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t size);
 EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t size)
 {
-	int ret = enter("cuMemAlloc", true), i;
+	int ret = enter_unsafe("cuMemAlloc"), i;
 
 	if (ret)
 		return ret;
@@ -315,7 +317,7 @@ EXPORT int cuPointerSetAttribute(const void *value, int what, uint64_t addr)
 EXPORT int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags);
 EXPORT int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags)
 {
-	int ret = enter("cuMemHostRegister", true), i, room = -1;
+	int ret = enter_unsafe("cuMemHostRegister"), i, room = -1;
 	char *at = addr;
 
 	(void)flags;
@@ -338,7 +340,7 @@ EXPORT int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags)
 EXPORT int cuMemHostUnregister(void *addr);
 EXPORT int cuMemHostUnregister(void *addr)
 {
-	int ret = enter("cuMemHostUnregister", true), i;
+	int ret = enter_unsafe("cuMemHostUnregister"), i;
 
 	if (ret)
 		return ret;
@@ -445,14 +447,36 @@ EXPORT int cuCtxCreate_v2(void **context, unsigned int flags, int device)
 	static unsigned int n;
 	int ret = enter("cuCtxCreate", false);
 
-	(void)flags;
 	if (ret)
 		return ret;
 	if (n == 256 || depth == DEPTH || device < 0 || device >= DEVICES)
 		return leave(INVALID_DEVICE);
 	contexts[n].device = device;
+	contexts[n].flags = flags;
 	stack[depth++] = &contexts[n];
 	*context = &contexts[n++];
+	return leave(OK);
+}
+
+EXPORT int cuCtxGetFlags(unsigned int *flags);
+EXPORT int cuCtxGetFlags(unsigned int *flags)
+{
+	int ret = enter("cuCtxGetFlags", true);
+
+	if (ret)
+		return ret;
+	*flags = current()->flags;
+	return leave(OK);
+}
+
+EXPORT int cuCtxSetFlags(unsigned int flags);
+EXPORT int cuCtxSetFlags(unsigned int flags)
+{
+	int ret = enter("cuCtxSetFlags", true);
+
+	if (ret)
+		return ret;
+	current()->flags = flags;
 	return leave(OK);
 }
 
@@ -754,7 +778,7 @@ EXPORT void *stand_in_alias(uint64_t addr, size_t len)
 
 	pthread_mutex_lock(&lock);
 	m = memory_at(addr);
-	if (m && m->sync_calls)
+	if (m && (m->sync_calls || m->context->flags & CTX_SYNC_MEMOPS))
 		bytes = memory_bytes(addr, len);
 	pthread_mutex_unlock(&lock);
 	return bytes;

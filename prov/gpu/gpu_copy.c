@@ -404,7 +404,6 @@ void *gpu_main(void *arg)
 	uint32_t rounds = 0, i;
 	bool any;
 
-	tei_cuda_relax(ctx->cuda);
 	tei_mutex_lock(&ctx->lock);
 	while (!ctx->stopping || !tei_list_empty(&ctx->live)) {
 		any = false;

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "prov/gpu/gpu_test.h"
 
@@ -201,6 +202,55 @@ static void pinned_memory_keeps_its_context(void)
 	gpu_test_close(ctx);
 }
 
+/* A graph that the program makes is none of a registration's business. */
+static void capture_elsewhere_goes_on(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
+	struct tei_err err;
+	uint64_t more = 0;
+
+	driver->capture(1);
+	CU_ASSERT(!tei_gpu_mem_pin(ctx, (void *)(uintptr_t)m.addr, mem_host,
+				   4096, &err));
+	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));
+	CU_ASSERT(!tei_gpu_alloc(ctx, 1, 4096, &more, &err));
+	CU_ASSERT_EQUAL(driver->capture(0), 0);
+	/* this thread's calls are the program's again */
+	driver->capture(1);
+	CU_ASSERT_EQUAL(driver->push(m.context), 0);
+	CU_ASSERT_EQUAL(driver->alloc(&more, 4096), 900);
+	CU_ASSERT_EQUAL(driver->pop(&m.context), 0);
+	CU_ASSERT_EQUAL(driver->capture(0), 901);
+	gpu_test_mem_free(ctx, &m);
+	gpu_test_close(ctx);
+}
+
+/* Memory of cuMemMap: it has no attribute, its context has a flag. */
+static void mapped_memory_is_shared_too(void)
+{
+	const struct cuda_stand_in *driver = gpu_test_driver();
+	struct tei_gpu *ctx = gpu_test_open(30);
+	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
+	void *addr = (void *)(uintptr_t)m.addr;
+	uint64_t offset = 1;
+	struct tei_err err;
+	int fd = -1;
+
+	driver->fail("cuPointerSetAttribute", 0, 1);
+	CU_ASSERT_EQUAL(tei_gpu_mem_share(ctx, addr, 4096, &fd, &offset, &err),
+			TEI_ERR_CONTEXT);
+	CU_ASSERT(!driver->alias(m.addr, 4096));
+	driver->fail("cuPointerSetAttribute", 0, 801);
+	CU_ASSERT(!tei_gpu_mem_share(ctx, addr, 4096, &fd, &offset, &err));
+	CU_ASSERT(driver->alias(m.addr, 4096) != NULL);
+	CU_ASSERT(fd >= 0 && !offset);
+	close(fd);
+	gpu_test_mem_free(ctx, &m);
+	gpu_test_close(ctx);
+}
+
 static void contexts_are_bounded_and_used_again(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
@@ -262,6 +312,8 @@ const struct tei_test_case mem_cases[] = {
 	  memory_stays_until_ends_are_told },
 	{ "held_memory_stays_until_let_go", held_memory_stays_until_let_go },
 	{ "pinned_memory_keeps_its_context", pinned_memory_keeps_its_context },
+	{ "capture_elsewhere_goes_on", capture_elsewhere_goes_on },
+	{ "mapped_memory_is_shared_too", mapped_memory_is_shared_too },
 	{ "contexts_are_bounded_and_used_again",
 	  contexts_are_bounded_and_used_again },
 	{ "half_made_context_is_undone", half_made_context_is_undone },
