@@ -279,8 +279,10 @@ static int initiator_connect(struct initiator *all, const char *name,
 		return BENCH_FAILED;
 	if (all->remote.size < all->opts->buffer_size)
 		fprintf(stderr, "te_bench: the target's buffer has %" PRIu64
-			" bytes: give both sides the same --buffer_size\n",
-			all->remote.size);
+			" bytes: %s\n", all->remote.size,
+			strcmp(all->opts->protocol, "nvmeof") ?
+			"give both sides the same --buffer_size" :
+			"give no larger --buffer_size than the files have");
 	else
 		ret = initiator_measure(all, child);
 	closeSegment(all->engine, all->remote.id);

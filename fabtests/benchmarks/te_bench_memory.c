@@ -37,13 +37,14 @@ struct place {
 
 /* --- locations ----------------------------------------------------------- */
 
-/* Digits at *text; *text is moved behind them. */
+/* Digits at *text, without a leading zero, as the engine wants them; *text is
+ * moved behind them. */
 static bool place_number(const char **text, uint64_t max, uint64_t *out)
 {
 	size_t len = strspn(*text, "0123456789");
 	char digits[24];
 
-	if (!len || len >= sizeof(digits))
+	if (!len || len >= sizeof(digits) || (len > 1 && **text == '0'))
 		return false;
 	memcpy(digits, *text, len);
 	digits[len] = '\0';

@@ -275,6 +275,11 @@ static int options_check_files(const struct bench_opts *opts)
 	    strcmp(opts->protocol, "nvmeof"))
 		return options_refuse("--file_sync, --file_depth and "
 				      "--file_io go with --protocol=nvmeof");
+	if (opts->verify && opts->operation == BENCH_READ &&
+	    !strcmp(opts->protocol, "nvmeof"))
+		return options_refuse("--protocol=nvmeof --verify goes with "
+				      "--operation=write: a file holds no "
+				      "pattern before that");
 	return 0;
 }
 

@@ -123,6 +123,9 @@ static void reg_json(void)
 	ft_json_str(&json, "mode", "register");
 	ft_json_u64(&json, "buffers", reg.n);
 	ft_json_u64(&json, "block_size", reg.opts->block_size);
+	ft_json_str(&json, "location", reg.opts->location ? reg.opts->location :
+							    "*");
+	ft_json_str(&json, "pages", bench_pages_name(reg.opts->pages));
 	ft_json_num(&json, "register_us", reg_median(reg.engine_us.reg));
 	ft_json_num(&json, "register_plain_us",
 		    reg_median(reg.plain_us.reg));

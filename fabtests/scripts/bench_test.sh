@@ -156,9 +156,18 @@ refuses()
 	return 1
 }
 
+registers()
+{
+	mode register register_us --device_name=127.0.0.1 --batch_size=8 \
+		--location=cpu:0 &&
+		grep -q '"location":"cpu:0","pages":"any"' "$tmp/json" && return
+	cat "$tmp/json"
+	return 1
+}
+
 places_refused()
 {
-	for place in cpu cpu: cpu:x cpu:-1 cuda:1x gpu:0 segments:4096 \
+	for place in cpu cpu: cpu:x cpu:-1 cpu:00 cuda:1x gpu:0 segments:4096 \
 		segments:4096: segments:3:0 'segments:4096:0,' \
 		segments:4096:0,x; do
 		refuses 2 '^te_bench: --location=.*: must be cpu:N' \
@@ -197,6 +206,11 @@ files_asked()
 	mkdir "$tmp/dir" && truncate -s 1M "$tmp/file" || return 1
 	"$BUILD/bin/te_meta" register --server=127.0.0.1 asked "$tmp/file" ||
 		return 1
+	refuses 2 'goes with --operation=write' --protocol=nvmeof \
+		--segment_id=nvmeof/asked --verify &&
+		refuses 1 'than the files have' --protocol=nvmeof \
+			--segment_id=nvmeof/asked --buffer_size=2M \
+			--local_server_name=127.0.0.1 || return 1
 	for choice in 'data auto' 'dsync threads' 'none threads'; do
 		mode initiator gb_per_s --protocol=nvmeof --operation=write \
 			--segment_id=nvmeof/asked --buffer_size=1M --verify \
@@ -317,6 +331,7 @@ check 'a copy is compared with one at the same place' mode memcpy gb_per_s \
 check 'so is the plain loop' mode raw gb_per_s --device_name=127.0.0.1 \
 	--location=cpu:0 --target_location=cpu:0 --buffer_size=1M \
 	--block_size=4K
+check 'registration, of memory on a node' registers
 check 'places that are none, or not there, are refused' places_refused
 check 'huge pages, or why there are none' huge_or_refused
 check 'files as they are asked for' files_asked
