@@ -65,6 +65,7 @@ static struct tei_nvmeof *ctx_new(const struct tei_settings *settings)
 	ctx->depth = settings->file_depth;
 	ctx->threads = settings->file_threads;
 	ctx->room = ctx->depth;
+	ctx->part = NVMEOF_PART;
 	ctx->ios = calloc(ctx->depth, sizeof(*ctx->ios));
 	if (!ctx->ios) {
 		ctx_free(ctx);

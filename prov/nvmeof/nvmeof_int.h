@@ -22,6 +22,7 @@
 #define NVMEOF_SMALL	16384u		/* unaligned ones up to this: whole */
 #define NVMEOF_DEPTH_MAX 1024u
 #define NVMEOF_FIXED	1024u		/* slots for registered buffers */
+#define NVMEOF_PART	(UINT64_C(1) << 30)	/* bytes of one: the kernel's */
 #define NVMEOF_FILES	256u		/* and for registered files */
 #define NVMEOF_MISSES	64u		/* until a bounce changes its node */
 #define NVMEOF_SHARE	8u		/* a file's own: room / this, 1 at least */
@@ -117,7 +118,8 @@ struct nvmeof_bounce {
 /* A range that may be the local side. ctx->mem, sorted. */
 struct nvmeof_mem {
 	uint64_t base, end;
-	int fixed;			/* slot, or -1 */
+	int fixed;			/* slot of its first part, the others
+					 * follow, or -1 */
 	struct tei_topo_where *where;	/* owned; NULL: not known */
 	void *context;			/* memory of a GPU: its, or NULL */
 	bool removing;
@@ -139,9 +141,10 @@ struct nvmeof_backend {
 	void (*stop)(struct tei_nvmeof *ctx);
 	/* ctx->turn or ctx->ready may hold something: somebody is to pump */
 	void (*wake)(struct tei_nvmeof *ctx);
-	/* slot, or -1; no lock. NULL: has none */
+	/* the first of a slot for each ctx->part bytes, or -1; no lock. NULL:
+	 * has none */
 	int (*fix)(struct tei_nvmeof *ctx, void *addr, uint64_t len);
-	void (*unfix)(struct tei_nvmeof *ctx, int slot);
+	void (*unfix)(struct tei_nvmeof *ctx, int slot, uint64_t len);
 	/* the same for an open file, until before it is closed */
 	int (*fix_file)(struct tei_nvmeof *ctx, int fd);
 	void (*unfix_file)(struct tei_nvmeof *ctx, int slot);
@@ -171,6 +174,7 @@ struct tei_nvmeof {
 	uint32_t depth, threads;
 	uint32_t room;			/* requests that run at a time; of the
 					 * pool each has a thread */
+	uint64_t part;			/* NVMEOF_PART; tests make it less */
 
 	struct tei_mutex lock;		/* guards what follows */
 	pthread_cond_t work;		/* turn or ready: the pool's */
@@ -237,6 +241,10 @@ const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
 
 /* Puts a range into the table. */
 int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m);
+
+/* The slot of bytes of the range, or -1: none, or they are in two parts. */
+int nvmeof_mem_slot(const struct tei_nvmeof *ctx, const struct nvmeof_mem *m,
+		    const void *addr, uint64_t len);
 
 /* The NUMA node of a byte of the range, or -1. */
 int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr);

@@ -68,6 +68,15 @@ int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m)
 	return ret;
 }
 
+int nvmeof_mem_slot(const struct tei_nvmeof *ctx, const struct nvmeof_mem *m,
+		    const void *addr, uint64_t len)
+{
+	uint64_t at = (uintptr_t)addr - m->base, part = at / ctx->part;
+
+	return m->fixed >= 0 && (at + len - 1) / ctx->part == part ?
+	       m->fixed + (int)part : -1;
+}
+
 int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr)
 {
 	return m->where ? tei_topo_where_node(m->where, m->end - m->base,
@@ -105,7 +114,7 @@ int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 		m.fixed = ctx->backend->fix(ctx, addr, len);
 	ret = nvmeof_mem_insert(ctx, &m);
 	if (ret && m.fixed >= 0)
-		ctx->backend->unfix(ctx, m.fixed);
+		ctx->backend->unfix(ctx, m.fixed, len);
 	if (ret)
 		free(m.where);
 	return ret;
@@ -177,6 +186,6 @@ int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 	nvmeof_cufile_mem_remove(ctx, &taken);
 	free(taken.where);
 	if (taken.fixed >= 0)
-		ctx->backend->unfix(ctx, taken.fixed);
+		ctx->backend->unfix(ctx, taken.fixed, taken.end - taken.base);
 	return 0;
 }

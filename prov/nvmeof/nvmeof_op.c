@@ -211,10 +211,9 @@ static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 			io_aim(io, false);
 		return;
 	}
-	if (m && m->fixed >= 0) {
-		io->fixed = m->fixed;
-		ctx->counters.fixed++;
-	}
+	if (m)
+		io->fixed = nvmeof_mem_slot(ctx, m, io->local, io->length);
+	ctx->counters.fixed += io->fixed >= 0;
 }
 
 /* The next piece of op, which is in io->file. */

@@ -110,6 +110,46 @@ static void op_every_byte(const char *io, const char *sync, bool direct)
 	rig_stop(&r);
 }
 
+/* Its slot once it is registered anew, in parts of that many bytes. */
+static int op_parts(struct rig *r, uint64_t part)
+{
+	CU_ASSERT_FATAL(!tei_nvmeof_mem_remove(r->ctx, r->mem, UINT64_MAX / 2));
+	r->ctx->part = part;
+	CU_ASSERT_FATAL(!tei_nvmeof_mem_add(r->ctx, r->mem, RIG_MEM, NULL));
+	return r->ctx->mem[0].fixed;
+}
+
+/* As memory above 1 GiB is, of which the kernel takes no more at once. */
+static void uring_registers_memory_in_parts(void)
+{
+	uint64_t state = 0xbf58476d1ce4e5b9;
+	struct tei_nvmeof_counters n;
+	static char more[4096];
+	unsigned char *want;
+	struct rig r;
+
+	if (!rig_start(&r, "uring", "none", true))
+		return;
+	if (r.ctx->mem[0].fixed < 0) {
+		tei_test_skip("this kernel registers no memory");
+		rig_stop(&r);
+		return;
+	}
+	CU_ASSERT_EQUAL(op_parts(&r, 1000001), 0);
+	CU_ASSERT_FATAL(!tei_nvmeof_mem_add(r.ctx, more, sizeof(more), NULL));
+	CU_ASSERT_EQUAL(r.ctx->mem[0].fixed + r.ctx->mem[1].fixed, 7);
+	want = calloc(1, r.size);
+	op_random_writes(&r, want, &state, 12);
+	free(want);
+	tei_nvmeof_stats(r.ctx, &n);
+	CU_ASSERT(n.fixed > 0);
+	CU_ASSERT_EQUAL(n.failed, 0);
+	CU_ASSERT(!tei_nvmeof_mem_remove(r.ctx, more, UINT64_MAX / 2));
+	CU_ASSERT_EQUAL(op_parts(&r, 4096), -1);	/* more than there are */
+	CU_ASSERT_EQUAL(op_parts(&r, NVMEOF_PART), 0);
+	rig_stop(&r);
+}
+
 /* Requests name the registered file: its descriptor may lead elsewhere. */
 static void uring_goes_by_registered_files(void)
 {
@@ -736,6 +776,7 @@ const struct tei_test_case nvmeof_op_cases[] = {
 	{ "lives_with_threads_it_cannot_have",
 	  lives_with_threads_it_cannot_have },
 	{ "uring_goes_by_registered_files", uring_goes_by_registered_files },
+	{ "uring_registers_memory_in_parts", uring_registers_memory_in_parts },
 	{ "uring_moves_every_byte", uring_moves_every_byte },
 	{ "bytes_go_by_memory_near_the_file_or_else_their_own",
 	  bytes_go_by_memory_near_the_file_or_else_their_own },

@@ -25,7 +25,6 @@
 
 #define URING_REAP	64u
 #define URING_EXTRA	8u		/* entries besides those of depth */
-#define URING_FIX_MAX	(UINT64_C(1) << 30)	/* the kernel's, per buffer */
 
 struct uring {
 	struct io_uring ring;		/* the thread's; registering: any */
@@ -225,29 +224,29 @@ static void uring_wake(struct tei_nvmeof *ctx)
 
 /* --- registered memory and files ----------------------------------------- */
 
-/* A slot of size of them, or -1. */
-static int uring_slot_take(struct tei_nvmeof *ctx, uint64_t *used,
-			   uint32_t size)
+/* The first of n slots side by side, of size of them, or -1. */
+static int uring_slots_take(struct tei_nvmeof *ctx, uint64_t *used,
+			    uint32_t size, uint32_t n)
 {
-	int slot = -1;
+	uint32_t i, k, run = 0;
+
+	tei_mutex_lock(&ctx->lock);
+	for (i = 0; i < size && run < n; i++)
+		run = used[i / 64] >> i % 64 & 1 ? 0 : run + 1;
+	for (k = i - run; run == n && k < i; k++)
+		used[k / 64] |= UINT64_C(1) << k % 64;
+	tei_mutex_unlock(&ctx->lock);
+	return run == n ? (int)(i - n) : -1;
+}
+
+static void uring_slots_give(struct tei_nvmeof *ctx, uint64_t *used, int slot,
+			     uint32_t n)
+{
 	uint32_t i;
 
 	tei_mutex_lock(&ctx->lock);
-	for (i = 0; i < size / 64 && slot < 0; i++) {
-		if (!~used[i])
-			continue;
-		slot = __builtin_ctzll(~used[i]);
-		used[i] |= UINT64_C(1) << slot;
-		slot += (int)i * 64;
-	}
-	tei_mutex_unlock(&ctx->lock);
-	return slot;
-}
-
-static void uring_slot_give(struct tei_nvmeof *ctx, uint64_t *used, int slot)
-{
-	tei_mutex_lock(&ctx->lock);
-	used[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+	for (i = (uint32_t)slot; i < (uint32_t)slot + n; i++)
+		used[i / 64] &= ~(UINT64_C(1) << i % 64);
 	tei_mutex_unlock(&ctx->lock);
 }
 
@@ -278,40 +277,70 @@ static int uring_unlocked(struct uring *u, void *addr, uint64_t len, int err)
 			     (uint64_t)err, "");
 }
 
-/* Too large, too many or beyond what may be locked: it goes without. */
+static uint64_t uring_parts(const struct tei_nvmeof *ctx, uint64_t len)
+{
+	return len / ctx->part + (len % ctx->part != 0);
+}
+
+/* To be registered it has to be there, all of it. */
+static bool uring_exceeds(uint64_t len, uint64_t *ram)
+{
+	*ram = (uint64_t)sysconf(_SC_PHYS_PAGES) *
+	       (uint64_t)sysconf(_SC_PAGESIZE);
+	return len > *ram;
+}
+
+/* What is at slot, or nothing where len is 0; 0 or an errno. */
+static int uring_buffer(struct uring *u, int slot, void *addr, uint64_t len)
+{
+	struct iovec iov = { .iov_base = len ? addr : NULL, .iov_len = len };
+	__u64 tag = 0;
+	int ret;
+
+	ret = io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
+						   &iov, &tag, 1);
+	return ret == 1 ? 0 : ret < 0 ? -ret : EIO;
+}
+
+/* Too large, too many or beyond what may be locked: it goes without. One part
+ * at a time, since the ring stands still meanwhile. */
 static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 {
-	struct iovec iov = { .iov_base = addr, .iov_len = len };
+	uint64_t n = uring_parts(ctx, len), i, at, ram;
 	struct uring *u = ctx->back_end;
-	__u64 tag = 0;
-	int slot, ret;
+	int slot, err = 0;
 
 	if (!u->can_fix)
 		return -1;
-	if (len > URING_FIX_MAX)
-		return uring_unfixed(u, addr, len, "the kernel takes",
-				     URING_FIX_MAX >> 20, " MiB at once");
-	slot = uring_slot_take(ctx, u->fixed, NVMEOF_FIXED);
+	if (uring_exceeds(len, &ram))
+		return uring_unfixed(u, addr, len, "this host's memory is",
+				     ram >> 20, " MiB");
+	slot = n > NVMEOF_FIXED ? -1 :
+	       uring_slots_take(ctx, u->fixed, NVMEOF_FIXED, (uint32_t)n);
 	if (slot < 0)
-		return uring_unfixed(u, addr, len, "there are", NVMEOF_FIXED,
-				     " already");
-	ret = io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
-						   &iov, &tag, 1);
-	if (ret == 1)
+		return uring_unfixed(u, addr, len, "of slots for 1 GiB there are",
+				     NVMEOF_FIXED, ", too few are left");
+	for (i = 0; i < n && !err; i++) {
+		at = i * ctx->part;
+		err = uring_buffer(u, slot + (int)i, (char *)addr + at,
+				   len - at < ctx->part ? len - at : ctx->part);
+	}
+	if (!err)
 		return slot;
-	uring_slot_give(ctx, u->fixed, slot);
-	return uring_unlocked(u, addr, len, -ret);
+	for (i--; i-- > 0;)
+		uring_buffer(u, slot + (int)i, NULL, 0);
+	uring_slots_give(ctx, u->fixed, slot, (uint32_t)n);
+	return uring_unlocked(u, addr, len, err);
 }
 
-static void uring_unfix(struct tei_nvmeof *ctx, int slot)
+static void uring_unfix(struct tei_nvmeof *ctx, int slot, uint64_t len)
 {
-	struct iovec none = { .iov_base = NULL };
+	uint32_t n = (uint32_t)uring_parts(ctx, len), i;
 	struct uring *u = ctx->back_end;
-	__u64 tag = 0;
 
-	io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
-					     &none, &tag, 1);
-	uring_slot_give(ctx, u->fixed, slot);
+	for (i = 0; i < n; i++)
+		uring_buffer(u, slot + (int)i, NULL, 0);
+	uring_slots_give(ctx, u->fixed, slot, n);
 }
 
 static int uring_fix_file(struct tei_nvmeof *ctx, int fd)
@@ -321,12 +350,12 @@ static int uring_fix_file(struct tei_nvmeof *ctx, int fd)
 
 	if (!u->can_fix_files)
 		return -1;
-	slot = uring_slot_take(ctx, u->files, NVMEOF_FILES);
+	slot = uring_slots_take(ctx, u->files, NVMEOF_FILES, 1);
 	if (slot < 0 || io_uring_register_files_update(&u->ring,
 						       (unsigned int)slot, &fd,
 						       1) == 1)
 		return slot;
-	uring_slot_give(ctx, u->files, slot);
+	uring_slots_give(ctx, u->files, slot, 1);
 	return -1;
 }
 
@@ -336,7 +365,7 @@ static void uring_unfix_file(struct tei_nvmeof *ctx, int slot)
 	int none = -1;
 
 	io_uring_register_files_update(&u->ring, (unsigned int)slot, &none, 1);
-	uring_slot_give(ctx, u->files, slot);
+	uring_slots_give(ctx, u->files, slot, 1);
 }
 
 /* --- start and stop ------------------------------------------------------ */
