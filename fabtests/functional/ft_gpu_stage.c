@@ -738,6 +738,8 @@ static void by_file(struct stage_rig *rig)
 
 	if (!files_make(&files) || !files_register(&files))
 		return;
+	/* also where there is a libcufile */
+	setenv("MOONRAIL_GPU_DIRECT", "0", 1);
 	/* the memory to go by is there before the transport is, and after */
 	if (!files_engine(&files, NULL) ||
 	    !ft_ok(!registerLocalMemory(files.engine, stage_gpu(rig, 0),
@@ -770,6 +772,7 @@ static void by_file(struct stage_rig *rig)
 	files_close(&files);
 	ft_ok(!files_meta(&files, "remove test"), "the_segment_is_removed");
 	files_remove(&files);
+	unsetenv("MOONRAIL_GPU_DIRECT");
 }
 
 static bool stage_setup(struct stage_rig *rig)
