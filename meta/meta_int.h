@@ -114,6 +114,14 @@ void meta_address_host(const struct sockaddr *sa, socklen_t len,
 bool meta_address_loopback(const struct sockaddr *sa);
 bool meta_address_wildcard(const struct sockaddr *sa);
 
+/*
+ * As tei_meta_resolve; ends early where over(arg) is true, which is asked now
+ * and then, without a lock.
+ */
+int meta_resolve_unless(const char *host, uint16_t port, uint64_t deadline_ns,
+			bool (*over)(void *arg), void *arg,
+			struct addrinfo **out, const char **why);
+
 /* Milliseconds until deadline_ns for poll, rounded up, at most an hour. */
 int meta_poll_ms(uint64_t now_ns, uint64_t deadline_ns);
 

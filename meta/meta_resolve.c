@@ -10,6 +10,8 @@
 #include "util/err.h"
 #include "util/thread.h"
 
+#define RESOLVE_LOOK_NS		(100 * TEI_NS_PER_MS)
+
 /*
  * getaddrinfo has no time limit of its own. A name is looked up on a detached
  * thread that shares this with the caller; whoever lets go last frees it.
@@ -103,18 +105,36 @@ static bool resolve_spawn(struct resolve_call *c)
 	return !rc;
 }
 
+/* The lock is held, but not while over is asked. */
+static bool resolve_given_up(struct resolve_call *c, uint64_t deadline_ns,
+			     bool (*over)(void *arg), void *arg)
+{
+	bool up;
+
+	pthread_mutex_unlock(&c->lock);
+	up = tei_now_ns() >= deadline_ns || (over && over(arg));
+	pthread_mutex_lock(&c->lock);
+	return up;
+}
+
 static int resolve_wait(struct resolve_call *c, uint64_t deadline_ns,
+			bool (*over)(void *arg), void *arg,
 			struct addrinfo **out)
 {
-	struct timespec ts = {
-		.tv_sec = (time_t)(deadline_ns / TEI_NS_PER_SEC),
-		.tv_nsec = (long)(deadline_ns % TEI_NS_PER_SEC),
-	};
-	int rc = 0;
+	struct timespec ts;
+	uint64_t until;
+	int rc;
 
 	pthread_mutex_lock(&c->lock);
-	while (!c->done && !rc)
-		rc = pthread_cond_timedwait(&c->done_cond, &c->lock, &ts);
+	while (!c->done && !resolve_given_up(c, deadline_ns, over, arg) &&
+	       !c->done) {
+		until = tei_now_ns() + RESOLVE_LOOK_NS;
+		if (!over || until > deadline_ns)
+			until = deadline_ns;
+		ts.tv_sec = (time_t)(until / TEI_NS_PER_SEC);
+		ts.tv_nsec = (long)(until % TEI_NS_PER_SEC);
+		pthread_cond_timedwait(&c->done_cond, &c->lock, &ts);
+	}
 	rc = c->done ? c->rc : EAI_AGAIN;
 	if (!rc) {
 		*out = c->list;		/* now the caller's */
@@ -124,8 +144,9 @@ static int resolve_wait(struct resolve_call *c, uint64_t deadline_ns,
 	return rc;
 }
 
-int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
-		     struct addrinfo **out, const char **why)
+int meta_resolve_unless(const char *host, uint16_t port, uint64_t deadline_ns,
+			bool (*over)(void *arg), void *arg,
+			struct addrinfo **out, const char **why)
 {
 	struct resolve_call *c;
 	char service[8];
@@ -141,9 +162,16 @@ int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
 		*why = "no memory for the resolver";
 		return TEI_ERR_MEMORY;
 	}
-	rc = resolve_wait(c, deadline_ns, out);
+	rc = resolve_wait(c, deadline_ns, over, arg, out);
 	resolve_release(c);
 	if (rc)
 		*why = gai_strerror(rc);
 	return rc ? TEI_ERR_DNS : 0;
+}
+
+int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
+		     struct addrinfo **out, const char **why)
+{
+	return meta_resolve_unless(host, port, deadline_ns, NULL, NULL, out,
+				   why);
 }

@@ -159,8 +159,11 @@ struct zk {
 int zk_text_split(const char *conn, char **servers, char **chroot,
 		  struct tei_err *err);
 
-/* The servers as numeric addresses, for the client library; to be freed. */
-int zk_text_resolve(const char *servers, uint64_t deadline_ns, char **out,
+/*
+ * The servers as numeric addresses, for the client library; to be freed. Ends
+ * where the store is being closed.
+ */
+int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 		    struct tei_err *err);
 
 /* Whether a list of them has one that known lacks. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -432,6 +434,79 @@ static void servers_that_come_back_elsewhere_are_found(void)
 	unlink(file);
 }
 
+/* --- a name whose lookup does not end ------------------------------------- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool hang;
+	uint32_t hanging;
+} zlookup = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	      .cond = PTHREAD_COND_INITIALIZER };
+
+/* In front of the C library's: "hangs.test" is here, once it is found. */
+int getaddrinfo(const char *node, const char *service,
+		const struct addrinfo *hints, struct addrinfo **out)
+{
+	int (*next)(const char *, const char *, const struct addrinfo *,
+		    struct addrinfo **);
+
+	*(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
+	if (!node || strcmp(node, "hangs.test") ||
+	    (hints->ai_flags & AI_NUMERICHOST))
+		return next(node, service, hints, out);
+	pthread_mutex_lock(&zlookup.lock);
+	zlookup.hanging++;
+	while (zlookup.hang)
+		pthread_cond_wait(&zlookup.cond, &zlookup.lock);
+	zlookup.hanging--;
+	pthread_mutex_unlock(&zlookup.lock);
+	return next("127.0.0.1", service, hints, out);
+}
+
+static void zlookup_hang(bool hang)
+{
+	pthread_mutex_lock(&zlookup.lock);
+	zlookup.hang = hang;
+	pthread_cond_broadcast(&zlookup.cond);
+	pthread_mutex_unlock(&zlookup.lock);
+}
+
+static bool zlookup_hangs(void *arg)
+{
+	bool hangs;
+
+	pthread_mutex_lock(&zlookup.lock);
+	hangs = zlookup.hanging > 0;
+	pthread_mutex_unlock(&zlookup.lock);
+	return hangs == *(bool *)arg;
+}
+
+static void the_end_of_a_store_does_not_wait_for_a_lookup(void)
+{
+	bool yes = true, no = false;
+	char hosts[64];
+	struct zrig a;
+	uint64_t start;
+
+	if (!zrig_init(&a, 0xab))
+		return;
+	snprintf(hosts, sizeof(hosts), "hangs.test:%d", zserver()->client[0]);
+	a.hosts = hosts;
+	a.settings.connect_timeout_s = 3600;
+	if (!zrig_open(&a, "/lookup"))
+		return;
+	zlookup_hang(true);
+	zsay_expired(zrig_zk(&a));
+	CU_ASSERT(zwait(zlookup_hangs, &yes));
+	start = tei_now_ns();
+	zrig_close(&a);
+	CU_ASSERT(tei_now_ns() - start < 3 * meta_test_slowness() *
+						TEI_NS_PER_SEC);
+	zlookup_hang(false);
+	CU_ASSERT(zwait(zlookup_hangs, &no));
+}
+
 /* It takes connections and says nothing: the worst of servers. */
 static void a_stopped_server_holds_up_nobody(void)
 {
@@ -584,6 +659,8 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  a_change_that_could_not_be_read_is_told_until_it_is_gone },
 	{ "servers_that_come_back_elsewhere_are_found",
 	  servers_that_come_back_elsewhere_are_found },
+	{ "the_end_of_a_store_does_not_wait_for_a_lookup",
+	  the_end_of_a_store_does_not_wait_for_a_lookup },
 	{ "many_watches_outlive_a_connection",
 	  many_watches_outlive_a_connection },
 	{ "a_stopped_server_holds_up_nobody",

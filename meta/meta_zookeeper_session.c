@@ -146,7 +146,7 @@ static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 	char *servers;
 	int rc;
 
-	rc = zk_text_resolve(zk->servers, deadline_ns, &servers, err);
+	rc = zk_text_resolve(zk, deadline_ns, &servers, err);
 	if (rc)
 		return rc;
 	free(zk->addresses);
@@ -278,7 +278,7 @@ static void zk_lookup(struct zk *zk)
 
 	if (most > ZK_LOOKUP_MAX_NS)
 		most = ZK_LOOKUP_MAX_NS;
-	if (!zk_text_resolve(zk->servers, tei_now_ns() + most, &found, NULL))
+	if (!zk_text_resolve(zk, tei_now_ns() + most, &found, NULL))
 		zk_session_move(zk, found);
 	tei_mutex_lock(&zk->lock);
 	zk->lookups++;

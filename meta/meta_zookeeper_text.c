@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "meta/meta_int.h"
 #include "meta/meta_json.h"
 #include "meta/meta_zookeeper_int.h"
 #include "util/err.h"
@@ -108,16 +109,28 @@ static void zk_server_text(struct meta_buf *out, const struct addrinfo *ai)
 	meta_buf_u64(out, port);
 }
 
-static void zk_resolve_one(const char *one, uint64_t deadline_ns,
-			   struct meta_buf *out, const char **why)
+static bool zk_stopped(void *arg)
+{
+	struct zk *zk = arg;
+	bool stop;
+
+	tei_mutex_lock(&zk->lock);
+	stop = zk->stop;
+	tei_mutex_unlock(&zk->lock);
+	return stop;
+}
+
+static void zk_resolve_one(struct zk *zk, const char *one,
+			   uint64_t deadline_ns, struct meta_buf *out,
+			   const char **why)
 {
 	char host[TEI_META_HOST_MAX];
 	struct addrinfo *list, *ai;
 	uint16_t port;
 
 	if (tei_meta_split(one, host, &port) ||
-	    tei_meta_resolve(host, port ? port : ZK_DEFAULT_PORT, deadline_ns,
-			     &list, why))
+	    meta_resolve_unless(host, port ? port : ZK_DEFAULT_PORT,
+				deadline_ns, zk_stopped, zk, &list, why))
 		return;
 	for (ai = list; ai; ai = ai->ai_next)
 		zk_server_text(out, ai);
@@ -125,15 +138,15 @@ static void zk_resolve_one(const char *one, uint64_t deadline_ns,
 }
 
 /* Names that are not found now are left out if others are. */
-int zk_text_resolve(const char *servers, uint64_t deadline_ns, char **out,
+int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 		    struct tei_err *err)
 {
-	char *copy = strdup(servers), *rest = copy, *one;
+	char *copy = strdup(zk->servers), *rest = copy, *one;
 	struct meta_buf list = { 0 };
 	const char *why = "no memory";
 
 	while (copy && (one = strsep(&rest, ",")))
-		zk_resolve_one(one, deadline_ns, &list, &why);
+		zk_resolve_one(zk, one, deadline_ns, &list, &why);
 	free(copy);
 	if (list.len)
 		meta_buf_bytes(&list, "", 1);
@@ -143,7 +156,8 @@ int zk_text_resolve(const char *servers, uint64_t deadline_ns, char **out,
 	}
 	free(list.text);
 	return tei_err_fail(err, TEI_ERR_DNS, "meta", NULL,
-			    "ZooKeeper servers '%.64s': %s", servers, why);
+			    "ZooKeeper servers '%.64s': %s", zk->servers,
+			    why);
 }
 
 /* Whether the list, "a,b", has that one. */
