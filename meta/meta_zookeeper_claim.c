@@ -822,7 +822,8 @@ static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
 	int rc;
 
-	if (zk_node_is(zk, e->ram, e->text, e->len, deadline_ns, &rc) &&
+	if (zk_node_is(zk, e->guard, "", 0, deadline_ns, &rc) &&
+	    zk_node_is(zk, e->ram, e->text, e->len, deadline_ns, &rc) &&
 	    zk_node_is(zk, e->rpc, e->rpc_text, strlen(e->rpc_text),
 		       deadline_ns, &rc))
 		return;

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -398,6 +399,30 @@ static void zmoved_to(struct ft_zk *zk, const char *file, const char *address)
 	CU_ASSERT_FATAL(ft_zk_restart(zk, 0) && ft_zk_wait(zk, 0));
 }
 
+static bool zguard_there(void *arg)
+{
+	struct zrig *r = arg;
+	char *guard = zk_path_guard(zrig_zk(r), "x", r->incarnation);
+	int rc = zk_exists(zrig_zk(r), guard, ZK_WATCH_NONE,
+			   meta_test_deadline(), NULL);
+
+	free(guard);
+	return rc == ZOK;
+}
+
+/* Alone: the keeper is to see it and to make it again. */
+static void zguard_delete(struct zrig *r)
+{
+	struct zk *zk = zrig_zk(r);
+	char *guard = zk_path_guard(zk, "x", r->incarnation);
+	zoo_op_t op;
+
+	zoo_delete_op_init(&op, guard, -1);
+	CU_ASSERT_EQUAL(zk_multi(zk, &op, 1, meta_test_deadline(), NULL), ZOK);
+	free(guard);
+	CU_ASSERT(zwait(zguard_there, r));
+}
+
 /* All of them, so that no server could tell; their data goes with them. */
 static void servers_that_come_back_elsewhere_are_found(void)
 {
@@ -428,6 +453,7 @@ static void servers_that_come_back_elsewhere_are_found(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, NULL), 0);
 	CU_ASSERT(zrig_changed(&a, n));
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", NULL), 2);
+	zguard_delete(&a);
 	zrig_close(&a);
 	ft_zk_stop(&zk);
 	umount2("/etc/hosts", MNT_DETACH);
