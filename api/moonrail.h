@@ -268,7 +268,7 @@ struct te_remote {
  * once; FAILED: not executed, or, where the target's process has ended,
  * unknown; TIMEOUT: unknown, and it may be executed yet, since the target
  * cannot be reached. TE_ERROR_UNKNOWN in the error record says that the
- * outcome is unknown. Code 999: the target's version has no atomics.
+ * outcome is unknown. Code -303 there: the target's version has no atomics.
  *
  * Tasks have no order among one another, atomics of one batch neither.
  */
