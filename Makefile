@@ -86,11 +86,14 @@ PROV_SO = $(B)/lib/libfabric/libmoonrail-fi.so
 endif
 lib: $(SO) $(B)/lib/libmoonrail.a $(B)/lib/moonrail.pc $(PROV_SO)
 
+# Threads may outlive the last engine: one that looks a name up, for as long as
+# that takes. So it stays mapped after dlclose.
 $(B)/lib/$(REAL_SO): $(LIB_OBJS) $(MAP) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$(REAL_SO))
 	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
 		-Wl,-soname,$(SONAME) -Wl,--version-script=$(MAP) \
+		-Wl,-z,nodelete \
 		$(DEFS_LDFLAGS) -o $@ $(LIB_OBJS) $(call link_libs,$(LIBS))
 
 $(SO): $(B)/lib/$(REAL_SO)
