@@ -59,9 +59,15 @@ progress()
 	[ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2
 }
 
-# record CASE SIDE ROUND METRIC VALUE
+# record CASE SIDE ROUND METRIC VALUE: what is no number is a run that failed.
 record()
 {
+	case $5 in
+	''|*[!0-9.e+-]*)
+		printf '%s, %s, run %s: no figure of %s\n' "$1" "$2" "$3" \
+			"$4" >>"$out/failures"
+		return ;;
+	esac
 	printf '%s,%s,%s,%s,%s\n' "$1" "$2" "$3" "$4" "$5" >>"$out/runs.csv"
 }
 

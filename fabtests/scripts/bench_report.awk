@@ -79,7 +79,7 @@ file == 2 {
 		ratio = other ? mine / other : 0
 	}
 	verdict = ""
-	if (!n || !m)
+	if (!n || !m || (against != "" && !other))
 		verdict = "not measured"
 	else if (goal != "") {
 		met = op == ">=" ? ratio >= goal : ratio <= goal

@@ -54,15 +54,19 @@ medians()
 	x,b,1,MB/s,110
 	x,b,2,MB/s,90
 	y,a,1,MB/s,5
+	z,a,1,us,5
+	z,b,1,us,0
 	TEXT
 	printf '%s\n' 'x|a|b|MB/s|>=|0.97' 'x|a|b|MB/s|<=|0.97' \
-		'y|a||MB/s|<=|6' 'y|a|b|MB/s|>=|1' >"$tmp/rows"
+		'y|a||MB/s|<=|6' 'y|a|b|MB/s|>=|1' 'z|a|b|us|<=|1' \
+		>"$tmp/rows"
 	report >"$tmp/table" || return 1
 	cat "$tmp/summary"
 	grep -qx 'x,a,b,MB/s,100,98,300,100,90,110,1,0.97,met' "$tmp/summary" &&
 		grep -q '^x,a,b,.*,0.97,NOT met$' "$tmp/summary" &&
 		grep -q '^y,a,,MB/s,5,5,5,0,0,0,5,6,met$' "$tmp/summary" &&
 		grep -q '^y,a,b,.*,1,not measured$' "$tmp/summary" &&
+		grep -q '^z,a,b,.*,1,not measured$' "$tmp/summary" &&
 		grep -q '^2 goals met, 1 not met' "$tmp/table"
 }
 
@@ -74,9 +78,24 @@ rows_from()
 		-f "$scripts/bench_report.awk" "$tmp/runs" "$tmp/rows" \
 		>"$tmp/table" || return
 	cat "$tmp/table"
-	[ "$(grep -c '^[xy] ' "$tmp/table")" = 1 ] &&
+	[ "$(grep -c '^[xyz] ' "$tmp/table")" = 2 ] &&
 		grep -q '^y .*not measured$' "$tmp/table" &&
 		! grep -q 'goals met' "$tmp/table"
+}
+
+# A figure that is not there doesn't count as 0, which would meet a goal.
+figures()
+{
+	out=$tmp/figures
+	mkdir "$out" && : >"$out/failures" || return
+	out=$out sh -c '. "$1"
+		for value in 0 0.25 1.5e+06 "" nan null; do
+			record x a 1 us "$value"
+		done' sh "$scripts/bench_lib.sh"
+	cat "$out/runs.csv" "$out/failures"
+	[ "$(wc -l <"$out/runs.csv")" -eq 3 ] &&
+		[ "$(grep -c '^x, a, run 1: no figure of us$' \
+			"$out/failures")" -eq 3 ]
 }
 
 bench()
@@ -358,6 +377,7 @@ check 'segments' mode segments ratio --protocol=tcp --segments=3 \
 	--device_name=127.0.0.1
 check 'medians and verdicts' medians
 check 'a row as soon as it is measured' rows_from
+check 'a figure that is not there is none' figures
 if [ "$(nproc)" -gt 1 ]; then
 	check 'others beside a dripping client' security dripping 3
 	check 'others beside a peer that floods' security peer 2
