@@ -360,6 +360,30 @@ static bool cache_has_place(struct cache_rig *rig, const struct rail_path *path)
 	return has;
 }
 
+/* One peer is written to again before each of many others, which take turns. */
+static void what_is_used_again_stays(void)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
+	uint32_t i, r, gone = 0;
+	struct rail_path *path;
+	struct rail_lane *lane;
+
+	cache_round(rig, CACHE_CAP, 1);
+	path = cache_path(rig, 0, &lane);
+	for (r = 0; r < 4; r++)
+		for (i = 1; i < CACHE_TARGETS; i++) {
+			gone += !cache_has_place(rig, path);
+			cache_round(rig, 1, r);
+			CU_ASSERT_EQUAL(test_run(rig->from.dp, rig->peer[i],
+						 false, rig->src, rig->dst[i],
+						 CACHE_BLOCK),
+					TEI_RAIL_END_COMPLETED);
+		}
+	/* the oldest would leave every third time */
+	CU_ASSERT(gone <= 4);
+	cache_end(rig);
+}
+
 /* Any message by that pair. */
 static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
 {
@@ -444,6 +468,7 @@ const struct tei_test_case rail_cache_cases[] = {
 	  connections_are_bounded_by_retiring_lanes },
 	{ "what_is_cached_is_not_made_again",
 	  what_is_cached_is_not_made_again },
+	{ "what_is_used_again_stays", what_is_used_again_stays },
 	{ "more_busy_peers_than_places_take_turns",
 	  more_busy_peers_than_places_take_turns },
 	{ "two_places_are_enough", two_places_are_enough },
