@@ -306,6 +306,33 @@ static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZOK);
 }
 
+/* c answers where a holder that was killed had listened. */
+static void another_process_at_its_address_is_no_holder(void)
+{
+	struct tei_meta_desc *desc;
+	struct zrig b, c;
+	struct zplant p;
+	char *json;
+	size_t len;
+
+	if (!zrig_init(&b, 0xb3) || !zrig_init(&c, 0xc3) ||
+	    !zrig_open(&b, "/other") || !zrig_open(&c, "/other"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&c, "folders", 1, NULL), 0);
+	zplant(&p, "/other", tei_meta_server_name(c.server));
+	desc = meta_test_desc("f", 0x72, 2, 1);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_encode(desc, &json, &len, NULL), 0);
+	CU_ASSERT_EQUAL(zoo_set(p.zh, "/other/mooncake/ram/f", json, (int)len,
+				-1), ZOK);
+	CU_ASSERT_EQUAL(zrig_publish(&b, "f", 2, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "f", NULL), 2);
+	free(json);
+	tei_meta_desc_unref(desc);
+	zookeeper_close(p.zh);
+	zrig_close(&c);
+	zrig_close(&b);
+}
+
 static void other_software_is_asked_too(void)
 {
 	struct zplant p;
@@ -615,6 +642,8 @@ const struct tei_test_case zookeeper_cases[] = {
 	{ "a_living_holder_is_named", a_living_holder_is_named },
 	{ "a_dead_holder_is_replaced_at_once",
 	  a_dead_holder_is_replaced_at_once },
+	{ "another_process_at_its_address_is_no_holder",
+	  another_process_at_its_address_is_no_holder },
 	{ "other_software_is_asked_too", other_software_is_asked_too },
 	{ "a_third_is_not_run_over", a_third_is_not_run_over },
 	{ "a_holder_who_leaves_is_no_riddle",
