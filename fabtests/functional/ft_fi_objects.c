@@ -5,6 +5,8 @@
  */
 #include <netinet/in.h>
 #include <poll.h>
+#include <rdma/fi_collective.h>
+#include <rdma/fi_trigger.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -540,6 +542,46 @@ static void obj_flags(struct fi_rig *r)
 	fi_rig_ok(r, good, "flags of operations are set and read");
 }
 
+/* libfabric calls these whether they are there or not. */
+static bool obj_no_collectives(struct fi_rig *r)
+{
+	return fi_barrier(r->ep, r->peer, NULL) == -FI_ENOSYS &&
+	       fi_broadcast(r->ep, r->buf, 1, NULL, r->peer, r->peer, FI_UINT8,
+			    0, NULL) == -FI_ENOSYS &&
+	       fi_allreduce(r->ep, r->buf, 1, NULL, r->mem, NULL, r->peer,
+			    FI_UINT8, FI_SUM, 0, NULL) == -FI_ENOSYS &&
+	       fi_reduce(r->ep, r->buf, 1, NULL, r->mem, NULL, r->peer,
+			 r->peer, FI_UINT8, FI_SUM, 0, NULL) == -FI_ENOSYS &&
+	       fi_gather(r->ep, r->buf, 1, NULL, r->mem, NULL, r->peer,
+			 r->peer, FI_UINT8, 0, NULL) == -FI_ENOSYS;
+}
+
+static bool obj_no_triggers(struct fi_rig *r)
+{
+	struct fi_triggered_context2 c = { .event_type = 0 };
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 8 };
+	struct fi_ioc ioc = { .addr = r->buf, .count = 1 };
+	struct fi_rma_iov at = { .len = 8, .key = r->key };
+	struct fi_rma_ioc to = { .count = 1, .key = r->key };
+	struct fi_msg m = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer, .context = &c,
+	};
+	struct fi_msg_rma rma = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+		.rma_iov = &at, .rma_iov_count = 1, .context = &c,
+	};
+	struct fi_msg_atomic atomic = {
+		.msg_iov = &ioc, .iov_count = 1, .addr = r->peer,
+		.rma_iov = &to, .rma_iov_count = 1, .datatype = FI_UINT64,
+		.op = FI_SUM, .context = &c,
+	};
+
+	return fi_sendmsg(r->ep, &m, FI_TRIGGER) == -FI_ENOSYS &&
+	       fi_recvmsg(r->ep, &m, FI_TRIGGER) == -FI_ENOSYS &&
+	       fi_writemsg(r->ep, &rma, FI_TRIGGER) == -FI_ENOSYS &&
+	       fi_atomicmsg(r->ep, &atomic, FI_TRIGGER) == -FI_ENOSYS;
+}
+
 static void obj_refused(struct fi_rig *r)
 {
 	struct fi_atomic_attr atomic;
@@ -562,6 +604,8 @@ static void obj_refused(struct fi_rig *r)
 			     fi_atomicvalid(r->ep, FI_UINT128, FI_SUM, &n) ==
 				     -FI_EOPNOTSUPP,
 		  "and so are atomics of 128 bits");
+	fi_rig_ok(r, obj_no_collectives(r), "and collectives");
+	fi_rig_ok(r, obj_no_triggers(r), "and triggered operations");
 }
 
 /* --- counters alone ------------------------------------------------------- */

@@ -7,6 +7,7 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_attr.c \
 	prov/moonrail/moonrail_av.c \
 	prov/moonrail/moonrail_cntr.c \
+	prov/moonrail/moonrail_coll.c \
 	prov/moonrail/moonrail_cq.c \
 	prov/moonrail/moonrail_domain.c \
 	prov/moonrail/moonrail_ep.c \

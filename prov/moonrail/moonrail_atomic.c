@@ -218,12 +218,14 @@ static ssize_t atomic_check(const struct atomic_call *c, size_t *size)
 	uint64_t total = 0;
 	size_t i;
 
+	if (c->flags & FI_TRIGGER)
+		return -FI_ENOSYS;
 	*size = moonrail_amo_size(c->kind, c->type, c->op);
 	if (!*size)
 		return -FI_EOPNOTSUPP;
 	if (c->niov > MOONRAIL_IOV || c->ncompare > MOONRAIL_IOV ||
 	    c->nresult > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV ||
-	    c->flags & (FI_TRIGGER | FI_REMOTE_CQ_DATA))
+	    c->flags & FI_REMOTE_CQ_DATA)
 		return -FI_EINVAL;
 	for (i = 0; i < c->nrma; i++) {
 		if (c->rma[i].count > MOONRAIL_AMO_MAX)

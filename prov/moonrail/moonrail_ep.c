@@ -641,6 +641,7 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 	ep->fid.rma = &moonrail_rma_ops;
 	ep->fid.tagged = &moonrail_tagged_ops;
 	ep->fid.atomic = &moonrail_atomic_ops;
+	ep->fid.collective = &moonrail_coll_ops;
 	moonrail_enter(ep->domain);
 	ep->id = ++ep->domain->next_ep;
 	ep->domain->refs++;

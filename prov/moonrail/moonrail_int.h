@@ -49,6 +49,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
+#include <rdma/fi_collective.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
@@ -817,6 +818,9 @@ int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 	TEI_REQUIRES(moonrail_held);
 extern struct fi_ops_msg moonrail_msg_ops;
 extern struct fi_ops_tagged moonrail_tagged_ops;
+
+/* --- moonrail_coll.c ------------------------------------------------------ */
+extern struct fi_ops_collective moonrail_coll_ops;
 
 /* --- moonrail_atomic.c --------------------------------------------------- */
 extern struct fi_ops_atomic moonrail_atomic_ops;

@@ -195,7 +195,9 @@ static ssize_t msg_send_call(struct fid_ep *fid, const struct msg_call *c)
 	struct moonrail_ep *ep = msg_ep(fid);
 	ssize_t ret;
 
-	if (c->niov > MOONRAIL_IOV || c->flags & FI_TRIGGER)
+	if (c->flags & FI_TRIGGER)
+		return -FI_ENOSYS;
+	if (c->niov > MOONRAIL_IOV)
 		return -FI_EINVAL;
 	if (!ep->enabled)
 		return -FI_EOPBADSTATE;
@@ -278,7 +280,9 @@ static ssize_t msg_recv_call(struct fid_ep *fid, const struct msg_call *c)
 	struct moonrail_ep *ep = msg_ep(fid);
 	ssize_t ret;
 
-	if (c->niov > MOONRAIL_IOV || c->flags & FI_TRIGGER)
+	if (c->flags & FI_TRIGGER)
+		return -FI_ENOSYS;
+	if (c->niov > MOONRAIL_IOV)
 		return -FI_EINVAL;
 	if (c->flags & FI_MULTI_RECV &&
 	    (c->niov != 1 || c->tagged || c->flags & MSG_PEEK_FLAGS))

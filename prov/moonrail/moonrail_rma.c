@@ -348,8 +348,9 @@ static ssize_t rma_call(struct fid_ep *fid, const struct rma_call *c)
 	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
 	ssize_t ret;
 
-	if (c->niov > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV ||
-	    c->flags & FI_TRIGGER)
+	if (c->flags & FI_TRIGGER)
+		return -FI_ENOSYS;
+	if (c->niov > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV)
 		return -FI_EINVAL;
 	if (!ep->enabled)
 		return -FI_EOPBADSTATE;
