@@ -108,7 +108,7 @@ static void call_all(struct fi_rig *r)
 		call_registrations, call_described, call_many_buffers,
 		call_bound_queue, call_early_data, call_void_keys,
 		call_closed, call_too_soon,
-		call_other_host, call_own_rails,
+		call_other_host, call_own_rails, call_kinds,
 	};
 	size_t i;
 

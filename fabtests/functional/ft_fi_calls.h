@@ -34,6 +34,7 @@ void call_socket_names(struct fi_rig *r);
 void call_two_names(struct fi_rig *r);
 void call_other_host(struct fi_rig *r);
 void call_own_rails(struct fi_rig *r);
+void call_kinds(struct fi_rig *r);
 /* ft_fi_calls_cntr.c */
 void call_counter(struct fi_rig *r);
 void call_counter_errors(struct fi_rig *r);

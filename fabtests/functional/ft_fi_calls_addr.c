@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Addresses. */
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,59 @@ static void call_names_of(struct fi_rig *r, uint32_t format, const char *node)
 	fi_rig_ok(r, call_to_itself(&own) && call_to_itself(&own),
 		  "an endpoint that is opened again is reached");
 	fi_rig_ok(r, call_domain_close(&own), "and closes");
+}
+
+/* A name is of the kind that was asked for, or there is no domain. */
+static bool call_kind(struct fi_rig *r, uint32_t format, const char *rails,
+		      size_t want)
+{
+	struct fi_info *h = call_hints(r->provider);
+	struct call_ep e = { .counts = NULL };
+	struct fi_rig own = *r;
+	char name[512];
+	size_t len = sizeof(name);
+	bool good;
+	int ret;
+
+	if (rails)
+		setenv("FI_MOONRAIL_ADDR", rails, 1);
+	h->addr_format = format;
+	if (call_info(h, NULL, NULL, 0, &own.info) ||
+	    fi_fabric(own.info->fabric_attr, &own.fabric, NULL))
+		return false;
+	ret = fi_domain(own.fabric, own.info, &own.domain, NULL);
+	unsetenv("FI_MOONRAIL_ADDR");
+	if (ret) {
+		good = !fi_close(&own.fabric->fid) && ret == -FI_EADDRNOTAVAIL;
+		fi_freeinfo(own.info);
+		return good && (!want || !rails);
+	}
+	good = !fi_av_open(own.domain, &(struct fi_av_attr){ .type = 0 },
+			   &own.av, NULL) &&
+	       call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &e) &&
+	       !fi_getname(&e.ep->fid, name, &len) && len == want &&
+	       call_close(&own, &e);
+	return call_domain_close(&own) && good;
+}
+
+void call_kinds(struct fi_rig *r)
+{
+	const size_t four = sizeof(struct sockaddr_in);
+	const size_t six = sizeof(struct sockaddr_in6);
+
+	if (!call_moonrail(r) || r->server)
+		return;
+	fi_rig_ok(r, call_kind(r, FI_SOCKADDR_IN, "127.0.0.1", four) &&
+			     call_kind(r, FI_SOCKADDR_IN6, "127.0.0.1", 0),
+		  "names of rails are of the format, or there is no domain");
+	if (access("/proc/net/if_inet6", R_OK)) {
+		ft_diag("no IPv6 here: no such addresses");
+		return;
+	}
+	fi_rig_ok(r, call_kind(r, FI_SOCKADDR_IN6, NULL, six) &&
+			     call_kind(r, FI_SOCKADDR_IN6, "::1", six) &&
+			     call_kind(r, FI_SOCKADDR_IN, "::1", 0),
+		  "also those of IPv6");
 }
 
 /* --- its own, and such as look like it ------------------------------------- */

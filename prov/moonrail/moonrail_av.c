@@ -90,6 +90,22 @@ bool moonrail_name_ours(struct moonrail_domain *d,
 	return false;
 }
 
+/* Where the application names a kind of address it gets no other. */
+static bool name_fits(const struct moonrail_domain *d,
+		      const struct tei_rail_addr *a)
+{
+	const struct sockaddr_in *in = (const void *)a->bytes;
+
+	switch (d->format) {
+	case FI_SOCKADDR_IN:
+		return in->sin_family == AF_INET;
+	case FI_SOCKADDR_IN6:
+		return in->sin_family == AF_INET6;
+	default:
+		return true;
+	}
+}
+
 /* source: NULL, or what the rail's address has to be. */
 static int name_pick(struct moonrail_domain *d, uint32_t ep,
 		     const struct moonrail_name *source,
@@ -101,6 +117,7 @@ static int name_pick(struct moonrail_domain *d, uint32_t ep,
 	for (i = 0; i < tei_rail_count(d->dp); i++) {
 		if (tei_rail_describe(d->dp, i, &desc) || !desc.open ||
 		    !desc.known.len || desc.known.len > sizeof(n->address) ||
+		    !name_fits(d, &desc.known) ||
 		    (source && !name_at(source, &desc.known, false)))
 			continue;
 		memset(n, 0, sizeof(*n));

@@ -242,6 +242,25 @@ static void domain_choose_provider(struct moonrail_domain *d)
 	fi_freeinfo(hints);
 }
 
+/* Which addresses of its interfaces rails have. */
+static void domain_choose_family(struct moonrail_domain *d,
+				 const struct fi_info *info)
+{
+	const struct sockaddr_in *in = (const void *)d->source.address;
+	struct moonrail_name any;
+
+	if (d->format == FI_SOCKADDR_IN || d->format == FI_SOCKADDR_IN6)
+		d->settings.use_ipv6 = d->format == FI_SOCKADDR_IN6;
+	else if (d->source.len)
+		d->settings.use_ipv6 = in->sin_family == AF_INET6;
+	else if (info->src_addr &&
+		 moonrail_name_from(info->src_addr, info->src_addrlen, &any)) {
+		in = (const void *)any.address;
+		if (in->sin_family == AF_INET6)
+			d->settings.use_ipv6 = true;
+	}
+}
+
 /* One that says which rail is meant. */
 static void domain_set_source(struct moonrail_domain *d,
 			      const struct fi_info *info)
@@ -262,7 +281,13 @@ static void domain_set_source(struct moonrail_domain *d,
 static int domain_check_source(struct moonrail_domain *d)
 {
 	char list[TEI_SETTING_TEXT];
+	struct moonrail_name n;
 
+	if ((d->format == FI_SOCKADDR_IN || d->format == FI_SOCKADDR_IN6) &&
+	    moonrail_name_of(d, MOONRAIL_EP_ANY, &n)) {
+		TEI_ERROR("prov", "no rail has an address of the format that is asked for");
+		return -FI_EADDRNOTAVAIL;
+	}
 	if (!d->source.len || moonrail_devices(list, sizeof(list)) ||
 	    moonrail_name_ours(d, &d->source, false))
 		return 0;
@@ -316,6 +341,7 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 			return -FI_EIO;
 	d->incarnation = attr.incarnation;
 	domain_set_source(d, info);
+	domain_choose_family(d, info);
 	loopback = domain_loopback(info->src_addr, info->src_addrlen, source,
 				   &attr.port);
 	snprintf(name, sizeof(name), "process %ld", (long)getpid());
