@@ -29,15 +29,25 @@ static struct sockaddr_in abuse_address(uint16_t port)
 	return sa;
 }
 
-static int abuse_connect(struct tei_meta_server *s)
+/* From that address of this host. */
+static int abuse_connect_from(struct tei_meta_server *s, uint32_t from)
 {
 	struct sockaddr_in sa = abuse_address(tei_meta_server_port(s));
+	struct sockaddr_in own = abuse_address(0);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
+	own.sin_addr.s_addr = htonl(from);
 	CU_ASSERT_FATAL(fd >= 0);
+	CU_ASSERT_EQUAL_FATAL(bind(fd, (struct sockaddr *)&own, sizeof(own)),
+			      0);
 	CU_ASSERT_EQUAL_FATAL(connect(fd, (struct sockaddr *)&sa, sizeof(sa)),
 			      0);
 	return fd;
+}
+
+static int abuse_connect(struct tei_meta_server *s)
+{
+	return abuse_connect_from(s, INADDR_LOOPBACK);
 }
 
 /* Reads until the other side closes, at most 20 s; bytes read, or -1. */
@@ -95,17 +105,11 @@ static char *abuse_report(void *arg)
 /* Type of the answer to a client at another address of this host; 0: none. */
 static int abuse_ask_stats(struct tei_meta_server *s, uint32_t from)
 {
-	struct sockaddr_in to = abuse_address(tei_meta_server_port(s));
-	struct sockaddr_in own = abuse_address(0);
+	int fd = abuse_connect_from(s, from);
 	struct meta_wire_header h;
 	uint8_t reply[512];
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	ssize_t n;
 
-	own.sin_addr.s_addr = htonl(from);
-	CU_ASSERT_FATAL(fd >= 0);
-	CU_ASSERT_EQUAL(bind(fd, (struct sockaddr *)&own, sizeof(own)), 0);
-	CU_ASSERT_EQUAL(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
 	meta_wire_fill(&h, META_WIRE_GET_STATS, 0, 1, 0);
 	CU_ASSERT_EQUAL(send(fd, &h, sizeof(h), MSG_NOSIGNAL),
 			(ssize_t)sizeof(h));
@@ -521,6 +525,37 @@ static void a_flood_meets_the_limit_and_others_get_through(void)
 	tei_meta_server_stop(s);
 }
 
+/* An address has a quarter of the places; whom it floods is itself. */
+static void an_address_has_its_share_of_the_places(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 32);
+	struct tei_meta_server_stats stats;
+	struct pollfd other = { .events = POLLIN };
+	int fds[40], i;
+
+	if (!s)
+		return;
+	other.fd = abuse_connect_from(s, INADDR_LOOPBACK + 1);
+	abuse_settle(s, 1);
+	for (i = 0; i < 8; i++)
+		fds[i] = abuse_connect(s);
+	abuse_settle(s, 9);
+	tei_meta_server_stats(s, &stats);
+	CU_ASSERT_EQUAL(stats.evicted, 0);
+	for (; i < 40; i++)
+		fds[i] = abuse_connect(s);
+	abuse_settle(s, 9);
+	tei_meta_server_stats(s, &stats);
+	CU_ASSERT_EQUAL(stats.evicted, 32);
+	/* it has waited for longest, and nobody has closed it */
+	CU_ASSERT_EQUAL(poll(&other, 1, 0), 0);
+	CU_ASSERT(abuse_alive(s));
+	for (i = 0; i < 40; i++)
+		close(fds[i]);
+	close(other.fd);
+	tei_meta_server_stop(s);
+}
+
 static void out_of_descriptors_is_survived(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -871,6 +906,8 @@ const struct tei_test_case abuse_cases[] = {
 	{ "a_flood_meets_the_limit_and_others_get_through",
 	  a_flood_meets_the_limit_and_others_get_through },
 	{ "out_of_descriptors_is_survived", out_of_descriptors_is_survived },
+	{ "an_address_has_its_share_of_the_places",
+	  an_address_has_its_share_of_the_places },
 	{ "stop_with_clients_leaves_no_descriptor",
 	  stop_with_clients_leaves_no_descriptor },
 	{ "fuzzed_requests_never_hurt", fuzzed_requests_never_hurt },
