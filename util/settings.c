@@ -94,6 +94,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "comma list of interfaces, RDMA devices or addresses to use as rails"),
 	ROW_BOOL("MOONRAIL_MERGE", merge, "1",
 		 "small requests that adjoin on both sides are posted as one"),
+	ROW_BOOL("MOONRAIL_SMALL_FIRST", small_first, "0",
+		 "large requests always leave room for small ones, not only while these come"),
 	ROW_BOOL("MOONRAIL_GPU_DIRECT", gpu_direct, "1",
 		 "rails, and files by cuFile, that take memory of GPUs are given it"),
 	ROW_BOOL("MOONRAIL_LOCAL", local, "1",

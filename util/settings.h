@@ -42,6 +42,7 @@ struct tei_settings {
 	uint32_t slice_timeout_s;	/* MC_SLICE_TIMEOUT, seconds */
 	bool path_roundrobin;		/* MC_PATH_ROUNDROBIN */
 	bool merge;			/* MOONRAIL_MERGE */
+	bool small_first;		/* MOONRAIL_SMALL_FIRST */
 	bool gpu_direct;		/* MOONRAIL_GPU_DIRECT */
 	/* control channel */
 	uint32_t min_rpc_port;		/* MC_MIN_RPC_PORT */

@@ -99,6 +99,7 @@ struct bench_opts {
 	uint64_t segments;		/* opened by --mode=segments */
 	uint64_t engines;		/* of one target */
 	double duration;		/* seconds */
+	double pause;			/* between those of beside, seconds */
 	bool verify;
 	bool wait;			/* asleep until a batch has ended */
 	bool json;

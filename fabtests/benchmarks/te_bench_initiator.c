@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fabtests/benchmarks/te_bench.h"
 #include "fabtests/common/ft_clock.h"
@@ -207,6 +208,27 @@ static void part_count(struct bench_worker *worker, uint64_t done, uint64_t ns)
 		ft_hist_add(&worker->latency, ns);
 }
 
+/* Asleep for --pause before a small one; true: it lasts to the run's end. */
+static bool part_pause(const struct bench_worker *worker)
+{
+	const struct initiator_part *part = worker->ctx;
+	const struct bench_opts *opts = part->all->opts;
+	uint64_t ns = (uint64_t)(opts->pause * 1e9), now = ft_now_ns();
+	uint64_t end = worker->run->deadline_ns;
+	struct timespec time;
+	bool over;
+
+	if (!ns || part->size != opts->beside || !end)
+		return false;
+	over = now + ns >= end;
+	if (over)
+		ns = now < end ? end - now : 0;
+	time.tv_sec = (time_t)(ns / 1000000000);
+	time.tv_nsec = (long)(ns % 1000000000);
+	nanosleep(&time, NULL);
+	return over;
+}
+
 static int initiator_step(struct bench_worker *worker)
 {
 	struct initiator_part *part = worker->ctx;
@@ -215,6 +237,10 @@ static int initiator_step(struct bench_worker *worker)
 	uint64_t ns = 0;
 	int ret = 0;
 
+	if (part_pause(worker)) {
+		worker->now_ns = ft_now_ns();
+		return 0;
+	}
 	part_cut(part);
 	if (opts->verify)
 		part_prepare_blocks(part);

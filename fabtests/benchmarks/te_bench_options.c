@@ -90,6 +90,8 @@ static const struct ft_option option_table[] = {
 	{ "beside", FT_SIZE, FIELD(beside), 1, UINT64_C(1) << 30, NULL, "SIZE",
 	  "the last of several threads has single requests of that\n"
 	  "many bytes, and the latency is theirs; off" },
+	{ "pause", FT_SECONDS, FIELD(pause), 0, 3600, NULL, "SECONDS",
+	  "beside: between two of the small requests; 0" },
 	{ "duration", FT_SECONDS, FIELD(duration), 0, 0, NULL, "SECONDS",
 	  "also 0.5 or 500ms; 10, in segments 0.5" },
 	{ "buffer_size", FT_SIZE, FIELD(buffer_size), 1, UINT64_C(1) << 46,
@@ -318,6 +320,8 @@ static int options_check(const struct bench_opts *opts)
 		return options_refuse("--beside needs two threads, an engine, "
 				      "no --verify and a larger "
 				      "--block_size");
+	if (opts->pause > 0 && !opts->beside)
+		return options_refuse("--pause goes with --beside");
 	if (opts->own_size && (raw || opts->verify ||
 			       opts->own_size / opts->threads <
 				       opts->block_size))

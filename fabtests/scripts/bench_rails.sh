@@ -24,7 +24,8 @@ make bench-rails [BENCH='WORD…'] [UNIT=N]	all of it: half an hour
   equal2 equal4 1+3 1+1+2+4         steady rails, in units
   random halved                     rates that change while it runs
   tail                              one request of 64 MiB: when each rail ends
-  small                             4 KiB beside bulk: how long it takes
+  small                             4 KiB beside bulk, all the time and once a
+                                    second: how long it takes
   faults                            each fault several times: until the other
                                     rail carries, and until both do again
   lasting                           silence of 10 s: the same
@@ -338,9 +339,9 @@ tail_of()
 
 # --- a small request ----------------------------------------------------------
 
-# small_once ROUND: writes of 4 KiB, one at a time, first alone and then beside
-# requests of 128 MiB. What it takes longer then is what it waits: half of them
-# (wait), and all but one in a hundred (late).
+# small_once ROUND SECONDS [OPTION…]: writes of 4 KiB, one at a time, first alone
+# and then beside requests of 128 MiB. What it takes longer then is what it waits:
+# half of them (wait), and all but one in a hundred (late).
 small_once()
 {
 	crossed b
@@ -349,41 +350,58 @@ small_once()
 		--batch_size=1 --duration=0.5 --buffer_size=256M
 	finish 60 && all_crossed b || return
 	alone=$(rails_json i p50)
-	was=$total
+	was=$total small_round=$1 small_s=$2
+	shift 2
 	rails_bench a i "$rails_segment" --operation=write --threads=2 \
 		--beside=4K --block_size=128M --batch_size=1 \
-		--duration="$seconds" --buffer_size=256M
+		--duration="$small_s" --buffer_size=256M "$@"
 	finish 120 && all_crossed b || return
-	record "$case_name" alone "$1" us "$alone"
-	record "$case_name" beside "$1" us "$(rails_json i p50)"
-	record "$case_name" wait "$1" us "$(rails_json i p50 |
+	record "$case_name" alone "$small_round" us "$alone"
+	record "$case_name" beside "$small_round" us "$(rails_json i p50)"
+	record "$case_name" wait "$small_round" us "$(rails_json i p50 |
 		awk -v alone="$alone" '{ print $1 - alone }')"
-	record "$case_name" late "$1" us "$(rails_json i p99 |
+	record "$case_name" late "$small_round" us "$(rails_json i p99 |
 		awk -v alone="$alone" '{ print $1 - alone }')"
-	record "$case_name" engine "$1" Mbit/s \
+	record "$case_name" engine "$small_round" Mbit/s \
 		"$(rails_json i gb_per_s | awk '{ print $1 * 8000 }')"
 }
 
-# small_beside PART: against the time of a slice of 64 KiB on a rail, by iperf3,
-# and of its own 4 KiB: alone they cross at once, by the burst that tbf allows.
+# small_beside CASE PART GOAL SECONDS [OPTION…]: against the time of a slice of
+# 64 KiB on a rail, by iperf3, and of its own 4 KiB: alone they cross at once, by
+# the burst that tbf allows.
 small_beside()
 {
+	small_case=$1 small_part=$2 small_goal=$3
+	shift 3
 	# shellcheck disable=SC2046
-	begin "small $1 write 4K" $(rates "$1") || { end; return; }
+	begin "$small_case $small_part write 4K" $(rates "$small_part") ||
+		{ end; return; }
 	record "$case_name" slice 1 us "$(awk -v s="$sum" -v n="$rails_n" \
 		'BEGIN { printf "%d", (65536 + 4096) * 8 * n / s }')"
 	rails_watch b watch 20
 	for round in 1 2 3 4 5; do
-		small_once "$round" || break
+		small_once "$round" "$@" || break
 	done
 	row_now "$case_name" alone slice us '<=' ''
 	row_now "$case_name" beside slice us '<=' ''
-	row_now "$case_name" wait slice us '<=' 1
+	row_now "$case_name" wait slice us '<=' "$small_goal"
 	row_now "$case_name" late slice us '<=' ''
 	row_now "$case_name" engine iperf3 Mbit/s '>=' ''
 	rails_stop watch
 	series
 	end
+}
+
+# small: they come all the time; one a second, which finds that no room is left
+# for them any more, and the same where it always is. Those that come seldom are
+# slept on: where programs keep all processors busy that is what they wait for.
+small()
+{
+	small_beside small equal2 1 "$seconds"
+	small_beside seldom equal2 '' $((seconds * 2)) --pause=1 --wait
+	export MOONRAIL_SMALL_FIRST=1
+	small_beside 'seldom first' equal2 1 $((seconds * 2)) --pause=1 --wait
+	unset MOONRAIL_SMALL_FIRST
 }
 
 # --- the figures --------------------------------------------------------------
@@ -585,8 +603,7 @@ for part in $parts; do
 			printf '%s\n' "2 0 $((unit / 2))" "5 0 $unit" |
 				changing halved "$op" 8 0.93
 		done ;;
-	faults|lasting|flaps|frozen|dead|initiators|cached|calm) "$part" ;;
-	small) small_beside equal2 ;;
+	small|faults|lasting|flaps|frozen|dead|initiators|cached|calm) "$part" ;;
 	tail) tail_of equal2; tail_of 1+3 ;;
 	*)	for op in $ops; do for request in $requests; do
 			steady "$part" "$op" "$request" "$goal"

@@ -1190,8 +1190,9 @@ uint64_t rail_window(const struct rail *rail);
  * waits for all of it; that is why it is parted between the paths that take of
  * it. Two slices of half the usual size are the least that keeps a wire busy:
  * the next is there while the answer to the one before comes back. So at up to
- * some 500 Mbit/s a small task waits for no more than one slice of
- * MC_SLICE_SIZE, on a faster rail for a millisecond. A long way there and back
+ * some 1 Gbit/s a small task waits for no more than one slice of
+ * MC_SLICE_SIZE, on a faster rail for half a millisecond, or, where small ones
+ * come first (MOONRAIL_SMALL_FIRST), for a slice. A long way there and back
  * comes on top. UINT64_MAX: no such limit, on loopback, where it isn't IP, or
  * while the rate is not known.
  */

@@ -64,11 +64,19 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 
 /* --- cutting ------------------------------------------------------------- */
 
+/* For how many slices of large tasks small ones are remembered. */
+static uint32_t slice_beside_left(const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return rail->dp->settings->small_first ? SLICE_BESIDE + SLICE_LATER :
+						 rail->beside_left;
+}
+
 /* Large tasks are to leave room on the rail for small ones. */
 static bool slice_beside(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return rail->beside_left > SLICE_LATER &&
+	return slice_beside_left(rail) > SLICE_LATER &&
 	       rail_window_beside(rail) < UINT64_MAX;
 }
 
@@ -80,13 +88,14 @@ static bool slice_beside(const struct rail *rail)
 static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
+	uint32_t left = slice_beside_left(rail);
 	uint64_t large, most, small;
 
-	if (!rail->beside_left)
+	if (!left)
 		return UINT64_MAX;
 	large = rail_window_large(rail);
 	most = rail_window_beside(rail);
-	if (most == UINT64_MAX || rail->beside_left <= SLICE_LATER)
+	if (most == UINT64_MAX || left <= SLICE_LATER)
 		most = SLICE_LATER_BYTES;
 	small = bytes > large ? bytes - large : 0;
 	small = small / 8 * 3;
@@ -909,7 +918,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	s->lane = lane;
 	s->large = rail_task_large(s->first);
 	rail_path_take(p, s);
-	if (s->large && lane->rail->beside_left)
+	if (s->large && slice_beside_left(lane->rail))
 		slice_took(lane->rail, p, s->len, lane->served_ns);
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;

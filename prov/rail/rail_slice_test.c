@@ -316,9 +316,9 @@ static void test_a_small_task_waits_for_a_slice_of_another_peers(void)
 	CU_ASSERT(slice_worst(SLICE_SLOW, 1, 1, &first) <= SLICE_MIN);
 	/* nobody knew of it */
 	CU_ASSERT(first > SLICE_MIN);
-	/* or for what such a rail moves in a millisecond, and a slice of it */
+	/* or for what such a rail moves in half a millisecond, and a slice */
 	CU_ASSERT(slice_worst(SLICE_FAST, 1, 1, &first) <=
-		  SLICE_FAST / 1000 + SLICE_FAST / 4000);
+		  SLICE_FAST / 2000 + SLICE_FAST / 4000);
 }
 
 /* However many there are, and however late this host looks. */
@@ -332,7 +332,7 @@ static void test_a_small_task_waits_for_no_more_beside_more_peers(void)
 			CU_ASSERT(slice_worst(SLICE_SLOW, n, burst, &first) <=
 				  SLICE_MIN);
 			CU_ASSERT(slice_worst(SLICE_FAST, n, burst, &first) <=
-				  SLICE_FAST / 1000 + SLICE_FAST / 4000);
+				  SLICE_FAST / 2000 + SLICE_FAST / 4000);
 		}
 }
 
@@ -395,6 +395,28 @@ static void test_small_ones_are_remembered_as_long_beside_more_peers(void)
 		all[i] = &bulk[i];
 	all[4] = &small;
 	slice_end(&rig, all, 5);
+}
+
+/* Be it the first or one that comes long after all others. */
+static void test_small_ones_have_room_at_all_times_if_told(void)
+{
+	struct test_task bulk[2], small, *all[3] = { bulk, bulk + 1, &small };
+	struct slice_rig rig;
+	uint32_t i, n;
+
+	slice_begin(&rig, SLICE_SLOW);
+	rig.plane.settings.small_first = true;
+	memset(bulk, 0, sizeof(bulk));
+	for (n = 1; n <= 2; n++) {
+		/* until the rail knows how many take of it */
+		for (i = 0; i < 600; i++) {
+			slice_more(&rig, n, bulk);
+			CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
+			slice_fill(&rig, 1, NULL);
+		}
+		CU_ASSERT(slice_ahead(&rig, &small, 1) <= SLICE_MIN);
+	}
+	slice_end(&rig, all, 3);
 }
 
 /* Peer 1 has so many tasks of a whole slice that its queue is never empty: what
@@ -509,14 +531,15 @@ static double slice_beside_slow(uint64_t rate, uint32_t every)
 	CU_ASSERT_FATAL(n > 0);
 	slice_end(&rig, all, 3);
 	return (double)held / n /
-	       (double)(rate == SLICE_FAST ? SLICE_FAST / 1000 : SLICE_MIN);
+	       (double)(rate == SLICE_FAST ? SLICE_FAST / 2000 : SLICE_MIN);
 }
 
 static void test_a_slow_target_does_not_take_what_others_may_have(void)
 {
 	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 0) >= 0.9);
 	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 10) >= 0.45);
-	CU_ASSERT(slice_beside_slow(SLICE_FAST, 0) >= 0.9);
+	/* three slices, of which one is missing in a third of the looks */
+	CU_ASSERT(slice_beside_slow(SLICE_FAST, 0) >= 0.88);
 	CU_ASSERT(slice_beside_slow(SLICE_FAST, 10) >= 0.45);
 }
 
@@ -981,6 +1004,8 @@ static void test_slices_of_another_rail_are_passed_by(void)
 const struct tei_test_case rail_slice_cases[] = {
 	{ "a_small_task_waits_for_a_slice_of_another_peers",
 	  test_a_small_task_waits_for_a_slice_of_another_peers },
+	{ "small_ones_have_room_at_all_times_if_told",
+	  test_small_ones_have_room_at_all_times_if_told },
 	{ "a_small_task_waits_for_no_more_beside_more_peers",
 	  test_a_small_task_waits_for_no_more_beside_more_peers },
 	{ "many_small_tasks_leave_a_large_one_its_share",

@@ -10,7 +10,8 @@
 
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* on top of the way there and back */
 #define WINDOW_SLICES	4		    /* of the smallest size, at least */
-#define WINDOW_BESIDE_NS TEI_NS_PER_MS	    /* instead, beside small ones */
+#define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2) /* instead, beside small ones */
+#define WINDOW_FIRST_NS	(TEI_NS_PER_MS / 4) /* and where these come first */
 #define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* not moved for that long */
 #define WINDOW_WHOLE	(256u << 10)	    /* bytes that tell a rate */
 #define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* time that the rate is of */
@@ -43,16 +44,16 @@ uint64_t rail_window_beside(const struct rail *rail)
 {
 	uint64_t rate = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
 	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
-	uint64_t min = rail->dp->settings->slice_size;
-	uint64_t bytes, slice;
+	const struct tei_settings *s = rail->dp->settings;
+	uint64_t min = s->slice_size, bytes, slice;
 
 	if (!rail->wire || !rate)
 		return UINT64_MAX;
 	/* the way there and back, if what was alone was a whole slice */
 	slice = (uint64_t)((double)min / (double)rate * 1e9);
 	base = base > slice ? base - slice : 0;
-	bytes = (uint64_t)((double)rate * 1e-9 *
-			   (double)(WINDOW_BESIDE_NS + base));
+	base += s->small_first ? WINDOW_FIRST_NS : WINDOW_BESIDE_NS;
+	bytes = (uint64_t)((double)rate * 1e-9 * (double)base);
 	return bytes > min ? bytes : min;
 }
 

@@ -129,18 +129,23 @@ static void test_beside_small_ones_a_window_is_less(void)
 	CU_ASSERT_EQUAL(rail_window_beside(rail), WINDOW_SLICE);
 	CU_ASSERT(rail_window_beside(rail) < rail_window(rail) / 3);
 	window_serve(rig, 1000000000, 500);
-	CU_ASSERT(rail_window_beside(rail) > 900000);
-	CU_ASSERT(rail_window_beside(rail) <= 1000000);
+	CU_ASSERT(rail_window_beside(rail) > 450000);
+	CU_ASSERT(rail_window_beside(rail) <= 500000);
 	/* what it holds down itself makes it no smaller */
 	for (i = 0; i < 50; i++) {
 		rail->beside = true;
 		window_serve(rig, 300000000, 1);
 	}
 	CU_ASSERT(rail->rate_bps < 500000000);
-	CU_ASSERT(rail_window_beside(rail) > 900000);
+	CU_ASSERT(rail_window_beside(rail) > 450000);
 	window_serve(rig, 300000000, 2);
-	CU_ASSERT(rail_window_beside(rail) < 500000);
+	CU_ASSERT(rail_window_beside(rail) < 250000);
 	window_serve(rig, 1000000000, 500);
+	/* a slice and no more, where they come first */
+	rig->settings.small_first = true;
+	CU_ASSERT(rail_window_beside(rail) > 225000);
+	CU_ASSERT(rail_window_beside(rail) <= 250000);
+	rig->settings.small_first = false;
 	/* on a long way more is on it */
 	rail->base_ns = 20 * TEI_NS_PER_MS;
 	CU_ASSERT(rail_window_beside(rail) > 19000000);
