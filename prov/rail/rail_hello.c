@@ -204,10 +204,25 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return 0;
 }
 
+/*
+ * True: its route is not connected yet. That it takes the message does not mean
+ * that it is: the connection may have broken long ago.
+ */
+static bool hello_warm(struct tei_rail_peer *p, struct rail *rail, uint32_t index,
+		       const uint8_t *buf, size_t len)
+{
+	enum rail_msg_link link = rail_msg_link(p, rail, index);
+
+	if (link == RAIL_MSG_LINKED)
+		return false;
+	return link == RAIL_MSG_LINKING ||
+	       rail_msg_send_on(p, rail, index, buf, len) != -FI_EHOSTUNREACH;
+}
+
 uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = p->dp;
-	uint32_t i, l, L = dp->settings->lanes_per_rail;
+	uint32_t i, l, cold, L = dp->settings->lanes_per_rail;
 	size_t len;
 	bool left = false;
 
@@ -221,14 +236,11 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	for (i = 0; i < rail_count(dp); i++) {
 		if (!(p->warm_left & (UINT64_C(1) << i)))
 			continue;
-		for (l = 0; l < L; l++) {
-			if (rail_msg_send_on(p, rail_at(dp, i), l, buf, len) ==
-			    -FI_EAGAIN)
-				break;
-		}
-		if (l == L)
+		for (l = 0, cold = 0; l < L; l++)
+			cold += hello_warm(p, rail_at(dp, i), l, buf, len);
+		if (!cold)
 			p->warm_left &= ~(UINT64_C(1) << i);
-		left |= l < L;
+		left |= cold != 0;
 	}
 	if (left)
 		return rail_ctl_again(p, now);

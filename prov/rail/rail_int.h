@@ -242,6 +242,9 @@ struct rail_lane {
 					 * NULL; only compared */
 	uint64_t alone_ns;		/* when that was */
 	uint32_t msgs;			/* atomic: messages under way */
+	uint64_t settle_ns;		/* read without lock: atomic; a
+					 * connection broke, and the lane is
+					 * polled until then. 0: none */
 	bool kick;			/* atomic: look again after unlock */
 	bool visited;			/* target: a caller reads it */
 	struct tei_list aside;		/* target: rail_aside, for the thread */
@@ -1487,6 +1490,15 @@ int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 int rail_msg_verdict(struct tei_rail_peer *peer, int ret);
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);
+/* What is known of the connection of the rail's route to the peer. Any thread;
+ * looks at all sockets of the lane. */
+enum rail_msg_link {
+	RAIL_MSG_UNLINKED,
+	RAIL_MSG_LINKING,	/* a message is under way by it */
+	RAIL_MSG_LINKED,
+};
+enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
+				 uint32_t lane_index);
 /* As above, any thread; what it met, for rail_fence_maybe_stuck. */
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,

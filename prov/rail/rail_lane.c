@@ -14,6 +14,8 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
+#define LANE_SETTLE_NS	(50 * TEI_NS_PER_MS)
+
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index)
 {
@@ -440,9 +442,24 @@ static bool lane_path_broke(const struct rail_lane *lane,
 	}
 }
 
+/*
+ * ofi_rxm learns in two steps that a connection is gone, of which the second
+ * takes a look at an empty queue some milliseconds after the one before. Until
+ * then it takes what is posted to the peer, all of which breaks: on a lane that
+ * nobody looked at in between that would go on for as long as now and then
+ * there is a message.
+ */
+static void lane_drop(struct rail_lane *lane, struct rail_path *path)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
+{
+	rail_cache_drop(path);
+	__atomic_store_n(&lane->settle_ns, tei_now_ns() + LANE_SETTLE_NS,
+			 __ATOMIC_RELAXED);
+}
+
 /* A message has arrived, or not. */
-static void lane_tx_is(const struct rail_lane *lane, const struct rail_op *op,
-		       int err)
+static void lane_tx_is(struct rail_lane *lane, const struct rail_op *op, int err)
+	TEI_REQUIRES(lane->lock)
 {
 	const struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
 
@@ -450,7 +467,7 @@ static void lane_tx_is(const struct rail_lane *lane, const struct rail_op *op,
 	if (tx->path) {
 		lane_path_is(lane, tx->path, !err);
 		if (err && lane_path_broke(lane, tx->path, err))
-			rail_cache_drop(tx->path);
+			lane_drop(lane, tx->path);
 	}
 	rail_sched_leave(lane->rail->dp);
 }
@@ -523,7 +540,7 @@ static void lane_log_error(struct rail_lane *lane,
 
 static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
 			     const struct fi_cq_err_entry *e, const char *text,
-			     struct rail_done *done)
+			     struct rail_done *done) TEI_REQUIRES(lane->lock)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 
@@ -531,7 +548,7 @@ static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
 	lane_path_is(lane, slice->path, false);
 	rail_sched_enter(dp);
 	if (lane_path_broke(lane, slice->path, e->err))
-		rail_cache_drop(slice->path);
+		lane_drop(lane, slice->path);
 	slice->prov_err = e->prov_errno;
 	rail_sched_broke(slice->peer, lane->rail, e->err, e->prov_errno, text);
 	rail_health_error(slice, e->err);
@@ -631,6 +648,8 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 		rail_cache_close(lane);
 		any |= rail_sched_pull(lane, 0, done);
 	}
+	if (lane->settle_ns && tei_now_ns() > lane->settle_ns)
+		__atomic_store_n(&lane->settle_ns, 0, __ATOMIC_RELAXED);
 	return any;
 }
 

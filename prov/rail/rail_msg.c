@@ -228,6 +228,29 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 	return (int)ret;
 }
 
+enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
+				 uint32_t index)
+{
+	struct rail_lane *lane = msg_active_lane(rail, index);
+	enum rail_msg_link link = RAIL_MSG_UNLINKED;
+	struct rail_path *path = NULL;
+
+	rail_sched_enter(peer->dp);
+	if (lane && peer->route[rail->index] >= 0)
+		path = rail_path_get(peer, lane,
+				     (uint16_t)peer->route[rail->index]);
+	if (path && path->msgs)
+		link = RAIL_MSG_LINKING;
+	rail_sched_leave(peer->dp);
+	if (!path)
+		return link;
+	tei_mutex_lock(&lane->lock);
+	if (rail_path_lives(lane, path))
+		link = RAIL_MSG_LINKED;
+	tei_mutex_unlock(&lane->lock);
+	return link;
+}
+
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t index, const void *msg, size_t len,
 		    struct rail_lane **which, struct rail_path **way)

@@ -151,7 +151,8 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 	    RAIL_LANE_CLOSED)
 		return false;
-	if (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
+	    __atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
 		return true;
 	if (pr->drive.driven)
 		return false;

@@ -480,6 +480,60 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	progress_end(&rig);
 }
 
+/* --- connections that are lost unseen ------------------------------------ */
+
+/* It breaks while callers have the lanes, who look at none that is idle. */
+static void progress_lose(struct progress_rig *rig)
+{
+	const struct rail_lane *to = &rig->to.dp->rails[0]->target;
+	struct rail_lane *lane = &rig->from.dp->rails[0]->init[0];
+
+	tei_rail_drive_begin(rig->from.dp);
+	tei_mutex_lock(&lane->lock);
+	CU_ASSERT_EQUAL(rail_cut_one(lane, to->addr.bytes, to->addr.len, NULL),
+			RAIL_CUT_SOME);
+	tei_mutex_unlock(&lane->lock);
+}
+
+/* Now and then a message: the first ones find that it is lost, and no more. */
+static void test_a_lost_connection_breaks_few_messages(void)
+{
+	const struct timespec pause = { .tv_nsec = 40 * TEI_NS_PER_MS };
+	uint8_t buf[TEI_RAIL_MESSAGE_HEAD];
+	uint32_t i, prefer = 0, sent = 0;
+	struct progress_rig rig;
+	uint64_t broken;
+
+	progress_begin(&rig);
+	progress_lose(&rig);
+	for (i = 0; i < 20; i++) {
+		sent += !tei_rail_send(rig.peer, buf, sizeof(buf), &prefer);
+		nanosleep(&pause, NULL);
+	}
+	broken = __atomic_load_n(&rig.from.dp->rails[0]->errors,
+				 __ATOMIC_RELAXED);
+	CU_ASSERT(sent >= 10);
+	CU_ASSERT(broken >= 1);
+	CU_ASSERT(broken <= 4);
+	tei_rail_drive_end(rig.from.dp);
+	progress_end(&rig);
+}
+
+/* Not as soon as the lost one has taken a message. */
+static void test_a_warm_up_ends_when_there_are_connections(void)
+{
+	struct progress_rig rig;
+	struct tei_err err;
+
+	progress_begin(&rig);
+	progress_lose(&rig);
+	CU_ASSERT_EQUAL(tei_rail_peer_warmup(rig.peer, TEST_WAIT_NS, &err), 0);
+	CU_ASSERT_EQUAL(rail_msg_link(rig.peer, rig.from.dp->rails[0], 0),
+			RAIL_MSG_LINKED);
+	tei_rail_drive_end(rig.from.dp);
+	progress_end(&rig);
+}
+
 /* What connects by another rail says nothing of one that does not. */
 static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 {
@@ -742,6 +796,10 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_nor_is_one_kept_for_ever_that_was_connected_before },
 	{ "an_idle_connection_that_is_lost_gets_a_new_lane",
 	  test_an_idle_connection_that_is_lost_gets_a_new_lane },
+	{ "a_lost_connection_breaks_few_messages",
+	  test_a_lost_connection_breaks_few_messages },
+	{ "a_warm_up_ends_when_there_are_connections",
+	  test_a_warm_up_ends_when_there_are_connections },
 	{ "the_thread_hears_every_wake_up",
 	  test_the_thread_hears_every_wake_up },
 	{ "the_thread_runs_where_it_is_told_to",
