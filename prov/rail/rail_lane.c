@@ -557,6 +557,7 @@ static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
 }
 
 static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct fi_cq_err_entry e;
