@@ -46,6 +46,7 @@ SRCS += \
 	# EOL
 
 TEST_SRCS_rail = \
+	prov/rail/rail_aim_test.c \
 	prov/rail/rail_auth_test.c \
 	prov/rail/rail_cache_test.c \
 	prov/rail/rail_closing_test.c \

@@ -251,6 +251,7 @@ void test_fill(void *p, size_t len, uint64_t seed)
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
+		{ "rail_aim", rail_aim_cases },
 		{ "rail_auth", rail_auth_cases },
 		{ "rail_cache", rail_cache_cases },
 		{ "rail_closing", rail_closing_cases },
