@@ -82,16 +82,19 @@ static void aim_end(struct aim_rig *rig)
 	free(rig);
 }
 
-static int aim(struct aim_rig *rig, uint32_t rail, uint64_t length)
+static uint32_t aim(struct aim_rig *rig, uint32_t rail, uint64_t length)
 {
+	struct rail_lane *lane = &rig->lane[rail];
 	uint64_t now = 0;
-	int remote;
+	int16_t remote;
 
+	tei_mutex_lock(&lane->lock);
 	rail_sched_enter(&rig->dp);
-	remote = rail_aim(&rig->peer, &rig->lane[rail], rig->key, rig->ranks,
-			  length, &now);
+	remote = rail_aim(&rig->peer, lane, rig->key, rig->ranks, length, &now);
 	rail_sched_leave(&rig->dp);
-	return remote;
+	tei_mutex_unlock(&lane->lock);
+	CU_ASSERT_TRUE(remote >= 0);
+	return (uint32_t)remote;
 }
 
 static void test_far_rails_of_the_target_help_with_large_requests(void)
