@@ -4,6 +4,8 @@
 
 #include "fabtests/functional/ft_fi_calls.h"
 
+#define CALL_DMABUF	(UINT64_C(1) << 40)	/* FI_MR_DMABUF of 2.x */
+
 void call_registrations(struct fi_rig *r)
 {
 	bool prov_key = r->info->domain_attr->mr_mode & FI_MR_PROV_KEY;
@@ -38,6 +40,10 @@ void call_registrations(struct fi_rig *r)
 	for (i = 0; i < 2 + prov_key; i++)
 		good = !fi_close(&mr[i]->fid) && good;
 	fi_rig_ok(r, good, "and given up");
+	if (call_moonrail(r))
+		fi_rig_ok(r, fi_mr_regattr(r->domain, &attr, CALL_DMABUF,
+					   &mr[0]) == -FI_EOPNOTSUPP,
+			  "what a descriptor stands for is refused");
 }
 
 /* Local memory that is registered and described, as some want it. */

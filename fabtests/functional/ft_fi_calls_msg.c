@@ -445,14 +445,14 @@ static bool call_room_received(struct fi_rig *r)
 	return call_close(r, &e) && good;
 }
 
-static void call_room_send(struct fi_rig *r)
+static void call_room_send(struct fi_rig *r, uint64_t flags)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 64 };
 	struct fi_msg msg = {
 		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
 	};
 
-	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_DELIVERY_COMPLETE)))
+	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, flags)))
 		;
 }
 
@@ -477,7 +477,8 @@ static bool call_room_sent(struct fi_rig *r)
 
 	good = call_room_all(r);
 	for (i = 0; i < ROOM_SENDS; i++)
-		call_room_send(r);
+		call_room_send(r, i % 2 ? FI_DELIVERY_COMPLETE :
+					  FI_MATCH_COMPLETE);
 	good = call_tx_left(r->ep) == all - ROOM_SENDS && good;
 	fi_rig_meet(r);
 	for (i = 0; i < ROOM_SENDS; i++)

@@ -542,6 +542,19 @@ static void obj_flags(struct fi_rig *r)
 	fi_rig_ok(r, good, "flags of operations are set and read");
 }
 
+/* Nothing here is persistent memory. */
+static bool obj_no_commits(struct fi_rig *r)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = 8 };
+	struct fi_rma_iov at = { .len = 8, .key = r->key };
+	struct fi_msg_rma rma = {
+		.msg_iov = &iov, .iov_count = 1, .addr = r->peer,
+		.rma_iov = &at, .rma_iov_count = 1,
+	};
+
+	return fi_writemsg(r->ep, &rma, FI_COMMIT_COMPLETE) == -FI_ENOSYS;
+}
+
 /* libfabric calls these whether they are there or not. */
 static bool obj_no_collectives(struct fi_rig *r)
 {
@@ -606,6 +619,7 @@ static void obj_refused(struct fi_rig *r)
 		  "and so are atomics of 128 bits");
 	fi_rig_ok(r, obj_no_collectives(r), "and collectives");
 	fi_rig_ok(r, obj_no_triggers(r), "and triggered operations");
+	fi_rig_ok(r, obj_no_commits(r), "and completions of what is persistent");
 }
 
 /* --- counters alone ------------------------------------------------------- */

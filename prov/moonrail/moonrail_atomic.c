@@ -218,7 +218,7 @@ static ssize_t atomic_check(const struct atomic_call *c, size_t *size)
 	uint64_t total = 0;
 	size_t i;
 
-	if (c->flags & FI_TRIGGER)
+	if (c->flags & MOONRAIL_REFUSED)
 		return -FI_ENOSYS;
 	*size = moonrail_amo_size(c->kind, c->type, c->op);
 	if (!*size)

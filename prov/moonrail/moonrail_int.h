@@ -94,13 +94,18 @@
 #define MOONRAIL_FAMILY	0x6d72		/* of struct moonrail_name */
 /* FI_PROV_SPECIFIC, which some headers of 2.x have no longer */
 #define MOONRAIL_OWN	(1u << 31)
+/* FI_MR_DMABUF, which 1.17 does not have: no memory, but a descriptor of it */
+#define MOONRAIL_DMABUF	(UINT64_C(1) << 40)
 #define MOONRAIL_FORMAT	(MOONRAIL_OWN | 0x6d6f6f6eu) /* addr_format of it */
 #define MOONRAIL_PROTO	(MOONRAIL_OWN | 0x6d6f6f6eu) /* of endpoints */
 #define MOONRAIL_MESSAGE (UINT64_C(1) << 40)	/* bytes of one operation */
 #define MOONRAIL_OBJECTS 65536	/* of a kind, that a domain is made for */
 
 #define MOONRAIL_TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
-			   FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+			   FI_TRANSMIT_COMPLETE | MOONRAIL_DELIVERED)
+/* of a call: what it is delivered into is what it was matched with */
+#define MOONRAIL_DELIVERED (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
+#define MOONRAIL_REFUSED (FI_TRIGGER | FI_COMMIT_COMPLETE)
 #define MOONRAIL_RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 #define MOONRAIL_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | \
 			  FI_READ | FI_WRITE | FI_FENCE)

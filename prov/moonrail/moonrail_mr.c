@@ -296,6 +296,8 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 	struct moonrail_mr *mr;
 	int ret;
 
+	if (flags & (MOONRAIL_DMABUF | FI_HMEM_DEVICE_ONLY))
+		return -FI_EOPNOTSUPP;
 	if (fid->fclass != FI_CLASS_DOMAIN || attr->iov_count != 1 ||
 	    attr->offset || attr->auth_key_size)
 		return -FI_EINVAL;

@@ -79,7 +79,7 @@ static int msg_send_eager(struct moonrail_op *op, const struct msg_call *c,
 	o->policy = moonrail_policy(op->ep->domain, op->total);
 	msg_fill_wire(&o->wire, op, c, dst_ep);
 	msg_gather(c, moonrail_out_payload(o));
-	if (c->flags & FI_DELIVERY_COMPLETE) {
+	if (c->flags & MOONRAIL_DELIVERED) {
 		o->wire.flags |= MOONRAIL_WIRE_WANT_FIN;
 		tei_list_add_tail(&p->waiting, &op->link);
 	} else if (c->flags & FI_TRANSMIT_COMPLETE) {
@@ -195,7 +195,7 @@ static ssize_t msg_send_call(struct fid_ep *fid, const struct msg_call *c)
 	struct moonrail_ep *ep = msg_ep(fid);
 	ssize_t ret;
 
-	if (c->flags & FI_TRIGGER)
+	if (c->flags & MOONRAIL_REFUSED)
 		return -FI_ENOSYS;
 	if (c->niov > MOONRAIL_IOV)
 		return -FI_EINVAL;
@@ -280,7 +280,7 @@ static ssize_t msg_recv_call(struct fid_ep *fid, const struct msg_call *c)
 	struct moonrail_ep *ep = msg_ep(fid);
 	ssize_t ret;
 
-	if (c->flags & FI_TRIGGER)
+	if (c->flags & MOONRAIL_REFUSED)
 		return -FI_ENOSYS;
 	if (c->niov > MOONRAIL_IOV)
 		return -FI_EINVAL;

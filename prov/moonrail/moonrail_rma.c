@@ -330,7 +330,7 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 	op->write = c->write;
 	op->flags = FI_RMA | (c->write ? FI_WRITE : FI_READ);
 	op->has_data = c->write && c->flags & FI_REMOTE_CQ_DATA;
-	op->certain = c->flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
+	op->certain = c->flags & (FI_TRANSMIT_COMPLETE | MOONRAIL_DELIVERED);
 	op->data = c->data;
 	op->src_ep = to->ep;
 	ret = rma_fill(op, c);
@@ -348,7 +348,7 @@ static ssize_t rma_call(struct fid_ep *fid, const struct rma_call *c)
 	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
 	ssize_t ret;
 
-	if (c->flags & FI_TRIGGER)
+	if (c->flags & MOONRAIL_REFUSED)
 		return -FI_ENOSYS;
 	if (c->niov > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV)
 		return -FI_EINVAL;
