@@ -9,6 +9,7 @@
 #   summary.csv  medians and ratios
 # Set by the caller:
 : "${out:=}" "${rounds:=5}" "${seconds:=1}" "${form:=quick}" "${scripts:=.}"
+: "${alt_times:=1}"
 
 te_bench=$BUILD/bin/te_bench
 export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -133,13 +134,14 @@ run_rate()
 }
 
 # alternate CASE COMMAND SIDE…: runs "COMMAND CASE SIDE ROUND" for all sides in
-# turn, and which of them is first goes round too.
+# turn, and which of them is first goes round too. alt_times: so many times the
+# rounds, 1.
 alternate()
 {
 	alt_case=$1 alt_command=$2
 	shift 2
 	alt_round=1
-	while [ "$alt_round" -le "$rounds" ]; do
+	while [ "$alt_round" -le $((rounds * alt_times)) ]; do
 		for alt_side; do
 			"$alt_command" "$alt_case" "$alt_side" "$alt_round"
 		done
