@@ -98,6 +98,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "large requests always leave room for small ones, not only while these come"),
 	ROW_BOOL("MOONRAIL_GPU_DIRECT", gpu_direct, "1",
 		 "rails, and files by cuFile, that take memory of GPUs are given it"),
+	ROW_BOOL("MOONRAIL_MR_LOCAL", mr_local, "0",
+		 "rails are used as if all wanted local memory registered, as RDMA devices do"),
 	ROW_BOOL("MOONRAIL_LOCAL", local, "1",
 		 "auto_discover copies directly inside a process and a host"),
 	ROW_TEXT("MOONRAIL_FILE_IO", file_io, "auto",

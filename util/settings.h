@@ -44,6 +44,7 @@ struct tei_settings {
 	bool merge;			/* MOONRAIL_MERGE */
 	bool small_first;		/* MOONRAIL_SMALL_FIRST */
 	bool gpu_direct;		/* MOONRAIL_GPU_DIRECT */
+	bool mr_local;			/* MOONRAIL_MR_LOCAL */
 	/* control channel */
 	uint32_t min_rpc_port;		/* MC_MIN_RPC_PORT */
 	uint32_t max_rpc_port;		/* MC_MAX_RPC_PORT */

@@ -260,6 +260,13 @@ static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 	return ret;
 }
 
+static uint32_t dp_wants(const struct rail *rail)
+{
+	return (rail->mr_mode & FI_MR_LOCAL ? TEI_RAIL_WANTS_LOCAL : 0) |
+	       (rail->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED) ?
+			TEI_RAIL_WANTS_PINNED : 0);
+}
+
 int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 		const char *transport, struct tei_err *err)
 {
@@ -284,6 +291,7 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 		return ret;
 	}
 	rail_sched_enter(dp);
+	__atomic_fetch_or(&dp->wants, dp_wants(rail), __ATOMIC_RELAXED);
 	dp->rails[dp->nrails] = rail;
 	__atomic_store_n(&dp->nrails, dp->nrails + 1, __ATOMIC_RELEASE);
 	for (i = 0; i < dp->nmrs; i++)
@@ -292,6 +300,11 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 	TEI_INFO("rail", "%s: up (%s, %s)", rail->name, transport,
 		 rail->provider);
 	return 0;
+}
+
+uint32_t tei_rail_wants(struct tei_rail_dp *dp)
+{
+	return __atomic_load_n(&dp->wants, __ATOMIC_RELAXED);
 }
 
 int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,

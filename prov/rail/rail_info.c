@@ -540,16 +540,19 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 }
 
 bool tei_rail_transport_present(const struct tei_settings *settings,
-				const char *transport)
+				const char *transport, const char *devices,
+				uint64_t info_flags)
 {
 	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
 	struct rail_found *found = NULL;
 	bool present;
 
+	if (!*devices)
+		devices = settings->devices;
 	for (i = 0; i < n && !found; i++)
 		if (info_wanted(transport, settings->provider, i))
-			info_try(settings, info_providers[i].provider,
-				 settings->devices, 0, &found);
+			info_try(settings, info_providers[i].provider, devices,
+				 info_flags, &found);
 	present = found != NULL;
 	rail_info_free(found);
 	return present;

@@ -749,6 +749,7 @@ struct tei_rail_dp {
 	bool hold_first;
 	struct tei_rail_mr *anywhere;	/* stands for local memory that is not
 					 * registered, or NULL */
+	uint32_t wants;			/* atomic: TEI_RAIL_WANTS_… */
 	struct tei_mac_key auth;
 	int wake_fd;
 	pthread_t thread;

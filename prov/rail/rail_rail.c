@@ -119,11 +119,6 @@ static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 {
 	const uint64_t both = FI_MR_LOCAL | FI_MR_ENDPOINT;
 
-	if (rail->dp->anywhere && rail->mr_mode & FI_MR_LOCAL)
-		return rail_tell_open(rail)(
-			err, TEI_ERR_UNSUPPORTED, "rail", NULL,
-			"%s: %s wants local memory registered", rail->name,
-			rail->provider);
 	if ((rail->mr_mode & both) != both)
 		return 0;
 	return rail_tell_open(rail)(
@@ -280,6 +275,8 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 	int ret;
 
 	rail->mr_mode = (uint64_t)rail->info->domain_attr->mr_mode;
+	if (s->mr_local)
+		rail->mr_mode |= FI_MR_LOCAL;
 	rail->max_slice = rail_max_slice(rail);
 	rail->tx_depth = s->max_wr;
 	if (depth && depth < rail->tx_depth)

@@ -69,7 +69,7 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		    tasks[i]->local + tasks[i]->length > mr->addr + mr->len)
 			mr = rail_mr_find(dp, tasks[i]->local,
 					  tasks[i]->length);
-		if (!mr)
+		if (!mr && !(tei_rail_wants(dp) & TEI_RAIL_WANTS_LOCAL))
 			mr = dp->anywhere;
 		if (!mr || (tasks[i]->read && mr->read_only))
 			return TEI_ERR_NOT_REGISTERED;

@@ -100,8 +100,8 @@ struct tei_rail_dp_attr {
 	uint16_t port;				/* that IP rails listen at
 						 * first, 0: any */
 	bool any_local;				/* local memory of tasks need
-						 * not be registered; no rail
-						 * that wants FI_MR_LOCAL */
+						 * not be registered, unless
+						 * tei_rail_wants says so */
 	/*
 	 * The first address of each rail stays good for messages for as long as
 	 * the rail lives, on fabrics where it can be chosen: for processes to
@@ -143,9 +143,21 @@ void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns);
 int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 			      const char *devices, struct tei_err *err);
 
-/* True where any device of the transport is there; opens nothing. */
+/*
+ * True where any device of the transport is there, of devices where that is
+ * not "", else of those of the settings; opens nothing. info_flags: for
+ * fi_getinfo.
+ */
 bool tei_rail_transport_present(const struct tei_settings *settings,
-				const char *transport);
+				const char *transport, const char *devices,
+				uint64_t info_flags);
+
+/* What the rails that were ever opened ask for as regards memory. */
+#define TEI_RAIL_WANTS_LOCAL	1u	/* that of tasks is to be registered */
+#define TEI_RAIL_WANTS_PINNED	2u	/* what is registered is pinned, so it has
+					 * to be unregistered before it may be
+					 * unmapped */
+uint32_t tei_rail_wants(struct tei_rail_dp *dp);
 
 /* Waits up to drain_ns until all tasks are the callers' again, then closes the
  * transport's rails. */
