@@ -9,7 +9,6 @@
 #   summary.csv  medians and ratios
 # Set by the caller:
 : "${out:=}" "${rounds:=5}" "${seconds:=1}" "${form:=quick}" "${scripts:=.}"
-: "${alt_times:=1}"
 
 te_bench=$BUILD/bin/te_bench
 export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -134,12 +133,17 @@ run_rate()
 }
 
 # alternate CASE COMMAND SIDE…: runs "COMMAND CASE SIDE ROUND" for all sides in
-# turn, and which of them is first goes round too. alt_times: so many times the
-# rounds, 1.
+# turn, and which of them is first goes round too.
 alternate()
 {
-	alt_case=$1 alt_command=$2
-	shift 2
+	alternate_often 1 "$@"
+}
+
+# alternate_often TIMES CASE COMMAND SIDE…: the same, TIMES the rounds.
+alternate_often()
+{
+	alt_times=$1 alt_case=$2 alt_command=$3
+	shift 3
 	alt_round=1
 	while [ "$alt_round" -le $((rounds * alt_times)) ]; do
 		for alt_side; do

@@ -120,12 +120,11 @@ part_transfers()
 {
 	transfer_cases >"$out/cases"
 	while read -r c <&3; do
-		alt_times=$(transfer_times "$c")
 		# shellcheck disable=SC2046
-		alternate "$c" transfer_run $(transfer_sides "$c")
+		alternate_often "$(transfer_times "$c")" "$c" transfer_run \
+			$(transfer_sides "$c")
 		transfer_goal "$c"
 	done 3<"$out/cases"
-	alt_times=1
 	for aside in merged raw-fd; do
 		while read -r c; do
 			transfer_aside $aside "$c"
