@@ -98,6 +98,13 @@ SRCS_ft_fi_first = \
 
 LIBS_ft_fi_first = -lfabric
 
+SRCS_ft_fi_memory = \
+	fabtests/functional/fi_rig.c \
+	fabtests/functional/ft_fi_memory.c \
+	# EOL
+
+LIBS_ft_fi_memory = -lfabric
+
 SRCS_ft_fi_objects = \
 	fabtests/functional/fi_rig.c \
 	fabtests/functional/ft_fi_objects.c \
@@ -269,6 +276,7 @@ FUNC_TESTS += \
 	ft_fence \
 	ft_fi_calls \
 	ft_fi_first \
+	ft_fi_memory \
 	ft_fi_objects \
 	ft_fi_rdm \
 	ft_fi_traffic \
@@ -344,6 +352,7 @@ VM_TESTS += \
 	# EOL
 
 TSAN_TESTS += \
+	ft_fi_memory \
 	ft_fi_objects \
 	ft_fi_rdm \
 	ft_files \

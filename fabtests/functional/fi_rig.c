@@ -151,7 +151,8 @@ bool fi_rig_again(struct fi_rig *rig, ssize_t ret)
 
 bool fi_rig_apart(void)
 {
-	return getenv("FT_FI_CLIENT") && getenv("FT_FI_SERVER");
+	return (getenv("FT_FI_CLIENT") && getenv("FT_FI_SERVER")) ||
+	       (getenv("FT_FI_CLIENT_RAILS") && getenv("FT_FI_SERVER_RAILS"));
 }
 
 static void rig_enter(struct fi_rig *rig)
@@ -166,6 +167,8 @@ static void rig_enter(struct fi_rig *rig)
 		return;
 	if (rails)
 		setenv("FI_OFI_MRAIL_ADDR", rails, 1);
+	if (!ns)
+		return;
 	snprintf(path, sizeof(path), "/run/netns/%s", ns);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || setns(fd, CLONE_NEWNET))

@@ -71,7 +71,8 @@ int fi_rig_main(const char *only, fi_rig_run_fn run, const char *what);
 /*
  * FT_FI_CLIENT and FT_FI_SERVER in the environment: network namespaces of the
  * two processes, each of which then takes all rails that it finds there, or the
- * ones whose addresses are in FT_FI_CLIENT_RAILS and FT_FI_SERVER_RAILS.
+ * ones that FT_FI_CLIENT_RAILS and FT_FI_SERVER_RAILS name, by addresses or as
+ * devices, also where there are no namespaces.
  */
 bool fi_rig_apart(void);
 

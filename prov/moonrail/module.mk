@@ -6,6 +6,7 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_atomic.c \
 	prov/moonrail/moonrail_attr.c \
 	prov/moonrail/moonrail_av.c \
+	prov/moonrail/moonrail_bounce.c \
 	prov/moonrail/moonrail_cntr.c \
 	prov/moonrail/moonrail_coll.c \
 	prov/moonrail/moonrail_cq.c \

@@ -41,8 +41,7 @@ bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n)
 	memcpy(n, addr, len < sizeof(*n) ? len : sizeof(*n));
 	if (n->family == MOONRAIL_FAMILY)
 		return len >= sizeof(*n) && n->version == 1 &&
-		       n->len <= sizeof(n->address) &&
-		       n->len >= sizeof(struct sockaddr_in);
+		       n->len && n->len <= sizeof(n->address);
 	want = moonrail_sockaddr_len(addr);
 	if (!want || len < want)
 		return false;
@@ -56,6 +55,21 @@ bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n)
 	return true;
 }
 
+static bool name_is_ip(uint32_t format)
+{
+	return format == FI_SOCKADDR || format == FI_SOCKADDR_IN ||
+	       format == FI_SOCKADDR_IN6;
+}
+
+sa_family_t moonrail_name_family(const struct moonrail_name *n)
+{
+	const struct sockaddr_in *in = (const void *)n->address;
+
+	if (!name_is_ip(le32toh(n->format)) || !moonrail_sockaddr_len(in))
+		return AF_UNSPEC;
+	return in->sin_family;
+}
+
 /* Of sockets: which flow is meant, and the zeros behind, are no part of it. */
 static bool name_at(const struct moonrail_name *n, const struct tei_rail_addr *a,
 		    bool port)
@@ -65,6 +79,8 @@ static bool name_at(const struct moonrail_name *n, const struct tei_rail_addr *a
 	const struct sockaddr_in6 *in6 = (const void *)n->address;
 	const struct sockaddr_in6 *to6 = (const void *)a->bytes;
 
+	if (!name_is_ip(a->addr_format))
+		return n->len == a->len && !memcmp(n->address, a->bytes, n->len);
 	if (n->len != a->len || in->sin_family != to->sin_family ||
 	    (port && in->sin_port != to->sin_port))
 		return false;
@@ -98,9 +114,11 @@ static bool name_fits(const struct moonrail_domain *d,
 
 	switch (d->format) {
 	case FI_SOCKADDR_IN:
-		return in->sin_family == AF_INET;
+		return name_is_ip(a->addr_format) &&
+		       in->sin_family == AF_INET;
 	case FI_SOCKADDR_IN6:
-		return in->sin_family == AF_INET6;
+		return name_is_ip(a->addr_format) &&
+		       in->sin_family == AF_INET6;
 	default:
 		return true;
 	}
@@ -418,11 +436,20 @@ static int av_lookup(struct fid_av *fid, fi_addr_t a, void *addr, size_t *len)
 	return e ? 0 : -FI_EINVAL;
 }
 
+/* Of an address that is no socket's. */
+static void av_hex(const struct moonrail_name *n, char *out, size_t cap)
+{
+	size_t i;
+
+	for (i = 0; i < n->len && 2 * i + 3 <= cap; i++)
+		snprintf(out + 2 * i, 3, "%02x", n->address[i]);
+}
+
 static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf,
 			      size_t *len)
 {
 	struct moonrail_name n;
-	char host[64] = "?", port[16] = "?";
+	char host[80] = "?", port[16] = "?";
 	size_t size = sizeof(n);
 	sa_family_t family;
 	int used;
@@ -433,9 +460,12 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf,
 		size = moonrail_sockaddr_len(addr);
 	if (!size || !moonrail_name_from(addr, size, &n))
 		return NULL;
-	getnameinfo((const struct sockaddr *)(const void *)n.address, n.len,
-		    host, sizeof(host), port, sizeof(port),
-		    NI_NUMERICHOST | NI_NUMERICSERV);
+	if (moonrail_name_family(&n) == AF_UNSPEC)
+		av_hex(&n, host, sizeof(host));
+	else
+		getnameinfo((const struct sockaddr *)(const void *)n.address,
+			    n.len, host, sizeof(host), port, sizeof(port),
+			    NI_NUMERICHOST | NI_NUMERICSERV);
 	used = snprintf(buf, *len, "moonrail://[%s]:%s/%u", host, port,
 			le32toh(n.ep));
 	*len = (size_t)used + 1;

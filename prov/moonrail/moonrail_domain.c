@@ -208,14 +208,18 @@ static bool domain_loopback(const void *addr, size_t len, char text[64],
 	*port = 0;
 	if (!addr || !moonrail_name_from(addr, len, &n))
 		return false;
-	*port = ntohs(in->sin_port);
-	if (in->sin_family == AF_INET)
+	switch (moonrail_name_family(&n)) {
+	case AF_INET:
+		*port = ntohs(in->sin_port);
 		inet_ntop(AF_INET, &in->sin_addr, text, 64);
-	else
+		return (ntohl(in->sin_addr.s_addr) >> 24) == 127;
+	case AF_INET6:
+		*port = ntohs(in6->sin6_port);
 		inet_ntop(AF_INET6, &in6->sin6_addr, text, 64);
-	return in->sin_family == AF_INET ?
-		       (ntohl(in->sin_addr.s_addr) >> 24) == 127 :
-		       IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+		return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+	default:
+		return false;
+	}
 }
 
 /*
@@ -246,19 +250,17 @@ static void domain_choose_provider(struct moonrail_domain *d)
 static void domain_choose_family(struct moonrail_domain *d,
 				 const struct fi_info *info)
 {
-	const struct sockaddr_in *in = (const void *)d->source.address;
 	struct moonrail_name any;
 
 	if (d->format == FI_SOCKADDR_IN || d->format == FI_SOCKADDR_IN6)
 		d->settings.use_ipv6 = d->format == FI_SOCKADDR_IN6;
 	else if (d->source.len)
-		d->settings.use_ipv6 = in->sin_family == AF_INET6;
+		d->settings.use_ipv6 =
+			moonrail_name_family(&d->source) == AF_INET6;
 	else if (info->src_addr &&
-		 moonrail_name_from(info->src_addr, info->src_addrlen, &any)) {
-		in = (const void *)any.address;
-		if (in->sin_family == AF_INET6)
-			d->settings.use_ipv6 = true;
-	}
+		 moonrail_name_from(info->src_addr, info->src_addrlen, &any) &&
+		 moonrail_name_family(&any) == AF_INET6)
+		d->settings.use_ipv6 = true;
 }
 
 /* One that says which rail is meant. */
@@ -268,57 +270,90 @@ static void domain_set_source(struct moonrail_domain *d,
 	const struct sockaddr_in *in = (const void *)d->source.address;
 	const struct sockaddr_in6 *in6 = (const void *)d->source.address;
 
+	sa_family_t family;
+
 	if (!info->src_addr ||
 	    !moonrail_name_from(info->src_addr, info->src_addrlen,
-				&d->source) ||
-	    (in->sin_family == AF_INET && !in->sin_addr.s_addr) ||
-	    (in->sin_family == AF_INET6 &&
-	     IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr)))
+				&d->source)) {
+		d->source.len = 0;
+		return;
+	}
+	family = moonrail_name_family(&d->source);
+	if (family == AF_UNSPEC ||
+	    (family == AF_INET && !in->sin_addr.s_addr) ||
+	    (family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr)))
 		d->source.len = 0;
 }
 
-/* Rails that the environment names are those, whatever the source is. */
-static int domain_check_source(struct moonrail_domain *d)
+/* Rails that the environment names are those, whatever the source is. NULL, or
+ * what they lack. */
+static const char *domain_lacks(struct moonrail_domain *d)
 {
 	char list[TEI_SETTING_TEXT];
 	struct moonrail_name n;
 
 	if ((d->format == FI_SOCKADDR_IN || d->format == FI_SOCKADDR_IN6) &&
-	    moonrail_name_of(d, MOONRAIL_EP_ANY, &n)) {
-		TEI_ERROR("prov", "no rail has an address of the format that is asked for");
-		return -FI_EADDRNOTAVAIL;
-	}
+	    moonrail_name_of(d, MOONRAIL_EP_ANY, &n))
+		return "an address of the format that is asked for";
 	if (!d->source.len || moonrail_devices(list, sizeof(list)) ||
 	    moonrail_name_ours(d, &d->source, false))
-		return 0;
-	TEI_ERROR("prov", "no rail has the address that is asked for");
-	return -FI_EADDRNOTAVAIL;
+		return NULL;
+	return "the address that is asked for";
 }
 
-/* The rails: what the environment says; loopback where that is the address. */
-static int domain_add_rails(struct moonrail_domain *d,
-			    const struct fi_info *info, const char *source,
-			    bool loopback)
+/* A data plane with rails of that transport. */
+static int domain_try(struct moonrail_domain *d,
+		      const struct tei_rail_dp_attr *attr,
+		      const char *transport, const char *devices)
 {
-	char list[TEI_SETTING_TEXT], dest[64];
-	const char *devices = moonrail_devices(list, sizeof(list));
-	uint16_t port;
+	const char *lacks;
 	struct tei_err err;
+	int ret = -FI_ENODEV;
 
-	if (!devices && loopback)
-		devices = source;
-	else if (!devices && domain_loopback(info->dest_addr,
-					     info->dest_addrlen, dest, &port))
-		devices = strchr(dest, ':') ? "::1" : "127.0.0.1";
-	return tei_rail_dp_add_transport(d->dp, "tcp", devices ? devices : "",
-					 &err) ? -FI_ENODEV : 0;
+	if (tei_rail_dp_open(attr, &err, &d->dp))
+		return -FI_ENOMEM;
+	if (tei_rail_dp_add_transport(d->dp, transport, devices, &err))
+		goto err_close;
+	lacks = domain_lacks(d);
+	if (lacks) {
+		tei_err_fail(&err, TEI_ERR_NO_DEVICE, "prov", NULL,
+			     "no rail of transport %s has %s", transport,
+			     lacks);
+		ret = -FI_EADDRNOTAVAIL;
+		goto err_close;
+	}
+	ret = moonrail_bounce_open(d);
+	if (ret)
+		goto err_close;
+	return 0;
+err_close:
+	tei_rail_dp_close(d->dp, 0);
+	return ret;
+}
+
+/* As an engine that finds its transport by itself: RDMA devices before tcp. */
+static int domain_add_rails(struct moonrail_domain *d,
+			    const struct tei_rail_dp_attr *attr,
+			    const char *devices, bool tcp)
+{
+	if (!tcp && !d->settings.force_tcp &&
+	    tei_rail_transport_present(&d->settings, "rdma", devices,
+				       attr->info_flags)) {
+		if (!domain_try(d, attr, "rdma", devices))
+			return 0;
+		TEI_WARN("prov", "there are RDMA devices, but they are of no use for this: tcp instead");
+	}
+	domain_choose_provider(d);
+	return domain_try(d, attr, "tcp", devices);
 }
 
 static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 {
-	char name[64], source[64];
+	char name[64], source[64], dest[64], list[TEI_SETTING_TEXT];
+	const char *devices = moonrail_devices(list, sizeof(list));
 	struct tei_err err;
-	bool loopback;
+	uint16_t port;
+	bool loopback, tcp = false;
 	struct tei_rail_dp_attr attr = {
 		.settings = &d->settings,
 		.ops = &domain_rail_ops,
@@ -330,29 +365,31 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 		/* names are all that processes know which never met this one */
 		.hold_first = true,
 	};
-	int ret;
 
 	if (tei_settings_load(&d->settings, &err) ||
 	    moonrail_policies(&d->policies))
 		return -FI_EINVAL;
-	domain_choose_provider(d);
 	while (!attr.incarnation)
 		if (!tei_random(&attr.incarnation, sizeof(attr.incarnation)))
 			return -FI_EIO;
 	d->incarnation = attr.incarnation;
 	domain_set_source(d, info);
 	domain_choose_family(d, info);
+	/* the rails: what the environment says; loopback where that is the
+	 * address */
 	loopback = domain_loopback(info->src_addr, info->src_addrlen, source,
 				   &attr.port);
+	if (!devices && loopback) {
+		devices = source;
+		tcp = true;
+	} else if (!devices &&
+		   domain_loopback(info->dest_addr, info->dest_addrlen, dest,
+				   &port)) {
+		devices = strchr(dest, ':') ? "::1" : "127.0.0.1";
+		tcp = true;
+	}
 	snprintf(name, sizeof(name), "process %ld", (long)getpid());
-	if (tei_rail_dp_open(&attr, &err, &d->dp))
-		return -FI_ENOMEM;
-	ret = domain_add_rails(d, info, source, loopback);
-	if (!ret)
-		ret = domain_check_source(d);
-	if (ret)
-		tei_rail_dp_close(d->dp, 0);
-	return ret;
+	return domain_add_rails(d, &attr, devices ? devices : "", tcp);
 }
 
 static int domain_no_scalable(struct fid_domain *domain, struct fi_info *info,
@@ -427,6 +464,7 @@ static int domain_close(struct fid *fid)
 	if (busy)
 		return -FI_EBUSY;
 	domain_confirm(d);
+	moonrail_bounce_stop(d);
 	tei_rail_dp_leave(d->dp, DOMAIN_DRAIN_NS);
 	moonrail_enter(d);
 	moonrail_drain(d);
@@ -435,6 +473,7 @@ static int domain_close(struct fid *fid)
 	moonrail_peer_free_all(d);
 	moonrail_pin_free_all(d);
 	tei_rail_dp_close(d->dp, 0);
+	moonrail_bounce_free(d);
 	domain_free(d);
 	return 0;
 }

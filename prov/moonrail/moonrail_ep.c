@@ -76,6 +76,10 @@ void moonrail_op_free(struct moonrail_op *op)
 		moonrail_peer_unuse(op->peer);
 	if (op->from)
 		moonrail_peer_unuse(op->from);
+	/* a message that the peer may still read */
+	if (op->block)
+		moonrail_bounce_put(d, op->block,
+				    op->kind != MOONRAIL_SEND || op->heard);
 	free(op->copy);
 	free(op->tasks);
 	free(op);

@@ -123,10 +123,11 @@ static int init_any_source(struct fi_info *info)
 		return 0;
 	if (info->dest_addr &&
 	    moonrail_name_from(info->dest_addr, info->dest_addrlen, &dest)) {
-		six = to->sin_family == AF_INET6;
+		six = moonrail_name_family(&dest) == AF_INET6;
 		if (six && IN6_IS_ADDR_LOOPBACK(&to6->sin6_addr))
 			in6.sin6_addr = in6addr_loopback;
-		else if (!six && ntohl(to->sin_addr.s_addr) >> 24 == 127)
+		else if (moonrail_name_family(&dest) == AF_INET &&
+			 ntohl(to->sin_addr.s_addr) >> 24 == 127)
 			in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	}
 	return six ? init_set_addr(info, &in6, sizeof(in6), &info->src_addr,
@@ -186,7 +187,8 @@ static int init_check_source(const struct fi_info *info)
 	int fd;
 
 	if (!info->src_addr || !moonrail_name_from(info->src_addr,
-						   info->src_addrlen, &n))
+						   info->src_addrlen, &n) ||
+	    moonrail_name_family(&n) == AF_UNSPEC)
 		return 0;
 	fd = socket(in->sin_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)

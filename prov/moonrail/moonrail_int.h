@@ -22,9 +22,10 @@
  * application are looked up once per key and peer (KEY, KEY_IS; KEY_NOT when
  * the registration is closed). Remote CQ data follows in the stream when the
  * bytes are in place (DONE), and so does, where the owner of the memory wants
- * to count what is done to it (FI_RMA_EVENT), the bare fact. Local memory need not be registered. Registrations may
+ * to count what is done to it (FI_RMA_EVENT), the bare fact. Registrations may
  * overlap each other, those of the data plane not: moonrail_pin.c has regions
- * that do not overlap and counts who uses each.
+ * that do not overlap and counts who uses each. Local memory need not be
+ * registered: where rails want that, moonrail_bounce.c has some that is.
  *
  * Atomics are messages of the stream (ATOMIC, ATOMIC_REP), which the target
  * executes, and so each once.
@@ -59,6 +60,7 @@
 #include <rdma/providers/fi_prov.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "prov/moonrail/moonrail_wire.h"
@@ -129,6 +131,8 @@ struct moonrail_name {
 };
 _Static_assert(sizeof(struct moonrail_name) == 64, "name");
 
+struct moonrail_block;
+struct moonrail_bounces;
 struct moonrail_domain;
 struct moonrail_ep;
 struct moonrail_op;
@@ -206,6 +210,8 @@ struct moonrail_domain {
 	bool virt_addr, prov_key;	/* of its registrations */
 	uint32_t format;		/* of addresses */
 	struct moonrail_name source;	/* len 0: any rail's */
+	struct moonrail_bounces *bounces; /* NULL: no rail pins memory */
+	bool bounces_local;		/* what is moved has to be registered */
 	bool closing;			/* its thread has ended */
 
 	struct tei_mutex lock;		/* guards what follows */
@@ -376,7 +382,11 @@ struct moonrail_op {
 	uint64_t total;			/* bytes of iov */
 	uint64_t id;
 	void *copy;			/* of injected bytes, or packed ones */
+	struct moonrail_block *block;	/* that its bytes take their way through,
+					 * or NULL */
 	uint32_t left;			/* tasks under way */
+	bool lost;			/* one of them failed */
+	bool heard;			/* the peer has no more use for its bytes */
 	struct moonrail_task *tasks;
 	/* receive */
 	struct moonrail_peer *from;	/* NULL: from anyone */
@@ -639,6 +649,9 @@ bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
 		    uint32_t named, uint32_t ep) TEI_REQUIRES(moonrail_held);
 /* A sockaddr, or a name, as a name. False: neither. */
 bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n);
+/* AF_INET or AF_INET6 of what moonrail_name_from has made, AF_UNSPEC where the
+ * fabric's addresses are no sockets'. */
+sa_family_t moonrail_name_family(const struct moonrail_name *n);
 /* Whether a rail has that socket's address; port: and listens at its port. */
 bool moonrail_name_ours(struct moonrail_domain *d,
 			const struct moonrail_name *n, bool port);
@@ -664,6 +677,9 @@ void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone);
 /* Lets something go where too much is kept. */
 void moonrail_pin_trim(struct moonrail_domain *d);
 void moonrail_pin_free_all(struct moonrail_domain *d);
+/* Whether all of it is one region. */
+bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
+		     uint64_t len) TEI_REQUIRES(moonrail_held);
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Answers who asked what is registered as that key. */
@@ -677,6 +693,36 @@ void moonrail_mr_want_events(struct moonrail_domain *d)
  * endpoint. */
 void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
 		       const uint64_t *keys, uint32_t n, bool read)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_bounce.c --------------------------------------------------- */
+/* After the rails were opened. 0 or -FI_ENOMEM. */
+int moonrail_bounce_open(struct moonrail_domain *d);
+/* Before the data plane is closed, and after. */
+void moonrail_bounce_stop(struct moonrail_domain *d);
+void moonrail_bounce_free(struct moonrail_domain *d);
+/* A call of the application's sends iov, for the peer to read. 0: as it is; 1: it
+ * is to read *out; or -FI_ENOMEM. */
+int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
+			 size_t niov, struct iovec *out)
+	TEI_REQUIRES(moonrail_held);
+/*
+ * What moonrail_move was called with is about to be moved. 0: from or to *out,
+ * or, where that has no base, op->iov; 1: moonrail_move is called again; or
+ * -FI_ENOMEM.
+ */
+int moonrail_bounce_move(struct moonrail_op *op,
+			 const struct moonrail_wire_piece *at, uint32_t n,
+			 bool read, struct iovec *out)
+	TEI_REQUIRES(moonrail_held);
+/* All of it was read into op->block: gives it to op->iov. */
+void moonrail_bounce_read(const struct moonrail_op *op);
+/* Nobody here uses it any more, nor a peer where it is clean. */
+void moonrail_bounce_put(struct moonrail_domain *d,
+			 struct moonrail_block *block, bool clean)
+	TEI_REQUIRES(moonrail_held);
+/* Takes what nobody uses any more, for moonrail_pin_drop. */
+void moonrail_bounce_spent(struct moonrail_domain *d, struct tei_list *pins)
 	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_ep.c ------------------------------------------------------- */

@@ -14,6 +14,8 @@
 
 /* How an operation is made into tasks. */
 struct move_plan {
+	const struct iovec *iov;	/* here */
+	uint32_t niov;
 	enum moonrail_policy_kind kind;
 	uint8_t rail;			/* of whole tasks, or 0 */
 	uint32_t n;			/* tasks so far */
@@ -63,11 +65,13 @@ static void move_add(struct moonrail_op *op, struct move_plan *plan,
 	move_task(op, plan, t);
 }
 
-static uint32_t move_cut(struct moonrail_op *op,
+static uint32_t move_cut(struct moonrail_op *op, const struct iovec *bounce,
 			 const struct moonrail_wire_piece *at, uint32_t n,
 			 bool read) TEI_REQUIRES(moonrail_held)
 {
 	struct move_plan plan = {
+		.iov = bounce->iov_base ? bounce : op->iov,
+		.niov = bounce->iov_base ? 1 : op->niov,
 		.kind = moonrail_policy(op->ep->domain,
 					op->kind == MOONRAIL_RECV ? op->got :
 								    op->total),
@@ -79,14 +83,14 @@ static uint32_t move_cut(struct moonrail_op *op,
 	if (plan.kind != MOONRAIL_STRIPING)
 		plan.rail = (uint8_t)moonrail_policy_rail(op->peer, op->ep->id,
 							  plan.kind);
-	while (l < op->niov && r < n) {
-		len = op->iov[l].iov_len - lo;
+	while (l < plan.niov && r < n) {
+		len = plan.iov[l].iov_len - lo;
 		if (at[r].len - ro < len)
 			len = at[r].len - ro;
 		if (len) {
 			memset(&t, 0, sizeof(t));
 			t.peer = op->peer->rail;
-			t.local = (char *)op->iov[l].iov_base + lo;
+			t.local = (char *)plan.iov[l].iov_base + lo;
 			t.remote = at[r].addr + ro;
 			t.length = len;
 			t.read = read;
@@ -94,7 +98,7 @@ static uint32_t move_cut(struct moonrail_op *op,
 		}
 		lo += len;
 		ro += len;
-		if (lo == op->iov[l].iov_len) {
+		if (lo == plan.iov[l].iov_len) {
 			l++;
 			lo = 0;
 		}
@@ -124,22 +128,31 @@ static void move_submit(struct moonrail_op *op, uint32_t n)
 	op->ep->busy--;
 	op->left = 0;
 	op->err = ret == TEI_ERR_NO_DEVICE ? FI_EHOSTUNREACH : FI_EIO;
+	op->lost = true;
 	moonrail_move_done(op);
 }
 
 void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 		   uint32_t n, bool read)
 {
+	struct iovec bounce;
 	uint32_t k, i;
+	int ret;
 
-	op->tasks = calloc(op->ep->domain->policies.n ? MOVE_TASKS : MOVE_PIECES,
-			   sizeof(*op->tasks));
+	ret = moonrail_bounce_move(op, at, n, read, &bounce);
+	if (ret > 0)
+		return;
+	if (!ret)
+		op->tasks = calloc(op->ep->domain->policies.n ? MOVE_TASKS :
+								MOVE_PIECES,
+				   sizeof(*op->tasks));
 	if (!op->tasks) {
 		op->err = FI_ENOMEM;
+		op->lost = true;
 		moonrail_move_done(op);
 		return;
 	}
-	k = move_cut(op, at, n, read);
+	k = move_cut(op, &bounce, at, n, read);
 	if (k && op->peer->rail) {
 		move_submit(op, k);
 		return;
@@ -161,10 +174,13 @@ void moonrail_task_done(struct moonrail_task *t)
 {
 	struct moonrail_op *op = t->op;
 
+	op->lost |= t->end != TEI_RAIL_END_COMPLETED;
 	if (t->end != TEI_RAIL_END_COMPLETED && !op->err)
 		op->err = move_err(t);
 	if (--op->left)
 		return;
 	op->ep->busy--;
+	if (op->block && t->task.read && !op->lost)
+		moonrail_bounce_read(op);
 	moonrail_move_done(op);
 }

@@ -121,23 +121,32 @@ static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 			  uint32_t dst_ep) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_wire_piece at[MOONRAIL_IOV];
+	const struct iovec *from = op->iov;
 	struct moonrail_out *o;
-	uint32_t i;
+	struct iovec bounce;
+	uint32_t n = 1, i;
 	int ret;
 
-	ret = msg_pin(op, c);
-	if (ret)
+	ret = moonrail_bounce_send(op, c->iov, c->niov, &bounce);
+	if (ret < 0)
 		return ret;
-	o = moonrail_out_new(MOONRAIL_WIRE_RTS,
-			     op->npin * (uint32_t)sizeof(at[0]));
+	if (ret) {
+		from = &bounce;
+	} else {
+		ret = msg_pin(op, c);
+		if (ret)
+			return ret;
+		n = op->npin;
+	}
+	o = moonrail_out_new(MOONRAIL_WIRE_RTS, n * (uint32_t)sizeof(at[0]));
 	if (!o)
 		return -FI_ENOMEM;
 	msg_fill_wire(&o->wire, op, c, dst_ep);
-	for (i = 0; i < op->npin; i++) {
-		at[i].addr = htole64((uintptr_t)op->iov[i].iov_base);
-		at[i].len = htole64(op->iov[i].iov_len);
+	for (i = 0; i < n; i++) {
+		at[i].addr = htole64((uintptr_t)from[i].iov_base);
+		at[i].len = htole64(from[i].iov_len);
 	}
-	memcpy(moonrail_out_payload(o), at, op->npin * sizeof(at[0]));
+	memcpy(moonrail_out_payload(o), at, n * sizeof(at[0]));
 	tei_list_add_tail(&op->peer->waiting, &op->link);
 	moonrail_stream_send(op->peer, o);
 	return 0;

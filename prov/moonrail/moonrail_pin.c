@@ -177,13 +177,29 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 {
 	const char *at = addr, *end = at + len;
 	uint32_t i = pin_index(d, at);
+	struct tei_list spent;
 
+	tei_list_init(&spent);
+	/* what is pinned must not outlive its use: see moonrail_bounce.c */
+	if (!gone && d->bounces)
+		gone = &spent;
 	while (i < d->npins && d->pins[i]->addr < end) {
 		if (!--d->pins[i]->refs && gone)
 			pin_take_out(d, i, gone);
 		else
 			i++;
 	}
+	moonrail_bounce_spent(d, &spent);
+}
+
+bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
+		     uint64_t len)
+{
+	const char *at = addr;
+	uint32_t i = pin_index(d, at);
+
+	return i < d->npins && d->pins[i]->addr <= at &&
+	       len <= d->pins[i]->len - (uint64_t)(at - d->pins[i]->addr);
 }
 
 /* The data plane closes its own. */

@@ -61,6 +61,7 @@ static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
 		tei_list_del(&op->link);
 		/* too small a buffer is the receiver's affair */
 		op->err = err == FI_ETRUNC ? 0 : err;
+		op->heard = true;
 		moonrail_op_done(op);
 		return;
 	}

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Rails that want local memory registered (FI_MR_LOCAL), or that pin what is
+ * registered, and a program that has not registered it: its bytes take their
+ * way through memory of ours. Registering the program's on the way and keeping
+ * it so would be faster, and wrong once it is unmapped and another is mapped
+ * there, of which nobody tells us; what the program has registered itself is
+ * used as it is.
+ *
+ * Blocks of three sizes for what is moved are cut from regions that stay. A
+ * message that is read by its receiver, and what is larger, has a region of its
+ * own: should the receiver never say that it has read it, the region is
+ * unregistered, hence fenced, before anything else comes into it.
+ *
+ * Registering may wait for the data plane's thread, unregistering for peers, so
+ * the first is done by calls of the application or by a thread of ours, the
+ * second by that alone. What is to be moved waits for it where no block is
+ * free.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "prov/moonrail/moonrail_int.h"
+#include "util/thread.h"
+
+#define BOUNCE_SIZES	3
+#define BOUNCE_IDLE	(64u << 20)	/* bytes of regions kept for one each */
+#define BOUNCE_PAGE	UINT64_C(65536)	/* of the sizes of these */
+#define BOUNCE_WAIT_NS	(5 * TEI_NS_PER_SEC)
+
+static const struct bounce_size {
+	uint32_t bytes, blocks;
+} bounce_sizes[BOUNCE_SIZES] = {
+	{ 4096, 256 }, { 65536, 32 }, { 1048576, 4 },
+};
+
+/* Made by bounce_add; in the domain until that is closed, or until it is alone
+ * and goes. */
+struct moonrail_block {
+	struct tei_list link;		/* idle, alone or dirty of the domain's,
+					 * or none while it is used */
+	char *mem;
+	uint64_t size;
+	int kind;			/* index of its size; -1: alone */
+};
+
+/* A region that is cut into blocks. */
+struct bounce_slab {
+	struct tei_list link;
+	char *mem;
+	uint64_t size;
+	struct moonrail_block block[];
+};
+
+/* What waits for a block. */
+struct bounce_later {
+	struct tei_list link;
+	struct moonrail_op *op;
+	uint32_t n;
+	bool read;
+	struct moonrail_wire_piece at[MOONRAIL_IOV];
+};
+
+/* Made and freed with its domain, whose lock guards it but for what follows
+ * the lock of its own. */
+struct moonrail_bounces {
+	struct moonrail_domain *domain;	/* fixed */
+	pthread_t thread;		/* fixed */
+	struct tei_list idle[BOUNCE_SIZES]; /* moonrail_block.link */
+	struct tei_list alone;		/* idle ones; .link, latest first */
+	uint64_t alone_bytes;
+	struct tei_list dirty;		/* somebody may read them; .link */
+	struct tei_list spent;		/* moonrail_pin.link */
+	struct tei_list slabs;		/* bounce_slab.link */
+	struct tei_list later;		/* bounce_later.link */
+
+	struct tei_mutex lock;		/* guards what follows; innermost */
+	pthread_cond_t cond;
+	bool work, stop;
+};
+
+static void bounce_wake(struct moonrail_bounces *b, bool stop)
+{
+	tei_mutex_lock(&b->lock);
+	b->work = true;
+	b->stop |= stop;
+	pthread_cond_signal(&b->cond);
+	tei_mutex_unlock(&b->lock);
+}
+
+/* --- blocks -------------------------------------------------------------- */
+
+static void *bounce_region(struct moonrail_domain *d, uint64_t size)
+{
+	void *mem = tei_rail_mem_near(d->dp, "*", size);
+	struct tei_rail_mr *mr;
+
+	if (!mem)
+		return NULL;
+	if (!tei_rail_mr_reg(d->dp, mem, size, "*", TEI_RAIL_REMOTE, NULL,
+			     &mr))
+		return mem;
+	munmap(mem, size);
+	return NULL;
+}
+
+static int bounce_kind(uint64_t len)
+{
+	int k;
+
+	for (k = 0; k < BOUNCE_SIZES; k++)
+		if (len <= bounce_sizes[k].bytes)
+			return k;
+	return -1;
+}
+
+/* Of one size more, without the lock or in a call of the application's. */
+static struct bounce_slab *bounce_new_slab(struct moonrail_domain *d, int kind)
+{
+	const struct bounce_size *s = &bounce_sizes[kind];
+	struct bounce_slab *slab;
+	uint32_t i;
+
+	slab = calloc(1, sizeof(*slab) + s->blocks * sizeof(slab->block[0]));
+	if (!slab)
+		return NULL;
+	slab->size = (uint64_t)s->bytes * s->blocks;
+	slab->mem = bounce_region(d, slab->size);
+	if (!slab->mem) {
+		free(slab);
+		return NULL;
+	}
+	for (i = 0; i < s->blocks; i++) {
+		slab->block[i].mem = slab->mem + (uint64_t)i * s->bytes;
+		slab->block[i].size = s->bytes;
+		slab->block[i].kind = kind;
+	}
+	return slab;
+}
+
+static void bounce_add_slab(struct moonrail_bounces *b,
+			    struct bounce_slab *slab, int kind)
+{
+	uint32_t i;
+
+	tei_list_add_tail(&b->slabs, &slab->link);
+	for (i = 0; i < bounce_sizes[kind].blocks; i++)
+		tei_list_add_tail(&b->idle[kind], &slab->block[i].link);
+}
+
+/* A block that is alone, likewise. */
+static struct moonrail_block *bounce_new(struct moonrail_domain *d,
+					 uint64_t len)
+{
+	struct moonrail_block *block = calloc(1, sizeof(*block));
+
+	if (!block)
+		return NULL;
+	tei_list_init(&block->link);
+	block->kind = -1;
+	block->size = (len + BOUNCE_PAGE - 1) / BOUNCE_PAGE * BOUNCE_PAGE;
+	block->mem = bounce_region(d, block->size);
+	if (!block->mem) {
+		free(block);
+		return NULL;
+	}
+	return block;
+}
+
+/* Of one that is alone and on no list. False: nobody may use it yet. */
+static bool bounce_drop(struct moonrail_domain *d, struct moonrail_block *block)
+{
+	struct tei_err err;
+
+	if (!tei_rail_mr_dereg(d->dp, block->mem, BOUNCE_WAIT_NS, &err)) {
+		munmap(block->mem, block->size);
+		free(block);
+		return true;
+	}
+	TEI_WARN("prov", "%p stays registered: %s", (void *)block->mem,
+		 err.text);
+	moonrail_enter(d);
+	tei_list_add_tail(&d->bounces->dirty, &block->link);
+	moonrail_leave(d);
+	return false;
+}
+
+static struct moonrail_block *bounce_take_alone(struct moonrail_bounces *b,
+						uint64_t len)
+{
+	struct moonrail_block *block;
+
+	tei_list_foreach(block, &b->alone, struct moonrail_block, link) {
+		if (block->size < len || block->size / 4 > len)
+			continue;
+		tei_list_del(&block->link);
+		b->alone_bytes -= block->size;
+		return block;
+	}
+	return NULL;
+}
+
+static struct moonrail_block *bounce_take(struct moonrail_bounces *b,
+					  uint64_t len)
+{
+	int kind = bounce_kind(len);
+	struct moonrail_block *block;
+
+	if (kind < 0)
+		return bounce_take_alone(b, len);
+	if (tei_list_empty(&b->idle[kind]))
+		return NULL;
+	block = tei_list_first(&b->idle[kind], struct moonrail_block, link);
+	tei_list_del(&block->link);
+	return block;
+}
+
+void moonrail_bounce_put(struct moonrail_domain *d,
+			 struct moonrail_block *block, bool clean)
+{
+	struct moonrail_bounces *b = d->bounces;
+
+	if (block->kind >= 0) {
+		tei_list_add_head(&b->idle[block->kind], &block->link);
+	} else if (!clean) {
+		tei_list_add_tail(&b->dirty, &block->link);
+	} else {
+		tei_list_add_head(&b->alone, &block->link);
+		b->alone_bytes += block->size;
+	}
+	if (!tei_list_empty(&b->later) || !tei_list_empty(&b->dirty) ||
+	    b->alone_bytes > BOUNCE_IDLE)
+		bounce_wake(b, false);
+}
+
+/* --- what is sent, and what is moved ------------------------------------- */
+
+/* Between the pieces of an operation and its block. */
+static void bounce_copy(const struct moonrail_op *op, uint64_t len, bool out)
+{
+	char *at = op->block->mem;
+	uint64_t n;
+	uint32_t i;
+
+	for (i = 0; i < op->niov && len; i++) {
+		n = op->iov[i].iov_len < len ? op->iov[i].iov_len : len;
+		if (n && out)
+			memcpy(op->iov[i].iov_base, at, n);
+		else if (n)
+			memcpy(at, op->iov[i].iov_base, n);
+		at += n;
+		len -= n;
+	}
+}
+
+static bool bounce_registered(struct moonrail_domain *d,
+			      const struct iovec *iov, size_t n)
+	TEI_REQUIRES(moonrail_held)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (iov[i].iov_len &&
+		    !moonrail_pinned(d, iov[i].iov_base, iov[i].iov_len))
+			return false;
+	return true;
+}
+
+int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
+			 size_t niov, struct iovec *out)
+{
+	struct moonrail_domain *d = op->ep->domain;
+
+	if (!d->bounces || bounce_registered(d, iov, niov))
+		return 0;
+	op->block = bounce_take_alone(d->bounces, op->total);
+	if (!op->block)
+		op->block = bounce_new(d, op->total);
+	if (!op->block)
+		return -FI_ENOMEM;
+	memcpy(op->iov, iov, niov * sizeof(*iov));
+	op->niov = (uint32_t)niov;
+	bounce_copy(op, op->total, false);
+	op->niov = 0;
+	out->iov_base = op->block->mem;
+	out->iov_len = op->total;
+	return 1;
+}
+
+static uint64_t bounce_moved(const struct moonrail_op *op)
+{
+	return op->kind == MOONRAIL_RECV ? op->got : op->total;
+}
+
+/* Tried again by the thread. */
+static int bounce_put_off(struct moonrail_op *op,
+			  const struct moonrail_wire_piece *at, uint32_t n,
+			  bool read)
+{
+	struct moonrail_bounces *b = op->ep->domain->bounces;
+	struct bounce_later *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -FI_ENOMEM;
+	l->op = op;
+	l->n = n;
+	l->read = read;
+	memcpy(l->at, at, n * sizeof(*at));
+	tei_list_add_tail(&b->later, &l->link);
+	op->ep->busy++;
+	bounce_wake(b, false);
+	return 1;
+}
+
+int moonrail_bounce_move(struct moonrail_op *op,
+			 const struct moonrail_wire_piece *at, uint32_t n,
+			 bool read, struct iovec *out)
+{
+	struct moonrail_domain *d = op->ep->domain;
+	uint64_t len = bounce_moved(op);
+
+	out->iov_base = NULL;
+	if (!d->bounces || !d->bounces_local || !op->peer->rail || !len)
+		return 0;
+	if (!op->block) {
+		if (bounce_registered(d, op->iov, op->niov))
+			return 0;
+		/* behind those who wait already */
+		if (tei_list_empty(&d->bounces->later))
+			op->block = bounce_take(d->bounces, len);
+		if (!op->block)
+			return bounce_put_off(op, at, n, read);
+	}
+	if (!read)
+		bounce_copy(op, len, false);
+	out->iov_base = op->block->mem;
+	out->iov_len = len;
+	return 0;
+}
+
+void moonrail_bounce_read(const struct moonrail_op *op)
+{
+	bounce_copy(op, bounce_moved(op), true);
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+/* What the first one that waits needs. 0: it has it, or cannot have it. */
+static uint64_t bounce_feed_one(struct moonrail_bounces *b, bool last)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct bounce_later *l = tei_list_first(&b->later, struct bounce_later,
+						link);
+	struct moonrail_op *op = l->op;
+
+	op->block = bounce_take(b, bounce_moved(op));
+	if (!op->block && !last)
+		return bounce_moved(op);
+	tei_list_del(&l->link);
+	op->ep->busy--;
+	if (op->block) {
+		moonrail_move(op, l->at, l->n, l->read);
+	} else {
+		op->err = FI_ENOMEM;
+		op->lost = true;
+		moonrail_move_done(op);
+	}
+	free(l);
+	return 0;
+}
+
+/* Without the lock. False: no memory. */
+static bool bounce_grow(struct moonrail_bounces *b, uint64_t len)
+{
+	struct moonrail_domain *d = b->domain;
+	int kind = bounce_kind(len);
+	struct moonrail_block *block = NULL;
+	struct bounce_slab *slab = NULL;
+
+	if (kind < 0)
+		block = bounce_new(d, len);
+	else
+		slab = bounce_new_slab(d, kind);
+	moonrail_enter(d);
+	if (slab) {
+		bounce_add_slab(b, slab, kind);
+	} else if (block) {
+		tei_list_add_head(&b->alone, &block->link);
+		b->alone_bytes += block->size;
+	}
+	moonrail_leave(d);
+	return slab || block;
+}
+
+static void bounce_feed(struct moonrail_bounces *b)
+{
+	struct moonrail_domain *d = b->domain;
+	bool last = false;
+	uint64_t want;
+
+	for (;;) {
+		want = 0;
+		moonrail_enter(d);
+		while (!want && !tei_list_empty(&b->later)) {
+			want = bounce_feed_one(b, last);
+			last = false;
+		}
+		moonrail_leave(d);
+		if (!want)
+			return;
+		last = !bounce_grow(b, want);
+	}
+}
+
+/* The longest unused one, where too much is, or one that is dirty. */
+static struct moonrail_block *bounce_pick(struct moonrail_bounces *b)
+{
+	struct moonrail_block *block;
+
+	if (!tei_list_empty(&b->dirty)) {
+		block = tei_list_first(&b->dirty, struct moonrail_block, link);
+	} else if (b->alone_bytes > BOUNCE_IDLE) {
+		block = tei_container_of(b->alone.prev, struct moonrail_block,
+					 link);
+		b->alone_bytes -= block->size;
+	} else {
+		return NULL;
+	}
+	tei_list_del(&block->link);
+	return block;
+}
+
+/* One thing that is to be unregistered; false: there is none, or that failed. */
+static bool bounce_let_go(struct moonrail_bounces *b)
+{
+	struct moonrail_domain *d = b->domain;
+	struct moonrail_block *block;
+	struct tei_list gone;
+
+	tei_list_init(&gone);
+	moonrail_enter(d);
+	tei_list_splice_tail(&gone, &b->spent);
+	block = bounce_pick(b);
+	moonrail_leave(d);
+	moonrail_pin_drop(d, &gone);
+	return block && bounce_drop(d, block);
+}
+
+static bool bounce_wait(struct moonrail_bounces *b)
+{
+	bool go;
+
+	tei_mutex_lock(&b->lock);
+	while (!b->work)
+		tei_mutex_wait(&b->cond, &b->lock, TEI_NS_PER_SEC);
+	b->work = false;
+	go = !b->stop;
+	tei_mutex_unlock(&b->lock);
+	return go;
+}
+
+static void *bounce_main(void *arg)
+{
+	struct moonrail_bounces *b = arg;
+
+	while (bounce_wait(b)) {
+		do
+			bounce_feed(b);
+		while (bounce_let_go(b));
+	}
+	return NULL;
+}
+
+/* --- a domain's ---------------------------------------------------------- */
+
+void moonrail_bounce_spent(struct moonrail_domain *d, struct tei_list *pins)
+{
+	if (tei_list_empty(pins))
+		return;
+	tei_list_splice_tail(&d->bounces->spent, pins);
+	bounce_wake(d->bounces, false);
+}
+
+int moonrail_bounce_open(struct moonrail_domain *d)
+{
+	uint32_t wants = tei_rail_wants(d->dp);
+	struct moonrail_bounces *b;
+	int k;
+
+	if (!wants)
+		return 0;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return -FI_ENOMEM;
+	b->domain = d;
+	for (k = 0; k < BOUNCE_SIZES; k++)
+		tei_list_init(&b->idle[k]);
+	tei_list_init(&b->alone);
+	tei_list_init(&b->dirty);
+	tei_list_init(&b->spent);
+	tei_list_init(&b->slabs);
+	tei_list_init(&b->later);
+	tei_mutex_init(&b->lock);
+	tei_cond_init(&b->cond);
+	d->bounces = b;
+	d->bounces_local = wants & TEI_RAIL_WANTS_LOCAL;
+	if (!tei_thread_start(&b->thread, false, bounce_main, b))
+		return 0;
+	d->bounces = NULL;
+	pthread_cond_destroy(&b->cond);
+	tei_mutex_fini(&b->lock);
+	free(b);
+	return -FI_ENOMEM;
+}
+
+void moonrail_bounce_stop(struct moonrail_domain *d)
+{
+	if (!d->bounces)
+		return;
+	bounce_wake(d->bounces, true);
+	pthread_join(d->bounces->thread, NULL);
+}
+
+static void bounce_free_blocks(struct tei_list *list)
+{
+	struct moonrail_block *block, *tmp;
+
+	tei_list_foreach_safe(block, tmp, list, struct moonrail_block, link) {
+		munmap(block->mem, block->size);
+		free(block);
+	}
+}
+
+void moonrail_bounce_free(struct moonrail_domain *d)
+{
+	struct moonrail_bounces *b = d->bounces;
+	struct bounce_slab *slab, *tmp;
+	struct moonrail_pin *p, *ptmp;
+
+	if (!b)
+		return;
+	bounce_free_blocks(&b->alone);
+	bounce_free_blocks(&b->dirty);
+	tei_list_foreach_safe(p, ptmp, &b->spent, struct moonrail_pin, link)
+		free(p);
+	tei_list_foreach_safe(slab, tmp, &b->slabs, struct bounce_slab, link) {
+		munmap(slab->mem, slab->size);
+		free(slab);
+	}
+	pthread_cond_destroy(&b->cond);
+	tei_mutex_fini(&b->lock);
+	free(b);
+	d->bounces = NULL;
+}
