@@ -227,7 +227,7 @@ static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 static void rail_warn_rxm(const struct rail *rail)
 {
 	if (FI_VERSION_GE(fi_version(), FI_VERSION(2, 0)) ||
-	    !(rail->mr_mode & FI_MR_LOCAL) ||
+	    !(rail->info->domain_attr->mr_mode & FI_MR_LOCAL) ||
 	    !strstr(rail->provider, "ofi_rxm") ||
 	    getenv("FI_OFI_RXM_USE_SRX"))
 		return;
