@@ -149,10 +149,16 @@ bool fi_rig_again(struct fi_rig *rig, ssize_t ret)
 
 /* --- set-up -------------------------------------------------------------- */
 
+bool fi_rig_emulated(void)
+{
+	return !getenv("FT_FI_CLIENT") && getenv("FT_FI_CLIENT_RAILS") &&
+	       getenv("FT_FI_SERVER_RAILS");
+}
+
 bool fi_rig_apart(void)
 {
 	return (getenv("FT_FI_CLIENT") && getenv("FT_FI_SERVER")) ||
-	       (getenv("FT_FI_CLIENT_RAILS") && getenv("FT_FI_SERVER_RAILS"));
+	       fi_rig_emulated();
 }
 
 static void rig_enter(struct fi_rig *rig)
@@ -347,7 +353,7 @@ static void rig_child(const char *provider, uint64_t caps, fi_rig_fn fn,
 	};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(110);
+	alarm(fi_rig_emulated() ? 280 : 110);
 	rig_enter(&rig);
 	rig_find(&rig, caps);
 	rig_open(&rig);

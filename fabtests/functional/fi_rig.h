@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define FI_RIG_BUF	(4u << 20)
-#define FI_RIG_WAIT_MS	20000
+#define FI_RIG_WAIT_MS	(fi_rig_emulated() ? 60000 : 20000)
 
 struct fi_rig {
 	const char *provider;
@@ -75,6 +75,9 @@ int fi_rig_main(const char *only, fi_rig_run_fn run, const char *what);
  * devices, also where there are no namespaces.
  */
 bool fi_rig_apart(void);
+
+/* Whether the rails are devices that are named, as those of a virtual machine. */
+bool fi_rig_emulated(void);
 
 /* FI_PROVIDER_PATH for the provider of this build; false: there is none. */
 bool fi_rig_path(void);

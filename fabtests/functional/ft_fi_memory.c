@@ -174,6 +174,36 @@ static void memory_registered(struct fi_rig *r)
 		munmap(p, PAGES);
 }
 
+static int memory_reg(struct fi_rig *r, uint8_t *p, uint64_t key,
+		      struct fid_mr **mr)
+{
+	return fi_mr_reg(r->domain, p, PAGES / 2, FI_SEND | FI_RECV, 0, key, 0,
+			 mr, NULL);
+}
+
+/* One of two that overlap is closed, and what it alone had mapped anew. */
+static void memory_overlap(struct fi_rig *r)
+{
+	bool ours = !strcmp(r->provider, "moonrail");
+	uint8_t *p = memory_map(NULL, PAGES);
+	struct fid_mr *a, *b, *c;
+	bool good;
+
+	good = p && !memory_reg(r, p, 8001, &a) &&
+	       !memory_reg(r, p + PAGES / 4, 8002, &b) && !fi_close(&a->fid) &&
+	       memory_map(p, PAGES / 4) && memory_round(r, p, 40, false) &&
+	       memory_round(r, p, 41, false);
+	fi_rig_ok(r, good, "memory of two registrations, one of them closed");
+	if (good && ours && getenv("MOONRAIL_MR_LOCAL")[0] == '1')
+		fi_rig_ok(r, memory_reg(r, p, 8003, &c) == -FI_EBUSY,
+			  "which is registered again when both are");
+	good = good && !fi_close(&b->fid) && !memory_reg(r, p, 8003, &c) &&
+	       memory_round(r, p, 42, false) && !fi_close(&c->fid);
+	fi_rig_ok(r, good, "after that it is");
+	if (p)
+		munmap(p, PAGES);
+}
+
 static void memory_huge(struct fi_rig *r)
 {
 	uint8_t *p = memory_map(NULL, HUGE_LEN);
@@ -197,6 +227,7 @@ static void memory_parts(struct fi_rig *r)
 {
 	static const fi_rig_fn part[] = {
 		memory_flight, memory_remapped, memory_registered,
+		memory_overlap,
 	};
 	size_t i;
 
@@ -205,7 +236,7 @@ static void memory_parts(struct fi_rig *r)
 		part[i](r);
 	}
 	/* emulated devices move some 10 MB in a second */
-	if (!fi_rig_apart())
+	if (!fi_rig_emulated())
 		memory_huge(r);
 }
 

@@ -615,7 +615,7 @@ static void rdm_fence_flooded(struct fi_rig *r)
 	ssize_t ret;
 
 	/* emulated devices are too slow for its limits */
-	if (strcmp(r->provider, "moonrail") || fi_rig_apart())
+	if (strcmp(r->provider, "moonrail") || fi_rig_emulated())
 		return;
 	memset(r->mem + 8192, 0, sizeof(i));
 	for (i = 0; r->server && i < FLOODED; i++)

@@ -113,6 +113,8 @@ static bool name_fits(const struct moonrail_domain *d,
 	const struct sockaddr_in *in = (const void *)a->bytes;
 
 	switch (d->format) {
+	case FI_SOCKADDR:
+		return name_is_ip(a->addr_format);
 	case FI_SOCKADDR_IN:
 		return name_is_ip(a->addr_format) &&
 		       in->sin_family == AF_INET;

@@ -9,8 +9,9 @@
  *
  * Blocks of three sizes for what is moved are cut from regions that stay. A
  * message that is read by its receiver, and what is larger, has a region of its
- * own: should the receiver never say that it has read it, the region is
- * unregistered, hence fenced, before anything else comes into it.
+ * own: should the receiver never say that it has read it, nothing else comes
+ * into it any more. Such regions are left alone, since unregistering one disturbs
+ * all peers by a fence; beyond 64 MiB of them they go, one in a second at most.
  *
  * Registering may wait for the data plane's thread, unregistering for peers, so
  * the first is done by calls of the application or by a thread of ours, the
@@ -25,7 +26,9 @@
 #include "util/thread.h"
 
 #define BOUNCE_SIZES	3
-#define BOUNCE_IDLE	(64u << 20)	/* bytes of regions kept for one each */
+#define BOUNCE_IDLE	(64u << 20)	/* bytes of regions kept, and of dirty
+					 * ones left alone */
+#define BOUNCE_DIRTY_NS	TEI_NS_PER_SEC	/* between two of these that go */
 #define BOUNCE_PAGE	UINT64_C(65536)	/* of the sizes of these */
 #define BOUNCE_WAIT_NS	(5 * TEI_NS_PER_SEC)
 
@@ -71,6 +74,10 @@ struct moonrail_bounces {
 	struct tei_list alone;		/* idle ones; .link, latest first */
 	uint64_t alone_bytes;
 	struct tei_list dirty;		/* somebody may read them; .link */
+	uint64_t dirty_bytes;
+	uint64_t dirty_ns;		/* when the last of them went */
+	uint32_t out;			/* blocks in use */
+	bool scarce;			/* nothing idle is to be kept */
 	struct tei_list spent;		/* moonrail_pin.link */
 	struct tei_list slabs;		/* bounce_slab.link */
 	struct tei_list later;		/* bounce_later.link */
@@ -168,22 +175,35 @@ static struct moonrail_block *bounce_new(struct moonrail_domain *d,
 	return block;
 }
 
-/* Of one that is alone and on no list. False: nobody may use it yet. */
-static bool bounce_drop(struct moonrail_domain *d, struct moonrail_block *block)
+static void bounce_add_dirty(struct moonrail_bounces *b,
+			     struct moonrail_block *block)
+{
+	tei_list_add_tail(&b->dirty, &block->link);
+	b->dirty_bytes += block->size;
+}
+
+static void bounce_add_alone(struct moonrail_bounces *b,
+			     struct moonrail_block *block)
+{
+	tei_list_add_head(&b->alone, &block->link);
+	b->alone_bytes += block->size;
+}
+
+/* Of one that is alone and on no list. */
+static void bounce_drop(struct moonrail_domain *d, struct moonrail_block *block)
 {
 	struct tei_err err;
 
 	if (!tei_rail_mr_dereg(d->dp, block->mem, BOUNCE_WAIT_NS, &err)) {
 		munmap(block->mem, block->size);
 		free(block);
-		return true;
+		return;
 	}
 	TEI_WARN("prov", "%p stays registered: %s", (void *)block->mem,
 		 err.text);
 	moonrail_enter(d);
-	tei_list_add_tail(&d->bounces->dirty, &block->link);
+	bounce_add_dirty(d->bounces, block);
 	moonrail_leave(d);
-	return false;
 }
 
 static struct moonrail_block *bounce_take_alone(struct moonrail_bounces *b,
@@ -196,6 +216,7 @@ static struct moonrail_block *bounce_take_alone(struct moonrail_bounces *b,
 			continue;
 		tei_list_del(&block->link);
 		b->alone_bytes -= block->size;
+		b->out++;
 		return block;
 	}
 	return NULL;
@@ -213,6 +234,7 @@ static struct moonrail_block *bounce_take(struct moonrail_bounces *b,
 		return NULL;
 	block = tei_list_first(&b->idle[kind], struct moonrail_block, link);
 	tei_list_del(&block->link);
+	b->out++;
 	return block;
 }
 
@@ -221,15 +243,14 @@ void moonrail_bounce_put(struct moonrail_domain *d,
 {
 	struct moonrail_bounces *b = d->bounces;
 
-	if (block->kind >= 0) {
+	b->out--;
+	if (block->kind >= 0)
 		tei_list_add_head(&b->idle[block->kind], &block->link);
-	} else if (!clean) {
-		tei_list_add_tail(&b->dirty, &block->link);
-	} else {
-		tei_list_add_head(&b->alone, &block->link);
-		b->alone_bytes += block->size;
-	}
-	if (!tei_list_empty(&b->later) || !tei_list_empty(&b->dirty) ||
+	else if (clean)
+		bounce_add_alone(b, block);
+	else
+		bounce_add_dirty(b, block);
+	if (!tei_list_empty(&b->later) || b->dirty_bytes > BOUNCE_IDLE ||
 	    b->alone_bytes > BOUNCE_IDLE)
 		bounce_wake(b, false);
 }
@@ -267,18 +288,31 @@ static bool bounce_registered(struct moonrail_domain *d,
 	return true;
 }
 
+/* There is no memory to be registered. Whether there may be soon. */
+static bool bounce_scarce(struct moonrail_bounces *b)
+{
+	if (b->alone_bytes) {
+		b->scarce = true;
+		bounce_wake(b, false);
+	}
+	return b->alone_bytes || b->out;
+}
+
 int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
 			 size_t niov, struct iovec *out)
 {
 	struct moonrail_domain *d = op->ep->domain;
+	struct moonrail_bounces *b = d->bounces;
 
-	if (!d->bounces || bounce_registered(d, iov, niov))
+	if (!b || bounce_registered(d, iov, niov))
 		return 0;
-	op->block = bounce_take_alone(d->bounces, op->total);
-	if (!op->block)
+	op->block = bounce_take_alone(b, op->total);
+	if (!op->block) {
 		op->block = bounce_new(d, op->total);
+		b->out += op->block != NULL;
+	}
 	if (!op->block)
-		return -FI_ENOMEM;
+		return bounce_scarce(b) ? -FI_EAGAIN : -FI_ENOMEM;
 	memcpy(op->iov, iov, niov * sizeof(*iov));
 	op->niov = (uint32_t)niov;
 	bounce_copy(op, op->total, false);
@@ -359,12 +393,15 @@ static uint64_t bounce_feed_one(struct moonrail_bounces *b, bool last)
 		return bounce_moved(op);
 	tei_list_del(&l->link);
 	op->ep->busy--;
-	if (op->block) {
-		moonrail_move(op, l->at, l->n, l->read);
-	} else {
+	if (!op->block) {
 		op->err = FI_ENOMEM;
 		op->lost = true;
 		moonrail_move_done(op);
+	} else if (op->kind == MOONRAIL_RMA) {
+		/* its keys may be others by now */
+		moonrail_rma_go(op);
+	} else {
+		moonrail_move(op, l->at, l->n, l->read);
 	}
 	free(l);
 	return 0;
@@ -383,17 +420,17 @@ static bool bounce_grow(struct moonrail_bounces *b, uint64_t len)
 	else
 		slab = bounce_new_slab(d, kind);
 	moonrail_enter(d);
-	if (slab) {
+	if (slab)
 		bounce_add_slab(b, slab, kind);
-	} else if (block) {
-		tei_list_add_head(&b->alone, &block->link);
-		b->alone_bytes += block->size;
-	}
+	else if (block)
+		bounce_add_alone(b, block);
 	moonrail_leave(d);
 	return slab || block;
 }
 
-static void bounce_feed(struct moonrail_bounces *b)
+/* True: the first one waits for blocks that are in use, or for what is idle to be
+ * let go of. */
+static bool bounce_feed(struct moonrail_bounces *b)
 {
 	struct moonrail_domain *d = b->domain;
 	bool last = false;
@@ -408,66 +445,94 @@ static void bounce_feed(struct moonrail_bounces *b)
 		}
 		moonrail_leave(d);
 		if (!want)
-			return;
-		last = !bounce_grow(b, want);
+			return false;
+		if (bounce_grow(b, want))
+			continue;
+		moonrail_enter(d);
+		last = !bounce_scarce(b);
+		moonrail_leave(d);
+		if (!last)
+			return true;
 	}
 }
 
 /* The longest unused one, where too much is, or one that is dirty. */
 static struct moonrail_block *bounce_pick(struct moonrail_bounces *b)
 {
+	uint64_t now = tei_now_ns();
 	struct moonrail_block *block;
 
-	if (!tei_list_empty(&b->dirty)) {
-		block = tei_list_first(&b->dirty, struct moonrail_block, link);
-	} else if (b->alone_bytes > BOUNCE_IDLE) {
+	if (!tei_list_empty(&b->alone) &&
+	    (b->scarce || b->alone_bytes > BOUNCE_IDLE)) {
 		block = tei_container_of(b->alone.prev, struct moonrail_block,
 					 link);
 		b->alone_bytes -= block->size;
+	} else if (b->dirty_bytes > BOUNCE_IDLE &&
+		   now - b->dirty_ns > BOUNCE_DIRTY_NS) {
+		block = tei_list_first(&b->dirty, struct moonrail_block, link);
+		b->dirty_bytes -= block->size;
+		b->dirty_ns = now;
 	} else {
+		b->scarce = false;
 		return NULL;
 	}
 	tei_list_del(&block->link);
 	return block;
 }
 
-/* One thing that is to be unregistered; false: there is none, or that failed. */
+/* One thing that is to be unregistered; false: there is none. */
 static bool bounce_let_go(struct moonrail_bounces *b)
 {
 	struct moonrail_domain *d = b->domain;
-	struct moonrail_block *block;
+	struct moonrail_block *block = NULL;
+	struct moonrail_pin *pin = NULL;
 	struct tei_list gone;
 
 	tei_list_init(&gone);
 	moonrail_enter(d);
-	tei_list_splice_tail(&gone, &b->spent);
-	block = bounce_pick(b);
+	if (!tei_list_empty(&b->spent)) {
+		pin = tei_list_first(&b->spent, struct moonrail_pin, link);
+		tei_list_del(&pin->link);
+		tei_list_add_tail(&gone, &pin->link);
+	} else {
+		block = bounce_pick(b);
+	}
 	moonrail_leave(d);
-	moonrail_pin_drop(d, &gone);
-	return block && bounce_drop(d, block);
+	if (pin)
+		moonrail_pin_drop(d, &gone);
+	else if (block)
+		bounce_drop(d, block);
+	return pin || block;
 }
 
-static bool bounce_wait(struct moonrail_bounces *b)
+/* Until there is something to do, or a second is over. */
+static void bounce_wait(struct moonrail_bounces *b)
 {
-	bool go;
-
 	tei_mutex_lock(&b->lock);
-	while (!b->work)
+	if (!b->work)
 		tei_mutex_wait(&b->cond, &b->lock, TEI_NS_PER_SEC);
 	b->work = false;
-	go = !b->stop;
 	tei_mutex_unlock(&b->lock);
-	return go;
+}
+
+static bool bounce_stopped(struct moonrail_bounces *b)
+{
+	bool stop;
+
+	tei_mutex_lock(&b->lock);
+	stop = b->stop;
+	tei_mutex_unlock(&b->lock);
+	return stop;
 }
 
 static void *bounce_main(void *arg)
 {
 	struct moonrail_bounces *b = arg;
 
-	while (bounce_wait(b)) {
-		do
-			bounce_feed(b);
-		while (bounce_let_go(b));
+	while (!bounce_stopped(b)) {
+		bounce_feed(b);
+		if (!bounce_let_go(b))
+			bounce_wait(b);
 	}
 	return NULL;
 }

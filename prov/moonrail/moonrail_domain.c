@@ -292,27 +292,50 @@ static const char *domain_lacks(struct moonrail_domain *d)
 	char list[TEI_SETTING_TEXT];
 	struct moonrail_name n;
 
-	if ((d->format == FI_SOCKADDR_IN || d->format == FI_SOCKADDR_IN6) &&
-	    moonrail_name_of(d, MOONRAIL_EP_ANY, &n))
-		return "an address of the format that is asked for";
+	if (moonrail_name_of(d, MOONRAIL_EP_ANY, &n))
+		return "an address that a name of the format asked for can have";
 	if (!d->source.len || moonrail_devices(list, sizeof(list)) ||
 	    moonrail_name_ours(d, &d->source, false))
 		return NULL;
 	return "the address that is asked for";
 }
 
+/* Closes the data plane; peers may have come to know it. */
+static void domain_shut(struct moonrail_domain *d, uint64_t drain_ns)
+{
+	moonrail_bounce_stop(d);
+	tei_rail_dp_leave(d->dp, drain_ns);
+	moonrail_enter(d);
+	moonrail_drain(d);
+	d->closing = true;
+	moonrail_leave(d);
+	moonrail_peer_free_all(d);
+	moonrail_pin_free_all(d);
+	tei_rail_dp_close(d->dp, 0);
+	moonrail_bounce_free(d);
+}
+
 /* A data plane with rails of that transport. */
-static int domain_try(struct moonrail_domain *d,
-		      const struct tei_rail_dp_attr *attr,
+static int domain_try(struct moonrail_domain *d, struct tei_rail_dp_attr *attr,
 		      const char *transport, const char *devices)
 {
 	const char *lacks;
 	struct tei_err err;
 	int ret = -FI_ENODEV;
 
+	/* each has an incarnation of its own, which nobody takes for another's */
+	do
+		if (!tei_random(&attr->incarnation, sizeof(attr->incarnation)))
+			return -FI_EIO;
+	while (!attr->incarnation);
+	d->incarnation = attr->incarnation;
+	d->closing = false;
 	if (tei_rail_dp_open(attr, &err, &d->dp))
 		return -FI_ENOMEM;
 	if (tei_rail_dp_add_transport(d->dp, transport, devices, &err))
+		goto err_close;
+	ret = moonrail_bounce_open(d);
+	if (ret)
 		goto err_close;
 	lacks = domain_lacks(d);
 	if (lacks) {
@@ -322,18 +345,15 @@ static int domain_try(struct moonrail_domain *d,
 		ret = -FI_EADDRNOTAVAIL;
 		goto err_close;
 	}
-	ret = moonrail_bounce_open(d);
-	if (ret)
-		goto err_close;
 	return 0;
 err_close:
-	tei_rail_dp_close(d->dp, 0);
+	domain_shut(d, 0);
 	return ret;
 }
 
 /* As an engine that finds its transport by itself: RDMA devices before tcp. */
 static int domain_add_rails(struct moonrail_domain *d,
-			    const struct tei_rail_dp_attr *attr,
+			    struct tei_rail_dp_attr *attr,
 			    const char *devices, bool tcp)
 {
 	if (!tcp && !d->settings.force_tcp &&
@@ -369,10 +389,6 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 	if (tei_settings_load(&d->settings, &err) ||
 	    moonrail_policies(&d->policies))
 		return -FI_EINVAL;
-	while (!attr.incarnation)
-		if (!tei_random(&attr.incarnation, sizeof(attr.incarnation)))
-			return -FI_EIO;
-	d->incarnation = attr.incarnation;
 	domain_set_source(d, info);
 	domain_choose_family(d, info);
 	/* the rails: what the environment says; loopback where that is the
@@ -464,16 +480,7 @@ static int domain_close(struct fid *fid)
 	if (busy)
 		return -FI_EBUSY;
 	domain_confirm(d);
-	moonrail_bounce_stop(d);
-	tei_rail_dp_leave(d->dp, DOMAIN_DRAIN_NS);
-	moonrail_enter(d);
-	moonrail_drain(d);
-	d->closing = true;
-	moonrail_leave(d);
-	moonrail_peer_free_all(d);
-	moonrail_pin_free_all(d);
-	tei_rail_dp_close(d->dp, 0);
-	moonrail_bounce_free(d);
+	domain_shut(d, DOMAIN_DRAIN_NS);
 	domain_free(d);
 	return 0;
 }

@@ -340,6 +340,11 @@ struct moonrail_pin {
 	char *addr;
 	uint64_t len, used;
 	uint32_t refs;
+	uint32_t mrs;			/* of those, the application's
+					 * registrations */
+	bool coming;			/* is being registered */
+	bool old;			/* some of it is nobody's any more, and may be
+					 * unmapped: on rails that pin memory */
 };
 
 /* A key of a peer's. */
@@ -663,12 +668,17 @@ size_t moonrail_sockaddr_len(const void *addr);
 /* --- moonrail_pin.c, moonrail_mr.c --------------------------------------- */
 extern struct fi_ops_mr moonrail_mr_ops;
 /* Has the data plane know that memory. 0 or -FI_E*; -FI_EAGAIN: some of it is
- * about to be let go. A call of the application, since it may wait for the data
- * plane's thread. */
-int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len)
-	TEI_REQUIRES(moonrail_held);
+ * about to be let go, or being registered; -FI_EBUSY: some of it is in a region
+ * that an earlier registration left, of which another, that is open, has a part.
+ * A call of the application, since it may wait for the data plane's thread. mr:
+ * for a registration of the application's; the lock is let go of meanwhile. */
+int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
+		 bool mr) TEI_REQUIRES(moonrail_held);
+/* One that is in the table no more is about to be unpinned. */
+void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
+			 uint64_t len) TEI_REQUIRES(moonrail_held);
 /* gone: gets what nobody uses any more, for moonrail_pin_drop; NULL: that is
- * kept, since it is likely to be wanted again. */
+ * kept, since it is likely to be wanted again, unless rails pin memory. */
 void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		    struct tei_list *gone) TEI_REQUIRES(moonrail_held);
 /* These wait for peers, one of which may be stopped: calls of the application
@@ -677,7 +687,7 @@ void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone);
 /* Lets something go where too much is kept. */
 void moonrail_pin_trim(struct moonrail_domain *d);
 void moonrail_pin_free_all(struct moonrail_domain *d);
-/* Whether all of it is one region. */
+/* Whether all of it is one region that may be used as it is. */
 bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 		     uint64_t len) TEI_REQUIRES(moonrail_held);
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
@@ -896,6 +906,8 @@ extern struct fi_ops_rma moonrail_rma_ops;
  */
 void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 		   uint32_t n, bool read) TEI_REQUIRES(moonrail_held);
+/* Begins it, now or when the keys that it wants are known. */
+void moonrail_rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_task_done(struct moonrail_task *task)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_move_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);

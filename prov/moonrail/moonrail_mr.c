@@ -163,8 +163,10 @@ static int mr_close(struct fid *fid)
 	mr_withdraw(mr);
 	if (mr->told)
 		mr_wait_known(d);
-	if (mr->len)
+	if (mr->len) {
+		moonrail_pin_closed(d, mr->addr, mr->len);
 		moonrail_unpin(d, mr->addr, mr->len, &gone);
+	}
 	moonrail_leave(d);
 	moonrail_pin_drop(d, &gone);
 	moonrail_enter(d);
@@ -267,26 +269,38 @@ static int mr_choose_key(struct moonrail_domain *d, uint64_t requested,
 static int mr_add(struct moonrail_mr *mr, uint64_t requested, bool events)
 {
 	struct moonrail_domain *d = mr->domain;
+	struct tei_list gone;
 	int ret;
 
+	tei_list_init(&gone);
 	moonrail_enter(d);
-	for (;;) {
-		ret = mr_choose_key(d, requested, &mr->key);
-		if (!ret && mr->len)
-			ret = moonrail_pin(d, mr->addr, mr->len);
+	ret = mr_choose_key(d, requested, &mr->key);
+	while (!ret && mr->len) {
+		ret = moonrail_pin(d, mr->addr, mr->len, true);
 		if (ret != -FI_EAGAIN)
 			break;
 		moonrail_leave(d);
 		moonrail_sleep(d, moonrail_events(d), MR_OVERLAP_NS);
 		moonrail_enter(d);
+		ret = 0;
 	}
-	if (!ret) {
-		tei_list_add_tail(moonrail_bucket(d->mrs, mr->key), &mr->link);
-		d->refs++;
+	if (ret)
+		goto out;
+	/* the lock was away */
+	ret = mr_choose_key(d, requested, &mr->key);
+	if (ret && mr->len) {
+		moonrail_pin_closed(d, mr->addr, mr->len);
+		moonrail_unpin(d, mr->addr, mr->len, &gone);
 	}
-	if (!ret && events)
+	if (ret)
+		goto out;
+	tei_list_add_tail(moonrail_bucket(d->mrs, mr->key), &mr->link);
+	d->refs++;
+	if (events)
 		moonrail_mr_want_events(d);
+out:
 	moonrail_leave(d);
+	moonrail_pin_drop(d, &gone);
 	return ret;
 }
 

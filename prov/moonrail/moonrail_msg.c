@@ -108,7 +108,7 @@ static int msg_pin(struct moonrail_op *op, const struct msg_call *c)
 		if (!c->iov[i].iov_len)
 			continue;
 		ret = moonrail_pin(op->ep->domain, c->iov[i].iov_base,
-				   c->iov[i].iov_len);
+				   c->iov[i].iov_len, false);
 		if (ret)
 			return ret;
 		op->iov[op->npin++] = c->iov[i];

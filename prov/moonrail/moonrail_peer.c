@@ -932,9 +932,14 @@ void moonrail_peer_sweep(struct moonrail_domain *d)
 void moonrail_peer_free_all(struct moonrail_domain *d)
 {
 	struct moonrail_peer *p, *tmp;
+	uint32_t i;
 
 	tei_list_foreach_safe(p, tmp, &d->peers, struct moonrail_peer, link)
 		peer_free(p);
 	tei_list_init(&d->peers);
 	tei_list_init(&d->idle);
+	for (i = 0; i < MOONRAIL_HASH; i++) {
+		tei_list_init(&d->known[i]);
+		tei_list_init(&d->keys[i]);
+	}
 }

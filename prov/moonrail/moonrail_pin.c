@@ -39,27 +39,43 @@ static void pin_insert(struct moonrail_domain *d, uint32_t i,
 	d->npins++;
 }
 
+static void pin_remove(struct moonrail_domain *d, uint32_t i)
+{
+	memmove(&d->pins[i], &d->pins[i + 1],
+		(d->npins - i - 1) * sizeof(*d->pins));
+	d->npins--;
+}
+
 static void pin_take_out(struct moonrail_domain *d, uint32_t i,
 			 struct tei_list *gone)
 {
 	tei_list_add_tail(gone, &d->pins[i]->link);
-	memmove(&d->pins[i], &d->pins[i + 1],
-		(d->npins - i - 1) * sizeof(*d->pins));
-	d->npins--;
+	pin_remove(d, i);
 	d->ngoing++;
 }
 
-/* Its room in the table was kept. */
+/*
+ * Its room in the table was kept. One that stays registered is there to be used
+ * again, but where memory is pinned: then it is only let go of again.
+ */
 static void pin_gone(struct moonrail_domain *d, struct moonrail_pin *p,
 		     bool stays)
 {
+	struct tei_list again;
+
+	tei_list_init(&again);
 	moonrail_enter(d);
-	d->ngoing--;
-	if (stays)
-		pin_insert(d, pin_index(d, p->addr), p);
+	if (stays && d->bounces) {
+		tei_list_add_tail(&again, &p->link);
+		moonrail_bounce_spent(d, &again);
+	} else {
+		d->ngoing--;
+		if (stays)
+			pin_insert(d, pin_index(d, p->addr), p);
+		else
+			free(p);
+	}
 	moonrail_leave(d);
-	if (!stays)
-		free(p);
 }
 
 void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone)
@@ -87,7 +103,7 @@ static void pin_pick(struct moonrail_domain *d, struct tei_list *gone)
 	uint64_t used = UINT64_MAX;
 
 	for (i = 0; i < d->npins; i++) {
-		if (d->pins[i]->refs)
+		if (d->pins[i]->refs || d->pins[i]->coming)
 			continue;
 		idle++;
 		if (d->pins[i]->used < used) {
@@ -110,66 +126,125 @@ void moonrail_pin_trim(struct moonrail_domain *d)
 	moonrail_pin_drop(d, &gone);
 }
 
-static int pin_add(struct moonrail_domain *d, uint32_t i, char *addr,
-		   uint64_t len)
+/* Room for one more, those that go included: they may come back. */
+static int pin_make_room(struct moonrail_domain *d)
 {
-	struct moonrail_pin **grown, *p;
-	struct tei_rail_mr *mr;
-	int ret;
+	struct moonrail_pin **grown;
 
-	/* those that go may come back */
-	if (d->npins + d->ngoing >= d->pins_cap) {
-		grown = realloc(d->pins, (d->pins_cap * 2 + 16) *
-						 sizeof(*grown));
-		if (!grown)
-			return -FI_ENOMEM;
-		d->pins = grown;
-		d->pins_cap = d->pins_cap * 2 + 16;
-	}
-	p = calloc(1, sizeof(*p));
-	if (!p)
+	if (d->npins + d->ngoing < d->pins_cap)
+		return 0;
+	grown = realloc(d->pins, (d->pins_cap * 2 + 16) * sizeof(*grown));
+	if (!grown)
 		return -FI_ENOMEM;
-	ret = tei_rail_mr_reg(d->dp, addr, len, "*", TEI_RAIL_REMOTE, NULL,
-			      &mr);
-	if (ret) {
-		free(p);
-		/* that may be about to go */
-		return ret == TEI_ERR_OVERLAP && d->ngoing ? -FI_EAGAIN :
-							     -FI_ENOMEM;
-	}
-	p->addr = addr;
-	p->len = len;
-	tei_list_init(&p->link);
-	pin_insert(d, i, p);
+	d->pins = grown;
+	d->pins_cap = d->pins_cap * 2 + 16;
 	return 0;
 }
 
-int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len)
+/* What the process cannot write is not registered for writing by devices. */
+static int pin_register(struct moonrail_domain *d, char *addr, uint64_t len)
 {
-	char *at = (char *)(uintptr_t)addr, *end = at + len, *to;
+	struct tei_rail_mr *mr;
+	int ret;
+
+	ret = tei_rail_mr_reg(d->dp, addr, len, "*", TEI_RAIL_REMOTE, NULL,
+			      &mr);
+	if (ret && ret != TEI_ERR_OVERLAP && d->bounces)
+		ret = tei_rail_mr_reg(d->dp, addr, len, "*",
+				      TEI_RAIL_REMOTE | TEI_RAIL_READ_ONLY,
+				      NULL, &mr);
+	return ret;
+}
+
+/* Pages are pinned at some 10 GB/s. */
+static int pin_register_away(struct moonrail_domain *d, char *addr,
+			     uint64_t len) TEI_REQUIRES(moonrail_held)
+{
+	int ret;
+
+	moonrail_leave(d);
+	ret = pin_register(d, addr, len);
+	moonrail_enter(d);
+	return ret;
+}
+
+static int pin_add(struct moonrail_domain *d, char *addr, uint64_t len,
+		   bool leave) TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_pin *p;
+	int ret;
+
+	if (pin_make_room(d))
+		return -FI_ENOMEM;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -FI_ENOMEM;
+	p->addr = addr;
+	p->len = len;
+	p->coming = true;
+	tei_list_init(&p->link);
+	pin_insert(d, pin_index(d, addr), p);
+	ret = leave ? pin_register_away(d, addr, len) :
+		      pin_register(d, addr, len);
+	p->coming = false;
+	if (!ret)
+		return 0;
+	pin_remove(d, pin_index(d, addr));
+	free(p);
+	/* that may be about to go */
+	return ret == TEI_ERR_OVERLAP && d->ngoing ? -FI_EAGAIN : -FI_ENOMEM;
+}
+
+/* The region that byte is in, or one up to end where it is in none yet. */
+static int pin_at(struct moonrail_domain *d, char *at, char *end, bool leave,
+		  struct moonrail_pin **out) TEI_REQUIRES(moonrail_held)
+{
 	uint32_t i = pin_index(d, at);
+	struct moonrail_pin *p;
+	int ret;
+
+	if (i == d->npins || d->pins[i]->addr > at) {
+		if (i < d->npins && d->pins[i]->addr < end)
+			end = d->pins[i]->addr;
+		ret = pin_add(d, at, (uint64_t)(end - at), leave);
+		if (ret)
+			return ret;
+		i = pin_index(d, at);
+	}
+	p = d->pins[i];
+	/* what is under way from memory of a closed registration will end */
+	if (p->coming || (d->bounces && p->refs && !p->mrs))
+		return -FI_EAGAIN;
+	if (p->old)
+		return -FI_EBUSY;
+	*out = p;
+	return 0;
+}
+
+int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
+		 bool mr)
+{
+	char *start = (char *)(uintptr_t)addr, *at = start, *end = at + len;
+	struct moonrail_pin *p;
 	int ret;
 
 	d->pin_clock++;
-	for (; at < end; i++) {
-		if (i == d->npins || d->pins[i]->addr > at) {
-			to = i == d->npins || d->pins[i]->addr > end ?
-				     end : d->pins[i]->addr;
-			ret = pin_add(d, i, at, (uint64_t)(to - at));
-			if (ret) {
-				if (at > (char *)(uintptr_t)addr)
-					moonrail_unpin(d, addr,
-						       (uint64_t)(at -
-							(char *)(uintptr_t)addr),
-						       NULL);
-				return ret;
-			}
-		}
-		d->pins[i]->refs++;
-		d->pins[i]->used = d->pin_clock;
-		at = d->pins[i]->addr + d->pins[i]->len;
+	while (at < end) {
+		ret = pin_at(d, at, end, mr, &p);
+		if (ret)
+			goto err_unpin;
+		p->refs++;
+		p->mrs += mr;
+		p->used = d->pin_clock;
+		at = p->addr + p->len;
 	}
 	return 0;
+err_unpin:
+	if (at > start && mr)
+		moonrail_pin_closed(d, start, (uint64_t)(at - start));
+	if (at > start)
+		moonrail_unpin(d, start, (uint64_t)(at - start), NULL);
+	return ret;
 }
 
 void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
@@ -192,6 +267,37 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 	moonrail_bounce_spent(d, &spent);
 }
 
+/* Whether one registration that is open has all of it. */
+static bool pin_is_within(const struct moonrail_domain *d,
+			  const struct moonrail_pin *p)
+{
+	const struct moonrail_mr *mr;
+	uint32_t i;
+
+	for (i = 0; i < MOONRAIL_HASH; i++)
+		tei_list_foreach(mr, &d->mrs[i], struct moonrail_mr, link)
+			if (mr->addr <= p->addr &&
+			    p->addr + p->len <= mr->addr + mr->len)
+				return true;
+	return false;
+}
+
+void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
+			 uint64_t len)
+{
+	const char *at = addr, *end = at + len;
+	struct moonrail_pin *p;
+	uint32_t i;
+
+	for (i = pin_index(d, at); i < d->npins && d->pins[i]->addr < end;
+	     i++) {
+		p = d->pins[i];
+		p->mrs--;
+		if (d->bounces && p->mrs && !pin_is_within(d, p))
+			p->old = true;
+	}
+}
+
 bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 		     uint64_t len)
 {
@@ -199,6 +305,7 @@ bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 	uint32_t i = pin_index(d, at);
 
 	return i < d->npins && d->pins[i]->addr <= at &&
+	       d->pins[i]->mrs && !d->pins[i]->coming && !d->pins[i]->old &&
 	       len <= d->pins[i]->len - (uint64_t)(at - d->pins[i]->addr);
 }
 

@@ -147,7 +147,7 @@ static void rma_start(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 		moonrail_move(op, at, op->nrma, !op->write);
 }
 
-static void rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+void moonrail_rma_go(struct moonrail_op *op)
 {
 	bool bad, known;
 
@@ -189,7 +189,7 @@ void moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w)
 	while (!tei_list_empty(&todo)) {
 		op = tei_list_first(&todo, struct moonrail_op, link);
 		tei_list_del(&op->link);
-		rma_go(op);
+		moonrail_rma_go(op);
 	}
 	if (!k->access)
 		moonrail_rma_drop_key(k);
@@ -339,7 +339,7 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 		return ret;
 	}
 	moonrail_op_begin(op);
-	rma_go(op);
+	moonrail_rma_go(op);
 	return 0;
 }
 

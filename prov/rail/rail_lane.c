@@ -215,6 +215,9 @@ static struct fi_info *lane_info(const struct rail_lane *lane)
 		return lane_info_first(lane, info);
 	/* the port is at the same place in a sockaddr_in6 */
 	if (sa && lane->target && !lane->gen &&
+	    (info->addr_format == FI_SOCKADDR ||
+	     info->addr_format == FI_SOCKADDR_IN ||
+	     info->addr_format == FI_SOCKADDR_IN6) &&
 	    (sa->sin_family == AF_INET || sa->sin_family == AF_INET6))
 		sa->sin_port = htons(lane->rail->dp->port);
 	return info;
