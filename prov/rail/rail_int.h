@@ -254,6 +254,7 @@ struct rail_lane {
 	uint64_t look_moves;		/* last look found it, and its path */
 	struct rail_closing closing;
 	struct rail_rx *rx;		/* target: receive buffers */
+	struct rail_rx *rx_idle;	/* of those, that are not posted */
 	void *rx_mem;
 	struct fid_mr *rx_mr;
 };
@@ -295,7 +296,7 @@ struct rail_aside {
 struct rail_rx {
 	struct rail_op op;
 	uint8_t *buf;
-	bool posted;
+	struct rail_rx *next;		/* of lane->rx_idle */
 };
 
 /* A send buffer of a rail. Free list under dp->sched. */

@@ -133,13 +133,15 @@ static int lane_bind(struct rail_lane *lane)
 
 static int lane_post_rx(struct rail_lane *lane, struct rail_rx *rx)
 {
-	ssize_t ret;
+	return (int)fi_recv(lane->ep, rx->buf, RAIL_MSG_MAX,
+			    lane->rx_mr ? fi_mr_desc(lane->rx_mr) : NULL,
+			    FI_ADDR_UNSPEC, &rx->op.ctx);
+}
 
-	ret = fi_recv(lane->ep, rx->buf, RAIL_MSG_MAX,
-		      lane->rx_mr ? fi_mr_desc(lane->rx_mr) : NULL,
-		      FI_ADDR_UNSPEC, &rx->op.ctx);
-	rx->posted = !ret;
-	return (int)ret;
+static void lane_rx_idle(struct rail_lane *lane, struct rail_rx *rx)
+{
+	rx->next = lane->rx_idle;
+	lane->rx_idle = rx;
 }
 
 static int lane_open_rx(struct rail_lane *lane)
@@ -159,6 +161,7 @@ static int lane_open_rx(struct rail_lane *lane)
 		if (ret)
 			return ret;
 	}
+	lane->rx_idle = NULL;
 	for (i = 0; i < RAIL_RX_DEPTH; i++) {
 		lane->rx[i].op.kind = RAIL_OP_RECV;
 		lane->rx[i].buf = (uint8_t *)lane->rx_mem +
@@ -166,6 +169,8 @@ static int lane_open_rx(struct rail_lane *lane)
 		ret = lane_post_rx(lane, &lane->rx[i]);
 		if (ret && !(ret == -FI_EAGAIN && i))
 			return ret;
+		if (ret)
+			lane_rx_idle(lane, &lane->rx[i]);
 	}
 	return 0;
 }
@@ -385,17 +390,14 @@ static void lane_recv_done(struct rail_lane *lane, struct rail_rx *rx,
 			   size_t len, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)
 {
-	rx->posted = false;
+	lane_rx_idle(lane, rx);
 	rail_msg_received(lane, rx->buf, len, done);
 }
 
 static void lane_repost(struct rail_lane *lane)
 {
-	int i;
-
-	for (i = 0; lane->rx && lane->ep && i < RAIL_RX_DEPTH; i++)
-		if (!lane->rx[i].posted && lane_post_rx(lane, &lane->rx[i]))
-			return;
+	while (lane->rx_idle && lane->ep && !lane_post_rx(lane, lane->rx_idle))
+		lane->rx_idle = lane->rx_idle->next;
 }
 
 static void lane_tx_put(struct tei_rail_dp *dp, struct rail_op *op)
@@ -593,7 +595,7 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 		lane_tx_put(dp, op);
 		break;
 	case RAIL_OP_RECV:
-		tei_container_of(op, struct rail_rx, op)->posted = false;
+		lane_rx_idle(lane, tei_container_of(op, struct rail_rx, op));
 		break;
 	}
 }

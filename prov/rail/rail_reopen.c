@@ -119,9 +119,11 @@ static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
 	if (!from->target)
 		return;
 	to->rx = from->rx;
+	to->rx_idle = from->rx_idle;
 	to->rx_mem = from->rx_mem;
 	to->rx_mr = from->rx_mr;
 	from->rx = NULL;
+	from->rx_idle = NULL;
 	from->rx_mem = NULL;
 	from->rx_mr = NULL;
 }
