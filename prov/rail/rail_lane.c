@@ -645,10 +645,11 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 		return false;
 	if (!lane->visited)
 		rail_msg_aside(lane, done);
+	/* what the last look took: who waits for that has it by now */
+	if (lane->target)
+		lane_repost(lane);
 	any = lane_read_cq(lane, done);
 	if (lane->target) {
-		if (any)
-			lane_repost(lane);
 		any |= lane_count_changed(lane);
 	} else if (lane->state == RAIL_LANE_ACTIVE) {
 		rail_cache_close(lane);
