@@ -53,6 +53,7 @@
  * "text" and "bytes" are a length of 2 followed by that many bytes.
  */
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -96,26 +97,25 @@ static inline bool rail_wire_room(struct rail_wire *w, size_t n)
 	return true;
 }
 
+/* n: up to 8. */
 static inline void rail_wire_put(struct rail_wire *w, uint64_t v, size_t n)
 {
-	size_t i;
-
 	if (!rail_wire_room(w, n))
 		return;
-	for (i = 0; i < n; i++)
-		w->p[w->pos++] = (uint8_t)(v >> (8 * i));
+	v = htole64(v);
+	memcpy(w->p + w->pos, &v, n);
+	w->pos += n;
 }
 
 static inline uint64_t rail_wire_get(struct rail_wire *w, size_t n)
 {
 	uint64_t v = 0;
-	size_t i;
 
 	if (!rail_wire_room(w, n))
 		return 0;
-	for (i = 0; i < n; i++)
-		v |= (uint64_t)w->p[w->pos++] << (8 * i);
-	return v;
+	memcpy(&v, w->p + w->pos, n);
+	w->pos += n;
+	return le64toh(v);
 }
 
 /* Overwrites what was put at a place before. */
