@@ -26,13 +26,21 @@ struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
 
 /* --- operations ---------------------------------------------------------- */
 
+/*
+ * Not calloc, which in glibc takes nothing of what the thread has just freed.
+ * Volatile, since a compiler that knows the size makes a calloc of malloc and
+ * memset.
+ */
+static const volatile size_t ep_op_size = sizeof(struct moonrail_op);
+
 struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
 				    enum moonrail_kind kind, void *context)
 {
-	struct moonrail_op *op = calloc(1, sizeof(*op));
+	struct moonrail_op *op = malloc(sizeof(*op));
 
 	if (!op)
 		return NULL;
+	memset(op, 0, ep_op_size);
 	op->ep = ep;
 	op->kind = kind;
 	op->context = context;
