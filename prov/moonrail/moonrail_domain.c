@@ -128,6 +128,12 @@ static void domain_message(void *arg, struct tei_rail_message *m)
 		tei_rail_message_free(m);
 		return;
 	}
+	if (domain_try_enter(d)) {
+		moonrail_drain(d);	/* what came before it */
+		moonrail_stream_in(d, m);
+		moonrail_leave(d);
+		return;
+	}
 	tei_mutex_lock(&d->inbox);
 	tei_list_add_tail(&d->inbox_messages, &m->link);
 	__atomic_fetch_add(&d->ninbox, 1, __ATOMIC_SEQ_CST);

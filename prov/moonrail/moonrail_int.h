@@ -40,9 +40,9 @@
  *
  * Locks: one per domain, which guards everything of it but what says
  * otherwise. The data plane's callbacks come at any time, also from inside a
- * call of ours into it, and never wait for this lock: what they bring goes
- * into the domain's inbox, and whoever holds the lock empties that before he
- * lets go of it, or they do it themselves when nobody holds it. Lock order:
+ * call of ours into it, and never wait for this lock: they take it where nobody
+ * has it, and else what they bring goes into the domain's inbox, which whoever
+ * holds the lock empties before he lets go of it. Lock order:
  * domain, then the data plane's, then inbox.
  */
 
