@@ -1289,7 +1289,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 /* Puts it on dp->attn, due now, and wakes the thread; sched is held. */
 void rail_peer_attend(struct tei_rail_peer *peer);
 /* It gave a sign of life. */
-void rail_peer_alive(struct tei_rail_peer *peer)
+void rail_peer_alive(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
 /* Asks one of the peers that have been silent for long for a sign of life. The
  * thread, no lock held. */

@@ -1202,7 +1202,7 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 	now = tei_now_ns();
 	if (now - peer->alive_ns > MSG_SILENT_NS)
 		rail_ctl_awake(peer);
-	rail_peer_alive(peer);
+	rail_peer_alive(peer, now);
 	__atomic_store_n(&peer->heard, msg_pair(peer, rail, h),
 			 __ATOMIC_RELAXED);
 	if (h->type == RAIL_MSG_HELLO) {

@@ -261,9 +261,9 @@ void rail_peer_free_all(struct tei_rail_dp *dp)
 	rail_sched_leave(dp);
 }
 
-void rail_peer_alive(struct tei_rail_peer *p)
+void rail_peer_alive(struct tei_rail_peer *p, uint64_t now)
 {
-	p->alive_ns = tei_now_ns();
+	p->alive_ns = now;
 	p->probing = false;
 	tei_list_del(&p->link);
 	tei_list_add_tail(&p->dp->peers, &p->link);
