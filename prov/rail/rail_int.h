@@ -579,7 +579,7 @@ struct tei_rail_peer {
 	struct tei_list active_link;	/* dp->active, or alone */
 	struct tei_list hash_link;
 	uint32_t refs;			/* users outside the data plane */
-	enum rail_peer_state state;
+	enum rail_peer_state state;	/* read without lock: atomic */
 	enum rail_gone gone;		/* when it is RAIL_PEER_GONE */
 	uint64_t gone_ns;		/* since then */
 	bool known_us;			/* it answered or said hello */

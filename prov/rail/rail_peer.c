@@ -169,7 +169,7 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 	dp->strangers_ever++;
 	dp->stranger_next_ns = now + PEER_STRANGER_NS;
 	rail_peer_set_first(p, first);
-	p->state = RAIL_PEER_GONE;
+	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
 	p->stranger = true;
 	p->stranger_ns = now + PEER_STRANGER_TRY_NS;
 	p->refuse = dp->incarnation;
@@ -309,7 +309,7 @@ void rail_peer_attend(struct tei_rail_peer *p)
 void rail_peer_ready(struct tei_rail_peer *p)
 {
 	rail_health_forget(p);
-	p->state = RAIL_PEER_READY;
+	__atomic_store_n(&p->state, RAIL_PEER_READY, __ATOMIC_RELEASE);
 	p->want_hello = false;
 	p->hello_tries = 0;
 	p->routes_changed = true;
@@ -345,7 +345,7 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	struct tei_rail_dp *dp = p->dp;
 	struct tei_rail_task *t, *tmp;
 
-	p->state = RAIL_PEER_GONE;
+	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
 	p->gone_ns = tei_now_ns();
 	rail_health_forget(p);
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)

@@ -48,6 +48,8 @@ static bool user_ready(struct tei_rail_peer *p)
 {
 	bool ready;
 
+	if (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) == RAIL_PEER_READY)
+		return true;
 	rail_sched_enter(p->dp);
 	ready = p->state == RAIL_PEER_READY;
 	if (p->state == RAIL_PEER_NEW && !p->want_hello) {
