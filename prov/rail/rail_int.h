@@ -1123,6 +1123,12 @@ void rail_mr_close_anywhere(struct tei_rail_dp *dp);
 struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 				struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
+/* Whether it has an address for the present generations; the lane's lock is held
+ * too. */
+bool rail_path_is_ready(const struct tei_rail_peer *peer,
+			const struct rail_path *path,
+			const struct rail_lane *lane, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
 /* Gives the path an address for the present generations. 0 or -FI_E*. */
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		    struct rail_lane *lane, uint16_t remote)

@@ -64,16 +64,25 @@ static struct rail_lane *msg_active_lane(struct rail *rail, uint32_t index)
 	return NULL;
 }
 
+static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_path *path)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_tx *tx;
+
+	if (tei_list_empty(&rail->tx_free))
+		return NULL;
+	tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
+	tei_list_del(&tx->link);
+	rail_path_send(path, tx);
+	return tx;
+}
+
 static struct rail_tx *msg_tx_get(struct rail *rail, struct rail_path *path)
 {
-	struct rail_tx *tx = NULL;
+	struct rail_tx *tx;
 
 	rail_sched_enter(rail->dp);
-	if (!tei_list_empty(&rail->tx_free)) {
-		tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
-		tei_list_del(&tx->link);
-		rail_path_send(path, tx);
-	}
+	tx = msg_tx_take(rail, path);
 	rail_sched_leave(rail->dp);
 	return tx;
 }
@@ -90,26 +99,38 @@ static void msg_tx_put(struct rail_tx *tx)
 	rail_sched_leave(dp);
 }
 
-static bool msg_admit(struct rail_lane *lane, struct rail_path *path,
-		      uint64_t now, bool *busy) TEI_REQUIRES(lane->lock)
+/* How a message finds its path. */
+struct msg_path {
+	bool busy;			/* slices are under way there */
+	bool ready;
+	struct rail_tx *tx;		/* its buffer, if it is ready; NULL:
+					 * all are in use */
+};
+
+static bool msg_admit(struct tei_rail_peer *peer, struct rail_lane *lane,
+		      uint16_t remote, struct rail_path *path, uint64_t now,
+		      struct msg_path *is) TEI_REQUIRES(lane->lock)
 {
 	bool good;
 
+	is->tx = NULL;
 	rail_sched_enter(lane->rail->dp);
 	good = rail_cache_admit_msg(lane, path, now);
-	*busy = path->inflight != 0;
+	is->busy = path->inflight != 0;
+	is->ready = good && rail_path_is_ready(peer, path, lane, remote);
+	if (is->ready)
+		is->tx = msg_tx_take(lane->rail, path);
 	rail_sched_leave(lane->rail->dp);
 	return good;
 }
 
-/* By an address of the lane's AV, for that path (NULL: none). */
+/* In that buffer (NULL: there is none), by an address of the lane's AV. */
 static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
-			   uint16_t remote, struct rail_path *path,
+			   uint16_t remote, struct rail_tx *tx,
 			   fi_addr_t addr, const void *msg, size_t len)
 	TEI_REQUIRES(lane->lock)
 {
 	struct rail *rail = lane->rail;
-	struct rail_tx *tx = msg_tx_get(rail, path);
 	ssize_t ret;
 
 	if (!tx)
@@ -149,19 +170,22 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 			const void *msg, size_t len, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
-	ssize_t ret;
-	bool busy;
+	struct msg_path is;
+	ssize_t ret = 0;
 
 	if (lane->state != RAIL_LANE_ACTIVE || path->blocked_ns > now ||
-	    !msg_admit(lane, path, now, &busy))
+	    !msg_admit(peer, lane, remote, path, now, &is))
 		return -FI_EAGAIN;
 	rail_cache_close(lane);
-	ret = rail_path_ready(peer, path, lane, remote);
+	if (!is.ready)
+		ret = rail_path_ready(peer, path, lane, remote);
 	if (ret == -FI_EAGAIN)
 		return ret;
 	if (!ret) {
 		path->used = true;
-		ret = msg_post_to(peer, lane, remote, path, path->fi_addr, msg,
+		if (!is.ready)
+			is.tx = msg_tx_get(lane->rail, path);
+		ret = msg_post_to(peer, lane, remote, is.tx, path->fi_addr, msg,
 				  len);
 	}
 	switch (ret) {
@@ -173,7 +197,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return 0;
 	case -FI_EAGAIN:
 		__atomic_store_n(&path->suspect,
-				 rail_path_block(path, now, busy),
+				 rail_path_block(path, now, is.busy),
 				 __ATOMIC_RELAXED);
 		return ret;
 	case -FI_ENOMEM:	/* no buffer: not the path's fault */
@@ -191,7 +215,8 @@ int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 
 	tei_mutex_lock(&lane->lock);
 	if (lane->ep)
-		ret = msg_post_to(peer, lane, remote, NULL, addr, msg, len);
+		ret = msg_post_to(peer, lane, remote,
+				  msg_tx_get(lane->rail, NULL), addr, msg, len);
 	tei_mutex_unlock(&lane->lock);
 	return ret == -FI_ENOMEM ? -FI_EAGAIN : (int)ret;
 }

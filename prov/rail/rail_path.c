@@ -356,6 +356,15 @@ static bool path_closes(struct rail_path *path, struct rail_lane *lane,
 	return now < path->old_ns + PATH_CLOSES_NS;
 }
 
+bool rail_path_is_ready(const struct tei_rail_peer *peer,
+			const struct rail_path *path,
+			const struct rail_lane *lane, uint16_t remote)
+{
+	return remote < peer->nremotes && path->ready &&
+	       path->lane_gen == lane->gen &&
+	       path->remote_serial == peer->remotes[remote].serial;
+}
+
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		    struct rail_lane *lane, uint16_t remote)
 {
@@ -369,8 +378,7 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		return -FI_EADDRNOTAVAIL;
 	}
 	serial = peer->remotes[remote].serial;
-	if (path->ready && path->lane_gen == lane->gen &&
-	    path->remote_serial == serial) {
+	if (rail_path_is_ready(peer, path, lane, remote)) {
 		rail_sched_leave(peer->dp);
 		return 0;
 	}
