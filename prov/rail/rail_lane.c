@@ -400,18 +400,6 @@ static void lane_repost(struct rail_lane *lane)
 		lane->rx_idle = lane->rx_idle->next;
 }
 
-static void lane_tx_put(struct tei_rail_dp *dp, struct rail_op *op)
-{
-	struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
-
-	rail_sched_enter(dp);
-	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
-	tx->lane = NULL;
-	rail_path_sent(tx);
-	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
-	rail_sched_leave(dp);
-}
-
 /* Something came back on it. A path belongs to the lane that is active. */
 static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 			 bool connected)
@@ -462,11 +450,11 @@ static void lane_drop(struct rail_lane *lane, struct rail_path *path)
 			 __ATOMIC_RELAXED);
 }
 
-/* A message has arrived, or not. */
-static void lane_tx_is(struct rail_lane *lane, const struct rail_op *op, int err)
+/* A message has arrived, or not: its buffer is free. */
+static void lane_tx_done(struct rail_lane *lane, struct rail_op *op, int err)
 	TEI_REQUIRES(lane->lock)
 {
-	const struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
+	struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
 
 	rail_sched_enter(lane->rail->dp);
 	if (tx->path) {
@@ -474,6 +462,10 @@ static void lane_tx_is(struct rail_lane *lane, const struct rail_op *op, int err
 		if (err && lane_path_broke(lane, tx->path, err))
 			lane_drop(lane, tx->path);
 	}
+	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
+	tx->lane = NULL;
+	rail_path_sent(tx);
+	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
 	rail_sched_leave(lane->rail->dp);
 }
 
@@ -501,8 +493,7 @@ static void lane_handle_ok(struct rail_lane *lane,
 			bytes += slices[ns++]->len;
 			break;
 		case RAIL_OP_SEND:
-			lane_tx_is(lane, op, 0);
-			lane_tx_put(dp, op);
+			lane_tx_done(lane, op, 0);
 			break;
 		case RAIL_OP_RECV:
 			lane_recv_done(lane,
@@ -564,7 +555,6 @@ static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
 static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)
 {
-	struct tei_rail_dp *dp = lane->rail->dp;
 	struct fi_cq_err_entry e;
 	struct rail_slice *slice;
 	struct rail_op *op;
@@ -591,8 +581,7 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 		break;
 	case RAIL_OP_SEND:
 		lane_log_error(lane, &e, NULL, text);
-		lane_tx_is(lane, op, e.err);
-		lane_tx_put(dp, op);
+		lane_tx_done(lane, op, e.err);
 		break;
 	case RAIL_OP_RECV:
 		lane_rx_idle(lane, tei_container_of(op, struct rail_rx, op));
