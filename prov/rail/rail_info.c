@@ -60,6 +60,30 @@ static struct fi_info *info_hints(const char *provider)
 	return h;
 }
 
+/*
+ * Only what the provider itself offers, where there is that: libfabric 2.x has
+ * layers above it in the same list, even first, when hidden ones are asked for.
+ */
+static struct fi_info *info_own(struct fi_info *list, const char *provider)
+{
+	struct fi_info **at, *i;
+	bool any = false;
+
+	for (i = list; i; i = i->next)
+		any |= !strcmp(i->fabric_attr->prov_name, provider);
+	for (at = &list; any && *at;) {
+		i = *at;
+		if (!strcmp(i->fabric_attr->prov_name, provider)) {
+			at = &i->next;
+			continue;
+		}
+		*at = i->next;
+		i->next = NULL;
+		fi_freeinfo(i);
+	}
+	return list;
+}
+
 /* The list that a provider offers, bound to node where it is not NULL. */
 static struct fi_info *info_query(const char *provider, const char *node,
 				  uint64_t flags)
@@ -83,7 +107,7 @@ static struct fi_info *info_query(const char *provider, const char *node,
 				 &list);
 	}
 	fi_freeinfo(hints);
-	return ret ? NULL : list;
+	return ret ? NULL : info_own(list, provider);
 }
 
 static struct fi_info *info_hints_hmem(const struct fi_info *info)
