@@ -2,11 +2,13 @@
 /*
  * Completion queues.
  */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
+#define CQ_EMPTY_LOOKS	50	/* before it yields: some 50 us */
 #define CQ_SPIN_NS	(50 * TEI_NS_PER_US)	/* before it sleeps */
 #define CQ_SLEEP_NS	(20 * TEI_NS_PER_MS)
 
@@ -119,16 +121,36 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 	return ret;
 }
 
-static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count,
-			   fi_addr_t *src)
+static ssize_t cq_look(struct moonrail_cq *cq, void *buf, size_t count,
+		       fi_addr_t *src)
 {
-	struct moonrail_cq *cq = cq_of(fid);
 	ssize_t ret = cq_take_now(cq, buf, count, src);
 
 	if (ret != -FI_EAGAIN)
 		return ret;
 	moonrail_progress(cq->domain);
 	return cq_take_now(cq, buf, count, src);
+}
+
+/*
+ * Who finds nothing for long may have the processor of whom it waits for: a
+ * large message takes several turns of both sides, which are time slices where
+ * more threads look than there are processors.
+ */
+static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count,
+			   fi_addr_t *src)
+{
+	struct moonrail_cq *cq = cq_of(fid);
+	ssize_t ret = cq_look(cq, buf, count, src);
+	uint32_t empty = 0;
+
+	if (ret == -FI_EAGAIN)
+		empty = __atomic_load_n(&cq->empty, __ATOMIC_RELAXED) + 1;
+	if (empty > CQ_EMPTY_LOOKS)
+		sched_yield();
+	else
+		__atomic_store_n(&cq->empty, empty, __ATOMIC_RELAXED);
+	return ret;
 }
 
 static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
@@ -194,7 +216,7 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
 			    from + (uint64_t)timeout * TEI_NS_PER_MS;
 	for (;;) {
 		seen = moonrail_events(cq->domain);
-		ret = cq_readfrom(fid, buf, count, src);
+		ret = cq_look(cq, buf, count, src);
 		now = tei_now_ns();
 		if (ret != -FI_EAGAIN || now >= end)
 			return ret;

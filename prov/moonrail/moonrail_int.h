@@ -271,6 +271,7 @@ struct moonrail_cq {
 	struct moonrail_entry *ring;	/* grows; errors are among them */
 	uint32_t head, cap;
 	uint32_t n;			/* read at any time */
+	uint32_t empty;			/* looks in a row that found nothing; atomic */
 };
 
 /* Made by fi_cntr_open, freed by fi_close. */
