@@ -65,6 +65,8 @@ struct nvmeof_file {
 	uint64_t seen_ns;		/* since when ends is seen; 0: not */
 	bool stalled;			/* its requests take nobody's room */
 	uint64_t failed_at;		/* ctx->clock of a failed fdatasync */
+	uint64_t looked_at;		/* ctx->clock when a look that found
+					 * nothing wrong began */
 	bool looking;			/* some thread is */
 	int broken;			/* atomic: a code, else 0 */
 	struct tei_err why;		/* broken's */
@@ -196,7 +198,7 @@ struct tei_nvmeof {
 	struct nvmeof_cufile *cufile;	/* set once; NULL: none */
 	struct nvmeof_mem *mem;
 	uint32_t nmem, mem_room;
-	uint64_t clock;			/* raised by submits and failures */
+	uint64_t clock;			/* raised by submits, failures, looks */
 	bool stopping;
 	struct tei_nvmeof_counters counters;
 

@@ -102,7 +102,15 @@ static void file_due(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 		tei_list_add_tail(&ctx->looks, &f->look_node);
 }
 
-/* All pieces have ended well, and files before op->stage are settled. */
+static bool op_at_last(const struct tei_nvmeof_op *op)
+{
+	const struct nvmeof_file *f = &op->seg->file[op->stage];
+
+	return op->offset + op->length <= f->offset + f->length;
+}
+
+/* All pieces have ended well, and files before op->stage are settled. A read of
+ * a file that was there after it was submitted has what was in it then. */
 static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -112,6 +120,13 @@ static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 				  (ctx->sync == NVMEOF_SYNC_DSYNC &&
 				   op->gpu_context));
 
+	while (op->read && op->born < f->looked_at) {
+		if (op_at_last(op)) {
+			op_over(ctx, op);
+			return;
+		}
+		f = &op->seg->file[++op->stage];
+	}
 	tei_list_add_tail(sync ? &f->unsynced : &f->ended, &op->node);
 	file_due(ctx, f);
 }
@@ -119,11 +134,8 @@ static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 static void op_stage_next(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
-	const struct tei_nvmeof_seg *seg = op->seg;
-	const struct nvmeof_file *f = &seg->file[op->stage];
-
 	tei_list_del(&op->node);
-	if (op->code || op->offset + op->length <= f->offset + f->length) {
+	if (op->code || op_at_last(op)) {
 		op_over(ctx, op);
 		return;
 	}
@@ -583,6 +595,7 @@ void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 {
 	struct tei_nvmeof_op *op, *tmp;
 	struct tei_list list;
+	uint64_t at = ++ctx->clock;
 	struct tei_err err;
 	int bad;
 
@@ -595,6 +608,8 @@ void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	f->looking = false;
 	if (bad)
 		file_break(f, &err);
+	else
+		f->looked_at = at;
 	/* those behind keep the segment: the last of these may be its last */
 	if (!tei_list_empty(&f->ended) ||
 	    (!tei_list_empty(&f->unsynced) && tei_list_empty(&f->syncing)))

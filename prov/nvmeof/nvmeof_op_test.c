@@ -181,6 +181,64 @@ static void uring_goes_by_registered_files(void)
 	rig_stop(&r);
 }
 
+struct op_registrar {
+	struct rig *rig;
+	unsigned char *mem;
+	bool quit;			/* atomic */
+};
+
+/* Memory comes and goes; its place among the slots is given back each time. */
+static void *op_registrar(void *arg)
+{
+	struct op_registrar *g = arg;
+
+	while (!__atomic_load_n(&g->quit, __ATOMIC_RELAXED)) {
+		CU_ASSERT(!tei_nvmeof_mem_add(g->rig->ctx, g->mem, 100000,
+					      NULL));
+		CU_ASSERT(!tei_nvmeof_mem_remove(g->rig->ctx, g->mem,
+						 UINT64_MAX / 2));
+	}
+	return NULL;
+}
+
+static void op_register_meanwhile(const char *io)
+{
+	uint64_t state = 0x94d049bb133111eb;
+	struct op_registrar g[3] = { 0 };
+	unsigned char *want;
+	pthread_t thread[3];
+	struct rig r;
+	int i;
+
+	if (!rig_start(&r, io, "none", true))
+		return;
+	for (i = 0; i < 3; i++) {
+		g[i].rig = &r;
+		g[i].mem = malloc(100000);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(g[i].mem);
+		CU_ASSERT_FATAL(!pthread_create(&thread[i], NULL, op_registrar,
+						&g[i]));
+	}
+	want = calloc(1, r.size);
+	for (i = 0; i < 12; i++) {
+		op_random_writes(&r, want, &state, 2);
+		rig_reopen(&r);
+	}
+	free(want);
+	for (i = 0; i < 3; i++) {
+		__atomic_store_n(&g[i].quit, true, __ATOMIC_RELAXED);
+		pthread_join(thread[i], NULL);
+		free(g[i].mem);
+	}
+	CU_ASSERT_EQUAL(r.ctx->nmem, 1);
+	rig_stop(&r);
+}
+
+static void registers_while_bytes_move(void)
+{
+	rig_each(op_register_meanwhile);
+}
+
 /* Some are enough, and none is an error. */
 static void lives_with_threads_it_cannot_have(void)
 {
@@ -778,6 +836,7 @@ const struct tei_test_case nvmeof_op_cases[] = {
 	{ "uring_goes_by_registered_files", uring_goes_by_registered_files },
 	{ "uring_registers_memory_in_parts", uring_registers_memory_in_parts },
 	{ "uring_moves_every_byte", uring_moves_every_byte },
+	{ "registers_while_bytes_move", registers_while_bytes_move },
 	{ "bytes_go_by_memory_near_the_file_or_else_their_own",
 	  bytes_go_by_memory_near_the_file_or_else_their_own },
 	{ "memory_near_is_bound_to_its_node",

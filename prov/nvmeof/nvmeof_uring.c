@@ -21,10 +21,16 @@
  * submitted is cancelled by the kernel when that thread ends, and a program's
  * threads come and go. An eventfd that the ring reads wakes it up for new
  * operations.
+ *
+ * Where the kernel can, it is told that there is but one such thread, and ends
+ * requests when that waits for them (io_uring_setup(2), IORING_SETUP_SINGLE_ISSUER
+ * and IORING_SETUP_DEFER_TASKRUN): that saves interrupting it. Memory and files
+ * may be registered by that thread only, then, which others ask for it.
  */
 
 #define URING_REAP	64u
 #define URING_EXTRA	8u		/* entries besides those of depth */
+#define URING_WAIT_NS	UINT64_C(1000000000) /* then it looks again */
 
 struct uring {
 	struct io_uring ring;		/* the thread's; registering: any */
@@ -32,6 +38,7 @@ struct uring {
 	uint64_t tick;			/* what event is read into */
 	pthread_t thread;
 	bool can_fix, can_fix_files;
+	bool single;			/* the ring is the thread's alone */
 	struct tei_log_limit log_limit;
 	struct nvmeof_io *fresh[NVMEOF_DEPTH_MAX]; /* the thread's: to be filled */
 	uint32_t nfresh;
@@ -39,10 +46,25 @@ struct uring {
 	/* ctx->lock */
 	bool asleep;			/* the thread waits for the kernel */
 	bool quit;
+	int started;			/* 1, or an errno, negative */
+	struct tei_list asks;		/* uring_ask */
+	pthread_cond_t answered;	/* asks, started */
 	uint32_t flying;		/* requests that the kernel has */
 	bool armed;			/* one of event is among its */
 	uint64_t fixed[NVMEOF_FIXED / 64];	/* slots in use */
 	uint64_t files[NVMEOF_FILES / 64];	/* the same */
+};
+
+/* Registers something, or takes that back. */
+struct uring_ask {
+	int (*call)(struct uring *u, const struct uring_ask *ask);
+	unsigned int slot;
+	void *addr;			/* memory of len bytes; 0: none */
+	uint64_t len;
+	int fd;				/* a file; -1: none */
+	struct tei_list node;		/* the rest: ctx->lock */
+	bool done;
+	int ret;
 };
 
 struct uring_answer {
@@ -171,43 +193,38 @@ static void uring_answers(struct tei_nvmeof *ctx, struct uring *u)
 
 /* --- the thread ---------------------------------------------------------- */
 
+/* One at a time, since no request goes on meanwhile. */
+static void uring_asked(struct tei_nvmeof *ctx, struct uring *u)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct uring_ask *ask;
+
+	if (tei_list_empty(&u->asks))
+		return;
+	ask = tei_list_first(&u->asks, struct uring_ask, node);
+	tei_list_del(&ask->node);
+	tei_mutex_unlock(&ctx->lock);
+	ask->ret = ask->call(u, ask);
+	tei_mutex_lock(&ctx->lock);
+	ask->done = true;
+	pthread_cond_broadcast(&u->answered);
+}
+
 static void uring_nap(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
-	bool more = !tei_list_empty(&ctx->ready);
+	bool more = !tei_list_empty(&ctx->ready) || !tei_list_empty(&u->asks);
 
 	u->asleep = !more;
 	tei_mutex_unlock(&ctx->lock);
 	while (u->nfresh)
 		nvmeof_io_fill(u->fresh[--u->nfresh]);
 	if (more)
-		io_uring_submit(&u->ring);
+		io_uring_submit_and_get_events(&u->ring);
 	else
 		io_uring_submit_and_wait(&u->ring, 1);
 	tei_mutex_lock(&ctx->lock);
 	u->asleep = false;
-}
-
-static void *uring_main(void *arg)
-{
-	struct tei_nvmeof *ctx = arg;
-	struct uring *u = ctx->back_end;
-	bool some;
-
-	tei_mutex_lock(&ctx->lock);
-	while (!u->quit || u->flying) {
-		some = nvmeof_settle(ctx);
-		nvmeof_pump(ctx);
-		if (!tei_list_empty(&ctx->over) ||
-		    (some && !tei_list_empty(&ctx->looks)))
-			continue;
-		uring_fill(ctx, u);
-		if (!u->quit || u->flying)
-			uring_nap(ctx, u);
-		uring_answers(ctx, u);
-	}
-	tei_mutex_unlock(&ctx->lock);
-	return NULL;
 }
 
 static void uring_wake(struct tei_nvmeof *ctx)
@@ -223,6 +240,21 @@ static void uring_wake(struct tei_nvmeof *ctx)
 }
 
 /* --- registered memory and files ----------------------------------------- */
+
+static int uring_ask(struct tei_nvmeof *ctx, struct uring_ask *ask)
+{
+	struct uring *u = ctx->back_end;
+
+	if (!u->single || pthread_equal(pthread_self(), u->thread))
+		return ask->call(u, ask);
+	tei_mutex_lock(&ctx->lock);
+	tei_list_add_tail(&u->asks, &ask->node);
+	uring_wake(ctx);
+	while (!ask->done)
+		tei_mutex_wait(&u->answered, &ctx->lock, URING_WAIT_NS);
+	tei_mutex_unlock(&ctx->lock);
+	return ask->ret;
+}
 
 /* The first of n slots side by side, of size of them, or -1. */
 static int uring_slots_take(struct tei_nvmeof *ctx, uint64_t *used,
@@ -290,15 +322,24 @@ static bool uring_exceeds(uint64_t len, uint64_t *ram)
 	return len > *ram;
 }
 
-/* What is at slot, or nothing where len is 0; 0 or an errno. */
-static int uring_buffer(struct uring *u, int slot, void *addr, uint64_t len)
+static int uring_call_buffer(struct uring *u, const struct uring_ask *ask)
 {
-	struct iovec iov = { .iov_base = len ? addr : NULL, .iov_len = len };
+	struct iovec iov = { .iov_base = ask->len ? ask->addr : NULL,
+			     .iov_len = ask->len };
 	__u64 tag = 0;
-	int ret;
 
-	ret = io_uring_register_buffers_update_tag(&u->ring, (unsigned int)slot,
-						   &iov, &tag, 1);
+	return io_uring_register_buffers_update_tag(&u->ring, ask->slot, &iov,
+						    &tag, 1);
+}
+
+/* What is at slot, or nothing where len is 0; 0 or an errno. */
+static int uring_buffer(struct tei_nvmeof *ctx, int slot, void *addr,
+			uint64_t len)
+{
+	struct uring_ask ask = { .call = uring_call_buffer, .addr = addr,
+				 .slot = (unsigned int)slot, .len = len };
+	int ret = uring_ask(ctx, &ask);
+
 	return ret == 1 ? 0 : ret < 0 ? -ret : EIO;
 }
 
@@ -322,13 +363,13 @@ static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 				     NVMEOF_FIXED, ", too few are left");
 	for (i = 0; i < n && !err; i++) {
 		at = i * ctx->part;
-		err = uring_buffer(u, slot + (int)i, (char *)addr + at,
+		err = uring_buffer(ctx, slot + (int)i, (char *)addr + at,
 				   len - at < ctx->part ? len - at : ctx->part);
 	}
 	if (!err)
 		return slot;
 	for (i--; i-- > 0;)
-		uring_buffer(u, slot + (int)i, NULL, 0);
+		uring_buffer(ctx, slot + (int)i, NULL, 0);
 	uring_slots_give(ctx, u->fixed, slot, (uint32_t)n);
 	return uring_unlocked(u, addr, len, err);
 }
@@ -339,8 +380,22 @@ static void uring_unfix(struct tei_nvmeof *ctx, int slot, uint64_t len)
 	struct uring *u = ctx->back_end;
 
 	for (i = 0; i < n; i++)
-		uring_buffer(u, slot + (int)i, NULL, 0);
+		uring_buffer(ctx, slot + (int)i, NULL, 0);
 	uring_slots_give(ctx, u->fixed, slot, n);
+}
+
+static int uring_call_file(struct uring *u, const struct uring_ask *ask)
+{
+	return io_uring_register_files_update(&u->ring, ask->slot, &ask->fd, 1);
+}
+
+/* Whether fd, or no file where it is -1, is at slot. */
+static bool uring_file(struct tei_nvmeof *ctx, int slot, int fd)
+{
+	struct uring_ask ask = { .call = uring_call_file, .fd = fd,
+				 .slot = (unsigned int)slot };
+
+	return uring_ask(ctx, &ask) == 1;
 }
 
 static int uring_fix_file(struct tei_nvmeof *ctx, int fd)
@@ -351,9 +406,7 @@ static int uring_fix_file(struct tei_nvmeof *ctx, int fd)
 	if (!u->can_fix_files)
 		return -1;
 	slot = uring_slots_take(ctx, u->files, NVMEOF_FILES, 1);
-	if (slot < 0 || io_uring_register_files_update(&u->ring,
-						       (unsigned int)slot, &fd,
-						       1) == 1)
+	if (slot < 0 || uring_file(ctx, slot, fd))
 		return slot;
 	uring_slots_give(ctx, u->files, slot, 1);
 	return -1;
@@ -362,9 +415,8 @@ static int uring_fix_file(struct tei_nvmeof *ctx, int fd)
 static void uring_unfix_file(struct tei_nvmeof *ctx, int slot)
 {
 	struct uring *u = ctx->back_end;
-	int none = -1;
 
-	io_uring_register_files_update(&u->ring, (unsigned int)slot, &none, 1);
+	uring_file(ctx, slot, -1);
 	uring_slots_give(ctx, u->files, slot, 1);
 }
 
@@ -375,8 +427,16 @@ static int uring_open(struct tei_nvmeof *ctx, struct uring *u)
 	unsigned int entries = ctx->depth + URING_EXTRA;
 	int ret = -EINVAL;
 
+#ifdef IORING_SETUP_DEFER_TASKRUN
+	ret = io_uring_queue_init(entries, &u->ring,
+				  IORING_SETUP_SINGLE_ISSUER |
+				  IORING_SETUP_DEFER_TASKRUN);
+	u->single = !ret;
+#endif
 #ifdef IORING_SETUP_COOP_TASKRUN
-	ret = io_uring_queue_init(entries, &u->ring, IORING_SETUP_COOP_TASKRUN);
+	if (ret == -EINVAL)
+		ret = io_uring_queue_init(entries, &u->ring,
+					  IORING_SETUP_COOP_TASKRUN);
 #endif
 	if (ret == -EINVAL)
 		ret = io_uring_queue_init(entries, &u->ring, 0);
@@ -408,6 +468,53 @@ static bool uring_knows(struct uring *u)
 	return fine && u->ring.features & IORING_FEAT_NODROP;
 }
 
+/* By the thread whose ring it is. 0, or a negative errno. */
+static int uring_ready(struct tei_nvmeof *ctx, struct uring *u)
+{
+	int ret = uring_open(ctx, u);
+
+	if (ret)
+		return ret;
+	if (!uring_knows(u)) {
+		io_uring_queue_exit(&u->ring);
+		return -ENOSYS;
+	}
+	uring_workers(ctx, u);
+	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
+	u->can_fix_files = !io_uring_register_files_sparse(&u->ring,
+							   NVMEOF_FILES);
+	io_uring_register_ring_fd(&u->ring);	/* or goes without */
+	return 0;
+}
+
+static void *uring_main(void *arg)
+{
+	struct tei_nvmeof *ctx = arg;
+	struct uring *u = ctx->back_end;
+	bool some;
+	int ret = uring_ready(ctx, u);
+
+	tei_mutex_lock(&ctx->lock);
+	u->started = ret ? ret : 1;
+	pthread_cond_broadcast(&u->answered);
+	while (!ret && (!u->quit || u->flying)) {
+		some = nvmeof_settle(ctx);
+		nvmeof_pump(ctx);
+		if (!tei_list_empty(&ctx->over) ||
+		    (some && !tei_list_empty(&ctx->looks)))
+			continue;
+		uring_asked(ctx, u);
+		uring_fill(ctx, u);
+		if (!u->quit || u->flying)
+			uring_nap(ctx, u);
+		uring_answers(ctx, u);
+	}
+	tei_mutex_unlock(&ctx->lock);
+	if (!ret)
+		io_uring_queue_exit(&u->ring);
+	return NULL;
+}
+
 static int uring_fail(struct tei_err *err, int code, const char *what, int ret)
 {
 	memset(err, 0, sizeof(*err));
@@ -417,42 +524,59 @@ static int uring_fail(struct tei_err *err, int code, const char *what, int ret)
 	return code;
 }
 
-static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
+/* 0, or a negative errno. */
+static int uring_begin(struct tei_nvmeof *ctx, struct uring *u)
+{
+	int ret = -tei_thread_start(&u->thread, false, uring_main, ctx);
+
+	if (ret)
+		return ret;
+	tei_mutex_lock(&ctx->lock);
+	while (!u->started)
+		tei_mutex_wait(&u->answered, &ctx->lock, URING_WAIT_NS);
+	ret = u->started < 0 ? u->started : 0;
+	tei_mutex_unlock(&ctx->lock);
+	if (ret)
+		pthread_join(u->thread, NULL);
+	return ret;
+}
+
+static struct uring *uring_new(void)
 {
 	struct uring *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return NULL;
+	u->event = eventfd(0, EFD_CLOEXEC);
+	if (u->event < 0)
+		u->event = -errno;
+	tei_list_init(&u->asks);
+	tei_cond_init(&u->answered);
+	return u;
+}
+
+static void uring_free(struct uring *u)
+{
+	if (u->event >= 0)
+		close(u->event);
+	pthread_cond_destroy(&u->answered);
+	free(u);
+}
+
+static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
+{
+	struct uring *u = uring_new();
 	int ret;
 
 	if (!u)
 		return uring_fail(err, TEI_ERR_MEMORY, "no memory", 0);
-	u->event = eventfd(0, EFD_CLOEXEC);
-	ret = u->event < 0 ? -errno : uring_open(ctx, u);
-	if (ret) {
-		uring_fail(err, TEI_ERR_UNSUPPORTED, "can't be had here",
-			   ret);
-		goto err_event;
-	}
-	if (!uring_knows(u)) {
-		uring_fail(err, TEI_ERR_UNSUPPORTED, "this kernel's is too old",
-			   0);
-		goto err_ring;
-	}
-	uring_workers(ctx, u);
-	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
-	u->can_fix_files = !io_uring_register_files_sparse(&u->ring,
-							   NVMEOF_FILES);
 	ctx->back_end = u;
-	ret = -tei_thread_start(&u->thread, false, uring_main, ctx);
+	ret = u->event < 0 ? u->event : uring_begin(ctx, u);
 	if (!ret)
 		return 0;
-	uring_fail(err, TEI_ERR_MEMORY, "no thread", ret);
-err_ring:
-	io_uring_queue_exit(&u->ring);
-err_event:
-	if (u->event >= 0)
-		close(u->event);
-	free(u);
+	uring_free(u);
 	ctx->back_end = NULL;
-	return err->code;
+	return uring_fail(err, TEI_ERR_UNSUPPORTED, "can't be had here", ret);
 }
 
 static void uring_stop(struct tei_nvmeof *ctx)
@@ -464,9 +588,7 @@ static void uring_stop(struct tei_nvmeof *ctx)
 	uring_wake(ctx);
 	tei_mutex_unlock(&ctx->lock);
 	pthread_join(u->thread, NULL);
-	io_uring_queue_exit(&u->ring);
-	close(u->event);
-	free(u);
+	uring_free(u);
 	ctx->back_end = NULL;
 }
 
