@@ -192,20 +192,14 @@ static int file_fix(const struct nvmeof_file *f, int fd)
 	       ctx->backend->fix_file(ctx, fd) : -1;
 }
 
-static void file_close_one(const struct nvmeof_file *f, int fd, int slot)
-{
-	if (slot >= 0)
-		f->seg->ctx->backend->unfix_file(f->seg->ctx, slot);
-	if (fd >= 0)
-		close(fd);
-}
-
 static void file_close(struct nvmeof_file *f)
 {
 	file_hold(f);
 	nvmeof_cufile_file_remove(f);
-	file_close_one(f, f->direct, f->direct_slot);
-	file_close_one(f, f->cached, f->cached_slot);
+	if (f->direct >= 0)
+		close(f->direct);
+	if (f->cached >= 0)
+		close(f->cached);
 	free(f->path);
 	free(f->name);
 }
@@ -274,10 +268,30 @@ static int seg_add(struct tei_nvmeof_seg *seg, const struct tei_nvmeof_file *in)
 	return f->name && (f->path || !in->path) ? 0 : TEI_ERR_MEMORY;
 }
 
+/* In some steps, as there may be many. */
+static void seg_unfix(const struct tei_nvmeof_seg *seg)
+{
+	const struct nvmeof_backend *backend = seg->ctx->backend;
+	uint32_t i, n = 0;
+	int slots[64];
+
+	for (i = 0; i < seg->count; i++) {
+		if (seg->file[i].direct_slot >= 0)
+			slots[n++] = seg->file[i].direct_slot;
+		if (seg->file[i].cached_slot >= 0)
+			slots[n++] = seg->file[i].cached_slot;
+		if (n && (i + 1 == seg->count || n >= 63)) {
+			backend->unfix_files(seg->ctx, slots, n);
+			n = 0;
+		}
+	}
+}
+
 void nvmeof_seg_free(struct tei_nvmeof_seg *seg)
 {
 	uint32_t i;
 
+	seg_unfix(seg);
 	for (i = 0; i < seg->count; i++)
 		file_close(&seg->file[i]);
 	free(seg->name);

@@ -147,9 +147,11 @@ struct nvmeof_backend {
 	 * has none */
 	int (*fix)(struct tei_nvmeof *ctx, void *addr, uint64_t len);
 	void (*unfix)(struct tei_nvmeof *ctx, int slot, uint64_t len);
-	/* the same for an open file, until before it is closed */
+	/* the same for an open file, until before it is closed; slots: n of
+	 * these */
 	int (*fix_file)(struct tei_nvmeof *ctx, int fd);
-	void (*unfix_file)(struct tei_nvmeof *ctx, int slot);
+	void (*unfix_files)(struct tei_nvmeof *ctx, const int *slots,
+			    uint32_t n);
 };
 
 extern const struct nvmeof_backend nvmeof_pool;

@@ -10,14 +10,15 @@
 
 /*
  * Operations. An op is on exactly one list besides ctx->live: the queue of its
- * next piece's file while it has pieces to start; then, once all of them have ended, for each of its
- * files in turn the file's unsynced, syncing (writes, with file_sync "data")
- * and ended; then ctx->over. While its last pieces run it is on none. One that
+ * next piece's file while it has pieces to start; then, once all of them have
+ * ended, for each of its files in turn the file's unsynced, syncing (writes,
+ * with file_sync "data") and ended; then ctx->over. While its last pieces run it is on none. One that
  * fails or is cancelled goes over as soon as none of its pieces runs.
  *
  * What is looked at is looked at after the bytes have moved, so that a file
  * which went away before the operation began never lets it complete. One look
- * serves all operations that wait for it.
+ * serves all operations that wait for it, and reads that were submitted before
+ * it.
  *
  * Room. ctx->room requests run at a time, which one file may have all. Where
  * others have them a file gets its share nevertheless, so that one whose
@@ -109,8 +110,8 @@ static bool op_at_last(const struct tei_nvmeof_op *op)
 	return op->offset + op->length <= f->offset + f->length;
 }
 
-/* All pieces have ended well, and files before op->stage are settled. A read of
- * a file that was there after it was submitted has what was in it then. */
+/* All pieces have ended well, and files before op->stage are settled. A read's
+ * bytes are the file's even if that was there for the last time while it ran. */
 static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {

@@ -239,6 +239,51 @@ static void registers_while_bytes_move(void)
 	rig_each(op_register_meanwhile);
 }
 
+#define OP_LARGE	(64u << 20)
+
+static void *op_register_large(void *arg)
+{
+	struct op_registrar *g = arg;
+
+	CU_ASSERT(!tei_nvmeof_mem_add(g->rig->ctx, g->mem, OP_LARGE, NULL));
+	return NULL;
+}
+
+/* What is submitted while memory is being registered, and nothing after it. */
+static void op_submit_meanwhile(const char *io)
+{
+	struct timespec nap = { 0 };
+	struct op_registrar g = { 0 };
+	pthread_t thread;
+	struct run t;
+	struct rig r;
+	int i;
+
+	if (!rig_start(&r, io, "none", true))
+		return;
+	g.rig = &r;
+	g.mem = calloc(1, OP_LARGE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(g.mem);
+	for (i = 0; i < 24; i++) {
+		CU_ASSERT_FATAL(!pthread_create(&thread, NULL,
+						op_register_large, &g));
+		nap.tv_nsec = i * 250000;
+		nanosleep(&nap, NULL);
+		run_start(&r, &t, true, 0, r.mem, 4096);
+		CU_ASSERT_FATAL(run_ends(&t));
+		pthread_join(thread, NULL);
+		CU_ASSERT(!tei_nvmeof_mem_remove(r.ctx, g.mem,
+						 UINT64_MAX / 2));
+	}
+	free(g.mem);
+	rig_stop(&r);
+}
+
+static void ends_what_comes_while_memory_is_registered(void)
+{
+	rig_each(op_submit_meanwhile);
+}
+
 /* Some are enough, and none is an error. */
 static void lives_with_threads_it_cannot_have(void)
 {
@@ -837,6 +882,8 @@ const struct tei_test_case nvmeof_op_cases[] = {
 	{ "uring_registers_memory_in_parts", uring_registers_memory_in_parts },
 	{ "uring_moves_every_byte", uring_moves_every_byte },
 	{ "registers_while_bytes_move", registers_while_bytes_move },
+	{ "ends_what_comes_while_memory_is_registered",
+	  ends_what_comes_while_memory_is_registered },
 	{ "bytes_go_by_memory_near_the_file_or_else_their_own",
 	  bytes_go_by_memory_near_the_file_or_else_their_own },
 	{ "memory_near_is_bound_to_its_node",

@@ -12,6 +12,7 @@
 #include <liburing.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -27,6 +28,10 @@
  * and IORING_SETUP_DEFER_TASKRUN): that saves interrupting it. Memory and files
  * may be registered by that thread only, then, which others ask for it.
  */
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 #define URING_REAP	64u
 #define URING_EXTRA	8u		/* entries besides those of depth */
@@ -61,7 +66,9 @@ struct uring_ask {
 	unsigned int slot;
 	void *addr;			/* memory of len bytes; 0: none */
 	uint64_t len;
-	int fd;				/* a file; -1: none */
+	int fd;				/* a file */
+	const int *slots;		/* n of files that go */
+	uint32_t n;
 	struct tei_list node;		/* the rest: ctx->lock */
 	bool done;
 	int ret;
@@ -214,15 +221,16 @@ static void uring_nap(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
 	bool more = !tei_list_empty(&ctx->ready) || !tei_list_empty(&u->asks);
+	int ret;
 
 	u->asleep = !more;
 	tei_mutex_unlock(&ctx->lock);
 	while (u->nfresh)
 		nvmeof_io_fill(u->fresh[--u->nfresh]);
-	if (more)
-		io_uring_submit_and_get_events(&u->ring);
-	else
-		io_uring_submit_and_wait(&u->ring, 1);
+	ret = more ? io_uring_submit_and_get_events(&u->ring) :
+		     io_uring_submit_and_wait(&u->ring, 1);
+	if (ret < 0)
+		io_uring_get_events(&u->ring);	/* which makes room */
 	tei_mutex_lock(&ctx->lock);
 	u->asleep = false;
 }
@@ -332,14 +340,27 @@ static int uring_call_buffer(struct uring *u, const struct uring_ask *ask)
 						    &tag, 1);
 }
 
+/* By the thread that asks, so that pages which are not there yet come to be as
+ * it wants them, and before the ring stands still. */
+static void uring_populate(const struct uring *u, void *addr, uint64_t len)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t at = (uintptr_t)addr & (page - 1);
+
+	if (u->single && len)
+		madvise((char *)addr - at, at + len, MADV_POPULATE_WRITE);
+}
+
 /* What is at slot, or nothing where len is 0; 0 or an errno. */
 static int uring_buffer(struct tei_nvmeof *ctx, int slot, void *addr,
 			uint64_t len)
 {
 	struct uring_ask ask = { .call = uring_call_buffer, .addr = addr,
 				 .slot = (unsigned int)slot, .len = len };
-	int ret = uring_ask(ctx, &ask);
+	int ret;
 
+	uring_populate(ctx->back_end, addr, len);
+	ret = uring_ask(ctx, &ask);
 	return ret == 1 ? 0 : ret < 0 ? -ret : EIO;
 }
 
@@ -389,35 +410,47 @@ static int uring_call_file(struct uring *u, const struct uring_ask *ask)
 	return io_uring_register_files_update(&u->ring, ask->slot, &ask->fd, 1);
 }
 
-/* Whether fd, or no file where it is -1, is at slot. */
-static bool uring_file(struct tei_nvmeof *ctx, int slot, int fd)
-{
-	struct uring_ask ask = { .call = uring_call_file, .fd = fd,
-				 .slot = (unsigned int)slot };
-
-	return uring_ask(ctx, &ask) == 1;
-}
-
 static int uring_fix_file(struct tei_nvmeof *ctx, int fd)
 {
 	struct uring *u = ctx->back_end;
+	struct uring_ask ask = { .call = uring_call_file, .fd = fd };
 	int slot;
 
 	if (!u->can_fix_files)
 		return -1;
 	slot = uring_slots_take(ctx, u->files, NVMEOF_FILES, 1);
-	if (slot < 0 || uring_file(ctx, slot, fd))
+	if (slot < 0)
+		return -1;
+	ask.slot = (unsigned int)slot;
+	if (uring_ask(ctx, &ask) == 1)
 		return slot;
 	uring_slots_give(ctx, u->files, slot, 1);
 	return -1;
 }
 
-static void uring_unfix_file(struct tei_nvmeof *ctx, int slot)
+static int uring_call_unfix_files(struct uring *u, const struct uring_ask *ask)
 {
-	struct uring *u = ctx->back_end;
+	int none = -1;
+	uint32_t i;
 
-	uring_file(ctx, slot, -1);
-	uring_slots_give(ctx, u->files, slot, 1);
+	for (i = 0; i < ask->n; i++)
+		io_uring_register_files_update(&u->ring,
+					       (unsigned int)ask->slots[i],
+					       &none, 1);
+	return 0;
+}
+
+static void uring_unfix_files(struct tei_nvmeof *ctx, const int *slots,
+			      uint32_t n)
+{
+	struct uring_ask ask = { .call = uring_call_unfix_files,
+				 .slots = slots, .n = n };
+	struct uring *u = ctx->back_end;
+	uint32_t i;
+
+	uring_ask(ctx, &ask);
+	for (i = 0; i < n; i++)
+		uring_slots_give(ctx, u->files, slots[i], 1);
 }
 
 /* --- start and stop ------------------------------------------------------ */
@@ -477,7 +510,7 @@ static int uring_ready(struct tei_nvmeof *ctx, struct uring *u)
 		return ret;
 	if (!uring_knows(u)) {
 		io_uring_queue_exit(&u->ring);
-		return -ENOSYS;
+		return -EOPNOTSUPP;
 	}
 	uring_workers(ctx, u);
 	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
@@ -498,12 +531,13 @@ static void *uring_main(void *arg)
 	u->started = ret ? ret : 1;
 	pthread_cond_broadcast(&u->answered);
 	while (!ret && (!u->quit || u->flying)) {
+		/* first: what comes while the lock is left is seen below */
+		uring_asked(ctx, u);
 		some = nvmeof_settle(ctx);
 		nvmeof_pump(ctx);
 		if (!tei_list_empty(&ctx->over) ||
 		    (some && !tei_list_empty(&ctx->looks)))
 			continue;
-		uring_asked(ctx, u);
 		uring_fill(ctx, u);
 		if (!u->quit || u->flying)
 			uring_nap(ctx, u);
@@ -524,21 +558,26 @@ static int uring_fail(struct tei_err *err, int code, const char *what, int ret)
 	return code;
 }
 
-/* 0, or a negative errno. */
-static int uring_begin(struct tei_nvmeof *ctx, struct uring *u)
+static int uring_begin(struct tei_nvmeof *ctx, struct uring *u,
+		       struct tei_err *err)
 {
-	int ret = -tei_thread_start(&u->thread, false, uring_main, ctx);
+	int ret = u->event < 0 ? u->event :
+		  -tei_thread_start(&u->thread, false, uring_main, ctx);
 
 	if (ret)
-		return ret;
+		return uring_fail(err, TEI_ERR_MEMORY, "no thread", ret);
 	tei_mutex_lock(&ctx->lock);
 	while (!u->started)
 		tei_mutex_wait(&u->answered, &ctx->lock, URING_WAIT_NS);
 	ret = u->started < 0 ? u->started : 0;
 	tei_mutex_unlock(&ctx->lock);
-	if (ret)
-		pthread_join(u->thread, NULL);
-	return ret;
+	if (!ret)
+		return 0;
+	pthread_join(u->thread, NULL);
+	return uring_fail(err, TEI_ERR_UNSUPPORTED,
+			  ret == -EOPNOTSUPP ? "this kernel's is too old" :
+					       "can't be had here",
+			  ret == -EOPNOTSUPP ? 0 : ret);
 }
 
 static struct uring *uring_new(void)
@@ -549,7 +588,7 @@ static struct uring *uring_new(void)
 		return NULL;
 	u->event = eventfd(0, EFD_CLOEXEC);
 	if (u->event < 0)
-		u->event = -errno;
+		u->event = -errno;	/* uring_begin says so */
 	tei_list_init(&u->asks);
 	tei_cond_init(&u->answered);
 	return u;
@@ -571,12 +610,12 @@ static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
 	if (!u)
 		return uring_fail(err, TEI_ERR_MEMORY, "no memory", 0);
 	ctx->back_end = u;
-	ret = u->event < 0 ? u->event : uring_begin(ctx, u);
-	if (!ret)
-		return 0;
-	uring_free(u);
-	ctx->back_end = NULL;
-	return uring_fail(err, TEI_ERR_UNSUPPORTED, "can't be had here", ret);
+	ret = uring_begin(ctx, u, err);
+	if (ret) {
+		uring_free(u);
+		ctx->back_end = NULL;
+	}
+	return ret;
 }
 
 static void uring_stop(struct tei_nvmeof *ctx)
@@ -600,7 +639,7 @@ const struct nvmeof_backend nvmeof_uring = {
 	.fix = uring_fix,
 	.unfix = uring_unfix,
 	.fix_file = uring_fix_file,
-	.unfix_file = uring_unfix_file,
+	.unfix_files = uring_unfix_files,
 };
 
 #else /* TEI_HAVE_URING */

@@ -144,7 +144,7 @@ struct tei_nvmeof_op;
  * callee's from here on. err: what went wrong, valid during the call; NULL
  * where code is 0. With 0 the bytes are there, and a write is as durable as
  * file_sync says; each file touched was at its path with its length at some
- * time after that.
+ * time after that, or for a read after it was submitted.
  */
 typedef void (*tei_nvmeof_done_fn)(struct tei_nvmeof_op *op, int code,
 				   const struct tei_err *err);
