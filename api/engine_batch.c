@@ -274,7 +274,7 @@ static void task_local_absent(const struct engine_task *t, struct tei_err *err)
 	const struct tei_local_op *op = &t->u.op;
 
 	if (!t->local || t->by != ENGINE_BY_COPY ||
-	    tei_local_peer_covers(op->peer, op->remote, op->length))
+	    tei_local_peer_covers(op->peer, op->remote, op->length, false))
 		return;
 	err->absent.addr = op->remote;
 	err->absent.length = op->length;
@@ -448,7 +448,8 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 		return 0;
 	}
 	if ((target->local || target->files) &&
-	    tei_local_region_check(e->local, r->source, r->length))
+	    tei_local_region_check(e->local, r->source, r->length,
+				   r->opcode == OPCODE_READ))
 		return 3;
 	if (target->files)
 		return engine_files_prepare(e, t, r, target->files);

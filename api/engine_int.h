@@ -195,6 +195,7 @@ struct engine_region {
 	void *addr;
 	size_t length;
 	bool remote;
+	bool read_only;			/* the process cannot write it */
 	bool gpu;			/* no CPU may touch it */
 	int device;			/* gpu: whose */
 	bool direct;			/* gpu: it is registered with rails */

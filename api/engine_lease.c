@@ -664,7 +664,8 @@ int engine_lease_prepare(struct engine *e, struct engine_task *t,
 {
 	if (!target->peer || !engine_leasing(e))
 		return 8;
-	if (tei_local_region_check(e->local, r->source, r->length))
+	if (tei_local_region_check(e->local, r->source, r->length,
+				   r->opcode == OPCODE_READ))
 		return 3;
 	engine_batch_task(e, t, r, ENGINE_BY_LEASE);
 	t->u.lease.peer = target->peer;

@@ -185,6 +185,14 @@ static struct tei_topo_maps *memory_maps(uint64_t until)
 	return tei_topo_maps_read(until, &maps) ? NULL : maps;
 }
 
+/* For copies inside this host. */
+static int memory_add_local(struct engine *e, const struct engine_region *r)
+{
+	return tei_local_region_add(e->local, r->addr, r->length,
+				    (r->remote ? TEI_LOCAL_REMOTE : 0) |
+				    (r->read_only ? TEI_LOCAL_READ_ONLY : 0));
+}
+
 /* Registers without publishing. */
 static int memory_add(struct engine *e, void *addr, size_t length,
 		      const char *location, bool remote,
@@ -193,6 +201,7 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 {
 	struct engine_region r;
 	struct tei_rail_mr *mr;
+	uint32_t access;
 	int ret;
 
 	memset(&r, 0, sizeof(r));
@@ -215,12 +224,13 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 			goto err_gpu;
 		return 0;
 	}
+	access = memory_access(&r, maps);
+	r.read_only = access & TEI_RAIL_READ_ONLY;
 	ret = tei_rail_mr_reg(e->dp, addr, length,
-			      engine_region_location(&r),
-			      memory_access(&r, maps), err, &mr);
+			      engine_region_location(&r), access, err, &mr);
 	if (ret)
 		goto err_gpu;
-	ret = tei_local_region_add(e->local, addr, length, remote);
+	ret = memory_add_local(e, &r);
 	if (ret)
 		goto err_rail;
 	ret = engine_files_mem_add(e, addr, length,
@@ -324,13 +334,13 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 
 	ret = engine_gpu_mem_remove(e, r.addr, tei_now_ns() + wait);
 	if (ret) {
-		tei_local_region_add(e->local, r.addr, r.length, r.remote);
+		memory_add_local(e, &r);
 		return memory_in_copy(&r, ret, err);
 	}
 	ret = engine_files_mem_remove(e, r.addr, tei_now_ns() + wait);
 	if (ret) {
 		engine_gpu_mem_add(e, r.addr, r.length, &none);
-		tei_local_region_add(e->local, r.addr, r.length, r.remote);
+		memory_add_local(e, &r);
 		return memory_in_file(&r, ret, err);
 	}
 	ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
@@ -339,7 +349,7 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 		return 0;
 	}
 	engine_gpu_mem_add(e, r.addr, r.length, &none);
-	tei_local_region_add(e->local, r.addr, r.length, r.remote);
+	memory_add_local(e, &r);
 	engine_files_mem_add(e, r.addr, r.length, engine_region_location(&r));
 	return ret;
 }

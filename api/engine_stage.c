@@ -277,7 +277,8 @@ static int slot_kernel(struct stage_slot *slot)
 	op->peer = slot->stage->to.neighbour->peer;
 	/* none of its pieces where another will be refused */
 	if (!tei_local_peer_covers(op->peer, slot->stage->remote,
-				   stage_length(slot->stage)))
+				   stage_length(slot->stage),
+				   !stage_reads(slot->stage)))
 		return TEI_ERR_NOT_REGISTERED;
 	op->opcode = stage_reads(slot->stage) ? TEI_LOCAL_READ :
 						TEI_LOCAL_WRITE;

@@ -277,7 +277,8 @@ static int submit_pieces_local(struct engine *e, struct engine_task *t,
 
 	for (i = 0; i < r->local_count; i++)
 		if (tei_local_region_check(e->local, r->local[i].addr,
-					   r->local[i].length))
+					   r->local[i].length,
+					   r->opcode != TE_WRITE))
 			return 3;
 	g = calloc(1, sizeof(*g) + (size_t)(r->local_count + r->remote_count) *
 					   sizeof(g->op[0]));
@@ -368,7 +369,7 @@ static int submit_atomic_own(struct engine *e, struct engine_task *t,
 			     const struct te_request *r)
 {
 	if (r->local_count && tei_local_region_check(e->local, r->local->addr,
-						     r->local->length))
+						     r->local->length, true))
 		return 3;
 	t->by = ENGINE_BY_CALLER;
 	t->u.atom.op = submit_atomic_op(r->opcode);
@@ -463,10 +464,13 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 				   r->target_id);
 	for (k = 0; code == 3 && k < r->local_count; k++) {
 		p = &r->local[k];
-		if (tei_local_region_check(e->local, p->addr, p->length))
-			return submit_fail(i, code, "local[%u], %p, %llu bytes: not inside registered memory",
+		if (tei_local_region_check(e->local, p->addr, p->length,
+					   r->opcode != TE_WRITE))
+			return submit_fail(i, code, "local[%u], %p, %llu bytes: not inside registered memory%s",
 					   k, p->addr,
-					   (unsigned long long)p->length);
+					   (unsigned long long)p->length,
+					   r->opcode != TE_WRITE ?
+						   " that may be written" : "");
 	}
 	return submit_fail(i, code, "%s", tei_err_name(code == 8 ?
 						       TEI_ERR_UNSUPPORTED :
@@ -520,7 +524,8 @@ static bool submit_registered(struct engine *e, const struct te_request *r)
 
 	for (k = 0; k < r->local_count; k++)
 		if (tei_local_region_check(e->local, r->local[k].addr,
-					   r->local[k].length))
+					   r->local[k].length,
+					   r->opcode != TE_WRITE))
 			return false;
 	return true;
 }

@@ -367,7 +367,7 @@ static void agent_remove_waits_for_a_stopped_initiator(void)
 	rc = tei_local_region_remove(f.ctx, f.mem, 0,
 				     tei_now_ns() + 20 * TEI_NS_PER_MS);
 	CU_ASSERT(rc == TEI_ERR_BUSY);
-	CU_ASSERT(!tei_local_region_check(f.ctx, f.mem, AGENT_MEM));
+	CU_ASSERT(!tei_local_region_check(f.ctx, f.mem, AGENT_MEM, false));
 	kill(f.agent.pid, SIGCONT);
 	CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
 					   tei_now_ns() + TEST_WAIT_NS));

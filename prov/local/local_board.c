@@ -208,6 +208,12 @@ enum tei_local_reason local_board_attach(pid_t pid, int number,
 	return reason;
 }
 
+static uint64_t board_flags(uint32_t access)
+{
+	return (access & TEI_LOCAL_REMOTE ? LOCAL_ACCESSIBLE : 0) |
+	       (access & TEI_LOCAL_READ_ONLY ? 0 : LOCAL_WRITABLE);
+}
+
 /* ---- tables ------------------------------------------------------------ */
 
 void local_board_publish(struct local_board *b, uint64_t generation,
@@ -225,8 +231,8 @@ void local_board_publish(struct local_board *b, uint64_t generation,
 				      memory_order_release);
 		atomic_store_explicit(&e[n].end, regions[i].end,
 				      memory_order_release);
-		atomic_store_explicit(&e[n].flags, regions[i].accessible ?
-				      LOCAL_ACCESSIBLE : 0,
+		atomic_store_explicit(&e[n].flags,
+				      board_flags(regions[i].access),
 				      memory_order_release);
 		n++;
 	}

@@ -172,6 +172,32 @@ static void copy_leave(struct local_piece *p)
 	p->slot = NULL;
 }
 
+static bool copy_writes(const struct local_piece *p)
+{
+	return p->opcode == TEI_LOCAL_WRITE;
+}
+
+/* The far side, which is ours where there is no peer. */
+static bool copy_covered(const struct local_piece *p, bool write)
+{
+	return p->peer ? tei_local_peer_covers(p->peer, p->remote, p->length,
+					       write) :
+			 local_board_covers(p->ctx->own, p->remote, p->length,
+					    write ? LOCAL_WRITABLE : 0);
+}
+
+static int copy_refused(const struct local_piece *p, bool read_only,
+			struct tei_err *err)
+{
+	return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, p->peer, 0,
+			  "%#llx, %llu bytes: %s",
+			  (unsigned long long)p->remote,
+			  (unsigned long long)p->length,
+			  read_only ? "registered for reading only" :
+			  p->peer ? "not registered there for remote access" :
+				    "not registered");
+}
+
 /*
  * Only now, in the slot, does a check hold until the bytes are copied. What
  * was refused leaves it before it reports.
@@ -179,8 +205,8 @@ static void copy_leave(struct local_piece *p)
 static int copy_check(struct local_piece *p, struct tei_err *err)
 {
 	enum tei_local_reason reason = local_peer_check(p->peer);
-	bool covered = local_board_covers(p->peer->board, p->remote, p->length,
-					  p->peer->self ? 0 : LOCAL_ACCESSIBLE);
+	bool covered = copy_covered(p, copy_writes(p));
+	bool read_only = !covered && copy_covered(p, false);
 
 	if (reason == TEI_LOCAL_OK && covered)
 		return 0;
@@ -188,10 +214,7 @@ static int copy_check(struct local_piece *p, struct tei_err *err)
 	if (reason != TEI_LOCAL_OK)
 		return local_fail(p->ctx, err, TEI_ERR_CONTEXT, p->peer, 0,
 				  "%s", tei_local_reason_text(reason));
-	return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, p->peer, 0,
-			  "%#llx, %llu bytes: not registered there for remote access",
-			  (unsigned long long)p->remote,
-			  (unsigned long long)p->length);
+	return copy_refused(p, read_only, err);
 }
 
 static void copy_count(const struct local_piece *p, int code)
@@ -267,19 +290,14 @@ static int copy_peer(struct local_piece *p, struct tei_err *err)
 static int copy_guarded(struct local_piece *p, struct local_slot *guard,
 			struct tei_err *err)
 {
-	bool covered = p->peer || local_board_covers(p->ctx->own, p->remote,
-						     p->length, 0);
+	bool covered = p->peer || copy_covered(p, copy_writes(p));
+	bool read_only = !covered && copy_covered(p, false);
 	int code = 0;
 
 	if (covered)
 		code = p->peer ? copy_peer(p, err) : local_piece_run(p, err);
 	local_slot_leave(guard);
-	if (covered)
-		return code;
-	return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, NULL, 0,
-			  "%#llx, %llu bytes: not registered",
-			  (unsigned long long)p->remote,
-			  (unsigned long long)p->length);
+	return covered ? code : copy_refused(p, read_only, err);
 }
 
 int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,

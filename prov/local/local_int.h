@@ -14,9 +14,10 @@
 #include "util/log.h"
 
 #define LOCAL_MAGIC	UINT64_C(0x314b4f4f434c454d)	/* in the cookie */
-#define LOCAL_VERSION	1u
+#define LOCAL_VERSION	2u
 #define LOCAL_SLOTS	256u
 #define LOCAL_ACCESSIBLE UINT64_C(1)	/* local_entry.flags: others may */
+#define LOCAL_WRITABLE	UINT64_C(2)	/* not for reading only */
 #define LOCAL_CUT_MIN	(64u << 10)	/* pieces aren't cut below this */
 
 /* ---- board: see the note in local_board.c ------------------------------ */
@@ -32,7 +33,7 @@ struct local_slot {
 struct local_entry {
 	_Atomic uint64_t base;
 	_Atomic uint64_t end;
-	_Atomic uint64_t flags;		/* LOCAL_ACCESSIBLE */
+	_Atomic uint64_t flags;		/* LOCAL_ACCESSIBLE, … */
 };
 
 struct local_head {
@@ -70,7 +71,7 @@ _Static_assert(sizeof(struct local_board) % LOCAL_SECTION == 0, "");
 struct local_region {
 	uint64_t base;
 	uint64_t end;
-	bool accessible;
+	uint32_t access;		/* TEI_LOCAL_REMOTE, … */
 	bool removing;			/* nothing new may begin on it */
 	bool hidden;			/* and it is not published */
 	bool gone;			/* and it is about to be dropped */

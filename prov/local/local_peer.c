@@ -245,9 +245,10 @@ bool tei_local_peer_is_self(const struct tei_local_peer *peer)
 }
 
 bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
-			   uint64_t len)
+			   uint64_t len, bool write)
 {
 	return !peer->board ||
 	       local_board_covers(peer->board, addr, len,
-				  peer->self ? 0 : LOCAL_ACCESSIBLE);
+				  (peer->self ? 0 : LOCAL_ACCESSIBLE) |
+				  (write ? LOCAL_WRITABLE : 0));
 }

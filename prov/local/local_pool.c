@@ -329,7 +329,8 @@ static bool pool_covered(const struct tei_local_op *op)
 	const struct tei_local_peer *peer = op->peer;
 
 	return !peer || op->length <= LOCAL_CUT_MIN ||
-	       tei_local_peer_covers(peer, op->remote, op->length);
+	       tei_local_peer_covers(peer, op->remote, op->length,
+				     op->opcode == TEI_LOCAL_WRITE);
 }
 
 static int pool_submit(struct tei_local *ctx, struct tei_local_op *op)

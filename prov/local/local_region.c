@@ -54,7 +54,7 @@ static int region_make_room(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 }
 
 static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
-			 bool accessible) TEI_REQUIRES(ctx->lock)
+			 uint32_t access) TEI_REQUIRES(ctx->lock)
 {
 	uint32_t i = region_index(ctx, base);
 	struct local_region *r;
@@ -68,7 +68,7 @@ static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
 	r = &ctx->regions[i];
 	memmove(r + 1, r, (ctx->nregions - i) * sizeof(*r));
 	*r = (struct local_region){ .base = base, .end = end,
-				    .accessible = accessible };
+				    .access = access };
 	ctx->nregions++;
 	ctx->unpublished = true;
 	if (!ctx->adding)
@@ -91,7 +91,7 @@ void tei_local_regions_adding(struct tei_local *ctx, bool on)
 }
 
 int tei_local_region_add(struct tei_local *ctx, const void *base,
-			 uint64_t len, bool remote_accessible)
+			 uint64_t len, uint32_t access)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)base;
 	int rc = local_guard(ctx);
@@ -103,7 +103,7 @@ int tei_local_region_add(struct tei_local *ctx, const void *base,
 				  "region %p of %llu bytes makes no range",
 				  base, (unsigned long long)len);
 	tei_mutex_lock(&ctx->lock);
-	rc = region_insert(ctx, addr, addr + len, remote_accessible);
+	rc = region_insert(ctx, addr, addr + len, access);
 	tei_mutex_unlock(&ctx->lock);
 	if (rc)
 		return local_fail(ctx, NULL, rc, NULL, 0,
@@ -309,14 +309,15 @@ int tei_local_region_remove(struct tei_local *ctx, const void *base,
 }
 
 int tei_local_region_check(struct tei_local *ctx, const void *addr,
-			   uint64_t len)
+			   uint64_t len, bool write)
 {
 	int rc = local_guard(ctx);
 
 	if (rc)
 		return rc;
 	return local_board_covers(ctx->own, (uint64_t)(uintptr_t)addr, len,
-				  0) ? 0 : TEI_ERR_NOT_REGISTERED;
+				  write ? LOCAL_WRITABLE : 0) ?
+		       0 : TEI_ERR_NOT_REGISTERED;
 }
 
 /* Whether the range meets a region that is being removed. */
@@ -332,8 +333,8 @@ static bool region_leaving(struct tei_local *ctx, uint64_t base, uint64_t end)
 	return false;
 }
 
-static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end)
-	TEI_REQUIRES(ctx->lock)
+static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end,
+			 bool write) TEI_REQUIRES(ctx->lock)
 {
 	uint32_t i = region_index(ctx, base);
 	struct local_region *r;
@@ -344,7 +345,7 @@ static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end)
 	if (i && ctx->regions[i - 1].end == base && base == end)
 		return !ctx->regions[i - 1].removing;
 	return i < ctx->nregions && r->base <= base && end <= r->end &&
-	       !r->removing;
+	       !r->removing && !(write && r->access & TEI_LOCAL_READ_ONLY);
 }
 
 bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
@@ -355,7 +356,8 @@ bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 		return false;
 	if (op->peer && op->peer->board)
 		return true;
-	return region_holds(ctx, op->remote, op->remote + op->length);
+	return region_holds(ctx, op->remote, op->remote + op->length,
+			    op->opcode == TEI_LOCAL_WRITE);
 }
 
 void local_regions_clear(struct tei_local *ctx)

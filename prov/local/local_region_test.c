@@ -96,10 +96,10 @@ static void region_removing_is_made_known_once(void)
 	CU_ASSERT(!r[0].code && !r[1].code);
 	for (i = 2; i < 5; i++)
 		CU_ASSERT_EQUAL(r[i].code, TEI_ERR_NOT_REGISTERED);
-	CU_ASSERT(tei_local_region_check(ctx, m, 1) &&
-		  tei_local_region_check(ctx, m + 200, 1));
-	CU_ASSERT(!tei_local_region_check(ctx, m + 400, 100) &&
-		  !tei_local_region_check(ctx, m + 600, 100));
+	CU_ASSERT(tei_local_region_check(ctx, m, 1, false) &&
+		  tei_local_region_check(ctx, m + 200, 1, false));
+	CU_ASSERT(!tei_local_region_check(ctx, m + 400, 100, false) &&
+		  !tei_local_region_check(ctx, m + 600, 100, false));
 	CU_ASSERT_EQUAL(ctx->nregions, 3);
 	/* nothing to remove, nothing to make known */
 	tei_local_regions_remove(ctx, r, 2, tei_now_ns());
@@ -112,15 +112,15 @@ static void region_check_knows_the_edges(void)
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem;
 
-	CU_ASSERT(tei_local_region_check(ctx, m, 1) == TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(tei_local_region_check(ctx, m, 1, false) == TEI_ERR_NOT_REGISTERED);
 	tei_local_region_add(ctx, m + 100, 100, false);
 	tei_local_region_add(ctx, m + 200, 100, true);
-	CU_ASSERT(!tei_local_region_check(ctx, m + 100, 100));
-	CU_ASSERT(!tei_local_region_check(ctx, m + 299, 1));
-	CU_ASSERT(tei_local_region_check(ctx, m + 99, 2));
-	CU_ASSERT(tei_local_region_check(ctx, m + 299, 2));
-	CU_ASSERT(tei_local_region_check(ctx, m + 150, 100));
-	CU_ASSERT(tei_local_region_check(ctx, m + 150, UINT64_MAX));
+	CU_ASSERT(!tei_local_region_check(ctx, m + 100, 100, false));
+	CU_ASSERT(!tei_local_region_check(ctx, m + 299, 1, false));
+	CU_ASSERT(tei_local_region_check(ctx, m + 99, 2, false));
+	CU_ASSERT(tei_local_region_check(ctx, m + 299, 2, false));
+	CU_ASSERT(tei_local_region_check(ctx, m + 150, 100, false));
+	CU_ASSERT(tei_local_region_check(ctx, m + 150, UINT64_MAX, false));
 	tei_local_fini(ctx);
 }
 
@@ -144,7 +144,7 @@ static void region_table_follows_random_changes(void)
 		there[k] = !there[k];
 		CU_ASSERT(!rc);
 		k = (int)(test_random(&state) % N);
-		rc = tei_local_region_check(ctx, region_mem + k * STEP, STEP);
+		rc = tei_local_region_check(ctx, region_mem + k * STEP, STEP, false);
 		CU_ASSERT(!rc == there[k]);
 		rc = local_board_covers(ctx->shared,
 					test_addr(region_mem + k * STEP), STEP,
@@ -172,7 +172,7 @@ static void region_table_is_bounded(void)
 	CU_ASSERT(!tei_local_region_add(ctx, (void *)(base + 1), 1, true));
 	CU_ASSERT(tei_local_region_add(ctx, (void *)(base + 3), 1, true) ==
 		  TEI_ERR_TOO_MANY);
-	CU_ASSERT(!tei_local_region_check(ctx, (void *)(base + 1), 1));
+	CU_ASSERT(!tei_local_region_check(ctx, (void *)(base + 1), 1, false));
 	tei_local_fini(ctx);
 }
 
@@ -217,7 +217,7 @@ static void region_remove_waits_for_own_operations(void)
 		  TEI_NS_PER_MS) == TEI_ERR_BUSY);
 	CU_ASSERT(tei_local_region_remove(ctx, local, 0, tei_now_ns() +
 		  TEI_NS_PER_MS) == TEI_ERR_BUSY);
-	CU_ASSERT(!tei_local_region_check(ctx, m, 4096));
+	CU_ASSERT(!tei_local_region_check(ctx, m, 4096, false));
 	sem_post(&gate.go);
 	CU_ASSERT(!tei_local_region_remove(ctx, m, 0, region_soon()));
 	CU_ASSERT(!tei_local_region_remove(ctx, local, 0, region_soon()));
@@ -383,7 +383,7 @@ static void region_forked_child_is_refused(void)
 	if (!pid) {
 		status = tei_local_region_add(ctx, buf, 8, true) !=
 			 TEI_ERR_CONTEXT ||
-			 tei_local_region_check(ctx, region_mem, 8) !=
+			 tei_local_region_check(ctx, region_mem, 8, false) !=
 			 TEI_ERR_CONTEXT ||
 			 tei_local_identity(ctx, &id) != TEI_ERR_CONTEXT ||
 			 tei_local_submit(ctx, &t.op) != TEI_ERR_CONTEXT ||

@@ -87,14 +87,18 @@ int tei_local_id_parse(const char *text, struct tei_local_id *out);
 
 /* ---- regions ---------------------------------------------------------- */
 
+/* tei_local_region_add's access. */
+#define TEI_LOCAL_REMOTE	1u	/* by other processes, too */
+#define TEI_LOCAL_READ_ONLY	2u	/* nothing may be copied into it */
+
 /*
  * Lets [base, base+len) be named as the target of a copy: by this process
- * always, by others where remote_accessible. 0, TEI_ERR_INVALID (NULL, zero,
+ * always, by others as access says. 0, TEI_ERR_INVALID (NULL, zero,
  * wraps), TEI_ERR_OVERLAP, TEI_ERR_TOO_MANY, TEI_ERR_CONTEXT. A range that
  * is being removed still overlaps.
  */
 int tei_local_region_add(struct tei_local *ctx, const void *base,
-			 uint64_t len, bool remote_accessible);
+			 uint64_t len, uint32_t access);
 
 /*
  * Between on and the off that belongs to it, what is added may only be named
@@ -132,10 +136,11 @@ void tei_local_regions_remove(struct tei_local *ctx,
 
 /*
  * 0 where [addr, addr+len) lies inside one region of ours, of which nothing
- * is being removed, else TEI_ERR_NOT_REGISTERED. No lock, no log.
+ * is being removed and which, if write, is not for reading only; else
+ * TEI_ERR_NOT_REGISTERED. No lock, no log.
  */
 int tei_local_region_check(struct tei_local *ctx, const void *addr,
-			   uint64_t len);
+			   uint64_t len, bool write);
 
 /* ---- peers ------------------------------------------------------------ */
 
@@ -183,10 +188,10 @@ bool tei_local_peer_alive(struct tei_local_peer *peer);
 /* True where the peer is this process. */
 bool tei_local_peer_is_self(const struct tei_local_peer *peer);
 
-/* Whether all of [addr, addr + len) is registered there, and for us to reach,
- * as far as it can be told now. */
+/* Whether all of [addr, addr + len) is registered there, and for us to read, or
+ * to write, as far as it can be told now. */
 bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
-			   uint64_t len);
+			   uint64_t len, bool write);
 
 /* ---- operations ------------------------------------------------------- */
 
