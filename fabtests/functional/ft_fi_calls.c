@@ -107,7 +107,7 @@ static void call_all(struct fi_rig *r)
 		call_addresses, call_sought, call_full,
 		call_registrations, call_described, call_many_buffers,
 		call_bound_queue, call_early_data, call_void_keys,
-		call_closed, call_too_soon,
+		call_closed, call_sender_gone, call_cut_unread, call_too_soon,
 		call_other_host, call_own_rails, call_kinds,
 	};
 	size_t i;

@@ -56,6 +56,8 @@ void call_bound_queue(struct fi_rig *r);
 void call_early_data(struct fi_rig *r);
 void call_void_keys(struct fi_rig *r);
 void call_closed(struct fi_rig *r);
+void call_sender_gone(struct fi_rig *r);
+void call_cut_unread(struct fi_rig *r);
 void call_too_soon(struct fi_rig *r);
 /* With MOONRAIL_MAX_PEERS=3. */
 void call_visitors(struct fi_rig *r);

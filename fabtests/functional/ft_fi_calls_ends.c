@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "fabtests/common/ft_port.h"
 #include "fabtests/functional/ft_fi_calls.h"
@@ -221,6 +222,14 @@ static bool call_send_to(struct fi_rig *r, fi_addr_t to, uint64_t flags,
 	return fi_rig_next(r, r->tx, d);
 }
 
+static void call_expect_canceled(struct fi_rig *r)
+{
+	struct fi_rig_done d = { .err = 0 };
+
+	fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && d.err == FI_ECANCELED,
+	      "and its receive is cancelled");
+}
+
 void call_closed(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -259,6 +268,63 @@ void call_closed(struct fi_rig *r)
 		good = !fi_av_remove(r->av, &to, 1, 0) && good;
 	}
 	fi_rig_ok(r, good, "nothing is sent to an endpoint that was closed");
+	fi_rig_meet(r);
+}
+
+/* Its sender's endpoint and bytes have gone: there is no such message. */
+void call_sender_gone(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	void *mem = mmap(NULL, CALL_LARGE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	bool good;
+
+	if (!call_moonrail(r))
+		return;
+	good = mem != MAP_FAILED && call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e);
+	while (good && fi_rig_again(r, fi_tsend(e.ep, mem, CALL_LARGE, NULL,
+						r->self, 77, NULL)))
+		;
+	good = good && call_close(r, &e) && !munmap(mem, CALL_LARGE);
+	while (good && fi_rig_again(r, fi_trecv(r->ep, r->mem, CALL_LARGE, NULL,
+						FI_ADDR_UNSPEC, 77, 0, r)))
+		;
+	good = good && call_silent(r->rx) && !fi_cancel(&r->ep->fid, r);
+	fi_rig_ok(r, good, "what a closed endpoint sent to another of its domain is gone");
+	if (good)
+		call_expect_canceled(r);
+	fi_rig_meet(r);
+}
+
+/* Bytes that can't be read any more are not told as a message cut short; of
+ * those that were copied the first ones come. */
+void call_cut_unread(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_rig_done d = { .err = 0 };
+	bool good = true;
+
+	if (!call_moonrail(r))
+		return;
+	if (r->server) {
+		memset(r->mem, 0, 100);
+		fi_rig_meet(r);
+		while (fi_rig_again(r, fi_trecv(r->ep, r->mem, 100, NULL,
+						FI_ADDR_UNSPEC, 78, 0, NULL)))
+			;
+		good = fi_rig_next(r, r->rx, &d) && d.err &&
+		       (d.err != FI_ETRUNC || fi_rig_same(r->mem, 100, 19));
+	} else {
+		good = call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e);
+		fi_rig_fill(r->buf, CALL_LARGE, 19);
+		while (good && fi_rig_again(r, fi_tsend(e.ep, r->buf, CALL_LARGE,
+							NULL, r->peer, 78,
+							NULL)))
+			;
+		good = call_close(r, &e) && good;
+		fi_rig_meet(r);
+	}
+	fi_rig_ok(r, good, "a message that can't be read is no short one");
 	fi_rig_meet(r);
 }
 

@@ -515,6 +515,10 @@ static int ep_control(struct fid *fid, int command, void *arg)
 static void ep_forget(struct moonrail_op *op, struct tei_list *gone)
 	TEI_REQUIRES(moonrail_held)
 {
+	struct moonrail_peer *p = moonrail_peer_real(op->peer);
+
+	if (op->kind == MOONRAIL_SEND && !p->rail)
+		moonrail_recv_void(p, op->id);
 	for (; op->npin; op->npin--)
 		moonrail_unpin(op->ep->domain, op->iov[op->npin - 1].iov_base,
 			       op->iov[op->npin - 1].iov_len, gone);

@@ -927,6 +927,9 @@ void moonrail_rma_fail(struct moonrail_peer *peer, int err)
 	TEI_REQUIRES(moonrail_held);
 /* After the bytes of a received message have been read. */
 void moonrail_recv_read(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* Within the domain: the bytes of a message that nobody has received go. */
+void moonrail_recv_void(struct moonrail_peer *peer, uint64_t id)
+	TEI_REQUIRES(moonrail_held);
 /* Tells a peer which of its messages were read, if it does not know yet. */
 void moonrail_recv_tell(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);

@@ -172,6 +172,28 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s)
 	moonrail_flow_room(ep);
 }
 
+void moonrail_recv_void(struct moonrail_peer *p, uint64_t id)
+{
+	struct moonrail_surplus *s;
+	struct moonrail_ep *ep;
+	int i;
+
+	tei_list_foreach(ep, &p->domain->eps, struct moonrail_ep, link)
+		for (i = 0; i < 3; i++)
+			tei_list_foreach(s, i < 2 ? &ep->surplus[i] :
+						    &ep->claimed,
+					 struct moonrail_surplus, link) {
+				if (s->peer != p || s->wire.id != id ||
+				    s->wire.op != MOONRAIL_WIRE_RTS)
+					continue;
+				tei_list_del(&s->link);
+				ep->held -= sizeof(*s) + s->len;
+				recv_drop(ep, s);
+				moonrail_flow_room(ep);
+				return;
+			}
+}
+
 static uint64_t recv_scatter(const struct moonrail_op *op,
 			     const uint8_t *from, uint64_t len)
 {
@@ -274,6 +296,8 @@ void moonrail_recv_read(struct moonrail_op *op)
 	bool brief = recv_is_brief(op);
 
 	op->peer->reading -= brief;
+	if (!op->err && op->cut)
+		op->err = FI_ETRUNC;
 	recv_end(op, brief && !op->err);
 }
 
@@ -317,14 +341,14 @@ static void recv_take(struct moonrail_op *op, const struct recv_in *in,
 		op->flags |= FI_REMOTE_CQ_DATA;
 		op->data = w->data;
 	}
-	if (w->len > op->total) {
+	if (w->len > op->total)
 		op->cut = w->len - op->total;
-		op->err = FI_ETRUNC;
-	}
 	if (w->op == MOONRAIL_WIRE_RTS) {
 		recv_read(op, in);
 		return;
 	}
+	if (op->cut)
+		op->err = FI_ETRUNC;
 	op->got = recv_scatter(op, in->payload, in->len);
 	if (w->flags & MOONRAIL_WIRE_WANT_FIN)
 		recv_fin(in->peer, w, 0);
