@@ -341,12 +341,42 @@ static void what_still_closes_is_not_posted_on(void)
 	while (rail_cut_look(lane, &addr, sizeof(addr)) == RAIL_CUT_SOME &&
 	       tei_now_ns() < end)
 		;
-	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0),
+	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0, 0),
 			-FI_EAGAIN);
 	tei_mutex_unlock(&lane->lock);
 	cache_round(rig, 1, 2);
 	CU_ASSERT_EQUAL(__atomic_load_n(&lane->rail->errors, __ATOMIC_RELAXED),
 			0);
+	cache_end(rig);
+}
+
+/* A slice that was cut for a generation is fenced by closing that. */
+static void another_generation_is_not_posted_to(void)
+{
+	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
+	struct rail_remote *remote;
+	struct rail_lane *lane;
+	struct rail_path *path;
+	uint32_t gen;
+
+	cache_round(rig, 1, 1);
+	path = cache_path(rig, 0, &lane);
+	remote = &rig->peer[0]->remotes[0];
+	tei_mutex_lock(&lane->lock);
+	rail_sched_enter(rig->from.dp);
+	gen = remote->gen++;
+	remote->serial = ++rig->peer[0]->serial;
+	rail_sched_leave(rig->from.dp);
+	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0, gen),
+			-FI_EAGAIN);
+	CU_ASSERT(!rail_path_ready(rig->peer[0], path, lane, 0, gen + 1));
+	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0, gen),
+			-FI_EAGAIN);
+	rail_sched_enter(rig->from.dp);
+	remote->gen--;
+	rail_sched_leave(rig->from.dp);
+	tei_mutex_unlock(&lane->lock);
+	cache_round(rig, 1, 2);
 	cache_end(rig);
 }
 
@@ -477,6 +507,8 @@ const struct tei_test_case rail_cache_cases[] = {
 	{ "peers_that_fall_silent_do_too", peers_that_fall_silent_do_too },
 	{ "what_still_closes_is_not_posted_on",
 	  what_still_closes_is_not_posted_on },
+	{ "another_generation_is_not_posted_to",
+	  another_generation_is_not_posted_to },
 	{ "what_is_on_no_route_leaves_when_idle",
 	  what_is_on_no_route_leaves_when_idle },
 	{ "a_peer_that_is_freed_leaves_no_connection",

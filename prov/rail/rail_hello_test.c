@@ -193,7 +193,7 @@ static int hello_ready(struct tei_rail_peer *p, struct rail_lane *lane)
 	rail_sched_enter(p->dp);
 	CU_ASSERT(rail_cache_admit_msg(lane, path, tei_now_ns()));
 	rail_sched_leave(p->dp);
-	return rail_path_ready(p, path, lane, 0);
+	return rail_path_ready(p, path, lane, 0, 0);
 }
 
 static void hello_lose(struct tei_rail_peer *p, struct rail_lane *lane)

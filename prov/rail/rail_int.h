@@ -1129,9 +1129,11 @@ bool rail_path_is_ready(const struct tei_rail_peer *peer,
 			const struct rail_path *path,
 			const struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
-/* Gives the path an address for the present generations. 0 or -FI_E*. */
+/* Gives the path an address for the present generations. gen: of the remote
+ * rail, as it is noted with what is to be posted, -FI_EAGAIN if there is another
+ * by now; 0: any. 0 or -FI_E*. */
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
-		    struct rail_lane *lane, uint16_t remote)
+		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
 	TEI_REQUIRES(lane->lock);
 /* -FI_EAGAIN was seen: no post before a while. busy: with slices of its own
  * under way. True when it has been connecting for suspiciously long. */

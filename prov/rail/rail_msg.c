@@ -178,7 +178,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return -FI_EAGAIN;
 	rail_cache_close(lane);
 	if (!is.ready)
-		ret = rail_path_ready(peer, path, lane, remote);
+		ret = rail_path_ready(peer, path, lane, remote, 0);
 	if (ret == -FI_EAGAIN)
 		return ret;
 	if (!ret) {

@@ -366,7 +366,7 @@ bool rail_path_is_ready(const struct tei_rail_peer *peer,
 }
 
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
-		    struct rail_lane *lane, uint16_t remote)
+		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
 {
 	struct tei_rail_addr addr;
 	uint32_t serial;
@@ -378,6 +378,10 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		return -FI_EADDRNOTAVAIL;
 	}
 	serial = peer->remotes[remote].serial;
+	if (gen && gen != peer->remotes[remote].gen) {
+		rail_sched_leave(peer->dp);
+		return -FI_EAGAIN;
+	}
 	if (rail_path_is_ready(peer, path, lane, remote)) {
 		rail_sched_leave(peer->dp);
 		return 0;

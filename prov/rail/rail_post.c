@@ -41,7 +41,9 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	ssize_t ret;
 
 	if (s->path_fresh) {
-		ret = rail_path_ready(s->peer, s->path, lane, s->remote_idx);
+		/* should it break, that generation is closed for it */
+		ret = rail_path_ready(s->peer, s->path, lane, s->remote_idx,
+				      s->remote_gen);
 		if (ret)
 			return ret;
 	}
