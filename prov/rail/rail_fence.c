@@ -55,7 +55,7 @@ bool rail_fence_wanted(const struct tei_rail_peer *peer)
 	return false;
 }
 
-static void fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
+void rail_fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 {
 	struct rail_slice *s, *tmp;
 	struct rail_done done;
@@ -88,7 +88,7 @@ static void fence_close(struct rail_lane *lane, bool wait)
 		rail_closing_start(lane);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
-	fence_abort(lane->rail->dp, &aborted);
+	rail_fence_abort(lane->rail->dp, &aborted);
 }
 
 static bool fence_collect(struct rail_lane *lane)
@@ -102,7 +102,7 @@ static bool fence_collect(struct rail_lane *lane)
 	tei_mutex_lock(&lane->lock);
 	over = rail_closing_collect(lane, &aborted);
 	tei_mutex_unlock(&lane->lock);
-	fence_abort(lane->rail->dp, &aborted);
+	rail_fence_abort(lane->rail->dp, &aborted);
 	return over;
 }
 

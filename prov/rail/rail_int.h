@@ -1435,6 +1435,8 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 
 /* --- rail_fence.c -------------------------------------------------------- */
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);
+/* What a lane that was closed had posted, and is off every list: broken. */
+void rail_fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted);
 /* Some generation of the peer's is to be fenced, and is not. */
 bool rail_fence_wanted(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);

@@ -354,6 +354,8 @@ static void rail_close_lane(struct rail_lane *lane)
 	rail_lane_close(lane, &aborted);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
+	/* what was posted since the caller looked, and has no end */
+	rail_fence_abort(lane->rail->dp, &aborted);
 }
 
 void rail_close_initiating(struct rail *rail)
