@@ -4,6 +4,7 @@
 
 #include <sched.h>
 
+#include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
 
 /* An endpoint that takes its time to close. */
@@ -57,6 +58,8 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 {
 	struct rail_lane *lane;
 	struct test_pair pair;
+	static uint8_t buf[RAIL_MSG_MAX];
+	uint64_t now = tei_now_ns();
 	struct test_task t;
 	uint32_t gen;
 
@@ -65,6 +68,13 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 	gen = lane->gen;
 	closing_hold(lane);
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
+	/* a table without it would say that it is closed */
+	pair.peer->warm_wanted = true;
+	pair.peer->warm_left = 1;
+	CU_ASSERT_EQUAL(rail_ctl_warm(pair.peer, now, buf),
+			now + RAIL_CTL_RETRY_NS);
+	CU_ASSERT_EQUAL(pair.peer->warm_left, 1);
+	pair.peer->warm_wanted = false;
 	/* the thread goes on, and nobody is told too early */
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
 	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);

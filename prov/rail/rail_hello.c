@@ -231,6 +231,9 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(dp);
 	if (!left)
 		return 0;
+	/* it would miss in the table */
+	if (rail_reopen_any(dp))
+		return now + RAIL_CTL_RETRY_NS;
 	left = false;
 	len = rail_msg_hello(p, false, buf);
 	for (i = 0; i < rail_count(dp); i++) {
