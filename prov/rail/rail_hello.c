@@ -69,12 +69,25 @@ static void hello_no_route(struct tei_rail_peer *p)
 	rail_done_run(p->dp, &done);
 }
 
+/* All its rails are being opened anew, and where they are then may have been
+ * said to an address that was ours: no path is left that could break. */
+static bool hello_nowhere(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		if (p->remotes[i].addr.len)
+			return false;
+	return p->refs && p->state == RAIL_PEER_READY;
+}
+
 /* It is to be told who we are, since it doesn't seem to know. Of one that has gone
  * perhaps, only a fence is wanted. */
 static bool hello_again(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return p->rehello && !rail_peer_forsaken(p) &&
+	return (p->rehello || hello_nowhere(p)) && !rail_peer_forsaken(p) &&
 	       (p->state != RAIL_PEER_GONE || rail_fence_wanted(p));
 }
 

@@ -13,6 +13,7 @@
 
 #define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
 #define HELLO_TURNS	50
+#define HELLO_LOOKED	2000	/* turns; it is looked up once a second */
 #define HELLO_NOBODY	1	/* no rail listens at that port */
 
 /* Its only rail is where nobody listens, as one of an older generation is. */
@@ -105,6 +106,34 @@ static void hello_lost(enum hello_knows what)
 	/* nothing goes there any more */
 	CU_ASSERT_EQUAL(pair.peer->nremotes, 2);
 	CU_ASSERT_EQUAL(pair.peer->remotes[1].addr.len, 0);
+	test_pair_close(&pair);
+}
+
+/* Nothing is asked of it, and no path is there to break. */
+static void test_one_that_is_nowhere_is_looked_up(void)
+{
+	struct tei_rail_addr real;
+	struct test_pair pair;
+	struct test_task t;
+	uint32_t before, i;
+
+	test_pair_open(&pair);
+	hello_write(&pair, &t);		/* the keys are known from here on */
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	real = pair.peer->remotes[0].addr;
+	hello_away(hello_of(&pair.to, &pair.from));
+	hello_away(pair.peer);
+	before = test_resolved();
+	rail_peer_announce(pair.from.dp);
+	hello_write(&pair, &t);
+	for (i = 0; i < HELLO_LOOKED && test_resolved() == before; i++)
+		hello_turns(&pair, &t, 1);
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	CU_ASSERT(test_resolved() > before);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &real);
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	test_pair_close(&pair);
 }
 
@@ -251,6 +280,8 @@ const struct tei_test_case rail_hello_cases[] = {
 	  test_two_that_are_away_at_a_time_meet_again },
 	{ "one_whose_rails_were_closed_is_met_again",
 	  test_one_whose_rails_were_closed_is_met_again },
+	{ "one_that_is_nowhere_is_looked_up",
+	  test_one_that_is_nowhere_is_looked_up },
 	{ "a_wrong_hint_does_no_harm", test_a_wrong_hint_does_no_harm },
 	{ "an_address_that_is_to_come_is_waited_for",
 	  test_an_address_that_is_to_come_is_waited_for },

@@ -62,6 +62,8 @@ void test_pair_close(struct test_pair *pair);
 /* What from's thread would do for once at that time, faults apart. */
 void test_pair_turn(struct test_pair *pair, uint64_t now);
 
+/* Peers that any plane wanted looked up. */
+uint32_t test_resolved(void);
 /* Notifications that any plane has heard. */
 uint32_t test_notified(void);
 

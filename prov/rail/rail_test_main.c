@@ -8,6 +8,7 @@
 static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t test_cond;	/* under test_lock: a task ended */
 static uint32_t test_notes;
+static uint32_t test_looks;		/* atomic */
 static uint32_t test_order;		/* under test_lock: ends so far */
 
 static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
@@ -40,6 +41,7 @@ static void test_notify(void *arg, const char *peer, const char *name,
 static void test_resolve(void *arg, struct tei_rail_peer *peer)
 {
 	(void)arg;
+	__atomic_fetch_add(&test_looks, 1, __ATOMIC_RELAXED);
 	tei_rail_peer_put(peer);
 }
 
@@ -54,6 +56,11 @@ static const struct tei_rail_ops test_ops = {
 	.resolve = test_resolve,
 	.rails_changed = test_rails_changed,
 };
+
+uint32_t test_resolved(void)
+{
+	return __atomic_load_n(&test_looks, __ATOMIC_RELAXED);
+}
 
 uint32_t test_notified(void)
 {
