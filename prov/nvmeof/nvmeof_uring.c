@@ -38,7 +38,8 @@
 #define URING_WAIT_NS	UINT64_C(1000000000) /* then it looks again */
 
 struct uring {
-	struct io_uring ring;		/* the thread's; registering: any */
+	struct io_uring ring;		/* the thread's; registering: any, unless
+					 * single */
 	int event;
 	uint64_t tick;			/* what event is read into */
 	pthread_t thread;
