@@ -86,13 +86,18 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 	dp->ops->resolve(dp->arg, p);
 }
 
+void rail_ctl_look(struct tei_rail_peer *p, uint64_t now, uint64_t since)
+{
+	if (now - since >= CTL_UNANSWERED_NS)
+		ctl_resolve(p, now);
+}
+
 /* A request has had no answer for a while: is it still the same process? */
 void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
-	if (now - since < CTL_UNANSWERED_NS)
-		return;
-	p->rehello = true;
-	ctl_resolve(p, now);
+	if (now - since >= CTL_UNANSWERED_NS)
+		p->rehello = true;
+	rail_ctl_look(p, now, since);
 }
 
 /* Any thread; what follows from it is the thread's. */

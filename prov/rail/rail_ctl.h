@@ -31,6 +31,8 @@ bool rail_ctl_left(const struct tei_rail_peer *peer)
 uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
 /* sched is held. */
 void rail_ctl_awake(struct tei_rail_peer *peer);
+/* Has it looked up, once in a while, if since is some time ago. */
+void rail_ctl_look(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
 /* A request has had no answer for a while: is it still the same process? */
 void rail_ctl_unanswered(struct tei_rail_peer *peer, uint64_t now,
 			 uint64_t since);

@@ -87,7 +87,7 @@ static bool hello_nowhere(const struct tei_rail_peer *p)
 static bool hello_again(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return (p->rehello || hello_nowhere(p)) && !rail_peer_forsaken(p) &&
+	return p->rehello && !rail_peer_forsaken(p) &&
 	       (p->state != RAIL_PEER_GONE || rail_fence_wanted(p));
 }
 
@@ -129,7 +129,7 @@ static int hello_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len,
 uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = p->dp;
-	bool reply, ask, announce, probe, stuck, left;
+	bool reply, ask, announce, probe, stuck, left, nowhere;
 	size_t len;
 	int ret;
 
@@ -155,20 +155,25 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	left = rail_ctl_left(p);
 	ask = (p->want_hello && p->state == RAIL_PEER_NEW &&
 	       !rail_peer_forsaken(p)) || (!left && hello_again(p));
+	nowhere = !ask && !left && hello_nowhere(p);
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
 		   p->table_acked < dp->table;
-	p->reply_hello = false;
+	p->reply_hello = nowhere && reply;
 	probe = p->probing && p->state == RAIL_PEER_READY;
 	rail_sched_leave(dp);
 	if (stuck)
 		rail_fence_unstick(p, now);
-	if (!ask)
+	if (!ask && !nowhere)
 		p->asked_ns = 0;
 	else if (!p->asked_ns)
 		p->asked_ns = now;
 	/* it was left, and is wanted again */
 	if (ask && p->hello_next_ns > now + RAIL_CTL_RARELY_NS)
 		p->hello_next_ns = now;
+	if (nowhere) {			/* nothing can be sent there */
+		rail_ctl_look(p, now, p->asked_ns);
+		return rail_ctl_again(p, now);
+	}
 	if (!reply && !ask && !announce && !probe)
 		return 0;
 	if (!reply && now < p->hello_next_ns)
