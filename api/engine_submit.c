@@ -267,19 +267,34 @@ static void group_lay(struct engine_group *g, const struct te_request *r,
 	}
 }
 
+/* Whether the k'th local piece is registered, and for writing if it is written. */
+static bool submit_covers(struct engine *e, const struct te_request *r,
+			  uint32_t k)
+{
+	return !tei_local_region_check(e->local, r->local[k].addr,
+				       r->local[k].length,
+				       r->opcode != TE_WRITE);
+}
+
+static bool submit_registered(struct engine *e, const struct te_request *r)
+{
+	uint32_t k;
+
+	for (k = 0; k < r->local_count; k++)
+		if (!submit_covers(e, r, k))
+			return false;
+	return true;
+}
+
 static int submit_pieces_local(struct engine *e, struct engine_task *t,
 			       const struct te_request *r,
 			       const struct engine_target *target)
 {
 	struct tei_local_op like = { .done = group_done };
 	struct engine_group *g;
-	uint32_t i;
 
-	for (i = 0; i < r->local_count; i++)
-		if (tei_local_region_check(e->local, r->local[i].addr,
-					   r->local[i].length,
-					   r->opcode != TE_WRITE))
-			return 3;
+	if (!submit_registered(e, r))
+		return 3;
 	g = calloc(1, sizeof(*g) + (size_t)(r->local_count + r->remote_count) *
 					   sizeof(g->op[0]));
 	if (!g)
@@ -368,8 +383,7 @@ static int submit_atomic_rail(struct engine_task *t, const struct te_request *r,
 static int submit_atomic_own(struct engine *e, struct engine_task *t,
 			     const struct te_request *r)
 {
-	if (r->local_count && tei_local_region_check(e->local, r->local->addr,
-						     r->local->length, true))
+	if (!submit_registered(e, r))
 		return 3;
 	t->by = ENGINE_BY_CALLER;
 	t->u.atom.op = submit_atomic_op(r->opcode);
@@ -464,8 +478,7 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 				   r->target_id);
 	for (k = 0; code == 3 && k < r->local_count; k++) {
 		p = &r->local[k];
-		if (tei_local_region_check(e->local, p->addr, p->length,
-					   r->opcode != TE_WRITE))
+		if (!submit_covers(e, r, k))
 			return submit_fail(i, code, "local[%u], %p, %llu bytes: not inside registered memory%s",
 					   k, p->addr,
 					   (unsigned long long)p->length,
@@ -514,18 +527,6 @@ static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 	memcpy(r, p, sizeof(*r));
 	for (k = sizeof(*r); k < elem_size; k++)
 		if (p[k])
-			return false;
-	return true;
-}
-
-static bool submit_registered(struct engine *e, const struct te_request *r)
-{
-	uint32_t k;
-
-	for (k = 0; k < r->local_count; k++)
-		if (tei_local_region_check(e->local, r->local[k].addr,
-					   r->local[k].length,
-					   r->opcode != TE_WRITE))
 			return false;
 	return true;
 }
