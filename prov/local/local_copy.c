@@ -186,14 +186,13 @@ static bool copy_covered(const struct local_piece *p, bool write)
 					    write ? LOCAL_WRITABLE : 0);
 }
 
-static int copy_refused(const struct local_piece *p, bool read_only,
-			struct tei_err *err)
+static int copy_refused(const struct local_piece *p, struct tei_err *err)
 {
 	return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, p->peer, 0,
 			  "%#llx, %llu bytes: %s",
 			  (unsigned long long)p->remote,
 			  (unsigned long long)p->length,
-			  read_only ? "registered for reading only" :
+			  copy_covered(p, false) ? "registered for reading only" :
 			  p->peer ? "not registered there for remote access" :
 				    "not registered");
 }
@@ -206,7 +205,6 @@ static int copy_check(struct local_piece *p, struct tei_err *err)
 {
 	enum tei_local_reason reason = local_peer_check(p->peer);
 	bool covered = copy_covered(p, copy_writes(p));
-	bool read_only = !covered && copy_covered(p, false);
 
 	if (reason == TEI_LOCAL_OK && covered)
 		return 0;
@@ -214,7 +212,7 @@ static int copy_check(struct local_piece *p, struct tei_err *err)
 	if (reason != TEI_LOCAL_OK)
 		return local_fail(p->ctx, err, TEI_ERR_CONTEXT, p->peer, 0,
 				  "%s", tei_local_reason_text(reason));
-	return copy_refused(p, read_only, err);
+	return copy_refused(p, err);
 }
 
 static void copy_count(const struct local_piece *p, int code)
@@ -291,13 +289,12 @@ static int copy_guarded(struct local_piece *p, struct local_slot *guard,
 			struct tei_err *err)
 {
 	bool covered = p->peer || copy_covered(p, copy_writes(p));
-	bool read_only = !covered && copy_covered(p, false);
 	int code = 0;
 
 	if (covered)
 		code = p->peer ? copy_peer(p, err) : local_piece_run(p, err);
 	local_slot_leave(guard);
-	return covered ? code : copy_refused(p, read_only, err);
+	return covered ? code : copy_refused(p, err);
 }
 
 int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
