@@ -33,7 +33,7 @@ static void agent_setup_own(struct agent_fixture *f)
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CU_ASSERT_FATAL(f->mem != MAP_FAILED);
 	memset(f->mem, 0, AGENT_MEM);
-	CU_ASSERT(!tei_local_region_add(f->ctx, f->mem, AGENT_MEM, true));
+	CU_ASSERT(!tei_local_region_add(f->ctx, f->mem, AGENT_MEM, TEI_LOCAL_REMOTE));
 	CU_ASSERT(!tei_local_identity(f->ctx, &id));
 	CU_ASSERT(!tei_local_id_format(&id, f->own_id, sizeof(f->own_id)));
 }
@@ -421,7 +421,7 @@ static void agent_remove_during_a_storm(void)
 		CU_ASSERT(atoi(f.agent.answer) == TEI_ERR_NOT_REGISTERED);
 		CU_ASSERT(!memcmp(before, f.mem, AGENT_MEM));
 		memset(f.mem, 0, AGENT_MEM);
-		CU_ASSERT(!tei_local_region_add(f.ctx, f.mem, AGENT_MEM, true));
+		CU_ASSERT(!tei_local_region_add(f.ctx, f.mem, AGENT_MEM, TEI_LOCAL_REMOTE));
 	}
 	agent_teardown(&f);
 	free(before);

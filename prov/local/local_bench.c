@@ -247,7 +247,7 @@ int test_bench_main(bool huge)
 	b.own = bench_map(huge);
 	if (!b.local || !b.own)
 		return 1;
-	tei_local_region_add(b.ctx, b.own, BENCH_MEM, true);
+	tei_local_region_add(b.ctx, b.own, BENCH_MEM, TEI_LOCAL_REMOTE);
 	b.remote = test_addr(b.own);
 	bench_table(&b, "this process");
 	if (!bench_open_agent(&b, &agent, huge))

@@ -24,7 +24,7 @@ static void peer_setup(struct peer_fixture *f)
 	CU_ASSERT_FATAL(!tei_local_identity(f->there, &f->id));
 	CU_ASSERT_FATAL(tei_local_peer_open(f->here, &f->id, NULL, &f->peer) ==
 			TEI_LOCAL_OK);
-	CU_ASSERT(!tei_local_region_add(f->there, f->target, 4096, false));
+	CU_ASSERT(!tei_local_region_add(f->there, f->target, 4096, 0));
 }
 
 static void peer_teardown(struct peer_fixture *f)
@@ -67,7 +67,7 @@ static void peer_own_identity_is_self(void)
 	CU_ASSERT_FATAL(tei_local_peer_open(ctx, &id, NULL, &peer) ==
 			TEI_LOCAL_OK);
 	CU_ASSERT(tei_local_peer_is_self(peer) && tei_local_peer_alive(peer));
-	tei_local_region_add(ctx, a, 64, false);
+	tei_local_region_add(ctx, a, 64, 0);
 	CU_ASSERT(!test_run_op(ctx, peer, TEI_LOCAL_WRITE, b, test_addr(a), 64));
 	CU_ASSERT(a[0] == 'b');
 	CU_ASSERT(!tei_local_copy(ctx, peer, TEI_LOCAL_READ, b, test_addr(a),

@@ -22,7 +22,7 @@ static void pool_setup(struct pool_fixture *f, uint32_t workers)
 	CU_ASSERT_FATAL(f->local && f->target);
 	test_fill(f->local, POOL_MEM, 1);
 	memset(f->target, 0, POOL_MEM);
-	CU_ASSERT(!tei_local_region_add(f->ctx, f->target, POOL_MEM, false));
+	CU_ASSERT(!tei_local_region_add(f->ctx, f->target, POOL_MEM, 0));
 }
 
 static void pool_teardown(struct pool_fixture *f)

@@ -23,20 +23,20 @@ static void region_refuses_bad_ranges(void)
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem;
 
-	CU_ASSERT(tei_local_region_add(ctx, NULL, 1, true) == TEI_ERR_INVALID);
-	CU_ASSERT(tei_local_region_add(ctx, m, 0, true) == TEI_ERR_INVALID);
-	CU_ASSERT(tei_local_region_add(ctx, m, UINT64_MAX, true) ==
+	CU_ASSERT(tei_local_region_add(ctx, NULL, 1, TEI_LOCAL_REMOTE) == TEI_ERR_INVALID);
+	CU_ASSERT(tei_local_region_add(ctx, m, 0, TEI_LOCAL_REMOTE) == TEI_ERR_INVALID);
+	CU_ASSERT(tei_local_region_add(ctx, m, UINT64_MAX, TEI_LOCAL_REMOTE) ==
 		  TEI_ERR_INVALID);
-	CU_ASSERT(!tei_local_region_add(ctx, m + 100, 100, true));
-	CU_ASSERT(tei_local_region_add(ctx, m + 100, 100, true) ==
+	CU_ASSERT(!tei_local_region_add(ctx, m + 100, 100, TEI_LOCAL_REMOTE));
+	CU_ASSERT(tei_local_region_add(ctx, m + 100, 100, TEI_LOCAL_REMOTE) ==
 		  TEI_ERR_OVERLAP);
-	CU_ASSERT(tei_local_region_add(ctx, m + 50, 51, true) ==
+	CU_ASSERT(tei_local_region_add(ctx, m + 50, 51, TEI_LOCAL_REMOTE) ==
 		  TEI_ERR_OVERLAP);
-	CU_ASSERT(tei_local_region_add(ctx, m + 199, 1, true) ==
+	CU_ASSERT(tei_local_region_add(ctx, m + 199, 1, TEI_LOCAL_REMOTE) ==
 		  TEI_ERR_OVERLAP);
-	CU_ASSERT(tei_local_region_add(ctx, m, 1000, true) == TEI_ERR_OVERLAP);
-	CU_ASSERT(!tei_local_region_add(ctx, m, 100, true));
-	CU_ASSERT(!tei_local_region_add(ctx, m + 200, 1, true));
+	CU_ASSERT(tei_local_region_add(ctx, m, 1000, TEI_LOCAL_REMOTE) == TEI_ERR_OVERLAP);
+	CU_ASSERT(!tei_local_region_add(ctx, m, 100, TEI_LOCAL_REMOTE));
+	CU_ASSERT(!tei_local_region_add(ctx, m + 200, 1, TEI_LOCAL_REMOTE));
 	CU_ASSERT(tei_local_region_remove(ctx, m + 1, 0, region_soon()) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(tei_local_region_remove(ctx, m, 99, region_soon()) ==
@@ -54,15 +54,15 @@ static void region_adding_is_made_known_once(void)
 	char *m = region_mem, local[16] = "";
 	uint64_t generation;
 
-	tei_local_region_add(ctx, local, sizeof(local), false);
+	tei_local_region_add(ctx, local, sizeof(local), 0);
 	generation = ctx->generation;
 	tei_local_regions_adding(ctx, true);
 	tei_local_regions_adding(ctx, true);
-	CU_ASSERT(!tei_local_region_add(ctx, m, 100, true));
-	CU_ASSERT(!tei_local_region_add(ctx, m + 200, 100, true));
+	CU_ASSERT(!tei_local_region_add(ctx, m, 100, TEI_LOCAL_REMOTE));
+	CU_ASSERT(!tei_local_region_add(ctx, m + 200, 100, TEI_LOCAL_REMOTE));
 	tei_local_regions_adding(ctx, false);
 	CU_ASSERT_EQUAL(ctx->generation, generation);
-	CU_ASSERT(tei_local_region_add(ctx, m + 50, 100, true) ==
+	CU_ASSERT(tei_local_region_add(ctx, m + 50, 100, TEI_LOCAL_REMOTE) ==
 		  TEI_ERR_OVERLAP);
 	tei_local_regions_adding(ctx, false);
 	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
@@ -87,9 +87,9 @@ static void region_removing_is_made_known_once(void)
 	uint64_t generation;
 	int i;
 
-	tei_local_region_add(ctx, local, sizeof(local), false);
+	tei_local_region_add(ctx, local, sizeof(local), 0);
 	for (i = 0; i < 4; i++)
-		CU_ASSERT(!tei_local_region_add(ctx, m + 200 * i, 100, true));
+		CU_ASSERT(!tei_local_region_add(ctx, m + 200 * i, 100, TEI_LOCAL_REMOTE));
 	generation = ctx->generation;
 	tei_local_regions_remove(ctx, r, 5, tei_now_ns() + TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
@@ -113,8 +113,8 @@ static void region_check_knows_the_edges(void)
 	char *m = region_mem;
 
 	CU_ASSERT(tei_local_region_check(ctx, m, 1, false) == TEI_ERR_NOT_REGISTERED);
-	tei_local_region_add(ctx, m + 100, 100, false);
-	tei_local_region_add(ctx, m + 200, 100, true);
+	tei_local_region_add(ctx, m + 100, 100, 0);
+	tei_local_region_add(ctx, m + 200, 100, TEI_LOCAL_REMOTE);
 	CU_ASSERT(!tei_local_region_check(ctx, m + 100, 100, false));
 	CU_ASSERT(!tei_local_region_check(ctx, m + 299, 1, false));
 	CU_ASSERT(tei_local_region_check(ctx, m + 99, 2, false));
@@ -169,8 +169,8 @@ static void region_table_is_bounded(void)
 		ctx->regions[i].end = base + 2 * i + 1;
 	}
 	tei_mutex_unlock(&ctx->lock);
-	CU_ASSERT(!tei_local_region_add(ctx, (void *)(base + 1), 1, true));
-	CU_ASSERT(tei_local_region_add(ctx, (void *)(base + 3), 1, true) ==
+	CU_ASSERT(!tei_local_region_add(ctx, (void *)(base + 1), 1, TEI_LOCAL_REMOTE));
+	CU_ASSERT(tei_local_region_add(ctx, (void *)(base + 3), 1, TEI_LOCAL_REMOTE) ==
 		  TEI_ERR_TOO_MANY);
 	CU_ASSERT(!tei_local_region_check(ctx, (void *)(base + 1), 1, false));
 	tei_local_fini(ctx);
@@ -207,8 +207,8 @@ static void region_remove_waits_for_own_operations(void)
 	struct test_op t;
 
 	region_gate_init(&gate, ctx);
-	tei_local_region_add(ctx, m, 4096, true);
-	tei_local_region_add(ctx, local, sizeof(local), true);
+	tei_local_region_add(ctx, m, 4096, TEI_LOCAL_REMOTE);
+	tei_local_region_add(ctx, local, sizeof(local), TEI_LOCAL_REMOTE);
 	test_op_init(&t, NULL, TEI_LOCAL_WRITE, local, test_addr(m), 64);
 	CU_ASSERT_FATAL(!tei_local_submit(ctx, &t.op));
 	sem_wait(&gate.inside);
@@ -252,8 +252,8 @@ static void region_remove_waits_until_ends_are_told(void)
 	int i;
 
 	for (i = 0; i < 2; i++) {
-		tei_local_region_add(ctx, m, 4096, true);
-		tei_local_region_add(ctx, local, sizeof(local), true);
+		tei_local_region_add(ctx, m, 4096, TEI_LOCAL_REMOTE);
+		tei_local_region_add(ctx, local, sizeof(local), TEI_LOCAL_REMOTE);
 		t = (struct region_told){
 			.op = { .opcode = TEI_LOCAL_WRITE, .local = local,
 				.remote = test_addr(m), .length = 64,
@@ -295,8 +295,8 @@ static void region_remove_waits_for_inline_copies(void)
 	pthread_t t;
 
 	region_gate_init(&gate, ctx);
-	tei_local_region_add(ctx, region_mem, 4096, false);
-	tei_local_region_add(ctx, local, sizeof(local), false);
+	tei_local_region_add(ctx, region_mem, 4096, 0);
+	tei_local_region_add(ctx, local, sizeof(local), 0);
 	pthread_create(&t, NULL, region_copy_main, &c);
 	sem_wait(&gate.inside);
 	CU_ASSERT(tei_local_region_remove(ctx, region_mem, 0, tei_now_ns() +
@@ -350,7 +350,7 @@ static void region_no_byte_changes_after_removal(void)
 	for (i = 0; i < 3; i++)
 		pthread_create(&t[i], NULL, region_hammer_main, &h);
 	for (k = 0; k < 300; k++) {
-		CU_ASSERT(!tei_local_region_add(ctx, target, 512, true));
+		CU_ASSERT(!tei_local_region_add(ctx, target, 512, TEI_LOCAL_REMOTE));
 		sched_yield();
 		CU_ASSERT(!tei_local_region_remove(ctx, target, 512,
 						   region_soon()));
@@ -377,11 +377,11 @@ static void region_forked_child_is_refused(void)
 	int status = 0;
 	pid_t pid;
 
-	tei_local_region_add(ctx, region_mem, 4096, true);
+	tei_local_region_add(ctx, region_mem, 4096, TEI_LOCAL_REMOTE);
 	test_op_init(&t, NULL, TEI_LOCAL_READ, buf, test_addr(region_mem), 8);
 	pid = fork();
 	if (!pid) {
-		status = tei_local_region_add(ctx, buf, 8, true) !=
+		status = tei_local_region_add(ctx, buf, 8, TEI_LOCAL_REMOTE) !=
 			 TEI_ERR_CONTEXT ||
 			 tei_local_region_check(ctx, region_mem, 8, false) !=
 			 TEI_ERR_CONTEXT ||
@@ -409,7 +409,7 @@ static void region_scribbled_cookie_of_ours_is_survived(void)
 	int i, rc;
 
 	for (i = 0; i < 12; i++) {
-		rc = tei_local_region_add(ctx, m, 4096, true);
+		rc = tei_local_region_add(ctx, m, 4096, TEI_LOCAL_REMOTE);
 		CU_ASSERT(!rc);
 		if (i < 2)
 			memset(ctx->shared, i ? 255 : 0, sizeof(*ctx->shared));
