@@ -159,39 +159,49 @@ static void recv_drop(struct moonrail_ep *ep, struct moonrail_surplus *s)
 	free(s);
 }
 
-/* It was wanted by nobody who wants its bytes. */
-static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s)
-	TEI_REQUIRES(moonrail_held)
+/* It was wanted by nobody who wants its bytes. tell: its sender waits. */
+static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s,
+			 bool tell) TEI_REQUIRES(moonrail_held)
 {
 	tei_list_del(&s->link);
 	ep->held -= sizeof(*s) + s->len;
-	if (s->wire.op == MOONRAIL_WIRE_RTS ||
-	    s->wire.flags & MOONRAIL_WIRE_WANT_FIN)
+	if (tell && (s->wire.op == MOONRAIL_WIRE_RTS ||
+		     s->wire.flags & MOONRAIL_WIRE_WANT_FIN))
 		recv_fin(s->peer, &s->wire, 0);
 	recv_drop(ep, s);
 	moonrail_flow_room(ep);
+}
+
+/* The message of that sender on the list, or NULL. */
+static struct moonrail_surplus *recv_find(struct tei_list *list,
+					  const struct moonrail_peer *p,
+					  uint64_t id)
+{
+	struct moonrail_surplus *s;
+
+	tei_list_foreach(s, list, struct moonrail_surplus, link)
+		if (s->peer == p && s->wire.id == id &&
+		    s->wire.op == MOONRAIL_WIRE_RTS)
+			return s;
+	return NULL;
 }
 
 void moonrail_recv_void(struct moonrail_peer *p, uint64_t id)
 {
 	struct moonrail_surplus *s;
 	struct moonrail_ep *ep;
-	int i;
 
-	tei_list_foreach(ep, &p->domain->eps, struct moonrail_ep, link)
-		for (i = 0; i < 3; i++)
-			tei_list_foreach(s, i < 2 ? &ep->surplus[i] :
-						    &ep->claimed,
-					 struct moonrail_surplus, link) {
-				if (s->peer != p || s->wire.id != id ||
-				    s->wire.op != MOONRAIL_WIRE_RTS)
-					continue;
-				tei_list_del(&s->link);
-				ep->held -= sizeof(*s) + s->len;
-				recv_drop(ep, s);
-				moonrail_flow_room(ep);
-				return;
-			}
+	tei_list_foreach(ep, &p->domain->eps, struct moonrail_ep, link) {
+		s = recv_find(&ep->surplus[0], p, id);
+		if (!s)
+			s = recv_find(&ep->surplus[1], p, id);
+		if (!s)
+			s = recv_find(&ep->claimed, p, id);
+		if (!s)
+			continue;
+		recv_discard(ep, s, false);
+		return;
+	}
 }
 
 static uint64_t recv_scatter(const struct moonrail_op *op,
@@ -621,7 +631,7 @@ static void recv_found(struct moonrail_op *op, struct moonrail_surplus *s,
 		tei_list_add_tail(&ep->claimed, &s->link);
 		((struct fi_context *)op->context)->internal[0] = s;
 	} else if (flags & FI_DISCARD) {
-		recv_discard(ep, s);
+		recv_discard(ep, s, true);
 	}
 	moonrail_op_done(op);
 }
@@ -664,7 +674,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 		return -FI_EINVAL;
 	if (flags & FI_DISCARD) {
 		recv_describe(op, s);
-		recv_discard(ep, s);
+		recv_discard(ep, s, true);
 		moonrail_op_done(op);
 		return 0;
 	}
