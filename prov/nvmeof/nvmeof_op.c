@@ -12,8 +12,9 @@
  * Operations. An op is on exactly one list besides ctx->live: the queue of its
  * next piece's file while it has pieces to start; then, once all of them have
  * ended, for each of its files in turn the file's unsynced, syncing (writes,
- * with file_sync "data") and ended; then ctx->over. While its last pieces run it is on none. One that
- * fails or is cancelled goes over as soon as none of its pieces runs.
+ * with file_sync "data") and ended; then ctx->over. While its last pieces run it
+ * is on none. One that fails or is cancelled goes over as soon as none of its
+ * pieces runs.
  *
  * What is looked at is looked at after the bytes have moved, so that a file
  * which went away before the operation began never lets it complete. One look
