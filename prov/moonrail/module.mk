@@ -27,3 +27,11 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_rma.c \
 	prov/moonrail/moonrail_wait.c \
 	# EOL
+
+TEST_SRCS_moonrail = \
+	$(PROV_SRCS) \
+	prov/moonrail/moonrail_atomic_test.c \
+	prov/moonrail/moonrail_test_main.c \
+	# EOL
+
+UNIT_TESTS += moonrail

@@ -159,7 +159,7 @@ void moonrail_atomic_answer(struct moonrail_peer *p,
 		if (op->kind != MOONRAIL_ATOMIC || op->id != w->id)
 			continue;
 		tei_list_del(&op->link);
-		op->err = (int)w->n;
+		op->err = moonrail_wire_err(w->n);
 		if (!op->err && len != op->total)
 			op->err = FI_EIO;
 		for (i = 0; i < op->niov && !op->err; i++) {

@@ -860,6 +860,11 @@ void moonrail_flow_closed(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_recv.c: what the stream brings ----------------------------- */
+/* FI_E* as a peer has said it, who may say anything. */
+static inline int moonrail_wire_err(uint64_t err)
+{
+	return err < FI_ERRNO_MAX ? (int)err : FI_EIO;
+}
 /* False: there is no room for it just now, it is to come again. */
 bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 		      const uint8_t *payload, uint32_t len)

@@ -438,12 +438,6 @@ static bool recv_message(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 
 /* --- answers ------------------------------------------------------------- */
 
-/* As the wire has it. */
-static int recv_err(uint64_t err)
-{
-	return err < FI_ERRNO_MAX ? (int)err : FI_EIO;
-}
-
 static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 {
 	uint32_t n = in->len / (uint32_t)sizeof(struct moonrail_wire_end), i;
@@ -453,11 +447,11 @@ static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 		n = MOONRAIL_ENDS - 1;
 	if (in->w->src_ep && in->w->n == FI_ECONNREFUSED)
 		moonrail_av_refused(in->peer, in->w->src_ep);
-	recv_end_is(in->peer, in->w->id, recv_err(in->w->n));
+	recv_end_is(in->peer, in->w->id, moonrail_wire_err(in->w->n));
 	for (i = 0; i < n; i++) {
 		memcpy(&end, in->payload + i * sizeof(end), sizeof(end));
 		recv_end_is(in->peer, le64toh(end.id),
-			    recv_err(le64toh(end.err)));
+			    moonrail_wire_err(le64toh(end.err)));
 	}
 }
 

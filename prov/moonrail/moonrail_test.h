@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_MOONRAIL_MOONRAIL_TEST_H
+#define TEI_PROV_MOONRAIL_MOONRAIL_TEST_H
+
+#include "prov/moonrail/moonrail_int.h"
+#include "util/tei_test.h"
+
+#define TEST_WAIT_NS	(20 * TEI_NS_PER_SEC)
+
+/* An endpoint with what it needs, on loopback. One thread each. */
+struct test_end {
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *fid;
+	struct fid_av *av;
+	struct fid_cq *cq;
+	struct fid_ep *ep;
+	struct moonrail_domain *domain;
+};
+
+/* port: of its first address, or NULL. */
+void test_open(struct test_end *t, const char *port);
+void test_close(struct test_end *t);
+/* The address of that port of loopback. */
+fi_addr_t test_insert(struct test_end *t, uint16_t port);
+/* A port that nobody has just now. */
+uint16_t test_port(void);
+/* What the next operation ends with, FI_E* or 0; -FI_EAGAIN: none does. */
+int test_ends(struct test_end *t);
+
+extern const struct tei_test_case moonrail_atomic_cases[];
+
+#endif /* TEI_PROV_MOONRAIL_MOONRAIL_TEST_H */
