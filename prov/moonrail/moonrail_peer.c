@@ -730,25 +730,27 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 		moonrail_peer_fail(to, to->err);
 }
 
-/* A process that was looked for has said hello. */
-static void peer_found(struct moonrail_peer *p, uint64_t inc)
+/* A process that was looked for has said hello. False: it has gone since, or was
+ * parted with, so that it is as if it had not. */
+static bool peer_found(struct moonrail_peer *p, uint64_t inc)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct tei_rail_peer *rail = tei_rail_peer_known(p->domain->dp, inc);
 	struct moonrail_peer *known = peer_find(p->domain, inc);
 
 	if (!rail)
-		return;
+		return false;
 	tei_rail_peer_put(p->rail);
 	p->rail = rail;
 	if (known) {
 		p->incarnation = inc;
 		peer_merge(p, known);
-		return;
+		return true;
 	}
 	peer_is(p, inc);
 	peer_flush(p);
 	tei_rail_attend(rail);
+	return true;
 }
 
 /* --- its state machine --------------------------------------------------- */
@@ -851,10 +853,7 @@ uint64_t moonrail_peer_run(struct moonrail_domain *d,
 		if (p->rail != rail || p->same || p->err)
 			continue;
 		inc = tei_rail_peer_found(rail);
-		if (!inc)
-			return peer_run(p, now);
-		peer_found(p, inc);
-		return 0;
+		return inc && peer_found(p, inc) ? 0 : peer_run(p, now);
 	}
 	return 0;
 }

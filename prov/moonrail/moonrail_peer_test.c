@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_test.h"
+#include "prov/rail/rail_int.h"
+
+#include <stdlib.h>
+
+/* As of one who has said hello and left before anybody looked. */
+static void peer_found_and_gone(struct test_end *t, fi_addr_t at)
+{
+	struct moonrail_av *av = tei_container_of(t->av, struct moonrail_av,
+						  fid);
+	struct tei_rail_peer *seeker;
+
+	moonrail_enter(t->domain);
+	seeker = moonrail_av_get(av, at)->peer->rail;
+	rail_sched_enter(seeker->dp);
+	seeker->found = UINT64_MAX;
+	seeker->want_hello = false;
+	rail_sched_leave(seeker->dp);
+	moonrail_leave(t->domain);
+}
+
+static void one_who_is_found_and_leaves_at_once_times_out(void)
+{
+	struct iovec iov = { .iov_base = "x", .iov_len = 1 };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1 };
+	struct test_end t;
+
+	setenv("MC_SLICE_TIMEOUT", "1", 1);
+	test_open(&t, NULL);
+	unsetenv("MC_SLICE_TIMEOUT");
+	msg.addr = test_insert(&t, test_port());
+	peer_found_and_gone(&t, msg.addr);
+	CU_ASSERT_EQUAL(fi_sendmsg(t.ep, &msg, FI_TRANSMIT_COMPLETE), 0);
+	CU_ASSERT_EQUAL(test_ends(&t), FI_ETIMEDOUT);
+	test_close(&t);
+}
+
+const struct tei_test_case moonrail_peer_cases[] = {
+	{ "one_who_is_found_and_leaves_at_once_times_out",
+	  one_who_is_found_and_leaves_at_once_times_out },
+	{ NULL, NULL },
+};
