@@ -165,7 +165,8 @@ static void call_silent_peers(void)
 	setenv("MC_SLICE_TIMEOUT", "1", 1);
 	ft_ok(fi_rig_run("moonrail", 0, call_stopped, &missing) && !missing,
 	      "moonrail: a process is stopped");
-	ft_ok(fi_rig_run("moonrail", 0, call_late, &missing) && !missing,
+	ft_ok(fi_rig_run("moonrail", FI_DIRECTED_RECV, call_late, &missing) &&
+		      !missing,
 	      "moonrail: a process comes late");
 	unsetenv("MC_SLICE_TIMEOUT");
 }

@@ -553,6 +553,51 @@ static bool call_late_comes(struct fi_rig *r, const char *port, fi_addr_t *to,
 	return call_stranger_close(&own, &e) && good;
 }
 
+/* From a domain at that port: what was asked for by its address is matched, and
+ * what is sent to it fails as before. */
+static bool call_late_says(struct fi_rig *r, fi_addr_t to, const char *port,
+			   int *context)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_rig_done d;
+	struct fi_rig own;
+	size_t len = 512;
+	char name[512];
+	fi_addr_t us;
+	bool good;
+
+	if (!call_stranger(r, port, &own, &e))
+		return false;
+	own.ep = e.ep;
+	good = !fi_getname(&r->ep->fid, name, &len) &&
+	       fi_av_insert(own.av, name, 1, &us, 0, NULL) == 1 &&
+	       call_say(&own, us, "late") && call_done(r, r->rx, &d) &&
+	       d.e.op_context == context && !strcmp((char *)r->mem, "late");
+	call_stop_send(r, to, 1);
+	good = call_ends(r, FI_ETIMEDOUT) && good;
+	return call_stranger_close(&own, &e) && good;
+}
+
+static void call_late_asked(struct fi_rig *r)
+{
+	int context;
+	char port[8];
+	fi_addr_t to;
+	bool good;
+
+	good = call_free_port(port) &&
+	       fi_av_insertsvc(r->av, "127.0.0.1", port, &to, 0, NULL) == 1;
+	memset(r->mem, 0, 64);
+	while (good && fi_rig_again(r, fi_trecv(r->ep, r->mem, 64, NULL, to,
+						SOUGHT_TAG, 0, &context)))
+		;
+	if (good)
+		call_stop_send(r, to, 1);
+	good = good && call_ends(r, FI_ETIMEDOUT);
+	fi_rig_ok(r, good && call_late_says(r, to, port, &context),
+		  "a receive from one who comes after that was given up is his");
+}
+
 void call_late(struct fi_rig *r)
 {
 	char port[8];
@@ -571,4 +616,5 @@ void call_late(struct fi_rig *r)
 		  "then one is, at an address that is inserted anew");
 	fi_rig_ok(r, good && call_late_comes(r, port, &to, FI_ECONNRESET),
 		  "and then another in its place");
+	call_late_asked(r);
 }

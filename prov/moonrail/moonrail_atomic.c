@@ -322,9 +322,9 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 	o->wire.src_ep = ep->id;
 	o->wire.dst_ep = to->ep;
 	moonrail_op_begin(op);
-	if (op->peer->err) {
+	op->err = moonrail_av_err(to);
+	if (op->err) {
 		free(o);
-		op->err = op->peer->err;
 		moonrail_op_done(op);
 		return 0;
 	}

@@ -184,6 +184,7 @@ void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 		moonrail_peer_use(to);
 		moonrail_peer_unuse(from);
 		e->peer = to;
+		e->err = from->err;
 		e->av->changes++;
 	}
 	tei_list_splice_tail(&to->entries, &from->entries);
@@ -299,6 +300,7 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 		e->name = *n;
 		e->socket = socket;
 		e->refused = false;
+		e->err = 0;
 		av->named += e->ep != MOONRAIL_EP_ANY;
 		av->changes++;
 		*out = at;

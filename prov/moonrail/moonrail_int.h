@@ -300,6 +300,8 @@ struct moonrail_av_entry {
 	struct moonrail_name name;	/* as inserted */
 	bool socket;			/* it was a sockaddr */
 	bool refused;			/* the endpoint is there no more */
+	int err;			/* FI_E* of the search for it: of each
+					 * operation, until it is inserted anew */
 };
 
 #define MOONRAIL_FOUND	64u
@@ -639,6 +641,11 @@ int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 /* NULL: no such address. */
 struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 	TEI_REQUIRES(moonrail_held);
+/* FI_E* that each operation with it ends with, or 0. */
+static inline int moonrail_av_err(const struct moonrail_av_entry *e)
+{
+	return e->peer->err ? e->peer->err : e->err;
+}
 /* What stood for the one stands for the other. */
 void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	TEI_REQUIRES(moonrail_held);

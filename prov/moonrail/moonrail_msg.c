@@ -184,8 +184,8 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 	moonrail_op_begin(op);
 	if (c->flags & FI_INJECT && op->total > MOONRAIL_INJECT)
 		ret = -FI_EINVAL;
-	else if (op->peer->err)
-		ret = msg_fail(op, op->peer->err);
+	else if (moonrail_av_err(to))
+		ret = msg_fail(op, moonrail_av_err(to));
 	else if (to->refused)
 		ret = msg_fail(op, FI_ECONNREFUSED);
 	else if (op->total <= MOONRAIL_EAGER)

@@ -16,7 +16,9 @@
  * sends is taken. But operations with it fail, so that whoever has sent what was
  * lost gets to know, until it is inserted into an address vector after all its
  * addresses were removed; or, where no address vector has it, until it says
- * something.
+ * something. One that is looked for likewise: what was to be sent to it goes, and
+ * its streams begin when it is found after all, so that it is received from; but
+ * its address works when that is inserted anew.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -164,20 +166,31 @@ static void peer_drop_outs(struct moonrail_peer *p, int err)
 	p->nqueue = p->nsent = p->nends = 0;
 }
 
+/* Nothing of it has gone out: the numbers are given anew. */
+static void peer_unbegin(struct moonrail_peer *p, int err)
+	TEI_REQUIRES(moonrail_held)
+{
+	peer_drop_outs(p, err);
+	p->next_seq = 1;
+	p->posted_seq = p->asked_seq = p->key_seq = 0;
+}
+
 void moonrail_peer_fail(struct moonrail_peer *p, int err)
 {
 	struct moonrail_op *op;
 
 	/* where its streams have been dropped they do not go on */
-	p->resumes = err == FI_ETIMEDOUT && p->incarnation && !p->same &&
+	p->resumes = err == FI_ETIMEDOUT && !p->same &&
 		     (!p->err || p->resumes);
 	p->err = err;
 	p->silent = true;
-	if (p->resumes) {
+	if (!p->resumes) {
+		peer_drop_outs(p, err);
+	} else if (!p->incarnation) {
+		peer_unbegin(p, err);
+	} else {
 		peer_empty_outs(&p->queue, err);
 		peer_empty_outs(&p->sent, err);
-	} else {
-		peer_drop_outs(p, err);
 	}
 	peer_end_outs(&p->parked, err);
 	moonrail_flow_dropped(p);
@@ -850,7 +863,7 @@ uint64_t moonrail_peer_run(struct moonrail_domain *d,
 	}
 	/* one that is looked for */
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
-		if (p->rail != rail || p->same || p->err)
+		if (p->rail != rail || p->same || !peer_lives(p))
 			continue;
 		inc = tei_rail_peer_found(rail);
 		return inc && peer_found(p, inc) ? 0 : peer_run(p, now);

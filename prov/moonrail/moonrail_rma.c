@@ -339,7 +339,11 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 		return ret;
 	}
 	moonrail_op_begin(op);
-	moonrail_rma_go(op);
+	op->err = moonrail_av_err(to);
+	if (op->err)
+		moonrail_op_done(op);
+	else
+		moonrail_rma_go(op);
 	return 0;
 }
 
