@@ -85,6 +85,7 @@ void call_room(struct fi_rig *r);
 /* ft_fi_calls_peer.c */
 void call_sought(struct fi_rig *r);
 void call_full(struct fi_rig *r);
+void call_own_full(struct fi_rig *r);
 /* With MC_SLICE_TIMEOUT=1: the other process is stopped for longer; nobody is
  * there until later. */
 void call_stopped(struct fi_rig *r);

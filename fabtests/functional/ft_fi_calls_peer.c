@@ -335,6 +335,107 @@ void call_full(struct fi_rig *r)
 	fi_rig_ok(r, call_close(r, &e), "and the other endpoint closes");
 }
 
+/* --- one of the same domain -------------------------------------------------- */
+
+#define FULL_HOLD	(64u << 20)	/* bytes that an endpoint holds */
+
+/* Until no more is taken, or it is more than there is room for; how many. */
+static uint64_t call_own_fill(struct fi_rig *r, fi_addr_t to)
+{
+	ssize_t ret = 0;
+	uint64_t n = 0;
+
+	fi_rig_fill(r->buf, FULL_LEN, 9);
+	while (!ret && n < 2 * FULL_HOLD / FULL_LEN) {
+		call_full_make(r, n, 0);
+		ret = fi_send(r->ep, r->buf, FULL_LEN, NULL, to, NULL);
+		n += !ret;
+		if (!ret && !call_sent(r))
+			return 0;
+	}
+	return ret == -FI_EAGAIN ? n : 0;
+}
+
+/* Those that it holds, in order; after the first ones there is room again. */
+static bool call_own_drain(struct fi_rig *r, struct call_ep *e, uint64_t n)
+{
+	struct fi_rig own = *r;
+	struct fi_rig_done d;
+	uint64_t i, head[2];
+	ssize_t ret = -FI_EAGAIN;
+
+	own.ep = e->ep;
+	own.rx = e->cq[1];
+	for (i = 0; i < n + !ret; i++) {
+		while (fi_rig_again(&own, fi_recv(e->ep, r->mem, FULL_LEN, NULL,
+						  FI_ADDR_UNSPEC, NULL)))
+			;
+		if (!call_done(&own, e->cq[1], &d) || d.e.len != FULL_LEN)
+			return false;
+		memcpy(head, r->mem, sizeof(head));
+		call_full_make(r, head[0], head[1]);
+		if (head[0] != i || memcmp(r->mem, r->buf, FULL_LEN))
+			return false;
+		if (!ret)
+			continue;
+		call_full_make(r, n, 1);
+		ret = fi_send(r->ep, r->buf, FULL_LEN, NULL, e->self, NULL);
+		if (!ret && !call_sent(r))
+			return false;
+	}
+	return !ret;
+}
+
+/* What is received at once needs no room. */
+static bool call_own_pass(struct fi_rig *r, struct call_ep *e)
+{
+	struct fi_rig own = *r;
+
+	own.ep = e->ep;
+	own.rx = e->cq[1];
+	while (fi_rig_again(&own, fi_trecv(e->ep, r->mem, 64, NULL,
+					   FI_ADDR_UNSPEC, SOUGHT_TAG, 0, NULL)))
+		;
+	return call_say(r, e->self, "past") &&
+	       call_done(&own, e->cq[1], &(struct fi_rig_done){ .err = 0 }) &&
+	       !strcmp((char *)r->mem, "past");
+}
+
+static bool call_own_refused(struct fi_rig *r, fi_addr_t to, size_t len)
+{
+	struct iovec iov = { .iov_base = r->buf, .iov_len = len };
+	struct fi_msg msg = {
+		.msg_iov = &iov, .iov_count = 1, .addr = to,
+	};
+
+	return !r->ep->ops->tx_size_left(r->ep) &&
+	       fi_sendmsg(r->ep, &msg, FI_DELIVERY_COMPLETE) == -FI_EAGAIN &&
+	       fi_sendmsg(r->ep, &msg, FI_TRANSMIT_COMPLETE) == -FI_EAGAIN;
+}
+
+/* Nobody receives what another endpoint here sends. */
+void call_own_full(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	uint64_t n;
+
+	if (!call_moonrail(r) || r->server)
+		return;
+	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e),
+		       "another endpoint here"))
+		return;
+	n = call_own_fill(r, e.self);
+	fi_rig_ok(r, n >= FULL_HOLD / 2 / FULL_LEN,
+		  "is sent to until it holds what it may");
+	fi_rig_ok(r, n && call_own_refused(r, e.self, 64) &&
+			     call_own_refused(r, e.self, CALL_LARGE) &&
+			     call_silent(r->tx), "however that ends");
+	fi_rig_ok(r, call_own_pass(r, &e), "but for what it waits for");
+	fi_rig_ok(r, n && call_own_drain(r, &e, n),
+		  "and again when some has been received");
+	fi_rig_ok(r, call_close(r, &e), "and is closed");
+}
+
 /* --- a process that is stopped ---------------------------------------------- */
 
 #define STOP_SENDS	200u	/* more than go out unanswered */

@@ -303,6 +303,7 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 	struct moonrail_av_entry *to = moonrail_av_get(ep->av, c->to);
 	struct moonrail_out *o;
 	struct moonrail_op *op;
+	int ret;
 
 	if (!to)
 		return -FI_EINVAL;
@@ -329,8 +330,13 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 		return 0;
 	}
 	tei_list_add_tail(&op->peer->waiting, &op->link);
-	moonrail_stream_send(op->peer, o);
-	return 0;
+	ret = moonrail_stream_send(op->peer, o);
+	if (ret) {
+		tei_list_del(&op->link);
+		moonrail_op_undo(op);
+		moonrail_op_free(op);
+	}
+	return ret;
 }
 
 static ssize_t atomic_call(struct fid_ep *fid, const struct atomic_call *c)

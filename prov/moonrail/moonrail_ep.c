@@ -249,7 +249,10 @@ static ssize_t ep_tx_left(struct fid_ep *fid)
 	used = ep->ntx;
 	for (a = 0; ep->av && a < ep->av->n; a++) {
 		e = moonrail_av_get(ep->av, a);
-		waiting = e ? moonrail_flow_waiting(e->peer, e->ep) : 0;
+		if (!e)
+			continue;
+		waiting = moonrail_flow_refuses(e->peer, e->ep) ?
+			MOONRAIL_QUEUE : moonrail_flow_waiting(e->peer, e->ep);
 		if (waiting > used)
 			used = waiting;
 	}

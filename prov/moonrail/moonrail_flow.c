@@ -9,7 +9,9 @@
  * their order and without a number of the stream, until one comes without them:
  * there is room again, or all that was taken of his beyond it has been asked for,
  * since what is asked for next may be his too, and what fills it another's.
- * As long as he has any he asks (PING), so that he learns of it.
+ * As long as he has any he asks (PING), so that he learns of it. Senders of the
+ * same domain have no stream: what is not taken of theirs they get back at once,
+ * as -FI_EAGAIN.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +157,16 @@ struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *p)
 	return o;
 }
 
+bool moonrail_flow_refuses(const struct moonrail_peer *p, uint32_t ep)
+{
+	const struct moonrail_ep *e = p->rail ? NULL :
+				      moonrail_ep_find(p->domain, ep);
+	const struct moonrail_full *f = e ? flow_find(p->stopped, p->nstopped,
+						      e->id) : NULL;
+
+	return f && f->n == MOONRAIL_OVER && e->held > MOONRAIL_HOLD;
+}
+
 uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 {
 	struct moonrail_full *f = flow_find(p->stopped, p->nstopped, ep->id);
@@ -171,7 +183,8 @@ uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 		f->since = ++p->stop_change;
 		ep->stops++;
 	}
-	p->unacked = MOONRAIL_ACK_EVERY; /* it learns of it at once */
+	if (p->rail)			/* it learns of it at once */
+		p->unacked = MOONRAIL_ACK_EVERY;
 	if (f->n == MOONRAIL_OVER)
 		return 0;
 	f->n++;
@@ -187,7 +200,7 @@ static void flow_go(struct moonrail_peer *p, uint32_t ep)
 		return;
 	*f = p->stopped[--p->nstopped];
 	p->stop_change++;
-	if (!p->silent)
+	if (p->rail && !p->silent)
 		moonrail_peer_tell(p);
 }
 

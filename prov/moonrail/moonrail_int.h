@@ -809,8 +809,9 @@ void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
 /* Says what is waited for, and which endpoints are full. */
 void moonrail_peer_tell(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-/* Takes it, and sends what the window allows. */
-void moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
+/* Takes it, and sends what the window allows. 0; or -FI_EAGAIN: this domain
+ * itself has no room for it, and its operation is as it was. */
+int moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held);
@@ -857,6 +858,10 @@ bool moonrail_flow_heard(struct moonrail_peer *peer,
 /* A message has come for an endpoint of ours that is full; 0: it cannot be
  * taken, else what tells of it when it has left. */
 uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Whether this is that domain itself, and takes nothing for that endpoint that is
+ * not asked for yet. */
+bool moonrail_flow_refuses(const struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *peer,
 			uint64_t over) TEI_REQUIRES(moonrail_held);

@@ -73,6 +73,7 @@ static int msg_send_eager(struct moonrail_op *op, const struct msg_call *c,
 						  (uint32_t)op->total);
 	struct moonrail_peer *p = op->peer;
 	bool over = false;
+	int ret;
 
 	if (!o)
 		return -FI_ENOMEM;
@@ -88,9 +89,11 @@ static int msg_send_eager(struct moonrail_op *op, const struct msg_call *c,
 	} else {
 		over = true;
 	}
-	moonrail_stream_send(p, o);
-	if (!over)
-		return 0;
+	ret = moonrail_stream_send(p, o);
+	if (ret)
+		tei_list_del(&op->link);
+	if (ret || !over)
+		return ret;
 	op->err = p->err;
 	moonrail_op_done(op);
 	return 0;
@@ -148,8 +151,12 @@ static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 	}
 	memcpy(moonrail_out_payload(o), at, n * sizeof(at[0]));
 	tei_list_add_tail(&op->peer->waiting, &op->link);
-	moonrail_stream_send(op->peer, o);
-	return 0;
+	ret = moonrail_stream_send(op->peer, o);
+	if (!ret)
+		return 0;
+	tei_list_del(&op->link);
+	op->heard = true;		/* it never heard of them */
+	return ret;
 }
 
 /* Nothing can be sent there any more. */

@@ -307,16 +307,17 @@ void moonrail_peer_soon(struct moonrail_peer *p)
 	peer_start_timer(p);
 }
 
-static void peer_to_self(struct moonrail_peer *p, struct moonrail_out *o)
+static int peer_to_self(struct moonrail_peer *p, struct moonrail_out *o)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_op *op = o->op;
+	bool taken = moonrail_deliver(p, &o->wire, moonrail_out_payload(o),
+				      o->len - (uint32_t)MOONRAIL_HEAD);
 
-	moonrail_deliver(p, &o->wire, moonrail_out_payload(o),
-			 o->len - (uint32_t)MOONRAIL_HEAD);
 	free(o);
-	if (op)
+	if (taken && op)
 		moonrail_op_done(op);
+	return taken ? 0 : -FI_EAGAIN;
 }
 
 void moonrail_stream_queue(struct moonrail_peer *p, struct moonrail_out *o)
@@ -373,20 +374,18 @@ static bool peer_lives(const struct moonrail_peer *p)
 	return !p->err || p->resumes;
 }
 
-void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
+int moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 {
 	int err = p->err;
 
-	if (!p->rail) {
-		peer_to_self(p, o);
-		return;
-	}
+	if (!p->rail)
+		return peer_to_self(p, o);
 	if (err) {
 		if (p->resumes && peer_is_answer(o->wire.op))
 			peer_keep_answer(p, o);
 		else
 			peer_drop_out(o, err);
-		return;
+		return 0;
 	}
 	if (!moonrail_flow_park(p, o))
 		moonrail_stream_queue(p, o);
@@ -394,6 +393,7 @@ void moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 		peer_flush(p);
 	if (!p->err)
 		peer_start_timer(p);
+	return 0;
 }
 
 /* The question is a message that nobody does anything with: its turn comes

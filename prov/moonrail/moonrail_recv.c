@@ -393,8 +393,7 @@ static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 	if (!s)
 		return false;
 	s->over = 0;
-	if (in->peer->rail &&
-	    ep->held + sizeof(*s) + in->len > MOONRAIL_HOLD) {
+	if (ep->held + sizeof(*s) + in->len > MOONRAIL_HOLD) {
 		s->over = moonrail_flow_over(ep, in->peer);
 		if (!s->over) {
 			free(s);
