@@ -7,7 +7,9 @@
  * pending down to no task calls engine_event_ended, which looks again under
  * events.lock, where submissions to watched batches raise pending as well. So
  * an end that is told is still true when the level rises, and the level falls
- * before a new task can end.
+ * before a new task can end. A submission that is refused after that puts back
+ * what it found: an end that was told before it is not told again, and one that
+ * was not fetched yet can be fetched.
  *
  * events.lock is a leaf lock and is held over the eventfd's read and write,
  * which do not block, and over its close, so that nobody writes to a number
@@ -28,12 +30,12 @@ static void event_raise(int fd)
 	(void)ret;	/* full means readable */
 }
 
-static void event_lower(int fd)
+/* False: the program has read it. */
+static bool event_lower(int fd)
 {
 	uint64_t junk;
-	ssize_t ret = read(fd, &junk, sizeof(junk));
 
-	(void)ret;	/* the program may have read it */
+	return read(fd, &junk, sizeof(junk)) == sizeof(junk);
 }
 
 /* again: raises it also if it should be up, as the program may have read it. */
@@ -53,16 +55,14 @@ static void event_settle(struct engine *e, bool again)
 		event_lower(ev->fd);
 }
 
-static void event_batch_settle(struct engine_batch *b, bool up)
+static void event_batch_raise(struct engine_batch *b)
 {
-	if (b->event_fd < 0 || b->event_level == up)
+	if (b->event_fd < 0 || b->event_level)
 		return;
-	b->event_level = up;
-	if (up)
-		event_raise(b->event_fd);
-	else
-		event_lower(b->event_fd);
+	b->event_level = true;
+	event_raise(b->event_fd);
 }
+
 
 static bool event_has_ended(const struct engine_batch *b)
 {
@@ -77,18 +77,46 @@ static void event_tell(struct engine *e, struct engine_batch *b)
 	if (!b->event_armed || !event_has_ended(b))
 		return;
 	b->event_armed = false;
-	event_batch_settle(b, true);
-	if (e->events.on && tei_list_empty(&b->event_link))
+	event_batch_raise(b);
+	if (e->events.on && tei_list_empty(&b->event_link)) {
 		tei_list_add_tail(&e->events.ended, &b->event_link);
+		b->event_adopted = true;
+	}
 	event_settle(e, false);
 }
 
-static void event_arm(struct engine_batch *b)
+static void event_watched(struct engine_batch *b)
 {
 	__atomic_fetch_or(&b->pending, ENGINE_PENDING_WATCHED,
 			  __ATOMIC_SEQ_CST);
 	b->event_id = engine_batch_id(b);
-	b->event_armed = true;
+}
+
+/* What a submission changes before it can be known to be refused. */
+static void event_keep(struct engine_batch *b)
+{
+	b->event_was = (struct engine_event_was){
+		.armed = b->event_armed,
+		.adopted = b->event_adopted,
+		.listed = !tei_list_empty(&b->event_link),
+		.level = b->event_level,
+		.readable = b->event_level && event_lower(b->event_fd),
+	};
+}
+
+static void event_restore(struct engine *e, struct engine_batch *b)
+	TEI_REQUIRES(e->events.lock)
+{
+	const struct engine_event_was *was = &b->event_was;
+
+	b->event_armed = was->armed;
+	b->event_adopted = was->adopted;
+	if (was->listed)
+		tei_list_add_tail(&e->events.ended, &b->event_link);
+	b->event_level = was->level;
+	if (was->readable)
+		event_raise(b->event_fd);
+	event_settle(e, false);
 }
 
 /* --- what batches do ----------------------------------------------------- */
@@ -99,9 +127,12 @@ void engine_event_expect(struct engine_batch *b, uint32_t n)
 
 	tei_mutex_lock(&e->events.lock);
 	__atomic_fetch_add(&b->pending, n, __ATOMIC_SEQ_CST);
-	event_arm(b);
+	event_keep(b);
+	event_watched(b);
+	b->event_armed = true;
+	b->event_adopted = e->events.on;
 	tei_list_del(&b->event_link);
-	event_batch_settle(b, false);
+	b->event_level = false;
 	event_settle(e, false);
 	tei_mutex_unlock(&e->events.lock);
 }
@@ -112,8 +143,7 @@ void engine_event_unexpect(struct engine_batch *b, uint32_t n)
 
 	tei_mutex_lock(&e->events.lock);
 	__atomic_fetch_sub(&b->pending, n, __ATOMIC_SEQ_CST);
-	if (!b->count)
-		b->event_armed = false;
+	event_restore(e, b);
 	event_tell(e, b);
 	tei_mutex_unlock(&e->events.lock);
 }
@@ -138,6 +168,7 @@ void engine_event_freed(struct engine_batch *b)
 	__atomic_fetch_and(&b->pending, ~ENGINE_PENDING_WATCHED,
 			   __ATOMIC_SEQ_CST);
 	b->event_armed = false;
+	b->event_adopted = false;
 	tei_list_del(&b->event_link);
 	if (b->event_fd >= 0) {
 		close(b->event_fd);
@@ -193,7 +224,8 @@ static int event_open(int *fd)
 			    "eventfd: %s", strerror(errno));
 }
 
-/* A batch that was there before the engine's descriptor. */
+/* A batch that was there before the engine's descriptor; one that got tasks
+ * since is known to it. */
 static void event_adopt(struct engine_batch *b, void *arg)
 {
 	struct engine *e = arg;
@@ -201,8 +233,12 @@ static void event_adopt(struct engine_batch *b, void *arg)
 	tei_mutex_lock(&b->lock);
 	if (b->gen & 1 && b->count) {
 		tei_mutex_lock(&e->events.lock);
-		event_arm(b);
-		event_tell(e, b);
+		if (!b->event_adopted) {
+			event_watched(b);
+			b->event_armed = true;
+			b->event_adopted = true;
+			event_tell(e, b);
+		}
 		tei_mutex_unlock(&e->events.lock);
 	}
 	tei_mutex_unlock(&b->lock);
@@ -242,11 +278,11 @@ static int event_watch(struct engine_batch *b)
 	ret = b->event_fd >= 0 ? 0 : event_open(&b->event_fd);
 	if (!ret && !(__atomic_load_n(&b->pending, __ATOMIC_RELAXED) &
 		      ENGINE_PENDING_WATCHED)) {
-		event_arm(b);
+		event_watched(b);
 		b->event_armed = b->count > 0;
 	}
 	if (!ret && b->count && event_has_ended(b) && !b->event_armed)
-		event_batch_settle(b, true);	/* told already, but not here */
+		event_batch_raise(b);	/* told already, but not here */
 	event_tell(e, b);
 	if (!ret)
 		ret = b->event_fd;

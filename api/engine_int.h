@@ -155,6 +155,15 @@ struct engine_task {
 #define ENGINE_PENDING_WHOLES	(UINT64_C(0x7ffff) * ENGINE_PENDING_WHOLE)
 #define ENGINE_PENDING_WATCHED	(UINT64_C(1) << 63)
 
+/* A batch's event_… before a submission that may yet be refused. */
+struct engine_event_was {
+	bool armed, adopted;
+	bool listed;			/* in events.ended */
+	bool level;
+	bool readable;			/* level, and the program had not
+					   read it */
+};
+
 /*
  * A batch slot. Never freed while the engine lives, so that a stale id finds
  * a slot, another generation, and is refused; and so that whoever has ended a
@@ -182,7 +191,9 @@ struct engine_batch {
 	int event_fd;			/* of this batch, or -1 */
 	bool event_level;		/* event_fd is readable */
 	bool event_armed;		/* its end is still to be told */
+	bool event_adopted;		/* the engine's descriptor knows it */
 	batch_id_t event_id;		/* the id to tell */
+	struct engine_event_was event_was; /* from expect to unexpect */
 	struct tei_list event_link;	/* events.ended, or alone */
 
 	struct tei_heap_node timer;	/* engine->timers.lock */

@@ -196,6 +196,42 @@ static void event_again(struct wait_rig *rig, int fd)
 	freeBatchID(rig->engine, id);
 }
 
+/* A submission that is refused is no end, and takes none away. */
+static void event_refused(struct wait_rig *rig, int fd)
+{
+	struct transfer_request req = {
+		.opcode = OPCODE_WRITE, .source = rig->mem.p,
+		.target_id = rig->seg, .target_offset = rig->target.mem.addr,
+		.length = 4096,
+	};
+	struct transfer_request bad = req;
+	batch_id_t id = allocateBatchID(rig->engine, 4);
+	int own = te_batch_event_fd(rig->engine, id);
+	struct te_ended list[3];
+	char stranger[4096];
+	uint64_t count;
+
+	bad.source = stranger;
+	ft_ok(submitTransfer(rig->engine, id, &bad, 1) == 3 &&
+	      !event_up(fd, 0) && !event_up(own, 0),
+	      "refused_at_first_it_has_not_ended");
+	ft_ok(!submitTransfer(rig->engine, id, &req, 1) &&
+	      event_up(fd, FX_LONG_MS) && event_up(own, FX_LONG_MS) &&
+	      submitTransfer(rig->engine, id, &bad, 1) == 3 &&
+	      event_up(fd, 0) && event_up(own, 0) &&
+	      event_fetch(rig, list, 3) == 1 && list[0].batch_id == id,
+	      "an_end_not_fetched_outlives_a_refusal");
+	ft_ok(submitTransfer(rig->engine, id, &bad, 1) == 3 &&
+	      !event_up(fd, 0) && !event_fetch(rig, list, 3),
+	      "an_end_is_not_told_again_by_a_refusal");
+	ft_ok(read(own, &count, sizeof(count)) == sizeof(count) &&
+	      submitTransfer(rig->engine, id, &bad, 1) == 3 &&
+	      !event_up(own, 0) &&
+	      te_batch_event_fd(rig->engine, id) == own && !event_up(own, 0),
+	      "a_batchs_descriptor_once_read_stays_unreadable");
+	freeBatchID(rig->engine, id);
+}
+
 static void event_child(struct wait_rig *rig)
 {
 	int status = 1;
@@ -221,6 +257,7 @@ void wait_levels(struct wait_rig *rig)
 	event_fetch_levels(rig, fd);
 	event_note_levels(rig, fd);
 	event_again(rig, fd);
+	event_refused(rig, fd);
 	event_child(rig);
 }
 
