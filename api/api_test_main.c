@@ -5,6 +5,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "files", files_cases },
+		{ "flush", flush_cases },
 		{ "lease", lease_cases },
 		{ "memory", memory_cases },
 		{ NULL, NULL },

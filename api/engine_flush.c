@@ -2,7 +2,8 @@
 /*
  * Waiting for everything that was submitted, to one segment or to all. Nothing
  * is counted per segment while transfers run: the batches that have tasks
- * under way are noted, then waited for one after the other.
+ * under way are noted, then waited for one after the other. All of that is one
+ * wait to who destroys the engine: between two batches it is still looked at.
  */
 #include <stdlib.h>
 
@@ -113,32 +114,45 @@ static int flush_run(struct engine *e, segment_id_t seg, uint64_t deadline_ns)
 	return ret;
 }
 
+static bool flush_known(struct engine *e, segment_id_t seg)
+{
+	bool known;
+
+	if (seg == LOCAL_SEGMENT)
+		return true;
+	pthread_rwlock_rdlock(&e->segments);
+	known = engine_segment_find(e, seg) != NULL;
+	pthread_rwlock_unlock(&e->segments);
+	return known;
+}
+
 int te_flush(transfer_engine_t engine, segment_id_t segment_id,
 	     int64_t timeout_us)
 {
 	struct engine *e = engine_from(engine);
 	uint64_t deadline_ns = engine_wait_deadline(timeout_us);
-	bool known = segment_id == LOCAL_SEGMENT;
+	int ret = 1;
 
 	if (!e)
 		return 1;
-	if (!known) {
-		pthread_rwlock_rdlock(&e->segments);
-		known = engine_segment_find(e, segment_id) != NULL;
-		pthread_rwlock_unlock(&e->segments);
-	}
-	if (!known) {
+	engine_wait_enter(e);
+	if (flush_known(e, segment_id))
+		ret = flush_run(e, segment_id, deadline_ns);
+	else
 		tei_err_set_last(&flush_no_segment);
-		return 1;
-	}
-	return flush_run(e, segment_id, deadline_ns);
+	engine_wait_leave(e);
+	return ret;
 }
 
 int te_drain(transfer_engine_t engine, int64_t timeout_us)
 {
 	struct engine *e = engine_from(engine);
+	int ret;
 
 	if (!e)
 		return 1;
-	return flush_run(e, FLUSH_ALL, engine_wait_deadline(timeout_us));
+	engine_wait_enter(e);
+	ret = flush_run(e, FLUSH_ALL, engine_wait_deadline(timeout_us));
+	engine_wait_leave(e);
+	return ret;
 }

@@ -332,7 +332,7 @@ struct engine {
 	struct tei_log_limit bad_limit;
 
 	/* atomic */
-	uint32_t nwaiting;		/* threads inside a wait */
+	uint32_t nwaiting;		/* engine_wait_enter, not left yet */
 	uint32_t nspinning;		/* those that have not gone to sleep */
 	bool closing;			/* waits end */
 
@@ -627,6 +627,10 @@ void engine_wait_init(struct engine *e);
  * a code as te_wait_task returns; *status where not NULL and not 1. */
 int engine_wait(struct engine *e, batch_id_t id, size_t task,
 		uint64_t deadline_ns, struct transfer_status *status);
+/* Around what looks at the engine between or beside such waits: the engine is
+ * there until the thread has left. They nest. */
+void engine_wait_enter(struct engine *e);
+void engine_wait_leave(struct engine *e);
 /* The time at which a timeout in microseconds is over; negative: never. */
 uint64_t engine_wait_deadline(int64_t timeout_us);
 /* n tasks of the batch are about to start; its lock is held. */

@@ -267,6 +267,16 @@ static int wait_result(struct wait *w, enum wait_state state)
 	return wait_timed_out(w);
 }
 
+void engine_wait_enter(struct engine *e)
+{
+	__atomic_fetch_add(&e->nwaiting, 1, __ATOMIC_SEQ_CST);
+}
+
+void engine_wait_leave(struct engine *e)
+{
+	__atomic_fetch_sub(&e->nwaiting, 1, __ATOMIC_SEQ_CST);
+}
+
 int engine_wait(struct engine *e, batch_id_t id, size_t task,
 		uint64_t deadline_ns, struct transfer_status *status)
 {
@@ -275,9 +285,9 @@ int engine_wait(struct engine *e, batch_id_t id, size_t task,
 	};
 	int ret;
 
-	__atomic_fetch_add(&e->nwaiting, 1, __ATOMIC_SEQ_CST);
+	engine_wait_enter(e);
 	ret = wait_result(&w, wait_run(&w));
-	__atomic_fetch_sub(&e->nwaiting, 1, __ATOMIC_SEQ_CST);
+	engine_wait_leave(e);
 	if (ret != 1 && status)
 		*status = w.status;
 	return ret;
