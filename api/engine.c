@@ -490,10 +490,11 @@ void destroyTransferEngine(transfer_engine_t engine)
 	bool graceful;
 
 	/* a child of fork has copies of the parent's objects: not its own */
-	if (!engine_from(engine) || !engine_handle_remove(e))
+	if (!engine_from(engine))
 		return;
 	graceful = e->graceful;
-	engine_shutdown_enter(e);
+	if (!engine_shutdown_enter(e))
+		return;
 	engine_fini(e);
 	engine_free(e);
 	engine_shutdown_leave(graceful);
@@ -501,8 +502,6 @@ void destroyTransferEngine(transfer_engine_t engine)
 
 void engine_leave(struct engine *e)
 {
-	if (!engine_handle_remove(e))
-		return;
 	engine_stop(e);
 	tei_rail_dp_leave(e->dp, 0);
 }

@@ -368,8 +368,8 @@ int engine_publish(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
 uint64_t engine_deadline(const struct engine *e);
 /* Drains, withdraws what is published, tells the peers and stops the threads;
- * frees nothing. For a process that is about to end. Not a handle any more:
- * nothing. */
+ * frees nothing. For a process that is about to end, by who has taken its handle
+ * away. */
 void engine_leave(struct engine *e);
 
 /* --- engine_handle.c: which handles are alive ---------------------------- */
@@ -381,9 +381,10 @@ bool engine_handle_known(const void *handle);
 uint32_t engine_fork_gen(void);
 
 /* --- engine_shutdown.c --------------------------------------------------- */
-/* Around the destruction of an engine: a shutdown waits for its end. graceful
- * is the engine's flag, which is gone by then. */
-void engine_shutdown_enter(struct engine *e);
+/* Around the destruction of an engine: takes its handle away, and a shutdown
+ * waits for its end; false: somebody else ends it. graceful is the engine's flag,
+ * which is gone by then. */
+bool engine_shutdown_enter(struct engine *e);
 void engine_shutdown_leave(bool graceful);
 
 /* --- engine_transport.c -------------------------------------------------- */

@@ -57,14 +57,21 @@ static void shutdown_handler(int sig)
 	errno = saved;
 }
 
+/*
+ * Whoever takes an engine's handle away, under shutdown_lock, is the one that
+ * ends it. Destroying takes it off the list in the same step, so that those on
+ * the list are alive.
+ */
 static bool shutdown_take(struct engine **e)
 {
 	bool any;
 
 	pthread_mutex_lock(&shutdown_lock);
 	any = shutdown_count > 0;
-	if (any)
+	if (any) {
 		*e = shutdown_engines[--shutdown_count];
+		engine_handle_remove(*e);
+	}
 	pthread_mutex_unlock(&shutdown_lock);
 	return any;
 }
@@ -77,7 +84,6 @@ static void shutdown_all(void)
 	if (getpid() != shutdown_pid)
 		return;
 	pthread_mutex_lock(&shutdown_turn);
-	/* one that the program has destroyed meanwhile is no handle any more */
 	while (shutdown_take(&e)) {
 		engine_leave(e);
 		e->left_next = shutdown_left;
@@ -90,19 +96,30 @@ static void shutdown_all(void)
 	pthread_mutex_unlock(&shutdown_turn);
 }
 
-void engine_shutdown_enter(struct engine *e)
+static void shutdown_unlist(const struct engine *e)
 {
 	size_t i;
 
-	if (!e->graceful)
-		return;
-	pthread_mutex_lock(&shutdown_lock);
 	for (i = 0; i < shutdown_count; i++)
 		if (shutdown_engines[i] == e)
 			shutdown_engines[i--] =
 				shutdown_engines[--shutdown_count];
-	shutdown_leaving++;
+}
+
+bool engine_shutdown_enter(struct engine *e)
+{
+	bool ours;
+
+	if (!e->graceful)
+		return engine_handle_remove(e);
+	pthread_mutex_lock(&shutdown_lock);
+	ours = engine_handle_remove(e);
+	if (ours) {
+		shutdown_unlist(e);
+		shutdown_leaving++;
+	}
 	pthread_mutex_unlock(&shutdown_lock);
+	return ours;
 }
 
 void engine_shutdown_leave(bool graceful)
