@@ -8,6 +8,7 @@ extern const struct tei_test_case files_cases[];
 extern const struct tei_test_case flush_cases[];
 extern const struct tei_test_case lease_cases[];
 extern const struct tei_test_case memory_cases[];
+extern const struct tei_test_case segment_cases[];
 extern const struct tei_test_case shutdown_cases[];
 
 #endif /* TEI_API_TEST_H */

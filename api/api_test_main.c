@@ -8,6 +8,7 @@ int main(int argc, char **argv)
 		{ "flush", flush_cases },
 		{ "lease", lease_cases },
 		{ "memory", memory_cases },
+		{ "segment", segment_cases },
 		{ "shutdown", shutdown_cases },
 		{ NULL, NULL },
 	};

@@ -84,6 +84,8 @@ struct engine_segment {
 	char why_not_local[64];
 	bool gpu;			/* desc has GPU memory, and it can be
 					   reached */
+	bool astray;			/* it could not be aimed anew: its
+					   targets are those from before */
 	uint64_t asked_ns;		/* atomic: see engine_segment_bare() */
 	struct engine_segment *next;	/* same bucket */
 };

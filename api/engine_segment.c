@@ -215,20 +215,20 @@ static struct engine_neighbour *segment_try_local(struct engine *e,
 
 /* The neighbour that the segment has, where that is still who is meant. */
 static bool segment_same_local(struct engine *e, const struct engine_segment *s,
-			       const struct tei_meta_desc *was)
+			       const struct tei_meta_desc *desc)
 {
-	return s->local && was && was->incarnation == s->desc->incarnation &&
-	       !strcmp(was->local, s->desc->local) &&
+	return s->local && s->desc->incarnation == desc->incarnation &&
+	       !strcmp(s->desc->local, desc->local) &&
 	       __atomic_load_n(&e->local_on, __ATOMIC_RELAXED);
 }
 
 /*
- * Sets the segment's targets from its descriptor; segments held to write. was:
- * the descriptor that they were made from, or NULL. files becomes the
- * segment's, or is put.
+ * Sets the segment's targets from desc, which may be the one that it has;
+ * segments held to write. files becomes the segment's, or is put. After an
+ * error all is as it was, and tried again with the next look.
  */
 static int segment_aim(struct engine *e, struct engine_segment *s,
-		       const struct tei_meta_desc *was,
+		       struct tei_meta_desc *desc,
 		       struct tei_nvmeof_seg *files, struct tei_err *err)
 {
 	struct tei_rail_peer *peer = NULL;
@@ -236,17 +236,17 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 	struct tei_rail_addr first;
 	int ret = 0;
 
-	if (segment_same_local(e, s, was)) {
+	if (segment_same_local(e, s, desc)) {
 		local = s->local;
 		__atomic_add_fetch(&local->refs, 1, __ATOMIC_RELAXED);
 	} else {
-		local = segment_try_local(e, s->desc, s->why_not_local,
+		local = segment_try_local(e, desc, s->why_not_local,
 					  sizeof(s->why_not_local));
 	}
-	if (segment_first(e, s->desc, &first))
-		ret = tei_rail_peer_get(e->dp, s->desc->name,
-					s->desc->incarnation, &first, err,
-					&peer);
+	if (segment_first(e, desc, &first))
+		ret = tei_rail_peer_get(e->dp, desc->name, desc->incarnation,
+					&first, err, &peer);
+	s->astray = ret;
 	if (ret) {
 		if (local)
 			__atomic_sub_fetch(&local->refs, 1,
@@ -255,10 +255,13 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 		return ret;
 	}
 	segment_drop_targets(e, s);
+	tei_meta_desc_ref(desc);
+	tei_meta_desc_unref(s->desc);
+	s->desc = desc;
 	s->peer = peer;
 	s->local = local;
 	s->files = files;
-	s->gpu = segment_has_gpu(s->desc) && engine_lease_on(e);
+	s->gpu = segment_has_gpu(desc) && engine_lease_on(e);
 	return 0;
 }
 
@@ -283,7 +286,7 @@ bool engine_segment_part(struct engine *e, uint64_t until_ns)
 static bool segment_fine(const struct engine_segment *s,
 			 const struct tei_meta_desc *desc)
 {
-	return s && tei_meta_desc_equal(s->desc, desc) &&
+	return s && !s->astray && tei_meta_desc_equal(s->desc, desc) &&
 	       !(s->files && tei_nvmeof_seg_broken(s->files));
 }
 
@@ -301,44 +304,74 @@ static struct tei_nvmeof_seg *segment_files(struct engine *e, segment_id_t id,
 	return fine ? NULL : engine_files_open(e, desc);
 }
 
+/* An id's segment with its first targets; segments held to write. */
+static int segment_make(struct engine *e, segment_id_t id,
+			struct tei_meta_desc *desc,
+			struct tei_nvmeof_seg *files, struct tei_err *err)
+{
+	struct engine_segment *s = calloc(1, sizeof(*s));
+	int ret;
+
+	if (!s) {
+		tei_nvmeof_seg_put(files);
+		return TEI_ERR_MEMORY;
+	}
+	s->id = id;
+	ret = segment_aim(e, s, desc, files, err);
+	if (ret) {
+		free(s);
+		return ret;
+	}
+	s->next = *segment_bucket(e, id);
+	*segment_bucket(e, id) = s;
+	return 0;
+}
+
+/*
+ * False: the cache has another descriptor for the id by now, or none. Whoever
+ * closes an id takes it from the cache before its segment, so that what is made
+ * here of one that the cache has is not left behind.
+ */
+static bool segment_attach_as(struct engine *e, segment_id_t id,
+			      struct tei_meta_desc *desc,
+			      struct tei_nvmeof_seg *files, int *ret,
+			      struct tei_err *err)
+{
+	struct tei_meta_desc *now;
+	struct engine_segment *s;
+
+	pthread_rwlock_wrlock(&e->segments);
+	now = tei_meta_cache_get(e->cache, id);
+	s = engine_segment_find(e, id);
+	if (now != desc || segment_fine(s, desc)) {
+		tei_nvmeof_seg_put(files);
+		*ret = 0;
+	} else if (s) {
+		*ret = segment_aim(e, s, desc, files, err);
+	} else {
+		*ret = segment_make(e, id, desc, files, err);
+	}
+	pthread_rwlock_unlock(&e->segments);
+	tei_meta_desc_unref(now);
+	return now == desc;
+}
+
 /* Makes or renews the segment of an id that the cache has just opened. */
 static int segment_attach(struct engine *e, segment_id_t id,
 			  struct tei_err *err)
 {
-	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
-	struct tei_nvmeof_seg *files;
-	struct tei_meta_desc *was;
-	struct engine_segment *s;
+	struct tei_meta_desc *desc;
+	bool done = false;
 	int ret = 0;
 
-	if (!desc)
-		return TEI_ERR_METADATA;
-	files = segment_files(e, id, desc);
-	pthread_rwlock_wrlock(&e->segments);
-	s = engine_segment_find(e, id);
-	if (segment_fine(s, desc)) {
-		tei_nvmeof_seg_put(files);
+	while (!done) {
+		desc = tei_meta_cache_get(e->cache, id);
+		if (!desc)
+			return TEI_ERR_METADATA;
+		done = segment_attach_as(e, id, desc, segment_files(e, id, desc),
+					 &ret, err);
 		tei_meta_desc_unref(desc);
-		goto unlock;
 	}
-	if (!s) {
-		s = calloc(1, sizeof(*s));
-		if (!s) {
-			tei_nvmeof_seg_put(files);
-			tei_meta_desc_unref(desc);
-			ret = TEI_ERR_MEMORY;
-			goto unlock;
-		}
-		s->id = id;
-		s->next = *segment_bucket(e, id);
-		*segment_bucket(e, id) = s;
-	}
-	was = s->desc;
-	s->desc = desc;
-	ret = segment_aim(e, s, was, files, err);
-	tei_meta_desc_unref(was);
-unlock:
-	pthread_rwlock_unlock(&e->segments);
 	return ret;
 }
 
@@ -494,7 +527,7 @@ int engine_segment_ids(struct engine *e, int *from,
 
 /* Aims the segment anew unless its descriptor is another one by now. */
 static bool segment_reaim(struct engine *e, segment_id_t id,
-			  const struct tei_meta_desc *desc,
+			  struct tei_meta_desc *desc,
 			  struct tei_nvmeof_seg *files)
 {
 	struct engine_segment *s;
@@ -636,20 +669,26 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 
 /*
  * What is not open any more needs no look; ids stay as they are. A look that
- * fails is made again when the store tells once more.
+ * fails, or that cannot be followed, is made again when the store tells once
+ * more.
  */
 void engine_segment_refresh(struct engine *e, const char *name)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, name);
 	struct tei_err err;
+	int ret;
 
 	if (id <= 0)
 		return;
-	if (tei_meta_cache_refresh(e->cache, id, engine_deadline(e), NULL,
-				   &err))
+	ret = tei_meta_cache_refresh(e->cache, id, engine_deadline(e), NULL,
+				     &err);
+	if (!ret) {
+		ret = segment_attach(e, id, &err);
+		if (ret == TEI_ERR_METADATA)
+			return;		/* closed meanwhile */
+	}
+	if (ret)
 		tei_meta_store_unread(e->store, name);
-	else
-		segment_attach(e, id, &err);
 }
 
 void engine_segment_bare(struct engine *e, struct engine_segment *s)

@@ -47,6 +47,7 @@ TEST_SRCS_api = \
 	api/engine_flush_test.c \
 	api/engine_lease_test.c \
 	api/engine_memory_test.c \
+	api/engine_segment_test.c \
 	api/engine_shutdown_test.c \
 	fabtests/common/cuda_stand_in_load.c \
 	# EOL

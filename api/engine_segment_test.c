@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Segments whose descriptor changes as something else happens.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api_test.h"
+#include "api/engine_int.h"
+
+/* What closes, when this thread is about to change the table; or NULL. */
+static _Thread_local struct engine *segment_closer;
+static segment_id_t segment_closing;
+
+/* Stands before the system's. */
+int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
+{
+	static int (*next)(pthread_rwlock_t *lock);	/* atomic */
+	int (*real)(pthread_rwlock_t *lock);
+	struct engine *e = segment_closer;
+	void *symbol;
+
+	__atomic_load(&next, &real, __ATOMIC_RELAXED);
+	if (!real) {
+		symbol = dlsym(RTLD_NEXT, "pthread_rwlock_wrlock");
+		memcpy(&real, &symbol, sizeof(real));
+		__atomic_store(&next, &real, __ATOMIC_RELAXED);
+	}
+	if (e && lock == &e->segments) {
+		segment_closer = NULL;
+		CU_ASSERT(!closeSegment(e, segment_closing));
+	}
+	return real(lock);
+}
+
+static transfer_engine_t segment_engine(const char *transport)
+{
+	transfer_engine_t e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
+						   "127.0.0.1", 0, 0);
+
+	CU_ASSERT_FATAL(e != NULL);
+	if (transport)
+		CU_ASSERT_FATAL(installTransport(e, transport, NULL) != NULL);
+	return e;
+}
+
+static segment_id_t segment_open_name(transfer_engine_t e,
+				      transfer_engine_t target)
+{
+	char name[256];
+
+	CU_ASSERT_FATAL(!getLocalIpAndPort(target, name, sizeof(name)));
+	return openSegmentNoCache(e, name);
+}
+
+/* Whether the id leads to a peer; *there: anywhere at all. */
+static bool segment_leads(transfer_engine_t engine, segment_id_t id,
+			  bool *there)
+{
+	struct engine *e = engine;
+	struct engine_segment *s;
+	bool leads;
+
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	*there = s;
+	leads = s && s->peer;
+	pthread_rwlock_unlock(&e->segments);
+	return leads;
+}
+
+/* There is room for one peer, which another one has at first. */
+static void a_peer_without_room_is_tried_again(void)
+{
+	transfer_engine_t bare = segment_engine(NULL);
+	transfer_engine_t other = segment_engine("tcp"), e;
+	segment_id_t seg, place;
+	bool there;
+
+	setenv("MOONRAIL_MAX_PEERS", "1", 1);
+	e = segment_engine("tcp");
+	unsetenv("MOONRAIL_MAX_PEERS");
+	seg = segment_open_name(e, bare);
+	place = segment_open_name(e, other);
+	CU_ASSERT_FATAL(seg > 0 && place > 0);
+	CU_ASSERT(!segment_leads(e, seg, &there) && there);
+	CU_ASSERT_FATAL(installTransport(bare, "tcp", NULL) != NULL);
+	CU_ASSERT_EQUAL(segment_open_name(e, bare), -1);
+	CU_ASSERT(!segment_leads(e, seg, &there) && there);
+	CU_ASSERT(!closeSegment(e, place));
+	CU_ASSERT_EQUAL(segment_open_name(e, bare), seg);
+	CU_ASSERT(segment_leads(e, seg, &there));
+	destroyTransferEngine(e);
+	destroyTransferEngine(other);
+	destroyTransferEngine(bare);
+}
+
+static void one_closed_as_it_is_renewed_stays_closed(void)
+{
+	transfer_engine_t target = segment_engine("tcp");
+	transfer_engine_t e = segment_engine("tcp");
+	bool there;
+
+	segment_closing = segment_open_name(e, target);
+	CU_ASSERT_FATAL(segment_closing > 0);
+	segment_closer = e;
+	syncSegmentCache(e);
+	CU_ASSERT(!segment_closer);
+	segment_leads(e, segment_closing, &there);
+	CU_ASSERT(!there);
+	destroyTransferEngine(e);
+	destroyTransferEngine(target);
+}
+
+const struct tei_test_case segment_cases[] = {
+	{ "a_peer_without_room_is_tried_again",
+	  a_peer_without_room_is_tried_again },
+	{ "one_closed_as_it_is_renewed_stays_closed",
+	  one_closed_as_it_is_renewed_stays_closed },
+	{ NULL, NULL },
+};
