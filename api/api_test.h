@@ -7,6 +7,7 @@
 extern const struct tei_test_case files_cases[];
 extern const struct tei_test_case flush_cases[];
 extern const struct tei_test_case lease_cases[];
+extern const struct tei_test_case local_cases[];
 extern const struct tei_test_case memory_cases[];
 extern const struct tei_test_case segment_cases[];
 extern const struct tei_test_case shutdown_cases[];

@@ -7,6 +7,7 @@ int main(int argc, char **argv)
 		{ "files", files_cases },
 		{ "flush", flush_cases },
 		{ "lease", lease_cases },
+		{ "local", local_cases },
 		{ "memory", memory_cases },
 		{ "segment", segment_cases },
 		{ "shutdown", shutdown_cases },

@@ -420,6 +420,7 @@ static void batch_by_copy(struct engine *e, struct engine_task *t,
 	t->u.op.opcode = r->opcode == OPCODE_READ ? TEI_LOCAL_READ :
 						    TEI_LOCAL_WRITE;
 	t->u.op.local = r->source;
+	t->u.op.registered = true;
 	t->u.op.remote = r->target_offset;
 	t->u.op.length = r->length;
 	t->u.op.done = task_local_done;
@@ -480,8 +481,7 @@ static void batch_start_local(struct engine *e, struct engine_task *t)
 	int ret = TEI_ERR_TOO_MANY;
 
 	if (op->length <= TEI_LOCAL_INLINE)
-		ret = tei_local_copy(e->local, op->peer, op->opcode, op->local,
-				     op->remote, op->length, NULL);
+		ret = tei_local_copy_op(e->local, op, NULL);
 	if (ret == TEI_ERR_TOO_MANY) {
 		if (n)
 			__atomic_add_fetch(&n->refs, 1, __ATOMIC_RELAXED);

@@ -290,7 +290,7 @@ static int submit_pieces_local(struct engine *e, struct engine_task *t,
 			       const struct te_request *r,
 			       const struct engine_target *target)
 {
-	struct tei_local_op like = { .done = group_done };
+	struct tei_local_op like = { .registered = true, .done = group_done };
 	struct engine_group *g;
 
 	if (!submit_registered(e, r))
@@ -324,9 +324,7 @@ static void group_start(struct engine *e, struct engine_task *t)
 		op = &g->op[i];
 		ret = TEI_ERR_TOO_MANY;
 		if (t->length <= TEI_LOCAL_INLINE)
-			ret = tei_local_copy(e->local, op->peer, op->opcode,
-					     op->local, op->remote, op->length,
-					     NULL);
+			ret = tei_local_copy_op(e->local, op, NULL);
 		if (ret == TEI_ERR_TOO_MANY) {
 			ret = tei_local_submit(e->local, op);
 			if (!ret)

@@ -46,6 +46,7 @@ TEST_SRCS_api = \
 	api/engine_files_test.c \
 	api/engine_flush_test.c \
 	api/engine_lease_test.c \
+	api/engine_local_test.c \
 	api/engine_memory_test.c \
 	api/engine_segment_test.c \
 	api/engine_shutdown_test.c \

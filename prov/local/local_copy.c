@@ -284,28 +284,52 @@ static int copy_peer(struct local_piece *p, struct tei_err *err)
 	return local_piece_run(p, err);
 }
 
-/* The guard covers our own memory, the target's too where that is ours. */
-static int copy_guarded(struct local_piece *p, struct local_slot *guard,
-			struct tei_err *err)
+/* Our side of it. */
+static bool copy_local_covered(const struct local_piece *p, bool write)
 {
+	return local_board_covers(p->ctx->own, (uint64_t)(uintptr_t)p->local,
+				  p->length, write ? LOCAL_WRITABLE : 0);
+}
+
+static int copy_local_refused(const struct local_piece *p, struct tei_err *err)
+{
+	return local_fail(p->ctx, err, TEI_ERR_NOT_REGISTERED, p->peer, 0,
+			  "local memory %p, %llu bytes: %s", (void *)p->local,
+			  (unsigned long long)p->length,
+			  copy_local_covered(p, false) ?
+				  "registered for reading only" :
+				  "not registered");
+}
+
+/* The guard covers our own memory, the target's too where that is ours: what is
+ * registered now stays so until it is left. */
+static int copy_guarded(struct local_piece *p, bool registered,
+			struct local_slot *guard, struct tei_err *err)
+{
+	bool local = !registered || copy_local_covered(p, !copy_writes(p));
 	bool covered = p->peer || copy_covered(p, copy_writes(p));
 	int code = 0;
 
-	if (covered)
+	if (local && covered)
 		code = p->peer ? copy_peer(p, err) : local_piece_run(p, err);
 	local_slot_leave(guard);
+	if (!local)
+		return copy_local_refused(p, err);
 	return covered ? code : copy_refused(p, err);
 }
 
-int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
-		   enum tei_local_opcode opcode, void *local, uint64_t remote,
-		   uint64_t length, struct tei_err *err)
+int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
+		      struct tei_err *err)
 {
-	struct local_piece p = { .ctx = ctx, .opcode = opcode, .local = local,
+	struct tei_local_peer *peer = op->peer;
+	struct local_piece p = { .ctx = ctx, .opcode = op->opcode,
+				 .local = op->local,
 				 .peer = peer && peer->board ? peer : NULL,
-				 .remote = remote, .length = length };
-	uint64_t base[2] = { (uint64_t)(uintptr_t)local, p.peer ? 0 : remote };
-	uint64_t end[2] = { base[0] + length, p.peer ? 0 : remote + length };
+				 .remote = op->remote, .length = op->length };
+	struct local_reach reach = local_reach(op);
+	uint64_t base[2] = { reach.local, p.peer ? 0 : reach.far };
+	uint64_t end[2] = { base[0] + op->length,
+			    p.peer ? 0 : base[1] + op->length };
 	struct local_slot *guard;
 	int code = copy_args(ctx, &p, err);
 
@@ -315,5 +339,16 @@ int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 	if (!guard)
 		return local_fail(ctx, err, TEI_ERR_TOO_MANY, peer, 0,
 				  "too many threads are copying");
-	return copy_guarded(&p, guard, err);
+	return copy_guarded(&p, op->registered, guard, err);
+}
+
+int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
+		   enum tei_local_opcode opcode, void *local, uint64_t remote,
+		   uint64_t length, struct tei_err *err)
+{
+	struct tei_local_op op = { .peer = peer, .opcode = opcode,
+				   .local = local, .remote = remote,
+				   .length = length };
+
+	return tei_local_copy_op(ctx, &op, err);
 }

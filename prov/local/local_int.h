@@ -249,8 +249,8 @@ void local_explain(struct tei_err *err, int code, int sys_errno,
 bool local_wait(pthread_cond_t *c, struct tei_mutex *l, uint64_t deadline_ns)
 	TEI_REQUIRES(l);
 
-/* Whether op may start: its target in a steady region, no end in one that is
- * being removed. */
+/* Whether op may start: its target in a steady region, its local side too where
+ * it must be, no end in one that is being removed. */
 bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 	TEI_REQUIRES(ctx->lock);
 void local_regions_clear(struct tei_local *ctx) TEI_REQUIRES(ctx->lock);

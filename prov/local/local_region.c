@@ -354,6 +354,10 @@ bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 
 	if (region_leaving(ctx, local, local + op->length))
 		return false;
+	if (op->registered &&
+	    !region_holds(ctx, local, local + op->length,
+			  op->opcode == TEI_LOCAL_READ))
+		return false;
 	if (op->peer && op->peer->board)
 		return true;
 	return region_holds(ctx, op->remote, op->remote + op->length,

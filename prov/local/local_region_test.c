@@ -434,6 +434,48 @@ static void region_scribbled_cookie_of_ours_is_survived(void)
 	tei_local_fini(ctx);
 }
 
+/* 0, or a code: by the caller's thread and by the copy threads. */
+static int region_copies(struct tei_local *ctx, struct test_op *t)
+{
+	int inl = tei_local_copy_op(ctx, &t->op, NULL);
+	int rc = tei_local_submit(ctx, &t->op);
+
+	if (!rc)
+		rc = test_op_wait(t);
+	CU_ASSERT_EQUAL(inl, rc);
+	return rc;
+}
+
+/* Where the caller wants it: others copy from memory that is in no region. */
+static void region_local_side_must_be_one_where_asked(void)
+{
+	struct tei_local *ctx = test_ctx(1);
+	char from[4096] = { 1 }, to[4096] = { 0 };
+	struct test_op t;
+
+	CU_ASSERT(!tei_local_region_add(ctx, to, sizeof(to), 0));
+	test_op_init(&t, NULL, TEI_LOCAL_WRITE, from, test_addr(to),
+		     sizeof(to));
+	t.op.registered = true;
+	CU_ASSERT_EQUAL(region_copies(ctx, &t), TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(!to[0]);
+	CU_ASSERT(!tei_local_region_add(ctx, from, sizeof(from),
+					TEI_LOCAL_READ_ONLY));
+	CU_ASSERT_EQUAL(region_copies(ctx, &t), 0);
+	CU_ASSERT(to[0] == 1);
+	test_op_fini(&t);
+	test_op_init(&t, NULL, TEI_LOCAL_READ, from, test_addr(to),
+		     sizeof(to));
+	t.op.registered = true;
+	CU_ASSERT_EQUAL(region_copies(ctx, &t), TEI_ERR_NOT_REGISTERED);
+	CU_ASSERT(!tei_local_region_remove(ctx, from, 0, region_soon()));
+	CU_ASSERT_EQUAL(region_copies(ctx, &t), TEI_ERR_NOT_REGISTERED);
+	t.op.registered = false;
+	CU_ASSERT_EQUAL(region_copies(ctx, &t), 0);
+	test_op_fini(&t);
+	tei_local_fini(ctx);
+}
+
 const struct tei_test_case local_region_cases[] = {
 	{ "refuses_bad_ranges", region_refuses_bad_ranges },
 	{ "adding_is_made_known_once", region_adding_is_made_known_once },
@@ -449,6 +491,8 @@ const struct tei_test_case local_region_cases[] = {
 	  region_remove_waits_for_inline_copies },
 	{ "no_byte_changes_after_removal",
 	  region_no_byte_changes_after_removal },
+	{ "local_side_must_be_one_where_asked",
+	  region_local_side_must_be_one_where_asked },
 	{ "forked_child_is_refused", region_forked_child_is_refused },
 	{ "scribbled_cookie_of_ours_is_survived",
 	  region_scribbled_cookie_of_ours_is_survived },

@@ -224,6 +224,8 @@ struct tei_local_op {
 	struct tei_local_peer *peer;	/* NULL: this process, ctx's regions */
 	enum tei_local_opcode opcode;
 	void *local;			/* need not be a region */
+	bool registered;		/* it must lie in one of ours, which
+					   may be written for a read */
 	uint64_t remote;		/* address at the target */
 	uint64_t length;		/* 0 completes at once, checked */
 	tei_local_done_fn done;
@@ -248,7 +250,7 @@ struct tei_local_op {
  * on a copy; the first calls start threads (allocation).
  * 0: done will be called, perhaps before this returns. Else done is not
  * called: TEI_ERR_INVALID, TEI_ERR_NOT_REGISTERED (the target range, as far
- * as it can be told now), TEI_ERR_MEMORY, TEI_ERR_CONTEXT (forked, or the
+ * as it can be told now, or local where it must be), TEI_ERR_MEMORY, TEI_ERR_CONTEXT (forked, or the
  * context is closing). Failures by done: TEI_ERR_NOT_REGISTERED (range not
  * or no longer registered there), TEI_ERR_CONTEXT (the peer is gone or its
  * memory unmapped), TEI_ERR_INVALID (local memory unmapped, peers only),
@@ -279,6 +281,10 @@ bool tei_local_drain(struct tei_local *ctx, uint64_t deadline_ns);
 int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 		   enum tei_local_opcode opcode, void *local, uint64_t remote,
 		   uint64_t length, struct tei_err *err);
+
+/* The same for an operation that was not submitted: its done is not called. */
+int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
+		      struct tei_err *err);
 
 /* One atomic on memory of this process. */
 struct tei_local_atom {

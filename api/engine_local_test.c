@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Copies inside this process: what became of their memory since they were
+ * checked.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api_test.h"
+#include "api/engine_int.h"
+
+#define LOCAL_TEST_SIZE	(1u << 20)	/* more than is copied at once */
+
+struct local_rig {
+	struct engine *engine;
+	char *source, *target;
+};
+
+static struct local_rig local_open(void)
+{
+	struct local_rig r = { .engine = NULL };
+
+	r.engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
+					"127.0.0.1", 0, 0);
+	r.source = calloc(1, LOCAL_TEST_SIZE);
+	r.target = calloc(1, LOCAL_TEST_SIZE);
+	CU_ASSERT_FATAL(r.engine && r.source && r.target);
+	CU_ASSERT_FATAL(!registerLocalMemory(r.engine, r.source,
+					     LOCAL_TEST_SIZE, "*", 1) &&
+			!registerLocalMemory(r.engine, r.target,
+					     LOCAL_TEST_SIZE, "*", 1));
+	memset(r.source, 1, LOCAL_TEST_SIZE);
+	return r;
+}
+
+static void local_close(struct local_rig *r)
+{
+	destroyTransferEngine(r->engine);
+	free(r->source);
+	free(r->target);
+}
+
+static bool local_says(struct engine *e, batch_id_t id, const char *text)
+{
+	struct te_error err = { .code = 0 };
+	bool good = !te_task_error(e, id, 0, &err, sizeof(err)) &&
+		    err.code == TEI_ERR_NOT_REGISTERED &&
+		    !strcmp(err.provider, "local") && strstr(err.text, text);
+
+	if (!good)
+		printf("# %d: %s\n", err.code, err.text);
+	return good;
+}
+
+static bool local_failed(struct engine *e, batch_id_t id)
+{
+	struct transfer_status st = { .status = -1 };
+
+	return !te_wait_batch(e, id, -1, &st) && st.status == STATUS_FAILED;
+}
+
+/* The source goes as the request was checked and has not begun. */
+static void local_source_goes(size_t length) TEI_NO_TSA
+{
+	struct local_rig r = local_open();
+	struct transfer_request rq = { OPCODE_WRITE, r.source, LOCAL_SEGMENT,
+				       (uintptr_t)r.target, length };
+	struct engine_target target = { .valid = false };
+	batch_id_t id = allocateBatchID(r.engine, 1);
+	struct engine_batch *b = engine_batch_lock(r.engine, id);
+
+	CU_ASSERT_FATAL(b != NULL);
+	CU_ASSERT(!engine_batch_prepare(r.engine, b->tasks, &rq, &target));
+	CU_ASSERT(!unregisterLocalMemory(r.engine, r.source));
+	CU_ASSERT(!engine_batch_start(r.engine, b, 1));
+	engine_batch_unlock(b);
+	CU_ASSERT(local_failed(r.engine, id));
+	CU_ASSERT(local_says(r.engine, id, "not registered"));
+	CU_ASSERT(!r.target[0] && !r.target[length - 1]);
+	freeBatchID(r.engine, id);
+	local_close(&r);
+}
+
+static void a_small_source_that_goes_is_not_read(void)
+{
+	local_source_goes(4096);
+}
+
+static void a_large_source_that_goes_is_not_read(void)
+{
+	local_source_goes(LOCAL_TEST_SIZE);
+}
+
+const struct tei_test_case local_cases[] = {
+	{ "a_small_source_that_goes_is_not_read",
+	  a_small_source_that_goes_is_not_read },
+	{ "a_large_source_that_goes_is_not_read",
+	  a_large_source_that_goes_is_not_read },
+	{ NULL, NULL },
+};
