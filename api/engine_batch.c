@@ -280,26 +280,61 @@ static void task_local_absent(const struct engine_task *t, struct tei_err *err)
 	err->absent.length = op->length;
 }
 
-void engine_task_local_end(struct engine_task *t, int code)
+/* As records of rails do, it names the segment; the process is in the text. */
+static void task_local_peer(const struct engine_task *t, struct tei_err *err)
 {
+	char process[sizeof(err->peer)], text[sizeof(err->text)];
+	struct tei_meta_desc *desc = NULL;
+
+	if (t->local)
+		desc = tei_meta_cache_get(t->engine->cache, t->target);
+	if (!desc)
+		return;
+	memcpy(process, err->peer, sizeof(process));
+	memcpy(text, err->text, sizeof(text));
+	if (*process)
+		snprintf(err->text, sizeof(err->text), "%.30s: %.120s", process,
+			 text);
+	snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
+	tei_meta_desc_unref(desc);
+}
+
+static struct tei_err task_local_err(const struct engine_task *t, int code,
+				     const struct tei_err *why)
+{
+	bool expired = __atomic_load_n(&t->expired, __ATOMIC_RELAXED);
 	struct tei_err err;
-	bool expired;
-	int status;
 
 	memset(&err, 0, sizeof(err));
+	if (code == TEI_LOCAL_CANCELLED) {
+		code = expired ? TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED;
+		why = NULL;
+	}
+	if (why && why->code == code)
+		err = *why;
+	else
+		snprintf(err.text, sizeof(err.text), "copy inside this host: %s",
+			 tei_err_name(code));
+	err.code = code;
+	err.when_ns = tei_now_ns();
+	snprintf(err.rail, sizeof(err.rail), "local");
+	snprintf(err.provider, sizeof(err.provider), "local");
+	task_local_peer(t, &err);
+	return err;
+}
+
+void engine_task_local_end(struct engine_task *t, int code,
+			   const struct tei_err *why)
+{
+	struct tei_err err;
+	int status;
+
 	if (!code) {
 		task_local_count(t, STATUS_COMPLETED);
 		engine_task_end(t, STATUS_COMPLETED, NULL);
 		return;
 	}
-	expired = __atomic_load_n(&t->expired, __ATOMIC_RELAXED);
-	err.code = code != TEI_LOCAL_CANCELLED ? code :
-		   expired ? TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED;
-	err.when_ns = tei_now_ns();
-	snprintf(err.rail, sizeof(err.rail), "local");
-	snprintf(err.provider, sizeof(err.provider), "local");
-	snprintf(err.text, sizeof(err.text), "copy inside this host: %s",
-		 tei_err_name(err.code));
+	err = task_local_err(t, code, why);
 	if (code == TEI_ERR_NOT_REGISTERED)
 		task_local_absent(t, &err);
 	status = err.code == TEI_ERR_CANCELED ? STATUS_CANCELED : STATUS_FAILED;
@@ -313,7 +348,7 @@ static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
 	struct engine_neighbour *n = t->local;
 
 	(void)bytes;
-	engine_task_local_end(t, code);
+	engine_task_local_end(t, code, op->why);
 	if (n)
 		__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 }
@@ -491,7 +526,8 @@ static void batch_start_local(struct engine *e, struct engine_task *t)
 		if (n)
 			__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 	}
-	engine_task_local_end(t, ret);
+	/* refused by this thread, if it was */
+	engine_task_local_end(t, ret, tei_err_last());
 }
 
 static int batch_start_rail(struct engine *e, struct engine_task *tasks,

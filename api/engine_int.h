@@ -598,8 +598,10 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n);
 /* Publishes the status last: from then on the task is the caller's. */
 void engine_task_end(struct engine_task *t, int status,
 		     const struct tei_err *err);
-/* A copy inside this host has ended: 0, TEI_LOCAL_CANCELLED or a code. */
-void engine_task_local_end(struct engine_task *t, int code);
+/* A copy inside this host has ended: 0, TEI_LOCAL_CANCELLED or a code; why, or
+ * NULL: nothing more is known of it. */
+void engine_task_local_end(struct engine_task *t, int code,
+			   const struct tei_err *why);
 void engine_batch_free_all(struct engine *e);
 void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		      const struct tei_err *err);

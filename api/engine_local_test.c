@@ -92,7 +92,44 @@ static void a_large_source_that_goes_is_not_read(void)
 	local_source_goes(LOCAL_TEST_SIZE);
 }
 
+static bool local_refused(struct local_rig *r, const struct te_request *rq,
+			  const void *at)
+{
+	batch_id_t id = allocateBatchID(r->engine, 1);
+	char text[64];
+	bool good;
+
+	snprintf(text, sizeof(text), "%#llx",
+		 (unsigned long long)(uintptr_t)at);
+	good = !te_submit(r->engine, id, rq, sizeof(*rq), 1, 0) &&
+	       local_failed(r->engine, id) && local_says(r->engine, id, text);
+	return !freeBatchID(r->engine, id) && good;
+}
+
+/* As the log does: one that is copied at once, one that is not, and pieces. */
+static void a_record_says_which_memory_it_was(void)
+{
+	struct local_rig r = local_open();
+	char *gone = r.target + LOCAL_TEST_SIZE;
+	struct te_local from[2] = { { r.source, 512 }, { r.source, 512 } };
+	struct te_remote to[2] = { { (uintptr_t)gone, 512 },
+				   { (uintptr_t)r.target, 512 } };
+	struct te_request rq = { .opcode = TE_WRITE, .target_id = LOCAL_SEGMENT,
+				 .local = from, .local_count = 1,
+				 .remote = to, .remote_count = 1 };
+
+	CU_ASSERT(local_refused(&r, &rq, gone));
+	rq.local_count = rq.remote_count = 2;
+	CU_ASSERT(local_refused(&r, &rq, gone));
+	from[0].length = to[0].length = LOCAL_TEST_SIZE;
+	rq.local_count = rq.remote_count = 1;
+	CU_ASSERT(local_refused(&r, &rq, gone));
+	local_close(&r);
+}
+
 const struct tei_test_case local_cases[] = {
+	{ "a_record_says_which_memory_it_was",
+	  a_record_says_which_memory_it_was },
 	{ "a_small_source_that_goes_is_not_read",
 	  a_small_source_that_goes_is_not_read },
 	{ "a_large_source_that_goes_is_not_read",

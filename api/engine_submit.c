@@ -22,6 +22,8 @@ struct engine_group {
 	struct engine_task *task;
 	uint32_t left;			/* atomic: not ended, and the starter */
 	int code;			/* atomic: the first failure */
+	struct tei_err *why;		/* of it, or NULL; its finder's until
+					   left goes down */
 	uint32_t n;			/* fixed */
 	struct tei_local_op op[];
 };
@@ -212,19 +214,37 @@ static int submit_pieces_rail(struct engine_task *t, const struct te_request *r,
 
 /* --- several pieces inside this host ------------------------------------- */
 
+static void group_fail(struct engine_group *g, int code,
+		       const struct tei_err *why)
+{
+	int none = 0;
+
+	if (!__atomic_compare_exchange_n(&g->code, &none, code, false,
+					 __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+	    !why)
+		return;
+	g->why = malloc(sizeof(*g->why));
+	if (g->why)
+		*g->why = *why;
+}
+
 /* One copy has ended, or the starter has done. */
-static void group_step(struct engine_group *g, int code)
+static void group_step(struct engine_group *g, int code,
+		       const struct tei_err *why)
 {
 	struct engine_task *t = g->task;
 	struct engine_neighbour *n = t->local;
-	int none = 0;
+	struct tei_err *first;
 
 	if (code)
-		__atomic_compare_exchange_n(&g->code, &none, code, false,
-					    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+		group_fail(g, code, why);
 	if (__atomic_sub_fetch(&g->left, 1, __ATOMIC_ACQ_REL))
 		return;
-	engine_task_local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED));
+	first = g->why;
+	/* from here on the group is whoever's who frees the batch */
+	engine_task_local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED),
+			      first);
+	free(first);
 	if (n)
 		__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 }
@@ -232,7 +252,7 @@ static void group_step(struct engine_group *g, int code)
 static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
 {
 	(void)bytes;
-	group_step(op->group, code);
+	group_step(op->group, code, op->why);
 }
 
 /* The longest runs that are one piece on both sides. */
@@ -330,9 +350,10 @@ static void group_start(struct engine *e, struct engine_task *t)
 			if (!ret)
 				continue;	/* group_done follows */
 		}
-		group_step(g, ret);
+		/* refused by this thread, if it was */
+		group_step(g, ret, tei_err_last());
 	}
-	group_step(g, 0);
+	group_step(g, 0, NULL);
 }
 
 void engine_group_cancel(struct engine *e, struct engine_task *t)

@@ -210,6 +210,28 @@ static void local_ranges(struct local_rig *rig)
 	      "law8_local_not_one_wrong_byte");
 }
 
+/* The same that a rail's has: whose memory, and which. */
+static void local_record(struct local_rig *rig)
+{
+	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
+			      .op = OPCODE_WRITE, .local = rig->mem.p,
+			      .remote = rig->peer.mem.addr + LOCAL_MEM,
+			      .len = 64 };
+	struct te_error err = { 0 };
+	char at[32], process[32];
+
+	snprintf(at, sizeof(at), "%#llx", (unsigned long long)job.remote);
+	snprintf(process, sizeof(process), "process %d: ",
+		 (int)rig->peer.proc.pid);
+	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
+	      err.code == -3 && !strcmp(err.peer, rig->peer.name) &&
+	      strstr(err.text, at) && strstr(err.text, process),
+	      "law10_local_task_error_names_peer_and_memory");
+	ft_diag("%d, peer '%s': %s", err.code, err.peer, err.text);
+	fx_job_free(&job);
+}
+
 static void local_unregister(struct local_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -324,6 +346,7 @@ static void local_rules(void)
 		return;
 	local_idle_target(&rig);
 	local_ranges(&rig);
+	local_record(&rig);
 	for (int i = 0; i < 3; i++)
 		local_unregister(&rig);
 	ft_ok(local_carried(&rig, true), "local_carried_all_of_it");

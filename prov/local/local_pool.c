@@ -17,6 +17,7 @@
  * operation touches it.
  */
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -48,6 +49,20 @@ static void pool_enqueue(struct tei_local *ctx, struct tei_local_op *op)
 	atomic_fetch_add_explicit(&ctx->queued, 1, memory_order_release);
 }
 
+/* Says why to who gave no room for it. */
+static void pool_explain(struct tei_local_op *op, const struct tei_err *err)
+{
+	if (op->err) {
+		*op->err = *err;
+		return;
+	}
+	if (op->code == TEI_LOCAL_CANCELLED)
+		return;
+	op->why = malloc(sizeof(*op->why));
+	if (op->why)
+		*op->why = *err;
+}
+
 /* Keeps the first failure and starts no more pieces. */
 static void pool_fail(struct tei_local *ctx, struct tei_local_op *op, int code,
 		      const struct tei_err *err) TEI_REQUIRES(ctx->lock)
@@ -56,8 +71,7 @@ static void pool_fail(struct tei_local *ctx, struct tei_local_op *op, int code,
 	if (op->code)
 		return;
 	op->code = code;
-	if (op->err)
-		*op->err = *err;
+	pool_explain(op, err);
 }
 
 static void pool_end(struct tei_local *ctx, struct tei_local_op *op)
@@ -65,14 +79,16 @@ static void pool_end(struct tei_local *ctx, struct tei_local_op *op)
 {
 	struct local_ending ending = { .op = op, .peer = op->peer,
 				       .reach = local_reach(op) };
-	int code = op->code;
+	struct tei_err *why = op->why;
 	uint64_t moved = op->moved;
+	int code = op->code;
 
 	tei_list_del(&op->live_node);
 	op->live = false;
 	tei_list_add_tail(&ctx->ending, &ending.node);
 	tei_mutex_unlock(&ctx->lock);
 	op->done(op, code, moved);	/* op is the callee's from here on */
+	free(why);
 	tei_mutex_lock(&ctx->lock);
 	tei_list_del(&ending.node);
 	if (ctx->waiters)
@@ -312,6 +328,7 @@ static void pool_add(struct tei_local *ctx, struct tei_local_op *op)
 	op->stalled_ns = 0;
 	op->running = 0;
 	op->code = 0;
+	op->why = NULL;
 	op->live = true;
 	tei_list_init(&op->queue_node);
 	tei_list_add_tail(&ctx->live, &op->live_node);

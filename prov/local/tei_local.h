@@ -240,6 +240,8 @@ struct tei_local_op {
 	uint64_t stalled_ns;		/* since when no slot was free, or 0 */
 	uint32_t running;		/* pieces in copy threads */
 	int code;			/* first failure */
+	struct tei_err *why;		/* of it, for done to read; NULL: it was
+					   cancelled, err has it, no memory */
 	bool live;
 };
 
@@ -254,7 +256,9 @@ struct tei_local_op {
  * context is closing). Failures by done: TEI_ERR_NOT_REGISTERED (range not
  * or no longer registered there), TEI_ERR_CONTEXT (the peer is gone or its
  * memory unmapped), TEI_ERR_INVALID (local memory unmapped, peers only),
- * TEI_ERR_TOO_MANY (no in-copy slot at the target for slice_timeout_s).
+ * TEI_ERR_TOO_MANY (no in-copy slot at the target for slice_timeout_s). Whoever
+ * has no room for err until then reads op->why in done, and the thread's last
+ * error where done is not called.
  */
 int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
 
