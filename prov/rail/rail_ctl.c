@@ -77,7 +77,6 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 	if (ask) {
 		p->resolve_next_ns = now + CTL_RESOLVE_NS;
 		p->refs++;
-		rail_peer_next_first(p);
 	}
 	rail_sched_leave(dp);
 	if (!ask)
@@ -88,8 +87,12 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 
 void rail_ctl_look(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
-	if (now - since >= CTL_UNANSWERED_NS)
-		ctl_resolve(p, now);
+	if (now - since < CTL_UNANSWERED_NS)
+		return;
+	rail_sched_enter(p->dp);
+	rail_peer_next_first(p, now);
+	rail_sched_leave(p->dp);
+	ctl_resolve(p, now);
 }
 
 /* A request has had no answer for a while: is it still the same process? */

@@ -311,6 +311,38 @@ static void test_two_that_move_at_a_time_meet_again(void)
 	test_plane_close(&home);
 }
 
+/* Any of its rails may be the one that is there; each gets some time. */
+static void test_first_addresses_take_turns(void)
+{
+	struct tei_rail_addr at[2] = { { .len = 1 }, { .len = 2 } };
+	struct test_plane home;
+	struct tei_rail_peer *peer;
+	uint64_t now = TEI_NS_PER_SEC;
+	uint32_t i;
+
+	first_open(&home, "127.0.0.1", true);
+	first_still(&home);
+	peer = first_peer(&home, &home, &first_rail(&home)->own);
+	rail_sched_enter(home.dp);
+	rail_peer_take_firsts(peer, at, 2);
+	for (i = 0; i < 4; i++, now += TEI_NS_PER_SEC) {
+		rail_peer_next_first(peer, now);
+		CU_ASSERT_EQUAL(peer->found_at.len, i % 2 + 1);
+		rail_peer_next_first(peer, now + TEI_NS_PER_SEC);
+		CU_ASSERT_EQUAL(peer->found_at.len, i % 2 + 1);
+		peer->found_at.len = 0;
+		rail_peer_next_first(peer, now + TEI_NS_PER_MS);
+		CU_ASSERT_EQUAL(peer->found_at.len, 0);
+	}
+	/* of no more than these */
+	peer->nfirsts = 0;
+	rail_peer_next_first(peer, now);
+	CU_ASSERT_EQUAL(peer->found_at.len, 0);
+	rail_sched_leave(home.dp);
+	tei_rail_peer_put(peer);
+	test_plane_close(&home);
+}
+
 /* --- the address is another's ---------------------------------------------- */
 
 static int first_take(const struct tei_rail_addr *at)
@@ -431,6 +463,7 @@ const struct tei_test_case rail_first_cases[] = {
 	  test_a_rail_is_removed_while_it_opens },
 	{ "an_address_that_is_taken_is_waited_for",
 	  test_an_address_that_is_taken_is_waited_for },
+	{ "first_addresses_take_turns", test_first_addresses_take_turns },
 	{ "no_write_lands_by_the_first_address",
 	  test_no_write_lands_by_the_first_address },
 	{ "nobody_asked_for_it", test_nobody_asked_for_it },

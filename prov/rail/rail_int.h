@@ -587,6 +587,7 @@ struct tei_rail_peer {
 	struct tei_rail_addr *firsts;	/* where it listens for messages as */
 	uint16_t nfirsts;		/* long as it lives, as it told */
 	uint16_t first_turn;
+	uint64_t first_next_ns;		/* to be tried next, not before that */
 	uint32_t table_seen;		/* newest rail table of the peer */
 	uint32_t table_acked;		/* newest of ours that it has */
 	bool want_hello;		/* someone waits for READY */
@@ -1335,8 +1336,9 @@ void rail_peer_take_hint(struct tei_rail_peer *peer)
 void rail_peer_take_firsts(struct tei_rail_peer *peer,
 			   const struct tei_rail_addr *at, uint16_t n)
 	TEI_REQUIRES(rail_sched_held);
-/* Of these the next one becomes found_at. */
-void rail_peer_next_first(struct tei_rail_peer *peer)
+/* Of these the next one becomes found_at, unless where it was found last is as
+ * yet to be tried. */
+void rail_peer_next_first(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
 /* Its index, if there is one that the rail reaches, or -1. */
 bool rail_peer_searched(const struct tei_rail_peer *peer)

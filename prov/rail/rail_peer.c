@@ -9,6 +9,7 @@
 #include "prov/rail/rail_health.h"
 
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
+#define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
 #define PEER_PROBE_LOOK		16	/* peers looked at per probe */
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
@@ -579,7 +580,8 @@ static void peer_hint_at(struct tei_rail_peer *p,
 	p->hint_turn = 1;
 	p->hello_tries = 0;
 	p->hello_next_ns = 0;
-	TEI_INFO("rail", "peer %s: found at another address", p->name);
+	p->first_next_ns = tei_now_ns() + PEER_FIRST_NS;
+	TEI_INFO("rail", "peer %s: looked for at another address", p->name);
 }
 
 void rail_peer_take_hint(struct tei_rail_peer *p)
@@ -607,10 +609,12 @@ void rail_peer_take_firsts(struct tei_rail_peer *p,
 		memcpy(p->firsts, at, n * sizeof(*at));
 }
 
-void rail_peer_next_first(struct tei_rail_peer *p)
+void rail_peer_next_first(struct tei_rail_peer *p, uint64_t now)
 {
-	if (p->nfirsts)
-		p->found_at = p->firsts[p->first_turn++ % p->nfirsts];
+	if (!p->nfirsts || p->found_at.len || now < p->first_next_ns)
+		return;
+	p->found_at = p->firsts[p->first_turn++ % p->nfirsts];
+	p->first_next_ns = now + PEER_FIRST_NS;
 }
 
 /* --- references ----------------------------------------------------------- */
@@ -705,35 +709,53 @@ bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation)
 
 #define PEER_REFUSED_NS	(250 * TEI_NS_PER_MS)
 
+#define PEER_DOORS (2 * TEI_RAIL_MAX)
+
 /* Where a rail of the peer listened, and a rail of ours that reaches it. */
 struct peer_door {
 	struct tei_rail_addr addr;
 	struct rail *rail;
 };
 
-/* All of them; 0: one can't be reached, or has no address just now. */
-static uint32_t peer_doors(struct tei_rail_peer *p, struct peer_door *door,
-			   uint32_t max)
+/* False: no rail of ours reaches it. */
+static bool peer_door(struct tei_rail_dp *dp, const struct tei_rail_addr *at,
+		      struct peer_door *door)
 {
-	struct rail_remote at;
+	int i = at->len ? rail_path_fit_any(dp, at) : -1;
+
+	if (i < 0)
+		return false;
+	door->addr = *at;
+	door->rail = rail_at(dp, (uint32_t)i);
+	return true;
+}
+
+/* All of them, and where the process listens as long as it lives; 0: one can't be
+ * reached, or has no address just now. */
+static uint32_t peer_doors(struct tei_rail_peer *p,
+			   struct peer_door door[PEER_DOORS])
+{
+	const struct rail_remote *at;
+	bool good = true;
 	uint32_t n = 0;
-	uint16_t r;
-	int i = 0;
+	uint16_t i;
 
 	rail_sched_enter(p->dp);
-	for (r = 0; r < p->nremotes && i >= 0; r++) {
-		at = p->remotes[r];
-		if (at.hint || (!at.addr.len && !at.away))
+	for (i = 0; i < p->nremotes && good; i++) {
+		at = &p->remotes[i];
+		if (at->hint || (!at->addr.len && !at->away))
 			continue;
-		i = at.addr.len && n < max ?
-			    rail_path_fit_any(p->dp, &at.addr) : -1;
-		if (i < 0)
-			break;
-		door[n].addr = at.addr;
-		door[n++].rail = rail_at(p->dp, (uint32_t)i);
+		good = n < PEER_DOORS &&
+		       peer_door(p->dp, &at->addr, &door[n]);
+		n++;
+	}
+	for (i = 0; i < p->nfirsts && good; i++) {
+		good = n < PEER_DOORS &&
+		       peer_door(p->dp, &p->firsts[i], &door[n]);
+		n++;
 	}
 	rail_sched_leave(p->dp);
-	return i < 0 ? 0 : n;
+	return good ? n : 0;
 }
 
 /* The rail's provider connects by sockets, as far as it shows any. */
@@ -761,8 +783,8 @@ static bool peer_by_socket(const struct peer_door *d)
  */
 static bool peer_refuses(struct tei_rail_peer *p)
 {
-	struct peer_door door[TEI_RAIL_MAX];
-	uint32_t i, n = peer_doors(p, door, TEI_RAIL_MAX);
+	struct peer_door door[PEER_DOORS];
+	uint32_t i, n = peer_doors(p, door);
 
 	for (i = 0; i < n; i++)
 		if (!peer_by_socket(&door[i]) ||
