@@ -83,10 +83,10 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 		snprintf(rail.name, sizeof(rail.name), "%s", d.name);
 		snprintf(rail.provider, sizeof(rail.provider), "%s",
 			 d.provider);
-		engine_addr_pack(&d.addr, &rail.address);
+		engine_addr_pack(&d.known, &rail.address);
 		ret = tei_meta_desc_add_rail(desc, &rail, err);
 		rails->rail[rails->n++] = i;
-		if (ret || have_first || !d.addr.len)
+		if (ret || have_first || !d.known.len)
 			continue;
 		memset(&first, 0, sizeof(first));
 		snprintf(first.provider, sizeof(first.provider), "%s",
@@ -323,6 +323,7 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 		.name = e->name,
 		.incarnation = e->incarnation,
 		.secret = tei_meta_store_secret(e->store),
+		.hold_first = true,
 	};
 	int ret;
 

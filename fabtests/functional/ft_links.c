@@ -571,6 +571,62 @@ static void links_dead(struct fx_links *l)
 	links_beside(l, true);
 }
 
+/* --- a target has moved, and nobody can be asked ------------------------- */
+
+/* Its rail is fenced: it listens at another address from then on. */
+static bool links_fenced(struct fx_links *l, const char *cut,
+			 const char *mend)
+{
+	struct te_peer_stats was, is;
+
+	return links_peer(l, &was) && fx_links_do(cut) &&
+	       links_move(l, LINKS_MEM) > 0 && fx_links_do(mend) &&
+	       fx_links_mended(l) && links_peer(l, &is) &&
+	       is.fences > was.fences;
+}
+
+/* By a descriptor from before that. */
+static bool links_finds(struct fx_links *l, const void *blob, size_t size)
+{
+	transfer_engine_t other = createTransferEngine("P2PHANDSHAKE",
+						       "10.77.0.1", "10.77.0.1",
+						       0, 0);
+	segment_id_t seg = -1;
+	bool good = other && installTransport(other, "tcp", NULL) &&
+		    fx_register(other, &l->mem) &&
+		    !te_segment_import(other, blob, size, 0, &seg);
+
+	fx_buf_fill(&l->mem, 0, LINKS_PART, LINKS_SEED);
+	good = good && fx_move(other, seg, OPCODE_WRITE, l->mem.p,
+			       l->target.mem.addr, LINKS_PART, LINKS_BLOCK) &&
+	       fx_buf_check(&l->target.mem, 0, LINKS_PART, LINKS_SEED);
+	destroyTransferEngine(other);
+	return good;
+}
+
+static void links_moved(struct fx_links *l)
+{
+	int size = fx_ask(&l->target, "export %llu", LINKS_MEM);
+	char lose[128], mend[128], *blob = NULL;
+	const char *port = strrchr(l->target.name, ':');
+
+	if (!ft_ok(size > 0 && port, "a_target_exports_itself"))
+		return;
+	blob = malloc((size_t)size);
+	memcpy(blob, l->target.mem.p + LINKS_MEM, (size_t)size);
+	ft_ok(links_fenced(l, "drop 0 both", "restore 0") &&
+	      links_fenced(l, "drop 1 both", "restore 1"),
+	      "all_its_rails_move");
+	snprintf(lose, sizeof(lose), "run b iptables -w 10 -I INPUT -p tcp "
+		 "--dport %s -j DROP", port + 1);
+	snprintf(mend, sizeof(mend), "run b iptables -w 10 -D INPUT -p tcp "
+		 "--dport %s -j DROP", port + 1);
+	ft_ok(fx_links_do(lose) && links_finds(l, blob, (size_t)size),
+	      "who_knew_it_before_that_finds_it_without_asking");
+	fx_links_do(mend);
+	free(blob);
+}
+
 /* --- nothing is wrong ---------------------------------------------------- */
 
 static void links_spin(pid_t pid[LINKS_SPINNERS])
@@ -629,6 +685,7 @@ static const struct links_case {
 	{ "slow", links_slow, "60", "60" },
 	{ "frozen", links_frozen, "30", LINKS_HASTY },
 	{ "dead", links_dead, "5", LINKS_HASTY },
+	{ "moved", links_moved, "10", "10" },
 	{ "calm", links_calm, "60", "60" },
 };
 
