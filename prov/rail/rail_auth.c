@@ -53,7 +53,7 @@ void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
 	w.pos = 6;
 	rail_wire_put(&w, flags | RAIL_WIRE_SIGNED, 2);
 	w.pos = RAIL_WIRE_MAC_AT - 8;
-	rail_wire_put(&w, ++p->sent, 8);
+	rail_wire_put(&w, __atomic_add_fetch(&p->sent, 1, __ATOMIC_RELAXED), 8);
 	auth_mac(p->dp, auth_open(type) ? NULL : p->its_nonce, msg, len, mac);
 	memcpy(msg + RAIL_WIRE_MAC_AT, mac, RAIL_WIRE_MAC);
 }
