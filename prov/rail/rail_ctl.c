@@ -9,6 +9,7 @@
 #define CTL_AGAIN_MAX_NS  (50 * TEI_NS_PER_MS)
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
+#define CTL_GONE_NS	  (5 * TEI_NS_PER_SEC)
 #define CTL_RARELY_MAX_NS (5 * TEI_NS_PER_SEC)
 
 static uint64_t ctl_resend(uint64_t now, uint32_t tries)
@@ -130,10 +131,37 @@ static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	}
 }
 
+/* Nobody is there who could want an answer; or nobody who says so, for long: one
+ * that has gone perhaps introduces itself again. */
+static bool ctl_deserted(const struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return rail_peer_over(p) ||
+	       (p->state == RAIL_PEER_GONE && !p->stranger &&
+		now > p->gone_ns + CTL_GONE_NS && now > p->alive_ns + CTL_GONE_NS);
+}
+
+static void ctl_owe_nothing(struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t i;
+
+	for (i = 0; i < TEI_RAIL_MAX; i++)
+		p->fence_reply[i].owed = false;
+	p->fences_owed = false;
+	p->key_reply.owed = false;
+	p->reply_hello = false;
+	p->pong = false;
+	p->npongs = 0;
+	p->nowed = 0;
+}
+
 /* What other threads have left for this one. */
-static void ctl_noted(struct tei_rail_peer *p)
+static void ctl_noted(struct tei_rail_peer *p, uint64_t now)
 {
 	rail_sched_enter(p->dp);
+	if (ctl_deserted(p, now))
+		ctl_owe_nothing(p);
 	if (p->awake)
 		ctl_woken(p);
 	if (p->found_at.len)
@@ -146,7 +174,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	uint8_t buf[RAIL_MSG_MAX];
 	uint64_t next;
 
-	ctl_noted(p);
+	ctl_noted(p, now);
 	rail_ctl_report(p);
 	next = rail_ctl_fence_reply(p, now, buf);
 	next = rail_ctl_sooner(next, rail_ctl_pong(p, now, buf));

@@ -250,6 +250,75 @@ static void test_a_fence_that_nobody_waits_for_is_let_go(void)
 	peer_end(&rig);
 }
 
+/* --- who has gone is told nothing more ------------------------------------ */
+
+static void peer_owe_all(struct tei_rail_peer *p)
+{
+	rail_sched_enter(p->dp);
+	p->key_reply.owed = true;
+	p->reply_hello = true;
+	p->pong = true;
+	p->pongs[0] = 1;
+	p->npongs = 1;
+	rail_key_owe(p, 1);
+	p->fence_reply[0].owed = true;
+	p->fence_reply[0].gen = 0;
+	p->fences_owed = true;
+	rail_peer_attend(p);
+	rail_sched_leave(p->dp);
+}
+
+static bool peer_owes_nothing(const struct tei_rail_peer *p)
+{
+	return !p->key_reply.owed && !p->reply_hello && !p->pong &&
+	       !p->npongs && !p->nowed && !p->fence_reply[0].owed &&
+	       !p->fences_owed;
+}
+
+static void peer_goes(struct tei_rail_peer *p, enum rail_gone how)
+{
+	struct rail_done done;
+
+	rail_done_init(&done);
+	rail_sched_enter(p->dp);
+	rail_peer_set_gone(p, "the test says so", how, &done);
+	rail_sched_leave(p->dp);
+	rail_done_run(p->dp, &done);
+}
+
+static void test_who_has_gone_is_owed_nothing(void)
+{
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	peer_goes(pair.peer, RAIL_GONE_OVER);
+	peer_owe_all(pair.peer);
+	CU_ASSERT_EQUAL(rail_peer_run(pair.peer, tei_now_ns()), 0);
+	CU_ASSERT(peer_owes_nothing(pair.peer));
+	CU_ASSERT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
+	test_pair_close(&pair);
+}
+
+static void test_who_has_gone_perhaps_is_answered_for_a_while(void)
+{
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	peer_goes(pair.peer, RAIL_GONE_PERHAPS);
+	peer_owe_all(pair.peer);
+	rail_peer_run(pair.peer, tei_now_ns());
+	CU_ASSERT(peer_owes_nothing(pair.peer));
+	CU_ASSERT_NOT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
+	while (!rail_msg_idle(pair.rail))
+		rail_lane_run(&pair.rail->init[0]);
+	peer_owe_all(pair.peer);
+	CU_ASSERT_EQUAL(rail_peer_run(pair.peer,
+				      tei_now_ns() + 6 * TEI_NS_PER_SEC), 0);
+	CU_ASSERT(peer_owes_nothing(pair.peer));
+	CU_ASSERT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_peer_cases[] = {
 	{ "a_death_that_is_found_later_ends_what_waits",
 	  test_a_death_that_is_found_later_ends_what_waits },
@@ -267,5 +336,8 @@ const struct tei_test_case rail_peer_cases[] = {
 	  test_nor_is_one_that_is_used_asked_for_a_sign_of_life },
 	{ "tasks_of_a_dead_process_end_when_that_is_found",
 	  test_tasks_of_a_dead_process_end_when_that_is_found },
+	{ "who_has_gone_is_owed_nothing", test_who_has_gone_is_owed_nothing },
+	{ "who_has_gone_perhaps_is_answered_for_a_while",
+	  test_who_has_gone_perhaps_is_answered_for_a_while },
 	{ NULL, NULL },
 };
