@@ -87,14 +87,9 @@ static void closing_reclaim_tx(struct rail_lane *lane)
 	int i;
 
 	rail_sched_enter(rail->dp);
-	for (i = 0; i < RAIL_TX_MSGS; i++) {
-		if (rail->tx[i].lane != lane)
-			continue;
-		rail->tx[i].lane = NULL;
-		rail_path_sent(&rail->tx[i]);
-		__atomic_fetch_sub(&lane->msgs, 1, __ATOMIC_RELAXED);
-		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
-	}
+	for (i = 0; i < RAIL_TX_MSGS; i++)
+		if (rail->tx[i].lane == lane)
+			rail_msg_tx_put(&rail->tx[i]);
 	rail_sched_leave(rail->dp);
 }
 

@@ -356,6 +356,7 @@ struct rail {
 	struct fid_mr *tx_mr;
 	/* dp->sched */
 	struct tei_list tx_free;
+	uint32_t tx_left;		/* how many these are */
 	uint64_t large_bytes;		/* cut of large tasks, not come back */
 	uint32_t beside_left;		/* slices of large tasks yet to be cut
 					 * with room for small ones, */
@@ -666,7 +667,7 @@ struct tei_rail_peer {
 
 	/* Thread: what proves that messages are its own, and ours. */
 	uint8_t nonce[16], its_nonce[16];
-	uint64_t sent;			/* number of the newest message */
+	uint64_t sent;			/* atomic: number of the newest message */
 	uint64_t newest, hello_newest;	/* numbers of its messages */
 	uint64_t seen[RAIL_AUTH_WORDS];
 	struct rail_key_reply {
@@ -1554,6 +1555,8 @@ void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 		    const struct tei_rail_addr *addr)
 	TEI_REQUIRES(rail_sched_held);
 
+/* The buffer is free again. */
+void rail_msg_tx_put(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
 /* True when no message of the rail is under way. */
 bool rail_msg_idle(struct rail *rail);
 

@@ -462,10 +462,7 @@ static void lane_tx_done(struct rail_lane *lane, struct rail_op *op, int err)
 		if (err && lane_path_broke(lane, tx->path, err))
 			lane_drop(lane, tx->path);
 	}
-	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
-	tx->lane = NULL;
-	rail_path_sent(tx);
-	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
+	rail_msg_tx_put(tx);
 	rail_sched_leave(lane->rail->dp);
 }
 

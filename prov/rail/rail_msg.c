@@ -64,15 +64,21 @@ static struct rail_lane *msg_active_lane(struct rail *rail, uint32_t index)
 	return NULL;
 }
 
+/*
+ * A path may have twice as many buffers as are left, so that those of peers that
+ * take nothing do not keep all of them: dynamic thresholds, Choudhury and Hahne,
+ * IEEE/ACM Transactions on Networking 6(2), 1998.
+ */
 static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_tx *tx;
 
-	if (tei_list_empty(&rail->tx_free))
+	if (!rail->tx_left || (path && path->msgs >= 2 * rail->tx_left))
 		return NULL;
 	tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
 	tei_list_del(&tx->link);
+	rail->tx_left--;
 	rail_path_send(path, tx);
 	return tx;
 }
@@ -87,16 +93,13 @@ static struct rail_tx *msg_tx_get(struct rail *rail, struct rail_path *path)
 	return tx;
 }
 
-static void msg_tx_put(struct rail_tx *tx)
+void rail_msg_tx_put(struct rail_tx *tx)
 {
-	struct tei_rail_dp *dp = tx->rail->dp;
-
-	rail_sched_enter(dp);
 	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
 	rail_path_sent(tx);
 	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
-	rail_sched_leave(dp);
+	tx->rail->tx_left++;
 }
 
 /* How a message finds its path. */
@@ -145,8 +148,11 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 	ret = fi_send(lane->ep, tx->buf, len,
 		      rail->tx_mr ? fi_mr_desc(rail->tx_mr) : NULL, addr,
 		      &tx->op.ctx);
-	if (ret)
-		msg_tx_put(tx);
+	if (ret) {
+		rail_sched_enter(rail->dp);
+		rail_msg_tx_put(tx);
+		rail_sched_leave(rail->dp);
+	}
 	return ret;
 }
 
@@ -1282,6 +1288,7 @@ void rail_msg_drop_aside(struct rail_lane *lane)
 	tei_list_foreach_safe(a, tmp, &lane->aside, struct rail_aside, link)
 		free(a);
 	tei_list_init(&lane->aside);
+	__atomic_store_n(&lane->naside, 0, __ATOMIC_RELAXED);
 }
 
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,

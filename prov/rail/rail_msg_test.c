@@ -1039,6 +1039,46 @@ static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
 	msg_end(&rig);
 }
 
+/* --- buffers ---------------------------------------------------------------- */
+
+/* None comes back meanwhile; how many it gets. */
+static uint32_t msg_fill(struct test_pair *pair)
+{
+	struct rail_path *path;
+	struct rail_lane *lane;
+	struct rail_wire w;
+	uint8_t buf[RAIL_MSG_MAX];
+	uint32_t n = 0;
+	size_t len;
+
+	rail_msg_begin(pair->peer, &w, buf, RAIL_MSG_PING, 0);
+	rail_wire_put(&w, 0, 8);
+	len = rail_msg_end(&w);
+	while (n <= RAIL_TX_MSGS &&
+	       !rail_msg_try_pair(pair->peer, pair->rail, 0, -1, buf, len,
+				  &lane, &path))
+		n++;
+	return n;
+}
+
+static void test_no_peer_takes_all_buffers(void)
+{
+	struct test_pair pair;
+	uint32_t i, n;
+
+	test_pair_open(&pair);
+	for (i = 0; i < 2; i++) {
+		n = msg_fill(&pair);
+		CU_ASSERT(n >= RAIL_TX_MSGS / 2);
+		CU_ASSERT(pair.rail->tx_left >= RAIL_TX_MSGS / 4);
+		CU_ASSERT_EQUAL(n + pair.rail->tx_left, RAIL_TX_MSGS);
+		while (!rail_msg_idle(pair.rail))
+			rail_lane_run(&pair.rail->init[0]);
+		CU_ASSERT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
+	}
+	test_pair_close(&pair);
+}
+
 const struct tei_test_case rail_msg_cases[] = {
 	{ "a_hello_introduces_a_peer", test_a_hello_introduces_a_peer },
 	{ "strangers_are_not_listened_to", test_strangers_are_not_listened_to },
@@ -1074,5 +1114,6 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_a_fence_closes_a_generation_once },
 	{ "a_fence_is_asked_for_by_no_pair_that_is_down",
 	  test_a_fence_is_asked_for_by_no_pair_that_is_down },
+	{ "no_peer_takes_all_buffers", test_no_peer_takes_all_buffers },
 	{ NULL, NULL },
 };
