@@ -58,6 +58,12 @@ static bool path_same_net(const uint8_t *a, const uint8_t *b, size_t len,
 	       (a[bytes] >> (8 - bits)) == (b[bytes] >> (8 - bits));
 }
 
+/* Whether a provider may read it to its end, wherever it came from. */
+static bool path_ends(const struct tei_rail_addr *a)
+{
+	return a->addr_format != FI_ADDR_STR || memchr(a->bytes, '\0', a->len);
+}
+
 /* 3: as when one address is used on both sides. */
 int rail_path_reach(const struct rail *rail, const struct rail_remote *remote)
 {
@@ -68,7 +74,7 @@ int rail_path_reach(const struct rail *rail, const struct rail_remote *remote)
 
 	if (!its->len || mine->protocol != its->protocol ||
 	    mine->protocol_version != its->protocol_version ||
-	    mine->addr_format != its->addr_format)
+	    mine->addr_format != its->addr_format || !path_ends(its))
 		return 0;
 	a = path_ip(mine, &na);
 	b = path_ip(its, &nb);

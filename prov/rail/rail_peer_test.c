@@ -250,6 +250,22 @@ static void test_a_fence_that_nobody_waits_for_is_let_go(void)
 	peer_end(&rig);
 }
 
+/* --- where it says that it is ---------------------------------------------- */
+
+static void test_an_address_without_an_end_reaches_nobody(void)
+{
+	struct rail_remote at = { .addr = { .addr_format = FI_ADDR_STR } };
+	struct rail rail;
+
+	memset(&rail, 0, sizeof(rail));
+	rail.own.addr_format = FI_ADDR_STR;
+	memset(at.addr.bytes, 'x', sizeof(at.addr.bytes));
+	at.addr.len = sizeof(at.addr.bytes);
+	CU_ASSERT_EQUAL(rail_path_reach(&rail, &at), 0);
+	at.addr.bytes[at.addr.len - 1] = '\0';
+	CU_ASSERT(rail_path_reach(&rail, &at));
+}
+
 /* --- who has gone is told nothing more ------------------------------------ */
 
 static void peer_owe_all(struct tei_rail_peer *p)
@@ -336,6 +352,8 @@ const struct tei_test_case rail_peer_cases[] = {
 	  test_nor_is_one_that_is_used_asked_for_a_sign_of_life },
 	{ "tasks_of_a_dead_process_end_when_that_is_found",
 	  test_tasks_of_a_dead_process_end_when_that_is_found },
+	{ "an_address_without_an_end_reaches_nobody",
+	  test_an_address_without_an_end_reaches_nobody },
 	{ "who_has_gone_is_owed_nothing", test_who_has_gone_is_owed_nothing },
 	{ "who_has_gone_perhaps_is_answered_for_a_while",
 	  test_who_has_gone_perhaps_is_answered_for_a_while },
