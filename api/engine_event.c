@@ -63,7 +63,6 @@ static void event_batch_raise(struct engine_batch *b)
 	event_raise(b->event_fd);
 }
 
-
 static bool event_has_ended(const struct engine_batch *b)
 {
 	return !(__atomic_load_n(&b->pending, __ATOMIC_SEQ_CST) &

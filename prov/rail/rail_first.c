@@ -4,10 +4,9 @@
  *
  * A fence closes the target lane, and the next one has another address on
  * purpose: what was posted to the old one, also what a provider keeps until it
- * has connected, must find nothing there. But where processes know each other by
- * nothing but a name with the first address in it, one that was not in contact
- * finds nothing there either, and two whose lanes moved at a time lose each
- * other.
+ * has connected, must find nothing there. But where nobody can be asked for the
+ * next one, a process that was not in contact finds nothing there either, and two
+ * whose lanes moved at a time lose each other.
  *
  * So once the first target lane is closed, an endpoint for messages is opened at
  * its address, in a domain of its own. Nothing is registered there, so that no key
@@ -36,9 +35,8 @@ static void first_set(struct rail *rail, enum rail_first_state state)
 void rail_first_init(struct rail *rail)
 {
 	/* that of others can't be asked for */
-	bool hold = rail->dp->hold_first && rail_addr_is_ip(&rail->own);
-
-	first_set(rail, hold ? RAIL_FIRST_TARGET : RAIL_FIRST_LEFT);
+	first_set(rail, rail_addr_is_ip(&rail->own) ? RAIL_FIRST_TARGET :
+						      RAIL_FIRST_LEFT);
 }
 
 bool rail_first_held(const struct rail *rail)

@@ -11,10 +11,9 @@
 
 #define FIRST_LEN	64
 
-static void first_open(struct test_plane *p, const char *address, bool hold)
+static void first_open(struct test_plane *p, const char *address)
 {
 	test_plane_init(p);
-	p->hold_first = hold;
 	test_plane_open(p, address);
 }
 
@@ -124,8 +123,8 @@ static void test_who_knows_the_first_address_is_told_the_others(void)
 	struct test_plane home, guest;
 	struct tei_rail_peer *peer;
 
-	first_open(&home, "127.0.0.1", true);
-	first_open(&guest, "127.0.0.2", true);
+	first_open(&home, "127.0.0.1");
+	first_open(&guest, "127.0.0.2");
 	first_describe(&home, &first);
 	CU_ASSERT(rail_addr_same(&first.known, &first.addr));
 	CU_ASSERT_PTR_NULL(first_rail(&home)->first_domain);
@@ -156,8 +155,8 @@ static void test_who_is_looked_for_at_the_first_address_is_found(void)
 	struct tei_rail_peer *seeker;
 	struct tei_rail_desc first;
 
-	first_open(&home, "127.0.0.1", true);
-	first_open(&guest, "127.0.0.2", true);
+	first_open(&home, "127.0.0.1");
+	first_open(&guest, "127.0.0.2");
 	first_describe(&home, &first);
 	first_still(&home);
 	first_move(&home);
@@ -224,8 +223,8 @@ static void test_no_write_lands_by_the_first_address(void)
 	struct tei_rail_mr *mr;
 	int i;
 
-	first_open(&home, "127.0.0.1", true);
-	first_open(&guest, "127.0.0.2", true);
+	first_open(&home, "127.0.0.1");
+	first_open(&guest, "127.0.0.2");
 	memset(first_dst, 0, sizeof(first_dst));
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(home.dp, first_dst, FIRST_LEN,
 					      "*", TEI_RAIL_REMOTE, NULL, &mr),
@@ -296,8 +295,8 @@ static void test_two_that_move_at_a_time_meet_again(void)
 	struct tei_rail_peer *peer;
 	uint64_t i;
 
-	first_open(&home, "127.0.0.1", true);
-	first_open(&guest, "127.0.0.2", true);
+	first_open(&home, "127.0.0.1");
+	first_open(&guest, "127.0.0.2");
 	peer = first_met(&home, &guest);
 	/* what they know of each other is first the address that is held, and
 	 * one that is not from then on */
@@ -320,7 +319,7 @@ static void test_first_addresses_take_turns(void)
 	uint64_t now = TEI_NS_PER_SEC;
 	uint32_t i;
 
-	first_open(&home, "127.0.0.1", true);
+	first_open(&home, "127.0.0.1");
 	first_still(&home);
 	peer = first_peer(&home, &home, &first_rail(&home)->own);
 	rail_sched_enter(home.dp);
@@ -372,7 +371,7 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 	struct rail *rail;
 	int fd;
 
-	first_open(&home, "127.0.0.1", true);
+	first_open(&home, "127.0.0.1");
 	first_describe(&home, &first);
 	first_still(&home);
 	rail = first_rail(&home);
@@ -399,33 +398,14 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 	test_plane_close(&home);
 }
 
-/* --- when there is none ---------------------------------------------------- */
-
-static void test_nobody_asked_for_it(void)
-{
-	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	struct test_plane home;
-	struct rail *rail;
-
-	first_open(&home, "127.0.0.1", false);
-	first_still(&home);
-	rail = first_rail(&home);
-	rail_fence_target(rail, rail->target.gen);
-	while (rail->target.gen == 1 && tei_now_ns() < end)
-		first_lanes(&home);
-	CU_ASSERT_EQUAL(rail->target.gen, 2);
-	CU_ASSERT_EQUAL(first_is(&home), RAIL_FIRST_LEFT);
-	CU_ASSERT(!rail->first.under_way);
-	CU_ASSERT_PTR_NULL(rail->first_domain);
-	test_plane_close(&home);
-}
+/* --- when it is not wanted any more ----------------------------------------- */
 
 /* A plane whose rail has just begun to listen at its first address again. */
 static struct rail *first_opening(struct test_plane *home)
 {
 	struct rail *rail;
 
-	first_open(home, "127.0.0.1", true);
+	first_open(home, "127.0.0.1");
 	first_still(home);
 	rail = first_rail(home);
 	rail_fence_target(rail, rail->target.gen);
@@ -466,7 +446,6 @@ const struct tei_test_case rail_first_cases[] = {
 	{ "first_addresses_take_turns", test_first_addresses_take_turns },
 	{ "no_write_lands_by_the_first_address",
 	  test_no_write_lands_by_the_first_address },
-	{ "nobody_asked_for_it", test_nobody_asked_for_it },
 	{ "two_that_move_at_a_time_meet_again",
 	  test_two_that_move_at_a_time_meet_again },
 	{ "who_is_looked_for_at_the_first_address_is_found",

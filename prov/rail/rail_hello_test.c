@@ -23,6 +23,7 @@ static void hello_moved(struct tei_rail_peer *p)
 
 	rail_sched_enter(p->dp);
 	at->sin_port = htons(HELLO_NOBODY);
+	p->nfirsts = 0;		/* as where none is held */
 	p->remotes[0].gen--;
 	p->remotes[0].serial = ++p->serial;
 	p->table_seen = 0;
@@ -34,6 +35,7 @@ static void hello_away(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);
 	memset(&p->remotes[0].addr, 0, sizeof(p->remotes[0].addr));
+	p->nfirsts = 0;
 	p->remotes[0].away = true;
 	p->remotes[0].serial = ++p->serial;
 	p->table_seen = 0;
@@ -140,6 +142,34 @@ static void test_one_that_is_nowhere_is_looked_up(void)
 static void test_two_that_moved_at_a_time_meet_again(void)
 {
 	hello_lost(HELLO_MOVED);
+}
+
+/* Nobody is told anything. */
+static void test_first_addresses_bring_together_who_is_nowhere(void)
+{
+	struct test_pair pair;
+	struct test_task t;
+	struct tei_rail_addr its, ours;
+	struct tei_rail_peer *us;
+
+	test_pair_open(&pair);
+	its = pair.peer->firsts[0];
+	ours = hello_of(&pair.to, &pair.from)->firsts[0];
+	hello_away(hello_of(&pair.to, &pair.from));
+	hello_away(pair.peer);
+	rail_sched_enter(pair.from.dp);
+	rail_peer_take_firsts(pair.peer, &its, 1);
+	rail_sched_leave(pair.from.dp);
+	us = hello_of(&pair.to, &pair.from);
+	rail_sched_enter(pair.to.dp);
+	rail_peer_take_firsts(us, &ours, 1);
+	rail_sched_leave(pair.to.dp);
+	hello_write(&pair, &t);
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(test_ends(&t), 1);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_EQUAL(memcmp(pair.src, pair.dst, sizeof(pair.src)), 0);
+	test_pair_close(&pair);
 }
 
 static void test_two_that_are_away_at_a_time_meet_again(void)
@@ -280,6 +310,8 @@ const struct tei_test_case rail_hello_cases[] = {
 	  test_two_that_are_away_at_a_time_meet_again },
 	{ "one_whose_rails_were_closed_is_met_again",
 	  test_one_whose_rails_were_closed_is_met_again },
+	{ "first_addresses_bring_together_who_is_nowhere",
+	  test_first_addresses_bring_together_who_is_nowhere },
 	{ "one_that_is_nowhere_is_looked_up",
 	  test_one_that_is_nowhere_is_looked_up },
 	{ "a_wrong_hint_does_no_harm", test_a_wrong_hint_does_no_harm },

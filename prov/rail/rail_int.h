@@ -749,7 +749,6 @@ struct tei_rail_dp {
 	bool signs;			/* there is a secret */
 	uint64_t info_flags;		/* for fi_getinfo */
 	uint16_t port;			/* of the first target lanes, or 0 */
-	bool hold_first;
 	struct tei_rail_mr *anywhere;	/* stands for local memory that is not
 					 * registered, or NULL */
 	uint32_t wants;			/* atomic: TEI_RAIL_WANTS_… */

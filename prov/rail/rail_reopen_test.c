@@ -64,6 +64,7 @@ static void test_the_next_target_lane_has_an_address_of_its_own(void)
 	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
 	sin = (const void *)before.bytes;
 	pair.from.dp->port = ntohs(sin->sin_port);
+	pair.rail->first_state = RAIL_FIRST_LEFT;	/* nobody else has it */
 	rail_fence_target(pair.rail, lane->gen);
 	/* as the first: that port is for no other */
 	__atomic_store_n(&lane->gen, 0, __ATOMIC_RELEASE);

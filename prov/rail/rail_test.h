@@ -35,7 +35,6 @@ extern const struct tei_test_case rail_wire_cases[];
 struct test_plane {
 	struct tei_settings settings;
 	const struct tei_secret *secret;	/* NULL: none */
-	bool hold_first;
 	struct tei_rail_dp *dp;
 };
 

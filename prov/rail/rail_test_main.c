@@ -86,7 +86,6 @@ void test_plane_open(struct test_plane *p, const char *address)
 		.name = address ? address : "none",
 		.incarnation = ++incarnation,
 		.secret = p->secret,
-		.hold_first = p->hold_first,
 	};
 	struct tei_err err;
 

@@ -102,15 +102,6 @@ struct tei_rail_dp_attr {
 	bool any_local;				/* local memory of tasks need
 						 * not be registered, unless
 						 * tei_rail_wants says so */
-	/*
-	 * The first address of each rail stays good for messages for as long as
-	 * the rail lives, on fabrics where it can be chosen: for processes to
-	 * which nothing else can be told. Once its first target lane has been
-	 * closed, an endpoint is opened there that takes no RMA; so the fence
-	 * holds. Peers are told, and look for this process there when it does
-	 * not answer. Costs nothing before that.
-	 */
-	bool hold_first;
 };
 
 /* 0 with *dp owned by the caller; no rails yet. */
@@ -177,7 +168,10 @@ struct tei_rail_desc {
 	uint64_t speed_bps;		/* link speed, bits/s, 0 unknown */
 	struct tei_rail_addr addr;	/* of its target lane, as it is now */
 	struct tei_rail_addr known;	/* to be told others: its first one,
-					 * where that is held, else addr */
+					 * where that is held, else addr. On
+					 * IP networks it is, and stays good
+					 * for messages for as long as the
+					 * rail lives */
 };
 
 /* Number of rails; indices are stable while the data plane lives. */
