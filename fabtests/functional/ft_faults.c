@@ -114,6 +114,7 @@ static const struct fault_part {
 	{ "stop-others", fault_stop_others, false, 3 },
 	{ "stop-places", fault_stop_places, false, 3 },
 	{ "stop-destroy", fault_stop_destroy, false, 3 },
+	{ "stop-both", fault_stop_both, false, 3 },
 	{ "stop-read", fault_stop_read, true, 3 },
 	{ "cost", fault_cost, false, 0 },
 };

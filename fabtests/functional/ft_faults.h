@@ -63,6 +63,7 @@ void fault_stop_read(struct fault_rig *rig);
 void fault_stop_others(struct fault_rig *rig);
 void fault_stop_places(struct fault_rig *rig);
 void fault_stop_destroy(struct fault_rig *rig);
+void fault_stop_both(struct fault_rig *rig);
 
 /* ft_faults_unreg.c */
 void fault_unregister_write(struct fault_rig *rig);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fabtests/functional/ft_faults.h"
 #include "fabtests/functional/fx.h"
@@ -260,4 +261,62 @@ void fault_stop_places(struct fault_rig *rig)
 void fault_stop_destroy(struct fault_rig *rig)
 {
 	stop_rounds(rig, 1, destroy_beside_a_stopped_target);
+}
+
+/* --- everybody is stopped -------------------------------------------------- */
+
+#define STOP_LEN	(24 * FX_MIB)
+
+static bool both_start(struct fx_peer *from, struct fx_peer *to)
+{
+	int seg;
+
+	if (!fx_peer_start(from, STOP_LEN, FX_HASTY, NULL) ||
+	    fx_ask(from, "reg 0 %llu 1", STOP_LEN) ||
+	    !fx_target_start(to, STOP_LEN))
+		return false;
+	seg = fx_ask(from, "open %s", to->name);
+	fx_buf_fill(&from->mem, 0, STOP_LEN, 1);
+	return seg > 0 &&
+	       !fx_ask(from, "start %d 1 0 %llu 65536 4096 1 -", seg,
+		       (unsigned long long)to->mem.addr) &&
+	       !fx_ask(from, "wait") &&
+	       !fx_ask(from, "start %d 1 0 %llu %llu %llu 1 -", seg,
+		       (unsigned long long)to->mem.addr, STOP_LEN,
+		       64 * FX_KIB);
+}
+
+/*
+ * As where the machine of an initiator stands still for longer than
+ * MC_SLICE_TIMEOUT: nobody was silent to it meanwhile. The target is stopped
+ * around that so that something is under way.
+ */
+static bool both_once(bool *amid)
+{
+	struct fx_peer from, to;
+	bool good = both_start(&from, &to);
+
+	fx_peer_pause(&to);
+	fx_peer_pause(&from);
+	*amid = !fx_buf_check(&to.mem, 0, STOP_LEN, 1);
+	if (*amid)
+		sleep(2 * FX_HASTY_S);
+	fx_peer_resume(&from);
+	fx_peer_resume(&to);
+	good = !fx_ask(&from, "wait") && good;
+	ft_diag("stopped %s: %s", *amid ? "amid" : "too late", from.text);
+	good = fx_buf_check(&to.mem, 0, STOP_LEN, 1) && good;
+	good = fx_peer_stop(&from) && good;
+	return fx_peer_stop(&to) && good;
+}
+
+void fault_stop_both(struct fault_rig *rig)
+{
+	bool amid = false, good = true;
+
+	(void)rig;
+	for (int i = 0; i < 10 && good && !amid; i++)
+		good = both_once(&amid);
+	ft_ok(good && amid,
+	      "who_was_stopped_for_long_goes_on_where_it_was");
 }

@@ -26,6 +26,7 @@
 #include "prov/moonrail/moonrail_int.h"
 
 #define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* doubles, up to: */
+#define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)
 #define PEER_PING_MAX	(200 * TEI_NS_PER_MS)
 #define PEER_LAST_NS	(20 * TEI_NS_PER_MS)	/* for last words */
 #define PEER_EARLY_MAX	(2 * MOONRAIL_WINDOW)
@@ -768,13 +769,18 @@ static bool peer_found(struct moonrail_peer *p, uint64_t inc)
 
 /* --- its state machine --------------------------------------------------- */
 
-/* Nothing heard for so long that it is given up. */
+/* Nothing heard for so long that it is given up. This is looked at by ping_ns:
+ * if it is much later, it is this process that stood still. */
 static bool peer_too_long(struct moonrail_peer *p, uint64_t now)
 {
 	uint64_t max = p->domain->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t late = now - p->ping_ns;
 
 	if (!p->since_ns)
 		p->since_ns = now;
+	if (late > PEER_LATE_NS)
+		p->since_ns = p->since_ns + late < now ? p->since_ns + late :
+							  now;
 	return now - p->since_ns > max;
 }
 

@@ -78,5 +78,9 @@ void rail_ctl_report(struct tei_rail_peer *peer);
 
 /* --- rail_deadline.c ----------------------------------------------------- */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
+/* So long, up to now, nobody looked at anything: all deadlines are as much later.
+ * The thread. */
+void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
+			       uint64_t now);
 
 #endif /* TEI_PROV_RAIL_RAIL_CTL_H */

@@ -94,6 +94,32 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 	}
 }
 
+static uint64_t deadline_later(uint64_t at, uint64_t by, uint64_t now)
+{
+	if (!at || at >= now)
+		return at;
+	return by < now - at ? at + by : now;
+}
+
+void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
+			       uint64_t now)
+{
+	struct tei_rail_peer *p;
+	struct tei_rail_task *t;
+
+	rail_sched_enter(dp);
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+		p->moved_ns = deadline_later(p->moved_ns, still, now);
+		tei_list_foreach(t, &p->live, struct tei_rail_task,
+				 live_link) {
+			t->progress_ns = deadline_later(t->progress_ns, still,
+							now);
+			t->end_ns = deadline_later(t->end_ns, still, now);
+		}
+	}
+	rail_sched_leave(dp);
+}
+
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *p, uint64_t now)
 {
 	bool retire = false, give_up = false, live;

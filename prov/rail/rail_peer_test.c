@@ -250,6 +250,36 @@ static void test_a_fence_that_nobody_waits_for_is_let_go(void)
 	peer_end(&rig);
 }
 
+/* --- this process stood still ---------------------------------------------- */
+
+/* Its target is still; what has not ended by then has as long as before. */
+static void test_who_stood_still_does_not_blame_the_peer(void)
+{
+	struct peer_rig rig;
+	struct tei_rail_dp *dp;
+	uint64_t limit, now;
+
+	peer_begin(&rig);
+	dp = rig.pair.from.dp;
+	limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	now = tei_now_ns() + 2 * limit;
+	rail_deadline_stood_still(dp, 2 * limit, now);
+	CU_ASSERT(rig.task.task.progress_ns <= now);
+	test_pair_turn(&rig.pair, now);
+	test_pair_turn(&rig.pair, now + limit / 2);
+	CU_ASSERT_EQUAL(rig.task.task.end_ns, 0);
+	/* some of it only */
+	rail_deadline_stood_still(dp, limit / 4, now + limit / 2);
+	test_pair_turn(&rig.pair, now + limit + limit / 8);
+	CU_ASSERT_EQUAL(rig.task.task.end_ns, 0);
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
+	test_pair_turn(&rig.pair, now + 2 * limit);
+	CU_ASSERT_NOT_EQUAL(rig.task.task.end_ns, 0);
+	peer_turns(&rig, 3 * limit);
+	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
+	peer_end(&rig);
+}
+
 /* --- where it says that it is ---------------------------------------------- */
 
 static void test_an_address_without_an_end_reaches_nobody(void)
@@ -354,6 +384,8 @@ const struct tei_test_case rail_peer_cases[] = {
 	  test_tasks_of_a_dead_process_end_when_that_is_found },
 	{ "an_address_without_an_end_reaches_nobody",
 	  test_an_address_without_an_end_reaches_nobody },
+	{ "who_stood_still_does_not_blame_the_peer",
+	  test_who_stood_still_does_not_blame_the_peer },
 	{ "who_has_gone_is_owed_nothing", test_who_has_gone_is_owed_nothing },
 	{ "who_has_gone_perhaps_is_answered_for_a_while",
 	  test_who_has_gone_perhaps_is_answered_for_a_while },

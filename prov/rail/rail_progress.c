@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "prov/rail/rail_cache.h"
+#include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
 #include "util/thread.h"
 
@@ -28,6 +29,7 @@
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
+#define PROGRESS_STILL_NS	(1000 * TEI_NS_PER_MS)	/* no turn takes it */
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 #define PROGRESS_LANES		2	/* fds before those of lanes */
@@ -41,6 +43,7 @@ struct progress {
 	uint64_t target_ns;		/* and of target lanes */
 	uint32_t turns;			/* of progress_lanes */
 	uint64_t spin_ns;		/* how long to spin after the latter */
+	uint64_t seen_ns;		/* last turn */
 	uint64_t deadline_ns;		/* last look at deadlines */
 	uint64_t probe_ns;		/* last look at silent peers */
 	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
@@ -145,6 +148,21 @@ static bool progress_target(struct rail_lane *lane)
 	return any;
 }
 
+/* What came in while the lane was closed by another thread. */
+static void progress_last_words(struct rail_lane *lane)
+{
+	struct rail_done done;
+
+	if (!__atomic_load_n(&lane->naside, __ATOMIC_RELAXED))
+		return;
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	if (!lane->visited)
+		rail_msg_aside(lane, &done);
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(lane->rail->dp, &done);
+}
+
 /* Whether an initiating lane may have something to tell. */
 static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 {
@@ -172,8 +190,11 @@ static bool progress_lanes(struct progress *pr, bool *target)
 	pr->turns++;
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
+			progress_last_words(&rail->target);
+			progress_last_words(&rail->first.lane);
 			continue;
+		}
 		if (!pr->targets.driven ||
 		    __atomic_load_n(&rail->target.naside, __ATOMIC_RELAXED))
 			*target |= progress_target(&rail->target);
@@ -454,6 +475,22 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 	       rail_posted_any(dp);
 }
 
+/*
+ * The time in which this process did not run, as one that was stopped, or whose
+ * machine was, is nobody's silence.
+ */
+static void progress_stood_still(struct progress *pr, uint64_t now)
+{
+	uint64_t still = pr->seen_ns ? now - pr->seen_ns : 0;
+
+	pr->seen_ns = now;
+	if (still < PROGRESS_STILL_NS)
+		return;
+	TEI_INFO("rail", "this process stood still for %llu ms; tasks get as much longer",
+		 (unsigned long long)(still / TEI_NS_PER_MS));
+	rail_deadline_stood_still(pr->dp, still, now);
+}
+
 static void progress_turn(struct progress *pr)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -464,7 +501,8 @@ static void progress_turn(struct progress *pr)
 	rail_drive_look(dp, &pr->drive, now);
 	rail_drive_look_targets(dp, &pr->targets, now);
 	any = progress_lanes(pr, &target);
-	now = tei_now_ns();
+	now = tei_now_ns();	/* by which all deadlines of this turn are */
+	progress_stood_still(pr, now);
 	progress_fences(dp);
 	progress_deadlines(pr, now);
 	if (now - pr->probe_ns >= PROGRESS_MAX_SLEEP_NS) {
