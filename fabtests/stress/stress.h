@@ -101,6 +101,7 @@ struct stress {
 	uint64_t bytes;
 	uint64_t status[8];	/* tasks by status */
 	uint64_t stops, kills, cuts, refused;
+	uint64_t unfenced;	/* moves canceled beside a broken rail */
 	uint64_t bad, late, unexplained;	/* what must not be */
 };
 

@@ -259,6 +259,16 @@ static bool move_disturbed(const struct stress *s, const struct stress_move *m)
 	return false;
 }
 
+/* It was canceled and a rail had just broken: MOONRAIL_FENCE_MS may be too short
+ * for the fence, and TIMEOUT says so. */
+static bool move_unfenced(const struct stress *s, const struct stress_move *m)
+{
+	uint64_t since = m->begin_ns > SEC ? m->begin_ns - SEC : 0;
+
+	return m->cancel && (s->mend_ns || s->mended_ns[0] > since ||
+			     s->mended_ns[1] > since);
+}
+
 static struct stress_move *move_find(struct stress *s, unsigned int w,
 				     uint64_t id)
 {
@@ -302,8 +312,12 @@ static void move_count(struct stress *s, const struct stress_move *m,
 		move_bad(s, m, "a wrong number of tasks");
 	if (sum->n[STATUS_COMPLETED] == sum->tasks)
 		s->bytes += m->len;
-	else if (sum->n[STATUS_COMPLETED] + sum->n[STATUS_CANCELED] <
-			 sum->tasks && !move_disturbed(s, m))
+	else if (sum->n[STATUS_COMPLETED] + sum->n[STATUS_CANCELED] ==
+			 sum->tasks || move_disturbed(s, m))
+		return;
+	else if (!sum->n[STATUS_FAILED] && move_unfenced(s, m))
+		s->unfenced++;
+	else
 		move_unexplained(s, m, "failed though nobody disturbed it",
 				 why);
 }

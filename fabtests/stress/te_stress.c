@@ -25,14 +25,16 @@ static void stress_report(const struct stress *s, double seconds)
 {
 	ft_diag("%.0f s: %llu tasks completed (%.1f MB/s verified), %llu "
 		"failed, %llu timed out, %llu canceled, %llu moves refused; "
-		"%llu stops, %llu kills, %llu broken rails", seconds,
+		"%llu stops, %llu kills, %llu broken rails, %llu cancels beside "
+		"one without a fence", seconds,
 		(unsigned long long)s->status[STATUS_COMPLETED],
 		(double)s->bytes / seconds / 1e6,
 		(unsigned long long)s->status[STATUS_FAILED],
 		(unsigned long long)s->status[STATUS_TIMEOUT],
 		(unsigned long long)s->status[STATUS_CANCELED],
 		(unsigned long long)s->refused, (unsigned long long)s->stops,
-		(unsigned long long)s->kills, (unsigned long long)s->cuts);
+		(unsigned long long)s->kills, (unsigned long long)s->cuts,
+		(unsigned long long)s->unfenced);
 }
 
 static bool stress_quiet(const struct stress *s)
