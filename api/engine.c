@@ -492,8 +492,7 @@ void destroyTransferEngine(transfer_engine_t engine)
 	/* a child of fork has copies of the parent's objects: not its own */
 	if (!engine_from(engine))
 		return;
-	graceful = e->graceful;
-	if (!engine_shutdown_enter(e))
+	if (!engine_shutdown_enter(e, &graceful))
 		return;
 	engine_fini(e);
 	engine_free(e);

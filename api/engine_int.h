@@ -384,9 +384,9 @@ uint32_t engine_fork_gen(void);
 
 /* --- engine_shutdown.c --------------------------------------------------- */
 /* Around the destruction of an engine: takes its handle away, and a shutdown
- * waits for its end; false: somebody else ends it. graceful is the engine's flag,
- * which is gone by then. */
-bool engine_shutdown_enter(struct engine *e);
+ * waits for its end; false: somebody else ends it, and it may be gone. graceful
+ * is the engine's flag, for leave. */
+bool engine_shutdown_enter(struct engine *e, bool *graceful);
 void engine_shutdown_leave(bool graceful);
 
 /* --- engine_transport.c -------------------------------------------------- */

@@ -106,15 +106,14 @@ static void shutdown_unlist(const struct engine *e)
 				shutdown_engines[--shutdown_count];
 }
 
-bool engine_shutdown_enter(struct engine *e)
+bool engine_shutdown_enter(struct engine *e, bool *graceful)
 {
 	bool ours;
 
-	if (!e->graceful)
-		return engine_handle_remove(e);
 	pthread_mutex_lock(&shutdown_lock);
 	ours = engine_handle_remove(e);
-	if (ours) {
+	*graceful = ours && e->graceful;
+	if (*graceful) {
 		shutdown_unlist(e);
 		shutdown_leaving++;
 	}
