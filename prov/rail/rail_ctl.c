@@ -132,13 +132,16 @@ static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 }
 
 /* Nobody is there who could want an answer; or nobody who says so, for long: one
- * that has gone perhaps introduces itself again. */
+ * that has gone perhaps, or is taken for gone, introduces itself again. */
 static bool ctl_deserted(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return rail_peer_over(p) ||
-	       (p->state == RAIL_PEER_GONE && !p->stranger &&
-		now > p->gone_ns + CTL_GONE_NS && now > p->alive_ns + CTL_GONE_NS);
+	if (p->state != RAIL_PEER_GONE || p->stranger)
+		return false;
+	if (rail_peer_over(p) && p->alive_ns <= p->gone_ns)
+		return true;
+	return now > p->gone_ns + CTL_GONE_NS &&
+	       now > p->alive_ns + CTL_GONE_NS;
 }
 
 static void ctl_owe_nothing(struct tei_rail_peer *p)
@@ -154,6 +157,7 @@ static void ctl_owe_nothing(struct tei_rail_peer *p)
 	p->pong = false;
 	p->npongs = 0;
 	p->nowed = 0;
+	p->refuse = 0;
 }
 
 /* What other threads have left for this one. */

@@ -41,6 +41,8 @@ void rail_first_init(struct rail *rail)
 
 bool rail_first_held(const struct rail *rail)
 {
+	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		return false;
 	switch (first_state(rail)) {
 	case RAIL_FIRST_TARGET:
 	case RAIL_FIRST_WANTED:

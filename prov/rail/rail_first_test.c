@@ -342,6 +342,42 @@ static void test_first_addresses_take_turns(void)
 	test_plane_close(&home);
 }
 
+static void first_hint(struct tei_rail_peer *p, const struct tei_rail_addr *at)
+{
+	p->found_at = *at;
+	rail_peer_take_hint(p);
+}
+
+/* One of them is another's by now, who says so more than once. */
+static void test_a_first_address_of_another_is_left_out(void)
+{
+	struct tei_rail_addr at[2] = { { .len = 1 }, { .len = 2 } };
+	struct test_plane home, guest;
+	struct tei_rail_peer *peer;
+
+	first_open(&home, "127.0.0.1");
+	first_open(&guest, "127.0.0.2");
+	peer = first_met(&home, &guest);
+	rail_sched_enter(guest.dp);
+	CU_ASSERT(!rail_peer_not_there(peer));
+	rail_peer_take_firsts(peer, at, 2);
+	first_hint(peer, &at[0]);
+	CU_ASSERT(rail_peer_searched(peer));
+	CU_ASSERT(rail_peer_not_there(peer));
+	CU_ASSERT_EQUAL(peer->nfirsts, 1);
+	CU_ASSERT(!rail_peer_searched(peer));
+	CU_ASSERT(rail_peer_not_there(peer));
+	CU_ASSERT_EQUAL(peer->nfirsts, 1);
+	CU_ASSERT_EQUAL(peer->firsts[0].len, 2);
+	peer->not_there_ns = 1;
+	first_hint(peer, &at[1]);
+	CU_ASSERT(!rail_peer_not_there(peer));
+	rail_sched_leave(guest.dp);
+	tei_rail_peer_put(peer);
+	test_plane_close(&guest);
+	test_plane_close(&home);
+}
+
 /* --- the address is another's ---------------------------------------------- */
 
 static int first_take(const struct tei_rail_addr *at)
@@ -432,12 +468,15 @@ static void test_a_rail_is_removed_while_it_opens(void)
 			0);
 	CU_ASSERT_PTR_NULL(rail->first.lane.ep);
 	CU_ASSERT_PTR_NULL(rail->first_domain);
+	CU_ASSERT(!rail_first_held(rail));
 	rail_first_stop(rail);
 	CU_ASSERT_PTR_NULL(rail->first.lane.ep);
 	test_plane_close(&home);
 }
 
 const struct tei_test_case rail_first_cases[] = {
+	{ "a_first_address_of_another_is_left_out",
+	  test_a_first_address_of_another_is_left_out },
 	{ "a_plane_closes_while_it_opens", test_a_plane_closes_while_it_opens },
 	{ "a_rail_is_removed_while_it_opens",
 	  test_a_rail_is_removed_while_it_opens },

@@ -589,6 +589,7 @@ struct tei_rail_peer {
 	uint16_t nfirsts;		/* long as it lives, as it told */
 	uint16_t first_turn;
 	uint64_t first_next_ns;		/* to be tried next, not before that */
+	uint64_t not_there_ns;		/* one of them was another's; 0: none */
 	uint32_t table_seen;		/* newest rail table of the peer */
 	uint32_t table_acked;		/* newest of ours that it has */
 	bool want_hello;		/* someone waits for READY */
@@ -1335,6 +1336,10 @@ void rail_peer_take_hint(struct tei_rail_peer *peer)
  * what it was. */
 void rail_peer_take_firsts(struct tei_rail_peer *peer,
 			   const struct tei_rail_addr *at, uint16_t n)
+	TEI_REQUIRES(rail_sched_held);
+/* Another process answers where it is looked for. True: it told other addresses
+ * that are yet to be tried. */
+bool rail_peer_not_there(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Of these the next one becomes found_at, unless where it was found last is as
  * yet to be tried. */

@@ -17,6 +17,7 @@
 #define MSG_PAIR_SHIFT	8	/* of the remote, and 1, in peer->heard */
 #define MSG_HEARD_NS	TEI_NS_PER_SEC	/* so long it says how to answer */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
+#define MSG_TX_SPARE	8
 #define MSG_LOST_TRIES	4	/* the last of so many takes other pairs */
 
 /* --- sending ------------------------------------------------------------- */
@@ -65,16 +66,19 @@ static struct rail_lane *msg_active_lane(struct rail *rail, uint32_t index)
 }
 
 /*
- * A path may have twice as many buffers as are left, so that those of peers that
- * take nothing do not keep all of them: dynamic thresholds, Choudhury and Hahne,
- * IEEE/ACM Transactions on Networking 6(2), 1998.
+ * A path may have twice as many buffers as are left, so that those of a peer that
+ * takes nothing do not leave the others too few: dynamic thresholds, Choudhury
+ * and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998. The last ones are for
+ * paths that have none, as several such peers take more and more of what is left.
  */
 static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_tx *tx;
 
-	if (!rail->tx_left || (path && path->msgs >= 2 * rail->tx_left))
+	if (!rail->tx_left || (path && path->msgs &&
+			       (path->msgs >= 2 * rail->tx_left ||
+				rail->tx_left <= MSG_TX_SPARE)))
 		return NULL;
 	tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
 	tei_list_del(&tx->link);
@@ -801,6 +805,8 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
 	/* who is looked for at addresses that it had once may have another */
+	if (strstr(reason, "stale incarnation") && rail_peer_not_there(peer))
+		return;
 	if (strstr(reason, "stale incarnation"))
 		rail_peer_set_gone(peer, reason, rail_peer_searched(peer) ?
 				   RAIL_GONE_PERHAPS : RAIL_GONE_OVER, done);

@@ -1041,8 +1041,10 @@ static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
 
 /* --- buffers ---------------------------------------------------------------- */
 
+#define MSG_GREEDY	5
+
 /* None comes back meanwhile; how many it gets. */
-static uint32_t msg_fill(struct test_pair *pair)
+static uint32_t msg_fill(struct test_pair *pair, struct tei_rail_peer *peer)
 {
 	struct rail_path *path;
 	struct rail_lane *lane;
@@ -1051,32 +1053,55 @@ static uint32_t msg_fill(struct test_pair *pair)
 	uint32_t n = 0;
 	size_t len;
 
-	rail_msg_begin(pair->peer, &w, buf, RAIL_MSG_PING, 0);
+	rail_msg_begin(peer, &w, buf, RAIL_MSG_PING, 0);
 	rail_wire_put(&w, 0, 8);
 	len = rail_msg_end(&w);
 	while (n <= RAIL_TX_MSGS &&
-	       !rail_msg_try_pair(pair->peer, pair->rail, 0, -1, buf, len,
+	       !rail_msg_try_pair(peer, pair->rail, 0, -1, buf, len,
 				  &lane, &path))
 		n++;
 	return n;
 }
 
-static void test_no_peer_takes_all_buffers(void)
+static void msg_drained(struct test_pair *pair)
 {
+	while (!rail_msg_idle(pair->rail))
+		rail_lane_run(&pair->rail->init[0]);
+	CU_ASSERT_EQUAL(pair->rail->tx_left, RAIL_TX_MSGS);
+}
+
+/* They are connected; then each sends as much as it may. */
+static void test_no_peers_take_all_buffers(void)
+{
+	struct tei_rail_peer *peer[MSG_GREEDY];
+	struct test_plane to[MSG_GREEDY];
 	struct test_pair pair;
-	uint32_t i, n;
+	uint32_t i, n = 0, one;
 
 	test_pair_open(&pair);
-	for (i = 0; i < 2; i++) {
-		n = msg_fill(&pair);
-		CU_ASSERT(n >= RAIL_TX_MSGS / 2);
-		CU_ASSERT(pair.rail->tx_left >= RAIL_TX_MSGS / 4);
-		CU_ASSERT_EQUAL(n + pair.rail->tx_left, RAIL_TX_MSGS);
-		while (!rail_msg_idle(pair.rail))
+	for (i = 0; i < MSG_GREEDY; i++) {
+		test_plane_init(&to[i]);
+		test_plane_open(&to[i], "127.0.0.4");
+		peer[i] = test_plane_peer(&pair.from, &to[i]);
+		while (!msg_fill(&pair, peer[i]))
 			rail_lane_run(&pair.rail->init[0]);
-		CU_ASSERT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
+		msg_drained(&pair);
 	}
+	for (i = 0; i < MSG_GREEDY; i++) {
+		one = msg_fill(&pair, peer[i]);
+		CU_ASSERT(one > 0);
+		CU_ASSERT(i || one >= RAIL_TX_MSGS / 2);
+		n += one;
+	}
+	CU_ASSERT_EQUAL(n + pair.rail->tx_left, RAIL_TX_MSGS);
+	/* that is for one who has none */
+	CU_ASSERT(msg_fill(&pair, pair.peer) > 0);
+	msg_drained(&pair);
+	for (i = 0; i < MSG_GREEDY; i++)
+		tei_rail_peer_put(peer[i]);
 	test_pair_close(&pair);
+	for (i = 0; i < MSG_GREEDY; i++)
+		test_plane_close(&to[i]);
 }
 
 const struct tei_test_case rail_msg_cases[] = {
@@ -1114,6 +1139,6 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_a_fence_closes_a_generation_once },
 	{ "a_fence_is_asked_for_by_no_pair_that_is_down",
 	  test_a_fence_is_asked_for_by_no_pair_that_is_down },
-	{ "no_peer_takes_all_buffers", test_no_peer_takes_all_buffers },
+	{ "no_peers_take_all_buffers", test_no_peers_take_all_buffers },
 	{ NULL, NULL },
 };

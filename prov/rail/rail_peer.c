@@ -10,6 +10,7 @@
 
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
+#define PEER_NOT_THERE_NS	(200 * TEI_NS_PER_MS)
 #define PEER_PROBE_LOOK		16	/* peers looked at per probe */
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
@@ -581,7 +582,8 @@ static void peer_hint_at(struct tei_rail_peer *p,
 	p->hello_tries = 0;
 	p->hello_next_ns = 0;
 	p->first_next_ns = tei_now_ns() + PEER_FIRST_NS;
-	TEI_INFO("rail", "peer %s: looked for at another address", p->name);
+	TEI_DEBUG_LOG("rail", "peer %s: looked for at another address",
+		      p->name);
 }
 
 void rail_peer_take_hint(struct tei_rail_peer *p)
@@ -607,6 +609,31 @@ void rail_peer_take_firsts(struct tei_rail_peer *p,
 	p->nfirsts = n;
 	if (n)
 		memcpy(p->firsts, at, n * sizeof(*at));
+}
+
+bool rail_peer_not_there(struct tei_rail_peer *p)
+{
+	const struct rail_remote *r = peer_hint(p);
+	uint64_t now = tei_now_ns();
+	uint16_t i = 0;
+
+	/* it has been asked there more than once */
+	if (p->nfirsts && p->not_there_ns &&
+	    now < p->not_there_ns + PEER_NOT_THERE_NS)
+		return true;
+	while (r && r->addr.len && i < p->nfirsts &&
+	       !rail_addr_same(&p->firsts[i], &r->addr))
+		i++;
+	if (!r || !r->addr.len || i >= p->nfirsts)
+		return false;
+	p->firsts[i] = p->firsts[--p->nfirsts];
+	if (!p->nfirsts)
+		return false;
+	rail_peer_drop_hint(p);
+	p->first_next_ns = 0;
+	p->not_there_ns = now;
+	rail_peer_attend(p);
+	return true;
 }
 
 void rail_peer_next_first(struct tei_rail_peer *p, uint64_t now)

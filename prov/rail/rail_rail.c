@@ -351,12 +351,11 @@ static void rail_close_lane(struct rail_lane *lane)
 	tei_mutex_lock(&lane->lock);
 	/* nothing new is posted from here on */
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
-	/* what comes in yet is not for this thread; it is sent again, elsewhere */
+	/* what comes in yet is for the thread */
 	lane->visited = lane->target;
 	rail_cut(lane, &done);
 	rail_lane_close(lane, &aborted);
 	lane->visited = false;
-	rail_msg_drop_aside(lane);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
 	/* what was posted since the caller looked, and has no end */
@@ -433,11 +432,13 @@ void rail_free(struct rail *rail)
 	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
 		tei_mutex_fini(&rail->init[i].lock);
 	tei_mutex_fini(&rail->target.lock);
+	rail_msg_drop_aside(&rail->target);
 	for (i = 0; rail->next_init && i < rail->ninit; i++)
 		tei_mutex_fini(&rail->next_init[i].lane.lock);
 	tei_mutex_fini(&rail->next_target.lane.lock);
 	tei_mutex_fini(&rail->probe.lane.lock);
 	tei_mutex_fini(&rail->first.lane.lock);
+	rail_msg_drop_aside(&rail->first.lane);
 	free(rail->init);
 	free(rail->next_init);
 	free(rail->cache);
