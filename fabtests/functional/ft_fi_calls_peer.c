@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
@@ -440,6 +441,7 @@ void call_own_full(struct fi_rig *r)
 
 #define STOP_SENDS	200u	/* more than go out unanswered */
 #define STOP_LAST	UINT64_MAX
+#define STOP_ADDS	8
 
 /* The next operation ends as expected. */
 static bool call_ends(struct fi_rig *r, int err)
@@ -534,6 +536,37 @@ static bool call_stop(pid_t pid)
 	return state == 'T';
 }
 
+/* Both are, for longer than the time-out: nobody was silent to this one. */
+static bool call_stop_both(struct fi_rig *r, pid_t pid)
+{
+	static uint64_t none, old;
+	bool good = call_stop(pid);
+	pid_t child;
+	int i;
+
+	for (i = 0; i < STOP_ADDS; i++)
+		while (fi_rig_again(r, fi_fetch_atomic(r->ep, &none, 1, NULL,
+						       &old, NULL, r->peer,
+						       r->remote + 64, r->key,
+						       FI_UINT64, FI_SUM,
+						       NULL)))
+			;
+	child = fork();
+	if (!child) {
+		usleep(300000);		/* it is asked for a sign of life */
+		call_stop(getppid());
+		sleep(3);
+		kill(getppid(), SIGCONT);
+		usleep(100000);
+		kill(pid, SIGCONT);
+		_exit(0);
+	}
+	good = child > 0 && waitpid(child, NULL, 0) == child && good;
+	for (i = 0; i < STOP_ADDS; i++)
+		good = call_ends(r, 0) && good;
+	return good;
+}
+
 static void call_stop_client(struct fi_rig *r)
 {
 	uint64_t old = 0, i;
@@ -549,6 +582,8 @@ static void call_stop_client(struct fi_rig *r)
 	fi_rig_meet(r);
 	if (!fi_rig_ok(r, good && !old, "a process that is there"))
 		return;
+	fi_rig_ok(r, call_stop_both(r, pid),
+		  "both are stopped, and go on where they were");
 	good = call_stop(pid);
 	fi_rig_ok(r, call_stop_all(r) && good, "is stopped, and operations time out");
 	kill(pid, SIGCONT);
