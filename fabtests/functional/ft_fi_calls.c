@@ -168,6 +168,8 @@ static void call_silent_peers(void)
 	ft_ok(fi_rig_run("moonrail", FI_DIRECTED_RECV, call_late, &missing) &&
 		      !missing,
 	      "moonrail: a process comes late");
+	ft_ok(fi_rig_run("moonrail", 0, call_given_up, &missing) && !missing,
+	      "moonrail: a large message is given up");
 	unsetenv("MC_SLICE_TIMEOUT");
 }
 

@@ -90,5 +90,6 @@ void call_own_full(struct fi_rig *r);
  * there until later. */
 void call_stopped(struct fi_rig *r);
 void call_late(struct fi_rig *r);
+void call_given_up(struct fi_rig *r);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_FI_CALLS_H */

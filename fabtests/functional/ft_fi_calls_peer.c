@@ -754,3 +754,95 @@ void call_late(struct fi_rig *r)
 		  "and then another in its place");
 	call_late_asked(r);
 }
+
+/* --- a large message that was given up ------------------------------------------ */
+
+#define GIVEN_TAG	79
+
+static void call_given_send(struct fi_rig *r, uint64_t what)
+{
+	fi_rig_fill(r->buf, CALL_LARGE, what);
+	while (fi_rig_again(r, fi_tsend(r->ep, r->buf, CALL_LARGE, NULL,
+					r->peer, GIVEN_TAG, NULL)))
+		;
+}
+
+static void call_given_up_client(struct fi_rig *r)
+{
+	bool good = call_hear(r, sizeof(pid_t));
+	size_t len = 512;
+	char name[512];
+	pid_t pid;
+
+	memcpy(&pid, r->buf, sizeof(pid));
+	good = !fi_av_lookup(r->av, r->peer, name, &len) && good;
+	call_given_send(r, 1);
+	fi_rig_meet(r);
+	good = call_stop(pid) && good && call_ends(r, FI_ETIMEDOUT);
+	/* it is the program's again */
+	fi_rig_fill(r->buf, CALL_LARGE, 2);
+	kill(pid, SIGCONT);
+	fi_rig_ok(r, good, "a large message is given up");
+	fi_rig_meet(r);
+	fi_rig_meet(r);
+	good = call_stop_again(r, name);
+	usleep(1200000);	/* nobody has heard of anybody for long */
+	call_given_send(r, 3);
+	fi_rig_ok(r, good && call_sent(r), "one after a pause is sent");
+}
+
+/* It is there, and nobody has received it. */
+static bool call_given_seen(struct fi_rig *r)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	struct fi_msg_tagged msg = {
+		.addr = FI_ADDR_UNSPEC, .tag = GIVEN_TAG,
+	};
+	struct fi_rig_done d;
+
+	do {
+		while (fi_rig_again(r, fi_trecvmsg(r->ep, &msg,
+						   FI_PEEK | FI_COMPLETION)))
+			;
+		if (!fi_rig_next(r, r->rx, &d))
+			return false;
+	} while (d.err == FI_ENOMSG && ft_now_ns() < end);
+	return !d.err;
+}
+
+static int call_given_receive(struct fi_rig *r)
+{
+	struct fi_rig_done d;
+
+	memset(r->mem, 0, CALL_LARGE);
+	while (fi_rig_again(r, fi_trecv(r->ep, r->mem, CALL_LARGE, NULL,
+					FI_ADDR_UNSPEC, GIVEN_TAG, 0, r)))
+		;
+	return fi_rig_next(r, r->rx, &d) ? d.err : -1;
+}
+
+/* Its receiver was stopped, and reads what is there by then. */
+void call_given_up(struct fi_rig *r)
+{
+	pid_t pid = getpid();
+	bool good;
+
+	if (!r->server) {
+		call_given_up_client(r);
+		return;
+	}
+	memcpy(r->buf, &pid, sizeof(pid));
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, sizeof(pid), NULL,
+				       r->peer, NULL)))
+		;
+	good = call_sent(r) && call_given_seen(r);
+	fi_rig_meet(r);
+	fi_rig_meet(r);
+	fi_rig_ok(r, good && call_given_receive(r) == FI_ETIMEDOUT,
+		  "and fails where it is read later");
+	fi_rig_meet(r);
+	fi_rig_fill(r->buf, CALL_LARGE, 3);
+	fi_rig_ok(r, !call_given_receive(r) &&
+			     !memcmp(r->mem, r->buf, CALL_LARGE),
+		  "and received as it is");
+}

@@ -526,6 +526,11 @@ struct moonrail_peer {
 	uint64_t ping_ns, ping_wait_ns;
 	uint64_t ping_seq;		/* sent before the ping */
 	uint64_t look_acked, look_seq;	/* acked, next_seq at the last look */
+	uint64_t mark_seq, mark_ns;	/* one that was posted after that time,
+					 * to see when it is with the peer; 0:
+					 * none */
+	uint64_t heard_us_ns;		/* what was posted after that time is
+					 * with the peer */
 	struct tei_list waiting;	/* ops: a FIN is awaited */
 	struct tei_list rma;		/* ops: a key is awaited */
 	struct tei_list keys;
@@ -538,6 +543,8 @@ struct moonrail_peer {
 	struct moonrail_full *stopped;	/* endpoints here */
 	uint64_t stop_change;		/* of these, 0: none ever */
 	uint32_t reading;		/* announced messages, brief ones */
+	struct tei_list unsure;		/* ops: receives whose message has been
+					 * read; does it still wait? */
 	uint32_t nends;			/* have been read and not told */
 	struct moonrail_wire_end ends[MOONRAIL_ENDS];
 };
@@ -806,6 +813,12 @@ static inline bool moonrail_peer_hears(const struct moonrail_peer *peer)
 /* At the end of what is to be sent, with the next number. */
 void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
+/* An announced message of the peer that was read by now was good while it was, as
+ * its sender cannot have given it up; false: it is to be asked. */
+bool moonrail_peer_waits(const struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held);
+/* Asks the sender of the message that op has read; moonrail_recv_sure follows. */
+void moonrail_peer_ask(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Says what is waited for, and which endpoints are full. */
 void moonrail_peer_tell(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
@@ -944,6 +957,9 @@ void moonrail_rma_fail(struct moonrail_peer *peer, int err)
 	TEI_REQUIRES(moonrail_held);
 /* After the bytes of a received message have been read. */
 void moonrail_recv_read(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* It was asked whether the message that was read still waited: err 0, it did. */
+void moonrail_recv_sure(struct moonrail_op *op, int err)
+	TEI_REQUIRES(moonrail_held);
 /* Within the domain: the bytes of a message that nobody has received go. */
 void moonrail_recv_void(struct moonrail_peer *peer, uint64_t id)
 	TEI_REQUIRES(moonrail_held);

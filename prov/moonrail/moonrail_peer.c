@@ -19,6 +19,11 @@
  * something. One that is looked for likewise: what was to be sent to it goes, and
  * its streams begin when it is found after all, so that it is received from; but
  * its address works when that is inserted anew.
+ *
+ * What times out is given up by its sender alone: who goes on after it was silent
+ * may still read a message that was announced before, when its bytes are others. So
+ * whoever has read one asks whether it still waited, unless the sender has heard of
+ * him so short a time before that it cannot have given up.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +33,8 @@
 #define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* doubles, up to: */
 #define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)
 #define PEER_PING_MAX	(200 * TEI_NS_PER_MS)
+#define PEER_SURE_NS	(750 * TEI_NS_PER_MS)	/* no MC_SLICE_TIMEOUT
+						 * is as short */
 #define PEER_LAST_NS	(20 * TEI_NS_PER_MS)	/* for last words */
 #define PEER_EARLY_MAX	(2 * MOONRAIL_WINDOW)
 
@@ -107,11 +114,12 @@ static bool peer_is_posted(uint8_t op)
 	       op == MOONRAIL_WIRE_ATOMIC || op == MOONRAIL_WIRE_DONE;
 }
 
-/* What the peer may wait for. */
+/* What the peer may wait for, or what its messages lead to. */
 static bool peer_is_answer(uint8_t op)
 {
 	return op == MOONRAIL_WIRE_FIN || op == MOONRAIL_WIRE_KEY_IS ||
-	       op == MOONRAIL_WIRE_KEY_NOT || op == MOONRAIL_WIRE_ATOMIC_REP;
+	       op == MOONRAIL_WIRE_KEY_NOT || op == MOONRAIL_WIRE_ATOMIC_REP ||
+	       op == MOONRAIL_WIRE_STILL || op == MOONRAIL_WIRE_STILL_IS;
 }
 
 /* In place of o, which has a number: one that says nothing. */
@@ -165,6 +173,7 @@ static void peer_drop_outs(struct moonrail_peer *p, int err)
 	peer_end_outs(&p->queue, err);
 	peer_end_outs(&p->sent, err);
 	p->nqueue = p->nsent = p->nends = 0;
+	p->mark_seq = 0;
 }
 
 /* Nothing of it has gone out: the numbers are given anew. */
@@ -199,6 +208,11 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 		op = tei_list_first(&p->waiting, struct moonrail_op, link);
 		tei_list_del(&op->link);
 		peer_end_op(op, err);
+	}
+	while (!tei_list_empty(&p->unsure)) {
+		op = tei_list_first(&p->unsure, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		moonrail_recv_sure(op, err);
 	}
 	moonrail_rma_fail(p, err);
 	peer_look_at(p);
@@ -271,9 +285,13 @@ static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 		o = tei_list_first(&p->queue, struct moonrail_out, link);
 		if (p->nsent == MOONRAIL_WINDOW / 2)
 			o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
+		if (!p->mark_seq)
+			p->mark_ns = tei_now_ns();
 		ret = peer_post(p, o);
 		if (ret)
 			break;
+		if (!p->mark_seq)
+			p->mark_seq = o->wire.seq;
 		tei_list_del(&o->link);
 		tei_list_add_tail(&p->sent, &o->link);
 		p->nqueue--;
@@ -397,6 +415,30 @@ int moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 	return 0;
 }
 
+bool moonrail_peer_waits(const struct moonrail_peer *p)
+{
+	return !p->rail || tei_now_ns() < p->heard_us_ns + PEER_SURE_NS;
+}
+
+void moonrail_peer_ask(struct moonrail_op *op)
+{
+	struct moonrail_peer *p = op->peer;
+	struct moonrail_out *o = NULL;
+
+	op->ep->busy++;
+	if (peer_lives(p))
+		o = moonrail_out_new(MOONRAIL_WIRE_STILL, 0);
+	if (!o) {
+		moonrail_recv_sure(op, p->err ? p->err : FI_ENOMEM);
+		return;
+	}
+	o->wire.id = op->id;
+	tei_list_add_tail(&p->unsure, &op->link);
+	if (p->silent)			/* its memory was read just now */
+		peer_wake(p);
+	moonrail_stream_send(p, o);
+}
+
 /* The question is a message that nobody does anything with: its turn comes
  * after all others. One for each that was the last. */
 bool moonrail_peer_settled(struct moonrail_peer *p)
@@ -428,6 +470,10 @@ static void peer_acked(struct moonrail_peer *p, uint64_t ack)
 	if (ack <= p->acked)
 		return;
 	p->acked = ack;
+	if (p->mark_seq && ack > p->mark_seq) {
+		p->heard_us_ns = p->mark_ns;
+		p->mark_seq = 0;
+	}
 	while (!tei_list_empty(&p->sent)) {
 		o = tei_list_first(&p->sent, struct moonrail_out, link);
 		if (o->wire.seq >= ack)
@@ -595,6 +641,7 @@ static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 	tei_list_init(&p->sent);
 	tei_list_init(&p->parked);
 	tei_list_init(&p->waiting);
+	tei_list_init(&p->unsure);
 	tei_list_init(&p->rma);
 	tei_list_init(&p->keys);
 	tei_list_init(&p->early);
@@ -827,6 +874,7 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	owed = !p->silent && (p->nends || !tei_list_empty(&p->queue) ||
 			   !tei_list_empty(&p->sent) || p->nparked ||
 			   !tei_list_empty(&p->waiting) ||
+			   !tei_list_empty(&p->unsure) ||
 			   !tei_list_empty(&p->rma));
 	if (!p->ping_ns || now < p->ping_ns)
 		return p->ping_ns || !owed ? p->ping_ns : now + PEER_PING_NS;

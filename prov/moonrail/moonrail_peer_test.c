@@ -36,7 +36,34 @@ static void one_who_is_found_and_leaves_at_once_times_out(void)
 	test_close(&t);
 }
 
+/* Of one that does not answer. */
+static void a_receive_that_is_not_sure_times_out(void)
+{
+	struct moonrail_av *av;
+	struct moonrail_op *op;
+	struct test_end t;
+	fi_addr_t at;
+
+	setenv("MC_SLICE_TIMEOUT", "1", 1);
+	test_open(&t, NULL);
+	unsetenv("MC_SLICE_TIMEOUT");
+	at = test_insert(&t, test_port());
+	av = tei_container_of(t.av, struct moonrail_av, fid);
+	moonrail_enter(t.domain);
+	op = moonrail_op_new(tei_container_of(t.ep, struct moonrail_ep, fid),
+			     MOONRAIL_RECV, NULL);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(op);
+	op->ep->nrx++;
+	moonrail_op_with(op, moonrail_av_get(av, at)->peer);
+	moonrail_peer_ask(op);
+	moonrail_leave(t.domain);
+	CU_ASSERT_EQUAL(test_ends(&t), FI_ETIMEDOUT);
+	test_close(&t);
+}
+
 const struct tei_test_case moonrail_peer_cases[] = {
+	{ "a_receive_that_is_not_sure_times_out",
+	  a_receive_that_is_not_sure_times_out },
 	{ "one_who_is_found_and_leaves_at_once_times_out",
 	  one_who_is_found_and_leaves_at_once_times_out },
 	{ NULL, NULL },

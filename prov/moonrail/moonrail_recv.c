@@ -301,14 +301,30 @@ static bool recv_is_brief(const struct moonrail_op *op)
 	return op->got + op->cut <= RECV_BRIEF;
 }
 
+static void recv_is_read(struct moonrail_op *op, bool brief)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (!op->err && op->cut)
+		op->err = FI_ETRUNC;
+	recv_end(op, brief && !op->err);
+}
+
 void moonrail_recv_read(struct moonrail_op *op)
 {
 	bool brief = recv_is_brief(op);
 
 	op->peer->reading -= brief;
-	if (!op->err && op->cut)
-		op->err = FI_ETRUNC;
-	recv_end(op, brief && !op->err);
+	if (!op->err && !moonrail_peer_waits(op->peer))
+		moonrail_peer_ask(op);
+	else
+		recv_is_read(op, brief);
+}
+
+void moonrail_recv_sure(struct moonrail_op *op, int err)
+{
+	op->ep->busy--;
+	op->err = err;
+	recv_is_read(op, false);
 }
 
 static void recv_read(struct moonrail_op *op, const struct recv_in *in)
@@ -454,6 +470,39 @@ static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 	}
 }
 
+/* Whether its bytes are still what was sent. False: no memory, it comes again. */
+static bool recv_still(struct moonrail_peer *p, uint64_t id)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_STILL_IS, 0);
+	const struct moonrail_op *op;
+
+	if (!o)
+		return false;
+	o->wire.id = id;
+	o->wire.n = FI_ETIMEDOUT;
+	tei_list_foreach(op, &p->waiting, struct moonrail_op, link)
+		if (op->kind == MOONRAIL_SEND && op->id == id)
+			o->wire.n = 0;
+	moonrail_stream_send(p, o);
+	return true;
+}
+
+static void recv_still_is(struct moonrail_peer *p,
+			  const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op;
+
+	tei_list_foreach(op, &p->unsure, struct moonrail_op, link) {
+		if (op->id != w->id)
+			continue;
+		tei_list_del(&op->link);
+		moonrail_recv_sure(op, moonrail_wire_err(w->n));
+		return;
+	}
+}
+
 static void recv_data(struct moonrail_ep *ep, struct moonrail_peer *p,
 		      const struct moonrail_wire *w) TEI_REQUIRES(moonrail_held)
 {
@@ -517,6 +566,11 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 		return moonrail_atomic_in(peer, w, payload, len);
 	case MOONRAIL_WIRE_ATOMIC_REP:
 		moonrail_atomic_answer(peer, w, payload, len);
+		return true;
+	case MOONRAIL_WIRE_STILL:
+		return recv_still(peer, w->id);
+	case MOONRAIL_WIRE_STILL_IS:
+		recv_still_is(peer, w);
 		return true;
 	default:
 		return true;

@@ -3,7 +3,7 @@
 #define TEI_PROV_MOONRAIL_MOONRAIL_WIRE_H
 
 /*
- * What one process sends to another, version 2: a message of the data plane
+ * What one process sends to another, version 3: a message of the data plane
  * (tei_rail_send) holds this, then its payload. All numbers are little-endian.
  *
  * Between two processes there is one stream each way. Its messages are
@@ -39,6 +39,9 @@ enum moonrail_wire_op {
 				 * numbers; tag: kind << 32 | type << 16 | op */
 	MOONRAIL_WIRE_ATOMIC_REP, /* request id: n: FI_E* or 0; payload: what
 				 * was there, where that is asked */
+	MOONRAIL_WIRE_STILL,	/* does message id, which was announced, still
+				 * wait for its FIN? */
+	MOONRAIL_WIRE_STILL_IS,	/* message id: n: 0, or FI_E*: it does not */
 };
 
 /* moonrail_wire.flags */
@@ -51,7 +54,7 @@ enum moonrail_wire_op {
 #define MOONRAIL_WIRE_EVENTS	64u	/* KEY_IS: DONE is wanted */
 #define MOONRAIL_WIRE_READ	128u	/* DONE: of a read */
 
-#define MOONRAIL_WIRE_VERSION	2
+#define MOONRAIL_WIRE_VERSION	3
 
 struct moonrail_wire {
 	uint8_t version;
