@@ -4,13 +4,14 @@
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
+		/* it forks: before the others have had much memory */
+		{ "shutdown", shutdown_cases },
 		{ "files", files_cases },
 		{ "flush", flush_cases },
 		{ "lease", lease_cases },
 		{ "local", local_cases },
 		{ "memory", memory_cases },
 		{ "segment", segment_cases },
-		{ "shutdown", shutdown_cases },
 		{ NULL, NULL },
 	};
 
