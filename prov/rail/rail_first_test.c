@@ -343,6 +343,7 @@ static void test_first_addresses_take_turns(void)
 }
 
 static void first_hint(struct tei_rail_peer *p, const struct tei_rail_addr *at)
+	TEI_REQUIRES(rail_sched_held)
 {
 	p->found_at = *at;
 	rail_peer_take_hint(p);
