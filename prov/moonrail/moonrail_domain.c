@@ -169,7 +169,8 @@ static uint64_t domain_attend(void *arg, struct tei_rail_peer *peer,
 	if (!domain_try_enter(d))
 		return now + DOMAIN_BUSY_NS;
 	moonrail_drain(d);
-	next = moonrail_peer_run(d, peer, now);
+	/* not before what has just been heard: silence counts from there */
+	next = moonrail_peer_run(d, peer, tei_now_ns());
 	moonrail_leave(d);
 	return next;
 }
