@@ -402,6 +402,7 @@ struct moonrail_op {
 	struct moonrail_op *multi;	/* the multi-receive it is part of */
 	uint32_t parts;			/* multi-receive: those under way */
 	uint64_t tag, ignore, data, got, cut;
+	uint64_t rts_ack;		/* of what it reads */
 	uint32_t src_ep;
 	bool peek;			/* is not counted */
 	/* send */
@@ -531,6 +532,8 @@ struct moonrail_peer {
 					 * none */
 	uint64_t heard_us_ns;		/* what was posted after that time is
 					 * with the peer */
+	uint64_t sure_seq;		/* since it has that one it has heard of
+					 * us all the time */
 	struct tei_list waiting;	/* ops: a FIN is awaited */
 	struct tei_list rma;		/* ops: a key is awaited */
 	struct tei_list keys;
@@ -813,9 +816,10 @@ static inline bool moonrail_peer_hears(const struct moonrail_peer *peer)
 /* At the end of what is to be sent, with the next number. */
 void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
-/* An announced message of the peer that was read by now was good while it was, as
- * its sender cannot have given it up; false: it is to be asked. */
-bool moonrail_peer_waits(const struct moonrail_peer *p)
+/* A message of the peer that was read by now, and announced when it waited for
+ * number ack, was good while it was read, as its sender cannot have given it up;
+ * false: it is to be asked. */
+bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held);
 /* Asks the sender of the message that op has read; moonrail_recv_sure follows. */
 void moonrail_peer_ask(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);

@@ -22,8 +22,9 @@
  *
  * What times out is given up by its sender alone: who goes on after it was silent
  * may still read a message that was announced before, when its bytes are others. So
- * whoever has read one asks whether it still waited, unless the sender has heard of
- * him so short a time before that it cannot have given up.
+ * whoever has read one asks whether it still waited, unless the sender cannot have
+ * given up since it announced that: it has heard of him all the time, up to so short
+ * a time before.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -415,9 +416,10 @@ int moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 	return 0;
 }
 
-bool moonrail_peer_waits(const struct moonrail_peer *p)
+bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
 {
-	return !p->rail || tei_now_ns() < p->heard_us_ns + PEER_SURE_NS;
+	return !p->rail || (ack > p->sure_seq &&
+			    tei_now_ns() < p->heard_us_ns + PEER_SURE_NS);
 }
 
 void moonrail_peer_ask(struct moonrail_op *op)
@@ -471,6 +473,8 @@ static void peer_acked(struct moonrail_peer *p, uint64_t ack)
 		return;
 	p->acked = ack;
 	if (p->mark_seq && ack > p->mark_seq) {
+		if (p->mark_ns > p->heard_us_ns + PEER_SURE_NS)
+			p->sure_seq = p->mark_seq;
 		p->heard_us_ns = p->mark_ns;
 		p->mark_seq = 0;
 	}

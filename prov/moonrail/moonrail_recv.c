@@ -314,7 +314,7 @@ void moonrail_recv_read(struct moonrail_op *op)
 	bool brief = recv_is_brief(op);
 
 	op->peer->reading -= brief;
-	if (!op->err && !moonrail_peer_waits(op->peer))
+	if (!op->err && !moonrail_peer_waits(op->peer, op->rts_ack))
 		moonrail_peer_ask(op);
 	else
 		recv_is_read(op, brief);
@@ -343,6 +343,7 @@ static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 		far += at[i].len;
 	}
 	op->id = in->w->id;
+	op->rts_ack = in->w->ack;
 	if (far != in->w->len) {
 		op->err = FI_EIO;
 		recv_end(op, false);
