@@ -12,9 +12,9 @@
  *   1. engine->control     api/: registration, segments, transports (slow path),
  *                          then the admin of staging and of leasing; their
  *                          locks, one at a time, held for no call but those
- *                          of 6 and the queuing of work (7)
- *                          and a batch's lock, then engine->segments, under
- *                          which the cache may be read
+ *                          of 6 and the queuing of work (7); a batch's
+ *                          lock, then engine->segments: for as long as
+ *                          either is held the cache may be read (2)
  *   2. meta: server, cache locks
  *   3. dp->admin           prov/rail: peers opened/closed, lanes rebuilt
  *   4. lane->lock          prov/rail: one endpoint, its CQ, its posting

@@ -318,5 +318,5 @@ void fault_stop_both(struct fault_rig *rig)
 	for (int i = 0; i < 10 && good && !amid; i++)
 		good = both_once(&amid);
 	ft_ok(good && amid,
-	      "who_was_stopped_for_long_goes_on_where_it_was");
+	      "law3_time_in_which_nobody_ran_is_no_silence");
 }

@@ -389,7 +389,6 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 		/* all providers, also where FI_PROVIDER names this one alone */
 		.info_flags = UINT64_C(1) << 60,
 		.any_local = true,
-		/* names are all that processes know which never met this one */
 	};
 
 	if (tei_settings_load(&d->settings, &err) ||

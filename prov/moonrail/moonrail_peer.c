@@ -32,8 +32,8 @@
 #include "prov/moonrail/moonrail_int.h"
 
 #define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* doubles, up to: */
-#define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)
 #define PEER_PING_MAX	(200 * TEI_NS_PER_MS)
+#define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* this process stood still */
 #define PEER_SURE_NS	(750 * TEI_NS_PER_MS)	/* no MC_SLICE_TIMEOUT
 						 * is as short */
 #define PEER_LAST_NS	(20 * TEI_NS_PER_MS)	/* for last words */

@@ -1345,9 +1345,10 @@ bool rail_peer_not_there(struct tei_rail_peer *peer)
  * yet to be tried. */
 void rail_peer_next_first(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
-/* Its index, if there is one that the rail reaches, or -1. */
+/* Hellos go to such an address just now. */
 bool rail_peer_searched(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
+/* Its index, if there is one that the rail reaches, or -1. */
 int16_t rail_peer_hint(const struct tei_rail_peer *peer,
 		       const struct rail *rail) TEI_REQUIRES(rail_sched_held);
 /* Its rails are known again: nothing goes there any more. The thread. */

@@ -17,7 +17,7 @@
 #define MSG_PAIR_SHIFT	8	/* of the remote, and 1, in peer->heard */
 #define MSG_HEARD_NS	TEI_NS_PER_SEC	/* so long it says how to answer */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
-#define MSG_TX_SPARE	8
+#define MSG_TX_SPARE	8	/* buffers, for paths that have none */
 #define MSG_LOST_TRIES	4	/* the last of so many takes other pairs */
 
 /* --- sending ------------------------------------------------------------- */
@@ -805,13 +805,11 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
 	/* who is looked for at addresses that it had once may have another */
-	if (strstr(reason, "stale incarnation") && rail_peer_not_there(peer))
-		return;
-	if (strstr(reason, "stale incarnation"))
+	if (!strstr(reason, "stale incarnation"))
+		rail_peer_refused(peer, reason, done);
+	else if (!rail_peer_not_there(peer))
 		rail_peer_set_gone(peer, reason, rail_peer_searched(peer) ?
 				   RAIL_GONE_PERHAPS : RAIL_GONE_OVER, done);
-	else
-		rail_peer_refused(peer, reason, done);
 }
 
 static bool msg_get_key(struct rail_wire *w, uint64_t base,
