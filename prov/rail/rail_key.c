@@ -129,28 +129,35 @@ static struct rail_draining *key_draining(struct tei_rail_peer *peer,
 	return NULL;
 }
 
-/* False: no memory; then the target's fence takes care of it. */
-static bool key_drain(struct tei_rail_peer *peer, uint64_t id)
+/* Room for each of the table, and one more, to be withdrawn: what is in use can
+ * be given back without memory. */
+static bool key_reserve(struct tei_rail_peer *peer)
 {
-	struct rail_draining *d = key_draining(peer, id), *grown;
-	uint32_t cap = peer->draining_cap * 2 + 8;
+	uint32_t need = peer->ndraining + peer->nrkeys + 1;
+	struct rail_draining *grown;
+
+	if (need <= peer->draining_cap)
+		return true;
+	grown = realloc(peer->draining, 2 * need * sizeof(*grown));
+	if (!grown)
+		return false;
+	peer->draining = grown;
+	peer->draining_cap = 2 * need;
+	return true;
+}
+
+static void key_drain(struct tei_rail_peer *peer, uint64_t id)
+{
+	struct rail_draining *d = key_draining(peer, id);
 
 	if (d) {
 		d->keys++;
-		return true;
-	}
-	if (peer->ndraining == peer->draining_cap) {
-		grown = realloc(peer->draining, cap * sizeof(*grown));
-		if (!grown)
-			return false;
-		peer->draining = grown;
-		peer->draining_cap = cap;
+		return;
 	}
 	d = &peer->draining[peer->ndraining++];
 	d->id = id;
 	d->keys = 1;
 	d->answer = false;
-	return true;
 }
 
 static void key_drained(struct tei_rail_peer *peer, uint64_t id)
@@ -284,6 +291,10 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 			return true;
 		}
 		key_withdraw(peer, i);
+	}
+	if (!key_reserve(peer)) {
+		free(k);
+		return false;
 	}
 	if (peer->nrkeys == peer->rkeys_cap) {
 		grown = realloc(peer->rkeys, (peer->rkeys_cap * 2 + 8) *

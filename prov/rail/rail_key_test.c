@@ -299,6 +299,32 @@ static void test_a_region_told_again_is_owed_after_its_old_slices(void)
 
 /* --- target side --------------------------------------------------------- */
 
+/* Each of those in use has a place kept for it. */
+static void test_giving_back_what_is_in_use_takes_no_memory(void)
+{
+	const struct rail_draining *room;
+	struct rail_rkey *k[100];
+	struct key_rig rig;
+	uint32_t i;
+
+	key_begin(&rig);
+	for (i = 0; i < 100; i++) {
+		k[i] = key_add(&rig, 0x1000 * (i + 1), 0x1000, i + 1);
+		k[i]->slices = 1;
+		if (i == 50)		/* some are, while others come */
+			rail_key_drop_all(rig.peer);
+	}
+	room = rig.peer->draining;
+	CU_ASSERT(rig.peer->draining_cap >= 100);
+	rail_key_drop_all(rig.peer);
+	CU_ASSERT_PTR_EQUAL(rig.peer->draining, room);
+	CU_ASSERT_EQUAL(rig.peer->ndraining, 100);
+	for (i = 0; i < 100; i++)
+		rail_key_slice_done(rig.peer, k[i]);
+	CU_ASSERT_EQUAL(rig.peer->ndraining, 0);
+	key_end(&rig);
+}
+
 static void test_a_holder_is_noted_once(void)
 {
 	struct tei_rail_mr mr;
@@ -422,6 +448,8 @@ const struct tei_test_case rail_key_cases[] = {
 	  test_regions_dropped_in_use_are_owed_after_their_slices },
 	{ "a_region_told_again_is_owed_after_its_old_slices",
 	  test_a_region_told_again_is_owed_after_its_old_slices },
+	{ "giving_back_what_is_in_use_takes_no_memory",
+	  test_giving_back_what_is_in_use_takes_no_memory },
 	{ "a_holder_is_noted_once", test_a_holder_is_noted_once },
 	{ "a_region_is_asked_back_until_it_is_drained",
 	  test_a_region_is_asked_back_until_it_is_drained },
