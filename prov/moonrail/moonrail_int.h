@@ -534,6 +534,8 @@ struct moonrail_peer {
 					 * with the peer */
 	uint64_t sure_seq;		/* since it has that one it has heard of
 					 * us all the time */
+	uint64_t unsure_ns;		/* it has failed, and may still read what
+					 * waits: until then. 0: not */
 	struct tei_list waiting;	/* ops: a FIN is awaited */
 	struct tei_list rma;		/* ops: a key is awaited */
 	struct tei_list keys;

@@ -24,7 +24,8 @@
  * may still read a message that was announced before, when its bytes are others. So
  * whoever has read one asks whether it still waited, unless the sender cannot have
  * given up since it announced that: it has heard of him all the time, up to so short
- * a time before.
+ * a time before. Whoever gives one up for another reason than silence tells its owner
+ * when that time is over.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@
 #define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* this process stood still */
 #define PEER_SURE_NS	(750 * TEI_NS_PER_MS)	/* no MC_SLICE_TIMEOUT
 						 * is as short */
+#define PEER_UNSURE_NS	(1000 * TEI_NS_PER_MS)	/* and the read's end */
 #define PEER_LAST_NS	(20 * TEI_NS_PER_MS)	/* for last words */
 #define PEER_EARLY_MAX	(2 * MOONRAIL_WINDOW)
 
@@ -186,6 +188,27 @@ static void peer_unbegin(struct moonrail_peer *p, int err)
 	p->posted_seq = p->asked_seq = p->key_seq = 0;
 }
 
+static void peer_end_waiting(struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op;
+
+	p->unsure_ns = 0;
+	while (!tei_list_empty(&p->waiting)) {
+		op = tei_list_first(&p->waiting, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		peer_end_op(op, p->err);
+	}
+}
+
+/* It may be reading what was announced to it, sure that this still waits: but
+ * for one who has left, or was silent for longer than that. */
+static bool peer_is_unsure(const struct moonrail_peer *p, int err)
+{
+	return !tei_list_empty(&p->waiting) && p->rail &&
+	       err != FI_ETIMEDOUT && err != FI_ECONNRESET;
+}
+
 void moonrail_peer_fail(struct moonrail_peer *p, int err)
 {
 	struct moonrail_op *op;
@@ -205,10 +228,11 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 	}
 	peer_end_outs(&p->parked, err);
 	moonrail_flow_dropped(p);
-	while (!tei_list_empty(&p->waiting)) {
-		op = tei_list_first(&p->waiting, struct moonrail_op, link);
-		tei_list_del(&op->link);
-		peer_end_op(op, err);
+	if (peer_is_unsure(p, err)) {
+		p->unsure_ns = tei_now_ns() + PEER_UNSURE_NS;
+		tei_rail_attend(p->rail);
+	} else {
+		peer_end_waiting(p);
 	}
 	while (!tei_list_empty(&p->unsure)) {
 		op = tei_list_first(&p->unsure, struct moonrail_op, link);
@@ -908,6 +932,15 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	return p->ping_ns;
 }
 
+/* One that has failed. */
+static uint64_t peer_rest(struct moonrail_peer *p, uint64_t now)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (p->unsure_ns && now >= p->unsure_ns)
+		peer_end_waiting(p);
+	return p->unsure_ns;
+}
+
 uint64_t moonrail_peer_run(struct moonrail_domain *d,
 			   struct tei_rail_peer *rail, uint64_t now)
 {
@@ -916,13 +949,16 @@ uint64_t moonrail_peer_run(struct moonrail_domain *d,
 
 	if (inc) {
 		p = peer_find(d, inc);
-		return p && p->rail == rail && peer_lives(p) ?
-			       peer_run(p, now) : 0;
+		if (!p || p->rail != rail)
+			return 0;
+		return peer_lives(p) ? peer_run(p, now) : peer_rest(p, now);
 	}
 	/* one that is looked for */
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
-		if (p->rail != rail || p->same || !peer_lives(p))
+		if (p->rail != rail || p->same)
 			continue;
+		if (!peer_lives(p))
+			return peer_rest(p, now);
 		inc = tei_rail_peer_found(rail);
 		return inc && peer_found(p, inc) ? 0 : peer_run(p, now);
 	}

@@ -61,7 +61,37 @@ static void a_receive_that_is_not_sure_times_out(void)
 	test_close(&t);
 }
 
+/* A peer that cannot be reached may be reading it just now. */
+static void what_was_announced_outlasts_its_readers_trust(void)
+{
+	struct moonrail_peer *p;
+	struct moonrail_op *op;
+	struct test_end t;
+	fi_addr_t at;
+	uint64_t from;
+
+	test_open(&t, NULL);
+	at = test_insert(&t, test_port());
+	moonrail_enter(t.domain);
+	p = moonrail_av_get(tei_container_of(t.av, struct moonrail_av, fid),
+			    at)->peer;
+	op = moonrail_op_new(tei_container_of(t.ep, struct moonrail_ep, fid),
+			     MOONRAIL_SEND, NULL);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(op);
+	moonrail_op_with(op, p);
+	moonrail_op_begin(op);
+	tei_list_add_tail(&p->waiting, &op->link);
+	from = tei_now_ns();
+	moonrail_peer_fail(p, FI_EHOSTUNREACH);
+	moonrail_leave(t.domain);
+	CU_ASSERT_EQUAL(test_ends(&t), FI_EHOSTUNREACH);
+	CU_ASSERT(tei_now_ns() - from >= 750 * TEI_NS_PER_MS);
+	test_close(&t);
+}
+
 const struct tei_test_case moonrail_peer_cases[] = {
+	{ "what_was_announced_outlasts_its_readers_trust",
+	  what_was_announced_outlasts_its_readers_trust },
 	{ "a_receive_that_is_not_sure_times_out",
 	  a_receive_that_is_not_sure_times_out },
 	{ "one_who_is_found_and_leaves_at_once_times_out",
