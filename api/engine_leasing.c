@@ -23,7 +23,7 @@ void leasing_send(struct tei_rail_peer *peer, uint32_t *prefer,
 	wire.version = 1;
 	lease_msg_swap(&wire);
 	memcpy(buf + TEI_RAIL_MESSAGE_HEAD, &wire, sizeof(wire));
-	tei_rail_send(peer, buf, sizeof(buf), prefer);
+	tei_rail_send(peer, buf, sizeof(buf), false, prefer);
 }
 
 static void leasing_read(struct engine_leasing *l,

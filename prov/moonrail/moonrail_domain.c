@@ -388,6 +388,7 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 		.name = name,
 		/* all providers, also where FI_PROVIDER names this one alone */
 		.info_flags = UINT64_C(1) << 60,
+		.back = true,
 		.any_local = true,
 	};
 

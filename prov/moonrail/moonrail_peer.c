@@ -34,6 +34,7 @@
 
 #define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* doubles, up to: */
 #define PEER_PING_MAX	(200 * TEI_NS_PER_MS)
+#define PEER_LOST_NS	(8 * PEER_PING_NS)	/* it is not just on its way */
 #define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* this process stood still */
 #define PEER_SURE_NS	(750 * TEI_NS_PER_MS)	/* no MC_SLICE_TIMEOUT
 						 * is as short */
@@ -263,7 +264,9 @@ struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
 	return o;
 }
 
-static int peer_post(struct moonrail_peer *p, struct moonrail_out *o)
+/* back: it may go by a connection that the peer made, but for what stands there
+ * behind bytes that are being read. */
+static int peer_post(struct moonrail_peer *p, struct moonrail_out *o, bool back)
 	TEI_REQUIRES(moonrail_held)
 {
 	uint32_t rail = moonrail_policy_rail(p, o->wire.src_ep, o->policy);
@@ -275,7 +278,8 @@ static int peer_post(struct moonrail_peer *p, struct moonrail_out *o)
 	memcpy(o->buf + TEI_RAIL_MESSAGE_HEAD, &w, sizeof(w));
 	if (rail)
 		p->prefer = rail - 1;
-	ret = tei_rail_send(p->rail, o->buf, o->len, &p->prefer);
+	ret = tei_rail_send(p->rail, o->buf, o->len,
+			    back && tei_list_empty(&p->waiting), &p->prefer);
 	if (!ret)
 		p->unacked = 0;
 	return ret;
@@ -291,7 +295,9 @@ static void peer_post_loose(struct moonrail_peer *p, enum moonrail_wire_op op,
 	if (!o)
 		return;
 	o->wire.flags = flags;
-	peer_post(p, o);
+	/* a question is about other ways, too */
+	peer_post(p, o, op == MOONRAIL_WIRE_ACK &&
+				!(flags & MOONRAIL_WIRE_ECHO));
 	free(o);
 }
 
@@ -312,7 +318,7 @@ static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 			o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
 		if (!p->mark_seq)
 			p->mark_ns = tei_now_ns();
-		ret = peer_post(p, o);
+		ret = peer_post(p, o, true);
 		if (ret)
 			break;
 		if (!p->mark_seq)
@@ -521,12 +527,18 @@ static void peer_acked(struct moonrail_peer *p, uint64_t ack)
 static void peer_send_again(struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held)
 {
+	bool late = p->ping_wait_ns >= PEER_LOST_NS;
 	struct moonrail_out *o;
 
 	tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
 		if (o->wire.seq >= p->ping_seq)
 			return;
-		if (o->wire.seq >= ack && peer_post(p, o))
+		if (o->wire.seq < ack)
+			continue;
+		if (late)
+			tei_rail_no_way_back(p->rail);
+		late = false;
+		if (peer_post(p, o, false))
 			return;
 	}
 }

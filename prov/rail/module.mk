@@ -2,6 +2,7 @@ SRCS += \
 	prov/rail/rail_aim.c \
 	prov/rail/rail_atomic.c \
 	prov/rail/rail_auth.c \
+	prov/rail/rail_back.c \
 	prov/rail/rail_cache.c \
 	prov/rail/rail_closing.c \
 	prov/rail/rail_ctl.c \
@@ -48,6 +49,7 @@ SRCS += \
 TEST_SRCS_rail = \
 	prov/rail/rail_aim_test.c \
 	prov/rail/rail_auth_test.c \
+	prov/rail/rail_back_test.c \
 	prov/rail/rail_cache_test.c \
 	prov/rail/rail_closing_test.c \
 	prov/rail/rail_cut_test.c \

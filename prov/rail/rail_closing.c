@@ -30,6 +30,7 @@ static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 	lane->av = NULL;
 	lane->eq = NULL;
 	lane->wait_fd = -1;
+	__atomic_store_n(&lane->hears, false, __ATOMIC_RELAXED);
 }
 
 static void closing_close(struct rail_lane *lane)

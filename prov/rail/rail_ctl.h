@@ -72,6 +72,9 @@ uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 /* --- rail_note.c --------------------------------------------------------- */
 uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
+/* --- rail_back.c --------------------------------------------------------- */
+uint64_t rail_ctl_back(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
 /* --- rail_report.c ------------------------------------------------------- */
 /* The line that says which path the peer is on, once per change. */
 void rail_ctl_report(struct tei_rail_peer *peer);

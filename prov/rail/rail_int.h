@@ -13,11 +13,12 @@
  *    when the fence was given up, which is what UNFENCED says.
  *  - A slice is final for local memory once its completion (good or bad) was
  *    read, or once the lane that carried it was closed.
- *  - Initiating lanes only send and post RMA; target lanes only receive, and
- *    only the thread opens and closes them. Others that read one hand what is
- *    not for the user of the data plane to the thread. What listens at a rail's
- *    first address again is of a domain without registrations: no RMA lands by
- *    it. A reply travels over an initiating lane of the replying side.
+ *  - Initiating lanes send and post RMA; target lanes receive, and only the
+ *    thread opens and closes them. Others that read one hand what is not for the
+ *    user of the data plane to the thread. What listens at a rail's first address
+ *    again is of a domain without registrations: no RMA lands by it. A reply
+ *    travels over an initiating lane of the replying side. But messages of the
+ *    user may go from a target lane to an initiating one (rail_back.c).
  *  - Control state (hello, keys, fence, revoke) is run by the thread alone;
  *    what others read of it is guarded by dp->sched.
  */
@@ -247,13 +248,15 @@ struct rail_lane {
 					 * polled until then. 0: none */
 	bool kick;			/* atomic: look again after unlock */
 	bool visited;			/* target: a caller reads it */
+	bool hears;			/* atomic; initiating: peers were told
+					 * the way back to it */
 	struct tei_list aside;		/* target: rail_aside, for the thread */
 	uint32_t naside;		/* read without lock: atomic */
 	bool link_cut;			/* thread: cut when the link was lost */
 	struct rail_slice *look_head;	/* rail_stall.c: posted first, as the */
 	uint64_t look_moves;		/* last look found it, and its path */
 	struct rail_closing closing;
-	struct rail_rx *rx;		/* target: receive buffers */
+	struct rail_rx *rx;		/* receive buffers, or NULL */
 	struct rail_rx *rx_idle;	/* of those, that are not posted */
 	void *rx_mem;
 	struct fid_mr *rx_mr;
@@ -292,7 +295,7 @@ struct rail_aside {
 	uint8_t buf[];
 };
 
-/* A receive buffer of a target lane. Owned by the lane, whose lock guards it. */
+/* A receive buffer. Owned by the lane, whose lock guards it. */
 struct rail_rx {
 	struct rail_op op;
 	uint8_t *buf;
@@ -333,6 +336,8 @@ struct rail {
 	struct fid_domain *init_domain;
 	struct fid_domain *target_domain; /* the same where costly */
 	uint64_t mr_mode;
+	bool back;			/* messages of the user come by initiating
+					 * lanes, too: rail_back.c */
 	bool hmem;			/* it may take memory of GPUs */
 	const char *no_hmem;		/* why not */
 	uint32_t tx_depth;		/* slices posted per lane */
@@ -357,6 +362,7 @@ struct rail {
 	/* dp->sched */
 	struct tei_list tx_free;
 	uint32_t tx_left;		/* how many these are */
+	struct tei_list backs_left;	/* rail_back of peers that are freed */
 	uint64_t large_bytes;		/* cut of large tasks, not come back */
 	uint32_t beside_left;		/* slices of large tasks yet to be cut
 					 * with room for small ones, */
@@ -396,6 +402,19 @@ struct rail {
 	uint64_t probe_end_ns;		/* thread; 0: just opened */
 	bool probing;			/* thread: the probe is open, or will be */
 	struct tei_log_limit err_limit;
+};
+
+/*
+ * Where a target lane may send messages of the user to a peer. Owned by the peer;
+ * then by the rail, whose address vector is to forget it. Written with dp->sched and
+ * the target lane's lock held, read with the latter.
+ */
+struct rail_back {
+	struct tei_list link;		/* rail->backs_left */
+	fi_addr_t addr;			/* in the target lane's AV */
+	uint32_t gen;			/* of that lane, 0: none */
+	struct tei_rail_addr to;
+	bool good;			/* atomic */
 };
 
 /* A raw key as mapped for one local rail. */
@@ -715,6 +734,10 @@ struct tei_rail_peer {
 	int32_t heard;			/* atomic: rails of its last message,
 					 * ours and its own (rail_msg.c), -1:
 					 * none */
+	struct rail_back *back[TEI_RAIL_MAX]; /* by our rail, or NULL; read
+					 * without lock: atomic */
+	uint64_t back_rails;		/* bits: told the way back to these */
+	uint64_t back_next_ns;		/* not again before that */
 	uint64_t pongs[RAIL_PONGS];	/* probes to answer */
 	uint32_t npongs;
 	bool pong;			/* a sign of life is asked for */
@@ -748,6 +771,7 @@ struct tei_rail_dp {
 	uint64_t incarnation;
 	char name[256];
 	bool signs;			/* there is a secret */
+	bool back;			/* rail_back.c is wanted */
 	uint64_t info_flags;		/* for fi_getinfo */
 	uint16_t port;			/* of the first target lanes, or 0 */
 	struct tei_rail_mr *anywhere;	/* stands for local memory that is not
@@ -916,6 +940,8 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 /* Reads the CQ and posts what there is room for; true if anything happened. */
 bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
+/* It has receive buffers. Fixed. */
+bool rail_lane_receives(const struct rail_lane *lane);
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_first.c: a rail's first address -------------------------------- */
@@ -931,6 +957,26 @@ void rail_first_collect(struct rail *rail);
 void rail_first_stop(struct rail *rail);
 /* It leads to this process, now or in a moment. Any thread. */
 bool rail_first_held(const struct rail *rail);
+
+/* --- rail_back.c: messages by connections that the peer made ------------- */
+/* Whether the rail is fit for that. */
+bool rail_back_fits(const struct rail *rail);
+/* A message of the user came by that lane. */
+void rail_back_missed(struct tei_rail_peer *peer, const struct rail_lane *lane)
+	TEI_REQUIRES(rail_sched_held);
+struct rail_wire;
+void rail_back_told(struct tei_rail_peer *peer, struct rail_lane *lane,
+		    struct rail_wire *w)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
+/* 0; -FI_EAGAIN: it is full; other: there is no way back. Any thread. */
+int rail_back_send(struct tei_rail_peer *peer, struct rail *rail,
+		   const void *msg, size_t len);
+/* What was under way is lost. */
+void rail_back_broke(struct tei_rail_peer *peer, const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held);
+/* The peer, or the rail, is about to be freed. */
+void rail_back_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
+void rail_back_fini(struct rail *rail);
 
 /* --- rail_closing.c: closing them ---------------------------------------- */
 /* Waits for it if that is under way already. Slices still posted are moved to
@@ -1491,6 +1537,7 @@ enum rail_msg_type {
 	RAIL_MSG_USER = 13,	/* the bytes of tei_rail_send */
 	RAIL_MSG_PING = 14,	/* a sign of life, or a probe of the wire */
 	RAIL_MSG_PONG = 15,
+	RAIL_MSG_BACK = 16,	/* a way for RAIL_MSG_USER */
 };
 /* All of these: the thread, no lock held unless said. */
 struct rail_wire;
@@ -1510,6 +1557,13 @@ int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 int rail_msg_verdict(struct tei_rail_peer *peer, int ret);
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);
+/* The lane of that number that takes work, or NULL. Any thread. */
+struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t lane_index);
+/* From a target lane to that address of its AV. Any thread; 0, -FI_EAGAIN: full,
+ * other negative. */
+int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
+		       fi_addr_t addr, const void *msg, size_t len)
+	TEI_REQUIRES(lane->lock);
 /* What is known of the connection of the rail's route to the peer. Any thread;
  * looks at all sockets of the lane. */
 enum rail_msg_link {

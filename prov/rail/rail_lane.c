@@ -144,6 +144,14 @@ static void lane_rx_idle(struct rail_lane *lane, struct rail_rx *rx)
 	lane->rx_idle = rx;
 }
 
+bool rail_lane_receives(const struct rail_lane *lane)
+{
+	const struct rail *rail = lane->rail;
+
+	return lane->target ||
+	       (rail->back && !lane->index && lane != &rail->probe.lane);
+}
+
 static int lane_open_rx(struct rail_lane *lane)
 {
 	size_t size = RAIL_RX_SIZE;
@@ -271,7 +279,7 @@ static int lane_open_ep(struct rail_lane *lane, const char **what)
 		return ret;
 	*what = "fi_getname";
 	ret = lane_read_addr(lane);
-	if (ret || !lane->target)
+	if (ret || !rail_lane_receives(lane))
 		return ret;
 	*what = "fi_recv";
 	return lane_open_rx(lane);
@@ -457,7 +465,10 @@ static void lane_tx_done(struct rail_lane *lane, struct rail_op *op, int err)
 	struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
 
 	rail_sched_enter(lane->rail->dp);
-	if (tx->path) {
+	if (tx->path && lane->target) {
+		if (err)
+			rail_back_broke(tx->path->peer, lane->rail);
+	} else if (tx->path) {
 		lane_path_is(lane, tx->path, !err);
 		if (err && lane_path_broke(lane, tx->path, err))
 			lane_drop(lane, tx->path);
@@ -632,8 +643,7 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	if (!lane->visited)
 		rail_msg_aside(lane, done);
 	/* what the last look took: who waits for that has it by now */
-	if (lane->target)
-		lane_repost(lane);
+	lane_repost(lane);
 	any = lane_read_cq(lane, done);
 	if (lane->target) {
 		any |= lane_count_changed(lane);

@@ -54,7 +54,7 @@ size_t rail_msg_end(struct rail_wire *w)
 	return len;
 }
 
-static struct rail_lane *msg_active_lane(struct rail *rail, uint32_t index)
+struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
 {
 	struct rail_lane *lane = &rail->init[index * RAIL_LANE_SLOTS];
 	int i;
@@ -231,12 +231,32 @@ int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret == -FI_ENOMEM ? -FI_EAGAIN : (int)ret;
 }
 
+int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
+		       fi_addr_t addr, const void *msg, size_t len)
+{
+	struct rail_lane *forth = rail_msg_lane(lane->rail, 0);
+	struct rail_path *path = NULL;
+	struct rail_tx *tx = NULL;
+	int16_t remote;
+
+	/* in its buffers it counts as sent by the path */
+	rail_sched_enter(peer->dp);
+	remote = peer->route[lane->rail->index];
+	if (forth && remote >= 0)
+		path = rail_path_get(peer, forth, (uint16_t)remote);
+	if (path)
+		tx = msg_tx_take(lane->rail, path);
+	rail_sched_leave(peer->dp);
+	return tx ? (int)msg_post_to(peer, lane, (uint16_t)remote, tx, addr,
+				     msg, len) : -FI_EAGAIN;
+}
+
 int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		      uint32_t index, int16_t remote, const void *msg,
 		      size_t len, struct rail_lane **which,
 		      struct rail_path **way)
 {
-	struct rail_lane *lane = msg_active_lane(rail, index);
+	struct rail_lane *lane = rail_msg_lane(rail, index);
 	struct rail_path *path = NULL;
 	ssize_t ret;
 
@@ -266,7 +286,7 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
 				 uint32_t index)
 {
-	struct rail_lane *lane = msg_active_lane(rail, index);
+	struct rail_lane *lane = rail_msg_lane(rail, index);
 	enum rail_msg_link link = RAIL_MSG_UNLINKED;
 	struct rail_path *path = NULL;
 
@@ -361,7 +381,7 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 	int16_t remote;
 	bool fails;
 
-	lane = msg_active_lane(rail_at(peer->dp, rail->index), 0);
+	lane = rail_msg_lane(rail_at(peer->dp, rail->index), 0);
 	rail_sched_enter(peer->dp);
 	remote = peer->route[rail->index];
 	fails = remote >= 0 &&
@@ -1006,7 +1026,7 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 			 enum rail_msg_type type, uint16_t flags,
 			 uint32_t table, struct rail_wire *w,
 			 struct rail_done *done)
-	TEI_REQUIRES(rail_sched_held)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
 	switch (type) {
 	case RAIL_MSG_KEY_REQ:
@@ -1037,6 +1057,7 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 		rail_atomic_answered(peer, w, done);
 		break;
 	case RAIL_MSG_USER:
+		rail_back_missed(peer, lane);
 		rail_user_received(peer, w, done);
 		break;
 	case RAIL_MSG_PING:
@@ -1044,6 +1065,9 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 		break;
 	case RAIL_MSG_PONG:
 		rail_msg_on_pong(peer, w);
+		break;
+	case RAIL_MSG_BACK:
+		rail_back_told(peer, lane, w);
 		break;
 	case RAIL_MSG_BYE:
 		rail_peer_set_gone(peer, "the peer closed its engine",
@@ -1220,7 +1244,8 @@ static void msg_came_first(struct tei_rail_peer *peer)
 
 static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		     struct rail_wire *w, const struct msg_hello *hello,
-		     struct rail_done *done) TEI_REQUIRES(rail_sched_held)
+		     struct rail_done *done)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
 	struct rail *rail = lane->rail;
 	struct tei_rail_dp *dp = rail->dp;
@@ -1304,6 +1329,8 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	struct msg_head h;
 	const char *why = msg_parse_head(&w, &h);
 
+	if (!why && !lane->target && h.type != RAIL_MSG_USER)
+		why = "not for the way back";
 	if (!why && msg_set_aside(lane, h.type, buf, len))
 		return;
 	/* parsed before anything is kept of a stranger */

@@ -172,6 +172,9 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	if (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
 	    __atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
 		return true;
+	if (!pr->targets.driven &&
+	    __atomic_load_n(&lane->hears, __ATOMIC_RELAXED))
+		return true;
 	if (pr->drive.driven)
 		return false;
 	return __atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
@@ -335,17 +338,30 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 	return ok;
 }
 
+/* hears: those that messages come by, else the others. */
 static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
-				    int *n, bool *blind)
+				    bool hears, int *n, bool *blind)
 {
+	struct rail_lane *lane;
 	uint32_t i;
 
-	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		if (__atomic_load_n(&rail->init[i].state, __ATOMIC_ACQUIRE) !=
+	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++) {
+		lane = &rail->init[i];
+		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 			    RAIL_LANE_CLOSED &&
-		    !progress_arm(pr, &rail->init[i], n, blind))
+		    __atomic_load_n(&lane->hears, __ATOMIC_RELAXED) == hears &&
+		    !progress_arm(pr, lane, n, blind))
 			return false;
+	}
 	return true;
+}
+
+/* All by which messages come. */
+static bool progress_arm_target(struct progress *pr, struct rail *rail, int *n,
+				bool *blind)
+{
+	return progress_arm(pr, &rail->target, n, blind) &&
+	       progress_arm_initiating(pr, rail, true, n, blind);
 }
 
 static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
@@ -357,7 +373,7 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 		rail = rail_at(pr->dp, i);
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
 		    !pr->targets.driven &&
-		    !progress_arm(pr, &rail->target, n, blind))
+		    !progress_arm_target(pr, rail, n, blind))
 			return false;
 	}
 	pr->ntargets = *n - PROGRESS_LANES;
@@ -370,8 +386,12 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	}
 	for (i = 0; i < rail_count(pr->dp) && !pr->drive.driven; i++) {
 		rail = rail_at(pr->dp, i);
-		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
-		    !progress_arm_initiating(pr, rail, n, blind))
+		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+			continue;
+		/* those that messages come by are among the targets */
+		if ((pr->targets.driven &&
+		     !progress_arm_initiating(pr, rail, true, n, blind)) ||
+		    !progress_arm_initiating(pr, rail, false, n, blind))
 			return false;
 	}
 	return true;

@@ -507,7 +507,8 @@ static void test_a_lost_connection_breaks_few_messages(void)
 	progress_begin(&rig);
 	progress_lose(&rig);
 	for (i = 0; i < 20; i++) {
-		sent += !tei_rail_send(rig.peer, buf, sizeof(buf), &prefer);
+		sent += !tei_rail_send(rig.peer, buf, sizeof(buf), true,
+				       &prefer);
 		nanosleep(&pause, NULL);
 	}
 	broken = __atomic_load_n(&rig.from.dp->rails[0]->errors,

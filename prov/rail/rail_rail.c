@@ -254,6 +254,7 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 	}
 	rail->dp = dp;
 	tei_list_init(&rail->tx_free);
+	tei_list_init(&rail->backs_left);
 	rail_lane_init(&rail->target, rail, true, 0);
 	rail_lane_init(&rail->next_target.lane, rail, true, 0);
 	rail_lane_init(&rail->probe.lane, rail, false, 0);
@@ -291,6 +292,7 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 	rail_read_nic(rail);
 	rail->numa = rail_near_node(rail);
 	rail_warn_rxm(rail);
+	rail->back = rail_back_fits(rail);
 	ret = rail_check_mode(rail, err);
 	if (!ret)
 		ret = rail_open_domains(rail, err);
@@ -425,16 +427,23 @@ void rail_close(struct rail *rail)
 	rail->fabric = NULL;
 }
 
+static void rail_free_lane(struct rail_lane *lane)
+{
+	tei_mutex_fini(&lane->lock);
+	free(lane->rx);
+	rail_near_free(lane->rx_mem, RAIL_RX_SIZE);
+}
+
 void rail_free(struct rail *rail)
 {
 	uint32_t i;
 
 	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		tei_mutex_fini(&rail->init[i].lock);
+		rail_free_lane(&rail->init[i]);
 	tei_mutex_fini(&rail->target.lock);
 	rail_msg_drop_aside(&rail->target);
 	for (i = 0; rail->next_init && i < rail->ninit; i++)
-		tei_mutex_fini(&rail->next_init[i].lane.lock);
+		rail_free_lane(&rail->next_init[i].lane);
 	tei_mutex_fini(&rail->next_target.lane.lock);
 	tei_mutex_fini(&rail->probe.lane.lock);
 	tei_mutex_fini(&rail->first.lane.lock);
@@ -447,6 +456,7 @@ void rail_free(struct rail *rail)
 	free(rail->first.lane.rx);
 	rail_near_free(rail->first.lane.rx_mem, RAIL_RX_SIZE);
 	rail_near_free(rail->tx_mem, RAIL_TX_SIZE);
+	rail_back_fini(rail);
 	fi_freeinfo(rail->info);
 	free(rail);
 }

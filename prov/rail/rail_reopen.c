@@ -116,7 +116,7 @@ static struct rail_opening *reopen_of(const struct rail_lane *lane)
 /* Receive buffers go along; the lane that they were posted on is closed. */
 static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
 {
-	if (!from->target)
+	if (!from->rx)
 		return;
 	to->rx = from->rx;
 	to->rx_idle = from->rx_idle;

@@ -187,7 +187,8 @@ static int reopen_send(struct test_pair *pair)
 	CU_ASSERT_EQUAL(rail_msg_try_on(pair->peer, pair->rail, 0, "", 1, &lane,
 					&path), -FI_EHOSTUNREACH);
 	ret = rail_msg_send(pair->peer, "", 1, 0);
-	CU_ASSERT_EQUAL(tei_rail_send(pair->peer, buf, sizeof(buf), &prefer),
+	CU_ASSERT_EQUAL(tei_rail_send(pair->peer, buf, sizeof(buf), true,
+				       &prefer),
 			ret);
 	return ret;
 }

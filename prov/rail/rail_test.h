@@ -11,6 +11,7 @@
 
 extern const struct tei_test_case rail_aim_cases[];
 extern const struct tei_test_case rail_auth_cases[];
+extern const struct tei_test_case rail_back_cases[];
 extern const struct tei_test_case rail_cache_cases[];
 extern const struct tei_test_case rail_closing_cases[];
 extern const struct tei_test_case rail_cut_cases[];
@@ -63,8 +64,9 @@ void test_pair_turn(struct test_pair *pair, uint64_t now);
 
 /* Peers that any plane wanted looked up. */
 uint32_t test_resolved(void);
-/* Notifications that any plane has heard. */
+/* Notifications that any plane has heard, and messages of its user. */
 uint32_t test_notified(void);
+uint32_t test_messages(void);
 
 struct test_task {
 	struct tei_rail_task task;

@@ -8,6 +8,7 @@
 static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t test_cond;	/* under test_lock: a task ended */
 static uint32_t test_notes;
+static uint32_t test_user_messages;
 static uint32_t test_looks;		/* atomic */
 static uint32_t test_order;		/* under test_lock: ends so far */
 
@@ -50,16 +51,29 @@ static void test_rails_changed(void *arg)
 	(void)arg;
 }
 
+static void test_message(void *arg, struct tei_rail_message *m)
+{
+	(void)arg;
+	__atomic_fetch_add(&test_user_messages, 1, __ATOMIC_RELAXED);
+	tei_rail_message_free(m);
+}
+
 static const struct tei_rail_ops test_ops = {
 	.task_done = test_task_done,
 	.notify = test_notify,
 	.resolve = test_resolve,
 	.rails_changed = test_rails_changed,
+	.message = test_message,
 };
 
 uint32_t test_resolved(void)
 {
 	return __atomic_load_n(&test_looks, __ATOMIC_RELAXED);
+}
+
+uint32_t test_messages(void)
+{
+	return __atomic_load_n(&test_user_messages, __ATOMIC_RELAXED);
 }
 
 uint32_t test_notified(void)
@@ -86,6 +100,7 @@ void test_plane_open(struct test_plane *p, const char *address)
 		.name = address ? address : "none",
 		.incarnation = ++incarnation,
 		.secret = p->secret,
+		.back = true,
 	};
 	struct tei_err err;
 
@@ -259,6 +274,7 @@ int main(int argc, char **argv)
 	static const struct tei_test_suite suites[] = {
 		{ "rail_aim", rail_aim_cases },
 		{ "rail_auth", rail_auth_cases },
+		{ "rail_back", rail_back_cases },
 		{ "rail_cache", rail_cache_cases },
 		{ "rail_closing", rail_closing_cases },
 		{ "rail_cut", rail_cut_cases },

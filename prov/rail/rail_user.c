@@ -44,6 +44,35 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
 }
 
+static void user_poll_target(struct rail *rail)
+{
+	struct rail_lane *lane = &rail->target;
+	struct rail_done done;
+
+	if (!tei_mutex_trylock(&lane->lock))
+		return;
+	rail_done_init(&done);
+	lane->visited = true;
+	rail_lane_poll(lane, &done);
+	lane->visited = false;
+	tei_mutex_unlock(&lane->lock);
+	rail_done_run(rail->dp, &done);
+}
+
+/* By a connection that the peer made. */
+static bool user_send_back(struct tei_rail_peer *p, uint32_t index,
+			   const uint8_t *buf, size_t len)
+{
+	struct rail *rail = rail_at(p->dp, index);
+	int ret = rail_back_send(p, rail, buf, len);
+
+	if (ret == -FI_EAGAIN) {
+		user_poll_target(rail);
+		ret = rail_back_send(p, rail, buf, len);
+	}
+	return !ret;
+}
+
 static bool user_ready(struct tei_rail_peer *p)
 {
 	bool ready;
@@ -60,7 +89,7 @@ static bool user_ready(struct tei_rail_peer *p)
 	return ready;
 }
 
-int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
+int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len, bool back,
 		  uint32_t *prefer)
 {
 	uint32_t i, n = rail_count(p->dp), at;
@@ -81,7 +110,8 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 		works = rail_msg_works(p, rail_at(p->dp, at));
 		if (works != (i < n))
 			continue;
-		ret = user_send_on(p, at, buf, len);
+		ret = back && works && user_send_back(p, at, buf, len) ?
+			      0 : user_send_on(p, at, buf, len);
 		if (!ret) {
 			*prefer = at;
 			return 0;
@@ -138,21 +168,6 @@ void tei_rail_message_free(struct tei_rail_message *m)
 	free(m);
 }
 
-static void user_poll_target(struct rail *rail)
-{
-	struct rail_lane *lane = &rail->target;
-	struct rail_done done;
-
-	if (!tei_mutex_trylock(&lane->lock))
-		return;
-	rail_done_init(&done);
-	lane->visited = true;
-	rail_lane_poll(lane, &done);
-	lane->visited = false;
-	tei_mutex_unlock(&lane->lock);
-	rail_done_run(rail->dp, &done);
-}
-
 static void user_poll_initiating(struct rail *rail, bool work)
 {
 	struct rail_lane *lane;
@@ -161,6 +176,7 @@ static void user_poll_initiating(struct rail *rail, bool work)
 	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
 		lane = &rail->init[j];
 		if (__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
+		    __atomic_load_n(&lane->hears, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
 		    (work && __atomic_load_n(&lane->state, __ATOMIC_RELAXED) ==
 				     RAIL_LANE_ACTIVE))

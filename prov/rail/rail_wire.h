@@ -49,6 +49,9 @@
  *		old value 8
  *	PING	number 8; 0: any sign of life will do
  *	PONG	number 8 of the PING that it answers
+ *	BACK	gen 4 of the receiver's rail as its sender knows it, protocol 4,
+ *		protocol version 4, format 4, address bytes: messages of the
+ *		user may go there, by the connection that this came by
  *
  * "text" and "bytes" are a length of 2 followed by that many bytes.
  */

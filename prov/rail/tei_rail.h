@@ -102,6 +102,8 @@ struct tei_rail_dp_attr {
 	bool any_local;				/* local memory of tasks need
 						 * not be registered, unless
 						 * tei_rail_wants says so */
+	bool back;				/* many messages are answered by
+						 * others: tei_rail_send */
 };
 
 /* 0 with *dp owned by the caller; no rails yet. */
@@ -410,10 +412,14 @@ void tei_rail_message_free(struct tei_rail_message *message);
  * Sends buf, whose first TEI_RAIL_MESSAGE_HEAD bytes are written here; it is
  * the caller's again on return. *prefer, 0 at first, is the rail that took the
  * last one and is asked first. 0; -FI_EAGAIN: not just now, ops->attend may
- * follow; -FI_EHOSTUNREACH: no rail leads there.
+ * follow; -FI_EHOSTUNREACH: no rail leads there. back: it may go by a connection that
+ * the peer made, where that carries bytes that the peer reads, too.
  */
 int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
-		  uint32_t *prefer);
+		  bool back, uint32_t *prefer);
+/* Messages get lost: none goes by a connection of the peer's until it asks for that
+ * again. */
+void tei_rail_no_way_back(struct tei_rail_peer *peer);
 
 /* Indices of our rails that lead to a peer; how many. */
 uint32_t tei_rail_peer_rails(struct tei_rail_peer *peer,

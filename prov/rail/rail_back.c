@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The way back. Messages to a peer go by a connection that this process has made,
+ * those from it by one that the peer has made. Over TCP each of them then costs its
+ * receiver an acknowledgement in a packet of its own, sent before the message is
+ * looked at (RFC 9293, 3.8.6.3), which on a connection that is used both ways rides
+ * on the answer.
+ *
+ * So of two processes the one with the lower incarnation takes messages of the
+ * data plane's user on its initiating lanes as well. It says so with BACK, by the
+ * connection in question, when such a message has come the other way. The other one
+ * then answers from its target lane. What does not go there goes as ever: a message
+ * that is lost is the user's to send again, by another way. Where the connection is
+ * not there any more the provider may make one to the initiating lane; it is closed
+ * with either lane, as all others.
+ *
+ * Only messages of the user come so, and no RMA is posted on the way back.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_wire.h"
+
+#define BACK_TELL_NS	(200 * TEI_NS_PER_MS)	/* no sooner again */
+
+bool rail_back_fits(const struct rail *rail)
+{
+	switch (rail->info->addr_format) {
+	case FI_SOCKADDR:
+	case FI_SOCKADDR_IN:
+	case FI_SOCKADDR_IN6:
+		return rail->dp->back &&
+		       !(rail->mr_mode & FI_MR_LOCAL) &&
+		       strstr(rail->provider, "tcp");
+	default:
+		return false;
+	}
+}
+
+/* Which of the two takes messages on its initiating lanes. */
+static bool back_is_ours(const struct tei_rail_peer *p)
+{
+	return p->dp->incarnation < p->incarnation;
+}
+
+/* --- who takes them ------------------------------------------------------ */
+
+void rail_back_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
+{
+	if (!lane->target || lane->first || !lane->rail->back ||
+	    !back_is_ours(p) || p->alive_ns < p->back_next_ns)
+		return;
+	p->back_next_ns = p->alive_ns + BACK_TELL_NS;
+	p->back_rails |= UINT64_C(1) << lane->rail->index;
+	rail_peer_attend(p);
+}
+
+/* Nobody minds if it gets lost: the next message asks for it again. */
+static void back_tell(struct tei_rail_peer *p, struct rail *rail, uint8_t *buf)
+{
+	struct rail_lane *lane = rail_msg_lane(rail, 0);
+	struct tei_rail_addr addr;
+	struct rail_path *path;
+	struct rail_wire w;
+	uint32_t gen = 0;
+	int16_t remote;
+
+	rail_sched_enter(p->dp);
+	remote = p->route[rail->index];
+	if (remote >= 0)
+		gen = p->remotes[remote].gen;
+	rail_sched_leave(p->dp);
+	if (!lane || !gen)
+		return;
+	tei_mutex_lock(&lane->lock);
+	addr = lane->addr;
+	__atomic_store_n(&lane->hears, lane->ep != NULL, __ATOMIC_RELAXED);
+	tei_mutex_unlock(&lane->lock);
+	rail_msg_begin(p, &w, buf, RAIL_MSG_BACK, 0);
+	rail_wire_put(&w, gen, 4);
+	rail_wire_put(&w, addr.protocol, 4);
+	rail_wire_put(&w, addr.protocol_version, 4);
+	rail_wire_put(&w, addr.addr_format, 4);
+	rail_wire_put_bytes(&w, addr.bytes, addr.len);
+	rail_msg_try_on(p, rail, 0, buf, rail_msg_end(&w), &lane, &path);
+}
+
+uint64_t rail_ctl_back(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	uint64_t rails;
+	uint32_t i;
+
+	(void)now;
+	rail_sched_enter(p->dp);
+	rails = p->state == RAIL_PEER_READY ? p->back_rails : 0;
+	p->back_rails = 0;
+	rail_sched_leave(p->dp);
+	for (i = 0; rails >> i; i++)
+		if (rails >> i & 1)
+			back_tell(p, rail_at(p->dp, i), buf);
+	return 0;
+}
+
+/* --- who sends them ------------------------------------------------------ */
+
+/* Addresses of peers that have been freed. */
+static void back_sweep(struct rail_lane *lane)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_list *left = &lane->rail->backs_left;
+	struct rail_back *b;
+
+	while (!tei_list_empty(left)) {
+		b = tei_list_first(left, struct rail_back, link);
+		tei_list_del(&b->link);
+		if (b->gen == lane->gen)
+			fi_av_remove(lane->av, &b->addr, 1, 0);
+		free(b);
+	}
+}
+
+static bool back_get_addr(struct rail_wire *w, struct tei_rail_addr *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->protocol = (uint32_t)rail_wire_get(w, 4);
+	a->protocol_version = (uint32_t)rail_wire_get(w, 4);
+	a->addr_format = (uint32_t)rail_wire_get(w, 4);
+	a->len = (uint32_t)rail_wire_get_bytes(w, a->bytes, sizeof(a->bytes));
+	return !w->bad && rail_addr_is_ip(a);
+}
+
+/* As an address of the rail's own. */
+static bool back_is_like(const struct tei_rail_addr *own,
+			 const struct tei_rail_addr *a)
+{
+	return a->protocol == own->protocol && a->len == own->len &&
+	       a->protocol_version == own->protocol_version &&
+	       a->addr_format == own->addr_format;
+}
+
+static struct rail_back *back_of(struct tei_rail_peer *p, uint32_t rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_back *b = p->back[rail];
+
+	if (b)
+		return b;
+	b = calloc(1, sizeof(*b));
+	if (b)
+		__atomic_store_n(&p->back[rail], b, __ATOMIC_RELEASE);
+	return b;
+}
+
+void rail_back_told(struct tei_rail_peer *p, struct rail_lane *lane,
+		    struct rail_wire *w)
+{
+	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
+	struct tei_rail_addr addr;
+	struct rail_back *b;
+
+	if (!back_get_addr(w, &addr) || !lane->rail->back || !lane->target ||
+	    lane->first || gen != lane->gen || !lane->ep || back_is_ours(p) ||
+	    !back_is_like(&lane->addr, &addr))
+		return;
+	b = back_of(p, lane->rail->index);
+	if (!b)
+		return;
+	back_sweep(lane);
+	if (b->gen != lane->gen || !rail_addr_same(&b->to, &addr)) {
+		if (b->gen == lane->gen)
+			fi_av_remove(lane->av, &b->addr, 1, 0);
+		b->gen = 0;
+		if (fi_av_insert(lane->av, addr.bytes, 1, &b->addr, 0,
+				 NULL) != 1)
+			return;
+		b->gen = gen;
+		b->to = addr;
+	}
+	__atomic_store_n(&b->good, true, __ATOMIC_RELAXED);
+}
+
+int rail_back_send(struct tei_rail_peer *p, struct rail *rail, const void *msg,
+		   size_t len)
+{
+	struct rail_back *b = __atomic_load_n(&p->back[rail->index],
+					      __ATOMIC_ACQUIRE);
+	struct rail_lane *lane = &rail->target;
+	int ret;
+
+	if (!b || !__atomic_load_n(&b->good, __ATOMIC_RELAXED))
+		return -FI_EHOSTUNREACH;
+	tei_mutex_lock(&lane->lock);
+	ret = lane->state == RAIL_LANE_ACTIVE && lane->ep &&
+			      b->gen == lane->gen ?
+		      rail_msg_post_back(p, lane, b->addr, msg, len) :
+		      -FI_EHOSTUNREACH;
+	tei_mutex_unlock(&lane->lock);
+	if (ret && ret != -FI_EAGAIN)
+		__atomic_store_n(&b->good, false, __ATOMIC_RELAXED);
+	return ret;
+}
+
+void tei_rail_no_way_back(struct tei_rail_peer *p)
+{
+	struct rail_back *b;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(p->dp); i++) {
+		b = __atomic_load_n(&p->back[i], __ATOMIC_ACQUIRE);
+		if (b)
+			__atomic_store_n(&b->good, false, __ATOMIC_RELAXED);
+	}
+}
+
+void rail_back_broke(struct tei_rail_peer *p, const struct rail *rail)
+{
+	if (p->back[rail->index])
+		__atomic_store_n(&p->back[rail->index]->good, false,
+				 __ATOMIC_RELAXED);
+}
+
+void rail_back_free(struct tei_rail_peer *p)
+{
+	uint32_t i;
+
+	for (i = 0; i < TEI_RAIL_MAX; i++) {
+		if (p->back[i] && i < rail_count(p->dp))
+			tei_list_add_tail(&rail_at(p->dp, i)->backs_left,
+					  &p->back[i]->link);
+		else
+			free(p->back[i]);	/* with its rail */
+		p->back[i] = NULL;
+	}
+}
+
+void rail_back_fini(struct rail *rail)
+{
+	struct rail_back *b, *tmp;
+
+	tei_list_foreach_safe(b, tmp, &rail->backs_left, struct rail_back, link)
+		free(b);
+	tei_list_init(&rail->backs_left);
+}
