@@ -287,7 +287,8 @@ static int peer_post(struct moonrail_peer *p, struct moonrail_out *o, bool back)
 
 /* One that is of no stream; that it may be lost is its nature. */
 static void peer_post_loose(struct moonrail_peer *p, enum moonrail_wire_op op,
-			    uint16_t flags) TEI_REQUIRES(moonrail_held)
+			    uint16_t flags, bool back)
+	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_out *o = op == MOONRAIL_WIRE_ACK ?
 		moonrail_flow_ack(p) : moonrail_out_new(op, 0);
@@ -295,15 +296,13 @@ static void peer_post_loose(struct moonrail_peer *p, enum moonrail_wire_op op,
 	if (!o)
 		return;
 	o->wire.flags = flags;
-	/* a question is about other ways, too */
-	peer_post(p, o, op == MOONRAIL_WIRE_ACK &&
-				!(flags & MOONRAIL_WIRE_ECHO));
+	peer_post(p, o, back);
 	free(o);
 }
 
 void moonrail_peer_tell(struct moonrail_peer *p)
 {
-	peer_post_loose(p, MOONRAIL_WIRE_ACK, 0);
+	peer_post_loose(p, MOONRAIL_WIRE_ACK, 0, true);
 }
 
 /* Sends what the window allows, as long as the rails take it. */
@@ -618,8 +617,9 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 	peer_acked(p, w->ack);
 	if (!w->seq) {
 		if (w->op == MOONRAIL_WIRE_PING)
+			/* such a question is about other ways, too */
 			peer_post_loose(p, MOONRAIL_WIRE_ACK,
-					MOONRAIL_WIRE_ECHO);
+					MOONRAIL_WIRE_ECHO, false);
 		else if (w->flags & MOONRAIL_WIRE_ECHO)
 			peer_send_again(p, w->ack);
 		tei_rail_message_free(m);
@@ -634,7 +634,7 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 	tei_rail_message_free(m);
 	if (p->unacked >= MOONRAIL_ACK_EVERY ||
 	    w->flags & MOONRAIL_WIRE_WANT_ACK)
-		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0);
+		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0, true);
 }
 
 /* --- who is who ---------------------------------------------------------- */
@@ -936,7 +936,7 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 			      tei_container_of(p->sent.prev,
 					       struct moonrail_out,
 					       link)->wire.seq + 1;
-		peer_post_loose(p, MOONRAIL_WIRE_PING, 0);
+		peer_post_loose(p, MOONRAIL_WIRE_PING, 0, false);
 	}
 	p->ping_wait_ns = p->ping_wait_ns * 2 < PEER_PING_MAX ?
 				  p->ping_wait_ns * 2 : PEER_PING_MAX;
@@ -997,7 +997,8 @@ bool moonrail_peer_confirmed(struct moonrail_domain *d)
 		if (!p->unacked || !moonrail_peer_hears(p) ||
 		    tei_rail_peer_gone(p->rail))
 			continue;
-		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0);
+		/* before the word that this domain leaves */
+		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0, false);
 		all = all && !p->unacked;
 	}
 	return all;

@@ -11,8 +11,10 @@
  * connection in question, when such a message has come the other way. The other one
  * then answers from its target lane. What does not go there goes as ever: a message
  * that is lost is the user's to send again, by another way. Where the connection is
- * not there any more the provider may make one to the initiating lane; it is closed
- * with either lane, as all others.
+ * not there any more the provider would make one to the initiating lane, which no look
+ * by address finds; so the way is good for a second after each message that came by
+ * it, and no more once it does not take one. Such a connection is closed with either
+ * lane.
  *
  * Only messages of the user come so, and no RMA is posted on the way back.
  */
@@ -22,6 +24,7 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
+#define BACK_HEARD_NS	TEI_NS_PER_SEC		/* it may be gone after that */
 #define BACK_TELL_NS	(200 * TEI_NS_PER_MS)	/* no sooner again */
 
 bool rail_back_fits(const struct rail *rail)
@@ -104,6 +107,14 @@ uint64_t rail_ctl_back(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 /* --- who sends them ------------------------------------------------------ */
 
+void rail_back_heard(struct tei_rail_peer *p, const struct rail_lane *lane)
+{
+	struct rail_back *b = p->back[lane->rail->index];
+
+	if (b && lane->target && !lane->first)
+		__atomic_store_n(&b->heard_ns, p->alive_ns, __ATOMIC_RELAXED);
+}
+
 /* Addresses of peers that have been freed. */
 static void back_sweep(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
@@ -177,6 +188,7 @@ void rail_back_told(struct tei_rail_peer *p, struct rail_lane *lane,
 		b->gen = gen;
 		b->to = addr;
 	}
+	__atomic_store_n(&b->heard_ns, p->alive_ns, __ATOMIC_RELAXED);
 	__atomic_store_n(&b->good, true, __ATOMIC_RELAXED);
 }
 
@@ -188,7 +200,9 @@ int rail_back_send(struct tei_rail_peer *p, struct rail *rail, const void *msg,
 	struct rail_lane *lane = &rail->target;
 	int ret;
 
-	if (!b || !__atomic_load_n(&b->good, __ATOMIC_RELAXED))
+	if (!b || !__atomic_load_n(&b->good, __ATOMIC_RELAXED) ||
+	    tei_now_ns() > __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
+				   BACK_HEARD_NS)
 		return -FI_EHOSTUNREACH;
 	tei_mutex_lock(&lane->lock);
 	ret = lane->state == RAIL_LANE_ACTIVE && lane->ep &&

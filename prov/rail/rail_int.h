@@ -414,6 +414,7 @@ struct rail_back {
 	fi_addr_t addr;			/* in the target lane's AV */
 	uint32_t gen;			/* of that lane, 0: none */
 	struct tei_rail_addr to;
+	uint64_t heard_ns;		/* atomic: last message by that lane */
 	bool good;			/* atomic */
 };
 
@@ -964,6 +965,9 @@ bool rail_back_fits(const struct rail *rail);
 /* A message of the user came by that lane. */
 void rail_back_missed(struct tei_rail_peer *peer, const struct rail_lane *lane)
 	TEI_REQUIRES(rail_sched_held);
+/* So did any: the connection is there. */
+void rail_back_heard(struct tei_rail_peer *peer, const struct rail_lane *lane)
+	TEI_REQUIRES(rail_sched_held);
 struct rail_wire;
 void rail_back_told(struct tei_rail_peer *peer, struct rail_lane *lane,
 		    struct rail_wire *w)
@@ -977,6 +981,9 @@ void rail_back_broke(struct tei_rail_peer *peer, const struct rail *rail)
 /* The peer, or the rail, is about to be freed. */
 void rail_back_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 void rail_back_fini(struct rail *rail);
+
+/* Reads the target lane beside the thread. */
+void rail_user_poll_target(struct rail *rail);
 
 /* --- rail_closing.c: closing them ---------------------------------------- */
 /* Waits for it if that is under way already. Slices still posted are moved to
@@ -1559,8 +1566,8 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);
 /* The lane of that number that takes work, or NULL. Any thread. */
 struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t lane_index);
-/* From a target lane to that address of its AV. Any thread; 0, -FI_EAGAIN: full,
- * other negative. */
+/* From a target lane to that address of its AV. Any thread; 0, -FI_EAGAIN: no
+ * buffer, other negative: no connection. */
 int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
 		       fi_addr_t addr, const void *msg, size_t len)
 	TEI_REQUIRES(lane->lock);

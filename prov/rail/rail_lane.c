@@ -160,8 +160,13 @@ static int lane_open_rx(struct rail_lane *lane)
 	if (!lane->rx_mem) {
 		lane->rx_mem = rail_near_alloc(lane->rail, size);
 		lane->rx = calloc(RAIL_RX_DEPTH, sizeof(*lane->rx));
-		if (!lane->rx_mem || !lane->rx)
+		if (!lane->rx_mem || !lane->rx) {
+			rail_near_free(lane->rx_mem, size);
+			free(lane->rx);
+			lane->rx_mem = NULL;
+			lane->rx = NULL;
 			return -FI_ENOMEM;
+		}
 	}
 	if ((lane->rail->mr_mode & FI_MR_LOCAL) && !lane->rx_mr) {
 		ret = rail_reg_own(lane->rail, lane_domain(lane), lane->rx_mem,

@@ -238,6 +238,7 @@ int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
 	struct rail_path *path = NULL;
 	struct rail_tx *tx = NULL;
 	int16_t remote;
+	ssize_t ret;
 
 	/* in its buffers it counts as sent by the path */
 	rail_sched_enter(peer->dp);
@@ -247,8 +248,10 @@ int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
 	if (path)
 		tx = msg_tx_take(lane->rail, path);
 	rail_sched_leave(peer->dp);
-	return tx ? (int)msg_post_to(peer, lane, (uint16_t)remote, tx, addr,
-				     msg, len) : -FI_EAGAIN;
+	if (!tx)
+		return -FI_EAGAIN;
+	ret = msg_post_to(peer, lane, (uint16_t)remote, tx, addr, msg, len);
+	return ret == -FI_EAGAIN ? -FI_ENOTCONN : (int)ret;
 }
 
 int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
@@ -1272,6 +1275,7 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 	} else if (to_us) {
 		if (lane->first)
 			msg_came_first(peer);
+		rail_back_heard(peer, lane);
 		msg_dispatch(peer, lane, h->type, h->flags, h->table, w, done);
 	}
 }
