@@ -201,7 +201,7 @@ int rail_back_send(struct tei_rail_peer *p, struct rail *rail, const void *msg,
 	int ret;
 
 	if (!b || !__atomic_load_n(&b->good, __ATOMIC_RELAXED) ||
-	    tei_now_ns() > __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
+	    tei_now_about_ns() > __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
 				   BACK_HEARD_NS)
 		return -FI_EHOSTUNREACH;
 	tei_mutex_lock(&lane->lock);

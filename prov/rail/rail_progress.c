@@ -163,13 +163,14 @@ static void progress_last_words(struct rail_lane *lane)
 	rail_done_run(lane->rail->dp, &done);
 }
 
-/* One that messages come by counts as a target when something does. */
-static bool progress_initiating(struct rail_lane *lane, bool *target)
+/* One that messages come by counts as a target, where callers do not read it. */
+static bool progress_initiating(const struct progress *pr,
+				struct rail_lane *lane, bool *target)
 {
 	bool any = rail_lane_run(lane);
 
-	*target |= any && __atomic_load_n(&lane->hears, __ATOMIC_RELAXED) &&
-		   !__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED);
+	*target |= any && !pr->targets.driven &&
+		   __atomic_load_n(&lane->hears, __ATOMIC_RELAXED);
 	return any;
 }
 
@@ -216,7 +217,7 @@ static bool progress_lanes(struct progress *pr, bool *target)
 			any |= progress_target(&rail->first.lane);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
 			if (progress_wanted(pr, &rail->init[j]))
-				any |= progress_initiating(&rail->init[j],
+				any |= progress_initiating(pr, &rail->init[j],
 							   target);
 	}
 	return any | *target;
