@@ -123,7 +123,6 @@ static void dp_run_lanes(struct rail *rail)
 
 	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
 		rail_lane_run(&rail->init[j]);
-	rail_user_poll_target(rail);
 }
 
 /* After the thread has stopped, on this thread. */

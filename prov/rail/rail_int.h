@@ -982,9 +982,6 @@ void rail_back_broke(struct tei_rail_peer *peer, const struct rail *rail)
 void rail_back_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 void rail_back_fini(struct rail *rail);
 
-/* Reads the target lane beside the thread. */
-void rail_user_poll_target(struct rail *rail);
-
 /* --- rail_closing.c: closing them ---------------------------------------- */
 /* Waits for it if that is under way already. Slices still posted are moved to
  * aborted. */
@@ -1623,7 +1620,7 @@ void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 
 /* The buffer is free again. */
 void rail_msg_tx_put(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
-/* True when no message of the rail is under way. */
+/* True when no message of the rail is under way by an initiating lane. */
 bool rail_msg_idle(struct rail *rail);
 
 /* --- rail_auth.c: the shared secret -------------------------------------- */

@@ -531,7 +531,7 @@ bool rail_msg_idle(struct rail *rail)
 
 	rail_sched_enter(rail->dp);
 	for (i = 0; i < RAIL_TX_MSGS; i++)
-		idle &= !rail->tx[i].lane;
+		idle &= !rail->tx[i].lane || rail->tx[i].lane->target;
 	rail_sched_leave(rail->dp);
 	return idle;
 }

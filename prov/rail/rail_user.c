@@ -44,7 +44,7 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
 }
 
-void rail_user_poll_target(struct rail *rail)
+static void user_poll_target(struct rail *rail)
 {
 	struct rail_lane *lane = &rail->target;
 	struct rail_done done;
@@ -67,7 +67,7 @@ static bool user_send_back(struct tei_rail_peer *p, uint32_t index,
 	int ret = rail_back_send(p, rail, buf, len);
 
 	if (ret == -FI_EAGAIN) {
-		rail_user_poll_target(rail);
+		user_poll_target(rail);
 		ret = rail_back_send(p, rail, buf, len);
 	}
 	return !ret;
@@ -195,7 +195,7 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 	for (i = 0; i < n; i++) {
 		if (!__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			continue;
-		rail_user_poll_target(rail_at(dp, i));
+		user_poll_target(rail_at(dp, i));
 		user_poll_initiating(rail_at(dp, i), work);
 	}
 	now = tei_now_ns();
