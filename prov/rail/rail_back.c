@@ -82,10 +82,7 @@ static void back_tell(struct tei_rail_peer *p, struct rail *rail, uint8_t *buf)
 	tei_mutex_unlock(&lane->lock);
 	rail_msg_begin(p, &w, buf, RAIL_MSG_BACK, 0);
 	rail_wire_put(&w, gen, 4);
-	rail_wire_put(&w, addr.protocol, 4);
-	rail_wire_put(&w, addr.protocol_version, 4);
-	rail_wire_put(&w, addr.addr_format, 4);
-	rail_wire_put_bytes(&w, addr.bytes, addr.len);
+	rail_msg_put_addr(&w, &addr);
 	rail_msg_try_on(p, rail, 0, buf, rail_msg_end(&w), &lane, &path);
 }
 
@@ -131,21 +128,11 @@ static void back_sweep(struct rail_lane *lane)
 	}
 }
 
-static bool back_get_addr(struct rail_wire *w, struct tei_rail_addr *a)
-{
-	memset(a, 0, sizeof(*a));
-	a->protocol = (uint32_t)rail_wire_get(w, 4);
-	a->protocol_version = (uint32_t)rail_wire_get(w, 4);
-	a->addr_format = (uint32_t)rail_wire_get(w, 4);
-	a->len = (uint32_t)rail_wire_get_bytes(w, a->bytes, sizeof(a->bytes));
-	return !w->bad && rail_addr_is_ip(a);
-}
-
-/* As an address of the rail's own. */
+/* An IP address as those of the rail's own. */
 static bool back_is_like(const struct tei_rail_addr *own,
 			 const struct tei_rail_addr *a)
 {
-	return a->protocol == own->protocol && a->len == own->len &&
+	return rail_addr_is_ip(a) && a->protocol == own->protocol && a->len == own->len &&
 	       a->protocol_version == own->protocol_version &&
 	       a->addr_format == own->addr_format;
 }
@@ -170,7 +157,7 @@ void rail_back_told(struct tei_rail_peer *p, struct rail_lane *lane,
 	struct tei_rail_addr addr;
 	struct rail_back *b;
 
-	if (!back_get_addr(w, &addr) || !lane->rail->back || !lane->target ||
+	if (!rail_msg_get_addr(w, &addr) || !lane->rail->back || !lane->target ||
 	    lane->first || gen != lane->gen || !lane->ep || back_is_ours(p) ||
 	    !back_is_like(&lane->addr, &addr))
 		return;
@@ -192,6 +179,13 @@ void rail_back_told(struct tei_rail_peer *p, struct rail_lane *lane,
 	__atomic_store_n(&b->good, true, __ATOMIC_RELAXED);
 }
 
+/* Until it is told again. NULL: there was none. */
+static void back_fails(struct rail_back *b)
+{
+	if (b)
+		__atomic_store_n(&b->good, false, __ATOMIC_RELAXED);
+}
+
 int rail_back_send(struct tei_rail_peer *p, struct rail *rail, const void *msg,
 		   size_t len)
 {
@@ -211,27 +205,21 @@ int rail_back_send(struct tei_rail_peer *p, struct rail *rail, const void *msg,
 		      -FI_EHOSTUNREACH;
 	tei_mutex_unlock(&lane->lock);
 	if (ret && ret != -FI_EAGAIN)
-		__atomic_store_n(&b->good, false, __ATOMIC_RELAXED);
+		back_fails(b);
 	return ret;
 }
 
 void tei_rail_no_way_back(struct tei_rail_peer *p)
 {
-	struct rail_back *b;
 	uint32_t i;
 
-	for (i = 0; i < rail_count(p->dp); i++) {
-		b = __atomic_load_n(&p->back[i], __ATOMIC_ACQUIRE);
-		if (b)
-			__atomic_store_n(&b->good, false, __ATOMIC_RELAXED);
-	}
+	for (i = 0; i < rail_count(p->dp); i++)
+		back_fails(__atomic_load_n(&p->back[i], __ATOMIC_ACQUIRE));
 }
 
 void rail_back_broke(struct tei_rail_peer *p, const struct rail *rail)
 {
-	if (p->back[rail->index])
-		__atomic_store_n(&p->back[rail->index]->good, false,
-				 __ATOMIC_RELAXED);
+	back_fails(p->back[rail->index]);
 }
 
 void rail_back_free(struct tei_rail_peer *p)

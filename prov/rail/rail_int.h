@@ -45,7 +45,7 @@
 
 #define RAIL_API_VERSION	FI_VERSION(1, 17)
 #define RAIL_MSG_MAX		16384	/* bytes of one peer message */
-#define RAIL_RX_DEPTH		64	/* receives posted per target lane */
+#define RAIL_RX_DEPTH		64	/* receives posted on a lane that has them */
 #define RAIL_TX_MSGS		32	/* messages in flight per rail */
 #define RAIL_RX_SIZE		((size_t)RAIL_RX_DEPTH * RAIL_MSG_MAX)
 #define RAIL_TX_SIZE		((size_t)RAIL_TX_MSGS * RAIL_MSG_MAX)
@@ -1549,6 +1549,9 @@ void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
 		    uint8_t *buf, enum rail_msg_type type, uint16_t flags);
 /* Length of the message, 0 if it did not fit. */
 size_t rail_msg_end(struct rail_wire *w);
+/* A fabric address; false: there is none, or it is cut off. Any thread. */
+void rail_msg_put_addr(struct rail_wire *w, const struct tei_rail_addr *addr);
+bool rail_msg_get_addr(struct rail_wire *w, struct tei_rail_addr *addr);
 size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply,
 		      uint8_t *buf);
 /* Sends over the first rail from the attempt-th on that takes it. 0,
@@ -1596,7 +1599,7 @@ void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      struct rail_wire *w) TEI_REQUIRES(rail_sched_held);
 void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
-/* A message came in on a target lane. The thread, or a caller: then it is set
+/* A message came in. The thread, or a caller: then it is set
  * aside unless it is for the user. */
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		       struct rail_done *done) TEI_REQUIRES(lane->lock);

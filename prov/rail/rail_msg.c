@@ -538,6 +538,24 @@ bool rail_msg_idle(struct rail *rail)
 
 /* --- hello --------------------------------------------------------------- */
 
+void rail_msg_put_addr(struct rail_wire *w, const struct tei_rail_addr *a)
+{
+	rail_wire_put(w, a->protocol, 4);
+	rail_wire_put(w, a->protocol_version, 4);
+	rail_wire_put(w, a->addr_format, 4);
+	rail_wire_put_bytes(w, a->bytes, a->len);
+}
+
+bool rail_msg_get_addr(struct rail_wire *w, struct tei_rail_addr *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->protocol = (uint32_t)rail_wire_get(w, 4);
+	a->protocol_version = (uint32_t)rail_wire_get(w, 4);
+	a->addr_format = (uint32_t)rail_wire_get(w, 4);
+	a->len = (uint32_t)rail_wire_get_bytes(w, a->bytes, sizeof(a->bytes));
+	return !w->bad && a->len;
+}
+
 static uint8_t msg_key_flags(const struct rail *rail)
 {
 	uint8_t flags = 0;
@@ -557,10 +575,7 @@ static void msg_put_rail(struct rail_wire *w, struct rail *rail)
 	rail_wire_put(w, lane->gen, 4);
 	rail_wire_put(w, msg_key_flags(rail), 1);
 	rail_wire_put(w, rail->prefix, 1);
-	rail_wire_put(w, lane->addr.protocol, 4);
-	rail_wire_put(w, lane->addr.protocol_version, 4);
-	rail_wire_put(w, lane->addr.addr_format, 4);
-	rail_wire_put_bytes(w, lane->addr.bytes, lane->addr.len);
+	rail_msg_put_addr(w, &lane->addr);
 	rail_wire_put_bytes(w, rail->name, strlen(rail->name));
 }
 
@@ -568,22 +583,15 @@ static void msg_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp)
 {
 	bool held[TEI_RAIL_MAX];
 	uint32_t i, n = rail_count(dp), all = 0;
-	const struct tei_rail_addr *a;
 
 	for (i = 0; i < n; i++) {
 		held[i] = rail_first_held(rail_at(dp, i));
 		all += held[i];
 	}
 	rail_wire_put(w, all, 2);
-	for (i = 0; i < n; i++) {
-		if (!held[i])
-			continue;
-		a = &rail_at(dp, i)->own;
-		rail_wire_put(w, a->protocol, 4);
-		rail_wire_put(w, a->protocol_version, 4);
-		rail_wire_put(w, a->addr_format, 4);
-		rail_wire_put_bytes(w, a->bytes, a->len);
-	}
+	for (i = 0; i < n; i++)
+		if (held[i])
+			rail_msg_put_addr(w, &rail_at(dp, i)->own);
 }
 
 size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
@@ -618,6 +626,7 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 static bool msg_get_rail(struct rail_wire *w, struct rail_remote *r)
 {
 	uint8_t keys;
+	bool there;
 
 	memset(r, 0, sizeof(*r));
 	r->id = (uint16_t)rail_wire_get(w, 2);
@@ -626,13 +635,9 @@ static bool msg_get_rail(struct rail_wire *w, struct rail_remote *r)
 	r->virt_addr = keys & RAIL_WIRE_VIRT_ADDR;
 	r->gen_keys = keys & RAIL_WIRE_GEN_KEYS;
 	r->prefix = (uint8_t)rail_wire_get(w, 1);
-	r->addr.protocol = (uint32_t)rail_wire_get(w, 4);
-	r->addr.protocol_version = (uint32_t)rail_wire_get(w, 4);
-	r->addr.addr_format = (uint32_t)rail_wire_get(w, 4);
-	r->addr.len = (uint32_t)rail_wire_get_bytes(w, r->addr.bytes,
-						    sizeof(r->addr.bytes));
+	there = rail_msg_get_addr(w, &r->addr);
 	rail_wire_get_text(w, r->name, sizeof(r->name));
-	return !w->bad && r->addr.len && r->id < TEI_RAIL_MAX;
+	return !w->bad && there && r->id < TEI_RAIL_MAX;
 }
 
 static struct rail_remote *msg_remote(struct tei_rail_peer *peer, uint16_t id)
@@ -719,23 +724,14 @@ struct msg_hello {
 
 static bool msg_get_firsts(struct rail_wire *w, struct msg_hello *h)
 {
-	struct tei_rail_addr *a;
 	uint16_t i;
 
 	h->nfirsts = w->cap == w->pos ? 0 : (uint16_t)rail_wire_get(w, 2);
 	if (w->bad || h->nfirsts > TEI_RAIL_MAX)
 		return false;
-	for (i = 0; i < h->nfirsts; i++) {
-		a = &h->firsts[i];
-		memset(a, 0, sizeof(*a));
-		a->protocol = (uint32_t)rail_wire_get(w, 4);
-		a->protocol_version = (uint32_t)rail_wire_get(w, 4);
-		a->addr_format = (uint32_t)rail_wire_get(w, 4);
-		a->len = (uint32_t)rail_wire_get_bytes(w, a->bytes,
-						       sizeof(a->bytes));
-		if (w->bad || !a->len)
+	for (i = 0; i < h->nfirsts; i++)
+		if (!rail_msg_get_addr(w, &h->firsts[i]))
 			return false;
-	}
 	return true;
 }
 

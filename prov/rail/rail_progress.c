@@ -495,7 +495,8 @@ out:
 	__atomic_store_n(&dp->thread_trusts, false, __ATOMIC_SEQ_CST);
 }
 
-/* Where nothing is posted, initiating lanes have nothing to tell. */
+/* Where nothing is posted, initiating lanes have nothing to tell but what counts
+ * as a target's. */
 static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Messages of the data plane's user, posted by the calling thread and read off
- * the target lanes by whoever looks first; and processes of which only an
+ * the lanes that they come by by whoever looks first; and processes of which only an
  * address is known.
  */
 #include <netinet/in.h>

@@ -413,7 +413,7 @@ void tei_rail_message_free(struct tei_rail_message *message);
  * the caller's again on return. *prefer, 0 at first, is the rail that took the
  * last one and is asked first. 0; -FI_EAGAIN: not just now, ops->attend may
  * follow; -FI_EHOSTUNREACH: no rail leads there. back: it may go by a connection that
- * the peer made, where that carries bytes that the peer reads, too.
+ * the peer made, behind bytes that the peer is reading.
  */
 int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		  bool back, uint32_t *prefer);
