@@ -10,6 +10,9 @@
 
 #include "tools/te_info.h"
 
+#define FABRIC_CM_US		10000	/* ofi_rxm's own interval */
+#define FABRIC_CM_SOON_US	1000	/* not to be noticed beside the rest */
+
 static const cJSON *fabric_list(const struct info *info, const char *key)
 {
 	return cJSON_GetObjectItemCaseSensitive(info->doc, key);
@@ -89,6 +92,32 @@ static void fabric_closing(struct info *info, const struct info_rail *r)
 			   "nothing needs to be done; verbs;ofi_rxm and tcp;ofi_rxm can, with FI_AV_REMOVE_CLEANUP=1");
 }
 
+/*
+ * ofi_rxm looks for connections only every so often where messages are polled
+ * for, 10 ms unless it is told otherwise.
+ */
+static void fabric_connecting(struct info *info, const struct info_rail *r)
+{
+	const char *set = info_get(fabric_list(info, "libfabric"),
+				   "cm_progress_interval");
+	long us = *set ? strtol(set, NULL, 0) : FABRIC_CM_US;
+	cJSON *f;
+
+	if (!strstr(r->provider, "ofi_rxm"))
+		return;
+	if (us >= 0 && us <= FABRIC_CM_SOON_US) {
+		info_fine(info, "connecting", r->provider,
+			  "FI_OFI_RXM_CM_PROGRESS_INTERVAL=%s accepts connections at once",
+			  set);
+		return;
+	}
+	f = info_find(info, INFO_NOTE, "connecting", r->provider);
+	info_what(f, "a connection may take %.4g ms to be accepted",
+		  us < 0 ? FABRIC_CM_US / 1e3 : (double)us / 1e3);
+	info_why(f, "so does the first transfer to a rail, and each to one that had to leave the connection cache");
+	info_cure(f, "FI_OFI_RXM_CM_PROGRESS_INTERVAL=100 (microseconds) in the environment before the target starts");
+}
+
 static void fabric_connections(struct info *info)
 {
 	size_t i, k;
@@ -98,8 +127,10 @@ static void fabric_connections(struct info *info)
 			if (!strcmp(info->rails[k].provider,
 				    info->rails[i].provider))
 				break;
-		if (k == i && fabric_is_network(&info->rails[i]))
-			fabric_closing(info, &info->rails[i]);
+		if (k < i || !fabric_is_network(&info->rails[i]))
+			continue;
+		fabric_closing(info, &info->rails[i]);
+		fabric_connecting(info, &info->rails[i]);
 	}
 }
 

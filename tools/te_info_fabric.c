@@ -161,22 +161,24 @@ static void fabric_hmem(cJSON *list)
 	fi_freeinfo(hints);
 }
 
-/* Whether libfabric knows the switch that lets a connection be closed. */
-static void fabric_cleanup(cJSON *o)
+/* A variable of libfabric's: whether it knows it, and what it is set to. */
+static void fabric_variable(cJSON *o, const char *key, const char *name)
 {
-	const char *set = getenv("FI_AV_REMOVE_CLEANUP");
+	const char *set = getenv(name);
 	struct fi_param *params = NULL;
+	char known_key[64];
 	int n = 0, i;
 	bool known = false;
 
 	if (fi_getparams(&params, &n))
 		n = 0;
 	for (i = 0; i < n; i++)
-		known |= !strcasecmp(params[i].name, "FI_AV_REMOVE_CLEANUP");
+		known |= !strcasecmp(params[i].name, name);
 	if (params)
 		fi_freeparams(params);
-	info_bool(o, "av_remove_cleanup_known", known);
-	info_text(o, "av_remove_cleanup", "%s", set ? set : "");
+	snprintf(known_key, sizeof(known_key), "%s_known", key);
+	info_bool(o, known_key, known);
+	info_text(o, key, "%s", set ? set : "");
 }
 
 void info_fabric_say(const struct info_opts *opts)
@@ -192,7 +194,9 @@ void info_fabric_say(const struct info_opts *opts)
 	fi_freeinfo(list);
 	fabric_hmem(found);
 	info_text(o, "version", "%s", te_fabric_version());
-	fabric_cleanup(o);
+	fabric_variable(o, "av_remove_cleanup", "FI_AV_REMOVE_CLEANUP");
+	fabric_variable(o, "cm_progress_interval",
+			"FI_OFI_RXM_CM_PROGRESS_INTERVAL");
 	/* what a provider offers, its devices need not take: an engine's log
 	 * says so of each region */
 	info_text(o, "gpu_memory", "pinned host memory, unless every rail has hmem and takes it");

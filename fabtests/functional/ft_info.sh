@@ -25,7 +25,8 @@ else
 	LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 	export LD_LIBRARY_PATH
 	unset MC_LOG_LEVEL MOONRAIL_DEVICES MOONRAIL_PROVIDER MC_TE_FILTERS \
-		MC_GID_INDEX FI_AV_REMOVE_CLEANUP
+		MC_GID_INDEX FI_AV_REMOVE_CLEANUP \
+		FI_OFI_RXM_CM_PROGRESS_INTERVAL
 	[ "${1:-}" = rdma ] || set --
 fi
 info=$BUILD/bin/te_info
@@ -265,6 +266,18 @@ case_switches()
 			--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
 		holds "FI_AV_REMOVE_CLEANUP=$set is on" \
 			'F("closing", "ok", "tcp;ofi_rxm")'
+	done
+	for set in '' 10000 2000; do
+		FI_OFI_RXM_CM_PROGRESS_INTERVAL=$set "$info" --check --json \
+			--no_probe --provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
+		holds "connections accepted every ${set:-10000} us" \
+			"'$((${set:-10000} / 1000)) ms' in"' F("connecting", "note", "tcp;ofi_rxm")[0]["what"]'
+	done
+	for set in 0 100; do
+		FI_OFI_RXM_CM_PROGRESS_INTERVAL=$set "$info" --check --json \
+			--no_probe --provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
+		holds "and every $set us" \
+			'F("connecting", "ok", "tcp;ofi_rxm")'
 	done
 }
 
