@@ -37,8 +37,10 @@
 struct cut {
 	bool shut;			/* those that are meant */
 	const struct sockaddr *peer;	/* NULL: all */
+	const struct rail_lane *lane;	/* whose they are, or NULL: no matter */
 	struct rail_cut_list *list;	/* all with another end, or NULL */
 	uint32_t meant, others, nameless, listening;
+	uint32_t accepted;		/* not meant, as far as addresses tell */
 	bool lives, pending;		/* some that is meant */
 	struct rail_socket which;	/* the first that is meant */
 };
@@ -168,14 +170,32 @@ static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
 
 /* --- looking at one, and at all ------------------------------------------ */
 
+/*
+ * The other end has made it: it may be of any peer, by an address of the moment.
+ * own: of the socket's.
+ */
+static bool cut_accepted(const struct cut *c, const struct sockaddr *own)
+{
+	const struct tei_rail_addr *a = &c->lane->addr;
+	struct cut_key mine, its;
+
+	if (a->len < sizeof(struct sockaddr_in) ||
+	    ((const struct sockaddr *)(const void *)a->bytes)->sa_family !=
+		    own->sa_family)
+		return false;
+	cut_key((const void *)a->bytes, &mine);
+	cut_key(own, &its);
+	return mine.port && mine.port == its.port;
+}
+
 static void cut_socket(int fd, unsigned long ino, struct cut *c)
 {
-	struct sockaddr_storage sa;
-	socklen_t len = sizeof(sa);
+	struct sockaddr_storage own, sa;
+	socklen_t len = sizeof(own);
 
 	/* only the network's; descriptors for signalling are sockets too */
-	if (getsockname(fd, (struct sockaddr *)&sa, &len) ||
-	    (sa.ss_family != AF_INET && sa.ss_family != AF_INET6))
+	if (getsockname(fd, (struct sockaddr *)&own, &len) ||
+	    (own.ss_family != AF_INET && own.ss_family != AF_INET6))
 		return;
 	if (c->peer || c->list) {
 		len = sizeof(sa);
@@ -188,7 +208,10 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 			return;
 		}
 		if (!cut_same((struct sockaddr *)&sa, c->peer)) {
-			c->others++;
+			if (c->lane && cut_accepted(c, (struct sockaddr *)&own))
+				c->accepted++;
+			else
+				c->others++;
 			return;
 		}
 	}
@@ -257,7 +280,7 @@ static bool cut_can(const struct rail_lane *lane, const struct cut *c,
 static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
 			      size_t len, bool shut, struct rail_socket *which)
 {
-	struct cut c = { .shut = shut, .peer = addr };
+	struct cut c = { .shut = shut, .peer = addr, .lane = lane };
 
 	if (!cut_can(lane, &c, len))
 		return RAIL_CUT_UNKNOWN;
@@ -266,7 +289,8 @@ static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
 		*which = c.which;
 	if (c.meant)
 		return RAIL_CUT_SOME;
-	return c.others && !c.nameless ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
+	return c.others && !c.nameless && !c.accepted ? RAIL_CUT_NONE :
+							RAIL_CUT_UNKNOWN;
 }
 
 enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr, size_t len,
@@ -378,10 +402,15 @@ void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
 		rail_cut_one(lane, addr, len, NULL);
 }
 
+static bool cut_any(const struct cut *c)
+{
+	return c->meant || c->others || c->nameless || c->listening;
+}
+
 enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
 			     size_t len)
 {
-	struct cut c = { .peer = addr };
+	struct cut c = { .peer = addr, .lane = lane };
 
 	if (!cut_can(lane, &c, len))
 		return RAIL_CUT_UNKNOWN;
@@ -389,8 +418,17 @@ enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
 	if (c.lives)
 		return RAIL_CUT_SOME;
 	/* a provider without sockets shows none at all */
-	return c.meant || c.others || c.nameless || c.listening ?
-		       RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
+	return !c.accepted && cut_any(&c) ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
+}
+
+bool rail_cut_shows(struct rail_lane *lane, const void *addr, size_t len)
+{
+	struct cut c = { .peer = addr };
+
+	if (!cut_can(lane, &c, len))
+		return false;
+	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	return cut_any(&c);
 }
 
 bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)

@@ -144,6 +144,45 @@ static void test_one_that_is_newer_than_the_list_is_cut(void)
 	cut_end(&rig);
 }
 
+/* It may be the peer's, on the way back; of another lane's it is none. */
+static void test_one_that_a_peer_made_may_go_anywhere(void)
+{
+	struct sockaddr_in elsewhere = { .sin_family = AF_INET };
+	struct epoll_event ev = { .events = EPOLLIN };
+	struct rail_lane *lane;
+	struct cut_rig rig;
+	int made;
+
+	cut_begin(&rig);
+	lane = &rig.lane;
+	elsewhere.sin_port = htons(1);
+	elsewhere.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	tei_mutex_lock(&lane->lock);
+	CU_ASSERT_EQUAL(rail_cut_look(lane, &elsewhere, sizeof(elsewhere)),
+			RAIL_CUT_NONE);
+	CU_ASSERT_EQUAL(rail_cut_lives(lane, &elsewhere, sizeof(elsewhere)),
+			RAIL_CUT_NONE);
+	made = accept(rig.listener, NULL, NULL);
+	CU_ASSERT_FATAL(made >= 0);
+	CU_ASSERT_EQUAL_FATAL(epoll_ctl(lane->wait_fd, EPOLL_CTL_ADD, made,
+					&ev), 0);
+	CU_ASSERT_EQUAL(rail_cut_look(lane, &elsewhere, sizeof(elsewhere)),
+			RAIL_CUT_NONE);
+	memcpy(lane->addr.bytes, &rig.addr, sizeof(rig.addr));
+	lane->addr.len = sizeof(rig.addr);
+	CU_ASSERT_EQUAL(rail_cut_look(lane, &elsewhere, sizeof(elsewhere)),
+			RAIL_CUT_UNKNOWN);
+	CU_ASSERT_EQUAL(rail_cut_lives(lane, &elsewhere, sizeof(elsewhere)),
+			RAIL_CUT_UNKNOWN);
+	CU_ASSERT(rail_cut_shows(lane, &elsewhere, sizeof(elsewhere)));
+	/* where there is the one that is meant */
+	CU_ASSERT_EQUAL(rail_cut_lives(lane, &rig.addr, sizeof(rig.addr)),
+			RAIL_CUT_SOME);
+	tei_mutex_unlock(&lane->lock);
+	close(made);
+	cut_end(&rig);
+}
+
 /* As after fork: the file lives on, its number belongs to another. */
 static void test_a_number_that_was_given_away_is_not_cut(void)
 {
@@ -226,6 +265,8 @@ const struct tei_test_case rail_cut_cases[] = {
 	  test_one_of_a_list_is_cut_if_it_is_still_that },
 	{ "one_that_is_newer_than_the_list_is_cut",
 	  test_one_that_is_newer_than_the_list_is_cut },
+	{ "one_that_a_peer_made_may_go_anywhere",
+	  test_one_that_a_peer_made_may_go_anywhere },
 	{ "a_number_that_was_given_away_is_not_cut",
 	  test_a_number_that_was_given_away_is_not_cut },
 	{ "who_does_not_read_is_heard_of",

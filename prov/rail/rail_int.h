@@ -1009,7 +1009,7 @@ enum rail_cut {
 	RAIL_CUT_NONE,		/* there is no connection to that address */
 	RAIL_CUT_SOME,
 	RAIL_CUT_UNKNOWN,	/* the provider shows no sockets, or one that
-				 * has no peer yet */
+				 * has no peer yet or was made by some peer */
 };
 /* Shuts the lane's connections to that address (a sockaddr) down. *which, if
  * RAIL_CUT_SOME and not NULL: one of them. */
@@ -1044,9 +1044,12 @@ uint64_t rail_cut_acked(const struct rail_cut_list *list, const void *addr,
 void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
 		     const void *addr, size_t len) TEI_REQUIRES(lane->lock);
 /* Whether there is one to that address that could still carry anything; UNKNOWN:
- * the provider shows no sockets at all. */
+ * the provider shows no sockets at all, or one that some peer has made. */
 enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
 			     size_t len) TEI_REQUIRES(lane->lock);
+/* The provider shows sockets, and goes to such addresses by them. */
+bool rail_cut_shows(struct rail_lane *lane, const void *addr, size_t len)
+	TEI_REQUIRES(lane->lock);
 /* Whether there is one to that address whose answer is pending, as
  * rail_tcp_pending says. */
 bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)

@@ -796,9 +796,8 @@ static bool peer_by_socket(const struct peer_door *d)
 	for (j = 0; j < d->rail->ninit * RAIL_LANE_SLOTS && !shown; j++) {
 		lane = &d->rail->init[j];
 		tei_mutex_lock(&lane->lock);
-		shown = lane->ep && rail_cut_lives(lane, d->addr.bytes,
-						   d->addr.len) !=
-					    RAIL_CUT_UNKNOWN;
+		shown = lane->ep &&
+			rail_cut_shows(lane, d->addr.bytes, d->addr.len);
 		tei_mutex_unlock(&lane->lock);
 	}
 	return shown;
