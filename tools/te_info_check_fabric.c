@@ -107,7 +107,7 @@ static void fabric_connecting(struct info *info, const struct info_rail *r)
 		return;
 	if (us >= 0 && us <= FABRIC_CM_SOON_US) {
 		info_fine(info, "connecting", r->provider,
-			  "FI_OFI_RXM_CM_PROGRESS_INTERVAL=%s accepts connections at once",
+			  "FI_OFI_RXM_CM_PROGRESS_INTERVAL=%s has connections accepted soon",
 			  set);
 		return;
 	}
