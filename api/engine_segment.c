@@ -668,21 +668,20 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 }
 
 /*
- * What is not open any more needs no look; ids stay as they are. A look that
+ * What is not open any more needs no look; what is being opened does, as its
+ * open may have read what was there before. Ids stay as they are. A look that
  * fails, or that cannot be followed, is made again when the store tells once
  * more.
  */
 void engine_segment_refresh(struct engine *e, const char *name)
 {
-	int32_t id = tei_meta_cache_lookup(e->cache, name);
 	struct tei_err err;
+	int32_t id;
 	int ret;
 
-	if (id <= 0)
-		return;
-	ret = tei_meta_cache_refresh(e->cache, id, engine_deadline(e), NULL,
-				     &err);
-	if (!ret) {
+	ret = tei_meta_cache_refresh_name(e->cache, name, engine_deadline(e),
+					  &id, &err);
+	if (!ret && id > 0) {
 		ret = segment_attach(e, id, &err);
 		if (ret == TEI_ERR_METADATA)
 			return;		/* closed meanwhile */

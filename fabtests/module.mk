@@ -263,12 +263,15 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 	fabtests/functional/ft_zookeeper.c \
 	fabtests/functional/ft_zookeeper_bench.c \
 	fabtests/functional/ft_zookeeper_names.c \
+	fabtests/functional/ft_zookeeper_opening.c \
 	fabtests/functional/ft_zookeeper_outage.c \
 	fabtests/functional/ft_zookeeper_rig.c \
 	fabtests/functional/ft_zookeeper_stopped.c \
 	fabtests/functional/ft_zookeeper_strangers.c \
 	fabtests/functional/ft_zookeeper_unread.c \
 	# EOL
+
+LIBS_ft_zookeeper = -lzookeeper_mt
 
 FUNC_TESTS += \
 	ft_bad_input \

@@ -653,6 +653,27 @@ int tei_meta_cache_refresh(struct tei_meta_cache *c, int32_t id,
 	return rc;
 }
 
+int tei_meta_cache_refresh_name(struct tei_meta_cache *c, const char *name,
+				uint64_t deadline_ns, int32_t *id,
+				struct tei_err *err)
+{
+	struct cache_segment *s;
+	int rc = 0;
+
+	*id = -1;
+	name = cache_plain(name);
+	tei_mutex_lock(&c->lock);
+	s = name ? cache_named(c, name) : NULL;
+	if (s) {
+		s->pins++;
+		rc = cache_await(c, s, s->started + 1, deadline_ns, err);
+		*id = s->id;
+		cache_unpin(c, s);
+	}
+	tei_mutex_unlock(&c->lock);
+	return rc;
+}
+
 /* --- refreshing all ------------------------------------------------------ */
 
 /* One sync call's, shared by its threads; freed when they are joined. */

@@ -600,6 +600,16 @@ int tei_meta_cache_refresh(struct tei_meta_cache *cache, int32_t id,
 			   struct tei_err *err);
 
 /*
+ * The same for whoever was told that name has changed: also where it is only
+ * being opened, since that open may have read what was there before. *id: -1
+ * where it is neither open nor being opened, and nothing was fetched; 0 where it
+ * has no id yet, or none any more.
+ */
+int tei_meta_cache_refresh_name(struct tei_meta_cache *cache, const char *name,
+				uint64_t deadline_ns, int32_t *id,
+				struct tei_err *err);
+
+/*
  * Refreshes every open segment, several at a time, each with timeout_ns of its
  * own. Goes on past errors and returns the first. Blocks.
  */

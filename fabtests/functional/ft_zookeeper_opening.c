@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef THREADED
+#define THREADED			/* the library's calls that wait */
+#endif
+#include <pthread.h>
+#include <stdio.h>
+#include <zookeeper/zookeeper.h>
+
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_zookeeper.h"
+
+/*
+ * A change that is told while the segment is only being opened: with a shared
+ * secret its node is read first, and then the target asked, which is stopped
+ * meanwhile. What is told then and not looked at would be the last thing told.
+ */
+
+#define OPENING_TOUCHES 10
+#define OPENING_NAP_US 50000
+#define OPENING_TRIES 5		/* the target may answer too late */
+
+struct opening_call {
+	struct zk_rig *rig;
+	const char *name;
+	segment_id_t seg;
+};
+
+static void *opening_main(void *arg)
+{
+	struct opening_call *c = arg;
+
+	c->seg = openSegment(c->rig->engine, c->name);
+	return NULL;
+}
+
+static bool opening_connected(void *zh)
+{
+	return zoo_state(zh) == ZOO_CONNECTED_STATE;
+}
+
+/* The node is written as it is, which its watches are told of. */
+static bool opening_touch(zhandle_t *zh, const char *name)
+{
+	char path[256], data[8192];
+	int len = sizeof(data);
+
+	snprintf(path, sizeof(path), "/moon/rail/mooncake/ram/%s", name);
+	return !zoo_get(zh, path, 0, data, &len, NULL) && len > 0 &&
+	       !zoo_set(zh, path, data, len, -1);
+}
+
+/* True if all of that could be done; c->seg is what the call has opened. */
+static bool opening_try(struct opening_call *c, struct fx_peer *target,
+			zhandle_t *zh)
+{
+	struct timespec nap = { .tv_nsec = OPENING_NAP_US * 1000 };
+	pthread_t thread;
+	bool good;
+	int i;
+
+	fx_peer_pause(target);
+	good = !pthread_create(&thread, NULL, opening_main, c);
+	for (i = 0; good && i < OPENING_TOUCHES; i++) {
+		nanosleep(&nap, NULL);
+		good = opening_touch(zh, c->name);
+	}
+	fx_peer_resume(target);
+	pthread_join(thread, NULL);
+	return good;
+}
+
+static bool opening_empty(void *arg)
+{
+	const struct opening_call *c = arg;
+	size_t n = 0;
+
+	return !te_segment_buffers(c->rig->engine, c->seg, NULL, 0, &n) && !n;
+}
+
+static void opening_seen(struct opening_call *c, struct fx_peer *target,
+			 zhandle_t *zh)
+{
+	bool good = true;
+	int i;
+
+	for (i = 0; good && c->seg < 0 && i < OPENING_TRIES; i++)
+		good = opening_try(c, target, zh);
+	if (!ft_ok(good && c->seg >= 0,
+		   "its_node_changes_while_it_is_opened"))
+		return;
+	ft_ok(!fx_ask(target, "unreg 0") &&
+	      ft_wait_until(opening_empty, c, FX_LONG_MS),
+	      "what_changes_afterwards_is_seen");
+	closeSegment(c->rig->engine, c->seg);
+}
+
+void zk_opening(struct zk_rig *rig)
+{
+	struct opening_call c = { .rig = rig, .name = "opened", .seg = -1 };
+	zhandle_t *zh = zookeeper_init(rig->zk.hosts, NULL, FX_LONG_MS, NULL,
+				       NULL, 0);
+	struct fx_peer target;
+
+	if (ft_ok(zh && ft_wait_until(opening_connected, zh, FX_LONG_MS) &&
+		  zk_target_for(&target, c.name, ZK_LONG_SESSION_MS),
+		  "a_target_is_about_to_be_opened")) {
+		opening_seen(&c, &target, zh);
+		fx_peer_stop(&target);
+	}
+	if (zh)
+		zookeeper_close(zh);
+}
