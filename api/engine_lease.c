@@ -28,6 +28,7 @@ static void lease_err(struct tei_err *err, const struct tei_rail_peer *peer,
 static void lease_say(struct engine_leasing *l, struct lease_piece *p)
 {
 	struct engine_lease *lease = p->lease;
+	struct lease_target *t = p->target;
 	struct lease_msg m = { .id = p->id };
 
 	switch (p->state) {
@@ -49,7 +50,9 @@ static void lease_say(struct engine_leasing *l, struct lease_piece *p)
 		m.flags = p->unfenced ? LEASE_UNFENCED : 0;
 		break;
 	}
-	leasing_send(p->target->peer, &p->target->prefer, &m);
+	p->unsaid = !leasing_send(l, t->peer, &t->prefer, &t->trying, &m);
+	if (p->unsaid)
+		return;
 	p->due_ns = l->now + p->pause_ns;
 	p->pause_ns = p->pause_ns * 2 < LEASE_BEAT_NS ? p->pause_ns * 2 :
 							LEASE_BEAT_NS;
@@ -63,6 +66,7 @@ static void lease_enter(struct engine_leasing *l, struct lease_piece *p,
 	p->since_ns = l->now;
 	p->pause_ns = state == LEASE_MOVING ? LEASE_BEAT_NS : LEASE_AGAIN_NS;
 	p->due_ns = l->now + p->pause_ns;
+	p->unsaid = false;
 	if (state == LEASE_NONE)
 		p->target->used--;
 	else if (state != LEASE_MOVING)
@@ -249,6 +253,7 @@ static void lease_went_on(struct engine_leasing *l, struct lease_target *target)
 {
 	target->heard_ns = l->now;
 	target->silent = false;
+	target->trying.until_ns = 0;
 }
 
 /*
@@ -548,9 +553,10 @@ static void lease_look(struct engine_leasing *l, struct lease_target *t)
 		if (p->state == LEASE_NONE)
 			continue;
 		silent |= lease_age(l, p, timeout);
-		if (p->state != LEASE_NONE && l->now >= p->due_ns)
+		if (p->state != LEASE_NONE &&
+		    (p->unsaid || l->now >= p->due_ns))
 			lease_say(l, p);
-		if (p->state != LEASE_NONE)
+		if (p->state != LEASE_NONE && !p->unsaid)
 			leasing_due(l, p->due_ns);
 	}
 	/* all numbers may be taken by what nobody answers */

@@ -9,9 +9,21 @@
 
 #define LEASE_AGAIN_NS	(20 * TEI_NS_PER_MS)	/* first repetition */
 #define LEASE_BEAT_NS	(200 * TEI_NS_PER_MS)	/* longest time between two */
+#define LEASE_TRY_NS	(50 * TEI_NS_PER_US)	/* what no rail took: first try */
+#define LEASE_TRIES	9u			/* then no longer pauses */
 #define LEASE_LOOK_NS	(50 * TEI_NS_PER_MS)	/* for who has gone */
 #define LEND_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* memory for a slot: first, */
 #define LEND_PAUSE_NS	(5 * TEI_NS_PER_SEC)	/* and longest, pause */
+
+/*
+ * What no rail takes, as where a provider has room for one message of a peer at
+ * a time, is tried again once something is heard of that peer, and after a time
+ * that doubles.
+ */
+struct lease_trying {
+	uint64_t until_ns;		/* not before */
+	uint32_t refused;		/* times in a row */
+};
 
 /* How the initiator's piece stands. */
 enum lease_state {
@@ -37,6 +49,7 @@ struct lease_piece {
 	int code;			/* with that */
 	uint64_t since_ns;		/* in this state */
 	uint64_t due_ns, pause_ns;	/* of what is to be said again */
+	bool unsaid;			/* no rail took what was to be said */
 
 	struct tei_rail_task rail;	/* the data plane's while it moves */
 
@@ -59,6 +72,7 @@ struct lease_target {
 	bool silent;			/* MC_SLICE_TIMEOUT has ended one since */
 	uint32_t running;		/* pieces of tasks */
 	uint32_t used;			/* numbers that are not free */
+	struct lease_trying trying;
 	struct tei_list queue;		/* engine_lease.queue */
 	struct lease_piece piece[LEASE_PIECES]; /* by number */
 };
@@ -83,6 +97,7 @@ struct lend_piece {
 	uint32_t length;
 	int code;			/* LEND_DONE */
 	uint64_t heard_ns;
+	bool unsaid;			/* no rail took what was to be said */
 	struct lend_slot *slot;		/* FETCHING, LENT, STORING */
 	struct lend_peer *peer;
 	struct tei_list node;		/* ASKED: in leasing->asks */
@@ -95,6 +110,7 @@ struct lend_peer {
 	struct tei_rail_peer *peer;	/* one reference */
 	uint32_t prefer;
 	uint64_t heard_ns;
+	struct lease_trying trying;
 	struct lend_piece piece[LEASE_PIECES]; /* by number */
 };
 
@@ -214,8 +230,13 @@ static inline void leasing_due(struct engine_leasing *l, uint64_t when)
 struct engine_leasing *engine_leasing_get(struct engine *e);
 /* Word was left; the lock is held. */
 void leasing_word(struct engine_leasing *l) TEI_REQUIRES(l->lock);
-/* Sends; lost ones are said again. */
-void leasing_send(struct tei_rail_peer *peer, uint32_t *prefer,
+/* tei_rail_send's answer. Any thread. */
+int leasing_post(struct tei_rail_peer *peer, uint32_t *prefer,
+		 const struct lease_msg *m);
+/* Sends, unless it is too early to try; what is lost is said again. False: no
+ * rail took it, and when to try is in l->due. */
+bool leasing_send(struct engine_leasing *l, struct tei_rail_peer *peer,
+		  uint32_t *prefer, struct lease_trying *trying,
 		  const struct lease_msg *m);
 
 /* --- engine_lease.c: the initiator; the thread, no lock held ------------- */

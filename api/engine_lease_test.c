@@ -120,7 +120,7 @@ static void lease_say(struct lease_rig *r, enum lease_type type, uint64_t id)
 		.extent = LEASE_TEST_SIZE, .length = 4096,
 	};
 
-	leasing_send(r->peer, &r->prefer, &m);
+	leasing_post(r->peer, &r->prefer, &m);
 }
 
 /* --- its source is unregistered ------------------------------------------ */

@@ -13,8 +13,8 @@
 
 /* --- messages ------------------------------------------------------------ */
 
-void leasing_send(struct tei_rail_peer *peer, uint32_t *prefer,
-		  const struct lease_msg *m)
+int leasing_post(struct tei_rail_peer *peer, uint32_t *prefer,
+		 const struct lease_msg *m)
 {
 	uint8_t buf[TEI_RAIL_MESSAGE_HEAD + sizeof(*m)];
 	struct lease_msg wire = *m;
@@ -23,7 +23,24 @@ void leasing_send(struct tei_rail_peer *peer, uint32_t *prefer,
 	wire.version = 1;
 	lease_msg_swap(&wire);
 	memcpy(buf + TEI_RAIL_MESSAGE_HEAD, &wire, sizeof(wire));
-	tei_rail_send(peer, buf, sizeof(buf), false, prefer);
+	return tei_rail_send(peer, buf, sizeof(buf), false, prefer);
+}
+
+bool leasing_send(struct engine_leasing *l, struct tei_rail_peer *peer,
+		  uint32_t *prefer, struct lease_trying *trying,
+		  const struct lease_msg *m)
+{
+	if (l->now >= trying->until_ns) {
+		if (!leasing_post(peer, prefer, m)) {
+			memset(trying, 0, sizeof(*trying));
+			return true;
+		}
+		trying->until_ns = l->now + (LEASE_TRY_NS << trying->refused);
+		if (trying->refused < LEASE_TRIES)
+			trying->refused++;
+	}
+	leasing_due(l, trying->until_ns);
+	return false;
 }
 
 static void leasing_read(struct engine_leasing *l,

@@ -9,15 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void lend_say(struct lend_piece *p, enum lease_type type, int code)
+static void lend_say(struct engine_leasing *l, struct lend_piece *p,
+		     enum lease_type type, int code)
 {
 	struct lease_msg m = {
 		.type = (uint8_t)type, .id = p->id, .code = code,
 	};
+	struct lend_peer *b = p->peer;
 
 	if (type == LEASE_READY)
 		m.at = (uintptr_t)p->slot->mem;
-	leasing_send(p->peer->peer, &p->peer->prefer, &m);
+	p->unsaid = !leasing_send(l, b->peer, &b->prefer, &b->trying, &m);
+}
+
+/* What no rail took; in the end it waits until it is asked for. */
+static void lend_say_again(struct engine_leasing *l, struct lend_piece *p)
+{
+	p->unsaid = false;
+	if (p->peer->trying.refused == LEASE_TRIES)
+		return;
+	if (p->state == LEND_LENT)
+		lend_say(l, p, LEASE_READY, 0);
+	else if (p->state == LEND_DONE)
+		lend_say(l, p, LEASE_DONE, p->code);
 }
 
 /* --- slots --------------------------------------------------------------- */
@@ -56,7 +70,7 @@ static void lend_end(struct engine_leasing *l, struct lend_piece *p, int code,
 		lend_take_back(l, p, doubtful);
 	p->state = LEND_DONE;
 	p->code = code;
-	lend_say(p, LEASE_DONE, code);
+	lend_say(l, p, LEASE_DONE, code);
 }
 
 static void slot_copied(struct tei_gpu_op *op, int code,
@@ -111,7 +125,7 @@ void lend_copied(struct engine_leasing *l, struct lend_slot *slot)
 		return;
 	}
 	p->state = LEND_LENT;
-	lend_say(p, LEASE_READY, 0);
+	lend_say(l, p, LEASE_READY, 0);
 }
 
 /* --- who is given one ---------------------------------------------------- */
@@ -194,7 +208,7 @@ static void lend_give(struct engine_leasing *l)
 			lend_copy(l, p);
 		} else {
 			p->state = LEND_LENT;
-			lend_say(p, LEASE_READY, 0);
+			lend_say(l, p, LEASE_READY, 0);
 		}
 	}
 }
@@ -269,6 +283,7 @@ static void lend_new(struct engine_leasing *l, struct lend_piece *p,
 	p->state = LEND_NONE;
 	p->slot = NULL;
 	p->unwanted = false;
+	p->unsaid = false;
 	if (m->type == LEASE_ASK)
 		lend_asked(l, p, m);
 	else	/* it overtook its ASK, or was forgotten */
@@ -303,17 +318,18 @@ void lend_heard(struct engine_leasing *l, struct tei_rail_peer *peer,
 	if (p->id > m->id || (p->id != m->id && lend_live(p)))
 		return;
 	b->heard_ns = l->now;
+	b->trying.until_ns = 0;
 	p->heard_ns = l->now;
 	if (p->id != m->id || p->state == LEND_NONE)
 		lend_new(l, p, m);
 	else if (p->state == LEND_DONE)
-		lend_say(p, LEASE_DONE, p->code);
+		lend_say(l, p, LEASE_DONE, p->code);
 	else if (m->type == LEASE_FREE)
 		lend_freed(l, p, m->flags);
 	else if (m->type == LEASE_GO && p->state == LEND_LENT && !p->reads)
 		lend_copy(l, p);
 	else if (m->type == LEASE_ASK && p->state == LEND_LENT)
-		lend_say(p, LEASE_READY, 0);
+		lend_say(l, p, LEASE_READY, 0);
 }
 
 /* --- time ---------------------------------------------------------------- */
@@ -356,6 +372,8 @@ static uint32_t lend_look(struct engine_leasing *l, struct lend_peer *b,
 			if (code)
 				lend_end(l, p, code, p->state == LEND_LENT);
 		}
+		if (p->unsaid)
+			lend_say_again(l, p);
 		copies += p->state == LEND_FETCHING ||
 			  p->state == LEND_STORING;
 		*any |= lend_live(p);

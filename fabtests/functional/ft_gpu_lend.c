@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include "fabtests/common/cuda_stand_in.h"
+#include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/fx_gpu.h"
 
 #define LEND_SIZE	(9 * FX_MIB + 17)	/* more than one may have */
 #define LEND_HALF	(4 * FX_MIB)
 #define LEND_RACES	20
 #define LEND_KILLS	6
+#define LEND_MOVES	8
 
 struct lend_rig {
 	struct cuda_stand_in cuda;
@@ -568,18 +570,51 @@ static void by_old_blob(struct lend_rig *rig)
 	destroyTransferEngine(other.engine);
 }
 
+/* True if a target of that transport can be reached. */
+static bool by_other(struct lend_rig *rig, const char *transport)
+{
+	char option[32];
+
+	snprintf(option, sizeof(option), "transport=%s", transport);
+	rig->engine = fx_engine(transport);
+	rig->there = fx_gpu_target(&rig->peer, LEND_SIZE, option);
+	return rig->there && rig->engine &&
+	       fx_register(rig->engine, &rig->mem) &&
+	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
+}
+
 /* Of the same host, where others are reached by the kernel's copies. */
 static void neighbour(struct lend_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
 
-	rig->engine = fx_engine("auto");
-	rig->there = fx_gpu_target(&rig->peer, LEND_SIZE, "transport=auto");
-	ft_ok(rig->there && rig->engine &&
-	      fx_register(rig->engine, &rig->mem) &&
-	      (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0 &&
-	      lend_round(rig, 0, LEND_SIZE, 0),
+	ft_ok(by_other(rig, "auto") && lend_round(rig, 0, LEND_SIZE, 0),
 	      "a_neighbours_gpu_is_reached_by_rail");
+	destroyTransferEngine(rig->engine);
+	fx_peer_stop(&rig->peer);
+	rig->engine = own;
+}
+
+/* Where a provider takes one message of a peer at a time, as shm does, those of
+ * the other pieces are not left until they are due again. */
+static void one_message_at_a_time(struct lend_rig *rig)
+{
+	transfer_engine_t own = rig->engine;
+	uint64_t start;
+	bool good;
+	int i;
+
+	good = ft_ok(by_other(rig, "shm") && lend_round(rig, 0, LEND_SIZE, 0),
+		     "by_shared_memory");
+	start = ft_now_ns();
+	for (i = 0; good && i < LEND_MOVES; i++)
+		good = lend_move(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE,
+				 rig->mem.p, 0, LEND_SIZE, 0);
+	ft_diag("%d moves by shared memory: %u ms", i,
+		(unsigned int)((ft_now_ns() - start) / 1000000));
+	ft_ok(good && ft_now_ns() - start < fx_ms(LEND_MOVES * 250) *
+						    UINT64_C(1000000),
+	      "which_waits_for_no_repetition");
 	destroyTransferEngine(rig->engine);
 	fx_peer_stop(&rig->peer);
 	rig->engine = own;
@@ -646,6 +681,7 @@ int main(int argc, char **argv)
 	destroyed(&rig);
 	fx_peer_stop(&rig.peer);
 	neighbour(&rig);
+	one_message_at_a_time(&rig);
 	destroyTransferEngine(rig.engine);
 	ft_ok(!rig.cuda.left(), "nothing_is_left_in_the_driver");
 	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
