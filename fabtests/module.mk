@@ -139,7 +139,10 @@ SRCS_ft_gpu = $(FX_SRCS) \
 	# EOL
 
 SRCS_ft_gpu_device = $(FX_SRCS) \
+	fabtests/functional/ft_files_rig.c \
 	fabtests/functional/ft_gpu_device.c \
+	fabtests/functional/ft_gpu_device_files.c \
+	fabtests/functional/ft_gpu_device_kinds.c \
 	fabtests/functional/fx_gpu.c \
 	# EOL
 

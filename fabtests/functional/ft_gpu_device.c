@@ -8,45 +8,40 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fabtests/functional/fx_gpu.h"
+#include "fabtests/common/ft_clock.h"
+#include "fabtests/functional/ft_gpu_device.h"
 
-#define DEVICE_SIZE (128 * FX_MIB + 4097)
 #define DEVICE_ROUNDS 7
 #define DEVICE_GOAL 0.9		/* of the driver's rate */
 
-struct device_driver {
-	int (*init)(unsigned int);
-	int (*count)(int *);
-	int (*retain)(void **, int);
-	int (*push)(void *);
-	int (*alloc)(uint64_t *, size_t);
-	int (*pin)(void *, size_t, unsigned int);
-	int (*unpin)(void *);
-	int (*to_device)(uint64_t, const void *, size_t);
-	int (*to_host)(void *, uint64_t, size_t);
-};
+#define DEVICE_CALL(name, field) { name, offsetof(struct device_driver, field) }
 
 static const struct {
 	const char *name;
 	size_t at;
 } device_calls[] = {
-	{ "cuInit", offsetof(struct device_driver, init) },
-	{ "cuDeviceGetCount", offsetof(struct device_driver, count) },
-	{ "cuDevicePrimaryCtxRetain", offsetof(struct device_driver, retain) },
-	{ "cuCtxPushCurrent_v2", offsetof(struct device_driver, push) },
-	{ "cuMemAlloc_v2", offsetof(struct device_driver, alloc) },
-	{ "cuMemHostRegister_v2", offsetof(struct device_driver, pin) },
-	{ "cuMemHostUnregister", offsetof(struct device_driver, unpin) },
-	{ "cuMemcpyHtoD_v2", offsetof(struct device_driver, to_device) },
-	{ "cuMemcpyDtoH_v2", offsetof(struct device_driver, to_host) },
-};
-
-struct device_rig {
-	struct device_driver cuda;
-	transfer_engine_t engine;
-	struct fx_buf host, back;
-	uint64_t gpu[2];	/* on two GPUs where there are two */
-	int devices;
+	DEVICE_CALL("cuInit", init),
+	DEVICE_CALL("cuDeviceGetCount", count),
+	DEVICE_CALL("cuDevicePrimaryCtxRetain", retain),
+	DEVICE_CALL("cuCtxPushCurrent_v2", push),
+	DEVICE_CALL("cuMemAlloc_v2", alloc),
+	DEVICE_CALL("cuMemFree_v2", free),
+	DEVICE_CALL("cuMemHostRegister_v2", pin),
+	DEVICE_CALL("cuMemHostUnregister", unpin),
+	DEVICE_CALL("cuMemcpyHtoD_v2", to_device),
+	DEVICE_CALL("cuMemcpyDtoH_v2", to_host),
+	DEVICE_CALL("cuCtxSynchronize", wait),
+	DEVICE_CALL("cuMemAllocAsync", pool_alloc),
+	DEVICE_CALL("cuMemFreeAsync", pool_free),
+	DEVICE_CALL("cuMemGetAllocationGranularity", grain),
+	DEVICE_CALL("cuMemCreate", create),
+	DEVICE_CALL("cuMemRelease", release),
+	DEVICE_CALL("cuMemAddressReserve", reserve),
+	DEVICE_CALL("cuMemAddressFree", unreserve),
+	DEVICE_CALL("cuMemMap", map),
+	DEVICE_CALL("cuMemUnmap", unmap),
+	DEVICE_CALL("cuMemSetAccess", access),
+	DEVICE_CALL("cuMemAllocManaged", managed),
 };
 
 /* NULL, or why there is no GPU to be used. */
@@ -109,11 +104,6 @@ static bool device_memory(struct device_rig *rig)
 	return true;	/* the first GPU's context is this thread's */
 }
 
-static void *device_ptr(const struct device_rig *rig, int i)
-{
-	return (void *)(uintptr_t)rig->gpu[i];
-}
-
 static bool device_setup(struct device_rig *rig)
 {
 	rig->engine = fx_engine("tcp");
@@ -123,9 +113,9 @@ static bool device_setup(struct device_rig *rig)
 		     device_memory(rig), "memory_of_both_kinds") &&
 	       ft_ok(fx_register(rig->engine, &rig->host) &&
 		     fx_register(rig->engine, &rig->back) &&
-		     !registerLocalMemory(rig->engine, device_ptr(rig, 0),
+		     !registerLocalMemory(rig->engine, device_ptr(rig->gpu[0]),
 					  DEVICE_SIZE, "cuda:0", 0) &&
-		     !registerLocalMemory(rig->engine, device_ptr(rig, 1),
+		     !registerLocalMemory(rig->engine, device_ptr(rig->gpu[1]),
 					  DEVICE_SIZE, "*", 0),
 		     "both_are_registered");
 }
@@ -143,7 +133,7 @@ static bool device_round(struct device_rig *rig, uint64_t off, uint64_t len,
 	fx_buf_poison(&rig->back, 0, DEVICE_SIZE);
 	return device_move(rig, OPCODE_WRITE, rig->host.p, rig->gpu[0] + off,
 			   len) &&
-	       device_move(rig, OPCODE_WRITE, (char *)device_ptr(rig, 0) + off,
+	       device_move(rig, OPCODE_WRITE, (char *)device_ptr(rig->gpu[0]) + off,
 			   rig->gpu[1] + off, len) &&
 	       device_move(rig, OPCODE_READ, rig->back.p, rig->gpu[1] + off,
 			   len) &&
@@ -172,11 +162,11 @@ static bool device_staged(struct device_rig *rig, struct fx_peer *peer,
 	fx_buf_poison(&peer->mem, 0, DEVICE_SIZE);
 	good = seg > 0 &&
 	       !rig->cuda.to_device(rig->gpu[0], rig->host.p, len) &&
-	       fx_move(rig->engine, seg, OPCODE_WRITE, device_ptr(rig, 0),
+	       fx_move(rig->engine, seg, OPCODE_WRITE, device_ptr(rig->gpu[0]),
 		       peer->mem.addr, len, block) &&
 	       fx_buf_check(&peer->mem, 0, len, seq) &&
 	       fx_buf_poisoned(&peer->mem, len, DEVICE_SIZE - len) &&
-	       fx_move(rig->engine, seg, OPCODE_READ, device_ptr(rig, 1),
+	       fx_move(rig->engine, seg, OPCODE_READ, device_ptr(rig->gpu[1]),
 		       peer->mem.addr, len, block) &&
 	       !rig->cuda.to_host(rig->back.p, rig->gpu[1], len) &&
 	       fx_buf_check(&rig->back, 0, len, seq);
@@ -230,8 +220,8 @@ static bool device_aimed(struct device_rig *rig, struct fx_peer *peer,
 	fx_buf_poison(&rig->back, 0, DEVICE_SIZE);
 	good = good && !rig->cuda.to_device(rig->gpu[0], rig->host.p, len) &&
 	       !rig->cuda.to_device(rig->gpu[1], rig->back.p, DEVICE_SIZE) &&
-	       device_there(rig, seg, peer, there, device_ptr(rig, 0),
-			    device_ptr(rig, 1), len, block, seq) &&
+	       device_there(rig, seg, peer, there, device_ptr(rig->gpu[0]),
+			    device_ptr(rig->gpu[1]), len, block, seq) &&
 	       !rig->cuda.to_host(rig->back.p, rig->gpu[1], DEVICE_SIZE) &&
 	       fx_buf_check(&rig->back, 0, len, seq) &&
 	       fx_buf_poisoned(&rig->back, len, DEVICE_SIZE - len);
@@ -313,8 +303,10 @@ int main(int argc, char **argv)
 	device_bytes(&rig);
 	device_others(&rig);
 	device_target(&rig);
+	device_kinds(&rig);
 	device_rates(&rig);
 	destroyTransferEngine(rig.engine);
+	device_files(&rig);
 	ft_ok(fx_buf_guards(&rig.host) && fx_buf_guards(&rig.back),
 	      "guard_zones_are_unchanged");
 	return ft_result();

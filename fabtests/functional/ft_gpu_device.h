@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_FUNCTIONAL_FT_GPU_DEVICE_H
+#define TEI_FABTESTS_FUNCTIONAL_FT_GPU_DEVICE_H
+
+/* What the tests with real GPUs share: the driver's calls, memory of two GPUs,
+ * or twice of one, and an engine. */
+
+#include "fabtests/functional/fx_gpu.h"
+
+#define DEVICE_SIZE (128 * FX_MIB + 4097)
+
+struct device_location {		/* CUmemLocation */
+	int type, id;
+};
+
+struct device_prop {			/* CUmemAllocationProp */
+	int type, handles;
+	struct device_location location;
+	void *meta;
+	unsigned char flags[8];
+};
+
+struct device_access {			/* CUmemAccessDesc */
+	struct device_location location;
+	int flags;
+};
+
+struct device_driver {
+	int (*init)(unsigned int);
+	int (*count)(int *);
+	int (*retain)(void **, int);
+	int (*push)(void *);
+	int (*alloc)(uint64_t *, size_t);
+	int (*free)(uint64_t);
+	int (*pin)(void *, size_t, unsigned int);
+	int (*unpin)(void *);
+	int (*to_device)(uint64_t, const void *, size_t);
+	int (*to_host)(void *, uint64_t, size_t);
+	int (*wait)(void);
+
+	/* of a pool */
+	int (*pool_alloc)(uint64_t *, size_t, void *);
+	int (*pool_free)(uint64_t, void *);
+	/* mapped */
+	int (*grain)(size_t *, const struct device_prop *, int);
+	int (*create)(uint64_t *, size_t, const struct device_prop *,
+		      unsigned long long);
+	int (*release)(uint64_t);
+	int (*reserve)(uint64_t *, size_t, size_t, uint64_t,
+		       unsigned long long);
+	int (*unreserve)(uint64_t, size_t);
+	int (*map)(uint64_t, size_t, size_t, uint64_t, unsigned long long);
+	int (*unmap)(uint64_t, size_t);
+	int (*access)(uint64_t, size_t, const struct device_access *, size_t);
+	/* managed */
+	int (*managed)(uint64_t *, size_t, unsigned int);
+};
+
+struct device_rig {
+	struct device_driver cuda;
+	transfer_engine_t engine;
+	struct fx_buf host, back;
+	uint64_t gpu[2];	/* on two GPUs where there are two */
+	int devices;
+};
+
+static inline void *device_ptr(uint64_t addr)
+{
+	return (void *)(uintptr_t)addr;
+}
+
+/* --- ft_gpu_device_kinds.c ----------------------------------------------- */
+void device_kinds(struct device_rig *rig);
+
+/* --- ft_gpu_device_files.c: it makes engines of its own ------------------ */
+void device_files(struct device_rig *rig);
+
+#endif /* TEI_FABTESTS_FUNCTIONAL_FT_GPU_DEVICE_H */

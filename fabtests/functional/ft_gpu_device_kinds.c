@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * Memory of a GPU that is not cuMemAlloc's: of a pool, mapped piece by piece
+ * into reserved addresses, the driver's to move, and te_alloc's.
+ */
+#include "fabtests/functional/ft_gpu_device.h"
+
+#include <string.h>
+
+#define KIND_SIZE (24 * FX_MIB + 3)
+#define KIND_ROOM (32 * FX_MIB)		/* both pieces of mapped memory */
+#define KIND_PINNED 1			/* CU_MEM_ALLOCATION_TYPE_PINNED */
+#define KIND_DEVICE 1			/* CU_MEM_LOCATION_TYPE_DEVICE */
+#define KIND_READ_WRITE 3		/* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
+#define KIND_ANY_STREAM 1		/* CU_MEM_ATTACH_GLOBAL */
+
+struct kind {
+	const char *name;
+	const char *location;
+	uint64_t (*make)(struct device_rig *rig);	/* 0: it has failed */
+	void (*give_back)(struct device_rig *rig, uint64_t addr);
+};
+
+/* --- how they are made --------------------------------------------------- */
+
+static uint64_t pool_make(struct device_rig *rig)
+{
+	uint64_t addr;
+
+	if (rig->cuda.pool_alloc(&addr, KIND_SIZE, NULL) || rig->cuda.wait())
+		return 0;
+	return addr;
+}
+
+static void pool_give_back(struct device_rig *rig, uint64_t addr)
+{
+	ft_ok(!rig->cuda.pool_free(addr, NULL) && !rig->cuda.wait(),
+	      "it_is_given_back");
+}
+
+static const struct device_prop mapped_prop = {
+	.type = KIND_PINNED, .location = { KIND_DEVICE, 0 },
+};
+
+/* Two allocations, one behind the other. */
+static bool mapped_fill(struct device_rig *rig, uint64_t addr)
+{
+	struct device_access access = { .location = mapped_prop.location,
+					.flags = KIND_READ_WRITE };
+	uint64_t handle;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		if (rig->cuda.create(&handle, KIND_ROOM / 2, &mapped_prop, 0) ||
+		    rig->cuda.map(addr + (uint64_t)i * KIND_ROOM / 2,
+				  KIND_ROOM / 2, 0, handle, 0) ||
+		    rig->cuda.release(handle))
+			return false;
+	return !rig->cuda.access(addr, KIND_ROOM, &access, 1);
+}
+
+static uint64_t mapped_make(struct device_rig *rig)
+{
+	size_t grain = 0;
+	uint64_t addr;
+
+	if (rig->cuda.grain(&grain, &mapped_prop, 0) || !grain ||
+	    KIND_ROOM / 2 % grain ||
+	    rig->cuda.reserve(&addr, KIND_ROOM, 0, 0, 0))
+		return 0;
+	return mapped_fill(rig, addr) ? addr : 0;
+}
+
+static void mapped_give_back(struct device_rig *rig, uint64_t addr)
+{
+	ft_ok(!rig->cuda.unmap(addr, KIND_ROOM) &&
+	      !rig->cuda.unreserve(addr, KIND_ROOM), "it_is_given_back");
+}
+
+static uint64_t managed_make(struct device_rig *rig)
+{
+	uint64_t addr;
+
+	return rig->cuda.managed(&addr, KIND_SIZE, KIND_ANY_STREAM) ? 0 : addr;
+}
+
+static void managed_give_back(struct device_rig *rig, uint64_t addr)
+{
+	ft_ok(!rig->cuda.free(addr), "it_is_given_back");
+}
+
+static const struct kind kinds[] = {
+	{ "pool", "cuda:0", pool_make, pool_give_back },
+	{ "mapped", "cuda:0", mapped_make, mapped_give_back },
+	{ "managed", "*", managed_make, managed_give_back },
+};
+
+/* --- what is done with them ---------------------------------------------- */
+
+static bool kind_move(struct device_rig *rig, segment_id_t seg, int op,
+		      uint64_t local, uint64_t remote)
+{
+	return fx_move(rig->engine, seg, op, device_ptr(local), remote,
+		       KIND_SIZE, 0);
+}
+
+/* Host, that memory, host. */
+static bool kind_here(struct device_rig *rig, uint64_t addr, uint64_t seq)
+{
+	fx_buf_fill(&rig->host, 0, KIND_SIZE, seq);
+	fx_buf_poison(&rig->back, 0, KIND_SIZE);
+	return kind_move(rig, LOCAL_SEGMENT, OPCODE_WRITE,
+			 (uintptr_t)rig->host.p, addr) &&
+	       kind_move(rig, LOCAL_SEGMENT, OPCODE_READ,
+			 (uintptr_t)rig->back.p, addr) &&
+	       fx_buf_check(&rig->back, 0, KIND_SIZE, seq);
+}
+
+/* What is in it to another process, and from there again. */
+static bool kind_there(struct device_rig *rig, uint64_t addr,
+		       struct fx_peer *peer, uint64_t seq)
+{
+	segment_id_t seg = openSegment(rig->engine, peer->name);
+	bool good;
+
+	fx_buf_poison(&peer->mem, 0, KIND_SIZE);
+	good = seg > 0 && kind_move(rig, seg, OPCODE_WRITE, addr,
+				    peer->mem.addr) &&
+	       fx_buf_check(&peer->mem, 0, KIND_SIZE, seq);
+	fx_buf_poison(&rig->back, 0, KIND_SIZE);
+	good = good && kind_move(rig, LOCAL_SEGMENT, OPCODE_WRITE,
+				 (uintptr_t)rig->back.p, addr) &&
+	       kind_move(rig, seg, OPCODE_READ, addr, peer->mem.addr) &&
+	       kind_move(rig, LOCAL_SEGMENT, OPCODE_READ,
+			 (uintptr_t)rig->back.p, addr) &&
+	       fx_buf_check(&rig->back, 0, KIND_SIZE, seq);
+	if (seg > 0)
+		closeSegment(rig->engine, seg);
+	return good;
+}
+
+static void kind_used(struct device_rig *rig, const char *name,
+		      const char *location, uint64_t addr, struct fx_peer *peer)
+{
+	if (location &&
+	    !ft_ok(!registerLocalMemory(rig->engine, device_ptr(addr),
+					KIND_SIZE, location, 0),
+		   "%s_memory_is_registered", name))
+		return;
+	ft_ok(kind_here(rig, addr, 50) && kind_there(rig, addr, peer, 50),
+	      "%s_memory_here_and_there", name);
+	if (location)
+		ft_ok(!unregisterLocalMemory(rig->engine, device_ptr(addr)),
+		      "and_unregistered");
+}
+
+static void kind_allocated(struct device_rig *rig, struct fx_peer *peer)
+{
+	struct te_memory memory = { .addr = 0 };
+
+	if (!ft_ok(!te_alloc(rig->engine, KIND_SIZE, "cuda:0", 0, &memory,
+			     sizeof(memory)),
+		   "te_alloc_has_memory_of_a_gpu"))
+		return;
+	kind_used(rig, "te_alloc", NULL, memory.addr, peer);
+	ft_ok(!te_free(rig->engine, device_ptr(memory.addr)),
+	      "it_is_given_back");
+}
+
+void device_kinds(struct device_rig *rig)
+{
+	struct fx_peer peer;
+	uint64_t addr;
+	size_t i;
+
+	if (!ft_ok(fx_target_start(&peer, KIND_SIZE), "another_target_starts"))
+		return;
+	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		addr = kinds[i].make(rig);
+		if (!ft_ok(addr, "%s_memory_is_made", kinds[i].name))
+			continue;
+		kind_used(rig, kinds[i].name, kinds[i].location, addr, &peer);
+		kinds[i].give_back(rig, addr);
+	}
+	kind_allocated(rig, &peer);
+	fx_peer_stop(&peer);
+}
