@@ -80,9 +80,9 @@ struct tei_rail_peer;
 struct transfer_request;
 
 #define LEASE_PIECE	(1u << 20)	/* bytes of a slot */
-#define LEASE_SLOTS	16u		/* of a pool */
+#define LEASE_SLOTS	32u		/* of a pool */
 #define LEASE_PIECES	64u		/* numbers remembered */
-#define LEASE_WINDOW	8u		/* pieces under way at a target */
+#define LEASE_WINDOW	16u		/* pieces under way at a target */
 #define LEASE_INBOX	256u		/* messages of a peer, not read yet */
 #define LEASE_TURNS	128u		/* messages read before what else is due */
 

@@ -12,7 +12,7 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/fx_gpu.h"
 
-#define LEND_SIZE	(9 * FX_MIB + 17)	/* more than one may have */
+#define LEND_SIZE	(17 * FX_MIB + 17)	/* more than one may have */
 #define LEND_HALF	(4 * FX_MIB)
 #define LEND_RACES	20
 #define LEND_KILLS	6
@@ -612,7 +612,7 @@ static void one_message_at_a_time(struct lend_rig *rig)
 				 rig->mem.p, 0, LEND_SIZE, 0);
 	ft_diag("%d moves by shared memory: %u ms", i,
 		(unsigned int)((ft_now_ns() - start) / 1000000));
-	ft_ok(good && ft_now_ns() - start < fx_ms(LEND_MOVES * 250) *
+	ft_ok(good && ft_now_ns() - start < fx_ms(LEND_MOVES * 400) *
 						    UINT64_C(1000000),
 	      "which_waits_for_no_repetition");
 	destroyTransferEngine(rig->engine);
