@@ -34,6 +34,7 @@
 #endif
 
 #define URING_REAP	64u
+#define URING_SHARE	4u		/* of the requests, answered at a time */
 #define URING_EXTRA	8u		/* entries besides those of depth */
 #define URING_WAIT_NS	UINT64_C(1000000000) /* then it looks again */
 
@@ -147,10 +148,11 @@ static void uring_fill(struct tei_nvmeof *ctx, struct uring *u)
 
 /* --- answers ------------------------------------------------------------- */
 
-static uint32_t uring_reap(struct uring *u, struct uring_answer *answer)
+static uint32_t uring_reap(struct uring *u, struct uring_answer *answer,
+			   uint32_t most)
 {
 	struct io_uring_cqe *cqe[URING_REAP];
-	uint32_t i, n = io_uring_peek_batch_cqe(&u->ring, cqe, URING_REAP);
+	uint32_t i, n = io_uring_peek_batch_cqe(&u->ring, cqe, most);
 
 	for (i = 0; i < n; i++) {
 		answer[i].io = io_uring_cqe_get_data(cqe[i]);
@@ -179,24 +181,27 @@ static void uring_copy(struct tei_nvmeof *ctx,
 	tei_mutex_lock(&ctx->lock);
 }
 
+/*
+ * A part of them: what takes their places is submitted before the others are
+ * looked at, so that a fast device never runs out of work meanwhile.
+ */
 static void uring_answers(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
+	uint32_t most = u->flying / URING_SHARE + 1;
 	struct uring_answer answer[URING_REAP];
 	uint32_t i, n;
 
-	do {
-		n = uring_reap(u, answer);
-		uring_copy(ctx, answer, n);
-		for (i = 0; i < n; i++) {
-			if (!answer[i].io) {
-				u->armed = false;
-				continue;
-			}
-			u->flying--;
-			nvmeof_io_done(ctx, answer[i].io, answer[i].res);
+	n = uring_reap(u, answer, most < URING_REAP ? most : URING_REAP);
+	uring_copy(ctx, answer, n);
+	for (i = 0; i < n; i++) {
+		if (!answer[i].io) {
+			u->armed = false;
+			continue;
 		}
-	} while (n == URING_REAP);
+		u->flying--;
+		nvmeof_io_done(ctx, answer[i].io, answer[i].res);
+	}
 }
 
 /* --- the thread ---------------------------------------------------------- */
@@ -221,7 +226,8 @@ static void uring_asked(struct tei_nvmeof *ctx, struct uring *u)
 static void uring_nap(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
-	bool more = !tei_list_empty(&ctx->ready) || !tei_list_empty(&u->asks);
+	bool more = !tei_list_empty(&ctx->ready) || !tei_list_empty(&u->asks) ||
+		    io_uring_cq_ready(&u->ring);
 	int ret;
 
 	u->asleep = !more;
