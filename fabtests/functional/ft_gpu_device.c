@@ -11,7 +11,7 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_gpu_device.h"
 
-#define DEVICE_ROUNDS 7
+#define DEVICE_ROUNDS 25
 #define DEVICE_GOAL 0.9		/* of the driver's rate */
 
 #define DEVICE_CALL(name, field) { name, offsetof(struct device_driver, field) }
