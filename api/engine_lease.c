@@ -253,7 +253,7 @@ static void lease_went_on(struct engine_leasing *l, struct lease_target *target)
 {
 	target->heard_ns = l->now;
 	target->silent = false;
-	target->trying.until_ns = 0;
+	leasing_try_now(&target->trying);
 }
 
 /*

@@ -239,6 +239,13 @@ bool leasing_send(struct engine_leasing *l, struct tei_rail_peer *peer,
 		  uint32_t *prefer, struct lease_trying *trying,
 		  const struct lease_msg *m);
 
+/* Something was heard of that peer. */
+static inline void leasing_try_now(struct lease_trying *trying)
+{
+	trying->until_ns = 0;
+	trying->refused = 0;
+}
+
 /* --- engine_lease.c: the initiator; the thread, no lock held ------------- */
 void lease_fresh(struct engine_leasing *l, struct engine_lease *lease);
 void lease_stopped(struct engine_leasing *l, struct engine_lease *lease);

@@ -32,7 +32,7 @@ bool leasing_send(struct engine_leasing *l, struct tei_rail_peer *peer,
 {
 	if (l->now >= trying->until_ns) {
 		if (!leasing_post(peer, prefer, m)) {
-			memset(trying, 0, sizeof(*trying));
+			leasing_try_now(trying);
 			return true;
 		}
 		trying->until_ns = l->now + (LEASE_TRY_NS << trying->refused);

@@ -22,12 +22,10 @@ static void lend_say(struct engine_leasing *l, struct lend_piece *p,
 	p->unsaid = !leasing_send(l, b->peer, &b->prefer, &b->trying, &m);
 }
 
-/* What no rail took; in the end it waits until it is asked for. */
+/* What no rail took. */
 static void lend_say_again(struct engine_leasing *l, struct lend_piece *p)
 {
-	p->unsaid = false;
-	if (p->peer->trying.refused == LEASE_TRIES)
-		return;
+	p->unsaid = false;		/* if it has gone on without */
 	if (p->state == LEND_LENT)
 		lend_say(l, p, LEASE_READY, 0);
 	else if (p->state == LEND_DONE)
@@ -318,7 +316,7 @@ void lend_heard(struct engine_leasing *l, struct tei_rail_peer *peer,
 	if (p->id > m->id || (p->id != m->id && lend_live(p)))
 		return;
 	b->heard_ns = l->now;
-	b->trying.until_ns = 0;
+	leasing_try_now(&b->trying);
 	p->heard_ns = l->now;
 	if (p->id != m->id || p->state == LEND_NONE)
 		lend_new(l, p, m);
