@@ -133,7 +133,7 @@ static bool device_round(struct device_rig *rig, uint64_t off, uint64_t len,
 	fx_buf_poison(&rig->back, 0, DEVICE_SIZE);
 	return device_move(rig, OPCODE_WRITE, rig->host.p, rig->gpu[0] + off,
 			   len) &&
-	       device_move(rig, OPCODE_WRITE, (char *)device_ptr(rig->gpu[0]) + off,
+	       device_move(rig, OPCODE_WRITE, device_ptr(rig->gpu[0] + off),
 			   rig->gpu[1] + off, len) &&
 	       device_move(rig, OPCODE_READ, rig->back.p, rig->gpu[1] + off,
 			   len) &&

@@ -6,8 +6,6 @@
  */
 #include "fabtests/functional/ft_gpu_device.h"
 
-#include <string.h>
-
 #define KIND_SIZE (24 * FX_MIB + 3)
 #define KIND_ROOM (32 * FX_MIB)		/* both pieces of mapped memory */
 #define KIND_PINNED 1			/* CU_MEM_ALLOCATION_TYPE_PINNED */

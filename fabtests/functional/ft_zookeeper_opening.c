@@ -4,9 +4,9 @@
 #endif
 #include <pthread.h>
 #include <stdio.h>
+#include <time.h>
 #include <zookeeper/zookeeper.h>
 
-#include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
@@ -55,11 +55,14 @@ static bool opening_try(struct opening_call *c, struct fx_peer *target,
 {
 	struct timespec nap = { .tv_nsec = OPENING_NAP_US * 1000 };
 	pthread_t thread;
-	bool good;
+	bool good = true;
 	int i;
 
 	fx_peer_pause(target);
-	good = !pthread_create(&thread, NULL, opening_main, c);
+	if (pthread_create(&thread, NULL, opening_main, c)) {
+		fx_peer_resume(target);
+		return false;
+	}
 	for (i = 0; good && i < OPENING_TOUCHES; i++) {
 		nanosleep(&nap, NULL);
 		good = opening_touch(zh, c->name);
