@@ -963,7 +963,8 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	rail_cache_favour(lane);
 	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
 			       active_link) {
-		while ((uint32_t)n < room && bytes < most) {
+		while ((uint32_t)n < room && bytes < most &&
+		       !rail_slice_none(peer)) {
 			s = slice_cut(lane, peer, bytes, &now);
 			if (!s) {
 				slice_turn_retry(peer, lane->rail);
