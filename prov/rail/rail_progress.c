@@ -22,6 +22,7 @@
 /* between two looks of callers, at initiating lanes and at target lanes */
 #define PROGRESS_AWAY_NS	(PROGRESS_DRIVEN_NS / 4)
 #define PROGRESS_TARGETS_AWAY_NS	(PROGRESS_DRIVEN_NS / 32)
+#define PROGRESS_LITTLE		6	/* that part of the time away is little */
 #define PROGRESS_LOOK_NS	(4 * PROGRESS_DRIVEN_NS)	/* the longest
 								 * that counts */
 #define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
@@ -89,20 +90,22 @@ static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
 
 /*
  * Whether they have been away for at most so long at a time, on average, since
- * the last measuring. A look that takes long moves bytes: what counts is how
- * long they are away.
+ * the last measuring, or for little of it. A look that takes long moves bytes:
+ * what counts is how long they are away, before, between and after the looks.
  */
 static void drive_measure(struct rail_drive *d, const struct rail_looks *looks,
 			  uint64_t away_ns, uint64_t now)
 {
 	uint64_t looked = drive_looked(looks, now), calls;
+	uint64_t ns = now - d->since_ns;
 	int64_t away;
 
-	if (now - d->since_ns < PROGRESS_DRIVEN_NS)
+	if (ns < PROGRESS_DRIVEN_NS)
 		return;
 	calls = __atomic_load_n(&looks->calls, __ATOMIC_RELAXED);
-	away = (int64_t)(now - d->since_ns) - (int64_t)(looked - d->looked_ns);
-	d->driven = away <= (int64_t)((calls - d->seen) * away_ns);
+	away = (int64_t)ns - (int64_t)(looked - d->looked_ns);
+	d->driven = away <= (int64_t)((calls - d->seen + 1) * away_ns) ||
+		    away <= (int64_t)(ns / PROGRESS_LITTLE);
 	d->looked_ns = looked;
 	d->seen = calls;
 	d->since_ns = now;
@@ -180,11 +183,12 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 	    RAIL_LANE_CLOSED)
 		return false;
-	if (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
-	    __atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
 		return true;
+	/* who reads the target lanes reads these as well */
 	if (!pr->targets.driven &&
-	    __atomic_load_n(&lane->hears, __ATOMIC_RELAXED))
+	    (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
+	     __atomic_load_n(&lane->hears, __ATOMIC_RELAXED)))
 		return true;
 	if (pr->drive.driven)
 		return false;
@@ -209,9 +213,10 @@ static bool progress_lanes(struct progress *pr, bool *target)
 			progress_last_words(&rail->first.lane);
 			continue;
 		}
-		if (!pr->targets.driven ||
-		    __atomic_load_n(&rail->target.naside, __ATOMIC_RELAXED))
+		if (!pr->targets.driven)
 			*target |= progress_target(&rail->target);
+		else
+			progress_last_words(&rail->target);
 		if (!(pr->turns % PROGRESS_SELDOM) &&
 		    rail_lane_active(&rail->first.lane))
 			any |= progress_target(&rail->first.lane);
@@ -501,7 +506,7 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
 
-	if (now - pr->target_ns < pr->spin_ns)
+	if (!pr->targets.driven && now - pr->target_ns < pr->spin_ns)
 		return true;
 	return !pr->drive.driven &&
 	       now - pr->active_ns < dp->settings->spin_us * TEI_NS_PER_US &&

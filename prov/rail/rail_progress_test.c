@@ -124,6 +124,41 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 	free(dp);
 }
 
+/* Looks, one after the other from begin on, each that far from the last one. */
+static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
+			       uint64_t took_ns, uint64_t away_ns)
+{
+	for (; n > 0; n--) {
+		begin += away_ns;
+		rail_look_begin(&dp->target_looks, begin);
+		begin += took_ns;
+		rail_look_end(&dp->target_looks, begin - took_ns, begin);
+	}
+	return begin;
+}
+
+static void test_few_long_looks_have_the_target_lanes(void)
+{
+	uint64_t now = PROGRESS_START;
+	struct rail_drive d;
+	struct tei_rail_dp *dp = progress_bare(&d);
+
+	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	/* three looks have four times beside them */
+	progress_looks(dp, now, 3, 300 * TEI_NS_PER_US, 25 * TEI_NS_PER_US);
+	now += TEI_NS_PER_MS;
+	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
+	/* away for longer, but for little of the time */
+	now = progress_looks(dp, now, 3, 500 * TEI_NS_PER_US,
+			     90 * TEI_NS_PER_US);
+	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
+	/* for a fifth of it */
+	now = progress_looks(dp, now, 3, 500 * TEI_NS_PER_US,
+			     125 * TEI_NS_PER_US);
+	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	free(dp);
+}
+
 static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
@@ -770,6 +805,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_a_caller_who_looks_now_and_then_has_no_target_lanes },
 	{ "a_caller_whose_looks_are_long_has_the_target_lanes",
 	  test_a_caller_whose_looks_are_long_has_the_target_lanes },
+	{ "few_long_looks_have_the_target_lanes",
+	  test_few_long_looks_have_the_target_lanes },
 	{ "a_caller_whose_looks_are_long_has_the_lanes",
 	  test_a_caller_whose_looks_are_long_has_the_lanes },
 	{ "while_a_caller_sleeps_the_thread_has_the_lanes",
