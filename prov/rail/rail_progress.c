@@ -27,6 +27,7 @@
 								 * that counts */
 #define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
 #define PROGRESS_SELDOM		16	/* turns: first addresses */
+#define PROGRESS_LOOKS		8	/* at lanes, from turn to turn of a spin */
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
@@ -529,6 +530,28 @@ static void progress_stood_still(struct progress *pr, uint64_t now)
 	rail_deadline_stood_still(pr->dp, still, now);
 }
 
+/*
+ * What comes in meanwhile waits for the next look, and the rest of a turn takes
+ * longer than a look at lanes that have nothing to tell.
+ */
+static void progress_more_looks(struct progress *pr)
+{
+	bool target = false;
+	uint64_t now;
+	int i;
+
+	for (i = 1; i < PROGRESS_LOOKS; i++)
+		if (progress_lanes(pr, &target))
+			break;
+	if (i == PROGRESS_LOOKS)
+		return;
+	now = tei_now_ns();
+	pr->active_ns = now;
+	pr->idle_sleep_ns = 0;
+	if (target)
+		pr->target_ns = now;
+}
+
 static void progress_turn(struct progress *pr)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -562,10 +585,11 @@ static void progress_turn(struct progress *pr)
 	if (any) {
 		pr->active_ns = now;
 		pr->idle_sleep_ns = 0;
+	} else if (!progress_spins(pr, now)) {
+		progress_sleep(pr, next, now);
 		return;
 	}
-	if (!progress_spins(pr, now))
-		progress_sleep(pr, next, now);
+	progress_more_looks(pr);
 }
 
 static void *progress_main(void *arg)
