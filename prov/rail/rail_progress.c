@@ -27,7 +27,8 @@
 								 * that counts */
 #define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
 #define PROGRESS_SELDOM		16	/* turns: first addresses */
-#define PROGRESS_LOOKS		8	/* at lanes, from turn to turn of a spin */
+#define PROGRESS_LOOKS		8	/* at lanes, from turn to turn of a spin, */
+#define PROGRESS_LOOKS_NS	(50 * TEI_NS_PER_US)	/* for that long */
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
@@ -532,24 +533,28 @@ static void progress_stood_still(struct progress *pr, uint64_t now)
 
 /*
  * What comes in meanwhile waits for the next look, and the rest of a turn takes
- * longer than a look at lanes that have nothing to tell.
+ * longer than a look at lanes that have nothing to tell. It waits in its turn
+ * where looks take long; but what is told is answered at once.
  */
-static void progress_more_looks(struct progress *pr)
+static void progress_more_looks(struct progress *pr, uint64_t now)
 {
-	bool target = false;
-	uint64_t now;
+	uint64_t from = now;
+	bool target = false, any = false;
 	int i;
 
-	for (i = 1; i < PROGRESS_LOOKS; i++)
-		if (progress_lanes(pr, &target))
+	for (i = 1; i < PROGRESS_LOOKS && !any; i++) {
+		any = progress_lanes(pr, &target);
+		now = tei_now_ns();
+		if (now - from > PROGRESS_LOOKS_NS)
 			break;
-	if (i == PROGRESS_LOOKS)
-		return;
-	now = tei_now_ns();
-	pr->active_ns = now;
-	pr->idle_sleep_ns = 0;
+	}
+	if (any) {
+		pr->active_ns = now;
+		pr->idle_sleep_ns = 0;
+	}
 	if (target)
 		pr->target_ns = now;
+	progress_peers(pr->dp, now);
 }
 
 static void progress_turn(struct progress *pr)
@@ -589,7 +594,7 @@ static void progress_turn(struct progress *pr)
 		progress_sleep(pr, next, now);
 		return;
 	}
-	progress_more_looks(pr);
+	progress_more_looks(pr, now);
 }
 
 static void *progress_main(void *arg)
