@@ -3,8 +3,9 @@
  * The progress thread: one for all lanes. It spins briefly after activity,
  * re-arms the wait objects and sleeps. While callers drive the initiating
  * lanes themselves it leaves those alone, so that nobody wakes it per
- * completion and it takes no core from them; it looks once a millisecond
- * whether they still do, and takes over at once when one of them goes to sleep.
+ * completion and it takes no core from them; it looks once a millisecond, less
+ * often while they go on, whether they still do, and takes over at once when one
+ * of them goes to sleep.
  */
 #include <errno.h>
 #include <poll.h>
@@ -18,7 +19,9 @@
 #include "prov/rail/rail_health.h"
 #include "util/thread.h"
 
-#define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts */
+#define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts, */
+/* and at most, when it has gone on */
+#define PROGRESS_TRUST_NS	(4 * PROGRESS_DRIVEN_NS)
 /* between two looks of callers, at initiating lanes and at target lanes */
 #define PROGRESS_AWAY_NS	(PROGRESS_DRIVEN_NS / 4)
 #define PROGRESS_TARGETS_AWAY_NS	(PROGRESS_DRIVEN_NS / 32)
@@ -42,6 +45,7 @@ struct progress {
 	struct tei_rail_dp *dp;
 	struct rail_drive drive;
 	struct rail_drive targets;	/* the same for target lanes */
+	uint64_t trust_ns;		/* sleep while callers drive */
 	uint64_t active_ns;		/* last activity of initiating lanes */
 	uint64_t target_ns;		/* and of target lanes */
 	uint32_t turns;			/* of progress_lanes */
@@ -442,6 +446,16 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 		pr->spin_ns *= 2;
 }
 
+/* How much of wait it sleeps while callers drive: longer each time. */
+static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
+{
+	if (wait > pr->trust_ns)
+		wait = pr->trust_ns;
+	if (pr->trust_ns < PROGRESS_TRUST_NS)
+		pr->trust_ns *= 2;
+	return wait;
+}
+
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -467,9 +481,8 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		wait = PROGRESS_IDLE_SLEEP_NS;
 	if (next && next < now + wait)
 		wait = next > now ? next - now : 0;
-	if ((pr->drive.driven || pr->targets.driven) &&
-	    wait > PROGRESS_DRIVEN_NS)
-		wait = PROGRESS_DRIVEN_NS;
+	if (pr->drive.driven || pr->targets.driven)
+		wait = progress_trusted(pr, wait);
 	if (!pr->drive.driven &&
 	    __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
 	    wait > TEI_NS_PER_MS / 4)
@@ -566,6 +579,8 @@ static void progress_turn(struct progress *pr)
 	now = tei_now_ns();
 	rail_drive_look(dp, &pr->drive, now);
 	rail_drive_look_targets(dp, &pr->targets, now);
+	if (!pr->drive.driven && !pr->targets.driven)
+		pr->trust_ns = PROGRESS_DRIVEN_NS;
 	any = progress_lanes(pr, &target);
 	now = tei_now_ns();	/* by which all deadlines of this turn are */
 	progress_stood_still(pr, now);
@@ -616,6 +631,7 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "no memory for the progress thread");
 	pr->dp = dp;
+	pr->trust_ns = PROGRESS_DRIVEN_NS;
 	pr->spin_ns = dp->settings->spin_us * TEI_NS_PER_US;
 	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (dp->wake_fd < 0) {
