@@ -157,8 +157,9 @@ static bool progress_target(struct rail_lane *lane)
 	return any;
 }
 
-/* What came in while the lane was closed by another thread. */
-static void progress_last_words(struct rail_lane *lane)
+/* What callers who read the lane left to the thread, or came in while it was
+ * closed by another one. */
+static void progress_aside(struct rail_lane *lane)
 {
 	struct rail_done done;
 
@@ -215,14 +216,14 @@ static bool progress_lanes(struct progress *pr, bool *target)
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
-			progress_last_words(&rail->target);
-			progress_last_words(&rail->first.lane);
+			progress_aside(&rail->target);
+			progress_aside(&rail->first.lane);
 			continue;
 		}
 		if (!pr->targets.driven)
 			*target |= progress_target(&rail->target);
 		else
-			progress_last_words(&rail->target);
+			progress_aside(&rail->target);
 		if (!(pr->turns % PROGRESS_SELDOM) &&
 		    rail_lane_active(&rail->first.lane))
 			any |= progress_target(&rail->first.lane);
@@ -544,6 +545,18 @@ static void progress_stood_still(struct progress *pr, uint64_t now)
 	rail_deadline_stood_still(pr->dp, still, now);
 }
 
+/* What a look at lanes found, as of now. */
+static void progress_saw(struct progress *pr, bool any, bool target,
+			 uint64_t now)
+{
+	if (target)
+		pr->target_ns = now;
+	if (!any)
+		return;
+	pr->active_ns = now;
+	pr->idle_sleep_ns = 0;
+}
+
 /*
  * What comes in meanwhile waits for the next look, and the rest of a turn takes
  * longer than a look at lanes that have nothing to tell. It waits in its turn
@@ -561,12 +574,7 @@ static void progress_more_looks(struct progress *pr, uint64_t now)
 		if (now - from > PROGRESS_LOOKS_NS)
 			break;
 	}
-	if (any) {
-		pr->active_ns = now;
-		pr->idle_sleep_ns = 0;
-	}
-	if (target)
-		pr->target_ns = now;
+	progress_saw(pr, any, target, now);
 	progress_peers(pr->dp, now);
 }
 
@@ -597,19 +605,14 @@ static void progress_turn(struct progress *pr)
 	due = rail_cache_tidy(dp, now);
 	if (due && (!next || due < next))
 		next = due;
-	if (target)
-		pr->target_ns = now;
 	due = rail_health_run(dp, now);
 	if (due && (!next || due < next))
 		next = due;
-	if (any) {
-		pr->active_ns = now;
-		pr->idle_sleep_ns = 0;
-	} else if (!progress_spins(pr, now)) {
+	progress_saw(pr, any, target, now);
+	if (any || progress_spins(pr, now))
+		progress_more_looks(pr, now);
+	else
 		progress_sleep(pr, next, now);
-		return;
-	}
-	progress_more_looks(pr, now);
 }
 
 static void *progress_main(void *arg)

@@ -515,6 +515,28 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	progress_end(&rig);
 }
 
+/* The thread leaves such lanes to him: law 3. */
+static void test_who_reads_the_target_lanes_ends_messages_under_way(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	uint8_t buf[TEI_RAIL_MESSAGE_HEAD];
+	struct progress_rig rig;
+	struct rail_lane *lane;
+	uint32_t prefer = 0;
+
+	progress_begin(&rig);
+	test_plane_still(&rig.from);
+	lane = &rig.from.dp->rails[0]->init[0];
+	CU_ASSERT_EQUAL_FATAL(tei_rail_send(rig.peer, buf, sizeof(buf), false,
+					    &prefer), 0);
+	CU_ASSERT(__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) > 0);
+	while (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) &&
+	       tei_now_ns() < end)
+		tei_rail_progress_all(rig.from.dp);
+	CU_ASSERT_EQUAL(__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED), 0);
+	progress_end(&rig);
+}
+
 /* --- connections that are lost unseen ------------------------------------ */
 
 /* It breaks while callers have the lanes, who look at none that is idle. */
@@ -813,6 +835,8 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_while_a_caller_sleeps_the_thread_has_the_lanes },
 	{ "who_goes_to_sleep_wakes_a_thread_that_counts_on_him",
 	  test_who_goes_to_sleep_wakes_a_thread_that_counts_on_him },
+	{ "who_reads_the_target_lanes_ends_messages_under_way",
+	  test_who_reads_the_target_lanes_ends_messages_under_way },
 	{ "the_thread_takes_over_from_a_sleeper",
 	  test_the_thread_takes_over_from_a_sleeper },
 	{ "planes_without_work_sleep", test_planes_without_work_sleep },
