@@ -169,12 +169,21 @@ static bool zis_there(void *arg)
 	       stat.czxid != t->before;
 }
 
-static void zplant(zhandle_t *zh, const char *path, const char *text)
+/* Ours in their place, in one step: an owner is quick to put his own there. */
+static void zplant(zhandle_t *zh, const char *const *paths,
+		   const char *const *texts, int count)
 {
-	CU_ASSERT_EQUAL(zoo_delete(zh, path, -1), ZOK);
-	CU_ASSERT_EQUAL(zoo_create(zh, path, text, (int)strlen(text),
-				   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL,
-				   0), ZOK);
+	zoo_op_result_t results[4];
+	zoo_op_t ops[4];
+	int i;
+
+	for (i = 0; i < count; i++) {
+		zoo_delete_op_init(&ops[2 * i], paths[i], -1);
+		zoo_create_op_init(&ops[2 * i + 1], paths[i], texts[i],
+				   (int)strlen(texts[i]), &ZOO_OPEN_ACL_UNSAFE,
+				   ZOO_EPHEMERAL, NULL, 0);
+	}
+	CU_ASSERT_EQUAL(zoo_multi(zh, 2 * count, ops, results), ZOK);
 }
 
 struct zshows {
@@ -193,14 +202,17 @@ static void an_owner_sees_what_others_take_away(void)
 {
 	static const char ram[] = "/taken/mooncake/ram/s";
 	static const char rpc[] = "/taken/mooncake/rpc_meta/s";
-	struct zthere t = { .path = ram };
+	static const char *const both[] = { ram, rpc };
 	char text[128], host[TEI_META_HOST_MAX];
+	const char *texts[] = {
+		"{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}",
+		text,
+	};
+	struct zthere t = { .path = ram };
 	struct zshows shows;
 	struct zrig a, b, c;
 	uint16_t port;
 	struct Stat stat;
-	zoo_op_result_t swapped[2];
-	zoo_op_t swap[2];
 
 	if (!zrig_init(&a, 0xa2) || !zrig_init(&b, 0xb2) ||
 	    !zrig_init(&c, 0xc2) || !zrig_open(&a, "/taken") ||
@@ -217,8 +229,7 @@ static void an_owner_sees_what_others_take_away(void)
 	CU_ASSERT_EQUAL(zoo_delete(t.zh, rpc, -1), ZOK);
 	CU_ASSERT(zwait(zis_there, &t));
 	/* replaced, and written over */
-	zplant(t.zh, ram,
-	       "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}");
+	zplant(t.zh, both, texts, 1);
 	CU_ASSERT(zwait(zshows, &shows));
 	CU_ASSERT_EQUAL(zoo_set(t.zh, ram, "{}", 2, -1), ZOK);
 	CU_ASSERT(zwait(zshows, &shows));
@@ -229,13 +240,7 @@ static void an_owner_sees_what_others_take_away(void)
 	snprintf(text, sizeof(text),
 		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
 		 port);
-	/* at once: the owner is quick to put his own there again */
-	zoo_delete_op_init(&swap[0], rpc, -1);
-	zoo_create_op_init(&swap[1], rpc, text, (int)strlen(text),
-			   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0);
-	CU_ASSERT_EQUAL(zoo_multi(t.zh, 2, swap, swapped), ZOK);
-	zplant(t.zh, ram,
-	       "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}");
+	zplant(t.zh, both, texts, 2);
 	CU_ASSERT(zwait(zrig_lost, &a));
 	zookeeper_close(t.zh);
 	zrig_close(&c);
