@@ -44,17 +44,21 @@ void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
 {
 	enum rail_msg_type type = (enum rail_msg_type)msg[5];
 	struct rail_wire w = { .p = msg, .cap = len, .pos = 6 };
-	uint8_t mac[TEI_MAC_SIZE];
+	uint8_t nonce[RAIL_WIRE_NONCE], mac[TEI_MAC_SIZE];
 	uint64_t flags;
 
 	if (!p->dp->signs || len < RAIL_WIRE_HEADER)
 		return;
+	/* callers' threads send too, and a hello may bring another one */
+	rail_sched_enter(p->dp);
+	memcpy(nonce, p->its_nonce, sizeof(nonce));
+	rail_sched_leave(p->dp);
 	flags = rail_wire_get(&w, 2);
 	w.pos = 6;
 	rail_wire_put(&w, flags | RAIL_WIRE_SIGNED, 2);
 	w.pos = RAIL_WIRE_MAC_AT - 8;
 	rail_wire_put(&w, __atomic_add_fetch(&p->sent, 1, __ATOMIC_RELAXED), 8);
-	auth_mac(p->dp, auth_open(type) ? NULL : p->its_nonce, msg, len, mac);
+	auth_mac(p->dp, auth_open(type) ? NULL : nonce, msg, len, mac);
 	memcpy(msg + RAIL_WIRE_MAC_AT, mac, RAIL_WIRE_MAC);
 }
 

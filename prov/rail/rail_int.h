@@ -687,7 +687,9 @@ struct tei_rail_peer {
 	uint64_t stranger_ns;		/* until when that is tried */
 
 	/* Thread: what proves that messages are its own, and ours. */
-	uint8_t nonce[16], its_nonce[16];
+	uint8_t nonce[16];
+	uint8_t its_nonce[16];		/* written under sched, read so too by
+					 * callers' threads */
 	uint64_t sent;			/* atomic: number of the newest message */
 	uint64_t newest, hello_newest;	/* numbers of its messages */
 	uint64_t seen[RAIL_AUTH_WORDS];
@@ -1630,7 +1632,8 @@ void rail_msg_tx_put(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
 bool rail_msg_idle(struct rail *rail);
 
 /* --- rail_auth.c: the shared secret -------------------------------------- */
-/* Numbers and signs a whole message to the peer, where there is a secret. */
+/* Numbers and signs a whole message to the peer, where there is a secret; sched
+ * is not held. */
 void rail_auth_sign(struct tei_rail_peer *peer, uint8_t *msg, size_t len);
 /* Whether it was signed for us; peer may be NULL. At least a header. */
 bool rail_auth_fits(const struct tei_rail_dp *dp,
