@@ -208,7 +208,8 @@ static uint64_t engine_next_serial(struct engine *e) TEI_REQUIRES(e->control)
 	return e->serial;
 }
 
-int engine_publish(struct engine *e, struct tei_err *err)
+static int publish(struct engine *e, bool told, struct tei_err *err)
+	TEI_REQUIRES(e->control)
 {
 	struct engine_desc_rails rails;
 	struct tei_meta_desc *desc;
@@ -228,14 +229,26 @@ int engine_publish(struct engine *e, struct tei_err *err)
 	if (!ret)
 		ret = tei_meta_desc_freeze(desc, err);
 	if (!ret)
-		ret = tei_meta_store_publish(e->store, desc,
-					     engine_deadline(e), err);
+		ret = (told ? tei_meta_store_publish : tei_meta_store_update)(
+			e->store, desc, engine_deadline(e), err);
 	if (!ret) {
 		tei_meta_cache_set_local(e->cache, desc);
 		e->published = true;
 	}
 	tei_meta_desc_unref(desc);
 	return ret;
+}
+
+int engine_publish(struct engine *e, struct tei_err *err)
+{
+	return publish(e, true, err);
+}
+
+void engine_update(struct engine *e)
+{
+	struct tei_err err;
+
+	publish(e, false, &err);
 }
 
 /* --- creation ------------------------------------------------------------ */

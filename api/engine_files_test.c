@@ -283,7 +283,8 @@ static batch_id_t files_batch;
 /* Reads into what is to be published, and refuses that. */
 static int files_refuse(struct tei_meta_store *store,
 			const struct tei_meta_desc *desc, const char *json,
-			size_t len, uint64_t deadline_ns, struct tei_err *err)
+			size_t len, bool told, uint64_t deadline_ns,
+			struct tei_err *err)
 {
 	struct files_rig *r = files_publishing;
 
@@ -291,6 +292,7 @@ static int files_refuse(struct tei_meta_store *store,
 	(void)desc;
 	(void)json;
 	(void)len;
+	(void)told;
 	(void)deadline_ns;
 	if (!r)
 		return 0;

@@ -368,6 +368,8 @@ int engine_bad(struct engine *e, const char *call, const char *what);
 /* Makes what is registered visible under our name; control is held. */
 int engine_publish(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
+/* The same where no caller is told how it went. */
+void engine_update(struct engine *e) TEI_REQUIRES(e->control);
 uint64_t engine_deadline(const struct engine *e);
 /* Drains, withdraws what is published, tells the peers and stops the threads;
  * frees nothing. For a process that is about to end, by who has taken its handle

@@ -514,7 +514,7 @@ static int memory_drop(struct engine *e, void **addrs, size_t n)
 		memory_note(e, &gone[i]);
 	}
 	if (back)
-		engine_publish(e, &err);
+		engine_update(e);
 	tei_mutex_unlock(&e->control);
 	free(gone);
 	return first;

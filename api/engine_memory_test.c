@@ -20,11 +20,13 @@ static uint32_t memory_buffers;		/* in the last one */
 
 static int memory_publish(struct tei_meta_store *store,
 			  const struct tei_meta_desc *desc, const char *json,
-			  size_t len, uint64_t deadline_ns, struct tei_err *err)
+			  size_t len, bool told, uint64_t deadline_ns,
+			  struct tei_err *err)
 {
 	(void)store;
 	(void)json;
 	(void)len;
+	(void)told;
 	(void)deadline_ns;
 	(void)err;
 	/* a worker publishes the same once more, some time after the rails came */

@@ -211,7 +211,7 @@ static struct engine_transport *transport_install(struct engine *e,
 		return NULL;
 	t = transport_note(e, proto);
 	if (t && e->published)
-		engine_publish(e, err);
+		engine_update(e);
 	return t;
 }
 

@@ -21,13 +21,11 @@ static void work_free(struct engine_work *w)
 
 static void work_run(struct engine *e, struct engine_work *w)
 {
-	struct tei_err err;
-
 	switch (w->kind) {
 	case ENGINE_WORK_PUBLISH:
 		tei_mutex_lock(&e->control);
 		if (e->published)
-			engine_publish(e, &err);
+			engine_update(e);
 		tei_mutex_unlock(&e->control);
 		break;
 	case ENGINE_WORK_RESOLVE:

@@ -209,9 +209,8 @@ static bool store_forget(struct tei_meta_store *s, const char *name)
 /*
  * Our own server first: when the store points a peer here, the text is there.
  */
-int tei_meta_store_publish(struct tei_meta_store *s,
-			   struct tei_meta_desc *desc, uint64_t deadline_ns,
-			   struct tei_err *err)
+static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
+			 bool told, uint64_t deadline_ns, struct tei_err *err)
 {
 	char *json;
 	size_t len;
@@ -231,9 +230,23 @@ int tei_meta_store_publish(struct tei_meta_store *s,
 				  "no memory to publish '%.64s'", desc->name);
 	}
 	if (!rc && s->ops->publish)
-		rc = s->ops->publish(s, desc, json, len, deadline_ns, err);
+		rc = s->ops->publish(s, desc, json, len, told, deadline_ns,
+				     err);
 	free(json);
 	return rc;
+}
+
+int tei_meta_store_publish(struct tei_meta_store *s,
+			   struct tei_meta_desc *desc, uint64_t deadline_ns,
+			   struct tei_err *err)
+{
+	return store_publish(s, desc, true, deadline_ns, err);
+}
+
+int tei_meta_store_update(struct tei_meta_store *s, struct tei_meta_desc *desc,
+			  uint64_t deadline_ns, struct tei_err *err)
+{
+	return store_publish(s, desc, false, deadline_ns, err);
 }
 
 int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,

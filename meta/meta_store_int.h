@@ -23,10 +23,11 @@ struct meta_store_ops {
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
-	/* json: desc encoded */
+	/* json: desc encoded; told: the caller is, of a lost name */
 	int (*publish)(struct tei_meta_store *store,
 		       const struct tei_meta_desc *desc, const char *json,
-		       size_t len, uint64_t deadline_ns, struct tei_err *err);
+		       size_t len, bool told, uint64_t deadline_ns,
+		       struct tei_err *err);
 	int (*withdraw)(struct tei_meta_store *store, const char *name,
 			uint64_t deadline_ns, struct tei_err *err);
 	/* *json: terminated, freed with free() by the caller */

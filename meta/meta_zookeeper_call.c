@@ -583,6 +583,11 @@ int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 				    "MOONRAIL_ZK_AUTH_FILE names the file with user:password",
 				    "%s '%.48s': ZooKeeper %.48s does not allow it",
 				    what, name, zk->servers);
+	if (rc == ZNOCHILDRENFOREPHEMERALS)
+		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+				    "choose another server name",
+				    "%s '%.48s': what is before a slash of it is the name of another segment",
+				    what, name);
 	if (rc == ZBADARGUMENTS)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
 				    "%s '%.48s': ZooKeeper can't have a node of that name",

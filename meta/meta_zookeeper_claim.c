@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "meta/meta_zookeeper_int.h"
 #include "util/err.h"
@@ -21,18 +20,9 @@
  */
 
 #define ZK_LOST_HINT \
-	"this process was cut off from ZooKeeper for longer than its session lasts, or others deleted its nodes"
+	"this process was stopped, or cut off from ZooKeeper or from that one, or others deleted its nodes"
 
-/* Who has the name, as found in the store. */
-struct zk_holder {
-	uint64_t incarnation;		/* 0: not one of ours */
-	char endpoint[TEI_META_ENDPOINT_MAX];	/* "": can't be asked */
-	char since[32];
-	int32_t ram_version, rpc_version;	/* -1: no such node */
-	bool guard;
-};
-
-static bool zk_over(struct zk *zk, uint64_t deadline_ns)
+bool zk_over(struct zk *zk, uint64_t deadline_ns)
 {
 	bool over;
 
@@ -119,6 +109,7 @@ static void zk_entry_mark(struct zk *zk, struct zk_entry *e, bool held,
 	tei_mutex_lock(&zk->lock);
 	e->held = held;
 	e->dirty = dirty;
+	e->lost = e->lost && !held;
 	tei_mutex_unlock(&zk->lock);
 }
 
@@ -267,143 +258,6 @@ static void zk_tell_open(struct zk *zk)
 			 zk->servers);
 }
 
-/* --- holders ------------------------------------------------------------- */
-
-static void zk_since(int64_t ms, char *out, size_t len)
-{
-	time_t t = (time_t)(ms / 1000);
-	struct tm tm;
-
-	if (!gmtime_r(&t, &tm) ||
-	    !strftime(out, len, "%Y-%m-%dT%H:%M:%SZ", &tm))
-		snprintf(out, len, "?");
-}
-
-static int zk_holder_rpc(struct zk *zk, const struct zk_entry *e,
-			 uint64_t deadline_ns, struct zk_holder *out)
-{
-	struct zk_reply r;
-	uint64_t inc;
-	int rc;
-
-	out->rpc_version = -1;
-	out->endpoint[0] = 0;
-	rc = zk_get(zk, e->rpc, ZK_WATCH_NONE, deadline_ns, &r);
-	if (rc != ZOK)
-		return rc == ZNONODE ? ZOK : rc;
-	out->rpc_version = r.stat.version;
-	if (!zk_rpc_decode(r.data, r.len, out->endpoint, &inc))
-		out->endpoint[0] = 0;
-	else if (out->ram_version < 0)
-		out->incarnation = inc;
-	if (out->ram_version < 0)
-		zk_since(r.stat.ctime, out->since, sizeof(out->since));
-	free(r.data);
-	return ZOK;
-}
-
-static int zk_holder_ram(struct zk *zk, const struct zk_entry *e,
-			 uint64_t deadline_ns, struct zk_holder *out,
-			 int64_t *czxid)
-{
-	char at[TEI_META_ENDPOINT_MAX];
-	struct zk_reply r;
-	int rc;
-
-	memset(out, 0, sizeof(*out));
-	out->ram_version = -1;
-	*czxid = 0;
-	rc = zk_get(zk, e->ram, ZK_WATCH_NONE, deadline_ns, &r);
-	if (rc != ZOK)
-		return rc == ZNONODE ? ZOK : rc;
-	if (!zk_head_decode(r.data, r.len, &out->incarnation, at))
-		out->incarnation = 0;
-	out->ram_version = r.stat.version;
-	*czxid = r.stat.czxid;
-	zk_since(r.stat.ctime, out->since, sizeof(out->since));
-	free(r.data);
-	return ZOK;
-}
-
-/*
- * Both nodes, one after the other: of a holder who has just withdrawn the
- * first may have been seen and the second not, which would make him one that
- * can't be asked. So it is looked whether the first is there still.
- */
-static int zk_holder_nodes(struct zk *zk, const struct zk_entry *e,
-			   uint64_t deadline_ns, struct zk_holder *out)
-{
-	struct Stat stat = { 0 };
-	int64_t czxid;
-	int rc;
-
-	do {
-		rc = zk_holder_ram(zk, e, deadline_ns, out, &czxid);
-		if (rc == ZOK)
-			rc = zk_holder_rpc(zk, e, deadline_ns, out);
-		if (rc != ZOK || out->ram_version < 0 || out->rpc_version >= 0)
-			return rc;
-		rc = zk_exists(zk, e->ram, ZK_WATCH_NONE, deadline_ns, &stat);
-		if (rc != ZOK && rc != ZNONODE)
-			return rc;
-	} while ((rc == ZNONODE || stat.czxid != czxid) &&
-		 !zk_over(zk, deadline_ns));
-	return rc == ZOK && stat.czxid == czxid ? ZOK : ZOPERATIONTIMEOUT;
-}
-
-static int zk_holder_read(struct zk *zk, const struct zk_entry *e,
-			  uint64_t deadline_ns, struct zk_holder *out)
-{
-	int rc = zk_holder_nodes(zk, e, deadline_ns, out);
-	char *guard;
-
-	if (rc != ZOK)
-		return rc;
-	if (out->ram_version < 0 && out->rpc_version < 0)
-		out->incarnation =
-			tei_meta_server_incarnation(zk->store->server);
-	guard = zk_path_guard(zk, e->name, out->incarnation);
-	if (!guard)
-		return ZSYSTEMERROR;
-	rc = zk_exists(zk, guard, ZK_WATCH_NONE, deadline_ns, NULL);
-	free(guard);
-	out->guard = rc == ZOK;
-	return rc == ZNONODE ? ZOK : rc;
-}
-
-static void zk_holder_text(const struct zk_holder *h, char *out, size_t len)
-{
-	snprintf(out, len, "%.60s, incarnation %016" PRIx64 ", since %s",
-		 *h->endpoint ? h->endpoint : "an unknown address",
-		 h->incarnation, h->since);
-}
-
-/*
- * Whether the holder is alive: asked where it says that it listens. What
- * answers there as another process, or as we, is not the holder. One that can't be asked
- * counts as alive, since its session is; so does one that is busy or has
- * another secret than we.
- */
-static bool zk_holder_alive(const struct zk_holder *h, uint64_t own,
-			    const struct tei_secret *secret,
-			    uint64_t deadline_ns)
-{
-	uint64_t until = tei_now_ns() + ZK_PING_NS, inc;
-	struct tei_err err;
-	int rc;
-
-	if (!*h->endpoint)
-		return true;
-	if (until > deadline_ns)
-		until = deadline_ns;
-	rc = tei_meta_ping(h->endpoint, secret, until, &inc, &err);
-	if (rc == TEI_ERR_REJECTED)
-		return !h->incarnation || err.prov_errno == TEI_META_DENIED ||
-		       err.prov_errno == TEI_ERR_TOO_MANY;
-	return !rc && inc != own &&
-	       (!h->incarnation || inc == h->incarnation);
-}
-
 /* --- claiming ------------------------------------------------------------ */
 
 static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
@@ -447,6 +301,11 @@ static int zk_refuse(struct zk_entry *e, const struct zk_holder *h,
 {
 	char who[ZK_WHO];
 
+	if (h->folder)
+		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+				    "choose another server name",
+				    "segment '%.24s': ZooKeeper has a folder there, of names that begin with '%.24s/'",
+				    e->name, e->name);
 	zk_holder_text(h, who, sizeof(who));
 	if (e->announced)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
@@ -469,6 +328,18 @@ static void zk_drop_guard(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
+ * We had the name, and another of ours has claimed it since. The keeper does
+ * not contest that: two that don't reach each other would take it from one
+ * another for ever. Who publishes may.
+ */
+static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
+			 const struct zk_holder *h)
+{
+	return e->announced && h->guard &&
+	       pthread_equal(pthread_self(), zk->keeper);
+}
+
+/*
  * What to do about nodes that are there. ZOK: the name is ours now; transient
  * or ZNONODE, ZNODEEXISTS, ZBADVERSION: look again. *alive: refused.
  */
@@ -485,12 +356,16 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 	if (h->incarnation != own) {
 		if (e->announced)
 			zk_drop_guard(zk, e, deadline_ns);
-		*alive = zk_holder_alive(h, own, zk->store->secret,
+		*alive = h->folder || zk_succeeded(zk, e, h) ||
+			 zk_holder_alive(h, own, zk->store->secret,
 					 deadline_ns);
 		if (*alive)
 			return ZNODEEXISTS;
 	}
-	rc = zk_replace(zk, e, h, deadline_ns);
+	/* without a guard versions don't tell his nodes from a third's */
+	rc = h->guard ? ZOK : zk_holder_same(zk, e, h, deadline_ns);
+	if (rc == ZOK)
+		rc = zk_replace(zk, e, h, deadline_ns);
 	/* at our own address it is ours that somebody wrote over */
 	if (rc == ZOK && h->incarnation != own &&
 	    strcmp(h->endpoint, tei_meta_server_name(zk->store->server))) {
@@ -572,7 +447,7 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 	zoo_op_t ops[ZK_OPS_MAX];
 	struct zk_holder h;
 	int n = zk_op_create(zk, e, ops), rc;
-	bool folders;
+	bool folders, asked = false;
 
 	*refused = false;
 	do {
@@ -585,6 +460,9 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 			zk_folders_gone(zk);
 			rc = zk_entry_folders(zk, e, deadline_ns, err);
 		} else if (rc == ZNODEEXISTS) {
+			/* that he does not answer takes nothing off it */
+			deadline_ns += asked ? 0 : ZK_PING_NS;
+			asked = true;
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
 		}
 		if (*refused)
@@ -666,15 +544,18 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 					desc->name);
 }
 
-/* The loss that the keeper found is told once; then it may be tried again. */
-static int zk_tell_lost(struct zk *zk, struct zk_entry *e, struct tei_err *err)
+/* A loss that the keeper found is told once; then it may be tried again, by who
+ * is told. */
+static int zk_tell_lost(struct zk *zk, struct zk_entry *e, bool told,
+			struct tei_err *err)
 {
 	char who[ZK_WHO] = "";
 
 	tei_mutex_lock(&zk->lock);
-	if (e->lost)
+	if (e->lost && (e->untold || !told))
 		snprintf(who, sizeof(who), "%s", e->lost_to);
-	e->lost = false;
+	if (told)
+		e->untold = false;
 	tei_mutex_unlock(&zk->lock);
 	if (!*who)
 		return 0;
@@ -685,7 +566,7 @@ static int zk_tell_lost(struct zk *zk, struct zk_entry *e, struct tei_err *err)
 
 /* The token is held. */
 static int zk_publish_text(struct zk *zk, const char *name, char *text,
-			   size_t len, uint64_t deadline_ns,
+			   size_t len, bool told, uint64_t deadline_ns,
 			   struct tei_err *err)
 {
 	struct zk_entry *e = zk_entry_find(zk, name);
@@ -703,7 +584,7 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 	free(e->text);
 	e->text = text;			/* the entry's from here on */
 	e->len = len;
-	rc = known ? zk_tell_lost(zk, e, err) : 0;
+	rc = known ? zk_tell_lost(zk, e, told, err) : 0;
 	if (rc)
 		return rc;
 	if (!known) {
@@ -721,7 +602,7 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 }
 
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
-	       const char *json, size_t len, uint64_t deadline_ns,
+	       const char *json, size_t len, bool told, uint64_t deadline_ns,
 	       struct tei_err *err)
 {
 	struct zk *zk = store->back_end;
@@ -737,7 +618,7 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 		return zk_fail(zk, ZOPERATIONTIMEOUT, "publishing", desc->name,
 			       err);
 	}
-	rc = zk_publish_text(zk, desc->name, text, n, deadline_ns, err);
+	rc = zk_publish_text(zk, desc->name, text, n, told, deadline_ns, err);
 	zk_writer_give(zk);
 	return rc;
 }
@@ -796,7 +677,7 @@ static void zk_entry_lost(struct zk *zk, struct zk_entry *e,
 	tei_mutex_lock(&zk->lock);
 	e->held = false;
 	e->dirty = false;
-	e->lost = true;
+	e->lost = e->untold = true;
 	snprintf(e->lost_to, sizeof(e->lost_to), "%s",
 		 who ? who + strlen("' was lost to ") : "another process");
 	tei_mutex_unlock(&zk->lock);

@@ -95,7 +95,8 @@ struct zk_entry {
 	bool dirty;			/* the keeper is to see to it */
 	uint64_t look_ns;		/* the keeper: is it still there? 0: no
 					 * need to look */
-	bool lost;			/* to another process; not yet told */
+	bool lost;			/* to another process, */
+	bool untold;			/* which no caller knows yet */
 	char lost_to[ZK_WHO];
 };
 
@@ -314,6 +315,36 @@ void zk_trust_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
 /* One is not there any more, or another by now: all are looked at anew. */
 void zk_folders_gone(struct zk *zk);
 
+/* --- meta_zookeeper_holder.c: who has a name ------------------------------ */
+
+struct zk_holder {
+	uint64_t incarnation;		/* 0: not one of ours */
+	char endpoint[TEI_META_ENDPOINT_MAX];	/* "": can't be asked */
+	char since[32];
+	int32_t ram_version, rpc_version;	/* -1: no such node */
+	int64_t ram_czxid, rpc_czxid;		/* 0: no such node */
+	bool folder;		/* it is one of other names, and nobody's */
+	bool left;		/* there is nothing but folders of none */
+	bool guard;
+};
+
+/* ZBADVERSION: it changed meanwhile. */
+int zk_holder_read(struct zk *zk, const struct zk_entry *e,
+		   uint64_t deadline_ns, struct zk_holder *out);
+/* ZOK as long as the nodes are those that were read; else ZBADVERSION. */
+int zk_holder_same(struct zk *zk, const struct zk_entry *e,
+		   const struct zk_holder *h, uint64_t deadline_ns);
+/* Of the holder, for people. */
+void zk_holder_text(const struct zk_holder *h, char *out, size_t len);
+/*
+ * Whether the holder is alive: asked where it says that it listens. What
+ * answers there as another process, or as we (own), is not the holder. One that
+ * can't be asked counts as alive, since its session is; so does one that is
+ * busy or has another secret than we.
+ */
+bool zk_holder_alive(const struct zk_holder *h, uint64_t own,
+		     const struct tei_secret *secret, uint64_t deadline_ns);
+
 /* --- meta_zookeeper_claim.c: what this process publishes ----------------- */
 
 /*
@@ -325,10 +356,12 @@ int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns);
 int zk_folders_make(struct zk *zk, const char *path, const char *name,
 		    uint64_t deadline_ns, struct tei_err *err);
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
-	       const char *json, size_t len, uint64_t deadline_ns,
+	       const char *json, size_t len, bool told, uint64_t deadline_ns,
 	       struct tei_err *err);
 int zk_withdraw(struct tei_meta_store *store, const char *name,
 		uint64_t deadline_ns, struct tei_err *err);
+/* As zk_in_vain; zk->lock not held. */
+bool zk_over(struct zk *zk, uint64_t deadline_ns);
 /* The keeper's: sees to what is dirty. zk->lock not held. */
 void zk_republish(struct zk *zk);
 bool zk_entries_dirty(struct zk *zk) TEI_REQUIRES(zk->lock);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -109,6 +112,24 @@ void zrig_mute(struct zrig *r)
 	tei_meta_store_attach(r->store, r->server);
 	zk_session_id(zrig_zk(r));	/* its lock: the keeper sees it */
 	tei_meta_server_stop(old);
+}
+
+int zlisten(const char *endpoint)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+	char host[TEI_META_HOST_MAX];
+	uint16_t port;
+
+	tei_meta_split(endpoint, host, &port);
+	inet_pton(AF_INET, host, &sa.sin_addr);
+	sa.sin_port = htons(port);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (fd >= 0 && !bind(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
+	    !listen(fd, 4))
+		return fd;
+	close(fd);
+	return -1;
 }
 
 struct zk *zrig_zk(struct zrig *r)

@@ -352,25 +352,6 @@ static void other_software_is_asked_too(void)
 	zrig_close(&a);
 }
 
-/* Where a holder listened that has ended; -1 if another has the port now. */
-static int zlisten(const char *endpoint)
-{
-	struct sockaddr_in sa = { .sin_family = AF_INET };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-	char host[TEI_META_HOST_MAX];
-	uint16_t port;
-
-	tei_meta_split(endpoint, host, &port);
-	inet_pton(AF_INET, host, &sa.sin_addr);
-	sa.sin_port = htons(port);
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (fd >= 0 && !bind(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
-	    !listen(fd, 4))
-		return fd;
-	close(fd);
-	return -1;
-}
-
 struct zclaimer {
 	struct zrig *rig;
 	int rc;
@@ -432,9 +413,12 @@ struct zfickle {
 static void *zfickle_t(void *arg)
 {
 	struct zfickle *f = arg;
+	uint32_t i = 0;
 
 	while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
-		zrig_publish(f->rig, "f", 1, NULL);
+		/* who sees him for a moment only looks again */
+		if (!zrig_publish(f->rig, "f", 1, NULL) && ++i % 4 == 0)
+			usleep(20000);
 		tei_meta_store_withdraw(f->rig->store, "f",
 					meta_test_deadline(), NULL);
 	}

@@ -38,6 +38,9 @@ void zrig_close(struct zrig *r);
 /* From now on nobody answers where it has published that it listens. */
 void zrig_mute(struct zrig *r);
 
+/* Where a holder listened that has ended; -1 if another has the port now. */
+int zlisten(const char *endpoint);
+
 int zrig_publish(struct zrig *r, const char *name, uint32_t buffers,
 		 struct tei_err *err);
 /* Buffers of name's descriptor, or the error's code. */

@@ -20,6 +20,7 @@ SRCS += \
 	meta/meta_zookeeper.c \
 	meta/meta_zookeeper_call.c \
 	meta/meta_zookeeper_claim.c \
+	meta/meta_zookeeper_holder.c \
 	meta/meta_zookeeper_kept.c \
 	meta/meta_zookeeper_session.c \
 	meta/meta_zookeeper_text.c \
@@ -43,6 +44,7 @@ TEST_SRCS_meta = \
 	meta/meta_share_test.c \
 	meta/meta_store_test.c \
 	meta/meta_test_main.c \
+	meta/meta_zookeeper_claim_test.c \
 	meta/meta_zookeeper_loss_test.c \
 	meta/meta_zookeeper_rig_test.c \
 	meta/meta_zookeeper_test.c \

@@ -428,11 +428,17 @@ void tei_meta_store_attach(struct tei_meta_store *store,
 
 /*
  * Makes desc (frozen) visible under its name, replacing what this store
- * published there. Blocks; P2PHANDSHAKE only swaps the server's snapshot.
+ * published there. Blocks; P2PHANDSHAKE only swaps the server's snapshot. Of a
+ * name that was lost to another process the next call is told, and the one
+ * after that asks for it again.
  */
 int tei_meta_store_publish(struct tei_meta_store *store,
 			   struct tei_meta_desc *desc, uint64_t deadline_ns,
 			   struct tei_err *err);
+/* The same for a caller whom nobody tells: a lost name stays lost, untold. */
+int tei_meta_store_update(struct tei_meta_store *store,
+			  struct tei_meta_desc *desc, uint64_t deadline_ns,
+			  struct tei_err *err);
 
 int tei_meta_store_withdraw(struct tei_meta_store *store, const char *name,
 			    uint64_t deadline_ns, struct tei_err *err);
