@@ -68,6 +68,19 @@ static void test_a_caller_who_asks_often_has_the_lanes(void)
 	free(dp);
 }
 
+/* Looks, one after the other from begin on, each that far from the last one. */
+static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
+			       uint64_t took_ns, uint64_t away_ns)
+{
+	for (; n > 0; n--) {
+		begin += away_ns;
+		rail_look_begin(&dp->target_looks, begin);
+		begin += took_ns;
+		rail_look_end(&dp->target_looks, begin - took_ns, begin);
+	}
+	return begin;
+}
+
 static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
@@ -76,10 +89,8 @@ static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
 	int i;
 
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
-	now += TEI_NS_PER_MS;
-	/* one that sleeps for 100 us after each look */
-	for (i = 0; i < 10; i++)
-		tei_rail_progress_all(dp);
+	/* one that sleeps for 100 us before each look */
+	now = progress_looks(dp, now, 10, 0, 100 * TEI_NS_PER_US);
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
 	now += TEI_NS_PER_MS;
 	/* one that does little else */
@@ -122,19 +133,6 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
 	free(dp);
-}
-
-/* Looks, one after the other from begin on, each that far from the last one. */
-static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
-			       uint64_t took_ns, uint64_t away_ns)
-{
-	for (; n > 0; n--) {
-		begin += away_ns;
-		rail_look_begin(&dp->target_looks, begin);
-		begin += took_ns;
-		rail_look_end(&dp->target_looks, begin - took_ns, begin);
-	}
-	return begin;
 }
 
 static void test_few_long_looks_have_the_target_lanes(void)
