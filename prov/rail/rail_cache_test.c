@@ -258,6 +258,15 @@ static void two_places_are_enough(void)
 	cache_end(rig);
 }
 
+/* One that was still. */
+static void cache_go_on(struct test_plane *p)
+{
+	struct tei_err err;
+
+	__atomic_store_n(&p->dp->stop, false, __ATOMIC_RELEASE);
+	CU_ASSERT_EQUAL_FATAL(rail_progress_start(p->dp, &err), 0);
+}
+
 /* Three are tried again and again, with few places for all. */
 static void cache_check_silent(uint32_t cap, bool met)
 {
@@ -265,7 +274,6 @@ static void cache_check_silent(uint32_t cap, bool met)
 	struct cache_rig *rig = cache_begin(cap, false);
 	uint32_t i, r, silent = CACHE_TARGETS - 3;
 
-	rig->from.settings.slice_timeout_s = 6;
 	if (met) {
 		cache_round(rig, CACHE_TARGETS, 1);
 		/* and their places are others' since */
@@ -284,6 +292,8 @@ static void cache_check_silent(uint32_t cap, bool met)
 		cache_round(rig, silent, r * 1000);
 	for (i = silent; i < CACHE_TARGETS; i++)
 		CU_ASSERT_EQUAL(test_ends(rig->task[i]), 0);
+	for (i = silent; i < CACHE_TARGETS; i++)
+		cache_go_on(&rig->to[i]);
 	for (i = silent; i < CACHE_TARGETS; i++)
 		CU_ASSERT_FATAL(test_wait(rig->task[i], 1));
 	cache_end(rig);
