@@ -262,13 +262,13 @@ static void without_servers_calls_end_in_time(void)
 
 	if (!zrig_init(&a, 0xa3) || !zrig_init(&b, 0xb3))
 		return;
-	a.settings.connect_timeout_s = 1;
-	b.settings.connect_timeout_s = 1;
 	a.settings.zk_session_ms = 30000;
 	if (!zrig_open(&a, "/away") || !zrig_open(&b, "/away"))
 		return;
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
+	a.settings.connect_timeout_s = 1;
+	b.settings.connect_timeout_s = 1;
 	ft_zk_kill(zserver(), 0);
 	CU_ASSERT(zwait(zdisconnected, zrig_zk(&a)));
 	start = tei_now_ns();
@@ -304,11 +304,9 @@ static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 
 	if (!zrig_init(a, 0xa8) || !zrig_init(b, 0xb8))
 		return false;
-	b->settings.connect_timeout_s = 1;
 	if (!zrig_open(a, chroot) || !zrig_open(b, chroot))
 		return false;
 	CU_ASSERT_EQUAL(zrig_publish(a, "x", 1, NULL), 0);
-	b->settings.connect_timeout_s = 10;
 	CU_ASSERT_EQUAL(zrig_fetch(b, "x", NULL), 1);
 	n = zrig_changes(b);
 	CU_ASSERT_EQUAL(zrig_publish(a, "x", 2, NULL), 0);
@@ -549,12 +547,10 @@ static void a_stopped_server_holds_up_nobody(void)
 	struct tei_err err;
 	uint64_t start;
 
-	if (!zrig_init(&a, 0xa4))
-		return;
-	a.settings.connect_timeout_s = 1;
-	if (!zrig_open(&a, "/mute"))
+	if (!zrig_init(&a, 0xa4) || !zrig_open(&a, "/mute"))
 		return;
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
+	a.settings.connect_timeout_s = 1;
 	ft_zk_pause(zserver(), 0);
 	start = tei_now_ns();
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", &err), TEI_ERR_SOCKET);
