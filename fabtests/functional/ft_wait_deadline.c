@@ -5,6 +5,7 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define DEADLINE_MS 300u
+#define DEADLINE_MOVED_MS 1500u	/* enough for the call that moves it */
 #define DEADLINE_PATIENCE_S 20u	/* of an engine that need not wait for it */
 
 static uint64_t deadline_in(unsigned int ms)
@@ -86,10 +87,12 @@ static void deadline_moved(struct wait_rig *rig, bool off)
 
 	fx_peer_pause(&rig->target);
 	job = wait_job(rig, OPCODE_WRITE, 0, FX_MIB, 0);
-	good = !te_batch_deadline(rig->engine, job.id, deadline_in(100)) &&
+	good = !te_batch_deadline(rig->engine, job.id,
+				  deadline_in(DEADLINE_MOVED_MS)) &&
 	       !te_batch_deadline(rig->engine, job.id,
 				  off ? 0 : deadline_in(FX_LONG_MS));
-	good = good && te_wait_batch(rig->engine, job.id, 250 * WAIT_MS,
+	good = good && te_wait_batch(rig->engine, job.id,
+				     (DEADLINE_MOVED_MS + 150) * WAIT_MS,
 				     NULL) == TE_TIMED_OUT;
 	fx_peer_resume(&rig->target);
 	ft_ok(good && !te_wait_batch(rig->engine, job.id, -1, &st) &&
