@@ -340,8 +340,9 @@ static void gpu_that_hangs_holds_nobody_up(void)
 /* Nor does it take along who came when it hung already: it may go on. */
 static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
 {
-	struct copy_rig r = copy_open(1, 4096);
-	struct timespec nap = { .tv_nsec = 600000000 };
+	/* half of a time that the test may be off the CPU for a good part of */
+	struct copy_rig r = copy_open(3, 4096);
+	struct timespec nap = { .tv_sec = 1, .tv_nsec = 500000000 };
 	struct gpu_test_op op, during, after;
 
 	r.driver->hold(1);
@@ -353,7 +354,7 @@ static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
 	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
 	CU_ASSERT(!gpu_test_start(r.ctx, &after, r.gpu[0].addr,
 				  copy_host(&r, 0), 4096));
-	nap.tv_nsec = 100000000;
+	nap = (struct timespec){ .tv_nsec = 100000000 };
 	nanosleep(&nap, NULL);
 	CU_ASSERT(!gpu_test_ended(&during));
 	CU_ASSERT(!gpu_test_ended(&after));
