@@ -377,7 +377,7 @@ static void a_client_that_never_reads_is_dropped(void)
 	char *text = calloc(1, len);
 	int fd, small = 4096;
 
-	s = meta_test_server("127.0.0.1", 1, 100 * TEI_NS_PER_MS, 0);
+	s = meta_test_server("127.0.0.1", 1, TEI_NS_PER_SEC, 0);
 	if (!s)
 		return;
 	tei_meta_server_publish(s, "big", text, len, NULL);
@@ -409,7 +409,7 @@ static void a_client_that_reads_slowly_is_dropped(void)
 	char some[64];
 	ssize_t n;
 
-	s = meta_test_server("127.0.0.1", 1, 100 * TEI_NS_PER_MS, 0);
+	s = meta_test_server("127.0.0.1", 1, TEI_NS_PER_SEC, 0);
 	if (!s)
 		return;
 	tei_meta_server_publish(s, "big", text, len, NULL);
