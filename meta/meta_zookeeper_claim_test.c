@@ -224,16 +224,15 @@ static void a_short_time_is_enough_to_replace_a_holder(void)
 	char at[TEI_META_ENDPOINT_MAX];
 	int listener;
 
-	if (!zrig_init(&a, 0xa9) || !zrig_init(&b, 0xb9))
-		return;
-	b.settings.connect_timeout_s = 1;
-	if (!zrig_open(&a, "/short") || !zrig_open(&b, "/short"))
+	if (!zrig_init(&a, 0xa9) || !zrig_init(&b, 0xb9) ||
+	    !zrig_open(&a, "/short") || !zrig_open(&b, "/short"))
 		return;
 	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 1, NULL), 0);
 	snprintf(at, sizeof(at), "%s", tei_meta_server_name(a.server));
 	zrig_mute(&a);
 	listener = zlisten(at);		/* takes connections, says nothing */
 	CU_ASSERT_FATAL(listener >= 0);
+	b.settings.connect_timeout_s = 1;
 	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), 2);
 	close(listener);

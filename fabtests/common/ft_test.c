@@ -97,12 +97,13 @@ static unsigned int test_load(void)
 
 unsigned int ft_load(void)
 {
-	static unsigned int first;	/* atomic */
-	unsigned int load = __atomic_load_n(&first, __ATOMIC_RELAXED);
+	static unsigned int most;	/* atomic */
+	unsigned int load = test_load();
+	unsigned int seen = __atomic_load_n(&most, __ATOMIC_RELAXED);
 
-	if (!load) {
-		load = test_load();
-		__atomic_store_n(&first, load, __ATOMIC_RELAXED);
-	}
-	return load;
+	while (seen < load &&
+	       !__atomic_compare_exchange_n(&most, &seen, load, true,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+	return seen < load ? load : seen;
 }

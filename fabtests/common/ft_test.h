@@ -33,8 +33,8 @@ bool ft_wait_until(ft_cond_fn fn, void *arg, unsigned int ms);
 
 /*
  * How much longer than on a machine with nothing else to do things may take:
- * FT_LOAD, else the threads per CPU that wanted to run in the minute before the
- * first call, 1 to 8. The same each time.
+ * FT_LOAD, else the threads per CPU that wanted to run in the last minute, 1 to
+ * 8. Never less than at an earlier call.
  */
 unsigned int ft_load(void);
 
