@@ -492,6 +492,8 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
 	return e;
 err_fini:
 	engine_fini(e);
+	/* not what went wrong on the way back */
+	tei_err_set_last(&err);
 err_free:
 	engine_free(e);
 	return NULL;
