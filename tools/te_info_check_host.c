@@ -173,65 +173,149 @@ static void host_shm(struct info *info)
 
 /* --- cgroups ------------------------------------------------------------- */
 
-/* The smallest memory.max from dir up to the root, or -1. */
-static double host_cgroup_max(struct info *info, char *dir, char *where,
-			      size_t len)
-{
-	double best = -1, value;
-	char text[64], *slash;
+/* The smallest limit found so far. */
+struct host_limit {
+	double bytes;		/* below 0: none */
+	char where[512];	/* its control group */
+	const char *file;	/* the name it has there */
+	bool seen;		/* some file told, also that there is none */
+	int err;		/* errno of one that is there and did not */
+};
 
-	for (;;) {
-		if (info_read(info, text, sizeof(text),
-			      "/sys/fs/cgroup%s/memory.max", dir) &&
-		    strcmp(text, "max")) {
-			value = strtod(text, NULL);
-			if (value > 0 && (best < 0 || value < best)) {
-				best = value;
-				snprintf(where, len, "%s", *dir ? dir : "/");
-			}
-		}
+/* Version 1 says "none" by the largest multiple of a page. */
+#define HOST_NO_LIMIT 0x1p62
+
+static void host_limit_read(struct info *info, struct host_limit *l,
+			    const char *base, const char *dir,
+			    const char *file)
+{
+	char text[64], *end;
+	double value;
+
+	if (!info_read(info, text, sizeof(text), "%s%s/%s", base, dir, file)) {
+		if (errno != ENOENT)
+			l->err = errno;
+		return;
+	}
+	value = strtod(text, &end);
+	if (end == text && strcmp(text, "max")) {
+		l->err = EINVAL;
+		return;
+	}
+	l->seen = true;
+	if (!(value > 0) || value >= HOST_NO_LIMIT ||
+	    (l->bytes >= 0 && value >= l->bytes))
+		return;
+	l->bytes = value;
+	l->file = file;
+	snprintf(l->where, sizeof(l->where), "%s", *dir ? dir : "/");
+}
+
+/* From path up to the root: the limits of all of them count. */
+static void host_limit_walk(struct info *info, struct host_limit *l,
+			    const char *base, const char *path,
+			    const char *file)
+{
+	char dir[512], *slash;
+
+	snprintf(dir, sizeof(dir), "%s", path);
+	slash = dir + strlen(dir);
+	while (slash > dir && slash[-1] == '/')
+		*--slash = '\0';
+	do {
+		host_limit_read(info, l, base, dir, file);
 		slash = strrchr(dir, '/');
-		if (!slash)
-			return best;
-		*slash = '\0';
+		if (slash)
+			*slash = '\0';
+	} while (slash);
+}
+
+/* Whether a list of words with sep between them has that word. */
+static bool host_word(const char *list, const char *word, const char *sep)
+{
+	size_t len = strlen(word), n;
+
+	for (;; list += n + 1) {
+		n = strcspn(list, sep);
+		if (n == len && !strncmp(list, word, len))
+			return true;
+		if (!list[n])
+			return false;
 	}
 }
 
-static void host_cgroup(struct info *info)
+/* Version 2's root has no file for a limit, where it has the controller. */
+static bool host_cgroup_v2(struct info *info)
 {
-	char *text, *v2, dir[512], where[512] = "", size[32];
-	double max = -1;
+	char text[512];
+
+	return info_read(info, text, sizeof(text),
+			 "/sys/fs/cgroup/cgroup.controllers") &&
+	       host_word(text, "memory", " ");
+}
+
+/* "4:cpu,memory:/a/b" is of version 1, "0::/a/b" of version 2. */
+static void host_cgroup_line(struct info *info, struct host_limit *l,
+			     char *line)
+{
+	char *list = strchr(line, ':');
+	char *path = list ? strchr(list + 1, ':') : NULL;
+
+	if (!path || path[1] != '/')
+		return;
+	*list++ = '\0';
+	*path++ = '\0';
+	if (host_word(list, "memory", ",")) {
+		host_limit_walk(info, l, "/sys/fs/cgroup/memory", path,
+				"memory.limit_in_bytes");
+	} else if (!*list && !strcmp(line, "0")) {
+		l->seen |= host_cgroup_v2(info);
+		host_limit_walk(info, l, "/sys/fs/cgroup", path, "memory.max");
+	}
+}
+
+static void host_cgroup_tell(struct info *info, const struct host_limit *l)
+{
+	double memory = info_get_num(info->doc, "memory_bytes");
+	char size[32];
 	cJSON *f;
 
-	text = info->opts.pid ?
-		       info_slurp(info, "/proc/%llu/cgroup",
-				  (unsigned long long)info->opts.pid) :
-		       info_slurp(info, "/proc/self/cgroup");
-	if (!text) {
-		info_unseen(info, "cgroup", "/proc/self/cgroup: %s",
-			    strerror(errno));
-		return;
-	}
-	v2 = strstr(text, "0::/");
-	if (v2) {
-		snprintf(dir, sizeof(dir), "%.*s",
-			 (int)strcspn(v2 + 3, "\n"), v2 + 3);
-		if (!strcmp(dir, "/"))
-			*dir = '\0';
-		max = host_cgroup_max(info, dir, where, sizeof(where));
-	}
-	free(text);
-	if (max < 0 || max >= info_get_num(info->doc, "memory_bytes")) {
+	if (l->bytes < 0 || (memory > 0 && l->bytes >= memory)) {
 		info_fine(info, "cgroup", "memory",
 			  "no control group limits memory");
 		return;
 	}
-	f = info_find(info, max < 1024 * HOST_MIB ? INFO_WARN : INFO_NOTE,
+	f = info_find(info, l->bytes < 1024 * HOST_MIB ? INFO_WARN : INFO_NOTE,
 		      "cgroup", "memory");
-	info_what(f, "control group %s is limited to %s", where,
-		  info_bytes_text(max, size, sizeof(size)));
+	info_what(f, "control group %s is limited to %s", l->where,
+		  info_bytes_text(l->bytes, size, sizeof(size)));
 	info_why(f, "buffers and socket memory count; beyond it the kernel kills");
-	info_cure(f, "raise memory.max there, MemoryMax= of the unit, or --memory of the container");
+	info_cure(f, "raise %s there, MemoryMax= of the unit, or --memory of the container",
+		  l->file);
+}
+
+static void host_cgroup(struct info *info)
+{
+	struct host_limit l = { .bytes = -1 };
+	char path[64] = "/proc/self/cgroup", *text, *line, *save = NULL;
+
+	if (info->opts.pid)
+		snprintf(path, sizeof(path), "/proc/%llu/cgroup",
+			 (unsigned long long)info->opts.pid);
+	text = info_slurp(info, "%s", path);
+	if (!text) {
+		info_unseen(info, "cgroup", "%s: %s", path, strerror(errno));
+		return;
+	}
+	for (line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save))
+		host_cgroup_line(info, &l, line);
+	free(text);
+	if (l.bytes < 0 && (l.err || !l.seen))
+		info_unseen(info, "cgroup", "limits of the control groups in %s, below /sys/fs/cgroup: %s",
+			    path, strerror(l.err ? l.err : ENOENT));
+	else
+		host_cgroup_tell(info, &l);
 }
 
 /* --- IOMMU --------------------------------------------------------------- */

@@ -522,6 +522,47 @@ case_root()
 	holds 'and the report is whole' 'r["worst"] == "warn"'
 }
 
+# hidden NAME EXPRESSION: of the files in $r.
+hidden()
+{
+	"$info" --check --json --no_probe --root="$r" >"$tmp/out" 2>/dev/null
+	holds "$1" "$2"
+}
+
+# Control groups of both versions, in files.
+case_cgroup()
+{
+	ip link set lo up
+	r=$tmp/root v1=$r/sys/fs/cgroup/memory
+	unseen='"cgroup" in {u["id"] for u in r["not_looked_at"]} and not F("cgroup")'
+	mkdir -p "$r/proc/self" "$v1/a/b"
+	printf '4:cpu,cpuacct:/c\n3:blkio,memory:/a/b\n0::/\n' \
+		>"$r/proc/self/cgroup"
+	hidden 'a group of which nothing can be read is not looked at' "$unseen"
+	echo 9223372036854771712 >"$v1/memory.limit_in_bytes"
+	cp "$v1/memory.limit_in_bytes" "$v1/a/b/memory.limit_in_bytes"
+	hidden 'version 1 without a limit is fine' 'F("cgroup", "ok")'
+	echo 268435456 >"$v1/a/memory.limit_in_bytes"
+	hidden 'its limit is told, with its file' \
+		'F("cgroup", "warn")[0]["what"] == "control group /a is limited to 256 MiB" and "memory.limit_in_bytes" in F("cgroup", "warn")[0]["cure"]'
+	echo 134217728 >"$v1/memory.limit_in_bytes"
+	printf '3:memory:/gone/b\n' >"$r/proc/self/cgroup"
+	hidden 'that of the root as a container sees it too' \
+		'"group / is limited to 128 MiB" in F("cgroup", "warn")[0]["what"]'
+	printf '3:cpu:/a\n2:memory2:/a\n1:name=memory:/a\n0::/\n' \
+		>"$r/proc/self/cgroup"
+	hidden 'other controllers do not limit memory' "$unseen"
+	echo 'cpu io memory pids' >"$r/sys/fs/cgroup/cgroup.controllers"
+	hidden 'the root of version 2 has no limit' 'F("cgroup", "ok")'
+	echo 134217728 >"$r/sys/fs/cgroup/memory.max"
+	hidden 'that of a container has' \
+		'"memory.max" in F("cgroup", "warn")[0]["cure"]'
+	echo nonsense >"$r/sys/fs/cgroup/memory.max"
+	hidden 'what is no number is not looked at' "$unseen"
+	rm -r "$r/sys"
+	hidden 'nor what is not there' "$unseen"
+}
+
 case_sys()
 {
 	ip link set lo up
@@ -532,7 +573,7 @@ case_sys()
 	}
 	run 0 'an empty /sys' --check --json
 	holds 'what could not be looked at is listed' \
-		'{"clock", "interfaces"} <= {u["id"] for u in r["not_looked_at"]} and r["probes"][0]["verified"]'
+		'{"clock", "interfaces", "cgroup"} <= {u["id"] for u in r["not_looked_at"]} and r["probes"][0]["verified"]'
 	run 0 'its picture' --svg
 	is_xml 'is one'
 }
@@ -1018,7 +1059,7 @@ case_topology
 if why=$(unshare -nm true 2>&1); then
 	together loopback subnet overlap down ethtool
 	together resolver switches
-	together empty limits libraries many root gpu files
+	together empty limits libraries many root cgroup gpu files
 	together segment sys watch zookeeper zookeeper_here
 else
 	echo "skip - te_info among interfaces: no network namespaces: $why"
