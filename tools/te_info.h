@@ -185,9 +185,14 @@ bool info_read(const struct info *info, char *buf, size_t len, const char *fmt,
 /* The whole of it, at most some MiB; the caller frees it. NULL with errno. */
 char *info_slurp(const struct info *info, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* A decimal number in a file, or -1. */
+/* A decimal number in a file, or -1 with errno, EINVAL if it holds none. */
 long long info_read_num(const struct info *info, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* A number in a file of /proc/sys; INFO_ABSENT if this kernel has none of that
+ * name; INFO_UNSEEN if it can't be read, which is then listed under id. */
+#define INFO_ABSENT	(-1)
+#define INFO_UNSEEN	(-2)
+long long info_sysctl(struct info *info, const char *id, const char *name);
 bool info_exists(const struct info *info, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

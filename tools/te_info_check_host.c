@@ -128,11 +128,14 @@ static void host_governor(struct info *info)
 
 static void host_ptrace(struct info *info)
 {
-	long long scope = info_read_num(info,
-					"/proc/sys/kernel/yama/ptrace_scope");
+	long long scope = info_sysctl(info, "ptrace",
+				      "kernel/yama/ptrace_scope");
 	cJSON *f;
 
-	if (scope <= 0) {
+	if (scope == INFO_UNSEEN)
+		return;
+	/* without Yama nobody keeps them from it */
+	if (scope == 0 || scope == INFO_ABSENT) {
 		info_fine(info, "ptrace", "local",
 			  "processes of one user may copy from each other");
 		return;
@@ -359,7 +362,7 @@ static void host_numa_balancing(struct info *info)
 {
 	cJSON *f;
 
-	if (info_read_num(info, "/proc/sys/kernel/numa_balancing") <= 0)
+	if (info_sysctl(info, "numa_balancing", "kernel/numa_balancing") <= 0)
 		return;
 	f = info_find(info, INFO_NOTE, "numa_balancing", "host");
 	info_what(f, "the kernel moves pages between NUMA nodes by itself");

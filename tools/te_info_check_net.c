@@ -282,9 +282,12 @@ static void net_buffer(struct info *info, const char *name)
 
 static void net_core(struct info *info, const char *name)
 {
-	long long value = info_read_num(info, "/proc/sys/net/core/%s", name);
+	char path[64];
+	long long value;
 	cJSON *f;
 
+	snprintf(path, sizeof(path), "net/core/%s", name);
+	value = info_sysctl(info, "socket_buffers", path);
 	if (value < 0)
 		return;
 	if (value >= 212992) {
@@ -300,7 +303,7 @@ static void net_core(struct info *info, const char *name)
 
 static void net_backlog(struct info *info)
 {
-	long long n = info_read_num(info, "/proc/sys/net/core/somaxconn");
+	long long n = info_sysctl(info, "backlog", "net/core/somaxconn");
 	double peers = (double)info->opts.expected_peers;
 	cJSON *f;
 

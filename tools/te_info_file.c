@@ -120,9 +120,24 @@ long long info_read_num(const struct info *info, const char *fmt, ...)
 		return -1;
 	errno = 0;
 	value = strtoll(text, &end, 10);
-	if (end == text || errno || value < 0)
-		return -1;
-	return value;
+	if (end != text && !errno && value >= 0)
+		return value;
+	errno = EINVAL;
+	return -1;
+}
+
+long long info_sysctl(struct info *info, const char *id, const char *name)
+{
+	long long value = info_read_num(info, "/proc/sys/%s", name);
+	int err = errno;
+
+	if (value >= 0)
+		return value;
+	/* one that is always there tells whether any can be read */
+	if (err == ENOENT && info_exists(info, "/proc/sys/kernel/ostype"))
+		return INFO_ABSENT;
+	info_unseen(info, id, "/proc/sys/%s: %s", name, strerror(err));
+	return INFO_UNSEEN;
 }
 
 bool info_exists(const struct info *info, const char *fmt, ...)

@@ -563,6 +563,28 @@ case_cgroup()
 	hidden 'nor what is not there' "$unseen"
 }
 
+# The switches of /proc/sys: absent, and not to be read.
+case_unread()
+{
+	ip link set lo up
+	r=$tmp/root
+	unseen='"ptrace" in {u["id"] for u in r["not_looked_at"]} and not F("ptrace")'
+	mkdir -p "$r/proc/self"
+	hidden 'without /proc/sys nothing is known of ptrace' "$unseen"
+	holds 'nor of the rest' \
+		'{"backlog", "numa_balancing", "socket_buffers"} <= {u["id"] for u in r["not_looked_at"]}'
+	mkdir -p "$r/proc/sys/kernel"
+	echo Linux >"$r/proc/sys/kernel/ostype"
+	hidden 'a kernel without Yama is fine' 'F("ptrace", "ok")'
+	mkdir -p "$r/proc/sys/kernel/yama/ptrace_scope"
+	hidden 'a switch that cannot be read' "$unseen"
+	rmdir "$r/proc/sys/kernel/yama/ptrace_scope"
+	echo 0 >"$r/proc/sys/kernel/yama/ptrace_scope"
+	hidden 'one that is off is fine' 'F("ptrace", "ok")'
+	echo 1 >"$r/proc/sys/kernel/yama/ptrace_scope"
+	hidden 'one that is on is a note' 'F("ptrace", "note")'
+}
+
 case_sys()
 {
 	ip link set lo up
@@ -1059,7 +1081,7 @@ case_topology
 if why=$(unshare -nm true 2>&1); then
 	together loopback subnet overlap down ethtool
 	together resolver switches
-	together empty limits libraries many root cgroup gpu files
+	together empty limits libraries many root cgroup unread gpu files
 	together segment sys watch zookeeper zookeeper_here
 else
 	echo "skip - te_info among interfaces: no network namespaces: $why"
