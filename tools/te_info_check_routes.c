@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two rails in one subnet, and rails that do not reach a peer. The kernel is
- * asked where packets would go; nothing is sent.
+ * Rails that do not reach their own subnet, two rails in one subnet, and rails
+ * that do not reach a peer. The kernel is asked where packets would go; nothing
+ * is sent.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -65,15 +66,16 @@ static bool routes_own(const struct info *info, int family, const uint8_t *ip,
 	return false;
 }
 
-/* Some address of the subnet that is not this host's. */
+/* Some address of the subnet that is not this host's. The first and the last
+ * are no host's, but where there are two alone. */
 static bool routes_neighbour(const struct info *info, const struct info_net *n,
 			     uint8_t out[16])
 {
 	size_t len = routes_len(n);
-	unsigned int host = (unsigned int)len * 8 - n->prefix, i;
-	unsigned int end = host >= 8 ? 255 : (1u << host) - 1;
+	unsigned int host = (unsigned int)len * 8 - n->prefix;
+	unsigned int i = host > 1, end = host >= 8 ? 255 : (1u << host) - i;
 
-	for (i = 1; i < end; i++) {
+	for (; i < end; i++) {
 		routes_mask(n, n->prefix, out);
 		out[len - 1] = (uint8_t)(out[len - 1] + i);
 		if (!routes_own(info, n->family, out, len))
@@ -111,59 +113,122 @@ static void routes_arp(struct info *info, const struct info_net *a,
 		  a->name, a->name);
 }
 
-static void routes_pair(struct info *info, const struct info_net *a,
-			const struct info_net *b)
+/* The kernel's answers that mean: nowhere, by want of a route or by one that
+ * is unreachable, a blackhole or a prohibition. */
+static bool routes_nowhere(int ret)
 {
-	struct info_route r;
-	uint8_t dst[16];
+	return ret == -ENETUNREACH || ret == -EHOSTUNREACH || ret == -EINVAL ||
+	       ret == -EACCES;
+}
+
+static const char *routes_subnet(const struct info_net *n, char *buf,
+				 size_t len)
+{
+	uint8_t bytes[16];
 	char text[INFO_ADDR];
-	bool strict;
-	cJSON *f;
+
+	routes_mask(n, n->prefix, bytes);
+	inet_ntop(n->family, bytes, text, sizeof(text));
+	snprintf(buf, len, "%s/%u", text, n->prefix);
+	return buf;
+}
+
+static void routes_none(struct info *info, const struct info_net *n,
+			const char *dst, int ret)
+{
+	cJSON *f = info_find(info, INFO_BAD, "routes", n->name);
+	char subnet[INFO_ADDR + 8];
+
+	info_what(f, "no route from %s to its own subnet (%s, say): %s",
+		  n->address, dst, strerror(-ret));
+	info_why(f, "nothing leaves by %s: no peer there gets an answer from this rail",
+		 n->name);
+	info_cure(f, "ip route replace %s dev %s src %s; if that is not enough, ip rule and ip route show table all name what refuses %s",
+		  routes_subnet(n, subnet, sizeof(subnet)), n->name,
+		  n->address, dst);
+}
+
+/* Where the rail's packets to some neighbour in a subnet leave, whose address
+ * goes to dst; false if that isn't known, which is told. */
+static bool routes_ask(struct info *info, const struct info_net *n,
+		       const struct info_net *of, char dst[INFO_ADDR],
+		       struct info_route *r)
+{
+	uint8_t bytes[16];
 	int ret;
 
-	routes_arp(info, a, b);
-	if (!routes_neighbour(info, routes_narrower(a, b), dst))
-		return;
-	inet_ntop(a->family, dst, text, sizeof(text));
-	ret = info_route_get(a->family, dst, a->bytes, 0, &r);
-	if (ret) {
-		info_unseen(info, "routes", "from %s to %s: %s", a->address,
-			    text, strerror(-ret));
-		return;
-	}
-	if (r.index == a->index) {
-		info_fine(info, "routes", a->name,
-			  "packets from %s to its subnet leave by %s",
-			  a->address, a->name);
-		return;
-	}
-	strict = a->family == AF_INET &&
-		 routes_conf(info, a->name, "rp_filter") == 1;
-	f = info_find(info, strict ? INFO_BAD : INFO_WARN, "routes", a->name);
+	if (!routes_neighbour(info, of, bytes))
+		return false;
+	inet_ntop(n->family, bytes, dst, INFO_ADDR);
+	ret = info_route_get(n->family, bytes, n->bytes, 0, r);
+	if (routes_nowhere(ret))
+		routes_none(info, n, dst, ret);
+	else if (ret)
+		info_unseen(info, "routes", "from %s to %s: %s", n->address,
+			    dst, strerror(-ret));
+	return !ret;
+}
+
+/* They leave by another interface, that of another rail or not. */
+static void routes_stray(struct info *info, const struct info_net *n,
+			 const char *dst, const struct info_route *r, bool pair)
+{
+	bool strict = n->family == AF_INET &&
+		      routes_conf(info, n->name, "rp_filter") == 1;
+	char subnet[INFO_ADDR + 8];
+	cJSON *f;
+
+	f = info_find(info, strict ? INFO_BAD : INFO_WARN, "routes", n->name);
 	info_what(f, "packets from %s to its subnet (%s, say) leave by %s",
-		  a->address, text, *r.name ? r.name : "another interface");
+		  n->address, dst, *r->name ? r->name : "another interface");
 	info_why(f, strict ? "and rp_filter=1 drops what comes in by %s: the rail does not work" :
-			     "two rails share one NIC, and %s stays idle",
-		 a->name);
-	info_cure(f, "a subnet per rail; or ip rule add from %s table %u && ip route add SUBNET dev %s src %s table %u%s%s%s",
-		  a->address, 100 + a->index, a->name, a->address,
-		  100 + a->index, strict ? ", and sysctl net.ipv4.conf." : "",
-		  strict ? a->name : "", strict ? ".rp_filter=2" : "");
+		    pair ? "two rails share one NIC, and %s stays idle" :
+			   "another NIC carries this rail's bytes, and %s stays idle",
+		 n->name);
+	routes_subnet(n, subnet, sizeof(subnet));
+	if (!pair)
+		info_cure(f, "ip route replace %s dev %s src %s, unless another interface is in that subnet: then a subnet for each",
+			  subnet, n->name, n->address);
+	else
+		info_cure(f, "a subnet per rail; or ip rule add from %s table %u && ip route add %s dev %s src %s table %u%s%s%s",
+			  n->address, 100 + n->index, subnet, n->name,
+			  n->address, 100 + n->index,
+			  strict ? ", and sysctl net.ipv4.conf." : "",
+			  strict ? n->name : "", strict ? ".rp_filter=2" : "");
+}
+
+/* other: a rail in the same subnet, or NULL. */
+static void routes_rail(struct info *info, const struct info_net *n,
+			const struct info_net *other)
+{
+	struct info_route r;
+	char dst[INFO_ADDR];
+
+	if (other)
+		routes_arp(info, n, other);
+	if (!routes_ask(info, n, other ? routes_narrower(n, other) : n, dst,
+			&r))
+		return;
+	if (r.index == n->index)
+		info_fine(info, "routes", n->name,
+			  "packets from %s to its subnet leave by %s",
+			  n->address, n->name);
+	else
+		routes_stray(info, n, dst, &r, other);
 }
 
 static void routes_subnets(struct info *info)
 {
-	size_t i, k;
+	const struct info_net *n, *end = info->nets + info->n_nets, *other;
 
-	for (i = 0; i < info->n_nets; i++) {
-		if (!info->nets[i].rail)
+	for (n = info->nets; n < end; n++) {
+		if (!n->rail || n->flags & IFF_LOOPBACK ||
+		    n->prefix >= routes_len(n) * 8)
 			continue;
-		for (k = 0; k < info->n_nets; k++)
-			if (info->nets[k].rail &&
-			    routes_same_subnet(&info->nets[i], &info->nets[k]))
+		for (other = info->nets; other < end; other++)
+			if (other->rail && routes_same_subnet(n, other))
 				break;
-		if (k < info->n_nets)
-			routes_pair(info, &info->nets[i], &info->nets[k]);
+		routes_rail(info, n, other < end ? other : NULL);
 	}
 }
 

@@ -26,9 +26,26 @@ static unsigned int net_bits(const uint8_t *p, size_t n)
 	return bits;
 }
 
+/* Whether the prefix is a peer's, in another subnet than the address; what is
+ * at its place where there is no peer is a broadcast address. */
+static bool net_far(const uint8_t *a, const uint8_t *mask,
+		    const struct sockaddr *peer, size_t off, size_t n)
+{
+	static const uint8_t all[16] = { 255, 255, 255, 255 };
+	const uint8_t *b = (const uint8_t *)peer + off;
+
+	if (!memcmp(b, all, n))
+		return false;
+	for (; n; n--, a++, b++, mask++)
+		if ((*a ^ *b) & *mask)
+			return true;
+	return false;
+}
+
 static void net_address(struct info_net *net, const struct ifaddrs *ifa)
 {
 	const struct sockaddr *sa = ifa->ifa_addr, *mask = ifa->ifa_netmask;
+	const struct sockaddr *peer = ifa->ifa_dstaddr;
 	size_t off, n;
 
 	if (!sa || (sa->sa_family != AF_INET && sa->sa_family != AF_INET6))
@@ -43,6 +60,9 @@ static void net_address(struct info_net *net, const struct ifaddrs *ifa)
 		  sizeof(net->address));
 	if (mask)
 		net->prefix = net_bits((const uint8_t *)mask + off, n);
+	if (mask && peer && peer->sa_family == sa->sa_family &&
+	    net_far(net->bytes, (const uint8_t *)mask + off, peer, off, n))
+		net->prefix = (unsigned int)n * 8;
 }
 
 static int net_cmp(const void *pa, const void *pb)

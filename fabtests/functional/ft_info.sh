@@ -219,7 +219,77 @@ case_overlap()
 	holds 'both answer ARP there' 'len(F("arp_flux", "warn")) == 2'
 	ip addr flush dev a0 && ip addr add 10.5.0.1/32 dev a0
 	run 0 'one address is no subnet' --check --json --no_probe
-	holds 'of which nothing is told' 'not F("routes") and not F("arp_flux")'
+	holds 'of which nothing is told' \
+		'not F("routes", None, "a0") and not F("arp_flux")'
+}
+
+# nowhere NAME EXPRESSION: a rail without a way to its neighbours is bad.
+nowhere()
+{
+	run 2 "$1" --check --json --no_probe
+	holds "$1: told, with a cure" "$2"' and not any(u["id"] == "routes" for u in r["not_looked_at"]) and all("no route from" in f["what"] and "ip route replace" in f["cure"] for f in F("routes", "bad"))'
+}
+
+case_nowhere()
+{
+	ip link set lo up
+	veth a0 10.5.0.1/24
+	run 0 'a rail that reaches its subnet' --check --json --no_probe
+	holds 'is fine' 'F("routes", "ok", "a0") and not F("routes", None, "lo")'
+	for kind in blackhole unreachable prohibit; do
+		ip route replace "$kind" 10.5.0.0/24
+		ip route del 10.5.0.0/24 dev a0 2>/dev/null
+		nowhere "a subnet that is $kind" 'F("routes", "bad", "a0")'
+		ip route del "$kind" 10.5.0.0/24
+	done
+	nowhere 'a subnet without a route' \
+		'"10.5.0.0/24 dev a0 src 10.5.0.1" in F("routes", "bad", "a0")[0]["cure"]'
+	ip route replace 10.5.0.0/24 dev a0 src 10.5.0.1
+	run 0 'cured as the finding says' --check --json --no_probe
+	veth a1 10.5.0.2/24
+	loose a0 a1
+	ip route flush 10.5.0.0/24
+	nowhere 'two rails in one subnet without a route' \
+		'F("routes", "bad", "a0") and F("routes", "bad", "a1")'
+	ip route add unreachable 10.5.0.0/24
+	nowhere 'two rails in one that is unreachable' \
+		'F("routes", "bad", "a0") and F("routes", "bad", "a1")'
+	ip addr flush dev a1
+	ip addr add 10.6.0.1/24 dev a1
+	ip route add default via 10.6.0.2
+	ip route del unreachable 10.5.0.0/24
+	run 1 'a subnet that is left to the default route' \
+		--check --json --no_probe
+	holds 'is a warning' \
+		'"leave by a1" in F("routes", "warn", "a0")[0]["what"] and F("routes", "ok", "a1")'
+}
+
+# Subnets of two addresses, and none.
+case_narrow()
+{
+	ip link set lo up
+	veth a0 10.5.0.1/31
+	veth a1
+	ip addr add 10.6.0.1 peer 10.7.0.1/24 dev a1
+	run 0 'a subnet of two' --check --json --no_probe
+	holds 'is looked at; a peer elsewhere makes no subnet' \
+		'F("routes", "ok", "a0") and not F("routes", None, "a1") and {"a0", "a1"} <= {x["name"] for x in r["rails"]}'
+	ip route del 10.5.0.0/31
+	run 2 'one without a route' --check --json --no_probe
+	holds 'is bad' 'F("routes", "bad", "a0")'
+	ip addr flush dev a0
+	ip -6 addr add fd00:5::1/64 dev a0 nodad || {
+		echo 'skip - routes of IPv6: there is none'
+		return
+	}
+	export MC_USE_IPV6=1
+	run 0 'IPv6' --check --json --no_probe
+	holds 'likewise' 'F("routes", "ok", "a0")'
+	ip -6 route del fd00:5::/64 dev a0
+	run 2 'IPv6 without a route' --check --json --no_probe
+	holds 'is bad too' \
+		'"fd00:5::/64 dev a0" in F("routes", "bad", "a0")[0]["cure"]'
+	unset MC_USE_IPV6
 }
 
 # A name server that takes questions and says nothing.
@@ -1079,7 +1149,7 @@ together()
 case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
-	together loopback subnet overlap down ethtool
+	together loopback subnet overlap nowhere narrow down ethtool
 	together resolver switches
 	together empty limits libraries many root cgroup unread gpu files
 	together segment sys watch zookeeper zookeeper_here
