@@ -139,6 +139,9 @@ void info_text(cJSON *parent, const char *key, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void info_num(cJSON *parent, const char *key, double value);
 void info_bool(cJSON *parent, const char *key, bool value);
+/* What others wrote, just parsed: text and keys become UTF-8 of one line, with
+ * '?' for what is none and for controls; numbers too large to be told, 0. */
+void info_clean(cJSON *item);
 /* "" and 0 where there is none. */
 const char *info_get(const cJSON *object, const char *key);
 double info_get_num(const cJSON *object, const char *key);

@@ -28,15 +28,17 @@ static size_t doc_utf8(const unsigned char *p)
 	return n;
 }
 
-/* A terminal's escapes are no text either. */
-static void doc_clean(char *text)
+/* A terminal's escapes are no text either, nor what it takes for one: U+0080
+ * to U+009F. */
+static void doc_clean(char *text, bool one_line)
 {
 	unsigned char *p = (unsigned char *)text;
 	size_t n;
 
 	while (*p) {
 		n = doc_utf8(p);
-		if (!n || (*p < 0x20 && *p != '\n') || *p == 0x7f) {
+		if (!n || (*p < 0x20 && (one_line || *p != '\n')) ||
+		    *p == 0x7f || (*p == 0xc2 && p[1] < 0xa0)) {
 			*p = '?';
 			n = 1;
 		}
@@ -73,7 +75,7 @@ static void doc_vtext(cJSON *parent, const char *key, const char *fmt,
 	char text[DOC_TEXT];
 
 	vsnprintf(text, sizeof(text), fmt, ap);
-	doc_clean(text);
+	doc_clean(text, false);
 	doc_add(parent, key, cJSON_CreateString(text));
 }
 
@@ -94,6 +96,19 @@ void info_num(cJSON *parent, const char *key, double value)
 void info_bool(cJSON *parent, const char *key, bool value)
 {
 	doc_add(parent, key, cJSON_CreateBool(value));
+}
+
+void info_clean(cJSON *item)
+{
+	for (; item; item = item->next) {
+		if (item->string)
+			doc_clean(item->string, true);
+		if (item->valuestring)
+			doc_clean(item->valuestring, true);
+		if (cJSON_IsNumber(item) && !isfinite(item->valuedouble))
+			cJSON_SetNumberValue(item, 0);
+		info_clean(item->child);
+	}
 }
 
 const char *info_get(const cJSON *object, const char *key)

@@ -122,6 +122,7 @@ static void segment_doc(const struct tei_meta_desc *d, cJSON *doc)
 	segment_devices(d, doc);
 	segment_buffers(d, doc);
 	matrix = d->priority_matrix ? cJSON_Parse(d->priority_matrix) : NULL;
+	info_clean(matrix);
 	if (matrix && !cJSON_AddItemToObject(doc, "priority_matrix", matrix))
 		cJSON_Delete(matrix);
 }

@@ -57,6 +57,7 @@ static cJSON *watch_ask(struct watch *w, struct tei_err *err)
 	if (!doc)
 		snprintf(err->text, sizeof(err->text),
 			 "what %.64s answers is no JSON", w->endpoint);
+	info_clean(doc);
 	return doc;
 }
 

@@ -887,6 +887,95 @@ case_watch()
 	run 3 'figures of nothing' --prometheus
 }
 
+# liar: at port 17200, a process that tells no good of itself.
+liar()
+{
+	"$python" -IS - >"$tmp/pipe" <<-'PYTHON' &
+	import os, socket, struct
+	stats = (b'{"name":"x\xff\x1b[31mRED\x1b]0;pwn\x07\x7f\xc2\x9b2J",'
+	         b'"incarnation":"0x1\\u009b","version":"9\\r","time_ns":1e9,'
+	         b'"\x1b[1m\xfe\n":{"\\u001bc":[["\x08"]]},"rails":[{"name":'
+	         b'"a\\u001b[2J\xff\\"b","transport":"tcp","provider":"p\\nq",'
+	         b'"tx_bytes":1e400,"rate":-1e999,"window":1e308,"state":"up"}],'
+	         b'"peers":[{"name":"q\\nmoonrail_fake 1","state":"up",'
+	         b'"incarnation":"0x2\\"}","tx_bytes":-1e400,"paths":[{"kind":'
+	         b'"fabric","rail":"\xff","remote_rail":"b\n"},{"kind":"x",'
+	         b'"provider":"\x1b[5m"}]}]}')
+	desc = (b'{"name":"127.0.0.1:17200","server_name":"127.0.0.1:17200",'
+	        b'"protocol":"tcp","version":1,"incarnation":1,"devices":[{'
+	        b'"name":"a","lid":0,"gid":"","provider":"tcp;ofi_rxm",'
+	        b'"mr_mode":0,"addr_format":2,"address":'
+	        b'"0000000b0000000102009a737f0000010000000000000000"}],'
+	        b'"priority_matrix":{"cpu:0\\u009b\\n":[["\\u007f"],[]]},'
+	        b'"buffers":[]}')
+	pong = struct.pack(">Q", 1)
+	def read(c, n):
+	    data = b""
+	    while len(data) < n:
+	        more = c.recv(n - len(data))
+	        if not more:
+	            return b""
+	        data += more
+	    return data
+	s = socket.create_server(("127.0.0.1", 17200))
+	os.write(1, b"open\n")
+	os.close(1)
+	while True:
+	    c = s.accept()[0]
+	    while True:
+	        head = read(c, 16)
+	        if not head:
+	            break
+	        kind, id, size = struct.unpack(">5xB2xII", head)
+	        read(c, size)
+	        body = {1: pong, 2: desc, 3: stats}[kind]
+	        c.sendall(b"MRcc" + struct.pack(">BBHII", 1, 128 + kind, 0, id,
+	                                        len(body)) + body)
+	    c.close()
+	PYTHON
+	pid=$!
+	[ "$(head -n 1 "$tmp/pipe")" = open ]
+}
+
+# plain NAME: what is printed is UTF-8 and has no control but newlines.
+plain()
+{
+	"$python" -IS - "$tmp/out" <<-'PYTHON'
+	import sys
+	text = open(sys.argv[1], "rb").read()
+	bad = [c for c in text.decode() if ord(c) in range(127, 160) or
+	       ord(c) < 32 and c != "\n"]
+	if bad or not text:
+	    print("#", text)
+	sys.exit(bool(bad) or not text)
+	PYTHON
+	ok $? "$1"
+}
+
+case_liar()
+{
+	ip link set lo up
+	liar
+	ok $? 'a process that tells of itself what it likes'
+	set -- --watch --segment=127.0.0.1:17200 --count=2 --interval=0.1
+	run 0 'is watched' "$@"
+	plain 'its text has no escapes'
+	[ "$(wc -l <"$tmp/out")" -eq 12 ]
+	ok $? 'nor lines of its own'
+	run 0 'as JSON' "$@" --json
+	plain 'likewise'
+	turns 'which parses, and has no number that is none' \
+		'len(r) == 2 and all(t["rails"][0]["tx_bytes"] == 0 and t["rails"][0]["rate"] == 0 and t["peers"][0]["tx_bytes"] == 0 and t["rails"][0]["window"] == 1e308 for t in r)'
+	run 0 "as Prometheus's text" "$@" --prometheus
+	plain 'likewise'
+	! grep -Ev '^# |^moonrail_[a-z_]+\{.*\} -?[0-9.e+]+$' "$tmp/out"
+	ok $? 'has samples alone, with numbers'
+	run 0 'its segment' --segment=127.0.0.1:17200 --json
+	holds 'has a matrix without escapes' \
+		'r["segment"]["priority_matrix"] == {"cpu:0???": [["?"], []]}'
+	kill "$pid"
+}
+
 # listens KIND: at port 2181, and never answers, or with noise.
 listens()
 {
@@ -1152,7 +1241,7 @@ if why=$(unshare -nm true 2>&1); then
 	together loopback subnet overlap nowhere narrow down ethtool
 	together resolver switches
 	together empty limits libraries many root cgroup unread gpu files
-	together segment sys watch zookeeper zookeeper_here
+	together segment sys watch liar zookeeper zookeeper_here
 else
 	echo "skip - te_info among interfaces: no network namespaces: $why"
 fi
