@@ -89,6 +89,45 @@ compared a_frozen_struct_may_not_grow 2 'broken: size transfer_status'
 fresh
 change transfer_engine_c.h 's/uint64_t target_offset;/uint32_t target_offset;/'
 compared a_frozen_field_may_not_shrink 2 'broken: field transfer_request'
+# retyped HEADER EXPRESSION LINE: a type of the same size is another one too.
+retyped()
+{
+	fresh
+	change "$1" "$2"
+	compared "another_type_of_that_size_breaks: ${2#*/}" 2 "broken: $3"
+}
+retyped moonrail.h 's/double rate;/uint64_t rate;/' 'field te_rail_stats.rate'
+retyped transfer_engine_c.h 's/double ewma_/uint64_t ewma_/' \
+	'field nic_load_stat.ewma_bandwidth_bps'
+retyped moonrail.h 's/char text\[160\]/uint32_t text[40]/' 'field te_error.text'
+retyped moonrail.h 's/char text\[160\]/char text[2][80]/' 'field te_error.text'
+retyped moonrail.h 's/int32_t code;/uint32_t code;/' 'field te_error.code'
+retyped moonrail.h 's/int32_t target_id;/uint32_t target_id;/' \
+	'field te_request.target_id'
+retyped moonrail.h 's/const struct te_local \*local/const struct te_remote *local/' \
+	'field te_request.local'
+retyped transfer_engine_c.h 's/void \*source;/uint64_t source;/' \
+	'field transfer_request.source'
+retyped transfer_engine_c.h 's/const char \*location;/uint64_t location;/' \
+	'field segment_desc.desc_.rdma.location'
+retyped transfer_engine_c.h 's/int32_t segment_id_t;/uint32_t segment_id_t;/' \
+	'type segment_id_t'
+retyped transfer_engine_c.h 's/uint64_t batch_id_t;/int64_t batch_id_t;/' \
+	'type batch_id_t'
+retyped transfer_engine_c.h 's/void \*transport_t;/uint64_t transport_t;/' \
+	'type transport_t'
+fresh
+change transfer_engine_c.h 's/int32_t segment_id_t;/int segment_id_t;/'
+change moonrail.h 's/int32_t target_id;/segment_id_t target_id;/'
+compared another_name_of_a_type_is_the_same 0 ''
+fresh
+change moonrail.h 's/service rate, bytes per second/double, or uint64_t/'
+change moonrail.h 's/char text.160.;/char  text[160];	\/* char text[2], *b *\/ /'
+change transfer_engine_c.h 's/ segment_id_t;/ segment_id_t;	\/* a number *\/ /'
+compared a_comment_is_nothing 0 ''
+fresh
+change moonrail.h 's/uint64_t mapped;/uint64_t other[1], mapped;/'
+compared a_field_behind_an_array_is_seen 2 'broken: field te_memory.mapped'
 fresh
 change moonrail.h 's/TE_RAIL_DOWN = 2/TE_RAIL_DOWN = 4/'
 compared another_constant_breaks 2 'broken: value TE_RAIL_DOWN'
