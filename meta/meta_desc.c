@@ -5,6 +5,7 @@
 #include "meta/meta_int.h"
 #include "meta/meta_json.h"
 #include "util/err.h"
+#include "util/text.h"
 
 #define DESC_CHUNK	((size_t)16 << 10)
 
@@ -102,10 +103,10 @@ int meta_desc_name(struct meta_desc *d, const char *name, const char *protocol,
 {
 	if (!name || !*name)
 		return desc_why(why, "empty name", TEI_ERR_INVALID);
-	if (!meta_text_valid(name, TEI_META_NAME_MAX - 1))
+	if (!tei_text_valid(name, TEI_META_NAME_MAX - 1))
 		return desc_why(why, "name too long or not plain UTF-8",
 				TEI_ERR_INVALID);
-	if (!protocol || !*protocol || !meta_text_valid(protocol, 63))
+	if (!protocol || !*protocol || !tei_text_valid(protocol, 63))
 		return desc_why(why, "empty or bad protocol", TEI_ERR_INVALID);
 	d->pub.name = meta_desc_copy(d, name, strlen(name));
 	d->pub.protocol = meta_desc_copy(d, protocol, strlen(protocol));
@@ -114,7 +115,7 @@ int meta_desc_name(struct meta_desc *d, const char *name, const char *protocol,
 
 #define DESC_FITS(field) \
 	(memchr((field), 0, sizeof(field)) && \
-	 meta_text_valid((field), sizeof(field) - 1))
+	 tei_text_valid((field), sizeof(field) - 1))
 
 int meta_desc_first(struct meta_desc *d, const struct tei_meta_first *first,
 		    const char **why)
@@ -171,7 +172,7 @@ static int desc_check_buffer(const struct meta_desc *d,
 	if (__builtin_add_overflow(b->addr, b->length - 1, &end))
 		return desc_why(why, "buffer beyond the address space",
 				TEI_ERR_INVALID);
-	if (!meta_text_valid(b->location, TEI_META_LOCATION_MAX - 1))
+	if (!tei_text_valid(b->location, TEI_META_LOCATION_MAX - 1))
 		return desc_why(why, "bad buffer location", TEI_ERR_INVALID);
 	for (i = 0; b->raw && i < keys; i++)
 		if (b->raw[i].len > TEI_META_KEY_MAX)
@@ -234,7 +235,7 @@ static int desc_check_file(const struct meta_desc *d,
 
 	if (d->pub.file_count == TEI_META_BUFFERS_MAX)
 		return desc_why(why, "too many files", TEI_ERR_TOO_MANY);
-	if (!f->path || !*f->path || !meta_text_valid(f->path, 4095) ||
+	if (!f->path || !*f->path || !tei_text_valid(f->path, 4095) ||
 	    !f->length)
 		return desc_why(why, "file with empty path or zero length",
 				TEI_ERR_INVALID);
@@ -242,9 +243,9 @@ static int desc_check_file(const struct meta_desc *d,
 		return desc_why(why, "files too large together",
 				TEI_ERR_INVALID);
 	for (i = 0; i < f->local_count; i++)
-		if (!meta_text_valid(f->local[i].server,
+		if (!tei_text_valid(f->local[i].server,
 				     TEI_META_NAME_MAX - 1) ||
-		    !meta_text_valid(f->local[i].path, 4095))
+		    !tei_text_valid(f->local[i].path, 4095))
 			return desc_why(why, "bad local path",
 					TEI_ERR_INVALID);
 	return 0;

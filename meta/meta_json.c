@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/text.h"
+
 void meta_json_init(struct meta_json *j, const char *text, size_t len)
 {
 	memset(j, 0, sizeof(*j));
@@ -210,32 +212,6 @@ static bool json_escape(struct meta_json *j)
 	return json_put(j, &to[at - from], 1);
 }
 
-/* Length of the UTF-8 sequence at p, 0 if it is none. */
-static size_t json_utf8_length(const char *at, const char *end)
-{
-	const unsigned char *p = (const unsigned char *)at;
-	size_t n, i, left = (size_t)(end - at);
-	uint32_t c;
-
-	if (p[0] < 0x80)
-		return 1;
-	if (p[0] < 0xc2 || p[0] > 0xf4)
-		return 0;
-	n = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-	if (left < n)
-		return 0;
-	c = p[0] & (0xffu >> (n + 1));
-	for (i = 1; i < n; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (p[i] & 0x3f);
-	}
-	if ((n == 3 && (c < 0x800 || (c >= 0xd800 && c < 0xe000))) ||
-	    (n == 4 && (c < 0x10000 || c > 0x10ffff)))
-		return 0;
-	return n;
-}
-
 /* End of the run of plain characters at p, or NULL after an error. */
 static const char *json_plain(struct meta_json *j)
 {
@@ -243,7 +219,7 @@ static const char *json_plain(struct meta_json *j)
 	size_t n;
 
 	while (p < j->end && *p != '"' && *p != '\\') {
-		n = json_utf8_length(p, j->end);
+		n = tei_utf8_length(p, j->end);
 		if (!n || (unsigned char)*p < 0x20) {
 			meta_json_fail(j, n ? "control character in a string" :
 				       "not UTF-8");
@@ -410,20 +386,6 @@ bool meta_json_done(struct meta_json *j)
 	if (!j->why && j->p != j->end)
 		meta_json_fail(j, "something follows the value");
 	return !j->why;
-}
-
-bool meta_text_valid(const char *text, size_t max)
-{
-	size_t len = strnlen(text, max + 1), n, at;
-
-	if (len > max)
-		return false;
-	for (at = 0; at < len; at += n) {
-		n = json_utf8_length(text + at, text + len);
-		if (!n || (unsigned char)text[at] < 0x20 || text[at] == 0x7f)
-			return false;
-	}
-	return true;
 }
 
 static char *buf_room(struct meta_buf *b, size_t len)

@@ -61,9 +61,6 @@ bool meta_json_raw(struct meta_json *j, const char **text, size_t *len);
 /* Nothing but white space is left. */
 bool meta_json_done(struct meta_json *j);
 
-/* Valid UTF-8 without control characters, at most max bytes. */
-bool meta_text_valid(const char *text, size_t max);
-
 /* Text under construction; failed sticks when memory runs out. */
 struct meta_buf {
 	char *text;

@@ -14,6 +14,7 @@
 #include "util/err.h"
 #include "util/log.h"
 #include "util/settings.h"
+#include "util/text.h"
 
 /* --- connection strings -------------------------------------------------- */
 
@@ -56,7 +57,7 @@ static bool zk_path_fine(const char *path)
 			return false;
 		p += n;
 	}
-	return meta_text_valid(path, 2048);
+	return tei_text_valid(path, 2048);
 }
 
 int zk_text_split(const char *conn, char **servers, char **chroot,

@@ -8,6 +8,7 @@ SRCS += \
 	util/secret.c \
 	util/settings.c \
 	util/sieve.c \
+	util/text.c \
 	util/thread.c \
 	# EOL
 
@@ -21,6 +22,7 @@ TEST_SRCS_util = \
 	util/secret_test.c \
 	util/settings_test.c \
 	util/sieve_test.c \
+	util/text_test.c \
 	util/thread_test.c \
 	util/util_test_main.c \
 	# EOL

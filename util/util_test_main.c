@@ -40,6 +40,7 @@ int main(int argc, char **argv)
 		{ "secret", secret_cases },
 		{ "settings", settings_cases },
 		{ "sieve", sieve_cases },
+		{ "text", text_cases },
 		{ "thread", thread_cases },
 		{ NULL, NULL },
 	};

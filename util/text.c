@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "util/text.h"
+
+#include <stdint.h>
+#include <string.h>
+
+size_t tei_utf8_length(const char *at, const char *end)
+{
+	const unsigned char *p = (const unsigned char *)at;
+	size_t n, i, left = (size_t)(end - at);
+	uint32_t c;
+
+	if (p[0] < 0x80)
+		return 1;
+	if (p[0] < 0xc2 || p[0] > 0xf4)
+		return 0;
+	n = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+	if (left < n)
+		return 0;
+	c = p[0] & (0xffu >> (n + 1));
+	for (i = 1; i < n; i++) {
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (p[i] & 0x3f);
+	}
+	if ((n == 3 && (c < 0x800 || (c >= 0xd800 && c < 0xe000))) ||
+	    (n == 4 && (c < 0x10000 || c > 0x10ffff)))
+		return 0;
+	return n;
+}
+
+bool tei_text_valid(const char *text, size_t max)
+{
+	size_t len = strnlen(text, max + 1), n, at;
+
+	if (len > max)
+		return false;
+	for (at = 0; at < len; at += n) {
+		n = tei_utf8_length(text + at, text + len);
+		if (!n || (unsigned char)text[at] < 0x20 || text[at] == 0x7f)
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_UTIL_TEXT_H
+#define TEI_UTIL_TEXT_H
+
+/* Text that goes to others: what is UTF-8, and what may be published. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Length of the UTF-8 sequence at at, before end; 0 if it is none. */
+size_t tei_utf8_length(const char *at, const char *end);
+
+/* Valid UTF-8 without control characters, at most max bytes. */
+bool tei_text_valid(const char *text, size_t max);
+
+#endif /* TEI_UTIL_TEXT_H */

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "util/util_test.h"
+
+#include "util/text.h"
+
+static void takes_text_of_any_language(void)
+{
+	CU_ASSERT_TRUE(tei_text_valid("", 0));
+	CU_ASSERT_TRUE(tei_text_valid("eth0", 4));
+	CU_ASSERT_TRUE(tei_text_valid("\xc3\xa9\xe2\x82\xac\xf0\x9f\x9a\x9d", 63));
+}
+
+static void refuses_what_is_no_text(void)
+{
+	CU_ASSERT_FALSE(tei_text_valid("eth0", 3));
+	CU_ASSERT_FALSE(tei_text_valid("x\xff", 63));
+	CU_ASSERT_FALSE(tei_text_valid("x\x1f", 63));
+	CU_ASSERT_FALSE(tei_text_valid("x\x7f", 63));
+	/* cut short, longer than need be, half of a pair */
+	CU_ASSERT_FALSE(tei_text_valid("x\xe2\x82", 63));
+	CU_ASSERT_FALSE(tei_text_valid("\xc0\xaf", 63));
+	CU_ASSERT_FALSE(tei_text_valid("\xed\xa0\x80", 63));
+}
+
+const struct tei_test_case text_cases[] = {
+	{ "takes_text_of_any_language", takes_text_of_any_language },
+	{ "refuses_what_is_no_text", refuses_what_is_no_text },
+	{ NULL, NULL },
+};
