@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -425,6 +426,7 @@ int tei_meta_desc_add_rail(struct tei_meta_desc *desc,
 			   struct tei_err *err)
 {
 	struct meta_desc *d = meta_desc_of(desc);
+	char raw[sizeof(rail->name)], name[sizeof(rail->name)];
 	const char *why;
 	int rc;
 
@@ -434,7 +436,12 @@ int tei_meta_desc_add_rail(struct tei_meta_desc *desc,
 		return desc_report(err, TEI_ERR_INVALID,
 				   "devices come before buffers");
 	rc = meta_desc_rail(d, rail, &why);
-	return rc ? desc_report(err, rc, why) : 0;
+	if (!rc)
+		return 0;
+	snprintf(raw, sizeof(raw), "%.*s", (int)sizeof(raw) - 1, rail->name);
+	tei_text_escape(raw, name, sizeof(name));
+	return tei_err_fail(err, rc, "meta", NULL,
+			    "segment descriptor: %s: %s", name, why);
 }
 
 int tei_meta_desc_add_buffer(struct tei_meta_desc *desc, const char *location,

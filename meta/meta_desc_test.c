@@ -240,6 +240,7 @@ static void builder_refuses_bad_values(void)
 	struct tei_meta_desc *d;
 	struct tei_meta_rail rail = { .name = "" };
 	uint64_t key = 1;
+	struct tei_err err;
 
 	CU_ASSERT_EQUAL(tei_meta_desc_create("", "tcp", 1, &d, NULL),
 			TEI_ERR_INVALID);
@@ -251,6 +252,10 @@ static void builder_refuses_bad_values(void)
 			      0);
 	CU_ASSERT_EQUAL(tei_meta_desc_add_rail(d, &rail, NULL),
 			TEI_ERR_INVALID);
+	strcpy(rail.name, "x\xff");
+	CU_ASSERT_EQUAL(tei_meta_desc_add_rail(d, &rail, &err),
+			TEI_ERR_INVALID);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "x\\xff: bad device"));
 	CU_ASSERT_EQUAL(tei_meta_desc_set_matrix(d, "[]", NULL), TEI_ERR_JSON);
 	CU_ASSERT_EQUAL(tei_meta_desc_set_matrix(d, "{", NULL), TEI_ERR_JSON);
 	strcpy(rail.name, "eth0");

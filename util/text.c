@@ -2,6 +2,7 @@
 #include "util/text.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 size_t tei_utf8_length(const char *at, const char *end)
@@ -29,6 +30,13 @@ size_t tei_utf8_length(const char *at, const char *end)
 	return n;
 }
 
+/* Length of the character at at, 0 if it is none or a control character. */
+static size_t text_plain(const char *at, const char *end)
+{
+	return (unsigned char)*at < 0x20 || *at == 0x7f ?
+		0 : tei_utf8_length(at, end);
+}
+
 bool tei_text_valid(const char *text, size_t max)
 {
 	size_t len = strnlen(text, max + 1), n, at;
@@ -36,9 +44,28 @@ bool tei_text_valid(const char *text, size_t max)
 	if (len > max)
 		return false;
 	for (at = 0; at < len; at += n) {
-		n = tei_utf8_length(text + at, text + len);
-		if (!n || (unsigned char)text[at] < 0x20 || text[at] == 0x7f)
+		n = text_plain(text + at, text + len);
+		if (!n)
 			return false;
 	}
 	return true;
+}
+
+void tei_text_escape(const char *text, char *out, size_t size)
+{
+	const char *end = text + strlen(text);
+	size_t n, used = 0;
+
+	for (; text < end; text += n ? n : 1) {
+		n = text_plain(text, end);
+		if (used + (n ? n : 4) >= size)
+			break;
+		if (n)
+			memcpy(out + used, text, n);
+		else
+			snprintf(out + used, 5, "\\x%02x",
+				 (unsigned char)*text);
+		used += n ? n : 4;
+	}
+	out[used] = '\0';
 }

@@ -13,4 +13,7 @@ size_t tei_utf8_length(const char *at, const char *end);
 /* Valid UTF-8 without control characters, at most max bytes. */
 bool tei_text_valid(const char *text, size_t max);
 
+/* For people: what isn't valid becomes \xNN. Cut to what fits into size. */
+void tei_text_escape(const char *text, char *out, size_t size);
+
 #endif /* TEI_UTIL_TEXT_H */

@@ -22,8 +22,22 @@ static void refuses_what_is_no_text(void)
 	CU_ASSERT_FALSE(tei_text_valid("\xed\xa0\x80", 63));
 }
 
+static void shows_what_is_no_text(void)
+{
+	char out[16];
+
+	tei_text_escape("x\xff\n\xc3\xa9", out, sizeof(out));
+	CU_ASSERT_STRING_EQUAL(out, "x\\xff\\x0a\xc3\xa9");
+	/* no half of an escape, nor of a character */
+	tei_text_escape("x\xff\xff", out, 9);
+	CU_ASSERT_STRING_EQUAL(out, "x\\xff");
+	tei_text_escape("x\xc3\xa9", out, 3);
+	CU_ASSERT_STRING_EQUAL(out, "x");
+}
+
 const struct tei_test_case text_cases[] = {
 	{ "takes_text_of_any_language", takes_text_of_any_language },
 	{ "refuses_what_is_no_text", refuses_what_is_no_text },
+	{ "shows_what_is_no_text", shows_what_is_no_text },
 	{ NULL, NULL },
 };

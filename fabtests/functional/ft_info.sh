@@ -372,6 +372,35 @@ case_down()
 	holds 'is a warning' 'F("mtu", "warn", "a0")'
 }
 
+# A NIC by a name that no descriptor can hold is left out, and nothing else.
+case_names()
+{
+	odd=$(printf 'x\377')
+	ip link set lo up
+	veth a0 10.6.0.1/24
+	ip link add "$odd" type veth peer name px || {
+		echo "skip - a NIC by an odd name: this kernel has none"
+		return
+	}
+	ip link set px up
+	ip link set "$odd" up
+	ip addr add 10.7.0.1/24 dev "$odd"
+	run 0 'a NIC by an odd name leaves the others' --check --json --no_probe
+	holds 'which are rails' \
+		'[x["name"] for x in r["rails"] if x["transport"] == "tcp"] == ["a0"]'
+	holds 'and is told of, once' \
+		'len([l for l in r["log"] if "x\\xff: not UTF-8" in l]) == 1'
+	run 2 'nor does it carry when it is the only one asked for' \
+		--check --json --no_probe --device_name="$odd"
+	holds 'and the log says why' \
+		'any("x\\xff: not UTF-8" in l for l in r["log"]) and not any("no such device" in l for l in r["log"])'
+	"$BUILD/bin/te_bench" --mode=loopback --duration=0.1 >"$tmp/out" 2>&1
+	ok $? 'engines of a benchmark are made'
+	run 0 'text'
+	run 0 'a picture' --svg
+	is_xml 'is one'
+}
+
 # tap NAME: an interface whose link settings can be chosen, with carrier for a
 # minute.
 tap()
@@ -1238,7 +1267,7 @@ together()
 case_options
 case_topology
 if why=$(unshare -nm true 2>&1); then
-	together loopback subnet overlap nowhere narrow down ethtool
+	together loopback subnet overlap nowhere narrow down names ethtool
 	together resolver switches
 	together empty limits libraries many root cgroup unread gpu files
 	together segment sys watch liar zookeeper zookeeper_here

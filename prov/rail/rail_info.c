@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "prov/rail/rail_int.h"
+#include "util/text.h"
 
 /*
  * Providers per transport in order of preference. tcp: the RDM endpoint of
@@ -262,11 +263,19 @@ static bool info_listed(const char *list, const char *name)
 	return false;
 }
 
-static int info_add(struct rail_found **out, const char *name,
+/* What a search has found, each name once. */
+struct info_lists {
+	struct rail_found *fit;		/* to be rails */
+	struct rail_found *unfit;	/* by names that cannot be published */
+};
+
+static int info_add(struct info_lists *lists, const char *name,
 		    const struct fi_info *info, const struct ifaddrs *ifa)
 {
-	struct rail_found *f, **tail = out;
+	struct rail_found *f, **tail;
 
+	tail = tei_text_valid(name, sizeof(f->name) - 1) ? &lists->fit :
+							   &lists->unfit;
 	while (*tail) {
 		if (!strcmp((*tail)->name, name))
 			return 0;
@@ -363,7 +372,8 @@ static bool info_usable_ip(const struct tei_settings *s,
 
 static int info_take(const struct tei_settings *s, const struct fi_info *list,
 		     const struct ifaddrs *ifs, const char *devices,
-		     int family, enum info_pass pass, struct rail_found **out)
+		     int family, enum info_pass pass,
+		     struct info_lists *lists)
 {
 	const struct fi_info *i;
 	const struct ifaddrs *ifa;
@@ -384,14 +394,14 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 			else
 				snprintf(name, sizeof(name), "%s",
 					 ifa->ifa_name);
-			ret = info_add(out, name, i, ifa);
+			ret = info_add(lists, name, i, ifa);
 		} else {
 			info_nic_name(i, name);
 			if (info_is_gid(i) ||
 			    (*devices && !info_listed(devices, name)) ||
 			    (*s->filters && !info_listed(s->filters, name)))
 				continue;
-			ret = info_add(out, name, i, NULL);
+			ret = info_add(lists, name, i, NULL);
 		}
 		if (ret)
 			return ret;
@@ -402,7 +412,7 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 /* Devices given as addresses, which need no interface of that address. */
 static int info_take_addresses(const char *provider, const char *devices,
 			       uint64_t flags, const struct ifaddrs *ifs,
-			       struct rail_found **out)
+			       struct info_lists *lists)
 {
 	char text[TEI_SETTING_TEXT], *save = NULL, *tok;
 	const struct ifaddrs *ifa;
@@ -420,7 +430,7 @@ static int info_take_addresses(const char *provider, const char *devices,
 		if (!list)
 			continue;
 		ifa = info_interface(ifs, list);
-		ret = info_add(out, tok, list, ifa);
+		ret = info_add(lists, tok, list, ifa);
 		fi_freeinfo(list);
 	}
 	return ret;
@@ -444,6 +454,7 @@ static void info_say_lacking(const struct tei_settings *s)
 {
 	struct ifaddrs *ifs = NULL, *ifa;
 	const char *said = "";
+	char name[4 * IFNAMSIZ];
 
 	if (getifaddrs(&ifs))
 		return;
@@ -451,7 +462,8 @@ static void info_say_lacking(const struct tei_settings *s)
 		if (!info_lacks_link(s, ifa) || !strcmp(ifa->ifa_name, said))
 			continue;
 		said = ifa->ifa_name;
-		TEI_INFO("rail", "%s: %s, so it is no rail, nor later", said,
+		tei_text_escape(said, name, sizeof(name));
+		TEI_INFO("rail", "%s: %s, so it is no rail, nor later", name,
 			 ifa->ifa_flags & IFF_UP ? "there is no carrier" :
 						   "it is down");
 	}
@@ -460,7 +472,7 @@ static void info_say_lacking(const struct tei_settings *s)
 
 static int info_try(const struct tei_settings *s, const char *provider,
 		    const char *devices, uint64_t flags,
-		    struct rail_found **out)
+		    struct info_lists *lists)
 {
 	int family = s->use_ipv6 ? AF_INET6 : AF_INET;
 	struct ifaddrs *ifs = NULL;
@@ -473,42 +485,59 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	if (getifaddrs(&ifs))
 		ifs = NULL;
 	if (*devices)
-		ret = info_take_addresses(provider, devices, flags, ifs,
-					  out);
+		ret = info_take_addresses(provider, devices, flags, ifs, lists);
 	list = ret ? NULL : info_query(provider, NULL, flags);
 	for (pass = INFO_NO_LOOPBACK;
-	     list && !ret && pass <= INFO_LOOPBACK && !*out; pass++) {
-		ret = info_take(s, list, ifs, devices, family, pass, out);
-		if (!ret && !*out)
+	     list && !ret && pass <= INFO_LOOPBACK && !lists->fit; pass++) {
+		ret = info_take(s, list, ifs, devices, family, pass, lists);
+		if (!ret && !lists->fit)
 			ret = info_take(s, list, ifs, devices,
 					family == AF_INET ? AF_INET6 : AF_INET,
-					pass, out);
+					pass, lists);
 	}
 	/* named interfaces beside named addresses */
-	if (list && !ret && *devices && *out)
+	if (list && !ret && *devices && lists->fit)
 		ret = info_take(s, list, ifs, devices, family,
-				INFO_NO_LOOPBACK, out);
+				INFO_NO_LOOPBACK, lists);
 	fi_freeinfo(list);
 	if (ifs)
 		freeifaddrs(ifs);
 	return ret;
 }
 
+/* Whether one of the list has that name, or is on that interface. */
+static bool info_found(const struct rail_found *list, const char *name)
+{
+	for (; list; list = list->next)
+		if (!strcmp(list->name, name) || !strcmp(list->ifname, name))
+			return true;
+	return false;
+}
+
 /* One line for each device that was asked for and is not there. */
-static void info_warn_missing(const char *devices, const struct rail_found *list)
+static void info_warn_missing(const char *devices,
+			      const struct info_lists *lists)
 {
 	char text[TEI_SETTING_TEXT], *save = NULL, *tok;
-	const struct rail_found *f;
 
 	snprintf(text, sizeof(text), "%s", devices);
 	for (tok = strtok_r(text, ", ", &save); tok;
-	     tok = strtok_r(NULL, ", ", &save)) {
-		for (f = list; f; f = f->next)
-			if (!strcmp(f->name, tok) || !strcmp(f->ifname, tok))
-				break;
-		if (!f)
+	     tok = strtok_r(NULL, ", ", &save))
+		if (!info_found(lists->fit, tok) &&
+		    !info_found(lists->unfit, tok))
 			TEI_WARN("rail", "%s: no such device, or it is down",
 				 tok);
+}
+
+/* One line for each device that no descriptor could name. */
+static void info_warn_unfit(const struct rail_found *list)
+{
+	char name[4 * sizeof(list->name)];
+
+	for (; list; list = list->next) {
+		tei_text_escape(list->name, name, sizeof(name));
+		TEI_WARN("rail", "%s: not UTF-8 or with control characters, so its name cannot be published and it is no rail; rename it",
+			 name);
 	}
 }
 
@@ -524,10 +553,10 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 		   struct rail_found **out)
 {
 	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
+	struct info_lists lists = { NULL, NULL };
 	bool known = false, pinned_known = false;
 	int ret = 0;
 
-	*out = NULL;
 	if (!devices || !*devices)
 		devices = s->devices;
 	for (i = 0; i < n; i++)
@@ -536,30 +565,32 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail",
 				    "transports with rails: tcp, rdma, shm",
 				    "no transport named \"%.32s\"", transport);
-	for (i = 0; i < n && !ret && !*out; i++) {
+	for (i = 0; i < n && !ret && !lists.fit; i++) {
 		if (!info_wanted(transport, s->provider, i))
 			continue;
 		pinned_known = true;
 		ret = info_try(s, info_providers[i].provider, devices, flags,
-			       out);
+			       &lists);
 	}
-	if (!ret && !*out && *s->provider && !pinned_known &&
+	if (!ret && !lists.fit && *s->provider && !pinned_known &&
 	    strcmp(transport, "shm"))
-		ret = info_try(s, s->provider, devices, flags, out);
-	if (!ret && !*out)
+		ret = info_try(s, s->provider, devices, flags, &lists);
+	info_warn_unfit(lists.unfit);
+	if (!ret && !lists.fit)
 		ret = tei_err_fail(err, TEI_ERR_NO_DEVICE, "rail",
 				   "see fi_info, MOONRAIL_DEVICES, MOONRAIL_PROVIDER and MC_TE_FILTERS",
 				   "no device for transport %s%s%.64s", transport,
 				   *devices ? " among " : "", devices);
 	if (!ret && strcmp(transport, "shm")) {
-		info_warn_missing(devices, *out);
+		info_warn_missing(devices, &lists);
 		if (!*devices && !strcmp(transport, "tcp"))
 			info_say_lacking(s);
 	}
-	if (ret) {
-		rail_info_free(*out);
-		*out = NULL;
-	}
+	rail_info_free(lists.unfit);
+	if (ret)
+		rail_info_free(lists.fit);
+	else
+		*out = lists.fit;
 	return ret;
 }
 
@@ -568,16 +599,15 @@ bool tei_rail_transport_present(const struct tei_settings *settings,
 				uint64_t info_flags)
 {
 	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
-	struct rail_found *found = NULL;
-	bool present;
+	struct info_lists lists = { NULL, NULL };
 
 	if (!*devices)
 		devices = settings->devices;
-	for (i = 0; i < n && !found; i++)
+	for (i = 0; i < n && !lists.fit; i++)
 		if (info_wanted(transport, settings->provider, i))
 			info_try(settings, info_providers[i].provider, devices,
-				 info_flags, &found);
-	present = found != NULL;
-	rail_info_free(found);
-	return present;
+				 info_flags, &lists);
+	rail_info_free(lists.fit);
+	rail_info_free(lists.unfit);
+	return lists.fit != NULL;
 }
