@@ -159,7 +159,7 @@ enum te_rail_state {
 	TE_RAIL_UP = 0,
 	TE_RAIL_SUSPECT = 1,	/* slow to answer; probed */
 	TE_RAIL_DOWN = 2,	/* carries nothing */
-	TE_RAIL_PROBING = 3,	/* on its way back */
+	TE_RAIL_PROBING = 3	/* on its way back */
 };
 
 /* Counters are since the engine's start. */
@@ -214,7 +214,7 @@ enum te_opcode {
 	TE_ATOMIC_ADD = 2,		/* *remote += operand */
 	TE_ATOMIC_FETCH_ADD = 3,	/* the same; gives the old number */
 	TE_ATOMIC_SWAP = 4,		/* *remote = operand; old number */
-	TE_ATOMIC_CAS = 5,		/* if *remote == compare:
+	TE_ATOMIC_CAS = 5		/* if *remote == compare:
 					 * *remote = operand; old number */
 };
 
@@ -344,13 +344,13 @@ enum te_path_kind {
 	TE_PATH_FABRIC = 0,	/* a rail of ours to a rail of the peer */
 	TE_PATH_PROCESS = 1,	/* copies by the kernel to another process */
 	TE_PATH_MEMCPY = 2,	/* inside this process */
-	TE_PATH_FILE = 3,	/* the files of a file segment */
+	TE_PATH_FILE = 3	/* the files of a file segment */
 };
 
 enum te_path_rank {
 	TE_PATH_NEAR = 0,	/* preferred for that location */
 	TE_PATH_FAR = 1,	/* helps when the near ones are full or down */
-	TE_PATH_OFF = 2,	/* not used for that location */
+	TE_PATH_OFF = 2	/* not used for that location */
 };
 
 /* te_path.flags */
@@ -386,7 +386,7 @@ enum te_peer_state {
 	TE_PEER_NEW = 0,	/* not heard of yet */
 	TE_PEER_READY = 1,
 	TE_PEER_FENCING = 2,	/* something failed; a fence is awaited */
-	TE_PEER_GONE = 3,	/* that process has gone; open it again */
+	TE_PEER_GONE = 3	/* that process has gone; open it again */
 };
 
 /* Counters are since this process of that name was first opened here. */
@@ -424,7 +424,7 @@ int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 enum te_page_kind {
 	TE_PAGES_SMALL = 0,
 	TE_PAGES_TRANSPARENT = 1, /* huge, at least in part */
-	TE_PAGES_HUGE = 2,	/* from the kernel's pool */
+	TE_PAGES_HUGE = 2	/* from the kernel's pool */
 };
 
 /* What te_alloc got. */
