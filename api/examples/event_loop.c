@@ -5,10 +5,13 @@
  *
  *	$ event_loop 127.0.0.1:15023
  */
+#define _POSIX_C_SOURCE 200809L
+
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <moonrail.h>

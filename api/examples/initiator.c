@@ -8,6 +8,8 @@
  * In a cluster a name belongs to one process: this one's is its host and pid,
  * so that any number of them run at once.
  */
+#define _POSIX_C_SOURCE 200809L
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

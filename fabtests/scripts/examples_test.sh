@@ -137,6 +137,16 @@ short()
 	done
 }
 
+# Each says itself what of POSIX it needs.
+strict()
+{
+	for file in "$SRC"/api/examples/*.c; do
+		# shellcheck disable=SC2086 # a command with its arguments
+		${CC:-cc} -std=c11 -pedantic -Wall -Wextra -Werror \
+			-I"$SRC/api" -fsyntax-only "$file" || return 1
+	done
+}
+
 check 'target and initiator' hello
 check 'an initiator without a target says why' no_target
 check 'event_loop' events
@@ -149,4 +159,5 @@ else
 	echo 'skip - target and initiator by ZooKeeper: no java or no zookeeper'
 fi
 check 'each has less than 150 lines' short
+check 'each compiles as plain C11' strict
 exit "$bad"
