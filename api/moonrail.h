@@ -114,9 +114,11 @@ struct te_ended {
 };
 
 /*
- * Batches that have ended since te_event_fd was first called, or had by then,
- * each once per end; not those freed meanwhile. Fills up to *count elements of
- * elem_size bytes each, then sets *count to the number filled. 0 or -1.
+ * Batches that have ended since te_event_fd was first called, or had by then;
+ * not those freed meanwhile. Each end is told once; one that was not fetched
+ * before more was submitted to its batch, together with the next one. Fills up
+ * to *count elements of elem_size bytes each, then sets *count to the number
+ * filled. 0 or -1.
  */
 int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 		     size_t elem_size, size_t *count);
