@@ -167,7 +167,7 @@ enum te_rail_state {
 /* Counters are since the engine's start. */
 struct te_rail_stats {
 	char name[64];		/* interface or RDMA device */
-	char provider[32];	/* libfabric provider */
+	char provider[32];	/* of libfabric; "local" for copies */
 	char address[96];	/* fabric address in text */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", … */
 	uint32_t state;		/* enum te_rail_state */
@@ -186,7 +186,7 @@ struct te_rail_stats {
 
 /*
  * Fills up to *count elements of elem_size bytes each, then sets *count to the
- * number there are. 0 or -1.
+ * number there are; stats may be NULL where *count is 0. 0 or -1.
  */
 int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
 		  size_t elem_size, size_t *count);
@@ -309,7 +309,8 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 
 /*
  * Settings in force, one "NAME=value source" line each, truncated to len bytes
- * with its terminator. Returns the length of the whole text, or -1.
+ * with its terminator; buf may be NULL where len is 0. Returns the length of the
+ * whole text without its terminator, or -1.
  */
 int te_settings_text(transfer_engine_t engine, char *buf, size_t len);
 

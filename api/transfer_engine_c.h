@@ -283,7 +283,7 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 
 /*
  * Fills up to *count entries, one per rail, then sets *count to the number of
- * rails. 0, or -1 for NULL.
+ * rails. 0, or -1 for NULL, also where *count is 0.
  */
 int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
 		    size_t *count);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabtests/functional/ft_bad_input.h"
@@ -100,6 +101,17 @@ static void handle_engines(void)
 
 /* --- NULL in every other place ------------------------------------------- */
 
+static void handle_settings_length(transfer_engine_t e)
+{
+	int length = te_settings_text(e, NULL, 0);
+	char *text = calloc(1, (size_t)length + 2);
+
+	ft_ok(length > 0 && text &&
+	      te_settings_text(e, text, (size_t)length + 1) == length &&
+	      strlen(text) == (size_t)length, "length_of_settings_to_null");
+	free(text);
+}
+
 static void handle_null_setup(transfer_engine_t e)
 {
 	size_t n = 4;
@@ -123,6 +135,7 @@ static void handle_null_setup(transfer_engine_t e)
 	      "rails_to_null");
 	ft_ok(showLinks(e, NULL, 10, 0) < 0, "links_to_null");
 	ft_ok(te_settings_text(e, NULL, 10) == -1, "settings_to_null");
+	handle_settings_length(e);
 	ft_ok(te_last_error(NULL, 100) == -1, "last_error_to_null");
 }
 
@@ -140,6 +153,9 @@ static void handle_null_counts(transfer_engine_t e)
 	memset(stats, 0x5a, sizeof(stats));
 	ft_ok(!te_rail_stats(e, stats, sizeof(stats[0]), &n) && n == 2 &&
 	      stats[0].name[0] == 0x5a, "rails_are_counted_without_room");
+	n = 0;
+	ft_ok(!te_rail_stats(e, NULL, 0, &n) && n == 2,
+	      "rails_are_counted_to_null");
 	n = 1;
 	ft_ok(!te_rail_stats(e, stats, sizeof(stats[0]), &n) && n == 2 &&
 	      stats[1].name[0] == 0x5a, "rails_fill_no_more_than_there_is");
