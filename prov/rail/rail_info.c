@@ -600,6 +600,7 @@ bool tei_rail_transport_present(const struct tei_settings *settings,
 {
 	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
 	struct info_lists lists = { NULL, NULL };
+	bool present;
 
 	if (!*devices)
 		devices = settings->devices;
@@ -607,7 +608,8 @@ bool tei_rail_transport_present(const struct tei_settings *settings,
 		if (info_wanted(transport, settings->provider, i))
 			info_try(settings, info_providers[i].provider, devices,
 				 info_flags, &lists);
+	present = lists.fit != NULL;
 	rail_info_free(lists.fit);
 	rail_info_free(lists.unfit);
-	return lists.fit != NULL;
+	return present;
 }
