@@ -329,6 +329,45 @@ static void answers_are_paid_for(void)
 	tei_meta_server_stop(s);
 }
 
+/* A thousand steps' worth. */
+static char *abuse_report_slowly(void *arg)
+{
+	uint64_t until = tei_cpu_ns() + 10 * TEI_NS_PER_MS;
+
+	while (tei_cpu_ns() < until)
+		;
+	return abuse_report(arg);
+}
+
+/* The first one takes more than the credit of 384 steps: the next one waits. */
+static void statistics_cost_what_they_take(void)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
+		.client_rate = 16,
+	};
+	uint64_t until = meta_test_deadline();
+	struct tei_meta_server_stats stats;
+	struct tei_meta_server *s = NULL;
+	struct meta_wire_header h[2];
+	int fd;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
+	tei_meta_server_report(s, abuse_report_slowly, NULL);
+	meta_wire_fill(&h[0], META_WIRE_GET_STATS, 0, 1, 0);
+	h[1] = h[0];
+	fd = abuse_connect(s);
+	CU_ASSERT_EQUAL(send(fd, h, sizeof(h), MSG_NOSIGNAL), sizeof(h));
+	do {
+		poll(NULL, 0, 1);
+		tei_meta_server_stats(s, &stats);
+	} while (!stats.held && stats.served < 2 && tei_now_ns() < until);
+	CU_ASSERT_EQUAL(stats.held, 1);
+	CU_ASSERT_EQUAL(stats.served, 1);
+	close(fd);
+	tei_meta_server_stop(s);
+}
+
 /* Waits until the server has dropped every client but count. */
 static void abuse_settle(struct tei_meta_server *s, uint32_t count)
 {
@@ -911,6 +950,7 @@ const struct tei_test_case abuse_cases[] = {
 	{ "a_dripped_request_costs_what_a_whole_one_does",
 	  a_dripped_request_costs_what_a_whole_one_does },
 	{ "answers_are_paid_for", answers_are_paid_for },
+	{ "statistics_cost_what_they_take", statistics_cost_what_they_take },
 	{ "a_client_that_never_reads_is_dropped",
 	  a_client_that_never_reads_is_dropped },
 	{ "a_client_that_reads_slowly_is_dropped",

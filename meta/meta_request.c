@@ -80,6 +80,7 @@ static void request_get_stats(struct tei_meta_server *s, struct meta_conn *c,
 			      uint64_t now_ns)
 {
 	struct meta_wire_header h;
+	uint64_t cpu_ns;
 
 	if (!c->session.on && !request_local(c->fd)) {
 		meta_conn_reply_error(s, c, TEI_ERR_REJECTED,
@@ -87,7 +88,9 @@ static void request_get_stats(struct tei_meta_server *s, struct meta_conn *c,
 				      now_ns);
 		return;
 	}
+	cpu_ns = tei_cpu_ns();
 	c->snapshot = meta_server_report(s);
+	meta_share_charge_cpu(s, c->ip, tei_cpu_ns() - cpu_ns, now_ns);
 	if (!c->snapshot) {
 		meta_conn_reply_error(s, c, TEI_ERR_METADATA,
 				      "no statistics here", now_ns);

@@ -133,6 +133,7 @@ int meta_server_bind(struct tei_meta_server *server, struct tei_err *err);
  * are less than 1 % of a second of CPU time: what an address may have.
  */
 #define META_SHARE_STEP_BYTES	((size_t)64 << 10)
+#define META_SHARE_STEP_NS	(10 * TEI_NS_PER_US)
 #define META_SHARE_TICK_NS	(8 * TEI_NS_PER_MS) /* between releases */
 
 void meta_share_init(struct tei_meta_server *server);
@@ -144,6 +145,9 @@ struct meta_ip *meta_share_join(struct tei_meta_server *server,
 void meta_share_leave(struct tei_meta_server *server, struct meta_ip *ip);
 void meta_share_charge(struct tei_meta_server *server, struct meta_ip *ip,
 		       uint64_t steps, uint64_t now_ns);
+/* For work that differs too much to be counted: by the CPU time it took. */
+void meta_share_charge_cpu(struct tei_meta_server *server, struct meta_ip *ip,
+			   uint64_t cpu_ns, uint64_t now_ns);
 
 /* Whether the address has used up its share. */
 bool meta_share_spent(const struct tei_meta_server *server,

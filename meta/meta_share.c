@@ -168,6 +168,12 @@ void meta_share_charge(struct tei_meta_server *s, struct meta_ip *ip,
 	ip->paid_ns += steps * s->step_ns;
 }
 
+void meta_share_charge_cpu(struct tei_meta_server *s, struct meta_ip *ip,
+			   uint64_t cpu_ns, uint64_t now_ns)
+{
+	meta_share_charge(s, ip, cpu_ns / META_SHARE_STEP_NS, now_ns);
+}
+
 bool meta_share_spent(const struct tei_meta_server *s, const struct meta_ip *ip,
 		      uint64_t now_ns)
 {

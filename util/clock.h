@@ -27,6 +27,15 @@ static inline uint64_t tei_now_about_ns(void)
 	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
+/* CPU time that the calling thread has used. */
+static inline uint64_t tei_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
 /* Time left until then, 0 when it is over. */
 static inline uint64_t tei_ns_left(uint64_t until_ns)
 {
