@@ -30,6 +30,7 @@
 #define SERVER_PAUSE_NS	(100 * TEI_NS_PER_MS)	/* out of descriptors */
 #define SERVER_TIMEOUT	(5 * TEI_NS_PER_SEC)
 #define SERVER_CLIENTS	1024
+#define SERVER_REPORT_NS (100 * TEI_NS_PER_MS)	/* that a report is kept */
 
 /* --- snapshots ----------------------------------------------------------- */
 
@@ -136,28 +137,52 @@ int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name)
 	return 0;
 }
 
+/* --- reports ------------------------------------------------------------- */
+
+static void server_forget_report(struct tei_meta_server *server)
+	TEI_REQUIRES(server->report_lock)
+{
+	if (server->last_report)
+		meta_snapshot_unref(server->last_report);
+	server->last_report = NULL;
+	server->next_report_ns = 0;
+}
+
 void tei_meta_server_report(struct tei_meta_server *server,
 			    tei_meta_report_fn fn, void *arg)
 {
 	tei_mutex_lock(&server->report_lock);
 	server->report = fn;
 	server->report_arg = arg;
+	server_forget_report(server);
 	tei_mutex_unlock(&server->report_lock);
 }
 
+static void server_make_report(struct tei_meta_server *server)
+	TEI_REQUIRES(server->report_lock)
+{
+	char *json = server->report(server->report_arg);
+
+	server_forget_report(server);
+	if (json && strlen(json) <= TEI_META_TEXT_MAX)
+		server->last_report = meta_snapshot_new(
+			"", json, strlen(json), server->config.secret != NULL);
+	free(json);
+	server->next_report_ns = tei_now_ns() + SERVER_REPORT_NS;
+}
+
+/* Kept for a while, so that those who ask at once don't stall the others. */
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server)
 {
-	struct meta_snapshot *s = NULL;
-	char *json = NULL;
+	struct meta_snapshot *s;
 
 	tei_mutex_lock(&server->report_lock);
-	if (server->report)
-		json = server->report(server->report_arg);
+	if (server->report && tei_now_ns() >= server->next_report_ns)
+		server_make_report(server);
+	s = server->last_report;
+	if (s)
+		__atomic_fetch_add(&s->refs, 1, __ATOMIC_RELAXED);
 	tei_mutex_unlock(&server->report_lock);
-	if (json && strlen(json) <= TEI_META_TEXT_MAX)
-		s = meta_snapshot_new("", json, strlen(json),
-				      server->config.secret != NULL);
-	free(json);
 	return s;
 }
 
@@ -361,6 +386,7 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	tei_list_foreach_safe(snap, tmp, &s->snapshots, struct meta_snapshot,
 			      link)
 		meta_snapshot_unref(snap);
+	server_forget_report(s);
 	if (s->listen_fd >= 0)
 		close(s->listen_fd);
 	if (s->epoll_fd >= 0)

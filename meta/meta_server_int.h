@@ -19,8 +19,9 @@
 #define META_CONN_HEAD	sizeof(struct meta_wire_header)
 
 /*
- * Text served under a name. Made by publish; freed with its last reference,
- * one of which is the table's, the others those of replies under way.
+ * Text served under a name, or a report. Made by publish, or when it is asked
+ * for; freed with its last reference, one of which is the table's (for a report
+ * last_report), the others those of replies under way.
  */
 struct meta_snapshot {
 	uint32_t refs;		/* atomic */
@@ -105,6 +106,9 @@ struct tei_meta_server {
 	struct tei_mutex report_lock;	/* outside of lock; held over a call */
 	tei_meta_report_fn report;	/* report_lock: or NULL */
 	void *report_arg;		/* report_lock */
+	/* report_lock: what it said last, or NULL; not asked again before */
+	struct meta_snapshot *last_report;
+	uint64_t next_report_ns;
 	/* atomic */
 	bool stopping;
 	struct tei_meta_server_stats stats;
@@ -121,7 +125,10 @@ struct tei_meta_server {
 	uint64_t alarm_ns;	/* alarm_fd goes off then; 0: not set */
 };
 
-/* The process's statistics with one reference, or NULL: there are none. */
+/*
+ * The process's statistics, made now or a short time ago, with one reference;
+ * or NULL: there are none.
+ */
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server);
 
 /* meta_bind.c: fills listen_fd, port, host, address. */

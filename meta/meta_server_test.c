@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,20 +113,56 @@ static int server_stats(struct tei_meta_server *s, const char *want)
 	return rc;
 }
 
-static void statistics_are_those_of_the_moment(void)
+static void statistics_are_those_of_who_is_asked_now(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
-	char text[] = "{\"n\":1}";
+	char one[] = "{\"n\":1}", two[] = "{\"n\":2}";
 
 	if (!s)
 		return;
 	CU_ASSERT_EQUAL(server_stats(s, NULL), TEI_ERR_REJECTED);
-	tei_meta_server_report(s, server_report, text);
-	CU_ASSERT_EQUAL(server_stats(s, "{\"n\":1}"), 0);
-	text[5] = '2';
-	CU_ASSERT_EQUAL(server_stats(s, "{\"n\":2}"), 0);
+	tei_meta_server_report(s, server_report, one);
+	CU_ASSERT_EQUAL(server_stats(s, one), 0);
+	tei_meta_server_report(s, server_report, two);
+	CU_ASSERT_EQUAL(server_stats(s, two), 0);
 	tei_meta_server_report(s, NULL, NULL);
 	CU_ASSERT_EQUAL(server_stats(s, NULL), TEI_ERR_REJECTED);
+	tei_meta_server_stop(s);
+}
+
+static char *server_count(void *arg)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%u",
+		 __atomic_add_fetch((uint32_t *)arg, 1, __ATOMIC_RELAXED));
+	return strdup(text);
+}
+
+/* Those who ask at once get one report, who asks every second fresh ones. */
+static void statistics_are_made_every_100_ms_at_most(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	uint64_t from = tei_now_ns(), until = from + 500 * TEI_NS_PER_MS;
+	uint32_t made = 0, asked = 0, last;
+	char *json = NULL;
+
+	if (!s)
+		return;
+	tei_meta_server_report(s, server_count, &made);
+	while (tei_now_ns() < until || asked < 20) {
+		CU_ASSERT_EQUAL_FATAL(
+			tei_meta_get_stats(tei_meta_server_address(s), NULL,
+					   meta_test_deadline(), &json, NULL),
+			0);
+		last = (uint32_t)strtoul(json, NULL, 10);
+		CU_ASSERT_EQUAL(last, __atomic_load_n(&made, __ATOMIC_RELAXED));
+		free(json);
+		asked++;
+		poll(NULL, 0, 5);	/* within its share */
+	}
+	CU_ASSERT(made >= 2);
+	CU_ASSERT(made <= 1 + (tei_now_ns() - from) / (100 * TEI_NS_PER_MS));
 	tei_meta_server_stop(s);
 }
 
@@ -363,8 +400,10 @@ const struct tei_test_case server_cases[] = {
 	{ "answers_to_a_host_name", answers_to_a_host_name },
 	{ "unknown_name_is_refused_unless_any_will_do",
 	  unknown_name_is_refused_unless_any_will_do },
-	{ "statistics_are_those_of_the_moment",
-	  statistics_are_those_of_the_moment },
+	{ "statistics_are_those_of_who_is_asked_now",
+	  statistics_are_those_of_who_is_asked_now },
+	{ "statistics_are_made_every_100_ms_at_most",
+	  statistics_are_made_every_100_ms_at_most },
 	{ "large_text_arrives_whole", large_text_arrives_whole },
 	{ "ports_come_from_the_range", ports_come_from_the_range },
 	{ "defaults_come_from_the_settings",

@@ -338,7 +338,8 @@ int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name);
 
 /*
  * The process's statistics as JSON text, malloc'ed, or NULL; on the server's
- * thread, which waits for it. It must not call the server.
+ * thread, which waits for it, ten times a second at most. It must not call the
+ * server.
  */
 typedef char *(*tei_meta_report_fn)(void *arg);
 
