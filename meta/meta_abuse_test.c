@@ -329,6 +329,27 @@ static void answers_are_paid_for(void)
 	tei_meta_server_stop(s);
 }
 
+/* It would wake the server with each, whatever that waits for. */
+static void urgent_bytes_are_refused(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct tei_meta_server_stats stats;
+	uint8_t reply[600];
+	int fd;
+
+	if (!s)
+		return;
+	fd = abuse_connect(s);
+	CU_ASSERT_EQUAL(send(fd, "M", 1, MSG_OOB | MSG_NOSIGNAL), 1);
+	CU_ASSERT(abuse_drain(fd, reply, sizeof(reply)) > 0);
+	tei_meta_server_stats(s, &stats);
+	CU_ASSERT_EQUAL(stats.rejected, 1);
+	CU_ASSERT_EQUAL(stats.timed_out, 0);
+	CU_ASSERT(abuse_alive(s));
+	close(fd);
+	tei_meta_server_stop(s);
+}
+
 /* A thousand steps' worth. */
 static char *abuse_report_slowly(void *arg)
 {
@@ -950,6 +971,7 @@ const struct tei_test_case abuse_cases[] = {
 	{ "a_dripped_request_costs_what_a_whole_one_does",
 	  a_dripped_request_costs_what_a_whole_one_does },
 	{ "answers_are_paid_for", answers_are_paid_for },
+	{ "urgent_bytes_are_refused", urgent_bytes_are_refused },
 	{ "statistics_cost_what_they_take", statistics_cost_what_they_take },
 	{ "a_client_that_never_reads_is_dropped",
 	  a_client_that_never_reads_is_dropped },

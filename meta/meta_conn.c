@@ -25,7 +25,8 @@
  *   so dripping gains nothing. For a reply it grows with the length.
  * - A request that comes in pieces is not read before the header is there, and
  *   then not before the body is (SO_RCVLOWAT), so that dripping does not keep
- *   us awake either.
+ *   us awake either. An urgent byte wakes us all the same, so who sends one is
+ *   refused. While we write, or hold the client, the kernel wakes nobody for it.
  * - One event reads at most one request and writes at most CONN_SEND_MAX, and
  *   is paid for by the client's address (meta_share.c), so that a busy client
  *   leaves room for others. What a socket holds of a reply is bounded, too.
@@ -219,13 +220,19 @@ bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)
 
 /* --- replies ------------------------------------------------------------- */
 
-void meta_conn_watch(struct tei_meta_server *s, struct meta_conn *c)
+static int conn_watch(struct tei_meta_server *s, struct meta_conn *c, int op)
 {
 	struct epoll_event ev = { .data.ptr = c };
 
 	if (!c->held_ns)
-		ev.events = c->state == META_CONN_WRITING ? EPOLLOUT : EPOLLIN;
-	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, c->fd, &ev))
+		ev.events = c->state == META_CONN_WRITING
+				    ? EPOLLOUT : EPOLLIN | EPOLLPRI;
+	return epoll_ctl(s->epoll_fd, op, c->fd, &ev);
+}
+
+void meta_conn_watch(struct tei_meta_server *s, struct meta_conn *c)
+{
+	if (conn_watch(s, c, EPOLL_CTL_MOD))
 		meta_conn_close(s, c);
 }
 
@@ -373,6 +380,8 @@ void meta_conn_event(struct tei_meta_server *s, struct meta_conn *c,
 	meta_share_charge(s, c->ip, 1, now_ns);
 	if (c->state == META_CONN_WRITING)
 		conn_write(s, c, now_ns);
+	else if (events & EPOLLPRI)
+		meta_request_reject(s, c, "urgent bytes");
 	else if (meta_request_read(s, c, now_ns))
 		meta_request_read(s, c, now_ns);
 }
@@ -404,7 +413,6 @@ void meta_conn_add(struct tei_meta_server *s, int fd,
 		   const struct sockaddr *peer, uint64_t now_ns)
 {
 	struct meta_conn *c = calloc(1, sizeof(*c));
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
 
 	if (!c)
 		goto err_close;
@@ -418,7 +426,7 @@ void meta_conn_add(struct tei_meta_server *s, int fd,
 	c->admitted = !s->config.secret;
 	conn_options(s, fd);
 	meta_conn_await(c, META_CONN_HEAD);
-	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev))
+	if (conn_watch(s, c, EPOLL_CTL_ADD))
 		goto err_leave;
 	s->clients++;
 	__atomic_store_n(&s->stats.clients, s->clients, __ATOMIC_RELAXED);

@@ -116,8 +116,8 @@ static void request_log(struct tei_meta_server *s, const struct meta_conn *c,
 		 s->address, host, why, left_out);
 }
 
-static void request_reject(struct tei_meta_server *s, struct meta_conn *c,
-			   const char *why)
+void meta_request_reject(struct tei_meta_server *s, struct meta_conn *c,
+			 const char *why)
 {
 	META_COUNT(s, rejected);
 	request_log(s, c, why);
@@ -149,7 +149,7 @@ static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 	}
 	if (c->challenged || c->session.on ||
 	    !tei_random(nonce, sizeof(nonce))) {
-		request_reject(s, c, "out of turn");
+		meta_request_reject(s, c, "out of turn");
 		return;
 	}
 	meta_share_charge(s, c->ip, REQUEST_AUTH_STEPS, now_ns);
@@ -171,7 +171,7 @@ static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 
 	(void)now_ns;
 	if (!c->challenged) {
-		request_reject(s, c, "out of turn");
+		meta_request_reject(s, c, "out of turn");
 		return;
 	}
 	c->challenged = false;
@@ -288,7 +288,7 @@ bool meta_request_read(struct tei_meta_server *s, struct meta_conn *c,
 	r = request_known(c->head.type);
 	why = request_check(c, r);
 	if (why)
-		request_reject(s, c, why);
+		meta_request_reject(s, c, why);
 	else if (!r->open && !c->admitted)
 		request_deny(s, c, "the asked process wants a shared secret");
 	else if (request_fill(s, c,

@@ -222,6 +222,9 @@ void meta_conn_drop_all(struct tei_meta_server *server);
 /* meta_request.c: at most one request; true if it wants no reply. */
 bool meta_request_read(struct tei_meta_server *server, struct meta_conn *conn,
 		       uint64_t now_ns);
+/* Counts, logs and refuses what is no request. */
+void meta_request_reject(struct tei_meta_server *server,
+			 struct meta_conn *conn, const char *why);
 
 /* A reference to what is served under name, or NULL. */
 struct meta_snapshot *meta_server_find(struct tei_meta_server *server,
