@@ -329,6 +329,64 @@ static void answers_are_paid_for(void)
 	tei_meta_server_stop(s);
 }
 
+/* How many of a hundred that send so much are refused before one has to wait. */
+static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
+{
+	struct tei_meta_server_stats stats;
+	uint8_t junk[64] = "", reply[600];
+	int i, fd;
+
+	for (i = 0; i < 100; i++) {
+		tei_meta_server_stats(s, &stats);
+		if (stats.held || stats.shut)
+			break;
+		fd = abuse_connect_from(s, from);
+		send(fd, junk, len, MSG_NOSIGNAL);
+		CU_ASSERT(abuse_drain(fd, reply, sizeof(reply)) >= 0);
+		close(fd);
+	}
+	return i;
+}
+
+/* A credit of 384 steps: three for each connection and event leaves 128. */
+static void refusals_are_paid_for(void)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
+		.client_rate = 16,
+	};
+	struct tei_meta_server *s = NULL;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
+	CU_ASSERT(abuse_refused(s, INADDR_LOOPBACK, 64) < 80);
+	tei_meta_server_stop(s);
+}
+
+/* So does who finds no room: the one place is taken by who does not read. */
+static void those_turned_away_pay_too(void)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = 1, .max_clients = 1,
+		.client_rate = 16, .frame_timeout_ns = 60 * TEI_NS_PER_SEC,
+	};
+	const size_t len = (size_t)6 << 20;
+	struct tei_meta_server *s = NULL;
+	struct meta_wire_header h;
+	char *text = calloc(1, len);
+	int fd;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
+	tei_meta_server_publish(s, "big", text, len, NULL);
+	free(text);
+	fd = abuse_connect(s);
+	meta_wire_fill(&h, META_WIRE_GET_DESC, META_WIRE_ANY, 1, 0);
+	send(fd, &h, sizeof(h), MSG_NOSIGNAL);
+	CU_ASSERT_EQUAL(recv(fd, &h, 1, 0), 1);
+	CU_ASSERT(abuse_refused(s, INADDR_LOOPBACK + 1, 0) < 80);
+	close(fd);
+	tei_meta_server_stop(s);
+}
+
 /* It would wake the server with each, whatever that waits for. */
 static void urgent_bytes_are_refused(void)
 {
@@ -971,6 +1029,8 @@ const struct tei_test_case abuse_cases[] = {
 	{ "a_dripped_request_costs_what_a_whole_one_does",
 	  a_dripped_request_costs_what_a_whole_one_does },
 	{ "answers_are_paid_for", answers_are_paid_for },
+	{ "refusals_are_paid_for", refusals_are_paid_for },
+	{ "those_turned_away_pay_too", those_turned_away_pay_too },
 	{ "urgent_bytes_are_refused", urgent_bytes_are_refused },
 	{ "statistics_cost_what_they_take", statistics_cost_what_they_take },
 	{ "a_client_that_never_reads_is_dropped",

@@ -37,6 +37,10 @@
 #define CONN_SEND_MAX	META_SHARE_STEP_BYTES
 #define CONN_SOCKET_MAX	(256 << 10)		/* bytes unsent in a socket */
 #define CONN_SLOWEST	(UINT64_C(4) << 20)	/* bytes per second */
+#define CONN_PART_READS	16			/* for what was sent in vain */
+
+/* Beside what the length costs: a small answer wakes somebody, too. */
+#define CONN_REPLY_STEPS 4
 
 /* --- end of a connection ------------------------------------------------- */
 
@@ -64,17 +68,18 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 
 /*
  * Says goodbye: unread input would turn our close into a reset, which can
- * overtake the last frame.
+ * overtake the last frame. The steps that reading it was.
  */
-static void conn_part(int fd)
+static uint64_t conn_part(int fd)
 {
 	uint8_t junk[4096];
-	int i;
+	uint64_t steps = 0;
 
 	shutdown(fd, SHUT_WR);
-	for (i = 0; i < 16; i++)
-		if (recv(fd, junk, sizeof(junk), MSG_DONTWAIT) <= 0)
-			break;
+	while (steps < CONN_PART_READS &&
+	       recv(fd, junk, sizeof(junk), MSG_DONTWAIT) > 0)
+		steps++;
+	return steps;
 }
 
 static size_t conn_error_frame(uint8_t *out, uint32_t id, int code,
@@ -93,20 +98,17 @@ static size_t conn_error_frame(uint8_t *out, uint32_t id, int code,
 	return sizeof(h) + sizeof(e) + len;
 }
 
-static void conn_refuse_socket(int fd, uint32_t id, int code, const char *text)
+/* What is to be paid for it. */
+static uint64_t conn_refuse_socket(int fd, uint32_t id, int code,
+				   const char *text)
 {
 	uint8_t out[sizeof(struct meta_wire_header) +
 		    sizeof(struct meta_wire_error) + META_WIRE_ERROR_TEXT];
 	size_t len = conn_error_frame(out, id, code, text);
 
-	if (send(fd, out, len, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
-		conn_part(fd);
-}
-
-void meta_conn_refuse_fd(int fd, int code, const char *text)
-{
-	conn_refuse_socket(fd, 0, code, text);
-	close(fd);
+	if (send(fd, out, len, MSG_DONTWAIT | MSG_NOSIGNAL) <= 0)
+		return CONN_REPLY_STEPS;
+	return CONN_REPLY_STEPS + conn_part(fd);
 }
 
 void meta_conn_refuse(struct tei_meta_server *s, struct meta_conn *c,
@@ -114,7 +116,8 @@ void meta_conn_refuse(struct tei_meta_server *s, struct meta_conn *c,
 {
 	uint32_t id = c->used >= META_CONN_HEAD ? meta_wire_get32(c->head.id) : 0;
 
-	conn_refuse_socket(c->fd, id, code, text);
+	meta_share_charge(s, c->ip, conn_refuse_socket(c->fd, id, code, text),
+			  tei_now_ns());
 	meta_conn_close(s, c);
 }
 
@@ -183,11 +186,13 @@ static struct meta_conn *conn_longest(struct meta_ip *ip)
 	return NULL;
 }
 
-void meta_conn_full(struct tei_meta_server *s, const char *host,
-		    const char *why)
+static void conn_full(struct tei_meta_server *s, const struct meta_ip *ip,
+		      const char *why)
 {
+	char host[TEI_META_HOST_MAX];
 	uint32_t left_out;
 
+	meta_share_text(ip, host);
 	META_COUNT(s, evicted);
 	if (tei_log_permit(&s->full_limit, &left_out))
 		TEI_WARN("meta",
@@ -201,7 +206,6 @@ bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)
 		"too many clients of one address, the longest waiting one goes" :
 		"too many clients, the longest waiting one goes";
 	struct meta_conn *c, *victim = NULL;
-	char host[TEI_META_HOST_MAX];
 
 	if (ip)
 		victim = conn_longest(ip);
@@ -212,8 +216,7 @@ bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)
 				victim = c;
 	if (!victim)
 		return false;
-	meta_share_text(victim->ip, host);
-	meta_conn_full(s, host, why);
+	conn_full(s, victim->ip, why);
 	meta_conn_refuse(s, victim, TEI_ERR_TOO_MANY, why);
 	return true;
 }
@@ -333,9 +336,6 @@ static void conn_sign(struct meta_conn *c)
 	c->tag_len = META_WIRE_TAG;
 }
 
-/* Beside what the length costs: a small answer wakes somebody, too. */
-#define CONN_REPLY_STEPS 4
-
 /* out and snapshot are set. */
 void meta_conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 		       uint64_t now_ns)
@@ -398,11 +398,12 @@ static void conn_options(struct tei_meta_server *s, int fd)
 			   sizeof(one));
 }
 
-/* Two steps: taking it and letting it go. */
+#define CONN_TAKE_STEPS 2 /* taking it and letting it go */
+
 static void conn_pay(struct tei_meta_server *s, struct meta_conn *c,
 		     uint64_t now_ns)
 {
-	meta_share_charge(s, c->ip, 2, now_ns);
+	meta_share_charge(s, c->ip, CONN_TAKE_STEPS, now_ns);
 	if (!meta_share_spent(s, c->ip, now_ns))
 		return;
 	meta_share_shut(s, c->ip, now_ns);
@@ -442,4 +443,21 @@ err_free:
 	free(c);
 err_close:
 	close(fd);
+}
+
+void meta_conn_turn_away(struct tei_meta_server *s, int fd,
+			 const struct sockaddr *peer, uint64_t now_ns)
+{
+	struct meta_ip *ip = meta_share_join(s, peer, now_ns);
+	static const char why[] = "too many clients";
+	uint64_t steps;
+
+	steps = conn_refuse_socket(fd, 0, TEI_ERR_TOO_MANY, why);
+	close(fd);
+	if (!ip)
+		return;
+	conn_full(s, ip, why);
+	meta_share_charge(s, ip, CONN_TAKE_STEPS + steps, now_ns);
+	meta_share_shut(s, ip, now_ns);
+	meta_share_leave(s, ip);
 }

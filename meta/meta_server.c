@@ -214,18 +214,10 @@ static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 static void server_admit(struct tei_meta_server *s, int fd,
 			 const struct sockaddr *peer, uint64_t now_ns)
 {
-	static const char why[] = "too many clients";
-	char host[TEI_META_HOST_MAX];
-
-	if (s->clients >= s->config.max_clients && !meta_conn_evict(s, NULL)) {
-		meta_address_host(peer, peer->sa_family == AF_INET6 ?
-				  sizeof(struct sockaddr_in6) :
-				  sizeof(struct sockaddr_in), host);
-		meta_conn_full(s, host, why);
-		meta_conn_refuse_fd(fd, TEI_ERR_TOO_MANY, why);
-		return;
-	}
-	meta_conn_add(s, fd, peer, now_ns);
+	if (s->clients >= s->config.max_clients && !meta_conn_evict(s, NULL))
+		meta_conn_turn_away(s, fd, peer, now_ns);
+	else
+		meta_conn_add(s, fd, peer, now_ns);
 }
 
 /*

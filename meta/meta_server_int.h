@@ -176,9 +176,11 @@ void meta_share_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX]);
 
 /* meta_conn.c */
 
-/* Takes fd over. */
+/* Takes fd over, or tells it that there is no room. */
 void meta_conn_add(struct tei_meta_server *server, int fd,
 		   const struct sockaddr *peer, uint64_t now_ns);
+void meta_conn_turn_away(struct tei_meta_server *server, int fd,
+			 const struct sockaddr *peer, uint64_t now_ns);
 void meta_conn_event(struct tei_meta_server *server, struct meta_conn *conn,
 		     uint32_t events, uint64_t now_ns);
 
@@ -190,18 +192,12 @@ void meta_conn_expire(struct tei_meta_server *server, uint64_t now_ns);
  * most; or false.
  */
 bool meta_conn_evict(struct tei_meta_server *server, struct meta_ip *ip);
-/* Counts and logs that the client of that host goes, or is not taken. */
-void meta_conn_full(struct tei_meta_server *server, const char *host,
-		    const char *why);
 
 /* Nothing is reported of what is read before that many bytes are there. */
 void meta_conn_await(struct meta_conn *conn, size_t bytes);
 
 /* Tells epoll what the client waits for now; nothing while it is held. */
 void meta_conn_watch(struct tei_meta_server *server, struct meta_conn *conn);
-
-/* Answers with an error frame as far as the socket takes it, and closes. */
-void meta_conn_refuse_fd(int fd, int code, const char *text);
 
 /* Sends what out, out_len and snapshot say, signed where the session is on. */
 void meta_conn_reply(struct tei_meta_server *server, struct meta_conn *conn,
@@ -210,7 +206,7 @@ void meta_conn_reply_error(struct tei_meta_server *server,
 			   struct meta_conn *conn, int code, const char *text,
 			   uint64_t now_ns);
 
-/* A last word, then the end; only where no reply is half written. */
+/* A last word, paid for, then the end; only where no reply is half written. */
 void meta_conn_refuse(struct tei_meta_server *server, struct meta_conn *conn,
 		      int code, const char *text);
 void meta_conn_close(struct tei_meta_server *server, struct meta_conn *conn);
