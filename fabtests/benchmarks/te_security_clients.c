@@ -157,6 +157,45 @@ static void client_connecting(const char *target)
 	}
 }
 
+/* Bytes that wake a reader at once, whatever it waits for. */
+static void client_urgent(const char *target)
+{
+	int fd[CLIENT_CONNS], i;
+
+	for (i = 0; i < CLIENT_CONNS; i++)
+		fd[i] = -1;
+	for (i = 0;; i = (i + 1) % CLIENT_CONNS) {
+		if (fd[i] < 0)
+			fd[i] = sec_connect(target, CLIENT_FROM);
+		if (fd[i] < 0 ||
+		    send(fd[i], "", 1, MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL) > 0 ||
+		    errno == EAGAIN)
+			continue;
+		close(fd[i]);
+		fd[i] = -1;
+	}
+}
+
+/* What is no request, and much of it; then a look at the answer. */
+static void client_junk(const char *target)
+{
+	static const uint8_t junk[64 << 10];
+	const int room = 1 << 20;
+	uint8_t answer[512];
+	int fd;
+
+	for (;;) {
+		fd = sec_connect(target, CLIENT_FROM);
+		if (fd < 0)
+			continue;
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+		send(fd, junk, sizeof(junk), MSG_DONTWAIT | MSG_NOSIGNAL);
+		while (recv(fd, answer, sizeof(answer), 0) > 0)
+			;
+		close(fd);
+	}
+}
+
 /* --- one that has the secret --------------------------------------------- */
 
 /* Engines that open over and over; their connections come by at. */
@@ -245,6 +284,10 @@ const struct sb_client sb_clients[] = {
 	  client_flooding_many },
 	{ "connecting", "connections, one after the other", false, 40, 3,
 	  client_connecting },
+	{ "urgent", "urgent bytes over 200 connections", false, 700, 3,
+	  client_urgent },
+	{ "junk", "64 KiB that are no request, over and over", false, 40, 3,
+	  client_junk },
 	{ "peer", "4 engines with the secret that open", true, 100, 30,
 	  client_peers },
 };
