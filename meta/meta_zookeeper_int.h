@@ -56,6 +56,7 @@
 #define ZK_WHO			136	/* text that says who has a name */
 #define ZK_PING_NS		TEI_NS_PER_SEC
 #define ZK_RETRY_NS		TEI_NS_PER_SEC
+#define ZK_TRY_NS		(500 * TEI_NS_PER_MS)	/* doubled per try */
 #define ZK_DEFAULT_PORT		2181
 #define ZK_INLINE_MAX		65536	/* longer descriptors: the head alone */
 #define ZK_LOOK_NS		(250 * TEI_NS_PER_MS)
@@ -161,11 +162,15 @@ int zk_text_split(const char *conn, char **servers, char **chroot,
 		  struct tei_err *err);
 
 /*
- * The servers as numeric addresses, for the client library; to be freed. Ends
- * where the store is being closed.
+ * The servers as numeric addresses, for the client library, in any order, so
+ * that clients spread over them; to be freed. Ends where the store is being
+ * closed.
  */
 int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 		    struct tei_err *err);
+
+/* The first of a list of them goes to its end. */
+void zk_text_turn(char *addresses);
 
 /* Whether a list of them has one that known lacks. */
 bool zk_text_news(const char *addresses, const char *known);

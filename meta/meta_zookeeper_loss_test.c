@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_port.h"
 #include "fabtests/common/ft_zk.h"
 #include "meta/meta_zookeeper_test.h"
 
@@ -562,6 +566,86 @@ static void a_stopped_server_holds_up_nobody(void)
 	CU_ASSERT_FATAL(ft_zk_wait(zserver(), 0));
 }
 
+/* One that listens and never says a word; its port. */
+static int zsilent(int *fd)
+{
+	struct sockaddr_in sa;
+	socklen_t len = sizeof(sa);
+
+	*fd = ft_port_socket("127.0.0.1", 0, true);
+	CU_ASSERT_FATAL(*fd >= 0 && !listen(*fd, 64) &&
+			!getsockname(*fd, (struct sockaddr *)&sa, &len));
+	return ntohs(sa.sin_port);
+}
+
+/* How many have come to that one. */
+static int zsilent_calls(int fd)
+{
+	int n = 0, one;
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	for (; (one = accept(fd, NULL, NULL)) >= 0; n++)
+		close(one);
+	return n;
+}
+
+/*
+ * Each of the opens begins with any of the two, so that one or the other is
+ * as good as sure to begin with the silent one.
+ */
+static void a_silent_server_beside_others_holds_up_no_open(void)
+{
+	char hosts[192];
+	struct zrig a;
+	int i, fd;
+
+	if (!zrig_init(&a, 0xac))
+		return;
+	snprintf(hosts, sizeof(hosts), "127.0.0.1:%d,%s", zsilent(&fd),
+		 zserver()->hosts);
+	for (i = 0; i < 12; i++) {
+		if (i && !zrig_init(&a, 0xac))
+			return;
+		a.hosts = hosts;
+		a.settings.connect_timeout_s = meta_test_slowness() > 1 ? 8 : 2;
+		if (!zrig_open(&a, "/silent"))
+			break;
+		zrig_close(&a);
+	}
+	CU_ASSERT_EQUAL(i, 12);
+	CU_ASSERT(zsilent_calls(fd) > 0);
+	close(fd);
+}
+
+/* The open ends when it should; all of them were asked. */
+static void silent_servers_alone_are_said_in_time(void)
+{
+	struct tei_settings settings = *meta_test_settings();
+	int i, fd[3], port[3];
+	struct tei_meta_store *store;
+	struct tei_err err;
+	char conn[128];
+	uint64_t took;
+
+	for (i = 0; i < 3; i++)
+		port[i] = zsilent(&fd[i]);
+	snprintf(conn, sizeof(conn),
+		 "zookeeper://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/x",
+		 port[0], port[1], port[2]);
+	settings.connect_timeout_s = 1;
+	took = tei_now_ns();
+	CU_ASSERT_EQUAL(tei_meta_store_open(conn, &settings, &store, &err),
+			TEI_ERR_METADATA);
+	took = tei_now_ns() - took;
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "no connection within 1 s"));
+	CU_ASSERT(took >= TEI_NS_PER_SEC);
+	CU_ASSERT(took < 2 * meta_test_slowness() * TEI_NS_PER_SEC);
+	for (i = 0; i < 3; i++) {
+		CU_ASSERT_EQUAL(zsilent_calls(fd[i]), 1);
+		close(fd[i]);
+	}
+}
+
 /* --- more watches than a server takes in one request --------------------- */
 
 #define ZMANY 2400
@@ -694,6 +778,10 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  the_end_of_a_store_does_not_wait_for_a_lookup },
 	{ "many_watches_outlive_a_connection",
 	  many_watches_outlive_a_connection },
+	{ "a_silent_server_beside_others_holds_up_no_open",
+	  a_silent_server_beside_others_holds_up_no_open },
+	{ "silent_servers_alone_are_said_in_time",
+	  silent_servers_alone_are_said_in_time },
 	{ "a_stopped_server_holds_up_nobody",
 	  a_stopped_server_holds_up_nobody },
 	{ NULL, NULL },

@@ -98,6 +98,30 @@ static void zk_session_event(zhandle_t *zh, int type, int state,
 }
 
 /*
+ * The library mixes the list for itself unless it is told not to, for all
+ * handles of the process: so others' may come in between, but not ours.
+ */
+static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
+				struct zk_session *s)
+{
+	static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* a leaf */
+	sigset_t all, old;
+	zhandle_t *zh;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pthread_mutex_lock(&order);
+	zoo_deterministic_conn_order(1);
+	zh = zookeeper_init2(zk->addresses, zk_session_event,
+			     (int)zk->settings->zk_session_ms, id, s,
+			     ZOO_NO_LOG_CLIENTENV, zk_log);
+	zoo_deterministic_conn_order(0);
+	pthread_mutex_unlock(&order);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return zh;
+}
+
+/*
  * The lock is held until handle and credentials are in place, so that neither
  * an event nor a call gets in between. id: of the session to go on with, or
  * NULL.
@@ -106,7 +130,6 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    struct tei_err *err)
 {
 	struct zk_session *s = calloc(1, sizeof(*s));
-	sigset_t all, old;
 	zhandle_t *zh;
 
 	if (!s)
@@ -119,12 +142,7 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 	zk->expired = false;
 	zk->lookups = 0;
 	zk_lookup_later(zk);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	zh = zookeeper_init2(zk->addresses, zk_session_event,
-			     (int)zk->settings->zk_session_ms, id, s,
-			     ZOO_NO_LOG_CLIENTENV, zk_log);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	zh = zk_handle_new(zk, id, s);
 	s->zh = zh;
 	if (zh && zk->auth)
 		zoo_add_auth(zh, "digest", zk->auth, (int)strlen(zk->auth),
@@ -154,23 +172,55 @@ static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 	return zk_session_start(zk, NULL, err);
 }
 
-int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
+/* Until it is connected, of no use, or until_ns; whether it is connected. */
+static bool zk_session_wait(struct zk *zk, uint64_t until_ns)
 {
-	int rc = zk_session_new(zk, deadline_ns, err);
 	bool connected;
 	uint64_t now;
 
-	if (rc)
-		return rc;
 	tei_mutex_lock(&zk->lock);
 	while (!zk->connected && !zk->expired &&
-	       (now = tei_now_ns()) < deadline_ns)
-		tei_mutex_wait(&zk->cond, &zk->lock, deadline_ns - now);
+	       (now = tei_now_ns()) < until_ns)
+		tei_mutex_wait(&zk->cond, &zk->lock, until_ns - now);
 	connected = zk->connected;
 	tei_mutex_unlock(&zk->lock);
-	if (connected)
-		return 0;
-	zk_session_close(zk);
+	return connected;
+}
+
+/* The last try has what is left, half of the time or more. */
+static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
+			     uint64_t deadline_ns)
+{
+	if (!strchr(zk->addresses, ',') || tei_ns_left(deadline_ns) < 3 * try_ns)
+		return deadline_ns;
+	return tei_now_ns() + try_ns;
+}
+
+/*
+ * The library stays with a server that says nothing for two thirds of the
+ * session's time, which may be longer than we have. So the next one is tried by
+ * another handle, sooner at first and later where they are just slow: three
+ * tries at least. There is no session yet that it could lose.
+ */
+int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
+{
+	int rc = zk_session_new(zk, deadline_ns, err);
+	uint64_t try_ns = tei_ns_left(deadline_ns) / 8, until;
+
+	if (try_ns > ZK_TRY_NS)
+		try_ns = ZK_TRY_NS;
+	for (; !rc; try_ns *= 2) {
+		until = zk_try_until(zk, try_ns, deadline_ns);
+		if (zk_session_wait(zk, until))
+			return 0;
+		zk_session_close(zk);
+		if (until == deadline_ns)
+			break;
+		zk_text_turn(zk->addresses);
+		rc = zk_session_start(zk, NULL, err);
+	}
+	if (rc)
+		return rc;
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 			    "are the servers up, and a majority of them? is this host at their maxClientCnxns (60 by default), one per engine?",
 			    "ZooKeeper %.64s: no connection within %u s",

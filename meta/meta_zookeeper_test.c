@@ -48,6 +48,18 @@ static void connection_strings_are_checked(void)
 	meta_test_hush(false);
 }
 
+static void servers_take_turns(void)
+{
+	char one[] = "h:1", three[] = "h:1,::1:22,g:3";
+
+	zk_text_turn(one);
+	CU_ASSERT_STRING_EQUAL(one, "h:1");
+	zk_text_turn(three);
+	CU_ASSERT_STRING_EQUAL(three, "::1:22,g:3,h:1");
+	zk_text_turn(three);
+	CU_ASSERT_STRING_EQUAL(three, "g:3,h:1,::1:22");
+}
+
 static void nobody_there_is_said_in_time(void)
 {
 	struct tei_settings settings = *meta_test_settings();
@@ -617,6 +629,7 @@ const struct tei_test_case zookeeper_cases[] = {
 	{ "connection_strings_are_checked", connection_strings_are_checked },
 	{ "bad_credentials_files_are_refused",
 	  bad_credentials_files_are_refused },
+	{ "servers_take_turns", servers_take_turns },
 	{ "nobody_there_is_said_in_time", nobody_there_is_said_in_time },
 	{ "servers_of_ipv6_are_reached", servers_of_ipv6_are_reached },
 	{ "keys_are_mooncakes", keys_are_mooncakes },

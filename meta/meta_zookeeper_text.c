@@ -13,6 +13,7 @@
 #include "meta/meta_zookeeper_int.h"
 #include "util/err.h"
 #include "util/log.h"
+#include "util/secret.h"
 #include "util/settings.h"
 #include "util/text.h"
 
@@ -138,6 +139,36 @@ static void zk_resolve_one(struct zk *zk, const char *one,
 	freeaddrinfo(list);
 }
 
+void zk_text_turn(char *addresses)
+{
+	size_t n = strcspn(addresses, ","), rest = strlen(addresses) - n;
+	char first[TEI_META_ENDPOINT_MAX];
+
+	if (!addresses[n] || n >= sizeof(first))
+		return;
+	memcpy(first, addresses, n);
+	memmove(addresses, addresses + n + 1, rest - 1);
+	addresses[rest - 1] = ',';
+	memcpy(addresses + rest, first, n);
+}
+
+/* Each place is turned to one of those that are left. */
+static void zk_text_mix(char *addresses)
+{
+	uint32_t left = 1, turns;
+	const char *p;
+
+	for (p = addresses; *p; p++)
+		left += *p == ',';
+	for (; left > 1; left--) {
+		turns = 0;
+		tei_random(&turns, sizeof(turns));
+		for (turns %= left; turns; turns--)
+			zk_text_turn(addresses);
+		addresses += strcspn(addresses, ",") + 1;
+	}
+}
+
 /* Names that are not found now are left out if others are. */
 int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 		    struct tei_err *err)
@@ -152,6 +183,7 @@ int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 	if (list.len)
 		meta_buf_bytes(&list, "", 1);
 	if (list.len && !list.failed) {
+		zk_text_mix(list.text);
 		*out = list.text;
 		return 0;
 	}
