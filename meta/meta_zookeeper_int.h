@@ -33,7 +33,7 @@
  * and completions run there and only note things. Calls that wait do so on
  * their caller's thread, until its deadline. The keeper thread makes a new
  * session after a loss, looks for the servers elsewhere where they stay away,
- * publishes again what is published, sets the watches
+ * gives the session up where that lasts, publishes again what is published, sets the watches
  * again, and tells again of changes that could not be read.
  */
 
@@ -143,6 +143,8 @@ struct zk {
 	uint64_t retry_ns;		/* the keeper: not before */
 	uint64_t lookup_ns;		/* the keeper: the servers' names;
 					 * 0: there is a connection */
+	uint32_t session_ms;		/* as granted; 0: no session yet */
+	uint64_t away_ns;		/* since when it has no connection */
 	struct tei_list calls;		/* under way */
 	struct tei_list entries;
 	tei_meta_changed_fn fn;

@@ -299,6 +299,119 @@ static void without_servers_calls_end_in_time(void)
 	zrig_close(&b);
 }
 
+static bool zguard_there(void *arg)
+{
+	struct zrig *r = arg;
+	char *guard = zk_path_guard(zrig_zk(r), "x", r->incarnation);
+	int rc = zk_exists(zrig_zk(r), guard, ZK_WATCH_NONE,
+			   meta_test_deadline(), NULL);
+
+	free(guard);
+	return rc == ZOK;
+}
+
+/* --- servers that stay away ----------------------------------------------- */
+
+/* b reads what a publishes, by their own server. */
+static bool zaway_open(struct zrig *a, struct zrig *b, struct ft_zk *zk)
+{
+	if (!zrig_init(a, 0xad) || !zrig_init(b, 0xbd))
+		return false;
+	CU_ASSERT_FATAL(ft_zk_start(zk, 1));
+	a->hosts = b->hosts = zk->hosts;
+	a->settings.zk_session_ms = b->settings.zk_session_ms =
+		meta_test_slowness() > 1 ? 3000 : 1000;
+	if (!zrig_open(a, "/stay") || !zrig_open(b, "/stay"))
+		return false;
+	CU_ASSERT_EQUAL(zrig_publish(a, "x", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(b, "x", NULL), 1);
+	return true;
+}
+
+static void zaway_close(struct zrig *a, struct zrig *b, struct ft_zk *zk)
+{
+	zrig_close(b);
+	zrig_close(a);
+	ft_zk_stop(zk);
+}
+
+/* All of it is in order in other sessions than those before. */
+static void zaway_over(struct zwhose *wa, struct zwhose *wb, uint32_t buffers)
+{
+	uint32_t n;
+
+	CU_ASSERT_FATAL(zwait(zsession_is_new, wa));
+	CU_ASSERT_FATAL(zwait(zsession_is_new, wb));
+	CU_ASSERT(zwait(zguard_there, wa->r));
+	CU_ASSERT_EQUAL(zrig_fetch(wb->r, "x", NULL), (int)buffers);
+	n = zrig_changes(wb->r);
+	CU_ASSERT_EQUAL(zrig_publish(wa->r, "x", buffers + 1, NULL), 0);
+	CU_ASSERT(zrig_changed(wb->r, n));
+	CU_ASSERT_EQUAL(zrig_fetch(wb->r, "x", NULL), (int)buffers + 1);
+}
+
+static uint64_t zepoch(struct zrig *r)
+{
+	struct zk *zk = zrig_zk(r);
+	uint64_t epoch;
+
+	tei_mutex_lock(&zk->lock);
+	epoch = zk->epoch;
+	tei_mutex_unlock(&zk->lock);
+	return epoch;
+}
+
+static bool zsessionless(void *arg)
+{
+	struct zk *zk = zrig_zk(arg);
+	bool none;
+
+	tei_mutex_lock(&zk->lock);
+	none = zk->session && !zk->session_ms;
+	tei_mutex_unlock(&zk->lock);
+	return none;
+}
+
+/* They don't let in whoever has seen more than they know, nor say why. */
+static void servers_that_lost_their_data_are_used_again(void)
+{
+	struct zwhose wa, wb;
+	struct zrig a, b;
+	struct ft_zk zk;
+
+	if (!zaway_open(&a, &b, &zk))
+		return;
+	wa = (struct zwhose){ &a, zk_session_id(zrig_zk(&a)) };
+	wb = (struct zwhose){ &b, zk_session_id(zrig_zk(&b)) };
+	ft_zk_kill(&zk, 0);
+	CU_ASSERT_FATAL(ft_zk_wipe(&zk, 0) && ft_zk_restart(&zk, 0) &&
+			ft_zk_wait(&zk, 0));
+	zaway_over(&wa, &wb, 1);
+	zaway_close(&a, &b, &zk);
+}
+
+/* Where they come back late, and with the old sessions' nodes. */
+static void servers_that_stay_away_cost_one_session(void)
+{
+	struct zwhose wa, wb;
+	struct zrig a, b;
+	uint64_t epoch;
+	struct ft_zk zk;
+
+	if (!zaway_open(&a, &b, &zk))
+		return;
+	wa = (struct zwhose){ &a, zk_session_id(zrig_zk(&a)) };
+	wb = (struct zwhose){ &b, zk_session_id(zrig_zk(&b)) };
+	epoch = zepoch(&a);
+	ft_zk_kill(&zk, 0);
+	CU_ASSERT_FATAL(zwait(zsessionless, &a));
+	CU_ASSERT_FATAL(zwait(zsessionless, &b));
+	CU_ASSERT_FATAL(ft_zk_restart(&zk, 0) && ft_zk_wait(&zk, 0));
+	zaway_over(&wa, &wb, 1);
+	CU_ASSERT_EQUAL(zepoch(&a), epoch + 1);
+	zaway_close(&a, &b, &zk);
+}
+
 /* --- changes that could not be read --------------------------------------- */
 
 /* b has been told that x is another one, and has not read it. */
@@ -408,17 +521,6 @@ static void zmoved_to(struct ft_zk *zk, const char *file, const char *address)
 	snprintf(zk->address, sizeof(zk->address), "%s", address);
 	CU_ASSERT_FATAL(zmoved_name(file, address));
 	CU_ASSERT_FATAL(ft_zk_restart(zk, 0) && ft_zk_wait(zk, 0));
-}
-
-static bool zguard_there(void *arg)
-{
-	struct zrig *r = arg;
-	char *guard = zk_path_guard(zrig_zk(r), "x", r->incarnation);
-	int rc = zk_exists(zrig_zk(r), guard, ZK_WATCH_NONE,
-			   meta_test_deadline(), NULL);
-
-	free(guard);
-	return rc == ZOK;
 }
 
 /* Alone: the keeper is to see it and to make it again. */
@@ -768,6 +870,10 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  an_owner_that_loses_its_name_is_told },
 	{ "without_servers_calls_end_in_time",
 	  without_servers_calls_end_in_time },
+	{ "servers_that_lost_their_data_are_used_again",
+	  servers_that_lost_their_data_are_used_again },
+	{ "servers_that_stay_away_cost_one_session",
+	  servers_that_stay_away_cost_one_session },
 	{ "a_change_that_a_loss_kept_from_being_read_is_told_again",
 	  a_change_that_a_loss_kept_from_being_read_is_told_again },
 	{ "a_change_that_could_not_be_read_is_told_until_it_is_gone",

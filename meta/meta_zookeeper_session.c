@@ -72,11 +72,14 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 	zk->expired = zk->expired || over;
 	if (lost) {
 		zk_watches_lost(zk);
+		zk->away_ns = tei_now_ns();
 		zk->lookups = 0;
 		zk_lookup_later(zk);
 	}
-	if (connected)
+	if (connected) {
+		zk->session_ms = (uint32_t)zoo_recv_timeout(zk->session->zh);
 		zk->retry_ns = zk->lookup_ns = 0;
+	}
 	pthread_cond_broadcast(&zk->cond);
 }
 
@@ -142,6 +145,10 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 	zk->expired = false;
 	zk->lookups = 0;
 	zk_lookup_later(zk);
+	if (!id) {
+		zk->session_ms = 0;
+		zk->away_ns = tei_now_ns();
+	}
 	zh = zk_handle_new(zk, id, s);
 	s->zh = zh;
 	if (zh && zk->auth)
@@ -158,6 +165,7 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    strerror(errno));
 }
 
+/* Where the names can't be looked up now it is at the addresses known so far. */
 static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 			  struct tei_err *err)
 {
@@ -165,10 +173,12 @@ static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 	int rc;
 
 	rc = zk_text_resolve(zk, deadline_ns, &servers, err);
-	if (rc)
+	if (rc && !zk->addresses)
 		return rc;
-	free(zk->addresses);
-	zk->addresses = servers;	/* the zk's from here on */
+	if (!rc) {
+		free(zk->addresses);
+		zk->addresses = servers; /* the zk's from here on */
+	}
 	return zk_session_start(zk, NULL, err);
 }
 
@@ -285,6 +295,32 @@ static void zk_session_renew(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 }
 
+/*
+ * Servers that have lost their data refuse whoever has seen more than they
+ * have, and never say that his session is over. It is, after twice its time, or
+ * its end is no loss: all it holds is replaced by the next one of ours. When
+ * that is; 0: there is a connection, or no session.
+ */
+static uint64_t zk_give_up_ns(const struct zk *zk) TEI_REQUIRES(zk->lock)
+{
+	if (zk->connected || zk->expired || !zk->session_ms)
+		return 0;
+	return zk->away_ns + 2 * zk->session_ms * TEI_NS_PER_MS;
+}
+
+static void zk_session_give_up(struct zk *zk) TEI_REQUIRES(zk->lock)
+{
+	uint64_t at = zk_give_up_ns(zk);
+
+	if (!at || at > tei_now_ns())
+		return;
+	TEI_WARN("meta",
+		 "ZooKeeper %s: no connection for twice the session's %u ms; giving it up, a new one is made once there is one",
+		 zk->servers, zk->session_ms);
+	zk->expired = true;
+	pthread_cond_broadcast(&zk->cond);
+}
+
 /* Whether they are still away. *id: the session. */
 static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
 {
@@ -359,6 +395,7 @@ static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
 		again = zk->again_ns;
 	} else {
 		look = zk->lookup_ns;
+		again = zk_give_up_ns(zk);
 	}
 	if (look && look < due)
 		due = look;
@@ -372,6 +409,7 @@ static void zk_keeper_work(struct zk *zk)
 	bool rearm, renew, lookup;
 
 	tei_mutex_lock(&zk->lock);
+	zk_session_give_up(zk);
 	renew = zk->expired;
 	lookup = !renew && zk->lookup_ns && zk->lookup_ns <= tei_now_ns();
 	rearm = !renew && !lookup && zk->rearm;

@@ -179,16 +179,32 @@ void ft_zk_resume(struct ft_zk *zk, int i)
 	zk_signal(zk, i, SIGCONT);
 }
 
+static bool zk_remove(const char *dir)
+{
+	char command[112];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+	if (!system(command))
+		return true;
+	ft_diag("%s is left behind", dir);
+	return false;
+}
+
+bool ft_zk_wipe(const struct ft_zk *zk, int i)
+{
+	char dir[96];
+
+	snprintf(dir, sizeof(dir), "%s/%d/data", zk->dir, i + 1);
+	return zk_remove(dir);
+}
+
 void ft_zk_stop(struct ft_zk *zk)
 {
-	char command[96];
 
 	for (int i = 0; i < zk->count; i++)
 		ft_zk_kill(zk, i);
 	if (!zk->count)
 		return;
 	zk->count = 0;
-	snprintf(command, sizeof(command), "rm -rf '%s'", zk->dir);
-	if (system(command))
-		ft_diag("%s is left behind", zk->dir);
+	zk_remove(zk->dir);
 }

@@ -37,6 +37,9 @@ bool ft_zk_can_bind(const char *address);
 /* Starts one that was killed; returns at once. */
 bool ft_zk_restart(struct ft_zk *zk, int i);
 
+/* Removes all that one that was killed has kept. */
+bool ft_zk_wipe(const struct ft_zk *zk, int i);
+
 /* Until it serves clients, as leader, follower or alone. */
 bool ft_zk_wait(const struct ft_zk *zk, int i);
 
