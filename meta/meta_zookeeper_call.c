@@ -580,6 +580,8 @@ int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 				    what, name, zk->servers);
 	if (rc == ZNOAUTH)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+				    zk->auth ?
+				    "MOONRAIL_ZK_AUTH_FILE: a wrong password, or another user's node" :
 				    "MOONRAIL_ZK_AUTH_FILE names the file with user:password",
 				    "%s '%.48s': ZooKeeper %.48s does not allow it",
 				    what, name, zk->servers);

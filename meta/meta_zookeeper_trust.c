@@ -66,13 +66,21 @@ void zk_folders_gone(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 }
 
+/* shown: who may change it could be seen. Else we are not whom it is for. */
 static int zk_folder_refuse(const struct zk *zk, const char *dir,
-			    const char *name, struct tei_err *err)
+			    const char *name, bool shown, struct tei_err *err)
 {
 	char hint[TEI_ERR_TEXT], who[48] = "";
 
 	if (name)
 		snprintf(who, sizeof(who), "segment '%.32s': ", name);
+	if (!shown) {
+		tei_err_fail(err, TEI_ERR_METADATA, "meta",
+			     "a wrong password, or another user's folder: give that user's user:password, or take another chroot",
+			     "%sZooKeeper %.32s does not let MOONRAIL_ZK_AUTH_FILE's user look at %.48s",
+			     who, zk->servers, dir);
+		return ZK_SAID;
+	}
 	snprintf(hint, sizeof(hint),
 		 "zkCli.sh: addauth digest USER:PASSWORD, setAcl -R %.48s/mooncake auth::cdrwa; or take another chroot",
 		 zk->chroot);
@@ -94,7 +102,7 @@ static int zk_folder_ours(struct zk *zk, const char *dir, const char *name,
 		return ZOK;
 	rc = zk_get_acl(zk, dir, ZK_WATCH_FOLDER, deadline_ns, &ours, &stat);
 	if (rc == ZNOAUTH || (rc == ZOK && !ours))
-		return zk_folder_refuse(zk, dir, name, err);
+		return zk_folder_refuse(zk, dir, name, rc == ZOK, err);
 	if (rc == ZOK)
 		zk_closed_note(zk, dir, epoch);
 	return rc;

@@ -154,6 +154,34 @@ static void a_strangers_folders_are_refused(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
+/* It opens nothing, and is not taken for folders that are open to others. */
+static void a_wrong_password_is_said_to_be_one(void)
+{
+	struct zrig a, b, c, d;
+	char file[64], wrong[64];
+	struct tei_err err;
+
+	if (!ztrio(&a, &b, &c, "/wrong", file) || !zrig_init(&d, 0xd7))
+		return;
+	CU_ASSERT_FATAL(zrig_file(wrong, "moon:sekret\n", 0600));
+	strcpy(d.settings.zk_auth_file, wrong);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 1, NULL), 0);
+	if (!zrig_open(&d, "/wrong"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&d, "d", 1, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "does not let"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "look at /wrong/mooncake"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "a wrong password"));
+	CU_ASSERT_PTR_NULL(strstr(err.hint, "setAcl"));
+	CU_ASSERT_EQUAL(zrig_fetch(&d, "s", &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "a wrong password"));
+	CU_ASSERT_EQUAL(zrig_check(&d, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "a wrong password"));
+	zrig_close(&d);
+	unlink(wrong);
+	ztrio_end(&a, &b, &c, file);
+}
+
 struct zthere {
 	zhandle_t *zh;
 	const char *path;
@@ -426,6 +454,8 @@ const struct tei_test_case zookeeper_trust_cases[] = {
 	{ "open_folders_are_noticed_where_nothing_is",
 	  open_folders_are_noticed_where_nothing_is },
 	{ "a_strangers_folders_are_refused", a_strangers_folders_are_refused },
+	{ "a_wrong_password_is_said_to_be_one",
+	  a_wrong_password_is_said_to_be_one },
 	{ "an_owner_sees_what_others_take_away",
 	  an_owner_sees_what_others_take_away },
 	{ "folders_that_are_deleted_are_made_anew",
