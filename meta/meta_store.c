@@ -71,6 +71,11 @@ static int store_refuse(const char *text, const struct store_scheme *s,
 	char built_in[96];
 
 	store_built_in(built_in, sizeof(built_in));
+	if (s && !strstr(text, "://"))
+		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "meta",
+				    "zookeeper://host:port[,...] for ZooKeeper; Mooncake takes a bare host:port for etcd",
+				    "metadata '%.48s': no scheme; built in: %s",
+				    text, built_in);
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
 				    "metadata '%.48s': unknown scheme; built in: %s",

@@ -22,10 +22,23 @@ static void connection_strings_open_or_say_why(void)
 		{ "://", TEI_ERR_METADATA },
 		{ "P2PHANDSHAKE://", TEI_ERR_METADATA },
 	};
+	static const char *const bare[] = {
+		"127.0.0.1:2181", "zookeeper:h:1", "zookeeper:/h:1", "h",
+		"p2phandshake",
+	};
 	struct tei_meta_store *store;
 	struct tei_err err;
 	size_t i;
 
+	for (i = 0; i < sizeof(bare) / sizeof(bare[0]); i++) {
+		CU_ASSERT_EQUAL(tei_meta_store_open(bare[i],
+						    meta_test_settings(),
+						    &store, &err),
+				TEI_ERR_NOT_IMPLEMENTED);
+		CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "no scheme"));
+		CU_ASSERT_PTR_NULL(strstr(err.text, "etcd"));
+		CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "zookeeper://host"));
+	}
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		CU_ASSERT_EQUAL(tei_meta_store_open(cases[i].text,
 						    meta_test_settings(),

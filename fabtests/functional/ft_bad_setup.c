@@ -65,8 +65,8 @@ static void setup_schemes(void)
 				 sizeof(said)) && strstr(said, "P2PHANDSHAKE"),
 	      "an_unknown_scheme_names_the_known_ones");
 	ft_ok(setup_create_fails("127.0.0.1:2379", "127.0.0.1", said,
-				 sizeof(said)) && strstr(said, "etcd"),
-	      "a_bare_host_list_says_etcd_is_missing");
+				 sizeof(said)) && strstr(said, "no scheme"),
+	      "a_bare_host_list_says_a_scheme_is_missing");
 	ft_ok(setup_create_fails(NULL, "127.0.0.1", said, sizeof(said)),
 	      "metadata_null");
 	ft_ok(setup_create_fails("P2PHANDSHAKE", NULL, said, sizeof(said)),
