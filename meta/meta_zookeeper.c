@@ -51,6 +51,8 @@ static int zk_start(struct zk *zk, const char *conn, struct tei_err *err)
 	int rc;
 
 	rc = zk_text_split(conn, &zk->servers, &zk->chroot, err);
+	if (!rc)
+		zk_text_where(zk->servers, zk->where);
 	if (!rc && *zk->settings->zk_auth_file)
 		rc = zk_text_auth(zk->settings->zk_auth_file, &zk->auth, err);
 	if (!rc)

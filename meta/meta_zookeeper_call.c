@@ -576,15 +576,15 @@ int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 	if (zk_transient(rc))
 		return tei_err_fail(err, TEI_ERR_SOCKET, "meta",
 				    "what is open stays usable meanwhile",
-				    "%s '%.48s': no answer from ZooKeeper %.48s in time",
-				    what, name, zk->servers);
+				    "%s '%.48s': no answer from ZooKeeper %s in time",
+				    what, name, zk->where);
 	if (rc == ZNOAUTH)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 				    zk->auth ?
 				    "MOONRAIL_ZK_AUTH_FILE: a wrong password, or another user's node" :
 				    "MOONRAIL_ZK_AUTH_FILE names the file with user:password",
-				    "%s '%.48s': ZooKeeper %.48s does not allow it",
-				    what, name, zk->servers);
+				    "%s '%.48s': ZooKeeper %s does not allow it",
+				    what, name, zk->where);
 	if (rc == ZNOCHILDRENFOREPHEMERALS)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 				    "choose another server name",
@@ -595,6 +595,6 @@ int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 				    "%s '%.48s': ZooKeeper can't have a node of that name",
 				    what, name);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
-			    "%s '%.48s': ZooKeeper %.48s: %s", what, name,
-			    zk->servers, zerror(rc));
+			    "%s '%.48s': ZooKeeper %s: %s", what, name,
+			    zk->where, zerror(rc));
 }

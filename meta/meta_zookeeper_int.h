@@ -53,6 +53,7 @@
 #include "util/lock.h"
 
 #define ZK_OPS_MAX		6	/* of one transaction */
+#define ZK_WHERE		40
 #define ZK_WHO			136	/* text that says who has a name */
 #define ZK_PING_NS		TEI_NS_PER_SEC
 #define ZK_RETRY_NS		TEI_NS_PER_SEC
@@ -119,6 +120,7 @@ struct zk {
 	struct tei_meta_store *store;
 	const struct tei_settings *settings;
 	char *servers;			/* "h:p,h:p", as given */
+	char where[ZK_WHERE];		/* "h:p,...": for texts */
 	char *chroot;			/* "" or "/a/b" */
 	char *auth;			/* "user:password", or NULL */
 	pthread_t keeper;
@@ -162,6 +164,9 @@ struct zk {
 /* Servers and chroot of "zookeeper://…"; both freed by the caller. */
 int zk_text_split(const char *conn, char **servers, char **chroot,
 		  struct tei_err *err);
+
+/* The first of the servers, for texts: what is left out shows as "...". */
+void zk_text_where(const char *servers, char out[ZK_WHERE]);
 
 /*
  * The servers as numeric addresses, for the client library, in any order, so

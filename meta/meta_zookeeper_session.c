@@ -161,7 +161,7 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 		return 0;
 	free(s);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
-			    "ZooKeeper %.64s: no handle: %s", zk->servers,
+			    "ZooKeeper %s: no handle: %s", zk->where,
 			    strerror(errno));
 }
 
@@ -233,8 +233,8 @@ int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
 		return rc;
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 			    "are the servers up, and a majority of them? is this host at their maxClientCnxns (60 by default), one per engine?",
-			    "ZooKeeper %.64s: no connection within %u s",
-			    zk->servers, zk->settings->connect_timeout_s);
+			    "ZooKeeper %s: no connection within %u s",
+			    zk->where, zk->settings->connect_timeout_s);
 }
 
 void zk_session_close(struct zk *zk)

@@ -48,6 +48,48 @@ static void connection_strings_are_checked(void)
 	meta_test_hush(false);
 }
 
+static void one_server_stands_for_all_in_texts(void)
+{
+	static const struct {
+		const char *servers, *where;
+	} cases[] = {
+		{ "h", "h" },
+		{ "h:1,g:2,f:3", "h:1,..." },
+		{ "0123456789012345678901234567.example,h",
+		  "0123456789012345678901234567.exampl..." },
+		{ "0123456789012345678901234567.exampl,h",
+		  "0123456789012345678901234567.exampl,..." },
+	};
+	char where[ZK_WHERE];
+	size_t i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		zk_text_where(cases[i].servers, where);
+		CU_ASSERT_STRING_EQUAL(where, cases[i].where);
+	}
+}
+
+/* Where there are several, the first and a sign that there are others. */
+static void several_servers_are_not_cut_off_in_texts(void)
+{
+	char hosts[2 * sizeof(zserver()->hosts)], want[80];
+	struct tei_err err;
+	struct zrig a;
+
+	if (!zrig_init(&a, 63))
+		return;
+	snprintf(hosts, sizeof(hosts), "%s,%s", zserver()->hosts,
+		 zserver()->hosts);
+	a.hosts = hosts;
+	if (!zrig_open(&a, "/cut"))
+		return;
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "none", &err), TEI_ERR_METADATA);
+	snprintf(want, sizeof(want), "ZooKeeper %.40s,.../cut",
+		 zserver()->hosts);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, want));
+	zrig_close(&a);
+}
+
 static void servers_take_turns(void)
 {
 	char one[] = "h:1", three[] = "h:1,::1:22,g:3";
@@ -627,6 +669,10 @@ static void bad_credentials_files_are_refused(void)
 
 const struct tei_test_case zookeeper_cases[] = {
 	{ "connection_strings_are_checked", connection_strings_are_checked },
+	{ "one_server_stands_for_all_in_texts",
+	  one_server_stands_for_all_in_texts },
+	{ "several_servers_are_not_cut_off_in_texts",
+	  several_servers_are_not_cut_off_in_texts },
 	{ "bad_credentials_files_are_refused",
 	  bad_credentials_files_are_refused },
 	{ "servers_take_turns", servers_take_turns },

@@ -92,6 +92,17 @@ int zk_text_split(const char *conn, char **servers, char **chroot,
 	return 0;
 }
 
+void zk_text_where(const char *servers, char out[ZK_WHERE])
+{
+	size_t n = strcspn(servers, ","), most = ZK_WHERE - sizeof(",...");
+
+	if (n > most)
+		snprintf(out, ZK_WHERE, "%.*s...", (int)most, servers);
+	else
+		snprintf(out, ZK_WHERE, "%.*s%s", (int)n, servers,
+			 servers[n] ? ",..." : "");
+}
+
 /*
  * The client library splits at the last colon and hands the rest to
  * getaddrinfo: an address of IPv6 must come without its brackets.
@@ -189,7 +200,7 @@ int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 	}
 	free(list.text);
 	return tei_err_fail(err, TEI_ERR_DNS, "meta", NULL,
-			    "ZooKeeper servers '%.64s': %s", zk->servers,
+			    "ZooKeeper servers '%s': %s", zk->where,
 			    why);
 }
 

@@ -77,16 +77,16 @@ static int zk_folder_refuse(const struct zk *zk, const char *dir,
 	if (!shown) {
 		tei_err_fail(err, TEI_ERR_METADATA, "meta",
 			     "a wrong password, or another user's folder: give that user's user:password, or take another chroot",
-			     "%sZooKeeper %.32s does not let MOONRAIL_ZK_AUTH_FILE's user look at %.48s",
-			     who, zk->servers, dir);
+			     "%sZooKeeper %s does not let MOONRAIL_ZK_AUTH_FILE's user look at %.48s",
+			     who, zk->where, dir);
 		return ZK_SAID;
 	}
 	snprintf(hint, sizeof(hint),
 		 "zkCli.sh: addauth digest USER:PASSWORD, setAcl -R %.48s/mooncake auth::cdrwa; or take another chroot",
 		 zk->chroot);
 	tei_err_fail(err, TEI_ERR_METADATA, "meta", hint,
-		     "%sZooKeeper %.32s: others than MOONRAIL_ZK_AUTH_FILE's user may change %.48s",
-		     who, zk->servers, dir);
+		     "%sZooKeeper %s: others than MOONRAIL_ZK_AUTH_FILE's user may change %.48s",
+		     who, zk->where, dir);
 	return ZK_SAID;
 }
 
@@ -145,8 +145,8 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 		return rc;
 	tei_err_fail(err, TEI_ERR_METADATA, "meta",
 		     "who published it has no or another MOONRAIL_ZK_AUTH_FILE",
-		     "segment '%.32s': ZooKeeper %.32s: others may have written %.64s",
-		     name, zk->servers, path);
+		     "segment '%.32s': ZooKeeper %s: others may have written %.64s",
+		     name, zk->where, path);
 	return ZK_SAID;
 }
 
@@ -219,8 +219,8 @@ int zk_check(struct tei_meta_store *store, uint64_t deadline_ns,
 	for (i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
 		if (!rc && !paths[i])
 			rc = tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-					  "ZooKeeper %.32s: no keys below chroot '%.64s'",
-					  zk->servers, zk->chroot);
+					  "ZooKeeper %s: no keys below chroot '%.64s'",
+					  zk->where, zk->chroot);
 		if (!rc)
 			rc = zk_check_folder(zk, paths[i], deadline_ns, err);
 		free(paths[i]);

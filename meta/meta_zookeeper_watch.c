@@ -458,8 +458,8 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
 				    tei_meta_kept_name(name) ?
 				    "te_meta register makes it" :
 				    "is that process running, in the same chroot and cluster?",
-				    "segment '%.48s' is not in ZooKeeper %.32s%.32s",
-				    name, zk->servers, zk->chroot);
+				    "segment '%.48s' is not in ZooKeeper %s%.32s",
+				    name, zk->where, zk->chroot);
 	return zk_fail(zk, rc, "segment", name, err);
 }
 
@@ -468,8 +468,8 @@ static int zk_fetch_gone(const struct zk *zk, const char *name,
 			 struct tei_err *err)
 {
 	return tei_err_note(err, TEI_ERR_METADATA, "meta", NULL,
-			    "segment '%.48s' is not in ZooKeeper %.32s%.32s any more",
-			    name, zk->servers, zk->chroot);
+			    "segment '%.48s' is not in ZooKeeper %s%.32s any more",
+			    name, zk->where, zk->chroot);
 }
 
 /*
