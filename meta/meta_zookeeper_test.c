@@ -27,7 +27,7 @@ static void connection_strings_are_checked(void)
 		"zookeeper://h/a//b", "zookeeper://h/../a", "zookeeper://h/.",
 		"zookeeper://h/a\x01",
 	};
-	char *servers, *chroot;
+	char *servers, *chroot, text[1100];
 	struct tei_err err;
 	size_t i;
 
@@ -45,7 +45,38 @@ static void connection_strings_are_checked(void)
 				TEI_ERR_INVALID);
 		CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "zookeeper://host"));
 	}
+	/* a chroot may have 1024 bytes */
+	snprintf(text, sizeof(text), "zookeeper://h/%01023d/", 0);
+	CU_ASSERT_EQUAL_FATAL(zk_text_split(text, &servers, &chroot, NULL), 0);
+	CU_ASSERT_EQUAL(strlen(chroot), 1024);
+	free(servers);
+	free(chroot);
+	snprintf(text, sizeof(text), "zookeeper://h/%01024d/", 0);
+	CU_ASSERT_EQUAL(zk_text_split(text, &servers, &chroot, &err),
+			TEI_ERR_INVALID);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "more than 1024 bytes"));
 	meta_test_hush(false);
+}
+
+/* The longest name and cluster there, whatever they are made of but slashes. */
+static void the_longest_chroot_has_room_for_names(void)
+{
+	char name[TEI_META_NAME_MAX], chroot[1025];
+	struct tei_settings settings = *meta_test_settings();
+	struct zk zk = { .settings = &settings, .chroot = chroot };
+	char *path[3];
+	int i;
+
+	snprintf(name, sizeof(name), "%0*d", TEI_META_NAME_MAX - 1, 0);
+	snprintf(chroot, sizeof(chroot), "/%01023d", 0);
+	snprintf(settings.cluster_id, sizeof(settings.cluster_id), "%0255d", 0);
+	path[0] = zk_path_ram(&zk, name);
+	path[1] = zk_path_rpc(&zk, name);
+	path[2] = zk_path_guard(&zk, name, UINT64_MAX);
+	for (i = 0; i < 3; i++) {
+		CU_ASSERT_PTR_NOT_NULL(path[i]);
+		free(path[i]);
+	}
 }
 
 static void one_server_stands_for_all_in_texts(void)
@@ -669,6 +700,8 @@ static void bad_credentials_files_are_refused(void)
 
 const struct tei_test_case zookeeper_cases[] = {
 	{ "connection_strings_are_checked", connection_strings_are_checked },
+	{ "the_longest_chroot_has_room_for_names",
+	  the_longest_chroot_has_room_for_names },
 	{ "one_server_stands_for_all_in_texts",
 	  one_server_stands_for_all_in_texts },
 	{ "several_servers_are_not_cut_off_in_texts",

@@ -21,6 +21,9 @@
 
 #define ZK_CONN_HINT	"zookeeper://host:port[,host:port...][/chroot]"
 
+/* So that any name has room in a path. */
+#define ZK_CHROOT_MAX	1024
+
 static int zk_conn_refuse(const char *conn, const char *why,
 			  struct tei_err *err)
 {
@@ -80,6 +83,8 @@ int zk_text_split(const char *conn, char **servers, char **chroot,
 		c[--len] = 0;
 	if (!zk_servers_fine(s))
 		why = "no list of servers";
+	else if (len > ZK_CHROOT_MAX)
+		why = "chroot of more than 1024 bytes";
 	else if (!zk_path_fine(c))
 		why = "bad chroot";
 	if (why) {
