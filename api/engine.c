@@ -293,9 +293,10 @@ static void engine_init_locks(struct engine *e)
 		e->transports[i].engine = e;
 }
 
-static void engine_segment_changed(void *arg, const char *name)
+static void engine_segment_changed(void *arg, const char *name,
+				   uint32_t tries)
 {
-	engine_work_refresh(arg, name);
+	engine_work_refresh(arg, name, tries);
 }
 
 static int engine_start_meta(struct engine *e, const char *conn,

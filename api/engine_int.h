@@ -40,6 +40,8 @@ struct tei_topo_where;
 
 #define ENGINE_TRANSPORTS	5
 #define ENGINE_WORKERS		4	/* threads for look-ups, at most */
+#define ENGINE_WORKERS_AGAIN	2	/* of them with what failed before */
+#define ENGINE_TRIES_MAX	16	/* from then on all of the time */
 #define ENGINE_BATCH_CHUNK	256	/* slots allocated at a time */
 #define ENGINE_BATCH_CHUNKS	4096
 #define ENGINE_BATCH_MAX	(1u << 20) /* tasks of one batch */
@@ -252,6 +254,7 @@ struct engine_work {
 	enum engine_work_kind kind;
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
 	char *name;			/* of the segment, or NULL */
+	uint32_t tries;			/* before this one */
 	struct lend_slot *slot;		/* or NULL */
 };
 
@@ -412,7 +415,8 @@ int engine_segment_grant(struct engine *e, segment_id_t id,
 /* Another descriptor for a peer that does not answer; a worker. */
 void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* The store has another descriptor for an open segment; a worker. */
-void engine_segment_refresh(struct engine *e, const char *name);
+void engine_segment_refresh(struct engine *e, const char *name,
+			    uint32_t tries);
 
 /*
  * A request found no way to s, whose descriptor was read before its process
@@ -697,7 +701,8 @@ void engine_note_free_all(struct engine *e);
 /* --- engine_work.c ------------------------------------------------------- */
 void engine_work_publish(struct engine *e);
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
-void engine_work_refresh(struct engine *e, const char *name);
+/* tries: those before this one, in vain; the more, the longer it may last. */
+void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);
 void engine_work_relist(struct engine *e, const char *name);
 /* False: not now. */
 bool engine_work_renew(struct engine *e, struct lend_slot *slot);

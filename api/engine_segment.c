@@ -668,18 +668,33 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 }
 
 /*
+ * A stopped owner must not hold up what others have changed: a second, and
+ * twice that for each try before, so that who is just slow has his turn.
+ */
+static uint64_t segment_refresh_deadline(const struct engine *e, uint32_t tries)
+{
+	uint64_t at = engine_deadline(e), soon;
+
+	if (tries >= ENGINE_TRIES_MAX)
+		return at;
+	soon = tei_now_ns() + (TEI_NS_PER_SEC << tries);
+	return soon < at ? soon : at;
+}
+
+/*
  * What is not open any more needs no look; what is being opened does, as its
  * open may have read what was there before. Ids stay as they are. A look that
  * fails, or that cannot be followed, is made again when the store tells once
  * more.
  */
-void engine_segment_refresh(struct engine *e, const char *name)
+void engine_segment_refresh(struct engine *e, const char *name, uint32_t tries)
 {
 	struct tei_err err;
 	int32_t id;
 	int ret;
 
-	ret = tei_meta_cache_refresh_name(e->cache, name, engine_deadline(e),
+	ret = tei_meta_cache_refresh_name(e->cache, name,
+					  segment_refresh_deadline(e, tries),
 					  &id, &err);
 	if (!ret && id > 0) {
 		ret = segment_attach(e, id, &err);
@@ -698,7 +713,7 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s)
 	if (tei_meta_store_p2p(e->store) && now - last >= ENGINE_BARE_NS &&
 	    __atomic_compare_exchange_n(&s->asked_ns, &last, now, false,
 					__ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		engine_work_refresh(e, s->desc->name);
+		engine_work_refresh(e, s->desc->name, ENGINE_TRIES_MAX);
 }
 
 /* --- what a target has not got ------------------------------------------- */

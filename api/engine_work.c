@@ -3,7 +3,8 @@
  * Work that blocks, on threads of its own: looking up peers that do not
  * answer, reading descriptors, publishing rails that have changed, other memory
  * for slots that were lent. A few threads, and one at a time for each name, so
- * that one dead peer does not hold up the others.
+ * that one dead peer does not hold up the others; nor do many: what failed
+ * before, and may take longer now, never has all threads.
  */
 #include "api/engine_int.h"
 #include "util/thread.h"
@@ -32,7 +33,7 @@ static void work_run(struct engine *e, struct engine_work *w)
 		engine_segment_resolve(e, w->peer);
 		break;
 	case ENGINE_WORK_REFRESH:
-		engine_segment_refresh(e, w->name);
+		engine_segment_refresh(e, w->name, w->tries);
 		break;
 	case ENGINE_WORK_RELIST:
 		engine_segment_relist(e, w->name);
@@ -54,19 +55,31 @@ static bool work_under_way(struct engine *e, const char *name)
 	return false;
 }
 
-/* The first whose name no other worker is busy with; NULL: none. */
+static uint32_t work_again(struct engine *e) TEI_REQUIRES(e->work_lock)
+{
+	struct engine_work *w;
+	uint32_t n = 0;
+
+	tei_list_foreach(w, &e->working, struct engine_work, link)
+		n += w->tries != 0;
+	return n;
+}
+
+/* The first that a worker may do now; NULL: none. */
 static struct engine_work *work_next(struct engine *e)
 	TEI_REQUIRES(e->work_lock)
 {
+	bool full = work_again(e) >= ENGINE_WORKERS_AGAIN;
 	struct engine_work *w;
 
 	tei_list_foreach(w, &e->work, struct engine_work, link)
-		if (!w->name || !work_under_way(e, w->name))
+		if ((!w->tries || !full) &&
+		    (!w->name || !work_under_way(e, w->name)))
 			return w;
 	return NULL;
 }
 
-/* What waits for w's name meanwhile is for this worker to find after it. */
+/* What waits for w's end is for this worker to find after it. */
 static void work_do(struct engine *e, struct engine_work *w)
 	TEI_REQUIRES(e->work_lock)
 {
@@ -104,16 +117,21 @@ static void *work_main(void *arg)
 	return NULL;
 }
 
-/* Another thread where all are busy; without one the work waits. */
+/* Another thread where all have work; without one the work waits. */
 static void work_staff(struct engine *e) TEI_REQUIRES(e->work_lock)
 {
-	if (e->idle_workers || e->nworkers == ENGINE_WORKERS)
+	struct engine_work *w;
+	uint32_t waiting = 0;
+
+	tei_list_foreach(w, &e->work, struct engine_work, link)
+		waiting++;
+	if (e->idle_workers >= waiting || e->nworkers == ENGINE_WORKERS)
 		return;
 	if (!tei_thread_start(&e->workers[e->nworkers], false, work_main, e))
 		e->nworkers++;
 }
 
-/* Whether the same is waiting already. */
+/* Whether the same is waiting already; it is as new as w from here on. */
 static bool work_queued(struct engine *e, const struct engine_work *w)
 	TEI_REQUIRES(e->work_lock)
 {
@@ -123,8 +141,13 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 		return e->publish_queued;
 	if (w->name)
 		tei_list_foreach(q, &e->work, struct engine_work, link)
-			if (q->kind == w->kind && !strcmp(q->name, w->name))
+			if (q->kind == w->kind && !strcmp(q->name, w->name)) {
+				if (w->tries < q->tries) {
+					q->tries = w->tries;
+					pthread_cond_signal(&e->work_cond);
+				}
 				return true;
+			}
 	return false;
 }
 
@@ -176,12 +199,14 @@ void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer)
 }
 
 static void work_add_named(struct engine *e, enum engine_work_kind kind,
-			   const char *name)
+			   const char *name, uint32_t tries)
 {
 	struct engine_work *w = work_new(kind);
 
-	if (w)
+	if (w) {
+		w->tries = tries;
 		w->name = strdup(name);
+	}
 	if (w && !w->name) {
 		free(w);
 		w = NULL;
@@ -189,14 +214,14 @@ static void work_add_named(struct engine *e, enum engine_work_kind kind,
 	work_add(e, w);
 }
 
-void engine_work_refresh(struct engine *e, const char *name)
+void engine_work_refresh(struct engine *e, const char *name, uint32_t tries)
 {
-	work_add_named(e, ENGINE_WORK_REFRESH, name);
+	work_add_named(e, ENGINE_WORK_REFRESH, name, tries);
 }
 
 void engine_work_relist(struct engine *e, const char *name)
 {
-	work_add_named(e, ENGINE_WORK_RELIST, name);
+	work_add_named(e, ENGINE_WORK_RELIST, name, 0);
 }
 
 bool engine_work_renew(struct engine *e, struct lend_slot *slot)

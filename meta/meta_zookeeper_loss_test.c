@@ -465,6 +465,7 @@ static void a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 		return;
 	for (i = 0; i < 3; i++) {
 		n = zrig_changes(&b);
+		CU_ASSERT_EQUAL(b.tries, (uint32_t)i);
 		tei_meta_store_unread(b.store, "x");
 		CU_ASSERT(zrig_changed(&b, n));
 	}

@@ -63,12 +63,13 @@ bool zrig_file(char *file, const char *text, mode_t mode)
 	return true;
 }
 
-static void zrig_note(void *arg, const char *name)
+static void zrig_note(void *arg, const char *name, uint32_t tries)
 {
 	struct zrig *r = arg;
 
 	tei_mutex_lock(&r->lock);
 	r->changes++;
+	r->tries = tries;
 	snprintf(r->changed, sizeof(r->changed), "%s", name);
 	pthread_cond_broadcast(&r->cond);
 	tei_mutex_unlock(&r->lock);

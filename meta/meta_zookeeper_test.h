@@ -25,6 +25,7 @@ struct zrig {
 	pthread_cond_t cond;
 	uint32_t changes;		/* lock: calls of the watch's function */
 	char changed[64];		/* lock: its last name */
+	uint32_t tries;			/* lock: and tries */
 };
 
 /* A new file of that text; its name goes to file, of 64 bytes. */

@@ -141,7 +141,8 @@ void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg)
 }
 
 /* The lock is let go for the call. */
-static void zk_tell(struct zk *zk, const char *name) TEI_REQUIRES(zk->lock)
+static void zk_tell(struct zk *zk, const char *name, uint32_t tries)
+	TEI_REQUIRES(zk->lock)
 {
 	tei_meta_changed_fn fn = zk->fn;
 	void *arg = zk->fn_arg;
@@ -150,7 +151,7 @@ static void zk_tell(struct zk *zk, const char *name) TEI_REQUIRES(zk->lock)
 		return;
 	zk->fn_calls++;
 	tei_mutex_unlock(&zk->lock);
-	fn(arg, name);
+	fn(arg, name, tries);
 	tei_mutex_lock(&zk->lock);
 	zk->fn_calls--;
 	pthread_cond_broadcast(&zk->cond);
@@ -170,7 +171,7 @@ void zk_segment_event(struct zk *zk, const char *path)
 		name = strdup(w->name);
 	}
 	if (name)
-		zk_tell(zk, name);
+		zk_tell(zk, name, 0);
 	tei_mutex_unlock(&zk->lock);
 	free(name);
 }
@@ -258,7 +259,7 @@ void zk_unread_tell(struct zk *zk)
 			while ((w = zk_unread_next(zk, i, now))) {
 				name = strdup(w->name);
 				if (name)
-					zk_tell(zk, name);
+					zk_tell(zk, name, w->tries);
 				else
 					zk_unread_at(zk, w, now + ZK_RETRY_NS);
 				free(name);

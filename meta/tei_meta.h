@@ -388,10 +388,12 @@ int tei_meta_get_stats(const char *endpoint, const struct tei_secret *secret,
 
 /*
  * Called when the store learns that name's descriptor changed or went, on the
- * store's own thread, no lock held; must not block nor call the store. Never
- * called by P2PHANDSHAKE.
+ * store's own thread, no lock held; must not block nor call the store. tries:
+ * how often that change was told before, and unread. Never called by
+ * P2PHANDSHAKE.
  */
-typedef void (*tei_meta_changed_fn)(void *arg, const char *name);
+typedef void (*tei_meta_changed_fn)(void *arg, const char *name,
+				    uint32_t tries);
 
 /*
  * Opens the back end that conn_string names; settings must outlive the store.

@@ -53,6 +53,7 @@ static void zk_run_secret(void)
 	close(fd);
 	setenv("MOONRAIL_SECRET_FILE", file, 1);
 	zk_run(1, true, zk_secret);
+	zk_run(1, false, zk_crowd);
 	unsetenv("MOONRAIL_SECRET_FILE");
 	unlink(file);
 }

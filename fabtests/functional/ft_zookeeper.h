@@ -92,6 +92,7 @@ void zk_names(struct zk_rig *rig);
 void zk_strangers(struct zk_rig *rig);
 void zk_unread(struct zk_rig *rig);
 void zk_opening(struct zk_rig *rig);
+void zk_crowd(struct zk_rig *rig);
 
 /* 1 000 segments of 10 processes; the exit code. */
 int zk_bench(struct zk_rig *rig);

@@ -113,3 +113,79 @@ void zk_opening(struct zk_rig *rig)
 	if (zh)
 		zookeeper_close(zh);
 }
+
+/* --- owners that are stopped ---------------------------------------------- */
+
+#define CROWD 6				/* more than there are workers */
+
+struct crowd {
+	struct fx_peer stopped[CROWD], lively;
+	segment_id_t seg[CROWD];
+	int count;
+};
+
+static void crowd_name(char name[16], int i)
+{
+	snprintf(name, 16, "stopped-%c", 'a' + i);
+}
+
+/* All are open, and all but one stopped. */
+static bool crowd_start(struct crowd *c, struct opening_call *lively)
+{
+	char name[16];
+
+	for (; c->count < CROWD; c->count++) {
+		crowd_name(name, c->count);
+		if (!zk_target_for(&c->stopped[c->count], name,
+				   ZK_LONG_SESSION_MS))
+			return false;
+		c->seg[c->count] = zk_open(lively->rig, name);
+		if (c->seg[c->count] < 0 ||
+		    !fx_peer_pause(&c->stopped[c->count]))
+			return false;
+	}
+	lively->seg = zk_open(lively->rig, lively->name);
+	return lively->seg >= 0;
+}
+
+static bool crowd_touch(zhandle_t *zh)
+{
+	bool good = true;
+	char name[16];
+	int i;
+
+	for (i = 0; good && i < CROWD; i++) {
+		crowd_name(name, i);
+		good = opening_touch(zh, name);
+	}
+	return good;
+}
+
+/*
+ * The descriptors of all are to be had from themselves alone, and they are
+ * waited for; what another one changes has to be seen long before that ends.
+ */
+void zk_crowd(struct zk_rig *rig)
+{
+	struct opening_call lively = { .rig = rig, .name = "lively" };
+	zhandle_t *zh = zookeeper_init(rig->zk.hosts, NULL, FX_LONG_MS, NULL,
+				       NULL, 0);
+	struct crowd c = { 0 };
+	int i;
+
+	if (!ft_ok(zh && ft_wait_until(opening_connected, zh, FX_LONG_MS) &&
+		   zk_target_for(&c.lively, lively.name, ZK_LONG_SESSION_MS),
+		   "a_lively_target"))
+		return;
+	ft_ok(crowd_start(&c, &lively) && crowd_touch(zh),
+	      "stopped_ones_have_changed");
+	ft_ok(!fx_ask(&c.lively, "unreg 0") &&
+	      ft_wait_until(opening_empty, &lively, ZK_PATIENT_S * 1000 / 2),
+	      "what_the_lively_one_changes_is_seen_soon");
+	for (i = 0; i < c.count; i++) {
+		fx_peer_resume(&c.stopped[i]);
+		fx_peer_stop(&c.stopped[i]);
+	}
+	fx_peer_stop(&c.lively);
+	zookeeper_close(zh);
+}
