@@ -33,8 +33,8 @@
  * and completions run there and only note things. Calls that wait do so on
  * their caller's thread, until its deadline. The keeper thread makes a new
  * session after a loss, looks for the servers elsewhere where they stay away,
- * gives the session up where that lasts, publishes again what is published, sets the watches
- * again, and tells again of changes that could not be read.
+ * gives the session up where that lasts, publishes again what is published,
+ * sets the watches again, and tells again of changes that could not be read.
  */
 
 #include <pthread.h>
