@@ -210,6 +210,7 @@ static void agent_killed_in_mid_copy(void)
 		CU_ASSERT(!tei_local_submit(f.ctx, &t[i].op));
 	}
 	agent_wait_bytes(f.ctx);
+	CU_ASSERT(!tei_local_peer_ended(f.peer));
 	kill(f.agent.pid, SIGKILL);
 	for (i = 0; i < N; i++) {
 		code = test_op_wait(&t[i]);
@@ -222,6 +223,7 @@ static void agent_killed_in_mid_copy(void)
 		;
 	f.agent.pid = 0;
 	CU_ASSERT(!tei_local_peer_alive(f.peer));
+	CU_ASSERT(tei_local_peer_ended(f.peer));
 	CU_ASSERT(agent_write_at(&f, f.remote, 1) == TEI_ERR_CONTEXT);
 	tei_local_peer_close(f.ctx, f.peer);
 	f.peer = NULL;
@@ -270,6 +272,7 @@ static void agent_exec_is_noticed(void)
 	CU_ASSERT(test_run_op(f.ctx, f.peer, TEI_LOCAL_READ, f.mem, f.remote,
 			      64) == TEI_ERR_CONTEXT);
 	CU_ASSERT(!tei_local_peer_alive(f.peer));
+	CU_ASSERT(!tei_local_peer_ended(f.peer));
 	agent_teardown(&f);
 }
 

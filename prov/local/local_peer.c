@@ -226,7 +226,7 @@ enum tei_local_reason local_peer_check(struct tei_local_peer *peer)
 {
 	if (!peer->board)
 		return TEI_LOCAL_OK;
-	if (peer->pidfd >= 0 && local_pidfd_ended(peer->pidfd))
+	if (tei_local_peer_ended(peer))
 		return TEI_LOCAL_GONE;
 	return atomic_load(&peer->board->head.incarnation) ==
 	       peer->id.incarnation ? TEI_LOCAL_OK : TEI_LOCAL_RESTARTED;
@@ -237,6 +237,11 @@ bool tei_local_peer_alive(struct tei_local_peer *peer)
 	if (local_peer_check(peer) != TEI_LOCAL_OK)
 		return false;
 	return peer->self || peer_probe(peer) == TEI_LOCAL_OK;
+}
+
+bool tei_local_peer_ended(const struct tei_local_peer *peer)
+{
+	return peer->pidfd >= 0 && local_pidfd_ended(peer->pidfd);
 }
 
 bool tei_local_peer_is_self(const struct tei_local_peer *peer)

@@ -83,6 +83,7 @@ static void peer_closed_context_is_refused(void)
 	peer_setup(&f);
 	tei_local_fini(f.there);
 	CU_ASSERT(!tei_local_peer_alive(f.peer));
+	CU_ASSERT(!tei_local_peer_ended(f.peer));
 	CU_ASSERT(test_run_op(f.here, f.peer, TEI_LOCAL_WRITE, f.local,
 			      test_addr(f.target), 1) == TEI_ERR_CONTEXT);
 	f.there = NULL;

@@ -185,6 +185,10 @@ void tei_local_peer_close(struct tei_local *ctx, struct tei_local_peer *peer);
  */
 bool tei_local_peer_alive(struct tei_local_peer *peer);
 
+/* True once the process has ended, and touches nothing any more; what cannot be
+ * told counts as alive. One system call. */
+bool tei_local_peer_ended(const struct tei_local_peer *peer);
+
 /* True where the peer is this process. */
 bool tei_local_peer_is_self(const struct tei_local_peer *peer);
 
