@@ -733,7 +733,7 @@ bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation)
 	return gone;
 }
 
-/* --- its name is another's ------------------------------------------------ */
+/* --- its name is another's, or it was seen to end ------------------------- */
 
 #define PEER_REFUSED_NS	(250 * TEI_NS_PER_MS)
 
@@ -843,4 +843,24 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 	}
 	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
+}
+
+bool tei_rail_peer_ended(struct tei_rail_peer *p, const char *why)
+{
+	struct rail_done done;
+	bool over;
+
+	rail_sched_enter(p->dp);
+	over = rail_peer_over(p);
+	rail_sched_leave(p->dp);
+	if (over)
+		return true;
+	if (!peer_refuses(p))
+		return tei_rail_peer_gone(p);
+	rail_done_init(&done);
+	rail_sched_enter(p->dp);
+	rail_peer_set_gone(p, why, RAIL_GONE_OVER, &done);
+	rail_sched_leave(p->dp);
+	rail_done_run(p->dp, &done);
+	return true;
 }

@@ -208,6 +208,33 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 	peer_end(&rig);
 }
 
+/* What was seen to end is perhaps not the process that the rails know. */
+static void test_who_was_seen_to_end_is_gone_when_nothing_listens(void)
+{
+	struct peer_rig rig;
+	struct tei_rail_peer *p;
+	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
+
+	peer_begin(&rig);
+	p = rig.pair.peer;
+	CU_ASSERT_FALSE(tei_rail_peer_ended(p, "it has ended"));
+	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
+	test_plane_close(&rig.pair.to);
+	while (p->posted && tei_now_ns() < end)
+		rail_lane_run(&rig.pair.rail->init[0]);
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
+	CU_ASSERT(tei_rail_peer_ended(p, "it has ended"));
+	CU_ASSERT(tei_rail_peer_gone(p));
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
+	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
+	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_CONTEXT);
+	CU_ASSERT(tei_rail_peer_ended(p, "it has ended"));
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
+	test_plane_open(&rig.pair.to, "127.0.0.2");
+	peer_end(&rig);
+}
+
 /* Found later than that it lost its name. */
 static void test_a_death_that_is_found_later_ends_what_waits(void)
 {
@@ -382,6 +409,8 @@ const struct tei_test_case rail_peer_cases[] = {
 	  test_nor_is_one_that_is_used_asked_for_a_sign_of_life },
 	{ "tasks_of_a_dead_process_end_when_that_is_found",
 	  test_tasks_of_a_dead_process_end_when_that_is_found },
+	{ "who_was_seen_to_end_is_gone_when_nothing_listens",
+	  test_who_was_seen_to_end_is_gone_when_nothing_listens },
 	{ "an_address_without_an_end_reaches_nobody",
 	  test_an_address_without_an_end_reaches_nobody },
 	{ "who_stood_still_does_not_blame_the_peer",

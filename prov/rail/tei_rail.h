@@ -314,6 +314,14 @@ uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
 void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 			    const struct tei_rail_addr *first);
 
+/*
+ * Someone has seen the process behind the peer end; blocks for a moment. Whom
+ * its descriptor names may be another, so that it is believed only where none
+ * of the peer's rails listens any more: then its tasks end FAILED. True once the
+ * peer is known to be gone.
+ */
+bool tei_rail_peer_ended(struct tei_rail_peer *peer, const char *why);
+
 /* True when one of our rails can reach that address. */
 bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 			const struct tei_rail_addr *addr);
