@@ -337,6 +337,8 @@ void engine_task_local_end(struct engine_task *t, int code,
 	err = task_local_err(t, code, why);
 	if (code == TEI_ERR_NOT_REGISTERED)
 		task_local_absent(t, &err);
+	else if (code == TEI_ERR_CONTEXT && t->local)
+		engine_segment_ended(t->engine, t->target, t->local);
 	status = err.code == TEI_ERR_CANCELED ? STATUS_CANCELED : STATUS_FAILED;
 	task_local_count(t, status);
 	engine_task_end(t, status, &err);

@@ -242,6 +242,14 @@ static int blob_gone(const struct tei_meta_desc *desc, const char *why,
 			    "blob of segment '%.64s': %s", desc->name, why);
 }
 
+/* To the rails, or because its copies found it dead. */
+static bool blob_process_gone(struct engine *e, const char *name,
+			      uint64_t incarnation)
+{
+	return tei_rail_gone(e->dp, incarnation) ||
+	       engine_segment_ended_as(e, name, incarnation);
+}
+
 /* What the cache has of that name is of a process known to be gone. */
 static bool blob_known_gone(struct engine *e, const char *name)
 {
@@ -252,7 +260,7 @@ static bool blob_known_gone(struct engine *e, const char *name)
 	known = id > 0 ? tei_meta_cache_get(e->cache, id) : NULL;
 	if (!known)
 		return false;
-	gone = tei_rail_gone(e->dp, known->incarnation);
+	gone = blob_process_gone(e, name, known->incarnation);
 	tei_meta_desc_unref(known);
 	return gone;
 }
@@ -274,7 +282,7 @@ static int blob_open(struct engine *e, struct tei_meta_desc *desc,
 	if (desc->incarnation == e->incarnation &&
 	    strcmp(desc->name, e->name))
 		return blob_gone(desc, "our own, under another name", err);
-	if (tei_rail_gone(e->dp, desc->incarnation))
+	if (blob_process_gone(e, desc->name, desc->incarnation))
 		return blob_gone(desc, "stale incarnation, it has gone", err);
 	ret = tei_meta_cache_put(e->cache, desc, blob_known_gone(e, desc->name),
 				 &got, err);

@@ -70,6 +70,7 @@ struct engine_neighbour {
 	struct tei_local_peer *peer;
 	struct engine_traffic traffic;
 	uint32_t refs;			/* atomic */
+	uint64_t told_ns;		/* atomic: see engine_segment_ended() */
 	struct engine_neighbour *next;	/* engine->neighbours */
 };
 
@@ -246,6 +247,7 @@ enum engine_work_kind {
 	ENGINE_WORK_REFRESH,		/* a segment's descriptor has changed */
 	ENGINE_WORK_RELIST,		/* a process has not got what ours of it
 					   says, or more than that */
+	ENGINE_WORK_ENDED,		/* a process of this host was seen to */
 	ENGINE_WORK_RENEW,		/* a slot that was lent is in doubt */
 };
 
@@ -437,6 +439,19 @@ void engine_segment_absent(struct engine *e, segment_id_t id,
 /* Takes a newer descriptor of the same process, where it can be had; a
  * worker. */
 void engine_segment_relist(struct engine *e, const char *name);
+
+/*
+ * Whether the process of the neighbour, which id's segment leads to, has ended.
+ * Then a worker tells the rails, every ENGINE_BARE_NS at most, as long as they
+ * do not know. The caller keeps n from being closed.
+ */
+bool engine_segment_ended(struct engine *e, segment_id_t id,
+			  struct engine_neighbour *n);
+/* The same of an open segment with that name, if it is of that process. */
+bool engine_segment_ended_as(struct engine *e, const char *name,
+			     uint64_t incarnation);
+/* Tells them; a worker. */
+void engine_segment_tell_end(struct engine *e, const char *name);
 /* local copies were switched on or off */
 void engine_segment_relocal(struct engine *e);
 /* Behind that, when they were switched off: waits until none of those to other
@@ -704,6 +719,7 @@ void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* tries: those before this one, in vain; the more, the longer it may last. */
 void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);
 void engine_work_relist(struct engine *e, const char *name);
+void engine_work_ended(struct engine *e, const char *name);
 /* False: not now. */
 bool engine_work_renew(struct engine *e, struct lend_slot *slot);
 void engine_work_stop(struct engine *e);

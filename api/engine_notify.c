@@ -157,6 +157,7 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 	struct engine *e = engine_from(engine);
 	struct tei_rail_peer *peer = NULL;
 	struct engine_segment *s;
+	bool ended = false;
 	int ret;
 
 	if (!e || !notify_msg.name || !notify_msg.msg || target_id > INT32_MAX)
@@ -171,11 +172,13 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 	if (s && s->peer) {
 		peer = s->peer;
 		tei_rail_peer_hold(peer);
+		ended = s->local && engine_segment_ended(e, s->id, s->local);
 	}
 	pthread_rwlock_unlock(&e->segments);
 	if (!peer)
 		return engine_bad(e, __func__, "no such segment, or no rail");
-	ret = tei_rail_notify(peer, notify_msg.name, notify_msg.msg);
+	ret = ended ? TEI_ERR_ENDPOINT :
+		      tei_rail_notify(peer, notify_msg.name, notify_msg.msg);
 	tei_rail_peer_put(peer);
 	/* one that is too long has been told */
 	return ret && ret != TEI_ERR_INVALID ? note_refuse(e, ret) : ret;

@@ -716,6 +716,74 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s)
 		engine_work_refresh(e, s->desc->name, ENGINE_TRIES_MAX);
 }
 
+/* --- processes of this host that end -------------------------------------- */
+
+static void segment_say_ended(struct engine *e, segment_id_t id,
+			      struct engine_neighbour *n)
+{
+	uint64_t from = __atomic_load_n(&n->told_ns, __ATOMIC_RELAXED);
+	uint64_t now = tei_now_ns();
+	struct tei_meta_desc *desc;
+
+	if (now < from ||
+	    !__atomic_compare_exchange_n(&n->told_ns, &from,
+					 now + ENGINE_BARE_NS, false,
+					 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		return;
+	desc = tei_meta_cache_get(e->cache, id);
+	if (desc)
+		engine_work_ended(e, desc->name);
+	tei_meta_desc_unref(desc);
+}
+
+bool engine_segment_ended(struct engine *e, segment_id_t id,
+			  struct engine_neighbour *n)
+{
+	if (!tei_local_peer_ended(n->peer))
+		return false;
+	segment_say_ended(e, id, n);
+	return true;
+}
+
+bool engine_segment_ended_as(struct engine *e, const char *name,
+			     uint64_t incarnation)
+{
+	int32_t id = tei_meta_cache_lookup(e->cache, name);
+	struct engine_segment *s;
+	bool ended;
+
+	if (id <= 0)
+		return false;
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	ended = s && s->local && s->desc->incarnation == incarnation &&
+		engine_segment_ended(e, id, s->local);
+	pthread_rwlock_unlock(&e->segments);
+	return ended;
+}
+
+void engine_segment_tell_end(struct engine *e, const char *name)
+{
+	int32_t id = tei_meta_cache_lookup(e->cache, name);
+	struct tei_rail_peer *peer = NULL;
+	struct engine_segment *s;
+
+	if (id <= 0)
+		return;
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	/* it may lead to a successor by now */
+	if (s && s->peer && s->local && tei_local_peer_ended(s->local->peer)) {
+		peer = s->peer;
+		tei_rail_peer_hold(peer);
+	}
+	pthread_rwlock_unlock(&e->segments);
+	if (!peer)
+		return;
+	tei_rail_peer_ended(peer, tei_local_reason_text(TEI_LOCAL_GONE));
+	tei_rail_peer_put(peer);
+}
+
 /* --- what a target has not got ------------------------------------------- */
 
 #define SEGMENT_AGAIN_NS	TEI_NS_PER_SEC	/* when nobody answers */

@@ -414,11 +414,38 @@ static int submit_atomic_own(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
+/* One to a process that has ended fails when it starts. */
+static int submit_atomic_ended(struct engine *e, struct engine_task *t,
+			       const struct te_request *r,
+			       const struct engine_target *target)
+{
+	if (!submit_registered(e, r))
+		return 3;
+	t->by = ENGINE_BY_CALLER;
+	t->local = target->neighbour;
+	return 0;
+}
+
+static void atomic_ended(struct engine_task *t)
+{
+	struct tei_err err = { .code = TEI_ERR_CONTEXT };
+
+	snprintf(err.text, sizeof(err.text), "%s",
+		 tei_local_reason_text(TEI_LOCAL_GONE));
+	snprintf(err.hint, sizeof(err.hint), "open the segment again");
+	engine_task_local_end(t, err.code, &err);
+}
+
 static void atomic_start(struct engine *e, struct engine_task *t)
 {
 	struct tei_local_atom atom = t->u.atom;
 	struct tei_err err;
 	int ret, status;
+
+	if (t->local) {
+		atomic_ended(t);
+		return;
+	}
 
 	memset(&err, 0, sizeof(err));
 	ret = tei_local_atomic(e->local, &atom, &err);
@@ -481,7 +508,12 @@ static int submit_route(struct engine *e, struct engine_task *t,
 				       submit_pieces_rail(t, r, target);
 	if (r->target_id == LOCAL_SEGMENT)
 		return submit_atomic_own(e, t, r);
-	return target->peer ? submit_atomic_rail(t, r, target) : 8;
+	if (!target->peer)
+		return 8;
+	if (target->neighbour &&
+	    engine_segment_ended(e, r->target_id, target->neighbour))
+		return submit_atomic_ended(e, t, r, target);
+	return submit_atomic_rail(t, r, target);
 }
 
 /* What was wrong with a request whose form is fine. */

@@ -38,6 +38,9 @@ static void work_run(struct engine *e, struct engine_work *w)
 	case ENGINE_WORK_RELIST:
 		engine_segment_relist(e, w->name);
 		break;
+	case ENGINE_WORK_ENDED:
+		engine_segment_tell_end(e, w->name);
+		break;
 	case ENGINE_WORK_RENEW:
 		engine_lend_renew(e, w->slot);
 		break;
@@ -222,6 +225,11 @@ void engine_work_refresh(struct engine *e, const char *name, uint32_t tries)
 void engine_work_relist(struct engine *e, const char *name)
 {
 	work_add_named(e, ENGINE_WORK_RELIST, name, 0);
+}
+
+void engine_work_ended(struct engine *e, const char *name)
+{
+	work_add_named(e, ENGINE_WORK_ENDED, name, 0);
 }
 
 bool engine_work_renew(struct engine *e, struct lend_slot *slot)

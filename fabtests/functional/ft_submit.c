@@ -110,6 +110,7 @@ int main(int argc, char **argv)
 	if (submit_rig_start(&rig, "auto_discover", "auto", "127.0.0.1")) {
 		submit_pieces(&rig);
 		submit_atomics(&rig);
+		submit_near(&rig);
 		submit_rig_stop(&rig);
 	}
 	submit_over_shm();

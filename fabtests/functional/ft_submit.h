@@ -32,6 +32,8 @@ void submit_atomics_own(struct submit_rig *rig);
 void submit_contended(struct submit_rig *rig);
 /* ft_submit_kill.c */
 void submit_kill(struct submit_rig *rig);
+/* Targets that copies reach too, which are killed. */
+void submit_near(struct submit_rig *rig);
 void submit_unregister(struct submit_rig *rig);
 /* ft_submit_bad.c */
 void submit_bad(struct submit_rig *rig);

@@ -205,6 +205,158 @@ static void stop_for_good(struct submit_rig *rig)
 	closeSegment(rig->engine, req.target_id);
 }
 
+/* --- one that copies reach too -------------------------------------------- */
+
+/* The kernel says when its process has ended; it took no leave. */
+struct kill_near {
+	transfer_engine_t engine;
+	struct fx_peer target;
+	struct te_local local;
+	struct te_remote remote;
+	struct te_request add;
+	unsigned char blob[65536];
+	size_t size;
+};
+
+static bool near_start(struct submit_rig *rig, struct kill_near *n)
+{
+	int size;
+
+	memset(n, 0, sizeof(*n));
+	n->engine = rig->engine;
+	if (!fx_peer_start(&n->target, FX_MIB, rig->transport, NULL) ||
+	    fx_ask(&n->target, "reg 0 %llu 1", FX_MIB))
+		return ft_ok(false, "another_target_starts");
+	size = fx_ask(&n->target, "export %llu", FX_MIB / 2);
+	if (size > 0 && (size_t)size <= sizeof(n->blob))
+		memcpy(n->blob, n->target.mem.p + FX_MIB / 2,
+		       n->size = (size_t)size);
+	memset(n->target.mem.p, 0, 64);
+	n->local = (struct te_local){ rig->mem.p, 8 };
+	n->remote = (struct te_remote){ n->target.mem.addr, 8 };
+	n->add.opcode = TE_ATOMIC_FETCH_ADD;
+	n->add.target_id = openSegment(n->engine, n->target.name);
+	n->add.local_count = n->add.remote_count = 1;
+	n->add.local = &n->local;
+	n->add.remote = &n->remote;
+	n->add.operand = 1;
+	return ft_ok(n->size && n->add.target_id > 0,
+		     "another_target_is_open_%s", rig->way);
+}
+
+static void near_stop(struct kill_near *n)
+{
+	closeSegment(n->engine, n->add.target_id);
+	fx_peer_drop(&n->target);
+}
+
+static int near_import(struct kill_near *n)
+{
+	segment_id_t id;
+
+	return te_segment_import(n->engine, n->blob, n->size, 0, &id);
+}
+
+static bool near_gone(void *arg)
+{
+	struct kill_near *n = arg;
+	struct te_peer_stats s;
+
+	return !te_peer_stats(n->engine, n->add.target_id, &s, sizeof(s)) &&
+	       s.state == TE_PEER_GONE;
+}
+
+static bool near_write_fails(struct submit_rig *rig, struct kill_near *n)
+{
+	struct fx_job job = { .engine = n->engine, .seg = n->add.target_id,
+			      .op = OPCODE_WRITE, .local = rig->mem.p,
+			      .remote = n->target.mem.addr, .len = 64 };
+	bool good = !fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
+		    job.n[STATUS_FAILED] == 1;
+
+	return fx_job_free(&job) && good;
+}
+
+/* met: by the rails, before it is killed. */
+static void near_calls(struct submit_rig *rig, bool met)
+{
+	static char text[] = "x";
+	struct notify_msg note = { text, text };
+	uint64_t soon = ft_now_ns() + fx_soon_ms(5000) * 1000000ULL;
+	const char *how = met ? "met" : "never_met";
+	static struct kill_near n;
+	struct te_error err = { 0 };
+
+	if (!near_start(rig, &n))
+		return;
+	if (met)
+		ft_ok(fx_submit(n.engine, &n.add, NULL) == STATUS_COMPLETED,
+		      "a_process_lives_%s", rig->way);
+	fx_peer_kill(&n.target);
+	ft_ok(near_import(&n) == -202, "its_blob_is_202_%s_%s", how, rig->way);
+	ft_ok(fx_submit(n.engine, &n.add, &err) == STATUS_FAILED &&
+	      err.code == -202 && !err.flags && ft_now_ns() < soon,
+	      "an_atomic_fails_at_once_%s_%s", how, rig->way);
+	ft_diag("%d, flags %u: %s; %s", err.code, err.flags, err.text,
+		err.hint);
+	ft_ok(genNotifyInEngine(n.engine, (uint64_t)n.add.target_id, note) ==
+		      -201, "a_notification_is_201_%s_%s", how, rig->way);
+	ft_ok(near_write_fails(rig, &n) && near_gone(&n),
+	      "a_write_fails_%s_%s", how, rig->way);
+	near_stop(&n);
+}
+
+struct near_wait {
+	struct submit_rig *rig;
+	struct kill_near *near;
+	struct fx_job job;
+};
+
+/* A copy that fails has a worker tell the rails, again where it has to. */
+static bool near_ended(void *arg)
+{
+	struct near_wait *w = arg;
+
+	return near_write_fails(w->rig, w->near) && fx_job_poll(&w->job);
+}
+
+/* Sent to a process that was stopped, and killed then. */
+static void near_under_way(struct submit_rig *rig)
+{
+	static struct kill_near n;
+	struct near_wait w = { .rig = rig, .near = &n };
+	struct te_error err = { 0 };
+	bool good;
+
+	if (!near_start(rig, &n))
+		return;
+	good = fx_submit(n.engine, &n.add, NULL) == STATUS_COMPLETED &&
+	       fx_peer_pause(&n.target);
+	w.job.engine = n.engine;
+	w.job.tasks = 1;
+	w.job.id = allocateBatchID(n.engine, 1);
+	good = good && !te_submit(n.engine, w.job.id, &n.add, sizeof(n.add), 1,
+				  0) && !fx_job_poll(&w.job);
+	fx_peer_kill(&n.target);
+	good = ft_wait_until(near_ended, &w, fx_soon_ms(5000)) && good;
+	te_task_error(n.engine, w.job.id, 0, &err, sizeof(err));
+	ft_ok(good && w.job.n[STATUS_FAILED] == 1 && err.code == -202 &&
+	      err.flags == TE_ERROR_UNKNOWN,
+	      "law13_an_atomic_under_way_ends_with_its_target_%s", rig->way);
+	ft_diag("%s, %d, flags %u: %s; %s", fx_job_text(&w.job), err.code,
+		err.flags, err.text, err.hint);
+	ft_ok(fx_job_wait(&w.job, FX_LONG_MS) && fx_job_free(&w.job),
+	      "it_ends_%s", rig->way);
+	near_stop(&n);
+}
+
+void submit_near(struct submit_rig *rig)
+{
+	near_calls(rig, false);
+	near_calls(rig, true);
+	near_under_way(rig);
+}
+
 /* What has to wait for a time limit, by an engine with a short one. */
 static void kill_hasty(struct submit_rig *rig)
 {
