@@ -259,12 +259,12 @@ void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 			engine_rail_status(end), err);
 }
 
-static void task_local_count(struct engine_task *t, int status)
+static void task_local_count(struct engine_task *t, uint64_t bytes, int status)
 {
 	struct engine_traffic *traffic = t->local ? &t->local->traffic :
 						    &t->engine->own;
 
-	engine_traffic_count(traffic, t->read, t->length, status);
+	engine_traffic_count(traffic, t->read, bytes, status);
 }
 
 /* Not registered is what we or they have of it: theirs, where it isn't there
@@ -323,14 +323,14 @@ static struct tei_err task_local_err(const struct engine_task *t, int code,
 	return err;
 }
 
-void engine_task_local_end(struct engine_task *t, int code,
+void engine_task_local_end(struct engine_task *t, int code, uint64_t bytes,
 			   const struct tei_err *why)
 {
 	struct tei_err err;
 	int status;
 
 	if (!code) {
-		task_local_count(t, STATUS_COMPLETED);
+		task_local_count(t, bytes, STATUS_COMPLETED);
 		engine_task_end(t, STATUS_COMPLETED, NULL);
 		return;
 	}
@@ -340,7 +340,7 @@ void engine_task_local_end(struct engine_task *t, int code,
 	else if (code == TEI_ERR_CONTEXT && t->local)
 		engine_segment_ended(t->engine, t->target, t->local);
 	status = err.code == TEI_ERR_CANCELED ? STATUS_CANCELED : STATUS_FAILED;
-	task_local_count(t, status);
+	task_local_count(t, bytes, status);
 	engine_task_end(t, status, &err);
 }
 
@@ -349,8 +349,7 @@ static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
 	struct engine_task *t = tei_container_of(op, struct engine_task, u.op);
 	struct engine_neighbour *n = t->local;
 
-	(void)bytes;
-	engine_task_local_end(t, code, op->why);
+	engine_task_local_end(t, code, bytes, op->why);
 	if (n)
 		__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 }
@@ -529,7 +528,7 @@ static void batch_start_local(struct engine *e, struct engine_task *t)
 			__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 	}
 	/* refused by this thread, if it was */
-	engine_task_local_end(t, ret, tei_err_last());
+	engine_task_local_end(t, ret, ret ? 0 : op->length, tei_err_last());
 }
 
 static int batch_start_rail(struct engine *e, struct engine_task *tasks,

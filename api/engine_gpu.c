@@ -187,7 +187,9 @@ static void gpu_err(struct tei_err *err, int code)
 static void gpu_end(struct engine_task *t, int status,
 		    const struct tei_err *err)
 {
-	engine_traffic_count(&t->engine->own, t->read, t->length, status);
+	engine_traffic_count(&t->engine->own, t->read,
+			     status == STATUS_COMPLETED ? t->length : 0,
+			     status);
 	engine_task_end(t, status, err);
 }
 

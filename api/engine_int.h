@@ -477,7 +477,8 @@ bool engine_addr_unpack(const struct tei_meta_address *in,
 void engine_out(void *out, size_t size, const void *ours, size_t len);
 
 /* --- engine_paths.c ------------------------------------------------------ */
-/* A copy has ended with a status; before its task is the caller's again. */
+/* A copy has ended with a status, after so many bytes; before its task is the
+ * caller's again. */
 void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
 			  int status);
 
@@ -619,9 +620,9 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n);
 /* Publishes the status last: from then on the task is the caller's. */
 void engine_task_end(struct engine_task *t, int status,
 		     const struct tei_err *err);
-/* A copy inside this host has ended: 0, TEI_LOCAL_CANCELLED or a code; why, or
- * NULL: nothing more is known of it. */
-void engine_task_local_end(struct engine_task *t, int code,
+/* A copy inside this host has ended: 0, TEI_LOCAL_CANCELLED or a code; bytes: so
+ * many were copied; why, or NULL: nothing more is known of it. */
+void engine_task_local_end(struct engine_task *t, int code, uint64_t bytes,
 			   const struct tei_err *why);
 void engine_batch_free_all(struct engine *e);
 void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,

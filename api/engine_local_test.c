@@ -17,12 +17,12 @@ struct local_rig {
 	char *source, *target;
 };
 
-static struct local_rig local_open(void)
+static struct local_rig local_open_as(int auto_discover)
 {
 	struct local_rig r = { .engine = NULL };
 
 	r.engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
-					"127.0.0.1", 0, 0);
+					"127.0.0.1", 0, auto_discover);
 	r.source = calloc(1, LOCAL_TEST_SIZE);
 	r.target = calloc(1, LOCAL_TEST_SIZE);
 	CU_ASSERT_FATAL(r.engine && r.source && r.target);
@@ -32,6 +32,11 @@ static struct local_rig local_open(void)
 					     LOCAL_TEST_SIZE, "*", 1));
 	memset(r.source, 1, LOCAL_TEST_SIZE);
 	return r;
+}
+
+static struct local_rig local_open(void)
+{
+	return local_open_as(0);
 }
 
 static void local_close(struct local_rig *r)
@@ -127,7 +132,112 @@ static void a_record_says_which_memory_it_was(void)
 	local_close(&r);
 }
 
+/* --- what was copied ------------------------------------------------------ */
+
+static uint64_t local_by_rails(struct engine *e)
+{
+	struct te_rail_stats s[4];
+	size_t i, n = 4;
+	uint64_t sum = 0;
+
+	CU_ASSERT_FATAL(!te_rail_stats(e, s, sizeof(s[0]), &n) && n <= 4);
+	for (i = 0; i < n; i++)
+		sum += s[i].tx_bytes;
+	return sum;
+}
+
+static uint64_t local_by_peers(struct engine *e)
+{
+	struct te_peer_stats s;
+
+	CU_ASSERT_FATAL(!te_peer_stats(e, LOCAL_SEGMENT, &s, sizeof(s)));
+	return s.tx_bytes;
+}
+
+static void pieces_that_were_copied_before_one_failed_count(void)
+{
+	struct local_rig r = local_open_as(1);
+	char *gone = r.target + LOCAL_TEST_SIZE;
+	struct te_local from[2] = { { r.source, 512 }, { r.source, 256 } };
+	struct te_remote to[2] = { { (uintptr_t)gone, 512 },
+				   { (uintptr_t)r.target, 256 } };
+	struct te_request rq = { .opcode = TE_WRITE, .target_id = LOCAL_SEGMENT,
+				 .local = from, .local_count = 2,
+				 .remote = to, .remote_count = 2 };
+
+	CU_ASSERT(local_refused(&r, &rq, gone));
+	CU_ASSERT_EQUAL(local_by_rails(r.engine), 256);
+	CU_ASSERT_EQUAL(local_by_peers(r.engine), 256);
+	local_close(&r);
+}
+
+#define LOCAL_TEST_LONG	(64u << 20)
+#define LOCAL_TEST_RUNS	50
+#define LOCAL_TEST_LOOKS 1000000
+
+/* Cancelled once something of it is there; what has become of it. */
+static int local_cancel_amid(struct engine *e, char *source, char *target)
+{
+	struct transfer_request rq = { OPCODE_WRITE, source, LOCAL_SEGMENT,
+				       (uintptr_t)target, LOCAL_TEST_LONG };
+	struct transfer_status st = { .status = -1 };
+	uint64_t was = local_by_rails(e);
+	batch_id_t id = allocateBatchID(e, 1);
+	uint32_t i;
+
+	CU_ASSERT_FATAL(!submitTransfer(e, id, &rq, 1));
+	for (i = 0; i < LOCAL_TEST_LOOKS && local_by_rails(e) == was; i++)
+		;
+	te_cancel_batch(e, id);
+	CU_ASSERT(!te_wait_batch(e, id, -1, &st) && !freeBatchID(e, id));
+	return st.status;
+}
+
+static void what_was_copied_before_a_cancel_counts(void)
+{
+	struct local_rig r = local_open_as(1);
+	char *mem = calloc(2, LOCAL_TEST_LONG);
+	int i, status = -1;
+
+	CU_ASSERT_FATAL(mem && !registerLocalMemory(r.engine, mem,
+						    2 * LOCAL_TEST_LONG, "*",
+						    1));
+	for (i = 0; i < LOCAL_TEST_RUNS && status != STATUS_CANCELED; i++) {
+		status = local_cancel_amid(r.engine, mem,
+					   mem + LOCAL_TEST_LONG);
+		CU_ASSERT_EQUAL(local_by_peers(r.engine),
+				local_by_rails(r.engine));
+	}
+	CU_ASSERT_EQUAL(status, STATUS_CANCELED);
+	local_close(&r);
+	free(mem);
+}
+
+static void an_atomic_of_our_own_is_no_rail_s_bytes(void)
+{
+	struct local_rig r = local_open_as(1);
+	struct te_remote to = { (uintptr_t)r.target, 8 };
+	struct te_request rq = { .opcode = TE_ATOMIC_ADD,
+				 .target_id = LOCAL_SEGMENT, .remote = &to,
+				 .remote_count = 1, .operand = 1 };
+	struct transfer_status st = { .status = -1 };
+	batch_id_t id = allocateBatchID(r.engine, 1);
+
+	CU_ASSERT(!te_submit(r.engine, id, &rq, sizeof(rq), 1, 0));
+	CU_ASSERT(!te_wait_batch(r.engine, id, -1, &st) &&
+		  st.status == STATUS_COMPLETED);
+	CU_ASSERT_EQUAL(local_by_peers(r.engine), local_by_rails(r.engine));
+	freeBatchID(r.engine, id);
+	local_close(&r);
+}
+
 const struct tei_test_case local_cases[] = {
+	{ "pieces_that_were_copied_before_one_failed_count",
+	  pieces_that_were_copied_before_one_failed_count },
+	{ "what_was_copied_before_a_cancel_counts",
+	  what_was_copied_before_a_cancel_counts },
+	{ "an_atomic_of_our_own_is_no_rail_s_bytes",
+	  an_atomic_of_our_own_is_no_rail_s_bytes },
 	{ "a_record_says_which_memory_it_was",
 	  a_record_says_which_memory_it_was },
 	{ "a_small_source_that_goes_is_not_read",

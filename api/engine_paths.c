@@ -29,13 +29,10 @@ static void traffic_add(uint64_t *counter, uint64_t n)
 void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
 			  int status)
 {
-	if (status == STATUS_COMPLETED) {
-		traffic_add(read ? &t->rx_bytes : &t->tx_bytes, bytes);
-		traffic_add(&t->completed, 1);
-	} else {
-		traffic_add(status == STATUS_CANCELED ? &t->canceled :
-							&t->failed, 1);
-	}
+	traffic_add(read ? &t->rx_bytes : &t->tx_bytes, bytes);
+	traffic_add(status == STATUS_COMPLETED ? &t->completed :
+		    status == STATUS_CANCELED  ? &t->canceled :
+						 &t->failed, 1);
 	__atomic_store_n(&t->last_ns, traffic_now(), __ATOMIC_RELAXED);
 }
 

@@ -102,8 +102,9 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 		status = 0;		/* it was faster than who stopped it */
 	if (stage->far == STAGE_BY_KERNEL)
 		engine_traffic_count(&stage->to.neighbour->traffic, t->read,
-				     t->length, status ? status :
-							 STATUS_COMPLETED);
+				     __atomic_load_n(&stage->copied,
+						     __ATOMIC_RELAXED),
+				     status ? status : STATUS_COMPLETED);
 	stage_to_put(t);
 	engine_task_end(t, status ? status : STATUS_COMPLETED,
 			status ? err : NULL);	/* the batch's from here on */
@@ -212,7 +213,7 @@ static void slot_by_kernel(struct tei_local_op *op, int code, uint64_t bytes)
 	struct stage_slot *slot = tei_container_of(op, struct stage_slot,
 						   far.local);
 
-	(void)bytes;
+	__atomic_add_fetch(&slot->stage->copied, bytes, __ATOMIC_RELAXED);
 	slot_note(slot, code ? STATUS_FAILED : 0, &slot->local_err);
 }
 

@@ -111,6 +111,7 @@ struct engine_stage {
 	struct tei_err *err;		/* owned; of that */
 
 	uint64_t moved;			/* atomic: bytes in place */
+	uint64_t copied;		/* atomic: those by the kernel */
 };
 
 /*

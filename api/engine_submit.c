@@ -22,6 +22,7 @@ struct engine_group {
 	struct engine_task *task;
 	uint32_t left;			/* atomic: not ended, and the starter */
 	int code;			/* atomic: the first failure */
+	uint64_t moved;			/* atomic: bytes copied */
 	struct tei_err *why;		/* of it, or NULL; its finder's until
 					   left goes down */
 	uint32_t n;			/* fixed */
@@ -229,7 +230,7 @@ static void group_fail(struct engine_group *g, int code,
 }
 
 /* One copy has ended, or the starter has done. */
-static void group_step(struct engine_group *g, int code,
+static void group_step(struct engine_group *g, int code, uint64_t bytes,
 		       const struct tei_err *why)
 {
 	struct engine_task *t = g->task;
@@ -238,11 +239,13 @@ static void group_step(struct engine_group *g, int code,
 
 	if (code)
 		group_fail(g, code, why);
+	__atomic_add_fetch(&g->moved, bytes, __ATOMIC_RELAXED);
 	if (__atomic_sub_fetch(&g->left, 1, __ATOMIC_ACQ_REL))
 		return;
 	first = g->why;
 	/* from here on the group is whoever's who frees the batch */
 	engine_task_local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED),
+			      __atomic_load_n(&g->moved, __ATOMIC_RELAXED),
 			      first);
 	free(first);
 	if (n)
@@ -251,8 +254,7 @@ static void group_step(struct engine_group *g, int code,
 
 static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
 {
-	(void)bytes;
-	group_step(op->group, code, op->why);
+	group_step(op->group, code, bytes, op->why);
 }
 
 /* The longest runs that are one piece on both sides. */
@@ -351,9 +353,9 @@ static void group_start(struct engine *e, struct engine_task *t)
 				continue;	/* group_done follows */
 		}
 		/* refused by this thread, if it was */
-		group_step(g, ret, tei_err_last());
+		group_step(g, ret, ret ? 0 : op->length, tei_err_last());
 	}
-	group_step(g, 0, NULL);
+	group_step(g, 0, 0, NULL);
 }
 
 void engine_group_cancel(struct engine *e, struct engine_task *t)
@@ -433,7 +435,7 @@ static void atomic_ended(struct engine_task *t)
 	snprintf(err.text, sizeof(err.text), "%s",
 		 tei_local_reason_text(TEI_LOCAL_GONE));
 	snprintf(err.hint, sizeof(err.hint), "open the segment again");
-	engine_task_local_end(t, err.code, &err);
+	engine_task_local_end(t, err.code, 0, &err);
 }
 
 static void atomic_start(struct engine *e, struct engine_task *t)
@@ -450,7 +452,8 @@ static void atomic_start(struct engine *e, struct engine_task *t)
 	memset(&err, 0, sizeof(err));
 	ret = tei_local_atomic(e->local, &atom, &err);
 	status = ret ? STATUS_FAILED : STATUS_COMPLETED;
-	engine_traffic_count(&e->own, false, t->length, status);
+	/* no bytes of a rail's, as for those of other processes */
+	engine_traffic_count(&e->own, false, 0, status);
 	snprintf(err.rail, sizeof(err.rail), "local");
 	snprintf(err.provider, sizeof(err.provider), "local");
 	engine_task_end(t, status, &err);
