@@ -621,7 +621,8 @@ static int batch_fail_text(int ret)
 	err.code = ret == 8 ? TEI_ERR_UNSUPPORTED : -ret;
 	err.when_ns = tei_now_ns();
 	snprintf(err.text, sizeof(err.text), "submitTransfer refused: %s",
-		 tei_err_name(err.code));
+		 ret == TE_TIMED_OUT ? ENGINE_DEADLINE_PASSED :
+				       tei_err_name(err.code));
 	tei_err_set_last(&err);
 	return ret;
 }

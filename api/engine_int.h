@@ -615,6 +615,8 @@ void engine_batch_task(struct engine *e, struct engine_task *t,
 int engine_batch_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 struct engine_target *target);
+/* Why none of them starts, where that is TE_TIMED_OUT. */
+#define ENGINE_DEADLINE_PASSED	"the batch's deadline has passed"
 /* Starts the n tasks that were prepared behind b->count; the locks are held. */
 int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n);
 /* Publishes the status last: from then on the task is the caller's. */

@@ -231,7 +231,86 @@ static void an_atomic_of_our_own_is_no_rail_s_bytes(void)
 	local_close(&r);
 }
 
+/* --- what a refusal says -------------------------------------------------- */
+
+static bool local_last(int code, const char *text, const char *hint)
+{
+	struct te_error err = { .code = 0 };
+	bool good = !te_last_error(&err, sizeof(err)) && err.code == code &&
+		    strstr(err.text, text) && strstr(err.hint, hint);
+
+	if (!good)
+		printf("# %d: %s; %s\n", err.code, err.text, err.hint);
+	return good;
+}
+
+static segment_id_t local_segment(struct engine *e, struct engine *target)
+{
+	char name[256];
+
+	CU_ASSERT_FATAL(!getLocalIpAndPort(target, name, sizeof(name)));
+	return openSegment(e, name);
+}
+
+/* rails: those of the target; we have none. */
+static void local_atomic_refused(bool rails)
+{
+	struct local_rig r = local_open(), there = local_open();
+	struct te_remote to = { (uintptr_t)there.target, 8 };
+	struct te_request rq = { .opcode = TE_ATOMIC_ADD, .remote = &to,
+				 .remote_count = 1, .operand = 1 };
+	batch_id_t id = allocateBatchID(r.engine, 1);
+
+	CU_ASSERT_FATAL(installTransport(r.engine, "local", NULL) &&
+			installTransport(there.engine, "local", NULL) &&
+			(!rails || installTransport(there.engine, "tcp",
+						    NULL)));
+	rq.target_id = local_segment(r.engine, there.engine);
+	CU_ASSERT_FATAL(rq.target_id > 0);
+	CU_ASSERT_EQUAL(te_submit(r.engine, id, &rq, sizeof(rq), 1, 0), 8);
+	CU_ASSERT(local_last(TEI_ERR_UNSUPPORTED,
+			     "request 0: an atomic needs a rail",
+			     "install tcp or rdma"));
+	freeBatchID(r.engine, id);
+	local_close(&r);
+	local_close(&there);
+}
+
+static void an_atomic_without_a_rail_says_what_it_needs(void)
+{
+	local_atomic_refused(false);
+	local_atomic_refused(true);
+}
+
+static void a_deadline_that_has_passed_is_named(void)
+{
+	struct local_rig r = local_open();
+	struct transfer_request plain = { OPCODE_WRITE, r.source, LOCAL_SEGMENT,
+					  (uintptr_t)r.target, 64 };
+	struct te_local from = { r.source, 64 };
+	struct te_remote to = { (uintptr_t)r.target, 64 };
+	struct te_request rq = { .opcode = TE_WRITE, .target_id = LOCAL_SEGMENT,
+				 .local = &from, .local_count = 1,
+				 .remote = &to, .remote_count = 1 };
+	batch_id_t id = allocateBatchID(r.engine, 1);
+
+	CU_ASSERT(!te_batch_deadline(r.engine, id, 1));
+	CU_ASSERT_EQUAL(te_submit(r.engine, id, &rq, sizeof(rq), 1, 0),
+			TE_TIMED_OUT);
+	CU_ASSERT(local_last(-TE_TIMED_OUT,
+			     "te_submit: the batch's deadline has passed", ""));
+	CU_ASSERT_EQUAL(submitTransfer(r.engine, id, &plain, 1), TE_TIMED_OUT);
+	CU_ASSERT(local_last(-TE_TIMED_OUT,
+			     "refused: the batch's deadline has passed", ""));
+	freeBatchID(r.engine, id);
+	local_close(&r);
+}
+
 const struct tei_test_case local_cases[] = {
+	{ "an_atomic_without_a_rail_says_what_it_needs",
+	  an_atomic_without_a_rail_says_what_it_needs },
+	{ "a_deadline_that_has_passed_is_named",
+	  a_deadline_that_has_passed_is_named },
 	{ "pieces_that_were_copied_before_one_failed_count",
 	  pieces_that_were_copied_before_one_failed_count },
 	{ "what_was_copied_before_a_cancel_counts",

@@ -519,6 +519,25 @@ static int submit_route(struct engine *e, struct engine_task *t,
 	return submit_atomic_rail(t, r, target);
 }
 
+static int submit_fail_no_rail(size_t i)
+{
+	struct tei_err err;
+
+	submit_fail(i, 8, "an atomic needs a rail, and none leads there");
+	err = *tei_err_last();
+	snprintf(err.hint, sizeof(err.hint),
+		 "install tcp or rdma at both ends");
+	tei_err_set_last(&err);
+	return 8;
+}
+
+static bool submit_no_rail(struct engine *e, const struct te_request *r)
+{
+	const struct engine_segment *s = engine_segment_find(e, r->target_id);
+
+	return r->opcode > TE_WRITE && s && !s->peer && !s->files;
+}
+
 /* What was wrong with a request whose form is fine. */
 static int submit_explain(struct engine *e, const struct te_request *r,
 			  size_t i, int code)
@@ -530,6 +549,8 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 	    !engine_segment_find(e, r->target_id))
 		return submit_fail(i, code, "target_id %d is no open segment",
 				   r->target_id);
+	if (code == 8 && submit_no_rail(e, r))
+		return submit_fail_no_rail(i);
 	for (k = 0; code == 3 && k < r->local_count; k++) {
 		p = &r->local[k];
 		if (!submit_covers(e, r, k))
@@ -585,6 +606,18 @@ static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 	return true;
 }
 
+/* Which of the n is an atomic, the first; n: none. */
+static size_t submit_first_atomic(const void *reqs, size_t elem_size, size_t n)
+{
+	struct te_request r;
+	size_t i = 0;
+
+	while (i < n && (!submit_read(reqs, elem_size, i, &r) ||
+			 r.opcode <= TE_WRITE))
+		i++;
+	return i;
+}
+
 /* None of the n was started; the rails name no request. */
 static int submit_fail_start(struct engine *e, const void *reqs,
 			     size_t elem_size, size_t n, int code)
@@ -596,6 +629,11 @@ static int submit_fail_start(struct engine *e, const void *reqs,
 		if (submit_read(reqs, elem_size, i, &r) &&
 		    !submit_registered(e, &r))
 			return submit_explain(e, &r, i, code);
+	i = code == 8 ? submit_first_atomic(reqs, elem_size, n) : n;
+	if (i < n)
+		return submit_fail_no_rail(i);
+	if (code == TE_TIMED_OUT)
+		return submit_fail(SUBMIT_CALL, code, ENGINE_DEADLINE_PASSED);
 	if (code == 3)
 		return submit_fail(SUBMIT_CALL, code, "a request reads into memory that is registered for reading only");
 	return submit_fail(SUBMIT_CALL, code, "%s",
