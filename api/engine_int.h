@@ -588,6 +588,7 @@ struct engine_target {
 	segment_id_t id;
 	bool local;			/* kernel copy or memcpy */
 	struct engine_neighbour *neighbour; /* NULL: ourselves */
+	bool asked, ended;		/* whether the neighbour's process has */
 	struct tei_rail_peer *peer;
 	struct tei_nvmeof_seg *files;
 	const struct tei_meta_desc *gpu; /* NULL: no GPU memory there */

@@ -705,14 +705,21 @@ void engine_segment_refresh(struct engine *e, const char *name, uint32_t tries)
 		tei_meta_store_unread(e->store, name);
 }
 
+/* One of those who ask, every ENGINE_BARE_NS at most; *next: not before. */
+static bool segment_due(uint64_t *next)
+{
+	uint64_t from = __atomic_load_n(next, __ATOMIC_RELAXED);
+	uint64_t now = tei_now_ns();
+
+	return now >= from &&
+	       __atomic_compare_exchange_n(next, &from, now + ENGINE_BARE_NS,
+					   false, __ATOMIC_RELAXED,
+					   __ATOMIC_RELAXED);
+}
+
 void engine_segment_bare(struct engine *e, struct engine_segment *s)
 {
-	uint64_t now = tei_now_ns();
-	uint64_t last = __atomic_load_n(&s->asked_ns, __ATOMIC_RELAXED);
-
-	if (tei_meta_store_p2p(e->store) && now - last >= ENGINE_BARE_NS &&
-	    __atomic_compare_exchange_n(&s->asked_ns, &last, now, false,
-					__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	if (tei_meta_store_p2p(e->store) && segment_due(&s->asked_ns))
 		engine_work_refresh(e, s->desc->name, ENGINE_TRIES_MAX);
 }
 
@@ -721,14 +728,9 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s)
 static void segment_say_ended(struct engine *e, segment_id_t id,
 			      struct engine_neighbour *n)
 {
-	uint64_t from = __atomic_load_n(&n->told_ns, __ATOMIC_RELAXED);
-	uint64_t now = tei_now_ns();
 	struct tei_meta_desc *desc;
 
-	if (now < from ||
-	    !__atomic_compare_exchange_n(&n->told_ns, &from,
-					 now + ENGINE_BARE_NS, false,
-					 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	if (!segment_due(&n->told_ns))
 		return;
 	desc = tei_meta_cache_get(e->cache, id);
 	if (desc)
@@ -815,12 +817,7 @@ static bool segment_lists(const struct tei_meta_desc *desc, uint64_t addr,
 
 static void segment_ask(struct engine *e, segment_id_t id, const char *name)
 {
-	uint64_t *at = segment_absent_at(e, id), now = tei_now_ns();
-	uint64_t from = __atomic_load_n(at, __ATOMIC_RELAXED);
-
-	if (now >= from &&
-	    __atomic_compare_exchange_n(at, &from, now + ENGINE_BARE_NS, false,
-					__ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	if (segment_due(segment_absent_at(e, id)))
 		engine_work_relist(e, name);
 }
 

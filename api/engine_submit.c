@@ -448,7 +448,6 @@ static void atomic_start(struct engine *e, struct engine_task *t)
 		atomic_ended(t);
 		return;
 	}
-
 	memset(&err, 0, sizeof(err));
 	ret = tei_local_atomic(e->local, &atom, &err);
 	status = ret ? STATUS_FAILED : STATUS_COMPLETED;
@@ -495,6 +494,17 @@ static bool submit_on_gpu(const struct te_request *r,
 	return false;
 }
 
+/* A system call: one for all atomics of a submission to the same target. */
+static bool submit_ended(struct engine *e, struct engine_target *target)
+{
+	if (target->neighbour && !target->asked) {
+		target->asked = true;
+		target->ended = engine_segment_ended(e, target->id,
+						     target->neighbour);
+	}
+	return target->ended;
+}
+
 static int submit_route(struct engine *e, struct engine_task *t,
 			const struct te_request *r,
 			struct engine_target *target)
@@ -513,8 +523,7 @@ static int submit_route(struct engine *e, struct engine_task *t,
 		return submit_atomic_own(e, t, r);
 	if (!target->peer)
 		return 8;
-	if (target->neighbour &&
-	    engine_segment_ended(e, r->target_id, target->neighbour))
+	if (submit_ended(e, target))
 		return submit_atomic_ended(e, t, r, target);
 	return submit_atomic_rail(t, r, target);
 }

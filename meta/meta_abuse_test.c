@@ -329,6 +329,20 @@ static void answers_are_paid_for(void)
 	tei_meta_server_stop(s);
 }
 
+/* An address has a credit of 384 steps there, and 16 more each second. */
+static struct tei_meta_server *abuse_frugal(uint32_t max_clients)
+{
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.1", .incarnation = 1,
+		.max_clients = max_clients, .client_rate = 16,
+		.frame_timeout_ns = 60 * TEI_NS_PER_SEC,
+	};
+	struct tei_meta_server *s = NULL;
+
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
+	return s;
+}
+
 /* How many of a hundred that send so much are refused before one has to wait. */
 static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 {
@@ -351,13 +365,8 @@ static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 /* A credit of 384 steps: three for each connection and event leaves 128. */
 static void refusals_are_paid_for(void)
 {
-	struct tei_meta_server_config config = {
-		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
-		.client_rate = 16,
-	};
-	struct tei_meta_server *s = NULL;
+	struct tei_meta_server *s = abuse_frugal(64);
 
-	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	CU_ASSERT(abuse_refused(s, INADDR_LOOPBACK, 64) < 80);
 	tei_meta_server_stop(s);
 }
@@ -365,17 +374,12 @@ static void refusals_are_paid_for(void)
 /* So does who finds no room: the one place is taken by who does not read. */
 static void those_turned_away_pay_too(void)
 {
-	struct tei_meta_server_config config = {
-		.host = "127.0.0.1", .incarnation = 1, .max_clients = 1,
-		.client_rate = 16, .frame_timeout_ns = 60 * TEI_NS_PER_SEC,
-	};
 	const size_t len = (size_t)6 << 20;
-	struct tei_meta_server *s = NULL;
+	struct tei_meta_server *s = abuse_frugal(1);
 	struct meta_wire_header h;
 	char *text = calloc(1, len);
 	int fd;
 
-	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	tei_meta_server_publish(s, "big", text, len, NULL);
 	free(text);
 	fd = abuse_connect(s);
@@ -421,17 +425,12 @@ static char *abuse_report_slowly(void *arg)
 /* The first one takes more than the credit of 384 steps: the next one waits. */
 static void statistics_cost_what_they_take(void)
 {
-	struct tei_meta_server_config config = {
-		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
-		.client_rate = 16,
-	};
 	uint64_t until = meta_test_deadline();
 	struct tei_meta_server_stats stats;
-	struct tei_meta_server *s = NULL;
+	struct tei_meta_server *s = abuse_frugal(64);
 	struct meta_wire_header h[2];
 	int fd;
 
-	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	tei_meta_server_report(s, abuse_report_slowly, NULL);
 	meta_wire_fill(&h[0], META_WIRE_GET_STATS, 0, 1, 0);
 	h[1] = h[0];

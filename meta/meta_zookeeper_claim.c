@@ -356,7 +356,7 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 	if (h->incarnation != own) {
 		if (e->announced)
 			zk_drop_guard(zk, e, deadline_ns);
-		*alive = h->folder || zk_succeeded(zk, e, h) ||
+		*alive = zk_succeeded(zk, e, h) ||
 			 zk_holder_alive(h, own, zk->store->secret,
 					 deadline_ns);
 		if (*alive)

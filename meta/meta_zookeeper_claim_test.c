@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "meta/meta_zookeeper_test.h"
@@ -9,6 +11,238 @@
 /*
  * Several who want one name: one of them has it, and the others are told who.
  */
+
+static void a_living_holder_is_named(void)
+{
+	struct zrig a, b;
+	struct tei_err err;
+
+	if (!zrig_init(&a, 0xa1) || !zrig_init(&b, 0xb1) ||
+	    !zrig_open(&a, "/held") || !zrig_open(&b, "/held"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text,
+				      tei_meta_server_name(a.server)));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "00000000000000a1"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "since 20"));
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
+	/* the refused one's end takes nothing away */
+	tei_meta_store_withdraw(b.store, "n", meta_test_deadline(), NULL);
+	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 3, NULL), 0);
+	tei_meta_store_withdraw(a.store, "n", meta_test_deadline(), NULL);
+	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, NULL), 0);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+/* a's session lives on, but nobody answers at its address any more. */
+static void a_dead_holder_is_replaced_at_once(void)
+{
+	struct zrig a, b, c;
+	uint64_t start;
+
+	if (!zrig_init(&a, 0xa2) || !zrig_init(&b, 0xb2) ||
+	    !zrig_init(&c, 0xc2) || !zrig_open(&a, "/dead") ||
+	    !zrig_open(&b, "/dead") || !zrig_open(&c, "/dead"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "d", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 1);
+	zrig_mute(&a);
+	start = tei_now_ns();
+	CU_ASSERT_EQUAL(zrig_publish(&b, "d", 2, NULL), 0);
+	CU_ASSERT(tei_now_ns() - start < 2 * meta_test_slowness() *
+						TEI_NS_PER_SEC);
+	CU_ASSERT(zrig_changed(&c, 0));
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
+	/* nor does the dead one's session, when it ends, take b's nodes */
+	zk_session_close(zrig_zk(&a));
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
+	CU_ASSERT_EQUAL(zrig_publish(&c, "d", 9, NULL), TEI_ERR_METADATA);
+	zrig_close(&a);
+	zrig_close(&b);
+	zrig_close(&c);
+}
+
+struct zplant {
+	char ram[512], rpc[128];
+	zhandle_t *zh;
+};
+
+/* What other software publishes: no incarnation, no guard. */
+static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
+{
+	char host[TEI_META_HOST_MAX], path[256];
+	uint16_t port;
+
+	tei_meta_split(endpoint, host, &port);
+	snprintf(p->ram, sizeof(p->ram),
+		 "{\"name\":\"f\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}");
+	snprintf(p->rpc, sizeof(p->rpc),
+		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
+		 port);
+	p->zh = zstranger(NULL);
+	snprintf(path, sizeof(path), "%s/mooncake/ram/f", chroot);
+	CU_ASSERT_EQUAL(zoo_create(p->zh, path, p->ram, (int)strlen(p->ram),
+				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZOK);
+	snprintf(path, sizeof(path), "%s/mooncake/rpc_meta/f", chroot);
+	CU_ASSERT_EQUAL(zoo_create(p->zh, path, p->rpc, (int)strlen(p->rpc),
+				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZOK);
+}
+
+/* c answers where a holder that was killed had listened. */
+static void another_process_at_its_address_is_no_holder(void)
+{
+	struct tei_meta_desc *desc;
+	struct zrig b, c;
+	struct zplant p;
+	char *json;
+	size_t len;
+
+	if (!zrig_init(&b, 0xb3) || !zrig_init(&c, 0xc3) ||
+	    !zrig_open(&b, "/other") || !zrig_open(&c, "/other"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&c, "folders", 1, NULL), 0);
+	zplant(&p, "/other", tei_meta_server_name(c.server));
+	desc = meta_test_desc("f", 0x72, 2, 1);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_encode(desc, &json, &len, NULL), 0);
+	CU_ASSERT_EQUAL(zoo_set(p.zh, "/other/mooncake/ram/f", json, (int)len,
+				-1), ZOK);
+	CU_ASSERT_EQUAL(zrig_publish(&b, "f", 2, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&c, "f", NULL), 2);
+	free(json);
+	tei_meta_desc_unref(desc);
+	zookeeper_close(p.zh);
+	zrig_close(&c);
+	zrig_close(&b);
+}
+
+static void other_software_is_asked_too(void)
+{
+	struct zplant p;
+	struct zrig a, b;
+
+	if (!zrig_init(&a, 0xa3) || !zrig_init(&b, 0xb3) ||
+	    !zrig_open(&a, "/other") || !zrig_open(&b, "/other"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "folders", 1, NULL), 0);
+	zplant(&p, "/other", tei_meta_server_name(a.server));
+	CU_ASSERT_EQUAL(zrig_publish(&b, "f", 1, NULL), TEI_ERR_METADATA);
+	zrig_mute(&a);
+	CU_ASSERT_EQUAL(zrig_publish(&b, "f", 1, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "f", NULL), 1);
+	zookeeper_close(p.zh);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+struct zclaimer {
+	struct zrig *rig;
+	const char *name;
+	int rc;
+	struct tei_err err;
+};
+
+static void *zclaim_t(void *arg)
+{
+	struct zclaimer *z = arg;
+
+	z->rc = zrig_publish(z->rig, z->name, 2, &z->err);
+	return NULL;
+}
+
+/*
+ * b has read a dead holder's nodes and asks him whether he lives; meanwhile
+ * they go and a third process has the name: version 0 both, but not the same
+ * guard.
+ */
+static void a_third_is_not_run_over(void)
+{
+	struct zclaimer z;
+	struct zrig a, b, c;
+	pthread_t thread;
+	char at[TEI_META_ENDPOINT_MAX];
+	int listener, fd;
+
+	if (!zrig_init(&a, 0xa4) || !zrig_init(&b, 0xb4) ||
+	    !zrig_init(&c, 0xc4) || !zrig_open(&a, "/third") ||
+	    !zrig_open(&b, "/third") || !zrig_open(&c, "/third"))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "t", 1, NULL), 0);
+	snprintf(at, sizeof(at), "%s", tei_meta_server_name(a.server));
+	zrig_mute(&a);
+	listener = zlisten(at);
+	CU_ASSERT_FATAL(listener >= 0);
+	z = (struct zclaimer){ .rig = &b, .name = "t" };
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, zclaim_t, &z), 0);
+	fd = accept(listener, NULL, NULL);
+	tei_meta_store_withdraw(a.store, "t", meta_test_deadline(), NULL);
+	CU_ASSERT_EQUAL(zrig_publish(&c, "t", 3, NULL), 0);
+	close(fd);
+	close(listener);
+	pthread_join(thread, NULL);
+	CU_ASSERT_EQUAL(z.rc, TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(z.err.text,
+				      tei_meta_server_name(c.server)));
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "t", NULL), 3);
+	zrig_close(&c);
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
+struct zfickle {
+	struct zrig *rig;
+	bool stop;		/* atomic */
+};
+
+static void *zfickle_t(void *arg)
+{
+	struct zfickle *f = arg;
+	uint32_t i = 0;
+
+	while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
+		/* who sees him for a moment only looks again */
+		if (!zrig_publish(f->rig, "f", 1, NULL) && ++i % 4 == 0)
+			usleep(20000);
+		tei_meta_store_withdraw(f->rig->store, "f",
+					meta_test_deadline(), NULL);
+	}
+	return NULL;
+}
+
+/* A name that is given up and claimed all the time: it is free, or held by
+ * somebody who can be named. */
+static void a_holder_who_leaves_is_no_riddle(void)
+{
+	struct zfickle f;
+	struct tei_err err;
+	struct zrig a, b;
+	pthread_t thread;
+	int i, rc, unknown = 0, named = 0;
+
+	if (!zrig_init(&a, 0xa8) || !zrig_init(&b, 0xb8) ||
+	    !zrig_open(&a, "/fickle") || !zrig_open(&b, "/fickle"))
+		return;
+	f = (struct zfickle){ .rig = &a };
+	meta_test_hush(true);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, zfickle_t, &f), 0);
+	for (i = 0; i < 300; i++) {
+		rc = zrig_publish(&b, "f", 2, &err);
+		unknown += rc && strstr(err.text, "unknown address");
+		named += rc && strstr(err.text,
+				      tei_meta_server_name(a.server));
+		tei_meta_store_withdraw(b.store, "f", meta_test_deadline(),
+					NULL);
+	}
+	__atomic_store_n(&f.stop, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	meta_test_hush(false);
+	CU_ASSERT_EQUAL(unknown, 0);
+	CU_ASSERT(named > 0);
+	zrig_close(&b);
+	zrig_close(&a);
+}
 
 #define ZCONTENDERS	3
 
@@ -85,42 +319,6 @@ static void a_name_has_one_owner(void)
 	CU_ASSERT_EQUAL(twice, 0);
 }
 
-struct zclaim {
-	struct zrig *rig;
-	pthread_t thread;
-	int rc;
-	struct tei_err err;
-};
-
-static void *zclaim_t(void *arg)
-{
-	struct zclaim *z = arg;
-
-	z->rc = zrig_publish(z->rig, "f", 2, &z->err);
-	return NULL;
-}
-
-/* What other software left there, for others to find: no incarnation, no
- * guard, and nobody who answers at that address. */
-static void zleft(zhandle_t *zh, const char *at)
-{
-	static const char ram[] =
-		"{\"name\":\"f\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}";
-	char host[TEI_META_HOST_MAX], rpc[128];
-	uint16_t port;
-
-	tei_meta_split(at, host, &port);
-	snprintf(rpc, sizeof(rpc),
-		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
-		 port);
-	CU_ASSERT_EQUAL(zoo_create(zh, "/foreign/mooncake/ram/f", ram,
-				   (int)strlen(ram), &ZOO_OPEN_ACL_UNSAFE, 0,
-				   NULL, 0), ZOK);
-	CU_ASSERT_EQUAL(zoo_create(zh, "/foreign/mooncake/rpc_meta/f", rpc,
-				   (int)strlen(rpc), &ZOO_OPEN_ACL_UNSAFE, 0,
-				   NULL, 0), ZOK);
-}
-
 /*
  * b asks at the address of other software; meanwhile that goes, and c has the
  * name: all versions are 0, and there was no guard to tell them by.
@@ -128,9 +326,10 @@ static void zleft(zhandle_t *zh, const char *at)
 static void who_comes_after_other_software_is_not_run_over(void)
 {
 	struct zrig a, b, c;
-	struct zclaim z;
+	struct zclaimer z;
+	struct zplant p;
+	pthread_t thread;
 	char at[TEI_META_ENDPOINT_MAX];
-	zhandle_t *zh;
 	int listener, fd;
 
 	if (!zrig_init(&a, 0xa6) || !zrig_init(&b, 0xb6) ||
@@ -142,21 +341,20 @@ static void who_comes_after_other_software_is_not_run_over(void)
 	zrig_mute(&a);
 	listener = zlisten(at);
 	CU_ASSERT_FATAL(listener >= 0);
-	zh = zstranger(NULL);
-	zleft(zh, at);
-	z = (struct zclaim){ .rig = &b };
-	CU_ASSERT_EQUAL_FATAL(pthread_create(&z.thread, NULL, zclaim_t, &z), 0);
+	zplant(&p, "/foreign", at);
+	z = (struct zclaimer){ .rig = &b, .name = "f" };
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, zclaim_t, &z), 0);
 	fd = accept(listener, NULL, NULL);
-	CU_ASSERT_EQUAL(zoo_delete(zh, "/foreign/mooncake/ram/f", -1), ZOK);
-	CU_ASSERT_EQUAL(zoo_delete(zh, "/foreign/mooncake/rpc_meta/f", -1),
+	CU_ASSERT_EQUAL(zoo_delete(p.zh, "/foreign/mooncake/ram/f", -1), ZOK);
+	CU_ASSERT_EQUAL(zoo_delete(p.zh, "/foreign/mooncake/rpc_meta/f", -1),
 			ZOK);
 	CU_ASSERT_EQUAL(zrig_publish(&c, "f", 3, NULL), 0);
 	close(fd);
 	close(listener);
-	pthread_join(z.thread, NULL);
+	pthread_join(thread, NULL);
 	CU_ASSERT_EQUAL(z.rc, TEI_ERR_METADATA);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "f", NULL), 3);
-	zookeeper_close(zh);
+	zookeeper_close(p.zh);
 	zrig_close(&c);
 	zrig_close(&b);
 	zrig_close(&a);
@@ -264,6 +462,15 @@ static void folders_of_names_are_told_from_holders(void)
 }
 
 const struct tei_test_case zookeeper_claim_cases[] = {
+	{ "a_living_holder_is_named", a_living_holder_is_named },
+	{ "a_dead_holder_is_replaced_at_once",
+	  a_dead_holder_is_replaced_at_once },
+	{ "another_process_at_its_address_is_no_holder",
+	  another_process_at_its_address_is_no_holder },
+	{ "other_software_is_asked_too", other_software_is_asked_too },
+	{ "a_third_is_not_run_over", a_third_is_not_run_over },
+	{ "a_holder_who_leaves_is_no_riddle",
+	  a_holder_who_leaves_is_no_riddle },
 	{ "a_name_has_one_owner", a_name_has_one_owner },
 	{ "who_comes_after_other_software_is_not_run_over",
 	  who_comes_after_other_software_is_not_run_over },
