@@ -71,6 +71,13 @@ int ft_result(void)
 	return result;
 }
 
+void ft_forked(void)
+{
+	pthread_mutex_lock(&test_count.lock);
+	test_count.made = test_count.failed = 0;
+	pthread_mutex_unlock(&test_count.lock);
+}
+
 bool ft_wait_until(ft_cond_fn fn, void *arg, unsigned int ms)
 {
 	uint64_t deadline = ft_now_ns() + (uint64_t)ms * 1000000;

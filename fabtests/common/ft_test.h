@@ -24,6 +24,9 @@ int ft_skip(const char *reason, ...) __attribute__((format(printf, 1, 2)));
 /* FT_FAIL if any check failed or none was made, else FT_PASS. */
 int ft_result(void);
 
+/* In a child of fork: what its parent checked is not its own. */
+void ft_forked(void);
+
 /*
  * Calls fn(arg) each millisecond until it is true. false once ms milliseconds
  * have passed.

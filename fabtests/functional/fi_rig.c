@@ -352,6 +352,7 @@ static void rig_child(const char *provider, uint64_t caps, fi_rig_fn fn,
 		.provider = provider, .server = server, .sock = sock,
 	};
 
+	ft_forked();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(fi_rig_emulated() ? 280 : 110);
 	rig_enter(&rig);

@@ -900,8 +900,10 @@ static void rdm_threads(struct fi_rig *r)
 	for (n = 0; n < THREADS; n++)
 		if (pthread_create(&thread[n], NULL, rdm_thread, &t[n]))
 			break;
-	for (i = 0; i < n; i++) {
+	/* each takes what ends, of whichever thread: all first */
+	for (i = 0; i < n; i++)
 		pthread_join(thread[i], NULL);
+	for (i = 0; i < n; i++) {
 		good = good && !t[i].bad;
 		if (r->server)
 			good = good && fi_rig_same(r->buf + i * THREAD_BYTES,
