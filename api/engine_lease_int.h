@@ -127,7 +127,8 @@ struct lend_late {
 
 struct lend_slot {
 	struct lend_pool *pool;		/* fixed */
-	struct lend_piece *piece;	/* the thread's; NULL: nobody's */
+	struct lend_piece *piece;	/* the thread's, which changes it with
+					   leasing->lock; NULL: nobody's */
 	struct tei_gpu_op copy;		/* the GPU module's while it runs */
 
 	/* leasing->lock */

@@ -52,8 +52,9 @@ static void lend_take_back(struct engine_leasing *l, struct lend_piece *p,
 	struct lend_slot *slot = p->slot;
 
 	p->slot = NULL;
-	slot->piece = NULL;
+	/* in one step: who sees it idle sees whether it is in doubt */
 	tei_mutex_lock(&l->lock);
+	slot->piece = NULL;
 	slot->doubtful |= doubtful;
 	tei_mutex_unlock(&l->lock);
 }
