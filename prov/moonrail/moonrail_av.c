@@ -508,7 +508,7 @@ static int av_close(struct fid *fid)
 	av->domain->refs--;
 	moonrail_leave(av->domain);
 	if (av->eq)
-		__atomic_fetch_sub(&av->eq->refs, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_sub(&av->eq->refs, 1, __ATOMIC_RELEASE);
 	for (i = 0; i < av->n; i++)
 		free(av->entry[i]);
 	free(av->entry);

@@ -445,7 +445,7 @@ static int domain_no_collective(struct fid_domain *domain,
 
 static void domain_free(struct moonrail_domain *d)
 {
-	__atomic_fetch_sub(&d->fabric->refs, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&d->fabric->refs, 1, __ATOMIC_RELEASE);
 	pthread_cond_destroy(&d->cond);
 	tei_mutex_fini(&d->inbox);
 	tei_mutex_fini(&d->lock);

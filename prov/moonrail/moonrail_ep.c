@@ -611,7 +611,7 @@ static int ep_close(struct fid *fid)
 	if (ep->av)
 		ep->av->refs--;
 	if (ep->eq)
-		__atomic_fetch_sub(&ep->eq->refs, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_sub(&ep->eq->refs, 1, __ATOMIC_RELEASE);
 	moonrail_leave(d);
 	moonrail_pin_drop(d, &gone);
 	moonrail_enter(d);

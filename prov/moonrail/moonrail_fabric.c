@@ -156,11 +156,11 @@ static int eq_close(struct fid *fid)
 		tei_container_of(fid, struct moonrail_eq, fid.fid);
 	struct eq_event *e, *tmp;
 
-	if (__atomic_load_n(&eq->refs, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&eq->refs, __ATOMIC_ACQUIRE))
 		return -FI_EBUSY;
 	tei_list_foreach_safe(e, tmp, &eq->events, struct eq_event, link)
 		free(e);
-	__atomic_fetch_sub(&eq->fabric->refs, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&eq->fabric->refs, 1, __ATOMIC_RELEASE);
 	moonrail_wait_close(&eq->wait);
 	pthread_cond_destroy(&eq->cond);
 	tei_mutex_fini(&eq->lock);
@@ -279,7 +279,7 @@ static int fabric_close(struct fid *fid)
 	struct moonrail_fabric *f =
 		tei_container_of(fid, struct moonrail_fabric, fid.fid);
 
-	if (__atomic_load_n(&f->refs, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&f->refs, __ATOMIC_ACQUIRE))
 		return -FI_EBUSY;
 	free(f);
 	return 0;

@@ -158,7 +158,8 @@ struct moonrail_policies {
 
 struct moonrail_fabric {
 	struct fid_fabric fid;
-	uint32_t refs;			/* atomic: domains and event queues */
+	uint32_t refs;			/* atomic: domains and event queues; who
+					 * frees it sees what the last did */
 };
 
 /* Part of a queue, whose lock guards it. */
@@ -172,7 +173,8 @@ struct moonrail_wait {
 struct moonrail_eq {
 	struct fid_eq fid;
 	struct moonrail_fabric *fabric;
-	uint32_t refs;			/* atomic: address vectors, endpoints */
+	uint32_t refs;			/* atomic, likewise: address vectors,
+					 * endpoints */
 	struct tei_mutex lock;
 	pthread_cond_t cond;
 	struct tei_list events;		/* lock */

@@ -90,6 +90,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "atomic", moonrail_atomic_cases },
+		{ "fabric", moonrail_fabric_cases },
 		{ "peer", moonrail_peer_cases },
 		{ NULL, NULL },
 	};

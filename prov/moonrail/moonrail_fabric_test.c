@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_test.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+/* Somebody else's: the last that a queue is used for, and a fabric. */
+struct fabric_user {
+	struct fid_eq *eq;
+	struct fid_av *av;
+	struct test_end end;
+};
+
+static void *fabric_leave_queue(void *arg)
+{
+	struct fi_eq_entry e = { .context = arg };
+	struct fabric_user *u = arg;
+
+	CU_ASSERT_EQUAL(fi_eq_write(u->eq, FI_AV_COMPLETE, &e, sizeof(e), 0),
+			sizeof(e));
+	CU_ASSERT_EQUAL(fi_close(&u->av->fid), 0);
+	return NULL;
+}
+
+static void *fabric_leave(void *arg)
+{
+	struct fabric_user *u = arg;
+
+	CU_ASSERT_EQUAL(fi_close(&u->end.ep->fid), 0);
+	CU_ASSERT_EQUAL(fi_close(&u->end.cq->fid), 0);
+	CU_ASSERT_EQUAL(fi_close(&u->end.av->fid), 0);
+	CU_ASSERT_EQUAL(fi_close(&u->end.fid->fid), 0);
+	return NULL;
+}
+
+/* Until it is used no more; false: out of time, or refused. */
+static bool fabric_closes(struct fid *fid)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	int ret;
+
+	while ((ret = fi_close(fid)) == -FI_EBUSY && tei_now_ns() < end)
+		sched_yield();
+	return !ret;
+}
+
+/* What others did with them is done before they are freed. */
+static void who_waits_for_the_last_user_closes_after_him(void)
+{
+	struct fi_av_attr av = { .type = FI_AV_TABLE };
+	struct fabric_user u;
+	pthread_t thread;
+
+	test_open(&u.end, NULL);
+	CU_ASSERT_EQUAL_FATAL(fi_eq_open(u.end.fabric, NULL, &u.eq, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(fi_av_open(u.end.fid, &av, &u.av, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(fi_av_bind(u.av, &u.eq->fid, 0), 0);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, fabric_leave_queue,
+					     &u), 0);
+	CU_ASSERT(fabric_closes(&u.eq->fid));
+	pthread_join(thread, NULL);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, fabric_leave, &u),
+			      0);
+	CU_ASSERT(fabric_closes(&u.end.fabric->fid));
+	pthread_join(thread, NULL);
+	fi_freeinfo(u.end.info);
+}
+
+const struct tei_test_case moonrail_fabric_cases[] = {
+	{ "who_waits_for_the_last_user_closes_after_him",
+	  who_waits_for_the_last_user_closes_after_him },
+	{ NULL, NULL },
+};
