@@ -505,10 +505,10 @@ static int av_close(struct fid *fid)
 		tei_list_del(&av->entry[i]->link);
 		moonrail_peer_unuse(av->entry[i]->peer);
 	}
-	av->domain->refs--;
 	moonrail_leave(av->domain);
 	if (av->eq)
 		__atomic_fetch_sub(&av->eq->refs, 1, __ATOMIC_RELEASE);
+	moonrail_domain_unref(av->domain);
 	for (i = 0; i < av->n; i++)
 		free(av->entry[i]);
 	free(av->entry);
@@ -553,9 +553,7 @@ int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 	av->fid.fid.context = context;
 	av->fid.fid.ops = &av_fi_ops;
 	av->fid.ops = &av_ops;
-	moonrail_enter(av->domain);
-	av->domain->refs++;
-	moonrail_leave(av->domain);
+	moonrail_domain_ref(av->domain);
 	*out = &av->fid;
 	return 0;
 }

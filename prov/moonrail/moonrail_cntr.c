@@ -159,9 +159,9 @@ static int cntr_close(struct fid *fid)
 		moonrail_leave(d);
 		return -FI_EBUSY;
 	}
-	d->refs--;
 	tei_list_del(&c->link);
 	moonrail_leave(d);
+	moonrail_domain_unref(d);
 	free(c);
 	return 0;
 }
@@ -202,8 +202,8 @@ int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 	c->fid.fid.context = context;
 	c->fid.fid.ops = &cntr_fi_ops;
 	c->fid.ops = &cntr_ops;
+	moonrail_domain_ref(c->domain);
 	moonrail_enter(c->domain);
-	c->domain->refs++;
 	c->id = ++c->domain->next_id;
 	tei_list_add_tail(&c->domain->cntrs, &c->link);
 	moonrail_leave(c->domain);

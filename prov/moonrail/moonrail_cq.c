@@ -291,8 +291,8 @@ static int cq_close(struct fid *fid)
 		moonrail_leave(d);
 		return -FI_EBUSY;
 	}
-	d->refs--;
 	moonrail_leave(d);
+	moonrail_domain_unref(d);
 	moonrail_wait_close(&cq->wait);
 	free(cq->ring);
 	free(cq);
@@ -341,9 +341,7 @@ int moonrail_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 	cq->fid.fid.context = context;
 	cq->fid.fid.ops = &cq_fi_ops;
 	cq->fid.ops = &cq_ops;
-	moonrail_enter(cq->domain);
-	cq->domain->refs++;
-	moonrail_leave(cq->domain);
+	moonrail_domain_ref(cq->domain);
 	*out = &cq->fid;
 	return 0;
 }

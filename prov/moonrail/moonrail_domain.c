@@ -478,12 +478,8 @@ static int domain_close(struct fid *fid)
 {
 	struct moonrail_domain *d =
 		tei_container_of(fid, struct moonrail_domain, fid.fid);
-	bool busy;
 
-	moonrail_enter(d);
-	busy = d->refs != 0;
-	moonrail_leave(d);
-	if (busy)
+	if (__atomic_load_n(&d->refs, __ATOMIC_ACQUIRE))
 		return -FI_EBUSY;
 	domain_confirm(d);
 	domain_shut(d, DOMAIN_DRAIN_NS);

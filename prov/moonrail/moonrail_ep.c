@@ -614,9 +614,7 @@ static int ep_close(struct fid *fid)
 		__atomic_fetch_sub(&ep->eq->refs, 1, __ATOMIC_RELEASE);
 	moonrail_leave(d);
 	moonrail_pin_drop(d, &gone);
-	moonrail_enter(d);
-	d->refs--;
-	moonrail_leave(d);
+	moonrail_domain_unref(d);
 	free(ep);
 	return 0;
 }
@@ -661,9 +659,9 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 	ep->fid.tagged = &moonrail_tagged_ops;
 	ep->fid.atomic = &moonrail_atomic_ops;
 	ep->fid.collective = &moonrail_coll_ops;
+	moonrail_domain_ref(ep->domain);
 	moonrail_enter(ep->domain);
 	ep->id = ++ep->domain->next_ep;
-	ep->domain->refs++;
 	tei_list_add_tail(&ep->domain->eps, &ep->link);
 	moonrail_leave(ep->domain);
 	*out = &ep->fid;

@@ -4,34 +4,12 @@
 #include <pthread.h>
 #include <sched.h>
 
-/* Somebody else's: the last that a queue is used for, and a fabric. */
+/* Somebody else's: the last that a queue, a domain and a fabric are used for. */
 struct fabric_user {
 	struct fid_eq *eq;
 	struct fid_av *av;
 	struct test_end end;
 };
-
-static void *fabric_leave_queue(void *arg)
-{
-	struct fi_eq_entry e = { .context = arg };
-	struct fabric_user *u = arg;
-
-	CU_ASSERT_EQUAL(fi_eq_write(u->eq, FI_AV_COMPLETE, &e, sizeof(e), 0),
-			sizeof(e));
-	CU_ASSERT_EQUAL(fi_close(&u->av->fid), 0);
-	return NULL;
-}
-
-static void *fabric_leave(void *arg)
-{
-	struct fabric_user *u = arg;
-
-	CU_ASSERT_EQUAL(fi_close(&u->end.ep->fid), 0);
-	CU_ASSERT_EQUAL(fi_close(&u->end.cq->fid), 0);
-	CU_ASSERT_EQUAL(fi_close(&u->end.av->fid), 0);
-	CU_ASSERT_EQUAL(fi_close(&u->end.fid->fid), 0);
-	return NULL;
-}
 
 /* Until it is used no more; false: out of time, or refused. */
 static bool fabric_closes(struct fid *fid)
@@ -44,12 +22,41 @@ static bool fabric_closes(struct fid *fid)
 	return !ret;
 }
 
+static void *fabric_leave_queue(void *arg)
+{
+	struct fi_eq_entry e = { .context = arg };
+	struct fabric_user *u = arg;
+
+	CU_ASSERT_EQUAL(fi_eq_write(u->eq, FI_AV_COMPLETE, &e, sizeof(e), 0),
+			sizeof(e));
+	CU_ASSERT_EQUAL(fi_close(&u->av->fid), 0);
+	return NULL;
+}
+
+static void *fabric_leave_domain(void *arg)
+{
+	struct fabric_user *u = arg;
+
+	CU_ASSERT_EQUAL(fi_close(&u->end.ep->fid), 0);
+	CU_ASSERT_EQUAL(fi_close(&u->end.cq->fid), 0);
+	CU_ASSERT_EQUAL(fi_close(&u->end.av->fid), 0);
+	return NULL;
+}
+
+static void *fabric_leave(void *arg)
+{
+	struct fabric_user *u = arg;
+
+	CU_ASSERT(fabric_closes(&u->end.fid->fid));
+	return NULL;
+}
+
 /* What others did with them is done before they are freed. */
 static void who_waits_for_the_last_user_closes_after_him(void)
 {
 	struct fi_av_attr av = { .type = FI_AV_TABLE };
+	pthread_t thread, last;
 	struct fabric_user u;
-	pthread_t thread;
 
 	test_open(&u.end, NULL);
 	CU_ASSERT_EQUAL_FATAL(fi_eq_open(u.end.fabric, NULL, &u.eq, NULL), 0);
@@ -59,9 +66,12 @@ static void who_waits_for_the_last_user_closes_after_him(void)
 					     &u), 0);
 	CU_ASSERT(fabric_closes(&u.eq->fid));
 	pthread_join(thread, NULL);
-	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, fabric_leave, &u),
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, fabric_leave_domain,
+					     &u), 0);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&last, NULL, fabric_leave, &u),
 			      0);
 	CU_ASSERT(fabric_closes(&u.end.fabric->fid));
+	pthread_join(last, NULL);
 	pthread_join(thread, NULL);
 	fi_freeinfo(u.end.info);
 }

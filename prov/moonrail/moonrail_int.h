@@ -217,7 +217,6 @@ struct moonrail_domain {
 	bool closing;			/* its thread has ended */
 
 	struct tei_mutex lock;		/* guards what follows */
-	uint32_t refs;			/* objects opened on it */
 	bool counts;			/* what peers do to its memory */
 	struct tei_list peers;		/* moonrail_peer.link */
 	struct tei_list idle;		/* of those, that may have to be freed:
@@ -243,6 +242,7 @@ struct moonrail_domain {
 	uint32_t sleepers;		/* who wait for that; atomic */
 
 	/* atomic */
+	uint32_t refs;			/* objects opened on it */
 	uint32_t ninbox;
 	uint64_t events;		/* things completed */
 };
@@ -563,6 +563,21 @@ void moonrail_enter(struct moonrail_domain *d) TEI_ACQUIRE(moonrail_held);
 /* Empties the inbox first. */
 void moonrail_leave(struct moonrail_domain *d) TEI_RELEASE(moonrail_held);
 void moonrail_drain(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held);
+/*
+ * An object was opened on it, or closed. Who closes the domain frees it once the
+ * last one is, and moonrail_leave looks at it after the unlock: an object lets
+ * go of it after that, and touches it no more.
+ */
+static inline void moonrail_domain_ref(struct moonrail_domain *d)
+{
+	__atomic_fetch_add(&d->refs, 1, __ATOMIC_RELAXED);
+}
+
+static inline void moonrail_domain_unref(struct moonrail_domain *d)
+{
+	__atomic_fetch_sub(&d->refs, 1, __ATOMIC_RELEASE);
+}
+
 /* Something has completed. */
 void moonrail_notify(struct moonrail_domain *d);
 /* Sleeps until something has completed since events was seen, up to ns, while

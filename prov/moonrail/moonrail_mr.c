@@ -169,9 +169,7 @@ static int mr_close(struct fid *fid)
 	}
 	moonrail_leave(d);
 	moonrail_pin_drop(d, &gone);
-	moonrail_enter(d);
-	d->refs--;
-	moonrail_leave(d);
+	moonrail_domain_unref(d);
 	free(mr);
 	return 0;
 }
@@ -295,7 +293,7 @@ static int mr_add(struct moonrail_mr *mr, uint64_t requested, bool events)
 	if (ret)
 		goto out;
 	tei_list_add_tail(moonrail_bucket(d->mrs, mr->key), &mr->link);
-	d->refs++;
+	moonrail_domain_ref(d);
 	if (events)
 		moonrail_mr_want_events(d);
 out:

@@ -143,8 +143,8 @@ static int poll_close(struct fid *fid)
 		poll_refer(m->fid, -1);
 		free(m);
 	}
-	p->domain->refs--;
 	moonrail_leave(p->domain);
+	moonrail_domain_unref(p->domain);
 	free(p);
 	return 0;
 }
@@ -179,9 +179,7 @@ int moonrail_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
 	p->fid.fid.fclass = FI_CLASS_POLL;
 	p->fid.fid.ops = &poll_fi_ops;
 	p->fid.ops = &poll_ops;
-	moonrail_enter(p->domain);
-	p->domain->refs++;
-	moonrail_leave(p->domain);
+	moonrail_domain_ref(p->domain);
 	*out = &p->fid;
 	return 0;
 }
