@@ -564,9 +564,10 @@ static void test_a_silent_peer_leaves_the_lane_to_others(void)
 	test_pair_close(&pair);
 }
 
-/* One slice is posted to a peer that does not look; the fault is as old. */
+/* One slice is posted to a peer that does not look; since when it is silent. */
 static struct rail_path *health_freeze(struct test_pair *pair,
-				       struct test_task *task, uint64_t age)
+				       struct test_task *task, uint64_t age,
+				       uint64_t *since)
 {
 	struct rail_lane *lane = &pair->rail->init[0];
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -587,17 +588,19 @@ static struct rail_path *health_freeze(struct test_pair *pair,
 	f->since_ns -= age;
 	pair->peer->alive_ns = f->since_ns - 1;
 	pair->peer->life_tries = 2;
+	*since = f->since_ns;
 	rail_sched_leave(pair->from.dp);
 	return path;
 }
 
-static void health_look(struct test_pair *pair)
+static void health_look(struct test_pair *pair, uint64_t now)
 {
 	pair->from.dp->health_ns = 0;
-	rail_health_run(pair->from.dp, tei_now_ns());
+	rail_health_run(pair->from.dp, now);
 }
 
-/* Others wait for its place, and it has been silent for that long. */
+/* Others wait for its place, and it has been silent for that long, by times that
+ * the test makes: what counts as a while may pass before it looks. */
 static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -606,24 +609,26 @@ static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
 	struct rail_cache *c;
 	struct test_task task;
 	struct test_pair pair;
+	uint64_t since;
 
 	test_pair_open(&pair);
 	there = &rail_at(pair.to.dp, 0)->target;
 	c = rail_cache_of(&pair.rail->init[0]);
 	tei_list_init(&other.wait_link);
 	tei_mutex_lock(&there->lock);
-	path = health_freeze(&pair, &task, age);
+	path = health_freeze(&pair, &task, age, &since);
 	rail_sched_enter(pair.from.dp);
 	path->conn->yield = true;
 	if (wait)
 		tei_list_add_tail(&c->waiting, &other.wait_link);
 	rail_sched_leave(pair.from.dp);
-	health_look(&pair);
+	health_look(&pair, since + age);
 	/* not before it was looked at twice */
 	CU_ASSERT_EQUAL(path->posted, 1);
 	for (int i = 0; i < looks; i++) {
 		usleep(450 * 1000);
-		health_look(&pair);
+		age += 450 * TEI_NS_PER_MS;
+		health_look(&pair, since + age);
 	}
 	CU_ASSERT_EQUAL(path->posted, left);
 	CU_ASSERT_EQUAL(pair.rail->init[0].state, RAIL_LANE_ACTIVE);
