@@ -61,13 +61,18 @@ static bool back_arrives(uint32_t before)
 	return test_messages() > before;
 }
 
+static bool back_is_told(const struct rail_back *b)
+{
+	return b && __atomic_load_n(&b->good, __ATOMIC_RELAXED);
+}
+
 /* For half of the second that it is good without a word at least. */
 static bool back_is_good(struct back_rig *rig)
 {
 	struct rail_back *b = __atomic_load_n(&rig->of_to->back[0],
 					      __ATOMIC_ACQUIRE);
 
-	return b && __atomic_load_n(&b->good, __ATOMIC_RELAXED) &&
+	return back_is_told(b) &&
 	       tei_now_ns() < __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
 			      TEI_NS_PER_SEC / 2;
 }
@@ -99,19 +104,29 @@ static bool back_goes(struct back_rig *rig, enum rail_msg_type type)
 	return !rail_back_send(rig->of_to, rig->rail, buf, rail_msg_end(&w));
 }
 
-/* One that comes so. On a busy machine the way may have to be found again. */
-static bool back_passes(struct back_rig *rig)
+/* Until it does: on a busy machine the way may have to be found again. Messages
+ * of the user that had come by then. */
+static uint32_t back_must_go(struct back_rig *rig, enum rail_msg_type type)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	uint32_t before;
+	bool goes;
 
 	do {
 		/* its buffers come back when somebody looks */
 		tei_rail_progress_all(rig->to.dp);
 		back_find(rig);
 		before = test_messages();
-	} while (!back_goes(rig, RAIL_MSG_USER) && tei_now_ns() < end);
-	return back_arrives(before);
+		goes = back_goes(rig, type);
+	} while (!goes && tei_now_ns() < end);
+	CU_ASSERT_FATAL(goes);
+	return before;
+}
+
+/* One that comes so. */
+static bool back_passes(struct back_rig *rig)
+{
+	return back_arrives(back_must_go(rig, RAIL_MSG_USER));
 }
 
 static void test_a_message_comes_by_our_own_connection(void)
@@ -131,29 +146,31 @@ static void test_a_message_comes_by_our_own_connection(void)
 static void test_only_messages_of_the_user_come_back(void)
 {
 	struct back_rig rig;
-	uint32_t before, notes;
+	uint32_t notes;
 
 	back_open(&rig);
-	back_find(&rig);
-	before = test_messages();
 	notes = test_notified();
-	CU_ASSERT(back_goes(&rig, RAIL_MSG_NOTIFY));
-	CU_ASSERT(back_goes(&rig, RAIL_MSG_USER));
-	CU_ASSERT(back_arrives(before));
+	back_must_go(&rig, RAIL_MSG_NOTIFY);
+	CU_ASSERT(back_passes(&rig));
 	CU_ASSERT_EQUAL(test_notified(), notes);
 	back_close(&rig);
 }
 
 static void test_a_way_that_loses_messages_is_found_again(void)
 {
+	bool goes = true;
 	struct back_rig rig;
+	int i;
 
 	back_open(&rig);
-	back_find(&rig);
-	tei_rail_no_way_back(rig.of_to);
-	CU_ASSERT(!back_goes(&rig, RAIL_MSG_USER));
-	back_find(&rig);
-	CU_ASSERT(back_goes(&rig, RAIL_MSG_USER));
+	/* one that was asked for earlier may be told of just then */
+	for (i = 0; goes && i < 10; i++) {
+		back_find(&rig);
+		tei_rail_no_way_back(rig.of_to);
+		goes = back_goes(&rig, RAIL_MSG_USER);
+	}
+	CU_ASSERT(!goes);
+	CU_ASSERT(back_passes(&rig));
 	back_close(&rig);
 }
 
@@ -223,7 +240,7 @@ static void test_what_is_told_wrongly_is_no_way(void)
 	back_tell(&rig, gen, addr->protocol, addr->addr_format, 0);
 	CU_ASSERT_PTR_NULL(rig.of_to->back[0]);
 	back_tell(&rig, gen, addr->protocol, addr->addr_format, addr->len);
-	CU_ASSERT(back_is_good(&rig));
+	CU_ASSERT(back_is_told(rig.of_to->back[0]));
 	back_close(&rig);
 }
 
