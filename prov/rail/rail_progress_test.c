@@ -247,8 +247,7 @@ static void progress_begin(struct progress_rig *rig)
 					      sizeof(rig->dst), "*", TEI_RAIL_REMOTE,
 					      &err, &mr), 0);
 	rig->peer = test_plane_peer(&rig->from, &rig->to);
-	CU_ASSERT_EQUAL_FATAL(test_run(rig->from.dp, rig->peer, false, rig->src,
-				       rig->dst, 1), TEI_RAIL_END_COMPLETED);
+	test_connect(rig->from.dp, rig->peer, rig->src, rig->dst);
 }
 
 static void progress_end(struct progress_rig *rig)

@@ -88,6 +88,10 @@ uint32_t test_ends(const struct test_task *t);
 enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 			   bool read, void *local, const void *remote,
 			   uint64_t len);
+/* Writes a byte, the first to that peer: it is connected after that, by the lane
+ * of each rail that was there before, however long that takes. */
+void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
+		  void *local, const void *remote);
 
 uint64_t test_random(uint64_t *state);
 void test_fill(void *p, size_t len, uint64_t seed);

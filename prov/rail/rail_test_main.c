@@ -201,6 +201,19 @@ enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 	return t.end;
 }
 
+void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
+		  void *local, const void *remote)
+{
+	uint64_t open_ns;
+
+	/* the longer lanes take to open, the longer one may to connect */
+	open_ns = __atomic_exchange_n(&dp->open_ns, TEST_WAIT_NS,
+				      __ATOMIC_RELAXED);
+	CU_ASSERT_EQUAL_FATAL(test_run(dp, peer, false, local, remote, 1),
+			      TEI_RAIL_END_COMPLETED);
+	__atomic_store_n(&dp->open_ns, open_ns, __ATOMIC_RELAXED);
+}
+
 /* --- two planes ---------------------------------------------------------- */
 
 void test_pair_open(struct test_pair *pair)
@@ -219,9 +232,7 @@ void test_pair_open(struct test_pair *pair)
 					      sizeof(pair->dst), "*", TEI_RAIL_REMOTE,
 					      &err, &mr), 0);
 	pair->peer = test_plane_peer(&pair->from, &pair->to);
-	CU_ASSERT_EQUAL_FATAL(test_run(pair->from.dp, pair->peer, false,
-				       pair->src, pair->dst, 1),
-			      TEI_RAIL_END_COMPLETED);
+	test_connect(pair->from.dp, pair->peer, pair->src, pair->dst);
 	test_plane_still(&pair->from);
 	/* it goes on, by the test */
 	__atomic_store_n(&pair->from.dp->stop, false, __ATOMIC_RELEASE);
