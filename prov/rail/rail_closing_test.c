@@ -18,9 +18,11 @@ static struct closing_ep closing_held;
 
 static int closing_close(struct fid *fid)
 {
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct closing_ep *h = &closing_held;
 
-	while (!__atomic_load_n(&h->let, __ATOMIC_ACQUIRE))
+	while (!__atomic_load_n(&h->let, __ATOMIC_ACQUIRE) &&
+	       tei_now_ns() < end)
 		sched_yield();
 	fid->ops = h->real;
 	return fi_close(fid);
@@ -59,7 +61,7 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 	struct rail_lane *lane;
 	struct test_pair pair;
 	static uint8_t buf[RAIL_MSG_MAX];
-	uint64_t now = tei_now_ns();
+	uint64_t now = tei_now_ns(), end = now + TEST_WAIT_NS;
 	struct test_task t;
 	uint32_t gen;
 
@@ -78,7 +80,7 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 	/* the thread goes on, and nobody is told too early */
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
 	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
-	while (!test_ends(&t))
+	while (!test_ends(&t) && tei_now_ns() < end)
 		test_pair_turn(&pair, tei_now_ns());
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
@@ -97,10 +99,12 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 
 static void test_what_was_posted_is_final_when_that_is_over(void)
 {
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_slice s = { .len = 4096 };
 	struct test_pair pair;
 	struct rail_lane *lane;
 	struct tei_list aborted;
-	struct rail_slice s = { .len = 4096 };
+	bool over;
 
 	test_pair_open(&pair);
 	lane = &pair.rail->init[0];
@@ -116,8 +120,10 @@ static void test_what_was_posted_is_final_when_that_is_over(void)
 	CU_ASSERT(tei_list_empty(&aborted));
 	CU_ASSERT(rail_posted_any(pair.from.dp));
 	closing_let();
-	while (!rail_closing_collect(lane, &aborted))
+	while (!(over = rail_closing_collect(lane, &aborted)) &&
+	       tei_now_ns() < end)
 		sched_yield();
+	CU_ASSERT_FATAL(over);
 	CU_ASSERT_PTR_EQUAL(tei_list_first(&aborted, struct rail_slice, link),
 			    &s);
 	CU_ASSERT(!rail_posted_any(pair.from.dp));

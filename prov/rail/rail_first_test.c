@@ -403,10 +403,10 @@ static void first_await(struct test_plane *p, enum rail_first_state state)
 
 static void test_an_address_that_is_taken_is_waited_for(void)
 {
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS, from;
 	struct tei_rail_desc first, now;
 	struct test_plane home;
 	struct rail *rail;
-	uint64_t from;
 	int fd;
 
 	first_open(&home, "127.0.0.1");
@@ -414,12 +414,13 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 	first_still(&home);
 	rail = first_rail(&home);
 	rail_fence_target(rail, rail->target.gen);
-	while (!__atomic_load_n(&rail->target.closing.over, __ATOMIC_ACQUIRE))
+	while (!__atomic_load_n(&rail->target.closing.over, __ATOMIC_ACQUIRE) &&
+	       tei_now_ns() < end)
 		sched_yield();
 	fd = first_take(&first.addr);
 	from = tei_now_ns();
 	first_await(&home, RAIL_FIRST_TAKEN);
-	while (!rail->target.ep)
+	while (!rail->target.ep && tei_now_ns() < end)
 		first_lanes(&home);
 	first_describe(&home, &now);
 	CU_ASSERT(!rail_addr_same(&now.addr, &first.addr));
@@ -427,8 +428,9 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 	/* in vain, and later */
 	CU_ASSERT(rail->first_next_ns > from + 50 * TEI_NS_PER_MS);
 	rail->first_next_ns = 0;
-	while (rail->first_tries < 2)
+	while (rail->first_tries < 2 && tei_now_ns() < end)
 		first_lanes(&home);
+	CU_ASSERT(rail->first_tries >= 2);
 	CU_ASSERT_EQUAL(first_is(&home), RAIL_FIRST_TAKEN);
 	close(fd);
 	first_await(&home, RAIL_FIRST_HELD);
@@ -442,14 +444,16 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 /* A plane whose rail has just begun to listen at its first address again. */
 static struct rail *first_opening(struct test_plane *home)
 {
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail *rail;
 
 	first_open(home, "127.0.0.1");
 	first_still(home);
 	rail = first_rail(home);
 	rail_fence_target(rail, rail->target.gen);
-	while (!rail->first.under_way)
+	while (!rail->first.under_way && tei_now_ns() < end)
 		rail_fence_retiring(home->dp, tei_now_ns());
+	CU_ASSERT(rail->first.under_way);
 	return rail;
 }
 

@@ -800,6 +800,7 @@ static void test_a_transport_goes_when_its_tasks_are_told(void)
 	struct progress_told told = { .begun = false };
 	struct tei_rail_task *list = &told.task;
 	struct timespec nap = { .tv_nsec = 100000 };
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_pair pair;
 	struct tei_err err;
 
@@ -811,7 +812,8 @@ static void test_a_transport_goes_when_its_tasks_are_told(void)
 	told.task.length = sizeof(pair.src);
 	told.task.done = progress_tell;
 	CU_ASSERT_EQUAL_FATAL(tei_rail_submit(pair.from.dp, &list, 1), 0);
-	while (!__atomic_load_n(&told.begun, __ATOMIC_ACQUIRE))
+	while (!__atomic_load_n(&told.begun, __ATOMIC_ACQUIRE) &&
+	       tei_now_ns() < end)
 		nanosleep(&nap, NULL);
 	CU_ASSERT_EQUAL(tei_rail_dp_remove_transport(pair.from.dp, "tcp",
 						     TEST_WAIT_NS, &err), 0);

@@ -21,6 +21,7 @@ static bool reopen_await(struct rail *rail)
 
 static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 {
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_lane *lane;
 	struct test_pair pair;
 	uint32_t gen;
@@ -31,7 +32,7 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
 	CU_ASSERT_PTR_NULL(lane->ep);
 	CU_ASSERT(rail_reopen_any(pair.from.dp));
-	while (rail_closing_under_way(lane)) {
+	while (rail_closing_under_way(lane) && tei_now_ns() < end) {
 		rail_fence_retiring(pair.from.dp, tei_now_ns());
 		sched_yield();
 	}
@@ -78,12 +79,14 @@ static void test_the_next_target_lane_has_an_address_of_its_own(void)
 
 static void test_a_plane_closes_while_a_lane_opens(void)
 {
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_pair pair;
 
 	test_pair_open(&pair);
 	rail_fence_target(pair.rail, pair.rail->target.gen);
-	while (!pair.rail->next_target.under_way)
+	while (!pair.rail->next_target.under_way && tei_now_ns() < end)
 		rail_fence_retiring(pair.from.dp, tei_now_ns());
+	CU_ASSERT(pair.rail->next_target.under_way);
 	test_pair_close(&pair);
 }
 
