@@ -144,13 +144,18 @@ static void draining_waits_for_what_was_begun(void)
 	copy_close(&r);
 }
 
+/* Waits until it is. */
 static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
 {
+	uint64_t end = tei_now_ns() + GPU_TEST_WAIT_NS;
 	bool begun;
 
-	tei_mutex_lock(&r->ctx->lock);
-	begun = op->op.running;
-	tei_mutex_unlock(&r->ctx->lock);
+	do {
+		tei_mutex_lock(&r->ctx->lock);
+		begun = op->op.running;
+		tei_mutex_unlock(&r->ctx->lock);
+		sched_yield();
+	} while (!begun && tei_now_ns() < end);
 	return begun;
 }
 
@@ -169,8 +174,7 @@ static void cancelled_one_ends_once_its_copies_have(void)
 	/* the ring has 32 places: this one was not begun */
 	tei_gpu_cancel(r.ctx, &op[39].op);
 	CU_ASSERT_EQUAL(gpu_test_wait(&op[39]), TEI_GPU_CANCELLED);
-	while (!copy_begun(&r, &op[0]))
-		sched_yield();
+	CU_ASSERT(copy_begun(&r, &op[0]));
 	tei_gpu_cancel(r.ctx, &op[0].op);	/* does not wait */
 	CU_ASSERT(!gpu_test_ended(&op[0]));
 	r.driver->hold(0);
@@ -230,7 +234,7 @@ static void capture_elsewhere_is_left_alone(void)
 static void failed_copy_that_hangs_keeps_its_memory(void)
 {
 	static const char *const calls[] = { "cuEventRecord", "cuEventQuery" };
-	struct copy_rig r = copy_open(1, 4096);
+	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
 	struct timespec nap = { .tv_nsec = 20000000 };
 	struct gpu_test_op op;
 	struct tei_err err;
@@ -264,8 +268,7 @@ static void context_that_cannot_be_had_ends_no_copy(void)
 	r.driver->hold(1);
 	CU_ASSERT(!gpu_test_start(r.ctx, &op, copy_host(&r, 1), r.gpu[0].addr,
 				  4096));
-	while (!copy_begun(&r, &op))
-		sched_yield();
+	CU_ASSERT(copy_begun(&r, &op));
 	r.driver->fail("cuCtxPushCurrent", 0, 2);
 	nanosleep(&nap, NULL);
 	CU_ASSERT(!gpu_test_ended(&op));
@@ -341,7 +344,7 @@ static void gpu_that_hangs_holds_nobody_up(void)
 static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
 {
 	/* half of a time that the test may be off the CPU for a good part of */
-	struct copy_rig r = copy_open(3, 4096);
+	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
 	struct timespec nap = { .tv_sec = 1, .tv_nsec = 500000000 };
 	struct gpu_test_op op, during, after;
 
@@ -367,14 +370,13 @@ static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
 /* To be told that it is cancelled would be to be told that nothing lands. */
 static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 {
-	struct copy_rig r = copy_open(1, 4096);
+	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
 	struct gpu_test_op op;
 
 	r.driver->hold(1);
 	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr,
 				  copy_host(&r, 0), 4096));
-	while (!copy_begun(&r, &op))
-		sched_yield();
+	CU_ASSERT(copy_begun(&r, &op));
 	tei_gpu_cancel(r.ctx, &op.op);
 	CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
 	CU_ASSERT_EQUAL(op.err.code, TEI_ERR_TIMED_OUT);

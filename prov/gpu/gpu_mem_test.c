@@ -94,6 +94,7 @@ static void memory_stays_until_ends_are_told(void)
 	void *side[] = { mem_host, (void *)(uintptr_t)m.addr };
 	struct tei_err err;
 	struct mem_told t;
+	uint64_t end;
 	int i;
 
 	for (i = 0; i < 2; i++) {
@@ -104,7 +105,9 @@ static void memory_stays_until_ends_are_told(void)
 				.length = 100, .done = mem_tell },
 		};
 		CU_ASSERT_FATAL(!tei_gpu_submit(ctx, &t.op));
-		while (!__atomic_load_n(&t.begun, __ATOMIC_ACQUIRE))
+		end = tei_now_ns() + GPU_TEST_WAIT_NS;
+		while (!__atomic_load_n(&t.begun, __ATOMIC_ACQUIRE) &&
+		       tei_now_ns() < end)
 			sched_yield();
 		CU_ASSERT(!tei_gpu_mem_remove(ctx, side[i], UINT64_MAX));
 		CU_ASSERT(__atomic_load_n(&t.told, __ATOMIC_ACQUIRE));
@@ -135,6 +138,7 @@ static void held_memory_stays_until_let_go(void)
 	struct tei_gpu *ctx = gpu_test_open(30);
 	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
 	struct mem_leaver l = { ctx, (void *)(uintptr_t)m.addr, 1 };
+	uint64_t end = tei_now_ns() + GPU_TEST_WAIT_NS;
 	struct gpu_test_op op;
 	struct tei_err err;
 	pthread_t thread;
@@ -150,7 +154,8 @@ static void held_memory_stays_until_let_go(void)
 	CU_ASSERT_EQUAL(tei_gpu_mem_remove(ctx, l.addr, tei_now_ns()),
 			TEI_ERR_BUSY);
 	pthread_create(&thread, NULL, mem_leave, &l);
-	while (tei_gpu_kind(ctx, m.addr, 1) == TEI_GPU_DEVICE)
+	while (tei_gpu_kind(ctx, m.addr, 1) == TEI_GPU_DEVICE &&
+	       tei_now_ns() < end)
 		sched_yield();
 	CU_ASSERT_EQUAL(tei_gpu_mem_hold(ctx, m.addr, 1, &place),
 			TEI_ERR_NOT_REGISTERED);

@@ -11,6 +11,10 @@
 #include "util/settings.h"
 #include "util/tei_test.h"
 
+#define GPU_TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
+/* A patience that is awaited, of which the machine may take a second or two. */
+#define GPU_TEST_PATIENCE_S	3
+
 extern const struct tei_test_case cuda_cases[];
 extern const struct tei_test_case mem_cases[];
 extern const struct tei_test_case copy_cases[];
