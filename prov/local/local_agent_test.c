@@ -188,12 +188,14 @@ static void agent_inaccessible_region_is_refused(void)
 
 static void agent_wait_bytes(struct tei_local *ctx)
 {
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct tei_local_counters c;
 
 	do {
 		sched_yield();
 		tei_local_stats(ctx, &c);
-	} while (!c.tx_bytes);
+	} while (!c.tx_bytes && tei_now_ns() < end);
+	CU_ASSERT(c.tx_bytes > 0);
 }
 
 static void agent_killed_in_mid_copy(void)
@@ -406,6 +408,7 @@ static void agent_remove_during_a_storm(void)
 	unsigned char *before = malloc(AGENT_MEM);
 	volatile unsigned char *mem;
 	struct agent_fixture f;
+	uint64_t end;
 	int i;
 
 	CU_ASSERT_FATAL(agent_setup(&f, true) == TEI_LOCAL_OK);
@@ -415,7 +418,8 @@ static void agent_remove_during_a_storm(void)
 		test_agent_send(&f.agent, "storm %llx %u",
 				(unsigned long long)test_addr(f.mem),
 				AGENT_MEM);
-		while (!mem[0])
+		end = tei_now_ns() + TEST_WAIT_NS;
+		while (!mem[0] && tei_now_ns() < end)
 			sched_yield();
 		CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
 				tei_now_ns() + TEST_WAIT_NS));

@@ -249,6 +249,7 @@ static void region_remove_waits_until_ends_are_told(void)
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem, local[64] = "x", *side[] = { m, local };
 	struct region_told t;
+	uint64_t end;
 	int i;
 
 	for (i = 0; i < 2; i++) {
@@ -260,7 +261,8 @@ static void region_remove_waits_until_ends_are_told(void)
 				.done = region_tell },
 		};
 		CU_ASSERT_FATAL(!tei_local_submit(ctx, &t.op));
-		while (!atomic_load(&t.begun))
+		end = tei_now_ns() + TEST_WAIT_NS;
+		while (!atomic_load(&t.begun) && tei_now_ns() < end)
 			sched_yield();
 		CU_ASSERT(!tei_local_region_remove(ctx, side[i], 0,
 						   region_soon()));
