@@ -710,7 +710,7 @@ static void a_silent_server_beside_others_holds_up_no_open(void)
 		if (i && !zrig_init(&a, 0xac))
 			return;
 		a.hosts = hosts;
-		a.settings.connect_timeout_s = meta_test_slowness() > 1 ? 8 : 2;
+		a.settings.connect_timeout_s = meta_test_slowness() > 1 ? 8 : 4;
 		if (!zrig_open(&a, "/silent"))
 			break;
 		zrig_close(&a);
@@ -720,33 +720,48 @@ static void a_silent_server_beside_others_holds_up_no_open(void)
 	close(fd);
 }
 
-/* The open ends when it should; all of them were asked. */
-static void silent_servers_alone_are_said_in_time(void)
+/* Whether an open of that many seconds took about as long as that. */
+static bool zsilent_said(const char *conn, uint32_t seconds)
 {
 	struct tei_settings settings = *meta_test_settings();
-	int i, fd[3], port[3];
 	struct tei_meta_store *store;
 	struct tei_err err;
-	char conn[128];
 	uint64_t took;
+	char text[64];
+
+	settings.connect_timeout_s = seconds;
+	took = tei_now_ns();
+	CU_ASSERT_EQUAL(tei_meta_store_open(conn, &settings, &store, &err),
+			TEI_ERR_METADATA);
+	took = tei_now_ns() - took;
+	snprintf(text, sizeof(text), "no connection within %u s", seconds);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, text));
+	CU_ASSERT(took >= seconds * TEI_NS_PER_SEC);
+	return took < 2 * seconds * TEI_NS_PER_SEC;
+}
+
+/* The open ends when it should; all of them were asked. Of one second an eighth
+ * is for the first: on a busy machine it is tried again with more. */
+static void silent_servers_alone_are_said_in_time(void)
+{
+	int i, fd[3], port[3];
+	bool good = false;
+	uint32_t seconds;
+	char conn[128];
 
 	for (i = 0; i < 3; i++)
 		port[i] = zsilent(&fd[i]);
 	snprintf(conn, sizeof(conn),
 		 "zookeeper://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/x",
 		 port[0], port[1], port[2]);
-	settings.connect_timeout_s = 1;
-	took = tei_now_ns();
-	CU_ASSERT_EQUAL(tei_meta_store_open(conn, &settings, &store, &err),
-			TEI_ERR_METADATA);
-	took = tei_now_ns() - took;
-	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "no connection within 1 s"));
-	CU_ASSERT(took >= TEI_NS_PER_SEC);
-	CU_ASSERT(took < 2 * meta_test_slowness() * TEI_NS_PER_SEC);
-	for (i = 0; i < 3; i++) {
-		CU_ASSERT_EQUAL(zsilent_calls(fd[i]), 1);
-		close(fd[i]);
+	for (seconds = 1; !good && seconds <= 16; seconds *= 2) {
+		good = zsilent_said(conn, seconds);
+		for (i = 0; i < 3; i++)
+			good = zsilent_calls(fd[i]) == 1 && good;
 	}
+	CU_ASSERT(good);
+	for (i = 0; i < 3; i++)
+		close(fd[i]);
 }
 
 /* --- more watches than a server takes in one request --------------------- */
