@@ -319,8 +319,7 @@ static bool zaway_open(struct zrig *a, struct zrig *b, struct ft_zk *zk)
 		return false;
 	CU_ASSERT_FATAL(ft_zk_start(zk, 1));
 	a->hosts = b->hosts = zk->hosts;
-	a->settings.zk_session_ms = b->settings.zk_session_ms =
-		meta_test_slowness() > 1 ? 3000 : 1000;
+	a->settings.zk_session_ms = b->settings.zk_session_ms = 3000;
 	if (!zrig_open(a, "/stay") || !zrig_open(b, "/stay"))
 		return false;
 	CU_ASSERT_EQUAL(zrig_publish(a, "x", 1, NULL), 0);
