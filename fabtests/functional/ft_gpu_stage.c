@@ -345,7 +345,7 @@ static void beside_a_silent_one(struct stage_rig *rig)
 	fx_peer_pause(&rig->peer);
 	ft_ok(!fx_job_start(&many), "many_to_a_target_that_is_stopped");
 	fx_nap(100000);
-	ft_ok(!fx_job_start(&one) && fx_job_wait(&one, 10000) &&
+	ft_ok(!fx_job_start(&one) && fx_job_wait(&one, fx_soon_ms(10000)) &&
 	      one.n[STATUS_COMPLETED] == 1 &&
 	      fx_buf_check(&other.mem, 0, STAGE_SIZE, rig->sequence),
 	      "one_to_the_other_is_completed_meanwhile");
