@@ -90,16 +90,21 @@ written_aside()
 	written "$1" && aside
 }
 
-# begun: bytes of the write have crossed the first wire, for a while.
-begun()
+# reached BYTES: of the write so many have crossed the first wire.
+reached()
 {
 	patience=100
-	while [ "$(rails_bytes b 0 rx)" -lt $((4 << 20)) ]; do
+	while [ "$(rails_bytes b 0 rx)" -lt "$1" ]; do
 		rails_alive "$(rails_pid i)" && [ $((patience -= 1)) -gt 0 ] ||
 			return
 		sleep 0.2
 	done
-	sleep 0.5
+}
+
+# begun: bytes of it have, for a while.
+begun()
+{
+	reached $((4 << 20)) && sleep 0.5
 }
 
 # up: once it does, and before all is written, the writer's only rail is UP.
@@ -123,12 +128,13 @@ up()
 
 breaks()
 {
-	routed && target r0,r1 && write r0 4 && begun || return
+	# until all of it was seen, however long that takes
+	routed && target r0,r1 && write r0 60 && begun || return
 	part || return
 	was=$(rails_bytes b 0 rx)
-	up || return
-	rails_wait i 60
-	written_aside $? && [ $(($(rails_bytes b 0 rx) - was)) -gt $((4 << 20)) ]
+	up && reached $((was + (4 << 20))) || return
+	rails_stop i
+	written_aside $?
 }
 
 # never DEVICES: in that order.
