@@ -2,9 +2,11 @@
 #include "fabtests/common/ft_port.h"
 
 #include <netdb.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define PORT_FIRST 20000	/* above those of engines */
@@ -47,6 +49,25 @@ static void port_range(int *low, int *high)
 		fclose(f);
 }
 
+/* By a name that is in the network namespace, as ports are, and goes with this
+ * process: it is not closed. */
+static bool port_taken(int port)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), len;
+
+	len = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1,
+		       "moonrail_test_port_%d", port);
+	if (fd >= 0 && !bind(fd, (const struct sockaddr *)&un,
+			     (socklen_t)(offsetof(struct sockaddr_un,
+						  sun_path) + 1) +
+				     (socklen_t)len))
+		return false;
+	if (fd >= 0)
+		close(fd);
+	return true;
+}
+
 int ft_port(const char *address)
 {
 	static unsigned int next;
@@ -67,7 +88,8 @@ int ft_port(const char *address)
 		if (fd < 0)
 			continue;
 		close(fd);
-		return port;
+		if (!port_taken(port))
+			return port;
 	}
 	return 0;
 }

@@ -10,8 +10,8 @@ int ft_port_socket(const char *address, int port, bool bound);
 
 /*
  * A port that is free now and that the kernel gives to nobody who asks for
- * any, if it keeps any back: a server that was killed has to get it again. 0:
- * none.
+ * any, if it keeps any back: a server that was killed has to get it again. No
+ * other caller on this machine gets it before this process has ended. 0: none.
  */
 int ft_port(const char *address);
 
