@@ -97,7 +97,7 @@ bool ft_zk_wait(const struct ft_zk *zk, int i)
 {
 	struct zk_wait w = { zk, i };
 
-	if (ft_wait_until(zk_serves, &w, ZK_WAIT_MS))
+	if (ft_wait_until(zk_serves, &w, ZK_WAIT_MS * ft_load()))
 		return true;
 	ft_diag("ZooKeeper server %d does not serve; see %s/%d/log", i + 1,
 		zk->dir, i + 1);
