@@ -102,6 +102,14 @@ static char *abuse_report(void *arg)
 	return strdup("{}");
 }
 
+#define ABUSE_PATIENCE	(60 * TEI_NS_PER_SEC)
+
+/* Which drops nobody for being slow, however long the test takes. */
+static struct tei_meta_server *abuse_patient(uint32_t max_clients)
+{
+	return meta_test_server("127.0.0.1", 1, ABUSE_PATIENCE, max_clients);
+}
+
 /* Type of the answer to a client at another address of this host; 0: none. */
 static int abuse_ask_stats(struct tei_meta_server *s, uint32_t from)
 {
@@ -574,7 +582,7 @@ static void abuse_measure(struct tei_meta_server *s, double *median,
 
 static void bad_clients_delay_nobody(void)
 {
-	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct tei_meta_server *s = abuse_patient(0);
 	double median, worst, alone, alone_worst;
 	struct meta_wire_header h;
 	int fds[200], i;
@@ -593,8 +601,8 @@ static void bad_clients_delay_nobody(void)
 	abuse_measure(s, &median, &worst);
 	printf("# ping alone %.0f us (worst %.0f), beside 200 stuck clients %.0f us (worst %.0f)\n",
 	       alone, alone_worst, median, worst);
-	/* the stuck ones stay for 5 s: nobody has waited for one to go */
-	CU_ASSERT(worst < 4e6);
+	/* the stuck ones stay for a minute: nobody has waited for one to go */
+	CU_ASSERT(worst < ABUSE_PATIENCE / 2e3);
 	for (i = 0; i < 200; i++)
 		close(fds[i]);
 	tei_meta_server_stop(s);
@@ -626,7 +634,7 @@ static bool abuse_log_end(int fd, int saved, const char *text)
 
 static void a_flood_meets_the_limit_and_others_get_through(void)
 {
-	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 32);
+	struct tei_meta_server *s = abuse_patient(32);
 	struct tei_meta_server_stats stats;
 	struct meta_wire_header h;
 	struct meta_wire_error e;
@@ -660,7 +668,7 @@ static void a_flood_meets_the_limit_and_others_get_through(void)
 /* An address has a quarter of the places; whom it floods is itself. */
 static void an_address_has_its_share_of_the_places(void)
 {
-	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 32);
+	struct tei_meta_server *s = abuse_patient(32);
 	struct tei_meta_server_stats stats;
 	struct pollfd other = { .events = POLLIN };
 	int fds[40], i;
@@ -690,7 +698,7 @@ static void an_address_has_its_share_of_the_places(void)
 
 static void out_of_descriptors_is_survived(void)
 {
-	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
+	struct tei_meta_server *s = abuse_patient(0);
 	struct rlimit old, tight;
 	struct sockaddr_in sa;
 	uint8_t reply[600];
@@ -894,6 +902,8 @@ static int abuse_client(const void *reply, size_t len, bool hold,
 			       &json, &got, err);
 	if (!rc)
 		free(json);
+	/* it may have had no time to come */
+	shutdown(a.listen_fd, SHUT_RDWR);
 	pthread_join(thread, NULL);
 	close(a.listen_fd);
 	return rc;
