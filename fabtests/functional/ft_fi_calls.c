@@ -4,6 +4,7 @@
  * that ft_fi_rdm and ft_fi_objects do not use, with moonrail's provider and
  * with the one below it.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,9 +161,11 @@ static void call_models(void)
 /* Who is silent for longer than that. */
 static void call_silent_peers(void)
 {
+	char seconds[8];
 	bool missing;
 
-	setenv("MC_SLICE_TIMEOUT", "1", 1);
+	snprintf(seconds, sizeof(seconds), "%d", CALL_SILENT_S);
+	setenv("MC_SLICE_TIMEOUT", seconds, 1);
 	ft_ok(fi_rig_run("moonrail", 0, call_stopped, &missing) && !missing,
 	      "moonrail: a process is stopped");
 	ft_ok(fi_rig_run("moonrail", FI_DIRECTED_RECV, call_late, &missing) &&

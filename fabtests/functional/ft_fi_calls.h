@@ -5,6 +5,8 @@
 #include "fabtests/functional/fi_rig.h"
 
 #define CALL_LARGE	200000u	/* not a small message anywhere */
+#define CALL_SILENT_S	2	/* MC_SLICE_TIMEOUT that silent ones meet, and a
+				 * busy one should not */
 
 /* A second endpoint, which sends to itself. */
 struct call_ep {

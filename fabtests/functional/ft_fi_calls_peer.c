@@ -555,7 +555,7 @@ static bool call_stop_both(struct fi_rig *r, pid_t pid)
 	if (!child) {
 		usleep(300000);		/* it is asked for a sign of life */
 		call_stop(getppid());
-		sleep(3);
+		sleep(CALL_SILENT_S + 2);
 		kill(getppid(), SIGCONT);
 		usleep(100000);
 		kill(pid, SIGCONT);
@@ -790,7 +790,7 @@ static void call_given_up_client(struct fi_rig *r)
 	fi_rig_meet(r);
 	fi_rig_meet(r);
 	good = call_stop_again(r, name);
-	usleep(1200000);	/* nobody has heard of anybody for long */
+	sleep(CALL_SILENT_S + 1); /* nobody has heard of anybody for long */
 	call_given_send(r, 3);
 	fi_rig_ok(r, good && call_sent(r), "one after a pause is sent");
 }
