@@ -345,6 +345,14 @@ static void rig_close(struct fi_rig *rig)
 	free(rig->mem);
 }
 
+/* For all of fn, and less than all of the test has. */
+static unsigned int rig_limit_s(void)
+{
+	unsigned int most = 280, s = fi_rig_emulated() ? most : 110 * ft_load();
+
+	return s < most ? s : most;
+}
+
 static void rig_child(const char *provider, uint64_t caps, fi_rig_fn fn,
 		      int sock, bool server)
 {
@@ -354,7 +362,7 @@ static void rig_child(const char *provider, uint64_t caps, fi_rig_fn fn,
 
 	ft_forked();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	alarm(fi_rig_emulated() ? 280 : 110);
+	alarm(rig_limit_s());
 	rig_enter(&rig);
 	rig_find(&rig, caps);
 	rig_open(&rig);
