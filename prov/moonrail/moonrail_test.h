@@ -23,7 +23,7 @@ void test_open(struct test_end *t, const char *port);
 void test_close(struct test_end *t);
 /* The address of that port of loopback. */
 fi_addr_t test_insert(struct test_end *t, uint16_t port);
-/* A port that nobody has just now. */
+/* A port at which nobody listens, until the next one is asked for. */
 uint16_t test_port(void);
 /* What the next operation ends with, FI_E* or 0; -FI_EAGAIN: none does. */
 int test_ends(struct test_end *t);

@@ -60,12 +60,14 @@ uint16_t test_port(void)
 {
 	struct sockaddr_in in = test_loopback(0);
 	socklen_t len = sizeof(in);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	static int fd = -1;
 
+	if (fd >= 0)
+		close(fd);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	CU_ASSERT_FATAL(fd >= 0);
 	CU_ASSERT_EQUAL(bind(fd, (struct sockaddr *)&in, len), 0);
 	CU_ASSERT_EQUAL(getsockname(fd, (struct sockaddr *)&in, &len), 0);
-	close(fd);
 	return ntohs(in.sin_port);
 }
 
