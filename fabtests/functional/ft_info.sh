@@ -307,7 +307,7 @@ case_resolver()
 	s.bind(("127.0.0.1", 53))
 	os.write(1, b"up\n")
 	os.close(1)
-	time.sleep(120)
+	time.sleep(600)
 	PYTHON
 	holder=$!
 	[ "$(head -n 1 "$tmp/pipe")" = up ]
@@ -401,8 +401,8 @@ case_names()
 	is_xml 'is one'
 }
 
-# tap NAME: an interface whose link settings can be chosen, with carrier for a
-# minute.
+# tap NAME: an interface whose link settings can be chosen, with carrier until its
+# holder is killed.
 tap()
 {
 	ip tuntap add dev "$1" mode tap || return 1
@@ -414,7 +414,7 @@ tap()
 					      IFF_TAP | IFF_NO_PI))
 	os.write(1, b"up\n")
 	os.close(1)
-	time.sleep(60)
+	time.sleep(600)
 	PYTHON
 	holder=$!
 	[ "$(head -n 1 "$tmp/pipe")" = up ]
@@ -515,7 +515,7 @@ case_limits()
 	prlimit --nofile=1000: "$info" --check --json --no_probe \
 		--peers=1000 >"$tmp/out" 2>/dev/null
 	holds 'a soft limit only warns' 'F("open_files", "warn")'
-	sleep 60 &
+	sleep 600 &
 	prlimit --pid $! --memlock=4096:4096
 	run 1 'the limits of another process' --check --json --no_probe --pid=$!
 	holds 'its memlock' 'F("memlock", "warn", "pid '$!'")'
@@ -867,7 +867,7 @@ case_watch()
 	target=$!
 	name=$(head -n 1 "$tmp/pipe")
 	MC_MIN_RPC_PORT=17000 MC_MAX_RPC_PORT=17000 "$BUILD/bin/te_bench" \
-		--protocol=tcp --local_server_name=127.0.0.1 --duration=60 \
+		--protocol=tcp --local_server_name=127.0.0.1 --duration=600 \
 		--operation=write --block_size=64K --batch_size=16 \
 		--buffer_size=4M --segment_id="$name" >"$tmp/bench" 2>&1 &
 	bench=$!
@@ -882,7 +882,7 @@ case_watch()
 		sleep 0.1
 	done
 	run 0 'a running process is watched' --watch --json --count=3 \
-		--interval=0.3 --segment=127.0.0.1:17000
+		--interval=1 --segment=127.0.0.1:17000
 	turns 'each turn has its rails and its peer' \
 		'len(r) == 3 and all(sorted(x["name"] for x in t["rails"]) == ["a0", "a1"] and t["peers"][0]["name"] == "'"$name"'" for t in r)'
 	turns 'bytes grow from turn to turn' \
@@ -1018,7 +1018,7 @@ listens()
 	    c.recv(100)
 	    c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9)
 	    c.close()
-	time.sleep(60)
+	time.sleep(600)
 	PYTHON
 	pid=$!
 	[ "$(head -n 1 "$tmp/pipe")" = open ]
@@ -1135,7 +1135,7 @@ s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
 }
 
 # gpu_target KIND: serves GPU memory of a driver that stands in for one, and,
-# with KIND mixed, host memory above it. Its name to $tmp/pipe; lives a minute.
+# with KIND mixed, host memory above it. Its name to $tmp/pipe.
 gpu_target()
 {
 	LD_LIBRARY_PATH=$BUILD/test:$LD_LIBRARY_PATH \
@@ -1154,7 +1154,7 @@ gpu_target()
 	assert not t.getLocalIpAndPort(e, name, c.c_size_t(128))
 	os.write(1, name.value + b"\n")
 	os.close(1)
-	time.sleep(60)
+	time.sleep(600)
 	PYTHON
 	pid=$!
 	name=$(head -n 1 "$tmp/pipe")
