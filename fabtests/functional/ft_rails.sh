@@ -50,11 +50,11 @@ answers()
 		"exec 3<>/dev/tcp/$(rails_addr b "$2")/9" 2>&1 | grep -q refused
 }
 
-# well RAIL: b answers on it, soon.
+# well RAIL [HOST]: b answers on it, soon, to host a.
 well()
 {
 	for try in $(seq 20); do
-		! answers a "$1" || return 0
+		! answers "${2:-a}" "$1" || return 0
 	done
 	echo "rail $1 is silent, $try times"
 	return 1
@@ -76,7 +76,7 @@ faults()
 
 three_hosts()
 {
-	rails_up -n 3 -c no 100mbit 100mbit && well 0 && answers c 1
+	rails_up -n 3 -c no 100mbit 100mbit && well 0 && well 1 c
 }
 
 rails_case 'two rails and a control pair, both ways, verified' transfers yes
