@@ -776,7 +776,7 @@ static bool rdm_sleep(struct fi_rig *r, int fd)
 	struct fid *fid = &r->rx->fid;
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 
-	return fi_trywait(r->fabric, &fid, 1) || poll(&p, 1, 5000) == 1;
+	return fi_trywait(r->fabric, &fid, 1) || poll(&p, 1, FI_RIG_WAIT_MS) == 1;
 }
 
 static void rdm_wait(struct fi_rig *r)
