@@ -430,7 +430,7 @@ static void a_short_time_is_enough_to_replace_a_holder(void)
 	zrig_mute(&a);
 	listener = zlisten(at);		/* takes connections, says nothing */
 	CU_ASSERT_FATAL(listener >= 0);
-	b.settings.connect_timeout_s = 1;
+	b.call_s = 1;
 	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), 2);
 	close(listener);

@@ -140,7 +140,9 @@ struct zk *zrig_zk(struct zrig *r)
 
 static uint64_t zrig_deadline(const struct zrig *r)
 {
-	return tei_now_ns() + r->settings.connect_timeout_s * TEI_NS_PER_SEC;
+	uint32_t s = r->call_s ? r->call_s : r->settings.connect_timeout_s;
+
+	return tei_now_ns() + s * TEI_NS_PER_SEC;
 }
 
 int zrig_publish(struct zrig *r, const char *name, uint32_t buffers,
@@ -181,6 +183,16 @@ uint32_t zrig_changes(struct zrig *r)
 	n = r->changes;
 	tei_mutex_unlock(&r->lock);
 	return n;
+}
+
+bool zrig_told(struct zrig *r, const char *name, uint32_t tries)
+{
+	bool told;
+
+	tei_mutex_lock(&r->lock);
+	told = !strcmp(r->changed, name) && r->tries == tries;
+	tei_mutex_unlock(&r->lock);
+	return told;
 }
 
 bool zrig_changed(struct zrig *r, uint32_t n)

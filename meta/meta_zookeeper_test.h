@@ -16,7 +16,10 @@
 
 /* One that publishes and reads. */
 struct zrig {
-	struct tei_settings settings;	/* set before zrig_open */
+	struct tei_settings settings;	/* set before zrig_open: the store's
+					 * threads read them from then on */
+	uint32_t call_s;		/* that the calls below may take; 0:
+					 * connect_timeout_s */
 	const char *hosts;		/* likewise; NULL: zserver's */
 	uint64_t incarnation;
 	struct tei_meta_server *server;
@@ -50,6 +53,8 @@ int zrig_check(struct zrig *r, struct tei_err *err);
 /* Until more than n changes were told. */
 bool zrig_changed(struct zrig *r, uint32_t n);
 uint32_t zrig_changes(struct zrig *r);
+/* The last one's name is that, and so many tries were told of. */
+bool zrig_told(struct zrig *r, const char *name, uint32_t tries);
 struct zk *zrig_zk(struct zrig *r);
 /* Whether that zrig has lost a name and not been told yet; for zwait. */
 bool zrig_lost(void *arg);
