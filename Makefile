@@ -106,10 +106,13 @@ PROV_OBJS = $(PROV_SRCS:%.c=$(B)/%.o)
 PROV_ALL = $(PROV_OBJS) \
 	   $(filter $(B)/util/% $(B)/topo/% $(B)/prov/rail/%,$(LIB_OBJS))
 PROV_MAP = $(SRCDIR)/prov/moonrail/moonrail-fi.map
+# A program may end without closing its domains: libfabric unloads its providers
+# then, while the threads of these still run.
 $(PROV_SO): $(PROV_ALL) $(PROV_MAP) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$(@F))
 	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
+		-Wl,-z,nodelete \
 		-Wl,-soname,$(@F) -Wl,--version-script=$(PROV_MAP) \
 		$(DEFS_LDFLAGS) -o $@ $(PROV_ALL) $(call link_libs,$(LIBS))
 

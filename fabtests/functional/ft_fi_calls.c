@@ -189,6 +189,7 @@ static void call_moonrail_only(void)
 	call_silent_peers();
 	call_models();
 	call_own_hints();
+	call_unclosed();
 }
 
 /* With an argument: that provider alone. */

@@ -63,6 +63,8 @@ void call_cut_unread(struct fi_rig *r);
 void call_too_soon(struct fi_rig *r);
 /* With MOONRAIL_MAX_PEERS=3. */
 void call_visitors(struct fi_rig *r);
+/* Without a rig. */
+void call_unclosed(void);
 /* ft_fi_calls_hints.c */
 struct fi_info *call_hints(const char *provider);
 /* Frees the hints. */

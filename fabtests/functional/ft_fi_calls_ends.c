@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "fabtests/common/ft_port.h"
+#include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
 /* --- event queues --------------------------------------------------------- */
@@ -370,4 +373,35 @@ void call_too_soon(struct fi_rig *r)
 	fi_rig_ok(r, good,
 		  "a message before there is an endpoint waits for it, one after it is refused");
 	fi_rig_meet(r);
+}
+
+/* --- processes that close nothing ------------------------------------------- */
+
+#define CALL_UNCLOSED	20	/* the loss of a race is seen in some */
+
+static int call_leave_open(void)
+{
+	static struct fi_rig own;	/* no leak */
+	struct fi_rig r = { .provider = "moonrail" };
+
+	ft_forked();
+	alarm(60);
+	return !call_domain(&r, 0, "127.0.0.1", NULL, &own);
+}
+
+void call_unclosed(void)
+{
+	int i, status, good = 0;
+	pid_t pid;
+
+	for (i = 0; i < CALL_UNCLOSED; i++) {
+		fflush(stdout);
+		pid = fork();
+		if (!pid)
+			exit(call_leave_open());
+		if (pid > 0 && waitpid(pid, &status, 0) == pid)
+			good += !status;
+	}
+	ft_ok(good == CALL_UNCLOSED,
+	      "moonrail: processes end well that have closed nothing");
 }
