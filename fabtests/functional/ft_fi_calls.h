@@ -78,6 +78,7 @@ void call_described(struct fi_rig *r);
 void call_many_buffers(struct fi_rig *r);
 /* ft_fi_calls_msg.c */
 void call_pieces(struct fi_rig *r);
+void call_too_long(struct fi_rig *r);
 void call_rma_pieces(struct fi_rig *r);
 void call_inject(struct fi_rig *r);
 void call_more(struct fi_rig *r);

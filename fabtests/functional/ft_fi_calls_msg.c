@@ -83,6 +83,29 @@ void call_pieces(struct fi_rig *r)
 				     -FI_EINVAL, "more than the limit are refused");
 }
 
+/* Nothing of it is touched. The second is more than it seems. */
+void call_too_long(struct fi_rig *r)
+{
+	size_t max = r->info->ep_attr->max_msg_size;
+	struct iovec iov[2] = {
+		{ .iov_base = r->buf, .iov_len = SIZE_MAX - 7 },
+		{ .iov_base = r->buf, .iov_len = 16 },
+	};
+	bool good;
+
+	if (!call_moonrail(r))
+		return;
+	good = fi_send(r->ep, r->buf, max + 1, NULL, r->peer, NULL) ==
+		       -FI_EMSGSIZE &&
+	       fi_tsendv(r->ep, iov, NULL, 2, r->peer, 1, NULL) ==
+		       -FI_EMSGSIZE &&
+	       fi_write(r->ep, r->buf, max + 1, NULL, r->peer, r->remote,
+			r->key, NULL) == -FI_EMSGSIZE &&
+	       fi_readv(r->ep, iov, NULL, 2, r->peer, r->remote, r->key,
+			NULL) == -FI_EMSGSIZE;
+	fi_rig_ok(r, good, "what is too long is refused");
+}
+
 /* Two places at the peer, written from pieces and read into others. */
 static bool call_places(struct fi_rig *r, size_t len, uint32_t seed)
 {

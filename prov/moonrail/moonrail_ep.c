@@ -26,6 +26,19 @@ struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
 
 /* --- operations ---------------------------------------------------------- */
 
+bool moonrail_iov_too_long(const struct iovec *iov, size_t n)
+{
+	uint64_t left = MOONRAIL_MESSAGE;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		if (iov[i].iov_len > left)
+			return true;
+		left -= iov[i].iov_len;
+	}
+	return false;
+}
+
 /*
  * Not calloc, which in glibc takes nothing of what the thread has just freed.
  * Volatile, since a compiler that knows the size makes a calloc of malloc and

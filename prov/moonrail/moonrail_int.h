@@ -773,6 +773,8 @@ void moonrail_bounce_spent(struct moonrail_domain *d, struct tei_list *pins)
 	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_ep.c ------------------------------------------------------- */
+/* Whether it is more than one operation moves, also where the sum wraps. */
+bool moonrail_iov_too_long(const struct iovec *iov, size_t n);
 int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 		     struct fid_ep **ep, void *context);
 struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)

@@ -215,6 +215,8 @@ static ssize_t msg_send_call(struct fid_ep *fid, const struct msg_call *c)
 		return -FI_ENOSYS;
 	if (c->niov > MOONRAIL_IOV)
 		return -FI_EINVAL;
+	if (moonrail_iov_too_long(c->iov, c->niov))
+		return -FI_EMSGSIZE;
 	if (!ep->enabled)
 		return -FI_EOPBADSTATE;
 	moonrail_enter(ep->domain);

@@ -356,6 +356,8 @@ static ssize_t rma_call(struct fid_ep *fid, const struct rma_call *c)
 		return -FI_ENOSYS;
 	if (c->niov > MOONRAIL_IOV || c->nrma > MOONRAIL_IOV)
 		return -FI_EINVAL;
+	if (moonrail_iov_too_long(c->iov, c->niov))
+		return -FI_EMSGSIZE;
 	if (!ep->enabled)
 		return -FI_EOPBADSTATE;
 	moonrail_enter(ep->domain);
