@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fabtests/common/ft_port.h"
@@ -40,6 +41,70 @@ void call_addresses(struct fi_rig *r)
 	len = 1;
 	fi_rig_ok(r, fi_getname(&r->ep->fid, name, &len) == -FI_ETOOSMALL &&
 			     len > 1, "a name that finds no room says how much");
+}
+
+/* --- many addresses -------------------------------------------------------- */
+
+#define CALL_MANY	40000u
+#define CALL_SOME	4000u
+
+static uint64_t call_thread_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+/* As of all ranks of a large job. ns: of the first ones, of the last ones. */
+static bool call_insert_many(struct fid_av *av, const char *name,
+			     fi_addr_t *out, uint64_t ns[2])
+{
+	uint64_t from = call_thread_ns();
+	size_t i;
+
+	for (i = 0; i < CALL_MANY; i++) {
+		if (fi_av_insert(av, name, 1, &out[i], 0, NULL) != 1 ||
+		    out[i] != i)
+			return false;
+		if (i == CALL_SOME)
+			ns[0] = call_thread_ns() - from;
+		if (i == CALL_MANY - CALL_SOME)
+			from = call_thread_ns();
+	}
+	ns[1] = call_thread_ns() - from;
+	return true;
+}
+
+void call_many(struct fi_rig *r)
+{
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
+	fi_addr_t *a = calloc(CALL_MANY, sizeof(*a)), got[3];
+	uint64_t ns[2];
+	char name[512];
+	size_t len = sizeof(name), i;
+	struct fid_av *av;
+	bool good;
+
+	if (!call_moonrail(r) || r->server || !a)
+		goto out;
+	good = !fi_av_open(r->domain, &attr, &av, NULL) &&
+	       !fi_getname(&r->ep->fid, name, &len);
+	if (!fi_rig_ok(r, good && call_insert_many(av, name, a, ns),
+		       "many addresses are inserted"))
+		goto out;
+	fi_rig_ok(r, ns[1] < 5 * ns[0] + 20000000,
+		  "the last ones as fast as the first");
+	good = !fi_av_remove(av, &a[900], 1, 0) &&
+	       !fi_av_remove(av, &a[30], 1, 0);
+	for (i = 0; i < 3; i++)
+		good = fi_av_insert(av, name, 1, &got[i], 0, NULL) == 1 && good;
+	fi_rig_ok(r, good && got[0] == 30 && got[1] == 900 &&
+			     got[2] == CALL_MANY,
+		  "places that are free are taken first");
+	fi_rig_ok(r, !fi_close(&av->fid), "and all are closed");
+out:
+	free(a);
 }
 
 /* --- addresses of sockets ------------------------------------------------- */

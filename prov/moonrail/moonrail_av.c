@@ -253,13 +253,12 @@ void moonrail_av_refused(struct moonrail_peer *peer, uint32_t ep)
 static struct moonrail_av_entry *av_slot(struct moonrail_av *av, uint32_t *at)
 {
 	struct moonrail_av_entry **grown;
-	uint32_t i;
 
-	for (i = 0; i < av->n; i++) {
-		if (av->entry[i]->peer)
-			continue;
-		*at = i;
-		return av->entry[i];
+	while (av->vacant < av->n && av->entry[av->vacant]->peer)
+		av->vacant++;
+	if (av->vacant < av->n) {
+		*at = av->vacant;
+		return av->entry[av->vacant];
 	}
 	if (av->n == av->cap) {
 		grown = realloc(av->entry,
@@ -416,6 +415,8 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 		tei_list_del(&e->link);
 		moonrail_peer_unuse(e->peer);
 		e->peer = NULL;
+		if (e->index < av->vacant)
+			av->vacant = e->index;
 	}
 	moonrail_leave(av->domain);
 	return ret;

@@ -321,6 +321,7 @@ struct moonrail_av {
 	struct moonrail_domain *domain;
 	struct moonrail_av_entry **entry;
 	uint32_t n, cap, refs;
+	uint32_t vacant;		/* no entry before that one is free */
 	uint32_t named;			/* entries that say which endpoint */
 	uint64_t changes;		/* of its entries */
 	struct moonrail_av_found found[MOONRAIL_FOUND]; /* by peer and ep */
