@@ -391,7 +391,10 @@ static void obj_av_events(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_MAP, .flags = FI_EVENT };
 	struct fi_eq_attr eattr = { .wait_obj = FI_WAIT_UNSPEC };
-	struct fi_eq_err_entry err = { .err = 0 };
+	char more[8];
+	struct fi_eq_err_entry err = {
+		.err_data = more, .err_data_size = sizeof(more),
+	};
 	struct fi_eq_entry e;
 	struct sockaddr_in in[2];
 	struct fid_eq *eq;
@@ -412,7 +415,8 @@ static void obj_av_events(struct fi_rig *r)
 	       !fi_av_insert(av, in, 2, a, 0, r) &&
 	       fi_eq_read(eq, &event, &e, sizeof(e), 0) == -FI_EAVAIL &&
 	       fi_eq_readerr(eq, &err, 0) == sizeof(err) && err.data == 1 &&
-	       err.err && err.context == r && obj_event(eq, 1, r) &&
+	       err.err && err.context == r && err.err_data == more &&
+	       !err.err_data_size && obj_event(eq, 1, r) &&
 	       a[0] != FI_ADDR_NOTAVAIL && a[1] == FI_ADDR_NOTAVAIL;
 	fi_rig_ok(r, good, "and then tells, of what failed first");
 	fi_rig_ok(r, fi_close(&eq->fid) == -FI_EBUSY && !fi_close(&av->fid) &&

@@ -90,6 +90,7 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 {
 	struct moonrail_eq *eq = tei_container_of(fid, struct moonrail_eq, fid);
 	struct eq_event *e = NULL;
+	void *own;
 
 	tei_mutex_lock(&eq->lock);
 	if (!tei_list_empty(&eq->events))
@@ -97,7 +98,12 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 	if (e && !e->error)
 		e = NULL;
 	if (e) {
+		/* a caller's buffer for more, of which there is none */
+		own = buf->err_data_size &&
+		      FI_VERSION_GE(eq->fabric->fid.api_version,
+				    FI_VERSION(1, 5)) ? buf->err_data : NULL;
 		memcpy(buf, e->bytes, sizeof(*buf));
+		buf->err_data = own;
 		if (!(flags & FI_PEEK)) {
 			tei_list_del(&e->link);
 			free(e);
