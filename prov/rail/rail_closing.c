@@ -23,12 +23,16 @@ static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 	*fid++ = lane->cntr ? &lane->cntr->fid : NULL;
 	*fid++ = lane->cq ? &lane->cq->fid : NULL;
 	*fid++ = lane->av ? &lane->av->fid : NULL;
-	*fid = lane->eq ? &lane->eq->fid : NULL;
+	*fid++ = lane->eq ? &lane->eq->fid : NULL;
+	*fid++ = lane->domain ? &lane->domain->fid : NULL;
+	*fid = lane->fabric ? &lane->fabric->fid : NULL;
 	lane->ep = NULL;
 	lane->cntr = NULL;
 	lane->cq = NULL;
 	lane->av = NULL;
 	lane->eq = NULL;
+	lane->domain = NULL;
+	lane->fabric = NULL;
 	lane->wait_fd = -1;
 	__atomic_store_n(&lane->hears, false, __ATOMIC_RELAXED);
 }
@@ -37,7 +41,7 @@ static void closing_close(struct rail_lane *lane)
 {
 	static const char *const what[RAIL_LANE_FIDS] = {
 		"endpoint", "counter", "completion queue", "address vector",
-		"event queue",
+		"event queue", "domain", "fabric",
 	};
 	struct rail_closing *c = &lane->closing;
 	int i, ret;

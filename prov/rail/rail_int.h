@@ -190,7 +190,7 @@ enum rail_lane_state {
  * Closing a lane beside the thread (rail_closing.c). Embedded in the lane,
  * whose lock guards it, but for fid, which is the closer's until it is over.
  */
-#define RAIL_LANE_FIDS	5
+#define RAIL_LANE_FIDS	7
 struct rail_closing {
 	struct fid *fid[RAIL_LANE_FIDS];
 	pthread_t closer;
@@ -213,6 +213,8 @@ struct rail_lane {
 	struct tei_mutex lock;		/* guards what follows */
 	enum rail_lane_state state;	/* read without lock: atomic */
 	uint32_t gen;			/* read without lock: atomic */
+	struct fid_fabric *fabric;	/* its own, or NULL: the rail's */
+	struct fid_domain *domain;	/* likewise */
 	struct fid_ep *ep;
 	struct fid_cq *cq;
 	struct fid_av *av;
@@ -333,7 +335,7 @@ struct rail {
 					 * is that of all */
 	struct fi_info *info;
 	struct fid_fabric *fabric;
-	struct fid_domain *init_domain;
+	struct fid_domain *init_domain;	/* of lanes that have none */
 	struct fid_domain *target_domain; /* the same where costly */
 	uint64_t mr_mode;
 	bool back;			/* messages of the user come by initiating

@@ -30,16 +30,39 @@ void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 
 static struct fid_domain *lane_domain(const struct rail_lane *lane)
 {
+	if (lane->domain)
+		return lane->domain;
 	if (lane->first)
 		return lane->rail->first_domain;
 	return lane->target ? lane->rail->target_domain :
 			      lane->rail->init_domain;
 }
 
+/*
+ * xnet (tcp of 2.x, net of 1.17) looks after all sockets of a domain at once, and
+ * shows them by the wait object of each of its queues: who cuts a lane or a probe
+ * would cut all others of the domain. Where nothing is registered for posts they
+ * need not share one. Who reads an event queue looks after all domains of its
+ * fabric, also one that another thread is opening or closing: so each has a fabric.
+ */
+static bool lane_has_domain(const struct rail_lane *lane)
+{
+	const struct rail *rail = lane->rail;
+
+	return !lane->target && rail->init_domain != rail->target_domain &&
+	       !(rail->mr_mode & (FI_MR_LOCAL | FI_MR_RAW));
+}
+
 static int lane_open_domain(struct rail_lane *lane)
 {
 	struct rail *rail = lane->rail;
+	int ret;
 
+	if (lane_has_domain(lane)) {
+		ret = fi_fabric(rail->info->fabric_attr, &lane->fabric, NULL);
+		return ret ? ret : fi_domain(lane->fabric, rail->info,
+					     &lane->domain, NULL);
+	}
 	if (!lane->first || rail->first_domain)
 		return 0;
 	return fi_domain(rail->fabric, rail->info, &rail->first_domain, NULL);
@@ -81,7 +104,8 @@ static int lane_open_queues(struct rail_lane *lane)
 	if (ret)
 		return ret;
 	/* a provider without event queues for RDM endpoints does without */
-	if (fi_eq_open(lane->rail->fabric, &eq_attr, &lane->eq, NULL))
+	if (fi_eq_open(lane->fabric ? lane->fabric : lane->rail->fabric,
+		       &eq_attr, &lane->eq, NULL))
 		lane->eq = NULL;
 	return 0;
 }

@@ -86,6 +86,47 @@ static void test_rounds_without_answer_grow_rarer(void)
 	test_pair_close(&pair);
 }
 
+/* What the lane's connection is like, as far as its sockets show. */
+static enum rail_cut probe_others(struct test_pair *pair)
+{
+	struct rail_lane *lane = rail_msg_lane(pair->rail, 0);
+	const struct tei_rail_addr *to = &pair->peer->remotes[0].addr;
+	enum rail_cut lives;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
+	rail_lane_run(lane);
+	tei_mutex_lock(&lane->lock);
+	lives = rail_cut_lives(lane, to->bytes, to->len);
+	tei_mutex_unlock(&lane->lock);
+	return lives;
+}
+
+/* Its endpoint is closed with its own connections: else the pair that was found
+ * to work would break at once, and be probed again. */
+static void probe_check_others(const char *provider)
+{
+	struct test_pair pair;
+	enum rail_cut lives;
+
+	if (!test_pair_open_by(&pair, provider))
+		return;
+	lives = probe_others(&pair);
+	CU_ASSERT_NOT_EQUAL(lives, RAIL_CUT_NONE);
+	test_plane_still(&pair.to);
+	probe_pause(&pair, probe_fault(&pair));
+	CU_ASSERT_EQUAL(probe_others(&pair), lives);
+	test_pair_close(&pair);
+}
+
+static void test_a_round_that_ends_leaves_other_connections(void)
+{
+	static const char *const provider[] = { "net", "tcp", "tcp;ofi_rxm" };
+	size_t i;
+
+	for (i = 0; i < sizeof(provider) / sizeof(provider[0]); i++)
+		probe_check_others(provider[i]);
+}
+
 /* The end of a round that nobody answered; 0: the pause after it is not within
  * a quarter of base. */
 static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
@@ -190,6 +231,8 @@ const struct tei_test_case rail_probe_cases[] = {
 	{ "a_pair_that_works_is_found_to", test_a_pair_that_works_is_found_to },
 	{ "rounds_without_answer_grow_rarer",
 	  test_rounds_without_answer_grow_rarer },
+	{ "a_round_that_ends_leaves_other_connections",
+	  test_a_round_that_ends_leaves_other_connections },
 	{ "pauses_are_spread", test_pauses_are_spread },
 	{ "where_opening_is_slow_rounds_are_rare",
 	  test_where_opening_is_slow_rounds_are_rare },

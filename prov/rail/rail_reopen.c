@@ -164,6 +164,8 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 		return;
 	lane->ep = fresh->ep;
 	lane->cq = fresh->cq;
+	lane->fabric = fresh->fabric;
+	lane->domain = fresh->domain;
 	lane->av = fresh->av;
 	lane->eq = fresh->eq;
 	lane->cntr = fresh->cntr;
@@ -174,6 +176,8 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
 	fresh->ep = NULL;
 	fresh->cq = NULL;
+	fresh->fabric = NULL;
+	fresh->domain = NULL;
 	fresh->av = NULL;
 	fresh->eq = NULL;
 	fresh->cntr = NULL;

@@ -58,6 +58,8 @@ struct test_pair {
 };
 
 void test_pair_open(struct test_pair *pair);
+/* By that provider; false: there is none, and nothing to close. */
+bool test_pair_open_by(struct test_pair *pair, const char *provider);
 void test_pair_close(struct test_pair *pair);
 /* What from's thread would do for once at that time, faults apart. */
 void test_pair_turn(struct test_pair *pair, uint64_t now);

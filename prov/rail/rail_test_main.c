@@ -216,13 +216,11 @@ void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 
 /* --- two planes ---------------------------------------------------------- */
 
-void test_pair_open(struct test_pair *pair)
+static void pair_open(struct test_pair *pair)
 {
 	struct tei_rail_mr *mr;
 	struct tei_err err;
 
-	test_plane_init(&pair->from);
-	test_plane_init(&pair->to);
 	test_plane_open(&pair->from, "127.0.0.1");
 	test_plane_open(&pair->to, "127.0.0.2");
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(pair->from.dp, pair->src,
@@ -237,6 +235,31 @@ void test_pair_open(struct test_pair *pair)
 	/* it goes on, by the test */
 	__atomic_store_n(&pair->from.dp->stop, false, __ATOMIC_RELEASE);
 	pair->rail = rail_at(pair->from.dp, 0);
+}
+
+void test_pair_open(struct test_pair *pair)
+{
+	test_plane_init(&pair->from);
+	test_plane_init(&pair->to);
+	pair_open(pair);
+}
+
+bool test_pair_open_by(struct test_pair *pair, const char *provider)
+{
+	struct tei_settings *s = &pair->from.settings;
+	struct rail_found *list = NULL;
+	struct tei_err err;
+	int ret;
+
+	test_plane_init(&pair->from);
+	test_plane_init(&pair->to);
+	snprintf(s->provider, sizeof(s->provider), "%s", provider);
+	pair->to.settings = *s;
+	ret = rail_info_find(s, "tcp", "127.0.0.1", 0, &err, &list);
+	rail_info_free(list);
+	if (!ret)
+		pair_open(pair);
+	return !ret;
 }
 
 void test_pair_close(struct test_pair *pair)
