@@ -80,7 +80,7 @@ void call_many(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE };
 	fi_addr_t *a = calloc(CALL_MANY, sizeof(*a)), got[3];
-	uint64_t ns[2];
+	uint64_t ns[2] = { 0 };
 	char name[512];
 	size_t len = sizeof(name), i;
 	struct fid_av *av;
