@@ -355,7 +355,8 @@ struct rail {
 	struct rail_opening next_target;
 	struct rail_opening *next_init;	/* [ninit] */
 	struct rail_opening first;	/* rail_first.c; it stays there */
-	struct fid_domain *first_domain; /* first.lane.lock; nothing is ever
+	struct fid_fabric *first_fabric; /* first.lane.lock, as what follows */
+	struct fid_domain *first_domain; /* nothing is ever
 					  * registered in it for peers */
 
 	struct rail_tx tx[RAIL_TX_MSGS];
@@ -947,6 +948,9 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 /* It has receive buffers. Fixed. */
 bool rail_lane_receives(const struct rail_lane *lane);
+/* What its queues were opened on. */
+struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane)
+	TEI_REQUIRES(lane->lock);
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_first.c: a rail's first address -------------------------------- */

@@ -28,6 +28,13 @@ void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 	tei_list_init(&lane->aside);
 }
 
+struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane)
+{
+	if (lane->fabric)
+		return lane->fabric;
+	return lane->first ? lane->rail->first_fabric : lane->rail->fabric;
+}
+
 static struct fid_domain *lane_domain(const struct rail_lane *lane)
 {
 	if (lane->domain)
@@ -43,7 +50,8 @@ static struct fid_domain *lane_domain(const struct rail_lane *lane)
  * shows them by the wait object of each of its queues: who cuts a lane or a probe
  * would cut all others of the domain. Where nothing is registered for posts they
  * need not share one. Who reads an event queue looks after all domains of its
- * fabric, also one that another thread is opening or closing: so each has a fabric.
+ * fabric, also one that another thread is opening or closing: so each has a fabric,
+ * and so has what is opened later for a rail's first address.
  */
 static bool lane_has_domain(const struct rail_lane *lane)
 {
@@ -65,7 +73,14 @@ static int lane_open_domain(struct rail_lane *lane)
 	}
 	if (!lane->first || rail->first_domain)
 		return 0;
-	return fi_domain(rail->fabric, rail->info, &rail->first_domain, NULL);
+	if (!rail->first_fabric) {
+		ret = fi_fabric(rail->info->fabric_attr, &rail->first_fabric,
+				NULL);
+		if (ret)
+			return ret;
+	}
+	return fi_domain(rail->first_fabric, rail->info, &rail->first_domain,
+			 NULL);
 }
 
 static int lane_open_cq(struct rail_lane *lane)
@@ -104,8 +119,7 @@ static int lane_open_queues(struct rail_lane *lane)
 	if (ret)
 		return ret;
 	/* a provider without event queues for RDM endpoints does without */
-	if (fi_eq_open(lane->fabric ? lane->fabric : lane->rail->fabric,
-		       &eq_attr, &lane->eq, NULL))
+	if (fi_eq_open(rail_lane_fabric(lane), &eq_attr, &lane->eq, NULL))
 		lane->eq = NULL;
 	return 0;
 }

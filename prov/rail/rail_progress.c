@@ -351,7 +351,7 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 		fid = &lane->cq->fid;
 		if (lane->wait_fd < 0)
 			*blind = true;
-		else if (fi_trywait(lane->rail->fabric, &fid, 1))
+		else if (fi_trywait(rail_lane_fabric(lane), &fid, 1))
 			ok = false;
 		else if (*n < PROGRESS_MAX_FDS) {
 			pr->fds[*n].fd = lane->wait_fd;

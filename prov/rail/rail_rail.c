@@ -396,6 +396,9 @@ static void rail_close_first(struct rail *rail)
 	if (rail->first_domain)
 		fi_close(&rail->first_domain->fid);
 	rail->first_domain = NULL;
+	if (rail->first_fabric)
+		fi_close(&rail->first_fabric->fid);
+	rail->first_fabric = NULL;
 	tei_mutex_unlock(&lane->lock);
 }
 
