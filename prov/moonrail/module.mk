@@ -31,6 +31,7 @@ PROV_SRCS = \
 TEST_SRCS_moonrail = \
 	$(PROV_SRCS) \
 	prov/moonrail/moonrail_atomic_test.c \
+	prov/moonrail/moonrail_cq_test.c \
 	prov/moonrail/moonrail_fabric_test.c \
 	prov/moonrail/moonrail_peer_test.c \
 	prov/moonrail/moonrail_test_main.c \

@@ -121,11 +121,29 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 	return ret;
 }
 
+/* Whoever is to sleep on the descriptor reads no lanes, also where he has done
+ * so all the time until then. He is awake when the queue is read. */
+static void cq_doze(struct moonrail_cq *cq)
+{
+	if (cq->wait.fd >= 0 &&
+	    !__atomic_exchange_n(&cq->dozes, true, __ATOMIC_RELAXED))
+		tei_rail_doze(cq->domain->dp);
+}
+
+static void cq_awake(struct moonrail_cq *cq)
+{
+	if (__atomic_load_n(&cq->dozes, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&cq->dozes, false, __ATOMIC_RELAXED))
+		tei_rail_awake(cq->domain->dp);
+}
+
 static ssize_t cq_look(struct moonrail_cq *cq, void *buf, size_t count,
 		       fi_addr_t *src)
 {
-	ssize_t ret = cq_take_now(cq, buf, count, src);
+	ssize_t ret;
 
+	cq_awake(cq);
+	ret = cq_take_now(cq, buf, count, src);
 	if (ret != -FI_EAGAIN)
 		return ret;
 	moonrail_progress(cq->domain);
@@ -269,6 +287,8 @@ int moonrail_cq_trywait(struct moonrail_cq *cq)
 	cq_calm(cq);
 	ret = cq->n ? -FI_EAGAIN : 0;
 	moonrail_leave(cq->domain);
+	if (!ret)
+		cq_doze(cq);
 	return ret;
 }
 
@@ -292,6 +312,7 @@ static int cq_close(struct fid *fid)
 		return -FI_EBUSY;
 	}
 	moonrail_leave(d);
+	cq_awake(cq);
 	moonrail_domain_unref(d);
 	moonrail_wait_close(&cq->wait);
 	free(cq->ring);

@@ -274,6 +274,8 @@ struct moonrail_cq {
 	uint32_t head, cap;
 	uint32_t n;			/* read at any time */
 	uint32_t empty;			/* looks in a row that found nothing; atomic */
+	bool dozes;			/* somebody sleeps on the descriptor, or is
+					 * about to: the data plane was told; atomic */
 };
 
 /* Made by fi_cntr_open, freed by fi_close. */

@@ -29,6 +29,7 @@ uint16_t test_port(void);
 int test_ends(struct test_end *t);
 
 extern const struct tei_test_case moonrail_atomic_cases[];
+extern const struct tei_test_case moonrail_cq_cases[];
 extern const struct tei_test_case moonrail_fabric_cases[];
 extern const struct tei_test_case moonrail_peer_cases[];
 

@@ -92,6 +92,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "atomic", moonrail_atomic_cases },
+		{ "cq", moonrail_cq_cases },
 		{ "fabric", moonrail_fabric_cases },
 		{ "peer", moonrail_peer_cases },
 		{ NULL, NULL },

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_test.h"
+#include "prov/rail/rail_int.h"
+
+static uint32_t cq_asleep(const struct test_end *t)
+{
+	return __atomic_load_n(&t->domain->dp->dozing, __ATOMIC_SEQ_CST);
+}
+
+/* Nobody reads the lanes until he is awake, however much he has read before. */
+static void who_sleeps_on_a_descriptor_leaves_the_lanes_to_the_thread(void)
+{
+	struct fi_cq_attr attr = {
+		.format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD,
+	};
+	struct fi_cq_entry e;
+	struct test_end t;
+	struct fid_cq *cq;
+	struct fid *fid;
+
+	test_open(&t, NULL);
+	CU_ASSERT_EQUAL_FATAL(fi_cq_open(t.fid, &attr, &cq, NULL), 0);
+	fid = &cq->fid;
+	CU_ASSERT_EQUAL(cq_asleep(&t), 0);
+	CU_ASSERT_EQUAL(fi_trywait(t.fabric, &fid, 1), 0);
+	CU_ASSERT_EQUAL(cq_asleep(&t), 1);
+	CU_ASSERT_EQUAL(fi_trywait(t.fabric, &fid, 1), 0);
+	CU_ASSERT_EQUAL(cq_asleep(&t), 1);
+	CU_ASSERT_EQUAL(fi_cq_read(cq, &e, 1), -FI_EAGAIN);
+	CU_ASSERT_EQUAL(cq_asleep(&t), 0);
+	CU_ASSERT_EQUAL(fi_trywait(t.fabric, &fid, 1), 0);
+	CU_ASSERT_EQUAL(fi_cq_sread(cq, &e, 1, NULL, 0), -FI_EAGAIN);
+	CU_ASSERT_EQUAL(cq_asleep(&t), 0);
+	CU_ASSERT_EQUAL(fi_trywait(t.fabric, &fid, 1), 0);
+	CU_ASSERT_EQUAL(fi_close(&cq->fid), 0);
+	CU_ASSERT_EQUAL(cq_asleep(&t), 0);
+	test_close(&t);
+}
+
+const struct tei_test_case moonrail_cq_cases[] = {
+	{ "who_sleeps_on_a_descriptor_leaves_the_lanes_to_the_thread",
+	  who_sleeps_on_a_descriptor_leaves_the_lanes_to_the_thread },
+	{ NULL, NULL },
+};
