@@ -189,14 +189,17 @@ struct atomic_call {
 	bool silent;
 };
 
-static uint64_t atomic_count(const struct fi_ioc *iov, size_t n)
+/* Whether the pieces hold so many numbers: a sum of them might wrap. */
+static bool atomic_hold(const struct fi_ioc *iov, size_t n, uint64_t total)
 {
-	uint64_t total = 0;
 	size_t i;
 
-	for (i = 0; i < n; i++)
-		total += iov[i].count;
-	return total;
+	for (i = 0; i < n; i++) {
+		if (iov[i].count > total)
+			return false;
+		total -= iov[i].count;
+	}
+	return !total;
 }
 
 static uint8_t *atomic_gather(uint8_t *to, const struct fi_ioc *iov, size_t n,
@@ -234,12 +237,11 @@ static ssize_t atomic_check(const struct atomic_call *c, size_t *size)
 	}
 	if (total * *size > MOONRAIL_AMO_MAX)
 		return -FI_EMSGSIZE;
-	if ((c->op != FI_ATOMIC_READ &&
-	     atomic_count(c->iov, c->niov) != total) ||
+	if ((c->op != FI_ATOMIC_READ && !atomic_hold(c->iov, c->niov, total)) ||
 	    (c->kind == MOONRAIL_AMO_COMPARE &&
-	     atomic_count(c->compare, c->ncompare) != total) ||
+	     !atomic_hold(c->compare, c->ncompare, total)) ||
 	    (c->kind != MOONRAIL_AMO_BASE &&
-	     atomic_count(c->result, c->nresult) != total))
+	     !atomic_hold(c->result, c->nresult, total)))
 		return -FI_EINVAL;
 	if (c->flags & FI_INJECT && total * *size > MOONRAIL_INJECT)
 		return -FI_EINVAL;
@@ -365,6 +367,17 @@ static uint64_t atomic_flags(struct fid_ep *fid)
 	return tei_container_of(fid, struct moonrail_ep, fid)->tx_flags;
 }
 
+/* It may wrap: atomic_check looks at each piece. */
+static uint64_t atomic_sum(const struct fi_ioc *iov, size_t n)
+{
+	uint64_t total = 0;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		total += iov[i].count;
+	return total;
+}
+
 /* Calls that name one place. */
 static ssize_t atomic_at(struct fid_ep *fid, struct atomic_call *c,
 			 uint64_t addr, uint64_t key)
@@ -372,8 +385,8 @@ static ssize_t atomic_at(struct fid_ep *fid, struct atomic_call *c,
 	struct fi_rma_ioc rma = { .addr = addr, .key = key };
 
 	rma.count = c->op == FI_ATOMIC_READ ?
-			    atomic_count(c->result, c->nresult) :
-			    atomic_count(c->iov, c->niov);
+			    atomic_sum(c->result, c->nresult) :
+			    atomic_sum(c->iov, c->niov);
 	c->rma = &rma;
 	c->nrma = 1;
 	c->flags = c->silent ? FI_INJECT : atomic_flags(fid);

@@ -36,8 +36,41 @@ static void an_answer_that_makes_no_sense_is_an_error(void)
 	test_close(&t);
 }
 
+/* Their sum is what goes there, as far as it is seen; they are far more. */
+static void pieces_whose_sum_wraps_are_refused(void)
+{
+	uint64_t numbers[8] = { 0 };
+	struct fi_ioc wraps[2] = {
+		{ .addr = numbers, .count = SIZE_MAX },
+		{ .addr = numbers, .count = 2 },
+	};
+	struct fi_ioc one = { .addr = numbers, .count = 1 };
+	struct fi_rma_ioc there = { .count = 1 };
+	struct fi_msg_atomic msg = {
+		.msg_iov = wraps, .iov_count = 2, .rma_iov = &there,
+		.rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM,
+	};
+	struct test_end t;
+
+	test_open(&t, NULL);
+	msg.addr = test_insert(&t, test_port());
+	CU_ASSERT_EQUAL(fi_atomicmsg(t.ep, &msg, 0), -FI_EINVAL);
+	CU_ASSERT_EQUAL(fi_atomicv(t.ep, wraps, NULL, 2, msg.addr, 0, 0,
+				   FI_UINT64, FI_SUM, NULL), -FI_EINVAL);
+	msg.msg_iov = &one;
+	msg.iov_count = 1;
+	CU_ASSERT_EQUAL(fi_fetch_atomicmsg(t.ep, &msg, wraps, NULL, 2, 0),
+			-FI_EINVAL);
+	msg.op = FI_CSWAP;
+	CU_ASSERT_EQUAL(fi_compare_atomicmsg(t.ep, &msg, wraps, NULL, 2, &one,
+					     NULL, 1, 0), -FI_EINVAL);
+	test_close(&t);
+}
+
 const struct tei_test_case moonrail_atomic_cases[] = {
 	{ "an_answer_that_makes_no_sense_is_an_error",
 	  an_answer_that_makes_no_sense_is_an_error },
+	{ "pieces_whose_sum_wraps_are_refused",
+	  pieces_whose_sum_wraps_are_refused },
 	{ NULL, NULL },
 };
