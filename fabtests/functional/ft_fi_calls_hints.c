@@ -152,6 +152,40 @@ static bool call_beyond(void)
 	return call_refuses(h) && good;
 }
 
+/* One of the domain's enumerations has a value that is none. */
+static bool call_no_way(int which)
+{
+	struct fi_info *h = call_hints("moonrail");
+
+	switch (which) {
+	case 0:
+		h->domain_attr->threading = 99;
+		break;
+	case 1:
+		h->domain_attr->control_progress = 77;
+		break;
+	case 2:
+		h->domain_attr->data_progress = 77;
+		break;
+	case 3:
+		h->domain_attr->resource_mgmt = 55;
+		break;
+	default:
+		h->domain_attr->av_type = 9;
+	}
+	return call_refuses(h);
+}
+
+static bool call_no_ways(void)
+{
+	bool good = true;
+	int i;
+
+	for (i = 0; i < 5; i++)
+		good = call_no_way(i) && good;
+	return good;
+}
+
 /* What was given is taken as a hint, but not a later protocol. */
 static bool call_given(void)
 {
@@ -205,6 +239,7 @@ void call_own_hints(void)
 	good = call_refuses(h) && good;
 	ft_ok(call_beyond() && good,
 	      "moonrail: nothing is claimed that is not kept");
+	ft_ok(call_no_ways(), "moonrail: nor a way that is none");
 	ft_ok(call_elsewhere(), "moonrail: a source that is elsewhere is refused");
 	ft_ok(call_given(), "moonrail: what is given has names, and is taken");
 	/* FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */

@@ -8,6 +8,7 @@
 #include "prov/moonrail/moonrail_int.h"
 
 #define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* all bits, freely */
+#define ATTR_PROGRESS	3	/* FI_PROGRESS_CONTROL_UNIFIED, of 2.x */
 #define ATTR_ONE_SIDED	(FI_READ | FI_WRITE | FI_REMOTE_READ | \
 			 FI_REMOTE_WRITE)
 
@@ -68,9 +69,19 @@ static int attr_mr_mode(uint32_t version, const struct fi_info *hints)
 	return FI_VERSION_LT(version, FI_VERSION(1, 5)) ? MOONRAIL_MR_SCALABLE : 0;
 }
 
+/* All ways that there are will do; what is none is not promised. */
+static bool attr_ways_fit(const struct fi_domain_attr *a)
+{
+	return (unsigned int)a->threading <= FI_THREAD_ENDPOINT &&
+	       (unsigned int)a->control_progress <= ATTR_PROGRESS &&
+	       (unsigned int)a->data_progress <= ATTR_PROGRESS &&
+	       (unsigned int)a->resource_mgmt <= FI_RM_ENABLED &&
+	       (unsigned int)a->av_type <= FI_AV_TABLE;
+}
+
 static bool attr_domain_fits(const struct fi_domain_attr *a)
 {
-	if (a->name && strcmp(a->name, "moonrail"))
+	if ((a->name && strcmp(a->name, "moonrail")) || !attr_ways_fit(a))
 		return false;
 	return a->cq_data_size <= sizeof(uint64_t) && !a->auth_key_size &&
 	       a->mr_key_size <= sizeof(uint64_t) && a->max_ep_tx_ctx <= 1 &&
