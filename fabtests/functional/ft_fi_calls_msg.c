@@ -91,6 +91,15 @@ void call_too_long(struct fi_rig *r)
 		{ .iov_base = r->buf, .iov_len = SIZE_MAX - 7 },
 		{ .iov_base = r->buf, .iov_len = 16 },
 	};
+	struct iovec one = { .iov_base = r->buf, .iov_len = 1 };
+	struct fi_rma_iov at[2] = {
+		{ .addr = r->remote, .len = SIZE_MAX, .key = r->key },
+		{ .addr = r->remote, .len = 2, .key = r->key },
+	};
+	struct fi_msg_rma msg = {
+		.msg_iov = &one, .iov_count = 1, .addr = r->peer,
+		.rma_iov = at, .rma_iov_count = 2,
+	};
 	bool good;
 
 	if (!call_moonrail(r))
@@ -104,6 +113,8 @@ void call_too_long(struct fi_rig *r)
 	       fi_readv(r->ep, iov, NULL, 2, r->peer, r->remote, r->key,
 			NULL) == -FI_EMSGSIZE;
 	fi_rig_ok(r, good, "what is too long is refused");
+	fi_rig_ok(r, fi_writemsg(r->ep, &msg, 0) == -FI_EINVAL,
+		  "as are places whose sum wraps");
 }
 
 /* Two places at the peer, written from pieces and read into others. */

@@ -287,6 +287,8 @@ static int rma_fill(struct moonrail_op *op, const struct rma_call *c)
 	}
 	for (i = 0; i < c->nrma; i++) {
 		op->rma[i] = c->rma[i];
+		if (c->rma[i].len > op->total - far)
+			return -FI_EINVAL;	/* nor if the sum wraps */
 		far += c->rma[i].len;
 	}
 	if (far != op->total)
