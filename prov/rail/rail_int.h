@@ -948,9 +948,8 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 /* It has receive buffers. Fixed. */
 bool rail_lane_receives(const struct rail_lane *lane);
-/* What its queues were opened on. */
-struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane)
-	TEI_REQUIRES(lane->lock);
+/* What its queues were opened on, or are to be; with lane->lock. */
+struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane);
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_first.c: a rail's first address -------------------------------- */
