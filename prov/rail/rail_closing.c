@@ -24,6 +24,7 @@ static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 	*fid++ = lane->cq ? &lane->cq->fid : NULL;
 	*fid++ = lane->av ? &lane->av->fid : NULL;
 	*fid++ = lane->eq ? &lane->eq->fid : NULL;
+	*fid++ = lane->wait ? &lane->wait->fid : NULL;
 	*fid++ = lane->domain ? &lane->domain->fid : NULL;
 	*fid = lane->fabric ? &lane->fabric->fid : NULL;
 	lane->ep = NULL;
@@ -31,6 +32,7 @@ static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 	lane->cq = NULL;
 	lane->av = NULL;
 	lane->eq = NULL;
+	lane->wait = NULL;
 	lane->domain = NULL;
 	lane->fabric = NULL;
 	lane->wait_fd = -1;
@@ -41,7 +43,7 @@ static void closing_close(struct rail_lane *lane)
 {
 	static const char *const what[RAIL_LANE_FIDS] = {
 		"endpoint", "counter", "completion queue", "address vector",
-		"event queue", "domain", "fabric",
+		"event queue", "wait set", "domain", "fabric",
 	};
 	struct rail_closing *c = &lane->closing;
 	int i, ret;

@@ -190,7 +190,7 @@ enum rail_lane_state {
  * Closing a lane beside the thread (rail_closing.c). Embedded in the lane,
  * whose lock guards it, but for fid, which is the closer's until it is over.
  */
-#define RAIL_LANE_FIDS	7
+#define RAIL_LANE_FIDS	8
 struct rail_closing {
 	struct fid *fid[RAIL_LANE_FIDS];
 	pthread_t closer;
@@ -215,6 +215,7 @@ struct rail_lane {
 	uint32_t gen;			/* read without lock: atomic */
 	struct fid_fabric *fabric;	/* its own, or NULL: the rail's */
 	struct fid_domain *domain;	/* likewise */
+	struct fid_wait *wait;		/* the queue's, or NULL: its own */
 	struct fid_ep *ep;
 	struct fid_cq *cq;
 	struct fid_av *av;
@@ -948,6 +949,9 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 /* It has receive buffers. Fixed. */
 bool rail_lane_receives(const struct rail_lane *lane);
+/* Whether its descriptor tells all that comes from now on, so that one may sleep
+ * on it; false: something has come. */
+bool rail_lane_calm(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 /* What its queues were opened on, or are to be; with lane->lock. */
 struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane);
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);

@@ -83,6 +83,36 @@ static int lane_open_domain(struct rail_lane *lane)
 			 NULL);
 }
 
+/*
+ * net, as xnet was called in libfabric 1.16 and 1.17, does nothing when it is
+ * asked by fi_trywait: the descriptor of a queue is readable for ever after its
+ * first completion. That of a wait set is calmed by fi_wait.
+ */
+static int lane_open_wait(struct rail_lane *lane, struct fi_cq_attr *cq)
+{
+	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD };
+	int ret;
+
+	if (strcmp(lane->rail->info->fabric_attr->prov_name, "net"))
+		return 0;
+	ret = fi_wait_open(rail_lane_fabric(lane), &attr, &lane->wait);
+	if (ret)
+		return ret;
+	cq->wait_obj = FI_WAIT_SET;
+	cq->wait_set = lane->wait;
+	return 0;
+}
+
+bool rail_lane_calm(struct rail_lane *lane)
+{
+	struct fid *fid = &lane->cq->fid;
+
+	if (!lane->wait)
+		return !fi_trywait(rail_lane_fabric(lane), &fid, 1);
+	errno = 0;	/* as in lane_read_cq */
+	return fi_wait(lane->wait, 0) == -FI_ETIMEDOUT;
+}
+
 static int lane_open_cq(struct rail_lane *lane)
 {
 	struct fi_cq_attr attr = {
@@ -93,9 +123,13 @@ static int lane_open_cq(struct rail_lane *lane)
 	int ret, fd;
 
 	lane->wait_fd = -1;
+	ret = lane_open_wait(lane, &attr);
+	if (ret)
+		return ret;
 	ret = fi_cq_open(lane_domain(lane), &attr, &lane->cq, NULL);
 	if (!ret) {
-		if (!fi_control(&lane->cq->fid, FI_GETWAIT, &fd))
+		if (!fi_control(lane->wait ? &lane->wait->fid : &lane->cq->fid,
+				FI_GETWAIT, &fd))
 			lane->wait_fd = fd;
 		return 0;
 	}

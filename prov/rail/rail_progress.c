@@ -342,16 +342,14 @@ static void progress_fences(struct tei_rail_dp *dp)
 static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 			 bool *blind)
 {
-	struct fid *fid;
 	bool ok = true;
 
 	tei_mutex_lock(&lane->lock);
 	if (lane->ep) {
 		rail_lane_drain_eq(lane);
-		fid = &lane->cq->fid;
 		if (lane->wait_fd < 0)
 			*blind = true;
-		else if (fi_trywait(rail_lane_fabric(lane), &fid, 1))
+		else if (!rail_lane_calm(lane))
 			ok = false;
 		else if (*n < PROGRESS_MAX_FDS) {
 			pr->fds[*n].fd = lane->wait_fd;

@@ -822,6 +822,39 @@ static void test_a_transport_goes_when_its_tasks_are_told(void)
 	test_pair_close(&pair);
 }
 
+/* Once all that has come was read one can sleep on the lane's descriptor. */
+static bool progress_calm(struct rail_lane *lane)
+{
+	struct pollfd p = { .fd = lane->wait_fd, .events = POLLIN };
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	bool calm;
+
+	do {
+		rail_lane_run(lane);
+		tei_mutex_lock(&lane->lock);
+		calm = rail_lane_calm(lane) && !poll(&p, 1, 0);
+		tei_mutex_unlock(&lane->lock);
+	} while (!calm && tei_now_ns() < end);
+	return calm;
+}
+
+/* Else the thread of an idle process would never sleep. */
+static void test_descriptors_are_calm_after_traffic(void)
+{
+	static const char *const provider[] = { "net", "tcp", "tcp;ofi_rxm" };
+	struct test_pair pair;
+	size_t i;
+
+	for (i = 0; i < sizeof(provider) / sizeof(provider[0]); i++) {
+		if (!test_pair_open_by(&pair, provider[i]))
+			continue;
+		test_plane_still(&pair.to);
+		CU_ASSERT(progress_calm(&pair.rail->init[0]));
+		CU_ASSERT(progress_calm(&rail_at(pair.to.dp, 0)->target));
+		test_pair_close(&pair);
+	}
+}
+
 const struct tei_test_case rail_progress_cases[] = {
 	{ "a_caller_in_a_loop_has_the_lanes_at_once",
 	  test_a_caller_in_a_loop_has_the_lanes_at_once },
@@ -874,5 +907,7 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_no_cpus_for_the_thread_is_an_error },
 	{ "a_transport_goes_when_its_tasks_are_told",
 	  test_a_transport_goes_when_its_tasks_are_told },
+	{ "descriptors_are_calm_after_traffic",
+	  test_descriptors_are_calm_after_traffic },
 	{ NULL, NULL },
 };

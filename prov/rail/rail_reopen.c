@@ -164,6 +164,7 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 		return;
 	lane->ep = fresh->ep;
 	lane->cq = fresh->cq;
+	lane->wait = fresh->wait;
 	lane->fabric = fresh->fabric;
 	lane->domain = fresh->domain;
 	lane->av = fresh->av;
@@ -176,6 +177,7 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
 	fresh->ep = NULL;
 	fresh->cq = NULL;
+	fresh->wait = NULL;
 	fresh->fabric = NULL;
 	fresh->domain = NULL;
 	fresh->av = NULL;
