@@ -2,10 +2,10 @@
 /*
  * ft_fi_mpi [long]: an MPI program of two to sixteen ranks that moves bytes in
  * the ways that programs do, and looks at every byte: ping-pong, storms with
- * receives from any source of any tag, probing in all forms, collectives,
- * one-sided with fences and locks. ft_fi_mpi.sh runs it over moonrail's
- * libfabric provider. Each check prints one line, by rank 0; a rank that finds
- * a fault says what and ends the job.
+ * receives from any source of any tag, a thousand sends at once, probing in all
+ * forms, collectives, one-sided with fences and locks. ft_fi_mpi.sh runs it over
+ * moonrail's libfabric provider. Each check prints one line, by rank 0; a rank
+ * that finds a fault says what and ends the job.
  */
 #include <mpi.h>
 #include <stdarg.h>
@@ -282,6 +282,57 @@ static void unexpected(void)
 	}
 	free(r);
 	moves_ok("messages taken from the last to the first");
+}
+
+/* All of them are sent before any is received, and each is answered. */
+static void many_synchronous(int other, int n)
+{
+	MPI_Request *r = calloc(2 * (size_t)n, sizeof(*r));
+	int len = 40, i;
+
+	for (i = 0; i < n; i++) {
+		moves_fill(out + i * len, (size_t)len, (uint32_t)(rank + i));
+		MPI_Issend(out + i * len, len, MPI_BYTE, other, i,
+			   MPI_COMM_WORLD, &r[i]);
+	}
+	for (i = n - 1; i >= 0; i--)
+		MPI_Irecv(in + i * len, len, MPI_BYTE, other, i, MPI_COMM_WORLD,
+			  &r[n + i]);
+	MPI_Waitall(2 * n, r, MPI_STATUSES_IGNORE);
+	for (i = 0; i < n; i++)
+		moves_same(in + i * len, (size_t)len, (uint32_t)(other + i),
+			   "synchronous");
+	free(r);
+}
+
+/* None is over before it is received, and both send first. */
+static void many_announced(int other, int n)
+{
+	MPI_Request *r = calloc((size_t)n, sizeof(*r));
+	int len = 17000, i;
+	MPI_Status s;
+
+	moves_fill(out, (size_t)len, (uint32_t)rank);
+	for (i = 0; i < n; i++)
+		MPI_Isend(out, len, MPI_BYTE, other, 97, MPI_COMM_WORLD, &r[i]);
+	for (i = 0; i < n; i++) {
+		memset(in, 0xee, (size_t)len);
+		MPI_Recv(in, len, MPI_BYTE, other, 97, MPI_COMM_WORLD, &s);
+		moves_same(in, (size_t)len, (uint32_t)other, "announced");
+	}
+	MPI_Waitall(n, r, MPI_STATUSES_IGNORE);
+	free(r);
+}
+
+static void many(void)
+{
+	int other = rank ^ 1;
+
+	if (other < ranks) {
+		many_synchronous(other, 1000);
+		many_announced(other, is_long ? 2000 : 1200);
+	}
+	moves_ok("a thousand sends under way both ways");
 }
 
 static void cancel(void)
@@ -579,6 +630,7 @@ int main(int argc, char **argv)
 	storm(is_long ? 3000 : 300, STORM_WINDOW);
 	storm(is_long ? 3000 : 300, 3);
 	unexpected();
+	many();
 	cancel();
 	probes();
 	collectives();

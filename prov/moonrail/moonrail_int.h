@@ -75,8 +75,9 @@
 #define MOONRAIL_API		FI_VERSION(1, 17)
 #define MOONRAIL_IOV		4	/* pieces of one operation */
 #define MOONRAIL_INJECT		1024	/* bytes */
-#define MOONRAIL_QUEUE		1024	/* operations of an endpoint, and
-					 * messages to a peer, that wait */
+#define MOONRAIL_QUEUE		4096	/* operations of an endpoint, and
+					 * messages to a peer, that wait; MPI
+					 * programs have thousands */
 #define MOONRAIL_RECVS	(4 * MOONRAIL_QUEUE) /* receives of an endpoint */
 #define MOONRAIL_WINDOW		64	/* messages sent and not acknowledged */
 #define MOONRAIL_ACK_EVERY	16	/* messages */
