@@ -61,26 +61,24 @@ static bool lane_has_domain(const struct rail_lane *lane)
 	       !(rail->mr_mode & (FI_MR_LOCAL | FI_MR_RAW));
 }
 
+/* With a fabric of its own, which may be left of an attempt before. */
+static int lane_open_own(const struct rail *rail, struct fid_fabric **fabric,
+			 struct fid_domain **domain)
+{
+	int ret = *fabric ? 0 : fi_fabric(rail->info->fabric_attr, fabric, NULL);
+
+	return ret ? ret : fi_domain(*fabric, rail->info, domain, NULL);
+}
+
 static int lane_open_domain(struct rail_lane *lane)
 {
 	struct rail *rail = lane->rail;
-	int ret;
 
-	if (lane_has_domain(lane)) {
-		ret = fi_fabric(rail->info->fabric_attr, &lane->fabric, NULL);
-		return ret ? ret : fi_domain(lane->fabric, rail->info,
-					     &lane->domain, NULL);
-	}
+	if (lane_has_domain(lane))
+		return lane_open_own(rail, &lane->fabric, &lane->domain);
 	if (!lane->first || rail->first_domain)
 		return 0;
-	if (!rail->first_fabric) {
-		ret = fi_fabric(rail->info->fabric_attr, &rail->first_fabric,
-				NULL);
-		if (ret)
-			return ret;
-	}
-	return fi_domain(rail->first_fabric, rail->info, &rail->first_domain,
-			 NULL);
+	return lane_open_own(rail, &rail->first_fabric, &rail->first_domain);
 }
 
 /*
