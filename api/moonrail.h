@@ -23,10 +23,10 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 #define TE_VERSION_MAJOR 0
-#define TE_VERSION_MINOR 1
+#define TE_VERSION_MINOR 2
 #define TE_VERSION_PATCH 0
 
-/* "0.1.0", the library's own version. Never NULL, static. */
+/* "0.2.0", the library's own version. Never NULL, static. */
 const char *te_version(void);
 
 /* "1.17", API version of the libfabric in use. Never NULL, static. */

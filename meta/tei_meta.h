@@ -27,7 +27,7 @@ struct tei_meta_server;
 struct tei_meta_store;
 struct tei_meta_cache;
 
-#define TEI_META_VERSION	1	/* of the descriptor's own fields */
+#define TEI_META_VERSION	2	/* of the descriptor's own fields */
 #define TEI_META_NAME_MAX	512	/* segment name, terminator included */
 #define TEI_META_HOST_MAX	256	/* host text, terminator included */
 #define TEI_META_ENDPOINT_MAX	272	/* "[host]:port", terminator included */

@@ -3,12 +3,12 @@
 #define TEI_PROV_RAIL_RAIL_WIRE_H
 
 /*
- * The peer protocol on the wire, version 3. One message per FI_MSG, at most
+ * The peer protocol on the wire, version 4. One message per FI_MSG, at most
  * RAIL_MSG_MAX bytes. All numbers are little-endian and unaligned; every
  * message begins with this header (sizes in bytes):
  *
  *	magic	4	"MRP1"
- *	version	1	3
+ *	version	1	4
  *	type	1	enum rail_msg_type
  *	flags	2	RAIL_WIRE_…
  *	length	4	of the whole message
@@ -62,7 +62,7 @@
 #include <string.h>
 
 #define RAIL_WIRE_MAGIC		0x3150524du	/* "MRP1" */
-#define RAIL_WIRE_VERSION	3
+#define RAIL_WIRE_VERSION	4
 #define RAIL_WIRE_HEADER	56
 #define RAIL_WIRE_FLAGS_AT	6
 #define RAIL_WIRE_MAC_AT	40
