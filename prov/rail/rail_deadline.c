@@ -44,10 +44,11 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 }
 
 /*
- * A task ends when neither it nor what is ahead of it has progressed for
- * MC_SLICE_TIMEOUT. Ended tasks first wait for what is posted, unless the peer
- * is silent, then have their lanes retired, then their fence given up, one
- * fence time each.
+ * Ends tasks that have made no progress for MC_SLICE_TIMEOUT. Progress of a task
+ * ahead of it in the live list counts for a task, also if that task has ended
+ * since. The slices of an ended task are first waited for, unless the peer is
+ * silent. Then their lanes are retired, and then their fence is given up; each
+ * of these steps takes up to one fence timeout.
  */
 static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			   struct rail_done *done, bool *retire, bool *give_up)
@@ -63,6 +64,8 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
 			       live_link) {
+		if (t->ahead_ns > newest)
+			newest = t->ahead_ns;
 		if (t->progress_ns > newest)
 			newest = t->progress_ns;
 		if (!t->end_wanted) {
@@ -114,6 +117,7 @@ void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
 				 live_link) {
 			t->progress_ns = deadline_later(t->progress_ns, still,
 							now);
+			t->ahead_ns = deadline_later(t->ahead_ns, still, now);
 			t->end_ns = deadline_later(t->end_ns, still, now);
 		}
 	}

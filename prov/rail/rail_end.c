@@ -118,6 +118,25 @@ static void end_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
 	}
 }
 
+/*
+ * Passes the progress of a task that leaves the live list on to the task behind
+ * it, so that MC_SLICE_TIMEOUT counts the progress of all tasks that were ahead.
+ */
+static void end_pass_progress(const struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t newest = task->progress_ns > task->ahead_ns ?
+				  task->progress_ns : task->ahead_ns;
+	struct tei_rail_task *next;
+
+	if (task->live_link.next == &task->peer->live)
+		return;
+	next = tei_list_first(&task->live_link, struct tei_rail_task,
+			      live_link);
+	if (next->ahead_ns < newest)
+		next->ahead_ns = newest;
+}
+
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done)
 {
@@ -131,6 +150,7 @@ void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		task->end_wanted = TEI_RAIL_END_UNFENCED + 1;
 	}
 	end_count(&task->peer->stats, (enum tei_rail_end)(task->end_wanted - 1));
+	end_pass_progress(task);
 	tei_list_del(&task->live_link);
 	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
 	tei_list_add_tail(&done->tasks, &task->live_link);

@@ -118,6 +118,7 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 	struct tei_rail_peer *peer = t->peer;
 
 	t->progress_ns = sched_since(peer, t, now);
+	t->ahead_ns = 0;
 	tei_list_add_tail(&peer->live, &t->live_link);
 	peer->queued++;
 	__atomic_store_n(&dp->nlive, dp->nlive + 1, __ATOMIC_RELAXED);

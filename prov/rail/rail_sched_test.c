@@ -783,6 +783,54 @@ static void test_queued_tasks_past_their_deadline_fail_at_once(void)
 	sched_end(&rig);
 }
 
+/*
+ * Three queued tasks to a peer that never answers. Ends the first one, whose
+ * progress is progress_ns old, and returns how many of the others the deadline
+ * check ends at that time, when they have not progressed for twice the limit.
+ */
+static uint32_t sched_ends_behind(uint64_t progress_ns)
+{
+	struct tei_rail_task *first;
+	struct test_task t[3];
+	struct sched_rig rig;
+	uint64_t limit, now;
+	uint32_t i, ends;
+
+	sched_init(&rig);
+	sched_begin(&rig);
+	test_plane_still(&rig.to);
+	test_plane_still(&rig.from);
+	limit = rig.from.settings.slice_timeout_s * TEI_NS_PER_SEC;
+	for (i = 0; i < 3; i++)
+		test_task_init(&t[i], rig.peer, false, rig.src + i, rig.dst + i,
+			       1);
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 3), 0);
+	now = tei_now_ns() + 2 * limit;
+	t[0].task.progress_ns = now - progress_ns;
+	first = &t[0].task;
+	tei_rail_cancel(rig.from.dp, &first, 1);
+	rail_peer_run(rig.peer, now);
+	ends = test_ends(&t[1]) + test_ends(&t[2]);
+	rail_peer_run(rig.peer, now + limit);
+	for (i = 0; i < 3; i++) {
+		CU_ASSERT_EQUAL(test_ends(&t[i]), 1);
+		CU_ASSERT_EQUAL(t[i].end, i ? TEI_RAIL_END_FAILED :
+					      TEI_RAIL_END_CANCELED);
+	}
+	sched_end(&rig);
+	return ends;
+}
+
+static void test_law3_queued_task_waits_while_the_queue_ahead_moves(void)
+{
+	CU_ASSERT_EQUAL(sched_ends_behind(TEI_NS_PER_SEC), 0);
+}
+
+static void test_law3_queued_task_fails_when_the_queue_ahead_stands(void)
+{
+	CU_ASSERT_EQUAL(sched_ends_behind(61 * TEI_NS_PER_SEC), 2);
+}
+
 static void test_posted_tasks_past_their_deadline_leave_the_memory(void)
 {
 	struct tei_rail_task *list[SCHED_TASKS];
@@ -923,6 +971,10 @@ const struct tei_test_case rail_sched_cases[] = {
 	  test_queued_tasks_are_cancelled_at_once },
 	{ "queued_tasks_past_their_deadline_fail_at_once",
 	  test_queued_tasks_past_their_deadline_fail_at_once },
+	{ "law3_queued_task_waits_while_the_queue_ahead_moves",
+	  test_law3_queued_task_waits_while_the_queue_ahead_moves },
+	{ "law3_queued_task_fails_when_the_queue_ahead_stands",
+	  test_law3_queued_task_fails_when_the_queue_ahead_stands },
 	{ "posted_tasks_past_their_deadline_leave_the_memory",
 	  test_posted_tasks_past_their_deadline_leave_the_memory },
 	{ "memory_of_a_cancelled_task_is_the_callers_again",

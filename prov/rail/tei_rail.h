@@ -531,6 +531,8 @@ struct tei_rail_task {
 	struct tei_rail_mr *mr;		/* holds local, or NULL: no local */
 	uint64_t cut;			/* bytes cut into slices so far */
 	uint64_t progress_ns;		/* last time a byte of it completed */
+	uint64_t ahead_ns;		/* last progress of a task that was
+					 * ahead of it and has ended, 0: none */
 	uint32_t slices;		/* cut and not yet finished */
 	bool keys_checked;		/* whole target range known good */
 	bool unfenced;			/* a slice was given up unfenced */
