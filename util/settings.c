@@ -128,6 +128,9 @@ static const struct tei_setting_row settings_rows[] = {
 		 "notifications held for getNotifsFromEngine; more are refused"),
 };
 
+_Static_assert(sizeof(settings_rows) / sizeof(settings_rows[0]) <=
+	       TEI_SETTING_ROWS, "TEI_SETTING_ROWS is too small");
+
 const struct tei_setting_row *tei_settings_table(size_t *count)
 {
 	*count = sizeof(settings_rows) / sizeof(settings_rows[0]);
@@ -228,7 +231,9 @@ int tei_settings_load(struct tei_settings *out, struct tei_err *err)
 	memset(&s, 0, sizeof(s));
 	for (i = 0; i < n; i++) {
 		text = getenv(settings_rows[i].name);
-		if (!text || !*text)
+		s.source[i] = text && *text ? TEI_SETTING_ENVIRONMENT :
+					      TEI_SETTING_DEFAULT;
+		if (!s.source[i])
 			text = settings_rows[i].def;
 		if (!settings_store(&s, &settings_rows[i], text))
 			return settings_reject(err, &settings_rows[i], text);
@@ -247,12 +252,27 @@ int tei_settings_load(struct tei_settings *out, struct tei_err *err)
 	return 0;
 }
 
+enum tei_setting_source tei_settings_source(const struct tei_settings *s,
+					    const struct tei_setting_row *row)
+{
+	return (enum tei_setting_source)s->source[row - settings_rows];
+}
+
+bool tei_settings_given(const struct tei_settings *s, const char *name)
+{
+	size_t i, n = sizeof(settings_rows) / sizeof(settings_rows[0]);
+
+	for (i = 0; i < n; i++)
+		if (!strcmp(settings_rows[i].name, name))
+			return s->source[i] != TEI_SETTING_DEFAULT;
+	return false;
+}
+
 bool tei_settings_value(const struct tei_settings *s,
 			const struct tei_setting_row *row, char *buf,
 			size_t len)
 {
 	const char *field = (const char *)s + row->offset;
-	const char *env = getenv(row->name);
 
 	switch (row->type) {
 	case TEI_SETTING_UINT:
@@ -272,7 +292,7 @@ bool tei_settings_value(const struct tei_settings *s,
 		snprintf(buf, len, "%s", field);
 		break;
 	}
-	return env && *env;
+	return tei_settings_source(s, row) != TEI_SETTING_DEFAULT;
 }
 
 void tei_settings_log_unused(const struct tei_settings *s)

@@ -16,6 +16,14 @@
 #include "util/err.h"
 
 #define TEI_SETTING_TEXT	4096
+#define TEI_SETTING_ROWS	96	/* at least the length of the table */
+
+/* The origin of a value. */
+enum tei_setting_source {
+	TEI_SETTING_DEFAULT,
+	TEI_SETTING_ENVIRONMENT,
+	TEI_SETTING_ENGINE,		/* an option of te_engine_create */
+};
 
 /*
  * Created by the engine (by value), read only after tei_settings_load, so any
@@ -80,6 +88,8 @@ struct tei_settings {
 	/* for te_settings_text; util/log.c reads them for itself */
 	char log_level[32];		/* MC_LOG_LEVEL */
 	char verbose[32];		/* MC_VERBOSE */
+	/* enum tei_setting_source of each row of the table */
+	uint8_t source[TEI_SETTING_ROWS];
 };
 
 enum tei_setting_type {
@@ -110,8 +120,18 @@ const struct tei_setting_row *tei_settings_table(size_t *count);
 int tei_settings_load(struct tei_settings *out, struct tei_err *err);
 
 /*
- * Value in force as text into buf, and true when it came from the
- * environment rather than the default.
+ * Returns true if the user has set the variable of that name, in the
+ * environment or for the engine, also if the value equals the default.
+ */
+bool tei_settings_given(const struct tei_settings *s, const char *name);
+
+/* Returns where the value of a row of the table comes from. */
+enum tei_setting_source tei_settings_source(const struct tei_settings *s,
+					    const struct tei_setting_row *row);
+
+/*
+ * Writes the value in force into buf as text. Returns true if the user has
+ * set it (tei_settings_given).
  */
 bool tei_settings_value(const struct tei_settings *s,
 			const struct tei_setting_row *row, char *buf,

@@ -267,8 +267,13 @@ static void source_of_a_value_is_told(void)
 	rows = tei_settings_table(&n);
 	setenv(rows[0].name, rows[0].def, 1);
 	CU_ASSERT_EQUAL(settings_load(&t), 0);
-	CU_ASSERT(tei_settings_value(&t.s, &rows[0], text, sizeof(text)));
 	unsetenv(rows[0].name);
+	CU_ASSERT(tei_settings_value(&t.s, &rows[0], text, sizeof(text)));
+	CU_ASSERT(tei_settings_given(&t.s, rows[0].name));
+	CU_ASSERT_FALSE(tei_settings_given(&t.s, rows[1].name));
+	CU_ASSERT_FALSE(tei_settings_given(&t.s, "MC_NO_SUCH_SETTING"));
+	CU_ASSERT_EQUAL(tei_settings_source(&t.s, &rows[0]),
+			TEI_SETTING_ENVIRONMENT);
 }
 
 static void values_are_checked_against_each_other(void)
