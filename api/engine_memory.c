@@ -157,27 +157,51 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	return ret;
 }
 
-/*
- * What peers may do with it: not write what the process cannot, since bytes
- * that come in would kill it. NULL, where nothing is known: anything.
- */
-static uint32_t memory_access(const struct engine_region *r,
-			      const struct tei_topo_maps *maps)
+static int memory_refuse(const struct engine_region *r,
+			 enum tei_topo_access access, uint64_t base,
+			 uint64_t end, struct tei_err *err)
 {
-	uint32_t access = r->remote ? TEI_RAIL_REMOTE : 0;
+	if (access == TEI_TOPO_UNMAPPED)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine",
+				    "map the memory before it is registered; memory of a GPU needs the CUDA driver in this process",
+				    "%p, %zu bytes: nothing is mapped at %#llx",
+				    r->addr, r->length,
+				    (unsigned long long)base);
+	return tei_err_fail(err, TEI_ERR_INVALID, "engine",
+			    "register it after mprotect has made it readable",
+			    "%p, %zu bytes: %#llx to %#llx is mapped with PROT_NONE",
+			    r->addr, r->length, (unsigned long long)base,
+			    (unsigned long long)end);
+}
+
+/*
+ * Sets *access to what peers may do with host memory. Memory that the process
+ * cannot write is for reading only, and memory that it cannot read either is
+ * refused: a peer's access to such memory would kill the process, or break a
+ * connection that serves good memory as well.
+ */
+static int memory_access(const struct engine_region *r,
+			 const struct tei_topo_maps *maps, uint32_t *access,
+			 struct tei_err *err)
+{
+	enum tei_topo_access can;
 	uint64_t base, end;
 
-	if (!maps ||
-	    tei_topo_maps_writable(maps, r->addr, r->length, &base, &end))
-		return access;
+	can = tei_topo_maps_check(maps, r->addr, r->length, &base, &end);
+	if (can == TEI_TOPO_UNMAPPED || can == TEI_TOPO_CLOSED)
+		return memory_refuse(r, can, base, end, err);
+	*access = r->remote ? TEI_RAIL_REMOTE : 0;
+	if (can != TEI_TOPO_READ_ONLY)
+		return 0;
 	if (r->remote)
 		TEI_INFO("engine", "%p, %zu bytes: for reading only, %#llx to %#llx is mapped without PROT_WRITE",
 			 r->addr, r->length, (unsigned long long)base,
 			 (unsigned long long)end);
-	return access | TEI_RAIL_READ_ONLY;
+	*access |= TEI_RAIL_READ_ONLY;
+	return 0;
 }
 
-/* NULL where it is not known; the caller frees it. */
+/* Returns NULL if /proc does not tell; the caller frees it. */
 static struct tei_topo_maps *memory_maps(uint64_t until)
 {
 	struct tei_topo_maps *maps;
@@ -201,7 +225,7 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 {
 	struct engine_region r;
 	struct tei_rail_mr *mr;
-	uint32_t access;
+	uint32_t access = 0;
 	int ret;
 
 	memset(&r, 0, sizeof(r));
@@ -215,7 +239,11 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 	ret = memory_place(e, &r, location, err);
 	if (ret)
 		return ret;
-	ret = engine_gpu_mem_add(e, addr, length, err);
+	/* memory of a GPU is not mapped in the process's page tables */
+	if (!r.gpu)
+		ret = memory_access(&r, maps, &access, err);
+	if (!ret)
+		ret = engine_gpu_mem_add(e, addr, length, err);
 	if (ret)
 		goto err_parts;
 	if (r.gpu) {
@@ -224,7 +252,6 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 			goto err_gpu;
 		return 0;
 	}
-	access = memory_access(&r, maps);
 	r.read_only = access & TEI_RAIL_READ_ONLY;
 	ret = tei_rail_mr_reg(e->dp, addr, length,
 			      engine_region_location(&r), access, err, &mr);

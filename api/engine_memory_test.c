@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Many regions in one call.
+ * Registered memory: many regions in one call, and what is no memory.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "api/api_test.h"
 #include "api/engine_int.h"
@@ -135,7 +138,88 @@ static void one_that_is_refused_leaves_none_of_ten_thousand(void)
 	memory_close(&r);
 }
 
+static struct engine *memory_engine(void)
+{
+	struct engine *e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
+						"127.0.0.1", 0, 0);
+
+	CU_ASSERT_FATAL(e != NULL);
+	CU_ASSERT_FATAL(installTransport(e, "tcp", NULL) != NULL);
+	return e;
+}
+
+/* The refusal names the first address that is not mapped. */
+static void memory_expect_refusal(struct engine *e, void *addr, size_t len,
+				  const char *why)
+{
+	struct te_error err;
+
+	CU_ASSERT_EQUAL(registerLocalMemory(e, addr, len, "*", 1), -1);
+	CU_ASSERT_EQUAL(te_last_error(&err, sizeof(err)), 0);
+	CU_ASSERT(strstr(err.text, why) != NULL);
+	CU_ASSERT(*err.hint);
+	CU_ASSERT_EQUAL(registerLocalMemory(e, addr, len, "cpu:0", 0), -1);
+}
+
+static void memory_expect_hole(struct engine *e, uintptr_t addr, size_t len,
+			       uintptr_t hole)
+{
+	char why[64];
+	void *p;
+
+	memcpy(&p, &addr, sizeof(p));
+	snprintf(why, sizeof(why), "nothing is mapped at %#llx",
+		 (unsigned long long)hole);
+	memory_expect_refusal(e, p, len, why);
+}
+
+static void addresses_of_nothing_are_refused(void)
+{
+	struct engine *e = memory_engine();
+
+	memory_expect_hole(e, 0x10000, 4096, 0x10000);
+	memory_expect_hole(e, UINTPTR_MAX / 2 + 1, 4096, UINTPTR_MAX / 2 + 1);
+	memory_expect_hole(e, UINTPTR_MAX - 8191, 4096, UINTPTR_MAX - 8191);
+	CU_ASSERT_EQUAL(e->nregions, 0);
+	destroyTransferEngine(e);
+}
+
+static void hole_in_a_range_is_refused_and_named(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct engine *e = memory_engine();
+	buffer_entry_t list[2];
+	char *p, why[64];
+
+	p = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CU_ASSERT_FATAL(p != MAP_FAILED);
+	munmap(p + 2 * page, page);
+	memory_expect_hole(e, (uintptr_t)p, 4 * page, (uintptr_t)p + 2 * page);
+	memory_expect_hole(e, (uintptr_t)p + 2 * page + 5, 1,
+			   (uintptr_t)p + 2 * page + 5);
+	/* one of a list: none of it stays */
+	list[0] = (buffer_entry_t){ p, page };
+	list[1] = (buffer_entry_t){ p + page, 2 * page };
+	CU_ASSERT_EQUAL(registerLocalMemoryBatch(e, list, 2, "*"), -1);
+	CU_ASSERT_EQUAL(e->nregions, 0);
+	mprotect(p + page, page, PROT_NONE);
+	snprintf(why, sizeof(why), "%#llx to %#llx is mapped with PROT_NONE",
+		 (unsigned long long)(uintptr_t)(p + page),
+		 (unsigned long long)(uintptr_t)(p + 2 * page));
+	memory_expect_refusal(e, p, 2 * page, why);
+	CU_ASSERT_EQUAL(registerLocalMemory(e, p, page, "*", 1), 0);
+	CU_ASSERT_EQUAL(unregisterLocalMemory(e, p), 0);
+	destroyTransferEngine(e);
+	munmap(p, 2 * page);
+	munmap(p + 3 * page, page);
+}
+
 const struct tei_test_case memory_cases[] = {
+	{ "addresses_of_nothing_are_refused",
+	  addresses_of_nothing_are_refused },
+	{ "hole_in_a_range_is_refused_and_named",
+	  hole_in_a_range_is_refused_and_named },
 	{ "ten_thousand_are_published_once", ten_thousand_are_published_once },
 	{ "one_that_is_refused_leaves_none_of_ten_thousand",
 	  one_that_is_refused_leaves_none_of_ten_thousand },

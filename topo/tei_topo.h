@@ -271,23 +271,37 @@ int tei_topo_where_node(const struct tei_topo_where *where, uint64_t length,
 int tei_topo_locate(const void *addr, size_t len,
 		    char location[TEI_TOPO_NAME]);
 
-/* --- what may be written ------------------------------------------------- */
+/* --- what is mapped ------------------------------------------------------ */
 
 struct tei_topo_maps;
 
 /*
- * The mappings of this process that it cannot write, as they are now, of
- * addresses below until; *maps is the caller's. TEI_ERR_UNSUPPORTED where
- * /proc does not tell.
+ * Prepares for questions about this process's mappings. From Linux 6.11 on
+ * each question is a query of the kernel about its range only (PROCMAP_QUERY).
+ * Before, this call reads /proc/self/maps up to the address until, and the
+ * answers are those of that moment. *maps is the caller's, for one thread.
+ * TEI_ERR_UNSUPPORTED if /proc does not tell; TEI_ERR_MEMORY.
  */
 int tei_topo_maps_read(uint64_t until, struct tei_topo_maps **maps);
 void tei_topo_maps_free(struct tei_topo_maps *maps);	/* NULL is fine */
 
+enum tei_topo_access {
+	TEI_TOPO_UNMAPPED,		/* nothing is mapped there */
+	TEI_TOPO_CLOSED,		/* neither readable nor writable */
+	TEI_TOPO_READ_ONLY,
+	TEI_TOPO_WRITABLE,
+	TEI_TOPO_UNKNOWN,		/* mapped; the rest cannot be told */
+};
+
 /*
- * Whether nothing of [addr, addr + len) is in such a mapping; else [*base,
- * *end) is the first. Where nothing is mapped nothing is said.
+ * Returns what the process may do with every byte of [addr, addr + len), which
+ * is not empty and does not wrap: the least access of its parts. Unless that
+ * is TEI_TOPO_WRITABLE or _UNKNOWN, [*base, *end) is the first part that has
+ * it. maps NULL: the kernel only says whether something is mapped (msync).
+ * Touches no page.
  */
-bool tei_topo_maps_writable(const struct tei_topo_maps *maps, const void *addr,
-			    size_t len, uint64_t *base, uint64_t *end);
+enum tei_topo_access tei_topo_maps_check(const struct tei_topo_maps *maps,
+					 const void *addr, size_t len,
+					 uint64_t *base, uint64_t *end);
 
 #endif /* TEI_TOPO_TEI_TOPO_H */

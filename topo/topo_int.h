@@ -143,4 +143,7 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 bool topo_locate_parts(const void *addr, size_t len, size_t page,
 		       topo_query_fn query, char text[TEI_TOPO_NAME]);
 
+/* As tei_topo_maps_read; query false: as before Linux 6.11. */
+int topo_maps_read(uint64_t until, bool query, struct tei_topo_maps **maps);
+
 #endif /* TEI_TOPO_TOPO_INT_H */

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is mapped in this process, and with which protection.
+ *
+ * No page is touched: mincore and the like would say whether a page is present,
+ * which is no question here, and what they say of device memory (VM_PFNMAP) and
+ * huge pages differs between kernels. The kernel's list of mappings holds all of
+ * them alike.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "topo/topo_int.h"
@@ -10,19 +20,55 @@
 #define MAPS_FILE	"/proc/self/maps"
 #define MAPS_BUFFER	65536u
 
-/* What the process cannot write, in order, neighbours as one. */
+/*
+ * The kernel's interface since Linux 6.11, which the headers that this is built
+ * with may lack: struct procmap_query of linux/fs.h.
+ */
+struct maps_query {
+	uint64_t size;
+	uint64_t flags;
+	uint64_t addr;
+	uint64_t base, end;		/* the answer: of the mapping, */
+	uint64_t access;		/* its MAPS_QUERY_… */
+	uint64_t page_size, offset, inode;
+	uint32_t dev_major, dev_minor;
+	uint32_t name_size, build_id_size;
+	uint64_t name_addr, build_id_addr;
+};
+
+_Static_assert(sizeof(struct maps_query) == 104, "struct procmap_query");
+
+#define MAPS_QUERY		_IOWR('f', 17, struct maps_query)
+#define MAPS_QUERY_READABLE	1u
+#define MAPS_QUERY_WRITABLE	2u
+#define MAPS_QUERY_OR_NEXT	16u	/* of flags: the next if none covers it */
+
+/* All mappings in order, neighbours with the same access as one; or fd. */
 struct tei_topo_maps {
+	int fd;				/* of MAPS_FILE, to be queried; or -1 */
 	struct topo_map {
 		uint64_t base, end;
+		enum tei_topo_access access;
 	} *map;
 	size_t n, cap;
 };
 
-static int maps_add(struct tei_topo_maps *m, uint64_t base, uint64_t end)
+static enum tei_topo_access maps_access(bool readable, bool writable)
+{
+	if (writable)
+		return TEI_TOPO_WRITABLE;
+	return readable ? TEI_TOPO_READ_ONLY : TEI_TOPO_CLOSED;
+}
+
+/* --- the list ------------------------------------------------------------ */
+
+static int maps_add(struct tei_topo_maps *m, uint64_t base, uint64_t end,
+		    enum tei_topo_access access)
 {
 	struct topo_map *grown;
 
-	if (m->n && m->map[m->n - 1].end == base) {
+	if (m->n && m->map[m->n - 1].end == base &&
+	    m->map[m->n - 1].access == access) {
 		m->map[m->n - 1].end = end;
 		return 0;
 	}
@@ -34,11 +80,12 @@ static int maps_add(struct tei_topo_maps *m, uint64_t base, uint64_t end)
 		m->cap = 2 * m->cap + 64;
 	}
 	m->map[m->n].base = base;
-	m->map[m->n++].end = end;
+	m->map[m->n].end = end;
+	m->map[m->n++].access = access;
 	return 0;
 }
 
-/* "5591c0-5591d0 r--p …": one line, ended by 0. *last: where it ends. */
+/* Parses "5591c0-5591d0 r--p …", one line, ended by 0. *last: where it ends. */
 static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 {
 	char *rest;
@@ -49,10 +96,11 @@ static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 	*last = strtoull(rest + 1, &rest, 16);
 	if (*last <= base || rest[0] != ' ' || !rest[1] || !rest[2])
 		return TEI_ERR_UNSUPPORTED;
-	return rest[2] == 'w' ? 0 : maps_add(m, base, *last);
+	return maps_add(m, base, *last,
+			maps_access(rest[1] == 'r', rest[2] == 'w'));
 }
 
-/* Until a mapping ends at until or above. */
+/* Reads until a mapping ends at until or above. */
 static int maps_parse(struct tei_topo_maps *m, int fd, char *buf,
 		      uint64_t until)
 {
@@ -80,54 +128,181 @@ static int maps_parse(struct tei_topo_maps *m, int fd, char *buf,
 	return 0;
 }
 
-int tei_topo_maps_read(uint64_t until, struct tei_topo_maps **out)
+static int maps_list(struct tei_topo_maps *m, int fd, uint64_t until)
 {
-	struct tei_topo_maps *m = calloc(1, sizeof(*m));
 	char *buf = malloc(MAPS_BUFFER);
-	int ret = TEI_ERR_MEMORY, fd = -1;
+	int ret = buf ? maps_parse(m, fd, buf, until) : TEI_ERR_MEMORY;
 
-	if (!m || !buf)
-		goto err_buf;
-	ret = TEI_ERR_UNSUPPORTED;
-	fd = open(MAPS_FILE, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		goto err_buf;
-	ret = maps_parse(m, fd, buf, until);
-	close(fd);
-	if (ret)
-		goto err_buf;
 	free(buf);
-	*out = m;
-	return 0;
-err_buf:
-	free(buf);
-	tei_topo_maps_free(m);
 	return ret;
 }
 
-void tei_topo_maps_free(struct tei_topo_maps *maps)
+/* Finds the first mapping that ends above addr; false: there is none. */
+static bool maps_find(const struct tei_topo_maps *m, uint64_t addr,
+		      struct topo_map *out)
 {
-	if (maps)
-		free(maps->map);
-	free(maps);
-}
-
-bool tei_topo_maps_writable(const struct tei_topo_maps *maps, const void *addr,
-			    size_t len, uint64_t *base, uint64_t *end)
-{
-	uint64_t a = (uintptr_t)addr;
-	size_t lo = 0, hi = maps->n, mid;
+	size_t lo = 0, hi = m->n, mid;
 
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
-		if (maps->map[mid].end <= a)
+		if (m->map[mid].end <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	if (lo == maps->n || maps->map[lo].base >= a + len)
-		return true;
-	*base = maps->map[lo].base;
-	*end = maps->map[lo].end;
-	return false;
+	if (lo == m->n)
+		return false;
+	*out = m->map[lo];
+	return true;
+}
+
+/* --- the query ----------------------------------------------------------- */
+
+/* As maps_find. */
+static bool maps_ask(int fd, uint64_t addr, struct topo_map *out)
+{
+	struct maps_query q;
+
+	memset(&q, 0, sizeof(q));
+	q.size = sizeof(q);
+	q.flags = MAPS_QUERY_OR_NEXT;
+	q.addr = addr;
+	if (ioctl(fd, MAPS_QUERY, &q))
+		return false;
+	out->base = q.base;
+	out->end = q.end;
+	out->access = maps_access(q.access & MAPS_QUERY_READABLE,
+				  q.access & MAPS_QUERY_WRITABLE);
+	return true;
+}
+
+/* Whether the kernel answers: this function's own stack is mapped. */
+static bool maps_answers(int fd)
+{
+	struct topo_map here;
+
+	return maps_ask(fd, (uintptr_t)&here, &here);
+}
+
+int topo_maps_read(uint64_t until, bool query, struct tei_topo_maps **out)
+{
+	struct tei_topo_maps *m = calloc(1, sizeof(*m));
+	int fd, ret;
+
+	if (!m)
+		return TEI_ERR_MEMORY;
+	m->fd = -1;
+	fd = open(MAPS_FILE, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		free(m);
+		return TEI_ERR_UNSUPPORTED;
+	}
+	if (query && maps_answers(fd)) {
+		m->fd = fd;
+		*out = m;
+		return 0;
+	}
+	ret = maps_list(m, fd, until);
+	close(fd);
+	if (ret)
+		tei_topo_maps_free(m);
+	else
+		*out = m;
+	return ret;
+}
+
+int tei_topo_maps_read(uint64_t until, struct tei_topo_maps **out)
+{
+	return topo_maps_read(until, true, out);
+}
+
+void tei_topo_maps_free(struct tei_topo_maps *maps)
+{
+	if (!maps)
+		return;
+	if (maps->fd >= 0)
+		close(maps->fd);
+	free(maps->map);
+	free(maps);
+}
+
+/* --- without /proc ------------------------------------------------------- */
+
+/* Whether all pages of it are mapped; msync looks at nothing but that. */
+static bool maps_synced(uint64_t base, uint64_t end)
+{
+	void *addr;
+
+	memcpy(&addr, &base, sizeof(addr));
+	return !msync(addr, end - base, MS_ASYNC);
+}
+
+/* Finds the first page of [base, end) that is not mapped, by halves. */
+static uint64_t maps_hole(uint64_t base, uint64_t end, uint64_t page)
+{
+	uint64_t half;
+
+	while (end - base > page) {
+		half = base + (end - base) / page / 2 * page;
+		if (maps_synced(base, half))
+			base = half;
+		else
+			end = half;
+	}
+	return base;
+}
+
+static enum tei_topo_access maps_guess(uint64_t addr, uint64_t last,
+				       uint64_t *base, uint64_t *end)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), hole;
+	uint64_t from = addr / page * page, to = last / page * page + page;
+
+	if (to < from)			/* the last page of all: the kernel's */
+		to -= page;
+	if (from < to && maps_synced(from, to))
+		return TEI_TOPO_UNKNOWN;
+	hole = maps_hole(from, to, page);
+	*base = hole < addr ? addr : hole;
+	*end = hole + page;
+	return TEI_TOPO_UNMAPPED;
+}
+
+/* --- the answer ---------------------------------------------------------- */
+
+#ifdef __aarch64__
+/* The top byte of an address may hold a tag, which mappings do not have. */
+#define MAPS_ADDRESS	((UINT64_C(1) << 56) - 1)
+#else
+#define MAPS_ADDRESS	UINT64_MAX
+#endif
+
+enum tei_topo_access tei_topo_maps_check(const struct tei_topo_maps *maps,
+					 const void *addr, size_t len,
+					 uint64_t *base, uint64_t *end)
+{
+	enum tei_topo_access least = TEI_TOPO_WRITABLE;
+	uint64_t at = (uintptr_t)addr & MAPS_ADDRESS, last = at + (len - 1);
+	struct topo_map m;
+	bool found;
+
+	if (!maps)
+		return maps_guess(at, last, base, end);
+	for (;;) {
+		found = maps->fd >= 0 ? maps_ask(maps->fd, at, &m) :
+					maps_find(maps, at, &m);
+		if (!found || m.base > at) {
+			*base = at;
+			*end = found ? m.base : UINT64_MAX;
+			return TEI_TOPO_UNMAPPED;
+		}
+		if (m.access < least) {
+			least = m.access;
+			*base = m.base;
+			*end = m.end;
+		}
+		if (m.end - 1 >= last)
+			return least;
+		at = m.end;
+	}
 }

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Somebody else's: the last that a queue, a domain and a fabric are used for. */
 struct fabric_user {
@@ -76,7 +78,37 @@ static void who_waits_for_the_last_user_closes_after_him(void)
 	fi_freeinfo(u.end.info);
 }
 
+/* Two pages: the first can be registered until the second is included. */
+static void registration_of_memory_that_is_not_mapped_is_refused(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+	struct fid_mr *mr;
+	struct test_end t;
+	char *p;
+
+	p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CU_ASSERT_FATAL(p != MAP_FAILED);
+	test_open(&t, NULL);
+	munmap(p + page, page);
+	CU_ASSERT_EQUAL(fi_mr_reg(t.fid, p, 2 * page, access, 0, 1, 0, &mr,
+				  NULL), -FI_EFAULT);
+	CU_ASSERT_EQUAL(fi_mr_reg(t.fid, p + page, 1, access, 0, 1, 0, &mr,
+				  NULL), -FI_EFAULT);
+	CU_ASSERT_EQUAL(fi_mr_reg(t.fid, p, page, access, 0, 1, 0, &mr, NULL),
+			0);
+	CU_ASSERT_EQUAL(fi_close(&mr->fid), 0);
+	mprotect(p, page, PROT_NONE);
+	CU_ASSERT_EQUAL(fi_mr_reg(t.fid, p, page, access, 0, 1, 0, &mr, NULL),
+			-FI_EFAULT);
+	test_close(&t);
+	munmap(p, page);
+}
+
 const struct tei_test_case moonrail_fabric_cases[] = {
+	{ "registration_of_memory_that_is_not_mapped_is_refused",
+	  registration_of_memory_that_is_not_mapped_is_refused },
 	{ "who_waits_for_the_last_user_closes_after_him",
 	  who_waits_for_the_last_user_closes_after_him },
 	{ NULL, NULL },

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
+#include "topo/tei_topo.h"
+#include "util/log.h"
 #include "util/secret.h"
 
 #define MR_TELL_NS	(2 * TEI_NS_PER_SEC)
@@ -302,6 +304,34 @@ out:
 	return ret;
 }
 
+/*
+ * Memory that is not mapped, or mapped with PROT_NONE, is refused: a peer's
+ * access would kill this process, or break a connection that serves other
+ * registrations as well.
+ */
+static int mr_check_mapped(const char *addr, size_t len)
+{
+	struct tei_topo_maps *maps = NULL;
+	enum tei_topo_access access;
+	uint64_t base, end;
+
+	if (!len)
+		return 0;
+	if ((uintptr_t)addr + (len - 1) < (uintptr_t)addr)
+		return -FI_EINVAL;
+	tei_topo_maps_read((uintptr_t)addr + (len - 1), &maps);
+	access = tei_topo_maps_check(maps, addr, len, &base, &end);
+	tei_topo_maps_free(maps);
+	if (access != TEI_TOPO_UNMAPPED && access != TEI_TOPO_CLOSED)
+		return 0;
+	TEI_WARN("prov", "registering %p, %zu bytes: %s at %#llx",
+		 (const void *)addr, len,
+		 access == TEI_TOPO_UNMAPPED ? "nothing is mapped" :
+					       "mapped with PROT_NONE",
+		 (unsigned long long)base);
+	return -FI_EFAULT;
+}
+
 static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 		      uint64_t flags, struct fid_mr **out)
 {
@@ -313,6 +343,10 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 	if (fid->fclass != FI_CLASS_DOMAIN || attr->iov_count != 1 ||
 	    attr->offset || attr->auth_key_size)
 		return -FI_EINVAL;
+	ret = mr_check_mapped(attr->mr_iov[0].iov_base,
+			      attr->mr_iov[0].iov_len);
+	if (ret)
+		return ret;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return -FI_ENOMEM;
