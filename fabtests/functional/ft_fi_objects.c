@@ -129,6 +129,109 @@ static void obj_events(struct fi_rig *r)
 		obj_events_client(r);
 }
 
+/* Posts one atomic of each kind to registration 170: a sum, a fetching sum, a
+ * swap, a comparison and a read. */
+static bool obj_atomic_kind(struct fi_rig *r, int kind)
+{
+	uint64_t one = 1, compare = 2, old;
+
+	switch (kind) {
+	case 0:
+		return obj_sent(r, fi_atomic(r->ep, &one, 1, NULL, r->peer, 0,
+					     170, FI_UINT64, FI_SUM, NULL));
+	case 1:
+		return obj_sent(r, fi_fetch_atomic(r->ep, &one, 1, NULL, &old,
+						   NULL, r->peer, 0, 170,
+						   FI_UINT64, FI_SUM, NULL));
+	case 2:
+		return obj_sent(r, fi_fetch_atomic(r->ep, &one, 1, NULL, &old,
+						   NULL, r->peer, 0, 170,
+						   FI_UINT64, FI_ATOMIC_WRITE,
+						   NULL));
+	case 3:
+		return obj_sent(r, fi_compare_atomic(r->ep, &one, 1, NULL,
+						     &compare, NULL, &old, NULL,
+						     r->peer, 0, 170, FI_UINT64,
+						     FI_CSWAP, NULL));
+	default:
+		return obj_sent(r, fi_fetch_atomic(r->ep, NULL, 1, NULL, &old,
+						   NULL, r->peer, 0, 170,
+						   FI_UINT64, FI_ATOMIC_READ,
+						   NULL));
+	}
+}
+
+/* Binds n counters to registration 170 and checks what each of them has counted
+ * after each kind of atomic. */
+static bool obj_atomics_counted(struct fi_rig *r, struct fid_cntr **c,
+				const uint64_t *of, const uint64_t (*want)[5],
+				int n)
+{
+	struct fid_mr *mr;
+	bool good = true;
+	int ret, i, k;
+
+	ret = fi_mr_reg(r->domain, r->mem, 4096,
+			FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 170, 0, &mr, NULL);
+	for (k = 0; k < n && !ret; k++)
+		ret = fi_mr_bind(mr, &c[k]->fid, of[k]);
+	if (!fi_rig_ok(r, !ret, "counters of a registration for atomics"))
+		exit(FT_FAIL);
+	fi_rig_meet(r);
+	for (i = 0; i < 5; i++) {
+		fi_rig_meet(r);
+		for (k = 0; k < n; k++)
+			good = obj_counts(r, c[k], want[k][i]) && good;
+		fi_rig_meet(r);
+	}
+	good = !fi_close(&mr->fid) && good;
+	fi_rig_meet(r);
+	return good;
+}
+
+/* Counters of a registration: for reads and for writes, then one for both. */
+static void obj_atomics_server(struct fi_rig *r)
+{
+	static const uint64_t of[3] = {
+		FI_REMOTE_READ, FI_REMOTE_WRITE,
+		FI_REMOTE_READ | FI_REMOTE_WRITE,
+	};
+	/* the counts after each kind of obj_atomic_kind */
+	static const uint64_t want[3][5] = {
+		{ 0, 1, 2, 3, 4 }, { 1, 2, 3, 4, 4 }, { 1, 2, 3, 4, 5 },
+	};
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_cntr *c[3];
+	bool good;
+	int i;
+
+	for (i = 0; i < 3; i++)
+		if (fi_cntr_open(r->domain, &attr, &c[i], NULL))
+			exit(FT_FAIL);
+	good = obj_atomics_counted(r, c, of, want, 2);
+	good = obj_atomics_counted(r, c + 2, of + 2, want + 2, 1) && good;
+	for (i = 0; i < 3; i++)
+		good = !fi_close(&c[i]->fid) && good;
+	fi_rig_ok(r, good, "counters of a registration count fetching atomics");
+}
+
+static void obj_atomics_client(struct fi_rig *r)
+{
+	bool good = true;
+	int i, run;
+
+	for (run = 0; run < 2; run++) {
+		fi_rig_meet(r);
+		for (i = 0; i < 5; i++) {
+			good = obj_atomic_kind(r, i) && good;
+			fi_rig_meet(r);
+			fi_rig_meet(r);
+		}
+		fi_rig_meet(r);
+	}
+	fi_rig_ok(r, good, "atomics of each kind");
+}
+
 /* Those of one registration; before and after its key was given away. */
 static void obj_mr_server(struct fi_rig *r)
 {
@@ -703,6 +806,10 @@ static void obj_all(struct fi_rig *r)
 	obj_refused(r);
 	fi_rig_meet(r);
 	obj_mr(r);
+	if (r->server)
+		obj_atomics_server(r);
+	else
+		obj_atomics_client(r);
 }
 
 /* --- a process that is not there ------------------------------------------ */

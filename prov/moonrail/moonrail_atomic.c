@@ -118,7 +118,8 @@ static void atomic_count_in(const struct atomic_in *in, uint32_t dst_ep)
 	for (i = 0; i < in->n; i++)
 		keys[i] = in->place[i].key;
 	moonrail_mr_count(in->domain, moonrail_ep_find(in->domain, dst_ep),
-			  keys, in->n, in->kind != MOONRAIL_AMO_BASE);
+			  keys, in->n, in->kind != MOONRAIL_AMO_BASE,
+			  in->op != FI_ATOMIC_READ);
 }
 
 /* Room for what an error takes away is made first: an answer must follow. */

@@ -740,10 +740,15 @@ void moonrail_mr_tell(struct moonrail_peer *peer, uint64_t key)
  * for them, so a call of the application. */
 void moonrail_mr_want_events(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
-/* Counts one operation that a peer has done to memory of n keys by way of an
- * endpoint. */
+/*
+ * Counts one operation that a peer has done to the memory of n keys through an
+ * endpoint. reads: the operation has returned bytes of it; writes: it has changed
+ * bytes of it; a fetching atomic does both. As fi_endpoint(3) and fi_mr(3) say,
+ * the endpoint counts such an operation as a read only, and a registration's
+ * counter of writes counts whatever changes the registration.
+ */
 void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
-		       const uint64_t *keys, uint32_t n, bool read)
+		       const uint64_t *keys, uint32_t n, bool reads, bool writes)
 	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_bounce.c --------------------------------------------------- */

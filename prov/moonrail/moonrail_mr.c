@@ -50,12 +50,27 @@ static bool mr_reaches(const struct moonrail_peer *p)
 	return !p->same && (!p->err || p->resumes) && p->incarnation && p->rail;
 }
 
+/* Counts one operation at a registration. A counter that is bound for reads and
+ * for writes counts an operation that does both once. */
+static void mr_count_one(const struct moonrail_mr *mr, bool reads, bool writes)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_cntr *of_reads = reads ? mr->cntr[0] : NULL;
+	struct moonrail_cntr *of_writes = writes ? mr->cntr[1] : NULL;
+
+	if (of_reads)
+		moonrail_cntr_add(of_reads, true);
+	if (of_writes && of_writes != of_reads)
+		moonrail_cntr_add(of_writes, true);
+}
+
 void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
-		       const uint64_t *keys, uint32_t n, bool read)
+		       const uint64_t *keys, uint32_t n, bool reads,
+		       bool writes)
 {
 	struct moonrail_cntr *c = ep && !ep->closing ?
-		ep->cntr[read ? MOONRAIL_CNTR_REMOTE_READ :
-				MOONRAIL_CNTR_REMOTE_WRITE] : NULL;
+		ep->cntr[reads ? MOONRAIL_CNTR_REMOTE_READ :
+				 MOONRAIL_CNTR_REMOTE_WRITE] : NULL;
 	struct moonrail_mr *mr;
 	uint32_t i, k;
 
@@ -65,8 +80,8 @@ void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
 		for (k = 0; k < i && keys[k] != keys[i]; k++)
 			;
 		mr = k == i ? moonrail_mr_find(d, keys[i]) : NULL;
-		if (mr && mr->cntr[!read])
-			moonrail_cntr_add(mr->cntr[!read], true);
+		if (mr)
+			mr_count_one(mr, reads, writes);
 	}
 }
 

@@ -526,6 +526,7 @@ static bool recv_done(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 	struct moonrail_ep *ep = moonrail_ep_find(d, in->w->dst_ep);
 	uint32_t n = in->len / sizeof(uint64_t), i;
 	uint64_t keys[MOONRAIL_IOV];
+	bool read;
 
 	if (recv_too_soon(in, ep) && in->w->flags & MOONRAIL_WIRE_HAS_DATA)
 		return false;
@@ -536,7 +537,8 @@ static bool recv_done(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 	memcpy(keys, in->payload, n * sizeof(keys[0]));
 	for (i = 0; i < n; i++)
 		keys[i] = le64toh(keys[i]);
-	moonrail_mr_count(d, ep, keys, n, in->w->flags & MOONRAIL_WIRE_READ);
+	read = in->w->flags & MOONRAIL_WIRE_READ;
+	moonrail_mr_count(d, ep, keys, n, read, !read);
 	return true;
 }
 
