@@ -213,6 +213,55 @@ static bool call_elsewhere(void)
 	       call_node("moonrail", FI_SOURCE);
 }
 
+/* Returns true if fi_getinfo offers moonrail to a program that asks for rails over
+ * loopback; named: with that provider's name in its hints, or NULL. */
+static bool call_offered(const char *named)
+{
+	struct fi_info *h = call_hints(named ? named : ""), *info = NULL, *i;
+
+	if (!named) {
+		free(h->fabric_attr->prov_name);
+		h->fabric_attr->prov_name = NULL;
+	}
+	if (call_info(h, "127.0.0.1", NULL, FI_SOURCE, &info))
+		return false;
+	for (i = info; i; i = i->next)
+		if (!strcmp(i->fabric_attr->prov_name, "moonrail"))
+			break;
+	fi_freeinfo(info);
+	return i;
+}
+
+/* As call_offered without a name, with a variable of the environment. */
+static bool call_offered_with(const char *variable, const char *value)
+{
+	bool offered;
+
+	setenv(variable, value, 1);
+	offered = call_offered(NULL);
+	unsetenv(variable);
+	return offered;
+}
+
+/* libfabric has read FI_PROVIDER long before: only moonrail sees it here. */
+static void call_unasked(void)
+{
+	ft_ok(call_offered("moonrail"), "hints_that_name_moonrail_find_it");
+	ft_ok(!call_offered(NULL) &&
+		      !call_offered_with("FI_MOONRAIL_ENABLE", "0"),
+	      "hints_without_a_name_do_not_find_moonrail_over_ip");
+	ft_ok(call_offered_with("FI_MOONRAIL_ENABLE", "1"),
+	      "enable_offers_moonrail_to_hints_without_a_name");
+	ft_ok(call_offered_with("FI_PROVIDER", "moonrail") &&
+		      call_offered_with("FI_PROVIDER", "verbs,Moonrail"),
+	      "provider_list_with_moonrail_offers_it");
+	ft_ok(!call_offered_with("FI_PROVIDER", "^shm") &&
+		      !call_offered_with("FI_PROVIDER", "^moonrail") &&
+		      !call_offered_with("FI_PROVIDER", "tcp,moonrail2") &&
+		      !call_offered_with("FI_PROVIDER", ""),
+	      "provider_list_without_moonrail_does_not_offer_it");
+}
+
 void call_own_hints(void)
 {
 	const int all = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
@@ -240,6 +289,7 @@ void call_own_hints(void)
 	ft_ok(call_beyond() && good,
 	      "moonrail: nothing is claimed that is not kept");
 	ft_ok(call_no_ways(), "moonrail: nor a way that is none");
+	call_unasked();
 	ft_ok(call_elsewhere(), "moonrail: a source that is elsewhere is refused");
 	ft_ok(call_given(), "moonrail: what is given has names, and is taken");
 	/* FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */

@@ -60,7 +60,9 @@ OMPI_CC=${CC:-cc} "$mpicc" -std=c11 -O2 -Wall -Wextra -o "$tmp/ft_fi_mpi" \
 	"$SRC/fabtests/functional/ft_fi_mpi.c" || exit 1
 FI_PROVIDER_PATH=$BUILD/lib/libfabric
 FI_MOONRAIL_ADDR=${FT_FI_MPI_RAILS-lo}
-export FI_PROVIDER_PATH FI_MOONRAIL_ADDR
+# Open MPI does not name a provider when it asks libfabric.
+FI_MOONRAIL_ENABLE=1
+export FI_PROVIDER_PATH FI_MOONRAIL_ADDR FI_MOONRAIL_ENABLE
 [ -n "$FI_MOONRAIL_ADDR" ] || unset FI_MOONRAIL_ADDR
 limit=120
 [ "${1:-}" = long ] && limit=600

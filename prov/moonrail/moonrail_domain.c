@@ -14,6 +14,9 @@
 #define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* the lock was taken */
 #define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)
 #define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)
+/* fi_getinfo flag of libfabric's own calls: FI_PROVIDER, which may name moonrail
+ * alone, does not hide the providers of the rails. */
+#define DOMAIN_INFO_FLAGS (UINT64_C(1) << 60)
 
 /* --- the lock and the inbox ---------------------------------------------- */
 
@@ -358,36 +361,82 @@ err_close:
 	return ret;
 }
 
+/* Where the rails of a domain come from. */
+struct domain_rails {
+	const char *devices;		/* separated by commas; "": all */
+	bool tcp;			/* IP interfaces only */
+	uint16_t port;			/* of all rails, or 0 */
+	char source[64], dest[64], list[TEI_SETTING_TEXT];
+};
+
+/* Chooses the rails that the environment names, or loopback where the source or
+ * the destination is a loopback address, or all. */
+static void domain_choose_rails(const struct fi_info *info,
+				struct domain_rails *r)
+{
+	bool loopback;
+	uint16_t port;
+
+	r->devices = moonrail_devices(r->list, sizeof(r->list));
+	r->tcp = false;
+	loopback = domain_loopback(info->src_addr, info->src_addrlen,
+				   r->source, &r->port);
+	if (r->devices)
+		return;
+	if (loopback) {
+		r->devices = r->source;
+		r->tcp = true;
+	} else if (domain_loopback(info->dest_addr, info->dest_addrlen,
+				   r->dest, &port)) {
+		r->devices = strchr(r->dest, ':') ? "::1" : "127.0.0.1";
+		r->tcp = true;
+	} else {
+		r->devices = "";
+	}
+}
+
+static bool domain_has_rdma(const struct tei_settings *s,
+			    const struct domain_rails *r)
+{
+	return !r->tcp && !s->force_tcp &&
+	       tei_rail_transport_present(s, "rdma", r->devices,
+					  DOMAIN_INFO_FLAGS);
+}
+
+bool moonrail_domain_rdma(const struct tei_settings *s,
+			  const struct fi_info *info)
+{
+	struct domain_rails r;
+
+	domain_choose_rails(info, &r);
+	return domain_has_rdma(s, &r);
+}
+
 /* As an engine that finds its transport by itself: RDMA devices before tcp. */
 static int domain_add_rails(struct moonrail_domain *d,
 			    struct tei_rail_dp_attr *attr,
-			    const char *devices, bool tcp)
+			    const struct domain_rails *r)
 {
-	if (!tcp && !d->settings.force_tcp &&
-	    tei_rail_transport_present(&d->settings, "rdma", devices,
-				       attr->info_flags)) {
-		if (!domain_try(d, attr, "rdma", devices))
+	if (domain_has_rdma(&d->settings, r)) {
+		if (!domain_try(d, attr, "rdma", r->devices))
 			return 0;
 		TEI_WARN("prov", "there are RDMA devices, but they are of no use for this: tcp instead");
 	}
 	domain_choose_provider(d);
-	return domain_try(d, attr, "tcp", devices);
+	return domain_try(d, attr, "tcp", r->devices);
 }
 
 static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 {
-	char name[64], source[64], dest[64], list[TEI_SETTING_TEXT];
-	const char *devices = moonrail_devices(list, sizeof(list));
+	struct domain_rails rails;
 	struct tei_err err;
-	uint16_t port;
-	bool loopback, tcp = false;
+	char name[64];
 	struct tei_rail_dp_attr attr = {
 		.settings = &d->settings,
 		.ops = &domain_rail_ops,
 		.arg = d,
 		.name = name,
-		/* all providers, also where FI_PROVIDER names this one alone */
-		.info_flags = UINT64_C(1) << 60,
+		.info_flags = DOMAIN_INFO_FLAGS,
 		.back = true,
 		.any_local = true,
 	};
@@ -397,21 +446,10 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 		return -FI_EINVAL;
 	domain_set_source(d, info);
 	domain_choose_family(d, info);
-	/* the rails: what the environment says; loopback where that is the
-	 * address */
-	loopback = domain_loopback(info->src_addr, info->src_addrlen, source,
-				   &attr.port);
-	if (!devices && loopback) {
-		devices = source;
-		tcp = true;
-	} else if (!devices &&
-		   domain_loopback(info->dest_addr, info->dest_addrlen, dest,
-				   &port)) {
-		devices = strchr(dest, ':') ? "::1" : "127.0.0.1";
-		tcp = true;
-	}
+	domain_choose_rails(info, &rails);
+	attr.port = rails.port;
 	snprintf(name, sizeof(name), "process %ld", (long)getpid());
-	return domain_add_rails(d, &attr, devices ? devices : "", tcp);
+	return domain_add_rails(d, &attr, &rails);
 }
 
 static int domain_no_scalable(struct fid_domain *domain, struct fi_info *info,

@@ -219,6 +219,40 @@ static int init_add_hints(struct fi_info *info, const struct fi_info *h,
 	return ret;
 }
 
+/* Returns true if a list of providers, as in FI_PROVIDER or a hint, names
+ * moonrail. A list that begins with ^ names the providers to leave out. */
+static bool init_names_moonrail(const char *list)
+{
+	size_t len;
+
+	if (!list || *list == '^')
+		return false;
+	while (*list) {
+		len = strcspn(list, ",; ");
+		if (len == strlen(moonrail_provider.name) &&
+		    !strncasecmp(list, moonrail_provider.name, len))
+			return true;
+		list += len + (list[len] != '\0');
+	}
+	return false;
+}
+
+/* Returns true if the caller, or the user by the environment, asks for this
+ * provider. */
+static bool init_asked(const struct fi_info *hints)
+{
+	const struct fi_fabric_attr *f = hints ? hints->fabric_attr : NULL;
+	int enabled = 0;
+
+	if (f && (init_names_moonrail(f->prov_name) ||
+		  init_names_moonrail(f->name)))
+		return true;
+	if (init_names_moonrail(getenv("FI_PROVIDER")))
+		return true;
+	return !fi_param_get_bool(&moonrail_provider, "enable", &enabled) &&
+	       enabled;
+}
+
 int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 		     uint64_t flags, const struct fi_info *hints,
 		     struct fi_info **out)
@@ -245,6 +279,10 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 	if (!ret && (tei_settings_load(&settings, NULL) ||
 		     moonrail_policies(&policies)))
 		ret = -FI_ENODATA;
+	/* Over IP interfaces alone other providers, such as shm between processes
+	 * of one host, may serve better a program that takes what comes first. */
+	if (!ret && !init_asked(hints) && !moonrail_domain_rdma(&settings, info))
+		ret = -FI_ENODATA;
 	if (ret) {
 		fi_freeinfo(info);
 		return ret;
@@ -259,6 +297,8 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 {
 	fi_param_define(&moonrail_provider, "addr", FI_PARAM_STRING,
 			"Interfaces or addresses to use as rails, separated by commas (default: all that are usable)");
+	fi_param_define(&moonrail_provider, "enable", FI_PARAM_BOOL,
+			"Whether fi_getinfo offers moonrail also to programs that do not name it, where all rails are IP interfaces (default: no)");
 	fi_param_define(&moonrail_provider, "config", FI_PARAM_STRING,
 			"How rails share operations, by size: pairs <max_size>:<policy>, separated by commas, with ascending sizes; a policy is fixed, round-robin, striping or adaptive (default: adaptive for all)");
 	/* an older one than what is asked for would be passed over */

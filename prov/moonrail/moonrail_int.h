@@ -563,6 +563,10 @@ struct moonrail_peer {
 /* --- moonrail_domain.c: the lock and the inbox --------------------------- */
 int moonrail_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 			 struct fid_domain **domain, void *context);
+/* Returns true if a domain of that info would first try RDMA devices as rails:
+ * libfabric offers at least one that the settings and the info allow. */
+bool moonrail_domain_rdma(const struct tei_settings *s,
+			  const struct fi_info *info);
 void moonrail_enter(struct moonrail_domain *d) TEI_ACQUIRE(moonrail_held);
 /* Empties the inbox first. */
 void moonrail_leave(struct moonrail_domain *d) TEI_RELEASE(moonrail_held);
