@@ -10,9 +10,13 @@ void test_open(struct test_end *t, const char *port)
 {
 	struct fi_cq_attr cq = { .format = FI_CQ_FORMAT_TAGGED };
 	struct fi_av_attr av = { .type = FI_AV_TABLE };
+	struct fi_info *hints = fi_allocinfo();
 
+	CU_ASSERT_FATAL(hints != NULL);
+	hints->fabric_attr->prov_name = strdup("moonrail");
 	CU_ASSERT_EQUAL_FATAL(moonrail_getinfo(MOONRAIL_API, "127.0.0.1", port,
-					       FI_SOURCE, NULL, &t->info), 0);
+					       FI_SOURCE, hints, &t->info), 0);
+	fi_freeinfo(hints);
 	CU_ASSERT_EQUAL_FATAL(moonrail_fabric_open(t->info->fabric_attr,
 						   &t->fabric, NULL), 0);
 	CU_ASSERT_EQUAL_FATAL(fi_domain(t->fabric, t->info, &t->fid, NULL), 0);
