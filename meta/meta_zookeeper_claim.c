@@ -296,8 +296,8 @@ static int zk_replace(struct zk *zk, const struct zk_entry *e,
 	return rc;
 }
 
-static int zk_refuse(struct zk_entry *e, const struct zk_holder *h,
-		     struct tei_err *err)
+static int zk_refuse(struct zk *zk, struct zk_entry *e,
+		     const struct zk_holder *h, struct tei_err *err)
 {
 	char who[ZK_WHO];
 
@@ -307,6 +307,9 @@ static int zk_refuse(struct zk_entry *e, const struct zk_holder *h,
 				    "segment '%.24s': ZooKeeper has a folder there, of names that begin with '%.24s/'",
 				    e->name, e->name);
 	zk_holder_text(h, who, sizeof(who));
+	tei_mutex_lock(&zk->lock);
+	snprintf(e->lost_to, sizeof(e->lost_to), "%s", who);
+	tei_mutex_unlock(&zk->lock);
 	if (e->announced)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 				    ZK_LOST_HINT,
@@ -466,7 +469,7 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
 		}
 		if (*refused)
-			return zk_refuse(e, &h, err);
+			return zk_refuse(zk, e, &h, err);
 		if (rc == ZOK && !folders)
 			rc = zk_made(zk, e, deadline_ns, err);
 	} while ((zk_look_again(rc) || (folders && rc == ZOK)) &&
@@ -669,17 +672,14 @@ static struct zk_entry *zk_entry_dirty(struct zk *zk)
 	return found;
 }
 
-static void zk_entry_lost(struct zk *zk, struct zk_entry *e,
-			  const struct tei_err *err)
+static void zk_entry_lost(struct zk *zk, struct zk_entry *e)
 {
-	const char *who = strstr(err->text, "' was lost to ");
-
 	tei_mutex_lock(&zk->lock);
 	e->held = false;
 	e->dirty = false;
 	e->lost = e->untold = true;
-	snprintf(e->lost_to, sizeof(e->lost_to), "%s",
-		 who ? who + strlen("' was lost to ") : "another process");
+	if (!*e->lost_to)
+		snprintf(e->lost_to, sizeof(e->lost_to), "another process");
 	tei_mutex_unlock(&zk->lock);
 }
 
@@ -751,7 +751,7 @@ static bool zk_republish_one(struct zk *zk, struct zk_entry *e,
 	if (!rc)
 		TEI_INFO("meta", "segment '%s': published again", e->name);
 	else if (refused)
-		zk_entry_lost(zk, e, &err);
+		zk_entry_lost(zk, e);
 	else if (rc != TEI_ERR_SOCKET)
 		zk_entry_mark(zk, e, false, false);
 	return rc != TEI_ERR_SOCKET;

@@ -99,7 +99,8 @@ struct zk_entry {
 					 * need to look */
 	bool lost;			/* to another process, */
 	bool untold;			/* which no caller knows yet */
-	char lost_to[ZK_WHO];
+	char lost_to[ZK_WHO];		/* the process that holds the name, as
+					 * last seen; "" if not seen */
 };
 
 /* A segment whose node is watched. In zk->watches, guarded by zk->lock. */
