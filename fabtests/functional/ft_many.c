@@ -40,7 +40,7 @@
 #define MANY_RSS_KIB (32 * 1024)
 
 /* The short form: targets, places, rounds, initiators. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FX_SANITIZED
 #define MANY_SHORT 24, 8, 6, 16
 #define MANY_TELLS_MEMORY false
 #else

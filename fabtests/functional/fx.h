@@ -29,6 +29,15 @@
 #define FX_BRISK_S 5	/* the same, where all before it must not meet it */
 #define FX_LONG_MS 120000	/* bound of what must not take long */
 
+/* gcc and clang say in different ways that a sanitizer is on. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FX_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define FX_SANITIZED
+#endif
+#endif
+
 /* Whether a sanitizer slows everything down. */
 bool fx_slow(void);
 /* Time limits are longer then, and on a machine with much else to do. */

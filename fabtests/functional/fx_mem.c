@@ -14,14 +14,9 @@
 #define MEM_SEED 0x5eed
 #define MEM_GUARD_BYTE 0xa5
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef FX_SANITIZED
 #define MEM_SLOW 3
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MEM_SLOW 3
-#endif
-#endif
-#ifndef MEM_SLOW
+#else
 #define MEM_SLOW 1
 #endif
 

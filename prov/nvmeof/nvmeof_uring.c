@@ -87,7 +87,8 @@ static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
 		       struct io_uring_sqe *sqe)
 {
 	int fd = io->slot >= 0 ? io->slot : io->fd;
-	char *buf = io->buf + io->done;
+	/* NVMEOF_SYNC has no buffer */
+	char *buf = io->buf ? io->buf + io->done : NULL;
 	uint32_t len = io->length - io->done;
 	uint64_t at = io->at + io->done;
 

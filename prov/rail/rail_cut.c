@@ -142,7 +142,8 @@ static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
 	list->seen[list->n++].ino = ino;
 }
 
-/* The first of those that go there; *n of them. */
+/* Returns the first connection in the list that goes to that address and sets *n
+ * to how many of them follow each other; NULL if there is none. */
 static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
 				      const void *addr, size_t len, uint32_t *n)
 {
@@ -165,7 +166,7 @@ static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
 	while (from + *n < list->n && *n < CUT_FOUND &&
 	       !memcmp(&list->seen[from + *n].key, &key, sizeof(key)))
 		++*n;
-	return list->seen + from;
+	return *n ? list->seen + from : NULL;
 }
 
 /* --- looking at one, and at all ------------------------------------------ */
