@@ -341,6 +341,7 @@ static void auth_refuse(struct auth_rig *rig, const uint8_t *nonce)
 
 	rail_msg_begin(known, &w, buf, RAIL_MSG_REFUSE, 0);
 	rail_wire_put(&w, rig->peer->incarnation, 8);
+	rail_wire_put(&w, RAIL_REFUSE_TOO_MANY_PEERS, 2);
 	rail_wire_put_bytes(&w, "for the test", 12);
 	rail_wire_put_raw(&w, nonce, RAIL_WIRE_NONCE);
 	len = rail_msg_end(&w);

@@ -29,8 +29,9 @@ bool rail_ctl_left(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* When such a one is asked again: the longer it is silent, the later. */
 uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
-/* sched is held. */
-void rail_ctl_awake(struct tei_rail_peer *peer);
+/* Makes the thread treat the peer as one that has just been heard of again. */
+void rail_ctl_awake(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* Has it looked up, once in a while, if since is some time ago. */
 void rail_ctl_look(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
 /* A request has had no answer for a while: is it still the same process? */

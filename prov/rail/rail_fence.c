@@ -114,7 +114,16 @@ static struct rail_lane *fence_sibling(struct rail_lane *lane)
 	return lane == base ? base + 1 : base;
 }
 
-static void fence_retire(struct rail_lane *lane, const char *why)
+/* Returns how long the slices of a retired lane usually have to complete. */
+static uint64_t fence_drain(const struct rail_lane *lane)
+{
+	return lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
+}
+
+/* Retires the lane: new work goes to its sibling, and the lane is closed after
+ * drain_ns, or as soon as nothing is posted on it. */
+static void fence_retire(struct rail_lane *lane, uint64_t drain_ns,
+			 const char *why)
 {
 	struct rail_lane *next = fence_sibling(lane);
 
@@ -123,7 +132,7 @@ static void fence_retire(struct rail_lane *lane, const char *why)
 		fence_close(next, true);
 	tei_mutex_lock(&lane->lock);
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
-	lane->retire_ns = tei_now_ns();
+	lane->drained_ns = tei_now_ns() + drain_ns;
 	tei_mutex_unlock(&lane->lock);
 	__atomic_fetch_add(&lane->rail->away, 1, __ATOMIC_RELAXED);
 	tei_mutex_lock(&next->lock);
@@ -138,12 +147,7 @@ static void fence_retire(struct rail_lane *lane, const char *why)
 
 void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns)
 {
-	uint64_t usual = lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
-
-	fence_retire(lane, "it is cut");
-	tei_mutex_lock(&lane->lock);
-	lane->retire_ns += drain_ns - usual;
-	tei_mutex_unlock(&lane->lock);
+	fence_retire(lane, drain_ns, "it is cut");
 }
 
 static bool fence_carries(struct rail_lane *lane,
@@ -182,6 +186,7 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now)
 		for (j = 0; !silent && j < rail->ninit * RAIL_LANE_SLOTS; j++)
 			if (fence_carries(&rail->init[j], peer))
 				fence_retire(&rail->init[j],
+					     fence_drain(&rail->init[j]),
 					     "a peer does not end what is posted");
 	}
 }
@@ -342,7 +347,7 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->stuck_ns = now;
 	fence_others_stuck(lane, path, now, patience);
-	fence_retire(lane, "a path of it does not connect");
+	fence_retire(lane, fence_drain(lane), "a path of it does not connect");
 	if (__atomic_add_fetch(&path->vain, 1, __ATOMIC_RELAXED) >=
 	    FENCE_HOPELESS)
 		rail_stall_ask(peer, fence_sibling(lane), path->remote,
@@ -389,7 +394,8 @@ static void fence_renew_worn(struct rail_lane *lane)
 	if (rail_cache_worn(rail_cache_of(lane)) &&
 	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) ==
 		    RAIL_LANE_CLOSED)
-		fence_retire(lane, "it is full of what was evicted");
+		fence_retire(lane, fence_drain(lane),
+			     "it is full of what was evicted");
 }
 
 /* The rail's target lane is closed: who waited for that is told. */
@@ -410,7 +416,6 @@ static void fence_target_closed(struct rail *rail)
 
 uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 {
-	uint64_t drain = dp->settings->fence_ms * TEI_NS_PER_MS / 2;
 	uint64_t next = 0;
 	struct rail_lane *lane;
 	struct rail *rail;
@@ -433,10 +438,10 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 			if ((!__atomic_load_n(&lane->inflight,
 					      __ATOMIC_RELAXED) &&
 			     !__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED)) ||
-			    now >= lane->retire_ns + drain)
+			    now >= lane->drained_ns)
 				fence_close(lane, false);
-			else if (!next || lane->retire_ns + drain < next)
-				next = lane->retire_ns + drain;
+			else if (!next || lane->drained_ns < next)
+				next = lane->drained_ns;
 		}
 	}
 	return next;

@@ -199,8 +199,6 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
-	static const char why[] =
-		"another process answers at this address: stale incarnation";
 	struct rail_wire w;
 	uint32_t tries = 1;
 	const char *said;
@@ -209,9 +207,10 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 	if (!p->refuse)
 		return 0;
-	said = p->refuse_why ? p->refuse_why : why;
+	said = rail_msg_refusal_text(p->refusal);
 	rail_msg_begin(p, &w, buf, RAIL_MSG_REFUSE, 0);
 	rail_wire_put(&w, p->refuse, 8);
+	rail_wire_put(&w, p->refusal, 2);
 	rail_wire_put_bytes(&w, said, strlen(said));
 	rail_wire_put_raw(&w, p->refuse_nonce, sizeof(p->refuse_nonce));
 	len = rail_msg_end(&w);

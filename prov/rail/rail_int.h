@@ -34,6 +34,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "prov/rail/rail_wire.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -231,7 +232,8 @@ struct rail_lane {
 	uint64_t inflight_bytes;
 	uint64_t tx_bytes, rx_bytes, slices; /* completed, ever */
 
-	uint64_t retire_ns;		/* when it began to retire */
+	uint64_t drained_ns;		/* RETIRING: closed at that time, or as
+					 * soon as nothing is posted */
 	uint64_t busy_ns;		/* start of the present busy time */
 	uint64_t served;		/* bytes completed since busy_ns */
 	bool whole;			/* nothing was posted before busy_ns */
@@ -618,8 +620,8 @@ struct tei_rail_peer {
 	uint32_t table_acked;		/* newest of ours that it has */
 	bool want_hello;		/* someone waits for READY */
 	bool awake;			/* dp->sched: it gave a sign of life */
-	uint32_t hello_tries;
-	uint64_t hello_next_ns;
+	uint32_t hello_tries;		/* thread: hellos since the last answer */
+	uint64_t hello_next_ns;		/* thread: no hello before that */
 	bool reply_hello;		/* an answer is owed */
 	uint64_t resolve_next_ns;
 	struct tei_rail_addr found_at;	/* len 0: not since that was looked at */
@@ -679,9 +681,10 @@ struct tei_rail_peer {
 		uint32_t gen;
 		bool owed;
 	} fence_reply[TEI_RAIL_MAX];	/* by our rail */
-	uint64_t refuse;		/* incarnation it took us for, or 0 */
-	const char *refuse_why;		/* static */
-	uint8_t refuse_nonce[16];	/* of the hello that is refused */
+	uint64_t refuse;		/* thread: incarnation that its hello
+					 * named, to be refused; 0: none */
+	enum rail_refusal refusal;	/* thread: why */
+	uint8_t refuse_nonce[16];	/* thread: of the hello that is refused */
 	bool seeker;			/* here only to find the process that
 					 * has the first address: in no table,
 					 * incarnation 0 */
@@ -1351,7 +1354,8 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 void rail_done_init(struct rail_done *done);
 void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done);
-void rail_peer_activate(struct tei_rail_peer *peer);
+void rail_peer_activate(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_peer.c: peers; rail_ctl.c (rail_ctl.h): their state machines --- */
 struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp,
@@ -1360,8 +1364,9 @@ struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp,
 struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 				    uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);
-/* Puts it on dp->attn, due now, and wakes the thread; sched is held. */
-void rail_peer_attend(struct tei_rail_peer *peer);
+/* Puts the peer on dp->attn, due now, and wakes the thread. */
+void rail_peer_attend(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* It gave a sign of life. */
 void rail_peer_alive(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
@@ -1431,7 +1436,7 @@ bool rail_peer_maybe_free(struct tei_rail_peer *peer)
 struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp,
 					 uint64_t incarnation,
 					 const struct tei_rail_addr *first,
-					 const char *why)
+					 enum rail_refusal why)
 	TEI_REQUIRES(rail_sched_held);
 /* What stands for the process that has that address; a reference. */
 struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
@@ -1445,37 +1450,51 @@ void rail_peer_refused(struct tei_rail_peer *peer, const char *why,
 uint64_t rail_peer_run(struct tei_rail_peer *peer, uint64_t now);
 
 /* --- rail_key.c: keys asked for, given, revoked -------------------------- */
-struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr);
+struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
+	TEI_REQUIRES(rail_sched_held);
 /* Keys for reading all of it, or for writing it. */
 bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
-		     bool read);
+		     bool read)
+	TEI_REQUIRES(rail_sched_held);
 /* As above; what is missing first is asked for. */
 bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
-			     uint64_t len, bool read);
+			     uint64_t len, bool read)
+	TEI_REQUIRES(rail_sched_held);
 /* A raw key, mapped for one of our rails. False: that failed. */
 bool rail_key_raw(struct rail_rkey *key, uint16_t part,
-		  const struct rail *rail, uint64_t *key64);
+		  const struct rail *rail, uint64_t *key64)
+	TEI_REQUIRES(rail_sched_held);
 /* The rail's domain is about to close. */
 void rail_key_unmap(struct rail *rail);
 /* A region that the peer told us; false: malformed or no memory. */
-bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key);
+bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key)
+	TEI_REQUIRES(rail_sched_held);
 /* The peer takes a region back; answered when nothing is posted on it. */
-void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id);
+void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
 /* We take a region back from that peer. 0 or no memory. */
-int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id);
+int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
 /* That peer has drained it. */
-void rail_key_drained(struct tei_rail_peer *peer, uint64_t id);
+void rail_key_drained(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
 /* REVOKED is owed to the peer for that region. */
-void rail_key_owe(struct tei_rail_peer *peer, uint64_t id);
-int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation);
+void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
+int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation)
+	TEI_REQUIRES(rail_sched_held);
 /* That process holds no key any more, or (not sure) is not known any more. */
 void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 			  bool sure) TEI_REQUIRES(rail_sched_held);
-void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len);
-void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key);
-void rail_key_drop_all(struct tei_rail_peer *peer);
+void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
+	TEI_REQUIRES(rail_sched_held);
+void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key)
+	TEI_REQUIRES(rail_sched_held);
+void rail_key_drop_all(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* Tear-down: frees them all, used or not. */
-void rail_key_free_all(struct tei_rail_peer *peer);
+void rail_key_free_all(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_atomic.c ------------------------------------------------------- */
 struct rail_wire;
@@ -1506,7 +1525,8 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 	TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_fence.c -------------------------------------------------------- */
-void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen);
+void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
+	TEI_REQUIRES(rail_sched_held);
 /* What a lane that was closed had posted, and is off every list: broken. */
 void rail_fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted);
 /* Some generation of the peer's is to be fenced, and is not. */
@@ -1541,7 +1561,7 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen);
 /* --- rail_msg.c: the peer protocol --------------------------------------- */
 enum rail_msg_type {
 	RAIL_MSG_HELLO = 1,	/* our rails; flags: reply wanted */
-	RAIL_MSG_REFUSE = 2,	/* not us, or no room: reason */
+	RAIL_MSG_REFUSE = 2,	/* a hello is refused: enum rail_refusal */
 	RAIL_MSG_KEY_REQ = 3,
 	RAIL_MSG_KEY_REP = 4,
 	RAIL_MSG_FENCE = 5,
@@ -1608,6 +1628,8 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail);
 /* The same by any endpoint, to an address of its AV. */
 int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		  uint16_t remote, fi_addr_t addr, const void *msg, size_t len);
+/* Returns the text that a REFUSE carries next to its code. */
+const char *rail_msg_refusal_text(enum rail_refusal why);
 /* PING and PONG; rail_probe.c. */
 void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      struct rail_wire *w) TEI_REQUIRES(rail_sched_held);

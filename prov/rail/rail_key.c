@@ -35,6 +35,7 @@ struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 /* Moves *addr on to the first byte without such a key; false: there is none. */
 static bool key_missing(struct tei_rail_peer *peer, uint64_t *addr,
 			uint64_t *len, bool read)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_rkey *k;
 	uint64_t have;
@@ -161,6 +162,7 @@ static void key_drain(struct tei_rail_peer *peer, uint64_t id)
 }
 
 static void key_drained(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_draining *d = key_draining(peer, id);
 	bool answer;

@@ -809,6 +809,7 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t refused = rail_wire_get(w, 8);
+	uint16_t code = (uint16_t)rail_wire_get(w, 2);
 	uint8_t nonce[RAIL_WIRE_NONCE];
 	struct tei_rail_peer *peer;
 	char reason[128];
@@ -823,8 +824,8 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	if ((dp->signs || !proven) &&
 	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
-	/* who is looked for at addresses that it had once may have another */
-	if (!strstr(reason, "stale incarnation"))
+	/* a stale address is no proof while the peer may have another one */
+	if (code != RAIL_REFUSE_STALE)
 		rail_peer_refused(peer, reason, done);
 	else if (!rail_peer_not_there(peer))
 		rail_peer_set_gone(peer, reason, rail_peer_searched(peer) ?
@@ -921,6 +922,7 @@ static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 }
 
 static void msg_on_key_req(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t addr = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
 
@@ -933,6 +935,7 @@ static void msg_on_key_req(struct tei_rail_peer *peer, struct rail_wire *w)
 }
 
 static void msg_on_fence(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t id = (uint16_t)rail_wire_get(w, 2);
 	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
@@ -976,6 +979,7 @@ static void msg_on_fenced(struct tei_rail_peer *peer, struct rail_wire *w,
 }
 
 static void msg_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t epoch = (uint32_t)rail_wire_get(w, 4);
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
@@ -992,6 +996,7 @@ static void msg_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w)
 }
 
 static void msg_on_revoked(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
 	uint64_t id;
@@ -1117,25 +1122,45 @@ static const char *msg_parse_head(struct rail_wire *w, struct msg_head *h)
 	return NULL;
 }
 
-/* NULL if it may be listened to, else why not, as told to its sender. */
-static const char *msg_stranger(struct tei_rail_dp *dp,
-				const struct msg_head *h, const uint8_t *buf,
-				size_t len) TEI_REQUIRES(rail_sched_held)
+const char *rail_msg_refusal_text(enum rail_refusal why)
+{
+	switch (why) {
+	case RAIL_REFUSE_NONE:
+		break;
+	case RAIL_REFUSE_STALE:
+		return "another process answers at this address: stale incarnation";
+	case RAIL_REFUSE_NO_SECRET:
+		return "the asked process has no shared secret, the asking one has";
+	case RAIL_REFUSE_UNSIGNED:
+		return "the asked process wants a shared secret";
+	case RAIL_REFUSE_SECRETS_DIFFER:
+		return "the shared secrets differ";
+	case RAIL_REFUSE_TOO_MANY_PEERS:
+		return "it holds MOONRAIL_MAX_PEERS peers already";
+	}
+	return "no reason given";
+}
+
+/* Returns why the sender of a message is not listened to; RAIL_REFUSE_NONE if it
+ * is. */
+static enum rail_refusal msg_stranger(struct tei_rail_dp *dp,
+				      const struct msg_head *h,
+				      const uint8_t *buf, size_t len)
+	TEI_REQUIRES(rail_sched_held)
 {
 	bool is_signed = h->flags & RAIL_WIRE_SIGNED;
 
 	if (!dp->signs)
-		return is_signed ? "the asked process has no shared secret, the asking one has" :
-				   NULL;
+		return is_signed ? RAIL_REFUSE_NO_SECRET : RAIL_REFUSE_NONE;
 	if (!is_signed)
-		return "the asked process wants a shared secret";
+		return RAIL_REFUSE_UNSIGNED;
 	if (!rail_auth_fits(dp, rail_peer_find(dp, h->src), buf, len))
-		return "the shared secrets differ";
-	return NULL;
+		return RAIL_REFUSE_SECRETS_DIFFER;
+	return RAIL_REFUSE_NONE;
 }
 
 static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
-			  const struct msg_hello *hello, const char *why)
+			  const struct msg_hello *hello, enum rail_refusal why)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *p;
@@ -1166,8 +1191,7 @@ static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
 		return peer;
 	peer = rail_peer_new(dp, "", h->src);
 	if (!peer)
-		msg_turn_away(dp, h, hello,
-			      "it holds MOONRAIL_MAX_PEERS peers already");
+		msg_turn_away(dp, h, hello, RAIL_REFUSE_TOO_MANY_PEERS);
 	return peer;
 }
 
@@ -1196,6 +1220,7 @@ static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 	if (peer->state == RAIL_PEER_GONE)
 		return;
 	peer->refuse = dst;
+	peer->refusal = RAIL_REFUSE_STALE;
 	memcpy(peer->refuse_nonce, hello->nonce, sizeof(peer->refuse_nonce));
 	rail_peer_attend(peer);
 }
@@ -1325,6 +1350,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 {
 	struct rail_wire w = { .p = (uint8_t *)(uintptr_t)buf, .cap = len };
 	struct tei_rail_dp *dp = lane->rail->dp;
+	enum rail_refusal refusal;
 	struct msg_hello hello;
 	struct msg_head h;
 	const char *why = msg_parse_head(&w, &h);
@@ -1341,14 +1367,14 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		return;
 	}
 	rail_sched_enter(dp);
-	why = msg_stranger(dp, &h, buf, len);
+	refusal = msg_stranger(dp, &h, buf, len);
 	if (h.type == RAIL_MSG_REFUSE && h.dst == dp->incarnation)
-		msg_on_refuse(dp, &w, !why, done);
-	else if (why)
-		msg_turn_away(dp, &h, &hello, why);
+		msg_on_refuse(dp, &w, refusal == RAIL_REFUSE_NONE, done);
+	else if (refusal != RAIL_REFUSE_NONE)
+		msg_turn_away(dp, &h, &hello, refusal);
 	else
 		msg_take(lane, &h, &w, &hello, done);
 	rail_sched_leave(dp);
-	if (why)
-		msg_log_bad(lane->rail, why);
+	if (refusal != RAIL_REFUSE_NONE)
+		msg_log_bad(lane->rail, rail_msg_refusal_text(refusal));
 }

@@ -206,6 +206,7 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type)
 		break;
 	case RAIL_MSG_REFUSE:
 		rail_wire_put(w, 0xdead, 8);
+		rail_wire_put(w, RAIL_REFUSE_STALE, 2);
 		msg_put_text(w, "not here");
 		rail_wire_put(w, 0, 8);
 		rail_wire_put(w, 0, 8);
@@ -701,11 +702,53 @@ static void test_a_malformed_hello_takes_no_room(void)
 	CU_ASSERT_EQUAL(taken, 0);
 }
 
-static void test_a_refusal_ends_the_peer_that_it_names(void)
+/* A process at 0x77 refuses the hello that took it for MSG_FUZZ. */
+static void msg_refuse_fuzz(struct msg_rig *rig, enum rail_refusal why,
+			    const char *text)
 {
 	uint8_t buf[RAIL_MSG_MAX];
+	struct rail_wire w = msg_head(rig, buf, RAIL_MSG_REFUSE, 0, 0x77);
+
+	rail_wire_put(&w, MSG_FUZZ, 8);
+	rail_wire_put(&w, why, 2);
+	msg_put_text(&w, text);
+	rail_wire_put(&w, 0, 8);
+	rail_wire_put(&w, 0, 8);
+	msg_arrive(rig, buf, rail_msg_end(&w));
+}
+
+/* Returns what is known of the peer's end after such a refusal. */
+static enum rail_gone msg_gone_after(enum rail_refusal why, const char *text)
+{
 	struct tei_rail_peer *p;
-	struct rail_wire w;
+	struct msg_rig rig;
+	enum rail_gone gone;
+
+	msg_begin(&rig);
+	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
+	p = msg_peer(&rig, MSG_FUZZ);
+	msg_refuse_fuzz(&rig, why, text);
+	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
+	gone = p->gone;
+	msg_end(&rig);
+	return gone;
+}
+
+static void test_refusal_is_judged_by_its_code_and_not_by_its_text(void)
+{
+	CU_ASSERT_EQUAL(msg_gone_after(RAIL_REFUSE_STALE, "of no matter"),
+			RAIL_GONE_OVER);
+	CU_ASSERT_EQUAL(msg_gone_after(RAIL_REFUSE_TOO_MANY_PEERS,
+				       "stale incarnation"),
+			RAIL_GONE_PERHAPS);
+	CU_ASSERT_EQUAL(msg_gone_after((enum rail_refusal)999,
+				       "stale incarnation"),
+			RAIL_GONE_PERHAPS);
+}
+
+static void test_a_refusal_ends_the_peer_that_it_names(void)
+{
+	struct tei_rail_peer *p;
 	struct msg_rig rig;
 
 	msg_begin(&rig);
@@ -714,12 +757,7 @@ static void test_a_refusal_ends_the_peer_that_it_names(void)
 	p = msg_peer(&rig, MSG_FUZZ);
 	msg_send(&rig, RAIL_MSG_REFUSE, 0x77);	/* names nobody we know */
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
-	w = msg_head(&rig, buf, RAIL_MSG_REFUSE, 0, 0x77);
-	rail_wire_put(&w, MSG_FUZZ, 8);
-	msg_put_text(&w, "stale incarnation");
-	rail_wire_put(&w, 0, 8);
-	rail_wire_put(&w, 0, 8);
-	msg_arrive(&rig, buf, rail_msg_end(&w));
+	msg_refuse_fuzz(&rig, RAIL_REFUSE_STALE, "stale incarnation");
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
 	/* and stays so */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
@@ -1128,6 +1166,8 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_a_silent_peer_is_asked_and_forgotten },
 	{ "a_malformed_hello_takes_no_room",
 	  test_a_malformed_hello_takes_no_room },
+	{ "refusal_is_judged_by_its_code_and_not_by_its_text",
+	  test_refusal_is_judged_by_its_code_and_not_by_its_text },
 	{ "a_refusal_ends_the_peer_that_it_names",
 	  test_a_refusal_ends_the_peer_that_it_names },
 	{ "keys_older_than_a_revocation_are_void",

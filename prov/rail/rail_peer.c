@@ -156,7 +156,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 
 struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 					 const struct tei_rail_addr *first,
-					 const char *why)
+					 enum rail_refusal why)
 {
 	uint64_t now = tei_now_ns();
 	struct tei_rail_peer *p;
@@ -175,7 +175,7 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 	p->stranger = true;
 	p->stranger_ns = now + PEER_STRANGER_TRY_NS;
 	p->refuse = dp->incarnation;
-	p->refuse_why = why;
+	p->refusal = why;
 	rail_peer_attend(p);
 	return p;
 }

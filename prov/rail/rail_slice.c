@@ -416,6 +416,7 @@ static uint64_t slice_len(const struct rail *rail,
 /* Points the slice at one remote rail: its address and key there. */
 static bool slice_aim(struct rail_slice *s, const struct rail *rail,
 		      const struct rail_remote *remote)
+	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_rkey *k = s->rkey;
 	uint16_t i;
@@ -571,6 +572,7 @@ static void slice_merge(struct rail_slice *s, const struct tei_list *queue,
 
 static bool slice_keys_ready(struct tei_rail_peer *peer,
 			     struct tei_rail_task *t)
+	TEI_REQUIRES(rail_sched_held)
 {
 	if (t->keys_checked)
 		return true;

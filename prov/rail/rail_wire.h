@@ -29,8 +29,8 @@
  *		remembers of the receiver's atomics; absent: it has none),
  *		first addresses that it holds 2 (absent: none), per address:
  *		protocol 4, protocol version 4, format 4, address bytes
- *	REFUSE	refused incarnation 8, reason text, nonce 16 of the hello that
- *		is refused
+ *	REFUSE	refused incarnation 8, code 2 (enum rail_refusal), reason text
+ *		for the log, nonce 16 of the hello that is refused
  *	KEY_REQ	address 8, length 8
  *	KEY_REP	address 8, length 8, code 4, epoch 4, regions 2, per region:
  *		base 8, length 8, id 8, access 1 (flags), keys 2, per key:
@@ -68,6 +68,23 @@
 #define RAIL_WIRE_MAC_AT	40
 #define RAIL_WIRE_MAC		16
 #define RAIL_WIRE_NONCE		16
+
+/*
+ * Why a process refuses a hello. Only the code decides what the receiver of a
+ * REFUSE does; the text next to it is for people. An unknown code ends the peer
+ * like all codes but RAIL_REFUSE_STALE.
+ */
+enum rail_refusal {
+	RAIL_REFUSE_NONE,		/* not refused; never sent */
+	RAIL_REFUSE_STALE,		/* the incarnation that the hello names
+					 * is not that of the receiver */
+	RAIL_REFUSE_NO_SECRET,		/* signed, but the receiver has no
+					 * shared secret */
+	RAIL_REFUSE_UNSIGNED,		/* not signed, but the receiver has a
+					 * shared secret */
+	RAIL_REFUSE_SECRETS_DIFFER,
+	RAIL_REFUSE_TOO_MANY_PEERS,	/* MOONRAIL_MAX_PEERS is reached */
+};
 
 /* Flags of a message. */
 #define RAIL_WIRE_REPLY		1u		/* HELLO: answer, please */
