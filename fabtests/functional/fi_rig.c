@@ -403,6 +403,18 @@ bool fi_rig_run(const char *provider, uint64_t caps, fi_rig_fn fn,
 	return good == 2;
 }
 
+bool fi_rig_socket(const char *text, char host[64], char port[16])
+{
+	char end;
+
+	if (!text)
+		return false;
+	return sscanf(text, "fi_sockaddr_in://%63[0-9.]:%15[0-9]%c", host, port,
+		      &end) == 2 ||
+	       sscanf(text, "fi_sockaddr_in6://[%63[0-9a-f:.]]:%15[0-9]%c", host,
+		      port, &end) == 2;
+}
+
 bool fi_rig_path(void)
 {
 	const char *build = getenv("BUILD");

@@ -104,6 +104,10 @@ bool fi_rig_again(struct fi_rig *rig, ssize_t ret);
 /* Lets the provider go on for a moment. */
 void fi_rig_idle(struct fi_rig *rig);
 
+/* Splits what fi_av_straddr gave for a socket address, fi_sockaddr_in://HOST:PORT
+ * or fi_sockaddr_in6://[HOST]:PORT. Returns false for any other text. */
+bool fi_rig_socket(const char *text, char host[64], char port[16]);
+
 /* Byte i of pattern seed. */
 static inline uint8_t fi_rig_byte(uint32_t seed, size_t i)
 {

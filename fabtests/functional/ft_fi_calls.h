@@ -32,6 +32,7 @@ bool call_await(struct fid_cq *cq, void *entry, fi_addr_t *src);
 
 /* ft_fi_calls_addr.c */
 void call_addresses(struct fi_rig *r);
+void call_texts(struct fi_rig *r);
 void call_many(struct fi_rig *r);
 void call_socket_names(struct fi_rig *r);
 void call_two_names(struct fi_rig *r);

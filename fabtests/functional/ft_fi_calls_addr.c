@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Addresses. */
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,47 @@ void call_addresses(struct fi_rig *r)
 	len = 1;
 	fi_rig_ok(r, fi_getname(&r->ep->fid, name, &len) == -FI_ETOOSMALL &&
 			     len > 1, "a name that finds no room says how much");
+}
+
+/* --- addresses as text ----------------------------------------------------- */
+
+/* Returns true if that socket address is written as that text, and as much of the
+ * text as there is room for, with the whole length. */
+static bool call_text(struct fid_av *av, const void *addr, const char *want)
+{
+	char text[64], less[8];
+	size_t len = sizeof(text), room = sizeof(less);
+
+	if (!fi_av_straddr(av, addr, text, &len) || strcmp(text, want) ||
+	    len != strlen(want) + 1)
+		return false;
+	return fi_av_straddr(av, addr, less, &room) &&
+	       room == strlen(want) + 1 && !strncmp(less, want, 7) && !less[7];
+}
+
+void call_texts(struct fi_rig *r)
+{
+	struct sockaddr_in6 in6 = {
+		.sin6_family = AF_INET6, .sin6_port = htons(4711),
+	};
+	struct sockaddr_in in = {
+		.sin_family = AF_INET, .sin_port = htons(65535),
+	};
+	char name[512], text[512], host[64], port[16];
+	size_t len = sizeof(name), n = sizeof(text);
+	bool good;
+
+	/* others only write addresses of their address vector's format */
+	if (!call_moonrail(r))
+		return;
+	in.sin_addr.s_addr = htonl(0x0a000002);
+	inet_pton(AF_INET6, "fd00::2", &in6.sin6_addr);
+	fi_rig_ok(r, call_text(r->av, &in, "fi_sockaddr_in://10.0.0.2:65535") &&
+		     call_text(r->av, &in6, "fi_sockaddr_in6://[fd00::2]:4711"),
+		  "straddr_of_a_socket_address_has_libfabrics_form");
+	good = !fi_getname(&r->ep->fid, name, &len) &&
+	       fi_rig_socket(fi_av_straddr(r->av, name, text, &n), host, port);
+	fi_rig_ok(r, good, "straddr_of_a_name_is_the_address_of_its_rail");
 }
 
 /* --- many addresses -------------------------------------------------------- */
@@ -274,8 +316,7 @@ static bool call_two_insert(struct fi_rig *r, struct fid_av *av,
 	fi_addr_t a[2];
 
 	return !fi_getname(&r->ep->fid, name, &len) &&
-	       sscanf(fi_av_straddr(av, name, text, &n),
-		      "moonrail://[%63[^]]]:%15[0-9]/", host, port) == 2 &&
+	       fi_rig_socket(fi_av_straddr(av, name, text, &n), host, port) &&
 	       fi_av_insertsvc(av, host, port, &a[0], 0, NULL) == 1 &&
 	       !fi_getname(&other->fid, name, &room) &&
 	       fi_av_insert(av, name, 1, &a[1], 0, NULL) == 1 && !a[0] &&

@@ -56,8 +56,8 @@ static bool call_by_socket(struct fi_rig *r, struct fid_av *av, fi_addr_t *out)
 		return false;
 	if (!call_moonrail(r))
 		return fi_av_insert(av, name, 1, out, 0, NULL) == 1;
-	return sscanf(fi_av_straddr(r->av, name, text, &n),
-		      "moonrail://[%63[^]]]:%15[0-9]/", host, port) == 2 &&
+	return fi_rig_socket(fi_av_straddr(r->av, name, text, &n), host,
+			     port) &&
 	       fi_av_insertsvc(av, host, port, out, 0, NULL) == 1;
 }
 

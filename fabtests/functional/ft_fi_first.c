@@ -162,7 +162,7 @@ static int host_insert_socket(struct first_host *h, const struct first_order *o)
 	size_t len = sizeof(text);
 
 	return fi_av_straddr(h->av, o->name, text, &len) &&
-	       sscanf(text, "moonrail://[%63[^]]]:%15[0-9]", node, port) == 2 &&
+	       fi_rig_socket(text, node, port) &&
 	       fi_av_insertsvc(h->av, node, port, &h->peer, 0, NULL) == 1 ?
 		       0 : -1;
 }

@@ -30,7 +30,8 @@ static bool attr_ep_fits(const struct fi_ep_attr *a)
 	if (a->type != FI_EP_UNSPEC && a->type != FI_EP_RDM)
 		return false;
 	if (a->protocol != FI_PROTO_UNSPEC &&
-	    (a->protocol != MOONRAIL_PROTO ||
+	    ((a->protocol != MOONRAIL_PROTO &&
+	      a->protocol != MOONRAIL_PROTO_010) ||
 	     a->protocol_version > MOONRAIL_WIRE_VERSION))
 		return false;
 	if (a->max_order_raw_size || a->max_order_war_size ||

@@ -3,7 +3,7 @@
  * Names of endpoints, and address vectors. Map and table are one: an fi_addr_t
  * is an index.
  */
-#include <netdb.h>
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -441,20 +441,37 @@ static int av_lookup(struct fid_av *fid, fi_addr_t a, void *addr, size_t *len)
 	return e ? 0 : -FI_EINVAL;
 }
 
-/* Of an address that is no socket's. */
-static void av_hex(const struct moonrail_name *n, char *out, size_t cap)
+/* Writes an address in libfabric's form, as far as it fits. Returns the length of
+ * the whole text, or -1. A name of this provider is written as the address of its
+ * rail. */
+static int av_text(const struct moonrail_name *n, char *buf, size_t cap)
 {
+	const struct sockaddr_in6 *in6 = (const void *)n->address;
+	const struct sockaddr_in *in = (const void *)n->address;
+	char text[2 * sizeof(n->address) + 1] = "";
 	size_t i;
 
-	for (i = 0; i < n->len && 2 * i + 3 <= cap; i++)
-		snprintf(out + 2 * i, 3, "%02x", n->address[i]);
+	switch (moonrail_name_family(n)) {
+	case AF_INET:
+		inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
+		return snprintf(buf, cap, "fi_sockaddr_in://%s:%u", text,
+				ntohs(in->sin_port));
+	case AF_INET6:
+		inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof(text));
+		return snprintf(buf, cap, "fi_sockaddr_in6://[%s]:%u", text,
+				ntohs(in6->sin6_port));
+	default:
+		for (i = 0; i < n->len; i++)
+			snprintf(text + 2 * i, 3, "%02x", n->address[i]);
+		return snprintf(buf, cap, "fi_addr_moonrail://%s:%u", text,
+				le32toh(n->ep));
+	}
 }
 
 static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf,
 			      size_t *len)
 {
 	struct moonrail_name n;
-	char host[80] = "?", port[16] = "?";
 	size_t size = sizeof(n);
 	sa_family_t family;
 	int used;
@@ -465,14 +482,9 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf,
 		size = moonrail_sockaddr_len(addr);
 	if (!size || !moonrail_name_from(addr, size, &n))
 		return NULL;
-	if (moonrail_name_family(&n) == AF_UNSPEC)
-		av_hex(&n, host, sizeof(host));
-	else
-		getnameinfo((const struct sockaddr *)(const void *)n.address,
-			    n.len, host, sizeof(host), port, sizeof(port),
-			    NI_NUMERICHOST | NI_NUMERICSERV);
-	used = snprintf(buf, *len, "moonrail://[%s]:%s/%u", host, port,
-			le32toh(n.ep));
+	used = av_text(&n, buf, *len);
+	if (used < 0)
+		return NULL;
 	*len = (size_t)used + 1;
 	return buf;
 }

@@ -100,7 +100,11 @@
 /* FI_MR_DMABUF, which 1.17 does not have: no memory, but a descriptor of it */
 #define MOONRAIL_DMABUF	(UINT64_C(1) << 40)
 #define MOONRAIL_FORMAT	(MOONRAIL_OWN | 0x6d6f6f6eu) /* addr_format of it */
-#define MOONRAIL_PROTO	(MOONRAIL_OWN | 0x6d6f6f6eu) /* of endpoints */
+/* Protocol of endpoints: programs such as Mercury hold it in an int and refuse what
+ * is not positive. libfabric's own numbers are below 100. */
+#define MOONRAIL_PROTO	0x6d6f6f6eu	/* 1836019566 */
+#define MOONRAIL_PROTO_010 (MOONRAIL_OWN | MOONRAIL_PROTO) /* of release 0.1.0; taken
+							    * in hints */
 #define MOONRAIL_MESSAGE (UINT64_C(1) << 40)	/* bytes of one operation */
 #define MOONRAIL_OBJECTS 65536	/* of a kind, that a domain is made for */
 
