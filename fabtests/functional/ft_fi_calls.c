@@ -108,7 +108,7 @@ static void call_all(struct fi_rig *r)
 		call_cancel_multi, call_longs, call_room, call_socket_names, call_two_names,
 		call_addresses, call_texts, call_many, call_sought, call_full, call_own_full,
 		call_registrations, call_described, call_many_buffers,
-		call_bound_queue, call_early_data, call_void_keys,
+		call_bound_queue, call_one_way, call_early_data, call_void_keys,
 		call_closed, call_sender_gone, call_cut_unread, call_too_soon,
 		call_other_host, call_own_rails, call_kinds,
 	};

@@ -57,6 +57,7 @@ void call_polled(struct fi_rig *r);
 bool call_silent(struct fid_cq *cq);
 /* ft_fi_calls_ends.c */
 void call_bound_queue(struct fi_rig *r);
+void call_one_way(struct fi_rig *r);
 void call_early_data(struct fi_rig *r);
 void call_void_keys(struct fi_rig *r);
 void call_closed(struct fi_rig *r);

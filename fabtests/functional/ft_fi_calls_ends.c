@@ -36,6 +36,84 @@ void call_bound_queue(struct fi_rig *r)
 			     !fi_close(&cq->fid), "is closed after it");
 }
 
+/* --- an endpoint that only sends, or only receives -------------------------- */
+
+/* Opens an endpoint with one completion queue, bound with these flags. */
+static bool call_one_queue(struct fi_rig *r, uint64_t flags,
+			   struct call_ep *e)
+{
+	struct fi_cq_attr attr = {
+		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC,
+	};
+	char name[512];
+	size_t len = sizeof(name);
+
+	return !fi_cq_open(r->domain, &attr, &e->cq[0], NULL) &&
+	       !fi_endpoint(r->domain, r->info, &e->ep, NULL) &&
+	       !fi_ep_bind(e->ep, &r->av->fid, 0) &&
+	       !fi_ep_bind(e->ep, &e->cq[0]->fid, flags) &&
+	       !fi_enable(e->ep) && !fi_getname(&e->ep->fid, name, &len) &&
+	       fi_av_insert(r->av, name, 1, &e->self, 0, NULL) == 1;
+}
+
+static bool call_one_queue_close(struct fi_rig *r, struct call_ep *e)
+{
+	return !fi_close(&e->ep->fid) && !fi_close(&e->cq[0]->fid) &&
+	       !fi_av_remove(r->av, &e->self, 1, 0);
+}
+
+static bool call_sends_only(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_cq_tagged_entry t;
+	struct fi_rig_done d;
+	bool good;
+
+	if (!call_one_queue(r, FI_TRANSMIT, &e))
+		return false;
+	good = fi_recv(e.ep, r->mem, 8, NULL, FI_ADDR_UNSPEC, NULL) ==
+		       -FI_ENOCQ &&
+	       fi_trecv(e.ep, r->mem, 8, NULL, FI_ADDR_UNSPEC, 1, 0, NULL) ==
+		       -FI_ENOCQ;
+	while (fi_rig_again(r, fi_recv(r->ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
+				       NULL)))
+		;
+	while (fi_rig_again(r, fi_send(e.ep, r->buf, 8, NULL, r->self, NULL)))
+		;
+	return call_await(e.cq[0], &t, NULL) && call_done(r, r->rx, &d) &&
+	       call_one_queue_close(r, &e) && good;
+}
+
+static bool call_receives_only(struct fi_rig *r)
+{
+	struct call_ep e = { .counts = NULL };
+	struct fi_cq_tagged_entry t;
+	bool good;
+
+	if (!call_one_queue(r, FI_RECV, &e))
+		return false;
+	good = fi_send(e.ep, r->buf, 8, NULL, r->self, NULL) == -FI_ENOCQ &&
+	       fi_read(e.ep, r->buf, 8, NULL, r->peer, r->remote, r->key,
+		       NULL) == -FI_ENOCQ;
+	while (fi_rig_again(r, fi_recv(e.ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
+				       NULL)))
+		;
+	while (fi_rig_again(r, fi_send(r->ep, r->buf, 8, NULL, e.self, NULL)))
+		;
+	return call_await(e.cq[0], &t, NULL) && call_sent(r) &&
+	       call_one_queue_close(r, &e) && good;
+}
+
+void call_one_way(struct fi_rig *r)
+{
+	if (!call_moonrail(r))
+		return;
+	fi_rig_ok(r, call_sends_only(r),
+		  "endpoint_without_receive_queue_sends");
+	fi_rig_ok(r, call_receives_only(r),
+		  "endpoint_without_transmit_queue_receives");
+}
+
 /* --- an endpoint without addresses yet ------------------------------------- */
 
 /* Whoever knows its address may write there. */

@@ -283,6 +283,67 @@ static void call_unasked(void)
 	      "provider_list_without_moonrail_does_not_offer_it");
 }
 
+/* Returns true if fi_getinfo takes a domain of that name. rails: what
+ * FI_MOONRAIL_ADDR is set to, or NULL. */
+static bool call_named(const char *name, const char *rails,
+		       struct fi_info **info)
+{
+	struct fi_info *h = call_hints("moonrail");
+	bool found;
+
+	h->domain_attr->name = strdup(name);
+	if (rails)
+		setenv("FI_MOONRAIL_ADDR", rails, 1);
+	found = !call_info(h, NULL, NULL, 0, info);
+	unsetenv("FI_MOONRAIL_ADDR");
+	return found && !strcmp((*info)->domain_attr->name, name);
+}
+
+/* Returns true if an endpoint of that info has a loopback address. */
+static bool call_on_loopback(struct fi_info *info)
+{
+	struct fi_av_attr attr = { .type = FI_AV_MAP };
+	char name[512], text[512], host[64], port[16];
+	size_t len = sizeof(name), n = sizeof(text);
+	struct fid_fabric *f;
+	struct fid_domain *d;
+	struct fid_av *av;
+	struct fid_ep *ep;
+	bool good;
+
+	if (fi_fabric(info->fabric_attr, &f, NULL) ||
+	    fi_domain(f, info, &d, NULL) || fi_av_open(d, &attr, &av, NULL) ||
+	    fi_endpoint(d, info, &ep, NULL))
+		return false;
+	good = !fi_getname(&ep->fid, name, &len) &&
+	       fi_rig_socket(fi_av_straddr(av, name, text, &n), host, port) &&
+	       (!strncmp(host, "127.", 4) || !strcmp(host, "::1"));
+	return !fi_close(&ep->fid) && !fi_close(&av->fid) &&
+	       !fi_close(&d->fid) && !fi_close(&f->fid) && good;
+}
+
+static void call_domain_names(void)
+{
+	static const char *const none[] = {
+		"nosuchif0", "lo,lo", "", "lo ", "127.0.0.1",
+	};
+	struct fi_info *info = NULL;
+	bool good = true;
+	size_t i;
+
+	ft_ok(call_named("lo", NULL, &info) && call_on_loopback(info),
+	      "domain_named_like_an_interface_has_that_rail");
+	fi_freeinfo(info);
+	for (i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+		good = !call_named(none[i], NULL, &info) && good;
+	ft_ok(good, "domain_with_another_name_is_refused");
+	good = call_named("lo", "192.0.2.99,127.0.0.1", &info);
+	if (good)
+		fi_freeinfo(info);
+	ft_ok(good && !call_named("lo", "192.0.2.99", &info),
+	      "domain_outside_the_rails_of_the_environment_is_refused");
+}
+
 void call_own_hints(void)
 {
 	const int all = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
@@ -311,6 +372,7 @@ void call_own_hints(void)
 	      "moonrail: nothing is claimed that is not kept");
 	ft_ok(call_no_ways(), "moonrail: nor a way that is none");
 	call_unasked();
+	call_domain_names();
 	ft_ok(call_elsewhere(), "moonrail: a source that is elsewhere is refused");
 	ft_ok(call_given(), "moonrail: what is given has names, and is taken");
 	/* FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */

@@ -351,8 +351,9 @@ static ssize_t atomic_call(struct fid_ep *fid, const struct atomic_call *c)
 	total = atomic_check(c, &size);
 	if (total < 0)
 		return total;
-	if (!ep->enabled)
-		return -FI_EOPBADSTATE;
+	ret = moonrail_ep_ready(ep, false);
+	if (ret)
+		return ret;
 	moonrail_enter(ep->domain);
 	ret = atomic_post(ep, c, (uint64_t)total, size);
 	moonrail_leave(ep->domain);

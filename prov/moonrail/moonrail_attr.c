@@ -82,7 +82,7 @@ static bool attr_ways_fit(const struct fi_domain_attr *a)
 
 static bool attr_domain_fits(const struct fi_domain_attr *a)
 {
-	if ((a->name && strcmp(a->name, "moonrail")) || !attr_ways_fit(a))
+	if (!attr_ways_fit(a))
 		return false;
 	return a->cq_data_size <= sizeof(uint64_t) && !a->auth_key_size &&
 	       a->mr_key_size <= sizeof(uint64_t) && a->max_ep_tx_ctx <= 1 &&
@@ -163,7 +163,7 @@ static int attr_set_domain(struct fi_info *i, uint32_t version,
 	const struct fi_domain_attr *h = hints ? hints->domain_attr : NULL;
 	struct fi_domain_attr *a = i->domain_attr;
 
-	a->name = strdup("moonrail");
+	a->name = strdup(h && h->name ? h->name : "moonrail");
 	a->threading = h && h->threading ? h->threading : FI_THREAD_SAFE;
 	a->control_progress = FI_PROGRESS_AUTO;
 	a->data_progress = FI_PROGRESS_AUTO;

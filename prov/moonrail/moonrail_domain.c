@@ -14,9 +14,6 @@
 #define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* the lock was taken */
 #define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)
 #define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)
-/* fi_getinfo flag of libfabric's own calls: FI_PROVIDER, which may name moonrail
- * alone, does not hide the providers of the rails. */
-#define DOMAIN_INFO_FLAGS (UINT64_C(1) << 60)
 
 /* --- the lock and the inbox ---------------------------------------------- */
 
@@ -295,20 +292,30 @@ static void domain_set_source(struct moonrail_domain *d,
 		d->source.len = 0;
 }
 
-/* Rails that the environment names are those, whatever the source is. NULL, or
- * what they lack. */
-static const char *domain_lacks(struct moonrail_domain *d)
+/* Returns what the rails lack, or NULL. Rails that the environment names are not
+ * compared with the source, but the one that the domain is named after is. */
+static const char *domain_lacks(struct moonrail_domain *d, bool named)
 {
 	char list[TEI_SETTING_TEXT];
 	struct moonrail_name n;
 
 	if (moonrail_name_of(d, MOONRAIL_EP_ANY, &n))
 		return "an address that a name of the format asked for can have";
-	if (!d->source.len || moonrail_devices(list, sizeof(list)) ||
+	if (!d->source.len ||
+	    (!named && moonrail_devices(list, sizeof(list))) ||
 	    moonrail_name_ours(d, &d->source, false))
 		return NULL;
 	return "the address that is asked for";
 }
+
+/* Where the rails of a domain come from. */
+struct domain_rails {
+	const char *devices;		/* separated by commas; "": all */
+	bool tcp;			/* IP interfaces only */
+	bool named;			/* devices is the domain's name */
+	uint16_t port;			/* of all rails, or 0 */
+	char source[64], dest[64], list[TEI_SETTING_TEXT];
+};
 
 /* Closes the data plane; peers may have come to know it. */
 static void domain_shut(struct moonrail_domain *d, uint64_t drain_ns)
@@ -327,7 +334,7 @@ static void domain_shut(struct moonrail_domain *d, uint64_t drain_ns)
 
 /* A data plane with rails of that transport. */
 static int domain_try(struct moonrail_domain *d, struct tei_rail_dp_attr *attr,
-		      const char *transport, const char *devices)
+		      const char *transport, const struct domain_rails *r)
 {
 	const char *lacks;
 	struct tei_err err;
@@ -342,12 +349,12 @@ static int domain_try(struct moonrail_domain *d, struct tei_rail_dp_attr *attr,
 	d->closing = false;
 	if (tei_rail_dp_open(attr, &err, &d->dp))
 		return -FI_ENOMEM;
-	if (tei_rail_dp_add_transport(d->dp, transport, devices, &err))
+	if (tei_rail_dp_add_transport(d->dp, transport, r->devices, &err))
 		goto err_close;
 	ret = moonrail_bounce_open(d);
 	if (ret)
 		goto err_close;
-	lacks = domain_lacks(d);
+	lacks = domain_lacks(d, r->named);
 	if (lacks) {
 		tei_err_fail(&err, TEI_ERR_NO_DEVICE, "prov", NULL,
 			     "no rail of transport %s has %s", transport,
@@ -361,16 +368,9 @@ err_close:
 	return ret;
 }
 
-/* Where the rails of a domain come from. */
-struct domain_rails {
-	const char *devices;		/* separated by commas; "": all */
-	bool tcp;			/* IP interfaces only */
-	uint16_t port;			/* of all rails, or 0 */
-	char source[64], dest[64], list[TEI_SETTING_TEXT];
-};
-
-/* Chooses the rails that the environment names, or loopback where the source or
- * the destination is a loopback address, or all. */
+/* Chooses the rail that the domain is named after, or those that the environment
+ * names, or loopback where the source or the destination is a loopback address, or
+ * all. */
 static void domain_choose_rails(const struct fi_info *info,
 				struct domain_rails *r)
 {
@@ -381,6 +381,9 @@ static void domain_choose_rails(const struct fi_info *info,
 	r->tcp = false;
 	loopback = domain_loopback(info->src_addr, info->src_addrlen,
 				   r->source, &r->port);
+	r->named = moonrail_domain_device(info->domain_attr->name);
+	if (r->named)
+		r->devices = info->domain_attr->name;
 	if (r->devices)
 		return;
 	if (loopback) {
@@ -400,7 +403,7 @@ static bool domain_has_rdma(const struct tei_settings *s,
 {
 	return !r->tcp && !s->force_tcp &&
 	       tei_rail_transport_present(s, "rdma", r->devices,
-					  DOMAIN_INFO_FLAGS);
+					  MOONRAIL_INFO_FLAGS);
 }
 
 bool moonrail_domain_rdma(const struct tei_settings *s,
@@ -418,12 +421,12 @@ static int domain_add_rails(struct moonrail_domain *d,
 			    const struct domain_rails *r)
 {
 	if (domain_has_rdma(&d->settings, r)) {
-		if (!domain_try(d, attr, "rdma", r->devices))
+		if (!domain_try(d, attr, "rdma", r))
 			return 0;
 		TEI_WARN("prov", "there are RDMA devices, but they are of no use for this: tcp instead");
 	}
 	domain_choose_provider(d);
-	return domain_try(d, attr, "tcp", r->devices);
+	return domain_try(d, attr, "tcp", r);
 }
 
 static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
@@ -436,7 +439,7 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 		.ops = &domain_rail_ops,
 		.arg = d,
 		.name = name,
-		.info_flags = DOMAIN_INFO_FLAGS,
+		.info_flags = MOONRAIL_INFO_FLAGS,
 		.back = true,
 		.any_local = true,
 	};

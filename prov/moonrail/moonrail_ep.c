@@ -473,15 +473,12 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 	return ret;
 }
 
+/* Whether a completion queue is bound matters to operations only: an endpoint may
+ * never send, or never receive. */
 static int ep_enable(struct moonrail_ep *ep)
 {
 	if (!ep->av)
 		return -FI_ENOAV;
-	if ((!ep->tx_cq && !ep->cntr[MOONRAIL_CNTR_SEND] &&
-	     !ep->cntr[MOONRAIL_CNTR_READ] && !ep->cntr[MOONRAIL_CNTR_WRITE] &&
-	     ep->caps & (FI_SEND | FI_READ | FI_WRITE)) ||
-	    (!ep->rx_cq && !ep->cntr[MOONRAIL_CNTR_RECV] && ep->caps & FI_RECV))
-		return -FI_ENOCQ;
 	ep->enabled = true;
 	return 0;
 }

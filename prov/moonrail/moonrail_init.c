@@ -4,6 +4,8 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +70,21 @@ static size_t init_device(const char *text, size_t len, char *out, size_t cap)
 	return len;
 }
 
+/* Returns true if the list of devices, separated by commas, has that one. */
+static bool init_listed(const char *list, const char *name)
+{
+	size_t len;
+
+	for (;;) {
+		len = strcspn(list, ",");
+		if (len == strlen(name) && !strncmp(list, name, len))
+			return true;
+		if (!list[len])
+			return false;
+		list += len + 1;
+	}
+}
+
 const char *moonrail_devices(char *out, size_t cap)
 {
 	const char *text = init_devices_text();
@@ -84,6 +101,53 @@ const char *moonrail_devices(char *out, size_t cap)
 		out[n++] = ',';
 		out[n] = '\0';
 	}
+}
+
+/* Returns true if an interface of that name is up and has an IP address. listed:
+ * the devices that the environment allows, by name or address, or NULL. */
+static bool init_interface(const char *name, const char *listed)
+{
+	bool found = false, allowed = !listed;
+	char text[INET6_ADDRSTRLEN];
+	struct ifaddrs *all, *i;
+
+	if (getifaddrs(&all))
+		return false;
+	for (i = all; i; i = i->ifa_next) {
+		if (strcmp(i->ifa_name, name) || !(i->ifa_flags & IFF_UP) ||
+		    !i->ifa_addr || (i->ifa_addr->sa_family != AF_INET &&
+				     i->ifa_addr->sa_family != AF_INET6))
+			continue;
+		found = true;
+		if (!allowed && !getnameinfo(i->ifa_addr,
+				(socklen_t)moonrail_sockaddr_len(i->ifa_addr),
+				text, sizeof(text), NULL, 0, NI_NUMERICHOST))
+			allowed = init_listed(listed, text);
+	}
+	freeifaddrs(all);
+	return found && (allowed || init_listed(listed, name));
+}
+
+/* Returns 0 if the info's domain has the name moonrail, or that of one interface or
+ * RDMA device that is a rail here; else -FI_ENODATA. */
+static int init_check_domain(const struct fi_info *info,
+			     const struct tei_settings *s)
+{
+	const char *name = info->domain_attr->name, *listed;
+	char list[TEI_SETTING_TEXT];
+
+	if (!moonrail_domain_device(name))
+		return 0;
+	/* it becomes a list of devices */
+	if (!*name || strpbrk(name, ", "))
+		return -FI_ENODATA;
+	listed = moonrail_devices(list, sizeof(list));
+	if (init_interface(name, listed))
+		return 0;
+	if (listed && !init_listed(listed, name))
+		return -FI_ENODATA;
+	return tei_rail_transport_present(s, "rdma", name,
+					  MOONRAIL_INFO_FLAGS) ? 0 : -FI_ENODATA;
 }
 
 /* In the format that the caller works with. */
@@ -279,6 +343,8 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 	if (!ret && (tei_settings_load(&settings, NULL) ||
 		     moonrail_policies(&policies)))
 		ret = -FI_ENODATA;
+	if (!ret)
+		ret = init_check_domain(info, &settings);
 	/* Over IP interfaces alone other providers, such as shm between processes
 	 * of one host, may serve better a program that takes what comes first. */
 	if (!ret && !init_asked(hints) && !moonrail_domain_rdma(&settings, info))

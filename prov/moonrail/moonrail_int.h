@@ -60,6 +60,7 @@
 #include <rdma/providers/fi_prov.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -107,6 +108,10 @@
 							    * in hints */
 #define MOONRAIL_MESSAGE (UINT64_C(1) << 40)	/* bytes of one operation */
 #define MOONRAIL_OBJECTS 65536	/* of a kind, that a domain is made for */
+
+/* Flag of the calls of fi_getinfo that libfabric makes itself: FI_PROVIDER, which
+ * may name moonrail alone, does not hide the providers of the rails. */
+#define MOONRAIL_INFO_FLAGS (UINT64_C(1) << 60)
 
 #define MOONRAIL_TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
 			   FI_TRANSMIT_COMPLETE | MOONRAIL_DELIVERED)
@@ -610,6 +615,12 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 /* One entry, or -FI_ENODATA where the hints cannot be met. */
 int moonrail_attr_info(uint32_t version, const struct fi_info *hints,
 		       struct fi_info **info);
+/* Returns true if a domain's name is not moonrail's but that of the only rail that
+ * the domain is to have. */
+static inline bool moonrail_domain_device(const char *name)
+{
+	return name && strcmp(name, "moonrail");
+}
 /* Rails named by the environment, as a list of devices in out; or NULL. */
 const char *moonrail_devices(char *out, size_t cap);
 
@@ -796,6 +807,20 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 		     struct fid_ep **ep, void *context);
 struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
 	TEI_REQUIRES(moonrail_held);
+/* Returns 0 if the endpoint takes operations of that direction, -FI_EOPBADSTATE
+ * before it is enabled, or -FI_ENOCQ if neither a completion queue nor a counter is
+ * bound that would report them. */
+static inline int moonrail_ep_ready(const struct moonrail_ep *ep, bool recv)
+{
+	struct moonrail_cntr *const *c = ep->cntr;
+
+	if (!ep->enabled)
+		return -FI_EOPBADSTATE;
+	if (recv)
+		return ep->rx_cq || c[MOONRAIL_CNTR_RECV] ? 0 : -FI_ENOCQ;
+	return ep->tx_cq || c[MOONRAIL_CNTR_SEND] || c[MOONRAIL_CNTR_READ] ||
+	       c[MOONRAIL_CNTR_WRITE] ? 0 : -FI_ENOCQ;
+}
 /* It is under way to op->peer, or is not after all. */
 void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);

@@ -217,8 +217,9 @@ static ssize_t msg_send_call(struct fid_ep *fid, const struct msg_call *c)
 		return -FI_EINVAL;
 	if (moonrail_iov_too_long(c->iov, c->niov))
 		return -FI_EMSGSIZE;
-	if (!ep->enabled)
-		return -FI_EOPBADSTATE;
+	ret = moonrail_ep_ready(ep, false);
+	if (ret)
+		return ret;
 	moonrail_enter(ep->domain);
 	ret = msg_post(ep, c);
 	moonrail_leave(ep->domain);
@@ -305,8 +306,9 @@ static ssize_t msg_recv_call(struct fid_ep *fid, const struct msg_call *c)
 	if (c->flags & FI_MULTI_RECV &&
 	    (c->niov != 1 || c->tagged || c->flags & MSG_PEEK_FLAGS))
 		return -FI_EINVAL;
-	if (!ep->enabled)
-		return -FI_EOPBADSTATE;
+	ret = moonrail_ep_ready(ep, true);
+	if (ret)
+		return ret;
 	moonrail_enter(ep->domain);
 	ret = msg_post_recv(ep, c);
 	moonrail_leave(ep->domain);

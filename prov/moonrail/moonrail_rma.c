@@ -360,8 +360,9 @@ static ssize_t rma_call(struct fid_ep *fid, const struct rma_call *c)
 		return -FI_EINVAL;
 	if (moonrail_iov_too_long(c->iov, c->niov))
 		return -FI_EMSGSIZE;
-	if (!ep->enabled)
-		return -FI_EOPBADSTATE;
+	ret = moonrail_ep_ready(ep, false);
+	if (ret)
+		return ret;
 	moonrail_enter(ep->domain);
 	ret = rma_post(ep, c);
 	moonrail_leave(ep->domain);
