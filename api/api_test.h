@@ -4,6 +4,7 @@
 
 #include "util/tei_test.h"
 
+extern const struct tei_test_case create_cases[];
 extern const struct tei_test_case files_cases[];
 extern const struct tei_test_case flush_cases[];
 extern const struct tei_test_case lease_cases[];

@@ -303,7 +303,8 @@ static int engine_start_meta(struct engine *e, const char *conn,
 			     const char *server_name, struct tei_err *err)
 {
 	struct tei_meta_server_config config;
-	char host[TEI_META_HOST_MAX];
+	char host[TEI_META_HOST_MAX], name_host[TEI_META_HOST_MAX];
+	uint16_t port;
 	bool p2p;
 	int ret;
 
@@ -316,6 +317,9 @@ static int engine_start_meta(struct engine *e, const char *conn,
 		return ret;
 	tei_meta_server_defaults(&e->settings, host, e->incarnation, &config);
 	config.secret = tei_meta_store_secret(e->store);
+	if (!p2p && e->settings.legacy_binding &&
+	    !tei_meta_split(server_name, name_host, &port) && port)
+		config.min_port = config.max_port = port;
 	ret = tei_meta_server_start(&config, &e->server, err);
 	if (ret)
 		return ret;
@@ -448,37 +452,79 @@ static int engine_start(struct engine *e, const char *conn,
 	return ret;
 }
 
-transfer_engine_t createTransferEngine(const char *metadata_conn_string,
-				       const char *local_server_name,
-				       const char *ip_or_host_name,
-				       uint64_t rpc_port, int auto_discover)
+/* Reads the settings, those of the options first. */
+static int engine_load_settings(struct engine *e,
+				const struct te_engine_options *o,
+				struct tei_err *err)
+{
+	struct tei_settings *s = &e->settings;
+	int ret;
+
+	ret = tei_settings_load_options(s, o->settings, o->settings_count, err);
+	if (ret)
+		return ret;
+	if (o->ip && *o->ip)
+		snprintf(s->tcp_bind_address, sizeof(s->tcp_bind_address), "%s",
+			 o->ip);
+	if (o->port)
+		s->min_rpc_port = s->max_rpc_port = o->port;
+	return 0;
+}
+
+static int engine_check_options(const struct te_engine_options *o,
+				const char *call, struct tei_err *err)
+{
+	const size_t ip_max = sizeof(((struct tei_settings *)0)->
+				     tcp_bind_address) - 1;
+
+	if (!o->metadata)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine",
+				    "P2PHANDSHAKE needs no server",
+				    "%s: no metadata connection string", call);
+	if (!o->server_name || !*o->server_name)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%s: no server name", call);
+	if (strlen(o->server_name) >= TEI_META_NAME_MAX)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%s: server name of %zu bytes (at most %d)",
+				    call, strlen(o->server_name),
+				    TEI_META_NAME_MAX - 1);
+	if (o->ip && strlen(o->ip) > ip_max)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%s: ip of %zu bytes (at most %zu)", call,
+				    strlen(o->ip), ip_max);
+	if (o->port > UINT16_MAX)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%s: port %u (at most %d)", call, o->port,
+				    UINT16_MAX);
+	if (o->settings_count && !o->settings)
+		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				    "%s: %zu settings, but no list of them",
+				    call, o->settings_count);
+	return 0;
+}
+
+static int engine_create(const struct te_engine_options *o, const char *call,
+			 struct engine **out)
 {
 	struct tei_err err;
 	struct engine *e;
 	int ret;
 
-	(void)ip_or_host_name;
-	(void)rpc_port;
-	if (!metadata_conn_string || !local_server_name ||
-	    !*local_server_name ||
-	    strlen(local_server_name) >= TEI_META_NAME_MAX) {
-		tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-			     "createTransferEngine needs a metadata connection string and a server name");
-		return NULL;
-	}
+	ret = engine_check_options(o, call, &err);
+	if (ret)
+		return ret;
 	e = calloc(1, sizeof(*e));
-	if (!e) {
-		tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
-			     "no memory for an engine");
-		return NULL;
-	}
+	if (!e)
+		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
+				    "no memory for an engine");
 	engine_init_locks(e);
-	ret = tei_settings_load(&e->settings, &err);
+	ret = engine_load_settings(e, o, &err);
 	if (ret)
 		goto err_free;
 	e->incarnation = tei_meta_incarnation();
-	ret = engine_start(e, metadata_conn_string, local_server_name,
-			   auto_discover, &err);
+	ret = engine_start(e, o->metadata, o->server_name, o->auto_discover,
+			   &err);
 	if (!ret) {
 		ret = engine_handle_add(e);
 		if (ret)
@@ -490,14 +536,72 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
 	tei_meta_server_report(e->server, engine_report, e);
 	TEI_INFO("engine", "segment %s at %s", e->name,
 		 tei_meta_server_address(e->server));
-	return e;
+	*out = e;
+	return 0;
 err_fini:
 	engine_fini(e);
 	/* not what went wrong on the way back */
 	tei_err_set_last(&err);
 err_free:
 	engine_free(e);
-	return NULL;
+	return ret;
+}
+
+transfer_engine_t createTransferEngine(const char *metadata_conn_string,
+				       const char *local_server_name,
+				       const char *ip_or_host_name,
+				       uint64_t rpc_port, int auto_discover)
+{
+	const struct te_engine_options options = {
+		.metadata = metadata_conn_string,
+		.server_name = local_server_name,
+		.auto_discover = auto_discover,
+	};
+	struct engine *e = NULL;
+
+	(void)ip_or_host_name;
+	(void)rpc_port;
+	engine_create(&options, __func__, &e);
+	return e;
+}
+
+/* Returns true if a program built for a later version asks for something that
+ * this version does not know. */
+static bool engine_options_unknown(const void *options, size_t size)
+{
+	const unsigned char *p = options;
+	size_t i;
+
+	for (i = sizeof(struct te_engine_options); i < size; i++)
+		if (p[i])
+			return true;
+	return false;
+}
+
+int te_engine_create(const struct te_engine_options *options, size_t size,
+		     transfer_engine_t *engine)
+{
+	struct te_engine_options o;
+	struct engine *e;
+	int ret;
+
+	if (!options || !engine ||
+	    size < offsetof(struct te_engine_options, ip))
+		return tei_err_fail(NULL, TEI_ERR_INVALID, "engine",
+				    "pass the options, their size and a place for the engine",
+				    "%s: an argument is NULL or the size %zu is too small",
+				    __func__, size);
+	if (engine_options_unknown(options, size))
+		return tei_err_fail(NULL, TEI_ERR_INVALID, "engine",
+				    "the program needs a later version of the library",
+				    "%s: options of %zu bytes, of which this version knows %zu",
+				    __func__, size, sizeof(o));
+	memset(&o, 0, sizeof(o));
+	memcpy(&o, options, size < sizeof(o) ? size : sizeof(o));
+	ret = engine_create(&o, __func__, &e);
+	if (!ret)
+		*engine = e;
+	return ret;
 }
 
 void destroyTransferEngine(transfer_engine_t engine)

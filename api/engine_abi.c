@@ -38,6 +38,7 @@ ABI_AT(te_remote, length, 8);
 #endif
 
 /* These grow at the end; what is there stays where it is. */
+ABI_AT(te_engine_options, settings, 32);
 ABI_AT(te_error, text, 208);
 ABI_AT(te_rail_stats, rate, 280);
 ABI_AT(te_rail_stats, state_changes, 288);

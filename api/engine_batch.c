@@ -147,6 +147,7 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	b->size = (uint32_t)batch_size;
 	b->count = 0;
 	b->deadline_ns = 0;
+	b->deadline_set = false;
 	b->gen++;
 	/* all ones is INVALID_BATCH; 0 would be a likely invention */
 	id = engine_batch_id(b);
@@ -560,6 +561,7 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n)
 	size_t i, by_rail = 0;
 	int ret;
 
+	engine_deadline_submit(b);
 	if (b->deadline_ns && tei_now_ns() >= b->deadline_ns)
 		return TE_TIMED_OUT;
 	for (i = 0; i < n; i++) {

@@ -136,6 +136,17 @@ static int deadline_set(struct engine_batch *b, uint64_t deadline_ns)
 	return ret;
 }
 
+void engine_deadline_submit(struct engine_batch *b)
+{
+	uint64_t limit = b->engine->settings.transfer_timeout_s *
+			 TEI_NS_PER_SEC;
+
+	/* If the thread cannot be started, deadline_set logs that and the
+	 * batch has no deadline. */
+	if (limit && !b->deadline_set)
+		deadline_set(b, tei_now_ns() + limit);
+}
+
 int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
 		      uint64_t deadline_ns)
 {
@@ -148,6 +159,7 @@ int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
 	b = engine_batch_lock(e, batch_id);
 	if (!b)
 		return 1;
+	b->deadline_set = true;
 	ret = deadline_set(b, deadline_ns);
 	engine_batch_unlock(b);
 	return tei_err_transfer_code(ret);

@@ -187,6 +187,7 @@ struct engine_batch {
 	struct engine_task *tasks;
 	uint32_t cap;			/* elements of tasks */
 	uint64_t deadline_ns;		/* CLOCK_MONOTONIC, 0: none */
+	bool deadline_set;		/* by te_batch_deadline */
 
 	/* atomic */
 	uint64_t pending;		/* ENGINE_PENDING_… */
@@ -690,6 +691,9 @@ void engine_event_notes(struct engine *e);
 
 /* --- engine_deadline.c --------------------------------------------------- */
 void engine_deadline_init(struct engine *e);
+/* Sets the deadline of MC_TRANSFER_TIMEOUT, unless the batch has one of its
+ * own; the batch's lock is held. */
+void engine_deadline_submit(struct engine_batch *b);
 /* Stops the thread; nothing is ended by a deadline any more. */
 void engine_deadline_stop(struct engine *e);
 void engine_deadline_fini(struct engine *e);

@@ -444,6 +444,7 @@ static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 	memset(&err, 0, sizeof(err));
 	while (*name == '/')
 		name++;
+	fresh |= e->settings.no_segment_cache;
 	stale = !fresh && segment_stale(e, name);
 	ret = tei_meta_cache_open(e->cache, name, fresh || stale,
 				  engine_deadline(e), &id, &err);

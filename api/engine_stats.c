@@ -235,7 +235,11 @@ int te_settings_text(transfer_engine_t engine, char *buf, size_t len)
 	const struct tei_setting_row *rows;
 	char value[TEI_SETTING_TEXT + 1];
 	size_t i, n;
-	bool env;
+	static const char *const source[] = {
+		[TEI_SETTING_DEFAULT] = "default",
+		[TEI_SETTING_ENVIRONMENT] = "environment",
+		[TEI_SETTING_ENGINE] = "engine",
+	};
 
 	if (!e || (len && !buf))
 		return engine_bad(e, __func__, NULL);
@@ -243,10 +247,10 @@ int te_settings_text(transfer_engine_t engine, char *buf, size_t len)
 		*buf = '\0';
 	rows = tei_settings_table(&n);
 	for (i = 0; i < n; i++) {
-		env = tei_settings_value(&e->settings, &rows[i], value,
-					 sizeof(value));
+		tei_settings_value(&e->settings, &rows[i], value,
+				   sizeof(value));
 		stats_add(&t, "%s=%s %s\n", rows[i].name, value,
-			  env ? "environment" : "default");
+			  source[tei_settings_source(&e->settings, &rows[i])]);
 	}
 	return (int)t.used;
 }

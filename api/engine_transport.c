@@ -326,7 +326,8 @@ int engine_auto_discover(struct engine *e, struct tei_err *err)
 	bool rdma;
 
 	rdma = !e->settings.force_tcp &&
-	       tei_rail_transport_present(&e->settings, "rdma", "", 0);
+	       (e->settings.force_hca ||
+		tei_rail_transport_present(&e->settings, "rdma", "", 0));
 	tei_mutex_lock(&e->control);
 	if (e->settings.local)
 		transport_install(e, "local", NULL, err);

@@ -43,6 +43,7 @@ EXAMPLES += \
 
 TEST_SRCS_api = \
 	api/api_test_main.c \
+	api/engine_create_test.c \
 	api/engine_files_test.c \
 	api/engine_flush_test.c \
 	api/engine_lease_test.c \

@@ -67,6 +67,40 @@ int te_last_error(struct te_error *err, size_t size);
 int te_task_error(transfer_engine_t engine, batch_id_t batch_id,
 		  size_t task_id, struct te_error *err, size_t size);
 
+/* --- creation of an engine ------------------------------------------------ */
+
+/*
+ * Options of te_engine_create. Fields that are 0 or NULL have no effect unless
+ * stated otherwise. Later versions add fields at the end.
+ */
+struct te_engine_options {
+	const char *metadata;		/* connection string; required */
+	const char *server_name;	/* as createTransferEngine; required */
+	const char *ip;			/* address that the control channel
+					 * binds and publishes */
+	uint32_t port;			/* of the control channel */
+	int32_t auto_discover;		/* 1: find the topology and install the
+					 * transports that fit */
+	/*
+	 * settings_count texts "NAME=VALUE" with names of environment
+	 * variables. For this engine each takes precedence over the
+	 * environment; an empty VALUE means the default.
+	 */
+	const char *const *settings;
+	size_t settings_count;
+};
+
+/*
+ * Creates an engine as createTransferEngine does, with settings of its own.
+ * size is sizeof(struct te_engine_options) of the calling program. The options
+ * are copied. A setting that is malformed, unknown, out of range or common to
+ * the whole process is an error that names it (te_last_error), and for an
+ * unknown name also the closest known one. Returns 0 and sets *engine, or a
+ * negative code and leaves *engine as it was. Any thread.
+ */
+int te_engine_create(const struct te_engine_options *options, size_t size,
+		     transfer_engine_t *engine);
+
 /* --- waiting and control of work ------------------------------------------ */
 
 /*

@@ -20,7 +20,7 @@ static void bind_set_port(struct sockaddr *sa, uint16_t port)
 }
 
 /* A listening socket, or a negative errno. */
-static int bind_one(const struct sockaddr *sa, socklen_t len)
+static int bind_one(const struct sockaddr *sa, socklen_t len, uint32_t backlog)
 {
 	const int one = 1;
 	int fd, rc;
@@ -32,7 +32,7 @@ static int bind_one(const struct sockaddr *sa, socklen_t len)
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (sa->sa_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-	if (bind(fd, sa, len) || listen(fd, SOMAXCONN)) {
+	if (bind(fd, sa, len) || listen(fd, (int)backlog)) {
 		rc = -errno;
 		close(fd);
 		return rc;
@@ -41,16 +41,18 @@ static int bind_one(const struct sockaddr *sa, socklen_t len)
 }
 
 /* Random start, then every other port of the range, once. */
-static int bind_range(struct sockaddr *sa, socklen_t len, uint16_t min,
-		      uint16_t max)
+static int bind_range(const struct tei_meta_server_config *config,
+		      struct sockaddr *sa, socklen_t len)
 {
-	uint32_t count = (uint32_t)max - min + 1, i, start;
+	uint32_t backlog = config->backlog ? config->backlog : SOMAXCONN;
+	uint16_t min = config->min_port;
+	uint32_t count = (uint32_t)config->max_port - min + 1, i, start;
 	int fd = -EADDRINUSE;
 
 	start = (uint32_t)(tei_meta_incarnation() % count);
 	for (i = 0; i < count; i++) {
 		bind_set_port(sa, (uint16_t)(min + (start + i) % count));
-		fd = bind_one(sa, len);
+		fd = bind_one(sa, len, backlog);
 		if (fd != -EADDRINUSE && fd != -EACCES)
 			break;
 	}
@@ -74,9 +76,7 @@ static int bind_best(struct tei_meta_server *s, struct addrinfo *list)
 		for (a = list; a; a = a->ai_next) {
 			if (bind_rank(a, s->config.ipv6) != rank)
 				continue;
-			fd = bind_range(a->ai_addr, a->ai_addrlen,
-					s->config.min_port,
-					s->config.max_port);
+			fd = bind_range(&s->config, a->ai_addr, a->ai_addrlen);
 			if (fd != -EADDRNOTAVAIL && fd != -EAFNOSUPPORT)
 				return fd;
 		}

@@ -275,7 +275,7 @@ int tei_meta_local_host(const struct tei_settings *settings,
 	char host[TEI_META_HOST_MAX];
 	uint16_t port;
 
-	if (!*given && p2p && local_server_name)
+	if (!*given && (p2p || settings->legacy_binding) && local_server_name)
 		given = local_server_name;
 	if (!*given) {
 		name_own_address(settings->use_ipv6, out);

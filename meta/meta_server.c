@@ -342,6 +342,7 @@ void tei_meta_server_defaults(const struct tei_settings *settings,
 	out->max_clients = settings->max_clients;
 	out->client_rate = settings->client_rate;
 	out->ipv6 = settings->use_ipv6;
+	out->backlog = settings->listen_backlog;
 }
 
 static struct tei_meta_server *

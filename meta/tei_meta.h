@@ -281,6 +281,7 @@ struct tei_meta_server_config {
 	uint32_t client_rate;		/* (0: 896) steps per second and
 					 * address, after a burst of 24 s */
 	bool ipv6;			/* preferred where host has both */
+	uint32_t backlog;		/* (0: SOMAXCONN) of listen(2) */
 	const struct tei_secret *secret; /* NULL: anybody is answered */
 };
 

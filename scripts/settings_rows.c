@@ -3,12 +3,13 @@
 /*
  * Prints the settings table for check_man, one row per line, its fields
  * separated by tabs: name, type (n: number, b: boolean, s: string), least,
- * greatest, default.
+ * greatest, default. After them one line for each ignored variable of
+ * Mooncake: name and type i.
  */
 
 #include <stdio.h>
 
-#include "util/settings.h"
+#include "util/settings_int.h"
 
 static char rows_type(enum tei_setting_type type)
 {
@@ -35,5 +36,7 @@ int main(void)
 		printf("%s\t%c\t%lld\t%lld\t%s\n", rows[i].name,
 		       rows_type(rows[i].type), (long long)rows[i].min,
 		       (long long)rows[i].max, rows[i].def);
+	for (i = 0; settings_ignored(i); i++)
+		printf("%s\ti\n", settings_ignored(i));
 	return 0;
 }

@@ -7,6 +7,7 @@ SRCS += \
 	util/log.c \
 	util/secret.c \
 	util/settings.c \
+	util/settings_names.c \
 	util/sieve.c \
 	util/text.c \
 	util/thread.c \
@@ -20,6 +21,7 @@ TEST_SRCS_util = \
 	util/lock_test.c \
 	util/log_test.c \
 	util/secret_test.c \
+	util/settings_names_test.c \
 	util/settings_test.c \
 	util/sieve_test.c \
 	util/text_test.c \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "util/settings.h"
+#include "util/settings_int.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -56,6 +56,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "times a piece is posted again after an error"),
 	ROW_UINT("MC_SLICE_TIMEOUT", slice_timeout_s, 1, 3600, "10", "s",
 		 "a task ends when nothing has progressed for this long"),
+	ROW_UINT("MC_TRANSFER_TIMEOUT", transfer_timeout_s, 0, 86400, "0", "s",
+		 "deadline of a batch, counted from the last submission to it, unless te_batch_deadline sets one; 0: none"),
 	ROW_BOOL("MC_PATH_ROUNDROBIN", path_roundrobin, "0",
 		 "use the peer's rails in turn instead of the best fitting one"),
 	ROW_UINT("MC_MIN_RPC_PORT", min_rpc_port, 1, 65535, "15000", "",
@@ -66,6 +68,13 @@ static const struct tei_setting_row settings_rows[] = {
 		 "s", "limit of one exchange over the control channel"),
 	ROW_BOOL("MC_USE_IPV6", use_ipv6, "0",
 		 "prefer IPv6 addresses for the control channel and rails"),
+	ROW_UINT("MC_HANDSHAKE_LISTEN_BACKLOG", listen_backlog, 1, 65535,
+		 "4096", "",
+		 "connections that the kernel holds for the control channel until they are accepted"),
+	ROW_BOOL("MC_LEGACY_RPC_PORT_BINDING", legacy_binding, "0",
+		 "with a metadata server: the control channel binds the host and port in the server name"),
+	ROW_BOOL("MC_DISABLE_METACACHE", no_segment_cache, "0",
+		 "openSegment fetches the descriptor again each time, as openSegmentNoCache does"),
 	ROW_TEXT("MC_TCP_BIND_ADDRESS", tcp_bind_address, "",
 		 "address the control channel binds and publishes"),
 	ROW_TEXT("MC_METADATA_CLUSTER_ID", cluster_id, "",
@@ -84,10 +93,14 @@ static const struct tei_setting_row settings_rows[] = {
 		 "1/s", "steps that the control channel takes for one address, after a burst of 24 seconds' worth"),
 	ROW_TEXT("MC_TE_FILTERS", filters, "",
 		 "comma list: only these interfaces or RDMA devices become rails"),
+	ROW_TEXT("MC_TE_FILTERS_EXCLUDE", filters_exclude, "",
+		 "comma list: these interfaces or RDMA devices do not become rails; ignored if MC_TE_FILTERS is set"),
 	ROW_TEXT("MC_CUSTOM_TOPO_JSON", custom_topo, "",
 		 "file with the priority matrix, instead of discovery"),
 	ROW_BOOL("MC_FORCE_TCP", force_tcp, "0",
 		 "auto_discover installs tcp even where RDMA devices exist"),
+	ROW_BOOL("MC_FORCE_HCA", force_hca, "0",
+		 "auto_discover installs rdma and fails if there is no RDMA device; MC_FORCE_TCP takes precedence"),
 	ROW_TEXT("MOONRAIL_PROVIDER", provider, "",
 		 "libfabric provider of all rails, for example tcp;ofi_rxm"),
 	ROW_TEXT("MOONRAIL_DEVICES", devices, "",
@@ -98,6 +111,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "large requests always leave room for small ones, not only while these come"),
 	ROW_BOOL("MOONRAIL_GPU_DIRECT", gpu_direct, "1",
 		 "rails, and files by cuFile, that take memory of GPUs are given it"),
+	ROW_BOOL("MC_DISABLE_GPU_DIRECT_RDMA", no_gpu_direct, "0",
+		 "1 has the effect of MOONRAIL_GPU_DIRECT=0"),
 	ROW_BOOL("MOONRAIL_MR_LOCAL", mr_local, "0",
 		 "rails are used as if all wanted local memory registered, as RDMA devices do"),
 	ROW_BOOL("MOONRAIL_LOCAL", local, "1",
@@ -152,17 +167,43 @@ static bool settings_parse_bool(const char *text, bool *out)
 	return false;
 }
 
+/*
+ * Returns the factor of a size's suffix: K, M, G or T, also followed by iB, in
+ * either case of the first letter; 0 for anything else.
+ */
+static int64_t settings_factor(const char *suffix)
+{
+	static const char units[] = "KkMmGgTt";
+	const char *unit;
+
+	if (!*suffix)
+		return 1;
+	unit = strchr(units, *suffix);
+	if (!unit || (suffix[1] && strcmp(suffix + 1, "iB")))
+		return 0;
+	return INT64_C(1) << 10 * ((unit - units) / 2 + 1);
+}
+
 static bool settings_parse_int(const struct tei_setting_row *row,
 			       const char *text, int64_t *out)
 {
-	long long v;
+	long long v, factor = 1;
 	char *end;
 
 	if (text[0] != '-' && (text[0] < '0' || text[0] > '9'))
 		return false;
 	errno = 0;
 	v = strtoll(text, &end, 10);
-	if (errno || end == text || *end || v < row->min || v > row->max)
+	if (errno || end == text)
+		return false;
+	if (!strcmp(row->unit, "bytes"))
+		factor = settings_factor(end);
+	else if (*end)
+		return false;
+	if (!factor || v > row->max / factor || v < row->min / factor)
+		return false;
+	v *= factor;
+	if (v < row->min)
 		return false;
 	*out = v;
 	return true;
@@ -216,40 +257,174 @@ static int settings_reject(struct tei_err *err,
 				    row->name, (long long)row->max);
 	default:
 		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
-				    "%s=%.32s: not a whole number from %lld to %lld",
+				    "%s=%.32s: not a whole number from %lld to %lld%s",
 				    row->name, text, (long long)row->min,
-				    (long long)row->max);
+				    (long long)row->max,
+				    strcmp(row->unit, "bytes") ? "" :
+				    ", or a size such as 64K or 1M");
 	}
+}
+
+/* Second spellings, which Mooncake accepts as well. */
+static const char *const settings_alias[][2] = {
+	{ "MC_MIN_PRC_PORT", "MC_MIN_RPC_PORT" },
+	{ "MC_MAX_PRC_PORT", "MC_MAX_RPC_PORT" },
+};
+
+const struct tei_setting_row *settings_find(const char *name, size_t len)
+{
+	size_t i, n = sizeof(settings_alias) / sizeof(settings_alias[0]);
+
+	for (i = 0; i < n; i++) {
+		if (strlen(settings_alias[i][0]) != len ||
+		    strncmp(settings_alias[i][0], name, len))
+			continue;
+		name = settings_alias[i][1];
+		len = strlen(name);
+	}
+	n = sizeof(settings_rows) / sizeof(settings_rows[0]);
+	for (i = 0; i < n; i++)
+		if (strlen(settings_rows[i].name) == len &&
+		    !strncmp(settings_rows[i].name, name, len))
+			return &settings_rows[i];
+	return NULL;
+}
+
+/* Returns the value of a row in the environment, or NULL. */
+static const char *settings_env(const struct tei_setting_row *row)
+{
+	size_t i, n = sizeof(settings_alias) / sizeof(settings_alias[0]);
+	const char *text = getenv(row->name);
+
+	for (i = 0; (!text || !*text) && i < n; i++)
+		if (!strcmp(settings_alias[i][1], row->name))
+			text = getenv(settings_alias[i][0]);
+	return text && *text ? text : NULL;
+}
+
+/* True for a setting that util/log.c reads once per process. */
+static bool settings_of_process(const struct tei_setting_row *row)
+{
+	return row->offset == offsetof(struct tei_settings, log_level) ||
+	       row->offset == offsetof(struct tei_settings, verbose);
+}
+
+static int settings_option(struct tei_settings *s, const char *option,
+			   size_t number, struct tei_err *err)
+{
+	size_t len = option ? strcspn(option, "=") : 0;
+	const struct tei_setting_row *row;
+	const char *why, *text;
+	char hint[TEI_ERR_TEXT];
+
+	if (!len || !option[len])
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "option %zu: \"%.64s\" is not of the form NAME=VALUE",
+				    number, option ? option : "NULL");
+	row = settings_find(option, len);
+	why = row ? NULL : settings_why_ignored(option, len);
+	if (why) {
+		TEI_INFO("settings", "%.*s has no effect: %s", (int)len,
+			 option, why);
+		return 0;
+	}
+	if (!row) {
+		snprintf(hint, sizeof(hint), "the closest setting is %s",
+			 settings_closest(option, len));
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", hint,
+				    "option %zu: %.*s is not a setting",
+				    number, len < 64 ? (int)len : 64, option);
+	}
+	if (settings_of_process(row))
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings",
+				    "set it in the environment, or use te_set_log",
+				    "option %zu: %s is for the whole process, not for one engine",
+				    number, row->name);
+	text = option + len + 1;
+	s->source[row - settings_rows] = *text ? TEI_SETTING_ENGINE :
+						 TEI_SETTING_DEFAULT;
+	if (!*text)
+		text = row->def;
+	return settings_store(s, row, text) ? 0 :
+					      settings_reject(err, row, text);
+}
+
+/* Values that must agree with each other. */
+static int settings_check(struct tei_settings *s, struct tei_err *err)
+{
+	if (!tei_log_level_valid(s->log_level))
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "MC_LOG_LEVEL=%.32s: not one of error, warn, info, debug, or from 0 to 3",
+				    s->log_level);
+	if (s->min_rpc_port > s->max_rpc_port)
+		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
+				    "MC_MIN_RPC_PORT=%u is above MC_MAX_RPC_PORT=%u",
+				    s->min_rpc_port, s->max_rpc_port);
+	if (s->slice_max < s->slice_size)
+		s->slice_max = s->slice_size;
+	if (s->no_gpu_direct)
+		s->gpu_direct = false;
+	return 0;
+}
+
+/* Logs the unknown variables at the first call of the process. */
+static void settings_log_once(void)
+{
+	static bool logged;		/* atomic */
+
+	if (!__atomic_exchange_n(&logged, true, __ATOMIC_RELAXED))
+		tei_settings_log_unknown();
+}
+
+static bool settings_overridden(const struct tei_setting_row *row,
+				const char *const *options, size_t count)
+{
+	size_t i, len;
+
+	for (i = 0; i < count; i++) {
+		len = options[i] ? strcspn(options[i], "=") : 0;
+		if (len && settings_find(options[i], len) == row)
+			return true;
+	}
+	return false;
+}
+
+int tei_settings_load_options(struct tei_settings *out,
+			      const char *const *options, size_t count,
+			      struct tei_err *err)
+{
+	struct tei_settings *s = calloc(1, sizeof(*s));
+	size_t i, n = sizeof(settings_rows) / sizeof(settings_rows[0]);
+	const char *text;
+	int ret = 0;
+
+	if (!s)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "settings", NULL,
+				    "out of memory");
+	settings_log_once();
+	for (i = 0; i < n && !ret; i++) {
+		text = settings_overridden(&settings_rows[i], options, count) ?
+		       NULL : settings_env(&settings_rows[i]);
+		s->source[i] = text ? TEI_SETTING_ENVIRONMENT :
+				      TEI_SETTING_DEFAULT;
+		if (!text)
+			text = settings_rows[i].def;
+		if (!settings_store(s, &settings_rows[i], text))
+			ret = settings_reject(err, &settings_rows[i], text);
+	}
+	for (i = 0; i < count && !ret; i++)
+		ret = settings_option(s, options[i], i, err);
+	if (!ret)
+		ret = settings_check(s, err);
+	if (!ret)
+		*out = *s;
+	free(s);
+	return ret;
 }
 
 int tei_settings_load(struct tei_settings *out, struct tei_err *err)
 {
-	struct tei_settings s;
-	const char *text;
-	size_t i, n = sizeof(settings_rows) / sizeof(settings_rows[0]);
-
-	memset(&s, 0, sizeof(s));
-	for (i = 0; i < n; i++) {
-		text = getenv(settings_rows[i].name);
-		s.source[i] = text && *text ? TEI_SETTING_ENVIRONMENT :
-					      TEI_SETTING_DEFAULT;
-		if (!s.source[i])
-			text = settings_rows[i].def;
-		if (!settings_store(&s, &settings_rows[i], text))
-			return settings_reject(err, &settings_rows[i], text);
-	}
-	if (!tei_log_level_valid(s.log_level))
-		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
-				    "MC_LOG_LEVEL=%.32s: not one of error, warn, info, debug, or from 0 to 3",
-				    s.log_level);
-	if (s.min_rpc_port > s.max_rpc_port)
-		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
-				    "MC_MIN_RPC_PORT=%u is above MC_MAX_RPC_PORT=%u",
-				    s.min_rpc_port, s.max_rpc_port);
-	if (s.slice_max < s.slice_size)
-		s.slice_max = s.slice_size;
-	*out = s;
-	return 0;
+	return tei_settings_load_options(out, NULL, 0, err);
 }
 
 enum tei_setting_source tei_settings_source(const struct tei_settings *s,
@@ -260,12 +435,9 @@ enum tei_setting_source tei_settings_source(const struct tei_settings *s,
 
 bool tei_settings_given(const struct tei_settings *s, const char *name)
 {
-	size_t i, n = sizeof(settings_rows) / sizeof(settings_rows[0]);
+	const struct tei_setting_row *row = settings_find(name, strlen(name));
 
-	for (i = 0; i < n; i++)
-		if (!strcmp(settings_rows[i].name, name))
-			return s->source[i] != TEI_SETTING_DEFAULT;
-	return false;
+	return row && tei_settings_source(s, row) != TEI_SETTING_DEFAULT;
 }
 
 bool tei_settings_value(const struct tei_settings *s,

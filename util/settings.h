@@ -3,10 +3,10 @@
 #define TEI_UTIL_SETTINGS_H
 
 /*
- * Tunables: one table row each (name, type, range, default, help), read from
- * the environment once per engine and constant afterwards. Strict: a value
- * that does not parse or is out of range is an error that states the range.
- * The table is the source of the man page's section, checked by script.
+ * Tunables: one table row each (name, type, range, default, help), read once
+ * per engine, from the engine's own options or from the environment, and
+ * constant afterwards. A value that does not parse or is out of range is an
+ * error that states the range. A script compares the table with the man page.
  */
 
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 #include "util/err.h"
 
 #define TEI_SETTING_TEXT	4096
-#define TEI_SETTING_ROWS	96	/* at least the length of the table */
+#define TEI_SETTING_ROWS	112	/* at least the length of the table */
 
 /* The origin of a value. */
 enum tei_setting_source {
@@ -48,16 +48,21 @@ struct tei_settings {
 	uint32_t slice_max;		/* MOONRAIL_SLICE_MAX, bytes, the ceiling */
 	uint32_t retry_cnt;		/* MC_RETRY_CNT */
 	uint32_t slice_timeout_s;	/* MC_SLICE_TIMEOUT, seconds */
+	uint32_t transfer_timeout_s;	/* MC_TRANSFER_TIMEOUT, s, 0: none */
 	bool path_roundrobin;		/* MC_PATH_ROUNDROBIN */
 	bool merge;			/* MOONRAIL_MERGE */
 	bool small_first;		/* MOONRAIL_SMALL_FIRST */
 	bool gpu_direct;		/* MOONRAIL_GPU_DIRECT */
+	bool no_gpu_direct;		/* MC_DISABLE_GPU_DIRECT_RDMA */
 	bool mr_local;			/* MOONRAIL_MR_LOCAL */
 	/* control channel */
 	uint32_t min_rpc_port;		/* MC_MIN_RPC_PORT */
 	uint32_t max_rpc_port;		/* MC_MAX_RPC_PORT */
 	uint32_t connect_timeout_s;	/* MC_HANDSHAKE_CONNECT_TIMEOUT */
 	bool use_ipv6;			/* MC_USE_IPV6 */
+	uint32_t listen_backlog;	/* MC_HANDSHAKE_LISTEN_BACKLOG */
+	bool legacy_binding;		/* MC_LEGACY_RPC_PORT_BINDING */
+	bool no_segment_cache;		/* MC_DISABLE_METACACHE */
 	char tcp_bind_address[256];	/* MC_TCP_BIND_ADDRESS, "": choose */
 	char cluster_id[256];		/* MC_METADATA_CLUSTER_ID */
 	uint32_t zk_session_ms;		/* MOONRAIL_ZK_SESSION_MS */
@@ -68,8 +73,10 @@ struct tei_settings {
 	uint32_t client_rate;		/* MOONRAIL_CLIENT_RATE, steps/s */
 	/* choice of rails */
 	char filters[TEI_SETTING_TEXT];	/* MC_TE_FILTERS, comma list */
+	char filters_exclude[TEI_SETTING_TEXT]; /* MC_TE_FILTERS_EXCLUDE */
 	char custom_topo[TEI_SETTING_TEXT]; /* MC_CUSTOM_TOPO_JSON, a file */
 	bool force_tcp;			/* MC_FORCE_TCP */
+	bool force_hca;			/* MC_FORCE_HCA */
 	char provider[64];		/* MOONRAIL_PROVIDER, "": by capability */
 	char devices[TEI_SETTING_TEXT];	/* MOONRAIL_DEVICES, comma list */
 	bool local;			/* MOONRAIL_LOCAL: same-host shortcuts */
@@ -114,10 +121,29 @@ struct tei_setting_row {
 const struct tei_setting_row *tei_settings_table(size_t *count);
 
 /*
- * Reads the environment. 0, or TEI_ERR_INVALID with err filled (name, value
- * and range) and *out untouched. An empty variable counts as unset.
+ * Reads the environment. Returns 0, or TEI_ERR_INVALID with err filled (name,
+ * value and range) and *out untouched. An empty variable counts as unset. The
+ * first call of a process also runs tei_settings_log_unknown.
  */
 int tei_settings_load(struct tei_settings *out, struct tei_err *err);
+
+/*
+ * The same with count options of one engine, each "NAME=VALUE", which take
+ * precedence over the environment. An empty value means the default. If a name
+ * occurs twice, its last value counts. TEI_ERR_INVALID also for an entry that
+ * is NULL or malformed, a name that is unknown (the text contains the closest
+ * known one) and a setting of the whole process.
+ */
+int tei_settings_load_options(struct tei_settings *out,
+			      const char *const *options, size_t count,
+			      struct tei_err *err);
+
+/*
+ * Logs each MC_ or MOONRAIL_ variable of the environment that is not in the
+ * table: at level info with the reason if Mooncake has it, else a warning
+ * that contains the closest name of the table.
+ */
+void tei_settings_log_unknown(void);
 
 /*
  * Returns true if the user has set the variable of that name, in the

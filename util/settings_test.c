@@ -165,6 +165,37 @@ static void what_is_no_number_is_refused(void)
 	CU_ASSERT_EQUAL(t.s.slice_timeout_s, 7);
 }
 
+static void sizes_have_suffixes(void)
+{
+	static const struct {
+		const char *text;
+		uint32_t size;
+	} good[] = {
+		{ "64K", 65536 }, { "64k", 65536 }, { "64KiB", 65536 },
+		{ "1M", 1048576 }, { "4MiB", 4194304 }, { "65536", 65536 },
+	};
+	static const char *const bad[] = {
+		"64KB", "64Kib", "64 K", "K", "64KK", "1G", "1K", "-64K",
+		"9223372036854775807K", "64iB",
+	};
+	struct settings_try t;
+	size_t i;
+
+	settings_clear_environment();
+	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		CU_ASSERT_EQUAL(settings_load_with("MC_SLICE_SIZE",
+						   good[i].text, &t), 0);
+		CU_ASSERT_EQUAL(t.s.slice_size, good[i].size);
+	}
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		CU_ASSERT_EQUAL(settings_load_with("MC_SLICE_SIZE", bad[i],
+						   &t), TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(settings_load_with("MC_MAX_MR_SIZE", "2G", &t), 0);
+	CU_ASSERT_EQUAL(t.s.max_mr_size, UINT64_C(2) << 30);
+	CU_ASSERT_EQUAL(settings_load_with("MC_RETRY_CNT", "0K", &t),
+			TEI_ERR_INVALID);
+}
+
 static void booleans_have_eight_spellings(void)
 {
 	static const char *const yes[] = { "1", "true", "YES", "On" };
@@ -296,6 +327,7 @@ const struct tei_test_case settings_cases[] = {
 	{ "numbers_are_checked_against_their_range",
 	  numbers_are_checked_against_their_range },
 	{ "what_is_no_number_is_refused", what_is_no_number_is_refused },
+	{ "sizes_have_suffixes", sizes_have_suffixes },
 	{ "booleans_have_eight_spellings", booleans_have_eight_spellings },
 	{ "strings_are_bounded", strings_are_bounded },
 	{ "levels_have_names_and_numbers", levels_have_names_and_numbers },

@@ -12,6 +12,7 @@ extern const struct tei_test_case lock_cases[];
 extern const struct tei_test_case log_cases[];
 extern const struct tei_test_case secret_cases[];
 extern const struct tei_test_case settings_cases[];
+extern const struct tei_test_case settings_names_cases[];
 extern const struct tei_test_case sieve_cases[];
 extern const struct tei_test_case text_cases[];
 extern const struct tei_test_case thread_cases[];

@@ -39,6 +39,7 @@ int main(int argc, char **argv)
 		{ "log", log_cases },
 		{ "secret", secret_cases },
 		{ "settings", settings_cases },
+		{ "settings_names", settings_names_cases },
 		{ "sieve", sieve_cases },
 		{ "text", text_cases },
 		{ "thread", thread_cases },

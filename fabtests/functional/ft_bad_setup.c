@@ -89,7 +89,7 @@ static void setup_environment(void)
 		{ "MC_SLICE_TIMEOUT", " 10", "3600" },
 		{ "MC_SLICE_TIMEOUT", "99999999999999999999", "3600" },
 		{ "MC_SLICE_SIZE", "4095", "4096" },
-		{ "MC_SLICE_SIZE", "64K", "4096" },
+		{ "MC_SLICE_SIZE", "64X", "4096" },
 		{ "MC_MAX_WR", "0", "16384" },
 		{ "MC_RETRY_CNT", "129", "128" },
 		{ "MC_NUM_CQ_PER_CTX", "0", "16" },

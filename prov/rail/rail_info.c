@@ -347,6 +347,12 @@ static bool info_is_gid(const struct fi_info *info)
 	       !strcmp(nic->link_attr->network_type, "Ethernet");
 }
 
+/* Returns true if no filter is set and the list of excluded names applies. */
+static bool info_excludes(const struct tei_settings *s)
+{
+	return !*s->filters && *s->filters_exclude;
+}
+
 static bool info_usable_ip(const struct tei_settings *s,
 			   const struct fi_info *info,
 			   const struct ifaddrs *ifa, const char *devices,
@@ -362,6 +368,9 @@ static bool info_usable_ip(const struct tei_settings *s,
 	if (*devices && !named)
 		return false;
 	if (!named && *s->filters && !info_names(s->filters, info, ifa))
+		return false;
+	if (!named && info_excludes(s) &&
+	    info_names(s->filters_exclude, info, ifa))
 		return false;
 	if (!named && info_is_bridge(ifa->ifa_name))
 		return false;
@@ -399,7 +408,9 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 			info_nic_name(i, name);
 			if (info_is_gid(i) ||
 			    (*devices && !info_listed(devices, name)) ||
-			    (*s->filters && !info_listed(s->filters, name)))
+			    (*s->filters && !info_listed(s->filters, name)) ||
+			    (!*devices && info_excludes(s) &&
+			     info_listed(s->filters_exclude, name)))
 				continue;
 			ret = info_add(lists, name, i, NULL);
 		}
@@ -446,7 +457,9 @@ static bool info_lacks_link(const struct tei_settings *s,
 	return sa && sa->sa_family == (s->use_ipv6 ? AF_INET6 : AF_INET) &&
 	       (ifa->ifa_flags & both) != both && !info_loopback(sa) &&
 	       !info_link_local(sa) && !info_is_bridge(ifa->ifa_name) &&
-	       (!*s->filters || info_listed(s->filters, ifa->ifa_name));
+	       (!*s->filters || info_listed(s->filters, ifa->ifa_name)) &&
+	       !(info_excludes(s) &&
+		 info_listed(s->filters_exclude, ifa->ifa_name));
 }
 
 /* All interfaces were asked for: one line for each that could not be a rail. */
