@@ -28,6 +28,7 @@
 #define LINKS_FLAPS 10
 #define LINKS_SOME 4			/* the first and the last of them */
 #define LINKS_LATER 3			/* times what it takes without a flap */
+#define LINKS_FORGETS 2
 #define LINKS_TRIES 3			/* a busy machine has its moments */
 #define LINKS_PART (4 * FX_MIB)
 #define LINKS_TURNS 5
@@ -221,6 +222,29 @@ static void links_none(struct fx_links *l)
 		   "ip link set r1 down'", "restore");
 	links_gone(l, "packets_lost", "run b iptables -w 10 -I" LINKS_LOSE,
 		   "run b iptables -w 10 -D" LINKS_LOSE);
+}
+
+/* --- a firewall forgets the connections ---------------------------------- */
+
+/* Twice, since what is made anew must survive the same. The only rail there is
+ * carries again before MC_SLICE_TIMEOUT has passed, so no task fails. */
+static void links_forgotten(struct fx_links *l)
+{
+	double ms;
+	int i;
+
+	ft_ok(links_move(l, LINKS_MEM) > 0, "forgotten: all_is_well");
+	for (i = 0; i < LINKS_FORGETS; i++) {
+		ft_ok(fx_links_do("forget 0"), "the_connections_are_forgotten");
+		fx_buf_fill(&l->mem, 0, LINKS_MEM, LINKS_SEED + (uint64_t)i);
+		ms = links_move(l, LINKS_MEM);
+		ft_diag("16 MiB over forgotten connections took %.0f ms", ms);
+		ft_ok(ms > 0 && fx_buf_check(&l->target.mem, 0, LINKS_MEM,
+					     LINKS_SEED + (uint64_t)i),
+		      "write_over_forgotten_connections_completes");
+		ft_ok(links_move(l, LINKS_MEM) > 0,
+		      "next_write_takes_the_new_connections");
+	}
 }
 
 /* --- a link comes and goes ----------------------------------------------- */
@@ -678,15 +702,17 @@ static const struct links_case {
 	void (*run)(struct fx_links *links);
 	const char *timeout;		/* MC_SLICE_TIMEOUT, s */
 	const char *hasty;		/* the same where SECONDS are given */
+	const char *devices;		/* NULL: both rails */
 } links_cases[] = {
-	{ "idle", links_idle, "30", "30" },
-	{ "none", links_none, "2", "2" },	/* LINKS_GONE_MS */
-	{ "flaps", links_flaps, "30", "30" },
-	{ "slow", links_slow, "60", "60" },
-	{ "frozen", links_frozen, "30", LINKS_HASTY },
-	{ "dead", links_dead, "5", LINKS_HASTY },
-	{ "moved", links_moved, "10", "10" },
-	{ "calm", links_calm, "60", "60" },
+	{ "idle", links_idle, "30", "30", NULL },
+	{ "none", links_none, "2", "2", NULL },	/* LINKS_GONE_MS */
+	{ "forgotten", links_forgotten, "30", "30", "r0" },
+	{ "flaps", links_flaps, "30", "30", NULL },
+	{ "slow", links_slow, "60", "60", NULL },
+	{ "frozen", links_frozen, "30", LINKS_HASTY, NULL },
+	{ "dead", links_dead, "5", LINKS_HASTY, NULL },
+	{ "moved", links_moved, "10", "10", NULL },
+	{ "calm", links_calm, "60", "60", NULL },
 };
 
 #define LINKS_CASES (sizeof(links_cases) / sizeof(links_cases[0]))
@@ -696,7 +722,8 @@ static void links_run(const struct links_case *c)
 	static struct fx_links links;
 
 	setenv("MC_SLICE_TIMEOUT", links_seconds ? c->hasty : c->timeout, 1);
-	if (!ft_ok(fx_links_start(&links, LINKS_MEM), "%s: both_rails_carry",
+	if (!ft_ok(fx_links_start_on(&links, c->devices ? c->devices : "r0,r1",
+				     LINKS_MEM), "%s: its_rails_carry",
 		   c->name))
 		return;
 	c->run(&links);

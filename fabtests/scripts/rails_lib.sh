@@ -57,6 +57,8 @@
 # rails_rate RAIL RATE [HOST]	changes a rate, at all ends or those of HOST
 # rails_link RAIL down|up [HOST]	with two hosts both lose the carrier
 # rails_drop RAIL in|out|both [HOST]	loses packets, without a word
+# rails_forget RAIL [HOST]	the connections that are open lose all packets, as
+#				if a firewall had forgotten them; new ones pass
 # rails_hold [RAIL [HOST]]	packets wait at that end; without a HOST at all ends,
 #				without a RAIL on all rails. They go on when it
 #				is restored
@@ -534,6 +536,20 @@ rails_drop()
 	fi
 	[ "$2" = in ] ||
 		rails_rule "$1" "${3:-b}" OUTPUT -o "$(rails_dev "$1")" -j DROP
+}
+
+rails_forget()
+{
+	rails_run "${2:-b}" ss -H -t -n state established \
+		src "$(rails_addr "${2:-b}" "$1")" >"$rails_dir/forget" || return
+	while read -r _ _ rails_own rails_other; do
+		rails_own=${rails_own##*:} rails_other=${rails_other##*:}
+		rails_rule "$1" "${2:-b}" INPUT -i "$(rails_dev "$1")" -p tcp \
+			--dport "$rails_own" --sport "$rails_other" -j DROP &&
+			rails_rule "$1" "${2:-b}" OUTPUT -o "$(rails_dev "$1")" \
+				-p tcp --sport "$rails_own" \
+				--dport "$rails_other" -j DROP || return
+	done <"$rails_dir/forget"
 }
 
 # A packet may pass yet.

@@ -99,8 +99,10 @@ void rail_ctl_look(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 /* A request has had no answer for a while: is it still the same process? */
 void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
-	if (now - since >= CTL_UNANSWERED_NS)
+	if (now - since >= CTL_UNANSWERED_NS) {
 		p->rehello = true;
+		rail_fence_silent(p, now);
+	}
 	rail_ctl_look(p, now, since);
 }
 

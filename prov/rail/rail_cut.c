@@ -41,6 +41,7 @@ struct cut {
 	struct rail_cut_list *list;	/* all with another end, or NULL */
 	uint32_t meant, others, nameless, listening;
 	uint32_t accepted;		/* not meant, as far as addresses tell */
+	uint32_t silent;		/* meant, and rail_tcp_silent */
 	bool lives, pending;		/* some that is meant */
 	struct rail_socket which;	/* the first that is meant */
 };
@@ -220,6 +221,7 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 		c->which = (struct rail_socket){ fd, ino };
 	c->lives |= cut_lives(fd);
 	c->pending |= rail_tcp_pending(fd);
+	c->silent += rail_tcp_silent(fd);
 	if (c->shut)
 		shutdown(fd, SHUT_RDWR);
 }
@@ -440,6 +442,16 @@ bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)
 		return false;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	return c.pending;
+}
+
+bool rail_cut_silent(struct rail_lane *lane, const void *addr, size_t len)
+{
+	struct cut c = { .peer = addr };
+
+	if (!cut_can(lane, &c, len))
+		return false;
+	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	return c.meant && c.silent == c.meant;
 }
 
 uint32_t rail_cut_count(struct rail_lane *lane)

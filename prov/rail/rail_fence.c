@@ -25,6 +25,9 @@
 #define FENCE_SERVES_NS	TEI_NS_PER_SEC		/* heard of since */
 #define FENCE_LIVES_NS	(2 * TEI_NS_PER_SEC)	/* it does */
 #define FENCE_LIVES_SPACE_NS TEI_NS_PER_SEC	/* for one that lives */
+#define FENCE_SILENT_NS	(600 * TEI_NS_PER_MS)	/* two retransmissions */
+#define FENCE_SILENT_LOOK_NS (100 * TEI_NS_PER_MS)	/* from look to look */
+#define FENCE_SILENT_PART 8	/* the looks take a part of so many of the time */
 #define FENCE_HOPELESS	2u	/* new lanes, and it is the wire that is asked
 				 * about */
 #define FENCE_STUCK_OPENS	4	/* lanes opened in that time, at least */
@@ -383,6 +386,64 @@ void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now)
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
 			fence_unstick_lane(peer, &rail->init[j], now);
 	}
+}
+
+/* --- connections that show no sign of life ------------------------------- */
+
+static bool fence_path_silent(struct rail_lane *lane,
+			      const struct rail_path *path)
+{
+	uint8_t addr[TEI_RAIL_ADDR_MAX];
+	size_t len = sizeof(addr);
+	bool silent;
+
+	tei_mutex_lock(&lane->lock);
+	silent = lane->state == RAIL_LANE_ACTIVE && path->ready &&
+		 path->connected && path->lane_gen == lane->gen &&
+		 !fi_av_lookup(lane->av, path->fi_addr, addr, &len) &&
+		 rail_cut_silent(lane, addr, len);
+	tei_mutex_unlock(&lane->lock);
+	return silent;
+}
+
+static void fence_renew_silent(struct tei_rail_peer *peer, struct rail *rail,
+			       uint32_t index, uint64_t now)
+{
+	struct rail_lane *lane = rail_msg_lane(rail, index);
+	struct rail_path *path = NULL;
+	int16_t remote;
+
+	rail_sched_enter(peer->dp);
+	remote = peer->route[rail->index];
+	if (lane && remote >= 0)
+		path = rail_path_get(peer, lane, (uint16_t)remote);
+	rail_sched_leave(peer->dp);
+	/* closing the lane that was retired before would be waited for */
+	if (!path || !fence_path_silent(lane, path) ||
+	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) !=
+		    RAIL_LANE_CLOSED ||
+	    !fence_worth(peer, lane, now - FENCE_SILENT_NS, false, now))
+		return;
+	rail->stuck_ns = now;
+	fence_retire(lane, fence_drain(lane),
+		     "a connection of it shows no sign of life");
+}
+
+void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now)
+{
+	struct tei_rail_dp *dp = peer->dp;
+	uint64_t from;
+	uint32_t i, j;
+
+	if (now < peer->silent_next_ns || now < dp->silent_next_ns)
+		return;
+	peer->silent_next_ns = now + FENCE_SILENT_LOOK_NS;
+	from = tei_now_ns();
+	for (i = 0; i < rail_count(dp); i++)
+		for (j = 0; j < dp->settings->lanes_per_rail; j++)
+			fence_renew_silent(peer, rail_at(dp, i), j, now);
+	/* looking takes milliseconds where there are a thousand connections */
+	dp->silent_next_ns = now + FENCE_SILENT_PART * (tei_now_ns() - from);
 }
 
 /*

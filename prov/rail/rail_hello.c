@@ -180,6 +180,9 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return p->hello_next_ns;
 	if ((announce || probe) && !ask && hello_forget_silent(p, now))
 		return 0;
+	/* a hello that is repeated says that our answers get lost */
+	if (reply && p->state == RAIL_PEER_READY)
+		rail_fence_silent(p, now);
 	len = rail_msg_hello(p, ask || announce || probe, buf);
 	ret = hello_send(p, buf, len, reply ? 0 : p->hello_tries);
 	if (ret && reply) {

@@ -711,6 +711,7 @@ struct tei_rail_peer {
 	uint64_t due_ns;		/* when it wants to run, on attn */
 	uint64_t asked_ns;		/* when want_hello was first served */
 	uint32_t msg_turn;		/* thread: of pairs beside the routes */
+	uint64_t silent_next_ns;	/* thread: no rail_fence_silent before */
 	uint64_t again_ns;		/* thread: no rail has taken a message
 					 * since, 0: the last one was taken */
 	bool announce;			/* our rail table has changed */
@@ -857,6 +858,7 @@ struct tei_rail_dp {
 	uint64_t link_next_ns;		/* links that are down: next look */
 	uint64_t health_ns;		/* last look at all that */
 	uint64_t tidy_ns;		/* no look at paths off the routes */
+	uint64_t silent_next_ns;	/* no rail_fence_silent before that */
 	uint64_t probe_next_ns;
 	uint32_t probing;		/* rails whose probe is open */
 };
@@ -1068,6 +1070,10 @@ bool rail_cut_shows(struct rail_lane *lane, const void *addr, size_t len)
  * rail_tcp_pending says. */
 bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
+/* Returns true if the lane has a connection to that address and each of them is
+ * silent, as rail_tcp_silent says. */
+bool rail_cut_silent(struct rail_lane *lane, const void *addr, size_t len)
+	TEI_REQUIRES(lane->lock);
 /* The lane's connections, as far as the provider shows them. */
 uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
@@ -1079,6 +1085,10 @@ uint64_t rail_tcp_acked(int fd);
 /* The kernel there acknowledged all that came by it a while ago, but its process
  * has not answered yet, or only now. */
 bool rail_tcp_pending(int fd);
+/* Returns true if the other end's kernel has acknowledged nothing through two
+ * retransmission timeouts, or has answered none of two window probes. A process
+ * that is stopped does not look so: its kernel goes on acknowledging. */
+bool rail_tcp_silent(int fd);
 /* The kernel there says that nobody listens at that address (a sockaddr). Waits
  * that long. */
 bool rail_tcp_refused(const void *addr, size_t len, uint64_t wait_ns);
@@ -1543,6 +1553,10 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    struct rail_path *path, uint64_t now);
 /* The same for all of the peer's paths that were tried lately. */
 void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now);
+/* Replaces the peer's connections that show no sign of life, by renewing their
+ * lanes: a firewall or NAT may have forgotten them while new ones would pass. To
+ * be called while requests or answers to the peer get lost; it limits itself. */
+void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now);
 /* New work goes to a new endpoint; the old one is closed after drain_ns. */
 void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns);
 /* Opens what could not be opened before. */

@@ -23,6 +23,7 @@
 				 * acknowledgement takes 40 */
 #define STALL_HEARD_NS	(STALL_HEARD_MS * TEI_NS_PER_MS)
 #define STALL_ASKS	8u			/* a pair by its own wire, */
+#define STALL_SILENT_TRIES 3u	/* unanswered: look at the connections, too */
 #define STALL_MSGS	2u			/* where so many wait, not */
 #define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not, */
 #define STALL_OPENS	8	/* times what opening takes, if that is more */
@@ -333,6 +334,8 @@ uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (now >= p->life_next_ns) {
 		ret = rail_msg_send(p, buf, stall_ping(p, buf), p->life_tries);
 		p->life_next_ns = rail_ctl_sent(p, ret, now, &p->life_tries);
+		if (p->life_tries >= STALL_SILENT_TRIES)
+			rail_fence_silent(p, now);
 	}
 	return rail_ctl_sooner(there, p->life_next_ns);
 }

@@ -19,6 +19,8 @@ enum { TCP_IS_ESTABLISHED = 1 };
 
 #define TCP_SLOW_MS	100	/* it takes long to answer */
 #define TCP_ANSWERED_MS	100	/* the answer is perhaps not looked at yet */
+#define TCP_SILENT_RETRIES 2	/* retransmission timeouts in a row, 600 ms on a
+				 * fast link */
 
 /*
  * The other end's kernel has acknowledged all that it had room for, more waits
@@ -79,6 +81,23 @@ bool rail_tcp_heard(int fd, uint32_t ms, bool asked)
 	/* older kernels do not tell the window */
 	return len > offsetof(struct tcp_info, tcpi_snd_wnd) &&
 	       tcp_full(&info);
+}
+
+bool rail_tcp_silent(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	memset(&info, 0, sizeof(info));
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ||
+	    info.tcpi_state != TCP_IS_ESTABLISHED)
+		return false;
+	/* a packet filter of this host drops what is sent, which then does not
+	 * count as sent: the kernel probes as for a closed window */
+	return (info.tcpi_unacked &&
+		info.tcpi_retransmits >= TCP_SILENT_RETRIES) ||
+	       (info.tcpi_notsent_bytes &&
+		info.tcpi_probes >= TCP_SILENT_RETRIES);
 }
 
 /* What became of an attempt that is under way. */
