@@ -20,12 +20,18 @@ static void connection_strings_are_checked(void)
 		{ "ZooKeeper://h:1,g:2", "h:1,g:2", "" },
 		{ "zookeeper://h:1/", "h:1", "" },
 		{ "zookeeper://[::1]:1,h/a/b.c/", "[::1]:1,h", "/a/b.c" },
+		{ "zookeeper://h:1/a,g:2/a", "h:1,g:2", "/a" },
+		{ "zookeeper://h/a/b,g/a/b/,f/a/b", "h,g,f", "/a/b" },
+		{ "zookeeper://h/,g/", "h,g", "" },
 	};
 	static const char *const bad[] = {
 		"zookeeper://", "zookeeper:///a", "zookeeper://h:0x",
 		"zookeeper://h:1,", "zookeeper://h:99999", "zookeeper://h//a",
 		"zookeeper://h/a//b", "zookeeper://h/../a", "zookeeper://h/.",
-		"zookeeper://h/a\x01",
+		"zookeeper://h/a\x01", "zookeeper://h/a,g/b",
+		"zookeeper://h/a,g", "zookeeper://h,g/a,f",
+		"zookeeper://h/a,g,f/a", "zookeeper://h,g/a,f/a",
+		"zookeeper://h/a,/a", "zookeeper://h/a,b",
 	};
 	char *servers, *chroot, text[1100];
 	struct tei_err err;

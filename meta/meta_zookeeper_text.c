@@ -64,29 +64,62 @@ static bool zk_path_fine(const char *path)
 	return tei_text_valid(path, 2048);
 }
 
+/*
+ * Splits the server list into addresses and chroots. ZooKeeper's clients expect
+ * one chroot after the last server; other software repeats the chroot after
+ * every server. Both forms are accepted. servers and chroot have room for all
+ * of list. Returns the fault, or NULL.
+ */
+static const char *zk_list_split(char *list, char *servers, char *chroot)
+{
+	size_t count = 0, with = 0, n, len;
+	bool differ = false;
+	char *one = NULL;
+
+	*servers = *chroot = 0;
+	while ((one = strsep(&list, ","))) {
+		n = strcspn(one, "/");
+		len = strlen(one);
+		while (len > n && one[len - 1] == '/')
+			one[--len] = 0;
+		if (count++)
+			strcat(servers, ",");
+		strncat(servers, one, n);
+		/* the last server must have the chroot, if there is one */
+		if (!list && with && !one[n])
+			differ = true;
+		if (!one[n])
+			continue;
+		differ = differ || (with && strcmp(chroot, one + n));
+		if (!with++)
+			strcpy(chroot, one + n);
+	}
+	if (!zk_servers_fine(servers))
+		return "no list of servers";
+	if (differ || (with > 1 && with < count))
+		return "the servers have different chroots";
+	if (strlen(chroot) > ZK_CHROOT_MAX)
+		return "chroot of more than 1024 bytes";
+	return zk_path_fine(chroot) ? NULL : "bad chroot";
+}
+
 int zk_text_split(const char *conn, char **servers, char **chroot,
 		  struct tei_err *err)
 {
 	const char *start = strstr(conn, "://") + 3;
-	size_t n = strcspn(start, "/"), len;
-	char *s = strndup(start, n), *c = strdup(start + n);
+	size_t size = strlen(start) + 1;
+	char *list = strdup(start), *s = malloc(size), *c = malloc(size);
 	const char *why = NULL;
 
-	if (!s || !c) {
+	if (!list || !s || !c) {
+		free(list);
 		free(s);
 		free(c);
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
 				    "no memory for the metadata store");
 	}
-	len = strlen(c);
-	while (len && c[len - 1] == '/')
-		c[--len] = 0;
-	if (!zk_servers_fine(s))
-		why = "no list of servers";
-	else if (len > ZK_CHROOT_MAX)
-		why = "chroot of more than 1024 bytes";
-	else if (!zk_path_fine(c))
-		why = "bad chroot";
+	why = zk_list_split(list, s, c);
+	free(list);
 	if (why) {
 		free(s);
 		free(c);
