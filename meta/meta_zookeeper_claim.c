@@ -315,6 +315,11 @@ static int zk_refuse(struct zk *zk, struct zk_entry *e,
 				    ZK_LOST_HINT,
 				    "segment '%.24s' was lost to %s", e->name,
 				    who);
+	if (h->blocks)
+		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+				    "delete that node, end the process that made it, or choose another server name",
+				    "segment '%.24s': ZooKeeper node %.96s of session 0x%" PRIx64 " gives no address to ask, and that session is alive",
+				    e->name, h->blocks, (uint64_t)h->session);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 			    "choose another server name, or end that process",
 			    "segment '%.24s' is held by %s", e->name, who);
@@ -356,7 +361,7 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 	rc = zk_holder_read(zk, e, deadline_ns, h);
 	if (rc != ZOK)
 		return rc;
-	if (h->incarnation != own) {
+	if (h->folder || h->incarnation != own) {
 		if (e->announced)
 			zk_drop_guard(zk, e, deadline_ns);
 		*alive = zk_succeeded(zk, e, h) ||
@@ -523,7 +528,8 @@ static int zk_bring(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		tei_mutex_unlock(&zk->lock);
 		return 0;
 	}
-	if (rc == ZNONODE)
+	/* ZNOAUTH: others have changed the permissions of the node */
+	if (rc == ZNONODE || rc == ZNOAUTH)
 		return zk_claim(zk, e, deadline_ns, refused, err);
 	return zk_fail(zk, rc, "publishing", e->name, err);
 }

@@ -461,6 +461,155 @@ static void folders_of_names_are_told_from_holders(void)
 	zrig_close(&a);
 }
 
+/* --- damaged nodes ------------------------------------------------------- */
+
+/* The node's text cannot be read, and nothing else may be done with the node. */
+static struct ACL zclosed_acl = {
+	.perms = 4 /* ZOO_PERM_CREATE */, .id = { "world", "anyone" },
+};
+static const struct ACL_vector zclosed = { 1, &zclosed_acl };
+
+/* Makes both nodes of "n" below "/damaged", of a text that is no record. */
+static void zspoil(zhandle_t *zh, const struct ACL_vector *acl, int flags)
+{
+	CU_ASSERT_EQUAL(zoo_create(zh, "/damaged/mooncake/ram/n", "{\"na", 4,
+				   acl, flags, NULL, 0), ZOK);
+	CU_ASSERT_EQUAL(zoo_create(zh, "/damaged/mooncake/rpc_meta/n", "\xff",
+				   1, acl, flags, NULL, 0), ZOK);
+}
+
+static bool zspoil_open(struct zrig *a, zhandle_t **zh)
+{
+	if (!zrig_init(a, 0xad) || !zrig_open(a, "/damaged"))
+		return false;
+	/* makes the folders */
+	CU_ASSERT_EQUAL(zrig_publish(a, "folders", 1, NULL), 0);
+	*zh = zstranger(NULL);
+	return true;
+}
+
+static void damaged_persistent_node_is_replaced(void)
+{
+	const struct ACL_vector *const acl[] = { &ZOO_OPEN_ACL_UNSAFE,
+						 &zclosed };
+	zhandle_t *zh;
+	struct zrig a;
+	size_t i;
+
+	if (!zspoil_open(&a, &zh))
+		return;
+	for (i = 0; i < sizeof(acl) / sizeof(acl[0]); i++) {
+		zspoil(zh, acl[i], 0);
+		CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, NULL), 0);
+		CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), 2);
+		tei_meta_store_withdraw(a.store, "n", meta_test_deadline(),
+					NULL);
+	}
+	zookeeper_close(zh);
+	zrig_close(&a);
+}
+
+static void damaged_ephemeral_node_is_refused_with_its_path(void)
+{
+	const struct ACL_vector *const acl[] = { &ZOO_OPEN_ACL_UNSAFE,
+						 &zclosed };
+	struct tei_err err;
+	zhandle_t *zh;
+	struct zrig a;
+	size_t i;
+
+	if (!zspoil_open(&a, &zh))
+		return;
+	for (i = 0; i < sizeof(acl) / sizeof(acl[0]); i++) {
+		zspoil(zh, acl[i], ZOO_EPHEMERAL);
+		CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, &err),
+				TEI_ERR_METADATA);
+		CU_ASSERT_PTR_NOT_NULL(
+			strstr(err.text, "/damaged/mooncake/rpc_meta/n"));
+		zookeeper_close(zh);
+		/* the nodes have ended with their session */
+		CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, NULL), 0);
+		tei_meta_store_withdraw(a.store, "n", meta_test_deadline(),
+					NULL);
+		zh = zstranger(NULL);
+	}
+	zookeeper_close(zh);
+	zrig_close(&a);
+}
+
+/* A damaged descriptor of another session than the address next to it. */
+static void damaged_node_of_second_session_is_refused(void)
+{
+	struct tei_err err;
+	struct zplant p;
+	zhandle_t *zh;
+	struct zrig a;
+
+	if (!zspoil_open(&a, &zh))
+		return;
+	zplant(&p, "/damaged", "127.0.0.1:1");
+	CU_ASSERT_EQUAL(zoo_delete(zh, "/damaged/mooncake/ram/f", -1), ZOK);
+	CU_ASSERT_EQUAL(zoo_create(zh, "/damaged/mooncake/ram/f", "?", 1,
+				   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL,
+				   0), ZOK);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "f", 2, &err), TEI_ERR_METADATA);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/damaged/mooncake/ram/f"));
+	zookeeper_close(zh);
+	CU_ASSERT_EQUAL(zrig_publish(&a, "f", 2, NULL), 0);
+	zookeeper_close(p.zh);
+	zrig_close(&a);
+}
+
+static bool zn_is_readable(void *arg)
+{
+	meta_test_hush(true);
+	return zrig_fetch(arg, "n", NULL) > 0;
+}
+
+/* Each damage is of both nodes, so that neither tells what the other was. */
+static void damaged_nodes_of_running_engine_are_published_again(void)
+{
+	static const char *const paths[] = { "/damaged/mooncake/ram/n",
+					     "/damaged/mooncake/rpc_meta/n" };
+	uint32_t n = 1, damage;
+	struct tei_err err;
+	zhandle_t *zh;
+	struct zrig a;
+	int i;
+
+	if (!zspoil_open(&a, &zh))
+		return;
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", n, NULL), 0);
+	for (damage = 0; damage < 3; damage++) {
+		for (i = 0; i < 2; i++) {
+			CU_ASSERT_EQUAL(zoo_set(zh, paths[i], "\xff", 1, -1),
+					ZOK);
+			if (damage == 1)
+				CU_ASSERT_EQUAL(zoo_set_acl(zh, paths[i], -1,
+							    &zclosed), ZOK);
+			if (damage < 2)
+				continue;
+			CU_ASSERT_EQUAL(zoo_delete(zh, paths[i], -1), ZOK);
+			/* the engine may have made the node again meanwhile */
+			zoo_create(zh, paths[i], "\xff", 1,
+				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0);
+		}
+		CU_ASSERT(zwait(zn_is_readable, &a));
+		meta_test_hush(false);
+		CU_ASSERT_EQUAL(zrig_publish(&a, "n", ++n, &err), 0);
+		CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), (int)n);
+	}
+	/* at once: the keeper has not looked at the node */
+	for (i = 0; i < 2; i++) {
+		CU_ASSERT_EQUAL(zoo_set(zh, paths[i], "\xff", 1, -1), ZOK);
+		CU_ASSERT_EQUAL(zoo_set_acl(zh, paths[i], -1, &zclosed), ZOK);
+	}
+	CU_ASSERT_EQUAL(zrig_publish(&a, "n", ++n, &err), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), (int)n);
+	zookeeper_close(zh);
+	zrig_close(&a);
+}
+
 const struct tei_test_case zookeeper_claim_cases[] = {
 	{ "a_living_holder_is_named", a_living_holder_is_named },
 	{ "a_dead_holder_is_replaced_at_once",
@@ -480,5 +629,13 @@ const struct tei_test_case zookeeper_claim_cases[] = {
 	  a_short_time_is_enough_to_replace_a_holder },
 	{ "folders_of_names_are_told_from_holders",
 	  folders_of_names_are_told_from_holders },
+	{ "damaged_persistent_node_is_replaced",
+	  damaged_persistent_node_is_replaced },
+	{ "damaged_ephemeral_node_is_refused_with_its_path",
+	  damaged_ephemeral_node_is_refused_with_its_path },
+	{ "damaged_node_of_second_session_is_refused",
+	  damaged_node_of_second_session_is_refused },
+	{ "damaged_nodes_of_running_engine_are_published_again",
+	  damaged_nodes_of_running_engine_are_published_again },
 	{ NULL, NULL },
 };

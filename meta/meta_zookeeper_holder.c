@@ -26,37 +26,60 @@ static bool zk_is_folder(const struct Stat *stat)
 	return !stat->ephemeralOwner && stat->numChildren;
 }
 
-/* A folder that held such and holds none any more. */
-static bool zk_is_left(const struct Stat *stat)
+/* A node as it was found. */
+struct zk_found {
+	bool there;
+	char *data;		/* NULL: not there, or this user may not read it */
+	size_t len;
+	struct Stat stat;
+};
+
+/* Reads a node; the caller frees out->data. Anybody may ask for the state of a
+ * node that only others may read. */
+static int zk_found_read(struct zk *zk, const char *path, uint64_t deadline_ns,
+			 struct zk_found *out)
 {
-	return !stat->ephemeralOwner && !stat->numChildren &&
-	       !stat->dataLength;
+	struct zk_reply r;
+	int rc = zk_get(zk, path, ZK_WATCH_NONE, deadline_ns, &r);
+
+	memset(out, 0, sizeof(*out));
+	if (rc == ZOK) {
+		out->data = r.data;
+		out->len = r.len;
+		out->stat = r.stat;
+	} else if (rc == ZNOAUTH) {
+		rc = zk_exists(zk, path, ZK_WATCH_NONE, deadline_ns,
+			       &out->stat);
+	}
+	out->there = rc == ZOK;
+	return rc == ZNONODE ? ZOK : rc;
 }
 
 static int zk_holder_rpc(struct zk *zk, const struct zk_entry *e,
 			 uint64_t deadline_ns, struct zk_holder *out)
 {
-	struct zk_reply r;
-	uint64_t inc;
+	struct zk_found f;
+	uint64_t inc = 0;
 	int rc;
 
 	out->rpc_version = -1;
-	out->rpc_czxid = 0;
 	out->endpoint[0] = 0;
-	rc = zk_get(zk, e->rpc, ZK_WATCH_NONE, deadline_ns, &r);
-	if (rc != ZOK)
-		return rc == ZNONODE ? ZOK : rc;
-	out->rpc_version = r.stat.version;
-	out->rpc_czxid = r.stat.czxid;
-	out->folder = out->folder || zk_is_folder(&r.stat);
-	out->left = out->left && zk_is_left(&r.stat);
-	if (!zk_rpc_decode(r.data, r.len, out->endpoint, &inc))
+	rc = zk_found_read(zk, e->rpc, deadline_ns, &f);
+	if (rc != ZOK || !f.there)
+		return rc;
+	out->rpc_version = f.stat.version;
+	out->rpc_czxid = f.stat.czxid;
+	out->rpc_owner = f.stat.ephemeralOwner;
+	out->folder = out->folder || zk_is_folder(&f.stat);
+	out->rpc_damaged = !f.data || !zk_rpc_decode(f.data, f.len,
+						     out->endpoint, &inc);
+	if (out->rpc_damaged)
 		out->endpoint[0] = 0;
-	else if (out->ram_version < 0)
+	else if (out->ram_version < 0 || out->ram_damaged)
 		out->incarnation = inc;
 	if (out->ram_version < 0)
-		zk_since(r.stat.ctime, out->since, sizeof(out->since));
-	free(r.data);
+		zk_since(f.stat.ctime, out->since, sizeof(out->since));
+	free(f.data);
 	return ZOK;
 }
 
@@ -64,24 +87,66 @@ static int zk_holder_ram(struct zk *zk, const struct zk_entry *e,
 			 uint64_t deadline_ns, struct zk_holder *out)
 {
 	char at[TEI_META_ENDPOINT_MAX];
-	struct zk_reply r;
+	struct zk_found f;
 	int rc;
 
 	memset(out, 0, sizeof(*out));
 	out->ram_version = -1;
-	out->left = true;
-	rc = zk_get(zk, e->ram, ZK_WATCH_NONE, deadline_ns, &r);
-	if (rc != ZOK)
-		return rc == ZNONODE ? ZOK : rc;
-	if (!zk_head_decode(r.data, r.len, &out->incarnation, at))
+	rc = zk_found_read(zk, e->ram, deadline_ns, &f);
+	if (rc != ZOK || !f.there)
+		return rc;
+	out->ram_damaged = !f.data || !zk_head_decode(f.data, f.len,
+						      &out->incarnation, at);
+	if (out->ram_damaged)
 		out->incarnation = 0;
-	out->ram_version = r.stat.version;
-	out->ram_czxid = r.stat.czxid;
-	out->folder = zk_is_folder(&r.stat);
-	out->left = zk_is_left(&r.stat);
-	zk_since(r.stat.ctime, out->since, sizeof(out->since));
-	free(r.data);
+	out->ram_version = f.stat.version;
+	out->ram_czxid = f.stat.czxid;
+	out->ram_owner = f.stat.ephemeralOwner;
+	out->folder = zk_is_folder(&f.stat);
+	zk_since(f.stat.ctime, out->since, sizeof(out->since));
+	free(f.data);
 	return ZOK;
+}
+
+/*
+ * Finds the node of a live session that the holder cannot be asked about. A
+ * persistent node has no session, so a damaged one belongs to no process. A
+ * damaged node of the session that also owns this process's guard is this
+ * process's own: others wrote over it. guard: the owner of that guard, or 0.
+ */
+static void zk_holder_sessions(struct zk *zk, const struct zk_entry *e,
+			       int64_t guard, struct zk_holder *out)
+{
+	bool ram = out->ram_owner && out->ram_owner != guard;
+	bool rpc = out->rpc_owner && out->rpc_owner != guard;
+
+	if (*out->endpoint) {
+		/* the address that the other node gives is not this session's */
+		if (ram && out->ram_damaged && out->ram_owner != out->rpc_owner)
+			out->blocks = e->ram;
+	} else if (rpc) {
+		out->blocks = e->rpc;
+	} else if (ram) {
+		out->blocks = e->ram;
+	} else if (guard && (out->ram_damaged || out->rpc_damaged) &&
+		   !out->incarnation) {
+		out->incarnation =
+			tei_meta_server_incarnation(zk->store->server);
+	}
+	if (out->blocks)
+		out->session = out->blocks == e->ram ? out->ram_owner :
+						       out->rpc_owner;
+}
+
+/* Returns the session that owns this process's guard of the name in *owner. */
+static int zk_holder_own_guard(struct zk *zk, const struct zk_entry *e,
+			       uint64_t deadline_ns, int64_t *owner)
+{
+	struct Stat stat = { 0 };
+	int rc = zk_exists(zk, e->guard, ZK_WATCH_NONE, deadline_ns, &stat);
+
+	*owner = rc == ZOK ? stat.ephemeralOwner : 0;
+	return rc == ZNONODE ? ZOK : rc;
 }
 
 /* ZBADVERSION: another one is there by now, or none, or one where none was. */
@@ -115,12 +180,18 @@ int zk_holder_read(struct zk *zk, const struct zk_entry *e,
 		   uint64_t deadline_ns, struct zk_holder *out)
 {
 	int rc = zk_holder_ram(zk, e, deadline_ns, out);
+	int64_t owner = 0;
 	char *guard;
 
 	if (rc == ZOK)
 		rc = zk_holder_rpc(zk, e, deadline_ns, out);
 	if (rc != ZOK)
 		return rc;
+	if (out->ram_damaged || out->rpc_damaged)
+		rc = zk_holder_own_guard(zk, e, deadline_ns, &owner);
+	if (rc != ZOK)
+		return rc;
+	zk_holder_sessions(zk, e, owner, out);
 	if (out->ram_version < 0 && out->rpc_version < 0)
 		out->incarnation =
 			tei_meta_server_incarnation(zk->store->server);
@@ -137,6 +208,12 @@ int zk_holder_read(struct zk *zk, const struct zk_entry *e,
 
 void zk_holder_text(const struct zk_holder *h, char *out, size_t len)
 {
+	if (h->blocks) {
+		snprintf(out, len,
+			 "session 0x%" PRIx64 ", which owns the node %s",
+			 (uint64_t)h->session, h->blocks);
+		return;
+	}
 	snprintf(out, len, "%.60s, incarnation %016" PRIx64 ", since %s",
 		 *h->endpoint ? h->endpoint : "an unknown address",
 		 h->incarnation, h->since);
@@ -149,8 +226,10 @@ bool zk_holder_alive(const struct zk_holder *h, uint64_t own,
 	struct tei_err err;
 	int rc;
 
-	if (h->folder || !*h->endpoint)
-		return h->folder || !h->left;
+	if (h->folder || h->blocks)
+		return true;
+	if (!*h->endpoint)
+		return false;
 	if (until > deadline_ns)
 		until = deadline_ns;
 	rc = tei_meta_ping(h->endpoint, secret, until, &inc, &err);

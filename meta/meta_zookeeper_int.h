@@ -337,8 +337,12 @@ struct zk_holder {
 	int32_t ram_version, rpc_version;	/* -1: no such node */
 	int64_t ram_czxid, rpc_czxid;		/* 0: no such node */
 	bool folder;		/* it is one of other names, and nobody's */
-	bool left;		/* there is nothing but folders of none */
 	bool guard;
+	int64_t ram_owner, rpc_owner;	/* sessions; 0: persistent, or none */
+	bool ram_damaged, rpc_damaged;	/* not decoded, or not readable */
+	const char *blocks;	/* path, in the entry, of a node of a live session
+				 * that cannot be asked; NULL: none */
+	int64_t session;	/* owner of that node */
 };
 
 /* ZBADVERSION: it changed meanwhile. */
@@ -351,9 +355,9 @@ int zk_holder_same(struct zk *zk, const struct zk_entry *e,
 void zk_holder_text(const struct zk_holder *h, char *out, size_t len);
 /*
  * Whether the holder is alive: asked where it says that it listens. What
- * answers there as another process, or as we (own), is not the holder. One that
- * can't be asked counts as alive, since its session is; so does one that is
- * busy or has another secret than we.
+ * answers there as another process, or as we (own), is not the holder. A holder
+ * that cannot be asked is alive as long as its session is; persistent nodes have
+ * no session. A holder that is busy or has another secret is alive.
  */
 bool zk_holder_alive(const struct zk_holder *h, uint64_t own,
 		     const struct tei_secret *secret, uint64_t deadline_ns);
