@@ -38,7 +38,6 @@ struct engine *engine_from(transfer_engine_t handle)
 int engine_bad(struct engine *e, const char *call, const char *what)
 {
 	struct tei_err err = { .code = TEI_ERR_INVALID };
-	uint32_t left_out;
 
 	if (!e)
 		return TEI_ERR_INVALID;
@@ -46,8 +45,7 @@ int engine_bad(struct engine *e, const char *call, const char *what)
 	snprintf(err.text, sizeof(err.text), "%s: %s", call,
 		 what ? what : "an argument is NULL, empty or out of range");
 	tei_err_set_last(&err);
-	if (tei_log_permit(&e->bad_limit, &left_out))
-		TEI_ERROR("engine", "%s (%u more)", err.text, left_out);
+	TEI_LOG_LIMITED(&e->bad_limit, TEI_LOG_ERROR, "engine", "%s", err.text);
 	return TEI_ERR_INVALID;
 }
 

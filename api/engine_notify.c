@@ -51,7 +51,6 @@ static int note_hold(struct engine *e, struct engine_note *n)
 static int note_refuse(struct engine *e, int code)
 {
 	struct tei_err err = { .code = code, .when_ns = tei_now_ns() };
-	uint32_t left_out;
 
 	if (code == TEI_ERR_TOO_MANY)
 		snprintf(err.text, sizeof(err.text),
@@ -61,8 +60,7 @@ static int note_refuse(struct engine *e, int code)
 		snprintf(err.text, sizeof(err.text),
 			 "notification refused: %s", tei_err_name(code));
 	tei_err_set_last(&err);
-	if (tei_log_permit(&e->notes_limit, &left_out))
-		TEI_WARN("engine", "%s (%u more)", err.text, left_out);
+	TEI_LOG_LIMITED(&e->notes_limit, TEI_LOG_WARN, "engine", "%s", err.text);
 	return code;
 }
 

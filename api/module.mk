@@ -16,6 +16,7 @@ SRCS += \
 	api/engine_lend.c \
 	api/engine_lend_pool.c \
 	api/engine_local.c \
+	api/engine_log.c \
 	api/engine_memory.c \
 	api/engine_notify.c \
 	api/engine_paths.c \

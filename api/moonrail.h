@@ -67,6 +67,34 @@ int te_last_error(struct te_error *err, size_t size);
 int te_task_error(transfer_engine_t engine, batch_id_t batch_id,
 		  size_t task_id, struct te_error *err, size_t size);
 
+/* --- the log -------------------------------------------------------------- */
+
+/* Levels, as MC_LOG_LEVEL counts them. */
+enum te_log_level {
+	TE_LOG_ERROR = 0,
+	TE_LOG_WARN = 1,
+	TE_LOG_INFO = 2,
+	TE_LOG_DEBUG = 3
+};
+
+/*
+ * Receives one line: its level, the part of the library that logs it, and the
+ * text without time, process id and line end. The strings are valid until it
+ * returns. Any thread, several at the same time, possibly with locks of the
+ * library held: it must not call the library, must not wait for a thread that
+ * does, and must return quickly.
+ */
+typedef void (*te_log_fn)(int level, const char *module, const char *text,
+			  void *context);
+
+/*
+ * Passes the log lines of the process to the callback instead of standard
+ * error; NULL restores that. The lines are those that MC_LOG_LEVEL selects.
+ * When it has returned 0, the callback before it is not running and is not
+ * called any more. 0, or a negative code if a callback calls it. Any thread.
+ */
+int te_set_log(te_log_fn callback, void *context);
+
 /* --- creation of an engine ------------------------------------------------ */
 
 /*

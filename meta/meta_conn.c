@@ -190,14 +190,12 @@ static void conn_full(struct tei_meta_server *s, const struct meta_ip *ip,
 		      const char *why)
 {
 	char host[TEI_META_HOST_MAX];
-	uint32_t left_out;
 
 	meta_share_text(ip, host);
 	META_COUNT(s, evicted);
-	if (tei_log_permit(&s->full_limit, &left_out))
-		TEI_WARN("meta",
-			 "control channel %s: client %s refused: %s (%u more)",
-			 s->address, host, why, left_out);
+	TEI_LOG_LIMITED(&s->full_limit, TEI_LOG_WARN, "meta",
+			"control channel %s: client %s refused: %s",
+			s->address, host, why);
 }
 
 bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)

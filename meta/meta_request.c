@@ -107,13 +107,11 @@ static void request_log(struct tei_meta_server *s, const struct meta_conn *c,
 			const char *why)
 {
 	char host[TEI_META_HOST_MAX];
-	uint32_t left_out;
 
-	if (!tei_log_permit(&s->log_limit, &left_out))
-		return;
 	meta_share_text(c->ip, host);
-	TEI_WARN("meta", "control channel %s: client %s dropped: %s (%u more)",
-		 s->address, host, why, left_out);
+	TEI_LOG_LIMITED(&s->log_limit, TEI_LOG_WARN, "meta",
+			"control channel %s: client %s dropped: %s",
+			s->address, host, why);
 }
 
 void meta_request_reject(struct tei_meta_server *s, struct meta_conn *c,

@@ -201,11 +201,9 @@ static void server_listen(struct tei_meta_server *s, bool on)
 /* Without room for another descriptor, make some or wait a little. */
 static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 {
-	uint32_t left_out;
-
-	if (tei_log_permit(&s->log_limit, &left_out))
-		TEI_WARN("meta", "control channel %s cannot accept: %s (%u more)",
-			 s->address, strerror(errno), left_out);
+	TEI_LOG_LIMITED(&s->log_limit, TEI_LOG_WARN, "meta",
+			"control channel %s cannot accept: %s", s->address,
+			strerror(errno));
 	meta_conn_evict(s, NULL);
 	server_listen(s, false);
 	s->resume_ns = now_ns + SERVER_PAUSE_NS;

@@ -184,15 +184,11 @@ void meta_share_hold(struct tei_meta_server *s, struct meta_conn *c,
 		     uint64_t now_ns)
 {
 	char host[TEI_META_HOST_MAX];
-	uint32_t left_out;
 
-	if (tei_log_permit(&s->held_limit, &left_out)) {
-		meta_share_text(c->ip, host);
-		TEI_WARN("meta",
-			 "control channel %s: %s asks for more than its share "
-			 "and has to wait (%u more)",
-			 s->address, host, left_out);
-	}
+	meta_share_text(c->ip, host);
+	TEI_LOG_LIMITED(&s->held_limit, TEI_LOG_WARN, "meta",
+			"control channel %s: %s asks for more than its share and has to wait",
+			s->address, host);
 	META_COUNT(s, held);
 	c->held_ns = now_ns;
 	tei_list_add_tail(&c->ip->held, &c->held_link);
@@ -285,18 +281,14 @@ void meta_share_shut(struct tei_meta_server *s, struct meta_ip *ip,
 		     uint64_t now_ns)
 {
 	char host[TEI_META_HOST_MAX];
-	uint32_t left_out;
 
 	if (ip->shut || s->shut_count == SHARE_SHUT_MAX ||
 	    ip->paid_ns < now_ns + s->burst_ns + SHARE_SLACK_NS)
 		return;
-	if (tei_log_permit(&s->shut_limit, &left_out)) {
-		meta_share_text(ip, host);
-		TEI_WARN("meta",
-			 "control channel %s: too many connections from %s, "
-			 "none is taken for a while (%u more)",
-			 s->address, host, left_out);
-	}
+	meta_share_text(ip, host);
+	TEI_LOG_LIMITED(&s->shut_limit, TEI_LOG_WARN, "meta",
+			"control channel %s: too many connections from %s, none is taken for a while",
+			s->address, host);
 	META_COUNT(s, shut);
 	ip->shut = true;
 	s->shut_count++;

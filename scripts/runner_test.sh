@@ -84,7 +84,7 @@ test_is liar <<'TEST'
 echo 'not ok - but exit 0'
 TEST
 test_is noisy <<'TEST'
-for i in 1 2 3 4 5; do echo "moonrail warn rail: attempt $i of 5"; done
+for i in 1 2 3 4 5; do echo "2026-01-01T00:00:0$i.123456Z moonrail[42] warn rail: attempt $i of 5"; done
 echo 'not ok - early: x'
 echo 'ERROR: LeakSanitizer: detected memory leaks'
 seq 100000 100999
@@ -109,7 +109,7 @@ last_shows sanitizers_come_last 'ERROR: LeakSanitizer: detected'
 shows the_end_of_the_log_is_printed 100999
 hides the_middle_of_the_log_is_not 100500
 test_is noisy_and_short <<'TEST'
-for i in 1 2 3 4 5; do echo "moonrail warn rail: attempt $i of 5"; done
+for i in 1 2 3 4 5; do echo "2026-01-01T00:00:0$i.123456Z moonrail[42] warn rail: attempt $i of 5"; done
 exit 1
 TEST
 expect a_short_log 1 '0 passed, 1 failed, 0 skipped' '' "$tmp/noisy_and_short"

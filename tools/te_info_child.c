@@ -74,10 +74,20 @@ static cJSON *child_line(char *line, char **kind)
 	return cJSON_Parse(json);
 }
 
+/* Adds a log line without its time and process, unless it is there. */
 static void child_log(cJSON *log, const char *line)
 {
-	if (log && *line && cJSON_GetArraySize(log) < 200)
-		info_text(log, NULL, "%s", line);
+	const char *mark = strstr(line, " moonrail[");
+	const char *text = mark ? strstr(mark, "] ") : NULL;
+	const cJSON *o;
+
+	text = text ? text + 2 : line;
+	if (!log || !*text || cJSON_GetArraySize(log) >= 200)
+		return;
+	cJSON_ArrayForEach(o, log)
+		if (o->valuestring && !strcmp(o->valuestring, text))
+			return;
+	info_text(log, NULL, "%s", text);
 }
 
 /* What an exit status of ft_proc_wait means, or false for 0 and 1. */

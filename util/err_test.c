@@ -41,7 +41,7 @@ static void fail_fills_logs_and_remembers(void)
 
 	memset(&err, 0xff, sizeof(err));
 	util_test_capture(2, fail_out, &err, out, sizeof(out));
-	CU_ASSERT_STRING_EQUAL(out, "moonrail error test: port 7 "
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out), "error test: port 7 "
 			       "(socket error); try again\n");
 	CU_ASSERT_EQUAL(err.code, TEI_ERR_SOCKET);
 	CU_ASSERT_EQUAL(err.prov_errno, 0);

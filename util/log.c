@@ -3,17 +3,22 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "util/clock.h"
 
 #define LOG_LINE_MAX	1024
+#define LOG_PREFIX_MAX	96	/* bytes before the text */
 #define LOG_BURST	8
+#define LOG_PAUSE_MIN	(10 * TEI_NS_PER_SEC)
+#define LOG_PAUSE_MAX	(600 * TEI_NS_PER_SEC)
 
 static const char *const log_names[] = { "error", "warn", "info", "debug" };
 
@@ -63,27 +68,264 @@ bool tei_log_enabled(enum tei_log_level level)
 	return (int)level <= now;
 }
 
-void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
-{
-	char line[LOG_LINE_MAX];
-	int saved = errno;
-	int used, more;
-	va_list ap;
-	ssize_t done;
+/* --- the program's callback ----------------------------------------------- */
 
-	used = snprintf(line, sizeof(line), "moonrail %s %s: ",
-			log_names[level], subsys);
-	va_start(ap, fmt);
-	more = vsnprintf(line + used, sizeof(line) - (size_t)used, fmt, ap);
-	va_end(ap);
-	if (more > 0)
-		used += more;
-	if (used > LOG_LINE_MAX - 2)
-		used = LOG_LINE_MAX - 2;
+/*
+ * Threads that log count themselves in one of two counters while they use the
+ * callback. A change of the callback makes later threads use the other counter
+ * and waits until the first is 0, so that it does not wait for lines that are
+ * logged meanwhile.
+ */
+static pthread_mutex_t log_changing = PTHREAD_MUTEX_INITIALIZER;
+static struct log_sink {
+	tei_log_fn fn;
+	void *arg;
+} log_sinks[2];				/* written while nobody uses it */
+static uint32_t log_phase;		/* atomic: the sink and counter in use */
+static uint32_t log_users[2];		/* atomic */
+static bool log_redirected;		/* atomic: tei_log_set was called */
+static _Thread_local bool log_inside;	/* this thread runs the callback */
+
+/* Threads of the parent are not in the child. */
+static void log_forked(void)
+{
+	pthread_mutex_init(&log_changing, NULL);
+	memset(log_users, 0, sizeof(log_users));
+}
+
+static void log_watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, log_forked);
+}
+
+/* Returns the index of the sink in use, which stays until log_leave. */
+static uint32_t log_enter(void)
+{
+	uint32_t phase;
+
+	for (;;) {
+		phase = __atomic_load_n(&log_phase, __ATOMIC_SEQ_CST);
+		__atomic_fetch_add(&log_users[phase], 1, __ATOMIC_SEQ_CST);
+		if (__atomic_load_n(&log_phase, __ATOMIC_SEQ_CST) == phase)
+			return phase;
+		__atomic_fetch_sub(&log_users[phase], 1, __ATOMIC_SEQ_CST);
+	}
+}
+
+static void log_leave(uint32_t phase)
+{
+	__atomic_fetch_sub(&log_users[phase], 1, __ATOMIC_SEQ_CST);
+}
+
+static void log_wait_unused(uint32_t phase)
+{
+	const struct timespec nap = { .tv_nsec = (long)TEI_NS_PER_MS };
+
+	while (__atomic_load_n(&log_users[phase], __ATOMIC_SEQ_CST))
+		nanosleep(&nap, NULL);
+}
+
+int tei_log_set(tei_log_fn fn, void *arg)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	uint32_t old;
+
+	if (log_inside)
+		return -1;
+	pthread_once(&once, log_watch_forks);
+	__atomic_store_n(&log_redirected, true, __ATOMIC_SEQ_CST);
+	pthread_mutex_lock(&log_changing);
+	old = __atomic_load_n(&log_phase, __ATOMIC_SEQ_CST);
+	/* threads that have counted themselves here too late leave again */
+	log_wait_unused(!old);
+	log_sinks[!old].fn = fn;
+	log_sinks[!old].arg = arg;
+	__atomic_store_n(&log_phase, !old, __ATOMIC_SEQ_CST);
+	log_wait_unused(old);
+	pthread_mutex_unlock(&log_changing);
+	return 0;
+}
+
+/* Returns true if the program's callback has taken the line. */
+static bool log_pass(enum tei_log_level level, const char *subsys,
+		     const char *text)
+{
+	struct log_sink sink;
+	uint32_t phase;
+
+	if (log_inside || !__atomic_load_n(&log_redirected, __ATOMIC_SEQ_CST))
+		return false;
+	phase = log_enter();
+	sink = log_sinks[phase];
+	if (sink.fn) {
+		log_inside = true;
+		sink.fn(level, subsys, text, sink.arg);
+		log_inside = false;
+	}
+	log_leave(phase);
+	return sink.fn != NULL;
+}
+
+/* --- lines --------------------------------------------------------------- */
+
+/*
+ * Writes the time of day as UTC. gmtime_r takes a lock of the C library, which
+ * a child of fork may find taken; so the date is computed here, by the
+ * proleptic Gregorian calendar in years that begin in March.
+ */
+static int log_time(char *buf, size_t len)
+{
+	struct timespec ts;
+	int64_t days, era, day_of_era, year, day, month;
+	int seconds;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	days = (int64_t)ts.tv_sec / 86400 + 719468;
+	seconds = (int)((int64_t)ts.tv_sec % 86400);
+	era = days / 146097;
+	day_of_era = days % 146097;
+	year = (day_of_era - day_of_era / 1460 + day_of_era / 36524 -
+		day_of_era / 146096) / 365;
+	day = day_of_era - (365 * year + year / 4 - year / 100);
+	month = (5 * day + 2) / 153;
+	day -= (153 * month + 2) / 5 - 1;
+	month += month < 10 ? 3 : -9;
+	year += era * 400 + (month <= 2);
+	return snprintf(buf, len,
+			"%04lld-%02lld-%02lldT%02d:%02d:%02d.%06ldZ",
+			(long long)year, (long long)month, (long long)day,
+			seconds / 3600, seconds / 60 % 60, seconds % 60,
+			ts.tv_nsec / 1000);
+}
+
+static void log_write(enum tei_log_level level, const char *subsys,
+		      const char *text)
+{
+	char line[LOG_LINE_MAX + LOG_PREFIX_MAX];
+	ssize_t done;
+	int used;
+
+	used = log_time(line, sizeof(line));
+	used += snprintf(line + used, sizeof(line) - (size_t)used,
+			 " moonrail[%d] %s %s: %s", (int)getpid(),
+			 log_names[level], subsys, text);
+	if (used > (int)sizeof(line) - 2)
+		used = (int)sizeof(line) - 2;
 	line[used++] = '\n';
 	done = write(STDERR_FILENO, line, (size_t)used);
 	(void)done;
+}
+
+static void log_line(enum tei_log_level level, const char *subsys,
+		     const char *text)
+{
+	int saved = errno;
+
+	if (!log_pass(level, subsys, text))
+		log_write(level, subsys, text);
 	errno = saved;
+}
+
+void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
+{
+	char text[LOG_LINE_MAX];
+	int saved = errno;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	errno = saved;
+	log_line(level, subsys, text);
+}
+
+/* Appends how many lines were not logged, and what they were. */
+static void log_append(char text[LOG_LINE_MAX], uint32_t n, const char *what)
+{
+	char tail[64];
+	size_t used = strlen(text), len;
+
+	if (!n)
+		return;
+	len = (size_t)snprintf(tail, sizeof(tail), " (%u %s)", n, what);
+	if (used + len >= LOG_LINE_MAX)
+		used = LOG_LINE_MAX - 1 - len;
+	memcpy(text + used, tail, len + 1);
+}
+
+void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
+		     const char *subsys, const char *fmt, ...)
+{
+	char text[LOG_LINE_MAX];
+	int saved = errno;
+	uint32_t left_out;
+	va_list ap;
+
+	if (!tei_log_permit(limit, &left_out))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	log_append(text, left_out, "similar lines left out");
+	errno = saved;
+	log_line(level, subsys, text);
+}
+
+/* FNV-1a */
+static uint64_t log_hash(const char *text)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+	for (; *text; text++)
+		h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+	return h;
+}
+
+/* Returns true if the line is due; *n gets the number of lines before it. */
+static bool log_repeat_due(struct tei_log_repeat *r, uint64_t text, uint32_t *n)
+{
+	uint64_t now = tei_now_ns();
+
+	*n = 0;
+	if (r->text == text && now < r->next_ns) {
+		r->repeated++;
+		return false;
+	}
+	if (r->text == text && now < r->next_ns + r->pause_ns) {
+		*n = r->repeated;
+		r->pause_ns *= 2;
+		if (r->pause_ns > LOG_PAUSE_MAX)
+			r->pause_ns = LOG_PAUSE_MAX;
+	} else {
+		r->pause_ns = LOG_PAUSE_MIN;
+	}
+	r->text = text;
+	r->repeated = 0;
+	r->next_ns = now + r->pause_ns;
+	return true;
+}
+
+void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
+		      const char *subsys, const char *fmt, ...)
+{
+	char text[LOG_LINE_MAX];
+	int saved = errno;
+	uint32_t n = 0;
+	va_list ap;
+	bool due;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	errno = saved;
+	while (__atomic_exchange_n(&repeat->busy, true, __ATOMIC_ACQUIRE))
+		sched_yield();
+	due = log_repeat_due(repeat, log_hash(text), &n);
+	__atomic_store_n(&repeat->busy, false, __ATOMIC_RELEASE);
+	if (!due)
+		return;
+	log_append(text, n, "times more since the last such line");
+	log_line(level, subsys, text);
 }
 
 bool tei_log_permit(struct tei_log_limit *limit, uint32_t *left_out)

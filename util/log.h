@@ -3,13 +3,18 @@
 #define TEI_UTIL_LOG_H
 
 /*
- * Log lines go to stderr, one write(2) per line, never to stdout. The level
- * is read once per process from MC_LOG_LEVEL (error, warn, info, debug or
- * 0..3; default warn) and MC_VERBOSE (any value but 0 means debug). Any
- * thread; errno is preserved; no allocation.
+ * Log lines go to stderr, one write(2) per line, never to stdout, or to the
+ * program's callback (tei_log_set). A line on stderr begins with the time of
+ * day in UTC and the process id:
+ *
+ *	2026-11-27T01:39:31.123456Z moonrail[4711] warn rail: eth0: ...
+ *
+ * The level is read once per process from MC_LOG_LEVEL (error, warn, info,
+ * debug or 0..3; default warn) and MC_VERBOSE (any value but 0 means debug).
+ * Any thread; errno is preserved; no allocation.
  *
  * Rule: the first function that detects an error logs it, once, with its
- * cause; callers pass the code up in silence.
+ * cause; its callers return the code without a log line.
  */
 
 #include <stdbool.h>
@@ -32,8 +37,22 @@ void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /*
- * A budget for one place in the code or one object: at most burst lines per
- * period, then one line that says how many were left out. Zero-initialised is
+ * Receives each line that is logged: its level (enum tei_log_level), module and
+ * text without a line end. See te_set_log in moonrail.h for its contract.
+ */
+typedef void (*tei_log_fn)(int level, const char *subsys, const char *text,
+			   void *arg);
+
+/*
+ * Passes the lines to fn from now on, or to stderr if fn is NULL. When it
+ * returns, the callback before it is not running and is not called any more.
+ * Returns 0, or -1 if it is called from a callback.
+ */
+int tei_log_set(tei_log_fn fn, void *arg);
+
+/*
+ * A budget for one place in the code or one object: at most 8 lines per
+ * second, then one line that says how many were left out. Zero-initialised is
  * ready to use. Any thread.
  */
 struct tei_log_limit {
@@ -48,10 +67,46 @@ struct tei_log_limit {
  */
 bool tei_log_permit(struct tei_log_limit *limit, uint32_t *left_out);
 
+/*
+ * Logs a line if its limit permits. If lines were left out before it, the line
+ * ends with their number.
+ */
+void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
+		     const char *subsys, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/*
+ * The lines of one object that may repeat for as long as a fault lasts, such
+ * as the refused connections to a peer that has ended. Zero-initialised is
+ * ready to use. Any thread.
+ */
+struct tei_log_repeat {
+	bool busy;			/* atomic: a thread uses the rest */
+	uint64_t text;			/* hash of the last line */
+	uint64_t next_ns;		/* the same line is logged again then */
+	uint64_t pause_ns;		/* between two logged lines */
+	uint32_t repeated;		/* times since the last line */
+};
+
+/*
+ * Logs a line, unless the object's last line was the same and was logged less
+ * than 10 seconds before. That pause doubles with each repeated line, up to 10
+ * minutes. A line that is logged again ends with the number of its repetitions.
+ */
+void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
+		      const char *subsys, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
 #define TEI_LOG(level, subsys, ...)				\
 	do {							\
 		if (tei_log_enabled(level))			\
 			tei_log((level), (subsys), __VA_ARGS__);	\
+	} while (0)
+#define TEI_LOG_LIMITED(limit, level, subsys, ...)		\
+	do {							\
+		if (tei_log_enabled(level))			\
+			tei_log_limited((limit), (level), (subsys),	\
+					__VA_ARGS__);		\
 	} while (0)
 #define TEI_ERROR(subsys, ...)	TEI_LOG(TEI_LOG_ERROR, subsys, __VA_ARGS__)
 #define TEI_WARN(subsys, ...)	TEI_LOG(TEI_LOG_WARN, subsys, __VA_ARGS__)

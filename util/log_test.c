@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "util/clock.h"
@@ -24,8 +26,156 @@ static void one_line_to_stderr(void)
 	char out[256];
 
 	util_test_capture(STDERR_FILENO, log_one, "answer", out, sizeof(out));
-	CU_ASSERT_STRING_EQUAL(out, "moonrail warn test: answer 42\n");
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
+			       "warn test: answer 42\n");
 }
+
+/* Reads a time of the log back. */
+static time_t log_time_of(const char *out)
+{
+	struct tm tm;
+
+	memset(&tm, 0, sizeof(tm));
+	CU_ASSERT_PTR_NOT_NULL_FATAL(strptime(out, "%Y-%m-%dT%H:%M:%S.", &tm));
+	return timegm(&tm);
+}
+
+static void line_has_the_time_and_the_process(void)
+{
+	char out[256], prefix[64];
+	time_t before = time(NULL), said;
+
+	util_test_capture(STDERR_FILENO, log_one, "answer", out, sizeof(out));
+	said = log_time_of(out);
+	CU_ASSERT(said >= before && said <= time(NULL));
+	CU_ASSERT_EQUAL(out[19], '.');
+	snprintf(prefix, sizeof(prefix), "Z moonrail[%d] warn test: ",
+		 (int)getpid());
+	CU_ASSERT_EQUAL(strncmp(out + 26, prefix, strlen(prefix)), 0);
+}
+
+/* --- the program's callback ----------------------------------------------- */
+
+struct log_seen {
+	int level, lines, refused;	/* atomic: lines */
+	char text[256];
+	bool nest;			/* log again from the callback */
+	bool over;			/* atomic: must not be called any more */
+	bool late;			/* atomic: it was all the same */
+};
+
+static void log_take(int level, const char *subsys, const char *text, void *arg)
+{
+	struct log_seen *s = arg;
+
+	if (__atomic_load_n(&s->over, __ATOMIC_SEQ_CST))
+		__atomic_store_n(&s->late, true, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&s->lines, 1, __ATOMIC_SEQ_CST);
+	if (!s->nest)
+		return;
+	s->level = level;
+	snprintf(s->text, sizeof(s->text), "%s|%s", subsys, text);
+	tei_log(TEI_LOG_ERROR, "nested", "second");
+	s->refused = tei_log_set(NULL, NULL);
+}
+
+static void callback_gets_the_line_and_stderr_does_not(void)
+{
+	struct log_seen s = { .nest = true };
+	char out[256];
+
+	CU_ASSERT_EQUAL(tei_log_set(log_take, &s), 0);
+	util_test_capture(STDERR_FILENO, log_one, "answer", out, sizeof(out));
+	CU_ASSERT_EQUAL(s.lines, 1);
+	CU_ASSERT_EQUAL(s.level, TEI_LOG_WARN);
+	CU_ASSERT_STRING_EQUAL(s.text, "test|answer 42");
+	/* a line that the callback itself causes */
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
+			       "error nested: second\n");
+	CU_ASSERT_EQUAL(s.refused, -1);
+	CU_ASSERT_EQUAL(tei_log_set(NULL, NULL), 0);
+	util_test_capture(STDERR_FILENO, log_one, "answer", out, sizeof(out));
+	CU_ASSERT_EQUAL(s.lines, 1);
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
+			       "warn test: answer 42\n");
+}
+
+static bool log_stop;			/* atomic */
+
+static void *log_lines(void *arg)
+{
+	(void)arg;
+	while (!__atomic_load_n(&log_stop, __ATOMIC_RELAXED))
+		tei_log(TEI_LOG_WARN, "test", "line");
+	return NULL;
+}
+
+static void callback_that_was_replaced_is_not_called(void)
+{
+	struct log_seen seen[64];
+	pthread_t threads[3];
+	int i;
+
+	memset(seen, 0, sizeof(seen));
+	log_stop = false;
+	CU_ASSERT_EQUAL(tei_log_set(log_take, &seen[0]), 0);
+	for (i = 0; i < 3; i++)
+		CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL,
+						     log_lines, NULL), 0);
+	for (i = 1; i < 64; i++) {
+		while (!__atomic_load_n(&seen[i - 1].lines, __ATOMIC_SEQ_CST))
+			sched_yield();
+		CU_ASSERT_EQUAL(tei_log_set(log_take, &seen[i]), 0);
+		__atomic_store_n(&seen[i - 1].over, true, __ATOMIC_SEQ_CST);
+	}
+	__atomic_store_n(&log_stop, true, __ATOMIC_RELAXED);
+	for (i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	CU_ASSERT_EQUAL(tei_log_set(NULL, NULL), 0);
+	for (i = 0; i < 64; i++)
+		CU_ASSERT_FALSE(seen[i].late);
+}
+
+static void log_set_held(int level, const char *subsys, const char *text,
+			 void *arg)
+{
+	bool *held = arg;
+
+	(void)level, (void)subsys, (void)text;
+	__atomic_store_n(held, true, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(held, __ATOMIC_SEQ_CST))
+		sched_yield();
+}
+
+/* The thread that is in the callback is not in the child. */
+static void callback_can_be_removed_in_a_child(void)
+{
+	pthread_t thread;
+	bool held = false;
+	int status = 0;
+	pid_t pid;
+
+	log_stop = false;
+	CU_ASSERT_EQUAL(tei_log_set(log_set_held, &held), 0);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, log_lines, NULL),
+			      0);
+	while (!__atomic_load_n(&held, __ATOMIC_SEQ_CST))
+		sched_yield();
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		alarm(30);
+		_exit(tei_log_set(NULL, NULL) ? 1 : 0);
+	}
+	CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);
+	CU_ASSERT(WIFEXITED(status) && !WEXITSTATUS(status));
+	__atomic_store_n(&log_stop, true, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&held, false, __ATOMIC_SEQ_CST);
+	pthread_join(thread, NULL);
+	CU_ASSERT_EQUAL(tei_log_set(NULL, NULL), 0);
+}
+
+/* --- levels --------------------------------------------------------------- */
 
 static void nothing_to_stdout(void)
 {
@@ -125,6 +275,72 @@ static void flood_is_limited_and_counted(void)
 	CU_ASSERT_EQUAL(left_out, 0);
 }
 
+static void log_flood_line(void *arg)
+{
+	tei_log_limited(arg, TEI_LOG_WARN, "test", "line");
+}
+
+static void lines_left_out_are_in_the_next_line(void)
+{
+	struct tei_log_limit limit = { 0 };
+	char out[2048];
+	int i;
+
+	util_test_capture(STDERR_FILENO, log_flood_line, &limit, out,
+			  sizeof(out));
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out), "warn test: line\n");
+	for (i = 0; i < 20; i++)
+		util_test_capture(STDERR_FILENO, log_flood_line, &limit, out,
+				  sizeof(out));
+	limit.window_start_ns -= 2 * TEI_NS_PER_SEC;
+	limit.left_out = 13;
+	util_test_capture(STDERR_FILENO, log_flood_line, &limit, out,
+			  sizeof(out));
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
+			       "warn test: line (13 similar lines left out)\n");
+}
+
+struct log_again {
+	struct tei_log_repeat repeat;
+	const char *text;
+	int times;
+};
+
+static void log_repeat_lines(void *arg)
+{
+	struct log_again *a = arg;
+	int i;
+
+	for (i = 0; i < a->times; i++)
+		tei_log_repeated(&a->repeat, TEI_LOG_WARN, "test", "%s",
+				 a->text);
+}
+
+static void same_line_is_logged_once_with_a_count_later(void)
+{
+	struct log_again a = { .text = "refused", .times = 100 };
+	char out[4096];
+
+	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
+			  sizeof(out));
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
+			       "warn test: refused\n");
+	/* the pause is moved back instead of waiting for its end */
+	a.repeat.next_ns -= a.repeat.pause_ns;
+	a.times = 50;
+	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
+			  sizeof(out));
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
+			       "warn test: refused (99 times more since the last such line)\n");
+	CU_ASSERT(a.repeat.pause_ns > 10 * TEI_NS_PER_SEC);
+	a.text = "reset";
+	a.times = 2;
+	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
+			  sizeof(out));
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out), "warn test: reset\n");
+	CU_ASSERT_EQUAL(a.repeat.pause_ns, 10 * TEI_NS_PER_SEC);
+}
+
 struct log_flood {
 	struct tei_log_limit limit;
 	int permitted;			/* atomic */
@@ -159,6 +375,18 @@ static void flood_of_threads_is_limited(void)
 
 const struct tei_test_case log_cases[] = {
 	{ "one_line_to_stderr", one_line_to_stderr },
+	{ "line_has_the_time_and_the_process",
+	  line_has_the_time_and_the_process },
+	{ "callback_gets_the_line_and_stderr_does_not",
+	  callback_gets_the_line_and_stderr_does_not },
+	{ "callback_that_was_replaced_is_not_called",
+	  callback_that_was_replaced_is_not_called },
+	{ "callback_can_be_removed_in_a_child",
+	  callback_can_be_removed_in_a_child },
+	{ "lines_left_out_are_in_the_next_line",
+	  lines_left_out_are_in_the_next_line },
+	{ "same_line_is_logged_once_with_a_count_later",
+	  same_line_is_logged_once_with_a_count_later },
 	{ "nothing_to_stdout", nothing_to_stdout },
 	{ "long_line_is_cut", long_line_is_cut },
 	{ "level_comes_from_environment", level_comes_from_environment },

@@ -24,6 +24,9 @@ extern const struct tei_test_case thread_cases[];
 void util_test_capture(int fd, void (*fn)(void *), void *arg, char *buf,
 		       size_t len);
 
+/* Returns the first line of a captured log from its level on. */
+const char *util_test_log_text(const char *out);
+
 /* Highest level that is logged, -1 for none: what a child answers. */
 int log_test_level(void);
 

@@ -28,6 +28,13 @@ void util_test_capture(int fd, void (*fn)(void *), void *arg, char *buf,
 	fclose(file);
 }
 
+const char *util_test_log_text(const char *out)
+{
+	const char *end = strstr(out, "] ");
+
+	return end ? end + 2 : out;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {

@@ -170,7 +170,7 @@ log_end()
 	{
 		key = $0
 		gsub(/0x[0-9a-f]+|[0-9]+/, "#", key)
-		if (n && key == last && $0 ~ /^moonrail /) {
+		if (n && key == last && $2 ~ /^moonrail\[/) {
 			n++
 			next
 		}

@@ -27,13 +27,11 @@
 static void copy_log(struct tei_gpu *ctx, const struct tei_gpu_op *op,
 		     const struct tei_err *err)
 {
-	uint32_t left_out;
-
-	if (tei_log_permit(&ctx->log_limit, &left_out))
-		TEI_ERROR("gpu", "copy of %llu bytes from %#llx to %#llx: %s",
-			  (unsigned long long)op->length,
-			  (unsigned long long)op->src,
-			  (unsigned long long)op->dst, err->text);
+	TEI_LOG_LIMITED(&ctx->log_limit, TEI_LOG_ERROR, "gpu",
+			"copy of %llu bytes from %#llx to %#llx: %s",
+			(unsigned long long)op->length,
+			(unsigned long long)op->src,
+			(unsigned long long)op->dst, err->text);
 }
 
 static void op_fail(struct tei_gpu *ctx, struct tei_gpu_op *op,

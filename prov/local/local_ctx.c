@@ -49,16 +49,8 @@ void local_explain(struct tei_err *err, int code, int sys_errno,
 
 static void ctx_log(struct tei_local *ctx, const struct tei_err *err)
 {
-	const char *mid = err->peer[0] ? ": " : "";
-	uint32_t left_out;
-
-	if (!tei_log_permit(&ctx->log_limit, &left_out))
-		return;
-	if (left_out)
-		TEI_ERROR(CTX_SUBSYS, "%s%s%s (%u more left out)", err->peer,
-			  mid, err->text, left_out);
-	else
-		TEI_ERROR(CTX_SUBSYS, "%s%s%s", err->peer, mid, err->text);
+	TEI_LOG_LIMITED(&ctx->log_limit, TEI_LOG_ERROR, CTX_SUBSYS, "%s%s%s",
+			err->peer, err->peer[0] ? ": " : "", err->text);
 }
 
 int local_fail(struct tei_local *ctx, struct tei_err *err, int code,

@@ -64,20 +64,18 @@ static void op_unqueue(struct tei_nvmeof_op *op, struct nvmeof_file *f)
 static void op_fail(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 		    const struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
-	uint32_t left_out;
-
 	if (op->code)
 		return;
 	op->code = err->code;
 	op->err = malloc(sizeof(*op->err));
 	if (op->err)
 		*op->err = *err;
-	if (tei_log_permit(&ctx->log_limit, &left_out))
-		TEI_ERROR("nvmeof", "%s of %llu bytes at %llu of %s: %s",
-			  op->read ? "read" : "write",
-			  (unsigned long long)op->length,
-			  (unsigned long long)op->offset, op->seg->name,
-			  err->text);
+	TEI_LOG_LIMITED(&ctx->log_limit, TEI_LOG_ERROR, "nvmeof",
+			"%s of %llu bytes at %llu of %s: %s",
+			op->read ? "read" : "write",
+			(unsigned long long)op->length,
+			(unsigned long long)op->offset, op->seg->name,
+			err->text);
 }
 
 static void op_over(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
@@ -280,8 +278,6 @@ static void file_revive(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
 		       uint64_t now) TEI_REQUIRES(ctx->lock)
 {
-	uint32_t left_out;
-
 	if (f->stalled)
 		return;
 	if (!f->seen_ns || f->seen != f->ends) {
@@ -290,9 +286,9 @@ static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
 	} else if (now - f->seen_ns >= NVMEOF_STALL_NS) {
 		f->stalled = true;
 		ctx->running -= f->running;
-		if (tei_log_permit(&ctx->log_limit, &left_out))
-			TEI_WARN("nvmeof", "%s: %u requests without an end for a second: other files go on",
-				 f->path, f->running);
+		TEI_LOG_LIMITED(&ctx->log_limit, TEI_LOG_WARN, "nvmeof",
+				"%s: %u requests without an end for a second: other files go on",
+				f->path, f->running);
 	}
 }
 

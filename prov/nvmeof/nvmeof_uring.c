@@ -302,13 +302,10 @@ static void uring_slots_give(struct tei_nvmeof *ctx, uint64_t *used, int slot,
 static int uring_unfixed(struct uring *u, void *addr, uint64_t len,
 			 const char *why, uint64_t limit, const char *unit)
 {
-	uint32_t left_out;
-
-	if (tei_log_enabled(TEI_LOG_INFO) &&
-	    tei_log_permit(&u->log_limit, &left_out))
-		TEI_INFO("nvmeof", "%p, %llu bytes: not registered with io_uring, which costs CPU: %s %llu%s (%u more)",
-			 addr, (unsigned long long)len, why,
-			 (unsigned long long)limit, unit, left_out);
+	TEI_LOG_LIMITED(&u->log_limit, TEI_LOG_INFO, "nvmeof",
+			"%p, %llu bytes: not registered with io_uring, which costs CPU: %s %llu%s",
+			addr, (unsigned long long)len, why,
+			(unsigned long long)limit, unit);
 	return -1;
 }
 

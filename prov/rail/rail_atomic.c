@@ -352,7 +352,6 @@ static void atomic_refused(struct tei_rail_task *t, int code,
 {
 	struct tei_rail_peer *peer = t->peer;
 	struct tei_err err;
-	uint32_t left;
 
 	if (t->end_wanted) {
 		rail_task_finish(peer->dp, t, done);
@@ -363,8 +362,8 @@ static void atomic_refused(struct tei_rail_task *t, int code,
 		 "0x%llx, %u bytes: the target refuses an atomic there: %s",
 		 (unsigned long long)t->remote, (unsigned int)t->length,
 		 tei_err_name(code));
-	if (tei_log_permit(&peer->err_limit, &left))
-		TEI_WARN("rail", "%s: %s", peer->name, err.text);
+	TEI_LOG_LIMITED(&peer->err_limit, TEI_LOG_WARN, "rail", "%s: %s",
+			peer->name, err.text);
 	rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
 }
 

@@ -60,7 +60,6 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 	struct tei_rail_task *t, *tmp;
 	uint64_t newest = 0;
 	struct tei_err err;
-	uint32_t left;
 
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
 			       live_link) {
@@ -72,8 +71,8 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			if (now < newest + limit)
 				continue;
 			deadline_err(p, newest, &err);
-			if (tei_log_permit(&p->err_limit, &left))
-				TEI_WARN("rail", "%s: %s", p->name, err.text);
+			tei_log_repeated(&p->end_repeat, TEI_LOG_WARN, "rail",
+					 "%s: %s", p->name, err.text);
 			t->silent = true;
 			p->still_ns = now;
 			t->end_stage = 1;

@@ -304,10 +304,10 @@ static void slice_fail(struct rail_slice *s, const struct tei_err *err,
 {
 	struct tei_rail_task *t = s->first, *next;
 	struct tei_rail_peer *peer = s->peer;
-	uint32_t i, n = s->ntasks, left;
+	uint32_t i, n = s->ntasks;
 
-	if (tei_log_permit(&peer->err_limit, &left))
-		TEI_WARN("rail", "%s: %s", peer->name, err->text);
+	tei_log_repeated(&peer->end_repeat, TEI_LOG_WARN, "rail", "%s: %s",
+			 peer->name, err->text);
 	/* the last of its tasks to be ended takes the slice along */
 	for (i = 0; i < n; i++, t = next) {
 		next = t->merge_next;

@@ -408,6 +408,7 @@ struct rail {
 	uint64_t probe_end_ns;		/* thread; 0: just opened */
 	bool probing;			/* thread: the probe is open, or will be */
 	struct tei_log_limit err_limit;
+	struct tei_log_repeat err_repeat;
 };
 
 /*
@@ -736,6 +737,7 @@ struct tei_rail_peer {
 	bool warm_wanted;		/* connect every pair of rails */
 	uint64_t warm_left;		/* thread: rails still to connect */
 	struct tei_log_limit err_limit;
+	struct tei_log_repeat err_repeat, end_repeat;
 	struct tei_rail_peer_stats stats; /* its counters */
 	bool routes_changed;		/* the log is to say so */
 	uint64_t said;			/* thread: hash of what it said last */

@@ -426,7 +426,7 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 {
 	struct fi_eq_err_entry e;
 	uint8_t buf[256];
-	uint32_t event, left;
+	uint32_t event;
 	ssize_t ret;
 	int i;
 
@@ -435,10 +435,12 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 		if (ret == -FI_EAVAIL) {
 			memset(&e, 0, sizeof(e));
 			ret = fi_eq_readerr(lane->eq, &e, 0);
-			if (ret > 0 &&
-			    tei_log_permit(&lane->rail->err_limit, &left))
-				TEI_WARN("rail", "%s: event queue: %s",
-					 lane->rail->name, fi_strerror(e.err));
+			if (ret > 0)
+				TEI_LOG_LIMITED(&lane->rail->err_limit,
+						TEI_LOG_WARN, "rail",
+						"%s: event queue: %s",
+						lane->rail->name,
+						fi_strerror(e.err));
 		}
 		if (ret < 0)
 			return;
@@ -604,17 +606,17 @@ static void lane_log_error(struct rail_lane *lane,
 			   const struct rail_slice *slice, const char *text)
 {
 	struct rail *rail = lane->rail;
-	uint32_t left = 0;
 
 	__atomic_fetch_add(&rail->errors, 1, __ATOMIC_RELAXED);
-	if (!tei_log_enabled(TEI_LOG_WARN) ||
-	    !tei_log_permit(&rail->err_limit, &left))
+	if (!tei_log_enabled(TEI_LOG_WARN))
 		return;
-	TEI_WARN("rail", "%s (%s): %s%s: %s (provider: %d, %s)%s", rail->name,
-		 rail->provider, slice ? (slice->read ? "read from " :
-						      "write to ") : "message",
-		 slice ? slice->peer->name : "", fi_strerror(e->err),
-		 e->prov_errno, text, left ? " (others left out)" : "");
+	tei_log_repeated(slice ? &slice->peer->err_repeat : &rail->err_repeat,
+			 TEI_LOG_WARN, "rail",
+			 "%s (%s): %s%s: %s (provider: %d, %s)", rail->name,
+			 rail->provider, slice ? (slice->read ? "read from " :
+							      "write to ") :
+			 "message", slice ? slice->peer->name : "",
+			 fi_strerror(e->err), e->prov_errno, text);
 }
 
 static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,

@@ -128,14 +128,13 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 				    uint64_t inc)
 {
 	struct tei_rail_peer *p;
-	uint32_t left;
 
 	if (dp->npeers >= dp->settings->max_peers)
 		peer_evict(dp);
 	if (dp->npeers >= dp->settings->max_peers) {
-		if (tei_log_permit(&dp->peer_limit, &left))
-			TEI_WARN("rail", "peer refused: MOONRAIL_MAX_PEERS=%u reached (%u more)",
-				 dp->settings->max_peers, left);
+		TEI_LOG_LIMITED(&dp->peer_limit, TEI_LOG_WARN, "rail",
+				"peer refused: MOONRAIL_MAX_PEERS=%u reached",
+				dp->settings->max_peers);
 		return NULL;
 	}
 	p = peer_make(dp, name, inc);

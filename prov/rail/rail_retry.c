@@ -171,12 +171,11 @@ static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_slice *s;
-	uint32_t left;
 
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
-	if (tei_log_permit(&peer->err_limit, &left))
-		TEI_WARN("rail", "%s: %s", peer->name, err->text);
+	TEI_LOG_LIMITED(&peer->err_limit, TEI_LOG_WARN, "rail", "%s: %s",
+			peer->name, err->text);
 	while ((s = retry_keyless(peer, addr, len, reads)))
 		rail_slice_refuse(s, err, done);
 	retry_fail_keyless(&peer->small, addr, len, reads, err, done);
