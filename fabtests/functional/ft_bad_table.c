@@ -194,8 +194,8 @@ static const struct table_row {
 
 /* Without an engine among their arguments; tested where they belong. */
 static const char *const table_others[] = {
-	"createTransferEngine", "freeNotifsMsgBuf", "te_fabric_version",
-	"te_last_error", "te_version",
+	"createTransferEngine", "freeNotifsMsgBuf", "te_engine_create",
+	"te_fabric_version", "te_last_error", "te_set_log", "te_version",
 };
 
 /* One call in a thread of its own, whose record is empty before. */
