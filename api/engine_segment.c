@@ -128,22 +128,40 @@ segment_neighbour(struct engine *e, struct tei_local_peer *peer)
 	return n;
 }
 
-static void segment_drop_targets(struct engine *e, struct engine_segment *s)
+/*
+ * Where the requests to a segment go. The targets of a descriptor are opened
+ * without engine->segments: the kernel, another process and a file server may
+ * take long to answer, and submitters hold that lock. segment_aim() exchanges
+ * them with the segment's, and the caller closes those after the lock.
+ */
+struct segment_targets {
+	struct tei_rail_peer *peer;
+	struct engine_neighbour *local;
+	struct tei_nvmeof_seg *files;
+	bool opened;
+	bool kept;			/* local is left as the segment has it */
+	bool local_on;			/* as it was when they were opened */
+	char why_not_local[64];
+};
+
+static void segment_put_targets(struct engine *e, struct segment_targets *t)
 {
-	if (s->peer)
-		tei_rail_peer_put(s->peer);
-	if (s->local)
-		__atomic_sub_fetch(&s->local->refs, 1, __ATOMIC_RELEASE);
-	tei_nvmeof_seg_put(s->files);
-	s->peer = NULL;
-	s->local = NULL;
-	s->files = NULL;
+	if (t->peer)
+		tei_rail_peer_put(t->peer);
+	if (t->local)
+		__atomic_sub_fetch(&t->local->refs, 1, __ATOMIC_RELEASE);
+	tei_nvmeof_seg_put(t->files);
+	memset(t, 0, sizeof(*t));
 	segment_close_neighbours(e, false);
 }
 
 static void segment_free(struct engine *e, struct engine_segment *s)
 {
-	segment_drop_targets(e, s);
+	struct segment_targets t = {
+		.peer = s->peer, .local = s->local, .files = s->files,
+	};
+
+	segment_put_targets(e, &t);
 	tei_meta_desc_unref(s->desc);
 	free(s);
 }
@@ -222,45 +240,90 @@ static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 	       __atomic_load_n(&e->local_on, __ATOMIC_RELAXED);
 }
 
+/* Nothing to do about a segment with that descriptor; segments is held. */
+static bool segment_fine(const struct engine_segment *s,
+			 const struct tei_meta_desc *desc)
+{
+	return s && !s->astray && tei_meta_desc_equal(s->desc, desc) &&
+	       !(s->files && tei_nvmeof_seg_broken(s->files));
+}
+
+/*
+ * Opens the targets of desc on this host and its files, if the segment of that
+ * id needs them; anew: also if nothing has changed. The segment's process stays
+ * as it is where desc leads to the same one. segments is not held.
+ */
+static void segment_open_targets(struct engine *e, segment_id_t id,
+				 const struct tei_meta_desc *desc, bool anew,
+				 struct segment_targets *t)
+{
+	struct engine_segment *s;
+
+	memset(t, 0, sizeof(*t));
+	t->local_on = __atomic_load_n(&e->local_on, __ATOMIC_ACQUIRE);
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	t->opened = anew || !segment_fine(s, desc);
+	t->kept = s && segment_same_local(e, s, desc);
+	if (s)
+		memcpy(t->why_not_local, s->why_not_local,
+		       sizeof(t->why_not_local));
+	pthread_rwlock_unlock(&e->segments);
+	if (!t->opened)
+		return;
+	t->files = engine_files_open(e, desc);
+	if (!t->kept)
+		t->local = segment_try_local(e, desc, t->why_not_local,
+					     sizeof(t->why_not_local));
+}
+
+/* Returns false if t was not opened, if local copies were switched on or off
+ * since, or if t relies on a process that the segment has left; segments is
+ * held. */
+static bool segment_targets_fit(struct engine *e,
+				const struct engine_segment *s,
+				const struct segment_targets *t,
+				const struct tei_meta_desc *desc)
+{
+	return t->opened &&
+	       t->local_on == __atomic_load_n(&e->local_on, __ATOMIC_ACQUIRE) &&
+	       (!t->kept || (s && segment_same_local(e, s, desc)));
+}
+
 /*
  * Sets the segment's targets from desc, which may be the one that it has;
- * segments held to write. files becomes the segment's, or is put. After an
+ * segments held to write. t gets the targets that the segment had. After an
  * error all is as it was, and tried again with the next look.
  */
 static int segment_aim(struct engine *e, struct engine_segment *s,
-		       struct tei_meta_desc *desc,
-		       struct tei_nvmeof_seg *files, struct tei_err *err)
+		       struct tei_meta_desc *desc, struct segment_targets *t,
+		       struct tei_err *err)
 {
 	struct tei_rail_peer *peer = NULL;
-	struct engine_neighbour *local;
+	struct engine_neighbour *local = s->local;
+	struct tei_nvmeof_seg *files = s->files;
 	struct tei_rail_addr first;
 	int ret = 0;
 
-	if (segment_same_local(e, s, desc)) {
-		local = s->local;
-		__atomic_add_fetch(&local->refs, 1, __ATOMIC_RELAXED);
-	} else {
-		local = segment_try_local(e, desc, s->why_not_local,
-					  sizeof(s->why_not_local));
-	}
 	if (segment_first(e, desc, &first))
 		ret = tei_rail_peer_get(e->dp, desc->name, desc->incarnation,
 					&first, err, &peer);
 	s->astray = ret;
-	if (ret) {
-		if (local)
-			__atomic_sub_fetch(&local->refs, 1,
-					   __ATOMIC_RELEASE);
-		tei_nvmeof_seg_put(files);
+	if (ret)
 		return ret;
+	if (!segment_same_local(e, s, desc)) {
+		s->local = t->local;
+		t->local = local;
+		memcpy(s->why_not_local, t->why_not_local,
+		       sizeof(s->why_not_local));
 	}
-	segment_drop_targets(e, s);
+	t->peer = s->peer;
+	s->peer = peer;
+	s->files = t->files;
+	t->files = files;
 	tei_meta_desc_ref(desc);
 	tei_meta_desc_unref(s->desc);
 	s->desc = desc;
-	s->peer = peer;
-	s->local = local;
-	s->files = files;
 	s->gpu = segment_has_gpu(desc) && engine_lease_on(e);
 	return 0;
 }
@@ -282,42 +345,18 @@ bool engine_segment_part(struct engine *e, uint64_t until_ns)
 	}
 }
 
-/* Nothing to do about a segment with that descriptor; segments is held. */
-static bool segment_fine(const struct engine_segment *s,
-			 const struct tei_meta_desc *desc)
-{
-	return s && !s->astray && tei_meta_desc_equal(s->desc, desc) &&
-	       !(s->files && tei_nvmeof_seg_broken(s->files));
-}
-
-/* The files of a segment that needs them, opened while nobody waits. */
-static struct tei_nvmeof_seg *segment_files(struct engine *e, segment_id_t id,
-					    const struct tei_meta_desc *desc)
-{
-	bool fine;
-
-	if (!desc->file_count)
-		return NULL;
-	pthread_rwlock_rdlock(&e->segments);
-	fine = segment_fine(engine_segment_find(e, id), desc);
-	pthread_rwlock_unlock(&e->segments);
-	return fine ? NULL : engine_files_open(e, desc);
-}
-
 /* An id's segment with its first targets; segments held to write. */
 static int segment_make(struct engine *e, segment_id_t id,
-			struct tei_meta_desc *desc,
-			struct tei_nvmeof_seg *files, struct tei_err *err)
+			struct tei_meta_desc *desc, struct segment_targets *t,
+			struct tei_err *err)
 {
 	struct engine_segment *s = calloc(1, sizeof(*s));
 	int ret;
 
-	if (!s) {
-		tei_nvmeof_seg_put(files);
+	if (!s)
 		return TEI_ERR_MEMORY;
-	}
 	s->id = id;
-	ret = segment_aim(e, s, desc, files, err);
+	ret = segment_aim(e, s, desc, t, err);
 	if (ret) {
 		free(s);
 		return ret;
@@ -328,38 +367,41 @@ static int segment_make(struct engine *e, segment_id_t id,
 }
 
 /*
- * False: the cache has another descriptor for the id by now, or none. Whoever
+ * Returns false if the targets must be opened again: the cache has another
+ * descriptor for the id by now, or none, or t does not fit any more. Whoever
  * closes an id takes it from the cache before its segment, so that what is made
  * here of one that the cache has is not left behind.
  */
 static bool segment_attach_as(struct engine *e, segment_id_t id,
 			      struct tei_meta_desc *desc,
-			      struct tei_nvmeof_seg *files, int *ret,
+			      struct segment_targets *t, int *ret,
 			      struct tei_err *err)
 {
 	struct tei_meta_desc *now;
 	struct engine_segment *s;
+	bool done;
 
+	*ret = 0;
 	pthread_rwlock_wrlock(&e->segments);
 	now = tei_meta_cache_get(e->cache, id);
 	s = engine_segment_find(e, id);
-	if (now != desc || segment_fine(s, desc)) {
-		tei_nvmeof_seg_put(files);
-		*ret = 0;
-	} else if (s) {
-		*ret = segment_aim(e, s, desc, files, err);
-	} else {
-		*ret = segment_make(e, id, desc, files, err);
-	}
+	done = now == desc && (segment_fine(s, desc) ||
+			       segment_targets_fit(e, s, t, desc));
+	if (done && s && !segment_fine(s, desc))
+		*ret = segment_aim(e, s, desc, t, err);
+	else if (done && !s)
+		*ret = segment_make(e, id, desc, t, err);
 	pthread_rwlock_unlock(&e->segments);
+	segment_put_targets(e, t);
 	tei_meta_desc_unref(now);
-	return now == desc;
+	return done;
 }
 
 /* Makes or renews the segment of an id that the cache has just opened. */
 static int segment_attach(struct engine *e, segment_id_t id,
 			  struct tei_err *err)
 {
+	struct segment_targets t;
 	struct tei_meta_desc *desc;
 	bool done = false;
 	int ret = 0;
@@ -368,8 +410,8 @@ static int segment_attach(struct engine *e, segment_id_t id,
 		desc = tei_meta_cache_get(e->cache, id);
 		if (!desc)
 			return TEI_ERR_METADATA;
-		done = segment_attach_as(e, id, desc, segment_files(e, id, desc),
-					 &ret, err);
+		segment_open_targets(e, id, desc, false, &t);
+		done = segment_attach_as(e, id, desc, &t, &ret, err);
 		tei_meta_desc_unref(desc);
 	}
 	return ret;
@@ -526,29 +568,29 @@ int engine_segment_ids(struct engine *e, int *from,
 	return n;
 }
 
-/* Aims the segment anew unless its descriptor is another one by now. */
+/* Aims the segment anew. Returns false if the targets must be opened again: the
+ * segment has another descriptor by now, or t does not fit any more. */
 static bool segment_reaim(struct engine *e, segment_id_t id,
 			  struct tei_meta_desc *desc,
-			  struct tei_nvmeof_seg *files)
+			  struct segment_targets *t)
 {
 	struct engine_segment *s;
 	struct tei_err err;
-	bool same;
+	bool done;
 
 	pthread_rwlock_wrlock(&e->segments);
 	s = engine_segment_find(e, id);
-	same = s && s->desc == desc;
-	if (same)
-		segment_aim(e, s, desc, files, &err);
+	done = !s || (s->desc == desc && segment_targets_fit(e, s, t, desc));
+	if (s && done)
+		segment_aim(e, s, desc, t, &err);
 	pthread_rwlock_unlock(&e->segments);
-	if (!same)
-		tei_nvmeof_seg_put(files);
-	return same || !s;
+	segment_put_targets(e, t);
+	return done;
 }
 
-/* The files are opened while nobody waits: their server may not answer. */
 static void segment_relocal(struct engine *e, segment_id_t id)
 {
+	struct segment_targets t;
 	struct tei_meta_desc *desc;
 	struct engine_segment *s;
 	bool done = false;
@@ -562,7 +604,8 @@ static void segment_relocal(struct engine *e, segment_id_t id)
 		pthread_rwlock_unlock(&e->segments);
 		if (!desc)
 			return;
-		done = segment_reaim(e, id, desc, engine_files_open(e, desc));
+		segment_open_targets(e, id, desc, true, &t);
+		done = segment_reaim(e, id, desc, &t);
 		tei_meta_desc_unref(desc);
 	}
 }

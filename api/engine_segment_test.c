@@ -6,6 +6,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "api/api_test.h"
 #include "api/engine_int.h"
@@ -33,6 +36,25 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 		CU_ASSERT(!closeSegment(e, segment_closing));
 	}
 	return real(lock);
+}
+
+/* The engine whose lock is looked at when its thread probes, or NULL. */
+static _Thread_local struct engine *segment_prober;
+static uint32_t segment_probes, segment_probes_locked;
+
+/* Stands before the system's. Mapping the table of a process of this host is the
+ * part of its probe that processes and engines of one process have in common. */
+int mprotect(void *addr, size_t len, int prot)
+{
+	struct engine *e = segment_prober;
+
+	if (e && !pthread_rwlock_tryrdlock(&e->segments)) {
+		pthread_rwlock_unlock(&e->segments);
+		segment_probes++;
+	} else if (e) {
+		segment_probes_locked++;
+	}
+	return (int)syscall(SYS_mprotect, addr, len, prot);
 }
 
 static transfer_engine_t segment_engine(const char *transport)
@@ -69,6 +91,32 @@ static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 	leads = s && s->peer;
 	pthread_rwlock_unlock(&e->segments);
 	return leads;
+}
+
+/* Submitters hold the lock of the segments, and a probe may take long. */
+static void local_process_is_probed_without_segments_lock(void)
+{
+	transfer_engine_t target = segment_engine("local");
+	transfer_engine_t e = segment_engine("local");
+	segment_id_t seg;
+	bool there;
+
+	segment_probes = segment_probes_locked = 0;
+	segment_prober = e;
+	seg = segment_open_name(e, target);
+	CU_ASSERT(seg > 0);
+	CU_ASSERT_EQUAL(segment_probes, 1);
+	/* the same by another way: local copies are switched off and on */
+	CU_ASSERT(!uninstallTransport(e, "local"));
+	CU_ASSERT(installTransport(e, "local", NULL) != NULL);
+	CU_ASSERT_EQUAL(segment_probes, 2);
+	segment_prober = NULL;
+	CU_ASSERT_EQUAL(segment_probes_locked, 0);
+	segment_leads(e, seg, &there);
+	CU_ASSERT(there);
+	CU_ASSERT(!closeSegment(e, seg));
+	destroyTransferEngine(e);
+	destroyTransferEngine(target);
 }
 
 /* There is room for one peer, which another one has at first. */
@@ -119,5 +167,7 @@ const struct tei_test_case segment_cases[] = {
 	  a_peer_without_room_is_tried_again },
 	{ "one_closed_as_it_is_renewed_stays_closed",
 	  one_closed_as_it_is_renewed_stays_closed },
+	{ "local_process_is_probed_without_segments_lock",
+	  local_process_is_probed_without_segments_lock },
 	{ NULL, NULL },
 };
