@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/engine_refusal.h"
+
 static const struct tei_err batch_stale = {
 	.code = TEI_ERR_INVALID,
 	.text = "no such batch: freed or invented id",
@@ -499,16 +501,21 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 }
 
 /* Everything that can be refused is refused here, before anything starts. */
-static int batch_check(struct engine *e, struct engine_task *tasks,
+static int batch_check(struct engine *e, const char *call,
+		       struct engine_task *tasks,
 		       const struct transfer_request *reqs, size_t n)
 {
 	struct engine_target target = { .valid = false };
 	size_t i;
-	int ret = 0;
+	int ret;
 
-	for (i = 0; i < n && !ret; i++)
+	for (i = 0; i < n; i++) {
 		ret = engine_batch_prepare(e, &tasks[i], &reqs[i], &target);
-	return ret;
+		if (ret)
+			return engine_refuse_request(e, call, i, &reqs[i],
+						     ret);
+	}
+	return 0;
 }
 
 static void batch_start_local(struct engine *e, struct engine_task *t)
@@ -594,7 +601,8 @@ int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n)
 	return 0;
 }
 
-static int batch_submit_locked(struct engine *e, struct engine_batch *b,
+static int batch_submit_locked(struct engine *e, const char *call,
+			       struct engine_batch *b,
 			       const struct transfer_request *reqs, size_t n,
 			       struct engine_submission *sub)
 {
@@ -603,33 +611,17 @@ static int batch_submit_locked(struct engine *e, struct engine_batch *b,
 	int ret;
 
 	if (n > b->size - b->count)
-		return 2;
-	ret = batch_check(e, tasks, reqs, n);
+		return engine_refuse_full(call, b, n);
+	ret = batch_check(e, call, tasks, reqs, n);
 	if (ret)
 		return ret;
 	for (i = 0; i < n; i++)
 		tasks[i].sub = sub;
-	return engine_batch_start(e, b, n);
+	ret = engine_batch_start(e, b, n);
+	return ret ? engine_refuse_start(e, call, reqs, n, ret) : 0;
 }
 
-/* The refusal as the thread's last error; nothing is logged, it may be many. */
-static int batch_fail_text(int ret)
-{
-	struct tei_err err;
-
-	if (!ret)
-		return 0;
-	memset(&err, 0, sizeof(err));
-	err.code = ret == 8 ? TEI_ERR_UNSUPPORTED : -ret;
-	err.when_ns = tei_now_ns();
-	snprintf(err.text, sizeof(err.text), "submitTransfer refused: %s",
-		 ret == TE_TIMED_OUT ? ENGINE_DEADLINE_PASSED :
-				       tei_err_name(err.code));
-	tei_err_set_last(&err);
-	return ret;
-}
-
-static int batch_submit(struct engine *e, batch_id_t id,
+static int batch_submit(struct engine *e, const char *call, batch_id_t id,
 			const struct transfer_request *reqs, size_t n,
 			struct engine_submission *sub)
 {
@@ -637,15 +629,16 @@ static int batch_submit(struct engine *e, batch_id_t id,
 	int ret;
 
 	if (!reqs || !n)
-		return batch_fail_text(1);
+		return engine_refuse(call, ENGINE_REFUSE_CALL, 1, NULL, "%s",
+				     reqs ? "count is 0" : "entries is NULL");
 	b = engine_batch_lock(e, id);
 	if (!b)
 		return 1;
 	pthread_rwlock_rdlock(&e->segments);
-	ret = batch_submit_locked(e, b, reqs, n, sub);
+	ret = batch_submit_locked(e, call, b, reqs, n, sub);
 	pthread_rwlock_unlock(&e->segments);
 	engine_batch_unlock(b);
-	return batch_fail_text(ret);
+	return ret;
 }
 
 int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
@@ -655,7 +648,7 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 
 	if (!e)
 		return 1;
-	return batch_submit(e, batch_id, entries, count, NULL);
+	return batch_submit(e, __func__, batch_id, entries, count, NULL);
 }
 
 int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
@@ -688,13 +681,17 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 			sub->peer = s->peer;
 			tei_rail_peer_hold(s->peer);
 		}
+		ret = !s ? engine_refuse_target(__func__, 0,
+						entries[0].target_id) :
+		      !sub->peer ? engine_refuse_transport(
+					   e, __func__, 0,
+					   entries[0].target_id) : 0;
 		pthread_rwlock_unlock(&e->segments);
-		ret = batch_fail_text(!s ? 1 : !sub->peer ? 8 : 0);
 	} else {
 		ret = 0;
 	}
 	if (!ret)
-		ret = batch_submit(e, batch_id, entries, count, sub);
+		ret = batch_submit(e, __func__, batch_id, entries, count, sub);
 	if (ret)
 		submission_free(sub);
 	return ret;

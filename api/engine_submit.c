@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/engine_refusal.h"
 #include "util/atomic.h"
 
 #define SUBMIT_ELEM_MAX 4096	/* bytes of one element, at most */
@@ -29,30 +30,19 @@ struct engine_group {
 	struct tei_local_op op[];
 };
 
-#define SUBMIT_CALL SIZE_MAX	/* no request's fault */
+#define SUBMIT_CALL ENGINE_REFUSE_CALL
 
 static int submit_fail(size_t i, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The refusal, field and value, as the thread's last error; not logged, it may
- * be many. */
+/* Stores the refusal as the thread's last error; returns code. */
 static int submit_fail(size_t i, int code, const char *fmt, ...)
 {
-	struct tei_err err;
 	va_list ap;
-	int n;
 
-	memset(&err, 0, sizeof(err));
-	err.code = code == 8 ? TEI_ERR_UNSUPPORTED : -code;
-	err.when_ns = tei_now_ns();
-	n = i == SUBMIT_CALL ?
-		    snprintf(err.text, sizeof(err.text), "te_submit: ") :
-		    snprintf(err.text, sizeof(err.text),
-			     "te_submit, request %zu: ", i);
 	va_start(ap, fmt);
-	vsnprintf(err.text + n, sizeof(err.text) - (size_t)n, fmt, ap);
+	engine_refuse_v("te_submit", i, code, NULL, fmt, ap);
 	va_end(ap);
-	tei_err_set_last(&err);
 	return code;
 }
 
@@ -66,7 +56,7 @@ static bool submit_bad_range(uint64_t addr, uint64_t length)
 static int submit_fail_piece(size_t i, const char *side, uint32_t at,
 			     uint64_t addr, uint64_t length)
 {
-	return submit_fail(i, 1, "%s[%u], 0x%llx, %llu bytes: no range, or too much with those before it",
+	return submit_fail(i, 1, "%s[%u], 0x%llx, %llu bytes: length 0, or the range or the total length overflows 64 bits",
 			   side, at, (unsigned long long)addr,
 			   (unsigned long long)length);
 }
@@ -530,14 +520,9 @@ static int submit_route(struct engine *e, struct engine_task *t,
 
 static int submit_fail_no_rail(size_t i)
 {
-	struct tei_err err;
-
-	submit_fail(i, 8, "an atomic needs a rail, and none leads there");
-	err = *tei_err_last();
-	snprintf(err.hint, sizeof(err.hint),
-		 "install tcp or rdma at both ends");
-	tei_err_set_last(&err);
-	return 8;
+	return engine_refuse("te_submit", i, 8,
+			     "install tcp or rdma at both ends",
+			     "an atomic needs a rail, and none leads there");
 }
 
 static bool submit_no_rail(struct engine *e, const struct te_request *r)
@@ -547,31 +532,41 @@ static bool submit_no_rail(struct engine *e, const struct te_request *r)
 	return r->opcode > TE_WRITE && s && !s->peer && !s->files;
 }
 
+/* Returns true if any transport leads to the segment. */
+static bool submit_reachable(struct engine *e, segment_id_t id)
+{
+	const struct engine_segment *s = engine_segment_find(e, id);
+
+	return !s || s->local || s->peer || s->files;
+}
+
 /* What was wrong with a request whose form is fine. */
 static int submit_explain(struct engine *e, const struct te_request *r,
 			  size_t i, int code)
 {
 	const struct te_local *p;
+	char field[24];
 	uint32_t k;
 
 	if (code == 1 && r->target_id != LOCAL_SEGMENT &&
 	    !engine_segment_find(e, r->target_id))
-		return submit_fail(i, code, "target_id %d is no open segment",
-				   r->target_id);
+		return engine_refuse_target("te_submit", i, r->target_id);
 	if (code == 8 && submit_no_rail(e, r))
 		return submit_fail_no_rail(i);
+	if (code == 8 && !submit_reachable(e, r->target_id))
+		return engine_refuse_transport(e, "te_submit", i, r->target_id);
+	if (code == 8)
+		return submit_fail(i, code, "%u local and %u remote pieces: files and GPU memory take one of each, and no atomics",
+				   r->local_count, r->remote_count);
 	for (k = 0; code == 3 && k < r->local_count; k++) {
 		p = &r->local[k];
-		if (!submit_covers(e, r, k))
-			return submit_fail(i, code, "local[%u], %p, %llu bytes: not inside registered memory%s",
-					   k, p->addr,
-					   (unsigned long long)p->length,
-					   r->opcode != TE_WRITE ?
-						   " that may be written" : "");
+		if (submit_covers(e, r, k))
+			continue;
+		snprintf(field, sizeof(field), "local[%u]", k);
+		return engine_refuse_source(e, "te_submit", i, field, p->addr,
+					    p->length, r->opcode != TE_WRITE);
 	}
-	return submit_fail(i, code, "%s", tei_err_name(code == 8 ?
-						       TEI_ERR_UNSUPPORTED :
-						       -code));
+	return engine_refuse_code("te_submit", i, code);
 }
 
 static int submit_one(struct engine *e, struct engine_task *t,
@@ -641,13 +636,9 @@ static int submit_fail_start(struct engine *e, const void *reqs,
 	i = code == 8 ? submit_first_atomic(reqs, elem_size, n) : n;
 	if (i < n)
 		return submit_fail_no_rail(i);
-	if (code == TE_TIMED_OUT)
-		return submit_fail(SUBMIT_CALL, code, ENGINE_DEADLINE_PASSED);
 	if (code == 3)
 		return submit_fail(SUBMIT_CALL, code, "a request reads into memory that is registered for reading only");
-	return submit_fail(SUBMIT_CALL, code, "%s",
-			   tei_err_name(code == 8 ? TEI_ERR_UNSUPPORTED :
-						    -code));
+	return engine_refuse_code("te_submit", SUBMIT_CALL, code);
 }
 
 /* Tasks that were prepared and will not start. */
@@ -673,9 +664,7 @@ static int submit_locked(struct engine *e, struct engine_batch *b,
 	int ret = 0;
 
 	if (n > b->size - b->count)
-		return submit_fail(SUBMIT_CALL, 2,
-				   "count %zu: the batch has room for %u", n,
-				   b->size - b->count);
+		return engine_refuse_full("te_submit", b, n);
 	for (i = 0; i < n; i++) {
 		ret = submit_read(reqs, elem_size, i, &r) ?
 		      submit_one(e, &tasks[i], &r, i, &target) :

@@ -244,6 +244,91 @@ static void range_targets(struct range_rig *rig)
 	ft_ok(good, "law5_invented_targets_are_1");
 }
 
+/* Returns true if the call is refused with a text that contains `says`. */
+static bool range_says(struct range_rig *rig, bool notify,
+		       struct transfer_request *reqs, size_t n, size_t batch,
+		       const char *says)
+{
+	batch_id_t id = allocateBatchID(rig->engine, batch);
+	notify_msg_t note = { "name", "message" };
+	struct te_error err = { 0 };
+	const char *call = notify ? "submitTransferWithNotify" :
+				    "submitTransfer";
+	bool good;
+	int ret;
+
+	ret = notify ? submitTransferWithNotify(rig->engine, id, reqs, n,
+						note) :
+		       submitTransfer(rig->engine, id, reqs, n);
+	good = ret && !te_last_error(&err, sizeof(err)) &&
+	       strstr(err.text, says) &&
+	       !strncmp(err.text, call, strlen(call));
+	if (!good)
+		ft_diag("expected '%s', got %d: %s", says, ret, err.text);
+	freeBatchID(rig->engine, id);
+	return good;
+}
+
+static bool range_says_both(struct range_rig *rig,
+			    const struct transfer_request *bad,
+			    const char *says)
+{
+	struct transfer_request reqs[2] = {
+		{ OPCODE_WRITE, rig->mem.p, rig->seg, rig->target.mem.addr,
+		  64 },
+		*bad,
+	};
+	char text[160];
+
+	snprintf(text, sizeof(text), ", request 1: %s", says);
+	return range_says(rig, false, reqs, 2, 2, text) &&
+	       range_says(rig, true, reqs, 2, 2, text);
+}
+
+/* The text of a refusal names the call, the request, the field and the value. */
+static void range_texts(struct range_rig *rig)
+{
+	static char stray[128];
+	const struct transfer_request good = {
+		OPCODE_WRITE, rig->mem.p, rig->seg, rig->target.mem.addr, 64,
+	};
+	struct transfer_request r = good, many[3] = { good, good, good };
+	struct te_error err = { 0 };
+	char text[128];
+
+	r.length = 0;
+	ft_ok(range_says_both(rig, &r, "length 0 (must be at least 1)"),
+	      "submit_with_length_zero_names_request_and_field");
+	r = good;
+	r.opcode = 7;
+	ft_ok(range_says_both(rig, &r, "opcode 7 (must be"),
+	      "submit_with_unknown_opcode_names_the_value");
+	r = good;
+	r.source = NULL;
+	ft_ok(range_says_both(rig, &r, "source is NULL"),
+	      "submit_with_null_source_names_the_field");
+	r = good;
+	r.source = stray;
+	snprintf(text, sizeof(text), "source %p, 64 bytes, is not registered",
+		 (void *)stray);
+	ft_ok(range_says_both(rig, &r, text) &&
+	      !te_last_error(&err, sizeof(err)) &&
+	      strstr(err.hint, "registerLocalMemory"),
+	      "submit_from_unregistered_memory_names_the_address");
+	r = good;
+	r.source = (char *)rig->mem.p + rig->mem.len - 32;
+	ft_ok(range_says_both(rig, &r, "source 0x"),
+	      "submit_past_the_end_of_a_buffer_names_the_address");
+	r = good;
+	r.target_id = 4711;
+	ft_ok(range_says_both(rig, &r, "target_id 4711 is no open segment"),
+	      "submit_to_an_unknown_segment_names_the_id");
+	ft_ok(range_says(rig, false, many, 3, 2,
+			 "batch holds 0 of 2 requests") &&
+	      range_says(rig, true, many, 3, 2, "batch holds 0 of 2 requests"),
+	      "submit_to_a_full_batch_says_how_full_it_is");
+}
+
 /* One bad request and good ones: none of them is taken. */
 static void range_mixed(struct range_rig *rig)
 {
@@ -282,6 +367,7 @@ void bad_ranges(void)
 	fx_buf_fill(&rig.target.mem, 0, 2 * RANGE_LEN, 1);
 	rig.seg = openSegment(rig.engine, rig.target.name);
 	range_locals(&rig);
+	range_texts(&rig);
 	range_mixed(&rig);
 	range_remotes(&rig);
 	fx_buf_poison(&rig.mem, 0, 64);

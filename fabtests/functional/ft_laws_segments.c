@@ -267,6 +267,7 @@ static void uninstall_waits(struct law_rig *rig)
 		.opcode = TE_ATOMIC_ADD, .target_id = rig->seg,
 		.remote_count = 1, .remote = &number, .operand = 1,
 	};
+	struct te_error err = { 0 };
 	struct nic_load_stat load;
 	size_t n = 1;
 	int code;
@@ -278,6 +279,11 @@ static void uninstall_waits(struct law_rig *rig)
 	      "uninstall_waits_for_pending_tasks");
 	fx_job_free(&job);
 	code = fx_job_start(&job);
+	ft_ok(!te_last_error(&err, sizeof(err)) &&
+	      strstr(err.text, "no transport for this segment") &&
+	      strstr(err.hint, "installTransport"),
+	      "submit_without_a_transport_names_installTransport");
+	ft_diag("%s; %s", err.text, err.hint);
 	if (!ft_ok(code == 8, "without_a_transport_submit_is_8"))
 		ft_diag("it is %d", code);
 	ft_ok(fx_submit(rig->engine, &pieces, NULL) == -8 &&

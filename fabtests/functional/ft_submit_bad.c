@@ -59,7 +59,7 @@ static void bad_texts(struct submit_rig *rig)
 	      "te_submit_names_the_target_%s", rig->way);
 	r = good;
 	r.local = &out;
-	snprintf(text, sizeof(text), "request 0: local[0], %p, 8 bytes",
+	snprintf(text, sizeof(text), "request 0: local[0] %p",
 		 out.addr);
 	ft_ok(bad_names(rig, &r, 0, text), "te_submit_names_the_address_%s",
 	      rig->way);
