@@ -18,6 +18,7 @@
 #define RIG_MISSING	3	/* exit code: no such provider */
 
 int fi_rig_mr_mode;
+uint64_t fi_rig_order;
 
 void fi_rig_fill(uint8_t *p, size_t len, uint32_t seed)
 {
@@ -203,6 +204,7 @@ static void rig_find(struct fi_rig *rig, uint64_t caps)
 	h->fabric_attr->prov_name = strdup(rig->provider);
 	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
 	h->domain_attr->mr_mode |= fi_rig_mr_mode;
+	h->tx_attr->msg_order = h->rx_attr->msg_order = fi_rig_order;
 	if (fi_getinfo(FI_VERSION(1, 17), apart ? NULL : "127.0.0.1", NULL,
 		       apart ? 0 : FI_SOURCE, h, &rig->info))
 		_exit(RIG_MISSING);

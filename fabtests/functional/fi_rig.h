@@ -51,6 +51,9 @@ typedef void (*fi_rig_fn)(struct fi_rig *rig);
  * as a hint. */
 extern int fi_rig_mr_mode;
 
+/* FI_ORDER_… that the hints ask for from now on. */
+extern uint64_t fi_rig_order;
+
 /*
  * Runs fn in two processes, of which the second is the server, with those
  * capabilities beside what all tests use. False: a check failed, or one of them

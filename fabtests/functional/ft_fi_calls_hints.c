@@ -156,6 +156,49 @@ static bool call_beyond(void)
 	return call_refuses(h) && good;
 }
 
+#define CALL_ORDER_ATOMIC	(FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | \
+				 FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
+
+/* Returns true if hints with that order get it, the orders that cost nothing, and no
+ * other, and reads and writes of that many bytes that are in order. */
+static bool call_order(uint64_t order, size_t raw, size_t waw)
+{
+	const uint64_t want = order | FI_ORDER_SAS | CALL_ORDER_ATOMIC;
+	struct fi_info *h = call_hints("moonrail"), *info;
+	bool good;
+
+	h->caps |= FI_RMA | FI_ATOMIC;
+	h->tx_attr->msg_order = h->rx_attr->msg_order = order;
+	if (call_info(h, NULL, NULL, 0, &info))
+		return false;
+	good = info->tx_attr->msg_order == want &&
+	       info->rx_attr->msg_order == want &&
+	       info->ep_attr->max_order_raw_size >= raw &&
+	       info->ep_attr->max_order_waw_size >= waw;
+	fi_freeinfo(info);
+	return good;
+}
+
+static void call_orders(void)
+{
+	static const uint64_t asked[] = {
+		FI_ORDER_SAW, FI_ORDER_WAS, FI_ORDER_RAR, FI_ORDER_RAS,
+		FI_ORDER_RMA_RAR,
+	};
+	bool good = call_order(0, 0, 0);
+	size_t i;
+
+	for (i = 0; i < sizeof(asked) / sizeof(asked[0]); i++)
+		good = call_order(asked[i], 0, 0) && good;
+	ft_ok(good && call_order(FI_ORDER_RAW, 1u << 30, 0) &&
+		      call_order(FI_ORDER_RMA_RAW, 1u << 30, 0) &&
+		      call_order(FI_ORDER_WAW, 0, 1u << 30) &&
+		      call_order(FI_ORDER_RMA_WAW, 0, 1u << 30) &&
+		      call_order(FI_ORDER_ATOMIC_WAW | FI_ORDER_ATOMIC_RAW,
+				 8064, 8064),
+	      "message_orders_are_offered_to_hints_that_ask_for_them");
+}
+
 /* One of the domain's enumerations has a value that is none. */
 static bool call_no_way(int which)
 {
@@ -363,7 +406,11 @@ void call_own_hints(void)
 	h->domain_attr->name = strdup("nosuchdomain");
 	good = call_refuses(h) && good;
 	h = call_hints("moonrail");
-	h->tx_attr->msg_order = FI_ORDER_RAW;
+	h->tx_attr->msg_order = FI_ORDER_SAR;
+	good = call_refuses(h) && good;
+	h = call_hints("moonrail");
+	h->tx_attr->msg_order = FI_ORDER_WAW;
+	h->ep_attr->max_order_raw_size = 8;
 	good = call_refuses(h) && good;
 	h = call_hints("moonrail");
 	h->ep_attr->tx_ctx_cnt = 2;
@@ -373,6 +420,7 @@ void call_own_hints(void)
 	ft_ok(call_no_ways(), "moonrail: nor a way that is none");
 	call_unasked();
 	call_domain_names();
+	call_orders();
 	ft_ok(call_elsewhere(), "moonrail: a source that is elsewhere is refused");
 	ft_ok(call_given(), "moonrail: what is given has names, and is taken");
 	/* FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */

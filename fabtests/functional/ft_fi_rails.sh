@@ -4,7 +4,7 @@
 # The libfabric provider's messages and atomics both ways over two rails between
 # two hosts, while packets are lost, on both ways or one, links cut, connections
 # reset and the server stopped in turn, every 1.1 seconds for 0.6. FT_FI_SECONDS
-# (8) of it. Then between hosts of one and two rails, writes of which the target
+# (8) of it. Then message orders while rails are cut, and between hosts of one and two rails, writes of which the target
 # is told over rails of unequal rates, and a server that is killed.
 set -u
 : "${BUILD:?}" "${SRC:?}"
@@ -70,6 +70,22 @@ done
 lose
 sleep 0.5
 rails_restore 0
+rails_restore 1
+wait $traffic || status=1
+cat "$rails_dir/traffic"
+
+# Operations keep their order when slices of the first one are sent again by the
+# other rail.
+"$BUILD/fabtests/ft_fi_traffic" orders 3 >"$rails_dir/traffic" 2>&1 &
+traffic=$!
+rails_mark
+rails_at 0.6
+rails_drop 0 both
+rails_at 1.2
+rails_restore 0
+rails_at 1.6
+rails_link 1 down
+rails_at 2.2
 rails_restore 1
 wait $traffic || status=1
 cat "$rails_dir/traffic"

@@ -6,6 +6,8 @@
  * namespaces (fi_rig.h) links may be cut meanwhile. Or of these:
  * data: writes of which the target is told; their bytes are there when it is.
  * killed: the other process is; what is for it ends, with the code for that.
+ * orders [SECONDS]: pairs of operations of which the second must not overtake the
+ * first, in message orders that the hints ask for.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -270,6 +272,208 @@ static void traffic_data(struct fi_rig *r)
 	fi_rig_ok(r, good, "whose bytes are in place when the data comes");
 }
 
+/* --- message orders --------------------------------------------------------- */
+
+/*
+ * Each round has two operations, posted without a pause, and a byte pattern of its
+ * own. The first bytes of mem are a number that the server counts up (for two reads),
+ * then comes where messages are received, then what is written and read.
+ */
+#define ORDER_ALL	(FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW | \
+			 FI_ORDER_WAS | FI_ORDER_RAW | FI_ORDER_RAR | \
+			 FI_ORDER_RAS)
+#define ORDER_MESSAGE	64u		/* of mem: where messages come */
+#define ORDER_BULK	4096u		/* of mem: what is written and read */
+#define ORDER_LEN	(1u << 20)
+#define ORDER_TAIL	(ORDER_LEN - ORDER_PART) /* of that, what comes last */
+#define ORDER_PART	8192u		/* small enough to be sent at once */
+
+enum order_pair {
+	ORDER_SAW, ORDER_WAW, ORDER_RAW, ORDER_RAR, ORDER_WAS, ORDER_RAS,
+	ORDER_PAIRS,
+};
+
+static const char *const order_name[ORDER_PAIRS] = {
+	"send_does_not_overtake_write", "write_does_not_overtake_write",
+	"read_does_not_overtake_write", "read_does_not_overtake_read",
+	"write_does_not_overtake_send", "read_does_not_overtake_send",
+};
+
+static void order_write(struct fi_rig *r, const uint8_t *from, size_t len,
+			uint64_t at)
+{
+	while (fi_rig_again(r, fi_write(r->ep, from, len, NULL, r->peer,
+					r->remote + at, r->key, NULL)))
+		;
+}
+
+static void order_read(struct fi_rig *r, uint8_t *to, size_t len, uint64_t at)
+{
+	while (fi_rig_again(r, fi_read(r->ep, to, len, NULL, r->peer,
+				       r->remote + at, r->key, NULL)))
+		;
+}
+
+static void order_send(struct fi_rig *r, uint32_t i)
+{
+	uint32_t *number = (uint32_t *)(void *)(r->buf + FI_RIG_BUF - 64);
+
+	*number = i;
+	while (fi_rig_again(r, fi_send(r->ep, number, sizeof(*number), NULL,
+				       r->peer, NULL)))
+		;
+}
+
+/* Posts the pair and waits for both. Returns whether what came back is right. */
+static bool order_client(struct fi_rig *r, enum order_pair pair, uint32_t i)
+{
+	uint8_t *one = r->buf, *two = r->buf + ORDER_LEN;
+	uint64_t seen[2];
+
+	fi_rig_fill(one, ORDER_LEN, i);
+	switch (pair) {
+	case ORDER_SAW:
+		order_write(r, one, ORDER_LEN, ORDER_BULK);
+		order_send(r, i);
+		break;
+	case ORDER_WAW:
+		fi_rig_fill(two, ORDER_LEN, i + 1);
+		order_write(r, two, ORDER_LEN, ORDER_BULK);
+		order_write(r, one, ORDER_PART, ORDER_BULK + ORDER_TAIL);
+		break;
+	case ORDER_RAW:
+		order_write(r, one, ORDER_LEN, ORDER_BULK);
+		order_read(r, two, ORDER_PART, ORDER_BULK + ORDER_TAIL);
+		break;
+	case ORDER_RAR:
+		order_read(r, one, sizeof(seen[0]), 0);
+		order_read(r, two, sizeof(seen[1]), 0);
+		break;
+	case ORDER_WAS:
+		order_send(r, i);
+		order_write(r, one, 8, ORDER_BULK);
+		break;
+	default:
+		order_send(r, i);
+		order_read(r, two, sizeof(i), ORDER_MESSAGE);
+		break;
+	}
+	if (!traffic_done(r, r->tx) || !traffic_done(r, r->tx))
+		return false;
+	memcpy(&seen[0], one, sizeof(seen[0]));
+	memcpy(&seen[1], two, sizeof(seen[1]));
+	switch (pair) {
+	case ORDER_RAW:
+		return !memcmp(two, one + ORDER_TAIL, ORDER_PART);
+	case ORDER_RAR:
+		return seen[0] <= seen[1];
+	case ORDER_RAS:
+		return !memcmp(two, &i, sizeof(i));
+	default:
+		return true;
+	}
+}
+
+/* Counts the first number of mem up until the client has ended its round. */
+static void order_count(struct fi_rig *r)
+{
+	uint64_t *number = (uint64_t *)(void *)r->mem;
+	char c = 'm';
+
+	while (recv(r->sock, &c, 1, MSG_DONTWAIT | MSG_PEEK) < 0)
+		__atomic_fetch_add(number, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Returns true if the message of that round has been received. */
+static bool order_received(struct fi_rig *r, uint32_t i)
+{
+	struct fi_rig_done d;
+
+	return fi_rig_next(r, r->rx, &d) && !d.err &&
+	       !memcmp(r->mem + ORDER_MESSAGE, &i, sizeof(i));
+}
+
+/* Waits until the 8 bytes have been written; the message that was sent before them
+ * must have been received by then. */
+static bool order_received_first(struct fi_rig *r, uint32_t i)
+{
+	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
+	uint64_t *at = (uint64_t *)(void *)(r->mem + ORDER_BULK), want;
+	struct fi_cq_tagged_entry e;
+
+	fi_rig_fill((uint8_t *)&want, sizeof(want), i);
+	while (__atomic_load_n(at, __ATOMIC_SEQ_CST) != want &&
+	       ft_now_ns() < end)
+		;
+	return fi_cq_read(r->rx, &e, 1) == 1 &&
+	       !memcmp(r->mem + ORDER_MESSAGE, &i, sizeof(i));
+}
+
+/* Returns whether the target has seen the pair in order. */
+static bool order_server(struct fi_rig *r, enum order_pair pair, uint32_t i)
+{
+	switch (pair) {
+	case ORDER_SAW:
+		return order_received(r, i) &&
+		       fi_rig_same(r->mem + ORDER_BULK, ORDER_LEN, i);
+	case ORDER_RAR:
+		order_count(r);
+		return true;
+	case ORDER_WAS:
+		return order_received_first(r, i);
+	case ORDER_RAS:
+		return order_received(r, i);
+	default:
+		return true;
+	}
+}
+
+static void order_round(struct fi_rig *r, uint32_t i, bool good[ORDER_PAIRS])
+{
+	enum order_pair pair = (enum order_pair)(i % ORDER_PAIRS);
+	bool message = pair == ORDER_SAW || pair == ORDER_WAS ||
+		       pair == ORDER_RAS;
+
+	if (r->server && message)
+		while (fi_rig_again(r, fi_recv(r->ep, r->mem + ORDER_MESSAGE,
+					       sizeof(i), NULL, FI_ADDR_UNSPEC,
+					       NULL)))
+			;
+	fi_rig_meet(r);
+	good[pair] = (r->server ? order_server : order_client)(r, pair, i) &&
+		     good[pair];
+	fi_rig_meet(r);
+	if (r->server && pair == ORDER_WAW)
+		good[pair] = fi_rig_same(r->mem + ORDER_BULK + ORDER_TAIL,
+					 ORDER_PART, i) &&
+			     good[pair];
+	fi_rig_meet(r);
+}
+
+static void traffic_orders(struct fi_rig *r)
+{
+	uint64_t end = ft_now_ns() + traffic_seconds * UINT64_C(1000000000);
+	bool good[ORDER_PAIRS];
+	uint32_t i, more;
+
+	for (i = 0; i < ORDER_PAIRS; i++)
+		good[i] = true;
+	for (i = 0, more = 1; more || i % ORDER_PAIRS; i++) {
+		order_round(r, i, good);
+		/* the client says whether there is another round */
+		if (!r->server)
+			more = ft_now_ns() < end;
+		if (r->server ? recv(r->sock, &more, sizeof(more), MSG_WAITALL) !=
+					(ssize_t)sizeof(more) :
+				send(r->sock, &more, sizeof(more), 0) !=
+					(ssize_t)sizeof(more))
+			exit(FT_FAIL);
+	}
+	ft_diag("%u pairs of operations", i);
+	for (i = 0; i < ORDER_PAIRS; i++)
+		fi_rig_ok(r, good[i], order_name[i]);
+}
+
 /* --- one that is killed ------------------------------------------------------ */
 
 static bool *traffic_good;		/* shared with the client */
@@ -311,6 +515,12 @@ static bool traffic_run(const char *what, bool *missing)
 
 	if (!strcmp(what, "data"))
 		return fi_rig_run("moonrail", 0, traffic_data, missing);
+	if (!strcmp(what, "orders")) {
+		fi_rig_order = ORDER_ALL;
+		good = fi_rig_run("moonrail", 0, traffic_orders, missing);
+		fi_rig_order = 0;
+		return good;
+	}
 	if (strcmp(what, "killed"))
 		return fi_rig_run("moonrail", 0, traffic, missing);
 	traffic_good = mmap(NULL, sizeof(*traffic_good), PROT_READ | PROT_WRITE,
@@ -332,11 +542,16 @@ int main(int argc, char **argv)
 		return ft_skip("built without the provider");
 	if (argc > 1 && atoi(argv[1]))
 		traffic_seconds = (unsigned int)atoi(argv[1]);
-	if (argc > 2)
+	if (argc > 2 && atoi(argv[1]))
 		traffic_longest = strtoul(argv[2], NULL, 10);
+	else if (argc > 2)
+		traffic_seconds = (unsigned int)atoi(argv[2]);
 	if (!fi_rig_apart())
 		setenv("FI_MOONRAIL_ADDR", "127.0.0.1,127.0.0.2", 0);
 	good = traffic_run(argc > 1 ? argv[1] : "", &missing);
 	ft_ok(good && !missing, "moonrail");
+	if (argc == 1)
+		ft_ok(traffic_run("orders", &missing) && !missing,
+		      "moonrail: message orders");
 	return ft_result();
 }

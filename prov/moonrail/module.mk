@@ -19,6 +19,7 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_mr.c \
 	prov/moonrail/moonrail_msg.c \
 	prov/moonrail/moonrail_node.c \
+	prov/moonrail/moonrail_order.c \
 	prov/moonrail/moonrail_peer.c \
 	prov/moonrail/moonrail_pin.c \
 	prov/moonrail/moonrail_policy.c \

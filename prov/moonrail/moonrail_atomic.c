@@ -311,7 +311,8 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 	if (!to)
 		return -FI_EINVAL;
 	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE ||
-	    moonrail_fenced(to->peer, c->flags))
+	    moonrail_fenced(to->peer, c->flags) ||
+	    moonrail_order_waits(ep, to->peer, MOONRAIL_CLASS_ATOMIC))
 		return -FI_EAGAIN;
 	op = moonrail_op_to(ep, MOONRAIL_ATOMIC, to->peer, c->context,
 			    c->flags, c->silent);

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_amo.h"
 #include "prov/moonrail/moonrail_int.h"
 
 #define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* all bits, freely */
 #define ATTR_PROGRESS	3	/* FI_PROGRESS_CONTROL_UNIFIED, of 2.x */
+#define ATTR_ORDERS	(MOONRAIL_ORDER_FREE | MOONRAIL_ORDER_ASKED)
 #define ATTR_ONE_SIDED	(FI_READ | FI_WRITE | FI_REMOTE_READ | \
 			 FI_REMOTE_WRITE)
 
@@ -25,7 +27,40 @@ static uint64_t attr_caps(uint64_t caps)
 	return caps | MOONRAIL_DOMAIN_CAPS;
 }
 
-static bool attr_ep_fits(const struct fi_ep_attr *a)
+/* The message orders that hints ask for, of either side. */
+static uint64_t attr_order(const struct fi_info *h)
+{
+	return (h && h->tx_attr ? h->tx_attr->msg_order : 0) |
+	       (h && h->rx_attr ? h->rx_attr->msg_order : 0);
+}
+
+/* Largest transfer, in bytes, whose bytes keep an order: rma is that order of all
+ * operations or of reads and writes, atomic that of atomics. */
+static size_t attr_order_size(uint64_t order, uint64_t rma, uint64_t atomic)
+{
+	return order & rma    ? MOONRAIL_MESSAGE :
+	       order & atomic ? MOONRAIL_AMO_MAX :
+				0;
+}
+
+static size_t attr_raw_size(uint64_t order)
+{
+	return attr_order_size(order, FI_ORDER_RAW | FI_ORDER_RMA_RAW,
+			       FI_ORDER_ATOMIC_RAW);
+}
+
+static size_t attr_waw_size(uint64_t order)
+{
+	return attr_order_size(order, FI_ORDER_WAW | FI_ORDER_RMA_WAW,
+			       FI_ORDER_ATOMIC_WAW);
+}
+
+static size_t attr_war_size(uint64_t order)
+{
+	return attr_order_size(order, 0, FI_ORDER_ATOMIC_WAR);
+}
+
+static bool attr_ep_fits(const struct fi_ep_attr *a, uint64_t order)
 {
 	if (a->type != FI_EP_UNSPEC && a->type != FI_EP_RDM)
 		return false;
@@ -34,8 +69,9 @@ static bool attr_ep_fits(const struct fi_ep_attr *a)
 	      a->protocol != MOONRAIL_PROTO_010) ||
 	     a->protocol_version > MOONRAIL_WIRE_VERSION))
 		return false;
-	if (a->max_order_raw_size || a->max_order_war_size ||
-	    a->max_order_waw_size)
+	if (a->max_order_raw_size > attr_raw_size(order) ||
+	    a->max_order_war_size > attr_war_size(order) ||
+	    a->max_order_waw_size > attr_waw_size(order))
 		return false;
 	return !a->auth_key_size && a->tx_ctx_cnt <= 1 && a->rx_ctx_cnt <= 1 &&
 	       !a->msg_prefix_size && a->max_msg_size <= MOONRAIL_MESSAGE;
@@ -45,7 +81,7 @@ static bool attr_tx_fits(const struct fi_tx_attr *a)
 {
 	return !(a->caps & ~(MOONRAIL_TX_CAPS | MOONRAIL_DOMAIN_CAPS)) &&
 	       !(a->op_flags & ~MOONRAIL_TX_FLAGS) &&
-	       !(a->msg_order & ~FI_ORDER_SAS) && !a->comp_order &&
+	       !(a->msg_order & ~ATTR_ORDERS) && !a->comp_order &&
 	       a->inject_size <= MOONRAIL_INJECT && a->size <= MOONRAIL_QUEUE &&
 	       a->iov_limit <= MOONRAIL_IOV && a->rma_iov_limit <= MOONRAIL_IOV;
 }
@@ -54,7 +90,7 @@ static bool attr_rx_fits(const struct fi_rx_attr *a)
 {
 	return !(a->caps & ~(MOONRAIL_RX_CAPS | MOONRAIL_DOMAIN_CAPS)) &&
 	       !(a->op_flags & ~MOONRAIL_RX_FLAGS) &&
-	       !(a->msg_order & ~FI_ORDER_SAS) && !a->comp_order &&
+	       !(a->msg_order & ~ATTR_ORDERS) && !a->comp_order &&
 	       a->size <= MOONRAIL_QUEUE && a->iov_limit <= MOONRAIL_IOV &&
 	       !a->total_buffered_recv;
 }
@@ -107,19 +143,22 @@ static bool attr_format_fits(uint32_t format)
 static bool attr_fits(const struct fi_info *h)
 {
 	return !(h->caps & ~MOONRAIL_CAPS) && attr_format_fits(h->addr_format) &&
-	       (!h->ep_attr || attr_ep_fits(h->ep_attr)) &&
+	       (!h->ep_attr || attr_ep_fits(h->ep_attr, attr_order(h))) &&
 	       (!h->tx_attr || attr_tx_fits(h->tx_attr)) &&
 	       (!h->rx_attr || attr_rx_fits(h->rx_attr)) &&
 	       (!h->domain_attr || attr_domain_fits(h->domain_attr)) &&
 	       (!h->fabric_attr || attr_fabric_fits(h->fabric_attr));
 }
 
-static void attr_set_ep(struct fi_info *i)
+static void attr_set_ep(struct fi_info *i, uint64_t order)
 {
 	i->ep_attr->type = FI_EP_RDM;
 	i->ep_attr->protocol = MOONRAIL_PROTO;
 	i->ep_attr->protocol_version = MOONRAIL_WIRE_VERSION;
 	i->ep_attr->max_msg_size = MOONRAIL_MESSAGE;
+	i->ep_attr->max_order_raw_size = attr_raw_size(order);
+	i->ep_attr->max_order_war_size = attr_war_size(order);
+	i->ep_attr->max_order_waw_size = attr_waw_size(order);
 	i->ep_attr->mem_tag_format = ATTR_TAG_FORMAT;
 	i->ep_attr->tx_ctx_cnt = 1;
 	i->ep_attr->rx_ctx_cnt = 1;
@@ -128,7 +167,7 @@ static void attr_set_ep(struct fi_info *i)
 static void attr_set_tx(struct fi_info *i, const struct fi_tx_attr *h)
 {
 	i->tx_attr->caps = i->caps & MOONRAIL_TX_CAPS;
-	i->tx_attr->msg_order = FI_ORDER_SAS;
+	i->tx_attr->msg_order = MOONRAIL_ORDER_FREE | (h ? h->msg_order : 0);
 	i->tx_attr->inject_size = MOONRAIL_INJECT;
 	i->tx_attr->size = MOONRAIL_QUEUE;
 	i->tx_attr->iov_limit = MOONRAIL_IOV;
@@ -145,7 +184,7 @@ static void attr_set_tx(struct fi_info *i, const struct fi_tx_attr *h)
 static void attr_set_rx(struct fi_info *i, const struct fi_rx_attr *h)
 {
 	i->rx_attr->caps = i->caps & MOONRAIL_RX_CAPS;
-	i->rx_attr->msg_order = FI_ORDER_SAS;
+	i->rx_attr->msg_order = MOONRAIL_ORDER_FREE | (h ? h->msg_order : 0);
 	i->rx_attr->size = MOONRAIL_QUEUE;
 	i->rx_attr->iov_limit = MOONRAIL_IOV;
 	if (!h)
@@ -207,7 +246,7 @@ int moonrail_attr_info(uint32_t version, const struct fi_info *hints,
 	i->caps = attr_caps(hints ? hints->caps : 0);
 	i->addr_format = hints && hints->addr_format ? hints->addr_format :
 						       MOONRAIL_FORMAT;
-	attr_set_ep(i);
+	attr_set_ep(i, attr_order(hints));
 	attr_set_tx(i, hints ? hints->tx_attr : NULL);
 	attr_set_rx(i, hints ? hints->rx_attr : NULL);
 	ret = attr_set_domain(i, version, hints);

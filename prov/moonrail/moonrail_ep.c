@@ -106,16 +106,32 @@ void moonrail_op_free(struct moonrail_op *op)
 	free(op);
 }
 
+static enum moonrail_class ep_class(const struct moonrail_op *op)
+{
+	switch (op->kind) {
+	case MOONRAIL_RMA:
+		return op->write ? MOONRAIL_CLASS_WRITE : MOONRAIL_CLASS_READ;
+	case MOONRAIL_ATOMIC:
+		return MOONRAIL_CLASS_ATOMIC;
+	default:
+		return MOONRAIL_CLASS_SEND;
+	}
+}
+
 void moonrail_op_begin(struct moonrail_op *op)
 {
 	op->ep->ntx++;
 	op->peer->ntx++;
+	op->peer->under[ep_class(op)]++;
 }
 
 void moonrail_op_undo(struct moonrail_op *op)
 {
+	struct moonrail_peer *p = moonrail_peer_real(op->peer);
+
 	op->ep->ntx--;
-	moonrail_peer_real(op->peer)->ntx--;
+	p->ntx--;
+	p->under[ep_class(op)]--;
 }
 
 static void ep_complete_recv(const struct moonrail_op *op,
@@ -653,6 +669,10 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 	ep->caps = info->caps;
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
+	/* both ends have the same hints, and the initiator keeps the order */
+	ep->order = MOONRAIL_ORDER_ASKED &
+		    ((info->tx_attr ? info->tx_attr->msg_order : 0) |
+		     (info->rx_attr ? info->rx_attr->msg_order : 0));
 	ep->min_multi = 64;
 	for (i = 0; i < 2; i++) {
 		tei_list_init(&ep->recvs[i]);

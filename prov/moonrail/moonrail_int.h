@@ -113,6 +113,17 @@
  * may name moonrail alone, does not hide the providers of the rails. */
 #define MOONRAIL_INFO_FLAGS (UINT64_C(1) << 60)
 
+/* Message orders that cost nothing, since messages and atomics are executed in the
+ * order of their stream; and those that operations wait for (moonrail_order.c),
+ * kept only where hints ask for them. */
+#define MOONRAIL_ORDER_FREE (FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | \
+			     FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | \
+			     FI_ORDER_ATOMIC_WAW)
+#define MOONRAIL_ORDER_ASKED (FI_ORDER_SAW | FI_ORDER_WAW | FI_ORDER_WAS | \
+			      FI_ORDER_RAW | FI_ORDER_RAR | FI_ORDER_RAS | \
+			      FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | \
+			      FI_ORDER_RMA_WAW)
+
 #define MOONRAIL_TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
 			   FI_TRANSMIT_COMPLETE | MOONRAIL_DELIVERED)
 /* of a call: what it is delivered into is what it was matched with */
@@ -386,6 +397,15 @@ enum moonrail_kind {
 	MOONRAIL_ATOMIC,		/* iov: results; in peer->waiting */
 };
 
+/* What message orders distinguish. Receives have none. */
+enum moonrail_class {
+	MOONRAIL_CLASS_SEND,
+	MOONRAIL_CLASS_READ,
+	MOONRAIL_CLASS_WRITE,
+	MOONRAIL_CLASS_ATOMIC,
+	MOONRAIL_CLASSES,
+};
+
 /*
  * One operation of the application that is under way. Made by its call; freed
  * when it completes.
@@ -461,6 +481,8 @@ struct moonrail_ep {
 	bool tx_selective, rx_selective;
 	struct moonrail_cntr *cntr[MOONRAIL_CNTRS];
 	uint64_t tx_flags, rx_flags, caps;
+	uint64_t order;			/* of MOONRAIL_ORDER_ASKED, those it keeps;
+					 * fixed */
 	bool enabled, closing;
 	size_t min_multi;
 	uint32_t ntx, nrx;		/* operations under way */
@@ -528,6 +550,10 @@ struct moonrail_peer {
 	uint64_t key_seq;		/* of the last word that is waited
 					 * for about a key, or 0 */
 	uint32_t ntx;			/* operations to it under way */
+	uint32_t under[MOONRAIL_CLASSES]; /* the same by class */
+	enum moonrail_class turn_class;	/* of the operation that was refused to keep
+					 * an order: it is next */
+	uint64_t turn_ns;		/* until then, CLOCK_MONOTONIC; 0: none */
 	struct tei_list entries;	/* of address vectors that mean it */
 	struct tei_list queue, sent;	/* moonrail_out */
 	uint32_t nqueue, nsent;
@@ -800,7 +826,7 @@ void moonrail_bounce_put(struct moonrail_domain *d,
 void moonrail_bounce_spent(struct moonrail_domain *d, struct tei_list *pins)
 	TEI_REQUIRES(moonrail_held);
 
-/* --- moonrail_ep.c ------------------------------------------------------- */
+/* --- moonrail_ep.c, moonrail_order.c ------------------------------------------------------- */
 /* Whether it is more than one operation moves, also where the sum wraps. */
 bool moonrail_iov_too_long(const struct iovec *iov, size_t n);
 int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
@@ -834,6 +860,11 @@ static inline bool moonrail_fenced(struct moonrail_peer *peer, uint64_t flags)
 {
 	return flags & FI_FENCE && (peer->ntx || !moonrail_peer_settled(peer));
 }
+/* Returns true if an operation of that class has to be refused for now, since it
+ * might overtake one under way against the orders of the endpoint. */
+bool moonrail_order_waits(const struct moonrail_ep *ep,
+			  struct moonrail_peer *peer, enum moonrail_class class)
+	TEI_REQUIRES(moonrail_held);
 /* The operation is over: tells the application, and frees it. */
 void moonrail_op_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,

@@ -179,7 +179,8 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 		return -FI_EINVAL;
 	if (ep->ntx >= MOONRAIL_QUEUE ||
 	    moonrail_flow_waiting(to->peer, to->ep) >= MOONRAIL_QUEUE ||
-	    moonrail_fenced(to->peer, c->flags))
+	    moonrail_fenced(to->peer, c->flags) ||
+	    moonrail_order_waits(ep, to->peer, MOONRAIL_CLASS_SEND))
 		return -FI_EAGAIN;
 	op = moonrail_op_to(ep, MOONRAIL_SEND, to->peer, c->context, c->flags,
 			    c->silent);

@@ -804,12 +804,17 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 {
 	struct moonrail_out *o;
 	struct moonrail_op *op;
+	uint32_t i;
 
 	from->same = to;
 	moonrail_peer_use(to);
 	peer_look_at(from);
 	to->ntx += from->ntx;
 	from->ntx = 0;
+	for (i = 0; i < MOONRAIL_CLASSES; i++) {
+		to->under[i] += from->under[i];
+		from->under[i] = 0;
+	}
 	tei_list_foreach(op, &from->waiting, struct moonrail_op, link)
 		moonrail_op_with(op, to);
 	tei_list_foreach(op, &from->rma, struct moonrail_op, link)

@@ -323,7 +323,9 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 
 	if (!to)
 		return -FI_EINVAL;
-	if (ep->ntx >= MOONRAIL_QUEUE || moonrail_fenced(to->peer, c->flags))
+	if (ep->ntx >= MOONRAIL_QUEUE || moonrail_fenced(to->peer, c->flags) ||
+	    moonrail_order_waits(ep, to->peer, c->write ? MOONRAIL_CLASS_WRITE :
+							 MOONRAIL_CLASS_READ))
 		return -FI_EAGAIN;
 	op = moonrail_op_to(ep, MOONRAIL_RMA, to->peer, c->context, c->flags,
 			    c->silent);

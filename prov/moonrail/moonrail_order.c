@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Message orders that the data plane does not keep by itself.
+ *
+ * Messages and atomics to a process travel in one stream and are executed in its
+ * order. Reads and writes are tasks of the data plane: several rails carry them at
+ * once, next to the stream, so that each may overtake any other. An order that an
+ * endpoint has been opened with is kept by its initiator: an operation is refused
+ * with -FI_EAGAIN while an operation that it must not overtake is under way to the
+ * same process. A write that has ended is in place at the target, and a read that
+ * has ended has its bytes, whichever rails carried them and although rails failed.
+ *
+ * Operations are counted per process, for all endpoints of the domain together.
+ * That refuses more than is necessary and never less.
+ */
+#include "prov/moonrail/moonrail_int.h"
+
+/* How long an operation that was refused keeps the others back without being tried
+ * again. */
+#define ORDER_TURN_NS	(100 * TEI_NS_PER_US)
+
+/* Returns true if a message may still be overtaken by an atomic: messages for an
+ * endpoint that is full are taken out of the stream as long as they have not been
+ * posted. */
+static bool order_unposted(const struct moonrail_peer *p)
+{
+	return p->nparked || p->nqueue;
+}
+
+/* Returns true if an operation of that class has to wait for one under way. */
+static bool order_blocked(uint64_t order, struct moonrail_peer *p,
+			  enum moonrail_class class) TEI_REQUIRES(moonrail_held)
+{
+	bool writes = p->under[MOONRAIL_CLASS_WRITE];
+	bool reads = p->under[MOONRAIL_CLASS_READ];
+	bool atomics = p->under[MOONRAIL_CLASS_ATOMIC];
+
+	switch (class) {
+	case MOONRAIL_CLASS_SEND:
+		return order & FI_ORDER_SAW && writes;
+	case MOONRAIL_CLASS_READ:
+		return (order & (FI_ORDER_RAW | FI_ORDER_RMA_RAW) && writes) ||
+		       (order & (FI_ORDER_RAR | FI_ORDER_RMA_RAR) && reads) ||
+		       (order & (FI_ORDER_RAW | FI_ORDER_RAR) && atomics) ||
+		       (order & FI_ORDER_RAS && !moonrail_peer_settled(p));
+	case MOONRAIL_CLASS_WRITE:
+		return (order & (FI_ORDER_WAW | FI_ORDER_RMA_WAW) && writes) ||
+		       (order & FI_ORDER_WAW && atomics) ||
+		       (order & FI_ORDER_WAS && !moonrail_peer_settled(p));
+	default:
+		return (order & (FI_ORDER_WAW | FI_ORDER_RAW) && writes) ||
+		       (order & FI_ORDER_RAR && reads) ||
+		       (order & (FI_ORDER_WAS | FI_ORDER_RAS) &&
+			order_unposted(p));
+	}
+}
+
+bool moonrail_order_waits(const struct moonrail_ep *ep, struct moonrail_peer *p,
+			  enum moonrail_class class)
+{
+	uint64_t now;
+
+	if (!ep->order || p->err)
+		return false;
+	now = tei_now_ns();
+	/* other threads may post what it waits for without a pause */
+	if (class != p->turn_class && now < p->turn_ns)
+		return true;
+	if (order_blocked(ep->order, p, class)) {
+		p->turn_class = class;
+		p->turn_ns = now + ORDER_TURN_NS;
+		return true;
+	}
+	p->turn_ns = 0;
+	return false;
+}
