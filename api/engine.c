@@ -56,12 +56,6 @@ uint64_t engine_deadline(const struct engine *e)
 
 /* --- publication --------------------------------------------------------- */
 
-/* Rails of a descriptor, in its order. */
-struct engine_desc_rails {
-	size_t rail[TEI_RAIL_MAX];
-	size_t n;
-};
-
 static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 			     struct engine_desc_rails *rails,
 			     struct tei_err *err)
@@ -122,45 +116,90 @@ static const char *engine_desc_part(const struct engine_region *r,
 	return start + end;
 }
 
-/* One buffer for each piece of a region with keys or a location of its own. */
-static int engine_desc_region(struct engine *e, const struct engine_region *r,
-			      const struct engine_desc_rails *rails,
-			      struct tei_meta_desc *desc, struct tei_err *err)
+/* The first piece's length; another one has keys or a location of its own. */
+static uint64_t engine_desc_piece(struct engine *e,
+				  const struct engine_region *r,
+				  const struct tei_topo_where *parts,
+				  const char *at)
 {
-	const char *at = r->addr, *end = at + r->length, *part;
-	uint64_t keys[TEI_RAIL_MAX], len;
-	struct tei_topo_where parts;
 	char where[TEI_TOPO_NAME];
-	size_t k;
+	const char *part = engine_desc_part(r, parts, at, where);
+	uint64_t len = tei_rail_mr_piece(e->dp, at);
+
+	return len && len < (uint64_t)(part - at) ? len :
+						    (uint64_t)(part - at);
+}
+
+int engine_desc_collect(struct engine *e,
+			const struct engine_desc_rails *rails,
+			const struct engine_region *r,
+			struct engine_pieces *out, struct tei_err *err)
+{
+	const char *at = r->addr, *end = at + r->length;
+	struct engine_pieces p = { .keys = (uint32_t)rails->n };
+	size_t words = rails->n + 1, cap = 0, k;
+	struct tei_topo_where parts;
+	uint64_t *grown, *piece;
 	int ret;
 
 	ret = tei_topo_where_parse(r->parts, &parts, err);
-
-	for (; at < end && !ret; at += len) {
-		len = tei_rail_mr_piece(e->dp, at);
-		part = engine_desc_part(r, &parts, at, where);
-		if (!len || len > (uint64_t)(part - at))
-			len = (uint64_t)(part - at);
-		memset(keys, 0, sizeof(keys));
+	for (; at < end && !ret; at += *piece) {
+		if (p.n == cap) {
+			cap = cap ? 2 * cap : 1;
+			grown = realloc(p.word, cap * words * sizeof(*grown));
+			if (!grown) {
+				free(p.word);
+				return tei_err_fail(err, TEI_ERR_MEMORY,
+						    "engine", NULL,
+						    "no memory for a region");
+			}
+			p.word = grown;
+		}
+		piece = &p.word[p.n++ * words];
+		memset(piece, 0, words * sizeof(*piece));
+		*piece = engine_desc_piece(e, r, &parts, at);
 		for (k = 0; k < rails->n; k++)
-			tei_rail_mr_key(e->dp, at, rails->rail[k], &keys[k]);
+			tei_rail_mr_key(e->dp, at, rails->rail[k],
+					&piece[1 + k]);
+	}
+	if (!ret)
+		*out = p;
+	return ret;
+}
+
+/* One buffer for each piece. */
+static int engine_desc_region(const struct engine_region *r,
+			      struct tei_meta_desc *desc, struct tei_err *err)
+{
+	const struct engine_pieces *p = &r->pieces;
+	const char *at = r->addr;
+	struct tei_topo_where parts;
+	char where[TEI_TOPO_NAME];
+	const uint64_t *piece;
+	size_t i;
+	int ret;
+
+	ret = tei_topo_where_parse(r->parts, &parts, err);
+	for (i = 0; i < p->n && !ret; i++, at += *piece) {
+		piece = &p->word[i * (p->keys + 1)];
+		engine_desc_part(r, &parts, at, where);
 		ret = tei_meta_desc_add_buffer(desc, where, (uintptr_t)at,
-					       len, keys, NULL, err);
+					       *piece, piece + 1, NULL, err);
 	}
 	return ret;
 }
 
-static int engine_desc_buffers(struct engine *e,
-			       const struct engine_desc_rails *rails,
-			       struct tei_meta_desc *desc, struct tei_err *err)
+int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
+			struct tei_err *err)
 {
 	uint32_t i;
 	int ret = 0;
 
+	/* without keys: it came before the rails that desc has */
 	for (i = 0; i < e->nregions && !ret; i++)
-		if (e->regions[i].remote)
-			ret = engine_desc_region(e, &e->regions[i], rails, desc,
-						 err);
+		if (e->regions[i].remote &&
+		    e->regions[i].pieces.keys == desc->rail_count)
+			ret = engine_desc_region(&e->regions[i], desc, err);
 	return ret;
 }
 
@@ -194,22 +233,9 @@ static const char *engine_protocol(const struct engine *e)
 	return "local";
 }
 
-/* Time of day, so that a successor's are higher as well. */
-static uint64_t engine_next_serial(struct engine *e) TEI_REQUIRES(e->control)
+int engine_desc_head(struct engine *e, struct engine_desc_rails *rails,
+		     struct tei_meta_desc **out, struct tei_err *err)
 {
-	struct timespec ts;
-	uint64_t now;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	now = (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
-	e->serial = now > e->serial ? now : e->serial + 1;
-	return e->serial;
-}
-
-static int publish(struct engine *e, bool told, struct tei_err *err)
-	TEI_REQUIRES(e->control)
-{
-	struct engine_desc_rails rails;
 	struct tei_meta_desc *desc;
 	int ret;
 
@@ -217,36 +243,16 @@ static int publish(struct engine *e, bool told, struct tei_err *err)
 				   &desc, err);
 	if (ret)
 		return ret;
-	ret = tei_meta_desc_set_serial(desc, engine_next_serial(e), err);
-	if (!ret)
-		ret = engine_desc_rails(e, desc, &rails, err);
-	if (!ret)
-		ret = engine_desc_buffers(e, &rails, desc, err);
+	ret = engine_desc_rails(e, desc, rails, err);
 	if (!ret)
 		ret = engine_desc_extras(e, desc, err);
 	if (!ret)
 		ret = tei_meta_desc_freeze(desc, err);
-	if (!ret)
-		ret = (told ? tei_meta_store_publish : tei_meta_store_update)(
-			e->store, desc, engine_deadline(e), err);
-	if (!ret) {
-		tei_meta_cache_set_local(e->cache, desc);
-		e->published = true;
-	}
-	tei_meta_desc_unref(desc);
+	if (ret)
+		tei_meta_desc_unref(desc);
+	else
+		*out = desc;
 	return ret;
-}
-
-int engine_publish(struct engine *e, struct tei_err *err)
-{
-	return publish(e, true, err);
-}
-
-void engine_update(struct engine *e)
-{
-	struct tei_err err;
-
-	publish(e, false, &err);
 }
 
 /* --- creation ------------------------------------------------------------ */
@@ -274,6 +280,7 @@ static void engine_init_locks(struct engine *e)
 	int i;
 
 	tei_mutex_init(&e->control);
+	engine_publish_init(e);
 	tei_mutex_init(&e->neighbours_lock);
 	tei_mutex_init(&e->batches);
 	tei_mutex_init(&e->notes_lock);
@@ -379,7 +386,7 @@ static void engine_stop(struct engine *e)
 	engine_wait_shut(e);
 	/* before the withdrawal: a worker may be publishing */
 	engine_work_stop(e);
-	if (e->published)
+	if (engine_published(e))
 		tei_meta_store_withdraw(e->store, e->name, engine_deadline(e),
 					NULL);
 	if (e->dp)
@@ -420,6 +427,7 @@ static void engine_free(struct engine *e)
 	tei_mutex_fini(&e->events.lock);
 	pthread_rwlock_destroy(&e->segments);
 	pthread_cond_destroy(&e->work_cond);
+	engine_publish_fini(e);
 	tei_mutex_fini(&e->control);
 	tei_mutex_fini(&e->neighbours_lock);
 	tei_mutex_fini(&e->batches);
@@ -445,9 +453,9 @@ static int engine_start(struct engine *e, const char *conn,
 	if (ret)
 		return ret;
 	tei_mutex_lock(&e->control);
-	ret = engine_publish(e, err);
+	ret = engine_relist(e, err);
 	tei_mutex_unlock(&e->control);
-	return ret;
+	return ret ? ret : engine_publish(e, true, err);
 }
 
 /* Reads the settings, those of the options first. */

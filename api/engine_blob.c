@@ -130,7 +130,7 @@ static int blob_strip(const struct tei_meta_desc *from,
 static int blob_text(struct engine *e, char **json, size_t *len,
 		     struct tei_err *err)
 {
-	struct tei_meta_desc *own = tei_meta_cache_get(e->cache, LOCAL_SEGMENT);
+	struct tei_meta_desc *own = engine_describe(e);
 	struct tei_meta_desc *desc;
 	int ret;
 

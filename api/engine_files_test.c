@@ -310,6 +310,10 @@ static void files_refusing(struct files_rig *r)
 	r->engine->store->ops = &files_ops;
 	files_publishing = r;
 	tei_mutex_unlock(&r->engine->control);
+	/* a store that is known to refuse is asked before the call returns */
+	tei_mutex_lock(&r->engine->listing.lock);
+	r->engine->listing.failed = true;
+	tei_mutex_unlock(&r->engine->listing.lock);
 	files_silent(r, true);
 }
 

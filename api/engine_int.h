@@ -207,7 +207,17 @@ struct engine_batch {
 	struct engine_batch *next_free;	/* engine->batches */
 };
 
-/* A registered range; engine->regions, sorted by nothing, under control. */
+/*
+ * What the descriptor says of a region: n pieces, each with its length and then
+ * keys, as many as the descriptor has rails.
+ */
+struct engine_pieces {
+	uint32_t n, keys;
+	uint64_t *word;			/* owned by the region */
+};
+
+/* A registered range; engine->regions, sorted by nothing, under control; changed
+ * under listing.lock as well. */
 struct engine_region {
 	void *addr;
 	size_t length;
@@ -222,6 +232,10 @@ struct engine_region {
 	uint64_t lend;
 	char location[64];		/* of its start */
 	char *parts;			/* "segments:…", or NULL: one place */
+	bool listed;			/* published as soon as it is asked for */
+	struct engine_pieces pieces;	/* remote: of listing.rails */
+	uint64_t id;			/* of the registration, never again */
+	uint32_t same;			/* next of its bucket, plus 1; 0: none */
 };
 
 static inline const char *engine_region_location(const struct engine_region *r)
@@ -242,8 +256,40 @@ struct engine_alloc {
 	int node;			/* -1: several */
 };
 
+/* Rails of a descriptor, in its order. */
+struct engine_desc_rails {
+	size_t rail[TEI_RAIL_MAX];
+	size_t n;
+};
+
+/*
+ * What this engine publishes. The control channel asks for it when a peer does;
+ * a store that keeps descriptors is brought up to date by whoever changes
+ * something, or a little later by a worker: see engine_publish.c.
+ */
+struct engine_listing {
+	struct tei_mutex lock;		/* guards what follows */
+	struct tei_meta_desc *head;	/* all but the buffers; NULL: nothing is
+					   published yet */
+	struct engine_desc_rails rails;	/* of head; control is held, too */
+	struct tei_meta_desc *desc;	/* as of desc_version, or NULL */
+	uint64_t desc_version;
+	uint64_t version;		/* raised by each change */
+	uint64_t changed_ns;		/* when regions came or went last */
+	uint64_t serial;		/* of the last descriptor */
+	/* what the store has */
+	bool failed;			/* the last publication */
+	bool listed;			/* it may name buffers */
+	uint64_t stored_ns;		/* when it was written last */
+	uint32_t tries;			/* of a worker, in vain so far */
+
+	struct tei_mutex store;		/* outside of lock: one publication at a
+					   time; held over it */
+};
+
 enum engine_work_kind {
 	ENGINE_WORK_PUBLISH,		/* our rails have changed */
+	ENGINE_WORK_STORE,		/* the store is not up to date */
 	ENGINE_WORK_RESOLVE,		/* a peer does not answer */
 	ENGINE_WORK_REFRESH,		/* a segment's descriptor has changed */
 	ENGINE_WORK_RELIST,		/* a process has not got what ours of it
@@ -259,6 +305,7 @@ struct engine_work {
 	char *name;			/* of the segment, or NULL */
 	uint32_t tries;			/* before this one */
 	struct lend_slot *slot;		/* or NULL */
+	uint64_t due_ns;		/* not before; 0: at once */
 };
 
 struct engine_note {
@@ -314,8 +361,10 @@ struct engine {
 	struct engine_region *regions;
 	struct engine_alloc *allocs;
 	uint32_t nregions, regions_cap;
-	uint64_t serial;		/* of the last descriptor */
-	bool published;
+	uint32_t *region_buckets;	/* regions_cap of them, by address: an
+					   index plus 1; 0: none */
+	uint64_t region_id;		/* of the last registration */
+	struct engine_listing listing;
 	bool graceful;			/* set once: leaves on a signal */
 	struct engine *left_next;	/* engine_shutdown.c */
 
@@ -357,7 +406,7 @@ struct engine {
 	struct tei_list work, working;	/* that wait; under way */
 	uint32_t nworkers, idle_workers;
 	bool work_stop;
-	bool publish_queued;
+	bool publish_queued, store_queued;
 	pthread_t workers[ENGINE_WORKERS];
 };
 
@@ -371,16 +420,53 @@ struct engine *engine_from(transfer_engine_t handle);
  * is told, engine_from has. Returns -1.
  */
 int engine_bad(struct engine *e, const char *call, const char *what);
-/* Makes what is registered visible under our name; control is held. */
-int engine_publish(struct engine *e, struct tei_err *err)
+/* The descriptor without buffers, and its rails. */
+int engine_desc_head(struct engine *e, struct engine_desc_rails *rails,
+		     struct tei_meta_desc **out, struct tei_err *err)
 	TEI_REQUIRES(e->control);
-/* The same where no caller is told how it went. */
-void engine_update(struct engine *e) TEI_REQUIRES(e->control);
+/* What a descriptor with those rails says of the region; control is held. */
+int engine_desc_collect(struct engine *e,
+			const struct engine_desc_rails *rails,
+			const struct engine_region *r,
+			struct engine_pieces *out, struct tei_err *err)
+	TEI_REQUIRES(e->control);
+/* Adds all buffers of regions; listing.lock is held. */
+int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
+			struct tei_err *err);
 uint64_t engine_deadline(const struct engine *e);
 /* Drains, withdraws what is published, tells the peers and stops the threads;
  * frees nothing. For a process that is about to end, by who has taken its handle
  * away. */
 void engine_leave(struct engine *e);
+
+/* --- engine_publish.c: what is published ---------------------------------- */
+void engine_publish_init(struct engine *e);
+void engine_publish_fini(struct engine *e);
+/* Whether anything was published yet. */
+bool engine_published(struct engine *e);
+/*
+ * Asks the rails anew what is to be published of them and of all regions. A call
+ * of engine_publish has to follow, without control.
+ */
+int engine_relist(struct engine *e, struct tei_err *err)
+	TEI_REQUIRES(e->control);
+/*
+ * Brings the store up to date and waits for it. told: the caller is told the
+ * result, so that a name that was lost to another process is asked for again.
+ * Blocks; no lock is held.
+ */
+int engine_publish(struct engine *e, bool told, struct tei_err *err);
+/*
+ * The same after regions came or went. Where the store refers to the control
+ * channel for the buffers, and has taken the last publication, it is left to a
+ * worker, and returns 0 at once.
+ */
+int engine_publish_regions(struct engine *e, struct tei_err *err);
+/* A worker's: what engine_publish_regions has left to it. */
+void engine_publish_later(struct engine *e);
+/* The own descriptor as it is now, with a reference; NULL: there is none yet, or
+ * no memory. */
+struct tei_meta_desc *engine_describe(struct engine *e);
 
 /* --- engine_handle.c: which handles are alive ---------------------------- */
 int engine_handle_add(struct engine *e);
@@ -723,6 +809,8 @@ void engine_note_free_all(struct engine *e);
 
 /* --- engine_work.c ------------------------------------------------------- */
 void engine_work_publish(struct engine *e);
+/* Brings the store up to date, not before due_ns. */
+void engine_work_store(struct engine *e, uint64_t due_ns);
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* tries: those before this one, in vain; the more, the longer it may last. */
 void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);

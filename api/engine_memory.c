@@ -67,32 +67,131 @@ static int memory_place(struct engine *e, struct engine_region *r,
 	return 0;
 }
 
+/* --- the table, with an index by address ---------------------------------- */
+
+static uint32_t *memory_bucket(const struct engine *e, const void *addr)
+	TEI_REQUIRES(e->control)
+{
+	uint64_t h = (uint64_t)(uintptr_t)addr * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &e->region_buckets[(h >> 32) % e->regions_cap];
+}
+
+static void memory_link(struct engine *e, uint32_t i) TEI_REQUIRES(e->control)
+{
+	uint32_t *b = memory_bucket(e, e->regions[i].addr);
+
+	e->regions[i].same = *b;
+	*b = i + 1;
+}
+
+static void memory_unlink(struct engine *e, uint32_t i)
+	TEI_REQUIRES(e->control)
+{
+	uint32_t *b = memory_bucket(e, e->regions[i].addr);
+
+	while (*b != i + 1)
+		b = &e->regions[*b - 1].same;
+	*b = e->regions[i].same;
+}
+
+static int memory_grow(struct engine *e) TEI_REQUIRES(e->control)
+{
+	uint32_t cap = e->regions_cap * 2 + 16, *buckets, i;
+	struct engine_region *grown;
+
+	buckets = calloc(cap, sizeof(*buckets));
+	if (!buckets)
+		return TEI_ERR_MEMORY;
+	grown = realloc(e->regions, cap * sizeof(*grown));
+	if (!grown) {
+		free(buckets);
+		return TEI_ERR_MEMORY;
+	}
+	free(e->region_buckets);
+	e->region_buckets = buckets;
+	e->regions = grown;
+	e->regions_cap = cap;
+	for (i = 0; i < e->nregions; i++)
+		memory_link(e, i);
+	return 0;
+}
+
 static int memory_note(struct engine *e, const struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
-	struct engine_region *grown;
-	uint32_t cap = e->regions_cap * 2 + 16;
+	int ret = 0;
 
-	if (e->nregions == e->regions_cap) {
-		grown = realloc(e->regions, cap * sizeof(*grown));
-		if (!grown)
-			return TEI_ERR_MEMORY;
-		e->regions = grown;
-		e->regions_cap = cap;
+	tei_mutex_lock(&e->listing.lock);
+	if (e->nregions == e->regions_cap)
+		ret = memory_grow(e);
+	if (!ret) {
+		e->regions[e->nregions] = *r;
+		e->regions[e->nregions].id = ++e->region_id;
+		memory_link(e, e->nregions++);
+		e->listing.version += r->listed;
 	}
-	e->regions[e->nregions++] = *r;
-	return 0;
+	tei_mutex_unlock(&e->listing.lock);
+	return ret;
 }
 
 static struct engine_region *memory_find(struct engine *e, const void *addr)
 	TEI_REQUIRES(e->control)
 {
-	uint32_t i;
+	uint32_t i = e->nregions ? *memory_bucket(e, addr) : 0;
 
-	for (i = e->nregions; i-- > 0;)
-		if (e->regions[i].addr == addr)
-			return &e->regions[i];
-	return NULL;
+	while (i && e->regions[i - 1].addr != addr)
+		i = e->regions[i - 1].same;
+	return i ? &e->regions[i - 1] : NULL;
+}
+
+/* Takes it out of the table, and out of what is published. */
+static struct engine_region memory_take(struct engine *e,
+					struct engine_region *r)
+	TEI_REQUIRES(e->control)
+{
+	uint32_t i = (uint32_t)(r - e->regions), last = e->nregions - 1;
+	struct engine_region taken = *r;
+
+	tei_mutex_lock(&e->listing.lock);
+	memory_unlink(e, i);
+	if (i != last) {
+		memory_unlink(e, last);
+		e->regions[i] = e->regions[last];
+		memory_link(e, i);
+	}
+	e->nregions = last;
+	e->listing.version += taken.listed;
+	tei_mutex_unlock(&e->listing.lock);
+	return taken;
+}
+
+/* Publishes the last n of the table, all at once. */
+static int memory_list(struct engine *e, size_t n, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	struct engine_region *r = &e->regions[e->nregions - n];
+	size_t i;
+	int ret = 0;
+
+	for (i = 0; i < n && !ret; i++)
+		if (r[i].remote)
+			ret = engine_desc_collect(e, &e->listing.rails, &r[i],
+						  &r[i].pieces, err);
+	if (ret)
+		return ret;
+	tei_mutex_lock(&e->listing.lock);
+	for (i = 0; i < n; i++)
+		r[i].listed = r[i].remote;
+	e->listing.version++;
+	tei_mutex_unlock(&e->listing.lock);
+	return 0;
+}
+
+static void memory_free_region(struct engine_region *r)
+{
+	free(r->parts);
+	free(r->pieces.word);
 }
 
 /* Nothing of the program, and no rail, touches it any more. */
@@ -346,6 +445,7 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 		return memory_in_copy(r, ret, err);
 	}
 	memory_drop_gpu(e, r);
+	memory_free_region(r);
 	return 0;
 }
 
@@ -372,7 +472,7 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 	}
 	ret = tei_rail_mr_dereg(e->dp, r.addr, wait, err);
 	if (!ret) {
-		free(r.parts);
+		memory_free_region(&r);
 		return 0;
 	}
 	engine_gpu_mem_add(e, r.addr, r.length, &none);
@@ -444,41 +544,66 @@ void engine_memory_free_all(struct engine *e)
 	uint32_t i;
 
 	for (i = 0; i < e->nregions; i++)
-		free(e->regions[i].parts);
+		memory_free_region(&e->regions[i]);
 	free(e->regions);
+	free(e->region_buckets);
 }
 
 /*
- * Takes back the last n of e->regions, which nobody was told of. What is in use
- * all the same is not published, but known: it can be unregistered.
+ * Takes back n regions that were taken out of the table, of whose registration
+ * the caller is told that it failed. What is in use all the same is not
+ * published, but known: it can be unregistered.
  */
-static void memory_rollback(struct engine *e, size_t n)
-	TEI_REQUIRES(e->control)
+static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 {
-	struct engine_region *r = &e->regions[e->nregions - n];
 	size_t i, left;
 
-	e->nregions -= (uint32_t)n;
 	memory_remove(e, r, n, &left);
+	tei_mutex_lock(&e->control);
 	for (i = 0; i < left; i++) {
 		TEI_WARN("engine", "%p, %zu bytes: stays registered until it is unregistered: it is in use already",
 			 r[i].addr, r[i].length);
-		r[i].remote = false;
+		r[i].remote = r[i].listed = false;
+		memory_note(e, &r[i]);
 	}
-	e->nregions += (uint32_t)left;
+	tei_mutex_unlock(&e->control);
 }
 
-static int memory_publish(struct engine *e, bool needed, struct tei_err *err)
-	TEI_REQUIRES(e->control)
+/* What is taken back of a call: by id, since others may have come or gone. */
+struct memory_added {
+	void *addr;
+	uint64_t id;
+};
+
+static void memory_undo(struct engine *e, const struct memory_added *added,
+			size_t n)
 {
-	return needed ? engine_publish(e, err) : 0;
+	struct engine_region *gone = calloc(n ? n : 1, sizeof(*gone)), *r;
+	size_t i, k = 0;
+
+	if (!gone) {
+		TEI_ERROR("engine", "no memory to unregister %zu regions: they stay registered",
+			  n);
+		return;
+	}
+	tei_mutex_lock(&e->control);
+	for (i = 0; i < n; i++) {
+		r = memory_find(e, added[i].addr);
+		if (r && r->id == added[i].id)
+			gone[k++] = memory_take(e, r);
+	}
+	tei_mutex_unlock(&e->control);
+	memory_rollback(e, gone, k);
+	free(gone);
 }
 
 int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 			const char *location, int remote_accessible)
 {
 	struct engine *e = engine_from(engine);
+	struct memory_added added = { .addr = addr };
 	struct tei_topo_maps *maps;
+	bool there = false;
 	struct tei_err err;
 	int ret;
 
@@ -489,34 +614,62 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 	ret = memory_add(e, addr, length, location, remote_accessible != 0,
 			 maps, &err);
 	if (!ret) {
-		ret = memory_publish(e, remote_accessible != 0, &err);
-		if (ret) {
-			memory_rollback(e, 1);
-			engine_work_publish(e);	/* without it */
-		}
+		there = true;
+		added.id = e->region_id;
+		if (remote_accessible)
+			ret = memory_list(e, 1, &err);
 	}
 	tei_mutex_unlock(&e->control);
 	tei_topo_maps_free(maps);
+	if (!ret && remote_accessible)
+		ret = engine_publish_regions(e, &err);
+	if (ret && there) {
+		memory_undo(e, &added, 1);
+		engine_work_store(e, 0);	/* without it */
+	}
 	return ret;
+}
+
+/* What stays busy is registered again, and published; maybe with other keys. */
+static void memory_back(struct engine *e, struct engine_region *r, size_t n)
+{
+	struct engine_pieces p;
+	struct tei_err err;
+	bool back = false;
+	size_t i;
+
+	tei_mutex_lock(&e->control);
+	for (i = 0; i < n; i++) {
+		if (r[i].remote &&
+		    !engine_desc_collect(e, &e->listing.rails, &r[i], &p,
+					 &err)) {
+			free(r[i].pieces.word);
+			r[i].pieces = p;
+		}
+		back |= r[i].listed;
+		memory_note(e, &r[i]);
+	}
+	tei_mutex_unlock(&e->control);
+	if (back)
+		engine_publish_regions(e, &err);
 }
 
 /*
  * Takes the regions out of the descriptor first, then waits without the
- * control lock for those who use them. What stays busy is published again.
+ * control lock for those who use them.
  */
 static int memory_drop(struct engine *e, void **addrs, size_t n)
 {
 	struct engine_region *gone, *r;
-	bool published = false, back = false;
+	bool published = false;
 	struct tei_err err;
-	int ret, first = 0;
+	int ret = 0, first = 0;
 	size_t i, k = 0;
 
 	gone = calloc(n ? n : 1, sizeof(*gone));
 	if (!gone)
 		return TEI_ERR_MEMORY;
 	tei_mutex_lock(&e->control);
-	/* the last first: that is where it is looked for */
 	for (i = n; i-- > 0;) {
 		r = addrs[i] ? memory_find(e, addrs[i]) : NULL;
 		if (!r) {
@@ -526,23 +679,17 @@ static int memory_drop(struct engine *e, void **addrs, size_t n)
 					     addrs[i]);
 			continue;
 		}
-		published |= r->remote;
-		gone[k++] = *r;
-		*r = e->regions[--e->nregions];
+		published |= r->listed;
+		gone[k++] = memory_take(e, r);
 	}
-	ret = memory_publish(e, published, &err);
-	first = first ? first : ret;
 	tei_mutex_unlock(&e->control);
+	if (published)
+		ret = engine_publish_regions(e, &err);
+	first = first ? first : ret;
 	ret = memory_remove(e, gone, k, &k);
 	first = first ? first : ret;
-	tei_mutex_lock(&e->control);
-	for (i = 0; i < k; i++) {
-		back |= gone[i].remote;
-		memory_note(e, &gone[i]);
-	}
-	if (back)
-		engine_update(e);
-	tei_mutex_unlock(&e->control);
+	if (k)
+		memory_back(e, gone, k);
 	free(gone);
 	return first;
 }
@@ -579,43 +726,66 @@ static buffer_entry_t **memory_order(buffer_entry_t *list, size_t n)
 	return order;
 }
 
+/* Registers all of them, or as many as there were up to the first error. */
+static int memory_add_all(struct engine *e, buffer_entry_t *const *order,
+			  size_t n, const char *location,
+			  struct memory_added *added, size_t *done)
+{
+	struct tei_topo_maps *maps = memory_maps(UINT64_MAX);
+	struct tei_err err;
+	size_t i = 0;
+	int ret = 0;
+
+	tei_mutex_lock(&e->control);
+	tei_local_regions_adding(e->local, true);
+	while (!ret && i < n) {
+		ret = memory_add(e, order[i]->addr, order[i]->length, location,
+				 true, maps, &err);
+		if (ret)
+			break;
+		added[i].addr = order[i]->addr;
+		added[i++].id = e->region_id;
+	}
+	tei_local_regions_adding(e->local, false);
+	if (!ret && n)
+		ret = memory_list(e, n, &err);
+	tei_mutex_unlock(&e->control);
+	tei_topo_maps_free(maps);
+	*done = i;
+	return ret;
+}
+
 int registerLocalMemoryBatch(transfer_engine_t engine,
 			     buffer_entry_t *buffer_list, size_t buffer_len,
 			     const char *location)
 {
 	struct engine *e = engine_from(engine);
-	struct tei_topo_maps *maps;
+	struct memory_added *added;
 	buffer_entry_t **order;
 	struct tei_err err;
-	size_t i = 0;
-	int ret = 0;
+	size_t done = 0;
+	int ret;
 
 	if (!e || (buffer_len && !buffer_list))
 		return engine_bad(e, __func__, NULL);
 	order = memory_order(buffer_list, buffer_len);
-	if (!order)
+	added = calloc(buffer_len ? buffer_len : 1, sizeof(*added));
+	if (!order || !added) {
+		free(order);
+		free(added);
 		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
 				    "no memory to register %zu regions",
 				    buffer_len);
-	maps = memory_maps(UINT64_MAX);
-	tei_mutex_lock(&e->control);
-	tei_local_regions_adding(e->local, true);
-	while (!ret && i < buffer_len) {
-		ret = memory_add(e, order[i]->addr, order[i]->length, location,
-				 true, maps, &err);
-		i += !ret;
 	}
-	tei_local_regions_adding(e->local, false);
-	if (!ret)
-		ret = memory_publish(e, buffer_len != 0, &err);
-	/* nothing of it was published: all of it can go at once */
-	if (ret && i)
-		memory_rollback(e, i);
-	if (ret && buffer_len)
-		engine_work_publish(e);
-	tei_mutex_unlock(&e->control);
-	tei_topo_maps_free(maps);
+	ret = memory_add_all(e, order, buffer_len, location, added, &done);
+	if (!ret && buffer_len)
+		ret = engine_publish_regions(e, &err);
+	if (ret && done) {
+		memory_undo(e, added, done);
+		engine_work_store(e, 0);
+	}
 	free(order);
+	free(added);
 	return ret;
 }
 

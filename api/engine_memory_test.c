@@ -34,8 +34,19 @@ static int memory_publish(struct tei_meta_store *store,
 	(void)err;
 	/* a worker publishes the same once more, some time after the rails came */
 	memory_publications += desc->buffer_count != memory_buffers;
-	memory_buffers = desc->buffer_count;
+	__atomic_store_n(&memory_buffers, desc->buffer_count, __ATOMIC_RELEASE);
 	return 0;
+}
+
+/* Waits until the store has a descriptor with that many buffers. */
+static bool memory_stored(uint32_t n)
+{
+	uint64_t end = tei_now_ns() + 20 * TEI_NS_PER_SEC;
+
+	while (__atomic_load_n(&memory_buffers, __ATOMIC_ACQUIRE) != n &&
+	       tei_now_ns() < end)
+		usleep(1000);
+	return __atomic_load_n(&memory_buffers, __ATOMIC_ACQUIRE) == n;
 }
 
 struct memory_rig {
@@ -110,11 +121,13 @@ static void ten_thousand_are_published_once(void)
 
 	CU_ASSERT(!registerLocalMemoryBatch(r.engine, r.list, MEMORY_MANY,
 					    "*"));
+	CU_ASSERT(memory_stored(MEMORY_MANY));
 	is = memory_state(r.engine);
 	CU_ASSERT_EQUAL(is.regions, MEMORY_MANY);
 	CU_ASSERT_EQUAL(is.published, was.published + 1);
 	CU_ASSERT(is.ascending);
 	CU_ASSERT(!unregisterLocalMemoryBatch(r.engine, r.addr, MEMORY_MANY));
+	CU_ASSERT(memory_stored(0));
 	is = memory_state(r.engine);
 	CU_ASSERT_EQUAL(is.regions, 0);
 	CU_ASSERT_EQUAL(is.published, was.published + 2);

@@ -952,7 +952,9 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 
 	if (!e || !count || (*count && (!bufs || !elem_size)))
 		return engine_bad(e, __func__, NULL);
-	desc = tei_meta_cache_get(e->cache, segment_id);
+	desc = segment_id == LOCAL_SEGMENT ?
+		       engine_describe(e) :
+		       tei_meta_cache_get(e->cache, segment_id);
 	if (!desc)
 		return engine_bad(e, __func__, "no such segment");
 	room = *count;

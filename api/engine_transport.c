@@ -196,11 +196,14 @@ static int transport_open(struct engine *e, const char *proto,
 static struct engine_transport *transport_install(struct engine *e,
 						  const char *proto,
 						  const char *matrix,
+						  bool *news,
 						  struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
 	struct engine_transport *t = transport_find(e, proto);
 	int ret;
+
+	*news = false;
 
 	if (t)
 		return t;
@@ -210,8 +213,7 @@ static struct engine_transport *transport_install(struct engine *e,
 	if (ret)
 		return NULL;
 	t = transport_note(e, proto);
-	if (t && e->published)
-		engine_update(e);
+	*news = t != NULL;
 	return t;
 }
 
@@ -233,6 +235,7 @@ transport_t installTransport(transfer_engine_t engine, const char *proto,
 	struct engine *e = engine_from(engine);
 	struct engine_transport *t;
 	struct tei_err err;
+	bool news;
 
 	memset(&err, 0, sizeof(err));
 	if (!e)
@@ -245,8 +248,11 @@ transport_t installTransport(transfer_engine_t engine, const char *proto,
 		return NULL;
 	}
 	tei_mutex_lock(&e->control);
-	t = transport_install(e, proto, args ? args[0] : NULL, &err);
+	t = transport_install(e, proto, args ? args[0] : NULL, &news, &err);
+	news = news && !engine_relist(e, &err);
 	tei_mutex_unlock(&e->control);
+	if (news)
+		engine_publish(e, false, &err);
 	return t;
 }
 
@@ -312,10 +318,10 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	}
 	if (!ret) {
 		t->installed = false;
-		ret = engine_publish(e, &err);
+		ret = engine_relist(e, &err);
 	}
 	tei_mutex_unlock(&e->control);
-	return ret;
+	return ret ? ret : engine_publish(e, true, &err);
 }
 
 /* --- discovery ----------------------------------------------------------- */
@@ -323,15 +329,15 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 int engine_auto_discover(struct engine *e, struct tei_err *err)
 {
 	struct engine_transport *t;
-	bool rdma;
+	bool rdma, news;
 
 	rdma = !e->settings.force_tcp &&
 	       (e->settings.force_hca ||
 		tei_rail_transport_present(&e->settings, "rdma", "", 0));
 	tei_mutex_lock(&e->control);
 	if (e->settings.local)
-		transport_install(e, "local", NULL, err);
-	t = transport_install(e, rdma ? "rdma" : "tcp", NULL, err);
+		transport_install(e, "local", NULL, &news, err);
+	t = transport_install(e, rdma ? "rdma" : "tcp", NULL, &news, err);
 	tei_mutex_unlock(&e->control);
 	return t ? 0 : err->code;
 }

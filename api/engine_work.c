@@ -20,14 +20,28 @@ static void work_free(struct engine_work *w)
 	free(w);
 }
 
+static void work_publish(struct engine *e)
+{
+	struct tei_err err;
+	int ret;
+
+	if (!engine_published(e))
+		return;
+	tei_mutex_lock(&e->control);
+	ret = engine_relist(e, &err);
+	tei_mutex_unlock(&e->control);
+	if (!ret)
+		engine_publish(e, false, &err);
+}
+
 static void work_run(struct engine *e, struct engine_work *w)
 {
 	switch (w->kind) {
 	case ENGINE_WORK_PUBLISH:
-		tei_mutex_lock(&e->control);
-		if (e->published)
-			engine_update(e);
-		tei_mutex_unlock(&e->control);
+		work_publish(e);
+		break;
+	case ENGINE_WORK_STORE:
+		engine_publish_later(e);
 		break;
 	case ENGINE_WORK_RESOLVE:
 		engine_segment_resolve(e, w->peer);
@@ -68,17 +82,25 @@ static uint32_t work_again(struct engine *e) TEI_REQUIRES(e->work_lock)
 	return n;
 }
 
-/* The first that a worker may do now; NULL: none. */
-static struct engine_work *work_next(struct engine *e)
+/* The first that a worker may do now, or NULL; *wait: until one may be due. */
+static struct engine_work *work_next(struct engine *e, uint64_t *wait)
 	TEI_REQUIRES(e->work_lock)
 {
 	bool full = work_again(e) >= ENGINE_WORKERS_AGAIN;
 	struct engine_work *w;
+	uint64_t left;
 
-	tei_list_foreach(w, &e->work, struct engine_work, link)
+	*wait = 60 * TEI_NS_PER_SEC;
+	tei_list_foreach(w, &e->work, struct engine_work, link) {
+		left = w->due_ns ? tei_ns_left(w->due_ns) : 0;
+		if (left) {
+			*wait = left < *wait ? left : *wait;
+			continue;
+		}
 		if ((!w->tries || !full) &&
 		    (!w->name || !work_under_way(e, w->name)))
 			return w;
+	}
 	return NULL;
 }
 
@@ -90,6 +112,8 @@ static void work_do(struct engine *e, struct engine_work *w)
 	tei_list_add_tail(&e->working, &w->link);
 	if (w->kind == ENGINE_WORK_PUBLISH)
 		e->publish_queued = false;
+	if (w->kind == ENGINE_WORK_STORE)
+		e->store_queued = false;
 	tei_mutex_unlock(&e->work_lock);
 	work_run(e, w);
 	tei_mutex_lock(&e->work_lock);
@@ -103,13 +127,13 @@ static void *work_main(void *arg)
 {
 	struct engine *e = arg;
 	struct engine_work *w;
+	uint64_t wait;
 
 	tei_mutex_lock(&e->work_lock);
 	for (;;) {
-		while (!(w = work_next(e)) && !e->work_stop) {
+		while (!(w = work_next(e, &wait)) && !e->work_stop) {
 			e->idle_workers++;
-			tei_mutex_wait(&e->work_cond, &e->work_lock,
-				       60 * TEI_NS_PER_SEC);
+			tei_mutex_wait(&e->work_cond, &e->work_lock, wait);
 			e->idle_workers--;
 		}
 		if (!w)
@@ -142,6 +166,8 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 
 	if (w->kind == ENGINE_WORK_PUBLISH)
 		return e->publish_queued;
+	if (w->kind == ENGINE_WORK_STORE)
+		return e->store_queued;
 	if (w->name)
 		tei_list_foreach(q, &e->work, struct engine_work, link)
 			if (q->kind == w->kind && !strcmp(q->name, w->name)) {
@@ -166,6 +192,8 @@ static bool work_add(struct engine *e, struct engine_work *w)
 	if (taken) {
 		if (w->kind == ENGINE_WORK_PUBLISH)
 			e->publish_queued = true;
+		if (w->kind == ENGINE_WORK_STORE)
+			e->store_queued = true;
 		tei_list_add_tail(&e->work, &w->link);
 		work_staff(e);
 		pthread_cond_signal(&e->work_cond);
@@ -188,6 +216,23 @@ static struct engine_work *work_new(enum engine_work_kind kind)
 void engine_work_publish(struct engine *e)
 {
 	work_add(e, work_new(ENGINE_WORK_PUBLISH));
+}
+
+void engine_work_store(struct engine *e, uint64_t due_ns)
+{
+	struct engine_work *w;
+	bool queued;
+
+	/* as a rule it is: no allocation for each registration */
+	tei_mutex_lock(&e->work_lock);
+	queued = e->store_queued;
+	tei_mutex_unlock(&e->work_lock);
+	if (queued)
+		return;
+	w = work_new(ENGINE_WORK_STORE);
+	if (w)
+		w->due_ns = due_ns;
+	work_add(e, w);
 }
 
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer)

@@ -223,6 +223,11 @@ SRCS_ft_overtake = $(FX_SRCS) \
 	fabtests/functional/fx_links.c \
 	# EOL
 
+SRCS_ft_register = $(FX_SRCS) \
+	fabtests/common/ft_zk.c \
+	fabtests/functional/ft_register.c \
+	# EOL
+
 SRCS_ft_security = $(FX_SRCS) \
 	fabtests/functional/ft_security.c \
 	fabtests/functional/ft_security_limits.c \
@@ -300,6 +305,7 @@ FUNC_TESTS += \
 	ft_many \
 	ft_objects \
 	ft_overtake \
+	ft_register \
 	ft_security \
 	ft_shutdown \
 	ft_submit \
@@ -385,6 +391,7 @@ ALONE_TESTS += \
 	ft_links \
 	ft_many \
 	ft_overtake \
+	ft_register \
 	ft_routes \
 	ft_wait \
 	stress_links \

@@ -358,6 +358,49 @@ int tei_meta_desc_create(const char *name, const char *protocol,
 	return 0;
 }
 
+static bool desc_copy_head(struct meta_desc *d,
+			   const struct tei_meta_desc *from)
+{
+	const char *matrix = from->priority_matrix;
+
+	d->pub.version = from->version;
+	d->pub.first = from->first;
+	memcpy(d->pub.local, from->local, sizeof(d->pub.local));
+	if (matrix) {
+		d->pub.priority_matrix = meta_desc_copy(d, matrix,
+							strlen(matrix));
+		if (!d->pub.priority_matrix)
+			return false;
+	}
+	if (!from->rail_count)
+		return true;
+	d->rails = malloc(from->rail_count * sizeof(*d->rails));
+	if (!d->rails)
+		return false;
+	memcpy(d->rails, from->rails, from->rail_count * sizeof(*d->rails));
+	d->rail_room = d->pub.rail_count = from->rail_count;
+	d->pub.rails = d->rails;
+	return true;
+}
+
+int tei_meta_desc_copy_head(const struct tei_meta_desc *desc,
+			    struct tei_meta_desc **out, struct tei_err *err)
+{
+	struct tei_meta_desc *d;
+	int rc;
+
+	rc = tei_meta_desc_create(desc->name, desc->protocol,
+				  desc->incarnation, &d, err);
+	if (rc)
+		return rc;
+	if (!desc_copy_head(meta_desc_of(d), desc)) {
+		tei_meta_desc_unref(d);
+		return desc_report(err, TEI_ERR_MEMORY, desc_no_memory);
+	}
+	*out = d;
+	return 0;
+}
+
 int tei_meta_desc_set_first(struct tei_meta_desc *desc,
 			    const struct tei_meta_first *first,
 			    struct tei_err *err)

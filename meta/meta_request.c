@@ -34,15 +34,22 @@ static void request_ping(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_reply(s, c, now_ns);
 }
 
+#define REQUEST_MADE_NS	(TEI_NS_PER_MS / 10)
+
 static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 			     uint64_t now_ns)
 {
 	bool any = meta_wire_get16(c->head.flags) & META_WIRE_ANY;
+	uint64_t cpu_ns = tei_cpu_ns();
 	struct meta_wire_header h;
 
 	c->snapshot = meta_server_find(
 		s, (char *)c->body, c->used - META_CONN_HEAD - request_tag(c),
 		any);
+	cpu_ns = tei_cpu_ns() - cpu_ns;
+	/* a text that had to be made: looking one up is part of the step */
+	if (cpu_ns >= REQUEST_MADE_NS)
+		meta_share_charge_cpu(s, c->ip, cpu_ns, now_ns);
 	if (!c->snapshot) {
 		meta_conn_reply_error(s, c, TEI_ERR_METADATA,
 				      "no such segment here", now_ns);

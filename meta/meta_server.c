@@ -78,11 +78,80 @@ static struct meta_snapshot *snapshot_named(struct tei_meta_server *server,
 	return NULL;
 }
 
+/* --- the source ---------------------------------------------------------- */
+
+static void server_forget_source(struct tei_meta_server *server)
+	TEI_REQUIRES(server->source_lock)
+{
+	if (server->source_text)
+		meta_snapshot_unref(server->source_text);
+	tei_meta_desc_unref(server->source_desc);
+	server->source_text = NULL;
+	server->source_desc = NULL;
+}
+
+void tei_meta_server_source(struct tei_meta_server *server, const char *name,
+			    tei_meta_source_fn fn, void *arg)
+{
+	char *copy = fn ? strdup(name) : NULL;
+
+	tei_mutex_lock(&server->source_lock);
+	server_forget_source(server);
+	free(server->source_name);
+	server->source_name = copy;
+	server->source = copy ? fn : NULL;
+	server->source_arg = arg;
+	tei_mutex_unlock(&server->source_lock);
+}
+
+/* Makes the text of what the source says now, unless it is the same still. */
+static void server_read_source(struct tei_meta_server *server)
+	TEI_REQUIRES(server->source_lock)
+{
+	struct tei_meta_desc *desc = server->source(server->source_arg);
+	char *json;
+	size_t len;
+
+	if (desc && desc == server->source_desc && server->source_text) {
+		tei_meta_desc_unref(desc);
+		return;
+	}
+	server_forget_source(server);
+	server->source_desc = desc;	/* its reference is the server's now */
+	if (!desc || tei_meta_desc_encode(desc, &json, &len, NULL))
+		return;
+	server->source_text = meta_snapshot_new(server->source_name, json, len,
+						server->config.secret != NULL);
+	free(json);
+}
+
+/* The source's text with a reference, if it has that name; or NULL. */
+static struct meta_snapshot *server_source(struct tei_meta_server *server,
+					   const char *name, size_t len,
+					   bool any)
+{
+	struct meta_snapshot *s = NULL;
+
+	tei_mutex_lock(&server->source_lock);
+	if (server->source &&
+	    (any || (strlen(server->source_name) == len &&
+		     !memcmp(server->source_name, name, len)))) {
+		server_read_source(server);
+		s = server->source_text;
+	}
+	if (s)
+		__atomic_fetch_add(&s->refs, 1, __ATOMIC_RELAXED);
+	tei_mutex_unlock(&server->source_lock);
+	return s;
+}
+
 struct meta_snapshot *meta_server_find(struct tei_meta_server *server,
 				       const char *name, size_t len, bool any)
 {
-	struct meta_snapshot *s;
+	struct meta_snapshot *s = server_source(server, name, len, any);
 
+	if (s)
+		return s;
 	tei_mutex_lock(&server->lock);
 	s = snapshot_named(server, name, len);
 	if (!s && any && !tei_list_empty(&server->snapshots))
@@ -122,10 +191,28 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 	return 0;
 }
 
+/* Whether the source had that name; it is not asked again then. */
+static bool server_drop_source(struct tei_meta_server *server,
+			       const char *name)
+{
+	bool had;
+
+	tei_mutex_lock(&server->source_lock);
+	had = server->source && !strcmp(server->source_name, name);
+	if (had) {
+		server_forget_source(server);
+		server->source = NULL;
+	}
+	tei_mutex_unlock(&server->source_lock);
+	return had;
+}
+
 int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name)
 {
 	struct meta_snapshot *s;
 
+	if (server_drop_source(server, name))
+		return 0;
 	tei_mutex_lock(&server->lock);
 	s = snapshot_named(server, name, strlen(name));
 	if (s)
@@ -363,6 +450,7 @@ server_new(const struct tei_meta_server_config *config)
 	s->alarm_fd = -1;
 	tei_mutex_init(&s->lock);
 	tei_mutex_init(&s->report_lock);
+	tei_mutex_init(&s->source_lock);
 	tei_list_init(&s->snapshots);
 	tei_list_init(&s->conns);
 	tei_list_init(&s->dead);
@@ -378,6 +466,8 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 			      link)
 		meta_snapshot_unref(snap);
 	server_forget_report(s);
+	server_forget_source(s);
+	free(s->source_name);
 	if (s->listen_fd >= 0)
 		close(s->listen_fd);
 	if (s->epoll_fd >= 0)
@@ -389,6 +479,7 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	meta_share_fini(s);
 	tei_wipe(&s->auth, sizeof(s->auth));
 	tei_mutex_fini(&s->report_lock);
+	tei_mutex_fini(&s->source_lock);
 	tei_mutex_fini(&s->lock);
 	free(s);
 }

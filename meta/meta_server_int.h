@@ -109,6 +109,13 @@ struct tei_meta_server {
 	/* report_lock: what it said last, or NULL; not asked again before */
 	struct meta_snapshot *last_report;
 	uint64_t next_report_ns;
+	struct tei_mutex source_lock;	/* outside of lock; held over a call */
+	tei_meta_source_fn source;	/* source_lock: or NULL */
+	void *source_arg;		/* source_lock */
+	char *source_name;		/* source_lock */
+	/* source_lock: what it returned last, and its text; or NULL */
+	struct tei_meta_desc *source_desc;
+	struct meta_snapshot *source_text;
 	/* atomic */
 	bool stopping;
 	struct tei_meta_server_stats stats;

@@ -254,6 +254,60 @@ int tei_meta_store_update(struct tei_meta_store *s, struct tei_meta_desc *desc,
 	return store_publish(s, desc, false, deadline_ns, err);
 }
 
+/* *json stays NULL where the text is too long for the back end to keep. */
+static int store_inline(const struct tei_meta_store *s,
+			const struct tei_meta_desc *desc, char **json,
+			size_t *len, struct tei_err *err)
+{
+	size_t max = s->ops->inline_max ? s->ops->inline_max(s) : SIZE_MAX;
+	int rc;
+
+	if (!max)
+		return 0;
+	rc = tei_meta_desc_encode(desc, json, len, err);
+	if (!rc && *len > max) {
+		free(*json);
+		*json = NULL;
+	}
+	return rc;
+}
+
+int tei_meta_store_bring(struct tei_meta_store *s, struct tei_meta_desc *desc,
+			 uint32_t flags, uint64_t deadline_ns, bool *listed,
+			 struct tei_err *err)
+{
+	char *json = NULL;
+	size_t len = 0;
+	int rc = 0;
+
+	if (!store_note(s, desc->name))
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory to publish '%.64s'", desc->name);
+	if (!s->ops->publish) {
+		*listed = false;
+		return 0;
+	}
+	if (!(flags & TEI_META_HEAD))
+		rc = store_inline(s, desc, &json, &len, err);
+	if (!rc)
+		rc = s->ops->publish(s, desc, json, len, flags & TEI_META_TOLD,
+				     deadline_ns, err);
+	if (!rc)
+		*listed = json != NULL;
+	free(json);
+	return rc;
+}
+
+bool tei_meta_store_keeps(const struct tei_meta_store *s)
+{
+	return s->ops->publish != NULL;
+}
+
+bool tei_meta_store_sound(struct tei_meta_store *s, const char *name)
+{
+	return !s->ops->sound || s->ops->sound(s, name);
+}
+
 int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
 			    uint64_t deadline_ns, struct tei_err *err)
 {

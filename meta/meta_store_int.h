@@ -23,11 +23,16 @@ struct meta_store_ops {
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
-	/* json: desc encoded; told: the caller is, of a lost name */
+	/* json: desc encoded, NULL: without its buffers; told: the caller is,
+	 * of a lost name */
 	int (*publish)(struct tei_meta_store *store,
 		       const struct tei_meta_desc *desc, const char *json,
 		       size_t len, bool told, uint64_t deadline_ns,
 		       struct tei_err *err);
+	/* the longest text that it keeps as a whole; NULL: any */
+	size_t (*inline_max)(const struct tei_meta_store *store);
+	/* as tei_meta_store_sound; NULL: always */
+	bool (*sound)(struct tei_meta_store *store, const char *name);
 	int (*withdraw)(struct tei_meta_store *store, const char *name,
 			uint64_t deadline_ns, struct tei_err *err);
 	/* *json: terminated, freed with free() by the caller */

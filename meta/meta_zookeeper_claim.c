@@ -542,7 +542,7 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 {
 	bool closed = zk->store->secret != NULL;
 
-	if (closed || len > ZK_INLINE_MAX)
+	if (closed || !json || len > ZK_INLINE_MAX)
 		return zk_head_encode(desc,
 				      tei_meta_server_name(zk->store->server),
 				      closed, text, n, err);
@@ -630,6 +630,26 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	rc = zk_publish_text(zk, desc->name, text, n, told, deadline_ns, err);
 	zk_writer_give(zk);
 	return rc;
+}
+
+size_t zk_inline_max(const struct tei_meta_store *store)
+{
+	return store->secret ? 0 : ZK_INLINE_MAX;
+}
+
+bool zk_sound(struct tei_meta_store *store, const char *name)
+{
+	struct zk *zk = store->back_end;
+	struct zk_entry *e;
+	bool sound = false;
+
+	tei_mutex_lock(&zk->lock);
+	if (zk->connected && !zk->expired)
+		tei_list_foreach(e, &zk->entries, struct zk_entry, link)
+			if (!strcmp(e->name, name))
+				sound = e->held && !e->dirty && !e->lost;
+	tei_mutex_unlock(&zk->lock);
+	return sound;
 }
 
 int zk_withdraw(struct tei_meta_store *store, const char *name,

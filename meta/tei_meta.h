@@ -173,6 +173,13 @@ struct tei_meta_desc *tei_meta_desc_ref(struct tei_meta_desc *desc);
 /* NULL is ignored. Also frees a descriptor that was never frozen. */
 void tei_meta_desc_unref(struct tei_meta_desc *desc);
 
+/*
+ * A new descriptor with all that desc says but its buffers, files and serial;
+ * not frozen.
+ */
+int tei_meta_desc_copy_head(const struct tei_meta_desc *desc,
+			    struct tei_meta_desc **out, struct tei_err *err);
+
 /* True when both say the same, of whatever serial. Both frozen. */
 bool tei_meta_desc_equal(const struct tei_meta_desc *a,
 			 const struct tei_meta_desc *b);
@@ -334,6 +341,22 @@ uint64_t tei_meta_server_incarnation(const struct tei_meta_server *server);
 int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 			    const char *json, size_t len, struct tei_err *err);
 
+/*
+ * Returns the descriptor to serve now, frozen, with one reference for the
+ * server, or NULL; the same one as before if nothing has changed, so that its
+ * text is not made again. Called by the server's thread, which waits for it, on
+ * a request for the descriptor; it must not call the server, nor wait.
+ */
+typedef struct tei_meta_desc *(*tei_meta_source_fn)(void *arg);
+
+/*
+ * Serves under name what fn returns at each request, instead of a text that is
+ * replaced at each change. At most one name, which is the primary. fn NULL: no
+ * longer, and no call is under way any more.
+ */
+void tei_meta_server_source(struct tei_meta_server *server, const char *name,
+			    tei_meta_source_fn fn, void *arg);
+
 /* Stops serving name. TEI_ERR_METADATA, nothing logged, if it was not. */
 int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name);
 
@@ -443,6 +466,34 @@ int tei_meta_store_publish(struct tei_meta_store *store,
 int tei_meta_store_update(struct tei_meta_store *store,
 			  struct tei_meta_desc *desc, uint64_t deadline_ns,
 			  struct tei_err *err);
+
+/* tei_meta_store_bring's flags. */
+#define TEI_META_TOLD	1u	/* a caller is told the result, see above */
+#define TEI_META_HEAD	2u	/* leave the buffers to the control channel */
+
+/*
+ * As the two calls above, for a process whose control channel serves desc
+ * already (tei_meta_server_source). *listed: the store itself now names the
+ * buffers; else it refers to the control channel for them, which is always up
+ * to date. On an error nothing is known of what the store has.
+ */
+int tei_meta_store_bring(struct tei_meta_store *store,
+			 struct tei_meta_desc *desc, uint32_t flags,
+			 uint64_t deadline_ns, bool *listed,
+			 struct tei_err *err);
+
+/*
+ * False if the store keeps nothing of what is published, so that there is
+ * nothing to bring to it: P2PHANDSHAKE.
+ */
+bool tei_meta_store_keeps(const struct tei_meta_store *store);
+
+/*
+ * True if what was published under name is there, as far as this process knows
+ * without asking: the store is connected, and the name is still ours. Short
+ * lock, never blocks.
+ */
+bool tei_meta_store_sound(struct tei_meta_store *store, const char *name);
 
 int tei_meta_store_withdraw(struct tei_meta_store *store, const char *name,
 			    uint64_t deadline_ns, struct tei_err *err);

@@ -9,13 +9,18 @@
  * is a tmpfs file sealed against growing and shrinking, so that no access can
  * fault, and map its tables read-only and its slots writable.
  *
- * Region tables. There are two; bit 0 of the generation picks the one in
- * force. The target writes the other one, then stores generation + 1. So a
- * target that is stopped anywhere, even in the middle of a registration,
- * leaves a valid table. A reader searches the table that the generation
- * picked and reads the generation again: entries are stored with release and
- * loaded with acquire, so whoever has seen a word of a later table also sees
- * the later generation, and searches again.
+ * Region tables. Regions are in blocks, and an index names the blocks that are
+ * in force, sorted by address. There are two indexes; bit 0 of the generation
+ * picks the one in force. The target writes each block that has changed to a
+ * place that no index in force names, and the other index, then stores
+ * generation + 1. So a change costs one block and the index, however many
+ * regions there are, and a target that is stopped anywhere, even in the middle
+ * of a registration, leaves a valid table. A reader searches the index that the
+ * generation picked, then one block, and reads the generation again: words are
+ * stored with release and loaded with acquire, so a reader that has seen a word
+ * of a later table also sees the later generation, and searches again. A place
+ * that only the generation before had is written again after the next one is in
+ * force, when readers of the former search again anyway.
  *
  * In-copy slots. Target and initiator run Dekker's handshake:
  *
@@ -216,27 +221,46 @@ static uint64_t board_flags(uint32_t access)
 
 /* ---- tables ------------------------------------------------------------ */
 
-void local_board_publish(struct local_board *b, uint64_t generation,
-			 const struct local_region *regions, uint32_t count)
+static void board_put(_Atomic uint64_t *word, uint64_t value)
 {
-	unsigned int which = generation & 1;
-	struct local_entry *e = b->table[which];
-	uint64_t n = 0;
+	atomic_store_explicit(word, value, memory_order_release);
+}
+
+static void board_write_block(struct local_entry *e,
+			      const struct local_block *from)
+{
+	const struct local_region *r;
 	uint32_t i;
 
-	for (i = 0; i < count; i++) {
-		if (regions[i].hidden)
+	for (i = 0; i < from->n; i++) {
+		r = &from->in->r[i];
+		if (r->hidden)
 			continue;
-		atomic_store_explicit(&e[n].base, regions[i].base,
-				      memory_order_release);
-		atomic_store_explicit(&e[n].end, regions[i].end,
-				      memory_order_release);
-		atomic_store_explicit(&e[n].flags,
-				      board_flags(regions[i].access),
-				      memory_order_release);
-		n++;
+		board_put(&e->base, r->base);
+		board_put(&e->end, r->end);
+		board_put(&e->flags, board_flags(r->access));
+		e++;
 	}
-	atomic_store_explicit(&b->head.count[which], n, memory_order_release);
+}
+
+void local_board_publish(struct local_board *b, uint64_t generation,
+			 const struct local_table *table)
+{
+	unsigned int which = generation & 1;
+	struct local_entry_block *x = b->index[which];
+	const struct local_block *from;
+	uint32_t i;
+
+	for (i = table->stale[which].from;
+	     i < table->stale[which].to && i < table->nblocks; i++) {
+		from = &table->blocks[i];
+		if (from->dirty)
+			board_write_block(b->block[from->place - 1], from);
+		board_put(&x[i].base, from->in->r[0].base);
+		board_put(&x[i].place, (uint64_t)from->visible << 32 |
+					       (uint64_t)(from->place - 1));
+	}
+	board_put(&b->head.count[which], table->nblocks);
 	atomic_store(&b->head.generation, generation);
 }
 
@@ -245,14 +269,38 @@ static uint64_t board_get(_Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
+/* The block that may hold addr, with its number of regions; NULL: none. */
+static struct local_entry *board_block(struct local_board *b,
+				       unsigned int which, uint64_t addr,
+				       uint64_t *count)
+{
+	struct local_entry_block *x = b->index[which];
+	uint64_t lo = 0, hi = board_get(&b->head.count[which]), mid, place;
+
+	if (hi > LOCAL_INDEX)
+		hi = LOCAL_INDEX;
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (board_get(&x[mid].base) <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo)
+		return NULL;
+	place = board_get(&x[lo - 1].place);
+	*count = place >> 32;
+	if (*count > LOCAL_BLOCK)
+		*count = LOCAL_BLOCK;
+	return b->block[(uint32_t)place % LOCAL_BLOCKS];
+}
+
 static bool board_search(struct local_board *b, unsigned int which,
 			 uint64_t addr, uint64_t end, uint64_t flags)
 {
-	struct local_entry *e = b->table[which];
-	uint64_t lo = 0, hi = board_get(&b->head.count[which]), mid;
+	uint64_t lo = 0, hi = 0, mid;
+	struct local_entry *e = board_block(b, which, addr, &hi);
 
-	if (hi > TEI_LOCAL_REGIONS)
-		hi = TEI_LOCAL_REGIONS;
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
 		if (board_get(&e[mid].base) <= addr)

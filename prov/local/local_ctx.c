@@ -153,9 +153,11 @@ int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
 	ctx->threads = calloc(ctx->workers, sizeof(*ctx->threads));
 	if (!ctx->threads)
 		goto err_ctx;
+	if (!local_table_init(&ctx->table))
+		goto err_threads;
 	ctx->own = local_board_private(&ctx->wiped);
 	if (!ctx->own)
-		goto err_threads;
+		goto err_table;
 	ctx_random(ctx);
 	ctx_fill_board(ctx->own, ctx->incarnation);
 	ctx_share(ctx);
@@ -164,6 +166,8 @@ int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
 	*out = ctx;
 	return 0;
 
+err_table:
+	local_table_fini(&ctx->table);
 err_threads:
 	free(ctx->threads);
 err_ctx:
@@ -191,7 +195,7 @@ static void ctx_withdraw(struct tei_local *ctx)
 static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 {
 	local_board_unmap(ctx->own);
-	free(ctx->regions);
+	local_table_fini(&ctx->table);
 	free(ctx->threads);
 	free(ctx);
 }
@@ -233,6 +237,6 @@ void tei_local_stats(struct tei_local *ctx, struct tei_local_counters *out)
 	out->queued_bytes = ctx_read(&ctx->queued_bytes);
 	tei_mutex_lock(&ctx->lock);
 	out->threads = ctx->nthreads;
-	out->regions = ctx->nregions;
+	out->regions = ctx->table.nregions;
 	tei_mutex_unlock(&ctx->lock);
 }

@@ -14,8 +14,11 @@
 #include "util/log.h"
 
 #define LOCAL_MAGIC	UINT64_C(0x314b4f4f434c454d)	/* in the cookie */
-#define LOCAL_VERSION	2u
+#define LOCAL_VERSION	3u
 #define LOCAL_SLOTS	256u
+#define LOCAL_BLOCK	64u		/* regions of a block, at most */
+#define LOCAL_INDEX	4096u		/* blocks of a table, at most */
+#define LOCAL_BLOCKS	(2 * LOCAL_INDEX) /* of two generations */
 #define LOCAL_ACCESSIBLE UINT64_C(1)	/* local_entry.flags: others may */
 #define LOCAL_WRITABLE	UINT64_C(2)	/* not for reading only */
 #define LOCAL_CUT_MIN	(64u << 10)	/* pieces aren't cut below this */
@@ -40,8 +43,14 @@ struct local_head {
 	_Atomic uint64_t magic;
 	_Atomic uint64_t incarnation;	/* 0 once the context closes */
 	_Atomic uint64_t layout;	/* local_layout() */
-	_Atomic uint64_t generation;	/* the epoch; bit 0 picks the table */
-	_Atomic uint64_t count[2];
+	_Atomic uint64_t generation;	/* the epoch; bit 0 picks the index */
+	_Atomic uint64_t count[2];	/* of entries in each index */
+};
+
+/* One block in force: where its first region starts, and which block it is. */
+struct local_entry_block {
+	_Atomic uint64_t base;
+	_Atomic uint64_t place;		/* index | regions << 32 */
 };
 
 /* Sections lie 64 KiB apart, so that each can have its own protection. */
@@ -59,23 +68,81 @@ struct local_board {
 		};
 		char slot_room[LOCAL_SECTION];
 	};
-	struct local_entry table[2][TEI_LOCAL_REGIONS];
+	struct local_entry_block index[2][LOCAL_INDEX];
+	struct local_entry block[LOCAL_BLOCKS][LOCAL_BLOCK];
 };
 
 _Static_assert(sizeof(struct local_slot) == 64, "one cache line");
 _Static_assert(offsetof(struct local_board, slots) == LOCAL_SECTION, "");
-_Static_assert(offsetof(struct local_board, table) == 2 * LOCAL_SECTION, "");
+_Static_assert(offsetof(struct local_board, index) == 2 * LOCAL_SECTION, "");
 _Static_assert(sizeof(struct local_board) % LOCAL_SECTION == 0, "");
 
-/* Owned by the context: heap, sorted by base, disjoint. */
+/* Owned by the context: in its table, sorted by base, disjoint. */
 struct local_region {
 	uint64_t base;
 	uint64_t end;
 	uint32_t access;		/* TEI_LOCAL_REMOTE, … */
 	bool removing;			/* nothing new may begin on it */
 	bool hidden;			/* and it is not published */
-	bool gone;			/* and it is about to be dropped */
 };
+
+struct local_regions {
+	struct local_region r[LOCAL_BLOCK];
+};
+
+/* One block. Small, since each publication looks at all of them. */
+struct local_block {
+	struct local_regions *in;	/* owned */
+	uint64_t last;			/* end of the last region in it */
+	uint16_t n;			/* regions, not 0 */
+	uint16_t visible;		/* of them that are published */
+	uint16_t place;			/* its block of the boards, plus 1; 0:
+					   it has none yet */
+	bool dirty;			/* changed since it was published */
+};
+
+/* All of it is guarded by the context's lock. */
+struct local_table {
+	struct local_block *blocks;	/* sorted */
+	uint32_t nblocks, room;
+	uint32_t nregions;
+	/* blocks [from, to) have changed, or moved, since that index of the
+	 * boards was written */
+	struct {
+		uint32_t from, to;
+	} stale[2];
+	/* blocks of the boards, plus 1: */
+	uint16_t *unused, *leaving;	/* free; of the generation in force only */
+	uint32_t nunused, nleaving;
+	uint32_t used;			/* were ever used */
+};
+
+struct local_at {
+	uint32_t block, at;
+};
+
+/* The first region that ends above addr. */
+struct local_at local_table_seek(const struct local_table *t, uint64_t addr);
+/* NULL: behind the last one. */
+struct local_region *local_table_get(const struct local_table *t,
+				     struct local_at at);
+struct local_at local_table_next(const struct local_table *t,
+				 struct local_at at);
+/* The region there has changed. */
+void local_table_touch(struct local_table *t, struct local_at at);
+/* Before the one at that place. 0, TEI_ERR_TOO_MANY, TEI_ERR_MEMORY. */
+int local_table_insert(struct local_table *t, struct local_at at,
+		       const struct local_region *region);
+void local_table_remove(struct local_table *t, struct local_at at);
+void local_table_clear(struct local_table *t);
+bool local_table_init(struct local_table *t);
+void local_table_fini(struct local_table *t);
+/* Before the index is written: other blocks of the boards for those that have
+ * changed, since readers may look at what they have. */
+void local_table_renew(struct local_table *t, unsigned int which);
+/* Afterwards, when the generation is in force: blocks of the one before it can
+ * be used again. */
+void local_table_settle(struct local_table *t, unsigned int which);
 
 static inline uint64_t local_layout(void)
 {
@@ -102,9 +169,12 @@ enum tei_local_reason local_board_attach(pid_t pid, int fd,
 					 struct local_board **out);
 void local_board_unmap(struct local_board *b);
 
-/* Publishes the regions that aren't being removed, as the given generation. */
+/*
+ * Publishes the regions that aren't hidden, as the given generation. The blocks
+ * that are dirty have new places.
+ */
 void local_board_publish(struct local_board *b, uint64_t generation,
-			 const struct local_region *regions, uint32_t count);
+			 const struct local_table *table);
 
 /* True where one published region with all of the flags holds the range. */
 bool local_board_covers(struct local_board *b, uint64_t addr, uint64_t len,
@@ -176,10 +246,9 @@ struct tei_local {
 	pthread_cond_t work;		/* with lock: queue or stopping */
 	pthread_cond_t ended;		/* with lock: an operation ended */
 	/* under lock */
-	struct local_region *regions;
-	uint32_t nregions, adding;	/* adding: calls that hold it back */
+	struct local_table table;
+	uint32_t adding;		/* calls that hold it back */
 	bool unpublished;
-	uint32_t regions_room;
 	uint64_t generation;
 	struct tei_list live;		/* ops, live_node */
 	struct tei_list queue;		/* ops, queue_node */

@@ -9,67 +9,32 @@
 #define REGION_ROOM	16u
 #define REGION_UNDRAINED 1	/* a range's code meanwhile: hidden */
 
-/* Index of the first region that ends behind addr. */
-static uint32_t region_index(struct tei_local *ctx, uint64_t addr)
-	TEI_REQUIRES(ctx->lock)
-{
-	uint32_t lo = 0, hi = ctx->nregions, mid;
-
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		if (ctx->regions[mid].end <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
 static void region_publish(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
+	struct local_table *t = &ctx->table;
+
 	ctx->generation++;
 	ctx->unpublished = false;
-	local_board_publish(ctx->own, ctx->generation, ctx->regions,
-			    ctx->nregions);
+	local_table_renew(t, ctx->generation & 1);
+	local_board_publish(ctx->own, ctx->generation, t);
 	if (ctx->shared)
-		local_board_publish(ctx->shared, ctx->generation,
-				    ctx->regions, ctx->nregions);
-}
-
-static int region_make_room(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
-{
-	uint32_t room = ctx->regions_room ? 2 * ctx->regions_room : REGION_ROOM;
-	struct local_region *r;
-
-	if (ctx->nregions < ctx->regions_room)
-		return 0;
-	if (ctx->nregions == TEI_LOCAL_REGIONS)
-		return TEI_ERR_TOO_MANY;
-	r = realloc(ctx->regions, room * sizeof(*r));
-	if (!r)
-		return TEI_ERR_MEMORY;
-	ctx->regions = r;
-	ctx->regions_room = room;
-	return 0;
+		local_board_publish(ctx->shared, ctx->generation, t);
+	local_table_settle(t, ctx->generation & 1);
 }
 
 static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
 			 uint32_t access) TEI_REQUIRES(ctx->lock)
 {
-	uint32_t i = region_index(ctx, base);
-	struct local_region *r;
+	struct local_at at = local_table_seek(&ctx->table, base);
+	struct local_region r = { .base = base, .end = end, .access = access };
+	const struct local_region *next = local_table_get(&ctx->table, at);
 	int rc;
 
-	if (i < ctx->nregions && ctx->regions[i].base < end)
+	if (next && next->base < end)
 		return TEI_ERR_OVERLAP;
-	rc = region_make_room(ctx);
+	rc = local_table_insert(&ctx->table, at, &r);
 	if (rc)
 		return rc;
-	r = &ctx->regions[i];
-	memmove(r + 1, r, (ctx->nregions - i) * sizeof(*r));
-	*r = (struct local_region){ .base = base, .end = end,
-				    .access = access };
-	ctx->nregions++;
 	ctx->unpublished = true;
 	if (!ctx->adding)
 		region_publish(ctx);
@@ -117,19 +82,23 @@ static struct local_region *region_find(struct tei_local *ctx, uint64_t base,
 					uint64_t len)
 	TEI_REQUIRES(ctx->lock)
 {
-	uint32_t i = region_index(ctx, base);
-	struct local_region *r = &ctx->regions[i];
+	struct local_region *r;
 
-	if (i == ctx->nregions || r->base != base || r->removing)
+	r = local_table_get(&ctx->table, local_table_seek(&ctx->table, base));
+	if (!r || r->base != base || r->removing)
 		return NULL;
 	return !len || r->end - r->base == len ? r : NULL;
 }
 
-/* The region being removed at base; other threads may have moved it. */
+/* The region being removed at base, which other threads may have moved, to be
+ * changed. */
 static struct local_region *region_again(struct tei_local *ctx, uint64_t base)
 	TEI_REQUIRES(ctx->lock)
 {
-	return &ctx->regions[region_index(ctx, base)];
+	struct local_at at = local_table_seek(&ctx->table, base);
+
+	local_table_touch(&ctx->table, at);
+	return local_table_get(&ctx->table, at);
 }
 
 static bool region_reached(struct local_reach r, uint64_t base, uint64_t end)
@@ -177,17 +146,6 @@ static bool region_drain(struct tei_local *ctx, uint64_t base, uint64_t end,
 	return local_slots_drain(ctx->own, base, end, deadline_ns) &&
 	       (!ctx->shared ||
 		local_slots_drain(ctx->shared, base, end, deadline_ns));
-}
-
-/* Drops those that are gone. */
-static void regions_compact(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
-{
-	uint32_t i, n = 0;
-
-	for (i = 0; i < ctx->nregions; i++)
-		if (!ctx->regions[i].gone)
-			ctx->regions[n++] = ctx->regions[i];
-	ctx->nregions = n;
 }
 
 /* Marks those that are there, so that nothing new begins on them. */
@@ -253,18 +211,21 @@ static void regions_settle(struct tei_local *ctx,
 {
 	struct local_region *r;
 	bool back = false;
+	uint64_t base;
 	size_t i;
 
 	for (i = 0; i < count; i++) {
-		if (ranges[i].code && ranges[i].code != REGION_UNDRAINED)
+		base = (uint64_t)(uintptr_t)ranges[i].base;
+		if (!ranges[i].code)
+			local_table_remove(&ctx->table,
+					   local_table_seek(&ctx->table, base));
+		if (ranges[i].code != REGION_UNDRAINED)
 			continue;
-		r = region_again(ctx, (uint64_t)(uintptr_t)ranges[i].base);
-		r->gone = !ranges[i].code;
-		r->removing = r->hidden = r->gone;
-		back |= !r->gone;
-		ranges[i].code = r->gone ? 0 : TEI_ERR_BUSY;
+		r = region_again(ctx, base);
+		r->removing = r->hidden = false;
+		back = true;
+		ranges[i].code = TEI_ERR_BUSY;
 	}
-	regions_compact(ctx);
 	if (back)
 		region_publish(ctx);
 }
@@ -324,10 +285,12 @@ int tei_local_region_check(struct tei_local *ctx, const void *addr,
 static bool region_leaving(struct tei_local *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)
 {
-	uint32_t i = region_index(ctx, base);
+	struct local_at at = local_table_seek(&ctx->table, base);
+	const struct local_region *r;
 
-	for (; i < ctx->nregions && ctx->regions[i].base < end; i++) {
-		if (ctx->regions[i].removing)
+	for (; (r = local_table_get(&ctx->table, at)) && r->base < end;
+	     at = local_table_next(&ctx->table, at)) {
+		if (r->removing)
 			return true;
 	}
 	return false;
@@ -336,16 +299,13 @@ static bool region_leaving(struct tei_local *ctx, uint64_t base, uint64_t end)
 static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end,
 			 bool write) TEI_REQUIRES(ctx->lock)
 {
-	uint32_t i = region_index(ctx, base);
-	struct local_region *r;
+	const struct local_region *r;
 
-	if (!ctx->nregions)
-		return false;		/* nor is there an array */
-	r = &ctx->regions[i];
-	if (i && ctx->regions[i - 1].end == base && base == end)
-		return !ctx->regions[i - 1].removing;
-	return i < ctx->nregions && r->base <= base && end <= r->end &&
-	       !r->removing && !(write && r->access & TEI_LOCAL_READ_ONLY);
+	/* nothing at all may be at the end of a region */
+	r = local_table_get(&ctx->table, local_table_seek(
+			&ctx->table, base == end && base ? base - 1 : base));
+	return r && r->base <= base && end <= r->end && !r->removing &&
+	       !(write && r->access & TEI_LOCAL_READ_ONLY);
 }
 
 bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
@@ -366,6 +326,6 @@ bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 
 void local_regions_clear(struct tei_local *ctx)
 {
-	ctx->nregions = 0;
+	local_table_clear(&ctx->table);
 	region_publish(ctx);
 }

@@ -100,7 +100,7 @@ static void region_removing_is_made_known_once(void)
 		  tei_local_region_check(ctx, m + 200, 1, false));
 	CU_ASSERT(!tei_local_region_check(ctx, m + 400, 100, false) &&
 		  !tei_local_region_check(ctx, m + 600, 100, false));
-	CU_ASSERT_EQUAL(ctx->nregions, 3);
+	CU_ASSERT_EQUAL(ctx->table.nregions, 3);
 	/* nothing to remove, nothing to make known */
 	tei_local_regions_remove(ctx, r, 2, tei_now_ns());
 	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
@@ -158,21 +158,54 @@ static void region_table_is_bounded(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	uintptr_t base = 0x10000;
-	uint32_t i;
+	uint32_t i, bad = 0;
 
-	tei_mutex_lock(&ctx->lock);
-	ctx->regions = calloc(TEI_LOCAL_REGIONS, sizeof(*ctx->regions));
-	ctx->regions_room = TEI_LOCAL_REGIONS;
-	ctx->nregions = TEI_LOCAL_REGIONS - 1;
-	for (i = 0; i < ctx->nregions; i++) {
-		ctx->regions[i].base = base + 2 * i;
-		ctx->regions[i].end = base + 2 * i + 1;
-	}
-	tei_mutex_unlock(&ctx->lock);
+	tei_local_regions_adding(ctx, true);
+	for (i = 0; i < TEI_LOCAL_REGIONS - 1; i++)
+		bad += tei_local_region_add(ctx, (void *)(base + 2 * i), 1,
+					    0) != 0;
+	tei_local_regions_adding(ctx, false);
+	CU_ASSERT_EQUAL(bad, 0);
 	CU_ASSERT(!tei_local_region_add(ctx, (void *)(base + 1), 1, TEI_LOCAL_REMOTE));
 	CU_ASSERT(tei_local_region_add(ctx, (void *)(base + 3), 1, TEI_LOCAL_REMOTE) ==
 		  TEI_ERR_TOO_MANY);
 	CU_ASSERT(!tei_local_region_check(ctx, (void *)(base + 1), 1, false));
+	tei_local_fini(ctx);
+}
+
+/*
+ * Many come and most go, again and again, in an order that splits blocks and
+ * leaves them almost empty: what stays is found, and nothing else.
+ */
+static void region_table_holds_what_stays_of_many(void)
+{
+	enum { N = 20000, STAYS = 61 };
+	struct tei_local *ctx = test_ctx(1);
+	const uintptr_t base = 0x100000;
+	uint32_t i, k, round, bad = 0;
+
+	for (round = 0; round < 4; round++) {
+		tei_local_regions_adding(ctx, true);
+		for (i = 0; i < N; i++) {
+			k = i * 7919 % N;	/* all of them, scattered */
+			bad += (tei_local_region_add(ctx, (void *)(base + 8 * k),
+						     4, 0) == 0) !=
+			       (!round || k % STAYS);
+		}
+		tei_local_regions_adding(ctx, false);
+		for (i = 0; i < N; i++)
+			if (i % STAYS)
+				bad += tei_local_region_remove(
+					ctx, (void *)(base + 8 * i), 4,
+					region_soon()) != 0;
+		for (i = 0; i < N; i++)
+			bad += (tei_local_region_check(
+					ctx, (void *)(base + 8 * i), 4,
+					false) == 0) != (i % STAYS == 0);
+	}
+	CU_ASSERT_EQUAL(bad, 0);
+	CU_ASSERT(ctx->table.nblocks <= LOCAL_INDEX / 8);
+	CU_ASSERT(ctx->table.used <= LOCAL_BLOCKS);
 	tei_local_fini(ctx);
 }
 
@@ -485,6 +518,7 @@ const struct tei_test_case local_region_cases[] = {
 	{ "check_knows_the_edges", region_check_knows_the_edges },
 	{ "table_follows_random_changes", region_table_follows_random_changes },
 	{ "table_is_bounded", region_table_is_bounded },
+	{ "table_holds_what_stays_of_many", region_table_holds_what_stays_of_many },
 	{ "remove_waits_for_own_operations",
 	  region_remove_waits_for_own_operations },
 	{ "remove_waits_until_ends_are_told",

@@ -9,6 +9,7 @@ SRCS += \
 	prov/local/local_peer.c \
 	prov/local/local_pool.c \
 	prov/local/local_region.c \
+	prov/local/local_table.c \
 	# EOL
 
 TEST_SRCS_local = \

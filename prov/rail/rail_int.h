@@ -806,6 +806,7 @@ struct tei_rail_dp {
 	struct tei_mutex sched;		/* guards what follows */
 	struct tei_rail_mr **mrs;	/* sorted by address; changed with
 					 * dp->admin held too */
+	struct tei_rail_mr **mrs_mem;	/* what mrs is in: mrs_cap of them */
 	uint32_t nmrs, mrs_cap;
 	uint64_t mr_next_id;
 	uint64_t sessions;		/* last one given to a peer */

@@ -128,24 +128,48 @@ struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 	return mr && mr->state == RAIL_MR_READY ? mr : NULL;
 }
 
+/*
+ * Makes room for one more at either end of the table: what is registered or
+ * unregistered in ascending or descending order moves nothing then.
+ */
+static bool mr_table_room(struct tei_rail_dp *dp)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t before = (uint32_t)(dp->mrs - dp->mrs_mem);
+	uint32_t cap = 2 * dp->nmrs + 16;
+	struct tei_rail_mr **mem;
+
+	if (dp->mrs_cap && before && before + dp->nmrs < dp->mrs_cap)
+		return true;
+	mem = calloc(2 * cap, sizeof(*mem));
+	if (!mem)
+		return false;
+	if (dp->nmrs)
+		memcpy(mem + cap - dp->nmrs / 2, dp->mrs,
+		       dp->nmrs * sizeof(*mem));
+	free(dp->mrs_mem);
+	dp->mrs_mem = mem;
+	dp->mrs = mem + cap - dp->nmrs / 2;
+	dp->mrs_cap = 2 * cap;
+	return true;
+}
+
 static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i = mr_index(dp, mr->addr);
-	struct tei_rail_mr **grown;
 
 	if (i < dp->nmrs && dp->mrs[i]->addr < mr->addr + mr->len)
 		return TEI_ERR_OVERLAP;
-	if (dp->nmrs == dp->mrs_cap) {
-		grown = realloc(dp->mrs, (dp->mrs_cap * 2 + 16) *
-						 sizeof(*grown));
-		if (!grown)
-			return TEI_ERR_MEMORY;
-		dp->mrs = grown;
-		dp->mrs_cap = dp->mrs_cap * 2 + 16;
+	if (!mr_table_room(dp))
+		return TEI_ERR_MEMORY;
+	if (i < dp->nmrs / 2) {
+		dp->mrs--;
+		memmove(dp->mrs, dp->mrs + 1, i * sizeof(*dp->mrs));
+	} else {
+		memmove(&dp->mrs[i + 1], &dp->mrs[i],
+			(dp->nmrs - i) * sizeof(*dp->mrs));
 	}
-	memmove(&dp->mrs[i + 1], &dp->mrs[i],
-		(dp->nmrs - i) * sizeof(*dp->mrs));
 	dp->mrs[i] = mr;
 	dp->nmrs++;
 	mr->id = ++dp->mr_next_id;
@@ -157,8 +181,13 @@ static void mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 {
 	uint32_t i = mr_index(dp, mr->addr);
 
-	memmove(&dp->mrs[i], &dp->mrs[i + 1],
-		(dp->nmrs - i - 1) * sizeof(*dp->mrs));
+	if (i < dp->nmrs / 2) {
+		memmove(dp->mrs + 1, dp->mrs, i * sizeof(*dp->mrs));
+		dp->mrs++;
+	} else {
+		memmove(&dp->mrs[i], &dp->mrs[i + 1],
+			(dp->nmrs - i - 1) * sizeof(*dp->mrs));
+	}
 	dp->nmrs--;
 }
 
@@ -309,8 +338,9 @@ void rail_mr_free_all(struct tei_rail_dp *dp)
 			rail_mr_close_on(dp->mrs[i], rail_at(dp, r));
 		mr_free(dp->mrs[i]);
 	}
-	free(dp->mrs);
-	dp->mrs = NULL;
+	free(dp->mrs_mem);
+	dp->mrs_mem = dp->mrs = NULL;
+	dp->mrs_cap = 0;
 	dp->nmrs = 0;
 }
 

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Publication: what peers can learn of this engine.
+ *
+ * The descriptor is made when it is asked for: by a peer at the control channel,
+ * by a publication in a store, or by the program. A registration only raises
+ * listing.version, so that its cost does not grow with the number of regions.
+ *
+ * P2PHANDSHAKE has no store, and the control channel's answer is always that of
+ * the moment. ZooKeeper has a node, whose text either lists the buffers or refers
+ * to the control channel for them.
+ *
+ *  - A text that lists buffers must be true: a change is written to the store
+ *    before the call that made it returns. If the last publication is less than
+ *    PUBLISH_REST_NS ago, the new text refers to the control channel.
+ *  - A text that refers to the control channel stays true whatever changes. A
+ *    worker writes it again, at most every PUBLISH_REST_NS, so that peers that
+ *    watch the node are notified; that text lists the buffers again if they fit.
+ *
+ * So of many registrations in a row two wait for the store, and none after them.
+ * If a publication has failed, or the store is known to be away or to refuse, the
+ * next call publishes itself and returns the store's error.
+ *
+ * Locks: listing.store is held over a publication, and nothing else is held then.
+ */
+#include "api/engine_int.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define PUBLISH_REST_NS		(250 * TEI_NS_PER_MS)
+#define PUBLISH_AGAIN_NS	TEI_NS_PER_SEC	/* doubled per try */
+#define PUBLISH_AGAIN_MAX	6		/* so many times */
+
+static struct tei_meta_desc *publish_source(void *arg)
+{
+	return engine_describe(arg);
+}
+
+void engine_publish_init(struct engine *e)
+{
+	tei_mutex_init(&e->listing.lock);
+	tei_mutex_init(&e->listing.store);
+}
+
+void engine_publish_fini(struct engine *e)
+{
+	tei_meta_desc_unref(e->listing.head);
+	tei_meta_desc_unref(e->listing.desc);
+	tei_mutex_fini(&e->listing.store);
+	tei_mutex_fini(&e->listing.lock);
+}
+
+bool engine_published(struct engine *e)
+{
+	bool is;
+
+	tei_mutex_lock(&e->listing.lock);
+	is = e->listing.head != NULL;
+	tei_mutex_unlock(&e->listing.lock);
+	return is;
+}
+
+/* --- the descriptor ------------------------------------------------------- */
+
+/* Time of day, so that a successor's are higher as well. */
+static uint64_t publish_serial(struct engine_listing *l)
+{
+	struct timespec ts;
+	uint64_t now;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	now = (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
+	l->serial = now > l->serial ? now : l->serial + 1;
+	return l->serial;
+}
+
+static int publish_make(struct engine *e, struct tei_meta_desc **out,
+			struct tei_err *err)
+	TEI_REQUIRES(e->listing.lock)
+{
+	struct engine_listing *l = &e->listing;
+	struct tei_meta_desc *desc;
+	int ret;
+
+	if (!l->head)
+		return tei_err_fail(err, TEI_ERR_METADATA, "engine", NULL,
+				    "this engine has published nothing");
+	ret = tei_meta_desc_copy_head(l->head, &desc, err);
+	if (ret)
+		return ret;
+	ret = tei_meta_desc_set_serial(desc, publish_serial(l), err);
+	if (!ret)
+		ret = engine_desc_buffers(e, desc, err);
+	if (!ret)
+		ret = tei_meta_desc_freeze(desc, err);
+	if (ret)
+		tei_meta_desc_unref(desc);
+	else
+		*out = desc;
+	return ret;
+}
+
+static int publish_describe(struct engine *e, struct tei_meta_desc **out,
+			    struct tei_err *err)
+	TEI_REQUIRES(e->listing.lock)
+{
+	struct engine_listing *l = &e->listing;
+	struct tei_meta_desc *desc = NULL;
+	int ret;
+
+	if (!l->desc || l->desc_version != l->version) {
+		ret = publish_make(e, &desc, err);
+		if (ret)
+			return ret;
+		tei_meta_desc_unref(l->desc);
+		l->desc = desc;
+		l->desc_version = l->version;
+	}
+	*out = tei_meta_desc_ref(l->desc);
+	return 0;
+}
+
+struct tei_meta_desc *engine_describe(struct engine *e)
+{
+	struct tei_meta_desc *desc = NULL;
+	struct tei_err err;
+
+	tei_mutex_lock(&e->listing.lock);
+	if (e->listing.head)
+		publish_describe(e, &desc, &err);
+	tei_mutex_unlock(&e->listing.lock);
+	return desc;
+}
+
+/* --- what the rails say --------------------------------------------------- */
+
+/* With other rails every region has other keys. The caller frees them, also after
+ * an error. */
+static int publish_collect(struct engine *e,
+			   const struct engine_desc_rails *rails,
+			   struct engine_pieces *p, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	uint32_t i;
+	int ret = 0;
+
+	for (i = 0; i < e->nregions && !ret; i++)
+		if (e->regions[i].remote)
+			ret = engine_desc_collect(e, rails, &e->regions[i],
+						  &p[i], err);
+	return ret;
+}
+
+/* Changes places with what there was, so that the caller frees that. */
+static void publish_swap(struct engine *e, struct engine_pieces *p)
+	TEI_REQUIRES(e->control) TEI_REQUIRES(e->listing.lock)
+{
+	struct engine_pieces old;
+	uint32_t i;
+
+	for (i = 0; i < e->nregions; i++) {
+		old = e->regions[i].pieces;
+		e->regions[i].pieces = p[i];
+		p[i] = old;
+	}
+}
+
+static void publish_head(struct engine *e, struct tei_meta_desc *head,
+			 const struct engine_desc_rails *rails,
+			 struct engine_pieces *p) TEI_REQUIRES(e->control)
+{
+	struct engine_listing *l = &e->listing;
+	struct tei_meta_desc *old;
+
+	tei_meta_cache_set_local(e->cache, head);
+	tei_mutex_lock(&l->lock);
+	publish_swap(e, p);
+	old = l->head;
+	l->head = head;
+	l->rails = *rails;
+	l->version++;
+	tei_mutex_unlock(&l->lock);
+	if (!old)
+		tei_meta_server_source(e->server, e->name, publish_source, e);
+	tei_meta_desc_unref(old);
+}
+
+int engine_relist(struct engine *e, struct tei_err *err)
+{
+	uint32_t i, n = e->nregions;
+	struct engine_desc_rails rails;
+	struct engine_pieces *p;
+	struct tei_meta_desc *head;
+	int ret;
+
+	p = calloc(n ? n : 1, sizeof(*p));
+	if (!p)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+				    "no memory to publish %u regions", n);
+	ret = engine_desc_head(e, &rails, &head, err);
+	if (ret)
+		goto err_pieces;
+	ret = publish_collect(e, &rails, p, err);
+	if (ret)
+		tei_meta_desc_unref(head);
+	else
+		publish_head(e, head, &rails, p);
+err_pieces:
+	for (i = 0; i < n; i++)
+		free(p[i].word);
+	free(p);
+	return ret;
+}
+
+/* --- the store ------------------------------------------------------------ */
+
+/* head: without the buffers. */
+static int publish_store(struct engine *e, bool told, bool head,
+			 struct tei_err *err)
+{
+	struct engine_listing *l = &e->listing;
+	uint32_t flags = (told ? TEI_META_TOLD : 0) |
+			 (head ? TEI_META_HEAD : 0);
+	struct tei_meta_desc *desc = NULL;
+	bool listed = true;
+	int ret;
+
+	tei_mutex_lock(&l->store);
+	tei_mutex_lock(&l->lock);
+	ret = publish_describe(e, &desc, err);
+	if (ret)
+		desc = NULL;
+	/* before it is tried: whatever becomes of it, it may be there */
+	l->listed |= !head;
+	tei_mutex_unlock(&l->lock);
+	if (!ret) {
+		ret = tei_meta_store_bring(e->store, desc, flags,
+					   engine_deadline(e), &listed, err);
+		tei_meta_desc_unref(desc);
+	}
+	tei_mutex_lock(&l->lock);
+	l->failed = ret;
+	l->stored_ns = tei_now_ns();
+	if (!ret) {
+		l->listed = listed;
+		l->tries = 0;
+	}
+	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&l->store);
+	return ret;
+}
+
+int engine_publish(struct engine *e, bool told, struct tei_err *err)
+{
+	return publish_store(e, told, false, err);
+}
+
+int engine_publish_regions(struct engine *e, struct tei_err *err)
+{
+	struct engine_listing *l = &e->listing;
+	uint64_t due;
+	bool later;
+
+	if (!tei_meta_store_keeps(e->store))
+		return 0;
+	tei_mutex_lock(&l->lock);
+	l->changed_ns = tei_now_ns();
+	later = !l->failed && !l->listed;
+	due = l->stored_ns + PUBLISH_REST_NS;
+	tei_mutex_unlock(&l->lock);
+	if (later && tei_meta_store_sound(e->store, e->name)) {
+		engine_work_store(e, due);
+		return 0;
+	}
+	if (tei_now_ns() >= due)
+		return publish_store(e, true, false, err);
+	engine_work_store(e, tei_now_ns() + PUBLISH_REST_NS);
+	return publish_store(e, true, true, err);
+}
+
+/*
+ * While regions come and go the text refers to the control channel, so that none
+ * of those calls has to wait; the buffers are listed when that is over. A failure
+ * was logged where it was found, and is tried again ever more rarely.
+ */
+void engine_publish_later(struct engine *e)
+{
+	struct engine_listing *l = &e->listing;
+	struct tei_err err;
+	uint32_t tries;
+	uint64_t now = tei_now_ns();
+	bool busy;
+
+	tei_mutex_lock(&l->lock);
+	busy = now < l->changed_ns + PUBLISH_REST_NS;
+	tei_mutex_unlock(&l->lock);
+	if (busy)
+		engine_work_store(e, now + PUBLISH_REST_NS);
+	if (!publish_store(e, false, busy, &err))
+		return;
+	tei_mutex_lock(&l->lock);
+	tries = l->tries;
+	l->tries += tries < PUBLISH_AGAIN_MAX;
+	tei_mutex_unlock(&l->lock);
+	engine_work_store(e, tei_now_ns() + (PUBLISH_AGAIN_NS << tries));
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * What registering one buffer costs while many are registered: the cost must
+ * not grow with their number. For each store, with all buffers in one mapping
+ * and with each in a mapping of its own.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "fabtests/common/ft_zk.h"
+#include "fabtests/functional/fx.h"
+
+#define REG_COUNT 10000
+#define REG_FIRST 100		/* calls that are the measure */
+#define REG_LAST 1000		/* calls that are compared with it */
+#define REG_RATIO 1.5
+#define REG_GONE_RATIO 3	/* the same to unregister: by no means 10 */
+#define REG_LEN 4096
+#define REG_STEP (2 * REG_LEN)	/* from one to the next: never one mapping */
+#define REG_ROUNDS 4		/* the best counts: others use the cores too */
+
+static double reg_took[REG_COUNT], reg_gone[REG_COUNT];	/* µs of each call */
+
+static double reg_mean(const double *took, size_t from, size_t count)
+{
+	double sum = 0;
+	size_t i;
+
+	for (i = from; i < from + count; i++)
+		sum += took[i];
+	return sum / (double)count;
+}
+
+static char *reg_addr(char *mem, size_t i)
+{
+	return mem + i * REG_STEP;
+}
+
+/* apart: each buffer gets a mapping of its own, with a hole behind it. */
+static char *reg_map(bool apart)
+{
+	char *mem = mmap(NULL, (size_t)REG_COUNT * REG_STEP,
+			 PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			 -1, 0);
+	size_t i;
+
+	if (mem == MAP_FAILED)
+		return NULL;
+	for (i = 0; apart && i < REG_COUNT; i++)
+		munmap(reg_addr(mem, i) + REG_LEN, REG_STEP - REG_LEN);
+	return mem;
+}
+
+static double reg_us(uint64_t from)
+{
+	return (double)(ft_now_ns() - from) / 1e3;
+}
+
+static bool reg_round(transfer_engine_t engine, char *mem)
+{
+	uint64_t from;
+	size_t i;
+
+	for (i = 0; i < REG_COUNT; i++) {
+		from = ft_now_ns();
+		if (registerLocalMemory(engine, reg_addr(mem, i), REG_LEN, "*",
+					1))
+			return false;
+		reg_took[i] = reg_us(from);
+	}
+	/* in the same order: the oldest first */
+	for (i = 0; i < REG_COUNT; i++) {
+		from = ft_now_ns();
+		if (unregisterLocalMemory(engine, reg_addr(mem, i)))
+			return false;
+		reg_gone[i] = reg_us(from);
+	}
+	return true;
+}
+
+struct reg_ratios {
+	double reg, unreg;	/* the best of the rounds */
+};
+
+/* Calls while many are registered, compared with those while few are. */
+static void reg_compare(struct reg_ratios *best)
+{
+	double first = reg_mean(reg_took, 0, REG_FIRST);
+	double next = reg_mean(reg_took, REG_FIRST, REG_FIRST);
+	/* in a later round the first calls also tidy up the heap */
+	double few = first < next ? first : next;
+	double many = reg_mean(reg_took, REG_COUNT - REG_LAST, REG_LAST);
+	double full = reg_mean(reg_gone, 0, REG_LAST);
+	double bare = reg_mean(reg_gone, REG_COUNT - REG_LAST, REG_LAST);
+
+	ft_diag("register %.1f us each at first, %.1f at last; unregister %.1f and %.1f",
+		few, many, full, bare);
+	if (!best->reg || many / few < best->reg)
+		best->reg = many / few;
+	if (!best->unreg || full / bare < best->unreg)
+		best->unreg = full / bare;
+}
+
+static void reg_layout(const char *store, transfer_engine_t engine, bool apart)
+{
+	const char *how = apart ? "in_mappings_of_their_own" : "in_one_mapping";
+	struct reg_ratios best = { 0, 0 };
+	char *mem = reg_map(apart);
+	bool good = mem != NULL;
+	int i;
+
+	for (i = 0; i < REG_ROUNDS && good; i++) {
+		good = reg_round(engine, mem);
+		if (good)
+			reg_compare(&best);
+		if (best.reg <= REG_RATIO && best.unreg <= REG_GONE_RATIO)
+			break;
+	}
+	ft_ok(good, "%s: %d_buffers_%s_are_registered_and_unregistered", store,
+	      REG_COUNT, how);
+	ft_ok(good && best.reg <= REG_RATIO,
+	      "%s: registering_one_buffer_%s_costs_as_much_when_many_are (%.2f)",
+	      store, how, best.reg);
+	ft_ok(good && best.unreg <= REG_GONE_RATIO,
+	      "%s: unregistering_one_buffer_%s_costs_as_much_when_many_are (%.2f)",
+	      store, how, best.unreg);
+	if (mem)
+		munmap(mem, (size_t)REG_COUNT * REG_STEP);
+}
+
+static void reg_store(const char *store, const char *conn)
+{
+	transfer_engine_t engine;
+
+	engine = createTransferEngine(conn, "registrar", "127.0.0.1", 0, 0);
+	if (!ft_ok(engine && installTransport(engine, "tcp", NULL),
+		   "%s: an_engine_is_there", store))
+		goto out;
+	reg_layout(store, engine, false);
+	reg_layout(store, engine, true);
+out:
+	destroyTransferEngine(engine);
+}
+
+static void reg_zookeeper(void)
+{
+	struct ft_zk zk;
+	char conn[160];
+
+	if (ft_zk_missing()) {
+		ft_diag("no ZooKeeper: %s", ft_zk_missing());
+		return;
+	}
+	if (ft_ok(ft_zk_start(&zk, 1), "a_zookeeper_server")) {
+		snprintf(conn, sizeof(conn), "zookeeper://%s/moon/rail",
+			 zk.hosts);
+		reg_store("zookeeper", conn);
+	}
+	ft_zk_stop(&zk);
+}
+
+int main(int argc, char **argv)
+{
+	fx_init(argc, argv);
+	setenv("MC_TCP_BIND_ADDRESS", "127.0.0.1", 1);
+	reg_store("p2p", "P2PHANDSHAKE");
+	reg_zookeeper();
+	return ft_result();
+}
