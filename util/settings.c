@@ -101,6 +101,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "auto_discover installs tcp even where RDMA devices exist"),
 	ROW_BOOL("MC_FORCE_HCA", force_hca, "0",
 		 "auto_discover installs rdma and fails if there is no RDMA device; MC_FORCE_TCP takes precedence"),
+	ROW_TEXT("MOONRAIL_DATA_PORTS", data_ports, "",
+		 "LOW-HIGH: ports at which the endpoints of tcp rails listen"),
 	ROW_TEXT("MOONRAIL_PROVIDER", provider, "",
 		 "libfabric provider of all rails, for example tcp;ofi_rxm"),
 	ROW_TEXT("MOONRAIL_DEVICES", devices, "",
@@ -349,6 +351,31 @@ static int settings_option(struct tei_settings *s, const char *option,
 					      settings_reject(err, row, text);
 }
 
+/* Reads LOW-HIGH. */
+static int settings_check_ports(struct tei_settings *s, struct tei_err *err)
+{
+	unsigned long low, high;
+	char *end;
+
+	if (!*s->data_ports)
+		return 0;
+	low = strtoul(s->data_ports, &end, 10);
+	if (*s->data_ports < '0' || *s->data_ports > '9' || *end != '-' ||
+	    end[1] < '0' || end[1] > '9')
+		goto err_ports;
+	high = strtoul(end + 1, &end, 10);
+	if (*end || !low || low > high || high > UINT16_MAX)
+		goto err_ports;
+	s->data_port_low = (uint16_t)low;
+	s->data_port_high = (uint16_t)high;
+	return 0;
+err_ports:
+	return tei_err_fail(err, TEI_ERR_INVALID, "settings",
+			    "for example MOONRAIL_DATA_PORTS=40000-40063",
+			    "MOONRAIL_DATA_PORTS=%s: not two ports LOW-HIGH from 1 to 65535",
+			    s->data_ports);
+}
+
 /* Values that must agree with each other. */
 static int settings_check(struct tei_settings *s, struct tei_err *err)
 {
@@ -364,7 +391,7 @@ static int settings_check(struct tei_settings *s, struct tei_err *err)
 		s->slice_max = s->slice_size;
 	if (s->no_gpu_direct)
 		s->gpu_direct = false;
-	return 0;
+	return settings_check_ports(s, err);
 }
 
 /* Logs the unknown variables at the first call of the process. */

@@ -77,6 +77,9 @@ struct tei_settings {
 	char custom_topo[TEI_SETTING_TEXT]; /* MC_CUSTOM_TOPO_JSON, a file */
 	bool force_tcp;			/* MC_FORCE_TCP */
 	bool force_hca;			/* MC_FORCE_HCA */
+	char data_ports[16];		/* MOONRAIL_DATA_PORTS, LOW-HIGH */
+	uint16_t data_port_low;		/* the same as numbers, 0: any */
+	uint16_t data_port_high;
 	char provider[64];		/* MOONRAIL_PROVIDER, "": by capability */
 	char devices[TEI_SETTING_TEXT];	/* MOONRAIL_DEVICES, comma list */
 	bool local;			/* MOONRAIL_LOCAL: same-host shortcuts */

@@ -165,6 +165,29 @@ static void what_is_no_number_is_refused(void)
 	CU_ASSERT_EQUAL(t.s.slice_timeout_s, 7);
 }
 
+static void data_ports_are_a_range(void)
+{
+	static const char *const bad[] = {
+		"4000", "4000-", "-4000", "4000-3999", "0-10", "1-65536",
+		"1-2x", "1 - 2", "a-b", "1--2",
+	};
+	struct settings_try t;
+	size_t i;
+
+	settings_clear_environment();
+	CU_ASSERT_EQUAL(settings_load_with("MOONRAIL_DATA_PORTS",
+					   "4000-65535", &t), 0);
+	CU_ASSERT_EQUAL(t.s.data_port_low, 4000);
+	CU_ASSERT_EQUAL(t.s.data_port_high, 65535);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CU_ASSERT_EQUAL(settings_load_with("MOONRAIL_DATA_PORTS",
+						   bad[i], &t),
+				TEI_ERR_INVALID);
+		CU_ASSERT_PTR_NOT_NULL(strstr(t.err.text, bad[i]));
+		CU_ASSERT(settings_untouched(&t.s));
+	}
+}
+
 static void sizes_have_suffixes(void)
 {
 	static const struct {
@@ -232,8 +255,9 @@ static void strings_are_bounded(void)
 			continue;
 		memset(text, 'a', sizeof(text));
 		text[rows[i].max] = '\0';
-		if (!strcmp(rows[i].name, "MC_LOG_LEVEL"))
-			continue;	/* a choice of its own */
+		if (!strcmp(rows[i].name, "MC_LOG_LEVEL") ||
+		    !strcmp(rows[i].name, "MOONRAIL_DATA_PORTS"))
+			continue;	/* not any text */
 		CU_ASSERT_EQUAL(settings_load_with(rows[i].name, text, &t), 0);
 		tei_settings_value(&t.s, &rows[i], shown, sizeof(shown));
 		CU_ASSERT_STRING_EQUAL(shown, text);
@@ -327,6 +351,7 @@ const struct tei_test_case settings_cases[] = {
 	{ "numbers_are_checked_against_their_range",
 	  numbers_are_checked_against_their_range },
 	{ "what_is_no_number_is_refused", what_is_no_number_is_refused },
+	{ "data_ports_are_a_range", data_ports_are_a_range },
 	{ "sizes_have_suffixes", sizes_have_suffixes },
 	{ "booleans_have_eight_spellings", booleans_have_eight_spellings },
 	{ "strings_are_bounded", strings_are_bounded },

@@ -30,6 +30,7 @@ SRCS += \
 	prov/rail/rail_path.c \
 	prov/rail/rail_peer.c \
 	prov/rail/rail_piece.c \
+	prov/rail/rail_ports.c \
 	prov/rail/rail_post.c \
 	prov/rail/rail_probe.c \
 	prov/rail/rail_progress.c \
@@ -62,6 +63,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \
 	prov/rail/rail_peer_test.c \
+	prov/rail/rail_ports_test.c \
 	prov/rail/rail_probe_test.c \
 	prov/rail/rail_progress_test.c \
 	prov/rail/rail_reopen_test.c \

@@ -49,6 +49,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->incarnation = attr->incarnation;
 	dp->info_flags = attr->info_flags;
 	dp->port = attr->port;
+	dp->next_port = (uint32_t)attr->incarnation;
 	dp->back = attr->back;
 	dp->signs = attr->secret != NULL;
 	if (attr->secret)

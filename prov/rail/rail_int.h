@@ -787,6 +787,8 @@ struct tei_rail_dp {
 	bool back;			/* rail_back.c is wanted */
 	uint64_t info_flags;		/* for fi_getinfo */
 	uint16_t port;			/* of the first target lanes, or 0 */
+	uint32_t next_port;		/* atomic: next index in the range of
+					 * MOONRAIL_DATA_PORTS */
 	struct tei_rail_mr *anywhere;	/* stands for local memory that is not
 					 * registered, or NULL */
 	uint32_t wants;			/* atomic: TEI_RAIL_WANTS_… */
@@ -1667,6 +1669,21 @@ bool rail_addr_same(const struct tei_rail_addr *a,
 		    const struct tei_rail_addr *b);
 /* A sockaddr_in or sockaddr_in6, whole. */
 bool rail_addr_is_ip(const struct tei_rail_addr *a);
+
+/* --- rail_ports.c -------------------------------------------------------- */
+
+#define RAIL_PORT_TRIES	8	/* that other processes take at the same time */
+
+/* Returns true if MOONRAIL_DATA_PORTS is set and holds for the lane's rail. */
+bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info);
+/* Sets the source port of info to a free one. Returns 0 or -FI_EADDRNOTAVAIL. */
+int rail_ports_set(const struct rail_lane *lane, struct fi_info *info);
+/* Returns true if opening the lane failed because its port was taken meanwhile,
+ * and another one is to be tried. */
+bool rail_ports_again(const struct rail_lane *lane, int ret, uint32_t tries);
+/* Writes a hint if opening a lane failed for want of a port. */
+void rail_ports_hint(const struct rail_lane *lane, int ret, char *hint,
+		     size_t len);
 void rail_user_received(struct tei_rail_peer *peer, const struct rail_wire *w,
 			struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* The process of incarnation inc has that address. */

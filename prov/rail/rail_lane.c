@@ -293,7 +293,13 @@ static struct fi_info *lane_info_first(const struct rail_lane *lane,
 	return info;
 }
 
-/* The first generation of a target lane may be told where to listen. */
+/* Returns true if the creator of the data plane has chosen the port. */
+static bool lane_port_given(const struct rail_lane *lane)
+{
+	return lane->rail->dp->port && lane->target && !lane->gen;
+}
+
+/* Returns the rail's info, with the port that was chosen for the lane. */
 static struct fi_info *lane_info(const struct rail_lane *lane)
 {
 	struct fi_info *info = fi_dupinfo(lane->rail->info);
@@ -302,7 +308,7 @@ static struct fi_info *lane_info(const struct rail_lane *lane)
 	if (info && lane->first)
 		return lane_info_first(lane, info);
 	/* the port is at the same place in a sockaddr_in6 */
-	if (sa && lane->target && !lane->gen &&
+	if (sa && lane_port_given(lane) &&
 	    (info->addr_format == FI_SOCKADDR ||
 	     info->addr_format == FI_SOCKADDR_IN ||
 	     info->addr_format == FI_SOCKADDR_IN6) &&
@@ -313,16 +319,20 @@ static struct fi_info *lane_info(const struct rail_lane *lane)
 
 static int lane_endpoint(struct rail_lane *lane)
 {
+	bool ranged = !lane->first && rail_ports_apply(lane, lane->rail->info);
 	struct fi_info *info;
-	int ret;
+	int ret = 0;
 
-	if (!lane->rail->dp->port && !lane->first)
+	if (!lane->rail->dp->port && !lane->first && !ranged)
 		return fi_endpoint(lane_domain(lane), lane->rail->info,
 				   &lane->ep, NULL);
 	info = lane_info(lane);
 	if (!info)
 		return -FI_ENOMEM;
-	ret = fi_endpoint(lane_domain(lane), info, &lane->ep, NULL);
+	if (ranged && !lane_port_given(lane))
+		ret = rail_ports_set(lane, info);
+	if (!ret)
+		ret = fi_endpoint(lane_domain(lane), info, &lane->ep, NULL);
 	fi_freeinfo(info);
 	return ret;
 }
@@ -399,13 +409,21 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 	char hint[TEI_ERR_TEXT];
 	const char *what = "";
 	struct tei_list none;
+	uint32_t tries = 0;
 	int ret;
 
-	ret = lane_open_ep(lane, &what);
-	if (ret) {
+	for (;;) {
+		ret = lane_open_ep(lane, &what);
+		if (!ret)
+			break;
 		tei_list_init(&none);
 		rail_lane_close(lane, &none);
+		if (!rail_ports_again(lane, ret, tries++))
+			break;
+	}
+	if (ret) {
 		rail_limits_memory(ret, hint, sizeof(hint));
+		rail_ports_hint(lane, ret, hint, sizeof(hint));
 		return tell(err, TEI_ERR_CONTEXT, "rail", *hint ? hint : NULL,
 			    "%s: %s lane: %s: %s", lane->rail->name,
 			    lane_kind(lane), what, fi_strerror(-ret));

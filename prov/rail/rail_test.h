@@ -24,6 +24,7 @@ extern const struct tei_test_case rail_link_cases[];
 extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
 extern const struct tei_test_case rail_peer_cases[];
+extern const struct tei_test_case rail_ports_cases[];
 extern const struct tei_test_case rail_probe_cases[];
 extern const struct tei_test_case rail_progress_cases[];
 extern const struct tei_test_case rail_reopen_cases[];

@@ -321,6 +321,7 @@ int main(int argc, char **argv)
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },
 		{ "rail_peer", rail_peer_cases },
+		{ "rail_ports", rail_ports_cases },
 		{ "rail_probe", rail_probe_cases },
 		{ "rail_progress", rail_progress_cases },
 		{ "rail_reopen", rail_reopen_cases },

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * MOONRAIL_DATA_PORTS: the range of ports at which the endpoints of tcp rails
+ * listen.
+ *
+ * Each endpoint listens, also those of tx lanes and probes. The library asks
+ * the kernel for a free port before it opens an endpoint, because opening one
+ * may fill tens of megabytes with receive buffers first. Another process may
+ * take the port in between; then the lane is opened again at the next one.
+ */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "prov/rail/rail_int.h"
+
+bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info)
+{
+	const struct sockaddr *sa = info->src_addr;
+
+	return lane->rail->dp->settings->data_port_low &&
+	       !strcmp(lane->rail->transport, "tcp") && sa &&
+	       (info->addr_format == FI_SOCKADDR ||
+		info->addr_format == FI_SOCKADDR_IN ||
+		info->addr_format == FI_SOCKADDR_IN6) &&
+	       (sa->sa_family == AF_INET || sa->sa_family == AF_INET6);
+}
+
+/*
+ * Returns true if the port belongs to the contact address of a rail of this
+ * engine. That address is opened again whenever its lane has been closed, and
+ * no other lane may take it in between.
+ */
+static bool ports_reserved(struct tei_rail_dp *dp, uint16_t port)
+{
+	struct sockaddr_in own;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		if (rail_at(dp, i)->own.len < sizeof(own) ||
+		    !rail_addr_is_ip(&rail_at(dp, i)->own))
+			continue;
+		/* the port is at the same place in a sockaddr_in6 */
+		memcpy(&own, rail_at(dp, i)->own.bytes, sizeof(own));
+		if (ntohs(own.sin_port) == port)
+			return true;
+	}
+	return false;
+}
+
+/* Returns true if a socket can listen there. */
+static bool ports_free(const struct sockaddr *sa, socklen_t len)
+{
+	const int one = 1;
+	bool vacant;
+	int fd;
+
+	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return true;	/* opening the endpoint tells why */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	vacant = !bind(fd, sa, len) && !listen(fd, 1);
+	close(fd);
+	return vacant;
+}
+
+int rail_ports_set(const struct rail_lane *lane, struct fi_info *info)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	uint32_t low = dp->settings->data_port_low;
+	uint32_t count = dp->settings->data_port_high - low + 1, i;
+	struct sockaddr_in *sa = info->src_addr;
+	uint16_t port;
+
+	for (i = 0; i < count; i++) {
+		port = (uint16_t)(low + __atomic_fetch_add(&dp->next_port, 1,
+							   __ATOMIC_RELAXED) %
+					count);
+		/* the port is at the same place in a sockaddr_in6 */
+		sa->sin_port = htons(port);
+		if (!ports_reserved(dp, port) &&
+		    ports_free(info->src_addr, (socklen_t)info->src_addrlen))
+			return 0;
+	}
+	return -FI_EADDRNOTAVAIL;
+}
+
+bool rail_ports_again(const struct rail_lane *lane, int ret, uint32_t tries)
+{
+	return ret == -FI_EADDRINUSE && !lane->first &&
+	       rail_ports_apply(lane, lane->rail->info) &&
+	       tries < RAIL_PORT_TRIES;
+}
+
+void rail_ports_hint(const struct rail_lane *lane, int ret, char *hint,
+		     size_t len)
+{
+	const struct tei_settings *s = lane->rail->dp->settings;
+
+	if ((ret == -FI_EADDRNOTAVAIL || ret == -FI_EADDRINUSE) &&
+	    rail_ports_apply(lane, lane->rail->info))
+		snprintf(hint, len,
+			 "widen MOONRAIL_DATA_PORTS=%u-%u: none of its ports is free",
+			 s->data_port_low, s->data_port_high);
+}
