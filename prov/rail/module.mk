@@ -4,6 +4,7 @@ SRCS += \
 	prov/rail/rail_auth.c \
 	prov/rail/rail_back.c \
 	prov/rail/rail_cache.c \
+	prov/rail/rail_cloexec.c \
 	prov/rail/rail_closing.c \
 	prov/rail/rail_ctl.c \
 	prov/rail/rail_cut.c \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "prov/rail/rail_test.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <string.h>
@@ -255,6 +256,52 @@ static void test_a_busy_peer_is_waited_for(void)
 	cut_end(&rig);
 }
 
+static bool cut_marked(int fd)
+{
+	return fcntl(fd, F_GETFD) & FD_CLOEXEC;
+}
+
+/* The lane watches an epoll descriptor that watches a socket. */
+static void lane_descriptors_are_marked_close_on_exec(void)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	int nested, inner, stale, child, other;
+	struct cut_rig rig;
+
+	cut_begin(&rig);
+	nested = epoll_create1(0);
+	inner = cut_connect(&rig);
+	other = epoll_create1(0);
+	CU_ASSERT_EQUAL(epoll_ctl(rig.lane.wait_fd, EPOLL_CTL_ADD, nested, &ev),
+			0);
+	CU_ASSERT_EQUAL(epoll_ctl(nested, EPOLL_CTL_ADD, inner, &ev), 0);
+	fcntl(inner, F_SETFD, 0);
+	fcntl(rig.watched, F_SETFD, 0);
+	fcntl(rig.other, F_SETFD, 0);
+	/* a number that was closed, still listed, and given to another file */
+	stale = epoll_create1(0);
+	CU_ASSERT_EQUAL(epoll_ctl(rig.lane.wait_fd, EPOLL_CTL_ADD, stale, &ev),
+			0);
+	child = fcntl(stale, F_DUPFD_CLOEXEC, 0);
+	CU_ASSERT_EQUAL(dup2(other, stale), stale);
+	CU_ASSERT_EQUAL(epoll_ctl(stale, EPOLL_CTL_ADD, rig.other, &ev), 0);
+
+	CU_ASSERT_EQUAL(rail_cloexec_lane(&rig.lane), 3);
+	CU_ASSERT(cut_marked(rig.watched));
+	CU_ASSERT(cut_marked(nested));
+	CU_ASSERT(cut_marked(inner));
+	CU_ASSERT(!cut_marked(rig.other));
+	CU_ASSERT(!cut_marked(stale));
+	CU_ASSERT(!cut_marked(other));
+	CU_ASSERT_EQUAL(rail_cloexec_lane(&rig.lane), 0);
+	close(child);
+	close(stale);
+	close(other);
+	close(inner);
+	close(nested);
+	cut_end(&rig);
+}
+
 const struct tei_test_case rail_cut_cases[] = {
 	{ "what_was_cut_is_there_until_it_is_closed",
 	  test_what_was_cut_is_there_until_it_is_closed },
@@ -271,5 +318,7 @@ const struct tei_test_case rail_cut_cases[] = {
 	  test_a_number_that_was_given_away_is_not_cut },
 	{ "who_does_not_read_is_heard_of",
 	  test_who_does_not_read_is_heard_of },
+	{ "lane_descriptors_are_marked_close_on_exec",
+	  lane_descriptors_are_marked_close_on_exec },
 	{ NULL, NULL },
 };

@@ -1021,6 +1021,12 @@ bool rail_closing_under_way(const struct rail_lane *lane);
 bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
 
+/* --- rail_cloexec.c: descriptors that programs must not inherit ------------ */
+/* Marks the descriptors of a lane that has just been opened. */
+void rail_cloexec_opened(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+/* Marks those that were added since, and returns their number. */
+uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
+
 /* --- rail_cut.c ---------------------------------------------------------- */
 /* Shuts the lane's connections down and progresses the loss, so that its
  * endpoint can be closed. Bounded. */

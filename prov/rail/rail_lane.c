@@ -428,6 +428,7 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 			    "%s: %s lane: %s: %s", lane->rail->name,
 			    lane_kind(lane), what, fi_strerror(-ret));
 	}
+	rail_cloexec_opened(lane);
 	__atomic_store_n(&lane->gen, lane->gen + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
 	lane_opened(lane->rail->dp, tei_now_ns() - from);

@@ -34,6 +34,8 @@
 #define PROGRESS_LOOKS_NS	(50 * TEI_NS_PER_US)	/* for that long */
 #define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
 #define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
+#define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)	/* between looks */
+#define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
 #define PROGRESS_STILL_NS	(1000 * TEI_NS_PER_MS)	/* no turn takes it */
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
@@ -53,6 +55,8 @@ struct progress {
 	uint64_t seen_ns;		/* last turn */
 	uint64_t deadline_ns;		/* last look at deadlines */
 	uint64_t probe_ns;		/* last look at silent peers */
+	uint64_t cloexec_ns;		/* last look for new descriptors */
+	uint64_t cloexec_wait_ns;	/* until the next one */
 	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
 	int ntargets;			/* of fds, from PROGRESS_LANES on */
 	struct pollfd fds[PROGRESS_MAX_FDS];	/* wake_fd, link_fd, lanes */
@@ -576,6 +580,49 @@ static void progress_more_looks(struct progress *pr, uint64_t now)
 	progress_peers(pr->dp, now);
 }
 
+static uint32_t progress_cloexec_rail(struct rail *rail)
+{
+	uint32_t i, marked;
+
+	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		return 0;
+	marked = rail_cloexec_lane(&rail->target);
+	if (rail_lane_active(&rail->first.lane))
+		marked += rail_cloexec_lane(&rail->first.lane);
+	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
+		if (__atomic_load_n(&rail->init[i].state, __ATOMIC_ACQUIRE) !=
+		    RAIL_LANE_CLOSED)
+			marked += rail_cloexec_lane(&rail->init[i]);
+	return marked;
+}
+
+/*
+ * Marks the descriptors of new connections close-on-exec. Connections are added
+ * only while the lanes are active, so one look after that is the last one. Looks
+ * that find nothing come at growing intervals. Returns when the next one is due,
+ * 0 if none is.
+ */
+static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
+{
+	uint64_t last = pr->active_ns > pr->target_ns ? pr->active_ns :
+							pr->target_ns;
+	uint32_t i, marked = 0;
+
+	if (last < pr->cloexec_ns && !pr->drive.driven && !pr->targets.driven)
+		return 0;
+	if (now < pr->cloexec_ns + pr->cloexec_wait_ns)
+		return pr->cloexec_ns + pr->cloexec_wait_ns;
+	for (i = 0; i < rail_count(pr->dp); i++)
+		marked += progress_cloexec_rail(rail_at(pr->dp, i));
+	pr->cloexec_ns = now;
+	pr->cloexec_wait_ns *= 2;
+	if (marked || pr->cloexec_wait_ns < PROGRESS_CLOEXEC_MIN_NS)
+		pr->cloexec_wait_ns = PROGRESS_CLOEXEC_MIN_NS;
+	if (pr->cloexec_wait_ns > PROGRESS_CLOEXEC_MAX_NS)
+		pr->cloexec_wait_ns = PROGRESS_CLOEXEC_MAX_NS;
+	return 0;
+}
+
 static void progress_turn(struct progress *pr)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -607,6 +654,9 @@ static void progress_turn(struct progress *pr)
 	if (due && (!next || due < next))
 		next = due;
 	progress_saw(pr, any, target, now);
+	due = progress_cloexec(pr, now);
+	if (due && (!next || due < next))
+		next = due;
 	if (any || progress_spins(pr, now))
 		progress_more_looks(pr, now);
 	else
