@@ -15,7 +15,11 @@
  *                          of 6 and the queuing of work (7); a batch's
  *                          lock, then engine->segments: for as long as
  *                          either is held the cache may be read (2)
- *   2. meta: server, cache locks
+ *                          listing.store, over a publication and without
+ *                          control; under it and under control, listing.lock,
+ *                          held for no call but a descriptor's making
+ *   2. meta: server, cache locks; the server's source_lock is outside of
+ *                          listing.lock
  *   3. dp->admin           prov/rail: peers opened/closed, lanes rebuilt
  *   4. lane->lock          prov/rail: one endpoint, its CQ, its posting
  *   5. dp->sched           prov/rail: peer queues, tasks, slices

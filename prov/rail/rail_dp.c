@@ -65,6 +65,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	tei_mutex_init(&dp->sched);
 	tei_cond_init(&dp->cond);
 	tei_list_init(&dp->peers);
+	tei_list_init(&dp->revoking);
 	tei_list_init(&dp->attn);
 	tei_list_init(&dp->active);
 	tei_list_init(&dp->slices);

@@ -177,6 +177,7 @@ struct tei_rail_mr {
 	uint32_t nholders, holders_cap;
 	uint32_t holders_left;		/* while revoking: not yet answered */
 	bool lost;			/* someone forgotten may hold the key */
+	struct tei_list revoking;	/* dp->revoking, or alone */
 	enum rail_mr_fence fence;	/* while revoking: close the lanes */
 };
 
@@ -436,6 +437,8 @@ struct rail_raw {
  * dp->sched. */
 struct rail_rkey {
 	struct tei_list link;		/* peer->keys */
+	struct rail_rkey *same;		/* next of its bucket, while it is in the
+					 * table */
 	struct rail_raw *raw;
 	uint32_t nraw;
 	uint64_t base, len, id;
@@ -666,6 +669,7 @@ struct tei_rail_peer {
 	struct tei_list keys;		/* all rail_rkey, withdrawn or not */
 	struct rail_rkey **rkeys;	/* sorted by base */
 	uint32_t nrkeys, rkeys_cap;
+	struct rail_rkey **key_ids;	/* rkeys_cap buckets, by region's id */
 	uint32_t key_epoch;		/* replies older than this are void */
 	struct rail_key_want key_want;
 	struct rail_draining *draining;	/* withdrawn keys still in use */
@@ -808,6 +812,7 @@ struct tei_rail_dp {
 	struct tei_mutex sched;		/* guards what follows */
 	struct tei_rail_mr **mrs;	/* sorted by address; changed with
 					 * dp->admin held too */
+	struct tei_list revoking;	/* tei_rail_mr: asked back from peers */
 	struct tei_rail_mr **mrs_mem;	/* what mrs is in: mrs_cap of them */
 	uint32_t nmrs, mrs_cap;
 	uint64_t mr_next_id;

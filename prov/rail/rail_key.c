@@ -253,12 +253,70 @@ void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *k)
 	key_free(peer->dp, k);
 }
 
+static struct rail_rkey **key_bucket(struct tei_rail_peer *peer, uint64_t id)
+{
+	return &peer->key_ids[id % peer->rkeys_cap];
+}
+
+/* A key of that region, or NULL. */
+static struct rail_rkey *key_by_id(struct tei_rail_peer *peer, uint64_t id)
+{
+	struct rail_rkey *k = peer->rkeys_cap ? *key_bucket(peer, id) : NULL;
+
+	while (k && k->id != id)
+		k = k->same;
+	return k;
+}
+
+static void key_id_link(struct tei_rail_peer *peer, struct rail_rkey *k)
+{
+	struct rail_rkey **b = key_bucket(peer, k->id);
+
+	k->same = *b;
+	*b = k;
+}
+
+static void key_id_unlink(struct tei_rail_peer *peer, struct rail_rkey *k)
+{
+	struct rail_rkey **b = key_bucket(peer, k->id);
+
+	while (*b != k)
+		b = &(*b)->same;
+	*b = k->same;
+}
+
+/* Room for one more key in the table and in the index by id. */
+static bool key_grow(struct tei_rail_peer *peer)
+{
+	uint32_t cap = peer->rkeys_cap * 2 + 8, i;
+	struct rail_rkey **ids, **grown;
+
+	if (peer->nrkeys < peer->rkeys_cap)
+		return true;
+	ids = calloc(cap, sizeof(*ids));
+	if (!ids)
+		return false;
+	grown = realloc(peer->rkeys, cap * sizeof(*grown));
+	if (!grown) {
+		free(ids);
+		return false;
+	}
+	free(peer->key_ids);
+	peer->key_ids = ids;
+	peer->rkeys = grown;
+	peer->rkeys_cap = cap;
+	for (i = 0; i < peer->nrkeys; i++)
+		key_id_link(peer, grown[i]);
+	return true;
+}
+
 /* Takes it out of the table; it lives on until its slices are back. */
 static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
 {
 	struct rail_rkey *k = peer->rkeys[i];
 	struct rail_slice *s;
 
+	key_id_unlink(peer, k);
 	memmove(&peer->rkeys[i], &peer->rkeys[i + 1],
 		(peer->nrkeys - i - 1) * sizeof(*peer->rkeys));
 	peer->nrkeys--;
@@ -277,7 +335,7 @@ static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
 
 bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 {
-	struct rail_rkey **grown, *old;
+	struct rail_rkey *old;
 	uint32_t i;
 
 	for (;;) {
@@ -294,24 +352,15 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 		}
 		key_withdraw(peer, i);
 	}
-	if (!key_reserve(peer)) {
+	if (!key_reserve(peer) || !key_grow(peer)) {
 		free(k);
 		return false;
-	}
-	if (peer->nrkeys == peer->rkeys_cap) {
-		grown = realloc(peer->rkeys, (peer->rkeys_cap * 2 + 8) *
-						     sizeof(*grown));
-		if (!grown) {
-			free(k);
-			return false;
-		}
-		peer->rkeys = grown;
-		peer->rkeys_cap = peer->rkeys_cap * 2 + 8;
 	}
 	memmove(&peer->rkeys[i + 1], &peer->rkeys[i],
 		(peer->nrkeys - i) * sizeof(*peer->rkeys));
 	peer->rkeys[i] = k;
 	peer->nrkeys++;
+	key_id_link(peer, k);
 	tei_list_add_tail(&peer->keys, &k->link);
 	return true;
 }
@@ -325,12 +374,11 @@ void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 {
 	struct rail_draining *d;
-	uint32_t i;
+	struct rail_rkey *k;
 
 	/* a region may have come in pieces */
-	for (i = peer->nrkeys; i-- > 0;)
-		if (peer->rkeys[i]->id == id)
-			key_withdraw(peer, i);
+	while ((k = key_by_id(peer, id)))
+		key_withdraw(peer, key_index(peer, k->base));
 	d = key_draining(peer, id);
 	if (d)
 		d->answer = true;
@@ -388,11 +436,11 @@ int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)
 
 static struct tei_rail_mr *key_revoking(struct tei_rail_dp *dp, uint64_t id)
 {
-	uint32_t i;
+	struct tei_rail_mr *mr;
 
-	for (i = 0; i < dp->nmrs; i++)
-		if (dp->mrs[i]->id == id)
-			return dp->mrs[i];
+	tei_list_foreach(mr, &dp->revoking, struct tei_rail_mr, revoking)
+		if (mr->id == id)
+			return mr;
 	return NULL;
 }
 

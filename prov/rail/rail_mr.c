@@ -181,6 +181,7 @@ static void mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 {
 	uint32_t i = mr_index(dp, mr->addr);
 
+	tei_list_del(&mr->revoking);
 	if (i < dp->nmrs / 2) {
 		memmove(dp->mrs + 1, dp->mrs, i * sizeof(*dp->mrs));
 		dp->mrs++;
@@ -245,6 +246,7 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 	if (!mr)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "no memory for a region");
+	tei_list_init(&mr->revoking);
 	mr->addr = addr;
 	mr->len = len;
 	mr->remote = access & TEI_RAIL_REMOTE;
@@ -470,6 +472,7 @@ static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 
 	dp->key_epoch++;
 	mr->holders_left = 0;
+	tei_list_add_tail(&dp->revoking, &mr->revoking);
 	for (i = 0; i < mr->nholders; i++) {
 		peer = rail_peer_find(dp, mr->holders[i]);
 		if (peer && !rail_key_revoke(peer, mr->id))
