@@ -174,13 +174,13 @@ static void publish_head(struct engine *e, struct tei_meta_desc *head,
 	struct tei_meta_desc *old;
 
 	tei_meta_cache_set_local(e->cache, head);
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&e->listing.lock);
 	publish_swap(e, p);
 	old = l->head;
 	l->head = head;
 	l->rails = *rails;
 	l->version++;
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&e->listing.lock);
 	if (!old)
 		tei_meta_server_source(e->server, e->name, publish_source, e);
 	tei_meta_desc_unref(old);
@@ -226,28 +226,28 @@ static int publish_store(struct engine *e, bool told, bool head,
 	bool listed = true;
 	int ret;
 
-	tei_mutex_lock(&l->store);
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&e->listing.store);
+	tei_mutex_lock(&e->listing.lock);
 	ret = publish_describe(e, &desc, err);
 	if (ret)
 		desc = NULL;
 	/* before it is tried: whatever becomes of it, it may be there */
 	l->listed |= !head;
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&e->listing.lock);
 	if (!ret) {
 		ret = tei_meta_store_bring(e->store, desc, flags,
 					   engine_deadline(e), &listed, err);
 		tei_meta_desc_unref(desc);
 	}
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&e->listing.lock);
 	l->failed = ret;
 	l->stored_ns = tei_now_ns();
 	if (!ret) {
 		l->listed = listed;
 		l->tries = 0;
 	}
-	tei_mutex_unlock(&l->lock);
-	tei_mutex_unlock(&l->store);
+	tei_mutex_unlock(&e->listing.lock);
+	tei_mutex_unlock(&e->listing.store);
 	return ret;
 }
 
@@ -264,11 +264,11 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 
 	if (!tei_meta_store_keeps(e->store))
 		return 0;
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&e->listing.lock);
 	l->changed_ns = tei_now_ns();
 	later = !l->failed && !l->listed;
 	due = l->stored_ns + PUBLISH_REST_NS;
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&e->listing.lock);
 	if (later && tei_meta_store_sound(e->store, e->name)) {
 		engine_work_store(e, due);
 		return 0;
@@ -292,16 +292,16 @@ void engine_publish_later(struct engine *e)
 	uint64_t now = tei_now_ns();
 	bool busy;
 
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&e->listing.lock);
 	busy = now < l->changed_ns + PUBLISH_REST_NS;
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&e->listing.lock);
 	if (busy)
 		engine_work_store(e, now + PUBLISH_REST_NS);
 	if (!publish_store(e, false, busy, &err))
 		return;
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&e->listing.lock);
 	tries = l->tries;
 	l->tries += tries < PUBLISH_AGAIN_MAX;
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&e->listing.lock);
 	engine_work_store(e, tei_now_ns() + (PUBLISH_AGAIN_NS << tries));
 }
