@@ -248,7 +248,7 @@ static bool call_protocol(struct fi_info *h, uint32_t protocol)
 	return good;
 }
 
-/* Hints made of what fi_getinfo gave are taken, but not a later protocol.
+/* fi_getinfo takes its own answer as hints, but not a later protocol.
  * libfabric has words for all of it except the protocol, which is moonrail's. */
 static bool call_given(void)
 {

@@ -282,10 +282,10 @@ static void traffic_data(struct fi_rig *r)
 #define ORDER_ALL	(FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW | \
 			 FI_ORDER_WAS | FI_ORDER_RAW | FI_ORDER_RAR | \
 			 FI_ORDER_RAS)
-#define ORDER_MESSAGE	64u		/* of mem: where messages come */
-#define ORDER_BULK	4096u		/* of mem: what is written and read */
+#define ORDER_MESSAGE	64u		/* offset of the receive buffer */
+#define ORDER_BULK	4096u		/* offset of the written and read bytes */
 #define ORDER_LEN	(1u << 20)
-#define ORDER_TAIL	(ORDER_LEN - ORDER_PART) /* of that, what comes last */
+#define ORDER_TAIL	(ORDER_LEN - ORDER_PART) /* offset of the last part in them */
 #define ORDER_PART	8192u		/* small enough to be sent at once */
 
 enum order_pair {

@@ -481,8 +481,8 @@ struct moonrail_ep {
 	bool tx_selective, rx_selective;
 	struct moonrail_cntr *cntr[MOONRAIL_CNTRS];
 	uint64_t tx_flags, rx_flags, caps;
-	uint64_t order;			/* of MOONRAIL_ORDER_ASKED, those it keeps;
-					 * fixed */
+	uint64_t order;			/* orders of MOONRAIL_ORDER_ASKED that the
+					 * hints asked for; fixed */
 	bool enabled, closing;
 	size_t min_multi;
 	uint32_t ntx, nrx;		/* operations under way */
