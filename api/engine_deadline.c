@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "util/hint.h"
 #include "util/thread.h"
 
 static struct engine_batch *deadline_batch(struct tei_heap_node *n)
@@ -71,7 +72,8 @@ static int deadline_start(struct engine_timers *t) TEI_REQUIRES(t->lock)
 		return 0;
 	ret = tei_thread_start(&t->thread, false, deadline_main, t);
 	if (ret)
-		return tei_err_fail(NULL, TEI_ERR_CONTEXT, "engine", NULL,
+		return tei_err_fail(NULL, TEI_ERR_CONTEXT, "engine",
+				    tei_hint(TEI_HINT_THREAD, ret),
 				    "deadline thread: %s", strerror(ret));
 	pthread_setname_np(t->thread, "tei-deadline");
 	t->started = true;

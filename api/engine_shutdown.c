@@ -6,6 +6,7 @@
  * of them is freed: other threads of the program are still running.
  */
 #include "api/engine_int.h"
+#include "util/hint.h"
 #include "util/thread.h"
 
 #include <errno.h>
@@ -167,14 +168,15 @@ static int shutdown_start(struct tei_err *err)
 
 	if (pipe2(shutdown_pipe, O_CLOEXEC))
 		return tei_err_fail(err, TEI_ERR_SOCKET, "engine",
-				    "check the open-file limit (ulimit -n)",
+				    tei_hint(TEI_HINT_OBJECT, errno),
 				    "graceful shutdown: pipe: %s",
 				    strerror(errno));
 	ret = tei_thread_start(&thread, true, shutdown_main, NULL);
 	if (ret) {
 		close(shutdown_pipe[0]);
 		close(shutdown_pipe[1]);
-		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+		return tei_err_fail(err, TEI_ERR_MEMORY, "engine",
+				    tei_hint(TEI_HINT_THREAD, ret),
 				    "graceful shutdown: thread: %s",
 				    strerror(ret));
 	}

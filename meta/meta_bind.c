@@ -10,6 +10,7 @@
 #include "meta/meta_server_int.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/hint.h"
 
 static void bind_set_port(struct sockaddr *sa, uint16_t port)
 {
@@ -124,9 +125,7 @@ int meta_server_bind(struct tei_meta_server *s, struct tei_err *err)
 	freeaddrinfo(list);
 	if (rc < 0)
 		return tei_err_fail(err, TEI_ERR_SOCKET, "meta",
-				    rc == -EADDRINUSE ?
-				    "widen MC_MIN_RPC_PORT … MC_MAX_RPC_PORT" :
-				    "MC_TCP_BIND_ADDRESS names the address to bind",
+				    tei_hint(TEI_HINT_BIND, -rc),
 				    "control channel: no port of %.64s from %u to %u can be bound: %s",
 				    host, s->config.min_port,
 				    s->config.max_port, strerror(-rc));

@@ -13,6 +13,7 @@
 #include "meta/meta_wire.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/hint.h"
 
 #define CLIENT_TRY_NS	(400 * TEI_NS_PER_MS)	/* the first time */
 
@@ -38,6 +39,8 @@ struct client_call {
 	char *reply;			/* terminated */
 	size_t reply_len;
 	int prov_errno;			/* errno, or the peer's code */
+	int hint;			/* errno or code for tei_hint, or 0 */
+	bool connected;			/* the connection was made */
 	char why[META_WIRE_ERROR_TEXT + 1];
 };
 
@@ -60,6 +63,11 @@ static int client_fail(struct client_call *c, int code, const char *why)
 static int client_errno(struct client_call *c, int e)
 {
 	c->prov_errno = e;
+	c->hint = e;
+	if (e == ETIMEDOUT && c->connected) {
+		c->hint = TEI_HINT_SILENT;
+		return client_fail(c, TEI_ERR_SOCKET, "connected, but no answer");
+	}
 	return client_fail(c, TEI_ERR_SOCKET, strerror(e));
 }
 
@@ -79,6 +87,15 @@ static int client_wait(struct client_call *c, int fd, short events,
 	return n < 0 ? client_errno(c, errno) : 0;
 }
 
+/* Returns true for a link-local address that names no interface. */
+static bool client_lacks_zone(const struct sockaddr *sa)
+{
+	const struct sockaddr_in6 *v6 = (const void *)sa;
+
+	return sa->sa_family == AF_INET6 && !v6->sin6_scope_id &&
+	       IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
 static int client_connect_one(struct client_call *c, const struct addrinfo *a,
 			      uint64_t deadline_ns, int *out)
 {
@@ -91,6 +108,11 @@ static int client_connect_one(struct client_call *c, const struct addrinfo *a,
 	if (fd < 0)
 		return client_errno(c, errno);
 	if (connect(fd, a->ai_addr, a->ai_addrlen)) {
+		if (errno == EINVAL && client_lacks_zone(a->ai_addr)) {
+			rc = client_errno(c, errno);
+			c->hint = TEI_HINT_NO_ZONE;
+			goto err_close;
+		}
 		rc = errno == EINPROGRESS ?
 		     client_wait(c, fd, POLLOUT, deadline_ns) :
 		     client_errno(c, errno);
@@ -165,7 +187,7 @@ static int client_connect(struct client_call *c, int *fd)
 
 	if (tei_meta_split(c->endpoint, host, &port) || !port)
 		return client_fail(c, TEI_ERR_INVALID,
-				   "not host:port or [v6]:port");
+				   tei_meta_split_why(c->endpoint));
 	rc = tei_meta_resolve(host, port, c->deadline_ns, &list, &why);
 	if (rc)
 		return client_fail(c, rc, why);
@@ -264,7 +286,7 @@ static int client_check(struct client_call *c,
 		max = sizeof(struct meta_wire_error) + META_WIRE_ERROR_TEXT;
 	if (memcmp(h->magic, META_WIRE_MAGIC, sizeof(h->magic)))
 		return client_fail(c, TEI_ERR_REJECTED,
-				   "the peer is no moonrail control channel");
+				   "this port is no moonrail control channel");
 	if (h->version != META_WIRE_VERSION)
 		return client_fail(c, TEI_ERR_REJECTED,
 				   "the peer speaks another version of the control channel");
@@ -403,6 +425,7 @@ static int client_exchange(struct client_call *c)
 	rc = client_connect(c, &fd);
 	if (rc)
 		return rc;
+	c->connected = true;
 	rc = c->secret ? client_request_signed(c, fd) : client_request(c, fd);
 	if (!rc)
 		rc = client_reply(c, fd);
@@ -415,9 +438,11 @@ static int client_report(const struct client_call *c, int code,
 			 struct tei_err *err)
 {
 	struct tei_err e;
+	const char *hint = c->hint ? tei_hint(TEI_HINT_CONTROL, c->hint) : NULL;
 
-	tei_err_fail(&e, code, "meta", c->prov_errno == TEI_META_DENIED ?
-		     "give all processes the same MOONRAIL_SECRET_FILE" : NULL,
+	if (c->prov_errno == TEI_META_DENIED)
+		hint = "give all processes the same MOONRAIL_SECRET_FILE";
+	tei_err_fail(&e, code, "meta", hint,
 		     "control channel of %.64s: %.90s", c->endpoint, c->why);
 	e.prov_errno = c->prov_errno;
 	strncpy(e.peer, c->endpoint, sizeof(e.peer) - 1);

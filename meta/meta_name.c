@@ -66,6 +66,30 @@ int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 	return 0;
 }
 
+void tei_meta_conn_shown(const char *text, char out[TEI_META_SHOWN])
+{
+	const char *sep = strstr(text, "://"), *at = strrchr(text, '@');
+
+	if (!at)
+		snprintf(out, TEI_META_SHOWN, "%.48s", text);
+	else if (sep && sep < at && sep - text <= 12)
+		snprintf(out, TEI_META_SHOWN, "%.*s://(hidden)@%.30s",
+			 (int)(sep - text), text, at + 1);
+	else
+		snprintf(out, TEI_META_SHOWN, "(hidden)@%.38s", at + 1);
+}
+
+const char *tei_meta_split_why(const char *text)
+{
+	const char *port = text ? strrchr(text, ':') : NULL;
+
+	if (port && port[1] && !port[1 + strspn(port + 1, "0123456789")])
+		return strtoul(port + 1, NULL, 10) - 1 < UINT16_MAX ?
+			       "not host:port or [v6]:port" :
+			       "the port is out of range (1 to 65535)";
+	return "not host:port or [v6]:port";
+}
+
 void tei_meta_join(const char *host, uint16_t port,
 		   char out[TEI_META_ENDPOINT_MAX])
 {
@@ -284,7 +308,8 @@ int tei_meta_local_host(const struct tei_settings *settings,
 	if (tei_meta_split(given, host, &port))
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
 				    "write host, host:port or [v6]:port",
-				    "'%.64s' is no host", given);
+				    "'%.64s' is no host: %s", given,
+				    tei_meta_split_why(given));
 	return name_given(settings, host, out, err);
 }
 

@@ -229,7 +229,7 @@ static const char *request_check(const struct meta_conn *c,
 	if (memcmp(c->head.magic, META_WIRE_MAGIC, sizeof(c->head.magic)))
 		return "not a moonrail control frame";
 	if (c->head.version != META_WIRE_VERSION)
-		return "this side speaks version 1 of the control channel";
+		return "this process speaks version 1 of the control channel, the client another one";
 	if (!r)
 		return "unknown request";
 	if (c->session.on != !!(flags & META_WIRE_SIGNED))

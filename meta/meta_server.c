@@ -13,6 +13,7 @@
 #include "meta/meta_server_int.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/hint.h"
 #include "util/settings.h"
 #include "util/thread.h"
 
@@ -288,9 +289,11 @@ static void server_listen(struct tei_meta_server *s, bool on)
 /* Without room for another descriptor, make some or wait a little. */
 static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 {
+	const char *hint = tei_hint(TEI_HINT_OBJECT, errno);
+
 	TEI_LOG_LIMITED(&s->log_limit, TEI_LOG_WARN, "meta",
-			"control channel %s cannot accept: %s", s->address,
-			strerror(errno));
+			"control channel %s cannot accept: %s%s%s", s->address,
+			strerror(errno), hint ? "; " : "", hint ? hint : "");
 	meta_conn_evict(s, NULL);
 	server_listen(s, false);
 	s->resume_ns = now_ns + SERVER_PAUSE_NS;
@@ -518,7 +521,10 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 	    server_watch(s, &s->listen_fd) || server_watch(s, &s->wake_fd) ||
 	    server_watch(s, &s->alarm_fd) ||
 	    (errno = tei_thread_start(&s->thread, false, server_thread, s))) {
-		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
+		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta",
+				  tei_hint(errno == EAGAIN ? TEI_HINT_THREAD :
+							     TEI_HINT_OBJECT,
+					   errno),
 				  "control channel %s: %s", s->address,
 				  strerror(errno));
 		goto err_free;

@@ -392,7 +392,45 @@ static void child_holds_no_dead_connection_in_the_set(void)
 	tei_meta_server_stop(s);
 }
 
+/* Pings an endpoint in vain; returns true if text and hint contain these. */
+static bool server_hints(const char *endpoint, const char *text,
+			 const char *hint)
+{
+	struct tei_err err = { 0 };
+	uint64_t v;
+	bool good = tei_meta_ping(endpoint, NULL,
+				  tei_now_ns() + TEI_NS_PER_SEC / 5, &v, &err) &&
+		    strstr(err.text, text) && strstr(err.hint, hint);
+
+	if (!good)
+		printf("%s: %s; %s\n", endpoint, err.text, err.hint);
+	return good;
+}
+
+static void failed_connections_say_what_to_do(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	socklen_t len = sizeof(sa);
+	char at[64];
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CU_ASSERT_EQUAL_FATAL(bind(fd, (void *)&sa, sizeof(sa)), 0);
+	CU_ASSERT_EQUAL_FATAL(getsockname(fd, (void *)&sa, &len), 0);
+	snprintf(at, sizeof(at), "127.0.0.1:%u", ntohs(sa.sin_port));
+	/* bound, not listening: nobody else can take the port meanwhile */
+	CU_ASSERT(server_hints(at, "refused", "is the process running"));
+	CU_ASSERT_EQUAL_FATAL(listen(fd, 4), 0);
+	CU_ASSERT(server_hints(at, "connected, but no answer",
+			       "is that a moonrail control port"));
+	close(fd);
+	CU_ASSERT(server_hints("127.0.0.1:70000", "out of range", ""));
+	CU_ASSERT(server_hints("127.0.0.1", "not host:port", ""));
+}
+
 const struct tei_test_case server_cases[] = {
+	{ "failed_connections_say_what_to_do",
+	  failed_connections_say_what_to_do },
 	{ "child_holds_no_dead_connection_in_the_set",
 	  child_holds_no_dead_connection_in_the_set },
 	{ "answers_over_ipv4", answers_over_ipv4 },

@@ -68,21 +68,22 @@ static const struct store_scheme *store_scheme_of(const char *text)
 static int store_refuse(const char *text, const struct store_scheme *s,
 			struct tei_err *err)
 {
-	char built_in[96];
+	char built_in[96], shown[TEI_META_SHOWN];
 
+	tei_meta_conn_shown(text, shown);
 	store_built_in(built_in, sizeof(built_in));
 	if (s && !strstr(text, "://"))
 		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "meta",
 				    "zookeeper://host:port[,...] for ZooKeeper; Mooncake takes a bare host:port for etcd",
-				    "metadata '%.48s': no scheme; built in: %s",
-				    text, built_in);
+				    "metadata '%s': no scheme (built in: %s)",
+				    shown, built_in);
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
-				    "metadata '%.48s': unknown scheme; built in: %s",
-				    text, built_in);
+				    "metadata '%s': unknown scheme (built in: %s)",
+				    shown, built_in);
 	return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "meta", NULL,
-			    "metadata '%.48s': %s is not built in; built in: %s",
-			    text, s->scheme, built_in);
+			    "metadata '%s': %s is not built in (built in: %s)",
+			    shown, s->scheme, built_in);
 }
 
 int tei_meta_store_open(const char *conn_string,

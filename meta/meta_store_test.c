@@ -133,7 +133,30 @@ static void bad_text_from_a_peer_is_refused(void)
 	tei_meta_server_stop(server);
 }
 
+static void passwords_in_connection_strings_are_not_repeated(void)
+{
+	static const char *const bad[] = {
+		"etcd://user:geheim@h:1", "user:geheim@h:1",
+		"zookeeper://user:geheim@h:1", "redis://:gehe@geheim@h:1",
+		"zookeeper://user:geheim@h:1,h:99999/x", "odd://geheim@",
+	};
+	struct tei_meta_store *store;
+	struct tei_err err;
+	size_t i;
+
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		memset(&err, 0, sizeof(err));
+		CU_ASSERT_FATAL(tei_meta_store_open(bad[i],
+						    meta_test_settings(),
+						    &store, &err) != 0);
+		CU_ASSERT_PTR_NULL(strstr(err.text, "geh"));
+		CU_ASSERT_PTR_NULL(strstr(err.hint, "geh"));
+	}
+}
+
 const struct tei_test_case store_cases[] = {
+	{ "passwords_in_connection_strings_are_not_repeated",
+	  passwords_in_connection_strings_are_not_repeated },
 	{ "connection_strings_open_or_say_why",
 	  connection_strings_open_or_say_why },
 	{ "p2p_publishes_and_fetches", p2p_publishes_and_fetches },

@@ -27,8 +27,14 @@
 static int zk_conn_refuse(const char *conn, const char *why,
 			  struct tei_err *err)
 {
-	return tei_err_fail(err, TEI_ERR_INVALID, "meta", ZK_CONN_HINT,
-			    "metadata '%.80s': %s", conn, why);
+	char shown[TEI_META_SHOWN];
+
+	tei_meta_conn_shown(conn, shown);
+	return tei_err_fail(err, TEI_ERR_INVALID, "meta",
+			    strchr(conn, '@') ?
+			    "user and password belong into the file that MOONRAIL_ZK_AUTH_FILE names" :
+			    ZK_CONN_HINT,
+			    "metadata '%s': %s", shown, why);
 }
 
 static bool zk_servers_fine(const char *servers)
@@ -77,6 +83,9 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 	char *one = NULL;
 
 	*servers = *chroot = 0;
+	/* no address has one: what is before it may be a password */
+	if (strchr(list, '@'))
+		return "no list of servers";
 	while ((one = strsep(&list, ","))) {
 		n = strcspn(one, "/");
 		len = strlen(one);

@@ -248,6 +248,17 @@ int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
 int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 		   uint16_t *port);
 
+/*
+ * Writes a connection string for a person to read. The text in front of the
+ * last '@' may hold a user's name and password and is replaced.
+ */
+#define TEI_META_SHOWN	64
+void tei_meta_conn_shown(const char *text, char out[TEI_META_SHOWN]);
+
+/* Returns what is wrong with a text that tei_meta_split refuses, or whose port
+ * is 0. */
+const char *tei_meta_split_why(const char *text);
+
 /* "host:port" into out, brackets around a host with colons. */
 void tei_meta_join(const char *host, uint16_t port,
 		   char out[TEI_META_ENDPOINT_MAX]);

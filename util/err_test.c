@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "util/err.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "util/clock.h"
+#include "util/hint.h"
 #include "util/util_test.h"
 
 static void transfer_codes_are_positive(void)
@@ -95,7 +97,25 @@ static void last_error_is_the_threads_own(void)
 	CU_ASSERT_EQUAL(other, 0);
 }
 
+static void hints_fit_into_the_record(void)
+{
+	int place, e;
+	const char *hint;
+
+	for (place = TEI_HINT_CONTROL; place <= TEI_HINT_OBJECT; place++)
+		for (e = TEI_HINT_NO_ANSWER; e < 200; e++) {
+			hint = tei_hint((enum tei_hint_place)place, e);
+			CU_ASSERT(!hint || strlen(hint) < TEI_ERR_TEXT);
+		}
+	CU_ASSERT_PTR_NOT_NULL(strstr(tei_hint(TEI_HINT_OBJECT, EMFILE),
+				      "ulimit -n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(tei_hint(TEI_HINT_THREAD, EAGAIN),
+				      "ulimit -u"));
+	CU_ASSERT_PTR_NULL(tei_hint(TEI_HINT_THREAD, 0));
+}
+
 const struct tei_test_case err_cases[] = {
+	{ "hints_fit_into_the_record", hints_fit_into_the_record },
 	{ "transfer_codes_are_positive", transfer_codes_are_positive },
 	{ "every_code_has_a_name", every_code_has_a_name },
 	{ "fail_fills_logs_and_remembers", fail_fills_logs_and_remembers },

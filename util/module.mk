@@ -4,6 +4,7 @@ SRCS += \
 	util/cuda.c \
 	util/err.c \
 	util/heap.c \
+	util/hint.c \
 	util/log.c \
 	util/secret.c \
 	util/settings.c \

@@ -26,7 +26,16 @@ static void range_lengths(transfer_engine_t e, char *p)
 
 static void range_overlaps(transfer_engine_t e, char *p)
 {
+	struct te_error err = { 0 };
+	char other[64];
+
 	registerLocalMemory(e, p + 4096, 4096, "*", 1);
+	snprintf(other, sizeof(other), "registered buffer %p, 4096 bytes",
+		 (void *)(p + 4096));
+	ft_ok(registerLocalMemory(e, p + 5000, 10, "*", 1) == -7 &&
+	      !te_last_error(&err, sizeof(err)) && strstr(err.text, other),
+	      "overlap_names_the_other_buffer");
+	ft_diag("%s", err.text);
 	ft_ok(registerLocalMemory(e, p + 4096, 4096, "*", 1) == -7,
 	      "overlap_the_same");
 	ft_ok(registerLocalMemory(e, p + 5000, 10, "*", 1) == -7,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
+#include "util/hint.h"
 
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 
@@ -40,7 +41,12 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 "; the last error: %s%s%s", fi_strerror(p->broke.err),
 			 p->broke.text[0] ? ", " : "", p->broke.text);
 		rail_end_broke(p, err);
+		return;
 	}
+	snprintf(err->hint, sizeof(err->hint), "%s",
+		 tei_hint(TEI_HINT_DATA, p->state == RAIL_PEER_NEW ?
+					 TEI_HINT_NO_ANSWER :
+					 TEI_HINT_LARGE_STALL));
 }
 
 /*

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_sched.h"
+#include "util/hint.h"
 
 #define END_RELEASE 32 /* tasks released per lock */
 
@@ -223,31 +224,14 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 
 static const char *end_hint(int fi_err)
 {
-	switch (fi_err) {
-	case 0:
+	const char *hint;
+
+	if (!fi_err)
 		return "";
-	case FI_EACCES:
-	case FI_EKEYREJECTED:
-	case FI_ENOKEY:
-		return "the target no longer offers that range: sync the "
-		       "segment, or register it there";
-	case FI_ENOMEM:
-		return "check the locked-memory limit (ulimit -l) at both ends";
-	case FI_ENOTCONN:
-	case FI_ECONNREFUSED:
-	case FI_ECONNRESET:
-	case FI_ECONNABORTED:
-	case FI_ECANCELED:
-	case FI_EIO:
-	case FI_ESHUTDOWN:
-	case FI_EHOSTUNREACH:
-	case FI_ENETUNREACH:
-	case FI_ETIMEDOUT:
-		return "the connection was lost: check that the peer lives and "
-		       "that its rails can be reached";
-	default:
-		return "the provider says more with FI_LOG_LEVEL=warn";
-	}
+	if (fi_err == FI_EKEYREJECTED || fi_err == FI_ENOKEY)
+		fi_err = FI_EACCES;
+	hint = tei_hint(TEI_HINT_DATA, fi_err);
+	return hint ? hint : "the provider says more with FI_LOG_LEVEL=warn";
 }
 
 void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,

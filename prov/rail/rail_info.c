@@ -561,6 +561,39 @@ static bool info_wanted(const char *transport, const char *pinned, size_t row)
 	return !*pinned || !strcmp(info_providers[row].provider, pinned);
 }
 
+/*
+ * Returns what to do if no device is left. The hint names the settings that may
+ * have excluded all devices, with their values. MOONRAIL_PROVIDER comes first,
+ * since an unknown provider leaves no device whatever the filters say.
+ */
+static const char *info_excluded(const struct tei_settings *s,
+				 const char *devices, char out[TEI_ERR_TEXT])
+{
+	size_t n = 0;
+
+	if (*s->provider)
+		n += (size_t)snprintf(out, TEI_ERR_TEXT,
+				      "MOONRAIL_PROVIDER=%.20s: see fi_info -l",
+				      s->provider);
+	if (*devices)
+		n += (size_t)snprintf(out + n, TEI_ERR_TEXT - n,
+				      "%s%s=%.24s", n ? "; " : "",
+				      devices == s->devices ?
+					      "MOONRAIL_DEVICES" : "devices",
+				      devices);
+	if (*s->filters)
+		n += (size_t)snprintf(out + n, TEI_ERR_TEXT - n,
+				      "%sMC_TE_FILTERS=%.24s", n ? "; " : "",
+				      s->filters);
+	if (info_excludes(s))
+		n += (size_t)snprintf(out + n, TEI_ERR_TEXT - n,
+				      "%sMC_TE_FILTERS_EXCLUDE=%.24s",
+				      n ? "; " : "", s->filters_exclude);
+	if (!n)
+		return "te_info lists what libfabric and the kernel offer: is the interface up, is the provider installed?";
+	return out;
+}
+
 int rail_info_find(const struct tei_settings *s, const char *transport,
 		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out)
@@ -568,6 +601,7 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
 	struct info_lists lists = { NULL, NULL };
 	bool known = false, pinned_known = false;
+	char hint[TEI_ERR_TEXT];
 	int ret = 0;
 
 	if (!devices || !*devices)
@@ -591,7 +625,7 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 	info_warn_unfit(lists.unfit);
 	if (!ret && !lists.fit)
 		ret = tei_err_fail(err, TEI_ERR_NO_DEVICE, "rail",
-				   "see fi_info, MOONRAIL_DEVICES, MOONRAIL_PROVIDER and MC_TE_FILTERS",
+				   info_excluded(s, devices, hint),
 				   "no device for transport %s%s%.64s", transport,
 				   *devices ? " among " : "", devices);
 	if (!ret && strcmp(transport, "shm")) {

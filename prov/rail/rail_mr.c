@@ -262,11 +262,32 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 	return 0;
 }
 
+/* Writes why mr_insert refused a region, with the region that it overlaps. */
+static void mr_refused(const struct tei_rail_dp *dp,
+		       const struct tei_rail_mr *mr, int code,
+		       char out[TEI_ERR_TEXT]) TEI_REQUIRES(rail_sched_held)
+{
+	const struct tei_rail_mr *other;
+	int n = snprintf(out, TEI_ERR_TEXT, "%p, %llu bytes: ",
+			 (void *)mr->addr, (unsigned long long)mr->len);
+
+	if (code == TEI_ERR_OVERLAP) {
+		other = dp->mrs[mr_index(dp, mr->addr)];
+		snprintf(out + n, TEI_ERR_TEXT - (size_t)n,
+			 "overlaps the registered buffer %p, %llu bytes",
+			 (void *)other->addr, (unsigned long long)other->len);
+	} else {
+		snprintf(out + n, TEI_ERR_TEXT - (size_t)n, "%s",
+			 tei_err_name(code));
+	}
+}
+
 /* Into the table and onto the rails; it is freed on failure. */
 static int mr_enter(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 		    struct tei_err *err)
 {
 	struct tei_err none;
+	char text[TEI_ERR_TEXT];
 	int ret;
 
 	tei_mutex_lock(&dp->admin);
@@ -274,11 +295,14 @@ static int mr_enter(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 	ret = mr_insert(dp, mr);
 	if (!ret)
 		rail_mr_rank(dp, mr);
+	else
+		mr_refused(dp, mr, ret, text);
 	rail_sched_leave(dp);
 	if (ret) {
-		ret = tei_err_fail(err, ret, "rail", NULL,
-				   "%p, %llu bytes", (void *)mr->addr,
-				   (unsigned long long)mr->len);
+		ret = tei_err_fail(err, ret, "rail",
+				   ret == TEI_ERR_OVERLAP ?
+				   "unregister the other buffer first, or register one buffer that holds both" :
+				   NULL, "%s", text);
 		goto err_mr;
 	}
 	ret = rail_mr_open_all(dp, mr, err ? err : &none);

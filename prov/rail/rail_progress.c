@@ -17,6 +17,7 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
+#include "util/hint.h"
 #include "util/thread.h"
 
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts, */
@@ -688,13 +689,14 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 	if (dp->wake_fd < 0) {
 		free(pr);
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
-				    "check the open-file limit (ulimit -n)",
+				    tei_hint(TEI_HINT_OBJECT, errno),
 				    "eventfd: %s", strerror(errno));
 	}
 	ret = tei_thread_start(&dp->thread, false, progress_main, pr);
 	if (ret) {
 		free(pr);
-		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail", NULL,
+		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
+				    tei_hint(TEI_HINT_THREAD, ret),
 				    "progress thread: %s", strerror(ret));
 	}
 	dp->thread_started = true;

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_UTIL_HINT_H
+#define TEI_UTIL_HINT_H
+
+/*
+ * What a user can do about an error, as one table: hint.c. A hint is shown
+ * after the text of the error and fits into struct tei_err.
+ */
+
+enum tei_hint_place {
+	TEI_HINT_CONTROL,	/* a connection to a peer's control port */
+	TEI_HINT_DATA,		/* a connection of a rail; errors of libfabric */
+	TEI_HINT_BIND,		/* a listening socket of this process */
+	TEI_HINT_THREAD,	/* the creation of a thread */
+	TEI_HINT_OBJECT,	/* descriptors, endpoints and the like */
+};
+
+/* In place of an errno: the peer accepted a connection and did not answer. */
+#define TEI_HINT_SILENT		(-1)
+/* In place of an errno: a link-local address without an interface. */
+#define TEI_HINT_NO_ZONE	(-2)
+/* In place of an errno: small messages arrive and large requests stall. */
+#define TEI_HINT_LARGE_STALL	(-3)
+/* In place of an errno: a peer's data port has never answered. */
+#define TEI_HINT_NO_ANSWER	(-4)
+
+/* Returns the hint for an errno at a place, or NULL if there is none. */
+const char *tei_hint(enum tei_hint_place place, int error);
+
+#endif /* TEI_UTIL_HINT_H */
