@@ -11,6 +11,12 @@
 
 /* --- fabric addresses in descriptors ------------------------------------- */
 
+/* The contact addresses of a peer. */
+struct engine_contacts {
+	struct tei_rail_addr at[TEI_RAIL_CONTACTS];
+	size_t n;
+};
+
 #define ADDR_PREFIX	8	/* protocol 4, protocol version 4, big-endian */
 
 static void addr_put32(uint8_t *p, uint32_t v)
@@ -54,25 +60,40 @@ bool engine_addr_unpack(const struct tei_meta_address *in,
 	return true;
 }
 
-/* The first address, or another rail's where none of ours fits that. */
-static bool segment_first(struct engine *e, const struct tei_meta_desc *desc,
-			  struct tei_rail_addr *out)
+/* Adds a contact address unless it is there, or no rail of ours can reach it. */
+static void segment_add_contact(struct engine *e,
+				const struct tei_meta_address *address,
+				struct engine_contacts *c)
 {
-	struct tei_rail_addr other;
+	struct tei_rail_addr *at = &c->at[c->n];
+	size_t i;
+
+	if (c->n == TEI_RAIL_CONTACTS || !engine_addr_unpack(address, at) ||
+	    !tei_rail_addr_fits(e->dp, at))
+		return;
+	for (i = 0; i < c->n; i++)
+		if (!memcmp(&c->at[i], at, sizeof(*at)))
+			return;
+	c->n++;
+}
+
+/*
+ * Collects the addresses of all rails in a descriptor that a rail of ours can reach.
+ * If there is none, the first address stands alone, so that tasks fail with the
+ * reason. Returns false if the descriptor has no address.
+ */
+static bool segment_contacts(struct engine *e, const struct tei_meta_desc *desc,
+			     struct engine_contacts *c)
+{
 	uint32_t i;
 
-	if (!engine_addr_unpack(&desc->first.address, out))
-		return false;
-	if (tei_rail_addr_fits(e->dp, out))
-		return true;
-	for (i = 0; i < desc->rail_count; i++) {
-		if (!engine_addr_unpack(&desc->rails[i].address, &other) ||
-		    !tei_rail_addr_fits(e->dp, &other))
-			continue;
-		*out = other;
-		return true;
-	}
-	return true;
+	c->n = 0;
+	segment_add_contact(e, &desc->first.address, c);
+	for (i = 0; i < desc->rail_count; i++)
+		segment_add_contact(e, &desc->rails[i].address, c);
+	if (!c->n)
+		c->n = engine_addr_unpack(&desc->first.address, &c->at[0]);
+	return c->n;
 }
 
 /* --- the table ----------------------------------------------------------- */
@@ -302,12 +323,12 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 	struct tei_rail_peer *peer = NULL;
 	struct engine_neighbour *local = s->local;
 	struct tei_nvmeof_seg *files = s->files;
-	struct tei_rail_addr first;
+	struct engine_contacts contacts;
 	int ret = 0;
 
-	if (segment_first(e, desc, &first))
+	if (segment_contacts(e, desc, &contacts))
 		ret = tei_rail_peer_get(e->dp, desc->name, desc->incarnation,
-					&first, err, &peer);
+					contacts.at, contacts.n, err, &peer);
 	s->astray = ret;
 	if (ret)
 		return ret;
@@ -692,7 +713,7 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 {
 	const char *name = tei_rail_peer_name(peer);
-	struct tei_rail_addr first;
+	struct engine_contacts contacts;
 	struct tei_meta_desc *desc;
 	struct tei_err err;
 	int32_t id;
@@ -705,8 +726,9 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 	desc = tei_meta_cache_get(e->cache, id);
 	if (!desc)
 		return;
-	if (segment_first(e, desc, &first))
-		tei_rail_peer_resolved(peer, desc->incarnation, &first);
+	if (segment_contacts(e, desc, &contacts))
+		tei_rail_peer_resolved(peer, desc->incarnation, contacts.at,
+				       contacts.n);
 	tei_meta_desc_unref(desc);
 	segment_attach(e, id, &err);
 }

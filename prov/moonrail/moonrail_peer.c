@@ -741,8 +741,8 @@ struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 	if (peer_first(d, n, &first))
 		return NULL;
 	if (n->incarnation ?
-		    tei_rail_peer_get(d->dp, "", n->incarnation, &first, NULL,
-				      &rail) :
+		    tei_rail_peer_get(d->dp, "", n->incarnation, &first, 1,
+				      NULL, &rail) :
 		    tei_rail_peer_seek(d->dp, &first, NULL, &rail))
 		return NULL;
 	return peer_new(d, n->incarnation, rail);

@@ -6,6 +6,7 @@ SRCS += \
 	prov/rail/rail_cache.c \
 	prov/rail/rail_cloexec.c \
 	prov/rail/rail_closing.c \
+	prov/rail/rail_contact.c \
 	prov/rail/rail_ctl.c \
 	prov/rail/rail_cut.c \
 	prov/rail/rail_deadline.c \

@@ -11,6 +11,7 @@
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
 #define CTL_GONE_NS	  (5 * TEI_NS_PER_SEC)
 #define CTL_RARELY_MAX_NS (5 * TEI_NS_PER_SEC)
+#define CTL_MEMORY_NS	  (10 * TEI_NS_PER_MS)	/* a failed allocation is repeated */
 
 static uint64_t ctl_resend(uint64_t now, uint32_t tries)
 {
@@ -162,9 +163,12 @@ static void ctl_owe_nothing(struct tei_rail_peer *p)
 	p->refuse = 0;
 }
 
-/* What other threads have left for this one. */
-static void ctl_noted(struct tei_rail_peer *p, uint64_t now)
+/* Handles what other threads have left for this one. Returns when to come again, 0:
+ * not for this. */
+static uint64_t ctl_noted(struct tei_rail_peer *p, uint64_t now)
 {
+	bool short_of;
+
 	rail_sched_enter(p->dp);
 	if (ctl_deserted(p, now))
 		ctl_owe_nothing(p);
@@ -172,17 +176,20 @@ static void ctl_noted(struct tei_rail_peer *p, uint64_t now)
 		ctl_woken(p);
 	if (p->found_at.len)
 		rail_peer_take_hint(p);
+	if (p->paths_short && !rail_path_table(p))
+		rail_peer_activate(p);
+	short_of = p->paths_short;
 	rail_sched_leave(p->dp);
+	return short_of ? now + CTL_MEMORY_NS : 0;
 }
 
 uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 {
 	uint8_t buf[RAIL_MSG_MAX];
-	uint64_t next;
+	uint64_t next = ctl_noted(p, now);
 
-	ctl_noted(p, now);
 	rail_ctl_report(p);
-	next = rail_ctl_fence_reply(p, now, buf);
+	next = rail_ctl_sooner(next, rail_ctl_fence_reply(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_pong(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_life(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_hello(p, now, buf));

@@ -97,7 +97,7 @@ static struct tei_rail_peer *first_peer(struct test_plane *of,
 	struct tei_rail_peer *peer = NULL;
 
 	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(of->dp, "moved",
-						who->dp->incarnation, at, NULL,
+						who->dp->incarnation, at, 1, NULL,
 						&peer), 0);
 	rail_sched_enter(of->dp);
 	peer->want_hello = true;

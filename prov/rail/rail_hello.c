@@ -118,9 +118,11 @@ static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len
 
 /* The usual ways and that one in turns: either may be the one that leads there,
  * and none of them need say that it does not. */
-static int hello_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len,
-		      uint32_t attempt)
+static int hello_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
+		      uint64_t now, uint32_t attempt)
 {
+	if (p->state == RAIL_PEER_NEW && !p->known_us)
+		return rail_contact_hello(p, buf, len, now, attempt);
 	if (p->rehello && p->hint_turn++ % 2 && !hello_to_hint(p, buf, len))
 		return 0;
 	return rail_msg_send(p, buf, len, attempt);
@@ -184,7 +186,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (reply && p->state == RAIL_PEER_READY)
 		rail_fence_silent(p, now);
 	len = rail_msg_hello(p, ask || announce || probe, buf);
-	ret = hello_send(p, buf, len, reply ? 0 : p->hello_tries);
+	ret = hello_send(p, buf, len, now, reply ? 0 : p->hello_tries);
 	if (ret && reply) {
 		rail_sched_enter(dp);
 		p->reply_hello = true;
@@ -216,6 +218,7 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_wire_put(&w, p->refusal, 2);
 	rail_wire_put_bytes(&w, said, strlen(said));
 	rail_wire_put_raw(&w, p->refuse_nonce, sizeof(p->refuse_nonce));
+	rail_wire_put(&w, p->refuse_contact, 2);
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, 0);
 	if (ret == -FI_EAGAIN && !(p->stranger && now > p->stranger_ns))

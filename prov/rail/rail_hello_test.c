@@ -100,7 +100,7 @@ static void hello_lost(enum hello_knows what)
 	hello_write(&pair, &t);
 	hello_turns(&pair, &t, HELLO_TURNS);
 	CU_ASSERT_EQUAL(test_ends(&t), 0);
-	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &real);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &real, 1);
 	hello_turns(&pair, &t, UINT_MAX);
 	CU_ASSERT_EQUAL(test_ends(&t), 1);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
@@ -133,7 +133,7 @@ static void test_one_that_is_nowhere_is_looked_up(void)
 		hello_turns(&pair, &t, 1);
 	CU_ASSERT_EQUAL(test_ends(&t), 0);
 	CU_ASSERT(test_resolved() > before);
-	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &real);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &real, 1);
 	hello_turns(&pair, &t, UINT_MAX);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	test_pair_close(&pair);
@@ -196,7 +196,7 @@ static void test_a_wrong_hint_does_no_harm(void)
 	gen = pair.rail->init[0].gen;
 	wrong = pair.peer->remotes[0].addr;
 	at->sin_port = htons(HELLO_NOBODY);
-	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &wrong);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &wrong, 1);
 	hello_write(&pair, &t);
 	hello_turns(&pair, &t, UINT_MAX);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);

@@ -631,9 +631,27 @@ struct tei_rail_peer {
 	struct tei_rail_addr found_at;	/* len 0: not since that was looked at */
 	uint64_t found_ns;		/* last found, still the same process */
 
-	/* Until the hello is answered the first address is the only remote. */
+	uint32_t found_turn;		/* counter, selects the address of a
+					 * descriptor that is tried next */
+
+	/* Until the hello is answered, the contact addresses are the remotes. */
 	struct rail_remote *remotes;
 	uint16_t nremotes;
+	uint16_t remotes_room;		/* allocated entries */
+	struct rail_contact {		/* rail_contact.c; RAIL_PEER_NEW only */
+		uint32_t from;		/* thread: first pair of the window */
+		uint64_t until_ns;	/* thread: end of the window, 0: none */
+		uint64_t sent;		/* thread: bits, pairs of the window that
+					 * have taken the hello */
+		uint32_t rounds;	/* thread: passes over all pairs */
+		uint64_t refused;	/* bits: contact addresses at which
+					 * another process answers */
+	} contact;
+	uint16_t its_contact;		/* number of the contact address that the
+					 * peer's last hello was sent to, from 1;
+					 * 0: none */
+	bool paths_short;		/* an allocation failed in
+					 * rail_path_table: call it again */
 	uint32_t serial;		/* last one given to a remote */
 	int16_t route[TEI_RAIL_MAX];	/* local rail → remotes index, -1 */
 	bool ranked;			/* some of its rails are nearer than
@@ -690,6 +708,7 @@ struct tei_rail_peer {
 					 * named, to be refused; 0: none */
 	enum rail_refusal refusal;	/* thread: why */
 	uint8_t refuse_nonce[16];	/* thread: of the hello that is refused */
+	uint16_t refuse_contact;	/* thread: contact number in that hello */
 	bool seeker;			/* here only to find the process that
 					 * has the first address: in no table,
 					 * incarnation 0 */
@@ -970,6 +989,24 @@ bool rail_lane_calm(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 /* What its queues were opened on, or are to be; with lane->lock. */
 struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane);
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* --- rail_contact.c: the first hello to a peer ---------------------------- */
+/*
+ * Sends the hello in buf (len bytes) to some of the contact addresses of a peer
+ * that has not answered yet. Returns 0 if all that are due have taken the hello,
+ * -FI_EAGAIN if some have not yet, -FI_EHOSTUNREACH if no local rail can reach any
+ * address. The thread.
+ */
+int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
+		       uint64_t now, uint32_t attempt);
+/* Another process answers at contact address number (from 1, 0: not known). Returns
+ * true if other addresses are left to try. */
+bool rail_contact_refused(struct tei_rail_peer *peer, uint16_t number)
+	TEI_REQUIRES(rail_sched_held);
+/* The peer has answered at that contact address: logs it. Called before the contact
+ * addresses are replaced by the rails. */
+void rail_contact_answered(struct tei_rail_peer *peer, const struct rail *rail,
+			   uint16_t number) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_first.c: a rail's first address -------------------------------- */
 /* The rail is open for the first time: whether its address is to be held. */
@@ -1421,8 +1458,17 @@ bool rail_peer_unused(const struct tei_rail_peer *peer)
 void rail_peer_forget(struct tei_rail_peer *peer, const char *why,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 void rail_peer_free_all(struct tei_rail_dp *dp);
-void rail_peer_set_first(struct tei_rail_peer *peer,
-			 const struct tei_rail_addr *first)
+/*
+ * Sets the n contact addresses of a peer that has not answered yet; does nothing
+ * to other peers. Returns TEI_ERR_MEMORY if the peer cannot be reached for lack
+ * of memory; a later call tries again.
+ */
+int rail_peer_set_contacts(struct tei_rail_peer *peer,
+			   const struct tei_rail_addr *at, size_t n)
+	TEI_REQUIRES(rail_sched_held);
+/* Makes room for n entries of peer->remotes. 0 or TEI_ERR_MEMORY, and nothing
+ * has changed. */
+int rail_peer_reserve(struct tei_rail_peer *peer, size_t n)
 	TEI_REQUIRES(rail_sched_held);
 /* Hellos go to found_at, if that is news. The thread. */
 void rail_peer_take_hint(struct tei_rail_peer *peer)

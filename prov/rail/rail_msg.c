@@ -620,6 +620,9 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 			msg_put_rail(&w, rail_at(dp, i));
 	rail_wire_put(&w, peer->atomics.own_session, 8);
 	msg_put_firsts(&w, dp);
+	rail_wire_put(&w, peer->its_contact, 2);
+	/* the last two bytes: rail_contact.c writes the number of the address */
+	rail_wire_put(&w, 0, 2);
 	return rail_msg_end(&w);
 }
 
@@ -656,7 +659,7 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 			    struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_remote *r = msg_remote(peer, in->id), *grown;
+	struct rail_remote *r = msg_remote(peer, in->id);
 	struct rail_fence fence;
 
 	/* one that has been closed gets its address later */
@@ -666,11 +669,8 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 	if (!r) {
 		/* keys that were given before lack this rail's */
 		rail_key_drop_all(peer);
-		grown = realloc(peer->remotes,
-				(peer->nremotes + 1u) * sizeof(*grown));
-		if (!grown)
+		if (rail_peer_reserve(peer, peer->nremotes + 1u))
 			return false;
-		peer->remotes = grown;
 		r = &peer->remotes[peer->nremotes++];
 		memset(r, 0, sizeof(*r));
 	} else if (in->gen_keys) {
@@ -720,6 +720,9 @@ struct msg_hello {
 	uint64_t session;		/* 0: it does not execute atomics */
 	struct tei_rail_addr firsts[TEI_RAIL_MAX];
 	uint16_t nfirsts;
+	uint16_t answers;		/* contact number of the hello that is
+					 * answered, 0: none */
+	uint16_t contact;		/* contact number of this hello, 0: none */
 };
 
 static bool msg_get_firsts(struct rail_wire *w, struct msg_hello *h)
@@ -752,12 +755,20 @@ static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
 		h->listed[h->remotes[i].id] = true;
 	}
 	h->session = w->cap == w->pos ? 0 : rail_wire_get(w, 8);
-	return msg_get_firsts(w, h);
+	h->answers = 0;
+	h->contact = 0;
+	if (!msg_get_firsts(w, h))
+		return false;
+	if (w->cap == w->pos)
+		return true;
+	h->answers = (uint16_t)rail_wire_get(w, 2);
+	h->contact = (uint16_t)rail_wire_get(w, 2);
+	return !w->bad;
 }
 
 /* The nonce of a hello that is for another process is for that one. */
-static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
-			 uint16_t flags, uint32_t table, bool for_us,
+static void msg_on_hello(struct tei_rail_peer *peer, const struct rail *rail,
+			 const struct msg_hello *h, uint16_t flags, uint32_t table, bool for_us,
 			 bool to_us, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -777,9 +788,16 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct msg_hello *h,
 		rail_atomic_session(peer, h->session, done);
 	if (flags & RAIL_WIRE_REPLY)
 		peer->reply_hello = true;
+	peer->its_contact = h->contact;
 	if (table > peer->table_seen || peer->state == RAIL_PEER_NEW) {
-		if (peer->state == RAIL_PEER_NEW)
+		/* without memory the contact addresses are kept, and the hello
+		 * is repeated */
+		if (peer->state == RAIL_PEER_NEW) {
+			if (rail_peer_reserve(peer, h->n))
+				return;
+			rail_contact_answered(peer, rail, h->answers);
 			peer->nremotes = 0;
+		}
 		for (i = 0; i < h->n; i++)
 			if (!msg_take_remote(peer, &h->remotes[i], done))
 				return;
@@ -812,10 +830,13 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	uint16_t code = (uint16_t)rail_wire_get(w, 2);
 	uint8_t nonce[RAIL_WIRE_NONCE];
 	struct tei_rail_peer *peer;
+	uint16_t contact = 0;
 	char reason[128];
 
 	rail_wire_get_text(w, reason, sizeof(reason));
 	rail_wire_get_raw(w, nonce, sizeof(nonce));
+	if (!w->bad && w->pos < w->cap)
+		contact = (uint16_t)rail_wire_get(w, 2);
 	peer = w->bad ? NULL : rail_peer_find(dp, refused);
 	if (!peer)
 		return;
@@ -827,7 +848,8 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	/* a stale address is no proof while the peer may have another one */
 	if (code != RAIL_REFUSE_STALE)
 		rail_peer_refused(peer, reason, done);
-	else if (!rail_peer_not_there(peer))
+	else if (!rail_contact_refused(peer, contact) &&
+		 !rail_peer_not_there(peer))
 		rail_peer_set_gone(peer, reason, rail_peer_searched(peer) ?
 				   RAIL_GONE_PERHAPS : RAIL_GONE_OVER, done);
 }
@@ -1222,6 +1244,7 @@ static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 	peer->refuse = dst;
 	peer->refusal = RAIL_REFUSE_STALE;
 	memcpy(peer->refuse_nonce, hello->nonce, sizeof(peer->refuse_nonce));
+	peer->refuse_contact = hello->contact;
 	rail_peer_attend(peer);
 }
 
@@ -1238,16 +1261,21 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 		rail_user_seen(dp, h->src, &hello->firsts[i]);
 }
 
-/* The pair of rails that it came by; peer->heard. A hello may come to the only
- * address that is known as yet, by any rail: that is no sign of a detour. */
+/*
+ * Returns the pair of rails that the message came by, for peer->heard. A hello to
+ * the only address that is known as yet comes by any rail, which is no sign of a
+ * detour. A hello to one of several contact addresses shows which pair works, so the
+ * answer takes that pair.
+ */
 static int32_t msg_pair(const struct tei_rail_peer *peer,
-			const struct rail *rail, const struct msg_head *h)
+			const struct rail *rail, const struct msg_head *h,
+			uint16_t contact)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t by = h->flags >> RAIL_WIRE_BY_SHIFT & RAIL_WIRE_BY_MASK;
 	uint16_t r;
 
-	if (h->type == RAIL_MSG_HELLO)
+	if (h->type == RAIL_MSG_HELLO && !contact)
 		return (int32_t)rail->index;
 	for (r = 0; by && r < peer->nremotes; r++)
 		if (peer->remotes[r].id == by - 1)
@@ -1287,12 +1315,17 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 	if (now - peer->alive_ns > MSG_SILENT_NS)
 		rail_ctl_awake(peer);
 	rail_peer_alive(peer, now);
-	__atomic_store_n(&peer->heard, msg_pair(peer, rail, h),
-			 __ATOMIC_RELAXED);
+	if (h->type != RAIL_MSG_HELLO)
+		__atomic_store_n(&peer->heard, msg_pair(peer, rail, h, 0),
+				 __ATOMIC_RELAXED);
 	if (h->type == RAIL_MSG_HELLO) {
 		msg_seen(dp, h, hello);
-		msg_on_hello(peer, hello, h->flags, h->table,
+		msg_on_hello(peer, rail, hello, h->flags, h->table,
 			     to_us || !h->dst, to_us, done);
+		/* after the hello has told the rails */
+		__atomic_store_n(&peer->heard,
+				 msg_pair(peer, rail, h, hello->contact),
+				 __ATOMIC_RELAXED);
 	} else if (to_us) {
 		if (lane->first)
 			msg_came_first(peer);

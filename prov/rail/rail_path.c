@@ -254,6 +254,14 @@ static struct rail_path *path_new(struct tei_rail_peer *peer, uint16_t remote)
 	return p;
 }
 
+/* Has the thread call rail_path_table again. */
+static int path_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
+{
+	peer->paths_short = true;
+	rail_peer_attend(peer);
+	return TEI_ERR_MEMORY;
+}
+
 int rail_path_table(struct tei_rail_peer *peer)
 {
 	struct tei_rail_dp *dp = peer->dp;
@@ -271,11 +279,13 @@ int rail_path_table(struct tei_rail_peer *peer)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			peer->route[i] = path_choose(peer, rail_at(dp, i), i);
 	rail_path_reroute(peer);
-	if (nrails <= peer->path_rails && cap == peer->remotes_cap)
+	if (nrails <= peer->path_rails && cap == peer->remotes_cap) {
+		peer->paths_short = false;
 		return 0;
+	}
 	tab = calloc((size_t)nrails * L * cap, sizeof(*tab));
 	if (!tab)
-		return TEI_ERR_MEMORY;
+		return path_short(peer);
 	for (i = 0; i < nrails * L; i++)
 		for (j = 0; j < cap; j++) {
 			r = i / L;
@@ -292,6 +302,7 @@ int rail_path_table(struct tei_rail_peer *peer)
 	peer->paths = tab;
 	peer->path_rails = nrails;
 	peer->remotes_cap = cap;
+	peer->paths_short = false;
 	rail_path_reroute(peer);
 	return 0;
 err_tab:
@@ -300,7 +311,7 @@ err_tab:
 			if (i / L >= peer->path_rails || j >= peer->remotes_cap)
 				free(tab[i * cap + j]);
 	free(tab);
-	return TEI_ERR_MEMORY;
+	return path_short(peer);
 }
 
 void rail_path_free_all(struct tei_rail_peer *peer)
@@ -371,6 +382,21 @@ bool rail_path_is_ready(const struct tei_rail_peer *peer,
 	       path->remote_serial == peer->remotes[remote].serial;
 }
 
+/* The zone in a link-local IPv6 address is the number of an interface of the host
+ * that uses the address, so the peer's number is replaced. */
+static void path_set_zone(struct tei_rail_addr *addr, const struct rail *rail)
+{
+	struct sockaddr_in6 in6;
+
+	if (addr->addr_format != FI_SOCKADDR_IN6 || addr->len < sizeof(in6))
+		return;
+	memcpy(&in6, addr->bytes, sizeof(in6));
+	if (!IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
+		return;
+	in6.sin6_scope_id = rail->ifindex;
+	memcpy(addr->bytes, &in6, sizeof(in6));
+}
+
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
 {
@@ -394,6 +420,7 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 	}
 	addr = peer->remotes[remote].addr;
 	rail_sched_leave(peer->dp);
+	path_set_zone(&addr, lane->rail);
 	/* the peer's lane is closed; another one is announced */
 	if (!addr.len)
 		return -FI_EAGAIN;

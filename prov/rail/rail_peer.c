@@ -169,7 +169,8 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 	dp->nstrangers++;
 	dp->strangers_ever++;
 	dp->stranger_next_ns = now + PEER_STRANGER_NS;
-	rail_peer_set_first(p, first);
+	/* without memory for the address, the refusal is not sent */
+	rail_peer_set_contacts(p, first, 1);
 	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
 	p->stranger = true;
 	p->stranger_ns = now + PEER_STRANGER_TRY_NS;
@@ -179,6 +180,8 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 	return p;
 }
 
+static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held);
+
 /* Says hello to whoever it is. */
 struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 				       const struct tei_rail_addr *first)
@@ -187,11 +190,16 @@ struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 
 	if (!p)
 		return NULL;
+	if (rail_peer_set_contacts(p, first, 1)) {
+		tei_list_del(&p->attn_link);
+		tei_list_del(&p->link);
+		peer_free(p);
+		return NULL;
+	}
 	p->seeker = true;
 	p->refs = 1;
 	p->want_hello = true;
 	dp->nseekers++;
-	rail_peer_set_first(p, first);
 	rail_peer_attend(p);
 	return p;
 }
@@ -442,13 +450,21 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 
 /* --- the calls ----------------------------------------------------------- */
 
+/* Drops the reference that a failed tei_rail_peer_get took. */
+static void peer_unget(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
+{
+	if (!--p->refs)
+		rail_peer_attend(p);
+}
+
 int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name, uint64_t inc,
-		      const struct tei_rail_addr *first, struct tei_err *err,
-		      struct tei_rail_peer **out)
+		      const struct tei_rail_addr *at, size_t n,
+		      struct tei_err *err, struct tei_rail_peer **out)
 {
 	struct tei_rail_peer *p;
+	int ret = 0;
 
-	if (!inc || !first->len || first->len > sizeof(first->bytes))
+	if (!inc || !n || !at->len || at->len > sizeof(at->bytes))
 		return tei_err_fail(err, TEI_ERR_METADATA, "rail", NULL,
 				    "%s: its descriptor has no first address",
 				    name);
@@ -460,39 +476,61 @@ int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name, uint64_t inc,
 		p->refs++;
 		if (!*p->name)
 			snprintf(p->name, sizeof(p->name), "%s", name);
-		rail_peer_set_first(p, first);
+		ret = rail_peer_set_contacts(p, at, n);
+		if (ret)
+			peer_unget(p);
 	}
 	rail_sched_leave(dp);
 	if (!p)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail",
 				    "raise MOONRAIL_MAX_PEERS",
 				    "%s: no room for another peer", name);
+	if (ret)
+		return tei_err_fail(err, ret, "rail", NULL,
+				    "%s: no memory for its addresses", name);
 	*out = p;
 	return 0;
 }
 
-/* Until the hello is answered the first address stands for all rails. */
-void rail_peer_set_first(struct tei_rail_peer *p,
-			 const struct tei_rail_addr *first)
+int rail_peer_reserve(struct tei_rail_peer *p, size_t n)
+{
+	struct rail_remote *grown;
+
+	if (n <= p->remotes_room)
+		return 0;
+	grown = realloc(p->remotes, n * sizeof(*grown));
+	if (!grown)
+		return TEI_ERR_MEMORY;
+	p->remotes = grown;
+	p->remotes_room = (uint16_t)n;
+	return 0;
+}
+
+int rail_peer_set_contacts(struct tei_rail_peer *p,
+			   const struct tei_rail_addr *at, size_t n)
 {
 	struct rail_remote *r;
+	uint16_t i;
 
 	if (p->state != RAIL_PEER_NEW)
-		return;
-	if (!p->remotes) {
-		p->remotes = calloc(1, sizeof(*p->remotes));
-		if (!p->remotes)
-			return;
-		p->nremotes = 1;
+		return 0;
+	if (n > TEI_RAIL_CONTACTS)
+		n = TEI_RAIL_CONTACTS;
+	if (rail_peer_reserve(p, n))
+		return TEI_ERR_MEMORY;
+	for (i = 0; i < n; i++) {
+		r = &p->remotes[i];
+		if (i < p->nremotes && r->id == UINT16_MAX && r->serial &&
+		    !memcmp(&r->addr, &at[i], sizeof(at[i])))
+			continue;
+		memset(r, 0, sizeof(*r));
+		r->id = UINT16_MAX;
+		r->addr = at[i];
+		r->serial = ++p->serial;
+		p->contact.refused &= ~(UINT64_C(1) << i);
 	}
-	r = &p->remotes[0];
-	if (r->serial && !memcmp(&r->addr, first, sizeof(*first)))
-		return;
-	memset(r, 0, sizeof(*r));
-	r->id = UINT16_MAX;
-	r->addr = *first;
-	r->serial = ++p->serial;
-	rail_path_table(p);
+	p->nremotes = (uint16_t)n;
+	return rail_path_table(p);
 }
 
 /* --- found again ---------------------------------------------------------- */
@@ -539,14 +577,12 @@ void rail_peer_drop_hint(struct tei_rail_peer *p)
 static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_remote *r = peer_hint(p), *grown;
+	struct rail_remote *r = peer_hint(p);
 
 	if (r)
 		return r;
-	grown = realloc(p->remotes, (p->nremotes + 1u) * sizeof(*grown));
-	if (!grown)
+	if (rail_peer_reserve(p, p->nremotes + 1u))
 		return NULL;
-	p->remotes = grown;
 	r = &p->remotes[p->nremotes++];
 	memset(r, 0, sizeof(*r));
 	r->id = UINT16_MAX;
@@ -822,12 +858,14 @@ static bool peer_refuses(struct tei_rail_peer *p)
 }
 
 void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
-			    const struct tei_rail_addr *first)
+			    const struct tei_rail_addr *at, size_t n)
 {
 	struct tei_rail_dp *dp = p->dp;
 	enum rail_gone gone = RAIL_GONE_PERHAPS;
 	struct rail_done done;
 
+	if (!n)
+		return;
 	if (inc != p->incarnation && peer_refuses(p))
 		gone = RAIL_GONE_OVER;
 	rail_done_init(&done);
@@ -836,8 +874,9 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 		rail_peer_set_gone(p, "its name now belongs to a new process",
 				   gone, &done);
 	} else {
-		rail_peer_set_first(p, first);
-		p->found_at = *first;
+		/* without memory, the addresses known so far are tried */
+		rail_peer_set_contacts(p, at, n);
+		p->found_at = at[p->found_turn++ % n];
 		p->found_ns = tei_now_ns();
 		rail_peer_attend(p);
 	}

@@ -77,7 +77,7 @@ static void peer_ends_unfenced(struct peer_rig *rig)
 static void peer_replace(struct peer_rig *rig)
 {
 	tei_rail_peer_resolved(rig->pair.peer, PEER_OTHER,
-			       &rig->pair.peer->remotes[0].addr);
+			       &rig->pair.peer->remotes[0].addr, 1);
 	CU_ASSERT(tei_rail_peer_gone(rig->pair.peer));
 }
 

@@ -132,7 +132,7 @@ struct tei_rail_peer *test_plane_peer(struct test_plane *of,
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(to->dp, 0, &desc), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(of->dp, to->dp->name,
 						to->dp->incarnation,
-						&desc.addr, &err, &peer), 0);
+						&desc.addr, 1, &err, &peer), 0);
 	return peer;
 }
 

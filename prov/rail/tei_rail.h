@@ -295,12 +295,18 @@ uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr);
 
 /* --- peers --------------------------------------------------------------- */
 
+#define TEI_RAIL_CONTACTS	64	/* contact addresses that are tried */
+
 /*
- * A reference to the peer of that incarnation, made when new. No traffic yet.
+ * Takes a reference to the peer with that incarnation; creates the peer if it
+ * is not known. Sends nothing yet. at: the n contact addresses of the process;
+ * those after the first TEI_RAIL_CONTACTS are ignored. All of them are tried
+ * until the peer has answered once.
  */
 int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name,
-		      uint64_t incarnation, const struct tei_rail_addr *first,
-		      struct tei_err *err, struct tei_rail_peer **peer);
+		      uint64_t incarnation, const struct tei_rail_addr *at,
+		      size_t n, struct tei_err *err,
+		      struct tei_rail_peer **peer);
 void tei_rail_peer_hold(struct tei_rail_peer *peer);
 void tei_rail_peer_put(struct tei_rail_peer *peer);
 const char *tei_rail_peer_name(const struct tei_rail_peer *peer);
@@ -312,7 +318,7 @@ uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
  * process is found to be gone or fences what was posted, else UNFENCED.
  */
 void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
-			    const struct tei_rail_addr *first);
+			    const struct tei_rail_addr *at, size_t n);
 
 /*
  * Someone has seen the process behind the peer end; blocks for a moment. Whom
