@@ -270,7 +270,7 @@ static void segment_judge(struct info *info, const cJSON *doc,
 		if (segment_reached(pairs, info_get(d, "name"), &error)) {
 			good++;
 			info_fine(info, "segment_rail", info_get(d, "name"),
-				  "it answers");
+				  "%s answers", info_get(d, "address"));
 			continue;
 		}
 		f = info_find(info, INFO_WARN, "segment_rail",

@@ -55,6 +55,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_back_test.c \
 	prov/rail/rail_cache_test.c \
 	prov/rail/rail_closing_test.c \
+	prov/rail/rail_contact_test.c \
 	prov/rail/rail_cut_test.c \
 	prov/rail/rail_first_test.c \
 	prov/rail/rail_health_test.c \
@@ -78,5 +79,8 @@ TEST_SRCS_rail = \
 	# EOL
 
 UNIT_TESTS += rail
+
+# rail_contact_test.c has single allocations fail
+LIBS_rail_test = -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
 
 TIMEOUT_rail_test = 600

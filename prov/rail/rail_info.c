@@ -476,7 +476,7 @@ static void info_say_lacking(const struct tei_settings *s)
 			continue;
 		said = ifa->ifa_name;
 		tei_text_escape(said, name, sizeof(name));
-		TEI_INFO("rail", "%s: %s, so it is no rail, nor later", name,
+		TEI_WARN("rail", "%s: %s, so the engine does not use this interface; start the engine again when the link is up", name,
 			 ifa->ifa_flags & IFF_UP ? "there is no carrier" :
 						   "it is down");
 	}

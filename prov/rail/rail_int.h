@@ -1427,6 +1427,10 @@ struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp,
 struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 				    uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);
+/* The table of peers is full, and no peer can be evicted if rail_peer_new has just
+ * failed; otherwise rail_peer_new fails for lack of memory only. */
+bool rail_peer_no_room(const struct tei_rail_dp *dp)
+	TEI_REQUIRES(rail_sched_held);
 /* Puts the peer on dp->attn, due now, and wakes the thread. */
 void rail_peer_attend(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);

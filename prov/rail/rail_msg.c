@@ -1212,7 +1212,8 @@ static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
 	if (peer || h->type != RAIL_MSG_HELLO || h->src == dp->incarnation)
 		return peer;
 	peer = rail_peer_new(dp, "", h->src);
-	if (!peer)
+	/* without memory nothing is said: the hello is repeated */
+	if (!peer && rail_peer_no_room(dp))
 		msg_turn_away(dp, h, hello, RAIL_REFUSE_TOO_MANY_PEERS);
 	return peer;
 }

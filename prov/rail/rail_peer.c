@@ -124,14 +124,19 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	return p;
 }
 
+bool rail_peer_no_room(const struct tei_rail_dp *dp)
+{
+	return dp->npeers >= dp->settings->max_peers;
+}
+
 struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 				    uint64_t inc)
 {
 	struct tei_rail_peer *p;
 
-	if (dp->npeers >= dp->settings->max_peers)
+	if (rail_peer_no_room(dp))
 		peer_evict(dp);
-	if (dp->npeers >= dp->settings->max_peers) {
+	if (rail_peer_no_room(dp)) {
 		TEI_LOG_LIMITED(&dp->peer_limit, TEI_LOG_WARN, "rail",
 				"peer refused: MOONRAIL_MAX_PEERS=%u reached",
 				dp->settings->max_peers);
@@ -479,9 +484,11 @@ int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name, uint64_t inc,
 		ret = rail_peer_set_contacts(p, at, n);
 		if (ret)
 			peer_unget(p);
+	} else {
+		ret = rail_peer_no_room(dp) ? TEI_ERR_TOO_MANY : TEI_ERR_MEMORY;
 	}
 	rail_sched_leave(dp);
-	if (!p)
+	if (ret == TEI_ERR_TOO_MANY)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail",
 				    "raise MOONRAIL_MAX_PEERS",
 				    "%s: no room for another peer", name);

@@ -311,6 +311,7 @@ int main(int argc, char **argv)
 		{ "rail_back", rail_back_cases },
 		{ "rail_cache", rail_cache_cases },
 		{ "rail_closing", rail_closing_cases },
+		{ "rail_contact", rail_contact_cases },
 		{ "rail_cut", rail_cut_cases },
 		{ "rail_first", rail_first_cases },
 		{ "rail_health", rail_health_cases },
