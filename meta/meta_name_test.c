@@ -89,6 +89,11 @@ static void own_host_follows_the_rules(void)
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1", false, host,
 					    NULL), 0);
 	CU_ASSERT_STRING_EQUAL(host, chosen);
+	s.legacy_binding = true;
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.3:12345", false, host,
+					    NULL), 0);
+	CU_ASSERT_STRING_EQUAL(host, "127.0.0.3");
+	s.legacy_binding = false;
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "a:b", true, host, NULL),
 			TEI_ERR_INVALID);
 	strcpy(s.tcp_bind_address, "127.0.0.2");
