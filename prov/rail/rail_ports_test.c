@@ -74,11 +74,11 @@ static void all_lanes_listen_inside_the_range(void)
 	for (i = 0; i < rail->ninit; i++)
 		CU_ASSERT(ports_inside(&p, &rail->init[i * RAIL_LANE_SLOTS]));
 	/* as the replacement after a fence, and a probe, are opened */
-	lane = &rail->next_target.lane;
+	lane = &rail->target;
+	rail_lane_shut(lane, false);
 	CU_ASSERT_EQUAL_FATAL(rail_lane_open(lane, &err), 0);
 	CU_ASSERT(ports_inside(&p, lane));
 	CU_ASSERT_NOT_EQUAL(ports_of(&lane->addr), ports_of(&rail->own));
-	rail_lane_shut(lane, false);
 	lane = &rail->probe.lane;
 	CU_ASSERT_EQUAL_FATAL(rail_lane_open(lane, &err), 0);
 	CU_ASSERT(ports_inside(&p, lane));
