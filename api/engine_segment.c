@@ -709,19 +709,44 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 	return ret;
 }
 
+#define SEGMENT_REFUSED_NS (200 * TEI_NS_PER_MS)
+
+/* Returns true if the control port of the process that has that name refuses
+ * connections. With P2PHANDSHAKE the name is its address; other stores are asked
+ * for it. */
+static bool segment_control_refused(struct engine *e, const char *name)
+{
+	char endpoint[TEI_META_ENDPOINT_MAX];
+	struct tei_err err;
+
+	if (tei_meta_store_p2p(e->store))
+		return tei_meta_refused(name,
+					tei_now_ns() + SEGMENT_REFUSED_NS);
+	return !tei_meta_store_resolve(e->store, name,
+				       tei_now_ns() + TEI_NS_PER_SEC, endpoint,
+				       &err) &&
+	       tei_meta_refused(endpoint, tei_now_ns() + SEGMENT_REFUSED_NS);
+}
+
 /* A worker: looks the peer's name up again and says what was found. */
 void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 {
 	const char *name = tei_rail_peer_name(peer);
+	bool p2p = tei_meta_store_p2p(e->store);
 	struct engine_contacts contacts;
 	struct tei_meta_desc *desc;
 	struct tei_err err;
 	int32_t id;
 
 	id = tei_meta_cache_lookup(e->cache, name);
-	if (id <= 0 || tei_meta_cache_refresh(e->cache, id,
-					      tei_now_ns() + TEI_NS_PER_SEC,
-					      NULL, &err))
+	if (id <= 0)
+		return;
+	if (p2p && segment_control_refused(e, name)) {
+		tei_rail_peer_no_control(peer);
+		return;
+	}
+	if (tei_meta_cache_refresh(e->cache, id, tei_now_ns() + TEI_NS_PER_SEC,
+				   NULL, &err))
 		return;
 	desc = tei_meta_cache_get(e->cache, id);
 	if (!desc)
@@ -729,6 +754,9 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 	if (segment_contacts(e, desc, &contacts))
 		tei_rail_peer_resolved(peer, desc->incarnation, contacts.at,
 				       contacts.n);
+	if (!p2p && desc->incarnation == tei_rail_peer_incarnation(peer) &&
+	    segment_control_refused(e, name))
+		tei_rail_peer_no_control(peer);
 	tei_meta_desc_unref(desc);
 	segment_attach(e, id, &err);
 }

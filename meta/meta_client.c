@@ -472,6 +472,19 @@ int tei_meta_ping(const char *endpoint, const struct tei_secret *secret,
 	return rc ? client_report(&c, rc, err) : 0;
 }
 
+bool tei_meta_refused(const char *endpoint, uint64_t deadline_ns)
+{
+	struct client_call c = {
+		.endpoint = endpoint, .deadline_ns = deadline_ns,
+	};
+	int fd;
+
+	if (client_connect(&c, &fd))
+		return c.prov_errno == ECONNREFUSED;
+	close(fd);
+	return false;
+}
+
 int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
 		      const char *name, bool any, uint64_t deadline_ns,
 		      char **json, size_t *len, struct tei_err *err)

@@ -404,6 +404,12 @@ int tei_meta_ping(const char *endpoint, const struct tei_secret *secret,
 		  struct tei_err *err);
 
 /*
+ * Returns true if the control channel at endpoint refuses connections: no process
+ * listens there. Logs nothing. Blocks, at most until deadline_ns.
+ */
+bool tei_meta_refused(const char *endpoint, uint64_t deadline_ns);
+
+/*
  * Descriptor text of name, terminated, freed with free(). any: the primary
  * will do where name is not published there.
  */

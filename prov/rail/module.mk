@@ -34,6 +34,7 @@ SRCS += \
 	prov/rail/rail_piece.c \
 	prov/rail/rail_ports.c \
 	prov/rail/rail_post.c \
+	prov/rail/rail_presume.c \
 	prov/rail/rail_probe.c \
 	prov/rail/rail_progress.c \
 	prov/rail/rail_rail.c \

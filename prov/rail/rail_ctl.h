@@ -82,6 +82,10 @@ void rail_ctl_report(struct tei_rail_peer *peer);
 
 /* --- rail_deadline.c ----------------------------------------------------- */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
+/* Returns when the peer's oldest live task last progressed, or what was ahead of
+ * it. The peer has one. */
+uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
 /* So long, up to now, nobody looked at anything: all deadlines are as much later.
  * The thread. */
 void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,

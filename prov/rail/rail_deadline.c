@@ -102,6 +102,42 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 	}
 }
 
+uint64_t rail_deadline_oldest(const struct tei_rail_peer *p)
+{
+	const struct tei_rail_task *t;
+
+	t = tei_list_first(&p->live, struct tei_rail_task, live_link);
+	return t->progress_ns > t->ahead_ns ? t->progress_ns : t->ahead_ns;
+}
+
+/*
+ * Ends the tasks that waited for a peer when it was presumed to have ended.
+ * Nothing is posted to it, so that their slices need not be waited for.
+ */
+static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
+			      struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t, *tmp;
+	bool give_up = false;
+	struct tei_err err;
+
+	rail_presume_err(p, &err);
+	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
+			      live_link) {
+		if (t->progress_ns > p->presumed_ns)
+			continue;
+		give_up |= t->slices != 0;
+		if (t->end_wanted)
+			continue;
+		t->silent = true;
+		t->end_ns = now;
+		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, done);
+	}
+	if (give_up && !p->posted)
+		rail_sched_give_up(p, done);
+}
+
 static uint64_t deadline_later(uint64_t at, uint64_t by, uint64_t now)
 {
 	if (!at || at >= now)
@@ -134,8 +170,11 @@ uint64_t rail_ctl_deadlines(struct tei_rail_peer *p, uint64_t now)
 	bool retire = false, give_up = false, live;
 	struct rail_done done;
 
+	rail_presume_ask(p, now);
 	rail_done_init(&done);
 	rail_sched_enter(p->dp);
+	if (rail_presumed(p))
+		deadline_presumed(p, now, &done);
 	deadline_check(p, now, &done, &retire, &give_up);
 	if (give_up)
 		rail_sched_give_up(p, &done);

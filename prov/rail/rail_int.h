@@ -627,7 +627,11 @@ struct tei_rail_peer {
 	uint32_t hello_tries;		/* thread: hellos since the last answer */
 	uint64_t hello_next_ns;		/* thread: no hello before that */
 	bool reply_hello;		/* an answer is owed */
-	uint64_t resolve_next_ns;
+	uint64_t resolve_next_ns;	/* ops->resolve is not called before */
+	uint64_t presumed_ns;		/* it had probably ended then, as far as
+					 * alive_ns is older; 0: never */
+	uint64_t presume_next_ns;	/* thread: connections are not looked
+					 * at before that */
 	struct tei_rail_addr found_at;	/* len 0: not since that was looked at */
 	uint64_t found_ns;		/* last found, still the same process */
 
@@ -1142,9 +1146,15 @@ bool rail_tcp_pending(int fd);
  * retransmission timeouts, or has answered none of two window probes. A process
  * that is stopped does not look so: its kernel goes on acknowledging. */
 bool rail_tcp_silent(int fd);
-/* The kernel there says that nobody listens at that address (a sockaddr). Waits
- * that long. */
-bool rail_tcp_refused(const void *addr, size_t len, uint64_t wait_ns);
+/* What the kernel at an address (a sockaddr) does with a connection. */
+enum rail_tcp_answer {
+	RAIL_TCP_SILENT,	/* nothing within that time, or another error */
+	RAIL_TCP_REFUSED,	/* no process listens there */
+	RAIL_TCP_ACCEPTED,
+};
+/* Tries a connection, waits for up to wait_ns, and closes it. */
+enum rail_tcp_answer rail_tcp_ask(const void *addr, size_t len,
+				  uint64_t wait_ns);
 
 /* --- rail_reg.c: registering on a rail ----------------------------------- */
 /* All of these: dp->admin is held, or nobody else knows the rail. */
@@ -1501,6 +1511,9 @@ void rail_peer_drop_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Our rails have changed: routes are made anew, peers are told. */
 void rail_peer_announce(struct tei_rail_dp *dp);
+/* Returns true if a rail of ours that reaches the address connects by sockets, as
+ * far as its provider shows any. */
+bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at);
 /* Tear-down: takes leave of the peers; true when all are told. */
 bool rail_peer_bye(struct tei_rail_dp *dp);
 /* Never heard of, and nobody here has anything for it any more. */
@@ -1524,6 +1537,17 @@ void rail_peer_refused(struct tei_rail_peer *peer, const char *why,
 /* Runs one peer's state machines; the thread, no lock held. Returns when it
  * wants to run again (0: when something changes). */
 uint64_t rail_peer_run(struct tei_rail_peer *peer, uint64_t now);
+
+/* --- rail_presume.c: peers that have probably ended ---------------------- */
+/* Returns true if the peer has probably ended. */
+bool rail_presumed(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Fills the record of a task that ends because of that. */
+void rail_presume_err(const struct tei_rail_peer *peer, struct tei_err *err)
+	TEI_REQUIRES(rail_sched_held);
+/* Has the peer looked up if its tasks wait and no connection to it is left. The
+ * thread, no lock held. */
+void rail_presume_ask(struct tei_rail_peer *peer, uint64_t now);
 
 /* --- rail_key.c: keys asked for, given, revoked -------------------------- */
 struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)

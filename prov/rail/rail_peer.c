@@ -829,7 +829,6 @@ static uint32_t peer_doors(struct tei_rail_peer *p,
 	return good ? n : 0;
 }
 
-/* The rail's provider connects by sockets, as far as it shows any. */
 static bool peer_by_socket(const struct peer_door *d)
 {
 	bool shown = false;
@@ -846,6 +845,13 @@ static bool peer_by_socket(const struct peer_door *d)
 	return shown;
 }
 
+bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at)
+{
+	struct peer_door door;
+
+	return peer_door(dp, at, &door) && peer_by_socket(&door);
+}
+
 /*
  * A name may be taken from a process that is only stopped, whose sockets hold what
  * is written when it goes on. But while it is there, its kernel takes connections
@@ -858,8 +864,8 @@ static bool peer_refuses(struct tei_rail_peer *p)
 
 	for (i = 0; i < n; i++)
 		if (!peer_by_socket(&door[i]) ||
-		    !rail_tcp_refused(door[i].addr.bytes, door[i].addr.len,
-				      PEER_REFUSED_NS))
+		    rail_tcp_ask(door[i].addr.bytes, door[i].addr.len,
+				 PEER_REFUSED_NS) != RAIL_TCP_REFUSED)
 			return false;
 	return n;
 }

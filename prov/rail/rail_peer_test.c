@@ -277,6 +277,118 @@ static void test_a_fence_that_nobody_waits_for_is_let_go(void)
 	peer_end(&rig);
 }
 
+/* --- it has probably ended ------------------------------------------------ */
+
+/* The peer's control port refuses connections, and it was last heard of a while
+ * ago. Returns true if it is then presumed to have ended. */
+static bool peer_presumed(struct tei_rail_peer *p)
+{
+	bool presumed;
+
+	rail_sched_enter(p->dp);
+	p->alive_ns = tei_now_ns() - TEI_NS_PER_SEC;
+	rail_sched_leave(p->dp);
+	tei_rail_peer_no_control(p);
+	rail_sched_enter(p->dp);
+	presumed = rail_presumed(p);
+	rail_sched_leave(p->dp);
+	return presumed;
+}
+
+static void test_killed_peer_ends_its_tasks_at_once_and_unfenced(void)
+{
+	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
+	struct tei_rail_peer *p;
+	struct peer_rig rig;
+
+	peer_begin(&rig);
+	p = rig.pair.peer;
+	test_plane_close(&rig.pair.to);
+	while (p->posted && tei_now_ns() < end)
+		rail_lane_run(&rig.pair.rail->init[0]);
+	CU_ASSERT(peer_presumed(p));
+	rail_peer_run(p, tei_now_ns());
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
+	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
+	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
+	/* nothing is proven: a sign of life voids it */
+	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
+	rail_sched_enter(p->dp);
+	rail_peer_alive(p, tei_now_ns());
+	CU_ASSERT_FALSE(rail_presumed(p));
+	rail_sched_leave(p->dp);
+	test_plane_open(&rig.pair.to, "127.0.0.2");
+	peer_end(&rig);
+}
+
+static void test_tasks_submitted_after_the_presumption_wait_for_another_look(void)
+{
+	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
+	struct test_task later;
+	struct tei_rail_peer *p;
+	struct peer_rig rig;
+	uint32_t resolved;
+
+	peer_begin(&rig);
+	p = rig.pair.peer;
+	test_plane_close(&rig.pair.to);
+	while (p->posted && tei_now_ns() < end)
+		rail_lane_run(&rig.pair.rail->init[0]);
+	CU_ASSERT(peer_presumed(p));
+	test_task_init(&later, p, false, rig.pair.src, rig.pair.dst, 1);
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig.pair.from.dp, &later, 1), 0);
+	rail_peer_run(p, tei_now_ns());
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
+	CU_ASSERT_EQUAL(test_ends(&later), 0);
+	resolved = test_resolved();
+	rail_presume_ask(p, tei_now_ns() + TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(test_resolved(), resolved + 1);
+	CU_ASSERT(peer_presumed(p));
+	rail_peer_run(p, tei_now_ns());
+	CU_ASSERT_EQUAL(test_ends(&later), 1);
+	test_plane_open(&rig.pair.to, "127.0.0.2");
+	peer_end(&rig);
+}
+
+/* Its kernel takes connections for it, and has what was posted. */
+static void test_stopped_peer_is_not_presumed_to_have_ended(void)
+{
+	struct peer_rig rig;
+
+	peer_begin(&rig);
+	CU_ASSERT_FALSE(peer_presumed(rig.pair.peer));
+	rail_peer_run(rig.pair.peer, tei_now_ns());
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
+	peer_turns(&rig, PEER_LONG_NS);
+	peer_end(&rig);
+}
+
+static void test_peer_with_a_connection_is_not_presumed_to_have_ended(void)
+{
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	CU_ASSERT_EQUAL(pair.peer->posted, 0);
+	CU_ASSERT_FALSE(peer_presumed(pair.peer));
+	test_pair_close(&pair);
+}
+
+static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
+{
+	struct rail_path *path;
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	rail_sched_enter(pair.from.dp);
+	path = rail_path_get(pair.peer, &pair.rail->init[0],
+			     (uint16_t)pair.peer->route[0]);
+	rail_sched_leave(pair.from.dp);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
+	path->connected = false;	/* as when it broke */
+	CU_ASSERT_FALSE(peer_presumed(pair.peer));
+	test_pair_close(&pair);
+}
+
 /* --- this process stood still ---------------------------------------------- */
 
 /* Its target is still; what has not ended by then has as long as before. */
@@ -397,6 +509,16 @@ static void test_who_has_gone_perhaps_is_answered_for_a_while(void)
 const struct tei_test_case rail_peer_cases[] = {
 	{ "a_death_that_is_found_later_ends_what_waits",
 	  test_a_death_that_is_found_later_ends_what_waits },
+	{ "killed_peer_ends_its_tasks_at_once_and_unfenced",
+	  test_killed_peer_ends_its_tasks_at_once_and_unfenced },
+	{ "tasks_submitted_after_the_presumption_wait_for_another_look",
+	  test_tasks_submitted_after_the_presumption_wait_for_another_look },
+	{ "stopped_peer_is_not_presumed_to_have_ended",
+	  test_stopped_peer_is_not_presumed_to_have_ended },
+	{ "peer_with_a_connection_is_not_presumed_to_have_ended",
+	  test_peer_with_a_connection_is_not_presumed_to_have_ended },
+	{ "peer_that_listens_is_not_presumed_to_have_ended",
+	  test_peer_that_listens_is_not_presumed_to_have_ended },
 	{ "a_fence_that_nobody_waits_for_is_let_go",
 	  test_a_fence_that_nobody_waits_for_is_let_go },
 	{ "law2_who_is_silent_amid_writes_is_not_forgotten",

@@ -100,31 +100,35 @@ bool rail_tcp_silent(int fd)
 		info.tcpi_probes >= TCP_SILENT_RETRIES);
 }
 
-/* What became of an attempt that is under way. */
-static bool tcp_refuses(int fd, uint64_t wait_ns)
+/* Returns what became of an attempt that is under way. */
+static enum rail_tcp_answer tcp_answer(int fd, uint64_t wait_ns)
 {
 	struct pollfd p = { .fd = fd, .events = POLLOUT };
 	socklen_t len = sizeof(int);
 	int err = 0;
 
-	return poll(&p, 1, (int)(wait_ns / TEI_NS_PER_MS)) == 1 &&
-	       !getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) &&
-	       err == ECONNREFUSED;
+	if (poll(&p, 1, (int)(wait_ns / TEI_NS_PER_MS)) != 1 ||
+	    getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
+		return RAIL_TCP_SILENT;
+	return err == ECONNREFUSED ? RAIL_TCP_REFUSED :
+	       err ? RAIL_TCP_SILENT : RAIL_TCP_ACCEPTED;
 }
 
-bool rail_tcp_refused(const void *addr, size_t len, uint64_t wait_ns)
+enum rail_tcp_answer rail_tcp_ask(const void *addr, size_t len,
+				  uint64_t wait_ns)
 {
 	const struct sockaddr *sa = addr;
-	bool refused = false;
+	enum rail_tcp_answer answer = RAIL_TCP_ACCEPTED;
 	int fd;
 
 	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
 		    0);
 	if (fd < 0)
-		return false;
+		return RAIL_TCP_SILENT;
 	if (connect(fd, sa, (socklen_t)len))
-		refused = errno == ECONNREFUSED ||
-			  (errno == EINPROGRESS && tcp_refuses(fd, wait_ns));
+		answer = errno == EINPROGRESS ? tcp_answer(fd, wait_ns) :
+			 errno == ECONNREFUSED ? RAIL_TCP_REFUSED :
+						 RAIL_TCP_SILENT;
 	close(fd);
-	return refused;
+	return answer;
 }

@@ -321,6 +321,13 @@ void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 			    const struct tei_rail_addr *at, size_t n);
 
 /*
+ * Another answer to ops->resolve: the peer's control port refuses connections.
+ * Its tasks end as unfenced failures if its rails refuse connections as well and
+ * no connection to it is left. Blocks for a moment.
+ */
+void tei_rail_peer_no_control(struct tei_rail_peer *peer);
+
+/*
  * Someone has seen the process behind the peer end; blocks for a moment. Whom
  * its descriptor names may be another, so that it is believed only where none
  * of the peer's rails listens any more: then its tasks end FAILED. True once the

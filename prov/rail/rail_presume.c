@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Peers that have probably ended. A process that was killed leaves its tasks
+ * without an answer, and nothing proves that it is gone. Its tasks end early if
+ * all of the following holds; what was posted is reported as unfenced:
+ *
+ *  - nothing is posted to the peer, and no connection to it is left;
+ *  - the peer gave no sign of life since its oldest task last progressed;
+ *  - its control port refuses connections (asked by the owner of the data plane,
+ *    on a thread that may block);
+ *  - one of the ports that its rails listen at refuses as well, and none accepts.
+ *
+ * A stopped process does not look like that, since its kernel accepts connections
+ * for it; nor does a filtered port, which does not answer; nor a peer with one
+ * rail cut and another one working. A peer without a control channel is never
+ * presumed to have ended.
+ *
+ * The presumption is void as soon as the peer gives a sign of life. It concerns
+ * only the tasks that were submitted before it was made; for later ones the ports
+ * are asked again.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+
+#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)	/* without an answer */
+#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)	/* ask again, not sooner */
+#define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* a port may take to answer */
+#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)
+
+bool rail_presumed(const struct tei_rail_peer *p)
+{
+	return p->presumed_ns > p->alive_ns;
+}
+
+/* --- connections --------------------------------------------------------- */
+
+static bool presume_lane_linked(struct tei_rail_peer *p, struct rail_lane *lane)
+{
+	struct rail_path *path;
+	bool linked = false;
+	uint16_t r = 0;
+
+	do {
+		rail_sched_enter(p->dp);
+		path = rail_path_get(p, lane, r++);
+		rail_sched_leave(p->dp);
+		if (!path)
+			break;
+		tei_mutex_lock(&lane->lock);
+		linked = rail_path_lives(lane, path);
+		tei_mutex_unlock(&lane->lock);
+	} while (!linked);
+	return linked;
+}
+
+/* Returns true if a connection to the peer may be left. Any thread that refers to
+ * the peer. */
+static bool presume_linked(struct tei_rail_peer *p)
+{
+	struct rail *rail;
+	bool linked;
+	uint32_t i, j;
+
+	rail_sched_enter(p->dp);
+	linked = p->posted != 0;
+	rail_sched_leave(p->dp);
+	for (i = 0; i < rail_count(p->dp) && !linked; i++) {
+		rail = rail_at(p->dp, i);
+		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS && !linked; j++)
+			linked = presume_lane_linked(p, &rail->init[j]);
+	}
+	return linked;
+}
+
+/* --- ports --------------------------------------------------------------- */
+
+/* Copies the addresses that the peer's rails listen at; returns their number. */
+static uint32_t presume_doors(struct tei_rail_peer *p,
+			      struct tei_rail_addr door[PRESUME_DOORS])
+{
+	uint32_t n = 0;
+	uint16_t i;
+
+	rail_sched_enter(p->dp);
+	for (i = 0; i < p->nremotes && n < PRESUME_DOORS; i++)
+		if (p->remotes[i].addr.len &&
+		    rail_path_fit_any(p->dp, &p->remotes[i].addr) >= 0)
+			door[n++] = p->remotes[i].addr;
+	for (i = 0; i < p->nfirsts && n < PRESUME_DOORS; i++)
+		if (rail_path_fit_any(p->dp, &p->firsts[i]) >= 0)
+			door[n++] = p->firsts[i];
+	rail_sched_leave(p->dp);
+	return n;
+}
+
+/* Returns true if a port of the peer's rails refuses connections and none accepts
+ * one, or if its rails do not listen at TCP ports. Blocks. */
+static bool presume_refuses(struct tei_rail_peer *p)
+{
+	struct tei_rail_addr door[PRESUME_DOORS];
+	uint32_t i, n = presume_doors(p, door), refused = 0, tcp = 0;
+
+	for (i = 0; i < n; i++) {
+		if (!rail_peer_by_socket(p->dp, &door[i]))
+			continue;
+		tcp++;
+		switch (rail_tcp_ask(door[i].bytes, door[i].len,
+				     PRESUME_DOOR_NS)) {
+		case RAIL_TCP_ACCEPTED:
+			return false;
+		case RAIL_TCP_REFUSED:
+			refused++;
+			break;
+		case RAIL_TCP_SILENT:
+			break;
+		}
+	}
+	return refused || !tcp;
+}
+
+/* --- the verdict --------------------------------------------------------- */
+
+void tei_rail_peer_no_control(struct tei_rail_peer *p)
+{
+	struct tei_rail_dp *dp = p->dp;
+	uint64_t now = tei_now_ns();
+	bool good, news = false;
+
+	good = !presume_linked(p) && presume_refuses(p);
+	rail_sched_enter(dp);
+	if (p->state == RAIL_PEER_GONE)
+		goto out;
+	if (good && p->alive_ns + PRESUME_WAIT_NS / 2 < now && !p->posted) {
+		news = !rail_presumed(p);
+		p->presumed_ns = now;
+		rail_peer_attend(p);
+	}
+	/* the worker has the answer of this port sooner than it asks again */
+	p->resolve_next_ns = now + PRESUME_AGAIN_NS;
+out:
+	rail_sched_leave(dp);
+	if (news)
+		TEI_WARN("rail", "peer %s: has probably ended: its control port and its rails refuse connections",
+			 p->name);
+}
+
+void rail_presume_err(const struct tei_rail_peer *p, struct tei_err *err)
+{
+	memset(err, 0, sizeof(*err));
+	if (p->broke.ns)
+		rail_end_broke(p, err);
+	err->code = TEI_ERR_ENDPOINT;
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", p->name);
+	snprintf(err->text, sizeof(err->text),
+		 "the peer's control port and its rails refuse connections, and no connection to it is left");
+	snprintf(err->hint, sizeof(err->hint),
+		 "the process has probably ended; open the segment again once it has been restarted");
+}
+
+void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
+{
+	uint64_t since = 0;
+	bool ask;
+
+	rail_sched_enter(p->dp);
+	ask = !tei_list_empty(&p->live) && !p->posted &&
+	      p->state != RAIL_PEER_GONE && now >= p->resolve_next_ns;
+	if (ask)
+		since = rail_deadline_oldest(p);
+	if (since < p->alive_ns)
+		since = p->alive_ns;
+	rail_sched_leave(p->dp);
+	if (!ask || now < since + PRESUME_WAIT_NS || now < p->presume_next_ns)
+		return;
+	if (presume_linked(p))
+		p->presume_next_ns = now + PRESUME_AGAIN_NS;
+	else
+		rail_ctl_look(p, now, since);
+}
