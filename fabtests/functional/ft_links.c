@@ -29,6 +29,7 @@
 #define LINKS_SOME 4			/* the first and the last of them */
 #define LINKS_LATER 3			/* times what it takes without a flap */
 #define LINKS_FORGETS 2
+#define LINKS_KILLED_MS 5000		/* 300 on a quiet machine */
 #define LINKS_TRIES 3			/* a busy machine has its moments */
 #define LINKS_PART (4 * FX_MIB)
 #define LINKS_TURNS 5
@@ -245,6 +246,73 @@ static void links_forgotten(struct fx_links *l)
 		ft_ok(links_move(l, LINKS_MEM) > 0,
 		      "next_write_takes_the_new_connections");
 	}
+}
+
+/* --- the target is killed ------------------------------------------------ */
+
+/* Every task that did not complete says that the process has probably ended. */
+static bool links_says_ended(const struct fx_job *job)
+{
+	struct te_error err;
+	bool good = true;
+	size_t i;
+
+	for (i = 0; i < job->tasks && good; i++) {
+		if (fx_task_status(job, i) == STATUS_COMPLETED)
+			continue;
+		good = !te_task_error(job->engine, job->id, i, &err,
+				      sizeof(err)) &&
+		       strstr(err.hint, "has probably ended");
+		if (!good)
+			ft_diag("task %zu: %s; %s", i, err.text, err.hint);
+	}
+	return good;
+}
+
+/* Returns true if some tasks were under way when the target was killed. */
+static bool links_killed_once(struct fx_links *l)
+{
+	struct fx_job job = links_job(l, LINKS_MEM, LINKS_BLOCK);
+	unsigned int completed;
+	uint64_t from;
+	double ms;
+	bool good;
+
+	good = !fx_job_start(&job) &&
+	       fx_job_reach(&job, LINKS_MEM / 8, FX_LONG_MS);
+	fx_peer_kill(&l->target);
+	from = ft_now_ns();
+	good = fx_job_wait(&job, FX_LONG_MS) && good;
+	ms = (double)(ft_now_ns() - from) / 1e6;
+	completed = job.n[STATUS_COMPLETED];
+	ft_diag("killed: %s; after %.0f ms", fx_job_text(&job), ms);
+	if (completed < job.tasks) {
+		ft_ok(good && ms < fx_ms(LINKS_KILLED_MS),
+		      "law3_tasks_of_a_killed_target_end_long_before_MC_SLICE_TIMEOUT");
+		ft_ok(links_says_ended(&job),
+		      "their_records_say_that_it_has_probably_ended");
+	}
+	fx_job_free(&job);
+	return completed < job.tasks || !good;
+}
+
+static void links_killed(struct fx_links *l)
+{
+	bool killed = false;
+	int i;
+
+	for (i = 0; i < LINKS_FLAPS && !killed; i++) {
+		killed = links_killed_once(l);
+		closeSegment(l->engine, l->seg);
+		fx_peer_drop(&l->target);
+		/* another one, for the next try and for the end of the case */
+		l->seg = fx_links_target(&l->target, l->mem.len) ?
+				 openSegment(l->engine, l->target.name) : -1;
+		if (!ft_ok(l->seg > 0 && links_move(l, FX_MIB) > 0,
+			   "another_target_works"))
+			return;
+	}
+	ft_ok(killed, "a_target_is_killed_in_mid_write");
 }
 
 /* --- a link comes and goes ----------------------------------------------- */
@@ -707,6 +775,7 @@ static const struct links_case {
 	{ "idle", links_idle, "30", "30", NULL },
 	{ "none", links_none, "2", "2", NULL },	/* LINKS_GONE_MS */
 	{ "forgotten", links_forgotten, "30", "30", "r0" },
+	{ "killed", links_killed, "60", "60", NULL },
 	{ "flaps", links_flaps, "30", "30", NULL },
 	{ "slow", links_slow, "60", "60", NULL },
 	{ "frozen", links_frozen, "30", LINKS_HASTY, NULL },

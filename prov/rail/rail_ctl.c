@@ -9,7 +9,6 @@
 #define CTL_AGAIN_MAX_NS  (50 * TEI_NS_PER_MS)
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
-#define CTL_PRESUMED_NS	  (200 * TEI_NS_PER_MS)
 #define CTL_GONE_NS	  (5 * TEI_NS_PER_SEC)
 #define CTL_RARELY_MAX_NS (5 * TEI_NS_PER_SEC)
 #define CTL_MEMORY_NS	  (10 * TEI_NS_PER_MS)	/* a failed allocation is repeated */
@@ -78,8 +77,7 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 	      now >= p->resolve_next_ns &&
 	      !__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE);
 	if (ask) {
-		p->resolve_next_ns = now + (rail_presumed(p) ? CTL_PRESUMED_NS :
-							       CTL_RESOLVE_NS);
+		p->resolve_next_ns = now + CTL_RESOLVE_NS;
 		p->refs++;
 	}
 	rail_sched_leave(dp);

@@ -630,8 +630,8 @@ struct tei_rail_peer {
 	uint64_t resolve_next_ns;	/* ops->resolve is not called before */
 	uint64_t presumed_ns;		/* it had probably ended then, as far as
 					 * alive_ns is older; 0: never */
-	uint64_t presume_next_ns;	/* thread: connections are not looked
-					 * at before that */
+	uint64_t presume_next_ns;	/* no rail_presume_ask before that, */
+	uint64_t presume_asked_ns;	/* if there was no sign of life since */
 	struct tei_rail_addr found_at;	/* len 0: not since that was looked at */
 	uint64_t found_ns;		/* last found, still the same process */
 

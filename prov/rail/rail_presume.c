@@ -25,7 +25,8 @@
 #include "prov/rail/rail_ctl.h"
 
 #define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)	/* without an answer */
-#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)	/* ask again, not sooner */
+#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)	/* no other look before that */
+#define PRESUME_RARELY_NS TEI_NS_PER_SEC /* unless the port has refused */
 #define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* a port may take to answer */
 #define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)
 
@@ -137,8 +138,7 @@ void tei_rail_peer_no_control(struct tei_rail_peer *p)
 		p->presumed_ns = now;
 		rail_peer_attend(p);
 	}
-	/* the worker has the answer of this port sooner than it asks again */
-	p->resolve_next_ns = now + PRESUME_AGAIN_NS;
+	p->presume_next_ns = now + PRESUME_AGAIN_NS;
 out:
 	rail_sched_leave(dp);
 	if (news)
@@ -166,17 +166,27 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 	bool ask;
 
 	rail_sched_enter(p->dp);
+	/* an answer that is older than a sign of life says nothing */
 	ask = !tei_list_empty(&p->live) && !p->posted &&
-	      p->state != RAIL_PEER_GONE && now >= p->resolve_next_ns;
+	      p->state != RAIL_PEER_GONE &&
+	      (now >= p->presume_next_ns || p->alive_ns > p->presume_asked_ns);
 	if (ask)
 		since = rail_deadline_oldest(p);
 	if (since < p->alive_ns)
 		since = p->alive_ns;
+	ask = ask && now >= since + PRESUME_WAIT_NS;
+	if (ask)
+		p->presume_next_ns = now + PRESUME_AGAIN_NS;
 	rail_sched_leave(p->dp);
-	if (!ask || now < since + PRESUME_WAIT_NS || now < p->presume_next_ns)
+	if (!ask)
 		return;
 	if (presume_linked(p))
-		p->presume_next_ns = now + PRESUME_AGAIN_NS;
-	else
-		rail_ctl_look(p, now, since);
+		return;
+	/* where the port does not refuse, this takes a thread a second */
+	rail_sched_enter(p->dp);
+	p->presume_asked_ns = now;
+	p->presume_next_ns = now + PRESUME_RARELY_NS;
+	p->resolve_next_ns = 0;
+	rail_sched_leave(p->dp);
+	rail_ctl_look(p, now, since);
 }
