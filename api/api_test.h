@@ -12,5 +12,6 @@ extern const struct tei_test_case local_cases[];
 extern const struct tei_test_case memory_cases[];
 extern const struct tei_test_case segment_cases[];
 extern const struct tei_test_case shutdown_cases[];
+extern const struct tei_test_case status_cases[];
 
 #endif /* TEI_API_TEST_H */

@@ -6,6 +6,7 @@ int main(int argc, char **argv)
 	static const struct tei_test_suite suites[] = {
 		/* it forks: before the others have had much memory */
 		{ "shutdown", shutdown_cases },
+		{ "status", status_cases },
 		{ "create", create_cases },
 		{ "files", files_cases },
 		{ "flush", flush_cases },

@@ -117,10 +117,11 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	struct engine *e = engine_from(engine);
 	struct engine_batch *b = NULL;
 	struct engine_task *tasks;
+	size_t cap = batch_size ? batch_size : 1;	/* tasks is not NULL */
 	batch_id_t id;
 
-	if (!e || !batch_size || batch_size > ENGINE_BATCH_MAX) {
-		engine_bad(e, __func__, "a size of 0 or above 1048576");
+	if (!e || batch_size > ENGINE_BATCH_MAX) {
+		engine_bad(e, __func__, "batch_size is above 1048576");
 		return INVALID_BATCH;
 	}
 	tei_mutex_lock(&e->batches);
@@ -132,8 +133,8 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	if (!b)
 		return INVALID_BATCH;
 	tei_mutex_lock(&b->lock);
-	if (b->cap < batch_size) {
-		tasks = calloc(batch_size, sizeof(*tasks));
+	if (b->cap < cap) {
+		tasks = calloc(cap, sizeof(*tasks));
 		if (!tasks) {
 			tei_mutex_unlock(&b->lock);
 			tei_mutex_lock(&e->batches);
@@ -144,7 +145,7 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 		}
 		free(b->tasks);
 		b->tasks = tasks;
-		b->cap = (uint32_t)batch_size;
+		b->cap = (uint32_t)cap;
 	}
 	b->size = (uint32_t)batch_size;
 	b->count = 0;
@@ -628,12 +629,16 @@ static int batch_submit(struct engine *e, const char *call, batch_id_t id,
 	struct engine_batch *b;
 	int ret;
 
-	if (!reqs || !n)
-		return engine_refuse(call, ENGINE_REFUSE_CALL, 1, NULL, "%s",
-				     reqs ? "count is 0" : "entries is NULL");
+	if (!reqs && n)
+		return engine_refuse(call, ENGINE_REFUSE_CALL, 1, NULL,
+				     "entries is NULL");
 	b = engine_batch_lock(e, id);
 	if (!b)
 		return 1;
+	if (!n) {
+		engine_batch_unlock(b);
+		return 0;
+	}
 	pthread_rwlock_rdlock(&e->segments);
 	ret = batch_submit_locked(e, call, b, reqs, n, sub);
 	pthread_rwlock_unlock(&e->segments);
@@ -660,7 +665,9 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 	struct engine_segment *s;
 	int ret = 1;
 
-	if (!e || !entries || !count || !notify_msg.name || !notify_msg.msg ||
+	if (e && !count)
+		return batch_submit(e, __func__, batch_id, NULL, 0, NULL);
+	if (!e || !entries || !notify_msg.name || !notify_msg.msg ||
 	    strlen(notify_msg.name) + strlen(notify_msg.msg) >
 		    TEI_RAIL_NOTIFY_MAX)
 		return -engine_bad(e, __func__, NULL);

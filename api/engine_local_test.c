@@ -301,7 +301,7 @@ static void a_deadline_that_has_passed_is_named(void)
 			     "te_submit: the batch's deadline has passed", ""));
 	CU_ASSERT_EQUAL(submitTransfer(r.engine, id, &plain, 1), TE_TIMED_OUT);
 	CU_ASSERT(local_last(-TE_TIMED_OUT,
-			     "refused: the batch's deadline has passed", ""));
+			     "submitTransfer: the batch's deadline has passed", ""));
 	freeBatchID(r.engine, id);
 	local_close(&r);
 }

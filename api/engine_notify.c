@@ -124,17 +124,18 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 	return out;
 }
 
-void freeNotifsMsgBuf(notify_msg_t *msg, int size)
+int freeNotifsMsgBuf(notify_msg_t *msg, int size)
 {
 	int i;
 
 	if (!msg)
-		return;
+		return 0;
 	for (i = 0; i < size; i++) {
 		free(msg[i].name);
 		free(msg[i].msg);
 	}
 	free(msg);
+	return 0;
 }
 
 /* The limit is one to a peer's. */

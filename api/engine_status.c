@@ -67,6 +67,19 @@ void engine_batch_sum(const struct engine_batch *b,
 	status->transferred_bytes = bytes;
 }
 
+/*
+ * Returns the status as Mooncake's clients know it. Several of them take every
+ * value except FAILED for success, so an unfenced task is TIMEOUT only for a
+ * user that has set MC_SLICE_TIMEOUT, as in Mooncake.
+ */
+static int status_for_mooncake(const struct engine *e, int status)
+{
+	if (status == STATUS_TIMEOUT &&
+	    !tei_settings_given(&e->settings, "MC_SLICE_TIMEOUT"))
+		return STATUS_FAILED;
+	return status;
+}
+
 int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 		      size_t task_id, struct transfer_status *status)
 {
@@ -93,6 +106,7 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 	}
 	engine_task_status(t, status);
 	engine_batch_unlock(b);
+	status->status = status_for_mooncake(e, status->status);
 	return 0;
 }
 

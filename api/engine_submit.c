@@ -692,9 +692,8 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 
 	if (!e)
 		return 1;
-	if (!reqs || !count)
-		return submit_fail(SUBMIT_CALL, 1, reqs ? "count is 0" :
-							  "reqs is NULL");
+	if (!reqs && count)
+		return submit_fail(SUBMIT_CALL, 1, "reqs is NULL");
 	if (elem_size < sizeof(*reqs) || elem_size > SUBMIT_ELEM_MAX)
 		return submit_fail(SUBMIT_CALL, 1, "elem_size %zu: from %zu to %u",
 				   elem_size, sizeof(*reqs), SUBMIT_ELEM_MAX);
@@ -704,6 +703,10 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 	b = engine_batch_lock(e, batch_id);
 	if (!b)
 		return 1;
+	if (!count) {
+		engine_batch_unlock(b);
+		return 0;
+	}
 	pthread_rwlock_rdlock(&e->segments);
 	ret = submit_locked(e, b, reqs, elem_size, count);
 	pthread_rwlock_unlock(&e->segments);

@@ -305,9 +305,9 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	t = transport_find(e, proto);
 	if (!t) {
 		tei_mutex_unlock(&e->control);
-		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				    "transport \"%.32s\" is not installed",
-				    proto);
+		tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
+			     "transport \"%.32s\" is not installed", proto);
+		return 0;	/* as in Mooncake */
 	}
 	if (!strcmp(proto, "local")) {
 		ret = transport_local(e, &err);

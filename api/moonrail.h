@@ -49,7 +49,9 @@ struct te_error {
 };
 
 /* te_error.flags: the target could not be fenced; its memory may still be
- * written by what was posted. Goes with STATUS_TIMEOUT. */
+ * written by what was posted. The calls of this header then give
+ * STATUS_TIMEOUT; getTransferStatus gives STATUS_FAILED, unless
+ * MC_SLICE_TIMEOUT is set. */
 #define TE_ERROR_UNFENCED 1u
 /* te_error.flags: whether an atomic was executed is not known. */
 #define TE_ERROR_UNKNOWN 2u
@@ -353,7 +355,7 @@ struct te_request {
  * Adds count tasks to a batch, all or none; from then on they are tasks of it
  * like those of submitTransfer. elem_size is the size of one element; one that
  * is larger than this library's struct is taken where all that goes beyond is
- * 0. flags is 0.
+ * 0. flags is 0. If count is 0, reqs is ignored and nothing is added.
  *
  * 0, or a positive code and nothing was taken: 1 (a stale or invented engine,
  * batch or target, an unknown opcode or flag, no piece or too many, length 0,

@@ -58,14 +58,18 @@ typedef uint64_t batch_id_t;
 #define OPCODE_READ 0
 #define OPCODE_WRITE 1
 
-/* Values of transfer_status.status; COMPLETED and above are terminal. */
+/*
+ * Values of transfer_status.status; CANCELED and above are terminal and never
+ * change. getTransferStatus reports TIMEOUT only if MC_SLICE_TIMEOUT is set,
+ * and FAILED instead if not.
+ */
 #define STATUS_WAITING 0	/* queued or in progress */
 #define STATUS_PENDING 1	/* not reported by this library */
 #define STATUS_INVALID 2	/* not reported by this library */
 #define STATUS_CANCELED 3	/* cancelled; nothing of it lands any more */
 #define STATUS_COMPLETED 4	/* every byte is in place at the target */
 #define STATUS_TIMEOUT 5	/* ended, but the target could not be fenced */
-#define STATUS_FAILED 6		/* ended; the target has fenced what was posted */
+#define STATUS_FAILED 6		/* ended; fenced unless the error says otherwise */
 
 struct transfer_request {
 	int opcode;		/* OPCODE_READ or OPCODE_WRITE */
@@ -165,7 +169,11 @@ int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len);
 transport_t installTransport(transfer_engine_t engine, const char *proto,
 			     void **args);
 
-/* Waits for the transport's tasks, then unloads it. 0 or a negative code. */
+/*
+ * Waits for the transport's tasks, then unloads it. 0, also if no transport of
+ * that name is installed, of which te_last_error then has a record; otherwise a
+ * negative code.
+ */
 int uninstallTransport(transfer_engine_t engine, const char *proto);
 
 /* --- segments ------------------------------------------------------------ */
@@ -183,7 +191,8 @@ segment_id_t openSegmentNoCache(transfer_engine_t engine,
 
 /*
  * Drops one reference. The id goes stale with the last one; tasks under way
- * are not disturbed. 0 or -1.
+ * are not disturbed. 0, also for an id that is not open, of which te_last_error
+ * then has a record; -1 if engine is NULL or stale.
  */
 int closeSegment(transfer_engine_t engine, segment_id_t segment_id);
 
@@ -231,14 +240,15 @@ int unregisterLocalMemoryBatch(transfer_engine_t engine, void **addr_list,
 
 /*
  * A bounded list of tasks. Ids carry a generation: a stale or invented id is
- * refused. INVALID_BATCH for size 0 or without memory.
+ * refused. INVALID_BATCH for a size above 1048576 or without memory. A batch of
+ * size 0 is valid and takes no request.
  */
 batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size);
 
 /*
  * Queues count requests as the batch's next tasks, numbered in order. 0, or a
- * positive code and nothing of the call is taken. Never blocks. The memory at
- * source must stay registered and, for WRITE, unchanged until the task is
+ * positive code and nothing of the call is taken. If count is 0, entries is
+ * ignored and nothing is sent. Never blocks. The memory at source must stay registered and, for WRITE, unchanged until the task is
  * terminal.
  */
 int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
@@ -247,7 +257,7 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 /*
  * As submitTransfer; when every request of this call is COMPLETED, notify_msg
  * is sent once, at most once, to the first request's target. Not sent if one
- * of them fails.
+ * of them fails, or if count is 0. Does not wait for the message.
  */
 int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 			     struct transfer_request *entries, size_t count,
@@ -255,7 +265,10 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 
 /*
  * Status of one task; drives progress while it is not terminal. 0 or a
- * positive code. Never blocks.
+ * positive code. Never blocks. A task that the library ends by itself is
+ * COMPLETED, CANCELED or FAILED; the record of te_task_error tells whether the
+ * target could be fenced. Only if the user has set MC_SLICE_TIMEOUT, in the
+ * environment or for the engine, an unfenced task is TIMEOUT.
  */
 int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 		      size_t task_id, struct transfer_status *status);
@@ -272,8 +285,8 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id);
  */
 notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size);
 
-/* size as getNotifsFromEngine gave it. NULL is ignored. */
-void freeNotifsMsgBuf(notify_msg_t *msg, int size);
+/* Frees what getNotifsFromEngine gave, with its size. NULL is ignored. 0. */
+int freeNotifsMsgBuf(notify_msg_t *msg, int size);
 
 /* Sends a notification now. 0 or a negative code. */
 int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,

@@ -187,7 +187,6 @@ static void bad_calls(struct submit_rig *rig)
 	      te_submit(e, id + 1, reqs, size, 1, 0) == 1 &&
 	      te_submit(e, INVALID_BATCH, reqs, size, 1, 0) == 1 &&
 	      te_submit(e, id, NULL, size, 1, 0) == 1 &&
-	      te_submit(e, id, reqs, size, 0, 0) == 1 &&
 	      te_submit(e, id, reqs, size - 1, 1, 0) == 1 &&
 	      te_submit(e, id, reqs, 0, 1, 0) == 1 &&
 	      te_submit(e, id, reqs, SIZE_MAX, 1, 0) == 1 &&

@@ -116,14 +116,33 @@ static void busy_batch_is_4(struct xfer_rig *rig)
 
 static void empty_batches(struct xfer_rig *rig)
 {
+	struct transfer_request req = { OPCODE_WRITE, rig->mem.p, LOCAL_SEGMENT,
+					rig->mem.addr, 64 };
 	batch_id_t id = allocateBatchID(rig->engine, 8);
+	char text[] = "x";
+	notify_msg_t note = { text, text };
 	struct transfer_status st;
+	int n;
 
 	ft_ok(id != INVALID_BATCH &&
 	      getTransferStatus(rig->engine, id, 0, &st) == 1 &&
 	      !freeBatchID(rig->engine, id), "an_empty_batch_can_be_freed");
-	ft_ok(allocateBatchID(rig->engine, 0) == INVALID_BATCH,
-	      "a_batch_of_0_is_refused");
+	id = allocateBatchID(rig->engine, 0);
+	ft_ok(id != INVALID_BATCH &&
+	      submitTransfer(rig->engine, id, &req, 1) == 2 &&
+	      !submitTransfer(rig->engine, id, NULL, 0) &&
+	      !freeBatchID(rig->engine, id), "batch_of_size_0_takes_no_request");
+	id = allocateBatchID(rig->engine, 1);
+	ft_ok(!submitTransfer(rig->engine, id, &req, 0) &&
+	      !submitTransferWithNotify(rig->engine, id, &req, 0, note) &&
+	      !te_submit(rig->engine, id, NULL, sizeof(struct te_request), 0, 0) &&
+	      getTransferStatus(rig->engine, id, 0, &st) == 1 &&
+	      !getNotifsFromEngine(rig->engine, &n) && !n &&
+	      !freeBatchID(rig->engine, id), "submit_of_0_requests_sends_nothing");
+	ft_ok(submitTransfer(rig->engine, id, NULL, 0) == 1 &&
+	      te_submit(rig->engine, id, NULL, sizeof(struct te_request), 0,
+			0) == 1, "submit_of_0_requests_refuses_a_stale_batch");
+	ft_ok(freeNotifsMsgBuf(NULL, 0) == 0, "freeing_no_notification_returns_0");
 }
 
 void xfer_batches(struct xfer_rig *rig)

@@ -218,6 +218,9 @@ bool fx_move(transfer_engine_t engine, segment_id_t seg, int op, void *local,
 bool fx_move_until(transfer_engine_t engine, segment_id_t seg, int op,
 		   void *local, uint64_t remote, uint64_t len, uint64_t block,
 		   unsigned int ms);
+/* Gives a task's status, which is STATUS_TIMEOUT if it is unfenced. 0 or 1. */
+int fx_status(transfer_engine_t engine, batch_id_t id, size_t task,
+	      struct transfer_status *status);
 int fx_task_status(const struct fx_job *job, size_t task);
 /* "completed 3, failed 1, …"; static buffer per thread. */
 const char *fx_job_text(const struct fx_job *job);

@@ -15,7 +15,7 @@ static int atomic_wait(transfer_engine_t engine, batch_id_t id, size_t task)
 	struct transfer_status st = { .status = STATUS_WAITING };
 
 	for (unsigned int i = 0; ft_now_ns() < end; i++) {
-		if (getTransferStatus(engine, id, task, &st))
+		if (fx_status(engine, id, task, &st))
 			return -1;
 		if (st.status != STATUS_WAITING)
 			return st.status;

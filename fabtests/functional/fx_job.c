@@ -42,13 +42,23 @@ int fx_job_start(struct fx_job *job)
 	return ret;
 }
 
+/*
+ * getTransferStatus would report an unfenced task as FAILED unless
+ * MC_SLICE_TIMEOUT is set.
+ */
+int fx_status(transfer_engine_t engine, batch_id_t id, size_t task,
+	      struct transfer_status *status)
+{
+	int ret = te_wait_task(engine, id, task, 0, status);
+
+	return ret == TE_TIMED_OUT ? 0 : ret;
+}
+
 int fx_task_status(const struct fx_job *job, size_t task)
 {
 	struct transfer_status st = { .status = -1 };
 
-	if (getTransferStatus(job->engine, job->id, task, &st))
-		return -1;
-	return st.status;
+	return fx_status(job->engine, job->id, task, &st) ? -1 : st.status;
 }
 
 static bool job_unfenced(const struct fx_job *job, size_t task)
@@ -85,7 +95,7 @@ bool fx_job_poll(struct fx_job *job)
 	for (size_t i = 0; i < job->tasks; i++) {
 		st.status = 7;
 		st.transferred_bytes = 0;
-		if (getTransferStatus(job->engine, job->id, i, &st) ||
+		if (fx_status(job->engine, job->id, i, &st) ||
 		    st.status < 0 || st.status > 6)
 			st.status = 7;
 		job->n[st.status]++;
