@@ -4,6 +4,7 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -162,6 +163,27 @@ static void one_closed_as_it_is_renewed_stays_closed(void)
 	destroyTransferEngine(target);
 }
 
+static void probe_of_a_peer_tells_whether_it_answers(void)
+{
+	transfer_engine_t target = segment_engine("tcp");
+	transfer_engine_t e = segment_engine("tcp");
+	char name[128], slashed[130];
+	struct te_error err;
+
+	CU_ASSERT_FATAL(!getLocalIpAndPort(target, name, sizeof(name)));
+	snprintf(slashed, sizeof(slashed), "/%s", name);
+	CU_ASSERT_EQUAL(te_probe_peer(e, name, -1), 0);
+	CU_ASSERT_EQUAL(te_probe_peer(e, slashed, 60 * 1000000), 0);
+	CU_ASSERT_EQUAL(te_probe_peer(e, "not an address", -1), -1);
+	destroyTransferEngine(target);
+	CU_ASSERT_EQUAL(te_probe_peer(e, name, -1), -102);
+	CU_ASSERT(!te_last_error(&err, sizeof(err)) && err.code == -102 &&
+		  strstr(err.text, name));
+	CU_ASSERT_EQUAL(te_probe_peer(e, NULL, -1), -1);
+	CU_ASSERT_EQUAL(te_probe_peer(NULL, name, -1), -1);
+	destroyTransferEngine(e);
+}
+
 const struct tei_test_case segment_cases[] = {
 	{ "a_peer_without_room_is_tried_again",
 	  a_peer_without_room_is_tried_again },
@@ -169,5 +191,7 @@ const struct tei_test_case segment_cases[] = {
 	  one_closed_as_it_is_renewed_stays_closed },
 	{ "local_process_is_probed_without_segments_lock",
 	  local_process_is_probed_without_segments_lock },
+	{ "probe_of_a_peer_tells_whether_it_answers",
+	  probe_of_a_peer_tells_whether_it_answers },
 	{ NULL, NULL },
 };

@@ -271,6 +271,20 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 		       struct te_buffer *bufs, size_t elem_size,
 		       size_t *count);
 
+/*
+ * Asks the control port of the peer with that segment name for an answer. 0 if
+ * it answers as that peer: with a metadata service, as the process that has
+ * published the name; with P2PHANDSHAKE, where the name is the address, as any
+ * engine. Otherwise a negative code with the reason in te_last_error: -1 (bad
+ * argument, or a name that is no address), -101 (the host is unknown), -102 (no
+ * connection, or no answer in time), -104 (another process answers, or a wrong
+ * secret), -200 (the metadata service does not have the name). Blocks for
+ * at most timeout_us microseconds, MC_HANDSHAKE_CONNECT_TIMEOUT if negative.
+ * The segment need not be open. Any thread.
+ */
+int te_probe_peer(transfer_engine_t engine, const char *name,
+		  int64_t timeout_us);
+
 /* --- requests that struct transfer_request cannot express ---------------- */
 
 /* te_request.opcode. Values never change. */

@@ -71,6 +71,8 @@ ON(openSegment, openSegment(e, "127.0.0.1:1") == -1)
 IN(openSegment, openSegment(e, "") == -1)
 ON(openSegmentNoCache, openSegmentNoCache(e, "127.0.0.1:1") == -1)
 IN(openSegmentNoCache, openSegmentNoCache(e, NULL) == -1)
+ON(te_probe_peer, te_probe_peer(e, "127.0.0.1:1", -1) == -1)
+IN(te_probe_peer, te_probe_peer(e, "", -1) == -1)
 ON(closeSegment, closeSegment(e, 1) == -1)
 IN(closeSegment, table_close(e, 4711))
 ON(removeLocalSegment, removeLocalSegment(e, "x") == -1)
@@ -185,7 +187,7 @@ static const struct table_row {
 	BOTH(unregisterLocalMemory), BOTH(registerLocalMemoryBatch),
 	BOTH(unregisterLocalMemoryBatch), BOTH(allocateBatchID),
 	BOTH(submitTransfer), BOTH(submitTransferWithNotify),
-	BOTH(getTransferStatus), BOTH(freeBatchID), BOTH(getNotifsFromEngine),
+	BOTH(te_probe_peer), BOTH(getTransferStatus), BOTH(freeBatchID), BOTH(getNotifsFromEngine),
 	BOTH(genNotifyInEngine), BOTH(getNicLoadStats), BOTH(showLinks),
 	ONE(enableGracefulShutdown),
 	BOTH(te_submit), BOTH(te_task_error), BOTH(te_wait_task),
