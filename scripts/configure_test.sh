@@ -87,10 +87,31 @@ nothing_is_left_in_tmp()
 compiler_talks_to_the_log_only()
 {
 	fresh
-	"$SRC/configure" --disable-tests --cc=no-such-compiler \
+	"$SRC/configure" --disable-tests --cc='cc --no-such-flag' \
 		>"$tmp/said" 2>&1
-	grep -q 'no-such-compiler.*not found' config.log &&
-		! grep -q 'not found' "$tmp/said"
+	grep -q 'no-such-flag.*' config.log &&
+		! grep -q 'unrecognized\|unknown argument' "$tmp/said"
+}
+
+# The message names the compiler and no library.
+absent_compiler_is_the_only_fault()
+{
+	refuses "no C compiler: the command 'no-such-compiler' was not found" \
+		--cc=no-such-compiler && ! grep 'libfabric\|hwloc' "$tmp/said"
+}
+
+broken_compiler_is_the_only_fault()
+{
+	refuses "the C compiler 'false' does not build a C11 program" \
+		--cc=false && ! grep 'libfabric\|hwloc' "$tmp/said"
+}
+
+results_are_apart_from_their_names()
+{
+	fresh
+	"$SRC/configure" >"$tmp/said" 2>&1
+	grep '[^ ]yes$\|[^ ]no$' "$tmp/said" && return 1
+	grep -q 'zookeeper.jar *\(yes\|no\)$' "$tmp/said"
 }
 
 check help_lists_every_option help_lists_every_option
@@ -101,8 +122,9 @@ check refuses_asan_with_tsan refuses exclude --enable-asan --enable-tsan
 check refuses_relative_prefix refuses absolute --prefix=here
 check refuses_quote_in_prefix refuses 'may not hold' "--prefix=/it's"
 check refuses_absent_libfabric refuses 'no include/rdma' --libfabric=/nowhere
-check refuses_absent_compiler refuses 'missing: build-essential' \
-	--cc=no-such-compiler
+check absent_compiler_is_the_only_fault absent_compiler_is_the_only_fault
+check broken_compiler_is_the_only_fault broken_compiler_is_the_only_fault
+check results_are_apart_from_their_names results_are_apart_from_their_names
 check prefix_with_a_space prefix_with_a_space
 check arguments_are_replayed arguments_are_replayed
 check nothing_is_left_in_tmp nothing_is_left_in_tmp

@@ -6,10 +6,10 @@
  *	$ target
  *	127.0.0.1:15023
  *
- * With two arguments, the metadata server and a name of its own, other
- * processes open it by that name:
+ * With two arguments, the segment's name and the metadata server, other
+ * processes open the segment by that name:
  *
- *	$ target zookeeper://10.0.0.1:2181 storage-1
+ *	$ target storage-1 zookeeper://10.0.0.1:2181
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,12 +50,17 @@ static int serve(transfer_engine_t engine, const char *name, char *memory)
 
 int main(int argc, char **argv)
 {
-	const char *server = argc > 2 ? argv[1] : "P2PHANDSHAKE";
-	const char *name = argc > 2 ? argv[2] : NULL;
-	char *memory = calloc(1, SIZE);
+	const char *server = argc > 2 ? argv[2] : "P2PHANDSHAKE";
+	const char *name = argc > 2 ? argv[1] : NULL;
+	char *memory;
 	transfer_engine_t engine;
 	int ret = 1;
 
+	if (argc == 2) {
+		fprintf(stderr, "usage: target [SEGMENT METADATA_SERVER]\n");
+		return 2;
+	}
+	memory = calloc(1, SIZE);
 	if (!memory)
 		return 1;
 	engine = createTransferEngine(server, name ? name : "127.0.0.1", "",

@@ -109,7 +109,7 @@ cluster()
 {
 	tries=0
 	until [ -n "$server" ] && kill -0 "$server" 2>/dev/null &&
-	      start target "zookeeper://127.0.0.1:$port/examples" initiator; do
+	      start target initiator "zookeeper://127.0.0.1:$port/examples"; do
 		end_waiting
 		tries=$((tries + 1))
 		[ "$tries" -lt 60 ] || return 1
