@@ -262,6 +262,20 @@ static enum name_kind name_classify(const char *host, const struct addrinfo *a)
 	return NAME_HIDDEN;
 }
 
+/*
+ * Returns true if every address is 127.0.1.1. Debian writes this address for
+ * the host's own name into /etc/hosts, so it is no mistake of the user.
+ */
+static bool name_of_debian(const struct addrinfo *a)
+{
+	for (; a; a = a->ai_next)
+		if (a->ai_addr->sa_family != AF_INET ||
+		    ((const struct sockaddr_in *)(const void *)a->ai_addr)
+				    ->sin_addr.s_addr != htonl(0x7f000101))
+			return false;
+	return true;
+}
+
 static int name_given(const struct tei_settings *settings, const char *host,
 		      char out[TEI_META_HOST_MAX], struct tei_err *err)
 {
@@ -270,6 +284,7 @@ static int name_given(const struct tei_settings *settings, const char *host,
 	struct addrinfo *list;
 	enum name_kind kind;
 	const char *why;
+	bool debian;
 	int rc;
 
 	rc = tei_meta_resolve(host, 0, deadline, &list, &why);
@@ -278,6 +293,7 @@ static int name_given(const struct tei_settings *settings, const char *host,
 				    "give the address of an interface of this host",
 				    "own host '%.64s': %s", host, why);
 	kind = name_classify(host, list);
+	debian = name_of_debian(list);
 	freeaddrinfo(list);
 	if (kind == NAME_USABLE) {
 		snprintf(out, TEI_META_HOST_MAX, "%s", host);
@@ -285,9 +301,9 @@ static int name_given(const struct tei_settings *settings, const char *host,
 	}
 	name_own_address(settings->use_ipv6, out);
 	if (kind == NAME_HIDDEN)
-		TEI_WARN("meta",
-			 "own host %s leads to loopback only: using %s instead",
-			 host, out);
+		tei_log(debian ? TEI_LOG_INFO : TEI_LOG_WARN, "meta",
+			"own host %s leads to loopback only: using %s instead",
+			host, out);
 	return 0;
 }
 
