@@ -119,11 +119,9 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	uint32_t i, n = contact_pairs(p, pair);
 	bool waits = false;
 
-	if (n < 2) {
-		if (n && p->nremotes > 1)
-			contact_number(buf, len, (uint16_t)(pair->remote + 1));
+	/* with one pair left of several, the route may still be a refused one */
+	if (!n || (n == 1 && p->nremotes < 2))
 		return rail_msg_send(p, buf, len, attempt);
-	}
 	contact_turn(c, n, now);
 	for (i = 0; i < CONTACT_WINDOW && c->from + i < n; i++) {
 		if (c->sent >> i & 1)
@@ -149,6 +147,10 @@ bool rail_contact_refused(struct tei_rail_peer *p, uint16_t number)
 {
 	uint16_t r;
 
+	/* The refusal of a first hello comes late: the peer has answered at
+	 * another address since. */
+	if (p->state == RAIL_PEER_READY && number)
+		return true;
 	if (p->state != RAIL_PEER_NEW || p->nremotes < 2)
 		return false;
 	if (number && number <= p->nremotes)

@@ -1008,7 +1008,7 @@ void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		       uint64_t now, uint32_t attempt);
 /* Another process answers at contact address number (from 1, 0: not known). Returns
- * true if other addresses are left to try. */
+ * true if other addresses are left to try, or if the peer has answered meanwhile. */
 bool rail_contact_refused(struct tei_rail_peer *peer, uint16_t number)
 	TEI_REQUIRES(rail_sched_held);
 /* The peer has answered at that contact address: logs it. Called before the contact
