@@ -250,7 +250,69 @@ static void forced_hca_without_device_is_an_error(void)
 	CU_ASSERT_NOT_EQUAL(te_engine_create(&o, sizeof(o), &e), 0);
 }
 
+/* Returns true if the last error's text and hint contain these words. */
+static bool create_last_says(const char *text, const char *hint)
+{
+	struct te_error last;
+
+	return !te_last_error(&last, sizeof(last)) &&
+	       strstr(last.text, text) && strstr(last.hint, hint);
+}
+
+/* A machine that has such a device installs the transport. */
+static void provider_transport_without_device_says_so(void)
+{
+	static const char *const names[] = { "efa", "cxi" };
+	const char *const other[] = { "MOONRAIL_PROVIDER=tcp;ofi_rxm" };
+	char text[64];
+	transfer_engine_t e;
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		CU_ASSERT_EQUAL_FATAL(create_with(NULL, 0, &e), 0);
+		snprintf(text, sizeof(text), "libfabric's provider %s offers no device",
+			 names[i]);
+		if (installTransport(e, names[i], NULL)) {
+			CU_ASSERT_EQUAL(uninstallTransport(e, "rdma"), 0);
+		} else {
+			CU_ASSERT(create_last_says(text, "fi_info -l"));
+		}
+		destroyTransferEngine(e);
+		/* the name wins: no rail of another provider is opened */
+		CU_ASSERT_EQUAL_FATAL(create_with(other, 1, &e), 0);
+		CU_ASSERT_PTR_NULL(installTransport(e, names[i], NULL));
+		CU_ASSERT(create_last_says(text,
+					   "MOONRAIL_PROVIDER=tcp;ofi_rxm"));
+		destroyTransferEngine(e);
+	}
+}
+
+/* MOONRAIL_PROVIDER makes rails of transport rdma without an RDMA device. */
+static void provider_transport_with_other_rdma_is_refused(void)
+{
+	const char *const tcp[] = { "MOONRAIL_PROVIDER=tcp;ofi_rxm",
+				    "MOONRAIL_DEVICES=127.0.0.1" };
+	transfer_engine_t e;
+	transport_t t;
+
+	CU_ASSERT_EQUAL_FATAL(create_with(tcp, 2, &e), 0);
+	t = installTransport(e, "rdma", NULL);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+	CU_ASSERT_PTR_NULL(installTransport(e, "efa", NULL));
+	CU_ASSERT(create_last_says("installed already with provider tcp;ofi_rxm",
+				   "uninstall"));
+	CU_ASSERT_PTR_EQUAL(installTransport(e, "rdma", NULL), t);
+	CU_ASSERT_EQUAL(uninstallTransport(e, "cxi"), 0);
+	CU_ASSERT_PTR_NULL(installTransport(e, "efa", NULL));
+	CU_ASSERT(create_last_says("offers no device", ""));
+	destroyTransferEngine(e);
+}
+
 const struct tei_test_case create_cases[] = {
+	{ "provider_transport_without_device_says_so",
+	  provider_transport_without_device_says_so },
+	{ "provider_transport_with_other_rdma_is_refused",
+	  provider_transport_with_other_rdma_is_refused },
 	{ "two_engines_have_settings_of_their_own",
 	  two_engines_have_settings_of_their_own },
 	{ "bad_setting_is_refused_by_name", bad_setting_is_refused_by_name },

@@ -14,11 +14,13 @@
 
 #define TRANSPORT_MATRIX_MAX	(1u << 20)
 
+/* Returns the installed transport that a name means, or NULL. */
 static struct engine_transport *transport_find(struct engine *e,
 					       const char *name)
 {
 	int i;
 
+	name = tei_rail_transport_of(name);
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
 		if (e->transports[i].installed &&
 		    !strcmp(e->transports[i].name, name))
@@ -35,7 +37,7 @@ static struct engine_transport *transport_note(struct engine *e,
 		if (e->transports[i].installed)
 			continue;
 		snprintf(e->transports[i].name, sizeof(e->transports[i].name),
-			 "%s", name);
+			 "%s", tei_rail_transport_of(name));
 		e->transports[i].installed = true;
 		return &e->transports[i];
 	}
@@ -189,8 +191,33 @@ static int transport_open(struct engine *e, const char *proto,
 		return ret;
 	ret = transport_set_topo(e, err);
 	if (ret)
-		tei_rail_dp_remove_transport(e->dp, proto, 0, NULL);
+		tei_rail_dp_remove_transport(e->dp,
+					     tei_rail_transport_of(proto), 0,
+					     NULL);
 	return ret;
+}
+
+/*
+ * Returns 0 if the installed transport rdma is what the name means: always for
+ * "rdma"; for the name of a provider if all open rails use that provider.
+ */
+static int transport_same(struct engine *e, const char *proto,
+			  struct tei_err *err) TEI_REQUIRES(e->control)
+{
+	const char *name = tei_rail_transport_of(proto);
+	struct tei_rail_desc d;
+	size_t i;
+
+	if (!strcmp(name, proto))
+		return 0;
+	for (i = 0; i < tei_rail_count(e->dp); i++)
+		if (!tei_rail_describe(e->dp, i, &d) && d.open &&
+		    !strcmp(d.transport, name) && strcmp(d.provider, proto))
+			return tei_err_fail(err, TEI_ERR_BUSY, "engine",
+					    "uninstall transport rdma first",
+					    "transport %s: rdma is installed already with provider %s",
+					    proto, d.provider);
+	return 0;
 }
 
 static struct engine_transport *transport_install(struct engine *e,
@@ -206,7 +233,7 @@ static struct engine_transport *transport_install(struct engine *e,
 	*news = false;
 
 	if (t)
-		return t;
+		return transport_same(e, proto, err) ? NULL : t;
 	ret = transport_take_matrix(e, matrix, err);
 	if (!ret)
 		ret = transport_open(e, proto, err);
@@ -219,8 +246,8 @@ static struct engine_transport *transport_install(struct engine *e,
 
 static bool transport_name_known(const char *proto)
 {
-	static const char *const names[] = { "tcp", "rdma", "shm", "local",
-					     "nvmeof" };
+	static const char *const names[] = { "tcp", "rdma", "efa", "cxi",
+					     "shm", "local", "nvmeof" };
 	size_t i;
 
 	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -242,7 +269,7 @@ transport_t installTransport(transfer_engine_t engine, const char *proto,
 		return NULL;
 	if (!proto || !transport_name_known(proto)) {
 		tei_err_fail(&err, TEI_ERR_UNSUPPORTED, "engine",
-			     "built in: tcp, rdma, shm, local, nvmeof",
+			     "built in: tcp, rdma, efa, cxi, shm, local, nvmeof",
 			     "no transport named \"%.32s\"",
 			     proto ? proto : "");
 		return NULL;
@@ -314,7 +341,7 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	} else if (!strcmp(proto, "nvmeof")) {
 		ret = engine_files_off(e, &err);
 	} else {
-		ret = transport_remove(e, proto, &err);
+		ret = transport_remove(e, tei_rail_transport_of(proto), &err);
 	}
 	if (!ret) {
 		t->installed = false;

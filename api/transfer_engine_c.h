@@ -161,7 +161,8 @@ int discoverTopology(transfer_engine_t engine);
 int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len);
 
 /*
- * Installs a transport: "tcp", "rdma", "shm", "local", "nvmeof". args may be
+ * Installs a transport: "tcp", "rdma", "shm", "local", "nvmeof", or "efa" or
+ * "cxi", which mean "rdma" with that provider of libfabric. args may be
  * NULL; else args[0] is an optional topology JSON text and the array ends with
  * NULL. The same name twice gives the first handle. NULL on error. The handle
  * is the engine's.

@@ -319,6 +319,7 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 			     err, &list);
 	if (ret)
 		return ret;
+	transport = tei_rail_transport_of(transport);
 	tei_mutex_lock(&dp->admin);
 	for (f = list; f; f = f->next) {
 		ret = rail_dp_add(dp, f, transport, err);

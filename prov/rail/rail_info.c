@@ -31,6 +31,8 @@ static const struct {
 	{ "rdma", "verbs;ofi_rxm" },
 	{ "rdma", "psm3" },
 	{ "rdma", "opx" },
+	{ "efa", "efa" },
+	{ "cxi", "cxi" },
 	{ "shm", "shm" },
 };
 
@@ -554,6 +556,17 @@ static void info_warn_unfit(const struct rail_found *list)
 	}
 }
 
+/* Returns true if the transport's name is that of its only provider. */
+static bool info_names_provider(const char *transport)
+{
+	return !strcmp(transport, "efa") || !strcmp(transport, "cxi");
+}
+
+const char *tei_rail_transport_of(const char *name)
+{
+	return info_names_provider(name) ? "rdma" : name;
+}
+
 static bool info_wanted(const char *transport, const char *pinned, size_t row)
 {
 	if (strcmp(info_providers[row].transport, transport))
@@ -594,6 +607,26 @@ static const char *info_excluded(const struct tei_settings *s,
 	return out;
 }
 
+/* Fills err: no device was found. Returns its code. */
+static int info_none(const struct tei_settings *s, const char *transport,
+		     const char *devices, struct tei_err *err)
+{
+	char hint[TEI_ERR_TEXT];
+	const char *cure = info_excluded(s, devices, hint);
+
+	if (!info_names_provider(transport))
+		return tei_err_fail(err, TEI_ERR_NO_DEVICE, "rail", cure,
+				    "no device for transport %s%s%.64s",
+				    transport, *devices ? " among " : "",
+				    devices);
+	if (cure != hint)
+		cure = "is this provider part of the libfabric in use (fi_info -l), is the device's driver loaded?";
+	return tei_err_fail(err, TEI_ERR_NO_DEVICE, "rail", cure,
+			    "transport %s: libfabric's provider %s offers no device%s%.64s",
+			    transport, transport, *devices ? " among " : "",
+			    devices);
+}
+
 int rail_info_find(const struct tei_settings *s, const char *transport,
 		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out)
@@ -601,7 +634,6 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
 	struct info_lists lists = { NULL, NULL };
 	bool known = false, pinned_known = false;
-	char hint[TEI_ERR_TEXT];
 	int ret = 0;
 
 	if (!devices || !*devices)
@@ -610,7 +642,7 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 		known |= !strcmp(info_providers[i].transport, transport);
 	if (!known)
 		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail",
-				    "transports with rails: tcp, rdma, shm",
+				    "transports with rails: tcp, rdma, efa, cxi, shm",
 				    "no transport named \"%.32s\"", transport);
 	for (i = 0; i < n && !ret && !lists.fit; i++) {
 		if (!info_wanted(transport, s->provider, i))
@@ -620,14 +652,11 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 			       &lists);
 	}
 	if (!ret && !lists.fit && *s->provider && !pinned_known &&
-	    strcmp(transport, "shm"))
+	    strcmp(transport, "shm") && !info_names_provider(transport))
 		ret = info_try(s, s->provider, devices, flags, &lists);
 	info_warn_unfit(lists.unfit);
 	if (!ret && !lists.fit)
-		ret = tei_err_fail(err, TEI_ERR_NO_DEVICE, "rail",
-				   info_excluded(s, devices, hint),
-				   "no device for transport %s%s%.64s", transport,
-				   *devices ? " among " : "", devices);
+		ret = info_none(s, transport, devices, err);
 	if (!ret && strcmp(transport, "shm")) {
 		info_warn_missing(devices, &lists);
 		if (!*devices && !strcmp(transport, "tcp"))

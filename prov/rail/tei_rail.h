@@ -128,7 +128,14 @@ void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns);
 void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns);
 
 /*
- * Finds and opens the rails of one transport: "tcp", "rdma" or "shm". devices
+ * Returns the transport that a name means: "rdma" for "efa" and "cxi", which
+ * are transport rdma with one provider, otherwise the name itself.
+ */
+const char *tei_rail_transport_of(const char *name);
+
+/*
+ * Finds and opens the rails of one transport: "tcp", "rdma" or "shm", or "efa"
+ * or "cxi" for rails of transport "rdma" that use that provider. devices
  * is a comma list of interfaces, RDMA devices or addresses, "" for all that
  * are usable. Starts with those that work and logs which did not and why; an
  * error only if none works. Memory registered before is registered on them.
