@@ -775,6 +775,17 @@ static void msg_send_keys(struct msg_rig *rig, uint32_t epoch)
 	msg_arrive(rig, buf, rail_msg_end(&w));
 }
 
+static struct rail_rkey *msg_key(struct msg_rig *rig, struct tei_rail_peer *p,
+				 uint64_t addr)
+{
+	struct rail_rkey *k;
+
+	rail_sched_enter(rig->plane.dp);
+	k = rail_key_find(p, addr);
+	rail_sched_leave(rig->plane.dp);
+	return k;
+}
+
 static void test_keys_older_than_a_revocation_are_void(void)
 {
 	uint8_t buf[RAIL_MSG_MAX];
@@ -787,14 +798,14 @@ static void test_keys_older_than_a_revocation_are_void(void)
 	p = msg_peer(&rig, MSG_GOOD);
 	msg_send_keys(&rig, 6);
 	CU_ASSERT_EQUAL(p->nrkeys, 3);
-	CU_ASSERT_PTR_NOT_NULL(rail_key_find(p, 0x11000));
+	CU_ASSERT_PTR_NOT_NULL(msg_key(&rig, p, 0x11000));
 	w = msg_head(&rig, buf, RAIL_MSG_REVOKE, 0, MSG_GOOD);
 	rail_wire_put(&w, 7, 4);
 	rail_wire_put(&w, 1, 2);
 	rail_wire_put(&w, 2, 8);
 	msg_arrive(&rig, buf, rail_msg_end(&w));
 	CU_ASSERT_EQUAL(p->nrkeys, 2);
-	CU_ASSERT_PTR_NULL(rail_key_find(p, 0x11000));
+	CU_ASSERT_PTR_NULL(msg_key(&rig, p, 0x11000));
 	CU_ASSERT_EQUAL(p->nowed, 1);
 	/* an answer that the revocation has overtaken */
 	msg_send_keys(&rig, 6);

@@ -56,11 +56,21 @@ static bool ports_inside(const struct test_plane *p, const struct rail_lane *l)
 	       port <= p->settings.data_port_high;
 }
 
+static void ports_open(struct rail_lane *lane)
+{
+	struct tei_err err;
+	int ret;
+
+	tei_mutex_lock(&lane->lock);
+	ret = rail_lane_open(lane, &err);
+	tei_mutex_unlock(&lane->lock);
+	CU_ASSERT_EQUAL_FATAL(ret, 0);
+}
+
 static void all_lanes_listen_inside_the_range(void)
 {
 	struct test_plane p;
 	struct rail_lane *lane;
-	struct tei_err err;
 	struct rail *rail;
 	uint32_t i;
 	int fd;
@@ -76,11 +86,11 @@ static void all_lanes_listen_inside_the_range(void)
 	/* as the replacement after a fence, and a probe, are opened */
 	lane = &rail->target;
 	rail_lane_shut(lane, false);
-	CU_ASSERT_EQUAL_FATAL(rail_lane_open(lane, &err), 0);
+	ports_open(lane);
 	CU_ASSERT(ports_inside(&p, lane));
 	CU_ASSERT_NOT_EQUAL(ports_of(&lane->addr), ports_of(&rail->own));
 	lane = &rail->probe.lane;
-	CU_ASSERT_EQUAL_FATAL(rail_lane_open(lane, &err), 0);
+	ports_open(lane);
 	CU_ASSERT(ports_inside(&p, lane));
 	rail_lane_shut(lane, false);
 	test_plane_close(&p);
