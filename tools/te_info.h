@@ -251,6 +251,9 @@ const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d);
  * Python wheel has it that bundles its own. */
 bool info_is_libfabric(const char *path);
 
+/* Returns true if the path's file name is that of libinfinipath. */
+bool info_is_infinipath(const char *path);
+
 /* --- what is looked at --------------------------------------------------- */
 void info_look_net(struct info *info);
 void info_look_rails(struct info *info);

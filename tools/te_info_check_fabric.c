@@ -237,6 +237,37 @@ static void fabric_libraries(struct info *info)
 	info_cure(f, "link everything to one; LD_DEBUG=libs shows who loads which; look at LD_LIBRARY_PATH, LD_PRELOAD and wheels that bundle their own");
 }
 
+/*
+ * libinfinipath installs its signal handlers when it is loaded, unless the
+ * environment has the two variables. The environment of another process
+ * (--pid) is not read.
+ */
+static void fabric_handlers(struct info *info)
+{
+	const char *ipath = getenv("IPATH_NO_BACKTRACE");
+	const char *hfi = getenv("HFI_NO_BACKTRACE");
+	const cJSON *lib;
+	cJSON *f;
+
+	if (info->opts.pid)
+		return;
+	cJSON_ArrayForEach(lib, fabric_list(info, "libraries"))
+		if (info_is_infinipath(info_get(lib, "path")))
+			break;
+	if (!lib)
+		return;
+	if (ipath && hfi) {
+		info_fine(info, "handlers", "libinfinipath",
+			  "IPATH_NO_BACKTRACE and HFI_NO_BACKTRACE are set");
+		return;
+	}
+	f = info_find(info, INFO_NOTE, "handlers", "libinfinipath");
+	info_what(f, "libfabric loads %s, which installs signal handlers",
+		  info_get(lib, "path"));
+	info_why(f, "a process that SIGTERM ends then exits with status 1, and SIGSEGV leaves no core file");
+	info_cure(f, "IPATH_NO_BACKTRACE=1 HFI_NO_BACKTRACE=1 in the environment before the program starts");
+}
+
 /* --- RDMA ---------------------------------------------------------------- */
 
 /* Any that is not link-local, fe80::/10; the provider chooses among them. */
@@ -395,5 +426,6 @@ void info_check_fabric(struct info *info)
 	fabric_rails(info);
 	fabric_connections(info);
 	fabric_libraries(info);
+	fabric_handlers(info);
 	fabric_rdma(info);
 }

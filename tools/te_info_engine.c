@@ -92,6 +92,13 @@ bool info_is_libfabric(const char *path)
 	       (*base == '-' && strstr(base, ".so"));
 }
 
+bool info_is_infinipath(const char *path)
+{
+	const char *base = strrchr(path, '/');
+
+	return !strncmp(base ? base + 1 : path, "libinfinipath.so", 16);
+}
+
 static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
 {
 	const char *base = strrchr(lib->dlpi_name, '/');
@@ -101,6 +108,7 @@ static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
 	(void)arg;
 	base = base ? base + 1 : lib->dlpi_name;
 	if (!info_is_libfabric(lib->dlpi_name) &&
+	    !info_is_infinipath(lib->dlpi_name) &&
 	    strncmp(base, "libmoonrail.so", 14))
 		return 0;
 	o = cJSON_CreateObject();

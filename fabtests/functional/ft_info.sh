@@ -567,6 +567,20 @@ sys.stdin.read()' "$lib" "$copy" <"$tmp/pipe" >"$tmp/ready" &
 	FI_AV_REMOVE_CLEANUP=1 "$info" --check --json --no_probe \
 		--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
 	holds 'connections can be closed with the switch' 'F("closing", "ok")'
+	env -u IPATH_NO_BACKTRACE -u HFI_NO_BACKTRACE "$info" --check --json \
+		--no_probe >"$tmp/out" 2>/dev/null
+	# Debian's libfabric is linked to it, others are not
+	if ldd "$info" | grep -q libinfinipath; then
+		holds 'libinfinipath_without_variables_is_a_note' \
+			'len(F("handlers")) == 1 and "IPATH_NO_BACKTRACE=1" in F("handlers", "note")[0]["cure"]'
+		IPATH_NO_BACKTRACE=1 HFI_NO_BACKTRACE=1 "$info" --check --json \
+			--no_probe >"$tmp/out" 2>/dev/null
+		holds 'libinfinipath_with_variables_is_fine' \
+			'F("handlers", "ok") and not F("handlers", "note")'
+	else
+		holds 'process_without_libinfinipath_has_no_finding' \
+			'not F("handlers")'
+	fi
 }
 
 # Files of another machine.
