@@ -103,7 +103,7 @@ static void hints_fit_into_the_record(void)
 	const char *hint;
 
 	for (place = TEI_HINT_CONTROL; place <= TEI_HINT_OBJECT; place++)
-		for (e = TEI_HINT_NO_ANSWER; e < 200; e++) {
+		for (e = TEI_HINT_FELL_SILENT; e < 200; e++) {
 			hint = tei_hint((enum tei_hint_place)place, e);
 			CU_ASSERT(!hint || strlen(hint) < TEI_ERR_TEXT);
 		}

@@ -18,6 +18,8 @@ static const struct {
 	  "a link-local address needs its interface: [fe80::1%eth0]:PORT" },
 	{ TEI_HINT_DATA, TEI_HINT_LARGE_STALL,
 	  "the peer answers small messages: if only large requests stall, check the MTU on the way (ping -M do -s 1472 ADDRESS)" },
+	{ TEI_HINT_DATA, TEI_HINT_FELL_SILENT,
+	  "the peer no longer answers: is its process running and not stopped, and is the network to its host up?" },
 	{ TEI_HINT_DATA, TEI_HINT_NO_ANSWER,
 	  "does a firewall drop the data port? pin the ports with MOONRAIL_DATA_PORTS=LOW-HIGH or FI_TCP_PORT_LOW_RANGE/_HIGH_RANGE and open them" },
 	{ TEI_HINT_CONTROL, ECONNREFUSED,

@@ -23,6 +23,8 @@ enum tei_hint_place {
 #define TEI_HINT_LARGE_STALL	(-3)
 /* In place of an errno: a peer's data port has never answered. */
 #define TEI_HINT_NO_ANSWER	(-4)
+/* In place of an errno: a peer answered before and does not answer any longer. */
+#define TEI_HINT_FELL_SILENT	(-5)
 
 /* Returns the hint for an errno at a place, or NULL if there is none. */
 const char *tei_hint(enum tei_hint_place place, int error);

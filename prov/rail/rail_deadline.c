@@ -10,10 +10,26 @@
 
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 
+/*
+ * Returns the hint for a peer without an error of the provider. Small messages
+ * pass and large requests do not if the peer was heard from in the second half
+ * of the time in which no task progressed. Otherwise the peer is silent.
+ */
+static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
+				 uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (p->state == RAIL_PEER_NEW)
+		return tei_hint(TEI_HINT_DATA, TEI_HINT_NO_ANSWER);
+	if (now > since && p->alive_ns > since + (now - since) / 2)
+		return tei_hint(TEI_HINT_DATA, TEI_HINT_LARGE_STALL);
+	return tei_hint(TEI_HINT_DATA, TEI_HINT_FELL_SILENT);
+}
+
 /* since: when the task last progressed. An error from not long before that is
  * told as well: another rail may have gone on for a while. */
 static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
-			 struct tei_err *err)
+			 uint64_t now, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held)
 {
 	const struct tei_rail_dp *dp = p->dp;
@@ -44,9 +60,7 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 		return;
 	}
 	snprintf(err->hint, sizeof(err->hint), "%s",
-		 tei_hint(TEI_HINT_DATA, p->state == RAIL_PEER_NEW ?
-					 TEI_HINT_NO_ANSWER :
-					 TEI_HINT_LARGE_STALL));
+		 deadline_hint(p, since, now));
 }
 
 /*
@@ -76,7 +90,7 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 		if (!t->end_wanted) {
 			if (now < newest + limit)
 				continue;
-			deadline_err(p, newest, &err);
+			deadline_err(p, newest, now, &err);
 			tei_log_repeated(&p->end_repeat, TEI_LOG_WARN, "rail",
 					 "%s: %s", p->name, err.text);
 			t->silent = true;

@@ -2,6 +2,7 @@
 /*
  * Ends: of slices that completed or are given up, and of their tasks.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +233,42 @@ static const char *end_hint(int fi_err)
 		fi_err = FI_EACCES;
 	hint = tei_hint(TEI_HINT_DATA, fi_err);
 	return hint ? hint : "the provider says more with FI_LOG_LEVEL=warn";
+}
+
+/*
+ * Errors of the system that describe a lost or refused connection, or a lack of
+ * resources. Any other errno of a provider may have been left by an earlier call.
+ */
+static bool end_errno_says(int error)
+{
+	static const int says[] = {
+		ECONNREFUSED, ECONNRESET, ECONNABORTED, ETIMEDOUT, EPIPE,
+		EHOSTUNREACH, EHOSTDOWN, ENETUNREACH, ENETDOWN, ENETRESET,
+		ENOTCONN, ESHUTDOWN, EADDRNOTAVAIL, EMSGSIZE, EACCES, EPERM,
+		ENOMEM, ENOBUFS, EMFILE, ENFILE, EFAULT,
+	};
+
+	for (size_t i = 0; i < sizeof(says) / sizeof(says[0]); i++)
+		if (says[i] == error)
+			return true;
+	return false;
+}
+
+const char *rail_prov_text(int err, int *prov, const char *text)
+{
+	int code = abs(*prov);
+
+	if (!text || !*text)
+		return "";
+	/* Texts of the device, as those of verbs, are not texts of an errno. */
+	if (strcmp(text, fi_strerror(code)))
+		return text;
+	if (code == err)
+		return "";
+	if (end_errno_says(code))
+		return text;
+	*prov = 0;
+	return "";
 }
 
 void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,

@@ -1393,6 +1393,12 @@ bool rail_lane_active(const struct rail_lane *lane);
 void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *slice,
 		   uint64_t now, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
+/*
+ * Returns the provider's text if it says more about the error err (FI_E*) than
+ * err itself, otherwise "". Sets *prov, the provider's code, to 0 if the code is
+ * an errno that has nothing to do with a connection, as ENOENT.
+ */
+const char *rail_prov_text(int err, int *prov, const char *text);
 /* Remembers what the provider said of a slice that broke. */
 void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,
 		      int err, int prov, const char *text)

@@ -625,17 +625,20 @@ static void lane_log_error(struct rail_lane *lane,
 			   const struct rail_slice *slice, const char *text)
 {
 	struct rail *rail = lane->rail;
+	char prov[128] = "";
 
 	__atomic_fetch_add(&rail->errors, 1, __ATOMIC_RELAXED);
 	if (!tei_log_enabled(TEI_LOG_WARN))
 		return;
+	if (*text)
+		snprintf(prov, sizeof(prov), " (provider: %d, %s)",
+			 e->prov_errno, text);
 	tei_log_repeated(slice ? &slice->peer->err_repeat : &rail->err_repeat,
-			 TEI_LOG_WARN, "rail",
-			 "%s (%s): %s%s: %s (provider: %d, %s)", rail->name,
+			 TEI_LOG_WARN, "rail", "%s (%s): %s%s: %s%s", rail->name,
 			 rail->provider, slice ? (slice->read ? "read from " :
 							      "write to ") :
 			 "message", slice ? slice->peer->name : "",
-			 fi_strerror(e->err), e->prov_errno, text);
+			 fi_strerror(e->err), prov);
 }
 
 static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
@@ -670,8 +673,7 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 		return;
 	text = fi_cq_strerror(lane->cq, e.prov_errno, e.err_data, buf,
 			      sizeof(buf));
-	if (!text)
-		text = "";
+	text = rail_prov_text(e.err, &e.prov_errno, text);
 	op = e.op_context;
 	if (!op) {
 		lane_log_error(lane, &e, NULL, text);

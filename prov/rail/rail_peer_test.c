@@ -6,6 +6,7 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define PEER_OTHER	UINT64_C(0x07e4)	/* an incarnation */
@@ -419,6 +420,68 @@ static void test_who_stood_still_does_not_blame_the_peer(void)
 	peer_end(&rig);
 }
 
+/* --- hints about a peer that made no progress ------------------------------ */
+
+/* Ends the task for lack of progress. The peer was last heard from `quarters`
+ * quarters of MC_SLICE_TIMEOUT before that. */
+static void peer_no_progress(struct peer_rig *rig, uint64_t quarters)
+{
+	struct tei_rail_dp *dp;
+	uint64_t limit, now;
+
+	peer_begin(rig);
+	dp = rig->pair.from.dp;
+	limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	now = rig->task.task.progress_ns + limit + 1;
+	rail_sched_enter(dp);
+	rig->pair.peer->alive_ns = now - quarters * (limit / 4);
+	rail_sched_leave(dp);
+	test_pair_turn(&rig->pair, now);
+	CU_ASSERT_NOT_EQUAL(rig->task.task.end_ns, 0);
+	peer_turns(rig, 3 * limit);
+	CU_ASSERT_EQUAL(test_ends(&rig->task), 1);
+	peer_end(rig);
+}
+
+static void test_silent_peer_gets_no_hint_about_the_mtu(void)
+{
+	struct peer_rig rig;
+
+	peer_no_progress(&rig, 3);
+	CU_ASSERT_PTR_NULL(strstr(rig.task.hint, "MTU"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(rig.task.hint, "no longer answers"));
+}
+
+static void test_peer_heard_from_recently_gets_the_hint_about_the_mtu(void)
+{
+	struct peer_rig rig;
+
+	peer_no_progress(&rig, 1);
+	CU_ASSERT_PTR_NOT_NULL(strstr(rig.task.hint, "MTU"));
+}
+
+/* --- what the provider says ------------------------------------------------ */
+
+static void test_provider_text_that_misleads_is_left_out(void)
+{
+	int left = ENOENT, same = ECONNRESET, other = ECONNREFUSED, device = 12;
+
+	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_EIO, &left,
+					      fi_strerror(ENOENT)), "");
+	CU_ASSERT_EQUAL(left, 0);
+	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_ECONNRESET, &same,
+					      fi_strerror(ECONNRESET)), "");
+	CU_ASSERT_EQUAL(same, ECONNRESET);
+	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_EIO, &other,
+					      fi_strerror(ECONNREFUSED)),
+			       fi_strerror(ECONNREFUSED));
+	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_EIO, &device,
+					      "transport retry counter exceeded"),
+			       "transport retry counter exceeded");
+	CU_ASSERT_EQUAL(device, 12);
+	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_EIO, &device, NULL), "");
+}
+
 /* --- where it says that it is ---------------------------------------------- */
 
 static void test_an_address_without_an_end_reaches_nobody(void)
@@ -542,5 +605,11 @@ const struct tei_test_case rail_peer_cases[] = {
 	{ "who_has_gone_is_owed_nothing", test_who_has_gone_is_owed_nothing },
 	{ "who_has_gone_perhaps_is_answered_for_a_while",
 	  test_who_has_gone_perhaps_is_answered_for_a_while },
+	{ "silent_peer_gets_no_hint_about_the_mtu",
+	  test_silent_peer_gets_no_hint_about_the_mtu },
+	{ "peer_heard_from_recently_gets_the_hint_about_the_mtu",
+	  test_peer_heard_from_recently_gets_the_hint_about_the_mtu },
+	{ "provider_text_that_misleads_is_left_out",
+	  test_provider_text_that_misleads_is_left_out },
 	{ NULL, NULL },
 };

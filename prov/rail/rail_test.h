@@ -80,6 +80,7 @@ struct test_task {
 	uint32_t order;			/* of all tasks: ends before it */
 	enum tei_rail_end end;
 	int code;			/* of the error, or 0 */
+	char hint[TEI_ERR_TEXT];	/* of the error, or "" */
 	char poison;			/* fills the source at the end, 0: not */
 };
 

@@ -25,6 +25,7 @@ static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 	t->order = test_order++;
 	t->end = end;
 	t->code = err ? err->code : 0;
+	snprintf(t->hint, sizeof(t->hint), "%s", err ? err->hint : "");
 	pthread_cond_broadcast(&test_cond);
 	pthread_mutex_unlock(&test_lock);
 }
