@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "topo/tei_topo.h"
+#include "util/text.h"
 
 struct engine *engine_from(transfer_engine_t handle)
 {
@@ -505,8 +506,9 @@ static int engine_check_options(const struct te_engine_options *o,
 				    UINT16_MAX);
 	if (o->settings_count && !o->settings)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-				    "%s: %zu settings, but no list of them",
-				    call, o->settings_count);
+				    "%s: %zu setting%s, but no list of them",
+				    call, o->settings_count,
+				    tei_plural(o->settings_count));
 	return 0;
 }
 

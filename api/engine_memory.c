@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "topo/tei_topo.h"
+#include "util/text.h"
 
 /*
  * Where host memory is as one location of its own, or, where it has several
@@ -511,7 +512,8 @@ static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 	*left = n;
 	if (!ranges)
 		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory to unregister %zu regions", n);
+				    "no memory to unregister %zu region%s", n,
+				    tei_plural(n));
 	host = memory_part(r, n);
 	for (i = 0; i < host; i++) {
 		ranges[i].base = r[i].addr;
@@ -582,8 +584,8 @@ static void memory_undo(struct engine *e, const struct memory_added *added,
 	size_t i, k = 0;
 
 	if (!gone) {
-		TEI_ERROR("engine", "no memory to unregister %zu regions: they stay registered",
-			  n);
+		TEI_ERROR("engine", "no memory to unregister %zu region%s, which stay registered",
+			  n, tei_plural(n));
 		return;
 	}
 	tei_mutex_lock(&e->control);
@@ -774,8 +776,8 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 		free(order);
 		free(added);
 		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory to register %zu regions",
-				    buffer_len);
+				    "no memory to register %zu region%s",
+				    buffer_len, tei_plural(buffer_len));
 	}
 	ret = memory_add_all(e, order, buffer_len, location, added, &done);
 	if (!ret && buffer_len)

@@ -24,6 +24,7 @@
  * Locks: listing.store is held over a publication, and nothing else is held then.
  */
 #include "api/engine_int.h"
+#include "util/text.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -197,7 +198,8 @@ int engine_relist(struct engine *e, struct tei_err *err)
 	p = calloc(n ? n : 1, sizeof(*p));
 	if (!p)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory to publish %u regions", n);
+				    "no memory to publish %u region%s", n,
+				    tei_plural(n));
 	ret = engine_desc_head(e, &rails, &head, err);
 	if (ret)
 		goto err_pieces;

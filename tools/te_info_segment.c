@@ -283,7 +283,8 @@ static void segment_judge(struct info *info, const cJSON *doc,
 	if (good || !n)
 		return;
 	f = info_find(info, INFO_BAD, "segment_rail", info->opts.segment);
-	info_what(f, "none of its %d rails answers", n);
+	info_what(f, n == 1 ? "its only rail does not answer" :
+			      "none of its %d rails answers", n);
 	info_why(f, "nothing can be transferred to or from it");
 	info_cure(f, "see the warnings above");
 }

@@ -11,6 +11,7 @@
 
 #include "tools/te_info.h"
 #include "topo/tei_topo.h"
+#include "util/text.h"
 
 enum {
 	SVG_EDGE = 24,		/* around everything */
@@ -209,9 +210,10 @@ static void svg_node(struct svg *s, const struct info_node *n, int x, int y)
 	svg_text("head", x + 14, y + 24, SVG_NODE_W - 28, "NUMA node %d",
 		 n->index);
 	svg_text("sub", x + 150, y + 24, SVG_NODE_W - 164,
-		 "%s, %u cores, %u threads",
+		 "%s, %u core%s, %u thread%s",
 		 info_bytes_text(n->memory, memory, sizeof(memory)), n->cores,
-		 n->threads);
+		 tei_plural((uint64_t)n->cores), n->threads,
+		 tei_plural((uint64_t)n->threads));
 	snprintf(location, sizeof(location), "cpu:%d", n->index);
 	svg_near(s, location, x + 14, y + 46, SVG_NODE_W - 28);
 	svg_chips(s, n->index, x, y + SVG_NODE_HEAD - 8);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/te_info.h"
+#include "util/text.h"
 
 #define SEG_PARTS 16		/* shown; --json has up to 1000 */
 
@@ -191,7 +192,8 @@ void info_print_findings(const struct info *info)
 			       info_get(f, "reason"));
 	}
 	if (info->opts.check)
-		printf("\n%d bad, %d warnings, %d notes, %d ok\n",
-		       count[INFO_BAD], count[INFO_WARN], count[INFO_NOTE],
-		       count[INFO_OK]);
+		printf("\n%d bad, %d warning%s, %d note%s, %d ok\n",
+		       count[INFO_BAD], count[INFO_WARN],
+		       tei_plural((uint64_t)count[INFO_WARN]), count[INFO_NOTE],
+		       tei_plural((uint64_t)count[INFO_NOTE]), count[INFO_OK]);
 }

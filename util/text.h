@@ -6,6 +6,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* Returns the end of a noun after the number n: "%u rail%s". */
+static inline const char *tei_plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
 
 /* Length of the UTF-8 sequence at at, before end; 0 if it is none. */
 size_t tei_utf8_length(const char *at, const char *end);

@@ -573,6 +573,7 @@ int main(int argc, char **argv)
 		waitpid(awake[i], NULL, 0);
 	}
 	fclose(csv);
-	printf("%d clients missed the goal; table: %s\n", missed, path);
+	printf("%d client%s missed the goal; table: %s\n", missed,
+	       missed == 1 ? "" : "s", path);
 	return missed != 0;
 }

@@ -92,8 +92,9 @@ void tei_gpu_fini(struct tei_gpu *ctx)
 	if (started)
 		pthread_join(ctx->thread, NULL);
 	if (ctx->given_up)
-		TEI_WARN("gpu", "closed with %u copies that the GPU has not ended",
-			 ctx->given_up);
+		TEI_WARN("gpu", "closed with %u %s that the GPU has not ended",
+			 ctx->given_up,
+			 ctx->given_up == 1 ? "copy" : "copies");
 	gpu_free(ctx);
 }
 

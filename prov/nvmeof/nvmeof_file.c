@@ -14,6 +14,7 @@
 #include "prov/nvmeof/nvmeof_int.h"
 #include "topo/tei_topo.h"
 #include "util/clock.h"
+#include "util/text.h"
 
 /*
  * Each file is opened twice where it allows O_DIRECT: aligned pieces go past
@@ -315,8 +316,9 @@ static void seg_open_files(struct tei_nvmeof_seg *seg)
 			TEI_WARN("nvmeof", "segment %s: %s", seg->name,
 				 f->why.text);
 	}
-	TEI_INFO("nvmeof", "segment %s: %u files by %s, %u of them directly, %u can't be used",
-		 seg->name, seg->count, seg->ctx->backend->name, direct, bad);
+	TEI_INFO("nvmeof", "segment %s: %u file%s by %s, %u directly, %u can't be used",
+		 seg->name, seg->count, tei_plural(seg->count),
+		 seg->ctx->backend->name, direct, bad);
 }
 
 int tei_nvmeof_seg_open(struct tei_nvmeof *ctx, const char *name,

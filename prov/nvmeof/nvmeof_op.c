@@ -7,6 +7,7 @@
 
 #include "prov/nvmeof/nvmeof_int.h"
 #include "util/clock.h"
+#include "util/text.h"
 
 /*
  * Operations. An op is on exactly one list besides ctx->live: the queue of its
@@ -287,8 +288,8 @@ static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
 		f->stalled = true;
 		ctx->running -= f->running;
 		TEI_LOG_LIMITED(&ctx->log_limit, TEI_LOG_WARN, "nvmeof",
-				"%s: %u requests without an end for a second: other files go on",
-				f->path, f->running);
+				"%s: %u request%s without an end for a second: other files go on",
+				f->path, f->running, tei_plural(f->running));
 	}
 }
 

@@ -25,6 +25,7 @@
 #include <sys/resource.h>
 
 #include "prov/rail/rail_int.h"
+#include "util/text.h"
 
 /* --- what there is to know ------------------------------------------------ */
 
@@ -192,8 +193,9 @@ static int limits_memlock(const struct rail_limits *l, char *out, size_t cap)
 static void limits_registrations(const struct rail_limits *l,
 				 const char *before, char *out, size_t cap)
 {
-	int n = snprintf(out, cap, "%sthere are %llu registrations", before,
-			 (unsigned long long)l->count);
+	int n = snprintf(out, cap, "%sthere %s %llu registration%s", before,
+			 l->count == 1 ? "is" : "are",
+			 (unsigned long long)l->count, tei_plural(l->count));
 
 	if (l->max_count && (size_t)n < cap)
 		snprintf(out + n, cap - (size_t)n, ", the device takes %llu",

@@ -10,6 +10,7 @@
 
 #include "prov/rail/rail_int.h"
 #include "topo/tei_topo.h"
+#include "util/text.h"
 
 uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr)
 {
@@ -563,8 +564,8 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 
 	rail_sched_enter(dp);
 	if (!answered || mr->lost) {
-		TEI_INFO("rail", "%p: %u peers did not answer%s: fencing", addr,
-			 mr->holders_left,
+		TEI_INFO("rail", "%p: %u peer%s did not answer%s: fencing", addr,
+			 mr->holders_left, tei_plural(mr->holders_left),
 			 mr->lost ? ", some are not known any more" : "");
 		mr_fence_lanes(dp, mr);
 	}
