@@ -74,6 +74,7 @@ struct bench_opts {
 	const char *local_server_name;	/* NULL: chosen by mode */
 	const char *segment_id;		/* NULL: none */
 	const char *protocol;
+	bool default_protocol;		/* the mode chose protocol */
 	const char *device_name;	/* NULL: every device */
 	const char *provider;		/* NULL: by protocol */
 	const char *location;		/* of the initiator's memory, or NULL */
@@ -304,6 +305,8 @@ int bench_registering(const struct bench_opts *opts);
 
 /* --- report -------------------------------------------------------------- */
 
+/* Prints the protocol, if the mode chose it: the modes differ. */
+void bench_report_protocol(const struct bench_opts *opts);
 /* Returns the exit code that the result stands for. */
 int bench_report(const struct bench_opts *opts,
 		 const struct bench_result *result);

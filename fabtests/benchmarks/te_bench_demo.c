@@ -182,6 +182,7 @@ static void demo_print(int failed)
 {
 	char size[32];
 
+	bench_report_protocol(demo.opts);
 	printf("%-12s %10s %10s %12s %12s\n", "direction", "bytes", "GB/s",
 	       "p50 us", "p99 us");
 	demo_print_way("write", &demo.ways[OPCODE_WRITE]);

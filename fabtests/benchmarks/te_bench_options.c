@@ -352,6 +352,7 @@ static void options_by_mode(struct bench_opts *opts)
 
 	if (!opts->batch_size)
 		opts->batch_size = buffers ? 10000 : 128;
+	opts->default_protocol = !opts->protocol;
 	if (!opts->protocol)
 		opts->protocol = opts->mode == BENCH_RAW || buffers ? "tcp" :
 								      "auto";

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdio.h>
+#include <string.h>
 
 #include "fabtests/benchmarks/te_bench.h"
 #include "fabtests/common/ft_json.h"
@@ -31,11 +32,12 @@ static void report_rails(const struct bench_opts *opts,
 	for (size_t i = 0; i < result->n_rails; i++) {
 		const struct te_rail_stats *rail = &result->rails[i];
 
-		printf("  %-12s %-20s %-16s %12s  %llu errors\n",
+		printf("  %-12s %-20s %-16s %12s  %llu error%s\n",
 		       i ? "" : "rails", rail->name, rail->provider,
 		       ft_size_text(report_rail_bytes(opts, rail), size,
 				    sizeof(size)),
-		       (unsigned long long)rail->errors);
+		       (unsigned long long)rail->errors,
+		       rail->errors == 1 ? "" : "s");
 	}
 }
 
@@ -47,6 +49,17 @@ static void report_memory(const struct bench_opts *opts)
 		       opts->location ? opts->location : "*",
 		       opts->target_location ? opts->target_location : "*",
 		       bench_pages_name(opts->pages));
+}
+
+void bench_report_protocol(const struct bench_opts *opts)
+{
+	bool tcp = !strcmp(opts->protocol, "tcp");
+
+	if (opts->default_protocol && opts->mode != BENCH_MEMCPY)
+		printf("  %-12s %s, the default of --mode=%s; %s\n", "protocol",
+		       opts->protocol, bench_mode_name(opts->mode),
+		       tcp ? "of --mode=loopback it is auto" :
+			     "of --mode=raw it is tcp");
 }
 
 static void report_text(const struct bench_opts *opts,
@@ -63,6 +76,7 @@ static void report_text(const struct bench_opts *opts,
 	       (unsigned long long)opts->threads, opts->threads > 1 ? "s" : "",
 	       ft_size_text(result->bytes, moved, sizeof(moved)),
 	       result->seconds);
+	bench_report_protocol(opts);
 	report_memory(opts);
 	printf("  %-12s %.4f GB/s, %.0f operations/s\n", "throughput",
 	       result->rate / 1e9, report_ops(opts, result));
