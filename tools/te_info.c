@@ -73,18 +73,29 @@ static void main_machine(struct info *info)
 	info_machine_close(&m);
 }
 
+void info_progress(const struct info *info, const char *what)
+{
+	if (info->opts.check && isatty(STDERR_FILENO))
+		fprintf(stderr, "\r\033[K%s%s", what, *what ? " …" : "");
+}
+
 static int main_report(struct info *info)
 {
 	info->doc = cJSON_CreateObject();
 	main_head(info);
+	info_progress(info, "looking at the interfaces and RDMA ports");
 	info_look_net(info);
 	info_look_verbs(info);
+	info_progress(info, "starting an engine to see its rails");
 	info_look_rails(info);
 	main_machine(info);
 	if (info->opts.check)
 		info_check(info);
-	if (info->opts.segment)
+	if (info->opts.segment) {
+		info_progress(info, "asking the segment's rails");
 		info_look_segment(info);
+	}
+	info_progress(info, "");
 	info_text(info->doc, "worst", "%s", info_grade_name(info->worst));
 	main_output(info);
 	cJSON_Delete(info->doc);

@@ -173,6 +173,8 @@ void info_print(const struct info *info);
 const char *info_bits_text(double bps, char *buf, size_t len);
 const char *info_rate_text(double bytes, char *buf, size_t len);
 const char *info_bytes_text(double bytes, char *buf, size_t len);
+/* Shows what te_info --check is doing, on a terminal. "": erases that. */
+void info_progress(const struct info *info, const char *what);
 void info_heading(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- te_info_text_seg.c -------------------------------------------------- */

@@ -161,12 +161,16 @@ void info_check_limits(struct info *info)
 
 void info_check(struct info *info)
 {
+	info_progress(info, "checking limits, host and routes");
 	info_check_limits(info);
 	info_check_host(info);
 	info_check_net(info);
 	info_check_routes(info);
 	info_check_fabric(info);
+	info_progress(info, "asking the metadata server");
 	info_check_metadata(info);
-	if (!info->opts.no_probe)
-		info_probe_rails(info);
+	if (info->opts.no_probe)
+		return;
+	info_progress(info, "moving bytes over each rail");
+	info_probe_rails(info);
 }
