@@ -350,6 +350,7 @@ install: lib tools man
 	$(if $(TOOLS),install -m 755 $(TOOL_FILES) '$(DESTDIR)$(bindir)')
 	$(if $(MAN_PAGES),$(man_page) install '$(DESTDIR)$(mandir)' $(MAN_PAGES))
 
+# Folders go if they are empty, except those that belong to the system.
 uninstall: man
 	cd '$(DESTDIR)$(libdir)' && rm -f $(REAL_SO) libmoonrail.a $(LIB_LINKS)
 	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS)
@@ -357,6 +358,16 @@ uninstall: man
 	rm -f '$(DESTDIR)$(libdir)/libfabric/libmoonrail-fi.so'
 	$(if $(TOOLS),cd '$(DESTDIR)$(bindir)' && rm -f $(TOOLS))
 	$(if $(MAN_PAGES),$(man_page) remove '$(DESTDIR)$(mandir)' $(MAN_PAGES))
+	for dir in '$(pkgconfigdir)' '$(libdir)/libfabric' '$(libdir)' \
+		'$(includedir)' '$(bindir)' '$(mandir)' '$(prefix)/share' \
+		'$(prefix)'; do \
+		case $(DESTDIR)$$dir in \
+		/usr|/usr/local|/opt|/usr/bin|/usr/lib|/usr/include|/usr/share) ;; \
+		/usr/share/man|/usr/local/bin|/usr/local/lib|/usr/local/include) ;; \
+		/usr/local/share|/usr/local/share/man) ;; \
+		*) rmdir "$(DESTDIR)$$dir" 2>/dev/null || : ;; \
+		esac; \
+	done
 
 # --- checks of the sources --------------------------------------------------
 

@@ -43,6 +43,8 @@ bench_begin()
 		"$($te_bench --version)" "$(nproc)" "$(sed -n \
 		's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" \
 		"$form" "$rounds" "$seconds"
+	command -v gnuplot >/dev/null 2>&1 ||
+		echo 'gnuplot is not installed: there will be tables and no plot'
 	printf 'congestion control of tcp: %s\n' \
 		"$(sysctl -n net.ipv4.tcp_congestion_control 2>/dev/null)"
 }
