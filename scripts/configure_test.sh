@@ -114,6 +114,16 @@ results_are_apart_from_their_names()
 	grep -q 'zookeeper.jar *\(yes\|no\)$' "$tmp/said"
 }
 
+# A folder that holds another file stays.
+removed_pages_leave_no_empty_folders()
+{
+	mkdir -p "$tmp/man/man3"
+	: >"$tmp/man/man3/other.3"
+	sh "$SRC/scripts/man_page" install "$tmp/man" "$SRC"/man/*.[137] &&
+		sh "$SRC/scripts/man_page" remove "$tmp/man" "$SRC"/man/*.[137] &&
+		[ "$(cd "$tmp/man" && echo * */*)" = 'man3 man3/other.3' ]
+}
+
 check help_lists_every_option help_lists_every_option
 check refuses_unknown_option refuses "unknown option '--enable-warp'" \
 	--enable-warp
@@ -127,6 +137,7 @@ check broken_compiler_is_the_only_fault broken_compiler_is_the_only_fault
 check results_are_apart_from_their_names results_are_apart_from_their_names
 check prefix_with_a_space prefix_with_a_space
 check arguments_are_replayed arguments_are_replayed
+check removed_pages_leave_no_empty_folders removed_pages_leave_no_empty_folders
 check nothing_is_left_in_tmp nothing_is_left_in_tmp
 check compiler_talks_to_the_log_only compiler_talks_to_the_log_only
 exit "$status"
