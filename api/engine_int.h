@@ -263,9 +263,9 @@ struct engine_desc_rails {
 };
 
 /*
- * What this engine publishes. The control channel asks for it when a peer does;
- * a store that keeps descriptors is brought up to date by whoever changes
- * something, or a little later by a worker: see engine_publish.c.
+ * The descriptor that this engine publishes. The control channel reads it when
+ * a peer asks. The call that changes something writes it to a store that keeps
+ * descriptors, or a worker writes it a little later: see engine_publish.c.
  */
 struct engine_listing {
 	struct tei_mutex lock;		/* guards what follows */
@@ -281,7 +281,7 @@ struct engine_listing {
 	bool failed;			/* the last publication */
 	bool listed;			/* it may name buffers */
 	uint64_t stored_ns;		/* when it was written last */
-	uint32_t tries;			/* of a worker, in vain so far */
+	uint32_t tries;			/* failed attempts of a worker */
 
 	struct tei_mutex store;		/* outside of lock: one publication at a
 					   time; held over it */
@@ -445,8 +445,8 @@ void engine_publish_fini(struct engine *e);
 /* Whether anything was published yet. */
 bool engine_published(struct engine *e);
 /*
- * Asks the rails anew what is to be published of them and of all regions. A call
- * of engine_publish has to follow, without control.
+ * Reads the description of all rails and regions again. The caller must call
+ * engine_publish afterwards, without the control lock.
  */
 int engine_relist(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);

@@ -146,7 +146,7 @@ static struct engine_region *memory_find(struct engine *e, const void *addr)
 	return i ? &e->regions[i - 1] : NULL;
 }
 
-/* Takes it out of the table, and out of what is published. */
+/* Removes the region from the table and from the published descriptor. */
 static struct engine_region memory_take(struct engine *e,
 					struct engine_region *r)
 	TEI_REQUIRES(e->control)
@@ -571,7 +571,8 @@ static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 	tei_mutex_unlock(&e->control);
 }
 
-/* What is taken back of a call: by id, since others may have come or gone. */
+/* A region that a failed call must remove again. It is found by its id, because
+ * other calls may have changed the table meanwhile. */
 struct memory_added {
 	void *addr;
 	uint64_t id;
@@ -657,8 +658,8 @@ static void memory_back(struct engine *e, struct engine_region *r, size_t n)
 }
 
 /*
- * Takes the regions out of the descriptor first, then waits without the
- * control lock for those who use them.
+ * Removes the regions from the descriptor first, then waits without the control
+ * lock for the tasks and peers that use them.
  */
 static int memory_drop(struct engine *e, void **addrs, size_t n)
 {

@@ -153,7 +153,7 @@ static int publish_collect(struct engine *e,
 	return ret;
 }
 
-/* Changes places with what there was, so that the caller frees that. */
+/* Exchanges the pieces for the previous ones; the caller frees those. */
 static void publish_swap(struct engine *e, struct engine_pieces *p)
 	TEI_REQUIRES(e->control) TEI_REQUIRES(e->listing.lock)
 {

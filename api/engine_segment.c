@@ -271,8 +271,8 @@ static bool segment_fine(const struct engine_segment *s,
 
 /*
  * Opens the targets of desc on this host and its files, if the segment of that
- * id needs them; anew: also if nothing has changed. The segment's process stays
- * as it is where desc leads to the same one. segments is not held.
+ * id needs them. anew: open them again even if nothing has changed. The process
+ * stays as it is if desc leads to the same one. The caller does not hold segments.
  */
 static void segment_open_targets(struct engine *e, segment_id_t id,
 				 const struct tei_meta_desc *desc, bool anew,
@@ -588,7 +588,7 @@ int engine_segment_ids(struct engine *e, int *from,
 	return n;
 }
 
-/* Aims the segment anew. Returns false if the targets must be opened again: the
+/* Replaces the targets of the segment. Returns false if the targets must be opened again: the
  * segment has another descriptor by now, or t does not fit any more. */
 static bool segment_reaim(struct engine *e, segment_id_t id,
 			  struct tei_meta_desc *desc,

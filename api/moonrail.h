@@ -49,7 +49,7 @@ struct te_error {
 };
 
 /* te_error.flags: the target could not be fenced; its memory may still be
- * written by what was posted. The calls of this header then give
+ * written by operations that were posted. The calls of this header then give
  * STATUS_TIMEOUT; getTransferStatus gives STATUS_FAILED, unless
  * MC_SLICE_TIMEOUT is set. */
 #define TE_ERROR_UNFENCED 1u

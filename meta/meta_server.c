@@ -105,7 +105,7 @@ void tei_meta_server_source(struct tei_meta_server *server, const char *name,
 	tei_mutex_unlock(&server->source_lock);
 }
 
-/* Makes the text of what the source says now, unless it is the same still. */
+/* Writes the JSON text of the source's descriptor, unless it has not changed. */
 static void server_read_source(struct tei_meta_server *server)
 	TEI_REQUIRES(server->source_lock)
 {

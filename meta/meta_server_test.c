@@ -392,7 +392,8 @@ static void child_holds_no_dead_connection_in_the_set(void)
 	tei_meta_server_stop(s);
 }
 
-/* Pings an endpoint in vain; returns true if text and hint contain these. */
+/* Pings an endpoint that does not answer. Returns true if the error has this
+ * text and hint. */
 static bool server_hints(const char *endpoint, const char *text,
 			 const char *hint)
 {

@@ -375,7 +375,8 @@ int zk_folders_make(struct zk *zk, const char *path, const char *name,
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	       const char *json, size_t len, bool told, uint64_t deadline_ns,
 	       struct tei_err *err);
-/* 0 with a shared secret: only who knows it is to learn of buffers. */
+/* Returns 0 if there is a shared secret: only processes that know it may learn
+ * of buffers. */
 size_t zk_inline_max(const struct tei_meta_store *store);
 bool zk_sound(struct tei_meta_store *store, const char *name);
 int zk_withdraw(struct tei_meta_store *store, const char *name,

@@ -492,7 +492,7 @@ int tei_meta_store_update(struct tei_meta_store *store,
  * As the two calls above, for a process whose control channel serves desc
  * already (tei_meta_server_source). *listed: the store itself now names the
  * buffers; else it refers to the control channel for them, which is always up
- * to date. On an error nothing is known of what the store has.
+ * to date. After an error the contents of the store are unknown.
  */
 int tei_meta_store_bring(struct tei_meta_store *store,
 			 struct tei_meta_desc *desc, uint32_t flags,
@@ -500,8 +500,8 @@ int tei_meta_store_bring(struct tei_meta_store *store,
 			 struct tei_err *err);
 
 /*
- * False if the store keeps nothing of what is published, so that there is
- * nothing to bring to it: P2PHANDSHAKE.
+ * Returns false if the store keeps no descriptors, so that nothing needs to be
+ * written to it: P2PHANDSHAKE.
  */
 bool tei_meta_store_keeps(const struct tei_meta_store *store);
 

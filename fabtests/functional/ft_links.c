@@ -227,8 +227,8 @@ static void links_none(struct fx_links *l)
 
 /* --- a firewall forgets the connections ---------------------------------- */
 
-/* Twice, since what is made anew must survive the same. The only rail there is
- * carries again before MC_SLICE_TIMEOUT has passed, so no task fails. */
+/* Twice, because the new connections must survive the same. The only rail
+ * carries data again before MC_SLICE_TIMEOUT has passed, so no task fails. */
 static void links_forgotten(struct fx_links *l)
 {
 	double ms;

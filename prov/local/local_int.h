@@ -130,7 +130,8 @@ struct local_at local_table_next(const struct local_table *t,
 				 struct local_at at);
 /* The region there has changed. */
 void local_table_touch(struct local_table *t, struct local_at at);
-/* Before the one at that place. 0, TEI_ERR_TOO_MANY, TEI_ERR_MEMORY. */
+/* Inserts the region before the one at that position. Returns 0,
+ * TEI_ERR_TOO_MANY or TEI_ERR_MEMORY. */
 int local_table_insert(struct local_table *t, struct local_at at,
 		       const struct local_region *region);
 void local_table_remove(struct local_table *t, struct local_at at);
