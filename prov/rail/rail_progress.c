@@ -39,8 +39,7 @@
 #define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
 #define PROGRESS_STILL_NS	(1000 * TEI_NS_PER_MS)	/* no turn takes it */
-#define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task, */
-#define PROGRESS_CALM_SLEEP_NS	(1200 * TEI_NS_PER_MS)	/* and no rail to mend */
+#define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 #define PROGRESS_LANES		2	/* fds before those of lanes */
 
@@ -55,7 +54,6 @@ struct progress {
 	uint32_t turns;			/* of progress_lanes */
 	uint64_t spin_ns;		/* how long to spin after the latter */
 	uint64_t seen_ns;		/* last turn */
-	uint64_t slept_ns;		/* longest intended sleep since then */
 	uint64_t deadline_ns;		/* last look at deadlines */
 	uint64_t probe_ns;		/* last look at silent peers */
 	uint64_t cloexec_ns;		/* last look for new descriptors */
@@ -462,28 +460,6 @@ static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
 	return wait;
 }
 
-/*
- * Returns true if no rail waits for a repair that only a turn of the thread
- * starts: an endpoint that could not be opened, a link that is down, a first
- * address that another process holds. Everything else wakes the thread through
- * a descriptor or has a due time.
- */
-static bool progress_calm(struct tei_rail_dp *dp)
-{
-	struct rail *rail;
-	uint32_t i;
-
-	for (i = 0; i < rail_count(dp); i++) {
-		rail = rail_at(dp, i);
-		if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
-		    __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
-		    __atomic_load_n(&rail->first_state, __ATOMIC_RELAXED) ==
-			    RAIL_FIRST_TAKEN)
-			return false;
-	}
-	return true;
-}
-
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -506,8 +482,7 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	if (!progress_arm_all(pr, &n, &blind))
 		goto out;
 	if (!__atomic_load_n(&dp->nlive, __ATOMIC_RELAXED))
-		wait = progress_calm(dp) ? PROGRESS_CALM_SLEEP_NS :
-					   PROGRESS_IDLE_SLEEP_NS;
+		wait = PROGRESS_IDLE_SLEEP_NS;
 	if (next && next < now + wait)
 		wait = next > now ? next - now : 0;
 	if (pr->drive.driven || pr->targets.driven)
@@ -525,7 +500,6 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		if (wait > pr->idle_sleep_ns)
 			wait = pr->idle_sleep_ns;
 	}
-	pr->slept_ns = wait;
 	ts.tv_sec = (time_t)(wait / TEI_NS_PER_SEC);
 	ts.tv_nsec = (long)(wait % TEI_NS_PER_SEC);
 	now = tei_now_ns();
@@ -564,11 +538,9 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
  */
 static void progress_stood_still(struct progress *pr, uint64_t now)
 {
-	uint64_t turn = pr->seen_ns ? now - pr->seen_ns : 0;
-	uint64_t still = turn > pr->slept_ns ? turn - pr->slept_ns : 0;
+	uint64_t still = pr->seen_ns ? now - pr->seen_ns : 0;
 
 	pr->seen_ns = now;
-	pr->slept_ns = 0;
 	if (still < PROGRESS_STILL_NS)
 		return;
 	TEI_INFO("rail", "this process stood still for %llu ms; tasks get as much longer",

@@ -7,8 +7,6 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
-#include <dirent.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -857,61 +855,7 @@ static void test_descriptors_are_calm_after_traffic(void)
 	}
 }
 
-/* Returns the voluntary context switches of all threads but this one. */
-static uint64_t progress_switches(void)
-{
-	uint64_t sum = 0, n;
-	char path[300], line[128];
-	struct dirent *e;
-	FILE *f;
-	DIR *d = opendir("/proc/self/task");
-
-	CU_ASSERT_PTR_NOT_NULL_FATAL(d);
-	while ((e = readdir(d))) {
-		if (e->d_name[0] == '.' || atoi(e->d_name) == gettid())
-			continue;
-		snprintf(path, sizeof(path), "/proc/self/task/%s/status",
-			 e->d_name);
-		f = fopen(path, "r");
-		while (f && fgets(line, sizeof(line), f))
-			if (sscanf(line, "voluntary_ctxt_switches: %" SCNu64,
-				   &n) == 1)
-				sum += n;
-		if (f)
-			fclose(f);
-	}
-	closedir(d);
-	return sum;
-}
-
-#define PROGRESS_IDLE_TEST_NS	(2500 * TEI_NS_PER_MS)
-
-/* Two planes that have exchanged hellos have one progress thread each. */
-static void test_idle_thread_wakes_at_most_once_a_second(void)
-{
-	struct progress_rig rig;
-	uint64_t before, from, woken, most;
-	int tries;
-
-	progress_begin(&rig);
-	for (tries = 0; tries < 4; tries++) {
-		before = progress_switches();
-		from = tei_now_ns();
-		while (tei_now_ns() < from + PROGRESS_IDLE_TEST_NS)
-			poll(NULL, 0, 50);
-		woken = progress_switches() - before;
-		/* a thread that wakes just before or after counts, too */
-		most = 2 * ((tei_now_ns() - from) / TEI_NS_PER_SEC + 1);
-		if (woken <= most)
-			break;
-	}
-	CU_ASSERT(tries < 4);
-	progress_end(&rig);
-}
-
 const struct tei_test_case rail_progress_cases[] = {
-	{ "idle_thread_wakes_at_most_once_a_second",
-	  test_idle_thread_wakes_at_most_once_a_second },
 	{ "a_caller_in_a_loop_has_the_lanes_at_once",
 	  test_a_caller_in_a_loop_has_the_lanes_at_once },
 	{ "a_caller_who_asks_often_has_the_lanes",
