@@ -297,10 +297,12 @@ void engine_publish_later(struct engine *e)
 	tei_mutex_lock(&e->listing.lock);
 	busy = now < l->changed_ns + PUBLISH_REST_NS;
 	tei_mutex_unlock(&e->listing.lock);
-	if (busy)
-		engine_work_store(e, now + PUBLISH_REST_NS);
-	if (!publish_store(e, false, busy, &err))
+	if (!publish_store(e, false, busy, &err)) {
+		if (busy)
+			engine_work_store(e, tei_now_ns() + PUBLISH_REST_NS);
 		return;
+	}
+	/* a caller may wait for the store's lock: the next attempt comes later */
 	tei_mutex_lock(&e->listing.lock);
 	tries = l->tries;
 	l->tries += tries < PUBLISH_AGAIN_MAX;
