@@ -161,27 +161,6 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 	return 0;
 }
 
-static int rail_open_lane(struct rail_lane *lane, struct tei_err *err)
-{
-	int ret;
-
-	tei_mutex_lock(&lane->lock);
-	ret = rail_lane_open(lane, err);
-	tei_mutex_unlock(&lane->lock);
-	return ret;
-}
-
-/*
- * Returns true if the initiating lanes are opened at the first use: those of ofi_rxm
- * and its like, whose endpoints take much memory. shm, which has no descriptor to
- * sleep on and takes little memory per endpoint, opens them at the start.
- */
-static bool rail_opens_late(const struct rail *rail)
-{
-	return rail->target.wait_fd >= 0 &&
-	       rail_addr_is_ip(&rail->target.addr);
-}
-
 static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 {
 	uint32_t i;
@@ -210,10 +189,10 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 	for (i = 0; i < rail->ninit; i++)
 		rail_lane_init(&rail->next_init[i].lane, rail, false,
 			       (uint16_t)i);
-	ret = rail_open_lane(&rail->target, err);
-	rail->init_unused = !ret && rail_opens_late(rail);
-	for (i = 0; !ret && !rail->init_unused && i < rail->ninit; i++)
-		ret = rail_open_lane(&rail->init[i * RAIL_LANE_SLOTS], err);
+	tei_mutex_lock(&rail->target.lock);
+	ret = rail_lane_open(&rail->target, err);
+	tei_mutex_unlock(&rail->target.lock);
+	rail->init_unused = true;
 	return ret;
 }
 
