@@ -36,7 +36,6 @@
 #define MANY_ROUNDS_MIN 6
 #define MANY_ROUNDS_MAX 1000
 #define MANY_FDS_SLACK 16
-#define MANY_LANE_FDS	16	/* most descriptors of one endpoint */
 #define MANY_HEAP_KIB 1024
 #define MANY_RSS_KIB (32 * 1024)
 
@@ -392,12 +391,9 @@ static void many_rounds(struct many_rig *rig, unsigned int cap,
 	unsigned int i, good = 0;
 
 	/* two rails: each is connected to cap targets, and all answer us on
-	 * both; a few come and go with the segments' addresses. Every process
-	 * opens its two initiating lanes at their first use. */
-	most.own += 2 * cap + 2 * rig->targets + 2 * MANY_LANE_FDS +
-		    MANY_FDS_SLACK;
-	most.hosts += 2 * cap + 2 * rig->targets +
-		      2 * MANY_LANE_FDS * rig->targets + MANY_FDS_SLACK;
+	 * both; a few come and go with the segments' addresses */
+	most.own += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
+	most.hosts += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
 	for (i = 0; i < rounds; i++) {
 		good += many_round(rig);
 		heap[i] = many_heap_kib();

@@ -585,11 +585,10 @@ void rail_fence_reopened(struct rail *rail)
 /* Each attempt that fails says so in the log, which limits that. */
 void rail_fence_reopen(struct rail *rail)
 {
-	bool unused = __atomic_load_n(&rail->init_unused, __ATOMIC_RELAXED);
 	struct rail_lane *lane;
 	uint32_t j;
 
-	for (j = 0; j < rail->ninit && !unused; j++) {
+	for (j = 0; j < rail->ninit; j++) {
 		lane = &rail->init[j * RAIL_LANE_SLOTS];
 		if (lane[0].state != RAIL_LANE_ACTIVE &&
 		    lane[1].state != RAIL_LANE_ACTIVE)

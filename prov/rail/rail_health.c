@@ -753,7 +753,6 @@ uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now)
 	if (__atomic_load_n(&dp->reopened, __ATOMIC_RELAXED) &&
 	    __atomic_exchange_n(&dp->reopened, false, __ATOMIC_ACQUIRE))
 		health_reopened(dp);
-	rail_reopen_wanted(dp);
 	if (due) {
 		dp->health_ns = now;
 		rail_link_read(dp);

@@ -184,15 +184,6 @@ void rail_reopen_start(struct rail_lane *lane);
 bool rail_reopen_collect(struct rail *rail);
 /* Some rail of ours has no target lane just now, but will have one. */
 bool rail_reopen_any(struct tei_rail_dp *dp);
-
-/*
- * Asks the thread to open the initiating lanes of a rail if they were never
- * opened. They stay closed until the rail is first used, because a provider may
- * fill tens of megabytes per endpoint. Any thread, any lock.
- */
-void rail_reopen_want(struct rail *rail);
-/* Starts what rail_reopen_want() asked for. Thread, no lock. */
-void rail_reopen_wanted(struct tei_rail_dp *dp);
 /* All lanes are there: the rail is not lost. */
 void rail_reopen_whole(struct rail *rail);
 /* Tear-down, of the initiating lanes or the target lane; nobody starts or

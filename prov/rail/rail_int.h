@@ -393,9 +393,6 @@ struct rail {
 	bool beside;			/* by rail_window_beside, of late */
 	bool link_down;			/* its interface carries nothing */
 	bool lost;			/* an endpoint could not be opened */
-	bool init_unused;		/* no initiating lane was opened yet,
-					 * because none was needed */
-	bool init_wanted;		/* the thread opens them now */
 	uint32_t away;			/* initiating lanes that take no work:
 					 * retired and not open again */
 	uint64_t state_changes;
@@ -887,7 +884,6 @@ struct tei_rail_dp {
 	uint32_t nfaults;
 	bool health_soon;		/* a probe was answered */
 	bool reopened;			/* some lane was */
-	bool init_wanted;		/* of some rail, too */
 	bool astray;			/* a path off the routes has a place */
 
 	/* thread */

@@ -266,19 +266,12 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 	*which = NULL;
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return -FI_EHOSTUNREACH;
-	if (!lane && __atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
-		return -FI_EHOSTUNREACH;
+	if (!lane)	/* it is being renewed, unless that failed so far */
+		return __atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ?
+			       -FI_EHOSTUNREACH : -FI_EAGAIN;
 	rail_sched_enter(peer->dp);
 	if (remote < 0)
 		remote = peer->route[rail->index];
-	if (!lane) {
-		rail_sched_leave(peer->dp);
-		if (remote < 0)
-			return -FI_EHOSTUNREACH;
-		/* the thread renews it, or opens it for the first time */
-		rail_reopen_want(rail);
-		return -FI_EAGAIN;
-	}
 	if (remote >= 0)
 		path = rail_path_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);

@@ -183,9 +183,5 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 			    RAIL_LANE_ACTIVE)
 				rail_lane_kick(lane, now);
 		}
-		if (__atomic_load_n(&rail->init_unused, __ATOMIC_RELAXED) &&
-		    __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
-		    __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED))
-			rail_reopen_want(rail);
 	}
 }

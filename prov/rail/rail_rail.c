@@ -163,6 +163,7 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 
 static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 {
+	struct rail_lane *lane;
 	uint32_t i;
 	int ret;
 
@@ -189,11 +190,16 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 	for (i = 0; i < rail->ninit; i++)
 		rail_lane_init(&rail->next_init[i].lane, rail, false,
 			       (uint16_t)i);
-	tei_mutex_lock(&rail->target.lock);
-	ret = rail_lane_open(&rail->target, err);
-	tei_mutex_unlock(&rail->target.lock);
-	rail->init_unused = true;
-	return ret;
+	for (i = 0; i <= rail->ninit; i++) {
+		lane = i == rail->ninit ? &rail->target :
+					  &rail->init[i * RAIL_LANE_SLOTS];
+		tei_mutex_lock(&lane->lock);
+		ret = rail_lane_open(lane, err);
+		tei_mutex_unlock(&lane->lock);
+		if (ret)
+			return ret;
+	}
+	return 0;
 }
 
 static uint64_t rail_max_slice(const struct rail *rail)

@@ -200,7 +200,7 @@ static bool reopen_take(struct rail_opening *o)
 {
 	struct rail *rail = o->lane.rail;
 	struct rail_lane *lane;
-	bool there = false, first;
+	bool there = false;
 
 	if (!__atomic_load_n(&o->over, __ATOMIC_ACQUIRE))
 		return false;
@@ -208,7 +208,6 @@ static bool reopen_take(struct rail_opening *o)
 	if (o->under_way && __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
 		lane = o->place;
 		tei_mutex_lock(&lane->lock);
-		first = !lane->gen;
 		if (o->lane.ep && !lane->target)
 			reopen_renew_cache(lane);
 		reopen_move(lane, &o->lane);
@@ -217,8 +216,7 @@ static bool reopen_take(struct rail_opening *o)
 		if (!there)
 			__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
 		rail_opening_stop(o);
-		/* a lane that is opened for the first time was never away */
-		if (there && !lane->target && !first)
+		if (there && !lane->target)
 			__atomic_fetch_sub(&rail->away, 1, __ATOMIC_RELAXED);
 	}
 	tei_mutex_unlock(&o->lane.lock);
@@ -232,10 +230,6 @@ void rail_reopen_whole(struct rail *rail)
 
 	if (!rail_lane_active(&rail->target))
 		return;
-	if (__atomic_load_n(&rail->init_unused, __ATOMIC_RELAXED)) {
-		__atomic_store_n(&rail->lost, false, __ATOMIC_RELAXED);
-		return;
-	}
 	for (j = 0; j < rail->ninit; j++) {
 		lane = &rail->init[j * RAIL_LANE_SLOTS];
 		if (!rail_lane_active(&lane[0]) && !rail_lane_active(&lane[1]))
@@ -261,34 +255,6 @@ bool rail_reopen_collect(struct rail *rail)
 		rail_sched_kick(rail->dp, 0);
 	}
 	return target;
-}
-
-void rail_reopen_want(struct rail *rail)
-{
-	if (!__atomic_load_n(&rail->init_unused, __ATOMIC_RELAXED) ||
-	    __atomic_exchange_n(&rail->init_wanted, true, __ATOMIC_SEQ_CST))
-		return;
-	__atomic_store_n(&rail->dp->init_wanted, true, __ATOMIC_SEQ_CST);
-	rail_progress_wake(rail->dp);
-}
-
-void rail_reopen_wanted(struct tei_rail_dp *dp)
-{
-	struct rail *rail;
-	uint32_t i;
-
-	if (!__atomic_load_n(&dp->init_wanted, __ATOMIC_RELAXED))
-		return;
-	__atomic_store_n(&dp->init_wanted, false, __ATOMIC_SEQ_CST);
-	for (i = 0; i < rail_count(dp); i++) {
-		rail = rail_at(dp, i);
-		if (!__atomic_load_n(&rail->init_wanted, __ATOMIC_SEQ_CST) ||
-		    !__atomic_load_n(&rail->init_unused, __ATOMIC_RELAXED) ||
-		    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-			continue;
-		__atomic_store_n(&rail->init_unused, false, __ATOMIC_RELEASE);
-		rail_fence_reopen(rail);
-	}
 }
 
 bool rail_reopen_any(struct tei_rail_dp *dp)

@@ -5,7 +5,6 @@
 
 #include <netinet/in.h>
 #include <sched.h>
-#include <string.h>
 
 static bool reopen_await(struct rail *rail)
 {
@@ -228,41 +227,6 @@ static void test_a_lost_rail_is_waited_for(void)
 	test_pair_close(&pair);
 }
 
-/* A provider may fill tens of megabytes for each endpoint that is opened. */
-static void test_initiating_lane_is_opened_at_first_use(void)
-{
-	static char src[64], dst[64];
-	struct test_plane from, to;
-	struct tei_rail_mr *mr;
-	struct tei_rail_peer *peer;
-	struct tei_err err;
-	struct rail *rail;
-
-	test_plane_init(&from);
-	test_plane_init(&to);
-	test_plane_open_unused(&from, "127.0.0.1");
-	test_plane_open_unused(&to, "127.0.0.2");
-	rail = rail_at(from.dp, 0);
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(from.dp, src, sizeof(src), "*", 0,
-					      &err, &mr), 0);
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(to.dp, dst, sizeof(dst), "*",
-					      TEI_RAIL_REMOTE, &err, &mr), 0);
-	CU_ASSERT_PTR_NULL(rail_msg_lane(rail, 0));
-	CU_ASSERT_PTR_NULL(rail->init[0].ep);
-	CU_ASSERT_PTR_NULL(rail_at(to.dp, 0)->init[0].ep);
-	CU_ASSERT_EQUAL(rail->state, TEI_RAIL_UP);
-	peer = test_plane_peer(&from, &to);
-	test_fill(src, sizeof(src), 5);
-	CU_ASSERT_EQUAL(test_run(from.dp, peer, false, src, dst, sizeof(src)),
-			TEI_RAIL_END_COMPLETED);
-	CU_ASSERT_EQUAL(memcmp(src, dst, sizeof(src)), 0);
-	CU_ASSERT_PTR_NOT_NULL(rail_msg_lane(rail, 0));
-	CU_ASSERT_EQUAL(__atomic_load_n(&rail->away, __ATOMIC_RELAXED), 0);
-	tei_rail_peer_put(peer);
-	test_plane_close(&from);
-	test_plane_close(&to);
-}
-
 const struct tei_test_case rail_reopen_cases[] = {
 	{ "a_fence_is_answered_before_the_next_lane_is_open",
 	  test_a_fence_is_answered_before_the_next_lane_is_open },
@@ -271,8 +235,6 @@ const struct tei_test_case rail_reopen_cases[] = {
 	  test_a_plane_closes_while_a_lane_opens },
 	{ "a_plane_closes_while_an_initiating_lane_opens",
 	  test_a_plane_closes_while_an_initiating_lane_opens },
-	{ "initiating_lane_is_opened_at_first_use",
-	  test_initiating_lane_is_opened_at_first_use },
 	{ "an_initiating_lane_opens_beside_the_thread",
 	  test_an_initiating_lane_opens_beside_the_thread },
 	{ "the_next_target_lane_has_an_address_of_its_own",

@@ -44,8 +44,6 @@ struct test_plane {
 void test_plane_init(struct test_plane *p);
 /* address: of the tcp rail, or NULL for a plane without rails. Fatal. */
 void test_plane_open(struct test_plane *p, const char *address);
-/* The same before its first use: its rail has no initiating lane yet. */
-void test_plane_open_unused(struct test_plane *p, const char *address);
 /* Stops the thread: the caller is the thread from then on. */
 void test_plane_still(struct test_plane *p);
 void test_plane_close(struct test_plane *p);

@@ -2,7 +2,6 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +92,7 @@ void test_plane_init(struct test_plane *p)
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&p->settings, &err), 0);
 }
 
-void test_plane_open_unused(struct test_plane *p, const char *address)
+void test_plane_open(struct test_plane *p, const char *address)
 {
 	static uint64_t incarnation = 0x1000;
 	struct tei_rail_dp_attr attr = {
@@ -111,23 +110,6 @@ void test_plane_open_unused(struct test_plane *p, const char *address)
 		CU_ASSERT_EQUAL_FATAL(tei_rail_dp_add_transport(p->dp, "tcp",
 								address, &err),
 				      0);
-}
-
-/* Initiating lanes are opened at the first use; most tests begin after that. */
-void test_plane_open(struct test_plane *p, const char *address)
-{
-	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	struct rail *rail;
-	uint32_t i;
-
-	test_plane_open_unused(p, address);
-	for (i = 0; i < rail_count(p->dp); i++) {
-		rail = rail_at(p->dp, i);
-		rail_reopen_want(rail);
-		while (!rail_msg_lane(rail, 0) && tei_now_ns() < end)
-			sched_yield();
-		CU_ASSERT_PTR_NOT_NULL_FATAL(rail_msg_lane(rail, 0));
-	}
 }
 
 void test_plane_still(struct test_plane *p)
