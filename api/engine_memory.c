@@ -552,9 +552,9 @@ void engine_memory_free_all(struct engine *e)
 }
 
 /*
- * Takes back n regions that were taken out of the table, of whose registration
- * the caller is told that it failed. What is in use all the same is not
- * published, but known: it can be unregistered.
+ * Unregisters n regions that a failed call has removed from the table. A region
+ * that is in use nevertheless returns to the table unpublished, so that the
+ * application can unregister it.
  */
 static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 {

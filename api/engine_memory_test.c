@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered memory: many regions in one call, and what is no memory.
+ * Registered memory: many regions in one call, and addresses without memory.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * application starts keeps the connections open after this process has ended.
  *
  * Only descriptors that a lane's wait object reaches are marked: the wait object
- * itself, what it watches, and what nested epoll descriptors watch, as listed in
- * /proc/self/fdinfo (proc(5)). A number in that list may have been closed and
+ * itself, the descriptors that it watches, and those that nested epoll
+ * descriptors watch, as listed in /proc/self/fdinfo (proc(5)). A number in that list may have been closed and
  * opened again for another file. kcmp(2) tells whether a number still is the
  * watched file; where the kernel refuses kcmp, the inode tells the same of the
  * sockets that the lane's own wait object watches, and other descriptors stay as
