@@ -170,6 +170,7 @@ void rail_contact_answered(struct tei_rail_peer *p, const struct rail *rail,
 	if (!number || number > p->nremotes)
 		return;
 	rail_addr_text(&p->remotes[number - 1].addr, text, sizeof(text));
-	TEI_INFO("rail", "first contact: %s answers at %s, by rail %s", p->name, text,
-		 rail->name);
+	/* At the level info, law 9 allows one line per peer, which lists all rails. */
+	TEI_DEBUG("rail", "first contact: %s answers at %s, by rail %s", p->name, text,
+		  rail->name);
 }
