@@ -171,6 +171,6 @@ void rail_contact_answered(struct tei_rail_peer *p, const struct rail *rail,
 		return;
 	rail_addr_text(&p->remotes[number - 1].addr, text, sizeof(text));
 	/* At the level info, law 9 allows one line per peer, which lists all rails. */
-	TEI_DEBUG("rail", "first contact: %s answers at %s, by rail %s", p->name, text,
-		  rail->name);
+	TEI_DEBUG_LOG("rail", "first contact: %s answers at %s, by rail %s", p->name,
+		      text, rail->name);
 }
