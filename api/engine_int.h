@@ -6,11 +6,8 @@
  * The engine: what ties metadata, rails and local copies together behind the
  * Mooncake API.
  *
- * Locks, outermost first: control, staging's and leasing's admin, a batch
- * slot's, segments, then staging's and leasing's, of which nobody holds both,
- * then those of the modules below, then the leaf locks
- * (batches, events, notes, timers, work). A submission has its batch's slot and
- * segments (shared).
+ * docs/LOCKING.md states the lock order. A submission holds the lock of its
+ * batch and segments (shared).
  */
 
 #include <pthread.h>

@@ -56,7 +56,7 @@ struct tei_meta_cache {
 	uint32_t max_open;
 	tei_meta_refreshed_fn fn;
 	void *arg;
-	/* order 2 of util/lock.h: guards all below and the segments */
+	/* row 2 of docs/LOCKING.md: guards all below and the segments */
 	struct tei_mutex lock;
 	pthread_cond_t fetched;
 	struct tei_meta_desc *local;

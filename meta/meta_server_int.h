@@ -100,7 +100,7 @@ struct tei_meta_server {
 	uint64_t step_ns, burst_ns;		/* price of a step; credit */
 	int listen_fd, epoll_fd, wake_fd, alarm_fd;
 	pthread_t thread;
-	/* order 2 of util/lock.h; short holds only */
+	/* row 2 of docs/LOCKING.md; short holds only */
 	struct tei_mutex lock;
 	struct tei_list snapshots;	/* lock: primary first */
 	struct tei_mutex report_lock;	/* outside of lock; held over a call */

@@ -94,7 +94,7 @@ struct tei_meta_store {
 	struct tei_meta_server *server;		/* not ours */
 	struct tei_secret *secret;		/* NULL: none is set */
 	void *back_end;				/* ops' own */
-	/* order 2 of util/lock.h; never held over a back end's call */
+	/* row 2 of docs/LOCKING.md; never held over a back end's call */
 	struct tei_mutex lock;
 	struct tei_list published;		/* lock: struct store_name */
 };

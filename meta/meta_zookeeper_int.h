@@ -130,7 +130,7 @@ struct zk {
 	char *addresses;		/* servers, as the session knows them */
 	uint32_t lookups;		/* since there was a connection */
 
-	/* order 2 of util/lock.h; the client library's own are below it */
+	/* row 2 of docs/LOCKING.md; the client library's own are below it */
 	struct tei_mutex lock;		/* guards what follows */
 	pthread_cond_t cond;		/* anything below has changed */
 	struct zk_session *session;	/* NULL: none now */

@@ -4,31 +4,11 @@
 
 /*
  * Mutexes with clang thread-safety annotations and, in debug builds, an owner
- * so that "held by me" can be asserted.
+ * so that the functions that need a lock can assert that the calling thread
+ * holds it.
  *
- * THE LOCK ORDER of the whole project, outermost first. A thread that holds
- * one of these may only take locks that stand below it.
- *
- *   1. engine->control     api/: registration, segments, transports (slow path),
- *                          then the admin of staging and of leasing; their
- *                          locks, one at a time, held for no call but those
- *                          of 6 and the queuing of work (7); a batch's
- *                          lock, then engine->segments: for as long as
- *                          either is held the cache may be read (2)
- *                          listing.store, over a publication and without
- *                          control; under it and under control, listing.lock,
- *                          held for no call but a descriptor's making
- *   2. meta: server, cache locks; the server's source_lock is outside of
- *                          listing.lock
- *   3. dp->admin           prov/rail: peers opened/closed, lanes rebuilt
- *   4. lane->lock          prov/rail: one endpoint, its CQ, its posting
- *   5. dp->sched           prov/rail: peer queues, tasks, slices
- *   6. local->lock         prov/local: copy queue; beside it ctx->lock of
- *                          prov/nvmeof: operations on files, and that of
- *                          prov/gpu: copies, under its ctx->admin
- *   7. leaf locks          batch table, notify queue, log, error ring
- *
- * No user callback, no blocking call and no allocation under 4 and 5.
+ * docs/LOCKING.md states the lock order of the whole project, what each lock
+ * guards and what is forbidden under it. A new lock gets a row there.
  */
 
 #include <assert.h>

@@ -13,9 +13,9 @@
  * touches no byte of GPU memory.
  *
  * Threads: every call may be made from any thread, none from inside a done
- * callback but tei_gpu_submit and tei_gpu_kind. The module's lock stands
- * beside "local->lock" in util/lock.h; it is not held while the driver is
- * called or a callback runs.
+ * callback but tei_gpu_submit and tei_gpu_kind. The module's lock is in
+ * row 6 of docs/LOCKING.md; it is not held while the driver is called or a
+ * callback runs.
  */
 
 #include <stdbool.h>

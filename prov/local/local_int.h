@@ -223,8 +223,8 @@ bool local_owner_alive(uint64_t owner);
 /* ---- context ----------------------------------------------------------- */
 
 /*
- * Made by tei_local_init, freed by tei_local_fini. lock is "local->lock" in
- * util/lock.h; nothing but leaf locks is taken under it.
+ * Made by tei_local_init, freed by tei_local_fini. lock is in row 6 of
+ * docs/LOCKING.md; only leaf locks are taken under it.
  */
 struct tei_local {
 	/* fixed after init */

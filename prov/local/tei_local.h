@@ -8,9 +8,9 @@
  * that is idle or stopped costs nothing and holds nothing up.
  *
  * Threads: every call may be made from any thread, none from inside a done
- * callback but tei_local_submit, _copy, _atomic and _stats. Locks of
- * the module stand at "local->lock" in util/lock.h and none is held while a
- * callback runs. Lengths are bytes, times CLOCK_MONOTONIC nanoseconds.
+ * callback but tei_local_submit, _copy, _atomic and _stats. The lock of
+ * the module is in row 6 of docs/LOCKING.md and is not held while a callback
+ * runs. Lengths are bytes, times CLOCK_MONOTONIC nanoseconds.
  *
  * After fork the child's context is dead: every call answers TEI_ERR_CONTEXT,
  * but tei_local_fini, which frees what the child has a copy of.

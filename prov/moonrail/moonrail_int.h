@@ -42,8 +42,8 @@
  * otherwise. The data plane's callbacks come at any time, also from inside a
  * call of ours into it, and never wait for this lock: they take it where nobody
  * has it, and else what they bring goes into the domain's inbox, which whoever
- * holds the lock empties before he lets go of it. Lock order:
- * domain, then the data plane's, then inbox.
+ * holds the lock empties before he lets go of it. docs/LOCKING.md states the
+ * order of the locks.
  */
 
 #include <pthread.h>

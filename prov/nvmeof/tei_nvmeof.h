@@ -9,8 +9,8 @@
  *
  * Threads: every call may be made from any thread, none from inside a done
  * callback but tei_nvmeof_submit and tei_nvmeof_stats. The lock of the module
- * stands beside "local->lock" in util/lock.h and is not held while a callback
- * runs or a file is looked at. Lengths are bytes, times CLOCK_MONOTONIC
+ * is in row 6 of docs/LOCKING.md and is not held while a callback runs or a
+ * file is accessed. Lengths are bytes, times CLOCK_MONOTONIC
  * nanoseconds. Requests are made by threads of the module alone: io_uring
  * takes back what a thread has asked for when that thread ends.
  *

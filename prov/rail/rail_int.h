@@ -3,8 +3,9 @@
 #define TEI_PROV_RAIL_RAIL_INT_H
 
 /*
- * The objects of the data plane. Lock order: dp->admin, lane->lock,
- * dp->sched. "Thread" below is the progress thread of the data plane.
+ * The objects of the data plane. docs/LOCKING.md states the order of dp->admin,
+ * lane->lock and dp->sched. "Thread" below is the progress thread of the data
+ * plane.
  *
  * Invariants
  *  - A slice is posted a second time only after its first posting was fenced,
