@@ -3,7 +3,8 @@
 #define TEI_PROV_RAIL_RAIL_WIRE_H
 
 /*
- * The peer protocol on the wire, version 4. One message per FI_MSG, at most
+ * The peer protocol on the wire, version 4; docs/PROTOCOL.md describes it next to
+ * the other formats. One message per FI_MSG, at most
  * RAIL_MSG_MAX bytes. All numbers are little-endian and unaligned; every
  * message begins with this header (sizes in bytes):
  *
@@ -28,9 +29,12 @@
  *		address bytes, name text; then session 8 (of what the sender
  *		remembers of the receiver's atomics; absent: it has none),
  *		first addresses that it holds 2 (absent: none), per address:
- *		protocol 4, protocol version 4, format 4, address bytes
+ *		protocol 4, protocol version 4, format 4, address bytes; then
+ *		contact number 2 of the hello that is answered, 0: none, and
+ *		contact number 2 of this hello, 0: none (both absent: none)
  *	REFUSE	refused incarnation 8, code 2 (enum rail_refusal), reason text
- *		for the log, nonce 16 of the hello that is refused
+ *		for the log, nonce 16 of the hello that is refused, its
+ *		contact number 2 (absent: none)
  *	KEY_REQ	address 8, length 8
  *	KEY_REP	address 8, length 8, code 4, epoch 4, regions 2, per region:
  *		base 8, length 8, id 8, access 1 (flags), keys 2, per key:
