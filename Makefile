@@ -16,7 +16,8 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: bench-files bench-prov bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: stress with-tests
-.PHONY: abi-record check-abi check-headers check-layers check-man check-style
+.PHONY: abi-record check-abi check-headers check-layers check-man check-prose
+.PHONY: check-style
 .PHONY: stats FORCE
 
 all: lib tools tests examples man
@@ -387,6 +388,8 @@ check-layers:
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_layers
 check-man: lib man $(B)/scripts/settings_rows
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_man
+check-prose:
+	@$(CHECK_ENV) perl $(SRCDIR)/scripts/prose.pl
 check-style:
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_style
 stats:
