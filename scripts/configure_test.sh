@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# configure: what it refuses, what it writes and where, and how make replays it.
+# Tests configure: the options that it refuses, the files that it writes, and how
+# make runs it again.
 set -u
 : "${SRC:?}"
 tmp=$(mktemp -d)

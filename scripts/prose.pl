@@ -54,6 +54,8 @@ sub read_words
 sub reason
 {
 	my ($line) = @_;
+	# Names of the code are no part of the sentence.
+	$line =~ s/`[^`]*`|\w+->\w+//g;
 	for my $word (@words) {
 		return $word->[1] if $line =~ $word->[0];
 	}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # timeout: 60
 #
-# The runner of make check: what it counts, how it ends.
+# Tests the runner of make check: the counts that it prints and its exit status.
 set -u
 : "${SRC:?}"
 tmp=$(mktemp -d)
