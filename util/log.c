@@ -281,9 +281,26 @@ static uint64_t log_hash(const char *text)
 	return h;
 }
 
-/* Returns true if the line is due; *n gets the number of lines before it. */
-static bool log_repeat_due(struct tei_log_repeat *r, uint64_t text, uint32_t *n)
+/* Returns the object's entry for the line, or the one to be replaced by it. */
+static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
+					    uint64_t text)
 {
+	struct tei_log_text *oldest = &repeat->texts[0], *r;
+
+	for (r = repeat->texts; r < repeat->texts + TEI_LOG_TEXTS; r++) {
+		if (r->text == text)
+			return r;
+		if (r->next_ns < oldest->next_ns)
+			oldest = r;
+	}
+	return oldest;
+}
+
+/* Returns true if the line is due; *n gets the number of lines before it. */
+static bool log_repeat_due(struct tei_log_repeat *repeat, uint64_t text,
+			   uint32_t *n)
+{
+	struct tei_log_text *r = log_repeat_find(repeat, text);
 	uint64_t now = tei_now_ns();
 
 	*n = 0;
@@ -314,6 +331,8 @@ void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
 	va_list ap;
 	bool due;
 
+	if (!tei_log_enabled(level))
+		return;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

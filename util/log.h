@@ -75,21 +75,26 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 		     const char *subsys, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
+#define TEI_LOG_TEXTS	4	/* lines that an object remembers */
+
 /*
  * The lines of one object that may repeat for as long as a fault lasts, such
- * as the refused connections to a peer that has ended. Zero-initialised is
- * ready to use. Any thread.
+ * as the refused connections to a peer that has ended. The object remembers its
+ * last few different lines, so that lines that alternate are recognised too.
+ * Zero-initialised is ready to use. Any thread.
  */
 struct tei_log_repeat {
 	bool busy;			/* atomic: a thread uses the rest */
-	uint64_t text;			/* hash of the last line */
-	uint64_t next_ns;		/* the same line is logged again then */
-	uint64_t pause_ns;		/* between two logged lines */
-	uint32_t repeated;		/* times since the last line */
+	struct tei_log_text {
+		uint64_t text;		/* hash of the line */
+		uint64_t next_ns;	/* the same line is logged again then */
+		uint64_t pause_ns;	/* between two logged lines */
+		uint32_t repeated;	/* times since the last line */
+	} texts[TEI_LOG_TEXTS];
 };
 
 /*
- * Logs a line, unless the object's last line was the same and was logged less
+ * Logs a line, unless the object remembers the same line and logged it less
  * than 10 seconds before. That pause doubles with each repeated line, up to 10
  * minutes. A line that is logged again ends with the number of its repetitions.
  */

@@ -326,19 +326,42 @@ static void same_line_is_logged_once_with_a_count_later(void)
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
 			       "warn test: refused\n");
 	/* the pause is moved back instead of waiting for its end */
-	a.repeat.next_ns -= a.repeat.pause_ns;
+	a.repeat.texts[0].next_ns -= a.repeat.texts[0].pause_ns;
 	a.times = 50;
 	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
 			  sizeof(out));
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
 			       "warn test: refused (99 times more since the last such line)\n");
-	CU_ASSERT(a.repeat.pause_ns > 10 * TEI_NS_PER_SEC);
+	CU_ASSERT(a.repeat.texts[0].pause_ns > 10 * TEI_NS_PER_SEC);
 	a.text = "reset";
 	a.times = 2;
 	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
 			  sizeof(out));
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out), "warn test: reset\n");
-	CU_ASSERT_EQUAL(a.repeat.pause_ns, 10 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(a.repeat.texts[1].pause_ns, 10 * TEI_NS_PER_SEC);
+}
+
+static void log_alternate_lines(void *arg)
+{
+	struct tei_log_repeat *repeat = arg;
+	int i;
+
+	for (i = 0; i < 400; i++)
+		tei_log_repeated(repeat, TEI_LOG_WARN, "test", "rail %d",
+				 i % TEI_LOG_TEXTS);
+}
+
+static void lines_that_alternate_are_each_logged_once(void)
+{
+	struct tei_log_repeat repeat = { 0 };
+	char out[4096], *line = out;
+	int lines = 0;
+
+	util_test_capture(STDERR_FILENO, log_alternate_lines, &repeat, out,
+			  sizeof(out));
+	for (; (line = strchr(line, '\n')); line++)
+		lines++;
+	CU_ASSERT_EQUAL(lines, TEI_LOG_TEXTS);
 }
 
 struct log_flood {
@@ -385,6 +408,8 @@ const struct tei_test_case log_cases[] = {
 	  callback_can_be_removed_in_a_child },
 	{ "lines_left_out_are_in_the_next_line",
 	  lines_left_out_are_in_the_next_line },
+	{ "lines_that_alternate_are_each_logged_once",
+	  lines_that_alternate_are_each_logged_once },
 	{ "same_line_is_logged_once_with_a_count_later",
 	  same_line_is_logged_once_with_a_count_later },
 	{ "nothing_to_stdout", nothing_to_stdout },

@@ -227,6 +227,86 @@ static void law10_flood(struct law_rig *rig)
 	close(fd);
 }
 
+/* Lines of this process about one peer. */
+struct law10_log {
+	pthread_mutex_t lock;
+	char name[128];
+	unsigned int lines, losses, ended;
+	char text[4096];
+};
+
+static void law10_take(int level, const char *module, const char *text,
+		       void *arg)
+{
+	struct law10_log *log = arg;
+	size_t used;
+
+	(void)level;
+	pthread_mutex_lock(&log->lock);
+	if (strstr(text, log->name)) {
+		used = strlen(log->text);
+		log->lines++;
+		log->losses += strstr(text, "no connection over") &&
+			       strstr(text, "127.0.0.1, 127.0.0.2");
+		log->ended += strstr(text, "has probably ended") != NULL;
+		snprintf(log->text + used, sizeof(log->text) - used,
+			 "%s: %s\n", module, text);
+	}
+	pthread_mutex_unlock(&log->lock);
+}
+
+static bool law10_ended(void *arg)
+{
+	struct law10_log *log = arg;
+	bool ended;
+
+	pthread_mutex_lock(&log->lock);
+	ended = log->ended > 0;
+	pthread_mutex_unlock(&log->lock);
+	return ended;
+}
+
+/*
+ * A target with two rails is killed: one line about the connections of both
+ * rails, and one about the process. If the process is taken for ended first, only
+ * the latter.
+ */
+static void law10_kill_is_logged_once(void)
+{
+	struct law10_log log = { PTHREAD_MUTEX_INITIALIZER, "", 0, 0, 0, "" };
+	struct fx_job job = { .engine = fx_engine_hasty("tcp"),
+			      .op = OPCODE_WRITE, .len = 64 * FX_MIB,
+			      .block = 64 * FX_KIB };
+	struct fx_buf mem = fx_buf_map(job.len, -1);
+	struct fx_peer peer;
+
+	if (!job.engine || !fx_register(job.engine, &mem) ||
+	    !fx_target_start(&peer, job.len))
+		return;
+	snprintf(log.name, sizeof(log.name), "%s", peer.name);
+	te_set_log(law10_take, &log);
+	job.seg = openSegment(job.engine, peer.name);
+	job.local = mem.p;
+	job.remote = peer.mem.addr;
+	ft_ok(!fx_job_start(&job) && fx_job_reach(&job, FX_MIB, FX_LONG_MS),
+	      "a_transfer_to_a_target_that_is_killed");
+	fx_peer_kill(&peer);
+	fx_job_wait(&job, FX_LONG_MS);
+	if (job.n[STATUS_COMPLETED] == job.tasks)
+		ft_diag("all of it had arrived before");
+	else
+		ft_ok(ft_wait_until(law10_ended, &log, FX_LONG_MS),
+		      "law10_end_of_a_killed_target_is_logged");
+	fx_job_free(&job);
+	destroyTransferEngine(job.engine);
+	te_set_log(NULL, NULL);
+	if (!ft_ok(log.lines <= 2 && log.losses <= 1 && log.ended <= 1,
+		   "law10_killed_target_with_two_rails_is_two_lines"))
+		ft_diag("the log:\n%s", log.text);
+	fx_peer_drop(&peer);
+	fx_buf_unmap(&mem);
+}
+
 /* --- law 11: start with what works --------------------------------------- */
 
 static void law11_some_rails(void)
@@ -310,6 +390,7 @@ void law_messages(void)
 		law10_last_error(&rig);
 		law10_task_error(&rig);
 		law10_broken();
+		law10_kill_is_logged_once();
 		law10_flood(&rig);
 		law_rig_stop(&rig);
 	}

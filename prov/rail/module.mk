@@ -24,6 +24,7 @@ SRCS += \
 	prov/rail/rail_lane.c \
 	prov/rail/rail_limits.c \
 	prov/rail/rail_link.c \
+	prov/rail/rail_loss.c \
 	prov/rail/rail_mr.c \
 	prov/rail/rail_mr_open.c \
 	prov/rail/rail_msg.c \
@@ -64,6 +65,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_key_test.c \
 	prov/rail/rail_limits_test.c \
 	prov/rail/rail_link_test.c \
+	prov/rail/rail_loss_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \
 	prov/rail/rail_peer_test.c \

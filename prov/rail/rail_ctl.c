@@ -189,6 +189,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	uint64_t next = ctl_noted(p, now);
 
 	rail_ctl_report(p);
+	next = rail_ctl_sooner(next, rail_ctl_loss(p, now));
 	next = rail_ctl_sooner(next, rail_ctl_fence_reply(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_pong(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_life(p, now, buf));

@@ -80,6 +80,9 @@ uint64_t rail_ctl_back(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 /* The line that says which path the peer is on, once per change. */
 void rail_ctl_report(struct tei_rail_peer *peer);
 
+/* --- rail_loss.c --------------------------------------------------------- */
+uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
+
 /* --- rail_deadline.c ----------------------------------------------------- */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
 /* Returns when the peer's oldest live task last progressed, or what was ahead of

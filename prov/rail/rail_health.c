@@ -199,7 +199,6 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		      uint16_t remote, const char *why, bool cut)
 {
 	struct rail_fault *f = health_find(peer, rail, remote);
-	uint32_t left;
 
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    (f && f->stage == RAIL_FAULT_DOWN))
@@ -226,9 +225,14 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	f->seq = 0;
 	f->seq_first = 0;
 	f->remote_gen = peer->remotes[remote].gen;
-	if (tei_log_permit(&rail->err_limit, &left))
-		TEI_WARN("rail", "%s to %s at %s: down: %s", rail->name,
+	/* a lost connection is in the line of all the peer's rails */
+	if (rail_loss_noted(peer, rail))
+		TEI_INFO("rail", "%s to %s at %s: down: %s", rail->name,
 			 peer->remotes[remote].name, peer->name, why);
+	else
+		tei_log_repeated(&peer->err_repeat, TEI_LOG_WARN, "rail",
+				 "%s to %s at %s: down: %s", rail->name,
+				 peer->remotes[remote].name, peer->name, why);
 	rail_path_reroute(peer);
 	rail_peer_activate(peer);
 	rail_health_state(rail);
@@ -291,6 +295,7 @@ bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 	if (!health_no_way(err) || peer->state != RAIL_PEER_READY ||
 	    remote >= peer->nremotes)
 		return false;
+	rail_loss_add(peer, rail, err, 0, "");
 	rail_health_down(peer, rail, remote, "nothing can be posted to it",
 			 false);
 	f = health_find(peer, rail, remote);

@@ -766,6 +766,13 @@ struct tei_rail_peer {
 	uint64_t warm_left;		/* thread: rails still to connect */
 	struct tei_log_limit err_limit;
 	struct tei_log_repeat err_repeat, end_repeat;
+	struct rail_loss {		/* lost connections to be logged */
+		uint64_t rails;		/* bits: our rails that lost one */
+		uint64_t due_ns;	/* when to log them, 0: there are none */
+		uint64_t next_ns;	/* no such line before */
+		int err, prov;		/* of the first: FI_E*, the provider's */
+		char text[96];		/* the provider's, of the first */
+	} loss;
 	struct tei_rail_peer_stats stats; /* its counters */
 	bool routes_changed;		/* the log is to say so */
 	uint64_t said;			/* thread: hash of what it said last */
@@ -1399,6 +1406,16 @@ const char *rail_prov_text(int err, int *prov, const char *text);
 /* Remembers what the provider said of a slice that broke. */
 void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,
 		      int err, int prov, const char *text)
+	TEI_REQUIRES(rail_sched_held);
+/*
+ * Notes that a connection to the peer was lost or could not be made over the
+ * rail. One log line for all rails follows a little later (rail_loss.c).
+ */
+void rail_loss_add(struct tei_rail_peer *peer, const struct rail *rail, int err,
+		   int prov, const char *text)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if a lost connection of the rail is in the next such line. */
+bool rail_loss_noted(const struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Puts the newest such error into the record of an ended task. */
 void rail_end_broke(const struct tei_rail_peer *peer, struct tei_err *err)

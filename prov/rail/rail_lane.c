@@ -519,9 +519,8 @@ static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 	path->connected = connected;
 }
 
-/* Whether that error is the end of the path's connection. */
-static bool lane_path_broke(const struct rail_lane *lane,
-			    const struct rail_path *path, int err)
+/* Returns true for an error that is the end of a connection. */
+static bool lane_err_ends(int err)
 {
 	switch (err) {
 	case FI_EACCES:
@@ -534,9 +533,16 @@ static bool lane_path_broke(const struct rail_lane *lane,
 	case FI_EKEYREJECTED:
 		return false;
 	default:
-		return lane->state == RAIL_LANE_ACTIVE && path->ready &&
-		       path->lane_gen == lane->gen;
+		return true;
 	}
+}
+
+/* Returns true if that error is the end of the path's connection. */
+static bool lane_path_broke(const struct rail_lane *lane,
+			    const struct rail_path *path, int err)
+{
+	return lane_err_ends(err) && lane->state == RAIL_LANE_ACTIVE &&
+	       path->ready && path->lane_gen == lane->gen;
 }
 
 /*
@@ -619,26 +625,35 @@ static void lane_handle_ok(struct rail_lane *lane,
 	rail_sched_leave(dp);
 }
 
-/* text: the provider's words for it */
+/*
+ * Counts and logs an error completion. what: "write to" and the like; peer: the
+ * one concerned, or NULL; text: the provider's words for the error. A lost
+ * connection to a peer is logged for all rails together.
+ */
 static void lane_log_error(struct rail_lane *lane,
-			   const struct fi_cq_err_entry *e,
-			   const struct rail_slice *slice, const char *text)
+			   const struct fi_cq_err_entry *e, const char *what,
+			   struct tei_rail_peer *peer, const char *text)
 {
 	struct rail *rail = lane->rail;
 	char prov[128] = "";
+	enum tei_log_level level = TEI_LOG_WARN;
 
 	__atomic_fetch_add(&rail->errors, 1, __ATOMIC_RELAXED);
-	if (!tei_log_enabled(TEI_LOG_WARN))
+	if (peer && lane_err_ends(e->err)) {
+		level = TEI_LOG_INFO;
+		rail_sched_enter(rail->dp);
+		rail_loss_add(peer, rail, e->err, e->prov_errno, text);
+		rail_sched_leave(rail->dp);
+	}
+	if (!tei_log_enabled(level))
 		return;
 	if (*text)
 		snprintf(prov, sizeof(prov), " (provider: %d, %s)",
 			 e->prov_errno, text);
-	tei_log_repeated(slice ? &slice->peer->err_repeat : &rail->err_repeat,
-			 TEI_LOG_WARN, "rail", "%s (%s): %s%s: %s%s", rail->name,
-			 rail->provider, slice ? (slice->read ? "read from " :
-							      "write to ") :
-			 "message", slice ? slice->peer->name : "",
-			 fi_strerror(e->err), prov);
+	tei_log_repeated(peer ? &peer->err_repeat : &rail->err_repeat, level,
+			 "rail", "%s (%s): %s%s%s: %s%s", rail->name,
+			 rail->provider, what, peer ? " " : "",
+			 peer ? peer->name : "", fi_strerror(e->err), prov);
 }
 
 static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
@@ -664,6 +679,7 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 {
 	struct fi_cq_err_entry e;
 	struct rail_slice *slice;
+	struct rail_tx *tx;
 	struct rail_op *op;
 	const char *text;
 	char buf[96];
@@ -676,17 +692,20 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 	text = rail_prov_text(e.err, &e.prov_errno, text);
 	op = e.op_context;
 	if (!op) {
-		lane_log_error(lane, &e, NULL, text);
+		lane_log_error(lane, &e, "completion queue", NULL, text);
 		return;
 	}
 	switch (op->kind) {
 	case RAIL_OP_SLICE:
 		slice = tei_container_of(op, struct rail_slice, op);
-		lane_log_error(lane, &e, slice, text);
+		lane_log_error(lane, &e, slice->read ? "read from" : "write to",
+			       slice->peer, text);
 		lane_slice_error(lane, slice, &e, text, done);
 		break;
 	case RAIL_OP_SEND:
-		lane_log_error(lane, &e, NULL, text);
+		tx = tei_container_of(op, struct rail_tx, op);
+		lane_log_error(lane, &e, "message to",
+			       tx->path ? tx->path->peer : NULL, text);
 		lane_tx_done(lane, op, e.err);
 		break;
 	case RAIL_OP_RECV:

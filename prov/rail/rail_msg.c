@@ -1108,10 +1108,8 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 
 static void msg_log_bad(struct rail *rail, const char *what)
 {
-	uint32_t left;
-
-	if (tei_log_permit(&rail->err_limit, &left))
-		TEI_WARN("rail", "%s: message dropped: %s", rail->name, what);
+	tei_log_repeated(&rail->err_repeat, TEI_LOG_WARN, "rail",
+			 "%s: message dropped: %s", rail->name, what);
 }
 
 /* A message's header. */

@@ -22,6 +22,7 @@ extern const struct tei_test_case rail_hello_cases[];
 extern const struct tei_test_case rail_key_cases[];
 extern const struct tei_test_case rail_limits_cases[];
 extern const struct tei_test_case rail_link_cases[];
+extern const struct tei_test_case rail_loss_cases[];
 extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
 extern const struct tei_test_case rail_peer_cases[];

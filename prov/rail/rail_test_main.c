@@ -320,6 +320,7 @@ int main(int argc, char **argv)
 		{ "rail_key", rail_key_cases },
 		{ "rail_limits", rail_limits_cases },
 		{ "rail_link", rail_link_cases },
+		{ "rail_loss", rail_loss_cases },
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },
 		{ "rail_peer", rail_peer_cases },
