@@ -197,6 +197,7 @@ void info_fabric_say(const struct info_opts *opts)
 	fabric_variable(o, "av_remove_cleanup", "FI_AV_REMOVE_CLEANUP");
 	fabric_variable(o, "cm_progress_interval",
 			"FI_OFI_RXM_CM_PROGRESS_INTERVAL");
+	fabric_variable(o, "msg_rx_size", "FI_OFI_RXM_MSG_RX_SIZE");
 	/* what a provider offers, its devices need not take: an engine's log
 	 * says so of each region */
 	info_text(o, "gpu_memory", "pinned host memory, unless every rail has hmem and takes it");

@@ -343,6 +343,16 @@ case_switches()
 		holds "connections accepted every ${set:-10000} us" \
 			"'$((${set:-10000} / 1000)) ms' in"' F("connecting", "note", "tcp;ofi_rxm")[0]["what"]'
 	done
+	for set in '' 4096; do
+		FI_OFI_RXM_MSG_RX_SIZE=$set "$info" --check --json --no_probe \
+			--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
+		holds "receive buffers of ${set:-the default number} are many" \
+			'"FI_OFI_RXM_MSG_RX_SIZE=1024" in F("buffers", "note", "tcp;ofi_rxm")[0]["cure"]'
+	done
+	FI_OFI_RXM_MSG_RX_SIZE=1024 "$info" --check --json --no_probe \
+		--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
+	holds 'receive buffers of 1024 are few' \
+		'F("buffers", "ok", "tcp;ofi_rxm")'
 	for set in 0 100; do
 		FI_OFI_RXM_CM_PROGRESS_INTERVAL=$set "$info" --check --json \
 			--no_probe --provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
