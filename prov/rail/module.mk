@@ -39,6 +39,7 @@ SRCS += \
 	prov/rail/rail_probe.c \
 	prov/rail/rail_progress.c \
 	prov/rail/rail_rail.c \
+	prov/rail/rail_refresh.c \
 	prov/rail/rail_reg.c \
 	prov/rail/rail_reopen.c \
 	prov/rail/rail_report.c \
@@ -72,6 +73,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_ports_test.c \
 	prov/rail/rail_probe_test.c \
 	prov/rail/rail_progress_test.c \
+	prov/rail/rail_refresh_test.c \
 	prov/rail/rail_reopen_test.c \
 	prov/rail/rail_sched_test.c \
 	prov/rail/rail_shim.c \

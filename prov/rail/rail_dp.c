@@ -219,17 +219,51 @@ void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
 
 /* --- transports ---------------------------------------------------------- */
 
-static bool dp_has_rail(struct tei_rail_dp *dp, const char *transport,
-			const char *name)
+bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
+		 const char *transport)
 {
+	const struct rail *rail;
 	uint32_t i;
 
-	for (i = 0; i < dp->nrails; i++)
-		if (dp->rails[i]->open &&
-		    !strcmp(dp->rails[i]->name, name) &&
-		    !strcmp(dp->rails[i]->transport, transport))
+	for (i = 0; i < dp->nrails; i++) {
+		rail = dp->rails[i];
+		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+		    !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE) &&
+		    !rail->addr_gone && (!rail->fallback || found->fallback) &&
+		    !strcmp(rail->name, found->name) &&
+		    !strcmp(rail->transport, transport))
 			return true;
+	}
 	return false;
+}
+
+/* Returns the place of a device among those that could not be opened, or the
+ * number of those. */
+static uint32_t dp_failed(struct tei_rail_dp *dp, const char *name)
+	TEI_REQUIRES(dp->admin)
+{
+	uint32_t i = 0;
+
+	while (i < dp->failed.n && strcmp(dp->failed.name[i], name))
+		i++;
+	return i;
+}
+
+/* Keeps whether the last attempt to open that device failed. */
+static void dp_note_attempt(struct tei_rail_dp *dp, const char *name, bool failed)
+	TEI_REQUIRES(dp->admin)
+{
+	uint32_t i = dp_failed(dp, name), last;
+
+	if (failed && i == dp->failed.n && i < RAIL_FAILED_MAX) {
+		snprintf(dp->failed.name[i], sizeof(dp->failed.name[i]), "%s",
+			 name);
+		dp->failed.n++;
+	} else if (!failed && i < dp->failed.n) {
+		last = --dp->failed.n;
+		memmove(dp->failed.name[i], dp->failed.name[last],
+			sizeof(dp->failed.name[i]));
+	}
 }
 
 /* Memory of a GPU goes by way of the host's where a new rail takes none, if
@@ -276,13 +310,15 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 	uint32_t i;
 	int ret;
 
-	if (dp_has_rail(dp, transport, found->name))
+	if (rail_dp_has(dp, found, transport))
 		return 0;
 	if (dp->nrails == TEI_RAIL_MAX)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail", NULL,
 				    "%s: more than %d rails", found->name,
 				    TEI_RAIL_MAX);
-	ret = rail_open(dp, found, transport, err, &rail);
+	ret = rail_open(dp, found, transport,
+			dp_failed(dp, found->name) < dp->failed.n, err, &rail);
+	dp_note_attempt(dp, found->name, ret);
 	if (ret)
 		return ret;
 	rail->index = (uint16_t)dp->nrails;
@@ -329,11 +365,27 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	if (opened)
 		rail_near_bind(dp);
 	tei_mutex_unlock(&dp->admin);
+	if (!*dp->settings->devices && !(devices && *devices) &&
+	    !strcmp(transport, "tcp"))
+		rail_info_warn_lacking(dp->settings, list,
+				       dp->ops->devices_changed != NULL);
 	rail_info_free(list);
 	if (!opened)
 		return ret;
 	rail_peer_announce(dp);
 	return 0;
+}
+
+void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
+{
+	uint32_t i;
+
+	/* the thread leaves a rail alone that is not open */
+	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
+	rail_close_initiating(rail);
+	for (i = 0; i < dp->nmrs; i++)
+		rail_mr_close_on(dp->mrs[i], rail);
+	rail_close(rail);
 }
 
 static bool dp_transport_busy(struct tei_rail_dp *dp, const char *transport)
@@ -352,7 +404,7 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 {
 	uint64_t end = tei_now_ns() + drain_ns;
 	struct timespec nap = { .tv_nsec = 200000 };
-	uint32_t i, j, n = 0;
+	uint32_t i, n = 0;
 
 	for (i = 0; i < rail_count(dp); i++)
 		if (rail_at(dp, i)->open &&
@@ -375,13 +427,7 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 		    strcmp(rail_at(dp, i)->transport, transport))
 			continue;
 		tei_mutex_lock(&dp->admin);
-		/* the thread leaves a rail alone that is not open */
-		__atomic_store_n(&rail_at(dp, i)->open, false,
-				 __ATOMIC_RELEASE);
-		rail_close_initiating(rail_at(dp, i));
-		for (j = 0; j < dp->nmrs; j++)
-			rail_mr_close_on(dp->mrs[j], rail_at(dp, i));
-		rail_close(rail_at(dp, i));
+		rail_dp_close_rail(dp, rail_at(dp, i));
 		tei_mutex_unlock(&dp->admin);
 	}
 	rail_peer_announce(dp);
@@ -432,6 +478,7 @@ int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 	rail = rail_at(dp, (uint32_t)index);
 	memset(d, 0, sizeof(*d));
 	d->open = __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE);
+	d->hidden = __atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE);
 	snprintf(d->name, sizeof(d->name), "%s", rail->name);
 	snprintf(d->provider, sizeof(d->provider), "%s", rail->provider);
 	snprintf(d->transport, sizeof(d->transport), "%s", rail->transport);

@@ -191,11 +191,16 @@ void rail_reopen_whole(struct rail *rail);
 void rail_reopen_stop(struct rail *rail, bool target);
 
 /* --- rail_link.c --------------------------------------------------------- */
-/* Listens for changes of links; without it, silence tells later. */
+/* Listens for changes of links and addresses; without it, silence tells later. */
 void rail_link_open(struct tei_rail_dp *dp);
 void rail_link_close(struct tei_rail_dp *dp);
 /* Finds the rail's interface and the state of its link. */
 void rail_link_find(struct rail *rail);
+/* Returns false if the rail is on an interface and its own address is on none of
+ * ifs. If the address is on an interface that was made again, the rail uses that
+ * one from now on. Any thread. */
+struct ifaddrs;
+bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs);
 /* Reads what is there; the thread, no lock held. */
 void rail_link_read(struct tei_rail_dp *dp);
 

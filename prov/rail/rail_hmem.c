@@ -96,7 +96,7 @@ static int hmem_keep(struct tei_err *err, int code, const char *subsys,
 
 rail_tell rail_tell_open(const struct rail *rail)
 {
-	return (rail->hmem || rail->no_hmem == hmem_left) &&
+	return (rail->quiet || rail->hmem || rail->no_hmem == hmem_left) &&
 		       !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
 		       hmem_keep : tei_err_fail;
 }

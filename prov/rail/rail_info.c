@@ -272,7 +272,8 @@ struct info_lists {
 };
 
 static int info_add(struct info_lists *lists, const char *name,
-		    const struct fi_info *info, const struct ifaddrs *ifa)
+		    const struct fi_info *info, const struct ifaddrs *ifa,
+		    bool fallback)
 {
 	struct rail_found *f, **tail;
 
@@ -291,6 +292,7 @@ static int info_add(struct info_lists *lists, const char *name,
 		snprintf(f->ifname, sizeof(f->ifname), "%s", ifa->ifa_name);
 		f->prefix = info_prefix(ifa->ifa_netmask);
 	}
+	f->fallback = fallback;
 	f->info = fi_dupinfo(info);
 	if (!f->info) {
 		free(f);
@@ -386,6 +388,7 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 		     int family, enum info_pass pass,
 		     struct info_lists *lists)
 {
+	const int preferred = s->use_ipv6 ? AF_INET6 : AF_INET;
 	const struct fi_info *i;
 	const struct ifaddrs *ifa;
 	char name[64];
@@ -405,7 +408,9 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 			else
 				snprintf(name, sizeof(name), "%s",
 					 ifa->ifa_name);
-			ret = info_add(lists, name, i, ifa);
+			ret = info_add(lists, name, i, ifa,
+				       pass == INFO_LOOPBACK ||
+					       family != preferred);
 		} else {
 			info_nic_name(i, name);
 			if (info_is_gid(i) ||
@@ -414,7 +419,7 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 			    (!*devices && info_excludes(s) &&
 			     info_listed(s->filters_exclude, name)))
 				continue;
-			ret = info_add(lists, name, i, NULL);
+			ret = info_add(lists, name, i, NULL, false);
 		}
 		if (ret)
 			return ret;
@@ -443,45 +448,90 @@ static int info_take_addresses(const char *provider, const char *devices,
 		if (!list)
 			continue;
 		ifa = info_interface(ifs, list);
-		ret = info_add(lists, tok, list, ifa);
+		ret = info_add(lists, tok, list, ifa, false);
 		fi_freeinfo(list);
 	}
 	return ret;
 }
 
-/* It would be a rail by this address if it had a link. */
-static bool info_lacks_link(const struct tei_settings *s,
-			    const struct ifaddrs *ifa)
+/* Returns true if the settings leave out the interface whatever its state is. */
+static bool info_unwanted(const struct tei_settings *s, const struct ifaddrs *ifa)
+{
+	return ifa->ifa_flags & IFF_LOOPBACK || info_is_bridge(ifa->ifa_name) ||
+	       (*s->filters && !info_listed(s->filters, ifa->ifa_name)) ||
+	       (info_excludes(s) &&
+		info_listed(s->filters_exclude, ifa->ifa_name));
+}
+
+/* Returns true if the address could be that of a rail. */
+static bool info_fit_address(const struct sockaddr *sa)
+{
+	return sa && (sa->sa_family == AF_INET || sa->sa_family == AF_INET6) &&
+	       !info_loopback(sa) && !info_link_local(sa);
+}
+
+static bool info_has_address(const struct ifaddrs *ifs, const char *ifname)
+{
+	for (; ifs; ifs = ifs->ifa_next)
+		if (!strcmp(ifs->ifa_name, ifname) &&
+		    info_fit_address(ifs->ifa_addr))
+			return true;
+	return false;
+}
+
+/*
+ * Returns what the interface lacks to be a rail, or NULL. An interface without an
+ * address is usual where others have one (a part of a bond, say), so that is
+ * reported only if all rails are a fallback.
+ */
+static const char *info_lacks(const struct tei_settings *s,
+			      const struct ifaddrs *ifs,
+			      const struct ifaddrs *ifa, bool fallback)
 {
 	const unsigned int both = IFF_UP | IFF_RUNNING;
 	const struct sockaddr *sa = ifa->ifa_addr;
 
-	return sa && sa->sa_family == (s->use_ipv6 ? AF_INET6 : AF_INET) &&
-	       (ifa->ifa_flags & both) != both && !info_loopback(sa) &&
-	       !info_link_local(sa) && !info_is_bridge(ifa->ifa_name) &&
-	       (!*s->filters || info_listed(s->filters, ifa->ifa_name)) &&
-	       !(info_excludes(s) &&
-		 info_listed(s->filters_exclude, ifa->ifa_name));
+	if (info_unwanted(s, ifa))
+		return NULL;
+	if ((ifa->ifa_flags & both) == both)
+		return fallback && !(ifa->ifa_flags & (IFF_SLAVE |
+						       IFF_POINTOPOINT)) &&
+		       !info_has_address(ifs, ifa->ifa_name) ?
+			       "it has no usable address" : NULL;
+	if (!info_fit_address(sa) ||
+	    sa->sa_family != (s->use_ipv6 ? AF_INET6 : AF_INET))
+		return NULL;
+	return ifa->ifa_flags & IFF_UP ? "there is no carrier" : "it is down";
 }
 
-/* All interfaces were asked for: one line for each that could not be a rail. */
-static void info_say_lacking(const struct tei_settings *s)
+static bool info_on_loopback(const struct rail_found *f)
+{
+	return f && f->fallback && info_loopback(f->info->src_addr);
+}
+
+void rail_info_warn_lacking(const struct tei_settings *s,
+			    const struct rail_found *list, bool follow)
 {
 	struct ifaddrs *ifs = NULL, *ifa;
-	const char *said = "";
+	const char *said = "", *why;
 	char name[4 * IFNAMSIZ];
 
 	if (getifaddrs(&ifs))
 		return;
 	for (ifa = ifs; ifa; ifa = ifa->ifa_next) {
-		if (!info_lacks_link(s, ifa) || !strcmp(ifa->ifa_name, said))
+		why = info_lacks(s, ifs, ifa, info_on_loopback(list));
+		if (!why || !strcmp(ifa->ifa_name, said))
 			continue;
 		said = ifa->ifa_name;
 		tei_text_escape(said, name, sizeof(name));
-		TEI_WARN("rail", "%s: %s, so the engine does not use this interface; start the engine again when the link is up", name,
-			 ifa->ifa_flags & IFF_UP ? "there is no carrier" :
-						   "it is down");
+		TEI_WARN("rail", "%s: %s, so this interface is not used; %s",
+			 name, why, follow ?
+			 "it will be when that has changed" :
+			 "start the program again when that has changed");
 	}
+	if (*said && info_on_loopback(list))
+		TEI_WARN("rail", "no interface of a network can be used: loopback is used%s, and other hosts cannot reach this process",
+			 follow ? " until one can" : "");
 	freeifaddrs(ifs);
 }
 
@@ -627,14 +677,50 @@ static int info_none(const struct tei_settings *s, const char *transport,
 			    devices);
 }
 
+/* Finds the devices of a transport. Returns 0, also if there are none, or a code. */
+static int info_find_all(const struct tei_settings *s, const char *transport,
+			 const char *devices, uint64_t flags,
+			 struct info_lists *lists)
+{
+	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
+	bool pinned_known = false;
+	int ret = 0;
+
+	for (i = 0; i < n && !ret && !lists->fit; i++) {
+		if (!info_wanted(transport, s->provider, i))
+			continue;
+		pinned_known = true;
+		ret = info_try(s, info_providers[i].provider, devices, flags,
+			       lists);
+	}
+	if (!ret && !lists->fit && *s->provider && !pinned_known &&
+	    strcmp(transport, "shm") && !info_names_provider(transport))
+		ret = info_try(s, s->provider, devices, flags, lists);
+	return ret;
+}
+
+struct rail_found *rail_info_find_again(const struct tei_settings *s,
+					const char *transport,
+					const char *devices, uint64_t flags)
+{
+	struct info_lists lists = { NULL, NULL };
+
+	if (!devices || !*devices)
+		devices = s->devices;
+	/* without memory, the devices found so far do */
+	(void)info_find_all(s, transport, devices, flags, &lists);
+	rail_info_free(lists.unfit);
+	return lists.fit;
+}
+
 int rail_info_find(const struct tei_settings *s, const char *transport,
 		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out)
 {
 	size_t i, n = sizeof(info_providers) / sizeof(info_providers[0]);
 	struct info_lists lists = { NULL, NULL };
-	bool known = false, pinned_known = false;
-	int ret = 0;
+	bool known = false;
+	int ret;
 
 	if (!devices || !*devices)
 		devices = s->devices;
@@ -644,24 +730,12 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "rail",
 				    "transports with rails: tcp, rdma, efa, cxi, shm",
 				    "no transport named \"%.32s\"", transport);
-	for (i = 0; i < n && !ret && !lists.fit; i++) {
-		if (!info_wanted(transport, s->provider, i))
-			continue;
-		pinned_known = true;
-		ret = info_try(s, info_providers[i].provider, devices, flags,
-			       &lists);
-	}
-	if (!ret && !lists.fit && *s->provider && !pinned_known &&
-	    strcmp(transport, "shm") && !info_names_provider(transport))
-		ret = info_try(s, s->provider, devices, flags, &lists);
+	ret = info_find_all(s, transport, devices, flags, &lists);
 	info_warn_unfit(lists.unfit);
 	if (!ret && !lists.fit)
 		ret = info_none(s, transport, devices, err);
-	if (!ret && strcmp(transport, "shm")) {
+	if (!ret && strcmp(transport, "shm"))
 		info_warn_missing(devices, &lists);
-		if (!*devices && !strcmp(transport, "tcp"))
-			info_say_lacking(s);
-	}
 	rail_info_free(lists.unfit);
 	if (ret)
 		rail_info_free(lists.fit);

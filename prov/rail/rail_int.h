@@ -61,6 +61,7 @@
 #define RAIL_STRANGERS		4	/* being refused at a time */
 #define RAIL_LANE_SLOTS		2	/* active and retiring, per lane */
 #define RAIL_PEER_QUEUE_MAX	(1u << 20) /* tasks queued per peer */
+#define RAIL_FAILED_MAX		8	/* names of devices that are remembered */
 #define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* a path was, lately */
 
 enum rail_op_kind {
@@ -338,6 +339,9 @@ struct rail {
 	uint8_t prefix;			/* prefix length of its IP address */
 	struct tei_rail_addr own;	/* of the first target lane: its network
 					 * is that of all */
+	bool fallback;			/* there was no better device when it was
+					 * found (rail_found) */
+	bool quiet;			/* failures to open it are not logged */
 	struct fi_info *info;
 	struct fid_fabric *fabric;
 	struct fid_domain *init_domain;	/* of lanes that have none */
@@ -351,6 +355,8 @@ struct rail {
 	uint64_t max_slice;		/* provider's message limit */
 	uint8_t mr_shift;		/* dp->admin: largest registration that
 					 * its device took after a refusal */
+	bool addr_gone;			/* dp->admin: no interface had its IP
+					 * address at the last refresh */
 	uint32_t iov_limit, rma_limit;	/* pieces of one operation, 1 and up */
 
 	struct rail_lane *init;		/* [ninit * RAIL_LANE_SLOTS] */
@@ -382,6 +388,8 @@ struct rail {
 
 	/* atomics */
 	bool open;
+	bool hidden;			/* replaced by another rail: only peers that
+					 * know it still use it. Set with dp->sched */
 	uint32_t state;			/* enum te_rail_state */
 	uint64_t inflight_max, window;
 	uint64_t window_max;
@@ -397,7 +405,8 @@ struct rail {
 	uint32_t away;			/* initiating lanes that take no work:
 					 * retired and not open again */
 	uint64_t state_changes;
-	uint32_t ifindex;		/* fixed; 0: no interface */
+	uint32_t ifindex;		/* number of its interface, 0: none. It
+					 * changes if the interface is made again */
 	bool wire;			/* fixed: one, and not loopback */
 	uint64_t lost_next_ns;		/* thread */
 	uint64_t stuck_ns;		/* thread: the last time that a lane
@@ -623,6 +632,8 @@ struct tei_rail_peer {
 	uint64_t not_there_ns;		/* one of them was another's; 0: none */
 	uint32_t table_seen;		/* newest rail table of the peer */
 	uint32_t table_acked;		/* newest of ours that it has */
+	uint64_t told_rails;		/* bits: rails of ours that a hello to it
+					 * has listed */
 	bool want_hello;		/* someone waits for READY */
 	bool awake;			/* dp->sched: it gave a sign of life */
 	uint32_t hello_tries;		/* thread: hellos since the last answer */
@@ -839,6 +850,13 @@ struct tei_rail_dp {
 	struct rail *rails[TEI_RAIL_MAX]; /* entries fixed once set */
 	uint32_t nrails;		/* atomic */
 	const struct tei_topo *topo;	/* admin */
+	struct {			/* admin: devices that could not be opened;
+					 * repeated failures are not logged */
+		char name[RAIL_FAILED_MAX][64];
+		uint32_t n;
+	} failed;
+	uint64_t devices_seen;		/* admin: hash of the interfaces at the
+					 * last tei_rail_dp_devices_changed */
 
 	struct tei_mutex sched;		/* guards what follows */
 	struct tei_rail_mr **mrs;	/* sorted by address; changed with
@@ -897,6 +915,7 @@ struct tei_rail_dp {
 	/* thread */
 	int link_fd;			/* -1: none */
 	uint64_t link_next_ns;		/* links that are down: next look */
+	uint64_t devices_next_ns;	/* without link_fd: next notification */
 	uint64_t health_ns;		/* last look at all that */
 	uint64_t tidy_ns;		/* no look at paths off the routes */
 	uint64_t silent_next_ns;	/* no rail_fence_silent before that */
@@ -950,12 +969,24 @@ struct rail_found {
 	char ifname[64];		/* interface that it is on, or "" */
 	struct fi_info *info;		/* one entry, owned */
 	uint8_t prefix;
+	bool fallback;			/* loopback, or of the IP version that is
+					 * not preferred: there is nothing else */
 	struct rail_found *next;
 };
 /* flags: for fi_getinfo. */
 int rail_info_find(const struct tei_settings *s, const char *transport,
 		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out);
+/* The same without error records and log lines, for a search that is repeated.
+ * Returns NULL if nothing was found. */
+struct rail_found *rail_info_find_again(const struct tei_settings *s,
+					const char *transport,
+					const char *devices, uint64_t flags);
+/* Logs one warning for each interface that could be a rail if it had a link and,
+ * if the rails in list are a fallback, an address. follow: the interface is used
+ * when it has. */
+void rail_info_warn_lacking(const struct tei_settings *s,
+			    const struct rail_found *list, bool follow);
 void rail_info_free(struct rail_found *list);
 /* The same device, opened for memory of GPUs too; NULL: it is not offered. */
 struct fi_info *rail_info_hmem(const struct fi_info *info, uint64_t flags);
@@ -963,14 +994,24 @@ struct fi_info *rail_info_hmem(const struct fi_info *info, uint64_t flags);
 bool rail_info_same_ip(const struct sockaddr *a, const struct sockaddr *b);
 
 /* --- rail_dp.c ----------------------------------------------------------- */
-/* Opens one more rail and registers on it what is registered. */
+/* Opens one more rail and registers on it what is registered. Does nothing if
+ * there is a rail for that device. */
 int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 		const char *transport, struct tei_err *err)
 	TEI_REQUIRES(dp->admin);
+/* Returns true if the device has a rail that can stay. */
+bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
+		 const char *transport) TEI_REQUIRES(dp->admin);
+/* Closes a rail of a data plane that goes on. What is posted on it is fenced and
+ * goes over other rails; peers are notified by rail_peer_announce. */
+void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
+	TEI_REQUIRES(dp->admin);
 
 /* --- rail_rail.c: one rail ----------------------------------------------- */
+/* quiet: a failure fills err and is not logged. */
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
-	      const char *transport, struct tei_err *err, struct rail **out);
+	      const char *transport, bool quiet, struct tei_err *err,
+	      struct rail **out);
 void rail_close_initiating(struct rail *rail);
 void rail_close(struct rail *rail);
 void rail_free(struct rail *rail);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Links. The kernel tells over a netlink socket that some interface has
- * changed; then the flags of ours are looked at.
+ * Links. The kernel reports over a netlink socket that some interface or address
+ * has changed. Then the flags of the rails' interfaces are read, and the user of
+ * the data plane is notified, since there may be devices for more rails. Without
+ * such a socket the user is notified at intervals.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,12 +20,14 @@
 #include "prov/rail/rail_health.h"
 
 #define LINK_AGAIN_NS	(100 * TEI_NS_PER_MS)
+#define LINK_DEVICES_NS	(5 * TEI_NS_PER_SEC)	/* without a socket */
 
 void rail_link_open(struct tei_rail_dp *dp)
 {
 	struct sockaddr_nl sa = {
 		.nl_family = AF_NETLINK,
-		.nl_groups = RTMGRP_LINK,
+		.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR |
+			     RTMGRP_IPV6_IFADDR,
 	};
 
 	dp->link_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
@@ -43,32 +47,51 @@ void rail_link_close(struct tei_rail_dp *dp)
 	dp->link_fd = -1;
 }
 
+static uint32_t link_index(const struct rail *rail)
+{
+	return __atomic_load_n(&rail->ifindex, __ATOMIC_RELAXED);
+}
+
 /* True unless the interface is there and says that it carries nothing. */
 static bool link_up(const struct rail *rail, int fd)
 {
 	struct ifreq req;
 
 	memset(&req, 0, sizeof(req));
-	if (!if_indextoname(rail->ifindex, req.ifr_name))
+	if (!if_indextoname(link_index(rail), req.ifr_name))
 		return false;
 	if (ioctl(fd, SIOCGIFFLAGS, &req))
 		return true;
 	return (req.ifr_flags & IFF_UP) && (req.ifr_flags & IFF_RUNNING);
 }
 
+static bool link_is_ip(const struct tei_rail_addr *a)
+{
+	return a->addr_format == FI_SOCKADDR ||
+	       a->addr_format == FI_SOCKADDR_IN ||
+	       a->addr_format == FI_SOCKADDR_IN6;
+}
+
+/* Returns the interface that has the address, or NULL. */
+static const struct ifaddrs *link_interface(const struct ifaddrs *ifs,
+					    const struct tei_rail_addr *a)
+{
+	for (; ifs; ifs = ifs->ifa_next)
+		if (rail_info_same_ip(ifs->ifa_addr, (const void *)a->bytes))
+			return ifs;
+	return NULL;
+}
+
 void rail_link_find(struct rail *rail)
 {
-	const struct tei_rail_addr *a = &rail->target.addr;
-	const struct sockaddr *mine = (const void *)a->bytes;
-	struct ifaddrs *list, *i;
+	const struct ifaddrs *i;
+	struct ifaddrs *list;
 	int fd;
 
-	if ((a->addr_format != FI_SOCKADDR && a->addr_format != FI_SOCKADDR_IN &&
-	     a->addr_format != FI_SOCKADDR_IN6) || getifaddrs(&list))
+	if (!link_is_ip(&rail->target.addr) || getifaddrs(&list))
 		return;
-	for (i = list; i && !rail->ifindex; i = i->ifa_next) {
-		if (!rail_info_same_ip(i->ifa_addr, mine))
-			continue;
+	i = link_interface(list, &rail->target.addr);
+	if (i) {
 		rail->ifindex = if_nametoindex(i->ifa_name);
 		rail->wire = rail->ifindex && !(i->ifa_flags & IFF_LOOPBACK);
 	}
@@ -80,6 +103,24 @@ void rail_link_find(struct rail *rail)
 		__atomic_store_n(&rail->link_down, !link_up(rail, fd),
 				 __ATOMIC_RELAXED);
 	close(fd);
+}
+
+bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs)
+{
+	const struct ifaddrs *i;
+	uint32_t index = link_index(rail);
+	char name[IF_NAMESIZE];
+
+	if (!index || !link_is_ip(&rail->own))
+		return true;
+	i = link_interface(ifs, &rail->own);
+	if (i && !if_indextoname(index, name)) {
+		index = if_nametoindex(i->ifa_name);
+		if (index)
+			__atomic_store_n(&rail->ifindex, index,
+					 __ATOMIC_RELAXED);
+	}
+	return i;
 }
 
 /* What is posted comes back at once, and goes to the fence. */
@@ -163,6 +204,24 @@ static bool link_again(struct tei_rail_dp *dp)
 	return down;
 }
 
+static void link_notify(struct tei_rail_dp *dp)
+{
+	if (dp->ops->devices_changed &&
+	    !__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE))
+		dp->ops->devices_changed(dp->arg);
+}
+
+/* Returns true if the user is to be notified although nothing was reported. */
+static bool link_devices_due(struct tei_rail_dp *dp)
+{
+	uint64_t now = tei_now_ns();
+
+	if (dp->link_fd >= 0 || now < dp->devices_next_ns)
+		return false;
+	dp->devices_next_ns = now + LINK_DEVICES_NS;
+	return true;
+}
+
 /* Anything said; one that was lost (ENOBUFS) counts as well. */
 static bool link_heard(int fd)
 {
@@ -182,18 +241,21 @@ static bool link_heard(int fd)
 
 void rail_link_read(struct tei_rail_dp *dp)
 {
+	bool heard = dp->link_fd >= 0 && link_heard(dp->link_fd);
 	struct rail *rail;
 	uint32_t i;
 	int fd;
 
-	if (!(dp->link_fd >= 0 && link_heard(dp->link_fd)) && !link_again(dp))
+	if (heard || link_devices_due(dp))
+		link_notify(dp);
+	if (!heard && !link_again(dp))
 		return;
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		if (rail->ifindex &&
+		if (link_index(rail) &&
 		    __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 			link_look(rail, fd);
 	}

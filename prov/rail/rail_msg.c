@@ -579,13 +579,25 @@ static void msg_put_rail(struct rail_wire *w, struct rail *rail)
 	rail_wire_put_bytes(w, rail->name, strlen(rail->name));
 }
 
-static void msg_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp)
+/*
+ * A rail that was replaced is still listed for the peers that know it: a rail that
+ * is not listed counts as closed.
+ */
+static bool msg_lists_rail(const struct tei_rail_peer *peer, const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE) ||
+	       peer->told_rails >> rail->index & 1;
+}
+
+static void msg_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp,
+			   const bool *lists, uint32_t n)
 {
 	bool held[TEI_RAIL_MAX];
-	uint32_t i, n = rail_count(dp), all = 0;
+	uint32_t i, all = 0;
 
 	for (i = 0; i < n; i++) {
-		held[i] = rail_first_held(rail_at(dp, i));
+		held[i] = lists[i] && rail_first_held(rail_at(dp, i));
 		all += held[i];
 	}
 	rail_wire_put(w, all, 2);
@@ -598,16 +610,19 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = peer->dp;
 	uint32_t i, n = rail_count(dp), open = 0;
-	bool there[TEI_RAIL_MAX];
+	bool lists[TEI_RAIL_MAX], there[TEI_RAIL_MAX];
 	struct rail_wire w;
 
-	/* but for a transport that is removed meanwhile, target lanes belong
-	 * to this thread: no lock needed to read them */
-	for (i = 0; i < n; i++) {
-		there[i] = rail_lane_active(&rail_at(dp, i)->target);
-		open += there[i];
-	}
 	rail_sched_enter(dp);
+	/* except for rails that are closed meanwhile, target lanes belong to
+	 * this thread: no lock needed to read them */
+	for (i = 0; i < n; i++) {
+		lists[i] = msg_lists_rail(peer, rail_at(dp, i));
+		there[i] = lists[i] && rail_lane_active(&rail_at(dp, i)->target);
+		open += there[i];
+		if (there[i])
+			peer->told_rails |= UINT64_C(1) << i;
+	}
 	rail_msg_begin(peer, &w, buf, RAIL_MSG_HELLO,
 		       want_reply ? RAIL_WIRE_REPLY : 0);
 	rail_wire_put_raw(&w, peer->nonce, sizeof(peer->nonce));
@@ -619,7 +634,7 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 		if (there[i])
 			msg_put_rail(&w, rail_at(dp, i));
 	rail_wire_put(&w, peer->atomics.own_session, 8);
-	msg_put_firsts(&w, dp);
+	msg_put_firsts(&w, dp, lists, n);
 	rail_wire_put(&w, peer->its_contact, 2);
 	/* the last two bytes: rail_contact.c writes the number of the address */
 	rail_wire_put(&w, 0, 2);

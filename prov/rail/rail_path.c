@@ -393,7 +393,7 @@ static void path_set_zone(struct tei_rail_addr *addr, const struct rail *rail)
 	memcpy(&in6, addr->bytes, sizeof(in6));
 	if (!IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
 		return;
-	in6.sin6_scope_id = rail->ifindex;
+	in6.sin6_scope_id = __atomic_load_n(&rail->ifindex, __ATOMIC_RELAXED);
 	memcpy(addr->bytes, &in6, sizeof(in6));
 }
 

@@ -238,7 +238,7 @@ static void rail_warn_rxm(const struct rail *rail)
 
 /* The caller frees it. */
 static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
-		     const char *transport, struct tei_err *err,
+		     const char *transport, bool quiet, struct tei_err *err,
 		     struct rail **out)
 {
 	struct rail *rail = calloc(1, sizeof(*rail));
@@ -265,6 +265,8 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 		 found->info->fabric_attr->prov_name);
 	snprintf(rail->transport, sizeof(rail->transport), "%s", transport);
 	rail->prefix = found->prefix;
+	rail->fallback = found->fallback;
+	rail->quiet = quiet;
 	*out = rail;
 	return 0;
 }
@@ -302,11 +304,12 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 }
 
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
-	      const char *transport, struct tei_err *err, struct rail **out)
+	      const char *transport, bool quiet, struct tei_err *err,
+	      struct rail **out)
 {
 	struct tei_err last = *tei_err_last(), why;
 	struct rail *rail;
-	int ret = rail_make(dp, found, transport, err, &rail);
+	int ret = rail_make(dp, found, transport, quiet, err, &rail);
 
 	if (ret)
 		return ret;
@@ -317,14 +320,14 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 		rail_close(rail);
 		rail_free(rail);
 		tei_err_set_last(&last);
-		ret = rail_make(dp, found, transport, err, &rail);
+		ret = rail_make(dp, found, transport, quiet, err, &rail);
 		if (ret)
 			return ret;
 		rail_hmem_leave(rail);
 		ret = rail_start(rail, err);
-		if (ret)
+		if (ret && !quiet)
 			rail_hmem_neither(&why, err);
-		else
+		else if (!ret)
 			rail_hmem_without(rail, &why);
 	}
 	if (ret)

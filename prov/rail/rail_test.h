@@ -29,6 +29,7 @@ extern const struct tei_test_case rail_peer_cases[];
 extern const struct tei_test_case rail_ports_cases[];
 extern const struct tei_test_case rail_probe_cases[];
 extern const struct tei_test_case rail_progress_cases[];
+extern const struct tei_test_case rail_refresh_cases[];
 extern const struct tei_test_case rail_reopen_cases[];
 extern const struct tei_test_case rail_sched_cases[];
 extern const struct tei_test_case rail_slice_cases[];

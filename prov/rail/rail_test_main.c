@@ -327,6 +327,7 @@ int main(int argc, char **argv)
 		{ "rail_ports", rail_ports_cases },
 		{ "rail_probe", rail_probe_cases },
 		{ "rail_progress", rail_progress_cases },
+		{ "rail_refresh", rail_refresh_cases },
 		{ "rail_reopen", rail_reopen_cases },
 		{ "rail_sched", rail_sched_cases },
 		{ "rail_slice", rail_slice_cases },

@@ -76,6 +76,12 @@ struct tei_rail_ops {
 	/* Addresses of our rails have changed: publish them again. */
 	void (*rails_changed)(void *arg);
 	/*
+	 * An interface, its link or an address of this host may have changed. The
+	 * callee calls tei_rail_dp_devices_changed and tei_rail_dp_refresh from
+	 * another thread. NULL: the rails stay those that were found at the start.
+	 */
+	void (*devices_changed)(void *arg);
+	/*
 	 * The next two are NULL where tei_rail_send is not used. A message has
 	 * come; it is the callee's, to be given back by tei_rail_message_free.
 	 */
@@ -111,8 +117,8 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 		     struct tei_rail_dp **dp);
 
 /*
- * Waits up to drain_ns for the live tasks, then stops calling ops->resolve and
- * ops->rails_changed.
+ * Waits up to drain_ns for the live tasks, then stops calling ops->resolve,
+ * ops->rails_changed and ops->devices_changed.
  */
 void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
 
@@ -144,6 +150,29 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 			      const char *devices, struct tei_err *err);
 
 /*
+ * Returns true if the interfaces of this host or their addresses differ from those
+ * at the last call.
+ */
+bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp);
+
+/*
+ * Searches for devices of a transport again, with the arguments of
+ * tei_rail_dp_add_transport, opens rails for those that have none, and registers
+ * the registered memory on them.
+ *
+ * A rail is replaced if there is a better one: a fallback, such as loopback, by
+ * the rails of networks, and a rail whose address this host no longer has by one
+ * that is on the same device. What was replaced is not published any more. It is
+ * closed when no peer knows it, or at once if its address is gone.
+ *
+ * Returns flags. Logs a failure only if the last attempt did not fail as well.
+ */
+#define TEI_RAIL_REFRESHED	1u	/* the set of published rails has changed */
+#define TEI_RAIL_REFRESH_AGAIN	2u	/* something is left to do: call it later */
+uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
+			     const char *devices);
+
+/*
  * True where any device of the transport is there, of devices where that is
  * not "", else of those of the settings; opens nothing. info_flags: for
  * fi_getinfo.
@@ -167,6 +196,8 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 /* What topology discovery and descriptors need to know of a rail. */
 struct tei_rail_desc {
 	bool open;			/* false: uninstalled; keeps its index */
+	bool hidden;			/* replaced by another rail: not to be
+					 * published */
 	char name[64];
 	char provider[32];
 	char transport[16];

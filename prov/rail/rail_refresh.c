@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Devices that appear while the engine runs.
+ *
+ * An interface may get its carrier or its address after the engine has started.
+ * Its rail is opened then, as if tei_rail_dp_add_transport were called later. The
+ * rails that were opened only because there was nothing better, such as loopback,
+ * are hidden: they are no longer published, and a peer that has not been notified
+ * of them is not. A hidden rail stays open as long as a peer that knows it lives,
+ * since that peer may have no other route. Then it is closed.
+ *
+ * If the address of a rail is gone and its device has another one, a rail with the
+ * new address replaces it. The old one is closed at once, as no route leads to it.
+ * If there is no other address, the rail stays, and health checks find out when
+ * the address is back.
+ */
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "prov/rail/rail_health.h"
+
+/* --- interfaces ----------------------------------------------------------- */
+
+static size_t refresh_length(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET)
+		return sizeof(struct sockaddr_in);
+	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
+}
+
+/* FNV-1a. */
+static uint64_t refresh_hash_add(uint64_t hash, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	while (len--)
+		hash = (hash ^ *p++) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+/* Returns a hash of the interfaces that have an IP address. */
+static uint64_t refresh_hash(const struct ifaddrs *ifs)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	unsigned int flags;
+	size_t len;
+
+	for (; ifs; ifs = ifs->ifa_next) {
+		len = ifs->ifa_addr ? refresh_length(ifs->ifa_addr) : 0;
+		if (!len)
+			continue;
+		flags = ifs->ifa_flags & (IFF_UP | IFF_RUNNING);
+		hash = refresh_hash_add(hash, ifs->ifa_name,
+					strlen(ifs->ifa_name));
+		hash = refresh_hash_add(hash, &flags, sizeof(flags));
+		hash = refresh_hash_add(hash, ifs->ifa_addr, len);
+	}
+	return hash;
+}
+
+bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp)
+{
+	struct ifaddrs *ifs = NULL;
+	uint64_t hash;
+	bool changed;
+
+	if (getifaddrs(&ifs))
+		return true;
+	hash = refresh_hash(ifs);
+	freeifaddrs(ifs);
+	tei_mutex_lock(&dp->admin);
+	changed = hash != dp->devices_seen;
+	dp->devices_seen = hash;
+	tei_mutex_unlock(&dp->admin);
+	return changed;
+}
+
+/*
+ * Returns false if a socket cannot be bound to the address of a device: an IPv6
+ * address cannot while the kernel looks for its duplicates. The kernel reports
+ * when it can.
+ */
+static bool refresh_bindable(const struct fi_info *info)
+{
+	struct sockaddr_storage ss;
+	struct sockaddr *sa = (struct sockaddr *)&ss;
+	bool absent;
+	size_t len;
+	int fd;
+
+	if (!info->src_addr || info->src_addrlen > sizeof(ss) ||
+	    info->src_addrlen < sizeof(struct sockaddr_in))
+		return true;
+	memset(&ss, 0, sizeof(ss));
+	memcpy(&ss, info->src_addr, info->src_addrlen);
+	len = refresh_length(sa);
+	if (!len || len > info->src_addrlen)
+		return true;
+	if (sa->sa_family == AF_INET)
+		((struct sockaddr_in *)sa)->sin_port = 0;
+	else
+		((struct sockaddr_in6 *)sa)->sin6_port = 0;
+	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return true;
+	absent = bind(fd, sa, (socklen_t)len) && errno == EADDRNOTAVAIL;
+	close(fd);
+	return !absent;
+}
+
+/* --- rails ----------------------------------------------------------------- */
+
+static bool refresh_in_use(const struct rail *rail, const char *transport)
+{
+	return __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
+	       !strcmp(rail->transport, transport);
+}
+
+static bool refresh_hidden(const struct rail *rail)
+{
+	return __atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE);
+}
+
+/* Returns true if there is a rail that is no fallback and has its address. */
+static bool refresh_has_better(struct tei_rail_dp *dp, const char *transport)
+	TEI_REQUIRES(dp->admin)
+{
+	const struct rail *rail;
+	uint32_t i;
+
+	for (i = 0; i < dp->nrails; i++) {
+		rail = dp->rails[i];
+		if (refresh_in_use(rail, transport) && !refresh_hidden(rail) &&
+		    !rail->fallback && !rail->addr_gone)
+			return true;
+	}
+	return false;
+}
+
+/* Returns true if another rail of the same device has an address. */
+static bool refresh_replaced(struct tei_rail_dp *dp, const struct rail *rail)
+	TEI_REQUIRES(dp->admin)
+{
+	const struct rail *other;
+	uint32_t i;
+
+	for (i = 0; i < dp->nrails; i++) {
+		other = dp->rails[i];
+		if (other != rail && refresh_in_use(other, rail->transport) &&
+		    !refresh_hidden(other) && !other->addr_gone &&
+		    !strcmp(other->name, rail->name))
+			return true;
+	}
+	return false;
+}
+
+static void refresh_addresses(struct tei_rail_dp *dp, const struct ifaddrs *ifs)
+	TEI_REQUIRES(dp->admin)
+{
+	struct rail *rail;
+	uint32_t i;
+
+	for (i = 0; i < dp->nrails; i++) {
+		rail = dp->rails[i];
+		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+			rail->addr_gone = !rail_link_has_address(rail, ifs);
+	}
+}
+
+static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
+			     const char *transport) TEI_REQUIRES(dp->admin)
+{
+	struct tei_err err;
+
+	if (rail_dp_has(dp, f, transport) ||
+	    (f->fallback && refresh_has_better(dp, transport)))
+		return 0;
+	if (!refresh_bindable(f->info)) {
+		/* the next report is not compared with what was seen now */
+		dp->devices_seen = 0;
+		return 0;
+	}
+	return rail_dp_add(dp, f, transport, &err) ? TEI_RAIL_REFRESH_AGAIN :
+						     TEI_RAIL_REFRESHED;
+}
+
+static void refresh_hide(struct tei_rail_dp *dp, struct rail *rail)
+{
+	rail_sched_enter(dp);
+	__atomic_store_n(&rail->hidden, true, __ATOMIC_RELEASE);
+	rail_sched_leave(dp);
+	TEI_INFO("rail", "%s: no longer published, since %s", rail->name,
+		 rail->addr_gone ? "its device has another address" :
+				   "there is a better rail");
+}
+
+/* Returns true if a peer that may live has been notified of the rail. */
+static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
+{
+	struct tei_rail_peer *p;
+	bool known = false;
+
+	rail_sched_enter(dp);
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+		known |= p->state != RAIL_PEER_GONE &&
+			 p->told_rails >> rail->index & 1;
+	rail_sched_leave(dp);
+	return known;
+}
+
+static uint32_t refresh_replace(struct tei_rail_dp *dp, struct rail *rail,
+				bool better) TEI_REQUIRES(dp->admin)
+{
+	uint32_t did = 0;
+
+	if (!refresh_hidden(rail)) {
+		if (!(rail->fallback && better) &&
+		    !(rail->addr_gone && refresh_replaced(dp, rail)))
+			return 0;
+		refresh_hide(dp, rail);
+		did = TEI_RAIL_REFRESHED;
+	}
+	if (!rail->addr_gone && refresh_known(dp, rail))
+		return did | TEI_RAIL_REFRESH_AGAIN;
+	rail_dp_close_rail(dp, rail);
+	TEI_INFO("rail", "%s: closed", rail->name);
+	return did | TEI_RAIL_REFRESHED;
+}
+
+uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
+			     const char *devices)
+{
+	struct rail_found *list, *f;
+	struct ifaddrs *ifs = NULL;
+	uint32_t i, did = 0;
+	bool better;
+
+	if (getifaddrs(&ifs))
+		return TEI_RAIL_REFRESH_AGAIN;
+	list = rail_info_find_again(dp->settings, transport, devices,
+				    dp->info_flags);
+	transport = tei_rail_transport_of(transport);
+	tei_mutex_lock(&dp->admin);
+	refresh_addresses(dp, ifs);
+	for (f = list; f; f = f->next)
+		did |= refresh_open(dp, f, transport);
+	better = refresh_has_better(dp, transport);
+	for (i = 0; i < dp->nrails; i++)
+		if (refresh_in_use(dp->rails[i], transport))
+			did |= refresh_replace(dp, dp->rails[i], better);
+	if (did & TEI_RAIL_REFRESHED)
+		rail_near_bind(dp);
+	tei_mutex_unlock(&dp->admin);
+	rail_info_free(list);
+	freeifaddrs(ifs);
+	if (did & TEI_RAIL_REFRESHED)
+		rail_peer_announce(dp);
+	return did;
+}
