@@ -71,7 +71,7 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 	rails->n = 0;
 	for (i = 0; i < tei_rail_count(e->dp) && !ret; i++) {
 		memset(&rail, 0, sizeof(rail));
-		if (tei_rail_describe(e->dp, i, &d) || !d.open)
+		if (tei_rail_describe(e->dp, i, &d) || !d.open || d.hidden)
 			continue;
 		snprintf(rail.name, sizeof(rail.name), "%s", d.name);
 		snprintf(rail.provider, sizeof(rail.provider), "%s",
@@ -273,6 +273,7 @@ static const struct tei_rail_ops engine_rail_ops = {
 	.notify = engine_note_arrived,
 	.resolve = engine_resolve,
 	.rails_changed = engine_rails_changed,
+	.devices_changed = engine_devices_changed,
 	.message = engine_lease_message,
 };
 

@@ -48,6 +48,7 @@ struct tei_topo_where;
 struct engine_transport {
 	struct engine *engine;
 	char name[16];
+	char proto[16];			/* as installTransport got it */
 	bool installed;			/* engine->control */
 };
 
@@ -287,6 +288,7 @@ struct engine_listing {
 enum engine_work_kind {
 	ENGINE_WORK_PUBLISH,		/* our rails have changed */
 	ENGINE_WORK_STORE,		/* the store is not up to date */
+	ENGINE_WORK_DEVICES,		/* interfaces have changed */
 	ENGINE_WORK_RESOLVE,		/* a peer does not answer */
 	ENGINE_WORK_REFRESH,		/* a segment's descriptor has changed */
 	ENGINE_WORK_RELIST,		/* a process has not got what ours of it
@@ -355,6 +357,8 @@ struct engine {
 	struct engine_transport transports[ENGINE_TRANSPORTS];
 	struct tei_topo *topo;		/* given to the data plane */
 	char *matrix;			/* JSON that installTransport gave */
+	uint32_t devices_tries;		/* refreshes since the devices changed */
+	bool devices_again;		/* the last one left something to do */
 	struct engine_region *regions;
 	struct engine_alloc *allocs;
 	uint32_t nregions, regions_cap;
@@ -482,6 +486,10 @@ void engine_shutdown_leave(bool graceful);
 
 /* --- engine_transport.c -------------------------------------------------- */
 int engine_auto_discover(struct engine *e, struct tei_err *err);
+/* Opens rails for devices that have appeared, if any. A worker. */
+void engine_transport_devices(struct engine *e);
+/* ops->devices_changed. */
+void engine_devices_changed(void *arg);
 
 /* --- engine_segment.c ---------------------------------------------------- */
 /* segments is held. NULL: stale or invented. */
@@ -808,6 +816,8 @@ void engine_note_free_all(struct engine *e);
 void engine_work_publish(struct engine *e);
 /* Brings the store up to date, not before due_ns. */
 void engine_work_store(struct engine *e, uint64_t due_ns);
+/* Has engine_transport_devices called at that time. */
+void engine_work_devices(struct engine *e, uint64_t due_ns);
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* tries: those before this one, in vain; the more, the longer it may last. */
 void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);

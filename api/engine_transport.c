@@ -38,6 +38,8 @@ static struct engine_transport *transport_note(struct engine *e,
 			continue;
 		snprintf(e->transports[i].name, sizeof(e->transports[i].name),
 			 "%s", tei_rail_transport_of(name));
+		snprintf(e->transports[i].proto, sizeof(e->transports[i].proto),
+			 "%s", name);
 		e->transports[i].installed = true;
 		return &e->transports[i];
 	}
@@ -68,8 +70,8 @@ static int transport_nics(struct engine *e, struct tei_rail_desc *rails,
 	for (i = 0; i < n; i++) {
 		if (tei_rail_describe(e->dp, i, &rails[i]))
 			return -1;
-		if (!rails[i].open) {
-			/* uninstalled: an index without a NIC */
+		if (!rails[i].open || rails[i].hidden) {
+			/* uninstalled or replaced: an index without a NIC */
 			snprintf(rails[i].name, sizeof(rails[i].name),
 				 "uninstalled-%zu", i);
 			nics[i].off = true;
@@ -349,6 +351,66 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	}
 	tei_mutex_unlock(&e->control);
 	return ret ? ret : engine_publish(e, true, &err);
+}
+
+/* --- devices that appear later --------------------------------------------- */
+
+#define DEVICES_WAIT_NS		(50 * TEI_NS_PER_MS)	/* for more reports */
+#define DEVICES_AGAIN_NS	TEI_NS_PER_SEC		/* doubled per try */
+#define DEVICES_DOUBLES		8
+
+static uint32_t transport_refresh(struct engine *e) TEI_REQUIRES(e->control)
+{
+	uint32_t did = 0;
+	int i;
+
+	for (i = 0; i < ENGINE_TRANSPORTS; i++)
+		if (e->transports[i].installed &&
+		    strcmp(e->transports[i].name, "local") &&
+		    strcmp(e->transports[i].name, "nvmeof") &&
+		    strcmp(e->transports[i].name, "shm"))
+			did |= tei_rail_dp_refresh(e->dp,
+						   e->transports[i].proto, "");
+	return did;
+}
+
+/* The data plane has the rails published. */
+void engine_transport_devices(struct engine *e)
+{
+	struct tei_err err;
+	bool changed;
+	uint32_t did;
+
+	/* it is being created: its rails are searched for at present */
+	if (!engine_published(e)) {
+		engine_work_devices(e, tei_now_ns() + DEVICES_WAIT_NS);
+		return;
+	}
+	memset(&err, 0, sizeof(err));
+	tei_mutex_lock(&e->control);
+	changed = tei_rail_dp_devices_changed(e->dp);
+	if (changed)
+		e->devices_tries = 0;
+	if (!changed && !e->devices_again) {
+		tei_mutex_unlock(&e->control);
+		return;
+	}
+	did = transport_refresh(e);
+	/* after an error the matrix is that of the rails before */
+	if (did & TEI_RAIL_REFRESHED)
+		transport_set_topo(e, &err);
+	e->devices_again = did & TEI_RAIL_REFRESH_AGAIN;
+	if (e->devices_again) {
+		engine_work_devices(e, tei_now_ns() +
+				    (DEVICES_AGAIN_NS << e->devices_tries));
+		e->devices_tries += e->devices_tries < DEVICES_DOUBLES;
+	}
+	tei_mutex_unlock(&e->control);
+}
+
+void engine_devices_changed(void *arg)
+{
+	engine_work_devices(arg, tei_now_ns() + DEVICES_WAIT_NS);
 }
 
 /* --- discovery ----------------------------------------------------------- */

@@ -43,6 +43,9 @@ static void work_run(struct engine *e, struct engine_work *w)
 	case ENGINE_WORK_STORE:
 		engine_publish_later(e);
 		break;
+	case ENGINE_WORK_DEVICES:
+		engine_transport_devices(e);
+		break;
 	case ENGINE_WORK_RESOLVE:
 		engine_segment_resolve(e, w->peer);
 		break;
@@ -158,6 +161,24 @@ static void work_staff(struct engine *e) TEI_REQUIRES(e->work_lock)
 		e->nworkers++;
 }
 
+/* Returns true if work of that kind is waiting, which is then due no later than w. */
+static bool work_sooner(struct engine *e, const struct engine_work *w)
+	TEI_REQUIRES(e->work_lock)
+{
+	struct engine_work *q;
+
+	tei_list_foreach(q, &e->work, struct engine_work, link) {
+		if (q->kind != w->kind)
+			continue;
+		if (w->due_ns < q->due_ns) {
+			q->due_ns = w->due_ns;
+			pthread_cond_signal(&e->work_cond);
+		}
+		return true;
+	}
+	return false;
+}
+
 /* Whether the same is waiting already; it is as new as w from here on. */
 static bool work_queued(struct engine *e, const struct engine_work *w)
 	TEI_REQUIRES(e->work_lock)
@@ -168,6 +189,8 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 		return e->publish_queued;
 	if (w->kind == ENGINE_WORK_STORE)
 		return e->store_queued;
+	if (w->kind == ENGINE_WORK_DEVICES)
+		return work_sooner(e, w);
 	if (w->name)
 		tei_list_foreach(q, &e->work, struct engine_work, link)
 			if (q->kind == w->kind && !strcmp(q->name, w->name)) {
@@ -230,6 +253,15 @@ void engine_work_store(struct engine *e, uint64_t due_ns)
 	if (queued)
 		return;
 	w = work_new(ENGINE_WORK_STORE);
+	if (w)
+		w->due_ns = due_ns;
+	work_add(e, w);
+}
+
+void engine_work_devices(struct engine *e, uint64_t due_ns)
+{
+	struct engine_work *w = work_new(ENGINE_WORK_DEVICES);
+
 	if (w)
 		w->due_ns = due_ns;
 	work_add(e, w);

@@ -187,6 +187,11 @@ SRCS_ft_laws = $(FX_SRCS) \
 	fabtests/functional/ft_laws_segments.c \
 	# EOL
 
+SRCS_ft_devices = $(FX_SRCS) \
+	fabtests/functional/ft_devices.c \
+	fabtests/functional/fx_links.c \
+	# EOL
+
 SRCS_ft_links = $(FX_SRCS) \
 	fabtests/functional/ft_links.c \
 	fabtests/functional/fx_links.c \
@@ -283,6 +288,7 @@ LIBS_ft_zookeeper = -lzookeeper_mt
 
 FUNC_TESTS += \
 	ft_bad_input \
+	ft_devices \
 	ft_faults \
 	ft_fence \
 	ft_fi_calls \

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Network interfaces that cannot be used when an engine starts and can later, or
+ * that change while it runs. Two network namespaces have the rails r0 and r1 and a
+ * control pair, which is excluded from the rails. The initiator is this process, on
+ * host a; targets are on host b.
+ *
+ *	ft_devices		all cases, one after the other
+ *	ft_devices CASE		that one
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fabtests/functional/fx_links.h"
+
+#define DEVICES_MEM (4 * FX_MIB)
+#define DEVICES_BLOCK (512 * FX_KIB)
+#define DEVICES_TEXT (2 * FX_MIB)	/* offset of exported descriptors */
+#define DEVICES_MOVE (2 * FX_MIB)
+#define DEVICES_ROUNDS 400
+#define DEVICES_SEED 5
+
+struct devices {
+	struct fx_links links;
+	int log;		/* of the target */
+};
+
+/* --- the network ----------------------------------------------------------- */
+
+/* Runs a command for iproute2 on host b. */
+static bool devices_ip(const char *what)
+{
+	char line[256];
+	int ret;
+
+	snprintf(line, sizeof(line), "ip -n \"$RAILS_PEER\" %s", what);
+	ret = system(line);
+	if (ret)
+		ft_diag("%s: %d", what, ret);
+	return !ret;
+}
+
+static bool devices_no_carrier(void *arg)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line),
+		 "ip -n \"$RAILS_PEER\" -o link show %s | grep -q NO-CARRIER",
+		 (const char *)arg);
+	return !system(line);
+}
+
+static bool devices_carrier(void *arg)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line),
+		 "ip -n \"$RAILS_PEER\" -o link show %s | grep -q LOWER_UP",
+		 (const char *)arg);
+	return !system(line);
+}
+
+/* Takes the carrier of one rail away at host b, whose interface stays up. */
+static bool devices_cut(const char *rail)
+{
+	char line[32];
+
+	snprintf(line, sizeof(line), "link %s down a", rail + 1);
+	return fx_links_do(line) &&
+	       ft_wait_until(devices_no_carrier, (void *)(uintptr_t)rail,
+			     FX_LONG_MS);
+}
+
+static bool devices_mend(const char *rail)
+{
+	char line[32];
+
+	snprintf(line, sizeof(line), "link %s up a", rail + 1);
+	return fx_links_do(line) &&
+	       ft_wait_until(devices_carrier, (void *)(uintptr_t)rail,
+			     FX_LONG_MS);
+}
+
+/* --- engines ---------------------------------------------------------------- */
+
+static bool devices_target(struct fx_peer *target, int *log)
+{
+	char netns[128], option[32];
+
+	snprintf(netns, sizeof(netns), "netns=%s", getenv("RAILS_PEER"));
+	*log = fx_log(option, sizeof(option));
+	return fx_peer_start(target, DEVICES_MEM, "host=10.77.200.2", netns,
+			     "transport=auto", option, "MOONRAIL_DEVICES=",
+			     "MOONRAIL_LOCAL=0", "MC_TE_FILTERS_EXCLUDE=ctl",
+			     NULL) &&
+	       !fx_ask(target, "reg 0 %llu 1", DEVICES_MEM);
+}
+
+static bool devices_initiator(struct fx_links *l)
+{
+	setenv("MOONRAIL_DEVICES", "", 1);
+	setenv("MOONRAIL_LOCAL", "0", 1);
+	setenv("MC_TE_FILTERS_EXCLUDE", "ctl", 1);
+	l->mem = fx_buf_map(DEVICES_MEM, -1);
+	l->engine = fx_engine_at("10.77.200.1", "auto");
+	return l->engine && fx_register(l->engine, &l->mem);
+}
+
+static bool devices_start(struct devices *d)
+{
+	memset(d, 0, sizeof(*d));
+	d->links.seg = -1;
+	return devices_target(&d->links.target, &d->log) &&
+	       devices_initiator(&d->links);
+}
+
+static void devices_stop(struct devices *d)
+{
+	close(d->log);
+	fx_links_stop(&d->links);
+}
+
+static bool devices_logged(const struct devices *d, const char *a, const char *b)
+{
+	char *text = fx_heard(d->log);
+	bool found = fx_lines(text, a, b) > 0;
+
+	if (!found)
+		ft_diag("the target logged: %s", text);
+	free(text);
+	return found;
+}
+
+/* What the rails of the target are to be: "lo", "r0", "r0 r1". */
+struct devices_want {
+	struct fx_peer *target;
+	const char *rails[3];
+};
+
+/* Returns true if the target has these rails and no others. */
+static bool devices_has(void *arg)
+{
+	static const char *const all[] = { "127.0.0.1", "10.77.0.2",
+					   "10.77.1.2", "10.77.0.22" };
+	struct devices_want *want = arg;
+	bool wanted, good;
+
+	good = fx_ask(want->target, "rails") >= 0;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && good; i++) {
+		char text[32];
+
+		wanted = false;
+		for (size_t k = 0; k < 3 && want->rails[k]; k++)
+			wanted |= !strcmp(want->rails[k], all[i]);
+		snprintf(text, sizeof(text), " %s:", all[i]);
+		good = (strstr(want->target->text, text) != NULL) == wanted;
+	}
+	return good;
+}
+
+static bool devices_become(struct fx_peer *target, const char *a, const char *b,
+			   const char *c)
+{
+	struct devices_want want = { target, { a, b, c } };
+
+	if (ft_wait_until(devices_has, &want, FX_LONG_MS))
+		return true;
+	ft_diag("the target's rails are: %s", target->text);
+	return false;
+}
+
+/* Returns true if the target's descriptor names a rail. */
+static bool devices_publishes(struct fx_peer *target, const char *rail)
+{
+	int len = fx_ask(target, "export %llu", DEVICES_TEXT);
+	char name[16];
+
+	if (len <= 0)
+		return false;
+	snprintf(name, sizeof(name), "\"%s\"", rail);
+	return memmem(target->mem.p + DEVICES_TEXT, (size_t)len, name,
+		      strlen(name)) != NULL;
+}
+
+struct devices_published {
+	struct fx_peer *target;
+	const char *has, *lacks;
+};
+
+static bool devices_is_published(void *arg)
+{
+	struct devices_published *p = arg;
+
+	return devices_publishes(p->target, p->has) &&
+	       !devices_publishes(p->target, p->lacks);
+}
+
+/* Waits until the target publishes one rail and does not publish the other. */
+static bool devices_published(struct fx_peer *target, const char *has,
+			      const char *lacks)
+{
+	struct devices_published p = { target, has, lacks };
+
+	return ft_wait_until(devices_is_published, &p, FX_LONG_MS);
+}
+
+/* Writes until it works, and compares every byte. */
+static bool devices_moves(struct fx_links *l)
+{
+	uint64_t was = fx_links_crossed();
+
+	fx_buf_fill(&l->mem, 0, DEVICES_MOVE, DEVICES_SEED);
+	fx_buf_poison(&l->target.mem, 0, DEVICES_MOVE);
+	if (!fx_move_until(l->engine, l->seg, OPCODE_WRITE, l->mem.p,
+			   l->target.mem.addr, DEVICES_MOVE, DEVICES_BLOCK,
+			   FX_LONG_MS))
+		return false;
+	return fx_buf_check(&l->target.mem, 0, DEVICES_MOVE, DEVICES_SEED) &&
+	       fx_links_crossed() - was >= DEVICES_MOVE;
+}
+
+static bool devices_open(struct fx_links *l)
+{
+	l->seg = openSegment(l->engine, l->target.name);
+	return l->seg >= 0;
+}
+
+/* --- cases ------------------------------------------------------------------ */
+
+/* Both sides start without a carrier, and the segment is opened before it comes. */
+static void devices_carrier_case(void)
+{
+	struct fx_links *l;
+	struct devices d;
+	bool good;
+
+	good = devices_cut("r0") && devices_cut("r1") && devices_start(&d);
+	if (!ft_ok(good, "engine_without_carrier_starts"))
+		return;
+	l = &d.links;
+	ft_ok(devices_logged(&d, "warn", "r0: there is no carrier"),
+	      "missing_carrier_at_start_is_a_warning");
+	ft_ok(devices_become(&l->target, "127.0.0.1", NULL, NULL) &&
+		      !devices_publishes(&l->target, "r0"),
+	      "interface_without_carrier_is_not_published");
+	ft_ok(devices_open(l), "segment_without_reachable_rails_is_opened");
+	ft_ok(devices_mend("r0") && devices_mend("r1") &&
+		      devices_become(&l->target, "10.77.0.2", "10.77.1.2", NULL),
+	      "interface_is_used_when_its_carrier_appears");
+	ft_ok(devices_published(&l->target, "r0", "lo") &&
+		      devices_publishes(&l->target, "r1"),
+	      "descriptor_names_the_interfaces_instead_of_loopback");
+	ft_ok(devices_moves(l),
+	      "buffers_and_segment_from_before_the_carrier_are_usable");
+	ft_ok(fx_links_mended(l), "both_interfaces_carry");
+	devices_stop(&d);
+}
+
+static void devices_one_case(void)
+{
+	struct fx_links *l;
+	struct devices d;
+
+	if (!ft_ok(devices_cut("r1") && devices_start(&d),
+		   "engine_with_one_of_two_carriers_starts"))
+		return;
+	l = &d.links;
+	ft_ok(devices_become(&l->target, "10.77.0.2", NULL, NULL),
+	      "interface_with_carrier_is_the_only_rail");
+	ft_ok(devices_open(l) && devices_moves(l), "it_carries");
+	ft_ok(devices_mend("r1") && devices_become(&l->target, "10.77.0.2",
+						   "10.77.1.2", NULL),
+	      "second_interface_is_added_when_its_carrier_appears");
+	ft_ok(fx_links_mended(l), "peers_in_contact_use_the_added_interface");
+	ft_ok(devices_published(&l->target, "r1", "lo"),
+	      "added_interface_is_published");
+	devices_stop(&d);
+}
+
+static void devices_address_case(void)
+{
+	struct fx_links *l;
+	struct devices d;
+	bool good;
+
+	good = devices_ip("addr flush dev r0") && devices_ip("addr flush dev r1");
+	if (!ft_ok(good && devices_start(&d), "engine_without_address_starts"))
+		return;
+	l = &d.links;
+	ft_ok(devices_logged(&d, "warn", "r0: it has no usable address"),
+	      "missing_address_at_start_is_a_warning");
+	ft_ok(devices_become(&l->target, "127.0.0.1", NULL, NULL) &&
+		      !devices_publishes(&l->target, "r0"),
+	      "interface_without_address_is_not_published");
+	ft_ok(devices_ip("addr add 10.77.0.2/24 dev r0") &&
+		      devices_become(&l->target, "10.77.0.2", NULL, NULL),
+	      "interface_is_used_when_its_address_appears");
+	ft_ok(devices_open(l) && devices_moves(l), "its_address_is_reached");
+	ft_ok(devices_ip("addr add 10.77.1.2/24 dev r1") &&
+		      devices_become(&l->target, "10.77.0.2", "10.77.1.2", NULL),
+	      "later_address_of_another_interface_is_used_too");
+	ft_ok(fx_links_mended(l), "both_addresses_are_reached");
+	ft_ok(devices_ip("addr del 10.77.0.2/24 dev r0") &&
+		      devices_ip("addr add 10.77.0.22/24 dev r0") &&
+		      devices_become(&l->target, "10.77.0.22", "10.77.1.2", NULL),
+	      "changed_address_replaces_the_rail");
+	ft_ok(fx_links_mended(l), "peers_in_contact_use_the_changed_address");
+	devices_stop(&d);
+	devices_ip("addr del 10.77.0.22/24 dev r0");
+	devices_ip("addr add 10.77.0.2/24 dev r0");
+}
+
+/* A process of the same host moves bytes over loopback when the carrier comes. */
+static void devices_neighbour_case(void)
+{
+	struct fx_peer target, other;
+	int log[2], seg, ret;
+	bool good;
+
+	good = devices_cut("r0") && devices_cut("r1") &&
+	       devices_target(&target, &log[0]) &&
+	       devices_target(&other, &log[1]);
+	if (!ft_ok(good, "two_processes_without_carrier_start"))
+		return;
+	seg = fx_ask(&other, "open %s", target.name);
+	ret = fx_ask(&other, "start %d %d 0 %llu %llu %llu %d -", seg,
+		     OPCODE_WRITE, (unsigned long long)target.mem.addr,
+		     DEVICES_MOVE, DEVICES_BLOCK, DEVICES_ROUNDS);
+	ft_ok(seg >= 0 && !ret, "they_move_bytes_over_loopback");
+	good = devices_mend("r0") && devices_mend("r1") &&
+	       devices_published(&target, "r0", "lo");
+	ft_ok(good, "loopback_is_not_published_while_a_peer_uses_it");
+	ret = fx_ask(&other, "wait");
+	ft_ok(!ret && strstr(other.text, " 0 failed") &&
+		      strstr(other.text, " 0 timeout") &&
+		      !strstr(other.text, " 0 completed"),
+	      "transfers_over_loopback_do_not_fail: %s", other.text);
+	fx_peer_stop(&other);
+	ft_ok(devices_become(&target, "10.77.0.2", "10.77.1.2", NULL),
+	      "loopback_is_closed_when_no_peer_knows_it");
+	fx_peer_stop(&target);
+	close(log[0]);
+	close(log[1]);
+}
+
+static bool devices_r0_up(void *arg)
+{
+	return fx_links_stats(arg, "r0").state == TE_RAIL_UP;
+}
+
+/* An interface is removed and made again with the same address. */
+static void devices_again_case(void)
+{
+	struct fx_links *l;
+	struct devices d;
+	bool good;
+
+	if (!ft_ok(devices_start(&d) && devices_open(&d.links) &&
+			   devices_moves(&d.links), "both_interfaces_are_used"))
+		return;
+	l = &d.links;
+	good = !system("ip link del r0 && ip link add r0 type veth peer name r0"
+		       " netns \"$RAILS_PEER\" && ip addr add 10.77.0.1/24 dev r0"
+		       " && ip link set r0 up") &&
+	       devices_ip("addr add 10.77.0.2/24 dev r0") &&
+	       devices_ip("link set r0 up");
+	ft_ok(good && ft_wait_until(devices_r0_up, l, FX_LONG_MS),
+	      "rail_of_an_interface_that_was_made_again_is_up");
+	ft_ok(fx_links_mended(l), "it_carries_again");
+	devices_stop(&d);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} devices_cases[] = {
+	{ "carrier", devices_carrier_case },
+	{ "one", devices_one_case },
+	{ "address", devices_address_case },
+	{ "neighbour", devices_neighbour_case },
+	{ "again", devices_again_case },	/* the last: r0 is not shaped then */
+};
+
+int main(int argc, char **argv)
+{
+	fx_init(argc, argv);
+	if (!fx_links_are())
+		return fx_links_inside(argv, "yes");
+	for (size_t i = 0; i < sizeof(devices_cases) / sizeof(devices_cases[0]);
+	     i++)
+		if (argc < 2 || !strcmp(argv[1], devices_cases[i].name))
+			devices_cases[i].run();
+	return ft_result();
+}
