@@ -1002,8 +1002,8 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 /* Returns true if the device has a rail that can stay. */
 bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 		 const char *transport) TEI_REQUIRES(dp->admin);
-/* Closes a rail of a data plane that goes on. What is posted on it is fenced and
- * goes over other rails; peers are notified by rail_peer_announce. */
+/* Closes a rail of a data plane that goes on. Slices posted on it are fenced and
+ * go over other rails; rail_peer_announce notifies the peers. */
 void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 	TEI_REQUIRES(dp->admin);
 

@@ -182,7 +182,7 @@ static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
 	    (f->fallback && refresh_has_better(dp, transport)))
 		return 0;
 	if (!refresh_bindable(f->info)) {
-		/* the next report is not compared with what was seen now */
+		/* the next report counts as a change */
 		dp->devices_seen = 0;
 		return 0;
 	}
