@@ -288,7 +288,7 @@ static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
 	struct tei_log_text *oldest = &repeat->texts[0], *r;
 
 	for (r = repeat->texts; r < repeat->texts + TEI_LOG_TEXTS; r++) {
-		if (r->text == text)
+		if (r->next_ns && r->text == text)
 			return r;
 		if (r->next_ns < oldest->next_ns)
 			oldest = r;
@@ -296,26 +296,28 @@ static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
 	return oldest;
 }
 
-/* Returns true if the line is due; *n gets the number of lines before it. */
+/*
+ * Returns true if the line is due. *repeated gets the number of repetitions that
+ * were not logged, *left_out the number of other lines that the limit left out.
+ */
 static bool log_repeat_due(struct tei_log_repeat *repeat, uint64_t text,
-			   uint32_t *n)
+			   uint32_t *repeated, uint32_t *left_out)
 {
 	struct tei_log_text *r = log_repeat_find(repeat, text);
+	bool known = r->next_ns && r->text == text;
 	uint64_t now = tei_now_ns();
 
-	*n = 0;
-	if (r->text == text && now < r->next_ns) {
+	if (known && now < r->next_ns) {
 		r->repeated++;
 		return false;
 	}
-	if (r->text == text && now < r->next_ns + r->pause_ns) {
-		*n = r->repeated;
-		r->pause_ns *= 2;
-		if (r->pause_ns > LOG_PAUSE_MAX)
-			r->pause_ns = LOG_PAUSE_MAX;
-	} else {
-		r->pause_ns = LOG_PAUSE_MIN;
-	}
+	if (!tei_log_permit(&repeat->limit, left_out))
+		return false;
+	*repeated = known ? r->repeated : 0;
+	r->pause_ns = known && now < r->next_ns + r->pause_ns ?
+			      2 * r->pause_ns : LOG_PAUSE_MIN;
+	if (r->pause_ns > LOG_PAUSE_MAX)
+		r->pause_ns = LOG_PAUSE_MAX;
 	r->text = text;
 	r->repeated = 0;
 	r->next_ns = now + r->pause_ns;
@@ -325,9 +327,9 @@ static bool log_repeat_due(struct tei_log_repeat *repeat, uint64_t text,
 void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
 		      const char *subsys, const char *fmt, ...)
 {
+	uint32_t repeated = 0, left_out = 0;
 	char text[LOG_LINE_MAX];
 	int saved = errno;
-	uint32_t n = 0;
 	va_list ap;
 	bool due;
 
@@ -339,11 +341,12 @@ void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
 	errno = saved;
 	while (__atomic_exchange_n(&repeat->busy, true, __ATOMIC_ACQUIRE))
 		sched_yield();
-	due = log_repeat_due(repeat, log_hash(text), &n);
+	due = log_repeat_due(repeat, log_hash(text), &repeated, &left_out);
 	__atomic_store_n(&repeat->busy, false, __ATOMIC_RELEASE);
 	if (!due)
 		return;
-	log_append(text, n, "times more since the last such line");
+	log_append(text, repeated, "times more since the last such line");
+	log_append(text, left_out, "similar lines left out");
 	log_line(level, subsys, text);
 }
 

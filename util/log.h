@@ -85,9 +85,11 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
  */
 struct tei_log_repeat {
 	bool busy;			/* atomic: a thread uses the rest */
+	struct tei_log_limit limit;	/* of lines that are no repetitions */
 	struct tei_log_text {
 		uint64_t text;		/* hash of the line */
-		uint64_t next_ns;	/* the same line is logged again then */
+		uint64_t next_ns;	/* the same line is logged again then;
+					 * 0: unused */
 		uint64_t pause_ns;	/* between two logged lines */
 		uint32_t repeated;	/* times since the last line */
 	} texts[TEI_LOG_TEXTS];
@@ -97,6 +99,7 @@ struct tei_log_repeat {
  * Logs a line, unless the object remembers the same line and logged it less
  * than 10 seconds before. That pause doubles with each repeated line, up to 10
  * minutes. A line that is logged again ends with the number of its repetitions.
+ * At most 8 different lines per second are logged, as with tei_log_limited.
  */
 void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
 		      const char *subsys, const char *fmt, ...)

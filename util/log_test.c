@@ -333,6 +333,13 @@ static void same_line_is_logged_once_with_a_count_later(void)
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
 			       "warn test: refused (99 times more since the last such line)\n");
 	CU_ASSERT(a.repeat.texts[0].pause_ns > 10 * TEI_NS_PER_SEC);
+	/* after a quiet time the pause is short again, and the count is kept */
+	a.repeat.texts[0].next_ns = 1;
+	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
+			  sizeof(out));
+	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
+			       "warn test: refused (49 times more since the last such line)\n");
+	CU_ASSERT_EQUAL(a.repeat.texts[0].pause_ns, 10 * TEI_NS_PER_SEC);
 	a.text = "reset";
 	a.times = 2;
 	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
@@ -351,17 +358,63 @@ static void log_alternate_lines(void *arg)
 				 i % TEI_LOG_TEXTS);
 }
 
+static size_t log_count(const char *out)
+{
+	size_t n = 0;
+
+	for (; (out = strchr(out, '\n')); out++)
+		n++;
+	return n;
+}
+
 static void lines_that_alternate_are_each_logged_once(void)
 {
 	struct tei_log_repeat repeat = { 0 };
-	char out[4096], *line = out;
-	int lines = 0;
+	char out[4096];
 
 	util_test_capture(STDERR_FILENO, log_alternate_lines, &repeat, out,
 			  sizeof(out));
-	for (; (line = strchr(line, '\n')); line++)
-		lines++;
-	CU_ASSERT_EQUAL(lines, TEI_LOG_TEXTS);
+	CU_ASSERT_EQUAL(log_count(out), TEI_LOG_TEXTS);
+}
+
+static void log_different_lines(void *arg)
+{
+	int i;
+
+	for (i = 0; i < 1000; i++)
+		tei_log_repeated(arg, TEI_LOG_WARN, "test", "address %d", i);
+}
+
+/* The limit is per second, and the test may take several on a busy machine. */
+static void flood_of_different_lines_is_limited(void)
+{
+	struct tei_log_repeat repeat = { 0 };
+	uint64_t start = tei_now_ns();
+	char out[65536];
+
+	util_test_capture(STDERR_FILENO, log_different_lines, &repeat, out,
+			  sizeof(out));
+	CU_ASSERT(log_count(out) >= 8);
+	CU_ASSERT(log_count(out) <=
+		  8 * (2 + (tei_now_ns() - start) / TEI_NS_PER_SEC));
+	repeat.limit.window_start_ns -= 2 * TEI_NS_PER_SEC;
+	util_test_capture(STDERR_FILENO, log_alternate_lines, &repeat, out,
+			  sizeof(out));
+	CU_ASSERT_PTR_NOT_NULL(strstr(out, "similar lines left out)\n"));
+}
+
+static void log_info(void *arg)
+{
+	tei_log_repeated(arg, TEI_LOG_INFO, "test", "detail");
+}
+
+static void repeated_line_below_the_level_is_not_logged(void)
+{
+	struct tei_log_repeat repeat = { 0 };
+	char out[256];
+
+	util_test_capture(STDERR_FILENO, log_info, &repeat, out, sizeof(out));
+	CU_ASSERT_STRING_EQUAL(out, "");
 }
 
 struct log_flood {
@@ -410,6 +463,10 @@ const struct tei_test_case log_cases[] = {
 	  lines_left_out_are_in_the_next_line },
 	{ "lines_that_alternate_are_each_logged_once",
 	  lines_that_alternate_are_each_logged_once },
+	{ "flood_of_different_lines_is_limited",
+	  flood_of_different_lines_is_limited },
+	{ "repeated_line_below_the_level_is_not_logged",
+	  repeated_line_below_the_level_is_not_logged },
 	{ "same_line_is_logged_once_with_a_count_later",
 	  same_line_is_logged_once_with_a_count_later },
 	{ "nothing_to_stdout", nothing_to_stdout },
