@@ -327,8 +327,6 @@ static void slice_fail(struct rail_slice *s, const struct tei_err *err,
 	struct tei_rail_peer *peer = s->peer;
 	uint32_t i, n = s->ntasks;
 
-	tei_log_repeated(&peer->end_repeat, TEI_LOG_WARN, "rail", "%s: %s",
-			 peer->name, err->text);
 	/* the last of its tasks to be ended takes the slice along */
 	for (i = 0; i < n; i++, t = next) {
 		next = t->merge_next;
@@ -342,6 +340,8 @@ void rail_slice_fail(struct rail_slice *s, int code, const char *what,
 	struct tei_err err;
 
 	end_fill_err(s->peer, s, code, what, &err);
+	tei_log_repeated(&s->peer->end_repeat, TEI_LOG_WARN, "rail", "%s: %s",
+			 s->peer->name, err.text);
 	slice_fail(s, &err, done);
 }
 

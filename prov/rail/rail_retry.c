@@ -174,8 +174,9 @@ static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
-	TEI_LOG_LIMITED(&peer->err_limit, TEI_LOG_WARN, "rail", "%s: %s",
-			peer->name, err->text);
+	/* for all of them: rail_slice_refuse logs nothing */
+	tei_log_repeated(&peer->end_repeat, TEI_LOG_WARN, "rail", "%s: %s",
+			 peer->name, err->text);
 	while ((s = retry_keyless(peer, addr, len, reads)))
 		rail_slice_refuse(s, err, done);
 	retry_fail_keyless(&peer->small, addr, len, reads, err, done);
