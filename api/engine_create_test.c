@@ -30,6 +30,15 @@ static bool create_shows(transfer_engine_t engine, const char *line)
 	return strstr(create_text, line) != NULL;
 }
 
+/* Returns true if the last error's text and hint contain these words. */
+static bool create_last_says(const char *text, const char *hint)
+{
+	struct te_error last;
+
+	return !te_last_error(&last, sizeof(last)) &&
+	       strstr(last.text, text) && strstr(last.hint, hint);
+}
+
 static void two_engines_have_settings_of_their_own(void)
 {
 	const char *const one[] = { "MOONRAIL_DEVICES=127.0.0.1",
@@ -230,6 +239,10 @@ static void excluded_devices_do_not_become_rails(void)
 		for (i = 0; i < n; i++)
 			CU_ASSERT(strcmp(rails[i].name, "lo") &&
 				  strcmp(rails[i].name, "eth0"));
+	} else {
+		/* this machine has no other interface */
+		CU_ASSERT(create_last_says("no device for transport tcp",
+					   "MC_TE_FILTERS_EXCLUDE=lo,eth0"));
 	}
 	destroyTransferEngine(e);
 	CU_ASSERT_EQUAL_FATAL(create_with(both, 2, &e), 0);
@@ -248,15 +261,9 @@ static void forced_hca_without_device_is_an_error(void)
 	transfer_engine_t e;
 
 	CU_ASSERT_NOT_EQUAL(te_engine_create(&o, sizeof(o), &e), 0);
-}
-
-/* Returns true if the last error's text and hint contain these words. */
-static bool create_last_says(const char *text, const char *hint)
-{
-	struct te_error last;
-
-	return !te_last_error(&last, sizeof(last)) &&
-	       strstr(last.text, text) && strstr(last.hint, hint);
+	/* without MC_FORCE_HCA it would be transport tcp that is missing */
+	CU_ASSERT(create_last_says("no device for transport rdma",
+				   "MC_TE_FILTERS=nosuchdevice"));
 }
 
 /* A machine that has such a device installs the transport. */
