@@ -196,9 +196,10 @@ int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 	uint32_t i;
 	int ret = 0;
 
-	/* without keys: it came before the rails that desc has */
+	/* The calls that register a region set its pieces without this lock, and
+	 * listed with it. Without keys: it came before the rails that desc has. */
 	for (i = 0; i < e->nregions && !ret; i++)
-		if (e->regions[i].remote &&
+		if (e->regions[i].listed &&
 		    e->regions[i].pieces.keys == desc->rail_count)
 			ret = engine_desc_region(&e->regions[i], desc, err);
 	return ret;

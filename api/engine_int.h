@@ -407,7 +407,8 @@ struct engine {
 	struct tei_list work, working;	/* that wait; under way */
 	uint32_t nworkers, idle_workers;
 	bool work_stop;
-	bool publish_queued, store_queued;
+	bool publish_queued;
+	struct engine_work *store_queued; /* on work, or NULL */
 	pthread_t workers[ENGINE_WORKERS];
 };
 

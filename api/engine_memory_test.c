@@ -20,6 +20,7 @@
 static struct meta_store_ops memory_ops;
 static uint32_t memory_publications;	/* of other buffers than before */
 static uint32_t memory_buffers;		/* in the last one */
+static uint32_t memory_calls;		/* atomic: publications of any kind */
 
 static int memory_publish(struct tei_meta_store *store,
 			  const struct tei_meta_desc *desc, const char *json,
@@ -34,6 +35,7 @@ static int memory_publish(struct tei_meta_store *store,
 	(void)err;
 	/* a worker publishes the same once more, some time after the rails came */
 	memory_publications += desc->buffer_count != memory_buffers;
+	__atomic_fetch_add(&memory_calls, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&memory_buffers, desc->buffer_count, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -151,6 +153,48 @@ static void one_that_is_refused_leaves_none_of_ten_thousand(void)
 	memory_close(&r);
 }
 
+/* A worker tries a failed publication again up to a minute later. */
+static void publication_that_waits_is_done_when_it_is_asked_for_again(void)
+{
+	struct memory_rig r = memory_open();
+	uint64_t end = tei_now_ns() + 20 * TEI_NS_PER_SEC;
+	uint32_t calls;
+
+	engine_work_store(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
+	calls = __atomic_load_n(&memory_calls, __ATOMIC_RELAXED);
+	engine_work_store(r.engine, 0);
+	while (__atomic_load_n(&memory_calls, __ATOMIC_RELAXED) == calls &&
+	       tei_now_ns() < end)
+		usleep(1000);
+	CU_ASSERT_NOT_EQUAL(__atomic_load_n(&memory_calls, __ATOMIC_RELAXED),
+			    calls);
+	/* an engine that leaves has no work any longer */
+	engine_work_store(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
+	engine_work_stop(r.engine);
+	engine_work_store(r.engine, 0);
+	memory_close(&r);
+}
+
+/* A registration that is under way has the region in the table already. */
+static void region_without_its_keys_is_not_described(void)
+{
+	struct memory_rig r = memory_open();
+	struct engine *e = r.engine;
+	struct tei_meta_desc *desc;
+
+	CU_ASSERT_EQUAL(registerLocalMemory(e, r.mem, 64, "*", 1), 0);
+	CU_ASSERT_EQUAL(registerLocalMemory(e, r.mem + 64, 64, "*", 1), 0);
+	tei_mutex_lock(&e->listing.lock);
+	e->regions[1].listed = false;
+	e->listing.version++;
+	tei_mutex_unlock(&e->listing.lock);
+	desc = engine_describe(e);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(desc);
+	CU_ASSERT_EQUAL(desc->buffer_count, 1);
+	tei_meta_desc_unref(desc);
+	memory_close(&r);
+}
+
 static struct engine *memory_engine(void)
 {
 	struct engine *e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
@@ -233,6 +277,10 @@ const struct tei_test_case memory_cases[] = {
 	  addresses_of_nothing_are_refused },
 	{ "hole_in_a_range_is_refused_and_named",
 	  hole_in_a_range_is_refused_and_named },
+	{ "publication_that_waits_is_done_when_it_is_asked_for_again",
+	  publication_that_waits_is_done_when_it_is_asked_for_again },
+	{ "region_without_its_keys_is_not_described",
+	  region_without_its_keys_is_not_described },
 	{ "ten_thousand_are_published_once", ten_thousand_are_published_once },
 	{ "one_that_is_refused_leaves_none_of_ten_thousand",
 	  one_that_is_refused_leaves_none_of_ten_thousand },

@@ -116,7 +116,7 @@ static void work_do(struct engine *e, struct engine_work *w)
 	if (w->kind == ENGINE_WORK_PUBLISH)
 		e->publish_queued = false;
 	if (w->kind == ENGINE_WORK_STORE)
-		e->store_queued = false;
+		e->store_queued = NULL;
 	tei_mutex_unlock(&e->work_lock);
 	work_run(e, w);
 	tei_mutex_lock(&e->work_lock);
@@ -216,7 +216,7 @@ static bool work_add(struct engine *e, struct engine_work *w)
 		if (w->kind == ENGINE_WORK_PUBLISH)
 			e->publish_queued = true;
 		if (w->kind == ENGINE_WORK_STORE)
-			e->store_queued = true;
+			e->store_queued = w;
 		tei_list_add_tail(&e->work, &w->link);
 		work_staff(e);
 		pthread_cond_signal(&e->work_cond);
@@ -241,16 +241,28 @@ void engine_work_publish(struct engine *e)
 	work_add(e, work_new(ENGINE_WORK_PUBLISH));
 }
 
+/* Returns true if the store's work is queued already. It is then done at the
+ * earlier of the two times. */
+static bool work_hasten_store(struct engine *e, uint64_t due_ns)
+{
+	struct engine_work *w;
+
+	tei_mutex_lock(&e->work_lock);
+	w = e->store_queued;
+	if (w && due_ns < w->due_ns) {
+		w->due_ns = due_ns;
+		pthread_cond_signal(&e->work_cond);
+	}
+	tei_mutex_unlock(&e->work_lock);
+	return w;
+}
+
 void engine_work_store(struct engine *e, uint64_t due_ns)
 {
 	struct engine_work *w;
-	bool queued;
 
 	/* as a rule it is: no allocation for each registration */
-	tei_mutex_lock(&e->work_lock);
-	queued = e->store_queued;
-	tei_mutex_unlock(&e->work_lock);
-	if (queued)
+	if (work_hasten_store(e, due_ns))
 		return;
 	w = work_new(ENGINE_WORK_STORE);
 	if (w)
@@ -325,6 +337,7 @@ void engine_work_stop(struct engine *e)
 
 	tei_mutex_lock(&e->work_lock);
 	e->work_stop = true;
+	e->store_queued = NULL;
 	while (!tei_list_empty(&e->work)) {
 		w = tei_list_first(&e->work, struct engine_work, link);
 		tei_list_del(&w->link);
