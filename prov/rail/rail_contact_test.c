@@ -189,6 +189,48 @@ static void test_peer_refused_at_all_contacts_has_gone(void)
 	contact_close(&rig);
 }
 
+static bool contact_known(const struct contact_rig *rig)
+{
+	bool known;
+
+	rail_sched_enter(rig->to.dp);
+	known = rail_peer_find(rig->to.dp, rig->from.dp->incarnation);
+	rail_sched_leave(rig->to.dp);
+	return known;
+}
+
+/* The first address has taken the hello and refuses it before the second one is
+ * connected. The time stands still, so that the window does not end. */
+static void test_refused_contact_does_not_hide_the_next_one(void)
+{
+	uint64_t now = tei_now_ns(), end = now + 20 * TEI_NS_PER_SEC;
+	struct tei_rail_addr at[2];
+	uint8_t buf[RAIL_MSG_MAX];
+	struct tei_rail_peer *p;
+	struct contact_rig rig;
+
+	contact_open(&rig);
+	test_plane_still(&rig.from);
+	at[0] = rig.others;
+	at[1] = rig.real;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(rig.from.dp, "to",
+						rig.to.dp->incarnation, at, 2,
+						NULL, &p), 0);
+	rail_sched_enter(rig.from.dp);
+	p->contact.pairs = 2;
+	p->contact.sent = 1;
+	p->contact.until_ns = now + 60 * TEI_NS_PER_SEC;
+	CU_ASSERT(rail_contact_refused(p, 1));
+	rail_sched_leave(rig.from.dp);
+	while (!contact_known(&rig) && tei_now_ns() < end) {
+		rail_contact_hello(p, buf, rail_msg_hello(p, true, buf), now, 0);
+		rail_lane_run(&rail_at(rig.from.dp, 0)->init[0]);
+	}
+	CU_ASSERT(contact_known(&rig));
+	tei_rail_peer_put(p);
+	contact_close(&rig);
+}
+
 /* --- memory --------------------------------------------------------------- */
 
 /* One opening in which the n-th allocation fails. False: there were fewer. */
@@ -258,6 +300,8 @@ const struct tei_test_case rail_contact_cases[] = {
 	  test_contact_of_another_process_is_no_answer },
 	{ "peer_refused_at_all_contacts_has_gone",
 	  test_peer_refused_at_all_contacts_has_gone },
+	{ "refused_contact_does_not_hide_the_next_one",
+	  test_refused_contact_does_not_hide_the_next_one },
 	{ "any_failed_allocation_leaves_an_error_or_a_working_peer",
 	  test_any_failed_allocation_leaves_an_error_or_a_working_peer },
 	{ NULL, NULL },

@@ -655,6 +655,7 @@ struct tei_rail_peer {
 	uint16_t nremotes;
 	uint16_t remotes_room;		/* allocated entries */
 	struct rail_contact {		/* rail_contact.c; RAIL_PEER_NEW only */
+		uint32_t pairs;		/* thread: rail and address, last count */
 		uint32_t from;		/* thread: first pair of the window */
 		uint64_t until_ns;	/* thread: end of the window, 0: none */
 		uint64_t sent;		/* thread: bits, pairs of the window that
