@@ -248,13 +248,7 @@ int engine_desc_head(struct engine *e, struct engine_desc_rails *rails,
 	ret = engine_desc_rails(e, desc, rails, err);
 	if (!ret)
 		ret = engine_desc_extras(e, desc, err);
-	if (!ret)
-		ret = tei_meta_desc_freeze(desc, err);
-	if (ret)
-		tei_meta_desc_unref(desc);
-	else
-		*out = desc;
-	return ret;
+	return tei_meta_desc_finish(desc, ret, out, err);
 }
 
 /* --- creation ------------------------------------------------------------ */

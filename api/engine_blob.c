@@ -118,13 +118,7 @@ static int blob_strip(const struct tei_meta_desc *from,
 		ret = tei_meta_desc_set_matrix(to, from->priority_matrix, err);
 	if (!ret)
 		ret = blob_copy_lists(from, to, err);
-	if (!ret)
-		ret = tei_meta_desc_freeze(to, err);
-	if (ret)
-		tei_meta_desc_unref(to);
-	else
-		*out = to;
-	return ret;
+	return tei_meta_desc_finish(to, ret, out, err);
 }
 
 static int blob_text(struct engine *e, char **json, size_t *len,

@@ -30,8 +30,8 @@
 #include <time.h>
 
 #define PUBLISH_REST_NS		(250 * TEI_NS_PER_MS)
-#define PUBLISH_AGAIN_NS	TEI_NS_PER_SEC	/* doubled per try */
-#define PUBLISH_AGAIN_MAX	6		/* so many times */
+#define PUBLISH_AGAIN_NS	TEI_NS_PER_SEC	/* first back-off after a failure */
+#define PUBLISH_AGAIN_MAX	6		/* times that it is doubled */
 
 static struct tei_meta_desc *publish_source(void *arg)
 {
@@ -93,13 +93,7 @@ static int publish_make(struct engine *e, struct tei_meta_desc **out,
 	ret = tei_meta_desc_set_serial(desc, publish_serial(l), err);
 	if (!ret)
 		ret = engine_desc_buffers(e, desc, err);
-	if (!ret)
-		ret = tei_meta_desc_freeze(desc, err);
-	if (ret)
-		tei_meta_desc_unref(desc);
-	else
-		*out = desc;
-	return ret;
+	return tei_meta_desc_finish(desc, ret, out, err);
 }
 
 static int publish_describe(struct engine *e, struct tei_meta_desc **out,
@@ -136,8 +130,8 @@ struct tei_meta_desc *engine_describe(struct engine *e)
 
 /* --- what the rails say --------------------------------------------------- */
 
-/* With other rails every region has other keys. The caller frees them, also after
- * an error. */
+/* Makes the entries of all regions for a descriptor with those rails. The caller
+ * frees them, also after an error. */
 static int publish_collect(struct engine *e,
 			   const struct engine_desc_rails *rails,
 			   struct engine_pieces *p, struct tei_err *err)
@@ -217,7 +211,7 @@ err_pieces:
 
 /* --- the store ------------------------------------------------------------ */
 
-/* head: without the buffers. */
+/* Writes the descriptor to the store. head: without the buffers. */
 static int publish_store(struct engine *e, bool told, bool head,
 			 struct tei_err *err)
 {
@@ -233,7 +227,7 @@ static int publish_store(struct engine *e, bool told, bool head,
 	ret = publish_describe(e, &desc, err);
 	if (ret)
 		desc = NULL;
-	/* before it is tried: whatever becomes of it, it may be there */
+	/* also if the attempt fails, because the store may have the text then */
 	l->listed |= !head;
 	tei_mutex_unlock(&e->listing.lock);
 	if (!ret) {
@@ -282,9 +276,10 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 }
 
 /*
- * While regions come and go the text refers to the control channel, so that none
- * of those calls has to wait; the buffers are listed when that is over. A failure
- * was logged where it was found, and is tried again ever more rarely.
+ * While the application registers memory, the text refers to the control channel,
+ * so that no call has to wait. Once no region has changed for PUBLISH_REST_NS, the
+ * text lists the buffers. A failure has been logged where it was detected; the
+ * attempts are repeated with exponential back-off.
  */
 void engine_publish_later(struct engine *e)
 {

@@ -540,6 +540,18 @@ int tei_meta_desc_freeze(struct tei_meta_desc *desc, struct tei_err *err)
 	return rc ? desc_report(err, rc, why) : 0;
 }
 
+int tei_meta_desc_finish(struct tei_meta_desc *desc, int ret,
+			 struct tei_meta_desc **out, struct tei_err *err)
+{
+	if (!ret)
+		ret = tei_meta_desc_freeze(desc, err);
+	if (ret)
+		tei_meta_desc_unref(desc);
+	else
+		*out = desc;
+	return ret;
+}
+
 struct tei_meta_desc *tei_meta_desc_ref(struct tei_meta_desc *desc)
 {
 	__atomic_fetch_add(&meta_desc_of(desc)->refs, 1, __ATOMIC_RELAXED);

@@ -83,7 +83,7 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 	char *one = NULL;
 
 	*servers = *chroot = 0;
-	/* no address has one: what is before it may be a password */
+	/* No address contains one. The text before it may be a password. */
 	if (strchr(list, '@'))
 		return "no list of servers";
 	while ((one = strsep(&list, ","))) {
@@ -435,32 +435,17 @@ bool zk_rpc_decode(const char *text, size_t len,
 	return true;
 }
 
+/* closed: only name, protocol and incarnation. */
 static int zk_head_desc(const struct tei_meta_desc *desc, bool closed,
 			struct tei_meta_desc **out, struct tei_err *err)
 {
-	uint32_t i, rails = closed ? 0 : desc->rail_count;
 	struct tei_meta_desc *d;
 	int rc;
 
-	rc = tei_meta_desc_create(desc->name, desc->protocol,
-				  desc->incarnation, &d, err);
-	if (rc)
-		return rc;
-	if (!closed && *desc->first.provider)
-		rc = tei_meta_desc_set_first(d, &desc->first, err);
-	if (!rc && !closed && *desc->local)
-		rc = tei_meta_desc_set_local(d, desc->local, err);
-	if (!rc && !closed && desc->priority_matrix)
-		rc = tei_meta_desc_set_matrix(d, desc->priority_matrix, err);
-	for (i = 0; !rc && i < rails; i++)
-		rc = tei_meta_desc_add_rail(d, &desc->rails[i], err);
-	if (!rc)
-		rc = tei_meta_desc_freeze(d, err);
-	if (rc)
-		tei_meta_desc_unref(d);
-	else
-		*out = d;
-	return rc;
+	rc = closed ? tei_meta_desc_create(desc->name, desc->protocol,
+					   desc->incarnation, &d, err) :
+		      tei_meta_desc_copy_head(desc, &d, err);
+	return rc ? rc : tei_meta_desc_finish(d, 0, out, err);
 }
 
 int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,

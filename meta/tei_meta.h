@@ -168,15 +168,20 @@ int tei_meta_desc_add_file(struct tei_meta_desc *desc, const char *path,
  */
 int tei_meta_desc_freeze(struct tei_meta_desc *desc, struct tei_err *err);
 
+/*
+ * Freezes a descriptor that its creator has filled, and passes it to *out. ret is
+ * the result of the calls that filled it. If ret or the result of the freeze is an
+ * error, frees the descriptor and returns the error.
+ */
+int tei_meta_desc_finish(struct tei_meta_desc *desc, int ret,
+			 struct tei_meta_desc **out, struct tei_err *err);
+
 struct tei_meta_desc *tei_meta_desc_ref(struct tei_meta_desc *desc);
 
 /* NULL is ignored. Also frees a descriptor that was never frozen. */
 void tei_meta_desc_unref(struct tei_meta_desc *desc);
 
-/*
- * A new descriptor with all that desc says but its buffers, files and serial;
- * not frozen.
- */
+/* Makes a copy of desc without buffers, files and serial. The copy is not frozen. */
 int tei_meta_desc_copy_head(const struct tei_meta_desc *desc,
 			    struct tei_meta_desc **out, struct tei_err *err);
 
@@ -353,17 +358,17 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 			    const char *json, size_t len, struct tei_err *err);
 
 /*
- * Returns the descriptor to serve now, frozen, with one reference for the
- * server, or NULL; the same one as before if nothing has changed, so that its
- * text is not made again. Called by the server's thread, which waits for it, on
- * a request for the descriptor; it must not call the server, nor wait.
+ * Returns the present descriptor, frozen, with one reference for the server, or
+ * NULL. If nothing has changed, returns the same descriptor as before, whose text
+ * the server has. The server's thread calls it for each request for the descriptor.
+ * It must not call the server and must not block.
  */
 typedef struct tei_meta_desc *(*tei_meta_source_fn)(void *arg);
 
 /*
- * Serves under name what fn returns at each request, instead of a text that is
- * replaced at each change. At most one name, which is the primary. fn NULL: no
- * longer, and no call is under way any more.
+ * Makes the server answer requests for name with the descriptor that fn returns.
+ * Only one name, the primary one, can have such a function. fn NULL ends that; when
+ * the call returns, the function is not running.
  */
 void tei_meta_server_source(struct tei_meta_server *server, const char *name,
 			    tei_meta_source_fn fn, void *arg);
@@ -484,15 +489,16 @@ int tei_meta_store_update(struct tei_meta_store *store,
 			  struct tei_meta_desc *desc, uint64_t deadline_ns,
 			  struct tei_err *err);
 
-/* tei_meta_store_bring's flags. */
-#define TEI_META_TOLD	1u	/* a caller is told the result, see above */
-#define TEI_META_HEAD	2u	/* leave the buffers to the control channel */
+/* Flags of tei_meta_store_bring. */
+#define TEI_META_TOLD	1u	/* the application gets the result, see above */
+#define TEI_META_HEAD	2u	/* the text refers to the control channel for the
+				 * buffers */
 
 /*
- * As the two calls above, for a process whose control channel serves desc
- * already (tei_meta_server_source). *listed: the store itself now names the
- * buffers; else it refers to the control channel for them, which is always up
- * to date. After an error the contents of the store are unknown.
+ * Publishes as the two calls above, for a process whose control channel serves the
+ * descriptor already (tei_meta_server_source). Sets *listed to true if the store
+ * itself now lists the buffers, and to false if it refers to the control channel for
+ * them. After an error the contents of the store are unknown.
  */
 int tei_meta_store_bring(struct tei_meta_store *store,
 			 struct tei_meta_desc *desc, uint32_t flags,
@@ -506,9 +512,8 @@ int tei_meta_store_bring(struct tei_meta_store *store,
 bool tei_meta_store_keeps(const struct tei_meta_store *store);
 
 /*
- * True if what was published under name is there, as far as this process knows
- * without asking: the store is connected, and the name is still ours. Short
- * lock, never blocks.
+ * Returns true if the store is connected and this process still owns name. Does not
+ * query the store and never blocks.
  */
 bool tei_meta_store_sound(struct tei_meta_store *store, const char *name);
 

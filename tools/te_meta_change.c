@@ -31,19 +31,6 @@ static int change_new(const char *name, struct tei_meta_desc **out,
 	return tei_meta_desc_create(name, "nvmeof", 0, out, err);
 }
 
-/* Frozen, or freed. */
-static int change_done(struct tei_meta_desc *d, int ret,
-		       struct tei_meta_desc **next, struct tei_err *err)
-{
-	if (!ret)
-		ret = tei_meta_desc_freeze(d, err);
-	if (ret)
-		tei_meta_desc_unref(d);
-	else
-		*next = d;
-	return ret;
-}
-
 static int change_look(struct change *c, uint64_t want)
 {
 	uint32_t i = c->checked++;
@@ -71,7 +58,7 @@ static int change_register(void *arg, const struct tei_meta_desc *now,
 		ret = tei_meta_desc_add_file(d, at.path, c->files[i].length,
 					     &at, o->server ? 1 : 0, err);
 	}
-	return change_done(d, ret, next, err);
+	return tei_meta_desc_finish(d, ret, next, err);
 }
 
 /* f with server at path, or without it where path is NULL. */
@@ -119,7 +106,7 @@ static int change_map(struct change *c, const struct tei_meta_desc *now,
 				  mount ? c->files[i].path : NULL, &had, err);
 	if (!ret && !mount && !had)
 		ret = change_refuse(o->name, "is not mounted on that server");
-	return change_done(d, ret, next, err);
+	return tei_meta_desc_finish(d, ret, next, err);
 }
 
 /* It is registered, and made of files. */
