@@ -469,7 +469,7 @@ static struct ACL zclosed_acl = {
 };
 static const struct ACL_vector zclosed = { 1, &zclosed_acl };
 
-/* Makes both nodes of "n" below "/damaged", of a text that is no record. */
+/* Creates both nodes of "n" below "/damaged" with texts that cannot be decoded. */
 static void zspoil(zhandle_t *zh, const struct ACL_vector *acl, int flags)
 {
 	CU_ASSERT_EQUAL(zoo_create(zh, "/damaged/mooncake/ram/n", "{\"na", 4,
@@ -488,22 +488,30 @@ static bool zspoil_open(struct zrig *a, zhandle_t **zh)
 	return true;
 }
 
+/* Permissions of a damaged node: all, and almost none. */
+static const struct ACL_vector *const zdamaged_acl[] = {
+	&ZOO_OPEN_ACL_UNSAFE, &zclosed,
+};
+
+/* Publishes "n", and withdraws it again for the next damage. */
+static void zpublish_once(struct zrig *a)
+{
+	CU_ASSERT_EQUAL(zrig_publish(a, "n", 2, NULL), 0);
+	CU_ASSERT_EQUAL(zrig_fetch(a, "n", NULL), 2);
+	tei_meta_store_withdraw(a->store, "n", meta_test_deadline(), NULL);
+}
+
 static void damaged_persistent_node_is_replaced(void)
 {
-	const struct ACL_vector *const acl[] = { &ZOO_OPEN_ACL_UNSAFE,
-						 &zclosed };
 	zhandle_t *zh;
 	struct zrig a;
 	size_t i;
 
 	if (!zspoil_open(&a, &zh))
 		return;
-	for (i = 0; i < sizeof(acl) / sizeof(acl[0]); i++) {
-		zspoil(zh, acl[i], 0);
-		CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, NULL), 0);
-		CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), 2);
-		tei_meta_store_withdraw(a.store, "n", meta_test_deadline(),
-					NULL);
+	for (i = 0; i < 2; i++) {
+		zspoil(zh, zdamaged_acl[i], 0);
+		zpublish_once(&a);
 	}
 	zookeeper_close(zh);
 	zrig_close(&a);
@@ -511,8 +519,6 @@ static void damaged_persistent_node_is_replaced(void)
 
 static void damaged_ephemeral_node_is_refused_with_its_path(void)
 {
-	const struct ACL_vector *const acl[] = { &ZOO_OPEN_ACL_UNSAFE,
-						 &zclosed };
 	struct tei_err err;
 	zhandle_t *zh;
 	struct zrig a;
@@ -520,24 +526,23 @@ static void damaged_ephemeral_node_is_refused_with_its_path(void)
 
 	if (!zspoil_open(&a, &zh))
 		return;
-	for (i = 0; i < sizeof(acl) / sizeof(acl[0]); i++) {
-		zspoil(zh, acl[i], ZOO_EPHEMERAL);
+	for (i = 0; i < 2; i++) {
+		zspoil(zh, zdamaged_acl[i], ZOO_EPHEMERAL);
 		CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, &err),
 				TEI_ERR_METADATA);
 		CU_ASSERT_PTR_NOT_NULL(
 			strstr(err.text, "/damaged/mooncake/rpc_meta/n"));
 		zookeeper_close(zh);
 		/* the nodes have ended with their session */
-		CU_ASSERT_EQUAL(zrig_publish(&a, "n", 2, NULL), 0);
-		tei_meta_store_withdraw(a.store, "n", meta_test_deadline(),
-					NULL);
+		zpublish_once(&a);
 		zh = zstranger(NULL);
 	}
 	zookeeper_close(zh);
 	zrig_close(&a);
 }
 
-/* A damaged descriptor of another session than the address next to it. */
+/* The descriptor is damaged, and its node belongs to another session than the node
+ * with the address. */
 static void damaged_node_of_second_session_is_refused(void)
 {
 	struct tei_err err;

@@ -296,18 +296,27 @@ static bool peer_presumed(struct tei_rail_peer *p)
 	return presumed;
 }
 
-static void test_killed_peer_ends_its_tasks_at_once_and_unfenced(void)
+/* Closes the target under a task, until nothing is posted to it any longer. */
+static struct tei_rail_peer *peer_kill(struct peer_rig *rig)
 {
 	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
 	struct tei_rail_peer *p;
+
+	peer_begin(rig);
+	p = rig->pair.peer;
+	test_plane_close(&rig->pair.to);
+	while (p->posted && tei_now_ns() < end)
+		rail_lane_run(&rig->pair.rail->init[0]);
+	CU_ASSERT(peer_presumed(p));
+	return p;
+}
+
+static void test_killed_peer_ends_its_tasks_at_once_and_unfenced(void)
+{
+	struct tei_rail_peer *p;
 	struct peer_rig rig;
 
-	peer_begin(&rig);
-	p = rig.pair.peer;
-	test_plane_close(&rig.pair.to);
-	while (p->posted && tei_now_ns() < end)
-		rail_lane_run(&rig.pair.rail->init[0]);
-	CU_ASSERT(peer_presumed(p));
+	p = peer_kill(&rig);
 	rail_peer_run(p, tei_now_ns());
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
@@ -324,18 +333,12 @@ static void test_killed_peer_ends_its_tasks_at_once_and_unfenced(void)
 
 static void test_tasks_submitted_after_the_presumption_wait_for_another_look(void)
 {
-	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
 	struct test_task later;
 	struct tei_rail_peer *p;
 	struct peer_rig rig;
 	uint32_t resolved;
 
-	peer_begin(&rig);
-	p = rig.pair.peer;
-	test_plane_close(&rig.pair.to);
-	while (p->posted && tei_now_ns() < end)
-		rail_lane_run(&rig.pair.rail->init[0]);
-	CU_ASSERT(peer_presumed(p));
+	p = peer_kill(&rig);
 	test_task_init(&later, p, false, rig.pair.src, rig.pair.dst, 1);
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig.pair.from.dp, &later, 1), 0);
 	rail_peer_run(p, tei_now_ns());
@@ -351,7 +354,7 @@ static void test_tasks_submitted_after_the_presumption_wait_for_another_look(voi
 	peer_end(&rig);
 }
 
-/* Its kernel takes connections for it, and has what was posted. */
+/* The kernel of a stopped process accepts connections and holds the posted bytes. */
 static void test_stopped_peer_is_not_presumed_to_have_ended(void)
 {
 	struct peer_rig rig;

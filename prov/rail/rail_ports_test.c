@@ -67,19 +67,27 @@ static void ports_open(struct rail_lane *lane)
 	CU_ASSERT_EQUAL_FATAL(ret, 0);
 }
 
+/* Opens a data plane whose ports are a range, and stops its thread. Returns the
+ * socket that has the first port of the range. */
+static int ports_plane(struct test_plane *p)
+{
+	int fd;
+
+	test_plane_init(p);
+	fd = ports_range(p);
+	test_plane_open(p, "127.0.0.1");
+	test_plane_still(p);
+	return fd;
+}
+
 static void all_lanes_listen_inside_the_range(void)
 {
 	struct test_plane p;
+	int fd = ports_plane(&p);
+	struct rail *rail = rail_at(p.dp, 0);
 	struct rail_lane *lane;
-	struct rail *rail;
 	uint32_t i;
-	int fd;
 
-	test_plane_init(&p);
-	fd = ports_range(&p);
-	test_plane_open(&p, "127.0.0.1");
-	test_plane_still(&p);
-	rail = rail_at(p.dp, 0);
 	CU_ASSERT(ports_inside(&p, &rail->target));
 	for (i = 0; i < rail->ninit; i++)
 		CU_ASSERT(ports_inside(&p, &rail->init[i * RAIL_LANE_SLOTS]));
@@ -97,20 +105,15 @@ static void all_lanes_listen_inside_the_range(void)
 	close(fd);
 }
 
-/* The contact address is free for a moment; no other lane may take it. */
+/* While the lane of the contact address is closed, no other lane gets its port. */
 static void port_of_the_contact_address_is_not_given_away(void)
 {
 	struct test_plane p;
+	int fd = ports_plane(&p);
+	struct rail *rail = rail_at(p.dp, 0);
 	struct fi_info *info;
-	struct rail *rail;
 	uint32_t i;
-	int fd;
 
-	test_plane_init(&p);
-	fd = ports_range(&p);
-	test_plane_open(&p, "127.0.0.1");
-	test_plane_still(&p);
-	rail = rail_at(p.dp, 0);
 	rail_lane_shut(&rail->target, false);
 	info = fi_dupinfo(rail->info);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(info);
