@@ -206,16 +206,17 @@ struct engine_batch {
 };
 
 /*
- * What the descriptor says of a region: n pieces, each with its length and then
- * keys, as many as the descriptor has rails.
+ * The entries of a region in the descriptor: n pieces. word holds 1 + keys numbers
+ * per piece: its length and one memory key for each rail of the descriptor.
  */
 struct engine_pieces {
-	uint32_t n, keys;
+	uint32_t n;			/* pieces */
+	uint32_t keys;			/* keys per piece, rails of the descriptor */
 	uint64_t *word;			/* owned by the region */
 };
 
-/* A registered range; engine->regions, sorted by nothing, under control; changed
- * under listing.lock as well. */
+/* A registered range, in engine->regions, which is not sorted. Guarded by control;
+ * the array and the fields of the descriptor are changed with listing.lock, too. */
 struct engine_region {
 	void *addr;
 	size_t length;
@@ -230,10 +231,11 @@ struct engine_region {
 	uint64_t lend;
 	char location[64];		/* of its start */
 	char *parts;			/* "segments:…", or NULL: one place */
-	bool listed;			/* published as soon as it is asked for */
-	struct engine_pieces pieces;	/* remote: of listing.rails */
-	uint64_t id;			/* of the registration, never again */
-	uint32_t same;			/* next of its bucket, plus 1; 0: none */
+	bool listed;			/* part of the descriptor */
+	struct engine_pieces pieces;	/* remote: its entries for listing.rails */
+	uint64_t id;			/* number of the registration, unique */
+	uint32_t same;			/* index of the next region in the hash
+					 * bucket, plus 1; 0: none */
 };
 
 static inline const char *engine_region_location(const struct engine_region *r)
@@ -261,28 +263,30 @@ struct engine_desc_rails {
 };
 
 /*
- * The descriptor that this engine publishes. The control channel reads it when
- * a peer asks. The call that changes something writes it to a store that keeps
- * descriptors, or a worker writes it a little later: see engine_publish.c.
+ * The descriptor that this engine publishes. The control channel makes it when a
+ * peer requests it. A call that changes the descriptor writes it to the store, or a
+ * worker writes it a little later; engine_publish.c has the rules.
  */
 struct engine_listing {
-	struct tei_mutex lock;		/* guards what follows */
-	struct tei_meta_desc *head;	/* all but the buffers; NULL: nothing is
-					   published yet */
-	struct engine_desc_rails rails;	/* of head; control is held, too */
-	struct tei_meta_desc *desc;	/* as of desc_version, or NULL */
+	struct tei_mutex lock;		/* guards all fields but store */
+	struct tei_meta_desc *head;	/* descriptor without buffers; NULL before
+					 * the first publication */
+	struct engine_desc_rails rails;	/* rails of head; changed with control
+					 * held, too */
+	struct tei_meta_desc *desc;	/* whole descriptor at desc_version, or
+					 * NULL */
 	uint64_t desc_version;
-	uint64_t version;		/* raised by each change */
-	uint64_t changed_ns;		/* when regions came or went last */
-	uint64_t serial;		/* of the last descriptor */
-	/* what the store has */
-	bool failed;			/* the last publication */
-	bool listed;			/* it may name buffers */
-	uint64_t stored_ns;		/* when it was written last */
-	uint32_t tries;			/* failed attempts of a worker */
+	uint64_t version;		/* counts the changes */
+	uint64_t changed_ns;		/* last registration or its removal, ns */
+	uint64_t serial;		/* serial number of the last descriptor */
+	/* state of the store */
+	bool failed;			/* the last publication failed */
+	bool listed;			/* the store may name buffers */
+	uint64_t stored_ns;		/* time of the last publication, ns */
+	uint32_t tries;			/* failed attempts of a worker in a row */
 
-	struct tei_mutex store;		/* outside of lock: one publication at a
-					   time; held over it */
+	struct tei_mutex store;		/* held during a publication; taken before
+					 * lock */
 };
 
 enum engine_work_kind {
@@ -422,17 +426,18 @@ struct engine *engine_from(transfer_engine_t handle);
  * is told, engine_from has. Returns -1.
  */
 int engine_bad(struct engine *e, const char *call, const char *what);
-/* The descriptor without buffers, and its rails. */
+/* Makes the descriptor without buffers; *rails gets its rails. */
 int engine_desc_head(struct engine *e, struct engine_desc_rails *rails,
 		     struct tei_meta_desc **out, struct tei_err *err)
 	TEI_REQUIRES(e->control);
-/* What a descriptor with those rails says of the region; control is held. */
+/* Makes the region's entries for a descriptor with those rails. The caller frees
+ * out->word. */
 int engine_desc_collect(struct engine *e,
 			const struct engine_desc_rails *rails,
 			const struct engine_region *r,
 			struct engine_pieces *out, struct tei_err *err)
 	TEI_REQUIRES(e->control);
-/* Adds all buffers of regions; listing.lock is held. */
+/* Adds the entries of all listed regions to the descriptor. listing.lock is held. */
 int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 			struct tei_err *err);
 uint64_t engine_deadline(const struct engine *e);
@@ -441,10 +446,10 @@ uint64_t engine_deadline(const struct engine *e);
  * away. */
 void engine_leave(struct engine *e);
 
-/* --- engine_publish.c: what is published ---------------------------------- */
+/* --- engine_publish.c: publication of the descriptor ---------------------- */
 void engine_publish_init(struct engine *e);
 void engine_publish_fini(struct engine *e);
-/* Whether anything was published yet. */
+/* Returns true after the first publication. */
 bool engine_published(struct engine *e);
 /*
  * Reads the description of all rails and regions again. The caller must call
@@ -453,21 +458,21 @@ bool engine_published(struct engine *e);
 int engine_relist(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
 /*
- * Brings the store up to date and waits for it. told: the caller is told the
- * result, so that a name that was lost to another process is asked for again.
- * Blocks; no lock is held.
+ * Writes the descriptor to the store and waits for the result. told: the
+ * application gets the result; the store then also claims the name again if it was
+ * lost to another process. Blocks. No lock may be held.
  */
 int engine_publish(struct engine *e, bool told, struct tei_err *err);
 /*
- * The same after regions came or went. Where the store refers to the control
- * channel for the buffers, and has taken the last publication, it is left to a
- * worker, and returns 0 at once.
+ * Publishes a registration or the removal of one. If the store refers peers to the
+ * control channel for the buffers and the last publication succeeded, leaves the
+ * publication to a worker and returns 0 at once. Otherwise as engine_publish.
  */
 int engine_publish_regions(struct engine *e, struct tei_err *err);
-/* A worker's: what engine_publish_regions has left to it. */
+/* Does the publication that engine_publish_regions has left to a worker. */
 void engine_publish_later(struct engine *e);
-/* The own descriptor as it is now, with a reference; NULL: there is none yet, or
- * no memory. */
+/* Returns the present descriptor of this engine with a reference for the caller.
+ * NULL before the first publication, or without memory. */
 struct tei_meta_desc *engine_describe(struct engine *e);
 
 /* --- engine_handle.c: which handles are alive ---------------------------- */

@@ -275,10 +275,10 @@ static int memory_refuse(const struct engine_region *r,
 }
 
 /*
- * Sets *access to what peers may do with host memory. Memory that the process
- * cannot write is for reading only, and memory that it cannot read either is
- * refused: a peer's access to such memory would kill the process, or break a
- * connection that serves good memory as well.
+ * Sets *access to the accesses that peers may make to host memory. If the process
+ * cannot write the memory, peers may only read it. If the process cannot read it
+ * either, the registration is refused, because a peer's access would kill the
+ * process, or break a connection that also serves good memory.
  */
 static int memory_access(const struct engine_region *r,
 			 const struct tei_topo_maps *maps, uint32_t *access,
@@ -552,9 +552,9 @@ void engine_memory_free_all(struct engine *e)
 }
 
 /*
- * Unregisters n regions that a failed call has removed from the table. A region
- * that is in use nevertheless returns to the table unpublished, so that the
- * application can unregister it.
+ * Unregisters n regions that a failed call has removed from the table. If a
+ * region is in use nevertheless, it returns to the table without being published,
+ * so that the application can unregister it.
  */
 static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Error records of requests that are refused at submission. Each record names
- * the call, the request, the field, the value and what is wrong with it; the
- * hint says what to do. Nothing is logged, because an application may submit
+ * the call, the request, the field, the value and the limit that the value breaks.
+ * The hint names a cure. Nothing is logged, because an application may submit
  * many such requests per second.
  */
 #include "api/engine_int.h"

@@ -150,18 +150,19 @@ segment_neighbour(struct engine *e, struct tei_local_peer *peer)
 }
 
 /*
- * Where the requests to a segment go. The targets of a descriptor are opened
- * without engine->segments: the kernel, another process and a file server may
- * take long to answer, and submitters hold that lock. segment_aim() exchanges
- * them with the segment's, and the caller closes those after the lock.
+ * The peer, the local process and the files to which the requests to a segment go.
+ * They are opened without engine->segments, because the kernel, the other process
+ * and a file server may take long to answer, and submitters hold that lock.
+ * segment_aim() exchanges them with those of the segment. The caller closes the
+ * previous ones after it has released the lock.
  */
 struct segment_targets {
 	struct tei_rail_peer *peer;
 	struct engine_neighbour *local;
 	struct tei_nvmeof_seg *files;
 	bool opened;
-	bool kept;			/* local is left as the segment has it */
-	bool local_on;			/* as it was when they were opened */
+	bool kept;			/* the segment's local is used further */
+	bool local_on;			/* engine->local_on at the opening */
 	char why_not_local[64];
 };
 
@@ -261,7 +262,8 @@ static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 	       __atomic_load_n(&e->local_on, __ATOMIC_RELAXED);
 }
 
-/* Nothing to do about a segment with that descriptor; segments is held. */
+/* Returns true if the segment has that descriptor and its targets work. segments is
+ * held. */
 static bool segment_fine(const struct engine_segment *s,
 			 const struct tei_meta_desc *desc)
 {
@@ -271,11 +273,12 @@ static bool segment_fine(const struct engine_segment *s,
 
 /*
  * Opens the targets of desc on this host and its files, if the segment of that
- * id needs them. anew: open them again even if nothing has changed. The process
- * stays as it is if desc leads to the same one. The caller does not hold segments.
+ * id needs them. If again is true, they are opened even if nothing has changed.
+ * The process stays as it is if desc leads to the same one. The caller does not
+ * hold segments.
  */
 static void segment_open_targets(struct engine *e, segment_id_t id,
-				 const struct tei_meta_desc *desc, bool anew,
+				 const struct tei_meta_desc *desc, bool again,
 				 struct segment_targets *t)
 {
 	struct engine_segment *s;
@@ -284,7 +287,7 @@ static void segment_open_targets(struct engine *e, segment_id_t id,
 	t->local_on = __atomic_load_n(&e->local_on, __ATOMIC_ACQUIRE);
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
-	t->opened = anew || !segment_fine(s, desc);
+	t->opened = again || !segment_fine(s, desc);
 	t->kept = s && segment_same_local(e, s, desc);
 	if (s)
 		memcpy(t->why_not_local, s->why_not_local,
@@ -588,8 +591,8 @@ int engine_segment_ids(struct engine *e, int *from,
 	return n;
 }
 
-/* Replaces the targets of the segment. Returns false if the targets must be opened again: the
- * segment has another descriptor by now, or t does not fit any more. */
+/* Replaces the targets of the segment. Returns false if the targets must be opened
+ * again, because the segment has another descriptor by now or t no longer fits. */
 static bool segment_reaim(struct engine *e, segment_id_t id,
 			  struct tei_meta_desc *desc,
 			  struct segment_targets *t)

@@ -113,7 +113,7 @@ struct tei_meta_server {
 	tei_meta_source_fn source;	/* source_lock: or NULL */
 	void *source_arg;		/* source_lock */
 	char *source_name;		/* source_lock */
-	/* source_lock: what it returned last, and its text; or NULL */
+	/* source_lock: the last descriptor of source, and its text; or NULL */
 	struct tei_meta_desc *source_desc;
 	struct meta_snapshot *source_text;
 	/* atomic */

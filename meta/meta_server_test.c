@@ -419,7 +419,7 @@ static void failed_connections_say_what_to_do(void)
 	CU_ASSERT_EQUAL_FATAL(bind(fd, (void *)&sa, sizeof(sa)), 0);
 	CU_ASSERT_EQUAL_FATAL(getsockname(fd, (void *)&sa, &len), 0);
 	snprintf(at, sizeof(at), "127.0.0.1:%u", ntohs(sa.sin_port));
-	/* bound, not listening: nobody else can take the port meanwhile */
+	/* the port is bound without a listener, so no other process can take it */
 	CU_ASSERT(server_hints(at, "refused", "is the process running"));
 	CU_ASSERT_EQUAL_FATAL(listen(fd, 4), 0);
 	CU_ASSERT(server_hints(at, "connected, but no answer",

@@ -255,7 +255,8 @@ int tei_meta_store_update(struct tei_meta_store *s, struct tei_meta_desc *desc,
 	return store_publish(s, desc, false, deadline_ns, err);
 }
 
-/* *json stays NULL where the text is too long for the back end to keep. */
+/* Encodes the descriptor. *json stays NULL if the back end does not store texts of
+ * that length. */
 static int store_inline(const struct tei_meta_store *s,
 			const struct tei_meta_desc *desc, char **json,
 			size_t *len, struct tei_err *err)

@@ -23,13 +23,13 @@ struct meta_store_ops {
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
-	/* json: desc encoded, NULL: without its buffers; told: the caller is,
-	 * of a lost name */
+	/* json: desc encoded, or NULL to publish it without its buffers; told:
+	 * the application gets the result, also that its name was lost */
 	int (*publish)(struct tei_meta_store *store,
 		       const struct tei_meta_desc *desc, const char *json,
 		       size_t len, bool told, uint64_t deadline_ns,
 		       struct tei_err *err);
-	/* the longest text that it keeps as a whole; NULL: any */
+	/* longest text that it stores with the buffers, bytes; NULL: any */
 	size_t (*inline_max)(const struct tei_meta_store *store);
 	/* as tei_meta_store_sound; NULL: always */
 	bool (*sound)(struct tei_meta_store *store, const char *name);

@@ -339,7 +339,7 @@ struct zk_holder {
 	bool folder;		/* it is one of other names, and nobody's */
 	bool guard;
 	int64_t ram_owner, rpc_owner;	/* sessions; 0: persistent, or none */
-	bool ram_damaged, rpc_damaged;	/* not decoded, or not readable */
+	bool ram_damaged, rpc_damaged;	/* its text cannot be read or decoded */
 	const char *blocks;	/* path, in the entry, of a node of a live session
 				 * that cannot be asked; NULL: none */
 	int64_t session;	/* owner of that node */

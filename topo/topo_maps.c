@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is mapped in this process, and with which protection.
+ * The mappings of this process and their protection.
  *
- * No page is touched: mincore and the like would say whether a page is present,
- * which is no question here, and what they say of device memory (VM_PFNMAP) and
- * huge pages differs between kernels. The kernel's list of mappings holds all of
- * them alike.
+ * No page is touched. mincore and similar calls tell whether a page is present,
+ * which does not matter here, and their answers for device memory (VM_PFNMAP) and
+ * huge pages differ between kernels. The kernel's list of mappings contains all
+ * kinds of memory.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ struct maps_query {
 	uint64_t size;
 	uint64_t flags;
 	uint64_t addr;
-	uint64_t base, end;		/* the answer: of the mapping, */
-	uint64_t access;		/* its MAPS_QUERY_… */
+	uint64_t base, end;		/* result: range of the mapping */
+	uint64_t access;		/* result: MAPS_QUERY_READABLE, … */
 	uint64_t page_size, offset, inode;
 	uint32_t dev_major, dev_minor;
 	uint32_t name_size, build_id_size;
@@ -41,7 +41,8 @@ _Static_assert(sizeof(struct maps_query) == 104, "struct procmap_query");
 #define MAPS_QUERY		_IOWR('f', 17, struct maps_query)
 #define MAPS_QUERY_READABLE	1u
 #define MAPS_QUERY_WRITABLE	2u
-#define MAPS_QUERY_OR_NEXT	16u	/* of flags: the next if none covers it */
+#define MAPS_QUERY_OR_NEXT	16u	/* flag: if no mapping covers the address,
+					 * return the next one */
 
 /* All mappings in order, neighbours with the same access as one; or fd. */
 struct tei_topo_maps {
@@ -100,7 +101,7 @@ static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 			maps_access(rest[1] == 'r', rest[2] == 'w'));
 }
 
-/* Reads until a mapping ends at until or above. */
+/* Reads the list up to the first mapping that ends at the address until or above. */
 static int maps_parse(struct tei_topo_maps *m, int fd, char *buf,
 		      uint64_t until)
 {
@@ -176,7 +177,7 @@ static bool maps_ask(int fd, uint64_t addr, struct topo_map *out)
 	return true;
 }
 
-/* Whether the kernel answers: this function's own stack is mapped. */
+/* Returns true if the kernel knows the query: the stack of this function is mapped. */
 static bool maps_answers(int fd)
 {
 	struct topo_map here;
@@ -228,7 +229,8 @@ void tei_topo_maps_free(struct tei_topo_maps *maps)
 
 /* --- without /proc ------------------------------------------------------- */
 
-/* Whether all pages of it are mapped; msync looks at nothing but that. */
+/* Returns true if all pages of the range are mapped. With MS_ASYNC, msync checks
+ * only that. */
 static bool maps_synced(uint64_t base, uint64_t end)
 {
 	void *addr;
@@ -237,7 +239,8 @@ static bool maps_synced(uint64_t base, uint64_t end)
 	return !msync(addr, end - base, MS_ASYNC);
 }
 
-/* Finds the first page of [base, end) that is not mapped, by halves. */
+/* Returns the address of the first page of [base, end) that is not mapped, by binary
+ * search. */
 static uint64_t maps_hole(uint64_t base, uint64_t end, uint64_t page)
 {
 	uint64_t half;
@@ -258,7 +261,7 @@ static enum tei_topo_access maps_guess(uint64_t addr, uint64_t last,
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), hole;
 	uint64_t from = addr / page * page, to = last / page * page + page;
 
-	if (to < from)			/* the last page of all: the kernel's */
+	if (to < from)			/* the last page of the address space */
 		to -= page;
 	if (from < to && maps_synced(from, to))
 		return TEI_TOPO_UNKNOWN;

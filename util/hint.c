@@ -9,7 +9,7 @@
 /* The first row that fits is used. Hints have at most 159 bytes. */
 static const struct {
 	int place;		/* enum tei_hint_place or HINT_ANY */
-	int error;		/* errno or one of the negative values */
+	int error;		/* errno, or a negative value of hint.h */
 	const char *hint;
 } hint_rows[] = {
 	{ TEI_HINT_CONTROL, TEI_HINT_SILENT,

@@ -80,7 +80,7 @@ static pthread_mutex_t log_changing = PTHREAD_MUTEX_INITIALIZER;
 static struct log_sink {
 	tei_log_fn fn;
 	void *arg;
-} log_sinks[2];				/* written while nobody uses it */
+} log_sinks[2];				/* written while its counter is 0 */
 static uint32_t log_phase;		/* atomic: the sink and counter in use */
 static uint32_t log_users[2];		/* atomic */
 static bool log_redirected;		/* atomic: tei_log_set was called */
@@ -239,7 +239,7 @@ void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
 	log_line(level, subsys, text);
 }
 
-/* Appends how many lines were not logged, and what they were. */
+/* Appends the number of lines that were not logged, and their kind. */
 static void log_append(char text[LOG_LINE_MAX], uint32_t n, const char *what)
 {
 	char tail[64];

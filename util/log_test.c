@@ -61,7 +61,7 @@ struct log_seen {
 	char text[256];
 	bool nest;			/* log again from the callback */
 	bool over;			/* atomic: must not be called any more */
-	bool late;			/* atomic: it was all the same */
+	bool late;			/* atomic: it was called nevertheless */
 };
 
 static void log_take(int level, const char *subsys, const char *text, void *arg)

@@ -142,9 +142,9 @@ int tei_settings_load_options(struct tei_settings *out,
 			      struct tei_err *err);
 
 /*
- * Logs each MC_ or MOONRAIL_ variable of the environment that is not in the
- * table: at level info with the reason if Mooncake has it, else a warning
- * that contains the closest name of the table.
+ * Logs each MC_ or MOONRAIL_ variable of the environment that is not in the table.
+ * For a variable of Mooncake, logs at level info why it has no effect. For any other
+ * one, logs a warning with the closest name of the table.
  */
 void tei_settings_log_unknown(void);
 

@@ -305,7 +305,7 @@ int bench_registering(const struct bench_opts *opts);
 
 /* --- report -------------------------------------------------------------- */
 
-/* Prints the protocol, if the mode chose it: the modes differ. */
+/* Prints the protocol if it is the default, because the modes have different ones. */
 void bench_report_protocol(const struct bench_opts *opts);
 /* Returns the exit code that the result stands for. */
 int bench_report(const struct bench_opts *opts,

@@ -159,8 +159,9 @@ static bool call_beyond(void)
 #define CALL_ORDER_ATOMIC	(FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | \
 				 FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 
-/* Returns true if hints with that order get it, the orders that cost nothing, and no
- * other, and reads and writes of that many bytes that are in order. */
+/* Returns true if fi_getinfo grants exactly the order that the hints ask for and the
+ * orders that cost nothing, with at least those sizes for ordered reads (raw) and
+ * writes (waw). */
 static bool call_order(uint64_t order, size_t raw, size_t waw)
 {
 	const uint64_t want = order | FI_ORDER_SAS | CALL_ORDER_ATOMIC;
@@ -277,8 +278,8 @@ static bool call_elsewhere(void)
 	       call_node("moonrail", FI_SOURCE);
 }
 
-/* Returns true if fi_getinfo offers moonrail to a program that asks for rails over
- * loopback; named: with that provider's name in its hints, or NULL. */
+/* Returns true if fi_getinfo offers moonrail for a loopback address. named: provider's
+ * name in the hints, or NULL for hints without a name. */
 static bool call_offered(const char *named)
 {
 	struct fi_info *h = call_hints(named ? named : ""), *info = NULL, *i;
@@ -326,8 +327,8 @@ static void call_unasked(void)
 	      "provider_list_without_moonrail_does_not_offer_it");
 }
 
-/* Returns true if fi_getinfo takes a domain of that name. rails: what
- * FI_MOONRAIL_ADDR is set to, or NULL. */
+/* Returns true if fi_getinfo accepts that domain name in hints. rails: value of
+ * FI_MOONRAIL_ADDR, or NULL. */
 static bool call_named(const char *name, const char *rails,
 		       struct fi_info **info)
 {

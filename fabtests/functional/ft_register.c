@@ -72,7 +72,7 @@ static bool reg_round(transfer_engine_t engine, char *mem)
 			return false;
 		reg_took[i] = reg_us(from);
 	}
-	/* in the same order: the oldest first */
+	/* the oldest buffer first */
 	for (i = 0; i < REG_COUNT; i++) {
 		from = ft_now_ns();
 		if (unregisterLocalMemory(engine, reg_addr(mem, i)))

@@ -269,7 +269,8 @@ static uint64_t board_get(_Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* The block that may hold addr, with its number of regions; NULL: none. */
+/* Returns the block that may hold addr, or NULL. *count gets the number of its
+ * regions. */
 static struct local_entry *board_block(struct local_board *b,
 				       unsigned int which, uint64_t addr,
 				       uint64_t *count)

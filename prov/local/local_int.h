@@ -77,7 +77,7 @@ _Static_assert(offsetof(struct local_board, slots) == LOCAL_SECTION, "");
 _Static_assert(offsetof(struct local_board, index) == 2 * LOCAL_SECTION, "");
 _Static_assert(sizeof(struct local_board) % LOCAL_SECTION == 0, "");
 
-/* Owned by the context: in its table, sorted by base, disjoint. */
+/* A registered range, in the table of the context. */
 struct local_region {
 	uint64_t base;
 	uint64_t end;
@@ -90,47 +90,54 @@ struct local_regions {
 	struct local_region r[LOCAL_BLOCK];
 };
 
-/* One block. Small, since each publication looks at all of them. */
+/* A block of regions. The struct is small, because a publication reads many. */
 struct local_block {
-	struct local_regions *in;	/* owned */
-	uint64_t last;			/* end of the last region in it */
-	uint16_t n;			/* regions, not 0 */
-	uint16_t visible;		/* of them that are published */
-	uint16_t place;			/* its block of the boards, plus 1; 0:
-					   it has none yet */
-	bool dirty;			/* changed since it was published */
+	struct local_regions *in;	/* its regions; owned */
+	uint64_t last;			/* end address of its last region */
+	uint16_t n;			/* regions, at least 1 */
+	uint16_t visible;		/* published regions */
+	uint16_t place;			/* its block in the boards, plus 1; 0: none
+					 * yet */
+	bool dirty;			/* changed since the last publication */
 };
 
-/* All of it is guarded by the context's lock. */
+/* The regions of a context, sorted by address and disjoint. Guarded by the lock of
+ * the context. */
 struct local_table {
-	struct local_block *blocks;	/* sorted */
-	uint32_t nblocks, room;
-	uint32_t nregions;
-	/* blocks [from, to) have changed, or moved, since that index of the
-	 * boards was written */
+	struct local_block *blocks;	/* sorted by address */
+	uint32_t nblocks;		/* blocks in use */
+	uint32_t room;			/* allocated entries of blocks */
+	uint32_t nregions;		/* regions in all blocks */
+	/* Per index of the boards: blocks [from, to) have changed or moved since
+	 * that index was written. */
 	struct {
 		uint32_t from, to;
 	} stale[2];
-	/* blocks of the boards, plus 1: */
-	uint16_t *unused, *leaving;	/* free; of the generation in force only */
-	uint32_t nunused, nleaving;
-	uint32_t used;			/* were ever used */
+	/* Block numbers of the boards, each plus 1. */
+	uint16_t *unused;		/* free */
+	uint16_t *leaving;		/* in use by the generation in force, but
+					 * not by the next one */
+	uint32_t nunused, nleaving;	/* entries of the two arrays */
+	uint32_t used;			/* highest number that was ever given out */
 };
 
+/* A position in the table. */
 struct local_at {
-	uint32_t block, at;
+	uint32_t block;			/* index of the block */
+	uint32_t at;			/* index of the region in it */
 };
 
-/* The first region that ends above addr. */
+/* Returns the position of the first region that ends above addr. */
 struct local_at local_table_seek(const struct local_table *t, uint64_t addr);
-/* NULL: behind the last one. */
+/* Returns the region at a position; NULL behind the last region. */
 struct local_region *local_table_get(const struct local_table *t,
 				     struct local_at at);
+/* Returns the position behind that one. */
 struct local_at local_table_next(const struct local_table *t,
 				 struct local_at at);
-/* The region there has changed. */
+/* Marks the region at that position as changed. */
 void local_table_touch(struct local_table *t, struct local_at at);
-/* Inserts the region before the one at that position. Returns 0,
+/* Inserts a region in front of that position. Returns 0,
  * TEI_ERR_TOO_MANY or TEI_ERR_MEMORY. */
 int local_table_insert(struct local_table *t, struct local_at at,
 		       const struct local_region *region);
@@ -138,11 +145,11 @@ void local_table_remove(struct local_table *t, struct local_at at);
 void local_table_clear(struct local_table *t);
 bool local_table_init(struct local_table *t);
 void local_table_fini(struct local_table *t);
-/* Before the index is written: other blocks of the boards for those that have
- * changed, since readers may look at what they have. */
+/* Gives each changed block a new block of the boards, because readers may use the
+ * present one. Must be called before the index is written. */
 void local_table_renew(struct local_table *t, unsigned int which);
-/* Afterwards, when the generation is in force: blocks of the one before it can
- * be used again. */
+/* Frees the blocks of the boards that the new generation does not use. Must be called
+ * after that generation is in force. */
 void local_table_settle(struct local_table *t, unsigned int which);
 
 static inline uint64_t local_layout(void)
@@ -171,8 +178,8 @@ enum tei_local_reason local_board_attach(pid_t pid, int fd,
 void local_board_unmap(struct local_board *b);
 
 /*
- * Publishes the regions that aren't hidden, as the given generation. The blocks
- * that are dirty have new places.
+ * Publishes the regions that are not hidden as that generation. local_table_renew
+ * must have given the changed blocks their new places.
  */
 void local_board_publish(struct local_board *b, uint64_t generation,
 			 const struct local_table *table);

@@ -6,11 +6,12 @@
  *
  * Only descriptors that a lane's wait object reaches are marked: the wait object
  * itself, the descriptors that it watches, and those that nested epoll
- * descriptors watch, as listed in /proc/self/fdinfo (proc(5)). A number in that list may have been closed and
- * opened again for another file. kcmp(2) tells whether a number still is the
- * watched file; where the kernel refuses kcmp, the inode tells the same of the
- * sockets that the lane's own wait object watches, and other descriptors stay as
- * they are. So a descriptor of the application is never marked.
+ * descriptors watch, as listed in /proc/self/fdinfo (proc(5)). A number in that
+ * list may have been closed and opened again for another file. kcmp(2) tells
+ * whether a number still is the watched file. If the kernel refuses kcmp, the inode
+ * is compared instead, which is possible only for sockets that the lane's own wait
+ * object watches; all other descriptors are left alone. So a descriptor of the
+ * application is never marked.
  *
  * libfabric opens and closes the descriptors of a lane in calls that hold the
  * lane's lock. The lists are read without that lock, because they may be long;
@@ -31,10 +32,10 @@
 
 /* A descriptor that an epoll descriptor lists. */
 struct cloexec_fd {
-	const struct cloexec_fd *parent;	/* the epoll's own entry, or NULL:
-						 * it is the lane's */
+	const struct cloexec_fd *parent;	/* entry of the epoll descriptor, NULL
+						 * for the lane's wait object */
 	int epoll, fd;
-	unsigned long ino;		/* 0: not told */
+	unsigned long ino;		/* inode number, 0: unknown */
 };
 
 struct cloexec {

@@ -85,8 +85,8 @@ uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
 
 /* --- rail_deadline.c ----------------------------------------------------- */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
-/* Returns when the peer's oldest live task last progressed, or what was ahead of
- * it. The peer has one. */
+/* Returns the time of the last progress of the peer's oldest live task, or of the
+ * tasks that were ahead of it. The peer must have a live task. */
 uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* So long, up to now, nobody looked at anything: all deadlines are as much later.

@@ -456,7 +456,7 @@ static void fence_renew_worn(struct rail_lane *lane)
 	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) ==
 		    RAIL_LANE_CLOSED)
 		fence_retire(lane, fence_drain(lane),
-			     "it is full of what was evicted");
+			     "it is full of evicted connections");
 }
 
 /* The rail's target lane is closed: who waited for that is told. */

@@ -235,8 +235,8 @@ struct rail_lane {
 	uint64_t inflight_bytes;
 	uint64_t tx_bytes, rx_bytes, slices; /* completed, ever */
 
-	uint64_t drained_ns;		/* RETIRING: closed at that time, or as
-					 * soon as nothing is posted */
+	uint64_t drained_ns;		/* RETIRING: time at which the lane is
+					 * closed if operations are posted */
 	uint64_t busy_ns;		/* start of the present busy time */
 	uint64_t served;		/* bytes completed since busy_ns */
 	bool whole;			/* nothing was posted before busy_ns */
@@ -447,8 +447,7 @@ struct rail_raw {
  * dp->sched. */
 struct rail_rkey {
 	struct tei_list link;		/* peer->keys */
-	struct rail_rkey *same;		/* next of its bucket, while it is in the
-					 * table */
+	struct rail_rkey *same;		/* next in its bucket of peer->key_ids */
 	struct rail_raw *raw;
 	uint32_t nraw;
 	uint64_t base, len, id;
@@ -640,10 +639,12 @@ struct tei_rail_peer {
 	uint64_t hello_next_ns;		/* thread: no hello before that */
 	bool reply_hello;		/* an answer is owed */
 	uint64_t resolve_next_ns;	/* ops->resolve is not called before */
-	uint64_t presumed_ns;		/* it had probably ended then, as far as
-					 * alive_ns is older; 0: never */
-	uint64_t presume_next_ns;	/* no rail_presume_ask before that, */
-	uint64_t presume_asked_ns;	/* if there was no sign of life since */
+	uint64_t presumed_ns;		/* time at which the peer was presumed to
+					 * have ended; void if alive_ns is later;
+					 * 0: never */
+	uint64_t presume_next_ns;	/* no rail_presume_ask before that, unless
+					 * the peer gave a sign of life after */
+	uint64_t presume_asked_ns;	/* the last one */
 	struct tei_rail_addr found_at;	/* len 0: not since that was looked at */
 	uint64_t found_ns;		/* last found, still the same process */
 
@@ -704,7 +705,8 @@ struct tei_rail_peer {
 	struct tei_list keys;		/* all rail_rkey, withdrawn or not */
 	struct rail_rkey **rkeys;	/* sorted by base */
 	uint32_t nrkeys, rkeys_cap;
-	struct rail_rkey **key_ids;	/* rkeys_cap buckets, by region's id */
+	struct rail_rkey **key_ids;	/* hash table by region id, rkeys_cap
+					 * buckets */
 	uint32_t key_epoch;		/* replies older than this are void */
 	struct rail_key_want key_want;
 	struct rail_draining *draining;	/* withdrawn keys still in use */
@@ -862,8 +864,9 @@ struct tei_rail_dp {
 	struct tei_mutex sched;		/* guards what follows */
 	struct tei_rail_mr **mrs;	/* sorted by address; changed with
 					 * dp->admin held too */
-	struct tei_list revoking;	/* tei_rail_mr: asked back from peers */
-	struct tei_rail_mr **mrs_mem;	/* what mrs is in: mrs_cap of them */
+	struct tei_list revoking;	/* tei_rail_mr whose keys are being revoked */
+	struct tei_rail_mr **mrs_mem;	/* allocation that contains mrs, mrs_cap
+					 * entries */
 	uint32_t nmrs, mrs_cap;
 	uint64_t mr_next_id;
 	uint64_t sessions;		/* last one given to a peer */
@@ -1046,10 +1049,10 @@ void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_contact.c: the first hello to a peer ---------------------------- */
 /*
- * Sends the hello in buf (len bytes) to some of the contact addresses of a peer
- * that has not answered yet. Returns 0 if all that are due have taken the hello,
- * -FI_EAGAIN if some have not yet, -FI_EHOSTUNREACH if no local rail can reach any
- * address. The thread.
+ * Sends the hello in buf (len bytes) to some of the contact addresses of a peer.
+ * The peer has not answered yet. Returns 0 if the hello was sent to all addresses
+ * of the current window, -FI_EAGAIN if some are not connected yet,
+ * -FI_EHOSTUNREACH if no local rail can reach any address. The thread.
  */
 int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		       uint64_t now, uint32_t attempt);
@@ -1057,8 +1060,8 @@ int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
  * true if other addresses are left to try, or if the peer has answered meanwhile. */
 bool rail_contact_refused(struct tei_rail_peer *peer, uint16_t number)
 	TEI_REQUIRES(rail_sched_held);
-/* The peer has answered at that contact address: logs it. Called before the contact
- * addresses are replaced by the rails. */
+/* Logs the contact address at which the peer has answered. Must be called while
+ * peer->remotes still holds the contact addresses. */
 void rail_contact_answered(struct tei_rail_peer *peer, const struct rail *rail,
 			   uint16_t number) TEI_REQUIRES(rail_sched_held);
 
@@ -1193,8 +1196,8 @@ uint64_t rail_tcp_acked(int fd);
  * has not answered yet, or only now. */
 bool rail_tcp_pending(int fd);
 /* Returns true if the other end's kernel has acknowledged nothing through two
- * retransmission timeouts, or has answered none of two window probes. A process
- * that is stopped does not look so: its kernel goes on acknowledging. */
+ * retransmission timeouts, or has answered none of two window probes. Returns false
+ * for a stopped process, because its kernel goes on acknowledging. */
 bool rail_tcp_silent(int fd);
 /* What the kernel at an address (a sockaddr) does with a connection. */
 enum rail_tcp_answer {
@@ -1608,7 +1611,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *peer, uint64_t now);
 /* Returns true if the peer has probably ended. */
 bool rail_presumed(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Fills the record of a task that ends because of that. */
+/* Fills the error record of a task that ends because the peer has probably ended. */
 void rail_presume_err(const struct tei_rail_peer *peer, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held);
 /* Has the peer looked up if its tasks wait and no connection to it is left. The
@@ -1709,9 +1712,9 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    struct rail_path *path, uint64_t now);
 /* The same for all of the peer's paths that were tried lately. */
 void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now);
-/* Replaces the peer's connections that show no sign of life, by renewing their
- * lanes: a firewall or NAT may have forgotten them while new ones would pass. To
- * be called while requests or answers to the peer get lost; it limits itself. */
+/* Replaces the lanes whose connections to the peer show no sign of life, because a
+ * firewall or NAT may have dropped their state while new connections would pass. Is
+ * called while requests or answers to the peer get lost, and limits its own rate. */
 void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now);
 /* New work goes to a new endpoint; the old one is closed after drain_ns. */
 void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns);

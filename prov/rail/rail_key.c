@@ -258,7 +258,7 @@ static struct rail_rkey **key_bucket(struct tei_rail_peer *peer, uint64_t id)
 	return &peer->key_ids[id % peer->rkeys_cap];
 }
 
-/* A key of that region, or NULL. */
+/* Returns a key of the region with that id, or NULL. */
 static struct rail_rkey *key_by_id(struct tei_rail_peer *peer, uint64_t id)
 {
 	struct rail_rkey *k = peer->rkeys_cap ? *key_bucket(peer, id) : NULL;
@@ -285,7 +285,7 @@ static void key_id_unlink(struct tei_rail_peer *peer, struct rail_rkey *k)
 	*b = k->same;
 }
 
-/* Room for one more key in the table and in the index by id. */
+/* Makes room for one more key in the table and in the hash table by id. */
 static bool key_grow(struct tei_rail_peer *peer)
 {
 	uint32_t cap = peer->rkeys_cap * 2 + 8, i;

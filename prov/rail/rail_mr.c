@@ -130,8 +130,8 @@ struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 }
 
 /*
- * Makes room for one more at either end of the table: what is registered or
- * unregistered in ascending or descending order moves nothing then.
+ * Makes room for one more entry at either end of the table. Registrations and
+ * their removal in ascending or descending order then move no other entry.
  */
 static bool mr_table_room(struct tei_rail_dp *dp)
 	TEI_REQUIRES(rail_sched_held)

@@ -2,18 +2,20 @@
 /*
  * Peers that have probably ended. A process that was killed leaves its tasks
  * without an answer, and nothing proves that it is gone. Its tasks end early if
- * all of the following holds; what was posted is reported as unfenced:
+ * all of the following conditions hold. Tasks with posted slices are reported as
+ * unfenced:
  *
  *  - nothing is posted to the peer, and no connection to it is left;
  *  - the peer gave no sign of life since its oldest task last progressed;
  *  - its control port refuses connections (asked by the owner of the data plane,
  *    on a thread that may block);
  *  - one of the ports that its rails listen at refuses as well, and none accepts.
+ *    Rails without TCP ports are not asked.
  *
- * A stopped process does not look like that, since its kernel accepts connections
- * for it; nor does a filtered port, which does not answer; nor a peer with one
- * rail cut and another one working. A peer without a control channel is never
- * presumed to have ended.
+ * A stopped process does not meet them, since its kernel accepts connections for
+ * it. Neither does a process behind a filter that drops packets, since its ports do
+ * not answer, nor a peer with one rail cut and another one working. A peer without
+ * a control channel is never presumed to have ended.
  *
  * The presumption is void as soon as the peer gives a sign of life. It concerns
  * only the tasks that were submitted before it was made; for later ones the ports

@@ -784,9 +784,9 @@ static void test_queued_tasks_past_their_deadline_fail_at_once(void)
 }
 
 /*
- * Three queued tasks to a peer that never answers. Ends the first one, whose
- * progress is progress_ns old, and returns how many of the others the deadline
- * check ends at that time, when they have not progressed for twice the limit.
+ * Queues three tasks to a peer that never answers, and cancels the first one, whose
+ * last progress was progress_ns ago. Returns how many of the other two the deadline
+ * check then ends. Those two have not progressed for twice the limit.
  */
 static uint32_t sched_ends_behind(uint64_t progress_ns)
 {

@@ -23,7 +23,8 @@
 				 * acknowledgement takes 40 */
 #define STALL_HEARD_NS	(STALL_HEARD_MS * TEI_NS_PER_MS)
 #define STALL_ASKS	8u			/* a pair by its own wire, */
-#define STALL_SILENT_TRIES 3u	/* unanswered: look at the connections, too */
+#define STALL_SILENT_TRIES 3u	/* unanswered pings until the connections are
+				 * checked for signs of life */
 #define STALL_MSGS	2u			/* where so many wait, not */
 #define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not, */
 #define STALL_OPENS	8	/* times what opening takes, if that is more */

@@ -57,7 +57,10 @@
  *		protocol version 4, format 4, address bytes: messages of the
  *		user may go there, by the connection that this came by
  *
- * "text" and "bytes" are a length of 2 followed by that many bytes.
+ * "text" and "bytes" are a length of 2 followed by that many bytes. A contact number
+ * is the position, from 1, of the address to which a hello was sent, in the list of
+ * contact addresses of the sender of that hello; 0: the hello was not sent to a
+ * contact address, or it answers none.
  */
 
 #include <endian.h>
