@@ -52,7 +52,7 @@ static void loss_names(struct tei_rail_dp *dp, uint64_t rails, char *out,
 	size_t used = 0;
 	uint32_t i;
 
-	for (i = 0; rails >> i && used < len; i++)
+	for (i = 0; i < TEI_RAIL_MAX && used < len; i++)
 		if (rails >> i & 1)
 			used += (size_t)snprintf(out + used, len - used,
 						 "%s%s", used ? ", " : "",
