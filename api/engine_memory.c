@@ -578,17 +578,14 @@ struct memory_added {
 	uint64_t id;
 };
 
+/* Unregisters the regions that a failed call has registered. gone has room for n,
+ * made before anything was registered: this must not fail for lack of memory. */
 static void memory_undo(struct engine *e, const struct memory_added *added,
-			size_t n)
+			size_t n, struct engine_region *gone)
 {
-	struct engine_region *gone = calloc(n ? n : 1, sizeof(*gone)), *r;
+	struct engine_region *r;
 	size_t i, k = 0;
 
-	if (!gone) {
-		TEI_ERROR("engine", "no memory to unregister %zu region%s, which stay registered",
-			  n, tei_plural(n));
-		return;
-	}
 	tei_mutex_lock(&e->control);
 	for (i = 0; i < n; i++) {
 		r = memory_find(e, added[i].addr);
@@ -597,7 +594,6 @@ static void memory_undo(struct engine *e, const struct memory_added *added,
 	}
 	tei_mutex_unlock(&e->control);
 	memory_rollback(e, gone, k);
-	free(gone);
 }
 
 int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
@@ -605,6 +601,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 {
 	struct engine *e = engine_from(engine);
 	struct memory_added added = { .addr = addr };
+	struct engine_region gone;
 	struct tei_topo_maps *maps;
 	bool there = false;
 	struct tei_err err;
@@ -627,8 +624,9 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 	if (!ret && remote_accessible)
 		ret = engine_publish_regions(e, &err);
 	if (ret && there) {
-		memory_undo(e, &added, 1);
-		engine_work_store(e, 0);	/* without it */
+		memory_undo(e, &added, 1, &gone);
+		/* publishes the regions that are left */
+		engine_work_store(e, 0);
 	}
 	return ret;
 }
@@ -763,6 +761,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 			     const char *location)
 {
 	struct engine *e = engine_from(engine);
+	struct engine_region *gone;
 	struct memory_added *added;
 	buffer_entry_t **order;
 	struct tei_err err;
@@ -773,22 +772,24 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 		return engine_bad(e, __func__, NULL);
 	order = memory_order(buffer_list, buffer_len);
 	added = calloc(buffer_len ? buffer_len : 1, sizeof(*added));
-	if (!order || !added) {
-		free(order);
-		free(added);
-		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory to register %zu region%s",
-				    buffer_len, tei_plural(buffer_len));
+	gone = calloc(buffer_len ? buffer_len : 1, sizeof(*gone));
+	if (!order || !added || !gone) {
+		ret = tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
+				   "no memory to register %zu region%s",
+				   buffer_len, tei_plural(buffer_len));
+		goto out;
 	}
 	ret = memory_add_all(e, order, buffer_len, location, added, &done);
 	if (!ret && buffer_len)
 		ret = engine_publish_regions(e, &err);
 	if (ret && done) {
-		memory_undo(e, added, done);
+		memory_undo(e, added, done, gone);
 		engine_work_store(e, 0);
 	}
+out:
 	free(order);
 	free(added);
+	free(gone);
 	return ret;
 }
 
