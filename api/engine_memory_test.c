@@ -255,7 +255,7 @@ static void hole_in_a_range_is_refused_and_named(void)
 	memory_expect_hole(e, (uintptr_t)p, 4 * page, (uintptr_t)p + 2 * page);
 	memory_expect_hole(e, (uintptr_t)p + 2 * page + 5, 1,
 			   (uintptr_t)p + 2 * page + 5);
-	/* one of a list: none of it stays */
+	/* one buffer of a list is refused, so none stays registered */
 	list[0] = (buffer_entry_t){ p, page };
 	list[1] = (buffer_entry_t){ p + page, 2 * page };
 	CU_ASSERT_EQUAL(registerLocalMemoryBatch(e, list, 2, "*"), -1);

@@ -297,7 +297,7 @@ void engine_publish_later(struct engine *e)
 			engine_work_store(e, tei_now_ns() + PUBLISH_REST_NS);
 		return;
 	}
-	/* a caller may wait for the store's lock: the next attempt comes later */
+	/* back off, so that a call that waits for the store's lock gets it */
 	tei_mutex_lock(&e->listing.lock);
 	tries = l->tries;
 	l->tries += tries < PUBLISH_AGAIN_MAX;

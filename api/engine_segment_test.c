@@ -43,8 +43,8 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 static _Thread_local struct engine *segment_prober;
 static uint32_t segment_probes, segment_probes_locked;
 
-/* Stands before the system's. Mapping the table of a process of this host is the
- * part of its probe that processes and engines of one process have in common. */
+/* Replaces the function of the C library. Every probe of a local process maps that
+ * process's table, also if the peer is another engine of this process. */
 int mprotect(void *addr, size_t len, int prot)
 {
 	struct engine *e = segment_prober;

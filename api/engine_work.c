@@ -261,7 +261,7 @@ void engine_work_store(struct engine *e, uint64_t due_ns)
 {
 	struct engine_work *w;
 
-	/* as a rule it is: no allocation for each registration */
+	/* usually true, so that a registration allocates nothing */
 	if (work_hasten_store(e, due_ns))
 		return;
 	w = work_new(ENGINE_WORK_STORE);

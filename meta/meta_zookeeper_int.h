@@ -340,9 +340,9 @@ struct zk_holder {
 	bool guard;
 	int64_t ram_owner, rpc_owner;	/* sessions; 0: persistent, or none */
 	bool ram_damaged, rpc_damaged;	/* its text cannot be read or decoded */
-	const char *blocks;	/* path, in the entry, of a node of a live session
-				 * that cannot be asked; NULL: none */
-	int64_t session;	/* owner of that node */
+	const char *blocks;	/* path of a node of a live session that gives no
+				 * address; owned by the entry; NULL: none */
+	int64_t session;	/* session that owns that node */
 };
 
 /* ZBADVERSION: it changed meanwhile. */

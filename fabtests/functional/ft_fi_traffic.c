@@ -275,9 +275,9 @@ static void traffic_data(struct fi_rig *r)
 /* --- message orders --------------------------------------------------------- */
 
 /*
- * Each round has two operations, posted without a pause, and a byte pattern of its
- * own. The first bytes of mem are a number that the server counts up (for two reads),
- * then comes where messages are received, then what is written and read.
+ * Each round posts two operations without a pause and has its own byte pattern. The
+ * target's memory starts with a number that the server increments, for the pair of
+ * reads. The receive buffer is behind it, then the range that is written and read.
  */
 #define ORDER_ALL	(FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW | \
 			 FI_ORDER_WAS | FI_ORDER_RAW | FI_ORDER_RAR | \
@@ -324,7 +324,8 @@ static void order_send(struct fi_rig *r, uint32_t i)
 		;
 }
 
-/* Posts the pair and waits for both. Returns whether what came back is right. */
+/* Posts the pair and waits for both. Returns true if the bytes that were read are in
+ * order. */
 static bool order_client(struct fi_rig *r, enum order_pair pair, uint32_t i)
 {
 	uint8_t *one = r->buf, *two = r->buf + ORDER_LEN;

@@ -551,9 +551,10 @@ struct moonrail_peer {
 					 * for about a key, or 0 */
 	uint32_t ntx;			/* operations to it under way */
 	uint32_t under[MOONRAIL_CLASSES]; /* the same by class */
-	enum moonrail_class turn_class;	/* of the operation that was refused to keep
-					 * an order: it is next */
-	uint64_t turn_ns;		/* until then, CLOCK_MONOTONIC; 0: none */
+	enum moonrail_class turn_class;	/* class of the operation that was refused
+					 * last to keep an order; it is next */
+	uint64_t turn_ns;		/* time until which other classes are
+					 * refused, CLOCK_MONOTONIC; 0: none */
 	struct tei_list entries;	/* of address vectors that mean it */
 	struct tei_list queue, sent;	/* moonrail_out */
 	uint32_t nqueue, nsent;

@@ -19,9 +19,8 @@
  * again. */
 #define ORDER_TURN_NS	(100 * TEI_NS_PER_US)
 
-/* Returns true if a message may still be overtaken by an atomic: messages for an
- * endpoint that is full are taken out of the stream as long as they have not been
- * posted. */
+/* Returns true if an atomic may still overtake a message. Messages to an endpoint
+ * without credit wait outside of the stream until they are posted. */
 static bool order_unposted(const struct moonrail_peer *p)
 {
 	return p->nparked || p->nqueue;

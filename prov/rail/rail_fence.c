@@ -418,7 +418,7 @@ static void fence_renew_silent(struct tei_rail_peer *peer, struct rail *rail,
 	if (lane && remote >= 0)
 		path = rail_path_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
-	/* closing the lane that was retired before would be waited for */
+	/* retiring a lane waits for its sibling, if that one still drains */
 	if (!path || !fence_path_silent(lane, path) ||
 	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED ||

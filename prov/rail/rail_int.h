@@ -1580,8 +1580,8 @@ void rail_peer_drop_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Our rails have changed: routes are made anew, peers are told. */
 void rail_peer_announce(struct tei_rail_dp *dp);
-/* Returns true if a rail of ours that reaches the address connects by sockets, as
- * far as its provider shows any. */
+/* Returns true if a local rail reaches the address and the provider of that rail uses
+ * sockets that can be seen. */
 bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at);
 /* Tear-down: takes leave of the peers; true when all are told. */
 bool rail_peer_bye(struct tei_rail_dp *dp);
@@ -1614,7 +1614,7 @@ bool rail_presumed(const struct tei_rail_peer *peer)
 /* Fills the error record of a task that ends because the peer has probably ended. */
 void rail_presume_err(const struct tei_rail_peer *peer, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held);
-/* Has the peer looked up if its tasks wait and no connection to it is left. The
+/* Calls ops->resolve if tasks wait for the peer and no connection to it is left. The
  * thread, no lock held. */
 void rail_presume_ask(struct tei_rail_peer *peer, uint64_t now);
 
@@ -1826,7 +1826,7 @@ bool rail_addr_is_ip(const struct tei_rail_addr *a);
 
 /* --- rail_ports.c -------------------------------------------------------- */
 
-#define RAIL_PORT_TRIES	8	/* that other processes take at the same time */
+#define RAIL_PORT_TRIES	8	/* attempts if other processes take the ports */
 
 /* Returns true if MOONRAIL_DATA_PORTS is set and holds for the lane's rail. */
 bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info);

@@ -1225,7 +1225,7 @@ static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
 	if (peer || h->type != RAIL_MSG_HELLO || h->src == dp->incarnation)
 		return peer;
 	peer = rail_peer_new(dp, "", h->src);
-	/* without memory nothing is said: the hello is repeated */
+	/* Without memory, no refusal is sent. The sender repeats the hello. */
 	if (!peer && rail_peer_no_room(dp))
 		msg_turn_away(dp, h, hello, RAIL_REFUSE_TOO_MANY_PEERS);
 	return peer;

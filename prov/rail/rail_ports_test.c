@@ -25,7 +25,7 @@ static int ports_listen(uint32_t *port)
 	return fd;
 }
 
-/* A range of ports that begins with one that is taken. */
+/* Sets a range of ports whose first port is taken. Returns the socket that has it. */
 static int ports_range(struct test_plane *p)
 {
 	uint32_t port;

@@ -26,11 +26,12 @@
 
 #include "prov/rail/rail_ctl.h"
 
-#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)	/* without an answer */
-#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)	/* no other look before that */
-#define PRESUME_RARELY_NS TEI_NS_PER_SEC /* unless the port has refused */
-#define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* a port may take to answer */
-#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)
+#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)	/* silence before the first check */
+#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause between two checks */
+#define PRESUME_RARELY_NS TEI_NS_PER_SEC	/* the same while the control port
+						 * does not refuse */
+#define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* timeout of a port */
+#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are asked */
 
 bool rail_presumed(const struct tei_rail_peer *p)
 {
