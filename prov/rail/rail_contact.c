@@ -128,7 +128,7 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	bool waits = false;
 
 	/* with one pair left of several, the route may still be a refused one */
-	if (!n || (n == 1 && p->nremotes < 2))
+	if (!n || (n == 1 && rail_peer_remotes(p) < 2))
 		return rail_msg_send(p, buf, len, attempt);
 	contact_turn(c, n, now);
 	for (i = 0; i < CONTACT_WINDOW && c->from + i < n; i++) {

@@ -60,10 +60,10 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 
 uint64_t rail_ctl_fences(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
+	uint16_t r, n = rail_peer_remotes(p);
 	uint64_t next = 0;
-	uint16_t r;
 
-	for (r = 0; r < p->nremotes; r++)
+	for (r = 0; r < n; r++)
 		next = rail_ctl_sooner(next, fence_ask(p, r, now, buf));
 	return next;
 }

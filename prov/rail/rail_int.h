@@ -1569,6 +1569,9 @@ bool rail_peer_not_there(struct tei_rail_peer *peer)
  * yet to be tried. */
 void rail_peer_next_first(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
+/* Returns how many remotes the peer has. Any thread may change the number as long
+ * as they are contact addresses; takes sched. */
+uint16_t rail_peer_remotes(const struct tei_rail_peer *peer);
 /* Hellos go to such an address just now. */
 bool rail_peer_searched(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);

@@ -409,7 +409,7 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 	uint32_t turn;
 	int ret;
 
-	if (peer->nremotes < 2)
+	if (rail_peer_remotes(peer) < 2)
 		return -FI_EHOSTUNREACH;
 	turn = peer->msg_turn++;
 	for (i = 0; i < n; i++) {

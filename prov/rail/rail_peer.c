@@ -540,6 +540,16 @@ int rail_peer_set_contacts(struct tei_rail_peer *p,
 	return rail_path_table(p);
 }
 
+uint16_t rail_peer_remotes(const struct tei_rail_peer *p)
+{
+	uint16_t n;
+
+	rail_sched_enter(p->dp);
+	n = p->nremotes;
+	rail_sched_leave(p->dp);
+	return n;
+}
+
 /* --- found again ---------------------------------------------------------- */
 
 static struct rail_remote *peer_hint(const struct tei_rail_peer *p)
