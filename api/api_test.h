@@ -11,6 +11,7 @@ extern const struct tei_test_case lease_cases[];
 extern const struct tei_test_case local_cases[];
 extern const struct tei_test_case memory_cases[];
 extern const struct tei_test_case segment_cases[];
+extern const struct tei_test_case settings_cases[];
 extern const struct tei_test_case shutdown_cases[];
 extern const struct tei_test_case status_cases[];
 

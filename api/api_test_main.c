@@ -14,6 +14,7 @@ int main(int argc, char **argv)
 		{ "local", local_cases },
 		{ "memory", memory_cases },
 		{ "segment", segment_cases },
+		{ "settings", settings_cases },
 		{ NULL, NULL },
 	};
 

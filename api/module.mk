@@ -54,6 +54,7 @@ TEST_SRCS_api = \
 	api/engine_local_test.c \
 	api/engine_memory_test.c \
 	api/engine_segment_test.c \
+	api/engine_settings_test.c \
 	api/engine_shutdown_test.c \
 	api/engine_status_test.c \
 	fabtests/common/cuda_stand_in_load.c \

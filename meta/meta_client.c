@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -58,6 +59,17 @@ static int client_fail(struct client_call *c, int code, const char *why)
 {
 	strncpy(c->why, why, sizeof(c->why) - 1);
 	return code;
+}
+
+static int client_too_long(struct client_call *c, size_t len, size_t max)
+{
+	/* an ERROR has a limit of its own, which no setting changes */
+	if (max != c->reply_max || c->reply_type != META_WIRE_DESC)
+		return client_fail(c, TEI_ERR_REJECTED, "answer too long");
+	snprintf(c->why, sizeof(c->why),
+		 "the answer has %zu bytes, but MC_HANDSHAKE_MAX_LENGTH allows %zu",
+		 len, max);
+	return TEI_ERR_REJECTED;
 }
 
 static int client_errno(struct client_call *c, int e)
@@ -299,7 +311,8 @@ static int client_check(struct client_call *c,
 	if ((*tag && !c->session.on) || flags & ~META_WIRE_SIGNED)
 		return client_fail(c, TEI_ERR_REJECTED, "unexpected answer");
 	if (meta_wire_get32(h->length) > max + *tag)
-		return client_fail(c, TEI_ERR_REJECTED, "answer too long");
+		return client_too_long(c, meta_wire_get32(h->length) - *tag,
+				       max);
 	if (meta_wire_get32(h->length) < *tag)
 		return client_fail(c, TEI_ERR_REJECTED, "answer too short");
 	return 0;
@@ -485,9 +498,10 @@ bool tei_meta_refused(const char *endpoint, uint64_t deadline_ns)
 	return false;
 }
 
-int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
-		      const char *name, bool any, uint64_t deadline_ns,
-		      char **json, size_t *len, struct tei_err *err)
+int tei_meta_get_desc_max(const char *endpoint, const struct tei_secret *secret,
+			  const char *name, bool any, size_t max,
+			  uint64_t deadline_ns, char **json, size_t *len,
+			  struct tei_err *err)
 {
 	struct client_call c = {
 		.endpoint = endpoint, .secret = secret,
@@ -495,7 +509,8 @@ int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
 		.type = META_WIRE_GET_DESC, .reply_type = META_WIRE_DESC,
 		.flags = any ? META_WIRE_ANY : 0,
 		.payload = name, .payload_len = strlen(name),
-		.reply_max = TEI_META_TEXT_MAX,
+		.reply_max = max && max < TEI_META_TEXT_MAX ?
+				     max : TEI_META_TEXT_MAX,
 	};
 	int rc;
 
@@ -508,6 +523,15 @@ int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
 	*json = c.reply;
 	*len = c.reply_len;
 	return 0;
+}
+
+int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
+		      const char *name, bool any, uint64_t deadline_ns,
+		      char **json, size_t *len, struct tei_err *err)
+{
+	return tei_meta_get_desc_max(endpoint, secret, name, any,
+				     TEI_META_TEXT_MAX, deadline_ns, json, len,
+				     err);
 }
 
 int tei_meta_get_stats(const char *endpoint, const struct tei_secret *secret,

@@ -58,8 +58,10 @@ static int p2p_fetch(struct tei_meta_store *store, const char *name,
 		return p2p_fetch_kept(store, name, deadline_ns, json, len,
 				      err);
 	rc = p2p_resolve(store, name, deadline_ns, endpoint, err);
-	return rc ? rc : tei_meta_get_desc(endpoint, store->secret, name, true,
-					   deadline_ns, json, len, err);
+	return rc ? rc : tei_meta_get_desc_max(endpoint, store->secret, name,
+					       true,
+					       store->settings->handshake_max,
+					       deadline_ns, json, len, err);
 }
 
 const struct meta_store_ops meta_p2p_ops = {

@@ -477,8 +477,8 @@ static int zk_fetch_gone(const struct zk *zk, const char *name,
  * A head leads to the process itself. *again: that turned out to be another
  * one by now.
  */
-static int zk_fetch_whole(const char *endpoint,
-			  const struct tei_secret *secret, const char *name,
+static int zk_fetch_whole(const struct tei_meta_store *store,
+			  const char *endpoint, const char *name,
 			  uint64_t incarnation, uint64_t deadline_ns,
 			  char **json, size_t *len, bool *again,
 			  struct tei_err *err)
@@ -489,8 +489,9 @@ static int zk_fetch_whole(const char *endpoint,
 	int rc;
 
 	*again = false;
-	rc = tei_meta_get_desc(endpoint, secret, name, false, deadline_ns, &text,
-			       &n, err);
+	rc = tei_meta_get_desc_max(endpoint, store->secret, name, false,
+				   store->settings->handshake_max, deadline_ns,
+				   &text, &n, err);
 	if (rc)
 		return rc;
 	if (!zk_head_decode(text, n, &inc, at) || inc == incarnation) {
@@ -552,7 +553,7 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 			rc = zk_fetch_inline(store, name, &r, json, len, err);
 		} else {
 			free(r.data);
-			rc = zk_fetch_whole(at, store->secret, name, inc,
+			rc = zk_fetch_whole(store, at, name, inc,
 					    deadline_ns, json, len, &again,
 					    err);
 		}

@@ -61,6 +61,7 @@ struct tei_settings {
 	uint32_t connect_timeout_s;	/* MC_HANDSHAKE_CONNECT_TIMEOUT */
 	bool use_ipv6;			/* MC_USE_IPV6 */
 	uint32_t listen_backlog;	/* MC_HANDSHAKE_LISTEN_BACKLOG */
+	uint32_t handshake_max;		/* MC_HANDSHAKE_MAX_LENGTH, bytes */
 	bool legacy_binding;		/* MC_LEGACY_RPC_PORT_BINDING */
 	bool no_segment_cache;		/* MC_DISABLE_METACACHE */
 	char tcp_bind_address[256];	/* MC_TCP_BIND_ADDRESS, "": choose */

@@ -50,8 +50,6 @@ static const struct {
 	{ "MC_FORCE_MNNVL", WHY_GPU },
 	{ "MC_FORCE_MUSA", WHY_GPU },
 	{ "MC_FRAGMENT_RATIO", "the measured rate sizes the last slice" },
-	{ "MC_HANDSHAKE_MAX_LENGTH",
-	  "descriptors of up to 64 MiB are always accepted" },
 	{ "MC_HANDSHAKE_PORT",
 	  "the control channel uses MC_MIN_RPC_PORT to MC_MAX_RPC_PORT" },
 	{ "MC_HIP_*", WHY_GPU },
