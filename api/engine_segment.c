@@ -378,7 +378,8 @@ static int segment_make(struct engine *e, segment_id_t id,
 	int ret;
 
 	if (!s)
-		return TEI_ERR_MEMORY;
+		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+				    "no memory for segment %.64s", desc->name);
 	s->id = id;
 	ret = segment_aim(e, s, desc, t, err);
 	if (ret) {

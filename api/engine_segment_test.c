@@ -39,6 +39,22 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 	return real(lock);
 }
 
+/* 1: the next probe stops there, 2: it has, 3: it may go on. Atomic. */
+static int segment_probe_held;
+
+static void segment_hold_probe(void)
+{
+	uint64_t end = tei_now_ns() + 60 * TEI_NS_PER_SEC;
+	int next = 1;
+
+	if (!__atomic_compare_exchange_n(&segment_probe_held, &next, 2, false,
+					 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return;
+	while (__atomic_load_n(&segment_probe_held, __ATOMIC_ACQUIRE) != 3 &&
+	       tei_now_ns() < end)
+		usleep(1000);
+}
+
 /* The engine whose lock is looked at when its thread probes, or NULL. */
 static _Thread_local struct engine *segment_prober;
 static uint32_t segment_probes, segment_probes_locked;
@@ -55,6 +71,7 @@ int mprotect(void *addr, size_t len, int prot)
 	} else if (e) {
 		segment_probes_locked++;
 	}
+	segment_hold_probe();
 	return (int)syscall(SYS_mprotect, addr, len, prot);
 }
 
@@ -118,6 +135,74 @@ static void local_process_is_probed_without_segments_lock(void)
 	CU_ASSERT(!closeSegment(e, seg));
 	destroyTransferEngine(e);
 	destroyTransferEngine(target);
+}
+
+/* A copy of a few bytes; *ns: what it took, from the submission on. */
+static int segment_copy(transfer_engine_t e, segment_id_t seg, char *from,
+			char *to, uint64_t *ns)
+{
+	transfer_request_t req = { .opcode = OPCODE_WRITE, .source = from,
+				   .target_id = seg,
+				   .target_offset = (uintptr_t)to,
+				   .length = 8 };
+	transfer_status_t status = { .status = STATUS_WAITING };
+	batch_id_t id = allocateBatchID(e, 1);
+	uint64_t begin = tei_now_ns();
+
+	CU_ASSERT_EQUAL(submitTransfer(e, id, &req, 1), 0);
+	CU_ASSERT_EQUAL(te_wait_batch(e, id, -1, &status), 0);
+	*ns = tei_now_ns() - begin;
+	CU_ASSERT_EQUAL(freeBatchID(e, id), 0);
+	return status.status;
+}
+
+struct segment_opening {
+	transfer_engine_t engine, target;
+	segment_id_t seg;
+};
+
+static void *segment_opener(void *arg)
+{
+	struct segment_opening *o = arg;
+
+	o->seg = segment_open_name(o->engine, o->target);
+	return NULL;
+}
+
+/* A process of this host that is slow to answer holds up only its own opening. */
+static void transfers_go_on_while_a_local_process_is_probed(void)
+{
+	transfer_engine_t near = segment_engine("local");
+	struct segment_opening o = { .engine = segment_engine("local"),
+				     .target = segment_engine("local") };
+	uint64_t end = tei_now_ns() + 60 * TEI_NS_PER_SEC, ns;
+	static char from[8] = "moving", to[8];
+	segment_id_t seg;
+	pthread_t thread;
+
+	CU_ASSERT(!registerLocalMemory(near, to, sizeof(to), "cpu:0", 1));
+	CU_ASSERT(!registerLocalMemory(o.engine, from, sizeof(from), "cpu:0",
+				       0));
+	seg = segment_open_name(o.engine, near);
+	CU_ASSERT_FATAL(seg > 0);
+	__atomic_store_n(&segment_probe_held, 1, __ATOMIC_RELEASE);
+	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, segment_opener, &o));
+	while (__atomic_load_n(&segment_probe_held, __ATOMIC_ACQUIRE) != 2 &&
+	       tei_now_ns() < end)
+		usleep(1000);
+	CU_ASSERT_EQUAL(segment_copy(o.engine, seg, from, to, &ns),
+			STATUS_COMPLETED);
+	CU_ASSERT_EQUAL(__atomic_load_n(&segment_probe_held, __ATOMIC_ACQUIRE),
+			2);
+	/* with the lock it would take until the probe gives up waiting */
+	CU_ASSERT(ns < 30 * TEI_NS_PER_SEC);
+	__atomic_store_n(&segment_probe_held, 3, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	CU_ASSERT(o.seg > 0);
+	CU_ASSERT_EQUAL(memcmp(from, to, sizeof(to)), 0);
+	destroyTransferEngine(o.engine);
+	destroyTransferEngine(o.target);
+	destroyTransferEngine(near);
 }
 
 /* There is room for one peer, which another one has at first. */
@@ -191,6 +276,8 @@ const struct tei_test_case segment_cases[] = {
 	  one_closed_as_it_is_renewed_stays_closed },
 	{ "local_process_is_probed_without_segments_lock",
 	  local_process_is_probed_without_segments_lock },
+	{ "transfers_go_on_while_a_local_process_is_probed",
+	  transfers_go_on_while_a_local_process_is_probed },
 	{ "probe_of_a_peer_tells_whether_it_answers",
 	  probe_of_a_peer_tells_whether_it_answers },
 	{ NULL, NULL },

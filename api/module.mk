@@ -47,12 +47,14 @@ EXAMPLES += \
 
 TEST_SRCS_api = \
 	api/api_test_main.c \
+	api/engine_alloc_test.c \
 	api/engine_create_test.c \
 	api/engine_files_test.c \
 	api/engine_flush_test.c \
 	api/engine_lease_test.c \
 	api/engine_local_test.c \
 	api/engine_memory_test.c \
+	api/engine_provider_test.c \
 	api/engine_segment_test.c \
 	api/engine_settings_test.c \
 	api/engine_shutdown_test.c \
@@ -61,3 +63,6 @@ TEST_SRCS_api = \
 	# EOL
 
 UNIT_TESTS += api
+
+# engine_alloc_test.c has single allocations fail
+LIBS_api_test = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup

@@ -450,7 +450,11 @@ static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 		*id = 0;
 		return 0;
 	}
-	if (!s->id && !cache_id_make(c, s))
+	if (!s->id && !cache_id_make(c, s) && c->open_count < c->max_open)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory for the id of segment '%.64s'",
+				    s->name);
+	if (!s->id)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "meta",
 				    "close segments that are no longer used",
 				    "segment '%.64s': %u are open already",

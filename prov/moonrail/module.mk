@@ -34,8 +34,12 @@ TEST_SRCS_moonrail = \
 	prov/moonrail/moonrail_atomic_test.c \
 	prov/moonrail/moonrail_cq_test.c \
 	prov/moonrail/moonrail_fabric_test.c \
+	prov/moonrail/moonrail_init_test.c \
 	prov/moonrail/moonrail_peer_test.c \
 	prov/moonrail/moonrail_test_main.c \
 	# EOL
 
 UNIT_TESTS += moonrail
+
+# moonrail_init_test.c says whether there are RDMA devices
+LIBS_moonrail_test = -Wl,--wrap=tei_rail_transport_present

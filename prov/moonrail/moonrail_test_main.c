@@ -98,6 +98,7 @@ int main(int argc, char **argv)
 		{ "atomic", moonrail_atomic_cases },
 		{ "cq", moonrail_cq_cases },
 		{ "fabric", moonrail_fabric_cases },
+		{ "init", moonrail_init_cases },
 		{ "peer", moonrail_peer_cases },
 		{ NULL, NULL },
 	};
