@@ -7,7 +7,7 @@
 
 #include "util/err.h"
 
-/* Of Linux 5.14; the headers may be older than the kernel. */
+/* Since Linux 5.14; the C library's headers may be older than the kernel. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -34,14 +34,16 @@ static int atomic_populate(uint64_t addr)
 }
 
 /*
- * Makes the page present and writable, or finds out that it can't be, so that
- * what a peer asks for is never a fault of this process.
+ * Makes the page of addr present and writable. A bad address from a peer then
+ * gives an error code and does not fault in this process. Returns 0 or
+ * TEI_ERR_NOT_REGISTERED. If the kernel has no MADV_POPULATE_WRITE, returns 0
+ * without a check.
  */
 static int atomic_touch(uint64_t addr)
 {
 	int err = atomic_populate(addr), good;
 
-	/* EINVAL: not writable, or a kernel that does not know how */
+	/* EINVAL: the page is not writable, or the kernel lacks the call. */
 	if (err == EINVAL &&
 	    atomic_populate((uint64_t)(uintptr_t)&good) == EINVAL)
 		return 0;

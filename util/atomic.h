@@ -3,14 +3,15 @@
 #define TEI_UTIL_ATOMIC_H
 
 /*
- * One atomic operation on memory of this process, as somebody else asked for
- * it: the one place where they are executed, whoever asks, so that all of them
- * are atomic with one another and with this program's own __atomic builtins.
+ * Executes one atomic operation on memory of this process on behalf of a peer
+ * or another local process. All atomic operations of the library run here, so
+ * they are atomic with respect to each other and to the program's own __atomic
+ * builtins.
  */
 
 #include <stdint.h>
 
-/* On the wire: values never change. */
+/* Wire values; they never change. */
 enum tei_atomic_op {
 	TEI_ATOMIC_ADD = 1,	/* *addr += operand, wraps */
 	TEI_ATOMIC_SWAP = 2,	/* *addr = operand */
@@ -18,17 +19,20 @@ enum tei_atomic_op {
 };
 
 /*
- * 0, or TEI_ERR_INVALID: not such an operation, a width other than 4 and 8, or
- * an address that is not a multiple of it.
+ * Returns 0, or TEI_ERR_INVALID if op is unknown, width is neither 4 nor 8, or
+ * addr is not a multiple of width.
  */
 int tei_atomic_check(unsigned int op, unsigned int width, uint64_t addr);
 
 /*
- * Executes it, sequentially consistent; *old gets what was there before. The
- * numbers are unsigned, of width bytes; higher bits are ignored. Checks as
- * above. TEI_ERR_NOT_REGISTERED, and nothing was done, where the memory is not
- * mapped, cannot be written or is no memory of the processor's; kernels before
- * 5.14 can't tell, there such an address is a fault. May wait for a page.
+ * Executes the operation with sequential consistency and stores the previous
+ * value in *old. operand and compare are unsigned numbers of width bytes; their
+ * higher bits are ignored. May block on a page fault.
+ *
+ * Returns 0, TEI_ERR_INVALID as tei_atomic_check does, or
+ * TEI_ERR_NOT_REGISTERED without having executed anything if the memory is not
+ * mapped, not writable or not ordinary memory. Kernels before 5.14 cannot check
+ * this; there, the access raises SIGSEGV or SIGBUS.
  */
 int tei_atomic_run(unsigned int op, unsigned int width, uint64_t addr,
 		   uint64_t operand, uint64_t compare, uint64_t *old);

@@ -33,7 +33,7 @@ static void adds_swaps_and_compares_64_bits(void)
 	CU_ASSERT(old == 2 && v == 9);
 }
 
-/* The neighbours of a 32-bit number stay as they are. */
+/* The adjacent words keep their values. */
 static void works_on_32_bits_alone(void)
 {
 	uint32_t v[3] = { 1, UINT32_MAX, 3 };

@@ -9,7 +9,10 @@
 #define TEI_NS_PER_MS	UINT64_C(1000000)
 #define TEI_NS_PER_SEC	UINT64_C(1000000000)
 
-/* Monotonic time in nanoseconds; never goes back, never 0. Any thread. */
+/*
+ * Returns the monotonic time in ns. Never goes back, never returns 0. Any
+ * thread.
+ */
 static inline uint64_t tei_now_ns(void)
 {
 	struct timespec ts;
@@ -18,7 +21,10 @@ static inline uint64_t tei_now_ns(void)
 	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-/* The same clock as of its last tick, up to some ms ago: a fraction of the cost. */
+/*
+ * Returns the monotonic time as of the last clock tick, up to some ms ago.
+ * Costs a fraction of tei_now_ns.
+ */
 static inline uint64_t tei_now_about_ns(void)
 {
 	struct timespec ts;
@@ -27,7 +33,7 @@ static inline uint64_t tei_now_about_ns(void)
 	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-/* CPU time that the calling thread has used. */
+/* Returns the CPU time that the calling thread has used, ns. */
 static inline uint64_t tei_cpu_ns(void)
 {
 	struct timespec ts;
@@ -36,7 +42,7 @@ static inline uint64_t tei_cpu_ns(void)
 	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-/* Time left until then, 0 when it is over. */
+/* Returns the time left until until_ns, or 0 if that has passed. */
 static inline uint64_t tei_ns_left(uint64_t until_ns)
 {
 	uint64_t now = tei_now_ns();

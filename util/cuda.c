@@ -14,7 +14,7 @@
 
 #define CUDA_LIBRARY	"libcuda.so.1"
 
-/* Numbers of the driver's interface, which are fixed. */
+/* Constants of the driver's ABI. */
 enum {
 	CUDA_OK = 0,
 	CUDA_OUT_OF_MEMORY = 2,
@@ -27,7 +27,9 @@ enum {
 	CUDA_NOT_READY = 600,
 	CUDA_CONTEXT_DESTROYED = 709,
 	CUDA_NOT_SUPPORTED = 801,
-	CUDA_CAPTURE_FIRST = 900,	/* refused since a stream is captured */
+	CUDA_CAPTURE_FIRST = 900,	/* error codes of a call that is
+					 * refused */
+	/* during a stream capture */
 	CUDA_CAPTURE_LAST = 908,
 };
 
@@ -78,14 +80,14 @@ struct tei_cuda {
 	int (*event_query)(void *);
 	int (*capture_mode)(int *);
 
-	/* of later versions than 11.0; NULL: it has none */
+	/* newer than CUDA 11.0; NULL if the library lacks them */
 	int (*range_handle)(void *, uint64_t, size_t, int, unsigned long long);
 	int (*pointer_set)(const void *, int, uint64_t);
 	int (*flags)(unsigned int *);
 	int (*flags_set)(unsigned int);
 };
 
-/* The names that a program compiled for CUDA 11 or later is linked to. */
+/* Symbol names that a program compiled for CUDA 11 or later links to. */
 static const struct {
 	const char *name;
 	size_t at;
@@ -139,7 +141,9 @@ static void cuda_explain(struct tei_err *err, int code, const char *text)
 	snprintf(err->text, sizeof(err->text), "%s", text);
 }
 
-/* 0, or what call answered as a record. */
+/*
+ * Returns 0, or fills err with the error result of call and returns its code.
+ */
 static int cuda_check(const struct tei_cuda *cuda, int result, const char *call,
 		      struct tei_err *err)
 {
@@ -149,7 +153,7 @@ static int cuda_check(const struct tei_cuda *cuda, int result, const char *call,
 	if (result == CUDA_OK)
 		return 0;
 	if (cuda->name(result, &name) || !name)
-		name = "an error without a name";
+		name = "unknown error";
 	snprintf(text, sizeof(text), "%s: %s (%d)", call, name, result);
 	cuda_explain(err, result == CUDA_OUT_OF_MEMORY ? TEI_ERR_MEMORY :
 							  TEI_ERR_CONTEXT,
@@ -173,13 +177,15 @@ static int cuda_first_object(struct dl_phdr_info *info, size_t size, void *adds)
 }
 
 /*
- * Asked for each buffer that is registered, and dlopen looks through the
- * folders of libraries for one that is not loaded: so that is not done again
- * before the process has loaded another one, which is counted.
+ * Called for each buffer that is registered. A dlopen of a library that is not
+ * loaded searches the library directories, so the result "absent" is kept until
+ * the process has loaded another library. dlpi_adds counts the loaded
+ * libraries.
  */
 bool tei_cuda_present(void)
 {
-	static atomic_ullong absent;	/* adds when it was, or 0 */
+	static atomic_ullong absent;	/* value of dlpi_adds at the last
+					 * search, or 0 */
 	unsigned long long adds = 0;
 	void *library;
 
@@ -224,7 +230,7 @@ int tei_cuda_open(struct tei_err *err, struct tei_cuda **out)
 	int ret;
 
 	if (!cuda) {
-		cuda_explain(err, TEI_ERR_MEMORY, "no memory for CUDA's calls");
+		cuda_explain(err, TEI_ERR_MEMORY, "out of memory");
 		return err->code;
 	}
 	cuda->library = cuda_library();
@@ -246,13 +252,16 @@ void tei_cuda_close(struct tei_cuda *cuda)
 {
 	if (!cuda)
 		return;
-	dlclose(cuda->library);		/* the program's reference is left */
+	dlclose(cuda->library);		/* drops only this reference */
 	free(cuda);
 }
 
 /* --- memory -------------------------------------------------------------- */
 
-/* The device's primary context, as long as somebody else keeps it active. */
+/*
+ * Gets the device's primary context without keeping a reference. Fails if no
+ * other user keeps the context active.
+ */
 static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
 			struct tei_err *err)
 {
@@ -269,7 +278,7 @@ static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
 		return ret;
 	if (!active) {
 		cuda_explain(err, TEI_ERR_CONTEXT,
-			     "GPU memory without a context, and its device's primary one is not active");
+			     "the GPU memory has no context, and the primary context of its device is not active");
 		return err->code;
 	}
 	ret = cuda_check(cuda, cuda->primary_retain(context, handle),
@@ -279,20 +288,26 @@ static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
 	return ret;
 }
 
-/* The driver is not in use here, so no memory is its. */
+/* Returns true if the driver is not in use in this process. */
 static bool cuda_idle(int result)
 {
 	return result == CUDA_NOT_INITIALIZED || result == CUDA_DEINITIALIZED ||
 	       result == CUDA_STUB_LIBRARY || result == CUDA_NO_DEVICE;
 }
 
-/* The memory is not the driver's: no context that can address it knows it. */
+/*
+ * Returns true if the address is not memory of the driver: no context that can
+ * access it exists.
+ */
 static bool cuda_foreign(int result)
 {
 	return cuda_idle(result) || result == CUDA_INVALID_CONTEXT;
 }
 
-/* -1 and no context for host memory; *end: up to where the same is said. */
+/*
+ * Returns the location of the byte at addr in *out: device -1 and no context
+ * for host memory. *end is the end of the range to which the answer applies.
+ */
 static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 		   struct tei_cuda_mem *out, uint64_t *end,
 		   struct tei_err *err)
@@ -303,7 +318,8 @@ static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 				    CUDA_POINTER_CONTEXT,
 				    CUDA_POINTER_RANGE_START,
 				    CUDA_POINTER_RANGE_SIZE };
-	unsigned int type = 0, managed = 0;	/* managed: one byte or four */
+	unsigned int type = 0, managed = 0;	/* managed: the driver writes 1
+						 * or 4 bytes */
 	void *context = NULL;
 	uint64_t start = 0, size = 0;
 	void *data[] = { &type, &managed, &out->device, &context, &start,
@@ -340,7 +356,7 @@ int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 		if (!ret && (next.device != first.device ||
 			     next.context != first.context)) {
 			cuda_explain(err, TEI_ERR_INVALID,
-				     "it is memory of different kinds");
+				     "the range spans memory of different kinds, GPUs or contexts");
 			return err->code;
 		}
 	}
@@ -374,8 +390,8 @@ int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 	return 0;
 }
 
-/* For all memory of the context: what was mapped with cuMemMap has no such
- * attribute of its own. */
+/* Makes synchronous calls complete before they return, for all memory of the
+ * current context. Memory from cuMemMap has no such attribute of its own. */
 static int cuda_sync_context(struct tei_cuda *cuda, struct tei_err *err)
 {
 	unsigned int flags = 0;
@@ -407,7 +423,10 @@ int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 
 /* --- contexts, streams, events ------------------------------------------- */
 
-/* What a query has answered. While a stream is captured it may not tell. */
+/*
+ * Converts the result of a query to 1 (ended), 0 (not yet) or a code. Queries
+ * that are refused because a stream is being captured count as "not yet".
+ */
 static int cuda_over(const struct tei_cuda *cuda, int result, const char *call,
 		     struct tei_err *err)
 {
@@ -417,7 +436,7 @@ static int cuda_over(const struct tei_cuda *cuda, int result, const char *call,
 	return result ? cuda_check(cuda, result, call, err) : 1;
 }
 
-/* What the thread had before it pushed. */
+/* capture mode of the thread before it pushed a context */
 static _Thread_local int cuda_capture;
 
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err)
@@ -499,7 +518,7 @@ void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr)
 	void *context;
 	int handle = 0;
 
-	/* one that is gone took its memory with it */
+	/* if the context no longer exists, its memory is already freed */
 	if (cuda->device(&handle, device) ||
 	    cuda->primary_retain(&context, handle))
 		return;
@@ -508,7 +527,7 @@ void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr)
 		tei_cuda_pop(cuda);
 	}
 	cuda->primary_release(handle);
-	cuda->primary_release(handle);	/* that of tei_cuda_alloc */
+	cuda->primary_release(handle);	/* reference taken by tei_cuda_alloc */
 }
 
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,

@@ -3,20 +3,22 @@
 #define TEI_UTIL_CUDA_H
 
 /*
- * The CUDA driver API, as far as moonrail calls it. Whoever has GPU memory has
- * loaded libcuda.so.1 into this process, so that is where it is looked for:
- * nothing is loaded here, no driver is initialised, and in a process without
- * the library tei_cuda_present is all that ever runs. No CUDA header is needed.
+ * Calls of the CUDA driver API that moonrail needs. The functions are looked up
+ * in the libcuda.so.1 that the process has already loaded: a program with GPU
+ * memory always has loaded it. moonrail loads no library and initialises no
+ * driver. In a process without the library, only tei_cuda_present ever runs. No
+ * CUDA header is needed.
  *
- * Threads: every call may be made from any thread. Calls that say "pushed"
- * work in the context that this thread has pushed; push and pop come in
- * pairs, within one function, and leave the program's own stack of contexts
- * as it was. Objects (stream, event) belong to the context that they were
- * made in and are used under it only.
+ * Threads: any call may be made from any thread. Calls marked "pushed" require
+ * that the calling thread has pushed a context with tei_cuda_push and work in
+ * that context. Push and pop come in pairs within one function and leave the
+ * program's own stack of contexts unchanged. A stream or event belongs to the
+ * context that it was created in and may be used only with that context.
  *
- * Errors: 0 or a code with *err filled (never NULL): the call, the driver's
- * name for what happened and its number. Nothing is logged and no last error
- * set: a caller may have many of them.
+ * Errors: functions return 0, or a code with *err filled; err is never NULL.
+ * The text names the failed call, the driver's name of the error and its
+ * number. Nothing is logged and the thread's last error is not set, because a
+ * caller may have to try many calls.
  */
 
 #include <stdbool.h>
@@ -25,74 +27,85 @@
 
 #include "util/err.h"
 
-struct tei_cuda;			/* opaque; one per user */
+struct tei_cuda;			/* opaque; each user opens its own */
 
-/* True where this process has the driver library loaded. */
+/* Returns true if this process has loaded the driver library. */
 bool tei_cuda_present(void);
 
 /*
- * TEI_ERR_NO_DEVICE: not loaded in this process; TEI_ERR_UNSUPPORTED: a
- * library that lacks a call of CUDA 11; TEI_ERR_MEMORY.
+ * Opens the driver library. Returns TEI_ERR_NO_DEVICE if this process has not
+ * loaded it, TEI_ERR_UNSUPPORTED if it lacks a function of CUDA 11, or
+ * TEI_ERR_MEMORY. The caller frees *out with tei_cuda_close.
  */
 int tei_cuda_open(struct tei_err *err, struct tei_cuda **out);
-/* The library stays loaded. NULL is fine. */
+/* Frees cuda. The library stays loaded. NULL is ignored. */
 void tei_cuda_close(struct tei_cuda *cuda);
 
-/* Where memory lives. */
+/* Location of memory. */
 struct tei_cuda_mem {
-	int device;		/* ordinal, or -1: host memory, managed too */
-	void *context;		/* it was allocated in; NULL: host memory */
+	int device;		/* ordinal; -1: host or managed memory */
+	void *context;		/* context of the allocation, NULL: host
+				 * memory */
 };
 
 /*
- * Goes through the range by the driver's allocations, where there are none in
- * steps of TEI_CUDA_STEP, on which device memory is laid out: what lies
- * between is seen as well. TEI_ERR_INVALID: it is of more than one kind, GPU
- * or context. Memory that no context of its own has (a pool's) is used under
- * its device's primary one, which must be active.
+ * Finds the location of the range [addr, addr + len). Checks each allocation of
+ * the driver in the range; where there is none, checks every TEI_CUDA_STEP
+ * bytes. Device memory is aligned to that step, so no device memory within the
+ * range is missed. Returns TEI_ERR_INVALID if the range lies in memory of
+ * different kinds, GPUs or contexts. For memory without a context of its own
+ * (from a memory pool), *out gets the primary context of the device, which must
+ * be active.
  */
 #define TEI_CUDA_STEP	(UINT64_C(2) << 20)
 int tei_cuda_where(struct tei_cuda *cuda, const void *addr, uint64_t len,
 		   struct tei_cuda_mem *out, struct tei_err *err);
 
 /*
- * Not twice by one thread. Calls between push and pop neither fail for nor end
- * a capture of streams into a graph that a thread of the program has begun (in
- * the global mode, which is the default).
+ * Makes context the calling thread's current context. A thread must not push
+ * twice. If a thread of the program captures a stream into a graph in the
+ * global mode (the default), calls between push and pop neither fail because of
+ * the capture nor invalidate it.
  */
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err);
 void tei_cuda_pop(struct tei_cuda *cuda);
 
 /*
- * Pushed. For what reaches device memory beside the driver, as NICs do: *fd is
- * a dma-buf of the pages that hold the range, which begins at *offset in it;
- * the caller closes it. TEI_ERR_UNSUPPORTED: the driver has no such call.
+ * Pushed. Exports the range as a dma-buf, for devices such as NICs that access
+ * GPU memory without the driver. *fd is a dma-buf of the pages that hold the
+ * range; the range begins at *offset within it. The caller closes *fd. Returns
+ * TEI_ERR_UNSUPPORTED if the driver has no such function.
  */
 int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 		    uint64_t *offset, struct tei_err *err);
-/* Pushed. The driver's own synchronous calls on that memory end before they
- * return, which they need not where nothing else reaches it. Of memory that the
- * driver can't say this of (cuMemMap's) it is said of the context. */
+/* Pushed. Makes the driver's synchronous calls on the memory at addr complete
+ * before they return. Without this they may return earlier, which only matters
+ * if a device accesses the memory without the driver. For memory that does not
+ * support this attribute (from cuMemMap), sets it for the whole context. */
 int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 			struct tei_err *err);
 
-/* Whether push failed because there is no such context any more: what ran in
- * it is over. */
+/* Returns true if push failed because the context no longer exists. All work
+ * queued in it has then ended. */
 bool tei_cuda_gone(const struct tei_err *err);
 
 /*
- * len bytes of zeros on a device, in its primary context, which stays active
- * until the memory is freed. TEI_ERR_NO_DEVICE: there is no such GPU.
+ * Allocates len bytes on a device and fills them with zeros. The allocation is
+ * made in the device's primary context, which stays active until tei_cuda_free.
+ * Returns TEI_ERR_NO_DEVICE if there is no such GPU.
  */
 int tei_cuda_alloc(struct tei_cuda *cuda, int device, uint64_t len,
 		   uint64_t *addr, struct tei_err *err);
 void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr);
 
-/* Pushed. A stream of its own, without order against the program's. */
+/* Pushed. Creates a stream that is not ordered with the program's streams. */
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,
 			   struct tei_err *err);
 void tei_cuda_stream_destroy(struct tei_cuda *cuda, void *stream);
-/* Pushed. 1: all that was queued is over; 0: not yet; or a code. */
+/*
+ * Pushed. Returns 1 if all work queued on the stream has ended, 0 if not, or a
+ * code.
+ */
 int tei_cuda_stream_over(struct tei_cuda *cuda, void *stream,
 			 struct tei_err *err);
 
@@ -102,18 +115,23 @@ int tei_cuda_event_create(struct tei_cuda *cuda, void **event,
 void tei_cuda_event_destroy(struct tei_cuda *cuda, void *event);
 int tei_cuda_event_record(struct tei_cuda *cuda, void *event, void *stream,
 			  struct tei_err *err);
-/* 1: what was queued before it is over; 0: not yet; or a code. */
+/*
+ * Returns 1 if all work queued before the event has ended, 0 if not, or a code.
+ */
 int tei_cuda_event_over(struct tei_cuda *cuda, void *event,
 			struct tei_err *err);
 
-/* Pushed. Pins host memory for every context, until unpin: in the same one. */
+/*
+ * Pushed. Pins host memory for all contexts until tei_cuda_unpin, which must
+ * run in the same context.
+ */
 int tei_cuda_pin(struct tei_cuda *cuda, void *addr, uint64_t len,
 		 struct tei_err *err);
 void tei_cuda_unpin(struct tei_cuda *cuda, void *addr);
 
 /*
- * Pushed. Queues a copy between any two of host memory and GPU memory; with
- * host memory that is not pinned the call itself may take as long as the copy.
+ * Pushed. Queues a copy between any combination of host and GPU memory. If host
+ * memory is not pinned, the call itself may take as long as the copy.
  */
 int tei_cuda_copy(struct tei_cuda *cuda, void *dst, const void *src,
 		  uint64_t len, void *stream, struct tei_err *err);

@@ -3,9 +3,10 @@
 #define TEI_UTIL_ERR_H
 
 /*
- * One error is one record. Codes are the set-up family of the Mooncake API
- * (negative); the transfer family is the same number without its sign, but
- * for "not implemented" (-303 against 999): tei_err_transfer_code().
+ * Error codes and error records. The codes are the negative codes of the
+ * Mooncake API's set-up calls. The transfer calls use the same number without
+ * its sign, except for "not implemented" (-303 and 999):
+ * tei_err_transfer_code().
  */
 
 #include <stdbool.h>
@@ -20,7 +21,7 @@ enum tei_code {
 	TEI_ERR_NO_DEVICE = -6,		/* device not found */
 	TEI_ERR_OVERLAP = -7,		/* overlaps a registered range */
 	TEI_ERR_UNSUPPORTED = -8,	/* unsupported transport */
-	TEI_ERR_TIMED_OUT = -9,		/* the caller's time ran out */
+	TEI_ERR_TIMED_OUT = -9,		/* the caller's deadline passed */
 	TEI_ERR_CANCELED = -10,		/* cancelled by the caller */
 	TEI_ERR_DNS = -101,
 	TEI_ERR_SOCKET = -102,
@@ -28,7 +29,8 @@ enum tei_code {
 	TEI_ERR_REJECTED = -104,	/* handshake rejected */
 	TEI_ERR_METADATA = -200,
 	TEI_ERR_ENDPOINT = -201,
-	TEI_ERR_CONTEXT = -202,		/* rail could not be opened or died */
+	TEI_ERR_CONTEXT = -202,		/* rail failed, or could not be
+					 * opened */
 	TEI_ERR_NUMA = -300,
 	TEI_ERR_CLOCK = -301,
 	TEI_ERR_MEMORY = -302,
@@ -40,46 +42,49 @@ enum tei_code {
 /* Plain data, copied by value; strings are always terminated. */
 struct tei_err {
 	int code;			/* enum tei_code */
-	int prov_errno;			/* provider's own, 0 if none */
-	uint64_t when_ns;		/* CLOCK_MONOTONIC */
-	char rail[64];			/* "" if not tied to a rail */
-	char peer[96];			/* "" if not tied to a peer */
-	char provider[32];		/* "" if not tied to a provider */
-	char text[TEI_ERR_TEXT];	/* what happened, provider's text included */
-	bool unknown;			/* an atomic that may be executed */
-	bool stale;			/* absent, though its descriptor that
-					   we have has it */
-	struct {			/* length 0: nothing of the kind */
+	int prov_errno;			/* provider's own error number, or 0 */
+	uint64_t when_ns;		/* time of the error, CLOCK_MONOTONIC */
+	char rail[64];			/* "" if no rail is concerned */
+	char peer[96];			/* "" if no peer is concerned */
+	char provider[32];		/* "" if no provider is concerned */
+	char text[TEI_ERR_TEXT];	/* what happened, with the provider's
+					 * text */
+	bool unknown;			/* outcome of an atomic is unknown */
+	bool stale;			/* the cached descriptor still lists the
+					 * range in absent */
+	struct {			/* length 0: no range */
 		uint64_t addr, length;
-	} absent;			/* what the peer says it has not got */
-	char hint[TEI_ERR_TEXT];	/* what to do about it, or "" */
+	} absent;			/* range that the peer does not know */
+	char hint[TEI_ERR_TEXT];	/* what the user can do, or "" */
 };
 
-/* Positive code for submitTransfer and friends. */
+/* Returns the positive code that submitTransfer and similar calls return. */
 int tei_err_transfer_code(int code);
 
-/* Short English name of a code, never NULL. */
+/* Returns the short English name of a code, never NULL. */
 const char *tei_err_name(int code);
 
 /*
- * The calling thread's last error record. set copies; get returns the
- * thread's own record (code 0 if there was none), valid until the next set.
+ * The last error record of the calling thread. tei_err_set_last copies err.
+ * tei_err_last returns the thread's own record, with code 0 if there was no
+ * error. The record is valid until the thread's next tei_err_set_last.
  */
 void tei_err_set_last(const struct tei_err *err);
 const struct tei_err *tei_err_last(void);
 
 /*
- * Fills err with code and text (printf), everything else empty, sets it as the
- * thread's last error and logs it at level error under subsys. Returns code,
- * so that "return tei_err_fail(...)" reads well. err may be NULL.
+ * Fills err with code and the formatted text, clears its other members, sets it
+ * as the thread's last error and logs it at level error under subsys. Returns
+ * code, so that callers can write "return tei_err_fail(...)". err and hint may
+ * be NULL.
  */
 int tei_err_fail(struct tei_err *err, int code, const char *subsys,
 		 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
 /*
- * The same for what is in order, and expected by who asks: logged at level
- * info.
+ * As tei_err_fail, but logs at level info: for conditions that the caller
+ * expects.
  */
 int tei_err_note(struct tei_err *err, int code, const char *subsys,
 		 const char *hint, const char *fmt, ...)

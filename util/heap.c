@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Positions count from 1, so that the parent of i is i / 2. */
+/* Positions count from 1, so the parent of position i is i / 2. */
 
 void tei_heap_fini(struct tei_heap *h)
 {

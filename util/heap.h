@@ -3,39 +3,41 @@
 #define TEI_UTIL_HEAP_H
 
 /*
- * Intrusive binary heap: the smallest key first, any node can leave. No lock:
- * the owner of the heap says which lock guards it and its nodes.
+ * Intrusive binary heap with the smallest key first. Any node can be removed.
+ * The heap takes no lock; the owner states which lock guards the heap and its
+ * nodes.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Zeroed: in no heap. Stays where it is while it is in one. */
+/* All zero: not in a heap. Must not move while it is in a heap. */
 struct tei_heap_node {
-	uint64_t key;			/* fixed while in a heap */
-	uint32_t pos;			/* 1 and up; 0: in no heap */
+	uint64_t key;			/* constant while in a heap */
+	uint32_t pos;			/* position, counted from 1; 0: not in a
+					 * heap */
 };
 
-/* Zeroed: empty. */
+/* All zero: empty. */
 struct tei_heap {
 	struct tei_heap_node **nodes;
 	uint32_t count, cap;
 };
 
-/* Gives the room back; the nodes are not touched. */
+/* Frees the heap's array. Does not access the nodes. */
 void tei_heap_fini(struct tei_heap *heap);
 
 /*
- * Adds a node that is in no heap, with that key. False without memory; never
- * so after a removal.
+ * Adds a node, which is in no heap, with the given key. Returns false if memory
+ * is short. Cannot fail if a node was removed since the last successful add.
  */
 bool tei_heap_add(struct tei_heap *heap, struct tei_heap_node *node,
 		  uint64_t key);
 
-/* Takes it out if it is in the heap. */
+/* Removes the node if it is in the heap. */
 void tei_heap_remove(struct tei_heap *heap, struct tei_heap_node *node);
 
-/* The one with the smallest key, or NULL. */
+/* Returns the node with the smallest key, or NULL if the heap is empty. */
 struct tei_heap_node *tei_heap_first(const struct tei_heap *heap);
 
 #endif /* TEI_UTIL_HEAP_H */

@@ -6,7 +6,10 @@
 
 static struct tei_heap_node heap_nodes[HEAP_NODES];
 
-/* Every key at most once in 65537 steps, in a wild order. */
+/*
+ * Returns a key; keys do not repeat within 65537 values of i and are not
+ * ordered.
+ */
 static uint64_t heap_key(uint32_t i)
 {
 	return (uint64_t)(i + 1) * 48271 % 65537;
@@ -22,7 +25,9 @@ static void heap_fill(struct tei_heap *h)
 	}
 }
 
-/* Takes all out; false unless they come in order. */
+/*
+ * Removes all nodes. Returns false if they are not in the order of their keys.
+ */
 static bool heap_sorted(struct tei_heap *h, uint32_t expect)
 {
 	struct tei_heap_node *n;

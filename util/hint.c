@@ -6,7 +6,7 @@
 
 #define HINT_ANY	(-1)	/* every place */
 
-/* The first row that fits is used. Hints have at most 159 bytes. */
+/* The first matching row is used. A hint has at most 159 bytes. */
 static const struct {
 	int place;		/* enum tei_hint_place or HINT_ANY */
 	int error;		/* errno, or a negative value of hint.h */
@@ -37,11 +37,11 @@ static const struct {
 	{ TEI_HINT_THREAD, EAGAIN,
 	  "the limit on threads is reached: raise ulimit -u, pids.max of the cgroup or TasksMax of the service" },
 	{ TEI_HINT_THREAD, EPERM,
-	  "a seccomp filter forbids to create threads: allow clone and clone3" },
+	  "a seccomp filter forbids creating threads: allow clone and clone3" },
 	{ TEI_HINT_THREAD, EACCES,
-	  "a seccomp filter forbids to create threads: allow clone and clone3" },
+	  "a seccomp filter forbids creating threads: allow clone and clone3" },
 	{ TEI_HINT_THREAD, ENOSYS,
-	  "a seccomp filter forbids to create threads: allow clone and clone3" },
+	  "a seccomp filter forbids creating threads: allow clone and clone3" },
 	{ TEI_HINT_DATA, EACCES,
 	  "the target no longer offers that range: sync the segment, or register it there" },
 	{ TEI_HINT_DATA, ENOMEM,

@@ -3,8 +3,8 @@
 #define TEI_UTIL_HINT_H
 
 /*
- * What a user can do about an error, as one table: hint.c. A hint is shown
- * after the text of the error and fits into struct tei_err.
+ * The table of hints: what a user can do about an error. A hint is shown after
+ * the text of the error and fits into struct tei_err. Any thread.
  */
 
 enum tei_hint_place {
@@ -23,7 +23,7 @@ enum tei_hint_place {
 #define TEI_HINT_LARGE_STALL	(-3)
 /* In place of an errno: a peer's data port has never answered. */
 #define TEI_HINT_NO_ANSWER	(-4)
-/* In place of an errno: a peer answered before and does not answer any longer. */
+/* In place of an errno: the peer answered before, and no longer answers. */
 #define TEI_HINT_FELL_SILENT	(-5)
 
 /* Returns the hint for an errno at a place, or NULL if there is none. */

@@ -3,8 +3,8 @@
 #define TEI_UTIL_LIST_H
 
 /*
- * Intrusive doubly linked list with a sentinel head. No allocation, no lock:
- * the owner of the head says which lock guards the list.
+ * Intrusive doubly linked list with a sentinel head. Allocates nothing and
+ * takes no lock; the owner of the head states which lock guards the list.
  */
 
 #include <stdbool.h>
@@ -48,7 +48,7 @@ static inline void tei_list_add_tail(struct tei_list *l, struct tei_list *n)
 	tei_list_insert_after(l->prev, n);
 }
 
-/* Unlinks n and leaves it a list of its own, so that a second del is harmless. */
+/* Unlinks n and makes it an empty list, so that a second call has no effect. */
 static inline void tei_list_del(struct tei_list *n)
 {
 	n->prev->next = n->next;
@@ -56,7 +56,7 @@ static inline void tei_list_del(struct tei_list *n)
 	tei_list_init(n);
 }
 
-/* Moves everything in from to the tail of to; from is empty afterwards. */
+/* Moves all entries of from to the tail of to; from is empty afterwards. */
 static inline void tei_list_splice_tail(struct tei_list *to,
 					struct tei_list *from)
 {
@@ -77,7 +77,7 @@ static inline void tei_list_splice_tail(struct tei_list *to,
 	     &(pos)->member != (l);					\
 	     (pos) = tei_container_of((pos)->member.next, type, member))
 
-/* As above; the body may unlink and free pos. */
+/* As tei_list_foreach, but the body may unlink and free pos. */
 #define tei_list_foreach_safe(pos, tmp, l, type, member)		\
 	for ((pos) = tei_container_of((l)->next, type, member),		\
 	     (tmp) = tei_container_of((pos)->member.next, type, member);	\

@@ -8,7 +8,7 @@ struct item {
 	struct tei_list link;
 };
 
-/* The list's values as decimal digits, first to last. */
+/* Returns the values of the list as decimal digits, first to last. */
 static int list_digits(struct tei_list *l)
 {
 	struct item *it;

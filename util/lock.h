@@ -24,7 +24,10 @@
 #endif
 
 #define TEI_CAPABILITY		TEI_TSA(capability("mutex"))
-/* For the reader: in C, clang takes no neighbour's name on a field. */
+/*
+ * For the reader only: in C, the guarded_by attribute of clang cannot name
+ * another member of the same struct.
+ */
 #define TEI_GUARDED_BY(l)
 #define TEI_REQUIRES(...)	TEI_TSA(requires_capability(__VA_ARGS__))
 #define TEI_EXCLUDES(...)	TEI_TSA(locks_excluded(__VA_ARGS__))
@@ -33,7 +36,7 @@
 #define TEI_TRY_ACQUIRE(...)	TEI_TSA(try_acquire_capability(__VA_ARGS__))
 #define TEI_NO_TSA		TEI_TSA(no_thread_safety_analysis)
 
-/* Open for inlining only: touch through the functions below. */
+/* Public for inlining only: use the functions below. */
 struct TEI_CAPABILITY tei_mutex {
 	pthread_mutex_t m;
 #ifdef TEI_DEBUG
@@ -94,8 +97,8 @@ static inline void tei_mutex_unlock(struct tei_mutex *l) TEI_RELEASE(l) TEI_NO_T
 }
 
 /*
- * Waits on cond, whose clock is CLOCK_MONOTONIC, with l held before and after,
- * until it is signalled or timeout_ns is over. Wakes up for no reason too.
+ * Waits on cond until it is signalled or timeout_ns has passed. l is held
+ * before and after; cond uses CLOCK_MONOTONIC. Spurious wake-ups occur.
  */
 static inline void tei_mutex_wait(pthread_cond_t *cond, struct tei_mutex *l,
 				  uint64_t timeout_ns) TEI_REQUIRES(l)
@@ -110,7 +113,7 @@ static inline void tei_mutex_wait(pthread_cond_t *cond, struct tei_mutex *l,
 	tei_mutex_note_held(l);
 }
 
-/* A condition variable for tei_mutex_wait. */
+/* Initialises a condition variable for tei_mutex_wait. */
 static inline void tei_cond_init(pthread_cond_t *cond)
 {
 	pthread_condattr_t attr;
@@ -121,7 +124,7 @@ static inline void tei_cond_init(pthread_cond_t *cond)
 	pthread_condattr_destroy(&attr);
 }
 
-/* Asserts in debug builds that the calling thread holds l. */
+/* Asserts, in debug builds, that the calling thread holds l. */
 static inline void tei_mutex_assert_held(const struct tei_mutex *l)
 {
 #ifdef TEI_DEBUG

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* The debug form, whatever this build is: the owner is what is tested. */
+/* Always tests the debug form, because only that records the owner. */
 #undef TEI_DEBUG
 #define TEI_DEBUG 1
 #undef NDEBUG
@@ -86,7 +86,7 @@ static void trylock_fails_while_held(void)
 	tei_mutex_fini(&c.lock);
 }
 
-/* In a child, quietly: the assertion is to end it by SIGABRT. */
+/* Runs body in a child without core files and expects it to abort. */
 static void lock_expect_abort(void (*body)(struct tei_mutex *),
 			      struct tei_mutex *l)
 {

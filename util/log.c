@@ -15,14 +15,14 @@
 #include "util/clock.h"
 
 #define LOG_LINE_MAX	1024
-#define LOG_PREFIX_MAX	96	/* bytes before the text */
+#define LOG_PREFIX_MAX	96	/* bytes in front of the text */
 #define LOG_BURST	8
 #define LOG_PAUSE_MIN	(10 * TEI_NS_PER_SEC)
 #define LOG_PAUSE_MAX	(600 * TEI_NS_PER_SEC)
 
 static const char *const log_names[] = { "error", "warn", "info", "debug" };
 
-/* -1: not a level. */
+/* Returns the level, or -1 if text is not a level. */
 static int log_level_parse(const char *text)
 {
 	int i;
@@ -58,7 +58,7 @@ static int log_level_from_env(void)
 
 bool tei_log_enabled(enum tei_log_level level)
 {
-	static int cached = -1;	/* atomic; the same for the process's life */
+	static int cached = -1;	/* atomic; constant once it is set */
 	int now = __atomic_load_n(&cached, __ATOMIC_RELAXED);
 
 	if (now < 0) {
@@ -81,12 +81,13 @@ static struct log_sink {
 	tei_log_fn fn;
 	void *arg;
 } log_sinks[2];				/* written while its counter is 0 */
-static uint32_t log_phase;		/* atomic: the sink and counter in use */
+static uint32_t log_phase;		/* index of the sink and counter in use,
+					 * atomic */
 static uint32_t log_users[2];		/* atomic */
 static bool log_redirected;		/* atomic: tei_log_set was called */
 static _Thread_local bool log_inside;	/* this thread runs the callback */
 
-/* Threads of the parent are not in the child. */
+/* The child of a fork has none of the parent's logging threads. */
 static void log_forked(void)
 {
 	pthread_mutex_init(&log_changing, NULL);
@@ -98,7 +99,9 @@ static void log_watch_forks(void)
 	pthread_atfork(NULL, NULL, log_forked);
 }
 
-/* Returns the index of the sink in use, which stays until log_leave. */
+/*
+ * Returns the index of the sink in use, which stays unchanged until log_leave.
+ */
 static uint32_t log_enter(void)
 {
 	uint32_t phase;
@@ -136,7 +139,7 @@ int tei_log_set(tei_log_fn fn, void *arg)
 	__atomic_store_n(&log_redirected, true, __ATOMIC_SEQ_CST);
 	pthread_mutex_lock(&log_changing);
 	old = __atomic_load_n(&log_phase, __ATOMIC_SEQ_CST);
-	/* threads that have counted themselves here too late leave again */
+	/* threads that entered with an outdated phase leave at once */
 	log_wait_unused(!old);
 	log_sinks[!old].fn = fn;
 	log_sinks[!old].arg = arg;
@@ -146,7 +149,7 @@ int tei_log_set(tei_log_fn fn, void *arg)
 	return 0;
 }
 
-/* Returns true if the program's callback has taken the line. */
+/* Returns true if the program's callback has received the line. */
 static bool log_pass(enum tei_log_level level, const char *subsys,
 		     const char *text)
 {
@@ -239,7 +242,7 @@ void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
 	log_line(level, subsys, text);
 }
 
-/* Appends the number of lines that were not logged, and their kind. */
+/* Appends " (n what)" unless n is 0. */
 static void log_append(char text[LOG_LINE_MAX], uint32_t n, const char *what)
 {
 	char tail[64];
@@ -281,7 +284,7 @@ static uint64_t log_hash(const char *text)
 	return h;
 }
 
-/* Returns the object's entry for the line, or the one to be replaced by it. */
+/* Returns the entry of the line, or the oldest entry, which it replaces. */
 static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
 					    uint64_t text)
 {

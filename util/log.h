@@ -21,15 +21,17 @@
 #include <stdint.h>
 
 enum tei_log_level {
-	TEI_LOG_ERROR,		/* something asked for was not done */
-	TEI_LOG_WARN,		/* done, but not as asked, or will hurt */
-	TEI_LOG_INFO,		/* which path, which provider, which address */
+	TEI_LOG_ERROR,		/* a request was not carried out */
+	TEI_LOG_WARN,		/* carried out, but differently or at a cost */
+	TEI_LOG_INFO,		/* routes, providers and addresses in use */
 	TEI_LOG_DEBUG,		/* state changes */
 };
 
 bool tei_log_enabled(enum tei_log_level level);
 
-/* Whether text is a value of MC_LOG_LEVEL: a name, any case, or 0 to 3. */
+/*
+ * Returns true if text is a value of MC_LOG_LEVEL: a name, any case, or 0 to 3.
+ */
 bool tei_log_level_valid(const char *text);
 
 /* subsys: short module word, "rail", "meta", … */
@@ -51,19 +53,19 @@ typedef void (*tei_log_fn)(int level, const char *subsys, const char *text,
 int tei_log_set(tei_log_fn fn, void *arg);
 
 /*
- * A budget for one place in the code or one object: at most 8 lines per
- * second, then one line that says how many were left out. Zero-initialised is
- * ready to use. Any thread.
+ * Rate limit for one place in the code or for one object: at most 8 lines per
+ * second, then one line that states how many were left out. All zero is a valid
+ * initial state. Any thread.
  */
 struct tei_log_limit {
 	uint64_t window_start_ns;	/* atomic */
-	uint32_t lines;			/* atomic, in this window */
+	uint32_t lines;			/* lines in this window, atomic */
 	uint32_t left_out;		/* atomic */
 };
 
 /*
- * True when a line may be written now (8 lines a second). *left_out gets the
- * number swallowed since the last line written.
+ * Returns true if a line may be written now (8 lines a second). Then *left_out
+ * gets the number of lines left out since the last line written.
  */
 bool tei_log_permit(struct tei_log_limit *limit, uint32_t *left_out);
 
@@ -78,20 +80,21 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 #define TEI_LOG_TEXTS	4	/* lines that an object remembers */
 
 /*
- * The lines of one object that may repeat for as long as a fault lasts, such
- * as the refused connections to a peer that has ended. The object remembers its
- * last few different lines, so that lines that alternate are recognised too.
- * Zero-initialised is ready to use. Any thread.
+ * Limit for lines of one object that may repeat while a fault lasts, such as
+ * refused connections to a peer that has ended. The object remembers its last
+ * few different lines, so alternating lines are recognised too. All zero is a
+ * valid initial state. Any thread.
  */
 struct tei_log_repeat {
-	bool busy;			/* atomic: a thread uses the rest */
-	struct tei_log_limit limit;	/* of lines that are no repetitions */
+	bool busy;			/* spin lock of the other members,
+					 * atomic */
+	struct tei_log_limit limit;	/* for lines that are not repetitions */
 	struct tei_log_text {
 		uint64_t text;		/* hash of the line */
-		uint64_t next_ns;	/* the same line is logged again then;
-					 * 0: unused */
-		uint64_t pause_ns;	/* between two logged lines */
-		uint32_t repeated;	/* times since the last line */
+		uint64_t next_ns;	/* earliest time of the next identical
+					 * line; 0: unused */
+		uint64_t pause_ns;	/* pause between two identical lines */
+		uint32_t repeated;	/* lines left out since the last one */
 	} texts[TEI_LOG_TEXTS];
 };
 

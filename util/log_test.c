@@ -30,7 +30,7 @@ static void one_line_to_stderr(void)
 			       "warn test: answer 42\n");
 }
 
-/* Reads a time of the log back. */
+/* Parses the time of a log line. */
 static time_t log_time_of(const char *out)
 {
 	struct tm tm;
@@ -60,7 +60,8 @@ struct log_seen {
 	int level, lines, refused;	/* atomic: lines */
 	char text[256];
 	bool nest;			/* log again from the callback */
-	bool over;			/* atomic: must not be called any more */
+	bool over;			/* atomic: the callback must not be
+					 * called any longer */
 	bool late;			/* atomic: it was called nevertheless */
 };
 
@@ -89,7 +90,7 @@ static void callback_gets_the_line_and_stderr_does_not(void)
 	CU_ASSERT_EQUAL(s.lines, 1);
 	CU_ASSERT_EQUAL(s.level, TEI_LOG_WARN);
 	CU_ASSERT_STRING_EQUAL(s.text, "test|answer 42");
-	/* a line that the callback itself causes */
+	/* the line that the callback itself logs goes to stderr */
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
 			       "error nested: second\n");
 	CU_ASSERT_EQUAL(s.refused, -1);
@@ -147,7 +148,7 @@ static void log_set_held(int level, const char *subsys, const char *text,
 		sched_yield();
 }
 
-/* The thread that is in the callback is not in the child. */
+/* The thread that runs the callback does not exist in the child. */
 static void callback_can_be_removed_in_a_child(void)
 {
 	pthread_t thread;
@@ -196,7 +197,7 @@ static void long_line_is_cut(void)
 	CU_ASSERT_PTR_EQUAL(strchr(out, '\n'), out + strlen(out) - 1);
 }
 
-/* The level is read once per process, hence a child for each setting. */
+/* The level is read once per process, so each setting needs its own child. */
 static int log_level_with(const char *level, const char *verbose)
 {
 	int status = 0, shown;
@@ -250,7 +251,7 @@ static void level_comes_from_environment(void)
 				rows[i].shown);
 }
 
-/* How many of n calls were permitted. */
+/* Returns how many of n calls were permitted. */
 static int log_permitted(struct tei_log_limit *limit, int n, uint32_t *left_out)
 {
 	int yes = 0;
@@ -445,7 +446,8 @@ static void flood_of_threads_is_limited(void)
 	for (i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 	windows = 1 + (int)((tei_now_ns() - start) / TEI_NS_PER_SEC);
-	/* At a window's start a racing line or two may slip in. */
+	/* Threads that race at the start of a window may get an extra line or
+	 * two. */
 	CU_ASSERT(f.permitted >= 8 && f.permitted <= windows * (8 + 4));
 }
 

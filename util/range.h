@@ -3,15 +3,17 @@
 #define TEI_UTIL_RANGE_H
 
 /*
- * Tables of address ranges, sorted and disjoint, as arrays of any structure
- * that has the end of its range in a uint64_t. No allocation, no lock.
+ * Binary search in tables of address ranges. A table is a sorted array of
+ * disjoint ranges, whose elements are structs with the end of the range in a
+ * uint64_t. No allocation, no lock.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Index of the first of n that ends above addr, or n. table: of elements of
- * that size, with the end at that offset; may be NULL where n is 0. */
+/* Returns the index of the first of n ranges that ends above addr, or n. size:
+ * bytes per element. end: offset of the range's end in an element. table may be
+ * NULL if n is 0. */
 static inline uint32_t tei_range_index(const void *table, uint32_t n,
 				       size_t size, size_t end, uint64_t addr)
 {

@@ -146,16 +146,19 @@ static int secret_check(const char *path, int fd, struct tei_err *err)
 	if (!S_ISREG(st.st_mode))
 		return secret_reject(path, "not a regular file", NULL, err);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
-		return secret_reject(path, "belongs to another user",
-				     "chown it to the user that runs this",
+		return secret_reject(path, "owned by another user",
+				     "chown it to the user of this process",
 				     err);
 	if (st.st_mode & 077)
-		return secret_reject(path, "open to group or others",
+		return secret_reject(path, "accessible by group or others",
 				     "chmod 600", err);
 	return 0;
 }
 
-/* Bytes up to the line ends at its end, or -1 with errno. */
+/*
+ * Reads the file without trailing line ends. Returns its length, or -1 with
+ * errno.
+ */
 static ssize_t secret_read(int fd, char *buf, size_t size)
 {
 	size_t used = 0;
@@ -172,7 +175,7 @@ static ssize_t secret_read(int fd, char *buf, size_t size)
 		used += (size_t)n;
 	}
 	if (used == size)
-		return (ssize_t)used; /* too long, whatever it ends with */
+		return (ssize_t)used; /* too long in any case */
 	while (used && (buf[used - 1] == '\n' || buf[used - 1] == '\r'))
 		used--;
 	return (ssize_t)used;
@@ -189,12 +192,12 @@ static int secret_take(const char *path, int fd, struct tei_secret **out,
 		rc = secret_reject(path, strerror(errno), NULL, err);
 	else if (len < TEI_SECRET_MIN)
 		rc = secret_reject(path, "shorter than 16 bytes",
-				   "head -c 32 /dev/urandom | base64", err);
+				   "create one with: head -c 32 /dev/urandom | base64", err);
 	else if (len > TEI_SECRET_MAX)
 		rc = secret_reject(path, "longer than 4096 bytes", NULL, err);
 	else if (tei_secret_make(buf, (size_t)len, out))
 		rc = tei_err_fail(err, TEI_ERR_MEMORY, "secret", NULL,
-				  "no memory for the shared secret");
+				  "out of memory");
 	tei_wipe(buf, sizeof(buf));
 	return rc;
 }

@@ -3,9 +3,10 @@
 #define TEI_UTIL_SECRET_H
 
 /*
- * The secret that the processes of a cluster share, and what proves that one
- * has it: keys derived from it and keyed hashes (HMAC-SHA-256). Nothing here
- * encrypts. Everything is thread-safe: a secret is constant once made.
+ * The secret that the processes of a cluster share, and proofs that a process
+ * knows it: derived keys and keyed hashes (HMAC-SHA-256). Nothing here
+ * encrypts. All functions may be called from any thread, because a secret never
+ * changes after its creation.
  */
 
 #include <stdbool.h>
@@ -14,30 +15,33 @@
 
 #include "util/err.h"
 
-#define TEI_SECRET_MIN	16	/* bytes, without the line's end */
+#define TEI_SECRET_MIN	16	/* bytes, without trailing line ends */
 #define TEI_SECRET_MAX	4096
-#define TEI_MAC_SIZE	32	/* bytes of a keyed hash, of a digest */
+#define TEI_MAC_SIZE	32	/* bytes of a keyed hash or digest */
 
-/* Opaque; holds what keys are derived from, not the text itself. */
+/* Opaque; holds the root of the derived keys, not the text of the secret. */
 struct tei_secret;
 
 /*
- * Reads path, whose bytes up to the line ends that close it are the secret.
- * TEI_ERR_INVALID where it is not a regular file, is not owned by this user or
- * root, may be read or written by group or others, or is shorter or longer
- * than the limits; the text says which, never what it holds. The caller frees
- * *out.
+ * Reads the secret from the file path, without trailing line ends. Returns
+ * TEI_ERR_INVALID if path is not a regular file, is owned by neither this user
+ * nor root, is accessible by group or others, or is shorter or longer than the
+ * limits. The error text names the reason, never the content. The caller frees
+ * *out with tei_secret_free.
  */
 int tei_secret_load(const char *path, struct tei_secret **out,
 		    struct tei_err *err);
 
-/* The same from memory. TEI_ERR_INVALID, TEI_ERR_MEMORY; nothing logged. */
+/*
+ * Makes a secret from len bytes of memory. Returns 0, TEI_ERR_INVALID if len is
+ * outside the limits, or TEI_ERR_MEMORY. Logs nothing.
+ */
 int tei_secret_make(const void *bytes, size_t len, struct tei_secret **out);
 
-/* Wipes it. NULL is ignored. */
+/* Wipes and frees the secret. NULL is ignored. */
 void tei_secret_free(struct tei_secret *secret);
 
-/* Plain data; wipe it with tei_wipe when it is done with. */
+/* Plain data; wipe it with tei_wipe after use. */
 struct tei_mac_key {
 	uint8_t bytes[TEI_MAC_SIZE];
 };
@@ -47,30 +51,39 @@ struct tei_mac_part {
 	size_t len;
 };
 
-/* The key for one purpose, named by label; the same in every process. */
+/*
+ * Derives the key for one purpose, which is named by label. Processes with the
+ * same secret get the same key.
+ */
 void tei_secret_key(const struct tei_secret *secret, const char *label,
 		    struct tei_mac_key *out);
 
 /*
- * HMAC-SHA-256 over the parts, each preceded by its length, so that no two
- * lists of parts give the same bytes.
+ * Computes HMAC-SHA-256 over the number of parts and over each part with its
+ * length in front, so that different lists of parts never hash the same bytes.
  */
 void tei_mac(const struct tei_mac_key *key, const struct tei_mac_part *parts,
 	     size_t count, uint8_t out[TEI_MAC_SIZE]);
 
-/* In a time that does not depend on the bytes. */
+/* Compares in a time that does not depend on the bytes. */
 bool tei_mac_equal(const void *a, const void *b, size_t len);
 
-/* SHA-256 of a text that is too long to be hashed again per message. */
+/* Computes SHA-256 of a text, for texts too long to be hashed per message. */
 void tei_digest(const void *bytes, size_t len, uint8_t out[TEI_MAC_SIZE]);
 
-/* Zeros that no compiler leaves out. */
+/* Fills memory with zeros; the compiler does not remove the call. */
 void tei_wipe(void *p, size_t len);
 
-/* From the kernel's generator; false where it gives none. */
+/*
+ * Fills memory with random bytes of the kernel. Returns false if the kernel
+ * does not provide them.
+ */
 bool tei_random(void *p, size_t len);
 
-/* Between 3/4 and 5/4 of it: for who would else come back with all others. */
+/*
+ * Returns a random time between 3/4 and 5/4 of ns, so that processes that
+ * failed together do not retry together.
+ */
 uint64_t tei_jitter(uint64_t ns);
 
 #endif /* TEI_UTIL_SECRET_H */

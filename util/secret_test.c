@@ -11,7 +11,7 @@
 
 static const char secret_text[] = "0123456789abcdef";
 
-/* Keyed with label, over "one", "" and "two". */
+/* Computes the hash over "one", "" and "two" with the key named label. */
 static void secret_sample(const struct tei_secret *s, const char *label,
 			  uint8_t out[TEI_MAC_SIZE])
 {
@@ -25,7 +25,7 @@ static void secret_sample(const struct tei_secret *s, const char *label,
 	tei_wipe(&key, sizeof(key));
 }
 
-/* A file of that mode with those bytes, opened as the secret; its code. */
+/* Writes bytes to a file of that mode and loads it. Returns the code. */
 static int secret_of_file(const void *bytes, size_t len, mode_t mode,
 			  uint8_t out[TEI_MAC_SIZE], struct tei_err *err)
 {
@@ -46,7 +46,10 @@ static int secret_of_file(const void *bytes, size_t len, mode_t mode,
 	return rc;
 }
 
-/* Computed by another implementation: the wire depends on it. */
+/*
+ * The expected value comes from another implementation. Peers must compute the
+ * same hashes, so they must never change.
+ */
 static void keyed_hashes_are_what_they_were(void)
 {
 	static const char want[] =
@@ -155,7 +158,7 @@ static void what_is_no_file_is_refused(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "regular"));
 	snprintf(fifo, sizeof(fifo), "%s/fifo", path);
 	CU_ASSERT_EQUAL(mkfifo(fifo, 0600), 0);
-	/* without waiting for a writer */
+	/* must not wait for a writer */
 	CU_ASSERT_EQUAL(tei_secret_load(fifo, &s, &err), TEI_ERR_INVALID);
 	unlink(fifo);
 	CU_ASSERT_EQUAL(tei_secret_load(fifo, &s, &err), TEI_ERR_INVALID);

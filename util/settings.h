@@ -3,10 +3,11 @@
 #define TEI_UTIL_SETTINGS_H
 
 /*
- * Tunables: one table row each (name, type, range, default, help), read once
- * per engine, from the engine's own options or from the environment, and
- * constant afterwards. A value that does not parse or is out of range is an
- * error that states the range. A script compares the table with the man page.
+ * Settings. Each is a row of one table: name, type, range, default, help. An
+ * engine reads its settings once, from its own options or from the environment;
+ * afterwards they are constant. A value that does not parse or is out of range
+ * is an error that states the range. "make check-man" compares the table with
+ * the man page.
  */
 
 #include <stdbool.h>
@@ -26,7 +27,7 @@ enum tei_setting_source {
 };
 
 /*
- * Created by the engine (by value), read only after tei_settings_load, so any
+ * Created by the engine, by value. Constant after tei_settings_load, so any
  * thread may read it.
  */
 struct tei_settings {
@@ -83,20 +84,20 @@ struct tei_settings {
 	uint16_t data_port_high;
 	char provider[64];		/* MOONRAIL_PROVIDER, "": by capability */
 	char devices[TEI_SETTING_TEXT];	/* MOONRAIL_DEVICES, comma list */
-	bool local;			/* MOONRAIL_LOCAL: same-host shortcuts */
+	bool local;			/* MOONRAIL_LOCAL: same-host copies */
 	/* files */
 	char file_io[16];		/* MOONRAIL_FILE_IO */
 	char file_sync[16];		/* MOONRAIL_FILE_SYNC */
 	bool file_direct;		/* MOONRAIL_FILE_DIRECT */
-	uint32_t file_depth;		/* MOONRAIL_FILE_DEPTH, pieces */
+	uint32_t file_depth;		/* MOONRAIL_FILE_DEPTH, operations */
 	uint32_t file_threads;		/* MOONRAIL_FILE_THREADS */
 	/* limits */
 	uint32_t spin_us;		/* MOONRAIL_SPIN_US, microseconds */
 	char progress_cpus[256];	/* MOONRAIL_PROGRESS_CPUS */
 	uint32_t fence_ms;		/* MOONRAIL_FENCE_MS, milliseconds */
 	uint32_t max_peers;		/* MOONRAIL_MAX_PEERS */
-	uint32_t max_notifies;		/* MOONRAIL_MAX_NOTIFIES held */
-	/* for te_settings_text; util/log.c reads them for itself */
+	uint32_t max_notifies;		/* MOONRAIL_MAX_NOTIFIES, queued */
+	/* for te_settings_text only; util/log.c reads these variables itself */
 	char log_level[32];		/* MC_LOG_LEVEL */
 	char verbose[32];		/* MC_VERBOSE */
 	/* enum tei_setting_source of each row of the table */
@@ -118,7 +119,7 @@ struct tei_setting_row {
 	int64_t min, max;		/* for strings: max is the length limit */
 	const char *def;		/* text, parsed like a value */
 	const char *unit;		/* "bytes", "s", "" */
-	const char *help;		/* effect on the libfabric side */
+	const char *help;		/* shown by te_info */
 };
 
 /* The table; *count gets its length. */
@@ -132,44 +133,45 @@ const struct tei_setting_row *tei_settings_table(size_t *count);
 int tei_settings_load(struct tei_settings *out, struct tei_err *err);
 
 /*
- * The same with count options of one engine, each "NAME=VALUE", which take
- * precedence over the environment. An empty value means the default. If a name
- * occurs twice, its last value counts. TEI_ERR_INVALID also for an entry that
- * is NULL or malformed, a name that is unknown (the text contains the closest
- * known one) and a setting of the whole process.
+ * As tei_settings_load, with count options of one engine, each "NAME=VALUE".
+ * Options take precedence over the environment. An empty value selects the
+ * default. If a name occurs twice, the last value counts. Also returns
+ * TEI_ERR_INVALID for an entry that is NULL or malformed, for an unknown name
+ * (the text contains the closest known one), and for a setting that applies to
+ * the whole process.
  */
 int tei_settings_load_options(struct tei_settings *out,
 			      const char *const *options, size_t count,
 			      struct tei_err *err);
 
 /*
- * Logs each MC_ or MOONRAIL_ variable of the environment that is not in the table.
- * For a variable of Mooncake, logs at level info why it has no effect. For any other
- * one, logs a warning with the closest name of the table.
+ * Logs each MC_ or MOONRAIL_ variable of the environment that is not in the
+ * table. If Mooncake has the variable, logs the reason why it has no effect at
+ * level info. Otherwise logs a warning with the closest name of the table.
  */
 void tei_settings_log_unknown(void);
 
 /*
- * Returns true if the user has set the variable of that name, in the
- * environment or for the engine, also if the value equals the default.
+ * Returns true if the user has set the setting of that name, in the environment
+ * or for the engine, even to its default.
  */
 bool tei_settings_given(const struct tei_settings *s, const char *name);
 
-/* Returns where the value of a row of the table comes from. */
+/* Returns the source of the value of a row of the table. */
 enum tei_setting_source tei_settings_source(const struct tei_settings *s,
 					    const struct tei_setting_row *row);
 
 /*
- * Writes the value in force into buf as text. Returns true if the user has
- * set it (tei_settings_given).
+ * Writes the current value into buf as text. Returns true if the user has set
+ * it (tei_settings_given).
  */
 bool tei_settings_value(const struct tei_settings *s,
 			const struct tei_setting_row *row, char *buf,
 			size_t len);
 
 /*
- * One line at level info for each row without effect that the environment
- * sets, with the reason.
+ * Logs, at level info, each setting that the user has set although it has no
+ * effect, with the reason.
  */
 void tei_settings_log_unused(const struct tei_settings *s);
 

@@ -21,7 +21,7 @@ static void settings_load_body(void *arg)
 	t->code = tei_settings_load(&t->s, &t->err);
 }
 
-/* Loads with the log line kept off the terminal. */
+/* Loads the settings and captures the log. */
 static int settings_load(struct settings_try *t)
 {
 	char log[1024];
@@ -102,7 +102,7 @@ static void rows_are_complete_and_distinct(void)
 	}
 }
 
-/* The two whose order is checked against each other. */
+/* Two rows are checked against each other. */
 static bool settings_row_depends(const struct tei_setting_row *row)
 {
 	return strstr(row->name, "RPC_PORT") != NULL;
@@ -257,7 +257,7 @@ static void strings_are_bounded(void)
 		text[rows[i].max] = '\0';
 		if (!strcmp(rows[i].name, "MC_LOG_LEVEL") ||
 		    !strcmp(rows[i].name, "MOONRAIL_DATA_PORTS"))
-			continue;	/* not any text */
+			continue;	/* does not accept any text */
 		CU_ASSERT_EQUAL(settings_load_with(rows[i].name, text, &t), 0);
 		tei_settings_value(&t.s, &rows[i], shown, sizeof(shown));
 		CU_ASSERT_STRING_EQUAL(shown, text);

@@ -21,7 +21,10 @@ void tei_sieve_insert(struct tei_sieve *sv, struct tei_sieve_entry *e)
 	sv->count++;
 }
 
-/* The next newer one; behind the newest the hand starts again. */
+/*
+ * Returns the next newer entry. Returns NULL after the newest, which makes the
+ * hand start again at the oldest.
+ */
 static struct tei_sieve_entry *sieve_newer(struct tei_sieve *sv,
 					   struct tei_sieve_entry *e)
 {
@@ -45,7 +48,7 @@ struct tei_sieve_entry *tei_sieve_evict(struct tei_sieve *sv,
 	struct tei_sieve_entry *e = sv->hand, *start = sv->hand;
 	size_t steps;
 
-	/* the second time round every bit of an idle entry is clear */
+	/* in the second round, the bit of every idle entry is clear */
 	for (steps = 2 * sv->count; steps; steps--) {
 		if (!e)
 			e = sieve_entry(sv->order.prev);

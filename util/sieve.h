@@ -3,21 +3,23 @@
 #define TEI_UTIL_SIEVE_H
 
 /*
- * Which entry of a full cache has to go: SIEVE (Zhang, Yang, Yue, Vigfusson,
- * Rashmi: "SIEVE is Simpler than LRU", NSDI 2024). Entries stay in the order in
- * which they came. A hit sets a bit and moves nothing. To find room a hand goes
- * from the oldest towards the newest, clears the bits that are set, and stops
- * at the first entry whose bit is not; there it goes on the next time.
+ * Order of eviction for a full cache: SIEVE (Zhang, Yang, Yue, Vigfusson,
+ * Rashmi: "SIEVE is Simpler than LRU", NSDI 2024). Entries stay in the order of
+ * insertion. A hit sets a bit and moves nothing. To make room, a hand walks
+ * from the oldest entry towards the newest, clears the bits that are set, and
+ * stops at the first entry whose bit is clear. That entry is evicted. The next
+ * eviction starts at the position where the hand stopped.
  *
- * Only the order is kept here, in nodes embedded in the owner's objects: how an
- * entry is found, how many there may be and what leaving means are the owner's.
+ * This module only keeps the order, in nodes embedded in the owner's objects.
+ * The owner implements the look-up, the limit and the closing of evicted
+ * objects.
  *
  * Cost: insert, visit and remove are O(1). An eviction is O(1) per entry that
- * the hand passes; it clears a bit that a visit had set, or skips a busy
- * entry. At most it goes round twice.
+ * the hand passes. It passes entries whose bit a visit had set, and busy
+ * entries; it makes at most two rounds.
  *
- * No allocation, no lock: the owner says which lock guards the sieve and its
- * entries, all calls included.
+ * No allocation, no lock: the owner states which lock guards the sieve and its
+ * entries. All calls need that lock.
  */
 
 #include <stdbool.h>
@@ -25,34 +27,36 @@
 
 #include "util/list.h"
 
-/* Embedded in a cached object, which must not move or be freed while it is in
- * a sieve. Zeroed: in none. Open for inlining only. */
+/* Embedded in a cached object, which must not move or be freed while it is in a
+ * sieve. All zero: in no sieve. Members are public for inlining only. */
 struct tei_sieve_entry {
-	struct tei_list link;		/* tei_sieve.order; towards older */
+	struct tei_list link;		/* in tei_sieve.order; next is older */
 	bool visited;
-	bool in;			/* in a sieve */
+	bool in;			/* is in a sieve */
 };
 
-/* Open for inlining and for embedding only. */
+/* Members are public for inlining and embedding only. */
 struct tei_sieve {
 	struct tei_list order;		/* newest first */
-	struct tei_sieve_entry *hand;	/* looked at next; NULL: the oldest */
+	struct tei_sieve_entry *hand;	/* next candidate; NULL: the oldest
+					 * entry */
 	size_t count;
 };
 
 /*
- * True for an entry that may not be evicted now. Called with whatever guards
- * the sieve held, at most twice per entry and eviction; changes nothing of it.
+ * Returns true if the entry must not be evicted now. Called with the lock of
+ * the sieve held, at most twice per entry and eviction. Must not change the
+ * sieve.
  */
 typedef bool (*tei_sieve_busy_fn)(const struct tei_sieve_entry *entry,
 				  void *arg);
 
 void tei_sieve_init(struct tei_sieve *sieve);
 
-/* Adds an entry that is in no sieve, as the newest and not visited. */
+/* Adds an entry, which is in no sieve, as the newest one with a clear bit. */
 void tei_sieve_insert(struct tei_sieve *sieve, struct tei_sieve_entry *entry);
 
-/* A hit. */
+/* Records a hit. */
 static inline void tei_sieve_visit(struct tei_sieve_entry *entry)
 {
 	entry->visited = true;
@@ -63,13 +67,13 @@ static inline bool tei_sieve_holds(const struct tei_sieve_entry *entry)
 	return entry->in;
 }
 
-/* Takes it out, if it is in, for reasons of the owner's. */
+/* Removes the entry if it is in the sieve. */
 void tei_sieve_remove(struct tei_sieve *sieve, struct tei_sieve_entry *entry);
 
 /*
- * Takes out the one that has to go. Busy entries are passed over as if they
- * were not there: they keep their bit and their place. NULL, with nothing
- * changed, where all are busy or there is none. busy may be NULL: none is.
+ * Removes and returns the entry to evict. Busy entries are skipped and keep
+ * their bit and their place. Returns NULL and changes nothing if all entries
+ * are busy or there is none. busy may be NULL: no entry is busy.
  */
 struct tei_sieve_entry *tei_sieve_evict(struct tei_sieve *sieve,
 					tei_sieve_busy_fn busy, void *arg);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Miss ratios of SIEVE beside FIFO, LRU and CLOCK on Zipf traces: the same
- * accesses to each of them. For people, not checks.
+ * Compares the miss ratios of SIEVE, FIFO, LRU and CLOCK on Zipf traces. Each
+ * policy sees the same accesses. Prints a table; nothing is checked.
  */
 #include <math.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@
 
 struct bench_item {
 	struct tei_sieve_entry entry;	/* SIEVE */
-	struct tei_list link;		/* the others; newest first */
+	struct tei_list link;		/* other policies; newest first */
 	bool in, visited;
 };
 
@@ -27,7 +27,7 @@ struct bench {
 	size_t count, cap;
 };
 
-/* What happens on a hit, and who makes room. */
+/* A policy: the action on a hit, and the choice of the entry to evict. */
 struct bench_policy {
 	const char *name;
 	void (*hit)(struct bench *b, struct bench_item *i);
@@ -128,7 +128,7 @@ static double bench_misses(struct bench *b, const struct bench_policy *p,
 	return (double)misses / BENCH_ACCESSES;
 }
 
-/* Keys by popularity: the n-th is asked for n^-skew as often as the first. */
+/* The n-th most popular key is accessed n^-skew times as often as the first. */
 static void bench_trace(uint16_t *trace, double skew)
 {
 	static double cdf[BENCH_KEYS];

@@ -15,7 +15,10 @@ struct sieve_item {
 	bool busy;
 };
 
-/* One cache as it is, and as a plain array: [0] is the oldest. */
+/*
+ * A sieve and the same cache as a plain array, in which [0] is the oldest
+ * entry.
+ */
 struct sieve_pair {
 	struct tei_sieve sieve;
 	struct sieve_item item[SIEVE_KEYS];
@@ -78,7 +81,7 @@ static void plain_remove(struct sieve_pair *p, unsigned int i)
 		p->hand = 0;
 }
 
-/* The key that has to go, or -1: all are busy. */
+/* Returns the key to evict, or -1 if all are busy. */
 static int plain_evict(struct sieve_pair *p)
 {
 	unsigned int i, key, busy = 0;
@@ -107,7 +110,7 @@ static void plain_insert(struct sieve_pair *p, unsigned int key)
 
 /* --- both ---------------------------------------------------------------- */
 
-/* False as soon as they differ. */
+/* Returns false if the two caches differ. */
 static bool pair_miss(struct sieve_pair *p, unsigned int key)
 {
 	struct tei_sieve_entry *e = NULL;
@@ -140,7 +143,7 @@ static bool pair_access(struct sieve_pair *p, unsigned int key)
 	return true;
 }
 
-/* Something leaves by itself, or becomes busy or idle, now and then. */
+/* At random, removes an entry or makes it busy or idle. */
 static void pair_disturb(struct sieve_pair *p)
 {
 	unsigned int key = (unsigned int)(sieve_random(&p->random) %
@@ -248,7 +251,7 @@ static void hand_goes_from_old_to_new_and_stays(void)
 	tei_sieve_visit(&a[0].entry);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[1]);
 	tei_sieve_insert(&sv, &a[4].entry);
-	/* 0 has lost its bit, but the hand is past it */
+	/* the bit of 0 is clear, but the hand has passed it */
 	tei_sieve_visit(&a[2].entry);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[3]);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[4]);

@@ -28,7 +28,7 @@ void tei_test_skip(const char *fmt, ...)
 	va_end(ap);
 }
 
-/* --- threads that cannot be had ------------------------------------------ */
+/* --- a limit on threads --------------------------------------------------- */
 
 static unsigned int test_threads = UINT_MAX;	/* atomic */
 
@@ -37,7 +37,7 @@ void tei_test_threads(unsigned int n)
 	__atomic_store_n(&test_threads, n, __ATOMIC_RELAXED);
 }
 
-/* Stands before the system's in every test program. */
+/* Replaces the system's pthread_create in every test program. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
 		   void *(*fn)(void *), void *arg)
 {

@@ -20,12 +20,13 @@
 
 /* Both tables end with an entry whose name is NULL. */
 struct tei_test_case {
-	const char *name;		/* says the behaviour: "refuses_zero" */
+	const char *name;		/* describes the behaviour */
 	void (*fn)(void);
 };
 
 struct tei_test_suite {
-	const char *name;		/* the source file's: "settings" */
+	const char *name;		/* noun of the source file:
+					 * "settings" */
 	const struct tei_test_case *cases;
 };
 
@@ -43,26 +44,27 @@ int tei_test_run(int argc, char **argv, const struct tei_test_suite *suites);
 void tei_test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /*
- * That many more threads can be started, then pthread_create answers EAGAIN;
- * UINT_MAX: any number, as at first.
+ * Makes pthread_create fail with EAGAIN after n more threads. UINT_MAX, the
+ * initial value, removes the limit.
  */
 void tei_test_threads(unsigned int n);
 
 /*
  * Random input: for (tei_fuzz_begin(&f, "what"); tei_fuzz_next(&f, 1000);) …
- * goes 1000 rounds, or, with TEI_FUZZ_SECONDS set, as many as there is time
- * for. The seed is printed; TEI_FUZZ_SEED repeats it. One thread.
+ * runs 1000 rounds. With TEI_FUZZ_SECONDS set it runs for that time instead.
+ * The seed is printed; TEI_FUZZ_SEED repeats a run. One thread.
  */
 struct tei_fuzz {
 	uint64_t state;
-	uint64_t rounds;		/* begun */
-	uint64_t until_ns;		/* 0: by count */
+	uint64_t rounds;		/* rounds begun */
+	uint64_t until_ns;		/* end of the run; 0: limited by
+					 * rounds */
 };
 
 void tei_fuzz_begin(struct tei_fuzz *f, const char *what);
 bool tei_fuzz_next(struct tei_fuzz *f, uint64_t rounds);
 uint64_t tei_fuzz_random(struct tei_fuzz *f);
-/* Changes one to eight bytes, mostly behind the first head of them. */
+/* Changes one to eight bytes, most of them after the first head bytes. */
 void tei_fuzz_bytes(struct tei_fuzz *f, void *bytes, size_t len, size_t head);
 
 #endif /* TEI_UTIL_TEI_TEST_H */

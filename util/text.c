@@ -30,7 +30,10 @@ size_t tei_utf8_length(const char *at, const char *end)
 	return n;
 }
 
-/* Length of the character at at, 0 if it is none or a control character. */
+/*
+ * Returns the length of the character at at, or 0 if it is invalid or a control
+ * character.
+ */
 static size_t text_plain(const char *at, const char *end)
 {
 	return (unsigned char)*at < 0x20 || *at == 0x7f ?

@@ -2,25 +2,34 @@
 #ifndef TEI_UTIL_TEXT_H
 #define TEI_UTIL_TEXT_H
 
-/* Text that goes to others: what is UTF-8, and what may be published. */
+/* Checks of text that leaves the process: valid UTF-8, fit for publication. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the end of a noun after the number n: "%u rail%s". */
+/* Returns the plural ending of a noun after the number n: "%u rail%s". */
 static inline const char *tei_plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
 }
 
-/* Length of the UTF-8 sequence at at, before end; 0 if it is none. */
+/*
+ * Returns the length of the UTF-8 sequence that begins at at and ends before
+ * end, or 0 if it is invalid.
+ */
 size_t tei_utf8_length(const char *at, const char *end);
 
-/* Valid UTF-8 without control characters, at most max bytes. */
+/*
+ * Returns true if text is valid UTF-8 without control characters and has at
+ * most max bytes.
+ */
 bool tei_text_valid(const char *text, size_t max);
 
-/* For people: what isn't valid becomes \xNN. Cut to what fits into size. */
+/*
+ * Copies text for display, with each invalid byte as \xNN. The copy is
+ * terminated and cut at a character so that it fits into size bytes.
+ */
 void tei_text_escape(const char *text, char *out, size_t size);
 
 #endif /* TEI_UTIL_TEXT_H */

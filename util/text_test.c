@@ -16,7 +16,7 @@ static void refuses_what_is_no_text(void)
 	CU_ASSERT_FALSE(tei_text_valid("x\xff", 63));
 	CU_ASSERT_FALSE(tei_text_valid("x\x1f", 63));
 	CU_ASSERT_FALSE(tei_text_valid("x\x7f", 63));
-	/* cut short, longer than need be, half of a pair */
+	/* truncated sequence, overlong sequence, half of a surrogate pair */
 	CU_ASSERT_FALSE(tei_text_valid("x\xe2\x82", 63));
 	CU_ASSERT_FALSE(tei_text_valid("\xc0\xaf", 63));
 	CU_ASSERT_FALSE(tei_text_valid("\xed\xa0\x80", 63));
@@ -28,7 +28,7 @@ static void shows_what_is_no_text(void)
 
 	tei_text_escape("x\xff\n\xc3\xa9", out, sizeof(out));
 	CU_ASSERT_STRING_EQUAL(out, "x\\xff\\x0a\xc3\xa9");
-	/* no half of an escape, nor of a character */
+	/* neither an escape nor a character is cut in the middle */
 	tei_text_escape("x\xff\xff", out, 9);
 	CU_ASSERT_STRING_EQUAL(out, "x\\xff");
 	tei_text_escape("x\xc3\xa9", out, 3);

@@ -7,16 +7,18 @@
 #include <stdbool.h>
 
 /*
- * Every thread of the library is started by this: it blocks all signals, as
- * the program's signals are for the program's threads. thread is written
- * before this returns; of a detached one it is of no use. 0 or an errno.
+ * Starts a thread with all signals blocked, so that signals of the process are
+ * delivered to the program's own threads. Every thread of the library is
+ * started by this function. Writes *thread before it returns; the handle of a
+ * detached thread must not be used. Returns 0 or an errno.
  */
 int tei_thread_start(pthread_t *thread, bool detached, void *(*fn)(void *),
 		     void *arg);
 
 /*
- * CPUs as the kernel writes them, "0-3,8": 0, or TEI_ERR_INVALID for anything
- * else, none at all, and numbers from CPU_SETSIZE on.
+ * Parses a CPU list in the kernel's format, "0-3,8". Returns 0, or
+ * TEI_ERR_INVALID for any other text, an empty list or numbers from CPU_SETSIZE
+ * on.
  */
 int tei_cpus_parse(const char *text, cpu_set_t *out);
 

@@ -18,16 +18,19 @@ extern const struct tei_test_case text_cases[];
 extern const struct tei_test_case thread_cases[];
 
 /*
- * Runs fn(arg) with standard output and standard error in a file each; buf
- * gets what came out of fd 1 or 2, whichever is asked for, terminated.
+ * Runs fn(arg) with standard output and standard error redirected to files. buf
+ * gets the terminated output of fd, which is 1 or 2.
  */
 void util_test_capture(int fd, void (*fn)(void *), void *arg, char *buf,
 		       size_t len);
 
-/* Returns the first line of a captured log from its level on. */
+/* Returns the first line of a captured log, starting at its level. */
 const char *util_test_log_text(const char *out);
 
-/* Highest level that is logged, -1 for none: what a child answers. */
+/*
+ * Returns the highest level that is logged, or -1 if none is. Called in a
+ * child.
+ */
 int log_test_level(void);
 
 #endif /* TEI_UTIL_UTIL_TEST_H */
