@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Distances. A NIC's closeness to a location is a number: 0 known to be far,
- * 1 unknown, 2 same NUMA node, above that the depth of the PCI bridge that it
- * shares with the GPU. The closest NICs are preferred if they are 2 or more,
- * or if nothing is known of any.
+ * Distances. The closeness of a NIC to a location is a number: 0 is known to be
+ * far, 1 unknown, 2 the same NUMA node. A larger number is 2 plus the depth of
+ * the PCI bridge that the NIC shares with the GPU. The NICs with the greatest
+ * closeness are preferred if it is at least 2, or if nothing is known about any
+ * NIC.
  */
 
 #include <stdlib.h>
@@ -22,10 +23,10 @@ enum {
 	TOPO_NEAR = 2,		/* plus the depth of a shared bridge */
 };
 
-/* Working state of one discovery, on its caller's stack. */
+/* Working state of one discovery. */
 struct topo_find {
 	struct topo_hw hw;
-	const char *sysfs;	/* NULL: not to be asked */
+	const char *sysfs;	/* NULL: not read */
 	struct tei_topo *topo;
 	struct topo_spot *spots;	/* one per NIC */
 	unsigned int *close;		/* one per NIC, for one location */
@@ -35,7 +36,10 @@ struct topo_find {
 	struct topo_gpu gpus[TOPO_MAX_GPUS];
 };
 
-/* On another machine's topology an address of this machine means little. */
+/*
+ * Finds the hwloc object of a NIC. If hwloc describes another machine, the name
+ * takes precedence, because PCI addresses of this machine do not apply to it.
+ */
 static hwloc_obj_t topo_find_obj(const struct topo_find *f,
 				 const struct tei_topo_pci *pci,
 				 const char *device)
@@ -140,8 +144,8 @@ static unsigned int topo_close_gpu(const struct topo_find *f,
 }
 
 /*
- * Adds the row for which f->close holds the closeness of every NIC. gpu NULL:
- * it is the node itself.
+ * Adds the row of a location. f->close holds the closeness of every NIC. gpu is
+ * NULL for a NUMA node.
  */
 static int topo_find_add(struct topo_find *f, const char *location, int node,
 			 hwloc_obj_t gpu)
@@ -202,7 +206,10 @@ static int topo_find_rows(struct topo_find *f)
 	return rc;
 }
 
-/* Opens hwloc and decides whether sysfs is about the same machine. */
+/*
+ * Opens hwloc and selects the root of sysfs, or none if hwloc describes another
+ * machine.
+ */
 static struct topo_find *topo_find_open(const struct tei_topo_opts *opts)
 {
 	struct topo_find *f = calloc(1, sizeof(*f));
@@ -250,7 +257,7 @@ static int topo_find_run(struct topo_find *f,
 err_free_topo:
 	tei_topo_free(f->topo);
 	return tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-			    "no memory for the topology");
+			    "out of memory");
 }
 
 int tei_topo_discover(const struct tei_topo_nic_desc *nics, size_t count,
@@ -263,18 +270,18 @@ int tei_topo_discover(const struct tei_topo_nic_desc *nics, size_t count,
 
 	if (!out)
 		return tei_err_fail(err, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
-				    "nowhere to put the topology");
+				    "out is NULL");
 	opts = opts ? opts : &defaults;
 	f = topo_find_open(opts);
 	if (!f)
 		return tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "no memory for the topology");
+				    "out of memory");
 	rc = topo_find_run(f, nics, count, opts, out, err);
 	topo_find_close(f);
 	return rc;
 }
 
-/* hwloc may list a name twice; the first stands. */
+/* Removes duplicate names, which hwloc may list; the first one stays. */
 static size_t topo_unique(const char **names, size_t n,
 			  struct tei_topo_nic_desc *descs)
 {
@@ -304,12 +311,12 @@ int tei_topo_discover_all(const struct tei_topo_opts *opts,
 
 	if (!out)
 		return tei_err_fail(err, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
-				    "nowhere to put the topology");
+				    "out is NULL");
 	opts = opts ? opts : &defaults;
 	f = topo_find_open(opts);
 	if (!f)
 		return tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "no memory for the topology");
+				    "out of memory");
 	n = topo_unique(names, topo_hw_nics(&f->hw, names, TEI_TOPO_MAX_NICS),
 			descs);
 	rc = topo_find_run(f, descs, n, opts, out, err);

@@ -14,7 +14,10 @@
 #include "topo/topo_int.h"
 #include "util/err.h"
 
-/* The machine of an XML file with NICs of these names, NULL-terminated. */
+/*
+ * Discovers the machine of an XML file, with NICs of these names. The list ends
+ * with NULL.
+ */
 static struct tei_topo *discover(const char *xml, const char *const *names)
 {
 	struct tei_topo_opts opts = { .xml_path = topo_test_data(xml) };
@@ -46,7 +49,7 @@ static void two_sockets_with_infiniband(void)
 	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 0), "cpu:0");
 	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 4), "cuda:2");
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 mlx4_0 ib0|");
-	/* all equally far: nothing is gained by preferring none */
+	/* all are equally far, so all are preferred */
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"), "eth0 mlx4_0 ib0|");
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"),
 			       "eth0 mlx4_0 ib0|");
@@ -78,7 +81,8 @@ static void gpu_beside_its_nic(void)
 
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"), "eth0 mlx5_0|lo");
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 mlx5_0 lo|");
-	/* the only CUDA device hwloc lists; other GPUs are not CUDA's */
+	/* the only CUDA device that hwloc lists; the other GPUs are not CUDA
+	 * devices */
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"), "mlx5_0|eth0 lo");
 	CU_ASSERT_EQUAL(tei_topo_location_count(topo), 3);
 	tei_topo_free(topo);
@@ -106,7 +110,10 @@ static void gpus_prefer_nics_of_their_switch(void)
 	tei_topo_free(topo);
 }
 
-/* Appends "LOCATION":[[near],[other]] of the NICs of one half, from first on. */
+/*
+ * Appends "LOCATION":[[near],[other]] for eight NICs. The n NICs from first on
+ * are near.
+ */
 static void matrix_row(char *text, const char *location, int first, int n)
 {
 	int i;
@@ -141,7 +148,7 @@ static void the_matrix_of_eight_gpus_and_eight_nics(void)
 	snprintf(whole, sizeof(whole), "{%s}", expected);
 	CU_ASSERT_EQUAL_FATAL(tei_topo_json(topo, &text), 0);
 	CU_ASSERT_STRING_EQUAL(text, whole);
-	/* and what was written is read as the same */
+	/* parsing the output gives the same matrix */
 	CU_ASSERT_EQUAL_FATAL(tei_topo_parse(text, topo, TEI_TOPO_STRICT,
 					     &again, NULL), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_topo_json(again, &copy), 0);
@@ -333,11 +340,11 @@ static void this_machine_keeps_its_nics(void)
 			TEI_ERR_INVALID);
 }
 
-/* --- an invented sysfs --------------------------------------------------- */
+/* --- a simulated sysfs --------------------------------------------------- */
 
 static char sys_root[] = "/tmp/topo-sysfs-XXXXXX";
 
-/* Makes the file at path below the root, and the folders above it. */
+/* Creates the file at path below the root, and the folders above it. */
 static void sys_file(const char *path, const char *text)
 {
 	char full[512], *p;
@@ -485,7 +492,10 @@ static void sys_disk(unsigned int major, unsigned int minor, const char *folder)
 	sys_link(path, folder);
 }
 
-/* On a controller, below one, beside two, on others. */
+/*
+ * Disks with a node, behind a device with a node, next to two controllers with
+ * nodes, and on other disks.
+ */
 static void sysfs_tells_a_disk_s_node(void)
 {
 	const char *near = "devices/pci0000:80/0000:80:01.0/0000:81:00.0";
@@ -498,7 +508,7 @@ static void sysfs_tells_a_disk_s_node(void)
 	snprintf(path, sizeof(path), "%s/nvme/nvme0/nvme0n1/nvme0n1p2", near);
 	sys_disk(259, 2, path);
 	sys_disk(254, 0, "devices/pci0000:00/0000:00:04.0/virtio1/block/vda");
-	/* a namespace of two controllers */
+	/* a namespace with two controllers */
 	sys_disk(259, 9, "devices/virtual/nvme-subsystem/s1/nvme1n1");
 	sys_file("devices/virtual/nvme-subsystem/s1/nvme1/numa_node", "1\n");
 	sys_file("devices/virtual/nvme-subsystem/s1/nvme2/numa_node", "1\n");
@@ -511,7 +521,7 @@ static void sysfs_tells_a_disk_s_node(void)
 	sys_disk(259, 12, "devices/virtual/nvme-subsystem/s3/nvme7n1");
 	sys_file("devices/virtual/nvme-subsystem/s3/nvme7/numa_node", "1\n");
 	sys_file("devices/virtual/nvme-subsystem/s3/nvme8/numa_node", "-1\n");
-	/* one over TCP */
+	/* a namespace over TCP */
 	sys_disk(259, 11, "devices/virtual/nvme-fabrics/ctl/nvme5/nvme5n1");
 	sys_file("devices/virtual/nvme-fabrics/ctl/nvme5/numa_node", "-1\n");
 	sys_file("devices/virtual/nvme-fabrics/ctl/nvme6/numa_node", "1\n");
@@ -560,7 +570,10 @@ static void sys_loop(unsigned int minor, const char *file)
 	sys_file(path, text);
 }
 
-/* Where the disk is that its file is on, if there is one and it has a node. */
+/*
+ * A loop device has the node of the disk that holds its file, if there is such
+ * a disk.
+ */
 static void sysfs_tells_a_loop_device_s_node(void)
 {
 	const char *near = "devices/pci0000:80/0000:80:01.0/0000:81:00.0";
@@ -584,7 +597,7 @@ static void sysfs_tells_a_loop_device_s_node(void)
 	snprintf(path, sizeof(path), "%s/image (deleted)", sys_root);
 	sys_loop(4, path);
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 4)), -1);
-	sys_loop(5, "/dev/null");	/* no disk */
+	sys_loop(5, "/dev/null");	/* not a disk */
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 5)), -1);
 	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
 }

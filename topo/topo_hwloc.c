@@ -35,8 +35,8 @@ bool topo_pci_parse(const char *text, struct tei_topo_pci *pci)
 }
 
 /*
- * Leaves out what would open displays or start GPU drivers in a process that
- * may fork later, and the objects that say nothing about distance.
+ * Disables components that would open displays or initialise GPU drivers in a
+ * process that may fork later, and objects that do not affect distances.
  */
 static int topo_hw_configure(hwloc_topology_t t)
 {
@@ -84,7 +84,7 @@ void topo_hw_open(struct topo_hw *hw, const char *xml_path)
 err_destroy:
 	hwloc_topology_destroy(t);
 err_warn:
-	TEI_WARN(TOPO_SUBSYS, "hwloc can't read the topology%s%s: %m; "
+	TEI_WARN(TOPO_SUBSYS, "hwloc: cannot read the topology%s%s: %m; "
 		 "distances are unknown", xml_path ? " from " : "",
 		 xml_path ? xml_path : "");
 }
@@ -146,7 +146,10 @@ struct tei_topo_pci topo_hw_pci(hwloc_obj_t obj)
 	return pci;
 }
 
-/* A device that hangs off the whole of several nodes is near none of them. */
+/*
+ * Finds the NUMA nodes of a device. A device that is attached to all of several
+ * nodes is near none of them.
+ */
 void topo_hw_spot(const struct topo_hw *hw, hwloc_obj_t obj,
 		  struct topo_spot *spot)
 {
@@ -220,7 +223,7 @@ size_t topo_hw_nodes(const struct topo_hw *hw, int *nodes, size_t max)
 
 /* --- GPUs ---------------------------------------------------------------- */
 
-/* N of an OS device named prefixN, or -1. */
+/* Returns N of an OS device that is named prefixN, or -1. */
 static int topo_hw_number(hwloc_obj_t obj, const char *prefix)
 {
 	size_t len = strlen(prefix);
@@ -285,7 +288,7 @@ static int topo_gpu_cmp(const void *pa, const void *pb)
 	return (x > y) - (x < y);
 }
 
-/* Devices that match, numbered in the order of their PCI addresses. */
+/* Gets the matching devices, numbered in the order of their PCI addresses. */
 static size_t topo_hw_gpus_by_bus(const struct topo_hw *hw,
 				  hwloc_obj_type_t type,
 				  bool (*match)(hwloc_obj_t),

@@ -10,17 +10,17 @@
 #define TOPO_JSON_DEPTH	3	/* object, pair, list */
 #define TOPO_JSON_HINT	"a matrix is {\"cpu:0\": [[\"near\"], [\"other\"]]}"
 
-/* Working state of one parse, on its caller's stack. */
+/* Working state of one parse. */
 struct topo_parse {
 	const struct tei_topo *base;
 	unsigned int flags;
 	struct tei_err *err;
 	struct tei_topo *topo;
-	size_t n_names;		/* of NICs, repetitions included */
+	size_t n_names;		/* NICs named, repetitions included */
 	size_t n_unknown;
-	struct topo_quote unknown;	/* the first of them */
+	struct topo_quote unknown;	/* first unknown name */
 	bool named[TEI_TOPO_MAX_NICS];
-	bool seen[TEI_TOPO_MAX_NICS];	/* in the location being read */
+	bool seen[TEI_TOPO_MAX_NICS];	/* already in the current row */
 };
 
 /* --- text ---------------------------------------------------------------- */
@@ -39,13 +39,15 @@ static int topo_json_at(struct tei_err *err, const char *text, const char *at,
 			    line, column);
 }
 
-/* What a string's escape at p would hide from C strings, else NULL. */
+/*
+ * Returns what is wrong with the escape at p. A NUL would end a C string early.
+ */
 static const char *topo_json_escape(const char *p)
 {
 	return !strncmp(p, "\\u0000", 6) ? "NUL in a string" : NULL;
 }
 
-/* Bounds size and depth before the parser recurses. */
+/* Checks the length and the depth before cJSON recurses. */
 static int topo_json_scan(const char *text, struct tei_err *err)
 {
 	const char *p, *end = text + strnlen(text, TEI_TOPO_MAX_TEXT + 1);
@@ -55,7 +57,7 @@ static int topo_json_scan(const char *text, struct tei_err *err)
 
 	if (end > text + TEI_TOPO_MAX_TEXT)
 		return tei_err_fail(err, TEI_ERR_JSON, TOPO_SUBSYS, NULL,
-				    "priority matrix is longer than %u bytes",
+				    "priority matrix: longer than %u bytes",
 				    TEI_TOPO_MAX_TEXT);
 	for (p = text; p < end && !bad; p++) {
 		if (string && *p == '\\') {
@@ -64,7 +66,7 @@ static int topo_json_scan(const char *text, struct tei_err *err)
 		} else if (*p == '"') {
 			string = !string;
 		} else if (!string && (*p == '[' || *p == '{')) {
-			bad = ++depth > TOPO_JSON_DEPTH ? "nested too deep" :
+			bad = ++depth > TOPO_JSON_DEPTH ? "nested too deeply" :
 							  NULL;
 		} else if (!string && (*p == ']' || *p == '}')) {
 			depth--;
@@ -102,7 +104,10 @@ static int topo_parse_fail(struct topo_parse *p, const char *location,
 			    topo_quote(location).text, what);
 }
 
-/* Index of name, adding it where there is no base; -1 unknown, -2 too many. */
+/*
+ * Returns the index of name. Without a base, adds an unknown name. Returns -1
+ * if the base lacks it, or -2 if there are too many NICs.
+ */
 static int topo_parse_nic(struct topo_parse *p, const char *name)
 {
 	struct tei_topo *topo = p->topo;
@@ -139,7 +144,7 @@ static int topo_parse_name(struct topo_parse *p, const char *location,
 	return 0;
 }
 
-/* One "location": [[…], […]] is sound; its names are taken in. */
+/* Checks one "location": [[…], […]] and collects its names. */
 static int topo_parse_entry(struct topo_parse *p, const cJSON *entry)
 {
 	const cJSON *list, *item;
@@ -174,11 +179,11 @@ static int topo_parse_unknown(struct topo_parse *p)
 	if (all || p->flags & TEI_TOPO_STRICT)
 		return tei_err_fail(p->err, TEI_ERR_NO_DEVICE, TOPO_SUBSYS,
 				    "compare the names with the rails in use",
-				    "priority matrix names %s, which is no NIC "
-				    "here%s", p->unknown.text,
-				    all ? ", nor is any other it names" : "");
-	TEI_WARN(TOPO_SUBSYS, "priority matrix names %s, which is no NIC here; "
-		 "left out, with %zu more like it", p->unknown.text,
+				    "priority matrix: %s is not a NIC of "
+				    "this topology%s", p->unknown.text,
+				    all ? ", and neither is any other name" : "");
+	TEI_WARN(TOPO_SUBSYS, "priority matrix: %s is not a NIC of this topology; "
+		 "ignored, with %zu other unknown names", p->unknown.text,
 		 p->n_unknown - 1);
 	return 0;
 }
@@ -214,7 +219,7 @@ static int topo_parse_row(struct topo_parse *p, const cJSON *entry)
 	row = topo_add_row(p->topo, entry->string);
 	if (!row)
 		return tei_err_fail(p->err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "no memory for the priority matrix");
+				    "out of memory");
 	memset(p->seen, 0, sizeof(p->seen));
 	topo_parse_list(p, entry->child, row, &row->n_preferred);
 	topo_parse_list(p, entry->child->next, row, &row->n_accessible);
@@ -245,11 +250,11 @@ static int topo_parse_tree(struct topo_parse *p, const cJSON *root)
 	}
 	if (topo_finish(p->topo))
 		return tei_err_fail(p->err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "no memory for the priority matrix");
+				    "out of memory");
 	return 0;
 }
 
-/* The base's NICs, or room for as many as may be named. */
+/* Creates a topology with the base's NICs, or with room for all names. */
 static struct tei_topo *topo_parse_start(const struct tei_topo *base)
 {
 	struct tei_topo *topo = topo_new(base ? base->n_nics :
@@ -280,7 +285,7 @@ int tei_topo_parse(const char *text, const struct tei_topo *base,
 	p.topo = topo_parse_start(base);
 	rc = p.topo ? topo_parse_tree(&p, root) :
 		      tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				   "no memory for the priority matrix");
+				   "out of memory");
 	cJSON_Delete(root);
 	if (rc)
 		tei_topo_free(p.topo);
@@ -319,7 +324,7 @@ static bool topo_json_row(const struct tei_topo *topo,
 			      row->n_accessible, pair);
 }
 
-/* Whether every NIC that isn't off is in some row. */
+/* Returns true if every NIC that is not off is in some row. */
 static bool topo_json_covered(const struct tei_topo *topo)
 {
 	bool in[TEI_TOPO_MAX_NICS] = { false };
@@ -358,11 +363,12 @@ int tei_topo_json(const struct tei_topo *topo, char **text)
 		print = cJSON_PrintUnformatted(root);
 	cJSON_Delete(root);
 	if (print)
-		copy = strdup(print);	/* cJSON may have an allocator of its own */
+		copy = strdup(print);	/* the caller frees with free(), cJSON
+					 * may not */
 	cJSON_free(print);
 	if (!copy)
 		return tei_err_fail(NULL, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "no memory for the priority matrix");
+				    "out of memory");
 	*text = copy;
 	return 0;
 }

@@ -20,7 +20,7 @@ static struct tei_topo *json_good(const char *text,
 	return topo;
 }
 
-/* Parses and compares what comes out again. */
+/* Parses the text and compares the matrix as JSON with expected. */
 static void json_expect(const char *text, const struct tei_topo *base,
 			const char *expected)
 {
@@ -88,7 +88,7 @@ static void nics_never_named_are_off(void)
 	CU_ASSERT(tei_topo_nic(topo, 3)->off);
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "*"), "a b c|");
 	tei_topo_free(topo);
-	/* a matrix without a name says nothing */
+	/* a matrix without names switches no NIC off */
 	topo = json_good("{\"cpu:0\":[[],[]]}", base);
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "a b c d|");
 	tei_topo_free(topo);
@@ -122,7 +122,7 @@ static void unknown_names_are_left_out(void)
 	json_expect(some, base, "{\"cpu:0\":[[\"a\"],[]]}");
 	CU_ASSERT_EQUAL(tei_topo_parse(some, base, TEI_TOPO_STRICT, &topo,
 				       &err), TEI_ERR_NO_DEVICE);
-	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "names x,"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "x is not a NIC"));
 	CU_ASSERT_EQUAL(tei_topo_parse(none, base, 0, &topo, &err),
 			TEI_ERR_NO_DEVICE);
 	CU_ASSERT_PTR_NULL(topo);
@@ -166,7 +166,7 @@ static void refuses_malformed_text(void)
 		{ "{\"cpu:0\\u0000\":[[],[]]}", "NUL" },
 		{ "{\"cpu\\n\":[[],[]]}", "\"cpu?\": control character" },
 		{ "{\"cpu:0\":[[\"a\"],[]],\"cpu:0\":[[],[]]}", "given twice" },
-		{ "{\"cpu:0\":[[[\"a\"]],[]]}", "nested too deep" },
+		{ "{\"cpu:0\":[[[\"a\"]],[]]}", "nested too deeply" },
 		{ "{\"cpu:0\":[[\"a\",],[]]}", "syntax error" },
 		{ "{\"cpu:0\":[[\"a],[]]}", "syntax error" },
 		{ "{\"cpu:0\":[[\"\\", "syntax error" },
@@ -194,7 +194,7 @@ static void refuses_malformed_text(void)
 			TEI_ERR_INVALID);
 }
 
-/* As many times one text, then a tail; the caller's. */
+/* Returns head, count times unit, then tail. The caller frees it. */
 static char *json_repeat(const char *head, const char *unit, size_t count,
 			 const char *tail)
 {
@@ -233,7 +233,7 @@ static void bounds_hold(void)
 	CU_ASSERT_EQUAL(tei_topo_parse(text, NULL, 0, &topo, NULL), 0);
 	tei_topo_free(topo);
 	free(text);
-	/* brackets in strings nest nothing */
+	/* brackets in strings do not nest */
 	text = json_repeat("{\"a\":[[\"", "[", 63, "\"],[]]}");
 	CU_ASSERT_EQUAL(tei_topo_parse(text, NULL, 0, &topo, NULL), 0);
 	tei_topo_free(topo);
@@ -246,7 +246,7 @@ static void bounds_hold(void)
 	free(text);
 }
 
-/* {"n0": [["n0"], []], …}; the caller's. */
+/* Returns {"n0": [["n0"], []], …}. The caller frees it. */
 static char *json_numbered(unsigned int locations, unsigned int nics)
 {
 	char *text = NULL;
@@ -289,7 +289,7 @@ static unsigned int json_random(unsigned int *state)
 	return *state >> 8;
 }
 
-/* One byte replaced, dropped or doubled, or a stretch moved. */
+/* Replaces, drops or doubles one byte, or moves a part of the text. */
 static void json_mutate(char *text, size_t *len, unsigned int *state)
 {
 	static const char bytes[] = "{}[]\",:\\u0 \n\x01\xff" "cn*";
@@ -312,7 +312,7 @@ static void json_mutate(char *text, size_t *len, unsigned int *state)
 	}
 }
 
-/* Whatever parses must come out as something that parses to the same. */
+/* Text that parses must produce JSON that parses to the same matrix. */
 static bool json_fixpoint(const char *text)
 {
 	struct tei_topo *topo = NULL, *again = NULL;

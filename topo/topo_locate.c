@@ -14,7 +14,7 @@ static int topo_locate_query(unsigned long n, void **pages, int *status)
 	return move_pages(0, n, pages, NULL, status, 0) == 0 ? 0 : -1;
 }
 
-/* The value that more than half of the non-negative ones have, else -1. */
+/* Returns the value of more than half of the non-negative elements, or -1. */
 static int topo_majority(const int *v, size_t n)
 {
 	size_t present = 0, same, i, k;
@@ -40,7 +40,7 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 	int status[TOPO_SAMPLE];
 
 	for (i = 0; i < n; i++) {
-		/* span / 15 * i first: the product of both could overflow */
+		/* divided first, because span * i could overflow */
 		uintptr_t k = n == 1 ? 0 : span / (n - 1) * i +
 					   span % (n - 1) * i / (n - 1);
 
@@ -53,8 +53,9 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 }
 
 /*
- * The page of sample i of n: somewhere in its part of the region, at places
- * without a rhythm, so that interleaved memory is seen to be that.
+ * Returns the page number of sample i of n. Each sample is at a pseudo-random
+ * place in its n-th of the region, because samples at regular distances would
+ * miss the interleaving of pages.
  */
 static uintptr_t topo_sample_page(uintptr_t first, uintptr_t count, size_t i,
 				  size_t n)
@@ -67,7 +68,10 @@ static uintptr_t topo_sample_page(uintptr_t first, uintptr_t count, size_t i,
 					   32) % size);
 }
 
-/* The node that most of a part's samples are on; mixed: not all. */
+/*
+ * Returns the node of most samples of a part. Sets *mixed if the samples are on
+ * several nodes.
+ */
 static int topo_part_node(const int *status, unsigned int n, bool *mixed)
 {
 	int most = topo_majority(status, n), any = most;
@@ -83,8 +87,8 @@ static int topo_part_node(const int *status, unsigned int n, bool *mixed)
 }
 
 /*
- * The nodes of n equal parts by TOPO_PARTS_SAMPLE samples. False if more than
- * some of them are on several, or nothing is anywhere.
+ * Finds the nodes of n equal parts from TOPO_PARTS_SAMPLE samples. Returns
+ * false if more than some parts are on several nodes, or if no page is present.
  */
 static bool topo_parts_nodes(const int *status, unsigned int n, int *nodes,
 			     unsigned int some)
@@ -98,7 +102,7 @@ static bool topo_parts_nodes(const int *status, unsigned int n, int *nodes,
 		nodes[i] = topo_part_node(status + i * per, per, &mixed);
 		several += mixed;
 	}
-	/* what has no page yet goes with what is beside it */
+	/* a part without a present page gets the node of an adjacent part */
 	for (i = 0; i < n; i++)
 		last = nodes[i] = nodes[i] < 0 ? last : nodes[i];
 	for (i = n; i-- > 0;)
@@ -150,7 +154,7 @@ bool topo_locate_parts(const void *addr, size_t len, size_t page,
 	return true;
 }
 
-/* The machine's only node, or -1 if it has several. */
+/* Returns the only node of this machine, or -1 if it has several. */
 static int topo_only_node(void)
 {
 	int nodes[2] = { 0, 0 };
@@ -165,7 +169,7 @@ int tei_topo_locate(const void *addr, size_t len, char location[TEI_TOPO_NAME])
 
 	if (!len || len - 1 > UINTPTR_MAX - (uintptr_t)addr)
 		return tei_err_fail(NULL, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
-				    "%s range", len ? "a wrapping" : "an empty");
+				    "%s", len ? "range wraps around" : "range is empty");
 	if (numa_available() >= 0 && numa_max_node() > 0 &&
 	    topo_locate_parts(addr, len, page, topo_locate_query, location))
 		return 0;
@@ -183,8 +187,8 @@ int tei_topo_locate(const void *addr, size_t len, char location[TEI_TOPO_NAME])
 /* --- location strings ---------------------------------------------------- */
 
 /*
- * Digits at *p without a leading zero, up to max; *p is moved behind them.
- * False for anything else.
+ * Parses digits at *p without a leading zero, a number of at most max, and
+ * moves *p behind them. Returns false for anything else.
  */
 static bool topo_number(const char **p, uint64_t max, uint64_t *out)
 {
@@ -228,7 +232,7 @@ static const char *topo_where_parts(const char *p, struct tei_topo_where *w)
 			return "a node is not a number from 0 to 65535";
 		w->nodes[w->n_parts++] = (uint16_t)node;
 	} while (*p == ',');
-	return *p ? "garbage after the nodes" : NULL;
+	return *p ? "unexpected text after the nodes" : NULL;
 }
 
 static const char *topo_where_read(const char *text, struct tei_topo_where *w)
@@ -266,7 +270,7 @@ int tei_topo_where_parse(const char *text, struct tei_topo_where *out,
 
 	if (!out)
 		return tei_err_fail(err, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
-				    "nowhere to put the location");
+				    "out is NULL");
 	memset(&w, 0, sizeof(w));
 	text = text ? text : TEI_TOPO_ANY;
 	bad = topo_where_read(text, &w);
@@ -290,7 +294,10 @@ static void topo_where_name(const struct tei_topo_where *w, char *location)
 		snprintf(location, TEI_TOPO_NAME, "%s", TEI_TOPO_ANY);
 }
 
-/* Where part i begins: a page is on one node, that of its first byte. */
+/*
+ * Returns the offset at which part i begins. A page is on one node and belongs
+ * to the part of its first byte.
+ */
 static uint64_t topo_part_begin(const struct tei_topo_where *w,
 				uint64_t length, uint64_t i)
 {
@@ -301,7 +308,10 @@ static uint64_t topo_part_begin(const struct tei_topo_where *w,
 	return over ? at + (w->page - over) : at;
 }
 
-/* The part of that byte, begin <= offset < the next one's; false: no parts. */
+/*
+ * Finds the part that holds the byte at offset. Returns false if the location
+ * has no parts.
+ */
 static bool topo_where_which(const struct tei_topo_where *w, uint64_t length,
 			     uint64_t offset, uint64_t *part)
 {

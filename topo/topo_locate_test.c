@@ -11,7 +11,7 @@
 #include "topo/topo_int.h"
 #include "util/err.h"
 
-/* --- sampling, with an invented machine ---------------------------------- */
+/* --- sampling on a simulated machine ------------------------------------- */
 
 static struct {
 	unsigned long n;
@@ -134,7 +134,7 @@ static void several_nodes_are_told_apart_by_parts(void)
 	CU_ASSERT(fake_parts(1000, node_ragged, text));
 	CU_ASSERT_STRING_EQUAL(text,
 			       "segments:4096:0,0,0,0,0,1,1,1,1,1,1,1,1,1,1,1");
-	/* each page of the region is looked for, none beside it */
+	/* every sampled page lies within the region */
 	CU_ASSERT_EQUAL(fake.n, TOPO_PARTS_SAMPLE);
 	CU_ASSERT((uintptr_t)fake.pages[0] >= 0x10000);
 	CU_ASSERT((uintptr_t)fake.pages[63] < 0x10000 + 1000 * 4096UL);
@@ -158,7 +158,7 @@ static void what_parts_do_not_tell_apart_is_left(void)
 
 /* --- this machine -------------------------------------------------------- */
 
-/* Node of a page that is there; -1 if the kernel won't say. */
+/* Returns the node of a present page, or -1 if the kernel does not tell. */
 static int node_of(void *page)
 {
 	int status = -1;
@@ -178,7 +178,7 @@ static void finds_touched_memory(void)
 	memset(mem, 1, len);
 	CU_ASSERT_EQUAL(tei_topo_locate(mem, len, location), 0);
 	if (node_of(mem) < 0)
-		tei_test_skip("move_pages is not permitted here");
+		tei_test_skip("move_pages is not permitted");
 	else
 		CU_ASSERT_EQUAL(sscanf(location, "cpu:%d", &node), 1);
 	munmap(mem, len);
@@ -199,11 +199,11 @@ static void untouched_memory_stays_untouched(void)
 	for (i = 0; i < 64; i++)
 		CU_ASSERT(!(in[i] & 1));
 	if (node_of((void *)((uintptr_t)&probe / page * page)) < 0)
-		tei_test_skip("move_pages is not permitted here");
+		tei_test_skip("move_pages is not permitted");
 	else
 		CU_ASSERT_STRING_EQUAL(location, "*");
 	munmap(mem, len);
-	/* nor does a range that is not mapped any more do harm */
+	/* an unmapped range does no harm */
 	CU_ASSERT_EQUAL(tei_topo_locate(mem, len, location), 0);
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, 1, location), 0);
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, SIZE_MAX, location), 0);
@@ -324,21 +324,21 @@ static void a_part_begins_with_a_page(void)
 	struct tei_topo_where w;
 
 	tei_topo_where_parse("segments:4096:4,5,6", &w, NULL);
-	/* whole pages each: nothing is moved */
+	/* whole pages each: no part is rounded up */
 	part_is(&w, 6 * 4096, 8191, 0, "cpu:4", 8192);
 	part_is(&w, 6 * 4096, 8192, 1, "cpu:5", 16384);
-	/* from 4097 and 8194 on, so from the next pages */
+	/* parts at 4097 and 8194 are rounded up to the next pages */
 	part_is(&w, 3 * 4097, 0, 0, "cpu:4", 8192);
 	part_is(&w, 3 * 4097, 8191, 0, "cpu:4", 8192);
 	part_is(&w, 3 * 4097, 8192, 1, "cpu:5", 12288);
 	part_is(&w, 3 * 4097, 12288, 2, "cpu:6", 3 * 4097);
-	/* from 4095 and 8190 on */
+	/* parts at 4095 and 8190 are rounded up */
 	part_is(&w, 3 * 4095, 4095, 0, "cpu:4", 4096);
 	part_is(&w, 3 * 4095, 4096, 1, "cpu:5", 8192);
 	part_is(&w, 3 * 4095, 8192, 2, "cpu:6", 3 * 4095);
 	/* less than a page */
 	part_is(&w, 10, 9, 0, "cpu:4", 10);
-	/* as who binds huge pages rounds the parts up */
+	/* matches programs that bind huge pages and round the parts up */
 	tei_topo_where_parse("segments:2097152:0,1", &w, NULL);
 	part_is(&w, 5 * huge, 0, 0, "cpu:0", 3 * huge);
 	part_is(&w, 5 * huge, 3 * huge, 1, "cpu:1", 5 * huge);

@@ -5,7 +5,7 @@
 
 #include "topo/tei_topo.h"
 
-#define MAP_NODES	1024	/* as many as the kernel is built for */
+#define MAP_NODES	1024	/* largest number of nodes of a kernel */
 
 void *tei_topo_map(int node, size_t size)
 {
@@ -21,7 +21,7 @@ void *tei_topo_map(int node, size_t size)
 		return mem;
 	memset(bits, 0, sizeof(bits));
 	bits[bit / word] = 1ul << bit % word;
-	/* preferred: on a full or forbidden node it is elsewhere */
+	/* MPOL_PREFERRED falls back to other nodes */
 	mbind(mem, size, MPOL_PREFERRED, bits, MAP_NODES, 0);
 	return mem;
 }

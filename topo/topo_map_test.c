@@ -10,7 +10,7 @@
 #define MAP_TEST_NODES	1024
 #define MAP_TEST_WORD	(8 * sizeof(unsigned long))
 
-/* Whether it is zeroed memory that can be written to its last byte. */
+/* Returns true if mem is zeroed memory that is writable up to its last byte. */
 static bool map_usable(char *mem, size_t size)
 {
 	size_t i;
@@ -24,7 +24,7 @@ static bool map_usable(char *mem, size_t size)
 	return mem[0] == 0x5a && mem[size - 1] == 0x5a;
 }
 
-/* The node that the memory at mem is to be on, -1: any. */
+/* Returns the preferred node of the memory at mem, or -1 if it has none. */
 static int map_wanted(char *mem)
 {
 	unsigned long bits[MAP_TEST_NODES / MAP_TEST_WORD];
@@ -48,7 +48,7 @@ static void map_is_memory_of_that_node(void)
 
 	CU_ASSERT(map_usable(mem, MAP_TEST_SIZE));
 	if (get_mempolicy(&mode, NULL, 0, NULL, 0))
-		tei_test_skip("policies of memory are not to be had: %s",
+		tei_test_skip("memory policies are not available: %s",
 			      strerror(errno));
 	else
 		CU_ASSERT_EQUAL(map_wanted(mem), 0);

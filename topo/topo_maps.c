@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The mappings of this process and their protection.
+ * Mappings of this process and their protection.
  *
- * No page is touched. mincore and similar calls tell whether a page is present,
- * which does not matter here, and their answers for device memory (VM_PFNMAP) and
- * huge pages differ between kernels. The kernel's list of mappings contains all
- * kinds of memory.
+ * The kernel's list of mappings answers this without touching a page. mincore
+ * and similar calls report whether a page is present, which does not matter
+ * here, and their results for device memory (VM_PFNMAP) and huge pages differ
+ * between kernels.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -21,15 +21,16 @@
 #define MAPS_BUFFER	65536u
 
 /*
- * The kernel's interface since Linux 6.11, which the headers that this is built
- * with may lack: struct procmap_query of linux/fs.h.
+ * struct procmap_query of linux/fs.h. The kernel has it since Linux 6.11; the
+ * headers of the build host may lack it.
  */
 struct maps_query {
 	uint64_t size;
 	uint64_t flags;
 	uint64_t addr;
-	uint64_t base, end;		/* result: range of the mapping */
-	uint64_t access;		/* result: MAPS_QUERY_READABLE, … */
+	uint64_t base, end;		/* result: bounds of the mapping */
+	uint64_t access;		/* result: MAPS_QUERY_… of the
+					 * mapping */
 	uint64_t page_size, offset, inode;
 	uint32_t dev_major, dev_minor;
 	uint32_t name_size, build_id_size;
@@ -41,12 +42,15 @@ _Static_assert(sizeof(struct maps_query) == 104, "struct procmap_query");
 #define MAPS_QUERY		_IOWR('f', 17, struct maps_query)
 #define MAPS_QUERY_READABLE	1u
 #define MAPS_QUERY_WRITABLE	2u
-#define MAPS_QUERY_OR_NEXT	16u	/* flag: if no mapping covers the address,
-					 * return the next one */
+#define MAPS_QUERY_OR_NEXT	16u	/* in flags: the next mapping if none
+					 * covers addr */
 
-/* All mappings in order, neighbours with the same access as one; or fd. */
+/*
+ * Either fd, or all mappings in order, where adjacent mappings with the same
+ * access are merged.
+ */
 struct tei_topo_maps {
-	int fd;				/* of MAPS_FILE, to be queried; or -1 */
+	int fd;				/* of MAPS_FILE, for queries; or -1 */
 	struct topo_map {
 		uint64_t base, end;
 		enum tei_topo_access access;
@@ -86,7 +90,10 @@ static int maps_add(struct tei_topo_maps *m, uint64_t base, uint64_t end,
 	return 0;
 }
 
-/* Parses "5591c0-5591d0 r--p …", one line, ended by 0. *last: where it ends. */
+/*
+ * Parses one terminated line, "5591c0-5591d0 r--p …". *last gets the end of the
+ * mapping.
+ */
 static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 {
 	char *rest;
@@ -101,7 +108,7 @@ static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 			maps_access(rest[1] == 'r', rest[2] == 'w'));
 }
 
-/* Reads the list up to the first mapping that ends at the address until or above. */
+/* Reads the list up to the first mapping that ends at until or above. */
 static int maps_parse(struct tei_topo_maps *m, int fd, char *buf,
 		      uint64_t until)
 {
@@ -138,7 +145,9 @@ static int maps_list(struct tei_topo_maps *m, int fd, uint64_t until)
 	return ret;
 }
 
-/* Finds the first mapping that ends above addr; false: there is none. */
+/*
+ * Finds the first mapping that ends above addr. Returns false if there is none.
+ */
 static bool maps_find(const struct tei_topo_maps *m, uint64_t addr,
 		      struct topo_map *out)
 {
@@ -177,7 +186,10 @@ static bool maps_ask(int fd, uint64_t addr, struct topo_map *out)
 	return true;
 }
 
-/* Returns true if the kernel knows the query: the stack of this function is mapped. */
+/*
+ * Returns true if the kernel supports the query: a query about this function's
+ * own stack succeeds.
+ */
 static bool maps_answers(int fd)
 {
 	struct topo_map here;
@@ -229,8 +241,10 @@ void tei_topo_maps_free(struct tei_topo_maps *maps)
 
 /* --- without /proc ------------------------------------------------------- */
 
-/* Returns true if all pages of the range are mapped. With MS_ASYNC, msync checks
- * only that. */
+/*
+ * Returns true if all pages of the range are mapped. msync with MS_ASYNC checks
+ * nothing else.
+ */
 static bool maps_synced(uint64_t base, uint64_t end)
 {
 	void *addr;
@@ -239,8 +253,7 @@ static bool maps_synced(uint64_t base, uint64_t end)
 	return !msync(addr, end - base, MS_ASYNC);
 }
 
-/* Returns the address of the first page of [base, end) that is not mapped, by binary
- * search. */
+/* Finds the first unmapped page of [base, end) by binary search. */
 static uint64_t maps_hole(uint64_t base, uint64_t end, uint64_t page)
 {
 	uint64_t half;

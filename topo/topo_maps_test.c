@@ -63,7 +63,10 @@ static void test_first_part_is_found_in_the_list_of_an_older_kernel(void)
 	maps_five(false);
 }
 
-/* Addresses that no process has: of the kernel, and below the lowest mapping. */
+/*
+ * Addresses that no process has mapped: in the kernel's half, and below the
+ * lowest mapping.
+ */
 static void test_addresses_outside_the_process_are_unmapped(void)
 {
 	void *const addr[] = { (void *)UINTPTR_MAX,
@@ -104,7 +107,10 @@ static void test_hole_is_found_without_proc(void)
 	munmap(p + 4 * MAPS_PAGE, MAPS_PAGE);
 }
 
-/* Every other page: as many mappings, more text than one read has. */
+/*
+ * Makes every other page read-only: as many mappings as pages, and more text
+ * than one read returns.
+ */
 static void maps_thousands(bool query)
 {
 	struct tei_topo_maps *maps = NULL;

@@ -10,9 +10,12 @@
 #include "topo/topo_int.h"
 #include "util/thread.h"
 
-#define TOPO_SYS_DEPTH	4	/* devices stacked on devices */
+#define TOPO_SYS_DEPTH	4	/* levels of stacked devices */
 
-/* First line of a small file without its newline; false if unreadable. */
+/*
+ * Reads the first line of a small file without its newline. Returns false if
+ * the file is unreadable.
+ */
 static bool topo_sys_read(char *buf, size_t len, const char *dir,
 			  const char *name, const char *leaf)
 {
@@ -46,7 +49,7 @@ static int topo_sys_node(const char *dir, const char *name, const char *leaf)
 	       (int)node : -1;
 }
 
-/* The PCI address in the path that dir/name/device links to, the last one. */
+/* Gets the last PCI address in the path that dir/name/device links to. */
 static void topo_sys_pci(const char *dir, const char *name,
 			 struct tei_topo_pci *pci)
 {
@@ -85,7 +88,10 @@ static void topo_sys_take(const char *dir, const char *name,
 static void topo_sys_netdev(const char *dir, const char *name, int depth,
 			    struct topo_sys_nic *nic);
 
-/* A bond, VLAN or bridge is where all that is below it is, if that is one. */
+/*
+ * Gets the node of a bond, VLAN or bridge: that of its lower devices if all are
+ * on one node.
+ */
 static void topo_sys_lower(const char *dir, const char *name, int depth,
 			   struct topo_sys_nic *nic)
 {
@@ -140,7 +146,7 @@ static void topo_sys_rdma(const char *dir, const char *netdir,
 	if (!nic->speed &&
 	    topo_sys_read(buf, sizeof(buf), dir, name, "ports/1/rate"))
 		nic->speed = topo_sys_rate(buf, 1000000000);
-	/* a software device: where its netdev is */
+	/* a software device has the node of its netdev */
 	if (nic->node < 0 && !nic->pci.known &&
 	    topo_sys_read(buf, sizeof(buf), dir, name, "parent") && *buf &&
 	    !strchr(buf, '/'))
@@ -215,7 +221,10 @@ int tei_topo_nic_node(const char *device, const char *pci)
 
 /* --- block devices ------------------------------------------------------- */
 
-/* Of the device in that folder, or of what it is on: a folder above. */
+/*
+ * Returns the node of the device in that folder, or of the nearest device above
+ * it that has a node.
+ */
 static int topo_sys_above(const char *folder)
 {
 	char path[TOPO_PATH], *slash;
@@ -233,8 +242,9 @@ static int topo_sys_above(const char *folder)
 
 static int topo_sys_disk(const char *sysfs, const char *folder, int depth);
 
-/* The node of one of those that a device is made of, -1: not known; -2: it is
- * none of them. sysfs: NULL where those are no disks. */
+/* Returns the node of one component of a device, -1 if it is unknown, or -2 if
+ * name is not a component. sysfs is NULL if the components are controllers, not
+ * disks. */
 static int topo_sys_below_one(const char *sysfs, const char *dir,
 			      const char *name, int depth)
 {
@@ -254,7 +264,7 @@ static int topo_sys_below_one(const char *sysfs, const char *dir,
 	return node;
 }
 
-/* The one node of all of them, -1 otherwise. */
+/* Returns the common node of all components, or -1. */
 static int topo_sys_below(const char *sysfs, const char *folder,
 			  const char *where, int depth)
 {
@@ -293,7 +303,10 @@ static int topo_sys_block(const char *sysfs, dev_t dev, int depth)
 	return node;
 }
 
-/* Of what the loop device of that folder reads, where we see that file. */
+/*
+ * Returns the node of the disk that holds the loop device's backing file, if
+ * the file is visible to this process.
+ */
 static int topo_sys_loop(const char *sysfs, const char *folder, int depth)
 {
 	char file[TOPO_PATH];
@@ -306,8 +319,9 @@ static int topo_sys_loop(const char *sysfs, const char *folder, int depth)
 							   st.st_dev, depth + 1);
 }
 
-/* A volume is where its slaves are, a loop device where its file is, an NVMe
- * namespace with several paths where the controllers beside it are. */
+/* Returns the node of a disk: its own, or that of its parent devices. Without
+ * that, the node of a volume's slaves, of a loop device's backing file, or of
+ * the controllers next to a multipath NVMe namespace. */
 static int topo_sys_disk(const char *sysfs, const char *folder, int depth)
 {
 	int node = topo_sys_above(folder);

@@ -89,7 +89,7 @@ struct topo_row *topo_add_row(struct tei_topo *topo, const char *location)
 	return &topo->rows[topo->n_rows++];
 }
 
-/* By the word before the last colon, then by number, then as text. */
+/* Compares names by version sort: numbers within them by value. */
 static int topo_row_cmp(const void *pa, const void *pb)
 {
 	const char *a = ((const struct topo_row *)pa)->location;
@@ -149,14 +149,14 @@ int topo_from_descs(const struct tei_topo_nic_desc *nics, size_t count,
 
 	if (!out || (count && !nics))
 		return tei_err_fail(err, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
-				    "no NIC list, or nowhere to put the result");
+				    "nics or out is NULL");
 	rc = topo_check_descs(nics, count, err);
 	if (rc)
 		return rc;
 	topo = topo_new((uint32_t)count);
 	if (!topo)
 		return tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "no memory for %zu NICs", count);
+				    "out of memory for %zu NICs", count);
 	for (i = 0; i < count; i++) {
 		nic = &topo->nics[i];
 		snprintf(nic->name, sizeof(nic->name), "%s", nics[i].name);
@@ -179,7 +179,7 @@ int tei_topo_create(const struct tei_topo_nic_desc *nics, size_t count,
 	if (topo_finish(topo)) {
 		tei_topo_free(topo);
 		return tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "no memory for the topology");
+				    "out of memory");
 	}
 	*out = topo;
 	return 0;

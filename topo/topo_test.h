@@ -13,16 +13,19 @@ extern const struct tei_test_case maps_cases[];
 extern const struct tei_test_case table_cases[];
 extern const struct tei_test_case text_cases[];
 
-/* Path of a file in topo/testdata; valid until the next call. */
+/* Returns the path of a file in topo/testdata; valid until the next call. */
 const char *topo_test_data(const char *file);
 
 /*
- * The row of a location as lookup gives it, "a b|c": preferred, accessible.
- * Valid until the next call.
+ * Returns the row of a location as tei_topo_lookup reports it, "a b|c":
+ * preferred NICs, then accessible ones. Valid until the next call.
  */
 const char *topo_test_row(const struct tei_topo *topo, const char *location);
 
-/* Topology of NICs a, b, c, … without any distance. The caller's. */
+/*
+ * Creates a topology with the NICs a, b, c, … and no distances. The caller
+ * frees it.
+ */
 struct tei_topo *topo_test_letters(unsigned int count);
 
 #endif /* TEI_TOPO_TOPO_TEST_H */

@@ -4,7 +4,7 @@
 
 #include "topo/topo_int.h"
 
-/* Text so far; used counts also what did not fit. */
+/* Output so far. used also counts the bytes that did not fit. */
 struct topo_out {
 	char *buf;
 	size_t len;
