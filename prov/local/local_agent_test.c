@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two processes: what the other one may suffer, and what it may do to us. */
+/*
+ * Tests with two processes: effects of a copy on the other one, and attacks by
+ * it.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,9 +21,10 @@ struct agent_fixture {
 	struct tei_local *ctx;
 	struct test_agent agent;
 	struct tei_local_peer *peer;
-	struct tei_local_id id;		/* the agent's */
-	uint64_t remote;		/* its memory */
-	unsigned char *mem;		/* ours, registered for it */
+	struct tei_local_id id;		/* of the agent */
+	uint64_t remote;		/* address of the agent's memory */
+	unsigned char *mem;		/* memory of this process, registered
+					 * for the agent */
 	char own_id[TEI_LOCAL_ID_TEXT];
 };
 
@@ -77,7 +81,7 @@ static bool agent_hash_is(struct agent_fixture *f, const void *p)
 	return !strcmp(test_agent_ask(&f->agent, "hash"), text);
 }
 
-/* One random transfer, inline or queued, mirrored in shadow. */
+/* Makes one random transfer, inline or queued, and repeats it in shadow. */
 static int agent_random_transfer(struct agent_fixture *f, unsigned char *shadow,
 				 uint64_t *state)
 {
@@ -157,7 +161,7 @@ static void agent_law8_ranges_outside_are_refused(void)
 	CU_ASSERT(agent_write_at(&f, f.id.cookie_addr, 8) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, UINT64_MAX - 1, 2) == TEI_ERR_INVALID);
-	/* several pieces, of which one is outside */
+	/* several pieces, one of them outside */
 	CU_ASSERT(agent_write_at(&f, f.remote + 1, AGENT_MEM) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, f.remote - 1, AGENT_MEM) ==
@@ -262,7 +266,10 @@ static void agent_restart_is_noticed(void)
 	agent_teardown(&f);
 }
 
-/* Same pid, same start time, our map of its cookie intact: other memory. */
+/*
+ * After an exec, pid, start time and the mapped registration table are the
+ * same, but the memory is replaced.
+ */
 static void agent_exec_is_noticed(void)
 {
 	struct agent_fixture f;
@@ -278,7 +285,10 @@ static void agent_exec_is_noticed(void)
 	agent_teardown(&f);
 }
 
-/* As after an exec that happens to have memory at the same places. */
+/*
+ * The incarnation in the process's memory changes, as after an exec that maps
+ * other memory at the same address.
+ */
 static void agent_other_memory_is_noticed(void)
 {
 	unsigned char *zero = calloc(1, AGENT_MEM);
@@ -376,7 +386,7 @@ static void agent_remove_waits_for_a_stopped_initiator(void)
 	kill(f.agent.pid, SIGCONT);
 	CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
 					   tei_now_ns() + TEST_WAIT_NS));
-	/* the piece that was under way is all in place, and nothing follows */
+	/* the piece in progress completes, and none follows */
 	memcpy(before, f.mem, AGENT_MEM);
 	CU_ASSERT(before[0] || before[1] || before[2]);
 	CU_ASSERT(test_agent_wait(&f.agent));

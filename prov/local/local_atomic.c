@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Atomics on memory of this process, by the caller's thread. */
+/* Atomics on memory of this process, executed by the calling thread. */
 #include <string.h>
 
 #include "prov/local/local_int.h"
@@ -17,7 +17,10 @@ static void atomic_deliver(void *to, unsigned int width, uint64_t old)
 		memcpy(to, &old, sizeof(old));
 }
 
-/* In the slot neither end of it can be withdrawn. */
+/*
+ * Checks and executes the operation. The caller holds a slot on both ranges, so
+ * neither can be removed meanwhile.
+ */
 static int atomic_guarded(struct tei_local *ctx, const struct tei_local_atom *a,
 			  struct tei_err *err)
 {
@@ -34,7 +37,7 @@ static int atomic_guarded(struct tei_local *ctx, const struct tei_local_atom *a,
 	if (!ret)
 		atomic_deliver(a->result, a->width, old);
 	else
-		local_explain(err, ret, 0, "%#llx, %u bytes: no atomic there: %s",
+		local_explain(err, ret, 0, "atomic on %#llx, %u bytes: %s",
 			      (unsigned long long)a->addr, a->width,
 			      tei_err_name(ret));
 	return ret;
@@ -58,7 +61,7 @@ int tei_local_atomic(struct tei_local *ctx, const struct tei_local_atom *a,
 	guard = local_slot_enter(ctx->own, ctx->owner, base, end);
 	if (!guard)
 		return local_fail(ctx, err, TEI_ERR_TOO_MANY, NULL, 0,
-				  "too many threads are copying");
+				  "all copy slots of this process are in use");
 	ret = atomic_guarded(ctx, a, err);
 	local_slot_leave(guard);
 	return ret;

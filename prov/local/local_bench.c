@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Rates of copies against memcpy of the same blocks; for people, not checks. */
+/*
+ * Compares the rates of copies with memcpy of the same blocks. Prints a table;
+ * nothing is checked.
+ */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +12,10 @@
 #include "prov/local/local_test.h"
 #include "util/clock.h"
 
-#define BENCH_MEM	(128u << 20)	/* walked through, beyond the caches */
+#define BENCH_MEM	(128u << 20)	/* bytes, larger than the caches */
 #define BENCH_NS	(150 * TEI_NS_PER_MS)
 #define BENCH_ROUNDS	5
-#define BENCH_DEPTH	4		/* operations under way */
+#define BENCH_DEPTH	4		/* operations in flight */
 
 struct bench {
 	struct tei_local *ctx;
@@ -21,7 +24,7 @@ struct bench {
 	char *own;			/* target in this process */
 	uint64_t remote;		/* target of the operations */
 	uint64_t block;
-	bool help;			/* who waits copies, too */
+	bool help;			/* the waiting thread copies too */
 };
 
 struct bench_op {
@@ -49,7 +52,7 @@ static void bench_inline_read(struct bench *b, uint64_t off)
 		       b->remote + off, b->block, NULL);
 }
 
-/* Bytes per second of calls one after the other. */
+/* Returns the rate of successive calls, bytes/s. */
 static double bench_calls(struct bench *b, bench_fn fn)
 {
 	uint64_t start = tei_now_ns(), now, n = 0, off = 0;
@@ -65,7 +68,7 @@ static double bench_calls(struct bench *b, bench_fn fn)
 	return (double)n * 1e9 / (double)(now - start);
 }
 
-/* As the engine waits: it helps, else it looks again. */
+/* Waits as the engine does: copies a piece if there is one, else polls. */
 static void bench_wait(struct bench *b, struct bench_op *t)
 {
 	while (!atomic_load_explicit(&t->ended, memory_order_acquire)) {
@@ -97,7 +100,7 @@ static bool bench_submit(struct bench *b, struct bench_op *t,
 	return !tei_local_submit(b->ctx, &t->op);
 }
 
-/* Bytes per second with depth operations under way. */
+/* Returns the rate with depth operations in flight, bytes/s. */
 static double bench_queued(struct bench *b, enum tei_local_opcode opcode,
 			   int depth)
 {
@@ -163,7 +166,7 @@ static int bench_by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The kinds in turn, several rounds; the median of each. */
+/* Measures all kinds alternately, several rounds; takes the median of each. */
 static void bench_block(struct bench *b)
 {
 	double v[BENCH_KINDS][BENCH_ROUNDS];
@@ -191,8 +194,8 @@ static void bench_table(struct bench *b, const char *title)
 	size_t i;
 
 	printf("\n%s; columns after GB/s of memcpy are ratios to it:\n"
-	       "inl: on the caller; one: queued, one under way; help: the waiter copies too;\n"
-	       "deep: that with %d under way\n"
+	       "inl: calling thread; one: queued, one in flight; help: the waiter copies too;\n"
+	       "deep: the same with %d in flight\n"
 	       "%9s %7s %7s %7s %7s %7s %7s %7s %7s %7s\n", title, BENCH_DEPTH,
 	       "block", "memcpy", "inl w", "inl r", "one w", "one r",
 	       "help w", "help r", "deep w", "deep r");
@@ -202,7 +205,7 @@ static void bench_table(struct bench *b, const char *title)
 	}
 }
 
-/* Huge pages spare the kernel most of its work per page. */
+/* Huge pages reduce the kernel's work per page. */
 static char *bench_map(bool huge)
 {
 	char *p = mmap(NULL, BENCH_MEM, PROT_READ | PROT_WRITE,

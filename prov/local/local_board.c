@@ -1,56 +1,62 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * THE BOARD: what the two ends of a copy agree on without talking.
+ * REGISTRATION TABLES (struct local_board): memory through which both ends of a
+ * copy coordinate without messages.
  *
- * A context has two boards of the same layout: a private one for copies of
- * its own process, and one in a memfd for other processes. The latter is the
- * cookie: it is mapped at the address that the identity names, and initiators
- * open it as /proc/PID/fd/N (the kernel asks for ptrace access), check that it
- * is a tmpfs file sealed against growing and shrinking, so that no access can
- * fault, and map its tables read-only and its slots writable.
+ * A context has two with the same layout: a private one for copies within its
+ * process, and a shared one in a memfd for other processes. The latter is
+ * mapped at the address in the identity. Initiators open it as /proc/PID/fd/N,
+ * for which the kernel requires ptrace access. They check that it is a tmpfs
+ * file, sealed against growing and shrinking so that no access can fault, and
+ * map its region tables read-only and its copy slots writable. It also holds a
+ * magic number and the incarnation, which initiators read to verify the
+ * process.
  *
- * Region tables. Regions are in blocks, and an index names the blocks that are
- * in force, sorted by address. There are two indexes; bit 0 of the generation
- * picks the one in force. The target writes each block that has changed to a
- * place that no index in force names, and the other index, then stores
- * generation + 1. So a change costs one block and the index, however many
- * regions there are, and a target that is stopped anywhere, even in the middle
- * of a registration, leaves a valid table. A reader searches the index that the
- * generation picked, then one block, and reads the generation again: words are
- * stored with release and loaded with acquire, so a reader that has seen a word
- * of a later table also sees the later generation, and searches again. A place
- * that only the generation before had is written again after the next one is in
- * force, when readers of the former search again anyway.
+ * Region tables. Regions are grouped in blocks. An index lists the current
+ * blocks, sorted by address. There are two indexes; bit 0 of the generation
+ * selects the current one. To publish a change, the target writes each changed
+ * block to a place that no current index lists, writes the other index, and
+ * then stores generation + 1. So a change costs one block and the index,
+ * independent of the number of regions. A target that is stopped at any point,
+ * even during a registration, leaves a valid table. A reader searches the index
+ * that the generation selects, then one block, then reads the generation again.
+ * Words are stored with release and loaded with acquire semantics, so readers
+ * that see a word of a later table also see the later generation, and search
+ * again. A place that was used only by the previous generation is rewritten
+ * only after the next generation has been stored; readers of the old generation
+ * then search again anyway.
  *
- * In-copy slots. Target and initiator run Dekker's handshake:
+ * Copy slots. Target and initiator use Dekker's algorithm:
  *
  *	initiator, for each piece		target, removing a region
  *	I1 claim a slot, arm it with the range	T1 publish without the region
- *	I2 is the range in the tables?		T2 look at every slot
+ *	I2 is the range in the tables?		T2 read every slot
  *	I3 copy					T3 wait while one is armed
  *	I4 clear the slot			   on the range
  *
  * I1, I2, T1 and T2 are sequentially consistent: either I2 sees T1 and the
  * piece is refused, or T2 sees I1 and waits for I4. A slot that was seen clear
- * once after T1, or whose count of uses has gone up since, is done with:
- * whoever claims it later is refused at I2. So the scan goes forward only and
- * cannot be starved. Where the wait hits its deadline the region is published
+ * once after T1, or whose count of uses has increased since, need not be read
+ * again: a later claim of it is refused at I2. So the scan only moves forward
+ * and cannot starve. If the wait reaches its deadline, the region is published
  * again.
  *
- * A slot is owned by one word, pid and start time, set by one compare and
- * swap, so there is no moment at which a death leaves an owner unnamed. A dead
- * owner's slot is freed by anyone: the pidfd tells death, and it tells it only
- * after the last thread left the kernel, hence after the copy. The range of a
- * freed slot may be stale until the next owner has armed it; that only makes
- * the target wait for that owner. A stopped owner is alive: its thread may
- * stand between I2 and I3. (A process that execs in mid-piece keeps pid and
- * start time, and so its slot until it ends.)
+ * The owner of a slot is one word, made of pid and start time and set by one
+ * compare-and-swap, so a process that dies at any moment leaves an identifiable
+ * owner. Any process may free the slot of a dead owner. The pidfd reports death
+ * only after the last thread has left the kernel, and therefore after the copy.
+ * The range of a freed slot may be stale until the next owner has armed it; the
+ * only effect is that the target waits for that owner. A stopped owner counts
+ * as alive, because its thread may be between I2 and I3. A process that calls
+ * exec during a piece keeps its pid and start time, and so its slot, until it
+ * ends.
  *
- * Everything in a peer's board, and in our own memfd board, may be scribbled
- * on by who has ptrace access. No count or index from it is used unclamped, no
- * address from it is followed: addresses to copy come from the caller and are
- * only compared with the tables. The target's own truth is the heap array in
- * the context; own copies are checked against the private board.
+ * Any process with ptrace access can overwrite the shared registration tables,
+ * our own included. Therefore counts and indexes read from them are clamped,
+ * and addresses in them are never dereferenced: the addresses to copy come from
+ * the caller and are only compared with the region tables. The authoritative
+ * table of the target is the heap array in the context; copies within the
+ * process are checked against the private registration table.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -69,10 +75,11 @@
 
 #define BOARD_NAME		"moonrail-local"
 #define BOARD_SEALS		(F_SEAL_SHRINK | F_SEAL_GROW)
-#define BOARD_TRIES		1024	/* of a reader, against a moving table */
-#define BOARD_YIELDS		64	/* of a drain, before it sleeps */
+#define BOARD_TRIES		1024	/* attempts of a reader while the table
+					 * changes */
+#define BOARD_YIELDS		64	/* yields of a drain before it sleeps */
 #define BOARD_SLEEP_NS		(50 * 1000)
-#define BOARD_CHECK_EVERY	16	/* sleeps between looks at the owner */
+#define BOARD_CHECK_EVERY	16	/* sleeps between checks of the owner */
 
 struct local_board *local_board_private(bool *wiped_by_fork)
 {
@@ -147,7 +154,10 @@ static enum tei_local_reason board_reason(int err)
 	}
 }
 
-/* A file that can neither block, nor have side effects, nor fault. */
+/*
+ * Returns true for a file of the right size that can neither block, have side
+ * effects nor fault.
+ */
 static bool board_file_fits(int fd)
 {
 	struct statfs fs;
@@ -158,7 +168,10 @@ static bool board_file_fits(int fd)
 	       !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC;
 }
 
-/* The number may name anything, a device say: look before opening. */
+/*
+ * Opens a peer's memfd. The number may be any descriptor, such as a device, so
+ * the file is checked with O_PATH before it is opened.
+ */
 static enum tei_local_reason board_open(pid_t pid, int number, int *out)
 {
 	enum tei_local_reason reason = TEI_LOCAL_BAD_COOKIE;
@@ -269,8 +282,7 @@ static uint64_t board_get(_Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* Returns the block that may hold addr, or NULL. *count gets the number of its
- * regions. */
+/* Returns the block that may hold addr, with its number of regions, or NULL. */
 static struct local_entry *board_block(struct local_board *b,
 				       unsigned int which, uint64_t addr,
 				       uint64_t *count)
@@ -346,7 +358,10 @@ static void slot_arm(struct local_slot *s, const uint64_t base[2],
 	atomic_store(&s->end[0], end[0]);
 }
 
-/* Threads start at different slots and find theirs free as a rule. */
+/*
+ * Returns the first slot to try. Threads start at different slots, mostly free
+ * ones.
+ */
 static uint32_t slot_hint(uint64_t owner)
 {
 	uint64_t h = (uint64_t)pthread_self() ^ owner;
@@ -382,7 +397,7 @@ void local_slot_leave(struct local_slot *s)
 	atomic_store_explicit(&s->owner, 0, memory_order_release);
 }
 
-/* The owner of a slot that is armed on the range, else 0. */
+/* Returns the owner of a slot that is armed on the range, or 0. */
 static uint64_t slot_holder(struct local_slot *s, uint64_t base, uint64_t end)
 {
 	uint64_t owner = atomic_load(&s->owner);

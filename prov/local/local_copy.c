@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One piece: the checks before it, the copy, what a failure means. */
+/* One piece: the checks before the copy, the copy, and its errors. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -11,7 +11,7 @@ static bool copy_to_self(const struct local_piece *p)
 	return !p->peer || p->peer->self;
 }
 
-/* memmove: the caller's ranges may overlap, and it costs the same. */
+/* Uses memmove because the caller's ranges may overlap. */
 static void copy_memory(const struct local_piece *p)
 {
 	char *remote = (char *)(uintptr_t)p->remote;
@@ -43,10 +43,10 @@ static int copy_explain(const struct local_piece *p, uint64_t done,
 				  sys_errno, "the process has ended");
 	case EPERM:
 		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
-				  sys_errno, "the kernel refuses access by now");
+				  sys_errno, "the kernel now refuses access");
 	case ENOMEM:
 		return local_fail(ctx, err, TEI_ERR_MEMORY, p->peer,
-				  sys_errno, "the kernel has no memory to copy");
+				  sys_errno, "the kernel is out of memory");
 	case EFAULT:
 		if (!copy_local_mapped(ctx, p->local + done,
 				       p->length - done))
@@ -56,7 +56,7 @@ static int copy_explain(const struct local_piece *p, uint64_t done,
 					  (void *)(p->local + done));
 		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
 				  sys_errno,
-				  "memory near %#llx is not mapped there, or read-only",
+				  "target memory near %#llx is not mapped, or is read-only",
 				  (unsigned long long)(p->remote + done));
 	default:
 		return local_fail(ctx, err, TEI_ERR_CONTEXT, p->peer,
@@ -68,7 +68,7 @@ static int copy_explain(const struct local_piece *p, uint64_t done,
 static int copy_bad_cookie(const struct local_piece *p, struct tei_err *err)
 {
 	return local_fail(p->ctx, err, TEI_ERR_CONTEXT, p->peer, 0,
-			  "its cookie is gone from its memory");
+			  "the process no longer holds the verified context");
 }
 
 static bool copy_cookie_right(const struct local_piece *p,
@@ -85,9 +85,10 @@ static struct iovec copy_cookie_at(const struct local_piece *p)
 }
 
 /*
- * The cookie is read from the process itself, not from the map, since an exec
- * keeps pid, start time and our map and replaces the memory. A read takes it
- * along in the same call. Bytes moved, or -1 with *code set.
+ * Reads magic and incarnation from the process and not from the mapped
+ * registration table, because exec keeps pid, start time and our mapping while
+ * it replaces the memory. A READ does so in the same system call as the data.
+ * Returns the bytes copied, or -1 with *code set.
  */
 static ssize_t copy_read_some(const struct local_piece *p, uint64_t done,
 			      int *code, struct tei_err *err)
@@ -138,7 +139,10 @@ static ssize_t copy_write_some(const struct local_piece *p, uint64_t done,
 	return n;
 }
 
-/* Short counts are taken up where they ended; no progress is a failure. */
+/*
+ * Copies with as many system calls as needed. A short count continues where it
+ * ended; a call without progress is an error.
+ */
 static int copy_kernel(const struct local_piece *p, struct tei_err *err)
 {
 	uint64_t done = 0;
@@ -177,7 +181,7 @@ static bool copy_writes(const struct local_piece *p)
 	return p->opcode == TEI_LOCAL_WRITE;
 }
 
-/* The far side, which is ours where there is no peer. */
+/* Returns true if the target range is registered, here or at the peer. */
 static bool copy_covered(const struct local_piece *p, bool write)
 {
 	return p->peer ? tei_local_peer_covers(p->peer, p->remote, p->length,
@@ -192,14 +196,14 @@ static int copy_refused(const struct local_piece *p, struct tei_err *err)
 			  "%#llx, %llu bytes: %s",
 			  (unsigned long long)p->remote,
 			  (unsigned long long)p->length,
-			  copy_covered(p, false) ? "registered for reading only" :
-			  p->peer ? "not registered there for remote access" :
+			  copy_covered(p, false) ? "registered read-only" :
+			  p->peer ? "not registered for remote access" :
 				    "not registered");
 }
 
 /*
- * Only now, in the slot, does a check hold until the bytes are copied. What
- * was refused leaves it before it reports.
+ * Checks the peer and the range. The result stays valid until the slot is left.
+ * If the piece is refused, leaves the slot before it reports the error.
  */
 static int copy_check(struct local_piece *p, struct tei_err *err)
 {
@@ -265,7 +269,7 @@ static int copy_args(struct tei_local *ctx, const struct local_piece *p,
 	    local > UINT64_MAX - p->length ||
 	    p->remote > UINT64_MAX - p->length)
 		return local_fail(ctx, err, TEI_ERR_INVALID, p->peer, 0,
-				  "copy between %p and %#llx of %llu bytes makes no sense",
+				  "copy between %p and %#llx, %llu bytes: invalid direction, address or length",
 				  (void *)p->local,
 				  (unsigned long long)p->remote,
 				  (unsigned long long)p->length);
@@ -279,12 +283,12 @@ static int copy_peer(struct local_piece *p, struct tei_err *err)
 		if (!local_piece_enter(p))
 			return local_fail(p->ctx, err, TEI_ERR_TOO_MANY,
 					  p->peer, 0,
-					  "all in-copy slots there are taken");
+					  "all copy slots of the target are in use");
 	}
 	return local_piece_run(p, err);
 }
 
-/* Our side of it. */
+/* Returns true if the local range is in a region of this context. */
 static bool copy_local_covered(const struct local_piece *p, bool write)
 {
 	return local_board_covers(p->ctx->own, (uint64_t)(uintptr_t)p->local,
@@ -297,12 +301,13 @@ static int copy_local_refused(const struct local_piece *p, struct tei_err *err)
 			  "local memory %p, %llu bytes: %s", (void *)p->local,
 			  (unsigned long long)p->length,
 			  copy_local_covered(p, false) ?
-				  "registered for reading only" :
+				  "registered read-only" :
 				  "not registered");
 }
 
-/* The guard covers our own memory, the target's too where that is ours: what is
- * registered now stays so until it is left. */
+/* Checks and copies while guard is held. The guard covers the local range, and
+ * the target range if it is in this process: regions found registered stay so
+ * until the guard is left. */
 static int copy_guarded(struct local_piece *p, bool registered,
 			struct local_slot *guard, struct tei_err *err)
 {
@@ -338,7 +343,7 @@ int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 	guard = local_slot_enter(ctx->own, ctx->owner, base, end);
 	if (!guard)
 		return local_fail(ctx, err, TEI_ERR_TOO_MANY, peer, 0,
-				  "too many threads are copying");
+				  "all copy slots of this process are in use");
 	return copy_guarded(&p, op->registered, guard, err);
 }
 

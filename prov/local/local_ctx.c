@@ -96,7 +96,10 @@ static void ctx_fill_board(struct local_board *b, uint64_t incarnation)
 	atomic_store(&b->head.magic, LOCAL_MAGIC);
 }
 
-/* Without it other processes cannot reach us, nor we them. */
+/*
+ * Creates the shared registration table. Without it, this process and others
+ * cannot copy from and to each other.
+ */
 static void ctx_share(struct tei_local *ctx)
 {
 	local_host_read(&ctx->host);
@@ -143,7 +146,7 @@ int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
 
 	if (!settings || !out)
 		return tei_err_fail(err, TEI_ERR_INVALID, CTX_SUBSYS, NULL,
-				    "no settings or no output");
+				    "settings or out is NULL");
 	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		goto err_memory;
@@ -174,10 +177,13 @@ err_ctx:
 	free(ctx);
 err_memory:
 	return tei_err_fail(err, TEI_ERR_MEMORY, CTX_SUBSYS, NULL,
-			    "no memory for local copies");
+			    "out of memory");
 }
 
-/* Nobody may start a piece in our memory; those in one get a moment. */
+/*
+ * Refuses new pieces of other processes and waits up to one second for those
+ * being copied.
+ */
 static void ctx_withdraw(struct tei_local *ctx)
 {
 	if (ctx->shared)
@@ -188,10 +194,13 @@ static void ctx_withdraw(struct tei_local *ctx)
 	if (ctx->shared &&
 	    !local_slots_drain(ctx->shared, 0, UINT64_MAX,
 			       tei_now_ns() + TEI_NS_PER_SEC))
-		TEI_WARN(CTX_SUBSYS, "closed while another process is stopped in the middle of a copy");
+		TEI_WARN(CTX_SUBSYS, "context closed although another process has not finished a copy: is it stopped?");
 }
 
-/* A child has no threads, no shared board, and maybe other descriptors. */
+/*
+ * Frees what a forked child has too. A child has no threads and no shared
+ * registration table, and its descriptors may be others.
+ */
 static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 {
 	local_board_unmap(ctx->own);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What /proc and pidfds say about this host and its processes. */
+/* Information from /proc and pidfds about this host and its processes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,10 +13,13 @@
 #include "prov/local/local_int.h"
 
 #define HOST_STAT_TEXT		1024
-#define HOST_START_FIELD	22	/* proc(5), stat, counted from 1 */
+#define HOST_START_FIELD	22	/* field number in /proc/PID/stat, see
+					 * proc(5) */
 #define HOST_START_BITS		42
 
-/* Reads a small file into buf, terminated. Length or -errno. */
+/*
+ * Reads a small file into buf and terminates it. Returns its length or -errno.
+ */
 static ssize_t host_read_file(const char *path, char *buf, size_t len)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -46,7 +49,7 @@ int local_proc_start_time(pid_t pid, uint64_t *out)
 	n = host_read_file(path, text, sizeof(text));
 	if (n < 0)
 		return (int)n;
-	/* the command may hold blanks and brackets; fields resume behind it */
+	/* the command name may contain blanks and brackets */
 	s = strrchr(text, ')');
 	for (field = 2; s && field < HOST_START_FIELD; field++)
 		s = strchr(s + 1, ' ');
@@ -82,9 +85,10 @@ uint64_t local_owner(pid_t pid, uint64_t start_time)
 }
 
 /*
- * What cannot be told counts as alive. The leader of a process may be a zombie
- * while another thread is still inside the kernel's copy, so the pidfd, not
- * the state in /proc, says when a process has ended.
+ * Returns true if the owner of a slot is alive, or if that cannot be
+ * determined. Checks the pidfd and not the state in /proc, because the main
+ * thread may be a zombie while another thread is still inside the kernel's
+ * copy.
  */
 bool local_owner_alive(uint64_t owner)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The identity and its text: seven fields, colons between them. */
+/* The identity and its text: a prefix and seven fields, separated by colons. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +40,10 @@ int tei_local_id_format(const struct tei_local_id *id, char *buf, size_t len)
 	return n < 0 || (size_t)n >= len ? TEI_ERR_INVALID : 0;
 }
 
-/* Hexadecimal digits up to a colon or the end; the place behind, or NULL. */
+/*
+ * Parses hexadecimal digits up to a colon or the end. Returns the position
+ * after them, or NULL.
+ */
 static const char *id_number(const char *s, uint64_t max, uint64_t *out)
 {
 	size_t n = strspn(s, "0123456789abcdef");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Whom kernel copies reach, and the checks that it is still the same. */
+/* Processes that kernel copies can reach, and checks of their identity. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,20 +8,20 @@
 
 #include "prov/local/local_int.h"
 
-#define PEER_MAX_PID	(1 << 22)	/* the kernel's own limit */
+#define PEER_MAX_PID	(1 << 22)	/* limit of the kernel */
 
 static const char *const peer_reasons[] = {
 	[TEI_LOCAL_OK] = "reachable",
-	[TEI_LOCAL_BAD_ID] = "the identity makes no sense",
-	[TEI_LOCAL_OTHER_HOST] = "another host or boot",
-	[TEI_LOCAL_OTHER_PIDNS] = "another pid namespace",
-	[TEI_LOCAL_NO_KERNEL] = "this system gives no kernel copies",
+	[TEI_LOCAL_BAD_ID] = "invalid identity",
+	[TEI_LOCAL_OTHER_HOST] = "other host, or other boot of this host",
+	[TEI_LOCAL_OTHER_PIDNS] = "other pid namespace",
+	[TEI_LOCAL_NO_KERNEL] = "this system does not support copies between processes",
 	[TEI_LOCAL_GONE] = "the process has ended",
-	[TEI_LOCAL_RESTARTED] = "another process or context has taken its place",
+	[TEI_LOCAL_RESTARTED] = "replaced by another process or context",
 	[TEI_LOCAL_NO_PERMISSION] = "the kernel refuses access to the process",
-	[TEI_LOCAL_BAD_COOKIE] = "its cookie page is not what it should be",
+	[TEI_LOCAL_BAD_COOKIE] = "its shared memory file is invalid",
 	[TEI_LOCAL_NO_RESOURCE] = "out of memory or descriptors",
-	[TEI_LOCAL_FORKED] = "a forked child cannot use its parent's context",
+	[TEI_LOCAL_FORKED] = "a forked child cannot use the context of its parent",
 };
 
 const char *tei_local_reason_text(enum tei_local_reason reason)
@@ -51,7 +51,10 @@ static enum tei_local_reason peer_check_id(struct tei_local *ctx,
 	return TEI_LOCAL_OK;
 }
 
-/* The pidfd first: what is read of the pid while it isn't ended is its own. */
+/*
+ * Opens the pidfd and checks the start time. The pidfd is opened first: as long
+ * as it does not report the end, /proc/PID belongs to that process.
+ */
 static enum tei_local_reason peer_open_process(struct tei_local_peer *peer)
 {
 	uint64_t start;
@@ -75,7 +78,8 @@ static enum tei_local_reason peer_open_process(struct tei_local_peer *peer)
 	if (local_pidfd_ended(fd))
 		return TEI_LOCAL_GONE;
 	if (rc)
-		return TEI_LOCAL_NO_PERMISSION;	/* hidden by hidepid */
+		return TEI_LOCAL_NO_PERMISSION;	/* /proc is mounted with
+						 * hidepid */
 	return start == peer->id.start_time ? TEI_LOCAL_OK :
 					      TEI_LOCAL_RESTARTED;
 }
@@ -97,7 +101,10 @@ static enum tei_local_reason peer_probe_reason(int err)
 	}
 }
 
-/* The memory at cookie_addr must be the board we have mapped. */
+/*
+ * Checks that the memory at cookie_addr in the process is the mapped
+ * registration table, and is readable and writable.
+ */
 static enum tei_local_reason peer_probe(const struct tei_local_peer *peer)
 {
 	uint64_t cookie[2] = { 0, 0 }, scratch = 0;
@@ -160,7 +167,7 @@ static enum tei_local_reason peer_connect(struct tei_local *ctx,
 	return reason == TEI_LOCAL_OK ? peer_attach(peer) : reason;
 }
 
-/* Contents only. A child has no mapping: see MADV_DONTFORK. */
+/* Frees the contents. A forked child has no mapping: see MADV_DONTFORK. */
 static void peer_fini(struct tei_local *ctx, struct tei_local_peer *peer)
 {
 	if (peer->board && !local_guard(ctx))
@@ -203,7 +210,7 @@ enum tei_local_reason tei_local_peer_open(struct tei_local *ctx,
 	if (ctx && id && out)
 		reason = peer_make(ctx, id, out);
 	if (reason == TEI_LOCAL_NO_KERNEL && ctx->host.missing)
-		local_explain(err, TEI_ERR_UNSUPPORTED, 0, "%s: no %s",
+		local_explain(err, TEI_ERR_UNSUPPORTED, 0, "%s: %s is missing",
 			      tei_local_reason_text(reason),
 			      ctx->host.missing);
 	else if (reason != TEI_LOCAL_OK)

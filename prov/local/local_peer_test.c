@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peers inside this process: two contexts; what may be claimed by an id. */
+/* Peers within this process: two contexts, and invalid identities. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -106,7 +106,7 @@ static void peer_needs_a_free_slot(void)
 		  TEI_ERR_TOO_MANY);
 	CU_ASSERT(test_run_op(f.here, f.peer, TEI_LOCAL_WRITE, f.local,
 			      test_addr(f.target), 1) == TEI_ERR_TOO_MANY);
-	/* slots of the dead are taken over */
+	/* slots of dead owners are reclaimed */
 	pid = fork();
 	if (!pid)
 		_exit(0);
@@ -164,7 +164,10 @@ static void peer_refuses_senseless_identities(void)
 	peer_teardown(&f);
 }
 
-/* Each would block, fault or have side effects if it were opened blindly. */
+/*
+ * Descriptors that would block, fault or have side effects if they were opened
+ * without a check.
+ */
 static void peer_refuses_other_descriptors(void)
 {
 	static const unsigned int seals[] = { 0, F_SEAL_GROW, F_SEAL_SHRINK };
@@ -192,7 +195,7 @@ static void peer_refuses_other_descriptors(void)
 		CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_COOKIE);
 		close(fd);
 	}
-	/* sealed, right in size, and empty; then too short */
+	/* sealed, with the right size, but empty; then too short */
 	for (i = 0; i < 2; i++) {
 		fd = memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC);
 		CU_ASSERT(!ftruncate(fd, (off_t)(sizeof(struct local_board) -

@@ -3,18 +3,18 @@
  * The copy threads and their queue.
  *
  * An operation is in ctx->live from submit until it ends, and in ctx->queue
- * while pieces are left to start. A thread takes a piece from the head and
- * puts the operation back at the tail, so that operations take turns, and so
- * that other threads may take the next piece of the same one. The last piece
- * to return ends it. Whoever ends it (pool_end) takes it off ctx->live under
- * the lock, which happens once, and calls done without the lock; until done
- * has returned a record on its stack is in ctx->ending, by which a canceller,
- * or who withdraws a region, waits without looking at the operation, which may
- * be freed by then.
+ * while pieces remain to start. A thread takes a piece from the operation at
+ * the head and moves the operation to the tail. So operations take turns, and
+ * other threads can take the next piece of the same operation. The last piece
+ * that completes ends the operation. pool_end removes it from ctx->live under
+ * the lock, which happens once, and calls done without the lock. Until done has
+ * returned, a record on the stack of pool_end is in ctx->ending. Threads that
+ * cancel an operation or remove a region wait for that record and do not access
+ * the operation, which done may have freed.
  *
- * A copy of this process needs no slot: it was checked under the lock when it
- * was submitted, and a region is withdrawn under the lock, when no live
- * operation touches it.
+ * A copy within this process needs no slot: it was checked under the lock when
+ * it was submitted, and a region is removed under the lock only after no live
+ * operation accesses it.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@
 
 #define POOL_STALL_SLEEP_NS	(100 * 1000)
 
-/* ---- the end of an operation ------------------------------------------- */
+/* ---- end of an operation ----------------------------------------------- */
 
 static void pool_unqueue(struct tei_local *ctx, struct tei_local_op *op)
 	TEI_REQUIRES(ctx->lock)
@@ -49,7 +49,10 @@ static void pool_enqueue(struct tei_local *ctx, struct tei_local_op *op)
 	atomic_fetch_add_explicit(&ctx->queued, 1, memory_order_release);
 }
 
-/* Says why to who gave no room for it. */
+/*
+ * Stores the error record in op->err, or in a new record for done if op has
+ * none.
+ */
 static void pool_explain(struct tei_local_op *op, const struct tei_err *err)
 {
 	if (op->err) {
@@ -63,7 +66,7 @@ static void pool_explain(struct tei_local_op *op, const struct tei_err *err)
 		*op->why = *err;
 }
 
-/* Keeps the first failure and starts no more pieces. */
+/* Records the first failure and drops the pieces that have not started. */
 static void pool_fail(struct tei_local *ctx, struct tei_local_op *op, int code,
 		      const struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
@@ -87,7 +90,7 @@ static void pool_end(struct tei_local *ctx, struct tei_local_op *op)
 	op->live = false;
 	tei_list_add_tail(&ctx->ending, &ending.node);
 	tei_mutex_unlock(&ctx->lock);
-	op->done(op, code, moved);	/* op is the callee's from here on */
+	op->done(op, code, moved);	/* done owns op from here on */
 	free(why);
 	tei_mutex_lock(&ctx->lock);
 	tei_list_del(&ending.node);
@@ -102,7 +105,7 @@ static void pool_end_if_idle(struct tei_local *ctx, struct tei_local_op *op)
 		pool_end(ctx, op);
 }
 
-/* ---- staff ------------------------------------------------------------- */
+/* ---- starting threads --------------------------------------------------- */
 
 static void *pool_main(void *arg);
 
@@ -120,8 +123,8 @@ static int pool_start_thread(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 }
 
 /*
- * One more thread, unless one is idle or there are enough. A failure matters
- * where there is none at all.
+ * Starts one more thread unless one is idle or all are started. Fails only if
+ * no thread exists at all.
  */
 static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
@@ -139,7 +142,10 @@ static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 
 /* ---- pieces ------------------------------------------------------------ */
 
-/* Enough pieces for all threads, none needlessly small. */
+/*
+ * Returns the length of the next piece: small enough to occupy all threads, but
+ * not below LOCAL_CUT_MIN.
+ */
 static uint64_t pool_piece_length(struct tei_local *ctx,
 				  const struct tei_local_op *op)
 {
@@ -166,7 +172,10 @@ static struct local_piece pool_cut(struct tei_local *ctx,
 	};
 }
 
-/* No slot at the target: let others go first, look for dead owners. */
+/*
+ * Handles an operation without a free slot at the target: moves it to the tail
+ * of the queue, frees slots of dead owners, or fails it after slice_timeout_s.
+ */
 static void pool_stall(struct tei_local *ctx, struct tei_local_op *op,
 		       bool may_sleep) TEI_REQUIRES(ctx->lock)
 {
@@ -178,7 +187,7 @@ static void pool_stall(struct tei_local *ctx, struct tei_local_op *op,
 		op->stalled_ns = now;
 	if (now - op->stalled_ns > ctx->stall_ns) {
 		local_fail(ctx, &err, TEI_ERR_TOO_MANY, op->peer, 0,
-			   "all in-copy slots there stayed taken");
+			   "no copy slot of the target became free");
 		pool_fail(ctx, op, TEI_ERR_TOO_MANY, &err);
 		pool_end_if_idle(ctx, op);
 		return;
@@ -196,7 +205,7 @@ static void pool_stall(struct tei_local *ctx, struct tei_local_op *op,
 	pool_end_if_idle(ctx, op);
 }
 
-/* Whoever leaves work in the queue sees to it that someone takes it. */
+/* Wakes or starts another thread if operations remain in the queue. */
 static void pool_wake_another(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
 	if (tei_list_empty(&ctx->queue) || ctx->spinning)
@@ -207,7 +216,7 @@ static void pool_wake_another(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 		pool_staff(ctx);
 }
 
-/* One piece of the operation at the head of the queue. */
+/* Copies one piece of the operation at the head of the queue. */
 static void pool_step(struct tei_local *ctx, bool may_sleep)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -252,7 +261,10 @@ static void pool_relax(void)
 #endif
 }
 
-/* One thread at a time spins; submitters need not wake anyone then. */
+/*
+ * Spins for spin_ns or until work is queued. One thread spins at a time;
+ * submitting threads then need not wake another.
+ */
 static void pool_spin(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
 	uint64_t until = tei_now_ns() + ctx->spin_ns;
@@ -338,8 +350,9 @@ static void pool_add(struct tei_local *ctx, struct tei_local_op *op)
 }
 
 /*
- * What is copied in one piece is checked with it. Of more pieces none may be
- * copied where another will be refused.
+ * Checks the whole range of an operation that will have several pieces, so that
+ * no piece is copied if another would be refused. A single piece is checked
+ * when it is copied.
  */
 static bool pool_covered(const struct tei_local_op *op)
 {
@@ -374,7 +387,7 @@ int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op)
 		return rc;
 	if (!pool_op_sane(op))
 		return local_fail(ctx, op->err, TEI_ERR_INVALID, op->peer, 0,
-				  "copy between %p and %#llx of %llu bytes makes no sense",
+				  "copy between %p and %#llx, %llu bytes: invalid argument",
 				  op->local, (unsigned long long)op->remote,
 				  (unsigned long long)op->length);
 	tei_mutex_lock(&ctx->lock);
@@ -382,7 +395,7 @@ int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op)
 	tei_mutex_unlock(&ctx->lock);
 	if (rc)
 		return local_fail(ctx, op->err, rc, op->peer, 0,
-				  "copy between %p and %#llx of %llu bytes: %s",
+				  "copy between %p and %#llx, %llu bytes: %s",
 				  op->local, (unsigned long long)op->remote,
 				  (unsigned long long)op->length,
 				  tei_err_name(rc));
@@ -426,7 +439,10 @@ void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op)
 	tei_mutex_unlock(&ctx->lock);
 }
 
-/* A live operation of peer (of all: NULL) that isn't cancelled yet. */
+/*
+ * Returns a live operation of peer (of any if NULL) that has not failed and is
+ * not cancelled, or NULL.
+ */
 static struct tei_local_op *pool_uncancelled(struct tei_local *ctx,
 					     const struct tei_local_peer *peer)
 	TEI_REQUIRES(ctx->lock)

@@ -95,7 +95,7 @@ static void pool_refuses_bad_operations(void)
 	test_op_fini(&t);
 }
 
-/* One is enough, and none is an error. */
+/* One thread is enough, and failures to start more are not errors. */
 static void pool_lives_with_threads_it_cannot_have(void)
 {
 	struct pool_fixture f;
@@ -164,7 +164,8 @@ static void pool_small_one_waits_for_one_piece(void)
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &bulk.op));
 	sem_wait(&g.inside);
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &small.op));
-	/* bulk's first piece runs and its second is queued before small */
+	/* the first piece of bulk runs, its second one is queued before
+	 * small */
 	sem_post(&g.go);
 	sem_wait(&g.inside);
 	sem_post(&g.go);
@@ -191,7 +192,7 @@ static void pool_large_one_is_spread(void)
 	test_op_init(&bulk, NULL, TEI_LOCAL_WRITE, f.local,
 		     test_addr(f.target), POOL_MEM);
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &bulk.op));
-	/* three pieces at a time */
+	/* three pieces run at the same time */
 	sem_wait(&g.inside);
 	sem_wait(&g.inside);
 	sem_wait(&g.inside);
@@ -225,7 +226,7 @@ static void pool_waiters_can_copy(void)
 	pool_teardown(&f);
 }
 
-/* ---- the end ----------------------------------------------------------- */
+/* ---- end of an operation ----------------------------------------------- */
 
 static void pool_cancel_drops_what_has_not_started(void)
 {
@@ -316,7 +317,9 @@ static void pool_done_may_submit_again(void)
 	pool_teardown(&f);
 }
 
-/* Submits and cancels from several threads: done once each, sums right. */
+/*
+ * Submits and cancels from several threads. done must be called once for each.
+ */
 struct pool_storm {
 	struct pool_fixture *f;
 	uint64_t seed;
@@ -369,7 +372,7 @@ static void pool_storm_of_submits_and_cancels(void)
 	pthread_t t[4];
 	int i;
 
-	/* one thread: the copies share their local memory */
+	/* a single copy thread, because the copies share their local memory */
 	pool_setup(&f, 1);
 	for (i = 0; i < 4; i++) {
 		s[i] = (struct pool_storm){ &f, (uint64_t)i + 1, 0 };

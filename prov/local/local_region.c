@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Our own regions: what may be named as the target of a copy. */
+/* The regions of this context: the possible targets of copies. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "util/clock.h"
 
 #define REGION_ROOM	16u
-#define REGION_UNDRAINED 1	/* a range's code meanwhile: hidden */
+#define REGION_UNDRAINED 1	/* internal code of a hidden range */
 
 static void region_publish(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
@@ -65,19 +65,19 @@ int tei_local_region_add(struct tei_local *ctx, const void *base,
 		return rc;
 	if (!base || !len || addr > UINT64_MAX - len)
 		return local_fail(ctx, NULL, TEI_ERR_INVALID, NULL, 0,
-				  "region %p of %llu bytes makes no range",
+				  "region %p, %llu bytes: NULL, length 0, or the range wraps around",
 				  base, (unsigned long long)len);
 	tei_mutex_lock(&ctx->lock);
 	rc = region_insert(ctx, addr, addr + len, access);
 	tei_mutex_unlock(&ctx->lock);
 	if (rc)
 		return local_fail(ctx, NULL, rc, NULL, 0,
-				  "region %p of %llu bytes: %s", base,
+				  "region %p, %llu bytes: %s", base,
 				  (unsigned long long)len, tei_err_name(rc));
 	return 0;
 }
 
-/* The steady region at base, or NULL. */
+/* Returns the region at base if it is not being removed, or NULL. */
 static struct local_region *region_find(struct tei_local *ctx, uint64_t base,
 					uint64_t len)
 	TEI_REQUIRES(ctx->lock)
@@ -90,8 +90,8 @@ static struct local_region *region_find(struct tei_local *ctx, uint64_t base,
 	return !len || r->end - r->base == len ? r : NULL;
 }
 
-/* The region being removed at base, which other threads may have moved, to be
- * changed. */
+/* Returns the region at base, which is being removed, and marks it as changed.
+ * Other threads may have moved it in the table. */
 static struct local_region *region_again(struct tei_local *ctx, uint64_t base)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -107,7 +107,10 @@ static bool region_reached(struct local_reach r, uint64_t base, uint64_t end)
 	       local_overlaps(r.far, r.far + r.length, base, end);
 }
 
-/* Also by one that has ended and is just being told. */
+/*
+ * Returns true if a live operation, or one whose done is running, accesses the
+ * range.
+ */
 static bool region_in_use(struct tei_local *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -125,7 +128,7 @@ static bool region_in_use(struct tei_local *ctx, uint64_t base, uint64_t end)
 	return false;
 }
 
-/* Waits for the queued operations of this process on the range. */
+/* Waits until no operation of this process accesses the range. */
 static bool region_wait_ops(struct tei_local *ctx, uint64_t base, uint64_t end,
 			    uint64_t deadline_ns) TEI_REQUIRES(ctx->lock)
 {
@@ -148,7 +151,10 @@ static bool region_drain(struct tei_local *ctx, uint64_t base, uint64_t end,
 		local_slots_drain(ctx->shared, base, end, deadline_ns));
 }
 
-/* Marks those that are there, so that nothing new begins on them. */
+/*
+ * Marks the existing regions as being removed, so that no new operation uses
+ * them.
+ */
 static void regions_mark(struct tei_local *ctx, struct tei_local_range *ranges,
 			 size_t count) TEI_REQUIRES(ctx->lock)
 {
@@ -166,7 +172,10 @@ static void regions_mark(struct tei_local *ctx, struct tei_local_range *ranges,
 	}
 }
 
-/* Marked ones that this process does not use any more are hidden. */
+/*
+ * Hides the marked regions once no operation of this process accesses them.
+ * Returns true if any was hidden. Regions still in use at the deadline stay.
+ */
 static bool regions_hide(struct tei_local *ctx, struct tei_local_range *ranges,
 			 size_t count, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock)
@@ -189,7 +198,10 @@ static bool regions_hide(struct tei_local *ctx, struct tei_local_range *ranges,
 	return any;
 }
 
-/* After they were hidden and that was published: waits for other processes. */
+/*
+ * Waits for other processes and inline copies. Called after a publication
+ * without the hidden regions.
+ */
 static void regions_drain(struct tei_local *ctx, struct tei_local_range *ranges,
 			  size_t count, uint64_t deadline_ns)
 {
@@ -204,7 +216,7 @@ static void regions_drain(struct tei_local *ctx, struct tei_local_range *ranges,
 	}
 }
 
-/* What was drained goes; what was not is there as before. */
+/* Removes the regions that were drained, and publishes the others again. */
 static void regions_settle(struct tei_local *ctx,
 			   struct tei_local_range *ranges, size_t count)
 	TEI_REQUIRES(ctx->lock)
@@ -255,8 +267,8 @@ void tei_local_regions_remove(struct tei_local *ctx,
 		if (ranges[i].code)
 			local_fail(ctx, NULL, ranges[i].code, NULL, 0,
 				   ranges[i].code == TEI_ERR_BUSY ?
-				   "region %p is still being copied, it stays registered" :
-				   "no region starts at %p with that length",
+				   "region %p: still in use by a copy; it stays registered" :
+				   "region %p: no region starts there with that length",
 				   ranges[i].base);
 }
 
@@ -281,7 +293,7 @@ int tei_local_region_check(struct tei_local *ctx, const void *addr,
 		       0 : TEI_ERR_NOT_REGISTERED;
 }
 
-/* Whether the range meets a region that is being removed. */
+/* Returns true if the range overlaps a region that is being removed. */
 static bool region_leaving(struct tei_local *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -301,7 +313,7 @@ static bool region_holds(struct tei_local *ctx, uint64_t base, uint64_t end,
 {
 	const struct local_region *r;
 
-	/* nothing at all may be at the end of a region */
+	/* an empty range may be at the end of a region */
 	r = local_table_get(&ctx->table, local_table_seek(
 			&ctx->table, base == end && base ? base - 1 : base));
 	return r && r->base <= base && end <= r->end && !r->removing &&

@@ -47,7 +47,7 @@ static void region_refuses_bad_ranges(void)
 	tei_local_fini(ctx);
 }
 
-/* What is added at once is known at once, and not before. */
+/* Regions added between on and off are published together, and not before. */
 static void region_adding_is_made_known_once(void)
 {
 	struct tei_local *ctx = test_ctx(1);
@@ -74,7 +74,10 @@ static void region_adding_is_made_known_once(void)
 	tei_local_fini(ctx);
 }
 
-/* What is removed at once is forgotten at once; what is not there is told. */
+/*
+ * Regions removed in one call are withdrawn by one publication. A missing
+ * region gets its own code.
+ */
 static void region_removing_is_made_known_once(void)
 {
 	struct tei_local *ctx = test_ctx(1);
@@ -101,7 +104,7 @@ static void region_removing_is_made_known_once(void)
 	CU_ASSERT(!tei_local_region_check(ctx, m + 400, 100, false) &&
 		  !tei_local_region_check(ctx, m + 600, 100, false));
 	CU_ASSERT_EQUAL(ctx->table.nregions, 3);
-	/* nothing to remove, nothing to make known */
+	/* nothing is removed, so nothing is published */
 	tei_local_regions_remove(ctx, r, 2, tei_now_ns());
 	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
 	tei_local_fini(ctx);
@@ -124,7 +127,7 @@ static void region_check_knows_the_edges(void)
 	tei_local_fini(ctx);
 }
 
-/* Against a plain array of flags. */
+/* Compares the table with a plain array of flags. */
 static void region_table_follows_random_changes(void)
 {
 	enum { N = 512, STEP = 64 };
@@ -174,8 +177,9 @@ static void region_table_is_bounded(void)
 }
 
 /*
- * Many come and most go, again and again, in an order that splits blocks and
- * leaves them almost empty: what stays is found, and nothing else.
+ * Adds many regions and removes most of them, repeatedly, in an order that
+ * splits blocks and leaves them almost empty. The remaining regions must be
+ * found, and no others.
  */
 static void region_table_holds_what_stays_of_many(void)
 {
@@ -187,7 +191,8 @@ static void region_table_holds_what_stays_of_many(void)
 	for (round = 0; round < 4; round++) {
 		tei_local_regions_adding(ctx, true);
 		for (i = 0; i < N; i++) {
-			k = i * 7919 % N;	/* all of them, scattered */
+			k = i * 7919 % N;	/* all values, in a scattered
+						 * order */
 			bad += (tei_local_region_add(ctx, (void *)(base + 8 * k),
 						     4, 0) == 0) !=
 			       (!round || k % STAYS);
@@ -245,7 +250,7 @@ static void region_remove_waits_for_own_operations(void)
 	test_op_init(&t, NULL, TEI_LOCAL_WRITE, local, test_addr(m), 64);
 	CU_ASSERT_FATAL(!tei_local_submit(ctx, &t.op));
 	sem_wait(&gate.inside);
-	/* either side is held */
+	/* both sides are in use */
 	CU_ASSERT(tei_local_region_remove(ctx, m, 0, tei_now_ns() +
 		  TEI_NS_PER_MS) == TEI_ERR_BUSY);
 	CU_ASSERT(tei_local_region_remove(ctx, local, 0, tei_now_ns() +
@@ -265,7 +270,7 @@ struct region_told {
 	_Atomic bool begun, told;
 };
 
-/* A caller's end of an operation that takes its time. */
+/* A done callback that takes a while. */
 static void region_tell(struct tei_local_op *op, int code, uint64_t bytes)
 {
 	struct region_told *t = tei_container_of(op, struct region_told, op);
@@ -348,7 +353,10 @@ static void region_remove_waits_for_inline_copies(void)
 	tei_local_fini(ctx);
 }
 
-/* Copiers hammer a region that comes and goes; the byte rule must hold. */
+/*
+ * Threads copy into a region that is added and removed again and again. No byte
+ * may change after the removal.
+ */
 struct region_hammer {
 	struct tei_local *ctx;
 	unsigned char *target;		/* each thread has a part of its own */
@@ -389,7 +397,8 @@ static void region_no_byte_changes_after_removal(void)
 		sched_yield();
 		CU_ASSERT(!tei_local_region_remove(ctx, target, 512,
 						   region_soon()));
-		/* a late copy is a data race here, which TSan reports too */
+		/* a copy that is too late is also a data race, which TSan
+		 * reports */
 		memset(target, 2, sizeof(target));
 		sched_yield();
 		for (i = 0, twos = 0; i < 512; i++)
@@ -457,7 +466,7 @@ static void region_scribbled_cookie_of_ours_is_survived(void)
 					  test_addr(m), 64, NULL));
 		CU_ASSERT(tei_local_copy(ctx, NULL, TEI_LOCAL_WRITE, buf, 4096,
 					 64, NULL) == TEI_ERR_NOT_REGISTERED);
-		/* random owners may happen to be alive: then busy is right */
+		/* a random owner may be alive; then TEI_ERR_BUSY is right */
 		rc = tei_local_region_remove(ctx, m, 0, tei_now_ns() +
 					     TEI_NS_PER_MS);
 		CU_ASSERT(!rc || rc == TEI_ERR_BUSY);
@@ -469,7 +478,9 @@ static void region_scribbled_cookie_of_ours_is_survived(void)
 	tei_local_fini(ctx);
 }
 
-/* 0, or a code: by the caller's thread and by the copy threads. */
+/*
+ * Runs the copy on the calling thread and on a copy thread. Returns the code.
+ */
 static int region_copies(struct tei_local *ctx, struct test_op *t)
 {
 	int inl = tei_local_copy_op(ctx, &t->op, NULL);
@@ -481,7 +492,7 @@ static int region_copies(struct tei_local *ctx, struct test_op *t)
 	return rc;
 }
 
-/* Where the caller wants it: others copy from memory that is in no region. */
+/* Only operations with registered set need a registered local range. */
 static void region_local_side_must_be_one_where_asked(void)
 {
 	struct tei_local *ctx = test_ctx(1);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of our own regions: blocks of up to LOCAL_BLOCK regions, sorted by
- * address, in an array that is sorted as well. A change moves the regions of one
- * block and the array's pointers, not all regions. local_board.c publishes it
- * block by block.
+ * The table of the context's regions: blocks of up to LOCAL_BLOCK regions,
+ * sorted by address, in an array that is sorted as well. A change moves the
+ * regions of one block and the array's elements, not all regions. local_board.c
+ * publishes the table block by block.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/local/local_int.h"
 
-#define TABLE_FILL	(LOCAL_BLOCK * 3 / 4)	/* regions per block, once packed */
-#define TABLE_SPARSE	(LOCAL_BLOCK / 5)	/* regions per block, at least */
-#define TABLE_FEW	64u			/* blocks, never packed below */
+#define TABLE_FILL	(LOCAL_BLOCK * 3 / 4)	/* regions per block after
+						 * packing */
+#define TABLE_SPARSE	(LOCAL_BLOCK / 5)	/* packed below this average */
+#define TABLE_FEW	64u			/* blocks; no packing below
+						 * this */
 
 static void table_stale(struct local_table *t, uint32_t from, uint32_t to)
 {
@@ -31,7 +33,7 @@ static void table_stale(struct local_table *t, uint32_t from, uint32_t to)
 	}
 }
 
-/* The regions of the block at index i have changed. */
+/* Updates the block at index i after its regions have changed. */
 static void table_changed(struct local_table *t, uint32_t i)
 {
 	struct local_block *b = &t->blocks[i];
@@ -106,7 +108,7 @@ static bool table_room(struct local_table *t)
 	return true;
 }
 
-/* Makes a new, empty block at index i of the array; false without memory. */
+/* Inserts a new, empty block at index i. Returns false if memory is short. */
 static bool table_block(struct local_table *t, uint32_t i)
 {
 	struct local_regions *in;
@@ -124,7 +126,10 @@ static bool table_block(struct local_table *t, uint32_t i)
 	return true;
 }
 
-/* What the boards have of it stays until the next generation is in force. */
+/*
+ * Removes the block at index i. Its published copy stays until the next
+ * generation is published.
+ */
 static void table_drop(struct local_table *t, uint32_t i)
 {
 	struct local_block *b = &t->blocks[i];
@@ -139,7 +144,7 @@ static void table_drop(struct local_table *t, uint32_t i)
 		table_stale(t, i, t->nblocks);
 }
 
-/* Moves the block's regions from that place on to a new block behind it. */
+/* Moves the block's regions from index from on to a new block behind it. */
 static bool table_split(struct local_table *t, uint32_t i, uint32_t from)
 {
 	struct local_block *b, *upper;
@@ -159,8 +164,8 @@ static bool table_split(struct local_table *t, uint32_t i, uint32_t from)
 /* --- packing ------------------------------------------------------------- */
 
 /*
- * Moves regions down so that every block but the last has TABLE_FILL of them or
- * more. This needs no memory.
+ * Moves regions down so that every block but the last has at least TABLE_FILL
+ * of them. Allocates nothing.
  */
 static void table_pack(struct local_table *t)
 {
@@ -199,8 +204,9 @@ static void table_tidy(struct local_table *t)
 /* --- regions ------------------------------------------------------------- */
 
 /*
- * Finds the block and the place in it where a region is to be inserted before
- * at. Those that come in ascending or descending order fill their blocks.
+ * Finds the block and the index in it for a region that goes before at, and
+ * makes room there. Blocks stay full if regions are inserted in ascending or
+ * descending order.
  */
 static bool table_place(struct local_table *t, struct local_at *at)
 {
@@ -275,7 +281,7 @@ void local_table_clear(struct local_table *t)
 	t->nregions = 0;
 }
 
-/* --- places in the boards ------------------------------------------------ */
+/* --- published blocks ---------------------------------------------------- */
 
 bool local_table_init(struct local_table *t)
 {
@@ -300,8 +306,9 @@ void local_table_fini(struct local_table *t)
 }
 
 /*
- * There is a place: at most LOCAL_INDEX are in force, and as many are of blocks
- * that this generation changes.
+ * Assigns a new published block to a changed block. One is always free: at most
+ * LOCAL_INDEX are current, and at most as many are taken by the blocks that
+ * this generation changes.
  */
 static void table_renew(struct local_table *t, struct local_block *b)
 {

@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_LOCAL_TEST_H
 #define TEI_PROV_LOCAL_TEST_H
 
-/* Shared by the module's unit tests; the agent is a second process. */
+/* Shared by the unit tests of this module. The agent is a second process. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,16 +20,19 @@ extern const struct tei_test_case local_peer_cases[];
 extern const struct tei_test_case local_pool_cases[];
 extern const struct tei_test_case local_region_cases[];
 
-/* A context with so many copy threads; freed by tei_local_fini. */
+/*
+ * Creates a context with that many copy threads; free it with tei_local_fini.
+ */
 struct tei_local *test_ctx(uint32_t workers);
 
-/* An operation and a way to wait for it. */
+/* An operation with means to wait for its end. */
 struct test_op {
 	struct tei_local_op op;
 	struct tei_err err;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	int calls;			/* under lock, like what follows */
+	int calls;			/* under lock, with the following
+					 * members */
 	int code;
 	uint64_t bytes;
 };
@@ -37,10 +40,10 @@ struct test_op {
 void test_op_init(struct test_op *t, struct tei_local_peer *peer,
 		  enum tei_local_opcode opcode, void *local, uint64_t remote,
 		  uint64_t length);
-/* The code, once done was called. */
+/* Waits for done and returns its code. */
 int test_op_wait(struct test_op *t);
 void test_op_fini(struct test_op *t);
-/* Submits and waits. */
+/* Submits an operation and waits for it. */
 int test_run_op(struct tei_local *ctx, struct tei_local_peer *peer,
 		enum tei_local_opcode opcode, void *local, uint64_t remote,
 		uint64_t length);
@@ -54,8 +57,8 @@ static inline uint64_t test_addr(const void *p)
 }
 
 /*
- * The agent: this program again, with a context of its own, that executes
- * one line at a time and answers with one line.
+ * The agent: a second process of this program with its own context. It executes
+ * one command line at a time and answers with one line.
  */
 struct test_agent {
 	pid_t pid;
@@ -63,24 +66,24 @@ struct test_agent {
 	char answer[512];
 };
 
-/* False where it could not be started. */
+/* Returns false if the agent cannot be started. */
 bool test_agent_start(struct test_agent *a);
 /* Sends without waiting for the answer. */
 void test_agent_send(struct test_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Waits for an answer: it is in a->answer. False at end of file. */
+/* Waits for an answer, in a->answer. Returns false at end of file. */
 bool test_agent_wait(struct test_agent *a);
-/* Both. The answer's text, "" at end of file. */
+/* Sends and waits. Returns the answer, or "" at end of file. */
 const char *test_agent_ask(struct test_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Waits until a signal has stopped it. */
+/* Waits until a signal has stopped the agent. */
 bool test_agent_stopped(struct test_agent *a);
-/* Ends and reaps it. */
+/* Ends and reaps the agent. */
 void test_agent_stop(struct test_agent *a);
 
-/* What the second process does; its exit code. */
+/* Runs the agent. Returns the exit code. */
 int test_agent_main(int fd);
-/* Prints rates against memcpy. An exit code. */
+/* Prints rates compared with memcpy. Returns the exit code. */
 int test_bench_main(bool huge);
 
 #endif /* TEI_PROV_LOCAL_TEST_H */

@@ -24,7 +24,7 @@ struct tei_local *test_ctx(uint32_t workers)
 	s.workers = workers;
 	s.spin_us = 50;
 	s.slice_timeout_s = 10;
-	/* no CUnit check: the agent has no suite */
+	/* no CUnit assertion, because the agent has no suite */
 	if (tei_local_init(&s, NULL, &ctx))
 		abort();
 	return ctx;
@@ -87,7 +87,7 @@ int test_run_op(struct tei_local *ctx, struct tei_local_peer *peer,
 	rc = tei_local_submit(ctx, &t.op);
 	if (!rc)
 		rc = test_op_wait(&t);
-	/* done has been called; let it return before t goes away */
+	/* done has been called; wait until it has returned before t is freed */
 	tei_local_cancel(ctx, &t.op);
 	test_op_fini(&t);
 	return rc;
@@ -128,7 +128,7 @@ uint64_t test_hash(const void *p, size_t len)
 	return h;
 }
 
-/* ---- the near end of the agent ----------------------------------------- */
+/* ---- this process's side of the agent ----------------------------------- */
 
 bool test_agent_start(struct test_agent *a)
 {
@@ -157,7 +157,7 @@ static void agent_vsend(struct test_agent *a, const char *fmt, va_list ap)
 	int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
 
 	line[n] = '\n';
-	/* a failure shows as an empty answer */
+	/* the caller sees a failure as an empty answer */
 	if (send(a->fd, line, (size_t)n + 1, MSG_NOSIGNAL) < 0)
 		return;
 }
@@ -171,7 +171,7 @@ void test_agent_send(struct test_agent *a, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Byte by byte: an answer is short and there may be two. */
+/* Reads a line byte by byte, because two answers may be pending. */
 static bool agent_read_line(int fd, char *buf, size_t len)
 {
 	size_t n = 0;
@@ -229,7 +229,7 @@ void test_agent_stop(struct test_agent *a)
 	a->pid = 0;
 }
 
-/* ---- the far end ------------------------------------------------------- */
+/* ---- the agent's side --------------------------------------------------- */
 
 struct agent {
 	struct tei_local *ctx;
@@ -319,7 +319,7 @@ static void agent_hook_stop(void *arg)
 	raise(SIGSTOP);
 }
 
-/* scribble SEED: random words, or all of 0 or 255, over our own cookie */
+/* scribble SEED: random words, or all 0 or 255, over the agent's own table */
 static void agent_scribble(struct agent *g, const char *args)
 {
 	uint64_t seed = strtoull(args, NULL, 10);
@@ -331,7 +331,7 @@ static void agent_scribble(struct agent *g, const char *args)
 	agent_answer(g, "done");
 }
 
-/* swap: the same process and pid, another program */
+/* swap: runs another program in the same process */
 static void agent_exec(struct agent *g)
 {
 	char number[16];

@@ -3,17 +3,17 @@
 #define TEI_PROV_LOCAL_H
 
 /*
- * Copies inside this process (memcpy) and between processes of this host
- * (process_vm_readv and writev). The target's threads take no part: a target
- * that is idle or stopped costs nothing and holds nothing up.
+ * Copies within this process (memcpy) and between processes of this host
+ * (process_vm_readv and process_vm_writev). The target's threads are not
+ * involved: an idle or stopped target costs nothing and delays nothing.
  *
- * Threads: every call may be made from any thread, none from inside a done
- * callback but tei_local_submit, _copy, _atomic and _stats. The lock of
- * the module is in row 6 of docs/LOCKING.md and is not held while a callback
- * runs. Lengths are bytes, times CLOCK_MONOTONIC nanoseconds.
+ * Threads: every call may be made from any thread. A done callback may call
+ * only tei_local_submit, tei_local_copy, tei_local_atomic and tei_local_stats.
+ * The lock of the module is in row 6 of docs/LOCKING.md; it is not held while a
+ * callback runs. Lengths are bytes, times are CLOCK_MONOTONIC nanoseconds.
  *
- * After fork the child's context is dead: every call answers TEI_ERR_CONTEXT,
- * but tei_local_fini, which frees what the child has a copy of.
+ * After a fork, the context cannot be used in the child: every call returns
+ * TEI_ERR_CONTEXT, except tei_local_fini, which frees the child's copy.
  */
 
 #include <stdbool.h>
@@ -24,176 +24,205 @@
 #include "util/list.h"
 
 struct tei_local;		/* one per engine */
-struct tei_local_peer;		/* one process of this host, or our own */
+struct tei_local_peer;		/* another process of this host, or this one */
 struct tei_settings;
 
-/* Largest piece copied at a time, and so the longest that one waits for. */
+/*
+ * Largest piece that is copied without interruption. A small operation waits
+ * for at most one such piece per thread.
+ */
 #define TEI_LOCAL_PIECE		(1u << 20)
-/* tei_local_copy takes no more than this. */
+/* Largest length that tei_local_copy accepts. */
 #define TEI_LOCAL_COPY_MAX	(256u << 10)
-/* Up to this, a copy by the caller beats handing it to a copy thread. */
+/*
+ * Largest length for which a copy by the calling thread is faster than a copy
+ * thread.
+ */
 #define TEI_LOCAL_INLINE	(256u << 10)
-/* Regions of one context. */
+/* Maximum number of regions of one context. */
 #define TEI_LOCAL_REGIONS	65536u
-/* Room for the text form of an identity with its terminator. */
+/* Size of the text form of an identity, with its terminator. */
 #define TEI_LOCAL_ID_TEXT	192
 
 /* ---- context ---------------------------------------------------------- */
 
 /*
- * Reads workers, spin_us and slice_timeout_s; keeps no pointer to settings.
- * No thread is started before the first submit. 0, TEI_ERR_MEMORY or
- * TEI_ERR_INVALID. A kernel that cannot serve other processes is no error
- * here: tei_local_identity and tei_local_peer_open say so.
+ * Creates a context. Reads workers, spin_us and slice_timeout_s; keeps no
+ * pointer to settings. Starts no thread before the first submit. Returns 0,
+ * TEI_ERR_MEMORY or TEI_ERR_INVALID. A kernel that does not support copies
+ * between processes is not an error here; tei_local_identity and
+ * tei_local_peer_open report it.
  */
 int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
 		   struct tei_local **out);
 
 /*
- * Cancels what is queued, waits for the pieces being copied, joins the
- * threads and frees the context. All peers must have been closed. NULL is
- * fine. Other processes that still hold our identity are refused from their
- * next piece on; the call waits up to one second for those in mid-piece.
+ * Cancels queued operations, waits for the pieces being copied, joins the
+ * threads and frees the context. The caller must have closed all peers. NULL is
+ * ignored. Other processes that still have the identity of this context are
+ * refused from their next piece on; the call waits up to one second for the
+ * pieces in progress.
  */
 void tei_local_fini(struct tei_local *ctx);
 
 /* ---- identity --------------------------------------------------------- */
 
 /*
- * What another process needs to reach this context; published as it is.
- * Coming from a peer it is only a claim, and tei_local_peer_open checks it.
+ * What another process needs to reach this context. Published as it is. An
+ * identity received from a peer is not trusted; tei_local_peer_open verifies
+ * it.
  */
 struct tei_local_id {
 	char boot_id[40];	/* terminated */
-	uint64_t pid_ns;	/* inode of the pid namespace */
+	uint64_t pid_ns;	/* inode number of the pid namespace */
 	int32_t pid;
-	int32_t cookie_fd;	/* number of the cookie memfd in that process */
+	int32_t cookie_fd;	/* descriptor of the registration table's
+				 * memfd */
 	uint64_t start_time;	/* of the process, clock ticks since boot */
-	uint64_t cookie_addr;	/* where the cookie lies in that process */
-	uint64_t incarnation;	/* random, of the context */
+	uint64_t cookie_addr;	/* address of the registration table */
+	uint64_t incarnation;	/* random number of the context */
 };
 
 /*
- * 0, or TEI_ERR_UNSUPPORTED where this kernel or sandbox gives no memfd, no
- * pidfd or no /proc; then only transfers inside the process work.
+ * Gets the identity of the context. Returns 0, or TEI_ERR_UNSUPPORTED if the
+ * kernel or a sandbox provides no memfd, pidfd or /proc. Then only transfers
+ * within the process work.
  */
 int tei_local_identity(struct tei_local *ctx, struct tei_local_id *out);
 
-/* One word of printable ASCII without quotes, at most TEI_LOCAL_ID_TEXT. */
+/*
+ * Writes the identity as one word of printable ASCII without quotes, at most
+ * TEI_LOCAL_ID_TEXT bytes. Returns 0, or TEI_ERR_INVALID if buf is too small.
+ */
 int tei_local_id_format(const struct tei_local_id *id, char *buf, size_t len);
 
-/* 0 or TEI_ERR_INVALID, *out untouched then. Any input. */
+/*
+ * Parses the text of an identity; any input is allowed. Returns 0 or
+ * TEI_ERR_INVALID.
+ */
 int tei_local_id_parse(const char *text, struct tei_local_id *out);
 
 /* ---- regions ---------------------------------------------------------- */
 
-/* tei_local_region_add's access. */
-#define TEI_LOCAL_REMOTE	1u	/* by other processes, too */
+/* Flags of tei_local_region_add's access. */
+#define TEI_LOCAL_REMOTE	1u	/* other processes may access it */
 #define TEI_LOCAL_READ_ONLY	2u	/* nothing may be copied into it */
 
 /*
- * Lets [base, base+len) be named as the target of a copy: by this process
- * always, by others as access says. 0, TEI_ERR_INVALID (NULL, zero,
- * wraps), TEI_ERR_OVERLAP, TEI_ERR_TOO_MANY, TEI_ERR_CONTEXT. A range that
- * is being removed still overlaps.
+ * Registers [base, base+len) as a possible target of copies: by this process
+ * always, by other processes if access has TEI_LOCAL_REMOTE. Returns 0,
+ * TEI_ERR_INVALID (NULL, zero length or wraps around), TEI_ERR_OVERLAP,
+ * TEI_ERR_TOO_MANY, TEI_ERR_MEMORY or TEI_ERR_CONTEXT. A region that is being
+ * removed still counts as an overlap.
  */
 int tei_local_region_add(struct tei_local *ctx, const void *base,
 			 uint64_t len, uint32_t access);
 
 /*
- * Between on and the off that belongs to it, what is added may only be named
- * from the off on: the table is made known once, not once for each. Pairs may
- * nest.
+ * Publishes several new regions at once. Between a call with on true and the
+ * matching call with on false, added regions stay unpublished: they cannot be
+ * targets yet. The table is then published once instead of once per region.
+ * Pairs may nest.
  */
 void tei_local_regions_adding(struct tei_local *ctx, bool on);
 
 /*
- * Withdraws the region that starts at base; len is its length, or 0 for
- * whatever it has. When it returns 0 no copy of this process (either side)
- * and none of another process touches the region any more, nor ever will:
- * operations of this process on it have ended, and their done has returned,
- * pieces of others have ended or are refused. Blocks until that is so or until
- * deadline_ns passes; then TEI_ERR_BUSY, and the region is registered as
- * before. A dead process never holds it up; a stopped one in mid-piece does.
- * TEI_ERR_NOT_REGISTERED, also where another thread is removing it.
+ * Removes the region that starts at base and has length len; len 0 matches any
+ * length. When it returns 0, no copy by this process (as source or target) or
+ * by another process accesses the region, now or later. Operations of this
+ * process on it have ended and their done callbacks have returned; pieces of
+ * other processes have ended or are refused.
+ *
+ * Blocks until then, or until deadline_ns. At the deadline returns
+ * TEI_ERR_BUSY, and the region stays registered. A dead process does not delay
+ * the call; a process that is stopped while it copies a piece does. Returns
+ * TEI_ERR_NOT_REGISTERED if there is no such region or another thread is
+ * removing it.
  */
 int tei_local_region_remove(struct tei_local *ctx, const void *base,
 			    uint64_t len, uint64_t deadline_ns);
 
 struct tei_local_range {
 	const void *base;
-	uint64_t len;		/* or 0: whatever it has */
-	int code;		/* written: as tei_local_region_remove's */
+	uint64_t len;		/* length; 0: any */
+	int code;		/* result, as of tei_local_region_remove */
 };
 
 /*
- * The same for several at once: the table is made known once, not once for
- * each. Each has its own code; one that stays is no reason for the others to.
+ * Removes several regions at once: the table is published once instead of once
+ * per region. Each range gets its own code. A region that stays does not affect
+ * the others.
  */
 void tei_local_regions_remove(struct tei_local *ctx,
 			      struct tei_local_range *ranges, size_t count,
 			      uint64_t deadline_ns);
 
 /*
- * 0 where [addr, addr+len) lies inside one region of ours, of which nothing
- * is being removed and which, if write, is not for reading only; else
- * TEI_ERR_NOT_REGISTERED. No lock, no log.
+ * Returns 0 if [addr, addr+len) lies within one region of the context that is
+ * published and, if write is true, is not read-only. Otherwise returns
+ * TEI_ERR_NOT_REGISTERED. Takes no lock and logs nothing.
  */
 int tei_local_region_check(struct tei_local *ctx, const void *addr,
 			   uint64_t len, bool write);
 
 /* ---- peers ------------------------------------------------------------ */
 
-/* Why a peer cannot be reached by kernel copies. */
+/* Reasons why a peer cannot be reached by kernel copies. */
 enum tei_local_reason {
 	TEI_LOCAL_OK = 0,
-	TEI_LOCAL_BAD_ID,	/* the identity makes no sense */
+	TEI_LOCAL_BAD_ID,	/* the identity is invalid */
 	TEI_LOCAL_OTHER_HOST,	/* another boot id */
 	TEI_LOCAL_OTHER_PIDNS,	/* same host, another pid namespace */
-	TEI_LOCAL_NO_KERNEL,	/* a call or /proc is missing on our side */
-	TEI_LOCAL_GONE,		/* no such process, or it has ended */
-	TEI_LOCAL_RESTARTED,	/* pid lives, start time or incarnation not */
+	TEI_LOCAL_NO_KERNEL,	/* a system call or /proc is missing */
+	TEI_LOCAL_GONE,		/* the process does not exist or has ended */
+	TEI_LOCAL_RESTARTED,	/* other start time or incarnation */
 	TEI_LOCAL_NO_PERMISSION, /* ptrace access refused by the kernel */
-	TEI_LOCAL_BAD_COOKIE,	/* memfd, seals, magic or layout wrong */
-	TEI_LOCAL_NO_RESOURCE,	/* memory or descriptors on our side */
-	TEI_LOCAL_FORKED,	/* the calling process is a child of ours */
+	TEI_LOCAL_BAD_COOKIE,	/* memfd, seals, magic or layout are wrong */
+	TEI_LOCAL_NO_RESOURCE,	/* this process lacks memory or descriptors */
+	TEI_LOCAL_FORKED,	/* the calling process is a forked child */
 };
 
-/* A short sentence, never NULL, static. */
+/* Returns a short text, never NULL, static. */
 const char *tei_local_reason_text(enum tei_local_reason reason);
 
 /*
- * Checks the claim from all sides and makes the peer: same boot and pid
- * namespace, pidfd, start time, cookie memfd (type, seals, size) mapped,
- * magic and incarnation read back by process_vm_readv. Any reason but
- * TEI_LOCAL_OK means: use a network, and say why. Then *err (may be NULL)
- * holds the text; nothing is logged, that is the caller's. Does system calls
- * but never waits for the peer. An id of this process, of ctx or of another
- * context, gives a peer that is reached by memcpy.
+ * Verifies the identity and creates the peer. Checks the boot id and the pid
+ * namespace, opens a pidfd, checks the start time, maps the memfd of its
+ * registration table after checking its type, seals and size, and reads magic
+ * and incarnation from the process with process_vm_readv.
+ *
+ * If the result is not TEI_LOCAL_OK, the caller must use a network. Then *err
+ * holds the text; err may be NULL. Nothing is logged; the caller reports the
+ * reason. Makes system calls but never waits for the peer. An identity of this
+ * process, of ctx or of another context, gives a peer that is reached by
+ * memcpy. The caller frees *out with tei_local_peer_close.
  */
 enum tei_local_reason tei_local_peer_open(struct tei_local *ctx,
 					  const struct tei_local_id *id,
 					  struct tei_err *err,
 					  struct tei_local_peer **out);
 
-/* Cancels the peer's operations as tei_local_cancel does, then frees it. */
+/*
+ * Cancels the operations of the peer as tei_local_cancel does, then frees the
+ * peer.
+ */
 void tei_local_peer_close(struct tei_local *ctx, struct tei_local_peer *peer);
 
 /*
- * True while the process lives and its context is the one that was opened.
- * A few system calls.
+ * Returns true if the process lives and its context is still the one that was
+ * opened. Makes a few system calls.
  */
 bool tei_local_peer_alive(struct tei_local_peer *peer);
 
-/* True once the process has ended, and touches nothing any more; what cannot be
- * told counts as alive. One system call. */
+/* Returns true if the process has ended and no longer accesses memory. If this
+ * cannot be determined, the process counts as alive. Makes one system call. */
 bool tei_local_peer_ended(const struct tei_local_peer *peer);
 
-/* True where the peer is this process. */
+/* Returns true if the peer is this process. */
 bool tei_local_peer_is_self(const struct tei_local_peer *peer);
 
-/* Whether all of [addr, addr + len) is registered there, and for us to read, or
- * to write, as far as it can be told now. */
+/* Returns true if all of [addr, addr + len) is currently registered at the peer
+ * and this process may read it, or write it if write is true. */
 bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
 			   uint64_t len, bool write);
 
@@ -204,132 +233,151 @@ enum tei_local_opcode {
 	TEI_LOCAL_WRITE,	/* local to remote */
 };
 
-/* done's code where the operation was cancelled; else 0 or a tei_code. */
+/* Code for done if the operation was cancelled; otherwise 0 or a tei_code. */
 #define TEI_LOCAL_CANCELLED	1
 
 struct tei_local_op;
 
 /*
- * Called exactly once per successful submit, no lock held, no piece of the
- * operation being copied or ever copied again: by a copy thread, or by a
- * thread inside tei_local_progress, _cancel, _peer_close or _fini. op belongs to the
- * callee from here on and may be freed or submitted again. bytes: how many
- * were moved, all of them where code is 0; pieces are not moved in order.
+ * Called exactly once per successful submit, with no lock held and after the
+ * last byte was copied. Runs in a copy thread, or in a thread inside
+ * tei_local_progress, tei_local_cancel, tei_local_peer_close or tei_local_fini.
+ * The callback owns op and may free it or submit it again. bytes: number of
+ * bytes copied, all of them if code is 0; pieces are not copied in order.
  */
 typedef void (*tei_local_done_fn)(struct tei_local_op *op, int code,
 				  uint64_t bytes);
 
 /*
- * Made by the caller, who keeps it and the local memory alive until done is
- * called. Zero-initialise; fill the first group.
+ * Created by the caller, which keeps it and the local memory valid until done
+ * is called. Initialise it to zero, then set the first group of members.
  */
 struct tei_local_op {
-	/* caller's, constant while submitted */
-	struct tei_local_peer *peer;	/* NULL: this process, ctx's regions */
+	/* set by the caller, constant while submitted */
+	struct tei_local_peer *peer;	/* NULL: regions of ctx in this
+					 * process */
 	enum tei_local_opcode opcode;
-	void *local;			/* need not be a region */
-	bool registered;		/* it must lie in one of ours, which
-					   may be written for a read */
-	uint64_t remote;		/* address at the target */
-	uint64_t length;		/* 0 completes at once, checked */
+	void *local;			/* need not be in a region */
+	bool registered;		/* local must be in a region of ctx,
+					 * writable for a READ */
+	uint64_t remote;		/* address in the target */
+	uint64_t length;		/* 0: checked and completed at once */
 	tei_local_done_fn done;
-	struct tei_err *err;		/* filled before done on failure, or NULL */
-	void *group;			/* for done */
+	struct tei_err *err;		/* filled before done if it fails, or
+					 * NULL */
+	void *group;			/* for use by done */
 
-	/* the module's, under local->lock */
-	struct tei_list live_node;	/* all that were submitted */
-	struct tei_list queue_node;	/* pieces left to start */
+	/* private to the module, guarded by local->lock */
+	struct tei_list live_node;	/* in the list of submitted
+					 * operations */
+	struct tei_list queue_node;	/* in the queue while pieces remain to
+					 * start */
 	uint64_t next;			/* offset of the next piece */
-	uint64_t moved;			/* bytes done */
-	uint64_t stalled_ns;		/* since when no slot was free, or 0 */
-	uint32_t running;		/* pieces in copy threads */
+	uint64_t moved;			/* bytes copied */
+	uint64_t stalled_ns;		/* start of waiting for a free slot, or
+					 * 0 */
+	uint32_t running;		/* pieces being copied */
 	int code;			/* first failure */
-	struct tei_err *why;		/* of it, for done to read; NULL: it was
-					   cancelled, err has it, no memory */
+	struct tei_err *why;		/* error record for done; NULL:
+					 * cancelled, recorded in err, or no
+					 * memory for a record */
 	bool live;
 };
 
 /*
- * Queues op for the copy threads. Pieces of at most TEI_LOCAL_PIECE are taken
- * from the operations in turn, so a small one waits for no more than one
- * piece per thread; a large one may be spread over all threads. Never blocks
- * on a copy; the first calls start threads (allocation).
- * 0: done will be called, perhaps before this returns. Else done is not
- * called: TEI_ERR_INVALID, TEI_ERR_NOT_REGISTERED (the target range, as far
- * as it can be told now, or local where it must be), TEI_ERR_MEMORY, TEI_ERR_CONTEXT (forked, or the
- * context is closing). Failures by done: TEI_ERR_NOT_REGISTERED (range not
- * or no longer registered there), TEI_ERR_CONTEXT (the peer is gone or its
- * memory unmapped), TEI_ERR_INVALID (local memory unmapped, peers only),
- * TEI_ERR_TOO_MANY (no in-copy slot at the target for slice_timeout_s). Whoever
- * has no room for err until then reads op->why in done, and the thread's last
- * error where done is not called.
+ * Queues op for the copy threads. They take pieces of at most TEI_LOCAL_PIECE
+ * bytes from the operations in turn, so a small operation waits for at most one
+ * piece per thread, and all threads may work on a large one. Never blocks on a
+ * copy. The first calls start threads, which allocates memory.
+ *
+ * Returns 0 if done will be called, possibly before the call returns. Otherwise
+ * done is not called, and the result is TEI_ERR_INVALID, TEI_ERR_NOT_REGISTERED
+ * (the target range, or local if it must be registered), TEI_ERR_MEMORY, or
+ * TEI_ERR_CONTEXT (forked child, or the context is closing).
+ *
+ * Codes of done: TEI_ERR_NOT_REGISTERED (range not registered at the target, or
+ * no longer), TEI_ERR_CONTEXT (the peer has ended or its memory is unmapped),
+ * TEI_ERR_INVALID (local memory is unmapped; only with a peer),
+ * TEI_ERR_TOO_MANY (no free copy slot at the target for slice_timeout_s). A
+ * caller that sets no err finds the error record in op->why during done, or in
+ * the thread's last error if the call fails.
  */
 int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
 
 /*
- * Drops the pieces that have not started and waits for those that run (a
- * copy that faults on a stuck page of the peer waits with it). When it
- * returns, done has been called and has returned; with TEI_LOCAL_CANCELLED
- * unless the operation ended first. op must stay valid until then and its
- * done must not submit it again; one that is not submitted is left alone.
+ * Drops the pieces that have not started and waits for those being copied. A
+ * copy that is blocked on a page fault in the peer's memory delays the call.
+ * When it returns, done has returned, with TEI_LOCAL_CANCELLED unless the
+ * operation had ended before. op must stay valid until then, and its done must
+ * not submit it again. An operation that is not submitted is ignored.
  */
 void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
 
-/* Waits until every operation has ended, and its done has returned: true, or
- * until then. New ones count: the caller sees to it that none come. */
+/* Waits until every operation has ended and its done has returned. Returns
+ * true, or false at the deadline. Operations submitted meanwhile count too, so
+ * the caller must stop submitting. */
 bool tei_local_drain(struct tei_local *ctx, uint64_t deadline_ns);
 
 /*
- * Copies on the calling thread, all checks included; for lengths up to
- * TEI_LOCAL_COPY_MAX (else TEI_ERR_INVALID); pays up to TEI_LOCAL_INLINE.
- * peer NULL: this process. A peer's copy is a few system calls and may fault
- * pages in. 0 when the bytes are in place; else a code as done would give,
- * with *err filled (may be NULL). TEI_ERR_TOO_MANY: no slot just now.
+ * Copies on the calling thread, with all checks. length must be at most
+ * TEI_LOCAL_COPY_MAX (else TEI_ERR_INVALID); a copy thread is faster above
+ * TEI_LOCAL_INLINE. peer NULL: this process. A copy with a peer makes a few
+ * system calls and may block on page faults. Returns 0 if all bytes are in
+ * place, otherwise one of the codes of done, with *err filled; err may be NULL.
+ * TEI_ERR_TOO_MANY: no slot is free at the moment.
  */
 int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 		   enum tei_local_opcode opcode, void *local, uint64_t remote,
 		   uint64_t length, struct tei_err *err);
 
-/* The same for an operation that was not submitted: its done is not called. */
+/*
+ * As tei_local_copy, for an operation that is not submitted. Does not call its
+ * done.
+ */
 int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 		      struct tei_err *err);
 
-/* One atomic on memory of this process. */
+/* One atomic operation on memory of this process. */
 struct tei_local_atom {
 	unsigned int op;	/* enum tei_atomic_op */
 	unsigned int width;	/* 4 or 8, bytes */
 	uint64_t addr;		/* a multiple of width, in a region of ctx */
 	uint64_t operand, compare;
-	void *result;		/* old number, in a region of ctx; or NULL */
+	void *result;		/* old value goes here, in a region of ctx; or
+				 * NULL */
 };
 
 /*
- * Executes it on the calling thread. 0; else nothing was done:
- * TEI_ERR_INVALID, TEI_ERR_NOT_REGISTERED, TEI_ERR_TOO_MANY (no slot just
- * now), TEI_ERR_CONTEXT, with *err filled (may be NULL). There are none for
- * other processes: the kernel's copies are not atomic.
+ * Executes the operation on the calling thread. Returns 0. On failure nothing
+ * was executed, and *err is filled (err may be NULL): TEI_ERR_INVALID,
+ * TEI_ERR_NOT_REGISTERED, TEI_ERR_TOO_MANY (no slot is free at the moment) or
+ * TEI_ERR_CONTEXT. There are no atomics on other processes, because the
+ * kernel's copies are not atomic.
  */
 int tei_local_atomic(struct tei_local *ctx, const struct tei_local_atom *atom,
 		     struct tei_err *err);
 
 /*
- * For a thread that waits for its operations: copies the next piece of
- * anyone's and ends the operation if that was its last, done included. False
- * at once when there is nothing to start. Saves the way to a copy thread and
- * back, and adds the caller's core to theirs.
+ * Copies the next piece of the queue on the calling thread, for a thread that
+ * waits for its own operations. If that was the last piece of an operation,
+ * ends it and calls its done. Returns false at once if there is nothing to
+ * start. Saves the switch to a copy thread and adds the caller's core to the
+ * copying.
  */
 bool tei_local_progress(struct tei_local *ctx);
 
 /* ---- numbers ---------------------------------------------------------- */
 
-/* Since init; a snapshot, single fields consistent only. */
+/*
+ * Counters since tei_local_init. Each is consistent, but not with the others.
+ */
 struct tei_local_counters {
 	uint64_t tx_bytes;	/* written */
 	uint64_t rx_bytes;	/* read */
-	uint64_t pieces;	/* completed */
-	uint64_t errors;	/* pieces failed */
+	uint64_t pieces;	/* pieces copied */
+	uint64_t errors;	/* failed pieces */
 	uint64_t queued_bytes;	/* submitted and not started */
-	uint32_t threads;	/* started */
+	uint32_t threads;	/* copy threads started */
 	uint32_t regions;
 };
 
