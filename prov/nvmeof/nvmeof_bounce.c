@@ -42,7 +42,7 @@ struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 	if (ctx->nbounces < ctx->depth)
 		return bounce_new(ctx, numa);
 	if (tei_list_empty(&ctx->bounces))
-		return NULL;		/* requests of stalled files have them */
+		return NULL;		/* requests of stalled files use all */
 	if (++ctx->misses % NVMEOF_MISSES) {
 		b = tei_list_first(&ctx->bounces, struct nvmeof_bounce, node);
 		tei_list_del(&b->node);

@@ -90,7 +90,7 @@ static int ctx_start(struct tei_nvmeof *ctx, int io, struct tei_err *err)
 	}
 	if (ret && io == CTX_URING)
 		return tei_err_fail(err, ret, "nvmeof",
-				    "MOONRAIL_FILE_IO=auto takes threads then",
+				    "MOONRAIL_FILE_IO=auto uses threads if io_uring is not available",
 				    "%s", why.text);
 	if (ret) {
 		if (io == CTX_AUTO)
@@ -120,7 +120,7 @@ int tei_nvmeof_init(const struct tei_settings *settings, struct tei_err *err,
 	ctx = ctx_new(settings);
 	if (!ctx)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "nvmeof", NULL,
-				    "no memory for files");
+				    "out of memory");
 	ctx->sync = (enum nvmeof_sync)sync;
 	ret = ctx_start(ctx, io, err);
 	if (ret)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of a GPU to and from files without the host's memory in between:
- * GPUDirect Storage, by NVIDIA's libcufile, which is looked for when the first
- * such memory comes and need not be there. Its calls wait for the storage, so
- * they are made by threads of their own; pieces, ends and what a completion
- * means are those of all operations (nvmeof_op.c).
+ * Transfers between GPU memory and files without host memory in between:
+ * GPUDirect Storage, with NVIDIA's libcufile. The library is optional and is
+ * loaded when the first GPU memory is registered. Its calls block on the
+ * storage, so they run on threads of their own. Pieces, completion and
+ * durability are the same as for other operations (nvmeof_op.c).
  *
- * Where anything is refused (no library, no driver below it, the file's file
- * system, the memory) the caller is told, and takes host memory.
+ * If cuFile cannot be used (no library, no kernel driver, unsupported file
+ * system or memory), the caller is told and uses host memory.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,10 +23,10 @@
 #define CUFILE_LIBRARY	"libcufile.so.0"
 #define CUFILE_THREADS	8u
 
-/* Numbers of its interface, which are fixed. */
+/* Constants of cuFile's ABI. */
 enum {
 	CUFILE_OK = 0,
-	CUFILE_NOT_THERE = 5001,	/* its kernel module */
+	CUFILE_NOT_THERE = 5001,	/* kernel module not loaded */
 	CUFILE_DRIVER_IS_OPEN = 5026,
 };
 enum { CUFILE_HANDLE_FD = 1 };
@@ -44,9 +44,9 @@ struct cufile_descr {
 	const void *ops;
 };
 
-/* Of a context. Made with the first GPU memory, freed with the context. */
+/* Created with the first GPU memory, freed with the context. */
 struct nvmeof_cufile {
-	/* fixed */
+	/* constant */
 	void *library;
 	struct tei_cuda *cuda;
 	struct cufile_error (*open)(void);
@@ -59,7 +59,7 @@ struct nvmeof_cufile {
 	pthread_t thread[CUFILE_THREADS];
 	uint32_t threads;
 
-	/* ctx->lock */
+	/* guarded by ctx->lock */
 	pthread_cond_t work;
 	bool quit;
 };
@@ -89,14 +89,14 @@ static int cufile_explain(struct tei_err *err, int code, const char *call,
 	err->prov_errno = e.code;
 	err->when_ns = tei_now_ns();
 	strcpy(err->provider, "cufile");
-	snprintf(err->text, sizeof(err->text), "%s: error %d of cuFile%s",
-		 call, e.code, e.code == CUFILE_NOT_THERE ? ", no nvidia-fs" : "");
+	snprintf(err->text, sizeof(err->text), "%s: cuFile error %d%s",
+		 call, e.code, e.code == CUFILE_NOT_THERE ? ": the nvidia-fs module is not loaded" : "");
 	return code;
 }
 
-/* --- the threads --------------------------------------------------------- */
+/* --- threads ------------------------------------------------------------- */
 
-/* What the kernel would answer. */
+/* Runs one request. Returns bytes or -errno, as a system call would. */
 static int64_t cufile_run(const struct nvmeof_cufile *c, struct nvmeof_io *io)
 {
 	off_t at = (off_t)(io->at + io->done);
@@ -156,7 +156,7 @@ void nvmeof_cufile_wake(struct tei_nvmeof *ctx)
 	pthread_cond_signal(&ctx->cufile->work);
 }
 
-/* --- coming and going ---------------------------------------------------- */
+/* --- start and stop ------------------------------------------------------ */
 
 static int cufile_bind(struct nvmeof_cufile *c, struct tei_err *err)
 {
@@ -168,7 +168,7 @@ static int cufile_bind(struct nvmeof_cufile *c, struct tei_err *err)
 	err->code = TEI_ERR_UNSUPPORTED;
 	c->library = dlopen(CUFILE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
 	if (!c->library) {
-		strcpy(err->text, "there is no " CUFILE_LIBRARY);
+		strcpy(err->text, CUFILE_LIBRARY " cannot be loaded");
 		return err->code;
 	}
 	for (i = 0; i < sizeof(cufile_calls) / sizeof(cufile_calls[0]); i++) {
@@ -185,7 +185,8 @@ static int cufile_bind(struct nvmeof_cufile *c, struct tei_err *err)
 
 static void cufile_free(struct nvmeof_cufile *c)
 {
-	/* its driver stays open: others in this process may use it */
+	/* cuFile's driver stays open, since others in this process may use
+	 * it */
 	tei_cuda_close(c->cuda);
 	if (c->library)
 		dlclose(c->library);
@@ -217,7 +218,7 @@ int tei_nvmeof_gpu_on(struct tei_nvmeof *ctx, bool *fresh, struct tei_err *err)
 		return 0;
 	memset(err, 0, sizeof(*err));
 	err->code = TEI_ERR_MEMORY;
-	strcpy(err->text, "no memory for cuFile");
+	strcpy(err->text, "out of memory");
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return err->code;
@@ -239,7 +240,7 @@ int tei_nvmeof_gpu_on(struct tei_nvmeof *ctx, bool *fresh, struct tei_err *err)
 		return 0;
 	}
 	nvmeof_cufile_stop(ctx);
-	strcpy(err->text, "no threads for cuFile");
+	strcpy(err->text, "cuFile: no thread could be started");
 	return TEI_ERR_MEMORY;
 }
 
@@ -302,14 +303,15 @@ void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 	struct nvmeof_cufile *c = ctx->cufile;
 	struct tei_err err;
 
-	/* one that is gone took its memory with it */
+	/* if the context no longer exists, its registrations are already
+	 * gone */
 	if (!m->context || tei_cuda_push(c->cuda, m->context, &err))
 		return;
 	c->memory_deregister((const void *)(uintptr_t)m->base);
 	tei_cuda_pop(c->cuda);
 }
 
-/* It wants a descriptor past the page cache. */
+/* Registers the file with cuFile, which needs a descriptor with O_DIRECT. */
 void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 {
 	struct cufile_descr descr = { .type = CUFILE_HANDLE_FD };
@@ -322,7 +324,7 @@ void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	if (!e.code)
 		return;
 	f->cufile = NULL;
-	TEI_INFO("nvmeof", "%s: GPU memory by way of host memory: error %d of cuFile",
+	TEI_INFO("nvmeof", "%s: GPU memory is copied through host memory: cuFile error %d",
 		 f->path, e.code);
 }
 
@@ -346,7 +348,7 @@ bool tei_nvmeof_gpu_takes(struct tei_nvmeof *ctx,
 	m = nvmeof_mem_find(ctx, addr, length);
 	takes = m && m->context;
 	tei_mutex_unlock(&ctx->lock);
-	/* one that is broken fails the operation by itself */
+	/* a broken file makes the operation fail later */
 	for (i = nvmeof_file_at(seg, offset); takes && i < seg->count &&
 	     seg->file[i].offset < offset + length; i++)
 		takes = seg->file[i].cufile ||

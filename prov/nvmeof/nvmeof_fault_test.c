@@ -12,10 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SECOND	(1048576u + 123)	/* where the second file starts */
+#define SECOND	(1048576u + 123)	/* offset of the second file */
 #define THIRD	(SECOND + 4096u)
 
-/* File i fails reads and writes with a text that holds why; others go on. */
+/*
+ * Operations on file i fail with a text that contains why; operations on the
+ * other files work.
+ */
 static void fault_only(struct rig *r, int i, const char *why)
 {
 	static const uint64_t at[] = { 0, SECOND, THIRD };
@@ -29,7 +32,7 @@ static void fault_only(struct rig *r, int i, const char *why)
 			CU_ASSERT(k != i || strstr(t.text, why));
 		}
 	}
-	/* one that touches it and others */
+	/* an operation on this file and others */
 	CU_ASSERT_EQUAL(run_op(r, &t, true, 0, r->mem, r->size),
 			TEI_ERR_NO_DEVICE);
 	CU_ASSERT(tei_nvmeof_seg_broken(r->seg));
@@ -50,7 +53,8 @@ static void fault_shrunk(const char *io)
 		return;
 	CU_ASSERT_EQUAL(truncate(r.path[1], 100), 0);
 	fault_only(&r, 1, "bytes");
-	CU_ASSERT_EQUAL(fault_length(r.path[1]), 100);	/* not made longer */
+	CU_ASSERT_EQUAL(fault_length(r.path[1]), 100);	/* the file was not
+							 * extended */
 	CU_ASSERT_EQUAL(truncate(r.path[1], 4096), 0);
 	rig_reopen(&r);
 	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
@@ -68,7 +72,7 @@ static void fault_vanished(const char *io)
 		return;
 	snprintf(other, sizeof(other), "%s.old", r.path[0]);
 	CU_ASSERT_EQUAL(rename(r.path[0], other), 0);
-	fault_only(&r, 0, "not there");
+	fault_only(&r, 0, "no longer exists");
 	CU_ASSERT_EQUAL(rename(other, r.path[0]), 0);
 	rig_reopen(&r);
 	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
@@ -95,7 +99,7 @@ static void fault_replaced(const char *io)
 
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, THIRD, r.mem, 4096),
 			TEI_ERR_NO_DEVICE);
-	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "another file by now"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "replaced by another file"));
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, 100),
 			TEI_ERR_NO_DEVICE);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, SECOND, r.mem, 100), 0);
@@ -140,7 +144,10 @@ static void what_is_no_file_fails(void)
 	rig_stop(&r);
 }
 
-/* A program that runs can be read, and a write of it says why not. */
+/*
+ * The file of a running program can be read, and a write of it fails with the
+ * reason.
+ */
 static void fault_read_only(const char *io)
 {
 	struct run t;
@@ -156,9 +163,9 @@ static void fault_read_only(const char *io)
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, SECOND, r.mem, 4096),
 			TEI_ERR_CONTEXT);
 	CU_ASSERT_EQUAL(t.sys_errno, ETXTBSY);
-	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "open for reading only"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "open read-only"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.hint, "openSegment"));
-	/* nothing of one that touches others too */
+	/* a write that includes other files moves no byte */
 	memset(r.mem, 'x', r.size);
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 0, r.mem, r.size),
 			TEI_ERR_CONTEXT);
@@ -173,12 +180,13 @@ static void what_may_only_be_read_is_read(void)
 	rig_each(fault_read_only);
 }
 
-/* --- errors of the kernel's ---------------------------------------------- */
+/* --- errors of the kernel ------------------------------------------------ */
 
-/* What the kernel is made to answer. ctx->lock guards it. */
+/* Simulated results of requests. Guarded by ctx->lock. */
 struct spoil {
 	enum nvmeof_kind kind;
-	int64_t res;			/* errno as -errno, or at most so many */
+	int64_t res;			/* -errno, or the maximum number of
+					 * bytes */
 	uint32_t skip, times, met;
 };
 
@@ -224,7 +232,7 @@ static void fault_errors(const char *io)
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 9, r.mem, 5), TEI_ERR_CONTEXT);
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "fdatasync"));
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 9, r.mem, 5), 0);
-	/* asked again, but not for ever */
+	/* repeated, but not for ever */
 	spoil_set(&r, &s, NVMEOF_READ, -EAGAIN, 0, 20);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 9, r.mem, 5), 0);
 	spoil_set(&r, &s, NVMEOF_READ, -EINTR, 0, UINT32_MAX);
@@ -233,7 +241,7 @@ static void fault_errors(const char *io)
 	rig_stop(&r);
 }
 
-/* Only what arrived counts, however few bytes at a time. */
+/* Only bytes that arrived count, even if a few arrive at a time. */
 static void fault_short(const char *io)
 {
 	struct spoil s;
@@ -268,7 +276,10 @@ static void short_answers_are_continued(void)
 	rig_each(fault_short);
 }
 
-/* Whoever wrote before a failed fdatasync ended must not hear "completed". */
+/*
+ * A write that was submitted before a failed fdatasync ended must not complete
+ * successfully.
+ */
 static void fault_sync_shared(const char *io)
 {
 	struct spoil s;
@@ -283,7 +294,7 @@ static void fault_sync_shared(const char *io)
 		run_start(&r, &t[i], false, (uint64_t)i * 4096, r.mem, 4096);
 	for (i = 0; i < 60; i++)
 		failed += run_wait(&t[i]) == TEI_ERR_CONTEXT;
-	/* born before it: all that were submitted by then */
+	/* all that were submitted before the failure */
 	CU_ASSERT(failed > 0);
 	for (i = 0; i < 60; i++)
 		CU_ASSERT(t[i].code == 0 || t[i].op.born < 62);
@@ -319,12 +330,12 @@ static void fault_limit(const char *io)
 
 static void a_size_limit_is_an_error_not_the_end(void)
 {
-	signal(SIGXFSZ, SIG_IGN);	/* this thread only checks */
+	signal(SIGXFSZ, SIG_IGN);	/* for this thread only, which checks */
 	rig_each(fault_limit);
 	signal(SIGXFSZ, SIG_DFL);
 }
 
-/* A file system of 256 KiB with a file of a megabyte full of holes. */
+/* A file system of 256 KiB with a sparse file of one megabyte. */
 static void fault_full(const char *io)
 {
 	struct run t;
@@ -337,7 +348,7 @@ static void fault_full(const char *io)
 	snprintf(dir, sizeof(dir), "%s.mnt", r.dir);
 	mkdir(dir, 0700);
 	if (mount("tmpfs", dir, "tmpfs", 0, "size=256k")) {
-		tei_test_skip("no tmpfs can be mounted: %s", strerror(errno));
+		tei_test_skip("tmpfs cannot be mounted: %s", strerror(errno));
 	} else {
 		snprintf(path, sizeof(path), "%s/file", dir);
 		fd = open(path, O_RDWR | O_CREAT, 0600);

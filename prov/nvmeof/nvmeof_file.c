@@ -17,11 +17,11 @@
 #include "util/text.h"
 
 /*
- * Each file is opened twice where it allows O_DIRECT: aligned pieces go past
- * the page cache, the unaligned edges through it. The kernel keeps the two
- * views in step page by page, which is why direct pieces are whole pages even
- * where the device has smaller blocks: an edge and a direct piece of other
- * tasks never meet in one page unless their ranges do.
+ * Each file is opened twice if it supports O_DIRECT: aligned pieces bypass the
+ * page cache, unaligned edges use it. The kernel keeps both views consistent
+ * page by page. Therefore direct pieces consist of whole pages even if the
+ * device has smaller blocks: an edge of one task and a direct piece of another
+ * are then never in the same page, unless their ranges overlap.
  */
 
 int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,
@@ -80,7 +80,7 @@ static bool file_remote(int fd)
 	return false;
 }
 
-/* What direct requests have to keep to; mem_align 0: there are none. */
+/* Gets the alignment of direct requests; mem_align 0: not supported. */
 static void file_alignment(struct nvmeof_file *f)
 {
 	f->block = NVMEOF_BLOCK;
@@ -99,7 +99,10 @@ static void file_alignment(struct nvmeof_file *f)
 #endif
 }
 
-/* The very file that is open already, whatever its path leads to by now. */
+/*
+ * Opens the file that is already open again with O_DIRECT. Uses /proc, because
+ * the path may lead to another file by now.
+ */
 static void file_open_direct(struct nvmeof_file *f)
 {
 	int mode = fcntl(f->cached, F_GETFL) & O_ACCMODE;
@@ -141,7 +144,10 @@ static void file_hold(const struct nvmeof_file *f)
 		ctx->hold(ctx->hold_arg, f);
 }
 
-/* Rights, a read-only mount, an immutable file, a program that runs. */
+/*
+ * Returns true if a failure to open for writing may not affect reading: missing
+ * permission, read-only mount, immutable file, running program.
+ */
 static bool file_may_read(int why)
 {
 	return why == EACCES || why == EROFS || why == EPERM || why == ETXTBSY;
@@ -156,7 +162,7 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 		nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
 			       "not mounted on this server");
 		snprintf(err->hint, sizeof(err->hint),
-			 "te_meta mount --server=NAME says where it is here");
+			 "te_meta mount --server=NAME sets its path on this server");
 		return err->code;
 	}
 	file_hold(f);
@@ -168,12 +174,13 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 	}
 	if (f->cached < 0 || fstat(f->cached, &st))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
-				      "can't be opened");
+				      "cannot be opened");
 	f->device = S_ISBLK(st.st_mode);
 	if (!f->device && !S_ISREG(st.st_mode))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
 				      "neither a file nor a block device");
-	/* it was for a FIFO's sake; io_uring would not wait for a block */
+	/* O_NONBLOCK only prevented waiting for a FIFO; io_uring would
+	 * otherwise not wait for a block */
 	fcntl(f->cached, F_SETFL, 0);
 	f->dev = f->device ? st.st_rdev : st.st_dev;
 	f->ino = st.st_ino;
@@ -184,7 +191,10 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 	return file_length(f, &st, err);
 }
 
-/* Spares the kernel looking the descriptor up with each request. */
+/*
+ * Registers a descriptor with the back end, which saves the kernel a look-up
+ * per request. Returns its slot or -1.
+ */
 static int file_fix(const struct nvmeof_file *f, int fd)
 {
 	struct tei_nvmeof *ctx = f->seg->ctx;
@@ -205,7 +215,7 @@ static void file_close(struct nvmeof_file *f)
 	free(f->name);
 }
 
-/* --- looking ------------------------------------------------------------- */
+/* --- checking ------------------------------------------------------------ */
 
 static int file_look_stat(const struct nvmeof_file *f, const struct stat *st,
 			  struct tei_err *err)
@@ -224,7 +234,7 @@ int nvmeof_file_glance(const struct nvmeof_file *f, struct tei_err *err)
 
 	if (fstat(f->cached, &st))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
-				      "can't be looked at");
+				      "cannot be checked");
 	return file_look_stat(f, &st, err);
 }
 
@@ -235,12 +245,12 @@ int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err)
 	file_hold(f);
 	if (stat(f->path, &st))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
-				      "is not there any more");
+				      "no longer exists");
 	if ((f->device ? st.st_rdev : st.st_dev) != f->dev ||
 	    (!f->device && st.st_ino != f->ino) ||
 	    f->device != S_ISBLK(st.st_mode))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
-				      "is another file by now");
+				      "was replaced by another file");
 	return file_look_stat(f, &st, err);
 }
 
@@ -269,7 +279,7 @@ static int seg_add(struct tei_nvmeof_seg *seg, const struct tei_nvmeof_file *in)
 	return f->name && (f->path || !in->path) ? 0 : TEI_ERR_MEMORY;
 }
 
-/* In some steps, as there may be many. */
+/* Releases the slots of all files, at most 64 per call. */
 static void seg_unfix(const struct tei_nvmeof_seg *seg)
 {
 	const struct nvmeof_backend *backend = seg->ctx->backend;
@@ -299,7 +309,7 @@ void nvmeof_seg_free(struct tei_nvmeof_seg *seg)
 	free(seg);
 }
 
-/* Says which files don't work, a few of them. */
+/* Opens all files, and logs the first few that cannot be used. */
 static void seg_open_files(struct tei_nvmeof_seg *seg)
 {
 	uint32_t i, bad = 0, direct = 0;
@@ -316,7 +326,7 @@ static void seg_open_files(struct tei_nvmeof_seg *seg)
 			TEI_WARN("nvmeof", "segment %s: %s", seg->name,
 				 f->why.text);
 	}
-	TEI_INFO("nvmeof", "segment %s: %u file%s by %s, %u directly, %u can't be used",
+	TEI_INFO("nvmeof", "segment %s: %u file%s by %s, %u with O_DIRECT, %u unusable",
 		 seg->name, seg->count, tei_plural(seg->count),
 		 seg->ctx->backend->name, direct, bad);
 }
@@ -341,7 +351,7 @@ int tei_nvmeof_seg_open(struct tei_nvmeof *ctx, const char *name,
 		if (seg)
 			nvmeof_seg_free(seg);
 		return tei_err_fail(err, TEI_ERR_MEMORY, "nvmeof", NULL,
-				    "no memory for segment '%.64s'", name);
+				    "out of memory for segment '%.64s'", name);
 	}
 	seg_open_files(seg);
 	*out = seg;

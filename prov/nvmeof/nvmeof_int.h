@@ -3,9 +3,10 @@
 #define TEI_PROV_NVMEOF_INT_H
 
 /*
- * The way of an operation: queue, pieces (nvmeof_io) that a back end runs,
- * then, file by file, an fdatasync where one is due and a look at the file;
- * then its done callback. Only I/O threads do any of it but the queueing.
+ * Life of an operation: it waits in a queue and is cut into pieces (nvmeof_io),
+ * which a back end runs. Then, for each of its files in turn, an fdatasync runs
+ * if one is needed, and the file is checked. Then its done callback runs. The
+ * submitting thread only queues it; threads of the module do the rest.
  */
 
 #include <pthread.h>
@@ -18,58 +19,79 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-#define NVMEOF_BLOCK	4096u		/* direct pieces lie on such */
-#define NVMEOF_SMALL	16384u		/* unaligned ones up to this: whole */
+#define NVMEOF_BLOCK	4096u		/* alignment of direct requests,
+					 * bytes */
+#define NVMEOF_SMALL	16384u		/* unaligned pieces up to this are not
+					 * split */
 #define NVMEOF_DEPTH_MAX 1024u
 #define NVMEOF_FIXED	1024u		/* slots for registered buffers */
-#define NVMEOF_PART	(UINT64_C(1) << 30)	/* bytes of one: the kernel's */
-#define NVMEOF_FILES	256u		/* and for registered files */
-#define NVMEOF_MISSES	64u		/* until a bounce changes its node */
-#define NVMEOF_SHARE	8u		/* a file's own: room / this, 1 at least */
-#define NVMEOF_CROWD	4u		/* all requests: room * this */
-#define NVMEOF_STALL_NS	TEI_NS_PER_SEC	/* without an end: it is stalled */
-#define NVMEOF_SIDE_MAX	16u		/* threads for looks and closes */
+#define NVMEOF_PART	(UINT64_C(1) << 30)	/* bytes per registered buffer,
+						 * kernel limit */
+#define NVMEOF_FILES	256u		/* slots for registered files */
+#define NVMEOF_MISSES	64u		/* bounce buffers on a wrong node per
+					 * move */
+#define NVMEOF_SHARE	8u		/* guaranteed share of a file: room /
+					 * this */
+#define NVMEOF_CROWD	4u		/* limit of all requests: room * this */
+#define NVMEOF_STALL_NS	TEI_NS_PER_SEC	/* no completion for this long:
+					 * stalled */
+#define NVMEOF_SIDE_MAX	16u		/* maximum of threads for checks and
+					 * closes */
 
 struct tei_topo_where;
 
 enum nvmeof_sync { NVMEOF_SYNC_NONE, NVMEOF_SYNC_DATA, NVMEOF_SYNC_DSYNC };
 
-/* Belongs to its segment. Fixed after open, but for the last group. */
+/* Owned by its segment. Constant after open, except for the last group. */
 struct nvmeof_file {
 	struct tei_nvmeof_seg *seg;
-	char *path;			/* NULL: not mounted here */
+	char *path;			/* NULL: not mounted on this host */
 	char *name;
-	uint64_t length, offset;	/* in the segment */
+	uint64_t length, offset;	/* offset: of its first byte in the
+					 * segment */
 	int direct, cached;		/* descriptors, or -1 */
-	int direct_slot, cached_slot;	/* of registered files, or -1 */
-	uint32_t mem_align;		/* what direct asks of memory */
-	uint32_t block;			/* and of offsets; at least a page */
-	void *cufile;			/* its handle for GPU memory, or NULL */
-	int numa;			/* node of its device, or -1 */
+	int direct_slot, cached_slot;	/* slots of registered files, or -1 */
+	uint32_t mem_align;		/* memory alignment for direct
+					 * requests */
+	uint32_t block;			/* their offset alignment, at least a
+					 * page */
+	void *cufile;			/* cuFile's handle for GPU memory, or
+					 * NULL */
+	int numa;			/* NUMA node of its device, or -1 */
 	bool device;			/* a block device */
-	bool remote;			/* its server may let us wait */
-	int read_only;			/* why it can't be written: errno, or 0 */
-	dev_t dev;			/* what was opened */
+	bool remote;			/* on a network file system, calls may
+					 * block */
+	int read_only;			/* errno if it cannot be written, or
+					 * 0 */
+	dev_t dev;			/* identity of the opened file */
 	ino_t ino;
 
-	/* ctx->lock */
-	struct tei_list unsynced;	/* ops that wait for an fdatasync */
-	struct tei_list syncing;	/* ops that the present one is for */
-	struct tei_list ended;		/* ops that wait for a look */
-	struct tei_list look_node;	/* ctx->looks, or ctx->side.looks */
-	struct tei_list queue;		/* ops whose next piece is its */
-	struct tei_list turn_node;	/* ctx->turn, while queue is not empty */
-	struct tei_list busy_node;	/* ctx->busy, while running */
-	uint32_t running;		/* its requests that are not idle */
-	uint32_t ends, seen;		/* of them; ends at the last count */
-	uint64_t seen_ns;		/* since when ends is seen; 0: not */
-	bool stalled;			/* its requests take nobody's room */
-	uint64_t failed_at;		/* ctx->clock of a failed fdatasync */
-	uint64_t looked_at;		/* ctx->clock when a look that found
-					 * nothing wrong began */
-	bool looking;			/* some thread is */
-	int broken;			/* atomic: a code, else 0 */
-	struct tei_err why;		/* broken's */
+	/* guarded by ctx->lock */
+	struct tei_list unsynced;	/* writes that wait for an fdatasync */
+	struct tei_list syncing;	/* writes that the running fdatasync is
+					 * for */
+	struct tei_list ended;		/* operations that wait for a check */
+	struct tei_list look_node;	/* in ctx->looks or ctx->side.looks */
+	struct tei_list queue;		/* operations whose next piece is in
+					 * this file */
+	struct tei_list turn_node;	/* in ctx->turn, while queue is not
+					 * empty */
+	struct tei_list busy_node;	/* in ctx->busy, while running is not
+					 * 0 */
+	uint32_t running;		/* requests that are not idle */
+	uint32_t ends, seen;		/* requests ended; value at the last
+					 * count */
+	uint64_t seen_ns;		/* time since which ends equals seen, or
+					 * 0 */
+	bool stalled;			/* its requests are not counted in
+					 * ctx->running */
+	uint64_t failed_at;		/* ctx->clock at a failed fdatasync */
+	uint64_t looked_at;		/* ctx->clock at the start of the last
+					 * successful check */
+	bool looking;			/* a thread is checking the file */
+	int broken;			/* code if the file cannot be used, or
+					 * 0; atomic */
+	struct tei_err why;		/* error record for broken */
 };
 
 struct tei_nvmeof_seg {
@@ -84,71 +106,85 @@ struct tei_nvmeof_seg {
 
 enum nvmeof_kind { NVMEOF_READ, NVMEOF_WRITE, NVMEOF_SYNC };
 
-/* One request to the kernel. ctx->ios, or allocated where those are taken; a
- * back end's while it runs. */
+/* One request to the kernel. An element of ctx->ios, or allocated if all of
+ * those are in use. The back end owns it while it runs. */
 struct nvmeof_io {
 	bool extra;			/* allocated */
-	struct tei_list node;		/* ctx->idle or ctx->ready */
+	struct tei_list node;		/* in ctx->idle or ctx->ready */
 	enum nvmeof_kind kind;
-	struct tei_nvmeof_op *op;	/* NULL: a sync */
+	struct tei_nvmeof_op *op;	/* NULL for an fdatasync */
 	struct nvmeof_file *file;
 	int fd;
-	int slot;			/* fd's as a registered file, or -1 */
-	uint64_t at;			/* in the file */
-	char *local;			/* where the bytes belong */
-	char *buf;			/* local, or bounce */
-	uint32_t length, done;		/* of the piece; moved so far */
+	int slot;			/* slot of fd as a registered file, or
+					 * -1 */
+	uint64_t at;			/* offset in the file */
+	char *local;			/* address of the bytes in the
+					 * operation's memory */
+	char *buf;			/* local, or the bounce buffer */
+	uint32_t length, done;		/* bytes of the piece; bytes moved so
+					 * far */
 	int fixed;			/* slot of a registered buffer, or -1 */
 	uint32_t tries;
-	struct {			/* context NULL: memory of the host */
+	struct {			/* context NULL: host memory */
 		void *context;
 		uint64_t base;
-		int err;		/* cuFile's own for the last, or 0 */
+		int err;		/* error number of cuFile, or 0 */
 	} gpu;
 	bool direct;
-	struct nvmeof_bounce *bounce;	/* what buf is of, or NULL */
+	struct nvmeof_bounce *bounce;	/* owner of buf, or NULL */
 };
 
-/* Where bytes lie between a file and memory that it does not take. Belongs to a
- * request, or is on ctx->bounces. */
+/* Buffer for bytes on their way between a file and memory that a direct request
+ * does not accept. Owned by a request, or on ctx->bounces. */
 struct nvmeof_bounce {
 	struct tei_list node;
-	int numa;			/* node it is to be on, or -1 */
+	int numa;			/* preferred NUMA node, or -1 */
 	char *mem;			/* TEI_NVMEOF_PIECE bytes */
 };
 
-/* A range that may be the local side. ctx->mem, sorted. */
+/* A registered range. An element of ctx->mem, which is sorted. */
 struct nvmeof_mem {
 	uint64_t base, end;
-	int fixed;			/* slot of its first part, the others
-					 * follow, or -1 */
-	struct tei_topo_where *where;	/* owned; NULL: not known */
-	void *context;			/* memory of a GPU: its, or NULL */
+	int fixed;			/* slot of its first part; the other
+					 * parts have the following slots; or
+					 * -1 */
+	struct tei_topo_where *where;	/* owned; NULL: unknown */
+	void *context;			/* CUDA context of GPU memory, or
+					 * NULL */
 	bool removing;
 };
 
-/* An operation whose done callback is running; on its caller's stack. */
+/*
+ * An operation whose done callback is running. On the stack of the thread that
+ * runs the callback.
+ */
 struct nvmeof_ending {
 	struct tei_list node;		/* ctx->ending */
-	uint64_t base, end;		/* of its local memory */
+	uint64_t base, end;		/* bounds of its local memory */
 };
 
-/* What runs requests. Calls with ctx->lock held unless it says otherwise. */
+/*
+ * A back end, which runs requests. Functions are called with ctx->lock held
+ * unless stated otherwise.
+ */
 struct nvmeof_backend {
 	const char *name;
-	/* 0, or a code with err filled where said; no lock */
+	/* Returns 0, or a code with *err filled. Called without the lock. */
 	int (*start)(struct tei_nvmeof *ctx, struct tei_err *err);
-	/* ctx->stopping is set and nothing is under way: ends its threads; no
-	 * lock */
+	/* Ends the back end's threads. ctx->stopping is set and no request is
+	 * in flight. Called without the lock. */
 	void (*stop)(struct tei_nvmeof *ctx);
-	/* ctx->turn or ctx->ready may hold something: somebody is to pump */
+	/* Makes a thread call nvmeof_pump: ctx->turn or ctx->ready may be
+	 * non-empty. */
 	void (*wake)(struct tei_nvmeof *ctx);
-	/* the first of a slot for each ctx->part bytes, or -1; no lock. NULL:
-	 * has none */
+	/* Registers memory. Returns the first of the slots, one for each
+	 * ctx->part bytes, or -1. Called without the lock. NULL: not
+	 * supported. */
 	int (*fix)(struct tei_nvmeof *ctx, void *addr, uint64_t len);
 	void (*unfix)(struct tei_nvmeof *ctx, int slot, uint64_t len);
-	/* the same for an open file, until before it is closed; slots: n of
-	 * these */
+	/* Registers an open file and returns its slot, or -1. unfix_files
+	 * releases n slots and is called before the files are closed. Called
+	 * without the lock. */
 	int (*fix_file)(struct tei_nvmeof *ctx, int fd);
 	void (*unfix_files)(struct tei_nvmeof *ctx, const int *slots,
 			    uint32_t n);
@@ -157,166 +193,198 @@ struct nvmeof_backend {
 extern const struct nvmeof_backend nvmeof_pool;
 extern const struct nvmeof_backend nvmeof_uring;
 
-/* Threads for looks at files and closes of them. ctx->lock. */
+/* Threads that check and close files of network file systems. ctx->lock. */
 struct nvmeof_side {
 	pthread_cond_t work;
-	struct tei_list looks;		/* files, look_node */
-	struct tei_list closes;		/* segments, node */
-	uint32_t waiting;		/* of both */
-	uint32_t idle, count;		/* threads */
+	struct tei_list looks;		/* files to check, look_node */
+	struct tei_list closes;		/* segments to close, node */
+	uint32_t waiting;		/* entries of both lists */
+	uint32_t idle, count;		/* idle threads, all threads */
 	bool quit;
 	pthread_t thread[NVMEOF_SIDE_MAX];
 };
 
-/* Made by tei_nvmeof_init, freed by tei_nvmeof_fini. */
+/* Created by tei_nvmeof_init, freed by tei_nvmeof_fini. */
 struct tei_nvmeof {
-	/* fixed after init */
+	/* constant after init */
 	const struct nvmeof_backend *backend;
-	void *back_end;			/* its own */
+	void *back_end;			/* state of the back end */
 	enum nvmeof_sync sync;
 	bool use_direct;
 	uint32_t depth, threads;
-	uint32_t room;			/* requests that run at a time; of the
-					 * pool each has a thread */
-	uint64_t part;			/* NVMEOF_PART; tests make it less */
+	uint32_t room;			/* requests that may run at a time; the
+					 * pool has a thread for each */
+	uint64_t part;			/* NVMEOF_PART; smaller in tests */
 
-	struct tei_mutex lock;		/* guards what follows */
-	pthread_cond_t work;		/* turn or ready: the pool's */
-	pthread_cond_t ended;		/* operations or memory */
-	struct tei_list live;		/* ops, live_node */
-	struct tei_list turn;		/* files with ops in their queue */
-	struct tei_list busy;		/* files with requests, busy_node */
-	uint32_t running;		/* requests, but for stalled files' */
-	uint32_t all;			/* those too */
-	struct tei_list over;		/* ops to be told, node */
-	struct tei_list looks;		/* files, look_node */
+	struct tei_mutex lock;		/* guards the members below */
+	pthread_cond_t work;		/* for the pool: turn or ready is not
+					 * empty */
+	pthread_cond_t ended;		/* an operation has ended */
+	struct tei_list live;		/* operations, live_node */
+	struct tei_list turn;		/* files with a non-empty queue,
+					 * turn_node */
+	struct tei_list busy;		/* files with running requests,
+					 * busy_node */
+	uint32_t running;		/* running requests, without stalled
+					 * files */
+	uint32_t all;			/* running requests, with stalled
+					 * files */
+	struct tei_list over;		/* operations whose done is due, node */
+	struct tei_list looks;		/* files to check, look_node */
 	struct tei_list ending;		/* nvmeof_ending */
-	struct tei_list idle, ready;	/* ios */
-	struct tei_list gpu_ready;	/* ios for cuFile */
-	struct tei_list bounces;	/* those of no io, latest first */
-	uint32_t nbounces;		/* all; depth at most */
-	uint32_t misses;		/* takes of one on another node */
+	struct tei_list idle, ready;	/* requests */
+	struct tei_list gpu_ready;	/* requests for cuFile */
+	struct tei_list bounces;	/* unused bounce buffers, latest
+					 * first */
+	uint32_t nbounces;		/* all bounce buffers, at most depth */
+	uint32_t misses;		/* bounce buffers used on a wrong
+					 * node */
 	struct nvmeof_side side;
-	struct nvmeof_cufile *cufile;	/* set once; NULL: none */
+	struct nvmeof_cufile *cufile;	/* set once; NULL: not in use */
 	struct nvmeof_mem *mem;
 	uint32_t nmem, mem_room;
-	uint64_t clock;			/* raised by submits, failures, looks */
+	uint64_t clock;			/* logical time: submits, failures,
+					 * checks */
 	bool stopping;
 	struct tei_nvmeof_counters counters;
 
-	/* set by tests before the first operation; another result than the
-	 * kernel's, ctx->lock held */
+	/* set by tests before the first operation: replaces the result of a
+	 * request; ctx->lock held */
 	int64_t (*spoil)(void *arg, const struct nvmeof_io *io, int64_t res);
 	void *spoil_arg;
-	/* whether the storage is silent: it keeps the request, until the test
-	 * puts it among those that are ready; ctx->lock held */
+	/* set by tests: returns true if the storage does not answer; the test
+	 * then keeps the request until it puts it on a ready list; ctx->lock
+	 * held */
 	bool (*keep)(void *arg, struct nvmeof_io *io);
 	void *keep_arg;
-	/* before what a server of files may hold up; no lock */
+	/* set by tests: called before system calls that a file server may
+	 * block; no lock held */
 	void (*hold)(void *arg, const struct nvmeof_file *f);
 	void *hold_arg;
 
-	struct nvmeof_io *ios;		/* depth of them */
+	struct nvmeof_io *ios;		/* depth elements */
 	struct tei_log_limit log_limit;
 };
 
 /* --- nvmeof_file.c ------------------------------------------------------- */
 
-/* A record of what is wrong with a file. sys_errno 0: none. Returns code. */
+/*
+ * Fills *err with an error record about a file. sys_errno is 0 if there is
+ * none. Returns code.
+ */
 int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,
 		   int sys_errno, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
-/* Whether the file is at its path and as long as it should be; blocks where
- * its server does. */
+/* Checks that the file is at its path with its full length. Returns 0, or a
+ * code with *err filled. Blocks as long as the file server does. */
 int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err);
-/* The cheap part: what was opened is long enough and has a name. */
+/*
+ * Checks that the opened file has its full length and was not removed. Does not
+ * look up the path. Returns 0, or a code with *err filled.
+ */
 int nvmeof_file_glance(const struct nvmeof_file *f, struct tei_err *err);
-/* Closes the files; blocks where their servers do. */
+/* Closes the files and frees the segment. Blocks as long as file servers do. */
 void nvmeof_seg_free(struct tei_nvmeof_seg *seg);
-/* The file that holds the segment's byte at offset. */
+/* Returns the index of the file that holds the byte at offset. */
 uint32_t nvmeof_file_at(const struct tei_nvmeof_seg *seg, uint64_t offset);
 
 /* --- nvmeof_mem.c -------------------------------------------------------- */
 
-/* The range that holds [addr, addr+len) and may be used, or NULL. */
+/*
+ * Returns the range that holds [addr, addr+len) and is not being removed, or
+ * NULL.
+ */
 const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
 					 const void *addr, uint64_t len)
 	TEI_REQUIRES(ctx->lock);
 
-/* Puts a range into the table. */
+/* Adds a range to the table. Returns 0, TEI_ERR_OVERLAP or TEI_ERR_MEMORY. */
 int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m);
 
-/* The slot of bytes of the range, or -1: none, or they are in two parts. */
+/*
+ * Returns the slot of the registered buffer that holds the bytes, or -1 if
+ * there is none or they span two parts.
+ */
 int nvmeof_mem_slot(const struct tei_nvmeof *ctx, const struct nvmeof_mem *m,
 		    const void *addr, uint64_t len);
 
-/* The NUMA node of a byte of the range, or -1. */
+/* Returns the NUMA node of a byte of the range, or -1. */
 int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr);
 
 /* --- nvmeof_bounce.c ----------------------------------------------------- */
 
-/* One on the NUMA node; any where that is -1, or where there are as many as
- * there may be: new memory costs more than to copy once from another node, so
- * that only every NVMEOF_MISSES-th such one is moved. NULL: no memory, or more
- * requests than depth have one. */
+/* Takes a bounce buffer on the NUMA node; any buffer if numa is -1 or the
+ * maximum number of buffers exists. In the latter case, only every
+ * NVMEOF_MISSES-th call replaces a buffer by one on the node, because mapping
+ * new memory costs more than one copy across nodes. Returns NULL if memory is
+ * short, or if all buffers are in use. */
 struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 	TEI_REQUIRES(ctx->lock);
 void nvmeof_bounce_give(struct tei_nvmeof *ctx, struct nvmeof_bounce *b)
 	TEI_REQUIRES(ctx->lock);
-/* Nothing is under way any more. */
+/* Frees the buffers. No request may be in flight. */
 void nvmeof_bounce_fini(struct tei_nvmeof *ctx);
 
 /* --- nvmeof_cufile.c ----------------------------------------------------- */
 
-/* There is something in ctx->gpu_ready. */
+/* Wakes a thread of cuFile after a request was put on ctx->gpu_ready. */
 void nvmeof_cufile_wake(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
-/* Nothing is under way; ends its threads and gives back what is registered. */
+/* Ends the threads and deregisters all memory. No request may be in flight. */
 void nvmeof_cufile_stop(struct tei_nvmeof *ctx);
-/* No operation touches it any more; host memory is left alone. */
+/*
+ * Deregisters GPU memory that no operation uses any longer. Ignores host
+ * memory.
+ */
 void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 			      const struct nvmeof_mem *m);
-/* A file was opened, or is about to be closed. */
+/* Registers an opened file with cuFile; deregisters it before it is closed. */
 void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f);
 void nvmeof_cufile_file_remove(struct nvmeof_file *f);
 
 /* --- nvmeof_side.c ------------------------------------------------------- */
 
-/* Has a thread call nvmeof_file_settle; false: not needed, or none can be had.
- * The file is looking from here on. */
+/* Makes a side thread call nvmeof_file_settle and sets f->looking. Returns
+ * false if the file is local or no thread can be started; then the caller does
+ * it. */
 bool nvmeof_side_look(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock);
-/* Has a thread call nvmeof_seg_free; false: the same. */
+/*
+ * Makes a side thread call nvmeof_seg_free. Returns false if all files are
+ * local or no thread can be started; then the caller does it.
+ */
 bool nvmeof_side_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg);
 void nvmeof_side_init(struct tei_nvmeof *ctx);
-/* Ends its threads when all is done; no operation lives. */
+/* Joins the threads after their work is done. No operation may be live. */
 void nvmeof_side_stop(struct tei_nvmeof *ctx);
 void nvmeof_side_fini(struct tei_nvmeof *ctx);
 
 /* --- nvmeof_op.c --------------------------------------------------------- */
 
-/* Makes ready what there is room for. */
+/* Turns queued operations into ready requests, as far as there is room. */
 void nvmeof_pump(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
-/* A request that was ready has ended: bytes, or -errno. It is idle or ready
- * again. nvmeof_io_copy comes before, without the lock. */
+/* Handles the result of a request: bytes, or -errno. The request becomes idle,
+ * or ready again. The back end calls nvmeof_io_copy before, without the
+ * lock. */
 void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 	TEI_REQUIRES(ctx->lock);
-/* Puts the bytes of a write into the bounce buffer; before it runs, without
- * the lock. */
+/* Copies the bytes of a write into the bounce buffer. Called before the request
+ * runs, without the lock. */
 void nvmeof_io_fill(struct nvmeof_io *io);
-/* Takes the bytes of a read out of the bounce buffer. */
+/* Copies the bytes of a read out of the bounce buffer. */
 void nvmeof_io_copy(struct nvmeof_io *io, int64_t res);
-/* RWF_ flags. */
+/* Returns the RWF_ flags of a request. */
 int nvmeof_io_flags(const struct tei_nvmeof *ctx, const struct nvmeof_io *io);
-/* Looks at the file for all operations that wait for that; the lock is dropped
- * meanwhile. They, and with them the file, may be gone afterwards. */
+/* Checks the file for all operations that wait for that. Releases the lock
+ * meanwhile. The operations, and with them the file, may be freed
+ * afterwards. */
 void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock);
-/* Looks at files and calls done callbacks; what is due after that is ready.
- * True if there was anything. */
+/* Checks files and calls done callbacks. Makes requests ready that are due
+ * then. Returns true if there was anything to do. */
 bool nvmeof_settle(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
-/* Cancels all and waits until nothing lives. */
+/* Cancels all operations and waits until none is live. */
 void nvmeof_cancel_all(struct tei_nvmeof *ctx);
-/* cond wait; false: the deadline has passed. */
+/* Waits for ctx->ended. Returns false if the deadline has passed. */
 bool nvmeof_wait(struct tei_nvmeof *ctx, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock);
 

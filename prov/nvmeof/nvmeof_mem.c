@@ -6,9 +6,9 @@
 #include "topo/tei_topo.h"
 #include "util/range.h"
 
-/* Ranges that may be the local side of operations: sorted and disjoint. */
+/* Registered ranges: sorted and disjoint. */
 
-/* Index of the first range that ends above addr. */
+/* Returns the index of the first range that ends above addr. */
 static uint32_t mem_index(const struct tei_nvmeof *ctx, uint64_t addr)
 {
 	return tei_range_index(ctx->mem, ctx->nmem, sizeof(*ctx->mem),
@@ -83,7 +83,7 @@ int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr)
 					      (uintptr_t)addr - m->base) : -1;
 }
 
-/* What can't be parsed is not known. */
+/* Parses the location. A location that does not parse counts as unknown. */
 static int mem_locate(struct nvmeof_mem *m, const char *location)
 {
 	struct tei_topo_where where;
@@ -120,7 +120,10 @@ int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 	return ret;
 }
 
-/* Also by one that has ended and is just being told. */
+/*
+ * Returns true if a live operation, or one whose done is running, accesses the
+ * range.
+ */
 static bool mem_used(struct tei_nvmeof *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -137,7 +140,7 @@ static bool mem_used(struct tei_nvmeof *ctx, uint64_t base, uint64_t end)
 	return false;
 }
 
-/* It starts there and is not being removed. */
+/* Returns the range that starts at base, or NULL. */
 static struct nvmeof_mem *mem_starts(struct tei_nvmeof *ctx, uint64_t base)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -161,7 +164,7 @@ static int mem_remove(struct tei_nvmeof *ctx, uint64_t base,
 	while ((used = mem_used(ctx, base, end)) &&
 	       nvmeof_wait(ctx, deadline_ns))
 		;
-	m = mem_starts(ctx, base);	/* others may have moved it */
+	m = mem_starts(ctx, base);	/* other threads may have moved it */
 	if (used) {
 		m->removing = false;
 		return TEI_ERR_BUSY;

@@ -10,28 +10,31 @@
 #include "util/text.h"
 
 /*
- * Operations. An op is on exactly one list besides ctx->live: the queue of its
- * next piece's file while it has pieces to start; then, once all of them have
- * ended, for each of its files in turn the file's unsynced, syncing (writes,
- * with file_sync "data") and ended; then ctx->over. While its last pieces run it
- * is on none. One that fails or is cancelled goes over as soon as none of its
- * pieces runs.
+ * Operations. In addition to ctx->live, an operation is on exactly one list:
+ * the queue of its next piece's file while pieces remain to start. After all
+ * pieces have ended, it visits for each of its files in turn the lists unsynced
+ * and syncing (writes with file_sync "data" only) and ended. Then it is on
+ * ctx->over. While its last pieces run, it is on none of these. An operation
+ * that fails or is cancelled goes to ctx->over as soon as none of its pieces
+ * runs.
  *
- * What is looked at is looked at after the bytes have moved, so that a file
- * which went away before the operation began never lets it complete. One look
- * serves all operations that wait for it, and reads that were submitted before
- * it.
+ * Files are checked after the bytes have moved, so an operation on a file that
+ * was removed before the operation began never completes successfully. One
+ * check serves all operations that wait for it, and reads that were submitted
+ * before it.
  *
- * Room. ctx->room requests run at a time, which one file may have all. Where
- * others have them a file gets its share nevertheless, so that one whose
- * storage is silent never keeps the others from theirs; and once nothing of it
- * has ended for NVMEOF_STALL_NS its requests count no more and it gets no
- * further ones, until one ends. So that this needs no timer it is looked at
- * when another file lacks room, which by its share never stands still. All
- * requests together are bounded: beyond that a file has one.
+ * Room. ctx->room requests run at a time; a single busy file may use all of
+ * them. A file always gets its share of requests even if other files use all
+ * the room, so a file whose storage does not answer cannot block the others. If
+ * no request of a file ends for NVMEOF_STALL_NS, the file is stalled: its
+ * requests no longer count, and it gets no further ones until one of them ends.
+ * This needs no timer: files are examined when another file lacks room, and
+ * because of its share, that file keeps making progress. All requests together
+ * are limited; at the limit, a file without a running request may still have
+ * one.
  */
 
-#define IO_TRIES	1000u	/* of what the kernel wants asked again */
+#define IO_TRIES	1000u	/* attempts after EAGAIN or EINTR */
 
 /* --- queues -------------------------------------------------------------- */
 
@@ -51,7 +54,7 @@ static void op_queue(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 		tei_list_add_tail(&ctx->turn, &f->turn_node);
 }
 
-/* From the queue of f, which holds it. */
+/* Removes the operation from the queue of f, which holds it. */
 static void op_unqueue(struct tei_nvmeof_op *op, struct nvmeof_file *f)
 {
 	op->queued = false;
@@ -60,7 +63,7 @@ static void op_unqueue(struct tei_nvmeof_op *op, struct nvmeof_file *f)
 		tei_list_del(&f->turn_node);
 }
 
-/* --- ends ---------------------------------------------------------------- */
+/* --- completion ---------------------------------------------------------- */
 
 static void op_fail(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 		    const struct tei_err *err) TEI_REQUIRES(ctx->lock)
@@ -87,7 +90,10 @@ static void op_over(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	tei_list_add_tail(&ctx->over, &op->node);
 }
 
-/* Nothing more is tried with it; ctx->lock is held. */
+/*
+ * Marks the file as unusable: further operations on it fail at once. Called
+ * with ctx->lock held.
+ */
 static void file_break(struct nvmeof_file *f, const struct tei_err *err)
 {
 	if (f->broken)
@@ -110,13 +116,14 @@ static bool op_at_last(const struct tei_nvmeof_op *op)
 	return op->offset + op->length <= f->offset + f->length;
 }
 
-/* All pieces have ended well, and files before op->stage are settled. A read's
- * bytes are the file's even if that was there for the last time while it ran. */
+/* Starts or skips the next check. All pieces have ended successfully, and files
+ * before op->stage are settled. For a read, a check that began after the submit
+ * is sufficient, even if the file was removed later. */
 static void op_stage(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_file *f = &op->seg->file[op->stage];
-	/* cuFile knows no RWF_DSYNC */
+	/* cuFile does not support RWF_DSYNC */
 	bool sync = !op->read && (ctx->sync == NVMEOF_SYNC_DATA ||
 				  (ctx->sync == NVMEOF_SYNC_DSYNC &&
 				   op->gpu_context));
@@ -144,7 +151,7 @@ static void op_stage_next(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	op_stage(ctx, op);
 }
 
-/* A piece has ended, or the operation was cancelled. */
+/* Called when a piece has ended or the operation was cancelled. */
 static void op_step(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -162,7 +169,10 @@ static void op_step(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 
 /* --- pieces -------------------------------------------------------------- */
 
-/* Near the file's device, or else near the memory; m is its range, or NULL. */
+/*
+ * Takes a bounce buffer near the file's device, or else near the memory. m is
+ * the range of the memory, or NULL.
+ */
 static bool io_bounce(struct tei_nvmeof *ctx, struct nvmeof_io *io,
 		      const struct nvmeof_mem *m) TEI_REQUIRES(ctx->lock)
 {
@@ -178,7 +188,9 @@ static bool io_bounce(struct tei_nvmeof *ctx, struct nvmeof_io *io,
 	return true;
 }
 
-/* Past the page cache, or through it. */
+/*
+ * Selects the descriptor that bypasses the page cache, or the one that uses it.
+ */
 static void io_aim(struct nvmeof_io *io, bool direct)
 {
 	io->direct = direct;
@@ -186,7 +198,9 @@ static void io_aim(struct nvmeof_io *io, bool direct)
 	io->slot = direct ? io->file->direct_slot : io->file->cached_slot;
 }
 
-/* How many of the next left bytes at the file's at are one piece. */
+/*
+ * Returns the length of the next piece, of left bytes at offset at of the file.
+ */
 static uint32_t piece_length(const struct nvmeof_file *f, uint64_t at,
 			     uint64_t left, bool *direct)
 {
@@ -229,7 +243,7 @@ static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	ctx->counters.fixed += io->fixed >= 0;
 }
 
-/* The next piece of op, which is in io->file. */
+/* Cuts the next piece of op, which is in io->file, into io. */
 static void piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 		      struct nvmeof_io *io) TEI_REQUIRES(ctx->lock)
 {
@@ -248,7 +262,7 @@ static void piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 	io->gpu.context = op->gpu_context;
 	io->gpu.base = op->gpu_base;
 	io->length = piece_length(f, at, left, &direct);
-	if (io->gpu.context) {		/* edges are its own business */
+	if (io->gpu.context) {		/* cuFile handles unaligned edges */
 		io->length = (uint32_t)(left < TEI_NVMEOF_PIECE ?
 					left : TEI_NVMEOF_PIECE);
 		direct = true;
@@ -275,7 +289,9 @@ static void file_revive(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	ctx->running += f->running;
 }
 
-/* Nothing of it has ended since the last look, and that was a while ago. */
+/*
+ * Marks the file as stalled if no request of it has ended for NVMEOF_STALL_NS.
+ */
 static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
 		       uint64_t now) TEI_REQUIRES(ctx->lock)
 {
@@ -288,12 +304,12 @@ static void file_watch(struct tei_nvmeof *ctx, struct nvmeof_file *f,
 		f->stalled = true;
 		ctx->running -= f->running;
 		TEI_LOG_LIMITED(&ctx->log_limit, TEI_LOG_WARN, "nvmeof",
-				"%s: %u request%s without an end for a second: other files go on",
+				"%s: no completion for 1 s, %u request%s in flight; other files continue",
 				f->path, f->running, tei_plural(f->running));
 	}
 }
 
-/* Whether the file may have another request. */
+/* Returns true if the file may have another request. */
 static bool file_room(struct tei_nvmeof *ctx, const struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -306,7 +322,7 @@ static bool file_room(struct tei_nvmeof *ctx, const struct nvmeof_file *f)
 	return ctx->running < ctx->room || f->running < share;
 }
 
-/* NULL: no memory for one beyond those that there always are. */
+/* Takes an idle request, or allocates one. Returns NULL if memory is short. */
 static struct nvmeof_io *io_take(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -331,7 +347,10 @@ static struct nvmeof_io *io_take(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	return io;
 }
 
-/* For whoever runs it; again: before those that were not begun. */
+/*
+ * Makes a request ready to run. again: it runs before requests that have not
+ * begun.
+ */
 static void io_ready(struct tei_nvmeof *ctx, struct nvmeof_io *io, bool again)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -368,7 +387,10 @@ static void io_give(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 		tei_list_add_head(&ctx->idle, &io->node);
 }
 
-/* A piece of the file's first op, if there is room; whether anything was done. */
+/*
+ * Starts a piece of the first operation in the file's queue if there is room.
+ * Returns true if anything was done.
+ */
 static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -384,7 +406,8 @@ static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	io = file_room(ctx, f) ? io_take(ctx, f) : NULL;
 	if (!io)
 		return false;
-	op_unqueue(op, f);	/* its turn; to the end if more */
+	op_unqueue(op, f);	/* one piece per turn; queued again below if
+				 * more remain */
 	piece_cut(ctx, op, io);
 	if (op->next < op->length)
 		op_queue(ctx, op);
@@ -392,13 +415,13 @@ static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	return true;
 }
 
-/* Some file lacks room: do those that have it get on? */
+/* Looks for stalled files, because some file lacks room. */
 static void room_watch(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 {
 	uint64_t now;
 	struct nvmeof_file *f;
 
-	/* one file alone takes room from nobody */
+	/* a file that is alone takes no room from others */
 	if (tei_list_empty(&ctx->busy) || ctx->busy.next == ctx->busy.prev)
 		return;
 	now = tei_now_ns();
@@ -412,7 +435,7 @@ void nvmeof_pump(struct tei_nvmeof *ctx)
 	uint32_t left = 0;
 	struct tei_list turn;
 
-	/* each in its turn, until nobody has got anything for a whole round */
+	/* round-robin, until a whole round starts nothing */
 	do {
 		tei_list_init(&turn);
 		tei_list_splice_tail(&turn, &ctx->turn);
@@ -447,7 +470,7 @@ void nvmeof_io_copy(struct nvmeof_io *io, int64_t res)
 		memcpy(io->local + io->done, io->buf + io->done, (size_t)res);
 }
 
-/* --- what the kernel answers --------------------------------------------- */
+/* --- results of requests ------------------------------------------------- */
 
 static void io_fail(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 	TEI_REQUIRES(ctx->lock)
@@ -477,8 +500,9 @@ static void io_fail(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 }
 
 /*
- * The rest of a piece that ended short. What direct requests would not take
- * any more goes through the page cache: the kernel then says what is wrong.
+ * Continues a piece after a short result. If the rest is not aligned for a
+ * direct request, it goes through the page cache; the kernel then reports the
+ * actual error.
  */
 static void io_again(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	TEI_REQUIRES(ctx->lock)
@@ -512,7 +536,7 @@ static void sync_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 		if (op->born < f->failed_at) {
 			if (res >= 0)
 				nvmeof_explain(&err, TEI_ERR_CONTEXT, f, 0,
-					       "an fdatasync failed meanwhile");
+					       "an fdatasync of the file failed meanwhile");
 			op_fail(ctx, op, &err);
 		}
 		tei_list_add_tail(&f->ended, &op->node);
@@ -535,7 +559,8 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 		sync_done(ctx, io, res);
 		return;
 	}
-	/* a limit may have cut a direct one to an odd length */
+	/* a file size limit may have cut a direct request to an unaligned
+	 * length */
 	if (res == -EINVAL && io->direct && !io->gpu.context) {
 		io_aim(io, false);
 		io_ready(ctx, io, true);
@@ -549,7 +574,8 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 		}
 	}
 	if (io->done < io->length) {
-		/* a short one of what had failed before says nothing */
+		/* a short result of an operation that had failed before is not
+		 * an error */
 		if (res <= 0 || !op->code)
 			io_fail(ctx, io, res < 0 ? res : 0);
 	} else {
@@ -567,7 +593,7 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 
 /* --- settling ------------------------------------------------------------ */
 
-/* Starts an fdatasync for those that wait, unless one is under way. */
+/* Starts an fdatasync for the waiting writes, unless one is running. */
 static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -577,7 +603,7 @@ static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 		return;
 	io = io_take(ctx, f);
 	if (!io) {
-		file_due(ctx, f);	/* when there is memory */
+		file_due(ctx, f);	/* retried when there is memory */
 		return;
 	}
 	tei_list_splice_tail(&f->syncing, &f->unsynced);
@@ -609,7 +635,8 @@ void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 		file_break(f, &err);
 	else
 		f->looked_at = at;
-	/* those behind keep the segment: the last of these may be its last */
+	/* the remaining operations keep the segment alive: those in list may
+	 * hold its last reference */
 	if (!tei_list_empty(&f->ended) ||
 	    (!tei_list_empty(&f->unsynced) && tei_list_empty(&f->syncing)))
 		file_due(ctx, f);
@@ -620,7 +647,7 @@ void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	}
 }
 
-/* Calls the done callback of one operation; the lock is dropped. */
+/* Calls the done callback of one operation; releases the lock meanwhile. */
 static void op_tell(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -670,7 +697,8 @@ bool nvmeof_settle(struct tei_nvmeof *ctx)
 			nvmeof_file_settle(ctx, f);
 			any = true;
 		} else if (!tei_list_empty(&f->look_node)) {
-			break;		/* no memory for a request: later */
+			break;		/* no memory for a request: retried
+					 * later */
 		}
 	}
 	while (!tei_list_empty(&ctx->over)) {
@@ -681,9 +709,12 @@ bool nvmeof_settle(struct tei_nvmeof *ctx)
 	return any;
 }
 
-/* --- the calls ----------------------------------------------------------- */
+/* --- public calls -------------------------------------------------------- */
 
-/* A write must not make a file that has shrunk longer again. */
+/*
+ * Returns a file of a write that has become shorter, or NULL. The write would
+ * make it longer again. Skips block devices and network files.
+ */
 static struct nvmeof_file *submit_glance(const struct tei_nvmeof_op *op,
 					 struct tei_err *err)
 {
@@ -703,7 +734,10 @@ static struct nvmeof_file *submit_glance(const struct tei_nvmeof_op *op,
 	return NULL;
 }
 
-/* Before any byte has moved, which the kernel would say later and less well. */
+/*
+ * Fails a write to a file that is open read-only, before any byte moves. The
+ * kernel would report it later, with a less clear error.
+ */
 static bool submit_refuse(const struct tei_nvmeof_op *op, struct tei_err *err)
 {
 	uint64_t end = op->offset + op->length;
@@ -719,9 +753,9 @@ static bool submit_refuse(const struct tei_nvmeof_op *op, struct tei_err *err)
 		    __atomic_load_n(&f->broken, __ATOMIC_RELAXED))
 			continue;
 		nvmeof_explain(err, TEI_ERR_CONTEXT, f, f->read_only,
-			       "is open for reading only");
+			       "is open read-only");
 		snprintf(err->hint, sizeof(err->hint),
-			 "once this process may write it, openSegmentNoCache opens it anew");
+			 "after the permissions are changed, openSegmentNoCache opens the file again");
 		return true;
 	}
 	return false;
@@ -771,11 +805,11 @@ int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	return 0;
 }
 
-/* Its pieces that have not started never will. */
+/* Drops the pieces that have not started. */
 static void op_drop(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
-	/* one that is being settled has moved all its bytes: it ends so */
+	/* all bytes have moved: the operation completes */
 	if (op->code || !(op->queued || op->running))
 		return;
 	op->code = TEI_NVMEOF_CANCELLED;

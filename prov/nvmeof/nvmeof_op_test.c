@@ -26,7 +26,7 @@ static void op_fill(void *p, size_t len, uint64_t seed)
 		*b++ = (unsigned char)op_random(&seed);
 }
 
-/* The files' bytes, as anybody reads them. */
+/* Returns the bytes of the files, read with plain system calls. */
 static unsigned char *op_files(const struct rig *r)
 {
 	unsigned char *p = malloc(r->size);
@@ -44,7 +44,7 @@ static unsigned char *op_files(const struct rig *r)
 	return p;
 }
 
-/* Offsets and lengths that are aligned, nearly so, or anything. */
+/* Returns an offset or length that is aligned, nearly aligned, or arbitrary. */
 static uint64_t op_pick(uint64_t *state, uint64_t max)
 {
 	uint64_t v = op_random(state) % max;
@@ -90,7 +90,7 @@ static void op_every_byte(const char *io, const char *sync, bool direct)
 		return;
 	want = calloc(1, r.size);
 	op_random_writes(&r, want, &state, 12);
-	/* all of it, over the files' borders */
+	/* the whole segment, across the borders of files */
 	op_fill(r.mem, r.size, 7);
 	memcpy(want, r.mem, r.size);
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 0, r.mem, r.size), 0);
@@ -110,7 +110,10 @@ static void op_every_byte(const char *io, const char *sync, bool direct)
 	rig_stop(&r);
 }
 
-/* Its slot once it is registered anew, in parts of that many bytes. */
+/*
+ * Registers the memory again in parts of that many bytes. Returns its first
+ * slot.
+ */
 static int op_parts(struct rig *r, uint64_t part)
 {
 	CU_ASSERT_FATAL(!tei_nvmeof_mem_remove(r->ctx, r->mem, UINT64_MAX / 2));
@@ -119,7 +122,10 @@ static int op_parts(struct rig *r, uint64_t part)
 	return r->ctx->mem[0].fixed;
 }
 
-/* As memory above 1 GiB is, of which the kernel takes no more at once. */
+/*
+ * Memory above 1 GiB is registered in parts, because the kernel does not accept
+ * more in one buffer.
+ */
 static void uring_registers_memory_in_parts(void)
 {
 	uint64_t state = 0xbf58476d1ce4e5b9;
@@ -145,12 +151,13 @@ static void uring_registers_memory_in_parts(void)
 	CU_ASSERT(n.fixed > 0);
 	CU_ASSERT_EQUAL(n.failed, 0);
 	CU_ASSERT(!tei_nvmeof_mem_remove(r.ctx, more, UINT64_MAX / 2));
-	CU_ASSERT_EQUAL(op_parts(&r, 4096), -1);	/* more than there are */
+	CU_ASSERT_EQUAL(op_parts(&r, 4096), -1);	/* more parts than
+							 * slots */
 	CU_ASSERT_EQUAL(op_parts(&r, NVMEOF_PART), 0);
 	rig_stop(&r);
 }
 
-/* Requests name the registered file: its descriptor may lead elsewhere. */
+/* Requests use the registered file, even if its descriptor is replaced. */
 static void uring_goes_by_registered_files(void)
 {
 	struct run t;
@@ -173,7 +180,7 @@ static void uring_goes_by_registered_files(void)
 	memset(r.mem, 0, 100);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, 100), 0);
 	CU_ASSERT(r.mem[0] == 'x' && r.mem[99] == 'x');
-	/* slots are given back */
+	/* slots are released */
 	for (i = 0; i < (int)NVMEOF_FILES; i++)
 		rig_reopen(&r);
 	CU_ASSERT(r.seg->file[0].cached_slot >= 0);
@@ -187,7 +194,7 @@ struct op_registrar {
 	bool quit;			/* atomic */
 };
 
-/* Memory comes and goes; its place among the slots is given back each time. */
+/* Registers and removes memory; its slots are released each time. */
 static void *op_registrar(void *arg)
 {
 	struct op_registrar *g = arg;
@@ -249,7 +256,9 @@ static void *op_register_large(void *arg)
 	return NULL;
 }
 
-/* What is submitted while memory is being registered, and nothing after it. */
+/*
+ * Submits an operation while memory is being registered, and nothing after it.
+ */
 static void op_submit_meanwhile(const char *io)
 {
 	struct timespec nap = { 0 };
@@ -284,7 +293,7 @@ static void ends_what_comes_while_memory_is_registered(void)
 	rig_each(op_submit_meanwhile);
 }
 
-/* Some are enough, and none is an error. */
+/* Fewer threads than requested are enough, and not an error. */
 static void lives_with_threads_it_cannot_have(void)
 {
 	struct tei_settings settings;
@@ -323,12 +332,16 @@ static void uring_moves_every_byte(void)
 	op_every_byte("uring", "none", false);
 }
 
-/* --- bytes on their way -------------------------------------------------- */
+/* --- bounce buffers ------------------------------------------------------ */
 
-/* Memory's mode, and whether it is for node 0 alone; -1: can't be told. */
+/*
+ * Returns twice the policy mode of the memory, plus 1 if it is for node 0
+ * alone; -1 if the policy is unavailable.
+ */
 static int op_policy(void *mem)
 {
-	unsigned long nodes[512] = { 0 };	/* more than kernels have */
+	unsigned long nodes[512] = { 0 };	/* more nodes than kernels
+						 * support */
 	int mode = 0;
 
 	if (get_mempolicy(&mode, nodes, 8 * sizeof(nodes), mem, MPOL_F_ADDR))
@@ -336,8 +349,8 @@ static int op_policy(void *mem)
 	return 2 * mode + (nodes[0] == 1);
 }
 
-/* What memory has of itself, which may be the process's, and when it is bound
- * to node 0. False: they can't be told apart here, which is said. */
+/* Gets the default policy of memory, and the policy of memory bound to node 0.
+ * Skips the test and returns false if they cannot be distinguished. */
 static bool op_policies(int *own, int *bound)
 {
 	const unsigned long zero = 1;
@@ -349,7 +362,7 @@ static bool op_policies(int *own, int *bound)
 	*bound = mbind(mem, 4096, MPOL_PREFERRED, &zero, 8 * sizeof(zero), 0) ?
 		 -1 : op_policy(mem);
 	if (*own < 0 || *bound < 0)
-		tei_test_skip("policies of memory are not to be had: %s",
+		tei_test_skip("memory policies are not available: %s",
 			      strerror(errno));
 	else if (*own == *bound)
 		tei_test_skip("all memory of this process is bound to node 0");
@@ -362,7 +375,10 @@ static struct nvmeof_bounce *op_latest(const struct rig *r)
 	return tei_list_first(&r->ctx->bounces, struct nvmeof_bounce, node);
 }
 
-/* The latest bounce's node, after bytes at r->mem + 1 have gone by it. */
+/*
+ * Moves bytes at r->mem + 1 through a bounce buffer. Returns the node of the
+ * latest bounce buffer.
+ */
 static int op_bounced_by(struct rig *r)
 {
 	struct tei_nvmeof_counters before, n;
@@ -387,7 +403,10 @@ static void op_locate(struct rig *r, const char *location)
 			0);
 }
 
-/* Bytes at r->mem + 1 go by a bounce; the first file's node is not known. */
+/*
+ * Starts a rig in which bytes at r->mem + 1 need a bounce buffer; the first
+ * file's node is unknown.
+ */
 static bool op_bouncing(struct rig *r, const char *io)
 {
 	if (!rig_start(r, io, "none", true))
@@ -400,8 +419,8 @@ static bool op_bouncing(struct rig *r, const char *io)
 	return false;
 }
 
-/* All that there may be are on other nodes: the latest will do, and each comes
- * to where it is wanted in the end. */
+/* When the maximum number of bounce buffers exists, all on other nodes, the
+ * latest one is used; now and then one is moved to the node. */
 static void op_no_room(struct rig *r, int latest)
 {
 	unsigned int i;
@@ -415,7 +434,10 @@ static void op_no_room(struct rig *r, int latest)
 	CU_ASSERT_EQUAL(r->ctx->nbounces, r->ctx->depth);
 }
 
-/* What the kernel makes of nodes that this machine lacks is its own affair. */
+/*
+ * Buffers get the node of the memory or the file. Nodes that this machine lacks
+ * are only preferences, so the kernel accepts them.
+ */
 static void op_near(const char *io)
 {
 	unsigned int i;
@@ -428,9 +450,9 @@ static void op_near(const char *io)
 	CU_ASSERT_EQUAL(op_bounced_by(&r), 0);
 	op_locate(&r, "segments:4096:3,0");
 	CU_ASSERT_EQUAL(op_bounced_by(&r), 3);
-	r.seg->file[0].numa = 0;	/* of the device: that goes first */
+	r.seg->file[0].numa = 0;	/* the device's node takes precedence */
 	CU_ASSERT_EQUAL(op_bounced_by(&r), 0);
-	/* as many as there may be requests */
+	/* at most as many buffers as requests */
 	CU_ASSERT_EQUAL(r.ctx->nbounces, 3);
 	for (i = 3; i < r.ctx->depth; i++) {
 		r.seg->file[0].numa = (int)i + 10;
@@ -439,7 +461,7 @@ static void op_near(const char *io)
 	CU_ASSERT_EQUAL(r.ctx->nbounces, r.ctx->depth);
 	r.seg->file[0].numa = -1;
 	op_locate(&r, "*");
-	CU_ASSERT_EQUAL(op_bounced_by(&r), (int)i + 9);	/* any will do */
+	CU_ASSERT_EQUAL(op_bounced_by(&r), (int)i + 9);	/* any buffer is used */
 	op_no_room(&r, (int)i + 9);
 	rig_stop(&r);
 }
@@ -522,7 +544,7 @@ static void settings_that_make_no_sense_are_refused(void)
 	tei_nvmeof_seg_put(NULL);
 }
 
-/* --- many at a time ------------------------------------------------------ */
+/* --- many operations ------------------------------------------------------ */
 
 #define OP_THREADS	4
 #define OP_MANY		40
@@ -536,7 +558,7 @@ struct op_thread {
 	pthread_t thread;
 };
 
-/* Ends with its operations under way: they must not care. */
+/* Ends while its operations are in flight, which must not affect them. */
 static void *op_thread_main(void *arg)
 {
 	struct op_thread *t = arg;
@@ -586,7 +608,9 @@ static void threads_may_end_before_their_operations(void)
 #define OP_SOME		30
 #define OP_SOME_LEN	200000u
 
-/* Each with memory of its own; writes: every other one. */
+/*
+ * Starts operations, each with its own memory. writes: every other one writes.
+ */
 static void op_start_some(struct rig *r, struct run *t, bool writes)
 {
 	int i;
@@ -615,7 +639,7 @@ static void op_cancel(const char *io)
 		ended += !code;
 	}
 	CU_ASSERT(ended >= OP_SOME / 3 * 2);
-	tei_nvmeof_cancel(r.ctx, &t[0].op);	/* long over */
+	tei_nvmeof_cancel(r.ctx, &t[0].op);	/* ended long ago */
 	rig_stop(&r);
 }
 
@@ -624,9 +648,12 @@ static void what_is_cancelled_ends_once(void)
 	rig_each(op_cancel);
 }
 
-#define OP_LAST		(1048576u + 123 + 4096)	/* where the last file starts */
+#define OP_LAST		(1048576u + 123 + 4096)	/* offset of the last file */
 
-/* What the storage has stays; what is behind it ends at once. */
+/*
+ * A request that the storage has remains; an operation with no running request
+ * ends at once.
+ */
 static void op_cancel_silent(const char *io)
 {
 	struct silence s;
@@ -657,9 +684,9 @@ static void cancel_does_not_wait_for_the_storage(void)
 	rig_each(op_cancel_silent);
 }
 
-/* --- one file and the others --------------------------------------------- */
+/* --- one file and the others ---------------------------------------------- */
 
-#define OP_STUCK	40		/* of three pieces each */
+#define OP_STUCK	40		/* operations, of three pieces each */
 
 static uint32_t op_running(struct rig *r, int file)
 {
@@ -681,8 +708,8 @@ static bool op_stalled(struct rig *r, int file)
 	return stalled;
 }
 
-/* Others move at once, and have all the room once that file is known to be
- * stalled, which has no more than it had. */
+/* Operations on other files complete at once. Once the file is known to be
+ * stalled, the others have all the room, and it gets no further requests. */
 static void op_others(struct rig *r)
 {
 	uint64_t until = tei_now_ns() + 20 * TEI_NS_PER_SEC;
@@ -722,7 +749,7 @@ static void op_silent(const char *io)
 	for (i = 0; i < OP_STUCK; i++)
 		run_start(&r, &t[i], true, OP_LAST, r.mem + (3u << 20),
 			  3000000);
-	/* a file alone has all the room */
+	/* a file that is alone uses all the room */
 	for (i = 0; op_running(&r, 2) < r.ctx->room && i < 20000; i++)
 		nanosleep(&nap, NULL);
 	op_others(&r);
@@ -742,7 +769,7 @@ static void a_silent_file_leaves_the_others_their_room(void)
 	rig_each(op_silent);
 }
 
-/* A server of files that answers neither a look nor a close. */
+/* A file server that answers neither a check nor a close. */
 static void op_silent_look(const char *io)
 {
 	struct tei_nvmeof_seg *seg;
@@ -807,7 +834,7 @@ struct op_told {
 	bool begun, told;			/* atomics */
 };
 
-/* A caller's end of an operation that takes its time. */
+/* A done callback that takes a while. */
 static void op_tell_late(struct tei_nvmeof_op *op, int code,
 			 const struct tei_err *err)
 {
@@ -856,7 +883,7 @@ static void op_fini(const char *io)
 	if (!rig_start(&r, io, "data", true))
 		return;
 	op_start_some(&r, t, true);
-	tei_nvmeof_seg_put(r.seg);	/* the operations hold it */
+	tei_nvmeof_seg_put(r.seg);	/* the operations hold references */
 	r.seg = NULL;
 	tei_nvmeof_fini(r.ctx);
 	for (i = 0; i < OP_SOME; i++) {

@@ -11,13 +11,14 @@
 #include "util/thread.h"
 
 /*
- * The back end for kernels without io_uring: each thread has one request at a
- * time. All signals are blocked in them, SIGXFSZ too: a write beyond
- * RLIMIT_FSIZE is an error then and not the process's end.
+ * The back end for kernels without io_uring: each thread runs one request at a
+ * time. All signals are blocked in these threads, including SIGXFSZ, so a write
+ * beyond RLIMIT_FSIZE is an error and does not kill the process.
  *
- * Threads may wait for a silent storage for long, so one of them has nothing to
- * do at any time: where there is none left, another is started. Only files that
- * are stalled make them more than there may be requests otherwise, and one.
+ * Threads may block for long on storage that does not answer. Therefore one
+ * thread is kept idle: if none is left, another is started. There are at most
+ * ctx->threads * NVMEOF_CROWD + 1 of them; only stalled files make their number
+ * exceed ctx->threads + 1.
  */
 
 struct pool {
@@ -56,7 +57,7 @@ static int64_t pool_run(const struct tei_nvmeof *ctx, const struct nvmeof_io *io
 
 static void *pool_main(void *arg);
 
-/* One for the next request, if there is none. */
+/* Starts another thread if none is idle. */
 static void pool_spare(struct tei_nvmeof *ctx, struct pool *p)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -65,7 +66,7 @@ static void pool_spare(struct tei_nvmeof *ctx, struct pool *p)
 		p->count++;
 }
 
-/* One request, if there is one; the lock is dropped meanwhile. */
+/* Runs one ready request, if any; releases the lock meanwhile. */
 static bool pool_step(struct tei_nvmeof *ctx, struct pool *p)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -144,7 +145,7 @@ static int pool_start(struct tei_nvmeof *ctx, struct tei_err *err)
 		return 0;
 	free(p);
 	memset(err, 0, sizeof(*err));
-	strcpy(err->text, "no threads for files");
+	strcpy(err->text, "no thread for files could be started");
 	return TEI_ERR_MEMORY;
 }
 

@@ -7,9 +7,9 @@
 #include "util/thread.h"
 
 /*
- * What a server of files may hold up and no request can be made for: a look at
- * a path, a close. Threads of their own do that, so that no other file waits;
- * they are started as they are needed.
+ * Side threads. A file server may block calls for which there is no
+ * asynchronous request: the check of a path, and close. These threads make such
+ * calls, so that other files do not wait. They are started on demand.
  */
 
 static void *side_main(void *arg)
@@ -49,7 +49,10 @@ static void *side_main(void *arg)
 	return NULL;
 }
 
-/* One more is about to wait; false: there is nobody to do it. */
+/*
+ * Announces one more entry of the lists, and starts a thread if none is idle.
+ * Returns false if there is no thread.
+ */
 static bool side_call(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_side *s = &ctx->side;
@@ -69,7 +72,8 @@ bool nvmeof_side_look(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	if (!f->remote || !side_call(ctx))
 		return false;
 	f->looking = true;
-	tei_list_del(&f->look_node);	/* it may be due */
+	tei_list_del(&f->look_node);	/* remove it from ctx->looks, if it is
+					 * there */
 	tei_list_add_tail(&ctx->side.looks, &f->look_node);
 	return true;
 }

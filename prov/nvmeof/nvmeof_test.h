@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_NVMEOF_TEST_H
 #define TEI_PROV_NVMEOF_TEST_H
 
-/* Shared by the module's unit tests. */
+/* Shared by the unit tests of this module. */
 
 #include <pthread.h>
 
@@ -17,7 +17,7 @@ extern const struct tei_test_case nvmeof_op_cases[];
 #define RIG_FILES	3
 #define RIG_MEM		(6u << 20)
 
-/* A context, a segment of files on the disk, memory that is registered. */
+/* A context, a segment of files on disk, and registered memory. */
 struct rig {
 	struct tei_settings settings;
 	struct tei_nvmeof *ctx;
@@ -28,7 +28,7 @@ struct rig {
 	unsigned char *mem;		/* RIG_MEM bytes */
 };
 
-/* An operation and a way to wait for it. */
+/* An operation with means to wait for its end. */
 struct run {
 	struct tei_nvmeof_op op;
 	pthread_mutex_t lock;
@@ -37,36 +37,37 @@ struct run {
 	char text[TEI_ERR_TEXT], hint[TEI_ERR_TEXT];
 };
 
-/* Storage that is silent, of one file. */
+/* Storage of one file that does not answer. */
 struct silence {
 	struct rig *rig;
-	struct nvmeof_file *file;	/* NULL: over */
-	struct tei_list kept;		/* ios; the context's lock */
+	struct nvmeof_file *file;	/* NULL: answers again */
+	struct tei_list kept;		/* requests; guarded by the context's
+					 * lock */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 };
 
-/* io: "uring" or "threads". False: the case was skipped. */
+/* io: "uring" or "threads". Returns false if the case was skipped. */
 bool rig_start(struct rig *r, const char *io, const char *sync, bool direct);
 void rig_stop(struct rig *r);
-/* Opens the files anew. */
+/* Opens the files again. */
 void rig_reopen(struct rig *r);
 
 void run_start(struct rig *r, struct run *t, bool read, uint64_t offset,
 	       void *local, uint64_t length);
-/* done's code. */
+/* Waits for done and returns its code. */
 int run_wait(struct run *t);
-/* Whether done is called within some seconds, and with 0. */
+/* Returns true if done is called within some seconds with code 0. */
 bool run_ends(struct run *t);
-/* Both. */
+/* Starts an operation and waits for it. */
 int run_op(struct rig *r, struct run *t, bool read, uint64_t offset,
 	   void *local, uint64_t length);
 
-/* Until silence_end, which has to come. */
+/* Makes the file's storage silent until silence_end, which must be called. */
 void silence_begin(struct silence *s, struct rig *r, int file, bool looks);
 void silence_end(struct silence *s);
 
-/* Calls fn once with each back end that can be had; says which it was. */
+/* Calls fn once with each available back end, and prints its name. */
 void rig_each(void (*fn)(const char *io));
 
 #endif /* TEI_PROV_NVMEOF_TEST_H */

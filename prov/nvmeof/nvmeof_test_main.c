@@ -117,7 +117,7 @@ void run_start(struct rig *r, struct run *t, bool read, uint64_t offset,
 	t->op.done = run_done;
 	ret = tei_nvmeof_submit(r->ctx, &t->op);
 	if (!ret)
-		return;			/* run_done comes, or came */
+		return;			/* run_done is called, or was */
 	t->code = ret;
 	t->calls = 1;
 }
@@ -151,9 +151,12 @@ bool run_ends(struct run *t)
 	return false;
 }
 
-/* --- storage that is silent ---------------------------------------------- */
+/* --- storage that does not answer ---------------------------------------- */
 
-/* The back end never gets it; threads wait by silence_hold instead. */
+/*
+ * Withholds the request from io_uring. The threads back end blocks in
+ * silence_hold instead.
+ */
 static bool silence_keep(void *arg, struct nvmeof_io *io)
 {
 	struct silence *s = arg;
@@ -193,7 +196,10 @@ void silence_begin(struct silence *s, struct rig *r, int file, bool looks)
 	tei_mutex_unlock(&ctx->lock);
 }
 
-/* s stays until the rig has stopped: threads may be on their way out of it. */
+/*
+ * s must stay valid until the rig has stopped, because threads may still use
+ * it.
+ */
 void silence_end(struct silence *s)
 {
 	struct tei_nvmeof *ctx = s->rig->ctx;

@@ -18,15 +18,16 @@
 #include <unistd.h>
 
 /*
- * One ring and one thread, which alone submits and reaps: what a thread has
- * submitted is cancelled by the kernel when that thread ends, and a program's
- * threads come and go. An eventfd that the ring reads wakes it up for new
- * operations.
+ * One ring and one thread, which alone submits requests and reaps completions.
+ * The kernel cancels the requests of a thread when that thread ends, and a
+ * program's threads may end at any time. The ring reads an eventfd that wakes
+ * the thread for new operations.
  *
- * Where the kernel can, it is told that there is but one such thread, and ends
- * requests when that waits for them (io_uring_setup(2), IORING_SETUP_SINGLE_ISSUER
- * and IORING_SETUP_DEFER_TASKRUN): that saves interrupting it. Memory and files
- * may be registered by that thread only, then, which others ask for it.
+ * If the kernel supports it, the ring is set up for a single issuer that runs
+ * the completion work itself while it waits (io_uring_setup(2),
+ * IORING_SETUP_SINGLE_ISSUER and IORING_SETUP_DEFER_TASKRUN), which avoids
+ * interrupting the thread. Then only that thread may register memory and files;
+ * other threads ask it to do so.
  */
 
 #ifndef MADV_POPULATE_WRITE
@@ -34,50 +35,57 @@
 #endif
 
 #define URING_REAP	64u
-#define URING_SHARE	4u		/* of the requests, answered at a time */
-#define URING_EXTRA	8u		/* entries besides those of depth */
-#define URING_WAIT_NS	UINT64_C(1000000000) /* then it looks again */
+#define URING_SHARE	4u		/* completions handled at a time: 1 /
+					 * this */
+#define URING_EXTRA	8u		/* entries in addition to depth */
+#define URING_WAIT_NS	UINT64_C(1000000000) /* upper limit of a wait */
 
 struct uring {
-	struct io_uring ring;		/* the thread's; registering: any, unless
-					 * single */
+	struct io_uring ring;		/* used by the thread; by any thread for
+					 * registration unless single */
 	int event;
-	uint64_t tick;			/* what event is read into */
+	uint64_t tick;			/* buffer for the eventfd's value */
 	pthread_t thread;
 	bool can_fix, can_fix_files;
-	bool single;			/* the ring is the thread's alone */
+	bool single;			/* only the thread may use the ring */
 	struct tei_log_limit log_limit;
-	struct nvmeof_io *fresh[NVMEOF_DEPTH_MAX]; /* the thread's: to be filled */
+	struct nvmeof_io *fresh[NVMEOF_DEPTH_MAX]; /* writes to copy into bounce
+						    * buffers; the thread's */
 	uint32_t nfresh;
 
-	/* ctx->lock */
-	bool asleep;			/* the thread waits for the kernel */
+	/* guarded by ctx->lock */
+	bool asleep;			/* the thread is waiting for the
+					 * kernel */
 	bool quit;
-	int started;			/* 1, or an errno, negative */
-	struct tei_list asks;		/* uring_ask */
-	pthread_cond_t answered;	/* asks, started */
+	int started;			/* 1: started; negative: -errno */
+	struct tei_list asks;		/* list of uring_ask */
+	pthread_cond_t answered;	/* for asks and started */
 	uint32_t flying;		/* requests that the kernel has */
-	bool armed;			/* one of event is among its */
-	uint64_t fixed[NVMEOF_FIXED / 64];	/* slots in use */
-	uint64_t files[NVMEOF_FILES / 64];	/* the same */
+	bool armed;			/* the kernel has a read of event */
+	uint64_t fixed[NVMEOF_FIXED / 64];	/* bit map of used buffer
+						 * slots */
+	uint64_t files[NVMEOF_FILES / 64];	/* bit map of used file slots */
 };
 
-/* Registers something, or takes that back. */
+/*
+ * A request of another thread to register or unregister something. On the stack
+ * of that thread.
+ */
 struct uring_ask {
 	int (*call)(struct uring *u, const struct uring_ask *ask);
 	unsigned int slot;
-	void *addr;			/* memory of len bytes; 0: none */
+	void *addr;			/* memory; len 0: unregister */
 	uint64_t len;
-	int fd;				/* a file */
-	const int *slots;		/* n of files that go */
+	int fd;				/* file to register */
+	const int *slots;		/* n slots of files to unregister */
 	uint32_t n;
-	struct tei_list node;		/* the rest: ctx->lock */
+	struct tei_list node;		/* these members: ctx->lock */
 	bool done;
 	int ret;
 };
 
 struct uring_answer {
-	struct nvmeof_io *io;		/* NULL: the event */
+	struct nvmeof_io *io;		/* NULL: of the eventfd */
 	int res;
 };
 
@@ -87,7 +95,7 @@ static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
 		       struct io_uring_sqe *sqe)
 {
 	int fd = io->slot >= 0 ? io->slot : io->fd;
-	/* NVMEOF_SYNC has no buffer */
+	/* buf is NULL for NVMEOF_SYNC */
 	char *buf = io->buf ? io->buf + io->done : NULL;
 	uint32_t len = io->length - io->done;
 	uint64_t at = io->at + io->done;
@@ -117,8 +125,8 @@ static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
 	io_uring_sqe_set_data(sqe, io);
 }
 
-/* Puts what is ready into the ring; the kernel sees it with the next wait. What
- * there is no room for follows after that. */
+/* Puts ready requests into the ring, as far as it has room. The kernel receives
+ * them with the next wait. */
 static void uring_fill(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -147,7 +155,7 @@ static void uring_fill(struct tei_nvmeof *ctx, struct uring *u)
 	}
 }
 
-/* --- answers ------------------------------------------------------------- */
+/* --- completions --------------------------------------------------------- */
 
 static uint32_t uring_reap(struct uring *u, struct uring_answer *answer,
 			   uint32_t most)
@@ -183,8 +191,9 @@ static void uring_copy(struct tei_nvmeof *ctx,
 }
 
 /*
- * A part of them: what takes their places is submitted before the others are
- * looked at, so that a fast device never runs out of work meanwhile.
+ * Handles a part of the completions. The requests that follow them are
+ * submitted before the rest is handled, so that a fast device does not run
+ * idle.
  */
 static void uring_answers(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
@@ -207,7 +216,10 @@ static void uring_answers(struct tei_nvmeof *ctx, struct uring *u)
 
 /* --- the thread ---------------------------------------------------------- */
 
-/* One at a time, since no request goes on meanwhile. */
+/*
+ * Handles one registration request. Only one, because no request makes progress
+ * meanwhile.
+ */
 static void uring_asked(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -238,7 +250,7 @@ static void uring_nap(struct tei_nvmeof *ctx, struct uring *u)
 	ret = more ? io_uring_submit_and_get_events(&u->ring) :
 		     io_uring_submit_and_wait(&u->ring, 1);
 	if (ret < 0)
-		io_uring_get_events(&u->ring);	/* which makes room */
+		io_uring_get_events(&u->ring);	/* frees completion entries */
 	tei_mutex_lock(&ctx->lock);
 	u->asleep = false;
 }
@@ -249,7 +261,8 @@ static void uring_wake(struct tei_nvmeof *ctx)
 	uint64_t one = 1;
 
 	if (!u->asleep)
-		return;			/* it looks before it sleeps */
+		return;			/* the thread checks the lists before it
+					 * sleeps */
 	u->asleep = false;
 	if (write(u->event, &one, sizeof(one)) != sizeof(one))
 		u->asleep = true;
@@ -272,7 +285,7 @@ static int uring_ask(struct tei_nvmeof *ctx, struct uring_ask *ask)
 	return ask->ret;
 }
 
-/* The first of n slots side by side, of size of them, or -1. */
+/* Takes n adjacent slots of size. Returns the first one, or -1. */
 static int uring_slots_take(struct tei_nvmeof *ctx, uint64_t *used,
 			    uint32_t size, uint32_t n)
 {
@@ -298,12 +311,15 @@ static void uring_slots_give(struct tei_nvmeof *ctx, uint64_t *used, int slot,
 	tei_mutex_unlock(&ctx->lock);
 }
 
-/* The kernel finds its pages at each request, then. */
+/*
+ * Logs why memory is not registered. The kernel then has to find its pages at
+ * each request. Returns -1.
+ */
 static int uring_unfixed(struct uring *u, void *addr, uint64_t len,
 			 const char *why, uint64_t limit, const char *unit)
 {
 	TEI_LOG_LIMITED(&u->log_limit, TEI_LOG_INFO, "nvmeof",
-			"%p, %llu bytes: not registered with io_uring, which costs CPU: %s %llu%s",
+			"%p, %llu bytes: not registered with io_uring, which costs CPU time: %s %llu%s",
 			addr, (unsigned long long)len, why,
 			(unsigned long long)limit, unit);
 	return -1;
@@ -327,7 +343,10 @@ static uint64_t uring_parts(const struct tei_nvmeof *ctx, uint64_t len)
 	return len / ctx->part + (len % ctx->part != 0);
 }
 
-/* To be registered it has to be there, all of it. */
+/*
+ * Returns true if the memory is larger than this host's memory. Registration
+ * makes all pages present.
+ */
 static bool uring_exceeds(uint64_t len, uint64_t *ram)
 {
 	*ram = (uint64_t)sysconf(_SC_PHYS_PAGES) *
@@ -345,8 +364,8 @@ static int uring_call_buffer(struct uring *u, const struct uring_ask *ask)
 						    &tag, 1);
 }
 
-/* By the thread that asks, so that pages which are not there yet come to be as
- * it wants them, and before the ring stands still. */
+/* Makes the pages present on the calling thread, so that they follow its memory
+ * policy, and before the ring is blocked by the registration. */
 static void uring_populate(const struct uring *u, void *addr, uint64_t len)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -356,7 +375,10 @@ static void uring_populate(const struct uring *u, void *addr, uint64_t len)
 		madvise((char *)addr - at, at + len, MADV_POPULATE_WRITE);
 }
 
-/* What is at slot, or nothing where len is 0; 0 or an errno. */
+/*
+ * Registers memory in a slot, or clears the slot if len is 0. Returns 0 or an
+ * errno.
+ */
 static int uring_buffer(struct tei_nvmeof *ctx, int slot, void *addr,
 			uint64_t len)
 {
@@ -369,8 +391,9 @@ static int uring_buffer(struct tei_nvmeof *ctx, int slot, void *addr,
 	return ret == 1 ? 0 : ret < 0 ? -ret : EIO;
 }
 
-/* Too large, too many or beyond what may be locked: it goes without. One part
- * at a time, since the ring stands still meanwhile. */
+/* Registers memory, one part at a time because the ring is blocked meanwhile.
+ * Returns -1 if the memory is too large, no slots are left or the limit on
+ * locked memory is exceeded; the memory is then used unregistered. */
 static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 {
 	uint64_t n = uring_parts(ctx, len), i, at, ram;
@@ -385,8 +408,8 @@ static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 	slot = n > NVMEOF_FIXED ? -1 :
 	       uring_slots_take(ctx, u->fixed, NVMEOF_FIXED, (uint32_t)n);
 	if (slot < 0)
-		return uring_unfixed(u, addr, len, "of slots for 1 GiB there are",
-				     NVMEOF_FIXED, ", too few are left");
+		return uring_unfixed(u, addr, len, "too few free slots of 1 GiB, of",
+				     NVMEOF_FIXED, "in all");
 	for (i = 0; i < n && !err; i++) {
 		at = i * ctx->part;
 		err = uring_buffer(ctx, slot + (int)i, (char *)addr + at,
@@ -482,10 +505,10 @@ static int uring_open(struct tei_nvmeof *ctx, struct uring *u)
 }
 
 /*
- * What the kernel has its own workers do, fdatasync above all, waits for one of
- * them, and by default there may be as few as four per CPU: a silent file would
- * take them all. As many as there may be requests; a kernel that knows no such
- * limit keeps its own.
+ * Raises the limit of the kernel's workers to the maximum number of requests.
+ * Workers run what the kernel cannot do asynchronously, above all fdatasync. By
+ * default there may be as few as four per CPU, and a file that does not answer
+ * would occupy all of them. A kernel without such a limit keeps its default.
  */
 static void uring_workers(struct tei_nvmeof *ctx, struct uring *u)
 {
@@ -494,7 +517,9 @@ static void uring_workers(struct tei_nvmeof *ctx, struct uring *u)
 	io_uring_register_iowq_max_workers(&u->ring, most);
 }
 
-/* The kernel may have io_uring and lack what came later. */
+/*
+ * Returns true if the kernel's io_uring has all the operations that are used.
+ */
 static bool uring_knows(struct uring *u)
 {
 	struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
@@ -506,7 +531,7 @@ static bool uring_knows(struct uring *u)
 	return fine && u->ring.features & IORING_FEAT_NODROP;
 }
 
-/* By the thread whose ring it is. 0, or a negative errno. */
+/* Opens the ring on the thread that uses it. Returns 0 or a negative errno. */
 static int uring_ready(struct tei_nvmeof *ctx, struct uring *u)
 {
 	int ret = uring_open(ctx, u);
@@ -521,7 +546,7 @@ static int uring_ready(struct tei_nvmeof *ctx, struct uring *u)
 	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
 	u->can_fix_files = !io_uring_register_files_sparse(&u->ring,
 							   NVMEOF_FILES);
-	io_uring_register_ring_fd(&u->ring);	/* or goes without */
+	io_uring_register_ring_fd(&u->ring);	/* optional */
 	return 0;
 }
 
@@ -536,7 +561,8 @@ static void *uring_main(void *arg)
 	u->started = ret ? ret : 1;
 	pthread_cond_broadcast(&u->answered);
 	while (!ret && (!u->quit || u->flying)) {
-		/* first: what comes while the lock is left is seen below */
+		/* first: work that arrives while the lock is released is found
+		 * below */
 		uring_asked(ctx, u);
 		some = nvmeof_settle(ctx);
 		nvmeof_pump(ctx);
@@ -580,8 +606,8 @@ static int uring_begin(struct tei_nvmeof *ctx, struct uring *u,
 		return 0;
 	pthread_join(u->thread, NULL);
 	return uring_fail(err, TEI_ERR_UNSUPPORTED,
-			  ret == -EOPNOTSUPP ? "this kernel's is too old" :
-					       "can't be had here",
+			  ret == -EOPNOTSUPP ? "the kernel's version is too old" :
+					       "not available",
 			  ret == -EOPNOTSUPP ? 0 : ret);
 }
 
@@ -593,7 +619,7 @@ static struct uring *uring_new(void)
 		return NULL;
 	u->event = eventfd(0, EFD_CLOEXEC);
 	if (u->event < 0)
-		u->event = -errno;	/* uring_begin says so */
+		u->event = -errno;	/* uring_begin reports it */
 	tei_list_init(&u->asks);
 	tei_cond_init(&u->answered);
 	return u;
@@ -613,7 +639,7 @@ static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
 	int ret;
 
 	if (!u)
-		return uring_fail(err, TEI_ERR_MEMORY, "no memory", 0);
+		return uring_fail(err, TEI_ERR_MEMORY, "out of memory", 0);
 	ctx->back_end = u;
 	ret = uring_begin(ctx, u, err);
 	if (ret) {

@@ -3,32 +3,33 @@
 #define TEI_PROV_NVMEOF_H
 
 /*
- * Files segments: reads and writes of files and block devices that lie end to
- * end. The kernel's io_uring does the work where it can be had, else a pool of
- * threads with preadv2 and pwritev2.
+ * File segments: reads and writes of files and block devices, whose bytes are
+ * concatenated to one segment. The back end is io_uring if it is available,
+ * otherwise a pool of threads with preadv2 and pwritev2.
  *
- * Threads: every call may be made from any thread, none from inside a done
- * callback but tei_nvmeof_submit and tei_nvmeof_stats. The lock of the module
- * is in row 6 of docs/LOCKING.md and is not held while a callback runs or a
- * file is accessed. Lengths are bytes, times CLOCK_MONOTONIC
- * nanoseconds. Requests are made by threads of the module alone: io_uring
- * takes back what a thread has asked for when that thread ends.
+ * Threads: every call may be made from any thread. A done callback may call
+ * only tei_nvmeof_submit and tei_nvmeof_stats. The lock of the module is in row
+ * 6 of docs/LOCKING.md. It is not held during a callback or a system call on a
+ * file. Lengths are bytes, times are CLOCK_MONOTONIC nanoseconds. Only threads
+ * of the module make requests to the kernel, because io_uring cancels the
+ * requests of a thread when that thread ends.
  *
- * What a write's completion means is said by MOONRAIL_FILE_SYNC:
+ * MOONRAIL_FILE_SYNC determines what the completion of a write guarantees:
  *
- *	data	the bytes, and what of the file's metadata is needed to find
- *		them, are on stable storage: an fdatasync after the write.
- *		Writes that end while one is under way share the next, so the
- *		cost is one flush for all that are in flight.
- *	dsync	the same by RWF_DSYNC of each piece: for direct writes of
- *		allocated blocks to a device with FUA that is one write that
- *		waits, without a flush; elsewhere a flush for each piece.
- *	none	the kernel has the bytes: any reader on this host sees them,
- *		but a crash of the host may lose them, and an error of the
- *		storage that comes later is not told.
+ *	data	The bytes, and the metadata needed to find them, are on stable
+ *		storage: an fdatasync follows the write. Writes that end while
+ *		one runs share the next one, so the cost is one flush for all
+ *		writes in flight.
+ *	dsync	The same, with RWF_DSYNC on each request. For a direct write of
+ *		allocated blocks to a device with FUA, this is one write that
+ *		waits, without a flush. Otherwise it is a flush per request.
+ *	none	The kernel has the bytes: every reader on this host sees them.
+ *		A crash of the host may lose them, and a later error of the
+ *		storage is not reported.
  *
- * An fdatasync that fails fails every write to that file which had not ended
- * by then, also those not part of it: the kernel tells such an error once.
+ * If an fdatasync fails, every write to that file that has not ended fails too,
+ * even if its bytes were not part of that fdatasync, because the kernel reports
+ * such an error only once.
  */
 
 #include <stdbool.h>
@@ -39,68 +40,77 @@
 #include "util/list.h"
 
 struct tei_nvmeof;		/* one per engine */
-struct tei_nvmeof_seg;		/* the files of one segment, counted */
+struct tei_nvmeof_seg;		/* the files of one segment,
+				 * reference-counted */
 struct tei_settings;
 
-/* Largest piece read or written at a time. */
+/* Largest length of one request to the kernel. */
 #define TEI_NVMEOF_PIECE	(1u << 20)
 
 /* --- context ------------------------------------------------------------- */
 
 /*
- * Reads file_io, file_sync, file_direct, file_depth and file_threads; keeps no
- * pointer to settings. Threads are started here. TEI_ERR_INVALID for settings
- * that make no sense, TEI_ERR_UNSUPPORTED where file_io is "uring" and the
- * kernel or the build has none, TEI_ERR_MEMORY.
+ * Creates a context. Reads file_io, file_sync, file_direct, file_depth and
+ * file_threads; keeps no pointer to settings. Starts threads. Returns 0,
+ * TEI_ERR_INVALID for invalid settings, TEI_ERR_UNSUPPORTED if file_io is
+ * "uring" and the kernel or the build has no io_uring, or TEI_ERR_MEMORY.
  */
 int tei_nvmeof_init(const struct tei_settings *settings, struct tei_err *err,
 		    struct tei_nvmeof **out);
 
 /*
- * Cancels what is queued, waits for what the kernel has, joins the threads,
- * frees. All segments must have been put. NULL is fine.
+ * Cancels queued operations, waits for the requests that the kernel has, joins
+ * the threads and frees the context. All segments must have been put. NULL is
+ * ignored.
  */
 void tei_nvmeof_fini(struct tei_nvmeof *ctx);
 
-/* "io_uring" or "threads": static. */
+/* Returns "io_uring" or "threads", static. */
 const char *tei_nvmeof_kind(const struct tei_nvmeof *ctx);
 
-/* True once no operation is under way; false at the deadline. */
+/*
+ * Waits until no operation is in flight. Returns true, or false at the
+ * deadline.
+ */
 bool tei_nvmeof_drain(struct tei_nvmeof *ctx, uint64_t deadline_ns);
 
 /* --- memory -------------------------------------------------------------- */
 
 /*
- * Lets [addr, addr+len) be the local side of operations. Where the kernel
- * takes it, it is registered with io_uring, which saves looking up its pages;
- * where not, it works all the same. location: as topology tells it, NULL: not
- * known; what is copied on its way to or from files of an unknown node is on
- * that of its bytes. TEI_ERR_INVALID, TEI_ERR_OVERLAP, TEI_ERR_MEMORY.
+ * Registers [addr, addr+len) as a possible local side of operations. Also
+ * registers it with io_uring if the kernel accepts that, which saves the kernel
+ * finding its pages per request; operations work without that too. location: a
+ * topology location, or NULL if it is unknown. It selects the NUMA node of
+ * bounce buffers if the node of the file is unknown. Returns 0,
+ * TEI_ERR_INVALID, TEI_ERR_OVERLAP or TEI_ERR_MEMORY.
  */
 int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 		       const char *location);
 
 /*
- * Withdraws the range that starts at addr. 0: no operation touches it any
- * more, nor ever will, and the done of those that did has returned.
- * TEI_ERR_BUSY at the deadline, and it is there as before;
- * TEI_ERR_NOT_REGISTERED.
+ * Removes the range that starts at addr. When it returns 0, no operation
+ * accesses the range, now or later, and the done callbacks of earlier ones have
+ * returned. Returns TEI_ERR_BUSY at the deadline, and the range stays
+ * registered. Returns TEI_ERR_NOT_REGISTERED if there is no such range.
  */
 int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 			  uint64_t deadline_ns);
 
 /*
- * The same for memory of a GPU, by cuFile: _on finds and opens that, once
- * (*fresh: just now), and segments opened from then on may take such memory; _add adds a range that
- * _mem_remove withdraws. Errors are filled in and not logged. Nobody else may
- * be in a call of these two, or open segments, meanwhile.
+ * GPU memory, by means of cuFile. tei_nvmeof_gpu_on loads and opens cuFile at
+ * its first call; then it sets *fresh. Only segments that are opened afterwards
+ * accept GPU memory. tei_nvmeof_gpu_add adds a range, which
+ * tei_nvmeof_mem_remove removes. Both fill *err on failure and log nothing. The
+ * caller must prevent concurrent calls of these two functions and of
+ * tei_nvmeof_seg_open.
  */
 int tei_nvmeof_gpu_on(struct tei_nvmeof *ctx, bool *fresh,
 		      struct tei_err *err);
 int tei_nvmeof_gpu_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 		       struct tei_err *err);
-/* Whether an operation between those may be submitted: all of its files and its
- * memory are cuFile's. */
+/* Returns true if an operation between that memory and that range of the
+ * segment may be submitted: cuFile supports the memory and all files in the
+ * range. */
 bool tei_nvmeof_gpu_takes(struct tei_nvmeof *ctx,
 			  const struct tei_nvmeof_seg *seg, const void *addr,
 			  uint64_t offset, uint64_t length);
@@ -108,102 +118,117 @@ bool tei_nvmeof_gpu_takes(struct tei_nvmeof *ctx,
 /* --- segments ------------------------------------------------------------ */
 
 struct tei_nvmeof_file {
-	const char *path;		/* here; NULL: not mounted here */
-	const char *name;		/* in the descriptor, for messages */
-	uint64_t length;		/* not 0 */
+	const char *path;		/* path on this host; NULL: not
+					 * mounted */
+	const char *name;		/* name in the descriptor, for
+					 * messages */
+	uint64_t length;		/* bytes, at least 1 */
 };
 
 /*
- * Opens the files; blocks. One that can't be opened fails the operations that
- * touch it, with the reason; the others work. One reference for the caller.
- * TEI_ERR_MEMORY. Strings are copied.
+ * Opens the files; may block. Files that cannot be opened fail the operations
+ * that access them, with the reason; the other files work. *out holds one
+ * reference of the caller. Copies the strings. Returns 0 or TEI_ERR_MEMORY.
  */
 int tei_nvmeof_seg_open(struct tei_nvmeof *ctx, const char *name,
 			const struct tei_nvmeof_file *files, uint32_t count,
 			struct tei_err *err, struct tei_nvmeof_seg **out);
 struct tei_nvmeof_seg *tei_nvmeof_seg_hold(struct tei_nvmeof_seg *seg);
-/* With the last reference the files are closed. NULL is fine. */
+/* Drops a reference. The last one closes the files. NULL is ignored. */
 void tei_nvmeof_seg_put(struct tei_nvmeof_seg *seg);
 
-/* Whether [offset, offset+length) lies inside. */
+/* Returns true if [offset, offset+length) lies within the segment. */
 bool tei_nvmeof_seg_covers(const struct tei_nvmeof_seg *seg, uint64_t offset,
 			   uint64_t length);
-/* One of its files can't be used: opening it anew may help. */
+/*
+ * Returns true if one of the files cannot be used; opening the segment again
+ * may help.
+ */
 bool tei_nvmeof_seg_broken(const struct tei_nvmeof_seg *seg);
 
 /* --- operations ---------------------------------------------------------- */
 
-/* done's code where the operation was cancelled; else 0 or a tei_code. */
+/* Code for done if the operation was cancelled; otherwise 0 or a tei_code. */
 #define TEI_NVMEOF_CANCELLED	1
 
 struct tei_nvmeof_op;
 
 /*
- * Called exactly once per successful submit, by a thread of the module, no
- * lock held, nothing of the operation under way or ever to be. op is the
- * callee's from here on. err: what went wrong, valid during the call; NULL
- * where code is 0. With 0 the bytes are there, and a write is as durable as
- * file_sync says; each file touched was at its path with its length at some
- * time after that, or for a read after it was submitted.
+ * Called exactly once per successful submit, by a thread of the module, with no
+ * lock held, when no request of the operation is in flight or will be made. The
+ * callback owns op. err: the error record, valid during the call; NULL if code
+ * is 0. Code 0 means that all bytes were moved, that a write is as durable as
+ * file_sync states, and that each file was found at its path with its full
+ * length: for a write after the bytes had moved, for a read after the submit.
  */
 typedef void (*tei_nvmeof_done_fn)(struct tei_nvmeof_op *op, int code,
 				   const struct tei_err *err);
 
 /*
- * Made by the caller, who keeps it and the local memory until done is called.
- * Zero-initialise; fill the first group.
+ * Created by the caller, which keeps it and the local memory valid until done
+ * is called. Initialise it to zero, then set the first group of members.
  */
 struct tei_nvmeof_op {
-	/* caller's, constant while submitted */
-	struct tei_nvmeof_seg *seg;	/* a reference is taken while live */
-	bool read;			/* file to memory */
+	/* set by the caller, constant while submitted */
+	struct tei_nvmeof_seg *seg;	/* the operation holds a reference */
+	bool read;			/* true: file to memory */
 	void *local;
-	uint64_t offset;		/* in the segment */
-	uint64_t length;		/* not 0 */
+	uint64_t offset;		/* in the segment, bytes */
+	uint64_t length;		/* bytes, at least 1 */
 	tei_nvmeof_done_fn done;
 
-	/* the module's, under its lock */
-	struct tei_list live_node;	/* all that were submitted */
-	struct tei_list node;		/* one of a file's lists, or over */
-	struct tei_err *err;		/* of the first failure, owned */
-	uint64_t next;			/* offset of the next piece, from 0 */
-	uint64_t moved;			/* bytes done; atomic for readers */
-	uint64_t born;			/* ctx->clock at submit */
-	uint32_t running;		/* pieces the kernel has */
-	uint32_t stage;			/* file to be settled next */
+	/* private to the module, guarded by its lock */
+	struct tei_list live_node;	/* in the list of submitted
+					 * operations */
+	struct tei_list node;		/* in one of a file's lists, or in
+					 * ctx->over */
+	struct tei_err *err;		/* record of the first failure, owned */
+	uint64_t next;			/* offset of the next piece in the
+					 * operation */
+	uint64_t moved;			/* bytes moved; other threads read it
+					 * atomically */
+	uint64_t born;			/* value of ctx->clock at submit */
+	uint32_t running;		/* pieces that the kernel has */
+	uint32_t stage;			/* index of the next file to settle */
 	int code;			/* first failure */
 	bool live, queued;
-	uint64_t gpu_base;		/* of the range local is in */
-	void *gpu_context;		/* NULL: memory of the host */
+	uint64_t gpu_base;		/* start of the GPU range that holds
+					 * local */
+	void *gpu_context;		/* CUDA context; NULL: host memory */
 };
 
 /*
- * 0: done will be called, perhaps before this returns. Else it is not:
- * TEI_ERR_INVALID (range outside of the segment), TEI_ERR_NOT_REGISTERED
- * (local memory), TEI_ERR_CONTEXT (closing). Never waits for a file. Failures
- * by done: TEI_ERR_NO_DEVICE (not mounted here, vanished, replaced, shorter
- * than it should be, or it could not be opened), TEI_ERR_CONTEXT (an error of
- * the kernel's, its errno in prov_errno), TEI_ERR_MEMORY.
+ * Submits an operation. Never blocks on a file. Returns 0 if done will be
+ * called, possibly before the call returns. Otherwise done is not called, and
+ * the result is TEI_ERR_INVALID (range outside the segment),
+ * TEI_ERR_NOT_REGISTERED (local memory) or TEI_ERR_CONTEXT (the context is
+ * closing).
+ *
+ * Codes of done: TEI_ERR_NO_DEVICE (file not mounted here, removed, replaced,
+ * too short, or it could not be opened), TEI_ERR_CONTEXT (error of the kernel,
+ * with its errno in prov_errno), TEI_ERR_MEMORY.
  */
 int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op);
 
 /*
- * Drops the pieces that have not started and returns. Those that the kernel has
- * it does not give back: done follows when they have ended, at once if there
- * are none, with TEI_NVMEOF_CANCELLED unless the operation ended first; of a
- * write any part may be in the files. op must be valid during the call; one
- * that is not submitted, or has ended, is left alone.
+ * Drops the pieces that have not started, and returns. Requests that the kernel
+ * has are not cancelled: done is called when they have ended, at once if there
+ * are none, with TEI_NVMEOF_CANCELLED unless the operation had ended before.
+ * Any part of a cancelled write may be in the files. op must be valid during
+ * the call. An operation that is not submitted or has ended is ignored.
  */
 void tei_nvmeof_cancel(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op);
 
 /* --- numbers ------------------------------------------------------------- */
 
-/* Since init; a snapshot. */
+/* Counters since tei_nvmeof_init. */
 struct tei_nvmeof_counters {
-	uint64_t tx_bytes, rx_bytes;	/* of pieces that went well */
-	uint64_t direct, cached;	/* pieces past, through the page cache */
-	uint64_t bounced, fixed;	/* by a copy; from registered buffers */
-	uint64_t gpu;			/* by cuFile */
+	uint64_t tx_bytes, rx_bytes;	/* of successful pieces */
+	uint64_t direct, cached;	/* pieces that bypassed, or used, the
+					 * page cache */
+	uint64_t bounced, fixed;	/* through a bounce buffer; in
+					 * registered buffers */
+	uint64_t gpu;			/* pieces moved by cuFile */
 	uint64_t syncs;			/* fdatasync calls */
 	uint64_t completed, failed, canceled; /* operations */
 };
