@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The thread that begins copies and asks whether they are over.
+ * The thread that starts copies and polls for their end.
  *
- * An operation is in ctx->live until it ends, in its context's queue while
- * copies of it are to be begun, and counts those that were begun and have not
- * ended. It goes to ctx->over once there are neither, which happens once, and
- * done is called from there. A context that is looked at without the lock
- * stays: an operation that is live, or a copy that was given up, keeps its
- * memory registered.
+ * An operation is in ctx->live until it ends, and in its context's queue while
+ * copies of it remain to be started; it counts its copies in flight. When it
+ * has neither, it goes to ctx->over, which happens once, and its done is called
+ * from there. A CUDA context that is used without the lock cannot close
+ * meanwhile: a live operation or an abandoned copy keeps its memory registered.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -17,12 +16,12 @@
 #include "prov/gpu/gpu_int.h"
 #include "util/clock.h"
 
-#define GPU_YIELDS	64u		/* rounds without anything to do, */
-#define GPU_NAP_NS	(50 * TEI_NS_PER_US)	/* then naps of this length */
-#define GPU_NAPS	100u		/* and after so many, of that: */
-#define GPU_REST_NS	(500 * TEI_NS_PER_US)
+#define GPU_YIELDS	64u		/* idle rounds with sched_yield, */
+#define GPU_NAP_NS	(50 * TEI_NS_PER_US)	/* then sleeps, */
+#define GPU_NAPS	100u		/* this many, */
+#define GPU_REST_NS	(500 * TEI_NS_PER_US)	/* then longer ones */
 
-/* --- ends ---------------------------------------------------------------- */
+/* --- completion ---------------------------------------------------------- */
 
 static void copy_log(struct tei_gpu *ctx, const struct tei_gpu_op *op,
 		     const struct tei_err *err)
@@ -46,7 +45,10 @@ static void op_fail(struct tei_gpu *ctx, struct tei_gpu_op *op,
 	copy_log(ctx, op, err);
 }
 
-/* Copies of it may still land, whatever ended it before. */
+/*
+ * Fails the operation with TEI_ERR_TIMED_OUT, which replaces an earlier code,
+ * because its copies may still access memory.
+ */
 static void op_time_out(struct tei_gpu *ctx, struct tei_gpu_op *op,
 			const struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
@@ -58,7 +60,7 @@ static void op_time_out(struct tei_gpu *ctx, struct tei_gpu_op *op,
 	op_fail(ctx, op, err);
 }
 
-/* A copy of it has ended, or no more will be begun. */
+/* Called when a copy has ended or the operation was cancelled or failed. */
 static void op_step(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -72,7 +74,7 @@ static void op_step(struct tei_gpu *ctx, struct tei_gpu_op *op)
 
 void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 {
-	/* one whose copies have all ended ends as it did */
+	/* an operation without copies in flight completes normally */
 	if (op->code || !(op->queued || op->running))
 		return;
 	op->code = TEI_GPU_CANCELLED;
@@ -80,7 +82,7 @@ void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	pthread_cond_signal(&ctx->work);
 }
 
-/* Calls the done callback of one operation; the lock is dropped. */
+/* Calls the done callback of one operation; releases the lock meanwhile. */
 static void op_tell(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -117,8 +119,8 @@ static bool copy_tell_all(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock)
 
 /* --- copies -------------------------------------------------------------- */
 
-/* Queues one copy; pushed, the lock is not held. An error may be one of
- * earlier work, so it does not say that nothing was queued. */
+/* Queues one copy. The context is pushed and the lock is not held. An error may
+ * come from earlier work, so the copy may have been queued even if it fails. */
 static int copy_queue(struct tei_gpu *ctx, struct gpu_context *c,
 		      struct gpu_copy *copy, struct tei_err *err)
 {
@@ -136,7 +138,10 @@ static int copy_queue(struct tei_gpu *ctx, struct gpu_context *c,
 	return ret ? ret : marked;
 }
 
-/* The next copy of the context's next operation; pushed. */
+/*
+ * Starts the next copy of the next operation in the queue. The context is
+ * pushed. Returns false if there is none or too much is in flight.
+ */
 static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -149,7 +154,8 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	    c->bytes >= GPU_BEGUN_MAX)
 		return false;
 	op = tei_list_first(&c->queue, struct tei_gpu_op, node);
-	tei_list_del(&op->node);	/* its turn; to the end if more */
+	tei_list_del(&op->node);	/* one copy per turn; queued again below
+					 * if more remain */
 	copy = (struct gpu_copy){
 		.op = op, .dst = op->dst + op->next, .src = op->src + op->next,
 		.len = op->length - op->next, .begun_ns = tei_now_ns(),
@@ -164,7 +170,7 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	tei_mutex_unlock(&ctx->lock);
 	ret = copy_queue(ctx, c, &copy, &err);
 	tei_mutex_lock(&ctx->lock);
-	/* one that failed ends, too, once the stream is past it */
+	/* a failed copy stays in the ring until the stream is past it */
 	c->ring[(c->first + c->count++) % GPU_DEPTH] = copy;
 	c->bytes += copy.len;
 	if (ret) {
@@ -174,7 +180,7 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	return true;
 }
 
-/* The oldest copy has ended: err NULL, or why it failed. */
+/* Removes the oldest copy, which has ended. err: why it failed, or NULL. */
 static void copy_end(struct tei_gpu *ctx, struct gpu_context *c,
 		     const struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
@@ -199,7 +205,7 @@ static void copy_end(struct tei_gpu *ctx, struct gpu_context *c,
 	op_step(ctx, op);
 }
 
-/* The oldest copy has failed, and may still run. */
+/* Records that the oldest copy has failed; it may still be running. */
 static void copy_fail(struct tei_gpu *ctx, struct gpu_context *c,
 		      const struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
@@ -212,10 +218,10 @@ static void copy_fail(struct tei_gpu *ctx, struct gpu_context *c,
 	op_step(ctx, copy->op);
 }
 
-/* --- a GPU that does not end what it has begun --------------------------- */
+/* --- a GPU that does not complete copies --------------------------------- */
 
-/* Whether who waits since then has seen no copy of the context end for as long
- * as a GPU is given. */
+/* Returns true if no copy of the context has ended for slice_timeout_s, counted
+ * from since or later. */
 static bool copy_stalled(const struct tei_gpu *ctx, const struct gpu_context *c,
 			 uint64_t since)
 {
@@ -236,7 +242,10 @@ static void copy_drop_queue(struct tei_gpu *ctx, struct gpu_context *c,
 	}
 }
 
-/* Of those in the ring, each with all of its copies. */
+/*
+ * Abandons the overdue operations with copies in the ring, each with all of its
+ * copies.
+ */
 static void copy_give_up_ring(struct tei_gpu *ctx, struct gpu_context *c,
 			      const struct tei_err *err)
 	TEI_REQUIRES(ctx->lock)
@@ -248,7 +257,8 @@ static void copy_give_up_ring(struct tei_gpu *ctx, struct gpu_context *c,
 	for (i = 0; i < c->count; i++) {
 		copy = &c->ring[(c->first + i) % GPU_DEPTH];
 		if (!copy_stalled(ctx, c, copy->begun_ns))
-			break;		/* nor is one that was begun later */
+			break;		/* later copies are not overdue
+					 * either */
 		if (copy->op)
 			op_time_out(ctx, copy->op, err);
 	}
@@ -265,8 +275,9 @@ static void copy_give_up_ring(struct tei_gpu *ctx, struct gpu_context *c,
 }
 
 /*
- * The operations that have waited for too long end, those with copies begun as
- * timed out. Who came later has a time of its own: the GPU may go on.
+ * Ends the operations that have waited for too long: with TEI_ERR_TIMED_OUT if
+ * copies were started. Later operations have their own timeout, because the GPU
+ * may recover.
  */
 static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
@@ -279,7 +290,7 @@ static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 	err.when_ns = tei_now_ns();
 	strcpy(err.provider, "cuda");
 	snprintf(err.text, sizeof(err.text),
-		 "the GPU has ended no copy for %llu s",
+		 "the GPU has completed no copy for %llu s",
 		 (unsigned long long)(ctx->stall_ns / TEI_NS_PER_SEC));
 	copy_give_up_ring(ctx, c, &err);
 	err.code = TEI_ERR_CONTEXT;
@@ -292,8 +303,9 @@ static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 }
 
 /*
- * Its context cannot be had: with one that is gone all is over that was begun
- * in it; of another one that is not known, and it is asked for again.
+ * Handles a context that cannot be pushed. If it no longer exists, everything
+ * that was started in it has ended. Otherwise this is unknown, and the next
+ * round tries again.
  */
 static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
 		       const struct tei_err *err) TEI_REQUIRES(ctx->lock)
@@ -308,9 +320,10 @@ static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
 /* --- the thread ---------------------------------------------------------- */
 
 /*
- * Whether the oldest copy is over: 1, 0, or less where the driver fails what
- * asks for it, with *err. Its memory is nobody else's before the stream is
- * past it, or cannot go on.
+ * Checks whether the oldest copy has ended. Returns 1 or 0, and sets *failed
+ * and *err if the driver reports an error. A failed copy counts as ended only
+ * when the stream is past it or cannot continue; until then its memory must not
+ * be reused.
  */
 static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 		     bool unmarked, struct tei_err *err, bool *failed)
@@ -329,7 +342,7 @@ static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 	return over != 0;
 }
 
-/* Looks at the oldest copies, as far as they are over; pushed. */
+/* Removes the oldest copies that have ended. The context is pushed. */
 static bool copy_reap(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -379,7 +392,9 @@ static bool copy_turn(struct tei_gpu *ctx, struct gpu_context *c)
 	return any;
 }
 
-/* Nothing has happened in this round, as in so many before. */
+/*
+ * Waits after a round without progress. rounds: number of such rounds so far.
+ */
 static void copy_rest(struct tei_gpu *ctx, uint32_t rounds)
 	TEI_REQUIRES(ctx->lock)
 {

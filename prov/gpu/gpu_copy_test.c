@@ -9,7 +9,7 @@
 
 #define COPY_SIZE	((20u << 20) + 12345)	/* three pieces */
 
-/* Two GPUs' memory and two host buffers, registered. */
+/* Memory of two GPUs and two host buffers, all registered. */
 struct copy_rig {
 	const struct cuda_stand_in *driver;
 	struct tei_gpu *ctx;
@@ -144,7 +144,7 @@ static void draining_waits_for_what_was_begun(void)
 	copy_close(&r);
 }
 
-/* Waits until it is. */
+/* Waits until a copy of the operation was started. */
 static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
 {
 	uint64_t end = tei_now_ns() + GPU_TEST_WAIT_NS;
@@ -159,7 +159,10 @@ static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
 	return begun;
 }
 
-/* Copies that were begun end first; of the others none is begun. */
+/*
+ * A cancelled operation ends when its copies in flight have ended; none is
+ * started any more.
+ */
 static void cancelled_one_ends_once_its_copies_have(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
@@ -171,11 +174,12 @@ static void cancelled_one_ends_once_its_copies_have(void)
 	for (i = 0; i < 40; i++)
 		CU_ASSERT(!gpu_test_start(r.ctx, &op[i], r.gpu[0].addr,
 					  copy_host(&r, 0), 4096));
-	/* the ring has 32 places: this one was not begun */
+	/* the ring has 32 places, so this operation was not started */
 	tei_gpu_cancel(r.ctx, &op[39].op);
 	CU_ASSERT_EQUAL(gpu_test_wait(&op[39]), TEI_GPU_CANCELLED);
 	CU_ASSERT(copy_begun(&r, &op[0]));
-	tei_gpu_cancel(r.ctx, &op[0].op);	/* does not wait */
+	tei_gpu_cancel(r.ctx, &op[0].op);	/* tei_gpu_cancel does not
+						 * wait */
 	CU_ASSERT(!gpu_test_ended(&op[0]));
 	r.driver->hold(0);
 	CU_ASSERT_EQUAL(gpu_test_wait(&op[0]), TEI_GPU_CANCELLED);
@@ -203,7 +207,7 @@ static void failed_call_fails_the_operation(void)
 		CU_ASSERT(strstr(op.err.text, calls[i]) != NULL);
 		CU_ASSERT(strstr(op.err.text,
 				 "CUDA_ERROR_INVALID_VALUE (1)") != NULL);
-		/* the next one is fine */
+		/* the next operation works */
 		CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[1].addr,
 					 copy_host(&r, 0), 100));
 		CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr,
@@ -212,7 +216,7 @@ static void failed_call_fails_the_operation(void)
 	copy_close(&r);
 }
 
-/* A graph that the program makes is none of a copy's business. */
+/* A graph capture of the program is not disturbed by copies. */
 static void capture_elsewhere_is_left_alone(void)
 {
 	struct copy_rig r = copy_open(30, COPY_SIZE);
@@ -222,7 +226,7 @@ static void capture_elsewhere_is_left_alone(void)
 	CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr, copy_host(&r, 0),
 				 COPY_SIZE));
 	CU_ASSERT_EQUAL(r.driver->capture(0), 0);
-	/* nor does one that cannot be asked about fail */
+	/* an event that cannot be queried is not a failure */
 	r.driver->fail("cuEventQuery", 0, 900);
 	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr, copy_host(&r, 0),
 				  COPY_SIZE));
@@ -230,7 +234,7 @@ static void capture_elsewhere_is_left_alone(void)
 	copy_close(&r);
 }
 
-/* A failure says that the copy is not done, not that it has ended. */
+/* A failed copy may still be running. */
 static void failed_copy_that_hangs_keeps_its_memory(void)
 {
 	static const char *const calls[] = { "cuEventRecord", "cuEventQuery" };
@@ -249,7 +253,7 @@ static void failed_copy_that_hangs_keeps_its_memory(void)
 		CU_ASSERT(!gpu_test_ended(&op));
 		CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, r.host[1],
 						   tei_now_ns()), TEI_ERR_BUSY);
-		/* nor does the thread wait for it */
+		/* the thread does not wait for it either */
 		CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
 		r.driver->hold(0);
 		CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[1], UINT64_MAX));
@@ -258,7 +262,7 @@ static void failed_copy_that_hangs_keeps_its_memory(void)
 	copy_close(&r);
 }
 
-/* A driver that has no context to give has not ended what runs in it. */
+/* If the driver cannot push a context, the copies in it have not ended. */
 static void context_that_cannot_be_had_ends_no_copy(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
@@ -277,7 +281,8 @@ static void context_that_cannot_be_had_ends_no_copy(void)
 				  r.gpu[0].addr, 4096));
 	r.driver->hold(0);
 	CU_ASSERT_EQUAL(gpu_test_wait(&op), 0);
-	gpu_test_wait(&queued);		/* refused, or in time for the next */
+	gpu_test_wait(&queued);		/* refused, or started by the next
+					 * round */
 	copy_close(&r);
 }
 
@@ -295,14 +300,18 @@ static void context_that_is_gone_fails_the_operation(void)
 	CU_ASSERT(!tei_gpu_mem_remove(r.ctx,
 				      (void *)(uintptr_t)r.gpu[0].addr,
 				      UINT64_MAX));
-	CU_ASSERT_EQUAL(r.driver->left(), 33);	/* the others went with it */
+	CU_ASSERT_EQUAL(r.driver->left(), 33);	/* the others were freed with
+						 * the context */
 	tei_gpu_fini(r.ctx);
 	CU_ASSERT_EQUAL(r.driver->left(), 0);
 	free(r.host[0]);
 	free(r.host[1]);
 }
 
-/* What it has begun may still land: timed out, and its memory stays. */
+/*
+ * Copies in flight may still access memory: they time out, and their memory
+ * stays registered.
+ */
 static void gpu_that_hangs_holds_nobody_up(void)
 {
 	struct copy_rig r = copy_open(1, 4096);
@@ -326,7 +335,7 @@ static void gpu_that_hangs_holds_nobody_up(void)
 			TEI_ERR_BUSY);
 	CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, r.host[0], tei_now_ns()),
 			TEI_ERR_BUSY);
-	/* what no copy of those touches */
+	/* memory that none of those copies accesses */
 	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[1], tei_now_ns()));
 	r.driver->hold(0);
 	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[0], UINT64_MAX));
@@ -340,10 +349,13 @@ static void gpu_that_hangs_holds_nobody_up(void)
 	CU_ASSERT_EQUAL(r.driver->left(), 0);
 }
 
-/* Nor does it take along who came when it hung already: it may go on. */
+/*
+ * An operation that is submitted while the GPU hangs has its own timeout,
+ * because the GPU may recover.
+ */
 static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
 {
-	/* half of a time that the test may be off the CPU for a good part of */
+	/* half of a timeout, as the test may be off the CPU for a while */
 	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
 	struct timespec nap = { .tv_sec = 1, .tv_nsec = 500000000 };
 	struct gpu_test_op op, during, after;
@@ -367,7 +379,9 @@ static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
 	copy_close(&r);
 }
 
-/* To be told that it is cancelled would be to be told that nothing lands. */
+/*
+ * A cancelled operation whose copies may still access memory ends as timed out.
+ */
 static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 {
 	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);

@@ -26,7 +26,7 @@ static void gpu_free(struct tei_gpu *ctx) TEI_NO_TSA
 {
 	uint32_t i;
 
-	/* under a copy that the GPU has not ended it stays pinned */
+	/* memory stays pinned while an abandoned copy may access it */
 	for (i = 0; i < ctx->nmem; i++)
 		if (ctx->mem[i].pinned &&
 		    tei_gpu_mem_quiet(ctx, ctx->mem[i].base,
@@ -92,7 +92,7 @@ void tei_gpu_fini(struct tei_gpu *ctx)
 	if (started)
 		pthread_join(ctx->thread, NULL);
 	if (ctx->given_up)
-		TEI_WARN("gpu", "closed with %u %s that the GPU has not ended",
+		TEI_WARN("gpu", "context closed with %u %s that the GPU has not completed",
 			 ctx->given_up,
 			 ctx->given_up == 1 ? "copy" : "copies");
 	gpu_free(ctx);

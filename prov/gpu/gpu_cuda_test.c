@@ -3,7 +3,7 @@
 
 #include "prov/gpu/gpu_test.h"
 
-/* First of all: no other case has loaded it. */
+/* Must run first, before another case loads the driver. */
 static void nothing_is_loaded_for_nothing(void)
 {
 	struct tei_settings settings;
@@ -69,7 +69,7 @@ static void pointer_tells_its_device(void)
 	tei_cuda_close(cuda);
 }
 
-/* Neither end is in GPU memory. */
+/* The first and the last byte are not in GPU memory. */
 static void gpu_memory_in_the_midst_of_a_range_is_seen(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
@@ -111,7 +111,10 @@ static void error_is_in_the_drivers_words(void)
 	tei_cuda_close(cuda);
 }
 
-/* As a program does that calls the driver after the library has looked. */
+/*
+ * Simulates a program that initialises the driver after the library's first
+ * query.
+ */
 static void uninitialised_driver_has_host_memory_only(void)
 {
 	struct tei_cuda *cuda = cuda_open();
@@ -120,7 +123,7 @@ static void uninitialised_driver_has_host_memory_only(void)
 	char host[64];
 	int i;
 
-	/* NOT_INITIALIZED, and INVALID_CONTEXT: no context knows it */
+	/* NOT_INITIALIZED and INVALID_CONTEXT: no context knows the memory */
 	for (i = 0; i < 2; i++) {
 		gpu_test_driver()->fail("cuPointerGetAttributes", 0,
 					i ? 201 : 3);

@@ -12,111 +12,120 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-#define GPU_DEPTH	32u		/* copies begun in one context */
-#define GPU_PIECE	(8u << 20)	/* bytes of one copy, at most */
-#define GPU_BEGUN_MAX	(64u << 20)	/* bytes begun in one context */
+#define GPU_DEPTH	32u		/* copies in flight per context */
+#define GPU_PIECE	(8u << 20)	/* maximum length of one copy, bytes */
+#define GPU_BEGUN_MAX	(64u << 20)	/* bytes in flight per context */
 
-/* A copy that was begun. */
+/* A copy in flight. */
 struct gpu_copy {
-	struct tei_gpu_op *op;		/* NULL: it was given up */
+	struct tei_gpu_op *op;		/* NULL: abandoned */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
-	bool unmarked;			/* no event tells its end, only that
-					 * of all in the stream does */
-	bool failed;			/* its operation knows why */
+	bool unmarked;			/* no event marks its end; it has ended
+					 * when the whole stream has */
+	bool failed;			/* the error is recorded in op */
 };
 
 /*
- * A context of the driver that memory is registered of. Its place in the table
- * is used again when the last of that memory is gone.
+ * A CUDA context with registered memory. Its place in the table becomes free
+ * when the last range is removed.
  */
 struct gpu_context {
-	/* ctx->lock */
+	/* guarded by ctx->lock */
 	uint32_t memories;		/* ranges of it or pinned in it; 0:
-					 * the place is free */
-	struct tei_list queue;		/* operations with copies to begin */
+					 * place is free */
+	struct tei_list queue;		/* operations with copies to start */
 
-	/* fixed while there are memories */
+	/* constant while memories is not 0 */
 	void *handle;
 	void *stream;
-	void *events[GPU_DEPTH];	/* one per place of the ring */
+	void *events[GPU_DEPTH];	/* one per element of ring */
 
-	/* ctx->lock; changed by the thread, and by whoever opens the
-	 * context */
+	/* guarded by ctx->lock; changed by the thread, and when the context is
+	 * opened */
 	struct gpu_copy ring[GPU_DEPTH];
 	uint32_t first, count;
-	uint64_t bytes;			/* begun */
-	uint64_t ended_ns;		/* the last one */
+	uint64_t bytes;			/* bytes in flight */
+	uint64_t ended_ns;		/* time at which the last copy ended */
 };
 
 struct gpu_mem {
 	uint64_t base, end;
 	struct gpu_context *context;	/* NULL: host memory */
-	struct gpu_context *pinned;	/* host memory: in that one, or NULL */
+	struct gpu_context *pinned;	/* host memory: context it is pinned in,
+					 * or NULL */
 	uint32_t holds;
 	bool removing;
 };
 
-/* An operation whose done callback is running; on the thread's stack. */
+/*
+ * An operation whose done callback is running. On the stack of the thread that
+ * runs the callback.
+ */
 struct gpu_ending {
 	uint64_t dst, src, length;
 };
 
-/* Of tei_gpu_alloc. */
+/* Memory allocated by tei_gpu_alloc. */
 struct gpu_alloc {
 	struct gpu_alloc *next;
 	uint64_t addr;
 	int device;
 };
 
-/* Made by tei_gpu_init, freed by tei_gpu_fini. */
+/* Created by tei_gpu_init, freed by tei_gpu_fini. */
 struct tei_gpu {
-	/* fixed after init */
+	/* constant after init */
 	struct tei_cuda *cuda;
 	uint64_t stall_ns;
 
-	struct tei_mutex admin;		/* before lock: contexts come and go */
-	struct tei_mutex lock;		/* guards what follows */
-	pthread_cond_t work;		/* something to do, or stopping */
+	struct tei_mutex admin;		/* taken before lock; held while
+					 * contexts open and close */
+	struct tei_mutex lock;		/* guards the members below */
+	pthread_cond_t work;		/* there is work, or stopping is set */
 	pthread_cond_t ended;		/* an operation has ended */
 	struct gpu_mem *mem;		/* sorted, disjoint */
 	uint32_t nmem, mem_room;
-	uint32_t ndevice;		/* of those, a GPU's; atomic */
+	uint32_t ndevice;		/* ranges of GPU memory; atomic */
 	struct gpu_context contexts[TEI_GPU_CONTEXTS];
 	struct gpu_alloc *allocs;
 	struct tei_list live;		/* tei_gpu_op.live_node */
-	struct tei_list over;		/* tei_gpu_op.node: done is to be called */
-	const struct gpu_ending *ending; /* done is being called, or NULL */
-	uint32_t given_up;		/* copies that the GPU has not ended */
+	struct tei_list over;		/* tei_gpu_op.node: done is due */
+	const struct gpu_ending *ending; /* done is running, or NULL */
+	uint32_t given_up;		/* abandoned copies that have not
+					 * ended */
 	bool started, stopping;
 	pthread_t thread;
 
 	struct tei_log_limit log_limit;
 };
 
-/* The range that holds [addr, addr + len), or NULL; going: one that somebody
- * waits to remove will do. */
+/* Returns the range that contains [addr, addr + len), or NULL. going: includes
+ * a range that is being removed. */
 struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 			     bool going) TEI_REQUIRES(ctx->lock);
 
-/* Frees what tei_gpu_alloc has given and nobody has freed. */
+/* Frees all memory of tei_gpu_alloc that was not freed. */
 void gpu_alloc_free_all(struct tei_gpu *ctx);
 
-/* Waits on ctx->ended; false: the deadline has passed. */
+/* Waits for ctx->ended. Returns false if the deadline has passed. */
 bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock);
 
-/* The thread: tei_gpu_submit starts it. */
+/* Main function of the thread, which tei_gpu_submit starts. */
 void *gpu_main(void *arg);
 
-/* No copy of op is begun any more; it goes over when none runs. */
+/*
+ * Cancels op: no copy of it is started any more, and it ends when none is in
+ * flight.
+ */
 void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock);
 
 /* Unpins the memory in its context. */
 void gpu_mem_unpin(struct tei_gpu *ctx, const struct gpu_mem *m);
 
-/* Gives back the streams and events of a context that nothing uses. */
+/* Destroys the stream and the events of a context without memory. */
 void gpu_context_close(struct tei_gpu *ctx, struct gpu_context *c);
 
 #endif /* TEI_PROV_GPU_INT_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ranges that copies may begin and end in, and the driver's contexts that they
- * belong to. ctx->admin is held wherever a context comes or goes.
+ * Registered ranges of copies, and the CUDA contexts that they belong to.
+ * ctx->admin is held whenever a context opens or closes.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void gpu_refuse(struct tei_err *err, int code, const char *text)
 
 /* --- the table ----------------------------------------------------------- */
 
-/* Index of the first range that ends above addr. */
+/* Returns the index of the first range that ends above addr. */
 static uint32_t mem_index(const struct tei_gpu *ctx, uint64_t addr)
 {
 	return tei_range_index(ctx->mem, ctx->nmem, sizeof(*ctx->mem),
@@ -68,7 +68,7 @@ static int mem_insert(struct tei_gpu *ctx, const struct gpu_mem *m,
 
 	if (i < ctx->nmem && ctx->mem[i].base < m->end) {
 		gpu_refuse(err, TEI_ERR_OVERLAP,
-			   "it overlaps memory that is registered");
+			   "the range overlaps registered memory");
 		return TEI_ERR_OVERLAP;
 	}
 	if (ctx->nmem == ctx->mem_room) {
@@ -76,7 +76,7 @@ static int mem_insert(struct tei_gpu *ctx, const struct gpu_mem *m,
 		grown = realloc(ctx->mem, room * sizeof(*grown));
 		if (!grown) {
 			gpu_refuse(err, TEI_ERR_MEMORY,
-				   "no memory for a region");
+				   "out of memory");
 			return TEI_ERR_MEMORY;
 		}
 		ctx->mem = grown;
@@ -97,7 +97,7 @@ static int mem_insert(struct tei_gpu *ctx, const struct gpu_mem *m,
 
 /* --- contexts ------------------------------------------------------------ */
 
-/* Its streams and events, as far as there are any; pushed. */
+/* Destroys the stream and the events that exist. The context is pushed. */
 static void context_free(struct tei_gpu *ctx, struct gpu_context *c)
 {
 	uint32_t i;
@@ -116,7 +116,7 @@ void gpu_context_close(struct tei_gpu *ctx, struct gpu_context *c)
 {
 	struct tei_err err;
 
-	/* one that is gone took them with it */
+	/* if the context no longer exists, they are already gone */
 	if (tei_cuda_push(ctx->cuda, c->handle, &err))
 		return;
 	context_free(ctx, c);
@@ -146,7 +146,7 @@ static int context_open(struct tei_gpu *ctx, struct gpu_context *c,
 	return ret;
 }
 
-/* The one of that handle, or a free place that has become it. */
+/* Returns the context of that handle, or opens it in a free place. */
 static int context_get(struct tei_gpu *ctx, void *handle,
 		       struct gpu_context **out, struct tei_err *err)
 	TEI_REQUIRES(ctx->admin)
@@ -169,7 +169,7 @@ static int context_get(struct tei_gpu *ctx, void *handle,
 	}
 	if (!room) {
 		gpu_refuse(err, TEI_ERR_TOO_MANY,
-			   "memory of more than 64 CUDA contexts");
+			   "memory of more than 64 CUDA contexts is registered");
 		return TEI_ERR_TOO_MANY;
 	}
 	ret = context_open(ctx, room, handle, err);
@@ -178,7 +178,7 @@ static int context_get(struct tei_gpu *ctx, void *handle,
 	return ret;
 }
 
-/* --- the calls ----------------------------------------------------------- */
+/* --- public calls -------------------------------------------------------- */
 
 int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
 		  int *device, struct tei_err *err)
@@ -216,7 +216,7 @@ void gpu_mem_unpin(struct tei_gpu *ctx, const struct gpu_mem *m)
 {
 	struct tei_err err;
 
-	/* one that is gone has let go of it */
+	/* if the context no longer exists, the memory is already unpinned */
 	if (tei_cuda_push(ctx->cuda, m->pinned->handle, &err))
 		return;
 	tei_cuda_unpin(ctx->cuda, (void *)(uintptr_t)m->base);
@@ -257,10 +257,10 @@ int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 	of = gpu_mem_find(ctx, (uintptr_t)gpu, 1, false);
 	m.pinned = of ? of->context : NULL;
 	tei_mutex_unlock(&ctx->lock);
-	if (m.pinned)		/* and it stays, without another's admin */
+	if (m.pinned)		/* admin keeps the context open */
 		ret = mem_pin(ctx, &m, err);
 	else
-		gpu_refuse(err, ret, "no registered GPU memory");
+		gpu_refuse(err, ret, "not registered GPU memory");
 	tei_mutex_unlock(&ctx->admin);
 	return ret;
 }
@@ -295,10 +295,10 @@ int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
 	m = gpu_mem_find(ctx, (uintptr_t)addr, len, false);
 	c = m ? m->context : NULL;
 	tei_mutex_unlock(&ctx->lock);
-	if (c)			/* and it stays, without another's admin */
+	if (c)			/* admin keeps the context open */
 		ret = mem_share(ctx, c, (uintptr_t)addr, len, fd, offset, err);
 	else
-		gpu_refuse(err, ret, "no registered GPU memory");
+		gpu_refuse(err, ret, "not registered GPU memory");
 	tei_mutex_unlock(&ctx->admin);
 	return ret;
 }
@@ -338,7 +338,7 @@ int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
 	int ret;
 
 	if (!addr || !len || (uintptr_t)addr + len < (uintptr_t)addr) {
-		gpu_refuse(err, TEI_ERR_INVALID, "no memory range");
+		gpu_refuse(err, TEI_ERR_INVALID, "NULL, length 0, or the range wraps around");
 		return TEI_ERR_INVALID;
 	}
 	tei_mutex_lock(&ctx->admin);
@@ -354,7 +354,7 @@ int tei_gpu_alloc(struct tei_gpu *ctx, int device, uint64_t len, uint64_t *addr,
 	int ret;
 
 	if (!a) {
-		gpu_refuse(err, TEI_ERR_MEMORY, "no memory for a record");
+		gpu_refuse(err, TEI_ERR_MEMORY, "out of memory");
 		return TEI_ERR_MEMORY;
 	}
 	ret = tei_cuda_alloc(ctx->cuda, device, len, &a->addr, err);
@@ -391,7 +391,7 @@ void gpu_alloc_free_all(struct tei_gpu *ctx) TEI_NO_TSA
 {
 	struct gpu_alloc *a;
 
-	/* with a GPU that hangs, freeing would wait for it */
+	/* if the GPU hangs, freeing would block */
 	while (!ctx->given_up && ctx->allocs)
 		tei_gpu_free(ctx, ctx->allocs->addr);
 	while ((a = ctx->allocs)) {
@@ -413,7 +413,7 @@ static bool mem_meets(uint64_t addr, uint64_t len, uint64_t base, uint64_t end)
 	return addr < end && base < addr + len;
 }
 
-/* Copies that were given up, and may still land. */
+/* Returns true if an abandoned copy may still access the range. */
 static bool mem_given_up(const struct gpu_context *c, uint64_t base,
 			 uint64_t end)
 {
@@ -463,8 +463,9 @@ static bool mem_ending(const struct tei_gpu *ctx, uint64_t base, uint64_t end)
 		     mem_meets(e->src, e->length, base, end));
 }
 
-/* Waits for the copies of the range, which no new one may touch then, until
- * their ends are told, and for those who hold it. */
+/* Marks the range, so that no new copy uses it. Waits until its copies have
+ * ended, their done callbacks have returned and it is not held. Returns 0,
+ * TEI_ERR_BUSY at the deadline, or TEI_ERR_NOT_REGISTERED. */
 static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -486,7 +487,7 @@ static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
 	return used ? TEI_ERR_BUSY : 0;
 }
 
-/* Takes the retired range out. */
+/* Removes the retired range from the table. */
 static struct gpu_mem mem_take(struct tei_gpu *ctx, uint64_t base)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -500,7 +501,10 @@ static struct gpu_mem mem_take(struct tei_gpu *ctx, uint64_t base)
 	return taken;
 }
 
-/* The context of a range that is gone is one range poorer. */
+/*
+ * Releases a removed range's use of its context. Closes the context with the
+ * last one.
+ */
 static void mem_leave(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->admin)
 {

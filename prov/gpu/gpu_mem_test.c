@@ -74,7 +74,7 @@ struct mem_told {
 	bool begun, told;			/* atomics */
 };
 
-/* A caller's end of an operation that takes its time. */
+/* A done callback that takes a while. */
 static void mem_tell(struct tei_gpu_op *op, int code, const struct tei_err *err)
 {
 	struct mem_told *t = tei_container_of(op, struct mem_told, op);
@@ -132,7 +132,10 @@ static void *mem_leave(void *arg)
 	return NULL;
 }
 
-/* Somebody waits to remove it: its holder's copies are taken, no one else's. */
+/*
+ * While a thread waits to remove held memory, only copies of the holder are
+ * accepted.
+ */
 static void held_memory_stays_until_let_go(void)
 {
 	struct tei_gpu *ctx = gpu_test_open(30);
@@ -207,7 +210,7 @@ static void pinned_memory_keeps_its_context(void)
 	gpu_test_close(ctx);
 }
 
-/* A graph that the program makes is none of a registration's business. */
+/* A graph capture of the program is not disturbed by a registration. */
 static void capture_elsewhere_goes_on(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
@@ -222,7 +225,7 @@ static void capture_elsewhere_goes_on(void)
 	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));
 	CU_ASSERT(!tei_gpu_alloc(ctx, 1, 4096, &more, &err));
 	CU_ASSERT_EQUAL(driver->capture(0), 0);
-	/* this thread's calls are the program's again */
+	/* this thread's calls are subject to the capture again */
 	driver->capture(1);
 	CU_ASSERT_EQUAL(driver->push(m.context), 0);
 	CU_ASSERT_EQUAL(driver->alloc(&more, 4096), 900);
@@ -232,7 +235,10 @@ static void capture_elsewhere_goes_on(void)
 	gpu_test_close(ctx);
 }
 
-/* Memory of cuMemMap: it has no attribute, its context has a flag. */
+/*
+ * Memory from cuMemMap has no synchronisation attribute; a flag of its context
+ * is set instead.
+ */
 static void mapped_memory_is_shared_too(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();

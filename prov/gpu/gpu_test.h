@@ -12,24 +12,29 @@
 #include "util/tei_test.h"
 
 #define GPU_TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
-/* A patience that is awaited, of which the machine may take a second or two. */
+/* Timeout for tests that wait for it, in s; a busy machine may add 1 or 2 s. */
 #define GPU_TEST_PATIENCE_S	3
 
 extern const struct tei_test_case cuda_cases[];
 extern const struct tei_test_case mem_cases[];
 extern const struct tei_test_case copy_cases[];
 
-/* The driver, loaded with the first use; the case fails where it is not there. */
+/*
+ * Returns the driver, loaded at the first use. The case fails if it is missing.
+ */
 const struct cuda_stand_in *gpu_test_driver(void);
-/* Whether it was loaded already. */
+/* Returns true if the driver is already loaded. */
 bool gpu_test_loaded(void);
 
-/* A context of the module with a patience of that many seconds. */
+/* Creates a context with slice_timeout_s of that many seconds. */
 struct tei_gpu *gpu_test_open(uint64_t seconds);
-/* Closes it; nothing is left in the driver. */
+/* Closes the context and checks that nothing is left in the driver. */
 void gpu_test_close(struct tei_gpu *ctx);
 
-/* Registered GPU memory in a context of its own; the same again to give up. */
+/*
+ * Registered GPU memory in a CUDA context of its own. gpu_test_mem_free
+ * unregisters and frees both.
+ */
 struct gpu_test_mem {
 	void *context;
 	uint64_t addr;
@@ -38,7 +43,7 @@ struct gpu_test_mem {
 struct gpu_test_mem gpu_test_mem(struct tei_gpu *ctx, int device, size_t size);
 void gpu_test_mem_free(struct tei_gpu *ctx, const struct gpu_test_mem *m);
 
-/* An operation and its end. */
+/* An operation with means to wait for its end. */
 struct gpu_test_op {
 	struct tei_gpu_op op;
 	pthread_mutex_t lock;
@@ -47,13 +52,13 @@ struct gpu_test_op {
 	int code;
 	struct tei_err err;
 };
-/* Submits; the code of that. */
+/* Submits an operation. Returns the code of tei_gpu_submit. */
 int gpu_test_start(struct tei_gpu *ctx, struct gpu_test_op *t, uint64_t dst,
 		   uint64_t src, uint64_t len);
 bool gpu_test_ended(struct gpu_test_op *t);
-/* Waits for the end: its code. */
+/* Waits for done and returns its code. */
 int gpu_test_wait(struct gpu_test_op *t);
-/* From start to end: the code. */
+/* Submits an operation and waits for it. Returns the code. */
 int gpu_test_copy(struct tei_gpu *ctx, uint64_t dst, uint64_t src,
 		  uint64_t len);
 
