@@ -278,6 +278,7 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 	fabtests/functional/ft_zookeeper_names.c \
 	fabtests/functional/ft_zookeeper_opening.c \
 	fabtests/functional/ft_zookeeper_outage.c \
+	fabtests/functional/ft_zookeeper_publish.c \
 	fabtests/functional/ft_zookeeper_rig.c \
 	fabtests/functional/ft_zookeeper_stopped.c \
 	fabtests/functional/ft_zookeeper_strangers.c \

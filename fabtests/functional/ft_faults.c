@@ -105,6 +105,7 @@ static const struct fault_part {
 } fault_parts[] = {
 	{ "kill-target", fault_kill_target, true, 1 },
 	{ "kill-initiator", fault_kill_initiator, false, 2 },
+	{ "kill-parent", fault_kill_parent, false, 2 },
 	{ "restart", fault_restart, true, 2 },
 	{ "unregister-write", fault_unregister_write, false, 2 },
 	{ "unregister-read", fault_unregister_read, false, 2 },

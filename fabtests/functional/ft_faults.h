@@ -55,6 +55,7 @@ void fault_cost(struct fault_rig *rig);
 /* ft_faults_kill.c */
 void fault_kill_target(struct fault_rig *rig);
 void fault_kill_initiator(struct fault_rig *rig);
+void fault_kill_parent(struct fault_rig *rig);
 void fault_restart(struct fault_rig *rig);
 
 /* ft_faults_stop.c */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_port.h"
@@ -51,6 +54,96 @@ static void kill_target(struct fault_rig *rig, int op)
 	closeSegment(rig->engine, seg);
 out:
 	fx_peer_drop(&target);
+}
+
+/* --- a program that the target has started -------------------------------- */
+
+/* Returns true if the program runs, and not only its start by fork. */
+static bool kill_executed(void *arg)
+{
+	char path[64], name[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%s/comm", (const char *)arg);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	if (!fgets(name, sizeof(name), f))
+		name[0] = '\0';
+	fclose(f);
+	return !strncmp(name, "sleep", 5);
+}
+
+/* Every task that did not complete says that the process has probably ended. */
+static bool kill_noticed(const struct fx_job *job)
+{
+	struct te_error err;
+	size_t i, n = 0;
+
+	for (i = 0; i < job->tasks; i++) {
+		if (fx_task_status(job, i) == STATUS_COMPLETED)
+			continue;
+		n++;
+		if (te_task_error(job->engine, job->id, i, &err, sizeof(err)) ||
+		    !strstr(err.hint, "has probably ended")) {
+			ft_diag("task %zu: %s; %s", i, err.text, err.hint);
+			return false;
+		}
+	}
+	return n > 0;
+}
+
+/*
+ * A connection that the program held would stay open after the kill, and the tasks
+ * would wait for MC_SLICE_TIMEOUT instead. Returns true if some tasks were under
+ * way when the target was killed, or if something else went wrong.
+ */
+static bool kill_parent_once(struct fault_rig *rig)
+{
+	char program[32] = "";
+	struct fx_peer target;
+	struct fx_job job;
+	segment_id_t seg;
+	bool good, busy;
+	uint64_t from;
+
+	if (!ft_ok(fx_target_start(&target, FAULT_MEM), "target_starts"))
+		return true;
+	seg = openSegment(rig->engine, target.name);
+	ft_ok(fault_works_again(rig, &target, seg, 0), "works_before_the_kill");
+	good = !fx_ask(&target, "program");
+	snprintf(program, sizeof(program), "%.31s", target.text);
+	ft_ok(good && ft_wait_until(kill_executed, program, FX_LONG_MS),
+	      "target_starts_a_program");
+	job = fault_job(rig, &target, seg, OPCODE_WRITE, FAULT_MEM);
+	good = !fx_job_start(&job);
+	fx_job_reach(&job, 1, FX_LONG_MS);
+	fx_peer_kill(&target);
+	from = ft_now_ns();
+	good = fx_job_wait(&job, FX_LONG_MS) && good;
+	ft_diag("%s, %u ms after the kill", fx_job_text(&job),
+		(unsigned int)((ft_now_ns() - from) / 1000000));
+	busy = !good || job.n[STATUS_COMPLETED] < job.tasks;
+	if (busy)
+		ft_ok(good && kill_noticed(&job),
+		      "target_killed_its_program_keeps_no_connection_open");
+	ft_ok(kill_executed(program), "the_program_outlives_the_target");
+	fx_job_free(&job);
+	if (atoi(program) > 1)
+		kill(atoi(program), SIGKILL);
+	closeSegment(rig->engine, seg);
+	fx_peer_drop(&target);
+	return busy;
+}
+
+void fault_kill_parent(struct fault_rig *rig)
+{
+	unsigned int i;
+
+	for (i = 0; i < KILL_ROUNDS; i++)
+		if (kill_parent_once(rig))
+			return;
+	ft_ok(false, "tasks_are_under_way_when_the_target_is_killed");
 }
 
 /* --- restart ------------------------------------------------------------- */

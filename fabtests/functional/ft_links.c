@@ -217,12 +217,30 @@ static void links_gone(struct fx_links *l, const char *how, const char *both,
 
 #define LINKS_LOSE " INPUT -p tcp -j DROP"
 
+/* The rails refuse connections, but a filter drops what is sent to the control
+ * port: the target is not taken for one that has ended. */
+static void links_filtered(struct fx_links *l)
+{
+	static const char rules[] = "run b sh -c '"
+		"iptables -w 10 %s INPUT -p tcp -j REJECT --reject-with tcp-reset; "
+		"iptables -w 10 %s INPUT -p tcp --dport %.8s -j DROP'";
+	const char *port = strrchr(l->target.name, ':');
+	char both[256], mend[256];
+
+	if (!ft_ok(port != NULL, "the_control_port_is_known"))
+		return;
+	snprintf(both, sizeof(both), rules, "-I", "-I", port + 1);
+	snprintf(mend, sizeof(mend), rules, "-D", "-D", port + 1);
+	links_gone(l, "control_port_filtered", both, mend);
+}
+
 static void links_none(struct fx_links *l)
 {
 	links_gone(l, "links_down", "run b sh -c 'ip link set r0 down; "
 		   "ip link set r1 down'", "restore");
 	links_gone(l, "packets_lost", "run b iptables -w 10 -I" LINKS_LOSE,
 		   "run b iptables -w 10 -D" LINKS_LOSE);
+	links_filtered(l);
 }
 
 /* --- a firewall forgets the connections ---------------------------------- */
@@ -296,10 +314,38 @@ static bool links_killed_once(struct fx_links *l)
 	return completed < job.tasks || !good;
 }
 
+/* A rail refuses connections, the control port on it as well, while the other rail
+ * carries: the target is not taken for one that has ended. */
+static void links_one_refuses(struct fx_links *l)
+{
+	struct fx_job job;
+	bool good = true, amid = false;
+	int i;
+
+	for (i = 0; i < LINKS_FLAPS && good && !amid; i++) {
+		job = links_job(l, LINKS_MEM, LINKS_BLOCK);
+		good = !fx_job_start(&job) &&
+		       fx_job_reach(&job, LINKS_MEM / 8, FX_LONG_MS) &&
+		       fx_links_do("refuse 0");
+		amid = !fx_job_poll(&job);
+		good = fx_job_wait(&job, FX_LONG_MS) && good &&
+		       job.n[STATUS_COMPLETED] == job.tasks;
+		ft_diag("refused: %s", fx_job_text(&job));
+		fx_job_free(&job);
+		/* first contacts fail now, the peer is the same */
+		good = good && links_move(l, LINKS_PART) > 0;
+		good = fx_links_do("restore 0") && fx_links_mended(l) && good;
+	}
+	ft_ok(good && amid,
+	      "target_with_one_rail_that_refuses_is_not_taken_for_an_ended_one");
+}
+
 static void links_killed(struct fx_links *l)
 {
 	bool killed = false;
 	int i;
+
+	links_one_refuses(l);
 
 	for (i = 0; i < LINKS_FLAPS && !killed; i++) {
 		killed = links_killed_once(l);

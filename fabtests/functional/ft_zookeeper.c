@@ -79,6 +79,7 @@ int main(int argc, char **argv)
 	zk_run(1, true, zk_stopped);
 	zk_run_secret();
 	zk_run(1, false, zk_names);
+	zk_run(1, false, zk_publications);
 	zk_run(1, false, zk_strangers);
 	zk_run(3, false, zk_leader_killed);
 	return ft_result();

@@ -89,6 +89,7 @@ void zk_outages(struct zk_rig *rig);
 void zk_leader_killed(struct zk_rig *rig);
 void zk_stopped(struct zk_rig *rig);
 void zk_names(struct zk_rig *rig);
+void zk_publications(struct zk_rig *rig);
 void zk_strangers(struct zk_rig *rig);
 void zk_unread(struct zk_rig *rig);
 void zk_opening(struct zk_rig *rig);

@@ -28,6 +28,7 @@
  *	handler			a SIGTERM handler that writes 0x77 to byte 0
  *	fork			a child that only waits; its pid
  *	ended			0 if SIGTERM has ended that child
+ *	program			starts a program that outlives the peer; its pid
  *	exit CODE		exit(CODE), with a transfer under way or not
  *	paths SEG		how many; "KIND PROVIDER RAIL ADDRESS RAIL ADDRESS …"
  *	export OFF		te_segment_export to OFF; how many bytes
@@ -394,6 +395,19 @@ static int child_fork(char *text)
 	return child_forked < 0;
 }
 
+/* The program sleeps for a minute at most, if nobody ends it. */
+static int child_program(char *text)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		execlp("sleep", "sleep", "60", (char *)NULL);
+		_exit(127);
+	}
+	snprintf(text, 32, "%d", (int)pid);
+	return pid < 0;
+}
+
 static int child_ended(void)
 {
 	int status = 0;
@@ -492,6 +506,8 @@ static int child_obey(const char *verb, const char *args, char *text)
 		return child_fork(text);
 	if (!strcmp(verb, "ended"))
 		return child_ended();
+	if (!strcmp(verb, "program"))
+		return child_program(text);
 	if (!strcmp(verb, "exit"))
 		exit(atoi(args));
 	if (!strcmp(verb, "count"))
