@@ -68,12 +68,19 @@ static bool pair_is_rail(const struct fi_info *i, const char *rail)
 	return !strcmp(i->domain_attr->name, rail);
 }
 
+/* An IPv6 address may have a zone. */
 static bool pair_is_ip(const char *text)
 {
+	char plain[INET6_ADDRSTRLEN];
+	size_t len = text ? strcspn(text, "%") : 0;
 	uint8_t bin[16];
 
-	return text && (inet_pton(AF_INET, text, bin) == 1 ||
-			inet_pton(AF_INET6, text, bin) == 1);
+	if (!text || len >= sizeof(plain))
+		return false;
+	memcpy(plain, text, len);
+	plain[len] = '\0';
+	return inet_pton(AF_INET, plain, bin) == 1 ||
+	       inet_pton(AF_INET6, plain, bin) == 1;
 }
 
 static int pair_find(struct pair *p)
@@ -236,6 +243,23 @@ const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d)
 	return NULL;
 }
 
+/* The zone of a link-local address is an interface of this host: the one that the
+ * local endpoint is on. */
+static void pair_set_zone(const struct fi_info *info, uint8_t *address)
+{
+	struct sockaddr_in6 own, its;
+
+	if (info->addr_format != FI_SOCKADDR_IN6 || !info->src_addr ||
+	    info->src_addrlen < sizeof(own))
+		return;
+	memcpy(&own, info->src_addr, sizeof(own));
+	memcpy(&its, address, sizeof(its));
+	if (!IN6_IS_ADDR_LINKLOCAL(&its.sin6_addr))
+		return;
+	its.sin6_scope_id = own.sin6_scope_id;
+	memcpy(address, &its, sizeof(its));
+}
+
 static int pair_measure(struct pair *p, const struct tei_meta_desc *d,
 			uint32_t remote, cJSON *o)
 {
@@ -243,13 +267,15 @@ static int pair_measure(struct pair *p, const struct tei_meta_desc *d,
 	bool virt = p->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR;
 	size_t len = b->length < PAIR_BYTES ? b->length : PAIR_BYTES;
 	uint64_t start = tei_now_ns(), best = UINT64_MAX, took;
+	uint8_t address[sizeof(d->rails[remote].address.bytes)];
 	fi_addr_t to;
 	int ret, i;
 
 	p->what = "fi_av_insert";
-	if (fi_av_insert(p->av,
-			 d->rails[remote].address.bytes + INFO_ADDR_PREFIX, 1,
-			 &to, 0, NULL) != 1)
+	memcpy(address, d->rails[remote].address.bytes, sizeof(address));
+	pair_set_zone(p->info, address + INFO_ADDR_PREFIX);
+	if (fi_av_insert(p->av, address + INFO_ADDR_PREFIX, 1, &to, 0, NULL) !=
+	    1)
 		return -FI_EINVAL;
 	ret = pair_read(p, to, virt ? b->addr : 0, b->rkey[remote], len);
 	info_num(o, "connect_us", (double)(tei_now_ns() - start) / 1e3);

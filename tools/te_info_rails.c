@@ -39,6 +39,10 @@ static void rails_add(struct info *info, cJSON *o)
 	if (!colon || (inet_pton(AF_INET, r->host, bin) != 1 &&
 		       inet_pton(AF_INET6, r->host, bin) != 1))
 		*r->host = '\0';
+	/* the rail was named by an address with a zone */
+	if (*r->host && strchr(r->name, '%'))
+		snprintf(r->host, sizeof(r->host), "%.63s",
+			 info_get(o, "name"));
 	r->doc = o;
 }
 

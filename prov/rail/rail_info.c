@@ -427,6 +427,21 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 	return 0;
 }
 
+/* Returns true if text is an IP address; an IPv6 address may have a zone. */
+static bool info_is_address(const char *text)
+{
+	char plain[INET6_ADDRSTRLEN];
+	size_t len = strcspn(text, "%");
+	uint8_t bin[16];
+
+	if (len >= sizeof(plain))
+		return false;
+	memcpy(plain, text, len);
+	plain[len] = '\0';
+	return (!text[len] && inet_pton(AF_INET, plain, bin) == 1) ||
+	       inet_pton(AF_INET6, plain, bin) == 1;
+}
+
 /* Devices given as addresses, which need no interface of that address. */
 static int info_take_addresses(const char *provider, const char *devices,
 			       uint64_t flags, const struct ifaddrs *ifs,
@@ -435,14 +450,12 @@ static int info_take_addresses(const char *provider, const char *devices,
 	char text[TEI_SETTING_TEXT], *save = NULL, *tok;
 	const struct ifaddrs *ifa;
 	struct fi_info *list;
-	uint8_t bin[16];
 	int ret = 0;
 
 	snprintf(text, sizeof(text), "%s", devices);
 	for (tok = strtok_r(text, ", ", &save); tok && !ret;
 	     tok = strtok_r(NULL, ", ", &save)) {
-		if (inet_pton(AF_INET, tok, bin) != 1 &&
-		    inet_pton(AF_INET6, tok, bin) != 1)
+		if (!info_is_address(tok))
 			continue;
 		list = info_query(provider, tok, flags);
 		if (!list)
