@@ -187,6 +187,11 @@ SRCS_ft_laws = $(FX_SRCS) \
 	fabtests/functional/ft_laws_segments.c \
 	# EOL
 
+SRCS_ft_contact = $(FX_SRCS) \
+	fabtests/functional/ft_contact.c \
+	fabtests/functional/fx_links.c \
+	# EOL
+
 SRCS_ft_devices = $(FX_SRCS) \
 	fabtests/functional/ft_devices.c \
 	fabtests/functional/fx_links.c \
@@ -289,6 +294,7 @@ LIBS_ft_zookeeper = -lzookeeper_mt
 
 FUNC_TESTS += \
 	ft_bad_input \
+	ft_contact \
 	ft_devices \
 	ft_faults \
 	ft_fence \
