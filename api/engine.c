@@ -117,8 +117,8 @@ static const char *engine_desc_part(const struct engine_region *r,
 	return start + end;
 }
 
-/* Returns the length of the piece that begins at that address. All bytes of a piece
- * have the same keys and the same location. */
+/* Returns the length of the piece that begins at `at`. All bytes of a piece have the
+ * same keys and the same location. */
 static uint64_t engine_desc_piece(struct engine *e,
 				  const struct engine_region *r,
 				  const struct tei_topo_where *parts,
