@@ -26,7 +26,7 @@
 struct tei_err;
 struct tei_topo;
 
-#define TEI_TOPO_NAME		64	/* name of a NIC or location, with NUL */
+#define TEI_TOPO_NAME		64	/* bytes of a name, with NUL */
 #define TEI_TOPO_MAX_NICS	256
 #define TEI_TOPO_MAX_LOCATIONS	2048
 #define TEI_TOPO_MAX_TEXT	(1u << 20)	/* bytes of a JSON matrix */

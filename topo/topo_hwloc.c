@@ -147,8 +147,8 @@ struct tei_topo_pci topo_hw_pci(hwloc_obj_t obj)
 }
 
 /*
- * Finds the NUMA nodes of a device. A device that is attached to all of several
- * nodes is near none of them.
+ * Finds the NUMA nodes of a device. If the machine has several nodes and the
+ * device is attached to all of them, it is near none.
  */
 void topo_hw_spot(const struct topo_hw *hw, hwloc_obj_t obj,
 		  struct topo_spot *spot)

@@ -97,7 +97,7 @@ static int node_halves(uintptr_t page)
 	return page >= 0x10 + 500;
 }
 
-/* 3, 4, 4, 3 and nothing in the fifth of eight parts */
+/* Eight parts on nodes 3 and 4; the fifth has no page. */
 static int node_eighths(uintptr_t page)
 {
 	static const int nodes[] = { 3, 4, 4, 3, -ENOENT, 3, 3, 4 };

@@ -10,7 +10,7 @@
 #include "topo/topo_int.h"
 #include "util/thread.h"
 
-#define TOPO_SYS_DEPTH	4	/* levels of stacked devices */
+#define TOPO_SYS_DEPTH	4	/* maximum depth of stacked devices */
 
 /*
  * Reads the first line of a small file without its newline. Returns false if

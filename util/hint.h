@@ -9,7 +9,7 @@
 
 enum tei_hint_place {
 	TEI_HINT_CONTROL,	/* a connection to a peer's control port */
-	TEI_HINT_DATA,		/* a connection of a rail; errors of libfabric */
+	TEI_HINT_DATA,		/* a rail's connection; libfabric errors */
 	TEI_HINT_BIND,		/* a listening socket of this process */
 	TEI_HINT_THREAD,	/* the creation of a thread */
 	TEI_HINT_OBJECT,	/* descriptors, endpoints and the like */

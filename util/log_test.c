@@ -326,7 +326,7 @@ static void same_line_is_logged_once_with_a_count_later(void)
 			  sizeof(out));
 	CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
 			       "warn test: refused\n");
-	/* the pause is moved back instead of waiting for its end */
+	/* ends the pause now instead of waiting for its end */
 	a.repeat.texts[0].next_ns -= a.repeat.texts[0].pause_ns;
 	a.times = 50;
 	util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,

@@ -35,18 +35,18 @@ struct tei_settings {
 	uint32_t lanes_per_rail;	/* MC_NUM_CQ_PER_CTX */
 	uint32_t comp_channels;		/* MC_NUM_COMP_CHANNELS_PER_CTX */
 	uint32_t ib_port;		/* MC_IB_PORT */
-	int32_t gid_index;		/* MC_GID_INDEX, -1: provider's choice */
+	int32_t gid_index;		/* MC_GID_INDEX, -1: automatic */
 	uint32_t cq_size;		/* MC_MAX_CQE_PER_CTX */
 	uint32_t max_paths;		/* MC_MAX_EP_PER_CTX, per rail */
 	uint32_t qp_per_ep;		/* MC_NUM_QP_PER_EP */
 	uint32_t max_sge;		/* MC_MAX_SGE */
 	uint32_t max_wr;		/* MC_MAX_WR, posted per lane */
 	uint32_t max_inline;		/* MC_MAX_INLINE, bytes */
-	uint64_t max_mr_size;		/* MC_MAX_MR_SIZE, bytes, 0: unlimited */
+	uint64_t max_mr_size;		/* MC_MAX_MR_SIZE, bytes, 0: none */
 	uint32_t mtu;			/* MC_MTU, bytes */
 	uint32_t workers;		/* MC_WORKERS_PER_CTX */
-	uint32_t slice_size;		/* MC_SLICE_SIZE, bytes, the floor */
-	uint32_t slice_max;		/* MOONRAIL_SLICE_MAX, bytes, the ceiling */
+	uint32_t slice_size;		/* MC_SLICE_SIZE, bytes */
+	uint32_t slice_max;		/* MOONRAIL_SLICE_MAX, bytes */
 	uint32_t retry_cnt;		/* MC_RETRY_CNT */
 	uint32_t slice_timeout_s;	/* MC_SLICE_TIMEOUT, seconds */
 	uint32_t transfer_timeout_s;	/* MC_TRANSFER_TIMEOUT, s, 0: none */
@@ -82,7 +82,7 @@ struct tei_settings {
 	char data_ports[16];		/* MOONRAIL_DATA_PORTS, LOW-HIGH */
 	uint16_t data_port_low;		/* the same as numbers, 0: any */
 	uint16_t data_port_high;
-	char provider[64];		/* MOONRAIL_PROVIDER, "": by capability */
+	char provider[64];		/* MOONRAIL_PROVIDER, "": automatic */
 	char devices[TEI_SETTING_TEXT];	/* MOONRAIL_DEVICES, comma list */
 	bool local;			/* MOONRAIL_LOCAL: same-host copies */
 	/* files */
@@ -116,7 +116,7 @@ struct tei_setting_row {
 	const char *name;		/* environment variable */
 	enum tei_setting_type type;
 	size_t offset;			/* in struct tei_settings */
-	int64_t min, max;		/* for strings: max is the length limit */
+	int64_t min, max;		/* strings: max is the length */
 	const char *def;		/* text, parsed like a value */
 	const char *unit;		/* "bytes", "s", "" */
 	const char *help;		/* shown by te_info */

@@ -502,8 +502,8 @@ static struct gpu_mem mem_take(struct tei_gpu *ctx, uint64_t base)
 }
 
 /*
- * Releases a removed range's use of its context. Closes the context with the
- * last one.
+ * Drops the reference of a removed range to its context. Closes the context
+ * after the last one.
  */
 static void mem_leave(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->admin)

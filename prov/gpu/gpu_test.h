@@ -12,7 +12,10 @@
 #include "util/tei_test.h"
 
 #define GPU_TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
-/* Timeout for tests that wait for it, in s; a busy machine may add 1 or 2 s. */
+/*
+ * Timeout in s, for tests that wait until it expires. It tolerates a test that
+ * is off the CPU for a second or two.
+ */
 #define GPU_TEST_PATIENCE_S	3
 
 extern const struct tei_test_case cuda_cases[];

@@ -193,7 +193,7 @@ static void bench_table(struct bench *b, const char *title)
 					   262144, 1048576, 4194304, 16777216 };
 	size_t i;
 
-	printf("\n%s; columns after GB/s of memcpy are ratios to it:\n"
+	printf("\n%s; the columns after memcpy (GB/s) are ratios to it:\n"
 	       "inl: calling thread; one: queued, one in flight; help: the waiter copies too;\n"
 	       "deep: the same with %d in flight\n"
 	       "%9s %7s %7s %7s %7s %7s %7s %7s %7s %7s\n", title, BENCH_DEPTH,

@@ -198,8 +198,9 @@ static void ctx_withdraw(struct tei_local *ctx)
 }
 
 /*
- * Frees what a forked child has too. A child has no threads and no shared
- * registration table, and its descriptors may be others.
+ * Frees what a forked child has too. A child has no threads and no mapping of
+ * the shared registration table, and the descriptor's number may belong to
+ * another file.
  */
 static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 {

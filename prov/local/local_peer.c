@@ -19,7 +19,7 @@ static const char *const peer_reasons[] = {
 	[TEI_LOCAL_GONE] = "the process has ended",
 	[TEI_LOCAL_RESTARTED] = "replaced by another process or context",
 	[TEI_LOCAL_NO_PERMISSION] = "the kernel refuses access to the process",
-	[TEI_LOCAL_BAD_COOKIE] = "its shared memory file is invalid",
+	[TEI_LOCAL_BAD_COOKIE] = "its shared registration table is invalid",
 	[TEI_LOCAL_NO_RESOURCE] = "out of memory or descriptors",
 	[TEI_LOCAL_FORKED] = "a forked child cannot use the context of its parent",
 };

@@ -485,7 +485,7 @@ static void io_fail(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 		file_break(io->file, &err);
 	} else if (io->gpu.context && io->gpu.err) {
 		nvmeof_explain(&err, TEI_ERR_CONTEXT, io->file, 0,
-			       "%s at %llu: error %d of cuFile",
+			       "%s at %llu: cuFile error %d",
 			       io->kind == NVMEOF_READ ? "read" : "write",
 			       (unsigned long long)(io->at + io->done),
 			       io->gpu.err);
