@@ -82,7 +82,7 @@ struct engine_segment {
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
 	struct engine_neighbour *local;	/* or NULL: not by kernel copies */
 	struct tei_nvmeof_seg *files;	/* one reference, or NULL */
-	char why_not_local[64];
+	int why_not_local;		/* enum engine_not_local */
 	bool gpu;			/* desc has GPU memory, and it can be
 					   reached */
 	bool astray;			/* it could not be aimed anew: its
@@ -561,9 +561,21 @@ bool engine_segment_part(struct engine *e, uint64_t until_ns);
 /* id's text for the descriptor, with a keyed hash where there is a secret. */
 int engine_local_format(struct engine *e, const struct tei_local_id *id,
 			char *out, size_t len);
-/* Why not, or NULL: *out is who may be asked for copies. */
-const char *engine_local_parse(struct engine *e, const char *text,
-			       struct tei_local_id *out);
+/*
+ * Why a peer is not reached by local copies: one of these, or a value of enum
+ * tei_local_reason. 0: it is, or was not tried.
+ */
+enum engine_not_local {
+	ENGINE_NOT_LOCAL_SECRET_THERE = 100,	/* only its process has one */
+	ENGINE_NOT_LOCAL_SECRET_HERE,		/* only this process has one */
+	ENGINE_NOT_LOCAL_SECRET_OTHER,		/* the secrets differ */
+	ENGINE_NOT_LOCAL_UNREADABLE,		/* malformed identity */
+};
+/* Returns the reason in words, "" for 0. */
+const char *engine_local_why(int not_local);
+/* Parses the identity in a descriptor. Returns 0, or enum engine_not_local. */
+int engine_local_parse(struct engine *e, const char *text,
+		       struct tei_local_id *out);
 void engine_addr_pack(const struct tei_rail_addr *in,
 		      struct tei_meta_address *out);
 bool engine_addr_unpack(const struct tei_meta_address *in,

@@ -51,24 +51,41 @@ int engine_local_format(struct engine *e, const struct tei_local_id *id,
 	return 0;
 }
 
-const char *engine_local_parse(struct engine *e, const char *text,
-			       struct tei_local_id *out)
+const char *engine_local_why(int not_local)
+{
+	switch (not_local) {
+	case 0:
+		return "";
+	case ENGINE_NOT_LOCAL_SECRET_THERE:
+		return "its process has a shared secret, we have none";
+	case ENGINE_NOT_LOCAL_SECRET_HERE:
+		return "its process has no shared secret";
+	case ENGINE_NOT_LOCAL_SECRET_OTHER:
+		return "its process has another shared secret";
+	case ENGINE_NOT_LOCAL_UNREADABLE:
+		return "its identity can't be read";
+	default:
+		return tei_local_reason_text((enum tei_local_reason)not_local);
+	}
+}
+
+int engine_local_parse(struct engine *e, const char *text,
+		       struct tei_local_id *out)
 {
 	const struct tei_secret *secret = tei_meta_store_secret(e->store);
 	char bare[TEI_META_LOCAL_MAX], seal[2 * SEAL_BYTES + 1];
 	size_t n = strcspn(text, "~");
 
 	if (!secret && text[n])
-		return "its process has a shared secret, we have none";
+		return ENGINE_NOT_LOCAL_SECRET_THERE;
 	if (secret && !text[n])
-		return "its process has no shared secret";
+		return ENGINE_NOT_LOCAL_SECRET_HERE;
 	if (secret) {
 		local_seal(secret, text, n, seal);
 		if (strlen(text + n + 1) != 2 * SEAL_BYTES ||
 		    !tei_mac_equal(text + n + 1, seal, 2 * SEAL_BYTES))
-			return "its process has another shared secret";
+			return ENGINE_NOT_LOCAL_SECRET_OTHER;
 	}
 	snprintf(bare, sizeof(bare), "%.*s", (int)n, text);
-	return tei_local_id_parse(bare, out) ? "its identity can't be read" :
-	       NULL;
+	return tei_local_id_parse(bare, out) ? ENGINE_NOT_LOCAL_UNREADABLE : 0;
 }

@@ -60,7 +60,7 @@ struct paths_target {
 	struct tei_rail_peer *peer;	/* or NULL */
 	struct engine_neighbour *local;	/* or NULL */
 	struct tei_nvmeof_seg *files;	/* or NULL */
-	char why_not_local[64];
+	int why_not_local;		/* enum engine_not_local */
 };
 
 /* False: stale or invented. The own segment has neither peer nor neighbour. */
@@ -86,8 +86,7 @@ static bool paths_hold(struct engine *e, segment_id_t id,
 		if (t->local)
 			__atomic_add_fetch(&t->local->refs, 1,
 					   __ATOMIC_RELAXED);
-		memcpy(t->why_not_local, s->why_not_local,
-		       sizeof(t->why_not_local));
+		t->why_not_local = s->why_not_local;
 	}
 	pthread_rwlock_unlock(&e->segments);
 	return s != NULL;
@@ -146,7 +145,8 @@ static void paths_rail(const struct tei_rail_path_info *in,
 	memcpy(p->remote_rail, in->remote_rail, sizeof(p->remote_rail));
 	memcpy(p->remote_address, in->remote_address,
 	       sizeof(p->remote_address));
-	memcpy(p->why_not_local, t->why_not_local, sizeof(p->why_not_local));
+	snprintf(p->why_not_local, sizeof(p->why_not_local), "%s",
+		 engine_local_why(t->why_not_local));
 }
 
 /* The only way there is no rail. */

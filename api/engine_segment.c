@@ -163,7 +163,7 @@ struct segment_targets {
 	bool opened;
 	bool kept;			/* the segment's local is used further */
 	bool local_on;			/* engine->local_on at the opening */
-	char why_not_local[64];
+	int why_not_local;		/* enum engine_not_local */
 };
 
 static void segment_put_targets(struct engine *e, struct segment_targets *t)
@@ -220,36 +220,34 @@ static bool segment_has_gpu(const struct tei_meta_desc *desc)
 	return false;
 }
 
-/* Kernel copies where both sides allow them and the kernel agrees. */
+/*
+ * Opens the process of desc for copies by the kernel, if both sides allow that
+ * and the kernel agrees. *why is why the last try failed, and gets why this one
+ * fails. A reason is logged when it changes.
+ */
 static struct engine_neighbour *segment_try_local(struct engine *e,
 						  const struct tei_meta_desc *d,
-						  char *why, size_t len)
+						  int *why)
 {
 	struct tei_local_peer *peer = NULL;
-	enum tei_local_reason reason;
 	struct tei_local_id id;
-	const char *refused;
-	char said[64];
+	int before = *why;
 
-	snprintf(said, sizeof(said), "%s", why);
-	*why = '\0';
+	*why = 0;
 	if (!__atomic_load_n(&e->local_on, __ATOMIC_RELAXED) || !*d->local)
 		return NULL;
-	refused = engine_local_parse(e, d->local, &id);
-	if (!refused) {
-		reason = tei_local_peer_open(e->local, &id, NULL, &peer);
-		refused = tei_local_reason_text(reason);
-	}
+	*why = engine_local_parse(e, d->local, &id);
+	if (!*why)
+		*why = (int)tei_local_peer_open(e->local, &id, NULL, &peer);
 	if (peer) {
 		TEI_INFO("engine", "peer %s: local (%s)", d->name,
 			 tei_local_peer_is_self(peer) ? "memcpy" :
 							"process_vm");
 		return segment_neighbour(e, peer);
 	}
-	snprintf(why, len, "%s", refused);
-	if (strcmp(why, said))
+	if (*why != before)
 		TEI_INFO("engine", "peer %s: not by local copies: %s",
-			 d->name, why);
+			 d->name, engine_local_why(*why));
 	return NULL;
 }
 
@@ -290,15 +288,13 @@ static void segment_open_targets(struct engine *e, segment_id_t id,
 	t->opened = again || !segment_fine(s, desc);
 	t->kept = s && segment_same_local(e, s, desc);
 	if (s)
-		memcpy(t->why_not_local, s->why_not_local,
-		       sizeof(t->why_not_local));
+		t->why_not_local = s->why_not_local;
 	pthread_rwlock_unlock(&e->segments);
 	if (!t->opened)
 		return;
 	t->files = engine_files_open(e, desc);
 	if (!t->kept)
-		t->local = segment_try_local(e, desc, t->why_not_local,
-					     sizeof(t->why_not_local));
+		t->local = segment_try_local(e, desc, &t->why_not_local);
 }
 
 /* Returns false if t was not opened, if local copies were switched on or off
@@ -338,8 +334,7 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 	if (!segment_same_local(e, s, desc)) {
 		s->local = t->local;
 		t->local = local;
-		memcpy(s->why_not_local, t->why_not_local,
-		       sizeof(s->why_not_local));
+		s->why_not_local = t->why_not_local;
 	}
 	t->peer = s->peer;
 	s->peer = peer;

@@ -10,42 +10,53 @@
 #include "util/log.h"
 
 #define ROW_UINT(n, f, lo, hi, d, u, h) \
-	{ n, TEI_SETTING_UINT, offsetof(struct tei_settings, f), lo, hi, d, u, h }
+	{ n, TEI_SETTING_UINT, offsetof(struct tei_settings, f), lo, hi, d, u, h, \
+	  false }
 #define ROW_SIZE(n, f, lo, hi, d, u, h) \
-	{ n, TEI_SETTING_SIZE, offsetof(struct tei_settings, f), lo, hi, d, u, h }
+	{ n, TEI_SETTING_SIZE, offsetof(struct tei_settings, f), lo, hi, d, u, h, \
+	  false }
 #define ROW_INT(n, f, lo, hi, d, u, h) \
-	{ n, TEI_SETTING_INT, offsetof(struct tei_settings, f), lo, hi, d, u, h }
+	{ n, TEI_SETTING_INT, offsetof(struct tei_settings, f), lo, hi, d, u, h, \
+	  false }
+/* Numbers that Mooncake has and that have no effect here. */
+#define ROW_UINT_UNUSED(n, f, lo, hi, d, u, h) \
+	{ n, TEI_SETTING_UINT, offsetof(struct tei_settings, f), lo, hi, d, u, \
+	  "accepted for compatibility; " h, true }
+#define ROW_INT_UNUSED(n, f, lo, hi, d, u, h) \
+	{ n, TEI_SETTING_INT, offsetof(struct tei_settings, f), lo, hi, d, u, \
+	  "accepted for compatibility; " h, true }
 #define ROW_BOOL(n, f, d, h) \
-	{ n, TEI_SETTING_BOOL, offsetof(struct tei_settings, f), 0, 1, d, "", h }
+	{ n, TEI_SETTING_BOOL, offsetof(struct tei_settings, f), 0, 1, d, "", h, \
+	  false }
 #define ROW_TEXT(n, f, d, h) \
 	{ n, TEI_SETTING_STRING, offsetof(struct tei_settings, f), 0, \
-	  sizeof(((struct tei_settings *)0)->f) - 1, d, "", h }
+	  sizeof(((struct tei_settings *)0)->f) - 1, d, "", h, false }
 
 static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MC_NUM_CQ_PER_CTX", lanes_per_rail, 1, 16, "1", "",
 		 "sending endpoints, each with a completion queue, per rail"),
-	ROW_UINT("MC_NUM_COMP_CHANNELS_PER_CTX", comp_channels, 1, 16, "1", "",
-		 "accepted for compatibility; each lane has one wait object"),
-	ROW_UINT("MC_IB_PORT", ib_port, 1, 255, "1", "",
-		 "accepted for compatibility; name the device in MOONRAIL_DEVICES"),
-	ROW_INT("MC_GID_INDEX", gid_index, -1, 255, "-1", "",
-		"accepted for compatibility; the provider chooses"),
+	ROW_UINT_UNUSED("MC_NUM_COMP_CHANNELS_PER_CTX", comp_channels, 1, 16, "1", "",
+		 "each lane has one wait object"),
+	ROW_UINT_UNUSED("MC_IB_PORT", ib_port, 1, 255, "1", "",
+		 "name the device in MOONRAIL_DEVICES"),
+	ROW_INT_UNUSED("MC_GID_INDEX", gid_index, -1, 255, "-1", "",
+		"the provider chooses"),
 	ROW_UINT("MC_MAX_CQE_PER_CTX", cq_size, 64, 65536, "4096", "entries",
 		 "requested size of a completion queue"),
 	ROW_UINT("MC_MAX_EP_PER_CTX", max_paths, 1, 65536, "256", "",
 		 "open connections per rail; at least 2"),
-	ROW_UINT("MC_NUM_QP_PER_EP", qp_per_ep, 1, 16, "2", "",
-		 "accepted for compatibility; the provider owns its queue pairs"),
+	ROW_UINT_UNUSED("MC_NUM_QP_PER_EP", qp_per_ep, 1, 16, "2", "",
+		 "the provider owns its queue pairs"),
 	ROW_UINT("MC_MAX_SGE", max_sge, 1, 64, "4", "",
 		 "iov entries of one posted operation, at most the provider's limit and 16"),
 	ROW_UINT("MC_MAX_WR", max_wr, 4, 16384, "256", "",
 		 "operations in flight per endpoint, at most the size of the provider's queue"),
-	ROW_UINT("MC_MAX_INLINE", max_inline, 0, 4096, "64", "bytes",
-		 "accepted for compatibility; inject sizes are the provider's choice"),
+	ROW_UINT_UNUSED("MC_MAX_INLINE", max_inline, 0, 4096, "64", "bytes",
+		 "inject sizes are the provider's choice"),
 	ROW_SIZE("MC_MAX_MR_SIZE", max_mr_size, 0, INT64_C(1) << 60, "0", "bytes",
 		 "largest memory region of one registration; 0: the device's limit"),
-	ROW_UINT("MC_MTU", mtu, 256, 65536, "4096", "bytes",
-		 "accepted for compatibility; the provider negotiates the MTU"),
+	ROW_UINT_UNUSED("MC_MTU", mtu, 256, 65536, "4096", "bytes",
+		 "the provider negotiates the MTU"),
 	ROW_UINT("MC_WORKERS_PER_CTX", workers, 1, 16, "1", "",
 		 "copy threads for transfers inside this host"),
 	ROW_UINT("MC_SLICE_SIZE", slice_size, 4096, 67108864, "65536", "bytes",
@@ -499,13 +510,11 @@ bool tei_settings_value(const struct tei_settings *s,
 
 void tei_settings_log_unused(const struct tei_settings *s)
 {
-	static const char unused[] = "accepted for compatibility";
 	size_t i, n = sizeof(settings_rows) / sizeof(settings_rows[0]);
 	char value[TEI_SETTING_TEXT];
 
 	for (i = 0; i < n; i++)
-		if (!strncmp(settings_rows[i].help, unused,
-			     sizeof(unused) - 1) &&
+		if (settings_rows[i].unused &&
 		    tei_settings_value(s, &settings_rows[i], value,
 				       sizeof(value)))
 			TEI_INFO("settings", "%s=%s has no effect: %s",

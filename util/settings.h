@@ -120,6 +120,7 @@ struct tei_setting_row {
 	const char *def;		/* text, parsed like a value */
 	const char *unit;		/* "bytes", "s", "" */
 	const char *help;		/* shown by te_info */
+	bool unused;			/* it has no effect */
 };
 
 /* The table; *count gets its length. */

@@ -81,6 +81,22 @@ static void ignored_names_are_not_in_the_table(void)
 	CU_ASSERT_PTR_NULL(settings_why_ignored("MC_IB_SLX", 9));
 }
 
+/* The manual says so of them, and of no others. */
+static void unused_settings_are_flagged(void)
+{
+	static const char says[] = "accepted for compatibility; ";
+	const struct tei_setting_row *rows;
+	size_t i, n, unused = 0;
+
+	rows = tei_settings_table(&n);
+	for (i = 0; i < n; i++) {
+		CU_ASSERT_EQUAL(rows[i].unused,
+				!strncmp(rows[i].help, says, sizeof(says) - 1));
+		unused += rows[i].unused;
+	}
+	CU_ASSERT_EQUAL(unused, 6);
+}
+
 const struct tei_test_case settings_names_cases[] = {
 	{ "unknown_variable_gives_a_warning_with_the_closest_name",
 	  unknown_variable_gives_a_warning_with_the_closest_name },
@@ -89,5 +105,6 @@ const struct tei_test_case settings_names_cases[] = {
 	  closest_name_of_a_long_text_is_a_setting },
 	{ "ignored_names_are_not_in_the_table",
 	  ignored_names_are_not_in_the_table },
+	{ "unused_settings_are_flagged", unused_settings_are_flagged },
 	{ NULL, NULL },
 };

@@ -4,6 +4,7 @@
  * ctx->admin is held whenever a context opens or closes.
  */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,8 +68,12 @@ static int mem_insert(struct tei_gpu *ctx, const struct gpu_mem *m,
 	struct gpu_mem *grown;
 
 	if (i < ctx->nmem && ctx->mem[i].base < m->end) {
-		gpu_refuse(err, TEI_ERR_OVERLAP,
-			   "the range overlaps registered memory");
+		gpu_refuse(err, TEI_ERR_OVERLAP, "");
+		snprintf(err->text, sizeof(err->text),
+			 "the range overlaps the registered buffer 0x%llx of %llu bytes",
+			 (unsigned long long)ctx->mem[i].base,
+			 (unsigned long long)(ctx->mem[i].end -
+					      ctx->mem[i].base));
 		return TEI_ERR_OVERLAP;
 	}
 	if (ctx->nmem == ctx->mem_room) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@ static void ranges_are_of_one_kind_and_apart(void)
 	void *addr = (void *)(uintptr_t)m.addr;
 	uint64_t host = (uintptr_t)mem_host;
 	struct tei_err err;
+	char other[64];
 	int device = 7;
 
 	CU_ASSERT(!tei_gpu_where(ctx, addr, 65536, &device, &err));
@@ -24,6 +26,9 @@ static void ranges_are_of_one_kind_and_apart(void)
 	CU_ASSERT(!tei_gpu_mem_add(ctx, mem_host, sizeof(mem_host), &err));
 	CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, mem_host + 1, 1, &err),
 			TEI_ERR_OVERLAP);
+	snprintf(other, sizeof(other), "0x%llx of %zu bytes",
+		 (unsigned long long)host, sizeof(mem_host));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, other));
 	CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, addr, 65536, &err),
 			TEI_ERR_OVERLAP);
 	CU_ASSERT_EQUAL(tei_gpu_mem_add(ctx, addr, UINT64_C(1) << 40, &err),

@@ -22,16 +22,20 @@ static void region_publish(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 	local_table_settle(t, ctx->generation & 1);
 }
 
+/* Inserts a region. If it overlaps another one, *other gets that one. */
 static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
-			 uint32_t access) TEI_REQUIRES(ctx->lock)
+			 uint32_t access, struct local_region *other)
+	TEI_REQUIRES(ctx->lock)
 {
 	struct local_at at = local_table_seek(&ctx->table, base);
 	struct local_region r = { .base = base, .end = end, .access = access };
 	const struct local_region *next = local_table_get(&ctx->table, at);
 	int rc;
 
-	if (next && next->base < end)
+	if (next && next->base < end) {
+		*other = *next;
 		return TEI_ERR_OVERLAP;
+	}
 	rc = local_table_insert(&ctx->table, at, &r);
 	if (rc)
 		return rc;
@@ -59,6 +63,7 @@ int tei_local_region_add(struct tei_local *ctx, const void *base,
 			 uint64_t len, uint32_t access)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)base;
+	struct local_region other;
 	int rc = local_guard(ctx);
 
 	if (rc)
@@ -68,8 +73,16 @@ int tei_local_region_add(struct tei_local *ctx, const void *base,
 				  "region %p, %llu bytes: NULL, length 0, or the range wraps around",
 				  base, (unsigned long long)len);
 	tei_mutex_lock(&ctx->lock);
-	rc = region_insert(ctx, addr, addr + len, access);
+	rc = region_insert(ctx, addr, addr + len, access, &other);
 	tei_mutex_unlock(&ctx->lock);
+	if (rc == TEI_ERR_OVERLAP)
+		return local_fail(ctx, NULL, rc, NULL, 0,
+				  "region %p of %llu bytes overlaps the registered buffer 0x%llx of %llu bytes%s",
+				  base, (unsigned long long)len,
+				  (unsigned long long)other.base,
+				  (unsigned long long)(other.end - other.base),
+				  other.removing ?
+				  ", which is being unregistered" : "");
 	if (rc)
 		return local_fail(ctx, NULL, rc, NULL, 0,
 				  "region %p, %llu bytes: %s", base,

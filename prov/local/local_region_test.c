@@ -47,6 +47,22 @@ static void region_refuses_bad_ranges(void)
 	tei_local_fini(ctx);
 }
 
+static void region_overlap_names_the_other_region(void)
+{
+	struct tei_local *ctx = test_ctx(1);
+	char *m = region_mem, other[64];
+
+	CU_ASSERT(!tei_local_region_add(ctx, m + 100, 50, TEI_LOCAL_REMOTE));
+	CU_ASSERT(!tei_local_region_add(ctx, m + 200, 50, TEI_LOCAL_REMOTE));
+	CU_ASSERT_EQUAL(tei_local_region_add(ctx, m + 160, 60,
+					     TEI_LOCAL_REMOTE),
+			TEI_ERR_OVERLAP);
+	snprintf(other, sizeof(other), "registered buffer %p of 50 bytes",
+		 (void *)(m + 200));
+	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->text, other));
+	tei_local_fini(ctx);
+}
+
 /* Regions added between on and off are published together, and not before. */
 static void region_adding_is_made_known_once(void)
 {
@@ -523,6 +539,8 @@ static void region_local_side_must_be_one_where_asked(void)
 }
 
 const struct tei_test_case local_region_cases[] = {
+	{ "overlap_names_the_other_region",
+	  region_overlap_names_the_other_region },
 	{ "refuses_bad_ranges", region_refuses_bad_ranges },
 	{ "adding_is_made_known_once", region_adding_is_made_known_once },
 	{ "removing_is_made_known_once", region_removing_is_made_known_once },
