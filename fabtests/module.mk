@@ -174,6 +174,10 @@ SRCS_ft_gpu_stage = $(FX_SRCS) \
 	fabtests/functional/fx_gpu.c \
 	# EOL
 
+SRCS_ft_hints = $(FX_SRCS) \
+	fabtests/functional/ft_hints.c \
+	# EOL
+
 SRCS_ft_hostile = $(FX_SRCS) \
 	fabtests/functional/ft_hostile.c \
 	fabtests/functional/ft_hostile_server.c \
@@ -311,6 +315,7 @@ FUNC_TESTS += \
 	ft_gpu_files \
 	ft_gpu_lend \
 	ft_gpu_stage \
+	ft_hints \
 	ft_hostile \
 	ft_laws \
 	ft_links \

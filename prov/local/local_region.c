@@ -63,7 +63,7 @@ int tei_local_region_add(struct tei_local *ctx, const void *base,
 			 uint64_t len, uint32_t access)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)base;
-	struct local_region other;
+	struct local_region other = { 0 };
 	int rc = local_guard(ctx);
 
 	if (rc)

@@ -11,17 +11,23 @@
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 
 /*
- * Returns the hint for a peer without an error of the provider. Small messages
- * pass and large requests do not if the peer was heard from in the second half
- * of the time in which no task progressed. Otherwise the peer is silent.
+ * Returns true if the peer was heard from in the second half of the time in which
+ * no task progressed: small messages pass and large requests do not.
  */
+static bool deadline_heard(const struct tei_rail_peer *p, uint64_t since,
+			   uint64_t now) TEI_REQUIRES(rail_sched_held)
+{
+	return now > since && p->alive_ns > since + (now - since) / 2;
+}
+
+/* Returns the hint for a peer without an error of the provider. */
 static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 				 uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
 	if (p->state == RAIL_PEER_NEW)
 		return tei_hint(TEI_HINT_DATA, TEI_HINT_NO_ANSWER);
-	if (now > since && p->alive_ns > since + (now - since) / 2)
+	if (deadline_heard(p, since, now))
 		return tei_hint(TEI_HINT_DATA, TEI_HINT_LARGE_STALL);
 	return tei_hint(TEI_HINT_DATA, TEI_HINT_FELL_SILENT);
 }
@@ -57,6 +63,12 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 "; the last error: %s%s%s", fi_strerror(p->broke.err),
 			 p->broke.text[0] ? ", " : "", p->broke.text);
 		rail_end_broke(p, err);
+		/* slices are also cancelled because nothing got through */
+		if (p->state == RAIL_PEER_READY &&
+		    p->broke.err == FI_ECANCELED &&
+		    deadline_heard(p, since, now))
+			snprintf(err->hint, sizeof(err->hint), "%s",
+				 tei_hint(TEI_HINT_DATA, TEI_HINT_LARGE_STALL));
 		return;
 	}
 	snprintf(err->hint, sizeof(err->hint), "%s",
