@@ -18,6 +18,7 @@
 #define MEMORY_SIZES	40u		/* lengths that there are */
 
 static struct meta_store_ops memory_ops;
+/* atomic: a worker publishes too */
 static uint32_t memory_publications;	/* of other buffers than before */
 static uint32_t memory_buffers;		/* in the last one */
 static uint32_t memory_calls;		/* atomic: publications of any kind */
@@ -34,7 +35,9 @@ static int memory_publish(struct tei_meta_store *store,
 	(void)deadline_ns;
 	(void)err;
 	/* a worker publishes the same once more, some time after the rails came */
-	memory_publications += desc->buffer_count != memory_buffers;
+	if (desc->buffer_count !=
+	    __atomic_load_n(&memory_buffers, __ATOMIC_ACQUIRE))
+		__atomic_fetch_add(&memory_publications, 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&memory_calls, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&memory_buffers, desc->buffer_count, __ATOMIC_RELEASE);
 	return 0;
@@ -108,7 +111,7 @@ static struct memory_state memory_state(struct engine *e)
 
 	tei_mutex_lock(&e->control);
 	s.regions = e->nregions;
-	s.published = memory_publications;
+	s.published = __atomic_load_n(&memory_publications, __ATOMIC_RELAXED);
 	for (i = 1; i < e->nregions; i++)
 		s.ascending &= e->regions[i - 1].length <=
 			       e->regions[i].length;
