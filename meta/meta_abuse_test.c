@@ -16,7 +16,7 @@
 #include "util/clock.h"
 #include "util/secret.h"
 
-/* Clients that do not keep to the protocol, and servers that do not. */
+/* Clients and servers that violate the protocol. */
 
 static struct sockaddr_in abuse_address(uint16_t port)
 {
@@ -29,7 +29,7 @@ static struct sockaddr_in abuse_address(uint16_t port)
 	return sa;
 }
 
-/* From that address of this host. */
+/* Connects from the given address of this host. */
 static int abuse_connect_from(struct tei_meta_server *s, uint32_t from)
 {
 	struct sockaddr_in sa = abuse_address(tei_meta_server_port(s));
@@ -50,7 +50,10 @@ static int abuse_connect(struct tei_meta_server *s)
 	return abuse_connect_from(s, INADDR_LOOPBACK);
 }
 
-/* Reads until the other side closes, at most 20 s; bytes read, or -1. */
+/*
+ * Reads until the other side closes, at most 20 s. Returns the bytes read, or
+ * -1.
+ */
 static ssize_t abuse_drain(int fd, uint8_t *buf, size_t size)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -69,7 +72,10 @@ static ssize_t abuse_drain(int fd, uint8_t *buf, size_t size)
 	}
 }
 
-/* Code of the error frame that a client who sent this gets; 0: no frame. */
+/*
+ * Sends the bytes. Returns the code of the error frame in reply, or 0 if there
+ * is none.
+ */
 static int abuse_send(struct tei_meta_server *s, const void *bytes, size_t len,
 		      bool half_close)
 {
@@ -104,13 +110,16 @@ static char *abuse_report(void *arg)
 
 #define ABUSE_PATIENCE	(60 * TEI_NS_PER_SEC)
 
-/* Which drops nobody for being slow, however long the test takes. */
+/* Starts a server that drops no client for being slow during the test. */
 static struct tei_meta_server *abuse_patient(uint32_t max_clients)
 {
 	return meta_test_server("127.0.0.1", 1, ABUSE_PATIENCE, max_clients);
 }
 
-/* Type of the answer to a client at another address of this host; 0: none. */
+/*
+ * Requests statistics from another address of this host. Returns the type of
+ * the answer, or 0.
+ */
 static int abuse_ask_stats(struct tei_meta_server *s, uint32_t from)
 {
 	int fd = abuse_connect_from(s, from);
@@ -249,7 +258,7 @@ static void silent_and_dripping_clients_are_dropped(void)
 	silent = abuse_connect(s);
 	dripping = abuse_connect(s);
 	p = (struct pollfd){ .fd = dripping, .events = POLLIN };
-	/* one byte each 15 ms, until the server has said something */
+	/* one byte every 15 ms, until the server has sent something */
 	while (!poll(&p, 1, 15) && sent < sizeof(h)) {
 		CU_ASSERT_EQUAL(send(dripping, (uint8_t *)&h + sent, 1,
 				     MSG_NOSIGNAL), 1);
@@ -267,7 +276,10 @@ static void silent_and_dripping_clients_are_dropped(void)
 	tei_meta_server_stop(s);
 }
 
-/* Single bytes wake nobody: what is paid for is connections and requests. */
+/*
+ * Single bytes do not wake the server: only connections and requests are
+ * charged.
+ */
 static void a_dripped_request_costs_what_a_whole_one_does(void)
 {
 	struct tei_meta_server_config config = {
@@ -283,13 +295,14 @@ static void a_dripped_request_costs_what_a_whole_one_does(void)
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
-	/* a credit of 128 steps: 8 each, were each byte one it would be 22 */
+	/* a burst of 128 steps: 8 per request; it would be 22 if each byte cost
+	 * a step */
 	for (i = 0; i < 12; i++) {
 		fd = abuse_connect(s);
 		for (n = 0; n < sizeof(h); n++) {
 			CU_ASSERT_EQUAL(send(fd, (uint8_t *)&h + n, 1,
 					     MSG_NOSIGNAL), 1);
-			poll(NULL, 0, 1);	/* each by itself */
+			poll(NULL, 0, 1);	/* send each byte separately */
 		}
 		CU_ASSERT(recv(fd, reply, sizeof(reply), 0) > 0);
 		close(fd);
@@ -300,7 +313,7 @@ static void a_dripped_request_costs_what_a_whole_one_does(void)
 	tei_meta_server_stop(s);
 }
 
-/* 60 answers are more than the credit of 128 steps is worth, 60 steps not. */
+/* 60 answers cost more than the burst of 128 steps; 60 steps would not. */
 static void answers_are_paid_for(void)
 {
 	struct tei_meta_server_config config = {
@@ -316,7 +329,7 @@ static void answers_are_paid_for(void)
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
 	fd = abuse_connect(s);
-	/* five steps each, of which it has 4 800 and 200 a second */
+	/* five steps each; the client has 4 800 and 200 a second */
 	for (i = 0; i < 1100; i++)
 		CU_ASSERT_EQUAL(send(fd, &h, sizeof(h), MSG_NOSIGNAL),
 				sizeof(h));
@@ -326,7 +339,7 @@ static void answers_are_paid_for(void)
 	} while (!stats.held && stats.served < 1100 && tei_now_ns() < until);
 	CU_ASSERT(stats.held > 0);
 	CU_ASSERT(stats.served < 1100);
-	/* and that is all: each comes to its turn */
+	/* all requests are served in the end */
 	until = meta_test_deadline();
 	do {
 		poll(NULL, 0, 1);
@@ -337,7 +350,10 @@ static void answers_are_paid_for(void)
 	tei_meta_server_stop(s);
 }
 
-/* An address has a credit of 384 steps there, and 16 more each second. */
+/*
+ * Starts a server where an address has a burst of 384 steps, and 16 more per
+ * second.
+ */
 static struct tei_meta_server *abuse_frugal(uint32_t max_clients)
 {
 	struct tei_meta_server_config config = {
@@ -351,7 +367,10 @@ static struct tei_meta_server *abuse_frugal(uint32_t max_clients)
 	return s;
 }
 
-/* How many of a hundred that send so much are refused before one has to wait. */
+/*
+ * Returns how many of a hundred clients that send len bytes are refused before
+ * one is throttled.
+ */
 static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 {
 	struct tei_meta_server_stats stats;
@@ -370,7 +389,10 @@ static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 	return i;
 }
 
-/* A credit of 384 steps: three for each connection and event leaves 128. */
+/*
+ * A burst of 384 steps: at three for each connection and event, it suffices for
+ * 128.
+ */
 static void refusals_are_paid_for(void)
 {
 	struct tei_meta_server *s = abuse_frugal(64);
@@ -379,7 +401,10 @@ static void refusals_are_paid_for(void)
 	tei_meta_server_stop(s);
 }
 
-/* So does who finds no room: the one place is taken by who does not read. */
+/*
+ * A client that is turned away is charged too. The only place is taken by a
+ * client that does not read.
+ */
 static void those_turned_away_pay_too(void)
 {
 	const size_t len = (size_t)6 << 20;
@@ -399,7 +424,7 @@ static void those_turned_away_pay_too(void)
 	tei_meta_server_stop(s);
 }
 
-/* It would wake the server with each, whatever that waits for. */
+/* Each urgent byte would wake the server, whatever the server waits for. */
 static void urgent_bytes_are_refused(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -420,7 +445,7 @@ static void urgent_bytes_are_refused(void)
 	tei_meta_server_stop(s);
 }
 
-/* A thousand steps' worth. */
+/* Takes as long as a thousand steps. */
 static char *abuse_report_slowly(void *arg)
 {
 	uint64_t until = tei_cpu_ns() + 10 * TEI_NS_PER_MS;
@@ -430,7 +455,10 @@ static char *abuse_report_slowly(void *arg)
 	return abuse_report(arg);
 }
 
-/* The first one takes more than the credit of 384 steps: the next one waits. */
+/*
+ * The first report takes more than the burst of 384 steps, so the next request
+ * is throttled.
+ */
 static void statistics_cost_what_they_take(void)
 {
 	uint64_t until = meta_test_deadline();
@@ -444,7 +472,7 @@ static void statistics_cost_what_they_take(void)
 	h[1] = h[0];
 	fd = abuse_connect(s);
 	CU_ASSERT_EQUAL(send(fd, h, sizeof(h), MSG_NOSIGNAL), sizeof(h));
-	/* one counter is read after the other, while it counts */
+	/* the counters are read one after the other and may change meanwhile */
 	do {
 		poll(NULL, 0, 1);
 		tei_meta_server_stats(s, &stats);
@@ -469,7 +497,7 @@ static void abuse_settle(struct tei_meta_server *s, uint32_t count)
 	CU_ASSERT_EQUAL(stats.clients, count);
 }
 
-/* Waits until the server has dropped so many clients for others. */
+/* Waits until the server has dropped count clients in favour of others. */
 static void abuse_evicted(struct tei_meta_server *s, uint32_t count)
 {
 	struct tei_meta_server_stats stats;
@@ -522,7 +550,10 @@ static void a_client_that_never_reads_is_dropped(void)
 	tei_meta_server_stop(s);
 }
 
-/* Takes a few bytes now and then: that gains it no time. */
+/*
+ * The client reads a few bytes now and then, which does not extend its
+ * deadline.
+ */
 static void a_client_that_reads_slowly_is_dropped(void)
 {
 	const size_t len = (size_t)6 << 20;
@@ -599,16 +630,17 @@ static void bad_clients_delay_nobody(void)
 			     MSG_NOSIGNAL);
 	}
 	abuse_measure(s, &median, &worst);
-	printf("# ping alone %.0f us (worst %.0f), beside 200 stuck clients %.0f us (worst %.0f)\n",
+	printf("# ping alone %.0f us (worst %.0f), with 200 stuck clients %.0f us (worst %.0f)\n",
 	       alone, alone_worst, median, worst);
-	/* the stuck ones stay for a minute: nobody has waited for one to go */
+	/* the stuck clients stay for a minute, so no ping has waited for one to
+	 * be dropped */
 	CU_ASSERT(worst < ABUSE_PATIENCE / 2e3);
 	for (i = 0; i < 200; i++)
 		close(fds[i]);
 	tei_meta_server_stop(s);
 }
 
-/* From here on stderr is a file; *saved: what it was. */
+/* Redirects stderr to a file. *saved gets the original stderr. */
 static int abuse_log_begin(int *saved)
 {
 	int fd = memfd_create("log", MFD_CLOEXEC);
@@ -619,7 +651,7 @@ static int abuse_log_begin(int *saved)
 	return fd;
 }
 
-/* Whether what was logged has that text. */
+/* Returns true if the log contains text. */
 static bool abuse_log_end(int fd, int saved, const char *text)
 {
 	char said[16384];
@@ -665,7 +697,7 @@ static void a_flood_meets_the_limit_and_others_get_through(void)
 	tei_meta_server_stop(s);
 }
 
-/* An address has a quarter of the places; whom it floods is itself. */
+/* An address has a quarter of the places, so it only takes them from itself. */
 static void an_address_has_its_share_of_the_places(void)
 {
 	struct tei_meta_server *s = abuse_patient(32);
@@ -687,7 +719,7 @@ static void an_address_has_its_share_of_the_places(void)
 	/* as many as before, from the first to the last of them */
 	abuse_evicted(s, 32);
 	abuse_settle(s, 9);
-	/* it has waited for longest, and nobody has closed it */
+	/* it has waited longest, and is not closed */
 	CU_ASSERT_EQUAL(poll(&other, 1, 0), 0);
 	CU_ASSERT(abuse_alive(s));
 	for (i = 0; i < 40; i++)
@@ -793,7 +825,7 @@ static void abuse_fuzzed(struct tei_meta_server *s, const char *what,
 		fd = abuse_connect(s);
 		len = abuse_fuzz(&f, frames, sizeof(frames));
 		send(fd, frames, len, MSG_NOSIGNAL);
-		/* of some the answer is awaited, or they'd all be cut short */
+		/* waits for some answers, because the others are cut short */
 		if (!(f.rounds % 8)) {
 			shutdown(fd, SHUT_WR);
 			abuse_drain(fd, frames, sizeof(frames));
@@ -825,7 +857,7 @@ static void fuzzed_requests_never_hurt(void)
 	tei_meta_server_stop(s);
 }
 
-/* Nor does any of it get as far as an answer. */
+/* Without the secret, no fuzzed request gets an answer. */
 static void fuzzed_requests_get_nothing_without_the_secret(void)
 {
 	struct tei_secret *secret = NULL;
@@ -863,14 +895,14 @@ static void *abuse_server_thread(void *arg)
 		return NULL;
 	if (recv(fd, junk, sizeof(junk), 0) > 0)
 		send(fd, a->reply, a->len, MSG_NOSIGNAL);
-	if (a->hold)		/* until the client gives up */
+	if (a->hold)		/* wait until the client gives up */
 		while (recv(fd, junk, sizeof(junk), 0) > 0)
 			;
 	close(fd);
 	return NULL;
 }
 
-/* A listener with room for so many; *sa and endpoint: where. */
+/* Starts a listener with that backlog. *sa and endpoint get its address. */
 static int abuse_listen(int backlog, struct sockaddr_in *sa,
 			char endpoint[TEI_META_ENDPOINT_MAX])
 {
@@ -902,18 +934,19 @@ static int abuse_client(const void *reply, size_t len, bool hold,
 			       &json, &got, err);
 	if (!rc)
 		free(json);
-	/* it may have had no time to come */
+	/* the client may not have connected */
 	shutdown(a.listen_fd, SHUT_RDWR);
 	pthread_join(thread, NULL);
 	close(a.listen_fd);
 	return rc;
 }
 
-/* A listener whose queue is full for a while: what a client sends meanwhile to
- * connect is dropped. */
+/* A listener whose queue is full for a while: the packets of a connecting
+ * client are dropped. */
 struct abuse_full {
 	int listen_fd;
-	uint64_t begin_ns, came_ns;	/* the client; 0: it did not */
+	uint64_t begin_ns, came_ns;	/* time at which the client connected,
+					 * or 0 */
 };
 
 static void *abuse_full_thread(void *arg)
@@ -958,7 +991,7 @@ static uint64_t abuse_connects_after(void)
 	return f.came_ns - f.begin_ns;
 }
 
-/* The kernel alone would send it again after a second. */
+/* The kernel repeats the lost packet only after a second. */
 static void clients_connect_soon_after_a_loss(void)
 {
 	uint64_t took = UINT64_MAX;

@@ -4,7 +4,7 @@
 #include "meta/meta_int.h"
 #include "meta/meta_wire.h"
 
-/* Who has the secret proves it; meta_wire.h has the protocol. */
+/* Proof of the shared secret; the protocol is in meta_wire.h. */
 
 static_assert(META_WIRE_TAG == TEI_MAC_SIZE, "wire format");
 

@@ -15,7 +15,7 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
-/* The shared secret between two sides, and somebody in between. */
+/* The shared secret between two sides, and an attacker between them. */
 
 #define AUTH_TEXT	((size_t)1 << 20)	/* bytes of a descriptor */
 
@@ -96,7 +96,7 @@ static void the_same_secret_opens_everything(void)
 	tei_secret_free(secret);
 }
 
-/* Denied, with one text whatever was asked for. */
+/* Every request is denied, with the same text. */
 static void auth_denied(struct tei_meta_server *s,
 			const struct tei_secret *secret, const char *text)
 {
@@ -132,7 +132,7 @@ static void two_sides_that_differ_say_how(void)
 	auth_denied(open, one, "has no shared secret, the asking one has");
 	tei_meta_server_stats(asks, &stats);
 	CU_ASSERT_EQUAL(stats.denied, 6);
-	CU_ASSERT_EQUAL(stats.served, 3);	/* challenges, no more */
+	CU_ASSERT_EQUAL(stats.served, 3);	/* only challenges */
 	tei_meta_server_stop(asks);
 	tei_meta_server_stop(open);
 	tei_secret_free(one);
@@ -164,14 +164,14 @@ static void a_store_reads_it_from_its_file(void)
 	unlink(path);
 }
 
-/* --- in between ---------------------------------------------------------- */
+/* --- an attacker between both sides -------------------------------------- */
 
-/* Hands on what both say, with one byte of one direction changed. */
+/* Forwards the bytes of both sides, with one byte of one direction changed. */
 struct auth_between {
 	int listen_fd;
 	uint16_t server_port;
-	bool to_server;			/* the direction */
-	size_t at;			/* the byte, counted in it */
+	bool to_server;			/* direction of the changed byte */
+	size_t at;			/* its position in that direction */
 };
 
 static struct sockaddr_in auth_loopback(uint16_t port)
@@ -221,7 +221,7 @@ static void *auth_between_thread(void *arg)
 	return NULL;
 }
 
-#define AUTH_NO_BYTE	SIZE_MAX	/* all goes on as it is */
+#define AUTH_NO_BYTE	SIZE_MAX	/* nothing is changed */
 
 static int auth_through(struct tei_meta_server *s,
 			const struct tei_secret *secret, bool to_server,
@@ -252,10 +252,10 @@ static int auth_through(struct tei_meta_server *s,
 }
 
 /*
- * AUTH, RESPONSE and the request are 48, 48 and 48 bytes, CHALLENGE and PONG
- * 48 and 56. The numbers in AUTH, CHALLENGE and RESPONSE that pair requests
- * with replies are the only bytes that nobody looks at; lengths that grow
- * would only be waited for.
+ * AUTH, RESPONSE and the request have 48 bytes each, CHALLENGE 48 and PONG 56.
+ * Only the ids in AUTH, CHALLENGE and RESPONSE, which pair requests with
+ * replies, are not checked. A larger length is not tested, because the receiver
+ * would wait for more bytes.
  */
 static bool auth_ignored(size_t at, bool to_server)
 {

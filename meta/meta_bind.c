@@ -20,7 +20,7 @@ static void bind_set_port(struct sockaddr *sa, uint16_t port)
 		((struct sockaddr_in *)(void *)sa)->sin_port = htons(port);
 }
 
-/* A listening socket, or a negative errno. */
+/* Returns a listening socket, or a negative errno. */
 static int bind_one(const struct sockaddr *sa, socklen_t len, uint32_t backlog)
 {
 	const int one = 1;
@@ -41,7 +41,7 @@ static int bind_one(const struct sockaddr *sa, socklen_t len, uint32_t backlog)
 	return fd;
 }
 
-/* Random start, then every other port of the range, once. */
+/* Tries each port of the range once, starting with a random one. */
 static int bind_range(const struct tei_meta_server_config *config,
 		      struct sockaddr *sa, socklen_t len)
 {
@@ -60,14 +60,17 @@ static int bind_range(const struct tei_meta_server_config *config,
 	return fd;
 }
 
-/* Lower is better. */
+/* Returns the rank of an address; lower is better. */
 static int bind_rank(const struct addrinfo *a, bool ipv6)
 {
 	return (meta_address_loopback(a->ai_addr) ? 2 : 0) +
 	       ((a->ai_family == AF_INET6) == ipv6 ? 0 : 1);
 }
 
-/* The best address that is this host's: a listening socket or -errno. */
+/*
+ * Binds the best address that belongs to this host. Returns a listening socket
+ * or -errno.
+ */
 static int bind_best(struct tei_meta_server *s, struct addrinfo *list)
 {
 	struct addrinfo *a;

@@ -11,37 +11,38 @@
 #include "util/thread.h"
 
 /*
- * Segments by name (hash) and by id (slot array). One lock guards all of it
- * and is never held over a fetch.
+ * Segments by name (hash table) and by id (array of slots). One lock guards
+ * everything and is never held during a fetch.
  *
- * Fetching: numbered per segment. A call that needs a fetch waits for the one
- * whose number it took: an open without "fresh" is content with the one under
- * way, a fresh one needs one that starts later. Whoever finds none under way
- * runs it. A segment stays while it has references (opens) or pins (calls).
+ * Fetches are numbered per segment. A call that needs a fetch waits for a
+ * certain number: an open without "fresh" for the fetch in progress, an open
+ * with "fresh" for one that starts later. If no fetch is in progress, the
+ * calling thread runs it. A segment stays while it has references (opens) or
+ * pins (calls).
  *
- * Ids: generation << TEI_META_SLOT_BITS | slot. Freed slots queue up, and are
- * used again only when CACHE_REUSE_AFTER of them wait or no new slot is left,
- * each time under the next generation.
+ * Ids: generation << TEI_META_SLOT_BITS | slot. Freed slots are queued and
+ * reused only if CACHE_REUSE_AFTER of them are waiting or no unused slot is
+ * left, with the next generation.
  */
 
 #define CACHE_REUSE_AFTER	1024
 #define CACHE_GENERATIONS	(1u << (31 - TEI_META_SLOT_BITS))
 #define CACHE_SYNC_THREADS	8
 
-/* All fields: the cache's lock, but name, which is fixed. */
+/* Guarded by the cache's lock, except name, which is constant. */
 struct cache_segment {
 	struct tei_list link;		/* in its hash bucket */
 	char *name;
 	int32_t id;			/* 0: none yet */
 	uint32_t refs;			/* opens */
-	uint32_t pins;			/* calls at work with it */
+	uint32_t pins;			/* calls that use it */
 	struct tei_meta_desc *desc;	/* NULL: not fetched yet */
-	bool forgotten;			/* the next open fetches again */
-	bool self;			/* turned out to be this process */
+	bool forgotten;			/* the next open must fetch */
+	bool self;			/* is this process */
 	bool fetching;
-	uint64_t started, done;		/* fetches, counted from 1 */
-	int result;			/* of fetch number done */
-	struct tei_err err;		/* the same */
+	uint64_t started, done;		/* numbers of fetches, from 1 */
+	int result;			/* result of fetch number done */
+	struct tei_err err;		/* its error record */
 };
 
 struct cache_slot {
@@ -51,22 +52,23 @@ struct cache_slot {
 };
 
 struct tei_meta_cache {
-	/* fixed */
+	/* constant */
 	struct tei_meta_store *store;
 	uint32_t max_open;
 	tei_meta_refreshed_fn fn;
 	void *arg;
-	/* row 2 of docs/LOCKING.md: guards all below and the segments */
+	/* row 2 of docs/LOCKING.md: guards the members below and the
+	 * segments */
 	struct tei_mutex lock;
 	pthread_cond_t fetched;
 	struct tei_meta_desc *local;
 	struct tei_list *buckets;
 	uint32_t bucket_count;		/* a power of two */
 	uint32_t segment_count;		/* in the hash */
-	uint32_t open_count;		/* with an id */
+	uint32_t open_count;		/* segments with an id */
 	struct cache_slot *slots;	/* [slot_room]; 0 is the own segment */
 	uint32_t slot_room;
-	uint32_t slot_used;		/* never used from here on */
+	uint32_t slot_used;		/* first slot that was never used */
 	uint32_t free_first, free_last, free_count;	/* 0: none */
 };
 
@@ -110,7 +112,7 @@ static struct tei_list *cache_buckets_new(uint32_t count)
 	return b;
 }
 
-/* Keeps the chains short; without memory they get longer, no harm. */
+/* Enlarges the hash table. If memory is short, the chains become longer. */
 static void cache_rehash(struct tei_meta_cache *c) TEI_REQUIRES(c->lock)
 {
 	uint32_t count = 2 * c->bucket_count, i;
@@ -174,7 +176,9 @@ static bool cache_slots_grow(struct tei_meta_cache *c) TEI_REQUIRES(c->lock)
 	return true;
 }
 
-/* A free slot's index, 0 without memory or when all are taken. */
+/*
+ * Returns the index of a free slot, or 0 if memory is short or all are in use.
+ */
 static uint32_t cache_slot_take(struct tei_meta_cache *c)
 	TEI_REQUIRES(c->lock)
 {
@@ -236,7 +240,7 @@ static bool cache_id_make(struct tei_meta_cache *c, struct cache_segment *s)
 	return true;
 }
 
-/* Frees the segment when nothing holds it any more. */
+/* Frees the segment if it has neither references nor pins. */
 static void cache_settle(struct tei_meta_cache *c, struct cache_segment *s)
 	TEI_REQUIRES(c->lock)
 {
@@ -263,7 +267,7 @@ static bool cache_is_local(const struct tei_meta_cache *c,
 	       !strcmp(desc->name, c->local->name);
 }
 
-/* s has that descriptor from here on; gives back what it had. */
+/* Replaces the descriptor of s. Returns the old one. */
 static struct tei_meta_desc *cache_replace(struct cache_segment *s,
 					   struct tei_meta_desc *desc)
 {
@@ -274,9 +278,9 @@ static struct tei_meta_desc *cache_replace(struct cache_segment *s,
 }
 
 /*
- * Runs one fetch; the lock is let go meanwhile. s is pinned by the caller. A
- * "forget" that comes during the fetch stays in force after it; a newer
- * descriptor that is put meanwhile stays as well.
+ * Runs one fetch and releases the lock meanwhile. The caller has pinned s. A
+ * call of tei_meta_cache_forget during the fetch stays effective, and so does a
+ * newer descriptor from tei_meta_cache_put.
  */
 static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
 			uint64_t deadline_ns) TEI_REQUIRES(c->lock)
@@ -334,8 +338,8 @@ static int cache_wait(struct tei_meta_cache *c, uint64_t deadline_ns)
 }
 
 /*
- * Sees to it that fetch number need, or a later one, was done; its result. An
- * error was logged by whoever ran the fetch.
+ * Makes sure that fetch number need or a later one has run. Returns its result.
+ * The thread that ran the fetch has logged an error.
  */
 static int cache_await(struct tei_meta_cache *c, struct cache_segment *s,
 		       uint64_t need, uint64_t deadline_ns, struct tei_err *err)
@@ -358,7 +362,7 @@ static int cache_await(struct tei_meta_cache *c, struct cache_segment *s,
 	return s->result;
 }
 
-/* --- the module's calls -------------------------------------------------- */
+/* --- public calls -------------------------------------------------------- */
 
 int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
 			  tei_meta_refreshed_fn fn, void *arg,
@@ -372,7 +376,7 @@ int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
 	if (!c || !c->buckets) {
 		free(c);
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				    "no memory for the segment cache");
+				    "out of memory for the segment cache");
 	}
 	c->bucket_count = 64;
 	c->store = store;
@@ -422,7 +426,7 @@ void tei_meta_cache_set_local(struct tei_meta_cache *c,
 	tei_meta_desc_unref(old);
 }
 
-/* name's segment with one pin more, made if need be. */
+/* Returns name's segment with one more pin; creates it if necessary. */
 static struct cache_segment *cache_pin(struct tei_meta_cache *c,
 				       const char *name) TEI_REQUIRES(c->lock)
 {
@@ -442,7 +446,7 @@ static void cache_unpin(struct tei_meta_cache *c, struct cache_segment *s)
 	cache_settle(c, s);
 }
 
-/* With s's descriptor at hand: its id, one reference more. */
+/* Returns the id of s, which has a descriptor, with one more reference. */
 static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 		       int32_t *id, struct tei_err *err) TEI_REQUIRES(c->lock)
 {
@@ -452,7 +456,7 @@ static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 	}
 	if (!s->id && !cache_id_make(c, s) && c->open_count < c->max_open)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				    "no memory for the id of segment '%.64s'",
+				    "segment '%.64s': out of memory",
 				    s->name);
 	if (!s->id)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "meta",
@@ -503,8 +507,8 @@ int tei_meta_cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
 	return rc;
 }
 
-/* 0 if desc may stand for s; an older one of the same process may, and is
- * left out. */
+/* Returns 0 if desc may be used for s. An older descriptor of the same process
+ * is accepted too, and ignored later. */
 static int cache_put_check(const struct cache_segment *s,
 			   const struct tei_meta_desc *desc, bool replace,
 			   struct tei_err *err)
@@ -652,7 +656,7 @@ int tei_meta_cache_refresh(struct tei_meta_cache *c, int32_t id,
 	tei_mutex_unlock(&c->lock);
 	if (!s)
 		return tei_err_fail(err, rc, "meta", NULL,
-				    "segment id %d is stale or was never given",
+				    "segment id %d is stale or unknown",
 				    id);
 	return rc;
 }
@@ -680,9 +684,11 @@ int tei_meta_cache_refresh_name(struct tei_meta_cache *c, const char *name,
 
 /* --- refreshing all ------------------------------------------------------ */
 
-/* One sync call's, shared by its threads; freed when they are joined. */
+/*
+ * State of one sync call, shared by its threads; freed after they are joined.
+ */
 struct cache_sync {
-	struct tei_meta_cache *cache;	/* fixed */
+	struct tei_meta_cache *cache;	/* constant */
 	uint64_t timeout_ns;
 	int32_t *ids;
 	uint32_t count;
@@ -705,7 +711,7 @@ static void *cache_sync_thread(void *arg)
 		rc = 0;
 		tei_mutex_lock(&y->cache->lock);
 		s = cache_by_id(y->cache, y->ids[i]);
-		if (s)			/* else closed meanwhile */
+		if (s)			/* NULL: closed meanwhile */
 			rc = cache_refresh(y->cache, s, tei_now_ns() +
 					   y->timeout_ns, NULL, &err);
 		tei_mutex_unlock(&y->cache->lock);
@@ -734,7 +740,10 @@ static int cache_ids(struct tei_meta_cache *c, struct cache_sync *y)
 	return y->ids ? 0 : TEI_ERR_MEMORY;
 }
 
-/* The calling thread takes its share, and all of it if no thread starts. */
+/*
+ * Runs several threads. The calling thread takes part, and does all the work if
+ * no thread starts.
+ */
 static void cache_sync_run(struct cache_sync *y)
 {
 	pthread_t threads[CACHE_SYNC_THREADS - 1];

@@ -7,7 +7,7 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
-/* One process's store and cache beside a few peers' servers. */
+/* Store and cache of one process, and the servers of a few peers. */
 struct cache_setup {
 	struct tei_meta_store *store;
 	struct tei_meta_cache *cache;
@@ -354,7 +354,8 @@ static void one_fetch_serves_all_that_wait(void)
 
 	if (!cache_setup(&t, 0))
 		return;
-	/* a name takes a resolver thread, time for the others to join */
+	/* a name needs a resolver thread, which gives the others time to
+	 * join */
 	snprintf(name, sizeof(name), "localhost:%u",
 		 tei_meta_server_port(t.peer[0]));
 	opener = (struct cache_opener){ &t, name };

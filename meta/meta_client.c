@@ -16,12 +16,12 @@
 #include "util/err.h"
 #include "util/hint.h"
 
-#define CLIENT_TRY_NS	(400 * TEI_NS_PER_MS)	/* the first time */
+#define CLIENT_TRY_NS	(400 * TEI_NS_PER_MS)	/* the first attempt */
 
 /*
- * One exchange per connection; with a secret the two sides' nonces come
- * before it. Everything that goes wrong on the way is kept
- * as (code, text) in the call and reported once, at the end.
+ * One exchange per connection. With a secret, the nonces of both sides are
+ * exchanged first. An error is kept as (code, text) in the call and is reported
+ * once, at the end.
  */
 struct client_call {
 	const char *endpoint;
@@ -33,15 +33,15 @@ struct client_call {
 	uint16_t flags;
 	const char *payload;
 	size_t payload_len;
-	/* reply wanted */
+	/* expected reply */
 	uint8_t reply_type;
 	size_t reply_max;
-	/* outcome */
+	/* result */
 	char *reply;			/* terminated */
 	size_t reply_len;
-	int prov_errno;			/* errno, or the peer's code */
+	int prov_errno;			/* errno, or the code of the peer */
 	int hint;			/* errno or code for tei_hint, or 0 */
-	bool connected;			/* the connection was made */
+	bool connected;			/* the connection was established */
 	char why[META_WIRE_ERROR_TEXT + 1];
 };
 
@@ -143,8 +143,8 @@ err_close:
 	return rc;
 }
 
-/* Each address for that long at most, and for its share of what is left; *silent:
- * one of them did not answer. */
+/* Tries each address once, for at most most_ns and its share of the remaining
+ * time. *silent: one of them did not answer. */
 static int client_connect_round(struct client_call *c,
 				const struct addrinfo *list, uint64_t most_ns,
 				bool *silent, int *fd)
@@ -171,9 +171,9 @@ static int client_connect_round(struct client_call *c,
 }
 
 /*
- * The addresses in turn, each time for longer. Where the first packet is lost the
- * kernel sends it again after 1, 3 and 7 seconds; whoever wants the segment then
- * waits for that although the way is free.
+ * Tries the addresses in turn, with a longer limit in each round. If the first
+ * packet is lost, the kernel repeats it only after 1, 3 and 7 seconds, and the
+ * caller would wait for that although the network works again.
  */
 static int client_connect_any(struct client_call *c,
 			      const struct addrinfo *list, int *fd)
@@ -223,7 +223,7 @@ static int client_send(struct client_call *c, int fd, const void *from,
 			continue;
 		}
 		if (errno == EPIPE || errno == ECONNRESET)
-			return 0;	/* its reason may be there to read */
+			return 0;	/* the reason may be readable */
 		if (errno != EAGAIN && errno != EINTR)
 			return client_errno(c, errno);
 		rc = client_wait(c, fd, POLLOUT, c->deadline_ns);
@@ -258,7 +258,7 @@ static int client_recv(struct client_call *c, int fd, void *to, size_t len)
 	return 0;
 }
 
-/* What the peer says goes into our log: printable characters only. */
+/* Copies the peer's error text for the log, printable characters only. */
 static int client_refused(struct client_call *c, const char *body, size_t len)
 {
 	const struct meta_wire_error *e = (const void *)body;
@@ -285,7 +285,9 @@ static int client_denied(struct client_call *c, const char *why)
 	return client_fail(c, TEI_ERR_REJECTED, why);
 }
 
-/* Header of the answer; *tag: bytes of its payload that are the tag. */
+/*
+ * Checks the header of an answer. *tag: bytes of its payload that are the tag.
+ */
 static int client_check(struct client_call *c,
 			const struct meta_wire_header *h, uint8_t type,
 			size_t max, size_t *tag)
@@ -318,7 +320,7 @@ static int client_check(struct client_call *c,
 	return 0;
 }
 
-/* The payload of a frame whose header came. */
+/* Reads the payload of a frame whose header was received. */
 static int client_body(struct client_call *c, int fd,
 		       const struct meta_wire_header *h, size_t tag)
 {
@@ -357,7 +359,7 @@ static int client_reply(struct client_call *c, int fd)
 	return rc ? rc : client_body(c, fd, &h, tag);
 }
 
-/* Our nonce for the peer's. */
+/* Exchanges the nonces. */
 static int client_challenge(struct client_call *c, int fd)
 {
 	struct {
@@ -393,7 +395,7 @@ static int client_challenge(struct client_call *c, int fd)
 	return 0;
 }
 
-/* The proof and the request go together. */
+/* Sends the proof and the request together. */
 static int client_request_signed(struct client_call *c, int fd)
 {
 	struct {

@@ -14,32 +14,41 @@
 #include "util/err.h"
 
 /*
- * One client's exchange: READING until a request is complete, WRITING until
- * its reply is in the socket, then READING again.
+ * One client's exchange: READING until a request is complete, WRITING until its
+ * reply is in the socket, then READING again.
  *
- * - What a client can make us hold is this struct: the body has room for the
- *   longest request, a longer one is refused at its header, and a reply is a
- *   reference to a snapshot. The next request is not read before the reply is
- *   out.
- * - A deadline is set when a state is entered and not moved by single bytes,
- *   so dripping gains nothing. For a reply it grows with the length.
- * - A request that comes in pieces is not read before the header is there, and
- *   then not before the body is (SO_RCVLOWAT), so that dripping does not keep
- *   us awake either. An urgent byte wakes us all the same, so who sends one is
- *   refused. While we write, or hold the client, the kernel wakes nobody for it.
- * - One event reads at most one request and writes at most CONN_SEND_MAX, and
- *   is paid for by the client's address (meta_share.c), so that a busy client
- *   leaves room for others. What a socket holds of a reply is bounded, too.
- * - A conn is closed at once but freed in meta_conn_reap, since the current
- *   round of epoll events may still name it.
+ * - The memory that a client can occupy is this struct: the body has room for
+ *   the longest request, a longer one is refused at its header, and a reply is
+ *   a reference to a snapshot. The next request is not read before the reply
+ *   has been sent.
+ *
+ * - A deadline is set when a state is entered and is not extended by single
+ *   bytes, so sending slowly gains nothing. The deadline of a reply grows with
+ *   its length.
+ *
+ * - A request that arrives in parts is not read before its header is complete,
+ *   and then not before its body is (SO_RCVLOWAT), so sending slowly does not
+ *   keep the thread awake. Urgent data would wake the thread nevertheless, so a
+ *   client that sends it is refused. While the server writes, or throttles the
+ *   client, input does not wake the thread.
+ *
+ * - One event reads at most one request and writes at most CONN_SEND_MAX bytes,
+ *   and is charged to the client's address (meta_share.c), so that other
+ *   clients are served too. The unsent bytes in a socket are limited as well.
+ *
+ * - A connection is closed at once but freed in meta_conn_reap, because the
+ *   current round of epoll events may still refer to it.
  */
 
 #define CONN_SEND_MAX	META_SHARE_STEP_BYTES
 #define CONN_SOCKET_MAX	(256 << 10)		/* bytes unsent in a socket */
 #define CONN_SLOWEST	(UINT64_C(4) << 20)	/* bytes per second */
-#define CONN_PART_READS	16			/* for what was sent in vain */
+#define CONN_PART_READS	16			/* for input that is thrown
+						 * away */
 
-/* Beside what the length costs: a small answer wakes somebody, too. */
+/*
+ * In addition to the cost of the length: a small answer wakes the client, too.
+ */
 #define CONN_REPLY_STEPS 4
 
 /* --- end of a connection ------------------------------------------------- */
@@ -48,7 +57,7 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 {
 	if (c->state == META_CONN_DEAD)
 		return;
-	/* closing is not enough: a child of fork may hold the socket */
+	/* close is not enough, as a child of fork may have the socket */
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
 	close(c->fd);
 	c->fd = -1;
@@ -67,8 +76,8 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 }
 
 /*
- * Says goodbye: unread input would turn our close into a reset, which can
- * overtake the last frame. The steps that reading it was.
+ * Discards input, because unread input would turn our close into a reset, which
+ * can overtake the last frame. Returns the steps that this took.
  */
 static uint64_t conn_part(int fd)
 {
@@ -98,7 +107,7 @@ static size_t conn_error_frame(uint8_t *out, uint32_t id, int code,
 	return sizeof(h) + sizeof(e) + len;
 }
 
-/* What is to be paid for it. */
+/* Sends an error. Returns the steps to charge. */
 static uint64_t conn_refuse_socket(int fd, uint32_t id, int code,
 				   const char *text)
 {
@@ -161,7 +170,8 @@ void meta_conn_expire(struct tei_meta_server *s, uint64_t now_ns)
 	s->next_due_ns = 0;
 	tei_list_foreach_safe(c, tmp, &s->conns, struct meta_conn, link) {
 		if (c->held_ns)
-			continue;	/* it waits for us */
+			continue;	/* throttled: the server causes the
+					 * delay */
 		if (c->deadline_ns > now_ns) {
 			if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
 				s->next_due_ns = c->deadline_ns;
@@ -201,8 +211,8 @@ static void conn_full(struct tei_meta_server *s, const struct meta_ip *ip,
 bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)
 {
 	const char *why = ip ?
-		"too many clients of one address, the longest waiting one goes" :
-		"too many clients, the longest waiting one goes";
+		"too many clients of one address; the longest waiting one is dropped" :
+		"too many clients; the longest waiting one is dropped";
 	struct meta_conn *c, *victim = NULL;
 
 	if (ip)
@@ -264,7 +274,7 @@ static void conn_next_request(struct tei_meta_server *s, struct meta_conn *c,
 	}
 }
 
-/* What to send next, 0 when all is out. */
+/* Returns the next bytes to send, or 0 if all are sent. */
 static size_t conn_pending(const struct meta_conn *c, const void **from)
 {
 	size_t at = c->sent;
@@ -314,7 +324,7 @@ static void conn_write(struct tei_meta_server *s, struct meta_conn *c,
 	}
 }
 
-/* Signs what is in out and snapshot. */
+/* Signs out and snapshot. */
 static void conn_sign(struct meta_conn *c)
 {
 	size_t len = c->out_len - META_CONN_HEAD;
@@ -334,7 +344,7 @@ static void conn_sign(struct meta_conn *c)
 	c->tag_len = META_WIRE_TAG;
 }
 
-/* out and snapshot are set. */
+/* Sends the reply in out and snapshot. */
 void meta_conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 		       uint64_t now_ns)
 {
@@ -384,7 +394,7 @@ void meta_conn_event(struct tei_meta_server *s, struct meta_conn *c,
 		meta_request_read(s, c, now_ns);
 }
 
-/* Not inherited from the listening socket: no filter, no endless buffer. */
+/* Sets options that are not inherited from the listening socket. */
 static void conn_options(struct tei_meta_server *s, int fd)
 {
 	const int one = 1, most = CONN_SOCKET_MAX;
@@ -396,7 +406,7 @@ static void conn_options(struct tei_meta_server *s, int fd)
 			   sizeof(one));
 }
 
-#define CONN_TAKE_STEPS 2 /* taking it and letting it go */
+#define CONN_TAKE_STEPS 2 /* accepting and closing it */
 
 static void conn_pay(struct tei_meta_server *s, struct meta_conn *c,
 		     uint64_t now_ns)

@@ -16,7 +16,7 @@ struct meta_chunk {
 	uint64_t data[];
 };
 
-static const char desc_no_memory[] = "no memory for the descriptor";
+static const char desc_no_memory[] = "out of memory for the descriptor";
 
 static void *desc_alloc(struct meta_desc *d, size_t len)
 {
@@ -60,7 +60,7 @@ char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len)
 	return p;
 }
 
-/* Makes room for one more element; false without memory. */
+/* Makes room for one more element. Returns false if memory is short. */
 static bool desc_grow(void **array, uint32_t count, uint32_t *room,
 		      size_t element)
 {
@@ -182,7 +182,10 @@ static int desc_check_buffer(const struct meta_desc *d,
 	return 0;
 }
 
-/* The previous buffer's copy where the text is the same, which it mostly is. */
+/*
+ * Returns a copy of location. Uses the copy of the previous buffer if the text
+ * is the same, as it usually is.
+ */
 static const char *desc_location(struct meta_desc *d, const char *location)
 {
 	uint32_t n = d->pub.buffer_count;
@@ -325,7 +328,7 @@ int meta_desc_seal(struct meta_desc *d, const char **why)
 	return 0;
 }
 
-/* --- the module's calls: contracts in tei_meta.h ------------------------- */
+/* --- public calls: contracts in tei_meta.h ------------------------------- */
 
 static int desc_report(struct tei_err *err, int code, const char *why)
 {
@@ -602,7 +605,7 @@ bool tei_meta_desc_older(const struct tei_meta_desc *a,
 	return a->incarnation == b->incarnation && a->serial < b->serial;
 }
 
-/* Index of the last buffer that starts at or below addr, or -1. */
+/* Returns the index of the last buffer that starts at or below addr, or -1. */
 static int64_t desc_at(const struct tei_meta_desc *desc, uint64_t addr)
 {
 	int64_t low = 0, high = (int64_t)desc->buffer_count, mid;

@@ -8,15 +8,15 @@
 #include "util/err.h"
 
 /*
- * Descriptor to JSON and back.
+ * Conversion of descriptors to JSON and back.
  *
- * Numbers: 64-bit values are integer literals, written and read digit by
- * digit, never by way of a double. The reader also takes a string of digits,
- * for stores and tools whose JSON library rounds above 2^53.
+ * Numbers: 64-bit values are integer literals, written and read exactly, never
+ * as doubles. The reader also accepts a string of digits, for stores and tools
+ * whose JSON library rounds above 2^53.
  *
- * The reader walks the text once and fills the descriptor as it goes, so that
- * hostile text costs no more memory than an honest descriptor of its length.
- * Order of fields is free: key counts are compared at the end.
+ * The reader processes the text once and fills the descriptor meanwhile, so
+ * malicious text needs as much memory at most as a valid descriptor of its
+ * length. Fields may have any order: key counts are compared at the end.
  */
 
 /* --- encode -------------------------------------------------------------- */
@@ -193,23 +193,25 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
 
 /* --- decode -------------------------------------------------------------- */
 
-/* One decode call's, one thread's. */
+/* State of one decode call. One thread. */
 struct json_decoder {
 	struct meta_json j;
 	struct meta_desc *d;
-	int code;			/* first refusal of a well-formed text */
+	int code;			/* first error in well-formed text */
 	const char *why;
 	char *name, *server_name, *protocol;
-	const char *asked;		/* for by that name, for errors */
+	const char *asked;		/* requested name, for error texts */
 	bool have_keys;
-	uint32_t key_count;		/* per buffer, once have_keys */
-	/* the element being read */
+	uint32_t key_count;		/* keys per buffer; valid if
+					 * have_keys */
+	/* the current element */
 	struct tei_meta_rail rail;
 	struct tei_meta_first first;
 	char identity[TEI_META_LOCAL_MAX];
 	struct tei_meta_buffer buffer;
 	struct tei_meta_file file;
-	struct tei_meta_address *address;	/* whose "address" comes next */
+	struct tei_meta_address *address;	/* destination of the next
+						 * "address" */
 	char *location, *path;
 	size_t location_room, path_room;
 	uint64_t rkeys[TEI_META_RAILS_MAX];
@@ -229,7 +231,7 @@ struct json_known {
 
 #define JSON_KNOWN(table) (table), sizeof(table) / sizeof((table)[0])
 
-/* Well formed, but not acceptable. */
+/* Refuses text that is well formed but not acceptable. */
 static bool json_refuse(struct json_decoder *t, int code, const char *why)
 {
 	if (!t->code) {
@@ -239,13 +241,16 @@ static bool json_refuse(struct json_decoder *t, int code, const char *why)
 	return meta_json_fail(&t->j, why);
 }
 
-/* *why is read here, after the call that gave code has set it. */
+/* Returns true if code is 0, else refuses with the text that *why points to. */
 static bool json_taken(struct json_decoder *t, int code, const char **why)
 {
 	return code ? json_refuse(t, code, *why) : true;
 }
 
-/* An object with known fields, each at most once; others are skipped. */
+/*
+ * Parses an object with known fields, each at most once. Other fields are
+ * skipped.
+ */
 static bool json_known_object(struct json_decoder *t,
 			      const struct json_known *known, size_t count)
 {
@@ -302,7 +307,7 @@ static bool json_kept(struct json_decoder *t, char **out)
 	return *out || json_refuse(t, TEI_ERR_MEMORY, "no memory");
 }
 
-/* Into a buffer that is used again for the next element. */
+/* Copies a string into a buffer that the next element reuses. */
 static bool json_reused(struct json_decoder *t, char **out, size_t *room)
 {
 	char *p;
@@ -740,7 +745,7 @@ int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 	t->asked = asked;
 	if (json_text(t) && json_whole(t)) {
 		*out = &t->d->pub;
-		t->d = NULL;		/* now the caller's */
+		t->d = NULL;		/* the caller owns it now */
 		rc = 0;
 	} else {
 		rc = json_report(t, err);

@@ -297,7 +297,10 @@ static void ten_thousand_buffers_take_no_time(void)
 	tei_meta_desc_unref(b);
 }
 
-/* One to four changes of a byte, a cut, or a piece written twice. */
+/*
+ * Makes one to four changes: replaces a byte, truncates the text or repeats a
+ * part.
+ */
 static size_t desc_mutate(char *text, size_t len, struct tei_fuzz *f)
 {
 	static const char likely[] = "{}[],:\"\\0129eE-.ntf \x80";
@@ -336,7 +339,8 @@ static void fuzzed_text_never_hurts(void)
 	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_encode(d, &json, &len, NULL), 0);
 	meta_test_hush(true);
 	for (tei_fuzz_begin(&f, "descriptors"); tei_fuzz_next(&f, 20000);) {
-		text = malloc(len);	/* its end is the sanitizer's */
+		text = malloc(len);	/* exact size, so that a sanitizer
+					 * detects reads beyond it */
 		memcpy(text, json, len);
 		n = desc_mutate(text, len, &f);
 		rc = tei_meta_desc_decode(text, n, &got, &err);

@@ -2,7 +2,7 @@
 #ifndef TEI_META_META_INT_H
 #define TEI_META_META_INT_H
 
-/* What the sources of meta/ share. */
+/* Shared by the sources of meta/. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -20,14 +20,14 @@ struct addrinfo;
 struct meta_chunk;
 
 /*
- * A descriptor with what its readers don't see. Strings, keys and maps live
- * in chunks that are freed together.
+ * A descriptor with its private members. Strings, keys and maps are in chunks
+ * that are freed together.
  */
 struct meta_desc {
-	struct tei_meta_desc pub;	/* first: pub's address is ours */
+	struct tei_meta_desc pub;	/* must be the first member */
 	uint32_t refs;			/* atomic */
 	bool frozen;
-	/* before freeze, the creating thread only */
+	/* before freeze: the creating thread only */
 	struct meta_chunk *chunks;
 	struct tei_meta_rail *rails;
 	struct tei_meta_buffer *buffers;
@@ -41,8 +41,8 @@ static inline struct meta_desc *meta_desc_of(struct tei_meta_desc *desc)
 }
 
 /*
- * The builders below give 0 or a code with *why, a static text; nothing is
- * logged, so that the caller can say whose descriptor it was.
+ * The functions below that build a descriptor return 0, or a code with *why, a
+ * static text. They log nothing, so that the caller can name the descriptor.
  */
 struct meta_desc *meta_desc_new(void);
 int meta_desc_name(struct meta_desc *d, const char *name, const char *protocol,
@@ -54,14 +54,17 @@ int meta_desc_local(struct meta_desc *d, const char *identity,
 int meta_desc_rail(struct meta_desc *d, const struct tei_meta_rail *rail,
 		   const char **why);
 
-/* keys: how many rkey and raw (if given) hold; checked by meta_desc_seal. */
+/*
+ * keys: number of elements of rkey and raw (if given); checked by
+ * meta_desc_seal.
+ */
 int meta_desc_buffer(struct meta_desc *d, const struct tei_meta_buffer *buffer,
 		     uint32_t keys, const char **why);
 int meta_desc_file(struct meta_desc *d, const struct tei_meta_file *file,
 		   const char **why);
 int meta_desc_seal(struct meta_desc *d, const char **why);
 
-/* As tei_meta_desc_decode; errors speak of the name that was asked for. */
+/* As tei_meta_desc_decode; error texts contain the requested name. */
 int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 			struct tei_meta_desc **out, struct tei_err *err);
 
@@ -69,21 +72,21 @@ int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
 		     char **json, size_t *len, struct tei_err *err);
 
-/* Copy in d's chunks, terminated; NULL without memory. */
+/* Copies text into d's chunks, terminated. Returns NULL if memory is short. */
 char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len);
 
 /* --- the shared secret --------------------------------------------------- */
 
 struct meta_wire_header;
 
-/* One connection's, either side's. Plain data. */
+/* State of one connection, on either side. Plain data. */
 struct meta_session {
-	bool on;			/* frames are signed from now on */
+	bool on;			/* further frames are signed */
 	struct tei_mac_key key;
 	uint64_t sent, received;	/* signed frames so far */
 };
 
-/* The key that sessions are derived from. */
+/* Derives the key from which session keys are derived. */
 void meta_auth_key(const struct tei_secret *secret, struct tei_mac_key *out);
 void meta_session_derive(const struct tei_mac_key *key,
 			 const uint8_t client_nonce[],
@@ -92,12 +95,15 @@ void meta_session_derive(const struct tei_mac_key *key,
 void meta_session_proof(const struct meta_session *session,
 			uint8_t out[TEI_MAC_SIZE]);
 
-/* Tag of the next frame sent; digest is that of the payload before it. */
+/*
+ * Computes the tag of the next frame to send. digest: of the payload before the
+ * tag.
+ */
 void meta_session_sign(struct meta_session *session,
 		       const struct meta_wire_header *head,
 		       const uint8_t digest[TEI_MAC_SIZE],
 		       uint8_t tag[TEI_MAC_SIZE]);
-/* Whether that is the next frame received. */
+/* Returns true if the tag is that of the next received frame. */
 bool meta_session_check(struct meta_session *session,
 			const struct meta_wire_header *head,
 			const void *payload, size_t len,
@@ -105,7 +111,10 @@ bool meta_session_check(struct meta_session *session,
 
 /* --- sockets ------------------------------------------------------------- */
 
-/* Numeric "host:port" of a socket address; "?" if it is no IP address. */
+/*
+ * Writes the numeric "host:port" of a socket address; "?" if it is not an IP
+ * address.
+ */
 void meta_address_text(const struct sockaddr *sa, socklen_t len,
 		       char out[TEI_META_ENDPOINT_MAX]);
 void meta_address_host(const struct sockaddr *sa, socklen_t len,
@@ -115,14 +124,17 @@ bool meta_address_loopback(const struct sockaddr *sa);
 bool meta_address_wildcard(const struct sockaddr *sa);
 
 /*
- * As tei_meta_resolve; ends early where over(arg) is true, which is asked now
- * and then, without a lock.
+ * As tei_meta_resolve. Also gives up when over(arg) returns true; over is
+ * called from time to time without a lock.
  */
 int meta_resolve_unless(const char *host, uint16_t port, uint64_t deadline_ns,
 			bool (*over)(void *arg), void *arg,
 			struct addrinfo **out, const char **why);
 
-/* Milliseconds until deadline_ns for poll, rounded up, at most an hour. */
+/*
+ * Returns the milliseconds until deadline_ns for poll, rounded up, at most an
+ * hour.
+ */
 int meta_poll_ms(uint64_t now_ns, uint64_t deadline_ns);
 
 #endif /* TEI_META_META_INT_H */

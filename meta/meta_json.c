@@ -59,7 +59,9 @@ bool meta_json_array(struct meta_json *j)
 	return json_open(j, '[', "not an array");
 }
 
-/* Consumes the closing bracket or the comma; true: a value follows. */
+/*
+ * Consumes the closing bracket or the comma. Returns true if a value follows.
+ */
 static bool json_more(struct meta_json *j, char closing)
 {
 	uint64_t bit = UINT64_C(1) << j->depth;
@@ -128,7 +130,7 @@ static int json_hex_digit(char c)
 	return -1;
 }
 
-/* Four hex digits at p, or -1. */
+/* Returns the value of four hex digits at p, or -1. */
 static int32_t json_unit(const struct meta_json *j)
 {
 	int32_t v = 0;
@@ -169,7 +171,9 @@ static size_t json_utf8_encode(uint32_t c, char out[4])
 	return 4;
 }
 
-/* After "\u": one code point, from two units where it takes a pair. */
+/*
+ * Parses one code point after "\u", from two units if it is a surrogate pair.
+ */
 static bool json_code_point(struct meta_json *j)
 {
 	int32_t hi = json_unit(j), lo;
@@ -212,7 +216,7 @@ static bool json_escape(struct meta_json *j)
 	return json_put(j, &to[at - from], 1);
 }
 
-/* End of the run of plain characters at p, or NULL after an error. */
+/* Returns the end of the plain characters at p, or NULL after an error. */
 static const char *json_plain(struct meta_json *j)
 {
 	const char *p = j->p;
@@ -297,7 +301,7 @@ static const char *json_run(const char *p, const char *end)
 	return p;
 }
 
-/* A number of any kind, by the grammar. */
+/* Skips a number; checks its grammar. */
 static bool json_skip_number(struct meta_json *j)
 {
 	const char *p = j->p, *q;

@@ -3,10 +3,10 @@
 #define TEI_META_META_JSON_H
 
 /*
- * A strict pull reader and a writer for JSON text. There is no tree: a
- * tree of cJSON nodes costs 40 times the text, which a stranger could ask for
- * at 64 MiB, and keeps numbers as doubles, which rounds 64-bit keys. Reader
- * and writer belong to one thread.
+ * A strict pull parser and a writer for JSON text. There is no tree: a tree of
+ * cJSON nodes needs 40 times the memory of the text, which a malicious peer
+ * could cause with 64 MiB, and cJSON stores numbers as doubles, which rounds
+ * 64-bit keys. A parser or writer belongs to one thread.
  */
 
 #include <stdbool.h>
@@ -16,15 +16,15 @@
 #define META_JSON_DEPTH	32
 
 /*
- * Errors stick: after the first one every call returns false and why says
- * what it was, p where. Call meta_json_fini at the end.
+ * A parser. After the first error, every call returns false; why states the
+ * error and p its position. Call meta_json_fini at the end.
  */
 struct meta_json {
 	const char *start, *p, *end;
 	const char *why;		/* NULL: no error so far */
 	char *text;			/* last string, decoded; grows */
 	size_t text_size, text_len;
-	uint64_t first;			/* bit per depth: no element yet */
+	uint64_t first;			/* one bit per depth: no element yet */
 	unsigned int depth;
 	bool no_memory;
 };
@@ -32,16 +32,20 @@ struct meta_json {
 void meta_json_init(struct meta_json *j, const char *text, size_t len);
 void meta_json_fini(struct meta_json *j);
 
-/* Records an error of the caller's at the current place; returns false. */
+/* Records an error of the caller at the current position. Returns false. */
 bool meta_json_fail(struct meta_json *j, const char *why);
 
-/* First character of the next value, 0 at the end or after an error. */
+/*
+ * Returns the first character of the next value, or 0 at the end or after an
+ * error.
+ */
 char meta_json_peek(struct meta_json *j);
 
 /*
- * begin consumes the bracket. member leaves the next key in j->text, element
- * stands before the next value; both give false after the closing bracket
- * (consumed) or on an error.
+ * meta_json_object and meta_json_array consume the opening bracket.
+ * meta_json_member leaves the next key in j->text; meta_json_element stops
+ * before the next value. Both return false after the closing bracket, which
+ * they consume, or on an error.
  */
 bool meta_json_object(struct meta_json *j);
 bool meta_json_member(struct meta_json *j);
@@ -49,19 +53,19 @@ bool meta_json_array(struct meta_json *j);
 bool meta_json_element(struct meta_json *j);
 
 /*
- * The next value. string: into j->text, terminated, valid until the next
- * call, valid UTF-8 without NUL. u64: an integer literal or a string of
- * decimal digits, exact. raw: the value's own text, checked.
+ * These read the next value. string: into j->text, terminated, valid UTF-8
+ * without NUL, valid until the next call. u64: an integer literal or a string
+ * of decimal digits, exact. raw: the checked text of the value itself.
  */
 bool meta_json_string(struct meta_json *j);
 bool meta_json_u64(struct meta_json *j, uint64_t *out);
 bool meta_json_skip(struct meta_json *j);
 bool meta_json_raw(struct meta_json *j, const char **text, size_t *len);
 
-/* Nothing but white space is left. */
+/* Returns true if only white space is left. */
 bool meta_json_done(struct meta_json *j);
 
-/* Text under construction; failed sticks when memory runs out. */
+/* Text under construction. failed stays set once memory runs out. */
 struct meta_buf {
 	char *text;
 	size_t len, size;
@@ -72,13 +76,13 @@ void meta_buf_bytes(struct meta_buf *b, const char *text, size_t len);
 void meta_buf_text(struct meta_buf *b, const char *text);
 void meta_buf_u64(struct meta_buf *b, uint64_t v);
 
-/* Quoted, escaped. */
+/* Appends text quoted and escaped. */
 void meta_buf_string(struct meta_buf *b, const char *text);
 void meta_buf_hex(struct meta_buf *b, const uint8_t *bytes, size_t len);
 
 /*
- * Hex text to bytes; false for an odd count, another character or more than
- * max bytes.
+ * Converts hex digits to bytes. Returns false for an odd number of digits,
+ * another character or more than max bytes.
  */
 bool meta_hex_parse(const char *text, uint8_t *out, size_t max, uint32_t *len);
 

@@ -7,8 +7,9 @@
 #include "util/err.h"
 
 /*
- * Kept segments: descriptors that no process owns. A change is read, made and
- * written on condition that nobody else has written meanwhile.
+ * Persistent segment records: descriptors that no process owns. A change reads
+ * the record, modifies it and writes it if no other process has written it
+ * meanwhile.
  */
 
 #define KEPT_PREFIX	(sizeof(TEI_META_KEPT) - 1)
@@ -84,7 +85,7 @@ static int kept_write(struct tei_meta_store *s, const char *name,
 	return rc;
 }
 
-/* One try. */
+/* Makes one attempt. */
 static int kept_try(struct tei_meta_store *s, const char *name,
 		    tei_meta_change_fn fn, void *arg, uint64_t deadline_ns,
 		    struct tei_err *err)
@@ -111,7 +112,7 @@ static int kept_try(struct tei_meta_store *s, const char *name,
 	return rc;
 }
 
-/* One try to take it away, whatever it holds. */
+/* Makes one attempt to remove the record, whatever its content. */
 static int kept_try_remove(struct tei_meta_store *s, const char *name,
 			   bool *found, uint64_t deadline_ns,
 			   struct tei_err *err)
@@ -131,12 +132,12 @@ static int kept_try_remove(struct tei_meta_store *s, const char *name,
 			0;
 }
 
-/* What a try comes to that is not repeated. */
+/* Converts the result of the last attempt. */
 static int kept_tried(const char *name, int rc, struct tei_err *err)
 {
 	return rc != META_CONFLICT ? rc :
 	       tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
-			    "segment '%.64s': others change it all the time",
+			    "segment '%.64s': other processes kept changing it",
 			    name);
 }
 
@@ -176,7 +177,7 @@ static int kept_by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names with their prefix; what could not be one is left out. */
+/* Copies the names with their prefix; skips invalid names. */
 static bool kept_names(const struct meta_names *from, struct meta_names *to)
 {
 	char name[TEI_META_NAME_MAX];
@@ -203,7 +204,7 @@ int tei_meta_store_list(struct tei_meta_store *s, uint64_t deadline_ns,
 		rc = s->ops->kept_list(s, deadline_ns, &found, err);
 	if (!rc && !kept_names(&found, &out))
 		rc = tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				  "no memory for the names of segments");
+				  "out of memory for the names of segments");
 	meta_names_free(&found);
 	if (rc) {
 		meta_names_free(&out);

@@ -16,10 +16,10 @@
 #include "util/settings.h"
 
 /*
- * Kept segments without a server: <folder>/<name>.json. A file is replaced as
- * a whole, by a rename, so that readers take no lock; writers hold one on
- * <folder>/.lock. What was written is there after a crash of the host: the
- * folder is synced too.
+ * Persistent segment records without a server: <folder>/<name>.json. A file is
+ * replaced atomically by a rename, so readers take no lock. Writers lock
+ * <folder>/.lock. The folder is synced too, so a written record survives a
+ * crash of the host.
  */
 
 #define DIR_SUFFIX	".json"
@@ -39,7 +39,7 @@ static int dir_errno(struct tei_err *err, const char *path)
 			    strerror(errno));
 }
 
-/* <folder>/<name><suffix>, to be freed. */
+/* Writes <folder>/<name><suffix>. The caller frees *out. */
 static int dir_path(const struct tei_meta_store *s, const char *name,
 		    const char *suffix, char **out, struct tei_err *err)
 {
@@ -57,7 +57,7 @@ static int dir_path(const struct tei_meta_store *s, const char *name,
 			    "no memory for a path");
 }
 
-/* Never META_ABSENT: a new file has another inode or another time. */
+/* Never returns META_ABSENT. A new file differs in its inode or time. */
 static int64_t dir_version(const struct stat *st)
 {
 	uint64_t v = (uint64_t)st->st_ino * UINT64_C(0x9e3779b97f4a7c15) +
@@ -114,7 +114,7 @@ int meta_dir_read(struct tei_meta_store *store, const char *name,
 	return rc;
 }
 
-/* The lock's descriptor; closing it unlocks. */
+/* Takes the lock. Closing *out releases it. */
 static int dir_lock(const struct tei_meta_store *s, uint64_t deadline_ns,
 		    int *out, struct tei_err *err)
 {

@@ -10,7 +10,7 @@
 #include "meta/meta_zookeeper_test.h"
 #include "util/clock.h"
 
-/* The same cases for each back end that keeps segments. */
+/* The same cases for each back end with persistent segment records. */
 struct krig {
 	struct tei_settings settings;
 	struct tei_meta_store *store;
@@ -59,13 +59,15 @@ static void krig_end(struct krig *r)
 	CU_ASSERT_EQUAL(rmdir(r->dir), 0);	/* nothing is left behind */
 }
 
-/* What a change does. */
+/* A change to make. */
 struct kchange {
 	struct krig *rig;
-	uint64_t length;		/* of one file more; 0: remove */
+	uint64_t length;		/* length of a file to add; 0: remove */
 	int refuse;
-	uint32_t calls, saw;		/* files there at the last call */
-	struct kchange *meanwhile;	/* somebody else's, at the first call */
+	uint32_t calls, saw;		/* saw: number of files at the last
+					 * call */
+	struct kchange *meanwhile;	/* a concurrent change, at the first
+					 * call */
 };
 
 static int kchange_run(struct krig *r, const char *name, struct kchange *c,
@@ -162,7 +164,7 @@ static void kept_life(struct krig *r)
 	CU_ASSERT_EQUAL(kept_count(r), 0);
 }
 
-/* Nothing is lost when two change one segment at a time. */
+/* No change is lost if two processes change one segment at the same time. */
 static void kept_conflict(struct krig *r)
 {
 	struct kchange other = { .length = 100 }, gone = { .length = 0 };
@@ -254,7 +256,7 @@ static void folder_with_nonsense_is_told(void)
 	CU_ASSERT_EQUAL(tei_meta_store_fetch(r.store, "nvmeof/a", 0, &d, NULL),
 			TEI_ERR_JSON);
 	CU_ASSERT_EQUAL(kchange_run(&r, "nvmeof/a", &add, NULL), TEI_ERR_JSON);
-	/* it can be undone all the same */
+	/* the damaged record can be removed */
 	CU_ASSERT_EQUAL(tei_meta_store_remove(r.store, "nvmeof/a",
 					      meta_test_deadline(), &found,
 					      NULL), 0);

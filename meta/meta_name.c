@@ -51,7 +51,7 @@ int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 			return TEI_ERR_INVALID;
 		colon = end[1] ? end + 1 : NULL;
 	} else if (colon && strchr(colon + 1, ':')) {
-		colon = NULL;		/* a bare IPv6 address */
+		colon = NULL;		/* an IPv6 address without brackets */
 		end = text + strlen(text);
 	} else {
 		end = colon ? colon : text + strlen(text);
@@ -168,7 +168,7 @@ void meta_address_text(const struct sockaddr *sa, socklen_t len,
 				  v4->sin_port), out);
 }
 
-/* --- which address is ours ----------------------------------------------- */
+/* --- the own address ----------------------------------------------------- */
 
 static bool name_has_prefix(const char *name, const char *const *prefixes)
 {
@@ -178,7 +178,9 @@ static bool name_has_prefix(const char *name, const char *const *prefixes)
 	return false;
 }
 
-/* Bridges and the host's ends of container links lead to no other machine. */
+/*
+ * Bridges and the host side of container links do not lead to other machines.
+ */
 static bool name_is_bridge(const char *interface)
 {
 	static const char *const prefixes[] = {
@@ -201,7 +203,7 @@ static bool name_is_link_local(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
-/* 0 for an address that won't do, else the higher the better. */
+/* Returns 0 for an unsuitable address, else a rank; higher is better. */
 static int name_rank(const struct ifaddrs *i, bool ipv6)
 {
 	const unsigned int want = IFF_UP | IFF_RUNNING;
@@ -216,7 +218,7 @@ static int name_rank(const struct ifaddrs *i, bool ipv6)
 	return (family == AF_INET6) == ipv6 ? 2 : 1;
 }
 
-/* The first of the best-ranked addresses; loopback where there is none. */
+/* Returns the first of the best addresses, or loopback if there is none. */
 static void name_own_address(bool ipv6, char out[TEI_META_HOST_MAX])
 {
 	struct ifaddrs *list, *i, *best = NULL;
@@ -329,7 +331,7 @@ int tei_meta_local_host(const struct tei_settings *settings,
 	return name_given(settings, host, out, err);
 }
 
-/* --- who this process is ------------------------------------------------- */
+/* --- incarnation --------------------------------------------------------- */
 
 uint64_t tei_meta_incarnation(void)
 {

@@ -6,10 +6,10 @@
 #include "util/settings.h"
 
 /*
- * P2PHANDSHAKE: no server. A segment's name is its control channel's
- * address, so finding it means dialling it. It may have been reached by
- * another spelling of its address than its own name, hence "any". Files
- * segments, which nobody serves, lie in a folder.
+ * P2PHANDSHAKE: no server. The name of a segment is the address of its control
+ * channel, so finding the segment means connecting to it. The address may be
+ * spelled differently from the segment's own name, hence "any". File segments,
+ * which no process serves, are files in a folder.
  */
 
 static int p2p_resolve(struct tei_meta_store *store, const char *server,
@@ -25,7 +25,7 @@ static int p2p_resolve(struct tei_meta_store *store, const char *server,
 	if (tei_meta_split(server, host, &port) || !port)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
 				    "with P2PHANDSHAKE a segment's name is host:port or [v6]:port",
-				    "segment '%.64s' names no address",
+				    "segment '%.64s': not an address",
 				    server ? server : "");
 	tei_meta_join(host, port, endpoint);
 	return 0;
@@ -42,7 +42,7 @@ static int p2p_fetch_kept(struct tei_meta_store *store, const char *name,
 	if (rc || *json)
 		return rc;
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-			    "te_meta register makes it",
+			    "te_meta register creates it",
 			    "segment '%.64s' is not in %.64s", name,
 			    store->settings->segment_dir);
 }

@@ -8,12 +8,12 @@
 #include "util/err.h"
 
 /*
- * What a client may ask for: read, checked, answered. With a secret, a client
- * that has not proven that it knows it gets to see one random number, and the
- * same refusal whatever it asks for.
+ * Requests of clients: reading, checking and answering. With a secret, a client
+ * without a proof of the secret receives one random number, and the same
+ * refusal whatever it requests.
  */
 
-/* Bytes of the request's payload that are its tag. */
+/* Returns the number of bytes of the request's payload that are its tag. */
 static size_t request_tag(const struct meta_conn *c)
 {
 	return c->session.on ? META_WIRE_TAG : 0;
@@ -47,12 +47,12 @@ static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 		s, (char *)c->body, c->used - META_CONN_HEAD - request_tag(c),
 		any);
 	cpu_ns = tei_cpu_ns() - cpu_ns;
-	/* a text that had to be made: looking one up is part of the step */
+	/* charge the creation of a text; a look-up is part of the step */
 	if (cpu_ns >= REQUEST_MADE_NS)
 		meta_share_charge_cpu(s, c->ip, cpu_ns, now_ns);
 	if (!c->snapshot) {
 		meta_conn_reply_error(s, c, TEI_ERR_METADATA,
-				      "no such segment here", now_ns);
+				      "no such segment", now_ns);
 		return;
 	}
 	meta_wire_fill(&h, META_WIRE_DESC, 0, meta_wire_get32(c->head.id),
@@ -62,7 +62,10 @@ static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_reply(s, c, now_ns);
 }
 
-/* Both ends have the same address: nobody else's client has that. */
+/*
+ * Returns true if both ends have the same address, which no client of another
+ * host can have.
+ */
 static bool request_local(int fd)
 {
 	struct sockaddr_storage a, b;
@@ -91,7 +94,7 @@ static void request_get_stats(struct tei_meta_server *s, struct meta_conn *c,
 
 	if (!c->session.on && !request_local(c->fd)) {
 		meta_conn_reply_error(s, c, TEI_ERR_REJECTED,
-				      "statistics are for processes of its host, or with a shared secret",
+				      "statistics are only sent to processes of the same host, or with a shared secret",
 				      now_ns);
 		return;
 	}
@@ -100,7 +103,7 @@ static void request_get_stats(struct tei_meta_server *s, struct meta_conn *c,
 	meta_share_charge_cpu(s, c->ip, tei_cpu_ns() - cpu_ns, now_ns);
 	if (!c->snapshot) {
 		meta_conn_reply_error(s, c, TEI_ERR_METADATA,
-				      "no statistics here", now_ns);
+				      "no statistics", now_ns);
 		return;
 	}
 	meta_wire_fill(&h, META_WIRE_STATS, 0, meta_wire_get32(c->head.id),
@@ -137,7 +140,7 @@ static void request_deny(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_refuse(s, c, META_WIRE_DENIED, why);
 }
 
-/* A random number and four MACs, here and for what follows. */
+/* a random number and four MACs, for this and the next frame */
 #define REQUEST_AUTH_STEPS 2
 
 static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
@@ -168,7 +171,7 @@ static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_reply(s, c, now_ns);
 }
 
-/* Has no reply: the request that follows it has. */
+/* Handles RESPONSE, which has no reply of its own. */
 static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 			     uint64_t now_ns)
 {
@@ -193,9 +196,9 @@ static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 
 static const struct request_kind {
 	uint8_t type;	   /* enum meta_wire_type */
-	uint16_t flags;	   /* those it knows */
+	uint16_t flags;	   /* flags that it accepts */
 	uint32_t min, max; /* bytes of payload */
-	bool open;	   /* also for a client not admitted */
+	bool open;	   /* accepted before the proof */
 	void (*serve)(struct tei_meta_server *s, struct meta_conn *c,
 		      uint64_t now_ns);
 } request_kinds[] = {
@@ -219,7 +222,9 @@ static const struct request_kind *request_known(uint8_t type)
 	return NULL;
 }
 
-/* NULL if the header is a request of ours, else what is wrong with it. */
+/*
+ * Returns what is wrong with the header of a request, or NULL if it is valid.
+ */
 static const char *request_check(const struct meta_conn *c,
 				 const struct request_kind *r)
 {
@@ -244,8 +249,8 @@ static const char *request_check(const struct meta_conn *c,
 }
 
 /*
- * Reads up to the end of the header, then of the body: never a byte of the
- * next request. False when there is nothing to go on with.
+ * Reads up to the end of the header, then of the body: never a byte of the next
+ * request. Returns false if the request is not complete.
  */
 static bool request_fill(struct tei_meta_server *s, struct meta_conn *c,
 			 size_t want)
@@ -281,7 +286,7 @@ static void request_serve(struct tei_meta_server *s, struct meta_conn *c,
 		r->serve(s, c, now_ns);
 }
 
-/* One request at most; true if it wants no reply. */
+/* Reads at most one request. Returns true if it needs no reply. */
 bool meta_request_read(struct tei_meta_server *s, struct meta_conn *c,
 		       uint64_t now_ns)
 {

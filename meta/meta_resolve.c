@@ -13,11 +13,11 @@
 #define RESOLVE_LOOK_NS		(100 * TEI_NS_PER_MS)
 
 /*
- * getaddrinfo has no time limit of its own. A name is looked up on a detached
- * thread that shares this with the caller; whoever lets go last frees it.
+ * getaddrinfo has no time limit. A name is resolved by a detached thread that
+ * shares this struct with the caller. The last of the two frees it.
  */
 struct resolve_call {
-	/* fixed */
+	/* constant */
 	char host[TEI_META_HOST_MAX];
 	char port[8];
 	/* guarded by lock */
@@ -92,7 +92,7 @@ static struct resolve_call *resolve_call_new(const char *host,
 	return c;
 }
 
-/* One more reference goes to the thread. */
+/* Starts the thread, which gets a reference of its own. */
 static bool resolve_spawn(struct resolve_call *c)
 {
 	pthread_t thread;
@@ -105,7 +105,7 @@ static bool resolve_spawn(struct resolve_call *c)
 	return !rc;
 }
 
-/* The lock is held, but not while over is asked. */
+/* Called with the lock held; releases it while over is called. */
 static bool resolve_given_up(struct resolve_call *c, uint64_t deadline_ns,
 			     bool (*over)(void *arg), void *arg)
 {
@@ -137,7 +137,7 @@ static int resolve_wait(struct resolve_call *c, uint64_t deadline_ns,
 	}
 	rc = c->done ? c->rc : EAI_AGAIN;
 	if (!rc) {
-		*out = c->list;		/* now the caller's */
+		*out = c->list;		/* owned by the caller now */
 		c->list = NULL;
 	}
 	pthread_mutex_unlock(&c->lock);

@@ -18,9 +18,10 @@
 #include "util/thread.h"
 
 /*
- * One thread, one epoll set: the listener, the eventfd that wakes it for the
- * end, the timer, and the clients. It sleeps without a time limit when there are no
- * clients. The only lock it takes is the snapshot table's, for a look-up.
+ * One thread and one epoll set with the listener, the eventfd that wakes the
+ * thread at the end, the timer and the clients. Without clients, it sleeps
+ * without a time limit. The only lock that it takes itself is that of the table
+ * of names, for a look-up.
  *
  * Teardown: stop sets stopping and wakes the thread; the thread drops the
  * clients and ends; stop joins it and frees the rest.
@@ -28,10 +29,12 @@
 
 #define SERVER_EVENTS	64
 #define SERVER_ACCEPTS	16			/* per round */
-#define SERVER_PAUSE_NS	(100 * TEI_NS_PER_MS)	/* out of descriptors */
+#define SERVER_PAUSE_NS	(100 * TEI_NS_PER_MS)	/* pause when out of
+						 * descriptors */
 #define SERVER_TIMEOUT	(5 * TEI_NS_PER_SEC)
 #define SERVER_CLIENTS	1024
-#define SERVER_REPORT_NS (100 * TEI_NS_PER_MS)	/* that a report is kept */
+#define SERVER_REPORT_NS (100 * TEI_NS_PER_MS)	/* a report is kept for this
+						 * long */
 
 /* --- snapshots ----------------------------------------------------------- */
 
@@ -105,7 +108,9 @@ void tei_meta_server_source(struct tei_meta_server *server, const char *name,
 	tei_mutex_unlock(&server->source_lock);
 }
 
-/* Writes the JSON text of the source's descriptor, unless it has not changed. */
+/*
+ * Writes the JSON text of the source's descriptor, unless it has not changed.
+ */
 static void server_read_source(struct tei_meta_server *server)
 	TEI_REQUIRES(server->source_lock)
 {
@@ -118,7 +123,7 @@ static void server_read_source(struct tei_meta_server *server)
 		return;
 	}
 	server_forget_source(server);
-	server->source_desc = desc;	/* its reference is the server's now */
+	server->source_desc = desc;	/* the server now owns the reference */
 	if (!desc || tei_meta_desc_encode(desc, &json, &len, NULL))
 		return;
 	server->source_text = meta_snapshot_new(server->source_name, json, len,
@@ -126,7 +131,10 @@ static void server_read_source(struct tei_meta_server *server)
 	free(json);
 }
 
-/* The source's text with a reference, if it has that name; or NULL. */
+/*
+ * Returns the source's text with a reference if it has that name (or any is
+ * true), else NULL.
+ */
 static struct meta_snapshot *server_source(struct tei_meta_server *server,
 					   const char *name, size_t len,
 					   bool any)
@@ -177,7 +185,7 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 	s = meta_snapshot_new(name, json, len, server->config.secret != NULL);
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				    "no memory to publish '%.64s'", name);
+				    "segment '%.64s': out of memory", name);
 	tei_mutex_lock(&server->lock);
 	old = snapshot_named(server, name, strlen(name));
 	if (old) {
@@ -192,7 +200,7 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 	return 0;
 }
 
-/* Whether the source had that name; it is not asked again then. */
+/* Removes the source if it has that name. Returns true if it did. */
 static bool server_drop_source(struct tei_meta_server *server,
 			       const char *name)
 {
@@ -259,7 +267,10 @@ static void server_make_report(struct tei_meta_server *server)
 	server->next_report_ns = tei_now_ns() + SERVER_REPORT_NS;
 }
 
-/* Kept for a while, so that those who ask at once don't stall the others. */
+/*
+ * Returns the latest report. It is kept for a while, so that many simultaneous
+ * requests do not delay other clients.
+ */
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server)
 {
 	struct meta_snapshot *s;
@@ -286,7 +297,7 @@ static void server_listen(struct tei_meta_server *s, bool on)
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->listen_fd, &ev);
 }
 
-/* Without room for another descriptor, make some or wait a little. */
+/* Handles accept without a free descriptor: drops a client and pauses. */
 static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 {
 	const char *hint = tei_hint(TEI_HINT_OBJECT, errno);
@@ -309,8 +320,8 @@ static void server_admit(struct tei_meta_server *s, int fd,
 }
 
 /*
- * accept fails for want of descriptors even when nobody is waiting, so that
- * counts only where epoll has just said that somebody is.
+ * Accepts connections. accept can fail for lack of descriptors although no
+ * connection is waiting, so this counts only after epoll has reported one.
  */
 static void server_accept(struct tei_meta_server *s, uint64_t now_ns)
 {
@@ -334,8 +345,9 @@ static void server_accept(struct tei_meta_server *s, uint64_t now_ns)
 }
 
 /*
- * By a timer that stays set while the thread sleeps and wakes for others, since
- * setting it each time is felt by them. One set too early wakes it in vain.
+ * Sets the timer. It stays set while the thread sleeps and wakes for other
+ * events, because setting it each time would slow down clients. If it expires
+ * too early, the thread wakes once without need.
  */
 static void server_alarm(struct tei_meta_server *s)
 {
@@ -508,11 +520,11 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 	s = server_new(config);
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				    "no memory for the control channel");
+				    "out of memory for the control channel");
 	rc = meta_server_bind(s, err);
 	if (rc)
 		goto err_free;
-	s->config.host = s->host;	/* the caller's text is not kept */
+	s->config.host = s->host;	/* do not refer to the caller's text */
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->alarm_fd = timerfd_create(CLOCK_MONOTONIC,
@@ -551,7 +563,7 @@ void tei_meta_server_stop(struct tei_meta_server *s)
 	server_free(s);
 }
 
-/* --- what it knows ------------------------------------------------------- */
+/* --- properties ---------------------------------------------------------- */
 
 const char *tei_meta_server_name(const struct tei_meta_server *s)
 {

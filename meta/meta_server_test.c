@@ -139,7 +139,7 @@ static char *server_count(void *arg)
 	return strdup(text);
 }
 
-/* Those who ask at once get one report, who asks every second fresh ones. */
+/* Requests in quick succession get the same report, later ones a new report. */
 static void statistics_are_made_every_100_ms_at_most(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -159,7 +159,7 @@ static void statistics_are_made_every_100_ms_at_most(void)
 		CU_ASSERT_EQUAL(last, __atomic_load_n(&made, __ATOMIC_RELAXED));
 		free(json);
 		asked++;
-		poll(NULL, 0, 5);	/* within its share */
+		poll(NULL, 0, 5);	/* within the rate limit */
 	}
 	CU_ASSERT(made >= 2);
 	CU_ASSERT(made <= 1 + (tei_now_ns() - from) / (100 * TEI_NS_PER_MS));
@@ -339,7 +339,7 @@ static bool fork_clients_become(const struct tei_meta_server *s, uint32_t want)
 	return true;
 }
 
-/* Descriptors that the server's epoll set watches. */
+/* Returns the number of descriptors in the server's epoll set. */
 static unsigned int fork_watched(const struct tei_meta_server *s)
 {
 	char path[64], line[256];
@@ -355,7 +355,7 @@ static unsigned int fork_watched(const struct tei_meta_server *s)
 	return n;
 }
 
-/* A child of fork has all sockets, too, and keeps them. */
+/* A child of fork has all sockets too and keeps them open. */
 static void child_holds_no_dead_connection_in_the_set(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -419,7 +419,7 @@ static void failed_connections_say_what_to_do(void)
 	CU_ASSERT_EQUAL_FATAL(bind(fd, (void *)&sa, sizeof(sa)), 0);
 	CU_ASSERT_EQUAL_FATAL(getsockname(fd, (void *)&sa, &len), 0);
 	snprintf(at, sizeof(at), "127.0.0.1:%u", ntohs(sa.sin_port));
-	/* the port is bound without a listener, so no other process can take it */
+	/* bound without a listener, so that no other process takes the port */
 	CU_ASSERT(server_hints(at, "refused", "is the process running"));
 	CU_ASSERT_EQUAL_FATAL(listen(fd, 4), 0);
 	CU_ASSERT(server_hints(at, "connected, but no answer",

@@ -10,28 +10,32 @@
 #include "util/clock.h"
 
 /*
- * What one address may use up of the server's thread, so that the others wait
- * for nobody.
+ * Rate limit of a client address (token bucket), so that one address cannot
+ * occupy the server's thread.
  *
- * - Every step that the server takes for an address moves paid_ns on by the
- *   price of a step. Time catches up with it; an address whose paid_ns is
- *   more than a burst ahead has spent its share.
- * - Its clients are then held: epoll is told to report nothing of them, and
- *   they go on one by one, in order, as time passes, and pay for that, too:
- *   epoll was told twice. They are not dropped.
- *   Time passes in ticks: the thread wakes for several of them at once, and
- *   the others' requests find it asleep.
- * - Taking connections costs steps too, and holding them does not stop it. An
- *   address that is SHARE_SLACK_NS further ahead is shut: a filter on the
- *   listening socket has the kernel drop its packets, until paid_ns is back.
- * - An address without clients is kept until its paid_ns has passed, or it
- *   would start afresh with each connection.
+ * - Each step that the server takes for an address advances paid_ns by the
+ *   price of a step. An address whose paid_ns is more than a burst ahead of the
+ *   present time has used up its rate limit.
+ *
+ * - Its clients are then throttled: epoll reports no events of them. They
+ *   continue one by one, in order, as time passes, and are charged for the two
+ *   calls of epoll_ctl. They are not dropped. Time passes in ticks: the thread
+ *   wakes for several of them at once, so that it is asleep when requests of
+ *   other addresses arrive.
+ *
+ * - Accepting connections costs steps too, and throttling does not stop it. An
+ *   address that is another SHARE_SLACK_NS ahead is blocked: a filter on the
+ *   listening socket makes the kernel drop its packets until paid_ns has been
+ *   reached.
+ *
+ * - The entry of an address without clients is kept until its paid_ns has
+ *   passed; otherwise each new connection would start with a full burst.
  */
 
-#define SHARE_ADDRESSES 4096 /* kept without clients, at most */
+#define SHARE_ADDRESSES 4096 /* maximum without clients */
 #define SHARE_BURST_S	24
 #define SHARE_RATE	896 /* steps per second */
-#define SHARE_HOLDING	2 /* steps of holding a client and letting it go on */
+#define SHARE_HOLDING	2 /* steps to throttle and release a client */
 #define SHARE_SLACK_NS	(TEI_NS_PER_SEC / 8)
 #define SHARE_SHUT_MAX	32 /* addresses in the filter */
 
@@ -98,7 +102,10 @@ void meta_share_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX])
 		inet_ntop(AF_INET6, ip->key, out, TEI_META_HOST_MAX);
 }
 
-/* Room for one more: those that nobody needs, else the least recently used. */
+/*
+ * Makes room for another entry: frees entries that are no longer needed, else
+ * the least recently used one.
+ */
 static void share_sweep(struct tei_meta_server *s, uint64_t now_ns)
 {
 	struct meta_ip *ip, *tmp, *idle = NULL;
@@ -155,7 +162,7 @@ found:
 void meta_share_leave(struct tei_meta_server *s, struct meta_ip *ip)
 {
 	(void)s;
-	ip->clients--; /* share_sweep forgets it */
+	ip->clients--; /* share_sweep frees the entry */
 }
 
 /* --- steps --------------------------------------------------------------- */
@@ -187,7 +194,7 @@ void meta_share_hold(struct tei_meta_server *s, struct meta_conn *c,
 
 	meta_share_text(c->ip, host);
 	TEI_LOG_LIMITED(&s->held_limit, TEI_LOG_WARN, "meta",
-			"control channel %s: %s asks for more than its share and has to wait",
+			"control channel %s: %s exceeds its rate limit and is throttled",
 			s->address, host);
 	META_COUNT(s, held);
 	c->held_ns = now_ns;
@@ -197,7 +204,10 @@ void meta_share_hold(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_watch(s, c);
 }
 
-/* Those that may go on now; they are served, and pay, when epoll says so. */
+/*
+ * Lets throttled clients continue. They are served and charged at their next
+ * event.
+ */
 static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 			     uint64_t now_ns)
 {
@@ -220,11 +230,12 @@ static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 		tei_list_del(&ip->wait);
 }
 
-/* --- addresses that are shut --------------------------------------------- */
+/* --- blocked addresses ---------------------------------------------------- */
 
 /*
- * Accepts a packet unless its source is one of the addresses. A socket's
- * filter begins at the TCP header; SKF_NET_OFF leads to the IP header.
+ * Builds a filter that accepts a packet unless its source is a blocked address.
+ * A socket's filter starts at the TCP header; SKF_NET_OFF leads to the IP
+ * header.
  */
 static unsigned int share_program(const struct tei_meta_server *s,
 				  struct sock_filter *f)
@@ -287,7 +298,7 @@ void meta_share_shut(struct tei_meta_server *s, struct meta_ip *ip,
 		return;
 	meta_share_text(ip, host);
 	TEI_LOG_LIMITED(&s->shut_limit, TEI_LOG_WARN, "meta",
-			"control channel %s: too many connections from %s, none is taken for a while",
+			"control channel %s: too many connections from %s, which is blocked for a while",
 			s->address, host);
 	META_COUNT(s, shut);
 	ip->shut = true;
@@ -296,7 +307,7 @@ void meta_share_shut(struct tei_meta_server *s, struct meta_ip *ip,
 	share_filter(s);
 }
 
-/* When the next one opens again, 0: none is shut. */
+/* Unblocks addresses. Returns the time at which the next one is due, or 0. */
 static uint64_t share_open(struct tei_meta_server *s, uint64_t now_ns)
 {
 	uint32_t before = s->shut_count;

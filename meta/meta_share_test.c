@@ -15,13 +15,16 @@
 #include "meta/meta_test.h"
 #include "util/clock.h"
 
-/* The shares of addresses, with a clock that the test sets. */
+/* The rate limit of addresses, with a clock that the test sets. */
 
 #define SHARE_STEP	TEI_NS_PER_MS
-#define SHARE_CREDIT	24000	/* steps that may be ahead */
+#define SHARE_CREDIT	24000	/* burst, steps */
 #define SHARE_START	(1000 * TEI_NS_PER_SEC)
 
-/* A server without a thread; only what meta_share.c touches is there. */
+/*
+ * Creates a server without a thread. Only the members that meta_share.c uses
+ * are set.
+ */
 static struct tei_meta_server *share_server(void)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET,
@@ -66,7 +69,7 @@ static struct meta_ip *share_of(struct tei_meta_server *s, const char *text,
 	return meta_share_join(s, (struct sockaddr *)&ss, now);
 }
 
-/* A client of ip whose descriptor never has anything to say. */
+/* Adds a client of ip whose descriptor never has an event. */
 static void share_client(struct tei_meta_server *s, struct meta_conn *c,
 			 struct meta_ip *ip, uint64_t deadline)
 {
@@ -94,7 +97,7 @@ static void time_pays_for_steps(void)
 	CU_ASSERT(meta_share_spent(s, ip, now));
 	now += SHARE_STEP;
 	CU_ASSERT_FALSE(meta_share_spent(s, ip, now));
-	/* what was not used long ago is not saved up */
+	/* unused time beyond the burst is not saved */
 	now += 1000 * TEI_NS_PER_SEC;
 	meta_share_charge(s, ip, SHARE_CREDIT + 1, now);
 	CU_ASSERT(meta_share_spent(s, ip, now));
@@ -111,7 +114,7 @@ static void each_address_pays_for_itself(void)
 	CU_ASSERT_FALSE(meta_share_spent(
 		s, share_of(s, "10.0.0.2", SHARE_START), SHARE_START));
 	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
-	/* one address, whichever way it is written */
+	/* addresses of one IPv6 /64 count as one */
 	CU_ASSERT_PTR_EQUAL(share_of(s, "2001:db8::1", SHARE_START),
 			    share_of(s, "2001:db8::ffff:2", SHARE_START));
 	CU_ASSERT_PTR_NOT_EQUAL(share_of(s, "2001:db8::1", SHARE_START),
@@ -122,7 +125,9 @@ static void each_address_pays_for_itself(void)
 	share_end(s);
 }
 
-/* A client that reconnects meets what it had used up; the idle make room. */
+/*
+ * A client that reconnects still has its used steps. Idle addresses make room.
+ */
 static void what_is_owed_outlives_the_connection(void)
 {
 	struct tei_meta_server *s = share_server();
@@ -163,10 +168,10 @@ static void held_clients_go_on_in_order(void)
 	next = meta_share_release(s, now);
 	CU_ASSERT(!c[0].held_ns && c[1].held_ns && c[2].held_ns);
 	CU_ASSERT_EQUAL(next, now + META_SHARE_TICK_NS);
-	/* the time it was held is not its own, but the rest is counted */
+	/* its deadline is extended by the time that it was throttled */
 	CU_ASSERT_EQUAL(c[0].deadline_ns, now + TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(s->next_due_ns, c[0].deadline_ns);
-	/* it pays for what it was let go on for, and for being held */
+	/* it is charged for its request and for being throttled */
 	meta_share_charge(s, ip, 1, now);
 	now += 2 * SHARE_STEP;
 	meta_share_release(s, now);
@@ -182,7 +187,7 @@ static void held_clients_go_on_in_order(void)
 	share_end(s);
 }
 
-/* Whether a connection from there is made within ms. */
+/* Returns true if a connection from that address is made within ms. */
 static bool share_gets_in(struct tei_meta_server *s, const char *from, int ms)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET }, to;
@@ -209,7 +214,7 @@ static void a_shut_address_gets_in_no_more_for_a_while(void)
 	uint64_t now = SHARE_START, next;
 
 	meta_share_charge(s, ip, SHARE_CREDIT + 100, now);
-	meta_share_shut(s, ip, now);	/* held is enough */
+	meta_share_shut(s, ip, now);	/* throttling is enough */
 	CU_ASSERT_EQUAL(s->shut_count, 0);
 	meta_share_charge(s, ip, 100, now);
 	meta_share_shut(s, ip, now);
@@ -225,7 +230,10 @@ static void a_shut_address_gets_in_no_more_for_a_while(void)
 	share_end(s);
 }
 
-/* There is room for so many in the filter; the rest is held, no more. */
+/*
+ * The filter has room for a limited number of addresses; the others are only
+ * throttled.
+ */
 static void many_addresses_may_be_shut(void)
 {
 	struct tei_meta_server *s = share_server();

@@ -9,15 +9,15 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-/* A name this store has published, so that close can withdraw it. */
+/* A published name, which close withdraws. */
 struct store_name {
 	struct tei_list link;
 	char name[TEI_META_NAME_MAX];
 };
 
 /*
- * Scheme to back end. P2PHANDSHAKE is a word of its own and spelt exactly so;
- * the others are the part before "://", in either case.
+ * Schemes and their back ends. P2PHANDSHAKE is a word without "://" and
+ * case-sensitive; the others are the part before "://", in either case.
  */
 static const struct store_scheme {
 	const char *scheme;
@@ -104,7 +104,7 @@ int tei_meta_store_open(const char *conn_string,
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				    "no memory for the metadata store");
+				    "out of memory");
 	s->ops = scheme->ops;
 	s->settings = settings;
 	tei_mutex_init(&s->lock);
@@ -181,7 +181,7 @@ static struct store_name *store_named(struct tei_meta_store *s,
 	return NULL;
 }
 
-/* Remembers name; false without memory. */
+/* Records name as published. Returns false if memory is short. */
 static bool store_note(struct tei_meta_store *s, const char *name)
 {
 	struct store_name *n;
@@ -213,7 +213,8 @@ static bool store_forget(struct tei_meta_store *s, const char *name)
 }
 
 /*
- * Our own server first: when the store points a peer here, the text is there.
+ * Publishes on the own server first, so that the text is there when the store
+ * refers a peer to it.
  */
 static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
 			 bool told, uint64_t deadline_ns, struct tei_err *err)
@@ -224,7 +225,7 @@ static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
 
 	if (!s->server)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "no control channel to publish '%.64s' on",
+				    "segment '%.64s': no control channel to publish it",
 				    desc->name);
 	rc = tei_meta_desc_encode(desc, &json, &len, err);
 	if (rc)
@@ -233,7 +234,7 @@ static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
 	if (!rc && !store_note(s, desc->name)) {
 		tei_meta_server_withdraw(s->server, desc->name);
 		rc = tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				  "no memory to publish '%.64s'", desc->name);
+				  "segment '%.64s': out of memory", desc->name);
 	}
 	if (!rc && s->ops->publish)
 		rc = s->ops->publish(s, desc, json, len, told, deadline_ns,
@@ -255,8 +256,8 @@ int tei_meta_store_update(struct tei_meta_store *s, struct tei_meta_desc *desc,
 	return store_publish(s, desc, false, deadline_ns, err);
 }
 
-/* Encodes the descriptor. *json stays NULL if the back end does not store texts of
- * that length. */
+/* Encodes the descriptor. *json stays NULL if the back end does not store texts
+ * of that length. */
 static int store_inline(const struct tei_meta_store *s,
 			const struct tei_meta_desc *desc, char **json,
 			size_t *len, struct tei_err *err)
@@ -284,7 +285,7 @@ int tei_meta_store_bring(struct tei_meta_store *s, struct tei_meta_desc *desc,
 
 	if (!store_note(s, desc->name))
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-				    "no memory to publish '%.64s'", desc->name);
+				    "segment '%.64s': out of memory", desc->name);
 	if (!s->ops->publish) {
 		*listed = false;
 		return 0;
@@ -317,7 +318,7 @@ int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
 
 	if (!name || !store_forget(s, name))
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
-				    "'%.64s' was not published", name ? name :
+				    "segment '%.64s': not published", name ? name :
 				    "");
 	if (s->ops->withdraw)
 		rc = s->ops->withdraw(s, name, deadline_ns, err);
@@ -326,9 +327,10 @@ int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
 }
 
 /*
- * Who opens a descriptor's files reads and writes them with its own rights, by
- * paths that the descriptor chose: only what an administrator has kept in the
- * store may name any, never a process that answers for itself.
+ * Refuses a descriptor that names files unless it is a persistent segment
+ * record. A process that opens the files uses its own permissions and the paths
+ * in the descriptor, so only an administrator may choose them, through the
+ * store, and never another process.
  */
 static int store_files(const char *name, const struct tei_meta_desc *desc,
 		       struct tei_err *err)
@@ -336,7 +338,7 @@ static int store_files(const char *name, const struct tei_meta_desc *desc,
 	if (!desc->file_count || tei_meta_kept_name(name))
 		return 0;
 	return tei_err_fail(err, TEI_ERR_REJECTED, "meta",
-			    "files are taken only of nvmeof/NAME, which te_meta register makes",
+			    "only segments nvmeof/NAME, created by te_meta register, may name files",
 			    "segment '%.64s': its descriptor names files",
 			    name);
 }

@@ -2,7 +2,7 @@
 #ifndef TEI_META_META_STORE_INT_H
 #define TEI_META_META_STORE_INT_H
 
-/* What meta_store.c and the back ends share. */
+/* Shared by meta_store.c and the back ends. */
 
 #include "meta/meta_int.h"
 #include "util/list.h"
@@ -11,11 +11,11 @@
 struct meta_names;
 
 /*
- * A back end. Each call may block until deadline_ns, on the caller's thread,
- * and may run on several threads at once. What is published is also served by
- * the process's own control channel, so that a back end may store the address
- * alone. NULL for open, close, publish, withdraw, check: nothing to do; for
- * watch and unread: never tells.
+ * A back end. A call may block until deadline_ns on the caller's thread, and
+ * several threads may call at once. Published descriptors are also served by
+ * the process's own control channel, so a back end may store only its address.
+ * open, close, publish, withdraw and check may be NULL: nothing to do. watch
+ * and unread may be NULL: changes are not notified.
  */
 struct meta_store_ops {
 	const char *scheme;
@@ -23,19 +23,19 @@ struct meta_store_ops {
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
-	/* json: desc encoded, or NULL to publish it without its buffers; told:
-	 * the application gets the result, also that its name was lost */
+	/* json: desc encoded, or NULL to publish it without its buffers. told:
+	 * the application sees the result, so a lost name is reported */
 	int (*publish)(struct tei_meta_store *store,
 		       const struct tei_meta_desc *desc, const char *json,
 		       size_t len, bool told, uint64_t deadline_ns,
 		       struct tei_err *err);
-	/* longest text that it stores with the buffers, bytes; NULL: any */
+	/* largest text that it stores with the buffers, bytes; NULL: any */
 	size_t (*inline_max)(const struct tei_meta_store *store);
 	/* as tei_meta_store_sound; NULL: always */
 	bool (*sound)(struct tei_meta_store *store, const char *name);
 	int (*withdraw)(struct tei_meta_store *store, const char *name,
 			uint64_t deadline_ns, struct tei_err *err);
-	/* *json: terminated, freed with free() by the caller */
+	/* *json is terminated; the caller frees it with free() */
 	int (*fetch)(struct tei_meta_store *store, const char *name,
 		     uint64_t deadline_ns, char **json, size_t *len,
 		     struct tei_err *err);
@@ -49,9 +49,10 @@ struct meta_store_ops {
 	int (*check)(struct tei_meta_store *store, uint64_t deadline_ns,
 		     struct tei_err *err);
 	/*
-	 * Kept segments. read: *json NULL where there is none; *version tells
-	 * states apart. write: json NULL removes; META_CONFLICT where version
-	 * is not what is there. list: names without TEI_META_KEPT.
+	 * Persistent segment records. read: *json is NULL if there is none;
+	 * *version distinguishes states. write: json NULL removes; returns
+	 * META_CONFLICT if version is not the current one. list: names without
+	 * TEI_META_KEPT.
 	 */
 	int (*kept_read)(struct tei_meta_store *store, const char *name,
 			 uint64_t deadline_ns, char **json, size_t *len,
@@ -63,20 +64,20 @@ struct meta_store_ops {
 			 struct meta_names *names, struct tei_err *err);
 };
 
-#define META_ABSENT	(-1)		/* version of what is not there */
-#define META_CONFLICT	1		/* no code of the others */
+#define META_ABSENT	(-1)		/* version of a missing record */
+#define META_CONFLICT	1		/* differs from all codes */
 
-/* A growing list of names. Zero at first. */
+/* A growing list of names. All zero is the empty list. */
 struct meta_names {
 	char **name;
 	size_t count, room;
 };
 
-/* False without memory. */
+/* Adds a copy of name. Returns false if memory is short. */
 bool meta_names_add(struct meta_names *names, const char *name);
 void meta_names_free(struct meta_names *names);
 
-/* Kept segments of P2PHANDSHAKE: files of a folder. */
+/* Persistent segment records of P2PHANDSHAKE: files in a folder. */
 int meta_dir_read(struct tei_meta_store *store, const char *name,
 		  uint64_t deadline_ns, char **json, size_t *len,
 		  int64_t *version, struct tei_err *err);
@@ -86,15 +87,15 @@ int meta_dir_write(struct tei_meta_store *store, const char *name,
 int meta_dir_list(struct tei_meta_store *store, uint64_t deadline_ns,
 		  struct meta_names *names, struct tei_err *err);
 
-/* Made by tei_meta_store_open, freed by tei_meta_store_close. */
+/* Created by tei_meta_store_open, freed by tei_meta_store_close. */
 struct tei_meta_store {
-	/* fixed after open, server after attach */
+	/* constant after open; server: after attach */
 	const struct meta_store_ops *ops;
-	const struct tei_settings *settings;	/* the engine's */
-	struct tei_meta_server *server;		/* not ours */
-	struct tei_secret *secret;		/* NULL: none is set */
-	void *back_end;				/* ops' own */
-	/* row 2 of docs/LOCKING.md; never held over a back end's call */
+	const struct tei_settings *settings;	/* owned by the engine */
+	struct tei_meta_server *server;		/* not owned */
+	struct tei_secret *secret;		/* NULL: not set */
+	void *back_end;				/* private to ops */
+	/* row 2 of docs/LOCKING.md; not held during calls of a back end */
 	struct tei_mutex lock;
 	struct tei_list published;		/* lock: struct store_name */
 };

@@ -3,36 +3,37 @@
 #define TEI_META_META_WIRE_H
 
 /*
- * The control channel on the wire, version 1. A client sends one frame and
- * gets one, any number of times over one TCP connection. Every number is
- * big-endian. A frame is this header and length bytes of payload.
+ * The control channel on the wire, version 1. Over one TCP connection a client
+ * sends a frame and receives one, any number of times. All numbers are
+ * big-endian. A frame consists of this header and length bytes of payload.
  *
  *	PING		-				PONG	incarnation
  *	GET_DESC	name, not terminated		DESC	JSON text
  *	GET_STATS	-				STATS	JSON text
  *	AUTH		nonce of the client		CHALLENGE nonce
  *	RESPONSE	proof				-
- *	anything	-				ERROR	code, text
+ *	any frame	-				ERROR	code, text
  *
- * Without a shared secret only clients of the same host are told statistics.
- * After an ERROR to a frame that could not be understood, or when the server
- * refuses the connection, the server closes.
+ * Without a shared secret, statistics are sent only to clients of the same
+ * host. The server closes the connection after an ERROR that answers an invalid
+ * frame or refuses the connection.
  *
- * With a shared secret a client begins with AUTH and sends RESPONSE and its
- * request together; the server, which has shown nothing but a random number
- * so far, answers the request once the proof fits. From RESPONSE on every
- * frame but a last ERROR is signed: META_WIRE_SIGNED is set and length
- * includes a tag at the end,
+ * With a shared secret, a client begins with AUTH. It then sends RESPONSE and
+ * its request together. The server, which has only sent a random number so far,
+ * answers the request if the proof is right. From RESPONSE on, every frame
+ * except a final ERROR is signed: META_WIRE_SIGNED is set, and length includes
+ * a tag at the end:
  *
  *	session	= MAC(control key, version, both nonces)
  *	proof	= MAC(session, "client")
  *	tag	= MAC(session, header, number of the frame, SHA-256 of the rest)
  *
- * numbers counting from 0 in each direction, which the header's type tells
- * apart. So a tag shows that its sender has the secret and has seen this
- * connection's nonces, and a frame cannot be changed, dropped, repeated or
- * sent back. A server with a secret answers anything else with ERROR and
- * META_WIRE_DENIED, whatever was asked for; so does one without to AUTH.
+ * The frame number counts from 0 in each direction; the type in the header
+ * identifies the direction. A tag proves that its sender knows the secret and
+ * has seen the nonces of this connection, and that the frame was not changed,
+ * dropped, repeated or reflected. A server with a secret answers any other
+ * frame with ERROR and META_WIRE_DENIED, whatever it requests; a server without
+ * a secret answers AUTH in the same way.
  */
 
 #include <assert.h>
@@ -58,31 +59,32 @@ enum meta_wire_type {
 	META_WIRE_ERROR = 255,
 };
 
-/* GET_DESC: the primary segment will do where name is unknown. */
+/* GET_DESC: the primary segment is accepted if name is unknown. */
 #define META_WIRE_ANY		1u
 /* Any frame: a tag is at the end of the payload. */
 #define META_WIRE_SIGNED	0x8000u
 
-#define META_WIRE_NONCE		32	/* bytes; of AUTH and CHALLENGE */
+#define META_WIRE_NONCE		32	/* bytes, in AUTH and CHALLENGE */
 #define META_WIRE_TAG		32	/* bytes of a tag or a proof */
 #define META_WIRE_DENIED	13	/* code of an ERROR about the secret */
 
-struct meta_wire_header {		/* since 1 */
+struct meta_wire_header {		/* since version 1 */
 	uint8_t magic[4];
 	uint8_t version;
 	uint8_t type;			/* enum meta_wire_type */
-	uint8_t flags[2];		/* unknown ones are refused */
-	uint8_t id[4];			/* the reply carries the request's */
-	uint8_t length[4];		/* of what follows */
+	uint8_t flags[2];		/* unknown flags are refused */
+	uint8_t id[4];			/* the reply has the id of the
+					 * request */
+	uint8_t length[4];		/* bytes that follow */
 };
 static_assert(sizeof(struct meta_wire_header) == 16, "wire format");
 
-struct meta_wire_pong {			/* since 1 */
+struct meta_wire_pong {			/* since version 1 */
 	uint8_t incarnation[8];
 };
 static_assert(sizeof(struct meta_wire_pong) == 8, "wire format");
 
-struct meta_wire_error {		/* since 1; text follows */
+struct meta_wire_error {		/* since version 1; text follows */
 	uint8_t code[4];		/* enum tei_code, two's complement, or
 					 * META_WIRE_DENIED */
 };

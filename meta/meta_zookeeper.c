@@ -8,8 +8,8 @@
 #include "util/thread.h"
 
 /*
- * The ZooKeeper back end as meta_store.c sees it. Start with the notes in
- * meta_zookeeper_int.h.
+ * The ZooKeeper back end as seen by meta_store.c. Read the notes in
+ * meta_zookeeper_int.h first.
  */
 
 static struct zk *zk_new(struct tei_meta_store *store)
@@ -86,7 +86,10 @@ static int zk_open(struct tei_meta_store *store, const char *conn,
 	return rc;
 }
 
-/* Everything was withdrawn before; what could not be goes with the session. */
+/*
+ * Closes the store. All names were withdrawn before; nodes that could not be
+ * deleted disappear with the session.
+ */
 static void zk_close(struct tei_meta_store *store)
 {
 	struct zk *zk = store->back_end;

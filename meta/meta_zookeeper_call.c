@@ -8,14 +8,14 @@
 #include "util/settings.h"
 
 /*
- * A call under way. Shared by its caller and the library, which runs its
- * completion at most once; what it leaves out when the handle is closed is
- * ended by zk_calls_end.
+ * A call in progress. Shared by its caller and the library, which runs its
+ * completion at most once. zk_calls_end ends the calls that the library leaves
+ * unanswered when the handle is closed.
  */
 struct zk_call {
 	struct tei_list link;		/* zk->calls; zk->lock */
-	struct zk *zk;			/* fixed */
-	struct zk_session *session;	/* fixed */
+	struct zk *zk;			/* constant */
+	struct zk_session *session;	/* constant */
 	/* zk->lock */
 	uint32_t refs;
 	bool done;
@@ -26,11 +26,11 @@ struct zk_call {
 	bool ours;
 	struct meta_names children;
 	char *watched;			/* path of a segment, or NULL */
-	/* the library's until done */
+	/* used by the library until done */
 	zoo_op_result_t results[ZK_OPS_MAX];
 };
 
-/* What to submit. */
+/* Description of a call to submit. */
 struct zk_ask {
 	int (*submit)(zhandle_t *zh, const struct zk_ask *ask,
 		      struct zk_call *call);
@@ -39,7 +39,7 @@ struct zk_ask {
 	const struct ACL_vector *acl;
 	const zoo_op_t *ops;
 	int count;
-	struct meta_names *children;	/* gets them, or NULL */
+	struct meta_names *children;	/* receives the names, or NULL */
 };
 
 static struct zk_call *zk_call_new(struct zk *zk) TEI_REQUIRES(zk->lock)
@@ -69,8 +69,9 @@ static void zk_call_unref(struct zk_call *c) /* c->zk->lock held */
 /*
  * --- completions, on the library's thread ---
  *
- * It runs them and the watchers in the order in which the server sent the
- * answers and events, so that a watch is noted as set before its event comes.
+ * The library runs completions and watchers in the order in which the server
+ * sent the answers and events. So a watch is recorded as set before its event
+ * arrives.
  */
 
 static void zk_call_end(struct zk_call *c, int rc) /* c->zk->lock held */
@@ -161,8 +162,8 @@ static void zk_done_strings(int rc, const struct String_vector *strings,
 }
 
 /*
- * Nobody but we: one entry, and since a list is shown only to those whom it
- * lets read, that one is ours.
+ * Returns true if only this user has access: the list has one entry, and since
+ * only users with read permission see the list, that entry is for this user.
  */
 static bool zk_acl_ours(const struct ACL_vector *acl)
 {
@@ -188,8 +189,8 @@ static void zk_done_acl(int rc, struct ACL_vector *acl, struct Stat *stat,
 /* --- watchers, on the library's thread ----------------------------------- */
 
 /*
- * They stay set while the session lives, whatever becomes of it: all events
- * of the session go to the session's own watcher.
+ * A watcher stays set while the session lives, whatever happens to the
+ * connection. All events of the session go to the session's own watcher.
  */
 static void zk_on_segment(zhandle_t *zh, int type, int state, const char *path,
 			  void *ctx)
@@ -213,7 +214,10 @@ static void zk_on_own(zhandle_t *zh, int type, int state, const char *path,
 		zk_own_event(s->zk, type, path);
 }
 
-/* What comes into being where nothing was has not been looked at yet. */
+/*
+ * A folder that was just created has not been checked yet, so this is no
+ * change.
+ */
 static void zk_on_folder(zhandle_t *zh, int type, int state, const char *path,
 			 void *ctx)
 {
@@ -268,7 +272,7 @@ bool zk_in_vain(const struct zk *zk, uint64_t deadline_ns)
 		pthread_equal(pthread_self(), zk->keeper));
 }
 
-/* False: not by the deadline. */
+/* Waits for a connection. Returns false if there is none by the deadline. */
 static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock)
 {
@@ -277,7 +281,7 @@ static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
 	while ((!zk->connected || zk->expired) &&
 	       !zk_in_vain(zk, deadline_ns)) {
 		left = tei_ns_left(deadline_ns);
-		/* the keeper may have to look for the servers before */
+		/* the keeper may have to resolve the servers' names first */
 		tei_mutex_wait(&zk->cond, &zk->lock,
 			       left < ZK_LOOKUP_NS ? left : ZK_LOOKUP_NS);
 	}
@@ -299,8 +303,8 @@ static int zk_wait_done(struct zk *zk, struct zk_call *c, uint64_t deadline_ns)
 }
 
 /*
- * *out: the call, to be given back by zk_call_unref under zk->lock, which is
- * held before and after.
+ * Submits a call. zk->lock is held before and after. The caller releases *out
+ * with zk_call_unref under zk->lock.
  */
 static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 		     struct zk_call **out) TEI_REQUIRES(zk->lock)
@@ -315,9 +319,10 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	rc = ask->watcher == zk_on_segment && !c->watched ? ZSYSTEMERROR :
 	     ask->submit(zk->session->zh, ask, c);
 	if (rc != ZOK) {
-		c->refs = 1;		/* the library has none */
+		c->refs = 1;		/* the library has no reference */
 		zk_call_unref(c);
-		/* its event is still on its way: don't come back until then */
+		/* the event of the lost connection has not arrived yet; do not
+		 * retry before */
 		if (rc == ZINVALIDSTATE)
 			zk->connected = false;
 		return rc;
@@ -326,7 +331,7 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	return ZOK;
 }
 
-/* One try. *out as of zk_submit, or NULL. */
+/* Makes one attempt. *out as of zk_submit, or NULL. */
 static int zk_try(struct zk *zk, const struct zk_ask *ask,
 		  uint64_t deadline_ns, struct zk_call **out)
 	TEI_REQUIRES(zk->lock)
@@ -340,7 +345,9 @@ static int zk_try(struct zk *zk, const struct zk_ask *ask,
 	return rc == ZOK ? zk_wait_done(zk, *out, deadline_ns) : rc;
 }
 
-/* The same for several, all submitted before the first is waited for. */
+/*
+ * As zk_try, for several calls, which are all submitted before any is awaited.
+ */
 static int zk_try_all(struct zk *zk, const struct zk_ask *asks, int count,
 		      uint64_t deadline_ns, struct zk_call **out)
 	TEI_REQUIRES(zk->lock)
@@ -356,7 +363,7 @@ static int zk_try_all(struct zk *zk, const struct zk_ask *asks, int count,
 	return rc;
 }
 
-/* again: tries until it isn't transient or the deadline has passed. */
+/* again: repeats the call while the result is transient, until the deadline. */
 static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 		  uint64_t deadline_ns, struct zk_reply *reply,
 		  bool *ours, int *failed)
@@ -373,13 +380,13 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 			zk_call_unref(c);
 	}
 	if (c && rc == ZOK && reply) {
-		reply->data = c->data;		/* the caller's from here on */
+		reply->data = c->data;		/* owned by the caller now */
 		reply->len = c->len;
 		reply->stat = c->stat;
 		c->data = NULL;
 	}
 	if (c && rc == ZOK && ask->children) {
-		*ask->children = c->children;	/* the caller's, too */
+		*ask->children = c->children;	/* owned by the caller now */
 		memset(&c->children, 0, sizeof(c->children));
 	}
 	if (c && rc == ZOK && ours)
@@ -394,8 +401,8 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 }
 
 /*
- * Reads, all at once: tries until the first of their results that isn't ZOK
- * isn't transient, or the deadline has passed.
+ * Makes several reads in parallel. Repeats them while the first result that is
+ * not ZOK is transient, until the deadline.
  */
 static int zk_ask_all(struct zk *zk, const struct zk_ask *asks, int count,
 		      uint64_t deadline_ns, struct Stat *stats, bool *ours)
@@ -476,7 +483,7 @@ int zk_exists_all(struct zk *zk, const char *const *paths, int count,
 	return zk_ask_all(zk, asks, count, deadline_ns, stats, &ours);
 }
 
-/* "local": neither asks the server nor waits. */
+/* "local": neither asks the server nor waits */
 void zk_unwatch(struct zk *zk, const char *path)
 {
 	zoo_remove_watches(zk->session->zh, path, ZWATCHTYPE_DATA,
@@ -514,7 +521,7 @@ static int zk_submit_acl(zhandle_t *zh, const struct zk_ask *ask,
 int zk_get_acl(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	       uint64_t deadline_ns, bool *ours, struct Stat *stat)
 {
-	/* the watch goes ahead: what comes after it is told */
+	/* the watch is set first, so that it reports any later change */
 	const struct zk_ask asks[ZK_TOGETHER] = {
 		{ .submit = zk_submit_exists, .path = path,
 		  .watcher = zk_watcher(watch) },
@@ -575,7 +582,7 @@ int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 		return TEI_ERR_METADATA;
 	if (zk_transient(rc))
 		return tei_err_fail(err, TEI_ERR_SOCKET, "meta",
-				    "what is open stays usable meanwhile",
+				    "open segments stay usable meanwhile",
 				    "%s '%.48s': no answer from ZooKeeper %s in time",
 				    what, name, zk->where);
 	if (rc == ZNOAUTH)
@@ -588,11 +595,11 @@ int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 	if (rc == ZNOCHILDRENFOREPHEMERALS)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 				    "choose another server name",
-				    "%s '%.48s': what is before a slash of it is the name of another segment",
+				    "%s '%.48s': the part before a slash is the name of another segment",
 				    what, name);
 	if (rc == ZBADARGUMENTS)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "%s '%.48s': ZooKeeper can't have a node of that name",
+				    "%s '%.48s': not a valid name of a ZooKeeper node",
 				    what, name);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
 			    "%s '%.48s': ZooKeeper %s: %s", what, name,

@@ -10,13 +10,13 @@
 #include "util/settings.h"
 
 /*
- * Names that this process publishes. Only who has the writer's token makes,
- * replaces or deletes nodes, so that the caller's threads and the keeper don't
- * get into each other's way. Between processes the guard decides; see
+ * Names that this process publishes. Only the thread with the writer's token
+ * creates, replaces or deletes nodes, so that callers and the keeper do not
+ * interfere. Between processes, the ownership node decides; see
  * meta_zookeeper_int.h.
  *
- * The latest text asked for is what is wanted, also when its publication
- * failed for want of a server: the keeper brings it there.
+ * The latest requested text is the intended one, even if its publication failed
+ * because no server answered: the keeper publishes it later.
  */
 
 #define ZK_LOST_HINT \
@@ -90,7 +90,7 @@ static struct zk_entry *zk_entry_new(struct zk *zk, const char *name)
 	return NULL;
 }
 
-/* Entries are added and freed by who has the writer's token. */
+/* Entries are added and freed by the thread with the writer's token. */
 static struct zk_entry *zk_entry_find(struct zk *zk, const char *name)
 {
 	struct zk_entry *e, *found = NULL;
@@ -153,8 +153,9 @@ void zk_entries_free(struct zk *zk) TEI_NO_TSA
 }
 
 /*
- * Not by us: entries are unlinked before they are deleted. A new text is by us
- * as a rule, and changes come in bursts: they are looked at a little later.
+ * Handles an event of an own node. A deletion is not by this process, because
+ * entries are unlinked before their nodes are deleted. A new text usually is,
+ * and changes come in bursts, so these are checked a little later.
  */
 void zk_own_event(struct zk *zk, int type, const char *path)
 {
@@ -237,7 +238,7 @@ static int zk_entry_folders(struct zk *zk, const struct zk_entry *e,
 	return rc;
 }
 
-/* Says once what is open to anybody. */
+/* Logs once that the nodes are open to every user. */
 static void zk_tell_open(struct zk *zk)
 {
 	bool told;
@@ -250,15 +251,15 @@ static void zk_tell_open(struct zk *zk)
 		return;
 	if (zk->store->secret)
 		TEI_WARN("meta",
-			 "ZooKeeper %s: the shared secret covers keys and fabric addresses; names and control channels are open to anybody there; MOONRAIL_ZK_AUTH_FILE closes it",
+			 "ZooKeeper %s: the shared secret covers keys and fabric addresses; every client can read and change names and control channels; MOONRAIL_ZK_AUTH_FILE restricts access",
 			 zk->servers);
 	else
 		TEI_INFO("meta",
-			 "ZooKeeper %s: anybody there may read and change what is published; MOONRAIL_ZK_AUTH_FILE closes it",
+			 "ZooKeeper %s: every client can read and change the published nodes; MOONRAIL_ZK_AUTH_FILE restricts access",
 			 zk->servers);
 }
 
-/* --- claiming ------------------------------------------------------------ */
+/* --- registration of a name ---------------------------------------------- */
 
 static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
 {
@@ -274,7 +275,7 @@ static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
 	return 3;
 }
 
-/* In one step: what the holder had goes, ours is there. */
+/* Replaces the owner's nodes by our own in one transaction. */
 static int zk_replace(struct zk *zk, const struct zk_entry *e,
 		      const struct zk_holder *h, uint64_t deadline_ns)
 {
@@ -325,7 +326,7 @@ static int zk_refuse(struct zk *zk, struct zk_entry *e,
 			    "segment '%.24s' is held by %s", e->name, who);
 }
 
-/* Ours of a name that another has, if the rest was taken away. */
+/* Deletes our ownership node of a name that another process owns. */
 static void zk_drop_guard(struct zk *zk, const struct zk_entry *e,
 			  uint64_t deadline_ns)
 {
@@ -336,9 +337,10 @@ static void zk_drop_guard(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * We had the name, and another of ours has claimed it since. The keeper does
- * not contest that: two that don't reach each other would take it from one
- * another for ever. Who publishes may.
+ * Returns true if this process had the name and another moonrail process has
+ * registered it since. The keeper does not contest that, because two processes
+ * that do not reach each other would take the name from one another forever. A
+ * caller that publishes may contest it.
  */
 static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
 			 const struct zk_holder *h)
@@ -348,8 +350,9 @@ static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * What to do about nodes that are there. ZOK: the name is ours now; transient
- * or ZNONODE, ZNODEEXISTS, ZBADVERSION: look again. *alive: refused.
+ * Handles existing nodes of the name. Returns ZOK if the name is now ours. If
+ * the result is transient, ZNONODE, ZNODEEXISTS or ZBADVERSION, the caller must
+ * try again. *alive: refused, because the owner is alive.
  */
 static int zk_take_over(struct zk *zk, struct zk_entry *e,
 			uint64_t deadline_ns, struct zk_holder *h, bool *alive)
@@ -370,11 +373,12 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 		if (*alive)
 			return ZNODEEXISTS;
 	}
-	/* without a guard versions don't tell his nodes from a third's */
+	/* without an ownership node, versions do not identify the owner's
+	 * nodes */
 	rc = h->guard ? ZOK : zk_holder_same(zk, e, h, deadline_ns);
 	if (rc == ZOK)
 		rc = zk_replace(zk, e, h, deadline_ns);
-	/* at our own address it is ours that somebody wrote over */
+	/* at our own address, another user overwrote a node of ours */
 	if (rc == ZOK && h->incarnation != own &&
 	    strcmp(h->endpoint, tei_meta_server_name(zk->store->server))) {
 		zk_holder_text(h, who, sizeof(who));
@@ -390,7 +394,7 @@ static bool zk_look_again(int rc)
 	       rc == ZBADVERSION;
 }
 
-/* Sets the watches on our nodes; false: they are not ours any more. */
+/* Sets the watches on our nodes. Returns false if they are no longer ours. */
 static bool zk_watch_own(struct zk *zk, const struct zk_entry *e,
 			 uint64_t deadline_ns)
 {
@@ -404,7 +408,10 @@ static bool zk_watch_own(struct zk *zk, const struct zk_entry *e,
 	       stat[2].ephemeralOwner == own;
 }
 
-/* What can't be deleted by the deadline goes with the session. */
+/*
+ * Deletes our nodes. Nodes that cannot be deleted by the deadline disappear
+ * with the session.
+ */
 static int zk_delete(struct zk *zk, const struct zk_entry *e,
 		     uint64_t deadline_ns)
 {
@@ -420,7 +427,10 @@ static int zk_delete(struct zk *zk, const struct zk_entry *e,
 	return rc;
 }
 
-/* Made where others may take them away, the folders being new: taken back. */
+/*
+ * Checks the folders after new nodes were created in them, and deletes the
+ * nodes if other users may change the folders.
+ */
 static int zk_made(struct zk *zk, const struct zk_entry *e,
 		   uint64_t deadline_ns, struct tei_err *err)
 {
@@ -435,7 +445,10 @@ static int zk_made(struct zk *zk, const struct zk_entry *e,
 	return rc;
 }
 
-/* Where a watch finds nothing of ours, the keeper looks after it. */
+/*
+ * Marks the entry as registered and sets its watches. If the nodes are not
+ * ours, the keeper handles the entry.
+ */
 static void zk_claimed(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
 	e->announced = true;
@@ -446,8 +459,8 @@ static void zk_claimed(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 }
 
 /*
- * Makes the nodes. *refused: another process that lives has the name; any
- * other failure may have left anything.
+ * Registers the name by creating its nodes. *refused: another live process owns
+ * it. After any other failure, some nodes may exist.
  */
 static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
@@ -459,7 +472,7 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 
 	*refused = false;
 	do {
-		/* before anything is put there for others to read */
+		/* before any node is created that other users may read */
 		rc = zk->auth ? zk_entry_folders(zk, e, deadline_ns, err) : ZOK;
 		if (rc == ZOK)
 			rc = zk_multi(zk, ops, n, deadline_ns, NULL);
@@ -468,7 +481,8 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 			zk_folders_gone(zk);
 			rc = zk_entry_folders(zk, e, deadline_ns, err);
 		} else if (rc == ZNODEEXISTS) {
-			/* that he does not answer takes nothing off it */
+			/* the time to ask the owner is granted in addition,
+			 * once */
 			deadline_ns += asked ? 0 : ZK_PING_NS;
 			asked = true;
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
@@ -488,7 +502,10 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 	return zk_fail(zk, rc, "publishing", e->name, err);
 }
 
-/* Another text for a name that is held. ZNONODE: it no longer is. */
+/*
+ * Replaces the text of a registered name. Returns ZNONODE if the name is no
+ * longer registered.
+ */
 static int zk_replace_text(struct zk *zk, const struct zk_entry *e,
 			   uint64_t deadline_ns)
 {
@@ -513,7 +530,7 @@ static bool zk_entry_held(struct zk *zk, const struct zk_entry *e)
 	return held;
 }
 
-/* Brings e's text to its place. */
+/* Publishes the text of e. */
 static int zk_bring(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
 {
@@ -528,13 +545,13 @@ static int zk_bring(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		tei_mutex_unlock(&zk->lock);
 		return 0;
 	}
-	/* ZNOAUTH: others have changed the permissions of the node */
+	/* ZNOAUTH: another user changed the permissions of the node */
 	if (rc == ZNONODE || rc == ZNOAUTH)
 		return zk_claim(zk, e, deadline_ns, refused, err);
 	return zk_fail(zk, rc, "publishing", e->name, err);
 }
 
-/* --- the store's calls --------------------------------------------------- */
+/* --- calls of the store -------------------------------------------------- */
 
 static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 		     const char *json, size_t len, char **text, size_t *n,
@@ -553,8 +570,8 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 					desc->name);
 }
 
-/* A loss that the keeper found is told once; then it may be tried again, by who
- * is told. */
+/* Reports a loss that the keeper found, once; afterwards the caller that was
+ * told may try again. */
 static int zk_tell_lost(struct zk *zk, struct zk_entry *e, bool told,
 			struct tei_err *err)
 {
@@ -573,7 +590,7 @@ static int zk_tell_lost(struct zk *zk, struct zk_entry *e, bool told,
 			    "segment '%.24s' was lost to %s", e->name, who);
 }
 
-/* The token is held. */
+/* Publishes text under name. The caller has the writer's token. */
 static int zk_publish_text(struct zk *zk, const char *name, char *text,
 			   size_t len, bool told, uint64_t deadline_ns,
 			   struct tei_err *err)
@@ -591,7 +608,7 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 				    name);
 	}
 	free(e->text);
-	e->text = text;			/* the entry's from here on */
+	e->text = text;			/* owned by the entry now */
 	e->len = len;
 	rc = known ? zk_tell_lost(zk, e, told, err) : 0;
 	if (rc)
@@ -604,7 +621,7 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 	rc = zk_bring(zk, e, deadline_ns, &refused, err);
 	if (!rc)
 		return 0;
-	/* only what time can mend is left to the keeper */
+	/* the keeper repeats only failures that may be temporary */
 	zk_entry_mark(zk, e, !refused && zk_entry_held(zk, e),
 		      rc == TEI_ERR_SOCKET);
 	return rc;
@@ -671,7 +688,7 @@ int zk_withdraw(struct tei_meta_store *store, const char *name,
 		ours = e->held || e->dirty;
 		tei_mutex_unlock(&zk->lock);
 	}
-	/* without a connection there is little to wait for */
+	/* without a connection, waiting is of little use */
 	until = tei_now_ns() + TEI_NS_PER_SEC;
 	if (ours)
 		rc = zk_delete(zk, e, until < deadline_ns ? until : deadline_ns);
@@ -683,7 +700,7 @@ int zk_withdraw(struct tei_meta_store *store, const char *name,
 	return zk_fail(zk, rc, "withdrawing", name, err);
 }
 
-/* --- the keeper's share -------------------------------------------------- */
+/* --- work of the keeper -------------------------------------------------- */
 
 static struct zk_entry *zk_entry_dirty(struct zk *zk)
 {
@@ -724,7 +741,10 @@ static bool zk_node_is(struct zk *zk, const char *path, const char *text,
 	return same;
 }
 
-/* Whether it is all there, as we wrote it; sets the watches again. */
+/*
+ * Checks that the nodes exist with the content that we wrote, and sets the
+ * watches again.
+ */
 static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
 	int rc;
@@ -747,7 +767,9 @@ static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* The next one that is due; what is dirty is seen to anyway. */
+/*
+ * Returns the next entry whose check is due. Dirty entries are handled anyway.
+ */
 static struct zk_entry *zk_look_due(struct zk *zk)
 {
 	uint64_t now = tei_now_ns();
@@ -765,7 +787,7 @@ static struct zk_entry *zk_look_due(struct zk *zk)
 	return found;
 }
 
-/* False: not now. */
+/* Publishes one dirty entry. Returns false if that is not possible now. */
 static bool zk_republish_one(struct zk *zk, struct zk_entry *e,
 			     uint64_t deadline_ns)
 {

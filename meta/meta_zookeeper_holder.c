@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who has a name that this process wants to publish, as found in ZooKeeper.
+ * The owner of a name that this process wants to publish, as found in
+ * ZooKeeper.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,22 +21,23 @@ static void zk_since(int64_t ms, char *out, size_t len)
 		snprintf(out, len, "?");
 }
 
-/* One that holds others: names that go on after a slash. */
+/* Returns true for a folder, whose children are names with a slash. */
 static bool zk_is_folder(const struct Stat *stat)
 {
 	return !stat->ephemeralOwner && stat->numChildren;
 }
 
-/* A node as it was found. */
+/* A node as it was read. */
 struct zk_found {
 	bool there;
-	char *data;		/* NULL: not there, or this user may not read it */
+	char *data;		/* NULL: no node, or this user may not read
+				 * it */
 	size_t len;
 	struct Stat stat;
 };
 
-/* Reads a node; the caller frees out->data. Anybody may ask for the state of a
- * node that only others may read. */
+/* Reads a node; the caller frees out->data. A user may read the state of a node
+ * even if only others may read its content. */
 static int zk_found_read(struct zk *zk, const char *path, uint64_t deadline_ns,
 			 struct zk_found *out)
 {
@@ -121,7 +123,7 @@ static void zk_holder_sessions(struct zk *zk, const struct zk_entry *e,
 	bool rpc = out->rpc_owner && out->rpc_owner != guard;
 
 	if (*out->endpoint) {
-		/* the address that the other node gives is not this session's */
+		/* the address in the other node belongs to another session */
 		if (ram && out->ram_damaged && out->ram_owner != out->rpc_owner)
 			out->blocks = e->ram;
 	} else if (rpc) {
@@ -149,7 +151,10 @@ static int zk_holder_own_guard(struct zk *zk, const struct zk_entry *e,
 	return rc == ZNONODE ? ZOK : rc;
 }
 
-/* ZBADVERSION: another one is there by now, or none, or one where none was. */
+/*
+ * Returns ZBADVERSION if the node was replaced, deleted, or created where none
+ * was.
+ */
 static int zk_holder_node_same(struct zk *zk, const char *path, int64_t czxid,
 			       uint64_t deadline_ns)
 {
@@ -171,10 +176,11 @@ int zk_holder_same(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * The nodes are read one after the other, and meanwhile a holder may withdraw
- * and the next one come, so that what is read is of both: then his guard is
- * missed, and what stands between a third and him. So it is looked whether the
- * first ones are there still when the last was seen.
+ * The nodes are read one after the other. Meanwhile the owner may withdraw and
+ * another process may register the name, so the nodes may belong to different
+ * owners; then the ownership node would be missed, which protects the new owner
+ * from being replaced by a third process. Therefore the first nodes are checked
+ * again after the last one was read.
  */
 int zk_holder_read(struct zk *zk, const struct zk_entry *e,
 		   uint64_t deadline_ns, struct zk_holder *out)

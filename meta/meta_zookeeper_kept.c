@@ -6,9 +6,9 @@
 #include "util/err.h"
 
 /*
- * Kept segments: persistent nodes, changed on condition of their version. A
- * node that was removed and made anew between a read and its write counts as
- * the one that was read.
+ * Persistent segment records: persistent nodes, which are changed conditionally
+ * on their version. A node that was deleted and created again between a read
+ * and its write is not distinguished from the one that was read.
  */
 
 static char *zk_kept_path(const struct zk *zk, const char *name,
@@ -36,7 +36,7 @@ int zk_kept_read(struct tei_meta_store *store, const char *name,
 	rc = zk_get_ours(zk, path, name, ZK_WATCH_NONE, deadline_ns, &r, err);
 	free(path);
 	if (rc == ZOK) {
-		*json = r.data;		/* the caller's from here on */
+		*json = r.data;		/* owned by the caller now */
 		*len = r.len;
 		*version = r.stat.version;
 	} else if (rc == ZNONODE) {
@@ -49,7 +49,7 @@ int zk_kept_read(struct tei_meta_store *store, const char *name,
 	return 0;
 }
 
-/* One try at the one node. */
+/* Makes one attempt to change the node. */
 static int zk_kept_step(struct zk *zk, const char *path, const char *json,
 			size_t len, int64_t version, uint64_t deadline_ns)
 {
@@ -65,7 +65,10 @@ static int zk_kept_step(struct zk *zk, const char *path, const char *json,
 	return zk_multi(zk, &op, 1, deadline_ns, NULL);
 }
 
-/* Written where others may change it, the folders being new: taken back. */
+/*
+ * Checks the folders after a node was created in them, and deletes the node if
+ * other users may change the folders.
+ */
 static int zk_kept_made(struct zk *zk, const char *path, const char *name,
 			uint64_t deadline_ns, struct tei_err *err)
 {
@@ -96,7 +99,7 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 	if (rc == ZOK)
 		return 0;
 	if (rc == ZNONODE && version == META_ABSENT)
-		zk_folders_gone(zk);	/* the next try makes them */
+		zk_folders_gone(zk);	/* the next attempt creates them */
 	if (rc == ZNODEEXISTS || rc == ZBADVERSION || rc == ZNONODE)
 		return META_CONFLICT;
 	return zk_fail(zk, rc, "segment", name, err);

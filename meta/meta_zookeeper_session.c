@@ -12,8 +12,8 @@
 #include "util/settings.h"
 
 /*
- * The library's own lines: of use only to who looks for trouble, since what
- * matters of them is said by us.
+ * Logs the library's own lines at level debug, because our own lines report
+ * what matters.
  */
 static void zk_log(const char *message)
 {
@@ -21,15 +21,15 @@ static void zk_log(const char *message)
 		      message);
 }
 
-/* --- where the servers are ----------------------------------------------- */
+/* --- addresses of the servers -------------------------------------------- */
 
 /*
- * The client library is given addresses, since it would look names up in its
- * own thread, for as long as that takes. So it goes on trying those, and only
- * those, until there is a connection; a server alone could say that the session
- * is over. Where it has none for a while the names are looked up again, and the
- * session goes on at what is new, in another handle: the library's thread reads
- * the list that zoo_set_servers frees (seen in 3.8.0).
+ * The client library gets addresses, because it would block its own thread
+ * while it resolves names. So it only tries those addresses until there is a
+ * connection, and only a server can tell that the session has ended. If there
+ * is no connection for a while, the names are resolved again, and the session
+ * continues at new addresses with another handle, because the library's thread
+ * reads the list that zoo_set_servers frees (seen in 3.8.0).
  */
 static void zk_lookup_later(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
@@ -64,7 +64,7 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 			  zk->servers);
 	else if (lost)
 		TEI_WARN("meta",
-			 "ZooKeeper %s: connection lost; what is open stays usable",
+			 "ZooKeeper %s: connection lost; open segments stay usable",
 			 zk->servers);
 	if (connected && !zk->connected)
 		zk_unread_now(zk);
@@ -83,7 +83,7 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 	pthread_cond_broadcast(&zk->cond);
 }
 
-/* On the library's thread. */
+/* Runs on the library's thread. */
 static void zk_session_event(zhandle_t *zh, int type, int state,
 			     const char *path, void *ctx)
 {
@@ -101,8 +101,9 @@ static void zk_session_event(zhandle_t *zh, int type, int state,
 }
 
 /*
- * The library mixes the list for itself unless it is told not to, for all
- * handles of the process: so others' may come in between, but not ours.
+ * Creates a handle. The library shuffles the list of servers unless told not
+ * to, for all handles of the process. So handles of other users may be
+ * affected, but not ours.
  */
 static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 				struct zk_session *s)
@@ -125,9 +126,9 @@ static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 }
 
 /*
- * The lock is held until handle and credentials are in place, so that neither
- * an event nor a call gets in between. id: of the session to go on with, or
- * NULL.
+ * Starts a session. The lock is held until handle and credentials are in place,
+ * so that neither an event nor a call can occur before. id: of the session to
+ * continue, or NULL.
  */
 static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    struct tei_err *err)
@@ -165,7 +166,10 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    strerror(errno));
 }
 
-/* Where the names can't be looked up now it is at the addresses known so far. */
+/*
+ * Creates a session. If the names cannot be resolved now, uses the addresses
+ * known so far.
+ */
 static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 			  struct tei_err *err)
 {
@@ -177,12 +181,15 @@ static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 		return rc;
 	if (!rc) {
 		free(zk->addresses);
-		zk->addresses = servers; /* the zk's from here on */
+		zk->addresses = servers; /* owned by zk now */
 	}
 	return zk_session_start(zk, NULL, err);
 }
 
-/* Until it is connected, of no use, or until_ns; whether it is connected. */
+/*
+ * Waits until the session is connected, unusable, or until_ns has passed.
+ * Returns true if it is connected.
+ */
 static bool zk_session_wait(struct zk *zk, uint64_t until_ns)
 {
 	bool connected;
@@ -197,7 +204,10 @@ static bool zk_session_wait(struct zk *zk, uint64_t until_ns)
 	return connected;
 }
 
-/* The last try has what is left, half of the time or more. */
+/*
+ * Returns the end of an attempt. The last one gets the rest of the time, at
+ * least half of it.
+ */
 static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
 			     uint64_t deadline_ns)
 {
@@ -207,10 +217,10 @@ static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
 }
 
 /*
- * The library stays with a server that says nothing for two thirds of the
- * session's time, which may be longer than we have. So the next one is tried by
- * another handle, sooner at first and later where they are just slow: three
- * tries at least. There is no session yet that it could lose.
+ * The library stays with a server that does not answer for two thirds of the
+ * session's timeout, which may be longer than our deadline. So the next server
+ * is tried with another handle, at least three attempts; their time is doubled,
+ * because servers may just be slow. No session exists yet that this could lose.
  */
 int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
 {
@@ -249,7 +259,7 @@ void zk_session_close(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 	if (!s)
 		return;
-	zookeeper_close(s->zh);		/* ends the library's threads */
+	zookeeper_close(s->zh);		/* ends the threads of the library */
 	tei_mutex_lock(&zk->lock);
 	zk_calls_end(zk, s);
 	tei_mutex_unlock(&zk->lock);
@@ -267,9 +277,12 @@ int64_t zk_session_id(struct zk *zk)
 	return id;
 }
 
-/* --- the keeper ---------------------------------------------------------- */
+/* --- keeper thread ------------------------------------------------------- */
 
-/* Another handle, or none: it is tried again. Its watches are to be set. */
+/*
+ * Prepares for a new handle, or for another attempt if it could not be created.
+ * Its watches must be set again.
+ */
 static void zk_session_begun(struct zk *zk, int rc) TEI_REQUIRES(zk->lock)
 {
 	if (rc) {
@@ -296,10 +309,11 @@ static void zk_session_renew(struct zk *zk)
 }
 
 /*
- * Servers that have lost their data refuse whoever has seen more than they
- * have, and never say that his session is over. It is, after twice its time, or
- * its end is no loss: all it holds is replaced by the next one of ours. When
- * that is; 0: there is a connection, or no session.
+ * Returns the time at which the session is given up; 0: there is a connection,
+ * or no session. Servers that have lost their data refuse clients that have
+ * seen newer data, and never report that the session has ended. After twice its
+ * timeout it either has ended or may be given up: the next session replaces all
+ * its nodes.
  */
 static uint64_t zk_give_up_ns(const struct zk *zk) TEI_REQUIRES(zk->lock)
 {
@@ -321,7 +335,7 @@ static void zk_session_give_up(struct zk *zk) TEI_REQUIRES(zk->lock)
 	pthread_cond_broadcast(&zk->cond);
 }
 
-/* Whether they are still away. *id: the session. */
+/* Returns true if there is still no connection. *id: the session. */
 static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
 {
 	bool wanted;
@@ -334,7 +348,7 @@ static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
 	return wanted;
 }
 
-/* The new handle knows of no watches. */
+/* Moves the session to other addresses. The new handle has no watches. */
 static void zk_session_move(struct zk *zk, char *found)
 {
 	clientid_t id;
@@ -348,7 +362,7 @@ static void zk_session_move(struct zk *zk, char *found)
 	TEI_WARN("meta", "ZooKeeper %s: no connection; looking for it at %.256s",
 		 zk->servers, found);
 	free(zk->addresses);
-	zk->addresses = found;		/* the zk's from here on */
+	zk->addresses = found;		/* owned by zk now */
 	zk_session_close(zk);
 	rc = zk_session_start(zk, &id, NULL);
 	tei_mutex_lock(&zk->lock);
@@ -381,7 +395,7 @@ void zk_retry_later(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* When there is something to do. */
+/* Returns the time at which the keeper has work. */
 static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
 	TEI_REQUIRES(zk->lock)
 {

@@ -21,7 +21,7 @@
 
 #define ZK_CONN_HINT	"zookeeper://host:port[,host:port...][/chroot]"
 
-/* So that any name has room in a path. */
+/* Leaves room for any name in a path. */
 #define ZK_CHROOT_MAX	1024
 
 static int zk_conn_refuse(const char *conn, const char *why,
@@ -51,9 +51,9 @@ static bool zk_servers_fine(const char *servers)
 }
 
 /*
- * "" or "/a/b": no empty part, no "." or "..", no slash at the end. The
- * library's transactions don't survive a path that it refuses, so none may
- * come that far.
+ * Returns true for "" or "/a/b": no empty part, no "." or "..", no slash at the
+ * end. The library's transactions crash on a path that it refuses, so such
+ * paths must be refused here.
  */
 static bool zk_path_fine(const char *path)
 {
@@ -151,8 +151,8 @@ void zk_text_where(const char *servers, char out[ZK_WHERE])
 }
 
 /*
- * The client library splits at the last colon and hands the rest to
- * getaddrinfo: an address of IPv6 must come without its brackets.
+ * The client library splits at the last colon and passes the rest to
+ * getaddrinfo, so an IPv6 address must have no brackets.
  */
 static void zk_server_text(struct meta_buf *out, const struct addrinfo *ai)
 {
@@ -210,7 +210,7 @@ void zk_text_turn(char *addresses)
 	memcpy(addresses + rest, first, n);
 }
 
-/* Each place is turned to one of those that are left. */
+/* Shuffles the list: each place gets one of the remaining addresses. */
 static void zk_text_mix(char *addresses)
 {
 	uint32_t left = 1, turns;
@@ -227,7 +227,7 @@ static void zk_text_mix(char *addresses)
 	}
 }
 
-/* Names that are not found now are left out if others are. */
+/* Names that cannot be resolved are skipped if others can. */
 int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 		    struct tei_err *err)
 {
@@ -251,7 +251,7 @@ int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 			    why);
 }
 
-/* Whether the list, "a,b", has that one. */
+/* Returns true if the list "a,b" contains the address. */
 static bool zk_text_has(const char *list, const char *one, size_t len)
 {
 	size_t n;
@@ -301,7 +301,7 @@ int zk_text_auth(const char *file, char **out, struct tei_err *err)
 				    "MOONRAIL_ZK_AUTH_FILE=%.64s: %s", file,
 				    strerror(errno));
 	zk_auth_check_mode(file, fileno(f));
-	setvbuf(f, NULL, _IONBF, 0);	/* no copy of it is left behind */
+	setvbuf(f, NULL, _IONBF, 0);	/* leaves no copy in a buffer */
 	if (!fgets(line, sizeof(line), f))
 		line[0] = 0;
 	fclose(f);
@@ -353,7 +353,7 @@ char *zk_path_rpc(const struct zk *zk, const char *name)
 	return zk_path(zk, key);
 }
 
-/* One node whatever the name holds: slashes are escaped. */
+/* The guard's name is one node: slashes in the name are escaped. */
 char *zk_path_guard(const struct zk *zk, const char *name,
 		    uint64_t incarnation)
 {
@@ -471,7 +471,8 @@ int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		meta_buf_u64(&b, desc->buffer_count);
 	}
 	meta_buf_text(&b, ",");
-	meta_buf_bytes(&b, json + 1, n);	/* its end too */
+	meta_buf_bytes(&b, json + 1, n);	/* includes the closing
+						 * bracket */
 	free(json);
 	if (b.failed) {
 		free(b.text);

@@ -7,18 +7,18 @@
 #include "util/err.h"
 
 /*
- * Whether a node can be believed. Permission to make and delete it is its
- * folder's, and folders outlive everybody, so that one made without
- * credentials stays open whatever is put into it later. Hence all of them are
- * looked at, down from "mooncake", and the node itself: it may have been put
- * there before the folder was closed.
+ * Trust in nodes. The permission to create and delete a node is that of its
+ * folder. Folders are persistent, so one that was created without credentials
+ * stays open, whatever is put into it later. Therefore all folders from
+ * "mooncake" down are checked, and the node itself: it may have been created
+ * before the folder was protected.
  *
- * A folder found to be ours stays so until it is deleted, which takes our
- * credentials, an operator's hands, say; who makes the next one is another
- * matter. So it is watched, and what is known of all of them ends with the
- * event. A session has its events before any answer that comes of what they
- * tell: hence folders are looked at after the node was read or made, too, which
- * costs a request only where something has happened.
+ * A folder that only this user may change stays so until it is deleted, which
+ * needs this user's credentials (for example, an operator's). The next folder
+ * of that name may have other permissions. So folders are watched, and an event
+ * discards the knowledge of all of them. A session receives an event before any
+ * answer that depends on it. Therefore folders are also checked after a node
+ * was read or created, which costs a request only if something has changed.
  */
 
 static bool zk_closed_known(struct zk *zk, const char *dir, uint64_t *epoch)
@@ -66,7 +66,10 @@ void zk_folders_gone(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* shown: who may change it could be seen. Else we are not whom it is for. */
+/*
+ * Reports a folder that is not trusted. shown: its permissions could be read;
+ * otherwise this user has no access to it.
+ */
 static int zk_folder_refuse(const struct zk *zk, const char *dir,
 			    const char *name, bool shown, struct tei_err *err)
 {
@@ -125,7 +128,7 @@ int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 	return rc;
 }
 
-/* ZBADVERSION: it is another node by now. */
+/* Returns ZBADVERSION if the node has been replaced. */
 static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 			const struct Stat *read, uint64_t deadline_ns,
 			struct tei_err *err)
@@ -144,13 +147,15 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 	if (rc != ZOK || ours)
 		return rc;
 	tei_err_fail(err, TEI_ERR_METADATA, "meta",
-		     "who published it has no or another MOONRAIL_ZK_AUTH_FILE",
+		     "its publisher has no MOONRAIL_ZK_AUTH_FILE, or another one",
 		     "segment '%.32s': ZooKeeper %s: others may have written %.64s",
 		     name, zk->where, path);
 	return ZK_SAID;
 }
 
-/* ZNONODE: nothing is there, and nobody else could have taken it away. */
+/*
+ * Returns ZNONODE if the node is missing and no other user can have deleted it.
+ */
 static int zk_none_ours(struct zk *zk, const char *path, const char *name,
 			uint64_t deadline_ns, struct tei_err *err)
 {
@@ -187,7 +192,10 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 	return ZOK;
 }
 
-/* The folder of path: ours alone, or, without credentials, one we may read. */
+/*
+ * Checks the folder of path: only this user may change it, or, without
+ * credentials, it is readable.
+ */
 static int zk_check_folder(struct zk *zk, char *path, uint64_t deadline_ns,
 			   struct tei_err *err)
 {

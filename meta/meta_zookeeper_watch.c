@@ -10,21 +10,24 @@
 #include "util/settings.h"
 
 /*
- * What this process reads. Reading a segment sets a watch on its node, which
- * fires once; the table remembers who is watched, under which session's watch
- * or none ("armed"), and what was there. A name stays in the table after its
- * watch has fired, so that the next look waits for a node that is gone to come
- * back. Names that were never there are not watched.
+ * Segments that this process reads. Reading a segment sets a watch on its node,
+ * which fires once. The table records which segments are watched, in which
+ * epoch the watch was set, or that none is set ("armed"), and the last known
+ * state of the node. A name stays in the table after its watch has fired; if
+ * the node is then missing, the next read watches for its return. Names that
+ * never existed are not watched.
  *
- * A watch that has fired is set again by the reading of what has changed, and a
- * head's node is watched although what it leads to may not be had. So a change
- * that was told and could not be read is told again, by the keeper.
+ * A watch that has fired is set again when the change is read. With a
+ * descriptor head, the node is then watched although the control channel that
+ * it refers to may not answer. So the keeper notifies again of a change that
+ * could not be read.
  *
- * The library sets its watches again when it is connected again: all of them
- * in one request. A server that finds that longer than its jute.maxbuffer (1 MB)
- * closes the connection, and so it would go for ever. Hence, where there are
- * many, it is made to forget them, and the keeper sets them one by one, as it
- * does after the loss of a session. An epoch ends with each such loss.
+ * After a reconnection, the library sets all its watches again in one request.
+ * A server that finds this request longer than its jute.maxbuffer (1 MB) closes
+ * the connection, and this would repeat forever. Therefore, if there are many
+ * watches, the library is made to forget them, and the keeper sets them one by
+ * one, as it does after the loss of a session. Each such loss starts a new
+ * epoch.
  */
 
 /* --- the table ----------------------------------------------------------- */
@@ -70,7 +73,7 @@ static void zk_watch_set(struct zk *zk, struct zk_watch *w, bool armed)
 	w->armed = armed;
 }
 
-/* Segments that were closed leave their names behind when they change. */
+/* Removes the names of segments that were closed and have changed since. */
 static void zk_watch_prune(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
 	struct zk_watch *w, *tmp;
@@ -140,7 +143,7 @@ void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* The lock is let go for the call. */
+/* Notifies the user of the store. Releases the lock for the call. */
 static void zk_tell(struct zk *zk, const char *name, uint32_t tries)
 	TEI_REQUIRES(zk->lock)
 {
@@ -203,9 +206,9 @@ void zk_unread(struct tei_meta_store *store, const char *name)
 		return;
 	tei_mutex_lock(&zk->lock);
 	w = zk_watch_find(zk, path);
-	if (!w)				/* pruned meanwhile */
+	if (!w)				/* it was pruned meanwhile */
 		w = zk_watch_add(zk, path, name);
-	/* one that is gone is watched for its coming back */
+	/* the return of a deleted node is watched for */
 	if (w && (!w->armed || w->mzxid)) {
 		zk_unread_at(zk, w, tei_now_ns() +
 				    zk_unread_pause(w->tries++));
@@ -228,7 +231,10 @@ void zk_unread_now(struct zk *zk)
 				zk_unread_at(zk, w, 1);
 }
 
-/* One of the bucket that is due, taken off; the others' times are noted. */
+/*
+ * Returns a watch of the bucket that is due, with its time cleared. Updates
+ * zk->again_ns for the others.
+ */
 static struct zk_watch *zk_unread_next(struct zk *zk, int bucket, uint64_t now)
 	TEI_REQUIRES(zk->lock)
 {
@@ -268,7 +274,7 @@ void zk_unread_tell(struct zk *zk)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* --- after a loss -------------------------------------------------------- */
+/* --- after the loss of a session or connection --------------------------- */
 
 void zk_watches_lost(struct zk *zk)
 {
@@ -285,7 +291,10 @@ void zk_watches_lost(struct zk *zk)
 	zk->rearm = true;
 }
 
-/* What is to be set again, copied: the lock is not held over the calls. */
+/*
+ * A copy of a watch to set again. The lock is not held over the calls that do
+ * so.
+ */
 struct zk_rearm {
 	char *path;
 	int64_t mzxid;
@@ -318,7 +327,7 @@ static size_t zk_rearm_list(struct zk *zk, int bucket, struct zk_rearm **out)
 	return n;
 }
 
-/* False: the connection is gone again. */
+/* Sets one watch. Returns false if the connection is lost again. */
 static bool zk_rearm_one(struct zk *zk, const struct zk_rearm *r)
 {
 	uint64_t deadline = tei_now_ns() +
@@ -351,7 +360,7 @@ static bool zk_rearm_bucket(struct zk *zk, int bucket)
 	return fine;
 }
 
-/* What the keeper has to do before it goes on with watches. */
+/* Returns true if the keeper has more urgent work than setting watches. */
 static bool zk_rearm_waits(struct zk *zk)
 {
 	bool waits;
@@ -383,8 +392,8 @@ void zk_watches_rearm(struct zk *zk)
 /* --- reading ------------------------------------------------------------- */
 
 /*
- * The name's place in the table, made if need be; true if it was there. was:
- * and so was the node when it was last looked at.
+ * Gets the name's entry in the table, creating it if necessary. Returns true if
+ * it existed. *was: the node existed when it was last read.
  */
 static bool zk_watch_begin(struct zk *zk, const char *path, const char *name,
 			   bool *was)
@@ -429,8 +438,9 @@ void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 }
 
 /*
- * Reads the node and watches it, or, if it was known, for it to come back.
- * was: it was there when it was last looked at.
+ * Reads the node and watches it; if the entry was known and the node is
+ * missing, watches for its return. *was: the node existed when it was last
+ * read.
  */
 static int zk_read_watched(struct zk *zk, const char *path, const char *name,
 			   uint64_t deadline_ns, struct zk_reply *out,
@@ -464,7 +474,10 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
 	return zk_fail(zk, rc, "segment", name, err);
 }
 
-/* The first look since it went, as a rule because we were told so. */
+/*
+ * Reports that the node has disappeared, as info: usually the caller reads
+ * because it was notified of that.
+ */
 static int zk_fetch_gone(const struct zk *zk, const char *name,
 			 struct tei_err *err)
 {
@@ -474,8 +487,8 @@ static int zk_fetch_gone(const struct zk *zk, const char *name,
 }
 
 /*
- * A head leads to the process itself. *again: that turned out to be another
- * one by now.
+ * Fetches the descriptor from the process that a head refers to. *again:
+ * another process answers there now.
  */
 static int zk_fetch_whole(const struct tei_meta_store *store,
 			  const char *endpoint, const char *name,
@@ -495,7 +508,7 @@ static int zk_fetch_whole(const struct tei_meta_store *store,
 	if (rc)
 		return rc;
 	if (!zk_head_decode(text, n, &inc, at) || inc == incarnation) {
-		*json = text;		/* if it is nonsense, decode says so */
+		*json = text;		/* decode reports invalid text */
 		*len = n;
 		return 0;
 	}
@@ -508,7 +521,7 @@ static int zk_fetch_whole(const struct tei_meta_store *store,
 			    name, endpoint);
 }
 
-/* A node's text that is no head; *json gets it. */
+/* Passes on the text of a node that is not a head. */
 static int zk_fetch_inline(const struct tei_meta_store *store,
 			   const char *name, struct zk_reply *r, char **json,
 			   size_t *len, struct tei_err *err)
@@ -520,7 +533,7 @@ static int zk_fetch_inline(const struct tei_meta_store *store,
 				    "segment '%.64s' was published without the shared secret",
 				    name);
 	}
-	*json = r->data;		/* the caller's from here on */
+	*json = r->data;		/* owned by the caller now */
 	*len = r->len;
 	return 0;
 }
