@@ -9,7 +9,8 @@
 #include "meta/meta_zookeeper_test.h"
 
 /*
- * Several who want one name: one of them has it, and the others are told who.
+ * Several processes want one name: one of them owns it, and the others get an
+ * error that names the owner.
  */
 
 static void a_living_holder_is_named(void)
@@ -27,7 +28,7 @@ static void a_living_holder_is_named(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "00000000000000a1"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "since 20"));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
-	/* the refused one's end takes nothing away */
+	/* the withdrawal of the refused process deletes nothing */
 	tei_meta_store_withdraw(b.store, "n", meta_test_deadline(), NULL);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 3, NULL), 0);
@@ -37,7 +38,7 @@ static void a_living_holder_is_named(void)
 	zrig_close(&a);
 }
 
-/* a's session lives on, but nobody answers at its address any more. */
+/* The session of a is alive, but its address no longer answers. */
 static void a_dead_holder_is_replaced_at_once(void)
 {
 	struct zrig a, b, c;
@@ -56,7 +57,7 @@ static void a_dead_holder_is_replaced_at_once(void)
 						TEI_NS_PER_SEC);
 	CU_ASSERT(zrig_changed(&c, 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
-	/* nor does the dead one's session, when it ends, take b's nodes */
+	/* the end of the dead process's session does not delete b's nodes */
 	zk_session_close(zrig_zk(&a));
 	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
 	CU_ASSERT_EQUAL(zrig_publish(&c, "d", 9, NULL), TEI_ERR_METADATA);
@@ -70,7 +71,7 @@ struct zplant {
 	zhandle_t *zh;
 };
 
-/* What other software publishes: no incarnation, no guard. */
+/* Nodes of other software: without incarnation and ownership node. */
 static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 {
 	char host[TEI_META_HOST_MAX], path[256];
@@ -91,7 +92,7 @@ static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZOK);
 }
 
-/* c answers where a holder that was killed had listened. */
+/* c answers at the address of an owner that was killed. */
 static void another_process_at_its_address_is_no_holder(void)
 {
 	struct tei_meta_desc *desc;
@@ -153,9 +154,9 @@ static void *zclaim_t(void *arg)
 }
 
 /*
- * b has read a dead holder's nodes and asks him whether he lives; meanwhile
- * they go and a third process has the name: version 0 both, but not the same
- * guard.
+ * b has read the nodes of a dead owner and asks whether it is alive. Meanwhile
+ * the nodes disappear and a third process registers the name: all nodes have
+ * version 0, but the ownership node differs.
  */
 static void a_third_is_not_run_over(void)
 {
@@ -202,7 +203,8 @@ static void *zfickle_t(void *arg)
 	uint32_t i = 0;
 
 	while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
-		/* who sees him for a moment only looks again */
+		/* a process that finds the name only for a moment reads it
+		 * again */
 		if (!zrig_publish(f->rig, "f", 1, NULL) && ++i % 4 == 0)
 			usleep(20000);
 		tei_meta_store_withdraw(f->rig->store, "f",
@@ -211,8 +213,8 @@ static void *zfickle_t(void *arg)
 	return NULL;
 }
 
-/* A name that is given up and claimed all the time: it is free, or held by
- * somebody who can be named. */
+/* A name that is withdrawn and registered again and again: it is free, or has
+ * an owner that the error can name. */
 static void a_holder_who_leaves_is_no_riddle(void)
 {
 	struct zfickle f;
@@ -251,12 +253,12 @@ struct zcontender {
 	pthread_t thread;
 	uint32_t *owners;		/* atomic */
 	bool *stop;			/* atomic */
-	uint32_t had, slow, twice;	/* its thread */
+	uint32_t had, slow, twice;	/* written by its thread */
 };
 
 /*
- * Holds the name for a moment, again and again. Who did not answer within a
- * second may be replaced: that takes the next one as long.
+ * Registers the name for a moment, again and again. An owner that does not
+ * answer within a second may be replaced.
  */
 static void *zcontend(void *arg)
 {
@@ -313,15 +315,16 @@ static void a_name_has_one_owner(void)
 		zrig_close(&z[i].rig);
 	}
 	meta_test_hush(false);
-	printf("# held %u times, %u after a second and more, %u beside another\n",
+	printf("# held %u times, %u after a second and more, %u while another held it\n",
 	       had, slow, twice);
 	CU_ASSERT(had > 0);
 	CU_ASSERT_EQUAL(twice, 0);
 }
 
 /*
- * b asks at the address of other software; meanwhile that goes, and c has the
- * name: all versions are 0, and there was no guard to tell them by.
+ * b asks at the address of other software. Meanwhile that software withdraws,
+ * and c registers the name: all versions are 0, and there was no ownership node
+ * to distinguish them.
  */
 static void who_comes_after_other_software_is_not_run_over(void)
 {
@@ -360,7 +363,7 @@ static void who_comes_after_other_software_is_not_run_over(void)
 	zrig_close(&a);
 }
 
-/* The keeper waits for the writer's token, or goes on. */
+/* Makes the keeper wait for the writer's token, or continue. */
 static void zkeeper_waits(struct zrig *r, bool waits)
 {
 	struct zk *zk = zrig_zk(r);
@@ -371,7 +374,7 @@ static void zkeeper_waits(struct zrig *r, bool waits)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* As tei_meta_store_update: nobody is told. */
+/* Publishes with tei_meta_store_update: a loss is not reported. */
 static int zrig_update(struct zrig *r, const char *name, uint32_t buffers)
 {
 	struct tei_meta_desc *desc = meta_test_desc(name, r->incarnation, 2,
@@ -384,8 +387,9 @@ static int zrig_update(struct zrig *r, const char *name, uint32_t buffers)
 }
 
 /*
- * Both reach ZooKeeper, and neither the other. The first is told that it has
- * lost its name; only a caller who knows that asks for it again.
+ * Both processes reach ZooKeeper, but not each other. The first gets the error
+ * about the loss of its name. Only a caller that has received this error
+ * registers the name again.
  */
 static void two_that_do_not_meet_do_not_contend(void)
 {
@@ -415,7 +419,7 @@ static void two_that_do_not_meet_do_not_contend(void)
 	zrig_close(&a);
 }
 
-/* The second in which a holder may answer is not the claimer's own. */
+/* The time in which an owner may answer is added to the caller's time. */
 static void a_short_time_is_enough_to_replace_a_holder(void)
 {
 	struct zrig a, b;
@@ -428,7 +432,7 @@ static void a_short_time_is_enough_to_replace_a_holder(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 1, NULL), 0);
 	snprintf(at, sizeof(at), "%s", tei_meta_server_name(a.server));
 	zrig_mute(&a);
-	listener = zlisten(at);		/* takes connections, says nothing */
+	listener = zlisten(at);		/* accepts connections, never answers */
 	CU_ASSERT_FATAL(listener >= 0);
 	b.call_s = 1;
 	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, NULL), 0);
@@ -438,7 +442,7 @@ static void a_short_time_is_enough_to_replace_a_holder(void)
 	zrig_close(&a);
 }
 
-/* Names with a slash make folders, which are nobody. */
+/* Names with a slash create folders, which belong to no process. */
 static void folders_of_names_are_told_from_holders(void)
 {
 	struct zrig a, b;
@@ -463,13 +467,13 @@ static void folders_of_names_are_told_from_holders(void)
 
 /* --- damaged nodes ------------------------------------------------------- */
 
-/* The node's text cannot be read, and nothing else may be done with the node. */
+/* The node can neither be read nor changed. */
 static struct ACL zclosed_acl = {
 	.perms = 4 /* ZOO_PERM_CREATE */, .id = { "world", "anyone" },
 };
 static const struct ACL_vector zclosed = { 1, &zclosed_acl };
 
-/* Creates both nodes of "n" below "/damaged" with texts that cannot be decoded. */
+/* Creates both nodes of "n" below "/damaged" with invalid texts. */
 static void zspoil(zhandle_t *zh, const struct ACL_vector *acl, int flags)
 {
 	CU_ASSERT_EQUAL(zoo_create(zh, "/damaged/mooncake/ram/n", "{\"na", 4,
@@ -541,8 +545,8 @@ static void damaged_ephemeral_node_is_refused_with_its_path(void)
 	zrig_close(&a);
 }
 
-/* The descriptor is damaged, and its node belongs to another session than the node
- * with the address. */
+/* The descriptor is damaged, and its node belongs to another session than the
+ * node with the address. */
 static void damaged_node_of_second_session_is_refused(void)
 {
 	struct tei_err err;
@@ -595,7 +599,8 @@ static void damaged_nodes_of_running_engine_are_published_again(void)
 			if (damage < 2)
 				continue;
 			CU_ASSERT_EQUAL(zoo_delete(zh, paths[i], -1), ZOK);
-			/* the engine may have made the node again meanwhile */
+			/* the engine may have created the node again
+			 * meanwhile */
 			zoo_create(zh, paths[i], "\xff", 1,
 				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0);
 		}
@@ -604,7 +609,7 @@ static void damaged_nodes_of_running_engine_are_published_again(void)
 		CU_ASSERT_EQUAL(zrig_publish(&a, "n", ++n, &err), 0);
 		CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), (int)n);
 	}
-	/* at once: the keeper has not looked at the node */
+	/* at once, before the keeper has checked the node */
 	for (i = 0; i < 2; i++) {
 		CU_ASSERT_EQUAL(zoo_set(zh, paths[i], "\xff", 1, -1), ZOK);
 		CU_ASSERT_EQUAL(zoo_set_acl(zh, paths[i], -1, &zclosed), ZOK);

@@ -16,7 +16,7 @@
 #include "fabtests/common/ft_zk.h"
 #include "meta/meta_zookeeper_test.h"
 
-/* Servers and sessions that go away under a store. */
+/* Loss of servers and sessions that a store uses. */
 
 struct zwhose {
 	struct zrig *r;
@@ -40,8 +40,9 @@ static bool zsession_is_new(void *arg)
 }
 
 /*
- * Ends r's session as the servers would: closed by another handle of it. The
- * two take the session from each other, so that it may need several tries.
+ * Ends r's session as the servers would: another handle of the session closes
+ * it. Both handles take the session from each other, so several attempts may be
+ * needed.
  */
 static bool zexpire(struct zrig *r)
 {
@@ -80,7 +81,8 @@ static void an_expired_session_is_made_good(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "y", 2, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
-	/* the publisher's: all of it is there again, and readers are told */
+	/* session of the publisher: all nodes are created again, and readers
+	 * are notified */
 	wa = (struct zwhose){ &a, zk_session_id(zrig_zk(&a)) };
 	n = zrig_changes(&b);
 	CU_ASSERT(zexpire(&a));
@@ -89,7 +91,7 @@ static void an_expired_session_is_made_good(void)
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "y", NULL), 2);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 3, NULL), 0);
-	/* the reader's: its watches are set again */
+	/* session of the reader: its watches are set again */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 3);
 	wb = (struct zwhose){ &b, zk_session_id(zrig_zk(&b)) };
 	CU_ASSERT(zexpire(&b));
@@ -102,9 +104,9 @@ static void an_expired_session_is_made_good(void)
 	zrig_close(&a);
 }
 
-/* --- the keeper, who alone makes sessions, at other work meanwhile --------- */
+/* --- the session ends while the keeper does other work ------------------- */
 
-/* Has the keeper look at what a has published. */
+/* Makes the keeper check the published nodes. */
 static void zlook(struct zk *zk)
 {
 	struct zk_entry *e;
@@ -126,7 +128,7 @@ static void zmuted(zhandle_t *zh, int type, int state, const char *path,
 	(void)ctx;
 }
 
-/* What the library says where the servers have given the session up. */
+/* Simulates the library's event for a session that the servers have ended. */
 static void zsay_expired(struct zk *zk)
 {
 	struct zk_session *s = zk->session;
@@ -160,9 +162,9 @@ static bool zx_is_found(void *arg)
 }
 
 /*
- * It has made a call, and is going to make another. The servers know nothing of
- * the end of that session before it is closed: what was its then goes, and comes
- * back.
+ * The session ends between two calls of the keeper's check. The servers only
+ * learn of its end when it is closed; then its nodes disappear and are created
+ * again.
  */
 static void a_session_that_ends_during_a_look_is_made_good(void)
 {
@@ -189,7 +191,7 @@ static void a_session_that_ends_during_a_look_is_made_good(void)
 	zrig_close(&a);
 }
 
-/* It waits for another writer, who waits for the next session. */
+/* The keeper waits for another writer, which waits for the next session. */
 static void a_session_that_ends_during_a_write_is_made_good(void)
 {
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
@@ -209,7 +211,7 @@ static void a_session_that_ends_during_a_write_is_made_good(void)
 	zk->writing = true;
 	tei_mutex_unlock(&zk->lock);
 	zlook(zk);
-	nanosleep(&nap, NULL);		/* then it waits */
+	nanosleep(&nap, NULL);		/* the keeper waits by now */
 	zsay_expired(zk);
 	CU_ASSERT(zwait(zsession_is_another, &w));
 	tei_mutex_lock(&zk->lock);
@@ -280,13 +282,14 @@ static void without_servers_calls_end_in_time(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, &err), TEI_ERR_SOCKET);
 	CU_ASSERT(tei_now_ns() - start < 4 * meta_test_slowness() *
 						TEI_NS_PER_SEC);
-	/* what was wanted meanwhile is there once the server is */
+	/* the text of the failed publication is published when the server is
+	 * back */
 	CU_ASSERT_FATAL(ft_zk_restart(zserver(), 0) &&
 			ft_zk_wait(zserver(), 0));
 	CU_ASSERT(zrig_changed(&b, 0));
 	b.call_s = 10;
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 2);
-	/* and the end of a store does not wait for one */
+	/* closing a store does not wait for a server */
 	ft_zk_kill(zserver(), 0);
 	CU_ASSERT(zwait(zdisconnected, zrig_zk(&a)));
 	start = tei_now_ns();
@@ -311,7 +314,7 @@ static bool zguard_there(void *arg)
 
 /* --- servers that stay away ----------------------------------------------- */
 
-/* b reads what a publishes, by their own server. */
+/* b reads the segment that a publishes, on a server of their own. */
 static bool zaway_open(struct zrig *a, struct zrig *b, struct ft_zk *zk)
 {
 	if (!zrig_init(a, 0xad) || !zrig_init(b, 0xbd))
@@ -333,7 +336,7 @@ static void zaway_close(struct zrig *a, struct zrig *b, struct ft_zk *zk)
 	ft_zk_stop(zk);
 }
 
-/* All of it is in order in other sessions than those before. */
+/* Waits until everything works again, in new sessions. */
 static void zaway_over(struct zwhose *wa, struct zwhose *wb, uint32_t buffers)
 {
 	uint32_t n;
@@ -370,7 +373,7 @@ static bool zsessionless(void *arg)
 	return none;
 }
 
-/* They don't let in whoever has seen more than they know, nor say why. */
+/* Such servers refuse clients that have seen newer data, without a reason. */
 static void servers_that_lost_their_data_are_used_again(void)
 {
 	struct zwhose wa, wb;
@@ -388,7 +391,7 @@ static void servers_that_lost_their_data_are_used_again(void)
 	zaway_close(&a, &b, &zk);
 }
 
-/* Where they come back late, and with the old sessions' nodes. */
+/* The servers return late, and with the nodes of the old sessions. */
 static void servers_that_stay_away_cost_one_session(void)
 {
 	struct zwhose wa, wb;
@@ -412,7 +415,7 @@ static void servers_that_stay_away_cost_one_session(void)
 
 /* --- changes that could not be read --------------------------------------- */
 
-/* b has been told that x is another one, and has not read it. */
+/* b was notified that x has changed, and has not read it. */
 static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 {
 	uint32_t n;
@@ -429,7 +432,9 @@ static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 	return true;
 }
 
-/* Its watch has fired, so that nothing but this would tell of it. */
+/*
+ * The watch has fired, so only the repeated notification can report the change.
+ */
 static void a_change_that_a_loss_kept_from_being_read_is_told_again(void)
 {
 	struct zrig a, b;
@@ -452,7 +457,10 @@ static void a_change_that_a_loss_kept_from_being_read_is_told_again(void)
 	zrig_close(&a);
 }
 
-/* No loss either. What is gone is not told again but by its coming back. */
+/*
+ * Without a loss of connection. A segment that is gone is only notified when it
+ * returns.
+ */
 static void a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 {
 	struct zrig a, b;
@@ -485,7 +493,7 @@ static void a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 
 /* --- servers that come back elsewhere ------------------------------------- */
 
-/* "moved.test" has that address. */
+/* Makes "moved.test" resolve to that address. */
 static bool zmoved_name(const char *file, const char *address)
 {
 	FILE *f = fopen(file, "we");
@@ -496,7 +504,7 @@ static bool zmoved_name(const char *file, const char *address)
 	return !fclose(f);
 }
 
-/* An /etc/hosts for this thread and those that it starts. */
+/* Installs an /etc/hosts for this thread and the threads that it starts. */
 static bool zmoved_begin(char *file)
 {
 	if (!zrig_file(file, "", 0644))
@@ -522,7 +530,10 @@ static void zmoved_to(struct ft_zk *zk, const char *file, const char *address)
 	CU_ASSERT_FATAL(ft_zk_restart(zk, 0) && ft_zk_wait(zk, 0));
 }
 
-/* Alone: the keeper is to see it and to make it again. */
+/*
+ * Deletes only the ownership node: the keeper must notice it and create it
+ * again.
+ */
 static void zguard_delete(struct zrig *r)
 {
 	struct zk *zk = zrig_zk(r);
@@ -535,7 +546,7 @@ static void zguard_delete(struct zrig *r)
 	CU_ASSERT(zwait(zguard_there, r));
 }
 
-/* All of them, so that no server could tell; their data goes with them. */
+/* All servers move with their data, so no old server can report it. */
 static void servers_that_come_back_elsewhere_are_found(void)
 {
 	char file[64], hosts[64];
@@ -560,7 +571,7 @@ static void servers_that_come_back_elsewhere_are_found(void)
 	zmoved_to(&zk, file, "127.0.0.2");
 	CU_ASSERT(zwait(zconnected, zrig_zk(&a)));
 	CU_ASSERT_EQUAL(zk_session_id(zrig_zk(&a)), id);
-	/* what was watched is still */
+	/* the watches are still set */
 	n = zrig_changes(&a);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, NULL), 0);
 	CU_ASSERT(zrig_changed(&a, n));
@@ -582,7 +593,10 @@ static struct {
 } zlookup = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	      .cond = PTHREAD_COND_INITIALIZER };
 
-/* In front of the C library's: "hangs.test" is here, once it is found. */
+/*
+ * Replaces the C library's function. "hangs.test" blocks if zlookup.hang is
+ * set.
+ */
 int getaddrinfo(const char *node, const char *service,
 		const struct addrinfo *hints, struct addrinfo **out)
 {
@@ -645,7 +659,7 @@ static void the_end_of_a_store_does_not_wait_for_a_lookup(void)
 	CU_ASSERT(zwait(zlookup_hangs, &no));
 }
 
-/* It takes connections and says nothing: the worst of servers. */
+/* A server that accepts connections and never answers. */
 static void a_stopped_server_holds_up_nobody(void)
 {
 	struct zrig a;
@@ -661,7 +675,7 @@ static void a_stopped_server_holds_up_nobody(void)
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", &err), TEI_ERR_SOCKET);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, &err), TEI_ERR_SOCKET);
 	zrig_close(&a);
-	/* which each of them does for no longer than it may */
+	/* each call stays within its limit */
 	CU_ASSERT(tei_now_ns() - start <
 		  (2 * a.call_s + a.settings.connect_timeout_s + 5) *
 			  meta_test_slowness() * TEI_NS_PER_SEC);
@@ -669,7 +683,9 @@ static void a_stopped_server_holds_up_nobody(void)
 	CU_ASSERT_FATAL(ft_zk_wait(zserver(), 0));
 }
 
-/* One that listens and never says a word; its port. */
+/*
+ * Starts a server that accepts connections and never answers. Returns its port.
+ */
 static int zsilent(int *fd)
 {
 	struct sockaddr_in sa;
@@ -681,7 +697,7 @@ static int zsilent(int *fd)
 	return ntohs(sa.sin_port);
 }
 
-/* How many have come to that one. */
+/* Returns the number of connections to that server. */
 static int zsilent_calls(int fd)
 {
 	int n = 0, one;
@@ -693,8 +709,8 @@ static int zsilent_calls(int fd)
 }
 
 /*
- * Each of the opens begins with any of the two, so that one or the other is
- * as good as sure to begin with the silent one.
+ * Each open begins with a random one of the two servers, so it is almost
+ * certain that some begin with the silent one.
  */
 static void a_silent_server_beside_others_holds_up_no_open(void)
 {
@@ -720,7 +736,10 @@ static void a_silent_server_beside_others_holds_up_no_open(void)
 	close(fd);
 }
 
-/* Whether an open of that many seconds took about as long as that. */
+/*
+ * Returns true if an open with a limit of that many seconds took about that
+ * time.
+ */
 static bool zsilent_said(const char *conn, uint32_t seconds)
 {
 	struct tei_settings settings = *meta_test_settings();
@@ -740,8 +759,9 @@ static bool zsilent_said(const char *conn, uint32_t seconds)
 	return took < 2 * seconds * TEI_NS_PER_SEC;
 }
 
-/* The open ends when it should; all of them were asked. Of one second an eighth
- * is for the first: on a busy machine it is tried again with more. */
+/* The open ends at its limit, after it has tried all servers. The first one
+ * gets an eighth of a second; on a busy machine the test repeats with a longer
+ * limit. */
 static void silent_servers_alone_are_said_in_time(void)
 {
 	int i, fd[3], port[3];
@@ -776,7 +796,7 @@ static void zmany_name(char name[ZMANY_NAME + 1], int i)
 	snprintf(name + ZMANY_NAME - 6, 7, "%06d", i);
 }
 
-/* Nodes of names i and those after it, in one request. */
+/* Creates the nodes of name i and the following ones in one request. */
 static bool zmany_plant(zhandle_t *zh, int i)
 {
 	static char path[ZMANY_STEP][ZMANY_NAME + 64], *json[ZMANY_STEP];
@@ -862,7 +882,7 @@ static void many_watches_outlive_a_connection(void)
 			ft_zk_wait(zserver(), 0));
 	CU_ASSERT(zwait(zmany_settled, zrig_zk(&a)));
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "folders", NULL), 1);
-	/* nothing was missed, and none of the watches is */
+	/* no change and no watch was missed */
 	CU_ASSERT_EQUAL(zrig_changes(&a), 0);
 	zh = zstranger(NULL);
 	for (i = 0; i < ZMANY; i += ZMANY / 8) {

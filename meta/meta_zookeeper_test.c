@@ -64,7 +64,10 @@ static void connection_strings_are_checked(void)
 	meta_test_hush(false);
 }
 
-/* The longest name and cluster there, whatever they are made of but slashes. */
+/*
+ * The longest names and clusters fit, whatever characters except slashes they
+ * consist of.
+ */
 static void the_longest_chroot_has_room_for_names(void)
 {
 	char name[TEI_META_NAME_MAX], chroot[1025];
@@ -106,7 +109,10 @@ static void one_server_stands_for_all_in_texts(void)
 	}
 }
 
-/* Where there are several, the first and a sign that there are others. */
+/*
+ * With several servers, messages show the first and a sign that there are
+ * others.
+ */
 static void several_servers_are_not_cut_off_in_texts(void)
 {
 	char hosts[2 * sizeof(zserver()->hosts)], want[80];
@@ -172,7 +178,7 @@ static void servers_of_ipv6_are_reached(void)
 		return;
 	}
 	CU_ASSERT_PTR_NOT_NULL(strstr(six.hosts, "[::1]:"));
-	/* the second one has a list whose first server is not there */
+	/* the second one has a list whose first server does not exist */
 	snprintf(hosts, sizeof(hosts), "[::1]:1,%s", six.hosts);
 	a.hosts = six.hosts;
 	b.hosts = hosts;
@@ -263,7 +269,7 @@ static void names_no_node_can_have_are_refused(void)
 	zrig_close(&a);
 }
 
-/* What a fetch that fails writes to the log; bytes. */
+/* Returns the number of bytes that a failing fetch logs. */
 static ssize_t zlogged(struct zrig *r, const char *name)
 {
 	int fd[2], saved = dup(STDERR_FILENO);
@@ -297,18 +303,18 @@ static void a_change_is_told_without_asking(void)
 	CU_ASSERT(zrig_changed(&b, n));
 	CU_ASSERT(zrig_told(&b, "w", 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 2);
-	/* it goes, and comes back */
+	/* the segment disappears and returns */
 	n = zrig_changes(&b);
 	tei_meta_store_withdraw(a.store, "w", meta_test_deadline(), NULL);
 	CU_ASSERT(zrig_changed(&b, n));
-	/* who looks because he was told finds it in order; who asks, not */
+	/* a fetch after a notification logs no error, a second one does */
 	CU_ASSERT_EQUAL(zlogged(&b, "w"), 0);
 	CU_ASSERT(zlogged(&b, "w") > 0);
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 3, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, n));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 3);
-	/* nothing is told once it is not wanted any more */
+	/* no notification after the function was removed */
 	tei_meta_store_watch(b.store, NULL, NULL);
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 4, NULL), 0);
@@ -343,7 +349,8 @@ static void a_long_descriptor_leaves_its_buffers_at_home(void)
 			ZOK);
 	CU_ASSERT(stat.dataLength < 8192);
 	zookeeper_close(zh);
-	/* it changes: told, though it is the same long; then it is short */
+	/* a change with the same length is notified; then the descriptor is
+	 * short */
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "big", 5000, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, n));
@@ -401,8 +408,9 @@ static void strangers_neither_read_nor_change(void)
 }
 
 /*
- * The secret alone: ZooKeeper is open, but what lies there leads only those to
- * keys and addresses who have the secret; and those believe nothing else.
+ * A secret without credentials: ZooKeeper is open, but only processes with the
+ * secret can get keys and addresses from its nodes, and these processes trust
+ * no other nodes.
  */
 static void a_secret_keeps_keys_out_of_zookeeper(void)
 {
@@ -435,11 +443,11 @@ static void a_secret_keeps_keys_out_of_zookeeper(void)
 	for (i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
 		CU_ASSERT_PTR_NULL(strstr(text, hidden[i]));
 	zookeeper_close(zh);
-	/* a change is told as before */
+	/* a change is notified as before */
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
-	/* what a stranger publishes is not believed */
+	/* nodes of other users are not trusted */
 	CU_ASSERT_EQUAL(zrig_publish(&c, "planted", 1, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "planted", &err), TEI_ERR_REJECTED);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "without the shared secret"));

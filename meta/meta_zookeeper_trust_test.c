@@ -7,8 +7,8 @@
 #include "meta/meta_zookeeper_test.h"
 
 /*
- * Strangers who came first, or who may write: what they made or took away is
- * neither believed nor left unnoticed.
+ * Other users that created nodes first, or that may write: their nodes are not
+ * trusted, and their deletions are detected.
  */
 
 static const char *const zfolders[] = {
@@ -37,7 +37,7 @@ static void ztrio_end(struct zrig *a, struct zrig *b, struct zrig *c,
 	zrig_close(a);
 }
 
-/* What the hint of the error says. */
+/* Does what the hint of the error recommends. */
 static void zclose_folders(const char *chroot, size_t count)
 {
 	zhandle_t *zh = zstranger("moon:secret");
@@ -72,20 +72,20 @@ static void open_folders_are_refused_with_credentials(void)
 	zookeeper_close(zh);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /opened/mooncake"));
-	/* one that is open below closed ones is enough */
+	/* one open folder below closed ones is refused */
 	zclose_folders("/opened", 3);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/opened/mooncake/moonrail"));
 	zclose_folders("/opened", 4);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
-	/* what was put there before */
+	/* a node that was created before */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "others may have written"));
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* Who only looks learns of it too, also where there is nothing to see. */
+/* A process that only reads gets the error too, even if there is no node. */
 static void open_folders_are_noticed_where_nothing_is(void)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX], file[64], **names = NULL;
@@ -96,7 +96,7 @@ static void open_folders_are_noticed_where_nothing_is(void)
 
 	if (!ztrio(&a, &b, &c, "/looked", file))
 		return;
-	/* no folder is no open one */
+	/* a missing folder does not count as open */
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "s", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "is not in ZooKeeper"));
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), 0);
@@ -119,7 +119,7 @@ static void open_folders_are_noticed_where_nothing_is(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "setAcl -R /looked/mooncake"));
-	/* the last of them alone is enough */
+	/* the last folder alone is refused */
 	zclose_folders("/looked", 3);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "s", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "is not in ZooKeeper"));
@@ -127,13 +127,13 @@ static void open_folders_are_noticed_where_nothing_is(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/looked/mooncake/moonrail"));
 	zclose_folders("/looked", 4);
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), 0);
-	/* and who has no credentials is told of them */
+	/* a process without credentials gets the reason */
 	CU_ASSERT_EQUAL(zrig_check(&c, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "MOONRAIL_ZK_AUTH_FILE"));
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A stranger's own credentials close a folder as well as ours. */
+/* A folder that is closed with another user's credentials is refused. */
 static void a_strangers_folders_are_refused(void)
 {
 	struct zrig a, b, c;
@@ -154,7 +154,7 @@ static void a_strangers_folders_are_refused(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* It opens nothing, and is not taken for folders that are open to others. */
+/* A wrong password gives its own error, not that of open folders. */
 static void a_wrong_password_is_said_to_be_one(void)
 {
 	struct zrig a, b, c, d;
@@ -185,7 +185,7 @@ static void a_wrong_password_is_said_to_be_one(void)
 struct zthere {
 	zhandle_t *zh;
 	const char *path;
-	int64_t before;		/* czxid of one that does not count */
+	int64_t before;		/* czxid of a node to ignore */
 };
 
 static bool zis_there(void *arg)
@@ -197,7 +197,10 @@ static bool zis_there(void *arg)
 	       stat.czxid != t->before;
 }
 
-/* Ours in their place, in one step: an owner is quick to put his own there. */
+/*
+ * Replaces the nodes in one transaction, because the owner would quickly create
+ * its own again.
+ */
 static void zplant(zhandle_t *zh, const char *const *paths,
 		   const char *const *texts, int count)
 {
@@ -256,14 +259,15 @@ static void an_owner_sees_what_others_take_away(void)
 	t.before = stat.czxid;
 	CU_ASSERT_EQUAL(zoo_delete(t.zh, rpc, -1), ZOK);
 	CU_ASSERT(zwait(zis_there, &t));
-	/* replaced, and written over */
+	/* replaced, and overwritten */
 	zplant(t.zh, both, texts, 1);
 	CU_ASSERT(zwait(zshows, &shows));
 	CU_ASSERT_EQUAL(zoo_set(t.zh, ram, "{}", 2, -1), ZOK);
 	CU_ASSERT(zwait(zshows, &shows));
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
-	/* both, by one that lives: it has the name, and the owner knows */
+	/* both nodes, by a live process: it owns the name, and the former owner
+	 * notices */
 	tei_meta_split(tei_meta_server_name(c.server), host, &port);
 	snprintf(text, sizeof(text),
 		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
@@ -276,7 +280,10 @@ static void an_owner_sees_what_others_take_away(void)
 	zrig_close(&a);
 }
 
-/* With credentials, as an operator may: all there is, in one step. */
+/*
+ * Deletes everything in one transaction, with credentials, as an operator
+ * could.
+ */
 static void zwipe(const char *const *paths, int count)
 {
 	zhandle_t *zh = zstranger("moon:secret");
@@ -311,7 +318,7 @@ static int zkeep(struct zrig *r, int *calls)
 				     meta_test_deadline(), NULL);
 }
 
-/* a publishes, and b, which does not, keeps a segment. */
+/* a publishes; b does not, but has a persistent segment record. */
 static void folders_that_are_deleted_are_made_anew(void)
 {
 	static const char *const all[] = {
@@ -336,7 +343,7 @@ static void folders_that_are_deleted_are_made_anew(void)
 	CU_ASSERT_EQUAL(zkeep(&b, &calls), 0);
 	CU_ASSERT(calls <= 2);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
-	/* whoever comes first, the caller or the keeper */
+	/* either the caller or the keeper is first */
 	zwipe(all, 9);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT(zwait(zis_there, &t));
@@ -350,9 +357,9 @@ static void folders_that_are_deleted_are_made_anew(void)
 #define ZEMPTY "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}"
 
 /*
- * In one step: what a has published goes, with all folders, and folders that
- * are open take their place, with a node in one of them as only we may make it.
- * So there is no moment at which anything is missing.
+ * In one transaction, deletes the nodes of a with all folders and creates open
+ * folders instead, one of them with a node that only this user could have
+ * created. So nothing is missing at any moment.
  */
 static void zswap(const char *const *nodes, const char *const *folders)
 {
@@ -377,11 +384,11 @@ static void zswap(const char *const *nodes, const char *const *folders)
 struct zopen {
 	struct zrig *a;			/* publishes, */
 	struct zrig *b;			/* or fetches; the other one is NULL */
-	bool never;			/* so far it has never succeeded */
+	bool never;			/* it has never succeeded so far */
 };
 
-/* It fails, and says which folder is open: before that it may say that what it
- * had there is gone. */
+/* Returns true if the call fails with the open folder in its text. Before, it
+ * may report that its nodes are gone. */
 static bool zopen_is_told(void *arg)
 {
 	struct zopen *o = arg;
