@@ -381,6 +381,8 @@ static void engine_stop(struct engine *e)
 		tei_meta_server_report(e->server, NULL, NULL);
 	if (e->store)
 		tei_meta_store_watch(e->store, NULL, NULL);
+	if (e->dp)
+		tei_rail_notify_shut(e->dp);
 	engine_wait_shut(e);
 	/* before the withdrawal: a worker may be publishing */
 	engine_work_stop(e);

@@ -196,16 +196,17 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 
 /* --- ends ---------------------------------------------------------------- */
 
-static void submission_free(struct engine_submission *sub)
+static void submission_free(struct engine *e, struct engine_submission *sub)
 {
+	if (sub->note)
+		engine_note_discard(e, sub->note);
+	tei_rail_outgoing_free(sub->out);
 	if (sub->peer)
 		tei_rail_peer_put(sub->peer);
-	free(sub->name);
-	free(sub->msg);
 	free(sub);
 }
 
-/* A task of it has ended; the last one sends the notification. */
+/* A task of the submission has ended. The last one sends the notification. */
 static void submission_step(struct engine *e, struct engine_submission *sub,
 			    int status)
 {
@@ -214,12 +215,15 @@ static void submission_step(struct engine *e, struct engine_submission *sub,
 	if (__atomic_sub_fetch(&sub->left, 1, __ATOMIC_ACQ_REL))
 		return;
 	if (!__atomic_load_n(&sub->failed, __ATOMIC_RELAXED)) {
-		if (sub->peer)
-			tei_rail_notify(sub->peer, sub->name, sub->msg);
+		/* ownership goes to the callees here */
+		if (sub->out)
+			tei_rail_outgoing_queue(sub->out);
 		else
-			engine_note_add(e, sub->name, sub->msg);
+			engine_note_arrived(e, sub->note);
+		sub->out = NULL;
+		sub->note = NULL;
 	}
-	submission_free(sub);
+	submission_free(e, sub);
 }
 
 void engine_task_end(struct engine_task *t, int status,
@@ -656,50 +660,68 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 	return batch_submit(e, __func__, batch_id, entries, count, NULL);
 }
 
+/* Finds the peer of the first request, which the notification goes to. */
+static int submission_target(struct engine *e, const char *call,
+			     segment_id_t id, struct engine_submission *sub)
+{
+	struct engine_segment *s;
+	int ret;
+
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	if (s && s->peer) {
+		sub->peer = s->peer;
+		tei_rail_peer_hold(s->peer);
+	}
+	ret = !s ? engine_refuse_target(call, 0, id) :
+	      !sub->peer ? engine_refuse_transport(e, call, 0, id) : 0;
+	pthread_rwlock_unlock(&e->segments);
+	return ret;
+}
+
+/*
+ * Makes the notification before anything is submitted, so that it is not lost for
+ * want of memory or room once the data is in place.
+ */
+static int submission_note(struct engine *e, const char *call,
+			   segment_id_t id, const struct notify_msg *msg,
+			   struct engine_submission *sub)
+{
+	struct tei_err err;
+	int ret;
+
+	if (id == LOCAL_SEGMENT) {
+		sub->note = engine_note_own(e, msg, &err);
+		return sub->note ? 0 : tei_err_transfer_code(err.code);
+	}
+	ret = submission_target(e, call, id, sub);
+	if (ret)
+		return ret;
+	return tei_err_transfer_code(tei_rail_outgoing_new(
+		sub->peer, msg->name, msg->msg, &err, &sub->out));
+}
+
 int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 			     struct transfer_request *entries, size_t count,
 			     notify_msg_t notify_msg)
 {
 	struct engine *e = engine_from(engine);
 	struct engine_submission *sub;
-	struct engine_segment *s;
-	int ret = 1;
+	int ret;
 
 	if (e && !count)
 		return batch_submit(e, __func__, batch_id, NULL, 0, NULL);
-	if (!e || !entries || !notify_msg.name || !notify_msg.msg ||
-	    strlen(notify_msg.name) + strlen(notify_msg.msg) >
-		    TEI_RAIL_NOTIFY_MAX)
+	if (!e || !entries || !notify_msg.name || !notify_msg.msg)
 		return -engine_bad(e, __func__, NULL);
 	sub = calloc(1, sizeof(*sub));
 	if (!sub)
 		return 302;
 	sub->left = (uint32_t)count;
-	sub->name = strdup(notify_msg.name);
-	sub->msg = strdup(notify_msg.msg);
-	if (!sub->name || !sub->msg) {
-		submission_free(sub);
-		return 302;
-	}
-	if (entries[0].target_id != LOCAL_SEGMENT) {
-		pthread_rwlock_rdlock(&e->segments);
-		s = engine_segment_find(e, entries[0].target_id);
-		if (s && s->peer) {
-			sub->peer = s->peer;
-			tei_rail_peer_hold(s->peer);
-		}
-		ret = !s ? engine_refuse_target(__func__, 0,
-						entries[0].target_id) :
-		      !sub->peer ? engine_refuse_transport(
-					   e, __func__, 0,
-					   entries[0].target_id) : 0;
-		pthread_rwlock_unlock(&e->segments);
-	} else {
-		ret = 0;
-	}
+	ret = submission_note(e, __func__, entries[0].target_id, &notify_msg,
+			      sub);
 	if (!ret)
 		ret = batch_submit(e, __func__, batch_id, entries, count, sub);
 	if (ret)
-		submission_free(sub);
+		submission_free(e, sub);
 	return ret;
 }

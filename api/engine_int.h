@@ -93,12 +93,18 @@ struct engine_segment {
 
 #define ENGINE_SEG_BUCKETS	1024
 
-/* One notification to be sent when a whole submission is in place. */
+/*
+ * The notification of a submission, which is sent when all tasks of the submission
+ * are COMPLETED. Created by submitTransferWithNotify, freed by the thread that ends
+ * the last task.
+ */
 struct engine_submission {
 	uint32_t left;			/* atomic: tasks not ended */
 	bool failed;			/* atomic */
-	struct tei_rail_peer *peer;	/* one reference; NULL: ourselves */
-	char *name, *msg;
+	struct tei_rail_peer *peer;	/* one reference; NULL: this engine */
+	struct tei_rail_outgoing *out;	/* to the peer, or NULL */
+	struct tei_rail_note *note;	/* to this engine, or NULL: room for it is
+					 * reserved */
 };
 
 struct engine_group;
@@ -311,10 +317,6 @@ struct engine_work {
 	uint64_t due_ns;		/* not before; 0: at once */
 };
 
-struct engine_note {
-	struct tei_list link;
-	char *name, *msg;
-};
 
 /* Descriptors for poll: which batches have ended and were not told yet. */
 struct engine_events {
@@ -823,11 +825,18 @@ void engine_submit_start(struct engine *e, struct engine_task *t);
 void engine_group_cancel(struct engine *e, struct engine_task *t);
 
 /* --- engine_notify.c ----------------------------------------------------- */
-/* One for getNotifsFromEngine. 0; -2 as many are held as may be, -302: refused
- * with the thread's last error set. */
-int engine_note_add(struct engine *e, const char *name, const char *msg);
-void engine_note_arrived(void *arg, const char *peer, const char *name,
-			 const char *msg);
+/*
+ * Makes a notification of the engine to itself and reserves room for it. Returns
+ * NULL if there is no room, if it is too long, or without memory: err is filled in
+ * and is the thread's last error.
+ */
+struct tei_rail_note *engine_note_own(struct engine *e,
+				      const struct notify_msg *msg,
+				      struct tei_err *err);
+/* Frees one that was not delivered, and its room. */
+void engine_note_discard(struct engine *e, struct tei_rail_note *note);
+/* Delivers a notification for which room is reserved; takes it over. */
+void engine_note_arrived(void *arg, struct tei_rail_note *note);
 void engine_note_free_all(struct engine *e);
 
 /* --- engine_work.c ------------------------------------------------------- */

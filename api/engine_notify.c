@@ -1,100 +1,82 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Notifications: held until getNotifsFromEngine drains them, bounded.
+ * Notifications: held until getNotifsFromEngine fetches them. The data plane limits
+ * what is held.
  */
 #include "api/engine_int.h"
 
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void note_free(struct engine_note *n)
+void engine_note_arrived(void *arg, struct tei_rail_note *note)
 {
-	free(n->name);
-	free(n->msg);
-	free(n);
+	struct engine *e = arg;
+
+	tei_mutex_lock(&e->notes_lock);
+	tei_list_add_tail(&e->notes, &note->link);
+	__atomic_store_n(&e->nnotes, e->nnotes + 1, __ATOMIC_SEQ_CST);
+	tei_mutex_unlock(&e->notes_lock);
+	engine_event_notes(e);
 }
 
-static struct engine_note *note_make(const char *name, const char *msg)
+/* Logs some of the refusals; the thread's last error tells each of them. */
+static int note_refused(struct engine *e, const struct tei_err *err)
 {
-	struct engine_note *n = calloc(1, sizeof(*n));
+	TEI_LOG_LIMITED(&e->notes_limit, TEI_LOG_WARN, "engine",
+			"%s%s%s", err->peer, *err->peer ? ": " : "", err->text);
+	return err->code;
+}
 
-	if (!n)
+struct tei_rail_note *engine_note_own(struct engine *e,
+				      const struct notify_msg *msg,
+				      struct tei_err *err)
+{
+	size_t len = strlen(msg->name) + strlen(msg->msg);
+	struct tei_rail_note *note;
+
+	if (len > TEI_RAIL_NOTIFY_MAX) {
+		tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+			     "notification of %zu bytes: at most %d", len,
+			     TEI_RAIL_NOTIFY_MAX);
 		return NULL;
-	n->name = strdup(name);
-	n->msg = strdup(msg);
-	if (n->name && n->msg)
-		return n;
-	note_free(n);
+	}
+	note = tei_rail_note_new(msg->name, msg->msg);
+	if (!note) {
+		tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+			     "no memory for a notification of %zu bytes", len);
+		return NULL;
+	}
+	if (!tei_rail_note_reserve(e->dp, note->bytes))
+		return note;
+	tei_err_note(err, TEI_ERR_TOO_MANY, "engine",
+		     "fetch them with getNotifsFromEngine",
+		     "notification refused: MOONRAIL_MAX_NOTIFIES=%u or MOONRAIL_NOTIFY_BYTES=%llu are held",
+		     e->settings.max_notifies,
+		     (unsigned long long)e->settings.notify_bytes);
+	note_refused(e, err);
+	tei_rail_note_free(note);
 	return NULL;
 }
 
-static int note_hold(struct engine *e, struct engine_note *n)
+void engine_note_discard(struct engine *e, struct tei_rail_note *note)
 {
-	bool full;
-
-	tei_mutex_lock(&e->notes_lock);
-	full = e->nnotes >= e->settings.max_notifies;
-	if (!full) {
-		tei_list_add_tail(&e->notes, &n->link);
-		__atomic_store_n(&e->nnotes, e->nnotes + 1, __ATOMIC_SEQ_CST);
-	}
-	tei_mutex_unlock(&e->notes_lock);
-	if (full)
-		return TEI_ERR_TOO_MANY;
-	engine_event_notes(e);
-	return 0;
-}
-
-/* The thread's last error tells each of them, the log a few. */
-static int note_refuse(struct engine *e, int code)
-{
-	struct tei_err err = { .code = code, .when_ns = tei_now_ns() };
-
-	if (code == TEI_ERR_TOO_MANY)
-		snprintf(err.text, sizeof(err.text),
-			 "notification refused: MOONRAIL_MAX_NOTIFIES=%u are held",
-			 e->settings.max_notifies);
-	else
-		snprintf(err.text, sizeof(err.text),
-			 "notification refused: %s", tei_err_name(code));
-	tei_err_set_last(&err);
-	TEI_LOG_LIMITED(&e->notes_limit, TEI_LOG_WARN, "engine", "%s", err.text);
-	return code;
-}
-
-int engine_note_add(struct engine *e, const char *name, const char *msg)
-{
-	struct engine_note *n = note_make(name, msg);
-	int ret = n ? note_hold(e, n) : TEI_ERR_MEMORY;
-
-	if (!ret)
-		return 0;
-	if (n)
-		note_free(n);
-	return note_refuse(e, ret);
-}
-
-void engine_note_arrived(void *arg, const char *peer, const char *name,
-			 const char *msg)
-{
-	(void)peer;
-	engine_note_add(arg, name, msg);
+	tei_rail_note_release(e->dp, 1, note->bytes);
+	tei_rail_note_free(note);
 }
 
 void engine_note_free_all(struct engine *e)
 {
-	struct engine_note *n, *tmp;
+	struct tei_rail_note *n, *tmp;
 
-	tei_list_foreach_safe(n, tmp, &e->notes, struct engine_note, link)
-		note_free(n);
+	tei_list_foreach_safe(n, tmp, &e->notes, struct tei_rail_note, link)
+		tei_rail_note_free(n);
 }
 
 notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 {
 	struct engine *e = engine_from(engine);
-	struct engine_note *n;
+	struct tei_rail_note *n;
+	uint64_t bytes = 0;
 	notify_msg_t *out;
 	uint32_t i, count;
 
@@ -108,18 +90,22 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 	count = e->nnotes;
 	out = count ? calloc(count, sizeof(*out)) : NULL;
 	for (i = 0; out && i < count; i++) {
-		n = tei_list_first(&e->notes, struct engine_note, link);
+		n = tei_list_first(&e->notes, struct tei_rail_note, link);
 		tei_list_del(&n->link);
 		/* the strings go to the caller, the node stays ours */
 		out[i].name = n->name;
 		out[i].msg = n->msg;
-		free(n);
+		n->name = n->msg = NULL;
+		bytes += n->bytes;
+		tei_rail_note_free(n);
 	}
 	if (out) {
 		__atomic_store_n(&e->nnotes, 0, __ATOMIC_SEQ_CST);
 		*size = (int)count;
 	}
 	tei_mutex_unlock(&e->notes_lock);
+	if (out)
+		tei_rail_note_release(e->dp, count, bytes);
 	engine_event_notes(e);
 	return out;
 }
@@ -138,16 +124,31 @@ int freeNotifsMsgBuf(notify_msg_t *msg, int size)
 	return 0;
 }
 
-/* The limit is one to a peer's. */
-static bool engine_note_too_long(const struct notify_msg *msg)
+/* Sends to a peer and waits for its answer. */
+static int note_send(struct engine *e, struct tei_rail_peer *peer,
+		     const struct notify_msg *msg)
 {
-	size_t len = strlen(msg->name) + strlen(msg->msg);
+	struct tei_err err;
+	int ret;
+
+	/* destroyTransferEngine ends the wait, and waits for its end */
+	engine_wait_enter(e);
+	ret = tei_rail_notify(peer, msg->name, msg->msg,
+			      e->settings.connect_timeout_s * TEI_NS_PER_SEC,
+			      &err);
+	engine_wait_leave(e);
+	/* one that is too long is in the log already */
+	return ret && ret != TEI_ERR_INVALID ? note_refused(e, &err) : ret;
+}
+
+static int note_peer_ended(struct engine *e, struct tei_rail_peer *peer)
+{
 	struct tei_err err;
 
-	return len > TEI_RAIL_NOTIFY_MAX &&
-	       tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-			    "a notification of %zu bytes, at most %d can be "
-			    "sent", len, TEI_RAIL_NOTIFY_MAX);
+	tei_err_note(&err, TEI_ERR_ENDPOINT, "engine", "open the segment again",
+		     "%s: notification refused: the process has ended",
+		     tei_rail_peer_name(peer));
+	return note_refused(e, &err);
 }
 
 int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
@@ -155,16 +156,20 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 {
 	struct engine *e = engine_from(engine);
 	struct tei_rail_peer *peer = NULL;
+	struct tei_rail_note *note;
 	struct engine_segment *s;
 	bool ended = false;
+	struct tei_err err;
 	int ret;
 
 	if (!e || !notify_msg.name || !notify_msg.msg || target_id > INT32_MAX)
 		return engine_bad(e, __func__, NULL);
 	if (target_id == LOCAL_SEGMENT) {
-		if (engine_note_too_long(&notify_msg))
-			return TEI_ERR_INVALID;
-		return engine_note_add(e, notify_msg.name, notify_msg.msg);
+		note = engine_note_own(e, &notify_msg, &err);
+		if (!note)
+			return err.code;
+		engine_note_arrived(e, note);
+		return 0;
 	}
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, (segment_id_t)target_id);
@@ -176,9 +181,7 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 	pthread_rwlock_unlock(&e->segments);
 	if (!peer)
 		return engine_bad(e, __func__, "no such segment, or no rail");
-	ret = ended ? TEI_ERR_ENDPOINT :
-		      tei_rail_notify(peer, notify_msg.name, notify_msg.msg);
+	ret = ended ? note_peer_ended(e, peer) : note_send(e, peer, &notify_msg);
 	tei_rail_peer_put(peer);
-	/* one that is too long has been told */
-	return ret && ret != TEI_ERR_INVALID ? note_refuse(e, ret) : ret;
+	return ret;
 }

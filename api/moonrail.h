@@ -53,7 +53,8 @@ struct te_error {
  * STATUS_TIMEOUT; getTransferStatus gives STATUS_FAILED, unless
  * MC_SLICE_TIMEOUT is set. */
 #define TE_ERROR_UNFENCED 1u
-/* te_error.flags: whether an atomic was executed is not known. */
+/* te_error.flags: whether an atomic was executed, or a notification delivered, is
+ * not known. */
 #define TE_ERROR_UNKNOWN 2u
 /* te_error.flags: the target has unregistered what its descriptor has that we
  * know it by: that was got, or imported, before. */

@@ -258,7 +258,8 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 /*
  * As submitTransfer; when every request of this call is COMPLETED, notify_msg
  * is sent once, at most once, to the first request's target. Not sent if one
- * of them fails, or if count is 0. Does not wait for the message.
+ * of them fails, or if count is 0. Neither the call nor a task's status waits for
+ * the notification. 2 also if too many notifications wait for that target.
  */
 int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 			     struct transfer_request *entries, size_t count,
@@ -280,16 +281,25 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id);
 /* --- notifications ------------------------------------------------------- */
 
 /*
+ * A notification has at most 1 MiB: name and msg together, without terminators.
+ *
  * Drains the received notifications into an array that the caller frees with
  * freeNotifsMsgBuf. NULL and *size 0 if there are none. Each arrives at most
- * once.
+ * once, those of one sender in order. While MOONRAIL_NOTIFY_BYTES or
+ * MOONRAIL_MAX_NOTIFIES are held, senders wait.
  */
 notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size);
 
 /* Frees what getNotifsFromEngine gave, with its size. NULL is ignored. 0. */
 int freeNotifsMsgBuf(notify_msg_t *msg, int size);
 
-/* Sends a notification now. 0 or a negative code. */
+/*
+ * Sends a notification and waits until the peer's library has acknowledged it, for
+ * at most MC_HANDSHAKE_CONNECT_TIMEOUT. 0 or a negative code; after an error it is
+ * no longer sent. TE_ERROR_UNKNOWN in the record of te_last_error says that it may
+ * have arrived, or may still arrive once; without that flag it never arrives. To
+ * LOCAL_SEGMENT, the call does not wait.
+ */
 int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 		      notify_msg_t notify_msg);
 

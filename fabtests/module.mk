@@ -214,6 +214,10 @@ SRCS_ft_many = $(FX_SRCS) \
 	fabtests/functional/ft_many.c \
 	# EOL
 
+SRCS_ft_notify = $(FX_SRCS) \
+	fabtests/functional/ft_notify.c \
+	# EOL
+
 SRCS_ft_numa = $(FX_SRCS) \
 	fabtests/common/cuda_stand_in_load.c \
 	fabtests/functional/ft_numa.c \
@@ -321,6 +325,7 @@ FUNC_TESTS += \
 	ft_links \
 	ft_local \
 	ft_many \
+	ft_notify \
 	ft_objects \
 	ft_overtake \
 	ft_register \

@@ -76,7 +76,7 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_UINT("MC_MAX_RPC_PORT", max_rpc_port, 1, 65535, "17000", "",
 		 "highest port of the control channel"),
 	ROW_UINT("MC_HANDSHAKE_CONNECT_TIMEOUT", connect_timeout_s, 1, 3600, "5",
-		 "s", "timeout of one request on the control channel"),
+		 "s", "timeout of one request on the control channel, and of the wait for the acknowledgement of a notification"),
 	ROW_BOOL("MC_USE_IPV6", use_ipv6, "0",
 		 "prefer IPv6 addresses for the control channel and rails"),
 	ROW_UINT("MC_HANDSHAKE_LISTEN_BACKLOG", listen_backlog, 1, 65535,
@@ -156,7 +156,10 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_TEXT("MC_VERBOSE", verbose, "0",
 		 "any value but 0 means debug; read once per process"),
 	ROW_UINT("MOONRAIL_MAX_NOTIFIES", max_notifies, 1, 1048576, "4096", "",
-		 "queued notifications for getNotifsFromEngine; further ones are refused"),
+		 "queued notifications for getNotifsFromEngine, and to one peer; further ones wait at their sender"),
+	ROW_SIZE("MOONRAIL_NOTIFY_BYTES", notify_bytes, 1048576,
+		 INT64_C(1) << 40, "67108864", "bytes",
+		 "the same limits in bytes of names and messages"),
 };
 
 _Static_assert(sizeof(settings_rows) / sizeof(settings_rows[0]) <=

@@ -97,6 +97,7 @@ struct tei_settings {
 	uint32_t fence_ms;		/* MOONRAIL_FENCE_MS, milliseconds */
 	uint32_t max_peers;		/* MOONRAIL_MAX_PEERS */
 	uint32_t max_notifies;		/* MOONRAIL_MAX_NOTIFIES, queued */
+	uint64_t notify_bytes;		/* MOONRAIL_NOTIFY_BYTES, queued */
 	/* for te_settings_text only; util/log.c reads these variables itself */
 	char log_level[32];		/* MC_LOG_LEVEL */
 	char verbose[32];		/* MC_VERBOSE */

@@ -81,7 +81,7 @@ int main(int argc, char **argv)
 		ret = argc < 2 ? receive(engine) : send_to(engine, argv[1]);
 		unregisterLocalMemory(engine, memory);
 	}
-	/* Waits for the notification to be on its way. */
+	/* Waits until the peer has acknowledged the notification. */
 	destroyTransferEngine(engine);
 	return ret;
 }

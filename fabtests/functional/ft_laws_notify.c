@@ -197,7 +197,7 @@ static void note_self(struct note_rig *rig)
 
 static void note_lengths(struct note_rig *rig)
 {
-	static char big[200000];
+	static char big[FX_MIB + 1];	/* with its name too long by 3 */
 	char name[] = "big";
 	struct notify_msg note = { name, big };
 	struct law_rig *law = &rig->law;

@@ -175,10 +175,13 @@ static uint64_t domain_attend(void *arg, struct tei_rail_peer *peer,
 	return next;
 }
 
-static void domain_notify(void *arg, const char *peer, const char *name,
-			  const char *msg)
+/* No process of the provider sends notifications; another peer may. */
+static void domain_notify(void *arg, struct tei_rail_note *note)
 {
-	(void)arg, (void)peer, (void)name, (void)msg;
+	struct moonrail_domain *d = arg;
+
+	tei_rail_note_release(d->dp, 1, note->bytes);
+	tei_rail_note_free(note);
 }
 
 /* The data plane knows by itself what there is to know: the addresses that the

@@ -30,6 +30,7 @@ SRCS += \
 	prov/rail/rail_msg.c \
 	prov/rail/rail_near.c \
 	prov/rail/rail_note.c \
+	prov/rail/rail_note_in.c \
 	prov/rail/rail_path.c \
 	prov/rail/rail_peer.c \
 	prov/rail/rail_piece.c \
@@ -69,6 +70,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_loss_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \
+	prov/rail/rail_note_test.c \
 	prov/rail/rail_peer_test.c \
 	prov/rail/rail_ports_test.c \
 	prov/rail/rail_probe_test.c \
@@ -85,7 +87,8 @@ TEST_SRCS_rail = \
 
 UNIT_TESTS += rail
 
-# rail_contact_test.c has single allocations fail
+# rail_contact_test.c has single allocations fail; rail_note_test.c takes messages
 LIBS_rail_test = -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
+LIBS_rail_test += -Wl,--wrap=rail_msg_send
 
 TIMEOUT_rail_test = 600

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_note.h"
 #include "prov/rail/rail_sched.h"
 #include "prov/rail/rail_wire.h"
 #include "util/atomic.h"
@@ -170,6 +171,7 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 		atomic_unknown_all(peer, "the target has forgotten this process",
 				   done);
 	a->session = session;
+	rail_note_session(peer);
 }
 
 /* --- initiator: asks ----------------------------------------------------- */

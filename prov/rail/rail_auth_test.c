@@ -142,14 +142,21 @@ static size_t auth_hello(struct auth_rig *rig, uint8_t *buf)
 	return len;
 }
 
-static size_t auth_note(struct auth_rig *rig, uint8_t *buf)
+static size_t auth_note(struct auth_rig *rig, uint64_t number, uint8_t *buf)
 {
 	struct rail_wire w;
 	size_t len;
 
 	rail_msg_begin(rig->peer, &w, buf, RAIL_MSG_NOTIFY, 0);
-	rail_wire_put_bytes(&w, "name", 4);
-	rail_wire_put_bytes(&w, "text", 4);
+	rail_wire_put(&w, auth_known(rig)->atomics.own_session, 8);
+	rail_wire_put(&w, rig->peer->atomics.own_session, 8);
+	rail_wire_put(&w, number, 8);	/* oldest */
+	rail_wire_put(&w, number, 8);
+	rail_wire_put(&w, number, 8);	/* turn */
+	rail_wire_put(&w, 4, 4);
+	rail_wire_put(&w, 4, 4);
+	rail_wire_put(&w, 0, 4);
+	rail_wire_put_bytes(&w, "nametext", 8);
 	len = rail_msg_end(&w);
 	rail_auth_sign(rig->peer, buf, len);
 	return len;
@@ -179,8 +186,8 @@ static void test_a_message_counts_once(void)
 	struct auth_rig rig;
 
 	auth_still(&rig);
-	m = auth_note(&rig, late);
-	n = auth_note(&rig, note);
+	m = auth_note(&rig, 2, late);	/* signed first, and arrives later */
+	n = auth_note(&rig, 1, note);
 	auth_arrive(&rig.two, note, n);
 	auth_arrive(&rig.two, late, m);	/* out of order is no replay */
 	CU_ASSERT_EQUAL(test_notified(), before + 2);
@@ -208,7 +215,7 @@ static void test_a_recording_is_worthless_to_a_new_acquaintance(void)
 
 	auth_still(&rig);
 	h = auth_hello(&rig, hello);
-	n = auth_note(&rig, note);
+	n = auth_note(&rig, 1, note);
 	rail_done_init(&done);
 	rail_sched_enter(rig.two.dp);
 	rail_peer_set_gone(rail_peer_find(rig.two.dp, rig.one.dp->incarnation),
@@ -234,7 +241,7 @@ static void test_altered_unsigned_and_reflected_messages_are_dropped(void)
 	size_t n, i;
 
 	auth_still(&rig);
-	n = auth_note(&rig, note);
+	n = auth_note(&rig, 1, note);
 	auth_arrive(&rig.one, note, n);
 	for (i = 0; i < n; i++) {
 		memcpy(buf, note, n);
@@ -271,7 +278,7 @@ static void test_fuzzed_signed_messages_do_nothing(void)
 	rig.peer->nonce[0] ^= 1;
 	len[0] = auth_hello(&rig, msg[0]);
 	rig.peer->nonce[0] ^= 1;
-	len[1] = auth_note(&rig, msg[1]);
+	len[1] = auth_note(&rig, 1, msg[1]);
 	for (tei_fuzz_begin(&f, "signed messages"); tei_fuzz_next(&f, 20000);) {
 		i = tei_fuzz_random(&f) % 2;
 		n = len[i];
@@ -320,7 +327,7 @@ static void test_a_hello_for_another_process_changes_nothing(void)
 	rig.peer->sent = sent;
 	CU_ASSERT_EQUAL(memcmp(known->its_nonce, rig.peer->nonce,
 			       RAIL_WIRE_NONCE), 0);
-	n = auth_note(&rig, note);
+	n = auth_note(&rig, 1, note);
 	auth_arrive(&rig.two, note, n);
 	CU_ASSERT_EQUAL(test_notified(), before + 1);
 	rig.peer->nonce[1] ^= 1;

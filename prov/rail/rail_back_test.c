@@ -98,8 +98,15 @@ static bool back_goes(struct back_rig *rig, enum rail_msg_type type)
 
 	rail_msg_begin(rig->of_to, &w, buf, type, 0);
 	if (type == RAIL_MSG_NOTIFY) {
-		rail_wire_put_bytes(&w, "name", 4);
-		rail_wire_put_bytes(&w, "text", 4);
+		rail_wire_put(&w, rig->of_from->atomics.own_session, 8);
+		rail_wire_put(&w, rig->of_to->atomics.own_session, 8);
+		rail_wire_put(&w, 1, 8);
+		rail_wire_put(&w, 1, 8);
+		rail_wire_put(&w, 1, 8);
+		rail_wire_put(&w, 4, 4);
+		rail_wire_put(&w, 4, 4);
+		rail_wire_put(&w, 0, 4);
+		rail_wire_put_bytes(&w, "nametext", 8);
 	}
 	return !rail_back_send(rig->of_to, rig->rail, buf, rail_msg_end(&w));
 }

@@ -157,6 +157,7 @@ static void ctl_owe_nothing(struct tei_rail_peer *p)
 	p->fences_owed = false;
 	p->key_reply.owed = false;
 	p->reply_hello = false;
+	p->note_in.owed = false;
 	p->pong = false;
 	p->npongs = 0;
 	p->nowed = 0;
@@ -202,6 +203,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	next = rail_ctl_sooner(next, rail_ctl_key_want(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_warm(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_atomics(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_note_answer(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_notes(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_back(p, now, buf));
 	if (p->dp->ops->attend && !p->stranger)

@@ -70,7 +70,11 @@ uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
 uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
-/* --- rail_note.c --------------------------------------------------------- */
+/* --- rail_note.c, rail_note_in.c ------------------------------------------ */
+/* Answers what came in. */
+uint64_t rail_ctl_note_answer(struct tei_rail_peer *peer, uint64_t now,
+			      uint8_t *buf);
+/* Sends what is queued. */
 uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
 /* --- rail_back.c --------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "prov/rail/rail_health.h"
+#include "prov/rail/rail_note.h"
 
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
@@ -27,6 +28,7 @@ static void dp_free(struct tei_rail_dp *dp)
 		free(c);
 	}
 	rail_mr_close_anywhere(dp);
+	rail_note_dp_fini(dp);
 	tei_wipe(&dp->auth, sizeof(dp->auth));
 	pthread_cond_destroy(&dp->cond);
 	tei_mutex_fini(&dp->sched);
@@ -70,6 +72,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	tei_list_init(&dp->active);
 	tei_list_init(&dp->slices);
 	tei_list_init(&dp->faults);
+	rail_note_dp_init(dp);
 	for (i = 0; i < RAIL_PEER_HASH; i++)
 		tei_list_init(&dp->hash[i]);
 	rail_link_open(dp);
@@ -94,27 +97,31 @@ static bool dp_drained(struct tei_rail_dp *dp)
 	return !__atomic_load_n(&dp->nheld, __ATOMIC_ACQUIRE);
 }
 
-/* Notifications that can still be sent. */
+/* Returns true if a notification is not acknowledged yet. */
 static bool dp_has_notes(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *p;
 
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
-		if (p->nnotes && p->state != RAIL_PEER_GONE)
+		if (p->note_out.n)
 			return true;
 	return false;
 }
 
 static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
-	uint64_t end = tei_now_ns() + drain_ns;
+	uint64_t now = tei_now_ns(), end = now + drain_ns, notes_end;
 
+	/* a peer that is stopped, or fetches nothing, acknowledges nothing */
+	notes_end = now + dp->settings->connect_timeout_s * TEI_NS_PER_SEC;
 	rail_sched_enter(dp);
-	while ((!dp_drained(dp) || dp_has_notes(dp)) && tei_now_ns() < end) {
+	while (now < end &&
+	       (!dp_drained(dp) || (now < notes_end && dp_has_notes(dp)))) {
 		rail_sched_leave(dp);
 		tei_rail_progress(dp);
 		rail_sched_enter(dp);
 		rail_sched_wait(dp, TEI_NS_PER_MS);
+		now = tei_now_ns();
 	}
 	rail_sched_leave(dp);
 }

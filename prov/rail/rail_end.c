@@ -64,7 +64,7 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 	struct tei_rail_extra *extra;
 	struct tei_rail_message *m;
 	struct tei_rail_task *task;
-	struct rail_heard *h;
+	struct tei_rail_note *note;
 	struct tei_err *err;
 
 	while (!tei_list_empty(&done->messages)) {
@@ -74,10 +74,10 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		dp->ops->message(dp->arg, m);
 	}
 	while (!tei_list_empty(&done->heard)) {
-		h = tei_list_first(&done->heard, struct rail_heard, link);
-		tei_list_del(&h->link);
-		dp->ops->notify(dp->arg, h->peer, h->name, h->msg);
-		free(h);
+		note = tei_list_first(&done->heard, struct tei_rail_note, link);
+		tei_list_del(&note->link);
+		/* ownership of the note goes to the callee here */
+		dp->ops->notify(dp->arg, note);
 	}
 
 	while (!tei_list_empty(&done->tasks)) {

@@ -579,10 +579,53 @@ struct rail_key_want {
 	uint64_t since_ns;		/* first tried, 0: not yet */
 };
 
-struct rail_note {
-	struct tei_list link;
-	uint16_t name_len, msg_len;
-	char text[];
+/* Notifications to a peer (rail_note.c). Guarded by dp->sched. */
+struct rail_note_out {
+	struct tei_list list;		/* tei_rail_outgoing.link: not acknowledged,
+					 * in order; those with a number first */
+	uint32_t n;			/* entries of list */
+	uint64_t bytes;			/* of their texts */
+	uint64_t last;			/* newest number given, 0: none */
+	uint64_t turn;			/* of the newest message */
+	uint64_t gap_turn;		/* gaps that this turn or an earlier one met
+					 * have been handled */
+	uint32_t window;		/* messages that may be unacknowledged */
+	uint32_t tries;			/* messages since the last progress that were
+					 * repeated, or asked for room */
+	uint64_t since_ns;		/* an answer is awaited since, 0: none is */
+	uint64_t next_ns;		/* time of the next repetition, 0: none */
+	bool full;			/* the peer has no room: it is asked for it */
+};
+
+/* Notifications from a peer (rail_note_in.c). Guarded by dp->sched. */
+struct rail_note_in {
+	uint64_t stream;		/* the sender's session for us, 0: none */
+	uint64_t next;			/* number awaited, 0: not known yet */
+	uint64_t base;			/* oldest number that the sender holds */
+	struct rail_note_part *part;	/* under assembly, or NULL */
+	bool owed;			/* an answer is owed: */
+	uint16_t code;			/* enum rail_note_code */
+	uint64_t turn;			/* of the message that it is about */
+	struct tei_list wait_link;	/* dp->notes.waiting, or alone */
+	uint32_t wait_name, wait_msg;	/* lengths of the one that waits for room */
+	uint64_t wait_ns;		/* when the sender asked last */
+};
+
+/*
+ * Counts the notifications that are queued for the user of the data plane or under
+ * assembly. Guarded by dp->sched.
+ */
+struct rail_note_budget {
+	uint64_t bytes;			/* held, reserved or under assembly */
+	uint32_t notes;
+	struct tei_list parts;		/* rail_note_part.link: longest idle first */
+	struct tei_list waiting;	/* rail_note_in.wait_link: longest first */
+	struct rail_note_memory *memory; /* streams of peers that were freed, or
+					  * NULL */
+	bool shut;			/* tei_rail_notify_shut */
+	bool closed;			/* tear-down: no peer is let in */
+	struct tei_log_repeat full_repeat;
+	struct tei_log_limit lost_limit;
 };
 
 /*
@@ -749,8 +792,8 @@ struct tei_rail_peer {
 	} key_reply;
 
 	struct rail_atomics atomics;
-	struct tei_list notes;		/* rail_note, to be sent */
-	uint32_t nnotes;
+	struct rail_note_out note_out;
+	struct rail_note_in note_in;
 	uint64_t due_ns;		/* when it wants to run, on attn */
 	uint64_t asked_ns;		/* when want_hello was first served */
 	uint32_t msg_turn;		/* thread: of pairs beside the routes */
@@ -758,8 +801,6 @@ struct tei_rail_peer {
 	uint64_t again_ns;		/* thread: no rail has taken a message
 					 * since, 0: the last one was taken */
 	bool announce;			/* our rail table has changed */
-	uint32_t note_rail;		/* thread: rail of notifications */
-	uint64_t note_since_ns;		/* thread: when it took none first */
 	bool stuck;			/* a path does not connect */
 	uint64_t alive_ns;		/* last sign of life */
 	uint64_t tried_ns;		/* given a place since, first; older
@@ -899,6 +940,7 @@ struct tei_rail_dp {
 	uint64_t attn_next_ns;		/* when the next of attn is due */
 	struct tei_list faults;		/* rail_health.h */
 	uint64_t probe_seq;		/* of the newest probe */
+	struct rail_note_budget notes;
 
 	/* atomics */
 	struct rail_looks looks;	/* callers', at initiating lanes */
@@ -955,16 +997,8 @@ static inline void rail_sched_wait(struct tei_rail_dp *dp, uint64_t timeout_ns)
 /* Tasks that ended while a lock was held; told when it is not. */
 struct rail_done {
 	struct tei_list tasks;		/* tei_rail_task.live_link */
-	struct tei_list heard;		/* rail_heard.link */
+	struct tei_list heard;		/* tei_rail_note.link, for ops->notify */
 	struct tei_list messages;	/* tei_rail_message.link */
-};
-
-/* A notification on its way to ops->notify; owned by a rail_done. */
-struct rail_heard {
-	struct tei_list link;
-	char peer[256];
-	char name[TEI_RAIL_NOTIFY_MAX + 1];
-	char msg[TEI_RAIL_NOTIFY_MAX + 1];
 };
 
 /* --- rail_info.c: which rails there are ---------------------------------- */
@@ -1752,6 +1786,7 @@ enum rail_msg_type {
 	RAIL_MSG_PING = 14,	/* a sign of life, or a probe of the wire */
 	RAIL_MSG_PONG = 15,
 	RAIL_MSG_BACK = 16,	/* a way for RAIL_MSG_USER */
+	RAIL_MSG_NOTE_ACK = 17,
 };
 /* All of these: the thread, no lock held unless said. */
 struct rail_wire;

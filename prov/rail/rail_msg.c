@@ -2,8 +2,7 @@
 /*
  * The peer protocol: building messages, sending them, and what each one does
  * when it arrives. Requests are sent again by their state machine until they
- * are answered, so every handler may see the same message twice. Notifications
- * are sent once.
+ * are answered, so every handler may see the same message twice.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
+#include "prov/rail/rail_note.h"
 #include "prov/rail/rail_wire.h"
 
 #define MSG_PAIR_SHIFT	8	/* of the remote, and 1, in peer->heard */
@@ -1046,23 +1046,6 @@ static void msg_on_revoked(struct tei_rail_peer *peer, struct rail_wire *w)
 	}
 }
 
-static void msg_on_notify(struct tei_rail_peer *peer, struct rail_wire *w,
-			  struct rail_done *done)
-{
-	struct rail_heard *h = calloc(1, sizeof(*h));
-
-	if (!h)
-		return;
-	rail_wire_get_text(w, h->name, sizeof(h->name));
-	rail_wire_get_text(w, h->msg, sizeof(h->msg));
-	if (w->bad) {
-		free(h);
-		return;
-	}
-	snprintf(h->peer, sizeof(h->peer), "%s", peer->name);
-	tei_list_add_tail(&done->heard, &h->link);
-}
-
 static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 			 enum rail_msg_type type, uint16_t flags,
 			 uint32_t table, struct rail_wire *w,
@@ -1089,7 +1072,10 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 		msg_on_revoked(peer, w);
 		break;
 	case RAIL_MSG_NOTIFY:
-		msg_on_notify(peer, w, done);
+		rail_note_received(peer, flags, w, done);
+		break;
+	case RAIL_MSG_NOTE_ACK:
+		rail_note_answered(peer, w);
 		break;
 	case RAIL_MSG_ATOMIC:
 		rail_atomic_asked(peer, w);

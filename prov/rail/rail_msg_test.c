@@ -197,7 +197,26 @@ static void msg_put_atomic(struct rail_wire *w, uint64_t seq, uint8_t op,
 	rail_wire_put(w, 0, 8);
 }
 
-static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type)
+/* A notification of one message, with a new number each time. */
+static void msg_put_note(struct msg_rig *rig, struct rail_wire *w, uint64_t src)
+{
+	struct tei_rail_peer *p = msg_peer(rig, src);
+	static uint64_t number;
+
+	number++;
+	rail_wire_put(w, p ? p->atomics.own_session : 0, 8);
+	rail_wire_put(w, 1, 8);
+	rail_wire_put(w, number, 8);	/* oldest */
+	rail_wire_put(w, number, 8);
+	rail_wire_put(w, number, 8);	/* turn */
+	rail_wire_put(w, 4, 4);
+	rail_wire_put(w, 4, 4);
+	rail_wire_put(w, 0, 4);
+	msg_put_text(w, "nametext");
+}
+
+static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type,
+			 uint64_t src)
 {
 	switch (type) {
 	case RAIL_MSG_HELLO:
@@ -247,8 +266,14 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type)
 		rail_wire_put(w, 2, 8);
 		break;
 	case RAIL_MSG_NOTIFY:
-		msg_put_text(w, "name");
-		msg_put_text(w, "text");
+		msg_put_note(rig, w, src);
+		break;
+	case RAIL_MSG_NOTE_ACK:
+		rail_wire_put(w, rig->plane.dp->sessions, 8);
+		rail_wire_put(w, 1, 8);
+		rail_wire_put(w, 0, 4);
+		rail_wire_put(w, 0, 8);
+		rail_wire_put(w, RAIL_NOTE_OK, 2);
 		break;
 	default:
 		break;
@@ -260,7 +285,7 @@ static size_t msg_valid(struct msg_rig *rig, uint8_t *buf, int type,
 {
 	struct rail_wire w = msg_head(rig, buf, (uint8_t)type, 0, src);
 
-	msg_put_body(rig, &w, type);
+	msg_put_body(rig, &w, type, src);
 	return rail_msg_end(&w);
 }
 
@@ -430,6 +455,7 @@ static void test_truncated_messages_do_nothing(void)
 	before = test_notified();
 	for (type = RAIL_MSG_REFUSE; type <= RAIL_MSG_ATOMIC_REP; type++)
 		msg_truncate(&rig, type);
+	msg_truncate(&rig, RAIL_MSG_NOTE_ACK);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
 	CU_ASSERT_FALSE(p->key_reply.owed);
 	CU_ASSERT_FALSE(p->fences_owed);
@@ -442,10 +468,11 @@ static void test_truncated_messages_do_nothing(void)
 
 static void msg_mutate(struct msg_rig *rig, struct tei_fuzz *f)
 {
-	int type = RAIL_MSG_HELLO +
-		   (int)(tei_fuzz_random(f) % RAIL_MSG_ATOMIC_REP);
+	/* the types up to ATOMIC_REP, and NOTE_ACK */
+	int type = (int)(tei_fuzz_random(f) % (RAIL_MSG_ATOMIC_REP + 1));
 	uint8_t buf[RAIL_MSG_MAX + 64];
-	size_t len = msg_valid(rig, buf, type, MSG_FUZZ);
+	size_t len = msg_valid(rig, buf, type ? type : RAIL_MSG_NOTE_ACK,
+			       MSG_FUZZ);
 
 	/* mostly behind the header, or little else is reached */
 	tei_fuzz_bytes(f, buf, len, RAIL_WIRE_HEADER);

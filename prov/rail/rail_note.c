@@ -1,103 +1,707 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Notifications: queued by any thread, sent in order by the progress thread.
+ * Notifications to peers: queued by any thread, sent in order by the progress thread,
+ * and repeated until they are acknowledged. The protocol is in rail_note.h.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_note.h"
 #include "prov/rail/rail_wire.h"
+#include "util/hint.h"
 
-#define NOTE_PATIENCE_NS (300 * TEI_NS_PER_MS)
+/* --- ends ----------------------------------------------------------------- */
 
-/*
- * Notifications keep their order, so they all take one rail; another one only
- * after that did not take any for a while.
- */
-static int note_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len,
-		     uint64_t now)
+static uint32_t note_len(const struct tei_rail_outgoing *o)
 {
-	uint32_t i, n = rail_count(p->dp);
-	int ret = -FI_EHOSTUNREACH;
+	return o->name_len + o->msg_len;
+}
 
-	for (i = 0; i < n; i++) {
-		ret = rail_msg_send_on(
-			p, rail_at(p->dp, (p->note_rail + i) % n), 0, buf, len);
-		if (ret != -FI_EHOSTUNREACH)
+static struct tei_rail_outgoing *note_head(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_note_out *out = &p->note_out;
+
+	return tei_list_empty(&out->list) ? NULL :
+	       tei_list_first(&out->list, struct tei_rail_outgoing, link);
+}
+
+/* Takes it off the list. why NULL: the peer has acknowledged it. */
+static void note_end(struct tei_rail_outgoing *o, const struct tei_err *why)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &o->peer->note_out;
+
+	tei_list_del(&o->link);
+	out->n--;
+	out->bytes -= note_len(o);
+	if (!out->n) {
+		out->since_ns = 0;
+		out->next_ns = 0;
+		out->tries = 0;
+	}
+	if (!o->waited) {
+		free(o);
+		return;
+	}
+	memset(&o->err, 0, sizeof(o->err));
+	if (why) {
+		o->err = *why;
+		o->err.unknown = o->wholes != 0;
+	}
+	if (o->err.unknown)
+		snprintf(o->err.hint, sizeof(o->err.hint),
+			 "the notification may have arrived, or may still arrive, at most once");
+	o->ended = true;
+	rail_progress_signal(o->peer->dp);
+}
+
+static void note_log_lost(struct tei_rail_peer *p, uint32_t lost,
+			  const char *why)
+{
+	if (lost)
+		TEI_LOG_LIMITED(&p->dp->notes.lost_limit, TEI_LOG_WARN, "rail",
+				"peer %s: %u queued notification%s dropped: %s",
+				p->name, lost, lost == 1 ? " was" : "s were",
+				why);
+}
+
+void rail_note_fail(struct tei_rail_peer *p, const struct tei_err *why)
+{
+	struct tei_rail_outgoing *o;
+	uint32_t lost = 0;
+
+	while ((o = note_head(p))) {
+		lost += !o->waited;
+		note_end(o, why);
+	}
+	note_log_lost(p, lost, why->text);
+}
+
+void rail_note_gone(struct tei_rail_peer *p, const struct tei_err *why)
+{
+	rail_note_fail(p, why);
+	rail_note_in_drop(p);
+}
+
+uint64_t rail_note_waited_ns(const struct tei_rail_peer *p)
+{
+	const struct tei_rail_outgoing *o;
+
+	tei_list_foreach(o, &p->note_out.list, struct tei_rail_outgoing, link)
+		if (o->waited)
+			return o->queued_ns;
+	return 0;
+}
+
+void rail_note_presumed(struct tei_rail_peer *p, const struct tei_err *why)
+{
+	struct tei_rail_outgoing *o, *tmp;
+
+	tei_list_foreach_safe(o, tmp, &p->note_out.list,
+			      struct tei_rail_outgoing, link)
+		if (o->waited && o->queued_ns <= p->presumed_ns)
+			note_end(o, why);
+}
+
+void rail_note_init(struct tei_rail_peer *p)
+{
+	tei_list_init(&p->note_out.list);
+	p->note_out.window = RAIL_NOTE_WINDOW;
+	tei_list_init(&p->note_in.wait_link);
+}
+
+void rail_note_free(struct tei_rail_peer *p)
+{
+	struct tei_rail_outgoing *o, *tmp;
+
+	tei_list_foreach_safe(o, tmp, &p->note_out.list,
+			      struct tei_rail_outgoing, link)
+		free(o);
+	rail_note_in_free(p);
+}
+
+/* --- what is sent next ---------------------------------------------------- */
+
+static void note_back_to(struct tei_rail_outgoing *o, uint32_t offset)
+	TEI_REQUIRES(rail_sched_held)
+{
+	o->acked = offset;
+	o->sent = offset;
+	o->whole = false;
+}
+
+/* Sends everything again from the head's byte offset on. */
+static void note_go_back(struct tei_rail_peer *p, uint32_t offset)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_outgoing *o;
+
+	tei_list_foreach(o, &p->note_out.list, struct tei_rail_outgoing, link) {
+		if (!o->number)
 			break;
+		note_back_to(o, offset);
+		offset = 0;
 	}
-	ret = rail_msg_verdict(p, ret);
-	if (ret != -FI_EAGAIN) {
-		p->note_since_ns = 0;
-	} else if (!p->note_since_ns) {
-		p->note_since_ns = now;
-	} else if (now - p->note_since_ns > NOTE_PATIENCE_NS) {
-		p->note_rail++;
-		p->note_since_ns = now;
+}
+
+void rail_note_session(struct tei_rail_peer *p)
+{
+	note_go_back(p, 0);
+	p->note_out.full = false;
+	p->note_out.next_ns = 0;
+	if (p->note_out.n)
+		rail_peer_attend(p);
+}
+
+/* Messages that are sent and not acknowledged. */
+static uint32_t note_messages(const struct tei_rail_outgoing *o)
+{
+	uint32_t bytes = o->sent - o->acked;
+
+	if (!bytes)
+		return o->whole;
+	return (bytes + RAIL_NOTE_FRAGMENT - 1) / RAIL_NOTE_FRAGMENT;
+}
+
+/* Returns the notification that the next message is of; NULL: there is none, or the
+ * window is full. */
+static struct tei_rail_outgoing *note_next(struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &p->note_out;
+	struct tei_rail_outgoing *o;
+	uint32_t n = 0;
+
+	tei_list_foreach(o, &out->list, struct tei_rail_outgoing, link) {
+		n += note_messages(o);
+		if (n >= out->window)
+			return NULL;
+		if (!o->whole)
+			return o;
 	}
-	return ret;
+	return NULL;
+}
+
+/* A message that was composed, to be taken back if it is not sent. */
+struct note_sending {
+	uint64_t number;
+	uint32_t from;			/* its first byte */
+	bool ask, whole;
+};
+
+static size_t note_compose(struct tei_rail_peer *p, struct tei_rail_outgoing *o,
+			   uint32_t n, uint16_t flags, uint8_t *buf)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_wire w;
+
+	if (o->wholes && o->session != p->atomics.session)
+		flags |= RAIL_WIRE_NOTE_AGAIN;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_NOTIFY, flags);
+	rail_wire_put(&w, p->atomics.session, 8);
+	rail_wire_put(&w, p->atomics.own_session, 8);
+	rail_wire_put(&w, note_head(p)->number, 8);
+	rail_wire_put(&w, o->number, 8);
+	rail_wire_put(&w, p->note_out.turn, 8);
+	rail_wire_put(&w, o->name_len, 4);
+	rail_wire_put(&w, o->msg_len, 4);
+	rail_wire_put(&w, o->sent, 4);
+	rail_wire_put_bytes(&w, o->text + o->sent, n);
+	return rail_msg_end(&w);
+}
+
+/* Composes the next fragment of o, which counts as sent from then on. */
+static size_t note_fragment(struct tei_rail_peer *p, struct tei_rail_outgoing *o,
+			    uint8_t *buf, struct note_sending *s)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t left = note_len(o) - o->sent;
+	uint32_t n = left < RAIL_NOTE_FRAGMENT ? left : RAIL_NOTE_FRAGMENT;
+	size_t len;
+
+	if (!o->number)
+		o->number = ++p->note_out.last;
+	p->note_out.turn++;
+	len = note_compose(p, o, n, 0, buf);
+	s->number = o->number;
+	s->from = o->sent;
+	s->ask = false;
+	s->whole = n == left;
+	o->sent += n;
+	if (!s->whole)
+		return len;
+	o->whole = true;
+	if (!o->wholes++)
+		o->session = p->atomics.session;
+	o->whole_turn = p->note_out.turn;
+	return len;
+}
+
+/* Asks whether there is room for the head. */
+static size_t note_ask(struct tei_rail_peer *p, uint8_t *buf,
+		       struct note_sending *s) TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_outgoing *o = note_head(p);
+
+	if (!o->number)
+		o->number = ++p->note_out.last;
+	p->note_out.turn++;
+	s->number = o->number;
+	s->from = o->sent;
+	s->ask = true;
+	s->whole = false;
+	return note_compose(p, o, 0, RAIL_WIRE_NOTE_ASK, buf);
+}
+
+/* The message was not sent. */
+static void note_unsend(struct tei_rail_peer *p, const struct note_sending *s)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_outgoing *o;
+
+	if (s->ask)
+		return;
+	tei_list_foreach(o, &p->note_out.list, struct tei_rail_outgoing, link) {
+		if (o->number != s->number)
+			continue;
+		o->sent = s->from;
+		o->whole = false;
+		o->wholes -= s->whole;
+		return;
+	}
+}
+
+/* No answer for too long: one message goes again, and the window opens with the
+ * answers. */
+static bool note_overdue(struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &p->note_out;
+
+	if (!out->next_ns || now < out->next_ns)
+		return false;
+	out->next_ns = 0;
+	if (!out->full) {
+		note_go_back(p, note_head(p)->acked);
+		out->window = 1;
+	}
+	return true;
+}
+
+/* Composes what is to be sent now. Returns its length, 0: nothing. */
+static size_t note_take(struct tei_rail_peer *p, uint8_t *buf,
+			struct note_sending *s)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &p->note_out;
+	struct tei_rail_outgoing *o;
+
+	if (p->state != RAIL_PEER_READY || !p->atomics.session || !out->n)
+		return 0;
+	if (out->full)
+		return out->next_ns ? 0 : note_ask(p, buf, s);
+	o = note_next(p);
+	return o ? note_fragment(p, o, buf, s) : 0;
+}
+
+/* A message was sent, or not; sets the time of the next repetition. */
+static uint64_t note_sent(struct tei_rail_peer *p, int ret, uint64_t now,
+			  const struct note_sending *s)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &p->note_out;
+	uint32_t tries;
+
+	if (!out->n)
+		return 0;
+	if (!out->since_ns)
+		out->since_ns = now;
+	if (ret) {
+		note_unsend(p, s);
+		tries = out->tries;
+		return rail_ctl_sent(p, ret, now, &tries);
+	}
+	if (!out->next_ns)
+		out->next_ns = rail_ctl_sent(p, 0, now, &out->tries);
+	return out->next_ns;
+}
+
+static void note_no_rail(struct tei_rail_peer *p)
+{
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_NO_DEVICE;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text),
+		 "no rail here fits the peer's provider and address");
+	snprintf(err.hint, sizeof(err.hint),
+		 "install the same transport on both sides");
+	rail_sched_enter(p->dp);
+	rail_note_fail(p, &err);
+	rail_sched_leave(p->dp);
 }
 
 uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
-	struct rail_note *n;
-	struct rail_wire w;
-	uint32_t tries = 1;
+	struct rail_note_out *out = &p->note_out;
+	uint64_t next = 0, since;
+	struct note_sending s;
+	uint32_t tries;
+	bool overdue, unknown;
+	size_t len;
 	int ret;
 
+	rail_sched_enter(p->dp);
+	overdue = note_overdue(p, now);
+	since = out->since_ns;
+	unknown = out->n && p->state == RAIL_PEER_READY &&
+		  !p->atomics.session;
+	rail_sched_leave(p->dp);
+	if (unknown) {
+		/* the answer to a hello brings the session; it is asked for when
+		 * this peer runs next */
+		p->rehello = true;
+		return now + RAIL_CTL_RETRY_NS;
+	}
+	if (overdue && since)
+		rail_ctl_unanswered(p, now, since);
 	for (;;) {
 		rail_sched_enter(p->dp);
-		n = NULL;
-		if (p->state == RAIL_PEER_READY && !tei_list_empty(&p->notes))
-			n = tei_list_first(&p->notes, struct rail_note, link);
+		len = note_take(p, buf, &s);
+		next = out->next_ns;
+		tries = out->tries;
 		rail_sched_leave(p->dp);
-		if (!n)
-			return 0;
-		rail_msg_begin(p, &w, buf, RAIL_MSG_NOTIFY, 0);
-		rail_wire_put_bytes(&w, n->text, n->name_len);
-		rail_wire_put_bytes(&w, n->text + n->name_len, n->msg_len);
-		ret = note_send(p, buf, rail_msg_end(&w), now);
-		if (ret == -FI_EAGAIN)
-			return rail_ctl_sent(p, ret, now, &tries);
+		if (!len)
+			return next;
+		ret = rail_msg_send(p, buf, len, tries);
 		rail_sched_enter(p->dp);
-		tei_list_del(&n->link);
-		p->nnotes--;
+		next = note_sent(p, ret, now, &s);
+		since = out->since_ns;
 		rail_sched_leave(p->dp);
-		free(n);
+		if (!ret)
+			continue;
+		if (ret == -FI_EHOSTUNREACH)
+			note_no_rail(p);
+		if (since)
+			rail_ctl_unanswered(p, now, since);
+		return next;
 	}
 }
 
-int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg)
+/* --- answers -------------------------------------------------------------- */
+
+/* The receiver has no room for the head and has kept nothing of it. */
+static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &p->note_out;
+	struct tei_rail_outgoing *o = note_head(p);
+
+	/* the only message that could have delivered it was refused */
+	if (o->wholes == 1 && o->whole_turn == turn)
+		o->wholes = 0;
+	note_go_back(p, 0);
+	if (!out->full)
+		out->tries = 0;
+	out->full = true;
+	out->since_ns = 0;
+	/* asks first when that has passed */
+	out->next_ns = rail_ctl_sent(p, 0, now, &out->tries);
+}
+
+/* The receiver awaits the head's byte offset, and something else came. */
+static void note_gap(struct tei_rail_peer *p, uint32_t offset, uint64_t turn)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &p->note_out;
+
+	if (out->full || turn <= out->gap_turn)
+		return;
+	out->gap_turn = out->turn;
+	note_go_back(p, offset);
+	out->window = (out->window + 1) / 2;
+}
+
+static void note_forgotten(struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_outgoing *o = note_head(p);
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_CONTEXT;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text),
+		 "the peer has forgotten this process and does not know whether the notification arrived");
+	if (!o->waited)
+		note_log_lost(p, 1, err.text);
+	note_end(o, &err);
+}
+
+static void note_progress(struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &p->note_out;
+
+	out->tries = 0;
+	out->full = false;
+	out->window = out->window < RAIL_NOTE_WINDOW / 2 ? 2 * out->window :
+							  RAIL_NOTE_WINDOW;
+	out->since_ns = out->n ? now : 0;
+	out->next_ns = out->n ? rail_ctl_sent(p, 0, now, &out->tries) : 0;
+}
+
+static void note_answer(struct tei_rail_peer *p, uint64_t number,
+			uint32_t offset, uint64_t turn, uint16_t code)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_note_out *out = &p->note_out;
+	uint64_t now = tei_now_ns();
+	struct tei_rail_outgoing *o;
+	bool progress = false;
+
+	while ((o = note_head(p)) && o->number && o->number < number) {
+		note_end(o, NULL);
+		progress = true;
+	}
+	if (o && o->number == number && offset <= note_len(o)) {
+		if (code == RAIL_NOTE_OK &&
+		    (out->full || offset > o->acked)) {
+			/* bytes sent before the last going back count too */
+			o->acked = offset > o->acked ? offset : o->acked;
+			o->sent = o->sent > o->acked ? o->sent : o->acked;
+			progress = true;
+		}
+		if (progress)
+			note_progress(p, now);
+		if (code == RAIL_NOTE_FULL)
+			note_full(p, turn, now);
+		else if (code == RAIL_NOTE_GAP)
+			note_gap(p, offset, turn);
+		else if (code == RAIL_NOTE_FORGOTTEN)
+			note_forgotten(p);
+	} else if (progress) {
+		note_progress(p, now);
+	}
+	if (out->n)
+		rail_peer_attend(p);
+}
+
+void rail_note_answered(struct tei_rail_peer *p, struct rail_wire *w)
+{
+	uint64_t stream = rail_wire_get(w, 8), number = rail_wire_get(w, 8);
+	uint32_t offset = (uint32_t)rail_wire_get(w, 4);
+	uint64_t turn = rail_wire_get(w, 8);
+	uint16_t code = (uint16_t)rail_wire_get(w, 2);
+
+	if (w->bad || stream != p->atomics.own_session ||
+	    number > p->note_out.last + 1 || turn > p->note_out.turn)
+		return;
+	note_answer(p, number, offset, turn, code);
+}
+
+/* --- the calls ------------------------------------------------------------ */
+
+/* Checks whether another notification of that many bytes may be queued. */
+static int note_check(struct tei_rail_peer *p, uint64_t bytes,
+		      struct tei_err *err)
+{
+	const struct tei_settings *s = p->dp->settings;
+	uint64_t held;
+	uint32_t n;
+
+	rail_sched_enter(p->dp);
+	n = p->note_out.n;
+	held = p->note_out.bytes;
+	rail_sched_leave(p->dp);
+	if (n >= s->max_notifies)
+		return tei_err_note(err, TEI_ERR_TOO_MANY, "rail",
+				    "does the peer call getNotifsFromEngine?",
+				    "%s: notification refused: MOONRAIL_MAX_NOTIFIES=%u wait to be sent",
+				    p->name, s->max_notifies);
+	if (n && held + bytes > s->notify_bytes)
+		return tei_err_note(err, TEI_ERR_TOO_MANY, "rail",
+				    "does the peer call getNotifsFromEngine?",
+				    "%s: notification refused: %llu bytes wait to be sent, MOONRAIL_NOTIFY_BYTES=%llu",
+				    p->name, (unsigned long long)held,
+				    (unsigned long long)s->notify_bytes);
+	return 0;
+}
+
+int tei_rail_outgoing_new(struct tei_rail_peer *p, const char *name,
+			  const char *msg, struct tei_err *err,
+			  struct tei_rail_outgoing **out)
 {
 	size_t a = strlen(name), b = strlen(msg);
-	struct tei_rail_dp *dp = p->dp;
-	struct rail_note *n;
-	int ret = 0;
+	struct tei_rail_outgoing *o;
+	int ret;
 
-	if (a + b > TEI_RAIL_NOTIFY_MAX)
-		return tei_err_fail(NULL, TEI_ERR_INVALID, "rail", NULL,
+	if (a > TEI_RAIL_NOTIFY_MAX || b > TEI_RAIL_NOTIFY_MAX - a)
+		return tei_err_fail(err, TEI_ERR_INVALID, "rail", NULL,
 				    "notification of %zu bytes: at most %u",
 				    a + b, TEI_RAIL_NOTIFY_MAX);
-	n = malloc(sizeof(*n) + a + b);
-	if (!n)
-		return TEI_ERR_MEMORY;
-	n->name_len = (uint16_t)a;
-	n->msg_len = (uint16_t)b;
-	memcpy(n->text, name, a);
-	memcpy(n->text + a, msg, b);
-	rail_sched_enter(dp);
-	if (p->state == RAIL_PEER_GONE)
-		ret = TEI_ERR_ENDPOINT;
-	else if (p->nnotes >= dp->settings->max_notifies)
-		ret = TEI_ERR_TOO_MANY;
-	if (!ret) {
-		tei_list_add_tail(&p->notes, &n->link);
-		p->nnotes++;
-		p->want_hello = true;
-		rail_peer_attend(p);
-	}
-	rail_sched_leave(dp);
+	ret = note_check(p, a + b, err);
 	if (ret)
-		free(n);
+		return ret;
+	o = calloc(1, sizeof(*o) + a + b);
+	if (!o)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
+				    "no memory for a notification of %zu bytes",
+				    a + b);
+	o->peer = p;
+	o->name_len = (uint32_t)a;
+	o->msg_len = (uint32_t)b;
+	memcpy(o->text, name, a);
+	memcpy(o->text + a, msg, b);
+	tei_list_init(&o->link);
+	*out = o;
+	return 0;
+}
+
+void tei_rail_outgoing_free(struct tei_rail_outgoing *o)
+{
+	free(o);
+}
+
+/* Returns false if the peer has gone; then nothing has changed. */
+static bool note_queue(struct tei_rail_outgoing *o)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *p = o->peer;
+
+	if (p->state == RAIL_PEER_GONE)
+		return false;
+	o->queued_ns = tei_now_ns();
+	tei_list_add_tail(&p->note_out.list, &o->link);
+	p->note_out.n++;
+	p->note_out.bytes += note_len(o);
+	p->want_hello = true;
+	rail_peer_attend(p);
+	return true;
+}
+
+void tei_rail_outgoing_queue(struct tei_rail_outgoing *o)
+{
+	struct tei_rail_peer *p = o->peer;
+	bool queued;
+
+	rail_sched_enter(p->dp);
+	queued = note_queue(o);
+	if (!queued)
+		note_log_lost(p, 1, "the peer has gone");
+	rail_sched_leave(p->dp);
+	if (!queued)
+		free(o);
+}
+
+/* Returns true if the peer said a moment ago that it has no room. */
+static bool note_is_full(const struct rail_note_out *out, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return out->full &&
+	       (!out->since_ns || now < out->since_ns + TEI_NS_PER_SEC);
+}
+
+static void note_timed_out(struct tei_rail_outgoing *o, uint64_t timeout_ns)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *p = o->peer;
+	bool met = p->state != RAIL_PEER_NEW, full;
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	err.when_ns = tei_now_ns();
+	full = note_is_full(&p->note_out, err.when_ns);
+	err.code = full ? TEI_ERR_TOO_MANY : TEI_ERR_TIMED_OUT;
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text), "notification %s %g s: the peer %s",
+		 o->wholes ? "not acknowledged for" : "withdrawn after",
+		 (double)timeout_ns / (double)TEI_NS_PER_SEC,
+		 full ? "holds as many as it may" :
+		 met ? "does not answer" : "never answered");
+	snprintf(err.hint, sizeof(err.hint), "%s",
+		 full ? "does the peer call getNotifsFromEngine? its limits are MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES" :
+			tei_hint(TEI_HINT_DATA, met ? TEI_HINT_FELL_SILENT :
+						      TEI_HINT_NO_ANSWER));
+	note_end(o, &err);
+}
+
+static void note_shut(struct tei_rail_outgoing *o)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_CONTEXT;
+	err.when_ns = tei_now_ns();
+	snprintf(err.text, sizeof(err.text), "the engine was destroyed");
+	note_end(o, &err);
+}
+
+/* Waits until o has ended. */
+static void note_wait(struct tei_rail_outgoing *o, uint64_t timeout_ns)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_dp *dp = o->peer->dp;
+	uint64_t end = o->queued_ns + timeout_ns, now;
+
+	while (!o->ended) {
+		now = tei_now_ns();
+		if (dp->notes.shut)
+			note_shut(o);
+		else if (now >= end)
+			note_timed_out(o, timeout_ns);
+		else
+			rail_sched_wait(dp, end - now);
+	}
+}
+
+int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg,
+		    uint64_t timeout_ns, struct tei_err *err)
+{
+	struct tei_rail_outgoing *o = NULL;
+	struct tei_rail_dp *dp = p->dp;
+	bool queued;
+	int ret;
+
+	ret = tei_rail_outgoing_new(p, name, msg, err, &o);
+	if (ret)
+		return ret;
+	o->waited = true;
+	/* this thread drives nothing while it sleeps */
+	tei_rail_doze(dp);
+	rail_sched_enter(dp);
+	queued = note_queue(o);
+	if (queued)
+		note_wait(o, timeout_ns);
+	rail_sched_leave(dp);
+	tei_rail_awake(dp);
+	if (!queued) {
+		free(o);
+		return tei_err_note(err, TEI_ERR_ENDPOINT, "rail",
+				    "open the segment again",
+				    "%s: notification refused: the peer has gone",
+				    p->name);
+	}
+	ret = o->err.code;
+	if (ret) {
+		*err = o->err;
+		tei_err_set_last(err);
+	}
+	free(o);
 	return ret;
+}
+
+void tei_rail_notify_shut(struct tei_rail_dp *dp)
+{
+	rail_sched_enter(dp);
+	dp->notes.shut = true;
+	rail_sched_leave(dp);
+	rail_progress_signal(dp);
 }

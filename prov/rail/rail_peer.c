@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_health.h"
+#include "prov/rail/rail_note.h"
 
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
@@ -45,8 +46,8 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return rail_peer_unused(p) && p->state != RAIL_PEER_GONE &&
-	       tei_list_empty(&p->notes) && !p->nowed && !p->fences_owed &&
-	       !p->key_reply.owed;
+	       !p->note_out.n && !p->note_in.owed && !p->nowed &&
+	       !p->fences_owed && !p->key_reply.owed;
 }
 
 /* Something is wanted of it yet: its fence, or a key back. */
@@ -115,7 +116,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->live);
 	tei_list_init(&p->retry);
 	tei_list_init(&p->limbo);
-	tei_list_init(&p->notes);
+	rail_note_init(p);
 	tei_list_init(&p->keys);
 	rail_atomic_init(p);
 	tei_list_init(&p->faults);
@@ -147,6 +148,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 		return NULL;
 	tei_list_add_tail(peer_bucket(dp, inc), &p->hash_link);
 	dp->npeers++;
+	rail_note_recall(p);
 	return p;
 }
 
@@ -211,10 +213,7 @@ struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 
 static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note *n, *tmp;
-
-	tei_list_foreach_safe(n, tmp, &p->notes, struct rail_note, link)
-		free(n);
+	rail_note_free(p);
 	rail_atomic_free(p);
 	rail_key_free_all(p);
 	rail_path_free_all(p);
@@ -232,7 +231,7 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 bool rail_peer_forsaken(const struct tei_rail_peer *p)
 {
 	return !p->refs && p->state == RAIL_PEER_NEW && !p->known_us &&
-	       tei_list_empty(&p->live) && tei_list_empty(&p->notes);
+	       tei_list_empty(&p->live) && !p->note_out.n;
 }
 
 /* Gone or forsaken, unused and nothing of it under way: forgotten. */
@@ -271,6 +270,7 @@ void rail_peer_free_all(struct tei_rail_dp *dp)
 	struct tei_rail_peer *p, *tmp;
 
 	rail_sched_enter(dp);
+	dp->notes.closed = true;
 	tei_list_foreach_safe(p, tmp, &dp->peers, struct tei_rail_peer, link)
 		peer_free(p);
 	tei_list_init(&dp->peers);
@@ -366,6 +366,7 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	rail_health_forget(p);
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
 		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
+	rail_note_gone(p, why);
 	if (gone != RAIL_GONE_PERHAPS)
 		peer_over(p, gone, why->text, done);
 	rail_key_holder_gone(dp, p->incarnation, gone == RAIL_GONE_LEFT);

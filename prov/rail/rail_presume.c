@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_note.h"
 
 #define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)	/* silence before the first check */
 #define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause between two checks */
@@ -170,11 +171,12 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 
 	rail_sched_enter(p->dp);
 	/* an answer that is older than a sign of life says nothing */
-	ask = !tei_list_empty(&p->live) && !p->posted &&
-	      p->state != RAIL_PEER_GONE &&
+	ask = (!tei_list_empty(&p->live) || rail_note_waited_ns(p)) &&
+	      !p->posted && p->state != RAIL_PEER_GONE &&
 	      (now >= p->presume_next_ns || p->alive_ns > p->presume_asked_ns);
 	if (ask)
-		since = rail_deadline_oldest(p);
+		since = tei_list_empty(&p->live) ? rail_note_waited_ns(p) :
+						   rail_deadline_oldest(p);
 	if (since < p->alive_ns)
 		since = p->alive_ns;
 	ask = ask && now >= since + PRESUME_WAIT_NS;

@@ -25,6 +25,7 @@ extern const struct tei_test_case rail_link_cases[];
 extern const struct tei_test_case rail_loss_cases[];
 extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
+extern const struct tei_test_case rail_note_cases[];
 extern const struct tei_test_case rail_peer_cases[];
 extern const struct tei_test_case rail_ports_cases[];
 extern const struct tei_test_case rail_probe_cases[];
@@ -41,6 +42,9 @@ struct test_plane {
 	struct tei_settings settings;
 	const struct tei_secret *secret;	/* NULL: none */
 	struct tei_rail_dp *dp;
+	bool hold;			/* notifications are kept in notes, and
+					 * count as held */
+	struct tei_list notes;		/* tei_rail_note.link */
 };
 
 void test_plane_init(struct test_plane *p);
@@ -49,6 +53,10 @@ void test_plane_open(struct test_plane *p, const char *address);
 /* Stops the thread: the caller is the thread from then on. */
 void test_plane_still(struct test_plane *p);
 void test_plane_close(struct test_plane *p);
+/* Takes the oldest notification that is held off the list; NULL: none. It counts as
+ * held until test_plane_release, which frees it. */
+struct tei_rail_note *test_plane_note(struct test_plane *p);
+void test_plane_release(struct test_plane *p, struct tei_rail_note *note);
 /* of's peer that stands for to, held. Fatal. */
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,
 				      struct test_plane *to);

@@ -7,7 +7,7 @@
 
 static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t test_cond;	/* under test_lock: a task ended */
-static uint32_t test_notes;
+static uint32_t test_notes;		/* under test_lock */
 static uint32_t test_user_messages;
 static uint32_t test_looks;		/* atomic */
 static uint32_t test_order;		/* under test_lock: ends so far */
@@ -29,14 +29,39 @@ static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 	pthread_mutex_unlock(&test_lock);
 }
 
-static void test_notify(void *arg, const char *peer, const char *name,
-			const char *msg)
+static void test_notify(void *arg, struct tei_rail_note *note)
 {
-	(void)arg;
-	(void)peer;
-	(void)name;
-	(void)msg;
-	__atomic_fetch_add(&test_notes, 1, __ATOMIC_RELAXED);
+	struct test_plane *p = arg;
+	bool hold = p->hold;
+
+	pthread_mutex_lock(&test_lock);
+	test_notes++;
+	if (hold)
+		tei_list_add_tail(&p->notes, &note->link);
+	pthread_mutex_unlock(&test_lock);
+	if (hold)
+		return;
+	tei_rail_note_release(p->dp, 1, note->bytes);
+	tei_rail_note_free(note);
+}
+
+struct tei_rail_note *test_plane_note(struct test_plane *p)
+{
+	struct tei_rail_note *note = NULL;
+
+	pthread_mutex_lock(&test_lock);
+	if (!tei_list_empty(&p->notes)) {
+		note = tei_list_first(&p->notes, struct tei_rail_note, link);
+		tei_list_del(&note->link);
+	}
+	pthread_mutex_unlock(&test_lock);
+	return note;
+}
+
+void test_plane_release(struct test_plane *p, struct tei_rail_note *note)
+{
+	tei_rail_note_release(p->dp, 1, note->bytes);
+	tei_rail_note_free(note);
 }
 
 /* Nobody has moved. */
@@ -79,7 +104,12 @@ uint32_t test_messages(void)
 
 uint32_t test_notified(void)
 {
-	return __atomic_load_n(&test_notes, __ATOMIC_RELAXED);
+	uint32_t n;
+
+	pthread_mutex_lock(&test_lock);
+	n = test_notes;
+	pthread_mutex_unlock(&test_lock);
+	return n;
 }
 
 /* --- data planes --------------------------------------------------------- */
@@ -89,6 +119,7 @@ void test_plane_init(struct test_plane *p)
 	struct tei_err err;
 
 	memset(p, 0, sizeof(*p));
+	tei_list_init(&p->notes);
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&p->settings, &err), 0);
 }
 
@@ -98,6 +129,7 @@ void test_plane_open(struct test_plane *p, const char *address)
 	struct tei_rail_dp_attr attr = {
 		.settings = &p->settings,
 		.ops = &test_ops,
+		.arg = p,
 		.name = address ? address : "none",
 		.incarnation = ++incarnation,
 		.secret = p->secret,
@@ -119,8 +151,12 @@ void test_plane_still(struct test_plane *p)
 
 void test_plane_close(struct test_plane *p)
 {
+	struct tei_rail_note *note;
+
 	tei_rail_dp_close(p->dp, 0);
 	p->dp = NULL;
+	while ((note = test_plane_note(p)))
+		tei_rail_note_free(note);
 }
 
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,
@@ -323,6 +359,7 @@ int main(int argc, char **argv)
 		{ "rail_loss", rail_loss_cases },
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },
+		{ "rail_note", rail_note_cases },
 		{ "rail_peer", rail_peer_cases },
 		{ "rail_ports", rail_ports_cases },
 		{ "rail_probe", rail_probe_cases },

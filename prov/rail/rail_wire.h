@@ -45,7 +45,14 @@
  *		version 4, address bytes (empty: the rail is closed)
  *	REVOKE	epoch 4, regions 2, per region: id 8
  *	REVOKED	regions 2, per region: id 8
- *	NOTIFY	name text, message text
+ *	NOTIFY	session 8 that the receiver gave the sender, stream 8 (session that
+ *		the sender gave the receiver), oldest number 8 that the sender still
+ *		holds, number 8 of the notification in the stream, turn 8 of this
+ *		message, name length 4, text length 4, offset 4 in name and text,
+ *		bytes (ASK: none)
+ *	NOTE_ACK	stream 8, number 8 of the notification that is awaited (those
+ *		below it have been delivered), bytes 4 received of it, turn 8 of the
+ *		message that is answered, code 2 (enum rail_note_code)
  *	BYE	nothing
  *	ATOMIC	session 8, operations 2, per operation: number 8, operation 1
  *		(enum tei_atomic_op), width 1, address 8, operand 8, compare 8
@@ -96,10 +103,22 @@ enum rail_refusal {
 /* Flags of a message. */
 #define RAIL_WIRE_REPLY		1u		/* HELLO: answer, please */
 #define RAIL_WIRE_UNDRAINED	2u		/* BYE: writes may be under way */
+#define RAIL_WIRE_NOTE_ASK	1u		/* NOTIFY: is there room? */
+#define RAIL_WIRE_NOTE_AGAIN	2u		/* NOTIFY: an earlier session of
+						 * the receiver may have got it */
 #define RAIL_WIRE_BY_SHIFT	8		/* the sender's rail that it went
 						 * by, and 1; 0: not said */
 #define RAIL_WIRE_BY_MASK	0x7fu
 #define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are there */
+
+/* Answers to a NOTIFY. */
+enum rail_note_code {
+	RAIL_NOTE_OK,			/* received, or there is room for it */
+	RAIL_NOTE_FULL,			/* no room: nothing of it was kept */
+	RAIL_NOTE_GAP,			/* something before it is missing */
+	RAIL_NOTE_FORGOTTEN,		/* it may have been delivered in an earlier
+					 * session: it is not taken */
+};
 
 /* How a rail's keys are used. */
 #define RAIL_WIRE_VIRT_ADDR	1u		/* with addresses */

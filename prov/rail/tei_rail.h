@@ -26,6 +26,8 @@ struct tei_topo;
 struct tei_rail_dp;
 struct tei_rail_message;
 struct tei_rail_mr;
+struct tei_rail_note;
+struct tei_rail_outgoing;
 struct tei_rail_peer;
 struct tei_rail_task;
 
@@ -63,9 +65,11 @@ struct tei_rail_ops {
 	 */
 	void (*task_done)(struct tei_rail_task *task, enum tei_rail_end end,
 			  const struct tei_err *err);
-	/* A notification arrived. Strings are valid during the call. */
-	void (*notify)(void *arg, const char *peer_name, const char *name,
-		       const char *msg);
+	/*
+	 * A notification has arrived. It is the callee's, and counts as held until
+	 * tei_rail_note_release.
+	 */
+	void (*notify)(void *arg, struct tei_rail_note *note);
 	/*
 	 * The peer does not answer at its known addresses: look its first
 	 * address up again, off this thread, and answer by
@@ -441,13 +445,62 @@ bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation);
 int tei_rail_peer_warmup(struct tei_rail_peer *peer, uint64_t timeout_ns,
 			 struct tei_err *err);
 
+/* --- notifications -------------------------------------------------------- */
+
+#define TEI_RAIL_NOTIFY_MAX	1048576	/* bytes of name and message together */
+
+/* A notification that was received, or is meant for this process itself. */
+struct tei_rail_note {
+	struct tei_list link;		/* the owner's */
+	char *name, *msg;		/* each allocated by itself, for free() */
+	uint64_t bytes;			/* of both, without terminators */
+};
+/* Copies both strings. Returns NULL without memory. */
+struct tei_rail_note *tei_rail_note_new(const char *name, const char *msg);
+/* Frees the note and those strings that are not NULL. */
+void tei_rail_note_free(struct tei_rail_note *note);
+
 /*
- * Queues a notification to the peer; sent at most once. -1 too long (name and
- * msg together at most TEI_RAIL_NOTIFY_MAX bytes), -2 too many queued.
+ * MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES limit what is held for the
+ * user of the data plane. Reserve counts a notification of this process to itself;
+ * returns 0, or TEI_ERR_TOO_MANY if there is no room now. Release counts off what
+ * the user has fetched, also of those that came by ops->notify, and lets the peers
+ * that wait for room go on.
  */
-#define TEI_RAIL_NOTIFY_MAX	8192
+int tei_rail_note_reserve(struct tei_rail_dp *dp, uint64_t bytes);
+void tei_rail_note_release(struct tei_rail_dp *dp, uint32_t notes,
+			   uint64_t bytes);
+
+/*
+ * Makes a notification to the peer that is to be queued later. The peer must
+ * outlive it until then. Returns 0; or, with err filled in, TEI_ERR_INVALID if it is
+ * longer than TEI_RAIL_NOTIFY_MAX, TEI_ERR_TOO_MANY if as many or as many bytes
+ * already wait for the peer, or TEI_ERR_MEMORY.
+ */
+int tei_rail_outgoing_new(struct tei_rail_peer *peer, const char *name,
+			  const char *msg, struct tei_err *err,
+			  struct tei_rail_outgoing **out);
+/*
+ * Queues it, which takes it over. It is sent until the peer has acknowledged it, at
+ * most once and in the order of queueing. If the peer is lost before, it is dropped
+ * with a line in the log.
+ */
+void tei_rail_outgoing_queue(struct tei_rail_outgoing *out);
+/* Frees one that was not queued; NULL is ignored. */
+void tei_rail_outgoing_free(struct tei_rail_outgoing *out);
+
+/*
+ * Sends a notification and waits for up to timeout_ns until the peer has
+ * acknowledged it. Returns 0, or a code with err filled in: those of
+ * tei_rail_outgoing_new, TEI_ERR_TOO_MANY if the peer has no room for it,
+ * TEI_ERR_TIMED_OUT, TEI_ERR_NO_DEVICE if no rail leads there, TEI_ERR_ENDPOINT or
+ * TEI_ERR_CONTEXT if the peer is lost. After an error it is not sent any more.
+ * err->unknown says that it may have arrived, or may still arrive once.
+ */
 int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
-		    const char *msg);
+		    const char *msg, uint64_t timeout_ns, struct tei_err *err);
+/* Ends present and future waits of tei_rail_notify. The queue is still sent. */
+void tei_rail_notify_shut(struct tei_rail_dp *dp);
 
 /* --- messages ------------------------------------------------------------ */
 
