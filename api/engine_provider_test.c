@@ -6,6 +6,7 @@
  * domain are replaced by copies, so that the provider gets its own name back.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -24,17 +25,23 @@
  * there. */
 static const char *provider_alias;
 
-/* Tables of calls; the copy comes first, since the object points to it. They are
- * never freed, as objects may refer to them until the process ends. */
+/* Tables of calls; the copy comes first, since the object points to it. Objects may
+ * refer to them until the process ends, so that they stay in lists. */
 struct provider_fabric {
 	struct fi_ops_fabric ops;
 	struct fi_ops_fabric *real;
+	struct provider_fabric *next;
 };
 
 struct provider_domain {
 	struct fi_ops_domain ops;
 	struct fi_ops_domain *real;
+	struct provider_domain *next;
 };
+
+static pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct provider_fabric *provider_fabrics;	/* provider_lock */
+static struct provider_domain *provider_domains;	/* provider_lock */
 
 static void *provider_symbol(const char *name)
 {
@@ -100,6 +107,10 @@ static int provider_domain(struct fid_fabric *fabric, struct fi_info *info,
 	d->ops = *d->real;
 	d->ops.endpoint = provider_endpoint;
 	(*domain)->ops = &d->ops;
+	pthread_mutex_lock(&provider_lock);
+	d->next = provider_domains;
+	provider_domains = d;
+	pthread_mutex_unlock(&provider_lock);
 	return 0;
 }
 
@@ -131,6 +142,10 @@ EXPORT int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
 	f->ops = *f->real;
 	f->ops.domain = provider_domain;
 	(*fabric)->ops = &f->ops;
+	pthread_mutex_lock(&provider_lock);
+	f->next = provider_fabrics;
+	provider_fabrics = f;
+	pthread_mutex_unlock(&provider_lock);
 	return 0;
 }
 
