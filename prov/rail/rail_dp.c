@@ -380,6 +380,8 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	if (!opened)
 		return ret;
 	rail_peer_announce(dp);
+	/* the thread sleeps on the lanes that were there before */
+	rail_progress_wake(dp);
 	return 0;
 }
 

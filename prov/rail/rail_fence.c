@@ -322,6 +322,18 @@ static void fence_others_stuck(struct rail_lane *lane,
 	tei_mutex_unlock(&lane->lock);
 }
 
+/*
+ * Returns true if the provider only copies between processes of this host (shm).
+ * Such a path waits for the peer to poll its endpoint, and a new lane would have
+ * to wait as well. Closing the old one before the peer has polled crashes the
+ * peer: libfabric 1.17 then reads the request to connect and maps the memory of
+ * an endpoint that no longer exists, without a check.
+ */
+static bool fence_waits_for_poll(const struct rail *rail)
+{
+	return rail->info->addr_format == FI_ADDR_STR;
+}
+
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    struct rail_path *path, uint64_t now)
 {
@@ -335,7 +347,7 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 		renew->tries = 0;
 		renew->next_ns = 0;
 	}
-	if (now < renew->next_ns ||
+	if (now < renew->next_ns || fence_waits_for_poll(lane->rail) ||
 	    !fence_path_stuck(lane, path, now, patience, &since) ||
 	    !fence_worth(peer, lane, since,
 			 __atomic_load_n(&path->vain, __ATOMIC_RELAXED) >=

@@ -930,6 +930,7 @@ struct tei_rail_dp {
 	struct tei_list attn;		/* peers with control work */
 	struct tei_list active;		/* peers with slices to cut */
 	uint32_t nactive;		/* read without lock: atomic */
+	bool stirred;			/* tasks came since the thread asked */
 	uint64_t large_left;		/* bytes of large tasks yet to be cut */
 	uint32_t nlive;			/* live tasks, all peers; atomic */
 	uint32_t nheld;			/* those, and ended ones that are not
@@ -948,6 +949,8 @@ struct tei_rail_dp {
 	uint32_t nseekers;		/* peers looked for by address */
 	uint32_t driving;		/* callers that drive in a loop */
 	uint32_t dozing;		/* callers asleep until tasks end */
+	uint64_t rests_ns;		/* when the thread's long sleep ends,
+					 * 0: it is not in one */
 	bool thread_trusts;		/* it sleeps without the lanes that
 					 * callers drive */
 	uint32_t turn;			/* rail that is asked first */
@@ -1925,6 +1928,9 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);
 void rail_progress_stop(struct tei_rail_dp *dp);
 /* Makes the thread look at dp->attn and the rest soon. Any thread. */
 void rail_progress_wake(struct tei_rail_dp *dp);
+/* Wakes the thread if it is in a long sleep, because something was posted that
+ * has to be watched. Any thread. */
+void rail_progress_stir(struct tei_rail_dp *dp);
 /* Wakes those who wait on dp->cond. */
 void rail_progress_signal(struct tei_rail_dp *dp);
 /* Whether callers drive the lanes; the thread's view of it. */

@@ -40,6 +40,7 @@
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
 #define PROGRESS_STILL_NS	(1000 * TEI_NS_PER_MS)	/* no turn takes it */
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
+#define PROGRESS_QUIET_SLEEP_NS	(4000 * TEI_NS_PER_MS)	/* nor for long */
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 #define PROGRESS_LANES		2	/* fds before those of lanes */
 
@@ -53,7 +54,9 @@ struct progress {
 	uint64_t target_ns;		/* and of target lanes */
 	uint32_t turns;			/* of progress_lanes */
 	uint64_t spin_ns;		/* how long to spin after the latter */
+	uint64_t stirred_ns;		/* last wake-up, submission or live task */
 	uint64_t seen_ns;		/* last turn */
+	uint64_t slept_ns;		/* intended sleep since then */
 	uint64_t deadline_ns;		/* last look at deadlines */
 	uint64_t probe_ns;		/* last look at silent peers */
 	uint64_t cloexec_ns;		/* last look for new descriptors */
@@ -72,6 +75,12 @@ void rail_progress_wake(struct tei_rail_dp *dp)
 		return;
 	ret = write(dp->wake_fd, &one, sizeof(one));
 	(void)ret;	/* full means that a wake-up is there already */
+}
+
+void rail_progress_stir(struct tei_rail_dp *dp)
+{
+	if (__atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED))
+		rail_progress_wake(dp);
 }
 
 void rail_progress_signal(struct tei_rail_dp *dp)
@@ -460,14 +469,94 @@ static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
 	return wait;
 }
 
+/*
+ * Returns true if no rail waits for a repair that only a turn of the thread
+ * starts: an endpoint that could not be opened, a link that is down, a first
+ * address that another process holds. Everything else wakes the thread through
+ * a descriptor or has a due time.
+ */
+static bool progress_calm(struct tei_rail_dp *dp)
+{
+	struct rail *rail;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
+		    __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
+		    __atomic_load_n(&rail->first_state, __ATOMIC_RELAXED) ==
+			    RAIL_FIRST_TAKEN)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Returns how long an engine without live tasks sleeps: twice as long as it has
+ * been quiet so far, within limits. A sleep of more than PROGRESS_IDLE_SLEEP_NS is
+ * announced in dp->rests_ns. The next submission or message then wakes the thread,
+ * which watches whether its bytes get through.
+ */
+static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
+{
+	struct tei_rail_dp *dp = pr->dp;
+	uint64_t last, quiet;
+
+	rail_sched_enter(dp);
+	if (dp->stirred) {
+		dp->stirred = false;
+		pr->stirred_ns = now;
+	}
+	last = pr->active_ns > pr->target_ns ? pr->active_ns : pr->target_ns;
+	if (last < pr->stirred_ns)
+		last = pr->stirred_ns;
+	quiet = now > last ? 2 * (now - last) : 0;
+	if (quiet > PROGRESS_QUIET_SLEEP_NS)
+		quiet = PROGRESS_QUIET_SLEEP_NS;
+	if (quiet <= PROGRESS_IDLE_SLEEP_NS || !progress_calm(dp))
+		quiet = PROGRESS_IDLE_SLEEP_NS;
+	else
+		__atomic_store_n(&dp->rests_ns, now + quiet, __ATOMIC_RELAXED);
+	rail_sched_leave(dp);
+	return quiet;
+}
+
+/* Sleeps for at most wait and handles what woke the thread. */
+static void progress_poll(struct progress *pr, nfds_t n, uint64_t wait)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(wait / TEI_NS_PER_SEC),
+		.tv_nsec = (long)(wait % TEI_NS_PER_SEC),
+	};
+	struct tei_rail_dp *dp = pr->dp;
+	uint64_t from = tei_now_ns(), now, junk;
+	ssize_t ret;
+
+	ret = ppoll(pr->fds, n, &ts, NULL);
+	now = tei_now_ns();
+	pr->slept_ns = now - from < wait ? now - from : wait;
+	__atomic_store_n(&dp->rests_ns, 0, __ATOMIC_RELAXED);
+	if (ret > (pr->fds[0].revents != 0) + (pr->fds[1].revents != 0))
+		progress_woken(pr, from);
+	if (ret > 0 && (pr->fds[0].revents || pr->fds[1].revents))
+		pr->stirred_ns = now;
+	if (ret > 0 && pr->fds[1].revents)
+		dp->health_ns = 0;	/* the links are read now */
+	if (ret > 0 && pr->fds[0].revents & POLLIN) {
+		/* in this order: a wake-up that comes between is not lost */
+		ret = read(dp->wake_fd, &junk, sizeof(junk));
+		(void)ret;
+		(void)__atomic_exchange_n(&dp->wake_pending, false,
+					  __ATOMIC_SEQ_CST);
+	}
+}
+
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
-	uint64_t wait = PROGRESS_MAX_SLEEP_NS, junk;
-	struct timespec ts;
+	uint64_t wait = PROGRESS_MAX_SLEEP_NS;
 	bool blind = false;
 	int n = PROGRESS_LANES;
-	ssize_t ret;
 
 	pr->fds[0].fd = dp->wake_fd;
 	pr->fds[0].events = POLLIN;
@@ -481,8 +570,10 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	}
 	if (!progress_arm_all(pr, &n, &blind))
 		goto out;
-	if (!__atomic_load_n(&dp->nlive, __ATOMIC_RELAXED))
-		wait = PROGRESS_IDLE_SLEEP_NS;
+	if (__atomic_load_n(&dp->nlive, __ATOMIC_RELAXED))
+		pr->stirred_ns = now;
+	else
+		wait = progress_idle_sleep(pr, now);
 	if (next && next < now + wait)
 		wait = next > now ? next - now : 0;
 	if (pr->drive.driven || pr->targets.driven)
@@ -500,21 +591,7 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		if (wait > pr->idle_sleep_ns)
 			wait = pr->idle_sleep_ns;
 	}
-	ts.tv_sec = (time_t)(wait / TEI_NS_PER_SEC);
-	ts.tv_nsec = (long)(wait % TEI_NS_PER_SEC);
-	now = tei_now_ns();
-	ret = ppoll(pr->fds, (nfds_t)n, &ts, NULL);
-	if (ret > (pr->fds[0].revents != 0) + (pr->fds[1].revents != 0))
-		progress_woken(pr, now);
-	if (ret > 0 && pr->fds[1].revents)
-		dp->health_ns = 0;	/* it is looked at now */
-	if (ret > 0 && pr->fds[0].revents & POLLIN) {
-		/* in this order: a wake-up that comes between is not lost */
-		ret = read(dp->wake_fd, &junk, sizeof(junk));
-		(void)ret;
-		(void)__atomic_exchange_n(&dp->wake_pending, false,
-					  __ATOMIC_SEQ_CST);
-	}
+	progress_poll(pr, (nfds_t)n, wait);
 out:
 	__atomic_store_n(&dp->thread_trusts, false, __ATOMIC_SEQ_CST);
 }
@@ -538,9 +615,11 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
  */
 static void progress_stood_still(struct progress *pr, uint64_t now)
 {
-	uint64_t still = pr->seen_ns ? now - pr->seen_ns : 0;
+	uint64_t turn = pr->seen_ns ? now - pr->seen_ns : 0;
+	uint64_t still = turn > pr->slept_ns ? turn - pr->slept_ns : 0;
 
 	pr->seen_ns = now;
+	pr->slept_ns = 0;
 	if (still < PROGRESS_STILL_NS)
 		return;
 	TEI_INFO("rail", "this process stood still for %llu ms; tasks get as much longer",
@@ -684,6 +763,7 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 				    "no memory for the progress thread");
 	pr->dp = dp;
 	pr->trust_ns = PROGRESS_DRIVEN_NS;
+	pr->stirred_ns = tei_now_ns();
 	pr->spin_ns = dp->settings->spin_us * TEI_NS_PER_US;
 	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (dp->wake_fd < 0) {

@@ -7,6 +7,7 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -855,7 +856,219 @@ static void test_descriptors_are_calm_after_traffic(void)
 	}
 }
 
+/* --- long sleeps --------------------------------------------------------- */
+
+#define PROGRESS_LONG_NS	(1400 * TEI_NS_PER_MS)	/* rest of a sleep */
+#define PROGRESS_EARLY_NS	(300 * TEI_NS_PER_MS)	/* before its end */
+#define PROGRESS_TRIES		4
+
+/* Waits until the thread is in a sleep of which that much is left. Returns when it
+ * ends, 0 if there was none. */
+static uint64_t progress_rests(struct tei_rail_dp *dp)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS, until;
+
+	do {
+		poll(NULL, 0, 1);
+		until = __atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED);
+	} while (until < tei_now_ns() + PROGRESS_LONG_NS && tei_now_ns() < end);
+	return until;
+}
+
+/* Returns true if the thread wakes before its sleep would have ended. */
+static bool progress_wakes(struct tei_rail_dp *dp, uint64_t until)
+{
+	while (__atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED) == until &&
+	       tei_now_ns() < until)
+		poll(NULL, 0, 1);
+	return tei_now_ns() < until - PROGRESS_EARLY_NS;
+}
+
+/* Peers may connect to the new rail, and shm has no descriptor that wakes. A busy
+ * machine may delay the thread until after its sleep. */
+static void test_added_rail_wakes_the_sleeping_thread(void)
+{
+	struct test_plane plane;
+	bool wakes = false;
+	struct tei_err err;
+	uint64_t until;
+	int i;
+
+	for (i = 0; i < PROGRESS_TRIES && !wakes; i++) {
+		test_plane_init(&plane);
+		test_plane_open(&plane, NULL);
+		until = progress_rests(plane.dp);
+		CU_ASSERT_FATAL(until != 0);
+		CU_ASSERT_EQUAL_FATAL(tei_rail_dp_add_transport(plane.dp, "tcp",
+								"127.0.0.1",
+								&err), 0);
+		wakes = progress_wakes(plane.dp, until);
+		test_plane_close(&plane);
+	}
+	CU_ASSERT(wakes);
+}
+
+/* Writes a byte; the test is the thread. Returns true if that wakes the thread. */
+static bool progress_write_wakes(struct test_pair *pair)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_task t;
+	bool wakes;
+
+	test_task_init(&t, pair->peer, false, pair->src, pair->dst, 1);
+	__atomic_store_n(&pair->from.dp->wake_pending, false, __ATOMIC_SEQ_CST);
+	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, &t, 1), 0);
+	wakes = __atomic_load_n(&pair->from.dp->wake_pending, __ATOMIC_SEQ_CST);
+	while (!test_ends(&t) && tei_now_ns() < end) {
+		rail_sched_kick(pair->from.dp, 0);
+		test_pair_turn(pair, tei_now_ns());
+	}
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	return wakes;
+}
+
+/* Only a thread that is awake notices that nothing comes back. */
+static void test_submission_wakes_the_sleeping_thread(void)
+{
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	progress_write_wakes(&pair);	/* connects */
+	CU_ASSERT_FALSE(progress_write_wakes(&pair));
+	__atomic_store_n(&pair.from.dp->rests_ns, 1, __ATOMIC_RELAXED);
+	CU_ASSERT_TRUE(progress_write_wakes(&pair));
+	test_pair_close(&pair);
+}
+
+/* Returns the voluntary context switches of the other threads, -1: not known. */
+static long progress_others_switches(void)
+{
+	char path[300], line[128];
+	struct dirent *e;
+	long sum = 0, n;
+	FILE *f;
+	DIR *d = opendir("/proc/self/task");
+
+	if (!d)
+		return -1;
+	while ((e = readdir(d))) {
+		if (e->d_name[0] == '.' || atoi(e->d_name) == gettid())
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status",
+			 e->d_name);
+		f = fopen(path, "r");
+		while (f && fgets(line, sizeof(line), f))
+			if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
+				sum += n;
+		if (f)
+			fclose(f);
+	}
+	closedir(d);
+	return sum;
+}
+
+#define PROGRESS_IDLE_NS	(4 * TEI_NS_PER_SEC)
+#ifdef __SANITIZE_THREAD__
+#define PROGRESS_IDLE_MOST	200	/* its own thread wakes as well */
+#else
+#define PROGRESS_IDLE_MOST	8	/* two threads, once a second */
+#endif
+
+/* Two planes that have exchanged hellos have one progress thread each. */
+static void test_idle_thread_wakes_at_most_once_a_second(void)
+{
+	struct progress_rig rig;
+	long before, woken = -1;
+	uint64_t from;
+	int i;
+
+	progress_begin(&rig);
+	CU_ASSERT_FATAL(progress_rests(rig.from.dp) != 0);
+	for (i = 0; i < PROGRESS_TRIES && (i == 0 || woken > PROGRESS_IDLE_MOST);
+	     i++) {
+		before = progress_others_switches();
+		from = tei_now_ns();
+		while (tei_now_ns() < from + PROGRESS_IDLE_NS)
+			poll(NULL, 0, 100);
+		woken = progress_others_switches() - before;
+	}
+	if (before < 0)
+		tei_test_skip("no /proc/self/task");
+	else
+		CU_ASSERT(woken <= PROGRESS_IDLE_MOST);
+	progress_end(&rig);
+}
+
+/* --- a peer that does not poll ------------------------------------------- */
+
+/*
+ * Over shm, a path connects when the peer polls. libfabric 1.17 crashes in the
+ * peer if the endpoint that asked for the connection was closed before that.
+ */
+static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS, since = 0;
+	struct test_plane from, to;
+	struct tei_rail_peer *peer;
+	struct tei_rail_mr *mr;
+	struct rail_lane *lane;
+	char src[64], dst[64];
+	struct tei_err err;
+	struct test_task t;
+	uint32_t gen;
+
+	test_plane_init(&from);
+	test_plane_init(&to);
+	test_plane_open(&from, NULL);
+	test_plane_open(&to, NULL);
+	if (tei_rail_dp_add_transport(from.dp, "shm", NULL, &err) ||
+	    tei_rail_dp_add_transport(to.dp, "shm", NULL, &err)) {
+		tei_test_skip("no shm: %s", err.text);
+		goto out;
+	}
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(from.dp, src, sizeof(src), "*",
+					      TEI_RAIL_REMOTE, &err, &mr), 0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(to.dp, dst, sizeof(dst), "*",
+					      TEI_RAIL_REMOTE, &err, &mr), 0);
+	test_plane_still(&to);
+	peer = test_plane_peer(&from, &to);
+	test_task_init(&t, peer, false, src, dst, sizeof(src));
+	CU_ASSERT_EQUAL_FATAL(test_submit(from.dp, &t, 1), 0);
+	lane = &rail_at(from.dp, 0)->init[0];
+	gen = __atomic_load_n(&lane->gen, __ATOMIC_ACQUIRE);
+	/* longer than a path of another provider may take to connect */
+	while ((!since || tei_now_ns() < since + 5 * from.dp->open_ns +
+						 TEI_NS_PER_SEC) &&
+	       tei_now_ns() < end) {
+		poll(NULL, 0, 1);
+		tei_mutex_lock(&lane->lock);
+		if (!since)
+			since = peer->paths[0]->since_ns;
+		tei_mutex_unlock(&lane->lock);
+	}
+	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
+	CU_ASSERT_EQUAL(lane->gen, gen);
+	__atomic_store_n(&to.dp->stop, false, __ATOMIC_RELEASE);
+	if (lane->state == RAIL_LANE_ACTIVE) {
+		CU_ASSERT_EQUAL_FATAL(rail_progress_start(to.dp, &err), 0);
+		CU_ASSERT(test_wait(&t, 1));
+		CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	}
+	tei_rail_peer_put(peer);
+out:
+	test_plane_close(&from);
+	test_plane_close(&to);
+}
+
 const struct tei_test_case rail_progress_cases[] = {
+	{ "added_rail_wakes_the_sleeping_thread",
+	  test_added_rail_wakes_the_sleeping_thread },
+	{ "submission_wakes_the_sleeping_thread",
+	  test_submission_wakes_the_sleeping_thread },
+	{ "idle_thread_wakes_at_most_once_a_second",
+	  test_idle_thread_wakes_at_most_once_a_second },
+	{ "shm_lane_is_kept_until_a_stopped_peer_polls",
+	  test_shm_lane_is_kept_until_a_stopped_peer_polls },
 	{ "a_caller_in_a_loop_has_the_lanes_at_once",
 	  test_a_caller_in_a_loop_has_the_lanes_at_once },
 	{ "a_caller_who_asks_often_has_the_lanes",

@@ -144,6 +144,7 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	struct tei_err err = { .code = TEI_ERR_CONTEXT };
 	uint64_t now = tei_now_ns();
 	struct rail_done done;
+	uint64_t rests_ns;
 	size_t i;
 	int ret;
 
@@ -152,6 +153,8 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	rail_done_init(&done);
 	rail_sched_enter(dp);
 	ret = sched_check(dp, tasks, n);
+	dp->stirred = true;
+	rests_ns = __atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED);
 	for (i = 0; i < n && !ret; i++) {
 		sched_enqueue(dp, tasks[i], now);
 		if (tasks[i]->peer->state != RAIL_PEER_GONE)
@@ -166,9 +169,10 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	if (ret)
 		return ret;
 	rail_sched_kick(dp, now);
-	/* nothing in flight would wake the thread for what is still queued */
-	if (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
-	    !rail_posted_any(dp))
+	/* No completion will wake the thread for queued tasks. During a long sleep,
+	 * the thread would notice too late that a completion is missing. */
+	if (rests_ns || (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
+			 !rail_posted_any(dp)))
 		rail_progress_wake(dp);
 	rail_done_run(dp, &done);
 	return 0;

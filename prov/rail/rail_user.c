@@ -114,6 +114,7 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len, bool back,
 			      0 : user_send_on(p, at, buf, len);
 		if (!ret) {
 			*prefer = at;
+			rail_progress_stir(p->dp);
 			return 0;
 		}
 		if (ret == -FI_EAGAIN)
