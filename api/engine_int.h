@@ -290,6 +290,8 @@ struct engine_listing {
 	bool listed;			/* the store may name buffers */
 	uint64_t stored_ns;		/* time of the last publication, ns */
 	uint32_t tries;			/* failed attempts of a worker in a row */
+	uint32_t waiting;		/* calls of the application that wait for
+					 * store or hold it */
 
 	struct tei_mutex store;		/* held during a publication; taken before
 					 * lock */

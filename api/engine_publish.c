@@ -212,8 +212,9 @@ err_pieces:
 /* --- the store ------------------------------------------------------------ */
 
 /* Writes the descriptor to the store. head: without the buffers. */
-static int publish_store(struct engine *e, bool told, bool head,
-			 struct tei_err *err)
+static int publish_locked(struct engine *e, bool told, bool head,
+			  struct tei_err *err)
+	TEI_REQUIRES(e->listing.store)
 {
 	struct engine_listing *l = &e->listing;
 	uint32_t flags = (told ? TEI_META_TOLD : 0) |
@@ -222,7 +223,6 @@ static int publish_store(struct engine *e, bool told, bool head,
 	bool listed = true;
 	int ret;
 
-	tei_mutex_lock(&e->listing.store);
 	tei_mutex_lock(&e->listing.lock);
 	ret = publish_describe(e, &desc, err);
 	if (ret)
@@ -243,8 +243,49 @@ static int publish_store(struct engine *e, bool told, bool head,
 		l->tries = 0;
 	}
 	tei_mutex_unlock(&e->listing.lock);
-	tei_mutex_unlock(&e->listing.store);
 	return ret;
+}
+
+/* Publishes for a call of the application. */
+static int publish_store(struct engine *e, bool told, bool head,
+			 struct tei_err *err)
+{
+	struct engine_listing *l = &e->listing;
+	int ret;
+
+	tei_mutex_lock(&l->lock);
+	l->waiting++;
+	tei_mutex_unlock(&l->lock);
+	tei_mutex_lock(&l->store);
+	ret = publish_locked(e, told, head, err);
+	tei_mutex_unlock(&l->store);
+	tei_mutex_lock(&l->lock);
+	l->waiting--;
+	tei_mutex_unlock(&l->lock);
+	return ret;
+}
+
+/*
+ * Publishes for a worker. Returns false if the attempt failed. If a call of the
+ * application waits, does nothing and returns false, so that the call waits for one
+ * attempt of a worker at most: while the store is away, each attempt lasts
+ * MC_HANDSHAKE_CONNECT_TIMEOUT.
+ */
+static bool publish_for_worker(struct engine *e, bool head)
+{
+	struct engine_listing *l = &e->listing;
+	struct tei_err err;
+	bool yields;
+	int ret = 0;
+
+	tei_mutex_lock(&l->store);
+	tei_mutex_lock(&l->lock);
+	yields = l->waiting > 0;
+	tei_mutex_unlock(&l->lock);
+	if (!yields)
+		ret = publish_locked(e, false, head, &err);
+	tei_mutex_unlock(&l->store);
+	return !yields && !ret;
 }
 
 int engine_publish(struct engine *e, bool told, struct tei_err *err)
@@ -284,7 +325,6 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 void engine_publish_later(struct engine *e)
 {
 	struct engine_listing *l = &e->listing;
-	struct tei_err err;
 	uint32_t tries;
 	uint64_t now = tei_now_ns();
 	bool busy;
@@ -292,7 +332,7 @@ void engine_publish_later(struct engine *e)
 	tei_mutex_lock(&e->listing.lock);
 	busy = now < l->changed_ns + PUBLISH_REST_NS;
 	tei_mutex_unlock(&e->listing.lock);
-	if (!publish_store(e, false, busy, &err)) {
+	if (publish_for_worker(e, busy)) {
 		if (busy)
 			engine_work_store(e, tei_now_ns() + PUBLISH_REST_NS);
 		return;

@@ -185,7 +185,7 @@ static void publish_probe_port(struct zk_rig *rig, struct fx_peer *dead)
 	/* if its node lists no buffers, the port is asked for its descriptor first */
 	ft_ok(te_probe_peer(rig->engine, "probed", -1) == -104 &&
 	      (publish_says("probed", "another process has its port") ||
-	       publish_says("no such segment here", "")),
+	       publish_says("no such segment", "")),
 	      "probe_of_a_peer_whose_port_is_another_s_is_rejected");
 	ft_ok(!te_probe_peer(rig->engine, "heir", -1),
 	      "probe_by_the_name_of_that_process_succeeds");
