@@ -256,9 +256,9 @@ static int publish_store(struct engine *e, bool told, bool head,
 	tei_mutex_lock(&l->lock);
 	l->waiting++;
 	tei_mutex_unlock(&l->lock);
-	tei_mutex_lock(&l->store);
+	tei_mutex_lock(&e->listing.store);
 	ret = publish_locked(e, told, head, err);
-	tei_mutex_unlock(&l->store);
+	tei_mutex_unlock(&e->listing.store);
 	tei_mutex_lock(&l->lock);
 	l->waiting--;
 	tei_mutex_unlock(&l->lock);
@@ -278,13 +278,13 @@ static bool publish_for_worker(struct engine *e, bool head)
 	bool yields;
 	int ret = 0;
 
-	tei_mutex_lock(&l->store);
+	tei_mutex_lock(&e->listing.store);
 	tei_mutex_lock(&l->lock);
 	yields = l->waiting > 0;
 	tei_mutex_unlock(&l->lock);
 	if (!yields)
 		ret = publish_locked(e, false, head, &err);
-	tei_mutex_unlock(&l->store);
+	tei_mutex_unlock(&e->listing.store);
 	return !yields && !ret;
 }
 
