@@ -845,7 +845,7 @@ void engine_note_free_all(struct engine *e);
 void engine_work_publish(struct engine *e);
 /* Brings the store up to date, not before due_ns. */
 void engine_work_store(struct engine *e, uint64_t due_ns);
-/* Has engine_transport_devices called at that time. */
+/* Schedules a call of engine_transport_devices for that time. */
 void engine_work_devices(struct engine *e, uint64_t due_ns);
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* tries: those before this one, in vain; the more, the longer it may last. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Notifications: held until getNotifsFromEngine fetches them. The data plane limits
- * what is held.
+ * their number and their bytes.
  */
 #include "api/engine_int.h"
 

@@ -137,7 +137,7 @@ static void local_process_is_probed_without_segments_lock(void)
 	destroyTransferEngine(target);
 }
 
-/* A copy of a few bytes; *ns: what it took, from the submission on. */
+/* Copies a few bytes; *ns gets the time from the submission to the end. */
 static int segment_copy(transfer_engine_t e, segment_id_t seg, char *from,
 			char *to, uint64_t *ns)
 {
@@ -169,7 +169,7 @@ static void *segment_opener(void *arg)
 	return NULL;
 }
 
-/* A process of this host that is slow to answer holds up only its own opening. */
+/* A local process that answers slowly delays only the opening of its own segment. */
 static void transfers_go_on_while_a_local_process_is_probed(void)
 {
 	transfer_engine_t near = segment_engine("local");

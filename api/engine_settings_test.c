@@ -88,7 +88,7 @@ static void disabled_metacache_fetches_the_descriptor_at_each_opening(void)
 					    "cpu:0", 1), 0);
 	seg = settings_open(cached, target);
 	other = settings_open(fresh, target);
-	/* on a busy machine the peer may be silent for long all the same */
+	/* on a busy machine, the peer may not answer for a long time */
 	for (i = 1; i <= SETTINGS_TRIES && !older; i++) {
 		CU_ASSERT_EQUAL(registerLocalMemory(target, mem[i],
 						    sizeof(mem[i]), "cpu:0",

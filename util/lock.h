@@ -7,8 +7,8 @@
  * so that the functions that need a lock can assert that the calling thread
  * holds it.
  *
- * docs/LOCKING.md states the lock order of the whole project, what each lock
- * guards and what is forbidden under it. A new lock gets a row there.
+ * docs/LOCKING.md states the lock order of the whole project, the data that
+ * each lock guards and the calls that are forbidden under it. A new lock gets a row there.
  */
 
 #include <assert.h>

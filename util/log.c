@@ -301,8 +301,8 @@ static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
 
 /*
  * Returns true if the line is due. *repeated gets the number of repetitions
- * that were not logged, *left_out the number of other lines that the limit left
- * out.
+ * that were not logged, *left_out the number of different lines that the rate
+ * limit suppressed.
  */
 static bool log_repeat_due(struct tei_log_repeat *repeat, uint64_t text,
 			   uint32_t *repeated, uint32_t *left_out)

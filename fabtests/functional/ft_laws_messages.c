@@ -163,7 +163,20 @@ static void law10_find(struct fx_job *job, struct te_error *err)
 		te_task_error(job->engine, job->id, i, err, sizeof(*err));
 }
 
-/* What the provider said of a connection that broke under a transfer. */
+/* Kills the target during a transfer and waits until the job has ended. */
+static void law10_kill_during(struct fx_job *job, const struct fx_buf *mem,
+			      struct fx_peer *peer)
+{
+	job->seg = openSegment(job->engine, peer->name);
+	job->local = mem->p;
+	job->remote = peer->mem.addr;
+	ft_ok(!fx_job_start(job) && fx_job_reach(job, FX_MIB, FX_LONG_MS),
+	      "a_transfer_to_a_target_that_is_killed");
+	fx_peer_kill(peer);
+	fx_job_wait(job, FX_LONG_MS);
+}
+
+/* Checks the error record of a connection that breaks during a transfer. */
 static void law10_broken(void)
 {
 	struct fx_job job = { .engine = fx_engine_hasty("tcp"),
@@ -176,13 +189,7 @@ static void law10_broken(void)
 	if (!job.engine || !fx_register(job.engine, &mem) ||
 	    !fx_target_start(&peer, job.len))
 		return;
-	job.seg = openSegment(job.engine, peer.name);
-	job.local = mem.p;
-	job.remote = peer.mem.addr;
-	ft_ok(!fx_job_start(&job) && fx_job_reach(&job, FX_MIB, FX_LONG_MS),
-	      "a_transfer_to_a_target_that_is_killed");
-	fx_peer_kill(&peer);
-	fx_job_wait(&job, FX_LONG_MS);
+	law10_kill_during(&job, &mem, &peer);
 	law10_find(&job, &err);
 	ft_ok(err.code < 0 && err.prov_errno && err.text[0] && err.hint[0],
 	      "law10_task_error_has_the_provider_s_errno_and_a_hint");
@@ -285,13 +292,7 @@ static void law10_kill_is_logged_once(void)
 		return;
 	snprintf(log.name, sizeof(log.name), "%s", peer.name);
 	te_set_log(law10_take, &log);
-	job.seg = openSegment(job.engine, peer.name);
-	job.local = mem.p;
-	job.remote = peer.mem.addr;
-	ft_ok(!fx_job_start(&job) && fx_job_reach(&job, FX_MIB, FX_LONG_MS),
-	      "a_transfer_to_a_target_that_is_killed");
-	fx_peer_kill(&peer);
-	fx_job_wait(&job, FX_LONG_MS);
+	law10_kill_during(&job, &mem, &peer);
 	if (job.n[STATUS_COMPLETED] == job.tasks)
 		ft_diag("all of it had arrived before");
 	else

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Notifications between two processes: up to 1 MiB, over each transport; a receiver
- * that is full; peers that are stopped or killed.
+ * Notifications between two processes: up to 1 MiB, over each transport; a full
+ * receiver; stopped and killed peers.
  *
  * The text of a notification is determined by its number and its length, which its
- * name tells as "NUMBER LENGTH". The peer obeys two more commands:
+ * name contains as "NUMBER LENGTH". The peer obeys two more commands:
  *
  *	fetch FROM COUNT	fetches COUNT notifications, the first one with number
  *				FROM; how many were as they should be, in order

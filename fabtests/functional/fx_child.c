@@ -395,7 +395,7 @@ static int child_fork(char *text)
 	return child_forked < 0;
 }
 
-/* The program sleeps for a minute at most, if nobody ends it. */
+/* The program sleeps for a minute, unless it is killed before. */
 static int child_program(char *text)
 {
 	pid_t pid = fork();

@@ -303,9 +303,9 @@ static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 }
 
 /*
- * Handles a context that cannot be pushed. If it no longer exists, everything
- * that was started in it has ended. Otherwise this is unknown, and the next
- * round tries again.
+ * Handles a context that cannot be pushed. If it no longer exists, all its
+ * copies have ended. Otherwise their state is unknown, and the next round tries
+ * again.
  */
 static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
 		       const struct tei_err *err) TEI_REQUIRES(ctx->lock)

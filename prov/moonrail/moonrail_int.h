@@ -38,11 +38,12 @@
  * Whoever reads a completion queue drives the lanes himself, and the thread
  * then leaves them to him.
  *
- * Locks: one per domain, which guards everything of it but what says
- * otherwise. The data plane's callbacks come at any time, also from inside a
- * call of ours into it, and never wait for this lock: they take it where nobody
- * has it, and else what they bring goes into the domain's inbox, which whoever
- * holds the lock empties before he lets go of it. docs/LOCKING.md states the
+ * Locks: each domain has one lock, which guards all fields of the domain and its
+ * objects, except the fields whose comments name another guard. The data plane may
+ * call back at any time, also from inside a call of the provider, and a callback
+ * never waits for this lock. If the lock is free, the callback takes it. Otherwise
+ * the callback puts its event into the domain's inbox, and the thread that holds the
+ * lock handles the inbox before it releases the lock. docs/LOCKING.md states the
  * order of the locks.
  */
 

@@ -3,8 +3,8 @@
  * The log line about lost connections to a peer.
  *
  * A process that is killed breaks the connections of all its rails, and every
- * slice and message that was posted on them fails. That is one event, so it is
- * one line, which names the rails and the first error. The thread that drives
+ * slice and message posted on them fails. These failures are one event, so one
+ * line names the rails and the first error. The thread that drives
  * the peer logs it LOSS_GATHER_NS after the first error. Further losses of the
  * same peer are logged at most once in LOSS_AGAIN_NS.
  *

@@ -165,8 +165,8 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp);
  * the registered memory on them.
  *
  * A rail is replaced if there is a better one: a fallback, such as loopback, by
- * the rails of networks, and a rail whose address this host no longer has by one
- * that is on the same device. The old rail is no longer published. It is closed
+ * the rails of networks, and a rail whose address this host no longer has by another
+ * rail on the same device. The old rail is no longer published. It is closed
  * when no peer knows it, or at once if its address is gone.
  *
  * Returns flags. Logs a failure only if the last attempt did not fail as well.
