@@ -3,8 +3,8 @@
 #define TEI_PROV_MOONRAIL_MOONRAIL_AMO_H
 
 /*
- * What atomic operations there are, and what each does to a number: integers of
- * up to eight bytes, floating-point numbers, and complex ones of these.
+ * Atomic operations on one element: an integer of up to 8 bytes, a
+ * floating-point number, or a complex number.
  */
 
 #include <rdma/fabric.h>
@@ -12,23 +12,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define MOONRAIL_AMO_MAX	8064	/* bytes of one operation's numbers */
+#define MOONRAIL_AMO_MAX	8064	/* bytes of the elements of one
+					 * operation */
 
 enum moonrail_amo_kind {
-	MOONRAIL_AMO_BASE,		/* nothing comes back */
-	MOONRAIL_AMO_FETCH,		/* the old numbers come back */
-	MOONRAIL_AMO_COMPARE,		/* the same, where a comparison holds */
+	MOONRAIL_AMO_BASE,		/* returns nothing */
+	MOONRAIL_AMO_FETCH,		/* returns the old values */
+	MOONRAIL_AMO_COMPARE,		/* compares, and returns the old
+					 * values */
 };
 
-/* Bytes of a number, 0: there is no such operation. */
+/* Returns the size of an element, or 0 if there is no such operation. */
 size_t moonrail_amo_size(enum moonrail_amo_kind kind, enum fi_datatype type,
 			 enum fi_op op);
 
 /*
- * Executes it on the number at addr; old gets what was there. Atomic with all
- * other accesses where a number of up to eight bytes is at a multiple of its
- * size, with those made under the same lock elsewhere. operand, compare: not
- * read where the operation has none; all three without alignment.
+ * Executes an operation on the element at addr and stores the old value in
+ * *old. An element of up to 8 bytes at a multiple of its size is accessed
+ * atomically with respect to all other accesses. Other elements are atomic only
+ * with respect to callers that hold the same lock. operand and compare are not
+ * read if the operation has none; operand, compare and old need no alignment.
  */
 void moonrail_amo_run(enum fi_datatype type, enum fi_op op, void *addr,
 		      const void *operand, const void *compare, void *old);

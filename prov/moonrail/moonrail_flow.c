@@ -1,24 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Endpoints that hold as much as they may of what nobody has asked for. What
- * the stream has brought for one is taken all the same, a window or two of each
- * sender's, so that what comes behind it gets through: answers, and messages to
- * other endpoints. The sender is told by each ACK (moonrail_wire.h) which
- * endpoints are full, as a list with a number that grows with each change of it,
- * since ACKs may be lost or overtaken, and keeps messages for these apart, in
- * their order and without a number of the stream, until one comes without them:
- * there is room again, or all that was taken of his beyond it has been asked for,
- * since what is asked for next may be his too, and what fills it another's.
- * As long as he has any he asks (PING), so that he learns of it. Senders of the
- * same domain have no stream: what is not taken of theirs they get back at once,
- * as -FI_EAGAIN.
+ * Flow control for backpressured endpoints, which hold as many unexpected
+ * messages as they may.
+ *
+ * The receiver: messages that the stream has delivered are still accepted, up
+ * to two windows of each sender. So the messages behind them arrive: answers,
+ * and messages to other endpoints. Each ACK (moonrail_wire.h) has the list of
+ * the backpressured endpoints. The list has a version number, because ACKs may
+ * be lost or reordered.
+ *
+ * The sender parks messages for the endpoints of the list. Parked messages keep
+ * their order and have no number in the stream. They are queued when a list
+ * arrives without their endpoint. The receiver removes an endpoint from a
+ * sender's list when the endpoint has room again, or when all messages that it
+ * accepted from this sender over the limit have been received: the next posted
+ * receive may be for this sender, while messages of another sender fill the
+ * endpoint. While a sender has parked messages, it sends PINGs to obtain a new
+ * list.
+ *
+ * Senders of the same domain have no stream. If the endpoint is at both limits,
+ * their calls return -FI_EAGAIN.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define FLOW_MOST	1024u		/* endpoints told of at once */
+#define FLOW_MOST	1024u		/* endpoints in one list */
 
 static struct moonrail_full *flow_find(struct moonrail_full *f, uint32_t n,
 				       uint32_t ep)
@@ -67,7 +75,7 @@ void moonrail_flow_dropped(struct moonrail_peer *p)
 	p->nparked = 0;
 }
 
-/* Those go on whose endpoint is on the list no longer. */
+/* Queues the parked messages whose endpoint is not in the list any more. */
 static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_out *o, *tmp;
@@ -81,14 +89,16 @@ static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-/* What has not been sent yet is numbered anew without those that wait now. */
+/* Parks the queued messages whose endpoint is in the list, and numbers the
+ * other ones again. */
 static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	uint64_t first = p->next_seq - p->nqueue, key = p->key_seq;
 	struct tei_list queue;
 	struct moonrail_out *o;
 
-	if (p->posted_seq >= first)	/* or one that is sent before all */
+	if (p->posted_seq >= first)	/* it may be any earlier message; all of
+					 * them were sent */
 		p->posted_seq = first - 1;
 	p->asked_seq = 0;
 	p->next_seq = first;
@@ -116,7 +126,7 @@ bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
 		return false;
 	if (n)
 		full = calloc(n, sizeof(*full));
-	if (n && !full)			/* it is said again */
+	if (n && !full)			/* the next ACK repeats the list */
 		return false;
 	for (i = 0; i < n; i++) {
 		memcpy(&ep, payload + i * sizeof(ep), sizeof(ep));
@@ -150,7 +160,8 @@ struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *p)
 	o->wire.id = p->stop_change;
 	o->wire.n = n + oldest;
 	for (i = 0; i < n + oldest; i++) {
-		/* who has no other address has that of the oldest */
+		/* an address without an endpoint number stands for the oldest
+		 * endpoint */
 		ep = htole32(i < n ? p->stopped[i].ep : MOONRAIL_EP_ANY);
 		memcpy(moonrail_out_payload(o) + i * 4, &ep, 4);
 	}
@@ -183,7 +194,7 @@ uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 		f->since = ++p->stop_change;
 		ep->stops++;
 	}
-	if (p->rail)			/* it learns of it at once */
+	if (p->rail)			/* send an ACK at once */
 		p->unacked = MOONRAIL_ACK_EVERY;
 	if (f->n == MOONRAIL_OVER)
 		return 0;

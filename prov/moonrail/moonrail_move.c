@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bytes moved by tasks of the data plane: between the pieces of an operation
- * here and those of memory at the peer.
+ * Moves bytes with tasks of the data plane, between the iov entries of an
+ * operation and ranges of the peer's memory.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
-/* At most one piece per end of one on either side, in stripes. */
+/* Limits of the tasks of one operation. Each cut between two tasks is the end
+ * of an iov entry or of a remote range; each task may be divided among
+ * rails. */
 #define MOVE_PIECES	(2 * MOONRAIL_IOV)
 #define MOVE_TASKS	(MOVE_PIECES * MOONRAIL_STRIPES)
 
-/* How an operation is made into tasks. */
+/* How an operation is divided into tasks. */
 struct move_plan {
-	const struct iovec *iov;	/* here */
+	const struct iovec *iov;	/* local memory */
 	uint32_t niov;
 	enum moonrail_policy_kind kind;
-	uint8_t rail;			/* of whole tasks, or 0 */
-	uint32_t n;			/* tasks so far */
+	uint8_t rail;			/* rail of undivided tasks, as 1 +
+					 * index; 0: any */
+	uint32_t n;			/* tasks created so far */
 };
 
-/* Within the process. */
+/* Copies the bytes of a task within this process. */
 static void move_self(const struct moonrail_task *t)
 {
 	void *there = (void *)(uintptr_t)t->task.remote;
@@ -42,7 +45,7 @@ static void move_task(struct moonrail_op *op, struct move_plan *plan,
 	t->task = *like;
 }
 
-/* One task, or one for each rail. */
+/* Adds a task, or one task for each rail if the policy is striping. */
 static void move_add(struct moonrail_op *op, struct move_plan *plan,
 		     struct tei_rail_task *t) TEI_REQUIRES(moonrail_held)
 {
@@ -65,6 +68,7 @@ static void move_add(struct moonrail_op *op, struct move_plan *plan,
 	move_task(op, plan, t);
 }
 
+/* Fills op->tasks. Returns their number. */
 static uint32_t move_cut(struct moonrail_op *op, const struct iovec *bounce,
 			 const struct moonrail_wire_piece *at, uint32_t n,
 			 bool read) TEI_REQUIRES(moonrail_held)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses inserted by the names of hosts and services.
+ * Insertion of addresses by host and service names.
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -10,8 +10,10 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define NODE_MAX	256	/* bytes of a name */
+#define NODE_MAX	256	/* longest name, bytes */
 
+/* Resolves a name and inserts its first address. Returns the number of inserted
+ * addresses or -FI_E*. */
 static int node_insert(struct fid_av *fid, const char *node,
 		       const char *service, fi_addr_t *out, uint64_t flags,
 		       void *context)
@@ -40,7 +42,9 @@ int moonrail_av_insertsvc(struct fid_av *fid, const char *node,
 	return node_insert(fid, node, service, out, flags, context);
 }
 
-/* The name by n further: an IPv4 address, or one that ends in a number. */
+/* Writes the n-th name after name: n is added to an IPv4 address, or to the
+ * number at the end of the name. Returns false if the name has no number or the
+ * result is too long. */
 static bool node_next(const char *name, size_t n, char out[NODE_MAX])
 {
 	size_t len = strlen(name), digits = 0;

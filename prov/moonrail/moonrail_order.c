@@ -2,31 +2,32 @@
 /*
  * Message orders that the data plane does not keep by itself.
  *
- * Messages and atomics to a process travel in one stream and are executed in its
- * order. Reads and writes are tasks of the data plane: several rails carry them at
- * once, next to the stream, so that each may overtake any other. An order that an
- * endpoint has been opened with is kept by its initiator: an operation is refused
- * with -FI_EAGAIN while an operation that it must not overtake is under way to the
- * same process. A write that has ended is in place at the target, and a read that
- * has ended has its bytes, whichever rails carried them and although rails failed.
+ * Messages and atomics to a process use one stream and are executed in its
+ * order. Reads and writes are tasks of the data plane: several rails carry them
+ * at the same time, outside the stream, so each may overtake any other. The
+ * initiator keeps the orders that an endpoint was opened with: it refuses an
+ * operation with -FI_EAGAIN while an operation that must not be overtaken is
+ * under way to the same process. A write that has completed is in place at the
+ * target, and a read that has completed has its bytes, even if rails failed
+ * meanwhile.
  *
  * Operations are counted per process, for all endpoints of the domain together.
- * That refuses more than is necessary and never less.
+ * So operations may be refused without need, but no order is broken.
  */
 #include "prov/moonrail/moonrail_int.h"
 
-/* How long an operation that was refused keeps the others back without being tried
- * again. */
+/* Time for which a refused operation keeps operations of other classes from
+ * starting, unless it is tried again. */
 #define ORDER_TURN_NS	(100 * TEI_NS_PER_US)
 
-/* Returns true if an atomic may still overtake a message. Messages to an endpoint
- * without credit wait outside of the stream until they are posted. */
+/* Returns true if an atomic could overtake a message. Parked messages get their
+ * place in the stream only when their endpoint has room again. */
 static bool order_unposted(const struct moonrail_peer *p)
 {
 	return p->nparked || p->nqueue;
 }
 
-/* Returns true if an operation of that class has to wait for one under way. */
+/* Returns true if an operation of that class must wait for one under way. */
 static bool order_blocked(uint64_t order, struct moonrail_peer *p,
 			  enum moonrail_class class) TEI_REQUIRES(moonrail_held)
 {
@@ -62,7 +63,7 @@ bool moonrail_order_waits(const struct moonrail_ep *ep, struct moonrail_peer *p,
 	if (!ep->order || p->err)
 		return false;
 	now = tei_now_ns();
-	/* other threads may post what it waits for without a pause */
+	/* without this, other threads could keep posting what it waits for */
 	if (class != p->turn_class && now < p->turn_ns)
 		return true;
 	if (order_blocked(ep->order, p, class)) {

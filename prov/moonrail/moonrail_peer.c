@@ -1,45 +1,60 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers, and the stream of messages to and from each.
+ * Peers, and the two streams of messages between this domain and each peer.
  *
- * A message is numbered when it is queued, kept until the peer says that it
- * waits for a later one, and sent again when a PING, which goes out where
- * nothing has been heard for a while, is answered by "I still wait for it".
- * So a message may be sent several times and is taken once. Where the receiver
- * has no room it does not take it, and it comes again.
+ * A message gets its number when it is queued, and is kept until the peer
+ * acknowledges it. If nothing has been received for a while, a PING requests an
+ * ACK. Messages that were sent before the PING and that the ACK does not
+ * acknowledge are sent again. So a message may be sent several times, but the
+ * receiver handles it once. If the receiver has no room for a message, it drops
+ * the message without acknowledging it, and the sender repeats it.
  *
- * A time-out ends the operations with a peer, but not the streams: it may have
- * been stopped, and go on. Of what was sent and not acknowledged the numbers
- * stay, with messages under them that nobody does anything with, so that the
- * peer takes what reached it before it was stopped or nothing, and never what is
- * sent again. Answers stay too, since the peer may wait for them, and what it
- * sends is taken. But operations with it fail, so that whoever has sent what was
- * lost gets to know, until it is inserted into an address vector after all its
- * addresses were removed; or, where no address vector has it, until it says
- * something. One that is looked for likewise: what was to be sent to it goes, and
- * its streams begin when it is found after all, so that it is received from; but
- * its address works when that is inserted anew.
+ * After a timeout, the operations with the peer fail, but the streams are kept,
+ * because the peer may only have been suspended. The numbers of the
+ * unacknowledged messages stay in use: each such message is replaced by an
+ * empty one with the same number. So the peer either receives a message from
+ * before its suspension or never sees it. Answers are not emptied, because the
+ * peer may wait for them, and messages from the peer are still handled. New
+ * operations fail, so that the application learns that messages were lost. They
+ * succeed again when the peer's address is inserted into an address vector
+ * after all its addresses were removed, or, if no address vector contains it,
+ * when the peer sends something.
  *
- * What times out is given up by its sender alone: who goes on after it was silent
- * may still read a message that was announced before, when its bytes are others. So
- * whoever has read one asks whether it still waited, unless the sender cannot have
- * given up since it announced that: it has heard of him all the time, up to so short
- * a time before. Whoever gives one up for another reason than silence tells its owner
- * when that time is over.
+ * A resolver, a peer whose incarnation is not known yet, can time out too. Its
+ * queued messages are dropped, and its streams begin if the process is found
+ * later, so that its messages can be received. Its address works again when it
+ * is inserted again.
+ *
+ * Read-back checks: only the sender knows that a message has timed out. After a
+ * pause, a receiver may start to read an announced message whose source buffer
+ * has been reused. So the receiver asks after the read whether the message was
+ * still valid (STILL). It need not ask if the sender cannot have timed out
+ * since it announced the message, because it has heard from the receiver
+ * without a pause (moonrail_peer_waits). A sender that fails a peer for another
+ * reason than silence keeps the announced buffers until no receiver can rely on
+ * this rule any more (PEER_UNSURE_NS).
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* doubles, up to: */
+#define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* first PING interval; doubles
+						 * up to PEER_PING_MAX */
 #define PEER_PING_MAX	(200 * TEI_NS_PER_MS)
-#define PEER_LOST_NS	(8 * PEER_PING_NS)	/* it is not just on its way */
-#define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* this process stood still */
-#define PEER_SURE_NS	(750 * TEI_NS_PER_MS)	/* no MC_SLICE_TIMEOUT
-						 * is as short */
-#define PEER_UNSURE_NS	(1000 * TEI_NS_PER_MS)	/* and the read's end */
-#define PEER_LAST_NS	(20 * TEI_NS_PER_MS)	/* for last words */
+#define PEER_LOST_NS	(8 * PEER_PING_NS)	/* at this PING interval,
+						 * unacknowledged messages are
+						 * lost and not only late */
+#define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* the timer is so late only if
+						 * this process was suspended */
+#define PEER_SURE_NS	(750 * TEI_NS_PER_MS)	/* contact within this time
+						 * proves that the peer has not
+						 * timed out; shorter than every
+						 * MC_SLICE_TIMEOUT */
+#define PEER_UNSURE_NS	(1000 * TEI_NS_PER_MS)	/* PEER_SURE_NS, and time for a
+						 * read to end */
+#define PEER_LAST_NS	(20 * TEI_NS_PER_MS)	/* wait for late messages after
+						 * a BYE */
 #define PEER_EARLY_MAX	(2 * MOONRAIL_WINDOW)
 
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *p)
@@ -49,9 +64,9 @@ struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *p)
 	return p;
 }
 
-/* --- who is needed ------------------------------------------------------- */
+/* --- references ---------------------------------------------------------- */
 
-/* It may be that nobody needs it any more. */
+/* Schedules a check whether the peer can be freed. */
 static void peer_look_at(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	if (tei_list_empty(&p->idle_link))
@@ -70,8 +85,9 @@ void moonrail_peer_unuse(struct moonrail_peer *p)
 }
 
 /*
- * Nobody refers to it, and nothing of its streams need be remembered: they have
- * ended, or never begun. One that lives may go on where they are.
+ * Returns true if the peer can be freed: nothing refers to it, and its streams
+ * have ended or never began. A peer that is alive may continue its streams, so
+ * their state is kept.
  */
 static bool peer_needless(const struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
@@ -87,7 +103,7 @@ static bool peer_needless(const struct moonrail_peer *p)
 	return p->next_seq == 1 && p->expected == 1 && !p->nearly;
 }
 
-/* --- the end of one ------------------------------------------------------ */
+/* --- failing a peer ------------------------------------------------------ */
 
 static void peer_end_op(struct moonrail_op *op, int err)
 	TEI_REQUIRES(moonrail_held)
@@ -110,15 +126,17 @@ static void peer_end_outs(struct tei_list *l, int err)
 	}
 }
 
-/* What an operation of ours does to the peer; not answers to its own, which
- * may come for ever. */
+/* Returns true for messages that carry an operation of this domain. Answers to
+ * operations of the peer do not count: they may follow each other without
+ * end. */
 static bool peer_is_posted(uint8_t op)
 {
 	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS ||
 	       op == MOONRAIL_WIRE_ATOMIC || op == MOONRAIL_WIRE_DONE;
 }
 
-/* What the peer may wait for, or what its messages lead to. */
+/* Returns true for messages that the peer may wait for, or that answer a
+ * message of the peer. */
 static bool peer_is_answer(uint8_t op)
 {
 	return op == MOONRAIL_WIRE_FIN || op == MOONRAIL_WIRE_KEY_IS ||
@@ -126,7 +144,7 @@ static bool peer_is_answer(uint8_t op)
 	       op == MOONRAIL_WIRE_STILL || op == MOONRAIL_WIRE_STILL_IS;
 }
 
-/* In place of o, which has a number: one that says nothing. */
+/* Replaces a numbered message by an empty one with the same number. */
 static void peer_empty_out(struct moonrail_out *o)
 {
 	struct tei_list *before = o->link.prev;
@@ -143,7 +161,8 @@ static void peer_empty_out(struct moonrail_out *o)
 	tei_list_insert_after(before, small ? &small->link : &o->link);
 }
 
-/* Ends what operations of ours have in it, and keeps the rest. */
+/* Empties the messages of a list that carry operations, and fails these
+ * operations. Keeps the answers. */
 static void peer_empty_outs(struct tei_list *l, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -160,7 +179,8 @@ static void peer_empty_outs(struct tei_list *l, int err)
 	}
 }
 
-/* They have been asked for, and are not any more. */
+/* Drops the keys that were requested and not answered: the requests have been
+ * dropped. */
 static void peer_forget_keys(struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -180,7 +200,8 @@ static void peer_drop_outs(struct moonrail_peer *p, int err)
 	p->mark_seq = 0;
 }
 
-/* Nothing of it has gone out: the numbers are given anew. */
+/* Drops all messages for a peer to which nothing has been sent, and restarts
+ * the numbering. */
 static void peer_unbegin(struct moonrail_peer *p, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -202,8 +223,9 @@ static void peer_end_waiting(struct moonrail_peer *p)
 	}
 }
 
-/* It may be reading what was announced to it, sure that this still waits: but
- * for one who has left, or was silent for longer than that. */
+/* Returns true if the peer may still be reading announced messages without a
+ * read-back check. A peer that has said BYE, or that has been silent for
+ * MC_SLICE_TIMEOUT, cannot. */
 static bool peer_is_unsure(const struct moonrail_peer *p, int err)
 {
 	return !tei_list_empty(&p->waiting) && p->rail &&
@@ -214,7 +236,7 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 {
 	struct moonrail_op *op;
 
-	/* where its streams have been dropped they do not go on */
+	/* streams that have been dropped cannot resume */
 	p->resumes = err == FI_ETIMEDOUT && !p->same &&
 		     (!p->err || p->resumes);
 	p->err = err;
@@ -264,8 +286,9 @@ struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
 	return o;
 }
 
-/* back: it may go by a connection that the peer made, but for what stands there
- * behind bytes that are being read. */
+/* Posts a message once. back: it may use the reverse path, a connection that
+ * the peer has made. Announced messages forbid that, because the peer reads
+ * their bytes over that connection and the message would queue behind them. */
 static int peer_post(struct moonrail_peer *p, struct moonrail_out *o, bool back)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -285,7 +308,8 @@ static int peer_post(struct moonrail_peer *p, struct moonrail_out *o, bool back)
 	return ret;
 }
 
-/* One that is of no stream; that it may be lost is its nature. */
+/* Sends a loose message. A failure is ignored, because loose messages may be
+ * lost. */
 static void peer_post_loose(struct moonrail_peer *p, enum moonrail_wire_op op,
 			    uint16_t flags, bool back)
 	TEI_REQUIRES(moonrail_held)
@@ -305,7 +329,7 @@ void moonrail_peer_tell(struct moonrail_peer *p)
 	peer_post_loose(p, MOONRAIL_WIRE_ACK, 0, true);
 }
 
-/* Sends what the window allows, as long as the rails take it. */
+/* Sends queued messages until the window is full or the rails refuse one. */
 static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_out *o;
@@ -332,8 +356,8 @@ static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 }
 
 /*
- * The thread comes once somebody may have to be asked what he has got. It is
- * woken for that when traffic begins, and then looks by itself.
+ * Starts the timer of a peer if it is not running, and wakes the progress
+ * thread for it. While the timer runs, the progress thread wakes by itself.
  */
 static void peer_start_timer(struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
@@ -386,7 +410,9 @@ static void peer_drop_out(struct moonrail_out *o, int err)
 	free(o);
 }
 
-/* Not for ever: of who is not heard of again there is nothing to keep. */
+/* Queues an answer for a peer that has timed out. If too many are queued, ends
+ * the streams, so that a peer that never returns does not hold memory for
+ * ever. */
 static void peer_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -402,7 +428,8 @@ static void peer_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
 	free(o);
 }
 
-/* It may be there again, or has been heard of. */
+/* Resumes the streams of a peer that has timed out: it was inserted again, or
+ * has shown a sign of life. */
 static void peer_wake(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	if (!p->resumes)
@@ -417,7 +444,7 @@ static void peer_wake(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 	peer_start_timer(p);
 }
 
-/* Whether its streams go on. */
+/* Returns true if the streams of the peer are in use. */
 static bool peer_lives(const struct moonrail_peer *p)
 {
 	return !p->err || p->resumes;
@@ -465,13 +492,15 @@ void moonrail_peer_ask(struct moonrail_op *op)
 	}
 	o->wire.id = op->id;
 	tei_list_add_tail(&p->unsure, &op->link);
-	if (p->silent)			/* its memory was read just now */
+	if (p->silent)			/* a read of its memory has just
+					 * succeeded */
 		peer_wake(p);
 	moonrail_stream_send(p, o);
 }
 
-/* The question is a message that nobody does anything with: its turn comes
- * after all others. One for each that was the last. */
+/* The request is an empty message at the end of the stream, so its
+ * acknowledgement covers all earlier messages. One request is sent per value of
+ * posted_seq. */
 bool moonrail_peer_settled(struct moonrail_peer *p)
 {
 	struct moonrail_out *o;
@@ -491,7 +520,7 @@ bool moonrail_peer_settled(struct moonrail_peer *p)
 
 /* --- receiving ----------------------------------------------------------- */
 
-/* The peer waits for number ack: what is below is with it. */
+/* Handles an acknowledged number: the peer has all messages below ack. */
 static void peer_acked(struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -522,7 +551,8 @@ static void peer_acked(struct moonrail_peer *p, uint64_t ack)
 	peer_flush(p);
 }
 
-/* It was asked: what was sent before that and is not there is lost. */
+/* Handles the answer to a PING: repeats the messages that were sent before the
+ * PING and that the peer does not have. */
 static void peer_send_again(struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -617,7 +647,8 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 	peer_acked(p, w->ack);
 	if (!w->seq) {
 		if (w->op == MOONRAIL_WIRE_PING)
-			/* such a question is about other ways, too */
+			/* not over the reverse path, which may be what loses
+			 * messages */
 			peer_post_loose(p, MOONRAIL_WIRE_ACK,
 					MOONRAIL_WIRE_ECHO, false);
 		else if (w->flags & MOONRAIL_WIRE_ECHO)
@@ -637,7 +668,7 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0, true);
 }
 
-/* --- who is who ---------------------------------------------------------- */
+/* --- finding a peer ------------------------------------------------------ */
 
 static struct moonrail_peer *peer_find(struct moonrail_domain *d, uint64_t inc)
 	TEI_REQUIRES(moonrail_held)
@@ -659,7 +690,8 @@ static void peer_is(struct moonrail_peer *p, uint64_t inc)
 			  &p->hash_link);
 }
 
-/* rail: a reference, taken over; NULL: this domain itself */
+/* Creates a peer. Takes ownership of the reference rail; NULL: this domain
+ * itself. */
 static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 				      struct tei_rail_peer *rail)
 	TEI_REQUIRES(moonrail_held)
@@ -693,7 +725,9 @@ static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 	return p;
 }
 
-/* A sockaddr says nothing about the provider: that of a rail that fits. */
+/* Writes the first contact address of a peer. A sockaddr does not tell the
+ * provider, so the provider of a rail with the same address format is used.
+ * Returns 0 or -FI_EHOSTUNREACH. */
 static int peer_first(struct moonrail_domain *d, const struct moonrail_name *n,
 		      struct tei_rail_addr *first)
 {
@@ -760,7 +794,7 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	if (!p) {
 		tei_rail_peer_hold(m->peer);
 		p = peer_new(d, inc, m->peer);
-		/* it may have taken leave since */
+		/* the peer may have said BYE in the meantime */
 		tei_rail_attend(m->peer);
 	}
 	if (!p || !peer_lives(p))
@@ -780,7 +814,7 @@ out_drop:
 	tei_rail_message_free(m);
 }
 
-/* Its operations are those of the one that it turned out to be. */
+/* Moves the keys of a resolver to the peer that it has found. */
 static void peer_merge_keys(struct moonrail_peer *from,
 			    struct moonrail_peer *to)
 	TEI_REQUIRES(moonrail_held)
@@ -799,6 +833,8 @@ static void peer_merge_keys(struct moonrail_peer *from,
 	}
 }
 
+/* Moves the operations, addresses and queued messages of a resolver to the
+ * known peer that it has found. */
 static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -836,8 +872,9 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 		moonrail_peer_fail(to, to->err);
 }
 
-/* A process that was looked for has said hello. False: it has gone since, or was
- * parted with, so that it is as if it had not. */
+/* Handles the hello of the process that a resolver looks for. Returns false if
+ * that process has left or was dropped in the meantime; the search then goes
+ * on. */
 static bool peer_found(struct moonrail_peer *p, uint64_t inc)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -859,10 +896,10 @@ static bool peer_found(struct moonrail_peer *p, uint64_t inc)
 	return true;
 }
 
-/* --- its state machine --------------------------------------------------- */
+/* --- the state machine --------------------------------------------------- */
 
-/* Nothing heard for so long that it is given up. This is looked at by ping_ns:
- * if it is much later, it is this process that stood still. */
+/* Returns true if the peer has timed out. The time by which the timer is late
+ * does not count if this process was suspended. */
 static bool peer_too_long(struct moonrail_peer *p, uint64_t now)
 {
 	uint64_t max = p->domain->settings.slice_timeout_s * TEI_NS_PER_SEC;
@@ -876,8 +913,8 @@ static bool peer_too_long(struct moonrail_peer *p, uint64_t now)
 	return now - p->since_ns > max;
 }
 
-/* Whether nobody needs to be asked: what was sent since the last look was
- * taken, or some of what is owed was. */
+/* Returns true if no PING is needed: messages have been acknowledged since the
+ * last run, or nothing is owed and new messages were sent. */
 static bool peer_moves(struct moonrail_peer *p, bool owed)
 {
 	bool moves = p->acked != p->look_acked ||
@@ -891,8 +928,9 @@ static bool peer_moves(struct moonrail_peer *p, bool owed)
 }
 
 /*
- * It took leave. What it said before that may come by another rail, or be in the
- * hands of a thread that has just read it, and still counts.
+ * Handles the BYE of a peer. Messages from before the BYE may still arrive over
+ * another rail, or a thread may have read them and not handled them yet. They
+ * count, so the peer fails only PEER_LAST_NS later.
  */
 static uint64_t peer_gone(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
@@ -915,7 +953,8 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	moonrail_recv_tell(p);
 	if (p->incarnation)
 		peer_flush(p);
-	/* whoever waits for an answer learns that there is nobody any more */
+	/* if an answer that is owed does not arrive, the operations must time
+	 * out */
 	owed = !p->silent && (p->nends || !tei_list_empty(&p->queue) ||
 			   !tei_list_empty(&p->sent) || p->nparked ||
 			   !tei_list_empty(&p->waiting) ||
@@ -949,7 +988,7 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	return p->ping_ns;
 }
 
-/* One that has failed. */
+/* Runs a peer that has failed. */
 static uint64_t peer_rest(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -970,7 +1009,7 @@ uint64_t moonrail_peer_run(struct moonrail_domain *d,
 			return 0;
 		return peer_lives(p) ? peer_run(p, now) : peer_rest(p, now);
 	}
-	/* one that is looked for */
+	/* a resolver */
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
 		if (p->rail != rail || p->same)
 			continue;
@@ -1002,7 +1041,7 @@ bool moonrail_peer_confirmed(struct moonrail_domain *d)
 		if (!p->unacked || !moonrail_peer_hears(p) ||
 		    tei_rail_peer_gone(p->rail))
 			continue;
-		/* before the word that this domain leaves */
+		/* must be sent before the BYE of this domain */
 		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0, false);
 		all = all && !p->unacked;
 	}
@@ -1020,7 +1059,7 @@ static void peer_free(struct moonrail_peer *p)
 		free(e);
 	}
 	tei_list_foreach_safe(k, ktmp, &p->keys, struct moonrail_key, link)
-		free(k);	/* with all others of the domain */
+		free(k);	/* domain->keys is emptied as a whole */
 	tei_list_splice_tail(&p->sent, &p->queue);
 	tei_list_splice_tail(&p->sent, &p->parked);
 	free(p->full);
@@ -1052,7 +1091,7 @@ void moonrail_peer_sweep(struct moonrail_domain *d)
 	}
 }
 
-/* No endpoint is left, so no operation is either. */
+/* No endpoint is open, so no operation is under way. */
 void moonrail_peer_free_all(struct moonrail_domain *d)
 {
 	struct moonrail_peer *p, *tmp;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Poll sets: which of some queues and counters have something new.
+ * Poll sets: report which of several completion queues and counters have
+ * changed.
  */
 #include <stdlib.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
-/* One object of a set, which holds a reference to it. */
+/* One object of a poll set, which holds a reference to it. */
 struct poll_member {
 	struct tei_list link;
 	struct fid *fid;
-	uint64_t value, errors;		/* counters: when last asked */
+	uint64_t value, errors;		/* counters: values at the last poll */
 };
 
 struct moonrail_poll {

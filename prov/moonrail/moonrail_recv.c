@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the stream brings: messages are matched with receives, announced ones
- * are read; answers are given to those who wait for them.
+ * Incoming messages of the stream: messages are matched with receives,
+ * announced messages are read, and answers complete the operations that wait
+ * for them.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define RECV_BRIEF	(1u << 20)	/* bytes of a message that is read */
+#define RECV_BRIEF	(1u << 20)	/* limit of a short announced message,
+					 * bytes */
 
-/* A message that is being given to a receive. */
+/* A message that is being matched with a receive. */
 struct recv_in {
 	struct moonrail_peer *peer;
 	const struct moonrail_wire *w;
@@ -32,7 +34,8 @@ static bool recv_matches(const struct moonrail_op *op,
 	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
 }
 
-/* One that ends when it is with the peer, which does not want it. */
+/* Fails a send that completes on acknowledgement: the peer has refused its
+ * message. */
 static void recv_end_sent(struct moonrail_peer *p, uint64_t id, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -50,6 +53,7 @@ static void recv_end_sent(struct moonrail_peer *p, uint64_t id, int err)
 	}
 }
 
+/* Handles one message of a FIN: completes the send that waits for it. */
 static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -59,7 +63,7 @@ static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
 		if (op->id != id)
 			continue;
 		tei_list_del(&op->link);
-		/* too small a buffer is the receiver's affair */
+		/* truncation is an error of the receiver only */
 		op->err = err == FI_ETRUNC ? 0 : err;
 		op->heard = true;
 		moonrail_op_done(op);
@@ -89,7 +93,8 @@ void moonrail_recv_tell(struct moonrail_peer *p)
 	moonrail_stream_send(p, o);
 }
 
-/* One of its messages is over; that is never lost. */
+/* Adds a message to the next FIN. If there is no memory to send the previous
+ * FIN, fails the peer. */
 static void recv_add_end(struct moonrail_peer *p, uint64_t id, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -97,7 +102,7 @@ static void recv_add_end(struct moonrail_peer *p, uint64_t id, int err)
 		recv_end_is(p, id, err);
 		return;
 	}
-	if (p->nends == MOONRAIL_ENDS)	/* there was no memory */
+	if (p->nends == MOONRAIL_ENDS)	/* an earlier FIN could not be sent */
 		moonrail_recv_tell(p);
 	if (p->nends == MOONRAIL_ENDS)
 		moonrail_peer_fail(p, FI_ENOMEM);
@@ -115,7 +120,7 @@ static void recv_fin(struct moonrail_peer *p, const struct moonrail_wire *w,
 	moonrail_recv_tell(p);
 }
 
-/* Nobody will ask for it. */
+/* Refuses a message that cannot be received. */
 static void recv_refuse(struct moonrail_peer *p, const struct moonrail_wire *w)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -123,7 +128,8 @@ static void recv_refuse(struct moonrail_peer *p, const struct moonrail_wire *w)
 		recv_fin(p, w, FI_ECONNREFUSED);
 }
 
-/* There is no such endpoint any more: what follows need not be sent. */
+/* Refuses a message for an endpoint that has been closed, and notifies the
+ * sender so that it stops sending to the endpoint. */
 static void recv_not_there(struct moonrail_peer *p,
 			   const struct moonrail_wire *w)
 	TEI_REQUIRES(moonrail_held)
@@ -143,7 +149,8 @@ static void recv_not_there(struct moonrail_peer *p,
 	moonrail_stream_send(p, o);
 }
 
-/* For the endpoint of a domain, which has had none yet. */
+/* Returns true if the message is for the oldest endpoint of a domain that has
+ * not opened an endpoint yet. */
 static bool recv_too_soon(const struct recv_in *in,
 			  const struct moonrail_ep *ep)
 {
@@ -159,7 +166,8 @@ static void recv_drop(struct moonrail_ep *ep, struct moonrail_surplus *s)
 	free(s);
 }
 
-/* It was wanted by nobody who wants its bytes. tell: its sender waits. */
+/* Drops an unexpected message that was discarded. tell: send a FIN if the
+ * sender waits for it. */
 static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s,
 			 bool tell) TEI_REQUIRES(moonrail_held)
 {
@@ -172,7 +180,7 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s,
 	moonrail_flow_room(ep);
 }
 
-/* The message of that sender on the list, or NULL. */
+/* Returns the announced message of that sender in the list, or NULL. */
 static struct moonrail_surplus *recv_find(struct tei_list *list,
 					  const struct moonrail_peer *p,
 					  uint64_t id)
@@ -220,7 +228,8 @@ static uint64_t recv_scatter(const struct moonrail_op *op,
 	return done;
 }
 
-/* The part of a multi-receive that this message takes. NULL: no memory. */
+/* Splits off the part of a multi-receive that a message of len bytes uses.
+ * Returns NULL if memory is short. */
 static struct moonrail_op *recv_part(struct moonrail_op *multi, uint64_t len)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -246,14 +255,15 @@ static struct moonrail_op *recv_part(struct moonrail_op *multi, uint64_t len)
 	return op;
 }
 
-/* It takes no more. */
+/* Returns true if a multi-receive cannot take another message. */
 static bool recv_used_up(const struct moonrail_op *multi)
 {
 	return !multi->total || multi->total < multi->ep->min_multi;
 }
 
-/* The last part of a multi-receive says that its buffer is free, unless that
- * was cancelled, which then ends as such. */
+/* Completes a receive. The last part of a used-up multi-receive reports that
+ * the buffer is free. If the multi-receive was cancelled, its last part
+ * completes the cancellation instead. */
 static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_op *multi = op->multi;
@@ -267,7 +277,8 @@ static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 	moonrail_op_done(op);
 	if (!last)
 		return;
-	if (multi->err) {		/* cancelled meanwhile */
+	if (multi->err) {		/* cancelled while parts were under
+					 * way */
 		moonrail_op_done(multi);
 		return;
 	}
@@ -276,10 +287,11 @@ static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 }
 
 /*
- * A word to the sender that one is read costs both sides a good part of what
- * 64 KiB cost. It may wait for those of the next ones as long as twice as many
- * are being read, so that the sender never runs dry, and until the peer's timer
- * at most.
+ * Handles the end of an announced message. A FIN of its own costs both sides a
+ * good part of the time that 64 KiB take, so it may wait for the FINs of the
+ * next messages. It waits only while at least twice as many messages are being
+ * read, so that the sender always has messages under way, and at most until the
+ * peer's timer runs.
  */
 static void recv_end(struct moonrail_op *op, bool may_wait)
 	TEI_REQUIRES(moonrail_held)
@@ -295,7 +307,9 @@ static void recv_end(struct moonrail_op *op, bool may_wait)
 	recv_finish(op);
 }
 
-/* Nobody waits for what takes longer, nor is its own word that much. */
+/* Returns true if the message is short. Only the FINs of short messages are
+ * combined: for a long message, a FIN of its own costs little, and its sender
+ * should not wait. */
 static bool recv_is_brief(const struct moonrail_op *op)
 {
 	return op->got + op->cut <= RECV_BRIEF;
@@ -354,7 +368,7 @@ static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 	moonrail_move(op, at, n, true);
 }
 
-/* The receive is off every list. */
+/* Gives a message to a receive that is in no list. */
 static void recv_take(struct moonrail_op *op, const struct recv_in *in,
 		      bool tagged) TEI_REQUIRES(moonrail_held)
 {
@@ -382,7 +396,7 @@ static void recv_take(struct moonrail_op *op, const struct recv_in *in,
 	recv_finish(op);
 }
 
-/* Gives it to that receive; false: no memory. */
+/* Gives a message to a posted receive. Returns false if memory is short. */
 static bool recv_give(struct moonrail_op *op, const struct recv_in *in,
 		      bool tagged) TEI_REQUIRES(moonrail_held)
 {
@@ -402,6 +416,7 @@ static bool recv_give(struct moonrail_op *op, const struct recv_in *in,
 	return true;
 }
 
+/* Keeps an unexpected message. Returns false if there is no memory or room. */
 static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 		      bool tagged) TEI_REQUIRES(moonrail_held)
 {
@@ -471,7 +486,8 @@ static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-/* Whether its bytes are still what was sent. False: no memory, it comes again. */
+/* Answers a read-back check. Returns false if memory is short; the peer repeats
+ * the question. */
 static bool recv_still(struct moonrail_peer *p, uint64_t id)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -504,6 +520,7 @@ static void recv_still_is(struct moonrail_peer *p,
 	}
 }
 
+/* Reports the remote CQ data of a write. */
 static void recv_data(struct moonrail_ep *ep, struct moonrail_peer *p,
 		      const struct moonrail_wire *w) TEI_REQUIRES(moonrail_held)
 {
@@ -519,7 +536,7 @@ static void recv_data(struct moonrail_ep *ep, struct moonrail_peer *p,
 	moonrail_cq_add(ep->rx_cq, &e);
 }
 
-/* A peer is through with memory of ours. */
+/* Handles DONE. */
 static bool recv_done(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_domain *d = in->peer->domain;
@@ -582,6 +599,7 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 
 /* --- posting ------------------------------------------------------------- */
 
+/* Returns the first unexpected message that matches the receive, or NULL. */
 static struct moonrail_surplus *recv_first(struct moonrail_op *op, bool tagged)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -594,7 +612,8 @@ static struct moonrail_surplus *recv_first(struct moonrail_op *op, bool tagged)
 	return NULL;
 }
 
-/* Takes s off its list, as what has come in; s stays the caller's. */
+/* Unlinks an unexpected message and describes it in *in. The caller still owns
+ * s. */
 static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_surplus *s,
 			 struct recv_in *in) TEI_REQUIRES(moonrail_held)
 {
@@ -606,7 +625,7 @@ static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_surplus *s,
 	in->len = s->len;
 }
 
-/* Gives a posted receive what has come for it already. */
+/* Gives unexpected messages to a posted receive. */
 static void recv_feed(struct moonrail_op *op, bool tagged)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -620,7 +639,7 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 		if (!s)
 			break;
 		recv_unqueue(ep, s, &in);
-		/* a multi-receive that has room stays for the next one */
+		/* a multi-receive with room can take the next message too */
 		multi = multi && op->total > s->wire.len &&
 			op->total - s->wire.len >= ep->min_multi;
 		if (!recv_give(op, &in, tagged)) {
@@ -654,7 +673,7 @@ void moonrail_recv_known(struct moonrail_peer *p)
 					recv_feed(op, i);
 }
 
-/* --- looking, claiming, discarding ---------------------------------------- */
+/* --- FI_PEEK, FI_CLAIM and FI_DISCARD ------------------------------------ */
 
 static void recv_describe(struct moonrail_op *op,
 			  const struct moonrail_surplus *s)
@@ -669,7 +688,8 @@ static void recv_describe(struct moonrail_op *op,
 		op->flags |= FI_REMOTE_CQ_DATA;
 }
 
-/* Found by looking: it stays, is put aside for its finder, or is dropped. */
+/* Completes a peek that has found a message: the message stays, is claimed, or
+ * is discarded. */
 static void recv_found(struct moonrail_op *op, struct moonrail_surplus *s,
 		       uint64_t flags) TEI_REQUIRES(moonrail_held)
 {
@@ -704,7 +724,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	struct recv_in in;
 
 	op->peek = flags & (FI_PEEK | FI_DISCARD);
-	/* what was found is told by the completion alone */
+	/* a peek has no other result than its completion */
 	op->quiet = op->quiet && !op->peek;
 	if (!(flags & (FI_PEEK | FI_CLAIM)) ||
 	    (flags & FI_CLAIM && !op->context))
@@ -746,7 +766,7 @@ int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 				continue;
 			tei_list_del(&op->link);
 			op->err = FI_ECANCELED;
-			/* of a multi-receive: the last one that is read */
+			/* the last part of a multi-receive completes it */
 			if (!op->parts)
 				moonrail_op_done(op);
 			return 0;

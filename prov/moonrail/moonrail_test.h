@@ -7,7 +7,8 @@
 
 #define TEST_WAIT_NS	(20 * TEI_NS_PER_SEC)
 
-/* An endpoint with what it needs, on loopback. One thread each. */
+/* An endpoint on loopback with its fabric, domain, address vector and
+ * completion queue. */
 struct test_end {
 	struct fi_info *info;
 	struct fid_fabric *fabric;
@@ -18,14 +19,15 @@ struct test_end {
 	struct moonrail_domain *domain;
 };
 
-/* port: of its first address, or NULL. */
+/* Opens all objects. port: port of the contact address, or NULL for any. */
 void test_open(struct test_end *t, const char *port);
 void test_close(struct test_end *t);
-/* The address of that port of loopback. */
+/* Inserts the address 127.0.0.1:port. */
 fi_addr_t test_insert(struct test_end *t, uint16_t port);
-/* A port at which nobody listens, until the next one is asked for. */
+/* Returns a port that refuses connections until the next call. */
 uint16_t test_port(void);
-/* What the next operation ends with, FI_E* or 0; -FI_EAGAIN: none does. */
+/* Waits for the next completion and returns its error, FI_E* or 0. Returns
+ * -FI_EAGAIN if there is none within TEST_WAIT_NS. */
 int test_ends(struct test_end *t);
 
 extern const struct tei_test_case moonrail_atomic_cases[];

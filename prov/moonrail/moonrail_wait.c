@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What queues are waited for with: a descriptor, or a call of their own.
+ * Wait objects of queues: a file descriptor, or none if threads wait only in
+ * the blocking calls.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>

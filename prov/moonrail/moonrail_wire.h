@@ -3,55 +3,61 @@
 #define TEI_PROV_MOONRAIL_MOONRAIL_WIRE_H
 
 /*
- * What one process sends to another, version 3: a message of the data plane
- * (tei_rail_send) holds this, then its payload. All numbers are little-endian.
+ * Messages between two domains, version 3. A message of the data plane
+ * (tei_rail_send) holds a struct moonrail_wire, then its payload. All numbers
+ * are little-endian.
  *
- * Between two processes there is one stream each way. Its messages are
- * numbered from 1 on, delivered in that order and once, whatever rail or lane
- * carries them: who receives keeps what came early and drops what came twice,
- * and says in ack which number it waits for; who sends keeps each until then.
- * ACK and PING are of no stream: they may be lost or repeated.
+ * Two domains have one stream in each direction. The messages of a stream are
+ * numbered from 1 and are delivered in that order and once, whichever rail or
+ * lane carries them. The receiver keeps out-of-order messages, drops repeated
+ * ones, and states in ack the number that it expects next. The sender keeps
+ * each message until it is acknowledged. ACK and PING are loose messages: they
+ * have no number and may be lost or repeated.
  */
 
 #include <endian.h>
 #include <stdint.h>
 
 enum moonrail_wire_op {
-	MOONRAIL_WIRE_ACK = 1,	/* nothing but ack; where id is not 0, the id-th
-				 * list of the sender's endpoints that are full,
-				 * n numbers of four bytes in the payload:
-				 * messages for these are to wait */
-	MOONRAIL_WIRE_PING,	/* an ACK with flag ECHO is wanted */
+	/* Acknowledgement (field ack). If id is not 0, also the id-th list of
+	 * the sender's backpressured endpoints, n numbers of 4 bytes in the
+	 * payload: messages for these endpoints must wait. */
+	MOONRAIL_WIRE_ACK = 1,
+	MOONRAIL_WIRE_PING,	/* requests an ACK with flag ECHO */
 	MOONRAIL_WIRE_DATA,	/* a whole message; payload: its bytes */
-	MOONRAIL_WIRE_RTS,	/* a message to be read; payload: n pieces */
-	MOONRAIL_WIRE_FIN,	/* message id is in its buffer; n: FI_E* or 0;
-				 * payload: up to three more of these;
-				 * src_ep, where it is the reason: is there no
-				 * more, nor ever again */
-	MOONRAIL_WIRE_DONE,	/* a remote write that is in place, or a read
-				 * that is over: len: of it; payload: the keys,
-				 * where the owner wants to count it */
-	MOONRAIL_WIRE_KEY,	/* what is registered as key id? */
-	MOONRAIL_WIRE_KEY_IS,	/* key id: n: access, tag: where, len: length;
-				 * access 0: nothing */
+	MOONRAIL_WIRE_RTS,	/* announces a message to be read; payload: n
+				 * ranges */
+	/* Message id has been received; n: FI_E* or 0. payload: up to 3 more
+	 * messages (moonrail_wire_end). src_ep, if not 0: n is FI_ECONNREFUSED
+	 * because this endpoint has been closed. */
+	MOONRAIL_WIRE_FIN,
+	/* A write is in place, or a read has ended. len: its bytes; payload:
+	 * the keys, if the owner of the memory counts operations. */
+	MOONRAIL_WIRE_DONE,
+	MOONRAIL_WIRE_KEY,	/* queries the registration of key id */
+	MOONRAIL_WIRE_KEY_IS,	/* key id; n: access, 0: nothing is registered;
+				 * tag: address; len: length */
 	MOONRAIL_WIRE_KEY_NOT,	/* key id is void */
 	MOONRAIL_WIRE_ATOMIC,	/* payload: n places (moonrail_atomic.c), then
-				 * numbers; tag: kind << 32 | type << 16 | op */
-	MOONRAIL_WIRE_ATOMIC_REP, /* request id: n: FI_E* or 0; payload: what
-				 * was there, where that is asked */
-	MOONRAIL_WIRE_STILL,	/* does message id, which was announced, still
-				 * wait for its FIN? */
-	MOONRAIL_WIRE_STILL_IS,	/* message id: n: 0, or FI_E*: it does not */
+				 * operands; tag: kind << 32 | type << 16 |
+				 * op */
+	MOONRAIL_WIRE_ATOMIC_REP, /* answers request id; n: FI_E* or 0; payload:
+				   * the old values, if requested */
+	MOONRAIL_WIRE_STILL,	/* read-back check: is announced message id
+				 * still unacknowledged? */
+	MOONRAIL_WIRE_STILL_IS,	/* answers STILL for message id; n: 0 yes, FI_E*
+				 * no */
 };
 
 /* moonrail_wire.flags */
-#define MOONRAIL_WIRE_TAGGED	1u	/* DATA, RTS: tag counts */
-#define MOONRAIL_WIRE_HAS_DATA	2u	/* DATA, RTS, DONE: data counts */
-#define MOONRAIL_WIRE_WANT_FIN	4u	/* DATA: FIN is wanted too */
-#define MOONRAIL_WIRE_WANT_ACK	8u	/* at once, please */
+#define MOONRAIL_WIRE_TAGGED	1u	/* DATA, RTS: tag is valid */
+#define MOONRAIL_WIRE_HAS_DATA	2u	/* DATA, RTS, DONE: data is valid */
+#define MOONRAIL_WIRE_WANT_FIN	4u	/* DATA: requests a FIN */
+#define MOONRAIL_WIRE_WANT_ACK	8u	/* requests an ACK at once */
 #define MOONRAIL_WIRE_ECHO	16u	/* ACK: answers a PING */
-#define MOONRAIL_WIRE_VIRTUAL	32u	/* KEY_IS: used with addresses */
-#define MOONRAIL_WIRE_EVENTS	64u	/* KEY_IS: DONE is wanted */
+#define MOONRAIL_WIRE_VIRTUAL	32u	/* KEY_IS: the key is used with
+					 * addresses */
+#define MOONRAIL_WIRE_EVENTS	64u	/* KEY_IS: DONE is required */
 #define MOONRAIL_WIRE_READ	128u	/* DONE: of a read */
 
 #define MOONRAIL_WIRE_VERSION	3
@@ -60,10 +66,12 @@ struct moonrail_wire {
 	uint8_t version;
 	uint8_t op;			/* enum moonrail_wire_op */
 	uint16_t flags;
-	uint32_t src_ep, dst_ep;	/* endpoints of the two processes */
+	uint32_t src_ep, dst_ep;	/* endpoint numbers; 0: the oldest
+					 * endpoint */
 	uint32_t n;
-	uint64_t seq;			/* 0: not of the stream */
-	uint64_t ack;			/* the number that is waited for */
+	uint64_t seq;			/* number in the stream; 0: loose */
+	uint64_t ack;			/* number that the sender expects
+					 * next */
 	uint64_t tag, data, len, id;
 };
 
@@ -79,7 +87,8 @@ _Static_assert(sizeof(struct moonrail_wire) == 64, "wire");
 _Static_assert(sizeof(struct moonrail_wire_piece) == 16, "wire");
 _Static_assert(sizeof(struct moonrail_wire_end) == 16, "wire");
 
-/* Both ways: from what the wire has to what the machine has, and back. */
+/* Converts all fields between little-endian and native byte order, in both
+ * directions. */
 static inline void moonrail_wire_turn(struct moonrail_wire *w)
 {
 	w->flags = htole16(w->flags);
