@@ -17,7 +17,7 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: stress with-tests
 .PHONY: abi-record check-abi check-headers check-layers check-man check-prose
-.PHONY: check-style
+.PHONY: check-structure check-style
 .PHONY: stats FORCE
 
 all: lib tools tests examples man
@@ -390,6 +390,8 @@ check-man: lib man $(B)/scripts/settings_rows
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_man
 check-prose:
 	@$(CHECK_ENV) perl $(SRCDIR)/scripts/prose.pl
+check-structure:
+	@$(CHECK_ENV) perl $(SRCDIR)/scripts/structure.pl
 check-style:
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_style
 stats:
