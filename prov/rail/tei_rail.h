@@ -3,14 +3,16 @@
 #define TEI_PROV_RAIL_TEI_RAIL_H
 
 /*
- * The data plane: rails, lanes, paths, slices, the peer protocol and the
- * fence. It is handed a peer's first address and nothing else; everything
- * further (rails, keys, fences) travels in-band.
+ * The data plane: rails, lanes, connections, slices, the peer protocol and the
+ * fence. docs/GLOSSARY.md defines the terms. The only input about a peer is its
+ * contact addresses; everything else (rails, keys, fences) is exchanged over
+ * the rails.
  *
- * Threads: every call may come from any thread unless it says otherwise. Each
- * data plane runs one progress thread. Callbacks come with no lock held, from
- * the progress thread or from a thread that is inside tei_rail_progress,
- * tei_rail_submit or tei_rail_mr_dereg; they must not block.
+ * Threads: every function may be called from any thread unless its comment says
+ * otherwise. Each data plane runs one progress thread. Callbacks are called
+ * without a lock, from the progress thread or from a thread that is inside
+ * tei_rail_progress, tei_rail_submit or tei_rail_mr_dereg. Callbacks must not
+ * block.
  */
 
 #include <stdbool.h>
@@ -35,9 +37,9 @@ struct tei_rail_task;
 #define TEI_RAIL_ADDR_MAX	256	/* bytes of a fabric address */
 
 /*
- * A peer's first address: a target lane of one of its rails. Plain data; what
- * a descriptor publishes. Compatible when protocol, version and addr_format
- * are equal on both sides.
+ * The address of an endpoint of a rail; a descriptor publishes contact
+ * addresses in this form. Plain data. Two addresses are compatible if their
+ * protocol, protocol_version and addr_format are equal.
  */
 struct tei_rail_addr {
 	uint32_t protocol;		/* FI_PROTO_… */
@@ -48,8 +50,9 @@ struct tei_rail_addr {
 };
 
 /*
- * How a task ended. FENCED failures are final at both ends; UNFENCED means
- * that the target could not be made to promise that.
+ * How a task ended. After COMPLETED, FAILED and CANCELED, no byte of the task
+ * moves any more at either end. UNFENCED: the target did not confirm a fence,
+ * so bytes may still land there.
  */
 enum tei_rail_end {
 	TEI_RAIL_END_COMPLETED,
@@ -60,170 +63,184 @@ enum tei_rail_end {
 
 struct tei_rail_ops {
 	/*
-	 * The task has ended; once per submitted task. Its memory is the
-	 * caller's again when this is called.
+	 * Reports that a task has ended; called once per submitted task. The
+	 * task's memory belongs to the caller of tei_rail_submit again.
 	 */
 	void (*task_done)(struct tei_rail_task *task, enum tei_rail_end end,
 			  const struct tei_err *err);
 	/*
-	 * A notification has arrived. It is the callee's, and counts as held until
-	 * tei_rail_note_release.
+	 * Delivers a notification. The callee owns it. It counts against the
+	 * limits until tei_rail_note_release.
 	 */
 	void (*notify)(void *arg, struct tei_rail_note *note);
 	/*
-	 * The peer does not answer at its known addresses: look its first
-	 * address up again, off this thread, and answer by
-	 * tei_rail_peer_resolved, or not at all. peer stays valid until then
-	 * by a reference that the callee gives back with tei_rail_peer_put.
+	 * Asks for the peer's contact addresses, because the peer does not
+	 * answer at the known ones. The callee looks them up on another thread
+	 * and calls tei_rail_peer_resolved, or nothing. It owns a reference to
+	 * peer, which it drops with tei_rail_peer_put.
 	 */
 	void (*resolve)(void *arg, struct tei_rail_peer *peer);
-	/* Addresses of our rails have changed: publish them again. */
+	/* Reports that addresses of our rails have changed and must be
+	 * published again. */
 	void (*rails_changed)(void *arg);
 	/*
-	 * An interface, its link or an address of this host may have changed. The
-	 * callee calls tei_rail_dp_devices_changed and tei_rail_dp_refresh from
-	 * another thread. NULL: the rails stay those that were found at the start.
+	 * Reports that an interface, its link or an address of this host may
+	 * have changed. The callee calls tei_rail_dp_devices_changed and
+	 * tei_rail_dp_refresh from another thread. NULL: the rails found at the
+	 * start stay.
 	 */
 	void (*devices_changed)(void *arg);
 	/*
-	 * The next two are NULL where tei_rail_send is not used. A message has
-	 * come; it is the callee's, to be given back by tei_rail_message_free.
+	 * Delivers a user message. The callee owns it and frees it with
+	 * tei_rail_message_free. This callback and the next one are NULL if
+	 * tei_rail_send is not used.
 	 */
 	void (*message)(void *arg, struct tei_rail_message *message);
 	/*
-	 * Something about the peer has changed, it was asked for by
-	 * tei_rail_attend, or the time has come: on the progress thread.
-	 * Returns when to be called next, 0: never.
+	 * Lets the owner work for a peer, on the progress thread: because the
+	 * peer's state has changed, tei_rail_attend was called, or the time
+	 * returned by the last call has come. Returns the time of the next
+	 * call, 0: none.
 	 */
 	uint64_t (*attend)(void *arg, struct tei_rail_peer *peer, uint64_t now);
 };
 
 struct tei_rail_dp_attr {
-	const struct tei_settings *settings;	/* outlives the data plane */
-	const struct tei_rail_ops *ops;		/* outlives the data plane */
-	void *arg;				/* for ops */
+	const struct tei_settings *settings;	/* must outlive the
+						 * data plane */
+	const struct tei_rail_ops *ops;		/* must outlive the
+						 * data plane */
+	void *arg;				/* passed to ops */
 	const char *name;			/* this process's name; copied */
-	uint64_t incarnation;			/* random, not 0 */
-	const struct tei_secret *secret;	/* read during open; NULL:
-						 * everybody may be a peer */
+	uint64_t incarnation;			/* incarnation of this
+						 * process, not 0 */
+	const struct tei_secret *secret;	/* read during open; NULL: any
+						 * process may be a peer */
 	uint64_t info_flags;			/* for fi_getinfo */
-	uint16_t port;				/* that IP rails listen at
-						 * first, 0: any */
+	uint16_t port;				/* port of the first rx lanes of
+						 * IP rails, 0: any */
 	bool any_local;				/* local memory of tasks need
 						 * not be registered, unless
 						 * tei_rail_wants says so */
-	bool back;				/* many messages are answered by
-						 * others: tei_rail_send */
+	bool back;				/* use reverse-path
+						 * sends, because many
+						 * messages are answered */
 };
 
-/* 0 with *dp owned by the caller; no rails yet. */
+/* Opens a data plane without rails. Returns 0 and sets *dp, which the caller
+ * closes with tei_rail_dp_close. */
 int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 		     struct tei_rail_dp **dp);
 
 /*
- * Waits up to drain_ns for the live tasks, then stops calling ops->resolve,
- * ops->rails_changed and ops->devices_changed.
+ * Waits up to drain_ns for the unfinished tasks, then stops calling
+ * ops->resolve, ops->rails_changed and ops->devices_changed.
  */
 void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
 
 /*
- * Drains for up to drain_ns, takes leave of the peers, ends every task still
- * live and stops the thread. Nothing is freed: other calls may still run and
- * move nothing any more. For a process that is about to end, and first in
- * close.
+ * Waits up to drain_ns for the unfinished tasks, sends BYE to the peers, ends
+ * the remaining tasks and stops the progress thread. Frees nothing: other calls
+ * may still run, but nothing moves any longer. For a process that is about to
+ * end; tei_rail_dp_close begins with it.
  */
 void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns);
 
-/* Leaves, then frees everything. No other call may run. */
+/* Calls tei_rail_dp_leave, then frees everything. No other call may be
+ * running. */
 void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns);
 
 /*
- * Returns the transport that a name means: "rdma" for "efa" and "cxi", which
- * are transport rdma with one provider, otherwise the name itself.
+ * Returns the transport of a name: "rdma" for "efa" and "cxi", which are
+ * transport rdma with one provider, otherwise the name itself.
  */
 const char *tei_rail_transport_of(const char *name);
 
 /*
  * Finds and opens the rails of one transport: "tcp", "rdma" or "shm", or "efa"
- * or "cxi" for rails of transport "rdma" that use that provider. devices
- * is a comma list of interfaces, RDMA devices or addresses, "" for all that
- * are usable. Starts with those that work and logs which did not and why; an
- * error only if none works. Memory registered before is registered on them.
+ * or "cxi" for rails of transport "rdma" with that provider. devices is a comma
+ * list of interfaces, RDMA devices or addresses, "" for all that are usable.
+ * Registers all registered memory on the new rails. Logs which devices could
+ * not be opened and why. Returns an error only if no device could be opened.
  */
 int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 			      const char *devices, struct tei_err *err);
 
 /*
- * Returns true if the interfaces of this host or their addresses differ from those
- * at the last call.
+ * Returns true if the interfaces of this host or their addresses have changed
+ * since the last call.
  */
 bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp);
 
 /*
  * Searches for devices of a transport again, with the arguments of
- * tei_rail_dp_add_transport, opens rails for those that have none, and registers
- * the registered memory on them.
+ * tei_rail_dp_add_transport. Opens rails for devices that have none, and
+ * registers all registered memory on them.
  *
- * A rail is replaced if there is a better one: a fallback, such as loopback, by
- * the rails of networks, and a rail whose address this host no longer has by another
- * rail on the same device. The old rail is no longer published. It is closed
- * when no peer knows it, or at once if its address is gone.
+ * Replaces a rail if there is a better one: a fallback rail, such as loopback,
+ * by the rails of networks; a rail whose address this host no longer has, by
+ * another rail on the same device. The old rail is no longer published. It is
+ * closed when no peer knows it, or at once if its address is gone.
  *
- * Returns flags. Logs a failure only if the last attempt did not fail as well.
+ * Returns flags. Logs a failure only if the previous attempt did not fail as
+ * well.
  */
 #define TEI_RAIL_REFRESHED	1u	/* the set of published rails has changed */
-#define TEI_RAIL_REFRESH_AGAIN	2u	/* something is left to do: call it later */
+#define TEI_RAIL_REFRESH_AGAIN	2u	/* something is left to do:
+					 * call again later */
 uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
 			     const char *devices);
 
 /*
- * True where any device of the transport is there, of devices where that is
- * not "", else of those of the settings; opens nothing. info_flags: for
+ * Returns true if a device of the transport exists: one of devices, or if that
+ * is "", one of those named in the settings. Opens nothing. info_flags: for
  * fi_getinfo.
  */
 bool tei_rail_transport_present(const struct tei_settings *settings,
 				const char *transport, const char *devices,
 				uint64_t info_flags);
 
-/* What the rails that were ever opened ask for as regards memory. */
-#define TEI_RAIL_WANTS_LOCAL	1u	/* that of tasks is to be registered */
-#define TEI_RAIL_WANTS_PINNED	2u	/* what is registered is pinned, so it has
-					 * to be unregistered before it may be
-					 * unmapped */
+/* Returns what the rails opened so far require of memory, as flags. */
+#define TEI_RAIL_WANTS_LOCAL	1u	/* memory of tasks must be registered */
+#define TEI_RAIL_WANTS_PINNED	2u	/* registration pins memory, so
+					 * it must be unregistered
+					 * before it is unmapped */
 uint32_t tei_rail_wants(struct tei_rail_dp *dp);
 
-/* Waits up to drain_ns until all tasks are the callers' again, then closes the
- * transport's rails. */
+/* Waits up to drain_ns until all tasks have ended, then closes the transport's
+ * rails. Returns 0, TEI_ERR_INVALID if it has no rail, or TEI_ERR_BUSY if tasks
+ * still use it. */
 int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 				 uint64_t drain_ns, struct tei_err *err);
 
-/* What topology discovery and descriptors need to know of a rail. */
+/* The properties of a rail that topology discovery and descriptors need. */
 struct tei_rail_desc {
-	bool open;			/* false: uninstalled; keeps its index */
-	bool hidden;			/* replaced by another rail: not to be
-					 * published */
+	bool open;			/* false: closed; the index stays */
+	bool hidden;			/* replaced by another rail;
+					 * not to be published */
 	char name[64];
 	char provider[32];
 	char transport[16];
 	char address_text[96];
 	char pci[32];			/* "0000:81:00.0" or "" */
 	char fabric[64];
-	int numa;			/* -1 unknown */
+	int numa;			/* NUMA node, -1 unknown */
 	uint64_t speed_bps;		/* link speed, bits/s, 0 unknown */
-	struct tei_rail_addr addr;	/* of its target lane, as it is now */
-	struct tei_rail_addr known;	/* to be told others: its first one,
-					 * where that is held, else addr. On
-					 * IP networks it is, and stays good
-					 * for messages for as long as the
-					 * rail lives */
+	struct tei_rail_addr addr;	/* current address of its rx lane */
+	struct tei_rail_addr known;	/* address to publish: the contact
+					 * address if it is held, else addr. On
+					 * IP networks it is held, and takes
+					 * messages as long as the rail lives */
 };
 
-/* Number of rails; indices are stable while the data plane lives. */
+/* Returns the number of rails. Indices are stable while the data plane
+ * lives. */
 size_t tei_rail_count(struct tei_rail_dp *dp);
+/* Fills desc for one rail. Returns 0, or an error if there is no such rail. */
 int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 		      struct tei_rail_desc *desc);
 
-/* As enum te_rail_state of moonrail.h. */
+/* The same values as enum te_rail_state of moonrail.h. */
 enum tei_rail_state {
 	TEI_RAIL_UP,
 	TEI_RAIL_SUSPECT,
@@ -236,114 +253,125 @@ struct tei_rail_stats {
 	uint32_t lanes;
 	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
 	uint64_t inflight_bytes, inflight_max, window;
-	double rate;			/* bytes/s, service rate */
+	double rate;			/* service rate, bytes/s */
 	uint64_t state_changes;
 };
 int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 		       struct tei_rail_stats *stats);
 
 /*
- * The priority matrix: topo NIC i is the rail of that name. topo stays the
- * caller's and must outlive the data plane or the next call. NULL: all equal.
+ * Sets the priority matrix: NIC i of topo is the rail with the same name. topo
+ * belongs to the caller and must outlive the data plane or the next call.
+ * NULL: all rails are equal.
  */
 void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo);
 
 /* --- memory -------------------------------------------------------------- */
 
 /*
- * Zeroed pages, not registered, for what rails and something at that location
- * have between them: on the node of the NIC that is nearest to it, where that
- * is known and has room. For munmap; NULL without memory.
+ * Allocates zeroed pages that are not registered, for data that moves between
+ * the rails and a device at location. They lie on the NUMA node of the nearest
+ * NIC, if that is known and has room. The caller frees them with munmap.
+ * Returns NULL if memory is short.
  */
 void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
 			size_t size);
 
 /*
- * Registers [addr, addr + len) on every rail, now and later. -7 for any
- * overlap, also while that one is still being registered. location: text of
- * tei_topo. access: what follows, 0: for local tasks only. *mr is the data
- * plane's.
+ * Registers [addr, addr + len) on every rail, including rails opened later.
+ * Returns TEI_ERR_OVERLAP if the range overlaps another one, even one whose
+ * registration is still in progress. location: text of tei_topo. access: flags
+ * below; 0: for local tasks only. *mr stays owned by the data plane.
  */
-#define TEI_RAIL_REMOTE		1u	/* peers may read and write it */
-#define TEI_RAIL_READ_ONLY	2u	/* nobody may write it */
+#define TEI_RAIL_REMOTE		1u	/* peers may read and
+					 * write the memory */
+#define TEI_RAIL_READ_ONLY	2u	/* neither peers nor local
+					 * reads may write to it */
 int tei_rail_mr_reg(struct tei_rail_dp *dp, void *addr, uint64_t len,
 		    const char *location, uint32_t access, struct tei_err *err,
 		    struct tei_rail_mr **mr);
 
-/* How a rail reaches registered memory. */
+/* How a rail accesses registered memory. */
 enum tei_rail_way {
-	TEI_RAIL_WAY_HOST,		/* it is the host's */
-	TEI_RAIL_WAY_DMABUF,		/* a GPU's, by a dma-buf of it */
-	TEI_RAIL_WAY_PEER,		/* a GPU's, by its address */
+	TEI_RAIL_WAY_HOST,		/* host memory */
+	TEI_RAIL_WAY_DMABUF,		/* GPU memory through a dma-buf */
+	TEI_RAIL_WAY_PEER,		/* GPU memory through its
+					 * address (peer memory) */
 };
 const char *tei_rail_way_name(enum tei_rail_way way);
 
-/* Whose memory it is, of the GPUs'. */
+/* The GPU that memory belongs to. */
 struct tei_rail_device {
-	int cuda;			/* ordinal */
-	int dmabuf;			/* descriptor, or -1 */
-	uint64_t offset;		/* of the region in that */
+	int cuda;			/* CUDA ordinal */
+	int dmabuf;			/* dma-buf descriptor, or -1 */
+	uint64_t offset;		/* of the region in the dma-buf */
 };
 
 /*
- * As tei_rail_mr_reg, of memory of a GPU: on all rails that are open, or an
- * error, which is filled in and neither logged nor set, since such memory can
- * go by way of the host's. What was registered stays away from rails that come
- * later and do not take it; scatter/gather and atomics leave it alone. device:
- * the descriptor is the data plane's from a success on.
+ * Registers GPU memory on all open rails. On failure it fills err, but neither
+ * logs it nor sets the thread's last error, since such memory can go through
+ * host memory instead. Rails that are opened later and do not accept the region
+ * do not access it; neither do scatter/gather and atomics. After success the
+ * data plane owns the descriptor in device.
  */
 int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
 			const char *location, uint32_t access,
 			const struct tei_rail_device *device,
 			struct tei_err *err, struct tei_rail_mr **mr);
 
-/* Whether no open rail is known to take none; why not is in *err, as above.
- * Cheap: to be asked before memory is made ready for NICs. */
+/* Returns false if an open rail is known not to accept GPU memory; err then has
+ * the reason. Cheap: meant to be called before memory is prepared for NICs. */
 bool tei_rail_may_gpu(struct tei_rail_dp *dp, struct tei_err *err);
 
-/* Whether the range is GPU memory that every open rail, one at least, takes. */
+/* Returns true if the range is GPU memory that every open rail can access, and
+ * a rail is open. */
 bool tei_rail_mr_direct(struct tei_rail_dp *dp, const void *addr,
 			uint64_t len);
 
 /*
- * Unregisters the region that starts at addr. 0 only when no peer can touch
- * it any more: key revoked, connected initiators asked to drain, those that
- * did not answer within MOONRAIL_FENCE_MS fenced. Local tasks on it are waited
- * for up to local_ns, else -4 and nothing has changed. -3 if unknown.
+ * Unregisters the region that starts at addr. Returns 0 only when no peer can
+ * access it any more: its keys were revoked, the key holders were asked to
+ * drain, and those that did not answer within MOONRAIL_FENCE_MS were fenced.
+ * Waits up to local_ns for local tasks that use the region; if they do not end,
+ * returns TEI_ERR_BUSY and has changed nothing. Returns TEI_ERR_NOT_REGISTERED
+ * if no region starts there.
  */
 int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 		      struct tei_err *err);
 
 /*
- * Holds registered local memory for what comes as one task after another, each
- * marked as held: until it is let go, tei_rail_mr_dereg waits as for a task.
- * Several regions that lie side by side will do. write: bytes come into it.
- * -3 if some of it is not registered, or not for that.
+ * Holds registered local memory for a sequence of tasks that are marked as
+ * held. Until tei_rail_mr_let_go, tei_rail_mr_dereg waits as it does for a
+ * task. The range may span several adjacent regions. write: the tasks write
+ * into the memory. Returns 0, or TEI_ERR_NOT_REGISTERED if a part is not
+ * registered, or is read-only.
  */
 int tei_rail_mr_hold(struct tei_rail_dp *dp, const void *addr, uint64_t len,
 		     bool write);
 void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr,
 			uint64_t len);
 
-/* Key of the registered byte at addr on one rail, for descriptors. */
+/* Returns in *key the key of the registered byte at addr on one rail, for
+ * descriptors. */
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 		    uint64_t *key);
 
 /*
- * Bytes from addr on that have the same keys, 0 where nothing is registered. A
- * region that is larger than what a device registers at once has several.
+ * Returns the number of bytes from addr that have the same keys, 0 if the
+ * address is not registered. A region has several keys per rail if it is larger
+ * than one registration of the device can be.
  */
 uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr);
 
 /* --- peers --------------------------------------------------------------- */
 
-#define TEI_RAIL_CONTACTS	64	/* contact addresses that are tried */
+#define TEI_RAIL_CONTACTS	64	/* contact addresses used per peer */
 
 /*
- * Takes a reference to the peer with that incarnation; creates the peer if it
- * is not known. Sends nothing yet. at: the n contact addresses of the process;
- * those after the first TEI_RAIL_CONTACTS are ignored. All of them are tried
- * until the peer has answered once.
+ * Takes a reference to the peer with that incarnation, and creates the peer if
+ * it is unknown. Sends nothing. at: the n contact addresses of the process; at
+ * most TEI_RAIL_CONTACTS are used. All of them are tried until the peer has
+ * answered once. The caller drops the reference with tei_rail_peer_put.
  */
 int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name,
 		      uint64_t incarnation, const struct tei_rail_addr *at,
@@ -355,330 +383,363 @@ const char *tei_rail_peer_name(const struct tei_rail_peer *peer);
 uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
 
 /*
- * Answer to ops->resolve; may block for a moment. Another incarnation means that
- * later tasks must use a new peer. Those of this one end: FAILED where the old
- * process is found to be gone or fences what was posted, else UNFENCED.
+ * Answers ops->resolve with the current incarnation and contact addresses of
+ * the process. May block for a moment. If the incarnation differs, later tasks
+ * must use a new peer. The tasks of the old one end as FAILED if the old
+ * process is found to be gone or fences the posted slices, otherwise as
+ * UNFENCED.
  */
 void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 			    const struct tei_rail_addr *at, size_t n);
 
 /*
- * Another answer to ops->resolve: the peer's control port refuses connections.
- * Its tasks end as unfenced failures if its rails refuse connections as well and
- * no connection to it is left. Blocks for a moment.
+ * Answers ops->resolve: the peer's control port refuses connections. The peer's
+ * tasks end as unfenced if its rails refuse connections as well and no
+ * connection to the peer is left. Blocks for a moment.
  */
 void tei_rail_peer_no_control(struct tei_rail_peer *peer);
 
 /*
- * Someone has seen the process behind the peer end; blocks for a moment. Whom
- * its descriptor names may be another, so that it is believed only where none
- * of the peer's rails listens any more: then its tasks end FAILED. True once the
- * peer is known to be gone.
+ * Reports that the process behind the peer seems to have ended. Since another
+ * process may have been observed, the report is accepted only if none of the
+ * peer's rails listens any longer; the peer's tasks then end as FAILED. Returns
+ * true if the peer is known to be gone. Blocks for a moment.
  */
 bool tei_rail_peer_ended(struct tei_rail_peer *peer, const char *why);
 
-/* True when one of our rails can reach that address. */
+/* Returns true if one of our rails can reach the address. */
 bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 			const struct tei_rail_addr *addr);
 
-/* True while nothing of it is known to be broken; it may not be there yet. */
+/* Returns true if nothing is known to be wrong with the peer. It may not have
+ * answered yet. */
 bool tei_rail_peer_sound(struct tei_rail_peer *peer);
 
 /*
- * True while nothing of it is broken and it gave a sign of life in the last 5
- * milliseconds.
+ * Returns true if nothing is wrong with the peer and it gave a sign of life in
+ * the last 5 milliseconds.
  */
 bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
 
-/* One way to a peer: a rail of ours and the rail of the peer it is routed to.
- * The remote rail has no name before the peer was first heard of. */
+/* A rail of ours with the remote rail it is routed to. The remote rail has no
+ * name before the peer has answered. */
 struct tei_rail_path_info {
 	char transport[16];
 	char provider[32];
 	char rail[64];
-	char address[96];		/* of its target lane */
+	char address[96];		/* current address of the rx lane */
 	char remote_rail[64];
 	char remote_address[96];
-	int numa;			/* of our rail, -1 unknown */
+	int numa;			/* NUMA node of our rail, -1 unknown */
 	uint8_t rank;			/* enum tei_topo_rank */
 	bool connected;
 };
 
 /*
- * The ways to a peer, at most one per rail of ours; how many. Ranks are those
- * for memory at location (NULL: anywhere).
+ * Fills out with the routes to a peer, at most one per rail of ours, and
+ * returns their number. Ranks are for memory at location (NULL: anywhere).
  */
 size_t tei_rail_peer_paths(struct tei_rail_peer *peer, const char *location,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX]);
-/* The same without ranks and whether they are connected, which takes long. */
+/* Does the same, but leaves out ranks and the slow check of connections. */
 size_t tei_rail_peer_routes(struct tei_rail_peer *peer,
 			    struct tei_rail_path_info out[TEI_RAIL_MAX]);
 
 enum tei_rail_peer_condition {
 	TEI_RAIL_PEER_NEW,		/* has not answered yet */
 	TEI_RAIL_PEER_READY,
-	TEI_RAIL_PEER_FENCING,		/* a fence is awaited */
+	TEI_RAIL_PEER_FENCING,		/* waits for a fence */
 	TEI_RAIL_PEER_GONE,
 };
 
-/* Since the peer was first referred to. */
+/* Counters of a peer since it was created. */
 struct tei_rail_peer_stats {
-	uint64_t tx_bytes, rx_bytes;	/* slices completed */
-	uint64_t completed, failed, unfenced, canceled;	/* tasks */
+	uint64_t tx_bytes, rx_bytes;	/* bytes of completed slices */
+	uint64_t completed, failed, unfenced, canceled;	/* tasks that ended
+							 * so */
 	uint64_t retries;		/* slices posted again */
-	uint64_t fences;		/* asked for */
-	uint64_t alive_ns;		/* last sign of life, 0: none */
-	uint32_t queued;		/* tasks not wholly cut */
-	uint32_t posted;		/* slices */
+	uint64_t fences;		/* fences requested */
+	uint64_t alive_ns;		/* time of the last sign
+					 * of life, 0: none */
+	uint32_t queued;		/* tasks that are not completely cut */
+	uint32_t posted;		/* slices posted */
 	enum tei_rail_peer_condition state;
 };
 void tei_rail_peer_get_stats(struct tei_rail_peer *peer,
 			     struct tei_rail_peer_stats *out);
 
-/* True once the process of this incarnation is known to be gone. */
+/* Returns true if the process of this incarnation is known to be gone. */
 bool tei_rail_peer_gone(struct tei_rail_peer *peer);
 
-/* The same for one that need not be known any more: then false. */
+/* Does the same by incarnation. Returns false if the peer is no longer
+ * known. */
 bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation);
 
-/* Connects every pair of rails; blocks up to timeout_ns. Idempotent. */
+/* Connects every rail with the peer (warm-up). Blocks for up to timeout_ns. May
+ * be repeated. */
 int tei_rail_peer_warmup(struct tei_rail_peer *peer, uint64_t timeout_ns,
 			 struct tei_err *err);
 
 /* --- notifications -------------------------------------------------------- */
 
-#define TEI_RAIL_NOTIFY_MAX	1048576	/* bytes of name and message together */
+#define TEI_RAIL_NOTIFY_MAX	1048576	/* bytes of name and text together */
 
-/* A notification that was received, or is meant for this process itself. */
+/* A notification that was received, or that this process sends to itself. */
 struct tei_rail_note {
-	struct tei_list link;		/* the owner's */
-	char *name, *msg;		/* each allocated by itself, for free() */
+	struct tei_list link;		/* for the owner's use */
+	char *name, *msg;		/* two allocations, for free() */
 	uint64_t bytes;			/* of both, without terminators */
 };
-/* Copies both strings. Returns NULL without memory. */
+/* Copies both strings into a new notification. Returns NULL if memory is
+ * short. */
 struct tei_rail_note *tei_rail_note_new(const char *name, const char *msg);
-/* Frees the note and those strings that are not NULL. */
+/* Frees the notification and those of its strings that are not NULL. */
 void tei_rail_note_free(struct tei_rail_note *note);
 
 /*
- * MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES limit what is held for the
- * user of the data plane. Reserve counts a notification of this process to itself;
- * returns 0, or TEI_ERR_TOO_MANY if there is no room now. Release counts off what
- * the user has fetched, also of those that came by ops->notify, and lets the peers
- * that wait for room go on.
+ * MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES limit the notifications held
+ * for the owner of the data plane. tei_rail_note_reserve counts a notification
+ * that this process sends to itself; it returns 0, or TEI_ERR_TOO_MANY if there
+ * is no room now. tei_rail_note_release must be called for notifications that
+ * the application has fetched, including those from ops->notify. It lets
+ * waiting peers go on.
  */
 int tei_rail_note_reserve(struct tei_rail_dp *dp, uint64_t bytes);
 void tei_rail_note_release(struct tei_rail_dp *dp, uint32_t notes,
 			   uint64_t bytes);
 
 /*
- * Makes a notification to the peer that is to be queued later. The peer must
- * outlive it until then. Returns 0; or, with err filled in, TEI_ERR_INVALID if it is
- * longer than TEI_RAIL_NOTIFY_MAX, TEI_ERR_TOO_MANY if as many or as many bytes
- * already wait for the peer, or TEI_ERR_MEMORY.
+ * Creates a notification to be sent to the peer later. The peer must stay valid
+ * until it is queued or freed. Returns 0; or, with err filled in,
+ * TEI_ERR_INVALID if it is longer than TEI_RAIL_NOTIFY_MAX, TEI_ERR_TOO_MANY if
+ * too many notifications or bytes already wait for the peer, or TEI_ERR_MEMORY.
  */
 int tei_rail_outgoing_new(struct tei_rail_peer *peer, const char *name,
 			  const char *msg, struct tei_err *err,
 			  struct tei_rail_outgoing **out);
 /*
- * Queues it, which takes it over. It is sent until the peer has acknowledged it, at
- * most once and in the order of queueing. If the peer is lost before, it is dropped
- * with a line in the log.
+ * Queues a notification and takes ownership of it. It is repeated until the
+ * peer has acknowledged it, and delivered at most once and in order. If the
+ * peer is lost before, the notification is dropped and the loss is logged.
  */
 void tei_rail_outgoing_queue(struct tei_rail_outgoing *out);
-/* Frees one that was not queued; NULL is ignored. */
+/* Frees a notification that was not queued; NULL is ignored. */
 void tei_rail_outgoing_free(struct tei_rail_outgoing *out);
 
 /*
  * Sends a notification and waits for up to timeout_ns until the peer has
  * acknowledged it. Returns 0, or a code with err filled in: those of
  * tei_rail_outgoing_new, TEI_ERR_TOO_MANY if the peer has no room for it,
- * TEI_ERR_TIMED_OUT, TEI_ERR_NO_DEVICE if no rail leads there, TEI_ERR_ENDPOINT or
- * TEI_ERR_CONTEXT if the peer is lost. After an error it is not sent any more.
- * err->unknown says that it may have arrived, or may still arrive once.
+ * TEI_ERR_TIMED_OUT, TEI_ERR_NO_DEVICE if no rail reaches the peer,
+ * TEI_ERR_ENDPOINT or TEI_ERR_CONTEXT if the peer is lost. After an error it is
+ * not sent again. err->unknown says that it may have arrived, or may still
+ * arrive once.
  */
 int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
 		    const char *msg, uint64_t timeout_ns, struct tei_err *err);
-/* Ends present and future waits of tei_rail_notify. The queue is still sent. */
+/* Ends all current and future waits of tei_rail_notify. Queued notifications
+ * are still sent. */
 void tei_rail_notify_shut(struct tei_rail_dp *dp);
 
 /* --- messages ------------------------------------------------------------ */
 
 /*
- * Bytes to another process, at most once, in no order: they are lost with the
- * lane that carries them. Order and repetition are the caller's business.
+ * User messages: bytes to another process, delivered at most once and in no
+ * order. They are lost with the lane that carries them; order and repetition
+ * are left to the caller.
  */
-#define TEI_RAIL_MESSAGE_HEAD	56	/* bytes of a buffer that are ours */
-#define TEI_RAIL_MESSAGE_MAX	16384	/* of a buffer, with its head */
+#define TEI_RAIL_MESSAGE_HEAD	56	/* bytes at the start of a buffer that
+					 * the data plane writes */
+#define TEI_RAIL_MESSAGE_MAX	16384	/* bytes of a buffer, including these */
 
-/* One that has come. From ops->message until tei_rail_message_free. */
+/* A received user message, from ops->message until tei_rail_message_free. */
 struct tei_rail_message {
-	struct tei_list link;		/* the owner's */
-	struct tei_rail_peer *peer;	/* a reference */
+	struct tei_list link;		/* for the owner's use */
+	struct tei_rail_peer *peer;	/* with a reference */
 	uint32_t len;
 	uint8_t data[];
 };
 void tei_rail_message_free(struct tei_rail_message *message);
 
 /*
- * Sends buf, whose first TEI_RAIL_MESSAGE_HEAD bytes are written here; it is
- * the caller's again on return. *prefer, 0 at first, is the rail that took the
- * last one and is asked first. 0; -FI_EAGAIN: not just now, ops->attend may
- * follow; -FI_EHOSTUNREACH: no rail leads there. back: it may go by a connection that
- * the peer made, behind bytes that the peer is reading.
+ * Sends the message in buf. Its first TEI_RAIL_MESSAGE_HEAD bytes are written
+ * by this function; buf may be reused on return. *prefer, initially 0, is the
+ * rail that took the last message; it is tried first. Returns 0; -FI_EAGAIN if
+ * no rail takes it now (ops->attend may follow); -FI_EHOSTUNREACH if no rail
+ * reaches the peer. back: a reverse-path send is allowed, so the message may
+ * queue behind data that the peer is reading.
  */
 int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		  bool back, uint32_t *prefer);
-/* Messages get lost: none goes by a connection of the peer's until it asks for that
- * again. */
+/* Stops reverse-path sends to the peer until it asks for them again; for a
+ * caller that finds that messages get lost. */
 void tei_rail_no_way_back(struct tei_rail_peer *peer);
 
-/* Indices of our rails that lead to a peer; how many. */
+/* Writes the indices of our rails that currently carry data to the peer, and
+ * returns their number. */
 uint32_t tei_rail_peer_rails(struct tei_rail_peer *peer,
 			     uint8_t rails[TEI_RAIL_MAX]);
 
-/* Has ops->attend called for that peer soon. */
+/* Requests a call of ops->attend for the peer soon. */
 void tei_rail_attend(struct tei_rail_peer *peer);
 
-/* As tei_rail_progress; reads target lanes as well. */
+/* Does what tei_rail_progress does, and polls the rx lanes as well. */
 void tei_rail_progress_all(struct tei_rail_dp *dp);
 
 /*
- * A peer of which only an address is known: a reference to what stands for it
- * until tei_rail_peer_found says who it is (0: not yet). Nothing but that, and
- * tei_rail_peer_put, may be asked of it. ops->attend follows when it is found.
+ * Creates a resolver for a process of which only an address is known, with a
+ * reference for the caller. tei_rail_peer_found returns the incarnation of the
+ * process, 0: not known yet; ops->attend is called when it is found. A resolver
+ * may only be passed to tei_rail_peer_found and tei_rail_peer_put.
  */
 int tei_rail_peer_seek(struct tei_rail_dp *dp,
 		       const struct tei_rail_addr *first, struct tei_err *err,
 		       struct tei_rail_peer **seeker);
 uint64_t tei_rail_peer_found(struct tei_rail_peer *seeker);
-/* A reference to a peer that is known already, or NULL. */
+/* Returns a reference to the peer with that incarnation, or NULL if it is
+ * unknown. */
 struct tei_rail_peer *tei_rail_peer_known(struct tei_rail_dp *dp,
 					  uint64_t incarnation);
 
 /* --- transfers ----------------------------------------------------------- */
 
-/* A piece of local or remote memory. */
+/* An iov entry: a range of local or remote memory. */
 struct tei_rail_piece {
-	uint64_t addr, len;		/* len 1 and up */
-	uint64_t off;			/* of its first byte in the task */
-	struct tei_rail_mr *mr;		/* local: the data plane's */
+	uint64_t addr, len;		/* len is at least 1 */
+	uint64_t off;			/* offset of its first
+					 * byte in the task */
+	struct tei_rail_mr *mr;		/* local: set by the data plane */
 };
 
 /*
- * What some tasks have beyond one piece on either side: scatter/gather lists,
- * or an atomic operation. Made by the caller; the data plane's from a
- * successful submit on, which frees it after task_done.
+ * A task extension: the iov entries of a scatter/gather request, or an atomic
+ * operation. Created by the caller. After a successful tei_rail_submit the data
+ * plane owns it, and frees it after task_done.
  */
 struct tei_rail_extra {
 	/* set by the caller */
-	uint32_t atomic;		/* enum tei_atomic_op, 0: pieces */
-	uint32_t nlocal, nremote;	/* pieces; atomics: 0 */
-	uint64_t operand, compare;	/* atomics */
+	uint32_t atomic;		/* enum tei_atomic_op,
+					 * 0: scatter/gather */
+	uint32_t nlocal, nremote;	/* iov entries; atomics: 0 */
+	uint64_t operand, compare;	/* of the atomic */
 
-	/* atomics: guarded by dp->sched */
-	uint64_t seq;			/* 0: none yet */
-	uint64_t old;			/* what it found */
-	uint32_t round;			/* message that it was new in */
-	bool sent;			/* it may be executed */
+	/* of atomics; guarded by dp->sched */
+	uint64_t seq;			/* number, 0: none yet */
+	uint64_t old;			/* value before the operation */
+	uint32_t round;			/* number of the message that
+					 * first carried it */
+	bool sent;			/* the target may have executed it */
 
-	/* local ones, then remote ones */
+	/* local entries, then remote ones */
 	struct tei_rail_piece piece[];
 };
 
-/* Zeroed, or NULL without memory; free() where no submit took it. */
+/* Allocates a zeroed extension. Returns NULL if memory is short. The caller
+ * frees it with free() if it was not submitted. */
 struct tei_rail_extra *tei_rail_extra_new(uint32_t nlocal, uint32_t nremote);
-/* Numbers the bytes of n pieces through; returns how many there are. */
+/* Sets off of n entries and returns their total length. */
 uint64_t tei_rail_extra_lay(struct tei_rail_piece *piece, uint32_t n);
 
 /*
- * One transfer request. Embedded in the caller's task, zeroed, the first group
- * filled in, then the data plane's until ops->task_done.
+ * One transfer request. Embedded in a task of the caller, which zeroes it and
+ * fills in the first group. Owned by the data plane from tei_rail_submit to
+ * ops->task_done.
  */
 struct tei_rail_task {
 	/* set by the caller */
 	struct tei_rail_peer *peer;
-	uint64_t remote;		/* absolute address at the peer */
-	uint64_t length;		/* 1 and up */
+	uint64_t remote;		/* address in the peer's memory */
+	uint64_t length;		/* bytes, at least 1 */
 	char *local;
-	/* 0, or the range at the peer that this is a part of: nothing is moved
-	 * before all of that is known to be accessible */
+	/* If whole_length is not 0, this task is a part of that range at the
+	 * peer: no byte is moved before the whole range is known to be
+	 * accessible. */
 	uint64_t whole, whole_length;
 	bool read;
-	bool held;			/* local is, by tei_rail_mr_hold, until
-					 * the task has ended */
-	/* 0, or since when who submits it waits: where nothing has moved to or
-	 * from the peer since either, that counts for MC_SLICE_TIMEOUT */
+	bool held;			/* local is held by tei_rail_mr_hold
+					 * until the task has ended */
+	/* If not 0, the time since which the submitter has been waiting.
+	 * MC_SLICE_TIMEOUT then counts from there, or from the last progress of
+	 * the peer if that is later. */
 	uint64_t since_ns;
 	/*
-	 * 0, or 1 + the rail that it goes by, unless that leads nowhere or
-	 * nothing has come of the task for half a second.
+	 * 0, or 1 + index of the rail that must be used. Another rail is used
+	 * if that one does not reach the peer, or after half a second without
+	 * progress.
 	 */
 	uint8_t rail;
-	/* not by the caller: MC_SLICE_TIMEOUT ended it. Under dp->sched, and the
-	 * caller's from done on */
+	/* Set by the data plane: MC_SLICE_TIMEOUT has ended the task. Guarded
+	 * by dp->sched until done is called. */
 	bool silent;
 	/*
-	 * NULL for most. Several pieces: remote and local are the first ones',
-	 * length is the sum. An atomic: length is its width, 4 or 8, remote a
-	 * multiple of it; local gets the old number, or is NULL.
+	 * NULL for most tasks. Scatter/gather: remote and local are those of
+	 * the first entries, and length is the sum. Atomic: length is its
+	 * width, 4 or 8, remote a multiple of it; local receives the old value,
+	 * or is NULL.
 	 */
 	struct tei_rail_extra *extra;
-	/* called in place of ops->task_done, or NULL */
+	/* called instead of ops->task_done, or NULL */
 	void (*done)(struct tei_rail_task *task, enum tei_rail_end end,
 		     const struct tei_err *err);
 
 	/* guarded by dp->sched */
-	struct tei_list queue_link;	/* in peer->queue until all is cut */
+	struct tei_list queue_link;	/* in peer->queue or peer->small
+					 * until completely cut */
 	struct tei_list live_link;	/* in peer->live until it ends */
 	struct tei_rail_task *merge_next; /* next task of the same slice */
-	struct tei_rail_mr *mr;		/* holds local, or NULL: no local */
-	uint64_t cut;			/* bytes cut into slices so far */
-	uint64_t progress_ns;		/* last time a byte of it completed */
-	uint64_t ahead_ns;		/* last progress of a task that was
-					 * ahead of it and has ended, 0: none */
-	uint32_t slices;		/* cut and not yet finished */
-	bool keys_checked;		/* whole target range known good */
-	bool unfenced;			/* a slice was given up unfenced */
-	uint8_t end_wanted;		/* 0, or enum tei_rail_end + 1 */
-	uint8_t end_stage;		/* 1: lanes were retired for it */
-	uint64_t end_ns;		/* when the stage began */
-	struct tei_err *err;		/* why; owned, freed with the task */
+	struct tei_rail_mr *mr;		/* region that contains
+					 * local, or NULL */
+	uint64_t cut;			/* bytes cut into slices */
+	uint64_t progress_ns;		/* time of the last progress */
+	uint64_t ahead_ns;		/* last progress of an ended task that
+					 * was ahead of it, 0: none */
+	uint32_t slices;		/* slices cut and not yet finished */
+	bool keys_checked;		/* keys of the whole
+					 * target range are known */
+	bool unfenced;			/* a slice was dropped
+					 * without a fence */
+	uint8_t end_wanted;		/* 0, or 1 + enum tei_rail_end */
+	uint8_t end_stage;		/* 1: its lanes were retired */
+	uint64_t end_ns;		/* start of that stage */
+	struct tei_err *err;		/* cause of the end;
+					 * freed after task_done */
 
-	/* written under dp->sched, read by anyone: atomic */
+	/* atomic: written under dp->sched */
 	uint64_t done_bytes;
 };
 
 /*
- * Queues n tasks, in order, then posts what the rails have room for. 0; or a
- * code and nothing taken: -3 a source outside registered memory, -2 queue of
- * that peer full, -6 no rail. Never blocks.
+ * Queues n tasks in order, then posts as much as the rails have room for.
+ * Returns 0, or a code without having taken any task: TEI_ERR_NOT_REGISTERED if
+ * local memory is not registered, TEI_ERR_TOO_MANY if a peer's queue is full,
+ * TEI_ERR_NO_DEVICE if no rail is open. Never blocks.
  */
 int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		    size_t n);
 
-/* Drives initiating lanes; cheap when there is nothing to do. Never blocks. */
+/* Polls the tx lanes. Cheap when there is nothing to do. Never blocks. */
 void tei_rail_progress(struct tei_rail_dp *dp);
 
 /*
- * From begin to end a caller calls tei_rail_progress in a loop; the progress
- * thread leaves the initiating lanes to it unless somebody else sleeps.
+ * Mark the start and the end of a loop in which a caller calls
+ * tei_rail_progress. Meanwhile the progress thread leaves the tx lanes to it,
+ * unless another caller sleeps.
  */
 void tei_rail_drive_begin(struct tei_rail_dp *dp);
 void tei_rail_drive_end(struct tei_rail_dp *dp);
 
 /*
- * A caller is going to sleep until tasks end, or is awake again: from doze to
- * awake the progress thread does not count on callers who drive the lanes.
+ * Announce that a caller goes to sleep until tasks end, and that it is awake
+ * again. In between, the progress thread does not rely on callers that poll.
  */
 void tei_rail_doze(struct tei_rail_dp *dp);
 void tei_rail_awake(struct tei_rail_dp *dp);
 
 /*
- * Ends submitted tasks early, as CANCELED or, with a deadline as the reason,
- * as FAILED; where the peer cannot be fenced in time, UNFENCED. task_done
- * follows, perhaps before this returns. Tasks that have ended but for the call
- * of task_done are left alone; their memory must still be there.
+ * End submitted tasks early: tei_rail_cancel as CANCELED, tei_rail_expire as
+ * FAILED because of a deadline. If the peer cannot be fenced in time, the end
+ * is UNFENCED. task_done follows, possibly before the function returns. Tasks
+ * that have ended are left alone; their memory must still exist.
  */
 void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		     size_t n);
