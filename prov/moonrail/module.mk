@@ -41,5 +41,5 @@ TEST_SRCS_moonrail = \
 
 UNIT_TESTS += moonrail
 
-# moonrail_init_test.c says whether there are RDMA devices
+# moonrail_init_test.c replaces the search for RDMA devices
 LIBS_moonrail_test = -Wl,--wrap=tei_rail_transport_present

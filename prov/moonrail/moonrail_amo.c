@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Atomic operations on one number.
+ * Atomic operations on one element.
  */
 #include <stdint.h>
 #include <string.h>
@@ -54,7 +54,8 @@ size_t moonrail_amo_size(enum moonrail_amo_kind kind, enum fi_datatype type,
 	return amo_sizes[type];
 }
 
-/* Ends a case: where new differs, *v is stored. sum and product wrap. */
+/* Operations for all types. Each assigns the new value to *v. W: the type in
+ * which sums and products are computed; integers wrap around. */
 #define AMO_COMMON(T, W)						\
 	case FI_SUM:							\
 		*v = (T)((W)*v + (W)a);					\
@@ -81,7 +82,7 @@ size_t moonrail_amo_size(enum moonrail_amo_kind kind, enum fi_datatype type,
 		*v = c != *v ? a : *v;					\
 		return
 
-/* What has an order. */
+/* Operations for types with an order. */
 #define AMO_ORDER							\
 	case FI_MIN:							\
 		*v = a < *v ? a : *v;					\
@@ -227,7 +228,7 @@ static void amo_apply(enum fi_datatype type, enum fi_op op, union amo_number *v,
 	}
 }
 
-/* step: size where it is aligned, else 0. */
+/* Reads an element. step: size if the element is aligned, otherwise 0. */
 static void amo_load(const void *addr, size_t step, size_t size,
 		     union amo_number *n)
 {
@@ -254,7 +255,8 @@ static void amo_load(const void *addr, size_t step, size_t size,
 	}
 }
 
-/* False: it was not old any more, which is read anew. */
+/* Replaces *old by *to. Returns false if the element was not *old any more;
+ * *old is then its present value. */
 static bool amo_replace(void *addr, size_t step, size_t size,
 			union amo_number *old, const union amo_number *to)
 {
@@ -291,7 +293,8 @@ void moonrail_amo_run(enum fi_datatype type, enum fi_op op, void *addr,
 	union amo_number was, now, a, c;
 	size_t size = amo_sizes[type], step;
 
-	/* the processor does what is aligned, the caller's lock the rest */
+	/* the processor makes aligned elements atomic, the caller's lock makes
+	 * the other ones atomic */
 	step = (uintptr_t)addr % size ? 0 : size;
 	memset(&was, 0, sizeof(was));
 	memset(&a, 0, sizeof(a));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Atomics: messages of the stream, which the target executes when their turn
- * comes, and so once, and answers.
+ * Atomics: requests are messages of the stream, which the target executes in
+ * the order of the stream, and so once. The answers are messages of the stream
+ * too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 #include "prov/moonrail/moonrail_amo.h"
 #include "prov/moonrail/moonrail_int.h"
 
-/* A place at the target, as the wire has it. Numbers follow the last one: the
- * operands, then what they are compared with. */
+/* A range of elements at the target, as in the message. After the last range
+ * the operands follow, then the compare values. */
 struct atomic_place {
 	uint64_t addr, count, key;
 };
@@ -30,10 +31,11 @@ struct atomic_in {
 	enum fi_datatype type;
 	enum fi_op op;
 	size_t size;
-	uint64_t total;			/* numbers */
+	uint64_t total;			/* elements */
 	const uint8_t *operand, *compare;
 };
 
+/* Finds the memory of range i and checks the access. Returns 0 or FI_E*. */
 static int atomic_find(struct atomic_in *in, uint32_t i)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -55,7 +57,7 @@ static int atomic_find(struct atomic_in *in, uint32_t i)
 	return 0;
 }
 
-/* False: it is not what an honest peer sends. */
+/* Reads a request. Returns false if it is malformed. */
 static bool atomic_parse(struct atomic_in *in, const struct moonrail_wire *w,
 			 const uint8_t *payload, uint32_t len)
 {
@@ -122,7 +124,8 @@ static void atomic_count_in(const struct atomic_in *in, uint32_t dst_ep)
 			  in->op != FI_ATOMIC_READ);
 }
 
-/* Room for what an error takes away is made first: an answer must follow. */
+/* Executes a request. The answer is allocated first, because an atomic that was
+ * executed must be answered. */
 bool moonrail_atomic_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 			const uint8_t *payload, uint32_t len)
 {
@@ -174,7 +177,7 @@ void moonrail_atomic_answer(struct moonrail_peer *p,
 	}
 }
 
-/* One call. */
+/* The arguments of a call. */
 struct atomic_call {
 	enum moonrail_amo_kind kind;
 	enum fi_datatype type;
@@ -190,7 +193,8 @@ struct atomic_call {
 	bool silent;
 };
 
-/* Whether the pieces hold so many numbers: a sum of them might wrap. */
+/* Returns true if the iov entries hold exactly total elements. Subtracts,
+ * because a sum could overflow. */
 static bool atomic_hold(const struct fi_ioc *iov, size_t n, uint64_t total)
 {
 	size_t i;
@@ -203,6 +207,7 @@ static bool atomic_hold(const struct fi_ioc *iov, size_t n, uint64_t total)
 	return !total;
 }
 
+/* Copies the elements of iov entries. Returns the end of the copy. */
 static uint8_t *atomic_gather(uint8_t *to, const struct fi_ioc *iov, size_t n,
 			      size_t size)
 {
@@ -216,7 +221,7 @@ static uint8_t *atomic_gather(uint8_t *to, const struct fi_ioc *iov, size_t n,
 	return to;
 }
 
-/* Its numbers, or -FI_E*. */
+/* Checks a call. Returns its number of elements, or -FI_E*. */
 static ssize_t atomic_check(const struct atomic_call *c, size_t *size)
 {
 	uint64_t total = 0;
@@ -370,7 +375,8 @@ static uint64_t atomic_flags(struct fid_ep *fid)
 	return tei_container_of(fid, struct moonrail_ep, fid)->tx_flags;
 }
 
-/* It may wrap: atomic_check looks at each piece. */
+/* Returns the number of elements. It may overflow: atomic_check checks each
+ * entry. */
 static uint64_t atomic_sum(const struct fi_ioc *iov, size_t n)
 {
 	uint64_t total = 0;
@@ -381,7 +387,7 @@ static uint64_t atomic_sum(const struct fi_ioc *iov, size_t n)
 	return total;
 }
 
-/* Calls that name one place. */
+/* Handles calls with one remote range. */
 static ssize_t atomic_at(struct fid_ep *fid, struct atomic_call *c,
 			 uint64_t addr, uint64_t key)
 {
@@ -571,7 +577,7 @@ static ssize_t atomic_compwritemsg(struct fid_ep *ep,
 	return atomic_call(ep, &c);
 }
 
-/* --- what there is ------------------------------------------------------- */
+/* --- valid operations ---------------------------------------------------- */
 
 static int atomic_valid(enum moonrail_amo_kind kind, enum fi_datatype type,
 			enum fi_op op, size_t *count)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "prov/moonrail/moonrail_test.h"
 
-/* To one that is still looked for; its answer is made up. */
+/* Posts an atomic to a process that is not found, and handles an invented
+ * answer. Returns the error of the operation. */
 static int atomic_answered(struct test_end *t, fi_addr_t to, uint32_t n)
 {
 	struct moonrail_wire w = { .op = MOONRAIL_WIRE_ATOMIC_REP, .n = n };
@@ -20,7 +21,7 @@ static int atomic_answered(struct test_end *t, fi_addr_t to, uint32_t n)
 	return test_ends(t);
 }
 
-static void an_answer_that_makes_no_sense_is_an_error(void)
+static void atomic_with_invalid_answer_fails(void)
 {
 	struct test_end t;
 	fi_addr_t to;
@@ -31,13 +32,13 @@ static void an_answer_that_makes_no_sense_is_an_error(void)
 	CU_ASSERT_EQUAL(atomic_answered(&t, to, FI_ERRNO_MAX), FI_EIO);
 	CU_ASSERT_EQUAL(atomic_answered(&t, to, UINT32_C(0x80000001)), FI_EIO);
 	CU_ASSERT_EQUAL(atomic_answered(&t, to, UINT32_MAX), FI_EIO);
-	/* without the bytes that were asked for */
+	/* without the requested bytes */
 	CU_ASSERT_EQUAL(atomic_answered(&t, to, 0), FI_EIO);
 	test_close(&t);
 }
 
-/* Their sum is what goes there, as far as it is seen; they are far more. */
-static void pieces_whose_sum_wraps_are_refused(void)
+/* The number of elements overflows to 1, the count of the remote range. */
+static void atomic_with_overflowing_count_is_refused(void)
 {
 	uint64_t numbers[8] = { 0 };
 	struct fi_ioc wraps[2] = {
@@ -68,9 +69,9 @@ static void pieces_whose_sum_wraps_are_refused(void)
 }
 
 const struct tei_test_case moonrail_atomic_cases[] = {
-	{ "an_answer_that_makes_no_sense_is_an_error",
-	  an_answer_that_makes_no_sense_is_an_error },
-	{ "pieces_whose_sum_wraps_are_refused",
-	  pieces_whose_sum_wraps_are_refused },
+	{ "atomic_with_invalid_answer_fails",
+	  atomic_with_invalid_answer_fails },
+	{ "atomic_with_overflowing_count_is_refused",
+	  atomic_with_overflowing_count_is_refused },
 	{ NULL, NULL },
 };

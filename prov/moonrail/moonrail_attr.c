@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is offered, and whether that meets an application's hints.
+ * The attributes that the provider offers, and the check of an application's
+ * hints.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,17 +9,19 @@
 #include "prov/moonrail/moonrail_amo.h"
 #include "prov/moonrail/moonrail_int.h"
 
-#define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* all bits, freely */
-#define ATTR_PROGRESS	3	/* FI_PROGRESS_CONTROL_UNIFIED, of 2.x */
+#define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* all bits are free */
+#define ATTR_PROGRESS	3	/* FI_PROGRESS_CONTROL_UNIFIED of 2.x */
 #define ATTR_ORDERS	(MOONRAIL_ORDER_FREE | MOONRAIL_ORDER_ASKED)
 #define ATTR_ONE_SIDED	(FI_READ | FI_WRITE | FI_REMOTE_READ | \
 			 FI_REMOTE_WRITE)
 
-/* Capabilities that modify others stand for all of them where none is given. */
+/* Returns the capabilities to offer. Hints without a modifier (FI_SEND,
+ * FI_READ, …) ask for all modifiers of their capabilities. */
 static uint64_t attr_caps(uint64_t caps)
 {
 	if (!caps)
-		return MOONRAIL_CAPS & ~FI_RMA_EVENT; /* it costs a message */
+		return MOONRAIL_CAPS & ~FI_RMA_EVENT; /* needs a message per
+						       * operation */
 	if (caps & (FI_MSG | FI_TAGGED) && !(caps & (FI_SEND | FI_RECV)))
 		caps |= FI_SEND | FI_RECV;
 	if (caps & (FI_RMA | FI_ATOMIC) &&
@@ -27,15 +30,16 @@ static uint64_t attr_caps(uint64_t caps)
 	return caps | MOONRAIL_DOMAIN_CAPS;
 }
 
-/* The message orders that hints ask for, of either side. */
+/* Returns the message orders that the hints ask for, of both directions. */
 static uint64_t attr_order(const struct fi_info *h)
 {
 	return (h && h->tx_attr ? h->tx_attr->msg_order : 0) |
 	       (h && h->rx_attr ? h->rx_attr->msg_order : 0);
 }
 
-/* Largest transfer, in bytes, whose bytes keep an order: rma is that order of all
- * operations or of reads and writes, atomic that of atomics. */
+/* Returns the largest transfer, in bytes, whose bytes keep an order. rma: the
+ * flags of that order for all operations or for reads and writes; atomic: its
+ * flag for atomics. */
 static size_t attr_order_size(uint64_t order, uint64_t rma, uint64_t atomic)
 {
 	return order & rma    ? MOONRAIL_MESSAGE :
@@ -95,7 +99,8 @@ static bool attr_rx_fits(const struct fi_rx_attr *a)
 	       !a->total_buffered_recv;
 }
 
-/* Old callers name the registration model in one of two words. */
+/* Returns the registration mode. Callers from before 1.5 name it by one of two
+ * values. */
 static int attr_mr_mode(uint32_t version, const struct fi_info *hints)
 {
 	int mode = hints && hints->domain_attr ? hints->domain_attr->mr_mode :
@@ -106,7 +111,8 @@ static int attr_mr_mode(uint32_t version, const struct fi_info *hints)
 	return FI_VERSION_LT(version, FI_VERSION(1, 5)) ? MOONRAIL_MR_SCALABLE : 0;
 }
 
-/* All ways that there are will do; what is none is not promised. */
+/* Accepts all threading, progress and resource modes that libfabric defines,
+ * and refuses unknown values. */
 static bool attr_ways_fit(const struct fi_domain_attr *a)
 {
 	return (unsigned int)a->threading <= FI_THREAD_ENDPOINT &&
@@ -228,7 +234,7 @@ static int attr_set_fabric(struct fi_info *i, uint32_t version)
 	i->fabric_attr->name = strdup("moonrail");
 	i->fabric_attr->prov_version = MOONRAIL_VERSION;
 	i->fabric_attr->api_version = version;
-	/* libfabric writes the provider's name */
+	/* libfabric sets prov_name */
 	return i->fabric_attr->name ? 0 : -FI_ENOMEM;
 }
 

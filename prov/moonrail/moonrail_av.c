@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Names of endpoints, and address vectors. Map and table are one: an fi_addr_t
- * is an index.
+ * Names of endpoints, and address vectors. FI_AV_MAP and FI_AV_TABLE are the
+ * same: an fi_addr_t is an index.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -22,7 +22,8 @@ size_t moonrail_sockaddr_len(const void *addr)
 	       family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
 }
 
-/* Fields after the first two, between the machine's order and the name's. */
+/* Converts the fields after len between native and little-endian byte order, in
+ * both directions. */
 static void name_turn(struct moonrail_name *n)
 {
 	n->ep = htole32(n->ep);
@@ -70,7 +71,8 @@ sa_family_t moonrail_name_family(const struct moonrail_name *n)
 	return in->sin_family;
 }
 
-/* Of sockets: which flow is meant, and the zeros behind, are no part of it. */
+/* Returns true if the fabric address of the name is *a. port: compare the ports
+ * too. The flow information and the padding of socket addresses are ignored. */
 static bool name_at(const struct moonrail_name *n, const struct tei_rail_addr *a,
 		    bool port)
 {
@@ -106,7 +108,8 @@ bool moonrail_name_ours(struct moonrail_domain *d,
 	return false;
 }
 
-/* Where the application names a kind of address it gets no other. */
+/* Returns true if the address has the format that the application works
+ * with. */
 static bool name_fits(const struct moonrail_domain *d,
 		      const struct tei_rail_addr *a)
 {
@@ -126,7 +129,8 @@ static bool name_fits(const struct moonrail_domain *d,
 	}
 }
 
-/* source: NULL, or what the rail's address has to be. */
+/* Writes the name of an endpoint with the address of a rail. source: the
+ * address that the rail must have, or NULL. */
 static int name_pick(struct moonrail_domain *d, uint32_t ep,
 		     const struct moonrail_name *source,
 		     struct moonrail_name *n)
@@ -190,8 +194,9 @@ void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	tei_list_splice_tail(&to->entries, &from->entries);
 }
 
-/* A name says which endpoint it is; a socket's address means any, as long as
- * no name says otherwise. The first of several. */
+/* Returns the lowest index whose entry stands for the endpoint. A name stands
+ * for one endpoint. A socket address stands for every endpoint that no name
+ * stands for. */
 static fi_addr_t av_search(const struct moonrail_av *av,
 			   const struct moonrail_peer *peer, uint32_t ep)
 {
@@ -209,7 +214,8 @@ static fi_addr_t av_search(const struct moonrail_av *av,
 	return named != FI_ADDR_NOTAVAIL ? named : any;
 }
 
-/* A peer's entries are those of all address vectors of the domain. */
+/* Results are cached, because peer->entries has the entries of all address
+ * vectors of the domain. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep)
 {
@@ -250,6 +256,7 @@ void moonrail_av_refused(struct moonrail_peer *peer, uint32_t ep)
 			e->refused = true;
 }
 
+/* Returns a free entry and its index, or NULL if memory is short. */
 static struct moonrail_av_entry *av_slot(struct moonrail_av *av, uint32_t *at)
 {
 	struct moonrail_av_entry **grown;
@@ -312,7 +319,8 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 	return ret;
 }
 
-/* One address of a row; *len gets its length, 0: the row cannot go on. */
+/* Inserts one address of an array. *len: its length, or 0 if its family is
+ * unknown. */
 static int av_insert_one(struct moonrail_av *av, const void *addr, size_t *len,
 			 fi_addr_t *out)
 {
@@ -327,6 +335,7 @@ static int av_insert_one(struct moonrail_av *av, const void *addr, size_t *len,
 	return av_insert_name(av, &n, family != MOONRAIL_FAMILY, out);
 }
 
+/* Returns the length of an address whose family is unknown. */
 static size_t av_stride(const struct moonrail_av *av)
 {
 	switch (av->domain->format) {
@@ -339,7 +348,8 @@ static size_t av_stride(const struct moonrail_av *av)
 	}
 }
 
-/* What an address vector with FI_EVENT says of an insertion. */
+/* Reports a failed insertion to the event queue of an address vector with
+ * FI_EVENT. */
 static void av_tell(struct moonrail_av *av, size_t index, int err,
 		    void *context)
 {
@@ -354,6 +364,7 @@ static void av_tell(struct moonrail_av *av, size_t index, int err,
 	moonrail_eq_add_error(av->eq, &e);
 }
 
+/* Reports the end of an insertion to the event queue. */
 static int av_told(struct moonrail_av *av, size_t good, void *context)
 {
 	struct fi_eq_entry e;
@@ -441,9 +452,9 @@ static int av_lookup(struct fid_av *fid, fi_addr_t a, void *addr, size_t *len)
 	return e ? 0 : -FI_EINVAL;
 }
 
-/* Writes an address in libfabric's form, as far as it fits. Returns the length of
- * the whole text, or -1. A name of this provider is written as the address of its
- * rail. */
+/* Writes an address in libfabric's text form, as far as it fits. Returns the
+ * length of the whole text, or -1. A name of this provider is written as the
+ * fabric address that it contains. */
 static int av_text(const struct moonrail_name *n, char *buf, size_t cap)
 {
 	const struct sockaddr_in6 *in6 = (const void *)n->address;

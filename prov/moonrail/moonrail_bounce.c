@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rails that want local memory registered (FI_MR_LOCAL), or that pin what is
- * registered, and a program that has not registered it: its bytes take their
- * way through memory of ours. Registering the program's on the way and keeping
- * it so would be faster, and wrong once it is unmapped and another is mapped
- * there, of which nobody tells us; what the program has registered itself is
- * used as it is.
+ * Bounce buffers. They are used if rails require registered local memory
+ * (FI_MR_LOCAL) or pin registered memory, and the application has not
+ * registered its buffer. Registering the buffer on the fly and keeping the
+ * registration would be faster, but wrong once the application unmaps the
+ * buffer and maps other memory there, because the provider does not learn of
+ * that. Memory that the application has registered is used directly.
  *
- * Blocks of three sizes for what is moved are cut from regions that stay. A
- * message that is read by its receiver, and what is larger, has a region of its
- * own: should the receiver never say that it has read it, nothing else comes
- * into it any more. Such regions are left alone, since unregistering one disturbs
- * all peers by a fence; beyond 64 MiB of them they go, one in a second at most.
+ * Moves use blocks of three sizes, which are cut from registered slabs that
+ * stay until the domain is closed. A sent message that its receiver reads, and
+ * a move that is larger than the largest size, have a separate block with a
+ * registration of its own. If the receiver never acknowledges a message, its
+ * block is dirty: the receiver may still read it, so nothing else is put into
+ * it. Unregistering a dirty block needs a fence, which disturbs all peers. So
+ * dirty blocks are unregistered only if there are more than 64 MiB of them, and
+ * at most one per second.
  *
- * Registering may wait for the data plane's thread, unregistering for peers, so
- * the first is done by calls of the application or by a thread of ours, the
- * second by that alone. What is to be moved waits for it where no block is
- * free.
+ * Registration may wait for the progress thread, so only calls of the
+ * application and the bounce thread register memory. Unregistration may wait
+ * for peers, so only the bounce thread unregisters blocks. A move that finds no
+ * free block waits for the bounce thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +29,12 @@
 #include "util/thread.h"
 
 #define BOUNCE_SIZES	3
-#define BOUNCE_IDLE	(64u << 20)	/* bytes of regions kept, and of dirty
-					 * ones left alone */
-#define BOUNCE_DIRTY_NS	TEI_NS_PER_SEC	/* between two of these that go */
-#define BOUNCE_PAGE	UINT64_C(65536)	/* of the sizes of these */
+#define BOUNCE_IDLE	(64u << 20)	/* limit of idle separate blocks, and of
+					 * dirty blocks, bytes */
+#define BOUNCE_DIRTY_NS	TEI_NS_PER_SEC	/* shortest time between the ends of two
+					 * dirty blocks */
+#define BOUNCE_PAGE	UINT64_C(65536)	/* granularity of the sizes of separate
+					 * blocks */
 #define BOUNCE_WAIT_NS	(5 * TEI_NS_PER_SEC)
 
 static const struct bounce_size {
@@ -38,17 +43,18 @@ static const struct bounce_size {
 	{ 4096, 256 }, { 65536, 32 }, { 1048576, 4 },
 };
 
-/* Made by bounce_add; in the domain until that is closed, or until it is alone
- * and goes. */
+/* A bounce buffer. Part of a slab, or a separate block (bounce_new), which
+ * exists until the bounce thread unregisters it or the domain is closed. */
 struct moonrail_block {
-	struct tei_list link;		/* idle, alone or dirty of the domain's,
-					 * or none while it is used */
+	struct tei_list link;		/* b->idle, b->alone or b->dirty; in no
+					 * list while it is in use */
 	char *mem;
 	uint64_t size;
-	int kind;			/* index of its size; -1: alone */
+	int kind;			/* index of its size; -1: a separate
+					 * block */
 };
 
-/* A region that is cut into blocks. */
+/* A registered region that is cut into blocks of one size. */
 struct bounce_slab {
 	struct tei_list link;
 	char *mem;
@@ -56,7 +62,7 @@ struct bounce_slab {
 	struct moonrail_block block[];
 };
 
-/* What waits for a block. */
+/* A move that waits for a block. */
 struct bounce_later {
 	struct tei_list link;
 	struct moonrail_op *op;
@@ -65,24 +71,29 @@ struct bounce_later {
 	struct moonrail_wire_piece at[MOONRAIL_IOV];
 };
 
-/* Made and freed with its domain, whose lock guards it but for what follows
- * the lock of its own. */
+/* The bounce buffers of a domain. domain->lock guards all fields above lock. */
 struct moonrail_bounces {
 	struct moonrail_domain *domain;	/* fixed */
 	pthread_t thread;		/* fixed */
-	struct tei_list idle[BOUNCE_SIZES]; /* moonrail_block.link */
-	struct tei_list alone;		/* idle ones; .link, latest first */
+	struct tei_list idle[BOUNCE_SIZES]; /* free blocks by size;
+					     * moonrail_block.link */
+	struct tei_list alone;		/* idle separate blocks, most recently
+					 * used first; .link */
 	uint64_t alone_bytes;
-	struct tei_list dirty;		/* somebody may read them; .link */
+	struct tei_list dirty;		/* separate blocks that a peer may still
+					 * read; .link */
 	uint64_t dirty_bytes;
-	uint64_t dirty_ns;		/* when the last of them went */
+	uint64_t dirty_ns;		/* time at which the last dirty block
+					 * was unregistered */
 	uint32_t out;			/* blocks in use */
-	bool scarce;			/* nothing idle is to be kept */
-	struct tei_list spent;		/* moonrail_pin.link */
+	bool scarce;			/* memory is short: idle separate blocks
+					 * must be unregistered */
+	struct tei_list spent;		/* pinned ranges to unregister;
+					 * moonrail_pin.link */
 	struct tei_list slabs;		/* bounce_slab.link */
 	struct tei_list later;		/* bounce_later.link */
 
-	struct tei_mutex lock;		/* guards what follows; innermost */
+	struct tei_mutex lock;		/* guards the fields below; a leaf */
 	pthread_cond_t cond;
 	bool work, stop;
 };
@@ -122,7 +133,8 @@ static int bounce_kind(uint64_t len)
 	return -1;
 }
 
-/* Of one size more, without the lock or in a call of the application's. */
+/* Registers a slab of blocks of one size. Only in the bounce thread, without
+ * the lock. Returns NULL if memory is short. */
 static struct bounce_slab *bounce_new_slab(struct moonrail_domain *d, int kind)
 {
 	const struct bounce_size *s = &bounce_sizes[kind];
@@ -156,7 +168,8 @@ static void bounce_add_slab(struct moonrail_bounces *b,
 		tei_list_add_tail(&b->idle[kind], &slab->block[i].link);
 }
 
-/* A block that is alone, likewise. */
+/* Registers a separate block. In the bounce thread without the lock, or in a
+ * call of the application. Returns NULL if memory is short. */
 static struct moonrail_block *bounce_new(struct moonrail_domain *d,
 					 uint64_t len)
 {
@@ -189,7 +202,8 @@ static void bounce_add_alone(struct moonrail_bounces *b,
 	b->alone_bytes += block->size;
 }
 
-/* Of one that is alone and on no list. */
+/* Unregisters and frees a separate block that is in no list. If it cannot be
+ * unregistered, it becomes dirty. */
 static void bounce_drop(struct moonrail_domain *d, struct moonrail_block *block)
 {
 	struct tei_err err;
@@ -199,7 +213,7 @@ static void bounce_drop(struct moonrail_domain *d, struct moonrail_block *block)
 		free(block);
 		return;
 	}
-	TEI_WARN("prov", "%p stays registered: %s", (void *)block->mem,
+	TEI_WARN("prov", "memory at %p stays registered: %s", (void *)block->mem,
 		 err.text);
 	moonrail_enter(d);
 	bounce_add_dirty(d->bounces, block);
@@ -255,9 +269,10 @@ void moonrail_bounce_put(struct moonrail_domain *d,
 		bounce_wake(b, false);
 }
 
-/* --- what is sent, and what is moved ------------------------------------- */
+/* --- sends and moves ----------------------------------------------------- */
 
-/* Between the pieces of an operation and its block. */
+/* Copies len bytes between the iov entries of an operation and its block. out:
+ * from the block. */
 static void bounce_copy(const struct moonrail_op *op, uint64_t len, bool out)
 {
 	char *at = op->block->mem;
@@ -288,7 +303,8 @@ static bool bounce_registered(struct moonrail_domain *d,
 	return true;
 }
 
-/* There is no memory to be registered. Whether there may be soon. */
+/* Handles a failed registration: requests the bounce thread to unregister idle
+ * blocks. Returns true if memory may become free soon. */
 static bool bounce_scarce(struct moonrail_bounces *b)
 {
 	if (b->alone_bytes) {
@@ -327,7 +343,7 @@ static uint64_t bounce_moved(const struct moonrail_op *op)
 	return op->kind == MOONRAIL_RECV ? op->got : op->total;
 }
 
-/* Tried again by the thread. */
+/* Leaves a move to the bounce thread. */
 static int bounce_put_off(struct moonrail_op *op,
 			  const struct moonrail_wire_piece *at, uint32_t n,
 			  bool read)
@@ -360,7 +376,7 @@ int moonrail_bounce_move(struct moonrail_op *op,
 	if (!op->block) {
 		if (bounce_registered(d, op->iov, op->niov))
 			return 0;
-		/* behind those who wait already */
+		/* the order of the waiting moves is kept */
 		if (tei_list_empty(&d->bounces->later))
 			op->block = bounce_take(d->bounces, len);
 		if (!op->block)
@@ -378,9 +394,11 @@ void moonrail_bounce_read(const struct moonrail_op *op)
 	bounce_copy(op, bounce_moved(op), true);
 }
 
-/* --- the thread ---------------------------------------------------------- */
+/* --- the bounce thread --------------------------------------------------- */
 
-/* What the first one that waits needs. 0: it has it, or cannot have it. */
+/* Starts the first waiting move if a block is free. Returns 0 if the move was
+ * started or has failed, otherwise the size of the block that it needs. last:
+ * fail the move if no block is free. */
 static uint64_t bounce_feed_one(struct moonrail_bounces *b, bool last)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -398,7 +416,7 @@ static uint64_t bounce_feed_one(struct moonrail_bounces *b, bool last)
 		op->lost = true;
 		moonrail_move_done(op);
 	} else if (op->kind == MOONRAIL_RMA) {
-		/* its keys may be others by now */
+		/* its keys may have been revoked in the meantime */
 		moonrail_rma_go(op);
 	} else {
 		moonrail_move(op, l->at, l->n, l->read);
@@ -407,7 +425,7 @@ static uint64_t bounce_feed_one(struct moonrail_bounces *b, bool last)
 	return 0;
 }
 
-/* Without the lock. False: no memory. */
+/* Registers more blocks, without the lock. Returns false if memory is short. */
 static bool bounce_grow(struct moonrail_bounces *b, uint64_t len)
 {
 	struct moonrail_domain *d = b->domain;
@@ -428,8 +446,8 @@ static bool bounce_grow(struct moonrail_bounces *b, uint64_t len)
 	return slab || block;
 }
 
-/* True: the first one waits for blocks that are in use, or for what is idle to be
- * let go of. */
+/* Starts all waiting moves. Returns true if the first one must wait until a
+ * block in use becomes free or idle blocks have been unregistered. */
 static bool bounce_feed(struct moonrail_bounces *b)
 {
 	struct moonrail_domain *d = b->domain;
@@ -456,7 +474,8 @@ static bool bounce_feed(struct moonrail_bounces *b)
 	}
 }
 
-/* The longest unused one, where too much is, or one that is dirty. */
+/* Takes a block to unregister, or returns NULL: the least recently used idle
+ * one if there are too many, or a dirty one. */
 static struct moonrail_block *bounce_pick(struct moonrail_bounces *b)
 {
 	uint64_t now = tei_now_ns();
@@ -480,7 +499,8 @@ static struct moonrail_block *bounce_pick(struct moonrail_bounces *b)
 	return block;
 }
 
-/* One thing that is to be unregistered; false: there is none. */
+/* Unregisters one pinned range or block. Returns false if there is none to
+ * unregister. */
 static bool bounce_let_go(struct moonrail_bounces *b)
 {
 	struct moonrail_domain *d = b->domain;
@@ -505,7 +525,7 @@ static bool bounce_let_go(struct moonrail_bounces *b)
 	return pin || block;
 }
 
-/* Until there is something to do, or a second is over. */
+/* Sleeps until there is work, at most one second. */
 static void bounce_wait(struct moonrail_bounces *b)
 {
 	tei_mutex_lock(&b->lock);
@@ -537,7 +557,7 @@ static void *bounce_main(void *arg)
 	return NULL;
 }
 
-/* --- a domain's ---------------------------------------------------------- */
+/* --- life of the bounce buffers ------------------------------------------ */
 
 void moonrail_bounce_spent(struct moonrail_domain *d, struct tei_list *pins)
 {

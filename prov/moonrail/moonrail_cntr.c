@@ -6,8 +6,10 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define CNTR_SPIN_NS	(50 * TEI_NS_PER_US)
-#define CNTR_SLEEP_NS	(20 * TEI_NS_PER_MS)
+#define CNTR_SPIN_NS	(50 * TEI_NS_PER_US)	/* time of polling before
+						 * fi_cntr_wait sleeps */
+#define CNTR_SLEEP_NS	(20 * TEI_NS_PER_MS)	/* longest sleep between two
+						 * polls */
 
 static struct moonrail_cntr *cntr_of(struct fid_cntr *fid)
 {
@@ -29,7 +31,8 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 	return __atomic_load_n(&c->value, __ATOMIC_ACQUIRE);
 }
 
-/* Somebody learns of the errors. */
+/* Returns the number of errors and notes that the application has been notified
+ * of them. */
 static uint64_t cntr_tell(struct moonrail_cntr *c)
 {
 	uint64_t errors;
@@ -56,7 +59,7 @@ void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
 	tei_list_foreach(c, &d->cntrs, struct moonrail_cntr, link) {
 		if (c->id != id)
 			continue;
-		/* those of one counter may be in several queues */
+		/* the errors of one counter may be in several queues */
 		if (nth > c->past && c->told < c->errors)
 			c->told++;
 		return;
@@ -93,7 +96,8 @@ static int cntr_adderr(struct fid_cntr *fid, uint64_t value)
 	return cntr_change(fid, &cntr_of(fid)->errors, value, true);
 }
 
-/* Who sets it knows it; but whoever waits just now is told. */
+/* Sets the number of errors. The application knows it, but threads in
+ * fi_cntr_wait are notified. */
 static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 {
 	struct moonrail_cntr *c = cntr_of(fid);
@@ -118,9 +122,11 @@ static uint64_t cntr_known(struct moonrail_cntr *c)
 }
 
 /*
- * An error ends it, also one from before the call of which nobody has been told:
- * who posts and then waits would else wait for what has failed in between. What
- * somebody is told of while it waits it is told of too.
+ * Waits until the counter reaches the threshold. An error ends the wait, even
+ * an error from before the call that the application has not been notified of:
+ * otherwise a program that posts and then waits could wait for an operation
+ * which has failed in between. An error that another thread is notified of
+ * during the wait ends the wait too.
  */
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Collectives: there are none. libfabric calls these without a look at whether
- * they are there.
+ * Collective operations, which are not supported. libfabric calls them without
+ * checking that the table exists.
  */
 #include "prov/moonrail/moonrail_int.h"
 
@@ -28,7 +28,7 @@ static ssize_t coll_broadcast(struct fid_ep *ep, void *buf, size_t count,
 	return -FI_ENOSYS;
 }
 
-/* To all from all. */
+/* alltoall and allgather */
 static ssize_t coll_all(struct fid_ep *ep, const void *buf, size_t count,
 			void *desc, void *result, void *result_desc,
 			fi_addr_t to, enum fi_datatype type, uint64_t flags,
@@ -39,6 +39,7 @@ static ssize_t coll_all(struct fid_ep *ep, const void *buf, size_t count,
 	return -FI_ENOSYS;
 }
 
+/* allreduce and reduce_scatter */
 static ssize_t coll_all_of(struct fid_ep *ep, const void *buf, size_t count,
 			   void *desc, void *result, void *result_desc,
 			   fi_addr_t to, enum fi_datatype type, enum fi_op op,
@@ -49,7 +50,7 @@ static ssize_t coll_all_of(struct fid_ep *ep, const void *buf, size_t count,
 			flags, context);
 }
 
-/* Of one to all, or to one from all. */
+/* scatter and gather */
 static ssize_t coll_root(struct fid_ep *ep, const void *buf, size_t count,
 			 void *desc, void *result, void *result_desc,
 			 fi_addr_t to, fi_addr_t root, enum fi_datatype type,

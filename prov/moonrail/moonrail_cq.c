@@ -8,17 +8,21 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define CQ_EMPTY_LOOKS	50	/* before it yields: some 50 us */
-#define CQ_SPIN_NS	(50 * TEI_NS_PER_US)	/* before it sleeps */
-#define CQ_SLEEP_NS	(20 * TEI_NS_PER_MS)
+#define CQ_EMPTY_LOOKS	50	/* empty polls before the thread yields; takes
+				 * about 50 us */
+#define CQ_SPIN_NS	(50 * TEI_NS_PER_US)	/* time of polling before
+						 * fi_cq_sread sleeps */
+#define CQ_SLEEP_NS	(20 * TEI_NS_PER_MS)	/* longest sleep between two
+						 * polls */
 
 static struct moonrail_cq *cq_of(struct fid_cq *fid)
 {
 	return tei_container_of(fid, struct moonrail_cq, fid);
 }
 
-/* Only who is about to sleep needs it: readers leave it as it is, which spares
- * who polls two system calls per completion. */
+/* Makes the descriptor not readable if the queue is empty. Called only before a
+ * thread sleeps: readers leave the descriptor as it is, which saves a polling
+ * application two system calls per completion. */
 static void cq_calm(struct moonrail_cq *cq)
 {
 	if (!cq->n)
@@ -44,7 +48,7 @@ static bool cq_grow(struct moonrail_cq *cq)
 void moonrail_cq_add(struct moonrail_cq *cq, const struct moonrail_entry *e)
 {
 	if (cq->n == cq->cap && !cq_grow(cq)) {
-		TEI_ERROR("prov", "no memory: a completion is lost");
+		TEI_ERROR("prov", "completion queue: a completion is lost: out of memory");
 		return;
 	}
 	cq->ring[(cq->head + cq->n) % cq->cap] = *e;
@@ -78,8 +82,9 @@ static void cq_drop_first(struct moonrail_cq *cq)
 	__atomic_store_n(&cq->n, cq->n - 1, __ATOMIC_RELEASE);
 }
 
-/* Each format is the next one's beginning. An error waits for its turn: what
- * came before it may be of the buffer that it gives back. */
+/* Reads completions. Each entry format is a prefix of the next larger one.
+ * Errors keep their place in the order, because an error may return a buffer
+ * that earlier completions refer to. */
 static ssize_t cq_take(struct moonrail_cq *cq, void *buf, size_t count,
 		       fi_addr_t *src)
 	TEI_REQUIRES(moonrail_held)
@@ -107,7 +112,8 @@ static ssize_t cq_take(struct moonrail_cq *cq, void *buf, size_t count,
 	return (ssize_t)i;
 }
 
-/* An empty queue is seen without the lock: who polls looks at many of these. */
+/* Reads completions if the queue is not empty. The check takes no lock, because
+ * applications poll many empty queues. */
 static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 			   fi_addr_t *src)
 {
@@ -121,8 +127,9 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 	return ret;
 }
 
-/* Whoever is to sleep on the descriptor reads no lanes, also where he has done
- * so all the time until then. He is awake when the queue is read. */
+/* Notifies the data plane that a thread is going to sleep on the descriptor, so
+ * that the progress thread polls the lanes even if callers have done so until
+ * now. The next read of the queue takes that back. */
 static void cq_doze(struct moonrail_cq *cq)
 {
 	if (cq->wait.fd >= 0 &&
@@ -137,6 +144,7 @@ static void cq_awake(struct moonrail_cq *cq)
 		tei_rail_awake(cq->domain->dp);
 }
 
+/* Reads completions; polls the lanes if there are none. */
 static ssize_t cq_look(struct moonrail_cq *cq, void *buf, size_t count,
 		       fi_addr_t *src)
 {
@@ -151,9 +159,10 @@ static ssize_t cq_look(struct moonrail_cq *cq, void *buf, size_t count,
 }
 
 /*
- * Who finds nothing for long may have the processor of whom it waits for: a
- * large message takes several turns of both sides, which are time slices where
- * more threads look than there are processors.
+ * Reads completions. After many empty polls, yields the processor, because the
+ * thread that the caller waits for may need it. A large message takes several
+ * iterations at both sides, and each is a time slice if more threads poll than
+ * there are processors.
  */
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count,
 			   fi_addr_t *src)
@@ -203,7 +212,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out,
 	out->olen = e.olen;
 	out->err = e.err;
 	out->prov_errno = e.err;
-	/* callers of an older interface have no more than that */
+	/* the structure of older versions ends before err_data_size */
 	if (FI_VERSION_GE(cq->domain->fabric->fid.api_version,
 			  FI_VERSION(1, 5)))
 		out->err_data_size = 0;
@@ -218,7 +227,7 @@ static bool cq_woken(struct moonrail_cq *cq) TEI_REQUIRES(moonrail_held)
 	return woken;
 }
 
-/* Spins for a while, then leaves it to the data plane's thread. */
+/* Polls for a while, then sleeps while the progress thread polls the lanes. */
 static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
 			    fi_addr_t *src, const void *cond, int timeout)
 {

@@ -7,8 +7,9 @@ static uint32_t cq_asleep(const struct test_end *t)
 	return __atomic_load_n(&t->domain->dp->dozing, __ATOMIC_SEQ_CST);
 }
 
-/* Nobody reads the lanes until he is awake, however much he has read before. */
-static void who_sleeps_on_a_descriptor_leaves_the_lanes_to_the_thread(void)
+/* Until the queue is read again, the progress thread polls the lanes, even if
+ * callers have polled them often before. */
+static void trywait_leaves_lanes_to_progress_thread(void)
 {
 	struct fi_cq_attr attr = {
 		.format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD,
@@ -38,7 +39,7 @@ static void who_sleeps_on_a_descriptor_leaves_the_lanes_to_the_thread(void)
 }
 
 const struct tei_test_case moonrail_cq_cases[] = {
-	{ "who_sleeps_on_a_descriptor_leaves_the_lanes_to_the_thread",
-	  who_sleeps_on_a_descriptor_leaves_the_lanes_to_the_thread },
+	{ "trywait_leaves_lanes_to_progress_thread",
+	  trywait_leaves_lanes_to_progress_thread },
 	{ NULL, NULL },
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Domains: a data plane each, the lock, and the inbox that its callbacks fill.
+ * Domains: each has a data plane, a lock, and an inbox that the callbacks of
+ * the data plane fill.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -11,12 +12,17 @@
 #include "prov/moonrail/moonrail_int.h"
 #include "util/secret.h"
 
-#define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* the lock was taken */
-#define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)
-#define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)
+#define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* retry of domain_attend if the
+						 * lock is taken */
+#define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)	/* drain of the lanes in
+						 * fi_close */
+#define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)	/* longest wait to send ACKs in
+						 * fi_close */
 
 /* --- the lock and the inbox ---------------------------------------------- */
 
+/* Takes one event from the inbox: a message, in *m, or a task. Messages come
+ * first. */
 static struct moonrail_task *domain_take(struct moonrail_domain *d,
 					 struct tei_rail_message **m)
 {
@@ -62,12 +68,14 @@ void moonrail_enter(struct moonrail_domain *d) TEI_NO_TSA
 }
 
 /*
- * What came in between the last look and the unlock has found it locked. The
- * count is read by a write: of that and who adds to it one is first. Either he
- * has added before, and it is seen here; or he adds to what was written here,
- * so that the unlock comes before his attempt at the lock. An unlock and a
- * plain load after it may change places, and an attempt that fails orders
- * nothing.
+ * A callback that adds an event between the last moonrail_drain and the unlock
+ * finds the lock taken and leaves the event in the inbox. So the inbox is
+ * checked again after the unlock. The check is an atomic addition of 0, which
+ * also writes ninbox. If the callback's addition comes first, the check sees
+ * it. If the check comes first, the callback's addition reads what the check
+ * wrote, so the unlock happens before the callback tries the lock. A plain load
+ * would not do: it could be executed before the unlock, and an attempt at the
+ * lock that fails orders nothing.
  */
 void moonrail_leave(struct moonrail_domain *d) TEI_NO_TSA
 {
@@ -112,13 +120,14 @@ void moonrail_progress(struct moonrail_domain *d)
 	tei_rail_progress_all(d->dp);
 }
 
+/* Handles the inbox if the lock is free. */
 static void domain_look(struct moonrail_domain *d)
 {
 	if (domain_try_enter(d))
 		moonrail_leave(d);
 }
 
-/* --- what the data plane calls ------------------------------------------- */
+/* --- callbacks of the data plane ----------------------------------------- */
 
 static void domain_message(void *arg, struct tei_rail_message *m)
 {
@@ -129,7 +138,7 @@ static void domain_message(void *arg, struct tei_rail_message *m)
 		return;
 	}
 	if (domain_try_enter(d)) {
-		moonrail_drain(d);	/* what came before it */
+		moonrail_drain(d);	/* earlier messages */
 		moonrail_stream_in(d, m);
 		moonrail_leave(d);
 		return;
@@ -169,13 +178,15 @@ static uint64_t domain_attend(void *arg, struct tei_rail_peer *peer,
 	if (!domain_try_enter(d))
 		return now + DOMAIN_BUSY_NS;
 	moonrail_drain(d);
-	/* not before what has just been heard: silence counts from there */
+	/* the clock is read after the messages: the peer has been silent since
+	 * the last one */
 	next = moonrail_peer_run(d, peer, tei_now_ns());
 	moonrail_leave(d);
 	return next;
 }
 
-/* No process of the provider sends notifications; another peer may. */
+/* Drops a notification. Domains of the provider send none, but other peers
+ * may. */
 static void domain_notify(void *arg, struct tei_rail_note *note)
 {
 	struct moonrail_domain *d = arg;
@@ -184,8 +195,8 @@ static void domain_notify(void *arg, struct tei_rail_note *note)
 	tei_rail_note_free(note);
 }
 
-/* The data plane knows by itself what there is to know: the addresses that the
- * process holds for as long as it lives. */
+/* Ignores the request to resolve a peer: the data plane already has all
+ * addresses, the contact addresses of the peer. */
 static void domain_resolve(void *arg, struct tei_rail_peer *peer)
 {
 	(void)arg;
@@ -206,8 +217,10 @@ static const struct tei_rail_ops domain_rail_ops = {
 	.attend = domain_attend,
 };
 
-/* --- opening ------------------------------------------------------------- */
+/* --- opening and closing ------------------------------------------------- */
 
+/* Returns true if addr is a loopback address. Writes it without its port to
+ * text, and its port. */
 static bool domain_loopback(const void *addr, size_t len, char text[64],
 			    uint16_t *port)
 {
@@ -233,8 +246,9 @@ static bool domain_loopback(const void *addr, size_t len, char text[64],
 }
 
 /*
- * Before 2.0 tcp needs ofi_rxm, which looks for tcp in a way that FI_PROVIDER
- * governs; net stands on its own.
+ * Chooses the provider net if tcp cannot be used. Before version 2.0 of
+ * libfabric, tcp needs ofi_rxm, and the search of ofi_rxm for tcp obeys
+ * FI_PROVIDER. The provider net does not need ofi_rxm.
  */
 static void domain_choose_provider(struct moonrail_domain *d)
 {
@@ -256,7 +270,7 @@ static void domain_choose_provider(struct moonrail_domain *d)
 	fi_freeinfo(hints);
 }
 
-/* Which addresses of its interfaces rails have. */
+/* Chooses whether rails use the IPv4 or the IPv6 addresses of interfaces. */
 static void domain_choose_family(struct moonrail_domain *d,
 				 const struct fi_info *info)
 {
@@ -273,7 +287,8 @@ static void domain_choose_family(struct moonrail_domain *d,
 		d->settings.use_ipv6 = true;
 }
 
-/* One that says which rail is meant. */
+/* Takes the source address of the info if it names one rail. An unspecified IP
+ * address names none. */
 static void domain_set_source(struct moonrail_domain *d,
 			      const struct fi_info *info)
 {
@@ -295,32 +310,33 @@ static void domain_set_source(struct moonrail_domain *d,
 		d->source.len = 0;
 }
 
-/* Returns what the rails lack, or NULL. Rails that the environment names are not
- * compared with the source, but the one that the domain is named after is. */
+/* Returns a text that names the missing address, or NULL if none is missing.
+ * Rails that the environment names need not have the source address, but the
+ * rail that the domain is named after must have it. */
 static const char *domain_lacks(struct moonrail_domain *d, bool named)
 {
 	char list[TEI_SETTING_TEXT];
 	struct moonrail_name n;
 
 	if (moonrail_name_of(d, MOONRAIL_EP_ANY, &n))
-		return "an address that a name of the format asked for can have";
+		return "an address of the requested format that fits into an endpoint name";
 	if (!d->source.len ||
 	    (!named && moonrail_devices(list, sizeof(list))) ||
 	    moonrail_name_ours(d, &d->source, false))
 		return NULL;
-	return "the address that is asked for";
+	return "the requested source address";
 }
 
-/* Where the rails of a domain come from. */
+/* The choice of a domain's rails. */
 struct domain_rails {
 	const char *devices;		/* separated by commas; "": all */
 	bool tcp;			/* IP interfaces only */
 	bool named;			/* devices is the domain's name */
-	uint16_t port;			/* of all rails, or 0 */
+	uint16_t port;			/* of all rails; 0: any */
 	char source[64], dest[64], list[TEI_SETTING_TEXT];
 };
 
-/* Closes the data plane; peers may have come to know it. */
+/* Closes the data plane. Peers may know the domain already. */
 static void domain_shut(struct moonrail_domain *d, uint64_t drain_ns)
 {
 	moonrail_bounce_stop(d);
@@ -335,7 +351,7 @@ static void domain_shut(struct moonrail_domain *d, uint64_t drain_ns)
 	moonrail_bounce_free(d);
 }
 
-/* A data plane with rails of that transport. */
+/* Opens a data plane with rails of one transport. */
 static int domain_try(struct moonrail_domain *d, struct tei_rail_dp_attr *attr,
 		      const char *transport, const struct domain_rails *r)
 {
@@ -343,7 +359,8 @@ static int domain_try(struct moonrail_domain *d, struct tei_rail_dp_attr *attr,
 	struct tei_err err;
 	int ret = -FI_ENODEV;
 
-	/* each has an incarnation of its own, which nobody takes for another's */
+	/* each data plane has an incarnation of its own, so that peers do not
+	 * confuse two of them */
 	do
 		if (!tei_random(&attr->incarnation, sizeof(attr->incarnation)))
 			return -FI_EIO;
@@ -360,7 +377,7 @@ static int domain_try(struct moonrail_domain *d, struct tei_rail_dp_attr *attr,
 	lacks = domain_lacks(d, r->named);
 	if (lacks) {
 		tei_err_fail(&err, TEI_ERR_NO_DEVICE, "prov", NULL,
-			     "no rail of transport %s has %s", transport,
+			     "transport %s: no rail has %s", transport,
 			     lacks);
 		ret = -FI_EADDRNOTAVAIL;
 		goto err_close;
@@ -371,9 +388,9 @@ err_close:
 	return ret;
 }
 
-/* Chooses the rail that the domain is named after, or those that the environment
- * names, or loopback where the source or the destination is a loopback address, or
- * all. */
+/* Chooses the rail that the domain is named after; otherwise the rails that the
+ * environment names; otherwise loopback, if the source or the destination is a
+ * loopback address; otherwise all. */
 static void domain_choose_rails(const struct fi_info *info,
 				struct domain_rails *r)
 {
@@ -418,7 +435,8 @@ bool moonrail_domain_rdma(const struct tei_settings *s,
 	return domain_has_rdma(s, &r);
 }
 
-/* As an engine that finds its transport by itself: RDMA devices before tcp. */
+/* Opens a data plane with RDMA devices, or, if there are none or they cannot be
+ * used, with tcp. */
 static int domain_add_rails(struct moonrail_domain *d,
 			    struct tei_rail_dp_attr *attr,
 			    const struct domain_rails *r)
@@ -426,7 +444,7 @@ static int domain_add_rails(struct moonrail_domain *d,
 	if (domain_has_rdma(&d->settings, r)) {
 		if (!domain_try(d, attr, "rdma", r))
 			return 0;
-		TEI_WARN("prov", "there are RDMA devices, but they are of no use for this: tcp instead");
+		TEI_WARN("prov", "RDMA devices cannot serve this domain; tcp is used instead");
 	}
 	domain_choose_provider(d);
 	return domain_try(d, attr, "tcp", r);
@@ -497,8 +515,8 @@ static void domain_free(struct moonrail_domain *d)
 }
 
 /*
- * Whoever takes leave without a word about what it has taken lets operations
- * fail that were carried out.
+ * Sends the pending acknowledgements before the domain leaves. Without them,
+ * operations that were executed here would fail at the peers.
  */
 static void domain_confirm(struct moonrail_domain *d)
 {
@@ -531,7 +549,8 @@ static int domain_close(struct fid *fid)
 	return 0;
 }
 
-/* A raw key is the key's eight bytes. */
+/* Handles FI_MAP_RAW_MR and FI_UNMAP_KEY. A raw key consists of the 8 bytes of
+ * the key. */
 static int domain_control(struct fid *fid, int command, void *arg)
 {
 	const struct fi_mr_map_raw *map = arg;

@@ -7,7 +7,8 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define EP_FLUSH_NS	(2 * TEI_NS_PER_SEC)	/* at its close */
+#define EP_FLUSH_NS	(2 * TEI_NS_PER_SEC)	/* longest wait for messages in
+						 * fi_close */
 
 static struct moonrail_ep *ep_of(struct fid *fid)
 {
@@ -40,9 +41,10 @@ bool moonrail_iov_too_long(const struct iovec *iov, size_t n)
 }
 
 /*
- * Not calloc, which in glibc takes nothing of what the thread has just freed.
- * Volatile, since a compiler that knows the size makes a calloc of malloc and
- * memset.
+ * The size of an operation. malloc and memset are used instead of calloc,
+ * because glibc's calloc does not reuse memory that the thread has just freed.
+ * The size is volatile, because a compiler that knows it replaces malloc and
+ * memset by calloc.
  */
 static const volatile size_t ep_op_size = sizeof(struct moonrail_op);
 
@@ -97,7 +99,7 @@ void moonrail_op_free(struct moonrail_op *op)
 		moonrail_peer_unuse(op->peer);
 	if (op->from)
 		moonrail_peer_unuse(op->from);
-	/* a message that the peer may still read */
+	/* clean unless the peer may still read the message */
 	if (op->block)
 		moonrail_bounce_put(d, op->block,
 				    op->kind != MOONRAIL_SEND || op->heard);
@@ -169,7 +171,7 @@ void moonrail_op_done(struct moonrail_op *op)
 	struct moonrail_ep *ep = op->ep;
 	struct moonrail_cq *cq = recv ? ep->rx_cq : ep->tx_cq;
 	struct moonrail_cntr *cntr = ep_counter(op);
-	/* who cancels expects nothing of it any more */
+	/* a cancelled operation is not counted */
 	bool counts = cntr && !ep->closing && !op->peek &&
 		      op->err != FI_ECANCELED;
 	struct moonrail_entry e;
@@ -265,7 +267,8 @@ static ssize_t ep_rx_left(struct fid_ep *fid)
 	return left;
 }
 
-/* As many as are taken whichever of its addresses they go to. */
+/* Returns the number of operations that are accepted now for every address in
+ * the address vector. */
 static ssize_t ep_tx_left(struct fid_ep *fid)
 {
 	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
@@ -387,7 +390,7 @@ static struct fi_ops_cm ep_cm_ops = {
 	.join = ep_join,
 };
 
-/* --- life ---------------------------------------------------------------- */
+/* --- binding, enabling and closing --------------------------------------- */
 
 static int ep_bind_cq(struct moonrail_ep *ep, struct moonrail_cq *cq,
 		      uint64_t flags)
@@ -432,7 +435,7 @@ static int ep_bind_cntr(struct moonrail_ep *ep, struct moonrail_cntr *c,
 		ep->cntr[i] = c;
 		c->refs++;
 	}
-	/* without the capability it stays as it is */
+	/* without FI_RMA_EVENT the counter never changes */
 	if (flags & remote && ep->caps & FI_RMA_EVENT)
 		moonrail_mr_want_events(ep->domain);
 	return 0;
@@ -447,7 +450,7 @@ static int ep_bind_av(struct moonrail_ep *ep, struct moonrail_av *av)
 	return 0;
 }
 
-/* Nothing is ever told by it. */
+/* Binds an event queue. An endpoint never reports an event. */
 static int ep_bind_eq(struct moonrail_ep *ep, struct moonrail_eq *eq)
 {
 	if (eq->fabric != ep->domain->fabric || ep->eq)
@@ -489,8 +492,9 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 	return ret;
 }
 
-/* Whether a completion queue is bound matters to operations only: an endpoint may
- * never send, or never receive. */
+/* Enables the endpoint. Whether a completion queue is bound is checked by the
+ * operations (moonrail_ep_ready), because an endpoint may never send, or never
+ * receive. */
 static int ep_enable(struct moonrail_ep *ep)
 {
 	if (!ep->av)
@@ -540,7 +544,8 @@ static int ep_control(struct fid *fid, int command, void *arg)
 	return ret;
 }
 
-/* Nobody reads from it any more. */
+/* Ends an operation of an endpoint that is being closed, and moves its pinned
+ * ranges to gone. */
 static void ep_forget(struct moonrail_op *op, struct tei_list *gone)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -567,7 +572,8 @@ static void ep_drop_outs(const struct moonrail_ep *ep, struct tei_list *l)
 	}
 }
 
-/* Sends that nobody answers any more. */
+/* Ends the operations of the endpoint that wait for a FIN, an ATOMIC_REP, a key
+ * or an acknowledgement. */
 static void ep_drop_waiting(struct moonrail_ep *ep, struct tei_list *gone)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -594,7 +600,9 @@ static void ep_drop_waiting(struct moonrail_ep *ep, struct tei_list *gone)
 	}
 }
 
-/* What was sent goes out; what is being written or read ends. */
+/* Waits until the tasks of the endpoint have ended and its messages are
+ * acknowledged, for the messages at most EP_FLUSH_NS. Returns with the lock
+ * held. */
 static void ep_settle(struct moonrail_ep *ep) TEI_ACQUIRE(moonrail_held)
 {
 	struct moonrail_domain *d = ep->domain;
@@ -669,7 +677,8 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 	ep->caps = info->caps;
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
-	/* both ends have the same hints, and the initiator keeps the order */
+	/* the initiator keeps the orders, so those that rx_attr names count
+	 * too: both ends have the same hints */
 	ep->order = MOONRAIL_ORDER_ASKED &
 		    ((info->tx_attr ? info->tx_attr->msg_order : 0) |
 		     (info->rx_attr ? info->rx_attr->msg_order : 0));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fabrics and event queues, and what objects answer that they do not do.
+ * Fabrics, event queues, and calls that objects do not support.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
 struct eq_event {
 	struct tei_list link;
 	uint32_t event;
-	bool error;			/* bytes: struct fi_eq_err_entry */
+	bool error;			/* bytes is a struct fi_eq_err_entry */
 	size_t len;
 	uint8_t bytes[];
 };
@@ -98,7 +98,7 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 	if (e && !e->error)
 		e = NULL;
 	if (e) {
-		/* a caller's buffer for more, of which there is none */
+		/* the caller's buffer for error data; there are none */
 		own = buf->err_data_size &&
 		      FI_VERSION_GE(eq->fabric->fid.api_version,
 				    FI_VERSION(1, 5)) ? buf->err_data : NULL;

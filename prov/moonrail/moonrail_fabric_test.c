@@ -6,14 +6,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Somebody else's: the last that a queue, a domain and a fabric are used for. */
+/* The objects that one thread closes last. */
 struct fabric_user {
 	struct fid_eq *eq;
 	struct fid_av *av;
 	struct test_end end;
 };
 
-/* Until it is used no more; false: out of time, or refused. */
+/* Closes an object when nothing uses it any more. Returns false if that takes
+ * too long or fails. */
 static bool fabric_closes(struct fid *fid)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -53,8 +54,9 @@ static void *fabric_leave(void *arg)
 	return NULL;
 }
 
-/* What others did with them is done before they are freed. */
-static void who_waits_for_the_last_user_closes_after_him(void)
+/* fi_close of an object must see all changes that other threads made to it
+ * before they closed its users. */
+static void close_sees_changes_of_last_user(void)
 {
 	struct fi_av_attr av = { .type = FI_AV_TABLE };
 	pthread_t thread, last;
@@ -78,8 +80,9 @@ static void who_waits_for_the_last_user_closes_after_him(void)
 	fi_freeinfo(u.end.info);
 }
 
-/* Two pages: the first can be registered until the second is included. */
-static void registration_of_memory_that_is_not_mapped_is_refused(void)
+/* Two pages: the first one can be registered, but not together with the second
+ * one. */
+static void registration_of_unmapped_memory_is_refused(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -107,9 +110,9 @@ static void registration_of_memory_that_is_not_mapped_is_refused(void)
 }
 
 const struct tei_test_case moonrail_fabric_cases[] = {
-	{ "registration_of_memory_that_is_not_mapped_is_refused",
-	  registration_of_memory_that_is_not_mapped_is_refused },
-	{ "who_waits_for_the_last_user_closes_after_him",
-	  who_waits_for_the_last_user_closes_after_him },
+	{ "registration_of_unmapped_memory_is_refused",
+	  registration_of_unmapped_memory_is_refused },
+	{ "close_sees_changes_of_last_user",
+	  close_sees_changes_of_last_user },
 	{ NULL, NULL },
 };

@@ -27,6 +27,7 @@ struct fi_provider moonrail_provider = {
 	.cleanup = init_cleanup,
 };
 
+/* Returns the list of rails in the environment, or NULL. */
 static const char *init_devices_text(void)
 {
 	static const char *const env[] = {
@@ -45,8 +46,9 @@ static const char *init_devices_text(void)
 	return NULL;
 }
 
-/* "fi_sockaddr_in://10.0.0.1:0" is 10.0.0.1, "fi_sockaddr_in6://[::1]:0" ::1;
- * anything else is itself. */
+/* Writes the device of an address: 10.0.0.1 for "fi_sockaddr_in://10.0.0.1:0",
+ * ::1 for "fi_sockaddr_in6://[::1]:0". Copies any other text. Returns the
+ * length. */
 static size_t init_device(const char *text, size_t len, char *out, size_t cap)
 {
 	const char *p = memmem(text, len, "://", 3), *end = text + len;
@@ -70,7 +72,7 @@ static size_t init_device(const char *text, size_t len, char *out, size_t cap)
 	return len;
 }
 
-/* Returns true if the list of devices, separated by commas, has that one. */
+/* Returns true if a list of devices, separated by commas, contains the name. */
 static bool init_listed(const char *list, const char *name)
 {
 	size_t len;
@@ -103,8 +105,9 @@ const char *moonrail_devices(char *out, size_t cap)
 	}
 }
 
-/* Returns true if an interface of that name is up and has an IP address. listed:
- * the devices that the environment allows, by name or address, or NULL. */
+/* Returns true if an interface of that name is up and has an IP address.
+ * listed: the devices that the environment allows, by name or address, or
+ * NULL. */
 static bool init_interface(const char *name, const char *listed)
 {
 	bool found = false, allowed = !listed;
@@ -128,8 +131,9 @@ static bool init_interface(const char *name, const char *listed)
 	return found && (allowed || init_listed(listed, name));
 }
 
-/* Returns 0 if the info's domain has the name moonrail, or that of one interface or
- * RDMA device that is a rail here; else -FI_ENODATA. */
+/* Returns 0 if the domain of the info has the name "moonrail", or the name of
+ * one interface or RDMA device that can be a rail. Otherwise returns
+ * -FI_ENODATA. */
 static int init_check_domain(const struct fi_info *info,
 			     const struct tei_settings *s)
 {
@@ -138,7 +142,7 @@ static int init_check_domain(const struct fi_info *info,
 
 	if (!moonrail_domain_device(name))
 		return 0;
-	/* it becomes a list of devices */
+	/* the name is used as a list of devices */
 	if (!*name || strpbrk(name, ", "))
 		return -FI_ENODATA;
 	listed = moonrail_devices(list, sizeof(list));
@@ -150,7 +154,7 @@ static int init_check_domain(const struct fi_info *info,
 					  MOONRAIL_INFO_FLAGS) ? 0 : -FI_ENODATA;
 }
 
-/* In the format that the caller works with. */
+/* Sets an address in the caller's address format. Frees the old one. */
 static int init_set_addr(const struct fi_info *info, const void *addr,
 			 size_t len, void **out, size_t *outlen)
 {
@@ -173,7 +177,8 @@ static int init_set_addr(const struct fi_info *info, const void *addr,
 	return 0;
 }
 
-/* Any address of ours, at any port; of loopback where the destination is. */
+/* Sets an unspecified source address with any port, if there is no source
+ * address; loopback, if the destination is a loopback address. */
 static int init_any_source(struct fi_info *info)
 {
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
@@ -218,7 +223,8 @@ static int init_resolve(const char *node, const char *service, uint64_t flags,
 	return getaddrinfo(node, service, &hints, out) ? -FI_ENODATA : 0;
 }
 
-/* Node and service stand for the destination, with FI_SOURCE for us. */
+/* Resolves node and service and sets them as the destination, or, with
+ * FI_SOURCE, as the source. */
 static int init_add_node(struct fi_info *info, const char *node,
 			 const char *service, uint64_t flags)
 {
@@ -242,7 +248,8 @@ static int init_add_node(struct fi_info *info, const char *node,
 	return ret;
 }
 
-/* A source that is no address of this host's would be listened at by nobody. */
+/* Returns -FI_ENODATA if the source is not an address of this host, because no
+ * rail could listen at it. */
 static int init_check_source(const struct fi_info *info)
 {
 	struct moonrail_name n;
@@ -257,7 +264,7 @@ static int init_check_source(const struct fi_info *info)
 	fd = socket(in->sin_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
-	/* sin6_port lies there too */
+	/* sin6_port has the same offset */
 	in->sin_port = 0;
 	away = bind(fd, (const void *)n.address, n.len) &&
 	       errno == EADDRNOTAVAIL;
@@ -283,7 +290,7 @@ static int init_add_hints(struct fi_info *info, const struct fi_info *h,
 	return ret;
 }
 
-/* Returns true if a list of providers, as in FI_PROVIDER or a hint, names
+/* Returns true if a list of providers, as in FI_PROVIDER or in hints, names
  * moonrail. A list that begins with ^ names the providers to leave out. */
 static bool init_names_moonrail(const char *list)
 {
@@ -301,7 +308,7 @@ static bool init_names_moonrail(const char *list)
 	return false;
 }
 
-/* Returns true if the caller, or the user by the environment, asks for this
+/* Returns true if the caller's hints, or the user's environment, name this
  * provider. */
 static bool init_asked(const struct fi_info *hints)
 {
@@ -345,8 +352,9 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 		ret = -FI_ENODATA;
 	if (!ret)
 		ret = init_check_domain(info, &settings);
-	/* Over IP interfaces alone other providers, such as shm between processes
-	 * of one host, may serve better a program that takes what comes first. */
+	/* Over IP interfaces alone, another provider, such as shm between
+	 * processes of one host, may suit a program better that takes the first
+	 * provider offered. */
 	if (!ret && !init_asked(hints) && !moonrail_domain_rdma(&settings, info))
 		ret = -FI_ENODATA;
 	if (ret) {
@@ -364,10 +372,10 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 	fi_param_define(&moonrail_provider, "addr", FI_PARAM_STRING,
 			"Interfaces or addresses to use as rails, separated by commas (default: all that are usable)");
 	fi_param_define(&moonrail_provider, "enable", FI_PARAM_BOOL,
-			"Whether fi_getinfo offers moonrail also to programs that do not name it, where all rails are IP interfaces (default: no)");
+			"Whether fi_getinfo offers moonrail also to programs that do not name it if all rails are IP interfaces (default: no)");
 	fi_param_define(&moonrail_provider, "config", FI_PARAM_STRING,
-			"How rails share operations, by size: pairs <max_size>:<policy>, separated by commas, with ascending sizes; a policy is fixed, round-robin, striping or adaptive (default: adaptive for all)");
-	/* an older one than what is asked for would be passed over */
+			"How rails share operations, by size: pairs <max_size>:<policy>, separated by commas, in ascending order of size; the policies are fixed, round-robin, striping and adaptive (default: adaptive for all sizes)");
+	/* libfabric skips a provider whose version is lower than its own */
 	if (FI_VERSION_LT(MOONRAIL_API, fi_version()))
 		moonrail_provider.fi_version = fi_version();
 	return &moonrail_provider;

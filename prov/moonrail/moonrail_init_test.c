@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which callers of fi_getinfo are answered.
+ * The callers of fi_getinfo to which moonrail is offered.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/moonrail/moonrail_test.h"
 
-/* Whether this host has an RDMA device, instead of the real answer. */
+/* init_stands_in: the stand-in answers instead of the real function; init_rdma:
+ * its answer, this host has an RDMA device. */
 static bool init_rdma, init_stands_in;
 
 bool __real_tei_rail_transport_present(const struct tei_settings *settings,
@@ -30,7 +31,8 @@ bool __wrap_tei_rail_transport_present(const struct tei_settings *settings,
 						 info_flags);
 }
 
-/* Returns fi_getinfo's result for hints that name a provider, or none. */
+/* Returns the result of fi_getinfo for hints that name a provider, or name
+ * none. */
 static int init_getinfo(const char *provider)
 {
 	struct fi_info *hints = fi_allocinfo(), *info = NULL;
@@ -46,7 +48,7 @@ static int init_getinfo(const char *provider)
 	return ret;
 }
 
-static void ip_interfaces_are_offered_to_callers_that_ask(void)
+static void ip_interfaces_are_offered_only_on_request(void)
 {
 	init_stands_in = true;
 	init_rdma = false;
@@ -70,8 +72,8 @@ static void rdma_devices_are_offered_to_all_callers(void)
 }
 
 const struct tei_test_case moonrail_init_cases[] = {
-	{ "ip_interfaces_are_offered_to_callers_that_ask",
-	  ip_interfaces_are_offered_to_callers_that_ask },
+	{ "ip_interfaces_are_offered_only_on_request",
+	  ip_interfaces_are_offered_only_on_request },
 	{ "rdma_devices_are_offered_to_all_callers",
 	  rdma_devices_are_offered_to_all_callers },
 	{ NULL, NULL },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered memory, by key.
+ * Memory registrations of the application, by key.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,11 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define MR_TELL_NS	(2 * TEI_NS_PER_SEC)
-#define MR_OVERLAP_NS	(TEI_NS_PER_MS / 5)	/* with what is let go */
+#define MR_TELL_NS	(2 * TEI_NS_PER_SEC)	/* longest wait for
+						 * acknowledgements */
+#define MR_OVERLAP_NS	(TEI_NS_PER_MS / 5)	/* interval of retries while an
+						 * overlapping range is being
+						 * unregistered */
 
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 {
@@ -45,13 +48,15 @@ void moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
 	moonrail_stream_send(p, o);
 }
 
+/* Returns true if the peer may know keys of this domain and receives
+ * messages. */
 static bool mr_reaches(const struct moonrail_peer *p)
 {
 	return !p->same && (!p->err || p->resumes) && p->incarnation && p->rail;
 }
 
-/* Counts one operation at a registration. A counter that is bound for reads and
- * for writes counts an operation that does both once. */
+/* Counts one operation at a registration. If one counter is bound for both
+ * reads and writes, an operation that does both is counted once. */
 static void mr_count_one(const struct moonrail_mr *mr, bool reads, bool writes)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -85,7 +90,7 @@ void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
 	}
 }
 
-/* Whoever asked for the key is told that it is void. */
+/* Revokes the key at all peers that may know it. */
 static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_peer *p;
@@ -106,6 +111,7 @@ static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 	}
 }
 
+/* Returns true if all peers have acknowledged the last messages about keys. */
 static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_peer *p;
@@ -117,8 +123,9 @@ static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 	return true;
 }
 
-/* Until peers have heard what was last said about keys: that nobody takes one
- * for that of what is registered afterwards. */
+/* Waits until peers have acknowledged the last messages about keys, so that no
+ * peer mistakes a new registration for an old one with the same key. Releases
+ * the lock meanwhile. Waits MR_TELL_NS at most. */
 static void mr_wait_known(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -134,7 +141,7 @@ static void mr_wait_known(struct moonrail_domain *d)
 	}
 }
 
-/* What it is now, to all that may know it. */
+/* Sends the present description of a key to all peers that may know it. */
 static void mr_tell_all(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_peer *p;
@@ -147,7 +154,8 @@ static void mr_tell_all(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-/* Keys that have been told are told anew, and heard before this returns. */
+/* Sends all known keys again, with the flag that requests DONE, and waits until
+ * the peers have them. */
 void moonrail_mr_want_events(struct moonrail_domain *d)
 {
 	struct moonrail_mr *mr;
@@ -266,6 +274,8 @@ static struct fi_ops mr_fi_ops = {
 	.ops_open = moonrail_no_ops,
 };
 
+/* Chooses an unused key, or takes the requested one if the application chooses
+ * keys. */
 static int mr_choose_key(struct moonrail_domain *d, uint64_t requested,
 			 uint64_t *key) TEI_REQUIRES(moonrail_held)
 {
@@ -301,7 +311,8 @@ static int mr_add(struct moonrail_mr *mr, uint64_t requested, bool events)
 	}
 	if (ret)
 		goto out;
-	/* the lock was away */
+	/* the lock was released in the meantime, and the key may have been
+	 * taken */
 	ret = mr_choose_key(d, requested, &mr->key);
 	if (ret && mr->len) {
 		moonrail_pin_closed(d, mr->addr, mr->len);
@@ -320,9 +331,9 @@ out:
 }
 
 /*
- * Memory that is not mapped, or mapped with PROT_NONE, is refused: a peer's
- * access would kill this process, or break a connection that serves other
- * registrations as well.
+ * Refuses memory that is not mapped, or is mapped with PROT_NONE. An access of
+ * a peer would kill this process, or break a connection that other
+ * registrations use too.
  */
 static int mr_check_mapped(const char *addr, size_t len)
 {
@@ -339,7 +350,7 @@ static int mr_check_mapped(const char *addr, size_t len)
 	tei_topo_maps_free(maps);
 	if (access != TEI_TOPO_UNMAPPED && access != TEI_TOPO_CLOSED)
 		return 0;
-	TEI_WARN("prov", "registering %p, %zu bytes: %s at %#llx",
+	TEI_WARN("prov", "memory at %p, %zu bytes: cannot be registered: %s at %#llx",
 		 (const void *)addr, len,
 		 access == TEI_TOPO_UNMAPPED ? "nothing is mapped" :
 					       "mapped with PROT_NONE",

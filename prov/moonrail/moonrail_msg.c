@@ -9,7 +9,7 @@
 
 #define MSG_PEEK_FLAGS	(FI_PEEK | FI_CLAIM | FI_DISCARD)
 
-/* One call, sending or receiving. */
+/* The arguments of a call. */
 struct msg_call {
 	const struct iovec *iov;
 	size_t niov;
@@ -63,8 +63,9 @@ static void msg_fill_wire(struct moonrail_wire *w, const struct moonrail_op *op,
 }
 
 /*
- * It is copied and kept until it is there, so that the application's part is
- * over at once, unless it wants to hear of the peer's.
+ * Sends a message that fits into one message of the stream. The bytes are
+ * copied, so the operation completes at once, unless its flags ask for an
+ * acknowledgement of the peer.
  */
 static int msg_send_eager(struct moonrail_op *op, const struct msg_call *c,
 			  uint32_t dst_ep) TEI_REQUIRES(moonrail_held)
@@ -99,6 +100,7 @@ static int msg_send_eager(struct moonrail_op *op, const struct msg_call *c,
 	return 0;
 }
 
+/* Pins the buffers of an announced message. moonrail_op_free unpins them. */
 static int msg_pin(struct moonrail_op *op, const struct msg_call *c)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -119,7 +121,7 @@ static int msg_pin(struct moonrail_op *op, const struct msg_call *c)
 	return 0;
 }
 
-/* The peer reads it when it knows where to. */
+/* Announces a message, which the peer reads when a receive matches it. */
 static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 			  uint32_t dst_ep) TEI_REQUIRES(moonrail_held)
 {
@@ -155,11 +157,13 @@ static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 	if (!ret)
 		return 0;
 	tei_list_del(&op->link);
-	op->heard = true;		/* it never heard of them */
+	op->heard = true;		/* the peer has not received the
+					 * announcement */
 	return ret;
 }
 
-/* Nothing can be sent there any more. */
+/* Fails an operation whose peer cannot be reached. Returns 0: the error is
+ * reported by a completion. */
 static int msg_fail(struct moonrail_op *op, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -271,7 +275,8 @@ static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
 	op->quiet = ep->rx_selective && !(c->flags & FI_COMPLETION);
 	op->flags = FI_RECV | (c->tagged ? FI_TAGGED : FI_MSG) |
 		    (c->flags & FI_MULTI_RECV);
-	/* whose address it is now: that may be removed, and its place taken */
+	/* the peer is taken from the address now, because the address may be
+	 * removed and reused later */
 	if (from) {
 		op->from = from->peer;
 		moonrail_peer_use(op->from);

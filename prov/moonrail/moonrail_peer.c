@@ -803,7 +803,7 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 		peer_wake(p);
 	if (w.version != MOONRAIL_WIRE_VERSION) {
 		TEI_ERROR("prov",
-			  "a process speaks version %u of the provider's protocol, this one %u",
+			  "peer: its provider protocol has version %u, this process has version %u; use the same release of moonrail in both",
 			  w.version, MOONRAIL_WIRE_VERSION);
 		moonrail_peer_fail(p, FI_ENOPROTOOPT);
 		goto out_drop;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* As of one who has said hello and left before anybody looked. */
+/* Pretends that the resolver has found a process that has left since. */
 static void peer_found_and_gone(struct test_end *t, fi_addr_t at)
 {
 	struct moonrail_av *av = tei_container_of(t->av, struct moonrail_av,
@@ -20,7 +20,7 @@ static void peer_found_and_gone(struct test_end *t, fi_addr_t at)
 	moonrail_leave(t->domain);
 }
 
-static void one_who_is_found_and_leaves_at_once_times_out(void)
+static void send_to_process_that_left_times_out(void)
 {
 	struct iovec iov = { .iov_base = "x", .iov_len = 1 };
 	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1 };
@@ -36,8 +36,8 @@ static void one_who_is_found_and_leaves_at_once_times_out(void)
 	test_close(&t);
 }
 
-/* Of one that does not answer. */
-static void a_receive_that_is_not_sure_times_out(void)
+/* The peer does not answer the read-back check. */
+static void read_back_check_without_answer_times_out(void)
 {
 	struct moonrail_av *av;
 	struct moonrail_op *op;
@@ -61,8 +61,8 @@ static void a_receive_that_is_not_sure_times_out(void)
 	test_close(&t);
 }
 
-/* A peer that cannot be reached may be reading it just now. */
-static void what_was_announced_outlasts_its_readers_trust(void)
+/* A peer that cannot be reached may still be reading the announced message. */
+static void announced_message_to_failed_peer_is_kept_for_reader(void)
 {
 	struct moonrail_peer *p;
 	struct moonrail_op *op;
@@ -90,11 +90,11 @@ static void what_was_announced_outlasts_its_readers_trust(void)
 }
 
 const struct tei_test_case moonrail_peer_cases[] = {
-	{ "what_was_announced_outlasts_its_readers_trust",
-	  what_was_announced_outlasts_its_readers_trust },
-	{ "a_receive_that_is_not_sure_times_out",
-	  a_receive_that_is_not_sure_times_out },
-	{ "one_who_is_found_and_leaves_at_once_times_out",
-	  one_who_is_found_and_leaves_at_once_times_out },
+	{ "announced_message_to_failed_peer_is_kept_for_reader",
+	  announced_message_to_failed_peer_is_kept_for_reader },
+	{ "read_back_check_without_answer_times_out",
+	  read_back_check_without_answer_times_out },
+	{ "send_to_process_that_left_times_out",
+	  send_to_process_that_left_times_out },
 	{ NULL, NULL },
 };

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that peers may touch, as the data plane knows it: regions that never
- * overlap. A range that does gets the gaps registered, and a part in each
- * region that it touches. What nobody has a part in any more is kept for a
- * while where it is likely to be wanted again, as with a buffer that is sent
- * from over and over.
+ * Pinned ranges: the memory that peers may access, as registrations of the data
+ * plane, which never overlap. If a new range overlaps pinned ranges, the gaps
+ * are registered, and the new range takes a reference to each pinned range that
+ * it touches. A pinned range without references stays registered for a while,
+ * because it may be used again, such as a buffer that is sent from repeatedly.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define PIN_IDLE	512	/* regions kept */
+#define PIN_IDLE	512	/* limit of unused pinned ranges */
 #define PIN_WAIT_NS	(5 * TEI_NS_PER_SEC)
 
-/* Index of the first one that ends above addr. */
+/* Returns the index of the first pinned range that ends above addr. */
 static uint32_t pin_index(const struct moonrail_domain *d, const char *addr)
 {
 	uint32_t lo = 0, hi = d->npins, mid;
@@ -29,7 +29,7 @@ static uint32_t pin_index(const struct moonrail_domain *d, const char *addr)
 	return lo;
 }
 
-/* There is room for one more. */
+/* Inserts a pinned range. The table has room for it (pin_make_room). */
 static void pin_insert(struct moonrail_domain *d, uint32_t i,
 		       struct moonrail_pin *p)
 {
@@ -55,8 +55,9 @@ static void pin_take_out(struct moonrail_domain *d, uint32_t i,
 }
 
 /*
- * Its room in the table was kept. One that stays registered is there to be used
- * again, but where memory is pinned: then it is only let go of again.
+ * Handles the result of an attempt to unregister. A range that stays registered
+ * returns to the table, which has kept room for it, and can be used again. But
+ * if rails pin memory, the bounce thread tries to unregister it once more.
  */
 static void pin_gone(struct moonrail_domain *d, struct moonrail_pin *p,
 		     bool stays)
@@ -89,13 +90,14 @@ void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone)
 		tei_list_del(&p->link);
 		stays = tei_rail_mr_dereg(d->dp, p->addr, PIN_WAIT_NS, &err);
 		if (stays)
-			TEI_WARN("prov", "%p stays registered: %s",
+			TEI_WARN("prov", "memory at %p stays registered: %s",
 				 (void *)p->addr, err.text);
 		pin_gone(d, p, stays);
 	}
 }
 
-/* The one that was used longest ago goes, where too many are idle. */
+/* Takes the least recently used range out of the table if too many are
+ * unused. */
 static void pin_pick(struct moonrail_domain *d, struct tei_list *gone)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -126,7 +128,8 @@ void moonrail_pin_trim(struct moonrail_domain *d)
 	moonrail_pin_drop(d, &gone);
 }
 
-/* Room for one more, those that go included: they may come back. */
+/* Makes room for one more range. Ranges that are being unregistered count too,
+ * because they may return to the table. */
 static int pin_make_room(struct moonrail_domain *d)
 {
 	struct moonrail_pin **grown;
@@ -141,7 +144,8 @@ static int pin_make_room(struct moonrail_domain *d)
 	return 0;
 }
 
-/* What the process cannot write is not registered for writing by devices. */
+/* Registers a range. If memory cannot be written by the process, it is
+ * registered read-only for rails that pin memory. */
 static int pin_register(struct moonrail_domain *d, char *addr, uint64_t len)
 {
 	struct tei_rail_mr *mr;
@@ -156,7 +160,8 @@ static int pin_register(struct moonrail_domain *d, char *addr, uint64_t len)
 	return ret;
 }
 
-/* Pages are pinned at some 10 GB/s. */
+/* Registers a range with the lock released, because pinning takes time: about
+ * 10 GB/s. */
 static int pin_register_away(struct moonrail_domain *d, char *addr,
 			     uint64_t len) TEI_REQUIRES(moonrail_held)
 {
@@ -191,11 +196,12 @@ static int pin_add(struct moonrail_domain *d, char *addr, uint64_t len,
 		return 0;
 	pin_remove(d, pin_index(d, addr));
 	free(p);
-	/* that may be about to go */
+	/* the overlapping range may be about to be unregistered */
 	return ret == TEI_ERR_OVERLAP && d->ngoing ? -FI_EAGAIN : -FI_ENOMEM;
 }
 
-/* The region that byte is in, or one up to end where it is in none yet. */
+/* Finds the pinned range that contains at. If there is none, registers one from
+ * at to end or to the next pinned range. */
 static int pin_at(struct moonrail_domain *d, char *at, char *end, bool leave,
 		  struct moonrail_pin **out) TEI_REQUIRES(moonrail_held)
 {
@@ -212,7 +218,7 @@ static int pin_at(struct moonrail_domain *d, char *at, char *end, bool leave,
 		i = pin_index(d, at);
 	}
 	p = d->pins[i];
-	/* what is under way from memory of a closed registration will end */
+	/* the operations that still use a closed registration will end */
 	if (p->coming || (d->bounces && p->refs && !p->mrs))
 		return -FI_EAGAIN;
 	if (p->old)
@@ -255,7 +261,8 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 	struct tei_list spent;
 
 	tei_list_init(&spent);
-	/* what is pinned must not outlive its use: see moonrail_bounce.c */
+	/* if rails pin memory, it must not stay registered after its use
+	 * (moonrail_bounce.c) */
 	if (!gone && d->bounces)
 		gone = &spent;
 	while (i < d->npins && d->pins[i]->addr < end) {
@@ -267,7 +274,7 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 	moonrail_bounce_spent(d, &spent);
 }
 
-/* Whether one registration that is open has all of it. */
+/* Returns true if one open registration contains the whole pinned range. */
 static bool pin_is_within(const struct moonrail_domain *d,
 			  const struct moonrail_pin *p)
 {
@@ -309,7 +316,7 @@ bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 	       len <= d->pins[i]->len - (uint64_t)(at - d->pins[i]->addr);
 }
 
-/* The data plane closes its own. */
+/* Frees the table only: the data plane closes its registrations itself. */
 void moonrail_pin_free_all(struct moonrail_domain *d)
 {
 	uint32_t i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which rails carry an operation, by its size.
+ * Policies: the rails that carry an operation, by its size.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,10 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define POLICY_PART	4096u	/* bytes: stripes are not smaller */
+#define POLICY_PART	4096u	/* smallest stripe, bytes */
 
+/* Returns the policies in the environment and the name of the variable, or
+ * NULL. */
 static const char *policy_text(const char **name)
 {
 	static const char *const env[] = {
@@ -62,7 +64,7 @@ static bool policy_kind(const char *text, size_t len,
 	return false;
 }
 
-/* One pair, of len bytes; NULL, or what is wrong with it. */
+/* Reads one pair of len bytes. Returns NULL, or the text of the error. */
 static const char *policy_pair(const char *text, size_t len,
 			       struct moonrail_policies *p)
 {

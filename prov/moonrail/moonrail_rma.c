@@ -9,7 +9,8 @@
 
 /* --- keys ---------------------------------------------------------------- */
 
-/* Many peers may have chosen the same keys. */
+/* Mixes the peer into the hash, because many peers may have chosen the same
+ * keys. */
 static struct tei_list *rma_bucket(struct moonrail_peer *p, uint64_t key)
 {
 	return moonrail_bucket(p->domain->keys,
@@ -41,7 +42,8 @@ void moonrail_rma_drop_key(struct moonrail_key *k)
 	free(k);
 }
 
-/* Asks for it where it is new. NULL: no memory. */
+/* Returns the key, which is requested from the peer if it is new. Returns NULL
+ * if memory is short. */
 static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -64,7 +66,8 @@ static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 	return k;
 }
 
-/* Whether they need not be waited for: one that is void decides it all. */
+/* Returns true if the operation need not wait for keys: all are known, or one
+ * is void, which decides the result. *bad: memory is short. */
 static bool rma_keys_known(struct moonrail_op *op, bool *bad)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -87,7 +90,8 @@ static bool rma_keys_known(struct moonrail_op *op, bool *bad)
 	return known;
 }
 
-/* This domain's own keys are asked nobody for. */
+/* Copies a known key to *out. If the peer is this domain itself, takes the key
+ * from its registrations. */
 static bool rma_know_key(struct moonrail_op *op, uint64_t key,
 			 struct moonrail_key *out) TEI_REQUIRES(moonrail_held)
 {
@@ -113,6 +117,8 @@ static bool rma_know_key(struct moonrail_op *op, uint64_t key,
 	return true;
 }
 
+/* Checks remote range i against its key and writes its address. Returns 0 or
+ * FI_E*. */
 static int rma_place(struct moonrail_op *op, uint32_t i,
 		     struct moonrail_wire_piece *at)
 	TEI_REQUIRES(moonrail_held)
@@ -133,7 +139,7 @@ static int rma_place(struct moonrail_op *op, uint32_t i,
 	return 0;
 }
 
-/* The keys are there. */
+/* Starts the move of an operation whose keys are known. */
 static void rma_start(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_wire_piece at[MOONRAIL_IOV];
@@ -152,7 +158,8 @@ void moonrail_rma_go(struct moonrail_op *op)
 	bool bad, known;
 
 	moonrail_op_with(op, moonrail_peer_real(op->peer));
-	/* asking may show that the peer cannot be reached */
+	/* the request for a key may have shown that the peer cannot be
+	 * reached */
 	known = rma_keys_known(op, &bad);
 	if (bad || op->peer->err) {
 		op->err = bad ? FI_ENOMEM : op->peer->err;
@@ -173,7 +180,8 @@ void moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w)
 	if (!k)
 		return;
 	if (w->op == MOONRAIL_WIRE_KEY_NOT || !w->n) {
-		/* asked for anew by whoever uses it next */
+		/* the key is dropped below, and the next operation requests it
+		 * again */
 		k->access = 0;
 		k->known = true;
 	} else {
@@ -207,7 +215,7 @@ void moonrail_rma_fail(struct moonrail_peer *p, int err)
 	}
 }
 
-/* --- the end of one ------------------------------------------------------ */
+/* --- the end of an operation --------------------------------------------- */
 
 static void rma_put_keys(const struct moonrail_op *op, uint8_t *to)
 {
@@ -220,8 +228,8 @@ static void rma_put_keys(const struct moonrail_op *op, uint8_t *to)
 	}
 }
 
-/* What the peer wants to hear goes out when the bytes are in place. True: the
- * operation ends when that is with the peer too. */
+/* Sends DONE after the bytes are in place, if the peer needs it. Returns true
+ * if the operation completes only when DONE is acknowledged. */
 static bool rma_tell(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	bool certain = op->certain;
@@ -288,7 +296,8 @@ static int rma_fill(struct moonrail_op *op, const struct rma_call *c)
 	for (i = 0; i < c->nrma; i++) {
 		op->rma[i] = c->rma[i];
 		if (c->rma[i].len > op->total - far)
-			return -FI_EINVAL;	/* nor if the sum wraps */
+			return -FI_EINVAL;	/* also if the sum would
+						 * overflow */
 		far += c->rma[i].len;
 	}
 	if (far != op->total)
