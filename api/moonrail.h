@@ -3,11 +3,13 @@
 #define MOONRAIL_H
 
 /*
- * What moonrail offers beyond the Mooncake API of transfer_engine_c.h. All
- * calls are thread-safe. The ABI grows at the end only: arrays are passed
- * with the size of one element, outputs are filled up to the caller's size;
- * where that is larger than what the library knows, the rest becomes 0. Pieces
- * of a request (te_local, te_remote) never grow: their arrays have no size.
+ * The extensions of moonrail to the Mooncake API of transfer_engine_c.h. All
+ * calls are thread-safe.
+ *
+ * ABI: later versions add fields only at the end of a struct. The caller passes
+ * the size of its struct, or of one array element. The library fills an output
+ * up to that size, and fills with 0 the bytes beyond its own struct. te_local
+ * and te_remote never grow, so arrays of them are passed without a size.
  */
 
 #include <stddef.h>
@@ -19,60 +21,68 @@
 extern "C" {
 #endif
 
-/* The library is built with everything else hidden. */
+/* All other symbols of the library are hidden. */
 #pragma GCC visibility push(default)
 
 #define TE_VERSION_MAJOR 0
 #define TE_VERSION_MINOR 2
 #define TE_VERSION_PATCH 0
 
-/* "0.2.0", the library's own version. Never NULL, static. */
+/* Returns the version of the library, for example "0.2.0". The string is
+ * static, never NULL. */
 const char *te_version(void);
 
-/* "1.17", API version of the libfabric in use. Never NULL, static. */
+/* Returns the API version of the libfabric in use, for example "1.17". The
+ * string is static, never NULL. */
 const char *te_fabric_version(void);
 
 /*
- * The calling thread's last error, or a task's (te_task_error). Plain data,
- * strings terminated.
+ * An error record: the last error of the calling thread (te_last_error) or the
+ * error of a task (te_task_error). All strings are terminated.
  */
 struct te_error {
-	int32_t code;		/* as the set-up calls return; 0: no error */
-	int32_t prov_errno;	/* the provider's own errno, 0 if none */
+	int32_t code;		/* negative, from the table in
+				 * transfer_engine_c.h; 0: no error */
+	int32_t prov_errno;	/* error number of the libfabric
+				 * provider, 0 if none */
 	uint32_t flags;		/* TE_ERROR_… */
 	uint32_t reserved;
 	char rail[64];		/* "" if not tied to a rail */
 	char peer[96];		/* "" if not tied to a peer */
 	char provider[32];	/* "" if not tied to a provider */
-	char text[160];		/* what happened, provider's text included */
-	char hint[160];		/* what to do about it, or "" */
+	char text[160];		/* what happened, with the provider's text */
+	char hint[160];		/* what the user can do, or "" */
 };
 
-/* te_error.flags: the target could not be fenced; its memory may still be
- * written by operations that were posted. The calls of this header then give
- * STATUS_TIMEOUT; getTransferStatus gives STATUS_FAILED, unless
- * MC_SLICE_TIMEOUT is set. */
+/* te_error.flags: the target could not be fenced, so operations that were
+ * posted may still write to its memory. The status of such a task is
+ * STATUS_TIMEOUT in the calls of this header. getTransferStatus reports
+ * STATUS_FAILED instead, unless MC_SLICE_TIMEOUT is set. */
 #define TE_ERROR_UNFENCED 1u
-/* te_error.flags: whether an atomic was executed, or a notification delivered, is
- * not known. */
+/* te_error.flags: it is unknown whether the atomic was executed or the
+ * notification was delivered. */
 #define TE_ERROR_UNKNOWN 2u
-/* te_error.flags: the target has unregistered what its descriptor has that we
- * know it by: that was got, or imported, before. */
+/* te_error.flags: the descriptor of the segment that this process has is stale:
+ * it lists memory that the target has since unregistered. */
 #define TE_ERROR_STALE 4u
 
-/* Fills *err up to size bytes. 0, or -1 for NULL or size 0. */
+/*
+ * Copies the last error of the calling thread to *err, up to size bytes. Code
+ * 0: no error yet. Returns 0, or -1 if err is NULL or size is 0.
+ */
 int te_last_error(struct te_error *err, size_t size);
 
 /*
- * Error record of a task that ended CANCELED, FAILED or TIMEOUT; code 0
- * otherwise. 0, or 1 for a stale or invented id or index.
+ * Copies the error record of a task that ended CANCELED, FAILED or TIMEOUT to
+ * *err, up to size bytes. For every other task the record has code 0. Returns
+ * 0, or 1 if the engine, the batch or the task does not exist.
  */
 int te_task_error(transfer_engine_t engine, batch_id_t batch_id,
 		  size_t task_id, struct te_error *err, size_t size);
 
 /* --- the log -------------------------------------------------------------- */
 
-/* Levels, as MC_LOG_LEVEL counts them. */
+/* Log levels, with the numbers that MC_LOG_LEVEL uses. */
 enum te_log_level {
 	TE_LOG_ERROR = 0,
 	TE_LOG_WARN = 1,
@@ -81,20 +91,22 @@ enum te_log_level {
 };
 
 /*
- * Receives one line: its level, the part of the library that logs it, and the
- * text without time, process id and line end. The strings are valid until it
- * returns. Any thread, several at the same time, possibly with locks of the
- * library held: it must not call the library, must not wait for a thread that
- * does, and must return quickly.
+ * Receives one log line: its level, the part of the library that logs it, and
+ * the text without time, process id and line end. The strings are valid until
+ * the callback returns. The library calls it from any thread, from several
+ * threads at the same time, and possibly while it holds locks. The callback
+ * must not call the library, must not wait for a thread that does, and must
+ * return quickly.
  */
 typedef void (*te_log_fn)(int level, const char *module, const char *text,
 			  void *context);
 
 /*
- * Passes the log lines of the process to the callback instead of standard
- * error; NULL restores that. The lines are those that MC_LOG_LEVEL selects.
- * When it has returned 0, the callback before it is not running and is not
- * called any more. 0, or a negative code if a callback calls it. Any thread.
+ * Passes the log lines of the process to callback instead of standard error;
+ * NULL restores standard error. MC_LOG_LEVEL selects the lines. Once this call
+ * has returned 0, the previous callback is no longer running and is not called
+ * again. Returns 0, or a negative code if a callback makes this call. Any
+ * thread.
  */
 int te_set_log(te_log_fn callback, void *context);
 
@@ -106,16 +118,17 @@ int te_set_log(te_log_fn callback, void *context);
  */
 struct te_engine_options {
 	const char *metadata;		/* connection string; required */
-	const char *server_name;	/* as createTransferEngine; required */
-	const char *ip;			/* address that the control channel
-					 * binds and publishes */
+	const char *server_name;	/* local_server_name of
+					 * createTransferEngine; required */
+	const char *ip;			/* address at which the control channel
+					 * listens and which it publishes */
 	uint32_t port;			/* of the control channel */
-	int32_t auto_discover;		/* 1: find the topology and install the
-					 * transports that fit */
+	int32_t auto_discover;		/* 1: discover the topology and install
+					 * the matching transports */
 	/*
-	 * settings_count texts "NAME=VALUE" with names of environment
-	 * variables. For this engine each takes precedence over the
-	 * environment; an empty VALUE means the default.
+	 * settings_count texts "NAME=VALUE", where NAME is an environment
+	 * variable. For this engine, each takes precedence over the
+	 * environment. An empty VALUE means the default.
 	 */
 	const char *const *settings;
 	size_t settings_count;
@@ -124,10 +137,10 @@ struct te_engine_options {
 /*
  * Creates an engine as createTransferEngine does, with settings of its own.
  * size is sizeof(struct te_engine_options) of the calling program. The options
- * are copied. A setting that is malformed, unknown, out of range or common to
- * the whole process is an error that names it (te_last_error), and for an
- * unknown name also the closest known one. Returns 0 and sets *engine, or a
- * negative code and leaves *engine as it was. Any thread.
+ * are copied. A setting is refused if it is malformed, unknown, out of range or
+ * common to the whole process; te_last_error then names it, and for an unknown
+ * name also the closest known one. Returns 0 and sets *engine, or returns a
+ * negative code and leaves *engine unchanged. Any thread.
  */
 int te_engine_create(const struct te_engine_options *options, size_t size,
 		     transfer_engine_t *engine);
@@ -135,87 +148,98 @@ int te_engine_create(const struct te_engine_options *options, size_t size,
 /* --- waiting and control of work ------------------------------------------ */
 
 /*
- * The caller's time ran out: what a wait returns then. As a code it is also in
- * the error record, with its sign, of a task ended by its batch's deadline,
- * and what submitTransfer returns once that has passed.
+ * A time limit has passed. Returned by a wait whose timeout has passed, and by
+ * a submission to a batch whose deadline has passed. The error record of a task
+ * that the deadline ended has code -TE_TIMED_OUT.
  */
 #define TE_TIMED_OUT 9
-/* With its sign in the error record of a cancelled task. */
+/* The error record of a cancelled task has code -TE_CANCELED. */
 #define TE_CANCELED 10
 
 /*
- * Waits until the task, or every task of the batch submitted so far and during
- * the wait, is terminal. timeout_us: microseconds, 0 looks once, negative:
- * no limit. Drives progress for MOONRAIL_SPIN_US, then sleeps.
- * 0: terminal; TE_TIMED_OUT: not yet; both fill *status (may be NULL), for a
- * batch with the worst status of its tasks and the sum of their bytes, where
- * COMPLETED < CANCELED < FAILED < TIMEOUT < WAITING. 1: stale or invented id
- * or index, nothing submitted, batch freed or engine destroyed meanwhile.
+ * Wait until the task is terminal, or until every task of the batch is,
+ * including the tasks that are submitted during the wait. timeout_us is in
+ * microseconds; 0 checks once, a negative value sets no limit. The calling
+ * thread drives progress for MOONRAIL_SPIN_US, then sleeps.
+ *
+ * Return 0 if terminal, or TE_TIMED_OUT if not yet. Both fill *status, unless
+ * it is NULL; for a batch with the worst status of its tasks, in the order
+ * COMPLETED < CANCELED < FAILED < TIMEOUT < WAITING, and the sum of their
+ * bytes. Return 1 if the engine, batch or task does not exist, if nothing was
+ * submitted to the batch, or if the batch is freed or the engine is destroyed
+ * during the wait.
  */
 int te_wait_task(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
 		 int64_t timeout_us, struct transfer_status *status);
 int te_wait_batch(transfer_engine_t engine, batch_id_t batch_id,
 		  int64_t timeout_us, struct transfer_status *status);
 
-/* A whole batch as te_wait_batch gives it, without waiting. 0 or 1. */
+/* Fills *status for a whole batch as te_wait_batch does, without waiting.
+ * Returns 0, or 1 if the batch does not exist or has no tasks. */
 int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
 		    struct transfer_status *status);
 
 /*
- * A descriptor for poll, select and epoll, readable exactly while a batch that
- * has ended was not fetched by te_ended_batches, or a notification not by
- * getNotifsFromEngine. The same one at each call; the engine's: never closed
- * by the program, gone with the engine. Reading it is allowed, if those two
- * are called before the next sleep. The descriptor or a negative code.
+ * Returns a file descriptor for poll, select and epoll, or a negative code. The
+ * descriptor is readable exactly while te_ended_batches has an ended batch to
+ * fetch, or getNotifsFromEngine a notification. Every call returns the same
+ * descriptor. It belongs to the engine, which closes it when it is destroyed;
+ * the program must not close it. A program that reads from it must call both
+ * functions before it sleeps again.
  */
 int te_event_fd(transfer_engine_t engine);
 
-/* A batch that has ended: every task submitted to it so far is terminal. */
+/* An ended batch: every task submitted to it so far is terminal. */
 struct te_ended {
 	batch_id_t batch_id;
-	int32_t status;			/* as te_batch_status */
+	int32_t status;			/* STATUS_…, as te_batch_status */
 	uint32_t reserved;
 	uint64_t transferred_bytes;
 };
 
 /*
- * Batches that have ended since te_event_fd was first called, or had by then;
- * not those freed meanwhile. Each end is told once; one that was not fetched
- * before more was submitted to its batch, together with the next one. Fills up
- * to *count elements of elem_size bytes each, then sets *count to the number
- * filled. 0 or -1.
+ * Fetches the batches that have ended, including those that had ended when
+ * te_event_fd was first called. Batches that have been freed are left out. Each
+ * end is reported once. If more tasks are submitted to a batch before its end
+ * is fetched, only the next end of that batch is reported. Fills up to *count
+ * elements of elem_size bytes each, then sets *count to the number filled.
+ * Returns 0 or -1.
  */
 int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 		     size_t elem_size, size_t *count);
 
 /*
- * As te_event_fd, for one batch: readable exactly while tasks were submitted
- * to it and all of them are terminal. The batch's: closed by freeBatchID.
+ * Returns a file descriptor as te_event_fd does, for one batch: it is readable
+ * exactly while the batch has tasks and all of them are terminal. freeBatchID
+ * closes it.
  */
 int te_batch_event_fd(transfer_engine_t engine, batch_id_t batch_id);
 
 /*
- * Asks a task, or all tasks of a batch, to end early: CANCELED, or what they
- * come to first. Each is terminal soon, not when the call returns. 0, also
- * where it was terminal, or 1.
+ * Request that a task, or every task of a batch, ends early. A task ends
+ * CANCELED, unless it ends otherwise first. It becomes terminal soon, but not
+ * necessarily before the call returns. Return 0, also if the task was terminal
+ * already, or 1 if the engine, batch or task does not exist.
  */
 int te_cancel_task(transfer_engine_t engine, batch_id_t batch_id,
 		   size_t task_id);
 int te_cancel_batch(transfer_engine_t engine, batch_id_t batch_id);
 
 /*
- * Waits until all tasks that were submitted to that segment, or at all, before
- * the call are terminal; timeout_us as above. 0, TE_TIMED_OUT, 1, or 302.
+ * Wait until all tasks that were submitted before the call are terminal:
+ * te_flush those of one segment, te_drain those of the engine. timeout_us is
+ * that of te_wait_task. Return 0, TE_TIMED_OUT, 1 if the engine or segment does
+ * not exist or the engine is destroyed meanwhile, or 302 (no memory).
  */
 int te_flush(transfer_engine_t engine, segment_id_t segment_id,
 	     int64_t timeout_us);
 int te_drain(transfer_engine_t engine, int64_t timeout_us);
 
 /*
- * The batch's tasks, also those submitted later, end by that time, in
- * nanoseconds of CLOCK_MONOTONIC: FAILED, or TIMEOUT where the target could
- * not be fenced. 0: no deadline. Replaces an earlier one. 0 or a positive
- * code.
+ * Sets the deadline of a batch, in nanoseconds of CLOCK_MONOTONIC; 0 removes
+ * it. The deadline replaces an earlier one and applies to tasks submitted
+ * later, too. A task that it ends is FAILED, or TIMEOUT if the target could not
+ * be fenced. Returns 0 or a positive code.
  */
 int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
 		      uint64_t deadline_ns);
@@ -224,64 +248,67 @@ int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
 
 enum te_rail_state {
 	TE_RAIL_UP = 0,
-	TE_RAIL_SUSPECT = 1,	/* slow to answer; probed */
+	TE_RAIL_SUSPECT = 1,	/* makes no progress; being checked */
 	TE_RAIL_DOWN = 2,	/* carries nothing */
-	TE_RAIL_PROBING = 3	/* on its way back */
+	TE_RAIL_PROBING = 3	/* repaired; carries a growing share */
 };
 
-/* Counters are since the engine's start. */
+/* Statistics of one rail. Counters start at 0 when the engine is created. */
 struct te_rail_stats {
 	char name[64];		/* interface or RDMA device */
 	char provider[32];	/* of libfabric; "local" for copies */
-	char address[96];	/* fabric address in text */
+	char address[96];	/* fabric address as text */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", … */
 	uint32_t state;		/* enum te_rail_state */
-	uint32_t lanes;		/* endpoints open, target lanes included */
-	uint64_t tx_bytes;	/* written to peers and completed */
-	uint64_t rx_bytes;	/* read from peers and completed */
-	uint64_t slices;	/* completed pieces */
-	uint64_t retries;	/* pieces posted again */
+	uint32_t lanes;		/* open endpoints, rx lanes included */
+	uint64_t tx_bytes;	/* bytes written to peers and completed */
+	uint64_t rx_bytes;	/* bytes read from peers and completed */
+	uint64_t slices;	/* completed slices */
+	uint64_t retries;	/* slices posted again */
 	uint64_t errors;	/* error completions */
-	uint64_t inflight_bytes;
-	uint64_t inflight_max;	/* highest value seen, bytes */
-	uint64_t window;	/* bytes that may be posted at a time */
+	uint64_t inflight_bytes;	/* bytes posted and not completed */
+	uint64_t inflight_max;	/* highest value of inflight_bytes */
+	uint64_t window;	/* bytes that may be posted at one time */
 	double rate;		/* service rate, bytes per second */
-	uint64_t state_changes;	/* of state */
+	uint64_t state_changes;	/* changes of state */
 };
 
 /*
  * Fills up to *count elements of elem_size bytes each, then sets *count to the
- * number there are; stats may be NULL where *count is 0. 0 or -1.
+ * number of rails. If *count is 0, stats may be NULL. Returns 0 or -1.
  */
 int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
 		  size_t elem_size, size_t *count);
 
 /* A remotely accessible buffer of a segment. */
 struct te_buffer {
-	uint64_t addr;		/* absolute address there: a target_offset */
+	uint64_t addr;		/* address in the target process, as
+				 * target_offset of a request */
 	uint64_t length;	/* bytes */
 	char location[64];	/* "cpu:0", "cuda:1", "*" */
 };
 
 /*
- * Buffers of an open segment as its descriptor lists them. Fills up to *count
- * elements of elem_size bytes each, then sets *count to the number there are.
- * 0, or -1 for a stale id or bad argument.
+ * Lists the buffers in the descriptor of an open segment. Fills up to *count
+ * elements of elem_size bytes each, then sets *count to the number of buffers.
+ * Returns 0, or -1 for a stale id or an invalid argument.
  */
 int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 		       struct te_buffer *bufs, size_t elem_size,
 		       size_t *count);
 
 /*
- * Asks the control port of the peer with that segment name for an answer. 0 if
- * it answers as that peer: with a metadata service, as the process that has
- * published the name; with P2PHANDSHAKE, where the name is the address, as any
- * engine. Otherwise a negative code with the reason in te_last_error: -1 (bad
- * argument, or a name that is no address), -101 (the host is unknown), -102 (no
- * connection, or no answer in time), -104 (another process answers, or a wrong
- * secret), -200 (the metadata service does not have the name). Blocks for
- * at most timeout_us microseconds, MC_HANDSHAKE_CONNECT_TIMEOUT if negative.
- * The segment need not be open. Any thread.
+ * Checks that the control channel of the peer with that segment name answers.
+ * With a metadata service, the answer must come from the process that has
+ * published the name; with P2PHANDSHAKE, where the name is the address, from
+ * any engine. The segment need not be open. Blocks for at most timeout_us
+ * microseconds, or MC_HANDSHAKE_CONNECT_TIMEOUT if timeout_us is negative. Any
+ * thread.
+ *
+ * Returns 0, or a negative code with the reason in te_last_error: -1 (invalid
+ * argument, or a name that is no address), -101 (unknown host), -102 (no
+ * connection, or no answer in time), -104 (another process answers, or the
+ * secrets differ), -200 (the metadata service does not have the name).
  */
 int te_probe_peer(transfer_engine_t engine, const char *name,
 		  int64_t timeout_us);
@@ -293,65 +320,69 @@ enum te_opcode {
 	TE_READ = 0,			/* as OPCODE_READ */
 	TE_WRITE = 1,			/* as OPCODE_WRITE */
 	TE_ATOMIC_ADD = 2,		/* *remote += operand */
-	TE_ATOMIC_FETCH_ADD = 3,	/* the same; gives the old number */
-	TE_ATOMIC_SWAP = 4,		/* *remote = operand; old number */
-	TE_ATOMIC_CAS = 5		/* if *remote == compare:
-					 * *remote = operand; old number */
+	TE_ATOMIC_FETCH_ADD = 3,	/* *remote += operand; returns the old
+					 * value */
+	TE_ATOMIC_SWAP = 4,		/* *remote = operand; returns the old
+					 * value */
+	TE_ATOMIC_CAS = 5		/* if *remote == compare, *remote =
+					 * operand; returns the old value */
 };
 
-/* Pieces of one request, at most, on either side. */
+/* Maximum number of ranges of one request on either side. */
 #define TE_PIECES_MAX 256
 
-/* A piece of this process's memory. Frozen: what is to be said of it beyond
- * these two will be said in te_request. */
+/* One range of local memory. The layout is frozen; later versions add new
+ * properties to te_request. */
 struct te_local {
 	void *addr;
 	uint64_t length;		/* bytes, not 0 */
 };
 
-/* A piece of the target's memory. Frozen too. */
+/* One range of the target's memory. The layout is frozen. */
 struct te_remote {
-	uint64_t addr;			/* absolute address there */
+	uint64_t addr;			/* address in the target process */
 	uint64_t length;		/* bytes, not 0 */
 };
 
 /*
- * One task. The arrays are the caller's and are not used any more when
- * te_submit has returned; the memory that they name must stay as it is until
- * the task has ended. Zero the struct before it is filled in.
+ * One task. Set the struct to zero before filling it in. te_submit does not use
+ * the arrays after it has returned. The memory that they describe must stay
+ * unchanged until the task has ended.
  *
- * TE_READ, TE_WRITE: the local pieces end to end are moved to or from the
- * remote pieces end to end; both sides add up to the same length. Each local
- * piece lies in registered memory, each in another region if need be. Pieces
- * that overlap on the receiving side are allowed; which of them is seen there
- * is not defined. transferred_bytes counts the bytes of all pieces.
+ * TE_READ and TE_WRITE move the concatenation of the local ranges from or to
+ * the concatenation of the remote ranges. Both sides have the same total
+ * length. Each local range lies in registered memory; different ranges may lie
+ * in different registered buffers. Ranges on the receiving side may overlap;
+ * which bytes remain in an overlap is undefined. transferred_bytes counts the
+ * bytes of all ranges.
  *
- * Atomics: one remote piece, of length 4 or 8, at an address that is a multiple
- * of it: an unsigned number in the target's byte order, in memory that the
- * target registered as remotely accessible. operand (and compare) fit into it.
- * The old number is delivered to the one local piece, of the same length,
- * aligned too, in registered memory; TE_ATOMIC_ADD has no local piece.
+ * An atomic has one remote range of 4 or 8 bytes, aligned to its length, in
+ * memory that the target registered as remotely accessible. It holds an
+ * unsigned number in the target's byte order. operand and compare must fit into
+ * it. The old value is delivered to the only local range, which has the same
+ * length and alignment and lies in registered memory. TE_ATOMIC_ADD has no
+ * local range.
  *
- * The target's processor executes them, never a NIC: atomics of two NICs, or
- * of a NIC and a processor, are not atomic with one another, so memory that is
- * reached over several rails needs one executor. Thus all te_submit atomics on
- * an address are atomic with one another, whatever rails or processes they
- * come from, and with __atomic builtins (C11 atomics) of the target's own
- * threads, each of them sequentially consistent; plain transfers to the same
- * address are not. They need nothing of the provider and work over each,
- * survive the loss of a rail, and cost the target's progress thread a wake-up.
- * To LOCAL_SEGMENT the caller executes them itself. To another process of this
- * host they travel over a rail, since kernel copies have no atomics: code 8
- * where no rail reaches it.
+ * The target's processor executes atomics, never a NIC, because atomics of two
+ * NICs, or of a NIC and a processor, are not atomic with one another. Therefore
+ * all atomics of te_submit on an address are atomic with one another, over any
+ * rails and from any processes, and with __atomic builtins (C11 atomics) of the
+ * target's own threads. Each is sequentially consistent. Plain transfers to the
+ * same address are not atomic with them. Atomics need no support by the
+ * provider and survive the loss of a rail; each may have to wake the target's
+ * progress thread. For LOCAL_SEGMENT the calling thread executes them. For
+ * another process of this host they use a rail, because the kernel cannot
+ * execute them; without a rail te_submit returns 8.
  *
- * An atomic is executed once at most (law of exactly once: it carries a number
- * of this process's that the target remembers). It ends COMPLETED: executed
- * once; FAILED: not executed, or, where the target's process has ended,
- * unknown; TIMEOUT: unknown, and it may be executed yet, since the target
- * cannot be reached. TE_ERROR_UNKNOWN in the error record says that the
- * outcome is unknown. Code -303 there: the target's version has no atomics.
+ * An atomic is executed at most once: it carries a number that the target
+ * remembers. Its status is COMPLETED if it was executed, or FAILED if it was
+ * not executed. If the target's process has ended, FAILED can also mean that
+ * the outcome is unknown. TIMEOUT means that the outcome is unknown and the
+ * atomic may still be executed, because the target cannot be reached. The flag
+ * TE_ERROR_UNKNOWN of the error record marks every unknown outcome. Code -303
+ * in the error record means that the target's version has no atomics.
  *
- * Tasks have no order among one another, atomics of one batch neither.
+ * Tasks have no order among one another, nor do the atomics of one batch.
  */
 struct te_request {
 	uint32_t opcode;		/* enum te_opcode */
@@ -367,63 +398,72 @@ struct te_request {
 };
 
 /*
- * Adds count tasks to a batch, all or none; from then on they are tasks of it
- * like those of submitTransfer. elem_size is the size of one element; one that
- * is larger than this library's struct is taken where all that goes beyond is
- * 0. flags is 0. If count is 0, reqs is ignored and nothing is added.
+ * Adds count tasks to a batch, all of them or none. They are tasks of the batch
+ * like those of submitTransfer. elem_size is the size of one element. An
+ * element larger than this library's struct is accepted if all bytes beyond it
+ * are 0. flags must be 0. If count is 0, reqs is ignored and nothing is added.
  *
- * 0, or a positive code and nothing was taken: 1 (a stale or invented engine,
- * batch or target, an unknown opcode or flag, no piece or too many, length 0,
- * a range that wraps, sides that differ in length, an unaligned atomic, a
- * field that its opcode has no use for), 2 (no room in the batch, too many
- * queued), 3 (a local piece outside registered memory; in memory of a GPU one
- * of several, or an atomic's result), 8 (no transport or rail reaches the
- * target; several pieces, or an atomic, for files or memory of a GPU), 9 (the
- * batch's deadline has passed), 302 (no memory). te_last_error names request
- * and fault.
+ * Returns 0, or a positive code; then no task was added and te_last_error names
+ * the request and the fault:
+ *
+ *	1	the engine, batch or target does not exist; unknown opcode or
+ *		flag; no range, or too many; length 0; a range that wraps;
+ *		sides of different length; unaligned atomic; a field that the
+ *		opcode does not use is not 0
+ *	2	no room in the batch, or too many tasks queued
+ *	3	a local range outside registered memory; or in GPU memory, if
+ *		there are several ranges or it is the result of an atomic
+ *	8	no transport or rail reaches the target; or several ranges or an
+ *		atomic for files or GPU memory
+ *	9	the deadline of the batch has passed
+ *	302	no memory
  */
 int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 	      const struct te_request *reqs, size_t elem_size, size_t count,
 	      uint64_t flags);
 
 /*
- * Settings in force, one "NAME=value source" line each, truncated to len bytes
- * with its terminator; buf may be NULL where len is 0. Returns the length of the
- * whole text without its terminator, or -1.
+ * Writes the settings in force to buf, one line "NAME=value source" each,
+ * truncated to len bytes including the terminator. If len is 0, buf may be
+ * NULL. Returns the length of the complete text without its terminator, or -1.
  */
 int te_settings_text(transfer_engine_t engine, char *buf, size_t len);
 
 /* --- objects: descriptors as blobs ---------------------------------------- */
 
-/* Bytes of the longest blob. */
+/* Maximum length of a blob, bytes. */
 #define TE_BLOB_MAX ((UINT64_C(64) << 20) + 64)
 
 /*
- * This engine's segment descriptor, for applications that exchange addresses
- * themselves: a blob for te_segment_import of any process, of any byte order.
- * It says who we are, which rails and which remotely accessible buffers we
- * have; it holds no memory keys, only whether memory of a GPU has some. *size:
- * room in, bytes out; buf NULL with 0 asks for the size. flags: 0. 0; -1 for a
- * bad argument, or *size too small, which then is what is needed now.
+ * Writes the segment descriptor of this engine to buf as a blob, for
+ * applications that exchange addresses themselves. Any process, of any byte
+ * order, can pass the blob to te_segment_import. It holds the name and
+ * incarnation of the engine, its rails and its remotely accessible buffers, but
+ * no memory keys; for GPU memory it only says whether keys exist. *size is the
+ * size of buf on input and the size of the blob on output; buf NULL with *size
+ * 0 returns the size only. flags must be 0. Returns 0, or -1 for an invalid
+ * argument, or if *size is too small; *size is then set to the size needed.
  */
 int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 		      size_t *size);
 
 /*
- * Opens the segment that a blob describes, as openSegment opens it by name,
- * without asking anybody: the same name has the same id, one reference more;
- * a blob of this engine is LOCAL_SEGMENT. One that is older than what is
- * known changes nothing. What is refused because it was unregistered since has
- * TE_ERROR_STALE in its record. flags: 0. 0; -1 bad argument, -104 not a (whole)
- * blob, -202 the blob of a process that has gone, -2 too many.
+ * Opens the segment that a blob describes, as openSegment opens a segment by
+ * its name, but without any communication. The same name has the same id and
+ * gets one more reference. The blob of this engine itself opens LOCAL_SEGMENT.
+ * A blob that is older than the known descriptor changes nothing. If a task
+ * fails because its memory was unregistered after the export, its error record
+ * has TE_ERROR_STALE. flags must be 0. Returns 0, or -1 (invalid argument), -2
+ * (too many open segments), -104 (no blob, or a damaged one), -202 (the process
+ * of the blob has ended).
  */
 int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,
 		      uint64_t flags, segment_id_t *id);
 
-/* --- objects: which path, and what went there ------------------------------ */
+/* --- objects: paths and traffic ------------------------------------------- */
 
 enum te_path_kind {
-	TE_PATH_FABRIC = 0,	/* a rail of ours to a rail of the peer */
+	TE_PATH_FABRIC = 0,	/* a local rail to a rail of the peer */
 	TE_PATH_PROCESS = 1,	/* copies by the kernel to another process */
 	TE_PATH_MEMCPY = 2,	/* inside this process */
 	TE_PATH_FILE = 3	/* the files of a file segment */
@@ -431,7 +471,7 @@ enum te_path_kind {
 
 enum te_path_rank {
 	TE_PATH_NEAR = 0,	/* preferred for that location */
-	TE_PATH_FAR = 1,	/* helps when the near ones are full or down */
+	TE_PATH_FAR = 1,	/* used when the near ones are full or down */
 	TE_PATH_OFF = 2	/* not used for that location */
 };
 
@@ -442,100 +482,109 @@ struct te_path {
 	uint32_t kind;		/* enum te_path_kind */
 	uint32_t flags;		/* TE_PATH_… */
 	uint32_t rank;		/* enum te_path_rank */
-	int32_t numa_node;	/* of our rail, -1 unknown */
+	int32_t numa_node;	/* of the local rail, -1: unknown */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", "nvmeof" */
-	char provider[32];	/* of libfabric; "process_vm", "memcpy";
-				 * "io_uring", "threads" */
-	char rail[64];		/* ours */
-	char address[96];	/* ours, as text */
-	char remote_rail[64];	/* "" before the peer was first heard of */
+	char provider[32];	/* libfabric provider; for copies
+				 * "process_vm" or "memcpy"; for files
+				 * "io_uring" or "threads" */
+	char rail[64];		/* local rail */
+	char address[96];	/* its address as text */
+	char remote_rail[64];	/* "" before the first answer of the peer */
 	char remote_address[96];
-	char why_not_local[64];	/* where copies were allowed and not possible */
+	char why_not_local[64];	/* why copies inside this host, although
+				 * allowed, are not possible, or "" */
 };
 
 /*
- * What carries bytes to an open segment: one element for copies, else one per
- * local rail that reaches a rail of the peer. Ranks are those for memory at
- * location; NULL: anywhere. The log says the same at level info, a line per
- * peer and change. Fills as te_rail_stats does. 0, or -1 for a stale id or
- * bad argument.
+ * Lists the paths to an open segment: one element if copies or files are used,
+ * else one for each local rail that reaches a rail of the peer. The ranks are
+ * those for memory at location; NULL means any location. The same information
+ * is logged at level info when it changes. Fills paths and *count as
+ * te_rail_stats does. Returns 0, or -1 for a stale id or an invalid argument.
  */
 int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
 		     const char *location, struct te_path *paths,
 		     size_t elem_size, size_t *count);
 
 enum te_peer_state {
-	TE_PEER_NEW = 0,	/* not heard of yet */
+	TE_PEER_NEW = 0,	/* the peer has not answered yet */
 	TE_PEER_READY = 1,
-	TE_PEER_FENCING = 2,	/* something failed; a fence is awaited */
-	TE_PEER_GONE = 3	/* that process has gone; open it again */
+	TE_PEER_FENCING = 2,	/* after a failure, waits for a fence */
+	TE_PEER_GONE = 3	/* the process has ended; open the segment
+				 * again */
 };
 
-/* Counters are since this process of that name was first opened here. */
+/* Statistics of one peer. Counters start at 0 when a segment of the peer's
+ * process is first opened. */
 struct te_peer_stats {
 	char name[96];
 	uint64_t incarnation;
 	uint32_t state;		/* enum te_peer_state */
 	uint32_t queued;	/* tasks that wait for a rail */
-	uint64_t tx_bytes;	/* written there and completed */
-	uint64_t rx_bytes;	/* read from there and completed */
-	uint64_t completed;	/* tasks, by how they ended */
+	uint64_t tx_bytes;	/* bytes written to the peer and completed */
+	uint64_t rx_bytes;	/* bytes read from the peer and completed */
+	uint64_t completed;	/* tasks by their final status */
 	uint64_t failed;
 	uint64_t timeout;
 	uint64_t canceled;
-	uint64_t retries;	/* pieces posted again */
-	uint64_t fences;	/* asked of the peer */
-	uint64_t last_ns;	/* CLOCK_MONOTONIC: last sign of life, or 0 */
+	uint64_t retries;	/* slices posted again */
+	uint64_t fences;	/* fences requested from the peer */
+	uint64_t last_ns;	/* time of the last sign of life, ns,
+				 * CLOCK_MONOTONIC; 0: none */
 };
 
 /*
- * Fills *stats up to size bytes for one open segment, the own one included.
- * 0, or -1 for a stale id or bad argument.
+ * Fills *stats, up to size bytes, for an open segment or LOCAL_SEGMENT. Returns
+ * 0, or -1 for a stale id or an invalid argument.
  */
 int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 		  struct te_peer_stats *stats, size_t size);
 
-/* --- objects: memory ------------------------------------------------------- */
+/* --- objects: memory ------------------------------------------------------ */
 
 /* Flags of te_alloc. */
 #define TE_ALLOC_PRIVATE 1u	/* not remotely accessible */
 #define TE_ALLOC_SMALL_PAGES 2u	/* no huge pages */
-#define TE_ALLOC_HUGE_PAGES 4u	/* from the kernel's pool, or not at all */
-#define TE_ALLOC_STRICT 8u	/* on that node, or not at all */
+#define TE_ALLOC_HUGE_PAGES 4u	/* huge pages of the kernel's pool, else fail */
+#define TE_ALLOC_STRICT 8u	/* all on the requested node, else fail */
 
 enum te_page_kind {
 	TE_PAGES_SMALL = 0,
-	TE_PAGES_TRANSPARENT = 1, /* huge, at least in part */
-	TE_PAGES_HUGE = 2	/* from the kernel's pool */
+	TE_PAGES_TRANSPARENT = 1, /* transparent huge pages, at least in part */
+	TE_PAGES_HUGE = 2	/* huge pages of the kernel's pool */
 };
 
-/* What te_alloc got. */
+/* Memory that te_alloc has allocated. */
 struct te_memory {
 	uint64_t addr;
-	uint64_t size;		/* as asked for; registered */
+	uint64_t size;		/* bytes requested and registered */
 	uint64_t mapped;	/* bytes of memory used */
-	uint64_t page_size;	/* bytes; of the largest where mixed */
+	uint64_t page_size;	/* bytes; if mixed, of the largest page */
 	uint32_t pages;		/* enum te_page_kind */
-	int32_t numa_node;	/* -1: several, or not known */
+	int32_t numa_node;	/* -1: several, or unknown */
 	char location[64];	/* as registered: "cpu:0", "cuda:1", "*" */
 };
 
 /*
- * Memory at location ("cpu:1", "cuda:0"; NULL or "*": of the host, anywhere),
- * there of the largest pages there are, zeroed, touched and registered. A GPU's
- * has no pages to tell of. *memory is filled up to
- * memory_size, which holds the address at least. Freed by te_free or with the
- * engine. 0; -1 bad argument, -300 no such node, or not all of it there
- * (TE_ALLOC_STRICT), -302 no memory or no huge pages, -303 a location that is
- * neither a NUMA node nor a GPU, -6 no such GPU, or no driver in this process,
- * or as registerLocalMemory.
+ * Allocates memory at location and registers it. location is a NUMA node
+ * ("cpu:1"), a GPU ("cuda:0"), or host memory on any node (NULL or "*"). The
+ * memory is zeroed. Host memory uses the largest pages available, and all its
+ * pages are populated. For GPU memory the fields about pages are 0. *memory is
+ * filled up to memory_size bytes, which must include addr. Freed by te_free or
+ * with the engine.
+ *
+ * Returns 0, or -1 (invalid argument), -6 (no such GPU, or no driver in this
+ * process), -300 (no such node, or with TE_ALLOC_STRICT not all of the memory
+ * is on it), -302 (no memory or no huge pages), -303 (location is neither a
+ * NUMA node nor a GPU), or a code of registerLocalMemory.
  */
 int te_alloc(transfer_engine_t engine, size_t size, const char *location,
 	     uint64_t flags, struct te_memory *memory, size_t memory_size);
 
 /*
- * Unregisters as unregisterLocalMemory does, with its promise, then unmaps. 0;
- * -3 not from te_alloc, -4 still in use, and nothing has changed.
+ * Unregisters memory of te_alloc with the guarantee of unregisterLocalMemory,
+ * then frees it. Returns 0, or -3 (addr is not from te_alloc) or -4 (still in
+ * use); on an error nothing has changed.
  */
 int te_free(transfer_engine_t engine, void *addr);
 

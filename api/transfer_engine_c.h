@@ -3,22 +3,24 @@
 #define TRANSFER_ENGINE_C_H
 
 /*
- * The Mooncake Transfer Engine API, served by moonrail. Programs written for
- * that header compile and link unchanged. What goes beyond it is in
- * moonrail.h.
+ * The Mooncake Transfer Engine API as moonrail implements it. Programs written
+ * for the original header compile and link unchanged. moonrail.h declares the
+ * extensions.
  *
- * Threads: every call may be made from any thread at any time, but for
- * destroyTransferEngine, which must be the last call on its engine. No call
- * may be made from a signal handler. After fork() the child's calls on an
+ * Threads: every call may be made from any thread at any time, except
+ * destroyTransferEngine, which must be the last call on its engine. No call may
+ * be made from a signal handler. After fork(), calls of the child on an
  * inherited engine return an error.
  *
- * Strings and arrays passed in are never kept after a call returns, unless
- * said otherwise. Memory ranges given to registerLocalMemory stay the
- * caller's; they must stay mapped until unregisterLocalMemory returned 0.
+ * The library does not keep strings and arrays that are passed to a call after
+ * the call has returned, unless stated otherwise. The memory given to
+ * registerLocalMemory belongs to the caller. It must stay mapped until
+ * unregisterLocalMemory has returned 0.
  *
- * Two families of codes: set-up calls return 0 or a negative value,
- * submitTransfer, submitTransferWithNotify, getTransferStatus and freeBatchID
- * return 0 or a positive one:
+ * There are two families of return codes. submitTransfer,
+ * submitTransferWithNotify, getTransferStatus and freeBatchID return 0 or a
+ * positive code (second column). All other calls return 0 or a negative code
+ * (first column).
  *
  *	invalid argument		  -1	  1
  *	too many requests		  -2	  2
@@ -41,7 +43,7 @@
 extern "C" {
 #endif
 
-/* The library is built with everything else hidden. */
+/* All other symbols of the library are hidden. */
 #pragma GCC visibility push(default)
 
 typedef void *transfer_engine_t;
@@ -59,31 +61,33 @@ typedef uint64_t batch_id_t;
 #define OPCODE_WRITE 1
 
 /*
- * Values of transfer_status.status; CANCELED and above are terminal and never
- * change. getTransferStatus reports TIMEOUT only if MC_SLICE_TIMEOUT is set,
- * and FAILED instead if not.
+ * Values of transfer_status.status. CANCELED and higher values are terminal:
+ * the status does not change any more. getTransferStatus reports TIMEOUT only
+ * if MC_SLICE_TIMEOUT is set; otherwise it reports FAILED instead.
  */
 #define STATUS_WAITING 0	/* queued or in progress */
 #define STATUS_PENDING 1	/* not reported by this library */
 #define STATUS_INVALID 2	/* not reported by this library */
-#define STATUS_CANCELED 3	/* cancelled; nothing of it lands any more */
-#define STATUS_COMPLETED 4	/* every byte is in place at the target */
+#define STATUS_CANCELED 3	/* cancelled; nothing further is written */
+#define STATUS_COMPLETED 4	/* every byte has arrived */
 #define STATUS_TIMEOUT 5	/* ended, but the target could not be fenced */
-#define STATUS_FAILED 6		/* ended; fenced unless the error says otherwise */
+#define STATUS_FAILED 6		/* ended; fenced, unless the error record has
+				 * TE_ERROR_UNFENCED */
 
 struct transfer_request {
 	int opcode;		/* OPCODE_READ or OPCODE_WRITE */
-	void *source;		/* local address, inside registered memory */
+	void *source;		/* local address in registered memory */
 	segment_id_t target_id;	/* from openSegment, or LOCAL_SEGMENT */
-	uint64_t target_offset;	/* memory: absolute remote address; files:
-				 * byte offset in the segment */
-	uint64_t length;	/* bytes, 1 and up */
+	uint64_t target_offset;	/* memory: address in the target process;
+				 * files: byte offset in the segment */
+	uint64_t length;	/* bytes, at least 1 */
 };
 typedef struct transfer_request transfer_request_t;
 
 struct transfer_status {
 	int status;			/* STATUS_… */
-	uint64_t transferred_bytes;	/* lower bound of what is in place */
+	uint64_t transferred_bytes;	/* at least so many bytes have
+					 * arrived */
 };
 typedef struct transfer_status transfer_status_t;
 
@@ -94,15 +98,15 @@ struct buffer_entry {
 typedef struct buffer_entry buffer_entry_t;
 
 struct notify_msg {
-	char *name;		/* terminated */
-	char *msg;		/* terminated */
+	char *name;		/* terminated string */
+	char *msg;		/* terminated string */
 };
 typedef struct notify_msg notify_msg_t;
 
 struct nic_load_stat {
 	char device_name[64];
-	uint64_t inflight_bytes;
-	double ewma_bandwidth_bps;	/* bytes per second, service rate */
+	uint64_t inflight_bytes;	/* bytes posted and not completed */
+	double ewma_bandwidth_bps;	/* service rate, bytes per second */
 };
 typedef struct nic_load_stat nic_load_stat_t;
 
@@ -128,16 +132,19 @@ typedef struct segment_desc segment_desc_t;
 /* --- engine -------------------------------------------------------------- */
 
 /*
- * Creates an engine. metadata_conn_string: "P2PHANDSHAKE" (no server) or
- * "zookeeper://host:port[,host:port…][/chroot]". local_server_name: this
- * process's segment name; with P2PHANDSHAKE it gives the host, its port is
- * ignored and the name becomes "host:port" with the port really bound
- * (getLocalIpAndPort). ip_or_host_name and rpc_port may be ignored.
- * auto_discover 1: finds the topology and installs the transports that fit;
- * 0: the caller installs them.
+ * Creates an engine and returns it, or NULL after an error, which is logged.
+ * The caller owns the engine and frees it with destroyTransferEngine.
  *
- * NULL on error, with a log line that says why. The caller owns the engine
- * and frees it with destroyTransferEngine.
+ *	metadata_conn_string	"P2PHANDSHAKE" (no server), or
+ *				"zookeeper://host:port[,host:port…][/chroot]"
+ *	local_server_name	the segment name of this process; with
+ *				P2PHANDSHAKE only its host is used, and the name
+ *				becomes "host:port" with the port to which the
+ *				control channel is bound (getLocalIpAndPort)
+ *	ip_or_host_name		ignored
+ *	rpc_port		ignored
+ *	auto_discover		1: discover the topology and install the
+ *				matching transports; 0: the caller installs them
  */
 transfer_engine_t createTransferEngine(const char *metadata_conn_string,
 				       const char *local_server_name,
@@ -145,160 +152,178 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
 				       uint64_t rpc_port, int auto_discover);
 
 /*
- * Drains (bounded by MC_SLICE_TIMEOUT), withdraws what was published, stops
- * the engine's threads and frees it. Blocks. NULL is ignored; a second call on
- * the same handle is ignored as long as no new engine took its place.
+ * Withdraws the published descriptor, waits for the submitted tasks for at most
+ * MC_SLICE_TIMEOUT, stops the engine's threads and frees the engine. Blocks.
+ * NULL is ignored. A second call for the same handle is ignored, unless a new
+ * engine has got the same address.
  */
 void destroyTransferEngine(transfer_engine_t engine);
 
-/* Finds NICs and their distances. 0 or a negative code. */
+/* Discovers the NICs and their distances to memory. Returns 0 or a negative
+ * code. */
 int discoverTopology(transfer_engine_t engine);
 
 /*
- * "ip:port" of the control channel, IPv6 in brackets, truncated to len bytes
- * with its terminator. 0 or -1.
+ * Writes "ip:port" of the control channel to buf_out, with an IPv6 address in
+ * brackets, truncated to buf_len bytes including the terminator. Returns 0 or
+ * -1.
  */
 int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len);
 
 /*
- * Installs a transport: "tcp", "rdma", "shm", "local", "nvmeof", or "efa" or
- * "cxi", which mean "rdma" with that provider of libfabric. args may be
- * NULL; else args[0] is an optional topology JSON text and the array ends with
- * NULL. The same name twice gives the first handle. NULL on error. The handle
- * is the engine's.
+ * Installs a transport: "tcp", "rdma", "shm", "local" or "nvmeof"; "efa" and
+ * "cxi" mean "rdma" with that libfabric provider. args is NULL or an array that
+ * ends with NULL, whose first element is an optional topology in JSON. Returns
+ * a handle that the engine owns, or NULL after an error. If the transport is
+ * installed already, the handle is the same as before.
  */
 transport_t installTransport(transfer_engine_t engine, const char *proto,
 			     void **args);
 
 /*
- * Waits for the transport's tasks, then unloads it. 0, also if no transport of
- * that name is installed, of which te_last_error then has a record; otherwise a
- * negative code.
+ * Waits for the tasks of a transport, then uninstalls it. Returns 0 or a
+ * negative code. If no transport of that name is installed, returns 0 and sets
+ * the record of te_last_error.
  */
 int uninstallTransport(transfer_engine_t engine, const char *proto);
 
 /* --- segments ------------------------------------------------------------ */
 
 /*
- * Opens a segment: id >= 0, the same for the same name; the engine's own name
- * is 0. -1 for an empty, missing or unreachable name. A leading slash is
- * dropped. Blocks for at most MC_HANDSHAKE_CONNECT_TIMEOUT.
+ * Opens a segment and returns its id, which is at least 0. The same name always
+ * has the same id; the engine's own name has id 0. Leading slashes of the name
+ * are dropped. Returns -1 if the name is empty, is not published, or its
+ * descriptor cannot be read. Blocks for at most MC_HANDSHAKE_CONNECT_TIMEOUT.
  */
 segment_id_t openSegment(transfer_engine_t engine, const char *segment_name);
 
-/* As openSegment, and fetches the descriptor anew first. */
+/* Opens a segment as openSegment does, but first fetches its descriptor again.
+ * */
 segment_id_t openSegmentNoCache(transfer_engine_t engine,
 				const char *segment_name);
 
 /*
- * Drops one reference. The id goes stale with the last one; tasks under way
- * are not disturbed. 0, also for an id that is not open, of which te_last_error
- * then has a record; -1 if engine is NULL or stale.
+ * Releases one reference. After the last one the id is stale; tasks in progress
+ * continue. Returns 0, or -1 if engine is NULL or stale. If the id is not open,
+ * returns 0 and sets the record of te_last_error.
  */
 int closeSegment(transfer_engine_t engine, segment_id_t segment_id);
 
-/* Forgets a cached name. 0 even where absent, -1 if empty. */
+/* Removes a name from the cache, so that the next open fetches its descriptor
+ * again. Returns 0, also if the name is not cached, or -1 if it is empty. */
 int removeLocalSegment(transfer_engine_t engine, const char *segment_name);
 
-/* Fetches every remote descriptor anew. 0 or the first error. */
+/* Fetches every remote descriptor again. Returns 0 or the first error. */
 int syncSegmentCache(transfer_engine_t engine);
 
 /*
- * Connects every pair of rails to that segment, whatever the provider.
- * Idempotent. 0 or a negative code.
+ * Connects every rail pair with the process of a segment, for any provider, not
+ * only EFA. Pairs that are connected already are left alone. Returns 0 or a
+ * negative code.
  */
 int warmupEfaSegment(transfer_engine_t engine, const char *segment_name);
 
 /* --- memory -------------------------------------------------------------- */
 
 /*
- * Registers [addr, addr + length) on every transport, installed now or later.
- * location: "cpu:N", "cuda:N", "*" or "segments:<page>:<n0>,…"; NULL is "*".
- * remote_accessible 0 publishes nothing. -1 for length 0 or a range that
- * wraps, -7 for any overlap. Rolled back as a whole on error.
+ * Registers [addr, addr + length) with every transport that is installed now or
+ * later. location is "cpu:N", "cuda:N", "*" or "segments:<page>:<n0>,…"; NULL
+ * means "*". If remote_accessible is 0, the memory is not published. Returns 0,
+ * or -1 (length 0, or a range that wraps or is not mapped readable), -7 (the
+ * range overlaps registered memory) or another negative code. After an error
+ * nothing is registered.
  */
 int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 			const char *location, int remote_accessible);
 
 /*
- * Returns 0 only when no peer can write or read there any more: withdraws the
- * descriptor, asks the connected initiators to drain, fences those that do
- * not answer. Waits for local tasks on the range, up to MC_SLICE_TIMEOUT, then
- * -4 and the range stays registered. -3 if addr is no registered start.
+ * Unregisters memory. Once it has returned 0, no peer can read or write the
+ * memory any more: the call removes the memory from the descriptor, requests
+ * the connected initiators to drain, and fences those that do not answer. It
+ * waits for local tasks that use the memory for at most MC_SLICE_TIMEOUT. If
+ * some are still running then, returns -4 and the memory stays registered.
+ * Returns -3 if addr is not the start of registered memory.
  */
 int unregisterLocalMemory(transfer_engine_t engine, void *addr);
 
-/* One publication for the whole batch, the shortest first; all or nothing. */
+/* Registers several remotely accessible buffers, all or none, in the order of
+ * their length, with a single publication. */
 int registerLocalMemoryBatch(transfer_engine_t engine,
 			     buffer_entry_t *buffer_list, size_t buffer_len,
 			     const char *location);
 
-/* Goes on past an error and returns the first. */
+/* Unregisters several buffers. Continues after an error and returns the first
+ * one. */
 int unregisterLocalMemoryBatch(transfer_engine_t engine, void **addr_list,
 			       size_t addr_len);
 
 /* --- transfers ----------------------------------------------------------- */
 
 /*
- * A bounded list of tasks. Ids carry a generation: a stale or invented id is
- * refused. INVALID_BATCH for a size above 1048576 or without memory. A batch of
- * size 0 is valid and takes no request.
+ * Allocates a batch, which is a list of at most batch_size tasks, and returns
+ * its id. An id contains a generation, so that the id of a freed batch is
+ * refused. Returns INVALID_BATCH if batch_size is above 1048576 or memory is
+ * short. A batch of size 0 is valid but accepts no requests.
  */
 batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size);
 
 /*
- * Queues count requests as the batch's next tasks, numbered in order. 0, or a
- * positive code and nothing of the call is taken. If count is 0, entries is
- * ignored and nothing is sent. Never blocks. The memory at source must stay registered and, for WRITE, unchanged until the task is
- * terminal.
+ * Queues count requests as the next tasks of the batch, numbered in order.
+ * Returns 0, or a positive code; then no request of this call was queued. If
+ * count is 0, entries is ignored. Never blocks. The memory at source must stay
+ * registered and, for OPCODE_WRITE, unchanged until the task is terminal.
  */
 int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 		   struct transfer_request *entries, size_t count);
 
 /*
- * As submitTransfer; when every request of this call is COMPLETED, notify_msg
- * is sent once, at most once, to the first request's target. Not sent if one
- * of them fails, or if count is 0. Neither the call nor a task's status waits for
- * the notification. 2 also if too many notifications wait for that target.
+ * Queues requests as submitTransfer does. When all requests of this call are
+ * COMPLETED, sends notify_msg to the target of the first request; it arrives at
+ * most once. If a request does not complete, or count is 0, nothing is sent.
+ * Neither the call nor the status of a task waits for the notification. Also
+ * returns 2 if too many notifications are queued for that target.
  */
 int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 			     struct transfer_request *entries, size_t count,
 			     notify_msg_t notify_msg);
 
 /*
- * Status of one task; drives progress while it is not terminal. 0 or a
- * positive code. Never blocks. A task that the library ends by itself is
- * COMPLETED, CANCELED or FAILED; the record of te_task_error tells whether the
- * target could be fenced. Only if the user has set MC_SLICE_TIMEOUT, in the
- * environment or for the engine, an unfenced task is TIMEOUT.
+ * Fills *status for one task. While the task is not terminal, the call drives
+ * progress. Never blocks. Returns 0 or a positive code. A terminal task is
+ * COMPLETED, CANCELED or FAILED; the record of te_task_error says whether the
+ * target could be fenced. An unfenced task is TIMEOUT instead of FAILED only if
+ * MC_SLICE_TIMEOUT is set in the environment or for the engine.
  */
 int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 		      size_t task_id, struct transfer_status *status);
 
-/* 0, or 4 while a task is not terminal, or 1. The id is stale afterwards. */
+/* Frees a batch. Returns 0, 4 while a task is not terminal, or 1 if the batch
+ * does not exist. */
 int freeBatchID(transfer_engine_t engine, batch_id_t batch_id);
 
 /* --- notifications ------------------------------------------------------- */
 
 /*
- * A notification has at most 1 MiB: name and msg together, without terminators.
- *
- * Drains the received notifications into an array that the caller frees with
- * freeNotifsMsgBuf. NULL and *size 0 if there are none. Each arrives at most
- * once, those of one sender in order. While MOONRAIL_NOTIFY_BYTES or
- * MOONRAIL_MAX_NOTIFIES are held, senders wait.
+ * Returns the received notifications as an array of *size elements, which the
+ * caller frees with freeNotifsMsgBuf, or NULL with *size 0 if there are none.
+ * Each notification arrives at most once; those of one sender arrive in order.
+ * name and msg of a notification have at most 1 MiB together, without
+ * terminators. While MOONRAIL_MAX_NOTIFIES notifications or
+ * MOONRAIL_NOTIFY_BYTES bytes wait to be fetched, senders wait.
  */
 notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size);
 
-/* Frees what getNotifsFromEngine gave, with its size. NULL is ignored. 0. */
+/* Frees an array of getNotifsFromEngine; size is its number of elements. NULL
+ * is ignored. Returns 0. */
 int freeNotifsMsgBuf(notify_msg_t *msg, int size);
 
 /*
- * Sends a notification and waits until the peer's library has acknowledged it, for
- * at most MC_HANDSHAKE_CONNECT_TIMEOUT. 0 or a negative code; after an error it is
- * no longer sent. TE_ERROR_UNKNOWN in the record of te_last_error says that it may
- * have arrived, or may still arrive once; without that flag it never arrives. To
- * LOCAL_SEGMENT, the call does not wait.
+ * Sends a notification and waits until the peer's library has acknowledged it,
+ * for at most MC_HANDSHAKE_CONNECT_TIMEOUT. For LOCAL_SEGMENT the call does not
+ * wait. Returns 0 or a negative code. After an error the notification is not
+ * sent again. If the record of te_last_error then has TE_ERROR_UNKNOWN, the
+ * notification may have arrived or may still arrive once; without that flag it
+ * never arrives.
  */
 int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 		      notify_msg_t notify_msg);
@@ -307,21 +332,23 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 
 /*
  * Fills up to *count entries, one per rail, then sets *count to the number of
- * rails. 0, or -1 for NULL, also where *count is 0.
+ * rails. Returns 0, or -1 if a pointer is NULL, even if *count is 0.
  */
 int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
 		    size_t *count);
 
 /*
- * The local rails and the topology as text (json 0) or JSON, truncated to len
- * bytes with its terminator. 0 or a negative code.
+ * Writes the local rails and the topology to buf, as text if json is 0, else as
+ * JSON, truncated to len bytes including the terminator. Returns 0 or a
+ * negative code.
  */
 int showLinks(transfer_engine_t engine, char *buf, size_t len, int json);
 
 /*
- * On SIGTERM, SIGINT and exit: drain, withdraw, exit with 128 + signal. The
- * library installs no handler unless this is called; it replaces one that was
- * there. 0 or a negative code.
+ * Makes SIGTERM, SIGINT and a normal exit of the process shut the engine down:
+ * its descriptor is withdrawn and its tasks are drained. After a signal the
+ * process ends with status 128 + signal. The library installs signal handlers
+ * only in this call; they replace earlier ones. Returns 0 or a negative code.
  */
 int enableGracefulShutdown(transfer_engine_t engine);
 
