@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tools: te_info, te_meta. They are linked to the library like any program, and
-# have copies of the parts that read topology and metadata.
+# The tools te_info and te_meta. They are linked to the library as any program is, and
+# contain copies of the parts that read the topology and the metadata.
 TOOLS += te_info te_meta
 
 SRCS_te_info = \

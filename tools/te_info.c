@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_info: what an engine has to work with on this machine, and what would
- * hurt it.
+ * te_info: shows the resources of an engine on this machine, and faults that
+ * slow it down or make it fail.
  */
 #include <errno.h>
 #include <signal.h>
@@ -103,7 +103,8 @@ static int main_report(struct info *info)
 	return main_exit(info);
 }
 
-/* Output that did not reach its file is no success. */
+/* Flushes stdout. Returns ret, or INFO_EXIT_USAGE if the output could not be
+ * written. */
 static int main_flush(int ret)
 {
 	if (!fflush(stdout) && !ferror(stdout))

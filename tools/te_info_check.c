@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * All checks; limits of the process.
+ * Runs all checks, and checks the limits of the process.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,9 +15,9 @@
 #define CHECK_NO_LIMIT	1e19
 
 struct check_limit {
-	const char *name;	/* as /proc/PID/limits has it */
+	const char *name;	/* as in /proc/PID/limits */
 	int resource;
-	double soft, hard;	/* CHECK_NO_LIMIT; below 0 unknown */
+	double soft, hard;	/* or CHECK_NO_LIMIT; negative: unknown */
 };
 
 static double limit_number(const char *text)
@@ -26,7 +26,7 @@ static double limit_number(const char *text)
 					       CHECK_NO_LIMIT;
 }
 
-/* "Max locked memory         8388608              8388608   bytes" */
+/* Reads a line such as "Max locked memory 8388608 8388608 bytes". */
 static void limit_of_pid(struct info *info, struct check_limit *l)
 {
 	char *text = info_slurp(info, "/proc/%llu/limits",
@@ -119,7 +119,7 @@ static void check_files(struct info *info)
 	for (size_t i = 0; i < info->n_rails; i++)
 		rails += strcmp(info->rails[i].transport, "local") != 0;
 	rails = rails ? rails : 1;
-	/* per rail its queues and listeners, and one connection each way */
+	/* each rail has queues and listeners, and two connections per peer */
 	need = 128 + rails * (32 + 2 * peers);
 	if (l.soft >= need) {
 		info_fine(info, "open_files", who,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The rails themselves, libfabric below them, RDMA ports.
+ * Checks of the rails, of libfabric below them, and of RDMA ports.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,9 +10,10 @@
 
 #include "tools/te_info.h"
 
-#define FABRIC_CM_US		10000	/* ofi_rxm's own interval */
-#define FABRIC_RX_SIZE		1024	/* fewer buffers save no memory */
-#define FABRIC_CM_SOON_US	1000	/* not to be noticed beside the rest */
+#define FABRIC_CM_US		10000	/* default of ofi_rxm */
+#define FABRIC_RX_SIZE		1024	/* fewer buffers would not save
+					 * memory */
+#define FABRIC_CM_SOON_US	1000	/* too short to be noticed */
 
 static const cJSON *fabric_list(const struct info *info, const char *key)
 {
@@ -53,7 +54,7 @@ static void fabric_rails(struct info *info)
 
 /* --- connections --------------------------------------------------------- */
 
-/* As libfabric reads its switches; what it can't read leaves them off. */
+/* Reads a boolean variable as libfabric does: any other value means off. */
 static bool fabric_switch_on(const char *text)
 {
 	static const char *const on[] = { "1", "true", "yes", "on" };
@@ -66,8 +67,9 @@ static bool fabric_switch_on(const char *text)
 }
 
 /*
- * Which providers can close one connection: only rxm's, and only with the
- * switch set before libfabric starts. The API has no capability for it.
+ * Reports whether the provider can close a single connection. Only ofi_rxm can,
+ * and only if the variable was set before libfabric started. The API has no
+ * capability for this.
  */
 static void fabric_closing(struct info *info, const struct info_rail *r)
 {
@@ -94,8 +96,8 @@ static void fabric_closing(struct info *info, const struct info_rail *r)
 }
 
 /*
- * ofi_rxm looks for connections only every so often where messages are polled
- * for, 10 ms unless it is told otherwise.
+ * Checks how often ofi_rxm looks for connection requests at an endpoint that is
+ * polled for messages. The default is every 10 ms.
  */
 static void fabric_connecting(struct info *info, const struct info_rail *r)
 {
@@ -120,9 +122,9 @@ static void fabric_connecting(struct info *info, const struct info_rail *r)
 }
 
 /*
- * ofi_rxm of libfabric 1.17 fills its receive buffers when an endpoint is
- * opened, whatever sizes the endpoint's attributes ask for. Only the variable
- * makes them fewer.
+ * Checks the receive buffers of ofi_rxm. libfabric 1.17 fills them when an
+ * endpoint is opened, whatever sizes the endpoint's attributes ask for. Only
+ * this variable reduces them.
  */
 static void fabric_buffers(struct info *info, const struct info_rail *r)
 {
@@ -162,7 +164,7 @@ static void fabric_connections(struct info *info)
 	}
 }
 
-/* --- two libraries in one process ---------------------------------------- */
+/* --- several copies of a library in one process -------------------------- */
 
 #define FABRIC_COPIES 8
 
@@ -182,7 +184,7 @@ static void fabric_copy(struct fabric_copies *c, const char *path)
 		snprintf(c->paths[c->n++], sizeof(c->paths[0]), "%.255s", path);
 }
 
-/* From /proc/PID/maps; false if it can't be read. */
+/* Reads /proc/PID/maps. Returns false if that is not possible. */
 static bool fabric_maps(struct info *info, struct fabric_copies *c)
 {
 	char *text, *line, *save = NULL, *path;
@@ -238,9 +240,9 @@ static void fabric_libraries(struct info *info)
 }
 
 /*
- * libinfinipath installs its signal handlers when it is loaded, unless the
- * environment has the two variables. The environment of another process
- * (--pid) is not read.
+ * Checks whether libinfinipath installs its signal handlers. It does so when it
+ * is loaded, unless the environment has the two variables. The environment of
+ * another process (--pid) is not read.
  */
 static void fabric_handlers(struct info *info)
 {
@@ -270,7 +272,8 @@ static void fabric_handlers(struct info *info)
 
 /* --- RDMA ---------------------------------------------------------------- */
 
-/* Any that is not link-local, fe80::/10; the provider chooses among them. */
+/* Returns true if the port has a GID that is not link-local (fe80::/10); the
+ * provider chooses among these. */
 static bool fabric_has_gid(const cJSON *port)
 {
 	const cJSON *gid;
@@ -303,7 +306,8 @@ static void fabric_gid(struct info *info, const char *name, const cJSON *port)
 	info_cure(f, "give the port's interface an IP address; ibv_devinfo -v lists the GIDs");
 }
 
-/* What an Ethernet port's interface supports, 0: that is not told. */
+/* Returns the speed that an Ethernet port's interface supports, or 0 if it is
+ * unknown. */
 static double fabric_ethernet_max(const struct info *info, const cJSON *port)
 {
 	const cJSON *gids = cJSON_GetObjectItemCaseSensitive(port, "gids"), *o;
@@ -315,7 +319,7 @@ static double fabric_ethernet_max(const struct info *info, const cJSON *port)
 	return 0;
 }
 
-/* The fastest active port of the device. */
+/* Returns the speed of the fastest active port of the device. */
 static double fabric_fastest(const cJSON *ports)
 {
 	const cJSON *port;
@@ -330,9 +334,10 @@ static double fabric_fastest(const cJSON *ports)
 }
 
 /*
- * libibverbs tells what a port runs at, not what it supports. That is known of
- * Ethernet by its interface; an InfiniBand port has two lanes or more, and
- * those of one device are alike.
+ * Checks the speed of a port. libibverbs reports the present speed of a port
+ * but not the speed that it supports. For Ethernet the interface reports that.
+ * An InfiniBand port supports at least two lanes, and the ports of one device
+ * support the same speed.
  */
 static void fabric_rate(struct info *info, const char *name, const cJSON *port,
 			const cJSON *ports)
@@ -346,7 +351,7 @@ static void fabric_rate(struct info *info, const char *name, const cJSON *port,
 	cJSON *f;
 
 	info_bits_text(speed, rate, sizeof(rate));
-	/* codes of one rate differ by what they count of its coding */
+	/* the same rate may be reported with or without coding overhead */
 	if (!lame && speed >= max * 0.9) {
 		info_fine(info, "rdma_port", name, "port %.0f is active at %s",
 			  info_get_num(port, "port"), rate);

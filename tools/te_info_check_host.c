@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The machine and its kernel: memory, clock, cgroups, what processes may do
- * to each other.
+ * Checks of the machine and its kernel: memory, clock, control groups, and
+ * access between processes.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #define HOST_MIB (1024.0 * 1024)
 
-/* A "Name:  N kB" line of /proc/meminfo, or -1. */
+/* Returns the number in a line "Name: N kB" of /proc/meminfo, or -1. */
 static double host_meminfo(const char *text, const char *name)
 {
 	size_t len = strlen(name);
@@ -134,7 +134,7 @@ static void host_ptrace(struct info *info)
 
 	if (scope == INFO_UNSEEN)
 		return;
-	/* without Yama nobody keeps them from it */
+	/* a kernel without Yama does not restrict them */
 	if (scope == 0 || scope == INFO_ABSENT) {
 		info_fine(info, "ptrace", "local",
 			  "processes of one user may copy from each other");
@@ -174,18 +174,20 @@ static void host_shm(struct info *info)
 	info_cure(f, "mount -o remount,size=1G /dev/shm, or --shm-size=1g for containers");
 }
 
-/* --- cgroups ------------------------------------------------------------- */
+/* --- control groups ------------------------------------------------------ */
 
-/* The smallest limit found so far. */
+/* The smallest memory limit found so far. */
 struct host_limit {
-	double bytes;		/* below 0: none */
+	double bytes;		/* negative: none */
 	char where[512];	/* its control group */
-	const char *file;	/* the name it has there */
-	bool seen;		/* some file told, also that there is none */
-	int err;		/* errno of one that is there and did not */
+	const char *file;	/* file name of the limit there */
+	bool seen;		/* at least one file could be read, even if it
+				 * has no limit */
+	int err;		/* errno of a file that exists and could not be
+				 * read */
 };
 
-/* Version 1 says "none" by the largest multiple of a page. */
+/* Version 1 represents "no limit" by the largest multiple of a page. */
 #define HOST_NO_LIMIT 0x1p62
 
 static void host_limit_read(struct info *info, struct host_limit *l,
@@ -214,7 +216,8 @@ static void host_limit_read(struct info *info, struct host_limit *l,
 	snprintf(l->where, sizeof(l->where), "%s", *dir ? dir : "/");
 }
 
-/* From path up to the root: the limits of all of them count. */
+/* Reads the limits of the control group at path and of all groups above it;
+ * each of them applies. */
 static void host_limit_walk(struct info *info, struct host_limit *l,
 			    const char *base, const char *path,
 			    const char *file)
@@ -233,7 +236,7 @@ static void host_limit_walk(struct info *info, struct host_limit *l,
 	} while (slash);
 }
 
-/* Whether a list of words with sep between them has that word. */
+/* Returns true if a list, separated by sep, contains the word. */
 static bool host_word(const char *list, const char *word, const char *sep)
 {
 	size_t len = strlen(word), n;
@@ -247,7 +250,8 @@ static bool host_word(const char *list, const char *word, const char *sep)
 	}
 }
 
-/* Version 2's root has no file for a limit, where it has the controller. */
+/* Returns true if version 2 controls memory. Its root group has no limit file,
+ * even if it has the controller. */
 static bool host_cgroup_v2(struct info *info)
 {
 	char text[512];
@@ -257,7 +261,8 @@ static bool host_cgroup_v2(struct info *info)
 	       host_word(text, "memory", " ");
 }
 
-/* "4:cpu,memory:/a/b" is of version 1, "0::/a/b" of version 2. */
+/* Handles a line of /proc/PID/cgroup: "4:cpu,memory:/a/b" is version 1,
+ * "0::/a/b" version 2. */
 static void host_cgroup_line(struct info *info, struct host_limit *l,
 			     char *line)
 {

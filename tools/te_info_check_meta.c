@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whether the metadata servers answer: each alone by a session of its own, all
- * together by the engine that was made with them.
+ * Checks whether the metadata servers answer. A session is opened with each
+ * server alone. The engine of the report uses all of them together.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,15 +19,15 @@
 
 #define META_MS		1000
 #define META_SERVERS	16
-#define META_SESSION_MS	4000	/* asked for, and ended again at once */
+#define META_SESSION_MS	4000	/* requested; the session is closed at once */
 
 /* Lengths of ZooKeeper's records. */
-#define META_CONNECT	45	/* what a client sends first */
-#define META_CONNECTED	36	/* the shortest answer */
-#define META_LONGEST	64	/* more is none */
-#define META_END	12	/* of a session */
+#define META_CONNECT	45	/* request of a session */
+#define META_CONNECTED	36	/* shortest valid answer */
+#define META_LONGEST	64	/* longest valid answer */
+#define META_END	12	/* request that closes the session */
 
-/* Until the socket is ready for events. 0 or -ETIMEDOUT. */
+/* Waits until the socket is ready for events. Returns 0 or -ETIMEDOUT. */
 static int meta_ready(int fd, short events, uint64_t end_ns)
 {
 	struct pollfd p = { .fd = fd, .events = events };
@@ -37,7 +37,7 @@ static int meta_ready(int fd, short events, uint64_t end_ns)
 	return poll(&p, 1, ms) > 0 ? 0 : -ETIMEDOUT;
 }
 
-/* Waits for a connection under way. 0 or a negative errno. */
+/* Waits for a connection under way. Returns 0 or a negative errno. */
 static int meta_wait(int fd, uint64_t end_ns)
 {
 	socklen_t len = sizeof(int);
@@ -88,8 +88,9 @@ static uint32_t meta_get(const uint8_t *at)
 }
 
 /*
- * A session is had and ended: who only takes connections, or has no majority
- * of servers beside it, grants none. 0 or a negative errno.
+ * Opens a session and closes it again. A server that only accepts connections,
+ * or is not part of a majority of servers, does not open sessions. Returns 0 or
+ * a negative errno.
  */
 static int meta_session(int fd, uint64_t end_ns)
 {
@@ -98,8 +99,8 @@ static int meta_session(int fd, uint64_t end_ns)
 	uint32_t len;
 	int ret;
 
-	/* version 0, zxid, time-out, no session yet: its password of 16 bytes,
-	 * and not to be had for reading only */
+	/* version 0, zxid 0, timeout, session 0, a password of 16 zero bytes,
+	 * not read-only */
 	meta_put(ask, META_CONNECT);
 	meta_put(ask + 16, META_SESSION_MS);
 	meta_put(ask + 28, 16);
@@ -114,7 +115,7 @@ static int meta_session(int fd, uint64_t end_ns)
 	ret = meta_receive(fd, answer, len, end_ns);
 	if (ret)
 		return ret;
-	if (!meta_get(answer + 4))	/* its time-out */
+	if (!meta_get(answer + 4))	/* timeout of the session */
 		return -EPROTO;
 	meta_put(end, META_END - 4);
 	meta_put(end + 4, 1);
@@ -143,7 +144,7 @@ static int meta_connect(const struct addrinfo *a, const char **what)
 	return ret;
 }
 
-/* One "host:port". 0, or -1 with why. */
+/* Checks one server "host:port". Returns 0, or -1 with the reason in why. */
 static int meta_try(const char *server, double *us, char *why, size_t len)
 {
 	struct addrinfo *list = NULL, *a;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The interfaces below the rails, and the kernel's network settings.
+ * Checks of the interfaces of the rails, and of the kernel's network settings.
  */
 #include <net/if.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static bool net_is_false(const cJSON *o, const char *key)
 	return cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(o, key));
 }
 
-/* An interface's object in the report. */
+/* Returns the interface's object in the report, or NULL. */
 static cJSON *net_find(const struct info *info, const char *name)
 {
 	cJSON *list = cJSON_GetObjectItemCaseSensitive(info->doc,
@@ -32,9 +32,10 @@ static cJSON *net_find(const struct info *info, const char *name)
 	return NULL;
 }
 
-/* --- interfaces that are no rail ----------------------------------------- */
+/* --- interfaces that are not rails --------------------------------------- */
 
-/* 169.254/16 or fe80::/10: no rail has such an address. */
+/* Returns true for an address in 169.254/16 or fe80::/10, which rails do not
+ * use. */
 static bool net_link_local(const struct info_net *n)
 {
 	if (n->family == AF_INET)
@@ -42,7 +43,7 @@ static bool net_link_local(const struct info_net *n)
 	return n->bytes[0] == 0xfe && (n->bytes[1] & 0xc0) == 0x80;
 }
 
-/* Whether an interface has an address that a rail could have. */
+/* Returns true if the interface has an address that a rail can use. */
 static bool net_addressed(const struct info *info, const char *name)
 {
 	const struct info_net *n;
@@ -54,8 +55,8 @@ static bool net_addressed(const struct info *info, const char *name)
 }
 
 /*
- * Whether what an interface without an address can carry is used all the same:
- * by a rail of its RDMA device, or by a bond, bridge or VLAN above it.
+ * Returns true if an interface without an address is in use: a rail uses its
+ * RDMA device, or a bond, bridge or VLAN is above it.
  */
 static bool net_in_use(const struct info *info, const char *name)
 {
@@ -94,7 +95,7 @@ static void net_idle(struct info *info, const cJSON *o)
 	if (!strcmp(kind, "loopback") || !strcmp(kind, "bridge") ||
 	    !strcmp(kind, "tun"))
 		return;
-	/* a spare virtual one is nobody's loss */
+	/* an unused virtual interface is not a fault */
 	if (!addressed && !nic)
 		return;
 	if (up && carrier) {
@@ -152,7 +153,7 @@ static void net_speed(struct info *info, const char *name, const cJSON *o)
 static void net_offloads(struct info *info, const char *name, const cJSON *o)
 {
 	const cJSON *off = cJSON_GetObjectItemCaseSensitive(o, "offloads");
-	/* software interfaces leave those that receive to the one below */
+	/* software interfaces leave receive offloads to the interface below */
 	static const struct {
 		const char *name;
 		bool nic_only;
@@ -237,7 +238,7 @@ static void net_rails(struct info *info)
 	}
 }
 
-/* --- the kernel's settings ----------------------------------------------- */
+/* --- settings of the kernel ---------------------------------------------- */
 
 static double net_fastest(const struct info *info)
 {
@@ -250,7 +251,8 @@ static double net_fastest(const struct info *info)
 	return best;
 }
 
-/* The third number of tcp_rmem and tcp_wmem: what a socket may grow to. */
+/* Checks the third number of tcp_rmem or tcp_wmem: the largest buffer of a
+ * socket. */
 static void net_buffer(struct info *info, const char *name)
 {
 	bool fast = net_fastest(info) >= 1e10;
@@ -321,7 +323,8 @@ static void net_backlog(struct info *info)
 	info_cure(f, "sysctl net.core.somaxconn=4096");
 }
 
-/* The control channel's ports must not be what the kernel hands out. */
+/* Checks the port ranges. The control channel's ports must not be among the
+ * ports that the kernel assigns to outgoing connections. */
 static void net_ports(struct info *info)
 {
 	long lo, hi, min = 0, max = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rails that do not reach their own subnet, two rails in one subnet, and rails
- * that do not reach a peer. The kernel is asked where packets would go; nothing
- * is sent.
+ * Finds rails that do not reach their own subnet, rails that share a subnet,
+ * and rails that do not reach a peer. The kernel is queried for its routes;
+ * nothing is sent.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +19,7 @@ static size_t routes_len(const struct info_net *n)
 	return n->family == AF_INET ? 4 : 16;
 }
 
-/* An address cut to so many bits. */
+/* Writes the first prefix bits of an address; the other ones are 0. */
 static void routes_mask(const struct info_net *n, unsigned int prefix,
 			uint8_t out[16])
 {
@@ -34,14 +34,15 @@ static void routes_mask(const struct info_net *n, unsigned int prefix,
 	}
 }
 
-/* The one whose subnet is the narrower, if not both are of one width: a. */
+/* Returns the interface with the smaller subnet, or a if they are equal. */
 static const struct info_net *routes_narrower(const struct info_net *a,
 					      const struct info_net *b)
 {
 	return b->prefix > a->prefix ? b : a;
 }
 
-/* Addresses that belong to both; one address alone is no subnet. */
+/* Returns true if the two subnets overlap. A prefix of a single address is not
+ * a subnet. */
 static bool routes_same_subnet(const struct info_net *a,
 			       const struct info_net *b)
 {
@@ -66,8 +67,8 @@ static bool routes_own(const struct info *info, int family, const uint8_t *ip,
 	return false;
 }
 
-/* Some address of the subnet that is not this host's. The first and the last
- * are no host's, but where there are two alone. */
+/* Writes an address of the subnet that is not this host's. The first and the
+ * last address of a subnet are not hosts, unless it has only two addresses. */
 static bool routes_neighbour(const struct info *info, const struct info_net *n,
 			     uint8_t out[16])
 {
@@ -84,7 +85,8 @@ static bool routes_neighbour(const struct info *info, const struct info_net *n,
 	return false;
 }
 
-/* A per-interface switch: the larger of "all" and the interface's own. */
+/* Returns a per-interface setting: the larger of the values for "all" and for
+ * the interface. */
 static long long routes_conf(const struct info *info, const char *ifname,
 			     const char *name)
 {
@@ -113,8 +115,8 @@ static void routes_arp(struct info *info, const struct info_net *a,
 		  a->name, a->name);
 }
 
-/* The kernel's answers that mean: nowhere, by want of a route or by one that
- * is unreachable, a blackhole or a prohibition. */
+/* Returns true if an answer of the kernel means that packets are not sent:
+ * there is no route, or it is unreachable, a blackhole or prohibited. */
 static bool routes_nowhere(int ret)
 {
 	return ret == -ENETUNREACH || ret == -EHOSTUNREACH || ret == -EINVAL ||
@@ -148,8 +150,9 @@ static void routes_none(struct info *info, const struct info_net *n,
 		  n->address, dst);
 }
 
-/* Where the rail's packets to some neighbour in a subnet leave, whose address
- * goes to dst; false if that isn't known, which is told. */
+/* Finds the interface by which packets of the rail to an address in the subnet
+ * of `of` leave. The address goes to dst. Returns false, after reporting the
+ * reason, if there is no such interface. */
 static bool routes_ask(struct info *info, const struct info_net *n,
 		       const struct info_net *of, char dst[INFO_ADDR],
 		       struct info_route *r)
@@ -169,7 +172,8 @@ static bool routes_ask(struct info *info, const struct info_net *n,
 	return !ret;
 }
 
-/* They leave by another interface, that of another rail or not. */
+/* Reports that packets of a rail to its own subnet leave by another interface.
+ * pair: a rail is in the same subnet. */
 static void routes_stray(struct info *info, const struct info_net *n,
 			 const char *dst, const struct info_route *r, bool pair)
 {
@@ -197,7 +201,7 @@ static void routes_stray(struct info *info, const struct info_net *n,
 			  strict ? n->name : "", strict ? ".rp_filter=2" : "");
 }
 
-/* other: a rail in the same subnet, or NULL. */
+/* Checks a rail. other: a rail in the same subnet, or NULL. */
 static void routes_rail(struct info *info, const struct info_net *n,
 			const struct info_net *other)
 {
@@ -234,7 +238,8 @@ static void routes_subnets(struct info *info)
 
 /* --- peers --------------------------------------------------------------- */
 
-/* Whether the rail's packets to dst leave by its own interface. */
+/* Returns true if packets of the rail reach dst. Reports if they leave by
+ * another interface. */
 static bool routes_reach(struct info *info, const struct info_net *n,
 			 const uint8_t *dst, const char *peer)
 {

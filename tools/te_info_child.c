@@ -15,9 +15,9 @@
 
 #define CHILD_ARGS 24
 
-/* --- parent's side ------------------------------------------------------- */
+/* --- the parent's side --------------------------------------------------- */
 
-/* Argument vector of a child; texts are in buf, freed by the caller. */
+/* Arguments of a child. args_free frees the texts. */
 struct child_args {
 	char *argv[CHILD_ARGS];
 	int n;
@@ -59,7 +59,8 @@ static void args_free(struct child_args *a)
 		free(a->argv[--a->n]);
 }
 
-/* "@kind JSON": its value, kind cut off; else NULL. */
+/* Parses a line "@kind JSON": returns its value and its kind. Returns NULL for
+ * other lines. */
 static cJSON *child_line(char *line, char **kind)
 {
 	char *json;
@@ -74,7 +75,8 @@ static cJSON *child_line(char *line, char **kind)
 	return cJSON_Parse(json);
 }
 
-/* Adds a log line without its time and process, unless it is there. */
+/* Adds a log line without its time and process, unless it is in the log
+ * already. */
 static void child_log(cJSON *log, const char *line)
 {
 	const char *mark = strstr(line, " moonrail[");
@@ -90,7 +92,7 @@ static void child_log(cJSON *log, const char *line)
 	info_text(log, NULL, "%s", text);
 }
 
-/* What an exit status of ft_proc_wait means, or false for 0 and 1. */
+/* Describes an exit status of ft_proc_wait. Returns false for 0 and 1. */
 static bool child_ended_badly(int status, char *why, size_t len)
 {
 	if (status == 0 || status == 1)
@@ -233,7 +235,7 @@ void info_say_err(const char *call, const struct tei_err *err)
 
 void info_child_setup(const struct info_opts *opts)
 {
-	/* the library's log lines come to the parent as well */
+	/* the parent also reads the log lines of the library */
 	dup2(STDOUT_FILENO, STDERR_FILENO);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (opts->device_name)

@@ -9,7 +9,7 @@
 
 #define DOC_TEXT 4096
 
-/* Length of the UTF-8 sequence at p, 0 if it is none. */
+/* Returns the length of the UTF-8 sequence at p, or 0 if it is invalid. */
 static size_t doc_utf8(const unsigned char *p)
 {
 	size_t n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 :
@@ -28,8 +28,8 @@ static size_t doc_utf8(const unsigned char *p)
 	return n;
 }
 
-/* A terminal's escapes are no text either, nor what it takes for one: U+0080
- * to U+009F. */
+/* Replaces bytes that are not UTF-8, and control characters, which a terminal
+ * could take for an escape sequence: also U+0080 to U+009F. */
 static void doc_clean(char *text, bool one_line)
 {
 	unsigned char *p = (unsigned char *)text;

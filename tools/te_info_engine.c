@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Child: what an engine has here. Lines: "@engine", "@error", "@rail",
- * "@setting", "@matrix", and libfabric's "@fabric", "@provider", "@library".
+ * Child: an engine on this machine. It prints the lines "@engine", "@error",
+ * "@rail", "@setting" and "@matrix", and the lines "@fabric", "@provider" and
+ * "@library" about libfabric.
  */
 #include <link.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ static void engine_rails(transfer_engine_t engine)
 	}
 }
 
-/* One line "NAME=value source"; a value may hold blanks. */
+/* Prints a line "NAME=value source". The value may contain blanks. */
 static void engine_setting(char *line)
 {
 	char *value = strchr(line, '='), *source = strrchr(line, ' ');
@@ -72,7 +73,7 @@ static void engine_matrix(transfer_engine_t engine, char *buf)
 	if (showLinks(engine, buf, ENGINE_TEXT, 1))
 		return;
 	links = cJSON_Parse(buf);
-	/* an engine without rails to other processes has none */
+	/* an engine has none if its rails reach no other process */
 	matrix = cJSON_DetachItemFromObjectCaseSensitive(links,
 							 "priority_matrix");
 	if (matrix)
@@ -118,9 +119,10 @@ static int engine_library(struct dl_phdr_info *lib, size_t size, void *arg)
 }
 
 /*
- * Whether the metadata server takes us: its store is opened and looked at. The
- * engine itself has none, since one that publishes makes folders there, which
- * stay behind, and are open to all where we have no credentials.
+ * Checks whether the metadata server accepts this user, by opening its store.
+ * The engine of this child does not use that store: an engine that publishes
+ * creates nodes there that remain, and that every user may change if this user
+ * has no credentials.
  */
 static int engine_metadata(const struct info_opts *opts)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What drivers tell by SIOCETHTOOL. Each question may be unanswered; the
- * member is left out then.
+ * Link, driver and offloads as drivers report them by SIOCETHTOOL. If a driver
+ * does not answer a query, the member is left out.
  */
 #include <errno.h>
 #include <linux/ethtool.h>
@@ -15,7 +15,7 @@
 
 #include "tools/te_info.h"
 
-/* 0, or -1 with errno. data begins with the command. */
+/* Sends a query. data begins with the command. Returns 0, or -1 with errno. */
 static int ethtool_ask(int fd, const struct info_net *net, void *data)
 {
 	struct ifreq req;
@@ -26,7 +26,7 @@ static int ethtool_ask(int fd, const struct info_net *net, void *data)
 	return ioctl(fd, SIOCETHTOOL, &req);
 }
 
-/* A question with a number for an answer, or -1. */
+/* Sends a query whose answer is a number. Returns it, or -1. */
 static long ethtool_value(int fd, const struct info_net *net, uint32_t cmd)
 {
 	struct ethtool_value v = { .cmd = cmd };
@@ -47,7 +47,8 @@ static void ethtool_driver(int fd, const struct info_net *net, cJSON *doc)
 		info_text(doc, "bus", "%.32s", d.bus_info);
 }
 
-/* Mbit/s of link modes, from bit to bit; others are no modes, or unknown. */
+/* Speed of link modes in Mbit/s, by ranges of bits. Other bits are not link
+ * modes, or are unknown. */
 static const struct {
 	unsigned int first, last, mbps;
 } ethtool_modes[] = {
@@ -63,7 +64,8 @@ static const struct {
 	{ 93, 98, 800000 },
 };
 
-/* Of the fastest mode in the bitmap, 0: none that is known. */
+/* Returns the speed of the fastest mode in the bitmap, or 0 if none is
+ * known. */
 static unsigned int ethtool_fastest(const uint32_t *bits, unsigned int words)
 {
 	unsigned int best = 0, bit;
@@ -78,8 +80,9 @@ static unsigned int ethtool_fastest(const uint32_t *bits, unsigned int words)
 	return best;
 }
 
-/* The link modes' bitmaps follow the struct; the kernel tells their size. The
- * first is what the port supports. */
+/* Adds speed and duplex. The bitmaps of link modes follow the struct, and the
+ * kernel reports their size. The first bitmap has the modes that the port
+ * supports. */
 static void ethtool_link(int fd, const struct info_net *net, cJSON *doc)
 {
 	_Alignas(8) char room[sizeof(struct ethtool_link_settings) +

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Child: what libfabric offers, a line per provider and endpoint type.
+ * Child: the providers of libfabric. Prints one line for each provider and
+ * endpoint type.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
@@ -38,7 +39,7 @@ static const char *fabric_ep_name(enum fi_ep_type type)
 	}
 }
 
-/* Bits that the address of a domain's NIC can tell. */
+/* Adds the attributes of a domain's NIC. */
 static void fabric_nic(cJSON *domain, const struct fi_info *i)
 {
 	const struct fid_nic *nic = i->nic;
@@ -79,7 +80,8 @@ static cJSON *fabric_new(const struct fi_info *i)
 	return o;
 }
 
-/* The object of the same provider and type in list, made when new. */
+/* Returns the object of that provider and endpoint type in the list, which is
+ * created if it is new. */
 static cJSON *fabric_find(cJSON *list, const struct fi_info *i)
 {
 	cJSON *o;
@@ -109,7 +111,7 @@ static void fabric_add(cJSON *list, const struct fi_info *i)
 	cJSON_ArrayForEach(d, domains)
 		if (!strcmp(info_get(d, "name"), i->domain_attr->name))
 			return;
-	/* hundreds of interfaces have hundreds of domains */
+	/* a host with hundreds of interfaces has hundreds of domains */
 	if (cJSON_GetArraySize(domains) >= 256)
 		return;
 	d = info_object(domains, NULL);
@@ -134,7 +136,7 @@ static bool fabric_has(const cJSON *caps, const char *name)
 	return false;
 }
 
-/* Device memory is offered to those only that ask for it. */
+/* Adds "hmem": libfabric offers device memory only if the hints ask for it. */
 static void fabric_hmem(cJSON *list)
 {
 	struct fi_info *hints = fi_allocinfo(), *found = NULL, *i;
@@ -161,7 +163,7 @@ static void fabric_hmem(cJSON *list)
 	fi_freeinfo(hints);
 }
 
-/* A variable of libfabric's: whether it knows it, and what it is set to. */
+/* Adds a variable of libfabric: whether libfabric knows it, and its value. */
 static void fabric_variable(cJSON *o, const char *key, const char *name)
 {
 	const char *set = getenv(name);
@@ -198,8 +200,8 @@ void info_fabric_say(const struct info_opts *opts)
 	fabric_variable(o, "cm_progress_interval",
 			"FI_OFI_RXM_CM_PROGRESS_INTERVAL");
 	fabric_variable(o, "msg_rx_size", "FI_OFI_RXM_MSG_RX_SIZE");
-	/* what a provider offers, its devices need not take: an engine's log
-	 * says so of each region */
+	/* the devices of a provider need not support what it offers; the engine
+	 * logs that for each region */
 	info_text(o, "gpu_memory", "pinned host memory, unless every rail has hmem and takes it");
 	if (ret)
 		info_text(o, "error", "fi_getinfo: %s", fi_strerror(-ret));

@@ -26,11 +26,11 @@ static int file_open(const struct info *info, const char *fmt, va_list ap)
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	/* a planted FIFO must not hang us */
+	/* opening a FIFO must not block */
 	return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Reads up to len - 1 bytes and closes fd. -1 with errno. */
+/* Reads up to len - 1 bytes and closes fd. Returns -1 with errno on failure. */
 static ssize_t file_read(int fd, char *buf, size_t len)
 {
 	size_t used = 0;
@@ -133,7 +133,7 @@ long long info_sysctl(struct info *info, const char *id, const char *name)
 
 	if (value >= 0)
 		return value;
-	/* one that is always there tells whether any can be read */
+	/* this file always exists, so it shows whether /proc/sys can be read */
 	if (err == ENOENT && info_exists(info, "/proc/sys/kernel/ostype"))
 		return INFO_ABSENT;
 	info_unseen(info, id, "/proc/sys/%s: %s", name, strerror(err));

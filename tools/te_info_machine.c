@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sockets and NUMA nodes from hwloc, NICs and the matrix from topo.
+ * The machine: sockets and NUMA nodes from hwloc, NICs and the priority matrix
+ * from topo.
  */
 #include <errno.h>
 #include <hwloc.h>
@@ -27,7 +28,8 @@ static void machine_packages(hwloc_topology_t t, struct info_machine *m)
 	}
 }
 
-/* Element of the package that a node belongs to, -1 if none or several. */
+/* Returns the index of the package that a node belongs to, or -1 if there are
+ * none or several. */
 static int machine_package_of(hwloc_topology_t t, hwloc_obj_t node)
 {
 	hwloc_obj_t obj = NULL;
@@ -71,7 +73,7 @@ static void machine_nodes(hwloc_topology_t t, struct info_machine *m)
 	}
 }
 
-/* 0, or -1 with errno. */
+/* Reads packages and nodes from hwloc. Returns 0, or -1 with errno. */
 static int machine_hwloc(const char *xml, struct info_machine *m)
 {
 	hwloc_topology_t t;
@@ -90,7 +92,8 @@ static int machine_hwloc(const char *xml, struct info_machine *m)
 	return ret;
 }
 
-/* Rails first, then what hwloc lists besides them. */
+/* Lists the rails first, then the other NICs that hwloc finds. Returns their
+ * number. */
 static size_t machine_descs(const struct info *info,
 			    const struct tei_topo *all,
 			    struct tei_topo_nic_desc *descs, size_t max)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * IP interfaces: what the kernel tells any user, by getifaddrs and sysfs.
+ * IP interfaces, as the kernel describes them to every user (getifaddrs,
+ * sysfs).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 #include "tools/te_info.h"
 
-#define NET_MAX 4096		/* addresses looked at */
+#define NET_MAX 4096		/* limit of the addresses that are examined */
 
 static unsigned int net_bits(const uint8_t *p, size_t n)
 {
@@ -26,8 +27,9 @@ static unsigned int net_bits(const uint8_t *p, size_t n)
 	return bits;
 }
 
-/* Whether the prefix is a peer's, in another subnet than the address; what is
- * at its place where there is no peer is a broadcast address. */
+/* Returns true if a peer address is in another subnet than the address, so that
+ * the prefix belongs to the peer. Without a peer, that field holds a broadcast
+ * address. */
 static bool net_far(const uint8_t *a, const uint8_t *mask,
 		    const struct sockaddr *peer, size_t off, size_t n)
 {
@@ -76,7 +78,8 @@ static int net_cmp(const void *pa, const void *pb)
 	return strcmp(a->address, b->address);
 }
 
-/* An interface with an address also comes without one: not needed. */
+/* Removes the entry without an address of each interface that also has entries
+ * with addresses. */
 static size_t net_prune(struct info_net *nets, size_t n)
 {
 	size_t i, out = 0;
@@ -135,7 +138,7 @@ static void net_collect(struct info *info, const struct ifaddrs *list)
 	net_mtu(info->nets, info->n_nets);
 }
 
-/* What kind of interface sysfs says it is. */
+/* Returns the kind of an interface according to sysfs. */
 static const char *net_kind(const struct info *info, const struct info_net *n)
 {
 	if (n->flags & IFF_LOOPBACK)
@@ -218,6 +221,6 @@ const struct info_net *info_rail_net(const struct info *info,
 		    (info->nets[i].flags & IFF_LOOPBACK))
 			loop = &info->nets[i];
 	}
-	/* any address of 127/8 lives on the loopback interface */
+	/* every address of 127/8 belongs to the loopback interface */
 	return strncmp(rail->host, "127.", 4) ? NULL : loop;
 }

@@ -108,7 +108,8 @@ static int options_check_peers(const char *peers)
 	return ret || n ? ret : options_refuse("--peer names no address");
 }
 
-/* What is named has to be there: a slip is no finding. */
+/* Checks that the named process and folder exist. A wrong name is an error of
+ * usage and not a finding. */
 static int options_check_there(const struct info_opts *opts)
 {
 	char path[4096];

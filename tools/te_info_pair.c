@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Child: one local rail reads a few bytes of a segment over each of the
- * segment's rails, in plain libfabric, so that each pair is tried alone.
- * "@pair" for each.
+ * Child: one local rail reads a few bytes of a segment over each rail of the
+ * segment. It uses libfabric directly, so that each pair of rails is tested
+ * alone. Prints "@pair" for each.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -26,7 +26,7 @@
 #define PAIR_API	FI_VERSION(1, 17)
 #define PAIR_KEY	0x7e1
 
-/* A local endpoint; opened anew for each remote rail. */
+/* A local endpoint. Opened again for each remote rail. */
 struct pair {
 	const struct info_opts *opts;
 	struct fi_info *info;
@@ -37,8 +37,8 @@ struct pair {
 	struct fid_ep *ep;
 	struct fid_mr *mr;
 	char buf[PAIR_BYTES];
-	const char *what;	/* call that failed */
-	char text[160];		/* the provider's words for it, or "" */
+	const char *what;	/* name of the failed call */
+	char text[160];		/* the provider's error text, or "" */
 };
 
 /* --- the local rail ------------------------------------------------------ */
@@ -68,7 +68,7 @@ static bool pair_is_rail(const struct fi_info *i, const char *rail)
 	return !strcmp(i->domain_attr->name, rail);
 }
 
-/* An IPv6 address may have a zone. */
+/* Returns true for an IP address. An IPv6 address may have a zone. */
 static bool pair_is_ip(const char *text)
 {
 	char plain[INET6_ADDRSTRLEN];
@@ -225,7 +225,7 @@ static int pair_read(struct pair *p, fi_addr_t to, uint64_t addr, uint64_t key,
 			return pair_wait(p, end_ns);
 		if (ret != -FI_EAGAIN)
 			return (int)ret;
-		/* what connects needs progress */
+		/* connecting needs progress */
 		if (fi_cq_read(p->cq, &entry, 1) == -FI_EAVAIL)
 			return pair_error(p);
 		if (tei_now_ns() > end_ns)
@@ -234,7 +234,7 @@ static int pair_read(struct pair *p, fi_addr_t to, uint64_t addr, uint64_t key,
 	}
 }
 
-/* The first buffer that a NIC has a key for: GPU memory has none. Or NULL. */
+/* The first buffer for which a NIC has a key: GPU memory has none. */
 const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d)
 {
 	for (uint32_t i = 0; i < d->buffer_count; i++)
@@ -243,8 +243,8 @@ const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d)
 	return NULL;
 }
 
-/* The zone of a link-local address is an interface of this host: the one that the
- * local endpoint is on. */
+/* Sets the zone of a link-local address to the interface of the local endpoint.
+ * A zone has a meaning on one host only. */
 static void pair_set_zone(const struct fi_info *info, uint8_t *address)
 {
 	struct sockaddr_in6 own, its;
@@ -291,7 +291,7 @@ static int pair_measure(struct pair *p, const struct tei_meta_desc *d,
 	return ret;
 }
 
-/* --- every remote rail --------------------------------------------------- */
+/* --- all remote rails ---------------------------------------------------- */
 
 static bool pair_loopback(uint32_t format, const void *bytes)
 {
@@ -309,7 +309,8 @@ static bool pair_loopback(uint32_t format, const void *bytes)
 	return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
 }
 
-/* Bytes that the provider reads of an address of its kind. */
+/* Returns the number of bytes that the provider reads from an address in its
+ * format. */
 static uint32_t pair_addr_len(const struct fi_info *info)
 {
 	if (info->addr_format == FI_SOCKADDR_IN)
@@ -320,7 +321,7 @@ static uint32_t pair_addr_len(const struct fi_info *info)
 		       (uint32_t)info->src_addrlen : 1;
 }
 
-/* Why the two can't be a pair, or NULL. */
+/* Returns the reason why the two rails cannot be a pair, or NULL. */
 static const char *pair_unfit(const struct pair *p,
 			      const struct tei_meta_rail *r,
 			      const struct tei_meta_desc *d, uint32_t i)
@@ -390,7 +391,7 @@ static struct tei_meta_desc *pair_fetch(const struct info_opts *opts,
 	return NULL;
 }
 
-/* As "@error", the call of libfabric's that failed. */
+/* Prints the failed call of libfabric as "@error". */
 static void pair_say(const struct pair *p, int ret)
 {
 	struct tei_err err = { .code = ret };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A transfer over each rail, between two processes that have that rail alone.
+ * A transfer over each rail, between two processes that have only this rail.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ struct probe_args {
 	const char *extra[6];
 };
 
-/* The options that leave an engine this rail alone. */
+/* Writes the options with which an engine has only this rail. */
 static void probe_args(const struct info_rail *r, struct probe_args *a)
 {
 	bool tcp = !strcmp(r->transport, "tcp");
@@ -53,7 +53,7 @@ static void probe_line(struct info *info, const char *kind, cJSON *value,
 				cJSON_Delete(item);
 }
 
-/* Fills doc; members ok, and error or the figures. */
+/* Fills doc with "ok" and either "error" or the results. */
 static void probe_one(struct info *info, const struct info_rail *r, cJSON *doc)
 {
 	cJSON *log = cJSON_GetObjectItemCaseSensitive(info->doc, "log");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Children: the two ends of a transfer over one rail. The target waits until
- * its standard input ends.
+ * Children: the two ends of a transfer over one rail. The target runs until its
+ * standard input ends.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +28,8 @@ static char *probe_map(size_t len)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* An engine with len bytes registered, or NULL with "@error" said. */
+/* Creates an engine with len registered bytes. Returns NULL after printing
+ * "@error". */
 static transfer_engine_t probe_open(const struct info_opts *opts, size_t len,
 				    int remote, char **mem)
 {
@@ -71,13 +72,14 @@ int info_target_child(const struct info_opts *opts)
 struct probe {
 	transfer_engine_t engine;
 	segment_id_t segment;
-	char *mem;			/* sent, then what is read back */
-	uint64_t remote;		/* address there */
-	const char *call;		/* that failed */
+	char *mem;			/* bytes to write, then the bytes that
+					 * were read back */
+	uint64_t remote;		/* address at the target */
+	const char *call;		/* name of the failed call */
 	struct te_error err;
 };
 
-/* Waits for one task. 0 or -1 with err. */
+/* Waits for one task. Returns 0, or -1 with err. */
 static int probe_wait(struct probe *p, batch_id_t batch, size_t task)
 {
 	struct transfer_status st = { .status = STATUS_WAITING };
@@ -91,7 +93,8 @@ static int probe_wait(struct probe *p, batch_id_t batch, size_t task)
 	return -1;
 }
 
-/* n requests of len bytes, side by side, waited for. As above, with call. */
+/* Runs n requests of len bytes at the same time. Returns 0, or -1 with err and
+ * call. */
 static int probe_move(struct probe *p, int opcode, size_t len, size_t n)
 {
 	struct transfer_request rq[PROBE_BLOCKS];
@@ -121,7 +124,7 @@ static int probe_move(struct probe *p, int opcode, size_t len, size_t n)
 	return ret;
 }
 
-/* The whole region there and back, compared. */
+/* Writes the whole region, reads it back and compares. */
 static int probe_verify(struct probe *p, cJSON *result)
 {
 	size_t bad;

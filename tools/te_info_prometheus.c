@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One turn of --watch as Prometheus's text: "Exposition formats", version
- * 0.0.4, prometheus.io/docs/instrumenting/exposition_formats. All samples of a
- * metric stand together; names end in their unit, counters in _total.
+ * One output of --watch in Prometheus's text format ("Exposition formats",
+ * version 0.0.4, prometheus.io/docs/instrumenting/exposition_formats). All
+ * samples of a metric are adjacent. Names end with their unit, counters with
+ * _total.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "tools/te_info.h"
 
 struct prom_metric {
-	const char *key;	/* in the report */
+	const char *key;	/* key in the report */
 	const char *name;
 	const char *type;
 	const char *help;
@@ -50,7 +51,8 @@ static const struct prom_metric prom_peers[] = {
 
 #define PROM_COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
-/* A label's value: \, " and newlines are written as \\, \" and \n. */
+/* Prints a label. In its value, \, " and newlines are written as \\, \" and
+ * \n. */
 static void prom_value(const char *key, const char *value)
 {
 	printf("%s=\"", key);
@@ -72,7 +74,7 @@ static void prom_head(const char *name, const char *type, const char *help)
 	       name, type);
 }
 
-/* The braces, and before the last one what more there is. */
+/* Prints the labels of a rail in braces. more: further labels. */
 static void prom_rail_labels(const cJSON *doc, const cJSON *rail,
 			     const char *more)
 {
@@ -97,7 +99,8 @@ static void prom_rail(const cJSON *doc, const struct prom_metric *m)
 	}
 }
 
-/* One sample for each state that there is, 1 for the present one. */
+/* Prints one sample for each possible state; the present state has the value
+ * 1. */
 static void prom_states(const cJSON *doc)
 {
 	static const char *const states[] = { "up", "suspect", "down",
@@ -117,7 +120,8 @@ static void prom_states(const cJSON *doc)
 		}
 }
 
-/* Counters are a process's, also where it is open by several names. */
+/* Returns true if the process has been printed already. A process that is open
+ * under several names has one set of counters. */
 static bool prom_told(const cJSON *peers, const cJSON *peer)
 {
 	const cJSON *o;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The rails that an engine has here, what carries them and where they sit.
+ * The rails of an engine on this machine, their devices and their NUMA nodes.
  */
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -29,7 +29,7 @@ static void rails_add(struct info *info, cJSON *o)
 	snprintf(r->transport, sizeof(r->transport), "%s",
 		 info_get(o, "transport"));
 	address = info_get(o, "address");
-	/* "10.0.0.1:4", "[fd00::1]:4" */
+	/* the address is "10.0.0.1:4" or "[fd00::1]:4" */
 	snprintf(r->host, sizeof(r->host), "%.63s",
 		 address + (*address == '['));
 	colon = *address == '[' ? strchr(r->host, ']') :
@@ -39,7 +39,7 @@ static void rails_add(struct info *info, cJSON *o)
 	if (!colon || (inet_pton(AF_INET, r->host, bin) != 1 &&
 		       inet_pton(AF_INET6, r->host, bin) != 1))
 		*r->host = '\0';
-	/* the rail was named by an address with a zone */
+	/* a rail that is named by an address with a zone */
 	if (*r->host && strchr(r->name, '%'))
 		snprintf(r->host, sizeof(r->host), "%.63s",
 			 info_get(o, "name"));
@@ -81,7 +81,7 @@ static void rails_line(struct info *info, const char *kind, cJSON *value,
 	cJSON_Delete(copy);
 }
 
-/* Interface, NUMA node, PCI address and speed of each rail. */
+/* Adds interface, NUMA node, PCI address and speed of each rail. */
 static void rails_place(struct info *info)
 {
 	struct tei_topo_nic_desc descs[INFO_RAILS];
@@ -147,7 +147,8 @@ static void rails_error(struct info *info, const char *why)
 		  "MC_LOG_LEVEL=debug te_info tells more");
 }
 
-/* One engine in a child. 0, or -1 with the reason in the report or in why. */
+/* Runs an engine in a child. Returns 0, or -1 with the reason in the report or
+ * in why. */
 static int rails_engine(struct info *info, const char *const *extra, char *why,
 			size_t len)
 {
@@ -173,7 +174,8 @@ static void rails_empty(struct info *info)
 	info->n_rails = 0;
 }
 
-/* The rails are there also where the metadata server is not. */
+/* Reports that the metadata server cannot be used, and runs an engine without
+ * it: the rails do not depend on it. */
 static int rails_without_server(struct info *info, char *why, size_t len)
 {
 	static const char *const extra[] = { "--metadata_server=P2PHANDSHAKE",

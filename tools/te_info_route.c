@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel's own answer to "where would this packet go", by rtnetlink.
+ * Queries the kernel for the route of a packet, by rtnetlink.
  */
 #include <arpa/inet.h>
 #include <errno.h>

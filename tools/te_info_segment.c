@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A published segment: its descriptor as the store has it, whether its owner
- * is alive, and which of its rails each local rail reaches.
+ * A published segment: its descriptor in the store, whether its owner is alive,
+ * and which of its rails each local rail reaches.
  */
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -17,9 +17,10 @@
 #include "util/settings.h"
 
 #define SEGMENT_PAIR_MS 60000
-#define SEGMENT_BUFFERS 1000	/* told one by one */
+#define SEGMENT_BUFFERS 1000	/* limit of the buffers that are listed */
 
-/* It is no process's: nobody is its owner, and it has no rails. */
+/* Returns true for a segment of files. It belongs to no process and has no
+ * rails. */
 static bool segment_of_files(const struct tei_meta_desc *d)
 {
 	return !strcmp(d->protocol, "nvmeof");
@@ -129,7 +130,7 @@ static void segment_doc(const struct tei_meta_desc *d, cJSON *doc)
 
 /* --- its owner ----------------------------------------------------------- */
 
-/* cure: "" is that of a process that is gone. */
+/* Reports a fault of the owner. cure: "" if the process is dead. */
 static void segment_owner_bad(struct info *info, const char *name,
 			      const char *what, const char *cure)
 {
@@ -184,7 +185,7 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 
 /* --- its rails ----------------------------------------------------------- */
 
-/* What a child tells: its pairs, or why it has none. */
+/* The output of a child: its pairs, or the reason why it has none. */
 struct segment_told {
 	cJSON *pairs;
 	char error[160];		/* "": none */
@@ -237,7 +238,8 @@ static void segment_from(struct info *info, const struct info_rail *r,
 	info_text(o, "error", "%s", *told.error ? told.error : why);
 }
 
-/* Whether some local rail reaches that device; error: a reason why not. */
+/* Returns true if a local rail reaches that device. Otherwise *error is a
+ * reason. */
 static bool segment_reached(const cJSON *pairs, const char *device,
 			    const char **error)
 {
@@ -321,7 +323,7 @@ static void segment_missing(struct info *info, const struct tei_err *err)
 		  "look at the name and --metadata_server; with P2PHANDSHAKE the name is host:port of a running process");
 }
 
-/* One that a process has published. */
+/* Examines a segment that a process has published. */
 static void segment_live(struct info *info, struct tei_meta_store *store,
 			 const struct tei_meta_desc *d, uint64_t limit_ns,
 			 cJSON *doc)

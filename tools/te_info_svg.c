@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The picture. Sockets are columns, side by side; the NUMA nodes of a socket
- * are boxes in it, one below the other; in a node's box its NICs are on the
- * left and its GPUs on the right, a line from each GPU to the NICs it prefers.
- * What has no known node is in a box of its own below.
+ * The picture. Sockets are columns. The NUMA nodes of a socket are boxes below
+ * each other. A node's box has its NICs on the left and its GPUs on the right,
+ * with a line from each GPU to the NICs that it prefers. Devices without a
+ * known node are in a box of their own below.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,35 +14,35 @@
 #include "util/text.h"
 
 enum {
-	SVG_EDGE = 24,		/* around everything */
-	SVG_TOP = 84,		/* title */
+	SVG_EDGE = 24,		/* margin */
+	SVG_TOP = 84,		/* height of the title */
 	SVG_GAP = 18,
-	SVG_HEAD = 34,		/* heading inside a socket */
-	SVG_NODE_HEAD = 68,	/* heading inside a node */
+	SVG_HEAD = 34,		/* height of the heading of a socket */
+	SVG_NODE_HEAD = 68,	/* height of the heading of a node */
 	SVG_CHIP_W = 206,
 	SVG_CHIP_H = 42,
 	SVG_CHIP_STEP = 52,
-	SVG_MIDDLE = 88,	/* between NICs and GPUs, for the lines */
+	SVG_MIDDLE = 88,	/* space between NICs and GPUs, for the lines */
 	SVG_NODE_W = 2 * SVG_CHIP_W + SVG_MIDDLE + 2 * 14,
 	SVG_SOCKET_W = SVG_NODE_W + 2 * 14,
-	SVG_FOOT = 64,		/* legend */
-	SVG_COLUMNS = 4,	/* sockets side by side */
+	SVG_FOOT = 64,		/* height of the legend */
+	SVG_COLUMNS = 4,	/* sockets in one row */
 };
 
 struct svg_spot {
-	int x, y;		/* left upper corner of its chip */
+	int x, y;		/* upper left corner of a chip */
 };
 
-/* The drawing under way; freed by info_svg. */
+/* The state of the drawing. Freed by info_svg. */
 struct svg {
 	const struct info *info;
 	struct info_machine m;
 	struct svg_spot *nics;	/* one per NIC */
 	struct svg_spot *gpus;	/* one per location */
-	bool strays;		/* something has no known node */
+	bool strays;		/* a device has no known node */
 };
 
-/* --- what is where ------------------------------------------------------- */
+/* --- layout -------------------------------------------------------------- */
 
 static bool svg_known_node(const struct svg *s, int node)
 {
@@ -52,7 +52,8 @@ static bool svg_known_node(const struct svg *s, int node)
 	return false;
 }
 
-/* The first NIC of the same card, which stands for it: "mlx5_0" and "ib0". */
+/* Returns the first NIC of the same card, which represents the card, such as
+ * "mlx5_0" for "mlx5_0" and "ib0". */
 static size_t svg_card(const struct svg *s, size_t nic)
 {
 	const char *pci = tei_topo_nic(s->m.topo, nic)->pci;
@@ -84,7 +85,8 @@ static bool svg_gpu_in(const struct svg *s, size_t location, int node)
 			  p.numa_node == node;
 }
 
-/* Rows of chips in a node's box; node -1: what has none. */
+/* Returns the number of rows in a node's box. node -1: the box of the devices
+ * without a known node. */
 static int svg_rows(const struct svg *s, int node)
 {
 	size_t i, nics = 0, gpus = 0;
@@ -101,7 +103,8 @@ static int svg_node_height(const struct svg *s, int node)
 	return SVG_NODE_HEAD + svg_rows(s, node) * SVG_CHIP_STEP + 6;
 }
 
-/* package -1: the nodes that belong to none. */
+/* Returns the height of a socket. package -1: the nodes that belong to no
+ * single package. */
 static int svg_socket_height(const struct svg *s, int package)
 {
 	int h = 0;
@@ -184,7 +187,7 @@ static void svg_chips(struct svg *s, int node, int x, int y)
 
 /* --- boxes --------------------------------------------------------------- */
 
-/* "near: a b c" for a location. */
+/* Prints the NICs that a location prefers. */
 static void svg_near(const struct svg *s, const char *location, int x, int y,
 		     int width)
 {
@@ -242,8 +245,8 @@ static void svg_socket(struct svg *s, int package, int x, int y)
 }
 
 /*
- * All sockets, SVG_COLUMNS a row; with draw false only their extent. Returns
- * where the next thing below may start.
+ * Draws all sockets, SVG_COLUMNS in a row. draw false: only computes their
+ * extent. Returns the vertical position below them.
  */
 static int svg_sockets(struct svg *s, bool draw, int *width)
 {

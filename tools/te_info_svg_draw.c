@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Elements of an SVG on stdout. Colours are the style sheet's; it knows dark
- * backgrounds too.
+ * Prints the elements of an SVG picture to stdout. The style sheet defines the
+ * colours.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static const char draw_style[] =
 	".far{fill:none;stroke:#d98324;stroke-width:1.5;"
 	"stroke-dasharray:5 4}\n";
 
-/* One character of UTF-8 text, as XML takes it. Its length. */
+/* Prints one UTF-8 character, escaped for XML. Returns its length. */
 static size_t draw_char(const char *p)
 {
 	size_t n = 1;
@@ -49,7 +49,8 @@ static size_t draw_char(const char *p)
 	return n;
 }
 
-/* At most max characters, the last one an ellipsis where text is longer. */
+/* Prints at most max characters; the last one is an ellipsis if the text is
+ * longer. */
 static void draw_chars(const char *text, int max)
 {
 	int count = 0, n;
@@ -84,7 +85,7 @@ void svg_box(const char *class, int x, int y, int w, int h)
 	       class, x, y, w, h, strcmp(class, "page") ? 6 : 0);
 }
 
-/* Mean width of a character in tenths of a pixel. */
+/* Returns the mean width of a character, in tenths of a pixel. */
 static int draw_pitch(const char *class)
 {
 	static const struct { const char *class; int pitch; } rows[] = {

@@ -8,7 +8,8 @@
 
 #include "tools/te_info.h"
 
-/* A number with three digits and a unit out of steps of base. */
+/* Formats a number with at most three digits and a unit; each unit is base
+ * times the previous one. */
 static const char *text_scaled(double v, double base, const char *const *units,
 			       char *buf, size_t len)
 {
@@ -117,7 +118,8 @@ static void text_rails(const struct info *info)
 	}
 }
 
-/* Strings of an array, a blank before each; how many there were more. */
+/* Prints the strings of an array, each after a blank, at most max. Returns the
+ * number of the other ones. */
 static int text_words(const cJSON *list, int max)
 {
 	const cJSON *o;
@@ -173,7 +175,7 @@ static void text_providers(const struct info *info)
 		       info_get(fabric, "gpu_memory"));
 }
 
-#define TEXT_INTERFACES 24	/* shown; --json has all */
+#define TEXT_INTERFACES 24	/* limit of the text; --json has all */
 
 static void text_interfaces(const struct info *info)
 {

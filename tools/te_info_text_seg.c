@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The report as text: a segment, what was moved, what was found.
+ * The report as text: segment, probes and findings.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "tools/te_info.h"
 #include "util/text.h"
 
-#define SEG_PARTS 16		/* shown; --json has up to 1000 */
+#define SEG_PARTS 16		/* limit of the text; --json has up to 1000 */
 
 static const cJSON *seg_item(const cJSON *o, const char *key)
 {
@@ -59,7 +59,8 @@ static void seg_file(const cJSON *f, const char *size)
 		       info_get(m, "server"), info_get(m, "path"));
 }
 
-/* kind: "buffer" or "file". How many there are, and the first of them. */
+/* Prints the number of buffers or files and the first of them. kind: "buffer"
+ * or "file". */
 static void seg_parts(const cJSON *seg, const char *kind,
 		      void (*show)(const cJSON *part, const char *size))
 {
@@ -166,7 +167,7 @@ static void seg_finding(const cJSON *f)
 		printf("        %-15s cure: %s\n", "", info_get(f, "cure"));
 }
 
-/* The worst first. */
+/* Prints the findings, the worst first. */
 void info_print_findings(const struct info *info)
 {
 	static const enum info_grade order[] = { INFO_BAD, INFO_WARN,

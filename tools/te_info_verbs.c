@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RDMA devices and ports as libibverbs reports them.
+ * RDMA devices and ports, as libibverbs reports them.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,7 +10,8 @@
 
 #include "tools/te_info.h"
 
-#define VERBS_GIDS 256		/* entries of a port's table looked at */
+#define VERBS_GIDS 256		/* entries of a port's GID table that are
+				 * examined */
 
 static double verbs_lanes(const struct ibv_port_attr *p)
 {
@@ -25,7 +26,7 @@ static double verbs_lanes(const struct ibv_port_attr *p)
 	return 0;
 }
 
-/* Bits per second: width is lanes, speed a code per lane. */
+/* Returns bits per second: the number of lanes times the speed of a lane. */
 static double verbs_speed(const struct ibv_port_attr *p)
 {
 	static const struct { uint8_t code; double gbps; } speeds[] = {
@@ -42,8 +43,9 @@ static double verbs_speed(const struct ibv_port_attr *p)
 }
 
 /*
- * "800 Gb/sec (4X XDR)": of a lane's speed libibverbs has eight bits, which end
- * at NDR, and gives the next one below.
+ * Returns the speed in sysfs, such as "800 Gb/sec (4X XDR)", or 0. libibverbs
+ * has only eight bits for the speed of a lane. They end at NDR; for a faster
+ * lane it reports the next lower speed.
  */
 static double verbs_sysfs_speed(const struct info *info, const char *device,
 				uint8_t port)
@@ -170,7 +172,7 @@ void info_look_verbs(struct info *info)
 	errno = 0;
 	devs = ibv_get_device_list(&n);
 	if (!devs) {
-		/* ENOSYS: the kernel has no RDMA at all */
+		/* ENOSYS: the kernel has no RDMA support */
 		if (errno != ENOSYS)
 			info_unseen(info, "rdma", "ibv_get_device_list: %s",
 				    strerror(errno));

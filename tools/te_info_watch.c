@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A running process's rails and peers, asked for over its control channel
- * again and again.
+ * The rails and peers of a running process, queried over its control channel
+ * repeatedly.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +14,15 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
-#define WATCH_INTERVAL	1.0	/* seconds */
+#define WATCH_INTERVAL	1.0	/* default, seconds */
 
-/* A store, and where the process is that is watched. */
+/* The store, and the process that is watched. */
 struct watch {
 	const struct info_opts *opts;
 	struct tei_settings settings;
 	struct tei_meta_store *store;
 	char endpoint[TEI_META_ENDPOINT_MAX];
-	cJSON *before;			/* of the turn before, or NULL */
+	cJSON *before;			/* previous statistics, or NULL */
 };
 
 static uint64_t watch_deadline(const struct watch *w)
@@ -66,7 +66,7 @@ static const cJSON *watch_list(const cJSON *doc, const char *key)
 	return cJSON_GetObjectItemCaseSensitive(doc, key);
 }
 
-/* The same rail or peer in the turn before, or NULL. */
+/* Returns the same rail or peer in the previous statistics, or NULL. */
 static const cJSON *watch_same(const struct watch *w, const char *key,
 			       const cJSON *o)
 {
@@ -79,7 +79,7 @@ static const cJSON *watch_same(const struct watch *w, const char *key,
 	return NULL;
 }
 
-/* Adds bytes per second since the turn before, 0 in the first. */
+/* Adds bytes per second since the previous statistics; 0 the first time. */
 static void watch_rates(const struct watch *w, cJSON *doc, const char *key)
 {
 	double seconds = (info_get_num(doc, "time_ns") -
@@ -123,7 +123,8 @@ static void watch_rails(const cJSON *doc)
 		       info_get_num(o, "state_changes"));
 }
 
-/* By rail: "r0>r1" is ours to the peer's. */
+/* Prints the path to a peer: "r0>r1" is from local rail r0 to the peer's rail
+ * r1. */
 static void watch_paths(const cJSON *peer)
 {
 	const cJSON *o;
@@ -199,7 +200,7 @@ static void watch_sleep(double seconds)
 	nanosleep(&ts, NULL);
 }
 
-/* One turn; false where the process does not answer. */
+/* Queries and prints once. Returns false if the process does not answer. */
 static bool watch_turn(struct watch *w, struct tei_err *err)
 {
 	cJSON *doc = watch_ask(w, err);

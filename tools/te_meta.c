@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_meta: the descriptors of file segments, in any metadata store.
+ * te_meta: edits the descriptors of file segments in a metadata store.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -97,7 +97,8 @@ static int main_store(const struct meta_opts *opts)
 	return ret;
 }
 
-/* Output that did not reach its file is no success. */
+/* Flushes stdout. Returns ret, or META_EXIT_USAGE if the output could not be
+ * written. */
 static int main_flush(int ret)
 {
 	if (!fflush(stdout) && !ferror(stdout))

@@ -2,7 +2,7 @@
 #ifndef TEI_TOOLS_TE_META_H
 #define TEI_TOOLS_TE_META_H
 
-/* What the sources of te_meta share. One thread. */
+/* Declarations that the source files of te_meta share. One thread. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,8 +11,10 @@
 
 enum meta_exit {
 	META_EXIT_OK,
-	META_EXIT_FAILED,		/* refused, or the store did */
-	META_EXIT_USAGE = 3,		/* wrong options, no output */
+	META_EXIT_FAILED,		/* the command was refused, or the store
+					 * failed */
+	META_EXIT_USAGE = 3,		/* wrong options, or the output cannot
+					 * be written */
 };
 
 enum meta_verb {
@@ -24,36 +26,39 @@ enum meta_verb {
 	META_REMOVE,
 };
 
-/* Points into argv. */
+/* The command and the options. The texts are in argv or static. */
 struct meta_opts {
 	enum meta_verb verb;
 	const char *metadata_server;
-	const char *name;		/* of the segment, or NULL */
+	const char *name;		/* name of the segment, or NULL */
 	const char *server;		/* or NULL */
-	uint64_t size;			/* of each file; 0: as it is */
+	uint64_t size;			/* of each file, bytes; 0: the size that
+					 * it has */
 	char **paths;
 	uint32_t path_count;
 	bool help, version;
 };
 
-/* 0 or META_EXIT_USAGE, told on stderr. */
+/* Parses the command line. Returns 0, or META_EXIT_USAGE after a message on
+ * stderr. */
 int meta_parse(int argc, char **argv, struct meta_opts *opts);
 void meta_help(void);
 
-/* A file or block device that is there, can be read and has this many bytes. */
+/* A file or block device that exists, can be read, and has the stated size. */
 struct meta_file {
-	char *path;			/* absolute, owned */
+	char *path;			/* absolute; freed by meta_check_free */
 	uint64_t length;
 };
 
 /*
- * Looks at path. want: its length as stated, 0: not stated; a block device may
- * be longer. 0, or -1, told on stderr. check_free is for either end.
+ * Checks a file. want: its expected size; 0: none. A block device may be
+ * larger. Returns 0, or -1 after a message on stderr. In both cases
+ * meta_check_free frees *out.
  */
 int meta_check(const char *path, uint64_t want, struct meta_file *out);
 void meta_check_free(struct meta_file *files, uint32_t count);
 
-/* register, mount, unmount, remove: an exit code. */
+/* Runs register, mount, unmount or remove. Returns an exit status. */
 int meta_change(struct tei_meta_store *store, const struct meta_opts *opts,
 		uint64_t deadline_ns);
 

@@ -7,15 +7,18 @@
 #include "tools/te_meta.h"
 
 /*
- * Changes of a descriptor. They may run several times when others change the
- * same one, so each starts from what it is given.
+ * Changes of a descriptor. If another process changes the same descriptor at
+ * the same time, a change runs again. So each change starts from the descriptor
+ * in its arguments.
  */
 
-#define CHANGE_REFUSED	TEI_ERR_REJECTED	/* told on stderr */
+#define CHANGE_REFUSED	TEI_ERR_REJECTED	/* the reason is on stderr
+						 * already */
 
 struct change {
 	const struct meta_opts *opts;
-	struct meta_file *files;	/* path_count, once looked at */
+	struct meta_file *files;	/* path_count elements, of which
+					 * `checked` are filled */
 	uint32_t checked;
 };
 
@@ -61,7 +64,8 @@ static int change_register(void *arg, const struct tei_meta_desc *now,
 	return tei_meta_desc_finish(d, ret, next, err);
 }
 
-/* f with server at path, or without it where path is NULL. */
+/* Adds file f to d, with server mounted at path, or, if path is NULL, without
+ * server. */
 static int change_file(struct tei_meta_desc *d, const struct tei_meta_file *f,
 		       const char *server, const char *path, bool *had,
 		       struct tei_err *err)
@@ -109,7 +113,7 @@ static int change_map(struct change *c, const struct tei_meta_desc *now,
 	return tei_meta_desc_finish(d, ret, next, err);
 }
 
-/* It is registered, and made of files. */
+/* Returns 0 if the segment is registered and consists of files. */
 static int change_present(const struct meta_opts *o,
 			  const struct tei_meta_desc *now)
 {
@@ -153,7 +157,7 @@ static int change_unmount(void *arg, const struct tei_meta_desc *now,
 	return ret ? ret : change_map(c, now, false, next, err);
 }
 
-/* Also one that can't be read. */
+/* Removes a descriptor, even if it cannot be read. */
 static int change_remove(struct tei_meta_store *store, const char *name,
 			 uint64_t deadline_ns)
 {

@@ -13,8 +13,8 @@
 #include "tools/te_meta.h"
 
 /*
- * What is to be published is looked at first: that it is there, of the size
- * stated, and readable at both ends.
+ * Checks the files before they are published: each exists, has the stated size,
+ * and can be read at both ends.
  */
 
 static int check_wrong(const char *path, const char *why)
@@ -23,7 +23,7 @@ static int check_wrong(const char *path, const char *why)
 	return -1;
 }
 
-/* Its length; 0 with *why. */
+/* Returns the length of a file, or 0 with the reason in *why. */
 static uint64_t check_length(int fd, bool *device, const char **why)
 {
 	uint64_t length = 0;

@@ -8,7 +8,7 @@
 static const struct option_verb {
 	const char *word;
 	enum meta_verb verb;
-	bool name, paths;		/* needed */
+	bool name, paths;		/* required */
 	const char *help;
 } option_verbs[] = {
 	{ "register", META_REGISTER, true, true,
@@ -53,7 +53,8 @@ static int option_wrong(const char *what, const char *why)
 	return META_EXIT_USAGE;
 }
 
-/* The value of --name=value or of --name value; NULL: another option. */
+/* Returns the value of --name=value or of --name value, or NULL if arg is
+ * another option. */
 static const char *option_value(const char *arg, const char *name, char **argv,
 				int *i)
 {
@@ -125,7 +126,7 @@ static int option_check(const struct option_verb *v, const struct meta_opts *o)
 	return 0;
 }
 
-/* nvmeof/ is put in front of a name that lacks it. */
+/* Takes the name of the segment. Puts nvmeof/ before a name without a slash. */
 static void option_name(struct meta_opts *o, const char *word)
 {
 	static char full[TEI_META_NAME_MAX];
@@ -142,7 +143,7 @@ int meta_parse(int argc, char **argv, struct meta_opts *o)
 
 	memset(o, 0, sizeof(*o));
 	o->metadata_server = "P2PHANDSHAKE";
-	o->paths = argv;		/* words move to its start */
+	o->paths = argv;		/* paths are moved to its start */
 	for (i = 1; i < argc; i++) {
 		if (argv[i][0] == '-' && argv[i][1]) {
 			ret = option_take(argv, &i, o);
