@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests of several pieces. The bytes of such a task are counted through, end
- * to end; a slice is a run of them that lies in no more local and remote pieces
- * than the rail takes in one operation, and in one region of the peer.
+ * Scatter/gather requests. The bytes of such a task are numbered across all iov
+ * entries. A slice is a range of these bytes in one region of the peer. It
+ * spans at most as many local and remote entries as the rail accepts in one
+ * operation.
  */
 #include <stdlib.h>
 
@@ -53,7 +54,7 @@ void rail_piece_hold(struct tei_rail_extra *x)
 {
 	uint32_t i;
 
-	/* the task itself holds the first one's */
+	/* the task itself holds the region of the first entry */
 	for (i = 1; i < x->nlocal; i++)
 		x->piece[i].mr->tasks++;
 }
@@ -74,7 +75,7 @@ void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *x)
 		rail_progress_signal(dp);
 }
 
-/* The piece that holds byte off. */
+/* Returns the index of the entry that contains byte off. */
 static uint32_t piece_at(const struct tei_rail_piece *piece, uint32_t n,
 			 uint64_t off)
 {
@@ -144,8 +145,8 @@ bool rail_piece_names(const struct tei_rail_extra *x, uint64_t off,
 }
 
 /*
- * Bytes from off on in at most limit pieces; local ones end where what the
- * rail registered in one does.
+ * Returns the number of bytes from off that at most limit entries cover. Local
+ * entries end where a registration of the rail ends.
  */
 static uint64_t piece_run(const struct tei_rail_piece *p, uint32_t n,
 			  uint32_t limit, uint64_t off, const struct rail *rail)
@@ -170,7 +171,8 @@ static uint64_t piece_run(const struct tei_rail_piece *p, uint32_t n,
 	return run;
 }
 
-/* Bytes from off on whose remote pieces lie in the key's region. */
+/* Returns the number of bytes from off whose remote entries lie in the key's
+ * region. */
 static uint64_t piece_in_region(const struct tei_rail_piece *p, uint32_t n,
 				uint64_t off, const struct rail_rkey *k)
 {
@@ -204,6 +206,7 @@ uint64_t rail_piece_fit(const struct rail_slice *s, const struct rail *rail)
 	return len < max ? len : max;
 }
 
+/* Fills iov and desc with the local entries. Returns their number. */
 static size_t piece_local(const struct rail_slice *s, const struct rail *rail,
 			  struct iovec *iov, void **desc)
 {
@@ -229,12 +232,13 @@ static size_t piece_local(const struct rail_slice *s, const struct rail *rail,
 	return n;
 }
 
+/* Fills rma with the remote entries. Returns their number. */
 static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
 {
 	const struct tei_rail_piece *p = piece_remotes(s->extra);
 	uint64_t off = s->off, left = s->len, len;
 	uint32_t i = piece_at(p, s->extra->nremote, off);
-	/* addresses or offsets, as the first one is */
+	/* addresses or offsets, like those of the slice */
 	uint64_t bias = s->remote - s->rma_addr;
 	size_t n;
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Posting: a lane with room takes slices and gives them to its endpoint.
- */
+/* Posting: a lane with room takes slices and posts them to its endpoint. */
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
@@ -41,7 +39,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	ssize_t ret;
 
 	if (s->path_fresh) {
-		/* should it break, that generation is closed for it */
+		/* if the post fails later, exactly this generation is fenced */
 		ret = rail_path_ready(s->peer, s->path, lane, s->remote_idx,
 				      s->remote_gen);
 		if (ret)
@@ -77,7 +75,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	return 0;
 }
 
-/* A slice that could not be posted: nothing of it is on its way. */
+/* Takes back a slice that could not be posted. None of its bytes were sent. */
 static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -106,7 +104,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	rail_sched_again(peer, s, done);
 }
 
-/* The paths of those that could not be posted wait a while. */
+/* Blocks the connections of slices that could not be posted for a while. */
 static void post_block(struct rail_path **path, int n)
 	TEI_REQUIRES(rail_sched_held)
 {

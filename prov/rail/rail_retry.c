@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Slices that failed. One goes to its peer's limbo until the target has fenced
- * the generation it was posted to, then to the retry list, which is served
- * before new work. So nothing is ever posted twice at the same time.
+ * Failed slices. A failed slice stays in its peer's awaiting-fence list until
+ * the target has fenced the generation that it was posted to. Then it moves to
+ * the retry list, which is served before new work. So no slice is ever posted
+ * twice at the same time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,6 @@ void rail_sched_count(const struct rail_slice *s)
 				   __ATOMIC_RELAXED);
 }
 
-/* To be posted again, unless it was too often. */
 void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 		      struct rail_done *done)
 {
@@ -57,7 +57,7 @@ void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *s, int err,
 	tei_list_add_tail(&peer->limbo, &s->link);
 	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||
 	    peer->remotes[s->remote_idx].gen > s->remote_gen) {
-		/* that generation is closed: the target said so, or is gone */
+		/* fenced already, or the process has ended */
 		rail_sched_again(peer, s, done);
 		return;
 	}
@@ -164,8 +164,8 @@ static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
 				      done);
 }
 
-/* Writes that wait for the key of [addr, len) fail, and reads if said so. err
- * has all but time and peer. */
+/* Fails the writes that wait for the key of [addr, addr + len), and with reads
+ * set also the reads. The caller has filled err except for time and peer. */
 static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 			 uint64_t len, bool reads, struct tei_err *err,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held)
@@ -174,7 +174,7 @@ static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
-	/* for all of them: rail_slice_refuse logs nothing */
+	/* one line for all of them: rail_slice_refuse logs nothing */
 	tei_log_repeated(&peer->end_repeat, TEI_LOG_WARN, "rail", "%s: %s",
 			 peer->name, err->text);
 	while ((s = retry_keyless(peer, addr, len, reads)))

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Scheduling, seen by the callers. Rails pull: a task waits in its peer's
- * queue, and a lane with room takes the next slice from it (rail_slice.c,
- * rail_post.c).
+ * The public functions of the scheduler. A task waits in its peer's queue until
+ * a lane with room takes slices from it (rail_slice.c, rail_post.c).
  */
 #include <stdio.h>
 
@@ -24,7 +23,7 @@ void rail_peer_activate(struct tei_rail_peer *peer)
 	}
 }
 
-/* Tasks of several pieces and atomics; *mr gets the region of local. */
+/* Checks a scatter/gather or atomic task. Sets *mr to the region of local. */
 static int sched_check_extra(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			     struct tei_rail_mr **mr)
 	TEI_REQUIRES(rail_sched_held)
@@ -78,7 +77,7 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	return 0;
 }
 
-/* From when on MC_SLICE_TIMEOUT runs for a task that comes now. */
+/* Returns the time from which MC_SLICE_TIMEOUT counts for a new task. */
 static uint64_t sched_since(struct tei_rail_peer *peer,
 			    const struct tei_rail_task *t, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -86,7 +85,9 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 	uint64_t limit = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
 	uint64_t since = t->since_ns;
 
-	/* a peer that nobody has tried since is not still for that */
+	/* An idle peer makes no progress, which means nothing. But shortly
+	 * after a timeout, a task that has waited since before it inherits the
+	 * lack of progress. */
 	if (tei_list_empty(&peer->live) &&
 	    (!peer->still_ns || peer->alive_ns > peer->still_ns ||
 	     since > peer->still_ns || now > peer->still_ns + limit))
@@ -169,8 +170,9 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	if (ret)
 		return ret;
 	rail_sched_kick(dp, now);
-	/* No completion will wake the thread for queued tasks. During a long sleep,
-	 * the thread would notice too late that a completion is missing. */
+	/* No completion will wake the thread for queued tasks. During a long
+	 * sleep, the thread would notice too late that a completion is
+	 * missing. */
 	if (rests_ns || (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
 			 !rail_posted_any(dp)))
 		rail_progress_wake(dp);
@@ -192,7 +194,7 @@ static void sched_end_early(struct tei_rail_dp *dp,
 			continue;
 		snprintf(err->peer, sizeof(err->peer), "%.95s",
 			 tasks[i]->peer->name);
-		/* what is posted is followed up from there */
+		/* the state machines track the posted slices from here on */
 		if (tasks[i]->slices)
 			rail_peer_attend(tasks[i]->peer);
 		rail_task_end(dp, tasks[i], end, err, &done);
@@ -247,11 +249,10 @@ void tei_rail_awake(struct tei_rail_dp *dp)
 	__atomic_fetch_sub(&dp->dozing, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Lanes with less than that in flight are looked at in no time. */
+/* Polling a lane with fewer bytes in flight takes a negligible time. */
 #define SCHED_LOOK_BYTES	(256u << 10)
 
-/* Whether a look at the lane may move more than a moment's worth of bytes; the
- * clock is not read otherwise. */
+/* Returns true if polling the lane may take so long that it must be timed. */
 static bool sched_look_is_long(const struct rail_lane *lane, bool work)
 {
 	return work || __atomic_load_n(&lane->inflight_bytes,

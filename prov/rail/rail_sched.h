@@ -3,81 +3,90 @@
 #define TEI_PROV_RAIL_RAIL_SCHED_H
 
 /*
- * What the scheduler's files share: rail_slice.c cuts, rail_post.c posts,
- * rail_end.c ends, rail_retry.c posts again, rail_sched.c has the calls.
+ * Internal functions of the scheduler: rail_slice.c cuts, rail_post.c posts,
+ * rail_end.c ends tasks, rail_retry.c retries, rail_sched.c has the public
+ * functions.
  */
 
 #include "prov/rail/rail_int.h"
 
-#define RAIL_FAR_BYTES	(256u << 10)	/* far rails help from here on */
+#define RAIL_FAR_BYTES	(256u << 10)	/* far rails help with tasks
+					 * from this length on */
 
-/* Up to RAIL_BUNDLE slices, round robin over the peers with work. */
+/* Cuts up to RAIL_BUNDLE slices for the lane, round-robin over the peers with
+ * work. Returns their number. */
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
-/* Whether it is no small one, which would go ahead of those: it has more than a
- * slice of the smallest size, or is a part of what has. */
+/* Returns true for a bulk request: a task that is longer than MC_SLICE_SIZE, or
+ * a part of such a range. Small requests are served before it. */
 bool rail_task_large(const struct tei_rail_task *task);
-/* All of it is cut, or is not to be. */
+/* Removes the task from its queue, because it is completely cut or must not be
+ * cut any more. */
 void rail_task_unqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
-/* Ends the task if nothing of it is under way. */
+/* Ends the task if nothing of it is in progress. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* True when the peer has nothing to cut or to post again. */
+/* Returns true if the peer has nothing to cut and nothing to retry. */
 bool rail_slice_none(const struct tei_rail_peer *peer);
-/* True when no task of it wants its bytes any more. */
+/* Returns true if all tasks of the slice have been ended. */
 bool rail_slice_dead(const struct rail_slice *slice);
-/* Gives a slice back that will not be posted; its tasks may end by that. */
+/* Drops a slice that will not be posted. Its tasks may end. unfenced: its bytes
+ * may still land. */
 void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *slice,
 		     bool unfenced, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Ends the slice's tasks, which takes the slice along. */
+/* Fails all tasks of the slice, and so drops the slice. */
 void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* The same; code, text, hint and absent are why's. */
+/* Does the same with the code, text, hint and absent range of why. */
 void rail_slice_refuse(struct rail_slice *slice, const struct tei_err *why,
 		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* --- rail_piece.c: tasks of several pieces ------------------------------- */
-/* Finds the regions of the local pieces, for reading into them or writing from
- * them. 0 or TEI_ERR_NOT_REGISTERED. */
+/* --- rail_piece.c: scatter/gather requests ------------------------------- */
+/* Finds the regions of the local iov entries, for reading into them or writing
+ * from them. Returns 0 or TEI_ERR_NOT_REGISTERED. */
 int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *extra,
 		     bool read)
 	TEI_REQUIRES(rail_sched_held);
-/* Holds the regions of all local pieces but the first. */
+/* Holds the regions of all local entries but the first, which the task
+ * holds. */
 void rail_piece_hold(struct tei_rail_extra *extra)
 	TEI_REQUIRES(rail_sched_held);
-/* Lets them go; no lock held. */
+/* Releases them. No lock is held. */
 void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *extra);
-/* As rail_mr_ranks, of where byte off is. */
+/* Returns the ranks of the rails for byte off of the task. */
 const uint8_t *rail_piece_ranks(const struct tei_rail_extra *extra,
 				uint64_t off) TEI_REQUIRES(rail_sched_held);
-/* local and remote of the slice's first byte. */
+/* Sets local and remote of the slice to its first byte. */
 void rail_piece_aim(struct rail_slice *slice);
-/* Whether the keys of all remote pieces with bytes of [off, off + len) are
- * there, for reading or for writing; the first that is not is asked for. */
+/* Returns true if the keys of all remote entries in [off, off + len) are known.
+ * Requests the first missing one. read: keys for reading suffice. */
 bool rail_piece_keys(struct tei_rail_peer *peer,
 		     const struct tei_rail_extra *extra, uint64_t off,
 		     uint64_t len, bool read) TEI_REQUIRES(rail_sched_held);
-/* Whether one of those holds [addr, addr + alen). */
+/* Returns true if one of these entries contains [addr, addr + alen). */
 bool rail_piece_names(const struct tei_rail_extra *extra, uint64_t off,
 		      uint64_t len, uint64_t addr, uint64_t alen);
-/* Bytes from the slice's first on that one operation takes. */
+/* Returns the number of bytes from the slice's first byte that one operation
+ * can cover. */
 uint64_t rail_piece_fit(const struct rail_slice *slice,
 			const struct rail *rail);
 ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *slice)
 	TEI_REQUIRES(lane->lock);
 
-/* It is posted again: counted by its peer and the rail that it was on. */
+/* Counts a retry for the slice's peer and the rail that carried it. */
 void rail_sched_count(const struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
-/* To be posted again, unless it was too often. Off its list before. */
+/* Moves the slice to the retry list. Fails it instead if it was retried too
+ * often or the peer is gone. */
 void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *slice,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
 /*
- * What a rail has in hand beside the others that a task of that memory may use.
- * share: its part of their rate; bytes: in hand of all of them. bytes as an
- * argument: in hand of the rail itself, what has just been cut included.
+ * The load of all rails that a task may use. bytes: posted on all of them;
+ * share: the calling rail's part of their total rate. The argument bytes of
+ * rail_window_sum is what is posted on the calling rail, including slices that
+ * were just cut.
  */
 struct rail_window_sum {
 	uint32_t rails;
@@ -88,7 +97,8 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 		     const struct tei_rail_mr *mr, const uint8_t *ranks,
 		     uint64_t bytes, struct rail_window_sum *sum)
 	TEI_REQUIRES(rail_sched_held);
-/* With len more of the last bytes left, the rail would end after the others. */
+/* Returns true if the rail would finish after the others if it took len of the
+ * last left bytes. bytes: posted on the rail. */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 		      uint64_t left, uint64_t len);
 

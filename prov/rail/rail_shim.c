@@ -6,13 +6,13 @@
 
 #define SHIM_MAGIC	UINT64_C(0x7368696d6b657931)
 
-/* A raw key. */
+/* The content of a raw key. */
 struct shim_key {
 	uint64_t magic, base, key;
 };
 
 static pthread_mutex_t shim_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rail_shim *shims;		/* under shim_lock */
+static struct rail_shim *shims;		/* guarded by shim_lock */
 
 static struct rail_shim *shim_of_domain(const struct fid *fid)
 {
@@ -131,7 +131,7 @@ static int shim_reg(struct fid *fid, const void *buf, size_t len,
 	(void)context;
 	if (shim_refuses(s, len))
 		return s->refusal;
-	/* the base goes where a raw key finds it */
+	/* the context carries the base to the raw key */
 	ret = s->real_reg->reg(fid, buf, len, access, offset, key, flags, mr,
 			       (void *)(uintptr_t)buf);
 	if (ret)
@@ -150,7 +150,7 @@ static int shim_reg(struct fid *fid, const void *buf, size_t len,
 	return 0;
 }
 
-/* Memory of a GPU, which is the host's in such tests. */
+/* Registers GPU memory, which is host memory in these tests. */
 static int shim_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 			uint64_t flags, struct fid_mr **mr)
 {
@@ -168,7 +168,7 @@ void rail_shim_install(struct rail_shim *s, struct rail *rail, uint64_t mode)
 	s->reg.reg = shim_reg;
 	s->reg.regattr = shim_regattr;
 	rail->target_domain->mr = &s->reg;
-	/* a key is mapped at the initiating domain, registered at the target's */
+	/* keys are registered in the rx domain and mapped in the tx domain */
 	s->real_domain = rail->init_domain->fid.ops;
 	s->domain = *s->real_domain;
 	s->domain.control = shim_domain_control;

@@ -3,30 +3,32 @@
 #define TEI_PROV_RAIL_RAIL_SHIM_H
 
 /*
- * For unit tests: a rail's device made more demanding than it is. Registrations
- * go through to the provider, after what the shim refuses and checks.
+ * A shim for unit tests that makes a rail's device stricter than it is. It
+ * checks registrations, refuses some of them, and passes the rest to the
+ * provider.
  */
 
 #include "prov/rail/rail_test.h"
 
-/* The test owns it; it lives until the plane is closed. */
+/* Owned by the test. Must stay valid until the data plane is closed. */
 struct rail_shim {
 	/* set by the test, before or after the installation */
-	size_t max_len;		/* longer registrations are refused, 0: none */
-	uint32_t max_live;	/* no more at a time, 0: any number */
-	int refusal;		/* -FI_E* of it */
+	size_t max_len;		/* largest registration, bytes; 0: no limit */
+	uint32_t max_live;	/* registrations at a time; 0: no limit */
+	int refusal;		/* error returned beyond these limits, -FI_E* */
 
-	/* read by the test when nothing is under way; counted by any thread */
-	_Atomic uint32_t live;		/* registrations there are */
-	_Atomic uint32_t bound, enabled; /* of all, ever */
-	_Atomic uint32_t made;		/* all, ever */
+	/* counted by any thread; read by the test when nothing runs */
+	_Atomic uint32_t live;		/* current registrations */
+	_Atomic uint32_t bound, enabled; /* registrations bound
+					  * and enabled so far */
+	_Atomic uint32_t made;		/* registrations made so far */
 	_Atomic uint32_t refused;
 	_Atomic uint32_t late;		/* closed after their lane */
-	_Atomic uint32_t mapped;	/* raw keys, now */
-	_Atomic uint32_t maps;		/* ever */
-	_Atomic uint32_t bad_maps;	/* not what the other shim gave out */
+	_Atomic uint32_t mapped;	/* raw keys mapped now */
+	_Atomic uint32_t maps;		/* raw keys mapped so far */
+	_Atomic uint32_t bad_maps;	/* raw keys that no shim has issued */
 
-	/* the shim's own */
+	/* private */
 	struct rail *rail;
 	struct fi_ops_mr *real_reg, reg;
 	struct fi_ops *real_domain, domain;
@@ -34,10 +36,11 @@ struct rail_shim {
 	struct rail_shim *next;
 };
 
-/* mode: FI_MR_… bits added to the rail's. Before anything is registered. */
+/* Installs the shim before anything is registered. mode: FI_MR_… bits to add to
+ * the rail's. */
 void rail_shim_install(struct rail_shim *shim, struct rail *rail,
 		       uint64_t mode);
-/* After the plane was closed. */
+/* Removes the shim after the data plane was closed. */
 void rail_shim_remove(struct rail_shim *shim);
 
 #endif /* TEI_PROV_RAIL_RAIL_SHIM_H */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Slices: their pool, and how they are cut. That is done lazily, when a lane
- * has room, so a faster rail takes more and nothing has to be guessed about a
- * slower one.
+ * Cutting of slices, and the pool of free slices. Slices are cut only when a
+ * lane has room. So a faster rail takes more of them, and the speed of a slower
+ * one need not be estimated.
  */
 #include <stdlib.h>
 
@@ -10,18 +10,25 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
-#define SLICE_NS	(250 * TEI_NS_PER_US) /* time of a slice */
-#define SLICE_OVERTAKE	16		      /* small ones before a large one */
-/* large ones after a small one: so many make room by the rail's rate, and so
- * many more hold no more than that many bytes, as all do where no rate of a
- * wire is known */
+#define SLICE_NS	(250 * TEI_NS_PER_US) /* target duration of a slice */
+#define SLICE_OVERTAKE	16		      /* small requests
+					       * per bulk slice */
+/*
+ * Throttling of bulk data after a small request. For the first SLICE_BESIDE
+ * slices of bulk data, the limit is rail_window_beside. For the next
+ * SLICE_LATER slices, and on rails without a known rate, the limit is
+ * SLICE_LATER_BYTES.
+ */
 #define SLICE_BESIDE	256
 #define SLICE_LATER	4096
 #define SLICE_LATER_BYTES	(8u << 20)
-#define SLICE_TURN_NS	4e9		      /* a turn: four windows' time */
-#define SLICE_LOOK	64		      /* of other rails, passed by */
+#define SLICE_TURN_NS	4e9		      /* accounting round:
+					       * time of four windows */
+#define SLICE_LOOK	64		      /* entries for other rails
+					       * that are skipped */
 #define SLICE_PAGE	UINT64_C(4096)	      /* lengths are multiples of it, */
-#define SLICE_GRAIN	UINT64_C(1024)	      /* or of it beside small ones */
+#define SLICE_GRAIN	UINT64_C(1024)	      /* or of this one
+					       * while throttled */
 
 static int slice_grow(struct tei_rail_dp *dp)
 {
@@ -64,7 +71,8 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 
 /* --- cutting ------------------------------------------------------------- */
 
-/* For how many slices of large tasks small ones are remembered. */
+/* Returns the number of bulk slices for which the rail still remembers small
+ * requests. */
 static uint32_t slice_beside_left(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -72,7 +80,7 @@ static uint32_t slice_beside_left(const struct rail *rail)
 						 rail->beside_left;
 }
 
-/* Large tasks are to leave room on the rail for small ones. */
+/* Returns true if bulk data must leave room on the rail for small requests. */
 static bool slice_beside(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -81,9 +89,10 @@ static bool slice_beside(const struct rail *rail)
 }
 
 /*
- * What the rail holds of them at most, then, whatever peers the small ones are
- * for. Where these have more posted themselves they wait for one another, and
- * large ones are to have their share. bytes: held.
+ * Returns the number of bytes of bulk data that the rail may hold while
+ * throttled, whichever peers the small requests are for. Small requests wait
+ * for each other as well, so bulk data may always have three eighths of the
+ * bytes that they have posted. bytes: posted on the rail.
  */
 static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
@@ -103,10 +112,12 @@ static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 }
 
 /*
- * And a path: an equal part of it, by how many paths, be they of one peer, have
- * taken of it lately, with at least a page. Where a target is slow, or has
- * stopped, its path seldom takes or not at all, and what it holds is not on the
- * wire: it is no less for others.
+ * Returns the number of bytes of bulk data that a connection may hold while the
+ * rail is throttled. The limit of the rail is divided equally among the
+ * connections that have taken bulk data recently, with at least one page for
+ * each. A connection to a slow or stopped target rarely takes any and so is not
+ * counted; its data is not on the wire and does not reduce the share of the
+ * others.
  */
 static uint64_t slice_path_beside(const struct rail *rail,
 				  const struct rail_path *p, uint64_t bytes)
@@ -123,7 +134,8 @@ static uint64_t slice_path_beside(const struct rail *rail,
 	return most > SLICE_PAGE ? most : SLICE_PAGE;
 }
 
-/* Rail i is better placed for the peer, and takes what is sent. */
+/* Returns true if rail i is nearer to the memory than rank, works for the peer
+ * and accepts the region. */
 static bool slice_nearer(const struct tei_rail_peer *peer,
 			 const struct tei_rail_mr *mr, const uint8_t *ranks,
 			 uint8_t rank, uint32_t i)
@@ -134,10 +146,11 @@ static bool slice_nearer(const struct tei_rail_peer *peer,
 }
 
 /*
- * Whether better placed rails of this peer still have room. One that has in hand
- * what it may of large tasks beside small ones has it later, as far as its window
- * goes: it would hold all that waits if no small ones came, and where a task goes
- * is not to hang on these. What is more than that it is not to do alone.
+ * Returns true if nearer rails still have room for the peer. A nearer rail that
+ * holds all the bulk data it may hold while throttled still counts with the
+ * rest of its window, because it would take that if there were no small
+ * requests, and the choice of the rail must not depend on those. Bulk data that
+ * exceeds these remainders goes to other rails.
  */
 static bool slice_near_has_room(const struct tei_rail_peer *peer,
 				const struct tei_rail_mr *mr,
@@ -156,7 +169,7 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 		window = rail_window(r);
 		if (bytes >= window)
 			continue;
-		/* full parts of it, be they of one page, are more than half */
+		/* full shares, even of one page each, are more than half */
 		if (rail_window_large(r) <= slice_window_beside(r, bytes) / 2)
 			return true;
 		later += window - bytes;
@@ -177,8 +190,9 @@ static bool slice_near_exists(const struct tei_rail_peer *peer,
 	return false;
 }
 
-/* It is to go by a rail that is not this one and gets on, be it with what is
- * ahead of it. */
+/* Returns true if this rail must leave the task to others: because it must not
+ * access the memory, or because the task names another rail, and that rail or
+ * the task makes progress. */
 static bool slice_of_other(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
 			   const struct tei_rail_task *t)
@@ -196,11 +210,11 @@ static bool slice_of_other(const struct rail *rail,
 						     t->progress_ns;
 	now = tei_now_ns();
 	most = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC / 2;
-	/* the rail may serve others, and never this: no key of it there */
+	/* the rail may serve other tasks but have no key for this one */
 	return now - last < peer->dp->stuck_ns && now - t->progress_ns < most;
 }
 
-/* The first task that is this rail's business, or NULL. */
+/* Returns the first task that this rail may serve, or NULL. */
 static struct tei_rail_task *slice_first(const struct tei_list *queue,
 					 const struct rail *rail,
 					 const struct tei_rail_peer *peer)
@@ -218,8 +232,8 @@ static struct tei_rail_task *slice_first(const struct tei_list *queue,
 	return NULL;
 }
 
-/* The first slice on the retry list that this rail takes, or NULL; *passed:
- * those before it, SLICE_LOOK at most. */
+/* Returns the first slice on the retry list that this rail may post, or NULL.
+ * *passed: number of slices skipped, at most SLICE_LOOK. */
 static struct rail_slice *slice_look_retry(const struct tei_rail_peer *peer,
 					   const struct rail *rail,
 					   uint32_t *passed)
@@ -246,8 +260,8 @@ static struct rail_slice *slice_first_retry(const struct tei_rail_peer *peer,
 	return slice_look_retry(peer, rail, &passed);
 }
 
-/* Where all that it looks at there is for others that goes to the end, so that
- * the rest has its turn at the next look. */
+/* If none of the first SLICE_LOOK slices is for this rail, moves them to the
+ * end of the list, so that the next call sees the others. */
 static void slice_turn_retry(struct tei_rail_peer *peer,
 			     const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
@@ -264,7 +278,8 @@ static void slice_turn_retry(struct tei_rail_peer *peer,
 	}
 }
 
-/* Near rails first; far ones when those are full or down, and it pays. */
+/* Returns true if the rail may serve the task. Near rails come first. Far ones
+ * help if those are full or down, and the task is large enough. */
 static bool slice_may_take(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
 			   const struct tei_rail_task *task)
@@ -283,7 +298,8 @@ static bool slice_may_take(const struct rail *rail,
 	       !slice_near_has_room(peer, task->mr, ranks, rank);
 }
 
-/* Large enough to amortise a post: what the rail moves in 250 µs. */
+/* Returns the usual length of a slice: what the rail moves in 250 µs, which is
+ * large enough to amortize a post. */
 static uint64_t slice_usual(const struct rail *rail)
 {
 	const struct tei_settings *s = rail->dp->settings;
@@ -295,8 +311,8 @@ static uint64_t slice_usual(const struct rail *rail)
 	return len < s->slice_max ? len : s->slice_max;
 }
 
-/* The least that is cut of a task; of a large one beside small ones it is less,
- * as they wait for it. */
+/* Returns the minimum length of a slice. It is halved for bulk data while the
+ * rail is throttled, because small requests wait for it. */
 static uint64_t slice_floor(const struct rail *rail, bool large)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -313,7 +329,8 @@ static uint64_t slice_whole(const struct rail *rail)
 	return len > floor ? len : floor;
 }
 
-/* The turn ends, of which so many paths are remembered. */
+/* Starts a new accounting round. before: number of connections to remember for
+ * the last round. */
 static void slice_turn(struct rail *rail, uint32_t before)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -324,8 +341,9 @@ static void slice_turn(struct rail *rail, uint32_t before)
 		rail->turn = 1;
 }
 
-/* A turn that lasts, as of paths that have no more to take, ends as well; where
- * it has lasted for twice that nothing is known of who takes now. */
+/* Ends a round that lasts too long because few connections still take bulk
+ * data. After twice that time, the count of connections is outdated and
+ * dropped. */
 static void slice_turn_ages(struct rail *rail, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -340,9 +358,9 @@ static void slice_turn_ages(struct rail *rail, uint64_t now)
 }
 
 /*
- * The path has taken len bytes of a large task, beside small ones. A turn is as
- * many as the rail's window; these are remembered for so many whole slices. now:
- * when the lane last moved.
+ * Accounts for len bytes of bulk data cut for the connection while the rail is
+ * throttled. A round ends when the bytes taken reach the rail's window. now:
+ * last completion on the lane.
  */
 static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len,
 		       uint64_t now) TEI_REQUIRES(rail_sched_held)
@@ -366,8 +384,8 @@ static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len,
 }
 
 /*
- * The most that is cut of a large task for the path now: beside small ones an
- * even part of what it may hold then. 0: it holds that already.
+ * Returns the maximum length of a bulk slice for the connection now: while
+ * throttled, an even part of its share. Returns 0 if the share is used up.
  */
 static uint64_t slice_most(struct rail *rail, const struct rail_path *p,
 			   uint64_t bytes) TEI_REQUIRES(rail_sched_held)
@@ -388,9 +406,10 @@ static uint64_t slice_most(struct rail *rail, const struct rail_path *p,
 }
 
 /*
- * As usual, which is small enough to balance; towards the end of a task that
- * several rails share it shrinks, so that they finish together (guided
- * self-scheduling, Polychronopoulos and Kuck, IEEE ToC 1987).
+ * Returns the length of the next slice. The usual length is small enough to
+ * balance the rails. Towards the end of a task that several rails share, slices
+ * shrink, so that the rails finish together (guided self-scheduling,
+ * Polychronopoulos and Kuck, IEEE ToC 1987).
  */
 static uint64_t slice_len(const struct rail *rail,
 			  const struct rail_window_sum *sum, uint64_t left,
@@ -407,13 +426,14 @@ static uint64_t slice_len(const struct rail *rail,
 		len = most;
 	if (len > rail->max_slice)
 		len = rail->max_slice;
-	/* no crumbs */
+	/* avoid a tiny last slice */
 	if (left <= len + len / 2 && left <= rail->max_slice)
 		len = left;
 	return len < left ? len : left;
 }
 
-/* Points the slice at one remote rail: its address and key there. */
+/* Sets the slice's address and key for one remote rail. Returns false if the
+ * peer gave no key for that rail. */
 static bool slice_aim(struct rail_slice *s, const struct rail *rail,
 		      const struct rail_remote *remote)
 	TEI_REQUIRES(rail_sched_held)
@@ -434,7 +454,8 @@ static bool slice_aim(struct rail_slice *s, const struct rail *rail,
 	return false;
 }
 
-/* Local bytes that one post may take here, from the slice's start on. */
+/* Returns the number of local bytes that one operation can cover, from the
+ * start of the slice. */
 static uint64_t slice_local_room(const struct rail_slice *s,
 				 const struct rail *rail)
 {
@@ -444,9 +465,10 @@ static uint64_t slice_local_room(const struct rail_slice *s,
 }
 
 /*
- * The range of a slice on the retry list is more than one post may take now,
- * as when it was registered anew in two regions: it goes in two. One that
- * holds several tasks is parted between the first and the others.
+ * Splits a slice on the retry list that one operation cannot cover any more,
+ * for example because the memory is now registered as two regions. A slice with
+ * several tasks is split after the first task, any other one after len bytes.
+ * Returns false if memory is short.
  */
 static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 			uint64_t len) TEI_REQUIRES(rail_sched_held)
@@ -485,7 +507,7 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	return true;
 }
 
-/* As slice_find_key, of a slice of several pieces. */
+/* Does the work of slice_find_key for a task with iov entries. */
 static bool slice_find_keys(struct tei_rail_peer *peer, struct rail_slice *s)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -498,7 +520,8 @@ static bool slice_find_keys(struct tei_rail_peer *peer, struct rail_slice *s)
 	return true;
 }
 
-/* A key for the start of the slice, unless some of it is not known. */
+/* Finds the remote key for the start of the slice. Returns false, and requests
+ * keys, if a part of the slice has none. */
 static bool slice_find_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -516,7 +539,7 @@ static bool slice_find_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	return true;
 }
 
-/* A slice from the retry list that this lane may post, or NULL. */
+/* Returns a slice from the retry list that this lane may post, or NULL. */
 static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 					   const struct rail *rail,
 					   const struct rail_remote *remote)
@@ -543,7 +566,7 @@ static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 	return s;
 }
 
-/* Adds the whole small tasks that follow seamlessly behind the first. */
+/* Adds following small tasks that are adjacent on both sides to the slice. */
 static void slice_merge(struct rail_slice *s, const struct tei_list *queue,
 			uint64_t max) TEI_REQUIRES(rail_sched_held)
 {
@@ -583,7 +606,7 @@ static bool slice_keys_ready(struct tei_rail_peer *peer,
 	return t->keys_checked;
 }
 
-/* The slice is the next len bytes of the task. */
+/* Counts the next len bytes of the task as cut. */
 static void slice_count(struct tei_rail_task *t, uint64_t len)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -594,7 +617,7 @@ static void slice_count(struct tei_rail_task *t, uint64_t len)
 		t->peer->dp->large_left -= len;
 }
 
-/* As slice_take_queue, of a task of several pieces. */
+/* Does the work of slice_take_queue for a task with iov entries. */
 static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 					    struct tei_rail_task *t,
 					    struct rail *rail,
@@ -625,7 +648,8 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	rail_piece_aim(s);
 	s->rkey = rail_key_find(peer, s->remote);
 	if (!s->rkey || !slice_aim(s, rail, remote)) {
-		t->keys_checked = s->rkey != NULL; /* revoked meanwhile */
+		t->keys_checked = s->rkey != NULL; /* false: revoked
+						    * meanwhile */
 		rail_slice_put(peer->dp, s);
 		return NULL;
 	}
@@ -643,7 +667,8 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	return s;
 }
 
-/* A new slice from the queue, of that many bytes at most, or NULL. */
+/* Cuts a new slice of at most `most` bytes from the queue. Returns NULL if
+ * nothing can be cut. */
 static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 					   const struct tei_list *queue,
 					   struct rail *rail,
@@ -734,16 +759,19 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	peer->overtaken += slice_large_waits(peer, rail);
 	if (!peer->dp->large_left)
 		return s;
-	/* nobody has counted since */
+	/* the counts of the last round are outdated */
 	if (!rail->beside_left)
 		slice_turn(rail, 0);
 	rail->beside_left = SLICE_BESIDE + SLICE_LATER;
 	return s;
 }
 
-/* How many small ones have as good as gone before the next large one, when one
- * of len bytes is cut, of most at the most: of parts of a slice there are more,
- * but not of what is small for another reason. One goes before in any case. */
+/*
+ * Returns how many small requests count as already served after a bulk slice of
+ * len bytes, with limit most, was cut. After a slice that is short because of
+ * the limit, fewer small requests go first, in proportion; at least one does. A
+ * slice that is short for another reason counts as a whole one.
+ */
 static uint32_t slice_overtaken(const struct rail *rail, uint64_t len,
 				uint64_t most) TEI_REQUIRES(rail_sched_held)
 {
@@ -756,11 +784,11 @@ static uint32_t slice_overtaken(const struct rail *rail, uint64_t len,
 }
 
 /*
- * Small tasks go first, so that they wait for what is posted and not for what
- * is to come; after so many of them a slice of a large one, or one to be posted
- * again, if it can go here. small: the path has its share of such; most: and of
- * a large one's bytes for so many, or 0; full: it has, and holds all that it may
- * of large ones, so that none would go if small ones waited.
+ * Takes the next slice. Small requests go first, so that they wait only for
+ * slices already posted. After SLICE_OVERTAKE of them comes a bulk slice or a
+ * retried one, if this rail can carry it. small: the connection may take small
+ * requests. most: limit for a bulk slice, or 0. full: the connection has used
+ * up its share of bulk data, so that no bulk slice could be cut now.
  */
 static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     struct rail *rail,
@@ -785,11 +813,12 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 }
 
 /*
- * A path leaves half of the lane's depth and a quarter of the rail's window, as
- * far as other paths have not taken them, so that a peer that has stopped holds
- * up nobody else; small tasks take half of what is left. Whatever the window,
- * a path has one slice, of a large task be it in halves, as far as the depth
- * goes. bytes: posted on the rail or just cut.
+ * Returns true if the connection may take another slice. Of the part that other
+ * connections have not used, it must leave half of the lane's depth and a
+ * quarter of the rail's window. So a stopped peer cannot block the others.
+ * Small requests may use half of that reserve. Whatever the window, a
+ * connection may have one slice (bulk data: in two halves), as far as the depth
+ * allows. bytes: posted on the rail or just cut.
  */
 static bool slice_has_share(const struct rail_lane *lane,
 			    const struct rail_path *p, uint64_t bytes,
@@ -814,7 +843,8 @@ static bool slice_has_share(const struct rail_lane *lane,
 				   (window - others) / 8 * 7);
 }
 
-/* Something of the peer's may go over this rail now: that is worth a path. */
+/* Returns true if the rail may carry something of the queue now, so that the
+ * connection is worth a place in the endpoint cache. */
 static bool slice_wanted_of(struct tei_rail_peer *peer,
 			    const struct tei_list *queue,
 			    const struct rail *rail)
@@ -826,7 +856,7 @@ static bool slice_wanted_of(struct tei_rail_peer *peer,
 	if (!t)
 		return false;
 	if (t->extra)
-		return true;	/* each piece is asked about when it is cut */
+		return true;	/* checked per iov entry when a slice is cut */
 	return slice_keys_ready(peer, t) && slice_may_take(rail, peer, t);
 }
 
@@ -839,7 +869,7 @@ static bool slice_wanted(struct tei_rail_peer *peer, const struct rail *rail,
 	       (large && slice_wanted_of(peer, &peer->queue, rail));
 }
 
-/* The remote rail for what is likely to be cut next. */
+/* Returns the remote rail for the slice that is probably cut next. */
 static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
 			    uint64_t *now)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
@@ -868,7 +898,8 @@ static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
 			    t->length, now) : route;
 }
 
-/* The next slice of this peer for this lane, or NULL; both locks held. */
+/* Cuts the next slice of the peer for this lane. Returns NULL if there is
+ * none. */
 static struct rail_slice *slice_cut(struct rail_lane *lane,
 				    struct tei_rail_peer *peer, uint64_t bytes,
 				    uint64_t *now)
@@ -945,7 +976,6 @@ static void slice_rest(struct tei_rail_peer *peer)
 	}
 }
 
-/* Up to RAIL_BUNDLE slices, round robin over the peers with work. */
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
@@ -980,7 +1010,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 			break;
 	}
 	rail_cache_favoured(lane);
-	/* whoever was first stands behind the others next time */
+	/* the first peer goes to the end of the list */
 	if (n && !tei_list_empty(&dp->active)) {
 		peer = tei_list_first(&dp->active, struct tei_rail_peer,
 				      active_link);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Silence. A lane whose oldest slice has not changed since the last look is
- * looked at path by path; a path of which nothing moved for a while is a fault
- * that is asked about. What was posted is itself the probe of the pair: once
- * the peer has shown, by any other rail, that it was alive since, it has also
- * seen what reached it by this one.
+ * Detection of stalls. If the oldest slice of a lane is the same as at the last
+ * check, the lane's connections are checked one by one. A connection on which
+ * nothing has completed for a while becomes a fault in stage ASKED. The posted
+ * slices themselves serve as the probe: if the peer has shown life over another
+ * rail since then, it must also have received the data that reached it over
+ * this one.
  *
- * Beside busy processes that is not enough: it may be off the CPU between the
- * two. Its kernel is not, which acknowledges what arrives; so a message goes by
- * the pair itself, too, and nothing is held against it that all of was taken.
+ * This conclusion is not safe if hosts are busy: the peer's process may not
+ * have run between the two. Its kernel acknowledges what arrives all the time.
+ * So a ping is also sent over the suspect pair. If the peer's kernel has
+ * acknowledged everything on that connection, the pair is not blamed.
  */
 #include <string.h>
 
@@ -18,18 +20,26 @@
 
 #define STALL_GRACE_NS	(40 * TEI_NS_PER_MS)
 #define STALL_GRACE_MAX	(150 * TEI_NS_PER_MS)
-#define STALL_LOOKS	3			/* of ours in that time */
-#define STALL_HEARD_MS	45	/* the kernel heard of it; a delayed
-				 * acknowledgement takes 40 */
+#define STALL_LOOKS	3			/* checks by this
+						 * process in that time */
+#define STALL_HEARD_MS	45	/* a sign of life of the peer's kernel
+				 * is recent; a delayed
+				 * acknowledgement takes 40 ms */
 #define STALL_HEARD_NS	(STALL_HEARD_MS * TEI_NS_PER_MS)
-#define STALL_ASKS	8u			/* a pair by its own wire, */
-#define STALL_SILENT_TRIES 3u	/* unanswered pings until the connections are
+#define STALL_ASKS	8u			/* attempts to ping over
+						 * the suspect pair */
+#define STALL_SILENT_TRIES 3u	/* unanswered pings before connections are
 				 * checked for signs of life */
-#define STALL_MSGS	2u			/* where so many wait, not */
-#define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* it hears, we do not, */
-#define STALL_OPENS	8	/* times what opening takes, if that is more */
+#define STALL_MSGS	2u			/* waiting messages that
+						 * rule out such a ping */
+#define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* time for which signs of
+						 * life of the peer's kernel
+						 * delay the verdict, */
+#define STALL_OPENS	8	/* or so many times the opening of
+				 * a lane, if longer */
 
-/* Paths of the lane of which nothing has moved, however many. */
+/* Returns the list of connections of the lane on which nothing has completed
+ * for RAIL_STALL_NS, linked by look_next. */
 static struct rail_path *stall_walk(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
@@ -51,6 +61,8 @@ static struct rail_path *stall_walk(struct rail_lane *lane, uint64_t now)
 	return list;
 }
 
+/* Returns the same list, but scans the lane only if its oldest slice has not
+ * changed since the last check. */
 static struct rail_path *stall_lane(struct rail_lane *lane, uint64_t now)
 {
 	struct rail_slice *head = NULL;
@@ -93,7 +105,8 @@ void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
 	rail_sched_leave(peer->dp);
 }
 
-/* Paths stay, as the thread alone frees their peers. */
+/* Checks one lane. The connections stay valid, because only this thread frees
+ * their peers. */
 static void stall_look(struct rail_lane *lane, uint64_t now)
 {
 	struct rail_path *p = stall_lane(lane, now);
@@ -131,8 +144,8 @@ uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 /*
- * The longer the peer took for its sign of life, the longer it may take for
- * what arrives by this rail.
+ * Decides whether the fault must move to its next stage. The longer the peer
+ * has taken for its sign of life, the longer this pair may take.
  */
 bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 {
@@ -143,7 +156,7 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 		return false;
 	}
 	if (!f->alive_ns) {
-		/* the turn may have begun before the fault was found */
+		/* this iteration may have begun before the fault was found */
 		f->alive_ns = now > f->since_ns ? now : f->since_ns;
 		f->looks = 0;
 	}
@@ -175,9 +188,10 @@ bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 /*
- * How long the kernel's word counts. Where opening a lane is slow here, one that
- * the peer is closing and opening takes as long, and its kernel hears meanwhile.
- * Some time is left for the other rails.
+ * Returns how long signs of life of the peer's kernel delay the verdict. If
+ * opening a lane is slow here, it may be slow at the peer too, and the peer's
+ * kernel acknowledges while its lane is being renewed. At most half of
+ * MC_SLICE_TIMEOUT, so that time is left for other rails.
  */
 static uint64_t stall_doubt(const struct tei_rail_dp *dp)
 {
@@ -191,8 +205,9 @@ static uint64_t stall_doubt(const struct tei_rail_dp *dp)
 }
 
 /*
- * The address that the path is connected to. The peer may have another one by
- * now, as when it has renewed its lane: the slices that wait went to the old one.
+ * Returns the address that the connection goes to. The peer may have a newer
+ * address if it has renewed its lane, but the waiting slices were posted to the
+ * old one.
  */
 static void stall_addr(struct tei_rail_peer *peer, struct rail_lane *lane,
 		       uint16_t remote, struct tei_rail_addr *addr)
@@ -225,7 +240,7 @@ bool rail_stall_confirm(const struct rail_cut_list *list,
 	struct tei_rail_addr addr;
 	bool moved;
 
-	/* the last chance for what is there but was not read */
+	/* read what has arrived but was not polled yet */
 	rail_lane_run(lane);
 	rail_sched_enter(dp);
 	moved = rail_stall_moves(peer, lane, remote) != moves;
@@ -255,8 +270,8 @@ static size_t stall_ping(struct tei_rail_peer *p, uint8_t *buf)
 	return rail_msg_end(&w);
 }
 
-/* Of the pairs that wait, not asked by their own wire so far, the one that it
- * was tried with least. */
+/* Returns the fault in stage ASKED that has not been pinged over its own pair
+ * and has the fewest attempts, or NULL. */
 static struct rail_fault *stall_unasked(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -269,7 +284,8 @@ static struct rail_fault *stall_unasked(struct tei_rail_peer *p)
 	return least;
 }
 
-/* What was sent there before has not left: more of it helps nobody. */
+/* Returns true if earlier messages still wait on the connection, so that
+ * another one would not help. */
 static bool stall_clogged(struct tei_rail_peer *p, const struct rail_fault *f)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -278,7 +294,8 @@ static bool stall_clogged(struct tei_rail_peer *p, const struct rail_fault *f)
 	return path && path->msgs >= STALL_MSGS;
 }
 
-/* The next pair is asked by its own wire; true: come again for that. */
+/* Pings over the next suspect pair. Returns true if another pair must be
+ * pinged. */
 static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 {
 	struct rail_path *path = NULL;
@@ -312,7 +329,7 @@ static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 	return more;
 }
 
-/* A sign of life is asked for as long as a fault waits for one. */
+/* Requests signs of life as long as a fault waits for one. */
 uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	uint64_t there = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the kernel knows of a connection's other end. The window that it offers
- * is in linux/tcp.h alone, which nothing may include beside netinet/tcp.h.
+ * What the kernel knows about the other end of a TCP connection. Only
+ * linux/tcp.h has the other end's receive window. That header cannot be
+ * included together with netinet/tcp.h.
  */
 #include <errno.h>
 #include <linux/tcp.h>
@@ -14,18 +15,19 @@
 
 #include "prov/rail/rail_int.h"
 
-/* TCP_ESTABLISHED, which is in netinet/tcp.h */
+/* TCP_ESTABLISHED of netinet/tcp.h */
 enum { TCP_IS_ESTABLISHED = 1 };
 
-#define TCP_SLOW_MS	100	/* it takes long to answer */
-#define TCP_ANSWERED_MS	100	/* the answer is perhaps not looked at yet */
-#define TCP_SILENT_RETRIES 2	/* retransmission timeouts in a row, 600 ms on a
-				 * fast link */
+#define TCP_SLOW_MS	100	/* an answer that takes longer is pending */
+#define TCP_ANSWERED_MS	100	/* newer answers may not have been read yet */
+#define TCP_SILENT_RETRIES 2	/* consecutive retransmission timeouts, 600
+				 * ms on a fast link */
 
 /*
- * The other end's kernel has acknowledged all that it had room for, more waits
- * for room, and no question for room is unanswered (RFC 9293, 3.8.6.1). Packets
- * that are dropped before they leave wait beside an open window.
+ * Returns true if the other end's receive window is closed: its kernel has
+ * acknowledged everything it had room for, more data waits, and no window probe
+ * is unanswered (RFC 9293, 3.8.6.1). If packets are dropped before they leave
+ * this host, data waits although the window is open.
  */
 static bool tcp_full(const struct tcp_info *info)
 {
@@ -33,7 +35,8 @@ static bool tcp_full(const struct tcp_info *info)
 	       !info->tcpi_probes && info->tcpi_snd_wnd < info->tcpi_snd_mss;
 }
 
-/* All that was sent has been acknowledged: its process has yet to answer. */
+/* Returns true if all data sent was acknowledged, so that only the process at
+ * the other end has yet to answer. */
 static bool tcp_taken(const struct tcp_info *info)
 {
 	return info->tcpi_state == TCP_IS_ESTABLISHED && !info->tcpi_unacked &&
@@ -48,7 +51,7 @@ bool rail_tcp_pending(int fd)
 	memset(&info, 0, sizeof(info));
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
 		return false;
-	/* one that is refused is made anew with each attempt */
+	/* a refused connection is made again at each attempt */
 	return tcp_taken(&info) && info.tcpi_last_data_sent >= TCP_SLOW_MS &&
 	       (!info.tcpi_bytes_received ||
 		info.tcpi_last_data_recv < TCP_ANSWERED_MS);
@@ -78,7 +81,7 @@ bool rail_tcp_heard(int fd, uint32_t ms, bool asked)
 		return true;
 	if (asked && tcp_taken(&info))
 		return true;
-	/* older kernels do not tell the window */
+	/* older kernels do not report the window */
 	return len > offsetof(struct tcp_info, tcpi_snd_wnd) &&
 	       tcp_full(&info);
 }
@@ -92,15 +95,15 @@ bool rail_tcp_silent(int fd)
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ||
 	    info.tcpi_state != TCP_IS_ESTABLISHED)
 		return false;
-	/* a packet filter of this host drops what is sent, which then does not
-	 * count as sent: the kernel probes as for a closed window */
+	/* A packet filter of this host may drop packets before they count as
+	 * sent. The kernel then sends probes as for a closed window. */
 	return (info.tcpi_unacked &&
 		info.tcpi_retransmits >= TCP_SILENT_RETRIES) ||
 	       (info.tcpi_notsent_bytes &&
 		info.tcpi_probes >= TCP_SILENT_RETRIES);
 }
 
-/* Returns what became of an attempt that is under way. */
+/* Waits for the result of an attempt to connect, and returns it. */
 static enum rail_tcp_answer tcp_answer(int fd, uint64_t wait_ns)
 {
 	struct pollfd p = { .fd = fd, .events = POLLOUT };

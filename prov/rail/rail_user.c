@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages of the data plane's user, posted by the calling thread and read off
- * the lanes that they come by by whoever looks first; and processes of which only an
- * address is known.
+ * User messages, which the calling thread posts and any thread that polls a
+ * lane receives. Also resolvers: processes of which only an address is known.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@ _Static_assert(TEI_RAIL_MESSAGE_MAX == RAIL_MSG_MAX, "length");
 
 /* --- sending ------------------------------------------------------------- */
 
-/* It does not connect: the thread is to look. */
+/* Makes the progress thread check a connection that does not come up. */
 static void user_doubt(struct tei_rail_peer *p, struct rail_path *path)
 {
 	if (!__atomic_exchange_n(&path->suspect, false, __ATOMIC_RELAXED))
@@ -39,7 +38,7 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 	if (ret != -FI_EAGAIN || !lane)
 		return ret;
 	user_doubt(p, path);
-	/* connecting needs progress, and so do buffers that are all in use */
+	/* polling lets connections come up and frees send buffers */
 	rail_lane_run(lane);
 	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
 }
@@ -59,7 +58,7 @@ static void user_poll_target(struct rail *rail)
 	rail_done_run(rail->dp, &done);
 }
 
-/* By a connection that the peer made. */
+/* Tries a reverse-path send. Returns true if the message was sent. */
 static bool user_send_back(struct tei_rail_peer *p, uint32_t index,
 			   const uint8_t *buf, size_t len)
 {
@@ -102,7 +101,7 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len, bool back,
 	rail_msg_begin(p, &w, buf, RAIL_MSG_USER, 0);
 	w.pos = len;
 	rail_msg_end(&w);
-	/* those that work, then the others */
+	/* first the rails that work, then the others */
 	for (i = 0; i < 2 * n; i++) {
 		if (i == n && worst == -FI_EAGAIN)
 			break;
@@ -204,7 +203,7 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 	rail_look_end(&dp->target_looks, from, now);
 }
 
-/* --- processes looked for ------------------------------------------------ */
+/* --- resolvers ----------------------------------------------------------- */
 
 bool rail_addr_same(const struct tei_rail_addr *a,
 		    const struct tei_rail_addr *b)

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How much a rail holds. Rails pull, so shares come about by themselves; what
- * is left is that what a rail has pulled is its own to the end. A window of a
- * few milliseconds, whatever the rail's rate, keeps it busy, lets all rails of a
- * task end together, and keeps short what a small request finds ahead of it.
+ * How many bytes may be posted on a rail. The rails take slices as they have
+ * room, which balances the load by itself. But a slice that a rail has taken
+ * stays with it to the end. So the window is a few milliseconds' worth of data
+ * at the rail's rate. That keeps the rail busy, lets all rails of a task finish
+ * together, and keeps the queue short that a small request finds.
  */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
-#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* on top of the way there and back */
-#define WINDOW_SLICES	4		    /* of the smallest size, at least */
-#define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2) /* instead, beside small ones */
-#define WINDOW_FIRST_NS	(TEI_NS_PER_MS / 4) /* and where these come first */
-#define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* not moved for that long */
-#define WINDOW_WHOLE	(256u << 10)	    /* bytes that tell a rate */
-#define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* time that the rate is of */
+#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* in addition to the
+					     * round-trip time */
+#define WINDOW_SLICES	4		    /* smallest slices, at least */
+#define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2) /* for throttled bulk data */
+#define WINDOW_FIRST_NS	(TEI_NS_PER_MS / 4) /* the same with
+					     * MOONRAIL_SMALL_FIRST */
+#define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* without a completion */
+#define WINDOW_WHOLE	(256u << 10)	    /* bytes that suffice
+					     * to measure a rate */
+#define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* averaging time of the rate */
 
 static uint64_t window_min(const struct rail *rail)
 {
@@ -49,7 +53,7 @@ uint64_t rail_window_beside(const struct rail *rail)
 
 	if (!rail->wire || !rate)
 		return UINT64_MAX;
-	/* the way there and back, if what was alone was a whole slice */
+	/* round-trip time, if the slice on the idle lane was a whole one */
 	slice = (uint64_t)((double)min / (double)rate * 1e9);
 	base = base > slice ? base - slice : 0;
 	base += s->small_first ? WINDOW_FIRST_NS : WINDOW_BESIDE_NS;
@@ -58,8 +62,9 @@ uint64_t rail_window_beside(const struct rail *rail)
 }
 
 /*
- * A rate that this window holds down is none to make it smaller by: where the
- * target is slow to answer it would shrink from round to round.
+ * Updates the unthrottled rate. A rate that was measured while the rail was
+ * throttled may raise it, but not lower it: with a target that answers slowly,
+ * the limit would shrink from round to round.
  */
 static void window_free(struct rail *rail, uint64_t rate)
 {
@@ -86,8 +91,9 @@ uint64_t rail_window_large(const struct rail *rail)
 }
 
 /*
- * A peer that has stopped keeps its bytes here. They are no measure of what
- * the rail can do, and what others may hold is not less for them.
+ * Sets the number of stuck bytes of a lane. Data of a stopped peer stays
+ * posted; it does not count against the window, so other peers are not
+ * affected.
  */
 static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t large)
 {
@@ -99,6 +105,7 @@ static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t large)
 	lane->stuck_large = large;
 }
 
+/* Counts the posted bytes that have not moved for WINDOW_STUCK_NS. */
 static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 {
 	uint64_t base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
@@ -140,8 +147,8 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 }
 
 /*
- * Twice what is under way at that rate when nothing waits (so that a rate that
- * the window itself has held down grows), and WINDOW_NS's worth.
+ * Sets the window: twice the data in flight at this rate when nothing waits (so
+ * that the window can grow if it has limited the rate), and WINDOW_NS's worth.
  */
 static void window_set(struct rail *rail, uint64_t rate)
 {
@@ -158,8 +165,8 @@ static void window_set(struct rail *rail, uint64_t rate)
 }
 
 /*
- * Each time weighs what it lasted: completions come in batches, and what is
- * left of one a moment after the last look is no rate by itself.
+ * Averages the rate, weighted by time. Completions arrive in batches, so a
+ * short interval alone says little.
  */
 static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
 {
@@ -170,9 +177,10 @@ static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
 }
 
 /*
- * Service rate: bytes per busy time, smoothed, in times of at least 1 ms, and
- * what is left when the lane is idle, once a rate is known; but of a busy time
- * that is shorter as a whole only if there are enough bytes.
+ * Measures the service rate: completed bytes per busy time, averaged. An
+ * interval lasts at least 1 ms. A shorter one counts only if the lane has
+ * become idle and a rate is known, or, if it is the whole busy time, if it has
+ * WINDOW_WHOLE bytes.
  */
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 {
@@ -184,7 +192,7 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	lane->served_ns = now;
 	lane->served += bytes;
 	if (rest >= WINDOW_STUCK_NS) {
-		/* only what is stuck was there for a while */
+		/* only stuck slices were posted for a while */
 		lane->served = 0;
 		lane->busy_ns = now;
 		lane->whole = false;
@@ -205,7 +213,7 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	window_count_stuck(lane, now);
 }
 
-/* The quickest that a slice with none ahead of it has ever come back. */
+/* Updates the shortest time that a slice on an idle lane has taken. */
 void rail_window_alone(struct rail_lane *lane, uint64_t now)
 {
 	uint64_t ns = now - lane->alone_ns;
@@ -254,10 +262,11 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 }
 
 /*
- * What is under way and what is left are one heap that the rails work off
- * together. One that holds more than its share of it would end after the
- * others, so it leaves the rest to them; with nothing in hand it always takes,
- * so that a wrong estimate costs time and nothing else.
+ * Returns true if the rail must leave the last bytes to others. All data in
+ * flight and all remaining data is shared by the rails in proportion to their
+ * rates; a rail that holds more than its share would finish last. A rail
+ * without data in flight always takes a slice, so a wrong estimate costs only
+ * time.
  */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 		      uint64_t left, uint64_t len)
