@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which remote rail a slice goes to, where a rail of ours reaches several in
- * its own network: one that is near the target's memory, as the peer said with
- * its keys, and of those the one with the least under way. Rails of ours that
- * are equally near share them out between them, so that with as many rails here
- * as there each pair is its own, and with fewer none there stands idle. Where
- * there are more here than near ones there, small requests still go to a near
- * one, and large ones take far ones as well.
+ * Remote rail selection: chooses the remote rail of a slice if the local rail
+ * reaches several remote rails in its own network.
  *
- * Without a choice (rails in networks of their own, or as many here as there
- * and none of them nearer) this is not entered.
+ * The choice is made among the remote rails that are nearest to the target's
+ * memory; the peer sends their ranks with its keys. Local rails that are
+ * equally near to the local memory divide these remote rails among themselves.
+ * If both sides have the same number of rails, each remote rail is used by one
+ * local rail. If the local side has fewer rails, each of them alternates
+ * between several remote rails, and always takes the one with the fewest bytes
+ * in flight, so that no remote rail stays idle. If the local side has more
+ * rails than there are near remote rails, small requests still go to a near
+ * remote rail, and requests of at least RAIL_FAR_BYTES use the far ones too.
+ *
+ * No selection is needed if each rail is in a network of its own, or if both
+ * sides have the same number of rails and none of the remote ones is nearer
+ * than another. peer->choice is then false, and rail_aim() is not called.
  */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
-/* Remotes in the rail's own network, and rails of ours that reach the first of
- * them so. */
+/* Sets *theirs to the number of remote rails in the network of the local rail,
+ * and *ours to the number of routed local rails in the network of the first of
+ * them. */
 static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
 		      uint32_t *ours, uint32_t *theirs)
 	TEI_REQUIRES(rail_sched_held)
@@ -61,7 +68,8 @@ static uint8_t aim_rank(const struct rail_rkey *k,
 	return UINT8_MAX;
 }
 
-/* Remotes that the rail may choose from, the nearest; returns how many. */
+/* Lists the usable remote rails in the local rail's network that are nearest to
+ * the target's memory. Returns their number. */
 static uint32_t aim_near(const struct tei_rail_peer *peer,
 			 const struct rail *rail, const struct rail_rkey *k,
 			 uint16_t near[TEI_RAIL_MAX])
@@ -87,7 +95,8 @@ static uint32_t aim_near(const struct tei_rail_peer *peer,
 	return n;
 }
 
-/* The rail's place among those of ours that are as near to our memory. */
+/* Returns the position of the rail among the routed local rails that are as
+ * near to the local memory, and sets *of to the number of these rails. */
 static uint32_t aim_place(const struct tei_rail_peer *peer,
 			  const struct rail *rail, const uint8_t *ranks,
 			  uint32_t *of)
@@ -106,7 +115,9 @@ static uint32_t aim_place(const struct tei_rail_peer *peer,
 	return place;
 }
 
-/* It connects, or is full, and takes nothing now. */
+/* Returns true if nothing can be posted on the connection at present, because
+ * it is being established or its queue is full. *now: the time, or 0 to read it
+ * here. */
 static bool aim_blocked(const struct rail_path *p, uint64_t *now)
 {
 	if (!p->blocked_ns)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which of several remote rails a slice goes to, on rails that are not there:
- * four on each side, all in one network. */
+/* Tests remote rail selection on data structures without real devices: each
+ * side has four rails, all in one network. */
 #include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ struct aim_rig {
 	struct rail_remote remote[AIM_RAILS];
 	struct rail_path path[AIM_RAILS][AIM_RAILS];
 	struct rail_path *paths[AIM_RAILS * AIM_RAILS];
-	uint8_t ranks[AIM_RAILS];	/* of our rails: all near */
+	uint8_t ranks[AIM_RAILS];	/* of the local rails: all near */
 	struct rail_rkey *key;
 };
 
@@ -35,7 +35,8 @@ static void aim_address(struct tei_rail_addr *addr, uint8_t host)
 	sa->sin_addr.s_addr = htonl(UINT32_C(0x0a4d0000) + host);
 }
 
-/* Of the remote rails the first nnear are near the target's memory. */
+/* Creates the rig. The first nnear remote rails are near the target's
+ * memory. */
 static struct aim_rig *aim_begin(uint32_t nnear)
 {
 	struct aim_rig *rig = calloc(1, sizeof(*rig));
@@ -113,7 +114,7 @@ static void test_one_of_few_rails_takes_turns_at_the_near_ones(void)
 {
 	struct aim_rig *rig = aim_begin(4);
 
-	/* as if it were the only one here */
+	/* only rail 0 has a route */
 	rig->peer.route[1] = rig->peer.route[2] = rig->peer.route[3] = -1;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
 	rig->path[0][0].bytes = 2;
@@ -121,7 +122,7 @@ static void test_one_of_few_rails_takes_turns_at_the_near_ones(void)
 	rig->path[0][2].bytes = 1;
 	rig->path[0][3].bytes = 2;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 2);
-	/* one that takes nothing now is passed over */
+	/* a connection that takes nothing now is skipped */
 	rig->path[0][2].blocked_ns = UINT64_MAX;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
 	aim_end(rig);
@@ -132,24 +133,24 @@ static void test_far_rails_serve_where_no_near_one_can(void)
 	struct aim_rig *rig = aim_begin(1);
 
 	CU_ASSERT_EQUAL(aim(rig, 1, 1), 0);
-	/* it is to be fenced, or closed: the others are as near as any */
+	/* an awaited fence or a closed rail excludes the near remote rail */
 	rig->remote[0].fence.wanted = true;
 	CU_ASSERT_EQUAL(aim(rig, 2, 1), 3);
 	rig->remote[0].fence.wanted = false;
 	rig->remote[0].addr.len = 0;
 	CU_ASSERT_EQUAL(aim(rig, 1, 1), 2);
-	/* of a rail that the key does not name nothing is known */
+	/* the key names no rail: the route is used */
 	rig->key->nparts = 0;
 	CU_ASSERT_EQUAL(aim(rig, 1, 1), 1);
 	aim_end(rig);
 }
 
 const struct tei_test_case rail_aim_cases[] = {
-	{ "far_rails_of_the_target_help_with_large_requests",
+	{ "aim_uses_far_remote_rails_for_large_requests",
 	  test_far_rails_of_the_target_help_with_large_requests },
-	{ "one_of_few_rails_takes_turns_at_the_near_ones",
+	{ "aim_from_single_rail_takes_least_loaded_near_remote",
 	  test_one_of_few_rails_takes_turns_at_the_near_ones },
-	{ "far_rails_serve_where_no_near_one_can",
+	{ "aim_without_usable_near_remote_takes_far_one",
 	  test_far_rails_serve_where_no_near_one_can },
 	{ NULL, NULL },
 };

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Atomics. The initiator numbers them and sends them as messages, again and
- * again over any live rail until they are answered; the target's thread
- * executes each number once and remembers what came out.
+ * Atomic operations.
  *
- * Exactly once
- *  - Number n has place n % RAIL_ATOMICS at the target. A number above the one
- *    that a place holds is executed and takes it; the same one is answered
- *    from memory; a lower one is an echo and nothing happens.
- *  - The initiator sends a number only when all that are RAIL_ATOMICS and more
- *    below it were answered or given up, so no answer that is still wanted is
- *    forgotten.
- *  - A target that forgot a peer gives it a new session. What was sent under
- *    the old one is not sent again: its outcome is unknown.
+ * The initiator numbers its atomics and sends them as messages, which it
+ * repeats over any working rail until they are answered. The progress thread of
+ * the target executes each number once and remembers the result.
+ *
+ * Each atomic is executed at most once, because of these rules:
+ * - The target keeps number n in slot n % RAIL_ATOMICS. A number above the one
+ *   in the slot replaces it and is executed. The same number is answered with
+ *   the remembered result. A lower number is an old repetition and is ignored.
+ * - The initiator sends number n only when all numbers up to n - RAIL_ATOMICS
+ *   have been answered or dropped. So the target never overwrites a result that
+ *   the initiator still needs.
+ * - A target that has forgotten a peer gives it a new session number. Atomics
+ *   that were sent under the old session are not repeated; their outcome is
+ *   unknown.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,9 +27,9 @@
 #include "prov/rail/rail_wire.h"
 #include "util/atomic.h"
 
-#define ATOMIC_BUNDLE 32 /* executed per lock */
+#define ATOMIC_BUNDLE 32 /* atomics executed per lock acquisition */
 
-/* A number's place at the target. */
+/* A slot of the target, which holds one number. */
 struct rail_atomic_slot {
 	uint64_t seq; /* 0: none yet */
 	uint64_t addr, operand, compare;
@@ -49,7 +52,8 @@ void rail_atomic_init(struct tei_rail_peer *peer)
 
 	tei_list_init(&a->tasks);
 	a->own_session = ++peer->dp->sessions;
-	/* a peer that is forgotten and found again starts above */
+	/* if the peer is freed and created again, its numbers start above the
+	 * old ones */
 	a->next_seq = a->own_session << 40 | 1;
 }
 
@@ -58,7 +62,7 @@ void rail_atomic_free(struct tei_rail_peer *peer)
 	free(peer->atomics.book);
 }
 
-/* --- initiator: ends ----------------------------------------------------- */
+/* --- initiator: completion ----------------------------------------------- */
 
 static void atomic_err(const struct tei_rail_peer *peer, int code,
 		       struct tei_err *err)
@@ -85,7 +89,7 @@ static void atomic_take(struct tei_rail_task *t) TEI_REQUIRES(rail_sched_held)
 {
 	tei_list_del(&t->queue_link);
 	t->peer->queued--;
-	t->peer->atomics.fresh = true; /* room for another */
+	t->peer->atomics.fresh = true; /* a later atomic may now be sent */
 	t->slices = 0;
 }
 
@@ -95,7 +99,7 @@ void rail_atomic_end(struct tei_rail_task *t)
 		atomic_take(t);
 }
 
-/* Sent, and nobody can say any more what became of it. */
+/* Fails a task that was sent and whose outcome cannot be known any more. */
 static void atomic_unknown(struct tei_rail_task *t, enum tei_rail_end end,
 			   const char *why, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -174,13 +178,13 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 	rail_note_session(peer);
 }
 
-/* --- initiator: asks ----------------------------------------------------- */
+/* --- initiator: requests ------------------------------------------------- */
 
 void rail_atomic_enqueue(struct tei_rail_task *t)
 {
 	struct tei_rail_peer *peer = t->peer;
 
-	t->cut = t->length; /* nothing to be cut */
+	t->cut = t->length; /* no slices are cut for it */
 	tei_list_add_tail(&peer->atomics.tasks, &t->queue_link);
 	peer->atomics.fresh = true;
 	if (peer->state == RAIL_PEER_NEW)
@@ -188,7 +192,8 @@ void rail_atomic_enqueue(struct tei_rail_task *t)
 	rail_peer_attend(peer);
 }
 
-/* A number for the task, if it may be sent. */
+/* Gives the task a number if it has none. Returns false if it must not be sent
+ * yet. */
 static bool atomic_number(struct rail_atomics *a, struct tei_rail_task *t)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -213,7 +218,8 @@ static void atomic_put(struct rail_wire *w, const struct tei_rail_task *t)
 	rail_wire_put(w, t->extra->compare, 8);
 }
 
-/* All that is not sent, with again what was sent as well; how many. */
+/* Writes all atomics that have not been sent and, if again is true, those that
+ * have been sent but not answered. Returns their number. */
 static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 			       bool again) TEI_REQUIRES(rail_sched_held)
 {
@@ -229,7 +235,8 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 		if (n == RAIL_ATOMICS || !atomic_number(a, t))
 			break;
 		if (!t->extra->sent) {
-			/* before it leaves: from here on it may be executed */
+			/* marked before the send: from now on it may be
+			 * executed */
 			t->extra->sent = true;
 			t->extra->round = a->round;
 			t->slices = 1;
@@ -240,7 +247,8 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 	return n;
 }
 
-/* The message was not sent: what was new in it may still be called off. */
+/* Marks the atomics of a message that could not be sent as unsent again, so
+ * that they can still be cancelled. */
 static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -275,7 +283,8 @@ static void atomic_refuse(struct tei_rail_peer *peer, struct rail_done *done)
 		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
 }
 
-/* A message with what is to be sent now; its length, 0: nothing. */
+/* Composes a message with all atomics that are due. Returns its length, 0 if
+ * there are none. */
 static size_t atomic_compose(struct tei_rail_peer *peer, uint8_t *buf,
 			     bool again) TEI_REQUIRES(rail_sched_held)
 {
@@ -314,7 +323,7 @@ static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
 	since = a->since_ns;
 	next = since ? a->next_ns : 0;
 	if (ready && !a->told) {
-		/* asked for when this peer runs next */
+		/* the hello is sent at the peer's next run */
 		peer->rehello = true;
 		next = now + RAIL_CTL_RETRY_NS;
 	} else if (ready && !a->session) {
@@ -369,7 +378,8 @@ static void atomic_refused(struct tei_rail_task *t, int code,
 	rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
 }
 
-/* Executed: that stands, whatever was wanted of the task meanwhile. */
+/* Completes a task that the target has executed, even if it has been cancelled
+ * or timed out meanwhile. */
 static void atomic_executed(struct tei_rail_task *t, uint64_t old, uint64_t now,
 			    struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -425,13 +435,13 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 			return;
 		atomic_answer(peer, seq, code, old, now, done);
 	}
-	/* the time runs anew for those that are left */
+	/* restart the timeout of the remaining atomics */
 	a->tries = 0;
 	a->since_ns = tei_list_empty(&a->tasks) ? 0 : now;
 	a->next_ns = now + RAIL_CTL_RESEND_NS;
 	if (tei_list_empty(&a->tasks))
 		return;
-	/* what waits behind has progressed too */
+	/* the tasks behind it have made progress too */
 	tei_list_first(&a->tasks, struct tei_rail_task, queue_link)
 		->progress_ns = now;
 	rail_peer_attend(peer);
@@ -487,10 +497,10 @@ void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 	}
 }
 
-/* One to be executed, out of the book so that no lock is held meanwhile. */
+/* An atomic to be executed without a lock held. */
 struct atomic_job {
 	struct rail_atomic_slot *slot;
-	struct tei_rail_mr *mr;		/* held, or NULL: refused */
+	struct tei_rail_mr *mr;		/* kept registered by mr->tasks */
 };
 
 static uint32_t atomic_collect(struct tei_rail_peer *peer,
@@ -512,7 +522,7 @@ static uint32_t atomic_collect(struct tei_rail_peer *peer,
 			continue;
 		mr = rail_mr_find(peer->dp, (void *)(uintptr_t)s->addr,
 				  s->width);
-		/* the CPU executes it */
+		/* the CPU executes it, so GPU memory is refused */
 		if (!mr || !mr->remote || mr->read_only || mr->gpu) {
 			s->code = TEI_ERR_NOT_REGISTERED;
 			continue;
@@ -524,7 +534,8 @@ static uint32_t atomic_collect(struct tei_rail_peer *peer,
 	return n;
 }
 
-/* The slots are this thread's: messages come in on it too. */
+/* Executes all due atomics. The slots need no lock: only the progress thread
+ * uses them, because it also receives these messages. */
 static void atomic_execute(struct tei_rail_peer *peer)
 {
 	struct atomic_job job[ATOMIC_BUNDLE];
@@ -575,7 +586,7 @@ static size_t atomic_compose_answer(struct tei_rail_peer *peer, uint8_t *buf)
 	return rail_msg_end(&w);
 }
 
-/* Executes what was asked for, and answers. */
+/* Executes the atomics that have been received, and answers them. */
 static uint64_t atomic_serve(struct tei_rail_peer *peer, uint64_t now,
 			     uint8_t *buf)
 {
@@ -598,7 +609,8 @@ static uint64_t atomic_serve(struct tei_rail_peer *peer, uint64_t now,
 	rail_sched_leave(dp);
 	if (rail_msg_send(peer, buf, len, 0) == -FI_EAGAIN)
 		return rail_ctl_again(peer, now);
-	/* lost or sent: he who misses it asks again */
+	/* sent, or dropped: if the answer is lost, the initiator repeats the
+	 * request */
 	rail_sched_enter(dp);
 	for (i = 0; i < b->nowed; i++)
 		b->slot[b->owed[i]].owed = false;

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who may speak to us in-band. Without a secret: everybody who knows our
- * address. With one, every message carries a keyed hash over itself and the
- * receiver's nonce; a hello, which brings the sender's nonce and comes before
- * ours is known, stands on the two incarnations alone. That costs no round
- * trip more.
+ * Authentication of peer messages.
  *
- * - A hello that is sent again by somebody else only makes us answer to the
- *   rails that it lists, those of the process that signed it.
- * - Our nonce is new with each peer we make, so nothing of an earlier
- *   acquaintance fits; within one, a number is taken once.
- * - Numbers begin at the clock's nanoseconds, so that those of a peer that was
- *   forgotten and made again go on above the old ones.
+ * Without a secret, a message from any process that knows the address is
+ * accepted. With a secret, every message carries a keyed hash (MAC) over itself
+ * and the receiver's nonce. A hello brings the sender's nonce and is sent
+ * before the receiver's nonce is known, so its MAC covers only the message with
+ * the two incarnations. Authentication thus needs no additional round trip.
+ *
+ * - A hello that a third process replays only makes this process answer to the
+ *   rails listed in it, which belong to the process that signed it.
+ * - Each new peer object gets a new nonce, so messages recorded for an earlier
+ *   object of the same peer do not verify. Within one object each message
+ *   number is accepted once.
+ * - Message numbers start at the current time in nanoseconds. So if a peer
+ *   object is freed and created again, its numbers continue above the old ones.
  */
 #include <string.h>
 
 #include "prov/rail/rail_int.h"
 #include "prov/rail/rail_wire.h"
 
-/* Numbers late, at most: one word is being entered. */
+/* How far a message number may be behind the newest one. One word less than the
+ * table holds, because the newest word is only partly filled. */
 #define AUTH_WINDOW	(64 * (RAIL_AUTH_WORDS - 1))
 
 static_assert(RAIL_WIRE_MAC <= TEI_MAC_SIZE, "cut to this length");
@@ -49,7 +53,7 @@ void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
 
 	if (!p->dp->signs || len < RAIL_WIRE_HEADER)
 		return;
-	/* callers' threads send too, and a hello may bring another one */
+	/* sent by any thread, while a hello may replace the nonce */
 	rail_sched_enter(p->dp);
 	memcpy(nonce, p->its_nonce, sizeof(nonce));
 	rail_sched_leave(p->dp);
@@ -83,7 +87,8 @@ bool rail_auth_once(struct tei_rail_peer *p, uint64_t number)
 	if (number + AUTH_WINDOW <= p->newest)
 		return false;
 	if (number > p->newest) {
-		/* words that are entered for the first time */
+		/* clear the words between the old newest number and the new
+		 * one */
 		n = number / 64 - p->newest / 64;
 		if (n > RAIL_AUTH_WORDS)
 			n = RAIL_AUTH_WORDS;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shared secret in-band: data planes that have the same one, another one
- * or none, and messages that are recorded, altered and sent again.
+ * Tests the authentication of peer messages: data planes with the same secret,
+ * with different ones or with none, and messages that are recorded, altered and
+ * replayed.
  */
 #include "prov/rail/rail_test.h"
 #include "prov/rail/rail_wire.h"
@@ -12,7 +13,7 @@
 struct auth_rig {
 	struct test_plane one, two;
 	struct tei_secret *secret[2];
-	struct tei_rail_peer *peer;	/* of one: two */
+	struct tei_rail_peer *peer;	/* plane two, as plane one knows it */
 };
 
 static void auth_begin(struct auth_rig *rig, const char *one, const char *two)
@@ -42,7 +43,8 @@ static void auth_end(struct auth_rig *rig)
 	tei_secret_free(rig->secret[1]);
 }
 
-/* One moves bytes to two; how that ends, and with what code. */
+/* Writes from plane one to plane two. Returns how the task ended, and its
+ * code. */
 static enum tei_rail_end auth_move(struct auth_rig *rig, int *code)
 {
 	static char from[4096], to[4096];
@@ -81,7 +83,7 @@ static void test_the_same_secret_lets_bytes_through(void)
 	auth_end(&rig);
 }
 
-/* Nothing is kept of the stranger, and it is told so. */
+/* Checks that a task is rejected and that the target keeps no peer. */
 static void auth_refused(const char *one, const char *two)
 {
 	struct auth_rig rig;
@@ -109,7 +111,7 @@ static void test_a_secret_is_not_answered_by_one_without(void)
 	auth_refused("a secret of enough bytes", NULL);
 }
 
-/* --- recorded and altered ------------------------------------------------ */
+/* --- recorded and altered messages --------------------------------------- */
 
 static void auth_arrive(struct test_plane *at, const uint8_t *msg, size_t len)
 {
@@ -133,7 +135,7 @@ static struct tei_rail_peer *auth_known(struct auth_rig *rig)
 	return p;
 }
 
-/* As one would send it to two. */
+/* Composes the hello of plane one to plane two. */
 static size_t auth_hello(struct auth_rig *rig, uint8_t *buf)
 {
 	size_t len = rail_msg_hello(rig->peer, false, buf);
@@ -150,7 +152,7 @@ static size_t auth_note(struct auth_rig *rig, uint64_t number, uint8_t *buf)
 	rail_msg_begin(rig->peer, &w, buf, RAIL_MSG_NOTIFY, 0);
 	rail_wire_put(&w, auth_known(rig)->atomics.own_session, 8);
 	rail_wire_put(&w, rig->peer->atomics.own_session, 8);
-	rail_wire_put(&w, number, 8);	/* oldest */
+	rail_wire_put(&w, number, 8);	/* oldest number held */
 	rail_wire_put(&w, number, 8);
 	rail_wire_put(&w, number, 8);	/* turn */
 	rail_wire_put(&w, 4, 4);
@@ -162,7 +164,7 @@ static size_t auth_note(struct auth_rig *rig, uint64_t number, uint8_t *buf)
 	return len;
 }
 
-/* Acquainted, with the threads stopped. */
+/* Opens both planes, stops their progress threads and exchanges the nonces. */
 static void auth_still(struct auth_rig *rig)
 {
 	uint8_t buf[RAIL_MSG_MAX];
@@ -189,12 +191,12 @@ static void test_a_message_counts_once(void)
 	m = auth_note(&rig, 2, late);	/* signed first, and arrives later */
 	n = auth_note(&rig, 1, note);
 	auth_arrive(&rig.two, note, n);
-	auth_arrive(&rig.two, late, m);	/* out of order is no replay */
+	auth_arrive(&rig.two, late, m);	/* out of order: no replay */
 	CU_ASSERT_EQUAL(test_notified(), before + 2);
 	auth_arrive(&rig.two, note, n);
 	auth_arrive(&rig.two, late, m);
 	CU_ASSERT_EQUAL(test_notified(), before + 2);
-	/* an old hello doesn't bring an old nonce back */
+	/* an old hello does not restore its nonce */
 	h = auth_hello(&rig, hello);
 	rig.peer->nonce[0] ^= 1;
 	n = auth_hello(&rig, note);
@@ -245,7 +247,7 @@ static void test_altered_unsigned_and_reflected_messages_are_dropped(void)
 	auth_arrive(&rig.one, note, n);
 	for (i = 0; i < n; i++) {
 		memcpy(buf, note, n);
-		buf[i] ^= 0x80;		/* among them the flag: signed */
+		buf[i] ^= 0x80;		/* also clears the flag "signed" */
 		auth_arrive(&rig.two, buf, n);
 	}
 	CU_ASSERT_EQUAL(test_notified(), before);
@@ -262,7 +264,8 @@ static void auth_set_length(uint8_t *buf, size_t len)
 	rail_wire_put(&w, len, 4);
 }
 
-/* What is not to the bit what was signed leaves everything as it was. */
+/* Checks that a message which differs in any bit from the signed one has no
+ * effect. */
 static void test_fuzzed_signed_messages_do_nothing(void)
 {
 	uint8_t msg[2][RAIL_MSG_MAX], buf[RAIL_MSG_MAX + 64] = { 0 };
@@ -301,7 +304,8 @@ static void test_fuzzed_signed_messages_do_nothing(void)
 	auth_end(&rig);
 }
 
-/* Two is where another process was: told so, and as good as before. */
+/* Plane two has taken over the address of another process. Checks that it
+ * refuses a hello for that process and that its own state does not change. */
 static void test_a_hello_for_another_process_changes_nothing(void)
 {
 	uint8_t hello[RAIL_MSG_MAX], note[RAIL_MSG_MAX];
@@ -316,7 +320,7 @@ static void test_a_hello_for_another_process_changes_nothing(void)
 	sent = rig.peer->sent;
 	rig.peer->incarnation ^= 1;
 	rig.peer->nonce[0] ^= 1;
-	rig.peer->sent += 1000000;	/* each peer has its own numbers */
+	rig.peer->sent += 1000000;	/* the numbers of another peer */
 	h = auth_hello(&rig, hello);
 	auth_arrive(&rig.two, hello, h);
 	CU_ASSERT_EQUAL(known->refuse, rig.peer->incarnation);
@@ -338,7 +342,7 @@ static void test_a_hello_for_another_process_changes_nothing(void)
 	auth_end(&rig);
 }
 
-/* Two refuses one's hello that had this nonce. */
+/* Sends a refusal of the hello with this nonce from plane two to plane one. */
 static void auth_refuse(struct auth_rig *rig, const uint8_t *nonce)
 {
 	struct tei_rail_peer *known = auth_known(rig);
@@ -393,23 +397,23 @@ static void test_numbers_are_taken_once_within_the_window(void)
 }
 
 const struct tei_test_case rail_auth_cases[] = {
-	{ "the_same_secret_lets_bytes_through",
+	{ "write_with_same_secret_completes",
 	  test_the_same_secret_lets_bytes_through },
-	{ "a_stranger_gets_no_key", test_a_stranger_gets_no_key },
-	{ "another_secret_gets_no_key", test_another_secret_gets_no_key },
-	{ "a_secret_is_not_answered_by_one_without",
+	{ "peer_without_secret_is_rejected", test_a_stranger_gets_no_key },
+	{ "peer_with_other_secret_is_rejected", test_another_secret_gets_no_key },
+	{ "peer_with_secret_is_rejected_by_plane_without",
 	  test_a_secret_is_not_answered_by_one_without },
-	{ "a_message_counts_once", test_a_message_counts_once },
-	{ "a_recording_is_worthless_to_a_new_acquaintance",
+	{ "replayed_message_is_dropped", test_a_message_counts_once },
+	{ "recorded_message_is_dropped_by_new_peer_object",
 	  test_a_recording_is_worthless_to_a_new_acquaintance },
 	{ "altered_unsigned_and_reflected_messages_are_dropped",
 	  test_altered_unsigned_and_reflected_messages_are_dropped },
-	{ "fuzzed_signed_messages_do_nothing",
+	{ "fuzzed_signed_messages_are_dropped",
 	  test_fuzzed_signed_messages_do_nothing },
-	{ "a_hello_for_another_process_changes_nothing",
+	{ "hello_for_another_process_is_refused",
 	  test_a_hello_for_another_process_changes_nothing },
-	{ "a_refusal_fits_one_hello", test_a_refusal_fits_one_hello },
-	{ "numbers_are_taken_once_within_the_window",
+	{ "refusal_with_other_nonce_is_ignored", test_a_refusal_fits_one_hello },
+	{ "message_number_within_window_is_taken_once",
 	  test_numbers_are_taken_once_within_the_window },
 	{ NULL, NULL },
 };

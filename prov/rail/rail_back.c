@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The way back. Messages to a peer go by a connection that this process has made,
- * those from it by one that the peer has made. Over TCP each of them then costs its
- * receiver an acknowledgement in a packet of its own, sent before the message is
- * looked at (RFC 9293, 3.8.6.3), which on a connection that is used both ways rides
- * on the answer.
+ * Reverse-path sends.
  *
- * So of two processes the one with the lower incarnation takes messages of the
- * data plane's user on its initiating lanes as well. It says so with BACK, by the
- * connection in question, when such a message has come the other way. The other one
- * then answers from its target lane. What does not go there goes as ever: a message
- * that is lost is the user's to send again, by another way. Where the connection is
- * not there any more the provider would make one to the initiating lane, which no look
- * by address finds; so the way is good for a second after each message that came by
- * it, and no more once it does not take one. Such a connection is closed with either
- * lane.
+ * Normally each of two processes sends its messages over a connection that it
+ * has made itself. Over TCP the receiver then has to acknowledge each message
+ * with a packet of its own before it handles the message (RFC 9293, 3.8.6.3).
+ * If one connection carries the messages of both directions, the
+ * acknowledgement is part of the answer.
  *
- * Only messages of the user come so, and no RMA is posted on the way back.
+ * So of two processes, the one with the lower incarnation also receives user
+ * messages on its tx lanes. When a user message has arrived at its rx lane, it
+ * sends BACK over its own connection to the peer. The peer then sends user
+ * messages from its rx lane over that connection. If this is not possible, the
+ * message is sent over a connection of the sender as usual. A message that is
+ * lost on the reverse path is not repeated here; the user of the data plane
+ * repeats it, over the normal path.
+ *
+ * If the connection has ended meanwhile, the provider would make a new one to
+ * the tx lane, which is not found by a look-up of the address. The reverse path
+ * is therefore valid only for one second after the last message that arrived
+ * over the connection, and it becomes invalid when it refuses a message. A
+ * connection that was made in this way is closed with either lane.
+ *
+ * Only user messages use the reverse path; reads and writes never do.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +30,8 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-#define BACK_HEARD_NS	TEI_NS_PER_SEC		/* it may be gone after that */
-#define BACK_TELL_NS	(200 * TEI_NS_PER_MS)	/* no sooner again */
+#define BACK_HEARD_NS	TEI_NS_PER_SEC		/* validity after a message */
+#define BACK_TELL_NS	(200 * TEI_NS_PER_MS)	/* between two BACK messages */
 
 bool rail_back_fits(const struct rail *rail)
 {
@@ -41,13 +47,13 @@ bool rail_back_fits(const struct rail *rail)
 	}
 }
 
-/* Which of the two takes messages on its initiating lanes. */
+/* Returns true if this process, and not the peer, receives on its tx lanes. */
 static bool back_is_ours(const struct tei_rail_peer *p)
 {
 	return p->dp->incarnation < p->incarnation;
 }
 
-/* --- who takes them ------------------------------------------------------ */
+/* --- receiver of user messages ------------------------------------------- */
 
 void rail_back_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
 {
@@ -59,7 +65,8 @@ void rail_back_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
 	rail_peer_attend(p);
 }
 
-/* Nobody minds if it gets lost: the next message asks for it again. */
+/* Sends BACK over the rail. BACK is not repeated if it is lost: the next user
+ * message causes another one. */
 static void back_tell(struct tei_rail_peer *p, struct rail *rail, uint8_t *buf)
 {
 	struct rail_lane *lane = rail_msg_lane(rail, 0);
@@ -102,7 +109,7 @@ uint64_t rail_ctl_back(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return 0;
 }
 
-/* --- who sends them ------------------------------------------------------ */
+/* --- sender of user messages --------------------------------------------- */
 
 void rail_back_heard(struct tei_rail_peer *p, const struct rail_lane *lane)
 {
@@ -112,7 +119,7 @@ void rail_back_heard(struct tei_rail_peer *p, const struct rail_lane *lane)
 		__atomic_store_n(&b->heard_ns, p->alive_ns, __ATOMIC_RELAXED);
 }
 
-/* Addresses of peers that have been freed. */
+/* Removes the addresses of freed peers from the lane's address vector. */
 static void back_sweep(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
@@ -128,7 +135,8 @@ static void back_sweep(struct rail_lane *lane)
 	}
 }
 
-/* An IP address as those of the rail's own. */
+/* Returns true if the address is an IP address of the same format and protocol
+ * as the rail's own one. */
 static bool back_is_like(const struct tei_rail_addr *own,
 			 const struct tei_rail_addr *a)
 {
@@ -179,7 +187,8 @@ void rail_back_told(struct tei_rail_peer *p, struct rail_lane *lane,
 	__atomic_store_n(&b->good, true, __ATOMIC_RELAXED);
 }
 
-/* Until it is told again. NULL: there was none. */
+/* Invalidates the reverse path until the peer sends BACK again. b may be
+ * NULL. */
 static void back_fails(struct rail_back *b)
 {
 	if (b)
@@ -231,7 +240,7 @@ void rail_back_free(struct tei_rail_peer *p)
 			tei_list_add_tail(&rail_at(p->dp, i)->backs_left,
 					  &p->back[i]->link);
 		else
-			free(p->back[i]);	/* with its rail */
+			free(p->back[i]);	/* its rail has been freed */
 		p->back[i] = NULL;
 	}
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The way back, between two data planes over loopback. from has the lower
- * incarnation: its connection is the one that is used both ways.
- */
+/* Tests reverse-path sends between two data planes over loopback. from has the
+ * lower incarnation, so messages of both directions use its connection. */
 #include <sched.h>
 #include <string.h>
 
@@ -11,9 +9,9 @@
 
 struct back_rig {
 	struct test_plane from, to;
-	struct tei_rail_peer *of_from;	/* to, as from knows it */
+	struct tei_rail_peer *of_from;	/* plane to, as plane from knows it */
 	struct tei_rail_peer *of_to;
-	struct rail *rail;		/* to's */
+	struct rail *rail;		/* of plane to */
 	uint32_t prefer;
 };
 
@@ -37,7 +35,7 @@ static void back_close(struct back_rig *rig)
 	test_plane_close(&rig->to);
 }
 
-/* Until it is under way. */
+/* Sends a user message from plane to, and retries until it is posted. */
 static void back_send(struct back_rig *rig)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -66,7 +64,8 @@ static bool back_is_told(const struct rail_back *b)
 	return b && __atomic_load_n(&b->good, __ATOMIC_RELAXED);
 }
 
-/* For half of the second that it is good without a word at least. */
+/* Returns true if the reverse path stays valid for at least half a second
+ * without another message. */
 static bool back_is_good(struct back_rig *rig)
 {
 	struct rail_back *b = __atomic_load_n(&rig->of_to->back[0],
@@ -77,7 +76,8 @@ static bool back_is_good(struct back_rig *rig)
 			      TEI_NS_PER_SEC / 2;
 }
 
-/* Messages, until there is a way back: those that go by it ask for none. */
+/* Sends user messages until the reverse path is valid. Messages over a valid
+ * reverse path cause no BACK, so normal sends are used. */
 static void back_find(struct back_rig *rig)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -111,8 +111,9 @@ static bool back_goes(struct back_rig *rig, enum rail_msg_type type)
 	return !rail_back_send(rig->of_to, rig->rail, buf, rail_msg_end(&w));
 }
 
-/* Until it does: on a busy machine the way may have to be found again. Messages
- * of the user that had come by then. */
+/* Sends a message of that type over the reverse path and retries until it is
+ * posted: on a busy machine the path may have to be established again. Returns
+ * the number of user messages that had arrived before. */
 static uint32_t back_must_go(struct back_rig *rig, enum rail_msg_type type)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -120,7 +121,7 @@ static uint32_t back_must_go(struct back_rig *rig, enum rail_msg_type type)
 	bool goes;
 
 	do {
-		/* its buffers come back when somebody looks */
+		/* polling frees the send buffers */
 		tei_rail_progress_all(rig->to.dp);
 		back_find(rig);
 		before = test_messages();
@@ -130,7 +131,7 @@ static uint32_t back_must_go(struct back_rig *rig, enum rail_msg_type type)
 	return before;
 }
 
-/* One that comes so. */
+/* Returns true if a user message over the reverse path arrives. */
 static bool back_passes(struct back_rig *rig)
 {
 	return back_arrives(back_must_go(rig, RAIL_MSG_USER));
@@ -145,7 +146,7 @@ static void test_a_message_comes_by_our_own_connection(void)
 	CU_ASSERT(!back_goes(&rig, RAIL_MSG_USER));
 	for (i = 0; i < 1000; i++)
 		CU_ASSERT_FATAL(back_passes(&rig));
-	/* the other one has none */
+	/* the plane with the lower incarnation has no reverse path itself */
 	CU_ASSERT_PTR_NULL(rig.of_from->back[0]);
 	back_close(&rig);
 }
@@ -170,7 +171,7 @@ static void test_a_way_that_loses_messages_is_found_again(void)
 	int i;
 
 	back_open(&rig);
-	/* one that was asked for earlier may be told of just then */
+	/* a BACK that is already on its way may validate the path again */
 	for (i = 0; goes && i < 10; i++) {
 		back_find(&rig);
 		tei_rail_no_way_back(rig.of_to);
@@ -181,7 +182,8 @@ static void test_a_way_that_loses_messages_is_found_again(void)
 	back_close(&rig);
 }
 
-/* Some are lost with it, which is their sender's to find out. */
+/* The messages under way are lost with the connection; their sender must
+ * notice. */
 static void test_messages_outlive_the_connection_of_the_way_back(void)
 {
 	struct rail_lane *lane;
@@ -209,7 +211,7 @@ static void test_messages_outlive_the_connection_of_the_way_back(void)
 	back_close(&rig);
 }
 
-/* As from would tell it, with what is said replaced. */
+/* Handles a BACK from plane from, with these values in the message. */
 static void back_tell(struct back_rig *rig, uint32_t gen, uint32_t protocol,
 		      uint32_t format, size_t len)
 {
@@ -252,15 +254,15 @@ static void test_what_is_told_wrongly_is_no_way(void)
 }
 
 const struct tei_test_case rail_back_cases[] = {
-	{ "a_message_comes_by_our_own_connection",
+	{ "reverse_send_arrives_over_own_connection",
 	  test_a_message_comes_by_our_own_connection },
-	{ "a_way_that_loses_messages_is_found_again",
+	{ "reverse_path_after_loss_is_established_again",
 	  test_a_way_that_loses_messages_is_found_again },
-	{ "messages_outlive_the_connection_of_the_way_back",
+	{ "messages_after_cut_reverse_connection_arrive",
 	  test_messages_outlive_the_connection_of_the_way_back },
-	{ "only_messages_of_the_user_come_back",
+	{ "notification_over_reverse_path_is_dropped",
 	  test_only_messages_of_the_user_come_back },
-	{ "what_is_told_wrongly_is_no_way",
+	{ "back_message_with_wrong_values_is_ignored",
 	  test_what_is_told_wrongly_is_no_way },
 	{ NULL, NULL },
 };
