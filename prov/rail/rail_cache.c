@@ -3,28 +3,44 @@
  * The endpoint cache.
  *
  * Invariants
- *  - Nothing is posted on a path without a place, and held.count + leftovers
- *    <= cap, but for the very first connection that turns out to be a leftover.
- *  - A connection is closed by whoever holds the lane's lock, before the next
- *    post: so it is gone before the one that took its place is made.
- *  - busy counts the held places whose path has slices posted.
- *  - Who waits for a place for slices is in line once and leaves it when it
- *    gets one, when its peer has nothing to cut any more or turns out to be
- *    silent, or when it is freed.
+ * - Nothing is posted on a path without a place. held.count + leftovers <= cap,
+ *   except when the very first connection becomes a leftover.
+ * - The holder of the lane's lock closes evicted connections before the next
+ *   post. So an evicted connection is closed before its successor is made.
+ * - busy is the number of held places whose path has slices in flight.
+ * - A path is in the waiting line at most once. It leaves the line when it gets
+ *   a place, when its peer has no slices to post any more or becomes silent, or
+ *   when it is freed.
  */
 #include <stdlib.h>
 
 #include "prov/rail/rail_cache.h"
 
-#define CACHE_CONNECT_NS	TEI_NS_PER_SEC		/* busy connecting, */
-#define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)	/* if still tried */
-#define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)	/* busy, asked */
-#define CACHE_ALIVE_NS		TEI_NS_PER_SEC		/* busy, heard of */
-#define CACHE_SILENT_NS		TEI_NS_PER_SEC		/* tried in vain */
-#define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)	/* served at least */
-#define CACHE_YIELD_NS		TEI_NS_PER_MS		/* between two of them */
-#define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)	/* between two looks */
-#define CACHE_IDLE_NS		(2 * TEI_NS_PER_SEC)	/* off the routes */
+#define CACHE_CONNECT_NS	TEI_NS_PER_SEC		/* a connection that is
+							 * being established is
+							 * busy for so long, */
+#define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)	/* if it is still
+							 * tried */
+#define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)	/* busy until the
+							 * answer */
+#define CACHE_ALIVE_NS		TEI_NS_PER_SEC		/* a fence keeps it busy
+							 * if the peer's last
+							 * sign of life is so
+							 * recent */
+#define CACHE_SILENT_NS		TEI_NS_PER_SEC		/* a peer that gave no
+							 * sign of life for so
+							 * long is silent */
+#define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)	/* shortest turn
+							 * before it is asked
+							 * to yield */
+#define CACHE_YIELD_NS		TEI_NS_PER_MS		/* shortest time between
+							 * two such requests */
+#define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)	/* interval of checks
+							 * for off-route
+							 * connections */
+#define CACHE_IDLE_NS		(2 * TEI_NS_PER_SEC)	/* idle time before
+							 * eviction,
+							 * off-route */
 
 void rail_cache_init(struct rail_cache *c, uint32_t cap)
 {
@@ -32,11 +48,11 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	tei_list_init(&c->waiting);
 	tei_list_init(&c->closing);
 	tei_list_init(&c->free);
-	/* one for slices, one for messages */
+	/* at least one place for slices and one for messages */
 	c->cap = cap < 2 ? 2 : cap;
 }
 
-/* Its path, or the one that it was, knows it no more. */
+/* Removes the references of paths to the place. */
 static void cache_unhold(struct rail_conn *conn)
 {
 	if (conn->path)
@@ -70,7 +86,8 @@ static uint32_t cache_spare(const struct rail_cache *c)
 	return c->cap < 8 ? 1 : c->cap / 4;
 }
 
-/* Some of them are left to leftovers where there are any. */
+/* Returns the number of places that may be assigned. If the lane has had
+ * leftovers, some places are reserved for them. */
 static uint32_t cache_places(const struct rail_cache *c)
 {
 	if (!__atomic_load_n(&c->wears, __ATOMIC_RELAXED))
@@ -114,7 +131,8 @@ static void cache_hold(struct rail_cache *c, struct rail_path *path,
 	tei_sieve_insert(&c->held, &conn->entry);
 }
 
-/* The path is to know the socket that is closed. */
+/* Links the place on the closing list with its path, so that the path is given
+ * the socket when it is closed. */
 static void cache_leave(struct rail_conn *conn, struct rail_path *path)
 {
 	if (path->leaving)
@@ -123,7 +141,8 @@ static void cache_leave(struct rail_conn *conn, struct rail_path *path)
 	conn->was = path;
 }
 
-/* Its connection is to be closed by who has the lane. */
+/* Takes the place from its path. The connection is closed later by a thread
+ * that holds the lane's lock. */
 static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 {
 	struct rail_path *path = conn->path;
@@ -142,7 +161,8 @@ static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 	} else {
 		tei_list_add_tail(&c->free, &conn->link);
 	}
-	/* one before it may still be waited for */
+	/* if this one was not used, an earlier connection may still be
+	 * awaited */
 	if (path->ready && path->used) {
 		path->cut = true;
 		path->old.fd = -1;
@@ -155,10 +175,8 @@ static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 	path->backoff_us = 0;
 }
 
-/*
- * Tasks wait for the answer to a message, and what they post then would only
- * find the connection gone, and make it again.
- */
+/* Returns true if tasks wait for the answer to a message. Their slices would
+ * find the connection closed and would have to make it again. */
 static bool cache_awaits(const struct rail_path *p, uint64_t now)
 {
 	return p->asked_ns && now < p->asked_ns + CACHE_ANSWER_NS &&
@@ -166,8 +184,10 @@ static bool cache_awaits(const struct rail_path *p, uint64_t now)
 }
 
 /*
- * Many that connect at once are slow, and none gets there if others take their
- * places before; but one that nobody tries any more is in the way.
+ * Returns true while the connection is being established. If many connections
+ * are established at the same time, each one is slow and must keep its place to
+ * succeed. If no post has been tried for a while, the connection does not
+ * count.
  */
 static bool cache_connects(const struct rail_conn *conn, uint64_t now)
 {
@@ -178,10 +198,8 @@ static bool cache_connects(const struct rail_conn *conn, uint64_t now)
 	       now < p->blocked_ns + CACHE_TRIED_NS;
 }
 
-/*
- * A fence is asked for there. A peer that is silent may be so for as long as it
- * likes, and others are not to wait for that.
- */
+/* Returns true if a fence is awaited over the connection. This does not count
+ * for a silent peer, because other peers must not wait for it without limit. */
 static bool cache_fences(const struct rail_path *p, uint64_t now)
 {
 	return p->remote < p->peer->nremotes &&
@@ -189,21 +207,22 @@ static bool cache_fences(const struct rail_path *p, uint64_t now)
 	       now < p->peer->alive_ns + CACHE_ALIVE_NS;
 }
 
-/* Places were given to it, and nothing was heard of it for all that. */
+/* Returns true if the peer was given a place a while ago and has given no sign
+ * of life since. */
 static bool cache_silent(const struct tei_rail_peer *peer, uint64_t now)
 {
 	return peer->tried_ns > peer->alive_ns &&
 	       now > peer->tried_ns + CACHE_SILENT_NS;
 }
 
-/* Who looks for a place. */
+/* Parameters of a search for a place. */
 struct cache_look {
 	uint64_t now;
-	bool of_silent;		/* that of a silent peer, no other */
-	bool press;		/* also one where that connects */
+	bool of_silent;		/* only places of silent peers */
+	bool press;		/* also silent peers that are being connected */
 };
 
-/* What it takes for a path to stay where it is. */
+/* Returns true if the place must not be evicted. */
 static bool cache_busy(const struct tei_sieve_entry *e, void *arg)
 {
 	const struct rail_conn *conn =
@@ -218,7 +237,8 @@ static bool cache_busy(const struct tei_sieve_entry *e, void *arg)
 	       (!(look->press && silent) && cache_connects(conn, look->now));
 }
 
-/* Silent peers, dead ones perhaps, have as many places as they may. */
+/* Returns true if silent peers, which may be dead, have as many places as they
+ * may. */
 static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 {
 	uint32_t n = 0, most = cache_places(c) / 4;
@@ -231,9 +251,10 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 }
 
 /*
- * A free place for that path, if need be one that somebody leaves. Peers that
- * are heard of come before silent ones, which have a part of the places only:
- * they would take turns at connecting in vain, and nobody else had one.
+ * Returns true if there is a free place for the path; evicts another connection
+ * if necessary. Peers that answer have priority. Silent peers get only a part
+ * of the places, because they would otherwise take all places by turns without
+ * ever connecting.
  */
 static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
 			    uint64_t now)
@@ -260,12 +281,10 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
 	return !tei_list_empty(&c->free) || cache_grow(c);
 }
 
-/* --- the line ------------------------------------------------------------ */
+/* --- the waiting line ---------------------------------------------------- */
 
-/*
- * Somebody waits: the path that was served for longest, and long enough, is
- * asked to yield, one at a time.
- */
+/* Called while a path waits. Asks the connection that has been served for
+ * longest, and long enough, to yield; one at a time. */
 static void cache_press(struct rail_cache *c, uint64_t now)
 {
 	struct rail_conn *conn, *oldest = NULL;
@@ -331,7 +350,7 @@ void rail_cache_favoured(struct rail_lane *lane)
 	rail_cache_of(lane)->first = NULL;
 }
 
-/* Nobody is before it. */
+/* Returns true if no other path precedes this one in the line. */
 static bool cache_its_turn(const struct rail_cache *c,
 			   const struct rail_path *path)
 {
@@ -339,9 +358,10 @@ static bool cache_its_turn(const struct rail_cache *c,
 	       (!c->first && tei_list_empty(&c->waiting));
 }
 
-/* --- off the routes ------------------------------------------------------ */
+/* --- off-route connections ----------------------------------------------- */
 
-/* Where slices choose among several pairs, all of those are on the way. */
+/* Returns true if the connection is off-route. With remote rail selection or
+ * round-robin, all pairs are in use and none is off-route. */
 static bool cache_astray(const struct rail *rail, const struct rail_path *path)
 {
 	const struct tei_rail_peer *peer = path->peer;
@@ -359,7 +379,7 @@ static void cache_note_astray(const struct rail_lane *lane,
 				 __ATOMIC_RELAXED);
 }
 
-/* Nothing has used it for long. */
+/* Returns true if the connection has not been used for CACHE_IDLE_NS. */
 static bool cache_idle(struct rail_conn *conn, uint64_t now)
 {
 	uint64_t moves = __atomic_load_n(&conn->path->moves, __ATOMIC_RELAXED);
@@ -373,7 +393,8 @@ static bool cache_idle(struct rail_conn *conn, uint64_t now)
 	return now >= conn->moved_ns + CACHE_IDLE_NS;
 }
 
-/* True: some are left. */
+/* Evicts the idle off-route connections of the lane. Returns true if other
+ * off-route ones remain. */
 static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
@@ -382,7 +403,7 @@ static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 	struct rail_conn *conn;
 	bool left = false;
 
-	/* where connections cannot be closed they may as well be kept */
+	/* keep connections that cannot be closed */
 	if (c->retires_only || lane->state != RAIL_LANE_ACTIVE ||
 	    __atomic_load_n(&c->wears, __ATOMIC_RELAXED))
 		return false;
@@ -432,7 +453,8 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 
 /* --- admission ----------------------------------------------------------- */
 
-/* It has a place, but perhaps others are to be served before it goes on. */
+/* Decides whether a path that has a place may post more slices now, or whether
+ * others must be served first. */
 static bool cache_go_on(struct rail_cache *c, struct rail_path *path,
 			uint64_t *now)
 {
@@ -466,7 +488,8 @@ bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 	if (!*now)
 		*now = tei_now_ns();
 	if (cache_silent(path->peer, *now)) {
-		/* nobody stands behind it, and nobody yields to it */
+		/* a silent peer does not join the line, and no connection
+		 * yields to it */
 		tei_list_del(&path->wait_link);
 		if (c->busy + 1 >= cache_places(c) ||
 		    !cache_make_room(c, path, *now))
@@ -551,7 +574,8 @@ bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 	return shares;
 }
 
-/* False: the connection, if there is one, stays. Another path's is not closed. */
+/* Shuts the evicted connection down, unless another path uses it too. Returns
+ * false if a connection may be left that could not be closed. */
 static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn,
 			    struct rail_socket *which)
 	TEI_REQUIRES(lane->lock)
@@ -586,7 +610,8 @@ void rail_cache_close(struct rail_lane *lane)
 		__atomic_fetch_sub(&c->nclosing, 1, __ATOMIC_RELAXED);
 		rail_sched_leave(dp);
 		which.fd = -1;
-		/* one of an older lane has gone with it, or will */
+		/* a connection of an older lane generation ends with that
+		 * lane */
 		left = lane->ep && conn->lane_gen == lane->gen &&
 		       !cache_close_one(lane, conn, &which);
 		rail_sched_enter(dp);

@@ -3,51 +3,60 @@
 #define TEI_PROV_RAIL_RAIL_CACHE_H
 
 /*
- * The endpoint cache: which paths of an initiating lane have a connection. A
- * path gets a place when it is first used. When all MC_MAX_EP_PER_CTX places
- * are taken, SIEVE says who leaves, and that connection is closed.
+ * The endpoint cache: limits the connections of a tx lane. A connection gets a
+ * place in the cache when it is first used. When all MC_MAX_EP_PER_CTX places
+ * are taken, SIEVE chooses the connection to evict, and the evicted one is
+ * closed.
  *
- * A path with slices posted, a message under way, a fence pending with a peer
- * that is heard of, or a connection that is just being made is busy and does
- * not leave, unless its peer has been asked for a sign of life for a second in
- * vain and others wait: its connection is cut, and what was posted waits for a
- * fence. Slices in limbo wait for a fence and need no place. One place is
- * kept from slices, so that a fence asked for or answered always has a way.
- * Peers that find no place wait in line; for them paths that were served for
- * long enough take no new slices until they have been idle once. Peers that
- * stay silent share a quarter of the places, at least one: connecting in vain,
- * one after the other, they would leave none to those that answer.
+ * Busy connections are not evicted. A connection is busy while slices are
+ * posted on it, a message is under way, it is being established, or a fence is
+ * awaited from a peer that still gives signs of life. There is one exception:
+ * if other peers wait for a place, and the peer of a busy connection has not
+ * answered requests for a sign of life for a while, the connection is cut and
+ * its slices wait for a fence. Slices on the awaiting-fence list (peer->limbo)
+ * need no place.
  *
- * Closing: the connection's socket is shut down, which the provider takes as
- * its loss. Where there is none to be found (a provider without sockets) the
- * connection stays, as a leftover that counts; when a quarter of the places is
- * leftovers the lane is retired, and the new one connects what is used again.
- * Meanwhile what the old one has posted drains, on top of the limit.
+ * One place is never given to slices, so that FENCE messages and their answers
+ * can always be sent. A connection that finds no place for its slices joins a
+ * waiting line. While the line is not empty, connections that have been served
+ * for long enough are asked to yield: they take no new slices until they have
+ * been idle once. Silent peers together get at most a quarter of the places,
+ * but at least one. Otherwise their attempts to connect would leave no place
+ * for peers that answer.
  *
- * A path that is on no route (a detour, or tried while a route was in doubt)
- * leaves when it has been idle for a while: nobody may ever want its place, and
- * each pair of rails would keep a connection for good.
+ * Closing: the socket of the connection is shut down, which the provider
+ * handles as a lost connection. If the socket cannot be found (the provider has
+ * none), the connection stays open as a leftover, which counts towards the
+ * limit. When a quarter of the places are leftovers, the lane is retired, and
+ * the new lane connects again to the peers in use. While the old lane drains,
+ * its connections come on top of the limit.
  *
- * One cache per lane number of a rail, for both slots. Everything is guarded
- * by dp->sched unless marked; what is said of a path's own state needs the lock
- * of the active lane too.
+ * An off-route connection (one that was used while the route was in doubt, for
+ * example) is evicted after it has been idle for a while. Otherwise, if no
+ * other peer needs its place, every rail pair would keep a connection for ever.
+ *
+ * There is one cache for each lane number of a rail; it serves both slots of
+ * the lane. All fields are guarded by dp->sched unless marked. Fields of a path
+ * may also need the lock of the active lane.
  */
 
 #include "prov/rail/rail_int.h"
 #include "util/sieve.h"
 
-/* A place. Owned by its cache for good; held by a path, on closing or free. */
+/* A place in the cache. Owned by the cache until it is freed; it is assigned to
+ * a path, on the closing list or on the free list. */
 struct rail_conn {
 	struct tei_sieve_entry entry;	/* rail_cache.held */
 	struct tei_list link;		/* rail_cache.closing or free */
 	struct rail_cache *cache;
-	struct rail_path *path;		/* NULL on closing and free */
-	uint64_t since_ns;		/* served since */
-	bool yield;			/* takes no slice until it was idle */
-	uint64_t moves;			/* of path, as last seen off the routes */
-	uint64_t moved_ns;		/* when they had changed */
-	/* on closing: what to close */
-	struct rail_path *was;		/* of this path, NULL: it is freed */
+	struct rail_path *path;		/* NULL on the lists closing and free */
+	uint64_t since_ns;		/* start of its current turn, ns */
+	bool yield;			/* no slices until it has been idle
+					 * once */
+	uint64_t moves;			/* moves of path at the last check */
+	uint64_t moved_ns;		/* time at which moves last changed */
+	/* on the closing list: the connection to close */
+	struct rail_path *was;		/* path that had it, NULL: freed */
 	fi_addr_t fi_addr;
 	uint32_t lane_gen;
 	bool used;
@@ -60,16 +69,17 @@ struct rail_conn_chunk {
 
 struct rail_cache {
 	uint32_t cap;			/* fixed: places */
-	bool retires_only;		/* fixed: no socket is looked for */
+	bool retires_only;		/* fixed: sockets are never shut down */
 	struct tei_sieve held;
-	struct tei_list waiting;	/* rail_path.wait_link: for slices */
-	struct rail_path *first;	/* of waiting, whose turn it is */
-	uint64_t yield_ns;		/* when one was asked to yield last */
-	uint32_t busy;			/* places of paths with slices */
-	struct tei_list closing;	/* connections to be closed */
-	uint32_t nclosing;		/* of closing; atomic */
-	uint32_t leftovers;		/* evicted, not closed; atomic */
-	bool wears;			/* there were such; atomic */
+	struct tei_list waiting;	/* rail_path.wait_link: the waiting
+					 * line */
+	struct rail_path *first;	/* next to be served, from waiting */
+	uint64_t yield_ns;		/* last request to yield, ns */
+	uint32_t busy;			/* places of paths that have slices */
+	struct tei_list closing;	/* evicted, to be closed */
+	uint32_t nclosing;		/* length of closing; atomic */
+	uint32_t leftovers;		/* evicted, cannot be closed; atomic */
+	bool wears;			/* there have been leftovers; atomic */
 	struct tei_list free;
 	struct rail_conn_chunk *chunks;
 	uint64_t made, evicted;
@@ -80,14 +90,17 @@ static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
 	return &lane->rail->cache[lane->index];
 }
 
+/* Initializes an empty cache of cap places, but at least two. */
 void rail_cache_init(struct rail_cache *cache, uint32_t cap);
-/* Paths that have a place lose it. */
+/* Frees all places. Paths that have one lose it. */
 void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
 
 /*
- * A place for the path on this lane, or its own; false: none now. *now: the
- * time, or 0 until it is needed. A peer that has no place for its slices is in
- * line from then on; a message is to be tried again.
+ * Returns true if the path has a place or gets one, and may post slices
+ * (rail_cache_admit) or a message (rail_cache_admit_msg) on the lane. If
+ * rail_cache_admit returns false, the path waits in line for a place, unless
+ * its peer is silent; a message must be tried again later. *now: the time, or 0
+ * to read it when it is needed.
  */
 bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 		      uint64_t *now)
@@ -96,39 +109,45 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
 			  uint64_t now)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 
-/* Others wait in line, and the path was asked to yield its place; but what is
- * posted keeps it. */
+/* Returns true if the connection is contended: others wait in line and it has
+ * been asked to yield, but its posted slices keep the place. */
 bool rail_cache_coveted(const struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Who is first in line is cut for first. Before a bundle; then after it. */
+/* Called before a bundle of slices is cut: moves the peer of the first path in
+ * line to the front of dp->active. rail_cache_favoured() ends the preference
+ * after the bundle. */
 void rail_cache_favour(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 void rail_cache_favoured(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 
-/* The path loses its place, busy or not: its connection is broken. */
+/* Takes the place from the path even if it is busy. Its connection is
+ * broken. */
 void rail_cache_drop(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
-/* As that; it is about to be freed. */
+/* As rail_cache_drop(), for a path that is about to be freed. */
 void rail_cache_forget(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
-/* Closes what has been evicted; before anything is posted. */
+/* Closes the evicted connections. Must be called before anything is posted. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
-/* Another path of the lane than that is ready for this address: a process that
- * is looked for, or a hint, has the address of a rail that is known. The provider
- * has one connection for both. */
+/* Returns true if a path of the lane other than but is connected to this
+ * address. Two paths may have the same address if a resolver or a new address
+ * of a peer leads to a rail that is already known. The provider has one
+ * connection for both. */
 bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 		       const struct rail_path *but) TEI_REQUIRES(lane->lock);
 
-/* Paths off the routes that have been idle for long leave. The thread, no lock
- * held; cheap where there are none. Returns when to come again, 0: not for
- * this. */
+/* Evicts off-route connections that have been idle for long. Runs on the
+ * progress thread without a lock; cheap if there are none. Returns the time at
+ * which it must run again, ns, 0 if it need not. */
 uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now);
 
-/* So much is left over that the lane is to be retired. */
+/* Returns true if the lane is degraded: it has so many leftovers that it must
+ * be retired. */
 bool rail_cache_worn(const struct rail_cache *cache);
-/* It was: with the lane its leftovers go. */
+/* Resets the number of leftovers after the lane has been replaced: they end
+ * with the old lane. */
 void rail_cache_renewed(struct rail_cache *cache)
 	TEI_REQUIRES(rail_sched_held);
 

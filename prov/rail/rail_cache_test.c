@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * One data plane that writes to many, all in this process, with fewer
- * connections than targets.
- */
+/* Tests the endpoint cache: one data plane writes to many others, all in this
+ * process, with fewer connections than targets. */
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/rail_wire.h"
@@ -15,7 +13,7 @@
 #define CACHE_TARGETS	10u
 #define CACHE_CAP	4u
 #define CACHE_BLOCK	4096u
-#define CACHE_DEPTH	32u		/* blocks per target, where it matters */
+#define CACHE_DEPTH	32u		/* blocks per target in a flood */
 
 struct cache_rig {
 	struct test_plane from, to[CACHE_TARGETS];
@@ -76,14 +74,15 @@ static void cache_end(struct cache_rig *rig)
 	free(rig);
 }
 
-/* --- what is looked at --------------------------------------------------- */
+/* --- observation --------------------------------------------------------- */
 
 static struct rail_cache *cache_of(struct cache_rig *rig)
 {
 	return &rig->from.dp->rails[0]->cache[0];
 }
 
-/* Connections of the initiating lane, a retiring one's too. */
+/* Returns the number of connections of the tx lane, including both of its
+ * slots. */
 static uint32_t cache_connections(struct cache_rig *rig)
 {
 	struct rail *rail = rig->from.dp->rails[0];
@@ -130,7 +129,7 @@ static uint32_t cache_fds(void)
 	return n;
 }
 
-/* Until there are at most that many; false: out of time. */
+/* Waits until count() is at most most. Returns false after a timeout. */
 static bool cache_settles(uint32_t (*count)(struct cache_rig *),
 			  struct cache_rig *rig, uint32_t most)
 {
@@ -151,9 +150,10 @@ static uint32_t cache_all_fds(struct cache_rig *rig)
 	return cache_fds();
 }
 
-/* --- what is done -------------------------------------------------------- */
+/* --- traffic ------------------------------------------------------------- */
 
-/* One block to each target, one target after the other, and looks at it. */
+/* Writes one block to each target, one target after the other, and compares
+ * it. */
 static void cache_round(struct cache_rig *rig, uint32_t targets, uint64_t seed)
 {
 	uint32_t i;
@@ -167,7 +167,7 @@ static void cache_round(struct cache_rig *rig, uint32_t targets, uint64_t seed)
 	}
 }
 
-/* All blocks to all targets at once. */
+/* Writes all blocks to all targets at the same time, and compares them. */
 static void cache_flood(struct cache_rig *rig, uint32_t targets, uint64_t seed)
 {
 	size_t len = CACHE_DEPTH * CACHE_BLOCK;
@@ -204,7 +204,8 @@ static void cache_check_bounded(bool retires_only, uint32_t most)
 		cache_round(rig, CACHE_TARGETS, r * 1000);
 		CU_ASSERT(cache_held(rig) <= CACHE_CAP);
 		CU_ASSERT(cache_settles(cache_connections, rig, most));
-		/* what the targets answer on is there after the first round */
+		/* the connections of the targets for answers exist after the
+		 * first round */
 		if (!r)
 			fds = cache_fds();
 		CU_ASSERT(cache_settles(cache_all_fds, rig,
@@ -258,7 +259,7 @@ static void two_places_are_enough(void)
 	cache_end(rig);
 }
 
-/* One that was still. */
+/* Restarts the progress thread of a plane that was stopped. */
 static void cache_go_on(struct test_plane *p)
 {
 	struct tei_err err;
@@ -267,7 +268,8 @@ static void cache_go_on(struct test_plane *p)
 	CU_ASSERT_EQUAL_FATAL(rail_progress_start(p->dp, &err), 0);
 }
 
-/* Three are tried again and again, with few places for all. */
+/* Checks that three silent peers do not take the places of the others. met:
+ * they have answered before they become silent. */
 static void cache_check_silent(uint32_t cap, bool met)
 {
 	struct timespec pause = { .tv_sec = 1, .tv_nsec = 500000000 };
@@ -276,7 +278,7 @@ static void cache_check_silent(uint32_t cap, bool met)
 
 	if (met) {
 		cache_round(rig, CACHE_TARGETS, 1);
-		/* and their places are others' since */
+		/* now other peers have their places */
 		cache_round(rig, silent, 2);
 	}
 	for (i = silent; i < CACHE_TARGETS; i++) {
@@ -286,7 +288,7 @@ static void cache_check_silent(uint32_t cap, bool met)
 		CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, rig->task[i],
 						  1), 0);
 	}
-	/* long enough for them to count as silent */
+	/* until they count as silent */
 	nanosleep(&pause, NULL);
 	for (r = 0; r < 3; r++)
 		cache_round(rig, silent, r * 1000);
@@ -304,13 +306,14 @@ static void silent_peers_leave_places_to_others(void)
 	cache_check_silent(1, false);
 }
 
-/* They have slices to post, and stand in no line for that. */
+/* Silent peers with slices to post do not join the waiting line. */
 static void peers_that_fall_silent_do_too(void)
 {
 	cache_check_silent(CACHE_CAP, true);
 }
 
-/* The path to that remote rail of the first target, by the first rail. */
+/* Returns the path from the first rail to that remote rail of the first
+ * target. */
 static struct rail_path *cache_path(struct cache_rig *rig, uint16_t remote,
 				    struct rail_lane **lane)
 {
@@ -326,10 +329,8 @@ static struct rail_path *cache_path(struct cache_rig *rig, uint16_t remote,
 	return path;
 }
 
-/*
- * One that is evicted, gets a place and is evicted again before it had any use
- * of it. Its socket has no other end any more and is still the provider's.
- */
+/* A connection is evicted, gets a place and is evicted again before it was
+ * used. Its socket has no other end any more, but the provider still has it. */
 static void what_still_closes_is_not_posted_on(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -360,7 +361,8 @@ static void what_still_closes_is_not_posted_on(void)
 	cache_end(rig);
 }
 
-/* A slice that was cut for a generation is fenced by closing that. */
+/* A slice that was cut for one lane generation must not be posted to the next
+ * one, because the fence closes only the first. */
 static void another_generation_is_not_posted_to(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -400,7 +402,7 @@ static bool cache_has_place(struct cache_rig *rig, const struct rail_path *path)
 	return has;
 }
 
-/* One peer is written to again before each of many others, which take turns. */
+/* Writes to one peer again before each write to one of many others. */
 static void what_is_used_again_stays(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -419,12 +421,12 @@ static void what_is_used_again_stays(void)
 						 CACHE_BLOCK),
 					TEI_RAIL_END_COMPLETED);
 		}
-	/* the oldest would leave every third time */
+	/* an eviction by age would evict it every third time */
 	CU_ASSERT(gone <= 4);
 	cache_end(rig);
 }
 
-/* Any message by that pair. */
+/* Sends a message over that rail pair. */
 static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -451,7 +453,8 @@ static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
 	return !ret;
 }
 
-/* Two rails on each side; the pair of the first here and the other there. */
+/* Each side has two rails. A message goes over the first local rail to the
+ * remote rail that is not its route. */
 static void what_is_on_no_route_leaves_when_idle(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
@@ -506,22 +509,22 @@ const struct tei_test_case rail_cache_cases[] = {
 	{ "connections_are_bounded", connections_are_bounded },
 	{ "connections_are_bounded_by_retiring_lanes",
 	  connections_are_bounded_by_retiring_lanes },
-	{ "what_is_cached_is_not_made_again",
+	{ "cached_connection_is_used_again",
 	  what_is_cached_is_not_made_again },
-	{ "what_is_used_again_stays", what_is_used_again_stays },
+	{ "cache_keeps_connection_in_frequent_use", what_is_used_again_stays },
 	{ "more_busy_peers_than_places_take_turns",
 	  more_busy_peers_than_places_take_turns },
-	{ "two_places_are_enough", two_places_are_enough },
+	{ "flood_with_two_places_completes", two_places_are_enough },
 	{ "silent_peers_leave_places_to_others",
 	  silent_peers_leave_places_to_others },
-	{ "peers_that_fall_silent_do_too", peers_that_fall_silent_do_too },
-	{ "what_still_closes_is_not_posted_on",
+	{ "peers_that_become_silent_leave_places_to_others", peers_that_fall_silent_do_too },
+	{ "post_on_closing_connection_is_deferred",
 	  what_still_closes_is_not_posted_on },
-	{ "another_generation_is_not_posted_to",
+	{ "post_to_other_lane_generation_is_deferred",
 	  another_generation_is_not_posted_to },
-	{ "what_is_on_no_route_leaves_when_idle",
+	{ "off_route_connection_when_idle_is_evicted",
 	  what_is_on_no_route_leaves_when_idle },
-	{ "a_peer_that_is_freed_leaves_no_connection",
+	{ "freed_peer_leaves_no_connection",
 	  a_peer_that_is_freed_leaves_no_connection },
 	{ NULL, NULL },
 };

@@ -4,14 +4,14 @@
  * sockets and epoll descriptors without that flag, so a program that the
  * application starts keeps the connections open after this process has ended.
  *
- * Only descriptors that a lane's wait object reaches are marked: the wait object
- * itself, the descriptors that it watches, and those that nested epoll
+ * Only descriptors that a lane's wait object reaches are marked: the wait
+ * object itself, the descriptors that it watches, and those that nested epoll
  * descriptors watch, as listed in /proc/self/fdinfo (proc(5)). A number in that
  * list may have been closed and opened again for another file. kcmp(2) tells
- * whether a number still is the watched file. If the kernel refuses kcmp, the inode
- * is compared instead, which is possible only for sockets that the lane's own wait
- * object watches; all other descriptors are left alone. So a descriptor of the
- * application is never marked.
+ * whether a number still is the watched file. If the kernel refuses kcmp, the
+ * inode is compared instead, which is possible only for sockets that the lane's
+ * own wait object watches; all other descriptors are left alone. So a
+ * descriptor of the application is never marked.
  *
  * libfabric opens and closes the descriptors of a lane in calls that hold the
  * lane's lock. The lists are read without that lock, because they may be long;
@@ -32,8 +32,9 @@
 
 /* A descriptor that an epoll descriptor lists. */
 struct cloexec_fd {
-	const struct cloexec_fd *parent;	/* entry of the epoll descriptor, NULL
-						 * for the lane's wait object */
+	const struct cloexec_fd *parent;	/* entry of the epoll
+						 * descriptor, NULL for the
+						 * lane's wait object */
 	int epoll, fd;
 	unsigned long ino;		/* inode number, 0: unknown */
 };
@@ -44,8 +45,8 @@ struct cloexec {
 	uint32_t marked;
 };
 
-/* Returns 1 if the number is the file that the epoll descriptor watches, 0 if it
- * is not, -1 if the kernel does not say. */
+/* Returns 1 if the number is the file that the epoll descriptor watches, 0 if
+ * it is not, -1 if the kernel does not say. */
 static int cloexec_compare(const struct cloexec_fd *f)
 {
 	struct kcmp_epoll_slot slot = { .efd = (uint32_t)f->epoll,

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Closing a lane ends everything that was posted on it. A provider may take
- * tens of milliseconds for that, to give back megabytes of receive buffers, so
- * it is done beside the progress thread, which serves the other rails meanwhile.
+ * Closes lanes on a thread of their own.
  *
- * From the beginning the lane has no endpoint: nobody posts or polls there any
- * more. What was posted stays with it and is not final, and nothing is opened in
- * its place, until the progress thread or tear-down has collected it; the latter
- * waits for that. Whoever collects it joins the thread that closed it.
+ * Closing an endpoint ends everything that is posted on it. A provider may need
+ * tens of milliseconds for this, for example to free megabytes of receive
+ * buffers. So a short-lived closer thread does it, and the progress thread
+ * continues to serve the other rails.
+ *
+ * As soon as closing starts, the lane has no endpoint, so that no thread posts
+ * or polls there. Its posted slices stay with it and are not final, and no lane
+ * is opened in its place, until the closed lane is collected by the progress
+ * thread or by tear-down. The collector joins the closer thread; tear-down also
+ * waits for it.
  */
 #include "prov/rail/rail_int.h"
 #include "util/thread.h"
 
-/* --- beside the thread --------------------------------------------------- */
+/* --- on the closer thread ------------------------------------------------ */
 
-/* The endpoint goes first: from there on it touches no memory. */
+/* Moves the lane's libfabric objects to lane->closing. The endpoint is the
+ * first to be closed: after that it does not access memory any more. */
 static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 {
 	struct fid **fid = lane->closing.fid;
@@ -52,7 +57,7 @@ static void closing_close(struct rail_lane *lane)
 		ret = c->fid[i] ? fi_close(c->fid[i]) : 0;
 		c->fid[i] = NULL;
 		if (ret)
-			TEI_WARN("rail", "%s: closing its %s: %s",
+			TEI_WARN("rail", "%s: cannot close the %s: %s",
 				 lane->rail->name, what[i], fi_strerror(-ret));
 	}
 	__atomic_store_n(&c->over, true, __ATOMIC_RELEASE);
@@ -85,9 +90,9 @@ bool rail_closing_under_way(const struct rail_lane *lane)
 	return __atomic_load_n(&lane->closing.under_way, __ATOMIC_ACQUIRE);
 }
 
-/* --- what was posted ----------------------------------------------------- */
+/* --- posted operations --------------------------------------------------- */
 
-/* Messages that were under way on a closed lane are lost; their buffers not. */
+/* Frees the send buffers of messages that were lost with the lane. */
 static void closing_reclaim_tx(struct rail_lane *lane)
 {
 	struct rail *rail = lane->rail;
@@ -141,7 +146,7 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	closing_end(lane, aborted);
 }
 
-/* --- with its connections ------------------------------------------------ */
+/* --- with the lane's connections ----------------------------------------- */
 
 void rail_lane_shut(struct rail_lane *lane, bool beside)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lanes closed beside the thread, which is the test. */
+/* Tests lanes that a closer thread closes, on planes whose progress thread is
+ * the test. */
 #include "prov/rail/rail_test.h"
 
 #include <sched.h>
@@ -7,11 +8,11 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
 
-/* An endpoint that takes its time to close. */
+/* Delays the closing of an endpoint. */
 struct closing_ep {
 	struct fi_ops ops, *real;
 	struct fid *fid;
-	bool let;			/* atomic: it may */
+	bool let;			/* atomic: it may be closed now */
 };
 
 static struct closing_ep closing_held;
@@ -70,14 +71,14 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 	gen = lane->gen;
 	closing_hold(lane);
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
-	/* a table without it would say that it is closed */
+	/* a rail table without the lane would say that the rail is closed */
 	pair.peer->warm_wanted = true;
 	pair.peer->warm_left = 1;
 	CU_ASSERT_EQUAL(rail_ctl_warm(pair.peer, now, buf),
 			now + RAIL_CTL_RETRY_NS);
 	CU_ASSERT_EQUAL(pair.peer->warm_left, 1);
 	pair.peer->warm_wanted = false;
-	/* the thread goes on, and nobody is told too early */
+	/* the thread continues, and the fence is not answered too early */
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
 	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
 	while (!test_ends(&t) && tei_now_ns() < end)
@@ -87,7 +88,7 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen - 1), gen);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	CU_ASSERT(rail_reopen_any(pair.from.dp));
-	/* nor is anything opened in its place */
+	/* no lane is opened in its place */
 	rail_fence_reopen(pair.rail);
 	CU_ASSERT(!pair.rail->next_target.under_way);
 	closing_let();
@@ -143,7 +144,7 @@ static void *closing_let_soon(void *arg)
 	return NULL;
 }
 
-/* Tear-down waits for what it finds under way. */
+/* Checks that tear-down waits for lanes that are being closed. */
 static void test_a_plane_closes_while_its_lanes_do(void)
 {
 	struct test_pair pair;
@@ -160,11 +161,11 @@ static void test_a_plane_closes_while_its_lanes_do(void)
 }
 
 const struct tei_test_case rail_closing_cases[] = {
-	{ "a_fence_is_answered_when_the_lane_is_closed",
+	{ "fence_is_answered_after_lane_is_closed",
 	  test_a_fence_is_answered_when_the_lane_is_closed },
-	{ "a_plane_closes_while_its_lanes_do",
+	{ "plane_with_closing_lanes_closes",
 	  test_a_plane_closes_while_its_lanes_do },
-	{ "what_was_posted_is_final_when_that_is_over",
+	{ "posted_slice_is_final_after_lane_is_closed",
 	  test_what_was_posted_is_final_when_that_is_over },
 	{ NULL, NULL },
 };

@@ -2,29 +2,30 @@
 /*
  * First contact: the hello to a peer of which only contact addresses are known.
  *
- * Some of the addresses may lead nowhere, or to another host: a container bridge, a
- * private network, an address that both hosts have. So the hello is sent to all of
- * them, from every local rail that can reach them, a few pairs of rail and address at
- * a time. The pairs are ordered as their addresses suggest: the same address and the
- * same network first, routed addresses last. When CONTACT_WINDOW_NS has passed without
- * an answer, the next pairs are tried. Connections that are being made go on
- * meanwhile, so an address that answers slowly is found in a later round.
+ * Some of the addresses may lead nowhere, or to another host: a container
+ * bridge, a private network, an address that both hosts have. So the hello is
+ * sent to all of them, from every local rail that can reach them, a few pairs
+ * of rail and address at a time. The pairs are ordered as their addresses
+ * suggest: the same address and the same network first, routed addresses last.
+ * When CONTACT_WINDOW_NS has passed without an answer, the next pairs are
+ * tried. Connections that are being made go on meanwhile, so an address that
+ * answers slowly is found in a later round.
  *
- * Each hello carries the number of the address that it was sent to, and the answer
- * and the refusal repeat the number. A process of another incarnation that has one of
- * the addresses refuses the hello; that address is then left out. Only when all
- * addresses are refused has the peer gone.
+ * Each hello carries the number of the address that it was sent to, and the
+ * answer and the refusal repeat the number. A process of another incarnation
+ * that has one of the addresses refuses the hello; that address is then left
+ * out. Only when all addresses are refused has the peer gone.
  */
 #include <string.h>
 
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 
-#define CONTACT_WINDOW		4	/* pairs tried at a time */
+#define CONTACT_WINDOW		4	/* rail and address pairs at a time */
 #define CONTACT_WINDOW_NS	(100 * TEI_NS_PER_MS)
-#define CONTACT_PAIRS		256	/* pairs considered */
-#define CONTACT_USUAL		8	/* every so many rounds the lanes are
-					 * checked as well, as for a known peer */
+#define CONTACT_PAIRS		256	/* pairs tried at most */
+#define CONTACT_USUAL		8	/* every eighth round also checks the
+					 * lanes, as for a known peer */
 
 struct contact_pair {
 	struct rail *rail;
@@ -79,9 +80,9 @@ static void contact_number(uint8_t *buf, size_t len, uint16_t number)
 	rail_wire_put(&w, number, 2);
 }
 
-/* Moves the window to the next pairs when its time is over. Restarts at the first
- * pair if the number of pairs has changed, because an address was refused or a rail
- * was opened. The pairs then have other indexes. */
+/* Moves the window to the next pairs when its time is over. Restarts at the
+ * first pair if the number of pairs has changed, because an address was refused
+ * or a rail was opened. The pairs then have other indexes. */
 static void contact_turn(struct rail_contact *c, uint32_t n, uint64_t now)
 {
 	if (c->until_ns && n != c->pairs) {
@@ -102,7 +103,7 @@ static void contact_turn(struct rail_contact *c, uint32_t n, uint64_t now)
 	c->until_ns = now + CONTACT_WINDOW_NS;
 }
 
-/* Returns true if the pair has taken the hello. */
+/* Sends the hello over the pair. Returns true if it was sent. */
 static bool contact_try(struct tei_rail_peer *p, const struct contact_pair *pair,
 			uint8_t *buf, size_t len)
 {
@@ -127,7 +128,8 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	uint32_t i, n = contact_pairs(p, pair);
 	bool waits = false;
 
-	/* with one pair left of several, the route may still be a refused one */
+	/* with one pair left of several, the route may still be a refused
+	 * one */
 	if (!n || (n == 1 && rail_peer_remotes(p) < 2))
 		return rail_msg_send(p, buf, len, attempt);
 	contact_turn(c, n, now);
@@ -178,7 +180,8 @@ void rail_contact_answered(struct tei_rail_peer *p, const struct rail *rail,
 	if (!number || number > p->nremotes)
 		return;
 	rail_addr_text(&p->remotes[number - 1].addr, text, sizeof(text));
-	/* At the level info, law 9 allows one line per peer, which lists all rails. */
+	/* At the level info, law 9 allows one line per peer, which lists all
+	 * rails. */
 	TEI_DEBUG_LOG("rail", "first contact: %s answers at %s, by rail %s", p->name,
 		      text, rail->name);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* First contact with a peer that has several contact addresses. */
+/* Tests the first contact with a peer that has several contact addresses. */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
@@ -15,7 +15,8 @@
 
 /* --- an allocator that fails once ----------------------------------------- */
 
-/* Allocations of the library until one fails; 0: none does. Atomic. */
+/* Number of the next allocation that fails, counted from now; 0: none.
+ * Atomic. */
 static int64_t contact_left;
 
 void *__real_malloc(size_t len);
@@ -107,7 +108,8 @@ static void contact_close(struct contact_rig *rig)
 	test_plane_close(&rig->other);
 }
 
-/* Writes to the process of rig->to, of which these addresses are known. */
+/* Writes to the process of rig->to, of which these contact addresses are known.
+ * Returns how the task ended. */
 static enum tei_rail_end contact_write(struct contact_rig *rig,
 				       const struct tei_rail_addr *at, size_t n)
 {
@@ -233,7 +235,8 @@ static void test_refused_contact_does_not_hide_the_next_one(void)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* One opening in which the n-th allocation fails. False: there were fewer. */
+/* Opens a plane and a peer and lets the n-th allocation fail. Returns false if
+ * there were fewer allocations. */
 static bool contact_starved(struct contact_rig *rig,
 			    const struct tei_rail_addr *at, int64_t n)
 {
@@ -292,13 +295,13 @@ static void test_any_failed_allocation_leaves_an_error_or_a_working_peer(void)
 }
 
 const struct tei_test_case rail_contact_cases[] = {
-	{ "contact_without_listener_is_passed_over",
+	{ "contact_without_listener_is_skipped",
 	  test_contact_without_listener_is_passed_over },
 	{ "more_contacts_than_a_window_are_all_tried",
 	  test_more_contacts_than_a_window_are_all_tried },
 	{ "contact_of_another_process_is_no_answer",
 	  test_contact_of_another_process_is_no_answer },
-	{ "peer_refused_at_all_contacts_has_gone",
+	{ "peer_refused_at_all_contacts_is_gone",
 	  test_peer_refused_at_all_contacts_has_gone },
 	{ "refused_contact_does_not_hide_the_next_one",
 	  test_refused_contact_does_not_hide_the_next_one },

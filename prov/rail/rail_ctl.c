@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The control state machines of a peer, run one after the other by the
- * progress thread.
- */
+/* Runs the control state machines of a peer, one after the other, on the
+ * progress thread. */
 #include "prov/rail/rail_ctl.h"
 
 #define CTL_RESEND_MAX_NS (250 * TEI_NS_PER_MS)
@@ -11,7 +9,7 @@
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
 #define CTL_GONE_NS	  (5 * TEI_NS_PER_SEC)
 #define CTL_RARELY_MAX_NS (5 * TEI_NS_PER_SEC)
-#define CTL_MEMORY_NS	  (10 * TEI_NS_PER_MS)	/* a failed allocation is repeated */
+#define CTL_MEMORY_NS	  (10 * TEI_NS_PER_MS)	/* retry of an allocation */
 
 static uint64_t ctl_resend(uint64_t now, uint32_t tries)
 {
@@ -28,9 +26,10 @@ uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
 }
 
 /*
- * The longer it has taken, the less is lost by another pause; where hundreds
- * connect to one process, their attempts would take the time that it needs. now
- * may be older than the attempt.
+ * The interval grows with the time for which no message could be sent, so that
+ * it costs little in proportion. If hundreds of processes connect to one
+ * process, more frequent attempts would take the time that it needs. now may be
+ * older than p->again_ns.
  */
 uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
 {
@@ -42,7 +41,6 @@ uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
 	return now + (wait < CTL_AGAIN_MAX_NS ? wait : CTL_AGAIN_MAX_NS);
 }
 
-/* The result of a send, as the time to come again; *tries counts. */
 uint64_t rail_ctl_sent(const struct tei_rail_peer *p, int ret, uint64_t now,
 		       uint32_t *tries)
 {
@@ -83,7 +81,8 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 	rail_sched_leave(dp);
 	if (!ask)
 		return;
-	TEI_DEBUG_LOG("rail", "peer %s: looked up again", p->name);
+	TEI_DEBUG_LOG("rail", "peer %s: its address is resolved again",
+		      p->name);
 	dp->ops->resolve(dp->arg, p);
 }
 
@@ -97,7 +96,6 @@ void rail_ctl_look(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 	ctl_resolve(p, now);
 }
 
-/* A request has had no answer for a while: is it still the same process? */
 void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
 	if (now - since >= CTL_UNANSWERED_NS) {
@@ -107,7 +105,6 @@ void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 	rail_ctl_look(p, now, since);
 }
 
-/* Any thread; what follows from it is the thread's. */
 void rail_ctl_awake(struct tei_rail_peer *p)
 {
 	p->awake = true;
@@ -115,8 +112,9 @@ void rail_ctl_awake(struct tei_rail_peer *p)
 }
 
 /*
- * A peer that was silent for a while gave a sign of life: what was asked of it
- * meanwhile may be lost, and how often it was asked says nothing any more.
+ * Resets the retry state of a peer that gave a sign of life after a silence.
+ * Requests sent during the silence may be lost, and the number of their tries
+ * no longer matters.
  */
 static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
@@ -134,8 +132,9 @@ static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	}
 }
 
-/* Nobody is there who could want an answer; or nobody who says so, for long: one
- * that has gone perhaps, or is taken for gone, introduces itself again. */
+/* Returns true if a peer that is gone need not be answered any more: it has
+ * certainly ended, or it has been silent since. A peer that was only presumed
+ * to be gone sends a hello again. */
 static bool ctl_deserted(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -164,8 +163,8 @@ static void ctl_owe_nothing(struct tei_rail_peer *p)
 	p->refuse = 0;
 }
 
-/* Handles what other threads have left for this one. Returns when to come again, 0:
- * not for this. */
+/* Handles requests that other threads have left for the progress thread.
+ * Returns the time at which it must run again, 0 if it need not. */
 static uint64_t ctl_noted(struct tei_rail_peer *p, uint64_t now)
 {
 	bool short_of;

@@ -3,98 +3,122 @@
 #define TEI_PROV_RAIL_RAIL_CTL_H
 
 /*
- * Control state machines of a peer. Every machine is "send again with back-off
- * until answered". All of it: the progress thread alone, no lock held. A step
- * returns when it wants to run again, 0 for never; buf is RAIL_MSG_MAX bytes of
- * scratch for its messages.
+ * The control state machines of a peer. Each of them sends a message again with
+ * back-off until it is answered.
+ *
+ * All functions run on the progress thread and without a lock unless marked. A
+ * step (rail_ctl_*) returns the time at which it must run again, ns, or 0 if it
+ * need not. buf: RAIL_MSG_MAX bytes for composing messages.
  */
 
 #include "prov/rail/rail_int.h"
 
-#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS		/* -FI_EAGAIN, at first */
+#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS		/* after -FI_EAGAIN,
+							 * first */
 #define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
-#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)	/* who is left, at first */
+#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)	/* silent peers,
+							 * first */
 
 /* --- rail_ctl.c ---------------------------------------------------------- */
-/* The earlier of two times to come again, where 0 is never. */
+/* Returns the earlier of two times to run again; 0 stands for never. */
 uint64_t rail_ctl_sooner(uint64_t a, uint64_t b);
-/* When to try again what gave -FI_EAGAIN. */
+/* Returns the time at which a send that returned -FI_EAGAIN is tried again. */
 uint64_t rail_ctl_again(const struct tei_rail_peer *peer, uint64_t now);
-/* The result of a send, as the time to come again; *tries counts. */
+/* Turns the result of a send into the time of the next one. Increments *tries
+ * unless the result is -FI_EAGAIN. */
 uint64_t rail_ctl_sent(const struct tei_rail_peer *peer, int ret, uint64_t now,
 		       uint32_t *tries);
-/* Nobody uses it, and it is silent: it is asked for a sign of life, but nothing
- * waits for that. */
+/* Returns true if the peer is silent and unused. It is then asked for a sign of
+ * life, but nothing waits for the answer. */
 bool rail_ctl_left(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* When such a one is asked again: the longer it is silent, the later. */
+/* Returns the time at which such a peer is asked again. The interval grows with
+ * its silence. */
 uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
-/* Makes the thread treat the peer as one that has just been heard of again. */
+/* Makes the progress thread treat the peer as one that has just ended a
+ * silence. Any thread. */
 void rail_ctl_awake(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Has it looked up, once in a while, if since is some time ago. */
+/* If since is some time ago, tries the next contact address and has the owner
+ * of the data plane resolve the peer again, at most once a second. */
 void rail_ctl_look(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
-/* A request has had no answer for a while: is it still the same process? */
+/* Called for a request that is unanswered since that time. After a while it
+ * checks whether the peer is still the same process: by a hello and a new
+ * look-up. */
 void rail_ctl_unanswered(struct tei_rail_peer *peer, uint64_t now,
 			 uint64_t since);
 
 /* --- rail_hello.c -------------------------------------------------------- */
+/* Sends a hello if one is due: as an answer, to introduce this process, to
+ * announce a new rail table, or to ask a silent peer for a sign of life. */
 uint64_t rail_ctl_hello(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+/* Sends the refusal of a hello that the peer has sent. */
 uint64_t rail_ctl_refuse(struct tei_rail_peer *peer, uint64_t now,
 			 uint8_t *buf);
+/* Connects the rail pairs that a warm-up still waits for. */
 uint64_t rail_ctl_warm(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
 /* --- rail_key_ctl.c ------------------------------------------------------ */
+/* Answers the peer's last request for keys. */
 uint64_t rail_ctl_key_reply(struct tei_rail_peer *peer, uint64_t now,
 			    uint8_t *buf);
+/* Requests the keys of a target range that a task needs. */
 uint64_t rail_ctl_key_want(struct tei_rail_peer *peer, uint64_t now,
 			   uint8_t *buf);
-/* Our answers to the peer's revocations; then our own to the peer. */
+/* Sends REVOKED, the answer to the peer's revocations. */
 uint64_t rail_ctl_revoked(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
+/* Sends REVOKE to the peer while it must drain regions. */
 uint64_t rail_ctl_revokes(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
 /* --- rail_fence_ctl.c ---------------------------------------------------- */
+/* Sends FENCE for each rail of the peer that awaits a fence. */
 uint64_t rail_ctl_fences(struct tei_rail_peer *peer, uint64_t now,
 			 uint8_t *buf);
-/* Target: closes what the peer asked to be closed, then answers. */
+/* Target: closes the lanes that the peer wants fenced, then answers. */
 uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
 			      uint8_t *buf);
 
 /* --- rail_atomic.c ------------------------------------------------------- */
+/* Executes and answers the peer's atomics, and sends the local ones. */
 uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
 /* --- rail_stall.c, rail_probe.c ------------------------------------------ */
+/* Asks the peer for a sign of life while it is doubtful. */
 uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+/* Answers the peer's probes. */
 uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
 /* --- rail_note.c, rail_note_in.c ------------------------------------------ */
-/* Answers what came in. */
+/* Acknowledges the notifications that have arrived. */
 uint64_t rail_ctl_note_answer(struct tei_rail_peer *peer, uint64_t now,
 			      uint8_t *buf);
-/* Sends what is queued. */
+/* Sends the queued notifications. */
 uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
 /* --- rail_back.c --------------------------------------------------------- */
+/* Sends BACK, which permits reverse-path sends, over the rails that are due. */
 uint64_t rail_ctl_back(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
 /* --- rail_report.c ------------------------------------------------------- */
-/* The line that says which path the peer is on, once per change. */
+/* Logs the routes to the peer, once per change. */
 void rail_ctl_report(struct tei_rail_peer *peer);
 
 /* --- rail_loss.c --------------------------------------------------------- */
+/* Logs lost connections to the peer when they are due. */
 uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
 
 /* --- rail_deadline.c ----------------------------------------------------- */
+/* Ends the tasks of the peer whose deadline has passed. */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
-/* Returns the time of the last progress of the peer's oldest live task, or of the
- * tasks that were ahead of it. The peer must have a live task. */
+/* Returns the time of the last progress of the peer's oldest live task, or of
+ * the tasks that were ahead of it. The peer must have a live task. */
 uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* So long, up to now, nobody looked at anything: all deadlines are as much later.
- * The thread. */
+/* Called after this process did not run for still ns up to now: moves all
+ * deadlines by that time. */
 void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
 			       uint64_t now);
 
