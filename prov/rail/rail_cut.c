@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cutting a lane's connections: one that has left the cache, or all of them
- * before the endpoint is closed.
+ * Cuts connections of a lane: one that has been evicted from the endpoint
+ * cache, or all of them before the endpoint is closed.
  *
- * Providers over sockets have trouble closing an endpoint in mid-operation:
- * libfabric 1.17's tcp frees a half received read response twice, 2.x's tcp
- * keeps a half accepted connection that points to the closed listener. Both
- * handle the loss of a connection well. So the sockets are shut down first and
- * the loss is progressed; then the endpoint closes with nothing under way.
+ * Some providers that use sockets cannot safely close an endpoint while
+ * operations are under way. libfabric 1.17's tcp frees a half-received read
+ * response twice; 2.x's tcp keeps a half-accepted connection that refers to the
+ * closed listener. Both handle the loss of a connection correctly. So the
+ * sockets are shut down first, and the lane is polled until the provider has
+ * noticed the loss. After that the endpoint is closed with no operation under
+ * way.
  *
- * The sockets are those that the lane's wait object watches: epoll descriptors
- * within epoll descriptors, listed by /proc/self/fdinfo (proc(5)). A provider
- * without sockets has none there, and nothing is done. What a child of fork
- * still holds open stays listed after it was closed here, by a number that may
- * be another file's; the inode tells.
+ * The sockets of a lane are those that its wait object watches. It is an epoll
+ * descriptor that may contain other epoll descriptors; /proc/self/fdinfo lists
+ * their entries (proc(5)). If the provider has no sockets, no entry is found
+ * and nothing is cut. If a forked child still has a socket open, the socket
+ * stays in the list after this process has closed it, and its number may now
+ * belong to another file. So the inode number is compared as well.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,22 +31,22 @@
 
 #include "prov/rail/rail_int.h"
 
-#define CUT_DEPTH	4			/* epoll in epoll in … */
-#define CUT_NS		(50 * TEI_NS_PER_MS)	/* bound of the draining */
-#define CUT_QUIET	8			/* polls without any event */
-#define CUT_FOUND	4			/* connections of one peer */
+#define CUT_DEPTH	4			/* nested epoll descriptors */
+#define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time for draining */
+#define CUT_QUIET	8			/* idle polls that end it */
+#define CUT_FOUND	4			/* connections per address */
 
-/* What is looked for among a lane's sockets, and what there was. */
+/* A search among a lane's sockets, and its result. */
 struct cut {
-	bool shut;			/* those that are meant */
-	const struct sockaddr *peer;	/* NULL: all */
-	const struct rail_lane *lane;	/* whose they are, or NULL: no matter */
-	struct rail_cut_list *list;	/* all with another end, or NULL */
+	bool shut;			/* shut the matching sockets down */
+	const struct sockaddr *peer;	/* matching address, NULL: all match */
+	const struct rail_lane *lane;	/* tell its accepted ones, or NULL */
+	struct rail_cut_list *list;	/* gets all connected ones, or NULL */
 	uint32_t meant, others, nameless, listening;
-	uint32_t accepted;		/* not meant, as far as addresses tell */
-	uint32_t silent;		/* meant, and rail_tcp_silent */
-	bool lives, pending;		/* some that is meant */
-	struct rail_socket which;	/* the first that is meant */
+	uint32_t accepted;		/* may belong to any peer */
+	uint32_t silent;		/* matching and rail_tcp_silent */
+	bool lives, pending;		/* for any matching socket */
+	struct rail_socket which;	/* first matching socket */
 };
 
 static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
@@ -68,7 +71,7 @@ static bool cut_listens(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) && on;
 }
 
-/* Nobody has closed it or given it up. */
+/* Returns true if the connection is established, or if it is not TCP. */
 static bool cut_lives(int fd)
 {
 	struct tcp_info info;
@@ -79,7 +82,8 @@ static bool cut_lives(int fd)
 	       info.tcpi_state == TCP_ESTABLISHED;
 }
 
-/* It has no other end: it listens, connects or is broken. */
+/* Counts a socket without another end: it listens, is connecting or is
+ * broken. */
 static void cut_nameless(int fd, struct cut *c)
 {
 	if (cut_listens(fd))
@@ -88,9 +92,9 @@ static void cut_nameless(int fd, struct cut *c)
 		c->nameless++;
 }
 
-/* --- a list of them ------------------------------------------------------ */
+/* --- lists of connections ------------------------------------------------ */
 
-/* Addresses in some order. */
+/* An address as a sort key. */
 struct cut_key {
 	uint16_t family, port;
 	uint8_t ip[16];
@@ -143,8 +147,8 @@ static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
 	list->seen[list->n++].ino = ino;
 }
 
-/* Returns the first connection in the list that goes to that address and sets *n
- * to how many of them follow each other; NULL if there is none. */
+/* Returns the first connection in the list that goes to that address and sets
+ * *n to how many of them follow each other; NULL if there is none. */
 static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
 				      const void *addr, size_t len, uint32_t *n)
 {
@@ -170,11 +174,12 @@ static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
 	return *n ? list->seen + from : NULL;
 }
 
-/* --- looking at one, and at all ------------------------------------------ */
+/* --- the search ---------------------------------------------------------- */
 
 /*
- * The other end has made it: it may be of any peer, by an address of the moment.
- * own: of the socket's.
+ * Returns true if the connection was accepted by the lane. Such a connection
+ * may belong to any peer, because the peer's end has an ephemeral address. own:
+ * local address of the socket.
  */
 static bool cut_accepted(const struct cut *c, const struct sockaddr *own)
 {
@@ -195,7 +200,7 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 	struct sockaddr_storage own, sa;
 	socklen_t len = sizeof(own);
 
-	/* only the network's; descriptors for signalling are sockets too */
+	/* only IP sockets; descriptors for signalling are sockets too */
 	if (getsockname(fd, (struct sockaddr *)&own, &len) ||
 	    (own.ss_family != AF_INET && own.ss_family != AF_INET6))
 		return;
@@ -226,7 +231,8 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 		shutdown(fd, SHUT_RDWR);
 }
 
-/* ino: the file that is meant, 0: any; a number may have a new one by now. */
+/* Searches a descriptor and the descriptors that it watches. ino: expected
+ * inode number, 0: any; the number may meanwhile belong to another file. */
 static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 {
 	char path[64], line[256];
@@ -234,7 +240,8 @@ static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 	FILE *f;
 	int target, n;
 
-	/* to ThreadSanitizer fstat would be a use of the number by its owner */
+	/* statx, because ThreadSanitizer reports a race with the owner for
+	 * fstat */
 	if (!depth || fd < 0 ||
 	    statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &st) ||
 	    (ino && st.stx_ino != ino))
@@ -271,7 +278,8 @@ void rail_cut(struct rail_lane *lane, struct rail_done *done)
 		quiet = rail_lane_poll(lane, done) ? 0 : quiet + 1;
 }
 
-/* The lane has sockets, as far as can be told, and one may go to c->peer. */
+/* Returns true if the lane may have sockets and one of them may have the
+ * address c->peer. */
 static bool cut_can(const struct rail_lane *lane, const struct cut *c,
 		    size_t len)
 {
@@ -331,8 +339,8 @@ void rail_cut_list(struct rail_lane *lane, struct rail_cut_list *list)
 	tei_mutex_unlock(&lane->lock);
 	if (fd < 0)
 		return;
-	/* a thousand connections take milliseconds: without the lock they may
-	 * be closed meanwhile, so nothing is done but look */
+	/* A thousand connections take milliseconds. The lock is not held, so
+	 * sockets may be closed meanwhile; therefore the search only reads. */
 	cut_watched(fd, 0, CUT_DEPTH, &c);
 	close(fd);
 	if (list->n)
@@ -346,7 +354,9 @@ void rail_cut_list_free(struct rail_cut_list *list)
 	list->n = 0;
 }
 
-/* One of those seen, if it is still that: its number may be another file's. */
+/* Returns true if an entry of a list is still the same connection: its number
+ * may meanwhile belong to another file. shut: also shuts the connection
+ * down. */
 static bool cut_again(const struct rail_cut_seen *seen, const void *addr,
 		      bool shut)
 {
@@ -400,7 +410,7 @@ void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
 	seen = cut_seen(list, addr, len, &n);
 	for (i = 0; i < n; i++)
 		found |= cut_again(&seen[i], addr, true);
-	/* one that is newer than the list */
+	/* the connection may be newer than the list */
 	if (!found)
 		rail_cut_one(lane, addr, len, NULL);
 }
@@ -420,7 +430,7 @@ enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	if (c.lives)
 		return RAIL_CUT_SOME;
-	/* a provider without sockets shows none at all */
+	/* no socket at all: the provider has none */
 	return !c.accepted && cut_any(&c) ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
 }
 

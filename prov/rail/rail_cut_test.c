@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Tests the search for sockets of a lane: cutting them, and close-on-exec. */
 #include "prov/rail/rail_test.h"
 
 #include <fcntl.h>
@@ -9,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Two connections to one listener, and a lane that watches the first. */
+/* Two connections to one listener. The lane watches only the first one. */
 struct cut_rig {
 	struct rail_lane lane;
 	struct sockaddr_in addr;
@@ -85,7 +86,7 @@ static void test_only_what_the_lane_watches_is_cut(void)
 	cut_end(&rig);
 }
 
-/* By a number that another socket may have by then. */
+/* Checks that a socket is not taken for another one that has got its number. */
 static void test_what_was_cut_is_there_until_it_is_closed(void)
 {
 	struct cut_rig rig;
@@ -145,7 +146,9 @@ static void test_one_that_is_newer_than_the_list_is_cut(void)
 	cut_end(&rig);
 }
 
-/* It may be the peer's, on the way back; of another lane's it is none. */
+/* Checks that a connection which a peer has made may belong to any peer,
+ * because a reverse-path send may use it. A connection accepted by another lane
+ * does not count. */
 static void test_one_that_a_peer_made_may_go_anywhere(void)
 {
 	struct sockaddr_in elsewhere = { .sin_family = AF_INET };
@@ -176,7 +179,7 @@ static void test_one_that_a_peer_made_may_go_anywhere(void)
 	CU_ASSERT_EQUAL(rail_cut_lives(lane, &elsewhere, sizeof(elsewhere)),
 			RAIL_CUT_UNKNOWN);
 	CU_ASSERT(rail_cut_shows(lane, &elsewhere, sizeof(elsewhere)));
-	/* where there is the one that is meant */
+	/* a connection to that address exists */
 	CU_ASSERT_EQUAL(rail_cut_lives(lane, &rig.addr, sizeof(rig.addr)),
 			RAIL_CUT_SOME);
 	tei_mutex_unlock(&lane->lock);
@@ -184,7 +187,8 @@ static void test_one_that_a_peer_made_may_go_anywhere(void)
 	cut_end(&rig);
 }
 
-/* As after fork: the file lives on, its number belongs to another. */
+/* As after a fork: the file stays open, but its number belongs to another
+ * file. */
 static void test_a_number_that_was_given_away_is_not_cut(void)
 {
 	struct cut_rig rig;
@@ -199,7 +203,8 @@ static void test_a_number_that_was_given_away_is_not_cut(void)
 	cut_end(&rig);
 }
 
-/* Until the connection is full, or not any more, as the kernel sees it. */
+/* Waits until the kernel reports the connection as full (or as no longer full).
+ * Returns false after a timeout. */
 static bool cut_await(struct cut_rig *rig, int other, bool full)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -226,7 +231,7 @@ static void test_who_does_not_read_is_heard_of(void)
 	other = accept(rig.listener, NULL, NULL);
 	CU_ASSERT_FATAL(other >= 0);
 	CU_ASSERT(!rail_tcp_heard(rig.watched, 0, false));
-	/* nothing is under way: that tells only of what was asked */
+	/* with nothing under way, the result is true only after a question */
 	CU_ASSERT(rail_tcp_heard(rig.watched, 0, true));
 	CU_ASSERT(cut_await(&rig, other, true));
 	CU_ASSERT(cut_await(&rig, other, false));
@@ -234,7 +239,8 @@ static void test_who_does_not_read_is_heard_of(void)
 	cut_end(&rig);
 }
 
-/* Whose process has yet to look at the connection. */
+/* Checks that a connection is pending until the process of the peer has
+ * answered. */
 static void test_a_busy_peer_is_waited_for(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -278,7 +284,8 @@ static void lane_descriptors_are_marked_close_on_exec(void)
 	fcntl(inner, F_SETFD, 0);
 	fcntl(rig.watched, F_SETFD, 0);
 	fcntl(rig.other, F_SETFD, 0);
-	/* a number that was closed, still listed, and given to another file */
+	/* stale is closed but still listed, and its number belongs to another
+	 * file */
 	stale = epoll_create1(0);
 	CU_ASSERT_EQUAL(epoll_ctl(rig.lane.wait_fd, EPOLL_CTL_ADD, stale, &ev),
 			0);
@@ -303,20 +310,20 @@ static void lane_descriptors_are_marked_close_on_exec(void)
 }
 
 const struct tei_test_case rail_cut_cases[] = {
-	{ "what_was_cut_is_there_until_it_is_closed",
+	{ "cut_socket_is_present_until_closed",
 	  test_what_was_cut_is_there_until_it_is_closed },
-	{ "a_busy_peer_is_waited_for", test_a_busy_peer_is_waited_for },
-	{ "only_what_the_lane_watches_is_cut",
+	{ "connection_of_busy_peer_is_pending", test_a_busy_peer_is_waited_for },
+	{ "cut_leaves_sockets_that_lane_does_not_watch",
 	  test_only_what_the_lane_watches_is_cut },
-	{ "one_of_a_list_is_cut_if_it_is_still_that",
+	{ "listed_connection_with_reused_number_is_not_cut",
 	  test_one_of_a_list_is_cut_if_it_is_still_that },
-	{ "one_that_is_newer_than_the_list_is_cut",
+	{ "connection_newer_than_list_is_cut",
 	  test_one_that_is_newer_than_the_list_is_cut },
-	{ "one_that_a_peer_made_may_go_anywhere",
+	{ "accepted_connection_makes_look_up_unknown",
 	  test_one_that_a_peer_made_may_go_anywhere },
-	{ "a_number_that_was_given_away_is_not_cut",
+	{ "cut_of_reused_number_is_skipped",
 	  test_a_number_that_was_given_away_is_not_cut },
-	{ "who_does_not_read_is_heard_of",
+	{ "peer_that_does_not_read_counts_as_alive",
 	  test_who_does_not_read_is_heard_of },
 	{ "lane_descriptors_are_marked_close_on_exec",
 	  lane_descriptors_are_marked_close_on_exec },

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Deadlines of tasks: nothing waits for ever.
- */
+/* Deadlines of tasks: every task ends within a limited time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,8 +10,8 @@
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 
 /*
- * Returns true if the peer was heard from in the second half of the time in which
- * no task progressed: small messages pass and large requests do not.
+ * Returns true if the peer was heard from in the second half of the time in
+ * which no task progressed: small messages pass and large requests do not.
  */
 static bool deadline_heard(const struct tei_rail_peer *p, uint64_t since,
 			   uint64_t now) TEI_REQUIRES(rail_sched_held)
@@ -33,8 +31,9 @@ static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 	return tei_hint(TEI_HINT_DATA, TEI_HINT_FELL_SILENT);
 }
 
-/* since: when the task last progressed. An error from not long before that is
- * told as well: another rail may have gone on for a while. */
+/* Fills in the error of a task that has not progressed since that time. Also
+ * names the last error of the peer if it is not much older: another rail may
+ * have worked for a while after it. */
 static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 uint64_t now, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held)
@@ -64,7 +63,7 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 "; the last error: %s%s%s", fi_strerror(p->broke.err),
 			 p->broke.text[0] ? ", " : "", p->broke.text);
 		rail_end_broke(p, err);
-		/* slices are also cancelled because nothing got through */
+		/* slices are also cancelled when they make no progress */
 		if (p->state == RAIL_PEER_READY &&
 		    p->broke.err == FI_ECANCELED &&
 		    deadline_heard(p, since, now))
@@ -77,11 +76,14 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 }
 
 /*
- * Ends tasks that have made no progress for MC_SLICE_TIMEOUT. Progress of a task
- * ahead of it in the live list counts for a task, also if that task has ended
- * since. The slices of an ended task are first waited for, unless the peer is
- * silent. Then their lanes are retired, and then their fence is given up; each
- * of these steps takes up to one fence timeout.
+ * Ends tasks that have made no progress for MC_SLICE_TIMEOUT.
+ *
+ * Progress of an earlier task in the live list counts for the later ones too,
+ * even if the earlier task has ended meanwhile. The lanes of a task that ran
+ * into MC_SLICE_TIMEOUT are retired at once (*retire). The slices of a task
+ * that ended in another way first get one fence timeout to complete, unless the
+ * peer is silent. One fence timeout after that the fence of the slices is given
+ * up (*give_up).
  */
 static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			   struct rail_done *done, bool *retire, bool *give_up)
@@ -114,7 +116,7 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			rail_task_end(dp, t, TEI_RAIL_END_FAILED, &err, done);
 		} else if (!t->end_ns) {
 			t->end_ns = now;
-			/* nothing will come back by itself */
+			/* the peer is silent: its slices will not complete */
 			if (now > newest + fence && now > p->alive_ns + fence) {
 				t->end_stage = 1;
 				*retire = true;
@@ -137,10 +139,8 @@ uint64_t rail_deadline_oldest(const struct tei_rail_peer *p)
 	return t->progress_ns > t->ahead_ns ? t->progress_ns : t->ahead_ns;
 }
 
-/*
- * Ends the tasks that waited for a peer when it was presumed to have ended.
- * Nothing is posted to it, so that their slices need not be waited for.
- */
+/* Ends the tasks that waited for a peer when it was presumed dead. Nothing is
+ * posted to it, so that their slices need not be awaited. */
 static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
 			      struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The data plane as a whole: opened, given transports, closed.
- */
+/* Opens and closes the data plane and its rails, and describes them. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -91,13 +89,13 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	return 0;
 }
 
-/* Every task has ended and been told of. */
+/* Returns true if every task has ended and has been reported. */
 static bool dp_drained(struct tei_rail_dp *dp)
 {
 	return !__atomic_load_n(&dp->nheld, __ATOMIC_ACQUIRE);
 }
 
-/* Returns true if a notification is not acknowledged yet. */
+/* Returns true if a notification has not been acknowledged yet. */
 static bool dp_has_notes(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *p;
@@ -112,7 +110,7 @@ static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	uint64_t now = tei_now_ns(), end = now + drain_ns, notes_end;
 
-	/* a peer that is stopped, or fetches nothing, acknowledges nothing */
+	/* a peer that is stopped or reads nothing does not acknowledge */
 	notes_end = now + dp->settings->connect_timeout_s * TEI_NS_PER_SEC;
 	rail_sched_enter(dp);
 	while (now < end &&
@@ -134,7 +132,8 @@ static void dp_run_lanes(struct rail *rail)
 		rail_lane_run(&rail->init[j]);
 }
 
-/* After the thread has stopped, on this thread. */
+/* Sends BYE to all peers. Runs on the caller's thread after the progress thread
+ * has stopped. */
 static void dp_say_bye(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + dp->bye_ns;
@@ -146,7 +145,7 @@ static void dp_say_bye(struct tei_rail_dp *dp)
 		for (i = 0; i < rail_count(dp); i++)
 			rail_reopen_collect(rail_at(dp, i));
 	}
-	/* what was sent must leave before the endpoints close */
+	/* messages must be sent before the endpoints close */
 	end = tei_now_ns() + dp->bye_ns;
 	for (i = 0; i < rail_count(dp); i++)
 		while (rail_at(dp, i)->open && !rail_msg_idle(rail_at(dp, i)) &&
@@ -154,7 +153,8 @@ static void dp_say_bye(struct tei_rail_dp *dp)
 			dp_run_lanes(rail_at(dp, i));
 }
 
-/* Ends what is left: the endpoints are closed, so local memory is final. */
+/* Ends the remaining tasks. The endpoints are closed, so that local memory does
+ * not change any more. */
 static void dp_end_tasks(struct tei_rail_dp *dp)
 {
 	struct tei_err err = { .code = TEI_ERR_CONTEXT };
@@ -173,7 +173,7 @@ static void dp_end_tasks(struct tei_rail_dp *dp)
 	rail_done_run(dp, &done);
 }
 
-/* After the thread has stopped: faults are the rails' and the peers'. */
+/* Frees all faults and stops the probes. The progress thread has stopped. */
 static void dp_end_health(struct tei_rail_dp *dp)
 {
 	struct tei_rail_peer *p;
@@ -214,7 +214,8 @@ void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns)
 
 	tei_rail_dp_leave(dp, drain_ns);
 	rail_mr_free_all(dp);
-	/* a message read while one lane closes may name another rail */
+	/* a message that is read while one lane closes may refer to another
+	 * rail */
 	for (i = 0; i < rail_count(dp); i++)
 		rail_close(rail_at(dp, i));
 	for (i = 0; i < rail_count(dp); i++)
@@ -244,8 +245,8 @@ bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 	return false;
 }
 
-/* Returns the place of a device among those that could not be opened, or the
- * number of those. */
+/* Returns the index of a device in the list of those that could not be opened,
+ * or the length of the list. */
 static uint32_t dp_failed(struct tei_rail_dp *dp, const char *name)
 	TEI_REQUIRES(dp->admin)
 {
@@ -256,7 +257,7 @@ static uint32_t dp_failed(struct tei_rail_dp *dp, const char *name)
 	return i;
 }
 
-/* Keeps whether the last attempt to open that device failed. */
+/* Records whether the last attempt to open that device failed. */
 static void dp_note_attempt(struct tei_rail_dp *dp, const char *name, bool failed)
 	TEI_REQUIRES(dp->admin)
 {
@@ -273,8 +274,9 @@ static void dp_note_attempt(struct tei_rail_dp *dp, const char *name, bool faile
 	}
 }
 
-/* Memory of a GPU goes by way of the host's where a new rail takes none, if
- * there is any for it. */
+/* Registers a region on a new rail. If the rail cannot register GPU memory,
+ * this is no error: the memory is then moved through host memory, if GPU
+ * staging is on. */
 static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
 			   struct tei_err *err)
 {
@@ -283,7 +285,7 @@ static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
 	if (!mr->gpu)
 		return rail_mr_open_on(mr, rail, err);
 	if (rail_mr_open_on(mr, rail, &why))
-		TEI_INFO("rail", "%p, %llu bytes of cuda:%d: not by the rails themselves from now on: %s",
+		TEI_INFO("rail", "GPU memory %p, %llu bytes of cuda:%d: the rails no longer access it directly: %s",
 			 (void *)mr->addr, (unsigned long long)mr->len,
 			 mr->device.cuda, why.text);
 	return 0;
@@ -380,7 +382,7 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	if (!opened)
 		return ret;
 	rail_peer_announce(dp);
-	/* the thread sleeps on the lanes that were there before */
+	/* the progress thread waits only for the earlier lanes */
 	rail_progress_wake(dp);
 	return 0;
 }
@@ -389,7 +391,7 @@ void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 {
 	uint32_t i;
 
-	/* the thread leaves a rail alone that is not open */
+	/* the progress thread does not touch a rail that is not open */
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
 	for (i = 0; i < dp->nmrs; i++)

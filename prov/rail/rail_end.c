@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Ends: of slices that completed or are given up, and of their tasks.
- */
+/* Completes, fails and drops slices and their tasks, and reports ended
+ * tasks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include "prov/rail/rail_sched.h"
 #include "util/hint.h"
 
-#define END_RELEASE 32 /* tasks released per lock */
+#define END_RELEASE 32 /* tasks released per lock acquisition */
 
 void rail_done_init(struct rail_done *done)
 {
@@ -19,8 +18,8 @@ void rail_done_init(struct rail_done *done)
 	tei_list_init(&done->messages);
 }
 
-/* Whoever unregisters a region, or drains, goes on when its tasks have been
- * told. */
+/* Releases regions after their tasks have been reported. A thread that
+ * unregisters a region, or drains the data plane, waits for this. */
 static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
 {
 	bool signal = false;
@@ -37,7 +36,7 @@ static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
 		rail_progress_signal(dp);
 }
 
-/* What an atomic found, to where it is wanted. */
+/* Stores the old value of an atomic at the address that the caller gave. */
 static void end_deliver(const struct tei_rail_task *task)
 {
 	uint32_t narrow = (uint32_t)task->extra->old;
@@ -76,7 +75,7 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 	while (!tei_list_empty(&done->heard)) {
 		note = tei_list_first(&done->heard, struct tei_rail_note, link);
 		tei_list_del(&note->link);
-		/* ownership of the note goes to the callee here */
+		/* the callee owns the note from now on */
 		dp->ops->notify(dp->arg, note);
 	}
 
@@ -89,7 +88,7 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		extra = task->extra;
 		if (extra)
 			end_deliver(task);
-		/* ownership of the task goes back to the caller here */
+		/* the caller owns the task again from now on */
 		(task->done ? task->done : dp->ops->task_done)(
 			task, (enum tei_rail_end)(task->end_wanted - 1), err);
 		free(err);
@@ -120,10 +119,8 @@ static void end_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
 	}
 }
 
-/*
- * Passes the progress of a task that leaves the live list on to the task behind
- * it, so that MC_SLICE_TIMEOUT counts the progress of all tasks that were ahead.
- */
+/* Passes the progress of a task that leaves the live list to the task behind
+ * it, so that MC_SLICE_TIMEOUT counts the progress of all earlier tasks. */
 static void end_pass_progress(const struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -169,7 +166,7 @@ bool rail_slice_dead(const struct rail_slice *s)
 	return true;
 }
 
-/* Gives a slice back that will not be posted; its tasks may end by that. */
+/* Drops a slice that will not be posted. Its tasks may end by that. */
 void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 		     bool unfenced, struct rail_done *done)
 {
@@ -232,12 +229,13 @@ static const char *end_hint(int fi_err)
 	if (fi_err == FI_EKEYREJECTED || fi_err == FI_ENOKEY)
 		fi_err = FI_EACCES;
 	hint = tei_hint(TEI_HINT_DATA, fi_err);
-	return hint ? hint : "the provider says more with FI_LOG_LEVEL=warn";
+	return hint ? hint : "run with FI_LOG_LEVEL=warn to see the provider's own messages";
 }
 
 /*
- * Errors of the system that describe a lost or refused connection, or a lack of
- * resources. Any other errno of a provider may have been left by an earlier call.
+ * Returns true for a system error that describes a lost or refused connection,
+ * or a lack of resources. Any other errno of a provider may be left from an
+ * earlier call.
  */
 static bool end_errno_says(int error)
 {
@@ -260,7 +258,8 @@ const char *rail_prov_text(int err, int *prov, const char *text)
 
 	if (!text || !*text)
 		return "";
-	/* Texts of the device, as those of verbs, are not texts of an errno. */
+	/* a text of the device (verbs has such texts) is not the text of an
+	 * errno */
 	if (strcmp(text, fi_strerror(code)))
 		return text;
 	if (code == err)
@@ -327,7 +326,7 @@ static void slice_fail(struct rail_slice *s, const struct tei_err *err,
 	struct tei_rail_peer *peer = s->peer;
 	uint32_t i, n = s->ntasks;
 
-	/* the last of its tasks to be ended takes the slice along */
+	/* the slice is dropped with the last of its tasks */
 	for (i = 0; i < n; i++, t = next) {
 		next = t->merge_next;
 		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, err, done);
