@@ -1,36 +1,50 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The fence. A key check is no fence: a provider may check the key once and go
- * on writing, and posted RMA cannot be cancelled portably. What does work
- * everywhere is closing the endpoint. So:
+ * The fence: makes sure that nothing posted earlier can still land.
  *
- *  - the target closes the target lane of the generation named and only then
- *    answers; it opens a replacement and says so in a hello. Every other
- *    initiator on that lane sees an error, learns the new generation by that
- *    hello and posts again;
- *  - the initiator retires its own lane where something of it is stuck: new
- *    work goes to the replacement, the other peers' slices drain for half the
- *    fence time, then the lane is closed and local memory is final.
+ * Withdrawing a key is not enough: a provider may check the key once and
+ * continue to write. Posted reads and writes cannot be cancelled portably.
+ * Closing the endpoint stops them with every provider. So:
  *
- * Nothing of this runs unless something failed.
+ * - The target closes its rx lane of the generation named in the request before
+ *   it answers. Then it opens a replacement and announces it with a hello. The
+ *   other initiators that use the lane see an error, learn the new generation
+ *   from the hello and post their slices again.
+ * - The initiator retires its own lane if slices do not complete on it. New
+ *   slices go to the replacement. The slices of other peers get half of the
+ *   fence timeout to complete. Then the lane is closed, and local memory does
+ *   not change any more.
+ *
+ * No part of this runs unless there is a failure.
  */
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
+/* A connection that is not established after this time is stuck. NICs have a
+ * connection manager, which needs longer. The time is at least that of opening
+ * FENCE_STUCK_OPENS lanes. */
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
-#define FENCE_ANSWER_NS	(4000 * TEI_NS_PER_MS)	/* where its kernel has */
-#define FENCE_STUCK_TRIES	4	/* that often the time is doubled */
-#define FENCE_SPACE_NS	(15 * TEI_NS_PER_SEC)	/* where others are served */
-#define FENCE_SERVES_NS	TEI_NS_PER_SEC		/* heard of since */
-#define FENCE_LIVES_NS	(2 * TEI_NS_PER_SEC)	/* it does */
-#define FENCE_LIVES_SPACE_NS TEI_NS_PER_SEC	/* for one that lives */
-#define FENCE_SILENT_NS	(600 * TEI_NS_PER_MS)	/* two retransmissions */
-#define FENCE_SILENT_LOOK_NS (100 * TEI_NS_PER_MS)	/* from look to look */
-#define FENCE_SILENT_PART 8	/* the looks take a part of so many of the time */
-#define FENCE_HOPELESS	2u	/* new lanes, and it is the wire that is asked
-				 * about */
-#define FENCE_STUCK_OPENS	4	/* lanes opened in that time, at least */
+/* Longest wait for a process whose kernel has accepted the connection. */
+#define FENCE_ANSWER_NS	(4000 * TEI_NS_PER_MS)
+/* The interval between new lanes for one peer doubles so often. */
+#define FENCE_STUCK_TRIES	4
+/* Shortest time between two new lanes of a rail while the old lane serves other
+ * peers: peers whose last sign of life is at most FENCE_SERVES_NS old. */
+#define FENCE_SPACE_NS	(15 * TEI_NS_PER_SEC)
+#define FENCE_SERVES_NS	TEI_NS_PER_SEC
+/* The same if the peer to be connected lives: its last sign of life is at most
+ * FENCE_LIVES_NS old. */
+#define FENCE_LIVES_NS	(2 * TEI_NS_PER_SEC)
+#define FENCE_LIVES_SPACE_NS TEI_NS_PER_SEC
+/* Silence of a connection, about two retransmissions; interval of the checks
+ * for it, which may use one part in FENCE_SILENT_PART of the time. */
+#define FENCE_SILENT_NS	(600 * TEI_NS_PER_MS)
+#define FENCE_SILENT_LOOK_NS (100 * TEI_NS_PER_MS)
+#define FENCE_SILENT_PART 8
+/* After so many new lanes without success the wire is checked. */
+#define FENCE_HOPELESS	2u
+#define FENCE_STUCK_OPENS	4
 
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
 {
@@ -74,7 +88,8 @@ void rail_fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 	rail_done_run(dp, &done);
 }
 
-/* wait: until it is closed, as the slot is needed at once. */
+/* Closes the lane on a closer thread. wait: closes it here, because its slot is
+ * needed at once. */
 static void fence_close(struct rail_lane *lane, bool wait)
 {
 	struct tei_list aborted;
@@ -117,7 +132,8 @@ static struct rail_lane *fence_sibling(struct rail_lane *lane)
 	return lane == base ? base + 1 : base;
 }
 
-/* Returns how long the slices of a retired lane usually have to complete. */
+/* Returns the usual time for which the slices of a retired lane may complete,
+ * ns. */
 static uint64_t fence_drain(const struct rail_lane *lane)
 {
 	return lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
@@ -139,18 +155,17 @@ static void fence_retire(struct rail_lane *lane, uint64_t drain_ns,
 	tei_mutex_unlock(&lane->lock);
 	__atomic_fetch_add(&lane->rail->away, 1, __ATOMIC_RELAXED);
 	tei_mutex_lock(&next->lock);
-	/* generations of the two slots never meet */
+	/* the two slots never have the same generation */
 	if (next->gen < lane->gen)
 		__atomic_store_n(&next->gen, lane->gen, __ATOMIC_RELEASE);
 	tei_mutex_unlock(&next->lock);
 	rail_reopen_start(next);
-	TEI_INFO("rail", "%s: an initiating lane is retired: %s",
-		 lane->rail->name, why);
+	TEI_INFO("rail", "%s: tx lane retired: %s", lane->rail->name, why);
 }
 
 void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns)
 {
-	fence_retire(lane, drain_ns, "it is cut");
+	fence_retire(lane, drain_ns, "one of its connections was cut");
 }
 
 static bool fence_carries(struct rail_lane *lane,
@@ -167,9 +182,9 @@ static bool fence_carries(struct rail_lane *lane,
 	return found;
 }
 
-/* One that is silent has its connections cut, which leaves the lanes to the
- * others; what others of its slices are on their way to one that is not drains
- * with the lane. */
+/* Gets back the slices that are posted to a peer. If the peer is silent, only
+ * its connections are cut, so that other peers can still use the lanes.
+ * Otherwise all lanes that carry its slices are retired and drain. */
 void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now)
 {
 	struct tei_rail_dp *dp = peer->dp;
@@ -190,17 +205,18 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now)
 			if (fence_carries(&rail->init[j], peer))
 				fence_retire(&rail->init[j],
 					     fence_drain(&rail->init[j]),
-					     "a peer does not end what is posted");
+					     "slices of a peer do not complete");
 	}
 }
 
 /*
- * How long a path may take to connect. Where the NIC moves the data, a
- * connection manager repeats its requests by itself, and says when it gives
- * up; to close the lane under it only starts all of it again. Where opening a
- * lane is slow (a provider fills tens of megabytes with receive buffers), the
- * peer that does so answers as late, and a lane that is given up before that
- * only adds to it.
+ * Returns the time in which a connection should be established, ns.
+ *
+ * If the NIC moves the data, a connection manager repeats its requests itself
+ * and reports when it gives up. Closing the lane earlier would only restart
+ * that. If opening a lane is slow (a provider may fill tens of megabytes with
+ * receive buffers), a peer that opens one answers just as late. Replacing the
+ * lane before that would only add to the delay.
  */
 static uint64_t fence_patience(const struct rail *rail)
 {
@@ -212,8 +228,8 @@ static uint64_t fence_patience(const struct rail *rail)
 	return opens > least ? opens : least;
 }
 
-/* It was tried lately, and has not connected for longer than is usual; *since:
- * for so long. */
+/* Returns true if the connection has been tried recently but has not been
+ * established within the time patience. *since: time of the first try, ns. */
 static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
 			     uint64_t now, uint64_t patience, uint64_t *since)
 {
@@ -230,7 +246,8 @@ static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
 	return stuck;
 }
 
-/* The lane carries what lives for others, who all would have to connect anew. */
+/* Returns true if the lane has connections to other living peers, which would
+ * all have to be established again on a new lane. */
 static bool fence_serves(struct rail_lane *lane,
 			 const struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -249,9 +266,10 @@ static bool fence_serves(struct rail_lane *lane,
 }
 
 /*
- * The process is there: it was heard of while the path did not connect. Then it
- * may well hold a connection that is none here any more (it was reset on this
- * side, and nothing is under way on the other), and refuses this lane another.
+ * Returns true if the peer has given a sign of life since the connection has
+ * been tried. Such a peer may still hold an old connection that was reset only
+ * on this side and on which nothing is under way there. It then refuses a new
+ * connection of this lane.
  */
 static bool fence_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 			     uint64_t now) TEI_REQUIRES(rail_sched_held)
@@ -262,7 +280,8 @@ static bool fence_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 	return seen > since && now < seen + FENCE_LIVES_NS;
 }
 
-/* Whether a path that is stuck since then is worth a new lane now. */
+/* Returns true if a connection that has not been established since that time
+ * justifies a new lane now. hopeless: new lanes have not helped before. */
 static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint64_t since, bool hopeless, uint64_t now)
 {
@@ -270,10 +289,10 @@ static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 	bool worth;
 
 	rail_sched_enter(peer->dp);
-	/* where new lanes do not help the wire does not, either */
+	/* after several new lanes the wire is more likely the cause */
 	if (!hopeless && fence_peer_lives(peer, since, now))
 		space = FENCE_LIVES_SPACE_NS;
-	/* asking a silent peer that nobody uses is not */
+	/* an unused, silent peer does not justify a new lane */
 	worth = (!peer->probing || peer->refs) &&
 		(now > lane->rail->stuck_ns + space ||
 		 !fence_serves(lane, peer, now));
@@ -282,8 +301,9 @@ static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 /*
- * The peer's kernel has the connection, and its process no time for it: a new
- * lane would be one more to connect, and take the time to open.
+ * Returns true if the peer's kernel has accepted the connection, but the
+ * process has not handled it yet. A new lane would be one more connection to
+ * handle, and it would take time to open.
  */
 static bool fence_pending(struct rail_lane *lane, const struct rail_path *path,
 			  uint64_t now)
@@ -301,7 +321,8 @@ static bool fence_pending(struct rail_lane *lane, const struct rail_path *path,
 	return pending;
 }
 
-/* The new lane is for all that are stuck on the old one. */
+/* Counts the new lane as a failed attempt of all other connections of the old
+ * lane that have not been established in time. */
 static void fence_others_stuck(struct rail_lane *lane,
 			       const struct rail_path *path, uint64_t now,
 			       uint64_t patience)
@@ -323,11 +344,11 @@ static void fence_others_stuck(struct rail_lane *lane,
 }
 
 /*
- * Returns true if the provider only copies between processes of this host (shm).
- * Such a path waits for the peer to poll its endpoint, and a new lane would have
- * to wait as well. Closing the old one before the peer has polled crashes the
- * peer: libfabric 1.17 then reads the request to connect and maps the memory of
- * an endpoint that no longer exists, without a check.
+ * Returns true if the provider only copies between processes of this host
+ * (shm). A connection then waits until the peer polls its endpoint, and a new
+ * lane would have to wait as well. If the old lane is closed before the peer
+ * has polled, the peer crashes: libfabric 1.17 reads the connection request and
+ * maps the memory of an endpoint that no longer exists, without a check.
  */
 static bool fence_waits_for_poll(const struct rail *rail)
 {
@@ -341,7 +362,8 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	uint64_t patience = fence_patience(lane->rail);
 	uint64_t since;
 
-	/* another path's is no reason to try this one as often again */
+	/* if this connection has failed before, success of others does not
+	 * reset its back-off */
 	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED) &&
 	    !__atomic_load_n(&path->vain, __ATOMIC_RELAXED)) {
 		renew->tries = 0;
@@ -362,7 +384,8 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->stuck_ns = now;
 	fence_others_stuck(lane, path, now, patience);
-	fence_retire(lane, fence_drain(lane), "a path of it does not connect");
+	fence_retire(lane, fence_drain(lane),
+		     "a connection is not established in time");
 	if (__atomic_add_fetch(&path->vain, 1, __ATOMIC_RELAXED) >=
 	    FENCE_HOPELESS)
 		rail_stall_ask(peer, fence_sibling(lane), path->remote,
@@ -430,7 +453,8 @@ static void fence_renew_silent(struct tei_rail_peer *peer, struct rail *rail,
 	if (lane && remote >= 0)
 		path = rail_path_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
-	/* retiring a lane waits for its sibling, if that one still drains */
+	/* if the sibling still drains, retiring the lane would have to wait for
+	 * it */
 	if (!path || !fence_path_silent(lane, path) ||
 	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED ||
@@ -438,7 +462,7 @@ static void fence_renew_silent(struct tei_rail_peer *peer, struct rail *rail,
 		return;
 	rail->stuck_ns = now;
 	fence_retire(lane, fence_drain(lane),
-		     "a connection of it shows no sign of life");
+		     "one of its connections shows no sign of life");
 }
 
 void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now)
@@ -454,29 +478,28 @@ void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now)
 	for (i = 0; i < rail_count(dp); i++)
 		for (j = 0; j < dp->settings->lanes_per_rail; j++)
 			fence_renew_silent(peer, rail_at(dp, i), j, now);
-	/* looking takes milliseconds where there are a thousand connections */
+	/* a thousand connections take milliseconds to check */
 	dp->silent_next_ns = now + FENCE_SILENT_PART * (tei_now_ns() - from);
 }
 
-/*
- * A lane that is full of connections that were evicted and could not be closed
- * one by one, unless the one before it still drains.
- */
+/* Retires a degraded lane, which has many evicted connections that could not be
+ * closed one by one, unless its sibling still drains. */
 static void fence_renew_worn(struct rail_lane *lane)
 {
 	if (rail_cache_worn(rail_cache_of(lane)) &&
 	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) ==
 		    RAIL_LANE_CLOSED)
 		fence_retire(lane, fence_drain(lane),
-			     "it is full of evicted connections");
+			     "too many of its evicted connections could not be closed");
 }
 
-/* The rail's target lane is closed: who waited for that is told. */
+/* Called when the rail's rx lane has been closed: opens the next one and
+ * answers the peers that wait for the fence. */
 static void fence_target_closed(struct rail *rail)
 {
 	struct tei_rail_peer *p;
 
-	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
+	TEI_INFO("rail", "%s: rx lane fenced: its generation is now %u",
 		 rail->name, rail->target.gen + 1);
 	rail_reopen_start(&rail->target);
 	rail_first_left(rail);
@@ -526,7 +549,8 @@ static bool fence_reopen_lane(struct rail_lane *lane)
 	int ret = 0;
 
 	tei_mutex_lock(&lane->lock);
-	/* who takes the rail away closes its lanes after that */
+	/* the thread that removes the rail closes its lanes after clearing
+	 * rail->open */
 	if (!lane->ep && __atomic_load_n(&lane->rail->open, __ATOMIC_ACQUIRE))
 		ret = rail_lane_open(lane, &err);
 	tei_mutex_unlock(&lane->lock);
@@ -534,9 +558,10 @@ static bool fence_reopen_lane(struct rail_lane *lane)
 }
 
 /*
- * Registrations that are bound to the lane live and die with it. This may wait
- * for a registration that another thread is at; on such a device only, and
- * only after a failure.
+ * Replaces the rx lane of a rail with FI_MR_ENDPOINT, whose registrations are
+ * bound to the endpoint and must be renewed with it. Takes dp->admin, and so
+ * may wait for a registration by another thread; this happens only for such
+ * devices, and only after a failure.
  */
 static void fence_renew_bound(struct rail *rail)
 {
@@ -566,7 +591,7 @@ static void fence_reopen_bound(struct rail *rail)
 
 uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 {
-	/* the thread's own lane: nobody else changes it */
+	/* only the progress thread changes the rx lane */
 	uint32_t now = rail->target.gen;
 
 	if (now > gen)
@@ -580,21 +605,21 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 		return 0;
 	}
 	fence_renew_bound(rail);
-	/* one that is to be opened yet has the next number */
+	/* a lane that is still to be opened gets the next number */
 	now = rail->target.gen + !rail->target.ep;
-	TEI_INFO("rail", "%s: target lane fenced, generation %u from now on",
+	TEI_INFO("rail", "%s: rx lane fenced: its generation is now %u",
 		 rail->name, now);
 	return now;
 }
 
 void rail_fence_reopened(struct rail *rail)
 {
-	TEI_DEBUG_LOG("rail", "%s: target lane open again, generation %u",
+	TEI_DEBUG_LOG("rail", "%s: rx lane opened again, generation %u",
 		      rail->name, rail->target.gen);
 	rail_peer_announce(rail->dp);
 }
 
-/* Each attempt that fails says so in the log, which limits that. */
+/* rail_reopen.c logs failed attempts at a limited rate. */
 void rail_fence_reopen(struct rail *rail)
 {
 	struct rail_lane *lane;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The fence on the wire: asked for at the initiator, answered at the target.
- */
+/* Messages of the fence: FENCE from the initiator, FENCED from the target. */
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-/* Nobody waits for it, of a peer that has gone, perhaps. Whoever opens it again
- * would find the one that has gone. */
+/* Returns true if a fence is no longer needed: the peer has been gone for a
+ * while and no task or slice waits for it. While the owner of the data plane
+ * refers to the peer, the fence is requested for longer. */
 static bool fence_forlorn(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -68,7 +67,6 @@ uint64_t rail_ctl_fences(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return next;
 }
 
-/* Target: closes what the peer asked to be closed, then answers. */
 uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 			      uint8_t *buf)
 {

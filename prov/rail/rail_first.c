@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The first address of a rail, held for as long as the rail lives.
+ * Contact lanes: keep a rail's original address in use for as long as the rail
+ * exists.
  *
- * A fence closes the target lane, and the next one has another address on
- * purpose: what was posted to the old one, also what a provider keeps until it
- * has connected, must find nothing there. But where nobody can be asked for the
- * next one, a process that was not in contact finds nothing there either, and two
- * whose lanes moved at a time lose each other.
+ * A fence closes the rx lane, and the next rx lane intentionally has another
+ * address. Operations posted to the old address, including those that a
+ * provider holds back until it has connected, must find nothing there. But then
+ * a process that has not been in contact before finds nothing there either, and
+ * the control channel may not be available to get the new address. Two
+ * processes that move their rx lanes at the same time would lose each other.
  *
- * So once the first target lane is closed, an endpoint for messages is opened at
- * its address, in a domain of its own. Nothing is registered there, so that no key
- * is good there: RMA posted to the old lane breaks off, as where nobody listens,
- * and the fence is what it was. Hellos are answered with the table of rails.
+ * So after the first rx lane has been closed, an endpoint that only receives
+ * messages is opened at its address, in a domain of its own. No memory is
+ * registered in this domain, so no remote key is valid there. Reads and writes
+ * posted to the old lane fail as if no process listened, and the fence remains
+ * effective. A hello to the contact lane is answered with the current rail
+ * table.
  *
- * It is opened beside the thread, as other lanes; the thread reads it, and nothing
- * is ever sent by it.
+ * As with other lanes, a separate thread opens the contact lane. The progress
+ * thread polls it. Nothing is ever sent from it.
  */
 #include "prov/rail/rail_health.h"
 
-#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* doubles, so often: */
+#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval of retries; it
+						 * doubles this often: */
 #define FIRST_DOUBLES	6
 
 static enum rail_first_state first_state(const struct rail *rail)
@@ -34,7 +39,7 @@ static void first_set(struct rail *rail, enum rail_first_state state)
 
 void rail_first_init(struct rail *rail)
 {
-	/* that of others can't be asked for */
+	/* only an IP address can be requested again */
 	first_set(rail, rail_addr_is_ip(&rail->own) ? RAIL_FIRST_TARGET :
 						      RAIL_FIRST_LEFT);
 }
@@ -89,16 +94,17 @@ static void first_taken(struct rail *rail)
 			   << (tries < FIRST_DOUBLES ? tries : FIRST_DOUBLES));
 	if (first_state(rail) == RAIL_FIRST_TAKEN)
 		return;
-	TEI_WARN("rail", "%s; until that is free processes that know no other address do not find this one",
+	TEI_WARN("rail", "%s; processes that know only this address cannot connect until it is free",
 		 rail->first.err.text);
 	first_set(rail, RAIL_FIRST_TAKEN);
 	rail_peer_announce(rail->dp);
 }
 
-/* The provider has chosen another. */
+/* Closes the contact lane because the provider has chosen another address for
+ * it. */
 static void first_give_up(struct rail *rail)
 {
-	TEI_WARN("rail", "%s: %s does not listen at its first address again",
+	TEI_WARN("rail", "%s: contact lane closed: %s did not open it at the rail's original address",
 		 rail->name, rail->provider);
 	rail_lane_shut(&rail->first.lane, false);
 	first_set(rail, RAIL_FIRST_LEFT);
@@ -126,7 +132,7 @@ void rail_first_collect(struct rail *rail)
 		first_give_up(rail);
 		return;
 	}
-	TEI_INFO("rail", "%s: its first address takes messages again",
+	TEI_INFO("rail", "%s: contact lane open at the rail's original address",
 		 rail->name);
 	rail->first_tries = 0;
 	if (first_state(rail) == RAIL_FIRST_TAKEN) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Rails whose target lanes have moved, of planes whose thread is the test. */
+/* Tests rails whose rx lanes have moved, and their contact lanes, on planes
+ * whose progress thread is the test. */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
@@ -17,7 +18,8 @@ static void first_open(struct test_plane *p, const char *address)
 	test_plane_open(p, address);
 }
 
-/* The test is its thread from then on. */
+/* Stops the progress thread of the plane; from now on the test does its
+ * work. */
 static void first_still(struct test_plane *p)
 {
 	test_plane_still(p);
@@ -34,7 +36,7 @@ static enum rail_first_state first_is(struct test_plane *p)
 	return (enum rail_first_state)first_rail(p)->first_state;
 }
 
-/* What its thread would do, but for the peers. */
+/* Does the work of the progress thread for the lanes, but not for the peers. */
 static void first_lanes(struct test_plane *p)
 {
 	struct rail *rail = first_rail(p);
@@ -72,7 +74,8 @@ static bool first_moved(struct test_plane *p, uint32_t gen)
 	       first_is(p) == RAIL_FIRST_HELD;
 }
 
-/* Its target lane is closed and opened elsewhere, and nobody is told. */
+/* Moves the rx lane of a plane to another address without informing any
+ * peer. */
 static void first_move(struct test_plane *p)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -89,7 +92,7 @@ static void first_describe(struct test_plane *p, struct tei_rail_desc *desc)
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(p->dp, 0, desc), 0);
 }
 
-/* Of whom only that address is known. */
+/* Returns plane who as a peer of plane of, with only that contact address. */
 static struct tei_rail_peer *first_peer(struct test_plane *of,
 					struct test_plane *who,
 					const struct tei_rail_addr *at)
@@ -170,11 +173,12 @@ static void test_who_is_looked_for_at_the_first_address_is_found(void)
 	test_plane_close(&home);
 }
 
-/* --- what it does not take ------------------------------------------------ */
+/* --- reads and writes ---------------------------------------------------- */
 
 static char first_dst[FIRST_LEN];
 
-/* A write by an endpoint that nobody else has. 0, or what it ended with. */
+/* Writes from a separate endpoint to that address. Returns 0, or the error of
+ * the completion. */
 static int first_write(struct test_plane *by, struct test_plane *to,
 		       const struct tei_rail_addr *at, char *src)
 {
@@ -239,7 +243,7 @@ static void test_no_write_lands_by_the_first_address(void)
 	for (i = 0; i < 100; i++)
 		first_lanes(&home);
 	CU_ASSERT_EQUAL(memcmp(first_dst, was, FIRST_LEN), 0);
-	/* by the target lane it does */
+	/* a write to the rx lane lands */
 	CU_ASSERT_EQUAL(first_write(&guest, &home, &now.addr, src), 0);
 	CU_ASSERT_EQUAL(memcmp(first_dst, src, FIRST_LEN), 0);
 	CU_ASSERT_EQUAL(first_is(&home), RAIL_FIRST_HELD);
@@ -247,7 +251,7 @@ static void test_no_write_lands_by_the_first_address(void)
 	test_plane_close(&home);
 }
 
-/* --- two that have lost each other ----------------------------------------- */
+/* --- two processes that have lost each other ----------------------------- */
 
 static char first_src[FIRST_LEN];
 
@@ -269,7 +273,7 @@ static struct tei_rail_peer *first_met(struct test_plane *home,
 	return peer;
 }
 
-/* Both have moved; a write gets through. */
+/* Both planes have moved. Checks that a write completes. */
 static void first_meet(struct test_plane *home, struct test_plane *guest,
 		       struct tei_rail_peer *peer, uint64_t seed)
 {
@@ -298,8 +302,8 @@ static void test_two_that_move_at_a_time_meet_again(void)
 	first_open(&home, "127.0.0.1");
 	first_open(&guest, "127.0.0.2");
 	peer = first_met(&home, &guest);
-	/* what they know of each other is first the address that is held, and
-	 * one that is not from then on */
+	/* first round: each knows the other's contact address; second: an
+	 * address at which nothing listens any more */
 	for (i = 0; i < 2; i++) {
 		first_move(&home);
 		first_move(&guest);
@@ -310,7 +314,8 @@ static void test_two_that_move_at_a_time_meet_again(void)
 	test_plane_close(&home);
 }
 
-/* Any of its rails may be the one that is there; each gets some time. */
+/* Checks that each contact address is tried for some time: any of them may be
+ * the one that works. */
 static void test_first_addresses_take_turns(void)
 {
 	struct tei_rail_addr at[2] = { { .len = 1 }, { .len = 2 } };
@@ -333,7 +338,7 @@ static void test_first_addresses_take_turns(void)
 		rail_peer_next_first(peer, now + TEI_NS_PER_MS);
 		CU_ASSERT_EQUAL(peer->found_at.len, 0);
 	}
-	/* of no more than these */
+	/* without contact addresses nothing is tried */
 	peer->nfirsts = 0;
 	rail_peer_next_first(peer, now);
 	CU_ASSERT_EQUAL(peer->found_at.len, 0);
@@ -349,7 +354,8 @@ static void first_hint(struct tei_rail_peer *p, const struct tei_rail_addr *at)
 	rail_peer_take_hint(p);
 }
 
-/* One of them is another's by now, who says so more than once. */
+/* Checks that a contact address is left out after another process has answered
+ * there repeatedly. */
 static void test_a_first_address_of_another_is_left_out(void)
 {
 	struct tei_rail_addr at[2] = { { .len = 1 }, { .len = 2 } };
@@ -379,7 +385,7 @@ static void test_a_first_address_of_another_is_left_out(void)
 	test_plane_close(&home);
 }
 
-/* --- the address is another's ---------------------------------------------- */
+/* --- an address in use by another process -------------------------------- */
 
 static int first_take(const struct tei_rail_addr *at)
 {
@@ -425,7 +431,7 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 	first_describe(&home, &now);
 	CU_ASSERT(!rail_addr_same(&now.addr, &first.addr));
 	CU_ASSERT(rail_addr_same(&now.known, &now.addr));
-	/* in vain, and later */
+	/* retries fail as long as the address is in use */
 	CU_ASSERT(rail->first_next_ns > from + 50 * TEI_NS_PER_MS);
 	rail->first_next_ns = 0;
 	while (rail->first_tries < 2 && tei_now_ns() < end)
@@ -439,9 +445,9 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 	test_plane_close(&home);
 }
 
-/* --- when it is not wanted any more ----------------------------------------- */
+/* --- tear-down while a contact lane is opened ---------------------------- */
 
-/* A plane whose rail has just begun to listen at its first address again. */
+/* Opens a plane whose rail has just begun to open its contact lane. */
 static struct rail *first_opening(struct test_plane *home)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -482,21 +488,21 @@ static void test_a_rail_is_removed_while_it_opens(void)
 }
 
 const struct tei_test_case rail_first_cases[] = {
-	{ "a_first_address_of_another_is_left_out",
+	{ "contact_address_of_other_process_is_left_out",
 	  test_a_first_address_of_another_is_left_out },
-	{ "a_plane_closes_while_it_opens", test_a_plane_closes_while_it_opens },
-	{ "a_rail_is_removed_while_it_opens",
+	{ "plane_with_opening_contact_lane_closes", test_a_plane_closes_while_it_opens },
+	{ "rail_with_opening_contact_lane_is_removed",
 	  test_a_rail_is_removed_while_it_opens },
-	{ "an_address_that_is_taken_is_waited_for",
+	{ "contact_lane_at_used_address_is_retried",
 	  test_an_address_that_is_taken_is_waited_for },
-	{ "first_addresses_take_turns", test_first_addresses_take_turns },
-	{ "no_write_lands_by_the_first_address",
+	{ "contact_addresses_are_tried_in_turn", test_first_addresses_take_turns },
+	{ "write_to_contact_lane_fails",
 	  test_no_write_lands_by_the_first_address },
-	{ "two_that_move_at_a_time_meet_again",
+	{ "two_planes_that_move_together_reconnect",
 	  test_two_that_move_at_a_time_meet_again },
-	{ "who_is_looked_for_at_the_first_address_is_found",
+	{ "resolver_at_contact_address_finds_process",
 	  test_who_is_looked_for_at_the_first_address_is_found },
-	{ "who_knows_the_first_address_is_told_the_others",
+	{ "hello_at_contact_address_returns_rail_table",
 	  test_who_knows_the_first_address_is_told_the_others },
 	{ NULL, NULL },
 };
