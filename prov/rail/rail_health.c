@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Faults: made, moved on, freed; and the state of a rail that follows.
- */
+/* Faults of rail pairs: creates them, changes their stage and frees them;
+ * derives the state of each rail from them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,17 +8,25 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
-#define HEALTH_SHARE	(512u << 10)	/* bytes in flight at first */
-#define HEALTH_RAMP_NS	TEI_NS_PER_SEC	/* without traffic: done */
+/* A ramp-up begins with so many bytes in flight. Without traffic it ends after
+ * that time. */
+#define HEALTH_SHARE	(512u << 10)
+#define HEALTH_RAMP_NS	TEI_NS_PER_SEC
+/* Time in which cut connections must return their slices: a base, and more for
+ * each pair. */
 #define HEALTH_CUT_NS	(30 * TEI_NS_PER_MS)
-#define HEALTH_CUT_MORE_NS	(2 * TEI_NS_PER_MS)	/* for each pair */
-#define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)	/* of the others' slices */
-#define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)	/* in which they move, too */
-#define HEALTH_IN_THE_WAY_NS (600 * TEI_NS_PER_MS) /* silent, others wait, */
-#define HEALTH_STILL_NS	(400 * TEI_NS_PER_MS)	/* and its kernel takes nothing */
-#define HEALTH_ASKS	2		/* messages that asked for a sign of life */
-#define HEALTH_BATCH	256		/* at a time */
-#define HEALTH_PROBE_NS	TEI_NS_PER_MS
+#define HEALTH_CUT_MORE_NS	(2 * TEI_NS_PER_MS)
+/* Time that the slices of other pairs get when a lane is renewed. */
+#define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)
+/* Time in which other pairs must make progress, or the rail is DOWN. */
+#define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)
+/* A contended connection is cut after so much silence, so many pings, and that
+ * time without an acknowledgement by the peer's TCP stack. */
+#define HEALTH_IN_THE_WAY_NS (600 * TEI_NS_PER_MS)
+#define HEALTH_STILL_NS	(400 * TEI_NS_PER_MS)
+#define HEALTH_ASKS	2
+#define HEALTH_BATCH	256		/* faults handled in one iteration */
+#define HEALTH_PROBE_NS	TEI_NS_PER_MS	/* interval of the probe checks */
 
 static struct rail_fault *health_find(const struct tei_rail_peer *peer,
 				      const struct rail *rail, uint16_t remote)
@@ -89,7 +96,7 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 {
 	struct rail_fault *f = health_find(peer, rail, remote);
 
-	/* what stands still when all of it is taken down is no fault */
+	/* during tear-down a stall is no fault */
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    __atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
 		return NULL;
@@ -131,7 +138,7 @@ void rail_health_forget(struct tei_rail_peer *peer)
 
 /* --- the state of a rail ------------------------------------------------- */
 
-/* More is posted on the rail than what was cut for that pair. */
+/* Returns true if other pairs of the rail have slices posted. */
 static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
 			  uint16_t remote) TEI_REQUIRES(rail_sched_held)
 {
@@ -149,8 +156,9 @@ static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
 }
 
 /*
- * One broken pair says nothing of its rail as long as others carry slices: some
- * has come through since, or may be about to.
+ * Returns true if the rail itself counts as broken. One broken pair does not
+ * make the rail DOWN while other pairs make progress, or may do so in the next
+ * moments.
  */
 static bool health_alone(const struct rail_fault *f, uint64_t slices)
 {
@@ -183,7 +191,7 @@ static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
 void rail_health_state(struct rail *rail)
 {
 	static const char *const name[] = { "up", "suspect", "down",
-					    "on its way back" };
+					    "recovering" };
 	uint32_t state = health_judge(rail);
 
 	if (state == __atomic_load_n(&rail->state, __ATOMIC_RELAXED))
@@ -203,7 +211,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    (f && f->stage == RAIL_FAULT_DOWN))
 		return;
-	/* what breaks when all of it is taken down is none */
+	/* during tear-down an error is no fault */
 	if (__atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
 		return;
 	if (!f)
@@ -212,7 +220,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		return;
 	f->others = f->stage != RAIL_FAULT_SUSPECT &&
 		    health_others(peer, rail, remote);
-	/* what has moved since it was asked about was others' */
+	/* progress since the check began was that of other pairs */
 	if (f->stage != RAIL_FAULT_SUSPECT)
 		f->rail_slices = rail_moved(rail);
 	f->stage = RAIL_FAULT_DOWN;
@@ -225,7 +233,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	f->seq = 0;
 	f->seq_first = 0;
 	f->remote_gen = peer->remotes[remote].gen;
-	/* a lost connection is in the line of all the peer's rails */
+	/* lost connections are logged together in one line per peer */
 	if (rail_loss_noted(peer, rail))
 		TEI_INFO("rail", "%s to %s at %s: down: %s", rail->name,
 			 peer->remotes[remote].name, peer->name, why);
@@ -240,8 +248,8 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 }
 
 /*
- * What the target answered is no matter of the wire, nor is what breaks with a
- * lane that one of the two closed on purpose.
+ * Returns true if the error may come from the wire. An answer of the target
+ * does not, nor does an error of a lane that one of the two sides has closed.
  */
 static bool health_of_wire(int err)
 {
@@ -260,10 +268,11 @@ void rail_health_error(struct rail_slice *s, int err)
 		    RAIL_LANE_ACTIVE &&
 	    !(s->path && s->path->shunned))
 		rail_health_down(peer, s->lane->rail, s->remote_idx,
-				 "its connection broke", false);
+				 "its connection was lost", false);
 }
 
-/* What a provider says at once; the rest is want of something on this host. */
+/* Returns true if the provider refused a post because of the wire. Any other
+ * error is a shortage on this host. */
 static bool health_no_way(int err)
 {
 	switch (err) {
@@ -296,7 +305,7 @@ bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 	    remote >= peer->nremotes)
 		return false;
 	rail_loss_add(peer, rail, err, 0, "");
-	rail_health_down(peer, rail, remote, "nothing can be posted to it",
+	rail_health_down(peer, rail, remote, "the provider refuses to post",
 			 false);
 	f = health_find(peer, rail, remote);
 	if (!f || f->stage != RAIL_FAULT_DOWN)
@@ -309,11 +318,12 @@ bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 	return true;
 }
 
-/* --- up again ------------------------------------------------------------ */
+/* --- recovery ------------------------------------------------------------ */
 
 /*
- * The wire works. Where the peer has not closed its side meanwhile it may
- * refuse the old endpoint, whose connection it still holds.
+ * Renews the active tx lanes of a rail whose wire works again. If the peer has
+ * not closed its side meanwhile, it still holds the old connection and may
+ * refuse another one from the same endpoint.
  */
 static void health_renew(struct rail *rail)
 {
@@ -352,9 +362,9 @@ static void health_grow(struct rail_fault *f, uint64_t now)
 		health_free(f);
 }
 
-/* --- the turn ------------------------------------------------------------ */
+/* --- one iteration ------------------------------------------------------- */
 
-/* What is to be done outside the lock. */
+/* An action to be taken without the lock. */
 struct health_todo {
 	struct tei_rail_peer *peer;
 	struct rail *rail;
@@ -366,8 +376,9 @@ struct health_todo {
 };
 
 /*
- * A peer that was asked is silent, on all rails, and keeps a place in the endpoint
- * cache for which others wait. It may be silent for as long as it likes.
+ * Returns true if the connection may be cut because it is contended: the peer
+ * has been pinged and is silent on all rails, and it keeps a place in the
+ * endpoint cache for which others wait. Its silence may last for any time.
  */
 static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -437,7 +448,8 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 
 /* --- cutting ------------------------------------------------------------- */
 
-/* Polls until nothing of the paths is posted on the lane any more. */
+/* Polls the lane until nothing is posted on the paths any more. Returns false
+ * after a timeout. */
 static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
 			 int n, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)
@@ -458,7 +470,8 @@ static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
 	return true;
 }
 
-/* By the address that it has a connection to, which may not be the newest. */
+/* Cuts the connection of the path. Its address is taken from the address
+ * vector, because the peer may have a newer one. */
 static void health_cut_path(struct rail_lane *lane,
 			    const struct rail_path *path,
 			    const struct rail_cut_list *list)
@@ -471,7 +484,8 @@ static void health_cut_path(struct rail_lane *lane,
 		rail_cut_listed(lane, list, addr, len);
 }
 
-/* Leaves those that have something posted on the lane; false: none. */
+/* Replaces paths without slices posted on the lane by NULL. Returns false if
+ * none is left. */
 static bool health_posted(struct rail_lane *lane, struct rail_path **path,
 			  int n) TEI_REQUIRES(lane->lock)
 {
@@ -523,7 +537,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 		rail_fence_renew_lane(lane, shuns ? usual : HEALTH_DRAIN_NS);
 }
 
-/* Those pairs of a rail. */
+/* Cuts the connections of n pairs of one rail. */
 static void health_cut(struct health_todo *const *pair, int n, bool shuns)
 {
 	struct rail_path *path[HEALTH_BATCH];
@@ -555,7 +569,9 @@ void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
 	health_cut(&pair, 1, shuns);
 }
 
-/* Nobody is suspected, either, before the kernel was asked. */
+/* Confirms the verdict on a pair after its TCP stack has been queried, and
+ * moves it to SUSPECT or DOWN. Otherwise the check begins again, or the fault
+ * is freed if the pair is idle. */
 static void health_confirm(const struct health_todo *t,
 			   const struct rail_cut_list *list)
 {
@@ -599,7 +615,8 @@ static bool health_alike(const struct health_todo *a,
 		a->lane == b->lane);
 }
 
-/* Nothing has moved for all that time, not even into its kernel. */
+/* Returns true if the silent peer has acknowledged nothing for HEALTH_STILL_NS,
+ * not even in its TCP stack. */
 static bool health_still(const struct health_todo *t,
 			 const struct rail_cut_list *list)
 {
@@ -621,13 +638,13 @@ static bool health_still(const struct health_todo *t,
 	return still;
 }
 
-/* Those that are, of pairs of one lane, are cut. */
+/* Cuts those of n pairs of one lane whose peers are silent and contended. */
 static void health_shun(struct health_todo **pair, int n)
 {
 	struct rail_cut_list list;
 	int i, k = 0;
 
-	/* the last chance for what is there but was not read */
+	/* read completions that have already arrived */
 	rail_lane_run(pair[0]->lane);
 	rail_cut_list(pair[0]->lane, &list);
 	for (i = 0; i < n; i++)
@@ -638,9 +655,9 @@ static void health_shun(struct health_todo **pair, int n)
 		health_cut(pair, k, true);
 }
 
-/* What is to be done with the first, and with all that are like it: of one that
- * falls silent mostly the others do, too, and to find a connection among
- * hundreds takes long. The rest stays; returns how many. */
+/* Takes the action of the first entry for all entries of the same kind: peers
+ * often become silent together, and finding one connection among hundreds takes
+ * long. Keeps the other entries in todo and returns their number. */
 static int health_do(struct health_todo **todo, int n)
 {
 	struct health_todo *alike[HEALTH_BATCH], *first = todo[0];
@@ -676,8 +693,9 @@ static int health_do(struct health_todo **todo, int n)
 	return left;
 }
 
-/* Peers and their faults are freed by this thread alone: they stay meanwhile,
- * unless done frees them. */
+/* Handles all faults that are due. Only the progress thread frees peers and
+ * faults, so they stay valid without the lock, unless rail_done_run() frees
+ * them. */
 static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct health_todo todo[HEALTH_BATCH], *list[HEALTH_BATCH];
@@ -696,7 +714,7 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 		list[i] = &todo[i];
 	while (n)
 		n = health_do(list, n);
-	/* other pairs may have moved, or may not */
+	/* the progress of other pairs may have changed the state */
 	rail_sched_enter(dp);
 	for (r = 0; r < rail_count(dp); r++)
 		if (__atomic_load_n(&rail_at(dp, r)->open, __ATOMIC_ACQUIRE))

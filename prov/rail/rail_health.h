@@ -3,39 +3,45 @@
 #define TEI_PROV_RAIL_RAIL_HEALTH_H
 
 /*
- * Faults: pairs of rails, one of ours and one of a peer's, over which nothing
- * gets through, how that is found out, and how they come back. A fault is made
- * when something looks wrong and freed when the pair carries its full share
- * again, so that nothing of this exists, or costs, while nothing fails.
+ * Faults of rail pairs.
  *
- *	ASKED	 slices are posted and none moved for RAIL_STALL_NS: the peer
- *		 is asked for a sign of life, by any other rail, and its kernel
- *		 by this one
- *	SUSPECT	 it is alive, but here nothing moves: no new slices
- *	DOWN	 that lasted, or a completion said so, or the link is down. The
- *		 connection is cut, so that what was posted comes back and goes
- *		 to the fence (rail_fence.c); a probe is tried with back-off
- *	RAMPING	 a probe was answered: carries a share that doubles
+ * A rail pair is one local rail and one rail of a peer. A fault object exists
+ * from the moment a pair looks broken until the pair carries its full share
+ * again. While nothing fails there are no fault objects and no cost.
  *
- * While a pair is SUSPECT, DOWN or RAMPING its rail of ours goes to another
- * rail of the peer, if it reaches one (rail_path.c).
+ * Stages:
  *
- * A peer that is silent on all rails is no fault of one: its slices wait where
- * they are, up to their deadline. A burst of error completions is one fault.
+ *	ASKED	 Slices are posted, and none has completed for
+ *		 RAIL_STALL_NS. The peer is pinged over every other rail, and
+ *		 its TCP stack over this one.
+ *	SUSPECT	 The peer is alive, but this pair makes no progress. The pair
+ *		 gets no new slices.
+ *	DOWN	 The stall lasted, a completion reported an error, or the link
+ *		 is down. The connection is cut, so that posted slices return
+ *		 with an error and go to the fence (rail_fence.c). The pair is
+ *		 probed with exponential back-off.
+ *	RAMPING	 A probe was answered. The pair carries a share that doubles
+ *		 until it is full.
  *
- * The probe is a message over an endpoint of its own, opened for the occasion:
- * what is tried is the wire, not an old connection that still waits for its
- * retransmission timer. It arrives only where both directions work, so the
- * answer may take any rail.
+ * While a pair is SUSPECT, DOWN or RAMPING, its local rail is routed to another
+ * rail of the peer if one is reachable (rail_path.c).
  *
- * Threads: faults are guarded by dp->sched; made by any thread, moved on and
- * freed by the progress thread alone.
+ * If a peer is silent on all rails, no single rail is at fault: its slices stay
+ * posted until their deadline. A burst of error completions is one fault.
+ *
+ * A probe is a message over a new endpoint, because an old connection may be
+ * waiting for its retransmission timer although the wire works again. The probe
+ * arrives only if both directions work; its answer may use any rail.
+ *
+ * Locking: fault objects are guarded by dp->sched. Any thread creates them; the
+ * progress thread frees them. Any thread moves a pair to DOWN; only the
+ * progress thread makes the other changes of stage.
  */
 
 #include "prov/rail/rail_int.h"
 
-#define RAIL_STALL_NS	(40 * TEI_NS_PER_MS)	/* nothing moved: look */
-#define RAIL_HEALTH_NS	(10 * TEI_NS_PER_MS)	/* from look to look */
+#define RAIL_STALL_NS	(40 * TEI_NS_PER_MS)	/* without progress: check */
+#define RAIL_HEALTH_NS	(10 * TEI_NS_PER_MS)	/* interval of the checks */
 
 enum rail_fault_stage {
 	RAIL_FAULT_ASKED,
@@ -44,6 +50,9 @@ enum rail_fault_stage {
 	RAIL_FAULT_RAMPING,
 };
 
+/* Created by rail_health_ask() and rail_health_down(). Freed by the progress
+ * thread when the pair carries its full share, or with its peer. Guarded by
+ * dp->sched. */
 struct rail_fault {
 	struct tei_list link;		/* dp->faults */
 	struct tei_list peer_link;	/* peer->faults */
@@ -51,157 +60,186 @@ struct rail_fault {
 	struct rail *rail;
 	uint16_t remote;		/* index in peer->remotes */
 	enum rail_fault_stage stage;
-	bool cut;			/* DOWN: the connections are to be cut */
-	bool refused;			/* DOWN: there was none, and no post */
-	uint32_t again;			/* so often since a probe was answered */
-	const char *why;		/* static */
-	uint64_t since_ns;		/* of the stage */
-	uint32_t remote_gen;		/* when it went down */
-	uint64_t rail_slices;		/* rail_moved then; of what is SUSPECT
-					 * or was, when it was asked about */
-	bool others;			/* DOWN: others had slices posted */
-	bool all;			/* RAMPING: its rail was not UP */
+	bool cut;			/* DOWN: the connections must be cut */
+	bool refused;			/* DOWN: the provider refused posts, so
+					 * there is no connection to replace */
+	uint32_t again;			/* times that posts were refused after a
+					 * probe had been answered */
+	const char *why;		/* cause for the log; static string */
+	uint64_t since_ns;		/* time at which the stage began, ns */
+	uint32_t remote_gen;		/* DOWN: its lane generation then */
+	uint64_t rail_slices;		/* rail_moved() when the pair went
+					 * down; if it was SUSPECT, when it
+					 * was ASKED */
+	bool others;			/* DOWN: other pairs had slices
+					 * posted */
+	bool all;			/* RAMPING: the rail was not UP */
 	/* ASKED, SUSPECT, RAMPING */
 	struct rail_lane *lane;
-	uint64_t moves;			/* of its path */
-	uint64_t alive_ns;		/* the peer lives: seen since then */
-	uint32_t looks;			/* since then */
-	bool asked;			/* by its own wire, too, */
-	uint64_t asked_ns;		/* at that time */
-	uint32_t asks;			/* so often it was tried */
-	uint64_t doubt_ns;		/* since when, through all vetoes */
-	uint64_t acked, acked_ns;	/* in the way: rail_stall_acked, and
-					 * since when */
-	uint64_t share;			/* RAMPING: bytes in flight */
+	uint64_t moves;			/* ASKED, SUSPECT: moves of its path
+					 * when the check began; RAMPING:
+					 * rail_moved() */
+	uint64_t alive_ns;		/* first sign of life since then, or
+					 * 0 */
+	uint32_t looks;			/* checks since alive_ns */
+	bool asked;			/* a ping was sent over this pair, */
+	uint64_t asked_ns;		/* at this time, ns */
+	uint32_t asks;			/* attempts to send it */
+	uint64_t doubt_ns;		/* start of the doubt, ns; vetoes by the
+					 * TCP stack do not reset it */
+	uint64_t acked, acked_ns;	/* silent and contended:
+					 * rail_stall_acked(), and since when,
+					 * ns */
+	uint64_t share;			/* RAMPING: bytes allowed in flight */
 	/* DOWN */
-	uint32_t tries;			/* probes without answer */
-	uint64_t next_ns;		/* no probe before */
-	uint64_t seq;			/* of the probe under way, or 0 */
-	uint64_t seq_first;		/* the first since it went down */
+	uint32_t tries;			/* unanswered probes */
+	uint64_t next_ns;		/* earliest time of the next probe */
+	uint64_t seq;			/* number of the pending probe, or 0 */
+	uint64_t seq_first;		/* number of the first probe */
 	bool sent;
 	bool answered;
 	fi_addr_t fi_addr;
 };
 
 /* --- rail_health.c ------------------------------------------------------- */
-/* Whether a slice may be cut for the pair, of which path carries bytes. */
+/* Returns true if a slice may be cut for the pair. bytes: payload in flight on
+ * the connection. */
 bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
 		      uint16_t remote, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held);
-/* Whether that rail of ours carries slices to the peer just now. */
+/* Returns true if local rail number rail currently carries slices to the
+ * peer. */
 bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held);
-/* Whether the pair is known to carry nothing, or is only on its way back. */
+/* Returns true if the pair is SUSPECT, DOWN or RAMPING. */
 bool rail_health_broken(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
-/* Whether messages should rather take another rail. */
+/* Returns true if messages should use another pair: it is ASKED, SUSPECT or
+ * DOWN. */
 bool rail_health_doubtful(const struct tei_rail_peer *peer,
 			  const struct rail *rail, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
-/* A fault to be asked about, or NULL where one is known already. */
+/* Creates a fault in stage ASKED, or sets a RAMPING one back to it, and returns
+ * it. Returns NULL if the pair has another fault, if there can be none for it,
+ * or if memory is short. */
 struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 				   struct rail *rail, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
-/* The pair is down: an error completion, or a verdict. Any thread. */
+/* Moves the pair to stage DOWN because of an error or a verdict. why: static
+ * string for the log. cut: also cut its connection. Any thread. */
 void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		      uint16_t remote, const char *why, bool cut)
 	TEI_REQUIRES(rail_sched_held);
-/* An error completion of a slice. */
+/* Handles an error completion of a slice: its pair is DOWN, unless the error
+ * says nothing about the wire. */
 void rail_health_error(struct rail_slice *slice, int err)
 	TEI_REQUIRES(rail_sched_held);
-/* The provider did not take a slice or a message for the pair, and nothing of it
- * is on its way. True where that is a matter of the wire (no route, link gone)
- * and not of this host's memory or descriptors: the pair is down then, and this
- * was no try. Where a probe is answered all the same it comes back ever later. */
+/* Handles a slice or message that the provider refused with err before anything
+ * of it was sent. Returns true if err means that the wire is broken (no route,
+ * link down): the pair is then DOWN, and the attempt does not count as a retry.
+ * Returns false if err is local (no memory, no descriptors). If posts keep
+ * failing although probes are answered, probing backs off. */
 bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 	TEI_REQUIRES(rail_sched_held);
-/* The peer has gone, or its rails are numbered anew. */
+/* Frees all faults of a peer that is gone, or whose remote rails get other
+ * indexes. */
 void rail_health_forget(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* The thread, no lock held, often: cheap where nothing is due. Returns when to
- * come again, 0: not for this. */
+/* Runs all checks that are due. Progress thread, no lock held, called in every
+ * iteration; cheap if nothing is due. Returns the time at which it must run
+ * again, ns, 0 if nothing is pending. */
 uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now);
-/* Slices posted on the pair come back, by cutting their connection or, where
- * that is not enough, their lane; shuns: because of the peer, so that what
- * breaks is no fault of the pair's. The thread, no lock held. */
+/* Gets the slices posted on the pair back: cuts its connections or, if that is
+ * not enough, renews their lanes. shuns: the peer is the cause and not the
+ * pair, so that the errors are no fault. Progress thread, no lock held. */
 void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
 		     uint16_t remote, bool shuns);
-/* The rail's state as the world sees it is worked out anew. */
+/* Derives the published state of the rail from its link and its faults, and
+ * logs a change. */
 void rail_health_state(struct rail *rail) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_stall.c -------------------------------------------------------- */
-/* Paths with posted slices of which none moves become faults. The thread. */
+/* Creates faults for connections with posted slices of which none has completed
+ * for a while. Progress thread. */
 void rail_stall_look(struct tei_rail_dp *dp, uint64_t now);
-/* The pair is in doubt, unless it is a fault already: nothing moved since moves
- * was read of its path. The thread, no lock held. */
+/* Creates a fault in stage ASKED unless there is one. moves: progress counter
+ * of the connection that has not changed since. Progress thread, no lock
+ * held. */
 void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
 		    uint16_t remote, uint64_t moves, uint64_t now);
-/* ASKED and SUSPECT: true if it is time for the next stage, once that is
- * confirmed. */
+/* Returns true if a fault in stage ASKED or SUSPECT is due for its next stage,
+ * which rail_stall_confirm() must then confirm. */
 bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
-/* Whether the last look at it, outside the lock, confirms the verdict. It may
- * be put off as long as the kernel hears from there, within limits; list: of
- * its lane. */
+/* Returns true if a last check, made without the lock, confirms the verdict.
+ * The verdict is put off, within limits, while the peer's TCP stack responds.
+ * list: connections of the pair's lane. */
 bool rail_stall_confirm(const struct rail_cut_list *list,
 			struct tei_rail_peer *peer, uint16_t remote,
 			uint64_t moves, uint64_t doubt_ns, bool asked);
-/* Nothing is posted on the pair, and it is connected: it was asked about for
- * nothing. The thread, no lock held. */
+/* Returns true if nothing is posted on the pair and it is connected, so that
+ * there is nothing to doubt. Progress thread, no lock held. */
 bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      uint16_t remote);
-/* As rail_cut_acked. The thread, no lock held. */
+/* As rail_cut_acked(). Progress thread, no lock held. */
 uint64_t rail_stall_acked(const struct rail_cut_list *list,
 			  struct tei_rail_peer *peer, uint16_t remote);
+/* Returns the progress counter of the pair's connection on the lane. */
 uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  uint16_t remote) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_probe.c -------------------------------------------------------- */
-/* Probes what is due on that rail. The thread; when to come again, or 0. */
+/* Sends the probes that are due on the rail. Progress thread. Returns the time
+ * at which it must run again, ns, or 0. */
 uint64_t rail_probe_run(struct rail *rail, uint64_t now);
-/* Ends what is under way; the thread or tear-down. */
+/* Ends all probes under way on the rail. Progress thread or tear-down. */
 void rail_probe_stop(struct rail *rail);
-/* Whatever is down on that rail towards the peer (NULL: all) is probed at
- * once. */
+/* Makes all probes of the rail's DOWN pairs with the peer (NULL: with all
+ * peers) due at once. */
 void rail_probe_soon(struct rail *rail, const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_reopen.c ------------------------------------------------------- */
-/* Opens the lane in a thread of its own, as the next after that generation. */
+/* Opens the lane on an opener thread, with the generation after gen. */
 void rail_opening_start(struct rail_opening *opening, uint32_t gen)
 	TEI_REQUIRES(opening->lane.lock);
-/* True once that is over, the thread's end included. */
+/* Returns true once the lane is open or has failed and the opener thread has
+ * ended. */
 bool rail_opening_over(struct rail_opening *opening);
-/* Waits for that. */
+/* Waits until the opener thread has ended. */
 void rail_opening_stop(struct rail_opening *opening);
-/* The target lane or an initiating one is opened anew, unless that is under way
- * or it is not closed; the progress thread. */
+/* Starts to open a closed rx or tx lane, unless that is already under way.
+ * Progress thread. */
 void rail_reopen_start(struct rail_lane *lane);
-/* Puts in their places those of the rail that are there: true if the target
- * lane was among them. The progress thread. */
+/* Puts the rail's newly opened lanes into service. Returns true if the rx lane
+ * is among them. Progress thread. */
 bool rail_reopen_collect(struct rail *rail);
-/* Some rail of ours has no target lane just now, but will have one. */
+/* Returns true if the rx lane of some local rail is closed and will be opened
+ * again. */
 bool rail_reopen_any(struct tei_rail_dp *dp);
-/* All lanes are there: the rail is not lost. */
+/* Marks the rail as no longer lost if all its lanes are open. */
 void rail_reopen_whole(struct rail *rail);
-/* Tear-down, of the initiating lanes or the target lane; nobody starts or
- * collects any more. */
+/* Waits for openings of the tx lanes or of the rx lane during tear-down, when
+ * no thread starts or collects them any more. */
 void rail_reopen_stop(struct rail *rail, bool target);
 
 /* --- rail_link.c --------------------------------------------------------- */
-/* Listens for changes of links and addresses; without it, silence tells later. */
+/* Starts to listen for changes of links and addresses. If this fails, a failed
+ * link is found later, by stalled slices. */
 void rail_link_open(struct tei_rail_dp *dp);
+/* Stops listening. */
 void rail_link_close(struct tei_rail_dp *dp);
 /* Finds the rail's interface and the state of its link. */
 void rail_link_find(struct rail *rail);
-/* Returns false if the rail is on an interface and its own address is on none of
- * ifs. If the address is on an interface that was made again, the rail uses that
- * one from now on. Any thread. */
+/* Returns false if the rail is on an interface and its own address is on none
+ * of ifs. If the address is on an interface that was made again, the rail uses
+ * that one from now on. Any thread. */
 struct ifaddrs;
 bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs);
-/* Reads what is there; the thread, no lock held. */
+/* Handles the changes that have been reported. Progress thread, no lock
+ * held. */
 void rail_link_read(struct tei_rail_dp *dp);
 
 #endif /* TEI_PROV_RAIL_RAIL_HEALTH_H */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Faults on a plane whose thread is the test, at times that the test makes. */
+/* Tests the faults of rail pairs. The test acts as the progress thread and
+ * chooses the times. */
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
@@ -12,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HEALTH_HEARD_NS	(45 * TEI_NS_PER_MS) /* that a kernel's word counts */
+#define HEALTH_HEARD_NS	(45 * TEI_NS_PER_MS) /* recent TCP activity */
 
 static struct rail_fault *health_fault(struct test_pair *pair)
 {
@@ -89,7 +90,8 @@ static void test_a_burst_of_errors_is_one_fault(void)
 	test_pair_close(&pair);
 }
 
-/* Faults after that error completion of a slice of that generation. */
+/* Handles an error completion of a slice that was posted older generations ago
+ * on a lane in that state. Returns the number of faults. */
 static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
 			     enum rail_lane_state state)
 {
@@ -117,7 +119,7 @@ static void test_what_was_closed_on_purpose_is_no_fault(void)
 
 	test_pair_open(&pair);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 0, RAIL_LANE_ACTIVE), 1);
-	/* the target has told that it closed that lane */
+	/* the target has reported that it closed this generation */
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 1, RAIL_LANE_ACTIVE), 0);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 0, RAIL_LANE_RETIRING), 0);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EACCES, 0, RAIL_LANE_ACTIVE), 0);
@@ -131,12 +133,13 @@ static uint32_t health_run(struct test_pair *pair)
 	return health_stats(pair).state;
 }
 
-/* Slices of other pairs come through, or are posted, by the same rail. */
+/* Simulates a completed slice of another pair on the same rail. */
 static void health_carried(struct test_pair *pair)
 {
 	__atomic_fetch_add(&pair->rail->init[0].slices, 1, __ATOMIC_RELAXED);
 }
 
+/* Simulates n posted slices of other pairs on the same rail. */
 static void health_others(struct test_pair *pair, uint32_t n)
 {
 	__atomic_store_n(&pair->rail->init[0].inflight, n, __ATOMIC_RELAXED);
@@ -153,8 +156,8 @@ static void test_a_rail_that_carries_by_other_pairs_is_up(void)
 	CU_ASSERT_EQUAL(health_run(&pair), TEI_RAIL_DOWN);
 	health_carried(&pair);
 	CU_ASSERT_EQUAL(health_run(&pair), TEI_RAIL_UP);
-	/* the pair is DOWN all the same, and no news of the rail when it comes
-	 * back */
+	/* the pair stays DOWN, and its recovery does not change the state of
+	 * the rail */
 	f = health_fault(&pair);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_DOWN);
@@ -166,7 +169,7 @@ static void test_a_rail_that_carries_by_other_pairs_is_up(void)
 	rail_sched_enter(pair.from.dp);
 	rail_health_forget(pair.peer);
 	rail_sched_leave(pair.from.dp);
-	/* what others have posted may come through, or not */
+	/* the rail stays UP while slices of other pairs may still complete */
 	health_others(&pair, 2);
 	health_down(&pair);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
@@ -188,7 +191,7 @@ static void test_a_share_doubles_until_it_is_full(void)
 	health_down(&pair);
 	f = health_fault(&pair);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-	/* whatever was measured */
+	/* a fixed window instead of the measured one */
 	__atomic_store_n(&pair.rail->window, UINT64_C(8) << 20,
 			 __ATOMIC_RELAXED);
 	now = pair.from.dp->health_ns + RAIL_HEALTH_NS;
@@ -199,7 +202,7 @@ static void test_a_share_doubles_until_it_is_full(void)
 	share = f->share;
 	CU_ASSERT(health_open(&pair, share - 1));
 	CU_ASSERT(!health_open(&pair, share));
-	/* without traffic it stays */
+	/* without traffic the share does not grow */
 	rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	CU_ASSERT_EQUAL_FATAL(pair.from.dp->nfaults, 1);
@@ -233,7 +236,9 @@ static void test_a_ramp_without_traffic_ends(void)
 	test_pair_close(&pair);
 }
 
-/* Looks every 10 ms from the peer's sign of life on, until the verdict. */
+/* Runs a check every 10 ms after the peer has given a sign of life. Returns the
+ * time until the verdict, ns. life: time from the first check to the sign of
+ * life, ns. */
 static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 {
 	uint64_t now = tei_now_ns() + TEI_NS_PER_SEC, from, ns;
@@ -247,7 +252,7 @@ static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 	f->lane = &pair->rail->init[0];
 	f->since_ns = now;
 	pair->peer->alive_ns = now - 1;
-	/* silent on all rails: no fault of this one */
+	/* silent on all rails: this pair is not at fault */
 	for (from = now + life; now < from; now += RAIL_HEALTH_NS)
 		CU_ASSERT(!rail_stall_judge(f, now));
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_ASKED);
@@ -279,15 +284,17 @@ static void test_silence_counts_from_a_sign_of_life_on(void)
 	test_pair_close(&pair);
 }
 
-/* --- the kernel is asked ------------------------------------------------- */
+/* --- the peer's TCP stack ------------------------------------------------ */
 
-/* What is asked of the peer's lane is asked of a connection that nobody reads,
- * and back again. The path has no address, and takes the peer's. */
+/* A full connection that no process reads. health_swap() puts it in the place
+ * of the peer's connection, and back. Meanwhile the path has no address and
+ * uses the peer's. */
 struct health_full {
 	int listener, fd, wait_fd;
 	struct tei_rail_addr addr;
 };
 
+/* Exchanges the peer's connection and the full one. */
 static void health_swap(struct test_pair *pair, struct health_full *full)
 {
 	struct rail_lane *lane = &pair->rail->init[0];
@@ -345,7 +352,8 @@ static void health_drain(struct test_pair *pair, struct health_full *full)
 	close(full->listener);
 }
 
-/* The peer lives, but nothing has moved by this rail for that long. */
+/* Creates a fault in that stage: the peer lives, but the pair has made no
+ * progress for since_ns. */
 static struct rail_fault *health_silent(struct test_pair *pair,
 					enum rail_fault_stage stage,
 					uint64_t since_ns)
@@ -379,8 +387,9 @@ static enum rail_fault_stage health_turn(struct test_pair *pair,
 	return f->stage;
 }
 
-/* Tried again: its kernel may be asked for room just now, or ours be stopped
- * for seconds. */
+/* Checks that a fault of that age goes back to ASKED because the TCP stack
+ * responds. Repeats this a few times: the TCP stack may just be probing the
+ * window, or this process may be suspended for seconds. */
 static void health_waits(struct test_pair *pair, enum rail_fault_stage stage,
 			 uint64_t since_ns)
 {
@@ -397,7 +406,7 @@ static void health_waits(struct test_pair *pair, enum rail_fault_stage stage,
 	}
 	CU_ASSERT_EQUAL_FATAL(after, RAIL_FAULT_ASKED);
 	CU_ASSERT_EQUAL(health_stats(pair).state, TEI_RAIL_UP);
-	/* a new sign of life is asked for */
+	/* another sign of life is required */
 	CU_ASSERT_EQUAL(f->alive_ns, 0);
 	CU_ASSERT(pair->peer->alive_ns <= f->since_ns);
 }
@@ -415,10 +424,10 @@ static void test_nobody_is_suspected_whose_kernel_waits(void)
 	health_waits(&pair, RAIL_FAULT_SUSPECT, 100 * TEI_NS_PER_MS);
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
-	/* longer where lanes take long to open */
+	/* the limit is longer if lanes take long to open */
 	pair.from.dp->open_ns = TEI_NS_PER_SEC;
 	health_waits(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
-	/* not for ever */
+	/* but it is a limit */
 	pair.from.dp->open_ns = 100 * TEI_NS_PER_SEC;
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
@@ -429,7 +438,8 @@ static void test_nobody_is_suspected_whose_kernel_waits(void)
 	test_pair_close(&pair);
 }
 
-/* The port of the peer's lane is another one, and back again: it was renewed. */
+/* Changes the port of the peer's lane as if the lane had been renewed; a second
+ * call changes it back. */
 static void health_renew(struct test_pair *pair)
 {
 	struct sockaddr_in *sin;
@@ -460,13 +470,14 @@ static void test_the_connection_that_carries_it_is_asked(void)
 					   tei_now_ns(), true);
 		rail_cut_list_free(&list);
 	} while (still && tei_now_ns() < end);
-	/* its kernel has taken all */
+	/* the peer's TCP stack has acknowledged everything */
 	CU_ASSERT(!still);
 	health_renew(&pair);
 	test_pair_close(&pair);
 }
 
-/* The kernel has heard of the peer within the time that counts. */
+/* Returns true if the TCP stack has received anything from the peer within
+ * HEALTH_HEARD_NS. */
 static bool health_recent(struct test_pair *pair)
 {
 	struct rail_lane *lane = &pair->rail->init[0];
@@ -484,7 +495,7 @@ static bool health_recent(struct test_pair *pair)
 	return heard;
 }
 
-/* As if so many slices were posted on the pair. */
+/* Simulates n slices posted on the pair. */
 static void health_posted(struct test_pair *pair, uint32_t n)
 {
 	struct rail_lane *lane = &pair->rail->init[0];
@@ -514,7 +525,7 @@ static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
 		while (!f->asked && tei_now_ns() < end)
 			rail_peer_run(pair.peer, tei_now_ns());
 		CU_ASSERT_FATAL(f->asked);
-		/* what was sent may be acknowledged before it is noted */
+		/* the ping may be acknowledged before asked_ns is set */
 		while ((health_recent(&pair) ||
 			tei_now_ns() < f->asked_ns + HEALTH_HEARD_NS) &&
 		       tei_now_ns() < end)
@@ -527,8 +538,9 @@ static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
 	test_pair_close(&pair);
 }
 
-/* What is posted to a silent peer comes back without the lane's being closed
- * under the others' slices, and the lane can be used for it again. */
+/* Checks that the slices posted to a silent peer are returned without closing
+ * the lane, which other peers use, and that the lane then serves the peer
+ * again. */
 static void test_a_silent_peer_leaves_the_lane_to_others(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -564,7 +576,8 @@ static void test_a_silent_peer_leaves_the_lane_to_others(void)
 	test_pair_close(&pair);
 }
 
-/* One slice is posted to a peer that does not look; since when it is silent. */
+/* Posts one slice to a peer that does not poll, and creates a fault of that
+ * age. *since: time at which the silence began, ns. */
 static struct rail_path *health_freeze(struct test_pair *pair,
 				       struct test_task *task, uint64_t age,
 				       uint64_t *since)
@@ -599,8 +612,10 @@ static void health_look(struct test_pair *pair, uint64_t now)
 	rail_health_run(pair->from.dp, now);
 }
 
-/* Others wait for its place, and it has been silent for that long, by times that
- * the test makes: what counts as a while may pass before it looks. */
+/* Checks a silent peer that has been asked to yield its place, age ns after its
+ * silence began. wait: another path waits for the place. looks: further checks.
+ * left: slices still posted after them. The test chooses the times, so that a
+ * slow machine does not matter. */
 static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -623,7 +638,7 @@ static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
 		tei_list_add_tail(&c->waiting, &other.wait_link);
 	rail_sched_leave(pair.from.dp);
 	health_look(&pair, since + age);
-	/* not before it was looked at twice */
+	/* nothing is cut by the first check */
 	CU_ASSERT_EQUAL(path->posted, 1);
 	for (int i = 0; i < looks; i++) {
 		usleep(450 * 1000);
@@ -633,7 +648,7 @@ static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
 	CU_ASSERT_EQUAL(path->posted, left);
 	CU_ASSERT_EQUAL(pair.rail->init[0].state, RAIL_LANE_ACTIVE);
 	CU_ASSERT_EQUAL(test_ends(&task), 0);
-	/* it is no fault of the wire's */
+	/* the wire is not at fault */
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
 	rail_sched_enter(pair.from.dp);
 	tei_list_del(&other.wait_link);
@@ -647,7 +662,7 @@ static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
 
 static void test_a_silent_peer_leaves_its_place_to_who_waits(void)
 {
-	/* its kernel may have taken the last of it only now */
+	/* its TCP stack may have acknowledged the last bytes only now */
 	health_coveted(2 * TEI_NS_PER_SEC, true, 2, 0);
 }
 
@@ -661,7 +676,7 @@ static void test_and_for_a_while(void)
 	health_coveted(TEI_NS_PER_SEC / 20, true, 1, 1);
 }
 
-/* Nobody waits for anything there, and it is connected. */
+/* Nothing is posted on the pair, and it is connected. */
 static void test_a_pair_that_idles_is_no_fault(void)
 {
 	struct test_pair pair;
@@ -677,9 +692,10 @@ static void test_a_pair_that_idles_is_no_fault(void)
 	test_pair_close(&pair);
 }
 
-/* --- many peers at a time ------------------------------------------------ */
+/* --- many peers ---------------------------------------------------------- */
 
-/* As many with one slice each, connected to where nobody reads. */
+/* Number of peers with one slice each, connected to sockets that no process
+ * reads. */
 #define HEALTH_MANY	200
 
 struct health_many {
@@ -741,7 +757,7 @@ static void health_swap_fd(struct rail_lane *lane, int *fd)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Their slices are posted, or have come back. */
+/* Simulates that the slices of all peers are posted, or have completed. */
 static void health_post_many(struct test_pair *pair, struct health_many *m,
 			     bool post)
 {
@@ -781,7 +797,8 @@ static void health_begin_many(struct test_pair *pair, struct health_many *m)
 						   .path = m->path[i],
 						   .lane = lane };
 	}
-	/* the kernel has not heard of any of them for a while */
+	/* until the TCP stack has received nothing from the peers for a
+	 * while */
 	while (rail_tcp_heard(m->fd[HEALTH_MANY - 1],
 			      HEALTH_HEARD_NS / TEI_NS_PER_MS, false) &&
 	       tei_now_ns() < end)
@@ -806,7 +823,7 @@ static void health_end_many(struct test_pair *pair, struct health_many *m)
 	}
 }
 
-/* All of them were alive then. */
+/* Simulates a sign of life of all peers at that time. */
 static void health_live_many(struct test_pair *pair, struct health_many *m,
 			     uint64_t now)
 {
@@ -831,7 +848,7 @@ static uint32_t health_count(struct test_pair *pair,
 	return n;
 }
 
-/* Times that the test makes: a second ago and on. */
+/* The test chooses the times, from one second ago on. */
 static void test_all_that_falls_silent_is_found_together(void)
 {
 	static struct health_many many;
@@ -862,9 +879,9 @@ static void test_all_that_falls_silent_is_found_together(void)
 	test_pair_close(&pair);
 }
 
-/* ------------------------------------------------------------------------- */
+/* --- posts that the provider refuses ------------------------------------- */
 
-/* Endpoints that take no write, or do again. */
+/* Endpoint operations that refuse writes, and the original ones. */
 static struct fi_ops_rma health_no_rma, *health_rma;
 static uint32_t health_refusals;
 
@@ -878,6 +895,7 @@ static ssize_t health_no_write(struct fid_ep *ep, const struct fi_msg_rma *msg,
 	return -FI_ENETUNREACH;
 }
 
+/* Makes all tx endpoints of the rail refuse writes, or accept them again. */
 static void health_refuse(struct rail *rail, bool refuse)
 {
 	struct rail_lane *lane;
@@ -898,7 +916,7 @@ static void health_refuse(struct rail *rail, bool refuse)
 	}
 }
 
-/* The fault is over, and what waits is posted. */
+/* Frees the fault and posts the waiting slices. */
 static void health_mended(struct test_pair *pair)
 {
 	rail_sched_enter(pair->from.dp);
@@ -925,7 +943,7 @@ static void test_what_is_refused_at_once_is_counted(void)
 	uint32_t most;
 
 	test_pair_open(&pair);
-	/* none of them is a try */
+	/* a refused post does not count as a retry of the slice */
 	most = pair.from.settings.retry_cnt + 3;
 	health_refusals = 0;
 	health_refuse(pair.rail, true);
@@ -948,34 +966,34 @@ static void test_what_is_refused_at_once_is_counted(void)
 }
 
 const struct tei_test_case rail_health_cases[] = {
-	{ "a_burst_of_errors_is_one_fault",
+	{ "burst_of_errors_makes_one_fault",
 	  test_a_burst_of_errors_is_one_fault },
-	{ "what_was_closed_on_purpose_is_no_fault",
+	{ "error_of_closed_lane_makes_no_fault",
 	  test_what_was_closed_on_purpose_is_no_fault },
-	{ "a_rail_that_carries_by_other_pairs_is_up",
+	{ "rail_with_progress_on_other_pairs_is_up",
 	  test_a_rail_that_carries_by_other_pairs_is_up },
-	{ "a_share_doubles_until_it_is_full",
+	{ "share_of_ramp_up_doubles_until_full",
 	  test_a_share_doubles_until_it_is_full },
-	{ "a_ramp_without_traffic_ends", test_a_ramp_without_traffic_ends },
-	{ "the_connection_that_carries_it_is_asked",
+	{ "ramp_up_without_traffic_ends", test_a_ramp_without_traffic_ends },
+	{ "stall_check_uses_connection_that_carries_slices",
 	  test_the_connection_that_carries_it_is_asked },
-	{ "nobody_is_suspected_whose_kernel_waits",
+	{ "pair_with_full_tcp_window_is_not_suspect",
 	  test_nobody_is_suspected_whose_kernel_waits },
-	{ "silence_counts_from_a_sign_of_life_on",
+	{ "stall_is_measured_from_sign_of_life",
 	  test_silence_counts_from_a_sign_of_life_on },
-	{ "what_a_kernel_took_is_not_held_against_the_wire",
+	{ "pair_with_acknowledged_ping_is_not_suspect",
 	  test_what_a_kernel_took_is_not_held_against_the_wire },
-	{ "a_silent_peer_leaves_the_lane_to_others",
+	{ "cut_of_silent_peer_keeps_lane_open",
 	  test_a_silent_peer_leaves_the_lane_to_others },
-	{ "a_silent_peer_leaves_its_place_to_who_waits",
+	{ "silent_peer_with_contended_place_is_cut",
 	  test_a_silent_peer_leaves_its_place_to_who_waits },
-	{ "but_keeps_it_where_nobody_waits",
+	{ "silent_peer_without_waiters_keeps_place",
 	  test_but_keeps_it_where_nobody_waits },
-	{ "and_for_a_while", test_and_for_a_while },
-	{ "a_pair_that_idles_is_no_fault", test_a_pair_that_idles_is_no_fault },
-	{ "all_that_falls_silent_is_found_together",
+	{ "silent_peer_at_first_keeps_contended_place", test_and_for_a_while },
+	{ "idle_pair_is_no_fault", test_a_pair_that_idles_is_no_fault },
+	{ "many_silent_peers_are_found_together",
 	  test_all_that_falls_silent_is_found_together },
-	{ "what_is_refused_at_once_is_counted",
+	{ "refused_posts_are_counted_as_retries",
 	  test_what_is_refused_at_once_is_counted },
 	{ NULL, NULL },
 };

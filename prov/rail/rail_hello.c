@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Acquaintance: hello and its answer, refusals, warm-up, leave-taking.
- */
+/* Sends hellos, refusals and BYE, and connects rail pairs for a warm-up. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,9 +12,9 @@
 #define HELLO_UNFENCED_NS	(3600 * TEI_NS_PER_SEC)
 
 /*
- * One that nobody uses has been silent for long enough to be forgotten. One whose
- * fence was given up is to be fenced as soon as it is back in contact, so it is
- * known until no kernel has anything of ours any more.
+ * Returns true if an unused peer has been silent for long enough to be
+ * forgotten. A peer whose fence was given up must be fenced when it answers
+ * again. So it is remembered until no TCP stack can still have any of its data.
  */
 static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -27,8 +25,8 @@ static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	       (p->probing && now > p->probe_ns + p->dp->probe_ns / 3);
 }
 
-/* A process that once said hello but does not answer, and nobody here uses: what
- * is under way to it may land yet, so it is waited for. */
+/* Forgets an unused peer that no longer answers. Returns true if it did. Slices
+ * under way to the peer may still land, so they still wait for a fence. */
 static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 {
 	struct rail_done done;
@@ -44,7 +42,7 @@ static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 	return forget;
 }
 
-/* Not one rail of ours fits the peer's first address: no use in waiting. */
+/* Fails the tasks of a peer that no local rail can reach. */
 static void hello_no_route(struct tei_rail_peer *p)
 {
 	struct tei_rail_task *t, *tmp;
@@ -71,8 +69,9 @@ static void hello_no_route(struct tei_rail_peer *p)
 	rail_done_run(p->dp, &done);
 }
 
-/* All its rails are being opened anew, and where they are then may have been
- * said to an address that was ours: no path is left that could break. */
+/* Returns true if the peer in use has no address at present: all its rails are
+ * being opened again. Its announcement may have gone to an old address of this
+ * process, and there is no connection left whose loss would be noticed. */
 static bool hello_nowhere(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -84,8 +83,9 @@ static bool hello_nowhere(const struct tei_rail_peer *p)
 	return p->refs && p->state == RAIL_PEER_READY;
 }
 
-/* It is to be told who we are, since it doesn't seem to know. Of one that has gone
- * perhaps, only a fence is wanted. */
+/* Returns true if the peer does not seem to know this process, so that a hello
+ * must be sent again. A peer that may have gone is contacted only for a
+ * fence. */
 static bool hello_again(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -93,8 +93,9 @@ static bool hello_again(const struct tei_rail_peer *p)
 	       (p->state != RAIL_PEER_GONE || rail_fence_wanted(p));
 }
 
-/* To where the peer was found, by any rail that reaches it. Whether it connects
- * says nothing of the rails. */
+/* Sends the hello to the address at which the peer was found, over any rail
+ * that reaches it. A failure is not counted as a fault of the rails, because
+ * the address may be wrong. */
 static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len)
 {
 	uint32_t i, n = rail_count(p->dp);
@@ -118,8 +119,9 @@ static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len
 	return -FI_EAGAIN;
 }
 
-/* The usual ways and that one in turns: either may be the one that leads there,
- * and none of them need say that it does not. */
+/* Sends the hello alternately over the known routes and to the address at which
+ * the peer was found. Only one of them may work, and the other one need not
+ * report an error. */
 static int hello_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 		      uint64_t now, uint32_t attempt)
 {
@@ -139,7 +141,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 	if (p->stranger)
 		return 0;
-	/* it would miss in the table */
+	/* the rail table would lack the lane that is being opened */
 	if (rail_reopen_any(dp))
 		return now + RAIL_CTL_RETRY_NS;
 	rail_sched_enter(dp);
@@ -151,7 +153,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	reply = p->reply_hello;
 	stuck = p->stuck;
 	if (stuck) {
-		TEI_DEBUG_LOG("rail", "peer %s: a path does not connect",
+		TEI_DEBUG_LOG("rail", "peer %s: a connection is not established",
 			      p->name);
 		p->stuck = false;
 		p->rehello = true;
@@ -171,10 +173,10 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->asked_ns = 0;
 	else if (!p->asked_ns)
 		p->asked_ns = now;
-	/* it was left, and is wanted again */
+	/* the peer is in use again */
 	if (ask && p->hello_next_ns > now + RAIL_CTL_RARELY_NS)
 		p->hello_next_ns = now;
-	if (nowhere) {			/* nothing can be sent there */
+	if (nowhere) {			/* the peer has no address */
 		rail_ctl_look(p, now, p->asked_ns);
 		return rail_ctl_again(p, now);
 	}
@@ -184,7 +186,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return p->hello_next_ns;
 	if ((announce || probe) && !ask && hello_forget_silent(p, now))
 		return 0;
-	/* a hello that is repeated says that our answers get lost */
+	/* a repeated hello means that the answers are lost */
 	if (reply && p->state == RAIL_PEER_READY)
 		rail_fence_silent(p, now);
 	len = rail_msg_hello(p, ask || announce || probe, buf);
@@ -230,8 +232,9 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 }
 
 /*
- * True: its route is not connected yet. That it takes the message does not mean
- * that it is: the connection may have broken long ago.
+ * Returns true if the route of the rail is not connected yet; if so, sends a
+ * hello over it. A successful send does not prove that it is connected: the
+ * connection may have been lost before.
  */
 static bool hello_warm(struct tei_rail_peer *p, struct rail *rail, uint32_t index,
 		       const uint8_t *buf, size_t len)
@@ -256,7 +259,7 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(dp);
 	if (!left)
 		return 0;
-	/* it would miss in the table */
+	/* the rail table would lack the lane that is being opened */
 	if (rail_reopen_any(dp))
 		return now + RAIL_CTL_RETRY_NS;
 	left = false;
@@ -279,7 +282,7 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return 0;
 }
 
-/* Whether writes of ours to it may be under way. */
+/* Returns true if writes to the peer may still be under way. */
 static bool hello_undrained(struct tei_rail_peer *p)
 {
 	bool undrained;
@@ -290,7 +293,8 @@ static bool hello_undrained(struct tei_rail_peer *p)
 	return undrained;
 }
 
-/* Tells every peer that knows us; for tear-down. True when all are told. */
+/* Sends BYE to every peer that knows this process. Returns true when all have
+ * been sent. For tear-down. */
 bool rail_peer_bye(struct tei_rail_dp *dp)
 {
 	uint8_t buf[RAIL_MSG_MAX];

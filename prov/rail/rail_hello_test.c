@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Addresses of a peer that are not known any more, or not yet.
- */
+/* Tests contact with peers whose address is wrong, or not known at present. */
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
@@ -13,24 +11,25 @@
 
 #define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
 #define HELLO_TURNS	50
-#define HELLO_LOOKED	2000	/* turns; it is looked up once a second */
+#define HELLO_LOOKED	2000	/* turns; resolved once a second */
 #define HELLO_NOBODY	1	/* no rail listens at that port */
 
-/* Its only rail is where nobody listens, as one of an older generation is. */
+/* Sets the address of the peer's only rail to one at which nothing listens,
+ * with the generation before. */
 static void hello_moved(struct tei_rail_peer *p)
 {
 	struct sockaddr_in *at = (void *)p->remotes[0].addr.bytes;
 
 	rail_sched_enter(p->dp);
 	at->sin_port = htons(HELLO_NOBODY);
-	p->nfirsts = 0;		/* as where none is held */
+	p->nfirsts = 0;		/* it has no contact lanes */
 	p->remotes[0].gen--;
 	p->remotes[0].serial = ++p->serial;
 	p->table_seen = 0;
 	rail_sched_leave(p->dp);
 }
 
-/* Its only rail is being opened anew. */
+/* Marks the peer's only rail as being opened again. */
 static void hello_away(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);
@@ -63,7 +62,7 @@ static void hello_write(struct test_pair *pair, struct test_task *t)
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, t, 1), 0);
 }
 
-/* Until it has ended, or so many turns. */
+/* Runs both planes until the task has ended, at most for that many turns. */
 static void hello_turns(struct test_pair *pair, struct test_task *t,
 			unsigned int most)
 {
@@ -77,12 +76,13 @@ static void hello_turns(struct test_pair *pair, struct test_task *t,
 }
 
 enum hello_knows {
-	HELLO_MOVED,	/* an address where nobody listens */
-	HELLO_AWAY,	/* that there will be one */
-	HELLO_CLOSED,	/* that there is none */
+	HELLO_MOVED,	/* an address at which nothing listens */
+	HELLO_AWAY,	/* that its rail will have an address again */
+	HELLO_CLOSED,	/* that its rail is closed */
 };
 
-/* Neither knows where the other is; the one that writes is told. */
+/* Neither plane knows the address of the other one. Checks that a write
+ * completes after the writing plane has been given the address. */
 static void hello_lost(enum hello_knows what)
 {
 	struct tei_rail_addr real;
@@ -105,13 +105,13 @@ static void hello_lost(enum hello_knows what)
 	CU_ASSERT_EQUAL(test_ends(&t), 1);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	CU_ASSERT_EQUAL(memcmp(pair.src, pair.dst, sizeof(pair.src)), 0);
-	/* nothing goes there any more */
+	/* the old address is not used any more */
 	CU_ASSERT_EQUAL(pair.peer->nremotes, 2);
 	CU_ASSERT_EQUAL(pair.peer->remotes[1].addr.len, 0);
 	test_pair_close(&pair);
 }
 
-/* Nothing is asked of it, and no path is there to break. */
+/* No request is pending, and there is no connection that could be lost. */
 static void test_one_that_is_nowhere_is_looked_up(void)
 {
 	struct tei_rail_addr real;
@@ -120,7 +120,7 @@ static void test_one_that_is_nowhere_is_looked_up(void)
 	uint32_t before, i;
 
 	test_pair_open(&pair);
-	hello_write(&pair, &t);		/* the keys are known from here on */
+	hello_write(&pair, &t);		/* gets the keys */
 	hello_turns(&pair, &t, UINT_MAX);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	real = pair.peer->remotes[0].addr;
@@ -144,7 +144,7 @@ static void test_two_that_moved_at_a_time_meet_again(void)
 	hello_lost(HELLO_MOVED);
 }
 
-/* Nobody is told anything. */
+/* Neither plane is given the address of the other one. */
 static void test_first_addresses_bring_together_who_is_nowhere(void)
 {
 	struct test_pair pair;
@@ -182,7 +182,7 @@ static void test_one_whose_rails_were_closed_is_met_again(void)
 	hello_lost(HELLO_CLOSED);
 }
 
-/* It may be out of date. */
+/* The resolved address may be out of date. */
 static void test_a_wrong_hint_does_no_harm(void)
 {
 	struct tei_rail_addr wrong;
@@ -200,7 +200,7 @@ static void test_a_wrong_hint_does_no_harm(void)
 	hello_write(&pair, &t);
 	hello_turns(&pair, &t, UINT_MAX);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
-	/* the usual way is tried as well, and the lane is not to blame */
+	/* the known route is tried as well, and the lane is not renewed */
 	for (end = tei_now_ns() + HELLO_WAIT_NS;
 	     pair.peer->rehello && tei_now_ns() < end;)
 		test_pair_turn(&pair, tei_now_ns());
@@ -209,7 +209,8 @@ static void test_a_wrong_hint_does_no_harm(void)
 	test_pair_close(&pair);
 }
 
-/* It said that there will be one; a peer that closed its rails did not. */
+/* The peer has announced that its rail will have an address again. A peer that
+ * has closed its rails has not. */
 static void test_an_address_that_is_to_come_is_waited_for(void)
 {
 	struct test_pair pair;
@@ -229,7 +230,7 @@ static void test_an_address_that_is_to_come_is_waited_for(void)
 	test_pair_close(&pair);
 }
 
-/* --- an address that two have -------------------------------------------- */
+/* --- two peers with the same address ------------------------------------- */
 
 static struct rail_path *hello_path(struct tei_rail_peer *p,
 				    struct rail_lane *lane)
@@ -243,7 +244,7 @@ static struct rail_path *hello_path(struct tei_rail_peer *p,
 	return path;
 }
 
-/* A place for the path, and an address of the lane's. */
+/* Gives the path a place in the endpoint cache and an address of the lane. */
 static int hello_ready(struct tei_rail_peer *p, struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock)
 {
@@ -267,8 +268,9 @@ static void hello_lose(struct tei_rail_peer *p, struct rail_lane *lane)
 	rail_cache_close(lane);
 }
 
-/* A process is looked for where one that is known has a rail: the provider has
- * one connection, of which the one's end is not the other's. */
+/* A resolver has the address of a rail of a known peer. The provider makes only
+ * one connection for both, which must stay open until the last of them is
+ * evicted. */
 static void test_two_of_one_address_share_a_connection(void)
 {
 	struct tei_rail_peer *seeker;
@@ -284,7 +286,7 @@ static void test_two_of_one_address_share_a_connection(void)
 						 &seeker), 0);
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_EQUAL(hello_ready(seeker, lane), 0);
-	/* no sooner is the one's lost than it has it again */
+	/* after the peer has lost its place, it gets it again */
 	hello_lose(pair.peer, lane);
 	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);
@@ -292,7 +294,7 @@ static void test_two_of_one_address_share_a_connection(void)
 	hello_lose(seeker, lane);
 	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);
-	/* the last one takes it along */
+	/* the last one closes the connection */
 	hello_lose(pair.peer, lane);
 	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_NONE);
@@ -302,20 +304,20 @@ static void test_two_of_one_address_share_a_connection(void)
 }
 
 const struct tei_test_case rail_hello_cases[] = {
-	{ "two_of_one_address_share_a_connection",
+	{ "peers_with_same_address_share_connection",
 	  test_two_of_one_address_share_a_connection },
-	{ "two_that_moved_at_a_time_meet_again",
+	{ "two_peers_with_wrong_addresses_reconnect",
 	  test_two_that_moved_at_a_time_meet_again },
-	{ "two_that_are_away_at_a_time_meet_again",
+	{ "two_peers_with_reopening_rails_reconnect",
 	  test_two_that_are_away_at_a_time_meet_again },
-	{ "one_whose_rails_were_closed_is_met_again",
+	{ "peer_with_closed_rails_is_connected_again",
 	  test_one_whose_rails_were_closed_is_met_again },
-	{ "first_addresses_bring_together_who_is_nowhere",
+	{ "peers_without_addresses_reconnect_at_contact_addresses",
 	  test_first_addresses_bring_together_who_is_nowhere },
-	{ "one_that_is_nowhere_is_looked_up",
+	{ "peer_without_address_is_resolved",
 	  test_one_that_is_nowhere_is_looked_up },
-	{ "a_wrong_hint_does_no_harm", test_a_wrong_hint_does_no_harm },
-	{ "an_address_that_is_to_come_is_waited_for",
+	{ "wrong_resolved_address_is_harmless", test_a_wrong_hint_does_no_harm },
+	{ "announced_address_is_awaited",
 	  test_an_address_that_is_to_come_is_waited_for },
 	{ NULL, NULL },
 };
