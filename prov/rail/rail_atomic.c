@@ -247,8 +247,8 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 	return n;
 }
 
-/* Marks the atomics of a message that could not be sent as unsent again, so
- * that they can still be cancelled. */
+/* Marks the atomics of a message that could not be sent as unsent again. They
+ * can still be cancelled then. */
 static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -92,7 +92,8 @@ static void first_describe(struct test_plane *p, struct tei_rail_desc *desc)
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(p->dp, 0, desc), 0);
 }
 
-/* Returns plane who as a peer of plane of, with only that contact address. */
+/* Returns the peer object in plane of that stands for the other plane. Only
+ * that contact address is known to it. */
 static struct tei_rail_peer *first_peer(struct test_plane *of,
 					struct test_plane *who,
 					const struct tei_rail_addr *at)

@@ -823,7 +823,7 @@ static void health_end_many(struct test_pair *pair, struct health_many *m)
 	}
 }
 
-/* Simulates a sign of life of all peers at that time. */
+/* Simulates a sign of life of all peers, received at time now. */
 static void health_live_many(struct test_pair *pair, struct health_many *m,
 			     uint64_t now)
 {

@@ -12,7 +12,7 @@
 #define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
 #define HELLO_TURNS	50
 #define HELLO_LOOKED	2000	/* turns; resolved once a second */
-#define HELLO_NOBODY	1	/* no rail listens at that port */
+#define HELLO_NOBODY	1	/* a port at which no rail listens */
 
 /* Sets the address of the peer's only rail to one at which nothing listens,
  * with the generation before. */
