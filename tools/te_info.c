@@ -83,16 +83,16 @@ static int main_report(struct info *info)
 {
 	info->doc = cJSON_CreateObject();
 	main_head(info);
-	info_progress(info, "looking at the interfaces and RDMA ports");
+	info_progress(info, "reading the interfaces and RDMA ports");
 	info_look_net(info);
 	info_look_verbs(info);
-	info_progress(info, "starting an engine to see its rails");
+	info_progress(info, "starting an engine to list its rails");
 	info_look_rails(info);
 	main_machine(info);
 	if (info->opts.check)
 		info_check(info);
 	if (info->opts.segment) {
-		info_progress(info, "asking the segment's rails");
+		info_progress(info, "testing the segment's rails");
 		info_look_segment(info);
 	}
 	info_progress(info, "");

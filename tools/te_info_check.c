@@ -100,9 +100,9 @@ static void check_memlock(struct info *info)
 	f = info_find(info, grade, "memlock", who);
 	info_what(f, "at most %s of memory may be locked (ulimit -l)",
 		  info_bytes_text(l.soft, size, sizeof(size)));
-	info_why(f, rdma ? "RDMA registration locks memory and fails beyond it" :
-		 "tcp does not lock memory, but registration with an RDMA NIC would fail beyond it");
-	info_cure(f, "ulimit -l unlimited; for good: \"* - memlock unlimited\" in /etc/security/limits.d/, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for containers");
+	info_why(f, rdma ? "RDMA registration locks memory, and fails above this limit" :
+		 "tcp does not lock memory, but registration with an RDMA NIC would fail above this limit");
+	info_cure(f, "ulimit -l unlimited; permanently: \"* - memlock unlimited\" in /etc/security/limits.d/, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for containers");
 }
 
 static void check_files(struct info *info)
@@ -131,8 +131,8 @@ static void check_files(struct info *info)
 		      who);
 	info_what(f, "%.0f files may be open (hard limit %.0f); %.0f rails and %.0f peers need about %.0f",
 		  l.soft, l.hard, rails, peers, need);
-	info_why(f, "a connection that gets no descriptor fails, and its peer's transfers with it");
-	info_cure(f, "ulimit -n %.0f; for good: \"* - nofile %.0f\" in /etc/security/limits.d/ or LimitNOFILE= in a systemd unit",
+	info_why(f, "a connection without a file descriptor fails, and so do the transfers with its peer");
+	info_cure(f, "ulimit -n %.0f; permanently: \"* - nofile %.0f\" in /etc/security/limits.d/ or LimitNOFILE= in a systemd unit",
 		  need * 2, need * 2);
 }
 
@@ -148,7 +148,7 @@ static void check_address_space(struct info *info)
 		      limit_subject(info, who, sizeof(who)));
 	info_what(f, "the address space is limited to %s (ulimit -v)",
 		  info_bytes_text(l.soft, size, sizeof(size)));
-	info_why(f, "threads, mapped queues and large buffers count, used or not");
+	info_why(f, "thread stacks, mapped queues and large buffers count towards the limit, even if they are not used");
 	info_cure(f, "ulimit -v unlimited");
 }
 
@@ -167,10 +167,10 @@ void info_check(struct info *info)
 	info_check_net(info);
 	info_check_routes(info);
 	info_check_fabric(info);
-	info_progress(info, "asking the metadata server");
+	info_progress(info, "testing the metadata server");
 	info_check_metadata(info);
 	if (info->opts.no_probe)
 		return;
-	info_progress(info, "moving bytes over each rail");
+	info_progress(info, "testing each rail");
 	info_probe_rails(info);
 }

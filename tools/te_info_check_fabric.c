@@ -41,13 +41,13 @@ static void fabric_rails(struct info *info)
 			continue;
 		f = info_find(info, INFO_BAD, "rail", r->name);
 		info_what(f, "the rail is %s", info_get(r->doc, "state"));
-		info_why(f, "it carries nothing");
-		info_cure(f, "the log lines tell why; MC_LOG_LEVEL=debug tells more");
+		info_why(f, "it carries no data");
+		info_cure(f, "the log lines below name the cause; MC_LOG_LEVEL=debug logs more");
 	}
 	if (!network || loop < network)
 		return;
 	f = info_find(info, INFO_WARN, "rail", info->rails[0].name);
-	info_what(f, "there is no rail but loopback");
+	info_what(f, "loopback is the only rail");
 	info_why(f, "no other host can be reached");
 	info_cure(f, "bring up an interface and give it an address; MC_TE_FILTERS and MOONRAIL_DEVICES must not exclude it");
 }
@@ -80,19 +80,19 @@ static void fabric_closing(struct info *info, const struct info_rail *r)
 
 	if (rxm && fabric_switch_on(set)) {
 		info_fine(info, "closing", r->provider,
-			  "FI_AV_REMOVE_CLEANUP=%s lets one connection be closed",
+			  "FI_AV_REMOVE_CLEANUP=%s: a single connection can be closed",
 			  set);
 		return;
 	}
 	f = info_find(info, INFO_NOTE, "closing", r->provider);
-	info_what(f, "one connection can't be closed alone%s%s",
+	info_what(f, "a single connection cannot be closed%s%s",
 		  !rxm ? " with this provider" :
 		  *set ? " with FI_AV_REMOVE_CLEANUP=" :
 			 " without FI_AV_REMOVE_CLEANUP",
 		  rxm ? set : "");
-	info_why(f, "a broken path costs the whole endpoint, which is replaced while its other peers drain");
+	info_why(f, "after a connection has broken, the engine replaces the whole endpoint while its other peers drain");
 	info_cure(f, rxm ? "FI_AV_REMOVE_CLEANUP=1 in the environment before the program starts" :
-			   "nothing needs to be done; verbs;ofi_rxm and tcp;ofi_rxm can, with FI_AV_REMOVE_CLEANUP=1");
+			   "none needed; verbs;ofi_rxm and tcp;ofi_rxm can close a single connection with FI_AV_REMOVE_CLEANUP=1");
 }
 
 /*
@@ -110,14 +110,14 @@ static void fabric_connecting(struct info *info, const struct info_rail *r)
 		return;
 	if (us >= 0 && us <= FABRIC_CM_SOON_US) {
 		info_fine(info, "connecting", r->provider,
-			  "FI_OFI_RXM_CM_PROGRESS_INTERVAL=%s has connections accepted soon",
+			  "FI_OFI_RXM_CM_PROGRESS_INTERVAL=%s: connections are accepted without a delay",
 			  set);
 		return;
 	}
 	f = info_find(info, INFO_NOTE, "connecting", r->provider);
 	info_what(f, "a connection may take %.4g ms to be accepted",
 		  us < 0 ? FABRIC_CM_US / 1e3 : (double)us / 1e3);
-	info_why(f, "so does the first transfer to a rail, and each to one that had to leave the connection cache");
+	info_why(f, "the first transfer to a remote rail is delayed as long, and so is the next one after its connection was evicted");
 	info_cure(f, "FI_OFI_RXM_CM_PROGRESS_INTERVAL=100 (microseconds) in the environment before the target starts");
 }
 
@@ -137,12 +137,12 @@ static void fabric_buffers(struct info *info, const struct info_rail *r)
 		return;
 	if (size > 0 && size <= FABRIC_RX_SIZE) {
 		info_fine(info, "buffers", r->provider,
-			  "FI_OFI_RXM_MSG_RX_SIZE=%s keeps the receive buffers of an endpoint small",
+			  "FI_OFI_RXM_MSG_RX_SIZE=%s: the receive buffers of an endpoint are small",
 			  set);
 		return;
 	}
 	f = info_find(info, INFO_NOTE, "buffers", r->provider);
-	info_what(f, "libfabric fills up to 70 MB of receive buffers per endpoint");
+	info_what(f, "libfabric allocates up to 70 MB of receive buffers per endpoint");
 	info_why(f, "a rail has two endpoints; the buffers are for messages, not for reads and writes");
 	info_cure(f, "FI_OFI_RXM_MSG_RX_SIZE=1024 in the environment before the program starts: 18 MB per endpoint");
 }
@@ -233,10 +233,10 @@ static void fabric_libraries(struct info *info)
 		return;
 	}
 	f = info_find(info, INFO_BAD, "libraries", who);
-	info_what(f, "%zu libfabrics are mapped: %s and %s", c.n, c.paths[0],
+	info_what(f, "%zu copies of libfabric are mapped, among them %s and %s", c.n, c.paths[0],
 		  c.paths[1]);
-	info_why(f, "one calls into the other's providers and settings, and crashes or hangs");
-	info_cure(f, "link everything to one; LD_DEBUG=libs shows who loads which; look at LD_LIBRARY_PATH, LD_PRELOAD and wheels that bundle their own");
+	info_why(f, "calls to one copy reach the providers and settings of the other, and the process crashes or hangs");
+	info_cure(f, "link all parts of the program with one copy; LD_DEBUG=libs shows which library loads each copy; check LD_LIBRARY_PATH, LD_PRELOAD and Python wheels that bundle their own");
 }
 
 /*
@@ -295,14 +295,14 @@ static void fabric_gid(struct info *info, const char *name, const cJSON *port)
 	if (strcmp(info_get(port, "link_layer"), "Ethernet"))
 		return;
 	if (fabric_has_gid(port)) {
-		info_fine(info, "gid", name, "port %.0f has GIDs beyond link-local",
+		info_fine(info, "gid", name, "port %.0f has a GID that is not link-local",
 			  info_get_num(port, "port"));
 		return;
 	}
 	f = info_find(info, INFO_WARN, "gid", name);
 	info_what(f, "port %.0f has link-local GIDs only",
 		  info_get_num(port, "port"));
-	info_why(f, "RoCE finds its way by a GID that is an IP address");
+	info_why(f, "RoCE needs a GID that is an IP address to reach other hosts");
 	info_cure(f, "give the port's interface an IP address; ibv_devinfo -v lists the GIDs");
 }
 
@@ -364,10 +364,10 @@ static void fabric_rate(struct info *info, const char *name, const cJSON *port,
 	else
 		info_what(f, "port %.0f runs at %s, %s %s",
 			  info_get_num(port, "port"), rate,
-			  ib ? "another one of the device at" : "it supports",
+			  ib ? "another port of the device at" : "it supports",
 			  info_bits_text(max, most, sizeof(most)));
-	info_why(f, "the link has trained for less than it could carry");
-	info_cure(f, "look at cable, transceiver and switch port; mlxlink or ethtool shows what both ends offer");
+	info_why(f, "the link has negotiated a lower speed than it supports");
+	info_cure(f, "check the cable, the transceiver and the switch port; mlxlink or ethtool shows what both ends offer");
 }
 
 static void fabric_port(struct info *info, const char *name, const cJSON *port,
@@ -382,8 +382,8 @@ static void fabric_port(struct info *info, const char *name, const cJSON *port,
 		info_what(f, "port %.0f is %s", info_get_num(port, "port"),
 			  *info_get(port, "state") ? info_get(port, "state") :
 						     info_get(port, "error"));
-		info_why(f, "it can't be a rail");
-		info_cure(f, "cable and switch; ip link set … up for RoCE, a running subnet manager for InfiniBand");
+		info_why(f, "it cannot be a rail");
+		info_cure(f, "check the cable and the switch; RoCE needs ip link set … up, InfiniBand a running subnet manager");
 		return;
 	}
 	fabric_rate(info, name, port, ports);
@@ -393,7 +393,7 @@ static void fabric_port(struct info *info, const char *name, const cJSON *port,
 	f = info_find(info, INFO_NOTE, "rdma_mtu", name);
 	info_what(f, "port %.0f uses an MTU of %.0f where %.0f is possible",
 		  info_get_num(port, "port"), mtu, max);
-	info_why(f, "each packet costs the NIC work; small ones cost throughput");
+	info_why(f, "each packet has a fixed cost in the NIC, so small packets lower the throughput");
 	info_cure(f, "ip link set … mtu 9000 (4200 at least) on its interface and the switch");
 }
 
@@ -408,9 +408,9 @@ static void fabric_unused(struct info *info, size_t devices)
 	if (!devices || strcmp(info->opts.protocol, "auto"))
 		return;
 	f = info_find(info, INFO_WARN, "rdma", "rails");
-	info_what(f, "%zu RDMA devices are here, but no rail uses one", devices);
+	info_what(f, "this host has %zu RDMA devices, but no rail uses one", devices);
 	info_why(f, "tcp costs CPU time and throughput that RDMA does not");
-	info_cure(f, "fi_info -p verbs says whether libfabric sees them; MC_FORCE_TCP, MOONRAIL_PROVIDER and MC_TE_FILTERS must not exclude them");
+	info_cure(f, "fi_info -p verbs shows whether libfabric finds them; MC_FORCE_TCP, MOONRAIL_PROVIDER and MC_TE_FILTERS must not exclude them");
 }
 
 static void fabric_rdma(struct info *info)

@@ -38,7 +38,7 @@ static void host_few_pages(struct info *info, double total, const char *thp)
 	else
 		info_what(f, "no huge pages are reserved; transparent: %s",
 			  thp);
-	info_why(f, "a NIC's translation of large buffers takes 512 times as many entries with small pages");
+	info_why(f, "with small pages, a NIC needs 512 times as many translation entries for a large buffer");
 	info_cure(f, "sysctl vm.nr_hugepages=N%s, or echo madvise >/sys/kernel/mm/transparent_hugepage/enabled and madvise(MADV_HUGEPAGE) for the buffers",
 		  total > 0 ? " with a larger N" : "");
 }
@@ -86,8 +86,8 @@ static void host_clock(struct info *info)
 			continue;
 		f = info_find(info, INFO_WARN, "clock", "host");
 		info_what(f, "the clock source is %s", name);
-		info_why(f, "each look at the clock is a slow device access, and the data path looks often");
-		info_cure(f, "echo tsc >/sys/devices/system/clocksource/clocksource0/current_clocksource, or tsc=reliable on the kernel's command line where the TSC is sound");
+		info_why(f, "each read of the clock is a slow device access, and the data path reads the clock often");
+		info_cure(f, "echo tsc >/sys/devices/system/clocksource/clocksource0/current_clocksource, or tsc=reliable on the kernel's command line if the TSC is reliable");
 		return;
 	}
 	info_fine(info, "clock", "host", "the clock source is %s", name);
@@ -169,8 +169,8 @@ static void host_shm(struct info *info)
 		return;
 	}
 	f = info_find(info, INFO_NOTE, "shm", "/dev/shm");
-	info_what(f, "it holds %s", size);
-	info_why(f, "libfabric's shm provider keeps its queues there; a write beyond its end is a bus error");
+	info_what(f, "its size is %s", size);
+	info_why(f, "libfabric's shm provider keeps its queues there; if it is full, the process ends with SIGBUS");
 	info_cure(f, "mount -o remount,size=1G /dev/shm, or --shm-size=1g for containers");
 }
 
@@ -297,7 +297,7 @@ static void host_cgroup_tell(struct info *info, const struct host_limit *l)
 		      "cgroup", "memory");
 	info_what(f, "control group %s is limited to %s", l->where,
 		  info_bytes_text(l->bytes, size, sizeof(size)));
-	info_why(f, "buffers and socket memory count; beyond it the kernel kills");
+	info_why(f, "buffers and socket memory count towards the limit; above it, the kernel kills processes");
 	info_cure(f, "raise %s there, MemoryMax= of the unit, or --memory of the container",
 		  l->file);
 }
@@ -354,12 +354,12 @@ static void host_iommu(struct info *info)
 	info_read(info, cmdline, sizeof(cmdline), "/proc/cmdline");
 	if (strstr(cmdline, "iommu=pt") ||
 	    strstr(cmdline, "iommu.passthrough=1")) {
-		info_fine(info, "iommu", "host", "the IOMMU passes through");
+		info_fine(info, "iommu", "host", "the IOMMU is in pass-through mode");
 		return;
 	}
 	f = info_find(info, INFO_NOTE, "iommu", "host");
-	info_what(f, "an IOMMU translates what devices access");
-	info_why(f, "it costs fast NICs throughput, and transfers between GPU and NIC go by way of the root complex");
+	info_what(f, "an IOMMU translates the memory accesses of devices");
+	info_why(f, "fast NICs lose throughput, and transfers between a GPU and a NIC pass through the root complex");
 	info_cure(f, "iommu=pt on the kernel's command line");
 }
 
@@ -370,7 +370,7 @@ static void host_numa_balancing(struct info *info)
 	if (info_sysctl(info, "numa_balancing", "kernel/numa_balancing") <= 0)
 		return;
 	f = info_find(info, INFO_NOTE, "numa_balancing", "host");
-	info_what(f, "the kernel moves pages between NUMA nodes by itself");
+	info_what(f, "the kernel moves pages between NUMA nodes automatically");
 	info_why(f, "its page faults disturb transfers, and a buffer may leave the node of its NIC");
 	info_cure(f, "sysctl kernel.numa_balancing=0");
 }

@@ -185,15 +185,15 @@ static void meta_server(struct info *info, cJSON *list, const char *server)
 	info_bool(o, "answers", !ret);
 	if (!ret) {
 		info_num(o, "connect_us", us);
-		info_fine(info, "metadata", server, "it grants a session, in %.0f us",
+		info_fine(info, "metadata", server, "it opened a session in %.0f us",
 			  us);
 		return;
 	}
 	info_text(o, "error", "%s", why);
 	f = info_find(info, INFO_WARN, "metadata", server);
 	info_what(f, "%s", why);
-	info_why(f, "a cluster lives on without one server, and stops to find new segments without all");
-	info_cure(f, "start it, and a majority of them, or look at address, port, firewall and log of %s",
+	info_why(f, "moonrail works while a majority of the servers does; without it, no new segment can be found");
+	info_cure(f, "start this server and a majority of all servers; check address, port, firewall and log of %s",
 		  server);
 }
 

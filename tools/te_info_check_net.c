@@ -79,8 +79,8 @@ static void net_unaddressed(struct info *info, const char *name)
 {
 	cJSON *f = info_find(info, INFO_NOTE, "link", name);
 
-	info_what(f, "the interface is up but has no address, so it is no rail");
-	info_why(f, "what it could carry goes over the other rails");
+	info_what(f, "the interface is up but has no address, so it is not a rail");
+	info_why(f, "its bandwidth is not used");
 	info_cure(f, "ip addr add ADDRESS/PREFIX dev %s, in a subnet of its own",
 		  name);
 }
@@ -104,11 +104,11 @@ static void net_idle(struct info *info, const cJSON *o)
 		return;
 	}
 	f = info_find(info, addressed ? INFO_WARN : INFO_NOTE, "link", name);
-	info_what(f, "%s, so it is no rail",
+	info_what(f, "%s, so it is not a rail",
 		  !up ? "the interface is down" : "there is no carrier");
-	info_why(f, "what it could carry goes over the other rails");
+	info_why(f, "its bandwidth is not used");
 	info_cure(f, !up ? "ip link set %s up" :
-			   "look at cable, transceiver and switch port of %s; ethtool says what the driver sees",
+			   "check the cable, the transceiver and the switch port of %s; ethtool shows the state that the driver reports",
 		  name);
 }
 
@@ -145,8 +145,8 @@ static void net_speed(struct info *info, const char *name, const cJSON *o)
 	info_what(f, "the link runs at %s%s%s", text,
 		  speed < max ? ", the port supports " : "",
 		  speed < max ? most : "");
-	info_why(f, "a NIC of today has negotiated less than it can");
-	info_cure(f, "look at the cable; ethtool %s shows what both ends offer",
+	info_why(f, "the link has negotiated a lower speed than the NIC supports");
+	info_cure(f, "check the cable; ethtool %s shows what both ends offer",
 		  name);
 }
 
@@ -180,8 +180,8 @@ static void net_offloads(struct info *info, const char *name, const cJSON *o)
 	if (!used)
 		return;
 	f = info_find(info, nic ? INFO_WARN : INFO_NOTE, "offloads", name);
-	info_what(f, "switched off or not there: %s", missing);
-	info_why(f, "the CPU cuts and sums every packet of a tcp rail itself");
+	info_what(f, "switched off or not available: %s", missing);
+	info_why(f, "the CPU segments and checksums every packet of a tcp rail");
 	info_cure(f, "ethtool -K %s rx on tx on sg on tso on gso on gro on", name);
 }
 
@@ -194,8 +194,8 @@ static void net_rings(struct info *info, const char *name, const cJSON *o)
 	if (!r || rx * 4 > max || info_get_num(o, "speed_bps") < 1e10)
 		return;
 	f = info_find(info, INFO_NOTE, "rings", name);
-	info_what(f, "%.0f of %.0f receive descriptors are in use", rx, max);
-	info_why(f, "bursts of a fast link overrun a short ring, and tcp has to send again");
+	info_what(f, "%.0f of %.0f possible receive descriptors are configured", rx, max);
+	info_why(f, "bursts on a fast link overflow a short ring, and tcp has to retransmit");
 	info_cure(f, "ethtool -G %s rx %.0f", name, max);
 }
 
@@ -207,15 +207,15 @@ static void net_mtu(struct info *info, const struct info_net *n,
 	if (n->mtu && n->mtu < 1280) {
 		f = info_find(info, INFO_WARN, "mtu", n->name);
 		info_what(f, "packets carry %u bytes at most", n->mtu);
-		info_why(f, "below 1280 IPv6 does not work, and each packet costs CPU");
+		info_why(f, "below 1280 bytes IPv6 does not work, and each packet costs CPU time");
 		info_cure(f, "ip link set %s mtu 1500", n->name);
 	} else if (n->mtu && n->mtu < 4096 &&
 		   strcmp(info_get(o, "kind"), "virtual") &&
 		   info_get_num(o, "speed_bps") >= 1e10) {
 		f = info_find(info, INFO_NOTE, "mtu", n->name);
 		info_what(f, "packets carry %u bytes on a fast link", n->mtu);
-		info_why(f, "RoCE and tcp both do better with large frames");
-		info_cure(f, "ip link set %s mtu 9000, if the switch and every peer take it",
+		info_why(f, "RoCE and tcp are faster with large frames");
+		info_cure(f, "ip link set %s mtu 9000, if the switch and all peers support it",
 			  n->name);
 	}
 }
@@ -277,8 +277,8 @@ static void net_buffer(struct info *info, const char *name)
 	}
 	f = info_find(info, max < need / 4 ? INFO_WARN : INFO_NOTE,
 		      "socket_buffers", name);
-	info_what(f, "a tcp socket's buffer may grow to %s, %s would do", a, b);
-	info_why(f, "a connection carries no more than its buffer per round trip");
+	info_what(f, "a tcp socket's buffer may grow to %s (recommended: %s)", a, b);
+	info_why(f, "a connection carries at most the size of its buffer per round trip");
 	info_cure(f, "sysctl net.ipv4.%s=\"4096 131072 %.0f\"", name, need);
 }
 
@@ -299,7 +299,7 @@ static void net_core(struct info *info, const char *name)
 	f = info_find(info, INFO_WARN, "socket_buffers", name);
 	info_what(f, "net.core.%s is %lld bytes, below the kernel's default",
 		  name, value);
-	info_why(f, "programs and providers that ask for a buffer size get no more");
+	info_why(f, "programs and providers that request a larger buffer do not get it");
 	info_cure(f, "sysctl net.core.%s=16777216", name);
 }
 
@@ -317,9 +317,9 @@ static void net_backlog(struct info *info)
 		return;
 	}
 	f = info_find(info, INFO_WARN, "backlog", "somaxconn");
-	info_what(f, "%lld connections may wait to be accepted, %.0f peers may come at once",
+	info_what(f, "%lld connections may wait to be accepted, but %.0f peers may connect at once",
 		  n, peers);
-	info_why(f, "a cluster that starts together loses connection requests and waits seconds for the next try");
+	info_why(f, "when a whole cluster starts, connection requests are dropped and repeated only seconds later");
 	info_cure(f, "sysctl net.core.somaxconn=4096");
 }
 
@@ -346,17 +346,17 @@ static void net_ports(struct info *info)
 	}
 	if (max && min <= hi && max >= lo) {
 		f = info_find(info, INFO_NOTE, "ports", "control channel");
-		info_what(f, "ports %ld to %ld overlap those the kernel hands out, %ld to %ld",
+		info_what(f, "ports %ld to %ld overlap the ports that the kernel assigns, %ld to %ld",
 			  min, max, lo, hi);
-		info_why(f, "a port that a peer was told may belong to a stranger after a restart");
-		info_cure(f, "MC_MIN_RPC_PORT and MC_MAX_RPC_PORT outside of net.ipv4.ip_local_port_range");
+		info_why(f, "after a restart, another program may use the port that a peer still knows");
+		info_cure(f, "set MC_MIN_RPC_PORT and MC_MAX_RPC_PORT outside net.ipv4.ip_local_port_range");
 	}
 	if ((double)(hi - lo + 1) >= need)
 		return;
 	f = info_find(info, INFO_WARN, "ports", "ip_local_port_range");
-	info_what(f, "%ld ports for connections, about %.0f are needed",
+	info_what(f, "there are %ld ports for connections, about %.0f are needed",
 		  hi - lo + 1, need);
-	info_why(f, "a connection that gets no port fails");
+	info_why(f, "a connection without a port fails");
 	info_cure(f, "sysctl net.ipv4.ip_local_port_range=\"32768 60999\"");
 }
 

@@ -110,7 +110,7 @@ static void routes_arp(struct info *info, const struct info_net *a,
 	f = info_find(info, INFO_WARN, "arp_flux", a->name);
 	info_what(f, "%s and %s are in one subnet, and each answers ARP requests for the other's address",
 		  a->name, b->name);
-	info_why(f, "peers send to whichever answered first, so that one NIC carries both rails");
+	info_why(f, "peers send to the interface that answered first, so one NIC carries both rails");
 	info_cure(f, "sysctl net.ipv4.conf.%s.arp_ignore=1 net.ipv4.conf.%s.arp_announce=2, or a subnet per rail",
 		  a->name, a->name);
 }
@@ -141,11 +141,11 @@ static void routes_none(struct info *info, const struct info_net *n,
 	cJSON *f = info_find(info, INFO_BAD, "routes", n->name);
 	char subnet[INFO_ADDR + 8];
 
-	info_what(f, "no route from %s to its own subnet (%s, say): %s",
+	info_what(f, "no route from %s to its own subnet (for example %s): %s",
 		  n->address, dst, strerror(-ret));
-	info_why(f, "nothing leaves by %s: no peer there gets an answer from this rail",
+	info_why(f, "nothing is sent over %s, so peers in this subnet get no answer from this rail",
 		 n->name);
-	info_cure(f, "ip route replace %s dev %s src %s; if that is not enough, ip rule and ip route show table all name what refuses %s",
+	info_cure(f, "ip route replace %s dev %s src %s; if that does not help, ip rule and ip route show table all list the rule that rejects %s",
 		  routes_subnet(n, subnet, sizeof(subnet)), n->name,
 		  n->address, dst);
 }
@@ -183,15 +183,15 @@ static void routes_stray(struct info *info, const struct info_net *n,
 	cJSON *f;
 
 	f = info_find(info, strict ? INFO_BAD : INFO_WARN, "routes", n->name);
-	info_what(f, "packets from %s to its subnet (%s, say) leave by %s",
+	info_what(f, "packets from %s to its subnet (for example %s) leave by %s",
 		  n->address, dst, *r->name ? r->name : "another interface");
-	info_why(f, strict ? "and rp_filter=1 drops what comes in by %s: the rail does not work" :
+	info_why(f, strict ? "rp_filter=1 drops the packets that arrive at %s, so the rail does not work" :
 		    pair ? "two rails share one NIC, and %s stays idle" :
 			   "another NIC carries this rail's bytes, and %s stays idle",
 		 n->name);
 	routes_subnet(n, subnet, sizeof(subnet));
 	if (!pair)
-		info_cure(f, "ip route replace %s dev %s src %s, unless another interface is in that subnet: then a subnet for each",
+		info_cure(f, "ip route replace %s dev %s src %s, or, if another interface is in that subnet, a subnet for each",
 			  subnet, n->name, n->address);
 	else
 		info_cure(f, "a subnet per rail; or ip rule add from %s table %u && ip route add %s dev %s src %s table %u%s%s%s",
@@ -251,21 +251,21 @@ static bool routes_reach(struct info *info, const struct info_net *n,
 		f = info_find(info, INFO_WARN, "peer", n->name);
 		info_what(f, "no route from %s to %s: %s", n->address, peer,
 			  strerror(-ret));
-		info_why(f, "this rail carries nothing to that peer");
-		info_cure(f, "ip route add %s dev %s, or leave the rail out by MOONRAIL_DEVICES",
+		info_why(f, "this rail carries no data to that peer");
+		info_cure(f, "ip route add %s dev %s, or leave the rail out with MOONRAIL_DEVICES",
 			  peer, n->name);
 		return false;
 	}
 	if (r.index == n->index || routes_own(info, n->family, dst,
 					      routes_len(n))) {
 		info_fine(info, "peer", n->name, "reaches %s%s", peer,
-			  r.gateway ? " by way of a router" : "");
+			  r.gateway ? " through a router" : "");
 		return true;
 	}
 	f = info_find(info, INFO_WARN, "peer", n->name);
 	info_what(f, "packets from %s to %s leave by %s", n->address, peer,
 		  r.name);
-	info_why(f, "two rails share one NIC, and the answer comes back on the other");
+	info_why(f, "two rails share one NIC, and the answer arrives at the other NIC");
 	info_cure(f, "ip rule add from %s table %u && ip route add %s dev %s table %u",
 		  n->address, 100 + n->index, peer, n->name, 100 + n->index);
 	return true;
@@ -287,7 +287,7 @@ static void routes_peer(struct info *info, const char *peer)
 	f = info_find(info, INFO_BAD, "peer", peer);
 	info_what(f, "no rail reaches it");
 	info_why(f, "nothing can be transferred to or from it");
-	info_cure(f, "ip route get %s tells what the kernel knows; MC_USE_IPV6 if it is the other family",
+	info_cure(f, "ip route get %s shows the kernel's route; MC_USE_IPV6 chooses the address family of the rails",
 		  peer);
 }
 

@@ -123,7 +123,7 @@ int info_child_run(struct info *info, const char *kind,
 	cJSON *value;
 	int ret = -1, status;
 
-	snprintf(why, len, "no memory or no process to be had");
+	snprintf(why, len, "out of memory, or the process could not be started");
 	args_make(&args, &info->opts, kind, extra);
 	if (!proc || !line || !args.argv[0] || ft_proc_start(proc, args.argv))
 		goto out;
@@ -139,7 +139,7 @@ int info_child_run(struct info *info, const char *kind,
 	status = ft_proc_wait(proc, child_left(end_ns));
 	if (status < 0) {
 		ft_proc_kill(proc);
-		snprintf(why, len, "no end within %u s", ms / 1000);
+		snprintf(why, len, "it did not end within %u s", ms / 1000);
 		goto out;
 	}
 	ft_proc_stop(proc, 1);
@@ -161,7 +161,7 @@ int info_child_start(struct info *info, struct ft_proc *proc,
 	struct child_args args;
 	int ret = -1;
 
-	snprintf(why, len, "no memory or no process to be had");
+	snprintf(why, len, "out of memory, or the process could not be started");
 	*value = NULL;
 	args_make(&args, &info->opts, kind, extra);
 	if (!line || !args.argv[0] || ft_proc_start(proc, args.argv))
@@ -200,7 +200,7 @@ void info_say(const char *kind, cJSON *value)
 	if (text && strlen(text) < 60000)
 		printf("@%s %s\n", kind, text);
 	else
-		printf("%s: too long to be told\n", kind);
+		printf("%s: too long to be printed\n", kind);
 	fflush(stdout);
 	cJSON_free(text);
 	cJSON_Delete(value);

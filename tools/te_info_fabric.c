@@ -202,7 +202,7 @@ void info_fabric_say(const struct info_opts *opts)
 	fabric_variable(o, "msg_rx_size", "FI_OFI_RXM_MSG_RX_SIZE");
 	/* the devices of a provider need not support what it offers; the engine
 	 * logs that for each region */
-	info_text(o, "gpu_memory", "pinned host memory, unless every rail has hmem and takes it");
+	info_text(o, "gpu_memory", "pinned host memory, unless every rail supports GPU memory directly (hmem)");
 	if (ret)
 		info_text(o, "error", "fi_getinfo: %s", fi_strerror(-ret));
 	info_say("fabric", o);

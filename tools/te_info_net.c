@@ -120,7 +120,7 @@ static void net_collect(struct info *info, const struct ifaddrs *list)
 	for (i = list; i && n < NET_MAX; i = i->ifa_next)
 		n++;
 	if (i)
-		info_unseen(info, "interfaces", "only the first %d addresses were looked at",
+		info_unseen(info, "interfaces", "only the first %d addresses were examined",
 			    NET_MAX);
 	info->nets = calloc(n + 1, sizeof(*info->nets));
 	if (!info->nets)

@@ -13,41 +13,41 @@
 
 static const struct ft_option option_table[] = {
 	{ "check", FT_FLAG, FIELD(check), 0, 0, NULL, "",
-	  "try each rail and name what would hurt" },
+	  "test each rail and report faults" },
 	{ "segment", FT_TEXT, FIELD(segment), 0, 0, NULL, "NAME",
-	  "show a published segment and try each of its rails" },
+	  "show a published segment and test each of its rails" },
 	{ "watch", FT_FLAG, FIELD(watch), 0, 0, NULL, "",
-	  "with --segment: its process's rails and peers, live" },
+	  "with --segment: show rails and peers of its process, live" },
 	{ "interval", FT_SECONDS, FIELD(interval), 0, 60, NULL, "SECONDS",
-	  "with --watch: between two turns; 1" },
+	  "with --watch: time between two outputs; 1" },
 	{ "count", FT_COUNT, FIELD(count), 1, 1000000000, NULL, "N",
-	  "with --watch: turns; until it is interrupted" },
+	  "with --watch: number of outputs; no limit" },
 	{ "svg", FT_FLAG, FIELD(svg), 0, 0, NULL, "",
-	  "draw sockets, NUMA nodes, NICs, GPUs and who is near whom" },
+	  "draw sockets, NUMA nodes, NICs and GPUs" },
 	{ "json", FT_FLAG, FIELD(json), 0, 0, NULL, "",
-	  "the whole report as one JSON object" },
+	  "print the whole report as one JSON object" },
 	{ "prometheus", FT_FLAG, FIELD(prometheus), 0, 0, NULL, "",
-	  "with --watch: each turn as Prometheus's text" },
+	  "with --watch: print in Prometheus's text format" },
 	{ "output", FT_TEXT, FIELD(output), 0, 0, NULL, "FILE",
-	  "write there instead of to standard output" },
+	  "write to FILE instead of standard output" },
 	{ "metadata_server", FT_TEXT, FIELD(metadata_server), 0, 0, NULL, "TEXT",
 	  "P2PHANDSHAKE or zookeeper://host:port; P2PHANDSHAKE" },
 	{ "protocol", FT_TEXT, FIELD(protocol), 0, 0, NULL, "NAME",
 	  "auto, tcp, rdma, shm or local; auto" },
 	{ "device_name", FT_TEXT, FIELD(device_name), 0, 0, NULL, "LIST",
-	  "interfaces, RDMA devices or addresses, comma between; all" },
+	  "interfaces, RDMA devices or addresses, with commas; all" },
 	{ "provider", FT_TEXT, FIELD(provider), 0, 0, NULL, "NAME",
-	  "pins the libfabric provider" },
+	  "libfabric provider to use" },
 	{ "peer", FT_TEXT, FIELD(peers), 0, 0, NULL, "LIST",
-	  "with --check: addresses that the rails have to reach" },
+	  "with --check: addresses that the rails must reach" },
 	{ "peers", FT_COUNT, FIELD(expected_peers), 1, 1000000, NULL, "N",
-	  "with --check: processes to talk to, for the limits; 64" },
+	  "with --check: number of peers, to check limits; 64" },
 	{ "pid", FT_COUNT, FIELD(pid), 1, 1u << 30, NULL, "N",
-	  "with --check: look at that process's limits and libraries" },
+	  "with --check: check limits and libraries of process N" },
 	{ "probe_time", FT_SECONDS, FIELD(probe_time), 0, 60, NULL, "SECONDS",
-	  "how long each rail is tried; 0.2" },
+	  "time for the test of each rail; 0.2" },
 	{ "no_probe", FT_FLAG, FIELD(no_probe), 0, 0, NULL, "",
-	  "with --check: move no data" },
+	  "with --check: transfer no data" },
 	{ "topology", FT_TEXT, FIELD(topology), 0, 0, NULL, "FILE",
 	  "hwloc XML of another machine, for --svg" },
 	{ "root", FT_TEXT, FIELD(root), 0, 0, NULL, "DIR",
@@ -70,11 +70,11 @@ void info_help(void)
 	puts("usage: te_info [--OPTION[=VALUE] ...]\n"
 	     "\n"
 	     "Shows the rails, providers, topology and settings that an engine\n"
-	     "would use here. The last word of an option's text is its default.\n");
+	     "would use here. A semicolon precedes the default of an option.\n");
 	ft_options_help(&option_all);
 	puts("\n"
-	     "Exit status: 0 all is well, notes included; 1 a warning; 2 something\n"
-	     "bad; 3 wrong options or output that can't be written.");
+	     "Exit status: 0 no finding, or notes only; 1 a warning; 2 a fault;\n"
+	     "3 wrong options, or the output cannot be written.");
 }
 
 static int options_refuse(const char *why)
@@ -96,7 +96,7 @@ static int options_check_peers(const char *peers)
 	int ret = 0, n = 0;
 
 	if (!list)
-		return options_refuse("no memory for the addresses of --peer");
+		return options_refuse("out of memory for the addresses of --peer");
 	for (peer = strtok_r(list, ", ", &save); peer && !ret;
 	     peer = strtok_r(NULL, ", ", &save), n++)
 		if (!info_address(peer, bytes)) {
@@ -139,23 +139,23 @@ static int options_check(const struct info_opts *opts)
 	for (size_t i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
 		known |= !strcmp(opts->protocol, protocols[i]);
 	if (!known)
-		return options_refuse("--protocol takes auto, tcp, rdma, shm "
+		return options_refuse("--protocol must be auto, tcp, rdma, shm "
 				      "or local");
 	if (opts->svg && (opts->json || opts->check || opts->segment))
-		return options_refuse("--svg goes alone");
+		return options_refuse("--svg excludes --json, --check and --segment");
 	if (opts->watch && (!opts->segment || opts->check))
-		return options_refuse("--watch goes with --segment, without "
+		return options_refuse("--watch needs --segment and excludes "
 				      "--check");
 	if (!opts->watch && (opts->interval || opts->count))
-		return options_refuse("--interval and --count go with "
+		return options_refuse("--interval and --count need "
 				      "--watch");
 	if (opts->prometheus && (!opts->watch || opts->json))
-		return options_refuse("--prometheus goes with --watch, without "
+		return options_refuse("--prometheus needs --watch and excludes "
 				      "--json");
 	if (opts->topology && !opts->svg)
-		return options_refuse("--topology goes with --svg");
+		return options_refuse("--topology needs --svg");
 	if (!opts->check && (opts->peers || opts->pid || opts->no_probe))
-		return options_refuse("--peer, --pid and --no_probe go with "
+		return options_refuse("--peer, --pid and --no_probe need "
 				      "--check");
 	return options_check_there(opts);
 }

@@ -331,16 +331,16 @@ static const char *pair_unfit(const struct pair *p,
 	if (r->address.len < INFO_ADDR_PREFIX + pair_addr_len(p->info))
 		return "it publishes no address";
 	if (r->address.format != p->info->addr_format)
-		return "its addresses are of another kind";
+		return "its address format is different";
 	if (strcmp(r->provider, p->opts->provider))
-		return "another provider";
+		return "its provider is different";
 	if (p->info->src_addr &&
 	    pair_loopback(r->address.format,
 			  r->address.bytes + INFO_ADDR_PREFIX) !=
 	    pair_loopback(p->info->addr_format, p->info->src_addr))
-		return "one of the two is loopback";
+		return "only one rail of the pair is loopback";
 	if (b->raw && b->raw[i].len)
-		return "its keys are too long to try";
+		return "its keys are too long for this test";
 	return NULL;
 }
 

@@ -59,7 +59,7 @@ static void probe_one(struct info *info, const struct info_rail *r, cJSON *doc)
 	cJSON *log = cJSON_GetObjectItemCaseSensitive(info->doc, "log");
 	struct ft_proc *target = malloc(sizeof(*target));
 	struct probe_args a = { .remote = "" };
-	char why[160] = "no memory";
+	char why[160] = "out of memory";
 	cJSON *hello = NULL;
 
 	probe_args(r, &a);
@@ -95,7 +95,7 @@ static void probe_judge(struct info *info, const struct info_rail *r,
 
 	if (ok && same) {
 		info_fine(info, "probe", r->name,
-			  "%.0f bytes there and back, all compared; %s, %.0f us for 64 bytes",
+			  "%.0f bytes written, read back and compared; %s, %.0f us for 64 bytes",
 			  info_get_num(doc, "verified_bytes"),
 			  info_rate_text(info_get_num(doc, "bytes_per_second"),
 					 rate, sizeof(rate)),
@@ -104,14 +104,14 @@ static void probe_judge(struct info *info, const struct info_rail *r,
 	}
 	f = info_find(info, INFO_BAD, "probe", r->name);
 	if (ok)
-		info_what(f, "byte %.0f came back wrong",
+		info_what(f, "byte %.0f differs after it was read back",
 			  info_get_num(doc, "verified_bytes"));
 	else
 		info_what(f, "a transfer over this rail alone failed: %s",
 			  *info_get(doc, "error") ? info_get(doc, "error") :
 						    "no reason given");
-	info_why(f, "an engine takes this rail and loses time on it, or bytes");
-	info_cure(f, "MOONRAIL_DEVICES with the other rails leaves it out; MC_LOG_LEVEL=debug te_info --check --device_name=%s says more",
+	info_why(f, "an engine uses this rail, and transfers over it fail or corrupt data");
+	info_cure(f, "leave it out: list the other rails in MOONRAIL_DEVICES; MC_LOG_LEVEL=debug te_info --check --device_name=%s logs more",
 		  r->name);
 }
 

@@ -22,16 +22,16 @@ static const struct prom_metric prom_rails[] = {
 	  "Bytes written to peers and completed." },
 	{ "rx_bytes", "rail_read_bytes_total", "counter",
 	  "Bytes read from peers and completed." },
-	{ "slices", "rail_slices_total", "counter", "Pieces completed." },
+	{ "slices", "rail_slices_total", "counter", "Slices completed." },
 	{ "retries", "rail_retries_total", "counter", "Pieces posted again." },
 	{ "errors", "rail_errors_total", "counter", "Error completions." },
 	{ "state_changes", "rail_state_changes_total", "counter",
 	  "Changes of the rail's state." },
 	{ "inflight_bytes", "rail_inflight_bytes", "gauge", "Bytes posted." },
 	{ "window", "rail_window_bytes", "gauge",
-	  "Bytes that may be posted at a time." },
+	  "Bytes that may be posted at one time." },
 	{ "rate", "rail_service_rate_bytes_per_second", "gauge",
-	  "Service rate as measured." },
+	  "Measured service rate." },
 	{ "lanes", "rail_endpoints", "gauge", "Endpoints open." },
 };
 
@@ -45,8 +45,8 @@ static const struct prom_metric prom_peers[] = {
 	{ "timeout", "peer_timeouts_total", "counter", "Tasks timed out." },
 	{ "canceled", "peer_canceled_total", "counter", "Tasks canceled." },
 	{ "retries", "peer_retries_total", "counter", "Pieces posted again." },
-	{ "fences", "peer_fences_total", "counter", "Fences asked for." },
-	{ "queued", "peer_queued", "gauge", "Tasks not ended." },
+	{ "fences", "peer_fences_total", "counter", "Fences requested." },
+	{ "queued", "peer_queued", "gauge", "Tasks that have not ended." },
 };
 
 #define PROM_COUNT(list) (sizeof(list) / sizeof((list)[0]))
@@ -108,7 +108,7 @@ static void prom_states(const cJSON *doc)
 	const cJSON *o;
 	char more[32];
 
-	prom_head("rail_state", "gauge", "1 for the state that the rail has.");
+	prom_head("rail_state", "gauge", "1 for the present state of the rail.");
 	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, "rails"))
 		for (size_t i = 0; i < PROM_COUNT(states); i++) {
 			snprintf(more, sizeof(more), ",state=\"%s\"",

@@ -139,12 +139,12 @@ static void rails_error(struct info *info, const char *why)
 		err = e;
 	}
 	f = info_find(info, INFO_BAD, "engine", "engine");
-	info_what(f, "no engine could be made: %s", info_get(err, "text"));
+	info_what(f, "no engine could be created: %s", info_get(err, "text"));
 	info_why(f, "no program can transfer anything here");
 	info_cure(f, "%s", !rails_any_address(info) ?
 		  "no interface is up and has an address; ip link set lo up is enough for tests on one host" :
 		  *info_get(err, "hint") ? info_get(err, "hint") :
-		  "MC_LOG_LEVEL=debug te_info tells more");
+		  "MC_LOG_LEVEL=debug te_info logs more");
 }
 
 /* Runs an engine in a child. Returns 0, or -1 with the reason in the report or
@@ -155,7 +155,7 @@ static int rails_engine(struct info *info, const char *const *extra, char *why,
 	cJSON *log = cJSON_GetObjectItemCaseSensitive(info->doc, "log");
 	int ret;
 
-	snprintf(why, len, "it ended without a reason");
+	snprintf(why, len, "it ended without stating a reason");
 	ret = info_child_run(info, "engine", extra, RAILS_MS, rails_line, NULL,
 			     log, why, len);
 	return ret || !cJSON_HasObjectItem(info->doc, "engine") ? -1 : 0;
@@ -188,10 +188,10 @@ static int rails_without_server(struct info *info, char *why, size_t len)
 	if (!err || !cJSON_AddItemToObject(info->doc, "metadata_error", err))
 		return -1;
 	f = info_find(info, INFO_BAD, "metadata", info->opts.metadata_server);
-	info_what(f, "an engine can't use it: %s", info_get(err, "text"));
+	info_what(f, "an engine cannot use it: %s", info_get(err, "text"));
 	info_why(f, "no segment can be published or found");
 	info_cure(f, "%s", *info_get(err, "hint") ? info_get(err, "hint") :
-		  "start the servers, or correct --metadata_server; if they take connections, look at chroot, authentication and their logs");
+		  "start the servers, or correct --metadata_server; if they accept connections, check chroot, authentication and their logs");
 	rails_empty(info);
 	return rails_engine(info, extra, why, len);
 }

@@ -81,7 +81,7 @@ static void segment_buffers(const struct tei_meta_desc *d, cJSON *doc)
 		if (!strncmp(d->buffers[i].location, "cuda:", 5))
 			info_text(o, "reached_by", tei_meta_desc_has_keys(
 				  d, &d->buffers[i]) ? "rails" :
-				  "memory that its owner lends");
+				  "memory that its owner grants");
 	}
 }
 
@@ -137,9 +137,9 @@ static void segment_owner_bad(struct info *info, const char *name,
 	cJSON *f = info_find(info, INFO_BAD, "segment_owner", name);
 
 	info_what(f, "%s", what);
-	info_why(f, "transfers to this segment fail or wait for their time-out");
+	info_why(f, "transfers to this segment fail or time out");
 	info_cure(f, "%s", *cure ? cure :
-		  "start its process again; what a dead one published goes with its session");
+		  "start its process again; the entry of a dead process disappears when its session expires");
 }
 
 static void segment_owner(struct info *info, struct tei_meta_store *store,
@@ -166,7 +166,7 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 		info_bool(o, "answers", false);
 		info_bool(o, "refuses", err.prov_errno == TEI_META_DENIED);
 		snprintf(text, sizeof(text), "its process %s at %s: %s",
-			 err.prov_errno == TEI_META_DENIED ? "refuses us" :
+			 err.prov_errno == TEI_META_DENIED ? "refuses access" :
 							     "does not answer",
 			 endpoint, err.text);
 		segment_owner_bad(info, name, text, err.hint);
@@ -176,7 +176,7 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 	info_num(o, "answer_us", (double)(tei_now_ns() - start) / 1e3);
 	info_text(o, "incarnation", "0x%016" PRIx64, incarnation);
 	if (d->incarnation && incarnation != d->incarnation)
-		segment_owner_bad(info, name, "another process answers at its address: the descriptor is a dead one's",
+		segment_owner_bad(info, name, "another process answers at its address: the descriptor belongs to a process that has ended",
 				  "");
 	else
 		info_fine(info, "segment_owner", name, "its process answers at %s, in %.0f us",
@@ -229,7 +229,7 @@ static void segment_from(struct info *info, const struct info_rail *r,
 			    segment_pair_line, &told, log, why, sizeof(why))) {
 		if (cJSON_GetArraySize(pairs) > before && !*told.error)
 			return;
-		snprintf(why, sizeof(why), "it ended without a reason");
+		snprintf(why, sizeof(why), "it ended without stating a reason");
 	}
 	o = info_object(pairs, NULL);
 	info_text(o, "local", "%s", r->name);
@@ -245,7 +245,7 @@ static bool segment_reached(const cJSON *pairs, const char *device,
 {
 	const cJSON *p;
 
-	*error = "no local rail of its kind";
+	*error = "there is no local rail to try";
 	cJSON_ArrayForEach(p, pairs) {
 		if (strcmp(info_get(p, "remote"), device) &&
 		    strcmp(info_get(p, "remote"), "*"))
@@ -277,10 +277,10 @@ static void segment_judge(struct info *info, const cJSON *doc,
 		}
 		f = info_find(info, INFO_WARN, "segment_rail",
 			      info_get(d, "name"));
-		info_what(f, "no local rail gets an answer from %s: %s",
+		info_what(f, "no local rail received an answer from %s: %s",
 			  info_get(d, "address"), error);
-		info_why(f, "this rail of the segment carries nothing to or from here");
-		info_cure(f, "te_info --check --peer=ADDRESS looks at the route; a firewall must let the ports pass");
+		info_why(f, "this rail of the segment carries no data to or from this host");
+		info_cure(f, "te_info --check --peer=ADDRESS checks the route; a firewall must let the ports pass");
 	}
 	if (good || !n)
 		return;
@@ -288,7 +288,7 @@ static void segment_judge(struct info *info, const cJSON *doc,
 	info_what(f, n == 1 ? "its only rail does not answer" :
 			      "none of its %d rails answers", n);
 	info_why(f, "nothing can be transferred to or from it");
-	info_cure(f, "see the warnings above");
+	info_cure(f, "see the warnings about segment_rail");
 }
 
 static void segment_rails(struct info *info, const struct tei_meta_desc *d,
@@ -303,7 +303,7 @@ static void segment_rails(struct info *info, const struct tei_meta_desc *d,
 		return;
 	}
 	if (!info_pair_buffer(d)) {
-		info_unseen(info, "segment_rail", "%s has published GPU memory only, which no rail reads on its own",
+		info_unseen(info, "segment_rail", "%s has published GPU memory only, which this test cannot read",
 			    info->opts.segment);
 		return;
 	}
@@ -317,10 +317,10 @@ static void segment_missing(struct info *info, const struct tei_err *err)
 {
 	cJSON *f = info_find(info, INFO_BAD, "segment", info->opts.segment);
 
-	info_what(f, "its descriptor can't be had: %s", err->text);
+	info_what(f, "its descriptor cannot be read: %s", err->text);
 	info_why(f, "openSegment fails in the same way");
 	info_cure(f, "%s", *err->hint ? err->hint :
-		  "look at the name and --metadata_server; with P2PHANDSHAKE the name is host:port of a running process");
+		  "check the name and --metadata_server; with P2PHANDSHAKE the name is host:port of a running process");
 }
 
 /* Examines a segment that a process has published. */

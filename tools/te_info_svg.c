@@ -277,9 +277,9 @@ static void svg_strays(struct svg *s, int y)
 {
 	svg_box("node", SVG_EDGE + 14, y, SVG_NODE_W, svg_node_height(s, -1));
 	svg_text("head", SVG_EDGE + 28, y + 24, SVG_NODE_W - 28,
-		 "On no known node");
+		 "NUMA node unknown");
 	svg_text("small", SVG_EDGE + 28, y + 46, SVG_NODE_W - 28,
-		 "virtual, or the machine does not tell; near to everything, or to nothing");
+		 "virtual devices, or the machine does not report their node");
 	svg_chips(s, -1, SVG_EDGE + 14, y + SVG_NODE_HEAD - 8);
 }
 
@@ -314,9 +314,9 @@ static void svg_legend(int y)
 	int x = SVG_EDGE;
 
 	svg_box("rail", x, y, 22, 16);
-	svg_text("small", x + 30, y + 12, 120, "NIC, a rail");
+	svg_text("small", x + 30, y + 12, 120, "NIC (rail)");
 	svg_box("nic", x + 120, y, 22, 16);
-	svg_text("small", x + 150, y + 12, 120, "NIC, no rail");
+	svg_text("small", x + 150, y + 12, 120, "other NIC");
 	svg_box("gpu", x + 250, y, 22, 16);
 	svg_text("small", x + 280, y + 12, 60, "GPU");
 	svg_link("near", x + 330, y + 8, x + 372, y + 8);
@@ -383,7 +383,7 @@ int info_svg(struct info *info)
 		svg_draw(&s);
 		ret = INFO_EXIT_OK;
 	} else {
-		fprintf(stderr, "te_info: no memory\n");
+		fprintf(stderr, "te_info: out of memory\n");
 	}
 	free(s.nics);
 	free(s.gpus);

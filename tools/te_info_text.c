@@ -171,7 +171,7 @@ static void text_providers(const struct info *info)
 		putchar('\n');
 	}
 	if (fabric)
-		printf("  GPU memory: by way of %s\n",
+		printf("  GPU memory: through %s\n",
 		       info_get(fabric, "gpu_memory"));
 }
 
@@ -248,7 +248,7 @@ static void text_log(const struct info *info)
 
 	if (!cJSON_GetArraySize(list))
 		return;
-	info_heading("Log of the engines that were tried");
+	info_heading("Log of the engines of this report");
 	cJSON_ArrayForEach(o, list)
 		if (cJSON_IsString(o))
 			printf("  %s\n", o->valuestring);

@@ -27,7 +27,7 @@ static void seg_owner(const cJSON *seg)
 		printf(", answers in %.0f us", info_get_num(owner, "answer_us"));
 	else if (*at)
 		printf(", %s", cJSON_IsTrue(seg_item(owner, "refuses")) ?
-			       "refuses us" : "does not answer");
+			       "refuses access" : "does not answer");
 	putchar('\n');
 }
 

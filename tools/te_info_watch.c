@@ -56,7 +56,7 @@ static cJSON *watch_ask(struct watch *w, struct tei_err *err)
 	free(json);
 	if (!doc)
 		snprintf(err->text, sizeof(err->text),
-			 "what %.64s answers is no JSON", w->endpoint);
+			 "the answer of %.64s is not JSON", w->endpoint);
 	info_clean(doc);
 	return doc;
 }

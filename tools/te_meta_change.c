@@ -52,7 +52,7 @@ static int change_register(void *arg, const struct tei_meta_desc *now,
 	int ret;
 
 	if (now)
-		return change_refuse(o->name, "is registered already; te_meta remove takes it away");
+		return change_refuse(o->name, "is registered already; te_meta remove removes it");
 	ret = change_new(o->name, &d, err);
 	if (ret)
 		return ret;
@@ -120,7 +120,7 @@ static int change_present(const struct meta_opts *o,
 	if (!now)
 		return change_refuse(o->name, "no such file segment");
 	if (strcmp(now->protocol, "nvmeof"))
-		return change_refuse(o->name, "is no file segment");
+		return change_refuse(o->name, "is not a file segment");
 	return 0;
 }
 

@@ -12,17 +12,17 @@ static const struct option_verb {
 	const char *help;
 } option_verbs[] = {
 	{ "register", META_REGISTER, true, true,
-	  "register NAME PATH...  makes nvmeof/NAME of files, end to end" },
+	  "register NAME PATH...  creates nvmeof/NAME from files, end to end" },
 	{ "mount", META_MOUNT, true, true,
-	  "mount NAME PATH...     says where --server finds each of them" },
+	  "mount NAME PATH...     sets the path of each file on --server" },
 	{ "unmount", META_UNMOUNT, true, false,
-	  "unmount NAME           --server has them no longer" },
+	  "unmount NAME           removes the paths on --server" },
 	{ "list", META_LIST, false, false,
-	  "list                   names of all file segments" },
+	  "list                   prints the names of all file segments" },
 	{ "show", META_SHOW, true, false,
-	  "show NAME              its descriptor as JSON" },
+	  "show NAME              prints the descriptor as JSON" },
 	{ "remove", META_REMOVE, true, false,
-	  "remove NAME            the files stay as they are" },
+	  "remove NAME            removes the descriptor; the files stay" },
 };
 
 #define OPTION_VERBS	(sizeof(option_verbs) / sizeof(option_verbs[0]))
@@ -33,18 +33,18 @@ void meta_help(void)
 
 	puts("usage: te_meta [--OPTION=VALUE ...] COMMAND [NAME [PATH...]]\n"
 	     "\n"
-	     "Descriptors of file segments in a metadata store.\n");
+	     "Edits the descriptors of file segments in a metadata store.\n");
 	for (i = 0; i < OPTION_VERBS; i++)
 		printf("  %s\n", option_verbs[i].help);
 	puts("\n"
 	     "  --metadata_server=TEXT  P2PHANDSHAKE (with MOONRAIL_SEGMENT_DIR) or\n"
 	     "                          zookeeper://host:port; P2PHANDSHAKE\n"
 	     "  --server=NAME           with mount and unmount: the engine's server\n"
-	     "                          name; with register: mounts there as well\n"
-	     "  --size=BYTES            with register: what each file must have\n"
+	     "                          name; with register: also mounts there\n"
+	     "  --size=BYTES            with register: size that each file must have\n"
 	     "  --help, --version\n"
 	     "\n"
-	     "Exit status: 0 done; 1 not done, the reason is told; 3 wrong options.");
+	     "Exit status: 0 success; 1 failure; 3 wrong options.");
 }
 
 static int option_wrong(const char *what, const char *why)
@@ -89,7 +89,7 @@ static int option_take(char **argv, int *i, struct meta_opts *o)
 			return option_wrong("--server", "empty or too long");
 	} else if ((v = option_value(arg, "size", argv, i))) {
 		if (ft_parse_size(v, &o->size) || !o->size)
-			return option_wrong("--size", "no size like 4096 or 1G");
+			return option_wrong("--size", "must be a size such as 4096 or 1G");
 	} else {
 		return option_wrong(arg, "no such option");
 	}
@@ -118,11 +118,11 @@ static int option_check(const struct option_verb *v, const struct meta_opts *o)
 	if ((v->verb == META_MOUNT || v->verb == META_UNMOUNT) && !o->server)
 		return option_wrong(v->word, "needs --server");
 	if (o->server && v->verb > META_UNMOUNT)
-		return option_wrong(v->word, "has no use for --server");
+		return option_wrong(v->word, "does not take --server");
 	if (o->size && v->verb != META_REGISTER)
-		return option_wrong(v->word, "has no use for --size");
+		return option_wrong(v->word, "does not take --size");
 	if (o->name && !tei_meta_kept_name(o->name))
-		return option_wrong(o->name, "no name of a file segment: NAME or nvmeof/NAME");
+		return option_wrong(o->name, "not the name of a file segment (NAME or nvmeof/NAME)");
 	return 0;
 }
 

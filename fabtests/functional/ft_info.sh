@@ -145,7 +145,7 @@ case_loopback()
 	grep -q '^  lo .*tcp' "$tmp/out" &&
 		grep -q 'MC_SLICE_TIMEOUT *10 *default' "$tmp/out"
 	ok $? 'rails, and settings with their source'
-	grep -q '^  GPU memory: by way of pinned host memory' "$tmp/out"
+	grep -q '^  GPU memory: through pinned host memory' "$tmp/out"
 	ok $? 'what way GPU memory goes'
 	# that of 1.17 does
 	! grep -q '^moonrail .* libfabric 1.17,' "$tmp/out" ||
