@@ -37,7 +37,7 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 	}
 	if (s->retries >= dp->settings->retry_cnt) {
 		rail_slice_fail(s, TEI_ERR_ENDPOINT,
-				"posted MC_RETRY_CNT times again", done);
+				"failed after MC_RETRY_CNT retries", done);
 		return;
 	}
 	s->retries++;
@@ -193,11 +193,11 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		err.absent.length = len;
 	}
 	snprintf(err.text, sizeof(err.text),
-		 "0x%llx, %llu bytes: not inside remotely accessible memory of "
-		 "the peer",
+		 "target range 0x%llx, %llu bytes: the peer has not registered it "
+		 "for remote access",
 		 (unsigned long long)addr, (unsigned long long)len);
 	snprintf(err.hint, sizeof(err.hint),
-		 "target_offset is an absolute address of the target process; for memory of its GPUs, open the segment after that was registered");
+		 "target_offset must be an address of the target process; if it is GPU memory, open the segment after the memory was registered");
 	retry_refuse(peer, addr, len, true, &err, done);
 	rail_peer_activate(peer);
 }
@@ -208,9 +208,9 @@ void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
 	struct tei_err err = { .code = TEI_ERR_NOT_REGISTERED };
 
 	snprintf(err.text, sizeof(err.text),
-		 "0x%llx, %llu bytes: registered there for reading only",
+		 "target range 0x%llx, %llu bytes: the peer has registered it for reading only",
 		 (unsigned long long)addr, (unsigned long long)len);
 	snprintf(err.hint, sizeof(err.hint),
-		 "the target could not write all of that buffer when it registered it, see mprotect(2)");
+		 "the target process could not write to the whole buffer when it registered it; see mprotect(2)");
 	retry_refuse(peer, addr, len, false, &err, done);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two data planes in one process: "from" submits, "to" holds the memory.
+ * Tests of the scheduler with two data planes in one process: "from" submits
+ * tasks, "to" has the target memory.
  */
 #include "prov/rail/rail_test.h"
 
@@ -13,7 +14,8 @@
 
 struct sched_rig {
 	struct test_plane from, to;
-	struct tei_rail_peer *peer;	/* to, as from knows it */
+	struct tei_rail_peer *peer;	/* the peer in from
+					 * that stands for to */
 	char *src, *dst;		/* SCHED_BIG each, registered */
 };
 
@@ -36,7 +38,7 @@ static void sched_reg(struct test_plane *p, void *mem, uint64_t len)
 					      &mr), 0);
 }
 
-/* Planes that give up only after long, and fence soon. */
+/* Sets a long timeout for tasks and short fences. */
 static void sched_init(struct sched_rig *rig)
 {
 	test_plane_init(&rig->from);
@@ -83,7 +85,8 @@ static struct tei_rail_stats sched_stats(struct test_plane *p)
 	return s;
 }
 
-/* Submits tasks at those offsets together; slices that came of it. */
+/* Submits small tasks at those offsets together. Returns the number of
+ * slices. */
 static uint64_t sched_slices(struct sched_rig *rig, const uint32_t *offset,
 			     size_t n)
 {
@@ -121,7 +124,7 @@ static void test_adjacent_small_tasks_share_a_slice(void)
 	sched_end(&rig);
 }
 
-static void test_small_tasks_apart_have_a_slice_each(void)
+static void test_separate_small_tasks_get_a_slice_each(void)
 {
 	struct sched_rig rig;
 	uint32_t offset[16], i;
@@ -133,14 +136,14 @@ static void test_small_tasks_apart_have_a_slice_each(void)
 	for (i = 0; i < 16; i++)
 		offset[i] = i * 2 * SCHED_SMALL;
 	CU_ASSERT_EQUAL(sched_slices(&rig, offset, 16), 16);
-	/* adjacent, but backwards */
+	/* adjacent, but in descending order */
 	for (i = 0; i < 16; i++)
 		offset[i] = (15 - i) * SCHED_SMALL;
 	CU_ASSERT_EQUAL(sched_slices(&rig, offset, 16), 16);
 	sched_end(&rig);
 }
 
-static void test_tasks_of_both_directions_do_not_share_a_slice(void)
+static void test_read_and_write_do_not_share_a_slice(void)
 {
 	struct test_task t[2];
 	struct sched_rig rig;
@@ -163,7 +166,7 @@ static void test_tasks_of_both_directions_do_not_share_a_slice(void)
 	sched_end(&rig);
 }
 
-static void test_what_is_in_flight_stays_within_the_window(void)
+static void test_bytes_in_flight_stay_within_window(void)
 {
 	const uint64_t window = 256u << 10, slice = 64u << 10;
 	struct tei_rail_stats s;
@@ -181,7 +184,7 @@ static void test_what_is_in_flight_stays_within_the_window(void)
 	CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, SCHED_BIG), 0);
 	s = sched_stats(&rig.from);
 	CU_ASSERT(s.inflight_max > 0);
-	/* the last slice of a task may be half as long again */
+	/* the last slice of a task may be longer by half */
 	CU_ASSERT(s.inflight_max <= window + slice + slice / 2);
 	CU_ASSERT_EQUAL(s.inflight_bytes, 0);
 	CU_ASSERT_EQUAL(s.tx_bytes, SCHED_BIG + 1);
@@ -189,8 +192,8 @@ static void test_what_is_in_flight_stays_within_the_window(void)
 	sched_end(&rig);
 }
 
-/* Everything of t but the last task writes MiBs; the last one is small. */
-static void test_a_small_task_goes_first(void)
+/* All tasks but the last write 1 MiB; the last one is small. */
+static void test_small_task_overtakes_large_tasks(void)
 {
 	struct test_task t[SCHED_BIG >> 20];
 	const uint32_t last = (SCHED_BIG >> 20) - 1;
@@ -207,14 +210,15 @@ static void test_a_small_task_goes_first(void)
 			       i < last ? 1u << 20 : SCHED_SMALL);
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, last + 1), 0);
 	CU_ASSERT_FATAL(test_wait(t, last + 1));
-	/* a callback may be overtaken by some, not by half of them */
+	/* a few callbacks may come first, but not half of them */
 	CU_ASSERT(t[last].order < t[last / 2].order);
 	sched_end(&rig);
 }
 
 enum { SCHED_MANY = 250 };
 
-/* A large task and then many small ones: how many of these ended after it. */
+/* Submits a large task and then many small ones. Returns how many of the small
+ * ones ended after it. */
 static uint32_t sched_behind_large(struct sched_rig *rig, struct test_task *t)
 {
 	uint32_t i, later = 0;
@@ -233,7 +237,7 @@ static uint32_t sched_behind_large(struct sched_rig *rig, struct test_task *t)
 	return later;
 }
 
-static void test_small_tasks_do_not_starve_a_large_one(void)
+static void test_small_tasks_do_not_starve_large_task(void)
 {
 	struct test_task *t = calloc(SCHED_MANY + 1, sizeof(*t));
 	struct sched_rig rig;
@@ -245,7 +249,7 @@ static void test_small_tasks_do_not_starve_a_large_one(void)
 	rig.from.settings.merge = false;
 	sched_begin(&rig);
 	sched_warm(&rig);
-	/* two threads call back, and one may be far behind the other */
+	/* two threads call back, and one of them may be late */
 	for (i = 0; i < 20 && !fair; i++)
 		fair = sched_behind_large(&rig, t) > SCHED_MANY / 2;
 	CU_ASSERT(fair);
@@ -253,8 +257,9 @@ static void test_small_tasks_do_not_starve_a_large_one(void)
 	free(t);
 }
 
-/* The provider took three at a time; now and then more is tried. */
-static void test_a_full_queue_is_remembered(void) TEI_NO_TSA
+/* The provider has accepted three slices at a time; after a while more are
+ * tried. */
+static void test_full_provider_queue_limits_later_slices(void) TEI_NO_TSA
 {
 	struct rail_path path = { .posted = 3 };
 	struct rail_slice slice = { .len = SCHED_SMALL };
@@ -275,7 +280,7 @@ static void test_a_full_queue_is_remembered(void) TEI_NO_TSA
 	CU_ASSERT_EQUAL(path.room, 0);
 }
 
-static void test_a_task_spans_adjacent_regions(void)
+static void test_task_across_adjacent_regions_completes(void)
 {
 	struct sched_rig rig;
 
@@ -295,7 +300,7 @@ static void test_a_task_spans_adjacent_regions(void)
 	sched_end(&rig);
 }
 
-static void test_a_target_outside_its_regions_fails(void)
+static void test_task_outside_registered_memory_fails(void)
 {
 	struct sched_rig rig;
 	struct test_task t;
@@ -309,7 +314,7 @@ static void test_a_target_outside_its_regions_fails(void)
 	CU_ASSERT_FATAL(test_wait(&t, 1));
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_FAILED);
 	CU_ASSERT_EQUAL(t.code, TEI_ERR_NOT_REGISTERED);
-	/* nor does a source outside ours get that far */
+	/* a source outside registered memory is refused at once */
 	test_task_init(&t, rig.peer, false, rig.src + SCHED_BIG - 1, rig.dst,
 		       2);
 	CU_ASSERT_EQUAL(test_submit(rig.from.dp, &t, 1),
@@ -318,12 +323,12 @@ static void test_a_target_outside_its_regions_fails(void)
 	sched_end(&rig);
 }
 
-/* --- in mid-transfer ------------------------------------------------------ */
+/* --- faults during transfers --------------------------------------------- */
 
 #define SCHED_TASKS	64
 #define SCHED_PART	(SCHED_BIG / SCHED_TASKS)
 
-/* Writes all of src to dst, by tasks that do not overlap. */
+/* Writes all of src to dst with tasks that do not overlap. */
 static void sched_submit_all(struct sched_rig *rig, struct test_task *t,
 			     char poison)
 {
@@ -363,7 +368,8 @@ static bool sched_meets(const struct rail_slice *a, const struct tei_list *list)
 	return false;
 }
 
-/* Looks at one moment: no byte is posted twice, or posted and to be posted. */
+/* Checks at one moment that no byte is posted twice, or both posted and waiting
+ * to be posted. */
 static void sched_look(struct sched_rig *rig)
 {
 	struct rail *rail = rail_at(rig->from.dp, 0);
@@ -396,7 +402,8 @@ static bool sched_all_ended(struct test_task *t)
 	return true;
 }
 
-/* Writes src to dst once, looks and calls each all the time. */
+/* Writes src to dst once; meanwhile checks the lists and calls each
+ * repeatedly. */
 static void sched_round(struct sched_rig *rig, int value,
 			void (*each)(struct sched_rig *rig, void *arg),
 			void *arg)
@@ -422,7 +429,8 @@ static void sched_round(struct sched_rig *rig, int value,
 	CU_ASSERT_EQUAL(memcmp(rig->src, rig->dst, SCHED_BIG), 0);
 }
 
-/* A lane that is closed and opened anew has the next one already. */
+/* Returns the generation of the rx lane, which includes a reopening in
+ * progress. */
 static uint32_t sched_target_gen(struct test_plane *p)
 {
 	struct rail *rail = rail_at(p->dp, 0);
@@ -436,7 +444,7 @@ static uint32_t sched_target_gen(struct test_plane *p)
 	return gen;
 }
 
-/* Asks for a fence of the present generation, unless one is asked for. */
+/* Requests a fence of the current generation, unless one is outstanding. */
 static void sched_ask_fence(struct sched_rig *rig, void *arg)
 {
 	uint32_t *asked = arg;
@@ -469,14 +477,14 @@ static void test_tasks_complete_across_fences(void)
 	sched_round(&rig, ++rounds, NULL, NULL);
 	CU_ASSERT(sched_target_gen(&rig.to) > gen);
 	CU_ASSERT(sched_target_gen(&rig.to) <= gen + asked);
-	/* what was counted is what was asked for, no more */
+	/* each byte was counted once */
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).tx_bytes,
 			(uint64_t)rounds * SCHED_BIG + 1);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).inflight_bytes, 0);
 	sched_end(&rig);
 }
 
-/* A region that is taken back on a thread of its own. */
+/* A region that another thread unregisters. */
 struct sched_dereg {
 	struct tei_rail_dp *dp;
 	void *mem;
@@ -496,7 +504,7 @@ static void *sched_dereg_main(void *arg)
 	return NULL;
 }
 
-/* In mid-round. */
+/* Starts the unregistration while data is in flight. */
 static void sched_dereg_start(struct sched_rig *rig, void *arg)
 {
 	struct sched_dereg *d = arg;
@@ -508,7 +516,8 @@ static void sched_dereg_start(struct sched_rig *rig, void *arg)
 					     sched_dereg_main, d), 0);
 }
 
-/* Another process that got the key of mem at "to" and then stands still. */
+/* Opens another data plane that gets the key of mem at "to" and then stops
+ * polling. */
 static void sched_hold_still(struct sched_rig *rig, struct test_plane *holder,
 			     struct tei_rail_peer **peer, char *mem, char *own)
 {
@@ -522,7 +531,8 @@ static void sched_hold_still(struct sched_rig *rig, struct test_plane *holder,
 	test_plane_still(holder);
 }
 
-/* Takes a region back that a silent process holds, amid rounds of writing. */
+/* Unregisters, during writes of others, a region whose key a silent process
+ * holds. */
 static void sched_fence_holder(struct sched_rig *rig, int *rounds)
 {
 	static char mem[4096], own[4096];
@@ -545,7 +555,7 @@ static void sched_fence_holder(struct sched_rig *rig, int *rounds)
 	test_plane_close(&holder);
 }
 
-static void test_a_silent_holder_is_fenced_and_others_go_on(void)
+static void test_silent_key_holder_is_fenced_during_writes(void)
 {
 	struct sched_rig rig;
 	int rounds = 0, fences = 0;
@@ -554,7 +564,7 @@ static void test_a_silent_holder_is_fenced_and_others_go_on(void)
 	rig.to.settings.fence_ms = 5;
 	sched_begin(&rig);
 	sched_warm(&rig);
-	/* until one hits slices in flight rather than between two rounds */
+	/* repeat until a fence hits slices in flight */
 	do {
 		sched_fence_holder(&rig, &rounds);
 	} while (!sched_stats(&rig.from).errors && ++fences < 30);
@@ -565,7 +575,7 @@ static void test_a_silent_holder_is_fenced_and_others_go_on(void)
 	sched_end(&rig);
 }
 
-static void test_several_lanes_share_the_work(void)
+static void test_lanes_of_a_rail_share_a_task(void)
 {
 	struct rail_path *path;
 	struct sched_rig rig;
@@ -578,7 +588,7 @@ static void test_several_lanes_share_the_work(void)
 	rail = rail_at(rig.from.dp, 0);
 	CU_ASSERT_EQUAL_FATAL(rail->ninit, 3);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).lanes, 4);
-	/* so little that one lane is soon full */
+	/* so small that one lane is soon full */
 	rail->tx_depth = 4;
 	sched_warm(&rig);
 	test_fill(rig.src, SCHED_BIG, 11);
@@ -602,8 +612,8 @@ static void test_several_lanes_share_the_work(void)
 	sched_end(&rig);
 }
 
-/* Tasks that name their rail, and one for a rail that is not there. */
-static void test_a_task_goes_by_the_rail_that_it_names(void)
+/* Tasks that name their rail, one of them a rail that does not exist. */
+static void test_task_uses_the_rail_that_it_names(void)
 {
 	const uint64_t len = SCHED_BIG / 8;
 	uint64_t sent[2] = { 0, 0 };
@@ -649,8 +659,8 @@ static void test_a_task_goes_by_the_rail_that_it_names(void)
 	sched_end(&rig);
 }
 
-/* A holder that died without a word is forgotten, and yet fenced. */
-static void test_a_forgotten_holder_is_fenced(void)
+/* A key holder that ended silently is forgotten, but still fenced. */
+static void test_forgotten_key_holder_is_fenced(void)
 {
 	static char mem[4096], own[4096];
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -661,7 +671,7 @@ static void test_a_forgotten_holder_is_fenced(void)
 	uint32_t gen;
 
 	sched_init(&rig);
-	/* longer than it takes to be sure that nobody was waited for */
+	/* longer than the test takes, to prove that no answer was waited for */
 	rig.to.settings.fence_ms = 30000;
 	sched_begin(&rig);
 	rig.to.dp->probe_ns = 300 * TEI_NS_PER_MS;
@@ -681,7 +691,7 @@ static void test_a_forgotten_holder_is_fenced(void)
 	sched_end(&rig);
 }
 
-static void test_a_holder_that_answers_needs_no_fence(void)
+static void test_answering_key_holder_is_not_fenced(void)
 {
 	struct sched_rig rig;
 	struct tei_err err;
@@ -702,7 +712,7 @@ static void test_a_holder_that_answers_needs_no_fence(void)
 	sched_end(&rig);
 }
 
-static void test_memory_taken_back_is_not_written_any_more(void)
+static void test_unregistered_memory_is_no_longer_written(void)
 {
 	struct test_task t[SCHED_TASKS];
 	struct sched_rig rig;
@@ -770,7 +780,7 @@ static void test_queued_tasks_past_their_deadline_fail_at_once(void)
 	}
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, 4), 0);
 	tei_rail_cancel(rig.from.dp, list, 1);
-	/* the cancelled one has ended and is left alone */
+	/* the cancelled task has ended and is left alone */
 	tei_rail_expire(rig.from.dp, list, 4);
 	tei_rail_cancel(rig.from.dp, list, 4);
 	for (i = 0; i < 4; i++) {
@@ -784,9 +794,9 @@ static void test_queued_tasks_past_their_deadline_fail_at_once(void)
 }
 
 /*
- * Queues three tasks to a peer that never answers, and cancels the first one, whose
- * last progress was progress_ns ago. Returns how many of the other two the deadline
- * check then ends. Those two have not progressed for twice the limit.
+ * Queues three tasks to a peer that never answers, and cancels the first one,
+ * whose last progress was progress_ns ago. Returns how many of the other two
+ * the deadline check then ends. These have not progressed for twice the limit.
  */
 static uint32_t sched_ends_behind(uint64_t progress_ns)
 {
@@ -826,12 +836,12 @@ static void test_law3_queued_task_waits_while_the_queue_ahead_moves(void)
 	CU_ASSERT_EQUAL(sched_ends_behind(TEI_NS_PER_SEC), 0);
 }
 
-static void test_law3_queued_task_fails_when_the_queue_ahead_stands(void)
+static void test_law3_queued_task_fails_when_the_queue_ahead_stalls(void)
 {
 	CU_ASSERT_EQUAL(sched_ends_behind(61 * TEI_NS_PER_SEC), 2);
 }
 
-static void test_posted_tasks_past_their_deadline_leave_the_memory(void)
+static void test_expired_posted_tasks_release_their_memory(void)
 {
 	struct tei_rail_task *list[SCHED_TASKS];
 	struct test_task t[SCHED_TASKS];
@@ -855,7 +865,7 @@ static void test_posted_tasks_past_their_deadline_leave_the_memory(void)
 	}
 	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].end, TEI_RAIL_END_FAILED);
 	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].code, TEI_ERR_TIMED_OUT);
-	/* whatever was on its way is there when this has come back */
+	/* earlier writes have landed once this one has completed */
 	rig.src[0] = 1;
 	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
 				 1), TEI_RAIL_END_COMPLETED);
@@ -863,7 +873,7 @@ static void test_posted_tasks_past_their_deadline_leave_the_memory(void)
 	sched_end(&rig);
 }
 
-static void test_memory_of_a_cancelled_task_is_the_callers_again(void)
+static void test_cancelled_posted_tasks_release_their_memory(void)
 {
 	struct tei_rail_task *list[SCHED_TASKS];
 	struct test_task t[SCHED_TASKS];
@@ -886,7 +896,7 @@ static void test_memory_of_a_cancelled_task_is_the_callers_again(void)
 			  t[i].end == TEI_RAIL_END_CANCELED);
 	}
 	CU_ASSERT_EQUAL(t[SCHED_TASKS - 1].end, TEI_RAIL_END_CANCELED);
-	/* whatever was on its way is there when this has come back */
+	/* earlier writes have landed once this one has completed */
 	rig.src[0] = 1;
 	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
 				 1), TEI_RAIL_END_COMPLETED);
@@ -894,7 +904,7 @@ static void test_memory_of_a_cancelled_task_is_the_callers_again(void)
 	sched_end(&rig);
 }
 
-static void test_tasks_end_when_the_peer_takes_leave(void)
+static void test_tasks_end_when_peer_says_bye(void)
 {
 	struct test_task t[SCHED_TASKS];
 	struct sched_rig rig;
@@ -918,7 +928,7 @@ static void test_tasks_end_when_the_peer_takes_leave(void)
 	sched_end(&rig);
 }
 
-static void test_tasks_end_when_their_plane_is_closed(void)
+static void test_tasks_end_when_data_plane_closes(void)
 {
 	struct test_task t[SCHED_TASKS];
 	struct sched_rig rig;
@@ -943,45 +953,48 @@ static void test_tasks_end_when_their_plane_is_closed(void)
 const struct tei_test_case rail_sched_cases[] = {
 	{ "adjacent_small_tasks_share_a_slice",
 	  test_adjacent_small_tasks_share_a_slice },
-	{ "small_tasks_apart_have_a_slice_each",
-	  test_small_tasks_apart_have_a_slice_each },
-	{ "tasks_of_both_directions_do_not_share_a_slice",
-	  test_tasks_of_both_directions_do_not_share_a_slice },
-	{ "what_is_in_flight_stays_within_the_window",
-	  test_what_is_in_flight_stays_within_the_window },
-	{ "a_small_task_goes_first", test_a_small_task_goes_first },
-	{ "small_tasks_do_not_starve_a_large_one",
-	  test_small_tasks_do_not_starve_a_large_one },
-	{ "a_full_queue_is_remembered", test_a_full_queue_is_remembered },
-	{ "a_task_spans_adjacent_regions", test_a_task_spans_adjacent_regions },
-	{ "a_target_outside_its_regions_fails",
-	  test_a_target_outside_its_regions_fails },
+	{ "separate_small_tasks_get_a_slice_each",
+	  test_separate_small_tasks_get_a_slice_each },
+	{ "read_and_write_do_not_share_a_slice",
+	  test_read_and_write_do_not_share_a_slice },
+	{ "bytes_in_flight_stay_within_window",
+	  test_bytes_in_flight_stay_within_window },
+	{ "small_task_overtakes_large_tasks",
+	  test_small_task_overtakes_large_tasks },
+	{ "small_tasks_do_not_starve_large_task",
+	  test_small_tasks_do_not_starve_large_task },
+	{ "full_provider_queue_limits_later_slices",
+	  test_full_provider_queue_limits_later_slices },
+	{ "task_across_adjacent_regions_completes",
+	  test_task_across_adjacent_regions_completes },
+	{ "task_outside_registered_memory_fails",
+	  test_task_outside_registered_memory_fails },
 	{ "tasks_complete_across_fences", test_tasks_complete_across_fences },
-	{ "a_silent_holder_is_fenced_and_others_go_on",
-	  test_a_silent_holder_is_fenced_and_others_go_on },
-	{ "several_lanes_share_the_work", test_several_lanes_share_the_work },
-	{ "a_task_goes_by_the_rail_that_it_names",
-	  test_a_task_goes_by_the_rail_that_it_names },
-	{ "a_forgotten_holder_is_fenced", test_a_forgotten_holder_is_fenced },
-	{ "a_holder_that_answers_needs_no_fence",
-	  test_a_holder_that_answers_needs_no_fence },
-	{ "memory_taken_back_is_not_written_any_more",
-	  test_memory_taken_back_is_not_written_any_more },
+	{ "silent_key_holder_is_fenced_during_writes",
+	  test_silent_key_holder_is_fenced_during_writes },
+	{ "lanes_of_a_rail_share_a_task", test_lanes_of_a_rail_share_a_task },
+	{ "task_uses_the_rail_that_it_names",
+	  test_task_uses_the_rail_that_it_names },
+	{ "forgotten_key_holder_is_fenced",
+	  test_forgotten_key_holder_is_fenced },
+	{ "answering_key_holder_is_not_fenced",
+	  test_answering_key_holder_is_not_fenced },
+	{ "unregistered_memory_is_no_longer_written",
+	  test_unregistered_memory_is_no_longer_written },
 	{ "queued_tasks_are_cancelled_at_once",
 	  test_queued_tasks_are_cancelled_at_once },
 	{ "queued_tasks_past_their_deadline_fail_at_once",
 	  test_queued_tasks_past_their_deadline_fail_at_once },
 	{ "law3_queued_task_waits_while_the_queue_ahead_moves",
 	  test_law3_queued_task_waits_while_the_queue_ahead_moves },
-	{ "law3_queued_task_fails_when_the_queue_ahead_stands",
-	  test_law3_queued_task_fails_when_the_queue_ahead_stands },
-	{ "posted_tasks_past_their_deadline_leave_the_memory",
-	  test_posted_tasks_past_their_deadline_leave_the_memory },
-	{ "memory_of_a_cancelled_task_is_the_callers_again",
-	  test_memory_of_a_cancelled_task_is_the_callers_again },
-	{ "tasks_end_when_the_peer_takes_leave",
-	  test_tasks_end_when_the_peer_takes_leave },
-	{ "tasks_end_when_their_plane_is_closed",
-	  test_tasks_end_when_their_plane_is_closed },
+	{ "law3_queued_task_fails_when_the_queue_ahead_stalls",
+	  test_law3_queued_task_fails_when_the_queue_ahead_stalls },
+	{ "expired_posted_tasks_release_their_memory",
+	  test_expired_posted_tasks_release_their_memory },
+	{ "cancelled_posted_tasks_release_their_memory",
+	  test_cancelled_posted_tasks_release_their_memory },
+	{ "tasks_end_when_peer_says_bye", test_tasks_end_when_peer_says_bye },
+	{ "tasks_end_when_data_plane_closes",
+	  test_tasks_end_when_data_plane_closes },
 	{ NULL, NULL },
 };

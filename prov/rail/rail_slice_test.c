@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is cut for whom, on one rail to several peers. Nothing is posted: the
- * test is the wire, which serves one slice after the other.
+ * Tests of the cutting of slices, on one rail to several peers. Nothing is
+ * posted to a device: the test completes one slice after the other, as a wire
+ * would.
  */
 #include "prov/rail/rail_test.h"
 
@@ -15,19 +16,22 @@
 #define SLICE_MIB	(UINT64_C(1) << 20)
 #define SLICE_MIN	(64 * SLICE_KIB)	/* MC_SLICE_SIZE */
 #define SLICE_BULK	(64 * SLICE_MIB)
-#define SLICE_SLOW	UINT64_C(25000000)	/* bytes/s of a rail */
+#define SLICE_SLOW	UINT64_C(25000000)	/* rate of a slow
+						 * rail, bytes/s */
 #define SLICE_FAST	UINT64_C(1250000000)
-#define SLICE_LOCAL	UINT64_C(5000000000) /* no wire */
+#define SLICE_LOCAL	UINT64_C(5000000000) /* loopback, bytes/s */
 
 enum { SLICE_PEERS = 10, SLICE_TASKS = 128, SLICE_MANY = 1000 };
-enum { SLICE_DEPTH = 512 };		/* of the lane, with so many */
+enum { SLICE_DEPTH = 512 };		/* depth of the lane in the
+					 * test with many tasks */
 
 struct slice_rig {
 	struct test_plane plane;
 	struct rail *rail;
 	struct rail_lane *lane;
 	struct tei_rail_peer *peer[SLICE_PEERS];
-	char *mem;			/* SLICE_BULK, registered, not touched */
+	char *mem;			/* SLICE_BULK bytes, registered,
+					 * never accessed */
 	uint64_t served[SLICE_PEERS];
 };
 
@@ -54,7 +58,7 @@ static struct tei_rail_peer *slice_peer(struct slice_rig *rig, uint32_t i)
 	return p;
 }
 
-/* The first one of each rail. */
+/* Sets the state of the first lane of each rail. */
 static void slice_lanes(const struct slice_rig *rig,
 			enum rail_lane_state state)
 {
@@ -65,7 +69,8 @@ static void slice_lanes(const struct slice_rig *rig,
 				 state, __ATOMIC_RELEASE);
 }
 
-/* A rail of that rate, and peers that it leads to; the first of those there. */
+/* Opens rails on those addresses and creates peers that they reach. The first
+ * rail gets the given rate and is the one under test. */
 static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 			   uint64_t rate)
 {
@@ -93,7 +98,7 @@ static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 		rig->rail->window = 4 * SLICE_MIN;
 	if (rig->rail->window > rig->rail->window_max)
 		rig->rail->window = rig->rail->window_max;
-	slice_lanes(rig, RAIL_LANE_CLOSED);	/* the test alone cuts */
+	slice_lanes(rig, RAIL_LANE_CLOSED);	/* only the test cuts slices */
 	rail_sched_enter(rig->plane.dp);
 	for (i = 0; i < SLICE_PEERS; i++)
 		rig->peer[i] = slice_peer(rig, i);
@@ -105,7 +110,8 @@ static void slice_begin(struct slice_rig *rig, uint64_t rate)
 	slice_begin_on(rig, "127.0.0.1", rate);
 }
 
-/* With two rails, of which that one is nearer to the memory, its region. */
+/* Opens two rails, of which number near is nearer to the memory. Returns the
+ * registered region. */
 static struct tei_rail_mr *slice_begin_two(struct slice_rig *rig, uint64_t rate,
 					   uint32_t near)
 {
@@ -132,7 +138,7 @@ static uint32_t slice_index(const struct slice_rig *rig,
 	return i;
 }
 
-/* A task of the peer, not cut yet. */
+/* Submits a task for the peer without cutting slices. */
 static void slice_submit(struct slice_rig *rig, uint32_t peer, uint64_t len,
 			 struct test_task *t)
 {
@@ -141,8 +147,8 @@ static void slice_submit(struct slice_rig *rig, uint32_t peer, uint64_t len,
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig->plane.dp, t, 1), 0);
 }
 
-/* Cuts what the rail may have now; *ahead: bytes before the first of the peer
- * that was cut by that, where one was. */
+/* Cuts all slices that the rail may have now. *ahead: bytes in front of the
+ * first new slice of the peer, if one was cut. */
 static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
 {
 	struct rail_slice *s[RAIL_BUNDLE];
@@ -168,7 +174,8 @@ static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* The oldest slice of those peers (a mask) arrives. False: there is none. */
+/* Completes the oldest slice of those peers (a bit mask). Returns false if
+ * there is none. */
 static bool slice_serve(struct slice_rig *rig, uint32_t peers)
 {
 	struct rail_lane *lane = rig->lane;
@@ -208,7 +215,8 @@ static uint64_t slice_held(const struct slice_rig *rig, uint32_t peer)
 	return slice_path(rig, peer)->bytes;
 }
 
-/* All that was cut arrives, and the rest is cancelled. */
+/* Completes all slices that were cut, cancels the remaining tasks and
+ * closes. */
 static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 {
 	struct tei_rail_task *task;
@@ -237,9 +245,9 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 	free(rig->mem);
 }
 
-/* --- a small one beside large ones --------------------------------------- */
+/* --- a small task while bulk data is sent -------------------------------- */
 
-/* A large task for each of n peers but 1 that has none. */
+/* Keeps a bulk task in progress for n peers; peer 1 has none. */
 static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 {
 	uint32_t i;
@@ -252,8 +260,8 @@ static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 	}
 }
 
-/* Peer 1 has a small task: the bytes of others that were ahead of it. Up to
- * burst completions are seen at a time. */
+/* Submits a small task of peer 1. Returns the number of bytes of other peers
+ * that were served before it. burst: completions handled at a time. */
 static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 			    uint32_t burst)
 {
@@ -266,7 +274,7 @@ static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 		before = rig->lane->inflight_bytes;
 		for (i = 0; i < burst && !small->ends; i++)
 			CU_ASSERT_FATAL(slice_serve(rig, ~0u) || i);
-		/* what went before it was cut was ahead as well */
+		/* data served before the small task was cut counts as well */
 		if (ahead == UINT64_MAX)
 			waited += before - rig->lane->inflight_bytes;
 		slice_fill(rig, 1, small->ends ? NULL : &ahead);
@@ -275,9 +283,12 @@ static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 	return ahead + waited;
 }
 
-/* Peer 1 has a small task now and then, and n others have large ones: the most
- * bytes that any but the first found ahead of it, or but those that came before
- * the rail knew how many take of it. */
+/*
+ * Submits small tasks of peer 1 now and then, while n other peers have bulk
+ * tasks. Returns the most bytes that were served before one of them. *first:
+ * the same for the first one, which is not included. With several bulk peers,
+ * the tasks before the rail has counted these are not included either.
+ */
 static uint64_t slice_worst(uint64_t rate, uint32_t n, uint32_t burst,
 			    uint64_t *first)
 {
@@ -309,20 +320,21 @@ static uint64_t slice_worst(uint64_t rate, uint32_t n, uint32_t burst,
 	return worst;
 }
 
-static void test_a_small_task_waits_for_a_slice_of_another_peers(void)
+static void test_small_task_waits_for_one_bulk_slice_at_most(void)
 {
 	uint64_t first = 0;
 
 	CU_ASSERT(slice_worst(SLICE_SLOW, 1, 1, &first) <= SLICE_MIN);
-	/* nobody knew of it */
+	/* no small task had been seen before */
 	CU_ASSERT(first > SLICE_MIN);
-	/* or for what such a rail moves in half a millisecond, and a slice */
+	/* on a fast rail: data of half a millisecond, and a slice */
 	CU_ASSERT(slice_worst(SLICE_FAST, 1, 1, &first) <=
 		  SLICE_FAST / 2000 + SLICE_FAST / 4000);
 }
 
-/* However many there are, and however late this host looks. */
-static void test_a_small_task_waits_for_no_more_beside_more_peers(void)
+/* The wait does not depend on the number of bulk peers, nor on how late this
+ * host handles completions. */
+static void test_small_task_wait_is_independent_of_bulk_peers(void)
 {
 	uint64_t first = 0;
 	uint32_t n, burst;
@@ -336,7 +348,7 @@ static void test_a_small_task_waits_for_no_more_beside_more_peers(void)
 		}
 }
 
-static void test_on_loopback_a_small_task_waits_for_less_than_a_window(void)
+static void test_small_task_on_loopback_waits_for_part_of_window(void)
 {
 	uint64_t first = 0;
 
@@ -345,8 +357,9 @@ static void test_on_loopback_a_small_task_waits_for_less_than_a_window(void)
 	CU_ASSERT(first > SLICE_LOCAL / 200);
 }
 
-/* One that comes much later than the one before finds no whole window. */
-static void test_small_ones_are_remembered_for_a_while(void)
+/* A small task that follows long after the last one still finds a limited
+ * queue. */
+static void test_throttling_outlasts_the_small_task(void)
 {
 	struct test_task bulk, small, *all[] = { &bulk, &small };
 	struct slice_rig rig;
@@ -371,8 +384,8 @@ static void test_small_ones_are_remembered_for_a_while(void)
 	slice_end(&rig, all, 2);
 }
 
-/* Nor is that any shorter where more peers have large ones, of less each time. */
-static void test_small_ones_are_remembered_as_long_beside_more_peers(void)
+/* Throttling does not end sooner if more peers share the limit. */
+static void test_throttling_time_is_independent_of_bulk_peers(void)
 {
 	struct test_task bulk[4], small, *all[5];
 	uint64_t bytes = 0, before;
@@ -397,8 +410,9 @@ static void test_small_ones_are_remembered_as_long_beside_more_peers(void)
 	slice_end(&rig, all, 5);
 }
 
-/* Be it the first or one that comes long after all others. */
-static void test_small_ones_have_room_at_all_times_if_told(void)
+/* With MOONRAIL_SMALL_FIRST, the first small task finds room, and so does a
+ * late one. */
+static void test_small_first_keeps_room_at_all_times(void)
 {
 	struct test_task bulk[2], small, *all[3] = { bulk, bulk + 1, &small };
 	struct slice_rig rig;
@@ -408,7 +422,7 @@ static void test_small_ones_have_room_at_all_times_if_told(void)
 	rig.plane.settings.small_first = true;
 	memset(bulk, 0, sizeof(bulk));
 	for (n = 1; n <= 2; n++) {
-		/* until the rail knows how many take of it */
+		/* until the rail has counted the bulk peers */
 		for (i = 0; i < 600; i++) {
 			slice_more(&rig, n, bulk);
 			CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
@@ -419,8 +433,8 @@ static void test_small_ones_have_room_at_all_times_if_told(void)
 	slice_end(&rig, all, 3);
 }
 
-/* Peer 1 has so many tasks of a whole slice that its queue is never empty: what
- * part of the rail's bytes are peer 0's, who has a large one. */
+/* Keeps the small queue of peer 1 filled with tasks of one slice each, while
+ * peer 0 has a bulk task. Returns peer 0's share of the bytes. */
 static double slice_share(uint64_t rate)
 {
 	static struct test_task bulk, small[SLICE_TASKS];
@@ -447,14 +461,14 @@ static double slice_share(uint64_t rate)
 	return (double)rig.served[0] / (double)(rig.served[0] + rig.served[1]);
 }
 
-static void test_many_small_tasks_leave_a_large_one_its_share(void)
+static void test_many_small_tasks_leave_bulk_task_its_share(void)
 {
 	CU_ASSERT(slice_share(SLICE_SLOW) >= 0.25);
 	CU_ASSERT(slice_share(SLICE_FAST) >= 0.24);
 }
 
-/* n peers have so many, and a large one each: what part of the bytes in hand is
- * of those. */
+/* Does the same with n peers that have both kinds of tasks. Returns the bulk
+ * share of the posted bytes. */
 static double slice_share_own(uint32_t n)
 {
 	static struct test_task bulk[4], small[4][SLICE_TASKS];
@@ -489,14 +503,16 @@ static double slice_share_own(uint32_t n)
 	return (double)large / (double)bytes;
 }
 
-/* What is cut of a large one is less then, and so it is cut more often. */
-static void test_large_tasks_keep_their_turn_beside_more_peers(void)
+/* With more peers the bulk slices are shorter, so they must be cut more
+ * often. */
+static void test_bulk_share_is_independent_of_bulk_peers(void)
 {
 	CU_ASSERT(slice_share_own(4) >= 0.9 * slice_share_own(1));
 }
 
-/* Large tasks to peers 0 and 2, of which 2 is slow, or stands still, and small
- * ones to 1: what peer 0 has in hand on average, by what it may have. */
+/* Peers 0 and 2 have bulk tasks, peer 1 has small ones, and peer 2 is slow or
+ * stopped. Returns the bytes that peer 0 has posted on average, divided by the
+ * bytes that it may have posted. */
 static double slice_beside_slow(uint64_t rate, uint32_t every)
 {
 	struct test_task bulk, slow, small;
@@ -510,7 +526,8 @@ static double slice_beside_slow(uint64_t rate, uint32_t every)
 	slice_fill(&rig, 1, NULL);
 	slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
 	slice_fill(&rig, 1, NULL);
-	/* it has all that one may have by itself, now that there are small ones */
+	/* peer 2 uses the whole share of a single peer while small tasks are
+	 * active */
 	while (!small.ends && slice_serve(&rig, 6))
 		slice_fill(&rig, 1, NULL);
 	CU_ASSERT(slice_held(&rig, 2) > rail_window_beside(rig.rail) / 8 * 7);
@@ -534,18 +551,18 @@ static double slice_beside_slow(uint64_t rate, uint32_t every)
 	       (double)(rate == SLICE_FAST ? SLICE_FAST / 2000 : SLICE_MIN);
 }
 
-static void test_a_slow_target_does_not_take_what_others_may_have(void)
+static void test_slow_target_does_not_reduce_share_of_others(void)
 {
 	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 0) >= 0.9);
 	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 10) >= 0.45);
-	/* three slices, of which one is missing in a third of the looks */
+	/* three slices, of which one is missing at a third of the samples */
 	CU_ASSERT(slice_beside_slow(SLICE_FAST, 0) >= 0.88);
 	CU_ASSERT(slice_beside_slow(SLICE_FAST, 10) >= 0.45);
 }
 
-/* Peer 0 has stopped with many small tasks, which a large one of peer 2 waits
- * beside: what the rail's depth still holds for peer 1. */
-static void test_a_stopped_target_leaves_a_slot_beside_large_tasks(void)
+/* Peer 0 has stopped with many small tasks, while peer 2 has a bulk task: the
+ * depth of the rail must still have room for peer 1. */
+static void test_stopped_target_leaves_room_for_small_task(void)
 {
 	static struct test_task many[SLICE_MANY];
 	struct test_task *all[SLICE_MANY + 2], bulk, small;
@@ -581,7 +598,7 @@ static void test_a_stopped_target_leaves_a_slot_beside_large_tasks(void)
 	slice_end(&rig, all, SLICE_MANY + 2);
 }
 
-/* The peer gets a large task to memory that has a key for each page. */
+/* Submits a bulk task to memory that has one key per page. */
 static void slice_submit_pages(struct slice_rig *rig, uint32_t peer,
 			       uint64_t len, struct test_task *t)
 {
@@ -604,8 +621,9 @@ static void slice_submit_pages(struct slice_rig *rig, uint32_t peer,
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig->plane.dp, t, 1), 0);
 }
 
-/* As many small tasks of the same peer go as before slices of a usual length. */
-static void test_small_tasks_go_before_pages_of_a_large_one(void)
+/* As many small tasks are served between short bulk slices as between usual
+ * ones. */
+static void test_small_tasks_overtake_page_sized_bulk_slices(void)
 {
 	static struct test_task small[SLICE_TASKS];
 	struct test_task *all[SLICE_TASKS + 1], bulk;
@@ -634,8 +652,8 @@ static void test_small_tasks_go_before_pages_of_a_large_one(void)
 	slice_end(&rig, all, SLICE_TASKS + 1);
 }
 
-/* A large one of the same peer, whose turn it is, has all that it may have. */
-static void test_small_tasks_wait_for_no_large_one_that_may_not_go(void)
+/* It is the bulk task's turn, but its peer has used up its bulk share. */
+static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 {
 	struct test_task bulk, small[40], *all[41];
 	struct slice_rig rig;
@@ -656,7 +674,7 @@ static void test_small_tasks_wait_for_no_large_one_that_may_not_go(void)
 		slice_fill(&rig, 0, NULL);
 		CU_ASSERT_EQUAL(slice_held(&rig, 0), held + 64);
 	}
-	/* and it has its turn when it may */
+	/* the bulk task gets its turn when it may be cut */
 	while (rig.rail->large_bytes == SLICE_MIN)
 		CU_ASSERT_FATAL(slice_serve(&rig, 1));
 	slice_fill(&rig, 0, NULL);
@@ -664,9 +682,12 @@ static void test_small_tasks_wait_for_no_large_one_that_may_not_go(void)
 	slice_end(&rig, all, 41);
 }
 
-/* Peers 0 and 2 to 8 have had large tasks beside small ones of 1: what 0 has of
- * the room that one may have. after: a time without any, which the rail notices
- * as it serves the next; 0: many without small ones. */
+/*
+ * Peers 0 and 2 to 8 have had bulk tasks while small tasks of peer 1 were
+ * active. Returns peer 0's part of the bulk limit afterwards. after: duration
+ * of an idle time, which the rail notices at the next completion; 0: enough
+ * bulk data was cut for the rail to forget the small tasks.
+ */
 static double slice_room_after(uint64_t after)
 {
 	struct test_task bulk[8], small, *all[9];
@@ -708,23 +729,23 @@ static double slice_room_after(uint64_t after)
 	return (double)held / (double)SLICE_MIN;
 }
 
-static void test_who_took_long_ago_is_forgotten(void)
+static void test_idle_peers_lose_their_bulk_share(void)
 {
 	CU_ASSERT(slice_room_after(0) >= 0.9);
 	CU_ASSERT(slice_room_after(TEI_NS_PER_SEC) >= 0.9);
-	/* not at once: what is counted is of a window */
+	/* not at once: the count covers a whole window */
 	CU_ASSERT(slice_room_after(1) <= 0.2);
 }
 
-/* --- when there is nothing to make room for ------------------------------ */
+/* --- without small tasks ------------------------------------------------- */
 
-static void test_large_tasks_have_the_window_without_small_ones(void)
+static void test_bulk_task_without_small_tasks_fills_window(void)
 {
 	struct test_task bulk, small, *all[] = { &bulk, &small };
 	struct slice_rig rig;
 
 	slice_begin(&rig, SLICE_SLOW);
-	/* no large one waits */
+	/* no bulk task waits */
 	slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
 	slice_fill(&rig, 1, NULL);
 	while (slice_serve(&rig, ~0u))
@@ -735,8 +756,8 @@ static void test_large_tasks_have_the_window_without_small_ones(void)
 	slice_end(&rig, all, 2);
 }
 
-/* The last of a large request's parts is no small request. */
-static void test_the_end_of_a_large_request_is_no_small_one(void)
+/* The last part of a bulk request does not count as a small request. */
+static void test_part_of_bulk_request_is_not_small(void)
 {
 	struct test_task bulk, part, *all[] = { &bulk, &part };
 	struct tei_rail_task *list = &part.task;
@@ -757,7 +778,7 @@ static void test_the_end_of_a_large_request_is_no_small_one(void)
 	slice_end(&rig, all, 2);
 }
 
-/* What rail 1, which is far, takes now; all of that arrives. */
+/* Returns what rail 1, the far one, takes now; completes all of it. */
 static uint64_t slice_far(struct slice_rig *rig)
 {
 	struct rail_lane *near = rig->lane;
@@ -772,7 +793,7 @@ static uint64_t slice_far(struct slice_rig *rig)
 	return held;
 }
 
-static void test_far_rails_keep_off_where_the_near_window_has_room(void)
+static void test_far_rail_is_unused_while_near_window_has_room(void)
 {
 	struct test_task bulk, more, *all[] = { &bulk, &more };
 	struct slice_rig rig;
@@ -788,7 +809,7 @@ static void test_far_rails_keep_off_where_the_near_window_has_room(void)
 		CU_ASSERT_EQUAL(slice_far(&rig), 0);
 		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
 	}
-	/* not alone with what is more than the window */
+	/* the near rail alone is not enough for more than its window */
 	slice_submit(&rig, 0, 8 * SLICE_MIB, &bulk);
 	slice_submit(&rig, 0, 8 * SLICE_MIB, &more);
 	slice_fill(&rig, 0, NULL);
@@ -797,9 +818,9 @@ static void test_far_rails_keep_off_where_the_near_window_has_room(void)
 	slice_end(&rig, all, 2);
 }
 
-/* --- what is not posted, breaks or is given up --------------------------- */
+/* --- slices that are refused, fail or are abandoned ---------------------- */
 
-/* The peer's bytes are those of a large task, and all of them. */
+/* Checks that all posted bytes of the peer are counted as bulk data. */
 static void slice_counted(const struct slice_rig *rig, uint32_t peer)
 {
 	CU_ASSERT_EQUAL(slice_path(rig, peer)->large_bytes,
@@ -807,7 +828,7 @@ static void slice_counted(const struct slice_rig *rig, uint32_t peer)
 	CU_ASSERT_EQUAL(rig->rail->large_bytes, slice_held(rig, peer));
 }
 
-static void test_what_the_provider_refuses_is_not_held(void)
+static void test_refused_slice_is_not_counted_as_posted(void)
 {
 	struct test_task bulk, *all[] = { &bulk };
 	struct rail_done done;
@@ -817,7 +838,7 @@ static void test_what_the_provider_refuses_is_not_held(void)
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	rail_done_init(&done);
 	tei_mutex_lock(&rig.lane->lock);
-	/* as after -FI_EAGAIN to the slice before */
+	/* as after -FI_EAGAIN for the slice before */
 	slice_path(&rig, 0)->blocked_now = true;
 	CU_ASSERT(!rail_sched_pull(rig.lane, 0, &done));
 	tei_mutex_unlock(&rig.lane->lock);
@@ -833,7 +854,7 @@ static void test_what_the_provider_refuses_is_not_held(void)
 	slice_end(&rig, all, 1);
 }
 
-/* As when a lane is closed: all that it had posted comes back. */
+/* Fails all posted slices, as the closing of a lane does. */
 static void slice_break(struct slice_rig *rig)
 {
 	struct rail_slice *s, *tmp;
@@ -854,7 +875,7 @@ static void slice_break(struct slice_rig *rig)
 	rail_done_run(rig->plane.dp, &done);
 }
 
-static void test_what_breaks_is_not_held(void)
+static void test_failed_slice_is_not_counted_as_posted(void)
 {
 	struct test_task bulk, *all[] = { &bulk };
 	struct rail_done done;
@@ -881,7 +902,7 @@ static void test_what_breaks_is_not_held(void)
 	slice_end(&rig, all, 1);
 }
 
-static void test_what_is_abandoned_waits_no_more(void)
+static void test_abandoned_task_leaves_the_queue(void)
 {
 	struct test_task bulk, small, *all[] = { &bulk, &small };
 	struct tei_err err = { .code = TEI_ERR_CONTEXT };
@@ -903,10 +924,10 @@ static void test_what_is_abandoned_waits_no_more(void)
 	slice_end(&rig, all, 2);
 }
 
-/* --- memory of a GPU ----------------------------------------------------- */
+/* --- GPU memory ---------------------------------------------------------- */
 
-/* The better placed rail does not take it, so it goes by the other one. */
-static void test_a_rail_that_takes_none_is_not_waited_for(void)
+/* The nearer rail does not accept the memory, so the other rail is used. */
+static void test_gpu_task_does_not_wait_for_rail_without_hmem(void)
 {
 	struct test_task bulk, *all[] = { &bulk };
 	struct rail_window_sum sum;
@@ -935,7 +956,8 @@ static void test_a_rail_that_takes_none_is_not_waited_for(void)
 	slice_end(&rig, all, 1);
 }
 
-/* What is posted is to be posted again, all but the last one from that memory. */
+/* Moves all posted slices to the retry list. All but the last one then belong
+ * to the foreign region. */
 static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreign)
 {
 	struct rail_slice *s;
@@ -958,8 +980,9 @@ static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreig
 	tei_mutex_unlock(&rig->lane->lock);
 }
 
-/* Nor do slices of it, to be posted again, hold up those of the host's behind
- * them: n tasks of one slice each, of which the last is the host's. */
+/* Checks that slices on the retry list that this rail must not carry do not
+ * block the slice behind them. n tasks of one slice each; only the last one may
+ * be carried. */
 static void slice_passed_by(size_t n)
 {
 	static struct test_task task[SLICE_TASKS];
@@ -995,53 +1018,54 @@ static void slice_passed_by(size_t n)
 	slice_end(&rig, all, n);
 }
 
-static void test_slices_of_another_rail_are_passed_by(void)
+static void test_retry_skips_slices_of_other_rails(void)
 {
 	slice_passed_by(2);
 	slice_passed_by(SLICE_TASKS);
 }
 
 const struct tei_test_case rail_slice_cases[] = {
-	{ "a_small_task_waits_for_a_slice_of_another_peers",
-	  test_a_small_task_waits_for_a_slice_of_another_peers },
-	{ "small_ones_have_room_at_all_times_if_told",
-	  test_small_ones_have_room_at_all_times_if_told },
-	{ "a_small_task_waits_for_no_more_beside_more_peers",
-	  test_a_small_task_waits_for_no_more_beside_more_peers },
-	{ "many_small_tasks_leave_a_large_one_its_share",
-	  test_many_small_tasks_leave_a_large_one_its_share },
-	{ "large_tasks_keep_their_turn_beside_more_peers",
-	  test_large_tasks_keep_their_turn_beside_more_peers },
-	{ "small_ones_are_remembered_as_long_beside_more_peers",
-	  test_small_ones_are_remembered_as_long_beside_more_peers },
-	{ "a_slow_target_does_not_take_what_others_may_have",
-	  test_a_slow_target_does_not_take_what_others_may_have },
-	{ "on_loopback_a_small_task_waits_for_less_than_a_window",
-	  test_on_loopback_a_small_task_waits_for_less_than_a_window },
-	{ "small_ones_are_remembered_for_a_while",
-	  test_small_ones_are_remembered_for_a_while },
-	{ "a_stopped_target_leaves_a_slot_beside_large_tasks",
-	  test_a_stopped_target_leaves_a_slot_beside_large_tasks },
-	{ "small_tasks_go_before_pages_of_a_large_one",
-	  test_small_tasks_go_before_pages_of_a_large_one },
-	{ "small_tasks_wait_for_no_large_one_that_may_not_go",
-	  test_small_tasks_wait_for_no_large_one_that_may_not_go },
-	{ "who_took_long_ago_is_forgotten",
-	  test_who_took_long_ago_is_forgotten },
-	{ "large_tasks_have_the_window_without_small_ones",
-	  test_large_tasks_have_the_window_without_small_ones },
-	{ "the_end_of_a_large_request_is_no_small_one",
-	  test_the_end_of_a_large_request_is_no_small_one },
-	{ "far_rails_keep_off_where_the_near_window_has_room",
-	  test_far_rails_keep_off_where_the_near_window_has_room },
-	{ "what_the_provider_refuses_is_not_held",
-	  test_what_the_provider_refuses_is_not_held },
-	{ "what_breaks_is_not_held", test_what_breaks_is_not_held },
-	{ "what_is_abandoned_waits_no_more",
-	  test_what_is_abandoned_waits_no_more },
-	{ "a_rail_that_takes_none_is_not_waited_for",
-	  test_a_rail_that_takes_none_is_not_waited_for },
-	{ "slices_of_another_rail_are_passed_by",
-	  test_slices_of_another_rail_are_passed_by },
+	{ "small_task_waits_for_one_bulk_slice_at_most",
+	  test_small_task_waits_for_one_bulk_slice_at_most },
+	{ "small_first_keeps_room_at_all_times",
+	  test_small_first_keeps_room_at_all_times },
+	{ "small_task_wait_is_independent_of_bulk_peers",
+	  test_small_task_wait_is_independent_of_bulk_peers },
+	{ "many_small_tasks_leave_bulk_task_its_share",
+	  test_many_small_tasks_leave_bulk_task_its_share },
+	{ "bulk_share_is_independent_of_bulk_peers",
+	  test_bulk_share_is_independent_of_bulk_peers },
+	{ "throttling_time_is_independent_of_bulk_peers",
+	  test_throttling_time_is_independent_of_bulk_peers },
+	{ "slow_target_does_not_reduce_share_of_others",
+	  test_slow_target_does_not_reduce_share_of_others },
+	{ "small_task_on_loopback_waits_for_part_of_window",
+	  test_small_task_on_loopback_waits_for_part_of_window },
+	{ "throttling_outlasts_the_small_task",
+	  test_throttling_outlasts_the_small_task },
+	{ "stopped_target_leaves_room_for_small_task",
+	  test_stopped_target_leaves_room_for_small_task },
+	{ "small_tasks_overtake_page_sized_bulk_slices",
+	  test_small_tasks_overtake_page_sized_bulk_slices },
+	{ "small_tasks_do_not_wait_for_throttled_bulk_task",
+	  test_small_tasks_do_not_wait_for_throttled_bulk_task },
+	{ "idle_peers_lose_their_bulk_share",
+	  test_idle_peers_lose_their_bulk_share },
+	{ "bulk_task_without_small_tasks_fills_window",
+	  test_bulk_task_without_small_tasks_fills_window },
+	{ "part_of_bulk_request_is_not_small",
+	  test_part_of_bulk_request_is_not_small },
+	{ "far_rail_is_unused_while_near_window_has_room",
+	  test_far_rail_is_unused_while_near_window_has_room },
+	{ "refused_slice_is_not_counted_as_posted",
+	  test_refused_slice_is_not_counted_as_posted },
+	{ "failed_slice_is_not_counted_as_posted",
+	  test_failed_slice_is_not_counted_as_posted },
+	{ "abandoned_task_leaves_the_queue",
+	  test_abandoned_task_leaves_the_queue },
+	{ "gpu_task_does_not_wait_for_rail_without_hmem",
+	  test_gpu_task_does_not_wait_for_rail_without_hmem },
+	{ "retry_skips_slices_of_other_rails",
+	  test_retry_skips_slices_of_other_rails },
 	{ NULL, NULL },
 };

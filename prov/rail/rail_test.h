@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_RAIL_TEST_H
 #define TEI_PROV_RAIL_RAIL_TEST_H
 
-/* Shared by the module's unit tests: data planes of this one process. */
+/* Helpers of the module's unit tests: several data planes in this process. */
 
 #include "prov/rail/rail_int.h"
 #include "util/tei_test.h"
@@ -37,74 +37,87 @@ extern const struct tei_test_case rail_slice_cases[];
 extern const struct tei_test_case rail_window_cases[];
 extern const struct tei_test_case rail_wire_cases[];
 
-/* A data plane; the settings may be changed between init and open. */
+/* A data plane. The test may change settings between test_plane_init and
+ * test_plane_open. */
 struct test_plane {
 	struct tei_settings settings;
-	const struct tei_secret *secret;	/* NULL: none */
+	const struct tei_secret *secret;	/* NULL: no secret */
 	struct tei_rail_dp *dp;
-	bool hold;			/* notifications are kept in notes, and
-					 * count as held */
-	struct tei_list notes;		/* tei_rail_note.link */
+	bool hold;			/* notifications stay in notes and count
+					 * against the limits */
+	struct tei_list notes;		/* list of tei_rail_note.link */
 };
 
 void test_plane_init(struct test_plane *p);
-/* address: of the tcp rail, or NULL for a plane without rails. Fatal. */
+/* Opens the data plane. address: of its tcp rail; NULL: no rails. A failure
+ * ends the test. */
 void test_plane_open(struct test_plane *p, const char *address);
-/* Stops the thread: the caller is the thread from then on. */
+/* Stops the progress thread. From then on the calling thread takes its
+ * place. */
 void test_plane_still(struct test_plane *p);
 void test_plane_close(struct test_plane *p);
-/* Takes the oldest notification that is held off the list; NULL: none. It counts as
- * held until test_plane_release, which frees it. */
+/* Takes the oldest notification off the list. Returns NULL if there is none. It
+ * counts against the limits until test_plane_release, which frees it. */
 struct tei_rail_note *test_plane_note(struct test_plane *p);
 void test_plane_release(struct test_plane *p, struct tei_rail_note *note);
-/* of's peer that stands for to, held. Fatal. */
+/* Returns a reference to the peer that stands for `to` in data plane `of`. A
+ * failure ends the test. */
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,
 				      struct test_plane *to);
 
-/* Two that know each other; the thread of the first is the test. */
+/* Two connected data planes. The test takes the place of the first one's
+ * progress thread. */
 struct test_pair {
 	struct test_plane from, to;
-	struct tei_rail_peer *peer;	/* to, as from knows it */
-	struct rail *rail;		/* from's only one */
-	char src[64], dst[64];		/* registered */
+	struct tei_rail_peer *peer;	/* the peer in from
+					 * that stands for to */
+	struct rail *rail;		/* the only rail of from */
+	char src[64], dst[64];		/* registered memory */
 };
 
+/* Opens both planes and connects them. */
 void test_pair_open(struct test_pair *pair);
-/* By that provider; false: there is none, and nothing to close. */
+/* Does the same with the given provider. Returns false, with nothing to close,
+ * if that does not exist. */
 bool test_pair_open_by(struct test_pair *pair, const char *provider);
 void test_pair_close(struct test_pair *pair);
-/* What from's thread would do for once at that time, faults apart. */
+/* Runs one iteration of from's progress thread at time now, without health
+ * checks. */
 void test_pair_turn(struct test_pair *pair, uint64_t now);
 
-/* Peers that any plane wanted looked up. */
+/* Returns the number of calls of ops->resolve, by all planes. */
 uint32_t test_resolved(void);
-/* Notifications that any plane has heard, and messages of its user. */
+/* Return the numbers of notifications and of user messages received by all
+ * planes. */
 uint32_t test_notified(void);
 uint32_t test_messages(void);
 
 struct test_task {
 	struct tei_rail_task task;
 	uint32_t ends;			/* times that it ended */
-	uint32_t order;			/* of all tasks: ends before it */
+	uint32_t order;			/* number of tasks that
+					 * ended before it */
 	enum tei_rail_end end;
-	int code;			/* of the error, or 0 */
-	char hint[TEI_ERR_TEXT];	/* of the error, or "" */
-	char poison;			/* fills the source at the end, 0: not */
+	int code;			/* code of the error, or 0 */
+	char hint[TEI_ERR_TEXT];	/* hint of the error, or "" */
+	char poison;			/* fills the source when the task
+					 * ends; 0: does not */
 };
 
 void test_task_init(struct test_task *t, struct tei_rail_peer *peer, bool read,
 		    void *local, const void *remote, uint64_t len);
 int test_submit(struct tei_rail_dp *dp, struct test_task *t, size_t n);
-/* Until all have ended; false: out of time. */
+/* Waits until all n tasks have ended. Returns false after TEST_WAIT_NS. */
 bool test_wait(struct test_task *t, size_t n);
-/* Ends so far. */
+/* Returns how many times the task has ended. */
 uint32_t test_ends(const struct test_task *t);
-/* The task by itself: its end. */
+/* Runs one task and returns how it ended. */
 enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 			   bool read, void *local, const void *remote,
 			   uint64_t len);
-/* Writes a byte, the first to that peer: it is connected after that, by the lane
- * of each rail that was there before, however long that takes. */
+/* Writes one byte, the first to that peer. Afterwards the peer is connected
+ * over the lane of each rail that existed before. Waits for as long as that
+ * takes. */
 void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 		  void *local, const void *remote);
 

@@ -6,11 +6,13 @@
 #include <string.h>
 
 static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t test_cond;	/* under test_lock: a task ended */
-static uint32_t test_notes;		/* under test_lock */
+static pthread_cond_t test_cond;	/* guarded by test_lock; signaled
+					 * when a task ends */
+static uint32_t test_notes;		/* guarded by test_lock */
 static uint32_t test_user_messages;
 static uint32_t test_looks;		/* atomic */
-static uint32_t test_order;		/* under test_lock: ends so far */
+static uint32_t test_order;		/* guarded by test_lock:
+					 * tasks that ended */
 
 static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 			   const struct tei_err *err)
@@ -64,7 +66,7 @@ void test_plane_release(struct test_plane *p, struct tei_rail_note *note)
 	tei_rail_note_free(note);
 }
 
-/* Nobody has moved. */
+/* Drops the reference without an answer, as if the peer had not moved. */
 static void test_resolve(void *arg, struct tei_rail_peer *peer)
 {
 	(void)arg;
@@ -243,7 +245,7 @@ void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 {
 	uint64_t open_ns;
 
-	/* the longer lanes take to open, the longer one may to connect */
+	/* the time to connect grows with open_ns */
 	open_ns = __atomic_exchange_n(&dp->open_ns, TEST_WAIT_NS,
 				      __ATOMIC_RELAXED);
 	CU_ASSERT_EQUAL_FATAL(test_run(dp, peer, false, local, remote, 1),
@@ -251,7 +253,7 @@ void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 	__atomic_store_n(&dp->open_ns, open_ns, __ATOMIC_RELAXED);
 }
 
-/* --- two planes ---------------------------------------------------------- */
+/* --- two data planes ----------------------------------------------------- */
 
 static void pair_open(struct test_pair *pair)
 {
@@ -269,7 +271,7 @@ static void pair_open(struct test_pair *pair)
 	pair->peer = test_plane_peer(&pair->from, &pair->to);
 	test_connect(pair->from.dp, pair->peer, pair->src, pair->dst);
 	test_plane_still(&pair->from);
-	/* it goes on, by the test */
+	/* the test continues in place of the thread */
 	__atomic_store_n(&pair->from.dp->stop, false, __ATOMIC_RELEASE);
 	pair->rail = rail_at(pair->from.dp, 0);
 }
@@ -321,7 +323,7 @@ void test_pair_turn(struct test_pair *pair, uint64_t now)
 
 /* --- data ---------------------------------------------------------------- */
 
-/* xorshift64*: state is never 0. */
+/* xorshift64*. state must not be 0. */
 uint64_t test_random(uint64_t *state)
 {
 	*state ^= *state >> 12;
@@ -373,9 +375,10 @@ int main(int argc, char **argv)
 		{ NULL, NULL },
 	};
 
-	/* what is refused here would fill the screen */
+	/* hide the many refusals that the tests cause */
 	setenv("MC_LOG_LEVEL", "error", 0);
-	/* 70 MB for each endpoint take 50 ms, or seconds of a sanitizer */
+	/* the default 70 MB per endpoint take 50 ms, or seconds with a
+	 * sanitizer */
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "1024", 0);
 	tei_cond_init(&test_cond);
 	return tei_test_run(argc, argv, suites);

@@ -259,7 +259,7 @@ int tei_rail_peer_seek(struct tei_rail_dp *dp,
 
 	if (!first->len || first->len > sizeof(first->bytes))
 		return tei_err_fail(err, TEI_ERR_INVALID, "rail", NULL,
-				    "no address to look for a process at");
+				    "cannot look for a process: its address is empty or too long");
 	rail_sched_enter(dp);
 	p = rail_peer_seeker(dp, first);
 	rail_sched_leave(dp);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Windows and shares by themselves, on rails that are not there. */
+/* Unit tests of windows and shares, on rail objects without a device. */
 #include "prov/rail/rail_test.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct window_rig {
 	uint64_t now;
 };
 
-/* The lane that takes work. */
+/* Returns the lane that takes work. */
 static struct rail_lane *window_lane(struct window_rig *rig, uint32_t rail)
 {
 	return &rig->lane[rail][0];
@@ -52,7 +52,8 @@ static struct window_rig *window_begin(uint32_t n)
 	return rig;
 }
 
-/* The rail is busy for that long at that many bytes per second. */
+/* Simulates ms milliseconds in which the rail completes rate bytes per
+ * second. */
 static void window_serve(struct window_rig *rig, uint64_t rate, uint64_t ms)
 {
 	struct rail_lane *lane = window_lane(rig, 0);
@@ -69,7 +70,7 @@ static void window_serve(struct window_rig *rig, uint64_t rate, uint64_t ms)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* One request that takes that long, alone. */
+/* Simulates one request of that duration on an idle lane. */
 static void window_serve_one(struct window_rig *rig, uint64_t bytes,
 			     uint64_t us)
 {
@@ -91,13 +92,13 @@ static uint64_t window_ms(struct window_rig *rig, uint64_t rate)
 	return rig->rail[0].window * 1000 / rate;
 }
 
-static void test_a_window_is_a_time(void)
+static void test_window_follows_rate(void)
 {
 	struct window_rig *rig = window_begin(1);
 
 	window_serve(rig, 100000000, 1);
 	CU_ASSERT_EQUAL(window_ms(rig, 100000000), 8);
-	/* the rail is halved: so is what it holds, soon */
+	/* the rate is halved: the window follows soon */
 	window_serve(rig, 50000000, 50);
 	CU_ASSERT(window_ms(rig, 50000000) <= 9);
 	window_serve(rig, 100000000, 50);
@@ -105,7 +106,7 @@ static void test_a_window_is_a_time(void)
 	free(rig);
 }
 
-static void test_a_window_has_bounds(void)
+static void test_window_stays_within_bounds(void)
 {
 	struct window_rig *rig = window_begin(1);
 
@@ -116,8 +117,8 @@ static void test_a_window_has_bounds(void)
 	free(rig);
 }
 
-/* What small tasks wait for. */
-static void test_beside_small_ones_a_window_is_less(void)
+/* Bulk data is limited while small requests are active. */
+static void test_bulk_limit_with_small_requests_is_smaller(void)
 {
 	struct window_rig *rig = window_begin(1);
 	struct rail *rail = &rig->rail[0];
@@ -131,7 +132,7 @@ static void test_beside_small_ones_a_window_is_less(void)
 	window_serve(rig, 1000000000, 500);
 	CU_ASSERT(rail_window_beside(rail) > 450000);
 	CU_ASSERT(rail_window_beside(rail) <= 500000);
-	/* what it holds down itself makes it no smaller */
+	/* a rate that this limit has caused does not lower the limit */
 	for (i = 0; i < 50; i++) {
 		rail->beside = true;
 		window_serve(rig, 300000000, 1);
@@ -141,12 +142,12 @@ static void test_beside_small_ones_a_window_is_less(void)
 	window_serve(rig, 300000000, 2);
 	CU_ASSERT(rail_window_beside(rail) < 250000);
 	window_serve(rig, 1000000000, 500);
-	/* a slice and no more, where they come first */
+	/* with MOONRAIL_SMALL_FIRST, about one slice */
 	rig->settings.small_first = true;
 	CU_ASSERT(rail_window_beside(rail) > 225000);
 	CU_ASSERT(rail_window_beside(rail) <= 250000);
 	rig->settings.small_first = false;
-	/* on a long way more is on it */
+	/* with a long round-trip time, more data is in flight */
 	rail->base_ns = 20 * TEI_NS_PER_MS;
 	CU_ASSERT(rail_window_beside(rail) > 19000000);
 	rail->wire = false;
@@ -154,8 +155,8 @@ static void test_beside_small_ones_a_window_is_less(void)
 	free(rig);
 }
 
-/* Requests of less than a millisecond, with nothing between them. */
-static void test_short_requests_open_the_window(void)
+/* Requests of less than a millisecond, one directly after the other. */
+static void test_short_requests_open_window(void)
 {
 	struct window_rig *rig = window_begin(1);
 
@@ -167,10 +168,10 @@ static void test_short_requests_open_the_window(void)
 }
 
 /*
- * Completions that were held up come in two batches, the last one just after a
- * measure: what is left of the busy time is no rate by itself.
+ * Delayed completions arrive in two batches, the second one just after a
+ * measurement. The short rest of the busy time must not count as a rate.
  */
-static void test_the_end_of_a_batch_is_no_rate(void)
+static void test_rate_ignores_end_of_batch(void)
 {
 	const uint64_t rate = 25000000;
 	struct window_rig *rig = window_begin(1);
@@ -193,8 +194,9 @@ static void test_the_end_of_a_batch_is_no_rate(void)
 	free(rig);
 }
 
-/* The same before any rate is known: a connection took its time, say. */
-static void test_the_end_of_the_first_batch_is_no_rate(void)
+/* The same before any rate is known, for example because connecting took
+ * long. */
+static void test_rate_ignores_end_of_first_batch(void)
 {
 	struct window_rig *rig = window_begin(1);
 	struct rail_lane *lane = window_lane(rig, 0);
@@ -215,10 +217,10 @@ static void test_the_end_of_the_first_batch_is_no_rate(void)
 }
 
 /*
- * A peer that has stopped: what it holds is neither in the way of others nor
- * counts as slowness.
+ * The data of a stopped peer neither reduces the window of the others nor
+ * counts as a low rate.
  */
-static void test_what_is_stuck_does_not_count(void)
+static void test_window_ignores_stuck_bytes(void)
 {
 	struct rail_slice stuck = { .len = 5 * WINDOW_MIB, .seq = 1 };
 	const uint64_t rate = 100000000;
@@ -236,16 +238,16 @@ static void test_what_is_stuck_does_not_count(void)
 	window_serve(rig, rate, 300);
 	CU_ASSERT_EQUAL(rail_window_held(&rig->rail[0]), 0);
 	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), rig->rail[0].window);
-	/* the device has no more room for that */
+	/* the device has no room beyond its own limit */
 	window_serve(rig, 100 * rate, 100);
 	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), 3 * WINDOW_MIB);
-	/* a second of silence is no rate */
+	/* a second without completions does not count */
 	rig->now += TEI_NS_PER_SEC;
 	tei_mutex_lock(&lane->lock);
 	rail_window_measure(lane, WINDOW_SLICE, rig->now);
 	tei_mutex_unlock(&lane->lock);
 	CU_ASSERT(rig->rail[0].rate_bps > 50 * rate);
-	/* all of it has come back, and the next one is posted */
+	/* all slices have returned, and the next one is posted */
 	tei_mutex_lock(&lane->lock);
 	rail_window_begin(lane, &stuck, rig->now);
 	tei_mutex_unlock(&lane->lock);
@@ -254,8 +256,9 @@ static void test_what_is_stuck_does_not_count(void)
 	free(rig);
 }
 
-/* A long way at a high rate: the window holds the rate down at first. */
-static void test_a_window_grows_with_the_way(void)
+/* A long round-trip time and a high rate: the window limits the rate at
+ * first. */
+static void test_window_grows_with_round_trip_time(void)
 {
 	const uint64_t way_ms = 50, real = 200000000;
 	struct window_rig *rig = window_begin(1);
@@ -266,7 +269,7 @@ static void test_a_window_grows_with_the_way(void)
 	tei_mutex_lock(&lane->lock);
 	lane->alone_ns = rig->now - way_ms * TEI_NS_PER_MS;
 	rail_window_alone(lane, rig->now);
-	/* one that found others ahead of it is no measure of the way */
+	/* a slice that waited behind others does not count */
 	lane->alone_ns = rig->now - 9 * way_ms * TEI_NS_PER_MS;
 	rail_window_alone(lane, rig->now);
 	tei_mutex_unlock(&lane->lock);
@@ -281,8 +284,9 @@ static void test_a_window_grows_with_the_way(void)
 }
 
 /*
- * Rails of those rates, known or not, work off one task by the rules, each as
- * fast as it can; by what part of the time the first ends before the last.
+ * Simulates n rails of those rates, known to the scheduler or not, that share
+ * one task. Returns the difference between the first and the last end of a
+ * rail, divided by the last.
  */
 static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 			  bool known)
@@ -332,48 +336,48 @@ static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 	return (last - first) / last;
 }
 
-static void test_rails_end_together(void)
+static void test_rails_sharing_a_task_finish_together(void)
 {
 	static const uint64_t equal[] = { 100000000, 100000000 };
 	static const uint64_t both[] = { 25000000, 75000000 };
 	static const uint64_t four[] = { 12500000, 12500000, 25000000,
 					 50000000 };
 
-	/* whatever they hold */
+	/* with large windows, if the rates are known */
 	CU_ASSERT(window_tail(equal, 2, 8 * WINDOW_MIB, true) < 0.02);
 	CU_ASSERT(window_tail(both, 2, 8 * WINDOW_MIB, true) < 0.02);
 	CU_ASSERT(window_tail(four, 4, 8 * WINDOW_MIB, true) < 0.02);
-	/* or with small windows, whatever is known of them */
+	/* with small windows, even if the rates are unknown */
 	CU_ASSERT(window_tail(equal, 2, 4 * WINDOW_SLICE, false) < 0.05);
 	CU_ASSERT(window_tail(both, 2, 4 * WINDOW_SLICE, false) < 0.05);
 }
 
-static void test_a_rail_with_nothing_in_hand_takes(void)
+static void test_idle_rail_always_takes_a_slice(void)
 {
 	struct rail_window_sum sum = { .rails = 2, .bytes = 0, .share = 0.01 };
 
 	CU_ASSERT(!rail_window_over(&sum, 0, 1, 1));
 	CU_ASSERT(rail_window_over(&sum, WINDOW_SLICE, 1, 1));
-	/* and one that is alone */
+	/* a rail without others takes a slice, too */
 	sum.rails = 1;
 	CU_ASSERT(!rail_window_over(&sum, WINDOW_SLICE, 1, 1));
 }
 
 const struct tei_test_case rail_window_cases[] = {
-	{ "a_window_is_a_time", test_a_window_is_a_time },
-	{ "a_window_has_bounds", test_a_window_has_bounds },
-	{ "beside_small_ones_a_window_is_less",
-	  test_beside_small_ones_a_window_is_less },
-	{ "short_requests_open_the_window",
-	  test_short_requests_open_the_window },
-	{ "the_end_of_a_batch_is_no_rate",
-	  test_the_end_of_a_batch_is_no_rate },
-	{ "the_end_of_the_first_batch_is_no_rate",
-	  test_the_end_of_the_first_batch_is_no_rate },
-	{ "what_is_stuck_does_not_count", test_what_is_stuck_does_not_count },
-	{ "a_window_grows_with_the_way", test_a_window_grows_with_the_way },
-	{ "rails_end_together", test_rails_end_together },
-	{ "a_rail_with_nothing_in_hand_takes",
-	  test_a_rail_with_nothing_in_hand_takes },
+	{ "window_follows_rate", test_window_follows_rate },
+	{ "window_stays_within_bounds", test_window_stays_within_bounds },
+	{ "bulk_limit_with_small_requests_is_smaller",
+	  test_bulk_limit_with_small_requests_is_smaller },
+	{ "short_requests_open_window", test_short_requests_open_window },
+	{ "rate_ignores_end_of_batch", test_rate_ignores_end_of_batch },
+	{ "rate_ignores_end_of_first_batch",
+	  test_rate_ignores_end_of_first_batch },
+	{ "window_ignores_stuck_bytes", test_window_ignores_stuck_bytes },
+	{ "window_grows_with_round_trip_time",
+	  test_window_grows_with_round_trip_time },
+	{ "rails_sharing_a_task_finish_together",
+	  test_rails_sharing_a_task_finish_together },
+	{ "idle_rail_always_takes_a_slice",
+	  test_idle_rail_always_takes_a_slice },
 	{ NULL, NULL },
 };

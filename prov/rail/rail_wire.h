@@ -3,9 +3,9 @@
 #define TEI_PROV_RAIL_RAIL_WIRE_H
 
 /*
- * The peer protocol on the wire, version 4; docs/PROTOCOL.md describes it next to
- * the other formats. One message per FI_MSG, at most
- * RAIL_MSG_MAX bytes. All numbers are little-endian and unaligned; every
+ * The peer protocol on the wire, version 4; docs/PROTOCOL.md describes it
+ * together with the other formats. Each message is one FI_MSG of at most
+ * RAIL_MSG_MAX bytes. All numbers are little-endian and unaligned. Every
  * message begins with this header (sizes in bytes):
  *
  *	magic	4	"MRP1"
@@ -17,57 +17,63 @@
  *	src	8	incarnation of the sender, not 0
  *	dst	8	incarnation of the receiver; 0 only in a first hello
  *	number	8	grows with each message to that receiver, if signed
- *	mac	16	HMAC-SHA-256 cut to this length, if signed: the receiver's
- *			nonce (HELLO, REFUSE: none), header, body
+ *	mac	16	if signed: HMAC-SHA-256, truncated to this length, of
+ *			the receiver's nonce (HELLO, REFUSE: none), the header
+ *			and the body
  *
  * followed by the body:
  *
  *	HELLO	nonce 16 of the sender for this receiver,
- *		ack 4 (newest table of the receiver that the sender has),
- *		name text, rails 2, per rail: id 2, gen 4, keys 1 (flags),
- *		prefix 1, protocol 4, protocol version 4, format 4,
- *		address bytes, name text; then session 8 (of what the sender
- *		remembers of the receiver's atomics; absent: it has none),
- *		first addresses that it holds 2 (absent: none), per address:
- *		protocol 4, protocol version 4, format 4, address bytes; then
- *		contact number 2 of the hello that is answered, 0: none, and
- *		contact number 2 of this hello, 0: none (both absent: none)
+ *		ack 4 (newest rail table of the receiver that the sender has),
+ *		name text, rails 2, per rail: id 2, generation 4, key flags 1,
+ *		prefix length 1, protocol 4, protocol version 4, format 4,
+ *		address bytes, name text; then session 8 that the sender gives
+ *		the receiver (absent: none); then number 2 of contact addresses
+ *		(absent: none), per address: protocol 4, protocol version 4,
+ *		format 4, address bytes; then contact number 2 of the hello that
+ *		is answered, 0: none, and contact number 2 of this hello, 0:
+ *		none (both absent: none)
  *	REFUSE	refused incarnation 8, code 2 (enum rail_refusal), reason text
- *		for the log, nonce 16 of the hello that is refused, its
- *		contact number 2 (absent: none)
+ *		for the log, nonce 16 of the refused hello, its contact number 2
+ *		(absent: none)
  *	KEY_REQ	address 8, length 8
- *	KEY_REP	address 8, length 8, code 4, epoch 4, regions 2, per region:
+ *	KEY_REP	address 8, length 8, code 4, key epoch 4, regions 2, per region:
  *		base 8, length 8, id 8, access 1 (flags), keys 2, per key:
- *		rail 1, its rank 1 (0: near that memory), offset of base in
- *		what that rail registered 8, key bytes
- *	FENCE	rail 2, gen 4
- *	FENCED	rail 2, asked gen 4, gen now 4, format 4, protocol 4, protocol
- *		version 4, address bytes (empty: the rail is closed)
- *	REVOKE	epoch 4, regions 2, per region: id 8
+ *		rail 1, rank 1 of the rail (0: near the memory), offset 8 of
+ *		base in that rail's registration, key bytes
+ *	FENCE	rail 2, generation 4
+ *	FENCED	rail 2, generation 4 that was asked for, current generation 4,
+ *		format 4, protocol 4, protocol version 4, address bytes (empty:
+ *		the rail is closed for now)
+ *	REVOKE	key epoch 4, regions 2, per region: id 8
  *	REVOKED	regions 2, per region: id 8
- *	NOTIFY	session 8 that the receiver gave the sender, stream 8 (session that
- *		the sender gave the receiver), oldest number 8 that the sender still
- *		holds, number 8 of the notification in the stream, turn 8 of this
- *		message, name length 4, text length 4, offset 4 in name and text,
- *		bytes (ASK: none)
- *	NOTE_ACK	stream 8, number 8 of the notification that is awaited (those
- *		below it have been delivered), bytes 4 received of it, turn 8 of the
- *		message that is answered, code 2 (enum rail_note_code)
+ *	NOTIFY	session 8 that the receiver gave the sender, stream 8 (session
+ *		that the sender gave the receiver), number 8 of the oldest
+ *		notification that the sender still holds, number 8 of this one,
+ *		turn 8 of this message, name length 4, text length 4, offset 4
+ *		in name and text, bytes of the fragment (ASK: none)
+ *	NOTE_ACK	stream 8, number 8 of the notification expected next
+ *		(those below it have been delivered), bytes 4 received of it,
+ *		turn 8 of the message that is answered, code 2 (enum
+ *		rail_note_code)
  *	BYE	nothing
  *	ATOMIC	session 8, operations 2, per operation: number 8, operation 1
  *		(enum tei_atomic_op), width 1, address 8, operand 8, compare 8
  *	ATOMIC_REP	session 8, answers 2, per answer: number 8, code 4,
  *		old value 8
- *	PING	number 8; 0: any sign of life will do
- *	PONG	number 8 of the PING that it answers
- *	BACK	gen 4 of the receiver's rail as its sender knows it, protocol 4,
- *		protocol version 4, format 4, address bytes: messages of the
- *		user may go there, by the connection that this came by
+ *	PING	number 8 of a probe; 0: only a sign of life is wanted
+ *	PONG	number 8 of the PING that is answered
+ *	BACK	generation 4 of the receiver's rx lane, as the sender knows it,
+ *		protocol 4, protocol version 4, format 4, address bytes: user
+ *		messages may be sent there over the connection that carried
+ *		this message
  *
- * "text" and "bytes" are a length of 2 followed by that many bytes. A contact number
- * is the position, from 1, of the address to which a hello was sent, in the list of
- * contact addresses of the sender of that hello; 0: the hello was not sent to a
- * contact address, or it answers none.
+ * USER has no format: its body is the bytes of tei_rail_send.
+ *
+ * "text" and "bytes" are a length of 2 followed by that many bytes. A contact
+ * number is the position, from 1, of the address to which a hello was sent, in
+ * the list of contact addresses of the sender of that hello. 0: the hello was
+ * not sent to a contact address, or it answers none.
  */
 
 #include <endian.h>
@@ -84,50 +90,55 @@
 #define RAIL_WIRE_NONCE		16
 
 /*
- * Why a process refuses a hello. Only the code decides what the receiver of a
- * REFUSE does; the text next to it is for people. An unknown code ends the peer
- * like all codes but RAIL_REFUSE_STALE.
+ * Reasons for which a process refuses a hello. Only the code decides what the
+ * receiver of a REFUSE does; the text next to it is for people. A peer treats
+ * every code but RAIL_REFUSE_STALE, also an unknown one, as final.
  */
 enum rail_refusal {
 	RAIL_REFUSE_NONE,		/* not refused; never sent */
-	RAIL_REFUSE_STALE,		/* the incarnation that the hello names
-					 * is not that of the receiver */
-	RAIL_REFUSE_NO_SECRET,		/* signed, but the receiver has no
-					 * shared secret */
-	RAIL_REFUSE_UNSIGNED,		/* not signed, but the receiver has a
-					 * shared secret */
+	RAIL_REFUSE_STALE,		/* the hello names an incarnation that
+					 * the receiver does not have */
+	RAIL_REFUSE_NO_SECRET,		/* signed, but the receiver has
+					 * no shared secret */
+	RAIL_REFUSE_UNSIGNED,		/* unsigned, but the receiver
+					 * has a shared secret */
 	RAIL_REFUSE_SECRETS_DIFFER,
 	RAIL_REFUSE_TOO_MANY_PEERS,	/* MOONRAIL_MAX_PEERS is reached */
 };
 
-/* Flags of a message. */
-#define RAIL_WIRE_REPLY		1u		/* HELLO: answer, please */
+/* Flags in the header. */
+#define RAIL_WIRE_REPLY		1u		/* HELLO: a reply is wanted */
 #define RAIL_WIRE_UNDRAINED	2u		/* BYE: writes may be under way */
-#define RAIL_WIRE_NOTE_ASK	1u		/* NOTIFY: is there room? */
-#define RAIL_WIRE_NOTE_AGAIN	2u		/* NOTIFY: an earlier session of
-						 * the receiver may have got it */
-#define RAIL_WIRE_BY_SHIFT	8		/* the sender's rail that it went
-						 * by, and 1; 0: not said */
+#define RAIL_WIRE_NOTE_ASK	1u		/* NOTIFY: asks for room only */
+#define RAIL_WIRE_NOTE_AGAIN	2u		/* NOTIFY: an earlier
+						 * session of the receiver
+						 * may have received it */
+#define RAIL_WIRE_BY_SHIFT	8		/* 1 + the sender's rail
+						 * that carried the
+						 * message; 0: unknown */
 #define RAIL_WIRE_BY_MASK	0x7fu
-#define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are there */
+#define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are valid */
 
-/* Answers to a NOTIFY. */
+/* Codes in the answer to a NOTIFY. */
 enum rail_note_code {
-	RAIL_NOTE_OK,			/* received, or there is room for it */
-	RAIL_NOTE_FULL,			/* no room: nothing of it was kept */
-	RAIL_NOTE_GAP,			/* something before it is missing */
-	RAIL_NOTE_FORGOTTEN,		/* it may have been delivered in an earlier
-					 * session: it is not taken */
+	RAIL_NOTE_OK,			/* received, or room
+					 * is reserved for it */
+	RAIL_NOTE_FULL,			/* no room; the fragment was not kept */
+	RAIL_NOTE_GAP,			/* an earlier fragment is missing */
+	RAIL_NOTE_FORGOTTEN,		/* possibly delivered in an earlier
+					 * session, so not accepted */
 };
 
 /* How a rail's keys are used. */
-#define RAIL_WIRE_VIRT_ADDR	1u		/* with addresses */
-#define RAIL_WIRE_GEN_KEYS	2u		/* a new gen has new ones */
+#define RAIL_WIRE_VIRT_ADDR	1u		/* with virtual addresses */
+#define RAIL_WIRE_GEN_KEYS	2u		/* a new generation
+						 * has new keys */
 
 /* Access to a region. */
-#define RAIL_WIRE_READ_ONLY	1u		/* not to be written */
+#define RAIL_WIRE_READ_ONLY	1u		/* writes are not allowed */
 
-/* A bounded cursor, for reading or writing. bad sticks; reads give 0. */
+/* A bounded cursor for reading or writing. After an access beyond the end, bad
+ * is set and stays set, and reads return 0. */
 struct rail_wire {
 	uint8_t *p;
 	size_t pos, cap;
@@ -143,7 +154,7 @@ static inline bool rail_wire_room(struct rail_wire *w, size_t n)
 	return true;
 }
 
-/* n: up to 8. */
+/* Writes the low n bytes of v, n up to 8. */
 static inline void rail_wire_put(struct rail_wire *w, uint64_t v, size_t n)
 {
 	if (!rail_wire_room(w, n))
@@ -153,6 +164,7 @@ static inline void rail_wire_put(struct rail_wire *w, uint64_t v, size_t n)
 	w->pos += n;
 }
 
+/* Reads a number of n bytes, n up to 8. */
 static inline uint64_t rail_wire_get(struct rail_wire *w, size_t n)
 {
 	uint64_t v = 0;
@@ -164,7 +176,7 @@ static inline uint64_t rail_wire_get(struct rail_wire *w, size_t n)
 	return le64toh(v);
 }
 
-/* Overwrites what was put at a place before. */
+/* Overwrites a number that was written at position at. */
 static inline void rail_wire_set(struct rail_wire *w, size_t at, uint64_t v,
 				 size_t n)
 {
@@ -175,6 +187,7 @@ static inline void rail_wire_set(struct rail_wire *w, size_t at, uint64_t v,
 	w->pos = pos;
 }
 
+/* Writes the length as 2 bytes, then n bytes. */
 static inline void rail_wire_put_bytes(struct rail_wire *w, const void *src,
 				       size_t n)
 {
@@ -187,7 +200,7 @@ static inline void rail_wire_put_bytes(struct rail_wire *w, const void *src,
 	w->pos += n;
 }
 
-/* n bytes without their length before them. */
+/* Writes n bytes without a length. */
 static inline void rail_wire_put_raw(struct rail_wire *w, const void *src,
 				     size_t n)
 {
@@ -207,7 +220,8 @@ static inline void rail_wire_get_raw(struct rail_wire *w, void *dst, size_t n)
 	w->pos += n;
 }
 
-/* At most cap bytes into dst; longer is malformed. Returns the length. */
+/* Reads a length of 2 bytes, then up to cap bytes into dst; a greater length is
+ * malformed. Returns the length. */
 static inline size_t rail_wire_get_bytes(struct rail_wire *w, void *dst,
 					 size_t cap)
 {
@@ -222,7 +236,7 @@ static inline size_t rail_wire_get_bytes(struct rail_wire *w, void *dst,
 	return n;
 }
 
-/* As above, and terminated; a 0 inside is malformed. */
+/* Does the same and terminates the text; a null byte inside is malformed. */
 static inline void rail_wire_get_text(struct rail_wire *w, char *dst,
 				      size_t cap)
 {

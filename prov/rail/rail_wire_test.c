@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of exactly that size, so that a sanitizer sees one byte too many. */
+/* Returns a cursor over a buffer of exactly len bytes, so that a sanitizer
+ * detects an access beyond its end. */
 static struct rail_wire wire_new(const void *src, size_t len)
 {
 	struct rail_wire w = { .p = malloc(len ? len : 1), .cap = len };
@@ -38,7 +39,7 @@ static void test_numbers_are_little_endian(void)
 	free(w.p);
 }
 
-static void test_writing_stops_at_the_end(void)
+static void test_write_beyond_end_is_refused(void)
 {
 	static const uint8_t bytes[4] = { 1, 2, 3, 4 };
 	struct rail_wire w = wire_new(NULL, 9);
@@ -49,7 +50,7 @@ static void test_writing_stops_at_the_end(void)
 	CU_ASSERT(w.bad);
 	CU_ASSERT_EQUAL(w.pos, 8);
 	CU_ASSERT_EQUAL(w.p[8], 0xee);
-	/* sticks, also for what would fit */
+	/* bad stays set, also for a number that would fit */
 	rail_wire_put(&w, 0, 1);
 	CU_ASSERT_EQUAL(w.p[8], 0xee);
 	w.bad = false;
@@ -60,7 +61,7 @@ static void test_writing_stops_at_the_end(void)
 	free(w.p);
 }
 
-static void test_bytes_longer_than_a_length_says_are_refused(void)
+static void test_write_of_65536_bytes_is_refused(void)
 {
 	struct rail_wire w = wire_new(NULL, 70000);
 	uint8_t *src = calloc(1, 65536);
@@ -76,7 +77,7 @@ static void test_bytes_longer_than_a_length_says_are_refused(void)
 	free(w.p);
 }
 
-static void test_reading_stops_at_the_end(void)
+static void test_read_beyond_end_is_refused(void)
 {
 	struct rail_wire w = wire_new("\1\2\3", 3);
 
@@ -87,7 +88,7 @@ static void test_reading_stops_at_the_end(void)
 	free(w.p);
 }
 
-static void test_an_empty_message_holds_nothing(void)
+static void test_text_in_empty_message_is_refused(void)
 {
 	struct rail_wire w = wire_new(NULL, 0);
 	char text[4] = "abc";
@@ -98,7 +99,7 @@ static void test_an_empty_message_holds_nothing(void)
 	free(w.p);
 }
 
-static void test_bytes_longer_than_their_place_are_refused(void)
+static void test_bytes_longer_than_buffer_are_refused(void)
 {
 	struct rail_wire w = wire_new("\4\0abcd", 6);
 	uint8_t dst[5] = { 0, 0, 0, 0x77, 0x77 };
@@ -115,7 +116,7 @@ static void test_bytes_longer_than_their_place_are_refused(void)
 	free(w.p);
 }
 
-static void test_text_that_leaves_no_terminator_is_refused(void)
+static void test_text_without_room_for_terminator_is_refused(void)
 {
 	struct rail_wire w = wire_new("\4\0abcd", 6);
 	char dst[5];
@@ -133,7 +134,7 @@ static void test_text_that_leaves_no_terminator_is_refused(void)
 	free(w.p);
 }
 
-static void test_text_with_a_null_byte_is_refused(void)
+static void test_text_with_null_byte_is_refused(void)
 {
 	static const char *const texts[] = {
 		"\3\0\0bc", "\3\0a\0c", "\3\0ab\0",
@@ -150,7 +151,7 @@ static void test_text_with_a_null_byte_is_refused(void)
 	}
 }
 
-static void test_a_length_beyond_the_message_is_refused(void)
+static void test_length_beyond_message_is_refused(void)
 {
 	struct rail_wire w = wire_new("\377\377ab", 4);
 	static char dst[70000];
@@ -161,7 +162,7 @@ static void test_a_length_beyond_the_message_is_refused(void)
 	free(w.p);
 }
 
-/* Reads one of everything; true if it was all there. */
+/* Reads one field of each kind. Returns true if the message had them all. */
 static bool wire_read_all(struct rail_wire *w)
 {
 	char text[16], bytes[16];
@@ -174,7 +175,7 @@ static bool wire_read_all(struct rail_wire *w)
 	return !w->bad;
 }
 
-static void test_truncation_at_every_byte_is_noticed(void)
+static void test_message_truncated_at_any_byte_is_refused(void)
 {
 	struct rail_wire whole = wire_new(NULL, 64), cut;
 	size_t len, n;
@@ -196,21 +197,21 @@ static void test_truncation_at_every_byte_is_noticed(void)
 
 const struct tei_test_case rail_wire_cases[] = {
 	{ "numbers_are_little_endian", test_numbers_are_little_endian },
-	{ "writing_stops_at_the_end", test_writing_stops_at_the_end },
-	{ "bytes_longer_than_a_length_says_are_refused",
-	  test_bytes_longer_than_a_length_says_are_refused },
-	{ "reading_stops_at_the_end", test_reading_stops_at_the_end },
-	{ "an_empty_message_holds_nothing",
-	  test_an_empty_message_holds_nothing },
-	{ "bytes_longer_than_their_place_are_refused",
-	  test_bytes_longer_than_their_place_are_refused },
-	{ "text_that_leaves_no_terminator_is_refused",
-	  test_text_that_leaves_no_terminator_is_refused },
-	{ "text_with_a_null_byte_is_refused",
-	  test_text_with_a_null_byte_is_refused },
-	{ "a_length_beyond_the_message_is_refused",
-	  test_a_length_beyond_the_message_is_refused },
-	{ "truncation_at_every_byte_is_noticed",
-	  test_truncation_at_every_byte_is_noticed },
+	{ "write_beyond_end_is_refused", test_write_beyond_end_is_refused },
+	{ "write_of_65536_bytes_is_refused",
+	  test_write_of_65536_bytes_is_refused },
+	{ "read_beyond_end_is_refused", test_read_beyond_end_is_refused },
+	{ "text_in_empty_message_is_refused",
+	  test_text_in_empty_message_is_refused },
+	{ "bytes_longer_than_buffer_are_refused",
+	  test_bytes_longer_than_buffer_are_refused },
+	{ "text_without_room_for_terminator_is_refused",
+	  test_text_without_room_for_terminator_is_refused },
+	{ "text_with_null_byte_is_refused",
+	  test_text_with_null_byte_is_refused },
+	{ "length_beyond_message_is_refused",
+	  test_length_beyond_message_is_refused },
+	{ "message_truncated_at_any_byte_is_refused",
+	  test_message_truncated_at_any_byte_is_refused },
 	{ NULL, NULL },
 };
