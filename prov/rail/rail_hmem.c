@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of a GPU, registered with a rail that says FI_HMEM. By dma-buf where
- * libfabric, when built and now, knows it and the driver has given a
- * descriptor; else by its address, which takes peer memory in the kernel. What
- * a provider refuses is no error: the next way is tried, and where none is left
- * the memory goes by way of host memory.
+ * Registers memory of GPUs with the rails whose provider has FI_HMEM. A region
+ * is registered by its dma-buf descriptor if libfabric supports that, both when
+ * moonrail was built and at run time, and if the driver has supplied a
+ * descriptor. Otherwise it is registered by its address, which needs peer
+ * memory support in the kernel. A refusal by a provider is not an error: the
+ * next way is tried, and the last one is GPU staging (bounce buffers in host
+ * memory).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #include "prov/rail/rail_int.h"
 #include "util/cuda.h"
 
-/* Of libfabric 1.20 on; an older one would take it for an iovec. */
+/* Since libfabric 1.20. An older one would read the attribute as an iovec. */
 #ifdef FI_MR_DMABUF
 #define HMEM_BUILT_DMABUF	true
 #else
@@ -39,7 +41,8 @@ const char *tei_rail_way_name(enum tei_rail_way way)
 
 /* --- the rail ------------------------------------------------------------ */
 
-/* Whether this process may have memory of a GPU at all. */
+/* Returns the reason why this process cannot use GPU memory on the rail at all,
+ * or NULL. */
 static const char *hmem_pointless(const struct rail *rail)
 {
 	if (!rail->dp->settings->gpu_direct)
@@ -61,11 +64,12 @@ void rail_hmem_ask(struct rail *rail)
 	info = rail_info_hmem(rail->info, rail->dp->info_flags);
 	if (!info) {
 		rail->no_hmem = "its provider offers no FI_HMEM";
-		TEI_INFO("rail", "%s: %s offers no FI_HMEM: GPU memory goes by way of host memory",
+		TEI_INFO("rail", "%s: %s offers no FI_HMEM: GPU memory is copied through host memory",
 			 rail->name, rail->provider);
 		return;
 	}
-	/* a target lane's renewal would free what initiating ones post with */
+	/* renewing an rx lane would free registrations that tx lanes post
+	 * with */
 	if (info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
 		rail->no_hmem = "its registrations are bound to an endpoint";
 		fi_freeinfo(info);
@@ -76,7 +80,8 @@ void rail_hmem_ask(struct rail *rail)
 	rail->hmem = true;
 }
 
-/* Fills err and says nothing: rail_hmem_without does, or rail_hmem_neither. */
+/* Fills err without logging. rail_hmem_without or rail_hmem_neither logs the
+ * error. */
 __attribute__((format(printf, 5, 6)))
 static int hmem_keep(struct tei_err *err, int code, const char *subsys,
 		     const char *hint, const char *fmt, ...)
@@ -110,7 +115,7 @@ void rail_hmem_neither(const struct tei_err *why, struct tei_err *err)
 {
 	struct tei_err e = *err;
 
-	/* no time: it was not told */
+	/* without a time the error has not been logged yet */
 	if (!e.when_ns)
 		tei_err_fail(err, e.code, "rail", e.hint[0] ? e.hint : NULL,
 			     "%s; with FI_HMEM: %s", e.text, why->text);
@@ -118,7 +123,7 @@ void rail_hmem_neither(const struct tei_err *why, struct tei_err *err)
 
 void rail_hmem_without(struct rail *rail, const struct tei_err *why)
 {
-	TEI_WARN("rail", "%s: opened without FI_HMEM, GPU memory goes by way of host memory: %s",
+	TEI_WARN("rail", "%s: opened without FI_HMEM, GPU memory is copied through host memory: %s",
 		 rail->name, why->text);
 }
 
@@ -147,7 +152,7 @@ int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
 	struct iovec iov = { .iov_base = addr, .iov_len = len };
 	struct fi_mr_attr attr;
 #ifdef FI_MR_DMABUF
-	/* the first byte of the descriptor lies at base_addr */
+	/* the descriptor begins at base_addr */
 	char *base = mr->addr - mr->device.offset;
 	struct fi_mr_dmabuf buf = {
 		.fd = mr->device.dmabuf,

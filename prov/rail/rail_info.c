@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which rails there are: one fi_info per local NIC, found by capability.
+ * Finds the devices that can be rails: one fi_info per local NIC, selected by
+ * capability.
  */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -15,8 +16,9 @@
 #include "util/text.h"
 
 /*
- * Providers per transport in order of preference. tcp: the RDM endpoint of
- * libfabric 2.x, then 1.17's, then the ones that only serve as a last resort.
+ * Providers of each transport in order of preference. For tcp: the RDM
+ * endpoints of libfabric 2.x, then those of libfabric 1.17, then two providers
+ * that serve only as a last resort.
  */
 static const struct {
 	const char *transport;
@@ -64,8 +66,9 @@ static struct fi_info *info_hints(const char *provider)
 }
 
 /*
- * Only what the provider itself offers, where there is that: libfabric 2.x has
- * layers above it in the same list, even first, when hidden ones are asked for.
+ * Removes from the list what layered providers offer, if the provider itself
+ * offers something. When hidden devices are asked for, libfabric 2.x lists its
+ * layers in the same list, even at its head. Returns the rest of the list.
  */
 static struct fi_info *info_own(struct fi_info *list, const char *provider)
 {
@@ -87,7 +90,8 @@ static struct fi_info *info_own(struct fi_info *list, const char *provider)
 	return list;
 }
 
-/* The list that a provider offers, bound to node where it is not NULL. */
+/* Returns the list that a provider offers, restricted to the address node if
+ * node is not NULL. The caller frees the list. */
 static struct fi_info *info_query(const char *provider, const char *node,
 				  uint64_t flags)
 {
@@ -98,7 +102,8 @@ static struct fi_info *info_query(const char *provider, const char *node,
 		return NULL;
 	if (node)
 		flags |= FI_SOURCE;
-	/* it has nothing to sleep on: rail_lane.c counts remote operations */
+	/* shm has no descriptor to sleep on, so rail_lane.c counts remote
+	 * operations */
 	if (!strcmp(provider, "shm"))
 		hints->caps |= FI_RMA_EVENT;
 	ret = fi_getinfo(RAIL_API_VERSION, node, NULL, flags, hints, &list);
@@ -232,7 +237,7 @@ static const struct ifaddrs *info_interface(const struct ifaddrs *ifs,
 	for (i = ifs; i; i = i->ifa_next) {
 		if (rail_info_same_ip(i->ifa_addr, info->src_addr))
 			return i;
-		/* any address of 127/8 lives on the loopback interface */
+		/* every address of 127/8 belongs to the loopback interface */
 		if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET &&
 		    (i->ifa_flags & IFF_LOOPBACK))
 			loop = i;
@@ -265,10 +270,11 @@ static bool info_listed(const char *list, const char *name)
 	return false;
 }
 
-/* What a search has found, each name once. */
+/* Devices that a search has found, each name once. */
 struct info_lists {
-	struct rail_found *fit;		/* to be rails */
-	struct rail_found *unfit;	/* by names that cannot be published */
+	struct rail_found *fit;		/* devices that become rails */
+	struct rail_found *unfit;	/* devices whose names cannot be
+					 * published */
 };
 
 static int info_add(struct info_lists *lists, const char *name,
@@ -318,7 +324,8 @@ enum info_pass {
 	INFO_LOOPBACK,
 };
 
-/* A name for a NIC that is no IP interface: the domain's. */
+/* Writes the name of a NIC that is not an IP interface: the device's name, or
+ * else the domain's. */
 static void info_nic_name(const struct fi_info *info, char name[64])
 {
 	if (info->nic && info->nic->device_attr && info->nic->device_attr->name)
@@ -327,7 +334,8 @@ static void info_nic_name(const struct fi_info *info, char name[64])
 		snprintf(name, 64, "%s", info->domain_attr->name);
 }
 
-/* Whether a list names the interface, or the RDMA device that is on it. */
+/* Returns true if the list names the interface or the RDMA device that is on
+ * it. */
 static bool info_names(const char *list, const struct fi_info *info,
 		       const struct ifaddrs *ifa)
 {
@@ -341,7 +349,8 @@ static bool info_names(const char *list, const struct fi_info *info,
 	return info_listed(list, name);
 }
 
-/* A GID as an address, on Ethernet: a second name of an IP address. */
+/* Returns true if the address is a GID on Ethernet, which is a second name of
+ * an IP address. */
 static bool info_is_gid(const struct fi_info *info)
 {
 	const struct fid_nic *nic = info->nic;
@@ -442,7 +451,8 @@ static bool info_is_address(const char *text)
 	       inet_pton(AF_INET6, plain, bin) == 1;
 }
 
-/* Devices given as addresses, which need no interface of that address. */
+/* Adds the devices that are given as addresses. These need no interface with
+ * that address. */
 static int info_take_addresses(const char *provider, const char *devices,
 			       uint64_t flags, const struct ifaddrs *ifs,
 			       struct info_lists *lists)
@@ -493,9 +503,9 @@ static bool info_has_address(const struct ifaddrs *ifs, const char *ifname)
 }
 
 /*
- * Returns what the interface lacks to be a rail, or NULL. An interface without an
- * address is usual where others have one (a part of a bond, say), so that is
- * reported only if all rails are a fallback.
+ * Returns what the interface lacks to be a rail, or NULL. Next to interfaces
+ * with an address, one without an address is usual (a part of a bond, for
+ * example), so it is reported only if all rails are a fallback.
  */
 static const char *info_lacks(const struct tei_settings *s,
 			      const struct ifaddrs *ifs,
@@ -537,13 +547,13 @@ void rail_info_warn_lacking(const struct tei_settings *s,
 			continue;
 		said = ifa->ifa_name;
 		tei_text_escape(said, name, sizeof(name));
-		TEI_WARN("rail", "%s: %s, so this interface is not used; %s",
+		TEI_WARN("rail", "%s: %s, so the interface is not used; %s",
 			 name, why, follow ?
-			 "it will be when that has changed" :
-			 "start the program again when that has changed");
+			 "it is added as soon as that changes" :
+			 "restart the program when that has changed");
 	}
 	if (*said && info_on_loopback(list))
-		TEI_WARN("rail", "no interface of a network can be used: loopback is used%s, and other hosts cannot reach this process",
+		TEI_WARN("rail", "no network interface can be used: loopback is used%s, and other hosts cannot reach this process",
 			 follow ? " until one can" : "");
 	freeifaddrs(ifs);
 }
@@ -557,7 +567,8 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	struct fi_info *list;
 	int pass, ret = 0;
 
-	/* its endpoints would all be called so, in every process of this host */
+	/* in every process of this host, all shm endpoints would have the
+	 * device's name */
 	if (!strcmp(provider, "shm"))
 		devices = "";
 	if (getifaddrs(&ifs))
@@ -573,7 +584,7 @@ static int info_try(const struct tei_settings *s, const char *provider,
 					family == AF_INET ? AF_INET6 : AF_INET,
 					pass, lists);
 	}
-	/* named interfaces beside named addresses */
+	/* devices may name interfaces in addition to addresses */
 	if (list && !ret && *devices && lists->fit)
 		ret = info_take(s, list, ifs, devices, family,
 				INFO_NO_LOOPBACK, lists);
@@ -583,7 +594,7 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	return ret;
 }
 
-/* Whether one of the list has that name, or is on that interface. */
+/* Returns true if the list has a device of that name or on that interface. */
 static bool info_found(const struct rail_found *list, const char *name)
 {
 	for (; list; list = list->next)
@@ -592,7 +603,7 @@ static bool info_found(const struct rail_found *list, const char *name)
 	return false;
 }
 
-/* One line for each device that was asked for and is not there. */
+/* Logs one line for each requested device that was not found. */
 static void info_warn_missing(const char *devices,
 			      const struct info_lists *lists)
 {
@@ -607,14 +618,14 @@ static void info_warn_missing(const char *devices,
 				 tok);
 }
 
-/* One line for each device that no descriptor could name. */
+/* Logs one line for each device whose name cannot be part of a descriptor. */
 static void info_warn_unfit(const struct rail_found *list)
 {
 	char name[4 * sizeof(list->name)];
 
 	for (; list; list = list->next) {
 		tei_text_escape(list->name, name, sizeof(name));
-		TEI_WARN("rail", "%s: not UTF-8 or with control characters, so its name cannot be published and it is no rail; rename it",
+		TEI_WARN("rail", "%s: name is not UTF-8 or has control characters, so it cannot be published and the device is not used; rename it",
 			 name);
 	}
 }
@@ -638,9 +649,10 @@ static bool info_wanted(const char *transport, const char *pinned, size_t row)
 }
 
 /*
- * Returns what to do if no device is left. The hint names the settings that may
- * have excluded all devices, with their values. MOONRAIL_PROVIDER comes first,
- * since an unknown provider leaves no device whatever the filters say.
+ * Returns the hint for the case that no device is left. The hint names the
+ * settings that may have excluded all devices, with their values.
+ * MOONRAIL_PROVIDER comes first, because an unknown provider leaves no device
+ * whatever the filters say.
  */
 static const char *info_excluded(const struct tei_settings *s,
 				 const char *devices, char out[TEI_ERR_TEXT])
@@ -670,7 +682,7 @@ static const char *info_excluded(const struct tei_settings *s,
 	return out;
 }
 
-/* Fills err: no device was found. Returns its code. */
+/* Fills err with the error that no device was found. Returns its code. */
 static int info_none(const struct tei_settings *s, const char *transport,
 		     const char *devices, struct tei_err *err)
 {
@@ -690,7 +702,8 @@ static int info_none(const struct tei_settings *s, const char *transport,
 			    devices);
 }
 
-/* Finds the devices of a transport. Returns 0, also if there are none, or a code. */
+/* Finds the devices of a transport. Returns 0, even if there are none, or an
+ * error code. */
 static int info_find_all(const struct tei_settings *s, const char *transport,
 			 const char *devices, uint64_t flags,
 			 struct info_lists *lists)
@@ -720,7 +733,7 @@ struct rail_found *rail_info_find_again(const struct tei_settings *s,
 
 	if (!devices || !*devices)
 		devices = s->devices;
-	/* without memory, the devices found so far do */
+	/* if memory runs out, the devices found so far are enough */
 	(void)info_find_all(s, transport, devices, flags, &lists);
 	rail_info_free(lists.unfit);
 	return lists.fit;
