@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys. Initiator: regions of a peer, asked for in-band and cached until the
- * peer takes them back. Target: who was given which region. All of it under
- * dp->sched.
+ * Keys. An initiator requests the keys of a peer's regions in messages and
+ * caches them until the peer revokes them. A target remembers which peers hold
+ * the keys of each region. dp->sched guards all of this.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/rail_int.h"
 
+/* Returns the index of the first key that ends at addr or above it. */
 static uint32_t key_index(const struct tei_rail_peer *peer, uint64_t addr)
 {
 	uint32_t lo = 0, hi = peer->nrkeys, mid;
@@ -32,7 +33,8 @@ struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 	return peer->rkeys[i];
 }
 
-/* Moves *addr on to the first byte without such a key; false: there is none. */
+/* Advances *addr and *len to the first byte for which the peer has given no
+ * such key. Returns false if there is no such byte. */
 static bool key_missing(struct tei_rail_peer *peer, uint64_t *addr,
 			uint64_t *len, bool read)
 	TEI_REQUIRES(rail_sched_held)
@@ -65,7 +67,8 @@ bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
 {
 	if (!key_missing(peer, &addr, &len, read))
 		return true;
-	/* one answer may not hold all of them: the next asks for the rest */
+	/* one reply may not hold all keys, so the rest is requested from here
+	 * on */
 	rail_key_want(peer, addr, len);
 	return false;
 }
@@ -76,7 +79,8 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 
 	if (w->active && w->addr == addr && w->len == len)
 		return;
-	/* in turn for several tasks, none is answered for as long */
+	/* if several tasks take turns, none of them has had an answer since
+	 * then */
 	if (!w->active)
 		w->since_ns = 0;
 	w->active = true;
@@ -87,6 +91,7 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 	rail_peer_attend(peer);
 }
 
+/* Appends v unless the list has it. Returns false if memory is short. */
 static bool key_push(uint64_t **list, uint32_t *n, uint32_t *cap, uint64_t v)
 {
 	uint64_t *grown;
@@ -106,6 +111,7 @@ static bool key_push(uint64_t **list, uint32_t *n, uint32_t *cap, uint64_t v)
 	return true;
 }
 
+/* Removes v from the list, which is unordered. Returns true if it was there. */
 static bool key_pull(uint64_t *list, uint32_t *n, uint64_t v)
 {
 	uint32_t i;
@@ -130,8 +136,9 @@ static struct rail_draining *key_draining(struct tei_rail_peer *peer,
 	return NULL;
 }
 
-/* Room for each of the table, and one more, to be withdrawn: what is in use can
- * be given back without memory. */
+/* Reserves a draining entry for each key of the table and for one more, so that
+ * keys in use can be withdrawn without allocating. Returns false if memory is
+ * short. */
 static bool key_reserve(struct tei_rail_peer *peer)
 {
 	uint32_t need = peer->ndraining + peer->nrkeys + 1;
@@ -161,6 +168,8 @@ static void key_drain(struct tei_rail_peer *peer, uint64_t id)
 	d->answer = false;
 }
 
+/* Counts one key of a withdrawn region as no longer in use. After the last one,
+ * REVOKED is sent if the peer has asked for it. */
 static void key_drained(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -310,7 +319,8 @@ static bool key_grow(struct tei_rail_peer *peer)
 	return true;
 }
 
-/* Takes it out of the table; it lives on until its slices are back. */
+/* Removes the key at index i from the table. A key that slices still use is
+ * freed after the last of them. */
 static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
 {
 	struct rail_rkey *k = peer->rkeys[i];
@@ -347,7 +357,7 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 			break;
 		if (old->id == k->id && old->base == k->base &&
 		    old->len == k->len) {
-			free(k);	/* known already */
+			free(k);	/* the key is known already */
 			return true;
 		}
 		key_withdraw(peer, i);
@@ -376,7 +386,7 @@ void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 	struct rail_draining *d;
 	struct rail_rkey *k;
 
-	/* a region may have come in pieces */
+	/* the keys of a region may have been added in several parts */
 	while ((k = key_by_id(peer, id)))
 		key_withdraw(peer, key_index(peer, k->base));
 	d = key_draining(peer, id);
@@ -396,7 +406,7 @@ void rail_key_free_all(struct tei_rail_peer *peer)
 {
 	struct rail_rkey *k, *tmp;
 
-	/* the rails have closed: nothing is mapped any more */
+	/* the rails are closed, so no raw key is mapped any longer */
 	tei_list_foreach_safe(k, tmp, &peer->keys, struct rail_rkey, link) {
 		free(k->raw);
 		free(k);

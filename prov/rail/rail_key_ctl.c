@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys on the wire: asked for, given, revoked, answered.
+ * Sends the messages about keys: KEY_REQ, KEY_REP, REVOKE and REVOKED.
  */
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-/* The rail's registration that holds the byte at off, or NULL. */
+/* Returns the rail's registration that holds the byte at offset off of the
+ * region, or NULL. */
 static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
 					     uint32_t rail, uint64_t off)
 {
@@ -21,8 +22,9 @@ static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
 }
 
 /*
- * Appends the piece of the region from off on, with its keys; false if it did
- * not fit. A rail may have registered more at once than the piece.
+ * Appends len bytes of the region from offset off on, with their keys. Returns
+ * false if they did not fit. A rail's registration may be larger than this
+ * part.
  */
 static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 			  const struct tei_rail_mr *mr, uint64_t off,
@@ -57,7 +59,8 @@ static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 	return false;
 }
 
-/* The pieces of the region from the one that holds off on, while they fit. */
+/* Appends the parts of the region from the one that holds offset off on, as
+ * many as fit. Returns true if all did. */
 static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 			   const struct tei_rail_mr *mr, uint64_t off,
 			   uint16_t *count) TEI_REQUIRES(rail_sched_held)
@@ -78,8 +81,9 @@ static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 }
 
 /*
- * The regions that cover [addr, addr + len), all of them or a refusal. What
- * does not fit in one message is asked for again when it is needed.
+ * Appends the regions that cover [addr, addr + len). Returns 0 or an error code
+ * if some byte is in no region. The peer requests later what did not fit into
+ * the message.
  */
 static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
 			   uint64_t addr, uint64_t len, uint16_t *count)
@@ -195,7 +199,8 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return want.next_ns;
 }
 
-/* Sends region ids of a list; type REVOKE, with its epoch, or REVOKED. */
+/* Sends n region ids. type is REVOKE, which also carries the epoch, or
+ * REVOKED. */
 static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 			uint32_t epoch, const uint64_t *ids, uint32_t n,
 			uint8_t *buf, uint32_t attempt)
@@ -213,12 +218,15 @@ static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 }
 
 #define KEY_IDS 512
-#define KEY_EAGER 50			/* a second long */
+#define KEY_EAGER 50			/* tries at the short interval, about
+					 * one second */
 #define KEY_RARELY_NS (250 * TEI_NS_PER_MS)
-#define KEY_RARELY_TIMES 8		/* so often, then half as often, */
-#define KEY_RARELY_HALVES 4		/* and so on so often */
+#define KEY_RARELY_TIMES 8		/* tries at this interval, then as many
+					 * at twice the interval, */
+#define KEY_RARELY_HALVES 4		/* doubled at most this often */
 
-/* When to ask once more: who has been silent for long is asked rarely. */
+/* Returns when REVOKE is repeated. A peer that has long been silent is asked
+ * rarely. */
 static uint64_t key_again(const struct tei_rail_peer *p, uint64_t now)
 {
 	uint32_t halves;
@@ -278,7 +286,8 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	ret = key_send_ids(p, RAIL_MSG_REVOKE, epoch, ids, n, buf,
 			   p->revoke_tries);
 	next = ret == -FI_EAGAIN ? rail_ctl_again(p, now) : key_again(p, now);
-	/* the one that took it may be broken */
+	/* the rail that took the message may be broken, so the next try uses
+	 * another one */
 	p->revoke_tries += !ret;
 	rail_sched_enter(p->dp);
 	p->revoke_next_ns = next;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys of a peer and of a region, on a data plane without rails whose thread
- * is stopped: the test is the thread.
+ * Tests of the keys of a peer and of a region. The data plane has no rails, and
+ * its progress thread is stopped; the test acts as the thread.
  */
 #include "prov/rail/rail_test.h"
 
@@ -57,7 +57,7 @@ static void test_an_address_finds_its_region(void)
 
 	key_begin(&rig);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
-	/* in no order */
+	/* in no particular order */
 	key_add(&rig, 0x5000, 0x1000, 3);
 	key_add(&rig, 0x1000, 0x1000, 1);
 	key_add(&rig, 0x2000, 0x1, 2);
@@ -224,7 +224,7 @@ static void test_a_region_in_use_is_given_back_with_its_last_slice(void)
 	rail_key_revoked(rig.peer, 1);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
 	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
-	/* asked again, as the target does every so often */
+	/* the target repeats REVOKE from time to time */
 	rail_key_revoked(rig.peer, 1);
 	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
 	rail_key_slice_done(rig.peer, k);
@@ -268,7 +268,7 @@ static void test_regions_dropped_in_use_are_owed_after_their_slices(void)
 	key_begin(&rig);
 	k = key_add(&rig, 0x1000, 0x1000, 1);
 	k->slices = 1;
-	/* as when the peer gets another rail */
+	/* as happens when the peer gets another rail */
 	rail_key_drop_all(rig.peer);
 	rail_key_revoked(rig.peer, 1);
 	early = rig.peer->nowed;
@@ -301,7 +301,7 @@ static void test_a_region_told_again_is_owed_after_its_old_slices(void)
 
 /* --- target side --------------------------------------------------------- */
 
-/* Each of those in use has a place kept for it. */
+/* Each key in use has a reserved draining entry. */
 static void test_giving_back_what_is_in_use_takes_no_memory(void)
 {
 	const struct rail_draining *room;
@@ -313,7 +313,8 @@ static void test_giving_back_what_is_in_use_takes_no_memory(void)
 	for (i = 0; i < 100; i++) {
 		k[i] = key_add(&rig, 0x1000 * (i + 1), 0x1000, i + 1);
 		k[i]->slices = 1;
-		if (i == 50)		/* some are, while others come */
+		if (i == 50)		/* some are in use while others are
+					 * added */
 			rail_key_drop_all(rig.peer);
 	}
 	room = rig.peer->draining;
@@ -358,13 +359,13 @@ static void test_a_region_is_asked_back_until_it_is_drained(void)
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);
 	CU_ASSERT_EQUAL(rig.peer->nrevokes, 1);
-	/* another region's answer does not count */
+	/* the reply for another region does not count */
 	rail_key_drained(rig.peer, mr->id + 1);
 	CU_ASSERT_EQUAL(mr->holders_left, 1);
 	rail_key_drained(rig.peer, mr->id);
 	CU_ASSERT_EQUAL(mr->holders_left, 0);
 	CU_ASSERT_EQUAL(rig.peer->nrevokes, 0);
-	/* nor does the same answer again */
+	/* nor does a repetition of the same reply */
 	mr->holders_left = 1;
 	rail_key_drained(rig.peer, mr->id);
 	CU_ASSERT_EQUAL(mr->holders_left, 1);
@@ -372,7 +373,7 @@ static void test_a_region_is_asked_back_until_it_is_drained(void)
 	key_end(&rig);
 }
 
-/* It may have the key still, and the memory be registered again. */
+/* The peer may still hold the key, and the memory may be registered again. */
 static void test_who_did_not_give_a_region_back_is_asked_on(void)
 {
 	struct tei_rail_mr *mr = NULL;
@@ -420,7 +421,7 @@ static void test_asking_for_the_same_key_again_changes_nothing(void)
 	rail_key_want(rig.peer, 0x2000, 8);
 	CU_ASSERT_EQUAL(w->tries, 0);
 	CU_ASSERT_EQUAL(w->addr, 0x2000);
-	/* nothing was answered meanwhile */
+	/* no reply has arrived meanwhile */
 	CU_ASSERT_EQUAL(w->since_ns, 5);
 	w->active = false;
 	rail_key_want(rig.peer, 0x1000, 8);
@@ -440,26 +441,26 @@ const struct tei_test_case rail_key_cases[] = {
 	  test_a_newer_region_replaces_those_it_overlaps },
 	{ "a_replaced_region_lives_until_its_slices_are_back",
 	  test_a_replaced_region_lives_until_its_slices_are_back },
-	{ "an_idle_region_is_given_back_at_once",
+	{ "revoking_an_idle_region_is_answered_at_once",
 	  test_an_idle_region_is_given_back_at_once },
-	{ "an_unknown_region_is_given_back_once",
+	{ "revoking_an_unknown_region_is_answered_once",
 	  test_an_unknown_region_is_given_back_once },
-	{ "a_region_in_use_is_given_back_with_its_last_slice",
+	{ "revoking_a_region_in_use_is_answered_after_its_last_slice",
 	  test_a_region_in_use_is_given_back_with_its_last_slice },
-	{ "slices_that_wait_let_go_of_a_revoked_region",
+	{ "slices_in_the_retry_list_release_a_revoked_region",
 	  test_slices_that_wait_let_go_of_a_revoked_region },
-	{ "regions_dropped_in_use_are_owed_after_their_slices",
+	{ "dropped_regions_in_use_are_answered_after_their_slices",
 	  test_regions_dropped_in_use_are_owed_after_their_slices },
-	{ "a_region_told_again_is_owed_after_its_old_slices",
+	{ "a_region_added_again_is_answered_after_its_old_slices",
 	  test_a_region_told_again_is_owed_after_its_old_slices },
-	{ "giving_back_what_is_in_use_takes_no_memory",
+	{ "withdrawing_keys_in_use_takes_no_memory",
 	  test_giving_back_what_is_in_use_takes_no_memory },
 	{ "a_holder_is_noted_once", test_a_holder_is_noted_once },
-	{ "a_region_is_asked_back_until_it_is_drained",
+	{ "a_region_is_revoked_until_its_holder_has_drained_it",
 	  test_a_region_is_asked_back_until_it_is_drained },
-	{ "asking_for_the_same_key_again_changes_nothing",
+	{ "requesting_the_same_key_again_changes_nothing",
 	  test_asking_for_the_same_key_again_changes_nothing },
-	{ "who_did_not_give_a_region_back_is_asked_on",
+	{ "a_holder_that_did_not_answer_is_asked_after_unregistration",
 	  test_who_did_not_give_a_region_back_is_asked_on },
 	{ NULL, NULL },
 };
