@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lanes: one RDM endpoint each with its own CQ, AV and EQ. Opening one starts
- * a new generation; rail_closing.c closes it.
+ * Lanes: one RDM endpoint each, with its own completion queue, address vector
+ * and event queue. Each opening starts a new generation. rail_closing.c closes
+ * lanes.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -46,12 +47,17 @@ static struct fid_domain *lane_domain(const struct rail_lane *lane)
 }
 
 /*
- * xnet (tcp of 2.x, net of 1.17) looks after all sockets of a domain at once, and
- * shows them by the wait object of each of its queues: who cuts a lane or a probe
- * would cut all others of the domain. Where nothing is registered for posts they
- * need not share one. Who reads an event queue looks after all domains of its
- * fabric, also one that another thread is opening or closing: so each has a fabric,
- * and so has what is opened later for a rail's first address.
+ * Returns true if the lane gets a domain of its own.
+ *
+ * xnet (provider tcp of libfabric 2.x, net of 1.17) progresses all sockets of a
+ * domain at once, and each queue of the domain shows all of them through its
+ * wait object. Code that cuts a lane or a probe would therefore cut every lane
+ * of the domain. If posts need no registered memory, lanes need not share a
+ * domain.
+ *
+ * A thread that reads an event queue also touches all domains of the same
+ * fabric, even one that another thread is opening or closing. So each of these
+ * domains has a fabric of its own, and so has the contact lane.
  */
 static bool lane_has_domain(const struct rail_lane *lane)
 {
@@ -61,7 +67,8 @@ static bool lane_has_domain(const struct rail_lane *lane)
 	       !(rail->mr_mode & (FI_MR_LOCAL | FI_MR_RAW));
 }
 
-/* With a fabric of its own, which may be left of an attempt before. */
+/* Opens a domain in a fabric of its own. The fabric may be left over from a
+ * failed attempt. */
 static int lane_open_own(const struct rail *rail, struct fid_fabric **fabric,
 			 struct fid_domain **domain)
 {
@@ -82,9 +89,10 @@ static int lane_open_domain(struct rail_lane *lane)
 }
 
 /*
- * net, as xnet was called in libfabric 1.16 and 1.17, does nothing when it is
- * asked by fi_trywait: the descriptor of a queue is readable for ever after its
- * first completion. That of a wait set is calmed by fi_wait.
+ * Opens a wait set for the completion queue of provider net, as xnet was called
+ * in libfabric 1.16 and 1.17. In net, fi_trywait does nothing, so the
+ * descriptor of a queue stays readable forever after its first completion.
+ * fi_wait clears the descriptor of a wait set.
  */
 static int lane_open_wait(struct rail_lane *lane, struct fi_cq_attr *cq)
 {
@@ -107,7 +115,7 @@ bool rail_lane_calm(struct rail_lane *lane)
 
 	if (!lane->wait)
 		return !fi_trywait(rail_lane_fabric(lane), &fid, 1);
-	errno = 0;	/* as in lane_read_cq */
+	errno = 0;	/* see lane_read_cq */
 	return fi_wait(lane->wait, 0) == -FI_ETIMEDOUT;
 }
 
@@ -150,15 +158,15 @@ static int lane_open_queues(struct rail_lane *lane)
 	ret = fi_av_open(lane_domain(lane), &av_attr, &lane->av, NULL);
 	if (ret)
 		return ret;
-	/* a provider without event queues for RDM endpoints does without */
+	/* some providers have no event queues for RDM endpoints */
 	if (fi_eq_open(rail_lane_fabric(lane), &eq_attr, &lane->eq, NULL))
 		lane->eq = NULL;
 	return 0;
 }
 
 /*
- * Without a descriptor to sleep on, what peers do to us is only seen in a
- * counter; a provider that has none is polled ever more rarely.
+ * Opens a counter of the operations of peers, if the rx lane has no descriptor
+ * to sleep on. Without such a counter the lane is polled, ever less often.
  */
 static void lane_open_cntr(struct rail_lane *lane)
 {
@@ -275,7 +283,8 @@ static int lane_read_addr(struct rail_lane *lane)
 	return 0;
 }
 
-/* The rail's first address. */
+/* Sets the source address of info to the rail's contact address. Returns info,
+ * or frees it and returns NULL. */
 static struct fi_info *lane_info_first(const struct rail_lane *lane,
 				       struct fi_info *info)
 {
@@ -337,6 +346,8 @@ static int lane_endpoint(struct rail_lane *lane)
 	return ret;
 }
 
+/* Opens everything that belongs to the lane. *what names the step that
+ * failed. */
 static int lane_open_ep(struct rail_lane *lane, const char **what)
 {
 	int ret;
@@ -370,7 +381,8 @@ static int lane_open_ep(struct rail_lane *lane, const char **what)
 	return lane_open_rx(lane);
 }
 
-/* The slower of this one and those before it, which fade. */
+/* Updates the estimate of how long opening a lane takes: the maximum, which
+ * decays. */
 static void lane_opened(struct tei_rail_dp *dp, uint64_t took)
 {
 	uint64_t old = __atomic_load_n(&dp->open_ns, __ATOMIC_RELAXED);
@@ -387,7 +399,7 @@ static const char *lane_kind(const struct rail_lane *lane)
 	return lane->target ? "target" : "initiating";
 }
 
-/* Fills err, for who tells it himself. */
+/* Fills err without logging. The caller logs the error. */
 static int lane_keep(struct tei_err *err, int code, const char *subsys,
 		     const char *hint, const char *fmt, ...)
 {
@@ -471,7 +483,7 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 {
 	tei_list_del(&slice->link);
-	/* on a lane that retires it is the next one's path already */
+	/* if the lane is retiring, the path already belongs to its successor */
 	if (lane->state == RAIL_LANE_ACTIVE) {
 		slice->path->posted--;
 		slice->path->blocked_ns = 0;
@@ -504,7 +516,8 @@ static void lane_repost(struct rail_lane *lane)
 		lane->rx_idle = lane->rx_idle->next;
 }
 
-/* Something came back on it. A path belongs to the lane that is active. */
+/* Notes whether the path is connected, after an operation on it has completed.
+ * A path belongs to the active lane only. */
 static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 			 bool connected)
 {
@@ -519,7 +532,7 @@ static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 	path->connected = connected;
 }
 
-/* Returns true for an error that is the end of a connection. */
+/* Returns true if the error means that the connection has ended. */
 static bool lane_err_ends(int err)
 {
 	switch (err) {
@@ -537,7 +550,7 @@ static bool lane_err_ends(int err)
 	}
 }
 
-/* Returns true if that error is the end of the path's connection. */
+/* Returns true if the error means that the path's connection has ended. */
 static bool lane_path_broke(const struct rail_lane *lane,
 			    const struct rail_path *path, int err)
 {
@@ -546,11 +559,13 @@ static bool lane_path_broke(const struct rail_lane *lane,
 }
 
 /*
- * ofi_rxm learns in two steps that a connection is gone, of which the second
- * takes a look at an empty queue some milliseconds after the one before. Until
- * then it takes what is posted to the peer, all of which breaks: on a lane that
- * nobody looked at in between that would go on for as long as now and then
- * there is a message.
+ * Drops the path's place in the endpoint cache and keeps the lane polled for a
+ * while.
+ *
+ * ofi_rxm notices in two steps that a connection is gone. The second step is a
+ * poll of the empty queue some milliseconds after the first. In between,
+ * ofi_rxm accepts posts to the peer, all of which fail. On a lane that is not
+ * polled in between, this would last as long as a message is sent now and then.
  */
 static void lane_drop(struct rail_lane *lane, struct rail_path *path)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
@@ -560,7 +575,8 @@ static void lane_drop(struct rail_lane *lane, struct rail_path *path)
 			 __ATOMIC_RELAXED);
 }
 
-/* A message has arrived, or not: its buffer is free. */
+/* Handles the completion of a message, with error err or 0, and frees its
+ * buffer. */
 static void lane_tx_done(struct rail_lane *lane, struct rail_op *op, int err)
 	TEI_REQUIRES(lane->lock)
 {
@@ -626,9 +642,9 @@ static void lane_handle_ok(struct rail_lane *lane,
 }
 
 /*
- * Counts and logs an error completion. what: "write to" and the like; peer: the
- * one concerned, or NULL; text: the provider's words for the error. A lost
- * connection to a peer is logged for all rails together.
+ * Counts and logs an error completion. what: "write to" and the like. peer: the
+ * peer concerned, or NULL. text: the provider's description. A lost connection
+ * to a peer is logged for all rails together (rail_loss.c).
  */
 static void lane_log_error(struct rail_lane *lane,
 			   const struct fi_cq_err_entry *e, const char *what,
@@ -721,9 +737,10 @@ static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
 	ssize_t n;
 
 	/*
-	 * tcp of libfabric 1.17 looks at errno also where recv returned 0: after
-	 * an EAGAIN of anybody's it would keep a connection that has ended
-	 * before it was established, and look at it for ever.
+	 * Provider tcp of libfabric 1.17 reads errno even if recv has returned
+	 * 0. If errno were EAGAIN from some earlier call, the provider would
+	 * keep a connection that ended before it was established, and poll it
+	 * forever.
 	 */
 	errno = 0;
 	n = fi_cq_read(lane->cq, e, RAIL_CQ_BATCH);
@@ -759,7 +776,7 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 		return false;
 	if (!lane->visited)
 		rail_msg_aside(lane, done);
-	/* what the last look took: who waits for that has it by now */
+	/* the receive buffers that the previous poll used are free by now */
 	lane_repost(lane);
 	any = lane_read_cq(lane, done);
 	if (lane->target) {
@@ -773,7 +790,8 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	return any;
 }
 
-/* Looking at an empty CQ costs as much as a post: new work goes first. */
+/* Pulls new slices, if there are any, before it polls: polling an empty queue
+ * costs as much as a post. */
 static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
 		      struct rail_done *done) TEI_REQUIRES(lane->lock)
 {
@@ -784,6 +802,8 @@ static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
 	return rail_lane_poll(lane, done);
 }
 
+/* Polls the lane until no other thread has asked for one more poll. work: there
+ * are new slices. now: as in rail_sched_pull. */
 static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
@@ -794,9 +814,10 @@ static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 	do {
 		if (!tei_mutex_trylock(&lane->lock)) {
 			/*
-			 * Who has it looks for us. With more callers than
-			 * CPUs he, or the process at the other end, may be
-			 * waiting for this one.
+			 * The thread that holds the lock polls the lane for
+			 * this one. If there are more callers than CPUs, that
+			 * thread, or the peer's process, may be waiting for
+			 * this CPU.
 			 */
 			if (!work) {
 				sched_yield();

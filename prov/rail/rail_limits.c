@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which limit a refused registration has met, and its value.
+ * Finds out which limit a refused registration has met, and its value.
  *
- * Providers hand on what the kernel says, and that is little:
+ * Providers pass on the kernel's error code, which says little:
  *
- *  ENOMEM, EAGAIN	memlock (the kernel's ib_umem_get), memory, or a table
- *			of the device's that is full
- *  EPERM		memlock of 0
- *  ENOSPC		as many registrations as there can be
- *  ENOKEY		the key, of those that we choose, is taken
- *  EINVAL, E2BIG	more than the device takes at once, but also what a
- *			driver does not like for other reasons. Of libfabric's
- *			own code no provider says E2BIG (up to 2.6), and EINVAL
- *			only for what we never ask (several ranges, flags)
+ *  ENOMEM, EAGAIN	memlock (the kernel's ib_umem_get), no memory, or a full
+ *			table of the device
+ *  EPERM		a memlock limit of 0
+ *  ENOSPC		the maximum number of registrations is reached
+ *  ENOKEY		all keys are taken, if moonrail chooses the keys
+ *  EINVAL, E2BIG	more bytes than the device registers at once; but
+ *			drivers use EINVAL for other reasons too. In
+ *			libfabric's own code (up to 2.6) no provider returns
+ *			E2BIG, and EINVAL is only for requests that moonrail
+ *			never makes (several ranges, flags)
  *
- * libfabric has nothing about a device's size limit, and about how many it
- * takes an optimum, which verbs leaves out; so libibverbs is asked, where the
- * provider has loaded it, and only after a refusal.
+ * libfabric does not report a device's size limit, and its limit on the number
+ * of registrations is an optimum that verbs leaves out. So libibverbs is
+ * queried, but only if the provider has loaded it and only after a refusal.
  */
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -27,9 +28,9 @@
 #include "prov/rail/rail_int.h"
 #include "util/text.h"
 
-/* --- what there is to know ------------------------------------------------ */
+/* --- the limits ---------------------------------------------------------- */
 
-/* libibverbs, as the provider has it loaded. */
+/* Functions of libibverbs, found if the provider has loaded it. */
 struct limits_verbs {
 	void *library;
 	struct ibv_device **(*list)(int *n);
@@ -80,7 +81,7 @@ static void limits_device(const struct limits_verbs *v,
 	v->close(context);
 }
 
-/* Of the device of that name. */
+/* Queries the RDMA device of that name. */
 static void limits_ask(const char *name, struct rail_limits *out)
 {
 	struct ibv_device **list;
@@ -101,7 +102,7 @@ static void limits_ask(const char *name, struct rail_limits *out)
 	dlclose(v.library);
 }
 
-/* Registrations on that rail. */
+/* Returns the number of registrations on the rail. */
 static uint64_t limits_count(const struct rail *rail)
 {
 	uint64_t n = 0;
@@ -114,7 +115,7 @@ static uint64_t limits_count(const struct rail *rail)
 	return n;
 }
 
-/* What this process has pinned, KiB. */
+/* Returns how much memory this process has pinned, in KiB. */
 static uint64_t limits_pinned(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -129,7 +130,8 @@ static uint64_t limits_pinned(void)
 	return kib;
 }
 
-/* Nothing else. */
+/* Fills in the memlock limit and the pinned memory, and clears the other
+ * fields. */
 static void limits_pins(struct rail_limits *out)
 {
 	struct rlimit limit = { .rlim_cur = RLIM_INFINITY };
@@ -141,7 +143,7 @@ static void limits_pins(struct rail_limits *out)
 	out->pinned_kib = limits_pinned();
 }
 
-/* Those of which rail_limits_text has something to say. */
+/* Returns true if rail_limits_text can explain the error. */
 static bool limits_are(int ret)
 {
 	return ret == -FI_ENOMEM || ret == -FI_EAGAIN || ret == -FI_EPERM ||
@@ -164,7 +166,7 @@ void rail_limits_get(const struct rail *rail, int ret, struct rail_limits *out)
 		limits_ask(info->nic->device_attr->name, out);
 }
 
-/* --- the words ------------------------------------------------------------ */
+/* --- the texts ----------------------------------------------------------- */
 
 static int limits_size(char *out, size_t cap, uint64_t bytes)
 {
@@ -202,7 +204,8 @@ static void limits_registrations(const struct rail_limits *l,
 			 (unsigned long long)l->max_count);
 }
 
-/* One of a size that may be too large: what sizes were tried. */
+/* Describes the sizes that were tried. The error may mean that a registration
+ * was too large. */
 static void limits_sizes(const struct rail_limits *l,
 			 const struct rail_reg_tried *t, char *out, size_t cap)
 {
@@ -216,14 +219,14 @@ static void limits_sizes(const struct rail_limits *l,
 		    snprintf(out, cap, "refused at %s and on down to %s", most,
 			     least);
 	if (!l->max_size) {
-		snprintf(out + n, cap - (size_t)n, "; how much it takes at "
-			 "once the provider does not say");
+		snprintf(out + n, cap - (size_t)n, "; the provider does not "
+			 "say how much it takes at once");
 		return;
 	}
 	limits_size(max, sizeof(max), l->max_size);
 	snprintf(out + n, cap - (size_t)n, "; the device takes %s at once%s",
 		 max, t->least <= l->max_size ?
-			      ", so this is no matter of size" : "");
+			      ", so the size is not the cause" : "");
 }
 
 void rail_limits_text(const struct rail_limits *l,

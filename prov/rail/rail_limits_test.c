@@ -49,17 +49,17 @@ static void test_a_refused_size_is_named_with_the_devices(void)
 	struct rail_limits l = { .max_size = 0 };
 
 	limits_say(&l, &t, -FI_E2BIG, "refused at 8 MiB and on down to 1 MiB; "
-		   "how much it takes at once the provider does not say");
+		   "the provider does not say how much it takes at once");
 	l.max_size = 512 * LIMITS_KIB;
 	limits_say(&l, &t, -FI_EINVAL, "refused at 8 MiB and on down to 1 MiB; "
 		   "the device takes 512 KiB at once");
 	l.max_size = UINT64_C(1) << 40;
 	limits_say(&l, &t, -FI_EINVAL, "refused at 8 MiB and on down to 1 MiB; "
-		   "the device takes 1 TiB at once, so this is no matter of "
-		   "size");
+		   "the device takes 1 TiB at once, so the size is not the "
+		   "cause");
 	t.most = t.least = 100;
 	limits_say(&l, &t, -FI_EINVAL, "refused at 100 bytes; the device takes "
-		   "1 TiB at once, so this is no matter of size");
+		   "1 TiB at once, so the size is not the cause");
 }
 
 static void test_pieces_that_were_taken_are_counted(void)
@@ -96,7 +96,7 @@ static void test_queues_that_cannot_be_pinned_name_memlock(void)
 	CU_ASSERT_STRING_EQUAL(text, "");
 }
 
-/* The longest of all. */
+/* The longest text. */
 static void test_what_does_not_fit_is_cut(void)
 {
 	const struct rail_reg_tried t = { 1, 1, 0, 1 };
@@ -134,16 +134,18 @@ static void test_a_rails_limits_are_read(void)
 }
 
 const struct tei_test_case rail_limits_cases[] = {
-	{ "too_little_memory_is_memlock_or_a_full_table",
+	{ "enomem_names_memlock_and_the_number_of_registrations",
 	  test_too_little_memory_is_memlock_or_a_full_table },
-	{ "a_refused_size_is_named_with_the_devices",
+	{ "a_refused_size_is_named_with_the_limit_of_the_device",
 	  test_a_refused_size_is_named_with_the_devices },
 	{ "pieces_that_were_taken_are_counted",
 	  test_pieces_that_were_taken_are_counted },
-	{ "a_key_is_named_with_its_size", test_a_key_is_named_with_its_size },
+	{ "an_exhausted_key_space_is_named_with_the_size_of_a_key",
+	  test_a_key_is_named_with_its_size },
 	{ "queues_that_cannot_be_pinned_name_memlock",
 	  test_queues_that_cannot_be_pinned_name_memlock },
-	{ "what_does_not_fit_is_cut", test_what_does_not_fit_is_cut },
+	{ "a_text_that_does_not_fit_is_truncated",
+	  test_what_does_not_fit_is_cut },
 	{ "a_rails_limits_are_read", test_a_rails_limits_are_read },
 	{ NULL, NULL },
 };

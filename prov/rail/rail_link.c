@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Links. The kernel reports over a netlink socket that some interface or address
- * has changed. Then the flags of the rails' interfaces are read, and the user of
- * the data plane is notified, since there may be devices for more rails. Without
- * such a socket the user is notified at intervals.
+ * Links. The kernel reports over a netlink socket that some interface or
+ * address has changed. Then the flags of the rails' interfaces are read, and
+ * the user of the data plane is notified, because there may be devices for more
+ * rails. Without such a socket the user is notified at intervals.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -52,7 +52,8 @@ static uint32_t link_index(const struct rail *rail)
 	return __atomic_load_n(&rail->ifindex, __ATOMIC_RELAXED);
 }
 
-/* True unless the interface is there and says that it carries nothing. */
+/* Returns false if the interface is gone, down or without carrier. If its flags
+ * cannot be read, returns true. */
 static bool link_up(const struct rail *rail, int fd)
 {
 	struct ifreq req;
@@ -123,7 +124,8 @@ bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs)
 	return i;
 }
 
-/* What is posted comes back at once, and goes to the fence. */
+/* The link is down. Cuts the connections of the tx lanes, so that posted slices
+ * return at once and go to the fence. */
 static void link_lost(struct rail *rail)
 {
 	struct rail_done done;
@@ -150,8 +152,8 @@ static void link_lost(struct rail *rail)
 }
 
 /*
- * The endpoints get new addresses: a peer may still hold connections of the
- * old ones.
+ * The link is up again. Opens the tx lanes again with new addresses, because a
+ * peer may still hold connections of the old addresses.
  */
 static void link_back(struct rail *rail)
 {
@@ -171,6 +173,8 @@ static void link_back(struct rail *rail)
 	rail_sched_leave(rail->dp);
 }
 
+/* Reads the state of the rail's link and handles a change. fd: any socket, for
+ * the ioctl. */
 static void link_look(struct rail *rail, int fd)
 {
 	bool down = !link_up(rail, fd);
@@ -188,7 +192,8 @@ static void link_look(struct rail *rail, int fd)
 	rail_sched_kick(rail->dp, 0);
 }
 
-/* What came up between two looks, when nobody listened, is found as well. */
+/* Returns true if a link is down and due to be checked again, because it may
+ * have come up without a report. */
 static bool link_again(struct tei_rail_dp *dp)
 {
 	uint64_t now = tei_now_ns();
@@ -222,7 +227,8 @@ static bool link_devices_due(struct tei_rail_dp *dp)
 	return true;
 }
 
-/* Anything said; one that was lost (ENOBUFS) counts as well. */
+/* Returns true if the socket had any report. A lost report (ENOBUFS) counts
+ * too. */
 static bool link_heard(int fd)
 {
 	char buf[8192];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Links, on a plane whose thread is the test; the kernel's part is a socket. */
+/* Tests of links. The test acts as the progress thread, and a socket pair
+ * stands for the kernel. */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
@@ -33,13 +34,14 @@ static void test_the_interface_is_that_of_the_address(void)
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.ifindex, if_nametoindex("lo"));
 	CU_ASSERT(!rail.link_down);
-	/* of nobody: nothing is known, nothing is wrong */
+	/* no interface has this address, so the state is not known and counts
+	 * as up */
 	memset(&rail, 0, sizeof(rail));
 	link_address(&rail, "192.0.2.1");
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.ifindex, 0);
 	CU_ASSERT(!rail.link_down);
-	/* no address of the internet at all */
+	/* not an IP address */
 	rail.target.addr.addr_format = FI_ADDR_STR;
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.ifindex, 0);
@@ -69,7 +71,7 @@ static void test_a_link_goes_and_comes_back(void)
 					 s), 0);
 	rail_link_close(pair.from.dp);
 	pair.from.dp->link_fd = s[0];
-	/* nothing is said, nothing is looked at */
+	/* without a report the link is not checked */
 	pair.rail->ifindex = LINK_NONE;
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state, TEI_RAIL_UP);
@@ -77,11 +79,11 @@ static void test_a_link_goes_and_comes_back(void)
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state, TEI_RAIL_DOWN);
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 1);
-	/* once is enough */
+	/* a repeated report changes nothing */
 	link_say(s[1]);
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 1);
-	/* nobody says that it is back */
+	/* the link comes back without a report */
 	pair.rail->ifindex = if_nametoindex("lo");
 	pair.from.dp->link_next_ns = 0;
 	rail_link_read(pair.from.dp);
@@ -92,8 +94,9 @@ static void test_a_link_goes_and_comes_back(void)
 }
 
 const struct tei_test_case rail_link_cases[] = {
-	{ "the_interface_is_that_of_the_address",
+	{ "the_interface_of_a_rail_is_found_by_its_address",
 	  test_the_interface_is_that_of_the_address },
-	{ "a_link_goes_and_comes_back", test_a_link_goes_and_comes_back },
+	{ "a_rail_follows_its_link_down_and_up",
+	  test_a_link_goes_and_comes_back },
 	{ NULL, NULL },
 };

@@ -2,14 +2,14 @@
 /*
  * The log line about lost connections to a peer.
  *
- * A process that is killed breaks the connections of all its rails, and every
+ * When a process is killed, the connections of all its rails break, and every
  * slice and message posted on them fails. These failures are one event, so one
- * line names the rails and the first error. The thread that drives
- * the peer logs it LOSS_GATHER_NS after the first error. Further losses of the
- * same peer are logged at most once in LOSS_AGAIN_NS.
+ * line names the rails and the first error. The progress thread logs it
+ * LOSS_GATHER_NS after the first error. Further losses of the same peer are
+ * logged at most once in LOSS_AGAIN_NS.
  *
- * A peer that has said that it closes its engine has lost nothing. A peer that is
- * presumed to have ended has a line of its own (rail_presume.c).
+ * Two cases are not logged here: a peer that has closed its engine and said so,
+ * and a peer that is presumed dead (rail_presume.c logs that).
  */
 #include <stdio.h>
 #include <string.h>

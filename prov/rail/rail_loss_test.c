@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* When lost connections are logged, at times that the test makes. */
+/* Tests when lost connections are logged. The test chooses the times. */
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
