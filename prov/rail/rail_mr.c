@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Local memory: registered on every rail, kept in a table sorted by address,
- * and given up again only when no peer can touch it any more.
+ * Local memory: registers it on all rails, keeps the regions in a table sorted
+ * by address, and unregisters a region only when no peer can access it any
+ * longer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,9 +24,10 @@ uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr)
 	return shift;
 }
 
-/* --- where it lives ------------------------------------------------------ */
+/* --- NUMA ranges --------------------------------------------------------- */
 
-/* One place for each part of the location that has NUMA nodes of its own. */
+/* Makes one range for each part of the location that has NUMA nodes of its
+ * own. */
 static int mr_make_places(struct tei_rail_mr *mr)
 {
 	char name[TEI_TOPO_NAME];
@@ -91,7 +93,7 @@ const uint8_t *rail_mr_ranks(const struct tei_rail_mr *mr, const char *addr)
 
 /* --- the table ----------------------------------------------------------- */
 
-/* Index of the first region that ends above addr. */
+/* Returns the index of the first region that ends above addr. */
 static uint32_t mr_index(const struct tei_rail_dp *dp, const char *addr)
 {
 	uint32_t lo = 0, hi = dp->nmrs, mid;
@@ -155,6 +157,8 @@ static bool mr_table_room(struct tei_rail_dp *dp)
 	return true;
 }
 
+/* Adds the region to the table. Returns TEI_ERR_OVERLAP if it overlaps another
+ * one. */
 static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -203,7 +207,8 @@ static void mr_free(struct tei_rail_mr *mr)
 	free(mr);
 }
 
-/* It is in no table and on no rail: no peer can ask for it. */
+/* The placeholder region is in no table and on no rail, so peers cannot use
+ * it. */
 int rail_mr_open_anywhere(struct tei_rail_dp *dp, struct tei_err *err)
 {
 	struct tei_rail_mr *mr = calloc(1, sizeof(*mr));
@@ -283,7 +288,8 @@ static void mr_refused(const struct tei_rail_dp *dp,
 	}
 }
 
-/* Into the table and onto the rails; it is freed on failure. */
+/* Adds the region to the table and registers it on the rails. Frees the region
+ * on failure. */
 static int mr_enter(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 		    struct tei_err *err)
 {
@@ -319,7 +325,8 @@ static int mr_enter(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 	return 0;
 err_mr:
 	tei_mutex_unlock(&dp->admin);
-	mr->device.dmabuf = -1;		/* the caller's again */
+	mr->device.dmabuf = -1;		/* the descriptor belongs to the caller
+					 * again */
 	mr_free(mr);
 	return ret;
 }
@@ -414,9 +421,10 @@ uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr)
 	return end;
 }
 
-/* --- holding ------------------------------------------------------------- */
+/* --- holding regions ----------------------------------------------------- */
 
-/* How many regions from the one at index i on hold all of it; 0: none do. */
+/* Returns how many regions, from index i on, together hold all len bytes at a.
+ * Returns 0 if they do not, or if write is set and one of them is read-only. */
 static uint32_t mr_covering(const struct tei_rail_dp *dp, uint32_t i,
 			    const char *a, uint64_t len, bool write)
 {
@@ -459,8 +467,9 @@ void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 	bool signal = false;
 	uint32_t i;
 
-	/* the same ones: while they are held none goes, and none comes between
-	 * them */
+	/* These are the regions that tei_rail_mr_hold counted: a held region
+	 * stays in the table, and no region can be added between two adjacent
+	 * ones. */
 	rail_sched_enter(dp);
 	for (i = mr_index(dp, a); i < dp->nmrs && dp->mrs[i]->addr < a + len;
 	     i++)
@@ -473,7 +482,8 @@ void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 
 /* --- unregistering ------------------------------------------------------- */
 
-/* Waits on dp->cond until *what is 0 or the time is over; sched is held. */
+/* Waits on dp->cond until *what is 0. Returns false if the time is over
+ * first. */
 static bool mr_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
 			 uint64_t timeout_ns) TEI_REQUIRES(rail_sched_held)
 {
@@ -488,7 +498,7 @@ static bool mr_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
 	return true;
 }
 
-/* Tells every holder, through the thread, that the region goes away. */
+/* Makes the thread send REVOKE for the region to every key holder. */
 static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -510,8 +520,9 @@ static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 }
 
 /*
- * Writes that were started under the key go on at the provider even when the
- * registration is closed, so the lanes that carry them are closed.
+ * Makes the thread close the rx lanes, and waits for that. The provider goes on
+ * with writes that were started under the key even after the registration has
+ * been closed.
  */
 static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
@@ -519,8 +530,9 @@ static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	mr->fence = RAIL_MR_FENCE_WANTED;
 	__atomic_fetch_add(&dp->nfencing, 1, __ATOMIC_RELEASE);
 	rail_progress_wake(dp);
-	/* unbounded on purpose: the thread serves it without waiting for any
-	 * peer, and returning early would break the promise */
+	/* Without a time limit, because the thread does this without waiting
+	 * for any peer. If this function returned early, a late write could
+	 * still reach the memory. */
 	while (mr->fence != RAIL_MR_NO_FENCE)
 		rail_sched_wait(dp, TEI_NS_PER_SEC);
 	__atomic_fetch_sub(&dp->nfencing, 1, __ATOMIC_RELEASE);
@@ -566,15 +578,16 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	if (!answered || mr->lost) {
 		TEI_INFO("rail", "%p: %u peer%s did not answer%s: fencing", addr,
 			 mr->holders_left, tei_plural(mr->holders_left),
-			 mr->lost ? ", some are not known any more" : "");
+			 mr->lost ? ", some are no longer known" : "");
 		mr_fence_lanes(dp, mr);
 	}
 	rail_sched_leave(dp);
 
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
-	/* who has not answered is asked on: else he would use the key for what
-	 * is registered there next */
+	/* Peers that have not answered are still sent REVOKE. Otherwise they
+	 * would use their key for whatever is registered at this address
+	 * next. */
 	mr_remove(dp, mr);
 	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A region on all rails, or on none. Near rails come first, so that what there
- * is too little of is used up by those that matter less. Pinning takes its time
- * (a second for some ten gigabytes), and each rail pins for itself, so large
- * regions are registered on several rails at a time; not on all: the kernel's
- * part of it contends for the process's page tables.
+ * Registers a region on all rails, or on none. The nearest rails come first, so
+ * that a limited resource runs out on rails that matter less.
+ *
+ * Pinning takes time, about a second per ten gigabytes, and each rail pins the
+ * memory again. So large regions are registered on several rails in parallel.
+ * The number is limited, because pinning contends for the page tables of the
+ * process.
  */
 #include "prov/rail/rail_int.h"
 #include "util/thread.h"
 
-#define MR_AT_A_TIME	4		/* rails */
-#define MR_LARGE	(64u << 20)	/* worth a thread */
+#define MR_AT_A_TIME	4		/* rails in parallel */
+#define MR_LARGE	(64u << 20)	/* bytes that justify a thread */
 
 struct mr_opening {
 	struct tei_rail_mr *mr;
 	struct rail *rails[TEI_RAIL_MAX];
 	uint8_t rank[TEI_RAIL_MAX];
 	uint32_t n;
-	uint32_t next;		/* atomic: of rails */
-	int ret;		/* atomic: the first failure */
-	struct tei_err err;	/* of whoever set ret */
+	uint32_t next;		/* atomic: index of the next rail */
+	int ret;		/* atomic: code of the first failure */
+	struct tei_err err;	/* written by the thread that set ret */
 };
 
-/* The nearest of its parts counts. */
+/* Returns the rank of the nearest NUMA range of the region. */
 static uint8_t mr_rank_of(const struct tei_rail_mr *mr, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -35,6 +37,7 @@ static uint8_t mr_rank_of(const struct tei_rail_mr *mr, uint32_t rail)
 	return rank;
 }
 
+/* Lists the open rails, nearest first. */
 static void mr_order(struct tei_rail_dp *dp, struct mr_opening *o)
 {
 	uint32_t i, at;
@@ -55,7 +58,8 @@ static void mr_order(struct tei_rail_dp *dp, struct mr_opening *o)
 	rail_sched_leave(dp);
 }
 
-/* Whoever opened the region holds dp->admin meanwhile. */
+/* Registers the region on one rail after the other until no rail is left or one
+ * has failed. The thread that opened the region holds dp->admin meanwhile. */
 static void *mr_open_next(void *arg)
 {
 	struct mr_opening *o = arg;
@@ -103,7 +107,7 @@ int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 	for (i = 0; i < o.n; i++)
 		rail_mr_close_on(mr, o.rails[i]);
 	*err = o.err;
-	if (!mr->gpu)			/* it may have been another thread's */
+	if (!mr->gpu)			/* may come from another thread */
 		tei_err_set_last(&o.err);
 	return o.ret;
 }

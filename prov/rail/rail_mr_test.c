@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory in every mr_mode: "from" submits, "to" holds the memory, on real
- * providers and on devices that a shim makes more demanding.
+ * Tests of registered memory in every mr_mode. "from" submits, "to" holds the
+ * memory. Some cases use real providers, others use a shim that makes a device
+ * more demanding.
  */
 #include "prov/rail/rail_shim.h"
 
@@ -23,7 +24,7 @@ struct mr_rig {
 	char *src, *dst;
 };
 
-/* One that does in itself whatever mr_mode it is opened with. */
+/* Selects a provider that implements every mr_mode with which it is opened. */
 static void mr_use_sockets(struct mr_rig *rig)
 {
 	snprintf(rig->from.settings.provider,
@@ -32,7 +33,8 @@ static void mr_use_sockets(struct mr_rig *rig)
 		 "sockets");
 }
 
-/* FI_MR_… bits that the provider is opened with, as if it asked for them. */
+/* Opens the device. mode: FI_MR_… bits with which the provider is opened, as if
+ * it asked for them; -1: its own. */
 static int mr_open(struct test_plane *p, const char *address, int mode)
 {
 	struct rail_found *list, *f;
@@ -116,7 +118,8 @@ static void mr_run(struct mr_rig *rig, bool read, uint64_t off, uint64_t len)
 			TEI_RAIL_END_COMPLETED);
 }
 
-/* Writes all of it, a piece across every boundary, and reads it back. */
+/* Writes all of the memory, then ranges that cross the boundaries, and reads
+ * all of it back. */
 static void mr_check(struct mr_rig *rig)
 {
 	uint64_t off;
@@ -157,7 +160,8 @@ static void mr_check_mode(const char *provider, int mode)
 	snprintf(rig.from.settings.provider, sizeof(rig.from.settings.provider),
 		 "%s", provider);
 	rig.to.settings = rig.from.settings;
-	/* ofi_rxm would have to tell the provider below it of addresses */
+	/* ofi_rxm would have to pass the address mode on to the provider below
+	 * it */
 	usable = !rail_info_find(&rig.from.settings, "tcp", "127.0.0.1", 0, &err,
 				 &list) &&
 		 !(mode > 0 && mode & FI_MR_VIRT_ADDR &&
@@ -209,13 +213,14 @@ static void test_keys_are_of_the_verbs_kind(void)
 				 FI_MR_ALLOCATED);
 }
 
-/* Both domains are one, and our own message buffers are registered too. */
+/* In this mode both domains are one, and moonrail's message buffers are
+ * registered too. */
 static void test_local_memory_has_descriptors(void)
 {
 	mr_check_mode_everywhere(FI_MR_LOCAL);
 }
 
-/* --- more than a device registers at once -------------------------------- */
+/* --- regions larger than one registration -------------------------------- */
 
 static void mr_check_split(int mode)
 {
@@ -267,7 +272,7 @@ static void test_small_tasks_across_pieces_complete(void)
 	rig.from.settings.max_mr_size = 4096;
 	mr_begin(&rig, FI_MR_LOCAL);
 	mr_reg_both(&rig);
-	/* connected, so that they are merged */
+	/* connect first, so that the requests are merged */
 	mr_run(&rig, false, 0, 1);
 	for (i = 0; i < 64; i++)
 		test_task_init(&t[i], rig.peer, false, rig.src + i * 1000,
@@ -278,13 +283,14 @@ static void test_small_tasks_across_pieces_complete(void)
 	mr_end(&rig);
 }
 
-/* More keys than one answer holds. */
+/* The keys do not fit into one KEY_REP. */
 static void test_keys_of_very_many_pieces_are_fetched(void)
 {
 	struct mr_rig rig;
 
 	mr_init(&rig);
-	rig.to.settings.max_mr_size = 1;	/* which is 4096 */
+	rig.to.settings.max_mr_size = 1;	/* which is rounded up to
+						 * 4096 */
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	mr_reg_both(&rig);
@@ -300,7 +306,8 @@ static void test_keys_of_very_many_pieces_are_fetched(void)
 	mr_end(&rig);
 }
 
-/* Two rails each way, of which one takes less at a time than the other. */
+/* Uses two rails on each side. The two target rails accept registrations of
+ * different sizes. */
 static void mr_check_uneven(int mode)
 {
 	struct rail_shim second;
@@ -379,7 +386,7 @@ static void test_a_device_refuses_a_size_once(void)
 	mr_end(&rig);
 }
 
-/* What is refused of a GPU's memory is no limit for that of the host. */
+/* A refusal of GPU memory sets no limit for host memory. */
 static void test_limits_of_a_gpu_are_not_the_hosts(void)
 {
 	const struct tei_rail_device device = { .dmabuf = -1 };
@@ -403,7 +410,7 @@ static void test_limits_of_a_gpu_are_not_the_hosts(void)
 	mr_end(&rig);
 }
 
-/* The two attempts of a rail that opens neither with FI_HMEM nor without. */
+/* The rail can be opened neither with FI_HMEM nor without. */
 static void test_a_rail_that_opens_neither_way_says_why_of_both(void)
 {
 	struct tei_err with, without;
@@ -431,7 +438,7 @@ static void test_a_rail_that_opens_neither_way_says_why_of_both(void)
 			       "lo: no memory; with FI_HMEM: lo: no domain");
 	CU_ASSERT_STRING_EQUAL(without.hint, "buy some");
 	CU_ASSERT_EQUAL(tei_err_last()->when_ns, without.when_ns);
-	/* nor is what was told told again */
+	/* an error that has been logged is not logged again */
 	rail_hmem_neither(&with, &without);
 	CU_ASSERT_STRING_EQUAL(without.text,
 			       "lo: no memory; with FI_HMEM: lo: no domain");
@@ -464,10 +471,11 @@ static void test_a_hopeless_registration_ends(void)
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 4);
 	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->hint,
 				      "refused at 8 MiB and on down to 1 MiB"));
-	/* not a matter of size */
+	/* the error has nothing to do with the size */
 	rig.to_shim.refusal = -FI_EACCES;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 1);
-	/* the device has room for three pieces: nothing is halved for that */
+	/* the device has room for three registrations only, so halving would
+	 * not help */
 	rig.to_shim.max_len = 2u << 20;
 	rig.to_shim.max_live = 3;
 	rig.to_shim.refusal = -FI_ENOMEM;
@@ -482,11 +490,11 @@ static void test_a_hopeless_registration_ends(void)
 	mr_end(&rig);
 }
 
-/* --- bound to an endpoint, raw ------------------------------------------- */
+/* --- registrations that are bound to an endpoint; raw keys --------------- */
 
 static void mr_fence(struct mr_rig *rig)
 {
-	/* a region whose key is with somebody who is not known any more */
+	/* a region whose key is held by a peer that is no longer known */
 	static char mem[4096];
 	struct tei_rail_mr *mr;
 	struct tei_err err;
@@ -505,7 +513,8 @@ static uint32_t mr_target_gen(struct test_plane *p)
 			       __ATOMIC_ACQUIRE);
 }
 
-/* A piece posted before the news is there would be posted again. */
+/* Waits until "from" knows the new generation. A slice posted before that would
+ * be posted twice. */
 static void mr_await_gen(struct mr_rig *rig, uint32_t gen)
 {
 	struct timespec nap = { .tv_nsec = 200000 };
@@ -543,7 +552,7 @@ static void test_bound_regions_are_made_anew_with_their_lane(void)
 	CU_ASSERT_EQUAL(mr_target_gen(&rig.to), gen + 1);
 	CU_ASSERT_EQUAL(rig.to_shim.live, 8);
 	CU_ASSERT_EQUAL(rig.to_shim.made, made + 1 + 8);
-	/* the keys that the peer has are void: it needs the new ones */
+	/* the keys that the peer has are void, so it requests new ones */
 	mr_await_gen(&rig, gen + 1);
 	mr_check(&rig);
 	CU_ASSERT_EQUAL(rig.to_shim.bound, rig.to_shim.made);
@@ -598,7 +607,8 @@ static void test_raw_keys_are_mapped_and_unmapped(void)
 	CU_ASSERT_EQUAL(rig.from_shim.mapped, 8);
 	mr_dereg_both(&rig);
 	CU_ASSERT_EQUAL(rig.from_shim.mapped, 0);
-	/* mapped again, and there when the plane closes */
+	/* keys are mapped again, and are still mapped when the data plane
+	 * closes */
 	mr_reg(&rig.from, rig.src, MR_LEN);
 	mr_reg(&rig.to, rig.dst, MR_LEN);
 	mr_run(&rig, false, 0, MR_LEN);
@@ -607,7 +617,8 @@ static void test_raw_keys_are_mapped_and_unmapped(void)
 	CU_ASSERT_EQUAL(rig.from_shim.mapped, 0);
 }
 
-/* Two local rails to one remote one: each has a mapping of its own. */
+/* Two local rails use one remote rail, and each has its own mapping of the
+ * key. */
 static void test_raw_keys_are_mapped_for_each_pair_of_rails(void)
 {
 	struct rail_shim second;
@@ -630,7 +641,7 @@ static void test_raw_keys_are_mapped_for_each_pair_of_rails(void)
 	rail_shim_remove(&second);
 }
 
-/* --- where it lives ------------------------------------------------------ */
+/* --- NUMA ranges --------------------------------------------------------- */
 
 static struct tei_topo *mr_topo(void)
 {
@@ -682,7 +693,7 @@ static void test_rails_are_ranked_by_the_part_of_a_region(void)
 	CU_ASSERT_EQUAL(ranks[1], TEI_TOPO_PREFERRED);
 	rail_sched_leave(rig.from.dp);
 	rig.peer = test_plane_peer(&rig.from, &rig.to);
-	/* too small for a far rail to help */
+	/* too small to use a far rail */
 	mr_run(&rig, false, 0, 65536);
 	CU_ASSERT_EQUAL(mr_sent(&rig.from, 0), 65536);
 	CU_ASSERT_EQUAL(mr_sent(&rig.from, 1), 0);
@@ -693,14 +704,14 @@ static void test_rails_are_ranked_by_the_part_of_a_region(void)
 	tei_topo_free(topo);
 }
 
-/* The first half of src is near rail 0 and far from rail 1. */
+/* Makes a region whose first half is near rail 0 and far from rail 1. */
 static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 {
 	struct tei_rail_mr *mr;
 	struct tei_err err;
 
 	mr_init(rig);
-	/* many slices, so that what a rail may not take is not all gone */
+	/* many slices, so that the far rail finds some left to take */
 	rig->from.settings.slice_size = MR_PIECE;
 	rig->from.settings.slice_max = MR_PIECE;
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->from, "127.0.0.1,127.0.0.4", -1),
@@ -713,13 +724,13 @@ static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig->to, rig->dst, MR_LEN), 0);
 	tei_rail_dp_set_topo(rig->from.dp, topo);
 	rig->peer = test_plane_peer(&rig->from, &rig->to);
-	/* keys and connections */
+	/* fetch keys and connect */
 	mr_run(rig, false, 0, 4096);
 	mr_run(rig, false, MR_LEN / 2, 4096);
 }
 
-/* What far rail 1 carries of a write of len bytes from where rail 0 is near,
- * which holds so many bytes. */
+/* Returns how many bytes the far rail 1 carries of a write of len bytes whose
+ * memory is near rail 0. window: the window of rail 0. */
 static uint64_t mr_far_share(struct mr_rig *rig, uint64_t window, uint64_t len)
 {
 	struct rail *near = rail_at(rig->from.dp, 0);
@@ -728,7 +739,8 @@ static uint64_t mr_far_share(struct mr_rig *rig, uint64_t window, uint64_t len)
 	tei_mutex_lock(&near->init[0].lock);
 	near->window_max = window;
 	__atomic_store_n(&near->window, window, __ATOMIC_RELAXED);
-	/* what is measured is not to change it meanwhile */
+	/* a large rate, so that measurements do not change the window
+	 * meanwhile */
 	__atomic_store_n(&near->rate_bps, UINT64_C(1) << 40, __ATOMIC_RELAXED);
 	tei_mutex_unlock(&near->init[0].lock);
 	mr_run(rig, false, 0, len);
@@ -748,7 +760,8 @@ static void test_far_rails_help_when_near_ones_are_full(void)
 	for (i = 0; i < 5; i++)
 		helped += mr_far_share(&rig, 2 * MR_PIECE, MR_LEN / 2);
 	CU_ASSERT(helped > 0);
-	/* not with what is too small for that, however full they are */
+	/* a request below the minimum size never uses a far rail, however full
+	 * the near rails are */
 	for (i = 0; i < 5; i++)
 		CU_ASSERT_EQUAL(mr_far_share(&rig, 1, (256u << 10) - 1), 0);
 	mr_end(&rig);
@@ -768,8 +781,9 @@ static void test_far_rails_keep_off_while_near_ones_have_room(void)
 	tei_topo_free(topo);
 }
 
-/* With rail 0 down all the time: the thread sees that its link is there where
- * it looks at all of them, as when any interface comes or goes. */
+/* As mr_far_share with rail 0 down all the time. The thread sets link_down back
+ * when it reads the state of all links, as it does when any interface changes,
+ * so this function tries again in that case. */
 static uint64_t mr_far_alone(struct mr_rig *rig, uint64_t len)
 {
 	bool *down = &rail_at(rig->from.dp, 0)->link_down;
@@ -792,7 +806,7 @@ static void test_far_rails_stand_in_when_near_ones_are_down(void)
 
 	mr_far_begin(&rig, topo);
 	CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, MR_PIECE), 0);
-	/* whatever its size */
+	/* a request of any size */
 	CU_ASSERT_EQUAL(mr_far_alone(&rig, MR_PIECE), MR_PIECE);
 	CU_ASSERT_EQUAL(mr_far_alone(&rig, 1), 1);
 	CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, MR_PIECE), 0);
@@ -802,7 +816,7 @@ static void test_far_rails_stand_in_when_near_ones_are_down(void)
 
 /* --- on all rails or on none --------------------------------------------- */
 
-/* from has two rails; the second is the near one of cpu:1. */
+/* Opens two rails at "from". The second one is near cpu:1. */
 static void mr_two_begin(struct mr_rig *rig, struct rail_shim *second,
 			 struct tei_topo *topo)
 {
@@ -845,7 +859,8 @@ static void test_near_rails_are_registered_on_first(void)
 	mr_two_end(&rig, &second, topo);
 }
 
-/* Large enough for a thread per rail; nothing of it is touched. */
+/* The region is large enough for one thread per rail. Its pages are never
+ * touched. */
 static void test_a_large_region_is_on_all_rails_or_on_none(void)
 {
 	struct tei_topo *topo = mr_topo();
@@ -908,9 +923,11 @@ static void test_the_error_names_the_limit_and_its_value(void)
 	mr_end(&rig);
 }
 
-#define MR_DRAWS 128	/* a bit of a random key is the same in all: 2^-127 */
+#define MR_DRAWS 128	/* a bit of a random key is the same in all draws:
+			 * 2^-127 */
 
-/* Keys of one region after the other; the size of the rail's keys. */
+/* Registers one region after the other and stores its key. Returns the size of
+ * the rail's keys. */
 static size_t mr_draw_keys(struct mr_rig *rig, uint64_t key[MR_DRAWS])
 {
 	struct tei_rail_dp *dp = rig->from.dp;
@@ -924,7 +941,8 @@ static size_t mr_draw_keys(struct mr_rig *rig, uint64_t key[MR_DRAWS])
 	return rail_at(dp, 0)->info->domain_attr->mr_key_size;
 }
 
-/* What is counted, or drawn near what was drawn before, has bits that stay. */
+/* Keys that were counted up, or drawn close to each other, would have constant
+ * bits. */
 static void test_every_bit_of_a_key_changes(void)
 {
 	uint64_t key[MR_DRAWS], ones = 0, zeros = 0, all = UINT64_MAX;
@@ -950,43 +968,47 @@ static void test_every_bit_of_a_key_changes(void)
 const struct tei_test_case rail_mr_cases[] = {
 	{ "far_rails_help_when_near_ones_are_full",
 	  test_far_rails_help_when_near_ones_are_full },
-	{ "far_rails_keep_off_while_near_ones_have_room",
+	{ "far_rails_are_unused_while_near_ones_have_room",
 	  test_far_rails_keep_off_while_near_ones_have_room },
-	{ "far_rails_stand_in_when_near_ones_are_down",
+	{ "far_rails_replace_near_ones_that_are_down",
 	  test_far_rails_stand_in_when_near_ones_are_down },
 	{ "every_bit_of_a_key_changes", test_every_bit_of_a_key_changes },
-	{ "near_rails_are_registered_on_first",
+	{ "a_region_is_registered_on_near_rails_first",
 	  test_near_rails_are_registered_on_first },
-	{ "a_large_region_is_on_all_rails_or_on_none",
+	{ "a_large_region_is_registered_on_all_rails_or_none",
 	  test_a_large_region_is_on_all_rails_or_on_none },
-	{ "the_error_names_the_limit_and_its_value",
+	{ "a_refused_registration_names_the_limit_and_its_value",
 	  test_the_error_names_the_limit_and_its_value },
-	{ "memory_works_as_each_provider_likes_it",
+	{ "memory_works_in_the_mode_of_each_provider",
 	  test_memory_works_as_each_provider_likes_it },
-	{ "keys_are_the_providers", test_keys_are_the_providers },
-	{ "keys_go_with_addresses", test_keys_go_with_addresses },
-	{ "keys_are_of_the_verbs_kind", test_keys_are_of_the_verbs_kind },
-	{ "local_memory_has_descriptors", test_local_memory_has_descriptors },
-	{ "limits_of_a_gpu_are_not_the_hosts",
+	{ "memory_works_with_keys_of_the_provider",
+	  test_keys_are_the_providers },
+	{ "memory_works_with_virtual_addresses", test_keys_go_with_addresses },
+	{ "memory_works_in_the_mode_of_verbs",
+	  test_keys_are_of_the_verbs_kind },
+	{ "memory_works_with_local_descriptors",
+	  test_local_memory_has_descriptors },
+	{ "a_refused_size_of_gpu_memory_does_not_limit_host_memory",
 	  test_limits_of_a_gpu_are_not_the_hosts },
-	{ "a_rail_that_opens_neither_way_says_why_of_both",
+	{ "a_rail_that_fails_to_open_names_both_errors",
 	  test_a_rail_that_opens_neither_way_says_why_of_both },
 	{ "a_large_region_is_registered_in_pieces",
 	  test_a_large_region_is_registered_in_pieces },
-	{ "pieces_have_addresses_and_descriptors",
+	{ "a_split_region_works_with_addresses_and_descriptors",
 	  test_pieces_have_addresses_and_descriptors },
-	{ "pieces_have_offsets_and_descriptors",
+	{ "a_split_region_works_with_offsets_and_descriptors",
 	  test_pieces_have_offsets_and_descriptors },
 	{ "small_tasks_across_pieces_complete",
 	  test_small_tasks_across_pieces_complete },
-	{ "keys_of_very_many_pieces_are_fetched",
+	{ "keys_that_need_several_replies_are_fetched",
 	  test_keys_of_very_many_pieces_are_fetched },
-	{ "rails_may_have_pieces_of_different_sizes",
+	{ "rails_may_split_a_region_into_different_sizes",
 	  test_rails_may_have_pieces_of_different_sizes },
 	{ "a_refused_size_is_halved", test_a_refused_size_is_halved },
 	{ "a_device_refuses_a_size_once", test_a_device_refuses_a_size_once },
-	{ "a_hopeless_registration_ends", test_a_hopeless_registration_ends },
-	{ "bound_regions_are_made_anew_with_their_lane",
+	{ "a_registration_that_cannot_succeed_fails_soon",
+	  test_a_hopeless_registration_ends },
+	{ "bound_regions_are_registered_again_with_their_lane",
 	  test_bound_regions_are_made_anew_with_their_lane },
 	{ "a_device_that_binds_local_memory_is_refused",
 	  test_a_device_that_binds_local_memory_is_refused },
@@ -995,7 +1017,7 @@ const struct tei_test_case rail_mr_cases[] = {
 	  test_raw_keys_are_mapped_and_unmapped },
 	{ "raw_keys_are_mapped_for_each_pair_of_rails",
 	  test_raw_keys_are_mapped_for_each_pair_of_rails },
-	{ "rails_are_ranked_by_the_part_of_a_region",
+	{ "rails_are_ranked_for_each_numa_range_of_a_region",
 	  test_rails_are_ranked_by_the_part_of_a_region },
 	{ NULL, NULL },
 };
