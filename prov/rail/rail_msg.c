@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The peer protocol: building messages, sending them, and what each one does
- * when it arrives. Requests are sent again by their state machine until they
- * are answered, so every handler may see the same message twice.
+ * The peer protocol: builds messages, sends them, and handles those that
+ * arrive. A state machine repeats each request until it is answered, so every
+ * handler must accept the same message twice.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +14,15 @@
 #include "prov/rail/rail_note.h"
 #include "prov/rail/rail_wire.h"
 
-#define MSG_PAIR_SHIFT	8	/* of the remote, and 1, in peer->heard */
-#define MSG_HEARD_NS	TEI_NS_PER_SEC	/* so long it says how to answer */
+#define MSG_PAIR_SHIFT	8	/* in peer->heard: shift of the remote's index
+				 * plus 1 */
+#define MSG_HEARD_NS	TEI_NS_PER_SEC	/* how long peer->heard is used to
+					 * choose a route */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
-#define MSG_TX_SPARE	8	/* buffers, for paths that have none */
-#define MSG_LOST_TRIES	4	/* the last of so many takes other pairs */
+#define MSG_TX_SPARE	8	/* buffers reserved for paths that have none in
+				 * use */
+#define MSG_LOST_TRIES	4	/* the last of this many tries uses other rail
+				 * pairs */
 
 /* --- sending ------------------------------------------------------------- */
 
@@ -38,7 +42,7 @@ void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
 		      4);
 	rail_wire_put(w, peer->dp->incarnation, 8);
 	rail_wire_put(w, peer->incarnation, 8);
-	rail_wire_put(w, 0, 8);		/* rail_auth_sign */
+	rail_wire_put(w, 0, 8);		/* filled in by rail_auth_sign */
 	rail_wire_put(w, 0, 8);
 	rail_wire_put(w, 0, 8);
 }
@@ -66,10 +70,14 @@ struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
 }
 
 /*
- * A path may have twice as many buffers as are left, so that those of a peer that
- * takes nothing do not leave the others too few: dynamic thresholds, Choudhury
- * and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998. The last ones are for
- * paths that have none, as several such peers take more and more of what is left.
+ * Takes a send buffer for the path, or returns NULL if the path may not have
+ * one.
+ *
+ * A path may use at most twice as many buffers as are left, so that a peer that
+ * accepts nothing does not take all of them: dynamic thresholds, Choudhury and
+ * Hahne, IEEE/ACM Transactions on Networking 6(2), 1998. Several such peers
+ * still take more and more of the rest, so the last buffers are reserved for
+ * paths that use none.
  */
 static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held)
@@ -106,14 +114,16 @@ void rail_msg_tx_put(struct rail_tx *tx)
 	tx->rail->tx_left++;
 }
 
-/* How a message finds its path. */
+/* What msg_admit found out about a path. */
 struct msg_path {
-	bool busy;			/* slices are under way there */
+	bool busy;			/* slices are in flight on it */
 	bool ready;
-	struct rail_tx *tx;		/* its buffer, if it is ready; NULL:
-					 * all are in use */
+	struct rail_tx *tx;		/* send buffer if ready; NULL: all are
+					 * in use */
 };
 
+/* Asks for a place of the path in the endpoint cache, and takes a buffer if the
+ * path is ready. Returns false if there is no place now. */
 static bool msg_admit(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      uint16_t remote, struct rail_path *path, uint64_t now,
 		      struct msg_path *is) TEI_REQUIRES(lane->lock)
@@ -131,7 +141,8 @@ static bool msg_admit(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return good;
 }
 
-/* In that buffer (NULL: there is none), by an address of the lane's AV. */
+/* Sends the message in the buffer tx to an address of the lane's address
+ * vector. Returns -FI_ENOMEM if tx is NULL. Frees tx on failure. */
 static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 			   uint16_t remote, struct rail_tx *tx,
 			   fi_addr_t addr, const void *msg, size_t len)
@@ -160,14 +171,14 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret;
 }
 
-/* There is no way just now; others may have one. What is on no route was but
- * tried: nobody waits for it to come back. */
+/* The provider found no route. Marks the rail pair faulty only if it is the
+ * peer's current route; other pairs were only tried. */
 static void msg_refused(struct tei_rail_peer *peer, struct rail_lane *lane,
 			struct rail_path *path, int err, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
 	rail_path_block(path, now, false);
-	path->since_ns = 0;	/* it does not connect */
+	path->since_ns = 0;	/* the path is not connecting */
 	__atomic_store_n(&path->suspect, true, __ATOMIC_RELAXED);
 	rail_sched_enter(peer->dp);
 	if (path->remote == peer->route[lane->rail->index])
@@ -175,6 +186,8 @@ static void msg_refused(struct tei_rail_peer *peer, struct rail_lane *lane,
 	rail_sched_leave(peer->dp);
 }
 
+/* Posts the message on the path, connecting it if necessary. Returns 0,
+ * -FI_EAGAIN, or -FI_EHOSTUNREACH if the provider refused the message. */
 static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint16_t remote, struct rail_path *path,
 			const void *msg, size_t len, uint64_t now)
@@ -210,7 +223,8 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 				 rail_path_block(path, now, is.busy),
 				 __ATOMIC_RELAXED);
 		return ret;
-	case -FI_ENOMEM:	/* no buffer: not the path's fault */
+	case -FI_ENOMEM:	/* no buffer is free; the path is not at
+				 * fault */
 		return -FI_EAGAIN;
 	default:
 		msg_refused(peer, lane, path, (int)-ret, now);
@@ -240,7 +254,7 @@ int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
 	int16_t remote;
 	ssize_t ret;
 
-	/* in its buffers it counts as sent by the path */
+	/* the buffer counts as in use by the path of the route */
 	rail_sched_enter(peer->dp);
 	remote = peer->route[lane->rail->index];
 	if (forth && remote >= 0)
@@ -266,7 +280,8 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 	*which = NULL;
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return -FI_EHOSTUNREACH;
-	if (!lane)	/* it is being renewed, unless that failed so far */
+	if (!lane)	/* the lane is being renewed, or could not be opened
+			 * again */
 		return __atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ?
 			       -FI_EHOSTUNREACH : -FI_EAGAIN;
 	rail_sched_enter(peer->dp);
@@ -355,7 +370,9 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
 	return works;
 }
 
-/* Over those rails that work, or those that do not. */
+/* Sends the message over the first rail that accepts it, of the rails whose
+ * route works, or of those whose route does not. first: the rail to start
+ * at. */
 static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, uint32_t first, bool works)
 {
@@ -376,7 +393,8 @@ static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
 	return worst;
 }
 
-/* The route of that rail does not connect, or is in doubt. */
+/* Returns true if the rail's route to the peer does not connect or is in
+ * doubt. */
 static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 {
 	const struct rail_path *path = NULL;
@@ -396,8 +414,9 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 	       (path && __atomic_load_n(&path->suspect, __ATOMIC_RELAXED));
 }
 
-/* Between other pairs of rails, one at a time, where a route fails, or all: the
- * peer may well be reached by them, and says what becomes of the route. */
+/* Sends the message over a rail pair that is no route. Only local rails whose
+ * route fails are used, or all rails if all is set. The peer may be reachable
+ * over such a pair, and its answer shows whether the route works. */
 static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 			  size_t len, bool all)
 {
@@ -435,8 +454,8 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 	return -FI_EHOSTUNREACH;
 }
 
-/* Some rail of ours fits one of the peer's, whatever is wrong with it now, or may
- * fit one whose address is yet to come. */
+/* Returns true if some local rail can reach a rail of the peer, whatever its
+ * state is, or may reach one whose address is not known yet. */
 static bool msg_fits(struct tei_rail_peer *peer)
 {
 	bool fits = false;
@@ -459,8 +478,9 @@ int rail_msg_verdict(struct tei_rail_peer *peer, int ret)
 	return ret == -FI_EHOSTUNREACH && msg_fits(peer) ? -FI_EAGAIN : ret;
 }
 
-/* What came by a pair that is on no route was sent so because the routes fail,
- * and is answered likewise, unless the pair has failed since. */
+/* Sends the message over the rail pair of the peer's last message, if that pair
+ * is no route. The peer used it because its routes fail. Fails if the pair has
+ * become doubtful since. */
 static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, int32_t heard)
 {
@@ -483,9 +503,10 @@ static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 					     &lane, &path) : -FI_EHOSTUNREACH;
 }
 
-/* Sent several times and never answered, beside a pair that is known to be
- * broken: the routes may take it and not deliver it. A peer that is silent on
- * all of them is left alone. */
+/* Returns true if the message should use other rail pairs: it was sent several
+ * times without an answer, and a rail pair is known to be broken. The routes
+ * may then accept messages without delivering them. If no pair is known to be
+ * broken, the peer is silent on all routes, and other pairs would not help. */
 static bool msg_is_lost(struct tei_rail_peer *peer, uint32_t attempt)
 {
 	bool broken = false;
@@ -501,7 +522,7 @@ static bool msg_is_lost(struct tei_rail_peer *peer, uint32_t attempt)
 	return broken;
 }
 
-/* What was heard of the peer last came by a rail that works. */
+/* Starts with the rail of the peer's last message, because that rail works. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt)
 {
@@ -580,8 +601,9 @@ static void msg_put_rail(struct rail_wire *w, struct rail *rail)
 }
 
 /*
- * A rail that was replaced is still listed for the peers that know it: a rail that
- * is not listed counts as closed.
+ * Returns true if a hello to the peer lists the rail. A replaced rail is still
+ * listed for the peers that know it, because a rail that is not listed counts
+ * as closed.
  */
 static bool msg_lists_rail(const struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
@@ -614,8 +636,8 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 	struct rail_wire w;
 
 	rail_sched_enter(dp);
-	/* except for rails that are closed meanwhile, target lanes belong to
-	 * this thread: no lock needed to read them */
+	/* Only this thread changes rx lanes, except those of rails that are
+	 * being closed, so they are read without their lock. */
 	for (i = 0; i < n; i++) {
 		lists[i] = msg_lists_rail(peer, rail_at(dp, i));
 		there[i] = lists[i] && rail_lane_active(&rail_at(dp, i)->target);
@@ -636,7 +658,7 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 	rail_wire_put(&w, peer->atomics.own_session, 8);
 	msg_put_firsts(&w, dp, lists, n);
 	rail_wire_put(&w, peer->its_contact, 2);
-	/* the last two bytes: rail_contact.c writes the number of the address */
+	/* rail_contact.c writes the contact number into the last two bytes */
 	rail_wire_put(&w, 0, 2);
 	return rail_msg_end(&w);
 }
@@ -668,7 +690,8 @@ static struct rail_remote *msg_remote(struct tei_rail_peer *peer, uint16_t id)
 	return NULL;
 }
 
-/* A rail of the peer at a (new) generation. False: no memory. */
+/* Stores a rail of the peer, if it is new or has a newer generation. Returns
+ * false if memory is short. */
 static bool msg_take_remote(struct tei_rail_peer *peer,
 			    const struct rail_remote *in,
 			    struct rail_done *done)
@@ -677,12 +700,12 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 	struct rail_remote *r = msg_remote(peer, in->id);
 	struct rail_fence fence;
 
-	/* one that has been closed gets its address later */
+	/* a rail whose lane was closed may get its address later */
 	if (r && (r->gen > in->gen ||
 		  (r->gen == in->gen && (r->addr.len || !in->addr.len))))
 		return true;
 	if (!r) {
-		/* keys that were given before lack this rail's */
+		/* keys that were received earlier lack a key for this rail */
 		rail_key_drop_all(peer);
 		if (rail_peer_reserve(peer, peer->nremotes + 1u))
 			return false;
@@ -698,13 +721,13 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 	r->serial = ++peer->serial;
 	peer->routes_changed = true;
 	rail_peer_attend(peer);
-	/* all generations before this one are closed at the target */
+	/* the target has closed all earlier generations */
 	rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), in->gen - 1,
 			  done);
 	return true;
 }
 
-/* Rails that the peer no longer lists are closed. */
+/* Marks the rails that the peer no longer lists as closed. */
 static void msg_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 			     struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -724,7 +747,7 @@ static void msg_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 	}
 }
 
-/* A hello, parsed. */
+/* The fields of a received hello. */
 struct msg_hello {
 	struct rail_remote remotes[TEI_RAIL_MAX];
 	bool listed[TEI_RAIL_MAX];
@@ -732,7 +755,8 @@ struct msg_hello {
 	uint8_t nonce[RAIL_WIRE_NONCE];
 	uint32_t ack;
 	uint16_t n;
-	uint64_t session;		/* 0: it does not execute atomics */
+	uint64_t session;		/* 0: the sender does not execute
+					 * atomics */
 	struct tei_rail_addr firsts[TEI_RAIL_MAX];
 	uint16_t nfirsts;
 	uint16_t answers;		/* contact number of the hello that is
@@ -781,7 +805,9 @@ static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
 	return !w->bad;
 }
 
-/* The nonce of a hello that is for another process is for that one. */
+/* Handles a hello. for_us: the hello names this process as its receiver, or no
+ * process. to_us: it names this process. If the hello is for another process,
+ * its nonce is not meant for this one. */
 static void msg_on_hello(struct tei_rail_peer *peer, const struct rail *rail,
 			 const struct msg_hello *h, uint16_t flags, uint32_t table, bool for_us,
 			 bool to_us, struct rail_done *done)
@@ -805,8 +831,8 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct rail *rail,
 		peer->reply_hello = true;
 	peer->its_contact = h->contact;
 	if (table > peer->table_seen || peer->state == RAIL_PEER_NEW) {
-		/* without memory the contact addresses are kept, and the hello
-		 * is repeated */
+		/* if memory is short the contact addresses are kept, and the
+		 * hello is repeated */
 		if (peer->state == RAIL_PEER_NEW) {
 			if (rail_peer_reserve(peer, h->n))
 				return;
@@ -830,12 +856,14 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct rail *rail,
 	rail_progress_signal(peer->dp);
 }
 
-/* --- the others ---------------------------------------------------------- */
+/* --- handlers of the other messages -------------------------------------- */
 
 /*
- * Carries the nonce of our hello, so that none is sent again that refused
- * another. That alone will do as long as nothing is known of the peer, since
- * who reads along can keep the two apart anyhow; later it is to be signed.
+ * Handles a REFUSE. Such a message carries the nonce of the refused hello, so
+ * that an attacker cannot replay the refusal of another hello. The nonce is
+ * enough proof as long as the peer has not answered, because an attacker able
+ * to read the hello can also keep the two processes from connecting. Later the
+ * message must be signed.
  */
 static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 			  bool proven, struct rail_done *done)
@@ -860,7 +888,8 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	if ((dp->signs || !proven) &&
 	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
-	/* a stale address is no proof while the peer may have another one */
+	/* another process at one address proves nothing while the peer may have
+	 * another address */
 	if (code != RAIL_REFUSE_STALE)
 		rail_peer_refused(peer, reason, done);
 	else if (!rail_contact_refused(peer, contact) &&
@@ -912,6 +941,7 @@ static struct rail_rkey *msg_get_region(struct rail_wire *w)
 	return k;
 }
 
+/* Returns true if the rails have different ranks for the region. */
 static bool msg_ranked(const struct rail_rkey *k)
 {
 	uint16_t i;
@@ -932,8 +962,8 @@ static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
 	struct rail_rkey *k;
 
-	/* older than a revocation that we have answered, or than the rails
-	 * that we know: void, and asked for again */
+	/* A reply that is older than a revocation that has been answered, or
+	 * than the rail table, is void. The request is repeated. */
 	if (w->bad || epoch < peer->key_epoch || table < peer->table_seen)
 		return;
 	for (i = 0; i < n; i++) {
@@ -977,7 +1007,7 @@ static void msg_on_fence(struct tei_rail_peer *peer, struct rail_wire *w)
 	uint16_t id = (uint16_t)rail_wire_get(w, 2);
 	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
 
-	/* a generation that is yet to come cannot be fenced */
+	/* a future generation cannot be fenced */
 	if (w->bad || id >= rail_count(peer->dp) ||
 	    gen > rail_at(peer->dp, id)->target.gen)
 		return;
@@ -1113,7 +1143,7 @@ static void msg_log_bad(struct rail *rail, const char *what)
 			 "%s: message dropped: %s", rail->name, what);
 }
 
-/* A message's header. */
+/* The header of a message. */
 struct msg_head {
 	enum rail_msg_type type;
 	uint16_t flags;
@@ -1121,7 +1151,7 @@ struct msg_head {
 	uint64_t src, dst, number;
 };
 
-/* NULL, or what is wrong with it. */
+/* Returns NULL, or the reason why the header is not valid. */
 static const char *msg_parse_head(struct rail_wire *w, struct msg_head *h)
 {
 	uint32_t magic = (uint32_t)rail_wire_get(w, 4), total;
@@ -1162,8 +1192,8 @@ const char *rail_msg_refusal_text(enum rail_refusal why)
 	return "no reason given";
 }
 
-/* Returns why the sender of a message is not listened to; RAIL_REFUSE_NONE if it
- * is. */
+/* Returns the reason to refuse messages of this sender, RAIL_REFUSE_NONE if
+ * there is none. */
 static enum rail_refusal msg_stranger(struct tei_rail_dp *dp,
 				      const struct msg_head *h,
 				      const uint8_t *buf, size_t len)
@@ -1180,6 +1210,7 @@ static enum rail_refusal msg_stranger(struct tei_rail_dp *dp,
 	return RAIL_REFUSE_NONE;
 }
 
+/* Refuses a hello. Messages of other types are dropped without an answer. */
 static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
 			  const struct msg_hello *hello, enum rail_refusal why)
 	TEI_REQUIRES(rail_sched_held)
@@ -1200,7 +1231,8 @@ static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
 		       sizeof(p->refuse_nonce));
 }
 
-/* The peer that a message comes from; a hello may introduce one. */
+/* Returns the peer that sent the message, or NULL. A hello may create the
+ * peer. */
 static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
 					const struct msg_head *h,
 					const struct msg_hello *hello)
@@ -1211,16 +1243,18 @@ static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
 	if (peer || h->type != RAIL_MSG_HELLO || h->src == dp->incarnation)
 		return peer;
 	peer = rail_peer_new(dp, "", h->src);
-	/* Without memory, no refusal is sent. The sender repeats the hello. */
+	/* If memory is short, no refusal is sent. The sender repeats the
+	 * hello. */
 	if (!peer && rail_peer_no_room(dp))
 		msg_turn_away(dp, h, hello, RAIL_REFUSE_TOO_MANY_PEERS);
 	return peer;
 }
 
 /*
- * Once, and in order where that matters; only signed messages tell. The
- * sender counts for each receiver apart: a number that is meant for another
- * process counts for nothing here.
+ * Returns false if a signed message is a repetition or, for a hello, older than
+ * the last one. Unsigned messages always pass. The sender numbers its messages
+ * separately for each receiver, so the number of a message for another process
+ * is ignored.
  */
 static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
 {
@@ -1234,7 +1268,7 @@ static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
 	return rail_auth_once(peer, h->number);
 }
 
-/* The process that it is for was here before us. */
+/* Refuses a hello for a process that had this address earlier. */
 static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 		       const struct msg_hello *hello)
 	TEI_REQUIRES(rail_sched_held)
@@ -1248,7 +1282,8 @@ static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 	rail_peer_attend(peer);
 }
 
-/* Somebody may be looked for at one of its addresses. */
+/* Reports the addresses in a hello to the resolvers, one of which may be
+ * looking for this process. */
 static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 		     const struct msg_hello *hello)
 	TEI_REQUIRES(rail_sched_held)
@@ -1262,10 +1297,10 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 }
 
 /*
- * Returns the pair of rails that the message came by, for peer->heard. A hello to
- * the only address that is known as yet comes by any rail, which is no sign of a
- * detour. A hello to one of several contact addresses shows which pair works, so the
- * answer takes that pair.
+ * Returns the rail pair over which the message arrived, for peer->heard. A
+ * hello to the only known address may arrive over any rail, which does not mean
+ * that a route failed. A hello to one of several contact addresses shows which
+ * pair works, so the answer uses that pair.
  */
 static int32_t msg_pair(const struct tei_rail_peer *peer,
 			const struct rail *rail, const struct msg_head *h,
@@ -1283,8 +1318,8 @@ static int32_t msg_pair(const struct tei_rail_peer *peer,
 	return (int32_t)rail->index;
 }
 
-/* Who still writes to a rail's first address after its target lane has moved is
- * told where that is. */
+/* Sends a hello with the present addresses to a peer that still uses the
+ * contact address although the rx lane has moved. */
 static void msg_came_first(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -1294,6 +1329,7 @@ static void msg_came_first(struct tei_rail_peer *peer)
 	rail_peer_attend(peer);
 }
 
+/* Handles a message from a sender that is not refused. */
 static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		     struct rail_wire *w, const struct msg_hello *hello,
 		     struct rail_done *done)
@@ -1322,7 +1358,8 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		msg_seen(dp, h, hello);
 		msg_on_hello(peer, rail, hello, h->flags, h->table,
 			     to_us || !h->dst, to_us, done);
-		/* after the hello has told the rails */
+		/* the hello has added the peer's rails, so the pair can be
+		 * found now */
 		__atomic_store_n(&peer->heard,
 				 msg_pair(peer, rail, h, hello->contact),
 				 __ATOMIC_RELAXED);
@@ -1334,7 +1371,9 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 	}
 }
 
-/* Control state is the thread's. */
+/* Stores a control message for the thread if a caller reads the lane. Returns
+ * true if the message needs no further handling. If memory is short the message
+ * is dropped, and its sender repeats it. */
 static bool msg_set_aside(struct rail_lane *lane, enum rail_msg_type type,
 			  const uint8_t *buf, size_t len)
 	TEI_REQUIRES(lane->lock)
@@ -1389,10 +1428,11 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	const char *why = msg_parse_head(&w, &h);
 
 	if (!why && !lane->target && h.type != RAIL_MSG_USER)
-		why = "not for the way back";
+		why = "type not allowed at a tx lane";
 	if (!why && msg_set_aside(lane, h.type, buf, len))
 		return;
-	/* parsed before anything is kept of a stranger */
+	/* parse the hello before anything is stored about an unauthenticated
+	 * peer */
 	if (!why && h.type == RAIL_MSG_HELLO && !msg_parse_hello(&w, &hello))
 		why = "malformed hello";
 	if (why) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What comes in from peers, good and bad, on a data plane whose thread is
- * stopped: the test is the thread. Its answers go to a second data plane.
+ * Tests of messages from peers, valid and malformed, on a data plane whose
+ * progress thread is stopped; the test acts as the thread. A second data plane
+ * receives the answers.
  */
 #include "prov/rail/rail_test.h"
 #include "prov/rail/rail_health.h"
@@ -19,7 +20,7 @@
 
 struct msg_rig {
 	struct test_plane plane, sink;
-	struct tei_rail_addr addr;	/* of the sink */
+	struct tei_rail_addr addr;	/* address of the sink */
 	struct rail_lane *lane;
 };
 
@@ -44,7 +45,8 @@ static void msg_end(struct msg_rig *rig)
 	test_plane_close(&rig->sink);
 }
 
-/* Arrives in a buffer of exactly its size. */
+/* Delivers a message in a buffer of exactly its size, so that sanitizers notice
+ * reads beyond its end. */
 static void msg_arrive(struct msg_rig *rig, const void *msg, size_t len)
 {
 	uint8_t *exact = malloc(len ? len : 1);
@@ -60,7 +62,7 @@ static void msg_arrive(struct msg_rig *rig, const void *msg, size_t len)
 	free(exact);
 }
 
-/* Lets every peer's state machines run once, and the lanes. */
+/* Runs the state machines of every peer once, and the lanes. */
 static void msg_turn(struct msg_rig *rig)
 {
 	struct tei_rail_peer *p, *tmp;
@@ -137,7 +139,8 @@ static void msg_put_rails(struct msg_rig *rig, struct rail_wire *w)
 
 #define MSG_SESSION	8	/* bytes */
 
-/* What a hello ends with: a session, and one first address; its length. */
+/* Appends the end of a hello: a session and one contact address. Returns its
+ * length. */
 static size_t msg_put_tail(struct msg_rig *rig, struct rail_wire *w)
 {
 	size_t from = w->pos;
@@ -197,7 +200,8 @@ static void msg_put_atomic(struct rail_wire *w, uint64_t seq, uint8_t op,
 	rail_wire_put(w, 0, 8);
 }
 
-/* A notification of one message, with a new number each time. */
+/* Appends a notification that fits into one message. Each call uses a new
+ * number. */
 static void msg_put_note(struct msg_rig *rig, struct rail_wire *w, uint64_t src)
 {
 	struct tei_rail_peer *p = msg_peer(rig, src);
@@ -206,7 +210,8 @@ static void msg_put_note(struct msg_rig *rig, struct rail_wire *w, uint64_t src)
 	number++;
 	rail_wire_put(w, p ? p->atomics.own_session : 0, 8);
 	rail_wire_put(w, 1, 8);
-	rail_wire_put(w, number, 8);	/* oldest */
+	rail_wire_put(w, number, 8);	/* number of the oldest notification
+					 * held */
 	rail_wire_put(w, number, 8);
 	rail_wire_put(w, number, 8);	/* turn */
 	rail_wire_put(w, 4, 4);
@@ -245,7 +250,8 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type,
 		msg_put_fenced(rig, w);
 		break;
 	case RAIL_MSG_ATOMIC:
-		/* the last peer's, so that mutations get behind it */
+		/* the session of the newest peer, so that mutations pass the
+		 * session check */
 		rail_wire_put(w, rig->plane.dp->sessions, 8);
 		rail_wire_put(w, 1, 2);
 		msg_put_atomic(w, 1, TEI_ATOMIC_ADD, 8, 0x10000, 1);
@@ -305,7 +311,7 @@ static void msg_set_number(uint8_t *buf, size_t at, uint64_t v, size_t n)
 	rail_wire_put(&w, v, n);
 }
 
-/* Whether the good peer is served as before. */
+/* Checks that the good peer is served as before. */
 static void msg_check_good(struct msg_rig *rig)
 {
 	struct tei_rail_peer *p = msg_peer(rig, MSG_GOOD);
@@ -336,7 +342,7 @@ static void test_a_hello_introduces_a_peer(void)
 	CU_ASSERT_STRING_EQUAL(p->remotes[1].name, "second");
 	CU_ASSERT_EQUAL_FATAL(p->nfirsts, 1);
 	CU_ASSERT(rail_addr_same(&p->firsts[0], &rig.addr));
-	/* the same again changes nothing */
+	/* repeating the hello changes nothing */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_check_good(&rig);
 	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 1);
@@ -375,7 +381,7 @@ static void test_garbage_is_dropped(void)
 		msg_arrive(&rig, buf, len);
 		if (len < RAIL_WIRE_HEADER)
 			continue;
-		/* with a header that is fine */
+		/* now with a valid header */
 		msg_head(&rig, buf, (uint8_t)(i % 12), 0, MSG_FUZZ);
 		msg_set_number(buf, 8, len, 4);
 		msg_arrive(&rig, buf, len);
@@ -403,10 +409,10 @@ static void test_a_wrong_header_is_refused(void)
 		msg_arrive(&rig, buf, len);
 	}
 	memcpy(buf, good, len);
-	msg_set_number(buf, 16, 0, 8);	/* nobody */
+	msg_set_number(buf, 16, 0, 8);	/* the sender has no incarnation */
 	msg_arrive(&rig, buf, len);
 	msg_set_number(buf, 16, rig.plane.dp->incarnation, 8);
-	msg_arrive(&rig, buf, len);	/* ourselves */
+	msg_arrive(&rig, buf, len);	/* the sender is this process itself */
 	msg_arrive(&rig, good, len - 1);
 	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 0);
 	msg_arrive(&rig, good, len);
@@ -414,7 +420,8 @@ static void test_a_wrong_header_is_refused(void)
 	msg_end(&rig);
 }
 
-/* Every length from 0 on, as it came and with a header that agrees. */
+/* Delivers the message at every length below its own, unchanged and with a
+ * matching length in the header. */
 static void msg_truncate(struct msg_rig *rig, int type)
 {
 	uint8_t buf[RAIL_MSG_MAX];
@@ -427,7 +434,7 @@ static void msg_truncate(struct msg_rig *rig, int type)
 		msg_arrive(rig, buf, n);
 		if (n < RAIL_WIRE_HEADER)
 			continue;
-		/* those parts of a hello may be absent */
+		/* the parts of a hello after the rails may be missing */
 		if (type == RAIL_MSG_HELLO &&
 		    (n == left || n == left + MSG_SESSION))
 			continue;
@@ -474,7 +481,7 @@ static void msg_mutate(struct msg_rig *rig, struct tei_fuzz *f)
 	size_t len = msg_valid(rig, buf, type ? type : RAIL_MSG_NOTE_ACK,
 			       MSG_FUZZ);
 
-	/* mostly behind the header, or little else is reached */
+	/* mostly behind the header, because a bad header stops the parser */
 	tei_fuzz_bytes(f, buf, len, RAIL_WIRE_HEADER);
 	if (!(tei_fuzz_random(f) % 4))
 		len = tei_fuzz_random(f) % (len + 64);
@@ -489,7 +496,7 @@ static void test_fuzzed_messages_do_no_harm(void)
 
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
-	/* in use, so that no stranger takes its place */
+	/* in use, so that an unauthenticated peer cannot evict it */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	for (tei_fuzz_begin(&f, "messages"); tei_fuzz_next(&f, MSG_MUTATIONS);) {
@@ -528,7 +535,7 @@ static void test_messages_to_another_incarnation_are_not_for_us(void)
 	CU_ASSERT_EQUAL(p->nrkeys, 0);
 	CU_ASSERT_EQUAL(p->refuse, 0);
 	msg_check_good(&rig);
-	/* a hello to our predecessor is told so */
+	/* a hello to a predecessor of this process is refused */
 	len = msg_valid(&rig, buf, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_set_number(buf, 24, 0xbad, 8);
 	msg_arrive(&rig, buf, len);
@@ -537,7 +544,7 @@ static void test_messages_to_another_incarnation_are_not_for_us(void)
 	msg_end(&rig);
 }
 
-/* What the thread does with those that have gone. */
+/* Frees the peers that have gone, as the thread does. */
 static void msg_free_gone(struct msg_rig *rig)
 {
 	struct tei_rail_peer *p, *tmp;
@@ -569,7 +576,7 @@ static void test_the_longest_silent_peer_makes_room(void)
 	for (i = 1; i < MSG_PEERS; i++)
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
 	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
-	/* the oldest is in use, the next gives a sign of life */
+	/* the oldest one is in use, and the next one gives a sign of life */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, 0x10001);
 	msg_send(&rig, RAIL_MSG_HELLO, 0x20000);
@@ -578,7 +585,8 @@ static void test_the_longest_silent_peer_makes_room(void)
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, MSG_GOOD));
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x10001));
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10002));
-	/* it was alive: it is taken again, for the next one */
+	/* the evicted peer was alive: its hello adds it again and evicts the
+	 * next one */
 	msg_send(&rig, RAIL_MSG_HELLO, 0x10002);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(msg_peer(&rig, 0x10002));
 	CU_ASSERT_EQUAL(msg_peer(&rig, 0x10002)->state, RAIL_PEER_READY);
@@ -608,7 +616,7 @@ static void test_a_forgotten_holder_makes_its_region_lost(void)
 	for (i = 1; i <= 3; i++)
 		rail_key_note_holder(mr, 0x10000 + i);
 	rail_sched_leave(rig.plane.dp);
-	/* this one says that it has gone, and that nothing is under way */
+	/* this peer says BYE, and that nothing is under way */
 	msg_send(&rig, RAIL_MSG_BYE, 0x10001);
 	CU_ASSERT_EQUAL(mr->nholders, 2);
 	CU_ASSERT_FALSE(mr->lost);
@@ -661,7 +669,7 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	CU_ASSERT(p->probing && !q->probing);
 	rail_peer_probe(rig.plane.dp, late);
 	CU_ASSERT(p->probing && q->probing);
-	/* one answers, the other one is asked again, then forgotten */
+	/* one peer answers; the other one is asked again, then forgotten */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	CU_ASSERT_FALSE(q->probing);
 	CU_ASSERT(rail_peer_run(p, late + 1) > late);
@@ -673,7 +681,7 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, MSG_GOOD));
 	msg_free_gone(&rig);
 	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 1);
-	/* one in use is left to its user */
+	/* a peer in use is not asked */
 	q->refs++;
 	rail_peer_probe(rig.plane.dp, late + 2 * rig.plane.dp->probe_ns);
 	CU_ASSERT_FALSE(q->probing);
@@ -690,7 +698,7 @@ static void test_peers_beyond_the_limit_are_not_taken(void)
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	for (i = 1; i <= 1000; i++) {
-		/* all are in use */
+		/* all peers are in use */
 		msg_hold_all(&rig, true);
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
 		CU_ASSERT(rig.plane.dp->npeers <= MSG_PEERS);
@@ -698,7 +706,7 @@ static void test_peers_beyond_the_limit_are_not_taken(void)
 	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10000 + MSG_PEERS));
 	msg_check_good(&rig);
-	/* one leaves, another one has room */
+	/* one peer leaves, so another one is accepted */
 	msg_hold_all(&rig, false);
 	p = msg_peer(&rig, 0x10001);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
@@ -729,7 +737,7 @@ static void test_a_malformed_hello_takes_no_room(void)
 	CU_ASSERT_EQUAL(taken, 0);
 }
 
-/* A process at 0x77 refuses the hello that took it for MSG_FUZZ. */
+/* A process of incarnation 0x77 refuses a hello that was meant for MSG_FUZZ. */
 static void msg_refuse_fuzz(struct msg_rig *rig, enum rail_refusal why,
 			    const char *text)
 {
@@ -744,7 +752,7 @@ static void msg_refuse_fuzz(struct msg_rig *rig, enum rail_refusal why,
 	msg_arrive(rig, buf, rail_msg_end(&w));
 }
 
-/* Returns what is known of the peer's end after such a refusal. */
+/* Returns what is known about the end of the peer after such a refusal. */
 static enum rail_gone msg_gone_after(enum rail_refusal why, const char *text)
 {
 	struct tei_rail_peer *p;
@@ -782,11 +790,11 @@ static void test_a_refusal_ends_the_peer_that_it_names(void)
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	p = msg_peer(&rig, MSG_FUZZ);
-	msg_send(&rig, RAIL_MSG_REFUSE, 0x77);	/* names nobody we know */
+	msg_send(&rig, RAIL_MSG_REFUSE, 0x77);	/* names an unknown peer */
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
 	msg_refuse_fuzz(&rig, RAIL_REFUSE_STALE, "stale incarnation");
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
-	/* and stays so */
+	/* a later hello does not change that */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
 	msg_check_good(&rig);
@@ -834,7 +842,7 @@ static void test_keys_older_than_a_revocation_are_void(void)
 	CU_ASSERT_EQUAL(p->nrkeys, 2);
 	CU_ASSERT_PTR_NULL(msg_key(&rig, p, 0x11000));
 	CU_ASSERT_EQUAL(p->nowed, 1);
-	/* an answer that the revocation has overtaken */
+	/* a reply that the revocation has overtaken */
 	msg_send_keys(&rig, 6);
 	CU_ASSERT_EQUAL(p->nrkeys, 2);
 	msg_send_keys(&rig, 7);
@@ -872,7 +880,7 @@ static void test_a_key_that_is_asked_for_is_answered(void)
 	msg_end(&rig);
 }
 
-/* One atomic arrives, the thread's turn comes. */
+/* Delivers one atomic, then lets the thread's work run. */
 static void msg_send_atomic(struct msg_rig *rig, uint64_t session, uint64_t seq,
 			    const void *addr)
 {
@@ -905,22 +913,23 @@ static void test_law13_an_atomic_is_executed_once(void)
 	for (i = 0; i < 5; i++)
 		msg_send_atomic(&rig, session, 1000, mem);
 	CU_ASSERT_EQUAL(mem[0], 1);
-	/* another number, out of order, then both again */
+	/* two other numbers, out of order, and both repeated */
 	msg_send_atomic(&rig, session, 1001, mem);
 	msg_send_atomic(&rig, session, 999, mem);
 	msg_send_atomic(&rig, session, 1001, mem);
 	msg_send_atomic(&rig, session, 999, mem);
 	CU_ASSERT_EQUAL(mem[0], 3);
-	/* the next in the place of 1000, then 1000's late echo */
+	/* the next number that uses the same entry as 1000, then a late copy of
+	 * 1000 */
 	msg_send_atomic(&rig, session, 1000 + RAIL_ATOMICS, mem);
 	CU_ASSERT_EQUAL(mem[0], 4);
 	msg_send_atomic(&rig, session, 1000, mem);
 	CU_ASSERT_EQUAL(mem[0], 4);
-	/* numbers of another session are not ours to execute */
+	/* numbers of another session are not executed */
 	msg_send_atomic(&rig, session + 1, 5000, mem);
 	msg_send_atomic(&rig, 0, 5001, mem);
 	CU_ASSERT_EQUAL(mem[0], 4);
-	/* nor what is not registered, nor unaligned */
+	/* nor are operations on memory that is not registered or not aligned */
 	msg_send_atomic(&rig, session, 6000, mem + 512);
 	msg_send_atomic(&rig, session, 6001, (char *)mem + 4);
 	CU_ASSERT(mem[0] == 4 && mem[1] == 0);
@@ -928,7 +937,8 @@ static void test_law13_an_atomic_is_executed_once(void)
 	msg_end(&rig);
 }
 
-/* One message of n operations that says it has said of them. */
+/* Delivers one message of n operations. said: the count that the message
+ * contains. */
 static void msg_send_atomics(struct msg_rig *rig, const uint64_t (*op)[4],
 			     uint32_t n, uint32_t said)
 {
@@ -953,7 +963,7 @@ static void test_hostile_atomics_change_nothing(void)
 	static uint64_t mem[1024] __attribute__((aligned(4096)));
 	uint64_t at = (uintptr_t)mem, end = (uintptr_t)(mem + 512);
 	const uint64_t bad[][4] = {
-		{ 0, TEI_ATOMIC_ADD, 8, at },	/* no number */
+		{ 0, TEI_ATOMIC_ADD, 8, at },	/* number 0 is invalid */
 		{ 1, 0, 8, at }, { 2, 4, 8, at }, { 3, 255, 8, at },
 		{ 4, TEI_ATOMIC_ADD, 0, at }, { 5, TEI_ATOMIC_ADD, 1, at },
 		{ 6, TEI_ATOMIC_ADD, 16, at }, { 7, TEI_ATOMIC_ADD, 255, at },
@@ -962,7 +972,8 @@ static void test_hostile_atomics_change_nothing(void)
 		{ 10, TEI_ATOMIC_ADD, 4, at + 2 },
 		{ 11, TEI_ATOMIC_ADD, 8, at - 8 },
 		{ 12, TEI_ATOMIC_ADD, 8, end - 4 },
-		{ 13, TEI_ATOMIC_ADD, 8, end },	/* without remote access */
+		{ 13, TEI_ATOMIC_ADD, 8, end },	/* registered without remote
+						 * access */
 		{ 14, TEI_ATOMIC_ADD, 8, 0 },
 		{ 15, TEI_ATOMIC_ADD, 8, UINT64_MAX - 7 },
 	};
@@ -984,7 +995,8 @@ static void test_hostile_atomics_change_nothing(void)
 	msg_send_atomics(&rig, bad + 1, n - 1, 65535);
 	for (i = 0; i < 1024; i++)
 		CU_ASSERT_EQUAL_FATAL(mem[i], 0);
-	/* more than there are places, then one number many times */
+	/* more operations than the book has entries, then one number many
+	 * times */
 	for (i = 0; i < MSG_FLOOD; i++) {
 		flood[i][0] = 1000 + i;
 		flood[i][1] = TEI_ATOMIC_ADD;
@@ -1044,7 +1056,7 @@ static void test_a_fence_closes_a_generation_once(void)
 	msg_end(&rig);
 }
 
-/* --- which way a message takes ------------------------------------------- */
+/* --- the rail pair of a message ------------------------------------------ */
 
 static struct rail_path *msg_path(struct msg_rig *rig, uint32_t rail,
 				  uint16_t remote)
@@ -1059,7 +1071,7 @@ static struct rail_path *msg_path(struct msg_rig *rig, uint32_t rail,
 	return path;
 }
 
-/* Until that pair has taken a message: it is connected. */
+/* Sends over that pair until it accepts a message: then it is connected. */
 static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -1076,7 +1088,7 @@ static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
 	CU_ASSERT(tei_now_ns() < end);
 }
 
-/* The pair that was heard from last is the one that is to be fenced. */
+/* The last message of the peer arrived over the pair that is to be fenced. */
 static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, asked;
@@ -1091,7 +1103,7 @@ static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
 	p = msg_peer(&rig, MSG_GOOD);
 	msg_connect(&rig, 0, 0);
 	msg_connect(&rig, 0, 1);
-	/* it goes on, by the test */
+	/* the data plane runs again, driven by the test */
 	__atomic_store_n(&dp->stop, false, __ATOMIC_RELEASE);
 	rail_sched_enter(dp);
 	rail_health_down(p, rail_at(dp, 0), 0, "by test", false);
@@ -1115,11 +1127,12 @@ static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
 	msg_end(&rig);
 }
 
-/* --- buffers ---------------------------------------------------------------- */
+/* --- send buffers -------------------------------------------------------- */
 
 #define MSG_GREEDY	5
 
-/* None comes back meanwhile; how many it gets. */
+/* Posts until the peer gets no buffer. No buffer is freed meanwhile. Returns
+ * the number of messages. */
 static uint32_t msg_fill(struct test_pair *pair, struct tei_rail_peer *peer)
 {
 	struct rail_path *path;
@@ -1148,7 +1161,7 @@ static void msg_drained(struct test_pair *pair)
 	CU_ASSERT_EQUAL(pair->rail->tx_left, RAIL_TX_MSGS);
 }
 
-/* They are connected; then each sends as much as it may. */
+/* All peers are connected first. Then each one sends as much as it may. */
 static void test_no_peers_take_all_buffers(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -1173,7 +1186,7 @@ static void test_no_peers_take_all_buffers(void)
 		n += one;
 	}
 	CU_ASSERT_EQUAL(n + pair.rail->tx_left, RAIL_TX_MSGS);
-	/* that is for one who has none */
+	/* the last buffers are for a peer that uses none */
 	CU_ASSERT(msg_fill(&pair, pair.peer) > 0);
 	msg_drained(&pair);
 	for (i = 0; i < MSG_GREEDY; i++)
@@ -1185,24 +1198,25 @@ static void test_no_peers_take_all_buffers(void)
 
 const struct tei_test_case rail_msg_cases[] = {
 	{ "a_hello_introduces_a_peer", test_a_hello_introduces_a_peer },
-	{ "strangers_are_not_listened_to", test_strangers_are_not_listened_to },
+	{ "messages_of_unknown_senders_are_dropped",
+	  test_strangers_are_not_listened_to },
 	{ "garbage_is_dropped", test_garbage_is_dropped },
 	{ "a_wrong_header_is_refused", test_a_wrong_header_is_refused },
 	{ "truncated_messages_do_nothing", test_truncated_messages_do_nothing },
 	{ "fuzzed_messages_do_no_harm", test_fuzzed_messages_do_no_harm },
-	{ "messages_to_another_incarnation_are_not_for_us",
+	{ "messages_to_another_incarnation_are_ignored",
 	  test_messages_to_another_incarnation_are_not_for_us },
-	{ "peers_beyond_the_limit_are_not_taken",
+	{ "peers_beyond_the_limit_are_not_accepted",
 	  test_peers_beyond_the_limit_are_not_taken },
-	{ "the_longest_silent_peer_makes_room",
+	{ "the_peer_silent_for_longest_is_evicted",
 	  test_the_longest_silent_peer_makes_room },
-	{ "a_forgotten_holder_makes_its_region_lost",
+	{ "a_region_of_a_forgotten_key_holder_is_fenced",
 	  test_a_forgotten_holder_makes_its_region_lost },
-	{ "a_leave_amid_writes_is_no_promise",
+	{ "a_region_of_a_peer_that_left_amid_writes_is_fenced",
 	  test_a_leave_amid_writes_is_no_promise },
 	{ "a_silent_peer_is_asked_and_forgotten",
 	  test_a_silent_peer_is_asked_and_forgotten },
-	{ "a_malformed_hello_takes_no_room",
+	{ "a_malformed_hello_creates_no_peer",
 	  test_a_malformed_hello_takes_no_room },
 	{ "refusal_is_judged_by_its_code_and_not_by_its_text",
 	  test_refusal_is_judged_by_its_code_and_not_by_its_text },
@@ -1210,7 +1224,7 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_a_refusal_ends_the_peer_that_it_names },
 	{ "keys_older_than_a_revocation_are_void",
 	  test_keys_older_than_a_revocation_are_void },
-	{ "a_key_that_is_asked_for_is_answered",
+	{ "a_key_request_is_answered",
 	  test_a_key_that_is_asked_for_is_answered },
 	{ "law13_an_atomic_is_executed_once",
 	  test_law13_an_atomic_is_executed_once },
@@ -1218,8 +1232,9 @@ const struct tei_test_case rail_msg_cases[] = {
 	  test_hostile_atomics_change_nothing },
 	{ "a_fence_closes_a_generation_once",
 	  test_a_fence_closes_a_generation_once },
-	{ "a_fence_is_asked_for_by_no_pair_that_is_down",
+	{ "a_fence_request_avoids_a_pair_that_is_down",
 	  test_a_fence_is_asked_for_by_no_pair_that_is_down },
-	{ "no_peers_take_all_buffers", test_no_peers_take_all_buffers },
+	{ "peers_cannot_take_all_send_buffers",
+	  test_no_peers_take_all_buffers },
 	{ NULL, NULL },
 };

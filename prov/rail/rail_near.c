@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What of ours is near the NICs: the buffers of a rail's messages are on its
- * node, host memory between rails and GPUs on that of a NIC near the GPU, and the
- * progress thread runs where MOONRAIL_PROGRESS_CPUS says.
+ * Placement near the NICs. The message buffers of a rail are on the NUMA node
+ * of its NIC, host memory for GPU copies is on the node of a NIC near the GPU,
+ * and the progress thread runs on the CPUs that MOONRAIL_PROGRESS_CPUS names.
  */
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +85,8 @@ int rail_near_check(struct tei_rail_dp *dp, struct tei_err *err)
 	return 0;
 }
 
-/* The CPUs of the nodes that the rails are on; all where that is not known. */
+/* Returns in *out the CPUs of the rails' nodes, or all CPUs of the process if
+ * no node is known. */
 static void near_cpus(struct tei_rail_dp *dp, cpu_set_t *out)
 {
 	cpu_set_t node, near;
