@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Notifications to peers: queued by any thread, sent in order by the progress thread,
- * and repeated until they are acknowledged. The protocol is in rail_note.h.
+ * Notifications to peers. Any thread queues them. The progress thread sends
+ * them in order and repeats them until they are acknowledged. rail_note.h
+ * describes the protocol.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "prov/rail/rail_wire.h"
 #include "util/hint.h"
 
-/* --- ends ----------------------------------------------------------------- */
+/* --- the end of a notification ------------------------------------------- */
 
 static uint32_t note_len(const struct tei_rail_outgoing *o)
 {
@@ -28,7 +29,8 @@ static struct tei_rail_outgoing *note_head(const struct tei_rail_peer *p)
 	       tei_list_first(&out->list, struct tei_rail_outgoing, link);
 }
 
-/* Takes it off the list. why NULL: the peer has acknowledged it. */
+/* Removes the notification from the list. If no thread waits for it, frees it.
+ * why: the error, or NULL if the peer has acknowledged the notification. */
 static void note_end(struct tei_rail_outgoing *o, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -123,8 +125,9 @@ void rail_note_free(struct tei_rail_peer *p)
 	rail_note_in_free(p);
 }
 
-/* --- what is sent next ---------------------------------------------------- */
+/* --- choosing and sending messages --------------------------------------- */
 
+/* Sets what is sent and acknowledged of the notification back to offset. */
 static void note_back_to(struct tei_rail_outgoing *o, uint32_t offset)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -133,7 +136,7 @@ static void note_back_to(struct tei_rail_outgoing *o, uint32_t offset)
 	o->whole = false;
 }
 
-/* Sends everything again from the head's byte offset on. */
+/* Makes everything from byte offset of the head on be sent again. */
 static void note_go_back(struct tei_rail_peer *p, uint32_t offset)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -156,7 +159,7 @@ void rail_note_session(struct tei_rail_peer *p)
 		rail_peer_attend(p);
 }
 
-/* Messages that are sent and not acknowledged. */
+/* Returns the number of messages that were sent and not acknowledged. */
 static uint32_t note_messages(const struct tei_rail_outgoing *o)
 {
 	uint32_t bytes = o->sent - o->acked;
@@ -166,8 +169,8 @@ static uint32_t note_messages(const struct tei_rail_outgoing *o)
 	return (bytes + RAIL_NOTE_FRAGMENT - 1) / RAIL_NOTE_FRAGMENT;
 }
 
-/* Returns the notification that the next message is of; NULL: there is none, or the
- * window is full. */
+/* Returns the notification to which the next message belongs. Returns NULL if
+ * there is none or the window is full. */
 static struct tei_rail_outgoing *note_next(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -185,10 +188,10 @@ static struct tei_rail_outgoing *note_next(struct tei_rail_peer *p)
 	return NULL;
 }
 
-/* A message that was composed, to be taken back if it is not sent. */
+/* A composed message. note_unsend undoes it if it cannot be sent. */
 struct note_sending {
 	uint64_t number;
-	uint32_t from;			/* its first byte */
+	uint32_t from;			/* offset of its first byte */
 	bool ask, whole;
 };
 
@@ -213,7 +216,7 @@ static size_t note_compose(struct tei_rail_peer *p, struct tei_rail_outgoing *o,
 	return rail_msg_end(&w);
 }
 
-/* Composes the next fragment of o, which counts as sent from then on. */
+/* Composes the next fragment of o, and counts it as sent. */
 static size_t note_fragment(struct tei_rail_peer *p, struct tei_rail_outgoing *o,
 			    uint8_t *buf, struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
@@ -240,7 +243,7 @@ static size_t note_fragment(struct tei_rail_peer *p, struct tei_rail_outgoing *o
 	return len;
 }
 
-/* Asks whether there is room for the head. */
+/* Composes a message that asks whether the receiver has room for the head. */
 static size_t note_ask(struct tei_rail_peer *p, uint8_t *buf,
 		       struct note_sending *s) TEI_REQUIRES(rail_sched_held)
 {
@@ -256,7 +259,7 @@ static size_t note_ask(struct tei_rail_peer *p, uint8_t *buf,
 	return note_compose(p, o, 0, RAIL_WIRE_NOTE_ASK, buf);
 }
 
-/* The message was not sent. */
+/* Undoes note_fragment for a message that could not be sent. */
 static void note_unsend(struct tei_rail_peer *p, const struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -274,8 +277,8 @@ static void note_unsend(struct tei_rail_peer *p, const struct note_sending *s)
 	}
 }
 
-/* No answer for too long: one message goes again, and the window opens with the
- * answers. */
+/* Returns true if an answer is overdue. Then one message is sent again, and the
+ * window grows again with the answers. */
 static bool note_overdue(struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -291,7 +294,8 @@ static bool note_overdue(struct tei_rail_peer *p, uint64_t now)
 	return true;
 }
 
-/* Composes what is to be sent now. Returns its length, 0: nothing. */
+/* Composes the message that is to be sent now. Returns its length, 0 if there
+ * is none. */
 static size_t note_take(struct tei_rail_peer *p, uint8_t *buf,
 			struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
@@ -307,7 +311,8 @@ static size_t note_take(struct tei_rail_peer *p, uint8_t *buf,
 	return o ? note_fragment(p, o, buf, s) : 0;
 }
 
-/* A message was sent, or not; sets the time of the next repetition. */
+/* Handles the result of sending a message. Returns when to call rail_ctl_notes
+ * again. */
 static uint64_t note_sent(struct tei_rail_peer *p, int ret, uint64_t now,
 			  const struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
@@ -363,8 +368,8 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		  !p->atomics.session;
 	rail_sched_leave(p->dp);
 	if (unknown) {
-		/* the answer to a hello brings the session; it is asked for when
-		 * this peer runs next */
+		/* The answer to a hello contains the session. The hello is sent
+		 * when this peer runs next. */
 		p->rehello = true;
 		return now + RAIL_CTL_RETRY_NS;
 	}
@@ -393,16 +398,16 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	}
 }
 
-/* --- answers -------------------------------------------------------------- */
+/* --- acknowledgements ---------------------------------------------------- */
 
-/* The receiver has no room for the head and has kept nothing of it. */
+/* The receiver has no room for the head and has kept no byte of it. */
 static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_note_out *out = &p->note_out;
 	struct tei_rail_outgoing *o = note_head(p);
 
-	/* the only message that could have delivered it was refused */
+	/* the only message that could have delivered the head was refused */
 	if (o->wholes == 1 && o->whole_turn == turn)
 		o->wholes = 0;
 	note_go_back(p, 0);
@@ -410,11 +415,12 @@ static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 		out->tries = 0;
 	out->full = true;
 	out->since_ns = 0;
-	/* asks first when that has passed */
+	/* then the receiver is asked for room */
 	out->next_ns = rail_ctl_sent(p, 0, now, &out->tries);
 }
 
-/* The receiver awaits the head's byte offset, and something else came. */
+/* The receiver waits for byte offset of the head but received another
+ * fragment. */
 static void note_gap(struct tei_rail_peer *p, uint32_t offset, uint64_t turn)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -427,6 +433,8 @@ static void note_gap(struct tei_rail_peer *p, uint32_t offset, uint64_t turn)
 	out->window = (out->window + 1) / 2;
 }
 
+/* The receiver does not know whether it has delivered the head, so the head
+ * fails. */
 static void note_forgotten(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -473,7 +481,8 @@ static void note_answer(struct tei_rail_peer *p, uint64_t number,
 	if (o && o->number == number && offset <= note_len(o)) {
 		if (code == RAIL_NOTE_OK &&
 		    (out->full || offset > o->acked)) {
-			/* bytes sent before the last going back count too */
+			/* bytes that were sent before the offset was set back
+			 * count too */
 			o->acked = offset > o->acked ? offset : o->acked;
 			o->sent = o->sent > o->acked ? o->sent : o->acked;
 			progress = true;
@@ -506,9 +515,10 @@ void rail_note_answered(struct tei_rail_peer *p, struct rail_wire *w)
 	note_answer(p, number, offset, turn, code);
 }
 
-/* --- the calls ------------------------------------------------------------ */
+/* --- the functions of tei_rail.h ----------------------------------------- */
 
-/* Checks whether another notification of that many bytes may be queued. */
+/* Checks whether another notification of that many bytes may be queued. Returns
+ * 0 or TEI_ERR_TOO_MANY. */
 static int note_check(struct tei_rail_peer *p, uint64_t bytes,
 		      struct tei_err *err)
 {
@@ -569,7 +579,7 @@ void tei_rail_outgoing_free(struct tei_rail_outgoing *o)
 	free(o);
 }
 
-/* Returns false if the peer has gone; then nothing has changed. */
+/* Returns false, and changes nothing, if the peer is gone. */
 static bool note_queue(struct tei_rail_outgoing *o)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -600,7 +610,7 @@ void tei_rail_outgoing_queue(struct tei_rail_outgoing *o)
 		free(o);
 }
 
-/* Returns true if the peer said a moment ago that it has no room. */
+/* Returns true if the peer said within the last second that it has no room. */
 static bool note_is_full(const struct rail_note_out *out, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -644,7 +654,8 @@ static void note_shut(struct tei_rail_outgoing *o)
 	note_end(o, &err);
 }
 
-/* Waits until o has ended. */
+/* Waits until o has ended, by an acknowledgement, an error, the timeout or the
+ * shutdown. */
 static void note_wait(struct tei_rail_outgoing *o, uint64_t timeout_ns)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -674,7 +685,7 @@ int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg,
 	if (ret)
 		return ret;
 	o->waited = true;
-	/* this thread drives nothing while it sleeps */
+	/* while it sleeps, this thread does not poll the lanes */
 	tei_rail_doze(dp);
 	rail_sched_enter(dp);
 	queued = note_queue(o);

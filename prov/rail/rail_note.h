@@ -3,56 +3,61 @@
 #define TEI_PROV_RAIL_RAIL_NOTE_H
 
 /*
- * Notifications: two strings of up to TEI_RAIL_NOTIFY_MAX bytes together, delivered to
- * the user of the peer's data plane exactly once, or at most once where the peer is
- * lost or the sender gives up.
+ * Notifications: two strings of up to TEI_RAIL_NOTIFY_MAX bytes together. They
+ * are delivered to the user of the peer's data plane exactly once, or at most
+ * once if the peer is lost or the sender stops waiting.
  *
  * Protocol (rail_wire.h: NOTIFY, NOTE_ACK)
- *  - The sender numbers its notifications to a peer from 1. A notification gets its
- *    number when its first message is sent, so that one that was never sent can be
- *    withdrawn without a trace.
- *  - It is sent in fragments, one per message. A message carries the number and the
- *    offset. The receiver takes only the fragment that it awaits, and answers with
- *    the number and offset that it awaits next. The sender has a window of
- *    messages without an answer. After a timeout or a gap it goes back to the
- *    fragment that the receiver awaits.
- *  - The number of the oldest notification that the sender still holds travels with
- *    each message. If the receiver awaits a lower one, the sender has withdrawn
- *    that, and the receiver goes on with the oldest.
- *  - A number below the awaited one is a duplicate.
+ *  - The sender numbers its notifications to a peer from 1. A notification gets
+ *    its number when its first message is sent, so one that was never sent can
+ *    be withdrawn without a trace.
+ *  - A notification is sent in fragments, one per message. A message carries
+ *    the number and the offset. The receiver accepts only the fragment that it
+ *    waits for, and answers with the number and offset that it waits for next.
+ *    The sender may have a window of unanswered messages. After a timeout or a
+ *    gap it goes back to the fragment that the receiver waits for.
+ *  - Each message carries the number of the oldest notification that the sender
+ *    still holds. If the receiver waits for a lower one, the sender has
+ *    withdrawn that one, and the receiver goes on with the oldest.
+ *  - A number below the one that the receiver waits for is a duplicate.
  *
  * Sessions
- *  - A stream is the session that the sender gave the receiver, so a sender that
- *    forgets the receiver begins a new and higher one.
- *  - A message names the session that the receiver gave the sender. If the receiver
- *    has forgotten the sender meanwhile it answers with a hello. Its memory of the
- *    stream (rail_note_memory) holds in the new session too. Without a memory, the
- *    receiver refuses a notification that the sender has wholly sent in an earlier
- *    session (flag AGAIN), since that notification may have been delivered.
+ *  - A stream is identified by the session that the sender gave the receiver. A
+ *    sender that forgets the receiver begins a new and higher one.
+ *  - A message contains the session that the receiver gave the sender. If the
+ *    receiver has forgotten the sender meanwhile, it answers with a hello. Its
+ *    memory of the stream (rail_note_memory) holds in the new session too. If
+ *    it has no memory of the stream, it refuses a notification that the sender
+ *    has sent as a whole in an earlier session (flag AGAIN), because that
+ *    notification may have been delivered.
  *
  * Limits
- *  - A receiver reserves room for a notification as a whole before it keeps a byte
- *    of it. If there is no room, it answers FULL and puts the peer at the end of a
- *    queue; the sender asks by messages without bytes until it is let in. Room
- *    that becomes free goes to the head of the queue.
- *  - One notification per peer is under assembly. An assembly that has not grown for
- *    a while is dropped if its room is wanted.
+ *  - A receiver reserves room for a whole notification before it stores a byte
+ *    of it. If there is no room, it answers FULL and puts the peer at the end
+ *    of a queue. The sender then asks with messages without bytes until it gets
+ *    room. Room that becomes free goes to the head of the queue.
+ *  - Each peer has at most one notification under assembly. An assembly that
+ *    has not grown for a while is dropped if its room is needed.
  *
- * Threads: messages are sent and handled by the progress thread; everything is
- * guarded by dp->sched.
+ * Threads: the progress thread sends and handles the messages. dp->sched guards
+ * everything.
  */
 
 #include "prov/rail/rail_int.h"
 
 #define RAIL_NOTE_FRAGMENT	(RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
-#define RAIL_NOTE_WINDOW	16	/* messages not answered, at most */
-#define RAIL_NOTE_IDLE_NS	(2 * TEI_NS_PER_SEC) /* an assembly may be dropped; a
-						      * peer no longer waits */
+#define RAIL_NOTE_WINDOW	16	/* greatest number of unanswered
+					 * messages */
+#define RAIL_NOTE_IDLE_NS	(2 * TEI_NS_PER_SEC) /* idle time after which an
+						      * assembly may be dropped,
+						      * and a peer no longer
+						      * waits */
 
 /*
- * A notification to be sent. Created by tei_rail_outgoing_new; in the list of its
- * peer from tei_rail_outgoing_queue on, then freed there when it is acknowledged or
- * dropped. One that is waited for is freed by the waiting thread.
+ * An outgoing notification. Created by tei_rail_outgoing_new and put into the
+ * list of its peer by tei_rail_outgoing_queue. If a thread waits for the
+ * notification, that thread frees it. Otherwise it is freed when it is
+ * acknowledged or dropped.
  */
 struct tei_rail_outgoing {
 	/* fixed */
@@ -63,16 +68,18 @@ struct tei_rail_outgoing {
 	/* dp->sched */
 	struct tei_list link;		/* peer->note_out.list, or alone */
 	uint64_t queued_ns;
-	uint64_t number;		/* 0: nothing of it was sent */
-	uint32_t sent;			/* bytes sent, since the last going back */
+	uint64_t number;		/* 0: no byte was sent */
+	uint32_t sent;			/* bytes sent; set back by
+					 * note_go_back */
 	uint32_t acked;			/* bytes acknowledged */
-	bool whole;			/* its last byte is among those sent */
-	uint32_t wholes;		/* times that its last byte was sent, but for
-					 * the one that was refused for certain */
-	uint64_t whole_turn;		/* of the last one */
-	uint64_t session;		/* the receiver's, when its last byte was
-					 * sent first */
-	bool ended;			/* waited: err holds the result */
+	bool whole;			/* the last byte is among those sent */
+	uint32_t wholes;		/* how often the last byte was sent,
+					 * without a message that was certainly
+					 * refused */
+	uint64_t whole_turn;		/* turn of the newest such message */
+	uint64_t session;		/* the receiver's session when the last
+					 * byte was sent first */
+	bool ended;			/* if waited: err holds the result */
 	struct tei_err err;
 
 	char text[];			/* name, then message; no terminators */
@@ -80,41 +87,44 @@ struct tei_rail_outgoing {
 
 /* --- rail_note.c: sending ------------------------------------------------- */
 void rail_note_init(struct tei_rail_peer *peer);
-/* Frees what is queued, and calls rail_note_in_free. */
+/* Frees the queued notifications, and calls rail_note_in_free. */
 void rail_note_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 /* Handles a NOTE_ACK. */
 void rail_note_answered(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
-/* The receiver has a new session: everything is sent again. */
+/* Sends everything again, because the receiver has a new session. */
 void rail_note_session(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Everything that is queued fails. */
+/* Fails all queued notifications. */
 void rail_note_fail(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
-/* The peer is lost: the same, and the assembly is dropped. */
+/* Handles the loss of the peer: fails all queued notifications and drops the
+ * assembly. */
 void rail_note_gone(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
-/* The peer is presumed to have ended: waits that began before that end. */
+/* Handles that the peer is presumed dead: ends the waits that began before
+ * that. */
 void rail_note_presumed(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns when the oldest wait began, 0: no thread waits. */
+/* Returns when the oldest wait began, 0 if no thread waits. */
 uint64_t rail_note_waited_ns(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_note_in.c: receiving -------------------------------------------- */
 void rail_note_dp_init(struct tei_rail_dp *dp);
 void rail_note_dp_fini(struct tei_rail_dp *dp);
-/* Handles a NOTIFY; flags: of the message. */
+/* Handles a NOTIFY. flags: those of the message. */
 void rail_note_received(struct tei_rail_peer *peer, uint16_t flags,
 			struct rail_wire *w, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Drops the assembly and the place in the queue for room. */
+/* Drops the assembly and the peer's place in the queue for room. */
 void rail_note_in_drop(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* The same before the peer is freed; remembers where its stream is. */
+/* As rail_note_in_drop, before the peer is freed. Also remembers the position
+ * in its stream. */
 void rail_note_in_free(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* A peer was made that may have been freed before. */
+/* Restores the position in the stream of a new peer that was freed earlier. */
 void rail_note_recall(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 

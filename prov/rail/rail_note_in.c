@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Notifications from peers: put together, limited, and answered. The protocol is in
- * rail_note.h.
+ * Notifications from peers: assembles, limits and acknowledges them.
+ * rail_note.h describes the protocol.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ struct rail_note_part {
 	struct tei_rail_peer *peer;
 	struct tei_rail_note *note;
 	uint32_t name_len, msg_len;
-	uint32_t got;			/* bytes received, from the first on */
-	uint64_t grown_ns;		/* when bytes came last */
+	uint32_t got;			/* bytes received, without gaps */
+	uint64_t grown_ns;		/* when bytes were added last */
 };
 
 /* --- streams of peers that were freed -------------------------------------- */
@@ -26,16 +26,16 @@ struct rail_note_part {
 #define MEMORY_WAYS	4
 
 /*
- * Where the streams of freed peers stood, so that a notification that was not
- * acknowledged is taken once although the peer was freed in between. A set keeps the
- * newest MEMORY_WAYS of its peers.
+ * Positions in the streams of freed peers. With them an unacknowledged
+ * notification is delivered only once although the peer was freed in between. A
+ * set keeps its newest MEMORY_WAYS peers.
  */
 struct rail_note_memory {
 	struct rail_note_mark {
 		uint64_t incarnation;	/* 0: none */
 		uint64_t stream, next;
 	} mark[MEMORY_SETS][MEMORY_WAYS];
-	uint8_t turn[MEMORY_SETS];	/* the one that is replaced next */
+	uint8_t turn[MEMORY_SETS];	/* the entry to be replaced next */
 };
 
 static uint32_t memory_set(uint64_t incarnation)
@@ -43,8 +43,8 @@ static uint32_t memory_set(uint64_t incarnation)
 	return (uint32_t)((incarnation ^ incarnation >> 32) % MEMORY_SETS);
 }
 
-/* A stream that the peer has told by its hello, and not used, stands at its
- * beginning. */
+/* Remembers the position in the peer's stream. A stream that a hello has
+ * announced and that was not used is at its beginning. */
 static void memory_store(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
 	bool unused = p->atomics.session > p->note_in.stream;
@@ -79,7 +79,7 @@ void rail_note_recall(struct tei_rail_peer *p)
 	}
 }
 
-/* --- what is held ---------------------------------------------------------- */
+/* --- room ---------------------------------------------------------------- */
 
 void rail_note_dp_init(struct tei_rail_dp *dp)
 {
@@ -99,7 +99,7 @@ void tei_rail_note_free(struct tei_rail_note *note)
 	free(note);
 }
 
-/* Allocates a note for strings of these lengths, which are not filled in. */
+/* Allocates a note for strings of these lengths, without their contents. */
 static struct tei_rail_note *note_alloc(size_t name_len, size_t msg_len)
 {
 	struct tei_rail_note *note = calloc(1, sizeof(*note));
@@ -162,8 +162,8 @@ static void part_drop(struct rail_note_part *part)
 	free(part);
 }
 
-/* Begins the assembly of a notification of these lengths, which fits. Returns false
- * without memory. */
+/* Begins the assembly of a notification of these lengths. The caller has
+ * checked that it fits. Returns false if memory is short. */
 static bool part_begin(struct tei_rail_peer *p, uint32_t name_len,
 		       uint32_t msg_len, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -188,7 +188,7 @@ static bool part_begin(struct tei_rail_peer *p, uint32_t name_len,
 }
 
 /* Drops idle assemblies until a notification of that many bytes fits. Returns
- * whether it does. */
+ * true if it does. */
 static bool budget_reclaim(struct tei_rail_dp *dp, uint64_t bytes, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -216,8 +216,8 @@ static void note_owe(struct tei_rail_peer *p, enum rail_note_code code)
 	rail_peer_attend(p);
 }
 
-/* Lets waiting peers in, in the order in which they came, as far as there is room.
- * A peer that has not asked for RAIL_NOTE_IDLE_NS no longer waits. */
+/* Begins assemblies for waiting peers, longest wait first, as far as there is
+ * room. A peer that has not asked for RAIL_NOTE_IDLE_NS no longer waits. */
 static void budget_grant(struct tei_rail_dp *dp, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -250,7 +250,8 @@ static void note_log_full(struct tei_rail_dp *dp)
 				 (unsigned long long)dp->settings->notify_bytes);
 }
 
-/* Begins an assembly, or has the peer wait. Returns whether there is one. */
+/* Begins an assembly, or makes the peer wait for room. Returns true if there is
+ * an assembly. */
 static bool note_admit(struct tei_rail_peer *p, uint32_t name_len,
 		       uint32_t msg_len, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -313,7 +314,7 @@ void rail_note_in_free(struct tei_rail_peer *p)
 
 /* --- messages -------------------------------------------------------------- */
 
-/* A NOTIFY, parsed. */
+/* The fields of a NOTIFY message. */
 struct note_msg {
 	uint64_t session, stream, base, number, turn;
 	uint32_t name_len, msg_len, offset, n;
@@ -342,8 +343,8 @@ static bool note_parse(struct rail_wire *w, uint16_t flags, struct note_msg *m)
 	    m->offset > len || m->n > len - m->offset)
 		return false;
 	m->bytes = w->p + w->pos;
-	/* a fragment that brings the assembly no further would be repeated for
-	 * ever; strings have no 0 inside */
+	/* A fragment that adds no byte to the assembly would be repeated
+	 * forever. Strings contain no zero byte. */
 	if (!m->ask && !m->n && m->offset != len)
 		return false;
 	return m->stream && m->base && m->base <= m->number &&
@@ -374,8 +375,8 @@ static void part_copy(struct rail_note_part *part, const struct note_msg *m)
 		       m->bytes + n, m->n - n);
 }
 
-/* Takes a fragment of the notification that is awaited. Returns the code to answer
- * with. */
+/* Handles a fragment of the notification that is awaited. Returns the code for
+ * the answer. */
 static enum rail_note_code note_take(struct tei_rail_peer *p,
 				     const struct note_msg *m, uint64_t now,
 				     struct rail_done *done)
@@ -384,7 +385,7 @@ static enum rail_note_code note_take(struct tei_rail_peer *p,
 	struct rail_note_in *in = &p->note_in;
 	struct rail_note_part *part = in->part;
 
-	/* the sender contradicts itself */
+	/* the sender contradicts its earlier fragments */
 	if (part &&
 	    (part->name_len != m->name_len || part->msg_len != m->msg_len)) {
 		part_drop(part);
@@ -406,7 +407,7 @@ static enum rail_note_code note_take(struct tei_rail_peer *p,
 	tei_list_add_tail(&p->dp->notes.parts, &part->link);
 	if (part->got < part->name_len + part->msg_len)
 		return RAIL_NOTE_OK;
-	/* it stays counted until the user has fetched it */
+	/* the note stays counted until the user has fetched it */
 	tei_list_del(&part->link);
 	tei_list_add_tail(&done->heard, &part->note->link);
 	free(part);
@@ -415,7 +416,7 @@ static enum rail_note_code note_take(struct tei_rail_peer *p,
 	return RAIL_NOTE_OK;
 }
 
-/* Finds out where a stream stands of which nothing is known. */
+/* Finds the position in a stream of which nothing is known. */
 static enum rail_note_code note_resume(struct rail_note_in *in,
 				       const struct note_msg *m)
 {
@@ -442,7 +443,7 @@ static enum rail_note_code note_handle(struct tei_rail_peer *p,
 		if (code != RAIL_NOTE_OK)
 			return code;
 	}
-	/* those in between were withdrawn */
+	/* the sender has withdrawn the ones in between */
 	if (m->base > in->next) {
 		if (in->part)
 			part_drop(in->part);
@@ -463,7 +464,7 @@ void rail_note_received(struct tei_rail_peer *p, uint16_t flags,
 	if (!note_parse(w, flags, &m) || rail_peer_over(p))
 		return;
 	if (m.session != p->atomics.own_session) {
-		/* the hello tells the session */
+		/* the hello contains the session */
 		p->reply_hello = true;
 		rail_peer_attend(p);
 		return;
@@ -475,7 +476,7 @@ void rail_note_received(struct tei_rail_peer *p, uint16_t flags,
 		in->base = 0;
 	}
 	code = note_handle(p, &m, done);
-	/* that a message was refused is told before a gap that follows from it */
+	/* a refusal must be reported before the gap that it causes */
 	if (code == RAIL_NOTE_GAP && in->owed && in->code == RAIL_NOTE_FULL)
 		return;
 	in->turn = m.turn;
@@ -503,7 +504,7 @@ uint64_t rail_ctl_note_answer(struct tei_rail_peer *p, uint64_t now,
 	rail_sched_leave(p->dp);
 	if (!owed || rail_msg_send(p, buf, rail_msg_end(&w), 0) != -FI_EAGAIN)
 		return 0;
-	/* an answer that is lost is asked for again */
+	/* the sender asks again if the answer is lost */
 	rail_sched_enter(p->dp);
 	in->owed = true;
 	rail_sched_leave(p->dp);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Notifications between two data planes whose threads are stopped. The test calls the
- * state machines, takes what they send (__wrap_rail_msg_send) and delivers it: late,
- * twice, in another order, or not at all.
+ * Tests of notifications between two data planes whose progress threads are
+ * stopped. The test calls the state machines, intercepts what they send
+ * (__wrap_rail_msg_send) and delivers it late, twice, in another order, or not
+ * at all.
  */
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_note.h"
@@ -13,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_FLIGHT	512		/* messages under way, at most */
+#define NOTE_FLIGHT	512		/* greatest number of messages under
+					 * way */
 
 /* --- the wire -------------------------------------------------------------- */
 
@@ -24,7 +26,7 @@ struct note_flight {
 };
 
 static struct {
-	bool on;			/* atomic: messages are taken */
+	bool on;			/* atomic: messages are intercepted */
 	uint32_t n;
 	struct note_flight msg[NOTE_FLIGHT];
 } note_wire;
@@ -47,7 +49,7 @@ int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
 	f = &note_wire.msg[note_wire.n++];
 	f->from = peer->dp;
 	f->len = len;
-	/* of exactly its size, for the sanitizers */
+	/* a buffer of exactly the message's size, for the sanitizers */
 	f->buf = malloc(len);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(f->buf);
 	memcpy(f->buf, msg, len);
@@ -57,8 +59,10 @@ int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
 /* --- two planes ------------------------------------------------------------ */
 
 struct note_rig {
-	struct test_plane a, b;		/* a sends, b receives and holds */
-	struct tei_rail_peer *to, *from; /* b as a knows it, and the reverse */
+	struct test_plane a, b;		/* a sends; b receives and holds the
+					 * notifications */
+	struct tei_rail_peer *to, *from; /* the peer objects: b at a, and a at
+					  * b */
 	uint8_t buf[RAIL_MSG_MAX];
 };
 
@@ -76,7 +80,8 @@ static struct tei_rail_peer *note_peer(struct test_plane *of, uint64_t inc)
 	return p;
 }
 
-/* What hellos do: each side learns the session that the other one gave it. */
+/* Does what hellos do: each side learns the session that the other one gave
+ * it. */
 static void note_meet(struct tei_rail_peer *one, struct tei_rail_peer *two)
 {
 	struct rail_done done;
@@ -122,7 +127,7 @@ static void note_close(struct note_rig *rig)
 	test_plane_close(&rig->b);
 }
 
-/* The queue at b never exceeds its limits. */
+/* Checks that the queue at b is within its limits. */
 static void note_check_limit(const struct note_rig *rig)
 {
 	const struct rail_note_budget *held = &rig->b.dp->notes;
@@ -147,7 +152,7 @@ static void note_handle(struct tei_rail_peer *at, uint8_t *msg, size_t len)
 	rail_done_run(at->dp, &done);
 }
 
-/* The i-th message arrives; twice: and will arrive again. */
+/* Delivers message i. twice: also keeps it, to be delivered again. */
 static void note_arrive(struct note_rig *rig, uint32_t i, bool twice)
 {
 	struct note_flight f = note_wire.msg[i];
@@ -169,14 +174,14 @@ static void note_lose(uint32_t i)
 		(--note_wire.n - i) * sizeof(note_wire.msg[0]));
 }
 
-/* Both sides say what they have to say. */
+/* Lets both sides send what they have to send. */
 static void note_say(struct note_rig *rig, uint64_t now)
 {
 	rail_ctl_notes(rig->to, now, rig->buf);
 	rail_ctl_note_answer(rig->from, now, rig->buf);
 }
 
-/* The same at the time at which a sends again what was not answered. */
+/* As note_say, at the time at which a repeats unanswered messages. */
 static void note_say_later(struct note_rig *rig)
 {
 	uint64_t next = rig->to->note_out.next_ns;
@@ -184,7 +189,8 @@ static void note_say_later(struct note_rig *rig)
 	note_say(rig, next ? next : tei_now_ns());
 }
 
-/* All is said and arrives, in order, until nothing is left to be said. */
+/* Lets both sides send, and delivers everything in order, until both are
+ * idle. */
 static void note_settle(struct note_rig *rig)
 {
 	do {
@@ -197,7 +203,7 @@ static void note_settle(struct note_rig *rig)
 
 /* --- notifications --------------------------------------------------------- */
 
-/* Bytes without a 0 that the number determines. */
+/* Fills text with bytes that depend on the number and are not 0. */
 static void note_fill(char *text, size_t len, uint64_t number)
 {
 	uint64_t state = number * 2654435761u + 1;
@@ -225,7 +231,8 @@ static void note_queue(struct note_rig *rig, uint64_t number, size_t name_len,
 	free(msg);
 }
 
-/* The next one that b holds is that one; released. */
+/* Fetches and releases the next notification that b holds. Returns true if it
+ * has that number and these lengths. */
 static bool note_next_is(struct note_rig *rig, uint64_t number, size_t name_len,
 			 size_t msg_len)
 {
@@ -249,7 +256,7 @@ static bool note_none(struct note_rig *rig)
 	return tei_list_empty(&rig->b.notes);
 }
 
-/* Whether each side has forgotten all notifications. */
+/* Returns true if neither side holds a notification. */
 static bool note_idle(const struct note_rig *rig)
 {
 	return !rig->to->note_out.n && !rig->b.dp->notes.bytes &&
@@ -297,7 +304,8 @@ static uint32_t note_queued(struct note_rig *rig)
 	return n;
 }
 
-/* Returns when the notification is queued. */
+/* Starts a thread that sends a notification and waits. Returns when the
+ * notification is queued. */
 static void note_begin(struct note_caller *c, struct note_rig *rig, size_t len,
 		       uint64_t timeout_ns)
 {
@@ -318,7 +326,7 @@ static int note_end(struct note_caller *c)
 	return c->ret;
 }
 
-/* --- cases: whole and once -------------------------------------------------- */
+/* --- cases: a notification arrives as a whole, and once ------------------ */
 
 static void note_of_1_mib_arrives_whole(void)
 {
@@ -328,7 +336,7 @@ static void note_of_1_mib_arrives_whole(void)
 	note_queue(&rig, 1, 100, TEI_RAIL_NOTIFY_MAX - 100);
 	note_queue(&rig, 2, TEI_RAIL_NOTIFY_MAX, 0);
 	note_queue(&rig, 3, 0, 0);
-	/* the name ends where a fragment does */
+	/* the name ends at the end of a fragment */
 	note_queue(&rig, 4, RAIL_NOTE_FRAGMENT, RAIL_NOTE_FRAGMENT);
 	note_settle(&rig);
 	CU_ASSERT(note_next_is(&rig, 1, 100, TEI_RAIL_NOTIFY_MAX - 100));
@@ -386,7 +394,7 @@ static void note_chaos_fetch(struct note_rig *rig, struct note_chaos *c)
 	c->fetched++;
 }
 
-/* One random thing happens on the wire. */
+/* Does one random thing with the messages under way. */
 static void note_chaos_step(struct note_rig *rig, struct note_chaos *c)
 {
 	uint64_t dice = test_random(&c->state) % 16;
@@ -408,7 +416,7 @@ static void note_chaos_step(struct note_rig *rig, struct note_chaos *c)
 		note_say(rig, tei_now_ns());
 }
 
-/* b forgets a and meets it again. */
+/* Makes b forget a and meet it again. */
 static void note_forget(struct note_rig *rig)
 {
 	struct tei_rail_dp *dp = rig->b.dp;
@@ -424,8 +432,8 @@ static void note_forget(struct note_rig *rig)
 	note_meet(rig->to, rig->from);
 }
 
-/* Loss, duplicates, another order, a receiver that is full at times: every
- * notification arrives once, in order, and as it was. */
+/* Messages are lost, duplicated and reordered, and the receiver is full at
+ * times. Every notification must arrive once, in order and unchanged. */
 static void note_chaos(bool forget)
 {
 	struct note_chaos c = { .state = tei_now_ns() | 1 };
@@ -472,7 +480,8 @@ static void full_receiver_makes_senders_wait(void)
 	note_settle(&rig);
 	CU_ASSERT(rig.b.dp->notes.notes < 20);
 	CU_ASSERT(rig.to->note_out.full);
-	/* asking again changes nothing, and costs no bytes */
+	/* asking again changes nothing and carries no bytes of the
+	 * notification */
 	note_say_later(&rig);
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
 	CU_ASSERT(note_wire.msg[0].len < 200);
@@ -481,14 +490,15 @@ static void full_receiver_makes_senders_wait(void)
 		CU_ASSERT_FATAL(note_next_is(&rig, got, 4,
 					     got % 3 ? 30000 : 10));
 		got++;
-		/* the receiver says by itself that there is room */
+		/* the receiver reports by itself that there is room */
 		note_settle(&rig);
 	}
 	CU_ASSERT(note_idle(&rig));
 	note_close(&rig);
 }
 
-/* Another process that sends to b, with the wire and the buffers of rig. */
+/* Makes another process that sends to b. It shares the wire and the buffers of
+ * rig. */
 static void note_second(const struct note_rig *rig, struct note_rig *two)
 {
 	*two = *rig;
@@ -506,10 +516,10 @@ static void room_goes_to_the_peer_that_waits_longest(void)
 
 	note_open(&rig, 100, 50000);
 	note_queue(&rig, 1, 0, 30000);
-	note_queue(&rig, 2, 0, 40000);	/* has to wait */
+	note_queue(&rig, 2, 0, 40000);	/* must wait for room */
 	note_settle(&rig);
 	CU_ASSERT(rig.to->note_out.full);
-	/* a small one of another process would fit */
+	/* a small notification of another process would fit */
 	note_second(&rig, &two);
 	note_queue(&two, 3, 0, 100);
 	note_settle(&two);
@@ -524,7 +534,8 @@ static void room_goes_to_the_peer_that_waits_longest(void)
 	note_close(&rig);
 }
 
-/* A sender that begins and never ends does not keep the room for ever. */
+/* A sender that begins a notification and never ends it must not keep the room
+ * forever. */
 static void idle_assembly_gives_its_room_back(void)
 {
 	struct note_rig rig, two;
@@ -614,7 +625,7 @@ static void wait_ends_with_the_acknowledgement(void)
 	note_close(&rig);
 }
 
-/* Nothing of it was sent: withdrawn without a trace. */
+/* No byte of the notification was sent, so it is withdrawn without a trace. */
 static void unsent_note_is_withdrawn(void)
 {
 	struct tei_err err;
@@ -633,7 +644,7 @@ static void unsent_note_is_withdrawn(void)
 	note_close(&rig);
 }
 
-/* Its last byte was not sent: the receiver drops what it has. */
+/* The last byte was not sent, so the receiver drops what it has. */
 static void half_sent_note_is_withdrawn(void)
 {
 	struct note_caller c;
@@ -655,7 +666,8 @@ static void half_sent_note_is_withdrawn(void)
 	note_close(&rig);
 }
 
-/* It was sent, and no answer came: it may arrive late, before or after the next. */
+/* The notification was sent, and no answer came. It may arrive before the next
+ * one, or after it (late). */
 static void late_note_arrives_at_most_once(bool late)
 {
 	struct note_caller c;
@@ -708,7 +720,8 @@ static void full_receiver_fails_the_wait_for_certain(void)
 	CU_ASSERT(note_next_is(&rig, 1, 1, 1));
 	note_settle(&rig);
 	CU_ASSERT(note_none(&rig));
-	/* the room that it may have been given goes to the next one */
+	/* room that the receiver may have reserved for the withdrawn one goes
+	 * to the next one */
 	note_queue(&rig, 2, 3, 4);
 	note_settle(&rig);
 	CU_ASSERT(note_next_is(&rig, 2, 3, 4));
@@ -752,7 +765,8 @@ static void wait_ends_when_the_engine_is_closed(void)
 
 /* --- cases: sessions and streams -------------------------------------------- */
 
-/* Delivered, but the answer is lost and the receiver forgets the sender. */
+/* The notification is delivered, but the answer is lost and the receiver
+ * forgets the sender. */
 static void forgotten_sender_is_not_heard_twice(void)
 {
 	struct note_rig rig;
@@ -771,8 +785,9 @@ static void forgotten_sender_is_not_heard_twice(void)
 	note_close(&rig);
 }
 
-/* The same where the receiver has lost the memory of freed peers, too: neither
- * side knows whether it was delivered, so it is not delivered again. */
+/* As before, but the receiver has also lost the memory of freed peers. Neither
+ * side knows whether the notification was delivered, so it is not delivered
+ * again. */
 static void forgotten_stream_is_resumed_behind_the_doubt(void)
 {
 	struct note_caller c;
@@ -841,12 +856,13 @@ static void message_of_an_earlier_session_asks_for_a_hello(void)
 
 /* --- cases: hostile senders ------------------------------------------------- */
 
-/* A NOTIFY with everything as it should be, for a test to spoil. */
+/* The fields of a valid NOTIFY message, which a test spoils one by one. */
 struct note_forged {
 	uint64_t session, stream, base, number;
 	uint32_t name_len, msg_len, offset;
-	uint16_t n;			/* as the message says */
-	size_t bytes;			/* that follow in fact */
+	uint16_t n;			/* length of the fragment as the message
+					 * states it */
+	size_t bytes;			/* bytes that follow */
 	uint16_t flags;
 	char fill;
 };
@@ -902,21 +918,28 @@ static void malformed_fragments_do_nothing(void)
 	for (i = 0; i < 16; i++)
 		f[i] = good;
 	n = 0;
-	f[n++].name_len = UINT32_MAX;			/* the sum overflows */
+	f[n++].name_len = UINT32_MAX;			/* the sum of the
+							 * lengths overflows */
 	f[n++].msg_len = UINT32_MAX - 2;
-	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2;	/* 1 too long */
-	f[n++].offset = 1;				/* beyond the end */
+	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2;	/* one byte too long */
+	f[n++].offset = 1;				/* the fragment reaches
+							 * beyond the end */
 	f[n++].offset = UINT32_MAX;
 	f[n++].offset = UINT32_MAX - 5;
-	f[n++].n = 11;					/* more than there is */
-	f[n++].bytes = 11;				/* more than it says */
-	f[n++].fill = 0;				/* not a string */
+	f[n++].n = 11;					/* states more bytes
+							 * than there are */
+	f[n++].bytes = 11;				/* more bytes than it
+							 * states */
+	f[n++].fill = 0;				/* zero bytes are not
+							 * part of a string */
 	f[n++].stream = 0;
 	f[n++].base = 0;
 	f[n++].base = 2;				/* above the number */
 	f[n++].number = 0;
 	f[n++].session ^= 1;
-	f[n].n = 0;					/* no progress */
+	f[n].n = 0;					/* a fragment without
+							 * bytes makes no
+							 * progress */
 	f[n++].bytes = 0;
 	for (i = 0; i < n; i++)
 		note_forge(&rig, &f[i]);
@@ -929,7 +952,7 @@ static void malformed_fragments_do_nothing(void)
 	note_close(&rig);
 }
 
-/* The second fragment names other lengths, or another notification. */
+/* The second fragment has other lengths, or belongs to another notification. */
 static void contradicting_fragments_are_not_joined(void)
 {
 	struct note_forged f;
@@ -952,7 +975,7 @@ static void contradicting_fragments_are_not_joined(void)
 	f.offset = 10;
 	note_forge(&rig, &f);
 	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTE_GAP);
-	/* and one that is put together again under a new number */
+	/* a complete one with a higher number is assembled */
 	f.base = 2;
 	f.offset = 0;
 	f.name_len = 3;
@@ -962,7 +985,8 @@ static void contradicting_fragments_are_not_joined(void)
 	note_close(&rig);
 }
 
-/* Many processes announce more than there is room for, and send nothing of it. */
+/* Many processes announce more bytes than there is room for, and send none of
+ * them. */
 static void announced_bytes_count_against_the_limit(void)
 {
 	struct note_forged f;
@@ -1034,16 +1058,17 @@ static void fuzzed_fragments_do_no_harm(void)
 const struct tei_test_case rail_note_cases[] = {
 	{ "note_of_1_mib_arrives_whole", note_of_1_mib_arrives_whole },
 	{ "note_above_1_mib_is_refused", note_above_1_mib_is_refused },
-	{ "note_arrives_once_whatever_the_wire_does",
+	{ "note_arrives_once_over_a_lossy_wire",
 	  note_arrives_once_whatever_the_wire_does },
-	{ "note_arrives_once_though_the_sender_is_forgotten",
+	{ "note_arrives_once_if_the_receiver_forgets_the_sender",
 	  note_arrives_once_though_the_sender_is_forgotten },
 	{ "full_receiver_makes_senders_wait", full_receiver_makes_senders_wait },
 	{ "room_goes_to_the_peer_that_waits_longest",
 	  room_goes_to_the_peer_that_waits_longest },
-	{ "idle_assembly_gives_its_room_back",
+	{ "idle_assembly_is_dropped_if_room_is_needed",
 	  idle_assembly_gives_its_room_back },
-	{ "own_notes_share_the_limit", own_notes_share_the_limit },
+	{ "notes_reserved_by_the_user_count_against_the_limit",
+	  own_notes_share_the_limit },
 	{ "sender_queue_is_limited", sender_queue_is_limited },
 	{ "wait_ends_with_the_acknowledgement",
 	  wait_ends_with_the_acknowledgement },
@@ -1053,14 +1078,14 @@ const struct tei_test_case rail_note_cases[] = {
 	  late_note_arrives_before_the_next },
 	{ "late_note_is_dropped_after_the_next",
 	  late_note_is_dropped_after_the_next },
-	{ "full_receiver_fails_the_wait_for_certain",
+	{ "wait_for_a_full_receiver_fails_as_not_delivered",
 	  full_receiver_fails_the_wait_for_certain },
 	{ "wait_ends_when_the_peer_has_gone", wait_ends_when_the_peer_has_gone },
 	{ "wait_ends_when_the_engine_is_closed",
 	  wait_ends_when_the_engine_is_closed },
-	{ "forgotten_sender_is_not_heard_twice",
+	{ "note_is_delivered_once_although_its_sender_was_forgotten",
 	  forgotten_sender_is_not_heard_twice },
-	{ "forgotten_stream_is_resumed_behind_the_doubt",
+	{ "forgotten_stream_resumes_after_the_doubtful_note",
 	  forgotten_stream_is_resumed_behind_the_doubt },
 	{ "old_stream_is_ignored", old_stream_is_ignored },
 	{ "message_of_an_earlier_session_asks_for_a_hello",
