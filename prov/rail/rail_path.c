@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Paths: which remote rail each local rail reaches, and the address of it in
- * the lane's AV.
+ * Connections (struct rail_path): which remote rail each local rail reaches,
+ * and its address in the lane's address vector.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -58,13 +58,14 @@ static bool path_same_net(const uint8_t *a, const uint8_t *b, size_t len,
 	       (a[bytes] >> (8 - bits)) == (b[bytes] >> (8 - bits));
 }
 
-/* Whether a provider may read it to its end, wherever it came from. */
+/* Returns true if a provider may read the address to its end. A text address
+ * from a peer may lack its terminator. */
 static bool path_ends(const struct tei_rail_addr *a)
 {
 	return a->addr_format != FI_ADDR_STR || memchr(a->bytes, '\0', a->len);
 }
 
-/* 3: as when one address is used on both sides. */
+/* 3: both sides have the same address. */
 int rail_path_reach(const struct rail *rail, const struct rail_remote *remote)
 {
 	const struct tei_rail_addr *mine = &rail->own;
@@ -106,7 +107,7 @@ int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
 	return -1;
 }
 
-/* The turn-th of the best fitting remotes, or -1. */
+/* Returns one of the remotes that fit best, the turn-th one, or -1. */
 static int16_t path_choose(const struct tei_rail_peer *peer,
 			   const struct rail *rail, uint32_t turn)
 {
@@ -131,7 +132,7 @@ static int16_t path_choose(const struct tei_rail_peer *peer,
 	return -1;
 }
 
-/* The turn-th of all remotes that fit at all, or -1. */
+/* Returns one of all remotes that fit, the turn-th one, or -1. */
 static int16_t path_in_turn(const struct tei_rail_peer *peer,
 			    const struct rail *rail, uint32_t turn)
 {
@@ -148,9 +149,9 @@ static int16_t path_in_turn(const struct tei_rail_peer *peer,
 	return -1;
 }
 
-/* --- detours ------------------------------------------------------------- */
+/* --- detours around broken pairs ----------------------------------------- */
 
-/* Some other rail of ours carries slices to the peer. */
+/* Returns true if another local rail carries slices to the peer. */
 static bool path_others_work(const struct tei_rail_peer *peer, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -163,9 +164,10 @@ static bool path_others_work(const struct tei_rail_peer *peer, uint32_t rail)
 }
 
 /*
- * The pair that the addresses suggest, unless it is broken and another one is
- * not: in the same network first; by way of a router, which may well lead over
- * a wire that another rail has, only where no other rail works.
+ * Returns the remote that the rail uses: base, which the addresses suggest,
+ * unless that pair is broken and another one is not. A remote in the same
+ * network is preferred. A remote behind a router is used only if no other local
+ * rail works, because the way there may lead over the wire of another rail.
  */
 static int16_t path_detour(const struct tei_rail_peer *peer,
 			   const struct rail *rail, int16_t base)
@@ -208,7 +210,7 @@ void rail_path_reroute(struct tei_rail_peer *peer)
 			continue;
 		peer->route[i] = route;
 		peer->routes_changed = true;
-		/* what the detour leaves behind */
+		/* connections of the former route may be left */
 		__atomic_store_n(&dp->astray, true, __ATOMIC_RELAXED);
 	}
 	rail_aim_table(peer);
@@ -254,7 +256,7 @@ static struct rail_path *path_new(struct tei_rail_peer *peer, uint16_t remote)
 	return p;
 }
 
-/* Has the thread call rail_path_table again. */
+/* Makes the thread call rail_path_table again. */
 static int path_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
 {
 	peer->paths_short = true;
@@ -274,7 +276,8 @@ int rail_path_table(struct tei_rail_peer *peer)
 	peer->routes_changed = true;
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		peer->route[i] = -1;
-	/* all of them before any detour, which asks what the others do */
+	/* set all of them before any detour, which depends on the other
+	 * routes */
 	for (i = 0; i < nrails; i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			peer->route[i] = path_choose(peer, rail_at(dp, i), i);
@@ -321,7 +324,7 @@ void rail_path_free_all(struct tei_rail_peer *peer)
 	uint32_t i, j;
 	struct rail *rail;
 
-	/* messages that nobody waits for may still be under way */
+	/* drop the references of messages that may still be under way */
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		rail = rail_at(peer->dp, i);
 		for (j = 0; j < RAIL_TX_MSGS; j++)
@@ -351,9 +354,10 @@ struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 }
 
 /*
- * The connection that was cut is the provider's until it has looked; what is
- * posted there meanwhile breaks. Its socket tells, also where the other end is
- * gone and with it the address.
+ * Returns true while the provider has not closed the connection that was cut. A
+ * post would use that connection and fail. The path's old socket shows whether
+ * it is closed, even if the peer and its address are gone. After
+ * PATH_CLOSES_NS, returns false in any case.
  */
 static bool path_closes(struct rail_path *path, struct rail_lane *lane,
 			const struct tei_rail_addr *addr)
@@ -382,8 +386,9 @@ bool rail_path_is_ready(const struct tei_rail_peer *peer,
 	       path->remote_serial == peer->remotes[remote].serial;
 }
 
-/* The zone in a link-local IPv6 address is the number of an interface of the host
- * that uses the address, so the peer's number is replaced. */
+/* Replaces the zone in a link-local IPv6 address. The zone is the number of an
+ * interface of the host that uses the address, so the peer's number is of no
+ * use here. */
 static void path_set_zone(struct tei_rail_addr *addr, const struct rail *rail)
 {
 	struct sockaddr_in6 in6;
@@ -421,10 +426,11 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 	addr = peer->remotes[remote].addr;
 	rail_sched_leave(peer->dp);
 	path_set_zone(&addr, lane->rail);
-	/* the peer's lane is closed; another one is announced */
+	/* the peer's lane is closed, and the peer will announce another one */
 	if (!addr.len)
 		return -FI_EAGAIN;
-	/* what is still being closed is not to be taken for the new one */
+	/* otherwise the connection that is being closed would be taken for the
+	 * new one */
 	if (path->cut && path->lane_gen == lane->gen &&
 	    path_closes(path, lane, &addr))
 		return -FI_EAGAIN;
@@ -453,7 +459,7 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 {
 	if (busy) {
-		/* the queue is full: the next completion frees it */
+		/* the queue is full until the next completion */
 		path->room = path->posted ? path->posted : 1;
 		path->fits = 0;
 		path->blocked_ns = now + TEI_NS_PER_MS;
@@ -471,10 +477,10 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 }
 
 /*
- * Nothing is under way on it, and yet it takes nothing: the provider has lost
- * the connection while it was idle, for which no completion stands, and makes
- * it again. The socket that it may have is of the new one, to which nobody need
- * ever answer.
+ * Returns true if nothing is under way on the path and the provider still
+ * accepts nothing. Then the provider has lost the connection while it was idle,
+ * which produces no completion, and connects again. The socket that is visible
+ * belongs to the new connection, which the peer may never answer.
  */
 static bool path_refuses(struct rail_path *path)
 {
@@ -505,7 +511,7 @@ bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
 	return path->connected;
 }
 
-/* --- who is on a path ---------------------------------------------------- */
+/* --- slices and messages of a path --------------------------------------- */
 
 void rail_path_take(struct rail_path *path, struct rail_slice *s)
 {
@@ -517,7 +523,8 @@ void rail_path_take(struct rail_path *path, struct rail_slice *s)
 		path->large_bytes += s->len;
 		s->lane->rail->large_bytes += s->len;
 	}
-	/* now and then more is tried than was taken once */
+	/* from time to time, more slices are tried than the provider accepted
+	 * before */
 	if (path->room && ++path->fits == PATH_FITS) {
 		path->fits = 0;
 		path->room = path->room < PATH_ROOM_MAX ? path->room * 2 : 0;

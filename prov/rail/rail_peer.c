@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers: their table and their life, and the calls that concern one.
+ * Peers: the table of peers, their life, and the functions of tei_rail.h that
+ * concern one peer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
 #define PEER_NOT_THERE_NS	(200 * TEI_NS_PER_MS)
-#define PEER_PROBE_LOOK		16	/* peers looked at per probe */
+#define PEER_PROBE_LOOK		16	/* peers examined per probe */
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
 {
@@ -41,7 +42,8 @@ bool rail_peer_unused(const struct tei_rail_peer *p)
 	return !p->refs && !rail_peer_busy(p);
 }
 
-/* Nobody here uses it and it wants nothing just now; it may be alive. */
+/* Returns true if the peer may be evicted: no user refers to it and no answer
+ * to it is pending. The process may be alive. */
 static bool peer_evictable(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -50,14 +52,16 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 	       !p->fences_owed && !p->key_reply.owed;
 }
 
-/* Something is wanted of it yet: its fence, or a key back. */
+/* Returns true if something is still wanted from the peer: a fence, or the
+ * answer to a revocation. */
 static bool peer_owes(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return p->unfenced || p->nrevokes;
 }
 
-/* Who has been silent for longest, of those who owe something or of the others. */
+/* Returns the evictable peer that has been silent for longest, among those that
+ * owe an answer or among the others; NULL if there is none. */
 static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -70,9 +74,9 @@ static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
 }
 
 /*
- * Makes room by parting with the one that has been silent for longest. It is
- * freed by the thread, which may be at it just now. Should it be alive it says
- * hello again when it misses an answer.
+ * Evicts the peer that has been silent for longest. The thread frees it,
+ * because the thread may be using it now. If the process is alive, it sends a
+ * hello again as soon as it misses an answer.
  */
 static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 {
@@ -83,7 +87,7 @@ static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 	if (!p)
 		return;
 	rail_done_init(&done);
-	/* without tasks, so that nothing is to be told */
+	/* the peer has no tasks, so there is nothing to report */
 	rail_peer_forget(p, "it made room for another peer", &done);
 	p->evicted = true;
 	dp->npeers--;
@@ -153,8 +157,9 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 }
 
 /*
- * What a stranger claims as its address costs an entry of an address vector,
- * hence the limits on their rate and, for a process's life, their number.
+ * Limits for unauthenticated peers. The address that such a peer claims takes
+ * an entry of an address vector, so their rate and their total number are
+ * limited.
  */
 #define PEER_STRANGER_NS	(100 * TEI_NS_PER_MS)
 #define PEER_STRANGER_TRY_NS	TEI_NS_PER_SEC
@@ -170,13 +175,13 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 	if (dp->nstrangers >= RAIL_STRANGERS || now < dp->stranger_next_ns ||
 	    dp->strangers_ever >= PEER_STRANGERS_EVER)
 		return NULL;
-	p = peer_make(dp, "a stranger", inc);
+	p = peer_make(dp, "an unauthenticated process", inc);
 	if (!p)
 		return NULL;
 	dp->nstrangers++;
 	dp->strangers_ever++;
 	dp->stranger_next_ns = now + PEER_STRANGER_NS;
-	/* without memory for the address, the refusal is not sent */
+	/* if memory is short, the refusal is not sent */
 	rail_peer_set_contacts(p, first, 1);
 	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
 	p->stranger = true;
@@ -189,11 +194,11 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 
 static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held);
 
-/* Says hello to whoever it is. */
+/* A resolver sends a hello to the address without knowing the incarnation. */
 struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 				       const struct tei_rail_addr *first)
 {
-	struct tei_rail_peer *p = peer_make(dp, "the process looked for", 0);
+	struct tei_rail_peer *p = peer_make(dp, "a process known by its address", 0);
 
 	if (!p)
 		return NULL;
@@ -234,7 +239,8 @@ bool rail_peer_forsaken(const struct tei_rail_peer *p)
 	       tei_list_empty(&p->live) && !p->note_out.n;
 }
 
-/* Gone or forsaken, unused and nothing of it under way: forgotten. */
+/* Returns true if the peer can be freed: it is gone or orphaned, unused, and no
+ * revocation or refusal is under way. */
 static bool peer_idle(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -286,9 +292,9 @@ void rail_peer_alive(struct tei_rail_peer *p, uint64_t now)
 }
 
 /*
- * A process that died without a word is noticed by who wants something of it;
- * of the others one after the other is asked for a sign of life. The list is
- * in order of the last one.
+ * The death of a process without BYE is noticed when a user wants something
+ * from it. The other peers are asked for a sign of life one after the other.
+ * The list is in the order of the last one.
  */
 void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 {
@@ -336,7 +342,8 @@ bool rail_peer_over(const struct tei_rail_peer *p)
 	return p->state == RAIL_PEER_GONE && p->gone != RAIL_GONE_PERHAPS;
 }
 
-/* A process that is gone writes nothing more, and executes nothing. */
+/* Handles that the process has certainly ended: it writes nothing and executes
+ * nothing from now on. */
 static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
 		      const char *why, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -351,8 +358,9 @@ static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
 }
 
 /*
- * why: what its tasks end with. Those of which something is posted to a process
- * that lives perhaps are followed up like any that were ended.
+ * Ends the peer and its tasks. why: the error of the tasks. If the process may
+ * be alive, tasks with posted slices still wait for a fence, as all tasks do
+ * that end early.
  */
 static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 		     enum rail_gone gone, struct rail_done *done)
@@ -378,7 +386,8 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	rail_progress_signal(dp);
 }
 
-/* One that had gone perhaps: now that is known. */
+/* Handles news about a peer of state RAIL_GONE_PERHAPS: it has certainly
+ * ended. */
 static void peer_known_gone(struct tei_rail_peer *p, const char *why,
 			    enum rail_gone gone, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -398,7 +407,7 @@ void rail_peer_set_gone(struct tei_rail_peer *p, const char *why,
 		peer_known_gone(p, why, gone, done);
 		return;
 	}
-	TEI_INFO("rail", "peer %s has gone: %s", p->name, why);
+	TEI_INFO("rail", "peer %s: gone: %s", p->name, why);
 	memset(&err, 0, sizeof(err));
 	err.code = TEI_ERR_CONTEXT;
 	err.when_ns = tei_now_ns();
@@ -422,7 +431,7 @@ void rail_peer_refused(struct tei_rail_peer *p, const char *why,
 	snprintf(err.text, sizeof(err.text), "refused by the peer: %.128s",
 		 why);
 	TEI_ERROR("rail", "%s: %s", p->name, err.text);
-	/* it lives, and has what was posted before */
+	/* the process is alive, and may have received what was posted before */
 	peer_end(p, &err, RAIL_GONE_PERHAPS, done);
 }
 
@@ -431,7 +440,7 @@ void rail_peer_forget(struct tei_rail_peer *p, const char *why,
 {
 	/* nothing is under way */
 	rail_peer_set_gone(p, why, RAIL_GONE_OVER, done);
-	/* should it be alive, it is somebody new */
+	/* if the process is alive and sends a hello, it becomes a new peer */
 	tei_list_del(&p->hash_link);
 }
 
@@ -454,7 +463,7 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 		dp->ops->rails_changed(dp->arg);
 }
 
-/* --- the calls ----------------------------------------------------------- */
+/* --- the functions of tei_rail.h ----------------------------------------- */
 
 /* Drops the reference that a failed tei_rail_peer_get took. */
 static void peer_unget(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
@@ -472,7 +481,7 @@ int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name, uint64_t inc,
 
 	if (!inc || !n || !at->len || at->len > sizeof(at->bytes))
 		return tei_err_fail(err, TEI_ERR_METADATA, "rail", NULL,
-				    "%s: its descriptor has no first address",
+				    "%s: its descriptor has no contact address",
 				    name);
 	rail_sched_enter(dp);
 	p = rail_peer_find(dp, inc);
@@ -551,7 +560,7 @@ uint16_t rail_peer_remotes(const struct tei_rail_peer *p)
 	return n;
 }
 
-/* --- found again ---------------------------------------------------------- */
+/* --- finding a peer again ------------------------------------------------ */
 
 static struct rail_remote *peer_hint(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
@@ -591,7 +600,8 @@ void rail_peer_drop_hint(struct tei_rail_peer *p)
 	r->serial = ++p->serial;
 }
 
-/* The place of a hint, made where there is none; NULL: no memory. */
+/* Returns the entry for a hint, and makes it if necessary. Returns NULL if
+ * memory is short. */
 static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -612,10 +622,10 @@ static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
 }
 
 /*
- * Where both processes opened lanes anew at a time, neither may know an address
- * of the other's any more, and neither hears the other's new ones. What the
- * control channel says leads there: a hello goes by it, and the answer tells
- * the rails.
+ * Makes hellos go to an address at which the peer was found. If both processes
+ * have opened their lanes again at the same time, neither knows a valid address
+ * of the other, and no announcement arrives. The control channel still returns
+ * an address; the answer to a hello there lists the rails.
  */
 static void peer_hint_at(struct tei_rail_peer *p,
 			 const struct tei_rail_addr *at)
@@ -637,7 +647,7 @@ static void peer_hint_at(struct tei_rail_peer *p,
 	p->hello_tries = 0;
 	p->hello_next_ns = 0;
 	p->first_next_ns = tei_now_ns() + PEER_FIRST_NS;
-	TEI_DEBUG_LOG("rail", "peer %s: looked for at another address",
+	TEI_DEBUG_LOG("rail", "peer %s: tried at another address",
 		      p->name);
 }
 
@@ -672,7 +682,7 @@ bool rail_peer_not_there(struct tei_rail_peer *p)
 	uint64_t now = tei_now_ns();
 	uint16_t i = 0;
 
-	/* it has been asked there more than once */
+	/* more than one hello was sent to that address */
 	if (p->nfirsts && p->not_there_ns &&
 	    now < p->not_there_ns + PEER_NOT_THERE_NS)
 		return true;
@@ -787,19 +797,20 @@ bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation)
 	return gone;
 }
 
-/* --- its name is another's, or it was seen to end ------------------------- */
+/* --- a peer whose name was taken, or that was seen to end ---------------- */
 
 #define PEER_REFUSED_NS	(250 * TEI_NS_PER_MS)
 
 #define PEER_DOORS (2 * TEI_RAIL_MAX)
 
-/* Where a rail of the peer listened, and a rail of ours that reaches it. */
+/* An address at which a rail of the peer listened, and a local rail that
+ * reaches it. */
 struct peer_door {
 	struct tei_rail_addr addr;
 	struct rail *rail;
 };
 
-/* False: no rail of ours reaches it. */
+/* Returns false if no local rail reaches the address. */
 static bool peer_door(struct tei_rail_dp *dp, const struct tei_rail_addr *at,
 		      struct peer_door *door)
 {
@@ -812,8 +823,9 @@ static bool peer_door(struct tei_rail_dp *dp, const struct tei_rail_addr *at,
 	return true;
 }
 
-/* All of them, and where the process listens as long as it lives; 0: one can't be
- * reached, or has no address just now. */
+/* Lists the listening addresses of all rails of the peer, and its contact
+ * addresses. Returns their number, or 0 if one of them cannot be reached or has
+ * no address at present. */
 static uint32_t peer_doors(struct tei_rail_peer *p,
 			   struct peer_door door[PEER_DOORS])
 {
@@ -864,9 +876,10 @@ bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at)
 }
 
 /*
- * A name may be taken from a process that is only stopped, whose sockets hold what
- * is written when it goes on. But while it is there, its kernel takes connections
- * for it: it has gone if none of its rails listens any more.
+ * Returns true if no rail of the peer listens any longer, so that the process
+ * has certainly ended. A name may also be taken from a process that is only
+ * stopped. The sockets of such a process keep the bytes that are written when
+ * it goes on, but its kernel still accepts connections for it.
  */
 static bool peer_refuses(struct tei_rail_peer *p)
 {
@@ -898,7 +911,7 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 		rail_peer_set_gone(p, "its name now belongs to a new process",
 				   gone, &done);
 	} else {
-		/* without memory, the addresses known so far are tried */
+		/* if memory is short, the addresses known so far are tried */
 		rail_peer_set_contacts(p, at, n);
 		p->found_at = at[p->found_turn++ % n];
 		p->found_ns = tei_now_ns();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What ends with a peer, and what does not: it may live, with bytes of ours in
- * its sockets. Its thread is stopped here, as the process might be.
+ * Tests of the end of a peer. The process may be alive, with posted bytes in
+ * its sockets. The target's thread is stopped here, as the process might be.
  */
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_test.h"
@@ -11,9 +11,9 @@
 
 #define PEER_OTHER	UINT64_C(0x07e4)	/* an incarnation */
 #define PEER_WAIT_NS	(20 * TEI_NS_PER_SEC)
-#define PEER_LONG_NS	(3600 * TEI_NS_PER_SEC)	/* more than any limit */
+#define PEER_LONG_NS	(3600 * TEI_NS_PER_SEC)	/* longer than any limit */
 
-/* One write that is posted to a target that takes nothing. */
+/* One write that is posted to a target which reads nothing. */
 struct peer_rig {
 	struct test_pair pair;
 	struct test_task task;
@@ -51,7 +51,8 @@ static void peer_end(struct peer_rig *rig)
 	test_pair_close(&rig->pair);
 }
 
-/* The target goes on: what lies in its sockets lands after all. */
+/* Lets the target run again. Returns true if the bytes in its sockets are
+ * written to memory after all. */
 static bool peer_lands(struct peer_rig *rig)
 {
 	struct test_pair *pair = &rig->pair;
@@ -64,7 +65,7 @@ static bool peer_lands(struct peer_rig *rig)
 	return !memcmp(pair->src, pair->dst, sizeof(pair->src));
 }
 
-/* Its end says that bytes may land yet, and they do. */
+/* The task ends as unfenced: its bytes may still land, and they do. */
 static void peer_ends_unfenced(struct peer_rig *rig)
 {
 	struct test_pair *pair = &rig->pair;
@@ -89,7 +90,7 @@ static void test_law2_who_lost_its_name_may_still_be_written(void)
 
 	peer_begin(&rig);
 	peer_replace(&rig);
-	/* it takes nothing new */
+	/* it accepts nothing new */
 	test_task_init(&later, rig.pair.peer, false, rig.pair.src, rig.pair.dst,
 		       1);
 	CU_ASSERT_EQUAL(test_submit(rig.pair.from.dp, &later, 1), 0);
@@ -131,7 +132,7 @@ static void test_law2_who_refuses_us_may_still_be_written(void)
 	peer_end(&rig);
 }
 
-/* Its only user has closed the segment. */
+/* The only user of the peer has closed the segment. */
 static void test_law2_who_is_silent_amid_writes_is_not_forgotten(void)
 {
 	struct tei_rail_peer *p;
@@ -143,24 +144,25 @@ static void test_law2_who_is_silent_amid_writes_is_not_forgotten(void)
 	tei_rail_peer_put(p);
 	late = tei_now_ns() + rig.pair.from.dp->probe_ns;
 	rail_sched_enter(p->dp);
-	p->probing = true;	/* asked before that */
+	p->probing = true;	/* asked for a sign of life before that */
 	p->probe_ns = tei_now_ns();
 	rail_sched_leave(p->dp);
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
-	/* MC_SLICE_TIMEOUT ends it */
+	/* MC_SLICE_TIMEOUT ends the task */
 	peer_turns(&rig, PEER_LONG_NS);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
-	/* nor is one whose fence was given up, before a long time has gone by */
+	/* a peer whose fence was given up is not forgotten either, until a long
+	 * time has passed */
 	CU_ASSERT_EQUAL(p->unfenced, 1);
 	p->probing = true;
 	p->probe_ns = late;
-	p->rehello = true;	/* as when it did not answer */
+	p->rehello = true;	/* as if it had not answered */
 	late += 20 * rig.pair.from.dp->probe_ns;
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
-	/* and ever less often */
+	/* hellos are sent ever less often */
 	CU_ASSERT(p->hello_next_ns > late + 4 * TEI_NS_PER_SEC);
 	rail_peer_run(p, late + 2 * PEER_LONG_NS);
 	CU_ASSERT(tei_rail_peer_gone(p));
@@ -198,18 +200,18 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 		rail_lane_run(&rig.pair.rail->init[0]);
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
 	peer_replace(&rig);
-	/* at once */
+	/* the task ends at once */
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_CONTEXT);
-	/* and there is nothing more to be done for it */
+	/* nothing is left to be done for the peer */
 	p->rehello = true;
 	CU_ASSERT_EQUAL(rail_peer_run(p, tei_now_ns()), 0);
 	test_plane_open(&rig.pair.to, "127.0.0.2");
 	peer_end(&rig);
 }
 
-/* What was seen to end is perhaps not the process that the rails know. */
+/* The process that was seen to end may not be the one that the rails know. */
 static void test_who_was_seen_to_end_is_gone_when_nothing_listens(void)
 {
 	struct peer_rig rig;
@@ -236,7 +238,7 @@ static void test_who_was_seen_to_end_is_gone_when_nothing_listens(void)
 	peer_end(&rig);
 }
 
-/* Found later than that it lost its name. */
+/* The peer has lost its name first, and is found to have ended later. */
 static void test_a_death_that_is_found_later_ends_what_waits(void)
 {
 	struct rail_done done;
@@ -260,7 +262,7 @@ static void test_a_death_that_is_found_later_ends_what_waits(void)
 	peer_end(&rig);
 }
 
-/* One that may live is asked for its fence, for as long as it may answer. */
+/* A peer that may be alive is asked for its fence as long as it may answer. */
 static void test_a_fence_that_nobody_waits_for_is_let_go(void)
 {
 	struct tei_rail_peer *p;
@@ -278,10 +280,11 @@ static void test_a_fence_that_nobody_waits_for_is_let_go(void)
 	peer_end(&rig);
 }
 
-/* --- it has probably ended ------------------------------------------------ */
+/* --- peers that are presumed dead ---------------------------------------- */
 
-/* The peer's control port refuses connections, and it was last heard of a while
- * ago. Returns true if it is then presumed to have ended. */
+/* Reports that the control port of the peer refuses connections. The peer's
+ * last sign of life was a while ago. Returns true if the peer is then presumed
+ * dead. */
 static bool peer_presumed(struct tei_rail_peer *p)
 {
 	bool presumed;
@@ -296,7 +299,8 @@ static bool peer_presumed(struct tei_rail_peer *p)
 	return presumed;
 }
 
-/* Closes the target under a task, until nothing is posted to it any longer. */
+/* Closes the target of a task, and runs until nothing is posted to it any
+ * longer. */
 static struct tei_rail_peer *peer_kill(struct peer_rig *rig)
 {
 	uint64_t end = tei_now_ns() + PEER_WAIT_NS;
@@ -321,7 +325,7 @@ static void test_killed_peer_ends_its_tasks_at_once_and_unfenced(void)
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
-	/* nothing is proven: a sign of life voids it */
+	/* nothing is proven, so a sign of life voids the presumption */
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
 	rail_sched_enter(p->dp);
 	rail_peer_alive(p, tei_now_ns());
@@ -354,7 +358,8 @@ static void test_tasks_submitted_after_the_presumption_wait_for_another_look(voi
 	peer_end(&rig);
 }
 
-/* The kernel of a stopped process accepts connections and holds the posted bytes. */
+/* The kernel of a stopped process accepts connections and holds the posted
+ * bytes. */
 static void test_stopped_peer_is_not_presumed_to_have_ended(void)
 {
 	struct peer_rig rig;
@@ -388,14 +393,15 @@ static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
 			     (uint16_t)pair.peer->route[0]);
 	rail_sched_leave(pair.from.dp);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
-	path->connected = false;	/* as when it broke */
+	path->connected = false;	/* as if it had broken */
 	CU_ASSERT_FALSE(peer_presumed(pair.peer));
 	test_pair_close(&pair);
 }
 
-/* --- this process stood still ---------------------------------------------- */
+/* --- this process was suspended ------------------------------------------ */
 
-/* Its target is still; what has not ended by then has as long as before. */
+/* The target reads nothing. A task that had not ended before the suspension has
+ * the same time left after it. */
 static void test_who_stood_still_does_not_blame_the_peer(void)
 {
 	struct peer_rig rig;
@@ -411,7 +417,7 @@ static void test_who_stood_still_does_not_blame_the_peer(void)
 	test_pair_turn(&rig.pair, now);
 	test_pair_turn(&rig.pair, now + limit / 2);
 	CU_ASSERT_EQUAL(rig.task.task.end_ns, 0);
-	/* some of it only */
+	/* only a part of the time */
 	rail_deadline_stood_still(dp, limit / 4, now + limit / 2);
 	test_pair_turn(&rig.pair, now + limit + limit / 8);
 	CU_ASSERT_EQUAL(rig.task.task.end_ns, 0);
@@ -423,10 +429,10 @@ static void test_who_stood_still_does_not_blame_the_peer(void)
 	peer_end(&rig);
 }
 
-/* --- hints about a peer that made no progress ------------------------------ */
+/* --- hints about a peer that made no progress ---------------------------- */
 
-/* Ends the task for lack of progress. The peer was last heard from `quarters`
- * quarters of MC_SLICE_TIMEOUT before that. */
+/* Ends the task for lack of progress. The peer's last sign of life was
+ * `quarters` quarters of MC_SLICE_TIMEOUT before that. */
 static void peer_no_progress(struct peer_rig *rig, uint64_t quarters)
 {
 	struct tei_rail_dp *dp;
@@ -463,7 +469,7 @@ static void test_peer_heard_from_recently_gets_the_hint_about_the_mtu(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(rig.task.hint, "MTU"));
 }
 
-/* --- what the provider says ------------------------------------------------ */
+/* --- texts of the provider ----------------------------------------------- */
 
 static void test_provider_text_that_misleads_is_left_out(void)
 {
@@ -485,7 +491,7 @@ static void test_provider_text_that_misleads_is_left_out(void)
 	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_EIO, &device, NULL), "");
 }
 
-/* --- where it says that it is ---------------------------------------------- */
+/* --- addresses of a peer ------------------------------------------------- */
 
 static void test_an_address_without_an_end_reaches_nobody(void)
 {
@@ -501,7 +507,7 @@ static void test_an_address_without_an_end_reaches_nobody(void)
 	CU_ASSERT(rail_path_reach(&rail, &at));
 }
 
-/* --- who has gone is told nothing more ------------------------------------ */
+/* --- messages to a peer that is gone ------------------------------------- */
 
 static void peer_owe_all(struct tei_rail_peer *p)
 {
@@ -573,11 +579,11 @@ static void test_who_has_gone_perhaps_is_answered_for_a_while(void)
 }
 
 const struct tei_test_case rail_peer_cases[] = {
-	{ "a_death_that_is_found_later_ends_what_waits",
+	{ "a_death_found_later_ends_waiting_tasks",
 	  test_a_death_that_is_found_later_ends_what_waits },
 	{ "killed_peer_ends_its_tasks_at_once_and_unfenced",
 	  test_killed_peer_ends_its_tasks_at_once_and_unfenced },
-	{ "tasks_submitted_after_the_presumption_wait_for_another_look",
+	{ "tasks_submitted_after_the_presumption_need_another_check",
 	  test_tasks_submitted_after_the_presumption_wait_for_another_look },
 	{ "stopped_peer_is_not_presumed_to_have_ended",
 	  test_stopped_peer_is_not_presumed_to_have_ended },
@@ -585,28 +591,29 @@ const struct tei_test_case rail_peer_cases[] = {
 	  test_peer_with_a_connection_is_not_presumed_to_have_ended },
 	{ "peer_that_listens_is_not_presumed_to_have_ended",
 	  test_peer_that_listens_is_not_presumed_to_have_ended },
-	{ "a_fence_that_nobody_waits_for_is_let_go",
+	{ "a_fence_without_waiting_tasks_is_dropped_after_a_while",
 	  test_a_fence_that_nobody_waits_for_is_let_go },
-	{ "law2_who_is_silent_amid_writes_is_not_forgotten",
+	{ "law2_a_peer_silent_amid_writes_is_not_forgotten",
 	  test_law2_who_is_silent_amid_writes_is_not_forgotten },
-	{ "law2_who_lost_its_name_and_goes_on_is_fenced",
+	{ "law2_a_peer_that_lost_its_name_and_continues_is_fenced",
 	  test_law2_who_lost_its_name_and_goes_on_is_fenced },
-	{ "law2_who_lost_its_name_may_still_be_written",
+	{ "law2_a_peer_that_lost_its_name_may_still_be_written",
 	  test_law2_who_lost_its_name_may_still_be_written },
-	{ "law2_who_refuses_us_may_still_be_written",
+	{ "law2_a_peer_that_refuses_us_may_still_be_written",
 	  test_law2_who_refuses_us_may_still_be_written },
-	{ "nor_is_one_that_is_used_asked_for_a_sign_of_life",
+	{ "a_peer_in_use_is_not_asked_for_a_sign_of_life",
 	  test_nor_is_one_that_is_used_asked_for_a_sign_of_life },
 	{ "tasks_of_a_dead_process_end_when_that_is_found",
 	  test_tasks_of_a_dead_process_end_when_that_is_found },
-	{ "who_was_seen_to_end_is_gone_when_nothing_listens",
+	{ "a_peer_seen_to_end_is_gone_when_nothing_listens",
 	  test_who_was_seen_to_end_is_gone_when_nothing_listens },
-	{ "an_address_without_an_end_reaches_nobody",
+	{ "an_address_without_a_terminator_is_unreachable",
 	  test_an_address_without_an_end_reaches_nobody },
-	{ "who_stood_still_does_not_blame_the_peer",
+	{ "a_suspended_process_does_not_blame_the_peer",
 	  test_who_stood_still_does_not_blame_the_peer },
-	{ "who_has_gone_is_owed_nothing", test_who_has_gone_is_owed_nothing },
-	{ "who_has_gone_perhaps_is_answered_for_a_while",
+	{ "a_peer_that_ended_is_not_answered",
+	  test_who_has_gone_is_owed_nothing },
+	{ "a_peer_that_may_be_alive_is_answered_for_a_while",
 	  test_who_has_gone_perhaps_is_answered_for_a_while },
 	{ "silent_peer_gets_no_hint_about_the_mtu",
 	  test_silent_peer_gets_no_hint_about_the_mtu },

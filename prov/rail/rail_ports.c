@@ -3,10 +3,10 @@
  * MOONRAIL_DATA_PORTS: the range of ports at which the endpoints of tcp rails
  * listen.
  *
- * Each endpoint listens, also those of tx lanes and probes. The library asks
- * the kernel for a free port before it opens an endpoint, because opening one
- * may fill tens of megabytes with receive buffers first. Another process may
- * take the port in between; then the lane is opened again at the next one.
+ * Every endpoint listens, even those of tx lanes and probes. moonrail looks for
+ * a free port before it opens an endpoint, because opening one may fill tens of
+ * megabytes with receive buffers first. Another process may take the port in
+ * between. Then the lane is opened again at the next port.
  */
 #include <netinet/in.h>
 #include <stdio.h>
@@ -30,8 +30,8 @@ bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info)
 
 /*
  * Returns true if the port belongs to the contact address of a rail of this
- * engine. That address is opened again whenever its lane has been closed, and
- * no other lane may take it in between.
+ * engine. A contact lane opens that address again after the rx lane has moved,
+ * and no other lane may take the port in between.
  */
 static bool ports_reserved(struct tei_rail_dp *dp, uint16_t port)
 {
@@ -50,7 +50,7 @@ static bool ports_reserved(struct tei_rail_dp *dp, uint16_t port)
 	return false;
 }
 
-/* Returns true if a socket can listen there. */
+/* Returns true if a socket can listen at the address. */
 static bool ports_free(const struct sockaddr *sa, socklen_t len)
 {
 	const int one = 1;
@@ -59,7 +59,7 @@ static bool ports_free(const struct sockaddr *sa, socklen_t len)
 
 	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return true;	/* opening the endpoint tells why */
+		return true;	/* opening the endpoint will report the cause */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	vacant = !bind(fd, sa, len) && !listen(fd, 1);
 	close(fd);

@@ -9,7 +9,7 @@
 
 #define PORTS_RANGE	40u
 
-/* A socket that listens at a port of the kernel's choice. */
+/* Returns a socket that listens at a port which the kernel chose. */
 static int ports_listen(uint32_t *port)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET,
@@ -25,7 +25,8 @@ static int ports_listen(uint32_t *port)
 	return fd;
 }
 
-/* Sets a range of ports whose first port is taken. Returns the socket that has it. */
+/* Sets a range of ports whose first port is taken. Returns the socket that has
+ * it. */
 static int ports_range(struct test_plane *p)
 {
 	uint32_t port;
@@ -67,8 +68,8 @@ static void ports_open(struct rail_lane *lane)
 	CU_ASSERT_EQUAL_FATAL(ret, 0);
 }
 
-/* Opens a data plane whose ports are a range, and stops its thread. Returns the
- * socket that has the first port of the range. */
+/* Opens a data plane that uses a range of ports, and stops its thread. Returns
+ * the socket that has the first port of the range. */
 static int ports_plane(struct test_plane *p)
 {
 	int fd;
@@ -91,7 +92,8 @@ static void all_lanes_listen_inside_the_range(void)
 	CU_ASSERT(ports_inside(&p, &rail->target));
 	for (i = 0; i < rail->ninit; i++)
 		CU_ASSERT(ports_inside(&p, &rail->init[i * RAIL_LANE_SLOTS]));
-	/* as the replacement after a fence, and a probe, are opened */
+	/* the replacement after a fence, and a probe, are opened in the same
+	 * way */
 	lane = &rail->target;
 	rail_lane_shut(lane, false);
 	ports_open(lane);
@@ -105,7 +107,8 @@ static void all_lanes_listen_inside_the_range(void)
 	close(fd);
 }
 
-/* While the lane of the contact address is closed, no other lane gets its port. */
+/* While the lane at the contact address is closed, no other lane gets its
+ * port. */
 static void port_of_the_contact_address_is_not_given_away(void)
 {
 	struct test_plane p;
@@ -149,9 +152,9 @@ static void used_up_range_is_an_error_that_names_it(void)
 const struct tei_test_case rail_ports_cases[] = {
 	{ "all_lanes_listen_inside_the_range",
 	  all_lanes_listen_inside_the_range },
-	{ "port_of_the_contact_address_is_not_given_away",
+	{ "port_of_the_contact_address_is_reserved",
 	  port_of_the_contact_address_is_not_given_away },
-	{ "used_up_range_is_an_error_that_names_it",
+	{ "range_without_a_free_port_is_named_in_the_error",
 	  used_up_range_is_an_error_that_names_it },
 	{ NULL, NULL },
 };
