@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers that have probably ended. A process that was killed leaves its tasks
+ * Peers that are presumed dead. A process that was killed leaves its tasks
  * without an answer, and nothing proves that it is gone. Its tasks end early if
- * all of the following conditions hold. Tasks with posted slices are reported as
- * unfenced:
+ * all of the following conditions hold. Tasks with posted slices are reported
+ * as unfenced.
  *
- *  - nothing is posted to the peer, and no connection to it is left;
- *  - the peer gave no sign of life since its oldest task last progressed;
- *  - its control port refuses connections (asked by the owner of the data plane,
- *    on a thread that may block);
- *  - one of the ports that its rails listen at refuses as well, and none accepts.
- *    Rails without TCP ports are not asked.
+ *  - Nothing is posted to the peer, and no connection to it is left.
+ *  - The peer has given no sign of life since its oldest task last progressed.
+ *  - Its control port refuses connections. The owner of the data plane tests
+ *    this on a thread that may block.
+ *  - One of the ports at which its rails listen refuses too, and none accepts.
+ *    Rails without TCP ports are not tested.
  *
- * A stopped process does not meet them, since its kernel accepts connections for
- * it. Neither does a process behind a filter that drops packets, since its ports do
- * not answer, nor a peer with one rail cut and another one working. A peer without
- * a control channel is never presumed to have ended.
+ * A stopped process does not meet them, because its kernel accepts connections
+ * for it. A process behind a filter that drops packets does not meet them
+ * either, because its ports do not answer. The same holds for a peer that still
+ * has a working rail. A peer without a control channel is never presumed dead.
  *
- * The presumption is void as soon as the peer gives a sign of life. It concerns
- * only the tasks that were submitted before it was made; for later ones the ports
- * are asked again.
+ * The presumption is void as soon as the peer gives a sign of life. It affects
+ * only the tasks that were submitted before it was made. For later tasks the
+ * ports are tested again.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,12 +27,13 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_note.h"
 
-#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)	/* silence before the first check */
+#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)	/* silence before the first
+						 * check */
 #define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause between two checks */
-#define PRESUME_RARELY_NS TEI_NS_PER_SEC	/* the same while the control port
-						 * does not refuse */
+#define PRESUME_RARELY_NS TEI_NS_PER_SEC	/* the same while the control
+						 * port does not refuse */
 #define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* timeout of a port */
-#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are asked */
+#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are tested */
 
 bool rail_presumed(const struct tei_rail_peer *p)
 {
@@ -60,8 +61,8 @@ static bool presume_lane_linked(struct tei_rail_peer *p, struct rail_lane *lane)
 	return linked;
 }
 
-/* Returns true if a connection to the peer may be left. Any thread that refers to
- * the peer. */
+/* Returns true if a connection to the peer may be left. Any thread that holds a
+ * reference to the peer. */
 static bool presume_linked(struct tei_rail_peer *p)
 {
 	struct rail *rail;
@@ -81,7 +82,8 @@ static bool presume_linked(struct tei_rail_peer *p)
 
 /* --- ports --------------------------------------------------------------- */
 
-/* Copies the addresses that the peer's rails listen at; returns their number. */
+/* Copies the addresses at which the peer's rails listen. Returns their
+ * number. */
 static uint32_t presume_doors(struct tei_rail_peer *p,
 			      struct tei_rail_addr door[PRESUME_DOORS])
 {
@@ -100,8 +102,8 @@ static uint32_t presume_doors(struct tei_rail_peer *p,
 	return n;
 }
 
-/* Returns true if a port of the peer's rails refuses connections and none accepts
- * one, or if its rails do not listen at TCP ports. Blocks. */
+/* Returns true if a port of the peer's rails refuses connections and none
+ * accepts one, or if its rails do not listen at TCP ports. Blocks. */
 static bool presume_refuses(struct tei_rail_peer *p)
 {
 	struct tei_rail_addr door[PRESUME_DOORS];
@@ -170,7 +172,7 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 	bool ask;
 
 	rail_sched_enter(p->dp);
-	/* an answer that is older than a sign of life says nothing */
+	/* a refusal that is older than the last sign of life proves nothing */
 	ask = (!tei_list_empty(&p->live) || rail_note_waited_ns(p)) &&
 	      !p->posted && p->state != RAIL_PEER_GONE &&
 	      (now >= p->presume_next_ns || p->alive_ns > p->presume_asked_ns);
@@ -187,7 +189,8 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 		return;
 	if (presume_linked(p))
 		return;
-	/* where the port does not refuse, this takes a thread a second */
+	/* if the port does not refuse, this occupies a worker thread for a
+	 * second */
 	rail_sched_enter(p->dp);
 	p->presume_asked_ns = now;
 	p->presume_next_ns = now + PRESUME_RARELY_NS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Probes of pairs of rails that are down, and their answers. One endpoint per
- * round and rail serves all peers; rounds of a pair are apart by a back-off
- * with jitter.
+ * Probes of rail pairs that are down, and the answers to them. In each round,
+ * one endpoint per rail probes all peers. The rounds of a pair are separated by
+ * a back-off with jitter.
  */
 #include <string.h>
 
@@ -11,19 +11,23 @@
 #include "prov/rail/rail_wire.h"
 
 #define PROBE_ROUND_NS	(150 * TEI_NS_PER_MS)
-#define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)	/* per try, seven times */
-#define PROBE_PAIR_BITS	16			/* of a number */
+#define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)	/* added per try, at most seven
+						 * times */
+#define PROBE_PAIR_BITS	16			/* bits of a probe number that
+						 * identify the pair */
 #define PROBE_POLL_NS	TEI_NS_PER_MS
 #define PROBE_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROBE_MAX_NS	(250 * TEI_NS_PER_MS)
-#define PROBE_OPENS	3	/* times what opening takes, if that is more, */
-#define PROBE_RARELY_NS	(5 * TEI_NS_PER_SEC)	/* up to this */
-#define PROBE_GEN	0x80000000u	/* no path is of that generation */
+#define PROBE_OPENS	3	/* the longest pause is this many times the time
+				 * that opening takes, if that is more than
+				 * PROBE_MAX_NS, */
+#define PROBE_RARELY_NS	(5 * TEI_NS_PER_SEC)	/* but at most this */
+#define PROBE_GEN	0x80000000u	/* no path has this generation */
 
 /*
- * Each round opens an endpoint. Where that takes long, the machine may well be
- * busy with nothing but the probes of hundreds, all of a peer that would answer
- * if it had the time.
+ * Returns the pause before the next round. Each round opens an endpoint. If
+ * opening takes long, the machine may be busy with nothing but the probes of
+ * hundreds of processes, which all probe a peer that has no time to answer.
  */
 static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 {
@@ -38,8 +42,8 @@ static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 	return tei_jitter(ns < most ? ns : most);
 }
 
-/* When to look again at a round, the longer it has lasted the later: up to
- * RAIL_HEALTH_NS, after which all faults are looked at. */
+/* Returns when to poll a round again. The interval grows with the duration of
+ * the round. All faults are checked every RAIL_HEALTH_NS anyway. */
 static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 {
 	uint64_t wait = (now - rail->probe_begin_ns) / 8;
@@ -47,13 +51,15 @@ static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 	return now + (wait > PROBE_POLL_NS ? wait : PROBE_POLL_NS);
 }
 
-/* The low bits of a probe's number tell the pair: a late answer counts. */
+/* Returns the low bits of a probe number, which identify the pair, so that a
+ * late answer counts too. */
 static uint64_t probe_pair(const struct rail_fault *f)
 {
 	return (uint64_t)f->rail->index << 8 | f->remote;
 }
 
-/* Its turn has come, and the fence has been answered. */
+/* Returns true if the fault is to be probed now. A fence of that remote rail
+ * must have been answered first. */
 static bool probe_due(const struct rail_fault *f, uint64_t now)
 {
 	const struct rail_remote *r = &f->peer->remotes[f->remote];
@@ -86,7 +92,7 @@ static void probe_start(struct rail *rail, uint64_t now)
 	tei_mutex_unlock(&rail->probe.lane.lock);
 }
 
-/* It takes no slices. */
+/* Makes the lane RETIRING, so that it takes no slices. */
 static void probe_retire(struct rail_lane *lane)
 {
 	tei_mutex_lock(&lane->lock);
@@ -96,7 +102,7 @@ static void probe_retire(struct rail_lane *lane)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* True while it is not open yet. */
+/* Returns true while the endpoint of the round is being opened. */
 static bool probe_starting(struct rail *rail)
 {
 	if (!__atomic_load_n(&rail->probe.under_way, __ATOMIC_RELAXED))
@@ -107,7 +113,7 @@ static bool probe_starting(struct rail *rail)
 	return false;
 }
 
-/* Faults of this rail that join the round: an address each. */
+/* Adds the due faults of the rail to the round. */
 static void probe_join(struct rail *rail, uint64_t now)
 {
 	struct rail_lane *lane = &rail->probe.lane;
@@ -140,7 +146,7 @@ static void probe_join(struct rail *rail, uint64_t now)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* The next fault whose probe could not be sent so far. */
+/* Returns the next fault whose probe could not be sent so far. */
 static struct rail_fault *probe_unsent(struct rail *rail, uint64_t after)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -180,7 +186,7 @@ static void probe_send(struct rail *rail)
 		ret = rail_msg_post(peer, &rail->probe.lane, 0, addr, buf,
 				    rail_msg_end(&w));
 		rail_sched_enter(dp);
-		/* the fault may have gone with its peer */
+		/* the fault may have been freed with its peer */
 		f = probe_unsent(rail, seq - 1);
 		if (f && f->seq == seq)
 			f->sent = ret != -FI_EAGAIN;
@@ -188,7 +194,7 @@ static void probe_send(struct rail *rail)
 	}
 }
 
-/* True while some of the round has no answer. */
+/* Returns true if a probe of the round has no answer yet. */
 static bool probe_open(struct rail *rail)
 {
 	struct rail_fault *f;
@@ -231,7 +237,7 @@ uint64_t rail_probe_run(struct rail *rail, uint64_t now)
 
 	if (!rail->probing && (useless || !probe_wanted(rail, now)))
 		return 0;
-	/* the endpoint of the round before */
+	/* the endpoint of the previous round is still being closed */
 	if (rail_closing_under_way(lane))
 		return now + PROBE_POLL_NS;
 	if (!rail->probing)
@@ -271,11 +277,11 @@ void rail_msg_on_ping(struct tei_rail_peer *p, struct rail_lane *lane,
 
 	if (w->bad)
 		return;
-	/* of a rail's first address a probe says nothing about its target lane */
+	/* a probe of the contact lane says nothing about the rx lane */
 	if (seq && !lane->first && p->npongs < RAIL_PONGS)
 		p->pongs[p->npongs++] = seq;
 	p->pong |= !seq;
-	/* it got through by there: so may we */
+	/* the probe got through, so a probe in the other direction may too */
 	if (seq)
 		rail_probe_soon(lane->rail, p);
 	rail_peer_attend(p);
@@ -309,7 +315,7 @@ static int pong_send(struct tei_rail_peer *p, uint64_t seq, uint8_t *buf)
 	len = rail_msg_end(&w);
 	if (!seq)
 		return rail_msg_send(p, buf, len, 0);
-	/* whichever of ours works towards it */
+	/* over every local rail that works */
 	for (i = 0; i < rail_count(p->dp); i++) {
 		ret = rail_msg_send_on(p, rail_at(p->dp, i), 0, buf, len);
 		if (!ret || (ret == -FI_EAGAIN && best))
@@ -333,7 +339,7 @@ uint64_t rail_ctl_pong(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(p->dp);
 	if (pong)
 		again = pong_send(p, 0, buf) == -FI_EAGAIN;
-	/* lost ones are asked for again */
+	/* if a PONG is lost, its PING is repeated */
 	for (i = 0; i < n; i++)
 		pong_send(p, seqs[i], buf);
 	if (!again)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Probes on a plane whose thread is the test. */
+/* Tests of probes. The test acts as the progress thread. */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/rail_wire.h"
@@ -32,7 +32,7 @@ static void test_a_pair_that_works_is_found_to(void)
 		sched_yield();
 	}
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
-	/* nothing of it is left */
+	/* the endpoint of the probe is closed again */
 	while (pair.rail->probing && tei_now_ns() < end) {
 		rail_health_run(pair.from.dp, tei_now_ns());
 		sched_yield();
@@ -42,14 +42,14 @@ static void test_a_pair_that_works_is_found_to(void)
 	test_pair_close(&pair);
 }
 
-/* One round without an answer; the pause after it. */
+/* Runs one round without an answer. Returns the pause after it. */
 static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, now;
 	uint32_t tries = f->tries;
 
 	f->next_ns = 0;
-	/* until it is under way, then it is out of time */
+	/* run until the probe is under way, then let it time out */
 	while (!f->seq && tei_now_ns() < end) {
 		rail_fence_retiring(pair->from.dp, tei_now_ns());
 		rail_probe_run(pair->rail, tei_now_ns());
@@ -61,7 +61,7 @@ static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 	CU_ASSERT_EQUAL(f->tries, tries + 1);
 	CU_ASSERT_EQUAL(f->seq, 0);
 	CU_ASSERT(!pair->rail->probing);
-	/* no probe before that */
+	/* no probe is sent before the pause is over */
 	CU_ASSERT_EQUAL(rail_probe_run(pair->rail, f->next_ns - 1), 0);
 	CU_ASSERT(!pair->rail->probing);
 	return f->next_ns - now;
@@ -74,19 +74,19 @@ static void test_rounds_without_answer_grow_rarer(void)
 	uint64_t first, later;
 
 	test_pair_open(&pair);
-	/* nobody answers */
+	/* the target does not answer */
 	test_plane_still(&pair.to);
 	f = probe_fault(&pair);
 	first = probe_pause(&pair, f);
 	f->tries = 20;
 	later = probe_pause(&pair, f);
-	/* the times of closing are in them */
+	/* these include the time that closing took */
 	CU_ASSERT(first >= 7 * TEI_NS_PER_MS);
 	CU_ASSERT(later >= 187 * TEI_NS_PER_MS);
 	test_pair_close(&pair);
 }
 
-/* What the lane's connection is like, as far as its sockets show. */
+/* Returns the state of the lane's connection, as far as its sockets show it. */
 static enum rail_cut probe_others(struct test_pair *pair)
 {
 	struct rail_lane *lane = rail_msg_lane(pair->rail, 0);
@@ -101,8 +101,9 @@ static enum rail_cut probe_others(struct test_pair *pair)
 	return lives;
 }
 
-/* Its endpoint is closed with its own connections: else the pair that was found
- * to work would break at once, and be probed again. */
+/* Closing the endpoint of a probe must close only the connections of the probe.
+ * Otherwise a pair that was found to work would break at once and be probed
+ * again. */
 static void probe_check_others(const char *provider)
 {
 	struct test_pair pair;
@@ -127,8 +128,8 @@ static void test_a_round_that_ends_leaves_other_connections(void)
 		probe_check_others(provider[i]);
 }
 
-/* The end of a round that nobody answered; 0: the pause after it is not within
- * a quarter of base. */
+/* Ends a round without an answer. Returns the pause after it, or 0 if the pause
+ * differs from base by more than a quarter. */
 static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
 			      uint32_t tries, uint64_t base)
 {
@@ -141,12 +142,13 @@ static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
 	from = tei_now_ns();
 	rail_probe_stop(pair->rail);
 	pause = f->next_ns - from;
-	/* it began a moment later */
+	/* the pause began a moment later */
 	return pause >= base - base / 4 &&
 	       f->next_ns <= tei_now_ns() + base + base / 4 ? pause : 0;
 }
 
-/* Else all that lost a rail at one time would probe it at one time. */
+/* Otherwise all processes that lost a rail at one time would probe it at one
+ * time. */
 static void test_pauses_are_spread(void)
 {
 	const uint64_t base = 250 * TEI_NS_PER_MS;
@@ -166,12 +168,13 @@ static void test_pauses_are_spread(void)
 		least = pause < least ? pause : least;
 		most = pause > most ? pause : most;
 	}
-	/* of a range of 125 ms; less once in 10^13 runs */
+	/* out of a range of 125 ms; a smaller spread occurs once in 10^13
+	 * runs */
 	CU_ASSERT(most - least > base / 6);
 	test_pair_close(&pair);
 }
 
-/* As on a machine where hundreds probe one that has no time to answer. */
+/* Hundreds of processes may probe a peer that has no time to answer. */
 static void test_where_opening_is_slow_rounds_are_rare(void)
 {
 	struct test_pair pair;
@@ -182,7 +185,7 @@ static void test_where_opening_is_slow_rounds_are_rare(void)
 	f = probe_fault(&pair);
 	pair.from.dp->open_ns = 400 * TEI_NS_PER_MS;
 	CU_ASSERT(probe_backoff(&pair, f, 20, 1200 * TEI_NS_PER_MS));
-	/* the first ones are as soon as ever */
+	/* the first rounds are as frequent as before */
 	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
 	pair.from.dp->open_ns = 10 * TEI_NS_PER_SEC;
 	CU_ASSERT(probe_backoff(&pair, f, 20, 5 * TEI_NS_PER_SEC));
@@ -206,13 +209,13 @@ static bool probe_takes(struct test_pair *pair, struct rail_fault *f,
 
 static void test_only_answers_to_this_pair_count(void)
 {
-	uint64_t one = UINT64_C(1) << 16;	/* of rail 0 to remote 0 */
+	uint64_t one = UINT64_C(1) << 16;	/* from rail 0 to remote 0 */
 	struct test_pair pair;
 	struct rail_fault *f;
 
 	test_pair_open(&pair);
 	f = probe_fault(&pair);
-	/* none was asked yet */
+	/* no probe was sent yet */
 	CU_ASSERT(!probe_takes(&pair, f, one));
 	f->seq_first = 5 * one;
 	f->seq = 7 * one;
@@ -220,7 +223,7 @@ static void test_only_answers_to_this_pair_count(void)
 	CU_ASSERT(!probe_takes(&pair, f, 7 * one + 1));
 	CU_ASSERT(!probe_takes(&pair, f, 7 * one + 256));
 	CU_ASSERT(!probe_takes(&pair, f, 0));
-	/* a late one proves as much */
+	/* a late answer proves as much */
 	CU_ASSERT(probe_takes(&pair, f, 6 * one));
 	CU_ASSERT_EQUAL(f->seq, 0);
 	f->answered = false;
@@ -228,13 +231,14 @@ static void test_only_answers_to_this_pair_count(void)
 }
 
 const struct tei_test_case rail_probe_cases[] = {
-	{ "a_pair_that_works_is_found_to", test_a_pair_that_works_is_found_to },
-	{ "rounds_without_answer_grow_rarer",
+	{ "a_pair_that_works_again_is_ramped_up",
+	  test_a_pair_that_works_is_found_to },
+	{ "rounds_without_an_answer_back_off",
 	  test_rounds_without_answer_grow_rarer },
 	{ "a_round_that_ends_leaves_other_connections",
 	  test_a_round_that_ends_leaves_other_connections },
-	{ "pauses_are_spread", test_pauses_are_spread },
-	{ "where_opening_is_slow_rounds_are_rare",
+	{ "pauses_have_a_jitter", test_pauses_are_spread },
+	{ "rounds_are_rare_if_opening_is_slow",
 	  test_where_opening_is_slow_rounds_are_rare },
 	{ "only_answers_to_this_pair_count",
 	  test_only_answers_to_this_pair_count },
