@@ -5,24 +5,26 @@
  *
  * The choice is made among the remote rails that are nearest to the target's
  * memory; the peer sends their ranks with its keys. Local rails that are
- * equally near to the local memory divide these remote rails among themselves.
- * If both sides have the same number of rails, each remote rail is used by one
- * local rail. If the local side has fewer rails, each of them alternates
- * between several remote rails, and always takes the one with the fewest bytes
- * in flight, so that no remote rail stays idle. If the local side has more
- * rails than there are near remote rails, small requests still go to a near
- * remote rail, and requests of at least RAIL_FAR_BYTES use the far ones too.
+ * equally near to the local memory divide these remote rails among themselves:
+ *
+ * - If both sides have the same number of rails, each local rail uses one
+ *   remote rail of its own.
+ * - If the local side has fewer rails, each of them uses several remote rails.
+ *   It always takes the one with the fewest bytes in flight, so that no remote
+ *   rail stays idle.
+ * - If the local side has more rails than there are near remote rails, small
+ *   requests still go to a near remote rail. Requests of at least
+ *   RAIL_FAR_BYTES use the far ones too.
  *
  * No selection is needed if each rail is in a network of its own, or if both
- * sides have the same number of rails and none of the remote ones is nearer
- * than another. peer->choice is then false, and rail_aim() is not called.
+ * sides have the same number of rails and no remote rail is nearer than the
+ * others. peer->choice is then false, and rail_aim() is not called.
  */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
-/* Sets *theirs to the number of remote rails in the network of the local rail,
- * and *ours to the number of routed local rails in the network of the first of
- * them. */
+/* Counts the remote rails in the network of the local rail (*theirs), and the
+ * routed local rails in the network of the first of these (*ours). */
 static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
 		      uint32_t *ours, uint32_t *theirs)
 	TEI_REQUIRES(rail_sched_held)

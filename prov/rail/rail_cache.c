@@ -3,14 +3,14 @@
  * The endpoint cache.
  *
  * Invariants
- * - Nothing is posted on a path without a place. held.count + leftovers <= cap,
- *   except when the very first connection becomes a leftover.
- * - The holder of the lane's lock closes evicted connections before the next
- *   post. So an evicted connection is closed before its successor is made.
- * - busy is the number of held places whose path has slices in flight.
- * - A path is in the waiting line at most once. It leaves the line when it gets
- *   a place, when its peer has no slices to post any more or becomes silent, or
- *   when it is freed.
+ * - Nothing is posted on a connection without a place. held.count + leftovers
+ *   <= cap, except when the very first connection becomes a leftover.
+ * - The thread that holds the lane's lock closes evicted connections before the
+ *   next post. So an evicted connection is closed before its successor is made.
+ * - busy is the number of held places whose connection has slices in flight.
+ * - A connection is in the waiting line at most once. It leaves the line when
+ *   it gets a place, when its peer has no more slices to post or becomes
+ *   silent, or when it is freed.
  */
 #include <stdlib.h>
 
@@ -19,20 +19,20 @@
 #define CACHE_CONNECT_NS	TEI_NS_PER_SEC		/* a connection that is
 							 * being established is
 							 * busy for so long, */
-#define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)	/* if it is still
-							 * tried */
-#define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)	/* busy until the
-							 * answer */
-#define CACHE_ALIVE_NS		TEI_NS_PER_SEC		/* a fence keeps it busy
-							 * if the peer's last
-							 * sign of life is so
-							 * recent */
+#define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)	/* if it is
+							 * still tried */
+#define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)	/* busy until
+							 * the answer */
+#define CACHE_ALIVE_NS		TEI_NS_PER_SEC		/* a fence keeps it
+							 * busy if the peer's
+							 * last sign of life
+							 * is so recent */
 #define CACHE_SILENT_NS		TEI_NS_PER_SEC		/* a peer that gave no
 							 * sign of life for so
 							 * long is silent */
 #define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)	/* shortest turn
-							 * before it is asked
-							 * to yield */
+							 * before it is
+							 * asked to yield */
 #define CACHE_YIELD_NS		TEI_NS_PER_MS		/* shortest time between
 							 * two such requests */
 #define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)	/* interval of checks
@@ -52,7 +52,7 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
-/* Removes the references of paths to the place. */
+/* Removes the references from struct rail_path to the place. */
 static void cache_unhold(struct rail_conn *conn)
 {
 	if (conn->path)
@@ -131,8 +131,8 @@ static void cache_hold(struct rail_cache *c, struct rail_path *path,
 	tei_sieve_insert(&c->held, &conn->entry);
 }
 
-/* Links the place on the closing list with its path, so that the path is given
- * the socket when it is closed. */
+/* Links the place on the closing list with the path that had it. When the
+ * socket is closed, the path is given its number. */
 static void cache_leave(struct rail_conn *conn, struct rail_path *path)
 {
 	if (path->leaving)
@@ -141,8 +141,8 @@ static void cache_leave(struct rail_conn *conn, struct rail_path *path)
 	conn->was = path;
 }
 
-/* Takes the place from its path. The connection is closed later by a thread
- * that holds the lane's lock. */
+/* Takes the place from its connection. The connection is closed later by a
+ * thread that holds the lane's lock. */
 static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 {
 	struct rail_path *path = conn->path;
@@ -251,10 +251,10 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 }
 
 /*
- * Returns true if there is a free place for the path; evicts another connection
+ * Returns true if there is a free place for the connection; evicts another one
  * if necessary. Peers that answer have priority. Silent peers get only a part
- * of the places, because they would otherwise take all places by turns without
- * ever connecting.
+ * of the places. Otherwise they would take all places by turns without ever
+ * connecting.
  */
 static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
 			    uint64_t now)
@@ -283,7 +283,7 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
 
 /* --- the waiting line ---------------------------------------------------- */
 
-/* Called while a path waits. Asks the connection that has been served for
+/* Called while a connection waits. Asks the connection that has been served for
  * longest, and long enough, to yield; one at a time. */
 static void cache_press(struct rail_cache *c, uint64_t now)
 {
@@ -350,7 +350,7 @@ void rail_cache_favoured(struct rail_lane *lane)
 	rail_cache_of(lane)->first = NULL;
 }
 
-/* Returns true if no other path precedes this one in the line. */
+/* Returns true if no other connection precedes this one in the line. */
 static bool cache_its_turn(const struct rail_cache *c,
 			   const struct rail_path *path)
 {
@@ -453,8 +453,8 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 
 /* --- admission ----------------------------------------------------------- */
 
-/* Decides whether a path that has a place may post more slices now, or whether
- * others must be served first. */
+/* Returns true if a connection that has a place may post more slices now.
+ * Otherwise others must be served first. */
 static bool cache_go_on(struct rail_cache *c, struct rail_path *path,
 			uint64_t *now)
 {
@@ -574,8 +574,8 @@ bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 	return shares;
 }
 
-/* Shuts the evicted connection down, unless another path uses it too. Returns
- * false if a connection may be left that could not be closed. */
+/* Shuts the evicted connection down, unless another peer uses it too. Returns
+ * false if the connection may be left open. */
 static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn,
 			    struct rail_socket *which)
 	TEI_REQUIRES(lane->lock)

@@ -43,20 +43,22 @@
 #include "prov/rail/rail_int.h"
 #include "util/sieve.h"
 
-/* A place in the cache. Owned by the cache until it is freed; it is assigned to
- * a path, on the closing list or on the free list. */
+/* A place in the cache. Owned by the cache until that is freed. A place is
+ * assigned to a connection (struct rail_path), or it is on the closing list or
+ * the free list. */
 struct rail_conn {
 	struct tei_sieve_entry entry;	/* rail_cache.held */
 	struct tei_list link;		/* rail_cache.closing or free */
 	struct rail_cache *cache;
 	struct rail_path *path;		/* NULL on the lists closing and free */
 	uint64_t since_ns;		/* start of its current turn, ns */
-	bool yield;			/* no slices until it has been idle
-					 * once */
-	uint64_t moves;			/* moves of path at the last check */
+	bool yield;			/* no slices until it
+					 * has been idle once */
+	uint64_t moves;			/* path->moves at the last check */
 	uint64_t moved_ns;		/* time at which moves last changed */
 	/* on the closing list: the connection to close */
-	struct rail_path *was;		/* path that had it, NULL: freed */
+	struct rail_path *was;		/* connection that had
+					 * it, NULL: freed */
 	fi_addr_t fi_addr;
 	uint32_t lane_gen;
 	bool used;
@@ -71,11 +73,11 @@ struct rail_cache {
 	uint32_t cap;			/* fixed: places */
 	bool retires_only;		/* fixed: sockets are never shut down */
 	struct tei_sieve held;
-	struct tei_list waiting;	/* rail_path.wait_link: the waiting
-					 * line */
+	struct tei_list waiting;	/* rail_path.wait_link:
+					 * the waiting line */
 	struct rail_path *first;	/* next to be served, from waiting */
 	uint64_t yield_ns;		/* last request to yield, ns */
-	uint32_t busy;			/* places of paths that have slices */
+	uint32_t busy;			/* places whose paths have slices */
 	struct tei_list closing;	/* evicted, to be closed */
 	uint32_t nclosing;		/* length of closing; atomic */
 	uint32_t leftovers;		/* evicted, cannot be closed; atomic */
@@ -92,15 +94,17 @@ static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
 
 /* Initializes an empty cache of cap places, but at least two. */
 void rail_cache_init(struct rail_cache *cache, uint32_t cap);
-/* Frees all places. Paths that have one lose it. */
+/* Frees all places. Connections that have one lose it. */
 void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
 
 /*
- * Returns true if the path has a place or gets one, and may post slices
- * (rail_cache_admit) or a message (rail_cache_admit_msg) on the lane. If
- * rail_cache_admit returns false, the path waits in line for a place, unless
- * its peer is silent; a message must be tried again later. *now: the time, or 0
- * to read it when it is needed.
+ * Returns true if the connection path has a place or gets one, and may post
+ * slices (rail_cache_admit) or a message (rail_cache_admit_msg) on the lane.
+ *
+ * If rail_cache_admit() returns false, the connection waits in line for a
+ * place, unless its peer is silent. If rail_cache_admit_msg() returns false,
+ * the caller must try again later. *now: the time, or 0 to read it when it is
+ * needed.
  */
 bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 		      uint64_t *now)
@@ -114,27 +118,26 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
 bool rail_cache_coveted(const struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Called before a bundle of slices is cut: moves the peer of the first path in
- * line to the front of dp->active. rail_cache_favoured() ends the preference
- * after the bundle. */
+/* Called before a bundle of slices is cut: moves the peer of the first
+ * connection in line to the front of dp->active. rail_cache_favoured() ends
+ * this preference after the bundle. */
 void rail_cache_favour(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 void rail_cache_favoured(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 
-/* Takes the place from the path even if it is busy. Its connection is
- * broken. */
+/* Takes the place from the connection, even if it is busy, and closes it. */
 void rail_cache_drop(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
-/* As rail_cache_drop(), for a path that is about to be freed. */
+/* As rail_cache_drop(), for a path object that is about to be freed. */
 void rail_cache_forget(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
 /* Closes the evicted connections. Must be called before anything is posted. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
-/* Returns true if a path of the lane other than but is connected to this
- * address. Two paths may have the same address if a resolver or a new address
- * of a peer leads to a rail that is already known. The provider has one
- * connection for both. */
+/* Returns true if a connection of the lane, other than but, has this address.
+ * Two peers may have the same address for a while: a resolver may lead to a
+ * rail that is already known. The provider makes only one connection for
+ * both. */
 bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 		       const struct rail_path *but) TEI_REQUIRES(lane->lock);
 

@@ -312,8 +312,8 @@ static void peers_that_fall_silent_do_too(void)
 	cache_check_silent(CACHE_CAP, true);
 }
 
-/* Returns the path from the first rail to that remote rail of the first
- * target. */
+/* Returns the connection from the first local rail to that remote rail of the
+ * first target. */
 static struct rail_path *cache_path(struct cache_rig *rig, uint16_t remote,
 				    struct rail_lane **lane)
 {
@@ -362,7 +362,7 @@ static void what_still_closes_is_not_posted_on(void)
 }
 
 /* A slice that was cut for one lane generation must not be posted to the next
- * one, because the fence closes only the first. */
+ * one: its fence closes only the first of them. */
 static void another_generation_is_not_posted_to(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);

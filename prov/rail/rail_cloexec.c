@@ -27,8 +27,9 @@
 
 #include "prov/rail/rail_int.h"
 
-#define CLOEXEC_DEPTH	4	/* epoll descriptors in epoll descriptors */
-#define CLOEXEC_SLOTS	4	/* entries of one number in one epoll */
+#define CLOEXEC_DEPTH	4	/* nested epoll descriptors */
+#define CLOEXEC_SLOTS	4	/* entries with one number
+				 * in one epoll descriptor */
 
 /* A descriptor that an epoll descriptor lists. */
 struct cloexec_fd {
@@ -104,7 +105,8 @@ static void cloexec_mark(struct cloexec *c, const struct cloexec_fd *f)
 		tei_mutex_unlock(&c->lane->lock);
 }
 
-/* Marks what the epoll descriptor watches. Other files list nothing. */
+/* Marks the descriptors that the epoll descriptor watches. Files of other types
+ * list none. */
 static void cloexec_watched(struct cloexec *c, int epoll,
 			    const struct cloexec_fd *parent, int depth)
 {

@@ -2,19 +2,19 @@
 /*
  * First contact: the hello to a peer of which only contact addresses are known.
  *
- * Some of the addresses may lead nowhere, or to another host: a container
+ * Some of the addresses may lead nowhere or to another host: a container
  * bridge, a private network, an address that both hosts have. So the hello is
  * sent to all of them, from every local rail that can reach them, a few pairs
- * of rail and address at a time. The pairs are ordered as their addresses
- * suggest: the same address and the same network first, routed addresses last.
- * When CONTACT_WINDOW_NS has passed without an answer, the next pairs are
- * tried. Connections that are being made go on meanwhile, so an address that
- * answers slowly is found in a later round.
+ * of rail and address at a time. The order of the pairs follows from their
+ * addresses: the same address and the same network first, routed addresses
+ * last. When CONTACT_WINDOW_NS has passed without an answer, the next pairs are
+ * tried. Connections that are still being established are kept, so that an
+ * address that answers slowly is found in a later round.
  *
  * Each hello carries the number of the address that it was sent to, and the
- * answer and the refusal repeat the number. A process of another incarnation
- * that has one of the addresses refuses the hello; that address is then left
- * out. Only when all addresses are refused has the peer gone.
+ * answer and the refusal repeat the number. If another process has one of the
+ * addresses, it refuses the hello, and the address is then left out. The peer
+ * counts as gone only when all addresses are refused.
  */
 #include <string.h>
 
@@ -46,7 +46,7 @@ static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 	struct rail *rail;
 	uint16_t r;
 
-	/* the pairs of one address are not next to each other */
+	/* pairs of the same address are not adjacent */
 	for (i = 0; i < nrails; i++)
 		for (r = 0; r < p->nremotes && n < CONTACT_PAIRS; r++) {
 			rail = rail_at(p->dp, (i + r) % nrails);
@@ -128,8 +128,8 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	uint32_t i, n = contact_pairs(p, pair);
 	bool waits = false;
 
-	/* with one pair left of several, the route may still be a refused
-	 * one */
+	/* if one of several pairs is left, the route may still be a refused
+	 * address */
 	if (!n || (n == 1 && rail_peer_remotes(p) < 2))
 		return rail_msg_send(p, buf, len, attempt);
 	contact_turn(c, n, now);
@@ -157,8 +157,8 @@ bool rail_contact_refused(struct tei_rail_peer *p, uint16_t number)
 {
 	uint16_t r;
 
-	/* The refusal of a first hello comes late: the peer has answered at
-	 * another address since. */
+	/* This refusal of a first hello is late: the peer has meanwhile
+	 * answered at another address. */
 	if (p->state == RAIL_PEER_READY && number)
 		return true;
 	if (p->state != RAIL_PEER_NEW || p->nremotes < 2)

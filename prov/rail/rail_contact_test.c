@@ -201,8 +201,9 @@ static bool contact_known(const struct contact_rig *rig)
 	return known;
 }
 
-/* The first address has taken the hello and refuses it before the second one is
- * connected. The time stands still, so that the window does not end. */
+/* The process at the first address refuses the hello before the second address
+ * is connected. The test keeps the time constant, so that the window does not
+ * end. */
 static void test_refused_contact_does_not_hide_the_next_one(void)
 {
 	uint64_t now = tei_now_ns(), end = now + 20 * TEI_NS_PER_SEC;

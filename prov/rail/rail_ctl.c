@@ -133,8 +133,8 @@ static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 }
 
 /* Returns true if a peer that is gone need not be answered any more: it has
- * certainly ended, or it has been silent since. A peer that was only presumed
- * to be gone sends a hello again. */
+ * certainly ended, or it has been silent for a while. If it was only presumed
+ * dead it will send a hello again. */
 static bool ctl_deserted(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -16,8 +16,8 @@
 #define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS		/* after -FI_EAGAIN,
 							 * first */
 #define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
-#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)	/* silent peers,
-							 * first */
+#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)	/* silent
+							 * peers, first */
 
 /* --- rail_ctl.c ---------------------------------------------------------- */
 /* Returns the earlier of two times to run again; 0 stands for never. */
@@ -28,23 +28,23 @@ uint64_t rail_ctl_again(const struct tei_rail_peer *peer, uint64_t now);
  * unless the result is -FI_EAGAIN. */
 uint64_t rail_ctl_sent(const struct tei_rail_peer *peer, int ret, uint64_t now,
 		       uint32_t *tries);
-/* Returns true if the peer is silent and unused. It is then asked for a sign of
- * life, but nothing waits for the answer. */
+/* Returns true if the peer is silent and unused. Such a peer is asked for a
+ * sign of life, but nothing waits for its answer. */
 bool rail_ctl_left(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns the time at which such a peer is asked again. The interval grows with
- * its silence. */
+/* Returns the time at which a silent and unused peer is asked again, ns. The
+ * interval grows with the duration of its silence. */
 uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
 /* Makes the progress thread treat the peer as one that has just ended a
  * silence. Any thread. */
 void rail_ctl_awake(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* If since is some time ago, tries the next contact address and has the owner
- * of the data plane resolve the peer again, at most once a second. */
+/* If since is some time ago, tries the peer's next contact address and asks the
+ * owner of the data plane to resolve the peer again, at most once a second. */
 void rail_ctl_look(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
-/* Called for a request that is unanswered since that time. After a while it
- * checks whether the peer is still the same process: by a hello and a new
- * look-up. */
+/* If a request has been unanswered for a while, checks by a hello and a new
+ * look-up whether the peer is still the same process. since: time of the first
+ * attempt, ns. */
 void rail_ctl_unanswered(struct tei_rail_peer *peer, uint64_t now,
 			 uint64_t since);
 

@@ -147,8 +147,8 @@ static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
 	list->seen[list->n++].ino = ino;
 }
 
-/* Returns the first connection in the list that goes to that address and sets
- * *n to how many of them follow each other; NULL if there is none. */
+/* Returns the first connection in the list with that address and sets *n to the
+ * number of adjacent ones, at most CUT_FOUND. Returns NULL if there is none. */
 static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
 				      const void *addr, size_t len, uint32_t *n)
 {

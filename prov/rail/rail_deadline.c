@@ -10,8 +10,9 @@
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 
 /*
- * Returns true if the peer was heard from in the second half of the time in
- * which no task progressed: small messages pass and large requests do not.
+ * Returns true if the peer has given a sign of life in the second half of the
+ * time in which no task progressed. Then small messages get through and bulk
+ * data does not.
  */
 static bool deadline_heard(const struct tei_rail_peer *p, uint64_t since,
 			   uint64_t now) TEI_REQUIRES(rail_sched_held)

@@ -448,8 +448,8 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 
 /* --- cutting ------------------------------------------------------------- */
 
-/* Polls the lane until nothing is posted on the paths any more. Returns false
- * after a timeout. */
+/* Polls the lane until nothing is posted on the connections any more. Returns
+ * false after a timeout. */
 static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
 			 int n, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)
@@ -470,8 +470,8 @@ static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
 	return true;
 }
 
-/* Cuts the connection of the path. Its address is taken from the address
- * vector, because the peer may have a newer one. */
+/* Cuts the connection. Its address is taken from the address vector, because
+ * the peer may have a newer one. */
 static void health_cut_path(struct rail_lane *lane,
 			    const struct rail_path *path,
 			    const struct rail_cut_list *list)
@@ -484,8 +484,8 @@ static void health_cut_path(struct rail_lane *lane,
 		rail_cut_listed(lane, list, addr, len);
 }
 
-/* Replaces paths without slices posted on the lane by NULL. Returns false if
- * none is left. */
+/* Replaces the connections that have no slices posted on the lane by NULL.
+ * Returns false if none is left. */
 static bool health_posted(struct rail_lane *lane, struct rail_path **path,
 			  int n) TEI_REQUIRES(lane->lock)
 {

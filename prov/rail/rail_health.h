@@ -68,19 +68,19 @@ struct rail_fault {
 	const char *why;		/* cause for the log; static string */
 	uint64_t since_ns;		/* time at which the stage began, ns */
 	uint32_t remote_gen;		/* DOWN: its lane generation then */
-	uint64_t rail_slices;		/* rail_moved() when the pair went
-					 * down; if it was SUSPECT, when it
-					 * was ASKED */
-	bool others;			/* DOWN: other pairs had slices
-					 * posted */
+	uint64_t rail_slices;		/* rail_moved() when the pair
+					 * went down; if it was
+					 * SUSPECT, when it was ASKED */
+	bool others;			/* DOWN: other pairs
+					 * had slices posted */
 	bool all;			/* RAMPING: the rail was not UP */
 	/* ASKED, SUSPECT, RAMPING */
 	struct rail_lane *lane;
-	uint64_t moves;			/* ASKED, SUSPECT: moves of its path
-					 * when the check began; RAMPING:
-					 * rail_moved() */
-	uint64_t alive_ns;		/* first sign of life since then, or
-					 * 0 */
+	uint64_t moves;			/* ASKED, SUSPECT: moves of its
+					 * connection when the check began;
+					 * RAMPING: rail_moved() */
+	uint64_t alive_ns;		/* first sign of life
+					 * since then, or 0 */
 	uint32_t looks;			/* checks since alive_ns */
 	bool asked;			/* a ping was sent over this pair, */
 	uint64_t asked_ns;		/* at this time, ns */
@@ -88,8 +88,8 @@ struct rail_fault {
 	uint64_t doubt_ns;		/* start of the doubt, ns; vetoes by the
 					 * TCP stack do not reset it */
 	uint64_t acked, acked_ns;	/* silent and contended:
-					 * rail_stall_acked(), and since when,
-					 * ns */
+					 * rail_stall_acked(),
+					 * and since when, ns */
 	uint64_t share;			/* RAMPING: bytes allowed in flight */
 	/* DOWN */
 	uint32_t tries;			/* unanswered probes */

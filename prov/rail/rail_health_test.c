@@ -90,8 +90,9 @@ static void test_a_burst_of_errors_is_one_fault(void)
 	test_pair_close(&pair);
 }
 
-/* Handles an error completion of a slice that was posted older generations ago
- * on a lane in that state. Returns the number of faults. */
+/* Handles an error completion of a slice on a lane in that state. older: how
+ * many generations before the current one the slice was posted to. Returns the
+ * number of faults. */
 static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
 			     enum rail_lane_state state)
 {
@@ -286,9 +287,9 @@ static void test_silence_counts_from_a_sign_of_life_on(void)
 
 /* --- the peer's TCP stack ------------------------------------------------ */
 
-/* A full connection that no process reads. health_swap() puts it in the place
- * of the peer's connection, and back. Meanwhile the path has no address and
- * uses the peer's. */
+/* A full connection that no process reads. health_swap() exchanges it with the
+ * peer's connection, so that the checks of the peer look at it. Meanwhile the
+ * path object is not ready, and the address in peer->remotes is used. */
 struct health_full {
 	int listener, fd, wait_fd;
 	struct tei_rail_addr addr;
@@ -613,9 +614,9 @@ static void health_look(struct test_pair *pair, uint64_t now)
 }
 
 /* Checks a silent peer that has been asked to yield its place, age ns after its
- * silence began. wait: another path waits for the place. looks: further checks.
- * left: slices still posted after them. The test chooses the times, so that a
- * slow machine does not matter. */
+ * silence began. wait: another connection waits for the place. looks: number of
+ * further checks. left: slices still posted after them. The test chooses the
+ * times, so that a slow machine does not matter. */
 static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;

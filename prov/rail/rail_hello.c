@@ -13,8 +13,9 @@
 
 /*
  * Returns true if an unused peer has been silent for long enough to be
- * forgotten. A peer whose fence was given up must be fenced when it answers
- * again. So it is remembered until no TCP stack can still have any of its data.
+ * forgotten. If a fence of the peer was abandoned, the peer must be fenced when
+ * it answers again. So it is remembered until no TCP stack can still hold any
+ * data for it.
  */
 static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -69,9 +70,10 @@ static void hello_no_route(struct tei_rail_peer *p)
 	rail_done_run(p->dp, &done);
 }
 
-/* Returns true if the peer in use has no address at present: all its rails are
- * being opened again. Its announcement may have gone to an old address of this
- * process, and there is no connection left whose loss would be noticed. */
+/* Returns true if a peer that is in use has no address at present: all its
+ * rails are being opened again. It may have announced the new addresses to an
+ * old address of this process, and there is no connection left whose loss would
+ * be noticed. */
 static bool hello_nowhere(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {

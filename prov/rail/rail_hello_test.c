@@ -244,7 +244,8 @@ static struct rail_path *hello_path(struct tei_rail_peer *p,
 	return path;
 }
 
-/* Gives the path a place in the endpoint cache and an address of the lane. */
+/* Gives the connection to p a place in the endpoint cache and an address handle
+ * of the lane. */
 static int hello_ready(struct tei_rail_peer *p, struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock)
 {
