@@ -159,7 +159,8 @@ struct rail_mr_part {
 /* The ranks of all rails for one NUMA range of a region. */
 struct rail_mr_place {
 	uint64_t end;			/* offset of its end in the region */
-	uint8_t rank[TEI_RAIL_MAX];
+	uint8_t rank[TEI_RAIL_MAX];	/* dp->sched: 0 preferred,
+					 * 1 accessible, 2 unused */
 };
 
 enum rail_mr_fence {
@@ -184,17 +185,15 @@ struct tei_rail_mr {
 	char *addr;
 	uint64_t len;
 	uint64_t id;			/* never reused */
-	bool remote;
+	bool remote;			/* peers may access it */
 	bool read_only;			/* neither peers nor local
 					 * reads may write to it */
 	bool gpu;			/* GPU memory; rails that have not
 					 * registered it must not access it */
 	struct tei_rail_device device;	/* closed together with the region */
 	char *location;
-	struct rail_mr_place *places;	/* NUMA ranges in ascending order;
-					 * dp->sched guards their ranks: */
-	uint32_t nplaces;		/* 0 preferred, 1
-					 * accessible, 2 unused */
+	struct rail_mr_place *places;	/* NUMA ranges in ascending order */
+	uint32_t nplaces;
 
 	/* guarded by dp->admin */
 	struct rail_mr_part part[TEI_RAIL_MAX];
@@ -284,12 +283,10 @@ struct rail_lane {
 	uint64_t posts;			/* slices posted since the
 					 * lane was created */
 	uint64_t mark_posts, mark_ns;	/* value of posts at time mark_ns */
-	uint64_t stuck_posts;		/* post number up to which nothing
-					 * has completed recently; stuck:
-					 * bytes up to it */
-	uint64_t stuck;
-	uint64_t stuck_large;		/* the part of stuck that belongs
-					 * to bulk requests */
+	uint64_t stuck_posts;		/* posts up to this number have not
+					 * completed for a long time */
+	uint64_t stuck;			/* bytes of those posts */
+	uint64_t stuck_large;		/* the bulk part of stuck */
 	struct rail_slice *alone;	/* slice that was posted on the idle
 					 * lane, or NULL; never dereferenced */
 	uint64_t alone_ns;		/* time at which it was posted */
@@ -308,10 +305,9 @@ struct rail_lane {
 	uint32_t naside;		/* atomic: entries of aside */
 	bool link_cut;			/* thread: cut when
 					 * the link went down */
-	struct rail_slice *look_head;	/* rail_stall.c: oldest posted
-					 * slice at the last */
-	uint64_t look_moves;		/* check, and its connection's
-					 * moves then */
+	struct rail_slice *look_head;	/* rail_stall.c: oldest posted slice
+					 * at the last check, */
+	uint64_t look_moves;		/* and moves of its connection then */
 	struct rail_closing closing;
 	struct rail_rx *rx;		/* receive buffers, or NULL */
 	struct rail_rx *rx_idle;	/* receive buffers
@@ -607,10 +603,9 @@ struct rail_path {
 	uint16_t remote;		/* index into peer->remotes */
 
 	/* guarded by the lock of the active lane */
-	uint32_t lane_gen, remote_serial;
+	uint32_t lane_gen, remote_serial; /* those that fi_addr is for */
 	fi_addr_t fi_addr;
-	bool ready;			/* fi_addr is valid for
-					 * these generations */
+	bool ready;			/* fi_addr is valid */
 	bool used;			/* something was posted to fi_addr */
 	bool cut;			/* a connection of lane_gen was cut and
 					 * may not have disappeared yet */
@@ -790,10 +785,10 @@ struct tei_rail_peer {
 	uint64_t gone_ns;		/* start of that state */
 	bool known_us;			/* it has answered, or said hello */
 
-	struct tei_rail_addr *firsts;	/* contact addresses that it
-					 * sent in a hello: */
-	uint16_t nfirsts;		/* it listens there as
-					 * long as it lives */
+	struct tei_rail_addr *firsts;	/* contact addresses from its last
+					 * hello; it listens there as long
+					 * as it lives */
+	uint16_t nfirsts;
 	uint16_t first_turn;
 	uint64_t first_next_ns;		/* none of them is tried
 					 * before this time */
@@ -1538,7 +1533,7 @@ static inline bool rail_hmem_foreign(const struct tei_rail_mr *mr,
 int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
 		 size_t len, uint64_t access, struct fid_mr **out);
 
-/* The attempts before the registration of a region on a rail failed. */
+/* The failed attempts to register a region on a rail. */
 struct rail_reg_tried {
 	uint64_t most, least;		/* bytes per registration,
 					 * first and last try */
@@ -2185,8 +2180,8 @@ void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		       struct rail_done *done) TEI_REQUIRES(lane->lock);
 
-/* Handle, and discard, the messages that were deferred to the thread. The
- * thread. */
+/* rail_msg_aside handles the messages that were deferred to the thread,
+ * rail_msg_drop_aside discards them. The thread. */
 void rail_msg_aside(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 void rail_msg_drop_aside(struct rail_lane *lane);
