@@ -71,8 +71,7 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 
 /* --- cutting ------------------------------------------------------------- */
 
-/* Returns the number of bulk slices for which the rail still remembers small
- * requests. */
+/* Returns the number of bulk slices for which the rail stays throttled. */
 static uint32_t slice_beside_left(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -767,10 +766,10 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 }
 
 /*
- * Returns how many small requests count as already served after a bulk slice of
- * len bytes, with limit most, was cut. After a slice that is short because of
- * the limit, fewer small requests go first, in proportion; at least one does. A
- * slice that is short for another reason counts as a whole one.
+ * Returns the value of peer->overtaken after a bulk slice of len bytes was cut,
+ * with limit most. With 0, SLICE_OVERTAKE small requests go before the next
+ * bulk slice. If the limit has made the slice short, fewer of them go, in
+ * proportion to its length, but at least one.
  */
 static uint32_t slice_overtaken(const struct rail *rail, uint64_t len,
 				uint64_t most) TEI_REQUIRES(rail_sched_held)
