@@ -261,7 +261,7 @@ static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 }
 
 /* Submits a small task of peer 1. Returns the number of bytes of other peers
- * that were served before it. burst: completions handled at a time. */
+ * served before the small one. burst: completions handled at a time. */
 static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 			    uint32_t burst)
 {

@@ -18,25 +18,23 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 
+/* extra time of a pair after the peer's sign of life, at least and at most */
 #define STALL_GRACE_NS	(40 * TEI_NS_PER_MS)
 #define STALL_GRACE_MAX	(150 * TEI_NS_PER_MS)
-#define STALL_LOOKS	3			/* checks by this
-						 * process in that time */
-#define STALL_HEARD_MS	45	/* a sign of life of the peer's kernel
-				 * is recent; a delayed
-				 * acknowledgement takes 40 ms */
+#define STALL_LOOKS	3	/* checks that must fall into that time */
+/* maximum age of a sign of life of the peer's kernel; a delayed acknowledgement
+ * takes 40 ms */
+#define STALL_HEARD_MS	45
 #define STALL_HEARD_NS	(STALL_HEARD_MS * TEI_NS_PER_MS)
-#define STALL_ASKS	8u			/* attempts to ping over
-						 * the suspect pair */
+#define STALL_ASKS	8u	/* attempts to ping over the suspect pair */
 #define STALL_SILENT_TRIES 3u	/* unanswered pings before connections are
 				 * checked for signs of life */
-#define STALL_MSGS	2u			/* waiting messages that
-						 * rule out such a ping */
-#define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)	/* time for which signs of
-						 * life of the peer's kernel
-						 * delay the verdict, */
-#define STALL_OPENS	8	/* or so many times the opening of
-				 * a lane, if longer */
+#define STALL_MSGS	2u	/* messages waiting on a connection that rule
+				 * out another ping */
+/* signs of life of the peer's kernel delay the verdict for at most this time, or
+ * for STALL_OPENS times the opening of a lane, if that is longer */
+#define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)
+#define STALL_OPENS	8
 
 /* Returns the list of connections of the lane on which nothing has completed
  * for RAIL_STALL_NS, linked by look_next. */
