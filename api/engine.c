@@ -344,6 +344,7 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 		.name = e->name,
 		.incarnation = e->incarnation,
 		.secret = tei_meta_store_secret(e->store),
+		.reports = true,
 	};
 	int ret;
 

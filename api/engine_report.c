@@ -7,9 +7,11 @@
  *	peers	[te_peer_stats of each open segment, likewise, and paths
  *		[kind as a word, transport, provider, and of a fabric's rail,
  *		address, remote_rail, remote_address]]
+ *	served	[name, incarnation, tx_bytes, rx_bytes, time_ns of each process
+ *		that has written or read memory of this one, as it reports]
  *
- * Counters are numbers: exact up to 2^53. showLinks says the same of rails and
- * peers.
+ * Counters are numbers: exact up to 2^53. showLinks says the same of rails,
+ * peers and served.
  */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -21,6 +23,7 @@
 #include "topo/tei_topo.h"
 
 #define REPORT_RAILS	(TEI_RAIL_MAX + 1)
+#define REPORT_SERVED	1024	/* initiators that are listed, at most */
 
 static void report_num(cJSON *o, const char *key, uint64_t value)
 {
@@ -141,6 +144,34 @@ static void report_peers(struct engine *e, cJSON *list)
 	free(paths);
 }
 
+/* A peer chooses its name freely, so control characters are replaced. */
+static void report_initiator(cJSON *list, struct tei_rail_served *s)
+{
+	cJSON *o = report_object(list);
+	char incarnation[32], *c;
+
+	for (c = s->name; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+	cJSON_AddStringToObject(o, "name", s->name);
+	snprintf(incarnation, sizeof(incarnation), "0x%016" PRIx64,
+		 s->incarnation);
+	cJSON_AddStringToObject(o, "incarnation", incarnation);
+	report_num(o, "tx_bytes", s->tx_bytes);
+	report_num(o, "rx_bytes", s->rx_bytes);
+	report_num(o, "time_ns", s->ns);
+}
+
+static void report_served(struct engine *e, cJSON *list)
+{
+	struct tei_rail_served *s = calloc(REPORT_SERVED, sizeof(*s));
+	size_t i, n = s ? tei_rail_served(e->dp, s, REPORT_SERVED) : 0;
+
+	for (i = 0; i < n && i < REPORT_SERVED; i++)
+		report_initiator(list, &s[i]);
+	free(s);
+}
+
 char *engine_report(void *arg)
 {
 	struct engine *e = arg;
@@ -154,6 +185,7 @@ char *engine_report(void *arg)
 	report_num(doc, "time_ns", tei_now_ns());
 	report_rails(e, cJSON_AddArrayToObject(doc, "rails"));
 	report_peers(e, cJSON_AddArrayToObject(doc, "peers"));
+	report_served(e, cJSON_AddArrayToObject(doc, "served"));
 	json = cJSON_PrintUnformatted(doc);
 	cJSON_Delete(doc);
 	return json;
@@ -233,6 +265,13 @@ static void links_peer(FILE *f, const cJSON *o)
 	fputc('\n', f);
 }
 
+static void links_initiator(FILE *f, const cJSON *o)
+{
+	fprintf(f, "served %-29s written by it %.0f B read by it %.0f B\n",
+		links_get(o, "name"), links_num(o, "tx_bytes"),
+		links_num(o, "rx_bytes"));
+}
+
 /* For people: of the document, and the topology. */
 static char *links_text(const cJSON *doc, const char *topo)
 {
@@ -248,6 +287,8 @@ static char *links_text(const cJSON *doc, const char *topo)
 		links_rail(f, o);
 	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, "peers"))
 		links_peer(f, o);
+	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, "served"))
+		links_initiator(f, o);
 	fputs(topo ? topo : "", f);
 	if (!fclose(f))
 		return text;
@@ -263,6 +304,7 @@ char *engine_links(struct engine *e, bool json)
 	cJSON_AddStringToObject(doc, "segment", e->name);
 	report_rails(e, cJSON_AddArrayToObject(doc, "rails"));
 	report_peers(e, cJSON_AddArrayToObject(doc, "peers"));
+	report_served(e, cJSON_AddArrayToObject(doc, "served"));
 	topo = links_topo(e, json);
 	if (json && topo)
 		cJSON_AddRawToObject(doc, "priority_matrix", topo);

@@ -49,6 +49,13 @@ static const struct prom_metric prom_peers[] = {
 	{ "queued", "peer_queued", "gauge", "Tasks that have not ended." },
 };
 
+static const struct prom_metric prom_served[] = {
+	{ "tx_bytes", "served_written_bytes_total", "counter",
+	  "Bytes that the peer has written here, as it reports." },
+	{ "rx_bytes", "served_read_bytes_total", "counter",
+	  "Bytes that the peer has read here, as it reports." },
+};
+
 #define PROM_COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
 /* Prints a label. In its value, \, " and newlines are written as \\, \" and
@@ -137,9 +144,11 @@ static bool prom_told(const cJSON *peers, const cJSON *peer)
 	return false;
 }
 
-static void prom_peer(const cJSON *doc, const struct prom_metric *m)
+/* list: "peers" or "served". */
+static void prom_peer(const cJSON *doc, const char *list,
+		      const struct prom_metric *m)
 {
-	const cJSON *peers = cJSON_GetObjectItemCaseSensitive(doc, "peers");
+	const cJSON *peers = cJSON_GetObjectItemCaseSensitive(doc, list);
 	const cJSON *o;
 
 	prom_head(m->name, m->type, m->help);
@@ -170,5 +179,7 @@ void info_prometheus(const cJSON *doc)
 		prom_rail(doc, &prom_rails[i]);
 	prom_states(doc);
 	for (size_t i = 0; i < PROM_COUNT(prom_peers); i++)
-		prom_peer(doc, &prom_peers[i]);
+		prom_peer(doc, "peers", &prom_peers[i]);
+	for (size_t i = 0; i < PROM_COUNT(prom_served); i++)
+		prom_peer(doc, "served", &prom_served[i]);
 }

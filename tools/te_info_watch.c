@@ -15,6 +15,8 @@
 #include "util/settings.h"
 
 #define WATCH_INTERVAL	1.0	/* default, seconds */
+#define WATCH_SILENT_NS	2.5e9	/* an initiator that reports nothing for so
+				 * long moves nothing */
 
 /* The store, and the process that is watched. */
 struct watch {
@@ -101,6 +103,54 @@ static void watch_rates(const struct watch *w, cJSON *doc, const char *key)
 	}
 }
 
+/* The same initiator in the turn before, or NULL. */
+static const cJSON *watch_served_before(const struct watch *w, const cJSON *o)
+{
+	const cJSON *p;
+
+	cJSON_ArrayForEach(p, watch_list(w->before, "served"))
+		if (!strcmp(info_get(p, "incarnation"),
+			    info_get(o, "incarnation")))
+			return p;
+	return NULL;
+}
+
+/* Bytes per second between the last two reports of an initiator. */
+static double watch_served_rate(const cJSON *doc, const cJSON *was,
+				const cJSON *o, const char *bytes,
+				const char *rate)
+{
+	double ns = info_get_num(o, "time_ns") - info_get_num(was, "time_ns");
+
+	if (!was)
+		return 0;
+	if (ns > 0)
+		return (info_get_num(o, bytes) - info_get_num(was, bytes)) *
+		       1e9 / ns;
+	if (info_get_num(doc, "time_ns") - info_get_num(o, "time_ns") >
+	    WATCH_SILENT_NS)
+		return 0;
+	return info_get_num(was, rate);
+}
+
+/* Initiators report about once a second, at times of their own, so the rates do
+ * not count from turn to turn. */
+static void watch_served_rates(const struct watch *w, cJSON *doc)
+{
+	const cJSON *was;
+	cJSON *o;
+
+	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, "served")) {
+		was = watch_served_before(w, o);
+		info_num(o, "tx_bytes_per_s",
+			 watch_served_rate(doc, was, o, "tx_bytes",
+					   "tx_bytes_per_s"));
+		info_num(o, "rx_bytes_per_s",
+			 watch_served_rate(doc, was, o, "rx_bytes",
+					   "rx_bytes_per_s"));
+	}
+}
+
 static void watch_rails(const cJSON *doc)
 {
 	const cJSON *o;
@@ -161,6 +211,23 @@ static void watch_peers(const cJSON *doc)
 	}
 }
 
+static void watch_served(const cJSON *doc)
+{
+	const cJSON *o;
+
+	if (!cJSON_GetArraySize(watch_list(doc, "served")))
+		return;
+	printf("%-40s %10s %10s %10s %10s\n", "initiator (its own count)",
+	       "write MB/s", "read MB/s", "written MB", "read MB");
+	cJSON_ArrayForEach(o, watch_list(doc, "served"))
+		printf("%-40s %10.1f %10.1f %10.0f %10.0f\n",
+		       info_get(o, "name"),
+		       info_get_num(o, "tx_bytes_per_s") / 1e6,
+		       info_get_num(o, "rx_bytes_per_s") / 1e6,
+		       info_get_num(o, "tx_bytes") / 1e6,
+		       info_get_num(o, "rx_bytes") / 1e6);
+}
+
 static void watch_show(const struct watch *w, const cJSON *doc)
 {
 	char *text, when[16] = "";
@@ -186,6 +253,7 @@ static void watch_show(const struct watch *w, const cJSON *doc)
 	       info_get(doc, "version"));
 	watch_rails(doc);
 	watch_peers(doc);
+	watch_served(doc);
 	if (!isatty(STDOUT_FILENO))
 		putchar('\n');
 }
@@ -209,6 +277,7 @@ static bool watch_turn(struct watch *w, struct tei_err *err)
 		return false;
 	watch_rates(w, doc, "rails");
 	watch_rates(w, doc, "peers");
+	watch_served_rates(w, doc);
 	watch_show(w, doc);
 	cJSON_Delete(w->before);
 	w->before = doc;

@@ -931,6 +931,31 @@ case_watch()
 		--segment=127.0.0.1:17000
 	exposition "$name" "$tmp/out"
 	ok $? 'every sample is of a metric that is named once, and of one kind'
+	tries=0
+	until "$info" --watch --segment="$name" --count=1 --json \
+		2>/dev/null | grep -q '"served":\[{.*"tx_bytes":[1-9]'; do
+		tries=$((tries + 1))
+		[ "$tries" -gt 300 ] && break
+		sleep 0.1
+	done
+	run 0 'watch_of_a_target_ends_with_success' --watch --json --count=3 \
+		--interval=2 --segment="$name"
+	turns 'watch_of_a_target_names_the_initiator' \
+		'len(r) == 3 and all([s["name"] for s in t["served"]] == ["127.0.0.1:17000"] and s["incarnation"] != t["incarnation"] for t in r for s in t["served"])'
+	turns 'bytes_that_the_target_serves_grow' \
+		'r[0]["served"][0]["tx_bytes"] < r[-1]["served"][0]["tx_bytes"] and all(t["served"][0]["rx_bytes"] == 0 for t in r)'
+	turns 'rates_that_the_target_serves_are_shown' \
+		'any(t["served"][0]["tx_bytes_per_s"] > 0 for t in r[1:]) and all(t["served"][0]["rx_bytes_per_s"] == 0 for t in r)'
+	turns 'target_itself_has_moved_nothing' \
+		'all(not t["peers"] and all(x["tx_bytes"] == 0 for x in t["rails"]) for t in r)'
+	run 0 'watch_of_a_target_as_text' --watch --count=1 --segment="$name"
+	grep -Eq '^127.0.0.1:17000 +0.0 +0.0 +[0-9]+ +0$' "$tmp/out"
+	ok $? 'text_has_a_line_for_the_initiator'
+	run 0 'watch_of_a_target_for_prometheus' --watch --prometheus --count=1 \
+		--segment="$name"
+	grep -Eq '^moonrail_served_written_bytes_total\{.*peer="127.0.0.1:17000".*\} [1-9]' \
+		"$tmp/out"
+	ok $? 'prometheus_has_the_bytes_that_the_target_serves'
 	kill -9 "$bench"
 	wait "$bench" 2>/dev/null
 	run 2 'a process that has gone' --watch --segment=127.0.0.1:17000
@@ -953,7 +978,9 @@ liar()
 	         b'"peers":[{"name":"q\\nmoonrail_fake 1","state":"up",'
 	         b'"incarnation":"0x2\\"}","tx_bytes":-1e400,"paths":[{"kind":'
 	         b'"fabric","rail":"\xff","remote_rail":"b\n"},{"kind":"x",'
-	         b'"provider":"\x1b[5m"}]}]}')
+	         b'"provider":"\x1b[5m"}]}],"served":[{"name":"s\\n\x1b[2J",'
+	         b'"incarnation":"0x3","tx_bytes":1e308,"rx_bytes":"9",'
+	         b'"time_ns":-1e999}]}')
 	desc = (b'{"name":"127.0.0.1:17200","server_name":"127.0.0.1:17200",'
 	        b'"protocol":"tcp","version":1,"incarnation":1,"devices":[{'
 	        b'"name":"a","lid":0,"gid":"","provider":"tcp;ofi_rxm",'
@@ -1013,7 +1040,7 @@ case_liar()
 	set -- --watch --segment=127.0.0.1:17200 --count=2 --interval=0.1
 	run 0 'is watched' "$@"
 	plain 'its text has no escapes'
-	[ "$(wc -l <"$tmp/out")" -eq 12 ]
+	[ "$(wc -l <"$tmp/out")" -eq 16 ]
 	ok $? 'nor lines of its own'
 	run 0 'as JSON' "$@" --json
 	plain 'likewise'

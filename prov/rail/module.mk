@@ -46,6 +46,7 @@ SRCS += \
 	prov/rail/rail_report.c \
 	prov/rail/rail_retry.c \
 	prov/rail/rail_sched.c \
+	prov/rail/rail_served.c \
 	prov/rail/rail_slice.c \
 	prov/rail/rail_stall.c \
 	prov/rail/rail_tcp.c \
@@ -78,6 +79,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_refresh_test.c \
 	prov/rail/rail_reopen_test.c \
 	prov/rail/rail_sched_test.c \
+	prov/rail/rail_served_test.c \
 	prov/rail/rail_shim.c \
 	prov/rail/rail_slice_test.c \
 	prov/rail/rail_test_main.c \

@@ -51,6 +51,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->port = attr->port;
 	dp->next_port = (uint32_t)attr->incarnation;
 	dp->back = attr->back;
+	dp->reports = attr->reports;
 	dp->signs = attr->secret != NULL;
 	if (attr->secret)
 		tei_secret_key(attr->secret, "peer protocol", &dp->auth);

@@ -42,6 +42,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "prov/rail/rail_served.h"
 #include "prov/rail/rail_wire.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
@@ -987,6 +988,8 @@ struct tei_rail_peer {
 		char text[96];		/* of the first: text of the provider */
 	} loss;
 	struct tei_rail_peer_stats stats; /* counters */
+	uint64_t born_ns;		/* fixed: start of these counters */
+	struct rail_served served;
 	bool routes_changed;		/* a log line about the routes is due */
 	uint64_t said;			/* thread: hash of the last such line */
 	struct tei_log_limit report_limit;
@@ -1038,6 +1041,8 @@ struct tei_rail_dp {
 					 * with a shared secret */
 	bool back;			/* reverse-path sends are
 					 * wanted (rail_back.c) */
+	bool reports;			/* peers get the totals of moved
+					 * bytes (rail_served.h) */
 	uint64_t info_flags;		/* for fi_getinfo */
 	uint16_t port;			/* port of the first rx lanes, 0: any */
 	uint32_t next_port;		/* atomic: next index in the range of
@@ -2106,6 +2111,7 @@ enum rail_msg_type {
 	RAIL_MSG_PONG = 15,
 	RAIL_MSG_BACK = 16,	/* reverse path for RAIL_MSG_USER */
 	RAIL_MSG_NOTE_ACK = 17,
+	RAIL_MSG_BYTES = 18,	/* totals of the sender: rail_served.h */
 };
 /* The functions below are called by the thread without a lock unless they say
  * otherwise. */

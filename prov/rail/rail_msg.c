@@ -1126,6 +1126,9 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 	case RAIL_MSG_BACK:
 		rail_back_told(peer, lane, w);
 		break;
+	case RAIL_MSG_BYTES:
+		rail_served_reported(peer, w);
+		break;
 	case RAIL_MSG_BYE:
 		rail_peer_set_gone(peer, "the peer closed its engine",
 				   flags & RAIL_WIRE_UNDRAINED ?

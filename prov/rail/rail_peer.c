@@ -109,6 +109,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	p->incarnation = inc;
 	p->sent = tei_now_ns();
 	p->alive_ns = tei_now_ns();
+	p->born_ns = p->alive_ns;
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		p->route[i] = -1;

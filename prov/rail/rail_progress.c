@@ -59,6 +59,8 @@ struct progress {
 	uint64_t slept_ns;		/* intended sleep since then */
 	uint64_t deadline_ns;		/* last look at deadlines */
 	uint64_t probe_ns;		/* last look at silent peers */
+	uint64_t served_ns;		/* last look at reports of bytes */
+	bool served_live;		/* tasks were live then */
 	uint64_t cloexec_ns;		/* last look for new descriptors */
 	uint64_t cloexec_wait_ns;	/* until the next one */
 	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
@@ -703,10 +705,32 @@ static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 	return 0;
 }
 
+/*
+ * Lets the peers know about once a second how many bytes were moved. Returns when
+ * the next look is due; 0 if nothing has been active since the last one.
+ */
+static uint64_t progress_served(struct progress *pr, uint64_t now)
+{
+	uint64_t last = pr->active_ns > pr->target_ns ? pr->active_ns :
+							pr->target_ns;
+
+	if (last < pr->stirred_ns)
+		last = pr->stirred_ns;
+	if (!pr->dp->reports ||
+	    (last < pr->served_ns && !pr->served_live && !pr->drive.driven))
+		return 0;
+	if (now < pr->served_ns + RAIL_SERVED_NS)
+		return pr->served_ns + RAIL_SERVED_NS;
+	pr->served_live = __atomic_load_n(&pr->dp->nlive, __ATOMIC_RELAXED);
+	pr->served_ns = now;
+	rail_served_mark(pr->dp);
+	return pr->served_live ? now + RAIL_SERVED_NS : 0;
+}
+
 static void progress_turn(struct progress *pr)
 {
 	struct tei_rail_dp *dp = pr->dp;
-	uint64_t now, next, due;
+	uint64_t now, next, due, served;
 	bool any, target = false;
 
 	now = tei_now_ns();
@@ -723,7 +747,8 @@ static void progress_turn(struct progress *pr)
 		pr->probe_ns = now;
 		rail_peer_probe(dp, now);
 	}
-	next = progress_peers(dp, now);
+	served = progress_served(pr, now);
+	next = rail_ctl_sooner(served, progress_peers(dp, now));
 	due = rail_fence_retiring(dp, now);
 	if (due && (!next || due < next))
 		next = due;

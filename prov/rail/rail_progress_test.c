@@ -239,6 +239,9 @@ static void progress_begin(struct progress_rig *rig)
 
 	test_plane_init(&rig->from);
 	test_plane_init(&rig->to);
+	/* as an engine */
+	rig->from.reports = true;
+	rig->to.reports = true;
 	test_plane_open(&rig->from, "127.0.0.1");
 	test_plane_open(&rig->to, "127.0.0.2");
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(rig->from.dp, rig->src,

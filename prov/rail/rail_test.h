@@ -33,6 +33,7 @@ extern const struct tei_test_case rail_progress_cases[];
 extern const struct tei_test_case rail_refresh_cases[];
 extern const struct tei_test_case rail_reopen_cases[];
 extern const struct tei_test_case rail_sched_cases[];
+extern const struct tei_test_case rail_served_cases[];
 extern const struct tei_test_case rail_slice_cases[];
 extern const struct tei_test_case rail_window_cases[];
 extern const struct tei_test_case rail_wire_cases[];
@@ -43,6 +44,7 @@ struct test_plane {
 	struct tei_settings settings;
 	const struct tei_secret *secret;	/* NULL: no secret */
 	struct tei_rail_dp *dp;
+	bool reports;			/* attr.reports */
 	bool hold;			/* notifications stay in notes and count
 					 * against the limits */
 	struct tei_list notes;		/* list of tei_rail_note.link */

@@ -136,6 +136,7 @@ void test_plane_open(struct test_plane *p, const char *address)
 		.incarnation = ++incarnation,
 		.secret = p->secret,
 		.back = true,
+		.reports = p->reports,
 	};
 	struct tei_err err;
 
@@ -369,6 +370,7 @@ int main(int argc, char **argv)
 		{ "rail_refresh", rail_refresh_cases },
 		{ "rail_reopen", rail_reopen_cases },
 		{ "rail_sched", rail_sched_cases },
+		{ "rail_served", rail_served_cases },
 		{ "rail_slice", rail_slice_cases },
 		{ "rail_window", rail_window_cases },
 		{ "rail_wire", rail_wire_cases },

@@ -67,6 +67,9 @@
  *		protocol 4, protocol version 4, format 4, address bytes: user
  *		messages may be sent there over the connection that carried
  *		this message
+ *	BYTES	start of the counters 8 (clock of the sender, ns, not 0), bytes 8
+ *		that the sender has written to the receiver since then, bytes 8 read
+ *		from it
  *
  * USER has no format: its body is the bytes of tei_rail_send.
  *

@@ -125,6 +125,8 @@ struct tei_rail_dp_attr {
 	bool back;				/* use reverse-path
 						 * sends, because many
 						 * messages are answered */
+	bool reports;				/* report the moved bytes to
+						 * the peers: tei_rail_served */
 };
 
 /* Opens a data plane without rails. Returns 0 and sets *dp, which the caller
@@ -467,6 +469,21 @@ struct tei_rail_peer_stats {
 };
 void tei_rail_peer_get_stats(struct tei_rail_peer *peer,
 			     struct tei_rail_peer_stats *out);
+
+/*
+ * Bytes that a peer has written to this process and read from it, as the peer
+ * reports them about once a second. They are not verified.
+ */
+struct tei_rail_served {
+	char name[96];			/* as the peer says, "" if unknown */
+	uint64_t incarnation;
+	uint64_t tx_bytes, rx_bytes;	/* written and read by the peer */
+	uint64_t ns;			/* time of the last report */
+};
+/* Fills in up to room elements, the peers that sent a message last first. Returns
+ * the number of peers that have reported bytes. */
+size_t tei_rail_served(struct tei_rail_dp *dp, struct tei_rail_served *out,
+		       size_t room);
 
 /* Returns true if the process of this incarnation is known to be gone. */
 bool tei_rail_peer_gone(struct tei_rail_peer *peer);

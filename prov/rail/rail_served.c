@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/rail/rail_served.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/rail_ctl.h"
+#include "prov/rail/rail_wire.h"
+
+#define SERVED_TRIES	8	/* repetitions of a report that no rail takes */
+
+/* --- initiator ------------------------------------------------------------ */
+
+void rail_served_mark(struct tei_rail_dp *dp)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(dp);
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+		if (p->state != RAIL_PEER_READY ||
+		    (p->stats.tx_bytes == p->served.sent_tx &&
+		     p->stats.rx_bytes == p->served.sent_rx))
+			continue;
+		p->served.due = true;
+		p->served.tries = 0;
+		rail_peer_attend(p);
+	}
+	rail_sched_leave(dp);
+}
+
+/* A report that no rail takes for some time is dropped: after the next transfer,
+ * rail_served_mark finds the difference again. */
+uint64_t rail_ctl_served(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct rail_served *s = &p->served;
+	struct rail_wire w;
+	uint64_t tx, rx;
+	bool ready;
+	int ret;
+
+	if (!s->due)
+		return 0;
+	rail_sched_enter(p->dp);
+	ready = p->state == RAIL_PEER_READY;
+	tx = p->stats.tx_bytes;
+	rx = p->stats.rx_bytes;
+	rail_sched_leave(p->dp);
+	s->due = false;
+	if (!ready)
+		return 0;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_BYTES, 0);
+	rail_wire_put(&w, p->born_ns, 8);
+	rail_wire_put(&w, tx, 8);
+	rail_wire_put(&w, rx, 8);
+	ret = rail_msg_send(p, buf, rail_msg_end(&w), 0);
+	if (!ret) {
+		s->sent_tx = tx;
+		s->sent_rx = rx;
+	}
+	s->due = ret == -FI_EAGAIN && s->tries++ < SERVED_TRIES;
+	return s->due ? now + RAIL_CTL_RARELY_NS : 0;
+}
+
+/* --- target --------------------------------------------------------------- */
+
+/* The totals of a peer only grow, also if its counters begin again, or if an older
+ * report arrives after a newer one. */
+void rail_served_reported(struct tei_rail_peer *p, struct rail_wire *w)
+{
+	uint64_t since = rail_wire_get(w, 8);
+	uint64_t tx = rail_wire_get(w, 8), rx = rail_wire_get(w, 8);
+	struct rail_served *s = &p->served;
+
+	if (w->bad || !since || since < s->since)
+		return;
+	if (since > s->since) {
+		s->since = since;
+		s->base_tx = s->tx;
+		s->base_rx = s->rx;
+	}
+	if (s->base_tx + tx < s->tx || s->base_rx + rx < s->rx)
+		return;
+	s->tx = s->base_tx + tx;
+	s->rx = s->base_rx + rx;
+	s->ns = tei_now_ns();
+}
+
+size_t tei_rail_served(struct tei_rail_dp *dp, struct tei_rail_served *out,
+		       size_t room)
+{
+	struct tei_rail_peer *p;
+	struct tei_list *l;
+	size_t n = 0;
+
+	rail_sched_enter(dp);
+	/* the peers that sent a message last are at the end */
+	for (l = dp->peers.prev; l != &dp->peers; l = l->prev) {
+		p = tei_container_of(l, struct tei_rail_peer, link);
+		if (!p->served.ns)
+			continue;
+		if (n < room) {
+			snprintf(out[n].name, sizeof(out[n].name), "%.95s",
+				 p->name);
+			out[n].incarnation = p->incarnation;
+			out[n].tx_bytes = p->served.tx;
+			out[n].rx_bytes = p->served.rx;
+			out[n].ns = p->served.ns;
+		}
+		n++;
+	}
+	rail_sched_leave(dp);
+	return n;
+}
