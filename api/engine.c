@@ -307,17 +307,20 @@ static int engine_start_meta(struct engine *e, const char *conn,
 {
 	struct tei_meta_server_config config;
 	char host[TEI_META_HOST_MAX], name_host[TEI_META_HOST_MAX];
+	bool p2p, given;
 	uint16_t port;
-	bool p2p;
 	int ret;
 
 	ret = tei_meta_store_open(conn, &e->settings, &e->store, err);
 	if (ret)
 		return ret;
 	p2p = tei_meta_store_p2p(e->store);
-	ret = tei_meta_local_host(&e->settings, server_name, p2p, host, err);
+	ret = tei_meta_local_host(&e->settings, server_name, p2p, host, &given,
+				  err);
 	if (ret)
 		return ret;
+	/* With P2PHANDSHAKE the address is the segment's name. */
+	e->host_fixed = p2p || given;
 	tei_meta_server_defaults(&e->settings, host, e->incarnation, &config);
 	config.secret = tei_meta_store_secret(e->store);
 	if (!p2p && e->settings.legacy_binding &&

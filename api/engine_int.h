@@ -367,6 +367,8 @@ struct engine {
 	char *matrix;			/* JSON that installTransport gave */
 	uint32_t devices_tries;		/* refreshes since the devices changed */
 	bool devices_again;		/* the last one left something to do */
+	bool host_fixed;		/* fixed: the control channel does not
+					 * follow the interfaces' addresses */
 	struct engine_region *regions;
 	struct engine_alloc *allocs;
 	uint32_t nregions, regions_cap;

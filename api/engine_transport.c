@@ -374,11 +374,32 @@ static uint32_t transport_refresh(struct engine *e) TEI_REQUIRES(e->control)
 	return did;
 }
 
+/*
+ * Moves the control channel to an address that other hosts can reach, if it was
+ * bound to loopback because no interface had one, or if the interfaces have lost
+ * its address. Returns 0 if it is where it should be.
+ */
+static int transport_move_control(struct engine *e)
+{
+	char host[TEI_META_HOST_MAX];
+	struct tei_err err;
+	int ret;
+
+	if (e->host_fixed ||
+	    !tei_meta_host_outdated(&e->settings,
+				    tei_meta_server_host(e->server), host))
+		return 0;
+	ret = tei_meta_server_move(e->server, host, &err);
+	if (!ret)
+		engine_work_publish(e);
+	return ret;
+}
+
 /* The data plane has the rails published. */
 void engine_transport_devices(struct engine *e)
 {
 	struct tei_err err;
-	bool changed;
+	bool changed, stays;
 	uint32_t did;
 
 	/* it is being created: its rails are searched for at present */
@@ -395,11 +416,12 @@ void engine_transport_devices(struct engine *e)
 		tei_mutex_unlock(&e->control);
 		return;
 	}
+	stays = transport_move_control(e);
 	did = transport_refresh(e);
 	/* after an error the matrix is that of the rails before */
 	if (did & TEI_RAIL_REFRESHED)
 		transport_set_topo(e, &err);
-	e->devices_again = did & TEI_RAIL_REFRESH_AGAIN;
+	e->devices_again = stays || did & TEI_RAIL_REFRESH_AGAIN;
 	if (e->devices_again) {
 		engine_work_devices(e, tei_now_ns() +
 				    (DEVICES_AGAIN_NS << e->devices_tries));

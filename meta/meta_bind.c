@@ -41,15 +41,24 @@ static int bind_one(const struct sockaddr *sa, socklen_t len, uint32_t backlog)
 	return fd;
 }
 
-/* Tries each port of the range once, starting with a random one. */
+/*
+ * Tries first, unless it is 0, and then each port of the range once, starting
+ * with a random one.
+ */
 static int bind_range(const struct tei_meta_server_config *config,
-		      struct sockaddr *sa, socklen_t len)
+		      uint16_t first, struct sockaddr *sa, socklen_t len)
 {
 	uint32_t backlog = config->backlog ? config->backlog : SOMAXCONN;
 	uint16_t min = config->min_port;
 	uint32_t count = (uint32_t)config->max_port - min + 1, i, start;
 	int fd = -EADDRINUSE;
 
+	if (first) {
+		bind_set_port(sa, first);
+		fd = bind_one(sa, len, backlog);
+		if (fd != -EADDRINUSE)
+			return fd;
+	}
 	start = (uint32_t)(tei_meta_incarnation() % count);
 	for (i = 0; i < count; i++) {
 		bind_set_port(sa, (uint16_t)(min + (start + i) % count));
@@ -71,16 +80,18 @@ static int bind_rank(const struct addrinfo *a, bool ipv6)
  * Binds the best address that belongs to this host. Returns a listening socket
  * or -errno.
  */
-static int bind_best(struct tei_meta_server *s, struct addrinfo *list)
+static int bind_best(const struct tei_meta_server_config *config, uint16_t port,
+		     struct addrinfo *list)
 {
 	struct addrinfo *a;
 	int rank, fd = -EADDRNOTAVAIL;
 
 	for (rank = 0; rank < 4; rank++) {
 		for (a = list; a; a = a->ai_next) {
-			if (bind_rank(a, s->config.ipv6) != rank)
+			if (bind_rank(a, config->ipv6) != rank)
 				continue;
-			fd = bind_range(&s->config, a->ai_addr, a->ai_addrlen);
+			fd = bind_range(config, port, a->ai_addr,
+					a->ai_addrlen);
 			if (fd != -EADDRNOTAVAIL && fd != -EAFNOSUPPORT)
 				return fd;
 		}
@@ -88,32 +99,32 @@ static int bind_best(struct tei_meta_server *s, struct addrinfo *list)
 	return fd;
 }
 
-static int bind_learn(struct tei_meta_server *s)
+static int bind_learn(int fd, const char *host, struct meta_bound *out)
 {
 	struct sockaddr_storage ss;
 	struct sockaddr *sa = (struct sockaddr *)&ss;
 	socklen_t len = sizeof(ss);
 
-	if (getsockname(s->listen_fd, sa, &len))
+	if (getsockname(fd, sa, &len))
 		return -errno;
-	s->port = ntohs(sa->sa_family == AF_INET6 ?
-			((struct sockaddr_in6 *)(void *)sa)->sin6_port :
-			((struct sockaddr_in *)(void *)sa)->sin_port);
-	meta_address_host(sa, len, s->host);
-	meta_address_text(sa, len, s->address);
-	tei_meta_join(s->config.host, s->port, s->name);
+	out->port = ntohs(sa->sa_family == AF_INET6 ?
+			  ((struct sockaddr_in6 *)(void *)sa)->sin6_port :
+			  ((struct sockaddr_in *)(void *)sa)->sin_port);
+	meta_address_host(sa, len, out->host);
+	meta_address_text(sa, len, out->address);
+	tei_meta_join(host, out->port, out->name);
 	return 0;
 }
 
-int meta_server_bind(struct tei_meta_server *s, struct tei_err *err)
+int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
+		     struct meta_bound *out, struct tei_err *err)
 {
-	const char *host = s->config.host, *why = "";
+	const char *host = config->host, *why = "";
 	struct addrinfo *list;
-	int rc;
+	int rc, fd;
 
-	rc = tei_meta_resolve(host, 0,
-			      tei_now_ns() + s->config.frame_timeout_ns, &list,
-			      &why);
+	rc = tei_meta_resolve(host, 0, tei_now_ns() + config->frame_timeout_ns,
+			      &list, &why);
 	if (rc)
 		return tei_err_fail(err, rc, "meta", NULL,
 				    "control channel host '%.64s': %s", host,
@@ -124,21 +135,20 @@ int meta_server_bind(struct tei_meta_server *s, struct tei_err *err)
 				    "control channel host '%.64s' is no single address",
 				    host);
 	}
-	rc = bind_best(s, list);
+	fd = bind_best(config, port, list);
 	freeaddrinfo(list);
-	if (rc < 0)
+	if (fd < 0)
 		return tei_err_fail(err, TEI_ERR_SOCKET, "meta",
-				    tei_hint(TEI_HINT_BIND, -rc),
+				    tei_hint(TEI_HINT_BIND, -fd),
 				    "control channel: no port of %.64s from %u to %u can be bound: %s",
-				    host, s->config.min_port,
-				    s->config.max_port, strerror(-rc));
-	s->listen_fd = rc;
-	rc = bind_learn(s);
+				    host, config->min_port, config->max_port,
+				    strerror(-fd));
+	rc = bind_learn(fd, host, out);
 	if (rc) {
-		close(s->listen_fd);
+		close(fd);
 		return tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
 				    "control channel: own address: %s",
 				    strerror(-rc));
 	}
-	return 0;
+	return fd;
 }

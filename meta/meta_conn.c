@@ -205,7 +205,7 @@ static void conn_full(struct tei_meta_server *s, const struct meta_ip *ip,
 	META_COUNT(s, evicted);
 	TEI_LOG_LIMITED(&s->full_limit, TEI_LOG_WARN, "meta",
 			"control channel %s: client %s refused: %s",
-			s->address, host, why);
+			tei_meta_server_address(s), host, why);
 }
 
 bool meta_conn_evict(struct tei_meta_server *s, struct meta_ip *ip)

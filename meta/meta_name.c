@@ -218,15 +218,20 @@ static int name_rank(const struct ifaddrs *i, bool ipv6)
 	return (family == AF_INET6) == ipv6 ? 2 : 1;
 }
 
-/* Returns the first of the best addresses, or loopback if there is none. */
-static void name_own_address(bool ipv6, char out[TEI_META_HOST_MAX])
+static void name_host(const struct sockaddr *sa, char out[TEI_META_HOST_MAX])
 {
-	struct ifaddrs *list, *i, *best = NULL;
+	meta_address_host(sa, sa->sa_family == AF_INET6 ?
+			  sizeof(struct sockaddr_in6) :
+			  sizeof(struct sockaddr_in), out);
+}
+
+/* Writes the first of the best addresses, or returns false if there is none. */
+static bool name_best(const struct ifaddrs *list, bool ipv6,
+		      char out[TEI_META_HOST_MAX])
+{
+	const struct ifaddrs *i, *best = NULL;
 	int rank, best_rank = 0;
 
-	strcpy(out, ipv6 ? "::1" : "127.0.0.1");
-	if (getifaddrs(&list))
-		return;
 	for (i = list; i; i = i->ifa_next) {
 		rank = name_rank(i, ipv6);
 		if (rank > best_rank) {
@@ -235,11 +240,51 @@ static void name_own_address(bool ipv6, char out[TEI_META_HOST_MAX])
 		}
 	}
 	if (best)
-		meta_address_host(best->ifa_addr,
-				  best->ifa_addr->sa_family == AF_INET6 ?
-				  sizeof(struct sockaddr_in6) :
-				  sizeof(struct sockaddr_in), out);
+		name_host(best->ifa_addr, out);
+	return best;
+}
+
+/* Writes the first of the best addresses, or loopback if there is none. */
+static void name_own_address(bool ipv6, char out[TEI_META_HOST_MAX])
+{
+	struct ifaddrs *list;
+
+	strcpy(out, ipv6 ? "::1" : "127.0.0.1");
+	if (getifaddrs(&list))
+		return;
+	name_best(list, ipv6, out);
 	freeifaddrs(list);
+}
+
+/* Returns true if an interface other than loopback has the address. */
+static bool name_present(const struct ifaddrs *i, const char *host)
+{
+	char text[TEI_META_HOST_MAX];
+
+	for (; i; i = i->ifa_next) {
+		if (!i->ifa_addr || i->ifa_flags & IFF_LOOPBACK ||
+		    (i->ifa_addr->sa_family != AF_INET &&
+		     i->ifa_addr->sa_family != AF_INET6))
+			continue;
+		name_host(i->ifa_addr, text);
+		if (!strcmp(text, host))
+			return true;
+	}
+	return false;
+}
+
+bool tei_meta_host_outdated(const struct tei_settings *settings,
+			    const char *host, char out[TEI_META_HOST_MAX])
+{
+	struct ifaddrs *list;
+	bool outdated;
+
+	if (getifaddrs(&list))
+		return false;
+	outdated = !name_present(list, host) &&
+		   name_best(list, settings->use_ipv6, out);
+	freeifaddrs(list);
+	return outdated;
 }
 
 enum name_kind {
@@ -279,7 +324,8 @@ static bool name_of_debian(const struct addrinfo *a)
 }
 
 static int name_given(const struct tei_settings *settings, const char *host,
-		      char out[TEI_META_HOST_MAX], struct tei_err *err)
+		      char out[TEI_META_HOST_MAX], bool *usable,
+		      struct tei_err *err)
 {
 	uint64_t deadline = tei_now_ns() +
 			    settings->connect_timeout_s * TEI_NS_PER_SEC;
@@ -297,7 +343,8 @@ static int name_given(const struct tei_settings *settings, const char *host,
 	kind = name_classify(host, list);
 	debian = name_of_debian(list);
 	freeaddrinfo(list);
-	if (kind == NAME_USABLE) {
+	*usable = kind == NAME_USABLE;
+	if (*usable) {
 		snprintf(out, TEI_META_HOST_MAX, "%s", host);
 		return 0;
 	}
@@ -311,24 +358,29 @@ static int name_given(const struct tei_settings *settings, const char *host,
 
 int tei_meta_local_host(const struct tei_settings *settings,
 			const char *local_server_name, bool p2p,
-			char out[TEI_META_HOST_MAX], struct tei_err *err)
+			char out[TEI_META_HOST_MAX], bool *given,
+			struct tei_err *err)
 {
-	const char *given = settings->tcp_bind_address;
+	const char *from = settings->tcp_bind_address;
 	char host[TEI_META_HOST_MAX];
+	bool usable = false;
 	uint16_t port;
+	int rc = 0;
 
-	if (!*given && (p2p || settings->legacy_binding) && local_server_name)
-		given = local_server_name;
-	if (!*given) {
+	if (!*from && (p2p || settings->legacy_binding) && local_server_name)
+		from = local_server_name;
+	if (!*from)
 		name_own_address(settings->use_ipv6, out);
-		return 0;
-	}
-	if (tei_meta_split(given, host, &port))
-		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
-				    "write host, host:port or [v6]:port",
-				    "'%.64s' is no host: %s", given,
-				    tei_meta_split_why(given));
-	return name_given(settings, host, out, err);
+	else if (tei_meta_split(from, host, &port))
+		rc = tei_err_fail(err, TEI_ERR_INVALID, "meta",
+				  "write host, host:port or [v6]:port",
+				  "'%.64s' is no host: %s", from,
+				  tei_meta_split_why(from));
+	else
+		rc = name_given(settings, host, out, &usable, err);
+	if (given)
+		*given = usable;
+	return rc;
 }
 
 /* --- incarnation --------------------------------------------------------- */

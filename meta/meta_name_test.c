@@ -73,32 +73,41 @@ static void own_host_follows_the_rules(void)
 {
 	struct tei_settings s = *meta_test_settings();
 	char host[TEI_META_HOST_MAX], chosen[TEI_META_HOST_MAX];
+	bool given;
 
 	s.tcp_bind_address[0] = 0;
-	CU_ASSERT_EQUAL(tei_meta_local_host(&s, NULL, true, chosen, NULL), 0);
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, NULL, true, chosen, &given,
+					    NULL), 0);
+	CU_ASSERT(!given);
 	CU_ASSERT(chosen[0] != 0 && strcmp(chosen, "0.0.0.0"));
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1:12345", true, host,
-					    NULL), 0);
+					    &given, NULL), 0);
+	CU_ASSERT(given);
 	CU_ASSERT_STRING_EQUAL(host, "127.0.0.1");
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "[::1]:12345", true, host,
-					    NULL), 0);
+					    &given, NULL), 0);
+	CU_ASSERT(given);
 	CU_ASSERT_STRING_EQUAL(host, "::1");
-	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "0.0.0.0", true, host, NULL),
-			0);
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "0.0.0.0", true, host, &given,
+					    NULL), 0);
+	CU_ASSERT(!given);
 	CU_ASSERT_STRING_EQUAL(host, chosen);
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1", false, host,
-					    NULL), 0);
+					    &given, NULL), 0);
+	CU_ASSERT(!given);
 	CU_ASSERT_STRING_EQUAL(host, chosen);
 	s.legacy_binding = true;
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.3:12345", false, host,
-					    NULL), 0);
+					    &given, NULL), 0);
+	CU_ASSERT(given);
 	CU_ASSERT_STRING_EQUAL(host, "127.0.0.3");
 	s.legacy_binding = false;
-	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "a:b", true, host, NULL),
-			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "a:b", true, host, NULL,
+					    NULL), TEI_ERR_INVALID);
 	strcpy(s.tcp_bind_address, "127.0.0.2");
-	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1", true, host, NULL),
-			0);
+	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1", true, host, &given,
+					    NULL), 0);
+	CU_ASSERT(given);
 	CU_ASSERT_STRING_EQUAL(host, "127.0.0.2");
 }
 

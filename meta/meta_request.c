@@ -121,7 +121,7 @@ static void request_log(struct tei_meta_server *s, const struct meta_conn *c,
 	meta_share_text(c->ip, host);
 	TEI_LOG_LIMITED(&s->log_limit, TEI_LOG_WARN, "meta",
 			"control channel %s: client %s dropped: %s",
-			s->address, host, why);
+			tei_meta_server_address(s), host, why);
 }
 
 void meta_request_reject(struct tei_meta_server *s, struct meta_conn *c,

@@ -18,10 +18,17 @@
 #include "util/thread.h"
 
 /*
- * One thread and one epoll set with the listener, the eventfd that wakes the
- * thread at the end, the timer and the clients. Without clients, it sleeps
- * without a time limit. The only lock that it takes itself is that of the table
+ * One thread and one epoll set with the listeners, the eventfd that wakes the
+ * thread, the timer and the clients. Without clients, it sleeps without a time
+ * limit. The only lock that it takes itself is that of the table
  * of names, for a look-up.
+ *
+ * The address that the server is bound to at the start may not be the one that
+ * other hosts can reach: a network interface can get its address later, or
+ * another one. move then adds a second listener. The first one stays, because
+ * clients may know its address. Only the thread accepts connections and closes
+ * listeners: move puts the new one into the epoll set and into next_fd, and the
+ * thread exchanges it for the listener of an earlier move.
  *
  * Teardown: stop sets stopping and wakes the thread; the thread drops the
  * clients and ends; stop joins it and frees the rest.
@@ -289,12 +296,15 @@ struct meta_snapshot *meta_server_report(struct tei_meta_server *server)
 
 static void server_listen(struct tei_meta_server *s, bool on)
 {
-	struct epoll_event ev = {
-		.events = on ? EPOLLIN : 0,
-		.data.ptr = &s->listen_fd,
-	};
+	struct epoll_event ev = { .events = on ? EPOLLIN : 0 };
+	int i;
 
-	epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->listen_fd, &ev);
+	for (i = 0; i < META_LISTENERS; i++) {
+		ev.data.ptr = &s->listener[i];
+		if (s->listener[i] >= 0)
+			epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->listener[i],
+				  &ev);
+	}
 }
 
 /* Handles accept without a free descriptor: drops a client and pauses. */
@@ -303,7 +313,7 @@ static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 	const char *hint = tei_hint(TEI_HINT_OBJECT, errno);
 
 	TEI_LOG_LIMITED(&s->log_limit, TEI_LOG_WARN, "meta",
-			"control channel %s cannot accept: %s%s%s", s->address,
+			"control channel %s cannot accept: %s%s%s", tei_meta_server_address(s),
 			strerror(errno), hint ? "; " : "", hint ? hint : "");
 	meta_conn_evict(s, NULL);
 	server_listen(s, false);
@@ -323,7 +333,8 @@ static void server_admit(struct tei_meta_server *s, int fd,
  * Accepts connections. accept can fail for lack of descriptors although no
  * connection is waiting, so this counts only after epoll has reported one.
  */
-static void server_accept(struct tei_meta_server *s, uint64_t now_ns)
+static void server_accept(struct tei_meta_server *s, int listener,
+			  uint64_t now_ns)
 {
 	struct sockaddr_storage ss;
 	socklen_t len;
@@ -331,7 +342,7 @@ static void server_accept(struct tei_meta_server *s, uint64_t now_ns)
 
 	for (i = 0; i < SERVER_ACCEPTS; i++) {
 		len = sizeof(ss);
-		fd = accept4(s->listen_fd, (struct sockaddr *)&ss, &len,
+		fd = accept4(listener, (struct sockaddr *)&ss, &len,
 			     SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
 			server_admit(s, fd, (struct sockaddr *)&ss, now_ns);
@@ -375,6 +386,22 @@ static void server_alarmed(struct tei_meta_server *s)
 	s->alarm_ns = 0;
 }
 
+/* Takes over the listener of a move, if there is one. */
+static void server_woken(struct tei_meta_server *s)
+{
+	uint64_t times;
+	ssize_t n = read(s->wake_fd, &times, sizeof(times));
+	int fd = __atomic_exchange_n(&s->next_fd, -1, __ATOMIC_ACQ_REL);
+
+	(void)n;
+	if (fd < 0)
+		return;
+	if (s->listener[1] >= 0)
+		close(s->listener[1]);
+	s->listener[1] = fd;
+	meta_share_cover(s, fd);
+}
+
 static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
 {
 	if (s->next_due_ns && now_ns >= s->next_due_ns)
@@ -392,21 +419,26 @@ static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
 static void server_round(struct tei_meta_server *s,
 			 const struct epoll_event *events, int count)
 {
+	bool accepts[META_LISTENERS] = { false };
 	uint64_t now = tei_now_ns();
-	bool accepts = false;
 	int i;
 
 	for (i = 0; i < count; i++) {
-		if (events[i].data.ptr == &s->listen_fd)
-			accepts = true;
+		if (events[i].data.ptr == &s->listener[0])
+			accepts[0] = true;
+		else if (events[i].data.ptr == &s->listener[1])
+			accepts[1] = true;
 		else if (events[i].data.ptr == &s->alarm_fd)
 			server_alarmed(s);
-		else if (events[i].data.ptr != &s->wake_fd)
+		else if (events[i].data.ptr == &s->wake_fd)
+			server_woken(s);
+		else
 			meta_conn_event(s, events[i].data.ptr,
 					events[i].events, now);
 	}
-	if (accepts)
-		server_accept(s, now);
+	for (i = 0; i < META_LISTENERS; i++)
+		if (accepts[i])
+			server_accept(s, s->listener[i], now);
 	server_timers(s, now);
 	meta_conn_reap(s);
 }
@@ -449,6 +481,7 @@ static struct tei_meta_server *
 server_new(const struct tei_meta_server_config *config)
 {
 	struct tei_meta_server *s = calloc(1, sizeof(*s));
+	int i;
 
 	if (!s)
 		return NULL;
@@ -459,7 +492,9 @@ server_new(const struct tei_meta_server_config *config)
 		s->config.frame_timeout_ns = SERVER_TIMEOUT;
 	if (!s->config.max_clients)
 		s->config.max_clients = SERVER_CLIENTS;
-	s->listen_fd = -1;
+	for (i = 0; i < META_LISTENERS; i++)
+		s->listener[i] = -1;
+	s->next_fd = -1;
 	s->epoll_fd = -1;
 	s->wake_fd = -1;
 	s->alarm_fd = -1;
@@ -473,9 +508,17 @@ server_new(const struct tei_meta_server_config *config)
 	return s;
 }
 
+static void server_close(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
 static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 {
 	struct meta_snapshot *snap, *tmp;
+	struct meta_bound *b;
+	int i;
 
 	tei_list_foreach_safe(snap, tmp, &s->snapshots, struct meta_snapshot,
 			      link)
@@ -483,14 +526,16 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	server_forget_report(s);
 	server_forget_source(s);
 	free(s->source_name);
-	if (s->listen_fd >= 0)
-		close(s->listen_fd);
-	if (s->epoll_fd >= 0)
-		close(s->epoll_fd);
-	if (s->wake_fd >= 0)
-		close(s->wake_fd);
-	if (s->alarm_fd >= 0)
-		close(s->alarm_fd);
+	for (i = 0; i < META_LISTENERS; i++)
+		server_close(s->listener[i]);
+	server_close(s->next_fd);
+	server_close(s->epoll_fd);
+	server_close(s->wake_fd);
+	server_close(s->alarm_fd);
+	while ((b = s->all)) {
+		s->all = b->next;
+		free(b);
+	}
 	meta_share_fini(s);
 	tei_wipe(&s->auth, sizeof(s->auth));
 	tei_mutex_fini(&s->report_lock);
@@ -499,11 +544,44 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	free(s);
 }
 
-static int server_watch(struct tei_meta_server *s, int *fd)
+/* key: what the events of fd are known by. */
+static int server_watch(struct tei_meta_server *s, int fd, int *key)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = fd };
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = key };
 
-	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, *fd, &ev);
+	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+/*
+ * Binds config and returns the listening socket, or an error below 0. Adds the
+ * address to s->all, as its first.
+ */
+static int server_bind(struct tei_meta_server *s,
+		       const struct tei_meta_server_config *config,
+		       uint16_t port, struct tei_err *err)
+{
+	struct meta_bound *b = calloc(1, sizeof(*b));
+	int fd;
+
+	if (!b)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "out of memory for the control channel");
+	fd = meta_server_bind(config, port, b, err);
+	if (fd < 0) {
+		free(b);
+		return fd;
+	}
+	b->next = s->all;
+	s->all = b;
+	return fd;
+}
+
+static void server_wake(struct tei_meta_server *s)
+{
+	const uint64_t one = 1;
+	ssize_t n = write(s->wake_fd, &one, sizeof(one));
+
+	(void)n;
 }
 
 int tei_meta_server_start(const struct tei_meta_server_config *config,
@@ -521,27 +599,31 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
 				    "out of memory for the control channel");
-	rc = meta_server_bind(s, err);
-	if (rc)
+	rc = server_bind(s, &s->config, 0, err);
+	if (rc < 0)
 		goto err_free;
-	s->config.host = s->host;	/* do not refer to the caller's text */
+	s->listener[0] = rc;
+	s->first = s->bound = s->all;
+	/* do not refer to the caller's text */
+	s->config.host = s->first->host;
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->alarm_fd = timerfd_create(CLOCK_MONOTONIC,
 				     TFD_CLOEXEC | TFD_NONBLOCK);
 	if (s->epoll_fd < 0 || s->wake_fd < 0 || s->alarm_fd < 0 ||
-	    server_watch(s, &s->listen_fd) || server_watch(s, &s->wake_fd) ||
-	    server_watch(s, &s->alarm_fd) ||
+	    server_watch(s, s->listener[0], &s->listener[0]) ||
+	    server_watch(s, s->wake_fd, &s->wake_fd) ||
+	    server_watch(s, s->alarm_fd, &s->alarm_fd) ||
 	    (errno = tei_thread_start(&s->thread, false, server_thread, s))) {
 		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta",
 				  tei_hint(errno == EAGAIN ? TEI_HINT_THREAD :
 							     TEI_HINT_OBJECT,
 					   errno),
-				  "control channel %s: %s", s->address,
+				  "control channel %s: %s", tei_meta_server_address(s),
 				  strerror(errno));
 		goto err_free;
 	}
-	TEI_INFO("meta", "control channel on %s", s->address);
+	TEI_INFO("meta", "control channel on %s", tei_meta_server_address(s));
 	*out = s;
 	return 0;
 err_free:
@@ -549,16 +631,61 @@ err_free:
 	return rc;
 }
 
+static struct meta_bound *server_bound(const struct tei_meta_server *s)
+{
+	return __atomic_load_n(&s->bound, __ATOMIC_ACQUIRE);
+}
+
+/* Returns the address if a listener is bound to it, else NULL. */
+static struct meta_bound *server_bound_at(const struct tei_meta_server *s,
+					  const char *host)
+{
+	if (!strcmp(s->first->host, host))
+		return s->first;
+	return s->last && !strcmp(s->last->host, host) ? s->last : NULL;
+}
+
+int tei_meta_server_move(struct tei_meta_server *s, const char *host,
+			 struct tei_err *err)
+{
+	struct tei_meta_server_config config = s->config;
+	struct meta_bound *was = server_bound(s);
+	struct meta_bound *b = server_bound_at(s, host);
+	int fd, rc;
+
+	if (b == was)
+		return 0;
+	if (!b) {
+		config.host = host;
+		fd = server_bind(s, &config, was->port, err);
+		if (fd < 0)
+			return fd;
+		if (server_watch(s, fd, &s->listener[1])) {
+			rc = errno;
+			close(fd);
+			return tei_err_fail(err, TEI_ERR_SOCKET, "meta",
+					    tei_hint(TEI_HINT_OBJECT, rc),
+					    "control channel %s: %s",
+					    s->all->address, strerror(rc));
+		}
+		b = s->last = s->all;
+		/* one that the thread has not taken over yet is not needed */
+		server_close(__atomic_exchange_n(&s->next_fd, fd,
+						 __ATOMIC_ACQ_REL));
+		server_wake(s);
+	}
+	__atomic_store_n(&s->bound, b, __ATOMIC_RELEASE);
+	TEI_INFO("meta", "control channel on %s, no longer published on %s",
+		 b->address, was->address);
+	return 0;
+}
+
 void tei_meta_server_stop(struct tei_meta_server *s)
 {
-	const uint64_t one = 1;
-	ssize_t n;
-
 	if (!s)
 		return;
 	__atomic_store_n(&s->stopping, true, __ATOMIC_RELEASE);
-	n = write(s->wake_fd, &one, sizeof(one));
-	(void)n;
+	server_wake(s);
 	pthread_join(s->thread, NULL);
 	server_free(s);
 }
@@ -567,22 +694,22 @@ void tei_meta_server_stop(struct tei_meta_server *s)
 
 const char *tei_meta_server_name(const struct tei_meta_server *s)
 {
-	return s->name;
+	return server_bound(s)->name;
 }
 
 const char *tei_meta_server_address(const struct tei_meta_server *s)
 {
-	return s->address;
+	return server_bound(s)->address;
 }
 
 const char *tei_meta_server_host(const struct tei_meta_server *s)
 {
-	return s->host;
+	return server_bound(s)->host;
 }
 
 uint16_t tei_meta_server_port(const struct tei_meta_server *s)
 {
-	return s->port;
+	return server_bound(s)->port;
 }
 
 uint64_t tei_meta_server_incarnation(const struct tei_meta_server *s)

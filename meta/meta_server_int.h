@@ -93,18 +93,31 @@ struct meta_conn {
 	size_t sent;		/* bytes sent of all three */
 };
 
+#define META_LISTENERS	2	/* bound at start, and by the last move */
+
+/*
+ * An address that a listener is or was bound to. Created by start and move,
+ * freed with the server, because callers keep pointers to the texts. Constant.
+ */
+struct meta_bound {
+	struct meta_bound *next;		/* the one before, or NULL */
+	char host[TEI_META_HOST_MAX];		/* numeric */
+	char name[TEI_META_ENDPOINT_MAX];	/* with the host as configured */
+	char address[TEI_META_ENDPOINT_MAX];	/* numeric */
+	uint16_t port;
+};
+
 struct tei_meta_server {
 	/* constant after start */
-	struct tei_meta_server_config config;	/* host points to name parts */
-	char host[TEI_META_HOST_MAX];		/* numeric */
-	char name[TEI_META_ENDPOINT_MAX];
-	char address[TEI_META_ENDPOINT_MAX];
-	uint16_t port;
+	struct tei_meta_server_config config;	/* host: that of first */
 	struct tei_mac_key auth;		/* if config.secret is set */
 	uint64_t step_ns, burst_ns;		/* price of a step; size of the
 						 * burst */
-	int listen_fd, epoll_fd, wake_fd, alarm_fd;
+	int epoll_fd, wake_fd, alarm_fd;
 	pthread_t thread;
+	struct meta_bound *first;		/* bound at start */
+	/* used by start and move only */
+	struct meta_bound *all, *last;		/* last: listener[1]'s, or NULL */
 	/* row 2 of docs/LOCKING.md; held briefly only */
 	struct tei_mutex lock;
 	struct tei_list snapshots;	/* lock: primary first */
@@ -126,9 +139,12 @@ struct tei_meta_server {
 	struct meta_snapshot *source_text;
 	/* atomic */
 	bool stopping;
+	struct meta_bound *bound;	/* the address to publish */
+	int next_fd;		/* next listener[1], in the epoll set, or -1 */
 	struct tei_meta_server_stats stats;
 	struct tei_log_limit log_limit, held_limit, shut_limit, full_limit;
 	/* server thread only */
+	int listener[META_LISTENERS];	/* or -1 */
 	struct tei_list conns, dead;
 	struct tei_list ips[META_IP_BUCKETS], ages, waiting;
 	uint32_t ip_count, shut_count;
@@ -146,8 +162,13 @@ struct tei_meta_server {
  */
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server);
 
-/* meta_bind.c: fills listen_fd, port, host and address. */
-int meta_server_bind(struct tei_meta_server *server, struct tei_err *err);
+/*
+ * meta_bind.c: binds that port at the host if port is not 0 and it is free, else
+ * one of the range, and stores the address in *out. Returns the listening
+ * socket, or an error below 0.
+ */
+int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
+		     struct meta_bound *out, struct tei_err *err);
 
 /*
  * meta_share.c: the rate limit of a client address (token bucket). Work is
@@ -161,6 +182,9 @@ int meta_server_bind(struct tei_meta_server *server, struct tei_err *err);
 
 void meta_share_init(struct tei_meta_server *server);
 void meta_share_fini(struct tei_meta_server *server);
+
+/* Makes a new listener drop the packets of blocked addresses as well. */
+void meta_share_cover(const struct tei_meta_server *server, int fd);
 
 /*
  * Returns the entry of the address with its client count increased, or NULL if

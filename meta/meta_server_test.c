@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_test.h"
 #include "meta/meta_server_int.h"
 #include "meta/meta_test.h"
 #include "util/clock.h"
@@ -429,7 +430,88 @@ static void failed_connections_say_what_to_do(void)
 	CU_ASSERT(server_hints("127.0.0.1", "not host:port", ""));
 }
 
+/* Returns true if a server of that incarnation answers at host and port. */
+static bool server_is_at(const char *host, uint16_t port, uint64_t incarnation)
+{
+	char endpoint[TEI_META_ENDPOINT_MAX];
+	uint64_t found = 0;
+
+	tei_meta_join(host, port, endpoint);
+	return !tei_meta_ping(endpoint, NULL, meta_test_deadline(), &found,
+			      NULL) && found == incarnation;
+}
+
+struct server_gone {
+	const char *host;
+	uint16_t port;
+};
+
+static bool server_is_gone(void *arg)
+{
+	const struct server_gone *g = arg;
+
+	return !server_is_at(g->host, g->port, INCARNATION);
+}
+
+static void moved_server_answers_at_both_addresses(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", INCARNATION,
+						     0, 0);
+	struct server_gone second = { "127.0.0.2", 0 };
+	const char *host = s ? tei_meta_server_host(s) : NULL;
+	uint16_t port = s ? tei_meta_server_port(s) : 0;
+	struct tei_err err;
+
+	if (!s)
+		return;
+	second.port = port;
+	CU_ASSERT_EQUAL(tei_meta_server_move(s, "127.0.0.2", NULL), 0);
+	CU_ASSERT_STRING_EQUAL(tei_meta_server_host(s), "127.0.0.2");
+	CU_ASSERT_EQUAL(tei_meta_server_port(s), port);
+	CU_ASSERT(server_is_at("127.0.0.2", port, INCARNATION));
+	CU_ASSERT(server_is_at("127.0.0.1", port, INCARNATION));
+	/* not an address of this host */
+	CU_ASSERT_EQUAL(tei_meta_server_move(s, "192.0.2.1", &err),
+			TEI_ERR_SOCKET);
+	CU_ASSERT_STRING_EQUAL(tei_meta_server_host(s), "127.0.0.2");
+	CU_ASSERT_EQUAL(tei_meta_server_move(s, "127.0.0.3", NULL), 0);
+	CU_ASSERT(server_is_at("127.0.0.3", port, INCARNATION));
+	CU_ASSERT(server_is_at("127.0.0.1", port, INCARNATION));
+	CU_ASSERT(ft_wait_until(server_is_gone, &second, 20000));
+	CU_ASSERT_EQUAL(tei_meta_server_move(s, "127.0.0.1", NULL), 0);
+	CU_ASSERT_STRING_EQUAL(tei_meta_server_host(s), "127.0.0.1");
+	CU_ASSERT_PTR_EQUAL(tei_meta_server_host(s), host);
+	CU_ASSERT(server_is_at("127.0.0.1", port, INCARNATION));
+	tei_meta_server_stop(s);
+	CU_ASSERT(!server_is_at("127.0.0.3", port, INCARNATION));
+}
+
+static void moved_server_takes_another_port_if_its_own_is_taken(void)
+{
+	struct tei_meta_server *s = meta_test_server("127.0.0.1", INCARNATION,
+						     0, 0);
+	struct tei_meta_server_config config = {
+		.host = "127.0.0.2", .incarnation = 1,
+	};
+	struct tei_meta_server *other = NULL;
+
+	if (!s)
+		return;
+	config.min_port = config.max_port = tei_meta_server_port(s);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &other, NULL), 0);
+	CU_ASSERT_EQUAL(tei_meta_server_move(s, "127.0.0.2", NULL), 0);
+	CU_ASSERT_NOT_EQUAL(tei_meta_server_port(s), config.min_port);
+	CU_ASSERT(server_is_at("127.0.0.2", tei_meta_server_port(s),
+			       INCARNATION));
+	tei_meta_server_stop(other);
+	tei_meta_server_stop(s);
+}
+
 const struct tei_test_case server_cases[] = {
+	{ "moved_server_answers_at_both_addresses",
+	  moved_server_answers_at_both_addresses },
+	{ "moved_server_takes_another_port_if_its_own_is_taken",
+	  moved_server_takes_another_port_if_its_own_is_taken },
 	{ "failed_connections_say_what_to_do",
 	  failed_connections_say_what_to_do },
 	{ "child_holds_no_dead_connection_in_the_set",

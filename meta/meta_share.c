@@ -195,7 +195,7 @@ void meta_share_hold(struct tei_meta_server *s, struct meta_conn *c,
 	meta_share_text(c->ip, host);
 	TEI_LOG_LIMITED(&s->held_limit, TEI_LOG_WARN, "meta",
 			"control channel %s: %s exceeds its rate limit and is throttled",
-			s->address, host);
+			tei_meta_server_address(s), host);
 	META_COUNT(s, held);
 	c->held_ns = now_ns;
 	tei_list_add_tail(&c->ip->held, &c->held_link);
@@ -273,7 +273,7 @@ static unsigned int share_program(const struct tei_meta_server *s,
 	return n;
 }
 
-static void share_filter(struct tei_meta_server *s)
+void meta_share_cover(const struct tei_meta_server *s, int fd)
 {
 	struct sock_filter code[SHARE_SHUT_MAX * 5 + 1];
 	struct sock_fprog program = { .filter = code };
@@ -281,11 +281,20 @@ static void share_filter(struct tei_meta_server *s)
 
 	program.len = (unsigned short)share_program(s, code);
 	if (s->shut_count)
-		setsockopt(s->listen_fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
+		setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
 			   sizeof(program));
 	else
-		setsockopt(s->listen_fd, SOL_SOCKET, SO_DETACH_FILTER, &none,
+		setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none,
 			   sizeof(none));
+}
+
+static void share_filter(const struct tei_meta_server *s)
+{
+	int i;
+
+	for (i = 0; i < META_LISTENERS; i++)
+		if (s->listener[i] >= 0)
+			meta_share_cover(s, s->listener[i]);
 }
 
 void meta_share_shut(struct tei_meta_server *s, struct meta_ip *ip,
@@ -299,7 +308,7 @@ void meta_share_shut(struct tei_meta_server *s, struct meta_ip *ip,
 	meta_share_text(ip, host);
 	TEI_LOG_LIMITED(&s->shut_limit, TEI_LOG_WARN, "meta",
 			"control channel %s: too many connections from %s, which is blocked for a while",
-			s->address, host);
+			tei_meta_server_address(s), host);
 	META_COUNT(s, shut);
 	ip->shut = true;
 	s->shut_count++;

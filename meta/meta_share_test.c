@@ -30,14 +30,17 @@ static struct tei_meta_server *share_server(void)
 	struct sockaddr_in sa = { .sin_family = AF_INET,
 				  .sin_addr.s_addr = htonl(INADDR_ANY) };
 	struct tei_meta_server *s = calloc(1, sizeof(*s));
+	static struct meta_bound bound;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+	s->bound = &bound;
+	s->listener[1] = -1;
 	s->config.client_rate = 1000;
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	s->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	CU_ASSERT_EQUAL(bind(s->listen_fd, (struct sockaddr *)&sa,
+	s->listener[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CU_ASSERT_EQUAL(bind(s->listener[0], (struct sockaddr *)&sa,
 			     sizeof(sa)), 0);
-	CU_ASSERT_EQUAL(listen(s->listen_fd, 16), 0);
+	CU_ASSERT_EQUAL(listen(s->listener[0], 16), 0);
 	tei_list_init(&s->conns);
 	tei_list_init(&s->dead);
 	meta_share_init(s);
@@ -50,7 +53,7 @@ static void share_end(struct tei_meta_server *s)
 	CU_ASSERT_EQUAL(s->ip_count, 0);
 	CU_ASSERT_EQUAL(s->shut_count, 0);
 	close(s->epoll_fd);
-	close(s->listen_fd);
+	close(s->listener[0]);
 	free(s);
 }
 
@@ -198,7 +201,7 @@ static bool share_gets_in(struct tei_meta_server *s, const char *from, int ms)
 	p.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	inet_pton(AF_INET, from, &sa.sin_addr);
 	CU_ASSERT_EQUAL(bind(p.fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
-	getsockname(s->listen_fd, (struct sockaddr *)&to, &len);
+	getsockname(s->listener[0], (struct sockaddr *)&to, &len);
 	inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
 	in = !connect(p.fd, (struct sockaddr *)&to, sizeof(to)) ||
 	     (errno == EINPROGRESS && poll(&p, 1, ms) == 1 &&

@@ -494,6 +494,7 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 	} while ((zk_look_again(rc) || (folders && rc == ZOK)) &&
 		 !zk_over(zk, deadline_ns));
 	if (rc == ZOK && !folders) {
+		e->rpc_moved = false;
 		zk_claimed(zk, e, deadline_ns);
 		return 0;
 	}
@@ -509,13 +510,16 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 static int zk_replace_text(struct zk *zk, const struct zk_entry *e,
 			   uint64_t deadline_ns)
 {
-	zoo_op_t ops[2];
-	int rc;
+	int rc, n = e->rpc_moved ? 3 : 2;
+	zoo_op_t ops[3];
 
 	zoo_check_op_init(&ops[0], e->guard, -1);
 	zoo_set_op_init(&ops[1], e->ram, e->text, (int)e->len, -1, NULL);
+	if (e->rpc_moved)
+		zoo_set_op_init(&ops[2], e->rpc, e->rpc_text,
+				(int)strlen(e->rpc_text), -1, NULL);
 	do
-		rc = zk_multi(zk, ops, 2, deadline_ns, NULL);
+		rc = zk_multi(zk, ops, n, deadline_ns, NULL);
 	while (zk_transient(rc) && !zk_over(zk, deadline_ns));
 	return rc;
 }
@@ -540,6 +544,7 @@ static int zk_bring(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 	if (zk_entry_held(zk, e))
 		rc = zk_replace_text(zk, e, deadline_ns);
 	if (rc == ZOK) {
+		e->rpc_moved = false;
 		tei_mutex_lock(&zk->lock);
 		e->dirty = e->dirty && !e->held;
 		tei_mutex_unlock(&zk->lock);
@@ -590,6 +595,29 @@ static int zk_tell_lost(struct zk *zk, struct zk_entry *e, bool told,
 			    "segment '%.24s' was lost to %s", e->name, who);
 }
 
+/*
+ * Writes the record of the control channel again if the server has another
+ * address now. Returns false if memory is short.
+ */
+static bool zk_entry_rpc(struct zk *zk, struct zk_entry *e)
+{
+	struct tei_meta_server *server = zk->store->server;
+	char *text = zk_rpc_encode(tei_meta_server_host(server),
+				   tei_meta_server_port(server),
+				   tei_meta_server_incarnation(server));
+
+	if (!text)
+		return false;
+	if (!strcmp(text, e->rpc_text)) {
+		free(text);
+		return true;
+	}
+	free(e->rpc_text);
+	e->rpc_text = text;
+	e->rpc_moved = true;
+	return true;
+}
+
 /* Publishes text under name. The caller has the writer's token. */
 static int zk_publish_text(struct zk *zk, const char *name, char *text,
 			   size_t len, bool told, uint64_t deadline_ns,
@@ -601,6 +629,11 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 
 	if (!e)
 		e = zk_entry_new(zk, name);
+	else if (!zk_entry_rpc(zk, e)) {
+		free(text);
+		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
+				    "no memory to publish '%.64s'", name);
+	}
 	if (!e) {
 		free(text);
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,

@@ -620,7 +620,34 @@ static void damaged_nodes_of_running_engine_are_published_again(void)
 	zrig_close(&a);
 }
 
+static void moved_control_channel_is_published_with_the_name(void)
+{
+	char endpoint[TEI_META_ENDPOINT_MAX];
+	struct zrig a, b;
+	int i;
+
+	if (!zrig_init(&a, 0xaa) || !zrig_init(&b, 0xba) ||
+	    !zrig_open(&a, "/moved") || !zrig_open(&b, "/moved"))
+		return;
+	for (i = 1; i <= 3; i++) {
+		CU_ASSERT_EQUAL(zrig_publish(&a, "m", (uint32_t)i, NULL), 0);
+		CU_ASSERT_EQUAL(tei_meta_store_resolve(b.store, "m",
+						       meta_test_deadline(),
+						       endpoint, NULL), 0);
+		CU_ASSERT_STRING_EQUAL(endpoint,
+				       tei_meta_server_address(a.server));
+		CU_ASSERT_EQUAL(zrig_fetch(&b, "m", NULL), i);
+		snprintf(endpoint, sizeof(endpoint), "127.0.0.%d", i + 1);
+		CU_ASSERT_EQUAL(tei_meta_server_move(a.server, endpoint, NULL),
+				0);
+	}
+	zrig_close(&b);
+	zrig_close(&a);
+}
+
 const struct tei_test_case zookeeper_claim_cases[] = {
+	{ "moved_control_channel_is_published_with_the_name",
+	  moved_control_channel_is_published_with_the_name },
 	{ "a_living_holder_is_named", a_living_holder_is_named },
 	{ "a_dead_holder_is_replaced_at_once",
 	  a_dead_holder_is_replaced_at_once },

@@ -97,7 +97,8 @@ struct zk_entry {
 	/* guarded by the writer's token: */
 	char *text;			/* intended content of the ram node */
 	size_t len;
-	char *rpc_text;
+	char *rpc_text;			/* intended content of the rpc node */
+	bool rpc_moved;			/* rpc_text is not in the node yet */
 	bool announced;			/* was registered at least once */
 	/* guarded by zk->lock */
 	bool held;			/* registered by this session */

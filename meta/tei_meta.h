@@ -291,11 +291,22 @@ void tei_meta_join(const char *host, uint16_t port,
  * interface that is neither loopback, bridge nor container link (IPv4 first, or
  * IPv6 first with MC_USE_IPV6); loopback. Ignores a wildcard, and, with a
  * warning, a host name other than localhost that resolves only to loopback.
- * Returns TEI_ERR_INVALID or TEI_ERR_DNS on failure. Blocks in the resolver.
+ * *given (may be NULL): the address is that of a name or address that the user
+ * has given. Returns TEI_ERR_INVALID or TEI_ERR_DNS on failure. Blocks in the resolver.
  */
 int tei_meta_local_host(const struct tei_settings *settings,
 			const char *local_server_name, bool p2p,
-			char out[TEI_META_HOST_MAX], struct tei_err *err);
+			char out[TEI_META_HOST_MAX], bool *given,
+			struct tei_err *err);
+
+/*
+ * Returns true if a control channel that is bound to host, and whose address was
+ * not given, is to be bound to another one: host is loopback and an interface has
+ * an address that other hosts may reach, or no interface has the address host any
+ * longer. Writes the address to out. host and out are numeric.
+ */
+bool tei_meta_host_outdated(const struct tei_settings *settings,
+			    const char *host, char out[TEI_META_HOST_MAX]);
 
 /*
  * Writes keys of the store: "mooncake/[cluster/]rpc_meta/<server>" and
@@ -362,8 +373,19 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
  */
 void tei_meta_server_stop(struct tei_meta_server *server);
 
+/*
+ * Makes the server listen at another address of this host too, with the same port
+ * if that is free there, and makes that the bound address. The listener of the
+ * start stays; that of an earlier move ends. host: numeric. Returns
+ * TEI_ERR_SOCKET or TEI_ERR_MEMORY on failure, and the bound address stays.
+ * One thread at a time.
+ */
+int tei_meta_server_move(struct tei_meta_server *server, const char *host,
+			 struct tei_err *err);
+
 /* The bound address: "host:port" with the host as given in config, which is the
- * name of a P2P segment; its numeric form; its parts. Valid until stop. */
+ * name of a P2P segment; its numeric form; its parts. The texts are valid until
+ * stop. */
 const char *tei_meta_server_name(const struct tei_meta_server *server);
 const char *tei_meta_server_address(const struct tei_meta_server *server);
 const char *tei_meta_server_host(const struct tei_meta_server *server);
