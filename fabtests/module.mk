@@ -197,6 +197,7 @@ SRCS_ft_contact = $(FX_SRCS) \
 	# EOL
 
 SRCS_ft_devices = $(FX_SRCS) \
+	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_devices.c \
 	fabtests/functional/fx_links.c \
 	# EOL

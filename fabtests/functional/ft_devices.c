@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_zk.h"
 #include "fabtests/functional/fx_links.h"
 
 #define DEVICES_MEM (4 * FX_MIB)
@@ -372,6 +373,139 @@ static void devices_again_case(void)
 	devices_stop(&d);
 }
 
+/* --- the control channel with a metadata store -------------------------------- */
+
+/*
+ * The hosts find each other by a ZooKeeper server on host a. They reach it over
+ * the control pair, which has link-local addresses here: the control channel of
+ * an engine does not choose such an address.
+ */
+struct devices_store {
+	struct ft_zk zk;
+	char secret[32];	/* file; with a secret, every opening needs the
+				 * control channel */
+	char conn[192];
+};
+
+static bool devices_secret(struct devices_store *s)
+{
+	static const char text[] = "a secret of at least sixteen bytes\n";
+	int fd;
+
+	snprintf(s->secret, sizeof(s->secret), "/tmp/ft_devices.XXXXXX");
+	fd = mkstemp(s->secret);
+	if (fd < 0)
+		return false;
+	if (write(fd, text, sizeof(text) - 1) != sizeof(text) - 1) {
+		close(fd);
+		return false;
+	}
+	return !close(fd);
+}
+
+static bool devices_store_start(struct devices_store *s)
+{
+	memset(s, 0, sizeof(*s));
+	if (system("ip addr flush dev ctl && "
+		   "ip addr add 169.254.77.1/24 dev ctl") ||
+	    !devices_ip("addr flush dev ctl") ||
+	    !devices_ip("addr add 169.254.77.2/24 dev ctl") ||
+	    !devices_secret(s) || !ft_zk_start_at(&s->zk, 1, "169.254.77.1"))
+		return false;
+	snprintf(s->conn, sizeof(s->conn), "zookeeper://%s/devices",
+		 s->zk.hosts);
+	return true;
+}
+
+static void devices_store_stop(struct devices_store *s)
+{
+	ft_zk_stop(&s->zk);
+	unlink(s->secret);
+	unsetenv("MOONRAIL_SECRET_FILE");
+	if (system("ip addr flush dev ctl && "
+		   "ip addr add 10.77.200.1/24 dev ctl"))
+		ft_diag("the address of ctl is not restored");
+	devices_ip("addr flush dev ctl");
+	devices_ip("addr add 10.77.200.2/24 dev ctl");
+}
+
+static bool devices_store_engines(struct devices_store *s, struct devices *d)
+{
+	struct fx_links *l = &d->links;
+	char netns[128], meta[224], option[32];
+
+	memset(d, 0, sizeof(*d));
+	l->seg = -1;
+	setenv("MOONRAIL_DEVICES", "", 1);
+	setenv("MOONRAIL_LOCAL", "0", 1);
+	setenv("MC_TE_FILTERS_EXCLUDE", "ctl", 1);
+	setenv("MOONRAIL_SECRET_FILE", s->secret, 1);
+	snprintf(netns, sizeof(netns), "netns=%s", getenv("RAILS_PEER"));
+	snprintf(meta, sizeof(meta), "FX_META=%s", s->conn);
+	d->log = fx_log(option, sizeof(option));
+	if (!fx_peer_start(&l->target, DEVICES_MEM, netns, meta, option,
+			   "FX_NAME=late", "transport=auto", NULL) ||
+	    fx_ask(&l->target, "reg 0 %llu 1", DEVICES_MEM))
+		return false;
+	l->mem = fx_buf_map(DEVICES_MEM, -1);
+	l->engine = createTransferEngine(s->conn, "early", "", 0, 1);
+	return l->engine && fx_register(l->engine, &l->mem);
+}
+
+static bool devices_is_reached(void *arg)
+{
+	struct fx_links *l = arg;
+
+	return !te_probe_peer(l->engine, "late", 5000000);
+}
+
+static bool devices_store_open(void *arg)
+{
+	struct fx_links *l = arg;
+
+	l->seg = openSegmentNoCache(l->engine, "late");
+	return l->seg >= 0;
+}
+
+static void devices_control_case(void)
+{
+	const char *missing = ft_zk_missing();
+	struct devices_store s;
+	struct devices d;
+	struct fx_links *l = &d.links;
+	bool good;
+
+	if (missing) {
+		ft_skip("control: %s", missing);
+		return;
+	}
+	good = devices_ip("addr flush dev r0") &&
+	       devices_ip("addr flush dev r1") && devices_store_start(&s);
+	if (!ft_ok(good && devices_store_engines(&s, &d),
+		   "engine_with_a_store_and_without_address_starts"))
+		return;
+	ft_ok(!strncmp(l->target.name, "127.0.0.1:", 10),
+	      "control_channel_without_an_interface_is_on_loopback");
+	ft_ok(te_probe_peer(l->engine, "late", 1000000),
+	      "loopback_is_not_reached_from_another_host");
+	good = devices_ip("addr add 10.77.0.2/24 dev r0");
+	ft_ok(good && ft_wait_until(devices_is_reached, l, FX_LONG_MS),
+	      "control_channel_is_reached_when_an_address_appears");
+	ft_ok(ft_wait_until(devices_store_open, l, FX_LONG_MS) &&
+		      devices_moves(l), "its_segment_is_opened_and_carries");
+	good = devices_ip("addr del 10.77.0.2/24 dev r0") &&
+	       devices_ip("addr add 10.77.0.22/24 dev r0");
+	ft_ok(good && ft_wait_until(devices_is_reached, l, FX_LONG_MS),
+	      "control_channel_is_reached_when_its_address_changes");
+	ft_ok(ft_wait_until(devices_store_open, l, FX_LONG_MS) &&
+		      devices_moves(l), "changed_address_carries");
+	devices_stop(&d);
+	devices_store_stop(&s);
+	devices_ip("addr flush dev r0");
+	devices_ip("addr add 10.77.0.2/24 dev r0");
+	devices_ip("addr add 10.77.1.2/24 dev r1");
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -380,6 +514,7 @@ static const struct {
 	{ "one", devices_one_case },
 	{ "address", devices_address_case },
 	{ "neighbour", devices_neighbour_case },
+	{ "control", devices_control_case },
 	{ "again", devices_again_case },	/* the last: r0 is not shaped then */
 };
 
