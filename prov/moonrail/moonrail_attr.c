@@ -19,9 +19,9 @@
  * FI_READ, …) ask for all modifiers of their capabilities. */
 static uint64_t attr_caps(uint64_t caps)
 {
+	/* FI_RMA_EVENT costs a message per operation */
 	if (!caps)
-		return MOONRAIL_CAPS & ~FI_RMA_EVENT; /* needs a message per
-						       * operation */
+		return MOONRAIL_CAPS & ~FI_RMA_EVENT;
 	if (caps & (FI_MSG | FI_TAGGED) && !(caps & (FI_SEND | FI_RECV)))
 		caps |= FI_SEND | FI_RECV;
 	if (caps & (FI_RMA | FI_ATOMIC) &&

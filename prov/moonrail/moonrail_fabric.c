@@ -98,7 +98,7 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 	if (e && !e->error)
 		e = NULL;
 	if (e) {
-		/* the caller's buffer for error data; there are none */
+		/* the caller's buffer is kept: there is no error data */
 		own = buf->err_data_size &&
 		      FI_VERSION_GE(eq->fabric->fid.api_version,
 				    FI_VERSION(1, 5)) ? buf->err_data : NULL;

@@ -97,8 +97,8 @@ static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 	struct tei_list queue;
 	struct moonrail_out *o;
 
-	if (p->posted_seq >= first)	/* it may be any earlier message; all of
-					 * them were sent */
+	if (p->posted_seq >= first)	/* any earlier number will do: all of
+					 * these messages were sent */
 		p->posted_seq = first - 1;
 	p->asked_seq = 0;
 	p->next_seq = first;

@@ -873,8 +873,8 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 }
 
 /* Handles the hello of the process that a resolver looks for. Returns false if
- * that process has left or was dropped in the meantime; the search then goes
- * on. */
+ * that process has left or was dropped in the meantime; the search then
+ * continues. */
 static bool peer_found(struct moonrail_peer *p, uint64_t inc)
 	TEI_REQUIRES(moonrail_held)
 {
