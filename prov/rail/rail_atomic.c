@@ -14,8 +14,7 @@
  *   have been answered or dropped. So the target never overwrites a result that
  *   the initiator still needs.
  * - A target that has forgotten a peer gives it a new session number. Atomics
- *   that were sent under the old session are not repeated; their outcome is
- *   unknown.
+ *   sent under the old session are not repeated; their outcome is unknown.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -370,7 +369,7 @@ static void atomic_refused(struct tei_rail_task *t, int code,
 	}
 	atomic_err(peer, code, &err);
 	snprintf(err.text, sizeof(err.text),
-		 "0x%llx, %u bytes: the target refuses an atomic there: %s",
+		 "atomic at 0x%llx, %u bytes: refused by the target: %s",
 		 (unsigned long long)t->remote, (unsigned int)t->length,
 		 tei_err_name(code));
 	TEI_LOG_LIMITED(&peer->err_limit, TEI_LOG_WARN, "rail", "%s: %s",

@@ -53,7 +53,7 @@ void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
 
 	if (!p->dp->signs || len < RAIL_WIRE_HEADER)
 		return;
-	/* sent by any thread, while a hello may replace the nonce */
+	/* any thread may send, and a hello may replace the nonce meanwhile */
 	rail_sched_enter(p->dp);
 	memcpy(nonce, p->its_nonce, sizeof(nonce));
 	rail_sched_leave(p->dp);

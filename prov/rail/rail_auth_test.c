@@ -196,7 +196,7 @@ static void test_a_message_counts_once(void)
 	auth_arrive(&rig.two, note, n);
 	auth_arrive(&rig.two, late, m);
 	CU_ASSERT_EQUAL(test_notified(), before + 2);
-	/* an old hello does not restore its nonce */
+	/* a replayed hello does not restore the nonce that it carries */
 	h = auth_hello(&rig, hello);
 	rig.peer->nonce[0] ^= 1;
 	n = auth_hello(&rig, note);

@@ -9,38 +9,32 @@
  *   next post. So an evicted connection is closed before its successor is made.
  * - busy is the number of held places whose connection has slices in flight.
  * - A connection is in the waiting line at most once. It leaves the line when
- *   it gets a place, when its peer has no more slices to post or becomes
+ *   it gets a place, when its peer has no slices left to post or becomes
  *   silent, or when it is freed.
  */
 #include <stdlib.h>
 
 #include "prov/rail/rail_cache.h"
 
-#define CACHE_CONNECT_NS	TEI_NS_PER_SEC		/* a connection that is
-							 * being established is
-							 * busy for so long, */
-#define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)	/* if it is
-							 * still tried */
-#define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)	/* busy until
-							 * the answer */
-#define CACHE_ALIVE_NS		TEI_NS_PER_SEC		/* a fence keeps it
-							 * busy if the peer's
-							 * last sign of life
-							 * is so recent */
-#define CACHE_SILENT_NS		TEI_NS_PER_SEC		/* a peer that gave no
-							 * sign of life for so
-							 * long is silent */
-#define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)	/* shortest turn
-							 * before it is
-							 * asked to yield */
-#define CACHE_YIELD_NS		TEI_NS_PER_MS		/* shortest time between
-							 * two such requests */
-#define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)	/* interval of checks
-							 * for off-route
-							 * connections */
-#define CACHE_IDLE_NS		(2 * TEI_NS_PER_SEC)	/* idle time before
-							 * eviction,
-							 * off-route */
+/* A connection keeps its place
+ *  - while it is being established, for at most CACHE_CONNECT_NS, if a post was
+ *    tried within CACHE_TRIED_NS;
+ *  - for CACHE_ANSWER_NS after a message, if tasks wait for the answer;
+ *  - while it awaits a fence, if the peer gave a sign of life within
+ *    CACHE_ALIVE_NS. */
+#define CACHE_CONNECT_NS	TEI_NS_PER_SEC
+#define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)
+#define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)
+#define CACHE_ALIVE_NS		TEI_NS_PER_SEC
+/* A peer that got a place is silent if it gives no sign of life for so long. */
+#define CACHE_SILENT_NS		TEI_NS_PER_SEC
+/* A connection is served for at least CACHE_TURN_NS before it is asked to yield.
+ * One connection is asked per CACHE_YIELD_NS. */
+#define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)
+#define CACHE_YIELD_NS		TEI_NS_PER_MS
+/* Off-route connections: interval of the checks; idle time before eviction. */
+#define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)
+#define CACHE_IDLE_NS		(2 * TEI_NS_PER_SEC)
 
 void rail_cache_init(struct rail_cache *c, uint32_t cap)
 {
@@ -161,8 +155,7 @@ static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 	} else {
 		tei_list_add_tail(&c->free, &conn->link);
 	}
-	/* if this one was not used, an earlier connection may still be
-	 * awaited */
+	/* otherwise cut may stay set for an earlier connection */
 	if (path->ready && path->used) {
 		path->cut = true;
 		path->old.fd = -1;

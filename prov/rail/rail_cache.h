@@ -126,7 +126,8 @@ void rail_cache_favour(struct rail_lane *lane)
 void rail_cache_favoured(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 
-/* Takes the place from the connection, even if it is busy, and closes it. */
+/* Takes the place from the connection, even if it is busy. rail_cache_close()
+ * then closes the connection. */
 void rail_cache_drop(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
 /* As rail_cache_drop(), for a path object that is about to be freed. */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Closes lanes on a thread of their own.
+ * Closes lanes on short-lived closer threads.
  *
  * Closing an endpoint ends everything that is posted on it. A provider may need
  * tens of milliseconds for this, for example to free megabytes of receive
- * buffers. So a short-lived closer thread does it, and the progress thread
- * continues to serve the other rails.
+ * buffers. So a closer thread does it, and the progress thread continues to
+ * serve the other rails.
  *
  * As soon as closing starts, the lane has no endpoint, so that no thread posts
- * or polls there. Its posted slices stay with it and are not final, and no lane
- * is opened in its place, until the closed lane is collected by the progress
- * thread or by tear-down. The collector joins the closer thread; tear-down also
- * waits for it.
+ * or polls there. Its posted slices stay with it, and they may still use local
+ * memory. They become final when the progress thread or tear-down collects the
+ * closed lane; until then no lane is opened in its place. The collector joins
+ * the closer thread. Only tear-down waits for it.
  */
 #include "prov/rail/rail_int.h"
 #include "util/thread.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests lanes that a closer thread closes, on planes whose progress thread is
- * the test. */
+/* Tests lanes that a closer thread closes. The test acts as the progress
+ * thread. */
 #include "prov/rail/rail_test.h"
 
 #include <sched.h>

@@ -108,8 +108,8 @@ static void contact_close(struct contact_rig *rig)
 	test_plane_close(&rig->other);
 }
 
-/* Writes to the process of rig->to, of which these contact addresses are known.
- * Returns how the task ended. */
+/* Writes to the process of rig->to, of which rig->from knows these contact
+ * addresses. Returns how the task ended. */
 static enum tei_rail_end contact_write(struct contact_rig *rig,
 				       const struct tei_rail_addr *at, size_t n)
 {

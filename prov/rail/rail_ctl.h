@@ -13,11 +13,11 @@
 
 #include "prov/rail/rail_int.h"
 
-#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS		/* after -FI_EAGAIN,
-							 * first */
+/* First intervals of retries, which grow: after -FI_EAGAIN; for an unanswered
+ * request; for requests to a silent and unused peer. */
+#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS
 #define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
-#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)	/* silent
-							 * peers, first */
+#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)
 
 /* --- rail_ctl.c ---------------------------------------------------------- */
 /* Returns the earlier of two times to run again; 0 stands for never. */
@@ -86,7 +86,8 @@ uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
 /* --- rail_stall.c, rail_probe.c ------------------------------------------ */
-/* Asks the peer for a sign of life while it is doubtful. */
+/* Sends PING to the peer while a fault in stage ASKED waits for a sign of
+ * life. */
 uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 /* Answers the peer's probes. */
 uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);

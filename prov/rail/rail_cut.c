@@ -32,18 +32,22 @@
 #include "prov/rail/rail_int.h"
 
 #define CUT_DEPTH	4			/* nested epoll descriptors */
-#define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time for draining */
-#define CUT_QUIET	8			/* idle polls that end it */
-#define CUT_FOUND	4			/* connections per address */
+#define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time of polling */
+#define CUT_QUIET	8			/* polls without an
+						 * event that end it */
+#define CUT_FOUND	4			/* connections handled
+						 * per address */
 
 /* A search among a lane's sockets, and its result. */
 struct cut {
 	bool shut;			/* shut the matching sockets down */
 	const struct sockaddr *peer;	/* matching address, NULL: all match */
-	const struct rail_lane *lane;	/* tell its accepted ones, or NULL */
+	const struct rail_lane *lane;	/* lane whose accepted sockets are
+					 * counted apart, or NULL */
 	struct rail_cut_list *list;	/* gets all connected ones, or NULL */
 	uint32_t meant, others, nameless, listening;
-	uint32_t accepted;		/* may belong to any peer */
+	uint32_t accepted;		/* not matching, but
+					 * made by some peer */
 	uint32_t silent;		/* matching and rail_tcp_silent */
 	bool lives, pending;		/* for any matching socket */
 	struct rail_socket which;	/* first matching socket */

@@ -231,7 +231,8 @@ static void test_who_does_not_read_is_heard_of(void)
 	other = accept(rig.listener, NULL, NULL);
 	CU_ASSERT_FATAL(other >= 0);
 	CU_ASSERT(!rail_tcp_heard(rig.watched, 0, false));
-	/* with nothing under way, the result is true only after a question */
+	/* with nothing under way, the peer counts as alive only if it was
+	 * pinged */
 	CU_ASSERT(rail_tcp_heard(rig.watched, 0, true));
 	CU_ASSERT(cut_await(&rig, other, true));
 	CU_ASSERT(cut_await(&rig, other, false));

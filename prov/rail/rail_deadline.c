@@ -33,8 +33,8 @@ static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 }
 
 /* Fills in the error of a task that has not progressed since that time. Also
- * names the last error of the peer if it is not much older: another rail may
- * have worked for a while after it. */
+ * names the last error of the peer if it is at most MC_SLICE_TIMEOUT older:
+ * another rail may have worked for a while after it. */
 static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 uint64_t now, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held)

@@ -146,7 +146,8 @@ static void dp_say_bye(struct tei_rail_dp *dp)
 		for (i = 0; i < rail_count(dp); i++)
 			rail_reopen_collect(rail_at(dp, i));
 	}
-	/* messages must be sent before the endpoints close */
+	/* wait until the messages have been sent, before the endpoints are
+	 * closed */
 	end = tei_now_ns() + dp->bye_ns;
 	for (i = 0; i < rail_count(dp); i++)
 		while (rail_at(dp, i)->open && !rail_msg_idle(rail_at(dp, i)) &&
@@ -324,8 +325,8 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 		return 0;
 	if (dp->nrails == TEI_RAIL_MAX)
 		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail", NULL,
-				    "%s: more than %d rails", found->name,
-				    TEI_RAIL_MAX);
+				    "%s: not opened: the limit is %d rails",
+				    found->name, TEI_RAIL_MAX);
 	ret = rail_open(dp, found, transport,
 			dp_failed(dp, found->name) < dp->failed.n, err, &rail);
 	dp_note_attempt(dp, found->name, ret);
@@ -383,7 +384,7 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	if (!opened)
 		return ret;
 	rail_peer_announce(dp);
-	/* the progress thread waits only for the earlier lanes */
+	/* the progress thread sleeps on the lanes that were open before */
 	rail_progress_wake(dp);
 	return 0;
 }

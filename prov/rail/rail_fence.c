@@ -27,7 +27,8 @@
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
 /* Longest wait for a process whose kernel has accepted the connection. */
 #define FENCE_ANSWER_NS	(4000 * TEI_NS_PER_MS)
-/* The interval between new lanes for one peer doubles so often. */
+/* The interval between new lanes for one peer doubles FENCE_STUCK_TRIES
+ * times. */
 #define FENCE_STUCK_TRIES	4
 /* Shortest time between two new lanes of a rail while the old lane serves other
  * peers: peers whose last sign of life is at most FENCE_SERVES_NS old. */
@@ -42,7 +43,7 @@
 #define FENCE_SILENT_NS	(600 * TEI_NS_PER_MS)
 #define FENCE_SILENT_LOOK_NS (100 * TEI_NS_PER_MS)
 #define FENCE_SILENT_PART 8
-/* After so many new lanes without success the wire is checked. */
+/* After FENCE_HOPELESS new lanes without success the wire is checked. */
 #define FENCE_HOPELESS	2u
 #define FENCE_STUCK_OPENS	4
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Tests rails whose rx lanes have moved, and their contact lanes, on planes
- * whose progress thread is the test. */
+/* Tests rails whose rx lanes have moved, and their contact lanes. The test acts
+ * as the progress thread. */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 

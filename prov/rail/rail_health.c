@@ -8,8 +8,8 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
-/* A ramp-up begins with so many bytes in flight. Without traffic it ends after
- * that time. */
+/* A ramp-up begins with HEALTH_SHARE bytes in flight. Without traffic it ends
+ * after HEALTH_RAMP_NS. */
 #define HEALTH_SHARE	(512u << 10)
 #define HEALTH_RAMP_NS	TEI_NS_PER_SEC
 /* Time in which cut connections must return their slices: a base, and more for
@@ -20,8 +20,9 @@
 #define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)
 /* Time in which other pairs must make progress, or the rail is DOWN. */
 #define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)
-/* A contended connection is cut after so much silence, so many pings, and that
- * time without an acknowledgement by the peer's TCP stack. */
+/* A contended connection is cut after HEALTH_IN_THE_WAY_NS of silence and
+ * HEALTH_ASKS pings, if the peer's TCP stack has acknowledged nothing for
+ * HEALTH_STILL_NS. */
 #define HEALTH_IN_THE_WAY_NS (600 * TEI_NS_PER_MS)
 #define HEALTH_STILL_NS	(400 * TEI_NS_PER_MS)
 #define HEALTH_ASKS	2
@@ -248,8 +249,9 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 }
 
 /*
- * Returns true if the error may come from the wire. An answer of the target
- * does not, nor does an error of a lane that one of the two sides has closed.
+ * Returns true if the error may come from the wire. An error that the target
+ * has answered does not, nor does an error of a lane that one of the two sides
+ * has closed.
  */
 static bool health_of_wire(int err)
 {
@@ -378,7 +380,8 @@ struct health_todo {
 /*
  * Returns true if the connection may be cut because it is contended: the peer
  * has been pinged and is silent on all rails, and it keeps a place in the
- * endpoint cache for which others wait. Its silence may last for any time.
+ * endpoint cache for which others wait. Its silence has no limit in time, so
+ * they might wait for ever.
  */
 static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)

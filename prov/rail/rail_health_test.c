@@ -428,7 +428,7 @@ static void test_nobody_is_suspected_whose_kernel_waits(void)
 	/* the limit is longer if lanes take long to open */
 	pair.from.dp->open_ns = TEI_NS_PER_SEC;
 	health_waits(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
-	/* but it is a limit */
+	/* but there is a limit */
 	pair.from.dp->open_ns = 100 * TEI_NS_PER_SEC;
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
@@ -798,7 +798,7 @@ static void health_begin_many(struct test_pair *pair, struct health_many *m)
 						   .path = m->path[i],
 						   .lane = lane };
 	}
-	/* until the TCP stack has received nothing from the peers for a
+	/* wait until the TCP stack has received nothing from the peers for a
 	 * while */
 	while (rail_tcp_heard(m->fd[HEALTH_MANY - 1],
 			      HEALTH_HEARD_NS / TEI_NS_PER_MS, false) &&
@@ -849,7 +849,7 @@ static uint32_t health_count(struct test_pair *pair,
 	return n;
 }
 
-/* The test chooses the times, from one second ago on. */
+/* The test chooses the times. They begin one second ago. */
 static void test_all_that_falls_silent_is_found_together(void)
 {
 	static struct health_many many;

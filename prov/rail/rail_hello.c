@@ -26,8 +26,9 @@ static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	       (p->probing && now > p->probe_ns + p->dp->probe_ns / 3);
 }
 
-/* Forgets an unused peer that no longer answers. Returns true if it did. Slices
- * under way to the peer may still land, so they still wait for a fence. */
+/* Forgets an unused peer that no longer answers. Returns true if the peer was
+ * forgotten. Slices under way to it may still land, so they still wait for a
+ * fence. */
 static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 {
 	struct rail_done done;

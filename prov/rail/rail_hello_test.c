@@ -75,10 +75,11 @@ static void hello_turns(struct test_pair *pair, struct test_task *t,
 	}
 }
 
+/* What a plane knows about the address of the other one. */
 enum hello_knows {
 	HELLO_MOVED,	/* an address at which nothing listens */
-	HELLO_AWAY,	/* that its rail will have an address again */
-	HELLO_CLOSED,	/* that its rail is closed */
+	HELLO_AWAY,	/* none: its rail is being opened again */
+	HELLO_CLOSED,	/* none: its rail is closed */
 };
 
 /* Neither plane knows the address of the other one. Checks that a write
