@@ -63,6 +63,7 @@ void rail_atomic_free(struct tei_rail_peer *peer)
 
 /* --- initiator: completion ----------------------------------------------- */
 
+/* Fills in an error of the peer, with the first rail that has a route to it. */
 static void atomic_err(const struct tei_rail_peer *peer, int code,
 		       struct tei_err *err)
 {
@@ -84,6 +85,7 @@ static void atomic_err(const struct tei_rail_peer *peer, int code,
 	}
 }
 
+/* Removes a task from the list of unanswered atomics. */
 static void atomic_take(struct tei_rail_task *t) TEI_REQUIRES(rail_sched_held)
 {
 	tei_list_del(&t->queue_link);
@@ -268,6 +270,7 @@ static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 	}
 }
 
+/* Fails all atomics for a target whose version does not execute them. */
 static void atomic_refuse(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -356,6 +359,7 @@ static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
 
 /* --- initiator: answers -------------------------------------------------- */
 
+/* Fails an atomic that the target has refused with code. */
 static void atomic_refused(struct tei_rail_task *t, int code,
 			   struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -394,6 +398,7 @@ static void atomic_executed(struct tei_rail_task *t, uint64_t old, uint64_t now,
 	rail_task_finish(t->peer->dp, t, done);
 }
 
+/* Ends the task with number seq, if it is still waiting for its answer. */
 static void atomic_answer(struct tei_rail_peer *peer, uint64_t seq, int code,
 			  uint64_t old, uint64_t now, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -460,6 +465,7 @@ static bool atomic_get(struct rail_wire *w, struct rail_atomic_slot *s)
 	return !w->bad && s->seq;
 }
 
+/* Adds the slot to the list of answers to be sent. */
 static void atomic_owe(struct rail_atomic_book *b, uint16_t place)
 {
 	if (b->slot[place].owed)

@@ -27,6 +27,8 @@
 
 static_assert(RAIL_WIRE_MAC <= TEI_MAC_SIZE, "cut to this length");
 
+/* Returns true for messages that are authenticated without the receiver's
+ * nonce. */
 static bool auth_open(enum rail_msg_type type)
 {
 	return type == RAIL_MSG_HELLO || type == RAIL_MSG_REFUSE;

@@ -146,6 +146,8 @@ static bool back_is_like(const struct tei_rail_addr *own,
 	       a->addr_format == own->addr_format;
 }
 
+/* Returns the reverse path to the peer on that rail, created if necessary.
+ * Returns NULL if memory is short. */
 static struct rail_back *back_of(struct tei_rail_peer *p, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -105,6 +105,7 @@ static bool cache_grow(struct rail_cache *c)
 	return true;
 }
 
+/* Gives the connection a free place. There must be one. */
 static void cache_hold(struct rail_cache *c, struct rail_path *path,
 		       uint64_t now)
 {
@@ -306,6 +307,8 @@ bool rail_cache_coveted(const struct rail_path *path)
 	       !tei_list_empty(&conn->cache->waiting);
 }
 
+/* Puts the connection into the waiting line, at the front if it was its turn.
+ * Returns false. */
 static bool cache_wait(struct rail_cache *c, struct rail_path *path,
 		       uint64_t now)
 {
@@ -364,6 +367,7 @@ static bool cache_astray(const struct rail *rail, const struct rail_path *path)
 	       !rail->dp->settings->path_roundrobin;
 }
 
+/* Has rail_cache_tidy() check the connection if it is off-route. */
 static void cache_note_astray(const struct rail_lane *lane,
 			      const struct rail_path *path)
 {

@@ -91,6 +91,7 @@ static bool cloexec_missing(int fd)
 	return flags >= 0 && !(flags & FD_CLOEXEC);
 }
 
+/* Marks the descriptor if it lacks the flag and still is the listed file. */
 static void cloexec_mark(struct cloexec *c, const struct cloexec_fd *f)
 	TEI_NO_TSA
 {

@@ -44,6 +44,8 @@ static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 	__atomic_store_n(&lane->hears, false, __ATOMIC_RELAXED);
 }
 
+/* Closes the lane's libfabric objects. Runs on the closer thread, or on the
+ * caller's if none could be started. */
 static void closing_close(struct rail_lane *lane)
 {
 	static const char *const what[RAIL_LANE_FIDS] = {
@@ -105,6 +107,7 @@ static void closing_reclaim_tx(struct rail_lane *lane)
 	rail_sched_leave(rail->dp);
 }
 
+/* Marks the lane as closed and moves its posted slices to aborted. */
 static void closing_end(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock)
 {

@@ -73,6 +73,7 @@ static uint32_t contact_pairs(struct tei_rail_peer *p,
 	return n;
 }
 
+/* Writes the contact number, which is the last field of a hello. */
 static void contact_number(uint8_t *buf, size_t len, uint16_t number)
 {
 	struct rail_wire w = { .p = buf, .pos = len - 2, .cap = len };

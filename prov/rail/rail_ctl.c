@@ -65,6 +65,8 @@ uint64_t rail_ctl_rarely(const struct tei_rail_peer *p, uint64_t now)
 	return now + (wait < CTL_RARELY_MAX_NS ? wait : CTL_RARELY_MAX_NS);
 }
 
+/* Asks the owner of the data plane to resolve the peer's address again. The
+ * owner gets a reference to the peer. */
 static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 {
 	struct tei_rail_dp *dp = p->dp;
@@ -146,6 +148,7 @@ static bool ctl_deserted(const struct tei_rail_peer *p, uint64_t now)
 	       now > p->alive_ns + CTL_GONE_NS;
 }
 
+/* Drops all answers that are still to be sent to the peer. */
 static void ctl_owe_nothing(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -133,6 +133,7 @@ static int cut_order(const void *a, const void *b)
 	return memcmp(&x->key, &y->key, sizeof(x->key));
 }
 
+/* Adds a connection to the list. Leaves it out if memory is short. */
 static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
 		     int fd, unsigned long ino)
 {
@@ -199,6 +200,7 @@ static bool cut_accepted(const struct cut *c, const struct sockaddr *own)
 	return mine.port && mine.port == its.port;
 }
 
+/* Compares one socket with the search and updates the result. */
 static void cut_socket(int fd, unsigned long ino, struct cut *c)
 {
 	struct sockaddr_storage own, sa;
@@ -292,6 +294,8 @@ static bool cut_can(const struct rail_lane *lane, const struct cut *c,
 		c->peer->sa_family == AF_INET6);
 }
 
+/* Searches the lane's connections to that address. *which: the first one, if
+ * any. */
 static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
 			      size_t len, bool shut, struct rail_socket *which)
 {

@@ -107,6 +107,9 @@ static bool dp_has_notes(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 	return false;
 }
 
+/* Polls for at most drain_ns until all tasks have ended and all notifications
+ * have been acknowledged. Waits for notifications only for
+ * MC_HANDSHAKE_CONNECT_TIMEOUT. */
 static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	uint64_t now = tei_now_ns(), end = now + drain_ns, notes_end;
@@ -293,6 +296,8 @@ static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
 	return 0;
 }
 
+/* Registers all regions on a new rail. If one cannot be registered, unregisters
+ * the others again. */
 static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 			  struct tei_err *err) TEI_REQUIRES(dp->admin)
 {

@@ -185,6 +185,7 @@ void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 	rail_slice_put(dp, s);
 }
 
+/* Drops the slices of the retry list whose tasks have all ended. */
 static void end_purge(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -220,6 +221,7 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		rail_task_finish(dp, task, done);
 }
 
+/* Returns what the user can do about that error of the provider. */
 static const char *end_hint(int fi_err)
 {
 	const char *hint;
@@ -318,6 +320,7 @@ static void end_fill_err(const struct tei_rail_peer *peer, struct rail_slice *s,
 	snprintf(err->hint, sizeof(err->hint), "%s", end_hint(s->last_err));
 }
 
+/* Fails all tasks of the slice. */
 static void slice_fail(struct rail_slice *s, const struct tei_err *err,
 		       struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)

@@ -110,6 +110,8 @@ static void fence_close(struct rail_lane *lane, bool wait)
 	rail_fence_abort(lane->rail->dp, &aborted);
 }
 
+/* Collects the lane if a closer thread has closed it. Returns true if the lane
+ * was collected. */
 static bool fence_collect(struct rail_lane *lane)
 {
 	struct tei_list aborted;
@@ -125,6 +127,7 @@ static bool fence_collect(struct rail_lane *lane)
 	return over;
 }
 
+/* Returns the other slot of the tx lane. */
 static struct rail_lane *fence_sibling(struct rail_lane *lane)
 {
 	struct rail_lane *base =
@@ -169,6 +172,7 @@ void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns)
 	fence_retire(lane, drain_ns, "one of its connections was cut");
 }
 
+/* Returns true if slices of the peer are posted on the active lane. */
 static bool fence_carries(struct rail_lane *lane,
 			  const struct tei_rail_peer *peer)
 {
@@ -394,6 +398,7 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			       now);
 }
 
+/* Renews the lane if one of its connections to the peer is stuck. */
 static void fence_unstick_lane(struct tei_rail_peer *peer,
 			       struct rail_lane *lane, uint64_t now)
 {
@@ -426,6 +431,7 @@ void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now)
 
 /* --- connections that show no sign of life ------------------------------- */
 
+/* Returns true if the TCP connection of the path shows no sign of life. */
 static bool fence_path_silent(struct rail_lane *lane,
 			      const struct rail_path *path)
 {
@@ -442,6 +448,8 @@ static bool fence_path_silent(struct rail_lane *lane,
 	return silent;
 }
 
+/* Retires the lane if its connection on the peer's route shows no sign of
+ * life. */
 static void fence_renew_silent(struct tei_rail_peer *peer, struct rail *rail,
 			       uint32_t index, uint64_t now)
 {
@@ -544,6 +552,7 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 	return next;
 }
 
+/* Opens the lane again, unless the rail is closed. Returns false on failure. */
 static bool fence_reopen_lane(struct rail_lane *lane)
 {
 	struct tei_err err;
@@ -578,6 +587,8 @@ static void fence_renew_bound(struct rail *rail)
 	rail_peer_announce(rail->dp);
 }
 
+/* Opens the rx lane of a rail with FI_MR_ENDPOINT again after an attempt has
+ * failed. */
 static void fence_reopen_bound(struct rail *rail)
 {
 	tei_mutex_lock(&rail->dp->admin);

@@ -84,6 +84,8 @@ void rail_first_run(struct rail *rail, uint64_t now)
 		first_open(rail);
 }
 
+/* Schedules another attempt after the contact lane could not be opened. Logs
+ * the first failure and announces that the rail has no contact address. */
 static void first_taken(struct rail *rail)
 {
 	uint32_t tries = rail->first_tries++;

@@ -337,6 +337,7 @@ static void health_renew(struct rail *rail)
 			rail_fence_renew_lane(&rail->init[j], HEALTH_DRAIN_NS);
 }
 
+/* Starts the ramp-up of a pair whose probe was answered. */
 static void health_ramp(struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -351,6 +352,8 @@ static void health_ramp(struct rail_fault *f, uint64_t now)
 	rail_health_state(f->rail);
 }
 
+/* Doubles the share of a pair after progress. Frees the fault when the share is
+ * full. */
 static void health_grow(struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -397,6 +400,8 @@ static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	return path && rail_cache_coveted(path);
 }
 
+/* Moves the fault on if it is due. Returns true if *todo is to be done without
+ * the lock. */
 static bool health_step(struct rail_fault *f, uint64_t now,
 			struct health_todo *todo) TEI_REQUIRES(rail_sched_held)
 {
@@ -505,6 +510,8 @@ static bool health_posted(struct rail_lane *lane, struct rail_path **path,
 	return any;
 }
 
+/* Cuts n connections of the lane and polls until their slices have returned.
+ * Renews the lane if they do not return in time. */
 static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 			    int n, bool shuns)
 {
@@ -610,6 +617,7 @@ static void health_confirm(const struct health_todo *t,
 	rail_sched_leave(t->peer->dp);
 }
 
+/* Returns true if both entries can be handled together. */
 static bool health_alike(const struct health_todo *a,
 			 const struct health_todo *b)
 {
@@ -725,6 +733,7 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 	rail_sched_leave(dp);
 }
 
+/* Puts lanes into service that opener threads have opened. */
 static void health_reopened(struct tei_rail_dp *dp)
 {
 	uint32_t i;
@@ -736,6 +745,7 @@ static void health_reopened(struct tei_rail_dp *dp)
 	}
 }
 
+/* Tries again to open contact lanes and the lanes of lost rails. */
 static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct rail *rail;
