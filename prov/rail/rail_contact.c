@@ -37,7 +37,7 @@ static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
 	return p->contact.refused >> r & 1;
 }
 
-/* Adds the pairs whose addresses fit to that degree (rail_path_reach). */
+/* Adds the pairs whose addresses fit to that degree (rail_path_fit). */
 static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 			    struct contact_pair *pair, uint32_t n)
 	TEI_REQUIRES(rail_sched_held)
