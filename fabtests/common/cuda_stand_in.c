@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The stand-in itself: one lock, one thread that does what was queued, in the
- * order in which it was.
- */
+/* Implements the stand-in driver with one lock and one thread. The thread does
+ * the queued copies in the order in which they were queued. */
 #include "fabtests/common/cuda_stand_in.h"
 
 #include <fcntl.h>
@@ -22,7 +20,7 @@ enum {
 };
 
 #define DEVICES 2
-#define DEPTH	16			/* of a thread's stack of contexts */
+#define DEPTH	16			/* contexts on one thread's stack */
 #define MEMORIES 80
 #define PINS	64
 #define CAPTURE_RELAXED 2
@@ -30,16 +28,19 @@ enum {
 
 struct context {
 	int device;
-	bool strict;			/* a primary one: the library's */
+	bool strict;			/* a primary context, which the library
+					 * uses; memory of it may be freed only
+					 * while a context is current */
 	unsigned int flags;
-	bool gone;			/* its place is not used again */
+	bool gone;			/* destroyed; its slot is not reused */
 };
 
 /* A stream or an event. */
 struct object {
 	struct object *next;
 	struct context *context;
-	uint64_t job;			/* the last one queued, or awaited */
+	uint64_t job;			/* number of the last job queued on the
+					 * stream, or recorded by the event */
 };
 
 struct job {
@@ -51,12 +52,15 @@ struct job {
 };
 
 struct memory {
-	uint64_t base;			/* nobody can touch it; 0: free */
-	char *alias;			/* what is there */
+	uint64_t base;			/* address, mapped without access; 0:
+					 * the slot is free */
+	char *alias;			/* accessible mapping of the same
+					 * bytes */
 	size_t size;
 	struct context *context;
-	int fd;				/* of both mappings */
-	bool sync_calls;		/* NICs may reach it */
+	int fd;				/* memfd behind both mappings */
+	bool sync_calls;		/* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is
+					 * set */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,7 +70,8 @@ static bool capturing, capture_lost;
 static struct memory memories[MEMORIES];
 static struct { char *at; size_t len; } pins[PINS];
 static struct job *jobs, **jobs_end = &jobs;
-static uint64_t asked, done;		/* jobs */
+static uint64_t asked, done;		/* numbers of the last job queued and
+					 * done */
 static struct object *objects;
 static unsigned int nobjects, npins, ncopies;
 static struct context primary[DEVICES];
@@ -77,11 +82,12 @@ static int fail_result;
 
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local unsigned int depth;
-static _Thread_local int capture_mode;	/* 0: global */
+static _Thread_local int capture_mode;	/* as in cuda.h; 0: global */
 
-/* --- what every call begins with ----------------------------------------- */
+/* --- checks at the start of every call ----------------------------------- */
 
-/* The lock is held. */
+/* Returns the planted result if this call is the one to fail, or OK. The lock
+ * is held. */
 static int planted(const char *call)
 {
 	if (strcmp(call, fail_call))
@@ -97,7 +103,8 @@ static struct context *current(void)
 	return depth ? stack[depth - 1] : NULL;
 }
 
-/* Takes the lock, which is held if this gives 0. */
+/* Takes the lock and checks whether the call is allowed. Returns OK with the
+ * lock held, or a result with the lock released. */
 static int enter(const char *call, bool in_context)
 {
 	int ret;
@@ -113,7 +120,8 @@ static int enter(const char *call, bool in_context)
 	return ret;
 }
 
-/* As enter, of a call that others may not make while a stream is captured. */
+/* Does the same as enter for a call that is not allowed while another thread
+ * captures a stream, unless the calling thread has relaxed its capture mode. */
 static int enter_unsafe(const char *call)
 {
 	int ret = enter(call, true);
@@ -144,7 +152,8 @@ static struct memory *memory_at(uint64_t addr)
 	return NULL;
 }
 
-/* Where the bytes are; NULL: it reaches beyond GPU memory. */
+/* Returns the accessible address of a range of GPU memory, or addr itself if it
+ * is host memory. Returns NULL if the range reaches beyond its GPU memory. */
 static void *memory_bytes(uint64_t addr, size_t len)
 {
 	struct memory *m = memory_at(addr);
@@ -202,7 +211,8 @@ EXPORT int cuMemFree_v2(uint64_t addr)
 	m = memory_at(addr);
 	if (!m || m->base != addr)
 		return leave(INVALID_VALUE);
-	/* a context that is gone took it along; else it takes one to free */
+	/* Memory of a primary context is freed only while a context is current.
+	 * The memory of a destroyed context is freed at any time. */
 	if (!m->context->gone && !current() && m->context->strict)
 		return leave(INVALID_CONTEXT);
 	munmap((void *)(uintptr_t)m->base, m->size);
@@ -273,7 +283,7 @@ EXPORT int cuPointerGetAttributes(unsigned int n, const int *what, void **out,
 	return leave(OK);
 }
 
-/* One with a file of its own: the memory's. */
+/* Exports the memfd of the memory in place of a dma-buf. */
 EXPORT int cuMemGetHandleForAddressRange(void *handle, uint64_t addr,
 					 size_t len, int type,
 					 unsigned long long flags);
@@ -549,7 +559,7 @@ static int object_make(const char *call, void **out)
 	return leave(OK);
 }
 
-/* That one, or all of a context. The lock is held. */
+/* Frees one object, or all objects of a context. The lock is held. */
 static int object_free(const struct object *one, const struct context *all)
 {
 	struct object **p = &objects, *o;
@@ -663,7 +673,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Its number, or 0. The lock is held. */
+/* Queues a copy and returns its number, or 0 if a range is not valid or memory
+ * is short. The lock is held. */
 static uint64_t queue(uint64_t dst, uint64_t src, size_t len)
 {
 	void *to = memory_bytes(dst, len), *from = memory_bytes(src, len);
@@ -747,7 +758,7 @@ EXPORT int cuGetErrorName(int result, const char **name)
 	}
 }
 
-/* --- what the real one lacks --------------------------------------------- */
+/* --- calls that no real driver has --------------------------------------- */
 
 EXPORT int cuThreadExchangeStreamCaptureMode(int *mode);
 EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)

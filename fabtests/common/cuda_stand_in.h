@@ -4,14 +4,14 @@
 
 /*
  * A CUDA driver without a GPU, for tests: a shared object with the soname
- * libcuda.so.1 and the calls below. A test loads it, as a program for GPUs has
- * the real one loaded, and so it is what the library finds.
+ * libcuda.so.1 and the calls below. A test loads it, as a GPU program has
+ * loaded the real driver, and the library then finds it.
  *
- * There are two devices. GPU memory is a mapping that the CPU cannot touch;
- * copies between it and host memory are done by a thread of the driver's own,
- * in order, some time after they were asked for. A call in the wrong context,
- * with a stream or event of another context, or with memory that there is none,
- * is refused as the real driver does.
+ * The driver has two devices. GPU memory is a mapping that the CPU cannot
+ * touch. A thread of the driver copies between GPU memory and host memory, in
+ * order and some time after each copy was requested. Like the real driver, the
+ * stand-in refuses a call in the wrong context, with a stream or event of
+ * another context, or with memory that does not exist.
  */
 
 #include <stdbool.h>
@@ -24,42 +24,44 @@ struct cuda_stand_in {
 	int (*ctx_destroy)(void *context);
 	int (*push)(void *context);
 	int (*pop)(void **context);
-	int (*alloc)(uint64_t *addr, size_t size);	/* in what is pushed */
+	int (*alloc)(uint64_t *addr, size_t size);	/* in the context on top
+							 * of the stack */
 	int (*free)(uint64_t addr);
 	int (*to_device)(uint64_t dst, const void *src, size_t len);
 	int (*to_host)(void *dst, uint64_t src, size_t len);
 
-	/* not of the real one */
+	/* Calls that no real driver has: */
 
-	/* The call (by its name there, without a version) fails once with that
-	 * result, after so many that do as they are told. */
+	/* Makes a call fail once with that result, after it has succeeded
+	 * `after` times. The call is named as in the real driver, without a
+	 * version suffix. */
 	void (*fail)(const char *call, unsigned int after, int result);
-	/* Where a NIC would find the bytes of GPU memory that was made ready for
-	 * it; NULL: nowhere. */
+	/* Returns the address at which a NIC would find the bytes of GPU
+	 * memory, or NULL if the memory has not been prepared for NICs. */
 	void *(*alias)(uint64_t addr, size_t len);
-	/* A stream is being captured, or that ends; 0, or that a call has ended
-	 * it. */
+	/* Starts (on) or ends the capture of a stream. Returns 0, or an error
+	 * code if a forbidden call has invalidated the capture. */
 	int (*capture)(int on);
-	/* Copies that were asked for are not begun while it is on. */
+	/* Holds queued copies back while it is on. */
 	void (*hold)(int on);
-	/* Streams, events, pinned ranges that live, primary contexts that were
-	 * retained, and what is pushed by this thread, all summed: 0 where
-	 * nothing was left behind. */
+	/* Returns the number of streams, events, pinned ranges, retained
+	 * primary contexts and contexts on the calling thread's stack, added
+	 * up. It is 0 if nothing was left behind. */
 	unsigned int (*left)(void);
-	/* Copies done. */
+	/* Returns the number of copies done. */
 	unsigned int (*copies)(void);
 };
 
-/*
- * Loads it and initialises it: from the folder of tests beside that of this
- * program. False, with a line that tells why, where it is not there.
- */
+/* Loads the stand-in from the test folder (build/test) next to the folder of
+ * the running program, and initialises it. Returns false if it cannot be
+ * loaded; a diagnostic line gives the cause. */
 bool cuda_stand_in_load(struct cuda_stand_in *cuda);
 
-/* Whether this process has it, or a real one, loaded. */
+/* Returns true if this process has loaded the stand-in or a real driver. */
 bool cuda_stand_in_mapped(void);
 
-/* GPU memory on a device, in a context of its own; 0: none. */
+/* Allocates GPU memory on a device, in a new context. Returns its address, or 0
+ * on failure. */
 uint64_t cuda_stand_in_memory(const struct cuda_stand_in *cuda, int device,
 			      size_t size, void **context);
 

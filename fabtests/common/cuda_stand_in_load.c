@@ -38,7 +38,8 @@ static const struct stand_in_call cufile_calls[] = {
 	{ "stand_in_cufile_left", offsetof(struct cufile_stand_in, left) },
 };
 
-/* build/fabtests/program or build/test/program: build/test/LIBRARY */
+/* Composes the path build/test/LIBRARY from the path of the running program,
+ * build/fabtests/PROGRAM or build/test/PROGRAM. */
 static bool stand_in_path(const char *library, char *path, size_t len)
 {
 	ssize_t n = readlink("/proc/self/exe", path, len - 1);

@@ -35,7 +35,8 @@ struct descr {
 
 struct handle {
 	struct handle *next;
-	int fd;				/* its own, through the page cache */
+	int fd;				/* descriptor of this handle; it uses
+					 * the page cache */
 };
 
 struct memory {
@@ -55,7 +56,8 @@ static size_t most;
 static void *(*bytes_at)(uint64_t, size_t);
 static int (*current)(void **);
 
-/* The lock is held. */
+/* Returns the planted result if this call is to fail, or OK. The lock is
+ * held. */
 static int planted(const char *call)
 {
 	if (strcmp(call, fail_call) || !fail_times)
@@ -74,7 +76,8 @@ static struct error answer(int code)
 	return (struct error){ code, 0 };
 }
 
-/* The driver is loaded: who uses this has its memory. */
+/* Looks up two calls of the CUDA stand-in. It is loaded, because a caller has
+ * memory of it. */
 static bool bind_driver(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *f, *g;
@@ -83,7 +86,7 @@ static bool bind_driver(void)
 		return false;
 	f = dlsym(driver, "stand_in_bytes");
 	g = dlsym(driver, "cuCtxGetCurrent");
-	dlclose(driver);		/* the test's reference is left */
+	dlclose(driver);		/* the test still holds a reference */
 	memcpy(&bytes_at, &f, sizeof(f));
 	memcpy(&current, &g, sizeof(g));
 	return f && g;
@@ -149,7 +152,8 @@ EXPORT void cuFileHandleDeregister(void *handle)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The lock is held. */
+/* Returns the link to the registration of base, or the link to NULL at the end
+ * of the list. The lock is held. */
 static struct memory **memory_at(const void *base)
 {
 	struct memory **p;
@@ -201,7 +205,8 @@ EXPORT struct error cuFileBufDeregister(const void *base)
 	return answer(OK);
 }
 
-/* What it is to move, or an answer. The lock is held. */
+/* Checks a call that moves bytes and sets *at to the memory to be used. Returns
+ * 0 or the negative result of the call. The lock is held. */
 static ssize_t move_check(const char *call, const struct handle *handle,
 			  const void *base, size_t len, off_t off, char **at)
 {
@@ -263,7 +268,7 @@ EXPORT ssize_t cuFileWrite(void *handle, const void *base, size_t len,
 	return move("cuFileWrite", handle, base, len, where, off, false);
 }
 
-/* --- what the real one lacks --------------------------------------------- */
+/* --- calls that no real library has -------------------------------------- */
 
 EXPORT void stand_in_cufile_fail(const char *call, unsigned int after,
 				 unsigned int times, int result);

@@ -3,31 +3,31 @@
 #define TEI_FABTESTS_COMMON_CUFILE_STAND_IN_H
 
 /*
- * A libcufile.so.0 without GPUDirect Storage, for tests: beside the driver of
- * cuda_stand_in.h, whose memory it knows. It asks for what the real one asks
- * for (a descriptor opened with O_DIRECT, registered memory, a current
- * context) and moves the bytes by the page cache.
+ * A libcufile.so.0 without GPUDirect Storage, for tests. It moves bytes between
+ * files and the memory of the driver in cuda_stand_in.h through the page cache.
+ * It makes the same demands as the real library: a descriptor opened with
+ * O_DIRECT, registered memory and a current context.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 
 struct cufile_stand_in {
-	/* The call, by its name, fails with that result, after so many that do
-	 * as they are told, for so many times. cuFileRead and cuFileWrite
-	 * answer it as it is, -1 with errno EIO. */
+	/* Makes a call fail with that result `times` times, after it has
+	 * succeeded `after` times. cuFileRead and cuFileWrite return the result
+	 * unchanged; -1 stands for errno EIO. */
 	void (*fail)(const char *call, unsigned int after, unsigned int times,
 		     int result);
-	/* No call moves more bytes than that; 0: any number. */
+	/* Limits the bytes that one call moves; 0: no limit. */
 	void (*shorten)(size_t bytes);
-	/* Calls to move bytes, ever. */
+	/* Returns the number of calls to cuFileRead and cuFileWrite so far. */
 	unsigned int (*moves)(void);
-	/* Files and memory that are registered. */
+	/* Returns the number of registered files and memory ranges. */
 	unsigned int (*left)(void);
 };
 
-/* Loads it, as cuda_stand_in_load does the driver, which comes first: from then
- * on it is what is found. */
+/* Loads the stand-in as cuda_stand_in_load loads the driver, which must be
+ * loaded first. From then on the library finds it. */
 bool cufile_stand_in_load(struct cufile_stand_in *cufile);
 
 #endif /* TEI_FABTESTS_COMMON_CUFILE_STAND_IN_H */

@@ -8,7 +8,7 @@
 
 #define FT_NS_PER_SEC UINT64_C(1000000000)
 
-/* Monotonic nanoseconds. */
+/* Returns the time of CLOCK_MONOTONIC in ns. */
 static inline uint64_t ft_now_ns(void)
 {
 	struct timespec ts;
@@ -17,7 +17,7 @@ static inline uint64_t ft_now_ns(void)
 	return (uint64_t)ts.tv_sec * FT_NS_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-/* User and system time that this process has used, in seconds. */
+/* Returns the user and system time that this process has used, in seconds. */
 static inline double ft_cpu_seconds(void)
 {
 	struct rusage ru;

@@ -10,7 +10,7 @@ void ft_hist_merge(struct ft_hist *into, const struct ft_hist *from)
 		into->max = from->max;
 }
 
-/* The middle of a bucket. */
+/* Returns the middle of a bucket. */
 static uint64_t hist_value(unsigned int index)
 {
 	unsigned int shift;

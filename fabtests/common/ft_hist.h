@@ -5,9 +5,10 @@
 #include <stdint.h>
 
 /*
- * Histogram of nanoseconds in log-linear buckets: exact below 256 ns, within
- * 0.4 % above. Fixed size, no allocation; one writer at a time. A struct of
- * zeroes is empty.
+ * Histogram of nanoseconds in log-linear buckets. Values below 256 ns are
+ * exact, larger values are within 0.4 %. The size is fixed and nothing is
+ * allocated. One thread at a time may write. A struct of zeroes is an empty
+ * histogram.
  */
 
 enum {
@@ -40,9 +41,11 @@ static inline void ft_hist_add(struct ft_hist *hist, uint64_t ns)
 		hist->max = ns;
 }
 
+/* Adds the values of `from` to `into`. */
 void ft_hist_merge(struct ft_hist *into, const struct ft_hist *from);
 
-/* Nanoseconds below which that part (0 to 1) of the values lies; 0 if empty. */
+/* Returns the nanoseconds below which that part (0 to 1) of the values lies, or
+ * 0 if the histogram is empty. */
 uint64_t ft_hist_quantile(const struct ft_hist *hist, double part);
 
 #endif /* TEI_FABTESTS_COMMON_FT_HIST_H */

@@ -6,16 +6,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/*
- * Writes one JSON value on one line to a stream. key is NULL inside an array
- * and for the outermost object. Nesting is the caller's care.
- */
+/* Writes one JSON value on one line to a stream. key is NULL inside an array
+ * and for the outermost object. The caller is responsible for correct
+ * nesting. */
 struct ft_json {
 	FILE *out;
-	bool comma;	/* the next member needs one */
+	bool comma;	/* the next member is preceded by a comma */
 };
 
-/* A string by itself, quoted. */
+/* Writes a quoted string without a key. */
 void ft_json_text(FILE *out, const char *text);
 void ft_json_open(struct ft_json *json, const char *key, char bracket);
 void ft_json_close(struct ft_json *json, char bracket);

@@ -19,7 +19,7 @@ static int num_digits(const char *text, uint64_t *value, const char **end)
 	return errno ? -1 : 0;
 }
 
-/* Power of two that a suffix stands for, or -1. */
+/* Returns the exponent of the power of two for a suffix, or -1. */
 static int num_shift(const char *suffix)
 {
 	static const char letters[] = "KMGT";

@@ -5,23 +5,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * Strict parsing: the whole text must be the number, no sign, no blanks, no
- * overflow. 0, or -1 with *out untouched.
- */
+/* Strict parsing: the whole text must be the number, without sign and blanks,
+ * and must not overflow. The functions return 0, or -1 with *out unchanged. */
 
-/* "4096", "64K", "64KiB", "1M", "2G", "1T"; powers of 1024. */
+/* Parses a size such as "4096", "64K", "64KiB", "1M", "2G" or "1T"; the
+ * suffixes are powers of 1024. */
 int ft_parse_size(const char *text, uint64_t *out);
 
+/* Parses a number from min to max. */
 int ft_parse_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 
-/* "10", "0.5", "10s", "500ms"; above 0, at most a week. */
+/* Parses seconds such as "10", "0.5", "10s" or "500ms": above 0, at most a
+ * week. */
 int ft_parse_seconds(const char *text, double *out);
 
-/* Ascending. */
+/* Sorts the values in ascending order. */
 void ft_sort(double *values, size_t n);
 
-/* "64 KiB", "1.5 GiB"; returns buf. */
+/* Writes a size such as "64 KiB" or "1.5 GiB" into buf and returns buf. */
 const char *ft_size_text(uint64_t bytes, char *buf, size_t len);
 
 #endif /* TEI_FABTESTS_COMMON_FT_NUM_H */

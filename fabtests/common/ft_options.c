@@ -6,13 +6,14 @@
 #include "fabtests/common/ft_num.h"
 #include "fabtests/common/ft_options.h"
 
-/* What goes on: the program, the row and the text of its value. */
+/* The option being read: the program, its row and the text of its value. */
 struct option_at {
 	const char *program;
 	const struct ft_option *row;
 	const char *value;
 };
 
+/* Prints why the value is refused and returns -1. */
 static int option_wrong(const struct option_at *at, const char *why)
 {
 	fprintf(stderr, "%s: --%s=%s: %s\n", at->program, at->row->name,

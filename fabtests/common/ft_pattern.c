@@ -3,12 +3,9 @@
 
 #include <string.h>
 
-/*
- * The word at offset 8 * i is base + i * STEP, base a hash of seed and
- * sequence: one addition per word, and two sequences meet at two offsets of a
- * region only if their random bases happen to differ by a small multiple of
- * STEP.
- */
+/* The word at offset 8 * i is base + i * STEP, where base is a hash of seed and
+ * sequence. This costs one addition per word. The words of two sequences can be
+ * equal only if their random bases differ by a small multiple of STEP. */
 #define STEP UINT64_C(0x9e3779b97f4a7c15)
 
 enum { UNROLL = 8 };
@@ -55,7 +52,7 @@ static size_t pattern_check_bytes(const uint8_t *buf, uint64_t offset,
 	return len;
 }
 
-/* Bytes before the first whole word, at most len. */
+/* Returns the number of bytes before the first whole word, at most len. */
 static size_t pattern_head(uint64_t offset, size_t len)
 {
 	size_t head = (size_t)(-offset % 8);
@@ -63,6 +60,8 @@ static size_t pattern_head(uint64_t offset, size_t len)
 	return head < len ? head : len;
 }
 
+/* Fills as many blocks of UNROLL words as fit. Returns the number of bytes
+ * filled. */
 static size_t pattern_fill_words(uint8_t *buf, size_t len, uint64_t word)
 {
 	uint64_t words[UNROLL];
@@ -77,6 +76,8 @@ static size_t pattern_fill_words(uint8_t *buf, size_t len, uint64_t word)
 	return at;
 }
 
+/* Returns the number of bytes before the first wrong block of UNROLL words or
+ * the last incomplete one. */
 static size_t pattern_check_words(const uint8_t *buf, size_t len, uint64_t word)
 {
 	uint64_t words[UNROLL];

@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PORT_FIRST 20000	/* above those of engines */
+#define PORT_FIRST 20000	/* above the ports of engines */
 #define PORT_LAST 65535
 
 int ft_port_socket(const char *address, int port, bool bound)
@@ -36,7 +36,8 @@ int ft_port_socket(const char *address, int port, bool bound)
 	return -1;
 }
 
-/* Ports that the kernel gives to those who ask for any. */
+/* Reads the range of ports that the kernel assigns to sockets without a
+ * port. */
 static void port_range(int *low, int *high)
 {
 	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
@@ -49,8 +50,9 @@ static void port_range(int *low, int *high)
 		fclose(f);
 }
 
-/* By a name that is in the network namespace, as ports are, and goes with this
- * process: it is not closed. */
+/* Returns true if another test has taken the port. Otherwise takes it by
+ * binding an abstract socket name, which belongs to the network namespace like
+ * the port. The socket stays open until this process ends. */
 static bool port_taken(int port)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -79,7 +81,7 @@ int ft_port(const char *address)
 	below = low > PORT_FIRST ? low - PORT_FIRST : 0;
 	above = high < PORT_LAST ? PORT_LAST - high : 0;
 	if (below + above == 0)
-		below = 12000;	/* it gives all of them: one that is free now */
+		below = 12000;	/* no port is reserved: take a free one */
 	for (int i = 0; i < 10000; i++) {
 		int n = (int)(next++ % (unsigned int)(below + above));
 		int port = n < below ? PORT_FIRST + n : high + 1 + n - below;

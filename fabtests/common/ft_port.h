@@ -4,14 +4,16 @@
 
 #include <stdbool.h>
 
-/* A TCP socket at, or else to, a numeric address; it reads for two seconds at
- * most. -1: it can't be had. */
+/* Returns a TCP socket that is bound to a numeric address and port, or
+ * connected to them if bound is false. A read times out after 2 s. Returns -1
+ * on failure. */
 int ft_port_socket(const char *address, int port, bool bound);
 
 /*
- * A port that is free now and that the kernel gives to nobody who asks for
- * any, if it keeps any back: a server that was killed has to get it again. No
- * other caller on this machine gets it before this process has ended. 0: none.
+ * Returns a port that is free now, or 0 if there is none. The port lies outside
+ * the range that the kernel assigns automatically, if that range leaves any
+ * ports, so that a killed server can bind it again. No other caller on this
+ * machine gets the same port until this process has ended.
  */
 int ft_port(const char *address);
 

@@ -5,47 +5,42 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/*
- * A peer process with its stdin and stdout as pipes to the caller and its
- * stderr shared. When the caller dies the peer reads the end of its stdin.
- * One thread per process. Times are milliseconds.
- */
+/* A child process. Its stdin and stdout are pipes to the caller; its stderr is
+ * shared. When the caller dies, the child reads the end of its stdin. Each
+ * object is used by one thread. Times are in milliseconds. */
 struct ft_proc {
-	pid_t pid;		/* 0 once it was waited for */
-	int to;			/* its stdin, -1 when closed */
+	pid_t pid;		/* 0 after it was waited for */
+	int to;			/* its stdin, -1 if closed */
 	int from;		/* its stdout */
 	size_t held;		/* bytes in line */
-	char line[65536];	/* read and not yet given out */
+	char line[65536];	/* read and not yet returned */
 };
 
-/*
- * Starts argv[0], looked up in PATH unless it has a slash, "/proc/self/exe"
- * being the caller's own program. 0 or -1 with a line on stderr.
- */
+/* Starts argv[0], which is looked up in PATH unless it contains a slash;
+ * "/proc/self/exe" is the caller's own program. Returns 0, or -1 after printing
+ * a line on stderr. */
 int ft_proc_start(struct ft_proc *proc, char *const argv[]);
 
-/*
- * The next line of its stdout, without the newline. 0, or -1 at its end, after
- * ms without a whole line or for a line longer than len.
- */
+/* Reads the next line of its stdout, without the newline. Returns 0, or -1 at
+ * the end of the stream, if no line is complete within ms, or if the line does
+ * not fit into len bytes. */
 int ft_proc_line(struct ft_proc *proc, char *buf, size_t len, unsigned int ms);
 
-/* Writes text to its stdin. 0 or -1. */
+/* Writes text to its stdin. Returns 0 or -1. */
 int ft_proc_send(struct ft_proc *proc, const char *text);
 
 /* Closes its stdin. */
 void ft_proc_close_stdin(struct ft_proc *proc);
 
-/*
- * Waits for its end: its exit code, 128 + signal if one ended it, or -1 after
- * ms milliseconds, with the process still there.
- */
+/* Waits until the process ends. Returns its exit code, 128 + the signal that
+ * ended it, or -1 if it still runs after ms. */
 int ft_proc_wait(struct ft_proc *proc, unsigned int ms);
 
-/* Closes its stdin, waits, kills it after ms; frees what is held. As above. */
+/* Closes its stdin, waits up to ms, kills the process if it still runs, and
+ * closes the pipes. Returns the same as ft_proc_wait. */
 int ft_proc_stop(struct ft_proc *proc, unsigned int ms);
 
-/* kill -9, waits, frees. */
+/* Kills the process with SIGKILL, waits for it and closes the pipes. */
 void ft_proc_kill(struct ft_proc *proc);
 
 #endif /* TEI_FABTESTS_COMMON_FT_PROC_H */

@@ -5,25 +5,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/*
- * A progress bar on stderr. On a terminal it is redrawn in place, at most ten
- * times a second; elsewhere `steps` gives a line each quarter, or nothing.
- * One thread.
- */
+/* A progress bar on stderr. On a terminal it is redrawn in place, at most ten
+ * times a second. Elsewhere it prints a line at each quarter if `steps` is set,
+ * and nothing otherwise. Each bar is used by one thread. */
 struct ft_progress {
 	bool tty;
 	bool steps;
 	bool drawn;
-	unsigned int quarter;	/* next to be told, of 4 */
+	unsigned int quarter;	/* number of the next quarter to print */
 	uint64_t next_ns;
 };
 
 void ft_progress_start(struct ft_progress *bar, bool steps);
 
-/* part is 0 to 1; what is a short text behind the bar. */
+/* Shows the progress: part is 0 to 1, `what` is a short text after the bar. */
 void ft_progress_show(struct ft_progress *bar, double part, const char *what);
 
-/* Clears the line. */
+/* Clears the bar from the terminal. */
 void ft_progress_end(struct ft_progress *bar);
 
 #endif /* TEI_FABTESTS_COMMON_FT_PROGRESS_H */

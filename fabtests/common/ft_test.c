@@ -11,7 +11,7 @@
 #include "fabtests/common/ft_clock.h"
 
 static struct {
-	pthread_mutex_t lock;	/* guards all */
+	pthread_mutex_t lock;	/* guards all fields and the output */
 	unsigned int made;
 	unsigned int failed;
 } test_count = { .lock = PTHREAD_MUTEX_INITIALIZER };

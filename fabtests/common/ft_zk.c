@@ -63,7 +63,8 @@ bool ft_zk_restart(struct ft_zk *zk, int i)
 	return false;
 }
 
-/* What it says of itself: "…Mode: leader…", or "" */
+/* Asks a server for its status: a text with "Mode: leader" or the like, or ""
+ * on failure. */
 static void zk_ask(const struct ft_zk *zk, int i, char *out, size_t len)
 {
 	int fd = ft_port_socket(zk->address, zk->client[i], false);

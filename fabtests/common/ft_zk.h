@@ -8,9 +8,10 @@
 #include "fabtests/common/ft_proc.h"
 
 /*
- * Real ZooKeeper servers, on free ports of a loopback address with temporary data:
- * one alone, or an ensemble. They end with the process that started them. One
- * thread. Functions that return bool print what went wrong.
+ * Real ZooKeeper servers, a single one or an ensemble, on free ports of a
+ * loopback address and with temporary data. The servers end with the process
+ * that started them. One thread uses an object. Functions that return bool
+ * print the cause of a failure.
  */
 
 #define FT_ZK_MAX 3
@@ -21,37 +22,39 @@ struct ft_zk {
 	int client[FT_ZK_MAX], peer[FT_ZK_MAX], election[FT_ZK_MAX];
 	char address[16];
 	char dir[64];
-	char hosts[128];	/* "127.0.0.1:P,…" */
+	char hosts[128];	/* for clients: "127.0.0.1:PORT,…" */
 };
 
-/* Why there can be no servers on this machine, or NULL. */
+/* Returns the reason why this machine cannot run a server, or NULL. */
 const char *ft_zk_missing(void);
 
-/* Starts them on 127.0.0.1 and waits until all of them serve. */
+/* Starts `count` servers at an address (127.0.0.1 by default) and waits until
+ * all of them serve clients. */
 bool ft_zk_start(struct ft_zk *zk, int count);
 bool ft_zk_start_at(struct ft_zk *zk, int count, const char *address);
 
-/* This host has that address. */
+/* Returns true if this host has that address. */
 bool ft_zk_can_bind(const char *address);
 
-/* Starts one that was killed; returns at once. */
+/* Starts a killed server again; does not wait until it serves clients. */
 bool ft_zk_restart(struct ft_zk *zk, int i);
 
-/* Removes all that one that was killed has kept. */
+/* Removes the data of a killed server. */
 bool ft_zk_wipe(const struct ft_zk *zk, int i);
 
-/* Until it serves clients, as leader, follower or alone. */
+/* Waits until a server serves clients as leader, follower or standalone
+ * server. */
 bool ft_zk_wait(const struct ft_zk *zk, int i);
 
-/* kill -9; SIGSTOP and SIGCONT. */
+/* Send SIGKILL, SIGSTOP and SIGCONT to a server. */
 void ft_zk_kill(struct ft_zk *zk, int i);
 void ft_zk_pause(struct ft_zk *zk, int i);
 void ft_zk_resume(struct ft_zk *zk, int i);
 
-/* Index of the ensemble's leader, or -1. */
+/* Returns the index of the ensemble's leader, or -1. */
 int ft_zk_leader(const struct ft_zk *zk);
 
-/* Kills what runs and removes the data. */
+/* Kills the running servers and removes their data. */
 void ft_zk_stop(struct ft_zk *zk);
 
 #endif /* TEI_FABTESTS_COMMON_FT_ZK_H */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program's own fi_getinfo and fi_fabric are found before libfabric's. From
- * there on each object's table of calls is replaced by one that begins with a
- * copy of it. What was made stays in lists until the process ends.
+ * The dynamic linker finds fi_getinfo and fi_fabric of this program before
+ * those of libfabric. Each object that they create gets a copy of its table of
+ * calls in which some calls are replaced. The copies stay in lists until the
+ * process ends.
  */
 #include "fabtests/common/nic_stand_in.h"
 
@@ -30,7 +31,8 @@
 
 struct nic_stand_in nic_stand_in;
 
-/* Tables: the first member is what the object points to. */
+/* Copied tables of calls. The object points to the first member, so that the
+ * struct is found from the object. */
 struct nic_fabric {
 	struct fi_ops_fabric ops;
 	struct fi_ops_fabric *real;
@@ -51,13 +53,13 @@ struct nic_ep {
 	struct nic_ep *next;
 };
 
-/* A registration: the descriptor that posts carry. */
+/* A registration; posts carry its address as their descriptor. */
 struct nic_mr {
 	uint64_t base, len;
 	char *alias;
-	void *real;			/* descriptor */
+	void *real;			/* descriptor of the provider */
 	struct fi_ops ops, *real_ops;
-	const struct fid *fid;		/* it is there, or NULL; lock */
+	const struct fid *fid;		/* NULL once closed; guarded by lock */
 	struct nic_mr *next;
 };
 
@@ -102,8 +104,9 @@ static struct nic_mr *nic_find(const void *desc, bool *closed)
 	return m;
 }
 
-/* Where the bytes are. 0: it is memory of the host; -FI_EINVAL: what was
- * registered is so no longer. */
+/* Replaces the addresses and descriptors of GPU memory in a post by those that
+ * the provider knows. Returns 1, 0 if the post has no such memory, or
+ * -FI_EINVAL if its registration was closed. */
 static int nic_see(const struct fi_msg_rma *msg, struct fi_msg_rma *seen,
 		   struct iovec *iov, void **desc)
 {
@@ -167,7 +170,8 @@ static struct nic_domain *nic_of(const struct fid_domain *domain)
 	return (struct nic_domain *)(void *)domain->mr;
 }
 
-/* The address that is meant, and how much; false: refused. */
+/* Determines the range that attr describes. Returns false if the registration
+ * is to be refused. */
 static bool nic_range(const struct fi_mr_attr *attr, uint64_t flags,
 		      uint64_t *addr, size_t *len)
 {
@@ -255,7 +259,8 @@ static int nic_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 
 /* --- objects ------------------------------------------------------------- */
 
-/* What NIC_HMEM in the environment says of NICs that reach GPUs. */
+/* Returns true if NIC_HMEM in the environment is `what`; nic_stand_in.h
+ * explains its values. */
 static bool nic_is(const char *what)
 {
 	const char *said = getenv("NIC_HMEM");
@@ -263,7 +268,8 @@ static bool nic_is(const char *what)
 	return said && !strcmp(said, what);
 }
 
-/* As the provider knows it. */
+/* Returns a copy of info without FI_HMEM and FI_MR_HMEM, which the provider
+ * below does not know. */
 static struct fi_info *nic_plain(const struct fi_info *info)
 {
 	struct fi_info *plain = fi_dupinfo(info);
@@ -357,6 +363,8 @@ EXPORT int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out,
 	return 0;
 }
 
+/* Returns true if the rail that hints describe is to have no NIC that reaches
+ * GPUs. */
 static bool nic_without(const struct fi_info *hints)
 {
 	const struct sockaddr_in *sin = hints->src_addr;

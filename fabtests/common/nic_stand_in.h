@@ -3,43 +3,50 @@
 #define TEI_FABTESTS_COMMON_NIC_STAND_IN_H
 
 /*
- * NICs that reach memory of a GPU, for tests on hosts that have neither: linked
- * into a test, it stands between the library and libfabric, says FI_HMEM for
- * whatever provider there is, takes registrations of the memory of the driver
- * in cuda_stand_in.h, and gives the provider the bytes that are behind it. The
- * provider is a real one, the NIC is not: nothing here is known to work with
- * hardware for that it worked in a test.
+ * NICs that reach GPU memory, for tests on hosts without such NICs and GPUs. A
+ * test links this file, which then stands between the library and libfabric. It
+ * reports FI_HMEM for every provider, accepts registrations of the GPU memory
+ * of cuda_stand_in.h, and passes the bytes behind that memory to the provider.
+ * The provider is real and the NIC is not, so a passed test does not prove that
+ * real hardware works.
  *
- * NIC_HMEM in the environment: "no-domain" or "no-endpoint" is made of what says
- * FI_HMEM; "mr-endpoint" says FI_MR_ENDPOINT with it.
+ * NIC_HMEM in the environment: with "no-domain" or "no-endpoint", opening a
+ * domain or endpoint with FI_HMEM fails; with "mr-endpoint", FI_MR_ENDPOINT is
+ * set together with FI_HMEM.
  *
- * A post from such memory without the descriptor of its registration reaches the
- * provider as it is, whose CPU then touches what no CPU can.
+ * A post from GPU memory without the descriptor of its registration reaches the
+ * provider unchanged. The provider's CPU copy then faults.
  */
 
 #include <stdbool.h>
 
 #include "fabtests/common/cuda_stand_in.h"
 
-/* Of this process, from the start on or at any time; counted by any thread. */
+/* State of this process. The test may set its fields at any time; any thread
+ * counts. */
 struct nic_stand_in {
-	/* set by the test */
-	const struct cuda_stand_in *cuda;	/* NULL: it says nothing */
-	const char *without;	/* address or provider of a rail whose NIC reaches
-				 * no GPU; NULL: as NIC_WITHOUT in the
-				 * environment says, if it does */
-	bool no_dmabuf, no_peer; /* refused from now on */
+	/* Set by the test: */
+	const struct cuda_stand_in *cuda;	/* NULL: FI_HMEM is not
+						 * reported */
+	const char *without;	/* address or provider of a rail whose NIC
+				 * reaches no GPU; NULL: the value of
+				 * NIC_WITHOUT in the environment, if set */
+	bool no_dmabuf, no_peer; /* refuse registrations by dma-buf, by
+				  * address */
 
-	/* read by the test */
-	_Atomic unsigned int dmabufs, peers;	/* registrations, ever */
+	/* Read by the test: */
+	_Atomic unsigned int dmabufs, peers;	/* registrations by dma-buf, by
+						 * address */
 	_Atomic unsigned int refused;
-	_Atomic unsigned int posts;		/* from or to such memory here */
-	_Atomic unsigned int stale;		/* with what was unregistered:
-						 * refused */
+	_Atomic unsigned int posts;		/* posts with local GPU
+						 * memory */
+	_Atomic unsigned int stale;		/* posts refused because the
+						 * registration was closed */
 };
 extern struct nic_stand_in nic_stand_in;
 
-/* Whether libfabric knows dma-bufs: as built, and as it runs. */
+/* Returns true if libfabric has FI_MR_DMABUF, both the headers and the library
+ * in use. */
 bool nic_stand_in_has_dmabuf(void);
 
 #endif /* TEI_FABTESTS_COMMON_NIC_STAND_IN_H */
