@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The progress thread: one for all lanes. It spins briefly after activity,
- * re-arms the wait objects and sleeps. While callers drive the initiating
- * lanes themselves it leaves those alone, so that nobody wakes it per
- * completion and it takes no core from them; it looks once a millisecond, less
- * often while they go on, whether they still do, and takes over at once when one
- * of them goes to sleep.
+ * The progress thread: one thread for all lanes. After activity it spins
+ * briefly, then it arms the wait objects and sleeps.
+ *
+ * While callers poll the tx lanes, the thread leaves these lanes to them, so
+ * that completions do not wake it and it takes no CPU time from them. Once a
+ * millisecond, less often as time passes, it checks whether the callers still
+ * poll. If a caller goes to sleep, the thread takes over at once.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,51 +21,64 @@
 #include "util/hint.h"
 #include "util/thread.h"
 
-#define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS	/* how long a drive counts, */
-/* and at most, when it has gone on */
+/* Interval at which the thread checks whether callers poll; and the longest one,
+ * after they have polled for a while. */
+#define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS
 #define PROGRESS_TRUST_NS	(4 * PROGRESS_DRIVEN_NS)
-/* between two looks of callers, at initiating lanes and at target lanes */
+/* Longest average time between two polls of callers, at tx lanes and at rx
+ * lanes. */
 #define PROGRESS_AWAY_NS	(PROGRESS_DRIVEN_NS / 4)
 #define PROGRESS_TARGETS_AWAY_NS	(PROGRESS_DRIVEN_NS / 32)
-#define PROGRESS_LITTLE		6	/* that part of the time away is little */
-#define PROGRESS_LOOK_NS	(4 * PROGRESS_DRIVEN_NS)	/* the longest
-								 * that counts */
-#define PROGRESS_RARELY		64	/* turns: idle initiating lanes */
-#define PROGRESS_SELDOM		16	/* turns: first addresses */
-#define PROGRESS_LOOKS		8	/* at lanes, from turn to turn of a spin, */
-#define PROGRESS_LOOKS_NS	(50 * TEI_NS_PER_US)	/* for that long */
-#define PROGRESS_DENSE		4	/* spins: asleep for less is dense */
-#define PROGRESS_SPIN_MAX	32	/* spins: the longest one */
-#define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)	/* between looks */
+#define PROGRESS_LITTLE		6	/* callers may be away for one sixth of
+					 * the time */
+/* Longest poll that counts. */
+#define PROGRESS_LOOK_NS	(4 * PROGRESS_DRIVEN_NS)
+#define PROGRESS_RARELY		64	/* iterations between two polls of idle
+					 * tx lanes */
+#define PROGRESS_SELDOM		16	/* iterations between two polls of
+					 * contact lanes */
+/* Polls of the lanes per iteration while spinning, and their longest time. */
+#define PROGRESS_LOOKS		8
+#define PROGRESS_LOOKS_NS	(50 * TEI_NS_PER_US)
+#define PROGRESS_DENSE		4	/* traffic is dense if sleeps last less
+					 * than this many spins */
+#define PROGRESS_SPIN_MAX	32	/* longest spin, in usual ones */
+/* Pauses between two checks for new descriptors. */
+#define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
+/* Longest sleep with live tasks. */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
-#define PROGRESS_STILL_NS	(1000 * TEI_NS_PER_MS)	/* no turn takes it */
-#define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)	/* no live task */
-#define PROGRESS_QUIET_SLEEP_NS	(4000 * TEI_NS_PER_MS)	/* nor for long */
+/* Longer than any iteration takes. */
+#define PROGRESS_STILL_NS	(1000 * TEI_NS_PER_MS)
+/* Longest sleeps without live tasks, and after a long time without activity. */
+#define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)
+#define PROGRESS_QUIET_SLEEP_NS	(4000 * TEI_NS_PER_MS)
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
-#define PROGRESS_LANES		2	/* fds before those of lanes */
+#define PROGRESS_LANES		2	/* index in fds of the first lane */
 
-/* State of the thread itself. */
+/* State of the progress thread. */
 struct progress {
 	struct tei_rail_dp *dp;
 	struct rail_drive drive;
-	struct rail_drive targets;	/* the same for target lanes */
-	uint64_t trust_ns;		/* sleep while callers drive */
-	uint64_t active_ns;		/* last activity of initiating lanes */
-	uint64_t target_ns;		/* and of target lanes */
-	uint32_t turns;			/* of progress_lanes */
-	uint64_t spin_ns;		/* how long to spin after the latter */
+	struct rail_drive targets;	/* the same for rx lanes */
+	uint64_t trust_ns;		/* longest sleep while callers poll */
+	uint64_t active_ns;		/* last activity of tx lanes */
+	uint64_t target_ns;		/* last activity of rx lanes */
+	uint32_t turns;			/* calls of progress_lanes */
+	uint64_t spin_ns;		/* how long to spin after target_ns */
 	uint64_t stirred_ns;		/* last wake-up, submission or live task */
-	uint64_t seen_ns;		/* last turn */
+	uint64_t seen_ns;		/* start of the last iteration */
 	uint64_t slept_ns;		/* intended sleep since then */
-	uint64_t deadline_ns;		/* last look at deadlines */
-	uint64_t probe_ns;		/* last look at silent peers */
-	uint64_t served_ns;		/* last look at reports of bytes */
+	uint64_t deadline_ns;		/* last check of deadlines */
+	uint64_t probe_ns;		/* last check for silent peers */
+	uint64_t served_ns;		/* last check of the reports of moved
+					 * bytes */
 	bool served_live;		/* tasks were live then */
-	uint64_t cloexec_ns;		/* last look for new descriptors */
-	uint64_t cloexec_wait_ns;	/* until the next one */
-	uint64_t idle_sleep_ns;		/* for lanes without a descriptor */
-	int ntargets;			/* of fds, from PROGRESS_LANES on */
+	uint64_t cloexec_ns;		/* last check for new descriptors */
+	uint64_t cloexec_wait_ns;	/* pause before the next one */
+	uint64_t idle_sleep_ns;		/* sleep if a lane has no descriptor */
+	int ntargets;			/* number of rx lanes in fds, from
+					 * PROGRESS_LANES on */
 	struct pollfd fds[PROGRESS_MAX_FDS];	/* wake_fd, link_fd, lanes */
 };
 
@@ -76,7 +90,7 @@ void rail_progress_wake(struct tei_rail_dp *dp)
 	if (__atomic_exchange_n(&dp->wake_pending, true, __ATOMIC_SEQ_CST))
 		return;
 	ret = write(dp->wake_fd, &one, sizeof(one));
-	(void)ret;	/* full means that a wake-up is there already */
+	(void)ret;	/* a full counter means that a wake-up is pending */
 }
 
 void rail_progress_stir(struct tei_rail_dp *dp)
@@ -90,15 +104,17 @@ void rail_progress_signal(struct tei_rail_dp *dp)
 	pthread_cond_broadcast(&dp->cond);
 }
 
-/* Someone sleeps until his tasks end, and counts on this thread. */
+/* Returns true if a caller sleeps until its tasks end and relies on this
+ * thread. */
 static bool progress_relied_on(struct tei_rail_dp *dp)
 {
 	return __atomic_load_n(&dp->dozing, __ATOMIC_SEQ_CST) != 0;
 }
 
 /*
- * How long callers have been looking, as of now. One who is stuck in a look, or
- * stopped there, drives nothing.
+ * Returns how long callers have been polling in total. A poll that takes longer
+ * than PROGRESS_LOOK_NS counts no further, because its caller is stuck or
+ * stopped.
  */
 static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
 {
@@ -111,9 +127,10 @@ static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
 }
 
 /*
- * Whether they have been away for at most so long at a time, on average, since
- * the last measuring, or for little of it. A look that takes long moves bytes:
- * what counts is how long they are away, before, between and after the looks.
+ * Sets d->driven if, since the last measurement, callers were away for at most
+ * away_ns at a time on average, or for a small part of the time. A long poll
+ * moves bytes, so only the time before, between and after the polls counts as
+ * away.
  */
 static void drive_measure(struct rail_drive *d, const struct rail_looks *looks,
 			  uint64_t away_ns, uint64_t now)
@@ -145,9 +162,9 @@ bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 }
 
 /*
- * Callers read the target lanes only where tei_rail_progress_all is called.
- * What is theirs is only as quick as they look: connections fill up meanwhile,
- * so that one who looks now and then does not have them.
+ * Does the same for rx lanes. Only callers of tei_rail_progress_all read rx
+ * lanes. While callers are away, the connections fill up, so callers that poll
+ * only now and then do not get these lanes.
  */
 bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 			     uint64_t now)
@@ -173,8 +190,8 @@ static bool progress_target(struct rail_lane *lane)
 	return any;
 }
 
-/* What callers who read the lane left to the thread, or came in while it was
- * closed by another one. */
+/* Handles messages that callers read from the lane and left to the thread, or
+ * that arrived while another thread closed the lane. */
 static void progress_aside(struct rail_lane *lane)
 {
 	struct rail_done done;
@@ -189,7 +206,8 @@ static void progress_aside(struct rail_lane *lane)
 	rail_done_run(lane->rail->dp, &done);
 }
 
-/* One that messages come by counts as a target, where callers do not read it. */
+/* Polls a tx lane. If it receives user messages and callers do not read rx
+ * lanes, activity on it counts as that of an rx lane. */
 static bool progress_initiating(const struct progress *pr,
 				struct rail_lane *lane, bool *target)
 {
@@ -200,7 +218,7 @@ static bool progress_initiating(const struct progress *pr,
 	return any;
 }
 
-/* Whether an initiating lane may have something to tell. */
+/* Returns true if a tx lane may have completions or work. */
 static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 {
 	if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
@@ -208,7 +226,7 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 		return false;
 	if (__atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
 		return true;
-	/* who reads the target lanes reads these as well */
+	/* callers that read rx lanes poll the receiving tx lanes too */
 	if (!pr->targets.driven &&
 	    (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
 	     __atomic_load_n(&lane->hears, __ATOMIC_RELAXED)))
@@ -220,7 +238,8 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	       !(pr->turns % PROGRESS_RARELY);
 }
 
-/* *target: a target lane had something to tell. */
+/* Polls the lanes. Returns true if anything happened. *target: set if it
+ * happened at an rx lane. */
 static bool progress_lanes(struct progress *pr, bool *target)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -251,7 +270,8 @@ static bool progress_lanes(struct progress *pr, bool *target)
 	return any | *target;
 }
 
-/* Runs the peers that are due; returns when the next one is, 0: none. */
+/* Runs the peers that are due. Returns when the next one is due, 0 if none
+ * is. */
 static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct tei_list todo;
@@ -276,14 +296,16 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 			rail_sched_enter(dp);
 		}
 		if (tei_list_empty(&p->attn_link)) {
-			/* whom nobody seeks any more need not be asked either */
+			/* a resolver that no user refers to need not be asked
+			 * either */
 			if (((!due || p->seeker) && rail_peer_maybe_free(p)) ||
 			    !due)
 				continue;
 			p->due_ns = due;
 			tei_list_add_tail(&dp->attn, &p->attn_link);
 		} else {
-			due = now;	/* asked for while it ran */
+			due = now;	/* the peer was put on the list while it
+					 * ran */
 		}
 		if (!next || due < next)
 			next = due;
@@ -295,7 +317,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 	return next;
 }
 
-/* Deadlines of peers with live tasks are looked at every so often. */
+/* Puts the peers with live tasks on the attention list at intervals, so that
+ * deadlines are checked. */
 static void progress_deadlines(struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -312,7 +335,7 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 	rail_sched_leave(dp);
 }
 
-/* Some target lane is not wholly closed yet. */
+/* Returns true if some rx lane is not closed completely yet. */
 static bool progress_closing(struct tei_rail_dp *dp)
 {
 	uint32_t i;
@@ -323,7 +346,7 @@ static bool progress_closing(struct tei_rail_dp *dp)
 	return false;
 }
 
-/* Regions whose holders did not answer: every target lane is closed. */
+/* Closes every rx lane for regions whose key holders did not answer. */
 static void progress_fences(struct tei_rail_dp *dp)
 {
 	bool wanted = false;
@@ -331,7 +354,8 @@ static void progress_fences(struct tei_rail_dp *dp)
 
 	if (!__atomic_load_n(&dp->nfencing, __ATOMIC_ACQUIRE))
 		return;
-	/* one that comes later needs those closed that are open by then */
+	/* a region that is withdrawn later needs the lanes closed that are open
+	 * then */
 	rail_sched_enter(dp);
 	for (i = 0; i < dp->nmrs; i++) {
 		if (dp->mrs[i]->fence != RAIL_MR_FENCE_WANTED)
@@ -354,7 +378,8 @@ static void progress_fences(struct tei_rail_dp *dp)
 	rail_progress_signal(dp);
 }
 
-/* Adds the lane's descriptor when it may sleep. False: there is work. */
+/* Adds the lane's descriptor to fds if the lane is ready to sleep. Returns
+ * false if there is work. */
 static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 			 bool *blind)
 {
@@ -376,7 +401,7 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 	return ok;
 }
 
-/* hears: those that messages come by, else the others. */
+/* Arms the tx lanes that receive user messages (hears), or the others. */
 static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 				    bool hears, int *n, bool *blind)
 {
@@ -394,7 +419,7 @@ static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 	return true;
 }
 
-/* All by which messages come. */
+/* Arms all lanes of the rail at which messages arrive. */
 static bool progress_arm_target(struct progress *pr, struct rail *rail, int *n,
 				bool *blind)
 {
@@ -426,7 +451,8 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 		rail = rail_at(pr->dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 			continue;
-		/* those that messages come by are among the targets */
+		/* tx lanes that receive messages were armed with the rx
+		 * lanes */
 		if ((pr->targets.driven &&
 		     !progress_arm_initiating(pr, rail, true, n, blind)) ||
 		    !progress_arm_initiating(pr, rail, false, n, blind))
@@ -435,7 +461,7 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	return true;
 }
 
-/* A descriptor woke us. */
+/* A lane's descriptor has ended the sleep. Adapts the spin. */
 static void progress_woken(struct progress *pr, uint64_t slept_ns)
 {
 	uint64_t now = tei_now_ns();
@@ -449,9 +475,9 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 	if (!target)
 		return;
 	/*
-	 * Remote writes and reads leave no completion at the target: that its
-	 * descriptor woke us is the only sign of them. Where that happens soon
-	 * after going to sleep, traffic is dense and a longer spin saves the
+	 * Remote writes and reads leave no completion at the target. The only
+	 * sign of them is that its descriptor became readable. If that happens
+	 * soon after going to sleep, traffic is dense, and a longer spin saves
 	 * wake-ups.
 	 */
 	pr->target_ns = now;
@@ -461,7 +487,8 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 		pr->spin_ns *= 2;
 }
 
-/* How much of wait it sleeps while callers drive: longer each time. */
+/* Returns how long to sleep while callers poll: up to wait, and longer each
+ * time. */
 static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
 {
 	if (wait > pr->trust_ns)
@@ -472,10 +499,10 @@ static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
 }
 
 /*
- * Returns true if no rail waits for a repair that only a turn of the thread
- * starts: an endpoint that could not be opened, a link that is down, a first
- * address that another process holds. Everything else wakes the thread through
- * a descriptor or has a due time.
+ * Returns true if no rail waits for a repair that only an iteration of this
+ * thread starts: an endpoint that could not be opened, a link that is down, or
+ * a contact address that another process holds. Everything else wakes the
+ * thread through a descriptor or has a due time.
  */
 static bool progress_calm(struct tei_rail_dp *dp)
 {
@@ -495,9 +522,9 @@ static bool progress_calm(struct tei_rail_dp *dp)
 
 /*
  * Returns how long an engine without live tasks sleeps: twice as long as it has
- * been quiet so far, within limits. A sleep of more than PROGRESS_IDLE_SLEEP_NS is
- * announced in dp->rests_ns. The next submission or message then wakes the thread,
- * which watches whether its bytes get through.
+ * been quiet so far, within limits. A sleep of more than PROGRESS_IDLE_SLEEP_NS
+ * is announced in dp->rests_ns. The next submission or message then wakes the
+ * thread, which checks that posted bytes arrive.
  */
 static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 {
@@ -523,7 +550,7 @@ static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 	return quiet;
 }
 
-/* Sleeps for at most wait and handles what woke the thread. */
+/* Sleeps for at most wait, and handles the event that ended the sleep. */
 static void progress_poll(struct progress *pr, nfds_t n, uint64_t wait)
 {
 	struct timespec ts = {
@@ -543,9 +570,11 @@ static void progress_poll(struct progress *pr, nfds_t n, uint64_t wait)
 	if (ret > 0 && (pr->fds[0].revents || pr->fds[1].revents))
 		pr->stirred_ns = now;
 	if (ret > 0 && pr->fds[1].revents)
-		dp->health_ns = 0;	/* the links are read now */
+		dp->health_ns = 0;	/* read the links in the next
+					 * iteration */
 	if (ret > 0 && pr->fds[0].revents & POLLIN) {
-		/* in this order: a wake-up that comes between is not lost */
+		/* clear the counter before the flag, so that no wake-up is
+		 * lost */
 		ret = read(dp->wake_fd, &junk, sizeof(junk));
 		(void)ret;
 		(void)__atomic_exchange_n(&dp->wake_pending, false,
@@ -562,10 +591,11 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 
 	pr->fds[0].fd = dp->wake_fd;
 	pr->fds[0].events = POLLIN;
-	pr->fds[1].fd = dp->link_fd;	/* -1 is passed over */
+	pr->fds[1].fd = dp->link_fd;	/* poll ignores a descriptor of -1 */
 	pr->fds[1].events = POLLIN;
 	if (pr->drive.driven || pr->targets.driven) {
-		/* whoever dozes off from here on sees that and wakes us */
+		/* a caller that goes to sleep from here on sees the flag and
+		 * wakes this thread */
 		__atomic_store_n(&dp->thread_trusts, true, __ATOMIC_SEQ_CST);
 		if (progress_relied_on(dp))
 			pr->drive.driven = pr->targets.driven = false;
@@ -583,9 +613,9 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	if (!pr->drive.driven &&
 	    __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
 	    wait > TEI_NS_PER_MS / 4)
-		wait = TEI_NS_PER_MS / 4;	/* something could not be posted */
+		wait = TEI_NS_PER_MS / 4;	/* retry a post */
 	if (blind) {
-		/* no descriptor to sleep on: look ever less often */
+		/* no descriptor to sleep on: poll ever less often */
 		pr->idle_sleep_ns = pr->idle_sleep_ns ?
 				    pr->idle_sleep_ns * 5 / 4 : 20000;
 		if (pr->idle_sleep_ns > 2 * TEI_NS_PER_MS)
@@ -598,8 +628,8 @@ out:
 	__atomic_store_n(&dp->thread_trusts, false, __ATOMIC_SEQ_CST);
 }
 
-/* Where nothing is posted, initiating lanes have nothing to tell but what counts
- * as a target's. */
+/* Returns true if the thread goes on polling without sleeping. If nothing is
+ * posted, only activity that counts as that of an rx lane matters. */
 static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -612,8 +642,8 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 }
 
 /*
- * The time in which this process did not run, as one that was stopped, or whose
- * machine was, is nobody's silence.
+ * Detects that this process was suspended, alone or with its machine. All peer
+ * timeouts are extended by that time, because the silence was not the peers'.
  */
 static void progress_stood_still(struct progress *pr, uint64_t now)
 {
@@ -624,12 +654,12 @@ static void progress_stood_still(struct progress *pr, uint64_t now)
 	pr->slept_ns = 0;
 	if (still < PROGRESS_STILL_NS)
 		return;
-	TEI_INFO("rail", "this process stood still for %llu ms; tasks get as much longer",
+	TEI_INFO("rail", "this process was suspended for %llu ms; its tasks get as much more time",
 		 (unsigned long long)(still / TEI_NS_PER_MS));
 	rail_deadline_stood_still(pr->dp, still, now);
 }
 
-/* What a look at lanes found, as of now. */
+/* Notes the result of polling the lanes at time now. */
 static void progress_saw(struct progress *pr, bool any, bool target,
 			 uint64_t now)
 {
@@ -642,9 +672,9 @@ static void progress_saw(struct progress *pr, bool any, bool target,
 }
 
 /*
- * What comes in meanwhile waits for the next look, and the rest of a turn takes
- * longer than a look at lanes that have nothing to tell. It waits in its turn
- * where looks take long; but what is told is answered at once.
+ * Polls the lanes a few more times before the rest of the next iteration, which
+ * takes longer than a poll that finds nothing. Stops when a poll finds
+ * something or the polls take long. Messages that arrived are answered at once.
  */
 static void progress_more_looks(struct progress *pr, uint64_t now)
 {
@@ -679,10 +709,10 @@ static uint32_t progress_cloexec_rail(struct rail *rail)
 }
 
 /*
- * Marks the descriptors of new connections close-on-exec. Connections are added
- * only while the lanes are active, so one look after that is the last one. Looks
- * that find nothing come at growing intervals. Returns when the next one is due,
- * 0 if none is.
+ * Marks the descriptors of new connections close-on-exec. Connections appear
+ * only while lanes are active, so one check after that is the last one. Checks
+ * that find nothing are repeated at growing intervals. Returns when the next
+ * check is due, 0 if none is.
  */
 static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 {
@@ -739,7 +769,8 @@ static void progress_turn(struct progress *pr)
 	if (!pr->drive.driven && !pr->targets.driven)
 		pr->trust_ns = PROGRESS_DRIVEN_NS;
 	any = progress_lanes(pr, &target);
-	now = tei_now_ns();	/* by which all deadlines of this turn are */
+	now = tei_now_ns();	/* the time for all deadlines of this
+				 * iteration */
 	progress_stood_still(pr, now);
 	progress_fences(dp);
 	progress_deadlines(pr, now);

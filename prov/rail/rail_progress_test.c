@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who progresses the initiating lanes: the callers, the thread, or nobody since
- * there is nothing to do; and how long a lane is given to connect.
+ * Tests which thread polls the lanes: callers, the progress thread, or none if
+ * there is nothing to do. Also tests how long a lane may take to connect, and
+ * the long sleeps of an idle thread.
  */
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
@@ -19,10 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PROGRESS_START	TEI_NS_PER_SEC	/* a time to look at first */
+#define PROGRESS_START	TEI_NS_PER_SEC	/* any start time */
 #define PROGRESS_LATER	(2 * TEI_NS_PER_MS)
 
-/* A plane without a thread, for what the thread would decide. */
+/* Returns a data plane without a thread, to test the decisions of the
+ * thread. */
 static struct tei_rail_dp *progress_bare(struct rail_drive *d)
 {
 	struct tei_rail_dp *dp = calloc(1, sizeof(*dp));
@@ -41,7 +43,7 @@ static void test_a_caller_in_a_loop_has_the_lanes_at_once(void)
 	tei_rail_drive_begin(dp);
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
 	tei_rail_drive_end(dp);
-	/* the next loop may follow; but not for long */
+	/* the next loop may follow, but it must come soon */
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
 	CU_ASSERT_FALSE(rail_drive_look(dp, &d,
 					PROGRESS_START + PROGRESS_LATER));
@@ -69,7 +71,9 @@ static void test_a_caller_who_asks_often_has_the_lanes(void)
 	free(dp);
 }
 
-/* Looks, one after the other from begin on, each that far from the last one. */
+/* Notes n polls of rx lanes, one after the other from begin on, each of which
+ * takes took_ns and follows the last one after away_ns. Returns the end
+ * time. */
 static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
 			       uint64_t took_ns, uint64_t away_ns)
 {
@@ -90,11 +94,11 @@ static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
 	int i;
 
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
-	/* one that sleeps for 100 us before each look */
+	/* a caller that sleeps for 100 us before each poll */
 	now = progress_looks(dp, now, 10, 0, 100 * TEI_NS_PER_US);
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
 	now += TEI_NS_PER_MS;
-	/* one that does little else */
+	/* a caller that does little else */
 	for (i = 0; i < 200; i++)
 		tei_rail_progress_all(dp);
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
@@ -112,7 +116,7 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 	int i;
 
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
-	/* nothing but four looks, of which the last goes on */
+	/* four polls without a pause, of which the last one goes on */
 	for (i = 0; i < 4; i++) {
 		at = now + (uint64_t)i * 300 * TEI_NS_PER_US;
 		rail_look_begin(&dp->target_looks, at);
@@ -121,11 +125,12 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 	}
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
-	/* that is all of the next millisecond, too */
+	/* the poll goes on for the whole next millisecond */
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
 	rail_look_end(&dp->target_looks, at, now);
-	/* half of the time he is away, for longer than connections can wait */
+	/* the caller is away for half of the time, longer than connections can
+	 * wait */
 	for (i = 0; i < 5; i++) {
 		at = now + (uint64_t)i * 200 * TEI_NS_PER_US;
 		rail_look_begin(&dp->target_looks, at);
@@ -143,15 +148,15 @@ static void test_few_long_looks_have_the_target_lanes(void)
 	struct tei_rail_dp *dp = progress_bare(&d);
 
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
-	/* three looks have four times beside them */
+	/* three polls have four pauses next to them */
 	progress_looks(dp, now, 3, 300 * TEI_NS_PER_US, 25 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
-	/* away for longer, but for little of the time */
+	/* away for longer, but for a small part of the time */
 	now = progress_looks(dp, now, 3, 500 * TEI_NS_PER_US,
 			     90 * TEI_NS_PER_US);
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
-	/* for a fifth of it */
+	/* away for a fifth of the time */
 	now = progress_looks(dp, now, 3, 500 * TEI_NS_PER_US,
 			     125 * TEI_NS_PER_US);
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
@@ -164,18 +169,20 @@ static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_bare(&d);
 
-	/* two looks, of which the second goes on: he is never away for long */
+	/* two polls, of which the second one goes on: the caller is never away
+	 * for long */
 	rail_look_begin(&dp->looks, now);
 	rail_look_end(&dp->looks, now, now + 600 * TEI_NS_PER_US);
 	rail_look_begin(&dp->looks, now + 700 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
-	/* stuck there, he is not waited for */
+	/* the caller is stuck in the poll, so the thread takes over */
 	now += 3 * TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
 	now += 2 * TEI_NS_PER_MS;
 	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
-	/* and is done: for the rest of the time he is away */
+	/* the poll has ended, and the caller is away for the rest of the
+	 * time */
 	rail_look_end(&dp->looks, now, now + 100 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
@@ -271,7 +278,7 @@ static bool progress_trusts(struct tei_rail_dp *dp)
 	return true;
 }
 
-/* Somebody says that he drives, and then sleeps instead. */
+/* A caller announces that it polls, and then sleeps instead. */
 static void test_the_thread_takes_over_from_a_sleeper(void)
 {
 	struct progress_rig rig;
@@ -293,7 +300,7 @@ static void test_the_thread_takes_over_from_a_sleeper(void)
 	progress_end(&rig);
 }
 
-/* Times that the threads of this process went to sleep of themselves. */
+/* Returns how often the threads of this process went to sleep voluntarily. */
 static long progress_sleeps(void)
 {
 	char line[128];
@@ -309,12 +316,12 @@ static long progress_sleeps(void)
 }
 
 #ifdef __SANITIZE_THREAD__
-#define PROGRESS_SLEEPS	40	/* its own thread wakes up as well */
+#define PROGRESS_SLEEPS	40	/* the thread of the sanitizer wakes up too */
 #else
 #define PROGRESS_SLEEPS	20
 #endif
 
-/* Both ends of a connection, hence two threads; what came before may linger. */
+/* Two data planes have two threads. Earlier activity may last for a while. */
 static void test_planes_without_work_sleep(void)
 {
 	long before, slept, least = LONG_MAX;
@@ -335,14 +342,14 @@ static void test_planes_without_work_sleep(void)
 		if (slept < least)
 			least = slept;
 	}
-	/* this thread sleeps as well, and reads three times */
+	/* this thread sleeps too, and reads three times */
 	CU_ASSERT(least <= PROGRESS_SLEEPS);
 	progress_end(&rig);
 }
 
 /*
- * A process that does not take the connection, as hundreds of one that others
- * connect to at once, is tried ever less often.
+ * A process that does not accept connections, as when hundreds of processes
+ * connect to it at once, is tried ever less often.
  */
 static void test_who_does_not_connect_is_tried_ever_less_often(void)
 {
@@ -354,10 +361,10 @@ static void test_who_does_not_connect_is_tried_ever_less_often(void)
 	for (n = 0; now < begin + TEI_NS_PER_SEC; n++)
 		now = rail_ctl_sent(&peer, -FI_EAGAIN, now, &tries);
 	CU_ASSERT(n < 50);
-	/* at first at once, and soon enough at all times */
+	/* the first retry comes at once, and later ones soon enough */
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin), begin + TEI_NS_PER_MS);
 	CU_ASSERT(rail_ctl_again(&peer, now) <= now + 50 * TEI_NS_PER_MS);
-	/* so does a turn that began before it was tried */
+	/* so does an iteration that began before the first try */
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin - 1),
 			begin - 1 + TEI_NS_PER_MS);
 	peer.again_ns = 0;
@@ -367,7 +374,7 @@ static void test_who_does_not_connect_is_tried_ever_less_often(void)
 static void test_a_path_that_was_just_tried_is_not_stuck(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
-	/* by another thread, which looked at the clock later */
+	/* the path was tried by another thread, which read the clock later */
 	struct rail_path path = { .since_ns = now + 1 };
 
 	CU_ASSERT_FALSE(rail_path_block(&path, now, false));
@@ -375,7 +382,7 @@ static void test_a_path_that_was_just_tried_is_not_stuck(void)
 	CU_ASSERT(rail_path_block(&path, now + TEI_NS_PER_SEC, false));
 }
 
-/* --- lanes that are slow to open ----------------------------------------- */
+/* --- lanes that are slow to open or to connect --------------------------- */
 
 static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 {
@@ -401,8 +408,8 @@ static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 	progress_end(&rig);
 }
 
-/* Connects to a socket that nobody accepts on, until that is asked for long:
- * the kernel has acknowledged it a while ago. */
+/* Connects to a socket at which no process accepts, until the connection counts
+ * as pending: the kernel has acknowledged it some time ago. */
 static void test_connect_in_vain(struct rail_lane *lane, int listener,
 				 fi_addr_t *addr)
 {
@@ -427,8 +434,9 @@ static void test_connect_in_vain(struct rail_lane *lane, int listener,
 	CU_ASSERT(pending);
 }
 
-/* Its kernel has acknowledged what came, and it will look at it. */
-/* before: it was connected, and lost that. */
+/* The peer's kernel has acknowledged the connection, and the process will
+ * accept it later. The lane is kept for a while. before: the path was connected
+ * before, and has lost its connection. */
 static void progress_unanswered(bool before)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
@@ -457,7 +465,7 @@ static void progress_unanswered(bool before)
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
 	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
-	/* but not for ever */
+	/* but the lane is not kept forever */
 	path.since_ns -= 5 * TEI_NS_PER_SEC;
 	now += TEI_NS_PER_SEC;
 	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
@@ -476,7 +484,8 @@ static void test_nor_is_one_kept_for_ever_that_was_connected_before(void)
 	progress_unanswered(true);
 }
 
-/* Of a provider that shows no sockets only its refusals tell. */
+/* The provider shows no sockets, so only its refusals show that the connection
+ * is lost. */
 static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 {
 	uint64_t now = tei_now_ns();
@@ -504,7 +513,7 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	lane->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	tei_mutex_unlock(&lane->lock);
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
-	/* what was given to it may be all that it takes */
+	/* the message that is under way may be all that the provider accepts */
 	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	path.msgs = 0;
@@ -517,7 +526,7 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	progress_end(&rig);
 }
 
-/* The thread leaves such lanes to him: law 3. */
+/* Law 3: the thread leaves such lanes to the caller. */
 static void test_who_reads_the_target_lanes_ends_messages_under_way(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -539,9 +548,10 @@ static void test_who_reads_the_target_lanes_ends_messages_under_way(void)
 	progress_end(&rig);
 }
 
-/* --- connections that are lost unseen ------------------------------------ */
+/* --- connections that are lost while idle -------------------------------- */
 
-/* It breaks while callers have the lanes, who look at none that is idle. */
+/* Cuts the connection while callers have the lanes. Callers do not poll idle
+ * lanes. */
 static void progress_lose(struct progress_rig *rig)
 {
 	const struct rail_lane *to = &rig->to.dp->rails[0]->target;
@@ -554,7 +564,8 @@ static void progress_lose(struct progress_rig *rig)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Now and then a message: the first ones find that it is lost, and no more. */
+/* With a message now and then, only the first ones fail because the connection
+ * is lost. */
 static void test_a_lost_connection_breaks_few_messages(void)
 {
 	const struct timespec pause = { .tv_nsec = 40 * TEI_NS_PER_MS };
@@ -565,7 +576,8 @@ static void test_a_lost_connection_breaks_few_messages(void)
 
 	progress_begin(&rig);
 	progress_lose(&rig);
-	/* none is sent while the next connection is made, which may take long */
+	/* no message is sent while the next connection is made, which may take
+	 * long */
 	for (i = 0; (i < 20 || sent < 10) && tei_now_ns() < end; i++) {
 		sent += !tei_rail_send(rig.peer, buf, sizeof(buf), true,
 				       &prefer);
@@ -583,7 +595,8 @@ static void test_a_lost_connection_breaks_few_messages(void)
 	progress_end(&rig);
 }
 
-/* Not as soon as the lost one has taken a message. */
+/* The warm-up does not end as soon as the lost connection has accepted a
+ * message. */
 static void test_a_warm_up_ends_when_there_are_connections(void)
 {
 	struct progress_rig rig;
@@ -598,7 +611,8 @@ static void test_a_warm_up_ends_when_there_are_connections(void)
 	progress_end(&rig);
 }
 
-/* What connects by another rail says nothing of one that does not. */
+/* A connection over another rail says nothing about a rail that does not
+ * connect. */
 static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
@@ -621,7 +635,7 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	renew[1].linked = true;
 	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
-	/* nor does its pause hold up this one */
+	/* nor does the pause of another rail delay this one */
 	renew[0].linked = true;
 	renew[1].next_ns = now + 1;
 	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
@@ -631,8 +645,9 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 }
 
 /*
- * Others are served by the lane, and a new one was opened for a stuck path a
- * while ago: another one is for a process that is there. seen: the sign of that.
+ * The lane serves other peers, and a new lane was opened for a stuck path a
+ * while ago. Another new lane is opened only for a process that is alive. seen:
+ * returns the field that shows it.
  */
 static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 {
@@ -686,7 +701,7 @@ static void test_one_that_was_found_soon_has_a_new_lane(void)
 	progress_not_so_soon(progress_found);
 }
 
-/* --- where the thread runs ----------------------------------------------- */
+/* --- CPUs of the thread -------------------------------------------------- */
 
 static int test_first_cpu(void)
 {
@@ -699,7 +714,7 @@ static int test_first_cpu(void)
 	return i;
 }
 
-/* CPUs of the thread of a plane with that setting. */
+/* Returns the CPUs of the thread of a data plane with that setting. */
 static cpu_set_t test_cpus_of(const char *text)
 {
 	struct test_plane p;
@@ -715,7 +730,8 @@ static cpu_set_t test_cpus_of(const char *text)
 	return cpus;
 }
 
-/* One that comes while the thread takes note of those before it is none less. */
+/* A wake-up must not be lost if it comes while the thread handles earlier
+ * ones. */
 static void test_the_thread_hears_every_wake_up(void)
 {
 	struct timespec nap = { .tv_nsec = 1000000 };
@@ -748,7 +764,7 @@ static void test_the_thread_runs_where_it_is_told_to(void)
 	sched_getaffinity(0, sizeof(all), &all);
 	got = test_cpus_of("");
 	CU_ASSERT(CPU_EQUAL(&got, &all));
-	/* the loopback device is on no node */
+	/* the loopback device is on no NUMA node */
 	got = test_cpus_of("near");
 	CU_ASSERT(CPU_EQUAL(&got, &all));
 	snprintf(text, sizeof(text), "%d", first);
@@ -777,14 +793,14 @@ static void test_no_cpus_for_the_thread_is_an_error(void)
 	CU_ASSERT_PTR_NULL(dp);
 }
 
-/* --- who waits for tasks waits until they are told ------------------------ */
+/* --- waiting until the ends of tasks are reported ------------------------ */
 
 struct progress_told {
 	struct tei_rail_task task;
 	bool begun, told;			/* atomics */
 };
 
-/* A caller's end of a task that takes its time. */
+/* The callback of a task that takes its time. */
 static void progress_tell(struct tei_rail_task *task, enum tei_rail_end end,
 			  const struct tei_err *err)
 {
@@ -826,7 +842,8 @@ static void test_a_transport_goes_when_its_tasks_are_told(void)
 	test_pair_close(&pair);
 }
 
-/* Once all that has come was read one can sleep on the lane's descriptor. */
+/* Returns true if the lane's descriptor can be slept on after everything that
+ * arrived has been read. */
 static bool progress_calm(struct rail_lane *lane)
 {
 	struct pollfd p = { .fd = lane->wait_fd, .events = POLLIN };
@@ -842,7 +859,7 @@ static bool progress_calm(struct rail_lane *lane)
 	return calm;
 }
 
-/* Else the thread of an idle process would never sleep. */
+/* Otherwise the thread of an idle process would never sleep. */
 static void test_descriptors_are_calm_after_traffic(void)
 {
 	static const char *const provider[] = { "net", "tcp", "tcp;ofi_rxm" };
@@ -865,8 +882,8 @@ static void test_descriptors_are_calm_after_traffic(void)
 #define PROGRESS_EARLY_NS	(300 * TEI_NS_PER_MS)	/* before its end */
 #define PROGRESS_TRIES		4
 
-/* Waits until the thread is in a sleep of which that much is left. Returns when it
- * ends, 0 if there was none. */
+/* Waits until the thread is in a sleep of which at least PROGRESS_LONG_NS is
+ * left. Returns when the sleep ends, 0 if there was none. */
 static uint64_t progress_rests(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, until;
@@ -887,8 +904,8 @@ static bool progress_wakes(struct tei_rail_dp *dp, uint64_t until)
 	return tei_now_ns() < until - PROGRESS_EARLY_NS;
 }
 
-/* Peers may connect to the new rail, and shm has no descriptor that wakes. A busy
- * machine may delay the thread until after its sleep. */
+/* Peers may connect to the new rail, and shm has no descriptor that wakes the
+ * thread. A busy machine may delay the thread until after its sleep. */
 static void test_added_rail_wakes_the_sleeping_thread(void)
 {
 	struct test_plane plane;
@@ -911,7 +928,8 @@ static void test_added_rail_wakes_the_sleeping_thread(void)
 	CU_ASSERT(wakes);
 }
 
-/* Writes a byte; the test is the thread. Returns true if that wakes the thread. */
+/* Writes one byte; the test acts as the thread. Returns true if the submission
+ * wakes the thread. */
 static bool progress_write_wakes(struct test_pair *pair)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -930,7 +948,7 @@ static bool progress_write_wakes(struct test_pair *pair)
 	return wakes;
 }
 
-/* Only a thread that is awake notices that nothing comes back. */
+/* Only a thread that is awake notices that no completion arrives. */
 static void test_submission_wakes_the_sleeping_thread(void)
 {
 	struct test_pair pair;
@@ -943,7 +961,8 @@ static void test_submission_wakes_the_sleeping_thread(void)
 	test_pair_close(&pair);
 }
 
-/* Returns the voluntary context switches of the other threads, -1: not known. */
+/* Returns the voluntary context switches of the other threads, -1 if they are
+ * not known. */
 static long progress_others_switches(void)
 {
 	char path[300], line[128];
@@ -972,12 +991,13 @@ static long progress_others_switches(void)
 
 #define PROGRESS_IDLE_NS	(4 * TEI_NS_PER_SEC)
 #ifdef __SANITIZE_THREAD__
-#define PROGRESS_IDLE_MOST	200	/* its own thread wakes as well */
+#define PROGRESS_IDLE_MOST	200	/* the thread of the sanitizer wakes up
+					 * too */
 #else
 #define PROGRESS_IDLE_MOST	8	/* two threads, once a second */
 #endif
 
-/* Two planes that have exchanged hellos have one progress thread each. */
+/* Two data planes that have exchanged hellos have one progress thread each. */
 static void test_idle_thread_wakes_at_most_once_a_second(void)
 {
 	struct progress_rig rig;
@@ -1072,58 +1092,58 @@ const struct tei_test_case rail_progress_cases[] = {
 	  test_idle_thread_wakes_at_most_once_a_second },
 	{ "shm_lane_is_kept_until_a_stopped_peer_polls",
 	  test_shm_lane_is_kept_until_a_stopped_peer_polls },
-	{ "a_caller_in_a_loop_has_the_lanes_at_once",
+	{ "a_caller_that_polls_in_a_loop_gets_the_lanes_at_once",
 	  test_a_caller_in_a_loop_has_the_lanes_at_once },
-	{ "a_caller_who_asks_often_has_the_lanes",
+	{ "a_caller_that_polls_often_gets_the_lanes",
 	  test_a_caller_who_asks_often_has_the_lanes },
-	{ "a_caller_who_looks_now_and_then_has_no_target_lanes",
+	{ "a_caller_that_polls_rarely_does_not_get_the_rx_lanes",
 	  test_a_caller_who_looks_now_and_then_has_no_target_lanes },
-	{ "a_caller_whose_looks_are_long_has_the_target_lanes",
+	{ "a_caller_with_long_polls_gets_the_rx_lanes",
 	  test_a_caller_whose_looks_are_long_has_the_target_lanes },
-	{ "few_long_looks_have_the_target_lanes",
+	{ "a_caller_with_few_long_polls_gets_the_rx_lanes",
 	  test_few_long_looks_have_the_target_lanes },
-	{ "a_caller_whose_looks_are_long_has_the_lanes",
+	{ "a_caller_with_long_polls_gets_the_tx_lanes",
 	  test_a_caller_whose_looks_are_long_has_the_lanes },
-	{ "while_a_caller_sleeps_the_thread_has_the_lanes",
+	{ "the_thread_has_the_lanes_while_a_caller_sleeps",
 	  test_while_a_caller_sleeps_the_thread_has_the_lanes },
-	{ "who_goes_to_sleep_wakes_a_thread_that_counts_on_him",
+	{ "a_caller_that_goes_to_sleep_wakes_the_thread",
 	  test_who_goes_to_sleep_wakes_a_thread_that_counts_on_him },
-	{ "who_reads_the_target_lanes_ends_messages_under_way",
+	{ "a_caller_that_reads_rx_lanes_completes_messages",
 	  test_who_reads_the_target_lanes_ends_messages_under_way },
-	{ "the_thread_takes_over_from_a_sleeper",
+	{ "the_thread_takes_over_from_a_sleeping_caller",
 	  test_the_thread_takes_over_from_a_sleeper },
-	{ "planes_without_work_sleep", test_planes_without_work_sleep },
+	{ "idle_data_planes_sleep", test_planes_without_work_sleep },
 	{ "each_rail_has_its_own_pause_before_a_new_lane",
 	  test_each_rail_has_its_own_pause_before_a_new_lane },
-	{ "one_that_is_heard_of_soon_has_a_new_lane",
+	{ "a_peer_with_a_sign_of_life_gets_a_new_lane_soon",
 	  test_one_that_is_heard_of_soon_has_a_new_lane },
-	{ "one_that_was_found_soon_has_a_new_lane",
+	{ "a_peer_that_was_resolved_gets_a_new_lane_soon",
 	  test_one_that_was_found_soon_has_a_new_lane },
-	{ "who_does_not_connect_is_tried_ever_less_often",
+	{ "a_peer_that_does_not_connect_is_tried_ever_less_often",
 	  test_who_does_not_connect_is_tried_ever_less_often },
 	{ "a_path_that_was_just_tried_is_not_stuck",
 	  test_a_path_that_was_just_tried_is_not_stuck },
-	{ "a_lane_may_take_as_long_to_connect_as_some_to_open",
+	{ "a_lane_that_is_slow_to_open_gets_longer_to_connect",
 	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
-	{ "a_lane_is_kept_while_a_busy_process_does_not_answer",
+	{ "a_lane_is_kept_while_a_busy_peer_does_not_accept",
 	  test_a_lane_is_kept_while_a_busy_process_does_not_answer },
-	{ "nor_is_one_kept_for_ever_that_was_connected_before",
+	{ "a_lane_that_was_connected_before_is_not_kept_forever",
 	  test_nor_is_one_kept_for_ever_that_was_connected_before },
 	{ "an_idle_connection_that_is_lost_gets_a_new_lane",
 	  test_an_idle_connection_that_is_lost_gets_a_new_lane },
 	{ "a_lost_connection_breaks_few_messages",
 	  test_a_lost_connection_breaks_few_messages },
-	{ "a_warm_up_ends_when_there_are_connections",
+	{ "a_warm_up_ends_when_the_pairs_are_connected",
 	  test_a_warm_up_ends_when_there_are_connections },
-	{ "the_thread_hears_every_wake_up",
+	{ "the_thread_loses_no_wake_up",
 	  test_the_thread_hears_every_wake_up },
-	{ "the_thread_runs_where_it_is_told_to",
+	{ "the_thread_runs_on_the_configured_cpus",
 	  test_the_thread_runs_where_it_is_told_to },
 	{ "no_cpus_for_the_thread_is_an_error",
 	  test_no_cpus_for_the_thread_is_an_error },
-	{ "a_transport_goes_when_its_tasks_are_told",
+	{ "a_transport_is_removed_after_its_tasks_were_reported",
 	  test_a_transport_goes_when_its_tasks_are_told },
-	{ "descriptors_are_calm_after_traffic",
+	{ "descriptors_can_be_slept_on_after_traffic",
 	  test_descriptors_are_calm_after_traffic },
 	{ NULL, NULL },
 };
