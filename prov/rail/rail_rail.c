@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One rail: fabric, domains, lanes, send buffers.
+ * One rail: its fabric, domains, lanes and send buffers.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,8 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
-/* Registrations are free of cost where no key or descriptor is the NIC's. */
+/* A registration costs something only if the NIC makes a key or a descriptor
+ * for it. */
 #define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
 			 FI_MR_ENDPOINT | FI_MR_ALLOCATED)
 
@@ -100,7 +101,7 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 	if (ret)
 		goto err_domain;
 	rail->init_domain = rail->target_domain;
-	/* posts from memory of a GPU carry its descriptor */
+	/* posts from GPU memory carry a descriptor of their domain */
 	if (!(rail->mr_mode & RAIL_COSTLY_MR) && !rail->hmem) {
 		ret = fi_domain(rail->fabric, rail->info, &rail->init_domain,
 				NULL);
@@ -114,7 +115,8 @@ err_domain:
 				    fi_strerror(-ret));
 }
 
-/* What posts read would have to be bound to each initiating lane of its own. */
+/* Refuses a provider that would need local memory to be bound to every tx
+ * lane. */
 static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 {
 	const uint64_t both = FI_MR_LOCAL | FI_MR_ENDPOINT;
@@ -123,7 +125,7 @@ static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 		return 0;
 	return rail_tell_open(rail)(
 		err, TEI_ERR_UNSUPPORTED, "rail", NULL,
-		"%s: %s wants FI_MR_LOCAL and FI_MR_ENDPOINT at once",
+		"%s: %s requires both FI_MR_LOCAL and FI_MR_ENDPOINT, which is not supported",
 		rail->name, rail->provider);
 }
 
@@ -209,7 +211,8 @@ static uint64_t rail_max_slice(const struct rail *rail)
 	return max ? max : UINT64_MAX;
 }
 
-/* Pieces that one operation takes, of what the provider says. */
+/* Returns the number of iov entries of one operation. provider: the provider's
+ * limit. */
 static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 {
 	uint32_t max = rail->dp->settings->max_sge;
@@ -222,8 +225,9 @@ static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 }
 
 /*
- * libfabric 1.17 gives receive buffers back to a queue pair that it has freed
- * when a connection ends, unless all connections share one receive queue.
+ * Warns about libfabric 1.17: when a connection ends, it returns receive
+ * buffers to a queue pair that it has freed already, unless all connections
+ * share one receive queue.
  */
 static void rail_warn_rxm(const struct rail *rail)
 {
@@ -236,7 +240,8 @@ static void rail_warn_rxm(const struct rail *rail)
 		 rail->name);
 }
 
-/* The caller frees it. */
+/* Allocates a rail without opening it. On failure of a later step the caller
+ * frees it. */
 static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 		     const char *transport, bool quiet, struct tei_err *err,
 		     struct rail **out)
@@ -271,7 +276,7 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 	return 0;
 }
 
-/* As rail->info says. */
+/* Opens the rail as rail->info describes it. */
 static int rail_start(struct rail *rail, struct tei_err *err)
 {
 	const struct tei_settings *s = rail->dp->settings;
@@ -316,7 +321,8 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail_hmem_ask(rail);
 	ret = rail_start(rail, rail->hmem ? &why : err);
 	if (ret && rail->hmem) {
-		/* most programs have no use for it: no reason to do without */
+		/* most programs do not use GPU memory, so the rail is opened
+		 * without it */
 		rail_close(rail);
 		rail_free(rail);
 		tei_err_set_last(&last);
@@ -356,14 +362,15 @@ static void rail_close_lane(struct rail_lane *lane)
 	tei_mutex_lock(&lane->lock);
 	/* nothing new is posted from here on */
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
-	/* what comes in yet is for the thread */
+	/* the thread handles the messages that still arrive */
 	lane->visited = lane->target;
 	rail_cut(lane, &done);
 	rail_lane_close(lane, &aborted);
 	lane->visited = false;
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
-	/* what was posted since the caller looked, and has no end */
+	/* slices that were posted since the caller polled, and have not
+	 * completed */
 	rail_fence_abort(lane->rail->dp, &aborted);
 }
 
@@ -386,7 +393,7 @@ static void rail_close_caches(struct rail *rail)
 	rail_sched_leave(rail->dp);
 }
 
-/* Whoever would open it does not any more. */
+/* Closes the contact lane. No thread opens it any longer. */
 static void rail_close_first(struct rail *rail)
 {
 	struct rail_lane *lane = &rail->first.lane;
@@ -405,7 +412,8 @@ static void rail_close_first(struct rail *rail)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Lanes first, then what they stand on. Registrations are closed already. */
+/* Closes the lanes first, then the objects that they use. The registrations
+ * have been closed already. */
 void rail_close(struct rail *rail)
 {
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);

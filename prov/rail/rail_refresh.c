@@ -3,16 +3,16 @@
  * Devices that appear while the engine runs.
  *
  * An interface may get its carrier or its address after the engine has started.
- * Its rail is opened then, as if tei_rail_dp_add_transport were called later. The
- * rails that were opened only because there was nothing better, such as loopback,
- * are hidden: they are no longer published, and a peer that has not been notified
- * of them is not. A hidden rail stays open as long as a peer that knows it lives,
- * since that peer may have no other route. Then it is closed.
+ * Its rail is opened then, as if tei_rail_dp_add_transport were called later.
+ * The fallback rails, such as loopback, are then hidden: they are no longer
+ * published, and peers that do not know them yet are not notified of them. A
+ * hidden rail stays open as long as a peer that knows it is alive, because that
+ * peer may have no other route. Then it is closed.
  *
- * If the address of a rail is gone and its device has another one, a rail with the
- * new address replaces it. The old one is closed at once, as no route leads to it.
- * If there is no other address, the rail stays, and health checks find out when
- * the address is back.
+ * If the address of a rail is gone and its device has another one, a rail with
+ * the new address replaces the old one. The old one is closed at once, because
+ * no route leads to it. If there is no other address, the rail stays, and
+ * health checks find out when the address is back.
  */
 #include <errno.h>
 #include <ifaddrs.h>
@@ -34,7 +34,7 @@ static size_t refresh_length(const struct sockaddr *sa)
 	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
 }
 
-/* FNV-1a. */
+/* Adds bytes to an FNV-1a hash. */
 static uint64_t refresh_hash_add(uint64_t hash, const void *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -82,9 +82,9 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp)
 }
 
 /*
- * Returns false if a socket cannot be bound to the address of a device: an IPv6
- * address cannot while the kernel looks for its duplicates. The kernel reports
- * when it can.
+ * Returns false if no socket can be bound to the address of the device yet, as
+ * with an IPv6 address while the kernel looks for duplicates. The kernel sends
+ * a report when the address can be used.
  */
 static bool refresh_bindable(const struct fi_info *info)
 {
@@ -127,7 +127,8 @@ static bool refresh_hidden(const struct rail *rail)
 	return __atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE);
 }
 
-/* Returns true if there is a rail that is no fallback and has its address. */
+/* Returns true if there is a rail that is not a fallback and has its
+ * address. */
 static bool refresh_has_better(struct tei_rail_dp *dp, const char *transport)
 	TEI_REQUIRES(dp->admin)
 {
@@ -173,6 +174,8 @@ static void refresh_addresses(struct tei_rail_dp *dp, const struct ifaddrs *ifs)
 	}
 }
 
+/* Opens a rail for the device if that is useful. Returns TEI_RAIL_REFRESHED,
+ * TEI_RAIL_REFRESH_AGAIN or 0. */
 static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
 			     const char *transport) TEI_REQUIRES(dp->admin)
 {
@@ -182,7 +185,7 @@ static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
 	    (f->fallback && refresh_has_better(dp, transport)))
 		return 0;
 	if (!refresh_bindable(f->info)) {
-		/* the next report counts as a change */
+		/* makes the kernel's next report count as a change */
 		dp->devices_seen = 0;
 		return 0;
 	}
@@ -195,12 +198,12 @@ static void refresh_hide(struct tei_rail_dp *dp, struct rail *rail)
 	rail_sched_enter(dp);
 	__atomic_store_n(&rail->hidden, true, __ATOMIC_RELEASE);
 	rail_sched_leave(dp);
-	TEI_INFO("rail", "%s: no longer published, since %s", rail->name,
+	TEI_INFO("rail", "%s: no longer published: %s", rail->name,
 		 rail->addr_gone ? "its device has another address" :
 				   "there is a better rail");
 }
 
-/* Returns true if a peer that may live has been notified of the rail. */
+/* Returns true if a peer that may be alive has been notified of the rail. */
 static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
 {
 	struct tei_rail_peer *p;
@@ -214,6 +217,8 @@ static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
 	return known;
 }
 
+/* Hides the rail if a better one has replaced it, and closes a hidden rail that
+ * is no longer needed. Returns as refresh_open. */
 static uint32_t refresh_replace(struct tei_rail_dp *dp, struct rail *rail,
 				bool better) TEI_REQUIRES(dp->admin)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Devices that appear later, on loopback addresses that stand for interfaces. */
+/* Tests of devices that appear later. Loopback addresses stand for
+ * interfaces. */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
@@ -118,7 +119,7 @@ static void known_fallback_is_hidden_until_the_peer_has_gone(void)
 	d = refresh_describe(pair.from.dp, 0);
 	CU_ASSERT(d.open && d.hidden);
 	CU_ASSERT(!refresh_describe(pair.from.dp, 1).hidden);
-	/* hellos list it only for that peer */
+	/* hellos list the rail only for that peer */
 	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(
 		pair.from.dp, "other", third.dp->incarnation,
 		&(struct tei_rail_addr){ .len = 1 }, 1, &err, &other), 0);
@@ -207,9 +208,9 @@ const struct tei_test_case rail_refresh_cases[] = {
 	  known_fallback_is_hidden_until_the_peer_has_gone },
 	{ "rail_whose_address_is_gone_is_replaced",
 	  rail_whose_address_is_gone_is_replaced },
-	{ "interface_that_was_made_again_is_found",
+	{ "rail_finds_its_interface_after_it_was_made_again",
 	  interface_that_was_made_again_is_found },
-	{ "devices_differ_only_after_a_change",
+	{ "changed_devices_are_noticed",
 	  devices_differ_only_after_a_change },
 	{ NULL, NULL },
 };

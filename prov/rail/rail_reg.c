@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registering memory on one rail, in whatever way its mr_mode asks for:
+ * Registers memory on one rail, as its mr_mode requires:
  *
  *  FI_MR_LOCAL		both domains are one, and posts carry a descriptor
- *  FI_MR_PROV_KEY	else the key is random
- *  FI_MR_RAW		the key is a string, which initiators map for themselves
- *  FI_MR_VIRT_ADDR	told to the peers by our hello
- *  FI_MR_ENDPOINT	bound to the target lane, so made anew with each of its
- *			generations; peers learn the new keys. No memory of
- *			GPUs then
- *  FI_MR_RMA_EVENT	enabled by hand where remote operations are counted
- *  FI_MR_ALLOCATED	the provider pins, so the pages are there
- *  FI_MR_HMEM		memory of GPUs is registered by rail_hmem.c and posted
- *			with its descriptor, whether this is asked for or not
- *  FI_MR_COLLECTIVE	of no effect: no collectives are handed to libfabric
+ *  FI_MR_PROV_KEY	the provider chooses the key; otherwise it is random
+ *  FI_MR_RAW		the key is a string, which each initiator maps
+ *  FI_MR_VIRT_ADDR	the hello reports this mode to the peers
+ *  FI_MR_ENDPOINT	a registration is bound to the rx lane, so it is made
+ *			again for each lane generation, and peers request the
+ *			new keys; GPU memory is not registered then
+ *  FI_MR_RMA_EVENT	registrations are enabled by hand if remote operations
+ *			are counted
+ *  FI_MR_ALLOCATED	the provider pins the memory, so the pages exist
+ *  FI_MR_HMEM		rail_hmem.c registers GPU memory, and posts carry its
+ *			descriptor, whether or not this mode is set
+ *  FI_MR_COLLECTIVE	no effect, because moonrail uses no collectives
  *
- * libfabric does not say how much a device registers at once, so a refusal of
- * the first piece halves the size, down to REG_SHIFT_MIN. A refusal of a later
- * one is no matter of size.
+ * libfabric does not report how much a device can register at once. So if the
+ * first registration is refused, the size is halved, down to REG_SHIFT_MIN. If
+ * a later one is refused, the size is not the cause.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,10 @@
 #include "prov/rail/rail_int.h"
 
 #define REG_KEY_TRIES	16
-#define REG_SHIFT_MIN	20	/* halved no further */
-#define REG_SHIFT_SET	12	/* the least that MC_MAX_MR_SIZE leads to */
+#define REG_SHIFT_MIN	20	/* log2 of the smallest size that halving leads
+				 * to */
+#define REG_SHIFT_SET	12	/* log2 of the smallest size that MC_MAX_MR_SIZE
+				 * leads to */
 
 static int reg_random_key(const struct rail *rail, uint64_t *key)
 {
@@ -40,13 +43,14 @@ static int reg_random_key(const struct rail *rail, uint64_t *key)
 	if (size && size < sizeof(*key))
 		max = (UINT64_C(1) << (8 * size)) - 1;
 	*key &= max;
-	/* the two largest values mean "none" to some providers */
+	/* some providers use the two largest values for "no key" */
 	if (*key >= max - 1)
 		*key -= 2;
 	return 0;
 }
 
-/* The region is made disabled when something has to be bound to it first. */
+/* Returns the flags of a registration. FI_RMA_EVENT makes it disabled until
+ * reg_enable. */
 static uint64_t reg_flags(const struct rail *rail)
 {
 	return rail->mr_mode & FI_MR_RMA_EVENT &&
@@ -64,7 +68,7 @@ static int reg_enable(struct rail *rail, struct fid_mr *mr)
 	return ret;
 }
 
-/* gpu: the region, where it is memory of a GPU, or NULL. */
+/* Registers one range. gpu: the region if it is GPU memory, otherwise NULL. */
 static int reg_one(struct rail *rail, struct fid_domain *domain,
 		   const struct tei_rail_mr *gpu, enum tei_rail_way way,
 		   void *addr, size_t len, uint64_t access, struct fid_mr **out)
@@ -143,8 +147,9 @@ static bool reg_shared(const struct rail *rail)
 }
 
 /*
- * 0: no registration is needed on this rail. Devices refuse to pin memory for
- * writing, by peers or by reads of our own, that the process cannot write.
+ * Returns the access bits of the region, 0 if no registration is needed on this
+ * rail. Devices refuse to pin memory with write access, for peers or for local
+ * reads, if the process itself cannot write it.
  */
 static uint64_t reg_access(const struct tei_rail_mr *mr,
 			   const struct rail *rail)
@@ -182,7 +187,8 @@ static int reg_piece(const struct tei_rail_mr *mr, struct rail *rail,
 	return ret;
 }
 
-/* *done: pieces that were taken, also on failure. */
+/* Registers the region in parts of 1 << shift bytes. *done: number of
+ * registered parts, even on failure. */
 static int reg_try(const struct tei_rail_mr *mr, struct rail *rail,
 		   enum tei_rail_way way, uint8_t shift,
 		   struct rail_mr_part *part, uint32_t *done)
@@ -218,7 +224,7 @@ static uint8_t reg_log2(uint64_t v)
 	return (uint8_t)(63 - __builtin_clzll(v));
 }
 
-/* The shift to begin with. */
+/* Returns the shift to begin with. */
 static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
 			       const struct rail *rail)
 {
@@ -236,7 +242,8 @@ static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
 	return shift;
 }
 
-/* Of a dma-buf the rest may be what is invalid, at any size. */
+/* Returns true if the refusal may mean that the size is too large. For a
+ * dma-buf, FI_EINVAL usually has another cause, whatever the size is. */
 static bool reg_too_large(enum tei_rail_way way, int ret)
 {
 	return ret == -FI_E2BIG || ret == -FI_ENOMEM ||
@@ -254,7 +261,7 @@ static void reg_note(const struct tei_rail_mr *mr, uint8_t shift,
 	tried->pieces = (uint32_t)(((mr->len - 1) >> shift) + 1);
 }
 
-/* In pieces as large as its device takes. */
+/* Registers the region in parts that are as large as the device accepts. */
 static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 		      enum tei_rail_way way, struct rail_mr_part *part,
 		      struct rail_reg_tried *tried)
@@ -278,8 +285,8 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 	}
 	if (ret || shift == first)
 		return ret;
-	/* too little memory to pin says nothing about the next time, nor do the
-	 * limits of a GPU about memory of the host */
+	/* A lack of memory to pin says nothing about the next region, and
+	 * limits of GPU memory say nothing about host memory. */
 	if (why != -FI_ENOMEM && !mr->gpu)
 		rail->mr_shift = shift;
 	TEI_INFO("rail", "%s: %p, %llu bytes registered in pieces of %llu: %s",
@@ -288,7 +295,8 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 	return 0;
 }
 
-/* Memory of a GPU, or the reason why it can't. Not logged as a failure. */
+/* Registers GPU memory. On failure fills err with the reason, without logging
+ * it. */
 static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 		   struct rail_mr_part *part, struct tei_err *err)
 {
@@ -384,8 +392,9 @@ void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail)
 }
 
 /*
- * The pieces stay, so that rebinding knows what there was; only the key is
- * nobody's meanwhile.
+ * Closes the registrations of the rail. The parts stay, so that rail_mr_rebind
+ * knows what to register again. Until then the regions have no keys on this
+ * rail.
  */
 void rail_mr_unbind(struct rail *rail)
 {
@@ -400,7 +409,7 @@ void rail_mr_unbind(struct rail *rail)
 			part->piece[j].key_len = 0;
 	}
 	rail_sched_leave(dp);
-	/* dp->admin keeps the table and the pieces as they are */
+	/* dp->admin keeps the table and the parts unchanged */
 	for (i = 0; i < dp->nmrs; i++) {
 		part = &dp->mrs[i]->part[rail->index];
 		for (j = 0; j < part->n; j++) {
@@ -436,6 +445,6 @@ void rail_mr_rebind(struct rail *rail)
 		reg_close_part(rail, &part);
 	}
 	if (refused > 1)
-		TEI_WARN("rail", "%s: %u regions are not registered any more",
+		TEI_WARN("rail", "%s: %u regions are no longer registered",
 			 rail->name, refused);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A lane that was closed or retired is opened anew beside the progress thread:
- * a provider may fill tens of megabytes with receive buffers first, a third of
- * a second, and meanwhile the other rails go on.
+ * Opens a lane again that was closed or retired, on a thread of its own. A
+ * provider may fill tens of megabytes with receive buffers first, which takes
+ * up to a third of a second, and the other rails go on meanwhile.
  *
- * The new one is apart until the progress thread puts it in the old one's
- * place; so lanes stay that thread's own. The lock of the one that is opened
- * guards who is at it; it is taken before that of its place.
+ * The new lane is separate (struct rail_opening) until the progress thread
+ * moves it to the place of the old one. So only that thread changes lanes. The
+ * lock of the new lane protects against a concurrent close; it is taken before
+ * the lock of the old one.
  */
 #include <string.h>
 
@@ -14,12 +15,13 @@
 #include "prov/rail/rail_health.h"
 #include "util/thread.h"
 
-#define OPENING_TRIES	8	/* for an address of its own */
+#define OPENING_TRIES	8	/* tries to get a new address */
 
 /* --- opening ------------------------------------------------------------- */
 
-/* The next target lane listens where the one before it did, or where all know
- * the rail to be: what was posted to that one would find it. */
+/* Returns true if the new rx lane listens at the address of its predecessor or
+ * at the rail's contact address. Then operations that were posted to the
+ * predecessor could reach it. */
 static bool opening_repeats(struct rail_opening *o)
 	TEI_REQUIRES(o->lane.lock)
 {
@@ -52,7 +54,7 @@ static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 	}
 	rail_tell_open(o->lane.rail)(&o->err, TEI_ERR_CONTEXT, "rail",
 		    "leave the provider more ports to choose from",
-		    "%s: target lane: %s gives no address but those of before",
+		    "%s: rx lane: %s returns only addresses that were used before",
 		    o->lane.rail->name, o->lane.rail->provider);
 }
 
@@ -105,7 +107,7 @@ bool rail_opening_over(struct rail_opening *o)
 	return true;
 }
 
-/* --- in the place of another --------------------------------------------- */
+/* --- replacing a lane ---------------------------------------------------- */
 
 static struct rail_opening *reopen_of(const struct rail_lane *lane)
 {
@@ -113,7 +115,7 @@ static struct rail_opening *reopen_of(const struct rail_lane *lane)
 			      &lane->rail->next_init[lane->index];
 }
 
-/* Receive buffers go along; the lane that they were posted on is closed. */
+/* Moves the receive buffers. The lane to which they were posted is closed. */
 static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
 {
 	if (!from->rx)
@@ -134,7 +136,7 @@ void rail_reopen_start(struct rail_lane *lane)
 	uint32_t gen;
 	bool closed;
 
-	/* whoever opens one holds the lock */
+	/* the thread that opens a lane holds the lock */
 	if (__atomic_load_n(&o->under_way, __ATOMIC_RELAXED))
 		return;
 	tei_mutex_lock(&o->lane.lock);
@@ -187,7 +189,8 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 	__atomic_store_n(&fresh->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
 }
 
-/* Before anybody connects by it. */
+/* Prepares the endpoint cache of the lane, before a connection is made over
+ * it. */
 static void reopen_renew_cache(struct rail_lane *lane)
 {
 	rail_sched_enter(lane->rail->dp);
@@ -195,7 +198,7 @@ static void reopen_renew_cache(struct rail_lane *lane)
 	rail_sched_leave(lane->rail->dp);
 }
 
-/* True: it is there. */
+/* Moves a finished lane to its place. Returns true if the lane is open. */
 static bool reopen_take(struct rail_opening *o)
 {
 	struct rail *rail = o->lane.rail;

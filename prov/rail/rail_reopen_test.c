@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lanes opened anew, of a plane whose thread is the test. */
+/* Tests of lanes that are opened again. The test acts as the progress
+ * thread. */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_test.h"
 
@@ -37,7 +38,8 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 		sched_yield();
 	}
 	CU_ASSERT(rail_reopen_any(pair.from.dp));
-	/* who asks as well is told the same, and nothing is closed for him */
+	/* a further request gets the same answer, and nothing is closed for
+	 * it */
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
 	CU_ASSERT_FATAL(reopen_await(pair.rail));
@@ -51,7 +53,7 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	test_pair_close(&pair);
 }
 
-/* The port that is asked for first is that of the lane before. */
+/* The provider is asked for the port of the previous lane first. */
 static void test_the_next_target_lane_has_an_address_of_its_own(void)
 {
 	const struct sockaddr_in *sin;
@@ -65,9 +67,10 @@ static void test_the_next_target_lane_has_an_address_of_its_own(void)
 	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
 	sin = (const void *)before.bytes;
 	pair.from.dp->port = ntohs(sin->sin_port);
-	pair.rail->first_state = RAIL_FIRST_LEFT;	/* nobody else has it */
+	pair.rail->first_state = RAIL_FIRST_LEFT;	/* not held */
 	rail_fence_target(pair.rail, lane->gen);
-	/* as the first: that port is for no other */
+	/* as for the first opening, which is the only one that uses that
+	 * port */
 	__atomic_store_n(&lane->gen, 0, __ATOMIC_RELEASE);
 	CU_ASSERT_FATAL(reopen_await(pair.rail));
 	CU_ASSERT_PTR_NOT_NULL(lane->ep);
@@ -90,7 +93,7 @@ static void test_a_plane_closes_while_a_lane_opens(void)
 	test_pair_close(&pair);
 }
 
-/* Lanes of the rail's first pair that take work, and which. */
+/* Returns the first lane of the rail that takes work, or NULL. */
 static struct rail_lane *reopen_active(struct rail *rail)
 {
 	int i;
@@ -125,14 +128,14 @@ static void test_an_initiating_lane_opens_beside_the_thread(void)
 	gen = old->gen;
 	CU_ASSERT(reopen_works(&pair));
 	rail_fence_renew_lane(old, 0);
-	/* nobody has put the new one in its place */
+	/* the new lane is not in its place yet */
 	CU_ASSERT_EQUAL(old->state, RAIL_LANE_RETIRING);
 	CU_ASSERT_PTR_NULL(reopen_active(pair.rail));
 	CU_ASSERT(!reopen_works(&pair));
 	CU_ASSERT_EQUAL(rail_msg_try_on(pair.peer, pair.rail, 0, "", 1, &lane,
 					&path), -FI_EAGAIN);
 	CU_ASSERT_PTR_NULL(lane);
-	/* what is under way is not begun again */
+	/* an opening that is under way is not started again */
 	rail_fence_reopen(pair.rail);
 	while (!reopen_active(pair.rail) && tei_now_ns() < end)
 		CU_ASSERT(!rail_reopen_collect(pair.rail));
@@ -230,16 +233,16 @@ static void test_a_lost_rail_is_waited_for(void)
 const struct tei_test_case rail_reopen_cases[] = {
 	{ "a_fence_is_answered_before_the_next_lane_is_open",
 	  test_a_fence_is_answered_before_the_next_lane_is_open },
-	{ "a_lost_rail_is_waited_for", test_a_lost_rail_is_waited_for },
-	{ "a_plane_closes_while_a_lane_opens",
+	{ "tasks_wait_for_a_lost_rail", test_a_lost_rail_is_waited_for },
+	{ "a_data_plane_can_close_while_an_rx_lane_opens",
 	  test_a_plane_closes_while_a_lane_opens },
-	{ "a_plane_closes_while_an_initiating_lane_opens",
+	{ "a_data_plane_can_close_while_a_tx_lane_opens",
 	  test_a_plane_closes_while_an_initiating_lane_opens },
-	{ "an_initiating_lane_opens_beside_the_thread",
+	{ "a_tx_lane_is_opened_by_another_thread",
 	  test_an_initiating_lane_opens_beside_the_thread },
-	{ "the_next_target_lane_has_an_address_of_its_own",
+	{ "the_next_rx_lane_gets_a_new_address",
 	  test_the_next_target_lane_has_an_address_of_its_own },
-	{ "who_leaves_while_his_lane_opens_says_so",
+	{ "a_process_that_leaves_while_a_lane_opens_sends_bye",
 	  test_who_leaves_while_his_lane_opens_says_so },
 	{ NULL, NULL },
 };

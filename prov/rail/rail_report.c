@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which path a peer is on, for those who ask and for the log: both are made of
- * the same facts.
+ * Reports the routes to a peer, to callers and in the log, from the same data.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,10 +9,11 @@
 #include "prov/rail/rail_int.h"
 #include "topo/tei_topo.h"
 
-#define REPORT_LINE	896	/* bytes of the log line's text */
-#define REPORT_LANES	16	/* lanes per rail, at most */
+#define REPORT_LINE	896	/* bytes of the text in the log line */
+#define REPORT_LANES	16	/* greatest number of lanes per rail */
 
-/* What dp->sched guards: false where this rail has no way to the peer. */
+/* Copies the parts that dp->sched guards. Returns false if the rail has no
+ * route to the peer. */
 static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 			 struct tei_rail_path_info *out,
 			 struct rail_path **paths)
@@ -39,7 +39,8 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 	return route >= 0;
 }
 
-/* Paths stay where they are while the peer is referred to. */
+/* Returns true if one of the paths is connected. A path is not freed while the
+ * peer is referred to. */
 static bool report_connected(const struct rail *rail, struct rail_path **paths)
 {
 	uint32_t i, lanes = rail->dp->settings->lanes_per_rail;
@@ -91,7 +92,8 @@ void rail_report_ranks(struct tei_rail_dp *dp, const char *location,
 	tei_mutex_unlock(&dp->admin);
 }
 
-/* ranks: NULL where only rails and addresses matter. */
+/* Fills out for each rail that has a route. ranks: NULL if only rails and
+ * addresses are needed. Returns the number of entries. */
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX])
 {
@@ -133,7 +135,7 @@ size_t tei_rail_peer_routes(struct tei_rail_peer *p,
 	return report_paths(p, NULL, out);
 }
 
-/* --- the line in the log ------------------------------------------------- */
+/* --- the log line -------------------------------------------------------- */
 
 static void report_text(const struct tei_rail_path_info *o, size_t n,
 			char text[REPORT_LINE])
@@ -157,7 +159,7 @@ static void report_text(const struct tei_rail_path_info *o, size_t n,
 		used += (size_t)len;
 	}
 	if (!n)
-		snprintf(text, REPORT_LINE, "no rail of ours reaches it");
+		snprintf(text, REPORT_LINE, "no local rail reaches it");
 }
 
 static uint64_t report_hash(const char *text)
