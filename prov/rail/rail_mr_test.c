@@ -289,8 +289,7 @@ static void test_keys_of_very_many_pieces_are_fetched(void)
 	struct mr_rig rig;
 
 	mr_init(&rig);
-	rig.to.settings.max_mr_size = 1;	/* which is rounded up to
-						 * 4096 */
+	rig.to.settings.max_mr_size = 1;	/* rounded up to 4096 */
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	mr_reg_both(&rig);

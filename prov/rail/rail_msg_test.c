@@ -972,8 +972,7 @@ static void test_hostile_atomics_change_nothing(void)
 		{ 10, TEI_ATOMIC_ADD, 4, at + 2 },
 		{ 11, TEI_ATOMIC_ADD, 8, at - 8 },
 		{ 12, TEI_ATOMIC_ADD, 8, end - 4 },
-		{ 13, TEI_ATOMIC_ADD, 8, end },	/* registered without remote
-						 * access */
+		{ 13, TEI_ATOMIC_ADD, 8, end },	/* no remote access */
 		{ 14, TEI_ATOMIC_ADD, 8, 0 },
 		{ 15, TEI_ATOMIC_ADD, 8, UINT64_MAX - 7 },
 	};

@@ -48,10 +48,9 @@
 #define RAIL_NOTE_FRAGMENT	(RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
 #define RAIL_NOTE_WINDOW	16	/* greatest number of unanswered
 					 * messages */
-#define RAIL_NOTE_IDLE_NS	(2 * TEI_NS_PER_SEC) /* idle time after which an
-						      * assembly may be dropped,
-						      * and a peer no longer
-						      * waits */
+/* Idle time after which an assembly may be dropped, and a peer that has not
+ * asked again no longer waits for room. */
+#define RAIL_NOTE_IDLE_NS	(2 * TEI_NS_PER_SEC)
 
 /*
  * An outgoing notification. Created by tei_rail_outgoing_new and put into the

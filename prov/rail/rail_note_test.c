@@ -918,28 +918,21 @@ static void malformed_fragments_do_nothing(void)
 	for (i = 0; i < 16; i++)
 		f[i] = good;
 	n = 0;
-	f[n++].name_len = UINT32_MAX;			/* the sum of the
-							 * lengths overflows */
+	f[n++].name_len = UINT32_MAX;			/* the sum overflows */
 	f[n++].msg_len = UINT32_MAX - 2;
 	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2;	/* one byte too long */
-	f[n++].offset = 1;				/* the fragment reaches
-							 * beyond the end */
+	f[n++].offset = 1;				/* beyond the end */
 	f[n++].offset = UINT32_MAX;
 	f[n++].offset = UINT32_MAX - 5;
-	f[n++].n = 11;					/* states more bytes
-							 * than there are */
-	f[n++].bytes = 11;				/* more bytes than it
-							 * states */
-	f[n++].fill = 0;				/* zero bytes are not
-							 * part of a string */
+	f[n++].n = 11;					/* more than there are */
+	f[n++].bytes = 11;				/* more than stated */
+	f[n++].fill = 0;				/* not a string */
 	f[n++].stream = 0;
 	f[n++].base = 0;
 	f[n++].base = 2;				/* above the number */
 	f[n++].number = 0;
 	f[n++].session ^= 1;
-	f[n].n = 0;					/* a fragment without
-							 * bytes makes no
-							 * progress */
+	f[n].n = 0;					/* makes no progress */
 	f[n++].bytes = 0;
 	for (i = 0; i < n; i++)
 		note_forge(&rig, &f[i]);

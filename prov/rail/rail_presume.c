@@ -27,11 +27,11 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_note.h"
 
-#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)	/* silence before the first
-						 * check */
-#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause between two checks */
-#define PRESUME_RARELY_NS TEI_NS_PER_SEC	/* the same while the control
-						 * port does not refuse */
+/* Silence before the first check; then the pause between two checks, and the
+ * pause while the control port does not refuse. */
+#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)
+#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)
+#define PRESUME_RARELY_NS TEI_NS_PER_SEC
 #define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* timeout of a port */
 #define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are tested */
 

@@ -11,10 +11,9 @@
 #include "prov/rail/rail_wire.h"
 
 #define PROBE_ROUND_NS	(150 * TEI_NS_PER_MS)
-#define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)	/* added per try, at most seven
-						 * times */
-#define PROBE_PAIR_BITS	16			/* bits of a probe number that
-						 * identify the pair */
+/* Added to a round per try, at most seven times. */
+#define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)
+#define PROBE_PAIR_BITS	16	/* of a probe number; they identify the pair */
 #define PROBE_POLL_NS	TEI_NS_PER_MS
 #define PROBE_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROBE_MAX_NS	(250 * TEI_NS_PER_MS)
