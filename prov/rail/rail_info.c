@@ -67,7 +67,7 @@ static struct fi_info *info_hints(const char *provider)
 
 /*
  * Removes from the list what layered providers offer, if the provider itself
- * offers something. When hidden devices are asked for, libfabric 2.x lists its
+ * offers something. If hidden devices are requested, libfabric 2.x lists its
  * layers in the same list, even at its head. Returns the rest of the list.
  */
 static struct fi_info *info_own(struct fi_info *list, const char *provider)
@@ -226,7 +226,7 @@ static uint8_t info_prefix(const struct sockaddr *mask)
 	return bits;
 }
 
-/* The interface that carries the info's source address, or NULL. */
+/* Returns the interface that has the info's source address, or NULL. */
 static const struct ifaddrs *info_interface(const struct ifaddrs *ifs,
 					    const struct fi_info *info)
 {
@@ -603,7 +603,7 @@ static bool info_found(const struct rail_found *list, const char *name)
 	return false;
 }
 
-/* Logs one line for each requested device that was not found. */
+/* Logs one line for each device in devices that was not found. */
 static void info_warn_missing(const char *devices,
 			      const struct info_lists *lists)
 {

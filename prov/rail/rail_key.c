@@ -79,7 +79,7 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 
 	if (w->active && w->addr == addr && w->len == len)
 		return;
-	/* if several tasks take turns, none of them has had an answer since
+	/* if several tasks take turns, none of them has been answered since
 	 * then */
 	if (!w->active)
 		w->since_ns = 0;
@@ -169,7 +169,7 @@ static void key_drain(struct tei_rail_peer *peer, uint64_t id)
 }
 
 /* Counts one key of a withdrawn region as no longer in use. After the last one,
- * REVOKED is sent if the peer has asked for it. */
+ * sends REVOKED if the peer has revoked the region. */
 static void key_drained(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -221,11 +221,12 @@ static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 #define KEY_EAGER 50			/* tries at the short interval, about
 					 * one second */
 #define KEY_RARELY_NS (250 * TEI_NS_PER_MS)
-#define KEY_RARELY_TIMES 8		/* tries at this interval, then as many
-					 * at twice the interval, */
-#define KEY_RARELY_HALVES 4		/* doubled at most this often */
+#define KEY_RARELY_TIMES 8		/* tries at this interval; then it
+					 * doubles after the same number of
+					 * tries, */
+#define KEY_RARELY_HALVES 4		/* at most this many times */
 
-/* Returns when REVOKE is repeated. A peer that has long been silent is asked
+/* Returns when to repeat REVOKE. A peer that has long been silent gets it
  * rarely. */
 static uint64_t key_again(const struct tei_rail_peer *p, uint64_t now)
 {

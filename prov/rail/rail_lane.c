@@ -483,7 +483,8 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 {
 	tei_list_del(&slice->link);
-	/* if the lane is retiring, the path already belongs to its successor */
+	/* on a retiring lane, the connection already belongs to the lane's
+	 * successor */
 	if (lane->state == RAIL_LANE_ACTIVE) {
 		slice->path->posted--;
 		slice->path->blocked_ns = 0;
@@ -516,8 +517,8 @@ static void lane_repost(struct rail_lane *lane)
 		lane->rx_idle = lane->rx_idle->next;
 }
 
-/* Notes whether the path is connected, after an operation on it has completed.
- * A path belongs to the active lane only. */
+/* Notes whether the connection is established, after an operation on it has
+ * completed. A connection belongs to the active lane only. */
 static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 			 bool connected)
 {
@@ -550,7 +551,7 @@ static bool lane_err_ends(int err)
 	}
 }
 
-/* Returns true if the error means that the path's connection has ended. */
+/* Returns true if the error means that the connection (path) has ended. */
 static bool lane_path_broke(const struct rail_lane *lane,
 			    const struct rail_path *path, int err)
 {
@@ -559,13 +560,14 @@ static bool lane_path_broke(const struct rail_lane *lane,
 }
 
 /*
- * Drops the path's place in the endpoint cache and keeps the lane polled for a
- * while.
+ * Drops the connection's place in the endpoint cache, and keeps the lane polled
+ * for LANE_SETTLE_NS.
  *
- * ofi_rxm notices in two steps that a connection is gone. The second step is a
- * poll of the empty queue some milliseconds after the first. In between,
- * ofi_rxm accepts posts to the peer, all of which fail. On a lane that is not
- * polled in between, this would last as long as a message is sent now and then.
+ * ofi_rxm notices in two steps that a connection has ended. The second step is
+ * a poll of the empty queue some milliseconds after the first one. In between,
+ * ofi_rxm accepts posts to the peer, and all of them fail. If the lane were not
+ * polled in between, this state would last for as long as messages are sent
+ * from time to time.
  */
 static void lane_drop(struct rail_lane *lane, struct rail_path *path)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
@@ -802,8 +804,8 @@ static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
 	return rail_lane_poll(lane, done);
 }
 
-/* Polls the lane until no other thread has asked for one more poll. work: there
- * are new slices. now: as in rail_sched_pull. */
+/* Polls the lane, and polls again while other threads have requested it
+ * (lane->kick). work: there are new slices. now: as in rail_sched_pull. */
 static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;

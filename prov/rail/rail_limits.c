@@ -8,7 +8,7 @@
  *			table of the device
  *  EPERM		a memlock limit of 0
  *  ENOSPC		the maximum number of registrations is reached
- *  ENOKEY		all keys are taken, if moonrail chooses the keys
+ *  ENOKEY		the random keys that were tried are all taken
  *  EINVAL, E2BIG	more bytes than the device registers at once; but
  *			drivers use EINVAL for other reasons too. In
  *			libfabric's own code (up to 2.6) no provider returns

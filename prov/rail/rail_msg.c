@@ -19,8 +19,8 @@
 #define MSG_HEARD_NS	TEI_NS_PER_SEC	/* how long peer->heard is used to
 					 * choose a route */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
-#define MSG_TX_SPARE	8	/* buffers reserved for paths that have none in
-				 * use */
+#define MSG_TX_SPARE	8	/* buffers reserved for connections that use
+				 * none */
 #define MSG_LOST_TRIES	4	/* the last of this many tries uses other rail
 				 * pairs */
 
@@ -70,14 +70,14 @@ struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
 }
 
 /*
- * Takes a send buffer for the path, or returns NULL if the path may not have
- * one.
+ * Takes a send buffer for the connection, or returns NULL if the connection may
+ * not have one.
  *
- * A path may use at most twice as many buffers as are left, so that a peer that
- * accepts nothing does not take all of them: dynamic thresholds, Choudhury and
- * Hahne, IEEE/ACM Transactions on Networking 6(2), 1998. Several such peers
- * still take more and more of the rest, so the last buffers are reserved for
- * paths that use none.
+ * A connection may use at most twice as many buffers as are left, so that a
+ * peer that accepts nothing does not take all of them: dynamic thresholds,
+ * Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998. Several
+ * such peers still take more and more of the rest, so the last buffers are
+ * reserved for connections that use none.
  */
 static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held)
@@ -114,7 +114,7 @@ void rail_msg_tx_put(struct rail_tx *tx)
 	tx->rail->tx_left++;
 }
 
-/* What msg_admit found out about a path. */
+/* The result of msg_admit. */
 struct msg_path {
 	bool busy;			/* slices are in flight on it */
 	bool ready;
@@ -122,8 +122,8 @@ struct msg_path {
 					 * in use */
 };
 
-/* Asks for a place of the path in the endpoint cache, and takes a buffer if the
- * path is ready. Returns false if there is no place now. */
+/* Requests a place in the endpoint cache for the connection, and takes a send
+ * buffer if its address is known. Returns false if no place is free now. */
 static bool msg_admit(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      uint16_t remote, struct rail_path *path, uint64_t now,
 		      struct msg_path *is) TEI_REQUIRES(lane->lock)
@@ -178,7 +178,7 @@ static void msg_refused(struct tei_rail_peer *peer, struct rail_lane *lane,
 	TEI_REQUIRES(lane->lock)
 {
 	rail_path_block(path, now, false);
-	path->since_ns = 0;	/* the path is not connecting */
+	path->since_ns = 0;	/* the connection is not being established */
 	__atomic_store_n(&path->suspect, true, __ATOMIC_RELAXED);
 	rail_sched_enter(peer->dp);
 	if (path->remote == peer->route[lane->rail->index])
@@ -186,7 +186,7 @@ static void msg_refused(struct tei_rail_peer *peer, struct rail_lane *lane,
 	rail_sched_leave(peer->dp);
 }
 
-/* Posts the message on the path, connecting it if necessary. Returns 0,
+/* Posts the message on the connection, establishing it if necessary. Returns 0,
  * -FI_EAGAIN, or -FI_EHOSTUNREACH if the provider refused the message. */
 static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint16_t remote, struct rail_path *path,
@@ -223,7 +223,7 @@ static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 				 rail_path_block(path, now, is.busy),
 				 __ATOMIC_RELAXED);
 		return ret;
-	case -FI_ENOMEM:	/* no buffer is free; the path is not at
+	case -FI_ENOMEM:	/* no buffer is free; the connection is not at
 				 * fault */
 		return -FI_EAGAIN;
 	default:
@@ -254,7 +254,7 @@ int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
 	int16_t remote;
 	ssize_t ret;
 
-	/* the buffer counts as in use by the path of the route */
+	/* the buffer is counted in the connection of the route */
 	rail_sched_enter(peer->dp);
 	remote = peer->route[lane->rail->index];
 	if (forth && remote >= 0)
@@ -414,9 +414,9 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 	       (path && __atomic_load_n(&path->suspect, __ATOMIC_RELAXED));
 }
 
-/* Sends the message over a rail pair that is no route. Only local rails whose
- * route fails are used, or all rails if all is set. The peer may be reachable
- * over such a pair, and its answer shows whether the route works. */
+/* Sends the message over a rail pair that is not a route. Uses only local rails
+ * whose route fails, or all rails if all is set. The peer may be reachable over
+ * such a pair, and its answer shows whether the route works. */
 static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 			  size_t len, bool all)
 {
@@ -479,8 +479,8 @@ int rail_msg_verdict(struct tei_rail_peer *peer, int ret)
 }
 
 /* Sends the message over the rail pair of the peer's last message, if that pair
- * is no route. The peer used it because its routes fail. Fails if the pair has
- * become doubtful since. */
+ * is not a route. The peer used it because its routes fail. Fails if the pair
+ * has become doubtful since. */
 static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, int32_t heard)
 {

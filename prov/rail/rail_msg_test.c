@@ -669,7 +669,7 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	CU_ASSERT(p->probing && !q->probing);
 	rail_peer_probe(rig.plane.dp, late);
 	CU_ASSERT(p->probing && q->probing);
-	/* one peer answers; the other one is asked again, then forgotten */
+	/* one peer answers; the other one is pinged again, then forgotten */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	CU_ASSERT_FALSE(q->probing);
 	CU_ASSERT(rail_peer_run(p, late + 1) > late);
@@ -681,7 +681,7 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, MSG_GOOD));
 	msg_free_gone(&rig);
 	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 1);
-	/* a peer in use is not asked */
+	/* a peer in use is not pinged */
 	q->refs++;
 	rail_peer_probe(rig.plane.dp, late + 2 * rig.plane.dp->probe_ns);
 	CU_ASSERT_FALSE(q->probing);

@@ -127,7 +127,7 @@ void rail_note_free(struct tei_rail_peer *p)
 
 /* --- choosing and sending messages --------------------------------------- */
 
-/* Sets what is sent and acknowledged of the notification back to offset. */
+/* Sets the counts of sent and acknowledged bytes back to offset. */
 static void note_back_to(struct tei_rail_outgoing *o, uint32_t offset)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -136,7 +136,7 @@ static void note_back_to(struct tei_rail_outgoing *o, uint32_t offset)
 	o->whole = false;
 }
 
-/* Makes everything from byte offset of the head on be sent again. */
+/* Sends all notifications again, from byte offset of the first one on. */
 static void note_go_back(struct tei_rail_peer *p, uint32_t offset)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -243,7 +243,7 @@ static size_t note_fragment(struct tei_rail_peer *p, struct tei_rail_outgoing *o
 	return len;
 }
 
-/* Composes a message that asks whether the receiver has room for the head. */
+/* Composes a message that requests room for the head. */
 static size_t note_ask(struct tei_rail_peer *p, uint8_t *buf,
 		       struct note_sending *s) TEI_REQUIRES(rail_sched_held)
 {
@@ -415,7 +415,7 @@ static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 		out->tries = 0;
 	out->full = true;
 	out->since_ns = 0;
-	/* then the receiver is asked for room */
+	/* then the sender requests room */
 	out->next_ns = rail_ctl_sent(p, 0, now, &out->tries);
 }
 

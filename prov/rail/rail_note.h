@@ -48,8 +48,8 @@
 #define RAIL_NOTE_FRAGMENT	(RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
 #define RAIL_NOTE_WINDOW	16	/* greatest number of unanswered
 					 * messages */
-/* Idle time after which an assembly may be dropped, and a peer that has not
- * asked again no longer waits for room. */
+/* Idle time after which an assembly may be dropped, and after which a peer that
+ * has not repeated its request no longer waits for room. */
 #define RAIL_NOTE_IDLE_NS	(2 * TEI_NS_PER_SEC)
 
 /*
@@ -65,7 +65,8 @@ struct tei_rail_outgoing {
 	bool waited;			/* a thread waits for it */
 
 	/* dp->sched */
-	struct tei_list link;		/* peer->note_out.list, or alone */
+	struct tei_list link;		/* in peer->note_out.list, or
+					 * unlinked */
 	uint64_t queued_ns;
 	uint64_t number;		/* 0: no byte was sent */
 	uint32_t sent;			/* bytes sent; set back by
@@ -101,8 +102,7 @@ void rail_note_fail(struct tei_rail_peer *peer, const struct tei_err *why)
  * assembly. */
 void rail_note_gone(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
-/* Handles that the peer is presumed dead: ends the waits that began before
- * that. */
+/* The peer is presumed dead: ends the waits that began before that. */
 void rail_note_presumed(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns when the oldest wait began, 0 if no thread waits. */

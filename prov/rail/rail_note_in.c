@@ -12,7 +12,7 @@
 
 /* A notification under assembly. Owned by its peer, and counted in dp->notes. */
 struct rail_note_part {
-	struct tei_list link;		/* dp->notes.parts */
+	struct tei_list link;		/* in dp->notes.parts */
 	struct tei_rail_peer *peer;
 	struct tei_rail_note *note;
 	uint32_t name_len, msg_len;
@@ -217,7 +217,8 @@ static void note_owe(struct tei_rail_peer *p, enum rail_note_code code)
 }
 
 /* Begins assemblies for waiting peers, longest wait first, as far as there is
- * room. A peer that has not asked for RAIL_NOTE_IDLE_NS no longer waits. */
+ * room. A peer no longer waits if its last request is older than
+ * RAIL_NOTE_IDLE_NS. */
 static void budget_grant(struct tei_rail_dp *dp, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -416,7 +417,8 @@ static enum rail_note_code note_take(struct tei_rail_peer *p,
 	return RAIL_NOTE_OK;
 }
 
-/* Finds the position in a stream of which nothing is known. */
+/* Sets the position in a stream of which nothing is known, if the message shows
+ * the position. Otherwise returns the code for the answer. */
 static enum rail_note_code note_resume(struct rail_note_in *in,
 				       const struct note_msg *m)
 {
@@ -504,7 +506,7 @@ uint64_t rail_ctl_note_answer(struct tei_rail_peer *p, uint64_t now,
 	rail_sched_leave(p->dp);
 	if (!owed || rail_msg_send(p, buf, rail_msg_end(&w), 0) != -FI_EAGAIN)
 		return 0;
-	/* the sender asks again if the answer is lost */
+	/* if the answer is lost, the sender repeats its message */
 	rail_sched_enter(p->dp);
 	in->owed = true;
 	rail_sched_leave(p->dp);

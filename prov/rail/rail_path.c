@@ -65,7 +65,7 @@ static bool path_ends(const struct tei_rail_addr *a)
 	return a->addr_format != FI_ADDR_STR || memchr(a->bytes, '\0', a->len);
 }
 
-/* 3: both sides have the same address. */
+/* The result 3 means that both sides have the same IP address. */
 int rail_path_reach(const struct rail *rail, const struct rail_remote *remote)
 {
 	const struct tei_rail_addr *mine = &rail->own;
@@ -354,8 +354,8 @@ struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 }
 
 /*
- * Returns true while the provider has not closed the connection that was cut. A
- * post would use that connection and fail. The path's old socket shows whether
+ * Returns true while the provider has not closed the connection that was cut,
+ * because a post would use that connection and fail. Its socket shows whether
  * it is closed, even if the peer and its address are gone. After
  * PATH_CLOSES_NS, returns false in any case.
  */
@@ -472,15 +472,15 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 	if (path->backoff_us > PATH_BACKOFF_MAX_US)
 		path->backoff_us = PATH_BACKOFF_MAX_US;
 	path->blocked_ns = now + path->backoff_us * TEI_NS_PER_US;
-	/* now may be older than another thread's attempt */
+	/* another thread may have set since_ns to a time later than now */
 	return now > path->since_ns + PATH_STUCK_NS;
 }
 
 /*
- * Returns true if nothing is under way on the path and the provider still
- * accepts nothing. Then the provider has lost the connection while it was idle,
- * which produces no completion, and connects again. The socket that is visible
- * belongs to the new connection, which the peer may never answer.
+ * Returns true if no message is under way on the connection and the provider
+ * still accepts nothing. Then the provider has lost the connection while it was
+ * idle, which produces no completion, and connects again. The socket that is
+ * visible belongs to the new connection, which the peer may never answer.
  */
 static bool path_refuses(struct rail_path *path)
 {
@@ -511,7 +511,7 @@ bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
 	return path->connected;
 }
 
-/* --- slices and messages of a path --------------------------------------- */
+/* --- slices and messages of a connection --------------------------------- */
 
 void rail_path_take(struct rail_path *path, struct rail_slice *s)
 {

@@ -195,7 +195,8 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 
 static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held);
 
-/* A resolver sends a hello to the address without knowing the incarnation. */
+/* Makes a resolver: a peer object that sends a hello to the address and does
+ * not know the incarnation. */
 struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 				       const struct tei_rail_addr *first)
 {
@@ -294,8 +295,8 @@ void rail_peer_alive(struct tei_rail_peer *p, uint64_t now)
 
 /*
  * The death of a process without BYE is noticed when a user wants something
- * from it. The other peers are asked for a sign of life one after the other.
- * The list is in the order of the last one.
+ * from it. The other peers are pinged one after the other. The list is in the
+ * order of the last sign of life.
  */
 void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 {
@@ -439,7 +440,7 @@ void rail_peer_refused(struct tei_rail_peer *p, const char *why,
 void rail_peer_forget(struct tei_rail_peer *p, const char *why,
 		      struct rail_done *done)
 {
-	/* nothing is under way */
+	/* no slice is under way */
 	rail_peer_set_gone(p, why, RAIL_GONE_OVER, done);
 	/* if the process is alive and sends a hello, it becomes a new peer */
 	tei_list_del(&p->hash_link);

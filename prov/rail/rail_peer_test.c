@@ -90,7 +90,7 @@ static void test_law2_who_lost_its_name_may_still_be_written(void)
 
 	peer_begin(&rig);
 	peer_replace(&rig);
-	/* it accepts nothing new */
+	/* the peer accepts nothing new */
 	test_task_init(&later, rig.pair.peer, false, rig.pair.src, rig.pair.dst,
 		       1);
 	CU_ASSERT_EQUAL(test_submit(rig.pair.from.dp, &later, 1), 0);
@@ -144,7 +144,7 @@ static void test_law2_who_is_silent_amid_writes_is_not_forgotten(void)
 	tei_rail_peer_put(p);
 	late = tei_now_ns() + rig.pair.from.dp->probe_ns;
 	rail_sched_enter(p->dp);
-	p->probing = true;	/* asked for a sign of life before that */
+	p->probing = true;	/* pinged before that */
 	p->probe_ns = tei_now_ns();
 	rail_sched_leave(p->dp);
 	rail_peer_run(p, late);
@@ -262,7 +262,8 @@ static void test_a_death_that_is_found_later_ends_what_waits(void)
 	peer_end(&rig);
 }
 
-/* A peer that may be alive is asked for its fence as long as it may answer. */
+/* The fence of a peer that may be alive is requested for as long as the peer
+ * may answer. */
 static void test_a_fence_that_nobody_waits_for_is_let_go(void)
 {
 	struct tei_rail_peer *p;

@@ -17,11 +17,11 @@
 #define PROBE_POLL_NS	TEI_NS_PER_MS
 #define PROBE_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROBE_MAX_NS	(250 * TEI_NS_PER_MS)
-#define PROBE_OPENS	3	/* the longest pause is this many times the time
-				 * that opening takes, if that is more than
-				 * PROBE_MAX_NS, */
-#define PROBE_RARELY_NS	(5 * TEI_NS_PER_SEC)	/* but at most this */
-#define PROBE_GEN	0x80000000u	/* no path has this generation */
+#define PROBE_OPENS	3	/* longest pause, in times that an endpoint
+				 * takes to open, */
+#define PROBE_RARELY_NS	(5 * TEI_NS_PER_SEC)	/* but at most this; see
+						 * probe_backoff */
+#define PROBE_GEN	0x80000000u	/* no connection has this generation */
 
 /*
  * Returns the pause before the next round. Each round opens an endpoint. If

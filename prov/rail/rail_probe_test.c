@@ -49,7 +49,7 @@ static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 	uint32_t tries = f->tries;
 
 	f->next_ns = 0;
-	/* run until the probe is under way, then let it time out */
+	/* run until the probe is sent, then let it time out */
 	while (!f->seq && tei_now_ns() < end) {
 		rail_fence_retiring(pair->from.dp, tei_now_ns());
 		rail_probe_run(pair->rail, tei_now_ns());

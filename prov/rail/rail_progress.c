@@ -21,8 +21,8 @@
 #include "util/hint.h"
 #include "util/thread.h"
 
-/* Interval at which the thread checks whether callers poll; and the longest one,
- * after they have polled for a while. */
+/* Interval at which the thread checks whether callers poll. It grows to the
+ * second value while they do. */
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS
 #define PROGRESS_TRUST_NS	(4 * PROGRESS_DRIVEN_NS)
 /* Longest average time between two polls of callers, at tx lanes and at rx
@@ -296,8 +296,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 			rail_sched_enter(dp);
 		}
 		if (tei_list_empty(&p->attn_link)) {
-			/* a resolver that no user refers to need not be asked
-			 * either */
+			/* a resolver to which no user refers need not be
+			 * queried either */
 			if (((!due || p->seeker) && rail_peer_maybe_free(p)) ||
 			    !due)
 				continue;
@@ -642,8 +642,8 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 }
 
 /*
- * Detects that this process was suspended, alone or with its machine. All peer
- * timeouts are extended by that time, because the silence was not the peers'.
+ * Detects that this process was suspended, alone or with its machine, and
+ * extends all deadlines by that time.
  */
 static void progress_stood_still(struct progress *pr, uint64_t now)
 {
@@ -672,9 +672,10 @@ static void progress_saw(struct progress *pr, bool any, bool target,
 }
 
 /*
- * Polls the lanes a few more times before the rest of the next iteration, which
- * takes longer than a poll that finds nothing. Stops when a poll finds
- * something or the polls take long. Messages that arrived are answered at once.
+ * Polls the lanes a few more times before the next iteration, because the rest
+ * of an iteration takes longer than a poll that finds nothing. Stops when a
+ * poll finds something or the polls take long. Messages that arrived are
+ * answered at once.
  */
 static void progress_more_looks(struct progress *pr, uint64_t now)
 {
@@ -736,8 +737,9 @@ static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 }
 
 /*
- * Lets the peers know about once a second how many bytes were moved. Returns when
- * the next look is due; 0 if nothing has been active since the last one.
+ * Marks the peers about once a second, so that they are notified how many bytes
+ * were moved. Returns when it must be called again, 0 if nothing has been active
+ * since the last time.
  */
 static uint64_t progress_served(struct progress *pr, uint64_t now)
 {

@@ -246,7 +246,7 @@ static void progress_begin(struct progress_rig *rig)
 
 	test_plane_init(&rig->from);
 	test_plane_init(&rig->to);
-	/* as an engine */
+	/* as an engine does */
 	rig->from.reports = true;
 	rig->to.reports = true;
 	test_plane_open(&rig->from, "127.0.0.1");
@@ -374,7 +374,7 @@ static void test_who_does_not_connect_is_tried_ever_less_often(void)
 static void test_a_path_that_was_just_tried_is_not_stuck(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
-	/* the path was tried by another thread, which read the clock later */
+	/* another thread tried the connection and read the clock later */
 	struct rail_path path = { .since_ns = now + 1 };
 
 	CU_ASSERT_FALSE(rail_path_block(&path, now, false));
@@ -435,8 +435,8 @@ static void test_connect_in_vain(struct rail_lane *lane, int listener,
 }
 
 /* The peer's kernel has acknowledged the connection, and the process will
- * accept it later. The lane is kept for a while. before: the path was connected
- * before, and has lost its connection. */
+ * accept it later, so the lane is kept for a while. before: the connection
+ * existed before and was lost. */
 static void progress_unanswered(bool before)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
@@ -645,9 +645,9 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 }
 
 /*
- * The lane serves other peers, and a new lane was opened for a stuck path a
- * while ago. Another new lane is opened only for a process that is alive. seen:
- * returns the field that shows it.
+ * The lane serves other peers, and it was renewed a while ago because a
+ * connection was stuck. It is renewed again only for a process that is alive.
+ * seen: returns the field that shows that the process is alive.
  */
 static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 {
@@ -1025,8 +1025,8 @@ static void test_idle_thread_wakes_at_most_once_a_second(void)
 /* --- a peer that does not poll ------------------------------------------- */
 
 /*
- * Over shm, a path connects when the peer polls. libfabric 1.17 crashes in the
- * peer if the endpoint that asked for the connection was closed before that.
+ * Over shm, a connection is established when the peer polls. libfabric 1.17
+ * crashes in the peer if the requesting endpoint was closed before that.
  */
 static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 {
@@ -1059,7 +1059,7 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 	CU_ASSERT_EQUAL_FATAL(test_submit(from.dp, &t, 1), 0);
 	lane = &rail_at(from.dp, 0)->init[0];
 	gen = __atomic_load_n(&lane->gen, __ATOMIC_ACQUIRE);
-	/* longer than a path of another provider may take to connect */
+	/* longer than a connection of another provider may take */
 	while ((!since || tei_now_ns() < since + 5 * from.dp->open_ns +
 						 TEI_NS_PER_SEC) &&
 	       tei_now_ns() < end) {

@@ -53,7 +53,8 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	test_pair_close(&pair);
 }
 
-/* The provider is asked for the port of the previous lane first. */
+/* The first port that the provider is is to use is that of the previous
+ * lane. */
 static void test_the_next_target_lane_has_an_address_of_its_own(void)
 {
 	const struct sockaddr_in *sin;
