@@ -11,7 +11,8 @@ static void main_on_signal(int number)
 	bench_interrupted = 1;
 }
 
-/* A child leaves the terminal's signal to its parent. */
+/* Installs the signal handlers. A child ignores SIGINT of the terminal, because
+ * its parent handles it. */
 static void main_signals(const struct bench_opts *opts)
 {
 	struct sigaction act = {

@@ -3,13 +3,13 @@
 #define TEI_FABTESTS_BENCHMARKS_TE_BENCH_H
 
 /*
- * te_bench: what its source files share.
+ * Declarations that the source files of te_bench share.
  *
  *	te_bench.c		main, signals
  *	te_bench_options.c	the option table and its parser
- *	te_bench_run.c		threads, warm-up, deadline; engine and raw alike
- *	te_bench_memory.c	memory where the options say
- *	te_bench_engine.c	an engine as the options say
+ *	te_bench_run.c		threads, warm-up, deadline; for engine and raw
+ *	te_bench_memory.c	memory at the location of the options
+ *	te_bench_engine.c	an engine according to the options
  *	te_bench_initiator.c	one step: a batch through the engine
  *	te_bench_target.c	--mode=target
  *	te_bench_child.c	the target as a child of this process
@@ -55,18 +55,18 @@ enum bench_mode {
 	BENCH_REGISTER,
 };
 
-/* Index of the names that --operation takes; equals OPCODE_…. */
+/* Values of --operation, in the order of its names; equal to OPCODE_…. */
 enum bench_operation { BENCH_READ = OPCODE_READ, BENCH_WRITE = OPCODE_WRITE };
 
-/* Index of the names that --pages takes. */
+/* Values of --pages, in the order of its names. */
 enum bench_pages {
-	BENCH_PAGES_ANY,		/* as the kernel does by itself */
+	BENCH_PAGES_ANY,		/* as the kernel chooses */
 	BENCH_PAGES_SMALL,
 	BENCH_PAGES_TRANSPARENT,
-	BENCH_PAGES_HUGE,		/* of its pool */
+	BENCH_PAGES_HUGE,		/* of the kernel's pool */
 };
 
-/* Fixed once parsed. Texts point into argv or are static. */
+/* The options. Constant after parsing. The texts are in argv or static. */
 struct bench_opts {
 	int mode;			/* enum bench_mode */
 	int operation;			/* enum bench_operation */
@@ -74,84 +74,98 @@ struct bench_opts {
 	const char *local_server_name;	/* NULL: chosen by mode */
 	const char *segment_id;		/* NULL: none */
 	const char *protocol;
-	bool default_protocol;		/* the mode chose protocol */
-	const char *device_name;	/* NULL: every device */
-	const char *provider;		/* NULL: by protocol */
+	bool default_protocol;		/* protocol is the default of the
+					 * mode */
+	const char *device_name;	/* NULL: all devices */
+	const char *provider;		/* NULL: chosen by protocol */
 	const char *location;		/* of the initiator's memory, or NULL */
-	const char *target_location;	/* of the target's, likewise */
-	const char *gpu;		/* location, as its number alone */
-	const char *target_gpu;		/* likewise */
+	const char *target_location;	/* of the target's memory, or NULL */
+	const char *gpu;		/* number of a GPU for location, or
+					 * NULL */
+	const char *target_gpu;		/* number of a GPU for target_location,
+					 * or NULL */
 	int pages;			/* enum bench_pages */
-	const char *file_sync;		/* these, NULL: as the environment */
-	const char *file_io;		/* has them */
+	/* the next three, if NULL: as the environment says */
+	const char *file_sync;
+	const char *file_io;
 	const char *progress_cpus;
-	uint64_t file_depth;		/* 0: likewise */
-	const char *nic_priority_matrix; /* JSON or a file's name, or NULL */
+	uint64_t file_depth;		/* 0: as the environment says */
+	const char *nic_priority_matrix; /* JSON, or the name of a file, or
+					  * NULL */
 	uint64_t block_size;		/* bytes */
 	uint64_t batch_size;		/* requests */
 	uint64_t buffer_size;		/* bytes */
-	uint64_t own_size;		/* of those, used here; 0: all */
+	uint64_t own_size;		/* part of buffer_size that the
+					 * initiator uses, bytes; 0: all */
 	uint64_t threads;
-	uint64_t beside;		/* bytes of the last thread's, or 0 */
-	uint64_t window;		/* raw: operations, 0: batches */
-	uint64_t warmup;		/* batches per thread, not counted */
+	uint64_t beside;		/* size of the last thread's requests,
+					 * bytes; 0: as the other ones */
+	uint64_t window;		/* raw: operations under way; 0:
+					 * batches */
+	uint64_t warmup;		/* batches per thread that are not
+					 * measured */
 	uint64_t max_errors;
 	uint64_t seed;
-	uint64_t segments;		/* opened by --mode=segments */
-	uint64_t engines;		/* of one target */
+	uint64_t segments;		/* number of segments for
+					 * --mode=segments */
+	uint64_t engines;		/* number of engines of one target */
 	double duration;		/* seconds */
-	double pause;			/* between those of beside, seconds */
+	double pause;			/* time between two of the small
+					 * requests, seconds */
 	bool verify;
-	bool wait;			/* asleep until a batch has ended */
+	bool wait;			/* sleep until a batch has ended */
 	bool json;
-	bool bidirectional;		/* raw */
+	bool bidirectional;		/* raw: both sides post */
 	bool plain_calls;		/* raw: fi_write, not fi_writemsg */
-	bool wait_fd;			/* raw: queues that can be slept on */
-	bool child;			/* this is a target that we started */
+	bool wait_fd;			/* raw: completion queues with a
+					 * descriptor */
+	bool child;			/* this process is a target that
+					 * te_bench has started */
 	bool help;
 	bool version;
 };
 
-/* 0, or BENCH_USAGE with a line on stderr that says what is wrong. */
+/* Parses the options. Returns 0, or BENCH_USAGE after a message on stderr. */
 int bench_parse(int argc, char **argv, struct bench_opts *opts);
 void bench_help(void);
 const char *bench_mode_name(int mode);
 const char *bench_operation_name(int operation);
 const char *bench_pages_name(int pages);
 
-/* Set by SIGINT and SIGTERM; a second one ends the process. */
+/* Set by SIGINT and SIGTERM. The second signal ends the process. */
 extern volatile sig_atomic_t bench_interrupted;
 
 /* --- runner -------------------------------------------------------------- */
 
 /*
- * One thread's counters. Written by that thread; `bytes` is read by the
- * progress bar meanwhile, the rest after the run.
+ * The counters of one thread, which writes them. The progress bar reads `bytes`
+ * during the run; the other ones are read after the run.
  */
 struct bench_run;
 
 struct bench_worker {
 	unsigned int index;
-	void *ctx;			/* the mode's own, set by prepare */
+	void *ctx;			/* data of the mode, set by prepare */
 	struct bench_run *run;
 	pthread_t thread;
-	_Atomic uint64_t bytes;		/* completed payload */
-	uint64_t operations;		/* completed */
+	_Atomic uint64_t bytes;		/* payload completed */
+	uint64_t operations;		/* operations completed */
 	uint64_t errors;
-	uint64_t verified;		/* bytes compared and right */
-	uint64_t busy_ns;		/* inside transfers */
-	uint64_t now_ns;		/* a step leaves the time it ended */
+	uint64_t verified;		/* bytes compared and correct */
+	uint64_t busy_ns;		/* time inside transfers */
+	uint64_t now_ns;		/* time at which the last step ended */
 	struct ft_hist latency;
 };
 
 /*
- * What a mode does per thread, each called on that thread. prepare and step
- * return 0, or -1 to end the run (an error is counted by the callee). finish
- * is called after the last step, also after an error, if prepare returned 0.
+ * What a mode does in each thread. prepare and step return 0, or -1 to end the
+ * run; they count an error themselves. finish is called after the last step,
+ * also after an error, if prepare returned 0.
  */
 struct bench_ops {
-	void (*begin)(struct bench_run *run);	/* once, after the warm-up, on
-						 * the caller's thread; or NULL */
+	void (*begin)(struct bench_run *run);	/* called once by the main
+						 * thread, after the warm-up; or
+						 * NULL */
 	int (*prepare)(struct bench_worker *worker);
 	int (*step)(struct bench_worker *worker);
 	void (*finish)(struct bench_worker *worker);
@@ -165,28 +179,31 @@ struct bench_result {
 	double seconds;
 	double rate;			/* bytes per second */
 	double cpu_seconds;
-	double target_cpu_seconds;	/* below 0: not known */
+	double target_cpu_seconds;	/* negative: unknown */
 	struct ft_hist latency;
 	char transport[32];
 	size_t n_rails;
-	struct te_rail_stats rails[BENCH_RAILS];	/* of the run alone */
+	struct te_rail_stats rails[BENCH_RAILS];	/* counters of the run
+							 * only */
 };
 
 struct bench_run {
 	const struct bench_opts *opts;
 	const struct bench_ops *ops;
-	void *arg;			/* the mode's, for prepare */
-	struct ft_proc *child;		/* asked for its CPU time, or NULL */
+	void *arg;			/* data of the mode, for prepare */
+	struct ft_proc *child;		/* the target, queried for its CPU time;
+					 * or NULL */
 	struct bench_worker *workers;
 	pthread_barrier_t start;
 	uint64_t deadline_ns;		/* set before the barrier opens */
 	atomic_bool stop;
 };
 
-/* Runs the threads and adds up. 0 or -1 where the run could not be made. */
+/* Runs the threads and adds up their counters. Returns 0, or -1 if the run
+ * could not be started. */
 int bench_run(struct bench_run *run, struct bench_result *result);
 
-/* Counts one error; false when the run has to stop for it. */
+/* Counts an error. Returns false if the run must stop because of it. */
 bool bench_error(struct bench_worker *worker);
 
 /* --- memory -------------------------------------------------------------- */
@@ -194,18 +211,20 @@ bool bench_error(struct bench_worker *worker);
 struct bench_memory {
 	uint8_t *addr;
 	size_t size;
-	uint8_t *map;			/* of which it is a part */
+	uint8_t *map;			/* the mapping that contains addr */
 	size_t mapped;
 };
 
-/* cpu:N, cuda:N, segments:<page>:<node>,... or *; NULL is that too. */
+/* Checks a location: cpu:N, cuda:N, segments:<page>:<node>,..., * or NULL,
+ * which is the same as *. */
 bool bench_location_valid(const char *location);
 bool bench_location_gpu(const char *location);
 bool bench_location_parts(const char *location);	/* on several nodes */
 
 /*
- * Memory of the host, present, all of it where location says (NULL: anywhere)
- * and of those pages (enum bench_pages). 0, or -1 with a line on stderr.
+ * Maps host memory, with all of it present, at the location (NULL: anywhere)
+ * and with that kind of pages (enum bench_pages). Returns 0, or -1 after a
+ * message on stderr.
  */
 int bench_memory_get(struct bench_memory *memory, uint64_t size,
 		     const char *location, int pages);
@@ -213,31 +232,33 @@ void bench_memory_put(struct bench_memory *memory);
 
 /* --- engine -------------------------------------------------------------- */
 
-/* As bench_memory_get, and registers; 0, or -1 with a line on stderr and
- * nothing held. */
+/* Maps memory as bench_memory_get does and registers it. Returns 0, or -1 after
+ * a message on stderr. */
 int bench_register(transfer_engine_t engine, struct bench_memory *memory,
 		   uint64_t size, const char *location, int pages, bool remote);
 
-/* The reverse; memory that stays registered stays mapped. 0 or -1. */
+/* Unregisters and unmaps memory. Memory that cannot be unregistered stays
+ * mapped. Returns 0 or -1. */
 int bench_unregister(transfer_engine_t engine, struct bench_memory *memory);
 
-/* The initiator's: where the options say. The same two, but for memory of a
- * GPU, that no CPU may touch. */
+/* The same for the initiator's memory, at the location of the options. If that
+ * is a GPU, the memory cannot be accessed by the CPU. */
 int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 		       const struct bench_opts *opts);
 int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 			 const struct bench_opts *opts);
-/* Loads and initialises the driver where a GPU is asked for: NULL, or why
- * that cannot be. */
+/* Loads and initialises the CUDA driver if the options name a GPU. Returns
+ * NULL, or the reason why that failed. */
 const char *bench_gpu_load(const struct bench_opts *opts);
 
-/* NULL with a line on stderr. */
+/* Creates an engine. Returns NULL after a message on stderr. */
 transfer_engine_t bench_engine_open(const struct bench_opts *opts);
 
-/* Says what failed and why, from te_last_error. */
+/* Prints te_last_error and the name of the failed call to stderr. */
 void bench_engine_error(const char *what);
 
-/* Counters of now, or since `before` was taken. Returns how many. */
+/* Read the counters of the rails: the present ones, or their growth since
+ * `before`. Return the number of rails. */
 size_t bench_rails_get(transfer_engine_t engine, struct te_rail_stats *rails,
 		       size_t max);
 size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
@@ -245,11 +266,11 @@ size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
 			 size_t n_before);
 
 /*
- * One batch: submits, waits until every task is terminal, frees. Returns how
- * many tasks did not complete (all where the batch was refused); the first is
- * described on stderr. Allocates nothing. *ns is the time from the submission
- * to the last completion; each, if not NULL, gets that of every request, of at
- * most BENCH_EACH.
+ * Runs one batch: submits it, waits until every task has ended, and frees it.
+ * Returns the number of tasks that did not complete (all if the batch was
+ * refused), after describing the first on stderr. Allocates nothing. *ns: time
+ * from the submission to the last completion. each, if not NULL, receives that
+ * time of each request; then count is at most BENCH_EACH.
  */
 enum { BENCH_EACH = 64 };
 
@@ -257,7 +278,7 @@ size_t bench_transfer(transfer_engine_t engine,
 		      struct transfer_request *requests, size_t count,
 		      struct ft_hist *each, uint64_t *ns);
 
-/* An open segment and where its buffer is. */
+/* An open segment and its buffer. */
 struct bench_remote {
 	segment_id_t id;
 	uint64_t addr;
@@ -269,26 +290,29 @@ int bench_remote_open(transfer_engine_t engine, const char *name,
 
 /* --- target -------------------------------------------------------------- */
 
-/* The name that the target's first line has room for. */
+/* Limits of a target: length of the name in its first line, and times. */
 enum {
 	BENCH_NAME_MAX = 512,
 	BENCH_START_MS = 60000,
 	BENCH_STOP_MS = 20000,
-	BENCH_STOP_EACH_MS = 200,	/* and that for each engine */
+	BENCH_STOP_EACH_MS = 200,	/* additional time for each engine */
 };
 
-/* Starts this program as the target; name gets its first line. */
+/* Starts this program as a target and reads its first line into name. Returns 0
+ * or -1. */
 int bench_child_start(struct ft_proc *child, const struct bench_opts *opts,
 		      const char *mode, char *name, size_t len);
 
-/* CPU seconds that it has used so far, below 0 if it does not answer. */
+/* Returns the CPU time that the target has used so far, in seconds; negative if
+ * it does not answer. */
 double bench_child_cpu(struct ft_proc *child);
 
-/* 0 if it ended as it should; engines: how many are closed at that time, by it
- * and by others. */
+/* Ends the target. engines: the number of engines that are closed at the same
+ * time, by it and by other targets. Returns 0 if it ended with success. */
 int bench_child_stop(struct ft_proc *child, uint64_t engines);
 
-/* Answers "cpu"; other lines are returned as 1 in line, the end as 0. */
+/* Reads lines from stdin and answers "cpu". Returns 1 with another line in
+ * line, or 0 at the end. */
 int bench_serve_line(char *line, size_t len);
 
 int bench_target(const struct bench_opts *opts);
@@ -305,9 +329,10 @@ int bench_registering(const struct bench_opts *opts);
 
 /* --- report -------------------------------------------------------------- */
 
-/* Prints the protocol if it is the default, because the modes have different ones. */
+/* Prints the protocol if it is the default, because the defaults of the modes
+ * differ. */
 void bench_report_protocol(const struct bench_opts *opts);
-/* Returns the exit code that the result stands for. */
+/* Prints the result. Returns the exit status for it. */
 int bench_report(const struct bench_opts *opts,
 		 const struct bench_result *result);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The target as a child of the initiator: its first line is its name, a line
- * "cpu" on its stdin is answered by its CPU seconds, the end of its stdin is
- * its end.
+ * The target as a child of the initiator. Its first line is its name. It
+ * answers a line "cpu" on its stdin with its CPU time in seconds, and ends when
+ * its stdin ends.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,8 @@ static void child_free(struct child_argv *argv)
 		free(argv->args[--argv->count]);
 }
 
-/* Beside a central store two processes need two names. */
+/* Returns the name of the target. In a central store, two processes need two
+ * names. */
 static const char *child_name(const struct bench_opts *opts, char *buf,
 			      size_t len)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=memcpy: what the copies inside a host are compared with. The same
- * threads, blocks and buffers as with an engine, and nothing but memcpy.
+ * --mode=memcpy: the baseline for copies inside a host. It uses the same
+ * threads, blocks and buffers as an engine, and only memcpy.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +15,12 @@ struct copy {
 	struct bench_memory remote;
 };
 
-/* One thread's. */
+/* The data of one thread. */
 struct copy_part {
 	uint8_t *to;
 	const uint8_t *from;
 	uint64_t blocks;
-	uint64_t next;			/* block, below blocks */
+	uint64_t next;			/* next block, below blocks */
 };
 
 static int copy_prepare(struct bench_worker *worker)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=demo: 2 GiB written and read back, in blocks of mixed sizes, in
- * rounds of 256 MiB that each have a pattern of their own, every byte
- * compared.
+ * --mode=demo: writes 2 GiB and reads them back in blocks of mixed sizes. Each
+ * round moves 256 MiB with a pattern of its own and compares every byte.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,10 +15,10 @@
 
 enum { DEMO_ROUNDS = 8, DEMO_BATCH = 16, DEMO_REGION = 256 << 20 };
 
-/* One direction's. */
+/* The results of one direction. */
 struct demo_way {
 	uint64_t bytes;
-	uint64_t ns;			/* inside transfers */
+	uint64_t ns;			/* time inside transfers */
 	uint64_t rail_bytes[BENCH_RAILS];
 	struct ft_hist latency;		/* of single requests */
 };
@@ -40,7 +39,8 @@ static struct demo {
 	struct te_rail_stats rails[BENCH_RAILS];
 } demo;
 
-/* 4 KiB to 8 MiB, each power of two as likely, of any length between. */
+/* Returns a random length from 4 KiB to 8 MiB; each power of two is equally
+ * likely. */
 static uint64_t demo_block(uint64_t left)
 {
 	uint64_t size = UINT64_C(4096) << ft_random(&demo.random) % 11;
@@ -84,7 +84,7 @@ static void demo_show(void)
 			 what);
 }
 
-/* The region once, in that direction. */
+/* Transfers the region once in that direction. */
 static int demo_pass(int opcode)
 {
 	struct transfer_request requests[DEMO_BATCH];
@@ -122,7 +122,7 @@ static int demo_compare(uint64_t round)
 	return -1;
 }
 
-/* Adds to each rail what it carried since the last call. */
+/* Copies the counters of the rails. */
 static void demo_rails(void)
 {
 	static struct te_rail_stats now[BENCH_RAILS];

@@ -56,7 +56,7 @@ const char *bench_gpu_load(const struct bench_opts *opts)
 	f = library ? dlsym(library, "cuInit") : NULL;
 	g = library ? dlsym(library, "cuDeviceGetCount") : NULL;
 	if (!f || !g)
-		return "no CUDA driver: libcuda.so.1 is not there";
+		return "no CUDA driver: libcuda.so.1 was not found";
 	memcpy(&init, &f, sizeof(f));
 	memcpy(&count, &g, sizeof(g));
 	return init(0) || count(&n) || !n ? "the CUDA driver finds no GPU" :
@@ -92,7 +92,7 @@ int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 	return -1;
 }
 
-/* What options say instead of the environment. */
+/* Sets the environment variables that options replace. */
 static int engine_setenv(const struct bench_opts *opts)
 {
 	char depth[24];
@@ -116,7 +116,8 @@ static int engine_setenv(const struct bench_opts *opts)
 	return 0;
 }
 
-/* The host name; one host's two processes find each other on the loopback. */
+/* Returns the name of the engine: the host name, or loopback for two processes
+ * of one host. */
 static const char *engine_name(const struct bench_opts *opts, char *buf,
 			       size_t len)
 {
@@ -131,7 +132,8 @@ static const char *engine_name(const struct bench_opts *opts, char *buf,
 	return buf;
 }
 
-/* Text that starts with a brace is JSON, else a file's name. */
+/* Returns the matrix. A text that starts with a brace is JSON; any other text
+ * is the name of a file. */
 static char *engine_matrix(const char *text)
 {
 	char *matrix = NULL;
@@ -176,7 +178,7 @@ static int engine_install(transfer_engine_t engine,
 	return transport ? 0 : -1;
 }
 
-/* --wait; set before any thread is there. */
+/* --wait; set before a thread is started */
 static bool engine_sleeps;
 
 transfer_engine_t bench_engine_open(const struct bench_opts *opts)
@@ -216,7 +218,7 @@ size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
 {
 	size_t count = bench_rails_get(engine, rails, max);
 
-	/* A rail keeps its place; new ones come at the end. */
+	/* a rail keeps its index; new ones are appended */
 	for (size_t i = 0; i < count && i < n_before; i++) {
 		rails[i].tx_bytes -= before[i].tx_bytes;
 		rails[i].rx_bytes -= before[i].rx_bytes;
@@ -241,7 +243,7 @@ static void engine_task_error(transfer_engine_t engine, batch_id_t batch,
 		err.code ? "" : " (no error record)");
 }
 
-/* Its terminal status, or STATUS_WAITING. */
+/* Returns the final status of a task, or STATUS_WAITING. */
 static int engine_poll(transfer_engine_t engine, batch_id_t batch, size_t task,
 		       struct transfer_status *status)
 {
@@ -254,7 +256,7 @@ static int engine_poll(transfer_engine_t engine, batch_id_t batch, size_t task,
 	return status->status;
 }
 
-/* Waits for each in turn: the last one waited for ends the batch. */
+/* Waits for the tasks in order. */
 static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
 			  size_t count)
 {
@@ -275,7 +277,7 @@ static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
 	return failed;
 }
 
-/* Polls all of them in turn. */
+/* Polls all tasks in turn, and measures each. */
 static size_t engine_wait_each(transfer_engine_t engine, batch_id_t batch,
 			       size_t count, uint64_t begin_ns,
 			       struct ft_hist *each)
@@ -332,7 +334,8 @@ static int engine_by_addr(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* The longest range: parts of a buffer on several nodes are published each. */
+/* Finds the longest contiguous range: the parts of a buffer on several nodes
+ * are published separately. */
 static void engine_longest(struct te_buffer *buffers, size_t n,
 			   struct bench_remote *remote)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=idle: what two connected processes cost that have nothing to do.
- * One batch connects them; --duration is then slept through.
+ * --mode=idle: measures the CPU time of two connected processes without work.
+ * One batch connects them; then both sleep for --duration.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_json.h"
 
-enum { IDLE_SETTLE_MS = 500 };	/* what follows a transfer is not idleness */
+enum { IDLE_SETTLE_MS = 500 };	/* wait until the work after a transfer is
+				 * done */
 
 struct idle {
 	const struct bench_opts *opts;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=initiator, loopback and self. Each thread has its own part of the buffer,
- * at the same offset at both sides, and goes through it block by block, round
- * and round.
+ * --mode=initiator, loopback and self. Each thread has its own part of the
+ * buffer, at the same offset at both sides, and transfers its blocks in a
+ * cycle.
  *
- * --verify, write: the blocks are filled anew for each batch, from offset and
- * batch number, written, read back into a second buffer and compared.
- * --verify, read: the blocks are spoilt, read and compared with the pattern
- * that the target filled in at its start.
+ * --verify with writes: for each batch, the blocks are filled with a pattern of
+ * offset and batch number, written, read back into a second buffer and
+ * compared.
+ *
+ * --verify with reads: the blocks are overwritten, read and compared with the
+ * pattern that the target has filled in at its start.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,28 +22,33 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_pattern.h"
 
-/* Shared by the threads, fixed while they run. */
+/* Shared by the threads; constant while they run. */
 struct initiator {
 	const struct bench_opts *opts;
 	transfer_engine_t engine;
 	struct bench_memory memory;
-	struct bench_memory back;	/* what was read back, or empty */
-	struct bench_memory own;	/* --mode=self: the target, or empty */
+	struct bench_memory back;	/* blocks that were read back, or
+					 * empty */
+	struct bench_memory own;	/* --mode=self: the target's memory, or
+					 * empty */
 	struct bench_remote remote;
 	size_t n_before;
-	struct te_rail_stats before[BENCH_RAILS];	/* after the warm-up */
+	struct te_rail_stats before[BENCH_RAILS];	/* counters after the
+							 * warm-up */
 };
 
-/* One thread's. */
+/* The data of one thread. */
 struct initiator_part {
 	struct initiator *all;
-	struct transfer_request *requests;	/* batch_size of them */
-	uint64_t *offsets;		/* of each request, in the buffer */
-	uint64_t size, count;		/* of a request, of a batch */
-	uint64_t begin;			/* of the part, in the buffer */
-	uint64_t blocks;		/* in the part */
-	uint64_t own;			/* of those, with memory of their own */
-	uint64_t next;			/* block, below blocks */
+	struct transfer_request *requests;	/* batch_size elements */
+	uint64_t *offsets;		/* of each request, within the buffer */
+	uint64_t size, count;		/* bytes per request, requests per
+					 * batch */
+	uint64_t begin;			/* offset of the part in the buffer */
+	uint64_t blocks;		/* blocks in the part */
+	uint64_t own;			/* number of blocks with local memory of
+					 * their own */
+	uint64_t next;			/* next block, below blocks */
 	uint64_t sequence;		/* batches so far */
 };
 
@@ -116,7 +123,7 @@ static void part_cut(struct initiator_part *part)
 	part->sequence++;
 }
 
-/* Makes sure that only the right bytes can compare equal. */
+/* Fills the blocks so that only a correct transfer makes them equal. */
 static void part_prepare_blocks(struct initiator_part *part)
 {
 	const struct bench_opts *opts = part->all->opts;
@@ -157,7 +164,7 @@ static void part_mismatch(const struct initiator_part *part, uint64_t block,
 		ft_pattern_byte(offset, part->all->opts->seed, sequence));
 	if (part->all->opts->operation == BENCH_READ)
 		fputs("te_bench: a target that was written to before has to "
-		      "be started anew for --operation=read --verify\n",
+		      "be restarted for --operation=read --verify\n",
 		      stderr);
 }
 
@@ -209,7 +216,8 @@ static void part_count(struct bench_worker *worker, uint64_t done, uint64_t ns)
 		ft_hist_add(&worker->latency, ns);
 }
 
-/* Asleep for --pause before a small one; true: it lasts to the run's end. */
+/* Sleeps for --pause before a small request. Returns true if the run ends
+ * before that. */
 static bool part_pause(const struct bench_worker *worker)
 {
 	const struct initiator_part *part = worker->ctx;
@@ -256,7 +264,7 @@ static int initiator_step(struct bench_worker *worker)
 	return ret;
 }
 
-/* The transport of the rail that carried most. */
+/* Sets the transport to that of the rail which carried the most bytes. */
 static void initiator_transport(const struct bench_opts *opts,
 				struct bench_result *result)
 {
@@ -294,7 +302,8 @@ static int initiator_measure(struct initiator *all, struct ft_proc *child)
 	return bench_report(all->opts, &result);
 }
 
-/* Opens the segment of that name, unless it is ours; runs, closes it. */
+/* Opens the segment with that name, unless it is this process's own; runs, and
+ * closes it. */
 static int initiator_connect(struct initiator *all, const char *name,
 			     struct ft_proc *child)
 {
@@ -337,8 +346,8 @@ err_unregister:
 	return ret;
 }
 
-/* Prints the own segment's name, which te_info --watch --segment=NAME takes.
- * Standard output is left to the report. */
+/* Prints the name of the own segment, for te_info --watch --segment=NAME.
+ * Prints it to stderr, because stdout has the report only. */
 static void initiator_name(const struct initiator *all)
 {
 	char name[BENCH_NAME_MAX];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory where --location and --target_location say, of the pages that --pages
- * says. What isn't there is an error: a figure of memory that lies elsewhere
- * would be no answer.
+ * Memory at the locations of --location and --target_location, with the pages
+ * of --pages. Memory that cannot be placed there is an error, because a result
+ * for another place would be wrong.
  */
 #include <errno.h>
 #include <numa.h>
@@ -21,24 +21,26 @@
 #endif
 
 enum {
-	PLACE_NODES = 256,		/* of "segments:" */
-	PLACE_NODE_MAX = 1023,		/* as many as the kernel is built for */
-	PLACE_SAMPLE = 64,		/* pages of a part that are looked at */
-	PLACE_HUGE = 2 << 20,		/* what a transparent page begins at */
+	PLACE_NODES = 256,		/* nodes in "segments:" */
+	PLACE_NODE_MAX = 1023,		/* highest number that a kernel
+					 * supports */
+	PLACE_SAMPLE = 64,		/* pages per part that are checked */
+	PLACE_HUGE = 2 << 20,		/* alignment of transparent huge pages,
+					 * bytes */
 };
 
-/* A location as parsed. */
+/* A parsed location. */
 struct place {
 	bool gpu;
-	uint64_t page;			/* what a part is whole pages of */
-	unsigned int n;			/* parts; 0: anywhere */
+	uint64_t page;			/* granularity of the parts, bytes */
+	unsigned int n;			/* number of parts; 0: anywhere */
 	uint16_t nodes[PLACE_NODES];
 };
 
 /* --- locations ----------------------------------------------------------- */
 
-/* Digits at *text, without a leading zero, as the engine wants them; *text is
- * moved behind them. */
+/* Reads a number without a leading zero, as the engine requires it. Moves *text
+ * behind it. */
 static bool place_number(const char **text, uint64_t max, uint64_t *out)
 {
 	size_t len = strspn(*text, "0123456789");
@@ -69,7 +71,7 @@ static bool place_parse_parts(const char *text, struct place *place)
 	return !*text;
 }
 
-/* NULL is "*". */
+/* Parses a location. NULL is "*". */
 static bool place_parse(const char *text, struct place *place)
 {
 	uint64_t number;
@@ -114,7 +116,7 @@ bool bench_location_parts(const char *location)
 
 /* --- pages and nodes ----------------------------------------------------- */
 
-/* Where part i of n begins: equal ones, of whole pages. */
+/* Returns the offset of part i of n equal parts, rounded to whole pages. */
 static uint64_t place_begin(const struct place *place, uint64_t size,
 			    unsigned int i)
 {
@@ -124,7 +126,7 @@ static uint64_t place_begin(const struct place *place, uint64_t size,
 	return at < size ? at : size;
 }
 
-/* And ends, with what the mapping has behind the last one. */
+/* Returns the end of part i. The last part includes the rest of the mapping. */
 static uint64_t place_end(const struct bench_memory *memory,
 			  const struct place *place, unsigned int i)
 {
@@ -150,8 +152,9 @@ static bool place_node_there(unsigned int node)
 	       numa_bitmask_isbitset(numa_all_nodes_ptr, node);
 }
 
-/* Before a page is touched. Another node is taken only where that one is full,
- * rather than this process killed; place_check sees it then. */
+/* Binds each part to its node before a page is touched. If the node is full,
+ * the kernel takes another one, because otherwise it would kill this process;
+ * place_check detects that. */
 static int place_bind(const struct bench_memory *memory,
 		      const struct place *place)
 {
@@ -169,7 +172,7 @@ static int place_bind(const struct bench_memory *memory,
 			return place_refuse(what, memory->size, "there is no "
 					    "such node, or none that this "
 					    "process may use");
-		/* one without a byte of ours has nothing behind it either */
+		/* a part without a byte of the buffer */
 		if (begin == place_begin(place, memory->size, i + 1) ||
 		    numa_available() < 0)
 			continue;
@@ -183,7 +186,8 @@ static int place_bind(const struct bench_memory *memory,
 	return 0;
 }
 
-/* Of pages spread over a part, its last one too, each is on its node. */
+/* Checks that sample pages of each part, among them its last one, are on its
+ * node. */
 static int place_check(const struct bench_memory *memory,
 		       const struct place *place)
 {
@@ -202,7 +206,7 @@ static int place_check(const struct bench_memory *memory,
 			pages[k] = memory->addr + end - 1 -
 				   (end - 1 - begin) / PLACE_SAMPLE * k;
 		if (move_pages(0, PLACE_SAMPLE, pages, NULL, status, 0))
-			continue;	/* the kernel does not say */
+			continue;	/* the kernel does not report it */
 		for (unsigned int k = 0; k < PLACE_SAMPLE; k++)
 			others += status[k] != place->nodes[i];
 		snprintf(what, sizeof(what), "on NUMA node %u",
@@ -214,7 +218,7 @@ static int place_check(const struct bench_memory *memory,
 	return 0;
 }
 
-/* Bytes of a page of the kernel's pool. */
+/* Returns the size of a page of the kernel's pool of huge pages. */
 static uint64_t place_pool_page(void)
 {
 	FILE *file = fopen("/proc/meminfo", "re");
@@ -228,7 +232,7 @@ static uint64_t place_pool_page(void)
 	return kib << 10;
 }
 
-/* Addresses, with no page yet: 0 or errno. */
+/* Maps addresses without pages. Returns 0 or errno. */
 static int place_map(struct bench_memory *memory, uint64_t size, int pages)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), align;
@@ -253,7 +257,8 @@ static int place_map(struct bench_memory *memory, uint64_t size, int pages)
 	return 0;
 }
 
-/* All pages, where and as they were asked for: 0 or errno. */
+/* Makes all pages present, with the requested kind of pages. Returns 0 or
+ * errno. */
 static int place_fill(const struct bench_memory *memory, int pages)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -262,14 +267,14 @@ static int place_fill(const struct bench_memory *memory, int pages)
 	    madvise(memory->map, memory->mapped,
 		    pages == BENCH_PAGES_SMALL ? MADV_NOHUGEPAGE :
 						 MADV_HUGEPAGE) &&
-	    /* a kernel that has none */
+	    /* a kernel without huge pages */
 	    !(pages == BENCH_PAGES_SMALL && errno == EINVAL))
 		return errno;
 	if (!madvise(memory->map, memory->mapped, MADV_POPULATE_WRITE))
 		return 0;
 	if (errno != EINVAL)
 		return errno == EFAULT ? ENOMEM : errno;
-	/* an older kernel */
+	/* an older kernel without MADV_POPULATE_WRITE */
 	for (size_t at = 0; at < memory->size; at += page)
 		((volatile uint8_t *)memory->addr)[at] = 0;
 	return 0;

@@ -43,43 +43,42 @@ static const struct ft_option option_table[] = {
 	  "NAME", "this process's segment; the host name, in loopback\n"
 	  "127.0.0.1" },
 	{ "segment_id", FT_TEXT, FIELD(segment_id), 0, 0, NULL, "NAME",
-	  "the target's segment, as its first line says" },
+	  "the target's segment, printed in its first line" },
 	{ "operation", FT_CHOICE, FIELD(operation), 0, 0, option_operations,
 	  "OP", "read or write; read" },
 	{ "protocol", FT_WORD, FIELD(protocol), 0, 0, option_protocols,
 	  "NAME", "auto, tcp, rdma, shm, local, or nvmeof for a file\n"
 	  "segment; auto, in raw tcp" },
 	{ "device_name", FT_TEXT, FIELD(device_name), 0, 0, NULL, "LIST",
-	  "interfaces, RDMA devices or addresses, comma between; all" },
+	  "interfaces, RDMA devices or addresses, with commas; all" },
 	{ "provider", FT_TEXT, FIELD(provider), 0, 0, NULL, "NAME",
-	  "pins the libfabric provider" },
+	  "libfabric provider to use" },
 	{ "location", FT_TEXT, FIELD(location), 0, 0, NULL, "PLACE",
-	  "the initiator's memory is there, and registered so:\n"
+	  "location of the initiator's memory:\n"
 	  "cpu:N (NUMA node), cuda:N (GPU), * (anywhere) or\n"
 	  "segments:PAGE:N0,N1,... (equal parts on these nodes); *" },
 	{ "target_location", FT_TEXT, FIELD(target_location), 0, 0, NULL,
-	  "PLACE", "the target's memory, likewise, on its host; *" },
+	  "PLACE", "location of the target's memory, on its host; *" },
 	{ "gpu", FT_TEXT, FIELD(gpu), 0, 0, NULL, "N",
 	  "the same as --location=cuda:N; host memory" },
 	{ "target_gpu", FT_TEXT, FIELD(target_gpu), 0, 0, NULL, "N",
 	  "the same as --target_location=cuda:N; host memory" },
 	{ "pages", FT_CHOICE, FIELD(pages), 0, 0, option_pages, "KIND",
-	  "of host memory, both sides: small, transparent (huge\n"
-	  "ones where the kernel makes them), huge (of its pool) or\n"
-	  "any; any" },
+	  "pages of host memory at both sides: small, transparent\n"
+	  "(huge if the kernel has them), huge (of the kernel's\n"
+	  "pool) or any; any" },
 	{ "progress_cpus", FT_TEXT, FIELD(progress_cpus), 0, 0, NULL, "LIST",
-	  "where progress threads run, both sides: CPUs such as\n"
-	  "0-3,8 or near, for their NICs' nodes; anywhere" },
+	  "CPUs of the progress threads at both sides, such as\n"
+	  "0-3,8, or near (on the nodes of their NICs); all" },
 	{ "file_sync", FT_WORD, FIELD(file_sync), 0, 0, option_file_syncs,
-	  "WHEN", "nvmeof: when a write is completed, data, dsync or\n"
+	  "WHEN", "nvmeof: when a write is completed: data, dsync or\n"
 	  "none; data" },
 	{ "file_depth", FT_COUNT, FIELD(file_depth), 1, 1024, NULL, "N",
-	  "nvmeof: reads and writes that the kernel has at a time;\n"
-	  "64" },
+	  "nvmeof: reads and writes under way at one time; 64" },
 	{ "file_io", FT_WORD, FIELD(file_io), 0, 0, option_file_ios, "HOW",
 	  "nvmeof: uring, threads or auto; auto" },
 	{ "nic_priority_matrix", FT_TEXT, FIELD(nic_priority_matrix), 0, 0,
-	  NULL, "JSON", "priority matrix as JSON, or a file that holds it" },
+	  NULL, "JSON", "priority matrix as JSON, or a file that contains it" },
 	{ "block_size", FT_SIZE, FIELD(block_size), 1, UINT64_C(1) << 40,
 	  NULL, "SIZE", "bytes per request; 64K, in idle and segments 64,\n"
 	  "in register 4K" },
@@ -88,28 +87,29 @@ static const struct ft_option option_table[] = {
 	{ "threads", FT_COUNT, FIELD(threads), 1, 1024, NULL, "N",
 	  "threads of the initiator; 1" },
 	{ "beside", FT_SIZE, FIELD(beside), 1, UINT64_C(1) << 30, NULL, "SIZE",
-	  "the last of several threads has single requests of that\n"
-	  "many bytes, and the latency is theirs; off" },
+	  "the last of several threads submits single requests of\n"
+	  "this size, and only their latency is measured; off" },
 	{ "pause", FT_SECONDS, FIELD(pause), 0, 3600, NULL, "SECONDS",
-	  "beside: between two of the small requests; 0" },
+	  "with --beside: time between two small requests; 0" },
 	{ "duration", FT_SECONDS, FIELD(duration), 0, 0, NULL, "SECONDS",
-	  "also 0.5 or 500ms; 10, in segments 0.5" },
+	  "length of the run, such as 0.5 or 500ms; 10, in\n"
+	  "segments 0.5" },
 	{ "buffer_size", FT_SIZE, FIELD(buffer_size), 1, UINT64_C(1) << 46,
 	  NULL, "SIZE", "bytes registered at each side; 1G, in idle and\n"
 	  "segments 1M" },
 	{ "own_size", FT_SIZE, FIELD(own_size), 1, UINT64_C(1) << 46, NULL,
-	  "SIZE", "of those, bytes that the initiator's requests share at\n"
-	  "its side, as with few buffers; all" },
+	  "SIZE", "part of --buffer_size that the initiator uses at its\n"
+	  "side, as a program with few buffers does; all" },
 	{ "verify", FT_FLAG, FIELD(verify), 0, 0, NULL, "",
-	  "compare every byte; its time is not counted" },
+	  "compare every byte, outside the measured time" },
 	{ "wait", FT_FLAG, FIELD(wait), 0, 0, NULL, "",
-	  "sleep until a batch has ended, instead of asking" },
+	  "sleep until a batch has ended, instead of polling" },
 	{ "seed", FT_COUNT, FIELD(seed), 0, UINT64_MAX, NULL, "N",
-	  "of the patterns, the same at both sides; 1" },
+	  "seed of the patterns, the same at both sides; 1" },
 	{ "warmup", FT_COUNT, FIELD(warmup), 0, 1000000, NULL, "N",
 	  "batches per thread before the measurement; 1" },
 	{ "max_errors", FT_COUNT, FIELD(max_errors), 1, UINT64_MAX, NULL,
-	  "N", "stop at that many per thread; 1" },
+	  "N", "errors of one thread that stop the run; 1" },
 	{ "window", FT_COUNT, FIELD(window), 0, 65536, NULL, "N",
 	  "raw: keep N operations posted, latency is each one's;\n"
 	  "0: post a batch, wait for all of it; 0" },
@@ -120,14 +120,14 @@ static const struct ft_option option_table[] = {
 	  "raw: fi_write with the endpoint's default flags, as\n"
 	  "fi_rma_bw -U does; providers may then complete earlier" },
 	{ "wait_fd", FT_FLAG, FIELD(wait_fd), 0, 0, NULL, "",
-	  "raw: its completion queues have a descriptor to sleep\n"
-	  "on, as the engine's" },
+	  "raw: the completion queues have a descriptor to sleep\n"
+	  "on, as those of the engine" },
 	{ "segments", FT_COUNT, FIELD(segments), 1, 100000, NULL, "N",
-	  "segments: open that many; 1000" },
+	  "segments: number of segments to open; 1000" },
 	{ "engines", FT_COUNT, FIELD(engines), 1, BENCH_ENGINES, NULL, NULL,
 	  NULL },
 	{ "json", FT_FLAG, FIELD(json), 0, 0, NULL, "",
-	  "one JSON object as the last line" },
+	  "print one JSON object as the last line" },
 	{ "child", FT_FLAG, FIELD(child), 0, 0, NULL, NULL, NULL },
 	{ "help", FT_FLAG, FIELD(help), 0, 0, NULL, "", "this text" },
 	{ "version", FT_FLAG, FIELD(version), 0, 0, NULL, "",
@@ -158,8 +158,8 @@ void bench_help(void)
 {
 	puts("usage: te_bench [--mode=MODE] [--OPTION=VALUE ...]\n"
 	     "\n"
-	     "Measures transfers between two processes. The last word of an\n"
-	     "option's text is its default. Sizes take K, M, G (powers of\n"
+	     "Measures transfers between two processes. A semicolon precedes\n"
+	     "the default of an option. Sizes take K, M, G (powers of\n"
 	     "1024).\n");
 	ft_options_help(&option_all);
 	puts("\n"
@@ -172,8 +172,8 @@ void bench_help(void)
 	     "  initiator$  te_bench --mode=initiator --protocol=tcp \\\n"
 	     "                       --segment_id=10.0.0.2:15023\n"
 	     "\n"
-	     "Exit status: 0; 1 for a failed set-up, transfer or comparison;\n"
-	     "2 for wrong options.");
+	     "Exit status: 0 success; 1 a failed set-up, transfer or comparison;\n"
+	     "2 wrong options.");
 }
 
 static int options_refuse(const char *why)
@@ -190,7 +190,7 @@ static int options_place_bad(const char *name, const char *value)
 	return BENCH_USAGE;
 }
 
-/* --gpu and --target_gpu are short for a location. */
+/* Converts --gpu or --target_gpu, which are abbreviations, to a location. */
 static int options_gpu(const char *name, const char *gpu, char text[32],
 		       const char **location)
 {
@@ -226,7 +226,7 @@ static int options_places(struct bench_opts *opts)
 				       &opts->target_location);
 }
 
-/* Modes by what memory of their own they can place. */
+/* The modes for which a location can be chosen, by kind of memory. */
 enum {
 	PLACES_OWN = 1 << BENCH_INITIATOR | 1 << BENCH_LOOPBACK |
 		     1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY |
@@ -285,7 +285,7 @@ static int options_check_files(const struct bench_opts *opts)
 	return 0;
 }
 
-/* What one option means for another. */
+/* Checks combinations of options. */
 static int options_check(const struct bench_opts *opts)
 {
 	uint64_t part = opts->buffer_size / opts->threads;
@@ -344,7 +344,7 @@ static int options_check(const struct bench_opts *opts)
 	return 0;
 }
 
-/* Defaults that the mode decides. */
+/* Sets the defaults that depend on the mode. */
 static void options_by_mode(struct bench_opts *opts)
 {
 	bool small = opts->mode == BENCH_IDLE || opts->mode == BENCH_SEGMENTS;

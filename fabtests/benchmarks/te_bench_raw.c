@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=raw: two processes, no engine. The target prints its address, base
- * and key as hexadecimal text in its first line and reads the initiator's as
- * "peer …"; with --bidirectional it then posts what the initiator posts. It
- * answers "stop" with "stopped".
+ * --mode=raw: two processes without an engine. The target prints its address,
+ * base and key as hexadecimal text in its first line, and reads those of the
+ * initiator as a line "peer …". With --bidirectional it then posts the same
+ * operations as the initiator. It answers "stop" with "stopped".
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -46,7 +46,8 @@ static int raw_peer_parse(const char *text, struct raw_peer *peer)
 
 /* --- initiator ----------------------------------------------------------- */
 
-/* What the threads share; the ports are opened before they start. */
+/* Data that the threads share. The ports are opened before the threads
+ * start. */
 struct raw_run {
 	struct bench_memory memory;
 	struct raw_peer target;
@@ -114,7 +115,8 @@ static void raw_describe(const struct bench_opts *opts,
 	rail->errors = result->errors;
 }
 
-/* The target's own transfers need our progress until they have ended. */
+/* Waits until the target's own transfers have ended; they need progress of this
+ * process. */
 static int raw_wait_stopped(struct raw_port *port, struct ft_proc *child)
 {
 	struct pollfd pfd = { .fd = child->from, .events = POLLIN };
@@ -199,15 +201,15 @@ struct raw_target {
 	const struct bench_opts *opts;
 	struct bench_memory memory;
 	struct raw_port port;
-	struct raw_peer peer;		/* valid once has_peer */
+	struct raw_peer peer;		/* valid once has_peer is true */
 	atomic_bool has_peer;
 	atomic_bool failed;
-	struct bench_run run;		/* its stop ends the thread */
+	struct bench_run run;		/* run.stop ends the thread */
 };
 
 /*
- * Does what fi_rma_bw's waiting side does. The library's lock of the
- * completion queue is all that this thread shares.
+ * Polls the completion queue, as the waiting side of fi_rma_bw does. This
+ * thread shares only the completion queue, which libfabric locks.
  */
 static void raw_target_spin(struct raw_target *target)
 {
@@ -228,7 +230,7 @@ static void raw_target_spin(struct raw_target *target)
 	}
 }
 
-/* The same steps as the initiator's, until the end of stdin. */
+/* Posts the same steps as the initiator until stdin ends. */
 static void raw_target_post(struct raw_target *target)
 {
 	static struct bench_worker worker;

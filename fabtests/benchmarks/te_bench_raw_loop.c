@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The plain loop. Like fi_rma_bw it posts and then spins on fi_cq_read; an
- * endpoint that takes no more is progressed until it does.
+ * The plain loop. As fi_rma_bw does, it posts and then polls fi_cq_read. If an
+ * endpoint accepts no operation, the loop polls until it does.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,10 @@
 #include "fabtests/common/ft_clock.h"
 
 enum {
-	LOOP_STALL_S = 10,		/* without a completion: an error */
-	LOOP_IDLE_CHECK = 1 << 16,	/* empty polls between clock reads */
+	LOOP_STALL_S = 10,		/* error after this time without a
+					 * completion */
+	LOOP_IDLE_CHECK = 1 << 16,	/* empty polls between two reads of the
+					 * clock */
 	LOOP_ENTRIES = 8,
 };
 
@@ -93,7 +95,7 @@ static void loop_count(struct bench_worker *worker, uint64_t operations)
 	worker->operations += operations;
 }
 
-/* In window mode a slot is free again and its own time counts. */
+/* Handles completions in window mode: frees their slots and measures each. */
 static void loop_return_slots(struct bench_worker *worker,
 			      const struct fi_cq_entry *entries, ssize_t count)
 {
@@ -110,7 +112,7 @@ static void loop_return_slots(struct bench_worker *worker,
 	loop_count(worker, (uint64_t)count);
 }
 
-/* How many operations completed, or -1. */
+/* Returns the number of completed operations, or -1. */
 static inline ssize_t loop_poll(struct bench_worker *worker)
 {
 	struct raw_loop *loop = worker->ctx;
@@ -130,7 +132,7 @@ static inline ssize_t loop_poll(struct bench_worker *worker)
 	return raw_error("fi_cq_read", (int)got);
 }
 
-/* Bounds a wait; *deadline_ns 0 starts it. -1 once it is over. */
+/* Limits a wait. *deadline_ns 0 starts it. Returns -1 when its time is over. */
 static int loop_stalled(uint64_t *deadline_ns)
 {
 	uint64_t now = ft_now_ns();
@@ -143,7 +145,7 @@ static int loop_stalled(uint64_t *deadline_ns)
 	return -1;
 }
 
-/* 0 after at least one completion, or -1. */
+/* Waits for a completion. Returns 0 or -1. */
 static inline int loop_wait(struct bench_worker *worker)
 {
 	uint64_t deadline_ns = 0;
@@ -206,7 +208,8 @@ static inline ssize_t loop_issue(struct raw_loop *loop, struct raw_slot *slot)
 	return loop_issue_msg(loop, slot, at);
 }
 
-/* Posts the next block, progressing until the endpoint takes it. 0 or -1. */
+/* Posts the next block; polls until the endpoint accepts it. Returns 0 or
+ * -1. */
 static inline int loop_post(struct bench_worker *worker, struct raw_slot *slot)
 {
 	struct raw_loop *loop = worker->ctx;

@@ -21,7 +21,7 @@ int raw_error(const char *call, int ret)
 	return -1;
 }
 
-/* The first word of --device_name. */
+/* Writes the first device of --device_name. */
 static void port_device(const struct bench_opts *opts, char *buf, size_t len)
 {
 	const char *list = opts->device_name ? opts->device_name : "";
@@ -29,7 +29,8 @@ static void port_device(const struct bench_opts *opts, char *buf, size_t len)
 	snprintf(buf, len, "%.*s", (int)strcspn(list, ","), list);
 }
 
-/* An interface's first address as text; anything else stays as it is. */
+/* Replaces the name of an interface by its first address. Any other text
+ * stays. */
 static void port_address(char *name, size_t len)
 {
 	struct ifaddrs *list, *at;
@@ -52,7 +53,7 @@ static void port_address(char *name, size_t len)
 	freeifaddrs(list);
 }
 
-/* Providers to try in turn, for a protocol. */
+/* Returns the providers to try for a protocol, in order. */
 static const char *const *port_providers(const struct bench_opts *opts)
 {
 	static const char *const tcp1[] = { "tcp;ofi_rxm", "tcp", NULL };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=register: --batch_size buffers of --block_size, apart from each other,
- * registered in one batch and given up in one, beside fi_mr_reg and fi_close
- * of each on one rail. In turn, so that whatever else goes on meets both.
+ * --mode=register: registers --batch_size separate buffers of --block_size in
+ * one batch and unregisters them in one batch. Compares that with fi_mr_reg and
+ * fi_close of each buffer on one rail. Both are measured in turn, so that other
+ * load on the machine affects both.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 enum { REG_ROUNDS = 7, REG_APART = 4096 };
 
-/* Of each round, microseconds per buffer. */
+/* Microseconds per buffer, for each round. */
 struct reg_times {
 	double reg[REG_ROUNDS], dereg[REG_ROUNDS];
 };
@@ -80,7 +81,7 @@ static int reg_measure(void)
 {
 	int round;
 
-	/* the first of each is for caches and page tables */
+	/* the first round only warms up caches and page tables */
 	if (reg_engine(0) || reg_plain(0))
 		return -1;
 	for (round = 0; round < REG_ROUNDS && !bench_interrupted; round++)
@@ -149,7 +150,7 @@ static int reg_buffers(void)
 	reg.mrs = calloc(reg.n, sizeof(*reg.mrs));
 	if (!reg.buffers || !reg.addrs || !reg.mrs ||
 	    reg.n > UINT64_MAX / 2 / apart) {
-		fprintf(stderr, "te_bench: no memory for %zu buffers\n",
+		fprintf(stderr, "te_bench: out of memory for %zu buffers\n",
 			reg.n);
 		return -1;
 	}

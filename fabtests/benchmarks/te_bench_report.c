@@ -17,7 +17,8 @@ static double report_ops(const struct bench_opts *opts,
 	return result->rate / (double)opts->block_size;
 }
 
-/* What --verify reads back doesn't count. */
+/* Returns the bytes of a rail, without the bytes that --verify has read
+ * back. */
 static uint64_t report_rail_bytes(const struct bench_opts *opts,
 				  const struct te_rail_stats *rail)
 {
@@ -41,7 +42,7 @@ static void report_rails(const struct bench_opts *opts,
 	}
 }
 
-/* Where memory was asked to be somewhere. */
+/* Prints the locations and pages if an option chose them. */
 static void report_memory(const struct bench_opts *opts)
 {
 	if (opts->location || opts->target_location || opts->pages)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The run: each thread prepares, warms up, waits for the others, then steps
- * until the deadline. A thread whose preparation failed still comes to the
- * barrier, with `stop` set.
+ * The run: each thread prepares, warms up, waits for the other ones, then steps
+ * until the deadline. If the preparation of a thread fails, it sets `stop` and
+ * still waits at the barrier.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void *run_thread(void *arg)
 
 	if (!prepared || run_warm(worker))
 		atomic_store(&run->stop, true);
-	pthread_barrier_wait(&run->start);	/* all are ready */
+	pthread_barrier_wait(&run->start);	/* all threads are ready */
 	pthread_barrier_wait(&run->start);	/* the deadline is set */
 	worker->now_ns = ft_now_ns();
 	while (worker->now_ns < run->deadline_ns && !run_over(run))
@@ -64,7 +64,7 @@ static void *run_thread(void *arg)
 	return NULL;
 }
 
-/* Draws until the deadline; the threads see to the end themselves. */
+/* Draws the progress bar until the deadline. The threads stop by themselves. */
 static void run_watch(struct bench_run *run, uint64_t begin_ns)
 {
 	struct timespec pause = { .tv_nsec = 100000000 };
@@ -90,8 +90,8 @@ static void run_watch(struct bench_run *run, uint64_t begin_ns)
 }
 
 /*
- * Where bytes are compared the wall clock says nothing about transfers: the
- * time spent inside them counts instead.
+ * Adds up the counters. If bytes are compared, the rate is computed from the
+ * time inside transfers, because the elapsed time includes the comparisons.
  */
 static void run_sum(const struct bench_run *run, uint64_t begin_ns,
 		    struct bench_result *result)
@@ -130,7 +130,8 @@ static int run_threads_start(struct bench_run *run)
 		worker->run = run;
 		if (!pthread_create(&worker->thread, NULL, run_thread, worker))
 			continue;
-		/* The others wait at the barrier: there is no way back. */
+		/* the other threads wait at the barrier, so this cannot be
+		 * undone */
 		fprintf(stderr, "te_bench: cannot start thread %llu\n",
 			(unsigned long long)i);
 		exit(BENCH_FAILED);

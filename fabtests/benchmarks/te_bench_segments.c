@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=segments: what open segments cost. Two engines of this process: one
- * has a single segment open, the other opens 1, 100, 1 000 … of them and uses
- * each once. Both write to the same segment in turn, --duration at a time, so
- * that whatever else goes on meets both alike. The targets are engines too,
- * SEGMENTS_EACH of them in a process.
+ * --mode=segments: the cost of open segments. This process has two engines: one
+ * has a single open segment, the other one opens 1, 100, 1 000 … of them and
+ * uses each once. Both write to the same segment in turn, for --duration each,
+ * so that other load on the machine affects both alike. The targets are engines
+ * too, SEGMENTS_EACH of them in one process.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,33 +24,34 @@ enum {
 	SEGMENTS_STEPS = 8,
 };
 
-/* One count of open segments. */
+/* The results for one number of open segments. */
 struct segments_step {
 	uint64_t count;
-	double open_kib;		/* memory of each, opened */
-	double used_kib;		/* and once used, more than that */
-	double open_ms;			/* time to open one */
+	double open_kib;		/* memory per open segment */
+	double used_kib;		/* additional memory per segment after
+					 * its first use */
+	double open_ms;			/* time to open a segment */
 };
 
 static struct segments {
 	const struct bench_opts *opts;
 	uint64_t n_children;
 	struct ft_proc *children;
-	char (*names)[BENCH_NAME_MAX];	/* opts->segments of them */
+	char (*names)[BENCH_NAME_MAX];	/* opts->segments elements */
 	struct bench_memory memory;	/* registered with both engines */
 	transfer_engine_t one;
 	transfer_engine_t many;
-	struct bench_remote first;	/* of `one` */
-	struct bench_remote *remotes;	/* of `many` */
+	struct bench_remote first;	/* segment of `one` */
+	struct bench_remote *remotes;	/* segments of `many` */
 	size_t n_steps;
 	struct segments_step steps[SEGMENTS_STEPS];
 	struct ft_hist hist_one;
 	struct ft_hist hist_many;
-	struct ft_hist hist_around;	/* over all of them in turn */
-	double ratios[SEGMENTS_ROUNDS];	/* of the rounds' medians */
+	struct ft_hist hist_around;	/* all segments in turn */
+	double ratios[SEGMENTS_ROUNDS];	/* ratio of the medians of each round */
 } segments;
 
-/* Memory of its own that this process has in use, in KiB. */
+/* Returns the private memory of this process, in KiB. */
 static double segments_memory(void)
 {
 	unsigned long long size = 0, resident = 0, shared = 0;
@@ -65,7 +66,8 @@ static double segments_memory(void)
 	       1024;
 }
 
-/* A thousand connections need as many descriptors; children inherit it. */
+/* Raises the limit of open files, because a thousand connections need as many
+ * descriptors. Children inherit it. */
 static void segments_descriptors(void)
 {
 	struct rlimit limit;
@@ -153,7 +155,7 @@ static int segments_write(transfer_engine_t engine,
 	return 0;
 }
 
-/* For --duration; `count` segments in turn. */
+/* Writes to `count` segments in turn for --duration. */
 static int segments_loop(transfer_engine_t engine,
 			 const struct bench_remote *remotes, uint64_t count,
 			 struct ft_hist *hist)
@@ -168,7 +170,7 @@ static int segments_loop(transfer_engine_t engine,
 	return 0;
 }
 
-/* Opens up to `count` and uses each new one once. */
+/* Opens segments until `count` are open, and uses each new one once. */
 static int segments_grow(uint64_t from, uint64_t count)
 {
 	struct segments_step *step = &segments.steps[segments.n_steps++];
@@ -208,7 +210,7 @@ static int segments_grow_all(void)
 	return 0;
 }
 
-/* One round of each, the first on either side in turn. */
+/* Runs one round of each engine; the order alternates. */
 static int segments_round(int round)
 {
 	static struct ft_hist hist[2];		/* too large for a stack */

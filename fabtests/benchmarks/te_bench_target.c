@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * --mode=target: registers one buffer, filled with the pattern of sequence 0
- * for those who read, and waits. Its segment's name alone on the first line.
+ * for initiators that read, and waits. The first line of its output has only
+ * the name of its segment.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -11,7 +12,8 @@
 #include "fabtests/benchmarks/te_bench.h"
 #include "fabtests/common/ft_pattern.h"
 
-/* With P2PHANDSHAKE the name is known only once the port is bound. */
+/* Prints the name. With P2PHANDSHAKE it is known only after the port was
+ * bound. */
 static int target_name(transfer_engine_t engine, const struct bench_opts *opts)
 {
 	char name[BENCH_NAME_MAX];
@@ -28,7 +30,8 @@ static int target_name(transfer_engine_t engine, const struct bench_opts *opts)
 	return puts(name) < 0 ? -1 : 0;
 }
 
-/* A started target ends with its stdin, a free one with a signal. */
+/* Waits until the end. A child ends with its stdin, any other target with a
+ * signal. */
 static void target_wait(const struct bench_opts *opts,
 			const sigset_t *unblocked)
 {
@@ -43,7 +46,7 @@ static void target_wait(const struct bench_opts *opts,
 		ppoll(NULL, 0, NULL, unblocked);
 }
 
-/* The pattern from host memory to the GPU's, through the engine. */
+/* Copies the pattern from host memory to GPU memory through the engine. */
 static int target_fill(transfer_engine_t engine,
 		       const struct bench_memory *memory, uint64_t gpu)
 {
@@ -68,8 +71,8 @@ static int target_fill(transfer_engine_t engine,
 	return ret;
 }
 
-/* What peers reach is memory, or of a GPU with the same in it; it goes with the
- * engine at the latest. */
+/* Registers the memory that peers reach: the host memory, or GPU memory with
+ * the same content. The engine frees it when it is destroyed. */
 static int target_register(transfer_engine_t engine,
 			   const struct bench_opts *opts,
 			   const struct bench_memory *memory)
@@ -93,7 +96,8 @@ static int target_register(transfer_engine_t engine,
 	return target_fill(engine, memory, m.addr);
 }
 
-/* An engine with the buffer, its name told; NULL with nothing held. */
+/* Creates an engine with the buffer and prints its name. Returns NULL on
+ * failure; then nothing needs to be closed. */
 static transfer_engine_t target_open(const struct bench_opts *opts,
 				     const struct bench_memory *memory)
 {
@@ -151,7 +155,8 @@ int bench_target(const struct bench_opts *opts)
 	sigset_t ends, unblocked;
 	int ret;
 
-	/* Taken by ppoll alone, so that none is missed; threads inherit. */
+	/* only ppoll accepts these signals, so that none is missed; threads
+	 * inherit the mask */
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
