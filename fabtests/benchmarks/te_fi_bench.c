@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_fi_bench PROVIDER [MILLISECONDS [LETTER…]]: one line of figures of a
- * libfabric provider between two processes: l half a round trip of 64 bytes, t
- * tagged bandwidth, w bandwidth of remote writes, r of remote reads, each of
- * three sizes, or of the one whose number (1 to 3) follows the letter. Without
- * letters ltw. bench_prov.sh puts two side by side.
+ * te_fi_bench PROVIDER [MILLISECONDS [LETTER…]]
+ *
+ * Measures a libfabric provider between two processes and prints one line of
+ * results. The letters choose the measurements: l latency, half a round trip of
+ * 64 bytes; t bandwidth of tagged messages; w bandwidth of remote writes; r
+ * bandwidth of remote reads. A bandwidth is measured for three sizes, or for
+ * the one whose number (1 to 3) follows the letter. The default is ltw.
+ * bench_prov.sh compares two providers.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -59,7 +62,7 @@ static void bench_ping(struct fi_rig *r, uint64_t tag)
 	bench_must(r, r->rx);
 }
 
-/* Microseconds, one way. */
+/* Returns the one-way latency in microseconds. */
 static double bench_latency(struct fi_rig *r)
 {
 	const uint64_t rounds = 2000;
@@ -85,8 +88,8 @@ static double bench_latency(struct fi_rig *r)
 	return (double)(ft_now_ns() - from) / (double)rounds / 2e3;
 }
 
-/* How many operations take about bench_ns, from how long some took: as the
- * client says. */
+/* Returns the number of operations that take about bench_ns, computed from the
+ * time of `some` operations. The client sends it to the server. */
 static uint64_t bench_count(struct fi_rig *r, uint64_t ns, uint64_t some)
 {
 	uint64_t n = bench_ns * some / (ns + 1);
@@ -117,7 +120,7 @@ static uint64_t bench_tagged_run(struct fi_rig *r, size_t len, uint64_t n)
 		}
 		bench_must(r, r->server ? r->rx : r->tx);
 	}
-	/* the last word is the receiver's */
+	/* the receiver reports the end */
 	if (r->server) {
 		bench_send(r, 1, 5);
 		bench_must(r, r->tx);
@@ -165,7 +168,8 @@ static uint64_t bench_read_run(struct fi_rig *r, size_t len, uint64_t n)
 	return bench_rma_run(r, len, n, true);
 }
 
-/* Megabytes a second, once the kernel's windows have grown. */
+/* Returns megabytes per second, measured after the kernel's windows have
+ * grown. */
 static double bench_rate(struct fi_rig *r, size_t len,
 			 uint64_t (*run)(struct fi_rig *, size_t, uint64_t))
 {
@@ -176,8 +180,8 @@ static double bench_rate(struct fi_rig *r, size_t len,
 	return (double)n * (double)len * 1e3 / (double)run(r, len, n);
 }
 
-/* Two loops that never sleep on one CPU would measure the scheduler: each
- * gets every other CPU. */
+/* Gives each process every other CPU. Two loops that never sleep on one CPU
+ * would measure the scheduler. */
 static void bench_part(const struct fi_rig *r)
 {
 	cpu_set_t all, mine;
@@ -198,7 +202,8 @@ static void bench_print(const struct fi_rig *r, double figure)
 		printf(" %.2f", figure);
 }
 
-/* Of all sizes, or of the one that a digit names; what comes after that. */
+/* Measures all sizes, or the one that a digit names. Returns the position after
+ * the digit. */
 static const char *bench_sizes(struct fi_rig *r, const char *c,
 			       uint64_t (*run)(struct fi_rig *, size_t,
 					       uint64_t))

@@ -1,35 +1,42 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_security_bench [out=DIR] [seconds=N] [CLIENT…]: what one bad client costs
- * the others of a target, in time of their requests. Ends with 1 unless it is
- * less than 1 %, and surely so, for each client.
+ * te_security_bench [out=DIR] [seconds=N] [CLIENT…]
  *
- * The others ask for descriptors, as an engine does that opens a segment, then
- * write, one request after the other without a pause. Those who ask come from
- * many addresses, or they would meet the limit of one themselves.
+ * Measures how much one misbehaving client slows the requests of the other
+ * clients of a target. Exits with 1 unless the cost of each client is shown to
+ * be less than 1 %.
  *
- * In pairs of phases: it is at work, it is stopped; which comes first changes.
- * What counts is the ratio of a pair, since a machine's pace drifts, and of two
- * pairs that differ in what came first. The median of those and the interval
- * that holds the true one with 99 % (by their order alone, no distribution is
- * assumed) are printed; phases are added until the interval is on one side of
- * the goal, or time is up. Medians of requests and the target's CPU must be shown
- * to be below it. Means waver with the machine's own pauses: they miss it where
- * they are surely above, unless the client's own work is in them ("shared").
+ * Requests: the other clients query descriptors, as an engine does when it
+ * opens a segment, then write, one request after the other without a pause. The
+ * queries come from many addresses, because otherwise they would reach the rate
+ * limit of one address.
  *
- * The target has one CPU, so that all that it does for the client is taken from
- * the requests, the asking process another one, and the client a third, as it
- * would have a machine of its own. Where there are two, it shares that of the
- * asking process and gives way to it (SCHED_BATCH, nice 19), which leaves its own
- * work, far more than the target's for it, in the mean of requests. The CPUs are
- * kept from sleeping by processes that yield all the time: else a client that
- * keeps them awake makes the requests faster, which hides its cost.
+ * Pairs of phases: in one phase of a pair the misbehaving client is at work, in
+ * the other it is stopped; the order alternates. The result is the ratio within
+ * a pair, because the speed of a machine drifts, averaged over two pairs with
+ * different order. The program prints the median of these ratios and its 99 %
+ * confidence interval, which is computed from their order and assumes no
+ * distribution. It adds phases until the interval is on one side of the goal,
+ * or the time is over. The medians of the requests and the CPU time of the
+ * target must be shown to be below the goal. The means vary with the pauses of
+ * the machine, so they miss the goal only if they are certainly above it, and
+ * only if they do not include work of the client itself ("shared").
  *
- * A request counts for 16 times the median at most: what takes longer is the
- * machine's as a rule, and is counted with and without the client.
+ * CPUs: the target has one CPU, so that its work for the client is taken from
+ * the requests. The measuring process has another CPU, and the client a third
+ * one, as if it had a machine of its own. If there are only two CPUs, the
+ * client shares that of the measuring process and yields to it (SCHED_BATCH,
+ * nice 19). Then the mean of the requests includes the client's own work, which
+ * is much larger than the target's work for it. Processes that yield all the
+ * time keep the CPUs from sleeping. Otherwise a client that keeps them awake
+ * would make the requests faster and hide its cost.
  *
- * What the target uses of its CPU while nobody else asks it for anything is
- * told, too: what it is worth to others where they find the CPU at work.
+ * A request counts for at most 16 times the median. A longer one is usually
+ * caused by the machine; such requests are counted with and without the client.
+ *
+ * The program also prints the CPU time that the target uses for the client
+ * while no other client sends requests. Other programs on the machine lose that
+ * time.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -52,23 +59,26 @@
 #include "fabtests/functional/fx.h"
 
 #define SB_GOAL		1.0	/* % */
-#define SB_PHASE_NS	60000000 /* for each kind of request, and for none */
-#define SB_REQUESTS	65536	/* of a phase and kind, at most */
+#define SB_PHASE_NS	60000000 /* for each kind of request, and without
+				  * requests */
+#define SB_REQUESTS	65536	/* limit per phase and kind */
 #define SB_WRITE_LEN	4096
 #define SB_ADDRESSES	200
-#define SB_CUT		16	/* medians that a request counts for at most */
-#define SB_BEGIN_NS	40000000 /* until the client is at work again */
-#define SB_PAIRS	1024	/* at most; even */
-#define SB_FEWEST	24	/* before anything is decided */
-#define SB_INTERVAL	8	/* values that it takes: 2 / 2^8 < 1 % */
+#define SB_CUT		16	/* a request counts for at most this many
+				 * medians */
+#define SB_BEGIN_NS	40000000 /* time until the client is at work again */
+#define SB_PAIRS	1024	/* limit; even */
+#define SB_FEWEST	24	/* pairs before a decision */
+#define SB_INTERVAL	8	/* fewest values for an interval: 2 / 2^8 < 1
+				 * % */
 
-/* What is measured: of openings, and of writes; then CPU of the target. */
+/* The measured quantities of opening and of writing. */
 enum sb_what { SB_OPEN_MEAN, SB_OPEN_MEDIAN, SB_WRITE_MEAN, SB_WRITE_MEDIAN,
 	       SB_WHATS };
 
 static const struct {
 	const char *title;
-	bool shown;		/* it is to be shown that the goal is met */
+	bool shown;		/* the goal must be shown to be met */
 } sb_whats[SB_WHATS] = {
 	[SB_OPEN_MEAN] = { "opening, mean", false },
 	[SB_OPEN_MEDIAN] = { "opening, median", true },
@@ -78,7 +88,7 @@ static const struct {
 
 struct sb_phase {
 	double us[SB_WHATS];
-	double cpu;		/* of the target, share of one */
+	double cpu;		/* CPU time of the target, share of one CPU */
 	int requests, cut;
 };
 
@@ -90,14 +100,15 @@ struct sb_rig {
 	segment_id_t seg;
 	uint32_t opened;
 	clockid_t target_clock;
-	pid_t pid;		/* the client's, and its group */
-	int log;		/* the target's stderr: nobody's */
+	pid_t pid;		/* process and process group of the client */
+	int log;		/* stderr of the target, which is dropped */
 	int pairs;
-	struct sb_phase phase[2][SB_PAIRS];	/* [1]: without it */
+	struct sb_phase phase[2][SB_PAIRS];	/* [0]: with the client, [1]:
+						 * without it */
 };
 
 struct sb_result {
-	double us;		/* without it */
+	double us;		/* without the client */
 	double mid, low, high;	/* % */
 	const char *verdict;
 };
@@ -128,7 +139,7 @@ static bool sb_write(struct sb_rig *rig, double *us)
 	return good;
 }
 
-/* What an engine does to open a segment. */
+/* Sends the requests with which an engine opens a segment. */
 static bool sb_open(struct sb_rig *rig, double *us)
 {
 	size_t len = strlen(rig->target.name), got = 0, want = SEC_HEAD;
@@ -159,7 +170,7 @@ static bool sb_open(struct sb_rig *rig, double *us)
 	return got == want && reply[5] == SEC_DESC;
 }
 
-/* How many are cut. */
+/* Computes mean and median. Returns the number of requests that were cut. */
 static int sb_sum(double *us, int n, double *mean, double *median)
 {
 	double sum = 0;
@@ -175,7 +186,7 @@ static int sb_sum(double *us, int n, double *mean, double *median)
 	return cut;
 }
 
-/* mean is followed by its median. */
+/* Runs requests for one phase. The median follows the mean in phase->us. */
 static bool sb_requests(struct sb_rig *rig, struct sb_phase *phase,
 			enum sb_what mean,
 			bool (*fn)(struct sb_rig *rig, double *us))
@@ -223,9 +234,10 @@ static bool sb_phase_run(struct sb_rig *rig, int without, int pair)
 	       sb_requests(rig, phase, SB_WRITE_MEAN, sb_write);
 }
 
-/* --- what it comes to ---------------------------------------------------- */
+/* --- evaluation ---------------------------------------------------------- */
 
-/* Ranks, from the ends, that hold the median with 99 %. */
+/* Returns the rank, from either end, whose values enclose the median with a
+ * confidence of 99 %. */
 static int sb_rank(int n)
 {
 	int rank = (int)floor((n - 2.576 * sqrt(n)) / 2);
@@ -277,7 +289,7 @@ static struct sb_result sb_result(const struct sb_rig *rig, enum sb_what what)
 	return out;
 }
 
-/* Of a CPU, in %. */
+/* Returns the cost in % of a CPU. */
 static struct sb_result sb_result_cpu(const struct sb_rig *rig)
 {
 	static double r[SB_PAIRS / 2], own[SB_PAIRS];
@@ -297,14 +309,15 @@ static struct sb_result sb_result_cpu(const struct sb_rig *rig)
 	return out;
 }
 
-/* Openings are asked for as by one without the secret. */
+/* Returns false for openings if the target has a secret: the queries are sent
+ * without it. */
 static bool sb_has(const struct sb_rig *rig, enum sb_what what)
 {
 	return !rig->client->secret ||
 	       (what != SB_OPEN_MEAN && what != SB_OPEN_MEDIAN);
 }
 
-/* Whether more phases would tell nothing new. */
+/* Returns true if more phases would not change the verdicts. */
 static bool sb_decided(const struct sb_rig *rig)
 {
 	if (rig->pairs < SB_FEWEST || rig->pairs % 8)
@@ -342,7 +355,7 @@ static bool sb_cpus(void)
 	return n >= SB_CLIENT;
 }
 
-/* Forks; the child dies with us. */
+/* Forks a child on that CPU, which dies with this process. */
 static pid_t sb_child(int cpu)
 {
 	pid_t pid = fork();
@@ -553,7 +566,7 @@ int main(int argc, char **argv)
 		if (!sb_word(argv[i], &out, &seconds))
 			return sb_usage();
 	if (!sb_cpus())
-		return ft_skip("a bad client needs a CPU of its own");
+		return ft_skip("needs two CPUs: the target has one of its own");
 	snprintf(path, sizeof(path), "%s/security.csv", out);
 	csv = fopen(path, "w");
 	if (!csv) {
@@ -561,7 +574,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	fprintf(csv, "client,metric,without,unit,cost_percent,low,high,pairs,verdict\n");
-	printf("cost of one bad client, of what it is without it: median [99 %% interval], goal < %g %%\n",
+	printf("cost of one misbehaving client, relative to phases without it: median [99 %% interval], goal < %g %%\n",
 	       SB_GOAL);
 	for (int i = 0; i < SB_CLIENT; i++)
 		awake[i] = sb_awake(i);

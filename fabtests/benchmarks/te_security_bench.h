@@ -4,18 +4,23 @@
 
 #include <stdbool.h>
 
-/* A client that others may suffer from. */
+/* A client that may slow the other clients of a target. */
 struct sb_client {
 	const char *name;
 	const char *does;
-	bool secret;			/* target, client and the others have it */
-	int settle_ms;			/* until all that it asked for is over */
-	int spend_s;			/* until it has spent its credit */
-	/* In a process of its own, the first of its group; never returns. */
+	bool secret;			/* target and all clients have the
+					 * shared secret */
+	int settle_ms;			/* time until all that it has requested
+					 * is done */
+	int spend_s;			/* time until it has used up its rate
+					 * limit */
+	/* Runs the client in a process of its own, which leads a process group.
+	 * Never returns. */
 	void (*run)(const char *target);
 };
 
-/* The first one does nothing: what is measured there is the method's error. */
+/* The clients. The first one does nothing, so its result is the error of the
+ * method. */
 extern const struct sb_client sb_clients[];
 extern const int sb_clients_count;
 

@@ -13,8 +13,8 @@
 #include "fabtests/functional/fx.h"
 
 /*
- * All of them come from an address of their own, which is what a target counts
- * by.
+ * All clients come from one address of their own, because a target limits each
+ * address.
  */
 #define CLIENT_FROM	"127.0.0.66"
 #define CLIENT_CONNS	200
@@ -27,7 +27,8 @@ static void client_nobody(const char *target)
 		pause();
 }
 
-/* As many connections as it may have, now and then a new one; never a byte. */
+/* Keeps as many connections as it may have, without sending a byte, and
+ * replaces one every 10 ms. */
 static void client_silent(const char *target)
 {
 	int fd[CLIENT_CONNS], i;
@@ -42,7 +43,7 @@ static void client_silent(const char *target)
 	}
 }
 
-/* A request that never gets whole, a byte every other millisecond. */
+/* Sends a request that takes long to become complete, one byte every 2 ms. */
 static void client_dripping(const char *target)
 {
 	uint8_t frame[SEC_HEAD];
@@ -61,7 +62,7 @@ static void client_dripping(const char *target)
 	}
 }
 
-/* Reads a byte of the answer; false at its end. */
+/* Reads a byte of the answer. Returns false at its end. */
 static bool client_sip(int fd)
 {
 	uint8_t byte;
@@ -70,7 +71,8 @@ static bool client_sip(int fd)
 	return n > 0 || (n < 0 && errno == EAGAIN);
 }
 
-/* Asks for descriptors and reads them byte by byte, one a millisecond. */
+/* Queries descriptors and reads the answers byte by byte, one per
+ * millisecond. */
 static void client_slow(const char *target)
 {
 	uint8_t frame[SEC_HEAD + 64];
@@ -95,7 +97,8 @@ static void client_slow(const char *target)
 	}
 }
 
-/* A new connection with its first question in place of fd. */
+/* Replaces fd by a new connection and sends the first request. Returns the new
+ * descriptor, or a negative value. */
 static int client_asks_anew(const char *target, int ep, int fd,
 			    const uint8_t *frame)
 {
@@ -113,8 +116,9 @@ static int client_asks_anew(const char *target, int ep, int fd,
 }
 
 /*
- * count connections, each with a question as soon as the last is answered. By
- * epoll, which leaves most of the CPU to who shares it.
+ * Sends requests over count connections, on each as soon as the previous one is
+ * answered. Uses epoll, which leaves most of the CPU to the processes that
+ * share it.
  */
 static void client_asks(const char *target, int count)
 {
@@ -157,7 +161,7 @@ static void client_connecting(const char *target)
 	}
 }
 
-/* Bytes that wake a reader at once, whatever it waits for. */
+/* Sends urgent bytes, which wake a reader at once, whatever it waits for. */
 static void client_urgent(const char *target)
 {
 	int fd[CLIENT_CONNS], i;
@@ -176,7 +180,7 @@ static void client_urgent(const char *target)
 	}
 }
 
-/* What is no request, and much of it; then a look at the answer. */
+/* Sends many bytes that are not a request, then reads the answer. */
 static void client_junk(const char *target)
 {
 	static const uint8_t junk[64 << 10];
@@ -196,9 +200,10 @@ static void client_junk(const char *target)
 	}
 }
 
-/* --- one that has the secret --------------------------------------------- */
+/* --- a client with the secret -------------------------------------------- */
 
-/* Engines that open over and over; their connections come by at. */
+/* Runs an engine that opens a segment repeatedly. It connects to `at`, the
+ * address of client_relay. */
 static void client_peer(const char *at)
 {
 	transfer_engine_t e;
@@ -218,8 +223,9 @@ static bool client_forward(int from, int to)
 }
 
 /*
- * An engine has the address that its routes give it, here that of the others:
- * what it says is carried over from the client's own.
+ * Forwards the connections of the engines. Without it they would have the
+ * address that their routes give them, which is that of the other clients;
+ * client_relay connects from the client's own address.
  */
 static void client_relay(int listener, const char *target)
 {
@@ -267,8 +273,9 @@ static void client_peers(const char *target)
 }
 
 /*
- * What waits for its share is served some time after it was stopped. Engines
- * that open take long to spend the credit of their address.
+ * The clients. A request that waits because of its rate limit is served some
+ * time after its client was stopped. Engines that open segments need long to
+ * use up the rate limit of their address.
  */
 const struct sb_client sb_clients[] = {
 	{ "nobody", "nothing: the error of the method", false, 40, 3,
