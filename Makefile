@@ -54,11 +54,11 @@ BASE_CFLAGS = -std=c11 -D_GNU_SOURCE -include config.h -I$(SRCDIR) \
 	      $(FABRIC_CFLAGS) $(WARN_CFLAGS) $(EXTRA_CFLAGS)
 LIBS = $(FABRIC_LIBS) -lhwloc -lnuma -lcjson -lnettle -lzookeeper_mt \
        $(URING_LIBS)
-# $(1): libraries. Only what is needed is recorded.
+# $(1): libraries. The linker records only those that are needed.
 link_libs = -pthread -Wl,--as-needed $(1)
 RPATH = -Wl,-rpath,'$$ORIGIN/../lib'
 
-# Changes when a command line would; everything built depends on it.
+# This file changes when a command line would change; all objects depend on it.
 FLAGS_TEXT = $(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) $(LIBS)
 $(B)/flags: FORCE
 	@mkdir -p $(@D)
@@ -76,7 +76,7 @@ LIB_OBJS = $(SRCS:%.c=$(B)/%.o)
 SONAME = libmoonrail.so.$(SOMAJOR)
 REAL_SO = libmoonrail.so.$(VERSION)
 MAP = $(SRCDIR)/api/moonrail.map
-# clang leaves a sanitizer's symbols of a shared library undefined.
+# With clang, the symbols of a sanitizer stay undefined in a shared library.
 ifneq ($(WITH_SANITIZE),yes)
 DEFS_LDFLAGS = -Wl,-z,defs
 endif
@@ -87,8 +87,8 @@ PROV_SO = $(B)/lib/libfabric/libmoonrail-fi.so
 endif
 lib: $(SO) $(B)/lib/libmoonrail.a $(B)/lib/moonrail.pc $(PROV_SO)
 
-# Threads may outlive the last engine: one that looks a name up, for as long as
-# that takes. So it stays mapped after dlclose.
+# A thread may outlive the last engine, for example while it resolves a host name.
+# The library therefore stays mapped after dlclose.
 $(B)/lib/$(REAL_SO): $(LIB_OBJS) $(MAP) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$(REAL_SO))
@@ -102,13 +102,13 @@ $(SO): $(B)/lib/$(REAL_SO)
 	@ln -sf $(SONAME) $(B)/lib/libtransfer_engine.so
 	@ln -sf $(SONAME) $@
 
-# The libfabric provider stands alone.
+# The libfabric provider does not depend on libmoonrail.
 PROV_OBJS = $(PROV_SRCS:%.c=$(B)/%.o)
 PROV_ALL = $(PROV_OBJS) \
 	   $(filter $(B)/util/% $(B)/topo/% $(B)/prov/rail/%,$(LIB_OBJS))
 PROV_MAP = $(SRCDIR)/prov/moonrail/moonrail-fi.map
-# A program may end without closing its domains: libfabric unloads its providers
-# then, while the threads of these still run.
+# If a program ends without closing its domains, libfabric unloads its providers
+# while their threads are still running.
 $(PROV_SO): $(PROV_ALL) $(PROV_MAP) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,LINK,$(@F))
@@ -117,7 +117,7 @@ $(PROV_SO): $(PROV_ALL) $(PROV_MAP) $(B)/flags
 		-Wl,-soname,$(@F) -Wl,--version-script=$(PROV_MAP) \
 		$(DEFS_LDFLAGS) -o $@ $(PROV_ALL) $(call link_libs,$(LIBS))
 
-# One object in which only the API is global.
+# A single object in which only the symbols of the API are global.
 $(B)/lib/libmoonrail.a: $(LIB_OBJS) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,AR,$(@F))
@@ -127,7 +127,7 @@ $(B)/lib/libmoonrail.a: $(LIB_OBJS) $(B)/flags
 	$(Q)ar rcs $@ $(B)/lib/moonrail.o
 	@ln -sf $(@F) $(B)/lib/libtransfer_engine.a
 
-# The same with nothing hidden, for unit tests; never installed.
+# The same library without hidden symbols, for unit tests; it is not installed.
 $(B)/test/libmoonrail-test.a: $(LIB_OBJS) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,AR,$(@F))
@@ -172,7 +172,7 @@ PROV_BENCH_FILES = $(PROV_BENCH:%=$(B)/fabtests/%)
 SECURITY_BENCH_FILES = $(SECURITY_BENCH:%=$(B)/fabtests/%)
 tools: $(TOOL_FILES)
 
-# --- examples: compiled as their readers would ------------------------------
+# --- examples, compiled as a user's program would be -------------------------
 
 EXAMPLE_FILES = $(EXAMPLES:%=$(B)/examples/%)
 examples: $(EXAMPLE_FILES)
@@ -205,8 +205,7 @@ endef
 $(foreach t,$(UNIT_TESTS),$(eval $(call unit_test,$(t))))
 UNIT_FILES = $(UNIT_TESTS:%=$(B)/test/%_test)
 
-# A CUDA driver without a GPU, and a libcufile without GPUDirect Storage, which
-# tests load.
+# A simulated CUDA driver and a simulated libcufile, which tests load.
 CUDA_OBJS = $(CUDA_STAND_IN_SRCS:%.c=$(B)/%.o)
 CUFILE_OBJS = $(CUFILE_STAND_IN_SRCS:%.c=$(B)/%.o)
 STAND_IN_OBJS = $(CUDA_OBJS) $(CUFILE_OBJS)
@@ -226,11 +225,11 @@ else
 tests:
 endif
 
-# check T=pattern: only the tests whose name holds the pattern; several
-# patterns are separated by spaces. JOBS=N: so many at a time, JOBS=: as
-# many as CPUs, at most 4; but for ALONE_TESTS. TIMEOUT_<name> replaces the
-# 300 seconds, which only catch what hangs.
-# check-threads: the multi-threaded ones, for --enable-tsan.
+# check T='PATTERN…' runs only the tests whose names contain a pattern.
+# JOBS=N runs N tests at a time, except for ALONE_TESTS; an empty JOBS= means the
+# number of CPUs, at most 4. TIMEOUT_<name> replaces the limit of 300 seconds,
+# which only ends tests that hang.
+# check-threads runs the multi-threaded tests, for --enable-tsan.
 timed = $(1)$(if $(TIMEOUT_$(notdir $(1))),=$(TIMEOUT_$(notdir $(1))))
 SCRIPT_FILES = $(SCRIPT_TESTS:%=$(SRCDIR)/%)
 CHECKS = $(UNIT_FILES) $(FUNC_FILES) $(SCRIPT_FILES)
@@ -254,15 +253,15 @@ endif
 check check-threads: with-tests all
 	@$(run_tests) $(foreach t,$(CHECKS),$(call timed,$(t)))
 
-# Random input to all that takes bytes from others, FUZZ seconds per case.
+# Sends random input to every parser of foreign bytes, FUZZ seconds per case.
 FUZZ = 60
 fuzz: all
 	@for t in meta rail; do TEI_FUZZ_SECONDS='$(FUZZ)' \
 		$(B)/test/$${t}_test fuzzed || exit 1; done
 
-# Random moves and faults between processes, for a while or for STRESS seconds;
-# STRESS_ON=links: on rails that break; bare: with no other way beside them.
-# FT_SEED repeats a run.
+# Random operations and faults between processes: check-stress runs them briefly,
+# stress for STRESS seconds. STRESS_ON=links uses rails that fail; STRESS_ON=bare
+# uses these rails without an additional one. FT_SEED repeats a run.
 STRESS = 3600
 check-stress: with-tests lib $(STRESS_FILES)
 	@$(run_tests) $(STRESS_FILES) \
@@ -271,8 +270,8 @@ stress: lib $(STRESS_FILES)
 	@for t in $(STRESS_FILES); do SRC='$(SRCDIR)' BUILD='$(B)' \
 		$(sanitized) $$t $(STRESS_ON) '$(STRESS)' || exit 1; done
 
-# In a virtual machine, with devices that this one lacks; for want of a machine
-# it may be left out.
+# Runs tests in a virtual machine, with devices that this host lacks. They are
+# skipped if no virtual machine can be started.
 check-vm: with-tests lib tools $(STAND_IN) $(VM_FILES) $(B)/fabtests/ft_files
 	@MAY_SKIP=yes $(run_tests) \
 		$(SRCDIR)/fabtests/scripts/vm_test.sh
@@ -281,12 +280,12 @@ demo: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/demo.sh
 
-# bench BENCH='WORD…': BENCH=help lists them.
+# bench BENCH='WORD…'; BENCH=help lists the words.
 bench: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/bench.sh $(BENCH)
 
-# Miss ratios of the endpoint cache's policy beside others.
+# Compares the miss ratio of the endpoint cache's policy with other policies.
 SIEVE_BENCH_OBJS = $(B)/util/sieve_bench.o $(B)/util/sieve.o
 $(B)/test/sieve_bench: $(SIEVE_BENCH_OBJS) $(B)/flags
 	@mkdir -p $(@D)
@@ -296,24 +295,24 @@ $(B)/test/sieve_bench: $(SIEVE_BENCH_OBJS) $(B)/flags
 bench-sieve: $(B)/test/sieve_bench
 	@$<
 
-# File segments beside fio; BENCH_DIR: where its file goes.
+# Compares file segments with fio; BENCH_DIR is the folder of the test file.
 bench-files: lib tools
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/bench_files.sh $(BENCH)
 
-# bench-rails BENCH='WORD…': the same for several rails; needs root. UNIT: the
-# Mbit/s of one unit.
+# bench-rails BENCH='WORD…' measures several rails; it needs root. UNIT is the
+# number of Mbit/s of one unit.
 bench-rails: with-tests lib tools $(B)/fabtests/ft_links $(B)/fabtests/ft_many
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 		sh $(SRCDIR)/fabtests/scripts/bench_rails.sh \
 		$(UNIT:%=unit=%) $(BENCH)
 
-# bench-security BENCH='WORD…': what bad clients cost the others.
+# bench-security BENCH='WORD…' measures the cost of bad clients for the others.
 bench-security: with-tests lib $(SECURITY_BENCH_FILES)
 	@mkdir -p $(B)/bench
 	@$(B)/fabtests/te_security_bench out=$(B)/bench $(BENCH)
 
-# The libfabric provider beside the one below it.
+# Compares the libfabric provider with the provider of its rails.
 bench-prov: with-tests all $(PROV_BENCH_FILES)
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 	    sh $(SRCDIR)/fabtests/scripts/bench_prov.sh
@@ -351,7 +350,7 @@ install: lib tools man
 	$(if $(TOOLS),install -m 755 $(TOOL_FILES) '$(DESTDIR)$(bindir)')
 	$(if $(MAN_PAGES),$(man_page) install '$(DESTDIR)$(mandir)' $(MAN_PAGES))
 
-# Folders go if they are empty, except those that belong to the system.
+# Removes empty folders, except those that belong to the system.
 uninstall: man
 	cd '$(DESTDIR)$(libdir)' && rm -f $(REAL_SO) libmoonrail.a $(LIB_LINKS)
 	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS)

@@ -131,7 +131,7 @@ check refuses_unknown_option refuses "unknown option '--enable-warp'" \
 check refuses_unknown_word refuses 'unknown option' CC
 check refuses_asan_with_tsan refuses exclude --enable-asan --enable-tsan
 check refuses_relative_prefix refuses absolute --prefix=here
-check refuses_quote_in_prefix refuses 'may not hold' "--prefix=/it's"
+check refuses_quote_in_prefix refuses 'must not contain' "--prefix=/it's"
 check refuses_absent_libfabric refuses 'no include/rdma' --libfabric=/nowhere
 check absent_compiler_is_the_only_fault absent_compiler_is_the_only_fault
 check broken_compiler_is_the_only_fault broken_compiler_is_the_only_fault
