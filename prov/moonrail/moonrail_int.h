@@ -830,6 +830,7 @@ int moonrail_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 /* Returns 0 if the queue is empty and its descriptor will report the next
  * entry, otherwise -FI_EAGAIN. */
 int moonrail_cq_trywait(struct moonrail_cq *cq);
+/* Appends a completion or an error and wakes the threads that wait for it. */
 void moonrail_cq_add(struct moonrail_cq *cq, const struct moonrail_entry *e)
 	TEI_REQUIRES(moonrail_held);
 int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
@@ -913,8 +914,8 @@ extern struct fi_ops_mr moonrail_mr_ops;
 int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		 bool mr) TEI_REQUIRES(moonrail_held);
 /* Must be called before moonrail_unpin for a registration of the application,
- * after the registration has left domain->mrs. Marks the pinned ranges that the
- * registration leaves in part. */
+ * after the registration has left domain->mrs. Marks the pinned ranges of which
+ * the other open registrations cover only a part (moonrail_pin.old). */
 void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
 			 uint64_t len) TEI_REQUIRES(moonrail_held);
 /* Drops a reference to each pinned range in the range. gone: receives the
@@ -935,6 +936,7 @@ void moonrail_pin_free_all(struct moonrail_domain *d);
  * of the application covers, so that tasks can use it. */
 bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 		     uint64_t len) TEI_REQUIRES(moonrail_held);
+/* Returns the open registration with that key, or NULL. */
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the peer a KEY_IS for the key: the registration that has this key, or
@@ -968,8 +970,8 @@ void moonrail_bounce_stop(struct moonrail_domain *d);
 void moonrail_bounce_free(struct moonrail_domain *d);
 /* Prepares the buffer that the peer reads for a message. Returns 0 if the peer
  * reads iov itself, 1 if the peer reads *out, a bounce buffer; or -FI_ENOMEM,
- * or -FI_EAGAIN if memory may become free. Only calls of the application call
- * it. */
+ * or -FI_EAGAIN if memory may become free. Called only by threads of the
+ * application. */
 int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
 			 size_t niov, struct iovec *out)
 	TEI_REQUIRES(moonrail_held);
@@ -999,6 +1001,8 @@ void moonrail_bounce_spent(struct moonrail_domain *d, struct tei_list *pins)
 bool moonrail_iov_too_long(const struct iovec *iov, size_t n);
 int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 		     struct fid_ep **ep, void *context);
+/* Returns the endpoint with that number, or NULL. MOONRAIL_EP_ANY: the oldest
+ * one that is open. */
 struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
 	TEI_REQUIRES(moonrail_held);
 /* Returns 0 if the endpoint accepts operations of that direction,
@@ -1015,8 +1019,8 @@ static inline int moonrail_ep_ready(const struct moonrail_ep *ep, bool recv)
 	return ep->tx_cq || c[MOONRAIL_CNTR_SEND] || c[MOONRAIL_CNTR_READ] ||
 	       c[MOONRAIL_CNTR_WRITE] ? 0 : -FI_ENOCQ;
 }
-/* Counts the operation as under way at its endpoint and its peer, or takes that
- * back. */
+/* begin counts an operation as under way at its endpoint and its peer; undo
+ * reverses that. */
 void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Returns true if the peer has acknowledged all messages that carry operations
@@ -1245,6 +1249,7 @@ void moonrail_task_done(struct moonrail_task *task)
 	TEI_REQUIRES(moonrail_held);
 /* Handles the end of the last task of an operation. */
 void moonrail_move_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* Returns the key, known or requested, or NULL. */
 struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *peer,
 					   uint64_t key)
 	TEI_REQUIRES(moonrail_held);
