@@ -1002,7 +1002,7 @@ bool moonrail_iov_too_long(const struct iovec *iov, size_t n);
 int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 		     struct fid_ep **ep, void *context);
 /* Returns the endpoint with that number, or NULL. MOONRAIL_EP_ANY: the oldest
- * one that is open. */
+ * endpoint that is not being closed. */
 struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
 	TEI_REQUIRES(moonrail_held);
 /* Returns 0 if the endpoint accepts operations of that direction,
