@@ -24,7 +24,7 @@
 #define HMEM_BUILT_DMABUF	false
 #endif
 
-static const char hmem_left[] = "it can't be opened with FI_HMEM";
+static const char hmem_left[] = "it cannot be opened with FI_HMEM";
 
 const char *tei_rail_way_name(enum tei_rail_way way)
 {
@@ -48,9 +48,9 @@ static const char *hmem_pointless(const struct rail *rail)
 	if (!rail->dp->settings->gpu_direct)
 		return "MOONRAIL_GPU_DIRECT is 0";
 	if (rail->dp->anywhere)
-		return "its memory is registered elsewhere";
+		return "its data plane registers no application memory";
 	if (!tei_cuda_present())
-		return "no CUDA driver was loaded when it was opened";
+		return "no CUDA driver was loaded when the rail was opened";
 	return NULL;
 }
 
@@ -138,10 +138,10 @@ static bool hmem_dmabuf(const struct tei_rail_mr *mr)
 const char *rail_hmem_no_dmabuf(const struct tei_rail_mr *mr)
 {
 	if (!HMEM_BUILT_DMABUF)
-		return "libfabric's headers have none";
+		return "built without it";
 	if (mr->device.dmabuf < 0)
-		return "the driver gives none";
-	return hmem_dmabuf(mr) ? NULL : "this libfabric has none";
+		return "no descriptor from the driver";
+	return hmem_dmabuf(mr) ? NULL : "libfabric older than 1.20";
 }
 
 int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
@@ -185,7 +185,7 @@ int rail_hmem_refuse(const struct rail *rail, struct tei_err *err)
 	memset(err, 0, sizeof(*err));
 	err->code = TEI_ERR_UNSUPPORTED;
 	snprintf(err->rail, sizeof(err->rail), "%s", rail->name);
-	snprintf(err->text, sizeof(err->text), "%.32s takes none: %.80s",
+	snprintf(err->text, sizeof(err->text), "%.32s registers no GPU memory: %.80s",
 		 rail->name, rail->no_hmem);
 	return err->code;
 }

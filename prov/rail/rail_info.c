@@ -550,7 +550,7 @@ void rail_info_warn_lacking(const struct tei_settings *s,
 		TEI_WARN("rail", "%s: %s, so the interface is not used; %s",
 			 name, why, follow ?
 			 "it is added as soon as that changes" :
-			 "restart the program when that has changed");
+			 "restart the program once that has changed");
 	}
 	if (*said && info_on_loopback(list))
 		TEI_WARN("rail", "no network interface can be used: loopback is used%s, and other hosts cannot reach this process",

@@ -395,8 +395,8 @@ static void lane_opened(struct tei_rail_dp *dp, uint64_t took)
 static const char *lane_kind(const struct rail_lane *lane)
 {
 	if (lane->first)
-		return "first";
-	return lane->target ? "target" : "initiating";
+		return "contact";
+	return lane->target ? "rx" : "tx";
 }
 
 /* Fills err without logging. The caller logs the error. */

@@ -216,7 +216,7 @@ static void limits_sizes(const struct rail_limits *l,
 	limits_size(least, sizeof(least), t->least);
 	n = t->most == t->least ?
 		    snprintf(out, cap, "refused at %s", most) :
-		    snprintf(out, cap, "refused at %s and on down to %s", most,
+		    snprintf(out, cap, "refused from %s down to %s", most,
 			     least);
 	if (!l->max_size) {
 		snprintf(out + n, cap - (size_t)n, "; the provider does not "
@@ -248,7 +248,7 @@ void rail_limits_text(const struct rail_limits *l,
 		n = snprintf(out, cap, "no key of %zu bytes is free",
 			     l->key_size);
 	else if (size)
-		n = snprintf(out, cap, "%u of %u pieces were taken", t->done,
+		n = snprintf(out, cap, "%u of %u parts were registered", t->done,
 			     t->pieces);
 	else if (ret != -FI_ENOSPC)
 		return;

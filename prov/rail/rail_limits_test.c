@@ -48,13 +48,13 @@ static void test_a_refused_size_is_named_with_the_devices(void)
 	struct rail_reg_tried t = { 8 * LIMITS_MIB, LIMITS_MIB, 0, 8 };
 	struct rail_limits l = { .max_size = 0 };
 
-	limits_say(&l, &t, -FI_E2BIG, "refused at 8 MiB and on down to 1 MiB; "
+	limits_say(&l, &t, -FI_E2BIG, "refused from 8 MiB down to 1 MiB; "
 		   "the provider does not say how much it takes at once");
 	l.max_size = 512 * LIMITS_KIB;
-	limits_say(&l, &t, -FI_EINVAL, "refused at 8 MiB and on down to 1 MiB; "
+	limits_say(&l, &t, -FI_EINVAL, "refused from 8 MiB down to 1 MiB; "
 		   "the device takes 512 KiB at once");
 	l.max_size = UINT64_C(1) << 40;
-	limits_say(&l, &t, -FI_EINVAL, "refused at 8 MiB and on down to 1 MiB; "
+	limits_say(&l, &t, -FI_EINVAL, "refused from 8 MiB down to 1 MiB; "
 		   "the device takes 1 TiB at once, so the size is not the "
 		   "cause");
 	t.most = t.least = 100;
@@ -67,7 +67,7 @@ static void test_pieces_that_were_taken_are_counted(void)
 	const struct rail_reg_tried t = { LIMITS_MIB, LIMITS_MIB, 5, 8 };
 	const struct rail_limits l = { .count = 7, .max_count = 12 };
 
-	limits_say(&l, &t, -FI_EINVAL, "5 of 8 pieces were taken; there are 7 "
+	limits_say(&l, &t, -FI_EINVAL, "5 of 8 parts were registered; there are 7 "
 		   "registrations, the device takes 12");
 }
 

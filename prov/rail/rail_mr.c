@@ -246,7 +246,7 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 
 	if (!addr || !len || (uintptr_t)addr + len < (uintptr_t)addr)
 		return tei_err_fail(err, TEI_ERR_INVALID, "rail", NULL,
-				    "%p, %llu bytes is no memory range", addr,
+				    "%p, %llu bytes: not a memory range", addr,
 				    (unsigned long long)len);
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
@@ -550,7 +550,7 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	if (!mr || mr->addr != (char *)addr) {
 		rail_sched_leave(dp);
 		return tei_err_fail(err, TEI_ERR_NOT_REGISTERED, "rail", NULL,
-				    "%p is not the start of a registered region",
+				    "%p: not the start of a registered region",
 				    addr);
 	}
 	mr->state = RAIL_MR_REVOKING;

@@ -469,7 +469,7 @@ static void test_a_hopeless_registration_ends(void)
 	rig.to_shim.refusal = -FI_EINVAL;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 4);
 	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->hint,
-				      "refused at 8 MiB and on down to 1 MiB"));
+				      "refused from 8 MiB down to 1 MiB"));
 	/* the error has nothing to do with the size */
 	rig.to_shim.refusal = -FI_EACCES;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 1);
@@ -482,7 +482,7 @@ static void test_a_hopeless_registration_ends(void)
 	rig.to_shim.refusal = -FI_EINVAL;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 3);
 	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->hint,
-				      "3 of 4 pieces were taken"));
+				      "3 of 4 parts were registered"));
 	rig.to_shim.refusal = -FI_ENOMEM;
 	rig.to_shim.max_live = 4;
 	CU_ASSERT_EQUAL(mr_reg(&rig.to, rig.dst, MR_LEN), 0);

@@ -88,7 +88,7 @@ static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 		return;
 	rail_done_init(&done);
 	/* the peer has no tasks, so there is nothing to report */
-	rail_peer_forget(p, "it made room for another peer", &done);
+	rail_peer_forget(p, "evicted to make room for another peer", &done);
 	p->evicted = true;
 	dp->npeers--;
 }
@@ -649,7 +649,7 @@ static void peer_hint_at(struct tei_rail_peer *p,
 	p->hello_tries = 0;
 	p->hello_next_ns = 0;
 	p->first_next_ns = tei_now_ns() + PEER_FIRST_NS;
-	TEI_DEBUG_LOG("rail", "peer %s: tried at another address",
+	TEI_DEBUG_LOG("rail", "peer %s: sending a hello to another address",
 		      p->name);
 }
 

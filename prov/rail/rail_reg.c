@@ -133,7 +133,7 @@ static void reg_close_part(const struct rail *rail, struct rail_mr_part *part)
 	for (i = 0; i < part->n; i++) {
 		ret = part->piece[i].mr ? fi_close(&part->piece[i].mr->fid) : 0;
 		if (ret)
-			TEI_WARN("rail", "%s: closing a registration: %s",
+			TEI_WARN("rail", "%s: a registration cannot be closed: %s",
 				 rail->name, fi_strerror(-ret));
 	}
 	free(part->piece);
@@ -289,7 +289,7 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 	 * limits of GPU memory say nothing about host memory. */
 	if (why != -FI_ENOMEM && !mr->gpu)
 		rail->mr_shift = shift;
-	TEI_INFO("rail", "%s: %p, %llu bytes registered in pieces of %llu: %s",
+	TEI_INFO("rail", "%s: %p, %llu bytes: registered in parts of %llu bytes: %s",
 		 rail->name, (void *)mr->addr, (unsigned long long)mr->len,
 		 1ull << shift, fi_strerror(-why));
 	return 0;
