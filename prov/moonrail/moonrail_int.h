@@ -940,8 +940,8 @@ bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the peer a KEY_IS for the key: the registration that has this key, or
- * none. */
-void moonrail_mr_tell(struct moonrail_peer *peer, uint64_t key)
+ * none. Returns false if memory is short. */
+bool moonrail_mr_tell(struct moonrail_peer *peer, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Requests all peers to report their reads and writes of this domain's memory.
  * Waits up to 2 s for their acknowledgements and releases the lock meanwhile;

@@ -26,13 +26,13 @@ struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	return NULL;
 }
 
-void moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
+bool moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
 {
 	struct moonrail_mr *mr = moonrail_mr_find(p->domain, key);
 	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_KEY_IS, 0);
 
 	if (!o)
-		return;
+		return false;
 	o->wire.id = key;
 	if (mr) {
 		o->wire.n = (uint32_t)(mr->access & (FI_REMOTE_READ |
@@ -46,6 +46,7 @@ void moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
 		mr->told++;
 	}
 	moonrail_stream_send(p, o);
+	return true;
 }
 
 /* Returns true if the peer may know keys of this domain and receives

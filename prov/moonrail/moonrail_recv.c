@@ -576,8 +576,8 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 	case MOONRAIL_WIRE_DONE:
 		return recv_done(&in);
 	case MOONRAIL_WIRE_KEY:
-		moonrail_mr_tell(peer, w->id);
-		return true;
+		/* the peer repeats a question that was not answered */
+		return moonrail_mr_tell(peer, w->id);
 	case MOONRAIL_WIRE_KEY_IS:
 	case MOONRAIL_WIRE_KEY_NOT:
 		moonrail_rma_key(peer, w);
