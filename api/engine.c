@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Engines: created, published, destroyed.
+ * Creation and destruction of engines; the own descriptor.
  */
 #include "api/engine_int.h"
 
@@ -10,7 +10,6 @@
 #include <time.h>
 
 #include "topo/tei_topo.h"
-#include "util/text.h"
 
 struct engine *engine_from(transfer_engine_t handle)
 {
@@ -55,7 +54,7 @@ uint64_t engine_deadline(const struct engine *e)
 	return tei_now_ns() + e->settings.connect_timeout_s * TEI_NS_PER_SEC;
 }
 
-/* --- publication --------------------------------------------------------- */
+/* --- the own descriptor -------------------------------------------------- */
 
 static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 			     struct engine_desc_rails *rails,
@@ -92,8 +91,8 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 }
 
 /*
- * How far from at on the region has one location, which goes to where; parts
- * is its location as it was said.
+ * Returns the end of the bytes from at on that have the same location, and
+ * writes that location to where. parts is the parsed r->parts.
  */
 static const char *engine_desc_part(const struct engine_region *r,
 				    const struct tei_topo_where *parts,
@@ -117,8 +116,8 @@ static const char *engine_desc_part(const struct engine_region *r,
 	return start + end;
 }
 
-/* Returns the length of the piece that begins at `at`. All bytes of a piece have the
- * same keys and the same location. */
+/* Returns the length of the entry that begins at `at`. All bytes of an entry
+ * have the same keys and the same location. */
 static uint64_t engine_desc_piece(struct engine *e,
 				  const struct engine_region *r,
 				  const struct tei_topo_where *parts,
@@ -169,7 +168,7 @@ int engine_desc_collect(struct engine *e,
 	return ret;
 }
 
-/* One buffer for each piece. */
+/* Adds one buffer for each entry of the region. */
 static int engine_desc_region(const struct engine_region *r,
 			      struct tei_meta_desc *desc, struct tei_err *err)
 {
@@ -197,8 +196,9 @@ int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 	uint32_t i;
 	int ret = 0;
 
-	/* The calls that register a region set its pieces without this lock, and
-	 * listed with it. Without keys: it came before the rails that desc has. */
+	/* A registration sets the region's pieces without this lock, and listed
+	 * with it. A region whose number of keys differs is left out: it was
+	 * registered before the rails of desc changed. */
 	for (i = 0; i < e->nregions && !ret; i++)
 		if (e->regions[i].listed &&
 		    e->regions[i].pieces.keys == desc->rail_count)
@@ -357,13 +357,13 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 	return tei_rail_dp_open(&attr, err, &e->dp);
 }
 
-/* Tasks that were submitted may end, the data plane takes no more then. */
+/* Lets submitted tasks end. The data plane accepts no new ones afterwards. */
 static void engine_quiesce(struct engine *e)
 {
 	uint64_t until = tei_now_ns() +
 			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 
-	/* they submit to the data plane as long as they live */
+	/* GPU staging first, because its tasks submit to the data plane */
 	engine_stage_drain(e, STAGE_BY_RAIL, until);
 	engine_stage_drain(e, STAGE_BY_LEASE, until);
 	engine_lease_drain(e, until);
@@ -378,7 +378,7 @@ static void engine_quiesce(struct engine *e)
 	tei_rail_dp_quiesce(e->dp, tei_ns_left(until));
 }
 
-/* Up to where something is freed; parts may be missing. */
+/* Stops the engine without freeing anything; parts of it may be missing. */
 static void engine_stop(struct engine *e)
 {
 	if (e->server)
@@ -388,18 +388,19 @@ static void engine_stop(struct engine *e)
 	if (e->dp)
 		tei_rail_notify_shut(e->dp);
 	engine_wait_shut(e);
-	/* before the withdrawal: a worker may be publishing */
+	/* before the withdrawal, because a worker may be publishing */
 	engine_work_stop(e);
 	if (engine_published(e))
 		tei_meta_store_withdraw(e->store, e->name, engine_deadline(e),
 					NULL);
 	if (e->dp)
 		engine_quiesce(e);
-	/* until here deadlines end what was waited for */
+	/* deadlines are in force until all waits above are over */
 	engine_deadline_stop(e);
 }
 
-/* Everything that create opened, in reverse; parts may be missing. */
+/* Closes everything that the creation has opened, in reverse order; parts may
+ * be missing. */
 static void engine_fini(struct engine *e)
 {
 	engine_stop(e);
@@ -462,7 +463,7 @@ static int engine_start(struct engine *e, const char *conn,
 	return ret ? ret : engine_publish(e, true, err);
 }
 
-/* Reads the settings, those of the options first. */
+/* Loads the settings. Those of the options override the environment. */
 static int engine_load_settings(struct engine *e,
 				const struct te_engine_options *o,
 				struct tei_err *err)
@@ -490,10 +491,10 @@ static int engine_check_options(const struct te_engine_options *o,
 	if (!o->metadata)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine",
 				    "P2PHANDSHAKE needs no server",
-				    "%s: no metadata connection string", call);
+				    "%s: metadata is NULL", call);
 	if (!o->server_name || !*o->server_name)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-				    "%s: no server name", call);
+				    "%s: the server name is empty", call);
 	if (strlen(o->server_name) >= TEI_META_NAME_MAX)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
 				    "%s: server name of %zu bytes (at most %d)",
@@ -509,9 +510,8 @@ static int engine_check_options(const struct te_engine_options *o,
 				    UINT16_MAX);
 	if (o->settings_count && !o->settings)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-				    "%s: %zu setting%s, but no list of them",
-				    call, o->settings_count,
-				    tei_plural(o->settings_count));
+				    "%s: settings_count is %zu, but settings is NULL",
+				    call, o->settings_count);
 	return 0;
 }
 
@@ -551,7 +551,7 @@ static int engine_create(const struct te_engine_options *o, const char *call,
 	return 0;
 err_fini:
 	engine_fini(e);
-	/* not what went wrong on the way back */
+	/* errors of the clean-up must not replace the cause */
 	tei_err_set_last(&err);
 err_free:
 	engine_free(e);
@@ -576,8 +576,8 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
 	return e;
 }
 
-/* Returns true if a program built for a later version asks for something that
- * this version does not know. */
+/* Returns true if a program built for a later version sets a field that this
+ * version does not know. */
 static bool engine_options_unknown(const void *options, size_t size)
 {
 	const unsigned char *p = options;
@@ -599,13 +599,13 @@ int te_engine_create(const struct te_engine_options *options, size_t size,
 	if (!options || !engine ||
 	    size < offsetof(struct te_engine_options, ip))
 		return tei_err_fail(NULL, TEI_ERR_INVALID, "engine",
-				    "pass the options, their size and a place for the engine",
+				    "pass the options, their size and the address of the engine handle",
 				    "%s: an argument is NULL or the size %zu is too small",
 				    __func__, size);
 	if (engine_options_unknown(options, size))
 		return tei_err_fail(NULL, TEI_ERR_INVALID, "engine",
 				    "the program needs a later version of the library",
-				    "%s: options of %zu bytes, of which this version knows %zu",
+				    "%s: options of %zu bytes (this version knows %zu), and the rest is not 0",
 				    __func__, size, sizeof(o));
 	memset(&o, 0, sizeof(o));
 	memcpy(&o, options, size < sizeof(o) ? size : sizeof(o));
@@ -620,7 +620,7 @@ void destroyTransferEngine(transfer_engine_t engine)
 	struct engine *e = engine;
 	bool graceful;
 
-	/* a child of fork has copies of the parent's objects: not its own */
+	/* in a child of fork the engine is its parent's */
 	if (!engine_from(engine))
 		return;
 	if (!engine_shutdown_enter(e, &graceful))

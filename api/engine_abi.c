@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What programs built earlier or later rely on: layouts that never change, and
- * outputs of the caller's size.
+ * The binary interface that earlier and later programs rely on: layouts that
+ * never change, and outputs of the caller's size.
  */
 #include "api/engine_int.h"
 
@@ -37,14 +37,14 @@ ABI_SIZE(te_remote, 16);
 ABI_AT(te_remote, length, 8);
 #endif
 
-/* These grow at the end; what is there stays where it is. */
+/* These structs grow at the end; existing fields keep their place. */
 ABI_AT(te_engine_options, settings, 32);
 ABI_AT(te_error, text, 208);
 ABI_AT(te_rail_stats, rate, 280);
 ABI_AT(te_rail_stats, state_changes, 288);
 ABI_AT(te_buffer, location, 16);
 
-/* Fields that hold an enum are of fixed width; so are the enums. */
+/* The enums have the width of the fields that hold them. */
 _Static_assert(sizeof(enum te_rail_state) == sizeof(uint32_t),
 	       "enums are 32 bits wide");
 

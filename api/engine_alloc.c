@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that the engine allocates: on a NUMA node, of huge pages where there
- * are any, registered. Each allocation is a mapping of its own with a page
- * that cannot be touched on either side, so that the kernel merges it with no
- * neighbour and what it is made of can be told.
+ * Memory that the engine allocates and registers: on a NUMA node, with huge
+ * pages if there are any. Each allocation is a mapping of its own between two
+ * inaccessible pages, so that the kernel does not merge it with another mapping
+ * and /proc/self/smaps shows its pages.
  */
 #include "api/engine_int.h"
 
@@ -29,21 +29,23 @@
 #define ALLOC_1G	(UINT64_C(1) << 30)
 #define ALLOC_FLAGS	(TE_ALLOC_PRIVATE | TE_ALLOC_SMALL_PAGES | \
 			 TE_ALLOC_HUGE_PAGES | TE_ALLOC_STRICT)
-#define ALLOC_SAMPLE	64	/* pages whose node is looked at */
-#define ALLOC_NODE_FULL	(-1)	/* no errno */
+#define ALLOC_SAMPLE	64	/* pages whose node is checked */
+#define ALLOC_NODE_FULL	(-1)	/* not an errno: the node has no room */
 
 /* --- nodes --------------------------------------------------------------- */
 
-/* Pages of a node, as /proc/zoneinfo has them. */
+/* Pages of a node, from /proc/zoneinfo. */
 struct alloc_zones {
 	uint64_t free;
-	uint64_t file;		/* what the kernel can drop, or write and drop */
-	uint64_t slab;
-	uint64_t low;		/* of which it keeps so many anyway */
-	uint64_t reserve;	/* and of the free ones so many */
+	uint64_t file;		/* page cache, which the kernel can reclaim */
+	uint64_t slab;		/* reclaimable slab */
+	uint64_t low;		/* low watermark: pages of file and slab that
+				 * the kernel keeps */
+	uint64_t reserve;	/* free pages that the kernel keeps */
 };
 
-/* A line of one of its zones; they end with the pages that they protect. */
+/* Adds a line of a zone. "protection", the last line used, ends the zone's
+ * numbers. */
 static void alloc_zone_line(struct alloc_zones *z, const char *line,
 			    uint64_t *high, uint64_t *managed)
 {
@@ -78,7 +80,8 @@ static uint64_t alloc_droppable(uint64_t pages, uint64_t low)
 	return pages - (pages / 2 < low ? pages / 2 : low);
 }
 
-/* Bytes that the node can give, by the kernel's reckoning of MemAvailable. */
+/* Returns the bytes that the node can provide, computed as the kernel computes
+ * MemAvailable. */
 static uint64_t alloc_node_available(int node)
 {
 	uint64_t high = 0, managed = 0, have;
@@ -99,8 +102,8 @@ static uint64_t alloc_node_available(int node)
 	return have * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Whether the kernel finds that much there: where it may look nowhere else it
- * would rather kill a process than refuse. */
+/* Returns true if the node has that much memory. If the kernel may not use
+ * another node, it kills a process instead of refusing an allocation. */
 static bool alloc_fits(int node, uint64_t size)
 {
 	return numa_available() < 0 || size <= alloc_node_available(node);
@@ -114,7 +117,7 @@ static bool alloc_node_there(int node)
 	       numa_bitmask_isbitset(numa_all_nodes_ptr, (unsigned int)node);
 }
 
-/* *node: -1 for anywhere; *gpu: it is a GPU. */
+/* Parses a location. *node is the NUMA node, -1 for any, or the GPU if *gpu. */
 static int alloc_where(const char *location, int *node, bool *gpu,
 		       struct tei_err *err)
 {
@@ -133,19 +136,19 @@ static int alloc_where(const char *location, int *node, bool *gpu,
 	}
 	if (where.kind != TEI_TOPO_WHERE_CPU)
 		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "engine",
-				    NULL, "te_alloc: no memory at %.32s",
+				    NULL, "te_alloc: location %.32s is neither a NUMA node nor a GPU",
 				    location);
 	if (!alloc_node_there(where.index))
 		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
 				    "numactl -H lists the nodes",
-				    "te_alloc: no NUMA node %d here, or none that this process may use",
+				    "te_alloc: NUMA node %d does not exist, or this process may not use it",
 				    where.index);
 	*node = where.index;
 	return 0;
 }
 
-/* Bytes that the kernel thinks it can give, all nodes; ours to check, since
- * it would rather kill a process than refuse. */
+/* Returns the bytes that all nodes can provide. This must be checked, because
+ * the kernel kills a process instead of refusing an allocation. */
 static uint64_t alloc_available(void)
 {
 	unsigned long long kib = 0;
@@ -168,8 +171,8 @@ static uint64_t alloc_round(uint64_t size, uint64_t page)
 }
 
 /*
- * Reserves size bytes at a multiple of align, a small page before and behind,
- * as a->base, a->span; 0 or errno.
+ * Reserves size bytes at a multiple of align, with a small page before and
+ * after them. Sets a->base, a->span, a->addr and a->length. Returns 0 or errno.
  */
 static int alloc_reserve(struct engine_alloc *a, uint64_t size, uint64_t align)
 {
@@ -193,7 +196,7 @@ static void alloc_unmap(struct engine_alloc *a)
 	munmap(a->base, a->span);
 }
 
-/* The node first, then the pages: 0 or errno. */
+/* Binds the memory to the node and populates its pages. Returns 0 or errno. */
 static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 {
 	unsigned long mask[16] = { 0 };
@@ -207,15 +210,15 @@ static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 			  sizeof(mask) * 8, 0))
 			return errno;
 	}
-	/* EINVAL: an older kernel; pages come when they are touched. EFAULT:
-	 * what is left of the pool is on other nodes */
+	/* EINVAL: an older kernel, which allocates pages when they are touched.
+	 * EFAULT: the pool's remaining pages are on other nodes. */
 	if (!madvise(a->addr, a->length, MADV_POPULATE_WRITE) ||
 	    errno == EINVAL)
 		return 0;
 	return errno == EFAULT ? ENOMEM : errno;
 }
 
-/* Pages from the kernel's pool of that size: 0 or errno. */
+/* Allocates pages of the kernel's pool of that size. Returns 0 or errno. */
 static int alloc_pool(struct engine_alloc *a, uint64_t size, uint64_t page,
 		      int node, bool strict)
 {
@@ -239,7 +242,7 @@ static int alloc_pool(struct engine_alloc *a, uint64_t size, uint64_t page,
 	return 0;
 }
 
-/* Whether the kernel made huge pages of [addr, …), its own mapping. */
+/* Returns true if the mapping that contains addr has transparent huge pages. */
 static bool alloc_is_thp(const void *addr)
 {
 	unsigned long long from, to, kib = 0;
@@ -260,7 +263,8 @@ static bool alloc_is_thp(const void *addr)
 	return kib != 0;
 }
 
-/* Ordinary pages, huge where the kernel can: 0 or errno. */
+/* Allocates ordinary pages, as transparent huge pages if the kernel can.
+ * Returns 0 or errno. */
 static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 		       int node, bool strict)
 {
@@ -289,7 +293,8 @@ static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 	return 0;
 }
 
-/* Pools first, the largest page that size fills: 0, errno, ALLOC_NODE_FULL. */
+/* Allocates from the pools first, beginning with the largest page size that is
+ * not above size. Returns 0, errno or ALLOC_NODE_FULL. */
 static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
 		     int node)
 {
@@ -309,7 +314,7 @@ static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
 	return alloc_pages(a, size, flags & TE_ALLOC_SMALL_PAGES, node, strict);
 }
 
-/* The node that all sampled pages are on, or -1. */
+/* Returns the node of all sampled pages, or -1 if they are on several. */
 static int alloc_node(const struct engine_alloc *a)
 {
 	void *pages[ALLOC_SAMPLE];
@@ -337,17 +342,18 @@ static int alloc_check(size_t size, uint64_t flags, bool gpu,
 
 	if (gpu && flags & (TE_ALLOC_SMALL_PAGES | TE_ALLOC_HUGE_PAGES))
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-				    "te_alloc: a GPU has no pages to choose from");
+				    "te_alloc: TE_ALLOC_SMALL_PAGES and TE_ALLOC_HUGE_PAGES do not apply to GPU memory");
 	if (!size || flags & ~(uint64_t)ALLOC_FLAGS ||
 	    (flags & TE_ALLOC_SMALL_PAGES && flags & TE_ALLOC_HUGE_PAGES))
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-				    "te_alloc: %s", !size ? "0 bytes" :
-				    "unknown flags, or small and huge pages");
-	/* pools of huge pages are not part of what is available */
+				    "te_alloc: %s", !size ?
+				    "size 0 (must be at least 1)" :
+				    "unknown flags, or both TE_ALLOC_SMALL_PAGES and TE_ALLOC_HUGE_PAGES");
+	/* the available memory does not include the pools of huge pages */
 	if (size > UINT64_C(1) << 46 ||
 	    (size > have && !(flags & TE_ALLOC_HUGE_PAGES)))
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "te_alloc: %zu bytes, %llu are available",
+				    "te_alloc: size %zu bytes (available: %llu)",
 				    size, (unsigned long long)have);
 	return 0;
 }
@@ -356,7 +362,7 @@ static int alloc_failed(int e, size_t size, uint64_t flags, struct tei_err *err)
 {
 	return tei_err_fail(err, TEI_ERR_MEMORY, "engine",
 			    flags & TE_ALLOC_HUGE_PAGES ?
-			    "see vm.nr_hugepages, or leave TE_ALLOC_HUGE_PAGES out" :
+			    "raise vm.nr_hugepages, or leave TE_ALLOC_HUGE_PAGES out" :
 			    NULL, "te_alloc: %zu bytes: %s", size, strerror(e));
 }
 
@@ -389,7 +395,8 @@ static void alloc_link(struct engine *e, struct engine_alloc *a)
 	tei_mutex_unlock(&e->control);
 }
 
-/* Out of the list, so that one of two that free it finds it. */
+/* Removes the memory from the list, so that only one of several concurrent
+ * calls frees it. */
 static struct engine_alloc *alloc_unlink(struct engine *e, const void *addr)
 {
 	struct engine_alloc **p, *a = NULL;
@@ -428,7 +435,7 @@ static int alloc_get(struct engine *e, struct engine_alloc *a, size_t size,
 	if (ret == ALLOC_NODE_FULL)
 		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
 				    "leave TE_ALLOC_STRICT out",
-				    "te_alloc: %zu bytes, node %d has %llu available",
+				    "te_alloc: %zu bytes on node %d (available: %llu)",
 				    size, node, (unsigned long long)
 				    alloc_node_available(node));
 	if (ret)
@@ -438,7 +445,7 @@ static int alloc_get(struct engine *e, struct engine_alloc *a, size_t size,
 		alloc_unmap(a);
 		return tei_err_fail(err, TEI_ERR_NUMA, "engine",
 				    "leave TE_ALLOC_STRICT out",
-				    "te_alloc: not all of %zu bytes are on node %d",
+				    "te_alloc: some of the %zu bytes are not on node %d",
 				    size, node);
 	}
 	return 0;
@@ -456,10 +463,10 @@ int te_alloc(transfer_engine_t engine, size_t size, const char *location,
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	/* the address is what a caller cannot do without */
+	/* a caller cannot use the memory without its address */
 	if (!memory || memory_size < sizeof(memory->addr))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				    "te_alloc: no room for the address");
+				    "te_alloc: memory is NULL, or memory_size has no room for the address");
 	ret = alloc_where(location, &node, &gpu, &err);
 	if (!ret)
 		ret = alloc_check(size, flags, gpu, &err);
@@ -490,8 +497,9 @@ err_free:
 }
 
 /*
- * The caller has unregistered it himself, or is about to in another thread:
- * what is not free of users yet can't be registered either.
+ * Handles memory that the caller has already unregistered, or is unregistering
+ * in another thread. Registering it again fails while it is still in use.
+ * Returns TEI_ERR_BUSY then.
  */
 static int alloc_unregistered(transfer_engine_t engine,
 			      const struct engine_alloc *a)
@@ -535,7 +543,7 @@ void engine_alloc_free_all(struct engine *e)
 
 	while ((a = e->allocs)) {
 		e->allocs = a->next;
-		if (!a->gpu)		/* that went with the driver's calls */
+		if (!a->gpu)		/* tei_gpu_fini has freed GPU memory */
 			alloc_unmap(a);
 		free(a);
 	}

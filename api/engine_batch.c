@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Batches and their tasks. A batch id is generation << 32 | slot; slots live
- * as long as the engine, so any number may be looked at.
+ * Batches and their tasks. A batch id is generation << 32 | slot. The slots are
+ * freed with the engine, so the slot of any id may be accessed.
  */
 #include "api/engine_int.h"
 
@@ -152,7 +152,8 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	b->deadline_ns = 0;
 	b->deadline_set = false;
 	b->gen++;
-	/* all ones is INVALID_BATCH; 0 would be a likely invention */
+	/* all ones is INVALID_BATCH; 0 is excluded because it is a likely
+	 * invented id */
 	id = engine_batch_id(b);
 	tei_mutex_unlock(&b->lock);
 	return id;
@@ -215,7 +216,7 @@ static void submission_step(struct engine *e, struct engine_submission *sub,
 	if (__atomic_sub_fetch(&sub->left, 1, __ATOMIC_ACQ_REL))
 		return;
 	if (!__atomic_load_n(&sub->failed, __ATOMIC_RELAXED)) {
-		/* ownership goes to the callees here */
+		/* the callees take over out and note */
 		if (sub->out)
 			tei_rail_outgoing_queue(sub->out);
 		else
@@ -275,8 +276,8 @@ static void task_local_count(struct engine_task *t, uint64_t bytes, int status)
 	engine_traffic_count(traffic, t->read, bytes, status);
 }
 
-/* Not registered is what we or they have of it: theirs, where it isn't there
- * any more. */
+/* Records the target range in err->absent if the target, and not this process,
+ * has not registered its range. */
 static void task_local_absent(const struct engine_task *t, struct tei_err *err)
 {
 	const struct tei_local_op *op = &t->u.op;
@@ -288,7 +289,8 @@ static void task_local_absent(const struct engine_task *t, struct tei_err *err)
 	err->absent.length = op->length;
 }
 
-/* As records of rails do, it names the segment; the process is in the text. */
+/* Names the segment in the record, as the records of rails do, and moves the
+ * process into the text. */
 static void task_local_peer(const struct engine_task *t, struct tei_err *err)
 {
 	char process[sizeof(err->peer)], text[sizeof(err->text)];
@@ -409,7 +411,7 @@ bool engine_batch_lent(const struct engine_target *target, uint64_t addr,
 	const struct tei_meta_buffer *b;
 	uint64_t have;
 
-	/* what is not published is refused by whoever goes there */
+	/* memory that is not published is refused by its transport later */
 	for (; target->gpu && len; addr += have, len -= have) {
 		b = tei_meta_desc_find(target->gpu, addr, 1);
 		if (!b)
@@ -505,7 +507,7 @@ int engine_batch_prepare(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-/* Everything that can be refused is refused here, before anything starts. */
+/* Checks and prepares all requests before any of them starts. */
 static int batch_check(struct engine *e, const char *call,
 		       struct engine_task *tasks,
 		       const struct transfer_request *reqs, size_t n)
@@ -540,7 +542,7 @@ static void batch_start_local(struct engine *e, struct engine_task *t)
 		if (n)
 			__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 	}
-	/* refused by this thread, if it was */
+	/* after a refusal the record is this thread's last error */
 	engine_task_local_end(t, ret, ret ? 0 : op->length, tei_err_last());
 }
 
@@ -660,7 +662,7 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 	return batch_submit(e, __func__, batch_id, entries, count, NULL);
 }
 
-/* Finds the peer of the first request, which the notification goes to. */
+/* Finds the peer of the first request, to which the notification is sent. */
 static int submission_target(struct engine *e, const char *call,
 			     segment_id_t id, struct engine_submission *sub)
 {
@@ -680,8 +682,8 @@ static int submission_target(struct engine *e, const char *call,
 }
 
 /*
- * Makes the notification before anything is submitted, so that it is not lost for
- * want of memory or room once the data is in place.
+ * Creates the notification before anything is submitted, so that it cannot fail
+ * for lack of memory or room after the data has been written.
  */
 static int submission_note(struct engine *e, const char *call,
 			   segment_id_t id, const struct notify_msg *msg,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Segment descriptors as blobs, for applications that carry them themselves:
+ * Segment descriptors as blobs, for applications that exchange them themselves:
  *
  *	 0  8  "moonrail"
  *	 8  2  version of this layout, 1
@@ -10,13 +10,15 @@
  *	20  4  CRC-32C of the header with zeros here, then of the payload
  *	24     payload
  *
- * Numbers are big-endian. The payload is the descriptor's JSON, as any store
- * holds it: it has one reader, which is strict, takes text from anywhere,
- * knows no byte order and skips the fields of later versions. A binary form
- * would need a second one of all that to save a third of a few kilobytes. The
- * keys in it are 0: peers ask each other for keys. Only that there is one for
- * memory of a GPU has to be known before: it is 1 then, and where it is 0 the
- * memory goes by way of what is lent.
+ * Numbers are big-endian. The payload is the descriptor's JSON, as in a store.
+ * Its decoder is strict, accepts untrusted text, is independent of the byte
+ * order and skips the fields of later versions. A binary form would need a
+ * second such decoder and would save a third of a few kilobytes.
+ *
+ * The memory keys in the payload are 0, because peers request the keys from
+ * each other. Only for GPU memory an importer must know whether keys exist:
+ * they are 1 if so. If they are 0, the memory is reached through remote bounce
+ * slots.
  */
 #include "api/engine_int.h"
 
@@ -98,7 +100,7 @@ static int blob_copy_lists(const struct tei_meta_desc *from,
 	return ret;
 }
 
-/* The same descriptor without keys. */
+/* Copies a descriptor without its keys. */
 static int blob_strip(const struct tei_meta_desc *from,
 		      struct tei_meta_desc **out, struct tei_err *err)
 {
@@ -130,7 +132,7 @@ static int blob_text(struct engine *e, char **json, size_t *len,
 
 	if (!own)
 		return tei_err_fail(err, TEI_ERR_METADATA, "engine", NULL,
-				    "this engine has published nothing");
+				    "this engine has not published a descriptor yet");
 	ret = blob_strip(own, &desc, err);
 	tei_meta_desc_unref(own);
 	if (ret)
@@ -173,7 +175,7 @@ int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 	*size = BLOB_HEAD + len;
 	if (buf && room < *size)
 		ret = tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				   "te_segment_export: %zu bytes of room, %zu are needed",
+				   "te_segment_export: size is %zu bytes (the blob needs %zu)",
 				   room, *size);
 	else if (buf)
 		blob_write(buf, json, len);
@@ -183,7 +185,7 @@ int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 
 /* --- import -------------------------------------------------------------- */
 
-/* NULL: a whole blob; else what is wrong. */
+/* Returns NULL if the blob is complete, else what is wrong. */
 static const char *blob_check(const uint8_t *p, size_t size)
 {
 	uint8_t head[BLOB_HEAD];
@@ -195,17 +197,17 @@ static const char *blob_check(const uint8_t *p, size_t size)
 		return "not a segment descriptor of moonrail";
 	if (blob_get(p + 8, 2) != BLOB_VERSION ||
 	    blob_get(p + 10, 2) != BLOB_HEAD)
-		return "of another version";
+		return "of an unknown version";
 	len = blob_get(p + 12, 4);
 	if (size - BLOB_HEAD < len)
-		return "cut short";
+		return "truncated";
 	if (size - BLOB_HEAD > len)
 		return "followed by other bytes";
 	memcpy(head, p, sizeof(head));
 	memset(head + BLOB_CRC_AT, 0, 4);
 	crc = blob_crc(0, head, sizeof(head));
 	if (blob_crc(crc, p + BLOB_HEAD, len) != blob_get(p + BLOB_CRC_AT, 4))
-		return "damaged: its checksum is wrong";
+		return "damaged: the checksum is wrong";
 	return NULL;
 }
 
@@ -222,7 +224,8 @@ static int blob_decode(const uint8_t *p, size_t size,
 				   size - BLOB_HEAD, desc, err);
 	if (ret != TEI_ERR_JSON)
 		return ret;
-	/* one code for what is no blob; its line was logged */
+	/* one code for everything that is not a blob; the decoder has logged
+	 * the details */
 	err->code = TEI_ERR_REJECTED;
 	tei_err_set_last(err);
 	return err->code;
@@ -232,11 +235,12 @@ static int blob_gone(const struct tei_meta_desc *desc, const char *why,
 		     struct tei_err *err)
 {
 	return tei_err_fail(err, TEI_ERR_CONTEXT, "engine",
-			    "ask that process for a new blob",
+			    "export a new blob in the present process of that segment",
 			    "blob of segment '%.64s': %s", desc->name, why);
 }
 
-/* To the rails, or because its copies found it dead. */
+/* Returns true if the data plane, or a copy inside this host, has found the
+ * process dead. */
 static bool blob_process_gone(struct engine *e, const char *name,
 			      uint64_t incarnation)
 {
@@ -244,7 +248,7 @@ static bool blob_process_gone(struct engine *e, const char *name,
 	       engine_segment_ended_as(e, name, incarnation);
 }
 
-/* What the cache has of that name is of a process known to be gone. */
+/* Returns true if the cached descriptor of that name is of a dead process. */
 static bool blob_known_gone(struct engine *e, const char *name)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, name);
@@ -265,19 +269,19 @@ static int blob_open(struct engine *e, struct tei_meta_desc *desc,
 	int32_t got;
 	int ret;
 
-	/* whoever made it would choose what we open */
+	/* the author of the blob could choose which files are opened */
 	if (desc->file_count)
 		return tei_err_fail(err, TEI_ERR_REJECTED, "engine",
 				    "files are opened by openSegment of nvmeof/NAME",
 				    "blob of segment '%.64s': it names files",
 				    desc->name);
 	if (!desc->incarnation)
-		return blob_gone(desc, "it names no process", err);
+		return blob_gone(desc, "it has no incarnation", err);
 	if (desc->incarnation == e->incarnation &&
 	    strcmp(desc->name, e->name))
-		return blob_gone(desc, "our own, under another name", err);
+		return blob_gone(desc, "this engine under another name", err);
 	if (blob_process_gone(e, desc->name, desc->incarnation))
-		return blob_gone(desc, "stale incarnation, it has gone", err);
+		return blob_gone(desc, "the process has ended", err);
 	ret = tei_meta_cache_put(e->cache, desc, blob_known_gone(e, desc->name),
 				 &got, err);
 	if (!ret)

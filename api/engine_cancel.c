@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tasks ended early, by the program or by their batch's deadline. A task that
- * is asked to end does so when nothing of it is under way any more, so its
- * memory is final as after every other end.
+ * Ending tasks early, at the request of the program or at the deadline of their
+ * batch. Such a task ends when none of its operations is in progress any more,
+ * so the memory does not change after its end, as after every other end.
  */
 #include "api/engine_int.h"
 
@@ -42,7 +42,7 @@ void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 	struct engine_task *t;
 	size_t i, k = 0;
 
-	/* those that wait for a rail first: a copy's piece may take a while */
+	/* tasks by rail first: a copy's present part may take a while */
 	for (i = first; i < first + n; i++) {
 		t = &b->tasks[i];
 		if (t->by != ENGINE_BY_RAIL || engine_task_ended(t))

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Deadlines of batches. Those that have one stand in a heap, ordered by it; a
- * thread that is started with the first of them sleeps until the earliest and
- * asks what is left of that batch to end. It may wait for a batch's lock and
- * for the piece of a local copy, which the data threads may not. Without a
- * deadline there is neither a thread nor anything to look at.
+ * Deadlines of batches. The batches that have one are in a heap, ordered by the
+ * deadline. A thread sleeps until the earliest deadline and ends the unfinished
+ * tasks of that batch. This is a thread of its own because it may wait for the
+ * lock of a batch and for the present part of a local copy, which the progress
+ * thread and the copy threads must not do. The first deadline starts the
+ * thread; without deadlines there is no cost.
  */
 #include <string.h>
 
@@ -17,7 +18,7 @@ static struct engine_batch *deadline_batch(struct tei_heap_node *n)
 	return tei_container_of(n, struct engine_batch, timer);
 }
 
-/* Ends the batch's tasks unless it has another deadline by now. */
+/* Ends the tasks of the batch, unless its deadline has changed. */
 static void deadline_fire(struct engine_batch *b, uint64_t deadline_ns)
 {
 	tei_mutex_lock(&b->lock);
@@ -26,7 +27,8 @@ static void deadline_fire(struct engine_batch *b, uint64_t deadline_ns)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* The batch that is due, off the heap, or NULL after a sleep. */
+/* Removes the batch that is due from the heap and returns it. If none is due,
+ * sleeps and returns NULL. */
 static struct engine_batch *deadline_next(struct engine_timers *t,
 					  uint64_t *deadline_ns)
 	TEI_REQUIRES(t->lock)
@@ -143,8 +145,8 @@ void engine_deadline_submit(struct engine_batch *b)
 	uint64_t limit = b->engine->settings.transfer_timeout_s *
 			 TEI_NS_PER_SEC;
 
-	/* If the thread cannot be started, deadline_set logs that and the
-	 * batch has no deadline. */
+	/* if the thread cannot be started, deadline_set logs that and the
+	 * batch has no deadline */
 	if (limit && !b->deadline_set)
 		deadline_set(b, tei_now_ns() + limit);
 }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors for poll. Each is a level, kept by the library: an eventfd whose
- * counter is not 0 exactly while there is something to fetch.
+ * File descriptors for poll. Each is an eventfd that the library keeps readable
+ * exactly while there is something to fetch.
  *
- * A batch is armed by a submission and tells its end once: whoever brings
- * pending down to no task calls engine_event_ended, which looks again under
- * events.lock, where submissions to watched batches raise pending as well. So
- * an end that is told is still true when the level rises, and the level falls
- * before a new task can end. A submission that is refused after that puts back
- * what it found: an end that was told before it is not told again, and one that
- * was not fetched yet can be fetched.
+ * A submission arms its batch, and the end of the batch is reported once. The
+ * thread that lowers pending to no task calls engine_event_ended. This function
+ * checks pending again under events.lock; submissions to watched batches raise
+ * pending under the same lock. So a reported end is still true when the
+ * descriptor becomes readable, and the descriptor stops being readable before a
+ * new task can end. If a submission is refused after that, the state before it
+ * is restored: an end that was reported before is not reported again, and an
+ * end that was not fetched can still be fetched.
  *
- * events.lock is a leaf lock and is held over the eventfd's read and write,
- * which do not block, and over its close, so that nobody writes to a number
- * that was given away.
+ * events.lock is a leaf. It is held while an eventfd is read or written, which
+ * does not block, and while one is closed, so that no thread writes to a
+ * descriptor number that has been reused.
  */
 #include <errno.h>
 #include <string.h>
@@ -27,10 +28,10 @@ static void event_raise(int fd)
 	uint64_t one = 1;
 	ssize_t ret = write(fd, &one, sizeof(one));
 
-	(void)ret;	/* full means readable */
+	(void)ret;	/* a full counter is readable, too */
 }
 
-/* False: the program has read it. */
+/* Returns false if the program has read the descriptor. */
 static bool event_lower(int fd)
 {
 	uint64_t junk;
@@ -38,7 +39,8 @@ static bool event_lower(int fd)
 	return read(fd, &junk, sizeof(junk)) == sizeof(junk);
 }
 
-/* again: raises it also if it should be up, as the program may have read it. */
+/* Sets the engine's descriptor. again: also writes to it if it should be
+ * readable already, because the program may have read it. */
 static void event_settle(struct engine *e, bool again)
 	TEI_REQUIRES(e->events.lock)
 {
@@ -69,7 +71,7 @@ static bool event_has_ended(const struct engine_batch *b)
 		 ENGINE_PENDING_LEFT);
 }
 
-/* Tells the end, if it is one and still to be told. */
+/* Reports the end of the batch if it is armed and has ended. */
 static void event_tell(struct engine *e, struct engine_batch *b)
 	TEI_REQUIRES(e->events.lock)
 {
@@ -91,7 +93,7 @@ static void event_watched(struct engine_batch *b)
 	b->event_id = engine_batch_id(b);
 }
 
-/* What a submission changes before it can be known to be refused. */
+/* Saves the state that the submission changes, in case it is refused. */
 static void event_keep(struct engine_batch *b)
 {
 	b->event_was = (struct engine_event_was){
@@ -118,7 +120,7 @@ static void event_restore(struct engine *e, struct engine_batch *b)
 	event_settle(e, false);
 }
 
-/* --- what batches do ----------------------------------------------------- */
+/* --- calls for batches ---------------------------------------------------- */
 
 void engine_event_expect(struct engine_batch *b, uint32_t n)
 {
@@ -188,7 +190,7 @@ void engine_event_notes(struct engine *e)
 	tei_mutex_unlock(&e->events.lock);
 }
 
-/* --- the engine's side --------------------------------------------------- */
+/* --- the engine's part ---------------------------------------------------- */
 
 void engine_event_init(struct engine *e)
 {
@@ -223,8 +225,8 @@ static int event_open(int *fd)
 			    "eventfd: %s", strerror(errno));
 }
 
-/* A batch that was there before the engine's descriptor; one that got tasks
- * since is known to it. */
+/* Arms a batch whose tasks were submitted before the engine's descriptor was
+ * opened. */
 static void event_adopt(struct engine_batch *b, void *arg)
 {
 	struct engine *e = arg;
@@ -261,7 +263,7 @@ int te_event_fd(transfer_engine_t engine)
 	tei_mutex_unlock(&e->events.lock);
 	if (ret || !first)
 		return ret ? ret : fd;
-	/* whoever sleeps on it does not drive progress */
+	/* a program that polls the descriptor does not drive progress */
 	tei_rail_doze(e->dp);
 	engine_batch_each(e, event_adopt, e);
 	engine_event_notes(e);
@@ -281,7 +283,8 @@ static int event_watch(struct engine_batch *b)
 		b->event_armed = b->count > 0;
 	}
 	if (!ret && b->count && event_has_ended(b) && !b->event_armed)
-		event_batch_raise(b);	/* told already, but not here */
+		event_batch_raise(b);	/* reported, but not to this
+					 * descriptor */
 	event_tell(e, b);
 	if (!ret)
 		ret = b->event_fd;
@@ -327,7 +330,7 @@ static size_t event_take(struct engine *e, batch_id_t *ids, size_t n)
 	return i;
 }
 
-/* False: freed meanwhile, or more was submitted to it. */
+/* Returns false if the batch was freed or got more tasks meanwhile. */
 static bool event_fill(struct engine *e, batch_id_t id, struct te_ended *out)
 {
 	struct engine_batch *b = engine_batch_lock(e, id);

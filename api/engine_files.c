@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * File segments: what ties a descriptor's files, and the tasks that aim at
- * them, to the transport "nvmeof".
+ * File segments: connects the files of a descriptor, and the tasks for them,
+ * with the transport "nvmeof".
  */
 #include "api/engine_int.h"
 
@@ -29,12 +29,13 @@ int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
 	struct tei_nvmeof *ctx = files_ctx(e);
 	int ret = ctx ? tei_nvmeof_mem_remove(ctx, addr, deadline_ns) : 0;
 
-	/* on its way out when the transport came */
+	/* the memory was being unregistered when the transport was installed */
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
-/* By cuFile, or else as all that goes to other segments. True: that was just
- * opened. */
+/* Registers GPU memory for cuFile, if possible; else file transfers go through
+ * bounce buffers. Logs which. Returns true if cuFile was opened by this
+ * call. */
 static bool files_gpu_add(struct tei_nvmeof *ctx, const struct engine_region *r)
 {
 	struct tei_err err;
@@ -44,9 +45,9 @@ static bool files_gpu_add(struct tei_nvmeof *ctx, const struct engine_region *r)
 	ret = tei_nvmeof_gpu_on(ctx, &fresh, &err);
 	if (!ret)
 		ret = tei_nvmeof_gpu_add(ctx, r->addr, r->length, &err);
-	TEI_INFO("engine", "%p, %zu bytes of %s: to and from files by %s%s",
+	TEI_INFO("engine", "%p, %zu bytes of %s: file transfers %s%s",
 		 r->addr, r->length, r->location,
-		 ret ? "way of pinned host memory: " : "cuFile",
+		 ret ? "go through pinned host memory: " : "use cuFile",
 		 ret ? err.text : "");
 	return fresh;
 }
@@ -55,7 +56,7 @@ void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
 {
 	struct tei_nvmeof *ctx = files_ctx(e);
 
-	/* files that were opened before it are not its */
+	/* files that were opened before cuFile must be opened again */
 	if (ctx && e->settings.gpu_direct && files_gpu_add(ctx, r))
 		engine_segment_relocal(e);
 }
@@ -98,7 +99,8 @@ int engine_files_on(struct engine *e, struct tei_err *err)
 	return 0;
 }
 
-/* The context stays: tasks that have ended may still be on their way out. */
+/* Switches the transport off. The context stays, because threads may still use
+ * it after their tasks have ended. */
 int engine_files_off(struct engine *e, struct tei_err *err)
 {
 	uint64_t until = tei_now_ns() +
@@ -112,14 +114,15 @@ int engine_files_off(struct engine *e, struct tei_err *err)
 	__atomic_store_n(&e->files_on, true, __ATOMIC_RELAXED);
 	engine_segment_relocal(e);
 	return tei_err_fail(err, TEI_ERR_BUSY, "engine", NULL,
-			    "nvmeof: tasks are still under way");
+			    "nvmeof: requests are still in progress");
 }
 
 /* --- segments ------------------------------------------------------------ */
 
 /*
- * Where this server finds the file: by its name, with P2PHANDSHAKE also by
- * the host that it was created with, since the port is not chosen.
+ * Returns the path of a file on this server, or NULL. The descriptor lists it
+ * under the server's name. With P2PHANDSHAKE it may also be listed under the
+ * host, because the port in the name is not known in advance.
  */
 static const char *files_path(const struct engine *e,
 			      const struct tei_meta_file *f)

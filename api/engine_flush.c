@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Waiting for everything that was submitted, to one segment or to all. Nothing
- * is counted per segment while transfers run: the batches that have tasks
- * under way are noted, then waited for one after the other. All of that is one
- * wait to who destroys the engine: between two batches it is still looked at.
+ * Waiting for all submitted tasks, of one segment or of the engine. There are
+ * no counters per segment, so that transfers need not maintain them: the call
+ * lists the batches with unfinished tasks and waits for one after the other.
+ * For the destruction of the engine the whole call counts as one wait, because
+ * it accesses the engine between two batches.
  */
 #include <stdlib.h>
 
@@ -16,7 +17,8 @@ static const struct tei_err flush_no_segment = {
 	.text = "no such segment: closed or invented id",
 };
 
-/* Batches with tasks under way and how many they had; on the caller's stack. */
+/* Batches with unfinished tasks, and their number of tasks; on the caller's
+ * stack. */
 struct flush {
 	struct flush_batch {
 		batch_id_t id;
@@ -59,8 +61,9 @@ static void flush_note(struct engine_batch *b, void *arg)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* The first task from *next on that is under way to seg; false: none, or the
- * batch was freed, which only happens to ended ones. */
+/* Finds the first unfinished task to seg from *next on. Returns false if there
+ * is none, or if the batch was freed, which requires that all its tasks have
+ * ended. */
 static bool flush_find(struct engine *e, const struct flush_batch *f,
 		       segment_id_t seg, uint32_t *next)
 {
@@ -108,7 +111,7 @@ static int flush_run(struct engine *e, segment_id_t seg, uint64_t deadline_ns)
 	for (i = 0; i < f.n && !ret; i++)
 		ret = flush_batch(e, &f.batches[i], seg, deadline_ns);
 	free(f.batches);
-	/* a batch that was freed meanwhile is no error of this call */
+	/* a batch that was freed meanwhile is not an error of this call */
 	if (!ret || ret == TE_TIMED_OUT)
 		tei_err_set_last(&last);
 	return ret;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU memory: found out, registered, and copied inside this process by the
- * driver. Whoever has such memory has loaded the driver; without it nothing of
- * this runs.
+ * GPU memory: detection, registration, and copies inside this process by the
+ * driver. A program that has such memory has loaded the driver. Without the
+ * driver none of this runs.
  */
 #include "api/engine_int.h"
 
@@ -19,7 +19,8 @@ static struct tei_gpu *gpu_ctx(struct engine *e)
 
 /* --- memory -------------------------------------------------------------- */
 
-/* What was registered before may be an end of copies, too. */
+/* Opens the GPU module with the first GPU memory. Memory registered before is
+ * added, because copies may use it, too. */
 static int gpu_on(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
@@ -60,7 +61,7 @@ int engine_gpu_where(struct engine *e, void *addr, size_t len,
 	*device = -1;
 	if (gpu || tei_gpu_present())
 		ret = gpu_on(e, err);
-	/* a driver that can't be used has given nobody any memory */
+	/* without a usable driver no memory can be GPU memory */
 	if (!gpu && (ret == TEI_ERR_NO_DEVICE || ret == TEI_ERR_UNSUPPORTED))
 		return 0;
 	if (!ret && e->gpu)
@@ -155,7 +156,7 @@ int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
 	struct tei_gpu *ctx = gpu_ctx(e);
 	int ret = ctx ? tei_gpu_mem_remove(ctx, addr, deadline_ns) : 0;
 
-	/* on its way out when the first GPU memory came */
+	/* it was being unregistered when the first GPU memory was registered */
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
@@ -218,8 +219,8 @@ static bool gpu_overlap(const struct transfer_request *r)
 	return source < target + r->length && target < source + r->length;
 }
 
-/* Every rail takes what is here and what is there, and nothing shorter leads
- * to it. */
+/* Returns true if the rails can move the request's memory on both sides, and no
+ * other transport has precedence. */
 static bool gpu_by_rail(struct engine *e, const struct transfer_request *r,
 			const struct engine_target *target)
 {
@@ -246,7 +247,7 @@ int engine_gpu_prepare(struct engine *e, struct engine_task *t,
 	    TEI_GPU_NOT_REGISTERED)
 		return 3;
 	if (gpu_overlap(r))
-		return 1;		/* the driver does not say in what order */
+		return 1;		/* the driver's order is undefined */
 	engine_batch_task(e, t, r, ENGINE_BY_GPU);
 	t->u.gpu.dst = t->read ? (uintptr_t)r->source : r->target_offset;
 	t->u.gpu.src = t->read ? r->target_offset : (uintptr_t)r->source;

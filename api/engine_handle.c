@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which engine handles are alive, so that a stale or invented one is refused
- * and not followed. With the fork generation, the only state of the process
- * rather than of an engine.
+ * The handles of live engines, so that a stale or invented handle is refused
+ * without being dereferenced. This table and the fork generation are the only
+ * state that belongs to the process and not to an engine.
  */
 #include "api/engine_int.h"
 
-#define HANDLE_MAX	1024	/* engines of one process */
+#define HANDLE_MAX	1024	/* most engines of one process */
 
 static struct engine *handle_slots[HANDLE_MAX];	/* atomic entries */
-static uint32_t handle_used;			/* atomic: slots ever used */
-static uint32_t handle_forks;			/* atomic */
+static uint32_t handle_used;			/* atomic: slots used so far */
+static uint32_t handle_forks;			/* atomic: fork generation */
 static pthread_once_t handle_once = PTHREAD_ONCE_INIT;
 
 static void handle_forked(void)

@@ -3,8 +3,8 @@
 #define TEI_API_ENGINE_INT_H
 
 /*
- * The engine: what ties metadata, rails and local copies together behind the
- * Mooncake API.
+ * The engine: connects metadata, rails, local copies, files and GPU memory to
+ * the Mooncake API.
  *
  * docs/LOCKING.md states the lock order. A submission holds the lock of its
  * batch and segments (shared).
@@ -36,87 +36,94 @@ struct tei_topo;
 struct tei_topo_where;
 
 #define ENGINE_TRANSPORTS	5
-#define ENGINE_WORKERS		4	/* threads for look-ups, at most */
-#define ENGINE_WORKERS_AGAIN	2	/* of them with what failed before */
-#define ENGINE_TRIES_MAX	16	/* from then on all of the time */
-#define ENGINE_BATCH_CHUNK	256	/* slots allocated at a time */
+#define ENGINE_WORKERS		4	/* most worker threads */
+#define ENGINE_WORKERS_AGAIN	2	/* most workers with retried jobs */
+#define ENGINE_TRIES_MAX	16	/* a later try may take the full
+					 * timeout */
+#define ENGINE_BATCH_CHUNK	256	/* batch slots per allocation */
 #define ENGINE_BATCH_CHUNKS	4096
 #define ENGINE_BATCH_MAX	(1u << 20) /* tasks of one batch */
-#define ENGINE_KEEP_TASKS	1024	/* a slot keeps an array this long */
+#define ENGINE_KEEP_TASKS	1024	/* longest task array that a freed slot
+					 * keeps */
 
 /* An installed transport; its address is the handle. */
 struct engine_transport {
 	struct engine *engine;
 	char name[16];
-	char proto[16];			/* as installTransport got it */
+	char proto[16];			/* name passed to installTransport */
 	bool installed;			/* engine->control */
 };
 
-/* What copies inside this host have done for one target; all atomic. */
+/* Traffic of copies inside this host with one target. All fields are atomic. */
 struct engine_traffic {
 	uint64_t tx_bytes, rx_bytes;
 	uint64_t completed, failed, canceled;
-	uint64_t last_ns;
+	uint64_t last_ns;		/* end of the last copy,
+					 * CLOCK_MONOTONIC */
 };
 
 /*
- * A process of this host that copies reach. Shared by its segment and the
- * tasks under way; closed when both have let go, by a later call, since a
- * task's end may not close it.
+ * A local process. The references are held by its segment and by the tasks in
+ * progress. Without a reference it is closed by a later call, because the end
+ * of a task must not close it.
  */
 struct engine_neighbour {
 	struct tei_local_peer *peer;
 	struct engine_traffic traffic;
 	uint32_t refs;			/* atomic */
-	uint64_t told_ns;		/* atomic: see engine_segment_ended() */
+	uint64_t told_ns;		/* atomic: earliest time of the next
+					 * report that the process has ended */
 	struct engine_neighbour *next;	/* engine->neighbours */
 };
 
 /*
- * An open remote segment. In engine->segs, guarded by engine->segments: held
- * shared by submitters, exclusively to change. Freed with its last close.
+ * An open remote segment in engine->segs. Guarded by engine->segments, which
+ * submissions hold shared and changes hold exclusively. Freed with the last
+ * closeSegment of its id.
  */
 struct engine_segment {
 	segment_id_t id;
 	struct tei_meta_desc *desc;	/* one reference */
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
-	struct engine_neighbour *local;	/* or NULL: not by kernel copies */
+	struct engine_neighbour *local;	/* target of kernel copies, or NULL */
 	struct tei_nvmeof_seg *files;	/* one reference, or NULL */
 	int why_not_local;		/* enum engine_not_local */
-	bool gpu;			/* desc has GPU memory, and it can be
-					   reached */
-	bool astray;			/* it could not be aimed anew: its
-					   targets are those from before */
-	uint64_t asked_ns;		/* atomic: see engine_segment_bare() */
+	bool gpu;			/* desc lists GPU memory, and this
+					 * engine can use remote bounce slots */
+	bool astray;			/* the last change of the targets
+					 * failed; they belong to an earlier
+					 * desc */
+	uint64_t asked_ns;		/* atomic: earliest time of the next
+					 * refresh by engine_segment_bare() */
 	struct engine_segment *next;	/* same bucket */
 };
 
 #define ENGINE_SEG_BUCKETS	1024
 
 /*
- * The notification of a submission, which is sent when all tasks of the submission
- * are COMPLETED. Created by submitTransferWithNotify, freed by the thread that ends
- * the last task.
+ * The notification of a submission. It is sent when all tasks of the submission
+ * are COMPLETED. Created by submitTransferWithNotify, freed by the thread that
+ * ends the last task.
  */
 struct engine_submission {
 	uint32_t left;			/* atomic: tasks not ended */
 	bool failed;			/* atomic */
 	struct tei_rail_peer *peer;	/* one reference; NULL: this engine */
 	struct tei_rail_outgoing *out;	/* to the peer, or NULL */
-	struct tei_rail_note *note;	/* to this engine, or NULL: room for it is
-					 * reserved */
+	struct tei_rail_note *note;	/* to this engine, with room reserved
+					 * for it, or NULL */
 };
 
 struct engine_group;
 struct engine_leasing;
 struct engine_staging;
 
-/* What carries a task. */
+/* The transport of a task. */
 enum engine_task_by {
 	ENGINE_BY_COPY,			/* u.op */
 	ENGINE_BY_RAIL,			/* u.rail */
-	ENGINE_BY_GROUP,		/* u.group: copies of several pieces */
-	ENGINE_BY_CALLER,		/* u.atom: done when submitted */
+	ENGINE_BY_GROUP,		/* u.group: several copies */
+	ENGINE_BY_CALLER,		/* u.atom: executed by the submission */
 	ENGINE_BY_FILE,			/* u.file */
 	ENGINE_BY_GPU,			/* u.gpu */
 	ENGINE_BY_STAGE,		/* u.stage */
@@ -124,8 +131,8 @@ enum engine_task_by {
 };
 
 /*
- * A task of a batch. Owned by its batch; between submit and done by the
- * transport that carries it.
+ * A task of a batch. It belongs to the batch, and from its submission to its
+ * end to the transport.
  */
 struct engine_task {
 	struct engine *engine;
@@ -137,7 +144,7 @@ struct engine_task {
 	int status;			/* atomic: STATUS_… */
 	segment_id_t target;
 	enum engine_task_by by;
-	bool read;			/* of a single piece */
+	bool read;			/* only if the task has one range */
 	bool expired;			/* atomic: ended by a deadline */
 	union {
 		struct tei_rail_task rail;
@@ -152,10 +159,11 @@ struct engine_task {
 };
 
 /*
- * engine_batch.pending, one word so that a task's end and a waiter's coming
- * are in one order: bits 0 to 23 tasks not ended, then the threads asleep
- * until a task, and those asleep until all of them have ended, then whether an
- * event descriptor is concerned.
+ * engine_batch.pending: one word, so that the end of a task and the arrival of
+ * a waiter are ordered. Bits 0 to 23: tasks that have not ended. Bits 24 to 43:
+ * threads that sleep until one task has ended. Bits 44 to 62: threads that
+ * sleep until all tasks have ended. Bit 63: an event descriptor watches the
+ * batch.
  */
 #define ENGINE_PENDING_LEFT	UINT64_C(0xffffff)
 #define ENGINE_PENDING_TASK	(UINT64_C(1) << 24)
@@ -164,28 +172,29 @@ struct engine_task {
 #define ENGINE_PENDING_WHOLES	(UINT64_C(0x7ffff) * ENGINE_PENDING_WHOLE)
 #define ENGINE_PENDING_WATCHED	(UINT64_C(1) << 63)
 
-/* A batch's event_… before a submission that may yet be refused. */
+/* State of the event fields of a batch before a submission that may still be
+ * refused. */
 struct engine_event_was {
 	bool armed, adopted;
 	bool listed;			/* in events.ended */
 	bool level;
-	bool readable;			/* level, and the program had not
-					   read it */
+	bool readable;			/* level was set and the program had not
+					 * read the descriptor */
 };
 
 /*
- * A batch slot. Never freed while the engine lives, so that a stale id finds
- * a slot, another generation, and is refused; and so that whoever has ended a
- * task may still look at the slot although the batch is freed by then. Such a
- * straggler lowers pending late: it is never set anew, so the next batch of
- * the slot counts as ended that much later.
+ * A batch slot. Slots are freed only with the engine. A stale id therefore
+ * finds a slot whose generation differs, and is refused; and a thread that has
+ * ended a task may still access the slot after the batch has been freed. Such a
+ * thread may lower pending after the slot has been allocated again. pending is
+ * therefore never reset; the next batch only appears unended for that moment.
  */
 struct engine_batch {
-	/* fixed */
+	/* constant */
 	struct engine *engine;
 	uint32_t index;
 
-	struct tei_mutex lock;		/* guards what follows */
+	struct tei_mutex lock;		/* guards this group */
 	uint32_t gen;			/* odd while allocated */
 	uint32_t size, count;		/* tasks allowed, submitted */
 	struct engine_task *tasks;
@@ -195,14 +204,15 @@ struct engine_batch {
 
 	/* atomic */
 	uint64_t pending;		/* ENGINE_PENDING_… */
-	uint32_t wakes;			/* futex; raised to wake waiters */
+	uint32_t wakes;			/* futex; incremented to wake waiters */
 
 	/* engine->events.lock */
 	int event_fd;			/* of this batch, or -1 */
 	bool event_level;		/* event_fd is readable */
-	bool event_armed;		/* its end is still to be told */
-	bool event_adopted;		/* the engine's descriptor knows it */
-	batch_id_t event_id;		/* the id to tell */
+	bool event_armed;		/* the end has not been reported yet */
+	bool event_adopted;		/* the end is reported by
+					 * te_ended_batches */
+	batch_id_t event_id;		/* id to report */
 	struct engine_event_was event_was; /* from expect to unexpect */
 	struct tei_list event_link;	/* events.ended, or alone */
 
@@ -212,33 +222,38 @@ struct engine_batch {
 };
 
 /*
- * The entries of a region in the descriptor: n pieces. word holds 1 + keys numbers
- * per piece: its length and one memory key for each rail of the descriptor.
+ * The entries of a region in the descriptor. All bytes of an entry have the
+ * same memory keys and the same location. word holds 1 + keys numbers per
+ * entry: its length and one memory key for each rail of the descriptor.
  */
 struct engine_pieces {
-	uint32_t n;			/* pieces */
-	uint32_t keys;			/* keys per piece, rails of the descriptor */
+	uint32_t n;			/* entries */
+	uint32_t keys;			/* keys per entry = rails of the
+					 * descriptor */
 	uint64_t *word;			/* owned by the region */
 };
 
-/* A registered range, in engine->regions, which is not sorted. Guarded by control;
- * the array and the fields of the descriptor are changed with listing.lock, too. */
+/* A registered region, in engine->regions, which is not sorted. Guarded by
+ * control. The array and the fields that the descriptor uses are changed with
+ * listing.lock held, too. */
 struct engine_region {
 	void *addr;
 	size_t length;
 	bool remote;
-	bool read_only;			/* the process cannot write it */
-	bool gpu;			/* no CPU may touch it */
-	int device;			/* gpu: whose */
-	bool direct;			/* gpu: it is registered with rails */
-	bool staged;			/* gpu: stage is for engine_stage_drop */
-	uint32_t stage;
-	bool lent;			/* gpu: lend is for engine_lend_… */
-	uint64_t lend;
-	char location[64];		/* of its start */
-	char *parts;			/* "segments:…", or NULL: one place */
+	bool read_only;			/* mapped without PROT_WRITE */
+	bool gpu;			/* GPU memory, not accessible by the
+					 * CPU */
+	int device;			/* gpu: CUDA device number */
+	bool direct;			/* gpu: registered on the rails */
+	bool staged;			/* gpu: stage is valid */
+	uint32_t stage;			/* handle for engine_stage_drop */
+	bool lent;			/* gpu: lend is valid */
+	uint64_t lend;			/* handle for engine_lend_… */
+	char location[64];		/* of the first byte */
+	char *parts;			/* "segments:…" if the region has
+					 * several locations, else NULL */
 	bool listed;			/* part of the descriptor */
-	struct engine_pieces pieces;	/* remote: its entries for listing.rails */
+	struct engine_pieces pieces;	/* remote: entries for listing.rails */
 	uint64_t id;			/* number of the registration, unique */
 	uint32_t same;			/* index of the next region in the hash
 					 * bucket, plus 1; 0: none */
@@ -249,105 +264,113 @@ static inline const char *engine_region_location(const struct engine_region *r)
 	return r->parts ? r->parts : r->location;
 }
 
-/* Memory of te_alloc: a mapping of its own, or a GPU's. engine->allocs. */
+/* Memory of te_alloc: a mapping of its own, or GPU memory. In
+ * engine->allocs. */
 struct engine_alloc {
 	struct engine_alloc *next;
-	bool gpu;			/* addr and length only */
-	void *base;			/* of the whole mapping */
-	uint64_t span;
-	void *addr;			/* of what the caller has */
-	uint64_t length;		/* whole pages */
-	uint64_t page;
+	bool gpu;			/* only addr, length and node are
+					 * used */
+	void *base;			/* start of the mapping */
+	uint64_t span;			/* bytes of the mapping */
+	void *addr;			/* start of the caller's memory */
+	uint64_t length;		/* its bytes, rounded up to pages */
+	uint64_t page;			/* page size, bytes */
 	uint32_t kind;			/* enum te_page_kind */
-	int node;			/* -1: several */
+	int node;			/* NUMA node, -1: several; gpu:
+					 * device */
 };
 
-/* Rails of a descriptor, in its order. */
+/* Indices of the rails in a descriptor, in its order. */
 struct engine_desc_rails {
 	size_t rail[TEI_RAIL_MAX];
 	size_t n;
 };
 
 /*
- * The descriptor that this engine publishes. The control channel makes it when a
- * peer requests it. A call that changes the descriptor writes it to the store, or a
- * worker writes it a little later; engine_publish.c has the rules.
+ * The own descriptor. The control channel builds it when a peer requests it. A
+ * call that changes the descriptor writes it to the store, or leaves that to a
+ * worker; engine_publish.c has the rules.
  */
 struct engine_listing {
 	struct tei_mutex lock;		/* guards all fields but store */
-	struct tei_meta_desc *head;	/* descriptor without buffers; NULL before
-					 * the first publication */
+	struct tei_meta_desc *head;	/* descriptor without buffers; NULL
+					 * before the first publication */
 	struct engine_desc_rails rails;	/* rails of head; changed with control
 					 * held, too */
 	struct tei_meta_desc *desc;	/* whole descriptor at desc_version, or
 					 * NULL */
 	uint64_t desc_version;
 	uint64_t version;		/* counts the changes */
-	uint64_t changed_ns;		/* last registration or its removal, ns */
-	uint64_t serial;		/* serial number of the last descriptor */
+	uint64_t changed_ns;		/* last registration or its removal,
+					 * ns */
+	uint64_t serial;		/* serial number of the last
+					 * descriptor */
 	/* state of the store */
 	bool failed;			/* the last publication failed */
 	bool listed;			/* the store may name buffers */
 	uint64_t stored_ns;		/* time of the last publication, ns */
-	uint32_t tries;			/* failed attempts of a worker in a row */
-	uint32_t waiting;		/* calls of the application that wait for
-					 * store or hold it */
+	uint32_t tries;			/* failed attempts of a worker in a
+					 * row */
+	uint32_t waiting;		/* calls of the application that wait
+					 * for store or hold it */
 
-	struct tei_mutex store;		/* held during a publication; taken before
-					 * lock */
+	struct tei_mutex store;		/* held during a publication; taken
+					 * before lock */
 };
 
 enum engine_work_kind {
-	ENGINE_WORK_PUBLISH,		/* our rails have changed */
-	ENGINE_WORK_STORE,		/* the store is not up to date */
-	ENGINE_WORK_DEVICES,		/* interfaces have changed */
-	ENGINE_WORK_RESOLVE,		/* a peer does not answer */
-	ENGINE_WORK_REFRESH,		/* a segment's descriptor has changed */
-	ENGINE_WORK_RELIST,		/* a process has not got what ours of it
-					   says, or more than that */
-	ENGINE_WORK_ENDED,		/* a process of this host was seen to */
-	ENGINE_WORK_RENEW,		/* a slot that was lent is in doubt */
+	ENGINE_WORK_PUBLISH,		/* rails have changed: publish */
+	ENGINE_WORK_STORE,		/* the store is not up to date:
+					 * publish */
+	ENGINE_WORK_DEVICES,		/* interfaces changed: open rails */
+	ENGINE_WORK_RESOLVE,		/* a peer does not answer: look it up */
+	ENGINE_WORK_REFRESH,		/* a descriptor has changed: read it */
+	ENGINE_WORK_RELIST,		/* a target does not have memory that a
+					 * request named: read its descriptor */
+	ENGINE_WORK_ENDED,		/* a local process has ended: notify the
+					 * data plane */
+	ENGINE_WORK_RENEW,		/* a remote bounce slot needs memory */
 };
 
+/* A job of the workers. */
 struct engine_work {
 	struct tei_list link;
 	enum engine_work_kind kind;
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
-	char *name;			/* of the segment, or NULL */
-	uint32_t tries;			/* before this one */
+	char *name;			/* of the segment; owned, or NULL */
+	uint32_t tries;			/* failed tries before this one */
 	struct lend_slot *slot;		/* or NULL */
-	uint64_t due_ns;		/* not before; 0: at once */
+	uint64_t due_ns;		/* earliest start; 0: at once */
 };
 
-
-/* Descriptors for poll: which batches have ended and were not told yet. */
+/* The engine's event descriptor and the ended batches that te_ended_batches has
+ * not fetched yet. */
 struct engine_events {
-	bool on;			/* atomic: fd was asked for */
-	struct tei_mutex lock;		/* leaf; guards what follows */
-	int fd;				/* the engine's, or -1 */
+	bool on;			/* atomic: fd exists */
+	struct tei_mutex lock;		/* leaf; guards the members below */
+	int fd;				/* or -1 */
 	bool level;			/* fd is readable */
 	struct tei_list ended;		/* engine_batch.event_link */
 };
 
 /* Batches with a deadline, and the thread that ends their tasks. */
 struct engine_timers {
-	struct tei_mutex lock;		/* leaf; guards what follows */
+	struct tei_mutex lock;		/* leaf; guards the members below */
 	pthread_cond_t cond;
 	struct tei_heap heap;		/* engine_batch.timer */
 	bool started, stop;
 	pthread_t thread;
 };
 
-/*
- * Created by createTransferEngine, freed by destroyTransferEngine.
- */
+/* Created by createTransferEngine, freed by destroyTransferEngine. */
 struct engine {
-	/* fixed after creation */
+	/* constant after creation */
 	struct tei_settings settings;
-	char name[TEI_META_NAME_MAX];	/* of our segment */
+	char name[TEI_META_NAME_MAX];	/* of the own segment */
 	uint64_t incarnation;
 	uint32_t fork_gen;
-	uint32_t max_spinning;		/* threads that wait without sleep */
+	uint32_t max_spinning;		/* most threads that wait without
+					 * sleep */
 	struct tei_meta_store *store;
 	struct tei_meta_server *server;
 	struct tei_meta_cache *cache;
@@ -355,42 +378,47 @@ struct engine {
 	struct tei_local *local;
 
 	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
-	struct tei_gpu *gpu;		/* the same; NULL: no GPU memory */
-	struct engine_staging *staging;	/* the same */
+	struct tei_gpu *gpu;		/* atomic, as nvmeof; or NULL */
+	struct engine_staging *staging;	/* atomic, as nvmeof */
 
-	struct tei_mutex leasing_lock;	/* leaf; while leasing is made */
+	struct tei_mutex leasing_lock;	/* leaf; held while leasing is
+					 * created */
 	struct engine_leasing *leasing;	/* atomic: set once */
 
-	struct tei_mutex control;	/* set-up calls; guards what follows */
+	struct tei_mutex control;	/* set-up calls; guards the members
+					 * below down to left_next */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
-	struct tei_topo *topo;		/* given to the data plane */
-	char *matrix;			/* JSON that installTransport gave */
-	uint32_t devices_tries;		/* refreshes since the devices changed */
-	bool devices_again;		/* the last one left something to do */
-	bool host_fixed;		/* fixed: the control channel does not
-					 * follow the interfaces' addresses */
+	struct tei_topo *topo;		/* used by the data plane */
+	char *matrix;			/* topology JSON of installTransport */
+	uint32_t devices_tries;		/* refreshes since the devices
+					 * changed */
+	bool devices_again;		/* the last refresh was not complete */
+	bool host_fixed;		/* constant: the control channel does
+					 * not follow interface addresses */
 	struct engine_region *regions;
 	struct engine_alloc *allocs;
 	uint32_t nregions, regions_cap;
-	uint32_t *region_buckets;	/* regions_cap of them, by address: an
-					   index plus 1; 0: none */
+	uint32_t *region_buckets;	/* [regions_cap], hash by address: index
+					 * plus 1; 0: none */
 	uint64_t region_id;		/* of the last registration */
 	struct engine_listing listing;
-	bool graceful;			/* set once: leaves on a signal */
+	bool graceful;			/* closed on a signal; set once */
 	struct engine *left_next;	/* engine_shutdown.c */
 
 	bool local_on;			/* atomic: kernel copies allowed */
 	bool files_on;			/* atomic: file segments allowed */
-	struct engine_traffic own;	/* of copies inside this process */
+	struct engine_traffic own;	/* copies inside this process */
 
 	pthread_rwlock_t segments;
 	struct engine_segment *segs[ENGINE_SEG_BUCKETS];
-	uint64_t absent_ns[ENGINE_SEG_BUCKETS];	/* atomic: from when on
-					   engine_segment_absent() may ask */
+	uint64_t absent_ns[ENGINE_SEG_BUCKETS];	/* atomic: earliest time of
+					 * the next read by
+					 * engine_segment_absent() */
 
-	struct tei_mutex neighbours_lock; /* held while closing one */
-	struct engine_neighbour *neighbours; /* all; those without a
-					      * reference are closed */
+	struct tei_mutex neighbours_lock; /* held while one is closed */
+	struct engine_neighbour *neighbours; /* all, also those without a
+					      * reference that are to be
+					      * closed */
 
 	struct tei_mutex batches;	/* leaf */
 	struct engine_batch *chunks[ENGINE_BATCH_CHUNKS]; /* set once: atomic */
@@ -400,56 +428,62 @@ struct engine {
 	struct tei_log_limit bad_limit;
 
 	/* atomic */
-	uint32_t nwaiting;		/* engine_wait_enter, not left yet */
-	uint32_t nspinning;		/* those that have not gone to sleep */
-	bool closing;			/* waits end */
+	uint32_t nwaiting;		/* threads inside engine_wait_enter and
+					 * engine_wait_leave */
+	uint32_t nspinning;		/* of them, those that do not sleep */
+	bool closing;			/* waits must end */
 
 	struct engine_events events;
 	struct engine_timers timers;
 
 	struct tei_mutex notes_lock;	/* leaf */
 	struct tei_list notes;
-	uint32_t nnotes;		/* read without lock: atomic */
+	uint32_t nnotes;		/* atomic: also read without the lock */
 	struct tei_log_limit notes_limit;
 
 	struct tei_mutex work_lock;	/* leaf */
 	pthread_cond_t work_cond;
-	struct tei_list work, working;	/* that wait; under way */
+	struct tei_list work, working;	/* queued jobs; jobs in progress */
 	uint32_t nworkers, idle_workers;
 	bool work_stop;
 	bool publish_queued;
-	struct engine_work *store_queued; /* on work, or NULL */
+	struct engine_work *store_queued; /* in work, or NULL */
 	pthread_t workers[ENGINE_WORKERS];
 };
 
 /* --- engine.c ------------------------------------------------------------ */
-/* The engine behind a handle, or NULL with the thread's last error set: NULL,
- * stale, invented, or used in a child after fork. */
+/* Returns the engine of a handle. Returns NULL and sets the thread's last error
+ * if the handle is NULL, stale or invented, or is used in a child after
+ * fork. */
 struct engine *engine_from(transfer_engine_t handle);
 /*
- * An argument of a call is wrong: the thread's last error tells it, the log a
- * few of them. what NULL: one is NULL, empty or out of range. e NULL: nothing
- * is told, engine_from has. Returns -1.
+ * Reports an invalid argument of a call: sets the thread's last error and logs
+ * it, at a limited rate. what NULL stands for "an argument is NULL, empty or
+ * out of range". Does nothing if e is NULL, because engine_from has reported
+ * that. Returns -1.
  */
 int engine_bad(struct engine *e, const char *call, const char *what);
-/* Makes the descriptor without buffers; *rails gets its rails. */
+/* Builds the descriptor without buffers; fills *rails with its rails. */
 int engine_desc_head(struct engine *e, struct engine_desc_rails *rails,
 		     struct tei_meta_desc **out, struct tei_err *err)
 	TEI_REQUIRES(e->control);
-/* Makes the region's entries for a descriptor with those rails. The caller frees
- * out->word. */
+/* Builds the region's entries for a descriptor with those rails. The caller
+ * frees out->word. */
 int engine_desc_collect(struct engine *e,
 			const struct engine_desc_rails *rails,
 			const struct engine_region *r,
 			struct engine_pieces *out, struct tei_err *err)
 	TEI_REQUIRES(e->control);
-/* Adds the entries of all listed regions to the descriptor. listing.lock is held. */
+/* Adds the entries of all listed regions to the descriptor. listing.lock must
+ * be held. */
 int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 			struct tei_err *err);
+/* Returns the time at which a request to a store or peer that starts now times
+ * out (MC_HANDSHAKE_CONNECT_TIMEOUT). */
 uint64_t engine_deadline(const struct engine *e);
-/* Drains, withdraws what is published, tells the peers and stops the threads;
- * frees nothing. For a process that is about to end, by who has taken its handle
- * away. */
+/* Drains the engine, withdraws its descriptor, says BYE to the peers and stops
+ * the threads. Frees nothing. For a process that is about to end; the caller
+ * has removed the handle. */
 void engine_leave(struct engine *e);
 
 /* --- engine_publish.c: publication of the descriptor ---------------------- */
@@ -464,112 +498,123 @@ bool engine_published(struct engine *e);
 int engine_relist(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
 /*
- * Writes the descriptor to the store and waits for the result. told: the
- * application gets the result; the store then also claims the name again if it was
- * lost to another process. Blocks. No lock may be held.
+ * Writes the descriptor to the store and waits for the result. told: the result
+ * is returned to the application; the store then also registers the name again
+ * if another process has taken it. Blocks. No lock may be held.
  */
 int engine_publish(struct engine *e, bool told, struct tei_err *err);
 /*
- * Publishes a registration or the removal of one. If the store refers peers to the
- * control channel for the buffers and the last publication succeeded, leaves the
- * publication to a worker and returns 0 at once. Otherwise as engine_publish.
+ * Publishes a registration or the removal of one. If the store refers peers to
+ * the control channel for the buffers and the last publication succeeded,
+ * leaves the publication to a worker and returns 0 at once. Otherwise as
+ * engine_publish.
  */
 int engine_publish_regions(struct engine *e, struct tei_err *err);
 /* Does the publication that engine_publish_regions has left to a worker. */
 void engine_publish_later(struct engine *e);
-/* Returns the present descriptor of this engine with a reference for the caller.
- * NULL before the first publication, or without memory. */
+/* Returns the current descriptor of this engine with a reference for the
+ * caller. Returns NULL before the first publication, or if memory is short. */
 struct tei_meta_desc *engine_describe(struct engine *e);
 
-/* --- engine_handle.c: which handles are alive ---------------------------- */
+/* --- engine_handle.c: table of live handles ------------------------------- */
+/* Returns 0, or TEI_ERR_TOO_MANY. */
 int engine_handle_add(struct engine *e);
-/* False: it was not there. */
+/* Returns false if the handle was not in the table. */
 bool engine_handle_remove(struct engine *e);
 bool engine_handle_known(const void *handle);
-/* Raised in every child of a fork. */
+/* Returns the fork generation: every child of a fork has a higher one than its
+ * parent. */
 uint32_t engine_fork_gen(void);
 
 /* --- engine_shutdown.c --------------------------------------------------- */
-/* Around the destruction of an engine: takes its handle away, and a shutdown
- * waits for its end; false: somebody else ends it, and it may be gone. graceful
- * is the engine's flag, for leave. */
+/*
+ * Removes the handle of an engine that is to be destroyed. Returns false if
+ * another thread has removed it; the engine may be freed then. Between _enter
+ * and _leave a shutdown waits. *graceful is the argument for _leave.
+ */
 bool engine_shutdown_enter(struct engine *e, bool *graceful);
 void engine_shutdown_leave(bool graceful);
 
 /* --- engine_transport.c -------------------------------------------------- */
+/* Installs the transports that fit. */
 int engine_auto_discover(struct engine *e, struct tei_err *err);
-/* Opens rails for devices that have appeared, if any. A worker. */
+/* Opens rails for devices that have appeared. Worker. */
 void engine_transport_devices(struct engine *e);
 /* ops->devices_changed. */
 void engine_devices_changed(void *arg);
 
 /* --- engine_segment.c ---------------------------------------------------- */
-/* segments is held. NULL: stale or invented. */
+/* Returns NULL if no open segment has the id. segments must be held. */
 struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
 void engine_segment_free_all(struct engine *e);
-/* Ids of open segments, from bucket *from on, which moves on: all are seen
- * once it is ENGINE_SEG_BUCKETS. Their number. */
+/* Lists the ids of open segments, beginning with bucket *from, which it
+ * advances. The listing is complete when *from is ENGINE_SEG_BUCKETS. Returns
+ * the number of ids. */
 #define ENGINE_IDS 256
 int engine_segment_ids(struct engine *e, int *from,
 		       segment_id_t ids[ENGINE_IDS]);
-/* Whether it is memory of a GPU. */
+/* Returns true if the buffer is GPU memory. */
 bool engine_segment_on_gpu(const struct tei_meta_buffer *b);
-/* Gives an id that the cache has just granted its targets; on an error the
- * reference is given back. */
+/* Sets up the targets of a segment id that the cache has just returned.
+ * Releases the reference in the cache if that fails. */
 int engine_segment_grant(struct engine *e, segment_id_t id,
 			 struct tei_err *err);
-/* Another descriptor for a peer that does not answer; a worker. */
+/* Looks up the name of a peer that does not answer. Worker. */
 void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer);
-/* The store has another descriptor for an open segment; a worker. */
+/* Reads a descriptor that the store has reported as changed. Worker. */
 void engine_segment_refresh(struct engine *e, const char *name,
 			    uint32_t tries);
 
 /*
- * A request found no way to s, whose descriptor was read before its process
- * had rails. Without a store nobody tells when it has: a worker reads it
- * again, every ENGINE_BARE_NS at most. segments is held.
+ * Handles a request that finds no transport to s: its descriptor was read
+ * before its process had rails. Without a store nothing reports the change, so
+ * a worker reads the descriptor again, at most every ENGINE_BARE_NS. segments
+ * must be held.
  */
 void engine_segment_bare(struct engine *e, struct engine_segment *s);
 #define ENGINE_BARE_NS		(50 * TEI_NS_PER_MS)
 
 /*
- * A task has failed because its target has not got err->absent: whether the
- * descriptor that we have of it says otherwise becomes err->stale, and a worker
- * asks for a newer one, every ENGINE_BARE_NS at most; not where it is memory of
- * a GPU that was lent.
+ * Handles a task that failed because its target has not registered err->absent.
+ * Sets err->stale if the cached descriptor lists that memory. A worker then
+ * reads a newer descriptor, at most every ENGINE_BARE_NS, unless the memory is
+ * GPU memory that is reached through remote bounce slots.
  */
 void engine_segment_absent(struct engine *e, segment_id_t id,
 			   struct tei_err *err);
-/* Takes a newer descriptor of the same process, where it can be had; a
- * worker. */
+/* Takes over a newer descriptor of the same process, if there is one.
+ * Worker. */
 void engine_segment_relist(struct engine *e, const char *name);
 
 /*
- * Whether the process of the neighbour, which id's segment leads to, has ended.
- * Then a worker tells the rails, every ENGINE_BARE_NS at most, as long as they
- * do not know. The caller keeps n from being closed.
+ * Returns true if the local process n, which id's segment leads to, has ended.
+ * A worker then notifies the data plane, at most every ENGINE_BARE_NS. The
+ * caller must hold a reference to n, or segments.
  */
 bool engine_segment_ended(struct engine *e, segment_id_t id,
 			  struct engine_neighbour *n);
-/* The same of an open segment with that name, if it is of that process. */
+/* Returns true if the segment with that name is open, belongs to that
+ * incarnation and its local process has ended. */
 bool engine_segment_ended_as(struct engine *e, const char *name,
 			     uint64_t incarnation);
-/* Tells them; a worker. */
+/* Notifies the data plane that the local process has ended. Worker. */
 void engine_segment_tell_end(struct engine *e, const char *name);
-/* local copies were switched on or off */
+/* Re-evaluates the local path of all segments after local copies or file
+ * segments were switched on or off. */
 void engine_segment_relocal(struct engine *e);
-/* Behind that, when they were switched off: waits until none of those to other
- * processes is under way, true, or until then. */
+/* Waits until no segment and no task uses a local process any more, after local
+ * copies were switched off. Returns false if one still does at until_ns. */
 bool engine_segment_part(struct engine *e, uint64_t until_ns);
 
 /* --- engine_local.c: identities for copies inside a host ----------------- */
 
-/* id's text for the descriptor, with a keyed hash where there is a secret. */
+/* Writes the local identity for the descriptor. If there is a shared secret, a
+ * keyed hash follows. */
 int engine_local_format(struct engine *e, const struct tei_local_id *id,
 			char *out, size_t len);
 /*
- * Why a peer is not reached by local copies: one of these, or a value of enum
- * tei_local_reason. 0: it is, or was not tried.
+ * Why local copies do not reach a peer: one of these, or a value of enum
+ * tei_local_reason. 0: they do, or were not tried.
  */
 enum engine_not_local {
 	ENGINE_NOT_LOCAL_SECRET_THERE = 100,	/* only its process has one */
@@ -588,40 +633,41 @@ bool engine_addr_unpack(const struct tei_meta_address *in,
 			struct tei_rail_addr *out);
 
 /* --- engine_abi.c -------------------------------------------------------- */
-/* An output struct of ours, len bytes, as far as the caller's of size bytes
- * goes; what that has beyond ours becomes 0. */
+/* Copies the library's struct of len bytes to the caller's of size bytes. Fills
+ * bytes of the caller's struct beyond ours with 0. */
 void engine_out(void *out, size_t size, const void *ours, size_t len);
 
 /* --- engine_paths.c ------------------------------------------------------ */
-/* A copy has ended with a status, after so many bytes; before its task is the
- * caller's again. */
+/* Counts a copy that has ended. Must be called before the task's status is
+ * published. */
 void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
 			  int status);
 
 /* --- engine_files.c ------------------------------------------------------ */
-/* Brings the transport of file segments, or takes it away; control is held. */
+/* Switches the transport of file segments on or off. */
 int engine_files_on(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
 int engine_files_off(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
-/* The files of a descriptor, as this server finds them; NULL: no file segment,
- * no transport, or no memory. Blocks. */
+/* Opens the files of a descriptor at the paths that this server has for them.
+ * Returns NULL if it is no file segment, without the transport, or if memory is
+ * short. Blocks. */
 struct tei_nvmeof_seg *engine_files_open(struct engine *e,
 					 const struct tei_meta_desc *desc);
-/* As the calls of tei_nvmeof.h; 0 without the transport. */
+/* Call the functions of tei_nvmeof.h; return 0 without the transport. */
 int engine_files_mem_add(struct engine *e, void *addr, uint64_t len,
 			 const char *location);
 int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
-/* The same for GPU memory, where cuFile takes it. */
+/* Registers GPU memory for cuFile if possible. */
 struct engine_region;
 struct engine_target;
 void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
 	TEI_REQUIRES(e->control);
-/* Whether a request from or to GPU memory goes by cuFile, as all other requests
- * to files by that. */
+/* Returns true if cuFile handles this request from or to GPU memory. */
 bool engine_files_take(struct engine *e, const struct transfer_request *r,
 		       const struct engine_target *target);
-/* One request as submitTransfer takes it. 0 or the transfer family's code. */
+/* Prepares a request to a file segment. Returns 0 or the code of
+ * submitTransfer. */
 int engine_files_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 struct tei_nvmeof_seg *files);
@@ -629,124 +675,132 @@ void engine_files_start(struct engine *e, struct engine_task *t);
 
 /* --- engine_gpu.c -------------------------------------------------------- */
 /*
- * *device: the GPU whose memory it is, or -1. What was said of it must be true,
- * else TEI_ERR_INVALID; TEI_ERR_NO_DEVICE: it was said to be a GPU's, and
- * there is no driver in this process.
+ * Finds out which GPU the memory belongs to; *device is its number or -1.
+ * Returns TEI_ERR_INVALID if said contradicts it, TEI_ERR_NO_DEVICE if said
+ * names a GPU and this process has no driver.
  */
 int engine_gpu_where(struct engine *e, void *addr, size_t len,
 		     const struct tei_topo_where *said, int *device,
 		     struct tei_err *err) TEI_REQUIRES(e->control);
-/* Host memory for what goes to or from GPU memory, on the node of a NIC near
- * it, and its location for the rails, of TEI_TOPO_NAME bytes. For munmap; NULL:
- * there is none. */
+/* Maps a bounce buffer for GPU memory on the NUMA node of a near NIC. location,
+ * of TEI_TOPO_NAME bytes, gets its location for the rails. The caller unmaps it
+ * with munmap. Returns NULL if memory is short. */
 void *engine_gpu_bounce(struct engine *e, const void *gpu, size_t size,
 			char *location);
-/* Zeroed memory of a GPU, not registered; freed by _free, or with the engine.
- * As tei_gpu_alloc. */
+/* Allocates zeroed GPU memory, not registered. engine_gpu_free or the end of
+ * the engine frees it. Errors as tei_gpu_alloc. */
 int engine_gpu_alloc(struct engine *e, int device, size_t len, void **addr,
 		     struct tei_err *err);
 void engine_gpu_free(struct engine *e, void *addr);
-/* As the calls of tei_gpu.h; 0 where no GPU memory was ever registered. */
+/* Call the functions of tei_gpu.h; return 0 if no GPU memory was ever
+ * registered. */
 int engine_gpu_mem_add(struct engine *e, void *addr, uint64_t len,
 		       struct tei_err *err);
 int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
-/* Registers GPU memory with the rails, where all of them take it; an error is
- * filled in and not logged. */
+/* Registers GPU memory on the rails, if all of them accept it. An error is
+ * stored in *err and not logged. */
 int engine_gpu_direct_add(struct engine *e, const struct engine_region *r,
 			  bool remote, struct tei_err *err);
-/* Whether one end of the request is GPU memory of this process. */
+/* Returns true if one side of the request is GPU memory of this process. */
 bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
-/* Such a one, as submitTransfer takes it: 0 or the transfer family's code. */
+/* Prepares such a request. Returns 0 or the code of submitTransfer. */
 int engine_gpu_prepare(struct engine *e, struct engine_task *t,
 		       const struct transfer_request *r,
 		       const struct engine_target *target);
 void engine_gpu_start(struct engine *e, struct engine_task *t);
 
 /* --- engine_paths.c ------------------------------------------------------ */
-/* False: stale or invented. paths, if not NULL: TEI_RAIL_MAX of them, whose rank
- * and whether they are connected is not looked at. */
+/* Fills *s. paths, if not NULL, has TEI_RAIL_MAX elements; their rank and
+ * TE_PATH_CONNECTED are not set. Returns false if the id is not open. */
 bool engine_peer_stats(struct engine *e, segment_id_t id,
 		       struct te_peer_stats *s, struct te_path *paths,
 		       size_t *npaths);
 
 /* --- engine_report.c ----------------------------------------------------- */
-/* A tei_meta_report_fn; arg is the engine. */
+/* Returns the statistics as JSON; a tei_meta_report_fn, arg is the engine. */
 char *engine_report(void *arg);
-/* What showLinks says, as JSON or as text; NULL without memory. */
+/* Returns the text of showLinks, as JSON or for people; the caller frees it.
+ * Returns NULL if memory is short. */
 char *engine_links(struct engine *e, bool json);
 
 /* --- engine_stats.c ------------------------------------------------------ */
-/* A word for enum te_rail_state. */
+/* Returns the name of an enum te_rail_state. */
 const char *engine_rail_state(uint32_t state);
-/* in NULL: no error. */
+/* Converts an error record; in NULL means no error. */
 void engine_error_out(const struct tei_err *in, uint32_t flags,
 		      struct te_error *out, size_t size);
 
 /* --- engine_alloc.c ------------------------------------------------------ */
-/* Unmaps what was not freed; nothing of it is registered any more. */
+/* Unmaps the memory that te_free has not freed. It must not be registered any
+ * more. */
 void engine_alloc_free_all(struct engine *e);
 
 /* --- engine_memory.c ----------------------------------------------------- */
 void engine_memory_free_all(struct engine *e);
 
 /* --- engine_batch.c ------------------------------------------------------ */
-/* The slot of an id, locked, if the id is alive; else NULL with the thread's
- * last error set. */
+/* Returns the locked slot of a batch. Returns NULL with the thread's last error
+ * set if the id is stale or invented. */
 struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id);
 void engine_batch_unlock(struct engine_batch *b);
-/* Calls fn for every slot, none locked. */
+/* Calls fn for every slot, without a lock. */
 void engine_batch_each(struct engine *e,
 		       void (*fn)(struct engine_batch *b, void *arg),
 		       void *arg);
-/* Where one request goes. */
+/* Where a request goes. Reused for the requests of a submission with the same
+ * target. */
 struct engine_target {
-	bool valid;			/* the rest is that of id */
+	bool valid;			/* the other fields are those of id */
 	segment_id_t id;
-	bool local;			/* kernel copy or memcpy */
-	struct engine_neighbour *neighbour; /* NULL: ourselves */
-	bool asked, ended;		/* whether the neighbour's process has */
+	bool local;			/* copy by the kernel or memcpy */
+	struct engine_neighbour *neighbour; /* NULL: this process */
+	bool asked, ended;		/* the neighbour was checked; it has
+					 * ended */
 	struct tei_rail_peer *peer;
 	struct tei_nvmeof_seg *files;
 	const struct tei_meta_desc *gpu; /* NULL: no GPU memory there */
 };
 
-/* *t gets where id goes, kept where it is id already; segments is held. 0, or
- * the transfer family's code. */
+/* Fills *t for id, unless it is filled for id already. segments must be held.
+ * Returns 0 or the code of submitTransfer. */
 int engine_batch_target(struct engine *e, segment_id_t id,
 			struct engine_target *t);
-/* Whether the target's memory at addr is a GPU's. */
+/* Returns true if the target's memory at addr is GPU memory. */
 bool engine_batch_gpu(const struct engine_target *target, uint64_t addr);
-/* Whether some of the target's is a GPU's that no rail there has keys of: its
- * owner lends for it. */
+/* Returns true if the range includes GPU memory that no rail of the target has
+ * a key for: it is reached through remote bounce slots. */
 bool engine_batch_lent(const struct engine_target *target, uint64_t addr,
 		       uint64_t len);
-/* A task that goes by rail, whatever else leads there. */
+/* Prepares a task by rail, even if another transport leads to the target. */
 void engine_batch_by_rail(struct engine *e, struct engine_task *t,
 			  const struct transfer_request *r,
 			  const struct engine_target *target);
-/* What tasks of one piece have in common; the rest is 0. */
+/* Fills the fields that all tasks with one range have; the rest is 0. */
 void engine_batch_task(struct engine *e, struct engine_task *t,
 		       const struct transfer_request *r,
 		       enum engine_task_by by);
-/* One request as submitTransfer takes it. 0 or the transfer family's code. */
+/* Checks a request and prepares its task. Returns 0 or the code of
+ * submitTransfer. */
 int engine_batch_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 struct engine_target *target);
-/* Why none of them starts, where that is TE_TIMED_OUT. */
+/* Error text if engine_batch_start returns TE_TIMED_OUT. */
 #define ENGINE_DEADLINE_PASSED	"the batch's deadline has passed"
-/* Starts the n tasks that were prepared behind b->count; the locks are held. */
+/* Starts the n tasks that were prepared after b->count. b->lock and segments
+ * must be held. */
 int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n);
-/* Publishes the status last: from then on the task is the caller's. */
+/* Ends a task. Publishes the status last; from then on the task belongs to the
+ * caller of the API. */
 void engine_task_end(struct engine_task *t, int status,
 		     const struct tei_err *err);
-/* A copy inside this host has ended: 0, TEI_LOCAL_CANCELLED or a code; bytes: so
- * many were copied; why, or NULL: nothing more is known of it. */
+/* Ends a task of copies inside this host. code: 0, TEI_LOCAL_CANCELLED or an
+ * error. bytes: bytes copied. why: error record, or NULL. */
 void engine_task_local_end(struct engine_task *t, int code, uint64_t bytes,
 			   const struct tei_err *why);
 void engine_batch_free_all(struct engine *e);
 void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		      const struct tei_err *err);
-/* The status that says the same. */
+/* Converts the data plane's end of a task to a status. */
 int engine_rail_status(enum tei_rail_end end);
 
 static inline batch_id_t engine_batch_id(const struct engine_batch *b)
@@ -762,31 +816,34 @@ static inline bool engine_task_ended(const struct engine_task *t)
 /* --- engine_status.c ----------------------------------------------------- */
 void engine_task_status(const struct engine_task *t,
 			struct transfer_status *status);
-/* The worst status and the sum of bytes; its lock is held, count is not 0. */
+/* Computes the worst status and the sum of bytes. The lock must be held and
+ * count must not be 0. */
 void engine_batch_sum(const struct engine_batch *b,
 		      struct transfer_status *status);
 
 /* --- engine_wait.c ------------------------------------------------------- */
-#define ENGINE_WAIT_ALL		SIZE_MAX	/* the task: all of them */
+#define ENGINE_WAIT_ALL		SIZE_MAX	/* task: all of the batch */
 void engine_wait_init(struct engine *e);
-/* Until the task has ended, or all of the batch, or the time has come. 0 or
- * a code as te_wait_task returns; *status where not NULL and not 1. */
+/* Waits until the task or batch has ended or deadline_ns has passed. Returns a
+ * code of te_wait_task. Fills *status, unless it is NULL or the code is 1. */
 int engine_wait(struct engine *e, batch_id_t id, size_t task,
 		uint64_t deadline_ns, struct transfer_status *status);
-/* Around what looks at the engine between or beside such waits: the engine is
- * there until the thread has left. They nest. */
+/* Keep the engine alive while a call blocks: its destruction waits until every
+ * thread has left. Calls may be nested. */
 void engine_wait_enter(struct engine *e);
 void engine_wait_leave(struct engine *e);
-/* The time at which a timeout in microseconds is over; negative: never. */
+/* Returns the deadline of a timeout in microseconds; a negative one is
+ * never. */
 uint64_t engine_wait_deadline(int64_t timeout_us);
-/* n tasks of the batch are about to start; its lock is held. */
+/* Counts n tasks that are about to start; b->lock must be held. */
 void engine_wait_expect(struct engine_batch *b, uint32_t n);
-/* They have not been started after all; its lock is held. */
+/* Reverses engine_wait_expect if the n tasks were refused; b->lock must be
+ * held. */
 void engine_wait_unexpect(struct engine_batch *b, uint32_t n);
-/* A task of the batch has ended; its status is published already, and the
- * batch may be freed: nothing but the slot is looked at. */
+/* Counts the end of a task whose status has been published. The batch may have
+ * been freed meanwhile, so only the slot is accessed. */
 void engine_wait_ended(struct engine_batch *b, size_t task);
-/* The batch was freed: its waiters leave. */
+/* Wakes the waiters of a freed batch, which return. */
 void engine_wait_freed(struct engine_batch *b);
 /* Ends all waits and waits until their threads have left. */
 void engine_wait_shut(struct engine *e);
@@ -794,67 +851,71 @@ void engine_wait_shut(struct engine *e);
 /* --- engine_event.c ------------------------------------------------------ */
 void engine_event_init(struct engine *e);
 void engine_event_fini(struct engine *e);
-/* As the calls of engine_wait.c, for a batch that is watched. */
+/* Do the same as the calls of engine_wait.c for a batch that is watched. */
 void engine_event_expect(struct engine_batch *b, uint32_t n);
 void engine_event_unexpect(struct engine_batch *b, uint32_t n);
-/* pending's tasks have come down to none. Any thread, slot only. */
+/* Reports that all tasks have ended. Any thread; accesses only the slot. */
 void engine_event_ended(struct engine_batch *b);
-/* The batch is being freed; its lock is held. */
+/* Closes the batch's descriptor; b->lock must be held. */
 void engine_event_freed(struct engine_batch *b);
-/* Notifications have arrived or were taken; cheap without a descriptor. */
+/* Updates the engine's descriptor after notifications have arrived or were
+ * fetched. Cheap if there is no descriptor. */
 void engine_event_notes(struct engine *e);
 
 /* --- engine_deadline.c --------------------------------------------------- */
 void engine_deadline_init(struct engine *e);
-/* Sets the deadline of MC_TRANSFER_TIMEOUT, unless the batch has one of its
- * own; the batch's lock is held. */
+/* Sets the deadline of MC_TRANSFER_TIMEOUT, unless te_batch_deadline has set
+ * one; b->lock must be held. */
 void engine_deadline_submit(struct engine_batch *b);
-/* Stops the thread; nothing is ended by a deadline any more. */
+/* Stops the thread; no deadline ends a task any more. */
 void engine_deadline_stop(struct engine *e);
 void engine_deadline_fini(struct engine *e);
-/* The batch is being freed; its lock is held. */
+/* Removes the deadline of a batch that is being freed; b->lock must be held. */
 void engine_deadline_freed(struct engine_batch *b);
 
 /* --- engine_cancel.c ----------------------------------------------------- */
-/* Ends those of n tasks that have not ended, as CANCELED, or as FAILED with
- * the deadline as reason; the batch's lock is held. Waits for a local copy's
- * present piece only. */
+/* Requests that the unfinished ones of n tasks end as CANCELED, or as FAILED if
+ * the deadline is the reason; b->lock must be held. Waits only for the present
+ * part of a local copy. */
 void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 			 bool deadline);
 
 /* --- engine_submit.c ----------------------------------------------------- */
-/* Starts a task by ENGINE_BY_GROUP or ENGINE_BY_CALLER. */
+/* Starts a task of ENGINE_BY_GROUP or ENGINE_BY_CALLER. */
 void engine_submit_start(struct engine *e, struct engine_task *t);
-/* Cancels the copies of a task by ENGINE_BY_GROUP; its batch's lock is held. */
+/* Cancels the copies of a task of ENGINE_BY_GROUP; its batch's lock must be
+ * held. */
 void engine_group_cancel(struct engine *e, struct engine_task *t);
 
 /* --- engine_notify.c ----------------------------------------------------- */
 /*
- * Makes a notification of the engine to itself and reserves room for it. Returns
- * NULL if there is no room, if it is too long, or without memory: err is filled in
- * and is the thread's last error.
+ * Creates a notification of the engine to itself and reserves room for it.
+ * Returns NULL if it is too long, if there is no room or if memory is short;
+ * err is filled and is the thread's last error.
  */
 struct tei_rail_note *engine_note_own(struct engine *e,
 				      const struct notify_msg *msg,
 				      struct tei_err *err);
-/* Frees one that was not delivered, and its room. */
+/* Frees a notification that was not delivered, and its room. */
 void engine_note_discard(struct engine *e, struct tei_rail_note *note);
-/* Delivers a notification for which room is reserved; takes it over. */
+/* Delivers a notification for which room is reserved, and takes it over. */
 void engine_note_arrived(void *arg, struct tei_rail_note *note);
 void engine_note_free_all(struct engine *e);
 
 /* --- engine_work.c ------------------------------------------------------- */
 void engine_work_publish(struct engine *e);
-/* Brings the store up to date, not before due_ns. */
+/* Queues a publication that brings the store up to date, not before due_ns. */
 void engine_work_store(struct engine *e, uint64_t due_ns);
-/* Schedules a call of engine_transport_devices for that time. */
+/* Queues a call of engine_transport_devices for due_ns. */
 void engine_work_devices(struct engine *e, uint64_t due_ns);
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
-/* tries: those before this one, in vain; the more, the longer it may last. */
+/* tries: number of failed tries; each doubles the time that the next one may
+ * take. */
 void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);
 void engine_work_relist(struct engine *e, const char *name);
 void engine_work_ended(struct engine *e, const char *name);
-/* False: not now. */
+/* Queues new memory for a remote bounce slot. Returns false if that is not
+ * possible now. */
 bool engine_work_renew(struct engine *e, struct lend_slot *slot);
 void engine_work_stop(struct engine *e);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Leased slots, the initiator's side: tasks, their pieces, and what is said of
- * them. engine_lease.h has the rules. All of it is the thread's but for what
- * stands below "calls".
+ * Remote bounce slots, the initiator: tasks, their pieces and the messages
+ * about them. engine_lease.h has the rules. Except for the last section, all
+ * functions run in the thread "tei-lease".
  */
 #include "api/engine_lease_int.h"
 
@@ -19,12 +19,13 @@ static void lease_err(struct tei_err *err, const struct tei_rail_peer *peer,
 	snprintf(err->provider, sizeof(err->provider), "cuda");
 	snprintf(err->peer, sizeof(err->peer), "%s", tei_rail_peer_name(peer));
 	snprintf(err->text, sizeof(err->text),
-		 "GPU memory of another process, by way of its host memory: %s",
+		 "GPU memory of another process, through its host memory: %s",
 		 text);
 }
 
-/* --- what is said -------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------ */
 
+/* Sends the message of the piece's state. */
 static void lease_say(struct engine_leasing *l, struct lease_piece *p)
 {
 	struct engine_lease *lease = p->lease;
@@ -75,7 +76,7 @@ static void lease_enter(struct engine_leasing *l, struct lease_piece *p,
 
 /* --- ends ---------------------------------------------------------------- */
 
-/* The piece concerns its task no more. */
+/* Separates a piece from its task. */
 static void lease_part(struct lease_piece *p)
 {
 	p->lease->running--;
@@ -99,8 +100,8 @@ static void lease_try_end(struct engine_leasing *l, struct engine_lease *lease)
 	tei_mutex_unlock(&l->lock);
 	lease->err = NULL;
 	if (lease->moved == lease->length && status != STATUS_TIMEOUT)
-		status = 0;		/* it was faster than who stopped it */
-	lease->done(lease, status, status ? err : NULL); /* the caller's */
+		status = 0;		/* complete before it was cancelled */
+	lease->done(lease, status, status ? err : NULL); /* lease is void */
 	free(err);
 	tei_mutex_lock(&l->lock);
 	l->ending--;
@@ -108,7 +109,8 @@ static void lease_try_end(struct engine_leasing *l, struct engine_lease *lease)
 	tei_mutex_unlock(&l->lock);
 }
 
-/* Asks the rails to end it, as its task ends. */
+/* Ends the rail task of a piece: at once if the deadline has ended the task,
+ * else as a cancelled task. */
 static void lease_halt(struct engine_leasing *l, struct lease_piece *p)
 {
 	struct tei_rail_task *task = &p->rail;
@@ -122,14 +124,15 @@ static void lease_halt(struct engine_leasing *l, struct lease_piece *p)
 		tei_rail_cancel(l->engine->dp, &task, 1);
 }
 
-/* No more pieces are begun, those that wait for a slot are given up. */
+/* Stops beginning pieces of a task, drops those that wait for a slot and
+ * cancels those that are being moved. */
 static void lease_fail(struct engine_leasing *l, struct engine_lease *lease,
 		       int status, const struct tei_err *err)
 {
 	struct lease_piece *p;
 	uint32_t i;
 
-	/* that something may still land is what a caller must know first */
+	/* TIMEOUT takes precedence, because bytes may still land */
 	if (!lease->status || (status == STATUS_TIMEOUT &&
 			       lease->status != STATUS_TIMEOUT)) {
 		free(lease->err);
@@ -163,7 +166,8 @@ static void lease_fail_code(struct engine_leasing *l,
 	struct tei_err err;
 
 	lease_err(&err, lease->peer, code, text);
-	/* the target's word; what is not registered here fails at the start */
+	/* the target has sent this code; local memory that is not registered
+	 * is refused at the start */
 	if (code == TEI_ERR_NOT_REGISTERED) {
 		err.absent.addr = lease->remote;
 		err.absent.length = lease->length;
@@ -192,7 +196,8 @@ static void piece_railed(struct tei_rail_task *task, enum tei_rail_end end,
 	tei_mutex_unlock(&l->lock);
 }
 
-/* The slot is ours, at that address of the target. */
+/* Moves the bytes of a piece; slot is the address that the target has
+ * granted. */
 static void lease_move(struct engine_leasing *l, struct lease_piece *p,
 		       uint64_t slot)
 {
@@ -229,7 +234,7 @@ static void lease_moved(struct engine_leasing *l, struct engine_lease *lease,
 			 __ATOMIC_RELAXED);
 }
 
-/* Where it goes from the rails, which have completed it. */
+/* Handles a piece whose rail task has completed. */
 static void lease_completed(struct engine_leasing *l, struct lease_piece *p)
 {
 	struct engine_lease *lease = p->lease;
@@ -248,7 +253,7 @@ static void lease_completed(struct engine_leasing *l, struct lease_piece *p)
 	lease_try_end(l, lease);
 }
 
-/* Something has come of its pieces. */
+/* Notes progress of a piece at the target. */
 static void lease_went_on(struct engine_leasing *l, struct lease_target *target)
 {
 	target->heard_ns = l->now;
@@ -257,8 +262,9 @@ static void lease_went_on(struct engine_leasing *l, struct lease_target *target)
 }
 
 /*
- * Those of a silent target that have waited for as long and have no piece would
- * wait once more in turn; who came later has a time of its own.
+ * Fails the tasks for a silent target that have waited for MC_SLICE_TIMEOUT and
+ * have no piece in progress; otherwise each would wait once more in turn. A
+ * task that was started later has its own time.
  */
 static void lease_purge(struct engine_leasing *l, struct lease_target *target)
 {
@@ -288,7 +294,7 @@ void lease_railed(struct engine_leasing *l, struct lease_piece *p)
 		lease_completed(l, p);
 		return;
 	}
-	/* what it has not got is the slot, of which no descriptor says anything */
+	/* the absent memory is the slot, which no descriptor lists */
 	memset(&p->err.absent, 0, sizeof(p->err.absent));
 	status = engine_rail_status(p->end);
 	p->unfenced = status == STATUS_TIMEOUT;
@@ -306,7 +312,7 @@ void lease_railed(struct engine_leasing *l, struct lease_piece *p)
 		lease_purge(l, target);
 }
 
-/* Told DONE; 0 where that is what the piece waited for. */
+/* Handles DONE. code 0 is a success only if the piece waited for its copy. */
 static void lease_done(struct engine_leasing *l, struct lease_piece *p,
 		       int code)
 {
@@ -319,8 +325,8 @@ static void lease_done(struct engine_leasing *l, struct lease_piece *p,
 		lease_halt(l, p);
 		return;
 	}
-	/* one that waited for READY says FREE: the target keeps the addresses
-	 * for whom it had lent them until it hears that, see lend_late */
+	/* A piece that waited for READY sends FREE, because the target keeps
+	 * the addresses in quarantine until it receives that (lend_late). */
 	if (p->state != LEASE_RETURNING)
 		lease_part(p);
 	lease_enter(l, p, p->state == LEASE_ASKING ? LEASE_RETURNING :
@@ -333,7 +339,7 @@ static void lease_done(struct engine_leasing *l, struct lease_piece *p,
 		lease_fail_code(l, lease, told && code == TEI_ERR_TIMED_OUT ?
 				STATUS_TIMEOUT : STATUS_FAILED,
 				code ? code : TEI_ERR_CONTEXT,
-				code ? tei_err_name(code) : "it was not lent");
+				code ? tei_err_name(code) : "no slot was granted");
 	lease_try_end(l, lease);
 }
 
@@ -358,7 +364,8 @@ void lease_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
 		return;
 	p = &t->piece[m->id % LEASE_PIECES];
 	if (p->state == LEASE_NONE || p->id != m->id)
-		return;			/* said again of one that is over */
+		return;			/* repeated, of a piece that has
+					 * ended */
 	lease_went_on(l, t);
 	if (m->type == LEASE_DONE)
 		lease_done(l, p, m->code);
@@ -366,7 +373,7 @@ void lease_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
 		lease_move(l, p, m->at);
 }
 
-/* --- beginning ----------------------------------------------------------- */
+/* --- begin --------------------------------------------------------------- */
 
 static struct lease_target *lease_target_new(struct engine_leasing *l,
 					     struct tei_rail_peer *peer)
@@ -378,7 +385,7 @@ static struct lease_target *lease_target_new(struct engine_leasing *l,
 		return NULL;
 	tei_rail_peer_hold(peer);
 	t->peer = peer;
-	/* above those of a record that was forgotten, however fast it went */
+	/* above the numbers of a record that was freed, at any speed */
 	t->next_id = l->now;
 	tei_list_init(&t->queue);
 	for (i = 0; i < LEASE_PIECES; i++) {
@@ -432,7 +439,7 @@ void lease_stopped(struct engine_leasing *l, struct engine_lease *lease)
 	lease_try_end(l, lease);
 }
 
-/* One piece of the task whose turn it is. */
+/* Begins one piece of the task whose turn it is. */
 static void lease_begin(struct engine_leasing *l, struct lease_target *t,
 			struct lease_piece *p)
 {
@@ -449,7 +456,7 @@ static void lease_begin(struct engine_leasing *l, struct lease_target *t,
 	lease->running++;
 	t->running++;
 	t->used++;
-	tei_list_del(&lease->queue);	/* its turn; to the end if more */
+	tei_list_del(&lease->queue);	/* back to the end if bytes are left */
 	lease->queued = p->length < left;
 	if (lease->queued)
 		tei_list_add_tail(&t->queue, &lease->queue);
@@ -470,6 +477,7 @@ static void lease_begins(struct engine_leasing *l, struct lease_target *t)
 
 /* --- time ---------------------------------------------------------------- */
 
+/* Ends a piece without a result of the target. gone: its process has ended. */
 static void lease_lose(struct engine_leasing *l, struct lease_piece *p,
 		       int status, int code, const char *text, bool gone)
 {
@@ -482,7 +490,7 @@ static void lease_lose(struct engine_leasing *l, struct lease_piece *p,
 	lease_try_end(l, lease);
 }
 
-/* What time does to a piece; true: its target is silent. */
+/* Checks the timeouts of a piece. Returns true if its target is silent. */
 static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
 		      uint64_t timeout)
 {
@@ -502,7 +510,7 @@ static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
 	if (told && p->lease->stop_ns &&
 	    l->now - p->lease->stop_ns > fence) {
 		lease_lose(l, p, STATUS_TIMEOUT, TEI_ERR_TIMED_OUT,
-			   "the target does not say how its copy has ended",
+			   "the target does not report the end of its copy",
 			   false);
 		return false;
 	}
@@ -512,8 +520,8 @@ static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
 	p->target->silent = true;
 	lease_lose(l, p, told ? STATUS_TIMEOUT : STATUS_FAILED,
 		   TEI_ERR_ENDPOINT, told ?
-		   "the target made no progress for MC_SLICE_TIMEOUT, its copy may be under way" :
-		   "the target lent nothing for MC_SLICE_TIMEOUT", false);
+		   "the target made no progress for MC_SLICE_TIMEOUT; its copy may still run" :
+		   "the target granted no bounce slot for MC_SLICE_TIMEOUT", false);
 	return true;
 }
 
@@ -526,7 +534,7 @@ static void lease_gone(struct engine_leasing *l, struct lease_target *t)
 	while (!tei_list_empty(&t->queue)) {
 		lease = tei_list_first(&t->queue, struct engine_lease, queue);
 		lease_fail_code(l, lease, STATUS_FAILED, TEI_ERR_ENDPOINT,
-				"its process has gone");
+				"the process has ended");
 		lease_try_end(l, lease);
 	}
 	for (i = 0; i < LEASE_PIECES; i++) {
@@ -535,7 +543,7 @@ static void lease_gone(struct engine_leasing *l, struct lease_target *t)
 			lease_enter(l, p, LEASE_NONE);
 		else if (p->state == LEASE_ASKING || p->state == LEASE_TELLING)
 			lease_lose(l, p, STATUS_FAILED, TEI_ERR_ENDPOINT,
-				   "its process has gone", true);
+				 "the process has ended", true);
 	}
 }
 
@@ -559,7 +567,7 @@ static void lease_look(struct engine_leasing *l, struct lease_target *t)
 		if (p->state != LEASE_NONE && !p->unsaid)
 			leasing_due(l, p->due_ns);
 	}
-	/* all numbers may be taken by what nobody answers */
+	/* all numbers may be in use by pieces that are not answered */
 	if (silent || l->now - t->heard_ns >= timeout)
 		lease_purge(l, t);
 }
@@ -588,7 +596,7 @@ void lease_forget(struct engine_leasing *l)
 						 struct lease_target, link));
 }
 
-/* --- calls: any thread --------------------------------------------------- */
+/* --- calls by any thread -------------------------------------------------- */
 
 int engine_lease_start(struct engine *e, struct engine_lease *lease)
 {
@@ -659,7 +667,8 @@ static void task_leased(struct engine_lease *lease, int status,
 
 	tei_rail_peer_put(lease->peer);
 	engine_task_end(t, status ? status : STATUS_COMPLETED, err);
-	/* whoever unregisters it finds the task ended */
+	/* after the end, so that a call that unregisters the memory finds no
+	 * unfinished task */
 	if (held)
 		tei_rail_mr_let_go(dp, held, length);
 }
@@ -692,7 +701,7 @@ void engine_lease_start_task(struct engine *e, struct engine_task *t)
 	int ret;
 
 	tei_rail_peer_hold(lease->peer);
-	/* for the whole task: between its pieces no rail task holds it */
+	/* for the whole task, because rail tasks hold only their piece */
 	ret = tei_rail_mr_hold(e->dp, lease->local, lease->length,
 			       lease->read);
 	lease->held = !ret;
@@ -701,7 +710,7 @@ void engine_lease_start_task(struct engine *e, struct engine_task *t)
 	if (!ret)
 		return;			/* task_leased follows */
 	lease_err(&err, lease->peer, ret, ret == TEI_ERR_NOT_REGISTERED ?
-		  "the local memory is not registered for it" :
+		  "the local memory is not registered for this access" :
 		  "the engine is being destroyed");
 	task_leased(lease, STATUS_FAILED, &err);
 }

@@ -3,8 +3,8 @@
 #define TEI_API_ENGINE_LEASE_WIRE_H
 
 /*
- * What engines say to each other about leased slots (engine_lease.h), version
- * 1: one struct lease_msg per message of the data plane, behind its
+ * The messages between engines about remote bounce slots (engine_lease.h),
+ * version 1. Each message of the data plane has one struct lease_msg after its
  * TEI_RAIL_MESSAGE_HEAD bytes. Numbers are little-endian.
  */
 
@@ -15,37 +15,38 @@
 #define LEASE_MAGIC	0x31534c4du	/* "MLS1" */
 
 enum lease_type {
-	/* of the initiator, again and again until it is answered */
-	LEASE_ASK = 1,		/* a slot for this piece; then: it is still mine */
-	LEASE_GO,		/* a write's bytes are in the slot, and final */
-	LEASE_FREE,		/* nothing is moved to or from the slot any more,
-				   but see LEASE_UNFENCED */
-	/* of the target, for each of those that wants one */
-	LEASE_READY,		/* the slot is the initiator's, with the bytes
-				   of a read in it */
-	LEASE_DONE,		/* the lease is over: code */
+	/* from the initiator, repeated until it is answered */
+	LEASE_ASK = 1,		/* requests a slot for a piece; later: the piece
+				 * still uses it */
+	LEASE_GO,		/* write: the slot has all of its bytes */
+	LEASE_FREE,		/* the initiator no longer uses the slot; see
+				 * LEASE_UNFENCED */
+	/* from the target, as an answer */
+	LEASE_READY,		/* grants the slot; read: it has the bytes */
+	LEASE_DONE,		/* the piece has ended with code */
 };
 
 /* Flags of a message. */
-#define LEASE_READS	1u	/* ASK: from GPU memory; otherwise to it */
-#define LEASE_UNFENCED	2u	/* FREE: what was moved may still be under way */
+#define LEASE_READS	1u	/* ASK: a read from GPU memory, else a write */
+#define LEASE_UNFENCED	2u	/* FREE: the transfer may still be in
+				 * progress */
 
 struct lease_msg {
 	uint32_t magic;
 	uint8_t version;		/* 1 */
 	uint8_t type;			/* enum lease_type */
 	uint16_t flags;			/* LEASE_… */
-	uint64_t id;			/* of the piece; grows with each one of
-					   an initiator at a target */
-	uint64_t base, extent;		/* ASK: GPU memory of its whole task */
-	uint64_t at;			/* ASK: the piece's first byte there;
-					   READY: the slot's address */
+	uint64_t id;			/* number of the piece; increases for
+					 * each initiator at a target */
+	uint64_t base, extent;		/* ASK: GPU memory of the whole task */
+	uint64_t at;			/* ASK: address of the piece there;
+					 * READY: address of the slot */
 	uint32_t length;		/* ASK: bytes of the piece */
-	int32_t code;			/* DONE: 0 or a tei_code */
+	int32_t code;			/* DONE: 0 or a negative code */
 };
 _Static_assert(sizeof(struct lease_msg) == 48, "on the wire");
 
-/* To the wire's byte order and back. */
+/* Converts between host and wire byte order. */
 static inline void lease_msg_swap(struct lease_msg *m)
 {
 	m->magic = htole32(m->magic);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Leased slots: the thread of both sides, and how word comes to it.
+ * Remote bounce slots: the thread of both sides, and how it is notified.
  */
 #include "api/engine_lease_int.h"
 
@@ -60,7 +60,8 @@ static void leasing_read(struct engine_leasing *l,
 		lend_heard(l, message->peer, &m);
 }
 
-/* Or NULL, without memory. */
+/* Returns the record of a sender, created if necessary, or NULL if memory is
+ * short. */
 static struct leasing_sender *leasing_sender(struct engine_leasing *l,
 					     const struct tei_rail_peer *peer)
 	TEI_REQUIRES(l->lock)
@@ -108,7 +109,7 @@ void leasing_word(struct engine_leasing *l)
 	pthread_cond_signal(&l->work);
 }
 
-/* The first of a list, taken out, or NULL. */
+/* Removes the first element of a list and returns it, or NULL. */
 static struct tei_list *leasing_take(struct engine_leasing *l,
 				     struct tei_list *list)
 {
@@ -123,7 +124,7 @@ static struct tei_list *leasing_take(struct engine_leasing *l,
 	return first;
 }
 
-/* One of the sender whose turn it is, or NULL. */
+/* Returns a message of the sender whose turn it is, or NULL. */
 static struct tei_rail_message *leasing_next(struct engine_leasing *l)
 {
 	struct tei_rail_message *m = NULL;
@@ -134,7 +135,7 @@ static struct tei_rail_message *leasing_next(struct engine_leasing *l)
 		s = tei_list_first(&l->senders, struct leasing_sender, link);
 		m = tei_list_first(&s->messages, struct tei_rail_message, link);
 		tei_list_del(&m->link);
-		tei_list_del(&s->link);	/* its turn; to the end if more */
+		tei_list_del(&s->link);	/* back to the end if more are left */
 		if (--s->n)
 			tei_list_add_tail(&l->senders, &s->link);
 		else
@@ -144,7 +145,7 @@ static struct tei_rail_message *leasing_next(struct engine_leasing *l)
 	return m;
 }
 
-/* Those that are left wait for the next round, which then comes at once. */
+/* Reads messages. If some are left, the next iteration follows at once. */
 static void leasing_messages(struct engine_leasing *l)
 {
 	struct tei_rail_message *m;
@@ -159,7 +160,7 @@ static void leasing_messages(struct engine_leasing *l)
 	tei_mutex_unlock(&l->lock);
 }
 
-/* What was left, in the order in which it makes sense. */
+/* Handles all events of an iteration: ends first, because they free slots. */
 static void leasing_round(struct engine_leasing *l)
 {
 	struct tei_list *n;
@@ -199,7 +200,7 @@ static void *leasing_main(void *arg)
 	return NULL;
 }
 
-/* --- its life ------------------------------------------------------------ */
+/* --- creation and end ----------------------------------------------------- */
 
 static void leasing_free(struct engine_leasing *l) TEI_NO_TSA
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Leased slots, the target's side: who asks, who has a slot, and the copies
+ * Remote bounce slots, the target: clients, their pieces, and the copies
  * between slots and GPUs. engine_lease.h has the rules, engine_lend_pool.c the
  * memory.
  */
@@ -22,10 +22,10 @@ static void lend_say(struct engine_leasing *l, struct lend_piece *p,
 	p->unsaid = !leasing_send(l, b->peer, &b->prefer, &b->trying, &m);
 }
 
-/* What no rail took. */
+/* Sends the message of a piece again that no rail accepted. */
 static void lend_say_again(struct engine_leasing *l, struct lend_piece *p)
 {
-	p->unsaid = false;		/* if it has gone on without */
+	p->unsaid = false;		/* it may have left the state since */
 	if (p->state == LEND_LENT)
 		lend_say(l, p, LEASE_READY, 0);
 	else if (p->state == LEND_DONE)
@@ -45,21 +45,22 @@ static struct lend_region *lend_region(struct engine_leasing *l,
 	return NULL;
 }
 
-/* The piece has no use for its slot any more; its initiator may have. */
+/* Takes the slot from a piece. doubtful: the client may still access it. */
 static void lend_take_back(struct engine_leasing *l, struct lend_piece *p,
 			   bool doubtful)
 {
 	struct lend_slot *slot = p->slot;
 
 	p->slot = NULL;
-	/* in one step: who sees it idle sees whether it is in doubt */
+	/* in one step, because a free slot must not appear usable while its
+	 * doubtful is not set yet */
 	tei_mutex_lock(&l->lock);
 	slot->piece = NULL;
 	slot->doubtful |= doubtful;
 	tei_mutex_unlock(&l->lock);
 }
 
-/* It is over: says so, now and whenever it is asked again. */
+/* Ends a piece and sends DONE, which is repeated for each message about it. */
 static void lend_end(struct engine_leasing *l, struct lend_piece *p, int code,
 		     bool doubtful)
 {
@@ -87,7 +88,7 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 	tei_mutex_unlock(&l->lock);
 }
 
-/* Begins its copy, unless the GPU memory is being unregistered. */
+/* Begins the copy of a piece, unless the GPU memory is being unregistered. */
 static void lend_copy(struct engine_leasing *l, struct lend_piece *p)
 {
 	struct lend_slot *slot = p->slot;
@@ -127,9 +128,9 @@ void lend_copied(struct engine_leasing *l, struct lend_slot *slot)
 	lend_say(l, p, LEASE_READY, 0);
 }
 
-/* --- who is given one ---------------------------------------------------- */
+/* --- grants --------------------------------------------------------------- */
 
-/* A slot that nobody uses, or NULL; *idle of them there are. */
+/* Returns a free slot, or NULL; *idle is the number of free slots. */
 static struct lend_slot *lend_idle(struct engine_leasing *l,
 				   struct lend_pool *pool, uint32_t *idle)
 	TEI_REQUIRES(l->lock)
@@ -163,7 +164,8 @@ static uint32_t lend_has(const struct lend_pool *pool,
 	return n;
 }
 
-/* The one whose turn it is, its slot given; or NULL. */
+/* Chooses the piece that gets the next slot, and assigns the slot. Returns NULL
+ * if there is none. */
 static struct lend_piece *lend_pick(struct engine_leasing *l)
 	TEI_REQUIRES(l->lock)
 {
@@ -175,7 +177,7 @@ static struct lend_piece *lend_pick(struct engine_leasing *l)
 	tei_list_foreach(p, &l->asks, struct lend_piece, node) {
 		r = lend_region(l, p->serial);
 		if (!r || !l->pool[r->place])
-			continue;	/* lend_age tells it */
+			continue;	/* lend_look ends the piece */
 		slot = lend_idle(l, l->pool[r->place], &idle);
 		has = lend_has(l->pool[r->place], p->peer);
 		if (!slot || has >= idle || has >= least)
@@ -212,7 +214,7 @@ static void lend_give(struct engine_leasing *l)
 	}
 }
 
-/* --- what is heard ------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 static struct lend_peer *lend_find(struct engine_leasing *l,
 				   struct tei_rail_peer *peer)
@@ -234,7 +236,7 @@ static struct lend_peer *lend_find(struct engine_leasing *l,
 	return b;
 }
 
-/* 0, or why nothing is lent for it. */
+/* Checks the range of an ASK. Returns 0, or the code why no slot is granted. */
 static int lend_check(struct engine_leasing *l, const struct lease_msg *m,
 		      uint64_t *serial)
 {
@@ -274,7 +276,7 @@ static void lend_asked(struct engine_leasing *l, struct lend_piece *p,
 	tei_list_add_tail(&l->asks, &p->node);
 }
 
-/* A number that is new here. */
+/* Begins a piece whose number is new here. */
 static void lend_new(struct engine_leasing *l, struct lend_piece *p,
 		     const struct lease_msg *m)
 {
@@ -285,7 +287,7 @@ static void lend_new(struct engine_leasing *l, struct lend_piece *p,
 	p->unsaid = false;
 	if (m->type == LEASE_ASK)
 		lend_asked(l, p, m);
-	else	/* it overtook its ASK, or was forgotten */
+	else	/* it has overtaken its ASK, or the record was freed */
 		lend_end(l, p, m->type == LEASE_FREE ? 0 : TEI_ERR_TIMED_OUT,
 			 false);
 }
@@ -333,7 +335,7 @@ void lend_heard(struct engine_leasing *l, struct tei_rail_peer *peer,
 
 /* --- time ---------------------------------------------------------------- */
 
-/* 0, or why it ends. */
+/* Returns 0, or the code with which a piece must end. gone: its client is. */
 static int lend_verdict(struct engine_leasing *l, const struct lend_piece *p,
 			bool gone)
 {
@@ -347,13 +349,14 @@ static int lend_verdict(struct engine_leasing *l, const struct lend_piece *p,
 	if (p->slot)
 		leaving = p->slot->pool->leaving;
 	tei_mutex_unlock(&l->lock);
-	/* a lent one is told at GO, or may be read to its end */
+	/* after READY this is checked at GO, and a read may be completed */
 	if (p->state == LEND_ASKED ? !there : leaving)
 		return TEI_ERR_NOT_REGISTERED;
 	return l->now - p->heard_ns > timeout ? TEI_ERR_TIMED_OUT : 0;
 }
 
-/* How many copies of it are under way; *any: it has pieces here. */
+/* Checks the timeouts of a client's pieces. Returns the number of its copies in
+ * progress; *any: it has pieces here. */
 static uint32_t lend_look(struct engine_leasing *l, struct lend_peer *b,
 			  bool gone, bool *any)
 {
@@ -387,7 +390,8 @@ static void lend_peer_free(struct lend_peer *b)
 	free(b);
 }
 
-/* Slots in doubt get other memory; those of a pool that is to go are closed. */
+/* Has workers provide memory for the slots that need it, except in a pool that
+ * is about to be freed. */
 static void lend_renews(struct engine_leasing *l)
 {
 	struct lend_slot *slot;
@@ -411,7 +415,7 @@ static void lend_renews(struct engine_leasing *l)
 	tei_mutex_unlock(&l->lock);
 }
 
-/* Tells who waits that the thread has nothing of a pool that is to go. */
+/* Notifies pool_leave when the thread uses no slot of a pool any more. */
 static void lend_leaving(struct engine_leasing *l)
 {
 	struct lend_pool *pool;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Leased slots, the target's side: the GPU memory that is lent for, and the
- * host memory that is lent.
+ * Remote bounce slots, the target: the GPU memory for which slots are granted,
+ * and the memory of the slots.
  */
 #include "api/engine_lease_int.h"
 
@@ -12,7 +12,7 @@
 
 #include "topo/tei_topo.h"
 
-/* --- a slot's memory ----------------------------------------------------- */
+/* --- memory of a slot ----------------------------------------------------- */
 
 static int slot_open(struct engine *e, const void *gpu, struct lend_slot *slot,
 		     char **out, struct tei_err *err)
@@ -21,16 +21,16 @@ static int slot_open(struct engine *e, const void *gpu, struct lend_slot *slot,
 	struct tei_rail_mr *mr;
 	int ret;
 
-	/* for its end, which must not fail */
+	/* allocated now, because slot_bury must not fail */
 	if (!slot->grave)
 		slot->grave = calloc(1, sizeof(*slot->grave));
 	if (!slot->grave)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory to lend for GPU memory");
+				    "no memory for a remote bounce slot");
 	mem = engine_gpu_bounce(e, gpu, LEASE_PIECE, location);
 	if (!mem)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory to lend for GPU memory");
+				    "no memory for a remote bounce slot");
 	ret = tei_gpu_mem_pin(e->gpu, gpu, mem, LEASE_PIECE, err);
 	if (ret)
 		goto err_unmap;
@@ -47,7 +47,7 @@ err_unmap:
 	return ret;
 }
 
-/* Nobody's any more, whoever was late. */
+/* Frees quarantined memory whose grant has been acknowledged. */
 static void grave_free(struct lend_grave *g)
 {
 	if (g->mem)
@@ -57,7 +57,8 @@ static void grave_free(struct lend_grave *g)
 	free(g);
 }
 
-/* Its addresses stay, nobody's, while somebody may be late. */
+/* Makes the memory of a slot inaccessible. Its addresses stay in quarantine
+ * while the grant is unacknowledged. */
 static void slot_bury(struct engine_leasing *l, struct lend_slot *slot)
 {
 	struct lend_grave *g = slot->grave;
@@ -71,7 +72,7 @@ static void slot_bury(struct engine_leasing *l, struct lend_slot *slot)
 	tei_mutex_lock(&l->lock);
 	late = slot->late.peer;
 	if (late) {
-		g->late = slot->late;	/* the grave's from here on */
+		g->late = slot->late;	/* g now has the reference */
 		slot->late.peer = NULL;
 		tei_list_add_tail(&l->graves, &g->link);
 		leasing_word(l);
@@ -81,7 +82,8 @@ static void slot_bury(struct engine_leasing *l, struct lend_slot *slot)
 		grave_free(g);
 }
 
-/* No rail and no copy touches it when this gives 0; else it stays. */
+/* Unregisters the memory of a slot. If it returns 0, neither a rail nor a copy
+ * accesses the memory any more; otherwise the memory stays. */
 static int slot_close(struct engine_leasing *l, struct lend_slot *slot)
 {
 	struct engine *e = l->engine;
@@ -91,8 +93,8 @@ static int slot_close(struct engine_leasing *l, struct lend_slot *slot)
 
 	ret = tei_rail_mr_dereg(e->dp, slot->mem, wait, &err);
 	if (ret == TEI_ERR_NOT_REGISTERED)
-		ret = 0;		/* an earlier try got so far */
-	/* who told that a copy has ended may not be back yet */
+		ret = 0;		/* an earlier call has done that */
+	/* the callback of a copy may still be running in its thread */
 	if (!ret)
 		ret = tei_gpu_mem_remove(e->gpu, slot->mem,
 					 tei_now_ns() + wait);
@@ -101,7 +103,7 @@ static int slot_close(struct engine_leasing *l, struct lend_slot *slot)
 	return ret;
 }
 
-/* --- initiators that may be late ----------------------------------------- */
+/* --- unacknowledged grants ------------------------------------------------ */
 
 void lend_late_set(struct engine_leasing *l, struct lend_slot *slot,
 		   struct tei_rail_peer *peer, uint64_t id)
@@ -114,6 +116,7 @@ void lend_late_set(struct engine_leasing *l, struct lend_slot *slot,
 	tei_mutex_unlock(&l->lock);
 }
 
+/* Returns true if the message acknowledges the grant. */
 static bool late_past(const struct lend_late *late,
 		      const struct tei_rail_peer *peer,
 		      const struct lease_msg *m)
@@ -123,7 +126,7 @@ static bool late_past(const struct lend_late *late,
 		(m->id == late->id && m->type != LEASE_ASK));
 }
 
-/* What is over of the graves goes into the list, to be freed without the lock. */
+/* Moves quarantined memory to a list that is freed without the lock. */
 static void late_take(struct engine_leasing *l, struct lend_grave *g,
 		      struct tei_list *over) TEI_REQUIRES(l->lock)
 {
@@ -143,7 +146,7 @@ static void late_free(struct tei_list *over)
 	}
 }
 
-/* Of a slot that goes, with memory that stays or without any. */
+/* Ends the grant of a slot that is being freed and is not in quarantine. */
 static void lend_late_drop(struct engine_leasing *l, struct lend_slot *slot)
 {
 	struct tei_rail_peer *peer;
@@ -157,7 +160,8 @@ static void lend_late_drop(struct engine_leasing *l, struct lend_slot *slot)
 		tei_rail_peer_put(peer);
 }
 
-/* Slots that did not come to be buried yet; how many. */
+/* Ends the acknowledged grants of slots that are not in quarantine yet. Returns
+ * their number. */
 static uint32_t late_slots(struct engine_leasing *l,
 			   const struct tei_rail_peer *peer,
 			   const struct lease_msg *m) TEI_REQUIRES(l->lock)
@@ -200,7 +204,8 @@ void lend_late_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
 	late_free(&over);
 }
 
-/* The next one of those, or the first; only the thread takes any out. */
+/* Returns the quarantined memory after g, or the first if g is NULL. Only the
+ * thread removes elements. */
 static struct lend_grave *late_next(struct engine_leasing *l,
 				    struct lend_grave *g)
 {
@@ -280,7 +285,7 @@ static void pool_close(struct engine_leasing *l, struct lend_pool *pool)
 	for (i = 0; i < LEASE_SLOTS; i++) {
 		ret = pool->slot[i].mem ? slot_close(l, &pool->slot[i]) : 0;
 		if (ret)
-			TEI_WARN("engine", "%u bytes of host memory stay in use: %s",
+			TEI_WARN("engine", "remote bounce slot: %u bytes are not freed, because they are still in use: %s",
 				 LEASE_PIECE, tei_err_name(ret));
 		lend_late_drop(l, &pool->slot[i]);
 		free(pool->slot[i].grave);
@@ -297,7 +302,7 @@ static int pool_open(struct engine_leasing *l, const void *gpu,
 
 	if (!pool)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory to lend for GPU memory");
+				    "no memory for remote bounce slots");
 	pool->leasing = l;
 	for (i = 0; i < LEASE_SLOTS && !ret; i++) {
 		pool->slot[i].pool = pool;
@@ -311,7 +316,8 @@ static int pool_open(struct engine_leasing *l, const void *gpu,
 	return ret;
 }
 
-/* Its last region has gone: the thread has done with it, then it closes. */
+/* Closes a pool after the last region of its context: waits until the thread
+ * does not use its slots any more, then frees it. */
 static void pool_leave(struct engine_leasing *l, uint32_t place)
 {
 	struct lend_pool *pool;
@@ -328,7 +334,7 @@ static void pool_leave(struct engine_leasing *l, uint32_t place)
 	pool_close(l, pool);
 }
 
-/* GPU memory of the pool's context, held; NULL: there is none. */
+/* Returns held GPU memory of the pool's context, or NULL if there is none. */
 static const void *pool_hold(struct engine_leasing *l,
 			     const struct lend_pool *pool)
 {
@@ -347,7 +353,8 @@ static const void *pool_hold(struct engine_leasing *l,
 	return gpu;
 }
 
-/* Other memory for a slot; what is left of the old is *mem. */
+/* Replaces the memory of a slot. *mem is the memory that it has afterwards, or
+ * NULL. */
 static int slot_renew(struct engine_leasing *l, struct lend_slot *slot,
 		      char **mem)
 {
@@ -357,10 +364,11 @@ static int slot_renew(struct engine_leasing *l, struct lend_slot *slot,
 
 	*mem = slot->mem;
 	if (!gpu)
-		return ret;		/* it is closed with its pool, or later */
+		return ret;		/* closed with its pool, or tried
+					 * again */
 	ret = slot->mem ? slot_close(l, slot) : 0;
 	if (ret) {
-		snprintf(err.text, sizeof(err.text), "it is in use: %s",
+		snprintf(err.text, sizeof(err.text), "the old memory is still in use: %s",
 			 tei_err_name(ret));
 	} else {
 		*mem = NULL;
@@ -368,7 +376,7 @@ static int slot_renew(struct engine_leasing *l, struct lend_slot *slot,
 	}
 	tei_gpu_mem_let_go(l->engine->gpu, (uintptr_t)gpu);
 	if (ret && !slot->pause_ns)
-		TEI_WARN("engine", "one slot less to lend for GPU memory, until memory for it can be had: %s",
+		TEI_WARN("engine", "remote bounce slot: out of use until its memory can be replaced: %s",
 			 err.text);
 	return ret;
 }
@@ -438,7 +446,7 @@ static struct lend_region *region_find(struct engine_leasing *l,
 	return &l->regions[i];
 }
 
-/* The GPU memory is held. */
+/* Adds a region to the pool of its context. The GPU memory is held. */
 static int lend_use(struct engine_leasing *l, const void *gpu, uint64_t len,
 		    uint32_t place, uint64_t *serial, struct tei_err *err)
 {
@@ -460,7 +468,7 @@ static int lend_use(struct engine_leasing *l, const void *gpu, uint64_t len,
 		ret = region_add(l, gpu, len, place, serial);
 		if (ret)
 			tei_err_fail(err, ret, "engine", NULL,
-				     "no memory to lend for GPU memory");
+				     "no memory for a region with remote bounce slots");
 		if (ret && !--pool->users)
 			pool_leave(l, place);
 	}
@@ -477,11 +485,11 @@ int engine_lend_add(struct engine *e, void *gpu, uint64_t len, uint64_t *serial,
 
 	if (!l)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no thread to lend for GPU memory");
+				    "remote bounce slots: the thread cannot be started");
 	ret = tei_gpu_mem_hold(e->gpu, (uintptr_t)gpu, len, &place);
 	if (ret)
 		return tei_err_fail(err, ret, "engine", NULL,
-				    "%p: it is being unregistered", gpu);
+				    "%p: is being unregistered", gpu);
 	ret = lend_use(l, gpu, len, place, serial, err);
 	tei_gpu_mem_let_go(e->gpu, (uintptr_t)gpu);
 	return ret;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A process's identity for copies inside a host, as its descriptor has it.
- * With a shared secret a keyed hash follows it. A kernel copy asks nothing of
- * its target, so it is on the initiator's side that who has no secret, or
- * another one, is told no and goes by the rails, where the target says no.
+ * The local identity of a process, as it is in its descriptor. With a shared
+ * secret a keyed hash follows it. A kernel copy does not involve the target, so
+ * the initiator must check the secret: an initiator without the secret, or with
+ * another one, uses the rails, where the target refuses it.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 static_assert(TEI_LOCAL_ID_TEXT + 1 + 2 * SEAL_BYTES <= TEI_META_LOCAL_MAX,
 	      "an identity and its hash fit");
 
-/* The hash over the first n bytes of text. */
+/* Computes the hash of the first n bytes of text. */
 static void local_seal(const struct tei_secret *secret, const char *text,
 		       size_t n, char out[2 * SEAL_BYTES + 1])
 {
@@ -57,13 +57,13 @@ const char *engine_local_why(int not_local)
 	case 0:
 		return "";
 	case ENGINE_NOT_LOCAL_SECRET_THERE:
-		return "its process has a shared secret, we have none";
+		return "the peer has a shared secret, this process has none";
 	case ENGINE_NOT_LOCAL_SECRET_HERE:
-		return "its process has no shared secret";
+		return "this process has a shared secret, the peer has none";
 	case ENGINE_NOT_LOCAL_SECRET_OTHER:
-		return "its process has another shared secret";
+		return "the peer has another shared secret";
 	case ENGINE_NOT_LOCAL_UNREADABLE:
-		return "its identity can't be read";
+		return "the peer's local identity is malformed";
 	default:
 		return tei_local_reason_text((enum tei_local_reason)not_local);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The log of the process, passed to the program.
+ * Passing the log of the process to the program.
  */
 #include "api/engine_int.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered memory: on the rails, for local copies, in the descriptor; all
- * three or none.
+ * Registered memory. A region is registered on the rails and for local copies,
+ * and is part of the descriptor. A registration does all three or none.
  */
 #include "api/engine_int.h"
 
@@ -13,8 +13,8 @@
 #include "util/text.h"
 
 /*
- * Where host memory is as one location of its own, or, where it has several
- * parts, as "segments:…", said by the caller or found out. The caller frees
+ * Finds the location of host memory: said by the caller, or looked up if said
+ * is "*". It is "segments:…" if there are several locations. The caller frees
  * *out.
  */
 static int memory_locate(const void *addr, size_t len, const char *said,
@@ -35,7 +35,8 @@ static int memory_locate(const void *addr, size_t len, const char *said,
 				       "no memory for a region");
 }
 
-/* Where it is, for the descriptor; r->parts only where there are several. */
+/* Sets the location of a region. r->parts is set only if there are several
+ * locations. */
 static int memory_place(struct engine *e, struct engine_region *r,
 			const char *said, struct tei_err *err)
 	TEI_REQUIRES(e->control)
@@ -167,7 +168,7 @@ static struct engine_region memory_take(struct engine *e,
 	return taken;
 }
 
-/* Publishes the last n of the table, all at once. */
+/* Adds the last n regions of the table to the published descriptor. */
 static int memory_list(struct engine *e, size_t n, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
@@ -195,7 +196,7 @@ static void memory_free_region(struct engine_region *r)
 	free(r->pieces.word);
 }
 
-/* Nothing of the program, and no rail, touches it any more. */
+/* Releases GPU memory that no task and no rail uses any more. */
 static void memory_drop_gpu(struct engine *e, const struct engine_region *r)
 {
 	if (r->staged)
@@ -206,26 +207,28 @@ static void memory_drop_gpu(struct engine *e, const struct engine_region *r)
 	}
 }
 
-/* By the rails themselves, where all of them take it. */
+/* Registers GPU memory on the rails, if all of them accept it. Logs how it is
+ * transferred. */
 static void memory_add_direct(struct engine *e, struct engine_region *r,
 			      bool remote) TEI_REQUIRES(e->control)
 {
 	struct tei_err err;
 
 	r->direct = !engine_gpu_direct_add(e, r, remote, &err);
-	/* also where a rail that takes it is yet to come */
+	/* also if a rail that accepts it is opened later */
 	r->remote |= remote && r->direct;
 	if (r->direct && tei_rail_mr_direct(e->dp, r->addr, r->length)) {
-		TEI_INFO("engine", "%p, %zu bytes of %s: to and from other processes by the rails themselves",
+		TEI_INFO("engine", "%p, %zu bytes of %s: transfers with other processes use the rails directly",
 			 r->addr, r->length, r->location);
 		return;
 	}
-	TEI_INFO("engine", "%p, %zu bytes of %s: to and from other processes by way of pinned host memory: %s",
+	TEI_INFO("engine", "%p, %zu bytes of %s: transfers with other processes go through pinned host memory: %s",
 		 r->addr, r->length, r->location,
-		 r->direct ? "there is no rail" : err.text);
+		 r->direct ? "no rail is open" : err.text);
 }
 
-/* By way of host memory, which is always there for what the rails don't take. */
+/* Registers GPU memory. Bounce buffers are set up even if the rails accept the
+ * memory, because a rail or a file may not. */
 static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
@@ -237,13 +240,13 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 		r->lent = !engine_lend_add(e, r->addr, r->length, &r->lend,
 					   &err);
 		if (!r->lent)
-			TEI_WARN("engine", "%p, %zu bytes of %s: no host memory to lend for it to other processes: %s",
+			TEI_WARN("engine", "%p, %zu bytes of %s: other processes cannot access it, because there are no remote bounce slots: %s",
 				 r->addr, r->length, r->location, err.text);
 		r->remote = r->lent;
 	}
 	r->staged = !engine_stage_add(e, r->addr, r->length, &r->stage, &err);
 	if (!r->staged)
-		TEI_WARN("engine", "%p, %zu bytes of %s: no host memory between it and other segments: %s",
+		TEI_WARN("engine", "%p, %zu bytes of %s: requests from it to other segments fail, because there are no bounce buffers: %s",
 			 r->addr, r->length, r->location, err.text);
 	memory_add_direct(e, r, remote);
 	engine_files_gpu_add(e, r);
@@ -264,7 +267,7 @@ static int memory_refuse(const struct engine_region *r,
 	if (access == TEI_TOPO_UNMAPPED)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine",
 				    "map the memory before it is registered; memory of a GPU needs the CUDA driver in this process",
-				    "%p, %zu bytes: nothing is mapped at %#llx",
+				    "%p, %zu bytes: not mapped at %#llx",
 				    r->addr, r->length,
 				    (unsigned long long)base);
 	return tei_err_fail(err, TEI_ERR_INVALID, "engine",
@@ -275,10 +278,10 @@ static int memory_refuse(const struct engine_region *r,
 }
 
 /*
- * Sets *access to the accesses that peers may make to host memory. If the process
- * cannot write the memory, peers may only read it. If the process cannot read it
- * either, the registration is refused, because a peer's access would kill the
- * process, or break a connection that also serves good memory.
+ * Sets *access to the accesses that peers may make to host memory. If the
+ * process cannot write the memory, peers may only read it. If the process
+ * cannot read it either, the registration is refused, because a peer's access
+ * would kill the process, or break a connection that also serves other memory.
  */
 static int memory_access(const struct engine_region *r,
 			 const struct tei_topo_maps *maps, uint32_t *access,
@@ -294,14 +297,15 @@ static int memory_access(const struct engine_region *r,
 	if (can != TEI_TOPO_READ_ONLY)
 		return 0;
 	if (r->remote)
-		TEI_INFO("engine", "%p, %zu bytes: for reading only, %#llx to %#llx is mapped without PROT_WRITE",
+		TEI_INFO("engine", "%p, %zu bytes: registered for reading only: %#llx to %#llx is mapped without PROT_WRITE",
 			 r->addr, r->length, (unsigned long long)base,
 			 (unsigned long long)end);
 	*access |= TEI_RAIL_READ_ONLY;
 	return 0;
 }
 
-/* Returns NULL if /proc does not tell; the caller frees it. */
+/* Reads the mappings below until. Returns NULL if /proc is not readable. The
+ * caller frees the result. */
 static struct tei_topo_maps *memory_maps(uint64_t until)
 {
 	struct tei_topo_maps *maps;
@@ -309,7 +313,7 @@ static struct tei_topo_maps *memory_maps(uint64_t until)
 	return tei_topo_maps_read(until, &maps) ? NULL : maps;
 }
 
-/* For copies inside this host. */
+/* Registers a region for copies inside this host. */
 static int memory_add_local(struct engine *e, const struct engine_region *r)
 {
 	return tei_local_region_add(e->local, r->addr, r->length,
@@ -334,12 +338,12 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 	r.remote = remote;
 	if (!addr || !length || (uintptr_t)addr + length < (uintptr_t)addr)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-				    "%p, %zu bytes is no memory range", addr,
-				    length);
+				    "%p, %zu bytes: address NULL, length 0, or the range wraps",
+				    addr, length);
 	ret = memory_place(e, &r, location, err);
 	if (ret)
 		return ret;
-	/* memory of a GPU is not mapped in the process's page tables */
+	/* GPU memory is not in the page tables of the process */
 	if (!r.gpu)
 		ret = memory_access(&r, maps, &access, err);
 	if (!ret)
@@ -381,8 +385,9 @@ err_parts:
 	return ret;
 }
 
-/* What was begun to unregister stays; to and from files by way of host memory,
- * if cuFile has let go of it. direct: it was on the rails. */
+/* Restores GPU memory that could not be unregistered. direct: it was registered
+ * on the rails. If cuFile has released it already, file transfers use bounce
+ * buffers from now on. */
 static void memory_again_gpu(struct engine *e, struct engine_region *r,
 			     bool direct)
 {
@@ -391,7 +396,7 @@ static void memory_again_gpu(struct engine *e, struct engine_region *r,
 	if (direct) {
 		r->direct = !engine_gpu_direct_add(e, r, r->remote, &why);
 		if (!r->direct)
-			TEI_WARN("engine", "%p, %zu bytes of %s: no longer by the rails themselves: %s",
+			TEI_WARN("engine", "%p, %zu bytes of %s: no longer registered on the rails: %s",
 				 r->addr, r->length, r->location, why.text);
 		r->remote = r->remote && (r->direct || r->lent);
 	}
@@ -403,7 +408,7 @@ static int memory_in_file(const struct engine_region *r, int code,
 			  struct tei_err *err)
 {
 	return tei_err_fail(err, code, "engine", NULL,
-			    "%p: a file is still read into it or written from it",
+			    "%p: a file request still uses it",
 			    r->addr);
 }
 
@@ -411,11 +416,12 @@ static int memory_in_copy(const struct engine_region *r, int code,
 			  struct tei_err *err)
 {
 	return tei_err_fail(err, code, "engine", NULL,
-			    "%p: a copy to or from GPU memory still uses it",
+			    "%p: a copy from or to GPU memory still uses it",
 			    r->addr);
 }
 
-/* As memory_remove_rest; what is kept is noted in r. */
+/* Unregisters GPU memory that is no longer published, and frees the region. If
+ * that fails, *r describes what is still registered. */
 static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 			     uint64_t wait, struct tei_err *err)
 {
@@ -433,7 +439,7 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 		}
 		r->direct = false;
 	}
-	/* the rails may have taken all of it, for a peer that is silent */
+	/* the rails may have used all of the time, waiting for a silent peer */
 	until = tei_now_ns() + wait;
 	ret = engine_files_mem_remove(e, r->addr, until);
 	if (ret) {
@@ -451,8 +457,9 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 }
 
 /*
- * Unregisters what is no longer published and what no copy inside this host
- * uses any more, and frees it; it stays on -4.
+ * Unregisters host memory that is no longer published and that no copy inside
+ * this host uses, and frees the region. If that fails, the memory stays
+ * registered.
  */
 static int memory_remove_rest(struct engine *e, struct engine_region r,
 			      uint64_t wait, struct tei_err *err)
@@ -482,8 +489,8 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 	return ret;
 }
 
-/* GPU memory goes last: copies inside this host do not know it. How much is
- * host memory. */
+/* Sorts GPU memory to the end, because it is not registered for copies inside
+ * this host. Returns the number of regions of host memory. */
 static size_t memory_part(struct engine_region *r, size_t n)
 {
 	struct engine_region other;
@@ -499,7 +506,8 @@ static size_t memory_part(struct engine_region *r, size_t n)
 	return host;
 }
 
-/* The first error of n; those that stay are the first *left of r then. */
+/* Unregisters n regions and returns the first error. The regions that are still
+ * registered are then the first *left of r. */
 static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 			 size_t *left)
 {
@@ -523,7 +531,7 @@ static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 		tei_local_regions_remove(e->local, ranges, host,
 					 tei_now_ns() + wait);
 	for (i = 0; i < n; i++) {
-		ret = ranges[i].code;	/* GPU memory: 0 */
+		ret = ranges[i].code;	/* 0 for GPU memory */
 		if (ret)
 			tei_err_fail(&err, ret, "engine", NULL,
 				     "%p: a copy inside this host still uses it",
@@ -553,8 +561,8 @@ void engine_memory_free_all(struct engine *e)
 
 /*
  * Unregisters n regions that a failed call has removed from the table. If a
- * region is in use nevertheless, it returns to the table without being published,
- * so that the application can unregister it.
+ * region is already in use, it returns to the table without being published, so
+ * that the application can unregister it.
  */
 static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 {
@@ -563,7 +571,7 @@ static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 	memory_remove(e, r, n, &left);
 	tei_mutex_lock(&e->control);
 	for (i = 0; i < left; i++) {
-		TEI_WARN("engine", "%p, %zu bytes: stays registered until it is unregistered: it is in use already",
+		TEI_WARN("engine", "%p, %zu bytes: still registered after the failed call, because it is in use; unregister it later",
 			 r[i].addr, r[i].length);
 		r[i].remote = r[i].listed = false;
 		memory_note(e, &r[i]);
@@ -578,8 +586,9 @@ struct memory_added {
 	uint64_t id;
 };
 
-/* Unregisters the regions that a failed call has registered. gone has room for n,
- * made before anything was registered: this must not fail for lack of memory. */
+/* Unregisters the regions that a failed call has registered. gone has room for
+ * n regions. It was allocated before the registration, because this function
+ * must not fail. */
 static void memory_undo(struct engine *e, const struct memory_added *added,
 			size_t n, struct engine_region *gone)
 {
@@ -631,7 +640,8 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 	return ret;
 }
 
-/* What stays busy is registered again, and published; maybe with other keys. */
+/* Puts regions that are still in use back into the table, and publishes them
+ * again. Their keys may have changed. */
 static void memory_back(struct engine *e, struct engine_region *r, size_t n)
 {
 	struct engine_pieces p;
@@ -656,8 +666,8 @@ static void memory_back(struct engine *e, struct engine_region *r, size_t n)
 }
 
 /*
- * Removes the regions from the descriptor first, then waits without the control
- * lock for the tasks and peers that use them.
+ * Removes the regions from the descriptor first. Then waits, without the
+ * control lock, for the tasks and peers that use them.
  */
 static int memory_drop(struct engine *e, void **addrs, size_t n)
 {
@@ -713,8 +723,9 @@ static int memory_by_length(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* The small ones first: what is refused then is refused before much was done.
- * The caller frees it; NULL: no memory. */
+/* Sorts the buffers by length, so that an error of a small one is found before
+ * large ones are registered. The caller frees the result; NULL if memory is
+ * short. */
 static buffer_entry_t **memory_order(buffer_entry_t *list, size_t n)
 {
 	buffer_entry_t **order = calloc(n ? n : 1, sizeof(*order));
@@ -727,7 +738,8 @@ static buffer_entry_t **memory_order(buffer_entry_t *list, size_t n)
 	return order;
 }
 
-/* Registers all of them, or as many as there were up to the first error. */
+/* Registers all buffers, or those before the first error; *done is their
+ * number. */
 static int memory_add_all(struct engine *e, buffer_entry_t *const *order,
 			  size_t n, const char *location,
 			  struct memory_added *added, size_t *done)

@@ -228,7 +228,7 @@ static void memory_expect_hole(struct engine *e, uintptr_t addr, size_t len,
 	void *p;
 
 	memcpy(&p, &addr, sizeof(p));
-	snprintf(why, sizeof(why), "nothing is mapped at %#llx",
+	snprintf(why, sizeof(why), "not mapped at %#llx",
 		 (unsigned long long)hole);
 	memory_expect_refusal(e, p, len, why);
 }

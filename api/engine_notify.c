@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Notifications: held until getNotifsFromEngine fetches them. The data plane limits
- * their number and their bytes.
+ * Notifications: queued until getNotifsFromEngine fetches them. The data plane
+ * limits their number and their bytes.
  */
 #include "api/engine_int.h"
 
@@ -19,7 +19,8 @@ void engine_note_arrived(void *arg, struct tei_rail_note *note)
 	engine_event_notes(e);
 }
 
-/* Logs some of the refusals; the thread's last error tells each of them. */
+/* Logs the refusal at a limited rate. The thread's last error is set
+ * already. */
 static int note_refused(struct engine *e, const struct tei_err *err)
 {
 	TEI_LOG_LIMITED(&e->notes_limit, TEI_LOG_WARN, "engine",
@@ -50,7 +51,7 @@ struct tei_rail_note *engine_note_own(struct engine *e,
 		return note;
 	tei_err_note(err, TEI_ERR_TOO_MANY, "engine",
 		     "fetch them with getNotifsFromEngine",
-		     "notification refused: MOONRAIL_MAX_NOTIFIES=%u or MOONRAIL_NOTIFY_BYTES=%llu are held",
+		     "notification refused: the queue has MOONRAIL_MAX_NOTIFIES=%u notifications or MOONRAIL_NOTIFY_BYTES=%llu bytes",
 		     e->settings.max_notifies,
 		     (unsigned long long)e->settings.notify_bytes);
 	note_refused(e, err);
@@ -92,7 +93,7 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 	for (i = 0; out && i < count; i++) {
 		n = tei_list_first(&e->notes, struct tei_rail_note, link);
 		tei_list_del(&n->link);
-		/* the strings go to the caller, the node stays ours */
+		/* the strings go to the caller, the rest is freed here */
 		out[i].name = n->name;
 		out[i].msg = n->msg;
 		n->name = n->msg = NULL;
@@ -124,20 +125,20 @@ int freeNotifsMsgBuf(notify_msg_t *msg, int size)
 	return 0;
 }
 
-/* Sends to a peer and waits for its answer. */
+/* Sends to a peer and waits for the acknowledgment. */
 static int note_send(struct engine *e, struct tei_rail_peer *peer,
 		     const struct notify_msg *msg)
 {
 	struct tei_err err;
 	int ret;
 
-	/* destroyTransferEngine ends the wait, and waits for its end */
+	/* destroyTransferEngine ends the wait and waits for this call */
 	engine_wait_enter(e);
 	ret = tei_rail_notify(peer, msg->name, msg->msg,
 			      e->settings.connect_timeout_s * TEI_NS_PER_SEC,
 			      &err);
 	engine_wait_leave(e);
-	/* one that is too long is in the log already */
+	/* a notification that is too long has been logged already */
 	return ret && ret != TEI_ERR_INVALID ? note_refused(e, &err) : ret;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which way a segment is reached, and what went that way.
+ * The paths to a segment, and the traffic on them.
  */
 #include "api/engine_int.h"
 
@@ -12,7 +12,7 @@
 
 /* --- copies inside this host --------------------------------------------- */
 
-/* Good to a few milliseconds, and cheaper than a small copy. */
+/* Precise to a few milliseconds, and cheaper than a small copy. */
 static uint64_t traffic_now(void)
 {
 	struct timespec ts;
@@ -54,7 +54,7 @@ static void traffic_out(const struct engine_traffic *t, struct te_peer_stats *s)
 
 /* --- paths --------------------------------------------------------------- */
 
-/* What one segment is reached by; a reference to each part. */
+/* The transports to one segment, with a reference to each. */
 struct paths_target {
 	struct tei_meta_desc *desc;
 	struct tei_rail_peer *peer;	/* or NULL */
@@ -63,7 +63,8 @@ struct paths_target {
 	int why_not_local;		/* enum engine_not_local */
 };
 
-/* False: stale or invented. The own segment has neither peer nor neighbour. */
+/* Takes the references. Returns false if the id is not open. The own segment
+ * has neither peer nor local process. */
 static bool paths_hold(struct engine *e, segment_id_t id,
 		       struct paths_target *t)
 {
@@ -149,7 +150,7 @@ static void paths_rail(const struct tei_rail_path_info *in,
 		 engine_local_why(t->why_not_local));
 }
 
-/* The only way there is no rail. */
+/* Fills *p and returns true if copies or files are used instead of rails. */
 static bool paths_aside(const struct engine *e, const struct paths_target *t,
 			struct te_path *p)
 {
@@ -184,7 +185,7 @@ static size_t paths_list(const struct engine *e, const struct paths_target *t,
 	return n;
 }
 
-/* Nothing leads there. */
+/* Returns true if no transport reaches the segment. */
 static bool paths_none(segment_id_t id, const struct paths_target *t)
 {
 	return id != LOCAL_SEGMENT && !t->peer && !t->local && !t->files;
@@ -204,13 +205,13 @@ int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
 		return TEI_ERR_INVALID;
 	if (!count || (*count && (!paths || !elem_size)))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				    "te_segment_paths: no room or no count");
+				    "te_segment_paths: paths, elem_size or count is missing");
 	ret = location ? tei_topo_where_parse(location, &where, &err) : 0;
 	if (ret)
 		return ret;
 	if (!paths_hold(e, segment_id, &t))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				    "segment id %d is stale or was never given",
+				    "segment id %d is stale or invented",
 				    segment_id);
 	if (paths_none(segment_id, &t))
 		*count = 0;
@@ -311,7 +312,7 @@ int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 	if (!stats || !size ||
 	    !engine_peer_stats(e, segment_id, &s, NULL, NULL))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				    "te_peer_stats: segment id %d is stale or was never given, or no room",
+				    "te_peer_stats: segment id %d is stale or invented, or stats or size is missing",
 				    segment_id);
 	engine_out(stats, size, &s, sizeof(s));
 	return 0;

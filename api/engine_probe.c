@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_probe_peer: asks a peer's control port for an answer.
+ * te_probe_peer: checks that a peer's control channel answers.
  */
 #include "api/engine_int.h"
 

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Publication: what peers can learn of this engine.
+ * Publication of the own descriptor.
  *
- * The descriptor is made when it is asked for: by a peer at the control channel,
+ * The descriptor is built when it is needed: by a peer at the control channel,
  * by a publication in a store, or by the program. A registration only raises
- * listing.version, so that its cost does not grow with the number of regions.
+ * listing.version, so its cost does not grow with the number of regions.
  *
- * P2PHANDSHAKE has no store, and the control channel's answer is always that of
- * the moment. ZooKeeper has a node, whose text either lists the buffers or refers
- * to the control channel for them.
+ * With P2PHANDSHAKE there is no store; the control channel always answers with
+ * the present descriptor. With ZooKeeper there is a node, whose text either
+ * lists the buffers or refers to the control channel for them.
  *
- *  - A text that lists buffers must be true: a change is written to the store
- *    before the call that made it returns. If the last publication is less than
- *    PUBLISH_REST_NS ago, the new text refers to the control channel.
+ *  - A text that lists buffers must be true, so a change is written to the
+ *    store before the call that made it returns. If the last publication is less
+ *    than PUBLISH_REST_NS ago, the new text refers to the control channel.
  *  - A text that refers to the control channel stays true whatever changes. A
  *    worker writes it again, at most every PUBLISH_REST_NS, so that peers that
- *    watch the node are notified; that text lists the buffers again if they fit.
+ *    watch the node are notified. That text lists the buffers again if they
+ *    fit.
  *
- * So of many registrations in a row two wait for the store, and none after them.
- * If a publication has failed, or the store is known to be away or to refuse, the
- * next call publishes itself and returns the store's error.
+ * So of many registrations in a row, two wait for the store and the others do
+ * not. If a publication has failed, or the store is known to be unavailable or
+ * to refuse, the next call publishes itself and returns the store's error.
  *
- * Locks: listing.store is held over a publication, and nothing else is held then.
+ * listing.store is held during a publication; no other lock is held then.
  */
 #include "api/engine_int.h"
 #include "util/text.h"
@@ -30,7 +31,8 @@
 #include <time.h>
 
 #define PUBLISH_REST_NS		(250 * TEI_NS_PER_MS)
-#define PUBLISH_AGAIN_NS	TEI_NS_PER_SEC	/* first back-off after a failure */
+#define PUBLISH_AGAIN_NS	TEI_NS_PER_SEC	/* first back-off after a
+						 * failure */
 #define PUBLISH_AGAIN_MAX	6		/* times that it is doubled */
 
 static struct tei_meta_desc *publish_source(void *arg)
@@ -64,7 +66,8 @@ bool engine_published(struct engine *e)
 
 /* --- the descriptor ------------------------------------------------------- */
 
-/* Time of day, so that a successor's are higher as well. */
+/* Returns the next serial number. It is derived from the time of day, so that a
+ * restarted process has higher ones. */
 static uint64_t publish_serial(struct engine_listing *l)
 {
 	struct timespec ts;
@@ -86,7 +89,7 @@ static int publish_make(struct engine *e, struct tei_meta_desc **out,
 
 	if (!l->head)
 		return tei_err_fail(err, TEI_ERR_METADATA, "engine", NULL,
-				    "this engine has published nothing");
+				    "this engine has not published a descriptor yet");
 	ret = tei_meta_desc_copy_head(l->head, &desc, err);
 	if (ret)
 		return ret;
@@ -128,10 +131,10 @@ struct tei_meta_desc *engine_describe(struct engine *e)
 	return desc;
 }
 
-/* --- what the rails say --------------------------------------------------- */
+/* --- rails and regions ---------------------------------------------------- */
 
-/* Makes the entries of all regions for a descriptor with those rails. The caller
- * frees them, also after an error. */
+/* Builds the entries of all regions for a descriptor with those rails. The
+ * caller frees them, also after an error. */
 static int publish_collect(struct engine *e,
 			   const struct engine_desc_rails *rails,
 			   struct engine_pieces *p, struct tei_err *err)
@@ -147,7 +150,7 @@ static int publish_collect(struct engine *e,
 	return ret;
 }
 
-/* Exchanges the pieces for the previous ones; the caller frees those. */
+/* Exchanges the regions' entries with p. The caller frees the old ones. */
 static void publish_swap(struct engine *e, struct engine_pieces *p)
 	TEI_REQUIRES(e->control) TEI_REQUIRES(e->listing.lock)
 {
@@ -211,7 +214,8 @@ err_pieces:
 
 /* --- the store ------------------------------------------------------------ */
 
-/* Writes the descriptor to the store. head: without the buffers. */
+/* Writes the descriptor to the store. head: without the buffers. told: a call
+ * of the application gets the result. */
 static int publish_locked(struct engine *e, bool told, bool head,
 			  struct tei_err *err)
 	TEI_REQUIRES(e->listing.store)
@@ -227,7 +231,7 @@ static int publish_locked(struct engine *e, bool told, bool head,
 	ret = publish_describe(e, &desc, err);
 	if (ret)
 		desc = NULL;
-	/* also if the attempt fails, because the store may have the text then */
+	/* set before the attempt: it may fail after the store has the text */
 	l->listed |= !head;
 	tei_mutex_unlock(&e->listing.lock);
 	if (!ret) {
@@ -246,7 +250,7 @@ static int publish_locked(struct engine *e, bool told, bool head,
 	return ret;
 }
 
-/* Publishes for a call of the application. */
+/* Publishes for a call of the application and waits for the store's lock. */
 static int publish_store(struct engine *e, bool told, bool head,
 			 struct tei_err *err)
 {
@@ -267,9 +271,9 @@ static int publish_store(struct engine *e, bool told, bool head,
 
 /*
  * Publishes for a worker. Returns false if the attempt failed. If a call of the
- * application waits, does nothing and returns false, so that the call waits for one
- * attempt of a worker at most: while the store is away, each attempt lasts
- * MC_HANDSHAKE_CONNECT_TIMEOUT.
+ * application waits, does nothing and returns false, so that the call waits for
+ * at most one attempt of a worker: while the store is unavailable, each attempt
+ * takes MC_HANDSHAKE_CONNECT_TIMEOUT.
  */
 static bool publish_for_worker(struct engine *e, bool head)
 {
@@ -317,10 +321,10 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 }
 
 /*
- * While the application registers memory, the text refers to the control channel,
- * so that no call has to wait. Once no region has changed for PUBLISH_REST_NS, the
- * text lists the buffers. A failure has been logged where it was detected; the
- * attempts are repeated with exponential back-off.
+ * While the application registers memory, the text refers to the control
+ * channel, so that no call has to wait. Once no region has changed for
+ * PUBLISH_REST_NS, the text lists the buffers. Failures have been logged where
+ * they were detected; the attempt is repeated with exponential back-off.
  */
 void engine_publish_later(struct engine *e)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Error records of requests that are refused at submission. Each record names
- * the call, the request, the field, the value and the limit that the value breaks.
- * The hint names a cure. Nothing is logged, because an application may submit
- * many such requests per second.
+ * the call, the request, the field, the value and the limit that the value
+ * breaks. The hint names a cure. Nothing is logged, because an application may
+ * submit many such requests per second.
  */
 #include "api/engine_int.h"
 
@@ -92,7 +92,7 @@ int engine_refuse_transport(struct engine *e, const char *call, size_t i,
 
 /* --- a request of submitTransfer ----------------------------------------- */
 
-/* Returns 0 if the form of the request is right. */
+/* Stores a record and returns its code if the request is malformed, else 0. */
 static int refusal_form(const char *call, size_t i,
 			const struct transfer_request *r)
 {

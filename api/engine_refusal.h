@@ -27,24 +27,26 @@ int engine_refuse(const char *call, size_t i, int code, const char *hint,
 void engine_refuse_v(const char *call, size_t i, int code, const char *hint,
 		     const char *fmt, va_list ap)
 	__attribute__((format(printf, 5, 0)));
-/* The text is the name of the code. */
+/* Refuses with the name of the code as text. */
 int engine_refuse_code(const char *call, size_t i, int code);
-/* The batch has no room for n more requests. */
+/* Refuses because the batch has no room for n more requests. */
 int engine_refuse_full(const char *call, const struct engine_batch *b,
 		       size_t n);
-/* No open segment has this id. */
+/* Refuses because no open segment has this id. */
 int engine_refuse_target(const char *call, size_t i, segment_id_t id);
-/* The engine has no transport that reaches this segment. */
+/* Refuses because no transport of the engine reaches the segment. */
 int engine_refuse_transport(struct engine *e, const char *call, size_t i,
 			    segment_id_t id);
-/* Local memory is not registered, or not for writing; `field` names it. */
+/* Refuses because local memory is not registered, or not for writing; `field`
+ * names it. */
 int engine_refuse_source(struct engine *e, const char *call, size_t i,
 			 const char *field, const void *addr, uint64_t len,
 			 bool write);
-/* Finds out what is wrong with a request that was refused with `code`. */
+/* Finds out why a request was refused with `code`, and refuses it. */
 int engine_refuse_request(struct engine *e, const char *call, size_t i,
 			  const struct transfer_request *r, int code);
-/* None of n requests was started, and the rails do not say which is at fault. */
+/* Refuses n requests of which none was started. The data plane does not say
+ * which one is at fault. */
 int engine_refuse_start(struct engine *e, const char *call,
 			const struct transfer_request *reqs, size_t n,
 			int code);

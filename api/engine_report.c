@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The engine's numbers as JSON, for those who watch the process from outside:
+ * The statistics of the engine as JSON, for monitoring from outside the
+ * process:
  *
  *	name, incarnation (hexadecimal text), version, time_ns
- *	rails	[te_rail_stats of each, its state as a word]
- *	peers	[te_peer_stats of each open segment, likewise, and paths
- *		[kind as a word, transport, provider, and of a fabric's rail,
- *		address, remote_rail, remote_address]]
- *	served	[name, incarnation, tx_bytes, rx_bytes, time_ns of each process
- *		that has written or read memory of this one, as it reports]
+ *	rails	the fields of te_rail_stats, with the state as a word
+ *	peers	for each open segment the fields of te_peer_stats, with the
+ *		state as a word, and paths: kind as a word, transport, provider;
+ *		for a fabric also rail, address, remote_rail, remote_address
+ *	served	name, incarnation, tx_bytes, rx_bytes and time_ns of each
+ *		process that has written or read memory of this one, as that
+ *		process reports them
  *
- * Counters are numbers: exact up to 2^53. showLinks says the same of rails,
- * peers and served.
+ * Counters are numbers, exact up to 2^53. showLinks shows the same rails, peers
+ * and served processes.
  */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -30,7 +32,8 @@ static void report_num(cJSON *o, const char *key, uint64_t value)
 	cJSON_AddNumberToObject(o, key, (double)value);
 }
 
-/* A new element; NULL without memory, which is fine below. */
+/* Appends a new object and returns it, or NULL if memory is short. cJSON
+ * accepts NULL. */
 static cJSON *report_object(cJSON *list)
 {
 	cJSON *o = cJSON_CreateObject();
@@ -272,7 +275,7 @@ static void links_initiator(FILE *f, const cJSON *o)
 		links_num(o, "rx_bytes"));
 }
 
-/* For people: of the document, and the topology. */
+/* Formats the document and the topology for people. */
 static char *links_text(const cJSON *doc, const char *topo)
 {
 	const cJSON *o;

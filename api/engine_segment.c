@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Segments: an open one ties an id of the cache to the peer behind it.
+ * Segments. An open segment connects an id of the cache with the peer, the
+ * local process or the files behind it.
  */
 #include "api/engine_int.h"
 
@@ -60,7 +61,8 @@ bool engine_addr_unpack(const struct tei_meta_address *in,
 	return true;
 }
 
-/* Adds a contact address unless it is there, or no rail of ours can reach it. */
+/* Adds a contact address, unless it is listed or no rail of this process can
+ * reach it. */
 static void segment_add_contact(struct engine *e,
 				const struct tei_meta_address *address,
 				struct engine_contacts *c)
@@ -78,9 +80,9 @@ static void segment_add_contact(struct engine *e,
 }
 
 /*
- * Collects the addresses of all rails in a descriptor that a rail of ours can reach.
- * If there is none, the first address stands alone, so that tasks fail with the
- * reason. Returns false if the descriptor has no address.
+ * Collects the contact addresses of a descriptor that a rail of this process
+ * can reach. If there are none, only the first address is taken, so that tasks
+ * fail with the reason. Returns false if the descriptor has no address.
  */
 static bool segment_contacts(struct engine *e, const struct tei_meta_desc *desc,
 			     struct engine_contacts *c)
@@ -113,7 +115,7 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id)
 	return NULL;
 }
 
-/* Closes the neighbours that nobody refers to, or all of them. */
+/* Closes the local processes without references, or all of them. */
 static void segment_close_neighbours(struct engine *e, bool all)
 {
 	struct engine_neighbour **p, *n;
@@ -150,18 +152,19 @@ segment_neighbour(struct engine *e, struct tei_local_peer *peer)
 }
 
 /*
- * The peer, the local process and the files to which the requests to a segment go.
- * They are opened without engine->segments, because the kernel, the other process
- * and a file server may take long to answer, and submitters hold that lock.
- * segment_aim() exchanges them with those of the segment. The caller closes the
- * previous ones after it has released the lock.
+ * The peer, the local process and the files to which the requests to a segment
+ * go. They are opened without engine->segments, because the kernel, the other
+ * process and a file server may take long to answer, and submissions hold that
+ * lock. segment_aim() exchanges them with those of the segment. The caller
+ * closes the previous ones after it has released the lock.
  */
 struct segment_targets {
 	struct tei_rail_peer *peer;
 	struct engine_neighbour *local;
 	struct tei_nvmeof_seg *files;
 	bool opened;
-	bool kept;			/* the segment's local is used further */
+	bool kept;			/* the segment keeps its local
+					 * process */
 	bool local_on;			/* engine->local_on at the opening */
 	int why_not_local;		/* enum engine_not_local */
 };
@@ -221,9 +224,9 @@ static bool segment_has_gpu(const struct tei_meta_desc *desc)
 }
 
 /*
- * Opens the process of desc for copies by the kernel, if both sides allow that
- * and the kernel agrees. *why is why the last try failed, and gets why this one
- * fails. A reason is logged when it changes.
+ * Opens the process of a descriptor for copies by the kernel, if both sides and
+ * the kernel allow that. *why is the reason why the last try failed; it is set
+ * to the reason of this try, or 0. A reason is logged when it changes.
  */
 static struct engine_neighbour *segment_try_local(struct engine *e,
 						  const struct tei_meta_desc *d,
@@ -246,12 +249,13 @@ static struct engine_neighbour *segment_try_local(struct engine *e,
 		return segment_neighbour(e, peer);
 	}
 	if (*why != before)
-		TEI_INFO("engine", "peer %s: not by local copies: %s",
+		TEI_INFO("engine", "peer %s: no local copies: %s",
 			 d->name, engine_local_why(*why));
 	return NULL;
 }
 
-/* The neighbour that the segment has, where that is still who is meant. */
+/* Returns true if the segment has a local process and desc describes the same
+ * one. */
 static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 			       const struct tei_meta_desc *desc)
 {
@@ -260,8 +264,8 @@ static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 	       __atomic_load_n(&e->local_on, __ATOMIC_RELAXED);
 }
 
-/* Returns true if the segment has that descriptor and its targets work. segments is
- * held. */
+/* Returns true if the segment has that descriptor and its targets work.
+ * segments must be held. */
 static bool segment_fine(const struct engine_segment *s,
 			 const struct tei_meta_desc *desc)
 {
@@ -270,10 +274,9 @@ static bool segment_fine(const struct engine_segment *s,
 }
 
 /*
- * Opens the targets of desc on this host and its files, if the segment of that
- * id needs them. If again is true, they are opened even if nothing has changed.
- * The process stays as it is if desc leads to the same one. The caller does not
- * hold segments.
+ * Opens the local process and the files of desc, if the segment of that id
+ * needs them. again: opens them even if nothing has changed. The local process
+ * is kept if desc leads to the same one. The caller must not hold segments.
  */
 static void segment_open_targets(struct engine *e, segment_id_t id,
 				 const struct tei_meta_desc *desc, bool again,
@@ -298,8 +301,8 @@ static void segment_open_targets(struct engine *e, segment_id_t id,
 }
 
 /* Returns false if t was not opened, if local copies were switched on or off
- * since, or if t relies on a process that the segment has left; segments is
- * held. */
+ * since, or if t relies on a local process that the segment has released.
+ * segments must be held. */
 static bool segment_targets_fit(struct engine *e,
 				const struct engine_segment *s,
 				const struct segment_targets *t,
@@ -311,9 +314,9 @@ static bool segment_targets_fit(struct engine *e,
 }
 
 /*
- * Sets the segment's targets from desc, which may be the one that it has;
- * segments held to write. t gets the targets that the segment had. After an
- * error all is as it was, and tried again with the next look.
+ * Sets the segment's targets from desc, which may be its present descriptor.
+ * segments must be held for writing. t gets the previous targets. After an
+ * error the segment is unchanged, and the next call tries again.
  */
 static int segment_aim(struct engine *e, struct engine_segment *s,
 		       struct tei_meta_desc *desc, struct segment_targets *t,
@@ -364,7 +367,8 @@ bool engine_segment_part(struct engine *e, uint64_t until_ns)
 	}
 }
 
-/* An id's segment with its first targets; segments held to write. */
+/* Creates the segment of an id with its first targets. segments must be held
+ * for writing. */
 static int segment_make(struct engine *e, segment_id_t id,
 			struct tei_meta_desc *desc, struct segment_targets *t,
 			struct tei_err *err)
@@ -387,10 +391,10 @@ static int segment_make(struct engine *e, segment_id_t id,
 }
 
 /*
- * Returns false if the targets must be opened again: the cache has another
- * descriptor for the id by now, or none, or t does not fit any more. Whoever
- * closes an id takes it from the cache before its segment, so that what is made
- * here of one that the cache has is not left behind.
+ * Sets the targets t of a segment. Returns false if the targets must be opened
+ * again: the cache has another descriptor for the id, or none, or t no longer
+ * fits. closeSegment removes an id from the cache before it removes the
+ * segment, so a segment that is created here for a cached id is removed, too.
  */
 static bool segment_attach_as(struct engine *e, segment_id_t id,
 			      struct tei_meta_desc *desc,
@@ -417,7 +421,7 @@ static bool segment_attach_as(struct engine *e, segment_id_t id,
 	return done;
 }
 
-/* Makes or renews the segment of an id that the cache has just opened. */
+/* Creates or updates the segment of an id that the cache has just opened. */
 static int segment_attach(struct engine *e, segment_id_t id,
 			  struct tei_err *err)
 {
@@ -455,9 +459,10 @@ static void segment_detach(struct engine *e, segment_id_t id)
 }
 
 /*
- * Whether an open segment's peer needs another look at its descriptor. Without
- * a store nobody tells of a successor, so one that was silent may have one; a
- * store tells by itself, and is asked where something is known to be wrong.
+ * Returns true if the descriptor of an open segment must be read again. Without
+ * a store nothing reports that a peer was restarted, so a silent peer is reason
+ * enough. A store reports changes itself, so it is queried only if the peer is
+ * known not to work.
  */
 static bool segment_stale(struct engine *e, const char *name)
 {
@@ -469,7 +474,7 @@ static bool segment_stale(struct engine *e, const char *name)
 		return false;
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
-	/* without a peer: its descriptor was read before it had rails */
+	/* without a peer, the descriptor was read before it had rails */
 	if (s && s->peer)
 		stale = tei_meta_store_p2p(e->store) ?
 			!tei_rail_peer_healthy(s->peer) :
@@ -510,7 +515,7 @@ static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 	stale = !fresh && segment_stale(e, name);
 	ret = tei_meta_cache_open(e->cache, name, fresh || stale,
 				  engine_deadline(e), &id, &err);
-	/* a store that is away takes nothing from what is open */
+	/* if the store is unavailable, open segments stay usable */
 	if (ret == TEI_ERR_SOCKET && stale && !tei_meta_store_p2p(e->store))
 		ret = tei_meta_cache_open(e->cache, name, false,
 					  engine_deadline(e), &id, &err);
@@ -529,7 +534,7 @@ static segment_id_t segment_open_checked(transfer_engine_t engine,
 		return -1;
 	if (!name || !*name) {
 		tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-			     "openSegment needs a name");
+			     "openSegment: the segment name is empty");
 		return -1;
 	}
 	return segment_open(e, name, fresh);
@@ -555,7 +560,7 @@ int closeSegment(transfer_engine_t engine, segment_id_t segment_id)
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	/* success as in Mooncake, whose clients may close an id twice */
+	/* returns 0 as in Mooncake, whose clients may close an id twice */
 	if (tei_meta_cache_close(e->cache, segment_id, &last))
 		engine_bad(e, __func__, "no such segment");
 	else if (last)
@@ -587,8 +592,9 @@ int engine_segment_ids(struct engine *e, int *from,
 	return n;
 }
 
-/* Replaces the targets of the segment. Returns false if the targets must be opened
- * again, because the segment has another descriptor by now or t no longer fits. */
+/* Replaces the targets of the segment. Returns false if the targets must be
+ * opened again, because the segment has another descriptor or t no longer
+ * fits. */
 static bool segment_reaim(struct engine *e, segment_id_t id,
 			  struct tei_meta_desc *desc,
 			  struct segment_targets *t)
@@ -641,7 +647,7 @@ void engine_segment_relocal(struct engine *e)
 	} while (from < ENGINE_SEG_BUCKETS);
 }
 
-/* Follows up what the cache has fetched anew. */
+/* Updates the segments whose descriptors the cache has fetched again. */
 static int segment_follow(struct engine *e)
 {
 	segment_id_t ids[ENGINE_IDS];
@@ -709,9 +715,9 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 
 #define SEGMENT_REFUSED_NS (200 * TEI_NS_PER_MS)
 
-/* Returns true if the control port of the process that has that name refuses
- * connections. With P2PHANDSHAKE the name is its address; other stores are asked
- * for it. */
+/* Returns true if the control channel of the process with that name refuses
+ * connections. With P2PHANDSHAKE the name is its address; other stores are
+ * queried for it. */
 static bool segment_control_refused(struct engine *e, const char *name)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX];
@@ -726,7 +732,8 @@ static bool segment_control_refused(struct engine *e, const char *name)
 	       tei_meta_refused(endpoint, tei_now_ns() + SEGMENT_REFUSED_NS);
 }
 
-/* A worker: looks the peer's name up again and says what was found. */
+/* Looks up the name of a peer again and reports the result to the data plane.
+ * Worker. */
 void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 {
 	const char *name = tei_rail_peer_name(peer);
@@ -760,8 +767,9 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 }
 
 /*
- * A stopped owner must not hold up what others have changed: a second, and
- * twice that for each try before, so that who is just slow has his turn.
+ * Returns the deadline of a refresh. A stopped owner must not delay the refresh
+ * of other segments, so the first try takes at most 1 s. Each further try may
+ * take twice as long, so that a slow owner can answer.
  */
 static uint64_t segment_refresh_deadline(const struct engine *e, uint32_t tries)
 {
@@ -774,10 +782,9 @@ static uint64_t segment_refresh_deadline(const struct engine *e, uint32_t tries)
 }
 
 /*
- * What is not open any more needs no look; what is being opened does, as its
- * open may have read what was there before. Ids stay as they are. A look that
- * fails, or that cannot be followed, is made again when the store tells once
- * more.
+ * A segment that is no longer open needs no refresh. A segment that is being
+ * opened does, because the open may have read the previous descriptor. Ids stay
+ * the same. If the refresh fails, the store notifies again.
  */
 void engine_segment_refresh(struct engine *e, const char *name, uint32_t tries)
 {
@@ -797,7 +804,8 @@ void engine_segment_refresh(struct engine *e, const char *name, uint32_t tries)
 		tei_meta_store_unread(e->store, name);
 }
 
-/* One of those who ask, every ENGINE_BARE_NS at most; *next: not before. */
+/* Returns true for one of the calling threads every ENGINE_BARE_NS. *next is
+ * the earliest time of the next one. */
 static bool segment_due(uint64_t *next)
 {
 	uint64_t from = __atomic_load_n(next, __ATOMIC_RELAXED);
@@ -815,7 +823,7 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s)
 		engine_work_refresh(e, s->desc->name, ENGINE_TRIES_MAX);
 }
 
-/* --- processes of this host that end -------------------------------------- */
+/* --- local processes that end --------------------------------------------- */
 
 static void segment_say_ended(struct engine *e, segment_id_t id,
 			      struct engine_neighbour *n)
@@ -866,7 +874,7 @@ void engine_segment_tell_end(struct engine *e, const char *name)
 		return;
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
-	/* it may lead to a successor by now */
+	/* the segment may lead to a restarted process by now */
 	if (s && s->peer && s->local && tei_local_peer_ended(s->local->peer)) {
 		peer = s->peer;
 		tei_rail_peer_hold(peer);
@@ -878,17 +886,17 @@ void engine_segment_tell_end(struct engine *e, const char *name)
 	tei_rail_peer_put(peer);
 }
 
-/* --- what a target has not got ------------------------------------------- */
+/* --- memory that a target does not have ----------------------------------- */
 
-#define SEGMENT_AGAIN_NS	TEI_NS_PER_SEC	/* when nobody answers */
+#define SEGMENT_AGAIN_NS	TEI_NS_PER_SEC	/* if the read fails */
 
 static uint64_t *segment_absent_at(struct engine *e, segment_id_t id)
 {
 	return &e->absent_ns[tei_meta_slot(id) % ENGINE_SEG_BUCKETS];
 }
 
-/* Whether the descriptor has all of the range, and *lent: GPU memory in it that
- * is lent. */
+/* Returns true if the descriptor lists the whole range. *lent is set to true if
+ * the range includes GPU memory that is reached through remote bounce slots. */
 static bool segment_lists(const struct tei_meta_desc *desc, uint64_t addr,
 			  uint64_t len, bool *lent)
 {
@@ -925,16 +933,19 @@ void engine_segment_absent(struct engine *e, segment_id_t id,
 				   &lent);
 	if (err->stale)
 		snprintf(err->hint, sizeof(err->hint),
-			 "unregistered there since the descriptor that we have: ask for the buffers anew, or import a newer blob");
+			 "the target has unregistered that memory: get the buffers with te_segment_buffers again, or import a newer blob");
 	if (!*err->peer)
 		snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
-	/* it would forget that such memory is lent, should it be there again */
+	/* A newer descriptor would not list such memory, and if it is
+	 * registered again, requests would not find out that it is GPU
+	 * memory. */
 	if (!(err->stale && lent))
 		segment_ask(e, id, desc->name);
 	tei_meta_desc_unref(desc);
 }
 
-/* One that is newer and of the process whose segment is open. */
+/* Takes over a descriptor if it is newer and of the process whose segment is
+ * open. */
 static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 			 struct tei_meta_desc *desc)
 {
@@ -942,7 +953,8 @@ static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 	bool last = false;
 	int32_t id;
 
-	/* who refused is alive: another one of its name is not meant */
+	/* the process that refused is alive: a descriptor of another one with
+	 * the same name is not wanted */
 	if (desc->incarnation != known->incarnation ||
 	    tei_meta_cache_put(e->cache, desc, false, &id, &err))
 		return;
@@ -973,7 +985,7 @@ void engine_segment_relist(struct engine *e, const char *name)
 	tei_meta_desc_unref(known);
 }
 
-/* The i-th buffer, or the i-th file of a file segment. */
+/* Describes buffer i, or file i of a file segment. */
 static void segment_buffer(const struct tei_meta_desc *desc, size_t i,
 			   struct te_buffer *b)
 {

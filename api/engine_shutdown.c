@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Graceful shutdown, only where asked for. A signal handler may do next to
- * nothing, so it hands the signal to a thread through a pipe; that thread
- * has the engines take leave and ends the process with 128 + signal. Nothing
- * of them is freed: other threads of the program are still running.
+ * Graceful shutdown, only for programs that call enableGracefulShutdown. A
+ * signal handler may make few calls, so it passes the signal to a thread
+ * through a pipe. That thread closes the engines and ends the process with
+ * status 128 + signal. It frees nothing, because other threads of the program
+ * are still running.
  */
 #include "api/engine_int.h"
 #include "util/hint.h"
@@ -18,12 +19,12 @@
 
 static const int shutdown_signals[] = { SIGTERM, SIGINT };
 
-/* fixed once the handlers are there */
+/* constant once the handlers are installed */
 static int shutdown_pipe[2] = { -1, -1 };
 static pid_t shutdown_pid;
 
-/* Held while the engines are destroyed, so that neither exit nor a signal ends
- * the process in the middle of what the other has begun. */
+/* Held while the engines are closed, so that a signal and a normal exit do not
+ * interrupt each other. */
 static pthread_mutex_t shutdown_turn = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t shutdown_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -33,12 +34,12 @@ static bool shutdown_ready;
 static struct engine **shutdown_engines;
 static size_t shutdown_count, shutdown_room;
 static unsigned int shutdown_leaving;	/* engines being destroyed */
-/* guarded by shutdown_turn: those that have left, so that they are no leak */
+/* guarded by shutdown_turn: closed engines, referenced for leak checkers */
 static struct engine *shutdown_left;
 
 /*
- * What was installed before is not called: some providers of libfabric have
- * handlers there that end the process at once.
+ * Does not call the previous handler, because those of some libfabric providers
+ * end the process at once.
  */
 static void shutdown_handler(int sig)
 {
@@ -50,8 +51,8 @@ static void shutdown_handler(int sig)
 		ret = write(shutdown_pipe[1], &byte, 1);
 		(void)ret;
 	} else {
-		/* a child of fork has neither the thread nor the engines; the
-		 * pipe is its parent's */
+		/* a child of fork: the thread and the engines are its parent's,
+		 * and so is the pipe */
 		signal(sig, SIG_DFL);
 		raise(sig);
 	}
@@ -59,9 +60,10 @@ static void shutdown_handler(int sig)
 }
 
 /*
- * Whoever takes an engine's handle away, under shutdown_lock, is the one that
- * ends it. Destroying takes it off the list in the same step, so that those on
- * the list are alive.
+ * Takes an engine to close. The thread that removes the handle of an engine,
+ * under shutdown_lock, is the one that ends it. A destruction removes the
+ * engine from the list under the same lock, so all engines on the list are
+ * alive.
  */
 static bool shutdown_take(struct engine **e)
 {
@@ -77,7 +79,7 @@ static bool shutdown_take(struct engine **e)
 	return any;
 }
 
-/* Of a normal exit, and of the thread below. */
+/* Closes all engines. Called at a normal exit and by the thread below. */
 static void shutdown_all(void)
 {
 	struct engine *e;
@@ -141,7 +143,7 @@ static void *shutdown_main(void *arg)
 		;
 	shutdown_all();
 	/* not exit(): other threads of the program are still running, and its
-	 * own exit handlers were written for the main thread */
+	 * exit handlers expect the main thread */
 	_exit(128 + sig);
 	return NULL;
 }
@@ -150,7 +152,7 @@ static void shutdown_handle(int i)
 {
 	struct sigaction act;
 
-	/* ignored, as in the background of a shell: it stays so */
+	/* a signal that is ignored, as in a shell's background, stays so */
 	sigaction(shutdown_signals[i], NULL, &act);
 	if (act.sa_handler == SIG_IGN)
 		return;

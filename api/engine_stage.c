@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tasks and pieces: what the thread does. engine_stage.h has the rules,
+ * GPU staging: tasks, pieces and the thread. engine_stage.h has the rules,
  * engine_stage_pool.c the memory.
  *
- * A step ends once, by its transport's callback or because its submit was
- * refused, and goes into staging->ended by that. A task that is to end early
- * goes into staging->stopping. The thread empties both before it begins
- * anything; a task is over when no slot works for it and it is not queued.
+ * A step ends once: by the callback of its transport, or because its submission
+ * was refused. The slot then goes into staging->ended. A task that must end
+ * early goes into staging->stopping. The thread empties both lists before it
+ * begins anything. A task has ended when it has no slot and is not queued.
  */
 #include "api/engine_stage_int.h"
 
@@ -20,7 +20,7 @@ static void stage_err(struct tei_err *err, int code, const char *text)
 	err->code = code;
 	err->when_ns = tei_now_ns();
 	snprintf(err->provider, sizeof(err->provider), "cuda");
-	snprintf(err->text, sizeof(err->text), "GPU memory by way of host memory: %s",
+	snprintf(err->text, sizeof(err->text), "GPU memory through host memory: %s",
 		 text);
 }
 
@@ -36,12 +36,12 @@ static bool stage_reads(const struct engine_stage *stage)
 
 /* --- the ends of tasks --------------------------------------------------- */
 
-/* Begins no more pieces; the thread sees to those under way. */
+/* Stops beginning pieces of a task; the thread ends those in progress. */
 static void stage_fail(struct engine_staging *s, struct engine_stage *stage,
 		       int status, const struct tei_err *err)
 	TEI_REQUIRES(s->lock)
 {
-	/* that something may still land is what a caller must know first */
+	/* TIMEOUT takes precedence, because bytes may still land */
 	if (!stage->status || (status == STATUS_TIMEOUT &&
 			       stage->status != STATUS_TIMEOUT)) {
 		free(stage->err);
@@ -77,7 +77,8 @@ static void stage_to_put(struct engine_task *t)
 	}
 }
 
-/* Ends it if nothing of it is under way; the lock is dropped then. */
+/* Ends a task that has no slot and is not queued, and returns true; the lock is
+ * dropped meanwhile. */
 static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	TEI_REQUIRES(s->lock)
 {
@@ -99,7 +100,7 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	pthread_cond_broadcast(&s->idle);
 	tei_mutex_unlock(&s->lock);
 	if (stage->moved == t->length && status != STATUS_TIMEOUT)
-		status = 0;		/* it was faster than who stopped it */
+		status = 0;		/* complete before it was cancelled */
 	if (stage->far == STAGE_BY_KERNEL)
 		engine_traffic_count(&stage->to.neighbour->traffic, t->read,
 				     __atomic_load_n(&stage->copied,
@@ -107,9 +108,10 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 				     status ? status : STATUS_COMPLETED);
 	stage_to_put(t);
 	engine_task_end(t, status ? status : STATUS_COMPLETED,
-			status ? err : NULL);	/* the batch's from here on */
+			status ? err : NULL);	/* the batch owns t again */
 	free(err);
-	/* whoever unregisters it finds the task ended */
+	/* after the end, so that a call that unregisters the memory finds no
+	 * unfinished task */
 	tei_gpu_mem_let_go(s->gpu, gpu);
 	tei_mutex_lock(&s->lock);
 	s->ending[far]--;
@@ -117,7 +119,7 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	return true;
 }
 
-/* Whether it has waited for its turn for as long as a task may. */
+/* Returns true if the task has waited for MC_SLICE_TIMEOUT. */
 static bool stage_waited(struct engine_staging *s,
 			 const struct engine_stage *stage)
 	TEI_REQUIRES(s->lock)
@@ -127,9 +129,10 @@ static bool stage_waited(struct engine_staging *s,
 }
 
 /*
- * A piece's target does not answer. Those that have waited for as long and have
- * no slot would each wait once more in turn; who has one, or came later, has a
- * time of its own.
+ * Handles a piece that ended because its target is silent. Tasks for that
+ * target that have waited for as long and have no slot are failed; otherwise
+ * each would wait for MC_SLICE_TIMEOUT again in turn. Tasks with a slot, and
+ * tasks that were started later, have their own time.
  */
 static void stage_purge(struct engine_staging *s,
 			const struct engine_stage *silent,
@@ -139,7 +142,7 @@ static void stage_purge(struct engine_staging *s,
 	struct tei_err err;
 
 	stage_err(&err, TEI_ERR_ENDPOINT,
-		  "its turn had not come, others to its target made no progress for MC_SLICE_TIMEOUT");
+		  "its turn had not come: other tasks for the same target made no progress for MC_SLICE_TIMEOUT");
 	memcpy(err.peer, piece->peer, sizeof(err.peer));
 	tei_list_foreach(stage, &s->live, struct engine_stage, live)
 		if (stage->to.any == silent->to.any && stage->queued &&
@@ -157,12 +160,12 @@ static void slot_ended(struct engine_staging *s, struct stage_slot *slot,
 	if (status && err)
 		slot->err = *err;
 	else if (status)
-		stage_err(&slot->err, TEI_ERR_CONTEXT, "it failed");
+		stage_err(&slot->err, TEI_ERR_CONTEXT, "the transfer failed");
 	tei_list_add_tail(&s->ended, &slot->node);
 	pthread_cond_signal(&s->work);
 }
 
-/* A step has ended, as its transport says: the slot is the thread's again. */
+/* Reports the end of a step: the thread owns the slot again. */
 static void slot_note(struct stage_slot *slot, int status,
 		      const struct tei_err *err)
 {
@@ -184,7 +187,7 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 	else if (code == TEI_GPU_CANCELLED)
 		status = STATUS_CANCELED;
 	else if (code == TEI_ERR_TIMED_OUT)
-		slot->lost = true;	/* in a write it went nowhere */
+		slot->lost = true;	/* a write has sent nothing */
 	if (slot->lost && stage_reads(slot->stage))
 		status = STATUS_TIMEOUT;
 	slot_note(slot, status, err);
@@ -276,7 +279,7 @@ static int slot_kernel(struct stage_slot *slot)
 	struct tei_local_op *op = &slot->far.local;
 
 	op->peer = slot->stage->to.neighbour->peer;
-	/* none of its pieces where another will be refused */
+	/* moves nothing if another piece of the task would be refused */
 	if (!tei_local_peer_covers(op->peer, slot->stage->remote,
 				   stage_length(slot->stage),
 				   !stage_reads(slot->stage)))
@@ -324,7 +327,8 @@ static int slot_far(struct stage_slot *slot)
 	return slot_kernel(slot);
 }
 
-/* The slot is its transport's from here until the step has ended. */
+/* Begins a step. The transport owns the slot until the step has ended. Drops
+ * the lock meanwhile. */
 static void slot_begin(struct engine_staging *s, struct stage_slot *slot,
 		       enum stage_step step) TEI_REQUIRES(s->lock)
 {
@@ -339,12 +343,13 @@ static void slot_begin(struct engine_staging *s, struct stage_slot *slot,
 	tei_mutex_lock(&s->lock);
 	if (!ret)
 		return;
-	slot->stopped = true;		/* nobody has it */
+	slot->stopped = true;		/* no transport has it */
 	stage_err(&err, ret, tei_err_name(ret));
 	slot_ended(s, slot, STATUS_FAILED, &err);
 }
 
-/* Asks for what is under way of a task to be ended; the lock is dropped. */
+/* Cancels the steps of a task that are in progress. Drops the lock
+ * meanwhile. */
 static void stage_stop(struct engine_staging *s, struct engine_stage *stage)
 	TEI_REQUIRES(s->lock)
 {
@@ -369,7 +374,7 @@ static void stage_stop(struct engine_staging *s, struct engine_stage *stage)
 		else if (stage->far == STAGE_BY_LEASE)
 			lease[nlease++] = &slot->far.lease;
 	}
-	/* only this thread gives slots away: they are there when it is back */
+	/* only this thread reassigns slots, so they are unchanged meanwhile */
 	tei_mutex_unlock(&s->lock);
 	for (i = 0; i < ncopy; i++)
 		tei_gpu_cancel(s->gpu, copy[i]);
@@ -434,7 +439,8 @@ static bool stage_stops(struct engine_staging *s) TEI_REQUIRES(s->lock)
 	return true;
 }
 
-/* A slot that nobody uses, the GPU included; *hopeless: no slot will ever be. */
+/* Returns a slot that neither a task nor the GPU uses, or NULL. *hopeless: no
+ * slot becomes free before the GPU continues. */
 static struct stage_slot *pool_idle(struct engine_staging *s,
 				    struct stage_pool *pool, bool *hopeless)
 	TEI_REQUIRES(s->lock)
@@ -472,8 +478,9 @@ static bool pool_full(const struct stage_pool *pool,
 }
 
 /*
- * The task whose turn it is, or NULL. A slot is idle, so one target at most has
- * its share: its tasks go aside, each once for a slot that it gets.
+ * Returns the task whose turn it is, or NULL. At least one slot is free, so at
+ * most one target has its share of slots. Its tasks move to aside, and each
+ * gets a slot from there once.
  */
 static struct engine_stage *pool_pick(struct stage_pool *pool)
 {
@@ -501,13 +508,14 @@ static void stage_give(struct engine_stage *stage, struct stage_slot *slot)
 	slot->length = left < STAGE_PIECE ? left : STAGE_PIECE;
 	stage->next += slot->length;
 	stage->running++;
-	tei_list_del(&stage->queue);	/* its turn; to the end if more */
+	tei_list_del(&stage->queue);	/* back to the end if bytes are left */
 	stage->queued = slot->length < left;
 	if (stage->queued)
 		tei_list_add_tail(&stage->pool->queue, &stage->queue);
 }
 
-/* Those that have waited for long enough; the GPU may go on. */
+/* Fails the tasks that have waited for MC_SLICE_TIMEOUT for a GPU that
+ * hangs. */
 static bool pool_give_up(struct engine_staging *s, struct stage_pool *pool)
 	TEI_REQUIRES(s->lock)
 {
@@ -516,7 +524,7 @@ static bool pool_give_up(struct engine_staging *s, struct stage_pool *pool)
 	struct tei_err err;
 
 	stage_err(&err, TEI_ERR_CONTEXT,
-		  "the GPU has ended none of its copies, there is no room for others");
+		  "no free bounce buffer: the GPU has not completed any of its copies");
 	tei_list_splice_tail(&pool->queue, &pool->aside);
 	tei_list_foreach_safe(stage, tmp, &pool->queue, struct engine_stage,
 			      queue) {
@@ -528,7 +536,7 @@ static bool pool_give_up(struct engine_staging *s, struct stage_pool *pool)
 	return any;
 }
 
-/* Begins one piece of a pool's tasks. */
+/* Begins one piece. Returns false if there is none, or no slot for it. */
 static bool pool_begin(struct engine_staging *s, struct stage_pool *pool)
 	TEI_REQUIRES(s->lock)
 {
@@ -557,7 +565,7 @@ static bool stage_begins(struct engine_staging *s) TEI_REQUIRES(s->lock)
 	uint32_t i;
 
 	s->hopeless = false;
-	/* a pool with a task of its own queued stays */
+	/* a pool whose tasks are queued is not freed meanwhile */
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 		any |= s->pool[i] && pool_begin(s, s->pool[i]);
 	return any;
@@ -597,7 +605,8 @@ static void stage_aim(struct engine_stage *stage,
 	}
 }
 
-/* The pool of the GPU memory, which is held then, as the pool is; or NULL. */
+/* Takes a reference to the GPU memory and to its pool, and returns the pool.
+ * Returns NULL if there is none. */
 static struct stage_pool *stage_hold(struct engine_staging *s, uint64_t gpu,
 				     uint64_t len)
 {
@@ -678,7 +687,7 @@ void engine_stage_start(struct engine *e, struct engine_task *t)
 	stage->pool = stage_hold(s, stage->gpu, t->length);
 	if (!stage->pool) {
 		stage_err(&err, TEI_ERR_NOT_REGISTERED,
-			  "it was just unregistered");
+			  "the memory has just been unregistered");
 		engine_task_end(t, STATUS_FAILED, &err);
 		return;
 	}

@@ -3,59 +3,65 @@
 #define TEI_API_ENGINE_STAGE_H
 
 /*
- * GPU memory of this process, and what no GPU's memory goes to or comes from
- * by itself: memory of another process (a GPU's too: engine_lease.h), a file
- * segment. By way of pinned host
- * memory, piece by piece: each piece has a slot of it and goes in two steps,
- * by the copy engine and by rail (or the file, or the kernel's copy), in the
- * order that its direction asks for. While some pieces are in one step others
- * are in the other.
+ * GPU staging: moving GPU memory of this process through pinned host memory.
+ * Used if the GPU memory cannot be transferred directly, to or from memory of
+ * another process (including GPU memory, see engine_lease.h) or a file segment.
  *
- * Who owns what. A pool of slots belongs to a context of the driver: made with
- * the first GPU memory registered of it, freed with the last, its memory
- * pinned there and registered with rails and files. A task (struct
- * engine_stage, within its engine_task) is its batch's; from start to end it
- * is in the lists here, holds its GPU memory (tei_gpu_mem_hold) and a
- * reference to its target. A slot is its piece's until both steps are over.
+ * A request is moved piece by piece. Each piece occupies a slot of pinned host
+ * memory, a bounce buffer, and takes two steps: a copy between the GPU and the
+ * slot, and a transfer between the slot and the target by rail, file access or
+ * kernel copy. A write copies first, a read transfers first. The steps of
+ * different pieces overlap.
  *
- * Which thread. One per engine, "tei-stage", gives slots, begins steps, asks
- * for those to be ended that are under way, and ends tasks. Everyone else
- * leaves word under the lock: transports, that a step has ended; callers, that
- * a task is to end. So nothing falls between two steps of a piece: the thread
- * looks at both before it begins the second.
+ * Ownership. A pool of slots belongs to a context of the driver. It is created
+ * with the first registered GPU memory of the context and freed with the last
+ * one; its memory is pinned in the context and registered with rails and files.
+ * A task (struct engine_stage in its engine_task) belongs to its batch. From
+ * its start to its end it is also in the lists here, and holds its GPU memory
+ * (tei_gpu_mem_hold) and a reference to its target. A slot belongs to a piece
+ * until both steps have ended.
  *
- * What may fail. A pool: its memory, pinning, registering it; the log says so,
- * and requests are refused with 8. A task's start, when its memory is being
- * unregistered: it ends FAILED. A step: its task begins no more pieces and
- * ends when the other slots are back, with that step's error; with TIMEOUT
- * where one of them has ended so.
+ * Threads. One thread per engine, "tei-stage", assigns slots, begins steps,
+ * cancels steps in progress and ends tasks. The other threads only notify it
+ * under the lock: transports of the end of a step, callers of a task that must
+ * end. So a cancellation cannot be lost between the two steps of a piece: the
+ * thread checks for both before it begins the second step.
  *
- * How a task ends.
- *	COMPLETED	every piece has ended by rail or file as COMPLETED
- *			means there (write), or the event behind its copy to the
- *			GPU is over (read)
- *	cancel, deadline  no piece goes into another step; what is with the
- *			rails ends as tasks do there, fenced; a copy or a file
- *			access that was begun is waited for. If all of it is in
- *			place then it is COMPLETED
- *	unregister	of its GPU memory waits until it has ended
- *	a GPU that hangs  a copy is given up after MC_SLICE_TIMEOUT: a read is
- *			TIMEOUT, since GPU memory may still change, a write
- *			FAILED, since it went nowhere; the slot is left alone
- *			until the GPU is done with it. Where none is left, who
- *			comes waits for one as long: the GPU may go on
- *	a silent target	as tasks by rail end. Once MC_SLICE_TIMEOUT has ended a
- *			piece, so do those that aim there, have no slot and have
- *			waited for as long; who gets one later has what is left
- *			of its time, unless something moves there; how else a
- *			piece ends concerns its own task only. One target
- *			has half of a pool's slots at most, so others go on
- *			meanwhile
- *	destroy, uninstall  wait for up to MC_SLICE_TIMEOUT that tasks end by
- *			themselves, before the data plane or the transport goes
- *	close		all end FAILED, as if cancelled; it waits for that
+ * Failures. If a pool cannot be allocated, pinned or registered, the error is
+ * logged, and requests that need it are refused with 8. If the GPU memory of a
+ * task is being unregistered at its start, the task is FAILED. If a step fails,
+ * its task begins no further pieces and ends, when its other slots are free,
+ * with the error of that step, or with TIMEOUT if one of its steps ended with
+ * TIMEOUT.
  *
- * The lock stands below a batch's and above those of the modules.
+ * End of a task:
+ *	COMPLETED	write: every piece was completed by rail or file; read:
+ *			the event after the copy of every piece to the GPU has
+ *			completed
+ *	cancel, deadline  No piece begins another step. Rail tasks are ended and
+ *			fenced. Copies and file accesses in progress are waited
+ *			for. If all bytes have been moved by then, the task is
+ *			COMPLETED.
+ *	unregistration	of the GPU memory waits for the end of the task
+ *	a GPU that hangs  A copy is abandoned after MC_SLICE_TIMEOUT. A read is
+ *			TIMEOUT, because the GPU memory may still change. A
+ *			write is FAILED, because nothing was sent. The slot is
+ *			not reused before the GPU has finished with it. If no
+ *			slot is left, tasks wait for one for MC_SLICE_TIMEOUT,
+ *			because the GPU may continue.
+ *	a silent target	Pieces end as rail tasks do. When MC_SLICE_TIMEOUT has
+ *			ended a piece, the tasks for the same target end, too,
+ *			if they have no slot and have waited for as long. A task
+ *			that gets a slot later has only the rest of its time,
+ *			unless a piece makes progress at the target. One target
+ *			has at most half of the slots of a pool, so that tasks
+ *			for other targets continue.
+ *	destruction, uninstallTransport  Tasks may end by themselves for
+ *			MC_SLICE_TIMEOUT before the data plane or transport is
+ *			closed.
+ *	engine_stage_close  All tasks are cancelled and end FAILED.
+ *
+ * The lock is below the lock of a batch and above those of the modules.
  */
 
 #include <stdbool.h>
@@ -75,78 +81,84 @@ struct tei_nvmeof_seg;
 struct tei_rail_peer;
 struct transfer_request;
 
+/* The transport of the second step. */
 enum engine_stage_far {
-	STAGE_BY_RAIL,			/* to a GPU's, too, where they take it */
+	STAGE_BY_RAIL,			/* also to GPU memory with keys */
 	STAGE_BY_FILE,
-	STAGE_BY_KERNEL,		/* to a process of this host */
-	STAGE_BY_LEASE,			/* to GPU memory of another process */
+	STAGE_BY_KERNEL,		/* to a local process */
+	STAGE_BY_LEASE,			/* to a remote bounce slot */
 };
 
 #define STAGE_WAYS	(STAGE_BY_LEASE + 1)
 
-/* What a task has here. Filled by engine_stage_prepare. */
+/* A task's part in staging. Filled by engine_stage_prepare. */
 struct engine_stage {
-	/* fixed once started */
+	/* constant once started */
 	enum engine_stage_far far;
 	union {
 		const void *any;
 		struct tei_rail_peer *peer;
 		struct tei_nvmeof_seg *files;
 		struct engine_neighbour *neighbour;
-	} to;				/* a reference while started */
+	} to;				/* one reference while started */
 	uint64_t gpu, remote;
 	struct stage_pool *pool;
 
 	/* the staging's lock */
-	struct tei_list live;		/* all that were started */
-	struct tei_list queue;		/* of its pool, or aside there:
-					   pieces to begin */
-	struct tei_list stop;		/* to be ended, or alone */
-	uint64_t next;			/* bytes given to slots */
-	uint32_t running;		/* slots */
-	uint64_t waits_ns;		/* since it came, or a piece of it was
-					   over last */
+	struct tei_list live;		/* all started tasks */
+	struct tei_list queue;		/* in queue or aside of its pool: has
+					 * pieces to begin */
+	struct tei_list stop;		/* in stopping, or alone */
+	uint64_t next;			/* bytes assigned to slots */
+	uint32_t running;		/* slots in use */
+	uint64_t waits_ns;		/* time of its start, or of the last end
+					 * of a piece */
 	bool queued, ended;
-	int status;			/* why no more are begun, or 0 */
-	struct tei_err *err;		/* owned; of that */
+	int status;			/* why no further piece begins, or 0 */
+	struct tei_err *err;		/* owned; error record of status */
 
-	uint64_t moved;			/* atomic: bytes in place */
-	uint64_t copied;		/* atomic: those by the kernel */
+	uint64_t moved;			/* atomic: bytes of complete pieces */
+	uint64_t copied;		/* atomic: bytes copied by the kernel */
 };
 
 /*
- * GPU memory that was just registered gets its pool: *place, for _drop, when it
- * is unregistered and nothing of the program touches it any more. Control is
- * held by _add's caller only.
+ * Provides a pool for GPU memory that was just registered. *place is the handle
+ * for engine_stage_drop, which must be called when the memory has been
+ * unregistered and no task uses it. The caller of engine_stage_add holds
+ * control; the caller of engine_stage_drop need not. Both may block.
  */
 int engine_stage_add(struct engine *e, void *gpu, size_t len, uint32_t *place,
 		     struct tei_err *err);
 void engine_stage_drop(struct engine *e, uint32_t place);
 
-/* The transport of file segments becomes the engine's, and the pools' memory
- * its; no pool comes or goes meanwhile. Control is held. */
+/* Registers the pools' memory with the transport of file segments, and sets
+ * e->nvmeof. No pool is created or freed meanwhile. control must be held. */
 int engine_stage_files(struct engine *e, struct tei_nvmeof *ctx);
 
-/* As engine_gpu_prepare, which has found the source to be GPU memory. */
+/* Prepares a request whose source is GPU memory. Returns 0 or the code of
+ * submitTransfer. */
 int engine_stage_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 const struct engine_target *target);
 void engine_stage_start(struct engine *e, struct engine_task *t);
-/* Its batch's lock is held, it has not ended. Waits for nothing. */
+/* Requests that a task ends early. The lock of its batch must be held, and the
+ * task must not have ended. Does not block. */
 void engine_stage_cancel(struct engine *e, struct engine_task *t,
 			 bool deadline);
 
 /*
- * Waits until no task of that kind lives, true, or until then. New ones count:
- * the caller sees to it that none come. Drives progress.
+ * Waits until no task of that kind is left, and returns true, or until
+ * until_ns. The caller must ensure that no new tasks are submitted. Drives
+ * progress.
  */
 bool engine_stage_drain(struct engine *e, enum engine_stage_far far,
 			uint64_t until_ns);
 
-/* Ends all tasks and the thread; none is started any more. Transports and
- * data plane are still there. */
+/* Ends all tasks and the thread. No task may be started afterwards. Must be
+ * called before the transports and the data plane are closed. */
 void engine_stage_close(struct engine *e);
-/* Behind tei_gpu_fini and tei_rail_dp_close. */
+/* Frees the staging. Must be called after tei_gpu_fini and
+ * tei_rail_dp_close. */
 void engine_stage_free(struct engine *e);
 
 #endif /* TEI_API_ENGINE_STAGE_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The host memory that GPU memory goes by way of.
+ * GPU staging: the pools of bounce buffers.
  */
 #include "api/engine_stage_int.h"
 
@@ -12,7 +12,8 @@
 
 /* --- one pool ------------------------------------------------------------ */
 
-/* Its memory is left where the GPU, or a transport, may still touch it. */
+/* Frees a pool. memory false: its memory is not unmapped, because the GPU or a
+ * transport may still access it. */
 static void pool_free(struct stage_pool *pool, bool memory)
 {
 	if (memory)
@@ -53,7 +54,7 @@ static int pool_open(struct engine_staging *s, const void *gpu,
 
 	if (!pool)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory to bring GPU memory by way of");
+				    "no memory for the bounce buffers of GPU memory");
 	ret = tei_gpu_mem_pin(s->gpu, gpu, pool->mem, STAGE_BYTES, err);
 	if (ret)
 		goto err_pool;
@@ -64,7 +65,7 @@ static int pool_open(struct engine_staging *s, const void *gpu,
 	ret = engine_files_mem_add(e, pool->mem, STAGE_BYTES, NULL);
 	if (ret) {
 		tei_err_fail(err, ret, "engine", NULL,
-			     "%zu bytes to bring GPU memory by way of",
+			     "%zu bytes for the bounce buffers of GPU memory",
 			     STAGE_BYTES);
 		goto err_rail;
 	}
@@ -79,7 +80,8 @@ err_pool:
 	return ret;
 }
 
-/* Its tasks have ended; who told that they have may not be back yet. */
+/* Closes a pool whose tasks have ended. Threads may still be in the callbacks
+ * of those tasks. */
 static void pool_close(struct engine_staging *s, struct stage_pool *pool)
 {
 	struct engine *e = s->engine;
@@ -94,7 +96,7 @@ static void pool_close(struct engine_staging *s, struct stage_pool *pool)
 	if (!ret)
 		ret = tei_gpu_mem_remove(s->gpu, pool->mem, until);
 	if (ret)
-		TEI_WARN("engine", "%zu bytes of host memory stay in use: %s",
+		TEI_WARN("engine", "bounce buffers of GPU memory: %zu bytes are not freed, because they are still in use: %s",
 			 STAGE_BYTES, tei_err_name(ret));
 	pool_free(pool, !ret);
 }
@@ -133,7 +135,7 @@ static struct engine_staging *staging_new(struct engine *e) TEI_NO_TSA
 	return NULL;
 }
 
-/* Or NULL. */
+/* Returns the staging, created if necessary, or NULL. */
 static struct engine_staging *staging_get(struct engine *e)
 {
 	struct engine_staging *s = engine_staging(e);
@@ -154,7 +156,7 @@ static void staging_set(struct engine_staging *s, uint32_t place,
 	tei_mutex_unlock(&s->lock);
 }
 
-/* The GPU memory is held. */
+/* Adds a user to the pool of a context. The GPU memory is held. */
 static int staging_use(struct engine_staging *s, const void *gpu,
 		       uint32_t place, struct tei_err *err)
 {
@@ -183,11 +185,11 @@ int engine_stage_add(struct engine *e, void *gpu, size_t len, uint32_t *place,
 
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no thread to bring GPU memory by way of host memory");
+				    "GPU memory: the staging thread cannot be started");
 	ret = tei_gpu_mem_hold(s->gpu, (uintptr_t)gpu, len, &at);
 	if (ret)
 		return tei_err_fail(err, ret, "engine", NULL,
-				    "%p: it is being unregistered", gpu);
+				    "%p: is being unregistered", gpu);
 	ret = staging_use(s, gpu, at, err);
 	tei_gpu_mem_let_go(s->gpu, (uintptr_t)gpu);
 	if (!ret)
@@ -203,8 +205,8 @@ void engine_stage_drop(struct engine *e, uint32_t place)
 	tei_mutex_lock(&s->admin);
 	pool = s->pool[place];
 	if (!--pool->users) {
-		/* memory that was registered when no pool could be had may
-		 * have tasks here as well */
+		/* tasks of GPU memory that was registered while the pool could
+		 * not be created may use it, too */
 		tei_mutex_lock(&s->lock);
 		pool->leaving = true;
 		while (pool->tasks)

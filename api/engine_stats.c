@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Observation: rails, topology, settings, versions, error records.
+ * Statistics of the rails, error records, settings and versions.
  */
 #include "api/engine_int.h"
 
@@ -17,7 +17,7 @@ const char *te_version(void)
 }
 
 static pthread_once_t stats_fabric_once = PTHREAD_ONCE_INIT;
-static char stats_fabric[32];		/* fixed once it is read */
+static char stats_fabric[32];		/* set once */
 
 static void stats_read_fabric(void)
 {
@@ -52,7 +52,7 @@ void engine_error_out(const struct tei_err *in, uint32_t flags,
 		snprintf(e.text, sizeof(e.text), "%s", in->text);
 		snprintf(e.hint, sizeof(e.hint), "%s",
 			 flags & TE_ERROR_UNFENCED && !*in->hint ?
-			 "unfenced: the target may still be written by what was posted" :
+			 "unfenced: operations that were posted may still write to the target" :
 			 in->hint);
 	}
 	engine_out(out, size, &e, sizeof(e));
@@ -71,7 +71,7 @@ int te_last_error(struct te_error *err, size_t size)
 
 #define STATS_LOCAL UINT32_MAX	/* not a rail: copies inside this host */
 
-/* Indices of the rails of installed transports, copies last. */
+/* The open rails; copies inside this host are the last element. */
 struct stats_list {
 	uint32_t rails[TEI_RAIL_MAX + 1];
 	size_t n;
@@ -180,7 +180,7 @@ int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
 
 /* --- text ---------------------------------------------------------------- */
 
-/* A bounded text that goes on counting when it is full. */
+/* A bounded text; used also counts the bytes that do not fit. */
 struct stats_text {
 	char *buf;
 	size_t len, used;

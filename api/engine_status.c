@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How tasks and batches stand.
+ * Status of tasks and batches.
  */
 #include "api/engine_int.h"
 
-/* What a caller must know first, last: law 4. */
+/* Orders the statuses for the worst one of a batch. */
 static int status_rank(int status)
 {
 	switch (status) {
@@ -17,7 +17,7 @@ static int status_rank(int status)
 	case STATUS_TIMEOUT:
 		return 3;	/* its bytes may still land */
 	default:
-		return 4;	/* the others are still under way */
+		return 4;	/* in progress */
 	}
 }
 

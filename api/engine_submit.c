@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_submit: scatter/gather and atomics. Everything is checked and laid out
- * first; then the tasks start as those of submitTransfer do.
+ * te_submit: scatter/gather requests and atomics. All requests are checked and
+ * prepared first; then the tasks start like those of submitTransfer.
  */
 #include "api/engine_int.h"
 
@@ -13,20 +13,22 @@
 #include "api/engine_refusal.h"
 #include "util/atomic.h"
 
-#define SUBMIT_ELEM_MAX 4096	/* bytes of one element, at most */
+#define SUBMIT_ELEM_MAX 4096	/* greatest size of one element, bytes */
 
 /*
- * Copies inside this host that make one task. Made by te_submit, freed with the
- * batch, so that whoever holds the batch's lock may look at it.
+ * The copies inside this host that make up one task. Created by te_submit and
+ * freed with the batch, so it may be accessed while the batch's lock is held.
  */
 struct engine_group {
 	struct engine_task *task;
-	uint32_t left;			/* atomic: not ended, and the starter */
+	uint32_t left;			/* atomic: copies that have not ended,
+					 * plus one until all are started */
 	int code;			/* atomic: the first failure */
 	uint64_t moved;			/* atomic: bytes copied */
-	struct tei_err *why;		/* of it, or NULL; its finder's until
-					   left goes down */
-	uint32_t n;			/* fixed */
+	struct tei_err *why;		/* of code, or NULL; written by the
+					 * thread that has set code, before it
+					 * lowers left */
+	uint32_t n;			/* constant */
 	struct tei_local_op op[];
 };
 
@@ -35,7 +37,7 @@ struct engine_group {
 static int submit_fail(size_t i, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Stores the refusal as the thread's last error; returns code. */
+/* Stores the refusal as the thread's last error. Returns code. */
 static int submit_fail(size_t i, int code, const char *fmt, ...)
 {
 	va_list ap;
@@ -46,7 +48,7 @@ static int submit_fail(size_t i, int code, const char *fmt, ...)
 	return code;
 }
 
-/* --- what makes sense ---------------------------------------------------- */
+/* --- checks -------------------------------------------------------------- */
 
 static bool submit_bad_range(uint64_t addr, uint64_t length)
 {
@@ -61,7 +63,7 @@ static int submit_fail_piece(size_t i, const char *side, uint32_t at,
 			   (unsigned long long)length);
 }
 
-/* *sum: of the lengths. */
+/* Checks the local ranges; *sum is their total length. */
 static int submit_local_bytes(const struct te_request *r, size_t i,
 			      uint64_t *sum)
 {
@@ -69,7 +71,7 @@ static int submit_local_bytes(const struct te_request *r, size_t i,
 	uint32_t k;
 
 	if (!r->local_count)
-		return submit_fail(i, 1, "local_count 0: no piece");
+		return submit_fail(i, 1, "local_count 0 (must be at least 1)");
 	for (k = 0, *sum = 0; k < r->local_count; *sum += p[k++].length)
 		if (!p[k].addr ||
 		    submit_bad_range((uintptr_t)p[k].addr, p[k].length) ||
@@ -87,7 +89,7 @@ static int submit_remote_bytes(const struct te_request *r, size_t i,
 	uint32_t k;
 
 	if (!r->remote_count)
-		return submit_fail(i, 1, "remote_count 0: no piece");
+		return submit_fail(i, 1, "remote_count 0 (must be at least 1)");
 	for (k = 0, *sum = 0; k < r->remote_count; *sum += p[k++].length)
 		if (submit_bad_range(p[k].addr, p[k].length) ||
 		    *sum + p[k].length < *sum)
@@ -101,22 +103,23 @@ static int submit_check_form(const struct te_request *r, size_t i)
 	if (r->opcode > TE_ATOMIC_CAS)
 		return submit_fail(i, 1, "opcode %u is unknown", r->opcode);
 	if (r->flags)
-		return submit_fail(i, 1, "flags 0x%x of the request: there are none yet",
+		return submit_fail(i, 1, "flags 0x%x of the request (must be 0)",
 				   r->flags);
 	if (r->reserved)
-		return submit_fail(i, 1, "reserved is %u, not 0", r->reserved);
+		return submit_fail(i, 1, "reserved is %u (must be 0)",
+				   r->reserved);
 	if (r->local_count > TE_PIECES_MAX || r->remote_count > TE_PIECES_MAX)
-		return submit_fail(i, 1, "local_count %u, remote_count %u: at most %u",
+		return submit_fail(i, 1, "local_count %u, remote_count %u (at most %u)",
 				   r->local_count, r->remote_count,
 				   TE_PIECES_MAX);
 	if (r->local_count && !r->local)
-		return submit_fail(i, 1, "local is NULL, local_count %u",
+		return submit_fail(i, 1, "local is NULL, but local_count is %u",
 				   r->local_count);
 	if (r->remote_count && !r->remote)
-		return submit_fail(i, 1, "remote is NULL, remote_count %u",
+		return submit_fail(i, 1, "remote is NULL, but remote_count is %u",
 				   r->remote_count);
 	if (r->compare && r->opcode != TE_ATOMIC_CAS)
-		return submit_fail(i, 1, "compare is %llu, for which opcode %u has no use",
+		return submit_fail(i, 1, "compare is %llu (must be 0 for opcode %u)",
 				   (unsigned long long)r->compare, r->opcode);
 	return 0;
 }
@@ -128,7 +131,7 @@ static int submit_check_pieces(const struct te_request *r, size_t i,
 	int ret;
 
 	if (r->operand)
-		return submit_fail(i, 1, "operand is %llu, for which opcode %u has no use",
+		return submit_fail(i, 1, "operand is %llu (must be 0 for opcode %u)",
 				   (unsigned long long)r->operand, r->opcode);
 	ret = submit_local_bytes(r, i, &local);
 	if (!ret)
@@ -137,7 +140,7 @@ static int submit_check_pieces(const struct te_request *r, size_t i,
 		return ret;
 	if (local != remote)
 		return submit_fail(i, 1,
-				   "%llu bytes in local pieces, %llu in remote ones",
+				   "local ranges have %llu bytes, remote ranges %llu (must be equal)",
 				   (unsigned long long)local,
 				   (unsigned long long)remote);
 	*length = local;
@@ -151,28 +154,28 @@ static int submit_check_atomic(const struct te_request *r, size_t i)
 
 	if (r->remote_count != 1 || r->local_count != want)
 		return submit_fail(i, 1,
-				   "%u local and %u remote pieces: an atomic has %u and 1",
+				   "%u local and %u remote ranges (this atomic needs %u and 1)",
 				   r->local_count, r->remote_count, want);
 	width = r->remote->length;
 	if ((width != 4 && width != 8) || r->remote->addr % width)
 		return submit_fail(i, 1,
-				   "atomic on %llu bytes at 0x%llx: 4 or 8, aligned",
+				   "atomic: %llu bytes at 0x%llx (must be 4 or 8 bytes, aligned to their length)",
 				   (unsigned long long)width,
 				   (unsigned long long)r->remote->addr);
 	if (want && (!r->local->addr || r->local->length != width ||
 		     (uintptr_t)r->local->addr % width))
 		return submit_fail(i, 1,
-				   "result of %llu bytes at %p: as long as the number, aligned",
+				   "atomic: result of %llu bytes at %p (must have the length and alignment of the remote range)",
 				   (unsigned long long)r->local->length,
 				   r->local->addr);
 	if (width == 4 && (r->operand | r->compare) > UINT32_MAX)
-		return submit_fail(i, 1, "operand 0x%llx, compare 0x%llx: 32 bits are used",
+		return submit_fail(i, 1, "operand 0x%llx, compare 0x%llx (must fit into the 4 bytes of the atomic)",
 				   (unsigned long long)r->operand,
 				   (unsigned long long)r->compare);
 	return 0;
 }
 
-/* --- several pieces by rail ---------------------------------------------- */
+/* --- several ranges by rail ---------------------------------------------- */
 
 static int submit_pieces_rail(struct engine_task *t, const struct te_request *r,
 			      const struct engine_target *target)
@@ -203,7 +206,7 @@ static int submit_pieces_rail(struct engine_task *t, const struct te_request *r,
 	return 0;
 }
 
-/* --- several pieces inside this host ------------------------------------- */
+/* --- several ranges inside this host ------------------------------------- */
 
 static void group_fail(struct engine_group *g, int code,
 		       const struct tei_err *why)
@@ -219,7 +222,7 @@ static void group_fail(struct engine_group *g, int code,
 		*g->why = *why;
 }
 
-/* One copy has ended, or the starter has done. */
+/* Counts the end of one copy, or of the start. The last one ends the task. */
 static void group_step(struct engine_group *g, int code, uint64_t bytes,
 		       const struct tei_err *why)
 {
@@ -233,7 +236,7 @@ static void group_step(struct engine_group *g, int code, uint64_t bytes,
 	if (__atomic_sub_fetch(&g->left, 1, __ATOMIC_ACQ_REL))
 		return;
 	first = g->why;
-	/* from here on the group is whoever's who frees the batch */
+	/* the batch, and with it the group, may be freed from here on */
 	engine_task_local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED),
 			      __atomic_load_n(&g->moved, __ATOMIC_RELAXED),
 			      first);
@@ -247,7 +250,8 @@ static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
 	group_step(op->group, code, bytes, op->why);
 }
 
-/* The longest runs that are one piece on both sides. */
+/* Divides the request into the longest runs that are contiguous on both
+ * sides. */
 static void group_lay(struct engine_group *g, const struct te_request *r,
 		      const struct tei_local_op *like)
 {
@@ -279,7 +283,8 @@ static void group_lay(struct engine_group *g, const struct te_request *r,
 	}
 }
 
-/* Whether the k'th local piece is registered, and for writing if it is written. */
+/* Returns true if local range k is registered; for writing, if the request
+ * writes it. */
 static bool submit_covers(struct engine *e, const struct te_request *r,
 			  uint32_t k)
 {
@@ -342,7 +347,7 @@ static void group_start(struct engine *e, struct engine_task *t)
 			if (!ret)
 				continue;	/* group_done follows */
 		}
-		/* refused by this thread, if it was */
+		/* after a refusal the record is this thread's last error */
 		group_step(g, ret, ret ? 0 : op->length, tei_err_last());
 	}
 	group_step(g, 0, 0, NULL);
@@ -406,7 +411,7 @@ static int submit_atomic_own(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-/* One to a process that has ended fails when it starts. */
+/* An atomic for a process that has ended fails when it starts. */
 static int submit_atomic_ended(struct engine *e, struct engine_task *t,
 			       const struct te_request *r,
 			       const struct engine_target *target)
@@ -441,7 +446,7 @@ static void atomic_start(struct engine *e, struct engine_task *t)
 	memset(&err, 0, sizeof(err));
 	ret = tei_local_atomic(e->local, &atom, &err);
 	status = ret ? STATUS_FAILED : STATUS_COMPLETED;
-	/* no bytes of a rail's, as for those of other processes */
+	/* counts no bytes, as for atomics of other processes */
 	engine_traffic_count(&e->own, false, 0, status);
 	snprintf(err.rail, sizeof(err.rail), "local");
 	snprintf(err.provider, sizeof(err.provider), "local");
@@ -484,7 +489,8 @@ static bool submit_on_gpu(const struct te_request *r,
 	return false;
 }
 
-/* A system call: one for all atomics of a submission to the same target. */
+/* Returns true if the target's process has ended. The system call is made once
+ * for all atomics of a submission to the same target. */
 static bool submit_ended(struct engine *e, struct engine_target *target)
 {
 	if (target->neighbour && !target->asked) {
@@ -503,7 +509,7 @@ static int submit_route(struct engine *e, struct engine_task *t,
 
 	if (ret)
 		return ret;
-	/* one piece on either side only */
+	/* these take one range on either side only */
 	if (target->files || submit_on_gpu(r, target))
 		return 8;
 	if (r->opcode <= TE_WRITE)
@@ -522,7 +528,7 @@ static int submit_fail_no_rail(size_t i)
 {
 	return engine_refuse("te_submit", i, 8,
 			     "install tcp or rdma at both ends",
-			     "an atomic needs a rail, and none leads there");
+			     "an atomic needs a rail, and no rail reaches the target");
 }
 
 static bool submit_no_rail(struct engine *e, const struct te_request *r)
@@ -540,7 +546,8 @@ static bool submit_reachable(struct engine *e, segment_id_t id)
 	return !s || s->local || s->peer || s->files;
 }
 
-/* What was wrong with a request whose form is fine. */
+/* Finds out why a request of valid form was refused, and stores the error
+ * record. Returns code. */
 static int submit_explain(struct engine *e, const struct te_request *r,
 			  size_t i, int code)
 {
@@ -556,7 +563,7 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 	if (code == 8 && !submit_reachable(e, r->target_id))
 		return engine_refuse_transport(e, "te_submit", i, r->target_id);
 	if (code == 8)
-		return submit_fail(i, code, "%u local and %u remote pieces: files and GPU memory take one of each, and no atomics",
+		return submit_fail(i, code, "%u local and %u remote ranges (files and GPU memory allow one of each, and no atomics)",
 				   r->local_count, r->remote_count);
 	for (k = 0; code == 3 && k < r->local_count; k++) {
 		p = &r->local[k];
@@ -596,7 +603,8 @@ static int submit_one(struct engine *e, struct engine_task *t,
 	return ret ? submit_explain(e, r, i, ret) : 0;
 }
 
-/* A later library's longer struct is fine while it asks for nothing new. */
+/* Reads an element. Returns false if a field that this version does not know is
+ * not 0. */
 static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 			struct te_request *r)
 {
@@ -610,7 +618,7 @@ static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 	return true;
 }
 
-/* Which of the n is an atomic, the first; n: none. */
+/* Returns the index of the first atomic, or n if there is none. */
 static size_t submit_first_atomic(const void *reqs, size_t elem_size, size_t n)
 {
 	struct te_request r;
@@ -622,7 +630,8 @@ static size_t submit_first_atomic(const void *reqs, size_t elem_size, size_t n)
 	return i;
 }
 
-/* None of the n was started; the rails name no request. */
+/* Stores the error record if no task was started. The data plane does not say
+ * which request is at fault. */
 static int submit_fail_start(struct engine *e, const void *reqs,
 			     size_t elem_size, size_t n, int code)
 {
@@ -641,7 +650,7 @@ static int submit_fail_start(struct engine *e, const void *reqs,
 	return engine_refuse_code("te_submit", SUBMIT_CALL, code);
 }
 
-/* Tasks that were prepared and will not start. */
+/* Frees prepared tasks that will not start. */
 static void submit_undo(struct engine_task *tasks, size_t n)
 {
 	size_t i;
@@ -668,7 +677,7 @@ static int submit_locked(struct engine *e, struct engine_batch *b,
 	for (i = 0; i < n; i++) {
 		ret = submit_read(reqs, elem_size, i, &r) ?
 		      submit_one(e, &tasks[i], &r, i, &target) :
-		      submit_fail(i, 1, "fields that this version lacks");
+		      submit_fail(i, 1, "fields that this version does not know are not 0");
 		if (ret)
 			break;
 	}
@@ -695,10 +704,10 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 	if (!reqs && count)
 		return submit_fail(SUBMIT_CALL, 1, "reqs is NULL");
 	if (elem_size < sizeof(*reqs) || elem_size > SUBMIT_ELEM_MAX)
-		return submit_fail(SUBMIT_CALL, 1, "elem_size %zu: from %zu to %u",
+		return submit_fail(SUBMIT_CALL, 1, "elem_size %zu (must be between %zu and %u)",
 				   elem_size, sizeof(*reqs), SUBMIT_ELEM_MAX);
 	if (flags)
-		return submit_fail(SUBMIT_CALL, 1, "flags 0x%llx of the call: there are none yet",
+		return submit_fail(SUBMIT_CALL, 1, "flags 0x%llx of the call (must be 0)",
 				   (unsigned long long)flags);
 	b = engine_batch_lock(e, batch_id);
 	if (!b)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transports: installed by name or by discovery; the topology that goes with
- * the rails they bring.
+ * Transports, installed by name or by discovery, and the topology of their
+ * rails.
  */
 #include "api/engine_int.h"
 
@@ -14,7 +14,7 @@
 
 #define TRANSPORT_MATRIX_MAX	(1u << 20)
 
-/* Returns the installed transport that a name means, or NULL. */
+/* Returns the installed transport with that name, or NULL. */
 static struct engine_transport *transport_find(struct engine *e,
 					       const char *name)
 {
@@ -61,7 +61,8 @@ static void transport_pci(const char *text, struct tei_topo_pci *pci)
 	pci->fn = (uint8_t)fn;
 }
 
-/* The NICs of the rails, with what libfabric knows of them. */
+/* Describes the NICs of the rails for the topology. Returns their number or
+ * -1. */
 static int transport_nics(struct engine *e, struct tei_rail_desc *rails,
 			  struct tei_topo_nic_desc *nics)
 {
@@ -71,7 +72,7 @@ static int transport_nics(struct engine *e, struct tei_rail_desc *rails,
 		if (tei_rail_describe(e->dp, i, &rails[i]))
 			return -1;
 		if (!rails[i].open || rails[i].hidden) {
-			/* uninstalled or replaced: an index without a NIC */
+			/* uninstalled or replaced: keeps its index */
 			snprintf(rails[i].name, sizeof(rails[i].name),
 				 "uninstalled-%zu", i);
 			nics[i].off = true;
@@ -93,7 +94,7 @@ static char *transport_read_file(const char *path, struct tei_err *err)
 		text = malloc(TRANSPORT_MATRIX_MAX + 1);
 	if (!f || !text) {
 		tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
-			     "MC_CUSTOM_TOPO_JSON=%s: %s", path,
+			     "MC_CUSTOM_TOPO_JSON=%s: cannot be read: %s", path,
 			     strerror(errno));
 		if (f)
 			fclose(f);
@@ -105,7 +106,7 @@ static char *transport_read_file(const char *path, struct tei_err *err)
 	return text;
 }
 
-/* The matrix of the rails as they are now; NULL on error. */
+/* Returns the topology for the present rails, or NULL after an error. */
 static struct tei_topo *transport_topo(struct engine *e, const char *matrix,
 				       struct tei_err *err)
 {
@@ -142,7 +143,8 @@ static int transport_set_topo(struct engine *e, struct tei_err *err)
 	return 0;
 }
 
-/* Takes over matrix text, checked before anything is opened. */
+/* Checks and stores the topology text of the caller or of MC_CUSTOM_TOPO_JSON,
+ * before rails are opened. */
 static int transport_take_matrix(struct engine *e, const char *json,
 				 struct tei_err *err)
 	TEI_REQUIRES(e->control)
@@ -200,8 +202,9 @@ static int transport_open(struct engine *e, const char *proto,
 }
 
 /*
- * Returns 0 if the installed transport rdma is what the name means: always for
- * "rdma"; for the name of a provider if all open rails use that provider.
+ * Returns 0 if the installed transport rdma is the one that the name means:
+ * always for "rdma"; for the name of a provider if all open rails use that
+ * provider.
  */
 static int transport_same(struct engine *e, const char *proto,
 			  struct tei_err *err) TEI_REQUIRES(e->control)
@@ -285,13 +288,13 @@ transport_t installTransport(transfer_engine_t engine, const char *proto,
 	return t;
 }
 
-/* Until when what is under way may end by itself. */
+/* Returns the time until which running tasks may end by themselves. */
 static uint64_t transport_patience(const struct engine *e)
 {
 	return tei_now_ns() + e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 }
 
-/* Pieces that are still on the GPU go by rail next. */
+/* Waits for GPU staging first, because its copies lead to rail tasks. */
 static int transport_remove(struct engine *e, const char *proto,
 			    struct tei_err *err)
 {
@@ -304,7 +307,7 @@ static int transport_remove(struct engine *e, const char *proto,
 					    err);
 }
 
-/* Copies inside the process go on. */
+/* Switches copies to other processes off. Copies inside this process go on. */
 static int transport_local(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
@@ -318,7 +321,7 @@ static int transport_local(struct engine *e, struct tei_err *err)
 	__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
 	engine_segment_relocal(e);
 	return tei_err_fail(err, TEI_ERR_BUSY, "engine", NULL,
-			    "local: copies are still under way");
+			    "local: copies are still in progress");
 }
 
 int uninstallTransport(transfer_engine_t engine, const char *proto)
@@ -353,11 +356,11 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	return ret ? ret : engine_publish(e, true, &err);
 }
 
-/* --- devices that appear later --------------------------------------------- */
+/* --- devices that appear later -------------------------------------------- */
 
-#define DEVICES_WAIT_NS		(50 * TEI_NS_PER_MS)	/* for more reports */
-#define DEVICES_AGAIN_NS	TEI_NS_PER_SEC		/* doubled per try */
-#define DEVICES_DOUBLES		8
+#define DEVICES_WAIT_NS		(50 * TEI_NS_PER_MS)	/* collects reports */
+#define DEVICES_AGAIN_NS	TEI_NS_PER_SEC		/* first back-off */
+#define DEVICES_DOUBLES		8			/* doublings of it */
 
 static uint32_t transport_refresh(struct engine *e) TEI_REQUIRES(e->control)
 {
@@ -376,8 +379,8 @@ static uint32_t transport_refresh(struct engine *e) TEI_REQUIRES(e->control)
 
 /*
  * Moves the control channel to an address that other hosts can reach, if it was
- * bound to loopback because no interface had one, or if the interfaces have lost
- * its address. Returns 0 if it is where it should be.
+ * bound to loopback because no interface had one, or if the interfaces have
+ * lost its address. Returns 0 if it needs no move or has been moved.
  */
 static int transport_move_control(struct engine *e)
 {
@@ -395,14 +398,14 @@ static int transport_move_control(struct engine *e)
 	return ret;
 }
 
-/* The data plane has the rails published. */
+/* Opens the rails; the data plane requests their publication. */
 void engine_transport_devices(struct engine *e)
 {
 	struct tei_err err;
 	bool changed, stays;
 	uint32_t did;
 
-	/* it is being created: its rails are searched for at present */
+	/* during its creation the engine looks for rails itself */
 	if (!engine_published(e)) {
 		engine_work_devices(e, tei_now_ns() + DEVICES_WAIT_NS);
 		return;
@@ -418,7 +421,7 @@ void engine_transport_devices(struct engine *e)
 	}
 	stays = transport_move_control(e);
 	did = transport_refresh(e);
-	/* after an error the matrix is that of the rails before */
+	/* after an error the topology of the previous rails stays in use */
 	if (did & TEI_RAIL_REFRESHED)
 		transport_set_topo(e, &err);
 	e->devices_again = stays || did & TEI_RAIL_REFRESH_AGAIN;

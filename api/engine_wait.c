@@ -2,16 +2,20 @@
 /*
  * Waiting for tasks without a busy loop.
  *
- * A waiter drives progress itself for as long as the progress thread spins,
- * then tells the data plane that it will not (tei_rail_doze) and sleeps on its
- * batch slot's futex. No wake-up is lost: the waiter counts itself in
- * batch->pending and then looks; a task's end publishes the status and then
- * lowers pending, so one of the two sees the other. Who waits for one task is
- * woken by that task and those that share its bit, who waits for the batch by
- * the last one only; without waiters an end costs the one atomic subtraction.
+ * A waiter drives progress itself for MOONRAIL_SPIN_US. Then it announces to
+ * the data plane that it will sleep (tei_rail_doze), and sleeps on the futex of
+ * its batch slot.
  *
- * The slot outlives the batch. A waiter holds nothing of the batch while it
- * sleeps and looks it up by its id each time, so that the batch may be freed.
+ * No wake-up is lost: the waiter first counts itself in batch->pending and then
+ * checks the status. The end of a task first publishes the status and then
+ * lowers pending. So one of the two sees the other. The waiter for one task is
+ * woken by the end of that task, and of tasks that share its futex bit; the
+ * waiter for the batch only by the last end. If nothing waits, an end costs one
+ * atomic subtraction.
+ *
+ * The slot outlives the batch. While a waiter sleeps it holds no reference to
+ * the batch. It looks the batch up by its id each time, so the batch may be
+ * freed meanwhile.
  */
 #include <errno.h>
 #include <limits.h>
@@ -30,23 +34,23 @@ static const struct tei_err wait_closing = {
 };
 static const struct tei_err wait_no_task = {
 	.code = TEI_ERR_INVALID,
-	.text = "no such task: nothing of that number was submitted",
+	.text = "no such task: the batch has fewer tasks, or none",
 };
 
 enum wait_state {
-	WAIT_ON,		/* not yet */
+	WAIT_ON,		/* not ended yet */
 	WAIT_ENDED,
-	WAIT_REFUSED,		/* stale id, no such task */
+	WAIT_REFUSED,		/* the batch or task does not exist */
 };
 
-/* One call; on its stack. */
+/* A call that waits; on its stack. */
 struct wait {
 	struct engine *e;
 	batch_id_t id;
 	size_t task;			/* ENGINE_WAIT_ALL */
 	uint64_t deadline_ns;
-	struct transfer_status status;	/* as of the last look */
-	struct engine_batch *slot;	/* set by the first look */
+	struct transfer_status status;	/* at the last check */
+	struct engine_batch *slot;	/* set by the first check */
 };
 
 static uint32_t wait_bit(size_t task)
@@ -88,7 +92,7 @@ void engine_wait_unexpect(struct engine_batch *b, uint32_t n)
 		wait_wake(b, WAIT_BIT_WHOLE);
 }
 
-/* Someone cares; was is pending before this end. */
+/* Wakes the threads that wait for this end. was: pending before the end. */
 static void wait_tell(struct engine_batch *b, uint64_t was, size_t task)
 {
 	bool last = (was & ENGINE_PENDING_LEFT) == 1;
@@ -136,7 +140,7 @@ static enum wait_state wait_look_task(struct wait *w, struct engine_batch *b)
 	return w->status.status == STATUS_WAITING ? WAIT_ON : WAIT_ENDED;
 }
 
-/* Adding up is left for the end: a batch may have a million tasks. */
+/* Sums up only after the end, because a batch may have a million tasks. */
 static enum wait_state wait_look_all(struct wait *w, struct engine_batch *b)
 {
 	if (!b->count) {
@@ -174,7 +178,7 @@ static enum wait_state wait_spin(struct wait *w)
 	tei_rail_drive_begin(e->dp);
 	do {
 		tei_rail_progress(e->dp);
-		/* a piece of a copy is work done, not time lost */
+		/* the time that this thread spends copying does not count */
 		if (tei_local_progress(e->local))
 			until = tei_now_ns() + spin;
 		state = wait_look(w);
@@ -185,7 +189,8 @@ static enum wait_state wait_spin(struct wait *w)
 	return state;
 }
 
-/* False: the time has come. */
+/* Sleeps until a wake-up or the deadline. Returns false if the deadline has
+ * passed. */
 static bool wait_nap(struct wait *w, uint32_t seen)
 {
 	struct timespec ts, *until = NULL;
@@ -229,7 +234,7 @@ static enum wait_state wait_run(struct wait *w)
 
 	if (state != WAIT_ON)
 		return state;
-	/* more of them would only take the cores from those with work */
+	/* more spinning threads would take cores from those with work */
 	spinning = __atomic_fetch_add(&e->nspinning, 1, __ATOMIC_RELAXED);
 	if (spinning < e->max_spinning)
 		state = wait_spin(w);
@@ -239,7 +244,7 @@ static enum wait_state wait_run(struct wait *w)
 	return state;
 }
 
-/* The time ran out: how it stands, unless it has ended just now. */
+/* Fills the status after a timeout. The task may have ended just now. */
 static int wait_timed_out(struct wait *w)
 {
 	struct engine_batch *b = engine_batch_lock(w->e, w->id);
@@ -297,12 +302,12 @@ uint64_t engine_wait_deadline(int64_t timeout_us)
 {
 	if (timeout_us < 0 || (uint64_t)timeout_us > INT64_MAX / TEI_NS_PER_US)
 		return UINT64_MAX;
-	/* 0 is in the past: the wait looks, drives once and returns */
+	/* 0 is in the past: the wait checks, drives once and returns */
 	return timeout_us ? tei_now_ns() + (uint64_t)timeout_us * TEI_NS_PER_US :
 			    0;
 }
 
-/* --- the engine's side --------------------------------------------------- */
+/* --- the engine's part ---------------------------------------------------- */
 
 void engine_wait_init(struct engine *e)
 {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Work that blocks, on threads of its own: looking up peers that do not
- * answer, reading descriptors, publishing rails that have changed, other memory
- * for slots that were lent. A few threads, and one at a time for each name, so
- * that one dead peer does not hold up the others; nor do many: what failed
- * before, and may take longer now, never has all threads.
+ * Jobs that block, on worker threads: look up peers that do not answer, read
+ * descriptors, publish changed rails, provide new memory for remote bounce
+ * slots.
+ *
+ * At most one job per segment name runs at a time, so that one dead peer does
+ * not block the others. Retried jobs, which may take longer, occupy at most
+ * ENGINE_WORKERS_AGAIN of the workers.
  */
 #include "api/engine_int.h"
 #include "util/thread.h"
@@ -85,7 +87,8 @@ static uint32_t work_again(struct engine *e) TEI_REQUIRES(e->work_lock)
 	return n;
 }
 
-/* The first that a worker may do now, or NULL; *wait: until one may be due. */
+/* Returns the first job that a worker may do now, or NULL. *wait is the time
+ * until another one may be due. */
 static struct engine_work *work_next(struct engine *e, uint64_t *wait)
 	TEI_REQUIRES(e->work_lock)
 {
@@ -107,7 +110,8 @@ static struct engine_work *work_next(struct engine *e, uint64_t *wait)
 	return NULL;
 }
 
-/* What waits for w's end is for this worker to find after it. */
+/* Does a job. Jobs that wait for its end are found by this worker
+ * afterwards. */
 static void work_do(struct engine *e, struct engine_work *w)
 	TEI_REQUIRES(e->work_lock)
 {
@@ -147,7 +151,8 @@ static void *work_main(void *arg)
 	return NULL;
 }
 
-/* Another thread where all have work; without one the work waits. */
+/* Starts a worker if more jobs are queued than workers are idle. If that fails,
+ * the jobs wait. */
 static void work_staff(struct engine *e) TEI_REQUIRES(e->work_lock)
 {
 	struct engine_work *w;
@@ -161,7 +166,8 @@ static void work_staff(struct engine *e) TEI_REQUIRES(e->work_lock)
 		e->nworkers++;
 }
 
-/* Returns true if work of that kind is waiting, which is then due no later than w. */
+/* Returns true if a job of that kind is queued. It is then due no later than
+ * w. */
 static bool work_sooner(struct engine *e, const struct engine_work *w)
 	TEI_REQUIRES(e->work_lock)
 {
@@ -179,7 +185,7 @@ static bool work_sooner(struct engine *e, const struct engine_work *w)
 	return false;
 }
 
-/* Whether the same is waiting already; it is as new as w from here on. */
+/* Returns true if the same job is queued already; it then replaces w. */
 static bool work_queued(struct engine *e, const struct engine_work *w)
 	TEI_REQUIRES(e->work_lock)
 {
@@ -203,7 +209,8 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 	return false;
 }
 
-/* w (the queue's from here on) may be NULL: without memory, nothing. */
+/* Takes over w and queues it. w is NULL if memory was short; then does nothing.
+ * Returns false if w was not queued. */
 static bool work_add(struct engine *e, struct engine_work *w)
 {
 	bool taken;
@@ -241,8 +248,8 @@ void engine_work_publish(struct engine *e)
 	work_add(e, work_new(ENGINE_WORK_PUBLISH));
 }
 
-/* Returns true if the store's work is queued already. It is then done at the
- * earlier of the two times. */
+/* Returns true if the job is queued already. It is then due at the earlier of
+ * the two times. */
 static bool work_hasten_store(struct engine *e, uint64_t due_ns)
 {
 	struct engine_work *w;

@@ -197,8 +197,8 @@ int uninstallTransport(transfer_engine_t engine, const char *proto);
  */
 segment_id_t openSegment(transfer_engine_t engine, const char *segment_name);
 
-/* Opens a segment as openSegment does, but first fetches its descriptor again.
- * */
+/* Opens a segment as openSegment does, but first fetches its descriptor
+ * again. */
 segment_id_t openSegmentNoCache(transfer_engine_t engine,
 				const char *segment_name);
 
