@@ -15,6 +15,7 @@
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/hint.h"
+#include "util/log.h"
 
 #define CLIENT_TRY_NS	(400 * TEI_NS_PER_MS)	/* the first attempt */
 
@@ -449,6 +450,28 @@ static int client_exchange(struct client_call *c)
 	return rc;
 }
 
+/*
+ * Returns the log limit of an endpoint. While a peer cannot be reached, its control
+ * port is tried several times a second, by several parts of the engine, so each
+ * cause is logged at most every 30 seconds. Endpoints with equal hashes share a
+ * limit, which tells their lines apart.
+ */
+#define CLIENT_LIMITS	64
+#define CLIENT_PAUSE_NS	(30 * TEI_NS_PER_SEC)
+
+static struct tei_log_repeat *client_limit(const char *endpoint)
+{
+	static struct tei_log_repeat limits[CLIENT_LIMITS];
+	uint32_t hash = 2166136261u;
+
+	for (; *endpoint; endpoint++)
+		hash = (hash ^ (uint8_t)*endpoint) * 16777619u;
+	hash = (hash >> 16 ^ hash) % CLIENT_LIMITS;
+	__atomic_store_n(&limits[hash].pause_max_ns, CLIENT_PAUSE_NS,
+			 __ATOMIC_RELAXED);
+	return &limits[hash];
+}
+
 static int client_report(const struct client_call *c, int code,
 			 struct tei_err *err)
 {
@@ -457,8 +480,9 @@ static int client_report(const struct client_call *c, int code,
 
 	if (c->prov_errno == TEI_META_DENIED)
 		hint = "give all processes the same MOONRAIL_SECRET_FILE";
-	tei_err_fail(&e, code, "meta", hint,
-		     "control channel of %.64s: %.90s", c->endpoint, c->why);
+	tei_err_fail_repeated(client_limit(c->endpoint), &e, code, "meta", hint,
+			      "control channel of %.64s: %.90s", c->endpoint,
+			      c->why);
 	e.prov_errno = c->prov_errno;
 	strncpy(e.peer, c->endpoint, sizeof(e.peer) - 1);
 	tei_err_set_last(&e);

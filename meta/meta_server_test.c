@@ -16,6 +16,7 @@
 #include "meta/meta_server_int.h"
 #include "meta/meta_test.h"
 #include "util/clock.h"
+#include "util/log.h"
 #include "util/settings.h"
 
 #define INCARNATION UINT64_C(0xfedcba9876543210)
@@ -507,11 +508,76 @@ static void moved_server_takes_another_port_if_its_own_is_taken(void)
 	tei_meta_server_stop(s);
 }
 
+/* Lines of the log that contain a text. */
+struct server_lines {
+	const char *about;
+	uint32_t n;
+};
+
+static void server_line(int level, const char *subsys, const char *text,
+			void *arg)
+{
+	struct server_lines *lines = arg;
+
+	(void)level;
+	(void)subsys;
+	lines->n += strstr(text, lines->about) != NULL;
+}
+
+/* Pings an endpoint that does not answer, several times, and returns the number of
+ * lines that this has logged. */
+static uint32_t server_logs(const char *endpoint, uint32_t pings,
+			    uint64_t timeout_ns)
+{
+	struct server_lines lines = { .about = endpoint };
+	struct tei_err err;
+	uint64_t v;
+
+	CU_ASSERT_EQUAL_FATAL(tei_log_set(server_line, &lines), 0);
+	for (; pings; pings--) {
+		memset(&err, 0, sizeof(err));
+		CU_ASSERT(tei_meta_ping(endpoint, NULL, tei_now_ns() + timeout_ns,
+					&v, &err) != 0);
+		CU_ASSERT_PTR_NOT_NULL(strstr(err.text, endpoint));
+	}
+	tei_log_set(NULL, NULL);
+	return lines.n;
+}
+
+static void repeated_failures_of_an_endpoint_are_logged_once_for_each_cause(void)
+{
+	struct sockaddr_in sa[2] = { { .sin_family = AF_INET } };
+	socklen_t len = sizeof(sa[0]);
+	char at[2][64];
+	int i, fd[2];
+
+	for (i = 0; i < 2; i++) {
+		sa[i].sin_family = AF_INET;
+		sa[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		CU_ASSERT_EQUAL_FATAL(bind(fd[i], (void *)&sa[i], len), 0);
+		CU_ASSERT_EQUAL_FATAL(getsockname(fd[i], (void *)&sa[i], &len),
+				      0);
+		snprintf(at[i], sizeof(at[i]), "127.0.0.1:%u",
+			 ntohs(sa[i].sin_port));
+	}
+	CU_ASSERT_EQUAL(server_logs(at[0], 20, TEI_NS_PER_SEC), 1);
+	CU_ASSERT_EQUAL(server_logs(at[1], 20, TEI_NS_PER_SEC), 1);
+	/* a process that is stopped: its kernel takes the connections */
+	CU_ASSERT_EQUAL_FATAL(listen(fd[0], 64), 0);
+	CU_ASSERT_EQUAL(server_logs(at[0], 5, TEI_NS_PER_SEC / 50), 1);
+	CU_ASSERT_EQUAL(server_logs(at[0], 5, TEI_NS_PER_SEC / 50), 0);
+	close(fd[0]);
+	close(fd[1]);
+}
+
 const struct tei_test_case server_cases[] = {
 	{ "moved_server_answers_at_both_addresses",
 	  moved_server_answers_at_both_addresses },
 	{ "moved_server_takes_another_port_if_its_own_is_taken",
 	  moved_server_takes_another_port_if_its_own_is_taken },
+	{ "repeated_failures_of_an_endpoint_are_logged_once_for_each_cause",
+	  repeated_failures_of_an_endpoint_are_logged_once_for_each_cause },
 	{ "failed_connections_say_what_to_do",
 	  failed_connections_say_what_to_do },
 	{ "child_holds_no_dead_connection_in_the_set",

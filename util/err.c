@@ -65,10 +65,11 @@ const struct tei_err *tei_err_last(void)
 	return &err_last;
 }
 
-__attribute__((format(printf, 6, 0)))
-static void err_tell(struct tei_err *err, enum tei_log_level level, int code,
-		     const char *subsys, const char *hint, const char *fmt,
-		     va_list ap)
+/* repeat: NULL, or limits the lines in the log. */
+__attribute__((format(printf, 7, 0)))
+static void err_tell(struct tei_log_repeat *repeat, struct tei_err *err,
+		     enum tei_log_level level, int code, const char *subsys,
+		     const char *hint, const char *fmt, va_list ap)
 {
 	struct tei_err e;
 
@@ -78,8 +79,14 @@ static void err_tell(struct tei_err *err, enum tei_log_level level, int code,
 	vsnprintf(e.text, sizeof(e.text), fmt, ap);
 	if (hint)
 		snprintf(e.hint, sizeof(e.hint), "%s", hint);
-	TEI_LOG(level, subsys, "%s (%s)%s%s", e.text, tei_err_name(code),
-		hint ? "; " : "", hint ? hint : "");
+	if (repeat)
+		tei_log_repeated(repeat, level, subsys, "%s (%s)%s%s", e.text,
+				 tei_err_name(code), hint ? "; " : "",
+				 hint ? hint : "");
+	else
+		TEI_LOG(level, subsys, "%s (%s)%s%s", e.text,
+			tei_err_name(code), hint ? "; " : "",
+			hint ? hint : "");
 	tei_err_set_last(&e);
 	if (err)
 		*err = e;
@@ -91,7 +98,19 @@ int tei_err_fail(struct tei_err *err, int code, const char *subsys,
 	va_list ap;
 
 	va_start(ap, fmt);
-	err_tell(err, TEI_LOG_ERROR, code, subsys, hint, fmt, ap);
+	err_tell(NULL, err, TEI_LOG_ERROR, code, subsys, hint, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int tei_err_fail_repeated(struct tei_log_repeat *repeat, struct tei_err *err,
+			  int code, const char *subsys, const char *hint,
+			  const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	err_tell(repeat, err, TEI_LOG_ERROR, code, subsys, hint, fmt, ap);
 	va_end(ap);
 	return code;
 }
@@ -102,7 +121,7 @@ int tei_err_note(struct tei_err *err, int code, const char *subsys,
 	va_list ap;
 
 	va_start(ap, fmt);
-	err_tell(err, TEI_LOG_INFO, code, subsys, hint, fmt, ap);
+	err_tell(NULL, err, TEI_LOG_INFO, code, subsys, hint, fmt, ap);
 	va_end(ap);
 	return code;
 }

@@ -83,6 +83,16 @@ int tei_err_fail(struct tei_err *err, int code, const char *subsys,
 	__attribute__((format(printf, 5, 6)));
 
 /*
+ * As tei_err_fail, but repeat limits the lines in the log (tei_log_repeated): for
+ * conditions that last while the caller tries again.
+ */
+struct tei_log_repeat;
+int tei_err_fail_repeated(struct tei_log_repeat *repeat, struct tei_err *err,
+			  int code, const char *subsys, const char *hint,
+			  const char *fmt, ...)
+	__attribute__((format(printf, 6, 7)));
+
+/*
  * As tei_err_fail, but logs at level info: for conditions that the caller
  * expects.
  */

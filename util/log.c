@@ -308,6 +308,8 @@ static bool log_repeat_due(struct tei_log_repeat *repeat, uint64_t text,
 			   uint32_t *repeated, uint32_t *left_out)
 {
 	struct tei_log_text *r = log_repeat_find(repeat, text);
+	uint64_t most = __atomic_load_n(&repeat->pause_max_ns,
+					__ATOMIC_RELAXED);
 	bool known = r->next_ns && r->text == text;
 	uint64_t now = tei_now_ns();
 
@@ -320,8 +322,8 @@ static bool log_repeat_due(struct tei_log_repeat *repeat, uint64_t text,
 	*repeated = known ? r->repeated : 0;
 	r->pause_ns = known && now < r->next_ns + r->pause_ns ?
 			      2 * r->pause_ns : LOG_PAUSE_MIN;
-	if (r->pause_ns > LOG_PAUSE_MAX)
-		r->pause_ns = LOG_PAUSE_MAX;
+	if (r->pause_ns > (most ? most : LOG_PAUSE_MAX))
+		r->pause_ns = most ? most : LOG_PAUSE_MAX;
 	r->text = text;
 	r->repeated = 0;
 	r->next_ns = now + r->pause_ns;

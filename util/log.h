@@ -89,6 +89,9 @@ struct tei_log_repeat {
 	bool busy;			/* spin lock of the other members,
 					 * atomic */
 	struct tei_log_limit limit;	/* for lines that are not repetitions */
+	uint64_t pause_max_ns;		/* longest pause between two identical
+					 * lines, 0: 10 minutes;
+					 * atomic */
 	struct tei_log_text {
 		uint64_t text;		/* hash of the line */
 		uint64_t next_ns;	/* earliest time of the next identical
@@ -100,8 +103,8 @@ struct tei_log_repeat {
 
 /*
  * Logs a line, unless the object remembers the same line and logged it less
- * than 10 seconds before. That pause doubles with each repeated line, up to 10
- * minutes. A line that is logged again ends with the number of its repetitions.
+ * than 10 seconds before. That pause doubles with each repeated line, up to
+ * pause_max_ns. A line that is logged again ends with the number of its repetitions.
  * At most 8 different lines per second are logged, as with tei_log_limited.
  */
 void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,

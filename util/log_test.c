@@ -349,6 +349,26 @@ static void same_line_is_logged_once_with_a_count_later(void)
 	CU_ASSERT_EQUAL(a.repeat.texts[1].pause_ns, 10 * TEI_NS_PER_SEC);
 }
 
+static void pause_between_equal_lines_is_at_most_the_longest_pause(void)
+{
+	struct log_again a = { .text = "refused", .times = 1,
+			       .repeat.pause_max_ns = 30 * TEI_NS_PER_SEC };
+	static const uint64_t pauses[] = { 10, 20, 30, 30 };
+	char out[4096];
+	size_t i;
+
+	for (i = 0; i < sizeof(pauses) / sizeof(pauses[0]); i++) {
+		util_test_capture(STDERR_FILENO, log_repeat_lines, &a, out,
+				  sizeof(out));
+		CU_ASSERT_STRING_EQUAL(util_test_log_text(out),
+				       "warn test: refused\n");
+		CU_ASSERT_EQUAL(a.repeat.texts[0].pause_ns,
+				pauses[i] * TEI_NS_PER_SEC);
+		/* ends the pause now instead of waiting for its end */
+		a.repeat.texts[0].next_ns -= a.repeat.texts[0].pause_ns;
+	}
+}
+
 static void log_alternate_lines(void *arg)
 {
 	struct tei_log_repeat *repeat = arg;
@@ -469,6 +489,8 @@ const struct tei_test_case log_cases[] = {
 	  flood_of_different_lines_is_limited },
 	{ "repeated_line_below_the_level_is_not_logged",
 	  repeated_line_below_the_level_is_not_logged },
+	{ "pause_between_equal_lines_is_at_most_the_longest_pause",
+	  pause_between_equal_lines_is_at_most_the_longest_pause },
 	{ "same_line_is_logged_once_with_a_count_later",
 	  same_line_is_logged_once_with_a_count_later },
 	{ "nothing_to_stdout", nothing_to_stdout },
