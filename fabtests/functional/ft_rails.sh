@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Two equal rails between two hosts: transfers cross both of them and are
-# right, with a control pair beside them and without; and what the rails are
-# made of (rates, faults, counters) does what it says.
+# Two equal rails between two hosts. Transfers use both rails and move the right
+# bytes, with a separate control link and without one. The functions of
+# rails_lib.sh that set rates, make faults and read counters work.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
 . "$SRC/fabtests/scripts/rails_lib.sh"
 rails_begin || exit
 
-# moved OPERATION: to rx0 and rx1 what has crossed the rails to b, or to a.
+# moved OPERATION: sets rx0 and rx1 to the bytes that rails 0 and 1 have
+# received: at host b for a write, at host a for a read.
 moved()
 {
 	host=b
@@ -19,7 +20,8 @@ moved()
 	rx1=$(rails_bytes "$host" 1 rx)
 }
 
-# transfer OPERATION: 32 MiB or more, verified; each rail carried a fifth.
+# transfer OPERATION: moves at least 32 MiB and verifies it. Succeeds if each
+# rail carried more than a fifth of the bytes.
 transfer()
 {
 	moved "$1"
@@ -43,14 +45,16 @@ transfers()
 	transfer read && transfer write && rails_stop t
 }
 
-# answers HOST RAIL: a refusal is an answer.
+# answers HOST RAIL: succeeds if b refuses HOST's connection to b's address on
+# RAIL. A refusal proves that packets pass in both directions.
 answers()
 {
 	rails_run "$1" timeout 0.3 bash -c \
 		"exec 3<>/dev/tcp/$(rails_addr b "$2")/9" 2>&1 | grep -q refused
 }
 
-# well RAIL [HOST]: b answers on it, soon, to host a.
+# well RAIL [HOST]: succeeds if b answers HOST (default: a) over RAIL within 20
+# attempts.
 well()
 {
 	for try in $(seq 20); do

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * What registering one buffer costs while many are registered: the cost must
- * not grow with their number. For each store, with all buffers in one mapping
- * and with each in a mapping of its own.
+ * Measures the time to register and to unregister one buffer while many are
+ * registered. The time must not grow with their number. The test runs for each
+ * metadata store, with all buffers in one mapping and with one mapping per
+ * buffer.
  */
 
 #include <stdio.h>
@@ -15,15 +16,19 @@
 #include "fabtests/functional/fx.h"
 
 #define REG_COUNT 10000
-#define REG_FIRST 100		/* calls that are the measure */
-#define REG_LAST 1000		/* calls that are compared with it */
-#define REG_RATIO 1.5
-#define REG_GONE_RATIO 3	/* the same to unregister: by no means 10 */
+#define REG_FIRST 100		/* calls with few registered buffers */
+#define REG_LAST 1000		/* calls with many registered buffers */
+#define REG_RATIO 1.5		/* limit of many / few when registering */
+#define REG_GONE_RATIO 3	/* the same limit when unregistering; a linear
+				 * search would exceed it by far */
 #define REG_LEN 4096
-#define REG_STEP (2 * REG_LEN)	/* from one to the next: never one mapping */
-#define REG_ROUNDS 4		/* the best counts: others use the cores too */
+#define REG_STEP (2 * REG_LEN)	/* distance of two buffers, so that they are
+				 * never adjacent */
+#define REG_ROUNDS 4		/* the best round counts, because other
+				 * processes use the cores too */
 
-static double reg_took[REG_COUNT], reg_gone[REG_COUNT];	/* µs of each call */
+/* Duration of each call, µs. */
+static double reg_took[REG_COUNT], reg_gone[REG_COUNT];
 
 static double reg_mean(const double *took, size_t from, size_t count)
 {
@@ -40,7 +45,8 @@ static char *reg_addr(char *mem, size_t i)
 	return mem + i * REG_STEP;
 }
 
-/* apart: each buffer gets a mapping of its own, with a hole behind it. */
+/* Maps the memory for all buffers. With apart, each buffer has a mapping of its
+ * own, followed by a hole. */
 static char *reg_map(bool apart)
 {
 	char *mem = mmap(NULL, (size_t)REG_COUNT * REG_STEP,
@@ -72,7 +78,7 @@ static bool reg_round(transfer_engine_t engine, char *mem)
 			return false;
 		reg_took[i] = reg_us(from);
 	}
-	/* the oldest buffer first */
+	/* Unregister the oldest buffer first. */
 	for (i = 0; i < REG_COUNT; i++) {
 		from = ft_now_ns();
 		if (unregisterLocalMemory(engine, reg_addr(mem, i)))
@@ -83,21 +89,22 @@ static bool reg_round(transfer_engine_t engine, char *mem)
 }
 
 struct reg_ratios {
-	double reg, unreg;	/* the best of the rounds */
+	double reg, unreg;	/* lowest ratio of all rounds; 0: none yet */
 };
 
-/* Calls while many are registered, compared with those while few are. */
+/* Compares the calls made while many buffers were registered with those made
+ * while few were. */
 static void reg_compare(struct reg_ratios *best)
 {
 	double first = reg_mean(reg_took, 0, REG_FIRST);
 	double next = reg_mean(reg_took, REG_FIRST, REG_FIRST);
-	/* in a later round the first calls also tidy up the heap */
+	/* In later rounds the first calls also pay for cleaning up the heap. */
 	double few = first < next ? first : next;
 	double many = reg_mean(reg_took, REG_COUNT - REG_LAST, REG_LAST);
 	double full = reg_mean(reg_gone, 0, REG_LAST);
 	double bare = reg_mean(reg_gone, REG_COUNT - REG_LAST, REG_LAST);
 
-	ft_diag("register %.1f us each at first, %.1f at last; unregister %.1f and %.1f",
+	ft_diag("register: %.1f us with few buffers, %.1f us with many; unregister: %.1f us with many, %.1f us with few",
 		few, many, full, bare);
 	if (!best->reg || many / few < best->reg)
 		best->reg = many / few;

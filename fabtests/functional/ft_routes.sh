@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# More rails there than here: host a has one, host b two, the second of which is
-# reached by way of a router. When the pair that the addresses suggest breaks in
-# mid-run, or never gets through, the transfers go by the other one. Where both
-# are in one network with a's rail they share its load, but for memory that is
-# near one of them.
+# The peer has more rails than this host. Host a has one rail and host b has
+# two; b's second rail is reached through a router. If the rail pair with
+# matching addresses breaks during a run, or never connects, the transfers use
+# the other pair. If both rails of b are in the network of a's rail, they share
+# the load, unless b's memory is near one of them.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
@@ -20,14 +20,15 @@ routed()
 		rails_run b sysctl -qw net.ipv4.ip_forward=1
 }
 
-# Nothing of tcp between a and the first rail of b; what b forwards passes.
+# Drops TCP between a and b's first rail. Packets that b forwards still pass.
 part()
 {
 	rails_rule 0 a OUTPUT -d "$(rails_addr b 0)" -p tcp -j DROP &&
 		rails_rule 0 a INPUT -s "$(rails_addr b 0)" -p tcp -j DROP
 }
 
-# One network for all, on the first wire; b counts what comes for each rail.
+# Puts all rails into one network, on the first wire. b's firewall counts the
+# bytes that arrive for each of its rails.
 flat()
 {
 	rails_up -c no 200mbit 200mbit &&
@@ -40,14 +41,14 @@ flat()
 		rails_rule 0 b INPUT -d "$(rails_addr b 1)" -j ACCEPT
 }
 
-# received RAIL: bytes that have come for it.
+# received RAIL: prints the bytes that b has received for RAIL.
 received()
 {
 	rails_run b iptables -w 10 -nvxL INPUT |
 		awk -v addr="$(rails_addr b "$1")" '$9 == addr { print $2 }'
 }
 
-# target DEVICES [OPTION…]
+# target DEVICES [OPTION…]: starts te_bench as the target on b.
 target()
 {
 	devices=$1
@@ -58,7 +59,7 @@ target()
 		"$@" && rails_segment=$(rails_line t)
 }
 
-# write DEVICES SECONDS
+# write DEVICES SECONDS: starts te_bench on a, which writes to the target.
 write()
 {
 	rails_start a i env MC_LOG_LEVEL=info MC_SLICE_TIMEOUT=20 \
@@ -71,26 +72,27 @@ write()
 		--duration="$2" --warmup=0 --verify
 }
 
-# written STATUS: all of it.
+# written STATUS: succeeds if the initiator ended with status 0 and verified
+# some bytes.
 written()
 {
 	cat "$rails_dir/i.err" "$rails_dir/i.out"
 	[ "$1" -eq 0 ] && [ "$(rails_json i verified_bytes)" -gt 0 ]
 }
 
-# aside: it goes by the other pair, as far as the log tells.
+# aside: succeeds if the initiator's log says that it uses b's second rail.
 aside()
 {
 	grep -q " to r1 at $(rails_addr b 1):" "$rails_dir/i.err"
 }
 
-# written_aside STATUS: and it went where it had to.
+# written_aside STATUS: succeeds if written and aside both succeed.
 written_aside()
 {
 	written "$1" && aside
 }
 
-# reached BYTES: of the write so many have crossed the first wire.
+# reached BYTES: waits until b has received BYTES over the first wire.
 reached()
 {
 	patience=100
@@ -101,13 +103,14 @@ reached()
 	done
 }
 
-# begun: bytes of it have, for a while.
+# begun: waits until the transfer has been running for a while.
 begun()
 {
 	reached $((4 << 20)) && sleep 0.5
 }
 
-# up: once it does, and before all is written, the writer's only rail is UP.
+# up: waits until the transfer uses b's second rail and te_info shows the
+# writer's only rail as UP. Fails if the writer ends before that.
 up()
 {
 	patience=100 rails_x=
@@ -128,7 +131,7 @@ up()
 
 breaks()
 {
-	# until all of it was seen, however long that takes
+	# The writer runs until the test stops it.
 	routed && target r0,r1 && write r0 60 && begun || return
 	part || return
 	was=$(rails_bytes b 0 rx)
@@ -137,7 +140,8 @@ breaks()
 	written_aside $?
 }
 
-# never DEVICES: in that order.
+# never DEVICES: the first pair is cut before the transfer begins. DEVICES are
+# b's rails, in the order in which the target publishes them.
 never()
 {
 	routed && part && target "$1" && write r0 0.1 || return
@@ -145,9 +149,9 @@ never()
 	written_aside $?
 }
 
-# no_way HOST: of two networks the one is gone at that host, so that the way round
-# is refused at once (a) or only looks like one (b), while connections break on
-# the other.
+# no_way HOST: two networks, and HOST's link of the second one is down, while
+# connections break on the first one. The transfer cannot move to the second
+# network: connecting is refused at once (HOST is a), or stays unanswered (b).
 no_way()
 {
 	rails_up -c no 200mbit 200mbit && target r0,r1 &&
@@ -164,7 +168,7 @@ no_way()
 	written $?
 }
 
-# A third at least for each.
+# Each of b's rails carries at least a third of the bytes.
 shared()
 {
 	flat && target r0,r1 && write r0 1 || return
@@ -175,7 +179,7 @@ shared()
 	[ "$rx0" -gt $((rx1 / 2)) ] && [ "$rx1" -gt $((rx0 / 2)) ]
 }
 
-# near RAIL OTHER: b's memory is near that rail.
+# near RAIL OTHER: b's memory is near RAIL, so OTHER carries next to nothing.
 near()
 {
 	flat && target r0,r1 --nic_priority_matrix="{\"cpu:0\":

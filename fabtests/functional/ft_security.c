@@ -14,16 +14,17 @@
 #include "fabtests/functional/fx.h"
 
 /*
- * A target with a shared secret, and those who should get nothing of it. The
- * frames are written out here: "MRcc", version, type, flags (2), id (4),
- * length (4), payload.
+ * A target with a shared secret, and clients without the secret, which must be
+ * refused. This test builds the frames of the control channel itself: "MRcc",
+ * version (1 byte), type (1), flags (2), id (4), length (4), payload.
  */
 #define SEC_RESPONSE	16
 #define SEC_CHALLENGE	144
 #define SEC_ERROR	255
 #define SEC_DENIED	13
 
-/* All that comes until the end, or the first of it; bytes. */
+/* Reads from fd and returns the number of bytes. With to_end it reads until the
+ * other side closes the connection, else only once. */
 static size_t sec_read(int fd, uint8_t *buf, size_t size, bool to_end)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -41,7 +42,8 @@ static size_t sec_read(int fd, uint8_t *buf, size_t size, bool to_end)
 	return used;
 }
 
-/* What a client gets that sends these bytes: an error's code, 0: none. */
+/* Sends the bytes to the control channel of name. Returns the code of the ERROR
+ * frame in the reply, or 0 if the reply is not an error. */
 static int sec_told(const char *name, const void *bytes, size_t len)
 {
 	uint8_t reply[1024];
@@ -57,7 +59,7 @@ static int sec_told(const char *name, const void *bytes, size_t len)
 	return (int)ntohl(code);
 }
 
-/* --- strangers ----------------------------------------------------------- */
+/* --- clients without the secret ------------------------------------------ */
 
 static void sec_without(const char *name)
 {
@@ -86,7 +88,9 @@ static void sec_without(const char *name)
 	      "a_proof_without_a_challenge_is_refused");
 }
 
-/* Sends AUTH with nonce and what was recorded; the code it is told. */
+/* Sends AUTH with the nonce and answers the challenge with the recorded proof,
+ * or with the challenge itself if echo is set. Returns the code of the ERROR
+ * frame, or 0. */
 static int sec_answer(const char *name, const uint8_t *nonce,
 		      const uint8_t *proof, bool echo)
 {
@@ -112,7 +116,8 @@ static int sec_answer(const char *name, const uint8_t *nonce,
 	return (int)ntohl(code);
 }
 
-/* Opens through us, so that we have its nonce and its proof. */
+/* Lets a child open the segment through a relay, which records the child's
+ * nonce and proof. */
 static bool sec_record(transfer_engine_t e, const char *name, uint8_t *nonce,
 		       uint8_t *proof)
 {
@@ -169,8 +174,9 @@ static void sec_replay(transfer_engine_t e, const char *name)
 #define SEC_SEQUENCE	7
 
 /*
- * An engine that has the fabric's addresses, as somebody might have handed
- * them on, and so needs no control channel: whether it moves anything.
+ * Returns true if an engine can move bytes to or from the target. The engine
+ * imports the target's exported descriptor, as if another process had passed
+ * it on, and does not use the control channel.
  */
 static bool sec_moves(struct fx_peer *target, const void *blob, size_t size,
 		      int op)

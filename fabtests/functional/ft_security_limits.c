@@ -8,7 +8,8 @@
 #include "fabtests/functional/ft_security.h"
 #include "fabtests/functional/fx.h"
 
-/* MOONRAIL_MAX_NOTIFIES: what is held for a process that takes none. */
+/* MOONRAIL_MAX_NOTIFIES: the number of notifications that are kept for an
+ * application that does not fetch them. */
 
 #define LIMIT_HELD 4
 
@@ -58,8 +59,8 @@ static void limit_own(transfer_engine_t e)
 	freeNotifsMsgBuf(got, n);
 }
 
-/* One more than the target holds: it waits at the sender, and is withdrawn when the
- * sender's time is up. */
+/* Sends one notification more than the target keeps. The last one waits at
+ * the sender and is withdrawn at the sender's timeout. */
 static void limit_received(transfer_engine_t e, struct fx_peer *target,
 			   int log)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* enableGracefulShutdown: what a process that was told to end still does. */
+/* enableGracefulShutdown: what a process does before it ends because of a
+ * signal or exit(). */
 
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 
 #define SHUT_MEM (64 * FX_MIB)
 
-/* The peers end with a job of their own under way, whose thread none joins. */
+/* The peers end while a job is running; its thread is never joined. */
 const char *__tsan_default_options(void)
 	__attribute__((visibility("default")));
 const char *__tsan_default_options(void)
@@ -22,7 +23,7 @@ const char *__tsan_default_options(void)
 	return "report_thread_leaks=0";
 }
 
-/* An initiator, the test itself, and a target that outlives all cases. */
+/* The test process is the initiator; the target lives through all cases. */
 struct shut_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -37,7 +38,8 @@ static bool shut_reaped(void *arg)
 	       peer->proc.pid;
 }
 
-/* The code that it left with of its own will, or -1. */
+/* Returns the exit code of the peer, or -1 if a signal ended it or it did not
+ * end in time. */
 static int shut_code(struct fx_peer *peer)
 {
 	int status;
@@ -47,7 +49,7 @@ static int shut_code(struct fx_peer *peer)
 	memcpy(&status, peer->text, sizeof(status));
 	peer->proc.pid = 0;
 	if (!WIFEXITED(status))
-		ft_diag("ended by signal %d", WTERMSIG(status));
+		ft_diag("the peer was ended by signal %d", WTERMSIG(status));
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -58,7 +60,7 @@ static bool shut_signalled(struct fx_peer *peer, int sig)
 	kill(peer->proc.pid, sig);
 	code = shut_code(peer);
 	if (code != 128 + sig)
-		ft_diag("left with %d", code);
+		ft_diag("unexpected exit code %d", code);
 	return code == 128 + sig;
 }
 
@@ -67,7 +69,8 @@ static bool shut_gone(struct shut_rig *rig, const char *name)
 	return openSegmentNoCache(rig->engine, name) == -1;
 }
 
-/* A segment that was open, as its peer took leave: no time-out is awaited. */
+/* Returns true if a write to the segment of an ended peer is refused, or fails
+ * well before the slice timeout, because the peer has sent BYE. */
 static bool shut_told(struct shut_rig *rig, const struct fx_peer *peer,
 		      segment_id_t seg)
 {
@@ -96,7 +99,7 @@ static bool shut_peer(struct shut_rig *rig, struct fx_peer *peer,
 				   peer->mem.addr, FX_MIB, 0);
 }
 
-/* Begins to write all of its memory to the target's. */
+/* Starts a write of all the peer's memory to the target's memory. */
 static bool shut_writes(struct shut_rig *rig, struct fx_peer *peer,
 			uint64_t sequence)
 {
@@ -224,11 +227,11 @@ static void shut_handler_after(struct shut_rig *rig)
 static void shut_forked(struct shut_rig *rig)
 {
 	(void)rig;
-	ft_diag("not shown: ThreadSanitizer calls no signal handler in the "
+	ft_diag("skipped: ThreadSanitizer does not call signal handlers in the "
 		"child of a process that had threads");
 }
 #else
-/* The signal of a child is no other's. */
+/* A signal to a child ends only the child, and not its parent's engine. */
 static void shut_forked(struct shut_rig *rig)
 {
 	struct fx_peer peer;
