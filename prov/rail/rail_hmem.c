@@ -129,6 +129,7 @@ void rail_hmem_without(struct rail *rail, const struct tei_err *why)
 
 /* --- regions ------------------------------------------------------------- */
 
+/* Returns true if the region can be registered by its dma-buf descriptor. */
 static bool hmem_dmabuf(const struct tei_rail_mr *mr)
 {
 	return HMEM_BUILT_DMABUF && mr->device.dmabuf >= 0 &&

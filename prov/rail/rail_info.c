@@ -38,6 +38,8 @@ static const struct {
 	{ "shm", "shm" },
 };
 
+/* Returns the hints for fi_getinfo, or NULL if memory is short. The caller
+ * frees them. */
 static struct fi_info *info_hints(const char *provider)
 {
 	struct fi_info *h = fi_allocinfo();
@@ -254,6 +256,8 @@ static bool info_is_bridge(const char *ifname)
 	return !stat(path, &st);
 }
 
+/* Returns true if the list, separated by commas or spaces, contains the
+ * name. */
 static bool info_listed(const char *list, const char *name)
 {
 	size_t n = strlen(name);
@@ -277,6 +281,7 @@ struct info_lists {
 					 * published */
 };
 
+/* Adds a device unless the lists have its name. Returns 0 or TEI_ERR_MEMORY. */
 static int info_add(struct info_lists *lists, const char *name,
 		    const struct fi_info *info, const struct ifaddrs *ifa,
 		    bool fallback)
@@ -366,6 +371,8 @@ static bool info_excludes(const struct tei_settings *s)
 	return !*s->filters && *s->filters_exclude;
 }
 
+/* Returns true if the settings and the state of the interface let the device
+ * become a rail in this pass. Named devices skip the filters. */
 static bool info_usable_ip(const struct tei_settings *s,
 			   const struct fi_info *info,
 			   const struct ifaddrs *ifa, const char *devices,
@@ -392,6 +399,8 @@ static bool info_usable_ip(const struct tei_settings *s,
 	return true;
 }
 
+/* Adds the usable devices of the list. family: the IP version to take. Returns
+ * 0 or TEI_ERR_MEMORY. */
 static int info_take(const struct tei_settings *s, const struct fi_info *list,
 		     const struct ifaddrs *ifs, const char *devices,
 		     int family, enum info_pass pass,
@@ -558,6 +567,8 @@ void rail_info_warn_lacking(const struct tei_settings *s,
 	freeifaddrs(ifs);
 }
 
+/* Searches the devices of one provider: addresses in devices, then other
+ * devices of the preferred IP version, then of the other one, then loopback. */
 static int info_try(const struct tei_settings *s, const char *provider,
 		    const char *devices, uint64_t flags,
 		    struct info_lists *lists)
@@ -641,6 +652,8 @@ const char *tei_rail_transport_of(const char *name)
 	return info_names_provider(name) ? "rdma" : name;
 }
 
+/* Returns true if that row of info_providers belongs to the transport and to
+ * the provider that the settings require. */
 static bool info_wanted(const char *transport, const char *pinned, size_t row)
 {
 	if (strcmp(info_providers[row].transport, transport))

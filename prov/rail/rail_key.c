@@ -154,6 +154,8 @@ static bool key_reserve(struct tei_rail_peer *peer)
 	return true;
 }
 
+/* Counts one more withdrawn key of the region as still in use. key_reserve has
+ * made room for the entry. */
 static void key_drain(struct tei_rail_peer *peer, uint64_t id)
 {
 	struct rail_draining *d = key_draining(peer, id);
@@ -214,6 +216,7 @@ bool rail_key_raw(struct rail_rkey *k, uint16_t part, const struct rail *rail,
 	return true;
 }
 
+/* Unmaps the raw keys that were mapped for the rail. */
 static void key_unmap(struct rail_rkey *k, const struct rail *rail)
 {
 	uint32_t i = 0;
@@ -444,6 +447,7 @@ int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)
 	return 0;
 }
 
+/* Returns the region with that id whose keys are being revoked, or NULL. */
 static struct tei_rail_mr *key_revoking(struct tei_rail_dp *dp, uint64_t id)
 {
 	struct tei_rail_mr *mr;

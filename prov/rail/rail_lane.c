@@ -480,6 +480,7 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 
 /* --- completions --------------------------------------------------------- */
 
+/* Removes a completed slice from the lane's list and counters. */
 static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 {
 	tei_list_del(&slice->link);
@@ -511,6 +512,7 @@ static void lane_recv_done(struct rail_lane *lane, struct rail_rx *rx,
 	rail_msg_received(lane, rx->buf, len, done);
 }
 
+/* Posts the idle receive buffers again, as far as the provider accepts them. */
 static void lane_repost(struct rail_lane *lane)
 {
 	while (lane->rx_idle && lane->ep && !lane_post_rx(lane, lane->rx_idle))
@@ -732,6 +734,8 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 	}
 }
 
+/* Reads one batch of completions and handles it. Returns true if there was
+ * any. */
 static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)
 {
@@ -757,6 +761,8 @@ static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
 	return false;
 }
 
+/* Returns true if peers have read or written since the last call, as far as the
+ * counter shows. */
 static bool lane_count_changed(struct rail_lane *lane)
 {
 	uint64_t now;

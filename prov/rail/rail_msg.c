@@ -680,6 +680,7 @@ static bool msg_get_rail(struct rail_wire *w, struct rail_remote *r)
 	return !w->bad && there && r->id < TEI_RAIL_MAX;
 }
 
+/* Returns the entry of the peer's rail with that id, or NULL. */
 static struct rail_remote *msg_remote(struct tei_rail_peer *peer, uint16_t id)
 {
 	uint16_t i;

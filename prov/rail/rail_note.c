@@ -452,6 +452,8 @@ static void note_forgotten(struct tei_rail_peer *p)
 	note_end(o, &err);
 }
 
+/* The receiver has accepted something new: resets the repetition and widens the
+ * window. */
 static void note_progress(struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -465,6 +467,7 @@ static void note_progress(struct tei_rail_peer *p, uint64_t now)
 	out->next_ns = out->n ? rail_ctl_sent(p, 0, now, &out->tries) : 0;
 }
 
+/* Handles a NOTE_ACK: completes what it acknowledges, then handles its code. */
 static void note_answer(struct tei_rail_peer *p, uint64_t number,
 			uint32_t offset, uint64_t turn, uint16_t code)
 	TEI_REQUIRES(rail_sched_held)

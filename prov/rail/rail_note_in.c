@@ -430,6 +430,7 @@ static enum rail_note_code note_resume(struct rail_note_in *in,
 	return RAIL_NOTE_OK;
 }
 
+/* Handles a NOTIFY of the present stream. Returns the code for the answer. */
 static enum rail_note_code note_handle(struct tei_rail_peer *p,
 				       const struct note_msg *m,
 				       struct rail_done *done)

@@ -854,6 +854,8 @@ static uint32_t peer_doors(struct tei_rail_peer *p,
 	return good ? n : 0;
 }
 
+/* Returns true if the provider of the door's rail uses sockets that can be
+ * seen. */
 static bool peer_by_socket(const struct peer_door *d)
 {
 	bool shown = false;

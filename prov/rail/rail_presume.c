@@ -42,6 +42,7 @@ bool rail_presumed(const struct tei_rail_peer *p)
 
 /* --- connections --------------------------------------------------------- */
 
+/* Returns true if the lane has a connection to some rail of the peer. */
 static bool presume_lane_linked(struct tei_rail_peer *p, struct rail_lane *lane)
 {
 	struct rail_path *path;

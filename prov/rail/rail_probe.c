@@ -158,6 +158,7 @@ static struct rail_fault *probe_unsent(struct rail *rail, uint64_t after)
 	return best;
 }
 
+/* Sends the probes of the round that have not been sent yet. */
 static void probe_send(struct rail *rail)
 {
 	struct tei_rail_dp *dp = rail->dp;
@@ -302,6 +303,8 @@ void rail_msg_on_pong(struct tei_rail_peer *p, struct rail_wire *w)
 	}
 }
 
+/* Sends a PONG. seq: number of the probe, which is answered over all rails, or
+ * 0. Returns as rail_msg_send. */
 static int pong_send(struct tei_rail_peer *p, uint64_t seq, uint8_t *buf)
 {
 	struct rail_wire w;

@@ -427,6 +427,8 @@ static bool progress_arm_target(struct progress *pr, struct rail *rail, int *n,
 	       progress_arm_initiating(pr, rail, true, n, blind);
 }
 
+/* Arms the lanes that the thread is to sleep on. *n: number of entries in fds.
+ * *blind: set if a lane has no descriptor. Returns false if there is work. */
 static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 {
 	struct rail *rail;
@@ -582,6 +584,8 @@ static void progress_poll(struct progress *pr, nfds_t n, uint64_t wait)
 	}
 }
 
+/* Sleeps until a lane, a peer that is due, a wake-up or a link needs the
+ * thread. next: when the next step is due, 0: none. */
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;

@@ -352,6 +352,8 @@ err_rail:
 	return ret;
 }
 
+/* Cuts the connections of the lane and closes it. The slices that were still
+ * posted are handed to the fence code. */
 static void rail_close_lane(struct rail_lane *lane)
 {
 	struct tei_list aborted;

@@ -57,6 +57,8 @@ static uint64_t reg_flags(const struct rail *rail)
 	       rail->info->caps & FI_RMA_EVENT ? FI_RMA_EVENT : 0;
 }
 
+/* Binds the registration to the rx lane if the mode requires that, and enables
+ * it. */
 static int reg_enable(struct rail *rail, struct fid_mr *mr)
 {
 	int ret = 0;
@@ -250,6 +252,7 @@ static bool reg_too_large(enum tei_rail_way way, int ret)
 	       (ret == -FI_EINVAL && way != TEI_RAIL_WAY_DMABUF);
 }
 
+/* Notes that a registration in parts of 1 << shift bytes is tried. */
 static void reg_note(const struct tei_rail_mr *mr, uint8_t shift,
 		     struct rail_reg_tried *tried)
 {
@@ -347,6 +350,8 @@ static int reg_fail(const struct tei_rail_mr *mr, const struct rail *rail,
 			    fi_strerror(-ret));
 }
 
+/* Exchanges the region's registration on the rail with *part, which becomes the
+ * old one. */
 static void reg_publish(struct tei_rail_mr *mr, struct rail *rail,
 			struct rail_mr_part *part)
 {

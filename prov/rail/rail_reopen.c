@@ -36,6 +36,7 @@ static bool opening_repeats(struct rail_opening *o)
 	return repeats || rail_addr_same(addr, &o->lane.rail->own);
 }
 
+/* Opens the lane, for an rx lane at an address that was not used before. */
 static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 {
 	uint32_t gen = o->lane.gen + 1;
@@ -275,6 +276,8 @@ bool rail_reopen_any(struct tei_rail_dp *dp)
 	return false;
 }
 
+/* Waits for an opening that is under way and closes the lane that it has
+ * opened. */
 static void reopen_stop(struct rail_opening *o)
 {
 	struct rail_lane *lane;
