@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory through the API, with a driver that stands in for the real one:
- * its GPU memory is out of the CPU's reach, so whatever touches it ends here.
+ * Transfers GPU memory through the API with a substitute for the CUDA driver.
+ * The substitute's GPU memory is not mapped for the CPU, so any CPU access to
+ * it crashes the test.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "fabtests/common/cuda_stand_in.h"
 #include "fabtests/functional/fx.h"
 
-#define GPU_SIZE (9 * FX_MIB + 17)	/* two copies of the driver's */
+#define GPU_SIZE (9 * FX_MIB + 17)	/* two of the driver copies */
 
 struct gpu_rig {
 	struct cuda_stand_in cuda;
@@ -66,7 +67,7 @@ static void registration(struct gpu_rig *rig)
 	transfer_engine_t e = rig->engine;
 	unsigned char *free_host = rig->mem.p + 2 * GPU_SIZE;
 
-	/* before anything else is known of a GPU */
+	/* no GPU memory has been registered yet */
 	ft_ok(registerLocalMemory(e, gpu_ptr(rig, 0), GPU_SIZE, "cpu:0", 0) ==
 		      -1 && gpu_said("is memory of cuda:0, not of the host"),
 	      "gpu_memory_as_the_hosts_is_refused");
@@ -210,7 +211,7 @@ static void bad_requests(struct gpu_rig *rig)
 
 /* --- other processes ----------------------------------------------------- */
 
-/* Another engine, which stands for another process. */
+/* Starts another engine, which represents another process. */
 static void from_outside(struct gpu_rig *rig)
 {
 	transfer_engine_t other = fx_engine("tcp");
@@ -242,7 +243,7 @@ static void from_outside(struct gpu_rig *rig)
 	fx_buf_unmap(&buf);
 }
 
-/* By the engine: freed, and left for it to free. */
+/* Allocates with te_alloc: one block is freed here, one by the engine's end. */
 static void allocated(struct gpu_rig *rig)
 {
 	transfer_engine_t e = rig->engine;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Copies by real GPUs, where there are any: every byte, and how fast beside
- * the driver's own copies of the same memory.
+ * Copies with real GPUs, where there are any. The test checks every byte and
+ * compares the rate with the driver's own copies of the same memory.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "fabtests/functional/ft_gpu_device.h"
 
 #define DEVICE_ROUNDS 25
-#define DEVICE_GOAL 0.9		/* of the driver's rate */
+#define DEVICE_GOAL 0.9		/* required share of the driver's rate */
 
 #define DEVICE_CALL(name, field) { name, offsetof(struct device_driver, field) }
 
@@ -44,7 +44,7 @@ static const struct {
 	DEVICE_CALL("cuMemAllocManaged", managed),
 };
 
-/* NULL, or why there is no GPU to be used. */
+/* Loads the driver. Returns NULL, or the reason why no GPU can be used. */
 static const char *device_load(struct device_rig *rig)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW), *f;
@@ -66,7 +66,8 @@ static const char *device_load(struct device_rig *rig)
 
 /* --- the peer ------------------------------------------------------------ */
 
-/* On the last GPU: another one than ours where there are several. */
+/* Allocates on the last GPU, which differs from the parent's GPU if there are
+ * several. */
 static bool child_make(struct fx_gpu *gpu, size_t len)
 {
 	static struct device_rig rig;
@@ -89,7 +90,7 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
 }
 
-/* --- ours ---------------------------------------------------------------- */
+/* --- this process -------------------------------------------------------- */
 
 static bool device_memory(struct device_rig *rig)
 {
@@ -101,7 +102,7 @@ static bool device_memory(struct device_rig *rig)
 		    rig->cuda.push(context) ||
 		    rig->cuda.alloc(&rig->gpu[i], DEVICE_SIZE))
 			return false;
-	return true;	/* the first GPU's context is this thread's */
+	return true;	/* the first GPU's context stays current */
 }
 
 static bool device_setup(struct device_rig *rig)
@@ -150,7 +151,7 @@ static void device_bytes(struct device_rig *rig)
 	      "host_gpu_gpu_host_odd");
 }
 
-/* GPU 0 to another process, and from there to GPU 1. */
+/* Writes GPU 0 to another process and reads it back into GPU 1. */
 static bool device_staged(struct device_rig *rig, struct fx_peer *peer,
 			  uint64_t len, uint64_t block, uint64_t seq)
 {
@@ -188,7 +189,8 @@ static void device_others(struct device_rig *rig)
 	fx_peer_stop(&peer);
 }
 
-/* From that memory of ours to the peer's GPU, and from there to the other. */
+/* Writes the local buffer at from to the peer's GPU memory, and reads it back
+ * into the local buffer at to. */
 static bool device_there(struct device_rig *rig, segment_id_t seg,
 			 struct fx_peer *peer, uint64_t there, void *from,
 			 void *to, uint64_t len, uint64_t block, uint64_t seq)
@@ -230,7 +232,7 @@ static bool device_aimed(struct device_rig *rig, struct fx_peer *peer,
 	return good;
 }
 
-/* GPU memory of another process as the target, from host and GPU. */
+/* Transfers between host or GPU memory here and another process's GPU. */
 static void device_target(struct device_rig *rig)
 {
 	struct fx_peer peer;
@@ -245,7 +247,8 @@ static void device_target(struct device_rig *rig)
 	fx_peer_stop(&peer);
 }
 
-/* The best of some rounds in bytes per second, both in turns. */
+/* Compares the best rates in bytes per second. The rounds of the engine and of
+ * the driver alternate. */
 static void device_rate(struct device_rig *rig, bool read, const char *what)
 {
 	double best[2] = { 0, 0 }, rate;

@@ -2,8 +2,8 @@
 #ifndef TEI_FABTESTS_FUNCTIONAL_FT_GPU_DEVICE_H
 #define TEI_FABTESTS_FUNCTIONAL_FT_GPU_DEVICE_H
 
-/* What the tests with real GPUs share: the driver's calls, memory of two GPUs,
- * or twice of one, and an engine. */
+/* What the tests with real GPUs share: the driver's functions, memory on two
+ * GPUs (or two buffers on one GPU), and an engine. */
 
 #include "fabtests/functional/fx_gpu.h"
 
@@ -38,10 +38,10 @@ struct device_driver {
 	int (*to_host)(void *, uint64_t, size_t);
 	int (*wait)(void);
 
-	/* of a pool */
+	/* memory of a pool */
 	int (*pool_alloc)(uint64_t *, size_t, void *);
 	int (*pool_free)(uint64_t, void *);
-	/* mapped */
+	/* mapped memory */
 	int (*grain)(size_t *, const struct device_prop *, int);
 	int (*create)(uint64_t *, size_t, const struct device_prop *,
 		      unsigned long long);
@@ -52,7 +52,7 @@ struct device_driver {
 	int (*map)(uint64_t, size_t, size_t, uint64_t, unsigned long long);
 	int (*unmap)(uint64_t, size_t);
 	int (*access)(uint64_t, size_t, const struct device_access *, size_t);
-	/* managed */
+	/* managed memory */
 	int (*managed)(uint64_t *, size_t, unsigned int);
 };
 
@@ -60,7 +60,7 @@ struct device_rig {
 	struct device_driver cuda;
 	transfer_engine_t engine;
 	struct fx_buf host, back;
-	uint64_t gpu[2];	/* on two GPUs where there are two */
+	uint64_t gpu[2];	/* on two GPUs if there are two */
 	int devices;
 };
 
@@ -72,7 +72,7 @@ static inline void *device_ptr(uint64_t addr)
 /* --- ft_gpu_device_kinds.c ----------------------------------------------- */
 void device_kinds(struct device_rig *rig);
 
-/* --- ft_gpu_device_files.c: it makes engines of its own ------------------ */
+/* --- ft_gpu_device_files.c (creates its own engines) --------------------- */
 void device_files(struct device_rig *rig);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_GPU_DEVICE_H */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * File segments and the memory of real GPUs, by cuFile where there is one, and
- * by way of host memory.
+ * File segments and the memory of real GPUs: with cuFile where it is installed,
+ * and through host memory.
  */
 #include "fabtests/functional/ft_files.h"
 #include "fabtests/functional/ft_gpu_device.h"
@@ -11,7 +11,7 @@
 
 #define FILES_BLOCK 700001
 
-/* In requests of that many bytes. */
+/* Moves all file bytes in requests of block bytes. */
 static bool files_all(struct files_rig *files, int op, uint64_t gpu,
 		      uint64_t block)
 {
@@ -26,7 +26,7 @@ static bool files_all(struct files_rig *files, int op, uint64_t gpu,
 	return true;
 }
 
-/* From one GPU to the files, and from there to the other. */
+/* Writes from GPU 0 to the files and reads them back into GPU 1. */
 static bool files_round(struct device_rig *rig, struct files_rig *files,
 			uint64_t block, uint64_t seq)
 {

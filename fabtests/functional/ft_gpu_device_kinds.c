@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Memory of a GPU that is not cuMemAlloc's: of a pool, mapped piece by piece
- * into reserved addresses, the driver's to move, and te_alloc's.
+ * GPU memory that was not allocated with cuMemAlloc: from a pool, mapped in two
+ * parts into reserved addresses, managed by the driver, and from te_alloc.
  */
 #include "fabtests/functional/ft_gpu_device.h"
 
 #define KIND_SIZE (24 * FX_MIB + 3)
-#define KIND_ROOM (32 * FX_MIB)		/* both pieces of mapped memory */
+#define KIND_ROOM (32 * FX_MIB)		/* size of the mapped range */
 #define KIND_PINNED 1			/* CU_MEM_ALLOCATION_TYPE_PINNED */
 #define KIND_DEVICE 1			/* CU_MEM_LOCATION_TYPE_DEVICE */
 #define KIND_READ_WRITE 3		/* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
@@ -16,11 +16,11 @@
 struct kind {
 	const char *name;
 	const char *location;
-	uint64_t (*make)(struct device_rig *rig);	/* 0: it has failed */
+	uint64_t (*make)(struct device_rig *rig);	/* 0 on failure */
 	void (*give_back)(struct device_rig *rig, uint64_t addr);
 };
 
-/* --- how they are made --------------------------------------------------- */
+/* --- how the memory is made ---------------------------------------------- */
 
 static uint64_t pool_make(struct device_rig *rig)
 {
@@ -41,7 +41,7 @@ static const struct device_prop mapped_prop = {
 	.type = KIND_PINNED, .location = { KIND_DEVICE, 0 },
 };
 
-/* Two allocations, one behind the other. */
+/* Maps two allocations, one directly after the other. */
 static bool mapped_fill(struct device_rig *rig, uint64_t addr)
 {
 	struct device_access access = { .location = mapped_prop.location,
@@ -94,7 +94,7 @@ static const struct kind kinds[] = {
 	{ "managed", "*", managed_make, managed_give_back },
 };
 
-/* --- what is done with them ---------------------------------------------- */
+/* --- how the memory is used ---------------------------------------------- */
 
 static bool kind_move(struct device_rig *rig, segment_id_t seg, int op,
 		      uint64_t local, uint64_t remote)
@@ -103,7 +103,7 @@ static bool kind_move(struct device_rig *rig, segment_id_t seg, int op,
 		       KIND_SIZE, 0);
 }
 
-/* Host, that memory, host. */
+/* Copies from host memory to addr and back to host memory. */
 static bool kind_here(struct device_rig *rig, uint64_t addr, uint64_t seq)
 {
 	fx_buf_fill(&rig->host, 0, KIND_SIZE, seq);
@@ -115,7 +115,7 @@ static bool kind_here(struct device_rig *rig, uint64_t addr, uint64_t seq)
 	       fx_buf_check(&rig->back, 0, KIND_SIZE, seq);
 }
 
-/* What is in it to another process, and from there again. */
+/* Writes the memory at addr to another process and reads it back. */
 static bool kind_there(struct device_rig *rig, uint64_t addr,
 		       struct fx_peer *peer, uint64_t seq)
 {

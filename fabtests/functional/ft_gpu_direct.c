@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory that the rails take themselves. There is neither a GPU nor a NIC
- * that reaches one here: both are stood in for, cuda_stand_in.h and
- * nic_stand_in.h, over tcp. So what is tested is which way is taken, what is
- * refused, and that the bytes are right; not any hardware.
+ * GPU memory that the rails access directly. The machine needs neither a GPU
+ * nor a NIC that can reach one: cuda_stand_in.h and nic_stand_in.h replace
+ * both, over tcp. The test therefore checks which path is chosen, what is
+ * refused, and that the bytes are correct. It does not test hardware.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,20 +18,23 @@
 #define DIRECT_SIZE	(9 * FX_MIB + 17)
 #define DIRECT_RACES	10
 
-/* The driver of this process, or of the peer that it is. */
+/* the driver of this process, which is the parent or a peer */
 static struct cuda_stand_in cuda;
 
 struct direct_rig {
 	transfer_engine_t engine;
-	struct fx_buf mem;			/* two of that size */
-	uint64_t gpu[2];			/* one on each GPU, our own */
+	struct fx_buf mem;			/* 2 * DIRECT_SIZE bytes */
+	uint64_t gpu[2];			/* memory of this process, one
+						 * buffer on each GPU */
 	struct fx_peer peer;
-	uint64_t there;				/* the peer's GPU memory */
+	uint64_t there;				/* address of the peer's GPU
+						 * memory */
 	segment_id_t seg;
 	uint64_t sequence;
 };
 
-/* Descriptors of the driver's memory; those of connections come and go. */
+/* Counts the descriptors of the driver's memory. Descriptors of connections are
+ * left out because their number changes. */
 static int direct_fds(void)
 {
 	char path[64], is[64];
@@ -91,7 +94,8 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 	return fx_gpu_obey(&gpu, child_make, engine, mem, verb, args, text);
 }
 
-/* What is registered there is registered anew, by a NIC that refuses that. */
+/* Registers the peer's GPU memory again with a NIC that refuses the given
+ * methods. */
 static bool direct_again(struct direct_rig *rig, const char *refuse)
 {
 	return !fx_ask(&rig->peer, "ungpu") &&
@@ -105,7 +109,7 @@ enum direct_way {
 	BY_RAIL,			/* no driver copies anything */
 	BY_COPY_HERE,
 	BY_COPY_THERE,
-	BY_COPIES,			/* on both sides */
+	BY_COPIES,			/* the drivers on both sides copy */
 };
 
 static void *direct_gpu(const struct direct_rig *rig, int i)
@@ -113,7 +117,7 @@ static void *direct_gpu(const struct direct_rig *rig, int i)
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
-/* True if it came to its end, and as said. */
+/* Returns true if the transfer completed and used the expected path. */
 static bool direct_move(struct direct_rig *rig, int op, void *local,
 			uint64_t off, uint64_t len, uint64_t block,
 			enum direct_way way)
@@ -132,7 +136,7 @@ static bool direct_move(struct direct_rig *rig, int op, void *local,
 	return false;
 }
 
-/* Host memory to the peer's GPU, and from there. */
+/* Writes host memory to the peer's GPU and reads it back. */
 static bool direct_round(struct direct_rig *rig, uint64_t off, uint64_t len,
 			 uint64_t block, enum direct_way way)
 {
@@ -153,7 +157,7 @@ static bool direct_round(struct direct_rig *rig, uint64_t off, uint64_t len,
 			       DIRECT_SIZE - len);
 }
 
-/* GPU 0 here to the peer's, and from there to GPU 1 here. */
+/* Writes GPU 0 here to the peer's GPU and reads it back into GPU 1 here. */
 static bool direct_gpus(struct direct_rig *rig, uint64_t off, uint64_t len,
 			uint64_t block, enum direct_way way)
 {
@@ -208,9 +212,10 @@ static void bytes(struct direct_rig *rig)
 	ft_ok(nic_stand_in.posts > 0, "which_reads_and_writes_it_itself");
 }
 
-/* --- which way ----------------------------------------------------------- */
+/* --- which path is used -------------------------------------------------- */
 
-/* Registrations of the peer since it was started. */
+/* Returns true if the peer has made that many registrations since its start,
+ * all of the given kind. */
 static bool direct_by(struct direct_rig *rig, bool dmabuf, unsigned int times)
 {
 	unsigned int d = 0, p = 0, r = 0;
@@ -229,7 +234,7 @@ static void ways(struct direct_rig *rig)
 	unsigned int d = 0, p = 0, d2 = 0, p2 = 0, r = 0, r2 = 0;
 	int here = direct_fds(), there = fx_ask(&rig->peer, "fds");
 
-	/* two rails */
+	/* one registration on each of two rails */
 	ft_ok(direct_by(rig, nic_stand_in_has_dmabuf(), 2),
 	      nic_stand_in_has_dmabuf() ?
 		      "it_is_registered_by_dma_buf" :
@@ -258,7 +263,7 @@ static void ways(struct direct_rig *rig)
 	ft_ok(direct_own(rig, false) && direct_own(rig, true) &&
 	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
 	      "nothing_is_refused_any_more");
-	/* its synchronous calls must be ordered with what NICs do */
+	/* The driver must order its synchronous calls with NIC accesses. */
 	ft_ok(!fx_ask(&rig->peer, "ungpu") &&
 	      !fx_ask(&rig->peer, "fail cuPointerSetAttribute") &&
 	      !fx_ask(&rig->peer, "regpu") && !syncSegmentCache(rig->engine) &&
@@ -273,7 +278,7 @@ static void ways(struct direct_rig *rig)
 	      "and_no_descriptor_of_memory_is_left_open");
 }
 
-/* A CPU would have to touch it. */
+/* Requests that need the CPU to access the memory. */
 static void by_cpu(struct direct_rig *rig)
 {
 	struct te_local local[2] = { { rig->mem.p, 8 }, { rig->mem.p + 8, 8 } };
@@ -299,7 +304,7 @@ static void by_cpu(struct direct_rig *rig)
 	      !fx_ask(&rig->peer, "unreg 0"), "also_with_pieces_from_here");
 }
 
-/* A rail that comes later and does not take it. */
+/* Adds a rail that cannot register GPU memory after the others. */
 static void late_rail(struct direct_rig *rig)
 {
 	nic_stand_in.without = "shm";
@@ -340,7 +345,7 @@ static void unregistered_there(struct direct_rig *rig)
 	      "registered_again_it_works");
 }
 
-/* The target is stopped meanwhile. */
+/* Unregisters while the target is stopped. */
 static void unregistered_here(struct direct_rig *rig)
 {
 	struct fx_job job = {
@@ -357,9 +362,9 @@ static void unregistered_here(struct direct_rig *rig)
 	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL), "and_comes_back");
 }
 
-/* --- others -------------------------------------------------------------- */
+/* --- other targets ------------------------------------------------------- */
 
-/* A target that is not as the first one. */
+/* Starts a second target, configured by option. */
 static void other_target(struct direct_rig *rig, const char *option,
 			 enum direct_way way, const char *name)
 {
@@ -380,7 +385,8 @@ static void other_target(struct direct_rig *rig, const char *option,
 	rig->sequence = other.sequence;
 }
 
-/* Each of two rails is opened again, without it; nobody has GPU memory yet. */
+/* Checks the log of a process without GPU memory: each of its two rails is
+ * opened again without FI_HMEM and says so. */
 static void told_at_once(const char *option)
 {
 	struct fx_peer peer;
@@ -401,7 +407,8 @@ static void told_at_once(const char *option)
 	fx_peer_stop(&peer);
 }
 
-/* An engine that knows the target by blobs alone, which hold no keys. */
+/* Uses an engine that knows the target only from blobs, which contain no
+ * keys. */
 static void by_blob(struct direct_rig *rig)
 {
 	struct direct_rig other = *rig;
@@ -427,7 +434,8 @@ static void by_blob(struct direct_rig *rig)
 	rig->sequence = other.sequence;
 }
 
-/* Of the same host, where others are reached by the kernel's copies. */
+/* Uses a target of the same host, where host memory is reached by kernel
+ * copies. */
 static void neighbour(struct direct_rig *rig)
 {
 	struct direct_rig other = *rig;
@@ -472,7 +480,7 @@ int main(int argc, char **argv)
 {
 	struct direct_rig rig = { .engine = NULL };
 
-	/* as in a program for GPUs, before there is an engine */
+	/* Load the driver before the engine, as a GPU program does. */
 	if (cuda_stand_in_load(&cuda))
 		nic_stand_in.cuda = &cuda;
 	fx_extend(child_obey);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory to and from file segments by cuFile, with a driver and a libcufile
- * that stand in for the real ones: which way is taken, what short moves and
- * errors lead to, and that the bytes are right; not any hardware.
+ * GPU memory to and from file segments with cuFile. Substitutes replace the
+ * driver and libcufile. The test checks which path is used, how short reads and
+ * writes and errors are handled, and that the bytes are correct. It does not
+ * test hardware.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ static void *gf_gpu(const struct gf_rig *rig, int i)
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
-/* True where the status is that one, and it came so. */
+/* Returns true if the request ends with the expected status and used the
+ * expected path. */
 static bool gf_one(struct gf_rig *rig, int op, uint64_t at, int i, uint64_t off,
 		   uint64_t len, enum gf_way way, int status)
 {
@@ -51,7 +53,8 @@ static bool gf_one(struct gf_rig *rig, int op, uint64_t at, int i, uint64_t off,
 	return false;
 }
 
-/* All of the files from one GPU and to the other, in pieces of that size. */
+/* Writes GPU 0 to the files and reads them back into GPU 1, in requests of
+ * block bytes. */
 static bool gf_round(struct gf_rig *rig, uint64_t block, enum gf_way way)
 {
 	struct fx_buf *mem = &rig->files.mem;
@@ -100,8 +103,8 @@ static void gf_close(struct gf_rig *rig)
 		ft_ok(!rig->cufile.left(), "nothing_is_left_in_cufile");
 }
 
-/* A real one would stay in this process; whether it is found is another's to
- * try. */
+/* Looks for a real libcufile in a child process, because a loaded library would
+ * stay in this process. */
 static bool library_found(void)
 {
 	pid_t child = fork();
@@ -135,7 +138,7 @@ static void driver_refused(struct gf_rig *rig)
 	gf_close(rig);
 }
 
-/* The memory comes before the transport, behind it, and behind the segment. */
+/* Registers memory before the transport, after it, and after the segment. */
 static void in_any_order(struct gf_rig *rig)
 {
 	ft_ok(files_engine(&rig->files, NULL) && gf_register(rig, 0, true) &&
@@ -207,7 +210,7 @@ static void refused(struct gf_rig *rig)
 	gf_close(rig);
 }
 
-/* Nothing is under way in cuFile when the transport has gone. */
+/* No operation is under way in cuFile after the transport is uninstalled. */
 static void uninstalled(struct gf_rig *rig)
 {
 	struct fx_job job;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory of another process as the target, by way of the host memory that
- * it lends, with the driver that stands in for the real one in each process.
+ * GPU memory of another process as the target. The target grants remote bounce
+ * slots. Each process uses the substitute for the CUDA driver.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/fx_gpu.h"
 
-#define LEND_SIZE	(17 * FX_MIB + 17)	/* more than one may have */
+#define LEND_SIZE	(17 * FX_MIB + 17)	/* more than one client's
+						 * slots */
 #define LEND_HALF	(4 * FX_MIB)
 #define LEND_RACES	20
 #define LEND_KILLS	6
@@ -21,10 +22,12 @@
 struct lend_rig {
 	struct cuda_stand_in cuda;
 	transfer_engine_t engine;
-	struct fx_buf mem;			/* two of that size */
-	uint64_t gpu[2];			/* one on each GPU, our own */
+	struct fx_buf mem;			/* 2 * LEND_SIZE bytes */
+	uint64_t gpu[2];			/* memory of this process, one
+						 * buffer on each GPU */
 	struct fx_peer peer;
-	uint64_t there;				/* the peer's GPU memory */
+	uint64_t there;				/* address of the peer's GPU
+						 * memory */
 	segment_id_t seg;
 	uint64_t sequence;
 };
@@ -72,7 +75,7 @@ static bool lend_move(struct lend_rig *rig, int op, void *local, uint64_t off,
 		       block);
 }
 
-/* Host memory to the peer's GPU, and from there. */
+/* Writes host memory to the peer's GPU and reads it back. */
 static bool lend_round(struct lend_rig *rig, uint64_t off, uint64_t len,
 		       uint64_t block)
 {
@@ -106,7 +109,7 @@ static void *lend_gpu(const struct lend_rig *rig, int i)
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
-/* GPU 0 here to the peer's, and from there to GPU 1 here. */
+/* Writes GPU 0 here to the peer's GPU and reads it back into GPU 1 here. */
 static bool lend_gpus(struct lend_rig *rig, uint64_t off, uint64_t len,
 		      uint64_t block)
 {
@@ -136,7 +139,7 @@ static void gpus(struct lend_rig *rig)
 	      lend_gpus(rig, 1, 3 * FX_MIB, 100000), "gpu_to_gpu_and_back");
 }
 
-/* --- refused ------------------------------------------------------------- */
+/* --- refused requests ---------------------------------------------------- */
 
 static struct fx_job lend_job(const struct lend_rig *rig, int op)
 {
@@ -183,9 +186,9 @@ static void refused(struct lend_rig *rig)
 	      "a_list_of_pieces_is_refused");
 }
 
-/* --- ended early --------------------------------------------------------- */
+/* --- requests that end early --------------------------------------------- */
 
-/* The peer's GPU does not go on: pieces wait for its copies. */
+/* Cancels a request while the peer's GPU makes no progress with its copies. */
 static void cancel_in_its_copies(struct lend_rig *rig)
 {
 	struct fx_job job = lend_job(rig, OPCODE_READ);
@@ -217,7 +220,8 @@ static void cancel_in_its_copies(struct lend_rig *rig)
 	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "and_all_goes_on");
 }
 
-/* The peer is stopped: with ASK unanswered, or while the rails move. */
+/* Ends a request while the peer is stopped: before it answers ASK (us is 0), or
+ * during the transfers. */
 static void ended_while_it_is_stopped(struct lend_rig *rig, int op,
 				      unsigned int us, bool deadline)
 {
@@ -244,7 +248,7 @@ static void ended_while_it_is_stopped(struct lend_rig *rig, int op,
 	ft_ok(us || job.n[STATUS_TIMEOUT] ||
 	      err.code == (deadline ? -TE_TIMED_OUT : -10),
 	      "with_its_reason: %d %s", err.code, err.text);
-	/* final for what is ours, whatever comes now */
+	/* Late data must not change local memory. */
 	fx_buf_poison(&rig->mem, 0, LEND_SIZE);
 	fx_peer_resume(&rig->peer);
 	ft_ok(fx_buf_still(&rig->mem, 0, LEND_SIZE, 200) &&
@@ -281,7 +285,7 @@ static void at_any_time(struct lend_rig *rig)
 					    rig->sequence) :
 			       fx_gpu_has(&rig->peer, 0, LEND_SIZE,
 					  rig->sequence);
-		/* cancelled: nothing lands from its end on */
+		/* A cancelled request must not write after its end. */
 		if (good && !job.n[STATUS_TIMEOUT]) {
 			fx_buf_poison(&rig->mem, 0, LEND_SIZE);
 			good = fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
@@ -296,7 +300,8 @@ static void at_any_time(struct lend_rig *rig)
 
 /* --- unregistering at the target ----------------------------------------- */
 
-/* Registered again there; a descriptor that was read meanwhile lacks it. */
+/* Registers the peer's memory again. Reads the descriptor again, because a
+ * cached one may lack that memory. */
 static bool lend_again(struct lend_rig *rig)
 {
 	return !fx_ask(&rig->peer, "regpu") &&
@@ -324,7 +329,8 @@ static void unregistered(struct lend_rig *rig)
 
 /* --- unregistering here -------------------------------------------------- */
 
-/* The target is stopped: no piece of the task is on a rail. */
+/* Unregisters while the target is stopped, so no part of the task is posted on
+ * a rail. */
 static void source_unregistered(struct lend_rig *rig, int op)
 {
 	struct fx_job job = lend_job(rig, op);
@@ -341,7 +347,8 @@ static void source_unregistered(struct lend_rig *rig, int op)
 
 /* --- initiators that stop or die ----------------------------------------- */
 
-/* Another process writes to the far half of the GPU's memory, all the time. */
+/* Starts another process that repeatedly writes to or reads from LEND_HALF
+ * bytes of the GPU memory behind the first LEND_HALF bytes. */
 static bool lend_other(struct lend_rig *rig, struct fx_peer *other, int op,
 		       unsigned int rounds)
 {
@@ -356,7 +363,7 @@ static bool lend_other(struct lend_rig *rig, struct fx_peer *other, int op,
 		       (unsigned long long)LEND_HALF, rounds);
 }
 
-/* The near half, which is ours. */
+/* Writes the first LEND_HALF bytes, which no other process uses. */
 static bool lend_near(struct lend_rig *rig)
 {
 	fx_buf_fill(&rig->mem, 0, LEND_HALF, ++rig->sequence);
@@ -364,7 +371,7 @@ static bool lend_near(struct lend_rig *rig)
 	       fx_gpu_has(&rig->peer, 0, LEND_HALF, rig->sequence);
 }
 
-/* More often than there are slots for. */
+/* Kills more initiators than there are slots. */
 static void killed_initiators(struct lend_rig *rig)
 {
 	struct fx_peer other;
@@ -374,7 +381,7 @@ static void killed_initiators(struct lend_rig *rig)
 	for (i = 0; i < LEND_KILLS && good; i++) {
 		good = lend_other(rig, &other, i & 1 ? OPCODE_READ :
 						       OPCODE_WRITE, 100000);
-		if (i == 2 || i == 3)	/* in the GPU's copies */
+		if (i == 2 || i == 3)	/* during the GPU's copies */
 			fx_ask(&rig->peer, "hold 1");
 		fx_nap(50000 + (unsigned int)rand() % 20000);
 		fx_peer_kill(&other);
@@ -386,8 +393,9 @@ static void killed_initiators(struct lend_rig *rig)
 	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "and_all_works_on");
 }
 
-/* For longer than MC_SLICE_TIMEOUT: its slots are others', what it says and
- * writes when it is back concerns nobody. */
+/* Stops initiators for longer than MC_SLICE_TIMEOUT. Their slots are granted to
+ * others. What a stopped initiator sends or writes after it resumes must not
+ * affect others. */
 static void stopped_initiators(struct lend_rig *rig)
 {
 	struct fx_peer other[3];
@@ -401,7 +409,7 @@ static void stopped_initiators(struct lend_rig *rig)
 	}
 	ft_ok(good && lend_near(rig), "beside_stopped_initiators_others_go_on");
 	for (ms = 0; ms < 2500; ms += 50)
-		fx_nap(50000);	/* their leases end meanwhile */
+		fx_nap(50000);	/* their slots are withdrawn in this time */
 	ft_ok(lend_near(rig), "and_after_their_time");
 	for (i = 0; i < 3; i++)
 		fx_peer_resume(&other[i]);
@@ -460,7 +468,8 @@ static bool killed_targets(struct lend_rig *rig)
 		     "another_one_works");
 }
 
-/* It ends no copy, for ever: MC_SLICE_TIMEOUT there says so here. */
+/* The target's GPU completes no copy. The target's MC_SLICE_TIMEOUT then ends
+ * the requests. */
 static void hang(struct lend_rig *rig)
 {
 	struct fx_job job = lend_job(rig, OPCODE_WRITE);
@@ -473,7 +482,8 @@ static void hang(struct lend_rig *rig)
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
 	      job.n[STATUS_FAILED] == 1, "read_from_it_fails");
 	fx_job_free(&job);
-	/* what comes now has its own time, and the GPU may go on in it */
+	/* A new request has its own timeout, and the GPU resumes before
+	 * that. */
 	ft_ok(!fx_job_start(&job), "one_more_waits");
 	fx_nap(200000);
 	ft_ok(!fx_job_poll(&job), "while_the_gpu_hangs");
@@ -484,7 +494,7 @@ static void hang(struct lend_rig *rig)
 	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "as_do_all_others");
 }
 
-/* --- leaving ------------------------------------------------------------- */
+/* --- the end of a target or an engine ------------------------------------ */
 
 static void no_way(struct lend_rig *rig)
 {
@@ -504,7 +514,7 @@ static void destroyed(struct lend_rig *rig)
 	uint64_t start;
 	int i;
 
-	/* ours, in flight */
+	/* Destroy the local engine while requests are under way. */
 	for (i = 0; i < 3; i++) {
 		job.engine = fx_engine_hasty("tcp");
 		if (!ft_ok(job.engine && fx_register(job.engine, &rig->mem) &&
@@ -523,7 +533,7 @@ static void destroyed(struct lend_rig *rig)
 		      "engine_is_destroyed_in_flight_%d", i);
 		fx_peer_resume(&rig->peer);
 	}
-	/* the target's */
+	/* Destroy the target's engine. */
 	job = lend_job(rig, OPCODE_WRITE);
 	ft_ok(!fx_job_start(&job) && !fx_ask(&rig->peer, "destroy") &&
 	      fx_job_wait(&job, FX_LONG_MS), "tasks_to_a_target_that_leaves_end");
@@ -531,7 +541,7 @@ static void destroyed(struct lend_rig *rig)
 	ft_ok(!fx_ask(&rig->peer, "left"), "nothing_is_left_in_its_driver");
 }
 
-/* An engine that knows the target by its blob alone. */
+/* Uses an engine that knows the target only from its blob. */
 static void by_blob(struct lend_rig *rig)
 {
 	struct lend_rig other = *rig;
@@ -546,8 +556,8 @@ static void by_blob(struct lend_rig *rig)
 	rig->sequence = other.sequence;
 }
 
-/* By one of before that memory was registered: where it is refused the target
- * is asked, and then it is lent. */
+/* Imports a blob that is older than the registration. The first request is
+ * refused, the target is queried, and later requests succeed. */
 static void by_old_blob(struct lend_rig *rig)
 {
 	struct lend_rig other = *rig;
@@ -570,7 +580,7 @@ static void by_old_blob(struct lend_rig *rig)
 	destroyTransferEngine(other.engine);
 }
 
-/* True if a target of that transport can be reached. */
+/* Returns true if a target with the given transport is reachable. */
 static bool by_other(struct lend_rig *rig, const char *transport)
 {
 	char option[32];
@@ -583,7 +593,8 @@ static bool by_other(struct lend_rig *rig, const char *transport)
 	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
 }
 
-/* Of the same host, where others are reached by the kernel's copies. */
+/* Uses a target of the same host, where host memory is reached by kernel
+ * copies. */
 static void neighbour(struct lend_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
@@ -595,8 +606,9 @@ static void neighbour(struct lend_rig *rig)
 	rig->engine = own;
 }
 
-/* Where a provider takes one message of a peer at a time, as shm does, those of
- * the other pieces are not left until they are due again. */
+/* Some providers, such as shm, accept one message per peer at a time. The
+ * messages of the other parts of a request must not wait for the repeat
+ * timer. */
 static void one_message_at_a_time(struct lend_rig *rig)
 {
 	transfer_engine_t own = rig->engine;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * GPU memory to and from other processes and files, by way of host memory, with
- * the driver that stands in for the real one.
+ * GPU memory to and from other processes and files through host memory, with a
+ * substitute for the CUDA driver.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -13,14 +13,15 @@
 #include "fabtests/functional/ft_files.h"
 #include "fabtests/functional/fx_gpu.h"
 
-#define STAGE_SIZE	(9 * FX_MIB + 17)	/* more than half of the slots */
+#define STAGE_SIZE	(9 * FX_MIB + 17)	/* more than half of the
+						 * slots */
 #define STAGE_RACES	30
 
 struct stage_rig {
 	struct cuda_stand_in cuda;
 	transfer_engine_t engine;
-	struct fx_buf mem;			/* two of that size */
-	uint64_t gpu[2];			/* one on each GPU */
+	struct fx_buf mem;			/* 2 * STAGE_SIZE bytes */
+	uint64_t gpu[2];			/* one buffer on each GPU */
 	void *context[2];
 	struct fx_peer peer;
 	segment_id_t seg;
@@ -32,7 +33,7 @@ static void *stage_gpu(const struct stage_rig *rig, int i)
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
-/* What the GPU's memory holds, to mem from off on, by the driver alone. */
+/* Copies GPU memory to mem at off with the driver alone. */
 static bool stage_fetch(struct stage_rig *rig, int i, uint64_t off,
 			uint64_t len)
 {
@@ -70,7 +71,7 @@ static bool stage_engine(struct stage_rig *rig, transfer_engine_t engine)
 	       (rig->seg = openSegment(engine, rig->peer.name)) > 0;
 }
 
-/* GPU 0 to the peer, and from there to GPU 1. */
+/* Writes GPU 0 to the peer and reads it back into GPU 1. */
 static bool stage_round(struct stage_rig *rig, uint64_t off, uint64_t len,
 			uint64_t block)
 {
@@ -123,7 +124,7 @@ static void cancel_in_the_copy(struct stage_rig *rig)
 	fx_job_free(&job);
 }
 
-/* The target is stopped while pieces are with the rails. */
+/* Cancels while the target is stopped and parts are posted on the rails. */
 static void cancel_on_the_rail(struct stage_rig *rig, int op)
 {
 	struct fx_job job = stage_job(rig, op, 0);
@@ -141,7 +142,7 @@ static void cancel_on_the_rail(struct stage_rig *rig, int op)
 	ended = fx_job_wait(&job, FX_LONG_MS);
 	ft_ok(ended && job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
 	      "cancelled_%s_ends_while_it_is", what);
-	/* final for what is ours, whatever comes now */
+	/* Late data must not change local memory. */
 	fx_buf_fill(&rig->peer.mem, 0, STAGE_SIZE, ++rig->sequence);
 	fx_peer_resume(&rig->peer);
 	fx_nap(200000);
@@ -152,7 +153,7 @@ static void cancel_on_the_rail(struct stage_rig *rig, int op)
 	fx_job_free(&job);
 }
 
-/* Whether each byte there is that of one of the two sequences. */
+/* Returns true if each byte at the peer belongs to one of the two sequences. */
 static bool stage_either(const struct stage_rig *rig, uint64_t a, uint64_t b)
 {
 	struct fx_buf is = fx_buf_map(2 * STAGE_SIZE, -1);
@@ -170,9 +171,10 @@ static bool stage_either(const struct stage_rig *rig, uint64_t a, uint64_t b)
 }
 
 /*
- * A write ends while its target is stopped, and its slots carry other bytes to
- * another target. What may still land at the first is what was written: those
- * of GPU memory and slots as they were, not as they are now.
+ * Cancels a write while its target is stopped, and reuses its slots for another
+ * target. Data that still lands at the first target must be what was written:
+ * the contents of GPU memory and slots at that time, not their present
+ * contents.
  */
 static void cancelled_write_is_final(struct stage_rig *rig)
 {
@@ -196,7 +198,7 @@ static void cancelled_write_is_final(struct stage_rig *rig)
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
 	      job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
 	      "is_cancelled");
-	for (i = 0; i < 3; i++)		/* every slot, and more */
+	for (i = 0; i < 3; i++)		/* uses every slot at least once */
 		ft_ok(stage_fill(rig, 0, STAGE_SIZE) &&
 		      fx_move(rig->engine, next.seg, OPCODE_WRITE, next.local,
 			      next.remote, STAGE_SIZE, 0) &&
@@ -212,8 +214,8 @@ static void cancelled_write_is_final(struct stage_rig *rig)
 }
 
 /*
- * The end of one concerns no other: the target is stopped for a while, far less
- * than MC_SLICE_TIMEOUT, and one of two that aim at it is ended meanwhile.
+ * Cancels one of two writes to the same target, which is stopped for far less
+ * than MC_SLICE_TIMEOUT. The other write must complete.
  */
 static void cancel_beside_another(struct stage_rig *rig)
 {
@@ -235,7 +237,7 @@ static void cancel_beside_another(struct stage_rig *rig)
 	fx_job_free(&second);
 }
 
-/* While it waits for a slot, and is not begun. */
+/* Cancels a task that waits for a slot and has not started. */
 static void cancel_in_the_queue(struct stage_rig *rig)
 {
 	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
@@ -259,8 +261,7 @@ static void cancel_in_the_queue(struct stage_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Bytes that a request of that kind is to move, and others where it moves them
- * to. */
+/* Fills the source of a request of that kind, and poisons its destination. */
 static bool stage_source(struct stage_rig *rig, int op)
 {
 	if (op == OPCODE_WRITE) {
@@ -271,7 +272,7 @@ static bool stage_source(struct stage_rig *rig, int op)
 	return stage_poison(rig, 0);
 }
 
-/* Whether they have been moved. */
+/* Returns true if the destination holds the bytes of the source. */
 static bool stage_there(struct stage_rig *rig, int op)
 {
 	if (op == OPCODE_WRITE)
@@ -281,8 +282,8 @@ static bool stage_there(struct stage_rig *rig, int op)
 	       fx_buf_check(&rig->mem, STAGE_SIZE, STAGE_SIZE, rig->sequence);
 }
 
-/* It has ended: none of its bytes, which are still where they come from, gets
- * to where they go to any more. */
+/* Returns true if an ended request writes nothing more to its destination. Its
+ * source still holds the bytes. */
 static bool stage_final(struct stage_rig *rig, int op)
 {
 	if (op == OPCODE_WRITE) {
@@ -296,7 +297,8 @@ static bool stage_final(struct stage_rig *rig, int op)
 	       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE);
 }
 
-/* At any moment: what has ended is final, what is completed is there. */
+/* Cancels at random times. An ended request must write nothing more, and a
+ * completed one must have moved its bytes. */
 static void cancel_at_any_time(struct stage_rig *rig)
 {
 	unsigned int canceled = 0, completed = 0, i;
@@ -326,7 +328,7 @@ static void cancel_at_any_time(struct stage_rig *rig)
 
 /* --- targets share the slots --------------------------------------------- */
 
-/* Those to a silent target, however many they are, leave slots to others. */
+/* Many requests to a stopped target must leave slots to another target. */
 static void beside_a_silent_one(struct stage_rig *rig)
 {
 	struct fx_job many = stage_job(rig, OPCODE_WRITE, 0), one = many;
@@ -385,7 +387,8 @@ static void deadline(struct stage_rig *rig)
 	fx_job_free(&job);
 }
 
-/* The last byte is beyond it, in the last of several pieces. */
+/* Writes one byte beyond the target's memory. The last of several parts
+ * contains that byte. */
 static bool stage_beyond(struct stage_rig *rig)
 {
 	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
@@ -423,7 +426,7 @@ static void failures(struct stage_rig *rig)
 struct stage_leave {
 	struct stage_rig *rig;
 	int ret;
-	bool done;			/* atomic */
+	bool done;			/* accessed atomically */
 };
 
 static void *leave_main(void *arg)
@@ -436,7 +439,8 @@ static void *leave_main(void *arg)
 	return NULL;
 }
 
-/* Pieces that come by rail go on to GPU memory: it waits for them. */
+/* Unregisters during a request. unregisterLocalMemory waits for data that
+ * arrives on a rail and is then copied to GPU memory. */
 static void unregister(struct stage_rig *rig, int op)
 {
 	struct fx_job job = stage_job(rig, op, 0), late = job;
@@ -464,7 +468,8 @@ static void unregister(struct stage_rig *rig, int op)
 				   "*", 0), "and_registered_again");
 }
 
-/* Every task ends, and memory that is given back is left alone. */
+/* Unregisters at random times. Every task must end, and nothing may be written
+ * to the memory afterwards. */
 static void unregister_at_any_time(struct stage_rig *rig)
 {
 	bool good = true;
@@ -490,7 +495,7 @@ static void unregister_at_any_time(struct stage_rig *rig)
 	ft_ok(good, "unregistered_at_any_time_all_tasks_have_ended");
 }
 
-/* --- what memory to go by cannot be had ---------------------------------- */
+/* --- bounce buffers cannot be allocated ---------------------------------- */
 
 static void no_way(struct stage_rig *rig)
 {
@@ -514,8 +519,9 @@ static void no_way(struct stage_rig *rig)
  * destroyed ---------------------------------------------------------------- */
 
 /*
- * Of two tasks, the second half its time behind, the first has all slots that
- * one target may have: what it waits for them is not given to the other again.
+ * The second of two tasks starts half a timeout after the first, which has all
+ * slots that one target may use. The second task's timeout must include the
+ * time that it waits for slots.
  */
 static void silent(struct stage_rig *rig, transfer_engine_t own)
 {
@@ -573,7 +579,7 @@ static void hang(struct stage_rig *rig, transfer_engine_t own)
 	fx_job_free(&job);
 	ft_ok(unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)) == -4,
 	      "its_memory_stays");
-	/* no slot is left: it waits for one as long as any task may wait */
+	/* No slot is free: the request waits for one until its timeout. */
 	ft_ok(!fx_job_start(&job), "one_more_waits");
 	fx_nap(200000);
 	ft_ok(!fx_job_poll(&job), "while_the_gpu_hangs");
@@ -617,13 +623,13 @@ static void destroyed(struct stage_rig *rig)
 	rig->cuda.hold(0);
 }
 
-/* --- what goes away waits for them --------------------------------------- */
+/* --- uninstall and destroy wait for requests ----------------------------- */
 
 struct stage_away {
 	transfer_engine_t engine;
-	const char *transport;		/* NULL: the engine is destroyed */
+	const char *transport;		/* NULL to destroy the engine */
 	int ret;
-	bool done;			/* atomic */
+	bool done;			/* accessed atomically */
 };
 
 static void *away_main(void *arg)
@@ -638,7 +644,7 @@ static void *away_main(void *arg)
 	return NULL;
 }
 
-/* Begun while all that is under way is the GPU's copies. */
+/* Uninstalls or destroys while only the GPU's copies are under way. */
 static bool stage_away(struct stage_rig *rig, struct fx_job *job,
 		       const char *transport)
 {
@@ -680,7 +686,8 @@ static void drained(struct stage_rig *rig)
 	      "and_so_is_an_engine_that_is_destroyed");
 }
 
-/* Many tasks, few slots: all end, and soon. */
+/* Kills the target of many tasks that share few slots. All tasks must end
+ * soon. */
 static void dead(struct stage_rig *rig)
 {
 	struct te_error err = { 0 };
@@ -706,7 +713,7 @@ static void dead(struct stage_rig *rig)
 	destroyTransferEngine(rig->engine);
 }
 
-/* --- other ways ---------------------------------------------------------- */
+/* --- other paths --------------------------------------------------------- */
 
 static void by_kernel(struct stage_rig *rig)
 {
@@ -740,9 +747,9 @@ static void by_file(struct stage_rig *rig)
 
 	if (!files_make(&files) || !files_register(&files))
 		return;
-	/* also where there is a libcufile */
+	/* Use staging even if there is a libcufile. */
 	setenv("MOONRAIL_GPU_DIRECT", "0", 1);
-	/* the memory to go by is there before the transport is, and after */
+	/* Register GPU memory before and after the transport is installed. */
 	if (!files_engine(&files, NULL) ||
 	    !ft_ok(!registerLocalMemory(files.engine, stage_gpu(rig, 0),
 					STAGE_SIZE, "*", 0) &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Provokes the faults of a network, a limit or a filter that users meet, and
- * checks that the error says what to do. Each case runs in a process of its own:
- * most of them need a network namespace, and some give up privileges.
+ * Causes faults of the network, of a limit or of a filter that users meet, and
+ * checks that the error says what to do. Each case runs in its own process:
+ * most cases need a network namespace, and some drop privileges.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,13 +23,14 @@
 
 #include "fabtests/functional/fx.h"
 
-#define HINTS_PORTS	"41000-41063"	/* in a namespace of its own */
+#define HINTS_PORTS	"41000-41063"	/* ports in a network namespace of its
+					 * own */
 #define HINTS_MATCH	"-p tcp --dport 41000:41063"
 #define HINTS_MEM	FX_MIB
 
-/* --- help ----------------------------------------------------------------- */
+/* --- helper functions ----------------------------------------------------- */
 
-/* Returns true if the last error of this thread has that text and that hint. */
+/* Returns true if the last error of this thread contains that text and hint. */
 static bool hints_say(const char *text, const char *hint)
 {
 	struct te_error err = { 0 };
@@ -117,10 +118,10 @@ static int hints_many_files(void)
 	ft_ok(last > 0 && openSegment(e, "127.0.0.1:12345") < 0 &&
 	      hints_say("open files", "ulimit -n"),
 	      "too_many_open_files_names_the_limit");
-	_exit(ft_result());	/* an engine needs descriptors to be closed */
+	_exit(ft_result());	/* destroying an engine needs descriptors */
 }
 
-/* The only port of the range is in use for that destination. */
+/* The only local port of the range is already in use for that destination. */
 static int hints_no_port(void)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
@@ -209,7 +210,7 @@ static int hints_filtered_thread(void)
 
 /* --- copies inside a host ------------------------------------------------- */
 
-/* The peer is on this host, and this process may not copy from it. */
+/* The peer is on this host, and a filter forbids copies from it. */
 static int hints_filtered_copy(void)
 {
 	transfer_engine_t e = fx_engine("auto");
@@ -236,7 +237,8 @@ static int hints_filtered_copy(void)
 
 /* --- the data ports ------------------------------------------------------- */
 
-/* One write of len bytes that is to fail, with that hint in its record. */
+/* Submits one write of len bytes that must fail with that hint in its
+ * record. */
 static void hints_write(transfer_engine_t e, const struct fx_peer *peer,
 			uint64_t len, const char *hint, const char *name)
 {
@@ -280,8 +282,8 @@ static int hints_firewall(void)
 	return ft_result();
 }
 
-/* Packets above 1400 bytes vanish, as where an MTU on the way is smaller and the
- * message about it is dropped. */
+/* Drops packets above 1400 bytes, like a path with a smaller MTU whose ICMP
+ * messages are dropped. */
 static int hints_black_hole(void)
 {
 	struct fx_buf mem = fx_buf_map(4096, -1);
@@ -339,8 +341,8 @@ int main(int argc, char **argv)
 		if (!pid) {
 			status = hints_cases[i].fn();
 			fflush(stdout);
-			/* LeakSanitizer's check at exit needs a thread and ptrace,
-			 * which the limits of some cases forbid. */
+			/* LeakSanitizer's check at exit needs a thread and
+			 * ptrace, which the limits of some cases forbid. */
 			_exit(status);
 		}
 		if (pid < 0 || waitpid(pid, &status, 0) != pid)

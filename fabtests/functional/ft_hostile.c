@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Strangers at the control port and at the fabric's own ports, while two
- * honest processes go on. */
+/* Hostile clients attack the control port and the rails' ports while two
+ * regular processes transfer data. */
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,11 +21,11 @@
 
 #define HOSTILE_MEM (8 * FX_MIB)
 #define HOSTILE_MOVES 40
-#define HOSTILE_HELD 64		/* silent connections */
-#define HOSTILE_FACTOR 8	/* slower than that is noticeable */
+#define HOSTILE_HELD 64		/* silent connections held at a time */
+#define HOSTILE_FACTOR 8	/* tolerated slowdown */
 
-/* What libfabric 1.17's tcp knows of a stranger who connected and said
- * nothing it does not free when its listener is closed. */
+/* libfabric 1.17's tcp provider does not free its data about a client that
+ * connected and sent nothing when the listener is closed. */
 const char *__lsan_default_suppressions(void)
 	__attribute__((visibility("default")));
 const char *__lsan_default_suppressions(void)
@@ -46,8 +46,8 @@ void hostile_frame(uint8_t head[HOSTILE_HEADER], uint8_t type, uint32_t length)
 }
 
 /*
- * From another address of this host: what a stranger uses up of the control
- * channel's time is not the honest one's.
+ * Connects from another address of this host, so that the control channel's
+ * rate limit for this client does not apply to the regular process.
  */
 int hostile_connect(const char *address)
 {
@@ -101,8 +101,8 @@ struct hostile_client {
 	const char *name;
 	void (*fn)(struct hostile_client *c);
 	uint64_t random;
-	unsigned int rounds;	/* done; atomic */
-	bool stop;		/* atomic */
+	unsigned int rounds;	/* completed rounds, accessed atomically */
+	bool stop;		/* accessed atomically */
 };
 
 static void client_garbage(struct hostile_client *c)
@@ -162,7 +162,7 @@ static void client_nesting(struct hostile_client *c)
 	close(fd);
 }
 
-/* A frame a byte at a time, never whole. */
+/* Sends an incomplete frame, one byte at a time. */
 static void client_drip(struct hostile_client *c)
 {
 	struct timespec pause = { .tv_nsec = 2000000 };
@@ -179,7 +179,7 @@ static void client_drip(struct hostile_client *c)
 	close(fd);
 }
 
-/* Many connections that say nothing, let go all at once. */
+/* Holds many silent connections and closes them all at once. */
 static void client_silence(struct hostile_client *c)
 {
 	struct timespec pause = { .tv_nsec = 50000000 };
@@ -205,18 +205,19 @@ static void *client_main(void *arg)
 	return NULL;
 }
 
-/* --- the honest ones ----------------------------------------------------- */
+/* --- the regular processes ----------------------------------------------- */
 
 struct hostile_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	struct fx_peer target;
 	segment_id_t seg;
-	uint64_t calm_ns;	/* for one series of moves, undisturbed */
+	uint64_t calm_ns;	/* duration of one undisturbed series, ns */
 	uint64_t random;
 };
 
-/* Verified moves, and an opening by the control channel each; its time. */
+/* Runs verified writes, each after opening the segment through the control
+ * channel. Returns the duration in ns. */
 static uint64_t honest_series(struct hostile_rig *rig, bool *good)
 {
 	uint64_t from = ft_now_ns();
@@ -258,8 +259,8 @@ static bool honest_series_beside(struct hostile_rig *rig, const char *address,
 	return ns <= HOSTILE_FACTOR * rig->calm_ns + 500000000;
 }
 
-/* A machine that was calm before may be busy now: then both are measured
- * again. */
+/* Measures both series again if the attacked one is too slow, because the
+ * machine may have become busy since the first measurement. */
 static void honest_beside(struct hostile_rig *rig, const char *address,
 			  const char *name,
 			  void (*fn)(struct hostile_client *c))
@@ -286,9 +287,9 @@ static void control_port(struct hostile_rig *rig)
 	honest_beside(rig, name, "silence", client_silence);
 }
 
-/* --- the fabric's own ports ---------------------------------------------- */
+/* --- the rails' ports ---------------------------------------------------- */
 
-/* The n-th "host:port" that the target's rails listen on. */
+/* Returns in out the n-th "host:port" at which the target's rails listen. */
 static bool fabric_address(struct hostile_rig *rig, int n, char *out,
 			   size_t len)
 {
@@ -333,7 +334,7 @@ static void fabric_ports(struct hostile_rig *rig)
 	}
 }
 
-/* Whoever came and went, nothing of it is kept. */
+/* Checks that the target keeps no descriptor of the hostile clients. */
 static void nothing_is_kept(struct hostile_rig *rig, unsigned int before)
 {
 	char path[64];

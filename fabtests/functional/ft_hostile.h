@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /*
- * What a stranger finds out by watching the control channel: a frame is
- * "MRcc", version 1, type, flags (2), id (4), length (4), big-endian, and the
- * payload.
+ * What an attacker can learn by watching the control channel: a frame consists
+ * of "MRcc", version 1, type, flags (2 bytes), id (4), length (4) and the
+ * payload. Numbers are big-endian.
  */
 #define HOSTILE_HEADER 16
 #define HOSTILE_GET_DESC 2
@@ -17,16 +17,16 @@
 
 void hostile_frame(uint8_t head[HOSTILE_HEADER], uint8_t type, uint32_t length);
 
-/* Connected to "host:port", or -1. */
+/* Connects to "host:port". Returns the socket, or -1. */
 int hostile_connect(const char *address);
 
-/* Sends, however much is taken; errors are nobody's business. */
+/* Sends as much as the socket accepts. Ignores errors. */
 void hostile_send(int fd, const void *bytes, size_t len);
 
-/* Closes with a reset instead of an end. */
+/* Closes the connection with a TCP reset. */
 void hostile_reset(int fd);
 
-/* ft_hostile_server.c: an opener meets a peer that lies. */
+/* ft_hostile_server.c: opens segments at peers that send false answers. */
 void hostile_servers(void);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_HOSTILE_H */

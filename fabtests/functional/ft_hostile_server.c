@@ -17,16 +17,17 @@
 #define SERVER_TEXT 65536
 #define SERVER_MUTANTS 150
 
-/* A control port that gives every request the same answer. */
+/* A control port that sends the same answer to every request. */
 struct hostile_server {
 	int listener;
-	int stop[2];		/* a pipe: readable when it is to end */
+	int stop[2];		/* a pipe that becomes readable when the server
+				 * must end */
 	char address[64];
 	pthread_t thread;
 	uint8_t answer[SERVER_TEXT + HOSTILE_HEADER];
 	size_t len;
-	bool drip;		/* a byte each 10 ms */
-	bool hang;		/* keeps the connection afterwards */
+	bool drip;		/* sends one byte every 10 ms */
+	bool hang;		/* keeps the connection open after the answer */
 };
 
 static bool server_stopped(const struct hostile_server *s, int ms)
@@ -51,7 +52,7 @@ static void server_answer(struct hostile_server *s, int fd)
 	}
 	if (!s->drip)
 		hostile_send(fd, s->answer, s->len);
-	/* Until the other side has enough. */
+	/* Keep the connection until the client sends or closes. */
 	while (s->hang && !server_stopped(s, 1))
 		if (poll(&p, 1, 0) > 0)
 			return;
@@ -112,7 +113,7 @@ static void server_text(struct hostile_server *s, const char *text, size_t len)
 	s->len = HOSTILE_HEADER + len;
 }
 
-/* Opens it: refused, and not later than the handshake's limit of 2 s. */
+/* Opens the server's segment, which must fail within the handshake's limit. */
 static void server_refused(transfer_engine_t e, struct hostile_server *s,
 			   const char *name)
 {
@@ -167,7 +168,7 @@ static void server_lies(transfer_engine_t e)
 	server_refused(e, &s, "a_drip");
 }
 
-/* --- an honest descriptor, altered --------------------------------------- */
+/* --- a correct descriptor, altered --------------------------------------- */
 
 static size_t server_true_text(const char *address, char *text, size_t size)
 {
@@ -189,7 +190,8 @@ static size_t server_true_text(const char *address, char *text, size_t size)
 	return have == len ? have : 0;
 }
 
-/* One to four bytes changed to what JSON cares about, or a cut. */
+/* Replaces one to three bytes with characters that have a meaning in JSON, or
+ * cuts the text. Returns the new length. */
 static size_t server_mutate(const char *text, size_t len, char *out,
 			    uint64_t *random)
 {
@@ -205,7 +207,7 @@ static size_t server_mutate(const char *text, size_t len, char *out,
 	return len;
 }
 
-/* If it opens, a write must end and nothing honest may be hurt. */
+/* Opens the altered descriptor. If that succeeds, a write must end in time. */
 static bool server_try(transfer_engine_t e, struct fx_buf *mem,
 		       const char *address, uint64_t remote, unsigned int *opened)
 {

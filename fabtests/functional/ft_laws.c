@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* The laws that need no fault to be seen. */
+/* The laws that can be tested without a fault. */
 
 #include <string.h>
 
@@ -39,7 +39,7 @@ bool law_write_works(struct law_rig *rig, uint64_t len, uint64_t sequence)
 
 #define LAW4_TASKS 64
 
-/* Every fourth goes behind the buffer. */
+/* Returns true if task i, one in four, reaches beyond the buffer. */
 static bool law4_bad(size_t i)
 {
 	return i % 4 == 3;

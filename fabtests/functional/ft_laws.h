@@ -4,7 +4,8 @@
 
 #include "fabtests/functional/fx.h"
 
-/* An engine with memory, a target with as much, and its segment. */
+/* An engine with memory, a target with equally large memory, and the target's
+ * segment. */
 struct law_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -17,12 +18,12 @@ struct law_rig {
 bool law_rig_start(struct law_rig *rig);
 void law_rig_stop(struct law_rig *rig);
 
-/* Writes at the start of our memory to the start of the target's. */
+/* Writes from the start of the local memory to the start of the target's. */
 bool law_write_works(struct law_rig *rig, uint64_t len, uint64_t sequence);
 
-void law_process(void);		/* ft_laws_process.c: 6, 7 */
-void law_messages(void);	/* ft_laws_messages.c: 9, 10, 11, 12 */
+void law_process(void);		/* ft_laws_process.c: laws 6, 7 */
+void law_messages(void);	/* ft_laws_messages.c: laws 9 to 12 */
 void law_notify(void);		/* ft_laws_notify.c */
-void law_segments(void);	/* ft_laws_segments.c, transports too */
+void law_segments(void);	/* ft_laws_segments.c, also transports */
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_LAWS_H */

@@ -8,7 +8,7 @@
 #include "fabtests/functional/ft_laws.h"
 #include "fabtests/functional/fx.h"
 
-/* --- law 9: which path --------------------------------------------------- */
+/* --- law 9: the chosen path is reported ---------------------------------- */
 
 static bool law9_move(struct fx_peer *peer, const struct law_rig *rig,
 		      const char *name)
@@ -36,7 +36,8 @@ static bool law9_said(void *arg)
 	return said;
 }
 
-/* The one line names all that the call returns. */
+/* Returns true if the single log line contains everything that the call
+ * returns. */
 static bool law9_same(struct fx_peer *peer, const struct law_rig *rig,
 		      const char *text, int seg)
 {
@@ -91,7 +92,7 @@ static void law9(void)
 	law_rig_stop(&rig);
 }
 
-/* --- law 10: records ----------------------------------------------------- */
+/* --- law 10: error records ----------------------------------------------- */
 
 static void *law10_other_thread(void *arg)
 {
@@ -154,7 +155,7 @@ static void law10_task_error(struct law_rig *rig)
 	fx_job_free(&job);
 }
 
-/* The first record of a task of the job that has a provider's errno. */
+/* Returns the first task record of the job that has a provider's errno. */
 static void law10_find(struct fx_job *job, struct te_error *err)
 {
 	size_t i;
@@ -205,7 +206,7 @@ static void law10_broken(void)
 	fx_buf_unmap(&mem);
 }
 
-/* One cause, many tasks: a handful of lines. */
+/* A thousand tasks that fail for one reason cause only a few log lines. */
 static void law10_flood(struct law_rig *rig)
 {
 	struct fx_peer peer;
@@ -234,7 +235,7 @@ static void law10_flood(struct law_rig *rig)
 	close(fd);
 }
 
-/* Lines of this process about one peer. */
+/* the log lines of this process about one peer */
 struct law10_log {
 	pthread_mutex_t lock;
 	char name[128];
@@ -274,9 +275,9 @@ static bool law10_ended(void *arg)
 }
 
 /*
- * A target with two rails is killed: one line about the connections of both
- * rails, and one about the process. If the process is taken for ended first, only
- * the latter.
+ * Kills a target with two rails. The log has one line about the connections of
+ * both rails, and one about the process. If the process is presumed dead first,
+ * only the latter is logged.
  */
 static void law10_kill_is_logged_once(void)
 {
@@ -308,7 +309,7 @@ static void law10_kill_is_logged_once(void)
 	fx_buf_unmap(&mem);
 }
 
-/* --- law 11: start with what works --------------------------------------- */
+/* --- law 11: an engine starts with the rails that work ------------------- */
 
 static void law11_some_rails(void)
 {
@@ -355,7 +356,7 @@ static void law11_no_rail(void)
 	free(old);
 }
 
-/* --- law 12: what is published disappears -------------------------------- */
+/* --- law 12: ended processes cannot be opened ---------------------------- */
 
 static void law12(void)
 {

@@ -7,16 +7,17 @@
 #include "fabtests/functional/ft_laws.h"
 #include "fabtests/functional/fx.h"
 
-#define NOTE_HELD 4096		/* MOONRAIL_MAX_NOTIFIES, if not set */
+#define NOTE_HELD 4096		/* default of MOONRAIL_MAX_NOTIFIES */
 
-/* The peer sends, we receive. */
+/* The peer sends notifications, and this process receives them. */
 struct note_rig {
 	struct law_rig law;
 	char name[128];
-	int back;		/* the peer's id of our segment */
+	int back;		/* the peer's id of this process's segment */
 };
 
-/* One that has arrived, its text cut; false: none within ms. */
+/* Takes one notification and returns it in text, cut to len. Returns false if
+ * none arrives within ms. */
 static bool note_take(struct note_rig *rig, char *text, size_t len,
 		      unsigned int ms)
 {
@@ -89,7 +90,8 @@ static void note_in_order(struct note_rig *rig)
 	ft_diag("%u of %u", seen, many);
 }
 
-/* The marker behind it would be overtaken by none. */
+/* Sends a second notification after the failed write. It must arrive first,
+ * because notifications keep their order. */
 static void note_not_after_failure(struct note_rig *rig)
 {
 	char text[64] = "";
@@ -124,8 +126,7 @@ static void note_to_ourselves(struct note_rig *rig)
 }
 
 /*
- * Our own name in any spelling, and what a transfer into ourselves carries:
- * held up to MOONRAIL_MAX_NOTIFIES, refused from there on.
+ * Opens this process's own name in two spellings. Both must be segment 0.
  */
 static bool note_self_open(transfer_engine_t engine)
 {
@@ -197,7 +198,8 @@ static void note_self(struct note_rig *rig)
 
 static void note_lengths(struct note_rig *rig)
 {
-	static char big[FX_MIB + 1];	/* with its name too long by 3 */
+	static char big[FX_MIB + 1];	/* 3 bytes over the limit with its
+					 * name */
 	char name[] = "big";
 	struct notify_msg note = { name, big };
 	struct law_rig *law = &rig->law;
@@ -216,7 +218,8 @@ static void note_lengths(struct note_rig *rig)
 	ft_ok(law_write_works(law, 4096, 99), "and_nothing_else_is_harmed");
 }
 
-/* The peer sends and goes at once: what was queued leaves first. */
+/* The peer exits directly after it has sent a notification, which must still
+ * arrive. */
 static void note_before_the_end(struct note_rig *rig)
 {
 	char text[64] = "";
@@ -248,7 +251,7 @@ void law_notify(void)
 		note_self(&rig);
 		note_lengths(&rig);
 		note_none(&rig);
-		note_before_the_end(&rig);	/* it ends there */
+		note_before_the_end(&rig);	/* stops the peer */
 	}
 	destroyTransferEngine(rig.law.engine);
 	fx_buf_unmap(&rig.law.mem);

@@ -12,7 +12,7 @@
 #include "fabtests/functional/ft_laws.h"
 #include "fabtests/functional/fx.h"
 
-/* --- law 6: no print, no handler, no environment, no global state -------- */
+/* --- law 6: no output, handler, environment or global state -------------- */
 
 extern char **environ;
 
@@ -38,7 +38,8 @@ static char *law6_environment(void)
 	return text;
 }
 
-/* A full life with all that is likely to be said; no line of our own. */
+/* Uses two engines with successes and failures that may cause log lines. This
+ * function itself prints nothing. */
 static bool law6_life(const char *transport)
 {
 	transfer_engine_t a = fx_engine(transport), b = fx_engine(transport);
@@ -88,7 +89,8 @@ static bool law6_is_silent(const char *transport)
 	return !said;
 }
 
-/* Must come first: what a library's constructor did is seen as well. */
+/* Must run first, so that effects of the library's constructors are seen
+ * too. */
 static void law6_footprint(void)
 {
 	struct sigaction before[LAW6_SIGNALS], after[LAW6_SIGNALS];
@@ -115,7 +117,7 @@ static void law6_footprint(void)
 	free(env);
 }
 
-/* Each of three writes its own number to the next one's memory. */
+/* Each of three engines writes a different pattern to each engine's memory. */
 static void law6_three_engines(void)
 {
 	transfer_engine_t e[3];
@@ -152,7 +154,7 @@ static void law6_three_engines(void)
 
 /* --- law 7: after fork --------------------------------------------------- */
 
-/* Number of the first call that gave no error, 0 if all did. */
+/* Returns the number of the first call that did not fail, or 0. */
 static int law7_child_calls(struct law_rig *rig)
 {
 	struct transfer_request req = { OPCODE_WRITE, rig->mem.p, rig->seg,
@@ -197,7 +199,7 @@ static int law7_wait(pid_t pid)
 	return -1;
 }
 
-/* With transfers of the parent under way, so that its locks are in use. */
+/* Forks during transfers, so that the parent's locks are in use. */
 static void law7_fork(struct law_rig *rig, bool destroy)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,

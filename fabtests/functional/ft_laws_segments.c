@@ -53,7 +53,7 @@ static void seg_stale(struct law_rig *rig)
 	      "opened_again_it_works");
 }
 
-/* The last close while tasks are under way. */
+/* Closes the last reference while tasks are under way. */
 static void seg_close_busy(struct law_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -106,8 +106,8 @@ static void seg_buffers(struct law_rig *rig)
 
 #define PARTS_LEN (FX_MIB + 1)
 
-/* Equal parts of whole pages, the last takes the rest: each a buffer with its
- * location. */
+/* Returns true if buffer b is part i of the peer's memory: equal parts of whole
+ * pages, and the last one with the rest, each with its own location. */
 static bool seg_is_part(const struct fx_peer *peer, const struct te_buffer *b,
 			unsigned int i)
 {
@@ -190,7 +190,7 @@ static void seg_refresh(struct law_rig *rig)
 	      !syncSegmentCache(rig->engine), "law12_a_closed_one_is_forgotten");
 }
 
-/* Descriptors of both processes together. */
+/* Counts the open descriptors of both processes. */
 static unsigned int seg_descriptors(const struct fx_peer *peer)
 {
 	char path[64];
@@ -199,7 +199,7 @@ static unsigned int seg_descriptors(const struct fx_peer *peer)
 	return fx_count_dir("/proc/self/fd") + fx_count_dir(path);
 }
 
-/* What it has made it finds: no connection for each call. */
+/* Returns true if repeated warm-ups use the existing connections. */
 static bool seg_warm_again(struct law_rig *rig, const struct fx_peer *cold)
 {
 	unsigned int was = seg_descriptors(cold), now, i;
@@ -304,7 +304,7 @@ static void uninstall_waits(struct law_rig *rig)
 	      "installed_again_it_carries_what_was_registered_before");
 }
 
-/* Memory registered and segments opened before any transport is there. */
+/* Registers memory and opens segments before any transport is installed. */
 static void transport_last(void)
 {
 	struct law_rig rig = { 0 };
@@ -322,7 +322,7 @@ static void transport_last(void)
 	law_rig_stop(&rig);
 }
 
-/* A segment opened before its process had rails, as one that restarts has. */
+/* Opens a segment before its process has rails, as after a restart. */
 static void transport_of_target_last(struct law_rig *rig)
 {
 	struct law_rig late = { .engine = rig->engine, .mem = rig->mem };

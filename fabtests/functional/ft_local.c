@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Copies inside the process and the host, and when they must not be made. */
+/* Copies inside the process and the host, and cases in which they are
+ * forbidden. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "fabtests/functional/fx.h"
 
 #define LOCAL_MEM (64 * FX_MIB)
-#define LOCAL_HALF (32 * FX_MIB)	/* a buffer of its own each */
+#define LOCAL_HALF (32 * FX_MIB)	/* size of each of two buffers */
 
 struct local_rig {
 	transfer_engine_t engine;
@@ -78,7 +79,7 @@ static bool local_sizes(struct local_rig *rig)
 	return true;
 }
 
-/* All bytes went by local copies, or none. */
+/* Returns true if all bytes were moved by local copies, or by tcp if !local. */
 static bool local_carried(struct local_rig *rig, bool local)
 {
 	struct fx_rails copies = fx_rails(rig->engine, "local");
@@ -117,9 +118,9 @@ static void inside_the_process(const char *transport)
 	fx_buf_unmap(&to);
 }
 
-/* --- which way ----------------------------------------------------------- */
+/* --- which path is used -------------------------------------------------- */
 
-/* May this process copy into its child at all? */
+/* Returns true if the kernel lets this process copy from its child. */
 static bool local_permitted(void)
 {
 	struct fx_peer peer;
@@ -159,7 +160,7 @@ static void way_without_local(void)
 	unsetenv("MOONRAIL_LOCAL");
 }
 
-/* --- what kernel copies must keep to ------------------------------------- */
+/* --- rules for kernel copies --------------------------------------------- */
 
 static void local_idle_target(struct local_rig *rig)
 {
@@ -210,7 +211,7 @@ static void local_ranges(struct local_rig *rig)
 	      "law8_local_not_one_wrong_byte");
 }
 
-/* The same that a rail's has: whose memory, and which. */
+/* The error record names the peer and its memory, as a rail's record does. */
 static void local_record(struct local_rig *rig)
 {
 	struct fx_job job = { .engine = rig->engine, .seg = rig->seg,
@@ -283,7 +284,7 @@ static void local_uninstalled(struct local_rig *rig)
 	      local_works(rig, 0, FX_MIB, 0), "it_is_installed_again");
 }
 
-/* Both ways, in a process of its own and in ours. */
+/* Destroys an engine during copies to another process and inside this one. */
 static void local_destroyed(void)
 {
 	struct fx_job job[2];
