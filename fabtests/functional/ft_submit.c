@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* te_submit: scatter/gather and atomics, between two and three processes. */
+/* Scatter/gather requests and atomics with te_submit, between two and three
+ * processes. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +63,7 @@ static void submit_over_shm(void)
 	submit_rig_stop(&rig);
 }
 
-/* Signed messages carry the atomics. */
+/* With a shared secret the messages that carry the atomics are signed. */
 static void submit_with_secret(void)
 {
 	char path[] = "/tmp/ft_submit.XXXXXX";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Atomics: what they do, and that each of many is counted once. */
+/* Atomics: their results, and that each of many concurrent ones is applied
+ * exactly once. */
 
 #include <pthread.h>
 #include <stdio.h>
@@ -38,7 +39,8 @@ static uint64_t atomic_read(const unsigned char *p, unsigned int width)
 	return width == 4 ? narrow : v;
 }
 
-/* The number stands between poison; so does the result. */
+/* Runs one atomic and checks the value at the target and the result. Poison
+ * surrounds both, so that writes outside them are noticed. */
 static bool atomic_one(struct submit_rig *rig, segment_id_t seg,
 		       unsigned char *there, uint64_t addr,
 		       const struct atomic_case *c, unsigned int width)
@@ -90,7 +92,8 @@ static bool atomic_each(struct submit_rig *rig, segment_id_t seg,
 	return good;
 }
 
-/* Where the target says no: a record, and nothing is changed. */
+/* Checks that an atomic which the target refuses has an error record and
+ * changes nothing. */
 static void atomic_refused(struct submit_rig *rig)
 {
 	struct te_local local = { rig->mem.p, 8 };
@@ -123,7 +126,7 @@ void submit_atomics_own(struct submit_rig *rig)
 	      "atomics_inside_the_process_do_what_they_say");
 }
 
-/* --- several at once ----------------------------------------------------- */
+/* --- several processes at the same time ---------------------------------- */
 
 struct count_own {
 	struct fx_count count;
@@ -153,8 +156,9 @@ static bool count_add(struct fx_peer *other, struct fx_counted *sum)
 	return true;
 }
 
-/* Two processes with three threads each add; the numbers found are those from
- * 0 to one less than the total, each once. */
+/* Two processes with COUNT_THREADS threads each add 1 repeatedly. The old
+ * values that the n additions return must be 0 to n - 1, each exactly once;
+ * their sum is checked. */
 static void count_contended(struct submit_rig *rig, struct fx_peer *other,
 			    int seg, unsigned int width)
 {
@@ -181,7 +185,7 @@ static void count_contended(struct submit_rig *rig, struct fx_peer *other,
 	       atomic_read(rig->target.mem.p + 4096, 8) == n &&
 	       sum.sum == n * (n - 1) / 2;
 	if (!good)
-		ft_diag("%u of %llu, the number is %llu", sum.completed,
+		ft_diag("%u of %llu completed, counter %llu", sum.completed,
 			(unsigned long long)n,
 			(unsigned long long)atomic_read(
 				rig->target.mem.p + 4096, 8));
@@ -189,8 +193,8 @@ static void count_contended(struct submit_rig *rig, struct fx_peer *other,
 	      rig->way);
 }
 
-/* The target's own threads take part, by __atomic builtins and by te_submit
- * to LOCAL_SEGMENT. */
+/* The target's own threads add to the same counter, with __atomic builtins and
+ * with te_submit to LOCAL_SEGMENT. */
 static void count_with_target(struct submit_rig *rig, struct fx_peer *other,
 			      int seg)
 {

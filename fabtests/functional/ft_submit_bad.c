@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* te_submit and what makes no sense: a code, a text, and nothing is taken. */
+/* Invalid requests to te_submit: the call returns a code and an error text, and
+ * no task is created. */
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,8 @@ static bool bad_refused(struct submit_rig *rig, batch_id_t id,
 	return false;
 }
 
-/* One that is refused and whose text names the field and its value. */
+/* Returns true if the request is refused and the error text contains says, the
+ * field and its value. */
 static bool bad_names(struct submit_rig *rig, const struct te_request *req,
 		      uint64_t flags, const char *says)
 {
@@ -88,7 +90,7 @@ static void bad_requests(struct submit_rig *rig)
 	struct te_remote r0 = { there, 0 }, rodd = { there + 4, 8 };
 	struct te_remote rwrap = { UINT64_MAX - 3, 8 };
 	struct te_remote rtwo[2] = { r8, r8 };
-	/* their sum wraps */
+	/* The sum of the lengths overflows 64 bits. */
 	struct te_remote huge[3] = { { 1, UINT64_MAX / 2 },
 				     { 1, UINT64_MAX / 2 }, { there, 10 } };
 	segment_id_t seg = rig->seg;
@@ -196,7 +198,7 @@ static void bad_calls(struct submit_rig *rig)
 	ft_ok(te_submit(e, id, reqs, size, 3, 0) == 2 &&
 	      te_submit(e, id, reqs, size, SIZE_MAX, 0) == 2,
 	      "more_than_the_batch_holds_is_2");
-	/* all or none */
+	/* All requests of a call are accepted, or none. */
 	reqs[1].opcode = 77;
 	ft_ok(te_submit(e, id, reqs, size, 2, 0) == 1 &&
 	      !freeBatchID(e, id), "one_bad_request_refuses_all");
@@ -215,7 +217,7 @@ static void stale_handles(struct submit_rig *rig)
 	batch_id_t id = allocateBatchID(rig->engine, 1);
 	transfer_engine_t gone = fx_engine(NULL);
 
-	/* pieces that overlap are no fault, on either side */
+	/* Iov entries may overlap, on either side. */
 	ft_ok(fx_submit(rig->engine, &req, NULL) == STATUS_COMPLETED &&
 	      fx_buf_guards(&rig->target.mem), "overlapping_pieces_are_moved");
 	freeBatchID(rig->engine, id);
@@ -224,7 +226,8 @@ static void stale_handles(struct submit_rig *rig)
 	id = allocateBatchID(rig->engine, 1);
 	req.target_id = openSegment(rig->engine, rig->target.name);
 	closeSegment(rig->engine, req.target_id);
-	if (req.target_id == rig->seg)	/* opened twice, closed once */
+	/* The segment is still open if both calls returned the same id. */
+	if (req.target_id == rig->seg)
 		req.target_id++;
 	ft_ok(te_submit(rig->engine, id, &req, sizeof(req), 1, 0) == 1,
 	      "a_segment_that_is_not_open_is_1");
@@ -235,7 +238,8 @@ static void stale_handles(struct submit_rig *rig)
 	freeBatchID(rig->engine, id);
 }
 
-/* A program that was built with a later, longer struct. */
+/* Submits elements of a later, longer struct, as a program would that was built
+ * with a newer header. */
 static void longer_elements(struct submit_rig *rig)
 {
 	struct te_local local = { rig->mem.p, 8 };
@@ -267,7 +271,8 @@ static void longer_elements(struct submit_rig *rig)
 	      "longer_elements_are_taken_while_the_rest_is_0");
 }
 
-/* No rail leads there: kernel copies have no atomics. */
+/* Checks atomics within the process in an engine without rails. Kernel copies
+ * have no atomics. */
 static void no_rail(void)
 {
 	transfer_engine_t e = fx_engine(NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Law 13 from outside: the target is killed or stopped, a rail's connections
- * are lost; the number it counted and what was reported agree. */
+/* Law 13, seen by the application: while atomics run, the target is killed or
+ * stopped. The target's counter must agree with the reported statuses. */
 
 #include <pthread.h>
 #include <stdio.h>
@@ -16,8 +16,8 @@ struct kill_run {
 	struct fx_count count;
 	struct fx_counted got;
 	pthread_t thread;
-	uint64_t *number;	/* at the target */
-	uint64_t goal;
+	uint64_t *number;	/* the counter, in the target's memory */
+	uint64_t goal;		/* value that kill_counted() waits for */
 };
 
 static void *kill_main(void *arg)
@@ -35,7 +35,8 @@ static bool kill_counted(void *arg)
 	return __atomic_load_n(run->number, __ATOMIC_SEQ_CST) >= run->goal;
 }
 
-/* Counts on target; returns when it is under way. */
+/* Starts a thread that adds to a counter of the target. Returns true once some
+ * additions have been applied. */
 static bool kill_start(struct submit_rig *rig, struct fx_peer *target,
 		       segment_id_t seg, struct kill_run *run)
 {
@@ -60,7 +61,8 @@ static void kill_stop(struct kill_run *run)
 	pthread_join(run->thread, NULL);
 }
 
-/* Each that COMPLETED counted; each that counted COMPLETED or is unknown. */
+/* Returns true if every COMPLETED addition was applied, and every applied one
+ * is reported as COMPLETED or as having an unknown outcome. */
 static bool kill_agrees(const struct kill_run *run)
 {
 	uint64_t number = *run->number;
@@ -68,7 +70,7 @@ static bool kill_agrees(const struct kill_run *run)
 		    number <= run->got.completed + run->got.unknown &&
 		    !run->got.other;
 
-	ft_diag("%llu counted; %u completed, %u unknown, %u failed, %u other",
+	ft_diag("counter %llu; %u completed, %u unknown, %u failed, %u other",
 		(unsigned long long)number, run->got.completed,
 		run->got.unknown, run->got.failed, run->got.other);
 	return good;
@@ -94,8 +96,8 @@ static void kill_target(struct submit_rig *rig)
 	fx_peer_drop(&target);
 }
 
-/* The target takes the number's memory back while it is counted on: it stands
- * still from the moment that the call has returned. */
+/* The target unregisters the counter's memory while atomics run. The counter
+ * must not change after unregisterLocalMemory has returned. */
 void submit_unregister(struct submit_rig *rig)
 {
 	struct timespec pause = { .tv_nsec = 100000000 };
@@ -112,7 +114,7 @@ void submit_unregister(struct submit_rig *rig)
 	good = kill_start(rig, &target, seg, &run) &&
 	       !fx_ask(&target, "unreg 0");
 	then = __atomic_load_n(run.number, __ATOMIC_SEQ_CST);
-	/* time that passes is what is tested */
+	/* Late atomics would arrive during this pause. */
 	nanosleep(&pause, NULL);
 	kill_stop(&run);
 	good = good && *run.number == then;
@@ -123,7 +125,8 @@ void submit_unregister(struct submit_rig *rig)
 	closeSegment(rig->engine, seg);
 }
 
-/* Stopped for longer than messages are waited for: they are sent again. */
+/* Stops the target for longer than the retry interval of a message, so that
+ * messages are sent again. */
 static void stop_target(struct submit_rig *rig)
 {
 	struct timespec pause = { .tv_nsec = 300000000 };
@@ -139,7 +142,7 @@ static void stop_target(struct submit_rig *rig)
 	good = kill_start(rig, &target, seg, &run);
 	for (int i = 0; good && i < 3; i++) {
 		good = fx_peer_pause(&target);
-		/* time that passes is what is tested */
+		/* The initiator repeats its messages during this pause. */
 		nanosleep(&pause, NULL);
 		fx_peer_resume(&target);
 		run.goal = *run.number + 3 * KILL_DEPTH;
@@ -154,8 +157,9 @@ static void stop_target(struct submit_rig *rig)
 	closeSegment(rig->engine, seg);
 }
 
-/* A loaded machine may be slower than the engine is patient. *tries
- * counts on. */
+/* Submits the request until it ends with another status than TIMEOUT, up to ten
+ * times, because a loaded machine may be slower than the engine's timeout.
+ * Returns true if it completed, and adds the attempts to *tries. */
 static bool stop_submit(struct submit_rig *rig, const struct te_request *req,
 			unsigned int *tries)
 {
@@ -170,7 +174,8 @@ static bool stop_submit(struct submit_rig *rig, const struct te_request *req,
 	return false;
 }
 
-/* Stopped for good: unknown and unfenced, in bounded time. */
+/* Stops the target for longer than the timeout. The atomic ends in bounded time
+ * as unknown and unfenced. */
 static void stop_for_good(struct submit_rig *rig)
 {
 	struct te_local local = { rig->mem.p, 8 };
@@ -182,7 +187,7 @@ static void stop_for_good(struct submit_rig *rig)
 	};
 	struct te_error err = { 0 };
 	struct fx_peer target;
-	unsigned int tries = 1;		/* the one that ends unknown */
+	unsigned int tries = 1;		/* the attempt with unknown outcome */
 	bool good;
 
 	if (!ft_ok(fx_target_start(&target, FX_MIB), "another_target_starts"))
@@ -205,17 +210,18 @@ static void stop_for_good(struct submit_rig *rig)
 	closeSegment(rig->engine, req.target_id);
 }
 
-/* --- one that copies reach too -------------------------------------------- */
+/* --- a target that kernel copies reach too -------------------------------- */
 
-/* The kernel says when its process has ended; it took no leave. */
+/* The target is killed, so it sends no BYE. The initiator learns from the
+ * kernel that the process has ended. */
 struct kill_near {
 	transfer_engine_t engine;
 	struct fx_peer target;
 	struct te_local local;
 	struct te_remote remote;
 	struct te_request add;
-	unsigned char blob[65536];
-	size_t size;
+	unsigned char blob[65536];	/* exported descriptor of the target */
+	size_t size;			/* of the blob, bytes */
 };
 
 static bool near_start(struct submit_rig *rig, struct kill_near *n)
@@ -277,7 +283,8 @@ static bool near_write_fails(struct submit_rig *rig, struct kill_near *n)
 	return fx_job_free(&job) && good;
 }
 
-/* met: by the rails, before it is killed. */
+/* Kills the target, and checks what each call then returns. met: the rails
+ * were connected to the target before. */
 static void near_calls(struct submit_rig *rig, bool met)
 {
 	static char text[] = "x";
@@ -312,7 +319,9 @@ struct near_wait {
 	struct fx_job job;
 };
 
-/* A copy that fails has a worker tell the rails, again where it has to. */
+/* Returns true once the job has ended. A write that fails because the process
+ * has ended makes a worker notify the data plane. Each call writes again, so
+ * that the data plane is notified again if necessary. */
 static bool near_ended(void *arg)
 {
 	struct near_wait *w = arg;
@@ -320,8 +329,9 @@ static bool near_ended(void *arg)
 	return near_write_fails(w->rig, w->near) && fx_job_poll(&w->job);
 }
 
-/* Sent to a process that was stopped, and killed after that time. *unknown: it
- * had gone out by then. */
+/* Sends an atomic to a stopped target, and kills the target after ms. Sets
+ * *unknown if the atomic had been sent by then, so that its outcome is
+ * unknown. */
 static bool near_killed(struct submit_rig *rig, unsigned int ms, bool *unknown)
 {
 	struct timespec pause = { .tv_nsec = (long)ms * 1000000 };
@@ -353,7 +363,8 @@ static bool near_killed(struct submit_rig *rig, unsigned int ms, bool *unknown)
 	return good;
 }
 
-/* The thread sends it, which on a busy machine may come to that later. */
+/* Repeats the test with longer pauses until the atomic was sent before the
+ * kill. The progress thread sends it, and may be late on a busy machine. */
 static void near_under_way(struct submit_rig *rig)
 {
 	bool good = true, unknown = false;
@@ -372,7 +383,8 @@ void submit_near(struct submit_rig *rig)
 	near_under_way(rig);
 }
 
-/* What has to wait for a time limit, by an engine with a short one. */
+/* Runs the tests that wait for a timeout with an engine whose timeout is
+ * short. */
 static void kill_hasty(struct submit_rig *rig)
 {
 	transfer_engine_t patient = rig->engine;

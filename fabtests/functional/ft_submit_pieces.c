@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Random pieces. What both memories must look like is worked out byte by byte
- * in copies of them; every byte is compared, those between the pieces too.
+ * Requests with random iov entries. The test applies each request byte by byte
+ * to copies of both memories. Afterwards it compares every byte with the
+ * copies, also those between the entries.
  */
 
 #include <stdlib.h>
@@ -17,12 +18,12 @@
 struct pieces_rig {
 	struct submit_rig *rig;
 	segment_id_t seg;
-	unsigned char *there;		/* the target's memory */
-	uint64_t there_addr;
+	unsigned char *there;		/* remote side, as mapped here */
+	uint64_t there_addr;		/* address of it in its process */
 
-	uint64_t local_at;		/* offset of our side */
-	uint64_t len;
-	unsigned char *want_local, *want_remote;
+	uint64_t local_at;		/* offset of the local side */
+	uint64_t len;			/* bytes of each side */
+	unsigned char *want_local, *want_remote;	/* expected contents */
 };
 
 struct pieces_list {
@@ -36,7 +37,8 @@ static uint64_t pieces_below(struct pieces_rig *p, uint64_t n)
 	return ft_random(&p->rig->random) % n;
 }
 
-/* Cells of a side in random order, so that no two pieces overlap. */
+/* Puts the numbers of n cells into random order. Each iov entry lies in a cell
+ * of its own, so that no two entries overlap. */
 static void pieces_shuffle(struct pieces_rig *p, unsigned int *cell,
 			   unsigned int n)
 {
@@ -51,7 +53,8 @@ static void pieces_shuffle(struct pieces_rig *p, unsigned int *cell,
 	}
 }
 
-/* Each request of a batch has its own stripe of both memories. */
+/* Makes one random request of a batch. Each request has a stripe of its own in
+ * both memories. */
 static void pieces_make(struct pieces_rig *p, struct pieces_list *l,
 			unsigned int stripe)
 {
@@ -86,7 +89,7 @@ static void pieces_make(struct pieces_rig *p, struct pieces_list *l,
 		l->remote[r->remote_count].length = len < left ? len : left;
 		left -= l->remote[r->remote_count].length;
 	}
-	/* what did not fit in is cut off the local side */
+	/* If the remote entries are too short, shorten the local side. */
 	while (left) {
 		struct te_local *last = &l->local[r->local_count - 1];
 		uint64_t cut = last->length < left ? last->length : left;
@@ -97,7 +100,7 @@ static void pieces_make(struct pieces_rig *p, struct pieces_list *l,
 	}
 }
 
-/* What the request means, a byte at a time. */
+/* Applies the request to the expected contents, one byte at a time. */
 static void pieces_expect(struct pieces_rig *p, const struct pieces_list *l)
 {
 	uint32_t a = 0, b = 0;
@@ -133,7 +136,7 @@ static bool pieces_same(const struct pieces_rig *p)
 		if (here[i] == p->want_local[i] &&
 		    p->there[i] == p->want_remote[i])
 			continue;
-		ft_diag("byte %llu is 0x%02x here, not 0x%02x; 0x%02x there, not 0x%02x",
+		ft_diag("byte %llu: local 0x%02x, expected 0x%02x; remote 0x%02x, expected 0x%02x",
 			(unsigned long long)i, here[i], p->want_local[i],
 			p->there[i], p->want_remote[i]);
 		return false;
@@ -166,7 +169,7 @@ static bool pieces_round(struct pieces_rig *p, struct pieces_list *l,
 	job.id = allocateBatchID(job.engine, PIECES_BATCH);
 	ret = te_submit(job.engine, job.id, reqs, sizeof(reqs[0]),
 			PIECES_BATCH, 0);
-	/* the arrays are the caller's again */
+	/* The caller may reuse the arrays once te_submit has returned. */
 	for (unsigned int i = 0; i < PIECES_BATCH; i++) {
 		memset(l[i].local, 0xff, sizeof(l[i].local));
 		memset(l[i].remote, 0xff, sizeof(l[i].remote));
@@ -194,7 +197,8 @@ static void pieces_random(struct pieces_rig *p, const char *where)
 	free(l);
 }
 
-/* Across the border of two regions at the target, from two regions here. */
+/* Writes from three local regions to a range that crosses the border between
+ * two regions of the target, and reads it back. */
 static void pieces_across_regions(struct submit_rig *rig)
 {
 	uint64_t part = SUBMIT_MEM / SUBMIT_REGIONS, len = 3000;
@@ -224,7 +228,8 @@ static void pieces_across_regions(struct submit_rig *rig)
 	ft_ok(good, "pieces_cross_the_border_of_regions_%s", rig->way);
 }
 
-/* Large pieces and a crumb: cut into slices and put together again. */
+/* Writes large iov entries and one of three bytes, so that the request is cut
+ * into several slices. */
 static void pieces_large(struct submit_rig *rig)
 {
 	uint64_t part = SUBMIT_MEM / SUBMIT_REGIONS, len = part - 100;
@@ -258,7 +263,8 @@ static void pieces_large(struct submit_rig *rig)
 	free(there);
 }
 
-/* One piece outside what is registered there: no success, nothing astray. */
+/* Checks that a request fails if one of its remote entries is not registered
+ * at the target. */
 static void pieces_refused(struct submit_rig *rig)
 {
 	struct te_local local[2] = { { rig->mem.p, 100 },
@@ -286,7 +292,7 @@ void submit_pieces(struct submit_rig *rig)
 	};
 
 	pieces_random(&p, "to_the_target");
-	/* a kernel copy keeps to one region, as for single requests */
+	/* A kernel copy must stay within one region, as for single requests. */
 	if (strcmp(rig->way, "auto_discover"))
 		pieces_across_regions(rig);
 	pieces_large(rig);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Two processes, one rail and two: what is moved arrives, and nothing else. */
+/* Transfers between two processes over one rail and over two. The requested
+ * bytes arrive, and no other byte changes. */
 
 #include <poll.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "fabtests/functional/fx.h"
 
 #define XFER_MEM (66 * FX_MIB)
-#define XFER_EDGE 64		/* bytes looked at on both sides */
+#define XFER_EDGE 64		/* bytes checked before and after a range */
 
 static const uint64_t xfer_sizes[] = {
 	1, 2, 3, 7, 8, 63, 64, 65, 255, 511, 1000, 4095, 4096, 4097, 8192,
@@ -33,7 +34,8 @@ static void xfer_poison(struct fx_buf *buf, uint64_t off, uint64_t len)
 	fx_buf_poison(buf, off - XFER_EDGE, len + 2 * XFER_EDGE);
 }
 
-/* One size: written, looked at in place, read back to another place. */
+/* Writes len bytes and checks them at the target, then poisons the local range,
+ * reads the bytes back and checks them here. */
 static bool xfer_one_size(struct xfer_rig *rig, uint64_t len, uint64_t soff,
 			  uint64_t doff)
 {
@@ -59,7 +61,7 @@ static void every_size_and_offset(struct xfer_rig *rig)
 	for (size_t i = 0; good && i < sizes * 9; i++) {
 		uint64_t len = xfer_sizes[i / 9];
 
-		/* The long ones cost time and differ in nothing else. */
+		/* Large sizes take long; test them with one pair of offsets. */
 		if (len > 4 * FX_MIB && i % 9 != 1)
 			continue;
 		good = xfer_one_size(rig, len, xfer_offsets[i % 3],
@@ -73,7 +75,8 @@ static void every_size_and_offset(struct xfer_rig *rig)
 	ft_ok(good, "every_size_and_offset_arrives_%u_rails", rig->rails);
 }
 
-/* Large blocks one after the other: each complete the moment it is said. */
+/* Law 1: moves large blocks one after the other. All bytes of a block must be
+ * in place as soon as its status is COMPLETED. */
 static void law1(struct xfer_rig *rig)
 {
 	uint64_t len = 2400000;
@@ -92,8 +95,8 @@ static void law1(struct xfer_rig *rig)
 }
 
 /*
- * A bound must hold at any time: the bytes in place, counted after the status
- * was read, are at least as many as it said.
+ * Returns the number of bytes that are in place. If they are counted after the
+ * status was read, there must be at least transferred_bytes of them.
  */
 static uint64_t xfer_in_place(const struct xfer_rig *rig, uint64_t len)
 {
@@ -138,7 +141,8 @@ struct xfer_piece {
 	bool read;
 };
 
-/* Cells in shuffled order on the far side, a random piece of each. */
+/* Makes random requests. Each uses a part of a cell of its own; the cells are
+ * in order on the local side and shuffled on the remote side. */
 static void xfer_shuffle(struct xfer_rig *rig, struct xfer_piece *p, bool mixed)
 {
 	unsigned int cell[XFER_BATCH];
@@ -229,7 +233,7 @@ static void batch_of_128_scattered(struct xfer_rig *rig, bool mixed)
 	      mixed ? "reads_and_writes" : "scattered", rig->rails);
 }
 
-/* Pieces that touch each other, so that they may be merged. */
+/* Moves adjacent ranges, which may be merged into one slice. */
 static void batch_of_128_adjacent(struct xfer_rig *rig)
 {
 	static const uint64_t blocks[] = { 1, 8, 100, 4096, 4099, 65536 };
@@ -257,7 +261,8 @@ static void batch_of_128_adjacent(struct xfer_rig *rig)
 	ft_ok(good, "batch_of_128_adjacent_arrives_%u_rails", rig->rails);
 }
 
-/* The target itself looks at the bytes when it is told to, and answers. */
+/* The target verifies the bytes when the notification of the batch arrives, and
+ * answers with a notification. */
 static void target_verifies_on_notify(struct xfer_rig *rig)
 {
 	char name[] = "check", msg[256], own[128];

@@ -9,7 +9,7 @@
 
 #define RIG_THREADS 4
 #define RIG_ROUNDS 60
-#define RIG_PART (8 * FX_MIB)	/* bytes that one thread works on */
+#define RIG_PART (8 * FX_MIB)	/* bytes that one thread uses, per side */
 
 bool xfer_rig_start(struct xfer_rig *rig, unsigned int rails, size_t mem)
 {
@@ -64,7 +64,8 @@ struct rig_worker {
 	bool good;
 };
 
-/* A random piece is written, looked at, and read back over poison. */
+/* Writes a random range and checks it at the target, then poisons the local
+ * range, reads the bytes back and checks them. */
 static bool rig_worker_round(struct rig_worker *w, uint64_t seq)
 {
 	struct xfer_rig *rig = w->rig;
@@ -115,7 +116,8 @@ void xfer_threads(struct xfer_rig *rig)
 
 /* --- both directions ----------------------------------------------------- */
 
-/* The peer writes to the upper half here and reads from it, while we do so. */
+/* Makes the target start its own reads or writes of the upper half of this
+ * process's memory. The test uses the lower half meanwhile. */
 static bool rig_peer_starts(struct xfer_rig *rig, int op, uint64_t half)
 {
 	char own[128];
@@ -152,7 +154,7 @@ static bool rig_both_ways(struct xfer_rig *rig, int op)
 	    !strstr(rig->target.text, "0 timeout (0 unfenced), 0 failed, 0 o"))
 		good = false;
 	if (!good)
-		ft_diag("the peer: %s", rig->target.text);
+		ft_diag("statuses at the peer: %s", rig->target.text);
 	return good && fx_buf_check(read ? mine : its, 0, len, seq) &&
 	       fx_buf_check(read ? its : mine, half, len, seq + 1);
 }
