@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Waiting, event descriptors, cancelling, flush and deadlines between two
- * processes.
+ * Waiting, event descriptors, cancellation, flush and deadlines, tested with an
+ * initiator and a target process.
  */
 
 #include <string.h>
@@ -58,7 +58,7 @@ bool wait_works(struct wait_rig *rig)
 	return fx_job_free(&job) && good;
 }
 
-/* What is posted, the lanes and the fence have MOONRAIL_FENCE_MS each. */
+/* Posted slices, the lanes and the fence may each take MOONRAIL_FENCE_MS. */
 unsigned int wait_end_ms(void)
 {
 	return fx_soon_ms(1500 + WAIT_SLACK_MS);
@@ -102,11 +102,12 @@ static bool wait_start(struct wait_rig *rig)
 	       wait_open_target(rig);
 }
 
-/* "ft_wait NAME" runs one part. */
+/* "ft_wait NAME" runs only the part of that name. */
 static const struct {
 	const char *name;
 	void (*fn)(struct wait_rig *rig);
-	bool kills;			/* the target is another one then */
+	bool kills;			/* kills the target; main() starts a new
+					 * one */
 } wait_parts[] = {
 	{ "basics", wait_basics, false },
 	{ "bad-input", wait_bad_input, false },

@@ -9,41 +9,46 @@
 #include "fabtests/functional/fx.h"
 
 #define WAIT_MEM (32 * FX_MIB)
-#define WAIT_SLACK_MS 8000	/* what a loaded machine may add to a time */
-#define WAIT_MS 1000LL		/* in the microseconds of the calls */
+#define WAIT_SLACK_MS 8000	/* extra time granted to a loaded machine */
+#define WAIT_MS 1000LL		/* µs per ms; timeouts of calls are in µs */
 
-/* The initiator of all cases, the test itself, and its target. */
+/* The test process as the initiator of all cases, and its target. */
 struct wait_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	struct fx_peer target;
 	segment_id_t seg;
-	char name[128];
-	uint64_t sequence;
-	uint64_t random;
+	char name[128];			/* segment name of the engine */
+	uint64_t sequence;		/* number of the last pattern */
+	uint64_t random;		/* state of the generator */
 };
 
+/* Returns a random number less than below. */
 uint32_t wait_random(struct wait_rig *rig, uint32_t below);
 
-/* len bytes of our memory at off to or from the same place of the target's,
- * by tasks of block bytes (0: one); submitted. n[7] of it says failed. */
+/* Submits a job that moves len bytes between the local memory at off and the
+ * target's memory at the same offset. block is the size of each task; 0 means
+ * one task for all. If the submission fails, n[7] of the job is 1. */
 struct fx_job wait_job(struct wait_rig *rig, int op, uint64_t off, uint64_t len,
 		       uint64_t block);
 
-/* A verified write of some bytes, waited for. */
+/* Writes some bytes, waits for them and verifies them. Returns true on
+ * success. */
 bool wait_works(struct wait_rig *rig);
 
-/* Bound of what a silent target may take to end cancelled or late tasks. */
+/* Returns the time within which cancelled or overdue tasks must end if the
+ * target does not answer, ms. */
 unsigned int wait_end_ms(void);
 
-/* A thread inside te_wait_batch. */
+/* A thread that calls te_wait_batch. */
 struct wait_thread {
 	transfer_engine_t engine;
 	batch_id_t id;
 	int64_t timeout_us;
-	int ret;			/* valid after the join */
+	/* Valid after wait_thread_join(). */
+	int ret;
 	struct transfer_status status;
-	uint64_t ended_ns;
+	uint64_t ended_ns;		/* time at which the call returned */
 	pthread_t thread;
 };
 void wait_thread_start(struct wait_thread *t);

@@ -4,7 +4,7 @@
 
 #include "fabtests/functional/ft_wait.h"
 
-/* --- ids that are none --------------------------------------------------- */
+/* --- invalid ids --------------------------------------------------------- */
 
 static bool bad_batch(transfer_engine_t e, batch_id_t id)
 {

@@ -56,7 +56,8 @@ void wait_basics(struct wait_rig *rig)
 	fx_job_free(&job);
 }
 
-/* One wait of a batch that cannot end: its result, and how long it took. */
+/* Waits for ms for a batch that cannot end. Returns true if the wait times out
+ * at the right time. whole: wait for the batch, else for its task 1. */
 static bool basic_timeout(struct wait_rig *rig, const struct fx_job *job,
 			  bool whole, unsigned int ms)
 {
@@ -68,8 +69,8 @@ static bool basic_timeout(struct wait_rig *rig, const struct fx_job *job,
 	ret = whole ? te_wait_batch(rig->engine, job->id, us, &st) :
 		      te_wait_task(rig->engine, job->id, 1, us, &st);
 	took = (ft_now_ns() - from) / 1000000;
-	ft_diag("%u ms: %d, status %d after %llu ms", ms, ret, st.status,
-		(unsigned long long)took);
+	ft_diag("timeout %u ms: returned %d, status %d after %llu ms", ms, ret,
+		st.status, (unsigned long long)took);
 	return ret == TE_TIMED_OUT && st.status == STATUS_WAITING &&
 	       took >= ms && took <= ms + fx_ms(WAIT_SLACK_MS) / 2;
 }
@@ -188,9 +189,10 @@ void wait_threads(struct wait_rig *rig)
 	basic_one_batch(rig);
 }
 
-/* --- what goes away during a wait ---------------------------------------- */
+/* --- a batch or an engine that disappears during a wait ------------------- */
 
-/* The batch is freed as soon as it may be, and its slot is used again. */
+/* Frees the batch as soon as it has ended, while another thread may still wait
+ * for it, and lets the next batch reuse its slot. */
 static bool basic_freed_round(struct wait_rig *rig)
 {
 	struct wait_thread t = { .engine = rig->engine, .timeout_us = -1 };
@@ -222,7 +224,8 @@ void wait_freed(struct wait_rig *rig)
 	ft_ok(good, "batch_freed_during_a_wait");
 }
 
-/* The waiter is asleep, or soon will be: either way it has to come back. */
+/* Destroys an engine while a thread waits for its batch. The wait must return
+ * whether or not the thread already sleeps. */
 void wait_destroyed(struct wait_rig *rig)
 {
 	struct wait_thread t = { .timeout_us = -1 };

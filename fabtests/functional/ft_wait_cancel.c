@@ -16,7 +16,8 @@ static void cancel_nap(uint32_t us)
 	nanosleep(&ts, NULL);
 }
 
-/* Every task is COMPLETED or CANCELED, or TIMEOUT where that is allowed. */
+/* Returns true if every task is COMPLETED or CANCELED, or TIMEOUT if timeout is
+ * set. */
 static bool cancel_ended(struct fx_job *job, bool timeout)
 {
 	bool good = fx_job_poll(job) &&
@@ -30,7 +31,8 @@ static bool cancel_ended(struct fx_job *job, bool timeout)
 	return good;
 }
 
-/* The records of the cancelled ones say so. */
+/* Returns true if the error records of the cancelled tasks have the code
+ * TE_CANCELED and a text, and those of the completed ones have no error. */
 static bool cancel_records(struct fx_job *job)
 {
 	struct te_error err;
@@ -48,7 +50,8 @@ static bool cancel_records(struct fx_job *job)
 	return true;
 }
 
-/* At a random moment; afterwards what is here belongs to us alone. */
+/* Cancels a job at a random moment. After the wait the memory of both sides
+ * must not change any more. Returns the number of cancelled tasks. */
 static unsigned int cancel_round(struct wait_rig *rig, int op)
 {
 	struct transfer_status st = { .status = -1 };
@@ -107,7 +110,8 @@ void wait_cancel(struct wait_rig *rig)
 	cancel_one_task(rig);
 }
 
-/* A target that does not answer holds cancelled tasks for a bounded time. */
+/* Cancels tasks of a target that does not answer. They must end in bounded
+ * time. */
 void wait_cancel_stopped(struct wait_rig *rig)
 {
 	struct transfer_status st = { .status = -1 };
@@ -134,7 +138,7 @@ void wait_cancel_stopped(struct wait_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Copies inside the process. */
+/* Cancels copies within the process. */
 void wait_cancel_local(struct wait_rig *rig)
 {
 	struct fx_buf to = fx_buf_map(WAIT_MEM, -1);
@@ -162,7 +166,8 @@ void wait_cancel_local(struct wait_rig *rig)
 
 /* --- flush --------------------------------------------------------------- */
 
-/* Many batches to both; only the other target answers. */
+/* Submits jobs to two targets, of which only the other one answers, and flushes
+ * both. */
 static void flush_beside(struct wait_rig *rig, struct fx_peer *other,
 			 segment_id_t seg)
 {

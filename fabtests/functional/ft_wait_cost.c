@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* What waiting costs: processor time while it lasts, latency at its end. */
+/* The cost of waiting: processor time during a wait, and latency at its end. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,12 @@
 #define COST_SECONDS 1
 #define COST_WRITES 300
 #define COST_NONE 1e12
-#define COST_ROUNDS 8	/* the quietest counts: others use the cores too */
-#define COST_ASLEEP (fx_slow() ? 0.3 : 0.1)
+#define COST_ROUNDS 8	/* the best round counts, because other processes use
+			 * the cores too */
+#define COST_ASLEEP (fx_slow() ? 0.3 : 0.1)	/* limit, share of a core */
 
-/* Of a core, while it waits for a second; the whole process. */
+/* Returns the share of a core that the whole process uses while it waits for a
+ * second. */
 static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)
 {
 	double cpu = ft_cpu_seconds();
@@ -27,7 +29,7 @@ static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)
 	return (ft_cpu_seconds() - cpu) * 1e9 / (double)(ft_now_ns() - from);
 }
 
-/* Waiter and progress thread. */
+/* Checks the processor time of the waiting thread and the progress thread. */
 void wait_cpu(struct wait_rig *rig)
 {
 	struct fx_job job;
@@ -36,7 +38,7 @@ void wait_cpu(struct wait_rig *rig)
 
 	fx_peer_pause(&rig->target);
 	job = wait_job(rig, OPCODE_WRITE, 0, 4 * FX_MIB, FX_MIB);
-	/* what is sent before the socket is full is no waiting */
+	/* Exclude the time in which the socket is filled. */
 	te_wait_batch(rig->engine, job.id, 100 * WAIT_MS, NULL);
 	share = cost_waiting(rig, &job);
 	for (i = 1; i < COST_ROUNDS && share >= COST_ASLEEP; i++)
@@ -70,7 +72,8 @@ static bool cost_one(transfer_engine_t engine, struct transfer_request *req,
 	       st.status == STATUS_COMPLETED;
 }
 
-/* Median of a 64 B write in µs; negative: something failed. */
+/* Returns the median duration of a 64 B write in µs, or a negative value if a
+ * write failed. poll: poll the status instead of waiting. */
 static double cost_median(transfer_engine_t engine, struct wait_rig *rig,
 			  segment_id_t seg, void *local, bool poll)
 {
@@ -91,7 +94,8 @@ static double cost_median(transfer_engine_t engine, struct wait_rig *rig,
 	return took[COST_WRITES / 2];
 }
 
-/* Never spinning: every wait sleeps and is woken by the progress thread. */
+/* Returns the median for an engine that does not spin, so that every wait
+ * sleeps until the progress thread wakes it; negative on failure. */
 static double cost_asleep(struct wait_rig *rig)
 {
 	struct fx_buf mem = fx_buf_map(4096, -1);
@@ -125,9 +129,9 @@ void wait_latency(struct wait_rig *rig)
 						   rig->mem.p, false));
 	}
 	asleep = cost_asleep(rig);
-	ft_diag("64 B write, median: polled %.1f us, waited for %.1f us (%.2f "
-		"of it), without spinning %.1f us", poll, wait, wait / poll,
-		asleep);
+	ft_diag("64 B write, median: polling %.1f us, waiting %.1f us (%.2f "
+		"times), waiting without spinning %.1f us", poll, wait,
+		wait / poll, asleep);
 	ft_ok(poll > 0 && wait > 0 && asleep > 0, "writes_are_waited_for");
 	ft_ok(wait < 2 * poll + 100 && asleep < 5 * poll + 1000,
 	      "waiting_is_not_much_slower_than_polling");

@@ -5,15 +5,17 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define DEADLINE_MS 300u
-#define DEADLINE_MOVED_MS 1500u	/* enough for the call that moves it */
-#define DEADLINE_PATIENCE_S 20u	/* of an engine that need not wait for it */
+#define DEADLINE_MOVED_MS 1500u	/* long enough to move the deadline before */
+#define DEADLINE_PATIENCE_S 20u	/* timeout of an engine, longer than any wait
+				 * here should take */
 
 static uint64_t deadline_in(unsigned int ms)
 {
 	return ft_now_ns() + (uint64_t)ms * 1000000;
 }
 
-/* What has not completed was ended by the deadline, and its record says so. */
+/* Returns true if the error record of every task that has not completed names
+ * the deadline as the cause. */
 static bool deadline_records(struct fx_job *job)
 {
 	struct te_error err;
@@ -36,7 +38,8 @@ static bool deadline_records(struct fx_job *job)
 	return true;
 }
 
-/* Submits to a stopped target; the tasks end by the deadline, not before. */
+/* Submits to a stopped target. The tasks must end because of the deadline, and
+ * not before it. before: the deadline is set before the submission. */
 static void deadline_stopped(struct wait_rig *rig, bool before)
 {
 	struct transfer_status st = { .status = -1 };
@@ -78,7 +81,8 @@ static void deadline_stopped(struct wait_rig *rig, bool before)
 	fx_job_free(&job);
 }
 
-/* It is taken back, or put off: the tasks go on. */
+/* Removes the deadline (off), or moves it to a later time. The tasks must go
+ * on past the old deadline. */
 static void deadline_moved(struct wait_rig *rig, bool off)
 {
 	struct transfer_status st = { .status = -1 };
@@ -111,7 +115,8 @@ void wait_deadline(struct wait_rig *rig)
 	deadline_moved(rig, false);
 }
 
-/* In mid-transfer; the target answers, so nothing is unfenced. */
+/* Sets a deadline that passes during the transfer. The target answers, so no
+ * task is unfenced. Returns the number of failed tasks. */
 static unsigned int deadline_round(struct wait_rig *rig, int op)
 {
 	struct transfer_status st = { .status = -1 };
@@ -150,7 +155,7 @@ void wait_deadline_running(struct wait_rig *rig)
 	ft_ok(failed > 0, "some_were_too_late");
 }
 
-/* Destroying an engine waits for its tasks, up to their deadline. */
+/* Destroying an engine waits for its tasks, but not beyond their deadline. */
 void wait_deadline_destroyed(struct wait_rig *rig)
 {
 	struct fx_buf mem = fx_buf_map(FX_MIB, -1);
@@ -175,7 +180,7 @@ void wait_deadline_destroyed(struct wait_rig *rig)
 	fx_buf_unmap(&mem);
 }
 
-/* kill -9 of the target while a thread sleeps in a wait. */
+/* Kills the target with SIGKILL while a thread sleeps in a wait. */
 static void wait_killed_by(struct wait_rig *rig)
 {
 	struct wait_thread t = { .engine = rig->engine, .timeout_us = -1 };

@@ -13,11 +13,11 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define EVENT_BATCHES 100
-#define EVENT_FETCH 7		/* fewer than there are */
+#define EVENT_FETCH 7		/* per call; fewer than have ended */
 #define EVENT_THREADS 4
 #define EVENT_ROUNDS 500
 
-/* Readable within ms? */
+/* Returns true if fd becomes readable within ms. */
 static bool event_up(int fd, int ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -25,6 +25,7 @@ static bool event_up(int fd, int ms)
 	return poll(&p, 1, ms) == 1 && p.revents == POLLIN;
 }
 
+/* Fetches up to n ended batches and returns their number. */
 static size_t event_fetch(struct wait_rig *rig, struct te_ended *list,
 			  size_t n)
 {
@@ -33,7 +34,8 @@ static size_t event_fetch(struct wait_rig *rig, struct te_ended *list,
 	return n;
 }
 
-/* Until n are there: a wait may return before the descriptor is told. */
+/* Fetches until n batches have been fetched. A wait may return before the event
+ * descriptor reports the end of the batch. */
 static bool event_fetch_all(struct wait_rig *rig, struct te_ended *list,
 			    size_t n)
 {
@@ -45,7 +47,7 @@ static bool event_fetch_all(struct wait_rig *rig, struct te_ended *list,
 	return seen == n;
 }
 
-/* Whatever earlier parts have left there. */
+/* Discards the ended batches and notifications that earlier parts have left. */
 static void event_empty(struct wait_rig *rig)
 {
 	struct te_ended list[EVENT_FETCH];
@@ -58,7 +60,8 @@ static void event_empty(struct wait_rig *rig)
 
 /* --- one descriptor for many batches ------------------------------------- */
 
-/* Marks the fetched ones; false: one that was told before, or not ended. */
+/* Marks the fetched batches. Returns false if one was reported before, is
+ * unknown, or has not completed. */
 static bool event_mark(struct fx_job *jobs, const struct te_ended *list,
 		       size_t n)
 {
@@ -113,7 +116,7 @@ void wait_epoll(struct wait_rig *rig)
 
 /* --- when it is readable ------------------------------------------------- */
 
-/* Three batches that have ended and were not fetched. */
+/* Runs three batches to their end without fetching them. */
 static void event_three(struct wait_rig *rig, struct fx_job *jobs)
 {
 	for (int i = 0; i < 3; i++) {
@@ -170,7 +173,7 @@ static void event_note_levels(struct wait_rig *rig, int fd)
 	fx_job_free(&job);
 }
 
-/* More is submitted to a batch that has ended. */
+/* Submits more requests to a batch that has ended. */
 static void event_again(struct wait_rig *rig, int fd)
 {
 	struct transfer_request req = {
@@ -187,7 +190,7 @@ static void event_again(struct wait_rig *rig, int fd)
 		good = good && !submitTransfer(rig->engine, id, &req, 1) &&
 		       event_up(fd, FX_LONG_MS);
 		if (i == 1)
-			continue;	/* not fetched: told once all the same */
+			continue;	/* not fetched; later reported once */
 		good = good && event_fetch(rig, list, 3) == 1 &&
 		       list[0].batch_id == id &&
 		       list[0].transferred_bytes == 4096u * (i + 1u);
@@ -196,7 +199,8 @@ static void event_again(struct wait_rig *rig, int fd)
 	freeBatchID(rig->engine, id);
 }
 
-/* A submission that is refused is no end, and takes none away. */
+/* Checks that a refused submission neither reports an end of the batch nor
+ * removes one that has not been fetched. */
 static void event_refused(struct wait_rig *rig, int fd)
 {
 	struct transfer_request req = {
@@ -261,7 +265,8 @@ void wait_levels(struct wait_rig *rig)
 	event_child(rig);
 }
 
-/* A program built for a shorter, or a longer, element. */
+/* Fetches into shorter and into longer elements, as a program would that was
+ * built with an older or a newer header. */
 void wait_element_sizes(struct wait_rig *rig)
 {
 	struct {
@@ -302,9 +307,10 @@ void wait_element_sizes(struct wait_rig *rig)
 	fx_job_free(&job[0]);
 }
 
-/* --- a batch's own ------------------------------------------------------- */
+/* --- the event descriptor of a batch -------------------------------------- */
 
-/* First of the parts with descriptors: none of the engine's is there yet. */
+/* Runs first of the parts that use event descriptors, because the engine must
+ * not have one yet. */
 void wait_batch_fd(struct wait_rig *rig)
 {
 	struct transfer_request req = {
@@ -365,7 +371,8 @@ static void *event_sender_main(void *arg)
 	return NULL;
 }
 
-/* Fetches and frees, as long as anything comes. */
+/* Fetches and frees ended batches until want of them have completed, or none
+ * arrives in time. Returns their number. */
 static unsigned int event_collect(struct wait_rig *rig, int fd,
 				  unsigned int want)
 {
